@@ -31,7 +31,7 @@ const maxMismatches = 1 << 16
 
 // Check compares the .sframe of the ELF file of the given size in r with the CFI of the file. Mismatches are no error,
 // unless they are too many. Then the Comparison has the first of them. Check uses the options Source, DebugFile, Path,
-// SFrame, SkipUnsupported and Require.
+// SFrame, SkipUnsupported, Require and Linux.
 func Check(r io.ReaderAt, size int64, opt Options) (*Comparison, error) {
 	all := opt.SkipUnsupported
 	opt.SkipUnsupported = all || opt.Require
@@ -75,9 +75,16 @@ func compared(f *elffile.File, s *sframe.Section, opt Options) (c *Comparison, e
 		}
 	}()
 	if s == nil {
+		if opt.Linux == LinuxKernel && !f.IsObject() {
+			opt.Reserved = KernelSymbols
+		}
 		if s, err = opt.Section(f); err != nil {
 			return nil, err
 		}
+	}
+	refused, err := opt.Linux.Refusal(f, s)
+	if err != nil {
+		return nil, err
 	}
 	debug, err := debugfile.Open(opt.DebugFile, opt.Path, f)
 	if err != nil {
@@ -107,7 +114,7 @@ func compared(f *elffile.File, s *sframe.Section, opt Options) (c *Comparison, e
 		Amounts: report.NewAmounts(code, report.Amounts{
 			Described: res.Described, Covered: res.Covered, Outermost: res.Outermost, PLT: res.Stubs,
 		}),
-		Padding: res.Padding, Mismatches: []report.Mismatch{},
+		Padding: res.Padding, Refused: refused, Mismatches: []report.Mismatch{},
 	}}
 	slices.SortStableFunc(res.Mismatches, func(a, b verify.Mismatch) int { return cmp.Compare(a.Begin, b.Begin) })
 	ranges := make([]report.Range, len(res.Mismatches))

@@ -49,7 +49,7 @@ func TestCheckReadsTheFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := reread(out, s.Size, nil, table, want, 1); err != nil {
+	if err := reread(out, &Options{}, s.Size, nil, table, want, 1); err != nil {
 		t.Fatal(err)
 	}
 	d, err := sframe.Decode(section, s.Addr)
@@ -60,7 +60,7 @@ func TestCheckReadsTheFile(t *testing.T) {
 	if _, err := out.WriteAt([]byte{section[cfa] + 8}, int64(s.Off)+int64(cfa)); err != nil {
 		t.Fatal(err)
 	}
-	if err := reread(out, s.Size, nil, table, want, 1); !errors.Is(err, ErrWrong) {
+	if err := reread(out, &Options{}, s.Size, nil, table, want, 1); !errors.Is(err, ErrWrong) {
 		t.Errorf("error is %v", err)
 	}
 }

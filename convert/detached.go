@@ -90,7 +90,7 @@ func (s *single) detached() ([]byte, uint64, error) {
 	return b, f.Sections[at.Section].Addr, cmp.Or(d.ReadError(), err)
 }
 
-// Section is ReadSection, or decodes the detached .sframe that o.SFrame has for the file.
+// Section is ReadSection, or decodes the detached .sframe that o.SFrame has for the file, or what is in reserved bytes.
 func (o *Options) Section(f *elffile.File) (*sframe.Section, error) {
 	if o.SFrame != "" {
 		d, err := debugfile.OpenSFrame(o.SFrame, f)
@@ -102,6 +102,9 @@ func (o *Options) Section(f *elffile.File) (*sframe.Section, error) {
 			s, err := ReadSection(d.File())
 			return s, cmp.Or(d.ReadError(), err)
 		}
+	}
+	if o.Reserved != "" {
+		return readInto(f, o.Reserved)
 	}
 	return ReadSection(f)
 }

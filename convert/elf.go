@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"debug/elf"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -44,6 +43,9 @@ func (s *single) add() (cov *report.Coverage, err error) {
 			return nil, err
 		}
 	}
+	if err := s.opt.suits(f); err != nil {
+		return nil, err
+	}
 	debug, err := debugfile.Open(s.opt.DebugFile, s.opt.Path, f)
 	if err != nil {
 		return nil, err
@@ -56,10 +58,6 @@ func (s *single) add() (cov *report.Coverage, err error) {
 	}()
 	s.opt.starting(Work{Size: f.Size, CFI: cfi.Size(f)})
 	if s.table, err = cfi.Load(f, s.opt.Source, debug.File()); err != nil {
-		if errors.Is(err, cfi.ErrNone) && f.IsObject() && s.opt.DebugFile != "" {
-			err = fmt.Errorf("%w; debug files of relocatable objects are not used: "+
-				"convert before debug information is split off", err)
-		}
 		return nil, err
 	}
 	if s.table.Len() == 0 {
@@ -68,17 +66,13 @@ func (s *single) add() (cov *report.Coverage, err error) {
 		}
 		return nil, ErrNoCode
 	}
-	if s.opt.Update && hasSFrame(f) {
+	if s.opt.Update && (s.opt.Reserved != "" || hasSFrame(f)) {
 		if cov, err := s.current(debug); cov != nil || err != nil {
 			return cov, err
 		}
 	}
 	if !f.IsObject() {
-		plan := elfwrite.Plan
-		if s.opt.Detach {
-			plan = elfwrite.PlanDetached
-		}
-		if s.layout, err = plan(f, 0, elfwrite.Options{Force: s.opt.replaces()}); err != nil {
+		if s.layout, err = s.firstLayout(); err != nil {
 			return nil, err
 		}
 	}
@@ -102,6 +96,22 @@ func (s *single) add() (cov *report.Coverage, err error) {
 		return cov, errNoRows
 	}
 	return cov, s.write(t, cov)
+}
+
+// firstLayout returns the layout of a linked file with an empty section.
+func (s *single) firstLayout() (*elfwrite.Layout, error) {
+	opt := elfwrite.Options{Force: s.opt.replaces()}
+	switch {
+	case s.opt.Detach:
+		return elfwrite.PlanDetached(s.f, 0, opt)
+	case s.opt.Reserved == "":
+		return elfwrite.Plan(s.f, 0, opt)
+	}
+	r, err := intoRange(s.f, s.opt.Reserved)
+	if err != nil {
+		return nil, err
+	}
+	return elfwrite.PlanInto(s.f, r.begin, r.end, 0, opt)
 }
 
 // Warnings of a conversion. With objects of errata 1, GNU ld 2.44 prints "no .sframe will be created", exits with 0,
@@ -134,7 +144,7 @@ func (s *single) write(t *translation, cov *report.Coverage) error {
 	if s.opt.Detach {
 		code = s.f
 	}
-	err = reread(dst, t.layout.Size, code, s.table, t.Result, s.opt.workers(s.table, s.f.Size))
+	err = reread(dst, &s.opt, t.layout.Size, code, s.table, t.Result, s.opt.workers(s.table, s.f.Size))
 	cov.Verified = err == nil
 	return err
 }
@@ -175,16 +185,24 @@ func (s *single) remove() error {
 // unsound begins errors of results that cannot be read. As a rule the section headers contradict each other.
 const unsound = "nothing was written: this file has no sound layout"
 
-// reread decodes the section of the given size from the new file, compares it with the CFI, and expects rows for as
-// much code as was translated. The code is in another file, or in the new one if that is nil.
-func reread(dst *os.File, size uint64, code *elffile.File, table *cfi.Table, want *translate.Result, workers int) error {
+// reread decodes the section of the given size from the new file as its readers do, compares it with the CFI, and
+// expects rows for as much code as was translated. The code is in another file, or in the new one if that is nil.
+func reread(dst *os.File, opt *Options, size uint64, code *elffile.File, table *cfi.Table, want *translate.Result,
+	workers int) error {
 	var d *sframe.Section
 	f, err := reopen(dst)
-	if err == nil {
+	if err == nil && opt.Reserved != "" {
+		d, err = readInto(f, opt.Reserved)
+	} else if err == nil {
 		d, err = readResult(f, size)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", unsound, err)
+	}
+	if opt.Linux.inKernel() {
+		if why, err := opt.Linux.Refusal(f, d); why != "" || err != nil {
+			return cmp.Or(err, fmt.Errorf("%w: %s", ErrRefused, why))
+		}
 	}
 	return cmp.Or(compare(cmp.Or(code, f), d, table, want, workers), f.ReadError())
 }
@@ -288,9 +306,14 @@ func signatureSize(r io.ReaderAt, size int64) (int64, error) {
 // current returns errCurrent and the report if the old .sframe is up to date: readers find it, it has the requested
 // format, it is right at every pc, and covers as much code as a new one. Otherwise it returns nil.
 func (s *single) current(debug *debugfile.File) (*report.Coverage, error) {
-	old, err := ReadSection(s.f)
+	old, err := s.opt.Section(s.f)
 	if err != nil || !s.hasFormat(old) {
 		return nil, nil
+	}
+	if s.opt.Linux.inKernel() {
+		if why, err := s.opt.Linux.Refusal(s.f, old); why != "" || err != nil {
+			return nil, err
+		}
 	}
 	var reach translate.Reach
 	sorted := old
@@ -300,7 +323,7 @@ func (s *single) current(debug *debugfile.File) (*report.Coverage, error) {
 			return nil, nil
 		}
 		sorted = old.Sorted()
-	} else {
+	} else if s.opt.Reserved == "" {
 		h, err := loaded(s.f, true)
 		if err != nil {
 			return nil, nil

@@ -49,6 +49,10 @@ type Options struct {
 	// .note.gnu.build-id or .gnu_debuglink leads to, if any; or "" for none.
 	DebugFile string
 	Path      string // of the file, which "auto" needs; or ""
+	// Linux is the part of Linux that reads the section. In a kernel, it limits what is written.
+	Linux Linux
+	// Reserved has the symbols START:END of bytes in a linked file that a linker script reserves for the section.
+	Reserved string
 	// Starting, if not nil, is called before work on a file, and on each member of an archive, begins: a program can
 	// prepare its heap for large ones.
 	Starting func(Work)

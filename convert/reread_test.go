@@ -106,7 +106,7 @@ func TestReread(t *testing.T) {
 		p := elftest.Patch(t.Fatalf, out.Bytes())
 		size := p.U64(p.Section(".sframe") + elftest.ShSize)
 		tt.change(p)
-		err := reread(created(t, p.B), size, nil, table, want, 1)
+		err := reread(created(t, p.B), &Options{}, size, nil, table, want, 1)
 		if tt.want == "" {
 			if err != nil {
 				t.Errorf("%s: %v", tt.name, err)

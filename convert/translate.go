@@ -106,7 +106,7 @@ func (s *single) planObject(b *emit.Section) (*elfwrite.Layout, []byte, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	o := elfwrite.Object{Type: s.objectType(), StartSize: b.StartSize()}
+	o := elfwrite.Object{Type: s.objectType(), StartSize: b.StartSize(), Module: s.opt.Linux == LinuxModule}
 	for _, start := range starts {
 		o.Starts = append(o.Starts, elfwrite.Start(start))
 	}
@@ -143,7 +143,10 @@ func (s *single) translate(reach translate.Reach) (*translation, error) {
 	t := &translation{abi: abi, stubs: stubs}
 	topt := translate.Options{
 		Version: opt.Version, Outermost: opt.Outermost, Reach: reach, Stubs: stubs, Padding: s.padding(stubs),
-		Moves: s.f.Moves, Budget: s.f.Budget(),
+		Moves: s.f.Moves, Budget: s.f.Budget(), Plain: opt.Linux.inKernel(),
+	}
+	if topt.Outside, err = opt.Linux.outside(s.f); err != nil {
+		return nil, err
 	}
 	parts := s.table.Split(opt.workers(s.table, s.f.Size))
 	b, err := t.parallel(parts, enc, topt)

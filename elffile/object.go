@@ -60,6 +60,21 @@ func (f *File) assignBases() error {
 	return nil
 }
 
+// TakeBases gives the sections of code of an object, in their order, the addresses that code has. These are the sections
+// of code of another object, of which f is the debug file, in which code may have no bytes.
+func (f *File) TakeBases(code []Section) {
+	f.based = nil
+	for i := range f.Sections {
+		s := &f.Sections[i]
+		s.Base = 0
+		if s.Alloc() && s.Flags&uint64(elf.SHF_EXECINSTR) != 0 && len(code) > 0 {
+			if s.Base, code = code[0].Base, code[1:]; s.Base > 0 {
+				f.based = append(f.based, i)
+			}
+		}
+	}
+}
+
 // SectionAt returns the index of the section of an object that holds an address, or 0.
 func (f *File) SectionAt(addr uint64) int {
 	i := sort.Search(len(f.based), func(i int) bool { return f.Sections[f.based[i]].Base > addr }) - 1

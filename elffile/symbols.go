@@ -2,6 +2,7 @@ package elffile
 
 import (
 	"bytes"
+	"cmp"
 	"debug/elf"
 )
 
@@ -114,4 +115,31 @@ func (f *File) SymbolName(table *Section, name uint32) string {
 			return ""
 		}
 	}
+}
+
+// FindSymbols returns the defined symbols of the given names in the tables of type SHT_SYMTAB. Of several with a name
+// it returns the last one.
+func (f *File) FindSymbols(names ...string) (map[string]Symbol, error) {
+	found := make(map[string]Symbol)
+	var of *Section // the table whose names are in strings
+	var strings []byte
+	var total uint64
+	var failed error
+	err := f.Symbols(elf.SHT_SYMTAB, func(table *Section, s Symbol) {
+		if of != table && int(table.Link) < len(f.Sections) && failed == nil {
+			of = table
+			if failed = f.addSize(&total, &f.Sections[table.Link], "string tables"); failed == nil {
+				strings, failed = f.ReadSection(&f.Sections[table.Link])
+			}
+		}
+		if of != table || s.Shndx == uint16(elf.SHN_UNDEF) || uint64(s.Name) >= uint64(len(strings)) {
+			return
+		}
+		for _, name := range names {
+			if rest := strings[s.Name:]; len(rest) > len(name) && rest[len(name)] == 0 && string(rest[:len(name)]) == name {
+				found[name] = s
+			}
+		}
+	})
+	return found, cmp.Or(err, failed)
 }

@@ -18,6 +18,7 @@ type Object struct {
 	Type      elf.SectionType // of .sframe
 	StartSize int             // of a start address, in bytes
 	Starts    []Start         // in the order of the relocations
+	Module    bool            // a loader relocates the object alone
 }
 
 // A Start is a start address that the linker fills in.
@@ -78,7 +79,7 @@ func PlanObject(f *elffile.File, size uint64, o Object, opt Options) (l *Layout,
 	return p.Layout, nil
 }
 
-// Unchanged returns the present layout of a relocatable object.
+// Unchanged returns the present layout of a file.
 func Unchanged(f *elffile.File) *Layout {
 	return &Layout{
 		f: f, phoff: f.Phoff, progs: f.Progs, shoff: f.Shoff, shstrndx: uint32(f.Shstrndx),
@@ -263,7 +264,7 @@ func (p *object) relocations(o *Object) ([]byte, int, error) {
 	if !ok {
 		return nil, 0, fmt.Errorf("machine %v has no known relocation of %d bytes", m, o.StartSize)
 	}
-	symtab, anchors, err := p.anchors()
+	symtab, anchors, err := p.anchors(o.Module)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -294,14 +295,15 @@ func symtabOf(f *elffile.File) int {
 }
 
 // anchors returns for each section a symbol by which relocations can refer to it, and the index of the symbol table. It
-// has to be local, if possible the section's: the linker may take another object's function for a global one.
-func (p *object) anchors() (int, map[int]elffile.Symbol, error) {
+// has to be local, if possible the section's: the linker may take another object's function for a global one. In a module
+// any symbol will do.
+func (p *object) anchors(module bool) (int, map[int]elffile.Symbol, error) {
 	f := p.f
 	symtab := max(symtabOf(f), 0)
 	anchors := make(map[int]elffile.Symbol)
 	err := f.Symbols(elf.SHT_SYMTAB, func(table *elffile.Section, s elffile.Symbol) {
-		if table != &f.Sections[symtab] || s.Section == 0 || elf.SymBind(s.Info>>4) != elf.STB_LOCAL {
-			return
+		if table != &f.Sections[symtab] || s.Section == 0 || elf.SymBind(s.Info>>4) != elf.STB_LOCAL && !module {
+			return // local symbols come first
 		}
 		typ := elf.SymType(s.Info & 0xf)
 		if _, ok := anchors[s.Section]; ok && typ != elf.STT_SECTION || typ == elf.STT_TLS || typ == elf.STT_FILE {

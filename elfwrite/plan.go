@@ -49,6 +49,7 @@ type Layout struct {
 	f        *elffile.File
 	opt      Options
 	detached bool        // it is of PlanDetached
+	into     *span       // the addresses that PlanInto fills, or nil
 	refs     *references // of the old file, if it was scanned
 	phoff    uint64      // of the program header table
 	progs    []elf.Prog64
@@ -128,8 +129,11 @@ func Plan(f *elffile.File, size uint64, opt Options) (*Layout, error) {
 
 // Resize is Plan for the same file and options with an .sframe of another size. It does not scan the file again.
 func (l *Layout) Resize(size uint64) (*Layout, error) {
-	if l.detached {
+	switch {
+	case l.detached:
 		return PlanDetached(l.f, size, l.opt)
+	case l.into != nil:
+		return PlanInto(l.f, l.into.begin, l.into.end, size, l.opt)
 	}
 	p := newPlanner(l.f, size, l.opt)
 	p.refs = l.refs

@@ -14,6 +14,7 @@ import (
 	"cfi2sframe/lab/corpus"
 	"cfi2sframe/lab/faults"
 	"cfi2sframe/lab/kit"
+	"cfi2sframe/lab/linux"
 	"cfi2sframe/lab/manual"
 	"cfi2sframe/lab/mutants"
 	"cfi2sframe/lab/objects"
@@ -30,7 +31,7 @@ import (
 // commands are the subcommands.
 var commands = []*kit.Command{
 	bench.Command(), conformance.Command(), corpus.Command(), faults.Command(), generate.Command(),
-	manual.Command(), mutants.Command(), objects.Command(), oldapi.Command(), readers.Command(), release.Command(),
+	linux.Command(), manual.Command(), mutants.Command(), objects.Command(), oldapi.Command(), readers.Command(), release.Command(),
 	sample.Command(), stepping.Command(), survive.Command(), toolchains.Command(), walker.Command(),
 }
 

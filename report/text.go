@@ -249,6 +249,7 @@ type Check struct {
 	Sorted bool   `json:"sorted"`
 	Amounts
 	Padding    uint64     `json:"padding,omitempty"` // padding after functions that has their last rows
+	Refused    string     `json:"refused,omitempty"` // why Linux refuses the section
 	Mismatches []Mismatch `json:"mismatches"`
 }
 
@@ -331,6 +332,7 @@ var causes = map[translate.Reason]string{
 	translate.TooFar:      "the program is larger than 2 GiB, for which there is --format 3",
 	translate.TooLarge:    "the function is larger than what its description can hold",
 	translate.Outermost:   "the program or a thread starts here",
+	translate.OutsideText: "code that runs once, when the kernel or the module starts or ends (.init.text, .exit.text)",
 	translate.Malformed:   "the call frame information is damaged; the message says where",
 }
 

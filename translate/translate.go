@@ -28,6 +28,11 @@ type Options struct {
 	// Padding is how many bytes of padding after each of the functions get its last row; see package padding. Nil
 	// stands for none.
 	Padding []uint8
+	// Plain writes no FDEs of the flexible type (V3).
+	Plain bool
+	// Outside reports whether a function at an address gets no rows because its reader never looks it up. Nil stands
+	// for none.
+	Outside func(pc uint64) bool
 	// Moves returns the alignment in bytes that a linker or loader preserves when it moves the code at an address: a
 	// power of two, or 0 if it does not move it. Nil stands for an alignment of 1.
 	Moves func(pc uint64) uint64
@@ -299,6 +304,8 @@ func (x *translator) function(fn *cfi.Function) error {
 		x.pad = 0
 	}
 	switch {
+	case x.opt.Outside != nil && x.opt.Outside(fn.Begin):
+		x.gap(fn.Begin, fn.End, Gap{Reason: OutsideText})
 	case fn.Signal() && !x.layout.Signal:
 		x.gap(fn.Begin, fn.End, Gap{Reason: SignalFrame})
 	case !x.opt.Reach.Has(fn.Begin, fn.End-1): // an FDE may start at any of its rows
@@ -609,7 +616,7 @@ func (x *translator) form(cfa value) (e sframe.Row, g Gap) {
 	}
 	flexible := e
 	flexible.RA, flexible.FP = byRegister(e.RA, e.CFA), byRegister(e.FP, e.CFA)
-	if x.codec.Flexible(&flexible) {
+	if !x.opt.Plain && x.codec.Flexible(&flexible) {
 		return flexible, Gap{}
 	}
 	return e, x.whyNot(e)

@@ -24,6 +24,11 @@ type checkSettings struct {
 	skipStatus bool
 }
 
+// linuxParts are the values of --for.
+var linuxParts = map[string]convert.Linux{
+	"linux": convert.LinuxUser, "perf": convert.LinuxUser, "linux-kernel": convert.LinuxKernel, "linux-module": convert.LinuxModule,
+}
+
 // checkCommand returns the verb check.
 func (c *call) checkCommand() *cobra.Command {
 	s := &checkSettings{}
@@ -34,6 +39,9 @@ func (c *call) checkCommand() *cobra.Command {
 	s.define(cmd, "report on each file: none, text or json", fileForms)
 	s.defineVerbose(cmd, "also list skipped files")
 	shareFlags(cmd, &s.Options, "exit with 3")
+	wordFlag(cmd, "for", "READER", "", []string{"", "linux", "perf", "linux-kernel", "linux-module"},
+		"also report why Linux would refuse the section: linux or perf (programs), linux-kernel or linux-module",
+		func(word string) { s.Linux = linuxParts[word] })
 	cmd.Flags().BoolVar(&s.Require, "require", false, "fail if a program or library has no section; skip other files")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		err := refuse(rule{s.skipStatus && !s.SkipUnsupported, "--skip-status requires --skip-unsupported"})
@@ -64,7 +72,7 @@ func (c *call) check(s *checkSettings, paths []string, failed bool) int {
 			return interrupted(c.ctx, c.stderr, paths[i:], "not checked")
 		}
 		if checked != nil {
-			different = different || len(checked.Mismatches) > 0
+			different = different || len(checked.Mismatches) > 0 || checked.Refused != ""
 			if printed := printChecked(s, c.out, path, checked, len(paths) == 1); err == nil {
 				err = printed
 			}
@@ -132,6 +140,9 @@ func checkedText(w io.Writer, path string, c *convert.Comparison, summary bool) 
 			place = fmt.Sprintf(" %s+%#x", report.PrintableMessage(m.Function), m.Offset)
 		}
 		fmt.Fprintf(w, "%s: %#x-%#x%s: %s\n", path, m.Begin, m.End, place, m.What)
+	}
+	if c.Refused != "" {
+		fmt.Fprintf(w, "%s: Linux refuses .sframe: %s\n", path, c.Refused)
 	}
 	if !summary {
 		return

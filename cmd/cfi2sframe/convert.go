@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -56,6 +57,8 @@ func (c *call) convertCommand(s *conversion) *cobra.Command {
 	s.outputFlags(cmd, "replace each FILE by its result")
 	treeFlags(cmd, &s.Options.Options, &s.recursive, &s.skipStatus)
 	s.formatFlags(cmd)
+	cmd.Flags().StringVar(&s.Reserved, "into", "",
+		"put .sframe between the symbols `START:END`, where the linker script of a kernel reserves bytes for it")
 	s.replaceFlags(cmd)
 	cfiFlags(cmd, &s.Options.Options)
 	s.debugLinkFlag(cmd)
@@ -186,6 +189,9 @@ func refuse(rules ...rule) error {
 	return nil
 }
 
+// symbolPair is the form of --into.
+var symbolPair = regexp.MustCompile("^[^:]+:[^:]+$")
+
 // complete refuses flags that cannot be combined, and applies --for.
 func (s *conversion) complete(cmd *cobra.Command, args []string) error {
 	s.files = args
@@ -218,6 +224,9 @@ func (s *conversion) complete(cmd *cobra.Command, args []string) error {
 		rule{places == 0, "no output file; " + noOutput},
 		rule{outfile.IsStdout(s.output) && s.onStdout(),
 			fmt.Sprintf("the result and --report %s cannot be combined on standard output", s.form)},
+		rule{s.Reserved != "" && !symbolPair.MatchString(s.Reserved),
+			fmt.Sprintf("--into %q is not START:END, the names of two symbols", s.Reserved)},
+		rule{s.Reserved != "" && update, "--into and --debug-link-update cannot be combined: no header changes"},
 		rule{update && s.DryRun, "--debug-link-update requires -o or --in-place"},
 		rule{update && outfile.IsStdout(s.output),
 			"--debug-link-update cannot be combined with standard output: both files are replaced together"},
@@ -278,5 +287,6 @@ func (s *conversion) applyPreset(flags *pflag.FlagSet) error {
 	if err != nil {
 		return err
 	}
+	s.Linux = linuxParts[p.name]
 	return p.apply(flags)
 }

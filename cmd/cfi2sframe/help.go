@@ -17,7 +17,7 @@ const helpWidth = 80
 // groups are the headings of flags in --help. Other flags are advanced.
 var groups = []struct{ title, flags string }{
 	{"Output", "output in-place recursive dry-run preserve-dates update force skip-unsupported objects packages"},
-	{"Format", "for format pcrel outermost share padding"},
+	{"Format", "for format pcrel outermost share padding into"},
 	{"Reporting", "report report-file report-dir against partial min-coverage min-unwindable require skip-status quiet verbose"},
 	{"Advanced", ""},
 }

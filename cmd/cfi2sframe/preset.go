@@ -42,6 +42,9 @@ var presets = []preset{
 	// The series for deferred unwinding takes V3 only, sorted, with start addresses from their own fields.
 	{"linux", v3, true, nil},
 	{"perf", v3, true, nil}, // with the same series
+	// The series for live patches of arm64 kernels has no case for flexible FDEs; see convert.Linux.
+	{"linux-kernel", v3, true, nil},
+	{"linux-module", v3, true, nil},
 	// The only version that 2.40 knows.
 	{"binutils-2.40", convert.Format{Version: sframe.V1}, false, nil},
 	// "decode failure" with flag 0x4; rows without words are misread as FP-1.
@@ -82,7 +85,9 @@ func readersOf(f convert.Format) string {
 	if l, ok := f.Version.Layout(); ok && l.PCRel { // all sections of this version have both
 		f.PCRel, f.Outermost = false, false
 	}
-	unable := func(p preset) bool { return p.Format != f && !slices.Contains(p.also, f) }
+	unable := func(p preset) bool {
+		return p.Format != f && !slices.Contains(p.also, f) || linuxParts[p.name] > convert.LinuxUser
+	}
 	return cmp.Or(namesOf(slices.DeleteFunc(slices.Clone(presets), unable)), "no reader that --for knows")
 }
 

@@ -29,7 +29,7 @@ func TestWrongUsage(t *testing.T) {
 		"dump --report html f":                "--report is not for dump",
 		"dump -q f":                           "--quiet is not for dump",
 		"dump -o out f":                       "--output is not for dump",
-		"--check --for linux f":               "--for is not for check",
+		"--check --format 3 f":                "--format is not for check",
 		"check --report csv f":                `--report "csv" is not known; use none, text or json`,
 		"diff --min-coverage 99 a b":          "--min-coverage is not for diff",
 		"diff a":                              "diff requires two files, OLD and NEW",

@@ -44,10 +44,6 @@ func Open(name, path string, f *elffile.File) (*File, error) {
 	if name == "" {
 		return nil, nil
 	}
-	if f.IsObject() { // addresses in both need not agree
-		return nil, fmt.Errorf("debug file %s: relocatable objects cannot have one; "+
-			"convert the object before its debug information is split off", name)
-	}
 	m, err := marksOf(f)
 	if err != nil {
 		return nil, err
@@ -61,9 +57,6 @@ func Open(name, path string, f *elffile.File) (*File, error) {
 
 // Find is Open for Auto. If it finds no file, it also returns the reasons why it skipped files.
 func Find(path string, f *elffile.File) (d *File, skipped []error, err error) {
-	if f.IsObject() {
-		return nil, nil, nil
-	}
 	m, err := marksOf(f)
 	if err != nil {
 		return nil, nil, err
@@ -250,8 +243,8 @@ func (m *marks) check(d *elffile.File) error {
 	if d.Machine != m.f.Machine || d.Order != m.f.Order {
 		return fmt.Errorf("it belongs to another program: it is for machine %v, %v", elf.Machine(d.Machine), d.Order)
 	}
-	if d.IsObject() {
-		return errors.New("it is a relocatable object, not the debug file of a linked file")
+	if d.IsObject() != m.f.IsObject() {
+		return errors.New("only one of the file and its debug file is a relocatable object")
 	}
 	if err := sameCode(m.f, d); err != nil {
 		return err
@@ -266,7 +259,11 @@ func (m *marks) check(d *elffile.File) error {
 		}
 		return nil
 	}
-	if m.link.Name == "" {
+	switch {
+	case m.link.Name == "" && d.IsObject():
+		return errors.New("relocatable objects without a build-id and .gnu_debuglink cannot have one; " +
+			"convert the object before its debug information is split off")
+	case m.link.Name == "":
 		return nil
 	}
 	if d.Size > maxSummed {
@@ -284,7 +281,7 @@ func (m *marks) check(d *elffile.File) error {
 }
 
 // sameCode returns an error unless the file f and its debug file d have the same sections of code: addresses in d must
-// be valid for f.
+// be valid for f. Those of objects are made so.
 func sameCode(f, d *elffile.File) error {
 	notCode := func(s elffile.Section) bool { return !s.Alloc() || s.Flags&uint64(elf.SHF_EXECINSTR) == 0 }
 	a := slices.DeleteFunc(slices.Clone(f.Sections), notCode)
@@ -300,6 +297,12 @@ func sameCode(f, d *elffile.File) error {
 			return fmt.Errorf("it belongs to another program: %s has %d bytes at %#x, not %d at %#x",
 				b[i].Name, b[i].Size, b[i].Addr, a[i].Size, a[i].Addr)
 		}
+		if f.IsObject() && a[i].Name != b[i].Name {
+			return fmt.Errorf("its section of code %d is %s, not %s", i, b[i].Name, a[i].Name)
+		}
+	}
+	if f.IsObject() {
+		d.TakeBases(a)
 	}
 	return nil
 }

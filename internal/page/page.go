@@ -24,7 +24,7 @@ var (
 
 // policy allows the inlined style and script by their hashes: markup in a name can neither run nor load anything. A
 // test computes the hashes, so that the program needs no cryptography.
-const policy = "default-src 'none'; style-src 'sha256-01JrJBr86RtTaDMubjLPNcyxZ9RtdD0TGOoO75ZWZ/E='; script-src 'sha256-BmLTQxVzg6s4O5kFShcCN2s909XLAowa8O3V0UQIoHE='"
+const policy = "default-src 'none'; style-src 'sha256-iRNrY3qUdOUh5772+E27VNeUZmr1DU3H3PgMrD/YnkI='; script-src 'sha256-BmLTQxVzg6s4O5kFShcCN2s909XLAowa8O3V0UQIoHE='"
 
 // Template returns the template of a page and of the parts.
 func Template(text string, funcs template.FuncMap) *template.Template {

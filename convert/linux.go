@@ -1,0 +1,272 @@
+package convert
+
+import (
+	"bytes"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"strings"
+
+	"cfi2sframe/arch"
+	"cfi2sframe/elffile"
+	"cfi2sframe/elfwrite"
+	"cfi2sframe/sframe"
+)
+
+// A Linux is a part of the Linux series that reads sections. The rules below are those of its code: for user space v14
+// (May 2026), for the kernel v4 to v8 (April to October 2026); docs/readers.md says which version has which.
+type Linux uint8
+
+const (
+	NotLinux    Linux = iota
+	LinuxUser         // programs and libraries
+	LinuxKernel       // vmlinux, or vmlinux.o
+	LinuxModule       // *.ko
+)
+
+// ErrRefused is returned if Linux would refuse the result.
+var ErrRefused = errors.New("nothing was written: Linux would refuse the section")
+
+// inKernel reports whether the code to unwind is the kernel's.
+func (l Linux) inKernel() bool { return l == LinuxKernel || l == LinuxModule }
+
+// KernelSymbols are the start and the end of a kernel's section.
+const KernelSymbols = "__start_sframe:__end_sframe"
+
+// A textRange is the addresses from begin to end, the latter excluded.
+type textRange struct{ begin, end uint64 }
+
+func (r textRange) has(pc uint64) bool { return r.begin <= pc && pc < r.end }
+
+// kernelText has the symbols of the text of a linked kernel, and then of other code whose FDEs Linux accepts.
+var kernelText = [][2]string{
+	{"_stext", "_etext"},
+	{"_sinittext", "_einittext"}, {"__exittext_begin", "__exittext_end"}, {"_srodatatext", "_erodatatext"},
+}
+
+// symbolRanges returns the ranges between pairs of symbols. Only those of the first pair have to be there.
+func symbolRanges(f *elffile.File, pairs ...[2]string) ([]textRange, error) {
+	var names []string
+	for _, p := range pairs {
+		names = append(names, p[:]...)
+	}
+	symbols, err := f.FindSymbols(names...)
+	if err != nil {
+		return nil, err
+	}
+	var ranges []textRange
+	for i, p := range pairs {
+		begin, ok := symbols[p[0]]
+		end, both := symbols[p[1]]
+		if ok && both {
+			ranges = append(ranges, textRange{begin.Value, end.Value})
+		} else if i == 0 {
+			return nil, fmt.Errorf("it has no symbols %s and %s; use the unstripped file, whose linker script defines them",
+				p[0], p[1])
+		}
+	}
+	return ranges, nil
+}
+
+// outside returns which functions get no rows, or nil.
+func (l Linux) outside(f *elffile.File) (func(pc uint64) bool, error) {
+	switch {
+	case !l.inKernel():
+		return nil, nil
+	case f.IsObject(): // the names by which the module loader finds text that it frees
+		return func(pc uint64) bool {
+			name := f.Sections[f.SectionAt(pc)].Name
+			return strings.HasPrefix(name, ".init") || strings.HasPrefix(name, ".exit")
+		}, nil
+	}
+	text, err := symbolRanges(f, kernelText[0])
+	if err != nil {
+		return nil, err
+	}
+	return func(pc uint64) bool { return !text[0].has(pc) }, nil
+}
+
+// accepts returns whether an FDE may start at an address.
+func (l Linux) accepts(f *elffile.File) (func(pc uint64) bool, error) {
+	var ranges []textRange
+	switch {
+	case f.IsObject():
+		return func(pc uint64) bool { return f.Sections[f.SectionAt(pc)].IsCode() }, nil
+	case l == LinuxKernel:
+		var err error
+		if ranges, err = symbolRanges(f, kernelText...); err != nil {
+			return nil, err
+		}
+	default:
+		for i := range f.Progs {
+			h := &f.Progs[i]
+			if elf.ProgType(h.Type) == elf.PT_LOAD && elf.ProgFlag(h.Flags)&elf.PF_X != 0 {
+				ranges = append(ranges, textRange{h.Vaddr, h.Vaddr + h.Memsz})
+			}
+		}
+	}
+	in := -1 // the executable segment of all FDEs
+	return func(pc uint64) bool {
+		for i, r := range ranges {
+			if r.has(pc) && (l == LinuxKernel || in < 0 || in == i) {
+				in = i
+				return true
+			}
+		}
+		return false
+	}, nil
+}
+
+// Refusal returns why Linux refuses the section s of the file f, or "".
+func (l Linux) Refusal(f *elffile.File, s *sframe.Section) (string, error) {
+	if l == NotLinux {
+		return "", nil
+	}
+	accepts, err := l.accepts(f)
+	if err != nil {
+		return "", err
+	}
+	if l == LinuxModule {
+		if why, err := refuseModule(f, s); why != "" || err != nil {
+			return why, err
+		}
+	}
+	return l.refuse(s, l != LinuxModule && !f.IsObject(), accepts), nil
+}
+
+// refuse returns why Linux refuses a section whose FDEs may start where accepts says, or "". As sframe_read_header and
+// sframe_validate_section do, except for what sframe.Decode has checked.
+func (l Linux) refuse(s *sframe.Section, sorted bool, accepts func(pc uint64) bool) string {
+	switch {
+	case s.Version != sframe.V3:
+		return fmt.Sprintf("its version is %d, not 3", s.Version)
+	case s.Flags&sframe.FDEFuncStartPCRel == 0:
+		return "flag 0x4 is clear: start addresses do not count from their own fields"
+	case sorted && s.Flags&sframe.FDESorted == 0:
+		return "flag 0x1 is clear: FDEs are not sorted"
+	case s.AuxLen != 0:
+		return fmt.Sprintf("it has an auxiliary header of %d bytes", s.AuxLen)
+	case s.NumFDEs == 0 || s.NumFREs == 0:
+		return fmt.Sprintf("it has %d FDEs and %d FREs, not one of each at least", s.NumFDEs, s.NumFREs)
+	}
+	s = s.Sorted()
+	reader, last := s.NewReader(), uint64(0)
+	var refs []sframe.Ref
+	for i := range s.Len() {
+		d := s.FDE(i)
+		at := func(what string) string {
+			return fmt.Sprintf("FDE %d, of %d bytes at %#x, %s", i, d.Size, d.Start, what)
+		}
+		switch {
+		case d.Start <= last:
+			return at(fmt.Sprintf("is not after the one at %#x", last))
+		case !accepts(d.Start):
+			return at("is outside of the text")
+		case d.Flexible && l.inKernel():
+			return at("is flexible, which the kernel's own unwinder does not support")
+		}
+		last = d.Start
+		var err error
+		if _, refs, err = reader.Refs(i, refs[:0]); err != nil {
+			return at(fmt.Sprintf("has malformed rows: %v", err))
+		}
+	}
+	return ""
+}
+
+// refuseModule returns why the module loader refuses the section of a module, or "".
+func refuseModule(f *elffile.File, s *sframe.Section) (string, error) {
+	at, err := elfwrite.FindSFrame(f)
+	if err != nil {
+		return "", err
+	}
+	if !f.IsObject() || at.Section == 0 {
+		return "it is not in a relocatable object, as modules are", nil
+	}
+	h := &f.Sections[at.Section]
+	if !h.Alloc() {
+		return "section .sframe is not SHF_ALLOC", nil
+	}
+	l, _ := s.Version.Layout()
+	want, _ := arch.Of(elf.Machine(f.Machine)).PCRelType(l.StartSize)
+	b, err := f.ReadSection(h)
+	if err != nil {
+		return "", err
+	}
+	n := uint32(0)
+	for i := range f.Sections {
+		r := &f.Sections[i]
+		if elf.SectionType(r.Type) != elf.SHT_RELA || int(r.Info) != at.Section {
+			continue
+		}
+		why := ""
+		err := f.ReadTable("section "+r.Name, r.Off, r.Size, elffile.RelaSize, func(rela []byte, _ uint64) error {
+			for ; len(rela) >= elffile.RelaSize && why == ""; rela = rela[elffile.RelaSize:] {
+				off, typ := f.Order.Uint64(rela), uint32(f.Order.Uint64(rela[elffile.RelaInfo:]))
+				n++
+				switch {
+				case typ != want:
+					why = fmt.Sprintf("the relocation of .sframe+%#x has type %d, not %d", off, typ, want)
+				case off > uint64(len(b)) || uint64(len(b))-off < uint64(l.StartSize) ||
+					anyByte(b[off:off+uint64(l.StartSize)]):
+					why = fmt.Sprintf("the field of the relocation of .sframe+%#x is not zero", off)
+				}
+			}
+			return nil
+		})
+		if why != "" || err != nil {
+			return why, err
+		}
+	}
+	if n != s.NumFDEs {
+		return fmt.Sprintf("%d FDEs have %d relocations", s.NumFDEs, n), nil
+	}
+	return "", nil
+}
+
+// anyByte reports whether a byte is not zero.
+func anyByte(b []byte) bool { return len(bytes.TrimLeft(b, "\x00")) > 0 }
+
+// suits returns an error if a file is none of those that Linux and Reserved are for.
+func (o *Options) suits(f *elffile.File) error {
+	switch {
+	case o.Reserved != "" && f.IsObject():
+		return errors.New("--into requires a linked file; linkers merge the sections of objects")
+	case o.Linux == LinuxModule && !f.IsObject():
+		return errors.New("modules are relocatable objects (*.ko), and this is a linked file; use --for linux-kernel or linux")
+	case o.Linux == LinuxKernel && !f.IsObject() && o.Reserved == "":
+		return fmt.Errorf("a linked kernel finds .sframe by symbols; use --into %s, or convert vmlinux.o", KernelSymbols)
+	}
+	return nil
+}
+
+// intoRange returns the addresses between two symbols of a linked file, which are START:END.
+func intoRange(f *elffile.File, symbols string) (textRange, error) {
+	begin, end, _ := strings.Cut(symbols, ":")
+	r, err := symbolRanges(f, [2]string{begin, end})
+	if err != nil {
+		return textRange{}, err
+	}
+	return r[0], nil
+}
+
+// readInto decodes the .sframe between two symbols of a linked file. Nothing but zeros may follow it.
+func readInto(f *elffile.File, symbols string) (*sframe.Section, error) {
+	r, err := intoRange(f, symbols)
+	if err != nil {
+		return nil, err
+	}
+	off, ok := f.FileOffset(r.begin, r.end-r.begin)
+	if !ok || r.begin >= r.end {
+		return nil, fmt.Errorf("no loaded segment has the bytes from %#x to %#x", r.begin, r.end)
+	}
+	b, err := f.ReadAt(sframe.SectionName, off, r.end-r.begin)
+	if err != nil {
+		return nil, err
+	}
+	s, err := sframe.Decode(b, r.begin)
+	if err == nil && anyByte(b[s.Size():]) {
+		err = fmt.Errorf("bytes after .sframe, up to %#x, are not zero", r.end)
+	}
+	return s, err
+}

@@ -1,0 +1,232 @@
+package convert_test
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"cfi2sframe/convert"
+	"cfi2sframe/elfwrite"
+	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/sframe"
+)
+
+// A kernel of two functions in .text, the second of which only a flexible FDE can describe, and one in .init.text, with 64
+// bytes for .sframe and a symbol in the middle of them.
+const kernelSource = `
+	.cfi_sections .debug_frame
+	.text
+	.globl _start
+_start:
+	.cfi_startproc
+	push %rbp
+	.cfi_def_cfa_offset 16
+	.cfi_offset %rbp, -16
+	ret
+	.cfi_endproc
+	.cfi_startproc
+	.cfi_def_cfa %r10, 0
+	nop
+	.cfi_endproc
+	.section .init.text, "ax", @progbits
+	.cfi_startproc
+	nop
+	.cfi_endproc
+	.section .note.GNU-stack, "", @progbits
+`
+
+const kernelScript = `
+SECTIONS
+{
+	. = 0xffffffff81000000;
+	.text : { _stext = .; *(.text) _etext = .; }
+	.init.text : { *(.init.text) }
+	.rodata : ALIGN(8) { __start_sframe = .; . += 63; BYTE(0) __end_sframe = .; QUAD(1) after = .; }
+	middle = __start_sframe + 32;
+	odd = __start_sframe + 4;
+	.bss : { zeros = .; . += 64; no_zeros = .; }
+}
+`
+
+// linkKernel assembles and links a kernel.
+func linkKernel(t *testing.T) []byte {
+	t.Helper()
+	for _, tool := range []string{"as", "ld"} {
+		peer.Look(t, tool)
+	}
+	dir := t.TempDir()
+	for name, text := range map[string]string{"kernel.s": kernelSource, "kernel.lds": kernelScript} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.Command("sh", "-c", "as kernel.s -o kernel.o && ld -static -nostdlib -T kernel.lds kernel.o -o kernel")
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	b, err := os.ReadFile(filepath.Join(dir, "kernel"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// TestInto fills the bytes between two symbols.
+func TestInto(t *testing.T) {
+	kernel := linkKernel(t)
+	opt := convert.Options{Version: sframe.V3, Linux: convert.LinuxKernel, Reserved: convert.KernelSymbols, NoPadding: true}
+	with := func(symbols string, change func(*convert.Options)) convert.Options {
+		o := opt
+		o.Reserved = symbols
+		if change != nil {
+			change(&o)
+		}
+		return o
+	}
+	filled, res, err := inMemory(kernel, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A header, an index entry, an attribute and two rows; the specification has their sizes.
+	const size = 28 + 16 + 5 + (1 + 1 + 1) + (1 + 1 + 2)
+	c := res.Coverage[0]
+	gaps := make(map[string]uint64)
+	for _, r := range c.Reasons {
+		gaps[r.Name] = r.Bytes
+	}
+	if c.Size != size || c.Covered != 2 || c.Described != 4 || !c.Verified ||
+		!maps.Equal(gaps, map[string]uint64{"outside-text": 1, "cfa-register": 1}) {
+		t.Errorf("coverage %+v", c)
+	}
+	f, err := elf.NewFile(bytes.NewReader(kernel))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := f.Section(".rodata")
+	want := bytes.Clone(kernel)
+	copy(want[s.Offset:s.Offset+size], filled[s.Offset:])
+	if !bytes.Equal(filled, want) || filled[s.Offset] != 0xe2 || filled[s.Offset+1] != 0xde {
+		t.Error("other bytes have changed, or none")
+	}
+	d, err := sframe.Decode(filled[s.Offset:s.Offset+64], s.Addr)
+	if err != nil || d.Len() != 1 || d.FDE(0).Start != 0xffffffff81000000 || d.Flags != sframe.FDESorted|sframe.FDEFuncStartPCRel {
+		t.Fatalf("%+v, error %v", d, err)
+	}
+	checked, err := convert.Check(bytes.NewReader(filled), int64(len(filled)), convert.Options{Linux: convert.LinuxKernel})
+	if err != nil || checked.Refused != "" || len(checked.Mismatches) > 0 || checked.Covered != 2 {
+		t.Errorf("check: %+v, %v", checked, err)
+	}
+
+	stale := bytes.Clone(filled)
+	stale[s.Offset+size-3]++ // the CFA of the second row
+	dirty := bytes.Clone(filled)
+	dirty[s.Offset+63] = 1
+	used := bytes.Clone(kernel)
+	used[s.Offset+7] = 5
+	plain := with("", nil)
+	for _, tt := range []struct {
+		name string
+		in   []byte
+		opt  convert.Options
+		want any // bytes, an error, or a part of its text
+	}{
+		{"again", filled, opt, elfwrite.ErrExists},
+		{"force", stale, with(opt.Reserved, func(o *convert.Options) { o.Force = true }), filled},
+		{"update", filled, with(opt.Reserved, func(o *convert.Options) { o.Update = true }), filled},
+		{"update what is stale", stale, with(opt.Reserved, func(o *convert.Options) { o.Update = true }), filled},
+		{"update what has bytes after it", dirty, with(opt.Reserved, func(o *convert.Options) { o.Update = true }), filled},
+		{"update of nothing", kernel, with(opt.Reserved, func(o *convert.Options) { o.Update = true }), filled},
+		{"bytes that are in use", used, with(opt.Reserved, func(o *convert.Options) { o.Force = true }),
+			"are in use: byte 0xffffffff8100000f is 0x05, not 0"},
+		{"too few", kernel, with("__start_sframe:middle", nil), "are 32; .sframe needs 56: reserve more in the linker script"},
+		{"just enough", kernel, with("__start_sframe:__end_sframe", nil), filled},
+		{"a start that is not aligned", kernel, with("odd:__end_sframe", nil), "is not a multiple of 8"},
+		{"bytes after them", kernel, with("__start_sframe:after", nil), "are in use"},
+		{"none", kernel, with("middle:middle", nil), "are none"},
+		{"backwards", kernel, with("__end_sframe:__start_sframe", nil), "are none"},
+		{"not in the file", kernel, with("zeros:no_zeros", nil), "are not in a loaded segment of the file"},
+		{"no symbol", kernel, with("__start_sframe:nothing", nil), "it has no symbols __start_sframe and nothing"},
+		{"a kernel without --into", kernel, plain, "use --into __start_sframe:__end_sframe, or convert vmlinux.o"},
+		{"a linked module", kernel, with("", func(o *convert.Options) { o.Linux = convert.LinuxModule }),
+			"modules are relocatable objects"},
+		{"an object", elftest.NewObject().Bytes(), opt, "--into requires a linked file"},
+	} {
+		got, _, err := inMemory(tt.in, tt.opt)
+		switch want := tt.want.(type) {
+		case []byte:
+			if err != nil || !bytes.Equal(got, want) {
+				t.Errorf("%s: %v, or other bytes", tt.name, err)
+			}
+		case error:
+			if !errors.Is(err, want) {
+				t.Errorf("%s: %v", tt.name, err)
+			}
+		case string:
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, want %q", tt.name, err, want)
+			}
+		}
+	}
+	if _, err := convert.Check(bytes.NewReader(dirty), int64(len(dirty)), convert.Options{Linux: convert.LinuxKernel}); err == nil ||
+		!strings.Contains(err.Error(), "bytes after .sframe, up to 0xffffffff81000048, are not zero") {
+		t.Errorf("check of bytes after the section: %v", err)
+	}
+}
+
+// TestModule converts modules: text that the kernel frees gets no rows.
+func TestModule(t *testing.T) {
+	o := elftest.NewObject()
+	o.Code(".init.text", 64)
+	o.Code(".exit.text", 64)
+	b, res, err := inMemory(o.Bytes(), convert.Options{Version: sframe.V3, Linux: convert.LinuxModule})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := res.Coverage[0]; c.FDEs != 1 || c.Covered != 64 || c.Described != 192 || len(c.Reasons) != 1 ||
+		c.Reasons[0].Name != "outside-text" || c.Reasons[0].Bytes != 128 {
+		t.Errorf("coverage %+v", c)
+	}
+	f, err := elf.NewFile(bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	section, rela := f.Section(".sframe"), f.Section(".rela.sframe")
+	const field = 28 // offset of the first start address
+	check := func(linux convert.Linux, change func(p *elftest.Patcher)) string {
+		p := elftest.Patch(t.Fatalf, b)
+		change(p)
+		c, err := convert.Check(bytes.NewReader(p.B), int64(len(p.B)), convert.Options{Linux: linux})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.Refused
+	}
+	for _, tt := range []struct {
+		name   string
+		change func(p *elftest.Patcher)
+		want   string
+	}{
+		{"as it is", func(*elftest.Patcher) {}, ""},
+		{"not SHF_ALLOC", func(p *elftest.Patcher) { p.Put64(p.Section(".sframe")+elftest.ShFlags, 0) },
+			"section .sframe is not SHF_ALLOC"},
+		{"a field that is not zero", func(p *elftest.Patcher) { p.B[int(section.Offset)+field+7] = 1 },
+			"the field of the relocation of .sframe+0x1c is not zero"},
+		{"another relocation", func(p *elftest.Patcher) {
+			p.Put64(int(rela.Offset)+8, binary.LittleEndian.Uint64(p.B[rela.Offset+8:])&^0xffffffff|uint64(elf.R_X86_64_64))
+		}, "the relocation of .sframe+0x1c has type 1, not 24"},
+		{"no flag 0x4", func(p *elftest.Patcher) { p.B[int(section.Offset)+3] = 0 }, "flag 0x4 is clear"},
+	} {
+		if got := check(convert.LinuxModule, tt.change); (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,139 @@
+package convert
+
+import (
+	"cmp"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"cfi2sframe/sframe"
+)
+
+// A vector is one of conformance/vectors.
+type vector struct {
+	Name    string
+	Format  string
+	Address string
+	Section string
+	Refuse  any
+}
+
+// readVectors returns all vectors.
+func readVectors(t *testing.T) []vector {
+	t.Helper()
+	paths, err := filepath.Glob("../conformance/vectors/*.json")
+	if err != nil || len(paths) < 10 {
+		t.Fatalf("vectors: %v, %v", paths, err)
+	}
+	var all []vector
+	for _, path := range paths {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var file struct{ Vectors []vector }
+		if err := json.Unmarshal(b, &file); err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		all = append(all, file.Vectors...)
+	}
+	return all
+}
+
+// refusal returns the beginning or a part of the reason for which Linux refuses the valid section b at addr, or "": by
+// the series' code (kernel/unwind/sframe.c: sframe_read_header, sframe_validate_section), and read without package
+// sframe.
+func refusal(b []byte, addr uint64, l Linux) string {
+	var o binary.ByteOrder = binary.LittleEndian
+	if b[0] == 0xde {
+		o = binary.BigEndian
+	}
+	fdes, fres := 28+int(b[7])+int(o.Uint32(b[20:])), 28+int(b[7])+int(o.Uint32(b[24:]))
+	n := int(o.Uint32(b[8:]))
+	switch {
+	case b[2] != 3:
+		return "its version is "
+	case b[3]&4 == 0:
+		return "flag 0x4 is clear"
+	case b[3]&1 == 0 && l != LinuxModule:
+		return "flag 0x1 is clear"
+	case b[7] != 0:
+		return "an auxiliary header"
+	case n == 0 || o.Uint32(b[12:]) == 0:
+		return "not one of each at least"
+	}
+	type fde struct {
+		start    uint64
+		flexible bool
+	}
+	var all []fde
+	for at := fdes; at < fdes+16*n; at += 16 {
+		attribute := b[fres+int(o.Uint32(b[at+12:])):]
+		all = append(all, fde{addr + uint64(at) + o.Uint64(b[at:]), attribute[3] == 1})
+	}
+	slices.SortStableFunc(all, func(x, y fde) int { return cmp.Compare(x.start, y.start) })
+	last := uint64(0)
+	for _, d := range all {
+		switch {
+		case d.start <= last:
+			return "is not after the one at"
+		case d.flexible && l != LinuxUser:
+			return "is flexible, which"
+		}
+		last = d.start
+	}
+	return ""
+}
+
+// TestLinuxVectors applies the rules to the vectors. Linux refuses all that are not valid, and some others.
+func TestLinuxVectors(t *testing.T) {
+	reasons := make(map[string]int)
+	for _, v := range readVectors(t) {
+		b, err := hex.DecodeString(v.Section)
+		if err != nil {
+			t.Fatal(err)
+		}
+		addr, err := strconv.ParseUint(v.Address, 0, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := sframe.Decode(b, addr)
+		if err != nil {
+			if v.Refuse == nil {
+				t.Errorf("%s: %v", v.Name, err)
+			}
+			continue
+		}
+		for _, l := range []Linux{LinuxUser, LinuxKernel, LinuxModule} {
+			want := refusal(b, addr, l)
+			if v.Refuse != nil || v.Name == "3-amd64/gnu-2.47-fprules" && l == LinuxUser { // GNU as wrote one word too many
+				want = cmp.Or(want, "has malformed rows: ")
+			}
+			got := l.refuse(s, l != LinuxModule, func(uint64) bool { return true })
+			if (got == "") != (want == "") || !strings.Contains(got, want) {
+				t.Errorf("%s, %d: %q, want %q", v.Name, l, got, want)
+			}
+			reasons[want]++
+			if want == "" {
+				got := l.refuse(s, l != LinuxModule, func(pc uint64) bool { return pc != s.FDE(s.Len()-1).Start })
+				if !strings.HasSuffix(got, "is outside of the text") {
+					t.Errorf("%s, %d, text without the last FDE: %q", v.Name, l, got)
+				}
+			}
+		}
+	}
+	for _, want := range []string{
+		"", "its version is ", "flag 0x1 is clear", "an auxiliary header", "not one of each at least",
+		"is not after the one at", "is flexible, which", "has malformed rows: ",
+	} {
+		if reasons[want] < 3 {
+			t.Errorf("%q has %d vectors", want, reasons[want])
+		}
+	}
+}

@@ -1,0 +1,46 @@
+package elfwrite
+
+import (
+	"bytes"
+	"fmt"
+
+	"cfi2sframe/elffile"
+	"cfi2sframe/sframe"
+)
+
+// PlanInto finds the layout of the linked file f with an .sframe of size bytes from address begin on, in loaded bytes
+// that its linker script reserves up to address end. What the section does not need is zero. Headers do not change.
+func PlanInto(f *elffile.File, begin, end, size uint64, opt Options) (*Layout, error) {
+	where := fmt.Sprintf("the bytes from %#x to %#x", begin, end)
+	off, ok := f.FileOffset(begin, end-begin)
+	switch {
+	case begin >= end:
+		return nil, fmt.Errorf("%s are none; reserve them in the linker script", where)
+	case begin%sectionAlign != 0:
+		return nil, fmt.Errorf("%s: the first address is not a multiple of %d; align it in the linker script",
+			where, sectionAlign)
+	case !ok:
+		return nil, fmt.Errorf("%s are not in a loaded segment of the file; "+
+			"a BYTE(0) at their end in the linker script puts them there", where)
+	case size > end-begin:
+		return nil, fmt.Errorf("%s are %d; .sframe needs %d: reserve more in the linker script",
+			where, end-begin, size)
+	}
+	b, err := f.ReadAt("reserved bytes", off, end-begin)
+	if err != nil {
+		return nil, err
+	}
+	if used := bytes.TrimLeft(b, "\x00"); len(used) > 0 {
+		if !sframe.IsSection(b) {
+			return nil, fmt.Errorf("%s are in use: byte %#x is %#02x, not 0", where,
+				end-uint64(len(used)), used[0])
+		}
+		if !opt.Force {
+			return nil, ErrExists
+		}
+	}
+	l := Unchanged(f)
+	l.Addr, l.Size, l.off, l.opt, l.into = begin, size, off, opt, &span{begin, end}
+	l.zeros = []span{{off, off + (end - begin)}}
+	return l, nil
+}

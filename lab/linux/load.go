@@ -1,0 +1,296 @@
+package linux
+
+import (
+	"bytes"
+	"cmp"
+	"debug/elf"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+
+	"cfi2sframe/cfi"
+	"cfi2sframe/internal/testkit/readback"
+	"cfi2sframe/sframe"
+)
+
+// A loaded file has its .sframe and its CFI as they are in the memory of a kernel.
+type loaded struct {
+	section *sframe.Section
+	table   *cfi.Table
+	reader  *readback.Reader
+}
+
+// load loads a module at arbitrary addresses, or takes a kernel as it is linked, with .sframe between two symbols.
+func load(b []byte, symbols string) (*loaded, error) {
+	e, err := elf.NewFile(bytes.NewReader(b))
+	if err != nil {
+		return nil, err
+	}
+	var data, frames []byte
+	var addr uint64
+	if e.Type == elf.ET_REL {
+		m := &module{File: e, addrs: make([]uint64, len(e.Sections))}
+		m.layOut(rand.New(rand.NewPCG(uint64(len(b)), 1)))
+		if data, addr, err = m.relocated(".sframe", true); err == nil {
+			frames, _, err = m.relocated(".debug_frame", false)
+		}
+	} else {
+		if data, addr, err = between(e, symbols); err == nil {
+			frames, err = e.Section(".debug_frame").Data()
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	l := &loaded{}
+	if l.section, err = sframe.Decode(data, addr); err != nil {
+		return nil, err
+	}
+	l.section = l.section.Sorted() // as the kernel does with a module's
+	if l.table, err = cfi.Parse(e.Machine, e.ByteOrder, cfi.Section{Source: cfi.DebugFrame, Data: frames}); err != nil {
+		return nil, err
+	}
+	l.reader, err = readback.New(e.Machine, e.ByteOrder, l.section)
+	return l, err
+}
+
+// between returns the bytes between the two symbols START:END, and their address.
+func between(e *elf.File, symbols string) ([]byte, uint64, error) {
+	first, last, _ := strings.Cut(symbols, ":")
+	var begin, end uint64
+	all, err := e.Symbols()
+	for _, s := range all {
+		switch s.Name {
+		case first:
+			begin = s.Value
+		case last:
+			end = s.Value
+		}
+	}
+	for _, p := range e.Progs {
+		if err == nil && p.Type == elf.PT_LOAD && begin >= p.Vaddr && begin < end && end <= p.Vaddr+p.Filesz {
+			b := make([]byte, end-begin)
+			_, err := p.ReadAt(b, int64(begin-p.Vaddr))
+			return b, begin, err
+		}
+	}
+	return nil, 0, fmt.Errorf("no segment has %s, %#x to %#x: %w", symbols, begin, end, err)
+}
+
+// A module is one that is loaded.
+type module struct {
+	*elf.File
+	addrs []uint64 // of the sections
+}
+
+// layOut gives addresses to the allocated sections: those of the same kind follow each other (text, read-only data,
+// data, and each of these that only initialization needs), and each kind is elsewhere, in any order (kernel/module,
+// layout_sections and move_module).
+func (m *module) layOut(rnd *rand.Rand) {
+	const space, page = 0xffffffffa0000000, 0x1000 // of the modules of an amd64 kernel
+	kinds := make(map[string][]int)
+	for i, s := range m.Sections {
+		if s.Flags&elf.SHF_ALLOC != 0 {
+			kind := fmt.Sprint(strings.HasPrefix(s.Name, ".init"), s.Flags&(elf.SHF_EXECINSTR|elf.SHF_WRITE))
+			kinds[kind] = append(kinds[kind], i)
+		}
+	}
+	next := uint64(space)
+	var names []string
+	for kind := range kinds {
+		names = append(names, kind)
+	}
+	slices.Sort(names)
+	rnd.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+	for _, kind := range names {
+		next += page * (1 + rnd.Uint64N(256))
+		for _, i := range kinds[kind] {
+			align := max(m.Sections[i].Addralign, 1)
+			m.addrs[i] = (next + align - 1) &^ (align - 1)
+			next = m.addrs[i] + m.Sections[i].Size
+		}
+		next = (next + page - 1) &^ (page - 1)
+	}
+}
+
+// relocated returns the contents of a section with its relocations applied, and its address. Of a section that the
+// kernel loads, only those types are applied that its module loader applies to .sframe, in its way.
+func (m *module) relocated(name string, loads bool) ([]byte, uint64, error) {
+	i := slices.IndexFunc(m.Sections, func(s *elf.Section) bool { return s.Name == name })
+	if i < 0 {
+		return nil, 0, fmt.Errorf("no section %s", name)
+	}
+	if loads != (m.addrs[i] != 0) {
+		return nil, 0, fmt.Errorf("section %s is at %#x", name, m.addrs[i])
+	}
+	data, err := m.Sections[i].Data()
+	if err != nil {
+		return nil, 0, err
+	}
+	symbols, err := m.Symbols()
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, s := range m.Sections {
+		if s.Type != elf.SHT_RELA || int(s.Info) != i {
+			continue
+		}
+		table, err := s.Data()
+		if err != nil {
+			return nil, 0, err
+		}
+		for rela := range slices.Chunk(table, 24) {
+			if err := m.relocate(data, m.addrs[i], rela, symbols, loads); err != nil {
+				return nil, 0, fmt.Errorf("section %s: %w", name, err)
+			}
+		}
+	}
+	return data, m.addrs[i], nil
+}
+
+// relocate applies a relocation to data at an address: apply_relocate_add of x86 and arm64.
+func (m *module) relocate(data []byte, addr uint64, rela []byte, symbols []elf.Symbol, loads bool) error {
+	le := binary.LittleEndian
+	off, info, addend := le.Uint64(rela), le.Uint64(rela[8:]), le.Uint64(rela[16:])
+	symbol := symbols[info>>32-1]
+	value := m.addrs[symbol.Section] + symbol.Value + addend
+	place := data[off:]
+	switch typ := uint32(info); {
+	case m.Machine == elf.EM_X86_64 && typ == uint32(elf.R_X86_64_PC64),
+		m.Machine == elf.EM_AARCH64 && typ == uint32(elf.R_AARCH64_PREL64):
+		if le.Uint64(place) != 0 { // x86: "Invalid relocation target, existing value is nonzero"
+			return fmt.Errorf("relocation of offset %#x: the field is not zero", off)
+		}
+		le.PutUint64(place, value-(addr+off))
+	case loads:
+		return fmt.Errorf("relocation of offset %#x has type %d", off, typ)
+	case m.Machine == elf.EM_X86_64 && typ == uint32(elf.R_X86_64_64),
+		m.Machine == elf.EM_AARCH64 && typ == uint32(elf.R_AARCH64_ABS64):
+		le.PutUint64(place, value)
+	case m.Machine == elf.EM_X86_64 && typ == uint32(elf.R_X86_64_32),
+		m.Machine == elf.EM_AARCH64 && typ == uint32(elf.R_AARCH64_ABS32):
+		le.PutUint32(place, uint32(value))
+	default:
+		return fmt.Errorf("relocation of offset %#x has type %d, which nothing here applies", off, typ)
+	}
+	return nil
+}
+
+// compare compares all rows at every pc: at the first and the last byte of each range in which neither side changes.
+func (l *loaded) compare(s *sum) error {
+	borders := make(map[uint64]bool)
+	var fres []sframe.FRE
+	for i, d := range l.section.FDEs() {
+		var err error
+		if fres, err = l.section.FREs(i, fres[:0]); err != nil {
+			return err
+		}
+		if d.PCMask {
+			return fmt.Errorf("a PC-mask FDE at %#x", d.Start)
+		}
+		borders[d.End()] = true
+		for _, r := range fres {
+			borders[d.Start+uint64(r.Start)] = true
+		}
+	}
+	type known struct { // rules and rows that agreed, if the rules do not depend on the pc
+		rules        uint32
+		row          sframe.Row
+		signal, keyB bool
+	}
+	agreed := make(map[known]bool)
+	s.functions += l.table.Len()
+	all := make([]uint64, 0, len(borders))
+	for pc := range borders {
+		all = append(all, pc)
+	}
+	slices.Sort(all)
+	at := 0
+	// ask compares at a pc, and returns the end of the range, up to a limit, in which no border of the section is.
+	ask := func(pc, limit uint64, fact *readback.Fact, number uint32) (end uint64, covered bool, err error) {
+		for at < len(all) && all[at] <= pc {
+			at++
+		}
+		end = limit
+		if at < len(all) {
+			end = min(limit, all[at])
+		}
+		for _, pc := range []uint64{pc, end - 1} {
+			s.pcs++
+			m, ok, err := l.section.Lookup(pc)
+			if err != nil {
+				return 0, false, err
+			}
+			covered = ok
+			if !ok {
+				continue
+			}
+			k := known{number, m.Row, m.FDE.Signal, m.FDE.KeyB}
+			if fact != nil && agreed[k] {
+				continue
+			}
+			if err := l.reader.Compare(pc, fact, &readback.Found{Row: m.Row, Signal: m.FDE.Signal, KeyB: m.FDE.KeyB}); err != nil {
+				return 0, false, err
+			}
+			agreed[k] = true
+		}
+		return end, covered, nil
+	}
+	var last uint64 // where the function before ended
+	var fact *readback.Fact
+	var number uint32
+	for i := range l.table.Len() + 1 {
+		begin := uint64(0)
+		if i < l.table.Len() {
+			begin = l.table.At(i).Begin
+		} else if len(all) > 0 {
+			begin = max(last, all[len(all)-1]+1)
+		}
+		// Between functions, only padding has a row: the last one.
+		for pc := cmp.Or(last, min(begin, first(all))); pc < begin; {
+			end, covered, err := ask(pc, begin, fact, number)
+			if err != nil {
+				return err
+			}
+			const mostPadding = 64
+			if covered {
+				if pc != last || end-pc >= mostPadding {
+					return fmt.Errorf("rows from %#x to %#x, where no CFI is", pc, end)
+				}
+				s.padding += end - pc
+			}
+			pc = end
+		}
+		if i == l.table.Len() {
+			break
+		}
+		fn := l.table.At(i)
+		s.described += fn.End - fn.Begin
+		last, fact = fn.End, nil
+		for row := range fn.Rows() {
+			number = row.Number
+			fact = &readback.Fact{Rules: row.Rules, Signal: fn.Signal(), KeyB: fn.KeyB()}
+			for pc := row.Begin; pc < row.End; {
+				end, covered, err := ask(pc, row.End, fact, number)
+				if err != nil {
+					return err
+				}
+				if covered {
+					s.covered += end - pc
+				}
+				pc = end
+			}
+		}
+	}
+	return nil
+}
+
+// first returns the first of some addresses, or 0.
+func first(list []uint64) uint64 {
+	if len(list) == 0 {
+		return 0
+	}
+	return list[0]
+}
