@@ -25,7 +25,8 @@ func NewAmounts(code uint64, a Amounts) Amounts {
 	return a
 }
 
-func (a *Amounts) add(b *Amounts) {
+// Add adds other amounts.
+func (a *Amounts) Add(b *Amounts) {
 	a.Code += b.Code
 	a.Unwindable += b.Unwindable
 	a.Described += b.Described

@@ -18,7 +18,7 @@ func Sum(file string, files []*Coverage) *Coverage {
 		sum.Functions += c.Functions
 		sum.FDEs += c.FDEs
 		sum.FREs += c.FREs
-		sum.Amounts.add(&c.Amounts)
+		sum.Amounts.Add(&c.Amounts)
 		sum.Topmost += c.Topmost
 		sum.Padding += c.Padding
 		sum.MovedCode += c.MovedCode

@@ -85,6 +85,7 @@ func (s *conversion) unpacks(in string) bool {
 // the result. An error is that of the report.
 func (w *work) unpack(ctx context.Context, in string) error {
 	w.all--
+	w.many = true
 	opt := w.Options
 	opt.SkipUnsupported = true
 	var broken error

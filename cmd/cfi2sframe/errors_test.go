@@ -285,7 +285,7 @@ func TestMounted(t *testing.T) {
 		"--report-file", at("report"), at("busy"), at("free"))
 	text, err := os.ReadFile(at("report"))
 	if err != nil || strings.Contains(string(text), at("busy")) ||
-		!strings.Contains(string(text), at("free")+": ") ||
+		!strings.Contains(string(text), "  "+at("free")+"\n") ||
 		!strings.Contains(string(text), "2 files: 1 done, 1 failed") {
 		t.Errorf("%v, said %q, and the report is\n%s", err, said, text)
 	}

@@ -22,11 +22,13 @@ type reporter struct {
 	pages []*report.Coverage // of this page
 	sync  bool               // wait until the file is on the disk
 	said  bool               // it is not empty
+	rows  int                // lines of the list of files
 	ended bool               // its end is written
 
 	// Positions of the last mark.
 	from   int64
 	first  int
+	listed int
 	before bool // it was not empty
 }
 
@@ -65,7 +67,7 @@ func (r *reporter) flush() error {
 
 // mark notes the position for rewind. Everything is flushed.
 func (r *reporter) mark() error {
-	r.first, r.before = len(r.pages), r.said
+	r.first, r.listed, r.before = len(r.pages), r.rows, r.said
 	if r.file == nil {
 		return nil
 	}
@@ -79,7 +81,7 @@ func (r *reporter) rewind() (bool, error) {
 	if r.file == nil || r.file.Stream() {
 		return false, nil
 	}
-	r.pages, r.said, r.ended = r.pages[:r.first], r.before, false
+	r.pages, r.rows, r.said, r.ended = r.pages[:r.first], r.listed, r.before, false
 	err := r.file.Truncate(r.from)
 	if err == nil {
 		_, err = r.file.Seek(r.from, io.SeekStart)

@@ -83,6 +83,10 @@ func (w *work) text(in string, res *files.Result) error {
 		coverage = []*report.Coverage{report.Sum(in, coverage)}
 	}
 	for _, c := range coverage {
+		if w.lists() {
+			w.row(in, c)
+			continue
+		}
 		if err := c.Text(w.report.out, gaps); err != nil {
 			return err
 		}
@@ -99,7 +103,9 @@ func (w *work) text(in string, res *files.Result) error {
 		fmt.Fprintf(w.report.out, "%s: the module signature is removed; sign it again\n", name)
 	}
 	if res.Archive {
-		w.kept(name, res.Kept)
+		if !w.lists() {
+			w.kept(name, res.Kept)
+		}
 	} else {
 		for _, k := range res.Kept {
 			fmt.Fprintf(w.report.out, "%s: unchanged: %s\n", name, report.PrintableMessage(k.Why.Error()))
@@ -116,6 +122,22 @@ func (w *work) text(in string, res *files.Result) error {
 			name, res.Links)
 	}
 	return nil
+}
+
+// lists reports whether the text report is a list with a line for each file.
+func (w *work) lists() bool { return w.form == "text" && w.many && !w.verbose && w.Into == nil }
+
+// columns of the list. Names come last, as they can be long.
+const columns = "%11s %14s %12s  %s\n"
+
+// row adds a file to the list.
+func (w *work) row(in string, c *report.Coverage) {
+	if w.report.rows == 0 {
+		fmt.Fprintf(w.report.out, columns, "unwindable", "bytes of code", ".sframe", "file")
+	}
+	w.report.rows++
+	fmt.Fprintf(w.report.out, columns, c.UnwindableShare(), report.Digits(c.Code), report.Digits(c.Size),
+		report.Printable(in))
 }
 
 // readers lists the readers of the format.

@@ -36,6 +36,7 @@ type work struct {
 	tally         tally               // of finished files
 	errors, short int                 // files that failed, and files with too little coverage
 	all           int                 // files, with those in packages instead of these
+	many          bool                // several files, or a package of them
 	interrupted   bool
 }
 
@@ -63,6 +64,7 @@ func (w *work) run(ctx context.Context) int {
 	}
 	w.startBar(len(w.files))
 	w.all = len(w.files)
+	w.many = w.all > 1
 	for i, in := range w.files {
 		if w.interrupted {
 			w.failed(in, context.Canceled)
@@ -191,7 +193,8 @@ func (w *work) say(last bool) error {
 			broken = err
 		}
 	}
-	ready := tally{w.tally.done, maps.Clone(w.tally.stay)}
+	ready := w.tally
+	ready.stay = maps.Clone(ready.stay)
 	for _, j := range w.batch.Jobs {
 		short := errors.Is(j.Err, convert.ErrCoverage)
 		if j.Err == nil {
@@ -199,6 +202,8 @@ func (w *work) say(last bool) error {
 		}
 		switch {
 		case j.Result == nil || j.Err != nil && !short:
+		case short && w.lists(): // the error has the share
+			w.report.said = true
 		case w.Into == nil:
 			keep(w.add(j.In, j.Result))
 		case short:
@@ -249,7 +254,11 @@ func (w *work) summary(t *tally) string {
 	if w.interrupted {
 		rest = "not converted"
 	}
-	return t.text(w.all, rest)
+	text := t.text(w.all, rest)
+	if t.size > 0 {
+		text += fmt.Sprintf("  read by: %s\n  bytes of .sframe: %s\n  %v\n", w.readers(), report.Digits(t.size), &t.Amounts)
+	}
+	return text
 }
 
 // failed prints the error of a file.
@@ -267,6 +276,11 @@ func (w *work) failed(in string, err error) {
 		}
 		err = better
 	}
+	if w.lists() && w.report.file == nil { // names can be longer than a line of the terminal
+		why := report.PrintableMessage(strings.TrimPrefix(err.Error(), "is "))
+		fmt.Fprintf(w.stderr, "%s %s: %s\n", w.red("failed:"), why, cmp.Or(report.Printable(in), `""`))
+		return
+	}
 	complain(w.stderr, in, err)
 }
 
@@ -281,13 +295,27 @@ func (c *call) console(quiet bool) console {
 	return console{stdout: c.stdout, stderr: c.stderr, noBar: quiet}
 }
 
-// startBar shows a progress bar if there are many files and standard error is a terminal.
-func (c *console) startBar(n int) {
-	f, ok := c.stderr.(*os.File)
-	if !ok || n < 2 || c.noBar || !cwriter.IsTerminal(int(f.Fd())) {
-		return
+// terminal returns standard error if it is a terminal, or nil.
+func (c *console) terminal() *os.File {
+	if f, ok := c.stderr.(*os.File); ok && cwriter.IsTerminal(int(f.Fd())) {
+		return f
 	}
-	c.bar = bar.New(f, n)
+	return nil
+}
+
+// startBar shows a progress bar on a terminal if there are many files.
+func (c *console) startBar(n int) {
+	if f := c.terminal(); f != nil && n > 1 && !c.noBar {
+		c.bar = bar.New(f, n)
+	}
+}
+
+// red colours a text on terminals that have colours, unless NO_COLOR is set (https://no-color.org).
+func (c *console) red(text string) string {
+	if c.terminal() == nil || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+		return text
+	}
+	return "\x1b[31m" + text + "\x1b[0m"
 }
 
 // worst prints the largest gaps of a file with too little coverage, also without a report.
@@ -310,17 +338,26 @@ func (w *work) worst(coverage []*report.Coverage) {
 
 // A tally counts finished files.
 type tally struct {
-	done int                    // changed files
-	stay map[convert.Reason]int // unchanged files
+	done           int                    // changed files
+	report.Amounts                        // of these
+	size           uint64                 // of their .sframe
+	stay           map[convert.Reason]int // unchanged files
 }
 
 // add counts a file.
 func (t *tally) add(j *files.Job) {
-	if j.Result == nil || j.Result.Stays == "" {
-		t.done++
+	if j.Result != nil && j.Result.Stays != "" {
+		t.stays(j.Result.Stays)
 		return
 	}
-	t.stays(j.Result.Stays)
+	t.done++
+	if j.Result == nil { // another name of a file
+		return
+	}
+	for _, c := range j.Result.Coverage {
+		t.Amounts.Add(&c.Amounts)
+		t.size += c.Size
+	}
 }
 
 // stays counts an unchanged file.

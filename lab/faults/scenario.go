@@ -45,7 +45,7 @@ var scenarios = []*scenario{
 	{name: "new report file and output", args: "--report html --report-file report mgaps -o out"},
 	{name: "report on stdout", make: "cp mgaps p", args: "--report json --in-place p"},
 	{name: "three files, two names of one", make: "cp mprog p; ln p q; cp mgaps r; cp mobject s",
-		args: "--in-place p q r s"},
+		args: "-v --in-place p q r s"},
 	{name: "standard input", args: "-q - -o out", stdin: "mprog"},
 	{name: "debug file", make: "cp mgaps p; cp mgaps mdebug", args: "-v --debug-file mdebug --in-place p"},
 }
