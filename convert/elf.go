@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"debug/elf"
 	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"os"
@@ -270,6 +271,9 @@ func (s *single) describe(t *translation, debug *debugfile.File) (*report.Covera
 	cov.Format = int(s.opt.Version)
 	if s.table.Debug {
 		cov.DebugFile = debug.Path()
+	}
+	if id, _, err := s.f.BuildID(); err == nil { // damaged notes are reported where they matter
+		cov.BuildID = hex.EncodeToString(id)
 	}
 	return cov, nil
 }

@@ -21,7 +21,7 @@ var layers = map[string][]string{
 	"cfi":  {"arch", "elffile"},
 	"cmd/cfi2sframe": {"cfi", "convert", "elffile", "elfwrite", "internal/bar", "internal/debugfile",
 		"internal/files", "internal/heap", "internal/inode", "internal/linker", "internal/outfile", "internal/pack",
-		"internal/repack", "internal/sframediff", "internal/survey", "report", "sframe"},
+		"internal/page", "internal/repack", "internal/sframediff", "internal/survey", "report", "sframe"},
 	"convert": {"arch", "cfi", "elffile", "elfwrite", "emit", "internal/archive", "internal/debugfile",
 		"internal/filecopy", "internal/outfile", "internal/pack", "padding", "plt", "report", "sframe", "translate",
 		"verify"},

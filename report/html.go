@@ -24,9 +24,10 @@ var pageTemplate = sync.OnceValue(func() *template.Template {
 
 // HTML writes one page about the files, without references to other files: the result for each, gaps by reason, a map
 // of the code, and a table of all gaps that can be sorted and filtered. Names come from files that may be hostile.
-func HTML(w io.Writer, files []*Coverage) error {
+// The footer has pairs of names and texts.
+func HTML(w io.Writer, files []*Coverage, footer ...string) error {
 	out := bufio.NewWriter(w)
-	if err := pageTemplate().Execute(out, newPage(files)); err != nil {
+	if err := pageTemplate().Execute(out, newPage(files, footer)); err != nil {
 		return err
 	}
 	return out.Flush()
@@ -62,20 +63,19 @@ type pageOf struct {
 type pageFile struct {
 	*Coverage
 	ID        string
+	Split     page.Split
 	Bars      []page.Bar
 	Map       []strip
 	NotDrawn  int                // sections that the map does not show
 	Listed    []UncoveredSection // with code without CFI, by address
 	NotListed int                // the smaller ones, if they are too many
-	LeftOut   uint64             // bytes of all gaps
-	Ranges    int                // all gaps
 }
 
 // The columns of the tables, in the order of the cells that the row methods return.
 var (
 	fileColumns = page.Columns(
-		"File", "file", "ABI", "text", "Format", "number", "Described", "number", "Covered", "number",
-		"Share", "number", "Left out", "number", "Without CFI", "number", ".sframe", "number",
+		"File", "file", "Unwindable", "number", "Not unwindable", "number", "Not covered", "number", "No CFI", "number",
+		"Code", "number", ".sframe", "number", "ABI", "text", "Format", "number",
 	)
 	gapColumns = page.Columns(
 		"File", "name", "Function", "name", "Address", "place", "Offset", "hex", "Bytes", "number", "Reason", "reason",
@@ -86,19 +86,23 @@ var (
 	)
 )
 
-func newPage(files []*Coverage) *pageOf {
-	p := &pageOf{Frame: page.NewFrame("SFrame coverage"), Several: len(files) != 1}
+func newPage(files []*Coverage, footer []string) *pageOf {
+	title := "SFrame coverage of " + plural(len(files), "file")
+	if len(files) == 1 {
+		title = "SFrame coverage of " + Printable(files[0].File)
+		footer = append(slices.Clip(footer), "Build-id", files[0].BuildID)
+	}
+	p := &pageOf{Frame: page.NewFrame(title, footer...), Several: len(files) != 1}
 	for i, c := range files {
 		p.Files = append(p.Files, newPageFile(c, partID(i)))
 		p.GapsOmitted += c.Omitted
 		p.FunctionsOmitted += c.Uncovered.Omitted
 	}
 	if p.Several {
-		p.Title += " of " + plural(len(files), "file")
 		p.Sum = newPageFile(Sum("", files), "sum")
 	} else {
-		p.Title += " of " + Printable(files[0].File)
 		p.Sum = p.Files[0]
+		p.Sum.ID = "" // its build-id is in the footer
 	}
 	p.Shown = p.Files[:min(len(files), maxListed)]
 	p.tables(files)
@@ -106,35 +110,32 @@ func newPage(files []*Coverage) *pageOf {
 }
 
 func newPageFile(c *Coverage, id string) pageFile {
-	f := pageFile{Coverage: c, ID: id, Bars: bars(c)}
+	f := pageFile{Coverage: c, ID: id, Split: page.NewSplit(c.Code, c.Unwindable, c.Described-c.Covered-c.Outermost)}
+	f.Bars = bars(c, f.Split)
 	f.Map, f.NotDrawn = codeMap(c)
 	some := slices.DeleteFunc(slices.Clone(c.Uncovered.Sections), func(s UncoveredSection) bool { return s.Bytes == 0 })
 	f.Listed = largest(some, maxListed, func(a, b UncoveredSection) int { return cmp.Compare(a.Bytes, b.Bytes) })
 	f.NotListed = len(some) - len(f.Listed)
-	for i := range c.Reasons {
-		f.LeftOut += c.Reasons[i].Bytes
-		f.Ranges += c.Reasons[i].Ranges
-	}
 	return f
 }
 
 // maxListed bounds the sections in the table of a file, and the files with a part: people look at a page.
 const maxListed = 1000
 
-// bars returns the bars of the reasons, with the longest first.
-func bars(c *Coverage) []page.Bar {
-	reasons := slices.Clone(c.Reasons)
-	slices.SortStableFunc(reasons, func(a, b Reason) int { return cmp.Compare(b.Bytes, a.Bytes) })
+// bars returns the bars of the reasons, the longest first, and after them those that lose nothing.
+func bars(c *Coverage, code page.Split) []page.Bar {
 	var out []page.Bar
-	for _, r := range reasons {
-		most := reasons[0].Bytes
-		out = append(out, page.Bar{
-			Name: r.Name, Text: r.Text, Loss: r.Loss,
-			Stays: page.Part(r.Bytes-r.Format3, most), Striped: page.Part(r.Format3, most), Size: bytesOf(r.Bytes),
-			Of:    fmt.Sprintf("in %s of %s", plural(r.Ranges, "gap"), plural(r.Functions, "function")),
-			Share: c.format3Share(&r),
-		})
+	if code.NoCFI > 0 {
+		out = append(out, page.NewBar("without", "code without CFI", code.NoCFI, 0, code.Code))
+		out[0].Of = "that no CFI describes"
 	}
+	for _, r := range c.Reasons {
+		bar := page.NewBar(r.Name, r.Text, r.Bytes, r.Format3, code.Code)
+		bar.NoLoss, bar.Format3 = !r.Loss, c.format3Share(&r)
+		bar.Of = fmt.Sprintf("in %s of %s", plural(r.Ranges, "gap"), plural(r.Functions, "function"))
+		out = append(out, bar)
+	}
+	page.SortBars(out)
 	return out
 }
 
@@ -150,9 +151,10 @@ func (p *pageOf) tables(files []*Coverage) {
 		p.Data.Reasons[r.Name] = r.Text
 	}
 	var gaps, functions, list [][]string
+	worst := make([]int, len(files)) // indexes
 	for i, c := range files {
 		name := Printable(c.File)
-		list = append(list, p.Files[i].row(name, i < maxListed))
+		worst[i] = i
 		for i := range c.Gaps {
 			gaps = append(gaps, c.Gaps[i].row(name))
 		}
@@ -160,15 +162,22 @@ func (p *pageOf) tables(files []*Coverage) {
 			functions = append(functions, c.Uncovered.Functions[i].row(name))
 		}
 	}
+	slices.SortStableFunc(worst, func(a, b int) int {
+		return cmp.Compare(p.Files[b].Split.Left(), p.Files[a].Split.Left())
+	})
+	for _, i := range worst {
+		list = append(list, p.Files[i].row(Printable(files[i].File), i < maxListed))
+	}
 	p.FileTable = p.Data.Add(page.Table{
-		ID: "files", Caption: "What became of each file", Noun: "files", Columns: fileColumns,
+		ID: "files", Caption: "Bytes of code in each file, the worst first", Noun: "files", Columns: fileColumns,
+		Falling: "Not unwindable",
 	}, list)
 	p.Gaps = p.Data.Add(page.Table{
 		ID: "gaps", Caption: "Code that call frame information describes and SFrame does not", Noun: "gaps",
 		Columns: gapColumns, First: first, Reasons: reasons,
 	}, gaps)
 	p.Functions = p.Data.Add(page.Table{
-		ID: "functions", Caption: "Functions of which no call frame information describes a part", Noun: "functions",
+		ID: "functions", Caption: "Functions with code that no call frame information describes", Noun: "functions",
 		Columns: functionColumns, First: first,
 	}, functions)
 }
@@ -180,14 +189,14 @@ func (f *pageFile) row(name string, hasPart bool) []string {
 		part = "#" + f.ID
 	}
 	return []string{
-		name, f.ABI, strconv.Itoa(f.Format), decimal(f.Described), decimal(f.Covered), Share(f.Covered, f.Described),
-		decimal(f.LeftOut), decimal(f.Uncovered.Bytes), decimal(f.Size), part,
+		name, Share(f.Split.Unwindable, f.Split.Code), decimal(f.Split.Left()), decimal(f.Split.NotCovered),
+		decimal(f.Split.NoCFI), decimal(f.Split.Code), decimal(f.Size), f.ABI, strconv.Itoa(f.Format), part,
 	}
 }
 
 // row returns the cells of gapColumns, and the symbol.
 func (g *Gap) row(file string) []string {
-	format3 := "left out"
+	format3 := "not covered"
 	if g.Format3 {
 		format3 = "covered"
 	}

@@ -20,7 +20,7 @@ import (
 func page(t *testing.T, files ...*report.Coverage) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := report.HTML(&b, files); err != nil {
+	if err := report.HTML(&b, files, "Made by", "some <tool>", "Date", ""); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()
@@ -84,29 +84,37 @@ func visible(page string) string {
 // TestHTMLSummary expects every figure of the model on the page.
 func TestHTMLSummary(t *testing.T) {
 	c := fullCoverage()
-	c.Described, c.Covered, c.Outermost, c.Size, c.FREs = 1000000, 999999, 0, 12345, 7654321
+	c.Size, c.FREs = 12345, 7654321
+	c.Amounts = report.Amounts{
+		Code: 1000010, Unwindable: 1000004, Described: 1000000, Covered: 999995, Outermost: 4, PLT: 5,
+	}
 	words := []string{
-		"Covered 99.99 % 999,999 of 1,000,000 bytes", "ABI amd64", "Format SFrame V2",
+		"Unwindable 99.99 % 1,000,004 bytes of 1,000,010 bytes of code Not covered < 0.01 % 1 byte that CFI",
+		"No CFI < 0.01 % 5 bytes that no CFI", "Covered, of what CFI describes 99.99 % of 1,000,000 bytes",
+		"ABI amd64", "Format SFrame V2", "Warning: words", "Not in this report: words",
+		"Build-id c0de", "Made by some <tool>",
 		"CFI from .debug_frame, 9 bytes, 1 FDE", "Debug file prog.debug",
 		"Written to out", "Functions that CFI describes 1", "FDEs written 1", "FREs written 7,654,321",
 		"topmost frames only 3 bytes",
-		"Left out for want of a caller 0 bytes", "without a caller 99.99 %", "PLT stubs synthesised 5 bytes",
+		"Without a caller 4 bytes", "PLT stubs synthesised 5 bytes",
 		"Verified at every pc yes", "FDEs of no code 1",
-		"FDEs of code that is not there 2", "FDEs cut for another one 3", "Malformed records 1",
+		"FDEs of code that the file does not have 2", "FDEs cut because they overlap another one 3",
+		"Malformed records 1",
 		".debug_frame+0x40: words",
-		"12,345 bytes beside 200 of .eh_frame and 12 of .eh_frame_hdr", "Without CFI 8 bytes",
-		"words drap 10 bytes in 1 gap of 1 function; --format 3 covers them", "but not listed: 1 gap.",
+		"12,345 bytes beside 200 of .eh_frame and 12 of .eh_frame_hdr",
+		"code without CFI < 0.01 % : 5 bytes that",
+		"words drap < 0.01 % : 10 bytes in 1 gap of 1 function; --format 3 covers them", "but not listed: 1 gap.",
 		"Not listed: 1 function more.",
 		".text 0x1000 64 8", "0x1004-0x100c: 8 bytes, code without CFI",
 	}
 	text := visible(page(t, c))
 	for _, w := range words {
-		if !strings.Contains(text, w) {
-			t.Errorf("no %q in\n%s", w, text)
+		if strings.Count(text, w) != 1 {
+			t.Errorf("%q is there %d times in\n%s", w, strings.Count(text, w), text)
 		}
 	}
-	if strings.Contains(text, "100.00 %") {
-		t.Error("a share is rounded up to 100 %")
+	if strings.Contains(text, "100.00 %") || strings.Contains(text, "Date") || strings.Contains(text, "Files") {
+		t.Errorf("a share is rounded up to 100 %%, or something empty is shown: %s", text)
 	}
 	d := fullCoverage()
 	d.File = "other"
@@ -114,7 +122,13 @@ func TestHTMLSummary(t *testing.T) {
 	for i, w := range words {
 		switch { // what is said of all files together
 		case i == 0:
-			w = "Covered 99.99 % 1,000,019 of 1,000,030 bytes"
+			w = "Unwindable 99.99 % 1,000,033 bytes of 1,000,050 bytes of code Not covered < 0.01 % 7 bytes that CFI"
+		case i == 1:
+			w = "No CFI < 0.01 % 10 bytes that no CFI"
+		case strings.Contains(w, "code without CFI"):
+			w = "code without CFI < 0.01 % : 10 bytes that"
+		case strings.Contains(w, "words drap"):
+			w = "words drap < 0.01 % : 20 bytes in 2 gaps of 2 functions; --format 3 covers them"
 		case strings.Contains(w, "not listed: 1 gap"):
 			w = "but not listed: 2 gaps."
 		case strings.Contains(w, "1 function more"):
@@ -124,11 +138,81 @@ func TestHTMLSummary(t *testing.T) {
 			t.Errorf("two files: no %q in\n%s", w, text)
 		}
 	}
-	for _, w := range []string{"SFrame coverage 2 files", "20 bytes in 2 gaps of 2 functions", "prog 99.99 % covered",
-		"other 66.67 % covered"} {
+	for _, w := range []string{"SFrame coverage 2 files", "prog 99.99 % unwindable",
+		"other 72.50 % unwindable"} {
 		if !strings.Contains(text, w) {
 			t.Errorf("two files: no %q in\n%s", w, text)
 		}
+	}
+}
+
+// TestHTMLEmpty expects no rows of zeros and no empty tables for a file without gaps, and no bar for one without code.
+func TestHTMLEmpty(t *testing.T) {
+	c := &report.Coverage{File: "prog", Amounts: report.Amounts{Code: 9, Unwindable: 9, Described: 9, Covered: 9}}
+	for _, files := range [][]*report.Coverage{{c}, {c, c}, {{File: "none"}}, nil} {
+		s := page(t, files...)
+		text := visible(s)
+		for _, empty := range []string{"Gaps", "Map", "0.01 %", "FDEs", "FREs", " of 0 b", "PLT", "Code without CFI"} {
+			if strings.Contains(text, empty) {
+				t.Errorf("%d files: %q is shown: %s", len(files), empty, text)
+			}
+		}
+		if strings.Contains(s, "<table") != (len(files) > 1) {
+			t.Errorf("%d files: a table is missing, or empty: %s", len(files), text)
+		}
+		if has := strings.Contains(s, `class="stack"`); has != (len(files) > 0 && files[0] == c) {
+			t.Errorf("%d files: the bar is shown: %t", len(files), has)
+		}
+	}
+	if text := visible(page(t, c)); !strings.Contains(text, "Unwindable 100.00 %") ||
+		!strings.Contains(text, "Not covered none SFrame covers all that CFI describes No CFI none CFI describes all code") {
+		t.Errorf("a file without gaps: %s", text)
+	}
+}
+
+// TestHTMLWorst expects the files by what cannot be unwound, and the parts about them in their order.
+func TestHTMLWorst(t *testing.T) {
+	var files []*report.Coverage
+	for i, left := range []uint64{1, 50, 7} {
+		files = append(files, &report.Coverage{
+			File:    fmt.Sprint("file", i),
+			Amounts: report.Amounts{Code: 100, Unwindable: 100 - left, Described: 100, Covered: 100 - left},
+		})
+	}
+	var got []string
+	s := page(t, files...)
+	for _, row := range pageRows(t, s, "files") {
+		got = append(got, strings.Join([]string{row[0], row[1], row[2], row[3], row[4], row[5], row[len(row)-1]}, " "))
+	}
+	want := "file1 50.00 % 50 50 0 100 #file-2, file2 93.00 % 7 7 0 100 #file-3, file0 99.00 % 1 1 0 100 #file-1"
+	if strings.Join(got, ", ") != want {
+		t.Errorf("%q; want %s", got, want)
+	}
+	why, table := strings.Index(s, `id="reasons"`), strings.Index(s, `id="all-files"`)
+	if why < 0 || table < why {
+		t.Errorf("the reasons are at %d, the files at %d", why, table)
+	}
+}
+
+// TestHTMLBars expects bars to be parts of the code, not of the largest reason, and those without loss last.
+func TestHTMLBars(t *testing.T) {
+	c := fullCoverage()
+	c.Amounts = report.Amounts{Code: 1000, Unwindable: 700, Described: 900, Covered: 600, Outermost: 100}
+	c.Reasons = []report.Reason{
+		{Name: "outermost", Text: "start", Bytes: 100, Ranges: 1, Functions: 1},
+		{Name: "sp-rule", Text: "sp", Bytes: 50, Ranges: 1, Functions: 1, Loss: true},
+		{Name: "drap", Text: "realigned", Bytes: 150, Format3: 30, Ranges: 1, Functions: 1, Loss: true},
+	}
+	bars := regexp.MustCompile(`<li class="r-([a-z-]*)">|<rect class="stays"( x="[^"]*")? width="([^"]*)"`)
+	var got []string
+	_, s, _ := strings.Cut(page(t, c), `<ul class="bars">`)
+	s, _, _ = strings.Cut(s, "</ul>")
+	for _, m := range bars.FindAllStringSubmatch(s, -1) {
+		got = append(got, m[1]+m[3])
+	}
+	const want = "drap 12.000% 3.000% without 10.000% sp-rule 5.000% outermost 10.000%"
+	if strings.Join(got, " ") != want {
+		t.Errorf("%q; want %s", got, want)
 	}
 }
 

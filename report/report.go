@@ -22,8 +22,9 @@ const Schema = 1
 type Coverage struct {
 	Schema    int      `json:"schema"`
 	File      string   `json:"file"`
-	Kept      string   `json:"kept,omitempty"`   // why the file is unchanged, or ""
-	Output    string   `json:"output,omitempty"` // "" if nothing was written
+	Kept      string   `json:"kept,omitempty"`     // why the file is unchanged, or ""
+	Output    string   `json:"output,omitempty"`   // "" if nothing was written
+	BuildID   string   `json:"build_id,omitempty"` // in hexadecimal
 	ABI       string   `json:"abi"`
 	Format    int      `json:"format"`
 	Sources   []Source `json:"sources"`

@@ -86,6 +86,9 @@ func (s *mergeWork) compare(whole *survey.Survey) error {
 	if err != nil || s.form == "none" {
 		return err
 	}
+	if s.form == "html" {
+		return outfile.Plain(c.HTML(s.report.out, today()))
+	}
 	return outfile.Plain(c.Write(s.report.out, s.form))
 }
 

@@ -6,11 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"time"
 
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/outfile"
+	"cfi2sframe/internal/page"
 	"cfi2sframe/internal/survey"
 	"cfi2sframe/report"
 	"cfi2sframe/sframe"
@@ -18,6 +22,25 @@ import (
 
 // surveyIndex is the page of the survey in a directory that also has pages about files.
 const surveyIndex = "index.html"
+
+// footer returns the footer of a page about files.
+func footer() []string {
+	command := report.PrintableMessage(page.Command(os.Args[1:]...))
+	return []string{"Made by", thisBuild().String(), "Date", today(), "Command", command}
+}
+
+// today returns the date for pages. For builds that can be repeated, SOURCE_DATE_EPOCH has it in seconds; 0 is none.
+func today() string {
+	now := time.Now()
+	if epoch, ok := os.LookupEnv("SOURCE_DATE_EPOCH"); ok {
+		seconds, err := strconv.ParseInt(epoch, 10, 64)
+		if err != nil || seconds == 0 {
+			return ""
+		}
+		now = time.Unix(seconds, 0)
+	}
+	return now.UTC().Format("2 January 2006")
+}
 
 // pages writes a page to a directory for each file that loses rows, and returns the pages by the names of files in the
 // survey. A file that cannot be converted has none.

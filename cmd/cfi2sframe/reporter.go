@@ -93,7 +93,7 @@ func (r *reporter) rewind() (bool, error) {
 func (r *reporter) finish(line string) error {
 	r.ended = true
 	if r.html {
-		if err := report.HTML(r.out, r.pages); err != nil {
+		if err := report.HTML(r.out, r.pages, footer()...); err != nil {
 			return outfile.Plain(err)
 		}
 	}

@@ -120,7 +120,7 @@ func (s *surveyWork) run(ctx context.Context, paths []string) int {
 	case s.reportDir != "":
 		var links map[string]string
 		if links, err = s.pages(ctx, result, s.reportDir); err == nil {
-			err = outfile.Plain(result.HTML(s.report.out, links))
+			err = outfile.Plain(result.HTML(s.report.out, links, today()))
 		}
 	default:
 		err = s.write(result)
@@ -138,6 +138,9 @@ func (w *sumWork) open() (err error) {
 func (w *sumWork) write(s *survey.Survey) error {
 	if f, ok := w.report.to.(*os.File); ok && w.form == "csv" && cwriter.IsTerminal(int(f.Fd())) {
 		return outfile.Plain(s.CSV(w.report.out, report.Printable))
+	}
+	if w.form == "html" {
+		return outfile.Plain(s.HTML(w.report.out, nil, today()))
 	}
 	return outfile.Plain(s.Write(w.report.out, w.form))
 }

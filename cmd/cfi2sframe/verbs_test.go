@@ -71,7 +71,7 @@ func TestWrongUsage(t *testing.T) {
 		"completion csh":                      "completion requires one of bash, fish and zsh",
 		"-q check -o out --check":             "--output is not for check",
 		"survey --shard 3/2 .":                `--shard "3/2" is not I/N with whole numbers, 1 <= I <= N <= 1048576`,
-		"merge --against old --report html a": "--against and --report html cannot be combined; use text or json",
+		"merge --report csv --against old a.": "--against and --report csv cannot be combined; use text, json or html",
 	} {
 		said := says(t, exitUsage, "cfi2sframe: "+want+"\nTry 'cfi2sframe ", io.Discard, strings.Fields(args)...)
 		if !strings.HasPrefix(said, "cfi2sframe: "+want) {

@@ -64,6 +64,7 @@ def _sframe_survey_impl(ctx):
             arguments = [args],
             inputs = parts,
             outputs = [out],
+            env = {"SOURCE_DATE_EPOCH": "0"},  # pages have no date, so that they can be cached
             mnemonic = "SFrameSurveyMerge",
             progress_message = "Merging %{output}",
             toolchain = TOOLCHAIN_TYPE,

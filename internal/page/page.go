@@ -10,6 +10,7 @@ import (
 	_ "embed"
 	"fmt"
 	"html/template"
+	"slices"
 	"strings"
 )
 
@@ -24,12 +25,13 @@ var (
 
 // policy allows the inlined style and script by their hashes: markup in a name can neither run nor load anything. A
 // test computes the hashes, so that the program needs no cryptography.
-const policy = "default-src 'none'; style-src 'sha256-iRNrY3qUdOUh5772+E27VNeUZmr1DU3H3PgMrD/YnkI='; script-src 'sha256-BmLTQxVzg6s4O5kFShcCN2s909XLAowa8O3V0UQIoHE='"
+const policy = "default-src 'none'; style-src 'sha256-wQaWPQboSgSS2AmjNdbFSXaPBpr927P9YpPT4vN3UmY='; script-src 'sha256-0Z1qXhHHmg/CQJhnJwROsdKPLaWAH2Eg5DQ2JLr/DxY='"
 
 // Template returns the template of a page and of the parts.
 func Template(text string, funcs template.FuncMap) *template.Template {
 	t := template.New("page").Funcs(funcs).Funcs(template.FuncMap{
 		"grouped": Grouped,
+		"percent": Share,
 		"policy":  func() string { return policy },
 		"script":  func() template.JS { return template.JS(script) },
 		"style":   func() template.CSS { return template.CSS(style) },
@@ -39,13 +41,86 @@ func Template(text string, funcs template.FuncMap) *template.Template {
 
 // A Frame has the data of the parts "top" and "end", which every page begins and ends with.
 type Frame struct {
-	Title string
-	Data  Data
+	Title  string
+	Footer []Fact
+	Data   Data
 }
 
-// NewFrame returns the frame of a page without tables.
-func NewFrame(title string) Frame {
-	return Frame{title, Data{Reasons: map[string]string{}, Tables: map[string][][]string{}}}
+// NewFrame returns the frame of a page without tables. Its footer has pairs of names and texts that are not "".
+func NewFrame(title string, footer ...string) Frame {
+	f := Frame{Title: title, Data: Data{Reasons: map[string]string{}, Tables: map[string][][]string{}}}
+	for i := 0; i < len(footer); i += 2 {
+		if footer[i+1] != "" {
+			f.Footer = append(f.Footer, Fact{footer[i], footer[i+1]})
+		}
+	}
+	return f
+}
+
+// A Fact is a line of the footer.
+type Fact struct{ Name, Text string }
+
+// maxCommand bounds the command in a footer, in bytes: command lines can have thousands of files.
+const maxCommand = 1000
+
+// Command returns a command line of cfi2sframe as one types it in a shell, or its begin.
+func Command(args ...string) string {
+	line := "cfi2sframe"
+	for _, a := range args {
+		if len(line)+len(a) > maxCommand {
+			return line + " ..."
+		}
+		if a == "" || strings.ContainsFunc(a, needsQuotes) {
+			a = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
+		}
+		line += " " + a
+	}
+	return line
+}
+
+// needsQuotes reports whether a shell may take a character for something else.
+func needsQuotes(r rune) bool {
+	plain := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
+	return !plain && !strings.ContainsRune("-_./=:,+@%", r)
+}
+
+// A Split says what becomes of code, in bytes: the data of the parts "stack" and "cards".
+type Split struct{ Code, Unwindable, NotCovered, NoCFI uint64 }
+
+// NewSplit divides code. What is neither unwindable nor not covered has no CFI.
+func NewSplit(code, unwindable, notCovered uint64) Split {
+	unwindable = min(unwindable, code)
+	notCovered = min(notCovered, code-unwindable)
+	return Split{code, unwindable, notCovered, code - unwindable - notCovered}
+}
+
+// Add adds what becomes of other code.
+func (s *Split) Add(t Split) {
+	s.Code += t.Code
+	s.Unwindable += t.Unwindable
+	s.NotCovered += t.NotCovered
+	s.NoCFI += t.NoCFI
+}
+
+// Left returns how much of the code cannot be unwound.
+func (s Split) Left() uint64 { return s.NotCovered + s.NoCFI }
+
+// A Slice is a part of the bar of a Split, with its place in percent.
+type Slice struct{ Class, X, Width string }
+
+// Slices returns the parts that are not empty.
+func (s Split) Slices() (out []Slice) {
+	x := uint64(0)
+	add := func(class string, n uint64) {
+		if n > 0 {
+			out = append(out, Slice{class, Part(x, s.Code), Part(n, s.Code)})
+		}
+		x += n
+	}
+	add("unwindable", s.Unwindable)
+	add("uncovered", s.NotCovered)
+	add("without", s.NoCFI)
+	return out
 }
 
 // Data is the input of the script. Cells are strings: numbers of 64 bits would lose digits.
@@ -112,15 +187,62 @@ func (t Table) Extra(row []string) string {
 // ReasonText returns the words for a reason's name, or the name.
 func (t Table) ReasonText(name string) string { return cmp.Or(t.data.Reasons[name], name) }
 
-// NotStatic counts the other rows.
+// Filtered reports whether readers can filter the rows.
+func (t Table) Filtered() bool { return !t.Short && len(t.rows) > 5 }
+
+// Len counts the rows.
+func (t Table) Len() int { return len(t.rows) }
+
+// NotStatic counts the rows that a reader without JavaScript does not see.
 func (t Table) NotStatic() int { return max(len(t.rows)-maxStatic, 0) }
 
-// A Bar is a reason in the part "bars", with the lengths of its bar in percent.
+// A Bar is a reason in the part "bars", with the lengths of its bar in percent of the code.
 type Bar struct {
-	Name, Text      string
-	Loss            bool
-	Stays, Striped  string // the striped part is covered by format 3
-	Size, Of, Share string // in words: bytes, number of gaps, and how much format 3 covers, or ""
+	Name, Text     string
+	NoLoss         bool   // a stack trace loses nothing
+	Stays, Striped string // the striped part, or "", is covered by format 3
+	Share          string // of the code
+	Size, Of       string // in words: bytes, and number of gaps
+	Format3        string // in words, how much format 3 covers, or ""
+
+	bytes uint64
+}
+
+// NewBar returns a bar for some bytes of the code. Format 3 covers striped bytes of these.
+func NewBar(name, text string, bytes, striped, code uint64) Bar {
+	b := Bar{
+		Name: name, Text: text, Stays: Part(bytes-striped, code), Share: Share(bytes, code), bytes: bytes,
+		Size: Grouped(fmt.Sprint(bytes)) + " bytes",
+	}
+	if bytes == 1 {
+		b.Size = "1 byte"
+	}
+	if striped > 0 {
+		b.Striped = Part(striped, code)
+	}
+	return b
+}
+
+// SortBars sorts bars: those that lose something first, and the longest.
+func SortBars(bars []Bar) {
+	none := map[bool]int{true: 1}
+	slices.SortStableFunc(bars, func(a, b Bar) int {
+		return cmp.Or(none[a.NoLoss]-none[b.NoLoss], cmp.Compare(b.bytes, a.bytes))
+	})
+}
+
+// Share returns a part of a whole in percent. Only nothing is 0, and only all is 100.
+func Share(n, whole uint64) string {
+	v := 100 * float64(n) / float64(max(whole, 1))
+	switch {
+	case n >= whole:
+		v = 100
+	case n > 0 && v < 0.01:
+		return "< 0.01 %"
+	default:
+		v = min(v, 99.99)
+	}
+	return fmt.Sprintf("%.2f %%", v)
 }
 
 // Part returns a length in percent, for graphics.

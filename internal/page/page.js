@@ -40,7 +40,7 @@
   const table = root => {
     const heads = [...root.querySelectorAll("thead th")];
     const columns = heads.map(th => ({index: Number(th.dataset.column), kind: th.dataset.kind}));
-    const behind = columns.at(-1).index + 1; // the cell with a name's symbol, or with where a file leads to
+    const after = columns.at(-1).index + 1; // the cell with a name's symbol, or with where a file leads to
     const rows = data.tables[root.id].map(cells => ({cells}));
     const input = root.querySelector("input");
     const select = root.querySelector("select");
@@ -52,7 +52,7 @@
     // text is what the filter looks at: all that the row shows, and the symbol.
     const named = columns.some(c => c.kind === "name");
     const text = row => row.text ??=
-      columns.map(c => show(c.kind, row.cells[c.index])).concat(named && row.cells[behind] || []).join("\n").toLowerCase();
+      columns.map(c => show(c.kind, row.cells[c.index])).concat(named && row.cells[after] || []).join("\n").toLowerCase();
 
     const line = row => {
       const tr = document.createElement("tr");
@@ -60,7 +60,7 @@
         const value = show(kind, row.cells[index]);
         const cell = element(["name", "file", "part"].includes(kind) ? "th" : "td", kind);
         if (cell.tagName === "TH") cell.scope = "row";
-        const last = row.cells[behind];
+        const last = row.cells[after];
         if (kind === "file" && last) {
           const link = element("a", "", value);
           link.href = last;
@@ -85,7 +85,9 @@
       root.querySelector("tbody").replaceChildren(...part.map(line));
       const count = n => show("number", String(n));
       const counted = root.querySelector(".count"); // a short table has none, nor a filter
-      if (counted) counted.value = `${count(view.length)} of ${count(rows.length)} ${root.dataset.noun} shown`;
+      if (counted) counted.value = `${count(view.length)} of ${count(rows.length)} ${root.dataset.noun}`;
+      const expand = root.querySelector(".expand");
+      if (expand) expand.hidden = view.length <= 20;
       root.querySelector(".page").value = `${count(begin + 1)} to ${count(begin + part.length)} of ${count(view.length)}`;
       root.querySelector(".pages").hidden = last === 0;
       for (const b of root.querySelectorAll("[data-page]")) {

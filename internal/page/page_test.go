@@ -4,14 +4,16 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
+	"html"
 	"html/template"
+	"regexp"
 	"strings"
 	"testing"
 )
 
 // TestPage makes a page of a table with a hostile name.
 func TestPage(t *testing.T) {
-	frame := NewFrame("title <b>")
+	frame := NewFrame("title <b>", "Made by", "<tool>", "Date", "")
 	frame.Data.Reasons["drap"] = "stack realignment"
 	columns := Columns("id", "part", "function", "name", "file", "file", "bytes", "number", "why", "reason")
 	var rows [][]string
@@ -23,7 +25,7 @@ func TestPage(t *testing.T) {
 		Falling: "bytes", Reasons: []Reason{{"drap", "stack realignment"}}}, rows)
 	none := frame.Data.Add(Table{ID: "none", Caption: "None", Noun: "files", Columns: columns, Short: true}, nil)
 	text := Template(`{{template "top" .Frame}}{{template "table" .Table}}{{template "table" .None}}{{shout "x"}}{{template "end" .Frame}}`,
-		template.FuncMap{"shout": strings.ToUpper})
+		template.FuncMap{"shout": strings.ToUpper, "bytes": plain})
 	var out strings.Builder
 	if err := text.Execute(&out, map[string]any{"Frame": frame, "Table": table, "None": none}); err != nil {
 		t.Fatal(err)
@@ -34,21 +36,21 @@ func TestPage(t *testing.T) {
 		`<th scope="row" class="file"><a href="symbol%20&amp;%20more">a.out</a></th>`,
 		`<td class="number">999,000</td>`,
 		`<td class="reason r-drap"><span class="swatch" aria-hidden="true"></span>stack realignment</td>`,
-		"And 1,234 rows more.", `aria-sort="descending" data-column="3"`, `"none":[]`, "X<script",
-		`<option value="drap">`,
+		"And 1,234 rows more.", `aria-sort="descending" data-column="3"`, `"none":[]`, "X\n<footer",
+		`<option value="drap">`, "Show all 2,234 gaps", "<dt>Made by</dt><dd>&lt;tool&gt;</dd>",
 	} {
 		if !strings.Contains(html, want) {
 			t.Errorf("the page lacks %s", want)
 		}
 	}
-	for _, not := range []string{">hidden<", "f<0>", "f&lt;1000&gt;", ">1,000,000<"} {
+	for _, not := range []string{">hidden<", "f<0>", "f&lt;1000&gt;", ">1,000,000<", "None", "Date"} {
 		before, _, _ := strings.Cut(html, `<script type="application/json"`)
 		if strings.Contains(before, not) {
 			t.Errorf("the page has %s", not)
 		}
 	}
 	if strings.Count(html, `<form role="search"`) != 1 {
-		t.Error("a table that is short can be filtered, or one that is not cannot")
+		t.Error("a table of many rows cannot be filtered")
 	}
 	if n := len(table.Static()); n != maxStatic {
 		t.Errorf("%d rows without a script, want %d", n, maxStatic)
@@ -62,21 +64,82 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// TestCells shows texts that are no reason, and rows with nothing behind their columns.
+// TestCells shows texts that are no reason, and rows with nothing after their columns. Few rows cannot be filtered.
 func TestCells(t *testing.T) {
 	frame := NewFrame("")
 	table := frame.Data.Add(Table{ID: "x", Columns: Columns("a", "name", "b", "file", "c", "part", "d", "reason", "e",
 		"reason", "f", "text", "g", "number")},
 		[][]string{{"n", "f", "p", "other", "", "1000", "12345"}})
 	var out strings.Builder
-	if err := Template(`{{template "table" .}}`, nil).Execute(&out, table); err != nil {
+	funcs := template.FuncMap{"bytes": plain}
+	if err := Template(`{{template "table" .}}`, funcs).Execute(&out, table); err != nil {
 		t.Fatal(err)
 	}
 	want := `<tr><th scope="row" class="name">n</th><th scope="row" class="file">f</th><th scope="row" class="part">p</th>` +
 		`<td class="reason r-other"><span class="swatch" aria-hidden="true"></span>other</td><td class="reason"></td>` +
 		`<td class="text">1000</td><td class="number">12,345</td></tr>`
-	if html := out.String(); !strings.Contains(html, want) || strings.Contains(html, "rows more") {
+	if html := out.String(); !strings.Contains(html, want) || strings.Contains(html, "rows more") ||
+		strings.Contains(html, "<form") || strings.Contains(html, "Show all") {
 		t.Errorf("%s\nlacks\n%s", html, want)
+	}
+}
+
+// plain stands for what pages use to write sizes.
+func plain(n uint64) string { return fmt.Sprint(n, " bytes") }
+
+// TestSplit divides code, also by figures that cannot be, and draws the parts that are not empty.
+func TestSplit(t *testing.T) {
+	for _, tt := range []struct {
+		code, unwindable, notCovered uint64
+		want                         Split
+		slices, cards                string
+	}{
+		{200, 150, 20, Split{200, 150, 20, 30},
+			"[{unwindable 0.000% 75.000%} {uncovered 75.000% 10.000%} {without 85.000% 15.000%}]",
+			"75.00 % 150 bytes of 200 bytes of code; 10.00 % 20 bytes that; 15.00 % 30 bytes that no"},
+		{100000, 99999, 0, Split{100000, 99999, 0, 1}, "[{unwindable 0.000% 99.999%} {without 99.999% 0.001%}]",
+			"99.99 % 99999 bytes of 100000 bytes of code; none SFrame covers all; < 0.01 % 1 bytes that no"},
+		{5, 5, 0, Split{5, 5, 0, 0}, "[{unwindable 0.000% 100.000%}]",
+			"100.00 % 5 bytes of 5 bytes of code; none SFrame covers all; none CFI describes all"},
+		{5, 9, 9, Split{5, 5, 0, 0}, "[{unwindable 0.000% 100.000%}]", ""},
+		{5, 1, 9, Split{5, 1, 4, 0}, "[{unwindable 0.000% 20.000%} {uncovered 20.000% 80.000%}]", ""},
+		{0, 0, 0, Split{}, "[]", ""},
+	} {
+		s := NewSplit(tt.code, tt.unwindable, tt.notCovered)
+		if got := fmt.Sprint(s.Slices()); s != tt.want || got != tt.slices || s.Left() != s.Code-s.Unwindable {
+			t.Errorf("%+v, %s; want %+v, %s", s, got, tt.want, tt.slices)
+		}
+		var out strings.Builder
+		funcs := template.FuncMap{"bytes": plain}
+		if err := Template(`{{template "cards" .}}`, funcs).Execute(&out, s); err != nil {
+			t.Fatal(err)
+		}
+		text := strings.Join(strings.Fields(html.UnescapeString(tags.ReplaceAllString(out.String(), " "))), " ")
+		for _, want := range strings.Split(tt.cards, "; ") {
+			if !strings.Contains(text, want) {
+				t.Errorf("no %q in %s", want, text)
+			}
+		}
+	}
+	sum := Split{1, 2, 3, 4}
+	if sum.Add(Split{10, 20, 30, 40}); sum != (Split{11, 22, 33, 44}) {
+		t.Errorf("sum %v", sum)
+	}
+}
+
+var tags = regexp.MustCompile(`<[^>]*>`)
+
+// TestCommand expects what a shell takes for the same arguments.
+func TestCommand(t *testing.T) {
+	args := []string{"--report=html", "", "it's", "a b", "$(x)", "<b>", "~", "/usr/lib/x_1.0-2+b1@%,:"}
+	line := Command(args...)
+	const want = `cfi2sframe --report=html '' 'it'\''s' 'a b' '$(x)' '<b>' '~' /usr/lib/x_1.0-2+b1@%,:`
+	if line != want {
+		t.Errorf("%s; want %s", line, want)
+	}
+	if line = Command(strings.Fields(strings.Repeat("12345678 ", 200))...); len(line) > maxCommand+4 ||
+		!strings.HasSuffix(line, " 12345678 ...") {
+		t.Errorf("%d bytes: %s", len(line), line)
 	}
 }
 

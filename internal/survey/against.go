@@ -12,6 +12,7 @@ import (
 
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/outfile"
+	"cfi2sframe/internal/page"
 	"cfi2sframe/report"
 )
 
@@ -31,6 +32,9 @@ type Comparison struct {
 	Worse    FileChanges `json:"worse"`
 	Appeared FileChanges `json:"appeared"`
 	Gone     FileChanges `json:"gone"`
+
+	heading string
+	tree    place // what becomes of the code; files that are paired are where they are now
 }
 
 // A Side is one of the surveys.
@@ -107,7 +111,8 @@ func identity(r *Record) string {
 
 // compare compares two surveys.
 func compare(old, now *Survey) *Comparison {
-	c := &Comparison{Schema: ComparisonSchema, Old: old.side(), New: now.side()}
+	c := &Comparison{Schema: ComparisonSchema, Old: old.side(), New: now.side(), heading: now.heading(),
+		tree: place{Compared: true, Open: true}}
 	oldLosses, losses := old.losses(), now.losses()
 	was, is := old.Files, now.Files
 	// Files of the same name belong together, and of the others those of the same identity, in the order of names.
@@ -115,6 +120,8 @@ func compare(old, now *Survey) *Comparison {
 		var pairs [][2]*Record
 		pairs, was, is = pair(was, is, key)
 		for _, p := range pairs {
+			was, is := p[0].split(), p[1].split()
+			c.tree.add(p[1], is, was, max(was.Left(), is.Left())-min(was.Left(), is.Left()))
 			switch f, by := change(p[0], p[1], oldLosses, losses); {
 			case by < 0:
 				c.Better.add(f)
@@ -127,10 +134,12 @@ func compare(old, now *Survey) *Comparison {
 	}
 	for _, r := range is {
 		n, reason := lost(r.Gaps, losses)
+		c.tree.add(r, r.split(), page.Split{}, r.split().Left())
 		c.Appeared.add(FileChange{File: r.File, Bytes: n, To: r.Status, Why: reason})
 	}
 	for _, r := range was {
 		n, reason := lost(r.Gaps, oldLosses)
+		c.tree.add(r, page.Split{}, r.split(), r.split().Left())
 		c.Gone.add(FileChange{File: r.File, Bytes: n, From: r.Status, Why: reason})
 	}
 	return c
@@ -206,12 +215,15 @@ func without(gaps, others []Gap, losses map[string]bool) []Gap {
 }
 
 // ComparisonForms are the names of the forms that a Comparison has.
-var ComparisonForms = []string{"text", "json"}
+var ComparisonForms = []string{"text", "json", "html"}
 
 // Write writes the comparison in the form of the given name: for people, or as against.schema.json describes.
 func (c *Comparison) Write(w io.Writer, form string) error {
-	if form == "text" {
+	switch form {
+	case "text":
 		return c.Text(w)
+	case "html":
+		return c.HTML(w, "")
 	}
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
@@ -221,8 +233,14 @@ func (c *Comparison) Write(w io.Writer, form string) error {
 // Text writes the comparison for people.
 func (c *Comparison) Text(w io.Writer) error {
 	old, now := &c.Old, &c.New
-	lines := []string{fmt.Sprintf("Comparison: %s ELF files, %s of them with CFI; before %s, %s of them with CFI",
-		count(now.Total.Files), count(now.Total.WithCFI), count(old.Total.Files), count(old.Total.WithCFI))}
+	first := fmt.Sprintf("Comparison: %s ELF files, %s of them with CFI; before %s, %s of them with CFI",
+		count(now.Total.Files), count(now.Total.WithCFI), count(old.Total.Files), count(old.Total.WithCFI))
+	return writeText(w, append([]string{first}, c.notes()...), c.tables())
+}
+
+// notes says which of the surveys are not whole, or not comparable.
+func (c *Comparison) notes() (lines []string) {
+	old, now := &c.Old, &c.New
 	if old.Only != "" {
 		lines = append(lines, "Before: "+old.Only)
 	}
@@ -233,7 +251,7 @@ func (c *Comparison) Text(w io.Writer) error {
 		lines = append(lines, fmt.Sprintf("Before by %s, now by %s: figures of other versions may have another meaning.",
 			report.Printable(old.Tool), report.Printable(now.Tool)))
 	}
-	return writeText(w, lines, c.tables())
+	return lines
 }
 
 // tables returns the comparison for people.

@@ -22,20 +22,19 @@ var pageText string
 // maxFiles is how many files the page lists: those of which most is lost.
 const maxFiles = 1 << 16
 
-// A surveyPage is what the template shows.
+// A surveyPage is what the template shows: a survey, or a comparison of two.
 type surveyPage struct {
 	page.Frame
-	Heading   string
-	Only      string // shards, if not all
-	Total     *Sums
-	Lost      uint64
-	NotLost   uint64
-	Lossy     int // files
-	Files     page.Table
-	NotListed string // files
-	Linked    bool
-	Bars      []page.Bar
-	Tables    []section
+	Kind, Heading  string
+	Notes          []string
+	Files, WithCFI uint64
+	Tree           *place
+	Compares       bool
+	Bars           []page.Bar
+	FileTable      page.Table
+	NotListed      string // files
+	Linked         bool
+	Tables         []section
 }
 
 // A section has one of the tables of the text report.
@@ -45,29 +44,56 @@ type section struct {
 }
 
 var fileColumns = page.Columns(
-	"File", "file", "ABI", "text", "Language", "text", "Compiler", "text", "Described", "number", "Lost", "number",
-	"Share", "number", "Mostly by", "reason", "Lost in format 3", "number", "Without CFI", "number", "Remarks", "text",
+	"File", "file", "Unwindable", "number", "Not unwindable", "number", "Not covered", "number", "Mostly by", "reason",
+	"In format 3", "number", "Code", "number", "Language", "text", "Compiler", "text", "ABI", "text",
+	"Remarks", "text",
 )
 
 // HTML writes the survey as a page that needs nothing else. Links, which may be nil, has for names of files where
-// pages about them are, as URLs.
-func (s *Survey) HTML(w io.Writer, links map[string]string) error {
+// pages about them are, as URLs. The date may be "".
+func (s *Survey) HTML(w io.Writer, links map[string]string, date string) error {
+	return writePage(w, s.page(links, date))
+}
+
+// HTML writes the comparison as a page that needs nothing else. The date may be "".
+func (c *Comparison) HTML(w io.Writer, date string) error { return writePage(w, c.page(date)) }
+
+func writePage(w io.Writer, p *surveyPage) error {
 	out := bufio.NewWriter(w)
 	funcs := template.FuncMap{
-		"count": count[uint64], "bytes": countOf[uint64], "files": countOf[int], "share": report.Share,
+		"count": count[uint64], "files": countOf[int], "trend": trend,
+		"bytes": func(n uint64) string { return countOf(n, "byte") },
 	}
-	if err := page.Template(pageText, funcs).Execute(out, s.page(links)); err != nil {
+	if err := page.Template(pageText, funcs).Execute(out, p); err != nil {
 		return err
 	}
 	return out.Flush()
 }
 
-func (s *Survey) page(links map[string]string) *surveyPage {
-	lost := s.Total.lost()
-	p := &surveyPage{
-		Frame: page.NewFrame(s.title()), Heading: s.heading(), Only: s.Only(), Linked: len(links) > 0, Bars: s.bars(),
-		Total: &s.Total, Lost: lost, NotLost: s.Total.Described - lost, Lossy: len(s.lossy()),
+// trend says where a share went: up, down or same.
+func trend(p *place) string {
+	was, now := float64(p.Was.Unwindable)/float64(p.Was.Code), float64(p.Now.Unwindable)/float64(p.Now.Code)
+	switch {
+	case now > was:
+		return "up"
+	case now < was:
+		return "down"
 	}
+	return "same" // also if one of them has no code
+}
+
+func (s *Survey) page(links map[string]string, date string) *surveyPage {
+	tree := &place{Open: true}
+	for _, r := range s.Files {
+		now := r.split()
+		tree.add(r, now, page.Split{}, now.Left())
+	}
+	p := &surveyPage{
+		Frame: page.NewFrame(s.title(), "Made by", s.Tool, "Date", date, "Command", s.command()),
+		Kind:  "SFrame survey", Heading: s.heading(), Notes: []string{s.Only()}, Linked: len(links) > 0,
+		Files: s.Total.Files, WithCFI: s.Total.WithCFI, Tree: tree, Bars: s.bars(tree.Now),
+	}
+	tree.list(tree.weight / leastPart)
 	var reasons []page.Reason
 	for _, r := range translate.Reasons() {
 		p.Data.Reasons[r.Name()] = r.String()
@@ -77,7 +103,8 @@ func (s *Survey) page(links map[string]string) *surveyPage {
 			reasons = append(reasons, page.Reason{Name: g.Reason, Text: g.Text})
 		}
 	}
-	files := s.byLoss()
+	files := slices.Clone(s.Files)
+	slices.SortStableFunc(files, func(a, b *Record) int { return cmp.Compare(b.split().Left(), a.split().Left()) })
 	if n := len(files) - maxFiles; n > 0 {
 		p.NotListed = countOf(n, "file")
 		files = files[:maxFiles]
@@ -86,47 +113,68 @@ func (s *Survey) page(links map[string]string) *surveyPage {
 	for _, r := range files {
 		rows = append(rows, append(r.cells(), links[r.File]))
 	}
-	p.Files = p.Data.Add(page.Table{
-		ID: "files", Caption: "Each file, in format 2", Noun: "files",
-		Columns: fileColumns, Reasons: reasons, Falling: "Lost",
+	p.FileTable = p.Data.Add(page.Table{
+		ID: "files", Caption: "Bytes of code in each file, in format 2, the worst first", Noun: "files",
+		Columns: fileColumns, Reasons: reasons, Falling: "Not unwindable",
 	}, rows)
-	for i, t := range s.tables() {
-		if !t.TextOnly {
+	p.addTables(s.tables())
+	return p
+}
+
+// addTables adds tables of the text report.
+func (p *surveyPage) addTables(tables []table) {
+	for i, t := range tables {
+		if !t.TextOnly && len(t.Rows) > 0 {
 			to := page.Table{
 				ID: fmt.Sprint("table-", i+1), Caption: t.Title, Noun: "rows", Columns: t.Head, Short: true,
 			}
 			p.Tables = append(p.Tables, section{p.Data.Add(to, t.Rows), t.Note})
 		}
 	}
-	return p
 }
 
-// byLoss returns the files, those that lose most first.
-func (s *Survey) byLoss() []*Record {
-	var out []*Record
-	for _, f := range s.lossy() {
-		out = append(out, f.record)
+// command returns a command that makes the survey. It is the same for a merge.
+func (s *Survey) command() string {
+	args := []string{"survey"}
+	if s.Objects {
+		args = append(args, "--objects")
 	}
-	for _, r := range s.Files {
-		if lost, _ := r.lost(); lost == 0 {
-			out = append(out, r)
-		}
+	if s.Packages {
+		args = append(args, "--packages")
 	}
-	return out
+	for i := range s.Paths {
+		args = append(args, report.Printable(s.Paths[i].Name))
+	}
+	return page.Command(args...)
+}
+
+func (c *Comparison) page(date string) *surveyPage {
+	p := &surveyPage{
+		Frame: page.NewFrame("Comparison of surveys", "Now by", c.New.Tool, "Before by", c.Old.Tool, "Date", date),
+		Kind:  "SFrame survey, compared with an earlier one", Heading: c.heading, Notes: c.notes(), Compares: true,
+		Files: c.New.Total.Files, WithCFI: c.New.Total.WithCFI, Tree: &c.tree,
+	}
+	c.tree.list(c.tree.weight / leastPart)
+	p.addTables(c.tables())
+	return p
 }
 
 // cells returns a row of fileColumns.
 func (r *Record) cells() []string {
 	row := make([]string, len(fileColumns), len(fileColumns)+1)
-	row[0], row[1], row[2], row[3] = report.Printable(r.File), r.ABI, r.language(), r.compiler()
+	code := r.split()
+	row[0], row[7], row[8], row[9] = report.Printable(r.File), r.language(), r.compiler(), r.ABI
+	if code.Code > 0 {
+		row[1] = report.Share(code.Unwindable, code.Code)
+		row[2], row[6] = decimal(code.Left()), decimal(code.Code)
+	}
 	var remarks []string
 	if r.Status == "" {
 		lost, reason := r.lost()
-		row[4], row[5], row[7] = decimal(r.Described), decimal(lost), reason
-		row[6] = report.Share(lost, max(r.Described, 1))
+		row[3], row[4] = decimal(lost), reason
 		for _, f := range r.Formats {
 			if f.Format == sframe.V3 {
-				row[8] = decimal(r.Described - f.Covered - f.Outermost)
+				row[5] = decimal(r.Described - f.Covered - f.Outermost)
 			}
 		}
 		if r.DRAP {
@@ -141,23 +189,28 @@ func (r *Record) cells() []string {
 			remarks = append(remarks, report.Printable(r.Error))
 		}
 	}
-	row[9], row[10] = decimal(r.WithoutCFI), strings.Join(remarks, "; ")
+	row[10] = strings.Join(remarks, "; ")
 	return row
 }
 
-// bars shows the gaps of all files by reason, the largest first.
-func (s *Survey) bars() []page.Bar {
-	list := slices.DeleteFunc(slices.Clone(s.Total.Gaps), func(g Gap) bool { return g.Ranges == 0 })
-	slices.SortStableFunc(list, func(a, b Gap) int { return cmp.Compare(b.Bytes, a.Bytes) })
+// bars shows the code without CFI and the gaps of all files by reason, the largest first.
+func (s *Survey) bars(code page.Split) []page.Bar {
 	var out []page.Bar
-	for _, g := range list {
-		out = append(out, page.Bar{
-			Name: g.Reason, Text: g.Text, Loss: g.Loss,
-			Stays: page.Part(g.Bytes, list[0].Bytes), Striped: page.Part(0, 1), Size: countOf(g.Bytes, "byte"),
-			Of: fmt.Sprintf("in %s of %s, in %s",
-				countOf(g.Ranges, "gap"), countOf(g.Functions, "function"), countOf(g.Files, "file")),
-		})
+	if code.NoCFI > 0 {
+		out = append(out, page.NewBar("without", "code without CFI", code.NoCFI, 0, code.Code))
+		out[0].Of = "that no CFI describes"
 	}
+	for _, g := range s.Total.Gaps {
+		if g.Ranges == 0 {
+			continue
+		}
+		b := page.NewBar(g.Reason, g.Text, g.Bytes, 0, code.Code)
+		b.NoLoss = !g.Loss
+		b.Of = fmt.Sprintf("in %s of %s, in %s",
+			countOf(g.Ranges, "gap"), countOf(g.Functions, "function"), countOf(g.Files, "file"))
+		out = append(out, b)
+	}
+	page.SortBars(out)
 	return out
 }
 

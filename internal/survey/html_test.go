@@ -29,10 +29,12 @@ func model(n int) *Survey {
 		k := uint64(i*7919) % uint64(n) // in no order
 		r := Record{
 			File: fmt.Sprintf("/usr/bin/a-long-name-of-a-program-%d", k), ABI: "amd64", Functions: 10,
-			Described: 1000 + k*k, WithoutCFI: k,
+			Described: 1000 + k*k, WithoutCFI: k + 9, Code: 1000 + k*k + k,
 		}
+		r.Formats = []Format{{Format: detailed, Unwindable: r.Described}}
 		if reason := []string{"", "drap", "cfa-register"}[k%3]; reason != "" {
 			r.Gaps = []Gap{{Reason: reason, Functions: 1, Ranges: 2, Bytes: k + 1}}
+			r.Formats[0].Unwindable -= k + 1
 		}
 		records = append(records, r)
 	}
@@ -43,14 +45,14 @@ func model(n int) *Survey {
 func TestRow(t *testing.T) {
 	r := Record{
 		File: "/usr/bin/x", ABI: "amd64", Languages: []string{"C++", "Rust"}, Compilers: []string{"rustc 1.85"},
-		Functions: 10, Described: 1000, WithoutCFI: 77, DRAP: true, OtherCFA: true,
-		Formats: []Format{{Format: 3, Covered: 900, Outermost: 60}},
+		Functions: 10, Described: 1000, WithoutCFI: 87, Code: 1097, DRAP: true, OtherCFA: true,
+		Formats: []Format{{Format: 2, Unwindable: 770}, {Format: 3, Covered: 900, Outermost: 60}},
 		Gaps:    []Gap{{Reason: "drap", Functions: 1, Ranges: 2, Bytes: 250}},
 	}
 	want := map[string]string{
-		"File": "/usr/bin/x", "ABI": "amd64", "Language": "C++ + Rust", "Compiler": "rustc 1.85", "Described": "1000",
-		"Lost": "250", "Share": "25.00 %",
-		"Mostly by": "drap", "Lost in format 3": "40", "Without CFI": "77", "Remarks": "DRAP; non-SP/FP CFA",
+		"File": "/usr/bin/x", "ABI": "amd64", "Language": "C++ + Rust", "Compiler": "rustc 1.85", "Code": "1097",
+		"Unwindable": "70.19 %", "Not unwindable": "327", // 770 of 1097
+		"Not covered": "250", "Mostly by": "drap", "In format 3": "40", "Remarks": "DRAP; non-SP/FP CFA",
 	}
 	row := r.cells()
 	if len(row) != len(fileColumns) || len(fileColumns) != len(want) {
@@ -67,7 +69,8 @@ func TestRow(t *testing.T) {
 func TestWithoutScript(t *testing.T) {
 	s := model(1200)
 	var b strings.Builder
-	if err := s.HTML(&b, map[string]string{s.byLoss()[0].File: "a page.html#file-1"}); err != nil {
+	const worst = "/usr/bin/a-long-name-of-a-program-1199" // k of 1,199 bytes, and k+1 lost
+	if err := s.HTML(&b, map[string]string{worst: "a page.html#file-1"}, "today"); err != nil {
 		t.Fatal(err)
 	}
 	_, text, _ := strings.Cut(b.String(), `<div class="table" id="files"`)
@@ -77,8 +80,8 @@ func TestWithoutScript(t *testing.T) {
 	if len(rows) != 1000 || !strings.Contains(b.String(), "And 201 rows more.") {
 		t.Fatalf("%d rows", len(rows))
 	}
-	if want := `<a href="a%20page.html#file-1">` + s.WorstBytes[0].File + "</a>"; rows[0][1] != want {
-		t.Errorf("first row %s, %s expected", rows[0][1], want)
+	if want := `<a href="a%20page.html#file-1">` + worst + "</a>"; rows[0][1] != want {
+		t.Errorf("first row %s; want %s", rows[0][1], want)
 	}
 	if !strings.Contains(rows[0][2], `<td class="number">1,200</td>`) ||
 		!strings.Contains(rows[0][2], "CFA based on a register other than SP and FP</td>") {

@@ -224,7 +224,7 @@ func TestLongLists(t *testing.T) {
 	if got, want := s.heading(), `/a, "/b\x1b", /c and 2 other paths`; got != want {
 		t.Errorf("heading %s; want %s", got, want)
 	}
-	if p := s.page(nil); p.NotListed != "2 files" {
+	if p := s.page(nil, ""); p.NotListed != "2 files" {
 		t.Errorf("%q are not listed", p.NotListed)
 	}
 	var text bytes.Buffer

@@ -490,7 +490,7 @@ func TestTextAndHTML(t *testing.T) {
 	if strings.ContainsAny(text.String(), "\x1b\t\r") {
 		t.Error("control characters in the text")
 	}
-	if err := s.HTML(&page, nil); err != nil {
+	if err := s.HTML(&page, nil, ""); err != nil {
 		t.Fatal(err)
 	}
 	for _, bad := range []string{"<b>", "\x1b", "http:", "https:", "<script>alert", "src="} {

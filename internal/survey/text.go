@@ -20,7 +20,7 @@ func (s *Survey) Write(w io.Writer, form string) error {
 	case "csv":
 		return s.CSV(w, nil)
 	case "html":
-		return s.HTML(w, nil)
+		return s.HTML(w, nil, "")
 	}
 	return s.Text(w)
 }

@@ -2,8 +2,12 @@
 package chrome
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"image"
+	"image/color"
+	"image/png"
 	"sync"
 	"testing"
 	"time"
@@ -194,11 +198,64 @@ func (b *Tab) Search(table, text string) {
 	}
 }
 
+// CardColumns returns how many cards of the summary are in a row.
+func (b *Tab) CardColumns() int {
+	b.Helper()
+	return Eval[int](b, `getComputedStyle(document.querySelector(".cards")).gridTemplateColumns.split(" ").length`)
+}
+
+// Shown counts the rows of a table that can be seen.
+func (b *Tab) Shown(table string) int {
+	b.Helper()
+	return Eval[int](b, fmt.Sprintf(`[...document.querySelectorAll("#%s tbody tr")].filter(tr => tr.offsetHeight > 0).length`, table))
+}
+
+// Colour returns a colour of the style, by its name.
+func (b *Tab) Colour(name string) color.RGBA {
+	b.Helper()
+	var c color.RGBA
+	text := Eval[string](b, fmt.Sprintf(`getComputedStyle(document.documentElement).getPropertyValue("--%s").trim()`, name))
+	if _, err := fmt.Sscanf(text, "#%02x%02x%02x", &c.R, &c.G, &c.B); err != nil {
+		b.Fatalf("colour %s: %q: %v", name, text, err)
+	}
+	return c
+}
+
+// Picture returns a picture of the window.
+func (b *Tab) Picture() image.Image {
+	b.Helper()
+	shot, err := chromedp.Run(b.Ctx, chromedp.CaptureScreenshot())
+	if err != nil {
+		b.Fatal(err)
+	}
+	picture, err := png.Decode(bytes.NewReader(shot))
+	if err != nil {
+		b.Fatal(err)
+	}
+	return picture
+}
+
+// Pixels counts the pixels of a colour in the first element that a selector selects, without its edge.
+func (b *Tab) Pixels(selector string, want color.RGBA) (n int) {
+	b.Helper()
+	at := Eval[[]int](b, fmt.Sprintf(`(e => { e.scrollIntoView({block: "center"}); const r = e.getBoundingClientRect();
+		return [r.left + 3, r.top + 3, r.right - 3, r.bottom - 3].map(Math.round) })(document.querySelector(%q))`, selector))
+	picture := b.Picture()
+	for y := at[1]; y < at[3]; y++ {
+		for x := at[0]; x < at[2]; x++ {
+			if c := color.RGBAModel.Convert(picture.At(x, y)).(color.RGBA); c.R == want.R && c.G == want.G && c.B == want.B {
+				n++
+			}
+		}
+	}
+	return n
+}
+
 // Widths expects the page to be no wider than windows of all sizes, from phones to large screens, and on a desk
 // the tables no wider than their places.
 func (b *Tab) Widths() {
 	b.Helper()
-	for _, width := range []int64{360, 768, 1280, 1920} {
+	for _, width := range []int64{360, 420, 768, 1280, 1920} {
 		b.Resize(width)
 		if got := Eval[int64](b, `document.documentElement.scrollWidth`); got > width {
 			b.Errorf("the page has a width of %d at %d", got, width)

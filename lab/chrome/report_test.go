@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"image/png"
 	"math"
 	"os"
 	"path/filepath"
@@ -126,7 +125,7 @@ func modelCells(file string, g *report.Gap) []string {
 	if g.Section != "" {
 		section = g.Section + "+"
 	}
-	name, source, format3 := g.Function, "", "left out"
+	name, source, format3 := g.Function, "", "not covered"
 	if name == "" {
 		name = fmt.Sprintf("function at %s0x%x", section, g.Begin-g.Offset)
 	}
@@ -214,7 +213,7 @@ func testFilter(t *testing.T, browser context.Context) {
 	for i, text := range []string{
 		"", "f17(", "F17(INT", "0xffffffff8100", "0x1a4", "1,234,567", "pointer lost", "r12+", "file2.cc:17", "covered",
 		"cause 3", "_Z123fi",
-		"covered cause  file1", ".text.s1+", "left out cause 1 drap", "nowhere",
+		"covered cause  file1", ".text.s1+", "not covered cause 1 drap", "nowhere",
 	} {
 		for _, reason := range []string{"", reasonNames[i%4]} {
 			b.Search("gaps", text)
@@ -229,7 +228,7 @@ func testFilter(t *testing.T, browser context.Context) {
 			if len(want) >= 1000 {
 				number = number[:1] + "," + number[1:]
 			}
-			if got := b.Count("gaps"); got != number+" of 1,234 gaps shown" {
+			if got := b.Count("gaps"); got != number+" of 1,234 gaps" {
 				t.Errorf("%q, %q: %s; %s expected", text, reason, got, number)
 			}
 			got := b.Rows("gaps")
@@ -272,6 +271,14 @@ func testMap(t *testing.T, browser context.Context) {
 			t.Errorf("step %d: %q, expected %q", i, piece(), expected)
 		}
 	}
+	// Code without CFI hides the colour of covered code.
+	covered := b.Colour("covered")
+	if n := b.Pixels(".all .without", covered); n > 0 {
+		t.Errorf("%d pixels of code without CFI have the colour of covered code", n)
+	}
+	if n := b.Pixels(".all", covered); n < 1000 {
+		t.Errorf("%d pixels of the map have the colour of covered code", n)
+	}
 	// In the middle of the first gap, in pixels of the strip.
 	at := Eval[[]float64](b, `(r => [r.left + r.width * 0x180 / 0x800, r.top + r.height / 2])(document.querySelector(".lane.all").getBoundingClientRect())`)
 	b.Do(chromedp.MouseEvent(input.DispatchMouseEventTypeMouseMoved, at[0], at[1]))
@@ -291,15 +298,20 @@ func testFiles(t *testing.T, browser context.Context) {
 	var files []*report.Coverage
 	for i := range 3 {
 		c := reports.Full()
-		c.File, c.Covered = fmt.Sprintf("file%d", i), uint64(29-9*i)
+		c.File, c.Unwindable = fmt.Sprintf("file%d", i), uint64(29-9*i)
 		files = append(files, c)
 	}
 	b := openTab(t, browser, files...)
-	b.Do(chromedp.Click(chromedp.CSS("#files th[data-column='5'] button"))) // share
-	rows := b.Rows("files")
-	for i, want := range []string{"file2 36.67 %", "file1 66.67 %", "file0 96.67 %"} {
-		if got := rows[i][0] + " " + rows[i][5]; got != want {
-			t.Errorf("row %d: %s, expected %s", i, got, want)
+	shares := []string{"file2 27.50 %", "file1 50.00 %", "file0 72.50 %"}
+	for _, step := range []string{"worst first", "ascending", "descending"} {
+		for i, row := range b.Rows("files") {
+			if got := row[0] + " " + row[1]; got != shares[i] {
+				t.Errorf("%s: row %d: %s, expected %s", step, i, got, shares[i])
+			}
+		}
+		b.Do(chromedp.Click(chromedp.CSS("#files th[data-column='1'] button"))) // share
+		if step == "ascending" {
+			slices.Reverse(shares)
 		}
 	}
 	b.Do(chromedp.Click(chromedp.CSS("#files tbody tr:nth-child(2) a")))
@@ -338,7 +350,7 @@ func testLarge(t *testing.T, browser context.Context) {
 			Begin: uint64(i), Size: 9, Bytes: 8})
 	}
 	b := openTab(t, browser, c)
-	if got := b.Count("gaps"); got != "50,000 of 50,000 gaps shown" {
+	if got := b.Count("gaps"); got != "50,000 of 50,000 gaps" {
 		t.Error(got)
 	}
 	if nodes := Eval[int](b, `document.querySelectorAll("*").length`); nodes > 10000 {
@@ -356,11 +368,11 @@ func testLarge(t *testing.T, browser context.Context) {
 			want++
 		}
 	}
-	if got := b.Count("gaps"); strings.ReplaceAll(got, ",", "") != fmt.Sprintf("%d of 50000 gaps shown", want) {
+	if got := b.Count("gaps"); strings.ReplaceAll(got, ",", "") != fmt.Sprintf("%d of 50000 gaps", want) {
 		t.Errorf("%s, expected %d", got, want)
 	}
 	b.Search("functions", "g9999")
-	if got := b.Count("functions"); got != "1 of 10,001 functions shown" {
+	if got := b.Count("functions"); got != "1 of 10,001 functions" {
 		t.Error(got)
 	}
 }
@@ -382,8 +394,11 @@ func testSchemes(t *testing.T, browser context.Context) {
 				t.Fatal(err)
 			}
 			contrasts(b, scheme)
-			for _, width := range []int64{1200, 375, 320} {
+			for _, width := range []int64{1200, 420, 375, 320} {
 				b.Resize(width)
+				if n := b.CardColumns(); n != map[bool]int{true: 2, false: 4}[width < 600] {
+					t.Errorf("%d cards in a row at %d", n, width)
+				}
 				if got := Eval[int64](b, `document.documentElement.scrollWidth`); got > width {
 					t.Errorf("%s: the page has a width of %d at %d", scheme, got, width)
 				}
@@ -399,14 +414,7 @@ func testSchemes(t *testing.T, browser context.Context) {
 // brightness returns how bright the page is on average, from 0 to 1, on a picture of it.
 func brightness(b *Tab) float64 {
 	b.Helper()
-	shot, err := chromedp.Run(b.Ctx, chromedp.CaptureScreenshot())
-	if err != nil {
-		b.Fatal(err)
-	}
-	picture, err := png.Decode(bytes.NewReader(shot))
-	if err != nil {
-		b.Fatal(err)
-	}
+	picture := b.Picture()
 	var sum float64
 	size := picture.Bounds()
 	for y := size.Min.Y; y < size.Max.Y; y++ {
@@ -442,6 +450,8 @@ func contrasts(b *Tab, scheme string) {
 		case "back", "raised", "covered", "line": // line only separates what is apart without it
 			continue
 		case "text", "quiet", "link":
+		case "good", "poor": // next to each other, with a line between
+			limit = 3
 		case "edge":
 			limit = 3
 		default: // reasons, and code without CFI

@@ -39,7 +39,7 @@ func surveyOf(t *testing.T, n int) *survey.Survey {
 		k := uint64(i*7919) % uint64(n) // in no order
 		file := object{
 			"file": fmt.Sprintf("/usr/bin/a-long-name-of-a-program-%d", k), "abi": "amd64",
-			"functions": 10, "described": 1000 + k*k, "without_cfi": k,
+			"functions": 10, "described": 1000 + k*k, "code": 1000 + k*k + k, "without_cfi": k,
 		}
 		covered := 1000 + k*k
 		if r := k % 3; r != 0 {
@@ -49,8 +49,11 @@ func surveyOf(t *testing.T, n int) *survey.Survey {
 			covered -= k + 1
 			lost += k + 1
 		}
-		file["formats"] = []object{{"format": 1, "covered": covered}, {"format": 2, "covered": covered},
-			{"format": 3, "covered": covered}}
+		var formats []object
+		for _, v := range []int{1, 2, 3} {
+			formats = append(formats, object{"format": v, "covered": covered, "unwindable": covered})
+		}
+		file["formats"] = formats
 		files = append(files, file)
 		functions += 10
 		described += 1000 + k*k
@@ -58,11 +61,11 @@ func surveyOf(t *testing.T, n int) *survey.Survey {
 	}
 	files = append(files, object{"file": evil, "path": 1, "status": "damaged", "error": evil})
 	total := object{"files": n, "with_cfi": n, "functions": functions, "described": described,
-		"without_cfi": withoutCFI}
+		"code": described + withoutCFI, "without_cfi": withoutCFI}
 	var formats, sums []object
 	for _, v := range []int{1, 2, 3} {
 		formats = append(formats, object{"format": v, "functions": functions, "described": described,
-			"covered": described - lost})
+			"covered": described - lost, "unwindable": described - lost})
 	}
 	for r := 1; r < len(reasons); r++ {
 		sums = append(sums, object{
@@ -101,7 +104,7 @@ func writeSurvey(t *testing.T, s *survey.Survey, links map[string]string) string
 	path := filepath.Join(t.TempDir(), "page.html")
 	f, err := os.Create(path)
 	if err == nil {
-		err = s.HTML(f, links)
+		err = s.HTML(f, links, "")
 	}
 	if err == nil {
 		err = f.Close()
@@ -127,12 +130,12 @@ func testFilesTable(t *testing.T, browser context.Context) {
 	if Eval[bool](b, `"evil" in window || document.images.length > 0`) {
 		t.Error("markup of a name came to life")
 	}
-	type file struct{ k, lost uint64 }
+	type file struct{ k, left uint64 }
 	var want []file
 	for k := range uint64(n) {
-		f := file{k: k}
+		f := file{k, k}
 		if k%3 > 0 {
-			f.lost = k + 1
+			f.left += k + 1
 		}
 		want = append(want, f)
 	}
@@ -141,23 +144,30 @@ func testFilesTable(t *testing.T, browser context.Context) {
 		rows := b.Rows("files")
 		got := func(row []string) string { return strings.TrimPrefix(row[0], "/usr/bin/a-long-name-of-a-program-") }
 		end := b.Last("files")
-		if b.Count("files") != fmt.Sprintf("%d of %d files shown", shown, n+1) || got(rows[0]) != fmt.Sprint(first) ||
+		if b.Count("files") != fmt.Sprintf("%d of %d files", shown, n+1) || got(rows[0]) != fmt.Sprint(first) ||
 			got(end) != fmt.Sprint(last) {
 			t.Errorf("%s: %s, from %s to %s; want %d from %d to %d", what, b.Count("files"), got(rows[0]),
 				got(end), shown, first, last)
 		}
 	}
-	slices.SortFunc(want, func(a, b file) int { return cmp.Compare(b.lost, a.lost) })
-	if got := b.Rows("files")[0]; got[5] != fmt.Sprint(want[0].lost) {
-		t.Errorf("first row %q: the worst was expected, which loses %d bytes", got, want[0].lost)
+	slices.SortFunc(want, func(a, b file) int { return cmp.Compare(b.left, a.left) })
+	if got := b.Rows("files")[0]; got[2] != fmt.Sprint(want[0].left) {
+		t.Errorf("first row %q: the worst was expected, of which %d bytes cannot be unwound", got, want[0].left)
 	}
-	if got := Eval[string](b, `document.querySelector("#files th[aria-sort=descending]").textContent`); got != "Lost" {
+	expand := chromedp.CSS("#files .expand input")
+	for _, rows := range []int{20, 100, 20} {
+		if n := b.Shown("files"); n != rows {
+			t.Errorf("%d rows are shown, want %d", n, rows)
+		}
+		b.Do(chromedp.Click(expand))
+	}
+	if got := Eval[string](b, `document.querySelector("#files th[aria-sort=descending]").textContent`); got != "Not unwindable" {
 		t.Errorf("the table says that it is sorted by %q", got)
 	}
 	b.Search("files", "program-")
-	b.Do(chromedp.Click(chromedp.CSS("#files th[data-column='9'] button"))) // without CFI, by mouse
+	b.Do(chromedp.Click(chromedp.CSS("#files th[data-column='6'] button"))) // code, by mouse
 	check("ascending", n, 0, n-1)
-	button := chromedp.CSS("#files th[data-column='9'] button")
+	button := chromedp.CSS("#files th[data-column='6'] button")
 	b.Do(chromedp.Focus(button), chromedp.KeyEvent(kb.Enter))
 	check("descending", n, n-1, 0)
 	Eval[any](b, `{ const s = document.querySelector("#files select"); s.value = "drap"; s.dispatchEvent(new Event("change")); s.value }`)
@@ -175,7 +185,7 @@ func testFilesTable(t *testing.T, browser context.Context) {
 		t.Errorf("damaged: %q", rows)
 	}
 	b.Search("files", "one.html") // where it leads to is not shown
-	if got := b.Count("files"); got != fmt.Sprintf("0 of %d files shown", n+1) {
+	if got := b.Count("files"); got != fmt.Sprintf("0 of %d files", n+1) {
 		t.Error(got)
 	}
 }
@@ -189,6 +199,11 @@ func testOtherTables(t *testing.T, browser context.Context) {
 	}
 	path := writeSurvey(t, s, nil)
 	b := Open(t, browser, path)
+	b.Do(chromedp.Click(chromedp.CSS(".tree details summary"))) // the first one is open
+	if n := Eval[int](b, `[...document.querySelectorAll(".tree .row")].filter(r => r.checkVisibility()).length`); n != 1 {
+		t.Errorf("%d rows of directories are shown after the first one is closed", n)
+	}
+	Eval[any](b, `document.querySelectorAll("details").forEach(d => { d.open = true })`)
 	b.Widths()
 	table := Eval[string](b, `[...document.querySelectorAll(".table")].find(t => t.querySelector("caption").textContent === "Left out in format 2: all").id`)
 	column := chromedp.CSS("#" + table + " th[data-column='4'] button")
@@ -236,7 +251,6 @@ func TestSurveyLink(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	tab := Open(t, browser, filepath.Join(dir, "pages/index.html"))
-	tab.Search("files", "x")
 	tab.Do(chromedp.Click(chromedp.CSS("#files tbody a")))
 	tab.Await(`document.title.startsWith("SFrame coverage of ") && document.title.endsWith("<b>&%41#x")`)
 	tab.Widths()

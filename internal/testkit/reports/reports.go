@@ -17,7 +17,7 @@ import (
 // Full has every field set.
 func Full() *report.Coverage {
 	return &report.Coverage{
-		Schema: report.Schema, File: "prog", Kept: "current", Output: "out", ABI: "amd64", Format: 2,
+		Schema: report.Schema, File: "prog", Kept: "current", Output: "out", BuildID: "c0de", ABI: "amd64", Format: 2,
 		Sources: []report.Source{{Name: ".debug_frame", Size: 9, FDEs: 1}}, DebugFile: "prog.debug",
 		Functions: 1, FDEs: 1, FREs: 2, Topmost: 3,
 		Amounts: report.Amounts{Code: 40, Unwindable: 29, Described: 30, Covered: 20, Outermost: 4, PLT: 5},
