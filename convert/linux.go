@@ -233,7 +233,8 @@ func (o *Options) suits(f *elffile.File) error {
 	case o.Reserved != "" && f.IsObject():
 		return errors.New("--into requires a linked file; linkers merge the sections of objects")
 	case o.Linux == LinuxModule && !f.IsObject():
-		return errors.New("modules are relocatable objects (*.ko), and this is a linked file; use --for linux-kernel or linux")
+		return errors.New("modules are relocatable objects (*.ko), and this is a linked file; " +
+			"use --for linux-kernel or linux")
 	case o.Linux == LinuxKernel && !f.IsObject() && o.Reserved == "":
 		return fmt.Errorf("a linked kernel finds .sframe by symbols; use --into %s, or convert vmlinux.o", KernelSymbols)
 	}

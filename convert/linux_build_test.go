@@ -19,8 +19,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A kernel of two functions in .text, the second of which only a flexible FDE can describe, and one in .init.text, with 64
-// bytes for .sframe and a symbol in the middle of them.
+// A kernel of two functions in .text and one in .init.text, with 64 bytes for .sframe and a symbol in the middle of
+// them. Only a flexible FDE can describe the second function.
 const kernelSource = `
 	.cfi_sections .debug_frame
 	.text
@@ -83,7 +83,9 @@ func linkKernel(t *testing.T) []byte {
 // TestInto fills the bytes between two symbols.
 func TestInto(t *testing.T) {
 	kernel := linkKernel(t)
-	opt := convert.Options{Version: sframe.V3, Linux: convert.LinuxKernel, Reserved: convert.KernelSymbols, NoPadding: true}
+	opt := convert.Options{
+		Version: sframe.V3, Linux: convert.LinuxKernel, Reserved: convert.KernelSymbols, NoPadding: true,
+	}
 	with := func(symbols string, change func(*convert.Options)) convert.Options {
 		o := opt
 		o.Reserved = symbols
@@ -118,7 +120,8 @@ func TestInto(t *testing.T) {
 		t.Error("other bytes have changed, or none")
 	}
 	d, err := sframe.Decode(filled[s.Offset:s.Offset+64], s.Addr)
-	if err != nil || d.Len() != 1 || d.FDE(0).Start != 0xffffffff81000000 || d.Flags != sframe.FDESorted|sframe.FDEFuncStartPCRel {
+	if err != nil || d.Len() != 1 || d.FDE(0).Start != 0xffffffff81000000 ||
+		d.Flags != sframe.FDESorted|sframe.FDEFuncStartPCRel {
 		t.Fatalf("%+v, error %v", d, err)
 	}
 	checked, err := convert.Check(bytes.NewReader(filled), int64(len(filled)), convert.Options{Linux: convert.LinuxKernel})
@@ -147,7 +150,8 @@ func TestInto(t *testing.T) {
 		{"update of nothing", kernel, with(opt.Reserved, func(o *convert.Options) { o.Update = true }), filled},
 		{"bytes that are in use", used, with(opt.Reserved, func(o *convert.Options) { o.Force = true }),
 			"are in use: byte 0xffffffff8100000f is 0x05, not 0"},
-		{"too few", kernel, with("__start_sframe:middle", nil), "are 32; .sframe needs 56: reserve more in the linker script"},
+		{"too few", kernel, with("__start_sframe:middle", nil),
+			"are 32; .sframe needs 56: reserve more in the linker script"},
 		{"just enough", kernel, with("__start_sframe:__end_sframe", nil), filled},
 		{"a start that is not aligned", kernel, with("odd:__end_sframe", nil), "is not a multiple of 8"},
 		{"bytes after them", kernel, with("__start_sframe:after", nil), "are in use"},
@@ -176,8 +180,8 @@ func TestInto(t *testing.T) {
 			}
 		}
 	}
-	if _, err := convert.Check(bytes.NewReader(dirty), int64(len(dirty)), convert.Options{Linux: convert.LinuxKernel}); err == nil ||
-		!strings.Contains(err.Error(), "bytes after .sframe, up to 0xffffffff81000048, are not zero") {
+	_, err = convert.Check(bytes.NewReader(dirty), int64(len(dirty)), convert.Options{Linux: convert.LinuxKernel})
+	if err == nil || !strings.Contains(err.Error(), "bytes after .sframe, up to 0xffffffff81000048, are not zero") {
 		t.Errorf("check of bytes after the section: %v", err)
 	}
 }

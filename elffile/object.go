@@ -60,8 +60,8 @@ func (f *File) assignBases() error {
 	return nil
 }
 
-// TakeBases gives the sections of code of an object, in their order, the addresses that code has. These are the sections
-// of code of another object, of which f is the debug file, in which code may have no bytes.
+// TakeBases gives the sections of code of an object, in their order, the addresses of those in code: the sections of
+// another object, whose debug file f is. In f they may have no bytes.
 func (f *File) TakeBases(code []Section) {
 	f.based = nil
 	for i := range f.Sections {

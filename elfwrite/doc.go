@@ -3,7 +3,7 @@
 // Plan finds a layout for a section of a given size, and with it the section's address. Write then produces the new
 // file: mostly copies of ranges of the old one, with new headers. PlanRemoval, PlanObject and PlanDebug do the same for
 // a file that is to lose its section, for a relocatable object, and for the debug file of a program. PlanDetached is for
-// a separate file with the section.
+// a separate file with the section, and PlanInto for bytes that a linker script reserves: no header changes.
 //
 // # Layout
 //

@@ -26,7 +26,8 @@ type checkSettings struct {
 
 // linuxParts are the values of --for.
 var linuxParts = map[string]convert.Linux{
-	"linux": convert.LinuxUser, "perf": convert.LinuxUser, "linux-kernel": convert.LinuxKernel, "linux-module": convert.LinuxModule,
+	"linux": convert.LinuxUser, "perf": convert.LinuxUser,
+	"linux-kernel": convert.LinuxKernel, "linux-module": convert.LinuxModule,
 }
 
 // checkCommand returns the verb check.

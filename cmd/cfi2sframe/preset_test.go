@@ -87,7 +87,8 @@ func TestReadersOf(t *testing.T) {
 			t.Errorf("%+v: %q; want %q", tt.format, got, tt.want)
 		}
 	}
-	if want := "glibc, linux, perf, linux-kernel, linux-module, binutils-2.40 to binutils-2.47, java-profiler"; presetNames != want {
+	const want = "glibc, linux, perf, linux-kernel, linux-module, binutils-2.40 to binutils-2.47, java-profiler"
+	if presetNames != want {
 		t.Errorf("all: %q; want %q", presetNames, want)
 	}
 }

@@ -231,7 +231,8 @@ func (l *loaded) compare(s *sum) error {
 			if fact != nil && agreed[k] {
 				continue
 			}
-			if err := l.reader.Compare(pc, fact, &readback.Found{Row: m.Row, Signal: m.FDE.Signal, KeyB: m.FDE.KeyB}); err != nil {
+			found := &readback.Found{Row: m.Row, Signal: m.FDE.Signal, KeyB: m.FDE.KeyB}
+			if err := l.reader.Compare(pc, fact, found); err != nil {
 				return 0, false, err
 			}
 			agreed[k] = true
