@@ -49,6 +49,8 @@ func Check(r io.ReaderAt, size int64, opt Options) (*Comparison, error) {
 		c, err = compared(f, nil, opt)
 		if opt.SkipUnsupported && errors.Is(err, sframe.ErrNone) {
 			why = withoutSFrame(r, size, opt)
+		} else if opt.SkipUnsupported && errors.Is(err, cfi.ErrNone) && debugOnly(f) {
+			why = DebugOnly // a detached .sframe
 		}
 	}
 	if why != "" && (all || why == NotELF || why == Package || why == DebugOnly) {

@@ -12,6 +12,7 @@ import (
 	"cfi2sframe/internal/archive"
 	"cfi2sframe/internal/outfile"
 	"cfi2sframe/internal/pack"
+	"cfi2sframe/sframe"
 )
 
 // A Kept is a file, or a member of an archive, that is unchanged.
@@ -135,7 +136,7 @@ func packageError(r io.ReaderAt, size int64) error {
 	return [...]error{pack.Deb: errDeb, pack.RPM: errRPM, pack.Tar: errTar}[kind]
 }
 
-// debugOnly reports whether a linked file has headers of code, but no loaded bytes except notes.
+// debugOnly reports whether a linked file has headers of code, but no loaded bytes except notes and a detached .sframe.
 func debugOnly(f *elffile.File) bool {
 	code := false
 	for i := range f.Sections {
@@ -144,7 +145,7 @@ func debugOnly(f *elffile.File) bool {
 		case !s.Alloc() || s.Size == 0:
 		case !s.HasBytes():
 			code = code || s.Flags&uint64(elf.SHF_EXECINSTR) != 0
-		case elf.SectionType(s.Type) != elf.SHT_NOTE:
+		case elf.SectionType(s.Type) != elf.SHT_NOTE && s.Type != sframe.SHTGNUSFrame:
 			return false
 		}
 	}
