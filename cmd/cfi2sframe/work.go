@@ -269,6 +269,8 @@ func (w *work) failed(in string, err error) {
 		err = errors.New("interrupted, nothing written")
 	case errors.Is(err, elfwrite.ErrExists):
 		err = fmt.Errorf("%w; --update or --force replaces it", err)
+	case errors.Is(err, elfwrite.ErrNoRoom):
+		err = fmt.Errorf("%w; 'cfi2sframe detach' writes a separate file", err)
 	case !errors.Is(err, convert.ErrCoverage) && in != files.Stdin:
 		better := explain(in, err, w.Into == nil)
 		if better == err && w.output != "" && !w.ByBuildID && !outfile.IsStdout(w.output) {
