@@ -35,7 +35,7 @@ TARGETS = x86_64-linux-gnu aarch64-linux-gnu s390x-linux-gnu
 LINKDIR = $(LIBEXECDIR)/cfi2sframe
 
 # Commands among the integrations.
-COMMANDS = rootfs/sframe-rootfs cargo/cfi2sframe-cc go/cfi2sframe-toolexec
+COMMANDS = rootfs/sframe-rootfs run/sframe-run cargo/cfi2sframe-cc go/cfi2sframe-toolexec
 # /etc is not for an installation in a home directory.
 HASRPMDIR = [ -n "$(RPMDIR)" ] && case '$(PREFIX)' in /usr|/usr/local) ;; *) false ;; esac
 
@@ -77,7 +77,7 @@ install:
 		mkdir -p "$(DESTDIR)$(LIBDIR)" "$(DESTDIR)$(INCLUDEDIR)" && \
 		install -m 644 build/libsframe-backtrace.so build/libsframe-backtrace.a "$(DESTDIR)$(LIBDIR)" && \
 		install -m 644 walker/sframe_walker.h "$(DESTDIR)$(INCLUDEDIR)"; fi
-	install -m 644 build/cfi2sframe.1 "$(DESTDIR)$(MANDIR)/man1/cfi2sframe.1"
+	install -m 644 build/cfi2sframe.1 integrations/run/sframe-run.1 "$(DESTDIR)$(MANDIR)/man1"
 	install -m 644 build/cfi2sframe.bash "$(DESTDIR)$(BASHDIR)/cfi2sframe"
 	install -m 644 build/_cfi2sframe "$(DESTDIR)$(ZSHDIR)/_cfi2sframe"
 	install -m 644 build/cfi2sframe.fish "$(DESTDIR)$(FISHDIR)/cfi2sframe.fish"
@@ -101,7 +101,7 @@ install:
 	umask 022; cd integrations && for file in $(COMMANDS); do \
 		install -m 755 "$$file" "$(DESTDIR)$(BINDIR)" || exit 1; \
 	done; \
-	find * -type f ! -path '*/test*' ! -path 'debian/*' ! -path 'lib/*' ! -name '*.go' ! -name '*.spec' | \
+	find * -type f ! -path '*/test*' ! -path 'debian/*' ! -path 'lib/*' ! -name '*.go' ! -name '*.spec' ! -name '*.1' | \
 	while read -r file; do \
 		case ' $(COMMANDS) ' in *" $$file "*) continue ;; esac; \
 		mode=644; [ ! -x "$$file" ] || mode=755; \
@@ -111,6 +111,7 @@ install:
 
 uninstall:
 	rm -f "$(DESTDIR)$(BINDIR)/cfi2sframe" "$(DESTDIR)$(BINDIR)/cfi-step" "$(DESTDIR)$(MANDIR)/man1/cfi2sframe.1" \
+		"$(DESTDIR)$(MANDIR)/man1/sframe-run.1" \
 		"$(DESTDIR)$(BASHDIR)/cfi2sframe" "$(DESTDIR)$(ZSHDIR)/_cfi2sframe" "$(DESTDIR)$(FISHDIR)/cfi2sframe.fish"
 	rm -f "$(DESTDIR)$(LIBDIR)/libsframe-backtrace.so" "$(DESTDIR)$(LIBDIR)/libsframe-backtrace.a" \
 		"$(DESTDIR)$(INCLUDEDIR)/sframe_walker.h"
