@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"cfi2sframe/lab/bench"
+	"cfi2sframe/lab/clients"
 	"cfi2sframe/lab/conformance"
 	"cfi2sframe/lab/conformance/generate"
 	"cfi2sframe/lab/corpus"
@@ -30,7 +31,7 @@ import (
 
 // commands are the subcommands.
 var commands = []*kit.Command{
-	bench.Command(), conformance.Command(), corpus.Command(), faults.Command(), generate.Command(),
+	bench.Command(), clients.Command(), conformance.Command(), corpus.Command(), faults.Command(), generate.Command(),
 	linux.Command(), manual.Command(), mutants.Command(), objects.Command(), oldapi.Command(), readers.Command(), release.Command(),
 	sample.Command(), stepping.Command(), survive.Command(), toolchains.Command(), walker.Command(),
 }

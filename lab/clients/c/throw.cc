@@ -1,0 +1,20 @@
+// An exception through a recursion: not a trace, and not to be slower.
+#include "traces.h"
+
+__attribute__((noinline, noclone)) static int down(int depth) {
+	if (depth == 0)
+		throw 1;
+	int n = down(depth - 1);
+	__asm__ volatile("" : "+r"(n));
+	return n;
+}
+
+static int caught(int depth) {
+	try {
+		return down(depth);
+	} catch (int) {
+		return depth;
+	}
+}
+
+int main(int argc, char **argv) { return measure(argc, argv, caught); }

@@ -1,0 +1,27 @@
+#!/bin/sh
+# Prints a program whose stacks are of 12,000 functions at random: more return addresses than a cache has.
+cat <<'END'
+#include "traces.h"
+#include <execinfo.h>
+typedef int function(int);
+static function *const table[];
+static unsigned long seed = 1;
+static function *any(void) {
+	seed = seed * 6364136223846793005UL + 1442695040888963407UL;
+	return table[(seed >> 33) % 12000];
+}
+static int leaf(int depth) {
+	void *pcs[256];
+	int n = depth > 0 ? any()(depth - 1) : backtrace(pcs, 256);
+	__asm__ volatile("" : "+r"(n));
+	return n;
+}
+END
+awk 'BEGIN {
+	for (i = 0; i < 12000; i++)
+		printf "static int f%d(int d) { int n = d > 0 ? any()(d - 1) : leaf(0); __asm__ volatile(\"\" : \"+r\"(n)); return n; }\n", i
+	print "static function *const table[] = {"
+	for (i = 0; i < 12000; i++)
+		printf "f%d,%s", i, i % 16 == 15 ? "\n" : " "
+	print "};\nint main(int argc, char **argv) { return measure(argc, argv, leaf); }"
+}'

@@ -1,0 +1,107 @@
+package clients
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"cfi2sframe/internal/testkit/peer"
+)
+
+// TestQuick compares the stacks of all clients in sqlite3.
+func TestQuick(t *testing.T) {
+	for _, name := range []string{"gcc", "make", "sqlite3"} {
+		peer.Look(t, name)
+	}
+	for _, c := range clients {
+		peer.File(t, c.preload)
+	}
+	out, err := exec.Command("../../scripts/backtrace", "--quick").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, c := range clients {
+		want := regexp.MustCompile(regexp.QuoteMeta("| "+c.name+" | sqlite3 | ") + `[1-9]\d{4,} \| \d{5,} \| 0 \| `)
+		if !c.timed && !want.Match(out) {
+			t.Errorf("no %s in\n%s", want, out)
+		}
+	}
+}
+
+// liar takes backtrace()'s stacks without its own frame. Others have a wrong fifth frame, or end there.
+const liar = `#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+int backtrace(void **pcs, int size) {
+	int (*libc)(void **, int) = (int (*)(void **, int))dlsym(dlopen("libc.so.6", RTLD_LAZY), "backtrace");
+	int n = libc(pcs, size) - 1;
+	memmove(pcs, pcs + 1, n * sizeof *pcs);
+	if (getenv("LIE") != NULL)
+		pcs[4] = (char *)pcs[4] + 1;
+	return getenv("CUT") != NULL ? 4 : n;
+}
+`
+
+// TestCompare has compare.c notice wrong stacks.
+func TestCompare(t *testing.T) {
+	peer.Look(t, "gcc")
+	peer.File(t, debianLib+"libunwind.so.8")
+	dir := t.TempDir()
+	source := filepath.Join(dir, "liar.c")
+	if err := os.WriteFile(source, []byte(liar), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	build := func(args ...string) {
+		if out, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
+			t.Fatalf("gcc %v: %v\n%s", args, err, out)
+		}
+	}
+	program, compare, lies := filepath.Join(dir, "program"), filepath.Join(dir, "compare.so"), filepath.Join(dir, "liar.so")
+	build("-O2", "c/glibc.c", "-o", program)
+	build("-O2", "-shared", "-fPIC", "c/compare.c", "-o", compare)
+	build("-O2", "-shared", "-fPIC", source, "-o", lies)
+	for _, c := range []struct {
+		env            string
+		differ, behind uint64
+	}{{"NONE", 0, 0}, {"LIE", 1, 0}, {"CUT", 0, 1}} {
+		out := filepath.Join(dir, "out"+c.env)
+		cmd := exec.Command(program, "5", "0")
+		cmd.Env = append(os.Environ(), "COMPARE_OUT="+out, c.env+"=1",
+			"LD_PRELOAD="+strings.Join([]string{compare, lies, "libunwind.so.8", "libgcc_s.so.1"}, ":"))
+		if b, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, b)
+		}
+		r := &result{tallies: make(map[tally]uint64)}
+		if err := r.parse(out); err != nil {
+			t.Fatal(err)
+		}
+		if r.stacks != 1 || r.n("differ") != c.differ || r.n("behind") != c.behind || r.n("ahead") != 0 {
+			t.Errorf("%s: got %+v", c.env, r)
+		}
+		for at := range r.tallies {
+			if lines := explain(r, program); len(lines) != 1 || !strings.HasSuffix(lines[0], " in down") {
+				t.Errorf("%s: %+v is explained as %q", c.env, at, lines)
+			}
+		}
+	}
+}
+
+// TestParse reads output that is wrong.
+func TestParse(t *testing.T) {
+	for _, bad := range []string{"stacks x\n", "other 1\n", "tally\n"} {
+		path := filepath.Join(t.TempDir(), "out")
+		if err := os.WriteFile(path, []byte(bad), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := (&result{tallies: make(map[tally]uint64)}).parse(path); err == nil {
+			t.Errorf("%q: no error", bad)
+		}
+	}
+	if err := (&result{}).parse("none"); err == nil {
+		t.Error("no output: no error")
+	}
+}

@@ -1,0 +1,113 @@
+package clients
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// A client is a profiler of Debian that takes stacks in the process that it profiles.
+type client struct {
+	name    string
+	preload string   // the profiler
+	always  bool     // the profiler is preloaded in plain runs as well: it is an allocator
+	env     []string // switches the profile on; TMP stands for a directory
+	most    float64  // of DWARF's slow-down, or 0
+	timed   bool     // it takes stacks by time: too few to slow a program down
+}
+
+const debianLib = "/usr/lib/x86_64-linux-gnu/"
+
+var clients = []client{
+	{name: "gperftools heap profile, libunwind", preload: debianLib + "libtcmalloc.so.4", always: true, most: 1. / 3,
+		env: []string{"HEAPPROFILE=TMP/heap", "TCMALLOC_STACKTRACE_METHOD=libunwind"}},
+	{name: "gperftools heap profile, libgcc", preload: debianLib + "libtcmalloc.so.4", always: true, most: 1. / 3,
+		env: []string{"HEAPPROFILE=TMP/heap", "TCMALLOC_STACKTRACE_METHOD=libgcc"}},
+	{name: "gperftools CPU profile", preload: debianLib + "libprofiler.so.0", timed: true,
+		env: []string{"CPUPROFILE=TMP/cpu", "CPUPROFILE_FREQUENCY=4000", "TCMALLOC_STACKTRACE_METHOD=libunwind"}},
+	{name: "jemalloc heap profile, each allocation", preload: debianLib + "libjemalloc.so.2", always: true, most: 0.55,
+		env: []string{"MALLOC_CONF=prof:true,lg_prof_sample:0"}},
+	{name: "heaptrack", preload: "/usr/lib/heaptrack/libheaptrack_preload.so", most: 1,
+		env: []string{"DUMP_HEAPTRACK_OUTPUT=TMP/heaptrack"}},
+}
+
+// A program is profiled.
+type program struct {
+	name    string
+	env     []string
+	command []string // TMP stands for a directory
+	input   string   // of the size that %d says
+	size    int
+}
+
+var programs = []program{
+	{name: "sqlite3", command: []string{"/usr/bin/sqlite3", ":memory:"}, size: 20000, input: `
+create table t (a integer primary key, b text, c text);
+with recursive n(i) as (select 1 union all select i + 1 from n where i < %d)
+	insert into t select i, printf('%%d-%%x', i * 7919 %% 10007, i), hex(i * 8) from n;
+create index tb on t (b);
+select count(*), sum(length(s)) from (select group_concat(c) as s from t group by a %% 1000);
+select count(*) from t x join t y on x.b = y.b;
+select sum(length(replace(b || c, '1', 'one'))), count(distinct upper(b)) from t;
+`},
+	{name: "cc1", command: []string{"CC1", "-quiet", "-O2", "-o", "/dev/null", "TMP/walker.i"}},
+	{name: "python3", env: []string{"PYTHONMALLOC=malloc"}, size: 1500, command: []string{"/usr/bin/python3", "-"}, input: `
+import json, re, sqlite3
+def deep(n): return [n] if n == 0 else deep(n - 1) + [str(n)]
+db = sqlite3.connect(":memory:")
+db.create_function("twice", 1, lambda x: x * 2)
+for i in range(%d):
+    json.loads(json.dumps([{str(i): [i, 1.5 * i]} for i in range(20)]))
+    re.sub(r"(a+)(b?)", lambda m: m.group(2) + m.group(1), "aaabab" * 20)
+    db.execute("select sum(twice(value)) from json_each('[1,2,3,4,5,6,7]')").fetchall()
+    deep(20)
+`},
+}
+
+// A tracer takes stacks in a loop, and prints the time.
+type tracer struct {
+	name   string
+	build  string  // a command; OUT stands for the program, SRC for the sources
+	most   float64 // ns per frame, or 0
+	traces int
+}
+
+var tracers = []tracer{
+	{name: "glibc `backtrace()`", build: "gcc -O2 SRC/glibc.c -o OUT", most: 8, traces: 30000},
+	{name: "glibc `backtrace()`, 12,000 functions at random", build: "gcc -O0 -ISRC OUT.c -o OUT", most: 60, traces: 10000},
+	{name: "Boost.Stacktrace", build: "g++ -O2 SRC/boost.cc -ldl -o OUT", traces: 30000},
+	{name: "`std::stacktrace`", build: "g++ -O2 -std=c++23 SRC/stacktrace.cc -lstdc++exp -o OUT", traces: 30000},
+	{name: "Rust `std::backtrace`", build: "rustc -O SRC/rust.rs -o OUT", traces: 10000},
+	{name: "C below Go (cgo)", build: "go build -o OUT SRC/cgo.go", traces: 20000},
+	{name: "Python's `faulthandler.dump_c_stack`, with names", build: "cp SRC/fault.py OUT", traces: 300},
+	{name: "C++ `throw`", build: "g++ -O2 SRC/throw.cc -o OUT", traces: 10000},
+}
+
+// prepare builds the tracer and returns the program.
+func (l *lab) prepare(t *tracer) (string, error) {
+	name := filepath.Join(l.dir, strings.Map(func(r rune) rune {
+		if strings.ContainsRune("`(), .:+'", r) {
+			return '-'
+		}
+		return r
+	}, t.name))
+	if strings.Contains(t.build, "OUT.c") {
+		source, err := exec.Command("sh", filepath.Join(l.sources, "wide.sh")).Output()
+		if err == nil {
+			err = os.WriteFile(name+".c", source, 0o644)
+		}
+		if err != nil {
+			return "", fmt.Errorf("wide.sh: %w", err)
+		}
+	}
+	args := strings.Fields(strings.NewReplacer("OUT", name, "SRC", l.sources).Replace(t.build))
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Dir = l.sources
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=1", "GO111MODULE=off")
+	if b, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%v: %w\n%s", args, err, b)
+	}
+	return name, nil
+}
