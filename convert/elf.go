@@ -258,7 +258,7 @@ func compare(f *elffile.File, d *sframe.Section, table *cfi.Table, want *transla
 // describe returns the report on a translation.
 func (s *single) describe(t *translation, debug *debugfile.File) (*report.Coverage, error) {
 	in := report.Input{
-		File: s.f, Debug: debug.File(), Table: s.table, ABI: t.abi, Result: t.Result, Stubs: t.stubs,
+		File: s.f, Debug: debug.File(), Table: s.table, ABI: t.abi, Result: t.Result, Stubs: t.stubs, Padding: s.pads,
 		Brief: s.opt.Brief && s.opt.MinUnwindable == 0, Limits: s.opt.Limits,
 	}
 	if !s.opt.Limits.Full() { // reports say it of listed gaps only

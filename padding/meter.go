@@ -16,9 +16,10 @@ type Meter struct {
 
 // Sizes in bytes. Instructions have up to 15.
 const (
-	meterPart = 4 << 10 // of the code that is decoded at a time
-	meterTail = 4 << 10 // of the padding at the end of code
-	longest   = 15
+	meterWindow = 16 << 10 // that is read at once: ranges are far from each other
+	meterPart   = 4 << 10  // of the code that is decoded at a time
+	meterTail   = 4 << 10  // of the padding at the end of code
+	longest     = 15
 )
 
 // NewMeter returns a Meter for a file, or nil for other machines.
@@ -27,7 +28,7 @@ func NewMeter(f *elffile.File) *Meter {
 	if !ok {
 		return nil
 	}
-	return &Meter{machine: m, w: window{file: f}}
+	return &Meter{machine: m, w: window{file: f, size: meterWindow}}
 }
 
 // Enter makes the size bytes of code at an address, which are at a file offset, the current ones.

@@ -144,7 +144,7 @@ const (
 
 // read reads the code around the gaps of functions first to before last, and removes gaps that are not padding.
 func (x *finder) read(first, last int) {
-	w := window{file: x.file, offset: x.file.FileOffset}
+	w := window{file: x.file, offset: x.file.FileOffset, size: windowSize}
 	for i := first; i < last; i++ {
 		gap := x.gap(i)
 		if gap.begin == gap.end {
@@ -234,6 +234,7 @@ func (x *finder) decode(b []byte) kind {
 type window struct {
 	file      *elffile.File
 	offset    func(addr, n uint64) (uint64, bool) // of n bytes in the file, as File.FileOffset returns it
+	size      uint64                              // that is read at once
 	addr      uint64                              // of b
 	b, buffer []byte
 }
@@ -246,11 +247,11 @@ func (w *window) at(addr, n uint64) []byte {
 	if off := addr - w.addr; off <= uint64(len(w.b)) && n <= uint64(len(w.b))-off {
 		return w.b[off:][:n]
 	}
-	for size := uint64(windowSize); size > n/2; size /= 2 { // where the segment ends, there are fewer
+	for size := w.size; size > n/2; size /= 2 { // where the segment ends, there are fewer
 		size = max(size, n)
 		if off, ok := w.offset(addr, size); ok {
 			if w.buffer == nil {
-				w.buffer = make([]byte, windowSize)
+				w.buffer = make([]byte, w.size)
 			}
 			w.addr, w.b = addr, w.buffer[:size]
 			if w.file.ReadInto("code", w.b, off) != nil {

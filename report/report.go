@@ -138,6 +138,7 @@ type Input struct {
 	// Format3 is a translation of at least the functions with gaps to format 3, or nil if Result has that format.
 	Format3 *translate.Result
 	Stubs   []plt.Stub
+	Padding []uint8 // sizes of the padding after functions that is known, as padding.Find returns them, or nil
 	// Brief omits names, source lines, and code without CFI, which take longer.
 	Brief  bool
 	Limits *Limits // of all reports of a run
@@ -233,8 +234,8 @@ func (c *Coverage) gaps(in *Input) {
 			g.Function, g.Symbol, g.Offset = n.name, n.symbol, g.Begin-n.start
 		}
 		c.sourceLines(in)
-		c.Uncovered = findUncovered(in.File, files, in.Table, in.Stubs, names)
-		c.count(c.Uncovered.code(in.Table, in.Stubs))
+		c.Uncovered = findUncovered(in, files, names)
+		c.count(c.Uncovered.code)
 		c.Notes = append(c.Notes, names.notes()...)
 	}
 	for i := range c.Gaps {

@@ -56,13 +56,16 @@ func TestUncoveredPlaces(t *testing.T) {
 		t.Fatal("the section has no place that counts from another one's start")
 	}
 	report := func(f *elffile.File) Uncovered {
-		return findUncovered(f, []*elffile.File{f}, elftest.Described(t, elftest.Range{Begin: 0x288, End: 0x2e1}),
-			[]plt.Stub{{Begin: 0x2e1, End: 0x2e5}},
-			newNamer(NewLimits()))
+		in := Input{
+			File: f, Table: elftest.Described(t, elftest.Range{Begin: 0x288, End: 0x2e1}),
+			Stubs: []plt.Stub{{Begin: 0x2e1, End: 0x2e5}},
+		}
+		return findUncovered(&in, []*elffile.File{f}, newNamer(NewLimits()))
 	}
-	u := findUncovered(f, []*elffile.File{f},
-		elftest.Described(t, elftest.Range{Begin: f.Sections[cold].Base + 8, End: f.Sections[cold].Base + 20}),
-		nil, newNamer(NewLimits()))
+	u := findUncovered(&Input{
+		File:  f,
+		Table: elftest.Described(t, elftest.Range{Begin: f.Sections[cold].Base + 8, End: f.Sections[cold].Base + 20}),
+	}, []*elffile.File{f}, newNamer(NewLimits()))
 	sections := func(u Uncovered) string {
 		for i := range u.Sections {
 			u.Sections[i].off = 0
@@ -110,7 +113,7 @@ func TestUncoveredBounded(t *testing.T) {
 	}
 	symbols[n-1].size = 2
 	f := withSymbols(t, p.B, symbols)
-	u := findUncovered(f, []*elffile.File{f}, elftest.Described(t), nil, newNamer(NewLimits()))
+	u := findUncovered(&Input{File: f, Table: elftest.Described(t)}, []*elffile.File{f}, newNamer(NewLimits()))
 	if len(u.Functions) != maxUncovered || u.Omitted != 3 {
 		t.Fatalf("%d functions, and %d more; want %d and 3", len(u.Functions), u.Omitted, maxUncovered)
 	}
