@@ -97,7 +97,10 @@ func (c *call) convert(s *conversion, cmd *cobra.Command, args []string) error {
 	}
 	unread := 0
 	if s.given = args; s.recursive {
-		s.files, unread = c.walk(s.files, s.destination(s.stream(c.stdout, c.stderr)), s.quiet)
+		packages := slices.DeleteFunc(slices.Clone(args), func(path string) bool { return !s.unpacks(path) })
+		trees := slices.DeleteFunc(slices.Clone(args), s.unpacks)
+		s.files, unread = c.walk(trees, s.destination(s.stream(c.stdout, c.stderr)), s.quiet)
+		s.files = append(s.files, packages...)
 	}
 	if err := s.distinct(c.stdout, c.stderr); err != nil {
 		return err
