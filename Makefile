@@ -1,4 +1,4 @@
-# Builds the tools, the manual page and completions, and installs them. For POSIX and GNU make.
+# Builds the tools, the manual pages and completions, and installs them. For POSIX and GNU make.
 #
 #   make                                  builds everything; Go is all it takes
 #   make install PREFIX=/usr DESTDIR=...  installs it, below DESTDIR if that is given; where rpm is, also the macros for
@@ -55,7 +55,8 @@ all:
 	[ "$$($(GO) env GOOS GOARCH | tr '\n' ' ')" != "linux amd64 " ] || CGO_ENABLED=0 $(GO) -C lab build -trimpath -o ../build/cfi-step ./cmd/cfi-step
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-w -X main.version=$(VERSION)' -o build/cfi2sframe ./cmd/cfi2sframe
 	unset GOOS GOARCH; CGO_ENABLED=0 $(GO) build -o build/native ./cmd/cfi2sframe && \
-		$(GO) -C lab build -o ../build/lab . && build/lab manual build/native build
+		$(GO) -C lab build -o ../build/lab . && $(GO) -C lab build -o ../build/native-step ./cmd/cfi-step && \
+		build/lab manual build/native build/native-step build
 	@set -- $(CC); if command -v "$$1" >/dev/null; then $(MAKE) backtrace; else \
 		echo "no C compiler ($(CC)): cfi2sframe is built without libsframe-backtrace" >&2; fi
 
@@ -72,7 +73,8 @@ install:
 	umask 022; mkdir -p "$(DESTDIR)$(BINDIR)" "$(DESTDIR)$(MANDIR)/man1" "$(DESTDIR)$(BASHDIR)" "$(DESTDIR)$(ZSHDIR)" \
 		"$(DESTDIR)$(FISHDIR)" "$(DESTDIR)$(DOCDIR)"
 	install -m 755 build/cfi2sframe "$(DESTDIR)$(BINDIR)/cfi2sframe"
-	[ ! -e build/cfi-step ] || install -m 755 build/cfi-step "$(DESTDIR)$(BINDIR)/cfi-step"
+	if [ -e build/cfi-step ]; then install -m 755 build/cfi-step "$(DESTDIR)$(BINDIR)/cfi-step" && \
+		install -m 644 build/cfi-step.1 "$(DESTDIR)$(MANDIR)/man1/cfi-step.1"; fi
 	if [ -e build/libsframe-backtrace.a ]; then umask 022; \
 		mkdir -p "$(DESTDIR)$(LIBDIR)" "$(DESTDIR)$(INCLUDEDIR)" && \
 		install -m 644 build/libsframe-backtrace.so build/libsframe-backtrace.a "$(DESTDIR)$(LIBDIR)" && \
@@ -112,6 +114,7 @@ install:
 uninstall:
 	rm -f "$(DESTDIR)$(BINDIR)/cfi2sframe" "$(DESTDIR)$(BINDIR)/cfi-step" "$(DESTDIR)$(MANDIR)/man1/cfi2sframe.1" \
 		"$(DESTDIR)$(MANDIR)/man1/sframe-run.1" \
+		"$(DESTDIR)$(MANDIR)/man1/cfi-step.1" \
 		"$(DESTDIR)$(BASHDIR)/cfi2sframe" "$(DESTDIR)$(ZSHDIR)/_cfi2sframe" "$(DESTDIR)$(FISHDIR)/cfi2sframe.fish"
 	rm -f "$(DESTDIR)$(LIBDIR)/libsframe-backtrace.so" "$(DESTDIR)$(LIBDIR)/libsframe-backtrace.a" \
 		"$(DESTDIR)$(INCLUDEDIR)/sframe_walker.h"

@@ -1,10 +1,11 @@
-// Command manual writes the manual page of cfi2sframe, from what it prints with --help, and the completions that it
-// prints for bash, zsh and fish.
+// Command manual writes the manual pages of cfi2sframe and cfi-step, from what they print with --help, and the completions
+// that cfi2sframe prints for bash, zsh and fish.
 //
-// Usage: manual PROGRAM DIR
+// Usage: manual PROGRAM STEP DIR
 //
-// PROGRAM is a cfi2sframe that runs on this machine. The files in DIR are cfi2sframe.1, cfi2sframe.bash, _cfi2sframe
-// (zsh) and cfi2sframe.fish. The page has the date of SOURCE_DATE_EPOCH (in seconds), or today's.
+// PROGRAM and STEP are a cfi2sframe and a cfi-step that run on this machine. The files in DIR are cfi2sframe.1,
+// cfi-step.1, cfi2sframe.bash, _cfi2sframe (zsh) and cfi2sframe.fish. The pages have the date of SOURCE_DATE_EPOCH (in
+// seconds), or today's.
 package manual
 
 import (
@@ -41,8 +42,8 @@ type entry struct{ name, text string }
 
 // Command returns the subcommand.
 func Command() *kit.Command {
-	c := kit.New("manual", "PROGRAM DIR", 2, 2)
-	c.Run = func(args []string) error { return write(args[0], args[1]) }
+	c := kit.New("manual", "PROGRAM STEP DIR", 3, 3)
+	c.Run = func(args []string) error { return write(args[0], args[1], args[2]) }
 	return c
 }
 
@@ -50,8 +51,8 @@ func Command() *kit.Command {
 var completions = map[string]string{"bash": "cfi2sframe.bash", "zsh": "_cfi2sframe", "fish": "cfi2sframe.fish"}
 
 // write writes all files.
-func write(program, dir string) error {
-	printed := func(args ...string) (string, error) {
+func write(program, step, dir string) error {
+	printed := func(program string, args ...string) (string, error) {
 		out, err := exec.Command(program, args...).Output()
 		if err != nil {
 			err = fmt.Errorf("%s %s: %w", program, strings.Join(args, " "), err)
@@ -59,7 +60,7 @@ func write(program, dir string) error {
 		return string(out), err
 	}
 	for shell, name := range completions {
-		script, err := printed("completion", shell)
+		script, err := printed(program, "completion", shell)
 		if err != nil {
 			return err
 		}
@@ -67,7 +68,7 @@ func write(program, dir string) error {
 			return err
 		}
 	}
-	text, err := printed("--help")
+	text, err := printed(program, "--help")
 	if err != nil {
 		return err
 	}
@@ -77,7 +78,7 @@ func write(program, dir string) error {
 	}
 	var verbs []*help
 	for _, v := range root.verbs {
-		if text, err = printed("help", v); err != nil {
+		if text, err = printed(program, "help", v); err != nil {
 			return err
 		}
 		h, err := parse(text)
@@ -94,7 +95,21 @@ func write(program, dir string) error {
 		}
 		date = time.Unix(seconds, 0)
 	}
-	return os.WriteFile(filepath.Join(dir, "cfi2sframe.1"), []byte(root.man(verbs, date.UTC())), 0o644)
+	if text, err = printed(step, "--help"); err != nil {
+		return err
+	}
+	stepping, err := parse(text)
+	if err != nil {
+		return fmt.Errorf("%s: %w", step, err)
+	}
+	for name, p := range map[string]string{
+		"cfi2sframe.1": root.man(&productPage, verbs, date.UTC()), "cfi-step.1": stepping.man(&stepPage, nil, date.UTC()),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(p), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 var (

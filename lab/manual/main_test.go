@@ -14,7 +14,7 @@ import (
 )
 
 // made is where the program is, and what was made for it.
-var made struct{ dir, program string }
+var made struct{ dir, program, step string }
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
@@ -25,12 +25,16 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	made.dir, made.program = dir, filepath.Join(dir, "cfi2sframe")
+	made.dir, made.program, made.step = dir, filepath.Join(dir, "cfi2sframe"), filepath.Join(dir, "cfi-step")
 	if err := product.Build(made.program); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	if err := write(made.program, dir); err != nil {
+	if out, err := exec.Command("go", "build", "-o", made.step, "../cmd/cfi-step").CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "%v\n%s", err, out)
+		return 1
+	}
+	if err := write(made.program, made.step, dir); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -71,9 +75,19 @@ func names(t *testing.T, command ...string) []string {
 	return all
 }
 
-// TestPage has man and mandoc find nothing wrong, and looks for all flags and parts in what man prints.
+// TestPage expects man and mandoc to find nothing wrong, and all flags and parts in what man prints.
 func TestPage(t *testing.T) {
-	path := filepath.Join(made.dir, "cfi2sframe.1")
+	parts := []string{"NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXIT STATUS", "EXAMPLES", "SEE ALSO", "elf(5)"}
+	expectPage(t, "cfi2sframe.1", slices.Concat(parts, names(t), names(t, "pkg"), []string{
+		"VERBS", "ENVIRONMENT", "FILES", "objdump(1)", "check FILE...", "--shard I/N", "--print-dir"}))
+	expectPage(t, "cfi-step.1", append(parts, "--steps N", "--entry", "--made VERSIONS", "-o, --report-file FILE",
+		"--functions N", "--version", "cfi2sframe(1)"))
+}
+
+// expectPage expects a page to be correct, and to have lines that begin with these words.
+func expectPage(t *testing.T, name string, wants []string) {
+	t.Helper()
+	path := filepath.Join(made.dir, name)
 	man := peer.Tool(t, "", "man")("--warnings", "-E", "UTF-8", "-l", path)
 	man.Env = append(man.Env, "LC_ALL=C.UTF-8", "MANROFFSEQ=", "MANWIDTH=100", "MANPAGER=cat")
 	var complaints strings.Builder
@@ -82,13 +96,10 @@ func TestPage(t *testing.T) {
 	if err != nil || complaints.Len() > 0 {
 		t.Errorf("man: %v %s", err, complaints.String())
 	}
-	wants := append(names(t), names(t, "pkg")...)
-	for _, want := range append(wants, "NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "VERBS", "EXIT STATUS",
-		"ENVIRONMENT",
-		"FILES", "EXAMPLES", "SEE ALSO", "objdump(1)", "elf(5)", "check FILE...", "--shard I/N", "--print-dir") {
+	for _, want := range wants {
 		if !strings.Contains(string(text), "   "+want) && !strings.Contains(string(text), "\n"+want+"\n") &&
 			!strings.Contains(string(text), ", "+want) {
-			t.Errorf("the page does not have %s", want)
+			t.Errorf("%s does not have %s", name, want)
 		}
 	}
 	if out, err := peer.Tool(t, "", "mandoc")("-T", "lint", path).CombinedOutput(); err != nil || len(out) > 0 {
@@ -129,11 +140,11 @@ func shellCases() []completion {
 		{"cfi2sframe check --report ", []string{"json", "none", "text"}},
 		{"cfi2sframe survey --report=h", []string{"html"}},
 		{"cfi2sframe --share=", []string{"auto", "off", "on"}},
-		{"cfi2sframe check --min", []string{"--min-coverage"}},
-		{"cfi2sframe ", []string{"check", "completion", "diff", "dump", "help", "ld", "merge", "pkg", "remove",
-			"survey", "version"}},
+		{"cfi2sframe check --min", []string{"--min-coverage", "--min-unwindable"}},
+		{"cfi2sframe ", []string{"attach", "check", "completion", "detach", "diff", "dump", "help", "ld", "merge", "pkg",
+			"remove", "survey", "version"}},
 		{"cfi2sframe l", []string{"ld"}},
-		{"cfi2sframe help d", []string{"diff", "dump"}},
+		{"cfi2sframe help d", []string{"detach", "diff", "dump"}},
 		{"cfi2sframe completion ", []string{"bash", "fish", "zsh"}},
 		{"cfi2sframe -o ", files},
 		{"cfi2sframe --output=p", []string{"prog"}},

@@ -7,6 +7,19 @@ import (
 	"time"
 )
 
+// A page has what the help of a program does not say.
+type page struct {
+	name, purpose string
+	environment   []entry
+	seeAlso       []string
+}
+
+var productPage = page{"cfi2sframe", "adds SFrame sections to ELF files", environment,
+	[]string{"as(1)", "cfi-step(1)", "ld(1)", "objcopy(1)", "objdump(1)", "perf(1)", "readelf(1)", "elf(5)"}}
+
+var stepPage = page{"cfi-step", "finds call frame information that contradicts the processor", nil,
+	[]string{"cfi2sframe(1)", "gdb(1)", "readelf(1)", "ptrace(2)", "elf(5)"}}
+
 // environment are variables of cfi2sframe and its libraries.
 var environment = []entry{
 	{"CFI2SFRAME_FLAGS", "flags for what \"cfi2sframe ld\" converts, divided by blanks"},
@@ -17,37 +30,38 @@ var environment = []entry{
 	{"TMPDIR", "directory for copies of pipes; /tmp by default"},
 }
 
-// seeAlso are other pages.
-var seeAlso = []string{"as(1)", "ld(1)", "objcopy(1)", "objdump(1)", "perf(1)", "readelf(1)", "elf(5)"}
-
 // A pageWriter writes roff.
 type pageWriter struct{ strings.Builder }
 
 func (p *pageWriter) line(format string, args ...any) { fmt.Fprintf(p, format+"\n", args...) }
 
 // man returns the manual page of the given date.
-func (h *help) man(verbs []*help, date time.Time) string {
+func (h *help) man(about *page, verbs []*help, date time.Time) string {
 	p := &pageWriter{}
 	p.line(`.\" Made by lab/manual from --help.`)
-	p.line(`.TH CFI2SFRAME 1 %s cfi2sframe "User Commands"`, date.Format(time.DateOnly))
-	p.line(".SH NAME\ncfi2sframe \\- adds SFrame sections to ELF files\n.SH SYNOPSIS")
+	p.line(`.TH %s 1 %s cfi2sframe "User Commands"`, roff(strings.ToUpper(about.name)), date.Format(time.DateOnly))
+	p.line(".SH NAME\n%s \\- %s\n.SH SYNOPSIS", roff(about.name), about.purpose)
 	for i, v := range append([]*help{h}, verbs...) {
 		for j, form := range v.usage {
 			if i+j > 0 {
 				p.line(".br")
 			}
 			name, rest, _ := strings.Cut(form, " ")
-			p.line(".B %s\n%s", name, roff(rest))
+			p.line(".B %s\n%s", roff(name), roff(rest))
 		}
 	}
 	p.line(".SH DESCRIPTION")
 	p.paragraphs(h.text)
 	p.line(".SH OPTIONS")
 	for _, g := range h.groups {
-		p.line(".SS %s", g.title)
+		if len(h.groups) > 1 {
+			p.line(".SS %s", g.title)
+		}
 		p.entries(g.flags)
 	}
-	p.line(".SH VERBS")
+	if verbs != nil {
+		p.line(".SH VERBS")
+	}
 	examples := h.examples
 	for _, v := range verbs {
 		p.line(".SS %s", roff(strings.TrimPrefix(v.usage[0], "cfi2sframe ")))
@@ -59,20 +73,22 @@ func (h *help) man(verbs []*help, date time.Time) string {
 	}
 	p.line(".SH EXIT STATUS")
 	p.entries(h.statuses)
-	p.line(".SH ENVIRONMENT")
-	p.entries(environment)
-	p.line(".SH FILES\n.TP\n.I /usr/lib/debug")
-	p.line("%s", filled("Where --debug-file auto looks for debug information that was split off."))
+	if about.environment != nil {
+		p.line(".SH ENVIRONMENT")
+		p.entries(about.environment)
+		p.line(".SH FILES\n.TP\n.I /usr/lib/debug")
+		p.line("%s", filled("Where --debug-file auto looks for debug information that was split off."))
+	}
 	p.line(".SH EXAMPLES")
 	p.entries(examples)
 	p.line(".SH SEE ALSO")
-	for i, s := range seeAlso {
+	for i, s := range about.seeAlso {
 		name, section, _ := strings.Cut(s, "(")
 		end := ","
-		if i == len(seeAlso)-1 {
+		if i == len(about.seeAlso)-1 {
 			end = ""
 		}
-		p.line(".BR %s (%s%s", name, section, end)
+		p.line(".BR %s (%s%s", roff(name), section, end)
 	}
 	return p.String()
 }

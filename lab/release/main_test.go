@@ -128,6 +128,9 @@ func TestInstall(t *testing.T) {
 			"/bin/true").CombinedOutput(); err != nil || !bytes.Contains(out, []byte("10 steps on amd64")) {
 			t.Errorf("cfi-step: %v\n%s", err, out)
 		}
+		if _, err := os.Stat(filepath.Join(dir, "usr/share/man/man1/cfi-step.1")); err != nil {
+			t.Error(err)
+		}
 	}
 	program := filepath.Join(dir, "usr/bin/cfi2sframe")
 	help, err := exec.Command(program, "ld", "--help").Output()

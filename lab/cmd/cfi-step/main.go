@@ -20,34 +20,40 @@ import (
 	"cfi2sframe/sframe"
 )
 
-const help = `cfi-step - find call frame information that contradicts the processor
+const help = `Usage: cfi-step [FLAG...] PROGRAM [ARGUMENT...]
 
-Usage: cfi-step [flags] PROGRAM [ARGUMENT...]
+Runs a program one instruction at a time (Linux, amd64), with a second stack of
+all calls: the caller's return address, stack pointer and frame pointer at each
+instruction. The call frame information (.eh_frame, .debug_frame) of the program
+and its libraries, and .sframe if a file has one, are compared with that.
 
-Runs the program one instruction at a time (Linux, amd64), with a second stack of all calls: at each instruction it has
-the caller's return address, stack pointer and frame pointer. The call frame information (.eh_frame, .debug_frame) of
-the program and its libraries, and .sframe if a file has one, are compared with that. Each function with a wrong answer
-is reported: assembly that moves the stack pointer and does not say so, epilogues without CFI, register saves that are
-not mentioned.
+Each function with a wrong answer is reported: assembly that moves the stack
+pointer without CFI, epilogues without CFI, register saves that CFI does not
+mention. If .sframe repeats a wrong answer of CFI, CFI is reported; .sframe is
+reported if it differs.
 
-Signal handlers, longjmp, exceptions, threads and other stacks are followed; child processes are not. A program takes a
-thousand times as long as usual or longer. The report goes to standard error, or to a file.
-
-Where .sframe repeats a wrong answer of the call frame information, the latter is reported. .sframe is reported where it
-says something else.
+Signal handlers, longjmp, exceptions, threads and other stacks are followed;
+child processes are not. A program takes a thousand times as long as usual or
+longer. The report goes to standard error, or to a file.
 
 Flags:
 `
 
 const more = `
-Exit status: 0 if no answer was wrong, 1 if one was, 2 if the program could not be followed. The program's exit status
-is in the report.
+Exit status:
+  0    no answer was wrong; the program's own exit status is in the report
+  1    an answer was wrong
+  2    wrong usage, or the program could not be followed
 
 Examples:
-  cfi-step ./prog input              a program with the libraries of the system
-  cfi-step --made 2,3 /bin/ls        also the sections that cfi2sframe would write
-  cfi-step --steps 1000000 gzip -k f the first million instructions
+  cfi-step ./prog input                     a program, and its libraries
+  cfi-step --made 2,3 /bin/ls               also the sections that cfi2sframe
+                                            would write
+  cfi-step --steps 1000000 gzip -k f        the first million instructions
 `
+
+// helpWidth is the number of columns of the help.
+const helpWidth = 80
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
@@ -73,7 +79,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	switch {
 	case *asked:
-		fmt.Fprint(stdout, help, flags.FlagUsagesWrapped(110), more)
+		fmt.Fprint(stdout, help, flags.FlagUsagesWrapped(helpWidth), more)
 		return 0
 	case *version:
 		fmt.Fprintln(stdout, "cfi-step", buildVersion())

@@ -82,8 +82,8 @@ func TestHelp(t *testing.T) {
 		t.Errorf("exit status %d, %q", status, errs.String())
 	}
 	at := 0
-	for _, w := range []string{"cfi-step - ", "Usage: cfi-step [flags] PROGRAM", "Flags:", "--steps N", "--entry",
-		"--made VERSIONS", "--report-file FILE", "--functions N", "--version", "--help", "Exit status: 0",
+	for _, w := range []string{"Usage: cfi-step [FLAG...] PROGRAM", "Flags:", "--steps N", "--entry",
+		"--made VERSIONS", "--report-file FILE", "--functions N", "--version", "--help", "Exit status:\n  0 ",
 		"Examples:"} {
 		i := strings.Index(out.String()[at:], w)
 		if i < 0 {
