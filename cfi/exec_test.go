@@ -245,7 +245,7 @@ func TestManyRules(t *testing.T) {
 	}
 }
 
-// TestFixedPrograms has functions with the same instructions, of which set_loc is one: where it goes to
+// TestFixedPrograms has functions with the same instructions, set_loc among them: where it goes to
 // depends on where the instructions are, and so does whether it goes back.
 func TestFixedPrograms(t *testing.T) {
 	for _, tg := range targets {

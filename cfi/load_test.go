@@ -168,7 +168,7 @@ func TestSplit(t *testing.T) {
 				t.Errorf("%d functions in %d parts: %d parts with %#x", count, n, len(parts), got)
 			}
 			if n <= count && most > (count+n-1)/n+1 {
-				t.Errorf("%d functions in %d parts, of which one has %d", count, n, most)
+				t.Errorf("%d functions in %d parts; one has %d", count, n, most)
 			}
 		}
 	}
@@ -217,7 +217,7 @@ func TestLarge(t *testing.T) {
 	}
 }
 
-// TestBadRecords has records, and CIEs, of which FDEs cannot be read.
+// TestBadRecords has records and CIEs whose FDEs cannot be read.
 func TestBadRecords(t *testing.T) {
 	fdeOf := func(cie []byte) []byte { // with an FDE
 		w := &writer{target: amd64}
@@ -284,7 +284,7 @@ func TestManyErrors(t *testing.T) {
 	}
 	table := parse(t, w)
 	if table.Len() != 0 || len(table.Errors) != maxErrors || table.NumErrors != 2*n {
-		t.Errorf("%d errors, of which %d are kept", table.NumErrors, len(table.Errors))
+		t.Errorf("%d errors, %d of them kept", table.NumErrors, len(table.Errors))
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 	"cfi2sframe/internal/testkit/peer"
 )
 
-// subjects are files with call frame information that nobody wrote for this
+// subjects are files of the system with call frame information, not made for this
 // project, and the fixtures.
 func subjects(t *testing.T) []string {
 	t.Helper()

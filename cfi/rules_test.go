@@ -116,7 +116,7 @@ func testNumbering(t *testing.T, tg target, sp, fp, ra byte) {
 	}
 }
 
-// TestSharedExpressions has the same expression at several places of the section, of which one stands for all.
+// TestSharedExpressions has the same expression at several places of the section; one stands for all.
 func TestSharedExpressions(t *testing.T) {
 	w := &writer{target: s390x}
 	cie, other := w.cie(plainCIE), w.cie(plainCIE, []byte{0})

@@ -23,7 +23,7 @@ func TestAtZero(t *testing.T) {
 		}
 		return fmt.Sprintf(".section .text.%s,\"ax\"\n.globl %[1]s\n.type %[1]s,@function\n%[1]s:\n%s.skip %d,0x90\nret\n%s.size %[1]s,.-%[1]s\n", name, start, nops, end)
 	}
-	// comdat makes the function's section one of a group, of which a linker keeps one.
+	// comdat makes the function's section one of a group; a linker keeps one of them.
 	const (
 		debug  = ".cfi_sections .debug_frame\n"
 		both   = ".cfi_sections .eh_frame, .debug_frame\n"
@@ -37,7 +37,7 @@ func TestAtZero(t *testing.T) {
 		at                      int // bytes that are described at address 0, or -1
 		discarded               int
 	}{
-		{".eh_frame", start + dead, "", zero, "", 12, 0}, // the linker drops the FDE, too
+		{".eh_frame", start + dead, "", zero, "", 12, 0}, // the linker also drops the FDE
 		{".eh_frame, no symbols", start, "", zero + " -s", "", 12, 0},
 		{".debug_frame", debug + start, "", zero, "", 12, 0},
 		{".debug_frame, no symbol", debug + start, "", zero, "objcopy -N _start prog", -1, 1},

@@ -362,7 +362,7 @@ func TestReadobj(t *testing.T) {
 	}
 }
 
-// subjects are the fixtures of an ABI, and files that nobody wrote for this project.
+// subjects are the fixtures of an ABI, and files of the system.
 func subjects(t *testing.T, abi string) []string {
 	t.Helper()
 	files, err := filepath.Glob("../testdata/bin/" + abi + "/*")

@@ -189,7 +189,7 @@ func TestCurrentObjects(t *testing.T) {
 				t.Errorf("%s: it is the same file: %t, error %v", name, os.SameFile(before, after), err)
 			}
 		}
-		// Another format is one of another section type, too.
+		// Another format also has another section type.
 		other := opt
 		other.Version = sframe.V2
 		if res, err := files.Convert(t.Context(), path(name), path(name), other); err != nil || res.Stays != "" {

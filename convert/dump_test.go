@@ -117,7 +117,7 @@ func TestDump(t *testing.T) {
 	}
 }
 
-// TestDumpObject prints where functions are in their sections, of which no one has an address yet.
+// TestDumpObject prints where functions are in their sections, which have no addresses yet.
 func TestDumpObject(t *testing.T) {
 	for _, opt := range []convert.Options{{}, {PCRel: true}, {Version: sframe.V3}} {
 		o := elftest.NewObject()
@@ -289,7 +289,7 @@ func TestCheckMismatches(t *testing.T) {
 	}
 }
 
-// A once is a file of which one read fails, the one after so many others. Several may read at the same time.
+// A once is a file. One read fails, after N others. Several goroutines may read.
 type once struct {
 	io.ReaderAt
 	left atomic.Int64
@@ -437,7 +437,7 @@ func TestKept(t *testing.T) {
 	unusable.Contents(".eh_frame", append(frames.B, 0, 0, 0, 0))
 	if got, res, err := inMemory(unusable.B, convert.Options{}); err == nil ||
 		!strings.Contains(err.Error(), "no CFI that can be used: ") || res != nil || len(got) > 0 {
-		t.Errorf("a program whose CFI nobody knows: %+v, error %v", res, err)
+		t.Errorf("a program of unknown CFI: %+v, error %v", res, err)
 	}
 }
 

@@ -64,7 +64,7 @@ func ExampleConvert_gaps() {
 	// SFRAME_VERSION_3: 100.0 %
 }
 
-// The section that a file has, whoever wrote it, is compared with the call frame information.
+// The section of a file, also one by another tool, is compared with the call frame information.
 func ExampleCheck() {
 	prog, err := os.ReadFile("../testdata/bin/amd64/prologue")
 	if err != nil {

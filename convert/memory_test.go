@@ -90,7 +90,7 @@ func TestConvert(t *testing.T) {
 	}
 }
 
-// TestConvertObject is TestConvert for objects, of which one has no CFI and stays as it is.
+// TestConvertObject is TestConvert for objects. One has no CFI and is unchanged.
 func TestConvertObject(t *testing.T) {
 	for name, source := range map[string]string{
 		"with CFI": ".globl f\nf: .cfi_startproc\nnop\nret\n.cfi_endproc\n",

@@ -103,7 +103,7 @@ func TestInterpreter(t *testing.T) {
 			t.Errorf("%s is taken for an interpreter, error %v", name, err)
 		}
 	}
-	// A static-pie has an entry point and no libraries, too, but says what it is.
+	// A static-pie also has an entry point and no libraries, but has a flag.
 	pie := read(t, "pltlib.so")
 	binary.LittleEndian.PutUint64(pie[24:], 0x340)
 	dyn := elftest.Parse(t, pie).Prog(elf.PT_DYNAMIC)

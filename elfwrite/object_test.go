@@ -14,7 +14,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A buffer is a new file in memory, of which the writes after some fail.
+// A buffer is a new file in memory. Writes fail after some.
 type buffer struct {
 	b    []byte
 	left int // writes that succeed
@@ -543,7 +543,7 @@ func TestObjectOwnSymbol(t *testing.T) {
 		o, s := withSFrame(true)
 		sym := o.Symbol(elf.STB_LOCAL, elf.STT_SECTION, uint16(s), 0)
 		last := o.Symbol(elf.STB_LOCAL, elf.STT_NOTYPE, elftest.ObjText, 4)
-		o.Rela(s+1, 32, uint32(sym), uint32(elf.R_X86_64_PC32), 0) // which goes, too
+		o.Rela(s+1, 32, uint32(sym), uint32(elf.R_X86_64_PC32), 0) // which also goes
 		o.Rela(o.RelaOf(".rela.text", elftest.ObjText), 0, uint32(last), uint32(elf.R_X86_64_PC32), 0)
 		indexes := 0
 		if wide {

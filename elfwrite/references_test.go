@@ -89,7 +89,7 @@ func setSymbol(t *testing.T, b []byte, value uint64, section int, typ elf.SymTyp
 }
 
 // TestSymbolValues expects symbols to move with a section only if they are in it: what
-// linkers define for the ELF header names the first section, too.
+// linkers define for the ELF header also names the first section.
 func TestSymbolValues(t *testing.T) {
 	old := read(t, "alloca")
 	before := elftest.Parse(t, old)

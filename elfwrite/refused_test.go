@@ -37,7 +37,7 @@ func refused(t *testing.T, name string, b []byte, size uint64, want string) {
 	}
 }
 
-// odd is a program header that nobody knows.
+// odd is an unknown program header.
 const odd = elf.PT_LOOS + 0x123
 
 // dynamicEntry returns where an entry with a tag is in the file.

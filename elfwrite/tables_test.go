@@ -25,7 +25,7 @@ func addRelocations(p *elftest.Patcher, typ elf.SectionType, flags elf.SectionFl
 	p.Put32(h+elftest.ShInfo, uint32(info))
 }
 
-// TestKeptRelocations has relocations that a linker has kept, of which one is about .gnu.hash. That stays
+// TestKeptRelocations has relocations that a linker has kept. One is about .gnu.hash, which stays
 // then, and nothing else would be enough, but where the relocation is about something else.
 func TestKeptRelocations(t *testing.T) {
 	const (

@@ -57,7 +57,7 @@ func TestCodeMap(t *testing.T) {
 	}
 }
 
-// TestCodeMapObject checks that sections of an object, of which all begin at 0, get their own
+// TestCodeMapObject checks that sections of an object, which all begin at 0, get their own
 // gaps, and that the map of one with very many is bounded.
 func TestCodeMapObject(t *testing.T) {
 	c := &Coverage{Gaps: []Gap{

@@ -24,7 +24,7 @@ func fixture(t *testing.T, name string) []byte {
 }
 
 // withLines returns a file to which debug information is added (DWARF 4, sections 6.2.4, 7.5 and 7.21): one unit of the
-// code from begin to end, all of which is line 7 of /src/f.c.
+// code from begin to end: line 7 of /src/f.c.
 func withLines(t *testing.T, b []byte, begin, end uint64) *elffile.File {
 	t.Helper()
 	le := binary.LittleEndian
@@ -51,7 +51,7 @@ func TestSourceLines(t *testing.T) {
 	broken := elftest.Patch(t.Fatalf, b)
 	broken.AddSection(".debug_info", 0, []byte{0xff, 0, 0, 0}) // a unit of 255 bytes, and there are none
 	damaged := elftest.Parse(t, broken.B)
-	const last = 0x312 // the code ends at 0x319, of which the lines leave out a bit
+	const last = 0x312 // the code ends at 0x319; the lines end earlier
 	lines := withLines(t, b, 0x285, last)
 	var many []Gap
 	for range maxLineGaps + 1 {

@@ -13,7 +13,7 @@ const (
 // Size returns the width in bytes.
 func (t FREType) Size() int { return 1 << t }
 
-// TypeFor returns the narrowest type for FREs, the last of which starts at the given offset.
+// TypeFor returns the narrowest type for FREs. The last of them starts at the given offset.
 func TypeFor(last uint32) FREType {
 	switch {
 	case last < 1<<8:

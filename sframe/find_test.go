@@ -47,7 +47,7 @@ func TestIsSection(t *testing.T) {
 	}
 }
 
-// TestFind finds FDEs that are in no order, some of which are empty.
+// TestFind finds FDEs that are in no order. Some are empty.
 func TestFind(t *testing.T) {
 	row := []FRE{{0, Row{CFA: sp(8)}}}
 	data := section(t, codec(t, V2, AMD64Little), 0, 0x8000,

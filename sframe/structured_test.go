@@ -56,7 +56,7 @@ func FuzzStructured(f *testing.F) {
 				}
 				e.fres = append(e.fres, sframe.FRE{Start: start, Row: anyRow(s, c, e.d.Flexible)})
 			}
-			rows = append(rows, s.Bytes(s.N(3))...) // that nobody refers to
+			rows = append(rows, s.Bytes(s.N(3))...) // without references
 			e.list.Off, e.list.Num = uint32(len(rows)), uint32(len(e.fres))
 			rows = c.AppendAttr(rows, &e.d, &e.list)
 			for i := range e.fres {

@@ -236,7 +236,7 @@ func overlaid(t *testing.T, cie, fde, debugCIE, debugFDE []byte) *cfi.Table {
 	return table
 }
 
-// TestPieces counts an FDE as one function of which another one leaves the first and the last part.
+// TestPieces counts an FDE as one function if another one leaves its first and its last part.
 func TestPieces(t *testing.T) {
 	// Of version 1, with code and data alignments of 1 and -8; CFA r7+8; r16 at CFA-8, or undefined.
 	within := []byte{1, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x90, 1}

@@ -16,7 +16,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// bareFile is a file of which nothing but its type matters.
+// bareFile is a file. Only its type matters.
 func bareFile(kind elf.Type) *elffile.File {
 	return &elffile.File{Header64: elf.Header64{Type: uint16(kind)}}
 }
@@ -173,7 +173,7 @@ func TestRules(t *testing.T) {
 			"return address signed: false in SFrame, state 2 in CFI"},
 		{"signed with pc in CFI, signed in SFrame", aarch64, function{code: []byte{0x2c}}, sframe.FDE{}, &signed,
 			"return address signed: true in SFrame, state 2 in CFI"},
-		{"nobody knows whether it is signed", aarch64, function{code: []byte{0x09, 34, 2}}, sframe.FDE{}, nil,
+		{"signed or not", aarch64, function{code: []byte{0x09, 34, 2}}, sframe.FDE{}, nil,
 			"return address signed: false in SFrame, state 3 in CFI"},
 		{"malformed CFI", amd64, function{code: []byte{0x0b}}, sframe.FDE{}, nil,
 			"SFrame describes a function whose CFI is malformed (.eh_frame+0x2d: restore_state without a remember_state)"},

@@ -207,7 +207,7 @@ func TestDecodeS390X(t *testing.T) {
 			continue
 		}
 		tries := 1
-		if slices.Contains([]int{0xa7, 0xb9, 0xc0, 0xe3, 0xeb}, first>>8) { // of which few are known
+		if slices.Contains([]int{0xa7, 0xb9, 0xc0, 0xe3, 0xeb}, first>>8) { // few of these are known
 			tries = 32
 		}
 		for try := range tries {

@@ -128,7 +128,7 @@ func elsewhere(s *sframe.Section, rows []generate.Row) bool {
 	return false
 }
 
-// overlapping reports whether FDEs describe the same code, of which readers only see one.
+// overlapping reports whether FDEs describe the same code. Readers see only one of them.
 func overlapping(s *sframe.Section) bool {
 	end := uint64(0)
 	for _, d := range s.Sorted().FDEs() {

@@ -247,7 +247,7 @@ func TestWrongExpressions(t *testing.T) {
 	}
 }
 
-// TestPrinted looks for the expression in errors, of which a long one is not printed whole.
+// TestPrinted looks for the expression in errors. A long one is cut.
 func TestPrinted(t *testing.T) {
 	m := machine{order: binary.LittleEndian}
 	for n, want := range map[int]string{

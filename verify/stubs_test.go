@@ -118,7 +118,7 @@ func TestFollower(t *testing.T) {
 			[]string{"0x1000-0x1008 a stub jumps into it, to 0x1002", "0x1008-0x100c"}},
 		{"a jump to where more is pushed", amd64, "6a01" + slots + "ebf8", nil,
 			[]string{"0x1000-0x1008 a stub jumps into it, to 0x1002", "0x1008-0x100a"}},
-		// 0x1008 and 0x100e jump to 0x1002, with 16 and with 8 bytes pushed, of which the latter is right.
+		// 0x1008 and 0x100e jump to 0x1002, with 16 and with 8 bytes pushed. The latter is right.
 		{"jumps to where as much is pushed, and more", amd64, "6a01" + slots + "6a026a03ebf4" + "6a02ebf0", nil,
 			[]string{"0x1000-0x1008 a stub jumps into it, to 0x1002", "0x1008-0x100e", "0x100e-0x1012"}},
 		// 0x100a jumps to 0x1000 with 8 pushed, so that 16 are at 0x1002; 0x100e comes there with 16.

@@ -299,7 +299,7 @@ func TestDebugLinkOther(t *testing.T) {
 	}
 	s.check("later", "prog", "prog.debug")
 	s.sh("cmp prog out; cmp prog.debug store/prog.debug")
-	// A checksum that is wrong alone is mended, too: an interrupt leaves that.
+	// A wrong checksum alone is also corrected: an interrupt leaves that.
 	s.sh("cp before/prog prog")
 	s.convert(exitDone, "-q", "--debug-link-update", "auto", "--in-place", "prog")
 	s.sh("cmp prog out; cmp prog.debug store/prog.debug")

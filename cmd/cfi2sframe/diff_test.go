@@ -380,7 +380,7 @@ func TestDiffDamaged(t *testing.T) {
 					errors++
 				case status == exitDifferent && stderr.Len() == 0:
 					different++
-				case status == exitDone && (i < 28 || 20 <= (i-28)%20 || (i-28)%20 >= 16): // what nobody reads
+				case status == exitDone && (i < 28 || 20 <= (i-28)%20 || (i-28)%20 >= 16): // no reader uses it
 				default:
 					t.Errorf("byte %d is %#x: status %d\n%s%s", i, value, status, stdout.String(), stderr.String())
 				}

@@ -368,7 +368,7 @@ func cfaExpression(nops int, expression ...byte) []byte {
 
 func longExpressions(t testing.TB) []byte {
 	return described(t, func(f *elftest.Frames, text uint64) {
-		// Rules of which no two are the same.
+		// No two rules are the same.
 		cie := f.CIE(append(cfaExpression(2000, 0x77, 8), 0x90, 1)...)
 		var code []byte
 		for i := range 1 << 14 {

@@ -30,7 +30,7 @@ var (
 // tooMuch is part of what is said of an input that would take too much.
 const tooMuch = "more work than its size justifies"
 
-// TestHostileInputs has archives, packages and images, of which each member would be accepted alone.
+// TestHostileInputs has archives, packages and images. Each member would be accepted alone.
 func TestHostileInputs(t *testing.T) {
 	long.Test(t)
 	program := build(t)
@@ -348,7 +348,7 @@ func manyImages(t testing.TB) []byte {
 	}, "gzip", "-1")
 }
 
-// manyLines is a survey of many files of which as little as can be is said.
+// manyLines is a survey of many files with the shortest records.
 func manyLines(testing.TB) []byte {
 	const n = 190_000
 	const refused = `"files":%d,"refused":[{"reason":"no-cfi","text":"no CFI","files":%[1]d}]}`

@@ -162,7 +162,7 @@ func compareOutput(data []byte, out string, args []string) error {
 	for i := range before.Sections {
 		s := &before.Sections[i]
 		if i > 0 && names[s.Name] || s.HasBytes() && s.Size > 0 && s.Off < headers {
-			return nil // nobody knows which is which, or has the headers in it
+			return nil // the layout is unknown, or the headers are in it
 		}
 		names[s.Name] = true
 	}

@@ -267,7 +267,7 @@ func TestLinkerSignals(t *testing.T) {
 		}
 	}
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
-		// The linker gets it, too. If it says nothing of it, it counts nevertheless.
+		// The linker also gets it. It counts even if the linker ignores it.
 		for _, trap := range []string{"", fmt.Sprintf("trap 'echo got >got; exit 0' %d; ", sig)} {
 			cmd, dir := run(t, trap+"echo >out; echo >ready; while :; do sleep 0.01; done")
 			waitFor(t, filepath.Join(dir, "ready"))

@@ -42,7 +42,7 @@ func surveyPages(t *testing.T) string {
 	return out
 }
 
-// TestSurveyPages expects a link for each file of which something is lost, and what it leads to.
+// TestSurveyPages expects a link for each file that loses something, and what the link leads to.
 func TestSurveyPages(t *testing.T) {
 	dir := surveyPages(t)
 	b, err := os.ReadFile(filepath.Join(dir, "index.html"))
@@ -76,7 +76,7 @@ func TestSurveyPages(t *testing.T) {
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) != 4 || len(pages) != 3 {
-		t.Errorf("%d files, of which %d are led to: %v", len(entries), len(pages), err)
+		t.Errorf("%d files, %d of them with links: %v", len(entries), len(pages), err)
 	}
 }
 

@@ -251,7 +251,7 @@ func TestKeptAttributes(t *testing.T) {
 	}
 }
 
-// TestForeignOutput writes to an output that belongs to somebody else, who cp would leave it to.
+// TestForeignOutput writes to an output that belongs to another user; cp does not change the owner.
 func TestForeignOutput(t *testing.T) {
 	needAttributes(t)
 	tool := publicTool(t)
@@ -270,7 +270,7 @@ func TestForeignOutput(t *testing.T) {
 	}
 }
 
-// TestShardsOfUsers merges shards that two users have made of a tree, of which one cannot list a directory: the merge
+// TestShardsOfUsers merges shards of a tree by two users. One of them cannot list a directory: the merge
 // says so.
 func TestShardsOfUsers(t *testing.T) {
 	peer.Look(t, "bash")

@@ -46,7 +46,7 @@ func sources(t *testing.T, dir string) {
 	}
 }
 
-// in runs a program in a folder, without the settings of whoever runs the test.
+// in runs a program in a folder, without the settings of the user.
 func in(t *testing.T, dir string, env []string, name string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(name, args...)

@@ -188,7 +188,7 @@ func TestWriteErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := w.Add(1, strings.NewReader("other"), 5); !errors.Is(err, context.Canceled) {
-		t.Errorf("Add, nobody waits for it: %v", err)
+		t.Errorf("Add after the end: %v", err)
 	}
 }
 

@@ -81,7 +81,7 @@ func (s *screen) expect(want string) {
 	}
 }
 
-// line returns a bar as wide as the screen, of which so much is full.
+// line returns a bar as wide as the screen, with so many full columns.
 func line(before string, done, total int, after string) string {
 	width := columns - len(" || ") - len(after)
 	for _, r := range before {

@@ -224,7 +224,7 @@ func (c cancelling) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestManyBlocks has small blocks, each with a dictionary of 64 MiB, all of which take the memory of one.
+// TestManyBlocks has small blocks, each with a dictionary of 64 MiB. All take the memory of one.
 func TestManyBlocks(t *testing.T) {
 	packed := by(t, contents(50_000), "xz", "-9", "--block-size=4096")
 	var before, after runtime.MemStats

@@ -89,8 +89,8 @@ func TestCopyErrors(t *testing.T) {
 		{"output closed", Bytes(t.Context(), closed, 0, src, 0, 4), os.ErrClosed},
 		{"input closed, with holes", Range(t.Context(), other, 0, closed, 0, 4), syscall.EBADF},
 		{"output full", Range(t.Context(), full, 0, src, 0, 4), syscall.ENOSPC},
-		{"nobody waits for it", Range(ctx, dst, 0, src, 0, 4), context.Canceled},
-		{"nobody waits for memory", Range(ctx, dst, 0, bytes.NewReader(make([]byte, 4)), 0, 4), context.Canceled},
+		{"canceled", Range(ctx, dst, 0, src, 0, 4), context.Canceled},
+		{"canceled, memory", Range(ctx, dst, 0, bytes.NewReader(make([]byte, 4)), 0, 4), context.Canceled},
 	} {
 		// without holes it is the latter
 		if !errors.Is(tt.err, tt.want) && (tt.want != syscall.EBADF || !errors.Is(tt.err, os.ErrClosed)) {

@@ -193,7 +193,7 @@ func TestBatchReplaced(t *testing.T) {
 	expectFile(t, "somebody's", b, other)
 }
 
-// TestBatchAdd has files of which some cannot be converted. That is no reason for the others to stay away.
+// TestBatchAdd has some files that cannot be converted. The others are converted.
 func TestBatchAdd(t *testing.T) {
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name) }

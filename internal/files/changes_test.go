@@ -63,7 +63,7 @@ func TestChangedInput(t *testing.T) {
 	}
 }
 
-// TestReusedInode replaces a file between two others of which the second may get the number that
+// TestReusedInode replaces a file between two others. The second may get the number that
 // the first one had.
 func TestReusedInode(t *testing.T) {
 	dir := t.TempDir()

@@ -55,7 +55,7 @@ func piped(t *testing.T, b []byte) *os.File {
 		t.Fatal(err)
 	}
 	go func() {
-		_, _ = w.Write(b) // whoever reads may have enough of it
+		_, _ = w.Write(b) // the reader may have ended
 		w.Close()
 	}()
 	return r

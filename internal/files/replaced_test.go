@@ -13,7 +13,7 @@ import (
 )
 
 // TestReplacedInput has something else at the input's path when the result is done. That must
-// stay, wherever it came from, and what it leads to, too.
+// stay, wherever it came from, and so does its target.
 func TestReplacedInput(t *testing.T) {
 	for _, tt := range []struct {
 		name string

@@ -140,7 +140,7 @@ func TestReplacesInput(t *testing.T) {
 }
 
 // TestAttributes replaces files that have attributes: cp, which writes into the file, keeps all but file
-// capabilities, and --in-place keeps these, too.
+// capabilities. --in-place also keeps these.
 func TestAttributes(t *testing.T) {
 	if os.Getuid() != 0 {
 		peer.Missing(t, "root is missing, to give files to others")

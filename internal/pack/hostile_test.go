@@ -206,7 +206,7 @@ func limited(t testing.TB, left uint64) {
 	}
 }
 
-// TestLimits has packages of which one part after the other is more than their budget.
+// TestLimits has packages. One part after the other is more than their budget.
 func TestLimits(t *testing.T) {
 	many := make([]tarMember, 100)
 	for i := range many {
@@ -258,7 +258,7 @@ func TestMemory(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	if _, err := Each(t.Context(), announced, func(m *Member) error { _, err := m.Load(); return err }); err == nil ||
 		!strings.Contains(err.Error(), "at offset 0x200, in or after a: unexpected EOF") {
-		t.Errorf("a file of which nothing is there: %v", err)
+		t.Errorf("a file without contents: %v", err)
 	}
 	n := 0
 	_, err := Each(t.Context(), filepath.Join(dir, "holes.tar"), func(m *Member) error {

@@ -298,7 +298,7 @@ func TestUnchanged(t *testing.T) {
 	}
 }
 
-// TestCoverage has a program of which too little is covered.
+// TestCoverage has a program with too little coverage.
 func TestCoverage(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir+"/usr/bin/drap", testfile.Read(t, fixtures+"/drap1"), 0o755)
@@ -312,7 +312,7 @@ func TestCoverage(t *testing.T) {
 	}
 }
 
-// TestMembers has members that nobody knows: they stay, in their places.
+// TestMembers has unknown members: they stay, in their places.
 func TestMembers(t *testing.T) {
 	dir, _ := tree(t)
 	folder := t.TempDir()

@@ -188,7 +188,7 @@ func TestDryRun(t *testing.T) {
 	}
 }
 
-// TestRPMCoverage has a program of which too little is covered, in the place of others that are larger.
+// TestRPMCoverage has a program with too little coverage instead of larger ones.
 func TestRPMCoverage(t *testing.T) {
 	program, little := testfile.Read(t, fixtures+"/plt"), testfile.Read(t, fixtures+"/drap1")
 	b := unsummed(t)
@@ -240,7 +240,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-// TestLongLinks has hard links to names that take a header of their own, in both forms: md5sums has them, too.
+// TestLongLinks has hard links to names that take a header of their own, in both forms: md5sums also has them.
 func TestLongLinks(t *testing.T) {
 	program := testfile.Read(t, fixtures+"/plt")
 	was, done := md5Of(program), md5Of(converted(t, program))

@@ -275,7 +275,7 @@ func TestSums(t *testing.T) {
 	}
 }
 
-// TestSumLists has a list of each kind of sum, of which one does not name what changes, and looks at them by the
+// TestSumLists has a list of each kind of sum. One does not name the changed file. The test reads them by the
 // programs that make such lists.
 func TestSumLists(t *testing.T) {
 	program := string(testfile.Read(t, fixtures+"/plt"))
@@ -416,7 +416,7 @@ func TestFlipped(t *testing.T) {
 func TestBombs(t *testing.T) {
 	program := string(testfile.Read(t, fixtures+"/plt"))
 	file := []byte(tarOf(t, "usr/bin/plt", program))
-	copy(sizeField(file), "17777777777") // 2 GiB - 1, of which there are some KiB
+	copy(sizeField(file), "17777777777") // 2 GiB - 1; the file has some KiB
 	putSum(file[:tarBlock])
 	huge := []byte(tarOf(t, "usr/bin/plt", program))
 	copy(sizeField(huge), "70000000000")

@@ -204,7 +204,7 @@ func TestRPMSigned(t *testing.T) {
 	}
 	b := testfile.Read(t, "testdata/none.rpm")
 	_, main, _ := headersOf(b)
-	at := bytes.Index(main, binary.BigEndian.AppendUint32(nil, 1007)) // the builder's name, which nobody needs
+	at := bytes.Index(main, binary.BigEndian.AppendUint32(nil, 1007)) // the builder's name, which is not needed
 	binary.BigEndian.PutUint32(main[at:], 5090)
 	refused(t, b, "signatures of files (tag 5090): a signature would")
 }

@@ -94,7 +94,7 @@ func TestValues(t *testing.T) {
 			t.Errorf("tag %d: %q, %v; want %q", tag, got, err, want)
 		}
 	}
-	// A tag that comes again, of which the last one counts.
+	// A tag that comes again: the last one counts.
 	again := headerOf(t, rpmtest.Tag{Number: 4, Value: "first"}, rpmtest.Tag{Number: 4, Value: "last"})
 	if got, err := again.Text(4); got != "last" || err != nil || !slices.Equal(again.Tags(), []uint32{4, 4}) {
 		t.Errorf("%q, %v", got, err)

@@ -363,7 +363,7 @@ func TestDiffReadErrors(t *testing.T) {
 	}
 }
 
-// A failing is a file of which one read fails, the one after so many others.
+// A failing is a file. One read fails, after N others.
 type failing struct {
 	io.ReaderAt
 	left int

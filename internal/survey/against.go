@@ -27,7 +27,7 @@ type Comparison struct {
 	New    Side `json:"new"`
 
 	// Files of packages are the same ones in another version of the package.
-	Same     uint64      `json:"same"` // files of which as much is lost as before
+	Same     uint64      `json:"same"` // files that lose as much as before
 	Better   FileChanges `json:"better"`
 	Worse    FileChanges `json:"worse"`
 	Appeared FileChanges `json:"appeared"`

@@ -19,7 +19,7 @@ import (
 //go:embed survey.html.tmpl
 var pageText string
 
-// maxFiles is how many files the page lists: those of which most is lost.
+// maxFiles is how many files the page lists: those that lose most.
 const maxFiles = 1 << 16
 
 // A surveyPage is what the template shows: a survey, or a comparison of two.

@@ -22,7 +22,7 @@ func surveyOf(opt Options, path string, records ...Record) *Survey {
 	return c.survey
 }
 
-// model returns a survey of n files, of which a third loses nothing, and of one that is refused.
+// model returns a survey of n files, a third of them without losses, and of one refused file.
 func model(n int) *Survey {
 	records := []Record{{File: evil, Status: damaged, Error: evil}}
 	for i := range n {

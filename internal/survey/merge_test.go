@@ -90,7 +90,7 @@ func (p *puzzle) cut(paths []string, opt Options) []string {
 			opt.Jobs = 1 + p.IntN(3)
 			parts = append(parts, p.part(run(p.T, opt, these...)))
 		}
-		if keep := p.IntN(5); keep > 0 { // or else they are in another part, too
+		if keep := p.IntN(5); keep > 0 { // or else they are also in another part
 			paths = paths[n:]
 		}
 	}
@@ -457,7 +457,7 @@ func TestManyPaths(t *testing.T) {
 	}
 }
 
-// TestTies has more functions of which as much is lost as a survey keeps, in a path that gets another name by a part
+// TestTies has more functions with equal losses than a survey keeps, in a path that gets another name by a part
 // that is merged with it. Which of them count must not depend on that.
 func TestTies(t *testing.T) {
 	dir := t.TempDir()

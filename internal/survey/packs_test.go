@@ -338,7 +338,7 @@ func TestPackageErrors(t *testing.T) {
 			t.Errorf("%s: %s; want %s", name, got[name], text)
 		}
 	}
-	if n := refusedBy(&s.Total)["damaged"]; n != 4 { // with "more", of which 64 bytes are there
+	if n := refusedBy(&s.Total)["damaged"]; n != 4 { // with "more", which has 64 bytes
 		t.Errorf("%d damaged files; want 4", n)
 	}
 

@@ -94,7 +94,7 @@ func numbers(pieces []Piece) []int {
 	return out
 }
 
-// Only says of which shards the survey is, if others are missing, and is "" otherwise.
+// Only names the shards of the survey if others are missing, and is "" otherwise.
 func (s *Survey) Only() string {
 	var only []string
 	for _, g := range groups(s.Shards) {

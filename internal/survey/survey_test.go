@@ -244,7 +244,7 @@ func tree(t *testing.T) string {
 	write("a/object.o", edit(16, 1))          // e_type
 	write("a/garbage", edit(40, 0xff, 0xff))  // e_shoff
 	write("a/short", drap[:10])               // cut off in the ELF header
-	write("a/thin.a", []byte("!<thin>\nxxx")) // damaged, but nobody asks for it
+	write("a/thin.a", []byte("!<thin>\nxxx")) // damaged, but not asked for
 	must(os.Link(filepath.Join(dir, "a/prog"), filepath.Join(dir, "a/same")))
 	must(os.MkdirAll(filepath.Join(dir, "b"), 0o777))
 	must(os.Symlink("../a/prog", filepath.Join(dir, "b/link")))
@@ -338,7 +338,7 @@ func TestObjects(t *testing.T) {
 			t.Errorf("format %d of %d objects: %+v", f.Format, members, f)
 		}
 	}
-	if n := len(s.WorstFunctions); n != int(members) { // those of members with one name, too
+	if n := len(s.WorstFunctions); n != int(members) { // also those of members with one name
 		t.Errorf("%d of the worst functions in %d members with one each", n, members)
 	}
 	if f := s.WorstFunctions[0]; f.Function != "realign" || f.Section != ".text" || f.Begin != 3 {

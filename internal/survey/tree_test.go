@@ -23,7 +23,7 @@ func treeOf(p *place, indent string) string {
 	return line
 }
 
-// coded returns a record of 100 bytes of code, of which some cannot be unwound: half of these have CFI.
+// coded returns a record of 100 bytes of code. Some cannot be unwound: half of these have CFI.
 func coded(file string, left uint64) Record {
 	return Record{
 		File: file, ABI: "amd64", Functions: 1, Described: 100 - left/2, Code: 100,

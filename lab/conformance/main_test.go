@@ -50,7 +50,7 @@ func results(t *testing.T, r *Reader) []Result {
 	return out
 }
 
-// TestOwn runs our own reader, of which no error is known.
+// TestOwn runs our own reader, which has no known error.
 func TestOwn(t *testing.T) {
 	_, known := load(t)
 	for _, k := range known {

@@ -38,7 +38,7 @@ func compare(t *testing.T, gnuPath, oursPath string) map[string]bool {
 		t.Fatal(err)
 	}
 	check, err := verify.Check(table, gnu, f, verify.Options{Keep: 100})
-	if err != nil { // rows that nobody can read
+	if err != nil { // rows that no reader can read
 		t.Logf("%s: %v", source, err)
 		return map[string]bool{source: true}
 	}

@@ -99,7 +99,7 @@ func oldLinker(t *testing.T, dir string, tg target) {
 }
 
 // startFiles copies the files that gcc links programs with to the folder: the code in
-// these has CFI, too.
+// these also has CFI.
 func startFiles(prefix string) string {
 	return "for f in Scrt1.o crti.o crtbeginS.o crtendS.o crtn.o; do cp $(" + prefix + "gcc-16 -print-file-name=$f) .; done\n"
 }

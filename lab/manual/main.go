@@ -152,7 +152,7 @@ func parse(text string) (*help, error) {
 	return h, nil
 }
 
-// parseVerbs reads the list of verbs, the last line of which has several.
+// parseVerbs reads the list of verbs. Its last line has several.
 func (h *help) parseVerbs(lines []string) error {
 	for _, line := range lines {
 		forms := []string{line}

@@ -105,7 +105,7 @@ func program(f *elffile.File, typ elf.ProgType) (off uint64) {
 	return off
 }
 
-// TestCompare allows a change only if the original gets it, too.
+// TestCompare allows a change only if the original also gets it.
 func TestCompare(t *testing.T) {
 	old := map[string]string{".text": "a", ".dynamic": "NEEDED 1"}
 	rpath := map[string]string{".text": "a", ".dynamic": "RUNPATH 2"}
