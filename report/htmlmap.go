@@ -85,7 +85,7 @@ func addGap(strips []strip, g *Gap) {
 // draw makes the marks of a strip.
 func (s *strip) draw() {
 	for _, r := range s.Ranges {
-		s.Marks = append(s.Marks, s.mark(r, "without", "code without CFI", 0))
+		s.Marks = append(s.Marks, s.mark(r, "without", "code without CFI, or padding", 0))
 	}
 	ranges, texts := make(map[string][]Range), make(map[string]string)
 	for _, g := range s.gaps {

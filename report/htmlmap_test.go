@@ -31,8 +31,9 @@ func TestCodeMap(t *testing.T) {
 		t.Errorf("%d and %d bytes left out", text.LeftOut, more.LeftOut)
 	}
 	want := []mark{
-		{"without", "25.000%", "0.000%", "3.125%", "100.000%", "0x1080-0x1090: 16 bytes, code without CFI"},
-		{"without", "75.000%", "50.000%", "12.500%", "50.000%", "0x1180-0x11c0: 32 of 64 bytes, code without CFI"},
+		{"without", "25.000%", "0.000%", "3.125%", "100.000%", "0x1080-0x1090: 16 bytes, code without CFI, or padding"},
+		{"without", "75.000%", "50.000%", "12.500%", "50.000%",
+			"0x1180-0x11c0: 32 of 64 bytes, code without CFI, or padding"},
 		{"gap r-drap", "50.000%", "0.000%", "12.500%", "100.000%", "0x1100-0x1140: 64 bytes, first"},
 		{"gap r-drap", "99.805%", "0.000%", "0.195%", "100.000%", "0x11ff-0x1200: 1 byte, first"},
 		{"gap r-sp-rule", "0.000%", "0.000%", "0.195%", "100.000%", "0x1000-0x1001: 1 byte, second"},

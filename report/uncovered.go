@@ -43,6 +43,9 @@ type UncoveredSection struct {
 	base uint64 // what Begin counts from: elffile.Section.Base in an object, or 0
 }
 
+// WithoutCFI returns how much of the section's code has no CFI.
+func (s *UncoveredSection) WithoutCFI() uint64 { return s.Bytes - s.Padding }
+
 // An UncoveredRange is a range of code in which Bytes have no CFI: all of them, unless it stands for several ranges.
 type UncoveredRange struct {
 	Begin uint64 `json:"begin"` // address; in a relocatable object, from the section's start

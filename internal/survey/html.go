@@ -93,7 +93,9 @@ func (s *Survey) page(links map[string]string, date string) *surveyPage {
 		Kind:  "SFrame survey", Heading: s.heading(), Notes: []string{s.Only()}, Linked: len(links) > 0,
 		Files: s.Total.Files, WithCFI: s.Total.WithCFI, Tree: tree, Bars: s.bars(tree.Now),
 	}
-	tree.list(tree.weight / leastPart)
+	if tree.Files > 1 {
+		tree.list(tree.weight / leastPart)
+	}
 	var reasons []page.Reason
 	for _, r := range translate.Reasons() {
 		p.Data.Reasons[r.Name()] = r.String()
@@ -154,7 +156,9 @@ func (c *Comparison) page(date string) *surveyPage {
 		Kind:  "SFrame survey, compared with an earlier one", Heading: c.heading, Notes: c.notes(), Compares: true,
 		Files: c.New.Total.Files, WithCFI: c.New.Total.WithCFI, Tree: &c.tree,
 	}
-	c.tree.list(c.tree.weight / leastPart)
+	if c.tree.weight > 0 {
+		c.tree.list(c.tree.weight / leastPart)
+	}
 	p.addTables(c.tables())
 	return p
 }

@@ -129,6 +129,21 @@ func TestTrends(t *testing.T) {
 	}
 }
 
+// TestNoDirectories expects no tree of one file, nor of surveys without a change.
+func TestNoDirectories(t *testing.T) {
+	one := surveyOf(Options{}, "/", coded("/usr/bin/x", 5))
+	two := surveyOf(Options{}, "/", coded("/usr/bin/x", 5), coded("/usr/bin/y", 6))
+	same, err := two.Against(saved(t, two))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, p := range []*surveyPage{one.page(nil, ""), two.page(nil, ""), same.page("")} {
+		if has := len(p.Tree.Below) > 0; has != (want == 1) {
+			t.Errorf("page %d has directories: %t", want, has)
+		}
+	}
+}
+
 // visible returns what a page shows, as words with single spaces between.
 func visible(page string) string {
 	body, _, _ := strings.Cut(page, `<script type="application/json"`)

@@ -207,14 +207,16 @@ func (b *Tab) CardColumns() int {
 // Shown counts the rows of a table that can be seen.
 func (b *Tab) Shown(table string) int {
 	b.Helper()
-	return Eval[int](b, fmt.Sprintf(`[...document.querySelectorAll("#%s tbody tr")].filter(tr => tr.offsetHeight > 0).length`, table))
+	const shown = `[...document.querySelectorAll("#%s tbody tr")].filter(tr => tr.checkVisibility()).length`
+	return Eval[int](b, fmt.Sprintf(shown, table))
 }
 
 // Colour returns a colour of the style, by its name.
 func (b *Tab) Colour(name string) color.RGBA {
 	b.Helper()
 	var c color.RGBA
-	text := Eval[string](b, fmt.Sprintf(`getComputedStyle(document.documentElement).getPropertyValue("--%s").trim()`, name))
+	const value = `getComputedStyle(document.documentElement).getPropertyValue("--%s").trim()`
+	text := Eval[string](b, fmt.Sprintf(value, name))
 	if _, err := fmt.Sscanf(text, "#%02x%02x%02x", &c.R, &c.G, &c.B); err != nil {
 		b.Fatalf("colour %s: %q: %v", name, text, err)
 	}
@@ -238,12 +240,14 @@ func (b *Tab) Picture() image.Image {
 // Pixels counts the pixels of a colour in the first element that a selector selects, without its edge.
 func (b *Tab) Pixels(selector string, want color.RGBA) (n int) {
 	b.Helper()
-	at := Eval[[]int](b, fmt.Sprintf(`(e => { e.scrollIntoView({block: "center"}); const r = e.getBoundingClientRect();
-		return [r.left + 3, r.top + 3, r.right - 3, r.bottom - 3].map(Math.round) })(document.querySelector(%q))`, selector))
+	const inside = `(e => { e.scrollIntoView({block: "center"}); const r = e.getBoundingClientRect();
+		return [r.left + 3, r.top + 3, r.right - 3, r.bottom - 3].map(Math.round) })(document.querySelector(%q))`
+	at := Eval[[]int](b, fmt.Sprintf(inside, selector))
+	want.A = 0xff
 	picture := b.Picture()
 	for y := at[1]; y < at[3]; y++ {
 		for x := at[0]; x < at[2]; x++ {
-			if c := color.RGBAModel.Convert(picture.At(x, y)).(color.RGBA); c.R == want.R && c.G == want.G && c.B == want.B {
+			if color.RGBAModel.Convert(picture.At(x, y)) == color.Color(want) {
 				n++
 			}
 		}

@@ -258,8 +258,8 @@ func testMap(t *testing.T, browser context.Context) {
 	b := openTab(t, browser, c)
 	piece := func() string { return Eval[string](b, `document.querySelector(".piece").value`) }
 	want := []string{
-		"0x1100-0x1200: 256 bytes, stack pointer lost", "0x1200-0x1280: 128 bytes, code without CFI",
-		"0x1400-0x1500: 256 bytes, stack realignment", "0x1600-0x1800: 256 of 512 bytes, code without CFI",
+		"0x1100-0x1200: 256 bytes, stack pointer lost", "0x1200-0x1280: 128 bytes, code without CFI, or padding",
+		"0x1400-0x1500: 256 bytes, stack realignment", "0x1600-0x1800: 256 of 512 bytes, code without CFI, or padding",
 	}
 	b.Do(chromedp.Focus(chromedp.CSS(".strip")))
 	for i, key := range []string{"", kb.ArrowRight, kb.ArrowRight, kb.ArrowRight, kb.ArrowRight, kb.Home, kb.End,

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
@@ -119,6 +120,7 @@ func writeSurvey(t *testing.T, s *survey.Survey, links map[string]string) string
 func TestSurvey(t *testing.T) {
 	browser := Start(t)
 	t.Run("rows", func(t *testing.T) { testFilesTable(t, browser) })
+	t.Run("no script", func(t *testing.T) { testNoScript(t, browser) })
 	t.Run("parts", func(t *testing.T) { testOtherTables(t, browser) })
 }
 
@@ -188,6 +190,30 @@ func testFilesTable(t *testing.T, browser context.Context) {
 	if got := b.Count("files"); got != fmt.Sprintf("0 of %d files", n+1) {
 		t.Error(got)
 	}
+}
+
+// testNoScript uses a page without its script.
+func testNoScript(t *testing.T, browser context.Context) {
+	path := writeSurvey(t, surveyOf(t, 250), nil)
+	b := Open(t, browser, path)
+	off := emulation.SetScriptExecutionDisabledParams{Value: true}
+	if _, err := chromedp.Call(b.Ctx, emulation.SetScriptExecutionDisabled, off); err != nil {
+		t.Fatal(err)
+	}
+	b.Do(chromedp.Reload())
+	b.Await(`document.readyState === "complete" && !document.documentElement.classList.contains("live")`)
+	for _, rows := range []int{20, 251, 20} {
+		if n := b.Shown("files"); n != rows {
+			t.Errorf("%d rows are shown, want %d", n, rows)
+		}
+		b.Do(chromedp.Click(chromedp.CSS("#files .expand")))
+	}
+	b.Do(chromedp.Click(chromedp.CSS("#about-table-1 summary")))
+	if n := b.Shown("table-1"); n == 0 {
+		t.Error("a table does not open")
+	}
+	b.Widths()
+	b.Loaded(path)
 }
 
 // testOtherTables uses the other tables, the links at the top, and windows of all sizes.
