@@ -18,12 +18,15 @@ import (
 type Source uint8
 
 const (
-	Auto       Source = iota // .eh_frame, and .debug_frame for what that does not describe
+	Auto       Source = iota // .eh_frame; for what that does not describe .debug_frame, and then .gopclntab
 	EHFrame                  // .eh_frame only
 	DebugFrame               // .debug_frame only
+	GoPCLNTab                // .gopclntab only: the table of Go programs
+	GoFirst                  // .gopclntab, and Auto for what that does not describe
 )
 
-var sourceNames = [...]string{Auto: "auto", EHFrame: "eh_frame", DebugFrame: "debug_frame"}
+var sourceNames = [...]string{Auto: "auto", EHFrame: "eh_frame", DebugFrame: "debug_frame", GoPCLNTab: "gopclntab",
+	GoFirst: "go"}
 
 func (s Source) String() string {
 	if int(s) < len(sourceNames) {
@@ -37,7 +40,7 @@ func ParseSource(name string) (Source, error) {
 	if i := slices.Index(sourceNames[:], name); i >= 0 {
 		return Source(i), nil
 	}
-	return 0, fmt.Errorf("unknown source %q; use auto, eh_frame or debug_frame", name)
+	return 0, fmt.Errorf("unknown source %q; use auto, eh_frame, debug_frame, gopclntab or go", name)
 }
 
 // machine holds the DWARF numbers of the registers whose rules are tracked. On a machine with raState, opcodes 0x2c and
@@ -191,14 +194,14 @@ func Load(f *elffile.File, src Source, debug *elffile.File) (*Table, error) {
 	t := &Table{Machine: elf.Machine(f.Machine), Order: f.Order}
 	var secs []*section
 	r := newReader(f, debug)
-	if src != DebugFrame {
+	if src != DebugFrame && src != GoPCLNTab {
 		s, err := r.ehFrames(f)
 		if err != nil {
 			return nil, err
 		}
 		secs = append(secs, s...)
 	}
-	if src != EHFrame {
+	if src != EHFrame && src != GoPCLNTab {
 		s, err := r.debugFrames(f)
 		if err == nil && len(s) == 0 && debug != nil {
 			s, err = r.debugFrames(debug)
@@ -209,22 +212,32 @@ func Load(f *elffile.File, src Source, debug *elffile.File) (*Table, error) {
 		}
 		secs = append(secs, s...)
 	}
-	if len(secs) == 0 {
+	var table *goSection
+	if src != EHFrame && src != DebugFrame {
+		var err error
+		if table, err = t.goTable(f); err != nil {
+			return nil, err
+		}
+	}
+	if len(secs) == 0 && table == nil && t.NumErrors == 0 {
+		const none = "neither .eh_frame nor .debug_frame is there"
 		return nil, fmt.Errorf("%w: %s", ErrNone, map[Source]string{
-			Auto:       "neither .eh_frame nor .debug_frame is there",
+			Auto:       none,
+			GoFirst:    none,
 			EHFrame:    "there is no .eh_frame, nor a PT_GNU_EH_FRAME that leads to one",
 			DebugFrame: "there is no .debug_frame",
+			GoPCLNTab:  "there is no .gopclntab of Go 1.18 or later",
 		}[src])
 	}
-	t.parse(secs, f, debug)
+	t.parse(secs, f, debug, table, src)
 	if err := f.Budget().Spend(elffile.CostProgram, t.programs.work()); err != nil {
 		return nil, fmt.Errorf("CFI with %d different functions: %w", t.NumPrograms(), err)
 	}
 	return t, nil
 }
 
-// parse reads the sections, which are those of f.
-func (t *Table) parse(secs []*section, f, debug *elffile.File) {
+// parse reads the sections, which are those of f, and the table of a Go program, which may be nil.
+func (t *Table) parse(secs []*section, f, debug *elffile.File, table *goSection, src Source) {
 	code := []span{{0, math.MaxUint64}}
 	if f != nil {
 		code = executable(f)
@@ -234,6 +247,7 @@ func (t *Table) parse(secs []*section, f, debug *elffile.File) {
 	x := newExecutor()
 	t.programs = x.programs
 	var parts [DebugFrame + 1][]Function
+	cies := 0
 	for _, s := range secs {
 		s.order, s.mach, s.file, s.programs = t.Order, mach, f, t.programs
 		p := parser{sec: s, table: t, exec: x, code: code, cies: make(map[uint64]*cie), room: len(s.data)}
@@ -245,11 +259,22 @@ func (t *Table) parse(secs []*section, f, debug *elffile.File) {
 			parts[s.source] = append(parts[s.source], p.fns...)
 		}
 		t.Sources = append(t.Sources, SourceInfo{s.name, uint64(len(s.data)), p.fdes})
+		cies += len(p.cies)
+	}
+	if table != nil {
+		table.parse(t, x, code, cies)
 	}
 	t.programs.rules = x.numbering.rules
 	t.functions = t.disjoint(parts[EHFrame])
 	if d := t.disjoint(parts[DebugFrame]); len(d) > 0 {
 		t.functions = t.fill(t.functions, d)
+	}
+	switch {
+	case table == nil:
+	case src == GoFirst:
+		t.functions = t.fill(t.disjoint(table.fns), t.functions)
+	default:
+		t.functions = t.fill(t.functions, t.disjoint(table.fns))
 	}
 }
 
@@ -279,7 +304,7 @@ func Parse(m elf.Machine, order binary.ByteOrder, sections ...Section) (*Table, 
 			addr: s.Addr, textBase: s.Text, dataBase: s.GOT,
 		})
 	}
-	t.parse(secs, nil, nil)
+	t.parse(secs, nil, nil, nil, Auto)
 	return t, nil
 }
 

@@ -20,6 +20,7 @@ type cie struct {
 	augmented bool // z: FDEs have augmentation data, with a length
 	signal    bool
 	keyB      bool
+	switches  bool  // to another stack; of .gopclntab only
 	initial   state // the rules after the initial instructions
 	err       *Error
 }

@@ -18,7 +18,7 @@ import (
 var layers = map[string][]string{
 	".":    {},
 	"arch": {"sframe"},
-	"cfi":  {"arch", "elffile"},
+	"cfi":  {"arch", "elffile", "gopclntab"},
 	"cmd/cfi2sframe": {"cfi", "convert", "elffile", "elfwrite", "internal/bar", "internal/debugfile",
 		"internal/files", "internal/heap", "internal/inode", "internal/linker", "internal/outfile", "internal/pack",
 		"internal/page", "internal/repack", "internal/sframediff", "internal/survey", "report", "sframe"},
@@ -28,6 +28,7 @@ var layers = map[string][]string{
 	"elffile":             {"arch"},
 	"elfwrite":            {"arch", "elffile", "internal/filecopy", "sframe"},
 	"emit":                {"sframe"},
+	"gopclntab":           {"elffile"},
 	"internal/archive":    {"internal/filecopy"},
 	"internal/bar":        {},
 	"internal/compressed": {"elffile"},
@@ -61,7 +62,7 @@ var layers = map[string][]string{
 
 // knowMachines are the packages that may name a machine; all others ask arch. What is in sframe is about
 // the format.
-var knowMachines = []string{"arch", "padding", "plt", "sframe", "verify"}
+var knowMachines = []string{"arch", "gopclntab", "padding", "plt", "sframe", "verify"}
 
 // TestMachines expects no other package to name a machine, an ABI, or a relocation of one.
 func TestMachines(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"cfi2sframe/lab/conformance/generate"
 	"cfi2sframe/lab/corpus"
 	"cfi2sframe/lab/faults"
+	"cfi2sframe/lab/gotables"
 	"cfi2sframe/lab/kit"
 	"cfi2sframe/lab/linux"
 	"cfi2sframe/lab/manual"
@@ -32,7 +33,8 @@ import (
 // commands are the subcommands.
 var commands = []*kit.Command{
 	bench.Command(), clients.Command(), conformance.Command(), corpus.Command(), faults.Command(), generate.Command(),
-	linux.Command(), manual.Command(), mutants.Command(), objects.Command(), oldapi.Command(), readers.Command(), release.Command(),
+	gotables.Command(), linux.Command(), manual.Command(), mutants.Command(), objects.Command(), oldapi.Command(),
+	readers.Command(), release.Command(),
 	sample.Command(), stepping.Command(), survive.Command(), toolchains.Command(), walker.Command(),
 }
 

@@ -308,6 +308,8 @@ func (x *translator) function(fn *cfi.Function) error {
 		x.gap(fn.Begin, fn.End, Gap{Reason: OutsideText})
 	case fn.Signal() && !x.layout.Signal:
 		x.gap(fn.Begin, fn.End, Gap{Reason: SignalFrame})
+	case fn.SwitchesStack():
+		x.gap(fn.Begin, fn.End, Gap{Reason: GoStackSwitch})
 	case !x.opt.Reach.Has(fn.Begin, fn.End-1): // an FDE may start at any of its rows
 		x.gap(fn.Begin, fn.End, Gap{Reason: TooFar})
 	case fn.End-fn.Begin > math.MaxUint32:

@@ -15,7 +15,8 @@ import (
 // DWARF for the Arm 64-bit Architecture: register numbers. A call leaves the return address in x30. Instructions are
 // little-endian in both byte orders.
 func init() {
-	a := abi{machine: elf.EM_AARCH64, sp: 31, fp: 29, ra: 30, pc: 32, decode: decodeAArch64, padding: paddingAArch64}
+	a := abi{machine: elf.EM_AARCH64, sp: 31, fp: 29, ra: 30, pc: 32, decode: decodeAArch64, padding: paddingAArch64,
+		prologue: prologueAArch64}
 	abis[sframe.AArch64Little] = a
 	a.big = true
 	abis[sframe.AArch64Big] = a
@@ -68,6 +69,31 @@ func paddingAArch64(b []byte) int {
 	}
 	const nop = 0xd503201f // arm64asm.Decode writes to a variable of its package, and this runs on several goroutines
 	if len(b) < 4 || binary.LittleEndian.Uint32(b) != nop {
+		return 0
+	}
+	return 4
+}
+
+// prologueAArch64 knows what the first instructions of Go's functions do to SP, and where they save x29.
+func prologueAArch64(p *prologue, b []byte) int {
+	if len(b) < 4 {
+		return 0
+	}
+	in := binary.LittleEndian.Uint32(b)
+	field := func(low, bits uint) int64 { return int64(in >> low & (1<<bits - 1)) }
+	switch {
+	case in&^(0x1ff<<12) == 0xf8000ffe: // str x30, [sp, #n]!
+		p.sp -= field(12, 9) - field(20, 1)<<9
+	case in&^(0xfff<<10) == 0xd10003ff: // sub sp, sp, #n
+		p.sp += field(10, 12)
+	case in == 0xf81f83fd: // stur x29, [sp, #-8]
+		p.saved, p.slot = true, p.sp+8
+	case in == 0xa93ffa9d: // stp x29, x30, [x20, #-8]
+		p.saved, p.slot, p.relative = true, 8, 1
+	case in == 0x9100029f: // mov sp, x20
+		p.loaded = true
+	case in&0x1c000000 == 0x14000000: // a branch, or a system instruction
+	case in&0x1f == 29: // it may write x29
 		return 0
 	}
 	return 4

@@ -16,6 +16,7 @@ func init() {
 	abis[sframe.AMD64Little] = abi{
 		machine: elf.EM_X86_64, sp: 7, fp: 6, ra: noReg, pc: 16,
 		entry: 8, fixedRA: -8, decode: decodeAMD64, padding: paddingAMD64,
+		prologue: prologueAMD64,
 	}
 }
 
@@ -110,4 +111,32 @@ func paddingAMD64(b []byte) int {
 		return in.Len
 	}
 	return 0
+}
+
+// prologueAMD64 knows what the first instructions of Go's functions do to rsp, and where they save rbp.
+func prologueAMD64(p *prologue, b []byte) int {
+	in, err := x86asm.Decode(b, 64)
+	if err != nil {
+		return 0
+	}
+	n, isImm := in.Args[1].(x86asm.Imm)
+	mem, isMem := in.Args[0].(x86asm.Mem)
+	switch {
+	case in.Op == x86asm.PUSH:
+		p.sp += 8
+		if in.Args[0] == x86asm.RBP {
+			p.saved, p.slot = true, p.sp
+		}
+	case in.Args[0] == x86asm.RSP && in.Op == x86asm.SUB && isImm:
+		p.sp += int64(n)
+	case in.Args[0] == x86asm.RSP && in.Op == x86asm.ADD && isImm:
+		p.sp -= int64(n)
+	case in.Op == x86asm.MOV && isMem && mem.Base == x86asm.RSP && mem.Index == 0 && in.Args[1] == x86asm.RBP:
+		p.saved, p.slot = true, p.sp-mem.Disp
+	case in.Op == x86asm.CMP, in.Op == x86asm.TEST:
+	case in.Args[0] == x86asm.RSP, in.Args[0] == x86asm.RBP, in.Op == x86asm.CALL, in.Op == x86asm.RET,
+		in.Op == x86asm.JMP, in.Op == x86asm.POP:
+		return 0
+	}
+	return in.Len
 }

@@ -15,6 +15,7 @@ func init() {
 	abis[sframe.S390XBig] = abi{
 		machine: elf.EM_S390, big: true, sp: 15, fp: 11, ra: 14, pc: noReg,
 		entry: 160, caller: -160, spSaved: true, decode: decodeS390X, padding: paddingS390X,
+		prologue: prologueS390X,
 	}
 }
 
@@ -88,4 +89,21 @@ func paddingS390X(b []byte) int {
 		return size
 	}
 	return 0
+}
+
+// prologueS390X knows how the first instructions of Go's functions move r15.
+func prologueS390X(p *prologue, b []byte) int {
+	if len(b) < 6 {
+		return 0
+	}
+	switch {
+	case b[0] == 0xa7 && b[1] == 0xfb: // aghi %r15,n
+		p.sp -= int64(int16(binary.BigEndian.Uint16(b[2:])))
+	case b[0] == 0xc2 && b[1] == 0xf8: // agfi %r15,n
+		p.sp -= int64(int32(binary.BigEndian.Uint32(b[2:])))
+	case b[0] == 0xe3 && b[1] == 0xff && b[2]>>4 == 0 && b[5] == 0x71, // lay %r15,n(%r15,%r0)
+		b[0] == 0xe3 && b[1] == 0xf0 && b[2]>>4 == 15 && b[5] == 0x71: // lay %r15,n(%r15)
+		p.sp -= int64(int8(b[4]))<<12 | int64(b[2]&15)<<8 | int64(b[3])
+	}
+	return []int{2, 4, 4, 6}[b[0]>>6]
 }

@@ -75,6 +75,8 @@ type abi struct {
 	decode func(b []byte, pc uint64) (effect, error)
 	// padding returns the size in bytes of the no-op, trap or zeros at the start of b, or 0.
 	padding func(b []byte) int
+	// prologue executes the instruction at the start of b, and returns its size in bytes, or 0 if it cannot.
+	prologue func(p *prologue, b []byte) int
 }
 
 const noReg = ^uint64(0)
@@ -106,6 +108,9 @@ func Check(t *cfi.Table, s *sframe.Section, f *elffile.File, opt Options) (*Resu
 	}
 	if s.Flags&sframe.FramePointer != 0 {
 		res.mismatch(0, 0, "section claims that every function keeps a frame pointer")
+	}
+	if err := checkGo(t, f, a, res); err != nil {
+		return nil, err
 	}
 	limit := codeEnd(t, f)
 	maxRows := anyRows + s.Size()

@@ -1,0 +1,233 @@
+package cfi_test
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"os"
+	"strings"
+	"testing"
+
+	"cfi2sframe/arch"
+	"cfi2sframe/cfi"
+	"cfi2sframe/elffile"
+	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/goprog"
+)
+
+// openBytes opens a file in memory.
+func openBytes(t testing.TB, b []byte) *elffile.File {
+	t.Helper()
+	f, err := elffile.New(bytes.NewReader(b), int64(len(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// loadGo loads the table of a program, which must be sound.
+func loadGo(t testing.TB, b []byte, src cfi.Source) *cfi.Table {
+	t.Helper()
+	table, err := cfi.Load(openBytes(t, b), src, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range table.Errors {
+		t.Error(e)
+	}
+	return table
+}
+
+// withoutHeaders returns the program without section headers.
+func withoutHeaders(t testing.TB, b []byte) []byte {
+	p := elftest.Patch(t.Fatalf, b)
+	p.Put64(elftest.EhShoff, 0)
+	p.Put16(elftest.EhShnum, 0)
+	p.Put16(elftest.EhShstrndx, 0)
+	return p.B
+}
+
+// TestGoTable compares the rows of the table with those of .debug_frame, which Go's linker writes, in all kinds of
+// programs, and with those of the table alone.
+func TestGoTable(t *testing.T) {
+	for _, tt := range []struct{ name, env, flags string }{
+		{"static", "CGO_ENABLED=0", ""},
+		{"pie", "CGO_ENABLED=0", "-buildmode=pie"},
+		{"cgo", "CGO_ENABLED=1", "-ldflags=-linkmode=external"},
+		{"cgo-pie", "CGO_ENABLED=1", "-buildmode=pie -ldflags=-linkmode=external"},
+		{"c-shared", "CGO_ENABLED=1", "-buildmode=c-shared"},
+		{"plugin", "CGO_ENABLED=1", "-buildmode=plugin"},
+		{"arm64", "CGO_ENABLED=0 GOARCH=arm64", ""},
+		{"s390x", "CGO_ENABLED=0 GOARCH=s390x", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b, err := os.ReadFile(goprog.Build(t, tt.env, strings.Fields(tt.flags)...))
+			if err != nil {
+				t.Fatal(err)
+			}
+			debug, table := loadGo(t, b, cfi.DebugFrame), loadGo(t, b, cfi.GoPCLNTab)
+			compareGo(t, debug, table)
+			bare := loadGo(t, withoutHeaders(t, b), cfi.GoPCLNTab)
+			if bare.Len() != table.Len() {
+				t.Errorf("%d functions without section headers; want %d", bare.Len(), table.Len())
+			}
+			for i := range min(bare.Len(), table.Len()) {
+				if a, b := bare.At(i), table.At(i); a.Begin != b.Begin || a.End != b.End {
+					t.Fatalf("function %d is at %#x-%#x without section headers; want %#x-%#x", i, a.Begin, a.End, b.Begin, b.End)
+				}
+			}
+		})
+	}
+}
+
+// compareGo compares the functions of Go by .debug_frame with those of the table.
+func compareGo(t *testing.T, debug, table *cfi.Table) {
+	t.Helper()
+	a := arch.Of(table.Machine)
+	var framed, other, saved int
+	for fn := range debug.Functions() {
+		got := table.Find(fn.Begin)
+		if got == nil || got.Begin != fn.Begin || got.End != fn.End {
+			t.Fatalf("the table has no function at %#x-%#x", fn.Begin, fn.End)
+		}
+		first, _ := table.Lookup(fn.Begin)
+		if got.SwitchesStack() || first.RA.Rule == cfi.RuleUndefined {
+			other++
+			continue
+		}
+		framed++
+		for row := range got.Rows() {
+			for pc := row.Begin; pc < row.End; {
+				want, _ := debug.Lookup(pc)
+				ra := row.RA.Rule == want.RA.Rule || row.RA.Rule == cfi.RuleArchitectural && want.RA.Rule == cfi.RuleSameVal
+				if row.RA.Rule == cfi.RuleOffset {
+					ra = want.RA.Rule == cfi.RuleOffset && row.CFA.Offset+row.RA.Offset == want.CFA.Offset+want.RA.Offset
+				}
+				// .debug_frame calls the caller's SP the CFA, on s390x as well.
+				if row.CFA.Reg != want.CFA.Reg || row.CFA.Offset+a.CallerSP != want.CFA.Offset || !ra {
+					t.Fatalf("at %#x: %v; .debug_frame says %v", pc, row.Rules, want.Rules)
+				}
+				pc = min(row.End, want.End)
+			}
+			if row.FP.Rule == cfi.RuleOffset {
+				saved++
+			}
+		}
+	}
+	t.Logf("%d functions with frames, %d others, FP saved in %d rows", framed, other, saved)
+	if framed < 500 || other < 5 || other > 60 || saved < framed && table.Machine != elf.EM_S390 {
+		t.Errorf("%d functions with frames, %d others, FP saved in %d rows", framed, other, saved)
+	}
+}
+
+// TestGoFirst has a program in which both sources describe all functions.
+func TestGoFirst(t *testing.T) {
+	b, err := os.ReadFile(goprog.Build(t, "CGO_ENABLED=0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for src, want := range map[cfi.Source]string{cfi.Auto: ".debug_frame", cfi.GoFirst: ".gopclntab",
+		cfi.DebugFrame: ".debug_frame", cfi.GoPCLNTab: ".gopclntab"} {
+		for fn := range loadGo(t, b, src).Functions() {
+			if fn.Section() != want {
+				t.Fatalf("%v: function at %#x from %s; want %s", src, fn.Begin, fn.Section(), want)
+			}
+		}
+	}
+	stripped, err := os.ReadFile(goprog.Build(t, "CGO_ENABLED=0", "-ldflags=-s -w"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, want := loadGo(t, stripped, cfi.Auto).Len(), loadGo(t, b, cfi.GoPCLNTab).Len(); n != want {
+		t.Errorf("%d functions in the stripped program; want %d", n, want)
+	}
+	if _, err := cfi.Load(openBytes(t, stripped), cfi.DebugFrame, nil); err == nil {
+		t.Error("the stripped program has .debug_frame")
+	}
+}
+
+// TestGoTableDamaged changes words of a table.
+func TestGoTableDamaged(t *testing.T) {
+	b, err := os.ReadFile(goprog.Build(t, "CGO_ENABLED=0", "-ldflags=-s -w"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := openBytes(t, b)
+	at := f.Section(".gopclntab").Off
+	le := binary.LittleEndian
+	records := at + le.Uint64(b[at+64:])
+	record := records + uint64(le.Uint32(b[records+8+4:])) // of the second function
+	pctab := at + le.Uint64(b[at+56:])
+	all := loadGo(t, b, cfi.GoPCLNTab).Len()
+	for _, tt := range []struct {
+		name string
+		off  uint64
+		word uint32
+		left int // functions
+		want string
+	}{
+		{"another magic", at, 0xfffffffb, 0, ".gopclntab+0x0: first bytes "},
+		{"more functions", at + 8, 1 << 30, 0, ".gopclntab+0x8: 1073741824 functions; module data says "},
+		{"pctab after the functions", at + 56, 1 << 30, 0, ".gopclntab+0x38: pctab at 0x40000000, after the functions at "},
+		{"functions elsewhere", at + 64, 96, 0, ".gopclntab+0x40: functions at 0x60; module data says "},
+		{"names after their end", at + 32, 1 << 30, 0, ".gopclntab+0x20: names from 0x40000000 to "},
+		{"first function elsewhere", records, 4096, 0, "module data says "},
+		{"a record outside", records + 8 + 4, 1 << 30, all - 1, ": function with a record at 0x"},
+		{"a function that ends before it begins", records + 8, 1 << 30, all - 1, "before it begins at 0x40000000"},
+		{"a pcsp table outside", record + 16, 1 << 30, all - 1, ": pcsp table at 0x40000000 of a pctab of "},
+		{"a pcsp table of another size", pctab + uint64(le.Uint32(b[record+16:])), 0xff7fff02, -1, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			bad := bytes.Clone(b)
+			le.PutUint32(bad[tt.off:], tt.word)
+			table, err := cfi.Load(openBytes(t, bad), cfi.Auto, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if table.NumErrors == 0 || !strings.Contains(table.Errors[0].Error(), tt.want) {
+				t.Errorf("errors: %v; want %q", table.Errors, tt.want)
+			}
+			if tt.left >= 0 && table.Len() != tt.left {
+				t.Errorf("%d functions; want %d", table.Len(), tt.left)
+			}
+		})
+	}
+}
+
+// FuzzGoTable changes a word of a program, and reads its table.
+func FuzzGoTable(f *testing.F) {
+	b, err := os.ReadFile(goprog.Build(f, "CGO_ENABLED=0", "-ldflags=-s -w"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	file := openBytes(f, b)
+	table, module := file.Section(".gopclntab").Off, file.Section(".go.module").Off
+	for i := range uint64(9) {
+		f.Add(table+8*i, uint64(1)<<33)
+		f.Add(module+8*(13+i), uint64(1)<<40)
+	}
+	f.Fuzz(func(t *testing.T, off, word uint64) {
+		if off > uint64(len(b))-8 {
+			return
+		}
+		bad := bytes.Clone(b)
+		binary.LittleEndian.PutUint64(bad[off:], word)
+		x, err := elffile.New(bytes.NewReader(bad), int64(len(bad)))
+		if err != nil {
+			return
+		}
+		table, err := cfi.Load(x, cfi.GoPCLNTab, nil)
+		if err != nil {
+			return
+		}
+		var end uint64
+		for fn := range table.Functions() {
+			if fn.Begin < end || fn.End <= fn.Begin {
+				t.Fatalf("function at %#x-%#x after one that ends at %#x", fn.Begin, fn.End, end)
+			}
+			end = fn.End
+			for range fn.Rows() {
+			}
+		}
+	})
+}

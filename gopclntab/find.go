@@ -1,0 +1,284 @@
+package gopclntab
+
+import (
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"slices"
+
+	"cfi2sframe/elffile"
+)
+
+// The magic numbers of the table (internal/abi/symtab.go).
+const (
+	magic118 = 0xfffffff0 // Go 1.18 and 1.19
+	magic120 = 0xfffffff1 // Go 1.20 and later
+)
+
+// sections are the names under which linkers keep the table.
+var sections = [...]string{Name, ".data.rel.ro.gopclntab"}
+
+// signs are sections that Go programs have. If one has no section for the table, another one contains it: linkers of C
+// do this in position-independent files.
+var signs = [...]string{".go.buildinfo", ".note.go.buildid", ".go.module"}
+
+// maxFound bounds the tables, and places that may be module data, of a file.
+const maxFound = 64
+
+// Find returns the table of a linked file, or nil if the file has none. An *Error says that it is damaged.
+func Find(f *elffile.File) (*Table, error) {
+	if f.IsObject() || !isGo(f) {
+		return nil, nil
+	}
+	s := &search{file: f}
+	if err := s.tables(); err != nil || len(s.found) == 0 {
+		return nil, err
+	}
+	if err := s.modules(); err != nil {
+		return nil, err
+	}
+	var first error
+	for _, m := range s.places {
+		t, err := s.table(m.addr, m.table)
+		if t != nil && err == nil {
+			return t, nil
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	if first == nil {
+		first = errorf(0, "no module data leads to the table at %#x", s.found[0])
+	}
+	return nil, first
+}
+
+// isGo reports whether the file may have a table. The search reads all of a file.
+func isGo(f *elffile.File) bool {
+	for i := range f.Sections {
+		name := f.Sections[i].Name
+		if len(name) > 3 && (slices.Contains(sections[:], name) || slices.Contains(signs[:], name)) {
+			return true
+		}
+	}
+	return len(f.Sections) == 0
+}
+
+// A place may be a module's data (runtime.moduledata): its first word is the address of a table.
+type place struct{ addr, table uint64 }
+
+type search struct {
+	file   *elffile.File
+	found  []uint64 // addresses of tables
+	places []place
+}
+
+// words calls fn for each aligned word of the loaded segments, with its address.
+func (s *search) words(fn func(word, addr uint64)) error {
+	f := s.file
+	for i := range f.Progs {
+		p := &f.Progs[i]
+		if elf.ProgType(p.Type) != elf.PT_LOAD {
+			continue
+		}
+		skip := -p.Vaddr & 7
+		if p.Filesz < skip {
+			continue
+		}
+		n := p.Filesz - skip
+		if err := f.Budget().Spend(1, n); err != nil {
+			return err
+		}
+		first := p.Off + skip
+		err := f.ReadTable(Name, first, n, 8, func(b []byte, off uint64) error {
+			for addr := p.Vaddr + skip + (off - first); len(b) >= 8; addr, b = addr+8, b[8:] {
+				if w := f.Order.Uint64(b); w != 0 {
+					fn(w, addr)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// start is the first word of a table (runtime.pcHeader).
+func start(o binary.ByteOrder, w uint64) (magic uint32, quantum byte, ok bool) {
+	var b [8]byte
+	o.PutUint64(b[:], w)
+	magic, quantum = o.Uint32(b[:]), b[6]
+	return magic, quantum, (magic == magic118 || magic == magic120) && b[4] == 0 && b[5] == 0 && b[7] == 8 &&
+		(quantum == 1 || quantum == 2 || quantum == 4)
+}
+
+// tables finds the tables: by section, or else by their first word.
+func (s *search) tables() error {
+	f := s.file
+	for _, name := range sections {
+		if sec := f.Section(name); sec != nil && sec.HasBytes() && sec.Size >= headerSize {
+			b, err := f.ReadAt("section "+name, sec.Off, 8)
+			if err != nil {
+				return err
+			}
+			if _, _, ok := start(f.Order, f.Order.Uint64(b)); !ok {
+				return errorf(0, "first bytes % x, not those of a table of Go 1.18 or later", b)
+			}
+			s.found = append(s.found, sec.Addr)
+			return nil
+		}
+	}
+	return s.words(func(w, addr uint64) {
+		if _, _, ok := start(f.Order, w); ok && len(s.found) < maxFound {
+			s.found = append(s.found, addr)
+		}
+	})
+}
+
+// modules finds the words that are addresses of tables, in the file or by relocations.
+func (s *search) modules() error {
+	add := func(w, addr uint64) {
+		if slices.Contains(s.found, w) && len(s.places) < maxFound {
+			s.places = append(s.places, place{addr, w})
+		}
+	}
+	err := s.relocations(func(addr, addend uint64) { add(addend, addr) })
+	if err != nil {
+		return err
+	}
+	lowest, highest := slices.Min(s.found), slices.Max(s.found)
+	return s.words(func(w, addr uint64) {
+		if lowest <= w && w <= highest {
+			add(w, addr)
+		}
+	})
+}
+
+// relocations calls fn for each dynamic relocation with an addend.
+func (s *search) relocations(fn func(addr, addend uint64)) error {
+	f := s.file
+	h := f.Prog(elf.PT_DYNAMIC)
+	if h == nil {
+		return nil
+	}
+	var at, size uint64
+	err := f.ReadTable("PT_DYNAMIC", h.Off, h.Filesz, elffile.DynSize, func(b []byte, _ uint64) error {
+		for ; len(b) >= elffile.DynSize; b = b[elffile.DynSize:] {
+			switch v := f.Order.Uint64(b[elffile.DynValue:]); elf.DynTag(f.Order.Uint64(b)) {
+			case elf.DT_RELA:
+				at = v
+			case elf.DT_RELASZ:
+				size = v
+			}
+		}
+		return nil
+	})
+	off, ok := f.FileOffset(at, size)
+	if err != nil || !ok || size == 0 {
+		return err
+	}
+	if err := f.Budget().Spend(1, size); err != nil {
+		return err
+	}
+	return f.ReadTable("DT_RELA", off, size, elffile.RelaSize, func(b []byte, _ uint64) error {
+		for ; len(b) >= elffile.RelaSize; b = b[elffile.RelaSize:] {
+			fn(f.Order.Uint64(b), f.Order.Uint64(b[elffile.RelaAddend:]))
+		}
+		return nil
+	})
+}
+
+// Words of a module's data, the same in all releases.
+const (
+	modTable   = 0
+	modRecords = 13 // address, and size in bytes
+	modList    = 16 // address, and length
+	modMinPC   = 20
+	modMaxPC   = 21
+	modText    = 22
+	modWords   = 23
+)
+
+// table returns the table at an address, if a module's data at addr describes it. An error says that it is damaged.
+func (s *search) table(addr, table uint64) (*Table, error) {
+	f := s.file
+	var m [modWords]uint64
+	off, ok := f.FileOffset(addr, 8*modWords)
+	if !ok {
+		return nil, nil
+	}
+	b, err := f.ReadAt("module data", off, 8*modWords)
+	if err != nil {
+		return nil, err
+	}
+	for i := range m {
+		m[i] = f.Order.Uint64(b[8*i:])
+	}
+	err = s.relocations(func(at, addend uint64) {
+		if at-addr < 8*modWords && (at-addr)%8 == 0 {
+			m[(at-addr)/8] = addend
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	if m[modTable] != table || m[modRecords] != m[modList] || m[modRecords] < table+headerSize ||
+		m[modMinPC] > m[modMaxPC] || m[modText] > m[modMinPC] {
+		return nil, nil
+	}
+	t := &Table{Addr: table, Size: m[modRecords] - table + m[modRecords+1], file: f, text: m[modText]}
+	if m[modRecords+1] > f.Size || t.Size > f.Size {
+		return nil, errorf(0, "table of %d bytes in a file of %d", t.Size, f.Size)
+	}
+	if off, ok = f.FileOffset(table, t.Size); !ok {
+		return nil, errorf(0, "table of %d bytes, which is not in one segment", t.Size)
+	}
+	if err := f.Budget().Spend(elffile.CostCFI, t.Size); err != nil {
+		return nil, err
+	}
+	if t.data, err = f.ReadAt(Name, off, t.Size); err != nil {
+		return nil, err
+	}
+	return t, t.header(&m)
+}
+
+// header checks the table's header against the module's data.
+func (t *Table) header(m *[modWords]uint64) error {
+	o := t.file.Order
+	magic, quantum, _ := start(o, o.Uint64(t.data))
+	t.old, t.quantum = magic == magic118, uint64(quantum)
+	word := func(i int) uint64 { return o.Uint64(t.data[8*i:]) }
+	// Words: functions, files, text (unused from Go 1.26 on), and offsets of names, units, files, pctab and records.
+	count, names, units, pctab, records := word(1), word(4), word(5), word(7), word(8)
+	size := uint64(len(t.data))
+	switch {
+	case records != m[modRecords]-t.Addr:
+		return errorf(64, "functions at %#x; module data says %#x", records, m[modRecords]-t.Addr)
+	case count+1 != m[modList+1]:
+		return errorf(8, "%d functions; module data says %d", count, m[modList+1]-1)
+	case count >= (size-records)/entrySize:
+		return errorf(8, "%d functions; the table has %d bytes for them", count, size-records)
+	case names > units || units > size:
+		return errorf(32, "names from %#x to %#x of a table of %d bytes", names, units, size)
+	case pctab > records:
+		return errorf(56, "pctab at %#x, after the functions at %#x", pctab, records)
+	}
+	t.count, t.names, t.pctab, t.records = int(count), t.data[names:units], t.data[pctab:records], records
+	first := t.text + uint64(o.Uint32(t.data[records:]))
+	last := t.text + uint64(o.Uint32(t.data[records+count*entrySize:]))
+	if first != m[modMinPC] || last != m[modMaxPC] {
+		return errorf(records, "functions from %#x to %#x; module data says %#x to %#x", first, last, m[modMinPC],
+			m[modMaxPC])
+	}
+	t.code = code{file: t.file}
+	t.code.find = prologues[elf.Machine(t.file.Machine)]
+	return nil
+}
+
+// IsError reports whether err says that the table is damaged, and returns it.
+func IsError(err error) (*Error, bool) {
+	var e *Error
+	return e, errors.As(err, &e)
+}

@@ -1,0 +1,149 @@
+package gopclntab
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+
+	"cfi2sframe/elffile"
+)
+
+// code reads code in the order of addresses.
+type code struct {
+	file *elffile.File
+	find finder // nil: no frame pointers are saved
+	addr uint64 // of data[0]
+	data []byte
+}
+
+// A finder looks at the instructions around the pc at which a function has a frame for the first time. It returns how
+// many bytes after pc the caller's frame pointer has been saved, and where, as in Row.Saved.
+type finder func(before, after []byte, frame uint32) (done int, saved uint32, ok bool)
+
+// Longest prologues in bytes before and after that pc.
+const (
+	maxBefore = 8
+	maxAfter  = 8
+	window    = 1 << 16
+)
+
+var prologues = map[elf.Machine]finder{elf.EM_X86_64: prologueAMD64, elf.EM_AARCH64: prologueAArch64}
+
+// prologue finds where the function saves the caller's frame pointer, and completes its rows. Go's code has no frame
+// without a prologue, and the slot keeps its value until the frame ends.
+func (c *code) prologue(fn *Function) {
+	if c.find == nil || len(fn.Rows) < 2 || fn.Rows[0].Frame != 0 {
+		return
+	}
+	at, frame := fn.Begin+uint64(fn.Rows[1].Off), fn.Rows[1].Frame
+	before := c.bytes(max(fn.Begin, at-min(at, maxBefore)), at)
+	done, saved, ok := c.find(before, c.bytes(at, min(fn.End, at+maxAfter)), frame)
+	if !ok {
+		return
+	}
+	from := fn.Rows[1].Off + uint32(done)
+	rows := fn.Rows
+	for i := range rows {
+		if rows[i].Off >= from && rows[i].Frame >= frame {
+			rows[i].Saved = saved
+		}
+	}
+	if done > 0 && (len(rows) == 2 || rows[2].Off > from) {
+		fn.Rows = append(rows, Row{})
+		copy(fn.Rows[3:], fn.Rows[2:])
+		fn.Rows[2] = Row{from, frame, saved}
+	}
+}
+
+// bytes returns the code of a range, or nothing.
+func (c *code) bytes(begin, end uint64) []byte {
+	if begin >= end {
+		return nil
+	}
+	if begin < c.addr || end-c.addr > uint64(len(c.data)) {
+		c.addr, c.data = begin, c.data[:0]
+		for n := uint64(window); n >= end-begin; n /= 2 { // the end of the segment may be near
+			if off, ok := c.file.FileOffset(begin, n); ok {
+				if cap(c.data) == 0 {
+					c.data = make([]byte, window)
+				}
+				c.data = c.data[:n]
+				if c.file.ReadInto("code", c.data, off) != nil {
+					c.data = c.data[:0]
+				}
+				break
+			}
+		}
+		if uint64(len(c.data)) < end-begin {
+			return nil
+		}
+	}
+	return c.data[begin-c.addr : end-c.addr]
+}
+
+// prologueAMD64 knows the prologues of Go's assembler (cmd/internal/obj/x86/obj6.go):
+//
+//	push %rbp; mov %rsp,%rbp                                          from Go 1.21 on
+//	sub $frame,%rsp; mov %rbp,frame-8(%rsp); lea frame-8(%rsp),%rbp   before
+//
+// Intel SDM, volume 2, has the encodings.
+func prologueAMD64(before, after []byte, frame uint32) (done int, saved uint32, ok bool) {
+	const slot = 8 // below the stack pointer at the call, where the return address is
+	if frame == 8 {
+		n := len(before)
+		// 41 55 is push %r13, unless 41 is the distance of a conditional jump, 76 41.
+		ambiguous := n > 1 && before[n-2] == 0x41 && (n == 2 || before[n-3] != 0x76)
+		return 0, slot, n > 0 && before[n-1] == 0x55 && !ambiguous && bytes.HasPrefix(after, []byte{0x48, 0x89, 0xe5})
+	}
+	le := binary.LittleEndian
+	var n uint32
+	switch b := before; {
+	case len(b) >= 4 && bytes.Equal(b[len(b)-4:len(b)-1], []byte{0x48, 0x83, 0xec}): // sub $imm8,%rsp
+		n = uint32(int8(b[len(b)-1]))
+	case len(b) >= 4 && bytes.Equal(b[len(b)-4:], []byte{0x48, 0x83, 0xc4, 0x80}): // add $-128,%rsp
+		n = 128
+	case len(b) >= 7 && bytes.Equal(b[len(b)-7:len(b)-4], []byte{0x48, 0x81, 0xec}): // sub $imm32,%rsp
+		n = le.Uint32(b[len(b)-4:])
+	}
+	if n != frame || frame < 8 {
+		return 0, 0, false
+	}
+	switch b := after; {
+	case len(b) >= 5 && bytes.HasPrefix(b, []byte{0x48, 0x89, 0x6c, 0x24}): // mov %rbp,disp8(%rsp)
+		return 5, slot, uint32(int8(b[4])) == frame-8
+	case len(b) >= 8 && bytes.HasPrefix(b, []byte{0x48, 0x89, 0xac, 0x24}): // mov %rbp,disp32(%rsp)
+		return 8, slot, le.Uint32(b[4:]) == frame-8
+	}
+	return 0, 0, false
+}
+
+// prologueAArch64 knows the prologues of Go's assembler (cmd/internal/obj/arm64/obj7.go), which save FP below SP:
+//
+//	str x30,[sp,#-frame]!; stur x29,[sp,#-8]
+//	sub x20,sp,#frame; stp x29,x30,[x20,#-8]; mov sp,x20
+//
+// Arm Architecture Reference Manual for A-profile, C6.2, has the encodings.
+func prologueAArch64(before, after []byte, frame uint32) (done int, saved uint32, ok bool) {
+	const (
+		strLR     = 0xf8000ffe
+		strMask   = 0xffe00fff // without the offset, bits 12 to 20
+		sturFP    = 0xf81f83fd
+		stpFrame  = 0xa93ffa9d
+		movSP     = 0x9100029f
+		belowSlot = 8
+	)
+	le := binary.LittleEndian
+	last := func(i int) uint32 { // the i-th instruction before pc
+		if len(before) < 4*i {
+			return 0
+		}
+		return le.Uint32(before[len(before)-4*i:])
+	}
+	switch in := last(1); {
+	case in == movSP:
+		return 0, frame + belowSlot, last(2) == stpFrame
+	case in&strMask == strLR && -(int32(in<<11)>>23) == int32(frame):
+		return 4, frame + belowSlot, len(after) >= 4 && le.Uint32(after) == sturFP
+	}
+	return 0, 0, false
+}

@@ -1,0 +1,189 @@
+// Package gotables compares the rows that cfi2sframe makes from the table of a Go program with those of its
+// .debug_frame, at every pc that either describes.
+package gotables
+
+import (
+	"debug/elf"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"cfi2sframe/arch"
+	"cfi2sframe/cfi"
+	"cfi2sframe/convert"
+	"cfi2sframe/elffile"
+	"cfi2sframe/lab/kit"
+)
+
+// Command returns the subcommand. FILEs are Go programs with .debug_frame.
+func Command() *kit.Command {
+	c := kit.New("gotables", "FILE...", 1, math.MaxInt)
+	verbose := c.Bool("verbose", false, "print each range that differs")
+	c.Run = func(args []string) error {
+		all := make(counts)
+		for _, name := range args {
+			n, err := compareFile(name, *verbose)
+			if err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			n.print(os.Stdout, filepath.Base(name))
+			for k, v := range n {
+				all[k] += v
+			}
+		}
+		all.print(os.Stdout, "total")
+		return nil
+	}
+	return c
+}
+
+// counts are bytes of code by how the two sources compare.
+type counts map[string]uint64
+
+func (n counts) print(w io.Writer, name string) {
+	fmt.Fprintf(w, "%s:", name)
+	for _, k := range slices.Sorted(maps.Keys(n)) {
+		fmt.Fprintf(w, " %s %d;", k, n[k])
+	}
+	fmt.Fprintln(w)
+}
+
+func compareFile(name string, verbose bool) (counts, error) {
+	r, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	info, err := r.Stat()
+	if err != nil {
+		return nil, err
+	}
+	f, err := convert.OpenELF(r, info.Size())
+	if err != nil {
+		return nil, err
+	}
+	debug, err := load(f, cfi.DebugFrame)
+	if err != nil {
+		return nil, err
+	}
+	table, err := load(f, cfi.GoPCLNTab)
+	if err != nil {
+		return nil, err
+	}
+	n := make(counts)
+	a := arch.Of(elf.Machine(f.Machine))
+	merge(debug, table, func(begin, end uint64, d, t *cfi.Row, fn *cfi.Function) {
+		how := relation(a, d, t, fn)
+		n[how] += end - begin
+		if verbose && how != equal && how != moreFP {
+			fmt.Printf("%#x-%#x: %s: .debug_frame %v; table %v\n", begin, end, how, rules(d), rules(t))
+		}
+	})
+	return n, nil
+}
+
+func load(f *elffile.File, src cfi.Source) (*cfi.Table, error) {
+	t, err := cfi.Load(f, src, nil)
+	if err == nil && t.NumErrors > 0 {
+		err = t.Errors[0]
+	}
+	return t, err
+}
+
+func rules(r *cfi.Row) any {
+	if r == nil {
+		return "nothing"
+	}
+	return r.Rules
+}
+
+// rows returns the rows of a table by address.
+func rows(t *cfi.Table) (all []cfi.Row, of []*cfi.Function) {
+	for fn := range t.Functions() {
+		for row := range fn.Rows() {
+			all, of = append(all, row), append(of, fn)
+		}
+	}
+	return all, of
+}
+
+// merge calls fn for each range of code that either table describes.
+func merge(debug, table *cfi.Table, fn func(begin, end uint64, d, t *cfi.Row, of *cfi.Function)) {
+	a, _ := rows(debug)
+	b, of := rows(table)
+	for i, j, at := 0, 0, uint64(0); i < len(a) || j < len(b); {
+		begin, end := uint64(math.MaxUint64), uint64(math.MaxUint64)
+		border := func(x uint64) {
+			if x > begin {
+				end = min(end, x)
+			}
+		}
+		if i < len(a) {
+			begin = max(at, a[i].Begin)
+		}
+		if j < len(b) {
+			begin = min(begin, max(at, b[j].Begin))
+		}
+		var d, t *cfi.Row
+		var function *cfi.Function
+		if i < len(a) {
+			border(a[i].Begin)
+			border(a[i].End)
+			if a[i].Begin <= begin {
+				d = &a[i]
+			}
+		}
+		if j < len(b) {
+			border(b[j].Begin)
+			border(b[j].End)
+			if b[j].Begin <= begin {
+				t, function = &b[j], of[j]
+			}
+		}
+		fn(begin, end, d, t, function)
+		if at = end; d != nil && d.End == end {
+			i++
+		}
+		if t != nil && t.End == end {
+			j++
+		}
+	}
+}
+
+// How rows compare.
+const (
+	equal  = "equal"
+	moreFP = "table knows where FP is"
+)
+
+// relation says how the rows of a range compare.
+func relation(a *arch.Arch, d, t *cfi.Row, fn *cfi.Function) string {
+	switch {
+	case d == nil:
+		return "table only"
+	case t == nil:
+		return ".debug_frame only"
+	case t.RA.Rule == cfi.RuleUndefined:
+		return "outermost in the table"
+	case fn.SwitchesStack():
+		return "another stack in the table"
+	case t.CFA.Reg != d.CFA.Reg || callerSP(a, t) != d.CFA.Offset:
+		return "CFA DIFFERS"
+	case saved(t) != saved(d) || saved(t) && t.CFA.Offset+t.RA.Offset != d.CFA.Offset+d.RA.Offset:
+		return "RA DIFFERS"
+	case t.FP.Rule == d.FP.Rule && t.FP.Offset == d.FP.Offset:
+		return equal
+	case t.FP.Rule == cfi.RuleOffset && d.FP.Rule == cfi.RuleArchitectural:
+		return moreFP
+	}
+	return "FP DIFFERS"
+}
+
+// callerSP returns the caller's stack pointer from that of the row. Go's linker calls it CFA on all machines.
+func callerSP(a *arch.Arch, r *cfi.Row) int64 { return r.CFA.Offset + a.CallerSP }
+
+func saved(r *cfi.Row) bool { return r.RA.Rule == cfi.RuleOffset }
