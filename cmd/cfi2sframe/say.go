@@ -142,6 +142,9 @@ func (w *work) row(in string, c *report.Coverage) {
 
 // readers lists the readers of the format.
 func (w *work) readers() string {
+	if w.Linux > convert.LinuxUser {
+		return w.like
+	}
 	return readersOf(convert.Format{Version: w.Version, PCRel: w.PCRel, Outermost: w.Outermost})
 }
 

@@ -1,0 +1,93 @@
+package linux
+
+import (
+	"bytes"
+	"debug/elf"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"cfi2sframe/convert"
+	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/sframe"
+)
+
+const moduleSource = `
+extern int printk(const char *, ...);
+__attribute__((section(".init.text"))) int init_module(void) { return printk("a"); }
+static __attribute__((noinline)) int large(int x) { volatile int b[300]; b[x] = 1; return printk("b") + b[x]; }
+int used(int x) { return large(x) + printk("c"); }
+__attribute__((section(".text.other"))) int other(int x) { return used(x) + used(x + 1); }
+`
+
+// build compiles a module.
+func build(t *testing.T) string {
+	t.Helper()
+	for _, tool := range []string{"gcc", "ld"} {
+		peer.Look(t, tool)
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "m.c"), []byte(moduleSource), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("sh", "-c", "gcc -O2 -g -fno-asynchronous-unwind-tables -c m.c -o m.o && ld -r m.o -o m.ko")
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return filepath.Join(dir, "m.ko")
+}
+
+// TestModule loads a module, and one with wrong rows, starts and relocations.
+func TestModule(t *testing.T) {
+	path := build(t)
+	kind, s, err := compareFile(path)
+	if err != nil || kind != "EM_X86_64 modules" || s.functions != 4 || s.covered == 0 || s.covered == s.described ||
+		s.covered+s.gaps["outside-text"] != s.described || s.pcs < 8 {
+		t.Fatalf("%s: %+v, error %v", kind, s, err)
+	}
+	in, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	opt := convert.Options{Version: sframe.V3, Linux: convert.LinuxModule}
+	if _, err := convert.Convert(t.Context(), bytes.NewReader(in), int64(len(in)), &out, opt); err != nil {
+		t.Fatal(err)
+	}
+	e, err := elf.NewFile(bytes.NewReader(out.Bytes()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	section, rela := int(e.Section(".sframe").Offset), int(e.Section(".rela.sframe").Offset)
+	const header, entry, attribute = 28, 16, 5
+	rows := section + header + 3*entry + attribute // three functions in .text*
+	for name, tt := range map[string]struct {
+		change func(b []byte)
+		want   string
+	}{
+		"nothing":   {func([]byte) {}, ""},
+		"a row":     {func(b []byte) { b[rows+2] += 8 }, "the frame is {r7+16"},
+		"an addend": {func(b []byte) { b[rela+16]++ }, "the frame is {r7+8"},
+		"a type":    {func(b []byte) { b[rela+8] = byte(elf.R_X86_64_PC32) }, "has type 2"},
+		"a field":   {func(b []byte) { b[section+header] = 1 }, "the field is not zero"},
+		"another function's": {func(b []byte) {
+			first, second := bytes.Clone(b[rela+8:rela+24]), b[rela+24+8:rela+24+24]
+			copy(b[rela+8:], second)
+			copy(second, first)
+		}, "the frame is"},
+	} {
+		b := bytes.Clone(out.Bytes())
+		tt.change(b)
+		l, err := load(b, "")
+		if err == nil {
+			err = l.compare(newSum())
+		}
+		if (err == nil) != (name == "nothing") || !strings.Contains(fmt.Sprint(err), tt.want) {
+			t.Errorf("%s: %v, want %q", name, err, tt.want)
+		}
+	}
+}
