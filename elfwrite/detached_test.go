@@ -128,7 +128,7 @@ func TestDetached(t *testing.T) {
 	}
 }
 
-// TestDetachedWithoutHeaders has a file without section headers, and one without a build-id.
+// TestDetachedWithoutHeaders has a file without section headers, and one without a build-id, and one with .bss.
 func TestDetachedWithoutHeaders(t *testing.T) {
 	bare := elftest.Patch(t.Fatalf, fixture(t))
 	bare.Put64(elftest.EhShoff, 0)
@@ -137,7 +137,10 @@ func TestDetachedWithoutHeaders(t *testing.T) {
 	bare.Put16(0x3a, 0) // e_shentsize
 	other := elftest.Patch(t.Fatalf, fixture(t))
 	other.Put32(int(other.U64(other.Section(".note.gnu.build-id")+elftest.ShOff))+8, 1)
-	for _, b := range [][]byte{bare.B, other.B} {
+	large := elftest.Patch(t.Fatalf, fixture(t)) // with a .bss
+	memsz := large.LastLoad() + 40
+	large.Put64(memsz, large.U64(memsz)+0x12345)
+	for _, b := range [][]byte{bare.B, other.B, large.B} {
 		if _, err := detach(t, b, make([]byte, 100)); err != nil {
 			t.Error(err)
 		}
