@@ -30,6 +30,7 @@ func (c *conversion) archive() (*Kept, error) {
 		if err := c.ctx.Err(); err != nil {
 			return nil, err
 		}
+		c.opt.progress(i, len(a.Members))
 		m := &a.Members[i]
 		var changed *os.File
 		if !m.Special() {

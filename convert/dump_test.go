@@ -409,6 +409,28 @@ func TestStarting(t *testing.T) {
 	}
 }
 
+// TestProgress expects the steps of a linked file, and the members of an archive.
+func TestProgress(t *testing.T) {
+	prog := testfile.Read(t, filepath.Join(fixtures, "amd64/drap1"))
+	for _, tt := range []struct {
+		b    []byte
+		dry  bool
+		want string
+	}{
+		{prog, false, "[0/4 1/4 2/4 3/4]"},
+		{prog, true, "[0/4 1/4]"},
+		{ar(prog, []byte("odd"), elftest.NewObject().Bytes()), false, "[0/3 1/3 2/3]"},
+	} {
+		var told []string
+		opt := convert.Options{DryRun: tt.dry, Progress: func(done, total int) {
+			told = append(told, fmt.Sprintf("%d/%d", done, total))
+		}}
+		if _, _, err := inMemory(tt.b, opt); err != nil || fmt.Sprint(told) != tt.want {
+			t.Errorf("%v, error %v; want %s", told, err, tt.want)
+		}
+	}
+}
+
 // TestKept has objects without CFI, which stay as they are, and linked files without, which are refused.
 func TestKept(t *testing.T) {
 	without := elftest.NewObject()

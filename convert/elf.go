@@ -33,6 +33,22 @@ type single struct {
 	layout *elfwrite.Layout // of a linked file with an empty section, or nil
 }
 
+// Steps of a conversion, for Options.Progress.
+const (
+	stepLoad = iota
+	stepTranslate
+	stepWrite
+	stepCheck
+	steps
+)
+
+// step notes the next step, unless the members of an archive are counted.
+func (s *single) step(next int) {
+	if !s.res.Archive {
+		s.opt.progress(next, steps)
+	}
+}
+
 // add adds an .sframe. With an error there may be coverage to report.
 func (s *single) add() (cov *report.Coverage, err error) {
 	f := s.f
@@ -58,6 +74,7 @@ func (s *single) add() (cov *report.Coverage, err error) {
 		}
 	}()
 	s.opt.starting(Work{Size: f.Size, CFI: cfi.Size(f)})
+	s.step(stepLoad)
 	if s.table, err = cfi.Load(f, s.opt.Source, debug.File()); err != nil {
 		return nil, err
 	}
@@ -77,6 +94,7 @@ func (s *single) add() (cov *report.Coverage, err error) {
 			return nil, err
 		}
 	}
+	s.step(stepTranslate)
 	t, err := s.fit()
 	if err != nil {
 		return nil, err
@@ -134,10 +152,12 @@ func (s *single) write(t *translation, cov *report.Coverage) error {
 		cov.Verified = err == nil
 		return err
 	}
+	s.step(stepWrite)
 	dst, err := s.output(t.layout, t.section)
 	if err != nil {
 		return err
 	}
+	s.step(stepCheck)
 	if s.opt.NoVerify || len(t.section) == 0 {
 		return nil
 	}

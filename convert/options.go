@@ -56,6 +56,8 @@ type Options struct {
 	// Starting, if not nil, is called before work on a file, and on each member of an archive, begins: a program can
 	// prepare its heap for large ones.
 	Starting func(Work)
+	// Progress, if not nil, is called with the finished and all steps of a linked file, or members of an archive.
+	Progress func(done, total int)
 	// Limits bound the reports on several files together; nil stands for limits for each file.
 	Limits *report.Limits
 	// Budget is that of the input that contains the file; nil stands for one of the file.
@@ -81,6 +83,13 @@ func (o *Options) Short(a *report.Amounts) string {
 		return below("unwindable code", unwindable, o.MinUnwindable)
 	}
 	return ""
+}
+
+// progress calls o.Progress, if it is set.
+func (o *Options) progress(done, total int) {
+	if o.Progress != nil {
+		o.Progress(done, total)
+	}
 }
 
 // starting calls o.Starting, if it is set.

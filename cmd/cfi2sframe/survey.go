@@ -113,7 +113,9 @@ func (s *surveyWork) run(ctx context.Context, paths []string) int {
 	opt := survey.Options{
 		Settings: s.Settings, Tool: thisBuild().String(), Shard: s.shard, Jobs: s.jobs, Starting: heap.Raise,
 	}
+	opt.Scanning = s.scanning
 	result, err := survey.Run(ctx, paths, opt, s.progress)
+	s.scan.Clear()
 	s.bar.Clear()
 	switch {
 	case err != nil || s.form == "none":
@@ -143,14 +145,6 @@ func (w *sumWork) write(s *survey.Survey) error {
 		return outfile.Plain(s.HTML(w.report.out, nil, today()))
 	}
 	return outfile.Plain(s.Write(w.report.out, w.form))
-}
-
-// progress shows how much is done.
-func (w *sumWork) progress(done, total int) {
-	if w.bar == nil {
-		w.startBar(total)
-	}
-	w.bar.Set(done)
 }
 
 // finish ends the report if there was no error, and returns the exit status.

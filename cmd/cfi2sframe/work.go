@@ -62,9 +62,12 @@ func (w *work) run(ctx context.Context) int {
 	if w.inPlace {
 		w.batch.Expect(w.files)
 	}
-	w.startBar(len(w.files))
 	w.all = len(w.files)
 	w.many = w.all > 1
+	w.startBar(w.all)
+	if w.all == 1 {
+		w.large(w.files[0])
+	}
 	for i, in := range w.files {
 		if w.interrupted {
 			w.failed(in, context.Canceled)
@@ -87,7 +90,9 @@ func (w *work) run(ctx context.Context) int {
 		} else {
 			w.batch.Add(ctx, in, w.output, w.Options)
 		}
-		w.bar.Set(i + 1)
+		if w.many {
+			w.bar.Set(i + 1)
+		}
 		last := i == len(w.files)-1 || ctx.Err() != nil
 		if !last && !w.batch.Full(w.Options) {
 			continue
@@ -98,6 +103,19 @@ func (w *work) run(ctx context.Context) int {
 		}
 	}
 	return w.end(ctx, w.summary(&w.tally))
+}
+
+// largeSize is the size in bytes of files whose conversion takes seconds.
+const largeSize = 200 << 20
+
+// large shows the progress of a single large file.
+func (w *work) large(in string) {
+	if info, err := os.Stat(in); err == nil && info.Size() >= largeSize && w.Into == nil {
+		w.Progress = func(done, total int) {
+			w.progress(done, total)
+			w.bar.Describe(report.Printable(filepath.Base(in)))
+		}
+	}
 }
 
 // end ends the report with some lines, and returns the exit status.
@@ -290,7 +308,7 @@ func (w *work) failed(in string, err error) {
 type console struct {
 	stdout, stderr io.Writer
 	noBar          bool
-	bar            *bar.Bar // or nil
+	bar, scan      *bar.Bar // or nil
 }
 
 func (c *call) console(quiet bool) console {
@@ -310,6 +328,30 @@ func (c *console) startBar(n int) {
 	if f := c.terminal(); f != nil && n > 1 && !c.noBar {
 		c.bar = bar.New(f, n)
 	}
+}
+
+// scanStep is the number of files between two numbers on the terminal.
+const scanStep = 100
+
+// scanning shows how many files were found so far.
+func (c *console) scanning(n int) {
+	f := c.terminal()
+	if f == nil || c.noBar || n%scanStep != 0 {
+		return
+	}
+	if c.scan == nil {
+		c.scan = bar.New(f, 0)
+	}
+	c.scan.Say(fmt.Sprintf("scanning: %s files", report.Digits(uint64(n))))
+}
+
+// progress shows how much is done.
+func (c *console) progress(done, total int) {
+	if c.bar == nil {
+		c.scan.Clear()
+		c.startBar(total)
+	}
+	c.bar.Set(done)
 }
 
 // red colours a text on terminals that have colours, unless NO_COLOR is set (https://no-color.org).
@@ -412,6 +454,8 @@ func (c *call) walk(paths []string, to *destination, quiet bool) (found []string
 		complain(c.stderr, name, outfile.Plain(err))
 		failed++
 	}
+	console := c.console(quiet)
+	defer func() { console.scan.Clear() }()
 	for _, path := range paths {
 		info, err := os.Stat(path)
 		if path == files.Stdin || err != nil || !info.IsDir() { // errors are reported when it is opened
@@ -433,6 +477,7 @@ func (c *call) walk(paths []string, to *destination, quiet bool) (found []string
 					name = "." + string(filepath.Separator) + name
 				}
 				found = append(found, name)
+				console.scanning(len(found))
 			case d.IsDir():
 				if here, err := d.Info(); err == nil && !inode.SameDevice(here, info) {
 					if !quiet {

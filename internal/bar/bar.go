@@ -42,6 +42,15 @@ func (b *Bar) Set(done int) {
 	}
 }
 
+// Say draws a line instead of a bar, for work of unknown size.
+func (b *Bar) Say(line string) {
+	if b != nil {
+		b.drawn = true
+		fmt.Fprintln(b.w, line)
+		b.flush(1)
+	}
+}
+
 // Clear removes the bar until it is drawn again.
 func (b *Bar) Clear() {
 	if b != nil && b.drawn {
@@ -56,9 +65,7 @@ func (b *Bar) draw() {
 		b.Clear()
 		return
 	}
-	b.drawn = true
-	fmt.Fprintln(b.w, b.line())
-	b.flush(1)
+	b.Say(b.line())
 }
 
 // flush writes to the terminal. The next time this replaces the given number of lines.

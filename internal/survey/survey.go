@@ -55,6 +55,7 @@ type Options struct {
 	// Starting, if not nil, is called before a file is examined, with the bytes of its CFI and its size.
 	// It is called concurrently.
 	Starting func(cfi, size uint64)
+	Scanning func(files int) // if not nil, it is called with the number of files found so far
 }
 
 // Formats are the versions of SFrame that a survey translates to.

@@ -101,6 +101,9 @@ func (f *finder) walk(ctx context.Context, path int, name, real string) error {
 			}
 		}
 		f.files = append(f.files, c)
+		if f.Scanning != nil {
+			f.Scanning(len(f.files))
+		}
 		return nil
 	})
 }
