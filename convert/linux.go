@@ -73,7 +73,7 @@ func (l Linux) outside(f *elffile.File) (func(pc uint64) bool, error) {
 	switch {
 	case !l.inKernel():
 		return nil, nil
-	case f.IsObject(): // the names by which the module loader finds text that it frees
+	case f.IsObject() && len(f.Sections) > 0: // the names by which the module loader finds text that it frees
 		return func(pc uint64) bool {
 			name := f.Sections[f.SectionAt(pc)].Name
 			return strings.HasPrefix(name, ".init") || strings.HasPrefix(name, ".exit")
@@ -90,7 +90,7 @@ func (l Linux) outside(f *elffile.File) (func(pc uint64) bool, error) {
 func (l Linux) accepts(f *elffile.File) (func(pc uint64) bool, error) {
 	var ranges []textRange
 	switch {
-	case f.IsObject():
+	case f.IsObject() && len(f.Sections) > 0:
 		return func(pc uint64) bool { return f.Sections[f.SectionAt(pc)].IsCode() }, nil
 	case l == LinuxKernel:
 		var err error
@@ -180,15 +180,19 @@ func refuseModule(f *elffile.File, s *sframe.Section) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	a := arch.Of(elf.Machine(f.Machine))
 	if !f.IsObject() || at.Section == 0 {
 		return "it is not in a relocatable object, as modules are", nil
+	}
+	if a == nil {
+		return fmt.Sprintf("machine %v has no SFrame ABI", elf.Machine(f.Machine)), nil
 	}
 	h := &f.Sections[at.Section]
 	if !h.Alloc() {
 		return "section .sframe is not SHF_ALLOC", nil
 	}
 	l, _ := s.Version.Layout()
-	want, _ := arch.Of(elf.Machine(f.Machine)).PCRelType(l.StartSize)
+	want, _ := a.PCRelType(l.StartSize)
 	b, err := f.ReadSection(h)
 	if err != nil {
 		return "", err

@@ -233,4 +233,13 @@ func TestModule(t *testing.T) {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
 	}
+	// A machine without an ABI: nothing is known of its relocations.
+	p := elftest.Patch(t.Fatalf, b)
+	const machine = 18 // offset of e_machine
+	p.Put16(machine, uint16(elf.EM_RISCV))
+	p.Put32(p.Section(".rela.sframe")+elftest.ShType, uint32(elf.SHT_PROGBITS))
+	_, err = convert.Check(bytes.NewReader(p.B), int64(len(p.B)), convert.Options{Linux: convert.LinuxModule})
+	if err == nil || !strings.Contains(err.Error(), "EM_RISCV") {
+		t.Errorf("another machine: %v", err)
+	}
 }
