@@ -67,11 +67,6 @@ func textAmount(t *testing.T, line int, args ...string) (a amount, share string)
 // TestOneNumber expects the same number for the same file in all reports.
 func TestOneNumber(t *testing.T) {
 	dir := t.TempDir()
-	goProgram := filepath.Join(dir, "go")
-	if out, err := exec.Command(peer.Look(t, "go"), "build", "-o", goProgram, "../../internal/testdata/outside").
-		CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
 	stripped := filepath.Join(dir, "stripped")
 	if out, err := exec.Command(peer.Look(t, "strip"), "-o", stripped, filepath.Join(fixtures, "static")).
 		CombinedOutput(); err != nil {
@@ -79,7 +74,12 @@ func TestOneNumber(t *testing.T) {
 	}
 	files := []string{"/bin/ls", stripped}
 	if !testing.Short() {
-		files = append(files, "/usr/bin/python3", goProgram)
+		program := filepath.Join(dir, "go")
+		if out, err := exec.Command(peer.Look(t, "go"), "build", "-o", program, "../../internal/testdata/outside").
+			CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		files = append(files, "/usr/bin/python3", program)
 	}
 	for _, name := range []string{
 		"drap1", "plt", "static", "undefra", "signal", "padding", "rareg.so", "../s390x/stackclash",
@@ -120,6 +120,11 @@ func TestOneNumber(t *testing.T) {
 					column == "v"+format+"_unwindable" && cell != fmt.Sprint(want.Unwindable) {
 					t.Errorf("%s, format %s: in CSV %s is %s; text %v", file, format, column, cell, want)
 				}
+			}
+			var page bytes.Buffer
+			says(t, exitDone, "", &page, "--dry-run", "--format", format, "--report", "html", file)
+			if !strings.Contains(page.String(), share) {
+				t.Errorf("%s, format %s: the page does not have %s", file, format, share)
 			}
 		}
 	}
