@@ -30,6 +30,7 @@ type lab struct {
 	cache        string // with the sections
 	compare      string // the library that compares
 	rounds       int
+	measured     bool     // a tracer was measured
 	bad          []string // what the command fails by
 }
 
@@ -62,10 +63,20 @@ func Command() *kit.Command {
 			}
 			*only = append(*only, "sqlite3")
 		}
+		all := pairs(*only)
 		if *count == 0 && !*quick {
-			err = errors.Join(l.traces(*only), l.slowDowns(*only))
+			err = l.traces(*only)
 		}
-		if err = errors.Join(err, l.compareAll(*only, *count, *quick)); err != nil {
+		if len(all) == 0 && !l.measured {
+			return errors.Join(err, errors.New("no client is there, or --only names none"))
+		}
+		if *count == 0 && !*quick && len(all) > 0 {
+			err = errors.Join(err, l.slowDowns(all))
+		}
+		if len(all) > 0 {
+			err = errors.Join(err, l.compareAll(all, *count, *quick))
+		}
+		if err != nil {
 			return err
 		}
 		if len(l.bad) > 0 {
@@ -171,41 +182,60 @@ func (l *lab) profile(c *client, p *program) []string {
 	return env
 }
 
-// slowDowns measures what each client adds to each program.
-func (l *lab) slowDowns(only []string) error {
-	table := kit.NewTable(os.Stdout, "client", "program", ">alone, ms", ">with DWARF", ">with SFrame", ">slow-down, of DWARF's")
+// A pair is a client in a program.
+type pair struct {
+	*client
+	*program
+}
+
+func (p *pair) String() string { return p.client.name + " in " + p.program.name }
+
+// pairs returns those whose names are wanted, and whose client is there.
+func pairs(only []string) (all []pair) {
 	for i := range clients {
+		c := &clients[i]
+		if _, err := os.Stat(c.preload); err != nil {
+			fmt.Fprintf(os.Stderr, "backtrace: %s is missing: %v\n", c.name, err)
+			continue
+		}
 		for j := range programs {
-			c, p := &clients[i], &programs[j]
-			if !wanted(only, c.name, p.name) || c.timed {
-				continue
+			if wanted(only, c.name, programs[j].name) {
+				all = append(all, pair{c, &programs[j]})
 			}
-			if _, err := os.Stat(c.preload); err != nil {
-				fmt.Fprintf(os.Stderr, "backtrace: %s is missing: %v\n", c.name, err)
-				continue
-			}
-			plain := l.with(false)
-			if c.always {
-				plain = l.with(false, c.preload)
-			}
-			profile := l.profile(c, p)
-			if err := l.cover(c.preload, p.command[0], "--version"); err != nil {
-				return err
-			}
-			m, err := l.measure(func(env []string) (float64, error) {
-				t, _, err := start(env, p.stdin(), p.command...)
-				return t.Seconds() * 1e3, err
-			}, append(slices.Clone(p.env), plain...), append(slices.Clone(profile), l.with(false, c.preload)...),
-				append(slices.Clone(profile), l.with(true, c.preload)...))
-			if err != nil {
-				return err
-			}
-			ratio := (m[2] - m[0]) / (m[1] - m[0])
-			table.Row(c.name, p.name, ms(m[0]), ms(m[1]), ms(m[2]), fmt.Sprintf("%.2f", ratio))
-			if c.most > 0 && ratio > c.most {
-				l.bad = append(l.bad, fmt.Sprintf("%s in %s: the slow-down is %.2f of DWARF's, more than %.2f",
-					c.name, p.name, ratio, c.most))
-			}
+		}
+	}
+	return all
+}
+
+// slowDowns measures what each client adds to each program.
+func (l *lab) slowDowns(all []pair) error {
+	table := kit.NewTable(os.Stdout, "client", "program", ">alone, ms", ">with DWARF", ">with SFrame", ">slow-down, of DWARF's")
+	for _, both := range all {
+		c, p := both.client, both.program
+		if c.timed {
+			continue
+		}
+		plain := l.with(false)
+		if c.always {
+			plain = l.with(false, c.preload)
+		}
+		profile := l.profile(c, p)
+		if err := l.cover(c.preload, p.command[0], "--version"); err != nil {
+			return err
+		}
+		m, err := l.measure(func(env []string) (float64, error) {
+			t, _, err := start(env, p.stdin(), p.command...)
+			return t.Seconds() * 1e3, err
+		}, append(slices.Clone(p.env), plain...), append(slices.Clone(profile), l.with(false, c.preload)...),
+			append(slices.Clone(profile), l.with(true, c.preload)...))
+		if err != nil {
+			return err
+		}
+		ratio := (m[2] - m[0]) / (m[1] - m[0])
+		table.Row(c.name, p.name, ms(m[0]), ms(m[1]), ms(m[2]), fmt.Sprintf("%.2f", ratio))
+		if c.most > 0 && ratio > c.most {
+			l.bad = append(l.bad, fmt.Sprintf("%v: the slow-down is %.2f of DWARF's, more than %.2f",
+				&both, ratio, c.most))
 		}
 	}
 	return nil
@@ -245,11 +275,13 @@ func (l *lab) traces(only []string) error {
 		}
 		program, err := l.prepare(t)
 		if err != nil {
-			fmt.Fprintf(os.Stderr, "backtrace: %s is missing: %v\n", t.name, err)
+			said := strings.Split(err.Error(), "\n")
+			fmt.Fprintf(os.Stderr, "backtrace: %s is missing: %s\n", t.name, strings.Join(said[:min(len(said), 3)], "; "))
 			continue
 		}
 		if err := l.cover("", program, "32", "1"); err != nil {
-			fmt.Fprintf(os.Stderr, "backtrace: %s does not run: %v\n", t.name, err)
+			said := strings.Split(strings.TrimSpace(err.Error()), "\n")
+			fmt.Fprintf(os.Stderr, "backtrace: %s does not run: %s\n", t.name, said[len(said)-1])
 			continue
 		}
 		var frames [2]float64
@@ -271,6 +303,7 @@ func (l *lab) traces(only []string) error {
 		if frames[0] != frames[1] {
 			l.bad = append(l.bad, fmt.Sprintf("%s: %v frames by DWARF, %v by SFrame", t.name, frames[0], frames[1]))
 		}
+		l.measured = true
 		table.Row(t.name, fmt.Sprintf("%.0f", frames[1]), fmt.Sprintf("%.1f", m[0]), fmt.Sprintf("%.1f", m[1]),
 			fmt.Sprintf("%.2f", m[1]/m[0]))
 		if t.most > 0 && m[1] > t.most {

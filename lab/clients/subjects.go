@@ -76,7 +76,8 @@ type tracer struct {
 
 var tracers = []tracer{
 	{name: "glibc `backtrace()`", build: "gcc -O2 SRC/glibc.c -o OUT", most: 8, traces: 30000},
-	{name: "glibc `backtrace()`, 12,000 functions at random", build: "gcc -O0 -ISRC OUT.c -o OUT", most: 60, traces: 10000},
+	{name: "glibc `backtrace()`, nothing cached", build: "gcc -O2 SRC/uncached.c -o OUT", most: 60, traces: 30000},
+	{name: "glibc `backtrace()`, 12,000 functions at random", build: "gcc -O0 -ISRC OUT.c -o OUT", traces: 10000},
 	{name: "Boost.Stacktrace", build: "g++ -O2 SRC/boost.cc -ldl -o OUT", traces: 30000},
 	{name: "`std::stacktrace`", build: "g++ -O2 -std=c++23 SRC/stacktrace.cc -lstdc++exp -o OUT", traces: 30000},
 	{name: "Rust `std::backtrace`", build: "rustc -O SRC/rust.rs -o OUT", traces: 10000},

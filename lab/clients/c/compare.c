@@ -46,7 +46,7 @@ static struct tally tallies[TALLIES];
 static size_t num_tallies, lost;
 static unsigned long stacks, frames;
 static char lock;
-static _Thread_local char inside; /* glibc's backtrace calls _Unwind_Backtrace */
+static _Thread_local char inside; /* backtrace and unw_backtrace call others of these functions */
 
 static void *must(void *handle, const char *name) {
 	void *f = dlsym(handle, name);
@@ -217,12 +217,16 @@ static void walk_both(void *context) {
 }
 
 int _ULx86_64_init_local(cursor c, void *context) {
+	if (inside) /* libunwind's unw_backtrace */
+		return dwarf.init(c, context);
 	if (ready())
 		walk_both(context);
 	return library.init(c, context);
 }
 
 int _ULx86_64_init_local2(cursor c, void *context, int flags) {
+	if (inside)
+		return dwarf.init2(c, context, flags);
 	if (ready())
 		walk_both(context);
 	return library.init2(c, context, flags);

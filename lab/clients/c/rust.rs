@@ -2,20 +2,21 @@
 use std::{env, hint::black_box, time::Instant};
 
 #[inline(never)]
-fn down(depth: usize) -> std::backtrace::Backtrace {
+fn down(depth: usize, n: usize) -> usize {
     if depth == 0 {
-        return std::backtrace::Backtrace::force_capture();
+        for _ in 0..n {
+            let _ = black_box(std::backtrace::Backtrace::force_capture());
+        }
+        return n;
     }
-    black_box(down(black_box(depth - 1)))
+    black_box(down(black_box(depth - 1), n))
 }
 
 fn main() {
     let args: Vec<usize> = env::args().skip(1).map(|a| a.parse().unwrap()).collect();
     let (depth, n) = (args[0], args[1]);
-    let _ = black_box(down(depth));
+    down(depth, n / 10 + 1);
     let begin = Instant::now();
-    for _ in 0..n {
-        let _ = black_box(down(black_box(depth)));
-    }
+    down(depth, n);
     println!("{} traces, {} frames, {} ns", n, n * depth, begin.elapsed().as_nanos());
 }

@@ -2,10 +2,15 @@
 #include "traces.h"
 #include <stacktrace>
 
-__attribute__((noinline, noclone)) static int down(int depth) {
-	int n = depth > 0 ? down(depth - 1) : int(std::stacktrace::current().size());
-	__asm__ volatile("" : "+r"(n));
-	return n;
+__attribute__((noinline, noclone)) static long down(int depth, int n) {
+	long frames = 0;
+	if (depth > 0)
+		frames = down(depth - 1, n);
+	else
+		for (int i = 0; i < n; i++)
+			frames += long(std::stacktrace::current().size());
+	__asm__ volatile("" : "+r"(frames));
+	return frames;
 }
 
 int main(int argc, char **argv) { return measure(argc, argv, down); }

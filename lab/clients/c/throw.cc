@@ -9,12 +9,13 @@ __attribute__((noinline, noclone)) static int down(int depth) {
 	return n;
 }
 
-static int caught(int depth) {
-	try {
-		return down(depth);
-	} catch (int) {
-		return depth;
-	}
+static long caught(int depth, int n) {
+	for (int i = 0; i < n; i++)
+		try {
+			down(depth);
+		} catch (int) {
+		}
+	return long(depth) * n;
 }
 
 int main(int argc, char **argv) { return measure(argc, argv, caught); }

@@ -1,4 +1,4 @@
-/* Calls a client's function at a depth, and prints the time of a trace: "N traces, F frames, T ns". */
+/* Calls down at a depth, where it takes n traces in a loop, and prints their time: "N traces, F frames, T ns". */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -9,17 +9,12 @@ static double now(void) {
 	return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
-static int measure(int argc, char **argv, int (*trace)(int)) {
+/* Down returns the number of frames of all traces. */
+static inline int measure(int argc, char **argv, long (*down)(int depth, int n)) {
 	int depth = argc > 1 ? atoi(argv[1]) : 32, n = argc > 2 ? atoi(argv[2]) : 20000;
-	long frames = trace(depth); /* loads what it needs */
-	double begin;
-	for (int i = 0; i < n / 10; i++)
-		trace(depth);
-	begin = now();
-	frames = 0;
-	for (int i = 0; i < n; i++)
-		frames += trace(depth);
-	begin = now() - begin;
-	printf("%d traces, %ld frames, %.0f ns\n", n, frames, begin);
+	down(depth, n / 10 + 1); /* loads what it needs */
+	double begin = now();
+	long frames = down(depth, n);
+	printf("%d traces, %ld frames, %.0f ns\n", n, frames, now() - begin);
 	return 0;
 }
