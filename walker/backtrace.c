@@ -153,8 +153,231 @@ static int know_stack(struct sfw_process *p, uint64_t sp) {
 	return 1;
 }
 
+/*
+ * Sections of separate files, which are found by the build-id of the file that they are for: in the directories of
+ * SFRAME_PATH. They stay in memory. The place of a file in the array is taken before it is known, by a thread that may be
+ * in a handler; others that need it meanwhile have no section.
+ */
+enum { MAX_SEPARATE = 512, MAX_ID = 32, MAX_PATH = 256 };
+static struct separate {
+	uint8_t ready, id_size;
+	unsigned char id[MAX_ID];
+	const unsigned char *section; /* or NULL */
+	size_t size;
+	uint64_t address; /* in the file that it is for */
+} separates[MAX_SEPARATE];
+static unsigned num_separates;
+static char directories[1024]; /* each with a 0 after it */
+
+/* build_id finds the build-id in notes, or returns NULL. */
+static const unsigned char *build_id(const unsigned char *notes, size_t size, size_t *id_size) {
+	enum { HEADER = 12, NAME = 4 };
+	while (size >= HEADER) {
+		uint64_t name = sfw_load32(notes, 0), text = sfw_load32(notes + 4, 0), type = sfw_load32(notes + 8, 0);
+		uint64_t at = HEADER + ((name + 3) & ~(uint64_t)3), end = at + ((text + 3) & ~(uint64_t)3);
+		if (end > size)
+			return NULL;
+		if (type == NT_GNU_BUILD_ID && name == NAME && memcmp(notes + HEADER, "GNU", NAME) == 0 && text > 1 &&
+			text <= MAX_ID) {
+			*id_size = text;
+			return notes + at;
+		}
+		notes += end;
+		size -= end;
+	}
+	return NULL;
+}
+
+/* section_of_file finds the section in a separate file, and returns whether it is for this build-id. */
+static int section_of_file(struct separate *s, const unsigned char *file, size_t size) {
+	enum { GNU_SFRAME = 0x6474e554 };
+	const ElfW(Ehdr) *e = (const void *)file;
+	const ElfW(Phdr) *h;
+	if (size < sizeof *e || memcmp(e->e_ident, ELFMAG, SELFMAG) != 0 || e->e_phentsize != sizeof *h ||
+		e->e_phoff > size || e->e_phoff % 8 != 0 || e->e_phnum > (size - e->e_phoff) / sizeof *h)
+		return 0;
+	h = (const void *)(file + e->e_phoff);
+	int same = 0;
+	for (unsigned i = 0; i < e->e_phnum; i++) {
+		size_t id_size = 0;
+		if (h[i].p_offset > size || h[i].p_filesz > size - h[i].p_offset)
+			continue; /* as those of the loaded segments, which are empty */
+		const unsigned char *bytes = file + h[i].p_offset, *id = NULL;
+		if (h[i].p_type == PT_NOTE && (id = build_id(bytes, h[i].p_filesz, &id_size)) != NULL)
+			same |= id_size == s->id_size && memcmp(id, s->id, id_size) == 0;
+		if (h[i].p_type == GNU_SFRAME) {
+			s->section = bytes;
+			s->size = h[i].p_filesz;
+			s->address = h[i].p_vaddr;
+		}
+	}
+	return same && s->section != NULL;
+}
+
+/* load_separate looks for the file with the section in all directories. The calls are the kernel's where libc's would be
+ * cancellation points. */
+static void load_separate(struct separate *s) {
+	for (const char *dir = directories; *dir != 0; dir += strlen(dir) + 1) {
+		static const char digits[] = "0123456789abcdef", part[] = "/.build-id/";
+		char path[MAX_PATH + sizeof part + 2 * MAX_ID + sizeof "/.sframe"], *to = path + strlen(dir);
+		memcpy(path, dir, strlen(dir));
+		memcpy(to, part, sizeof part);
+		to += sizeof part - 1;
+		for (unsigned i = 0; i < s->id_size; i++) {
+			*to++ = digits[s->id[i] >> 4];
+			*to++ = digits[s->id[i] & 15];
+			if (i == 0)
+				*to++ = '/';
+		}
+		memcpy(to, ".sframe", sizeof ".sframe");
+		int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+		long size = fd >= 0 ? syscall(SYS_lseek, fd, 0, SEEK_END) : 0;
+		void *file = size > 0 ? mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
+		if (fd >= 0)
+			syscall(SYS_close, fd);
+		if (file == MAP_FAILED)
+			continue;
+		if (section_of_file(s, file, (size_t)size))
+			return;
+		s->section = NULL;
+		munmap(file, (size_t)size);
+	}
+}
+
+/* separate_of returns what is known of a file by its program headers, or NULL. */
+static const struct separate *separate_of(const ElfW(Phdr) *h, size_t num, uint64_t bias) {
+	size_t size = 0;
+	const unsigned char *id = NULL;
+	for (size_t i = 0; i < num && id == NULL; i++)
+		if (h[i].p_type == PT_NOTE)
+			id = build_id((const unsigned char *)(uintptr_t)(bias + h[i].p_vaddr), h[i].p_memsz, &size);
+	if (id == NULL)
+		return NULL;
+	unsigned n = __atomic_load_n(&num_separates, __ATOMIC_RELAXED);
+	for (unsigned i = 0; i < n && i < MAX_SEPARATE; i++)
+		if (__atomic_load_n(&separates[i].ready, __ATOMIC_ACQUIRE) && separates[i].id_size == size &&
+			memcmp(separates[i].id, id, size) == 0)
+			return &separates[i];
+	if (n >= MAX_SEPARATE || (n = __atomic_fetch_add(&num_separates, 1, __ATOMIC_RELAXED)) >= MAX_SEPARATE)
+		return NULL;
+	int before = errno;
+	struct separate *s = &separates[n];
+	memcpy(s->id, id, size);
+	s->id_size = (uint8_t)size;
+	load_separate(s);
+	__atomic_store_n(&s->ready, 1, __ATOMIC_RELEASE);
+	errno = before;
+	return s;
+}
+
+static int load_separate_of(struct dl_phdr_info *info, size_t size, void *argument) {
+	size_t section = 0;
+	(void)size;
+	(void)argument;
+	if (sfw_of_headers(info->dlpi_phdr, info->dlpi_phnum, info->dlpi_addr, &section) == NULL)
+		separate_of(info->dlpi_phdr, info->dlpi_phnum, info->dlpi_addr);
+	return 0;
+}
+
+static enum sfw_how separate_section(uint64_t pc, struct sfw_section *section) {
+	struct dl_find_object o;
+	const ElfW(Phdr) *h = NULL;
+	if (_dl_find_object((void *)(uintptr_t)pc, &o) != 0)
+		return SFW_NO_SECTION;
+	size_t n = sfw_headers_of_object(&o, &h);
+	const struct separate *s = separate_of(h, n, o.dlfo_link_map->l_addr);
+	if (s == NULL || s->section == NULL ||
+		sfw_open(section, s->section, s->size, o.dlfo_link_map->l_addr + s->address) != SFW_OK ||
+		section->abi != SFW_HOST_ABI)
+		return SFW_NO_SECTION;
+	return SFW_OK;
+}
+
+/* find_section finds the section for a pc. What libc unloads without dlclose are modules of iconv. */
 static enum sfw_how find_section(void *context, uint64_t pc, struct sfw_section *s) {
-	return sfw_process_section(context, pc, s);
+	struct sfw_process *p = context;
+	if (pc - p->begin < p->end - p->begin)
+		return p->how;
+	enum sfw_how how = sfw_process_section(p, pc, s);
+	if (how == SFW_NO_SECTION && p->begin != p->end && directories[0] != 0)
+		how = p->how = separate_section(pc, s);
+	if (how == SFW_OK)
+		s->passing = strstr(p->file->l_name, "/gconv/") != NULL;
+	return how;
+}
+
+/*
+ * Statistics: which files have frames that SFrame did not step from.
+ */
+enum { MAX_FILES = 512 };
+static struct file {
+	uint64_t begin; /* or 0 while the name is written */
+	char name[MAX_PATH];
+	uint64_t frames[2]; /* otherwise, by SFrame */
+} files[MAX_FILES];
+static unsigned num_files;
+static const char *statistics; /* SFRAME_BACKTRACE_STATS, or NULL */
+
+static void count(uint64_t pc, int by_sframe) {
+	struct dl_find_object o;
+	const char *name = "code in no file";
+	uint64_t begin = 1;
+	if (_dl_find_object((void *)(uintptr_t)(pc - 1), &o) == 0) {
+		begin = (uint64_t)(uintptr_t)o.dlfo_map_start;
+		name = o.dlfo_link_map->l_name[0] != 0 ? o.dlfo_link_map->l_name : program_invocation_name;
+	}
+	unsigned i = 0, n = __atomic_load_n(&num_files, __ATOMIC_RELAXED);
+	for (; i < n && i < MAX_FILES; i++)
+		if (__atomic_load_n(&files[i].begin, __ATOMIC_ACQUIRE) == begin &&
+			strncmp(files[i].name, name, MAX_PATH - 1) == 0)
+			break;
+	if (i >= n && (i = __atomic_fetch_add(&num_files, 1, __ATOMIC_RELAXED)) < MAX_FILES) {
+		strncpy(files[i].name, name, MAX_PATH - 1);
+		__atomic_store_n(&files[i].begin, begin, __ATOMIC_RELEASE);
+	}
+	if (i < MAX_FILES)
+		__atomic_add_fetch(&files[i].frames[by_sframe != 0], 1, __ATOMIC_RELAXED);
+}
+
+static int compare_files(const void *a, const void *b) {
+	const struct file *one = a, *two = b;
+	for (int i = 0; i < 2; i++)
+		if (one->frames[i] != two->frames[i])
+			return one->frames[i] < two->frames[i] ? 1 : -1;
+	return strcmp(one->name, two->name);
+}
+
+/* Two entries may be of one file, if two threads have come to it at a time, or it was loaded twice. */
+__attribute__((destructor)) static void print_statistics(void) {
+	if (statistics == NULL)
+		return;
+	unsigned n = num_files < MAX_FILES ? num_files : MAX_FILES, num = 0;
+	uint64_t sum[2] = {0, 0};
+	for (unsigned i = 0; i < n; i++) {
+		unsigned to = 0;
+		while (to < num && strcmp(files[to].name, files[i].name) != 0)
+			to++;
+		if (to == num)
+			files[num++] = files[i];
+		else
+			for (int by = 0; by < 2; by++)
+				files[to].frames[by] += files[i].frames[by];
+		for (int by = 0; by < 2; by++)
+			sum[by] += files[i].frames[by];
+	}
+	qsort(files, num, sizeof *files, compare_files);
+	int fd = 2;
+	if (strcmp(statistics, "1") != 0 && (fd = open(statistics, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666)) < 0) {
+		fprintf(stderr, "sframe-backtrace: %s: %s\n", statistics, strerror(errno));
+		return;
+	}
+	dprintf(fd, "sframe-backtrace: process %d: %llu frames by SFrame, %llu otherwise\n%12s %12s  %s\n", (int)getpid(),
+		(unsigned long long)sum[1], (unsigned long long)sum[0], "by SFrame", "otherwise", "file");
+	for (unsigned i = 0; i < num; i++)
+		dprintf(fd, "%12llu %12llu  %s\n", (unsigned long long)files[i].frames[1],
+			(unsigned long long)files[i].frames[0], files[i].name);
+	if (fd != 2)
+		close(fd);
 }
 
 /* A walk of this thread's stack. */
@@ -278,6 +501,8 @@ static _Unwind_Reason_Code on_frame(unwind_context *c, void *argument) {
 			sfw_keep_row(&t->walk.cache, t->regs.pc - 1, SFW_KEPT | SFW_KEPT_OUTERMOST);
 		return _URC_NORMAL_STOP;
 	}
+	if (statistics != NULL)
+		count(t->regs.pc, 0);
 	t->regs.pc = f.pc;
 	t->regs.interrupted = f.interrupted;
 	t->regs.how = SFW_OK;
@@ -295,6 +520,17 @@ static _Unwind_Reason_Code on_frame(unwind_context *c, void *argument) {
 	return t->stopped ? _URC_NORMAL_STOP : _URC_NO_REASON;
 }
 
+/* count_frames counts the frames that a walk has found. The next one's how says how it was found. */
+static void count_frames(const struct sfw_frame *frames, size_t n, enum sfw_how end, const struct sfw_regs *next) {
+	for (size_t i = 0; i < n; i++) {
+		unsigned how = i + 1 < n ? frames[i + 1].how : end == SFW_FULL ? next->how : (unsigned)end;
+		if (how == SFW_SFRAME || how == SFW_SIGNAL || how == SFW_OUTERMOST || how == SFW_ZERO)
+			count(frames[i].pc, 1);
+		else if (how == SFW_FRAME_POINTER || otherwise != BY_DWARF)
+			count(frames[i].pc, 0);
+	}
+}
+
 /* take_trace puts all frames from t->regs on. */
 static void take_trace(struct trace *t) {
 	enum { CHUNK = 32 };
@@ -305,11 +541,13 @@ static void take_trace(struct trace *t) {
 	start_walk(&t->walk, sp);
 	do {
 		size_t n = next_chunk(&t->walk, &t->regs, frames, CHUNK, &end);
+		t->ended = end == SFW_OUTERMOST || end == SFW_ZERO;
+		if (statistics != NULL)
+			count_frames(frames, n, end, &t->regs);
 		for (size_t i = 0; i < n && !t->stopped; i++)
 			put(t, &frames[i]);
 		if (t->stopped)
 			return;
-		t->ended = end == SFW_OUTERMOST || end == SFW_ZERO;
 		t->found = t->back = 0;
 		if (end != SFW_FULL && !t->ended && otherwise == BY_DWARF && libgcc.backtrace != NULL)
 			libgcc.backtrace(on_frame, t);
@@ -550,6 +788,22 @@ static void set_function(void *function, void *file, const char *name) {
 #define SET_NEXT(type, name, ...) set_function(&NEXT(name), RTLD_NEXT, TEXT(name));
 #endif
 
+/* set_directories takes the directories of SFRAME_PATH. */
+static void set_directories(const char *path) {
+	char *to = directories;
+	for (size_t n; path != NULL && *path != 0; path += n + (path[n] == ':')) {
+		n = strcspn(path, ":");
+		if (n == 0)
+			continue;
+		if (n > MAX_PATH || (size_t)(to - directories) + n + 2 > sizeof directories) {
+			fprintf(stderr, "sframe-backtrace: SFRAME_PATH: %.*s is too long, or there are too many\n", (int)n, path);
+			continue;
+		}
+		memcpy(to, path, n);
+		to += n + 1;
+	}
+}
+
 __attribute__((constructor(101))) static void find_functions(void) {
 #ifdef SFRAME_BACKTRACE_WRAP
 	libgcc.backtrace = NEXT(_Unwind_Backtrace);
@@ -572,6 +826,12 @@ __attribute__((constructor(101))) static void find_functions(void) {
 		if (inits[i] != NULL && _dl_find_object((void *)(uintptr_t)inits[i], &o) == 0)
 			libunwind[i] = (struct sfw_range){
 				(uint64_t)(uintptr_t)o.dlfo_map_start, (uint64_t)(uintptr_t)o.dlfo_map_end};
+	statistics = secure_getenv("SFRAME_BACKTRACE_STATS");
+	if (statistics != NULL && (statistics[0] == 0 || strcmp(statistics, "0") == 0))
+		statistics = NULL;
+	set_directories(secure_getenv("SFRAME_PATH"));
+	if (directories[0] != 0)
+		dl_iterate_phdr(load_separate_of, NULL);
 	const char *mode = secure_getenv("SFRAME_BACKTRACE");
 	if (mode == NULL || mode[0] == 0)
 		return;

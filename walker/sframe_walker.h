@@ -86,6 +86,7 @@ struct sfw_section {
 	uint8_t sorted, pcrel;  /* flags */
 	uint8_t fde_size;
 	int8_t fixed_ra, fixed_fp; /* offsets from the CFA that hold where rows have no rule, or 0 */
+	uint8_t passing;           /* caches keep no row: for files that may go without another generation */
 };
 
 /* Registers of the ABI by DWARF's numbers; bit i of valid says that the value of r[i] is known. */
@@ -207,7 +208,7 @@ static inline void sfw_no_section(struct sfw_section *s) {
 	s->data = NULL;
 	s->address = 0;
 	s->fdes = s->fres = s->num_fdes = s->fre_len = s->num_fres = 0;
-	s->version = s->abi = s->swap = s->sorted = s->pcrel = s->fde_size = 0;
+	s->version = s->abi = s->swap = s->sorted = s->pcrel = s->fde_size = s->passing = 0;
 	s->fixed_ra = s->fixed_fp = 0;
 }
 
@@ -862,7 +863,11 @@ static inline uint64_t sfw_offset_in(uint64_t row, unsigned at, unsigned bits) {
 
 /* sfw_base returns SFW_SP or SFW_FP for the rule of a flexible FDE that names their registers. */
 static inline unsigned sfw_base(const struct sfw_rule *r, const struct sfw_abi *a) {
-	return r->base != SFW_REGISTER ? r->base : r->reg == a->fp ? SFW_FP : r->reg == a->sp ? SFW_SP : SFW_REGISTER;
+	if (r->base == SFW_REGISTER && r->reg == a->fp)
+		return SFW_FP;
+	if (r->base == SFW_REGISTER && r->reg == a->sp)
+		return SFW_SP;
+	return r->base;
 }
 
 /* sfw_packed returns what a slot keeps of a row, or 0 if that is not possible. */
@@ -927,7 +932,7 @@ static inline enum sfw_how sfw_found(const struct sfw_space *m, const struct sfw
 		sfw_no_rules(row);
 	}
 	how = sfw_signal(how, row, *abi, regs, m);
-	if (c != NULL && *abi == m->abi && sfw_abi_of(*abi) != NULL &&
+	if (c != NULL && !s->passing && *abi == m->abi && sfw_abi_of(*abi) != NULL &&
 		(how == SFW_OK || (!regs->interrupted && (how == SFW_NO_ROW || how == SFW_SIGNAL))) &&
 		(kept = sfw_packed(how, row, sfw_abi_of(*abi))) != 0)
 		sfw_keep_row(c, pc, kept);
@@ -1052,6 +1057,7 @@ static inline size_t sfw_walk(
 #include <pthread.h>
 #include <sys/auxv.h>
 #include <sys/ioctl.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -1101,6 +1107,7 @@ struct sfw_process {
 	/* The walker's: of the last frame. */
 	uint64_t begin, end;
 	enum sfw_how how;
+	const struct link_map *file; /* that _dl_find_object has found */
 };
 
 static inline enum sfw_how sfw_table_put(
@@ -1243,6 +1250,7 @@ static inline enum sfw_how sfw_of_object(struct sfw_process *p, uint64_t pc, str
 	p->begin = (uint64_t)(uintptr_t)o.dlfo_map_start;
 	p->end = (uint64_t)(uintptr_t)o.dlfo_map_end;
 	p->how = SFW_NO_SECTION;
+	p->file = o.dlfo_link_map;
 	size_t n = sfw_headers_of_object(&o, &h);
 	const void *section = sfw_of_headers(h, n, o.dlfo_link_map->l_addr, &size);
 	if (section != NULL)
@@ -1374,18 +1382,19 @@ static inline int sfw_hex(unsigned char c) {
 }
 
 /* sfw_stack_around finds the mapping that sp is in, by /proc/self/maps, and returns whether it could. It is safe in
- * signal handlers: call it when sp is outside of the known stacks. Linux 6.11 and later answer a query, in 4
- * microseconds. Earlier ones write all mappings as text: 350 microseconds for 1,000, 7.4 ms for 20,000 (2026-11). Most
- * of that is the kernel's time, so that reads of 2 KiB, which fit on an alternate stack, take 5 % longer than those of
- * 64 KiB. If another mapping touches the stack, the kernel may report both as one, and the other may be unmapped
- * later: threads that can call sfw_stack_of_thread should do so. */
+ * signal handlers, and no cancellation point, as open and read would be: call it when sp is outside of the known stacks.
+ * Linux 6.11 and later answer a query, in 4 microseconds. Earlier ones write all mappings as text: 350 microseconds for
+ * 1,000, 7.4 ms for 20,000 (2026-11). Most of that is the kernel's time, so that reads of 2 KiB, which fit on an
+ * alternate stack, take 5 % longer than those of 64 KiB. If another mapping touches the stack, the kernel may report
+ * both as one, and the other may be unmapped later: threads that can call sfw_stack_of_thread should do so. */
 static inline int sfw_stack_around(uint64_t sp, struct sfw_range *stack) {
 	enum { READABLE = 1 };
 	/* struct procmap_query: size, flags, address; the answer's begin and end; fields that are not needed. */
 	uint64_t query[13] = {sizeof query, READABLE, sp, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
-	int before = errno, fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC), found = 0;
+	int before = errno, found = 0;
+	int fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC);
 	if (fd >= 0 && ioctl(fd, _IOWR('f', 17, query), query) == 0) {
-		close(fd);
+		syscall(SYS_close, fd);
 		errno = before;
 		stack->low = query[3];
 		stack->high = query[4];
@@ -1393,10 +1402,10 @@ static inline int sfw_stack_around(uint64_t sp, struct sfw_range *stack) {
 	}
 	uint64_t number[2] = {0, 0};
 	unsigned char b[2048];
-	ssize_t n;
+	long n;
 	int field = 0; /* 0 and 1: the addresses; 2: the permissions; 3: the rest of the line */
-	while (fd >= 0 && !found && ((n = read(fd, b, sizeof b)) > 0 || (n < 0 && errno == EINTR))) {
-		for (ssize_t i = 0; i < n && !found; i++) {
+	while (fd >= 0 && !found && ((n = syscall(SYS_read, fd, b, sizeof b)) > 0 || (n < 0 && errno == EINTR))) {
+		for (long i = 0; i < n && !found; i++) {
 			if (b[i] == '\n') {
 				field = 0;
 				number[0] = number[1] = 0;
@@ -1413,7 +1422,7 @@ static inline int sfw_stack_around(uint64_t sp, struct sfw_range *stack) {
 		}
 	}
 	if (fd >= 0)
-		close(fd);
+		syscall(SYS_close, fd);
 	errno = before;
 	if (!found)
 		return 0;

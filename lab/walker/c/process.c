@@ -11,20 +11,15 @@
 static size_t num_reads;
 static int old_kernel, answers; /* before PROCMAP_QUERY; how often that has worked */
 
-static ssize_t count_read(int fd, void *bytes, size_t size) {
-	num_reads++;
-	return read(fd, bytes, size);
-}
-
 static int count_ioctl(int fd, unsigned long request, void *argument) {
 	int failed = old_kernel ? -1 : ioctl(fd, request, argument);
 	answers += failed == 0;
 	return failed;
 }
-#define read count_read
+#define syscall(number, ...) (num_reads += (number) == SYS_read, (syscall)(number, __VA_ARGS__))
 #define ioctl count_ioctl
 #include "sframe_walker.h"
-#undef read
+#undef syscall
 #undef ioctl
 
 #include <alloca.h>
