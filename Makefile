@@ -78,7 +78,11 @@ install:
 	if [ -e build/libsframe-backtrace.a ]; then umask 022; \
 		mkdir -p "$(DESTDIR)$(LIBDIR)" "$(DESTDIR)$(INCLUDEDIR)" && \
 		install -m 644 build/libsframe-backtrace.so build/libsframe-backtrace.a "$(DESTDIR)$(LIBDIR)" && \
-		install -m 644 walker/sframe_walker.h "$(DESTDIR)$(INCLUDEDIR)"; fi
+		install -m 644 walker/sframe_walker.h "$(DESTDIR)$(INCLUDEDIR)" && \
+		mkdir -p "$(DESTDIR)$(LIBDIR)/pkgconfig" "$(DESTDIR)$(MANDIR)/man7" && \
+		sed 's,@LIBDIR@,$(LIBDIR),; s,@INCLUDEDIR@,$(INCLUDEDIR),' walker/sframe-backtrace.pc.in \
+			>"$(DESTDIR)$(LIBDIR)/pkgconfig/sframe-backtrace.pc" && \
+		install -m 644 walker/sframe-backtrace.7 "$(DESTDIR)$(MANDIR)/man7"; fi
 	install -m 644 build/cfi2sframe.1 integrations/run/sframe-run.1 "$(DESTDIR)$(MANDIR)/man1"
 	install -m 644 build/cfi2sframe.bash "$(DESTDIR)$(BASHDIR)/cfi2sframe"
 	install -m 644 build/_cfi2sframe "$(DESTDIR)$(ZSHDIR)/_cfi2sframe"
@@ -117,7 +121,8 @@ uninstall:
 		"$(DESTDIR)$(MANDIR)/man1/cfi-step.1" \
 		"$(DESTDIR)$(BASHDIR)/cfi2sframe" "$(DESTDIR)$(ZSHDIR)/_cfi2sframe" "$(DESTDIR)$(FISHDIR)/cfi2sframe.fish"
 	rm -f "$(DESTDIR)$(LIBDIR)/libsframe-backtrace.so" "$(DESTDIR)$(LIBDIR)/libsframe-backtrace.a" \
-		"$(DESTDIR)$(INCLUDEDIR)/sframe_walker.h"
+		"$(DESTDIR)$(INCLUDEDIR)/sframe_walker.h" "$(DESTDIR)$(LIBDIR)/pkgconfig/sframe-backtrace.pc" \
+		"$(DESTDIR)$(MANDIR)/man7/sframe-backtrace.7"
 	rm -rf "$(DESTDIR)$(DOCDIR)" "$(DESTDIR)$(LINKDIR)" "$(DESTDIR)$(SHAREDIR)"
 	for file in $(COMMANDS); do rm -f "$(DESTDIR)$(BINDIR)/$${file##*/}"; done
 	! { $(HASRPMDIR); } || rm -f "$(DESTDIR)$(RPMDIR)/macros.sframe"

@@ -478,6 +478,19 @@ static int has_no_caller(uint64_t pc) {
 	return fde != NULL && (undefines_ra(fde) || undefines_ra(fde + 4 - sfw_load32(fde + 4, 0)));
 }
 
+/* sp_of_context returns the stack pointer of a frame of libgcc's: the CFA of the frame before. Of what a signal has
+ * interrupted on aarch64, libgcc has the address of the registers that the kernel saved, sp and pc after the others. */
+static uint64_t sp_of_context(const struct trace *t, unwind_context *c, uint64_t pc, int interrupted) {
+	enum { SAVED_SP = 8 * 32, SAVED_PC = 8 * 33 };
+	const struct sfw_abi *a = sfw_abi_of(SFW_HOST_ABI);
+	uint64_t cfa = libgcc.cfa(c), saved_sp, saved_pc;
+	if (interrupted && (SFW_HOST_ABI == SFW_AARCH64 || SFW_HOST_ABI == SFW_AARCH64_BIG) &&
+		sfw_read(&t->walk.space, a, cfa + SAVED_PC, &saved_pc) && saved_pc == pc &&
+		sfw_read(&t->walk.space, a, cfa + SAVED_SP, &saved_sp))
+		return saved_sp;
+	return cfa - (uint64_t)(int64_t)a->bias;
+}
+
 /* on_frame is called for each frame by libgcc. */
 static _Unwind_Reason_Code on_frame(unwind_context *c, void *argument) {
 	enum { MAX_STEPS = 64 };
@@ -486,7 +499,7 @@ static _Unwind_Reason_Code on_frame(unwind_context *c, void *argument) {
 	int interrupted = 0;
 	struct sfw_frame f;
 	f.pc = libgcc.ip(c, &interrupted);
-	f.sp = libgcc.cfa(c) - (uint64_t)(int64_t)a->bias;
+	f.sp = sp_of_context(t, c, f.pc, interrupted);
 	f.how = SFW_OK;
 	f.interrupted = interrupted != 0;
 	t->steps++;

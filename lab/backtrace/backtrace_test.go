@@ -1,0 +1,409 @@
+// Package backtrace tests walker/backtrace.c: traces of programs that are not changed, compared with those of libgcc, libc
+// and libunwind in the same process.
+package backtrace
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"cfi2sframe/convert"
+	"cfi2sframe/internal/files"
+	"cfi2sframe/internal/testkit/long"
+	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/sframe"
+)
+
+const (
+	source  = "../../walker/backtrace.c"
+	header  = "../../walker/sframe_walker.h"
+	library = "libsframe-backtrace.so"
+	libs    = "/lib/x86_64-linux-gnu"
+	loader  = "ld-linux-x86-64.so.2"
+	strict  = " -Wall -Wextra -Werror"
+	// What the Makefile compiles the library with.
+	flags  = " -std=gnu11 -O2 -fPIC -fvisibility=hidden"
+	shared = flags + " -shared -Wl,-z,now"
+)
+
+// sources are all that the tests compile.
+func sources(t testing.TB) []string {
+	t.Helper()
+	list, err := filepath.Glob("c/*")
+	if err != nil || len(list) == 0 {
+		t.Fatal(err)
+	}
+	return append(list, source, header)
+}
+
+// build compiles the library and programs of this machine in a directory.
+func build(t testing.TB, commands ...string) string {
+	t.Helper()
+	peer.Look(t, "gcc")
+	peer.File(t, filepath.Join(libs, "libgcc_s.so.1"))
+	script := "gcc" + shared + strict + " backtrace.c -o " + library + "\n" + strings.Join(commands, "\n")
+	return peer.Run(t, "", script, sources(t)...)
+}
+
+const (
+	traces  = "gcc -std=gnu11 -O2" + strict + " traces.c -o traces -pthread"
+	plugins = "gcc -O2 -fPIC -shared -DSIZE=32 plugin.c -o one.so\ngcc -O2 -fPIC -shared -DSIZE=96 plugin.c -o two.so"
+)
+
+// convertAll converts files into a directory. Padding is not described: makecontext's coroutines return to code without
+// CFI whose first byte follows padding.
+func convertAll(t testing.TB, to string, version sframe.Version, paths ...string) {
+	t.Helper()
+	if err := os.MkdirAll(to, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range paths {
+		opt := files.Options{Options: convert.Options{Version: version, Force: true, NoPadding: true}}
+		if _, err := files.Convert(context.Background(), p, filepath.Join(to, filepath.Base(p)), opt); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// systemLibraries are those that the programs need.
+func systemLibraries(names ...string) []string {
+	var list []string
+	for _, name := range append(names, "libc.so.6", "libgcc_s.so.1", loader) {
+		list = append(list, filepath.Join(libs, name))
+	}
+	return list
+}
+
+// run runs a program with the library and the libraries of a directory, or of the system if it is "".
+func run(t testing.TB, dir, libraries string, env []string, command ...string) string {
+	t.Helper()
+	preload := filepath.Join(dir, library)
+	var cmd *exec.Cmd
+	if libraries != "" {
+		cmd = exec.Command(filepath.Join(libraries, loader), append([]string{
+			"--library-path", libraries, "--preload", preload}, command...)...)
+	} else {
+		cmd = exec.Command(command[0], command[1:]...)
+		env = append(env, "LD_PRELOAD="+preload)
+	}
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), env...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v %v: %v\n%s", env, command, err, out)
+	}
+	return string(out)
+}
+
+// places are where traces.c takes traces, without plugins.
+var places = []string{
+	"first", "qsort", "deep", "alloca", "aligned", "n: handler", "in a handler in a handler", "alternate stack",
+	"first in a thread, on an alternate stack", "thread", "coroutine", "between coroutines", "handler in a coroutine",
+	"alternate stack in a coroutine", "after fork",
+}
+
+// wantPlaces expects equal traces in all places.
+func wantPlaces(t *testing.T, name, out string, plugins ...string) {
+	t.Helper()
+	var want []string
+	for _, place := range append(append(slices.Clone(places), plugins...), "last") {
+		want = append(want, place+": equal")
+	}
+	if got := strings.Split(strings.TrimSpace(out), "\n"); !slices.Equal(got, want) {
+		t.Errorf("%s: got\n%s\nwant\n%s", name, out, strings.Join(want, "\n"))
+	}
+}
+
+// TestTraces has programs, libraries and plugins with sections and without in each combination that matters. Plugins that
+// come to the addresses of others show whether rows of unloaded files are forgotten.
+func TestTraces(t *testing.T) {
+	dir := build(t, traces, plugins)
+	inDir := func(names ...string) (list []string) {
+		for _, name := range names {
+			list = append(list, filepath.Join(dir, name))
+		}
+		return list
+	}
+	again := []string{"plugin 0, first", "plugin 1, at the same address", "plugin 2, at the same address"}
+	for _, version := range []sframe.Version{sframe.V2, sframe.V3} {
+		all := filepath.Join(dir, "all"+strconv.Itoa(int(version)))
+		convertAll(t, all, version, append(systemLibraries(), inDir("traces", "one.so", "two.so")...)...)
+		converted := func(name string) string { return filepath.Join(all, name) }
+		for _, c := range []struct{ name, libraries, program, first, second string }{
+			{"all", all, converted("traces"), converted("one.so"), converted("two.so")},
+			{"program", "", converted("traces"), "./one.so", "./two.so"},
+			{"libraries", all, "./traces", "./one.so", "./two.so"},
+			{"one plugin", all, converted("traces"), converted("one.so"), "./two.so"},
+			{"nothing", "", "./traces", "./one.so", "./two.so"},
+		} {
+			out := run(t, dir, c.libraries, nil, c.program, c.first, c.second, c.first)
+			// Files of other sizes may come to other addresses.
+			out = regexp.MustCompile(`(plugin [12], )first`).ReplaceAllString(out, "${1}at the same address")
+			wantPlaces(t, fmt.Sprint(version, " ", c.name), out, again...)
+		}
+	}
+}
+
+// stats runs a program with statistics, and returns its output without them and the numbers of a file.
+func stats(t *testing.T, dir, libraries string, env []string, file string, command ...string) (out string, by, others int) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "stats")
+	out = run(t, dir, libraries, append(env, "SFRAME_BACKTRACE_STATS="+path), command...)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		var name string
+		if n, _ := fmt.Sscan(line, &by, &others, &name); n == 3 && filepath.Base(name) == file {
+			return out, by, others
+		}
+	}
+	t.Fatalf("no %s in\n%s", file, b)
+	return "", 0, 0
+}
+
+// TestSeparate takes all sections from a directory of separate files, and none of files with another build-id.
+func TestSeparate(t *testing.T) {
+	dir := build(t, traces+" -Wl,--build-id", plugins)
+	store := filepath.Join(dir, "store")
+	for _, p := range append(systemLibraries(), filepath.Join(dir, "traces")) {
+		opt := files.Options{Options: convert.Options{Version: sframe.V3, Detach: true, BuildID: true, NoPadding: true},
+			ByBuildID: true}
+		if _, err := files.Convert(context.Background(), p, store, opt); err != nil {
+			t.Fatal(err)
+		}
+	}
+	env := []string{"SFRAME_PATH=" + filepath.Join(dir, "none") + "::" + store}
+	out, by, others := stats(t, dir, "", env, "traces", "./traces")
+	wantPlaces(t, "separate", out)
+	if by < 1000 || others > 1 { // the end of the first trace in a plugin or of a thread may be libgcc's
+		t.Errorf("%d frames by SFrame, %d otherwise; want all by SFrame", by, others)
+	}
+	// Another file under the name of the build-id.
+	list, err := filepath.Glob(filepath.Join(store, ".build-id", "*", "*.sframe"))
+	if err != nil || len(list) != len(systemLibraries())+1 {
+		t.Fatal(list, err)
+	}
+	for _, p := range list {
+		b, err := os.ReadFile(list[0])
+		if err == nil && p != list[0] {
+			err = os.WriteFile(p, b, 0o666)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(list[0], []byte("\x7fELF and no more"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	out, by, others = stats(t, dir, "", env, "traces", "./traces")
+	wantPlaces(t, "other build-ids", out)
+	if by != 0 || others < 1000 {
+		t.Errorf("%d frames by SFrame, %d otherwise; want none by SFrame", by, others)
+	}
+}
+
+// TestModes expects traces without sections to end, or to go on by the frame pointer.
+func TestModes(t *testing.T) {
+	dir := build(t, "gcc -std=gnu11 -O2 -fno-omit-frame-pointer"+strict+" traces.c -o traces -pthread")
+	out := run(t, dir, "", []string{"SFRAME_BACKTRACE=sframe"}, "./traces")
+	if !strings.Contains(out, "deep: frame 1 of 1 and ") {
+		t.Errorf("without DWARF:\n%s", out)
+	}
+	// libc has no frame pointers: main is the last that is certain.
+	out = run(t, dir, "", []string{"SFRAME_BACKTRACE=fp"}, "./traces")
+	m := regexp.MustCompile(`deep: frame (\d+) of`).FindStringSubmatch(out)
+	if m == nil {
+		t.Fatalf("by the frame pointer:\n%s", out)
+	}
+	if n, err := strconv.Atoi(m[1]); err != nil || n < 1000 {
+		t.Errorf("by the frame pointer %d frames are right; want more than 1,000", n)
+	}
+	out = run(t, dir, "", []string{"SFRAME_BACKTRACE=other"}, "/bin/true")
+	if out != "sframe-backtrace: SFRAME_BACKTRACE=other is unknown; use dwarf, fp or sframe\n" {
+		t.Errorf("unknown: %q", out)
+	}
+}
+
+// TestSecure expects set-user-ID programs to ignore the environment.
+func TestSecure(t *testing.T) {
+	if os.Getuid() != 0 {
+		peer.Missing(t, "root, who can make set-user-ID programs, is missing")
+	}
+	dir := build(t, traces+" -L. -Wl,--no-as-needed -l:"+library+" -Wl,-rpath,$PWD")
+	dir, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stats := filepath.Join(dir, "stats")
+	for _, mode := range []os.FileMode{0o755, 0o755 | os.ModeSetuid} {
+		program := filepath.Join(dir, "traces")
+		err := os.Chown(program, 65534, 65534)
+		if err == nil {
+			err = os.Chmod(dir, 0o777)
+		}
+		if err == nil {
+			err = os.Chmod(program, mode)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command(program)
+		cmd.Env = []string{"SFRAME_BACKTRACE=sframe", "SFRAME_BACKTRACE_STATS=" + stats, "LD_LIBRARY_PATH=" + dir}
+		out, err := cmd.CombinedOutput()
+		_, statErr := os.Stat(stats)
+		secure := mode&os.ModeSetuid != 0
+		if err != nil || strings.Contains(string(out), "deep: equal") != secure || (statErr != nil) != secure {
+			t.Errorf("%v: %v, statistics %v\n%s", mode, err, statErr, out)
+		}
+		_ = os.Remove(stats)
+	}
+}
+
+// TestStatic links the archive with --wrap.
+func TestStatic(t *testing.T) {
+	for _, machine := range []string{"", "aarch64", "s390x"} {
+		suite, gcc := "", "gcc"
+		if machine != "" {
+			suite, gcc = "sid", machine+"-linux-gnu-gcc-16"
+		} else {
+			peer.Look(t, gcc)
+		}
+		script := gcc + flags + strict + " -DSFRAME_BACKTRACE_WRAP -c backtrace.c -o backtrace.o\n" +
+			"ar rcs libsframe-backtrace.a backtrace.o\n" + gcc + " -std=gnu11 -O2" + strict +
+			" -DSTATIC -static traces.c -o traces -pthread -L. " + wraps(t) + " -lsframe-backtrace"
+		dir := peer.Run(t, suite, script, sources(t)...)
+		convertAll(t, filepath.Join(dir, "converted"), sframe.V3, filepath.Join(dir, "traces"))
+		for _, program := range []string{"traces", "converted/traces"} {
+			cmd := exec.Command(filepath.Join(dir, program))
+			if machine != "" {
+				cmd = peer.Tool(t, suite, "qemu-"+machine)(cmd.Path)
+			}
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				t.Fatalf("%s %s: %v\n%s", machine, program, err, out)
+			}
+			wantPlaces(t, machine+" "+program, string(out))
+		}
+	}
+}
+
+// wraps returns the linker's flags of the pkg-config file.
+func wraps(t *testing.T) string {
+	t.Helper()
+	b, err := os.ReadFile("../../walker/sframe-backtrace.pc.in")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile(`(?m)^wrap=(.*)$`).FindSubmatch(b)
+	if m == nil {
+		t.Fatal("no wrap in the pkg-config file")
+	}
+	return string(m[1])
+}
+
+// TestLibunwind has libunwind as the other unwinder.
+func TestLibunwind(t *testing.T) {
+	peer.File(t, "/usr/include/x86_64-linux-gnu/libunwind.h")
+	dir := build(t, "gcc -std=gnu11 -O2 -rdynamic"+strict+" libunwind.c -o program -lunwind")
+	all := filepath.Join(dir, "all")
+	convertAll(t, all, sframe.V3, append(systemLibraries("libunwind.so.8", "liblzma.so.5"), filepath.Join(dir, "program"))...)
+	for _, c := range []struct{ libraries, program string }{
+		{all, filepath.Join(all, "program")}, {"", filepath.Join(all, "program")}, {all, "./program"}, {"", "./program"},
+	} {
+		if out := run(t, dir, c.libraries, nil, c.program); out != "done\n" {
+			t.Errorf("%s with libraries of %q:\n%s", c.program, c.libraries, out)
+		}
+	}
+}
+
+// TestExceptions expects all destructors to run, and all exceptions to be caught.
+func TestExceptions(t *testing.T) {
+	peer.Look(t, "g++")
+	dir := build(t, "g++ -O2"+strict+" throw.cc -o throw -pthread")
+	all := filepath.Join(dir, "all")
+	program := filepath.Join(dir, "throw")
+	convertAll(t, all, sframe.V3, append(systemLibraries("libm.so.6"), program, "/usr/lib/x86_64-linux-gnu/libstdc++.so.6")...)
+	for _, libraries := range []string{all, ""} {
+		if out := run(t, dir, libraries, nil, program); out != "42000 42000 42000 42000, traces: some\n" {
+			t.Errorf("libraries of %q: %s", libraries, out)
+		}
+	}
+}
+
+// TestOtherMachines runs the same programs on aarch64, with signed return addresses, and on s390x.
+func TestOtherMachines(t *testing.T) {
+	for _, m := range []struct{ machine, flags, loader string }{
+		{"aarch64", " -mbranch-protection=standard", "ld-linux-aarch64.so.1"}, {"s390x", "", "ld64.so.1"},
+	} {
+		gcc := m.machine + "-linux-gnu-gcc-16" + m.flags
+		script := strings.ReplaceAll(traces+"\n"+plugins, "gcc ", gcc+" ") + "\n" + gcc + shared + strict + " backtrace.c -o " +
+			library
+		dir := peer.Run(t, "sid", script, sources(t)...)
+		from := filepath.Join(peer.Root(t, "sid"), "usr", m.machine+"-linux-gnu", "lib")
+		for _, name := range []string{"libc.so.6", "libgcc_s.so.1", m.loader} {
+			convertAll(t, filepath.Join(dir, "lib"), sframe.V3, filepath.Join(from, name))
+		}
+		convertAll(t, filepath.Join(dir, "all"), sframe.V3, filepath.Join(dir, "traces"), filepath.Join(dir, "one.so"),
+			filepath.Join(dir, "two.so"))
+		for _, program := range []string{"all", "."} {
+			arguments := []string{"-L", dir, "-E", "LD_PRELOAD=" + filepath.Join(dir, library),
+				filepath.Join(dir, program, "traces")}
+			for _, name := range []string{"one.so", "two.so", "one.so"} {
+				arguments = append(arguments, filepath.Join(dir, program, name))
+			}
+			out, err := peer.Tool(t, "sid", "qemu-"+m.machine)(arguments...).CombinedOutput()
+			if err != nil {
+				t.Fatalf("%s: %v\n%s", m.machine, err, out)
+			}
+			text := regexp.MustCompile(`(plugin [12], )first`).ReplaceAllString(string(out), "${1}at the same address")
+			wantPlaces(t, m.machine+" "+program, text, "plugin 0, first", "plugin 1, at the same address",
+				"plugin 2, at the same address")
+		}
+	}
+}
+
+// TestStress has threads, timers, dlopen, dlclose and fork for some seconds, or as long as SFRAME_STRESS says.
+func TestStress(t *testing.T) {
+	seconds := os.Getenv("SFRAME_STRESS")
+	if seconds == "" {
+		seconds = long.Pick(t, "1", "5")
+	}
+	dir := build(t, "gcc -std=gnu11 -O2"+strict+" stress.c -o stress -pthread", plugins)
+	all := filepath.Join(dir, "all")
+	convertAll(t, all, sframe.V3, append(systemLibraries(), filepath.Join(dir, "stress"), filepath.Join(dir, "one.so"),
+		filepath.Join(dir, "two.so"))...)
+	for _, c := range []struct{ libraries, plugins, threads string }{{all, all, "1200"}, {"", dir, "100"}} {
+		out := run(t, dir, c.libraries, nil, filepath.Join(all, "stress"), seconds, c.threads,
+			filepath.Join(c.plugins, "one.so"), filepath.Join(c.plugins, "two.so"))
+		if !strings.HasSuffix(out, "done\n") {
+			t.Errorf("libraries of %q: %s", c.libraries, out)
+		}
+	}
+}
+
+// TestCompilers expects no warnings.
+func TestCompilers(t *testing.T) {
+	for _, c := range []struct{ suite, command string }{
+		{"", "gcc"}, {"", "clang"}, {"sid", "gcc-16"}, {"sid", "clang-23"}, {"sid", "aarch64-linux-gnu-gcc-16"},
+		{"sid", "s390x-linux-gnu-gcc-16"}, {"sid", "clang-23 --target=aarch64-linux-gnu"},
+		{"sid", "clang-23 --target=s390x-linux-gnu"},
+	} {
+		if c.suite == "" {
+			peer.Look(t, c.command)
+		}
+		script := ""
+		for _, define := range []string{"", " -DSFRAME_BACKTRACE_WRAP"} {
+			script += c.command + flags + strict + define + " -c backtrace.c -o backtrace.o\n"
+		}
+		peer.Run(t, c.suite, script, source, header)
+	}
+}

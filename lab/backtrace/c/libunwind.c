@@ -1,0 +1,127 @@
+/*
+ * Walks its stack by libunwind's functions, and compares with libgcc's frames: unw_backtrace, cursors, and functions that
+ * only libunwind has an answer to, of a cursor that libsframe-backtrace began. Prints what differs, and "done".
+ */
+#define _GNU_SOURCE
+#define UNW_LOCAL_ONLY
+#include <dlfcn.h>
+#include <libunwind.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unwind.h>
+
+enum { MAX = 256 };
+static struct chain {
+	int n;
+	uint64_t pc[MAX], cfa[MAX];
+} other;
+static _Unwind_Ptr (*get_ip)(struct _Unwind_Context *);
+static _Unwind_Word (*get_cfa)(struct _Unwind_Context *);
+
+static _Unwind_Reason_Code add(struct _Unwind_Context *c, void *chain) {
+	struct chain *all = chain;
+	if (all->n < MAX && get_ip(c) != 0) {
+		all->cfa[all->n] = get_cfa(c);
+		all->pc[all->n++] = get_ip(c);
+	}
+	return _URC_NO_REASON;
+}
+
+static void *libgcc(const char *name) {
+	void *found = dlsym(dlopen("libgcc_s.so.1", RTLD_LAZY), name);
+	if (found == NULL)
+		abort();
+	return found;
+}
+
+static int here;   /* the first frame of other that a cursor has */
+static int signaled;
+
+/* compare walks from a context, and asks for the name of the function at a frame. */
+static void compare(const char *place, unw_context_t *context, int flag, int named) {
+	unw_cursor_t c, copy;
+	unw_word_t ip, sp, offset;
+	char name[64];
+	int i = here;
+	if (unw_init_local2(&c, context, flag) != 0)
+		printf("%s: unw_init_local2\n", place);
+	do {
+		if (unw_get_reg(&c, UNW_REG_IP, &ip) != 0 || unw_get_reg(&c, UNW_REG_SP, &sp) != 0)
+			printf("%s: unw_get_reg of frame %d\n", place, i);
+		if (i > here && (i >= other.n || ip != other.pc[i] || sp != other.cfa[i]))
+			printf("%s: frame %d of %d: %#lx, %#lx; expected %#lx, %#lx\n", place, i, other.n, (long)ip, (long)sp,
+				(long)other.pc[i], (long)other.cfa[i]);
+		if (i == named) {
+			copy = c;
+			if (unw_get_proc_name(&copy, name, sizeof name, &offset) != 0 || strcmp(name, "main") != 0)
+				printf("%s: the function of frame %d is %s\n", place, i, name);
+			if (unw_get_reg(&copy, UNW_REG_IP, &offset) != 0 || offset != ip)
+				printf("%s: another frame after unw_get_proc_name\n", place);
+			unw_word_t rbx;
+			if (unw_get_reg(&copy, UNW_X86_64_RBX, &rbx) != 0 || unw_is_signal_frame(&copy) > 0)
+				printf("%s: rbx\n", place);
+		}
+		i++;
+	} while (unw_step(&c) > 0);
+	if (i != other.n)
+		printf("%s: %d frames; expected %d\n", place, i, other.n);
+}
+
+static int frame_of_main(void) {
+	extern int main(void);
+	for (int i = 0; i < other.n; i++)
+		if (_Unwind_FindEnclosingFunction((void *)(uintptr_t)other.pc[i]) == (void *)(uintptr_t)&main)
+			return i;
+	return -1;
+}
+
+static __attribute__((noinline)) void walk(const char *place) {
+	void *frames[MAX];
+	unw_context_t context;
+	_Unwind_Reason_Code (*backtrace_of_libgcc)(_Unwind_Trace_Fn, void *);
+	backtrace_of_libgcc = (_Unwind_Reason_Code (*)(_Unwind_Trace_Fn, void *))libgcc("_Unwind_Backtrace");
+	get_ip = (_Unwind_Ptr (*)(struct _Unwind_Context *))libgcc("_Unwind_GetIP");
+	get_cfa = (_Unwind_Word (*)(struct _Unwind_Context *))libgcc("_Unwind_GetCFA");
+	other.n = 0;
+	backtrace_of_libgcc(add, &other);
+	int n = unw_backtrace(frames, MAX);
+	for (int i = 1; i < n || i < other.n; i++)
+		if (i >= n || i >= other.n || (uint64_t)(uintptr_t)frames[i] != other.pc[i])
+			printf("%s: frame %d of %d, %d: %p; expected %#lx\n", place, i, n, other.n, frames[i], (long)other.pc[i]);
+	unw_getcontext(&context);
+	here = 0;
+	compare(place, &context, 0, frame_of_main());
+}
+
+static void handler(int number, siginfo_t *info, void *context) {
+	(void)number;
+	(void)info;
+	walk("handler");
+	/* From what the signal interrupted. */
+	for (here = 0; here < other.n; here++)
+		if (other.pc[here] == (uint64_t)((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP])
+			break;
+	compare("interrupted", context, UNW_INIT_SIGNAL_FRAME, frame_of_main());
+	signaled = 1;
+}
+
+static int on_compare(const void *a, const void *b) {
+	walk("qsort");
+	return *(const int *)a - *(const int *)b;
+}
+
+int main(void) {
+	int numbers[] = {2, 1};
+	qsort(numbers, 2, sizeof *numbers, on_compare);
+	struct sigaction action;
+	memset(&action, 0, sizeof action);
+	action.sa_sigaction = handler;
+	action.sa_flags = SA_SIGINFO;
+	sigaction(SIGUSR1, &action, NULL);
+	raise(SIGUSR1);
+	puts(signaled ? "done" : "no signal");
+	return 0;
+}

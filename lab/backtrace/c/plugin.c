@@ -1,0 +1,8 @@
+/* A plugin whose frames have a size of the compiler's command line. */
+void call(void (*function)(const char *), const char *place);
+void call(void (*function)(const char *), const char *place) {
+	volatile char bytes[SIZE];
+	bytes[0] = 1;
+	function(place);
+	(void)bytes[0];
+}

@@ -1,0 +1,165 @@
+/*
+ * Many threads take stack traces in handlers of a timer, while others load and unload files and fork. Each trace has to be
+ * that of libgcc's unwinder, which may end before it, where no CFI is. Prints "done" or what is wrong.
+ * Arguments: seconds, threads, plugins.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <execinfo.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include <unwind.h>
+
+enum { MAX = 128, DEPTH = 12, SMALL_STACK = 1 << 16 };
+static volatile int stop;
+static unsigned long traces, wrong, loads, forks;
+static char **plugins;
+static int num_plugins;
+
+static _Unwind_Reason_Code (*backtrace_of_libgcc)(_Unwind_Trace_Fn, void *);
+static _Unwind_Ptr (*ip_of_libgcc)(struct _Unwind_Context *);
+
+struct chain {
+	int n;
+	void *frames[MAX];
+};
+
+static _Unwind_Reason_Code add(struct _Unwind_Context *c, void *chain) {
+	struct chain *all = chain;
+	void *ip = (void *)ip_of_libgcc(c);
+	if (all->n == MAX || ip == NULL)
+		return _URC_NORMAL_STOP;
+	all->frames[all->n++] = ip;
+	return _URC_NO_REASON;
+}
+
+static void handler(int number) {
+	struct chain other = {0, {NULL}};
+	void *frames[MAX];
+	(void)number;
+	int n = backtrace(frames, MAX);
+	backtrace_of_libgcc(add, &other);
+	__atomic_add_fetch(&traces, 1, __ATOMIC_RELAXED);
+	if (n < other.n || memcmp(frames + 1, other.frames + 1, (size_t)(other.n - 1) * sizeof *frames) != 0)
+		__atomic_add_fetch(&wrong, 1, __ATOMIC_RELAXED);
+}
+
+static void spin(const char *unused) {
+	(void)unused;
+	for (volatile int i = 0; i < 2000; i++)
+		;
+}
+
+static __attribute__((noinline)) int descend(int depth) {
+	volatile int kept = depth;
+	if (depth > 0)
+		return descend(depth - 1) + kept;
+	spin(NULL);
+	return kept;
+}
+
+static void load(unsigned i) {
+	void *file = dlopen(plugins[i % (unsigned)num_plugins], RTLD_NOW);
+	void (*call)(void (*)(const char *), const char *);
+	void *found = file != NULL ? dlsym(file, "call") : NULL;
+	memcpy(&call, &found, sizeof found);
+	if (call == NULL) {
+		printf("%s\n", dlerror());
+		exit(1);
+	}
+	call(spin, "");
+	dlclose(file);
+	__atomic_add_fetch(&loads, 1, __ATOMIC_RELAXED);
+}
+
+static void fork_once(void) {
+	pid_t child = fork();
+	if (child == 0) {
+		unsigned long before = wrong;
+		handler(0);
+		_exit(wrong != before);
+	}
+	int status;
+	while (waitpid(child, &status, 0) < 0)
+		;
+	if (status != 0)
+		__atomic_add_fetch(&wrong, 1, __ATOMIC_RELAXED);
+	__atomic_add_fetch(&forks, 1, __ATOMIC_RELAXED);
+}
+
+static void work(unsigned kind) {
+	if (kind % 8 == 1)
+		load(kind / 8);
+	else if (kind % 64 == 2)
+		fork_once();
+	else
+		descend(DEPTH);
+}
+
+static void *loop(void *number) {
+	stack_t alternate = {0};
+	if ((uintptr_t)number % 2 == 0) {
+		alternate.ss_sp = malloc(SMALL_STACK);
+		alternate.ss_size = SMALL_STACK;
+		sigaltstack(&alternate, NULL);
+	}
+	for (unsigned i = 0; !stop; i++)
+		work((unsigned)(uintptr_t)number + i);
+	alternate.ss_flags = SS_DISABLE;
+	sigaltstack(&alternate, NULL);
+	free(alternate.ss_sp);
+	return NULL;
+}
+
+int main(int n, char **arguments) {
+	if (n < 4)
+		return 2;
+	double seconds = atof(arguments[1]);
+	size_t num = (size_t)atoi(arguments[2]);
+	plugins = arguments + 3;
+	num_plugins = n - 3;
+	void *file = dlopen("libgcc_s.so.1", RTLD_LAZY);
+	backtrace_of_libgcc = (_Unwind_Reason_Code (*)(_Unwind_Trace_Fn, void *))dlsym(file, "_Unwind_Backtrace");
+	ip_of_libgcc = (_Unwind_Ptr (*)(struct _Unwind_Context *))dlsym(file, "_Unwind_GetIP");
+	pthread_t *threads = calloc(num, sizeof *threads);
+	struct sigaction action;
+	memset(&action, 0, sizeof action);
+	action.sa_handler = handler;
+	action.sa_flags = SA_ONSTACK | SA_RESTART;
+	sigaction(SIGALRM, &action, NULL);
+	pthread_attr_t small;
+	pthread_attr_init(&small);
+	pthread_attr_setstacksize(&small, 1 << 18);
+	for (size_t i = 0; i < num; i++)
+		if (pthread_create(&threads[i], &small, loop, (void *)(uintptr_t)i) != 0)
+			return 3;
+	/* Each thread gets the timer's signals in turn: those of a process mostly go to the main thread. */
+	struct timespec pause = {0, 200000}, now, end;
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	end.tv_sec += (time_t)seconds;
+	for (size_t i = 0;; i++) {
+		pthread_kill(threads[i % num], SIGALRM);
+		nanosleep(&pause, NULL);
+		clock_gettime(CLOCK_MONOTONIC, &now);
+		if (now.tv_sec > end.tv_sec || (now.tv_sec == end.tv_sec && now.tv_nsec > end.tv_nsec))
+			break;
+	}
+	stop = 1;
+	for (size_t i = 0; i < num; i++)
+		pthread_join(threads[i], NULL);
+	fprintf(stderr, "%lu traces, %lu loads, %lu forks\n", traces, loads, forks);
+	if (wrong > 0 || traces == 0 || loads == 0 || forks == 0)
+		printf("%lu of %lu traces are wrong, %lu loads, %lu forks\n", wrong, traces, loads, forks);
+	else
+		puts("done");
+	return 0;
+}
