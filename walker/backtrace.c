@@ -45,14 +45,17 @@
 #if defined(__x86_64__)
 #define UNW_LOCAL(name) JOIN(_ULx86_64_, name)
 #define UNW_ANY(name) JOIN(_Ux86_64_, name)
+#define UNW_MACHINE x86_64
 enum { UNW_SP = 7, UNW_FP = 6, UNW_IP = 16, UNW_CFA = 17 };
 #elif defined(__aarch64__)
 #define UNW_LOCAL(name) JOIN(_ULaarch64_, name)
 #define UNW_ANY(name) JOIN(_Uaarch64_, name)
+#define UNW_MACHINE aarch64
 enum { UNW_SP = 31, UNW_FP = 29, UNW_IP = 32, UNW_CFA = 31 };
 #elif defined(__s390x__)
 #define UNW_LOCAL(name) JOIN(_ULs390x_, name)
 #define UNW_ANY(name) JOIN(_Us390x_, name)
+#define UNW_MACHINE s390x
 enum { UNW_SP = 15, UNW_FP = 11, UNW_IP = 33, UNW_CFA = 15 };
 #endif
 
@@ -89,6 +92,9 @@ typedef struct _Unwind_Context unwind_context;
 	OF_CURSORS(of, name)
 #define ALL(of) OF_LIBGCC(of) OF_LIBC(of) OF_LIBUNWIND(of, UNW_LOCAL) OF_LIBUNWIND(of, UNW_ANY)
 ALL(NEXT_OF)
+/* FOUND is NEXT for functions that may be called before the constructor here, by constructors of other files. */
+static void find_functions(void);
+#define FOUND(name) (NEXT(name) == NULL ? find_functions() : (void)0, NEXT(name))
 
 /* Where libgcc's functions are that continue a trace: no other unwinder's, which next may be. */
 static struct {
@@ -113,7 +119,7 @@ static unsigned closing;
 PUBLIC int EXPORTED(dlclose)(void *file) {
 	__atomic_add_fetch(&closing, 1, __ATOMIC_SEQ_CST);
 	__atomic_add_fetch(&generation, 1, __ATOMIC_SEQ_CST);
-	int failed = NEXT(dlclose)(file);
+	int failed = FOUND(dlclose)(file);
 	__atomic_sub_fetch(&closing, 1, __ATOMIC_SEQ_CST);
 	return failed;
 }
@@ -631,27 +637,27 @@ ENTRY(_Unwind_Backtrace, "sframe_unwind_backtrace")
 
 PUBLIC _Unwind_Ptr EXPORTED(_Unwind_GetIP)(unwind_context *c) {
 	const struct sfw_frame *f = frame_of(c);
-	return f != NULL ? f->pc : NEXT(_Unwind_GetIP)(c);
+	return f != NULL ? f->pc : FOUND(_Unwind_GetIP)(c);
 }
 
 PUBLIC _Unwind_Ptr EXPORTED(_Unwind_GetIPInfo)(unwind_context *c, int *before) {
 	const struct sfw_frame *f = frame_of(c);
 	if (f == NULL)
-		return NEXT(_Unwind_GetIPInfo)(c, before);
+		return FOUND(_Unwind_GetIPInfo)(c, before);
 	*before = f->interrupted;
 	return f->pc;
 }
 
 PUBLIC _Unwind_Word EXPORTED(_Unwind_GetCFA)(unwind_context *c) {
 	const struct sfw_frame *f = frame_of(c);
-	return f != NULL ? f->sp + (uint64_t)(int64_t)sfw_abi_of(SFW_HOST_ABI)->bias : NEXT(_Unwind_GetCFA)(c);
+	return f != NULL ? f->sp + (uint64_t)(int64_t)sfw_abi_of(SFW_HOST_ABI)->bias : FOUND(_Unwind_GetCFA)(c);
 }
 
 /* Of the registers SFrame knows few, and frames only the stack pointer. */
 PUBLIC _Unwind_Word EXPORTED(_Unwind_GetGR)(unwind_context *c, int reg) {
 	const struct sfw_frame *f = frame_of(c);
 	if (f == NULL)
-		return NEXT(_Unwind_GetGR)(c, reg);
+		return FOUND(_Unwind_GetGR)(c, reg);
 	return reg == sfw_abi_of(SFW_HOST_ABI)->sp ? f->sp : 0;
 }
 
@@ -659,12 +665,12 @@ PUBLIC _Unwind_Word EXPORTED(_Unwind_GetGR)(unwind_context *c, int reg) {
 PUBLIC _Unwind_Ptr EXPORTED(_Unwind_GetRegionStart)(unwind_context *c) {
 	const struct sfw_frame *f = frame_of(c);
 	if (f == NULL)
-		return NEXT(_Unwind_GetRegionStart)(c);
+		return FOUND(_Unwind_GetRegionStart)(c);
 	return (_Unwind_Ptr)_Unwind_FindEnclosingFunction((void *)(uintptr_t)(f->pc + f->interrupted));
 }
 
 PUBLIC void *EXPORTED(_Unwind_GetLanguageSpecificData)(unwind_context *c) {
-	return frame_of(c) != NULL ? NULL : NEXT(_Unwind_GetLanguageSpecificData)(c);
+	return frame_of(c) != NULL ? NULL : FOUND(_Unwind_GetLanguageSpecificData)(c);
 }
 
 /*
@@ -759,33 +765,36 @@ static int is_libunwind(const void *code) {
 	return 0;
 }
 
+/* A program may load libunwind later than this library: without its functions, they are looked for again. */
 #define CURSORS(name, any) \
 	PUBLIC int EXPORTED(name(init_local))(void *cursor, void *context) { \
-		if (is_libunwind(__builtin_return_address(0))) \
-			return NEXT(name(init_local))(cursor, context); \
-		return init_cursor(cursor, context, 0, any); \
+		return FOUND(name(init_local)) != NULL && is_libunwind(__builtin_return_address(0)) \
+			? NEXT(name(init_local))(cursor, context) : init_cursor(cursor, context, 0, any); \
 	} \
 	PUBLIC int EXPORTED(name(init_local2))(void *cursor, void *context, int flag) { \
-		if (is_libunwind(__builtin_return_address(0))) \
-			return NEXT(name(init_local2))(cursor, context, flag); \
-		return init_cursor(cursor, context, flag, any); \
+		return FOUND(name(init_local2)) != NULL && is_libunwind(__builtin_return_address(0)) \
+			? NEXT(name(init_local2))(cursor, context, flag) : init_cursor(cursor, context, flag, any); \
 	} \
 	PUBLIC int EXPORTED(name(step))(void *cursor) { \
 		struct cursor *c = cursor_of(cursor); \
-		return c != NULL ? step_cursor(c, NEXT(name(step))) : NEXT(name(step))(cursor); \
+		if (c != NULL) \
+			return step_cursor(c, NEXT(name(step))); \
+		return FOUND(name(step)) != NULL ? NEXT(name(step))(cursor) : NO_INFO; \
 	} \
 	PUBLIC int EXPORTED(name(get_reg))(void *cursor, int reg, word *value) { \
-		const struct cursor *c = cursor_of(cursor); \
-		if (c == NULL || (get_reg_of_cursor(c, reg, value) < 0 && convert_cursor(cursor_of(cursor)))) \
-			return NEXT(name(get_reg))(cursor, reg, value); \
-		return get_reg_of_cursor(c, reg, value); \
+		struct cursor *c = cursor_of(cursor); \
+		if (c != NULL && get_reg_of_cursor(c, reg, value) == 0) \
+			return 0; \
+		if (c != NULL && !convert_cursor(c)) \
+			return BAD_REGISTER; \
+		return FOUND(name(get_reg)) != NULL ? NEXT(name(get_reg))(cursor, reg, value) : NO_INFO; \
 	}
 CURSORS(UNW_LOCAL, 0)
 CURSORS(UNW_ANY, 1)
 
 #define PASS_ON(type, name, ...) \
 	PUBLIC type EXPORTED(name)(__VA_ARGS__) { \
-		if (NEXT(name) == NULL || (cursor_of(cursor) != NULL && !convert_cursor(cursor_of(cursor)))) \
+		if (FOUND(name) == NULL || (cursor_of(cursor) != NULL && !convert_cursor(cursor_of(cursor)))) \
 			return NO_INFO; \
 		return NEXT(name)(cursor, a, b, c, d); \
 	}
@@ -793,13 +802,47 @@ OF_CURSORS(PASS_ON, UNW_LOCAL)
 OF_CURSORS(PASS_ON, UNW_ANY)
 
 #ifndef SFRAME_BACKTRACE_WRAP
-/* set_function finds a function. What it is a pointer to, the caller knows. */
+/* set_function finds a function, if the pointer to it has none. Its type the caller knows. */
 static void set_function(void *function, void *file, const char *name) {
-	void *found = dlsym(file, name);
-	memcpy(function, &found, sizeof found);
+	void *found;
+	memcpy(&found, function, sizeof found);
+	if (found == NULL && (found = dlsym(file, name)) != NULL)
+		memcpy(function, &found, sizeof found);
 }
-#define SET_NEXT(type, name, ...) set_function(&NEXT(name), RTLD_NEXT, TEXT(name));
+#define SET_NEXT(type, name, ...) set_function(&NEXT(name), file, TEXT(name));
 #endif
+
+/* find_functions finds the functions of others, in files that are loaded already but for libgcc's. */
+static void find_functions(void) {
+#ifdef SFRAME_BACKTRACE_WRAP
+	libgcc.ip = NEXT(_Unwind_GetIPInfo);
+	libgcc.cfa = NEXT(_Unwind_GetCFA);
+	libgcc.gr = NEXT(_Unwind_GetGR);
+	libgcc.backtrace = NEXT(_Unwind_Backtrace);
+#else
+	/* What a dlopen has loaded is not after this library. */
+	static const char *const files[] = {NULL, "libunwind.so.8", "libunwind-" TEXT(UNW_MACHINE) ".so.8", "libgcc_s.so.1"};
+	for (unsigned i = 0; i < sizeof files / sizeof *files; i++) {
+		int gcc = i + 1 == sizeof files / sizeof *files;
+		void *file = i == 0 ? RTLD_NEXT : dlopen(files[i], RTLD_LAZY | (gcc ? 0 : RTLD_NOLOAD));
+		if (i > 0 && file == NULL)
+			continue;
+		ALL(SET_NEXT)
+		if (!gcc)
+			continue;
+		set_function(&libgcc.ip, file, "_Unwind_GetIPInfo");
+		set_function(&libgcc.cfa, file, "_Unwind_GetCFA");
+		set_function(&libgcc.gr, file, "_Unwind_GetGR");
+		set_function(&libgcc.backtrace, file, "_Unwind_Backtrace");
+	}
+#endif
+	struct dl_find_object o;
+	const void *inits[] = {(const void *)NEXT(UNW_LOCAL(init_local)), (const void *)NEXT(UNW_ANY(init_local))};
+	for (unsigned i = 0; i < 2; i++)
+		if (inits[i] != NULL && _dl_find_object((void *)(uintptr_t)inits[i], &o) == 0)
+			libunwind[i] = (struct sfw_range){
+				(uint64_t)(uintptr_t)o.dlfo_map_start, (uint64_t)(uintptr_t)o.dlfo_map_end};
+}
 
 /* set_directories takes the directories of SFRAME_PATH. */
 static void set_directories(const char *path) {
@@ -817,28 +860,8 @@ static void set_directories(const char *path) {
 	}
 }
 
-__attribute__((constructor(101))) static void find_functions(void) {
-#ifdef SFRAME_BACKTRACE_WRAP
-	libgcc.backtrace = NEXT(_Unwind_Backtrace);
-	libgcc.ip = NEXT(_Unwind_GetIPInfo);
-	libgcc.cfa = NEXT(_Unwind_GetCFA);
-	libgcc.gr = NEXT(_Unwind_GetGR);
-#else
-	ALL(SET_NEXT)
-	void *file = dlopen("libgcc_s.so.1", RTLD_LAZY);
-	if (file != NULL) {
-		set_function(&libgcc.ip, file, "_Unwind_GetIPInfo");
-		set_function(&libgcc.cfa, file, "_Unwind_GetCFA");
-		set_function(&libgcc.gr, file, "_Unwind_GetGR");
-		set_function(&libgcc.backtrace, file, "_Unwind_Backtrace");
-	}
-#endif
-	struct dl_find_object o;
-	const void *inits[] = {(const void *)NEXT(UNW_LOCAL(init_local)), (const void *)NEXT(UNW_ANY(init_local))};
-	for (unsigned i = 0; i < 2; i++)
-		if (inits[i] != NULL && _dl_find_object((void *)(uintptr_t)inits[i], &o) == 0)
-			libunwind[i] = (struct sfw_range){
-				(uint64_t)(uintptr_t)o.dlfo_map_start, (uint64_t)(uintptr_t)o.dlfo_map_end};
+__attribute__((constructor(101))) static void start(void) {
+	find_functions();
 	statistics = secure_getenv("SFRAME_BACKTRACE_STATS");
 	if (statistics != NULL && (statistics[0] == 0 || strcmp(statistics, "0") == 0))
 		statistics = NULL;
