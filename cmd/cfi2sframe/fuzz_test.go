@@ -81,6 +81,10 @@ func fuzzConvert(t *testing.T, data []byte, opt convert.Options) {
 	if c.Covered+c.Outermost > c.Described {
 		t.Errorf("%d bytes covered and %d without a caller, of %d", c.Covered, c.Outermost, c.Described)
 	}
+	if c.Unwindable != c.Covered+c.Outermost+c.PLT || c.Unwindable > c.Code {
+		t.Errorf("%d bytes of %d unwindable; covered %d, without a caller %d, stubs %d", c.Unwindable, c.Code, c.Covered,
+			c.Outermost, c.PLT)
+	}
 	var gaps uint64
 	for _, g := range c.Gaps {
 		gaps += g.End - g.Begin

@@ -18,9 +18,9 @@ import (
 func surveyOfLosses(tool string, settings Settings, files map[string]gapsOf) *Survey {
 	var records []Record
 	for name, gaps := range files {
-		r := Record{File: name, ABI: "amd64", Status: convert.NoCFI, WithoutCFI: 1000}
+		r := Record{File: name, ABI: "amd64", Status: convert.NoCFI, WithoutCFI: 1000, Code: 900}
 		if gaps != nil {
-			r = Record{File: name, ABI: "amd64", Functions: 10, Described: 1000}
+			r = Record{File: name, ABI: "amd64", Functions: 10, Described: 1000, Code: 1100}
 			lost := uint64(0)
 			for _, reason := range translate.Reasons() {
 				if gaps[reason] > 0 {
@@ -29,7 +29,7 @@ func surveyOfLosses(tool string, settings Settings, files map[string]gapsOf) *Su
 				}
 			}
 			for _, v := range Formats {
-				r.Formats = append(r.Formats, Format{Format: v, Whole: 9, Covered: 1000 - lost})
+				r.Formats = append(r.Formats, Format{Format: v, Whole: 9, Covered: 1000 - lost, Unwindable: 1100 - lost})
 			}
 		}
 		records = append(records, r)
@@ -118,7 +118,8 @@ func TestAgainst(t *testing.T) {
 	for _, want := range []string{
 		"Comparison: 11 ELF files, 9 of them with CFI; before 11, 9 of them with CFI\n",
 		"Before by cfi2sframe 1, now by cfi2sframe 2: figures of other versions may have another meaning.\n",
-		"\n  of which format 2 loses          234    206     -28\n",
+		"\n  of which format 2 loses          234     206     -28\n",
+		"\n  V2         9,166  9,693    +527       78.34 %  82.85 %\n",
 		"\n  better         3  1,060\n", "\n  V2           90.00 %  90.00 %  0       91.84 %  97.70 %  +527\n",
 		"\n  amd64            11   11       0             9,000  9,000       0          234  206     -28\n",
 		"\n  cfa-register             1    2      +1                 1    2      +1            20   60     +40  CFA based on ",
