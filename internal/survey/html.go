@@ -44,8 +44,8 @@ type section struct {
 }
 
 var fileColumns = page.Columns(
-	"File", "file", "Unwindable", "number", "Not unwindable", "number", "Not covered", "number", "Mostly by", "reason",
-	"In format 3", "number", "Code", "number", "Language", "text", "Compiler", "text", "ABI", "text",
+	"File", "file", "Unwindable", "number", "Not unwindable", "number", "Not covered", "number",
+	"In format 3", "number", "Mostly by", "reason", "Code", "number", "Language", "text", "Compiler", "text", "ABI", "text",
 	"Remarks", "text",
 )
 
@@ -175,10 +175,10 @@ func (r *Record) cells() []string {
 	var remarks []string
 	if r.Status == "" {
 		lost, reason := r.lost()
-		row[3], row[4] = decimal(lost), reason
+		row[3], row[5] = decimal(lost), reason
 		for _, f := range r.Formats {
 			if f.Format == sframe.V3 {
-				row[5] = decimal(r.Described - f.Covered - f.Outermost)
+				row[4] = decimal(r.Described - f.Covered - f.Outermost)
 			}
 		}
 		if r.DRAP {
