@@ -89,11 +89,9 @@ func (c *code) bytes(begin, end uint64) []byte {
 // Intel SDM, volume 2, has the encodings.
 func prologueAMD64(before, after []byte, frame uint32) (done int, saved uint32, ok bool) {
 	const slot = 8 // below the stack pointer at the call, where the return address is
-	if frame == 8 {
-		n := len(before)
+	if n := len(before); frame == 8 && n > 0 && before[n-1] == 0x55 && bytes.HasPrefix(after, []byte{0x48, 0x89, 0xe5}) {
 		// 41 55 is push %r13, unless 41 is the distance of a conditional jump, 76 41.
-		ambiguous := n > 1 && before[n-2] == 0x41 && (n == 2 || before[n-3] != 0x76)
-		return 0, slot, n > 0 && before[n-1] == 0x55 && !ambiguous && bytes.HasPrefix(after, []byte{0x48, 0x89, 0xe5})
+		return 0, slot, n == 1 || before[n-2] != 0x41 || n > 2 && before[n-3] == 0x76
 	}
 	le := binary.LittleEndian
 	var n uint32
@@ -109,6 +107,8 @@ func prologueAMD64(before, after []byte, frame uint32) (done int, saved uint32, 
 		return 0, 0, false
 	}
 	switch b := after; {
+	case bytes.HasPrefix(b, []byte{0x48, 0x89, 0x2c, 0x24}): // mov %rbp,(%rsp)
+		return 4, slot, frame == 8
 	case len(b) >= 5 && bytes.HasPrefix(b, []byte{0x48, 0x89, 0x6c, 0x24}): // mov %rbp,disp8(%rsp)
 		return 5, slot, uint32(int8(b[4])) == frame-8
 	case len(b) >= 8 && bytes.HasPrefix(b, []byte{0x48, 0x89, 0xac, 0x24}): // mov %rbp,disp32(%rsp)
