@@ -248,7 +248,8 @@ func (l *lab) sample(s *subject, v sframe.Version, samples int) (*result, error)
 			return nil, fmt.Errorf("%s: %w\n%s", s.name, err, said)
 		}
 		if s.zero {
-			r.counts["root"] += r.n(fmt.Sprint("end ", zero))
+			// Without a row for runtime.goexit that says so, the return address 0 is where a goroutine begins.
+			r.counts["root"] += r.n(fmt.Sprint("end ", zero)) + r.n("outermost")
 		}
 		all.add(r)
 	}

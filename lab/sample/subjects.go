@@ -66,7 +66,7 @@ work()`}},
 	{name: "Rust", build: "rustc -O -C debuginfo=0 SRC/work.rs -o OUT"},
 	{name: "Go with cgo", zero: true, build: "go build -ldflags=-linkmode=external -o OUT SRC/gowork/main.go",
 		env: []string{"SAMPLE_ONSTACK=1"}},
-	{name: "Go with cgo, stripped", zero: true, env: []string{"SAMPLE_ONSTACK=1"},
+	{name: "stripped Go with cgo", zero: true, env: []string{"SAMPLE_ONSTACK=1"},
 		build: "go build -ldflags=-s -o OUT SRC/gowork/main.go"},
 }
 
