@@ -96,7 +96,7 @@ func (l *Layout) overflow(h *elf.Header64) {
 }
 
 // symbols renumbers the sections of symbols, and moves those whose section moved. Indexes that do not fit a symbol
-// (SHN_XINDEX) never change.
+// (SHN_XINDEX) never change. A detached file has no symbols.
 func (l *Layout) symbols(dst filecopy.Target) error {
 	for i := range l.f.Sections {
 		s := &l.f.Sections[i]
