@@ -42,9 +42,9 @@ func (m *Meter) Enter(addr, size, off uint64) {
 	}
 }
 
-// Size returns how many of the bytes from begin to end, part of the current code that no CFI describes, are padding: those at the start, and
-// those at the end that come after an instruction that leaves the function. Between are functions, and nothing tells
-// no-ops between these from no-ops in them.
+// Size returns how many of the bytes from begin to end, which no CFI describes, are padding: those at the start, and
+// those at the end that come after an instruction that leaves the function. Functions are between the two. Nothing
+// tells no-ops between functions from no-ops in them.
 func (m *Meter) Size(begin, end uint64) uint64 {
 	if m == nil {
 		return 0

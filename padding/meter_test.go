@@ -11,7 +11,8 @@ import (
 )
 
 // leaving are the instructions after which padding may begin, as objdump prints them.
-var leaving = regexp.MustCompile(`^((notrack |bnd )*(ret|jmp|call|hlt|ud2|b|bl|br|blr|ret[a-z]*|brk|udf|j|jg|bras|brasl|basr)\b|int3|\.long 0x|\.short 0x0000)`)
+var leaving = regexp.MustCompile(`^((notrack |bnd )*(ret|jmp|call|hlt|ud2|b|bl|br|blr|ret[a-z]*|brk|udf|j|jg|` +
+	`bras|brasl|basr)\b|int3|\.long 0x|\.short 0x0000)`)
 
 // rangesWithoutCFI returns the ranges of the section that no function of the table describes.
 func rangesWithoutCFI(t *cfi.Table, s *elffile.Section) (out [][2]uint64) {
@@ -31,8 +32,8 @@ func rangesWithoutCFI(t *cfi.Table, s *elffile.Section) (out [][2]uint64) {
 	return out
 }
 
-// TestMeterPeer compares with the no-ops, traps and zeros that objdump shows at both ends of each range without CFI. One
-// range in a thousand may differ: objdump loses the instructions in tables between assembly.
+// TestMeterPeer compares with the no-ops, traps and zeros that objdump shows at both ends of each range without CFI.
+// One range in a thousand may differ: objdump loses the instructions in tables between assembly.
 func TestMeterPeer(t *testing.T) {
 	if testing.Short() {
 		t.Skip("disassembling takes seconds")

@@ -67,19 +67,21 @@ func textAmount(t *testing.T, line int, args ...string) (a amount, share string)
 // TestOneNumber expects the same number for the same file in all reports.
 func TestOneNumber(t *testing.T) {
 	dir := t.TempDir()
-	stripped := filepath.Join(dir, "stripped")
-	if out, err := exec.Command(peer.Look(t, "strip"), "-o", stripped, filepath.Join(fixtures, "static")).
-		CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	strip := func(file string) string {
+		out := filepath.Join(dir, "stripped-"+filepath.Base(file))
+		if text, err := exec.Command(peer.Look(t, "strip"), "-o", out, file).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		return out
 	}
-	files := []string{"/bin/ls", stripped}
+	files := []string{"/bin/ls", strip(filepath.Join(fixtures, "static"))}
 	if !testing.Short() {
 		program := filepath.Join(dir, "go")
 		if out, err := exec.Command(peer.Look(t, "go"), "build", "-o", program, "../../internal/testdata/outside").
 			CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
-		files = append(files, "/usr/bin/python3", program)
+		files = append(files, "/usr/bin/python3", program, strip(program))
 	}
 	for _, name := range []string{
 		"drap1", "plt", "static", "undefra", "signal", "padding", "rareg.so", "../s390x/stackclash",
