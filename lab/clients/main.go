@@ -131,6 +131,7 @@ func (l *lab) cover(preload string, command ...string) error {
 		args = append(args, "--preload", preload)
 	}
 	cmd := exec.Command(l.run, append(append(args, "--learn"), command...)...)
+	cmd.Dir = l.dir // profilers write there
 	cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+l.cache)
 	if b, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w\n%s", cmd, err, b)
