@@ -2,8 +2,8 @@
  * Stack traces by .sframe for programs that are not changed: backtrace of libc, _Unwind_Backtrace of libgcc, and
  * unw_backtrace and cursors of libunwind. See README.md.
  *
- * No function here that takes a trace locks, allocates, or is a cancellation point. What they need of the dynamic linker
- * is found by a constructor.
+ * No function here that takes a trace locks, allocates, or is a cancellation point. A constructor finds what they need of
+ * the dynamic linker.
  *
  * Licence: BSD 3-Clause, as the project that this file is a part of.
  */
@@ -161,8 +161,8 @@ static int know_stack(struct sfw_process *p, uint64_t sp) {
 
 /*
  * Sections of separate files, which are found by the build-id of the file that they are for: in the directories of
- * SFRAME_PATH. They stay in memory. The place of a file in the array is taken before it is known, by a thread that may be
- * in a handler; others that need it meanwhile have no section.
+ * SFRAME_PATH. They stay in memory. A place in the array is taken before its file is known, by a thread that may be in a
+ * handler; others that need it meanwhile have no section.
  */
 enum { MAX_SEPARATE = 512, MAX_ID = 32, MAX_PATH = 256 };
 static struct separate {
@@ -220,7 +220,7 @@ static int section_of_file(struct separate *s, const unsigned char *file, size_t
 	return same && s->section != NULL;
 }
 
-/* load_separate looks for the file with the section in all directories. The calls are the kernel's where libc's would be
+/* load_separate looks for the file with the section in all directories. Calls are the kernel's where libc's would be
  * cancellation points. */
 static void load_separate(struct separate *s) {
 	for (const char *dir = directories; *dir != 0; dir += strlen(dir) + 1) {
@@ -475,8 +475,8 @@ static int undefines_ra(const unsigned char *record) {
 	return 0;
 }
 
-/* has_no_caller returns whether the CFI says that of the code before a return address, where libgcc has found the end. A
- * return address of 0 on the stack is another end: the same code may have a caller elsewhere. */
+/* has_no_caller returns whether the CFI says that of the code before a return address, where libgcc has found the end.
+ * A return address of 0 on the stack is another end: the same code may have a caller elsewhere. */
 static int has_no_caller(uint64_t pc) {
 	struct {
 		void *text, *data, *function;
@@ -541,6 +541,118 @@ static _Unwind_Reason_Code on_frame(unwind_context *c, void *argument) {
 	return t->stopped ? _URC_NORMAL_STOP : _URC_NO_REASON;
 }
 
+/* set_regs sets the registers of the caller of a function here, which has this CFA. */
+static void set_regs(struct sfw_regs *regs, void *pc, uint64_t sp, uint64_t fp) {
+	regs->pc = (uint64_t)(uintptr_t)pc;
+	regs->floor = 0;
+	regs->valid = 0;
+	regs->interrupted = 0;
+	regs->how = SFW_OK;
+	sfw_set(regs, sfw_abi_of(SFW_HOST_ABI)->sp, sp);
+	sfw_set(regs, sfw_abi_of(SFW_HOST_ABI)->fp, fp);
+}
+
+/*
+ * The last trace of a thread. The next one mostly has the same outer frames: they are, if the words that lead from one
+ * to the next are unchanged. To compare these takes 3 ns a frame where rows of the cache take 9, and as they lie in a row,
+ * fewer misses: a program under heaptrack takes 3.9 s, and 4.8 s without this (2026-11).
+ */
+enum { MAX_STEPS_KEPT = 256, NUM_MEMORIES = 64, NOT_SAVED = -1 };
+struct step {
+	uint64_t pc, sp, fp;
+	int32_t ra, saved; /* where RA and FP are saved, from SP, in bytes */
+};
+static struct memory {
+	unsigned busy; /* by another thread, or a walk that this one interrupts: then there is no memory */
+	unsigned num;
+	uint64_t generation;
+	struct step steps[MAX_STEPS_KEPT]; /* the outermost first */
+	struct step fresh[MAX_STEPS_KEPT]; /* of this trace, the innermost first */
+} memories[NUM_MEMORIES];
+
+/* same_steps puts the frames of the memory from the i-th on as long as they are those of the stack, and returns the
+ * number of the last one, which is not put. */
+static unsigned same_steps(struct trace *t, const struct memory *m, unsigned i, uint64_t low, uint64_t last) {
+	for (; i > 0 && !t->stopped; i--) {
+		const struct step *s = &m->steps[i], *next = s - 1;
+		uint64_t ra = s->sp + (uint64_t)(int64_t)s->ra, fp = s->sp + (uint64_t)(int64_t)s->saved, value = s->fp;
+		if (ra - low > last || sfw_load(ra) != next->pc)
+			break;
+		if (s->saved != NOT_SAVED) {
+			if (fp - low > last)
+				break;
+			value = sfw_load(fp);
+		}
+		if (value != next->fp)
+			break;
+		t->array[t->num++] = (void *)(uintptr_t)s->pc;
+		t->stopped = t->num == t->size;
+	}
+	return i;
+}
+
+/* known_frames puts frames from t->regs on into the array: first those with rows in the cache, as sfw_run does, and then
+ * those of the memory. */
+static void known_frames(struct trace *t, struct memory *m) {
+	const struct sfw_abi *a = sfw_abi_of(SFW_HOST_ABI);
+	const struct sfw_cache cache = t->walk.cache;
+	uint64_t pc = t->regs.pc, sp = t->regs.r[a->sp], fp = t->regs.r[a->fp], floor = 0, low = 0, last = 0;
+	for (unsigned i = 0; i < SFW_NUM_STACKS; i++)
+		if (sp >= t->walk.process.stacks[i].low && sp < t->walk.process.stacks[i].high) {
+			low = t->walk.process.stacks[i].low;
+			last = t->walk.process.stacks[i].high - low - 8;
+		}
+	unsigned known = m->generation == cache.generation ? m->num : 0, num = 0, from = 0;
+	while (!t->stopped && num < MAX_STEPS_KEPT - 1) {
+		while (known > 0 && m->steps[known - 1].sp < sp)
+			known--;
+		const struct step *old = known > 0 ? &m->steps[known - 1] : NULL;
+		if (old != NULL && old->sp == sp && old->pc == pc && old->fp == fp) {
+			from = known; /* these stay in the memory */
+			unsigned i = same_steps(t, m, known - 1, low, last);
+			pc = m->steps[i].pc;
+			sp = m->steps[i].sp;
+			fp = m->steps[i].fp;
+			if (i > 0 && !t->stopped) /* other callers: what was remembered is not of one stack */
+				num = MAX_STEPS_KEPT;
+			break;
+		}
+		struct step *s = &m->fresh[num++];
+		*s = (struct step){pc, sp, fp, 0, NOT_SAVED};
+		uint64_t row = sfw_kept_row(&cache, pc - 1);
+		if ((row & SFW_KEPT_STEP) == 0 || (row & SFW_KEPT_MANGLED) != 0)
+			break;
+		uint64_t cfa = ((row & SFW_KEPT_CFA_OF_FP) != 0 ? fp : sp) + sfw_offset_in(row, SFW_CFA_AT, SFW_CFA_BITS);
+		if ((row & SFW_KEPT_CFA_DEREF) != 0)
+			break;
+		uint64_t ra_at = cfa + sfw_offset_in(row, SFW_RA_AT, SFW_RA_BITS);
+		uint64_t fp_at = ((row & SFW_KEPT_FP_OF_FP) != 0 ? fp : cfa) + sfw_offset_in(row, SFW_FP_AT, SFW_FP_BITS);
+		if (ra_at - low > last || ra_at - sp > INT32_MAX || cfa <= floor)
+			break;
+		uint64_t ra = sfw_load(ra_at), saved = fp;
+		if ((row & SFW_KEPT_FP) != 0) {
+			if (fp_at - low > last || fp_at - sp > INT32_MAX)
+				break;
+			saved = sfw_load(fp_at);
+			s->saved = (int32_t)(fp_at - sp);
+		}
+		if (ra == 0)
+			break;
+		s->ra = (int32_t)(ra_at - sp);
+		t->array[t->num++] = (void *)(uintptr_t)pc;
+		t->stopped = t->num == t->size;
+		pc = ra;
+		fp = saved;
+		sp = cfa - (uint64_t)(int64_t)a->bias;
+		floor = cfa;
+	}
+	set_regs(&t->regs, (void *)(uintptr_t)pc, sp, fp);
+	m->num = from + num <= MAX_STEPS_KEPT ? from + num : 0;
+	for (unsigned i = from; i < m->num; i++)
+		m->steps[i] = m->fresh[m->num - 1 - i];
+	m->generation = cache.generation;
+}
+
 /* count_frames counts the frames that a walk has found. The next one's how says how it was found. */
 static void count_frames(const struct sfw_frame *frames, size_t n, enum sfw_how end, const struct sfw_regs *next) {
 	for (size_t i = 0; i < n; i++) {
@@ -575,7 +687,13 @@ static void take_trace(struct trace *t) {
 	uint64_t sp = 0;
 	sfw_get(&t->regs, sfw_abi_of(SFW_HOST_ABI)->sp, &sp);
 	start_walk(&t->walk, sp);
-	do {
+	struct memory *m = &memories[((uint64_t)(uintptr_t)&thread >> 12) % NUM_MEMORIES];
+	if (t->call == NULL && statistics == NULL && t->walk.space.cache != NULL &&
+		!__atomic_exchange_n(&m->busy, 1, __ATOMIC_ACQUIRE)) {
+		known_frames(t, m);
+		__atomic_store_n(&m->busy, 0, __ATOMIC_RELEASE);
+	}
+	while (!t->stopped) {
 		size_t n = next_chunk(&t->walk, &t->regs, frames, CHUNK, &end);
 		t->ended = end == SFW_OUTERMOST || end == SFW_ZERO;
 		if (statistics != NULL)
@@ -586,22 +704,13 @@ static void take_trace(struct trace *t) {
 		t->found = t->back = 0;
 		if (end != SFW_FULL && !t->ended && otherwise == BY_DWARF && libgcc.backtrace != NULL)
 			libgcc.backtrace(on_frame, t);
-	} while (!t->stopped && (end == SFW_FULL || t->back));
+		if (end != SFW_FULL && !t->back)
+			break;
+	}
 	if (t->ended && t->call != NULL) {
 		struct sfw_frame last = {0, 0, SFW_OUTERMOST, 0};
 		put(t, &last);
 	}
-}
-
-/* set_regs sets the registers of the caller of a function here, which has this CFA. */
-static void set_regs(struct sfw_regs *regs, void *pc, uint64_t sp, uint64_t fp) {
-	regs->pc = (uint64_t)(uintptr_t)pc;
-	regs->floor = 0;
-	regs->valid = 0;
-	regs->interrupted = 0;
-	regs->how = SFW_OK;
-	sfw_set(regs, sfw_abi_of(SFW_HOST_ABI)->sp, sp);
-	sfw_set(regs, sfw_abi_of(SFW_HOST_ABI)->fp, fp);
 }
 
 /* ENTRY defines a function of two arguments, which calls another one with the caller's stack and frame pointer, too.

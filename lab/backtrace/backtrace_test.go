@@ -1,5 +1,5 @@
-// Package backtrace tests walker/backtrace.c: traces of programs that are not changed, compared with those of libgcc, libc
-// and libunwind in the same process.
+// Package backtrace tests walker/backtrace.c: traces of programs that are not changed, compared with those of libgcc,
+// libc and libunwind in the same process.
 package backtrace
 
 import (
@@ -121,8 +121,8 @@ func wantPlaces(t *testing.T, name, out string, plugins ...string) {
 	}
 }
 
-// TestTraces has programs, libraries and plugins with sections and without in each combination that matters. Plugins that
-// come to the addresses of others show whether rows of unloaded files are forgotten.
+// TestTraces has programs, libraries and plugins with sections and without in each combination that matters. Plugins
+// that come to the addresses of others show whether rows of unloaded files are forgotten.
 func TestTraces(t *testing.T) {
 	dir := build(t, traces, plugins)
 	inDir := func(names ...string) (list []string) {
@@ -152,7 +152,8 @@ func TestTraces(t *testing.T) {
 }
 
 // stats runs a program with statistics, and returns its output without them and the numbers of a file.
-func stats(t *testing.T, dir, libraries string, env []string, file string, command ...string) (out string, by, others int) {
+func stats(t *testing.T, dir, libraries string, env []string, file string, command ...string,
+) (out string, by, others int) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "stats")
 	out = run(t, dir, libraries, append(env, "SFRAME_BACKTRACE_STATS="+path), command...)
@@ -315,7 +316,8 @@ func TestLibunwind(t *testing.T) {
 	peer.File(t, "/usr/include/x86_64-linux-gnu/libunwind.h")
 	dir := build(t, "gcc -std=gnu11 -O2 -rdynamic"+strict+" libunwind.c -o program -lunwind")
 	all := filepath.Join(dir, "all")
-	convertAll(t, all, sframe.V3, append(systemLibraries("libunwind.so.8", "liblzma.so.5"), filepath.Join(dir, "program"))...)
+	needed := systemLibraries("libunwind.so.8", "liblzma.so.5")
+	convertAll(t, all, sframe.V3, append(needed, filepath.Join(dir, "program"))...)
 	for _, c := range []struct{ libraries, program string }{
 		{all, filepath.Join(all, "program")}, {"", filepath.Join(all, "program")}, {all, "./program"}, {"", "./program"},
 	} {
