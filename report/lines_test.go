@@ -114,6 +114,7 @@ func TestCause(t *testing.T) {
 		{translate.SPRule, Gap{Source: "/src/x.asm"}, assembly + "x.asm)"},
 		{translate.SPRule, Gap{Source: "x.c"}, "the caller's stack pointer is set apart"},
 		{translate.SignalFrame, Gap{Source: "x.S"}, "a signal handler returns here"},
+		{translate.GoStackSwitch, Gap{Source: "x.s"}, "Go's runtime goes to another stack"},
 		{translate.Outermost, Gap{Source: "x.S"}, "the program or a thread starts here"},
 		{translate.CFARegister, Gap{Rule: "r11+8", Offset: 4}, probes},
 		{translate.CFARegister, Gap{Rule: "r11+8", Offset: 0}, "code that changes the stack pointer"},

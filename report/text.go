@@ -324,23 +324,24 @@ var causes = map[translate.Reason]string{
 	translate.FPRegister: "a leaf function keeps the caller's frame pointer in another register",
 	translate.FPRule: "the caller's frame pointer is found through the frame pointer itself, as " +
 		"in functions that realign the stack, or is computed",
-	translate.FPWithoutRA: "a leaf function, or one that does not return, saves the frame pointer alone",
-	translate.FPUndefined: "the function does not return to its caller, or uses the frame pointer for something else",
-	translate.SPRule:      "the caller's stack pointer is set apart from the frame: context switches, longjmp, Go on s390x",
-	translate.SignalFrame: "a signal handler returns here; the kernel has pushed the frame",
-	translate.OffsetRange: "a frame of more than 2 GiB, or one that is not aligned as the ABI asks for",
-	translate.TooFar:      "the program is larger than 2 GiB, for which there is --format 3",
-	translate.TooLarge:    "the function is larger than what its description can hold",
-	translate.Outermost:   "the program or a thread starts here",
-	translate.OutsideText: "code that runs once, when the kernel or the module starts or ends (.init.text, .exit.text)",
-	translate.Malformed:   "the call frame information is damaged; the message says where",
+	translate.FPWithoutRA:   "a leaf function, or one that does not return, saves the frame pointer alone",
+	translate.FPUndefined:   "the function does not return to its caller, or uses the frame pointer for something else",
+	translate.SPRule:        "the caller's stack pointer is set apart from the frame: context switches, longjmp, Go on s390x",
+	translate.GoStackSwitch: "Go's runtime goes to another stack here, or leaves it",
+	translate.SignalFrame:   "a signal handler returns here; the kernel has pushed the frame",
+	translate.OffsetRange:   "a frame of more than 2 GiB, or one that is not aligned as the ABI asks for",
+	translate.TooFar:        "the program is larger than 2 GiB, for which there is --format 3",
+	translate.TooLarge:      "the function is larger than what its description can hold",
+	translate.Outermost:     "the program or a thread starts here",
+	translate.OutsideText:   "code that runs once, when the kernel or the module starts or ends (.init.text, .exit.text)",
+	translate.Malformed:     "the call frame information is damaged; the message says where",
 }
 
 // cause returns why programs have such code. Functions that probe the stack have the frame in one of the registers.
 func (g *Gap) cause(reason translate.Reason, probing []string) string {
 	inProbing := func(reg string) bool { return strings.HasPrefix(g.Rule, reg+"+") }
 	switch ext := path.Ext(g.Source); {
-	case reason == translate.Outermost || reason == translate.SignalFrame:
+	case reason == translate.Outermost || reason == translate.SignalFrame || reason == translate.GoStackSwitch:
 	case ext == ".S" || ext == ".s" || ext == ".asm":
 		return "hand-written assembly (" + path.Base(g.Source) + ")"
 	case reason == translate.CFARegister && g.Offset > 0 && slices.ContainsFunc(probing, inProbing):
