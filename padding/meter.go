@@ -10,7 +10,10 @@ import (
 // describes padding: the code is not described either way, so it does not matter what refers to it.
 type Meter struct {
 	machine
-	w   window
+	w window
+
+	addr, size, off uint64 // of the current code; off is its offset in the file
+
 	end [meterTail + 1]bool // by distance from the end of the code: all from there on is padding
 }
 
@@ -28,7 +31,12 @@ func NewMeter(f *elffile.File) *Meter {
 	if !ok {
 		return nil
 	}
-	return &Meter{machine: m, w: window{file: f, size: meterWindow}}
+	meter := &Meter{machine: m, w: window{file: f, size: meterWindow}}
+	meter.w.offset = func(addr, n uint64) (uint64, bool) {
+		at := addr - meter.addr
+		return meter.off + at, addr >= meter.addr && at <= meter.size && n <= meter.size-at
+	}
+	return meter
 }
 
 // Enter makes the size bytes of code at an address, which are at a file offset, the current ones.
@@ -36,10 +44,7 @@ func (m *Meter) Enter(addr, size, off uint64) {
 	if m == nil {
 		return
 	}
-	m.w.b = nil
-	m.w.offset = func(at, n uint64) (uint64, bool) {
-		return off + (at - addr), at >= addr && at-addr <= size && n <= size-(at-addr)
-	}
+	m.w.b, m.addr, m.size, m.off = nil, addr, size, off
 }
 
 // Size returns how many of the bytes from begin to end, which no CFI describes, are padding: those at the start, and
