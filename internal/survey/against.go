@@ -261,10 +261,10 @@ func (c *Comparison) tables() []table {
 	all.add(changeRow("bytes of code", old.Code, now.Code)...)
 	all.add(changeRow("functions that CFI describes", old.Functions, now.Functions)...)
 	all.add(changeRow("bytes that CFI describes", old.Described, now.Described)...)
-	all.add(changeRow("of which format 2 loses", old.lost(), now.lost())...)
+	all.add(changeRow("lost by format 2", old.lost(), now.lost())...)
 	all.add(changeRow("bytes without CFI", old.WithoutCFI, now.WithoutCFI)...)
 
-	formats := newTable("Coverage by format", "Of what CFI describes, that of which a stack trace loses nothing.",
+	formats := newTable("Coverage by format", "Code with complete stack traces, of what CFI describes.",
 		"part", "#functions before", "#now", "#", "#bytes before", "#now", "#")
 	for _, v := range Formats {
 		a, b := old.format(v), now.format(v)

@@ -118,7 +118,7 @@ func TestAgainst(t *testing.T) {
 	for _, want := range []string{
 		"Comparison: 11 ELF files, 9 of them with CFI; before 11, 9 of them with CFI\n",
 		"Before by cfi2sframe 1, now by cfi2sframe 2: figures of other versions may have another meaning.\n",
-		"\n  of which format 2 loses          234     206     -28\n",
+		"\n  lost by format 2                 234     206     -28\n",
 		"\n  V2         9,166  9,693    +527       78.34 %  82.85 %\n",
 		"\n  better         3  1,060\n", "\n  V2           90.00 %  90.00 %  0       91.84 %  97.70 %  +527\n",
 		"\n  amd64            11   11       0             9,000  9,000       0          234  206     -28\n",

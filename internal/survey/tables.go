@@ -138,7 +138,7 @@ func coverage(parts []Part) table {
 		columns = append(columns, fmt.Sprintf("#V%d functions", v), fmt.Sprintf("#V%d bytes", v))
 	}
 	t := newTable("Coverage",
-		"What CFI describes, and of how much of that a stack trace loses nothing. V1 is not for s390x, nor for objects.",
+		"Code that CFI describes, and the part with complete stack traces. V1 supports neither s390x nor objects.",
 		append(columns, "#bytes without CFI")...)
 	for _, p := range parts {
 		row := []string{p.Name, count(p.Functions), count(p.Described)}
@@ -214,7 +214,7 @@ func notTranslated(parts []Part) table {
 
 func badFiles(title string, files []BadFile) table {
 	t := newTable(title,
-		"Lost is code of which a stack trace loses something in format 2; the reason is that of most of it.",
+		"Lost is code without complete stack traces in format 2; the reason is that of most of it.",
 		"#lost bytes", "#of", "#share", "reason", "file")
 	t.TextOnly = true
 	for _, f := range files {
