@@ -69,7 +69,7 @@ func TestReread(t *testing.T) {
 		{"nothing", func(*elftest.Patcher) {}, "", false},
 		{"no ELF file", func(p *elftest.Patcher) { p.B[0] = 0 }, unsound, false},
 		{"no PT_GNU_SFRAME", func(p *elftest.Patcher) { p.Put32(gnu(p), uint32(elf.PT_NULL)) },
-			unsound + "there is no PT_GNU_SFRAME", false},
+			unsound + "no PT_GNU_SFRAME", false},
 		{"two of them", func(p *elftest.Patcher) {
 			copy(p.B[p.Segment(elf.PT_GNU_STACK, 0):],
 				p.B[gnu(p):][:elffile.ProgSize])

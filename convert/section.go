@@ -126,7 +126,7 @@ func loaded(f *elffile.File, old bool) (*elf.Prog64, error) {
 		return nil, err
 	}
 	if at.Segment < 0 {
-		return nil, errors.New("there is no PT_GNU_SFRAME")
+		return nil, errors.New("no PT_GNU_SFRAME")
 	}
 	h := &f.Progs[at.Segment]
 	off, ok := f.FileOffset(h.Vaddr, h.Memsz)

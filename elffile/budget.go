@@ -77,5 +77,5 @@ func (b *Budget) Exceeded() error {
 	if !b.exceeded.Load() {
 		return nil
 	}
-	return fmt.Errorf("%w: %d bytes of input; if it is sound, convert what is in it one by one", ErrBudget, b.size)
+	return fmt.Errorf("%w: %d bytes of input; if it is sound, convert its parts one by one", ErrBudget, b.size)
 }

@@ -101,7 +101,7 @@ func (p *planner) noteUnit(u *unit) error {
 		u.end = max(u.end, fileSpan(h).end)
 	}
 	if !found {
-		return errors.New("no PT_NOTE leads to it, and so it is unknown what does")
+		return errors.New("no PT_NOTE leads to it; code may find it in another way")
 	}
 	if len(p.f.Sections) == 0 {
 		return p.headerNotesIn(u, u.span, u.align)

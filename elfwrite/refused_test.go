@@ -185,7 +185,7 @@ func TestFixed(t *testing.T) {
 		},
 			".interp at file offset 0x238 cannot be moved: code finds it by its address"},
 		{"no PT_NOTE", "rareg.so", note(func(p *elftest.Patcher, h, s int) { p.Prog(h, elf.PT_GNU_STACK, 0, 0, 0) }),
-			"no PT_NOTE leads to it, and so it is unknown what does"},
+			"no PT_NOTE leads to it; code may find it in another way"},
 		{"a PT_NOTE that begins before", "rareg.so",
 			note(func(p *elftest.Patcher, h, s int) { p.Put64(h+elftest.PhOff, id-8) }),
 			"PT_NOTE at file offset 0x1c0 begins before it"},

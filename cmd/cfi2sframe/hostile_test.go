@@ -95,7 +95,7 @@ func decodeOutput(path string) (*sframe.Section, error) {
 	} else {
 		h := f.Prog(elf.ProgType(sframe.PTGNUSFrame))
 		if h == nil {
-			return nil, errors.New("there is no PT_GNU_SFRAME")
+			return nil, errors.New("no PT_GNU_SFRAME")
 		}
 		off, ok := f.FileOffset(h.Vaddr, h.Filesz)
 		if !ok || off != h.Off {

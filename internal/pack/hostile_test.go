@@ -62,7 +62,7 @@ func TestErrors(t *testing.T) {
 		{"a wrong checksum in a package", debOf("data.tar", header),
 			"data.tar: at offset 0x800, in or after usr/bin/a: archive/tar: invalid tar header"},
 		{"a wrong checksum in a compressed package", debOf("data.tar.gz", gzipped9(header)),
-			"data.tar.gz: at offset 0x800 of what it unpacks to, in or after usr/bin/a: "},
+			"data.tar.gz: at offset 0x800 of the unpacked data, in or after usr/bin/a: "},
 		{"a file cut off", plain[:900], "at offset 0x384, in or after usr/bin/a: unexpected EOF"},
 		{"a file cut off before it begins", tarOf(t, regular("a", "a"))[:512],
 			"at offset 0x200, in or after a: unexpected EOF"},
@@ -213,9 +213,9 @@ func TestLimits(t *testing.T) {
 		many[i] = regular(fmt.Sprintf("%090d", i), "")
 	}
 	zeros := tarOf(t, regular("a", strings.Repeat("\x00", 1<<20)), regular("b", "b"))
-	const more = "more work than its size justifies: 0 bytes of input; if it is sound, convert what is in it one by one"
+	const more = "more work than its size justifies: 0 bytes of input; if it is sound, convert its parts one by one"
 	limited(t, elffile.CostUnpacked<<19)
-	failing(t, "a bomb", gzipped9(zeros), "of what it unpacks to, in or after a: "+more)
+	failing(t, "a bomb", gzipped9(zeros), "of the unpacked data, in or after a: "+more)
 	failing(t, "a bomb behind the end", gzipped9(append(tarOf(t, regular("b", "b")), make([]byte, 1<<20)...)), more)
 	failing(t, "a bomb in a package", debOf("data.tar.gz", gzipped9(zeros)), "data.tar.gz: at offset 0x")
 	dir := t.TempDir()
@@ -334,7 +334,7 @@ func TestImageErrors(t *testing.T) {
 		{"no index", func(l layout) { delete(l, indexFile) }, "manifest.json"},
 		{"an index that is no JSON", func(l layout) { l[indexFile] = []byte("[1") },
 			"index.json: unexpected end of JSON input"},
-		{"an index of nothing", func(l layout) { l[indexFile] = []byte("{}") }, "no manifest is that of an image"},
+		{"an index of nothing", func(l layout) { l[indexFile] = []byte("{}") }, "no manifest describes an image"},
 		{"a digest that leads out", func(l layout) {
 			l[indexFile] = []byte(`{"manifests": [{"digest": "sha256:../../../../etc/passwd"}]}`)
 		}, `digest "sha256:../../../../etc/passwd": not a sum of 32 bytes in hexadecimal digits`},
@@ -377,7 +377,7 @@ func TestImageErrors(t *testing.T) {
 				[]byte(l.blob("", b)["digest"].(string)), 1)
 			l[indexFile] = encoded(t, object{"manifests": []object{l.blob(ociType+"manifest.v1+json", m)}})
 		}, strings.Replace("blobs/"+digestOf([]byte("\x1f\x8b and so on")), ":", "/",
-			1) + ": at offset 0x0 of what it unpacks to: gzip: "},
+			1) + ": at offset 0x0 of the unpacked data: gzip: "},
 		{"a layer that is none", func(l layout) {
 			l[strings.Replace("blobs/"+digestOf(layers[2]), ":", "/", 1)] = bytes.Repeat([]byte("text"), 200)
 		}, "at offset 0x200: archive/tar: invalid tar header"},
@@ -457,7 +457,7 @@ func TestNested(t *testing.T) {
 		l := make(layout)
 		nested(l, l.image(t, "amd64", tarOf(t, regular("a", "a"))), maxDepth, times)
 		same(t, l.folder(t), map[string]string{"a": "a"})
-		for depth, want := range map[int]string{maxDepth: "no manifest is that of an image", maxDepth +
+		for depth, want := range map[int]string{maxDepth: "no manifest describes an image", maxDepth +
 			1: ": more than 8 indexes in each other"} {
 			l = make(layout)
 			nested(l, l.blob(ociType+"manifest.v1+json", []byte("{}")), depth, times)

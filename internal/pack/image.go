@@ -173,7 +173,7 @@ func (r *reader) find(in store) ([]image, error) {
 	case len(f.found) > 0:
 		return nil, f.found[0].err
 	}
-	return nil, errors.New("no manifest is that of an image")
+	return nil, errors.New("no manifest describes an image")
 }
 
 func missing(err error) bool { return errors.Is(err, fs.ErrNotExist) }

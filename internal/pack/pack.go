@@ -91,7 +91,7 @@ func (e *Error) Error() string {
 		place = e.Part + ": " + place
 	}
 	if e.Packed {
-		place += " of what it unpacks to"
+		place += " of the unpacked data"
 	}
 	if e.Member != "" {
 		place += ", in or after " + e.Member

@@ -159,9 +159,9 @@ func TestRPMErrors(t *testing.T) {
 		want string
 	}{
 		{"a wrong checksum of gzip", rpmtest.Package(sums, tags...),
-			fmt.Sprintf("payload: at offset %#x of what it unpacks to: gzip: invalid checksum", len(ok))},
+			fmt.Sprintf("payload: at offset %#x of the unpacked data: gzip: invalid checksum", len(ok))},
 		{"no gzip behind its magic", rpmtest.Package([]byte("\x1f\x8b and so on"), tags...),
-			"payload: at offset 0x0 of what it unpacks to: gzip: "},
+			"payload: at offset 0x0 of the unpacked data: gzip: "},
 		{"only a lead", rpmtest.Lead(), "at offset 0x60: unexpected EOF in a header"},
 		{"a delta", rpmtest.Package(ok, with(rpm.TagPayloadFormat, "drpm")...),
 			`unsupported payload format "drpm"; cpio is supported`},
@@ -177,7 +177,7 @@ func TestRPMErrors(t *testing.T) {
 		{"no cpio", rpmtest.Package([]byte("text that is none"), tags...),
 			`payload: at offset 0x0: no member of a cpio archive: it begins with "text t"`},
 		{"no cpio, compressed", rpmtest.Package(gzipped9([]byte("text that is none")), tags...),
-			`payload: at offset 0x0 of what it unpacks to: no member of a cpio archive`},
+			`payload: at offset 0x0 of the unpacked data: no member of a cpio archive`},
 		{"no end", rpmtest.Package(ok[:0x60], tags...), "payload: at offset 0x60: unexpected EOF"},
 		{"a file that is cut off", rpmtest.Package(rpmtest.Newc("./a", 1, 0o100755, 1, strings.Repeat("x", 100))[:150],
 			tags...), "payload: at offset 0x96, in or after a: unexpected EOF"},

@@ -167,7 +167,7 @@ func (p *packer) unpack(off, size int64) (*unpacked, error) {
 	}
 	n, err := io.Copy(compressed.Output{File: f}, z)
 	if err != nil {
-		return nil, fmt.Errorf("at offset %#x of what it unpacks to: %w", n, err)
+		return nil, fmt.Errorf("at offset %#x of the unpacked data: %w", n, err)
 	}
 	return &unpacked{io.NewSectionReader(f, 0, n), z.Form}, nil
 }
