@@ -148,6 +148,15 @@ func TestTraces(t *testing.T) {
 			out = regexp.MustCompile(`(plugin [12], )first`).ReplaceAllString(out, "${1}at the same address")
 			wantPlaces(t, fmt.Sprint(version, " ", c.name), out, again...)
 		}
+		if version == sframe.V2 { // which cannot describe the end
+			continue
+		}
+		out := run(t, dir, all, []string{"SFRAME_BACKTRACE=sframe"}, converted("traces"))
+		for _, place := range places {
+			if !strings.Contains(place, "coroutine") && !strings.Contains(out, place+": equal\n") {
+				t.Errorf("by SFrame only: %s: got\n%s", place, out)
+			}
+		}
 	}
 }
 
@@ -333,7 +342,8 @@ func TestExceptions(t *testing.T) {
 	dir := build(t, "g++ -O2"+strict+" throw.cc -o throw -pthread")
 	all := filepath.Join(dir, "all")
 	program := filepath.Join(dir, "throw")
-	convertAll(t, all, sframe.V3, append(systemLibraries("libm.so.6"), program, "/usr/lib/x86_64-linux-gnu/libstdc++.so.6")...)
+	needed := append(systemLibraries("libm.so.6"), "/usr/lib/x86_64-linux-gnu/libstdc++.so.6")
+	convertAll(t, all, sframe.V3, append(needed, program)...)
 	for _, libraries := range []string{all, ""} {
 		if out := run(t, dir, libraries, nil, program); out != "42000 42000 42000 42000, traces: some\n" {
 			t.Errorf("libraries of %q: %s", libraries, out)
@@ -347,8 +357,8 @@ func TestOtherMachines(t *testing.T) {
 		{"aarch64", " -mbranch-protection=standard", "ld-linux-aarch64.so.1"}, {"s390x", "", "ld64.so.1"},
 	} {
 		gcc := m.machine + "-linux-gnu-gcc-16" + m.flags
-		script := strings.ReplaceAll(traces+"\n"+plugins, "gcc ", gcc+" ") + "\n" + gcc + shared + strict + " backtrace.c -o " +
-			library
+		script := strings.ReplaceAll(traces+"\n"+plugins, "gcc ", gcc+" ") + "\n" + gcc + shared + strict +
+			" backtrace.c -o " + library
 		dir := peer.Run(t, "sid", script, sources(t)...)
 		from := filepath.Join(peer.Root(t, "sid"), "usr", m.machine+"-linux-gnu", "lib")
 		for _, name := range []string{"libc.so.6", "libgcc_s.so.1", m.loader} {

@@ -1,6 +1,6 @@
 /*
- * Walks its stack by libunwind's functions, and compares with libgcc's frames: unw_backtrace, cursors, and functions that
- * only libunwind has an answer to, of a cursor that libsframe-backtrace began. Prints what differs, and "done".
+ * Walks its stack by libunwind's functions, and compares with libgcc's frames: unw_backtrace, cursors, and functions
+ * that only libunwind has an answer to, of a cursor that libsframe-backtrace began. Prints what differs, and "done".
  */
 #define _GNU_SOURCE
 #define UNW_LOCAL_ONLY

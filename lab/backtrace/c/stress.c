@@ -1,6 +1,6 @@
 /*
- * Many threads take stack traces in handlers of a timer, while others load and unload files and fork. Each trace has to be
- * that of libgcc's unwinder, which may end before it, where no CFI is. Prints "done" or what is wrong.
+ * Many threads take stack traces in handlers of a timer, while others load and unload files and fork. Each trace has to
+ * be that of libgcc's unwinder, which may end before it, where no CFI is. Prints "done" or what is wrong.
  * Arguments: seconds, threads, plugins.
  */
 #define _GNU_SOURCE

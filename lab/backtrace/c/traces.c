@@ -1,7 +1,6 @@
 /*
  * Takes stack traces by the functions of libsframe-backtrace and by those of libgcc and libc that it replaces, in many
- * places, and compares them. For each place it prints "equal" or the first difference. Arguments: plugins, or what to do
- * instead of that: "stress SECONDS".
+ * places, and compares them. For each place it prints "equal" or the first difference. Arguments: plugins.
  */
 #define _GNU_SOURCE
 #include <alloca.h>
@@ -30,7 +29,8 @@ enum { NO_CFA = 0 };
 enum { MAX = 2048, DEEP = 1000, STACK = 1 << 17 };
 
 #ifdef STATIC
-#define OTHERS(of) of(_Unwind_Backtrace) of(_Unwind_GetIP) of(_Unwind_GetIPInfo) of(_Unwind_GetCFA) of(_Unwind_GetRegionStart)
+#define OTHERS(of) \
+	of(_Unwind_Backtrace) of(_Unwind_GetIPInfo) of(_Unwind_GetCFA) of(_Unwind_GetRegionStart)
 #define DECLARE(name) extern __typeof__(name) __real_##name;
 OTHERS(DECLARE)
 extern int __real_backtrace(void **, int);
