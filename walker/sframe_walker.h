@@ -1382,7 +1382,7 @@ static inline int sfw_hex(unsigned char c) {
 }
 
 /* sfw_stack_around finds the mapping that sp is in, by /proc/self/maps, and returns whether it could. It is safe in
- * signal handlers, and no cancellation point, as open and read would be: call it when sp is outside of the known stacks.
+ * signal handlers, and no cancellation point, as open and read are: call it when sp is outside of the known stacks.
  * Linux 6.11 and later answer a query, in 4 microseconds. Earlier ones write all mappings as text: 350 microseconds for
  * 1,000, 7.4 ms for 20,000 (2026-11). Most of that is the kernel's time, so that reads of 2 KiB, which fit on an
  * alternate stack, take 5 % longer than those of 64 KiB. If another mapping touches the stack, the kernel may report
