@@ -70,7 +70,8 @@ func TestFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out")
 	copyTo(t, in)
-	says(t, exitError, "cfi2sframe: "+in+": report: cannot write to /dev/full: no space left on device; nothing written\n",
+	says(t, exitError,
+		"cfi2sframe: "+in+": report: cannot write to /dev/full: no space left on device; nothing written\n",
 		io.Discard, "--report", "html", "--report-file", "/dev/full", in, "-o", out)
 	if _, err := os.Stat(out); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("there is an output, error %v", err)
@@ -84,7 +85,8 @@ func TestFullDisk(t *testing.T) {
 	}
 	said := says(t, exitError, "cfi2sframe: files that were not converted: 1\n", noRoom{}, "--dry-run", "--report",
 		"json", in, other)
-	if !strings.HasPrefix(said, "cfi2sframe: "+in+": report: cannot write to standard output: no space left on device; nothing written\n") {
+	if want := "cfi2sframe: " + in + ": report: cannot write to standard output: no space left on device; " +
+		"nothing written\n"; !strings.HasPrefix(said, want) {
 		t.Errorf("said %q", said)
 	}
 	for _, path := range []string{in, other} {
@@ -105,7 +107,8 @@ func TestFullDisk(t *testing.T) {
 	if n := strings.Count(said, gaps+": 0x"); n != shortList {
 		t.Errorf("%d gaps are named; want %d", n, shortList)
 	}
-	says(t, exitError, "cfi2sframe: cannot write to standard output: no space left on device\n", noRoom{}, "--print-linker-dir")
+	says(t, exitError, "cfi2sframe: cannot write to standard output: no space left on device\n", noRoom{},
+		"--print-linker-dir")
 
 	closed, err := os.Create(filepath.Join(dir, "closed"))
 	if err != nil {
@@ -136,10 +139,12 @@ func TestInputErrors(t *testing.T) {
 	for name, want := range map[string]string{
 		"dir": "is a directory; use ", "pipe": "is a pipe; use - for a pipe", "empty": "is empty",
 		"script": "is a script, not an ELF file", "pe": "is a PE file, not an ELF file",
-		"macho": "is a Mach-O file, not an ELF file", "gz": "is a gzip file; unpack it", "xz": "is an xz file; unpack it",
+		"macho": "is a Mach-O file, not an ELF file", "gz": "is a gzip file; unpack it",
+		"xz":  "is an xz file; unpack it",
 		"bz2": "is a bzip2 file; unpack it", "zst": "is a zstd file; unpack it", "zip": "is a ZIP file; unpack it",
-		"deb": "is a Debian package; use 'cfi2sframe pkg', or unpack it",
-		"rpm": "is an RPM package; use 'cfi2sframe pkg', or unpack it", "text": "ELF header at file offset 0x0: not an ELF file",
+		"deb":  "is a Debian package; use 'cfi2sframe pkg', or unpack it",
+		"rpm":  "is an RPM package; use 'cfi2sframe pkg', or unpack it",
+		"text": "ELF header at file offset 0x0: not an ELF file",
 	} {
 		message := "cfi2sframe: " + name + ": " + want
 		says(t, exitError, message, io.Discard, name, "-o", "out")
@@ -197,7 +202,8 @@ func TestOutputErrors(t *testing.T) {
 	var stdout bytes.Buffer
 	says(t, exitError, "cfi2sframe: big: cannot write to dir"+full, &stdout, "-q", "big", "-o", "/dev/null")
 	t.Setenv("TMPDIR", "")
-	says(t, exitError, "cfi2sframe: big: report: cannot write to dir/r: no space left on device; nothing written\n", io.Discard, "--report", "json",
+	says(t, exitError, "cfi2sframe: big: report: cannot write to dir/r: no space left on device; nothing written\n",
+		io.Discard, "--report", "json",
 		"--report-file", "dir/r", "big", "-o", "out")
 	if entries, err := os.ReadDir("dir"); err != nil || len(entries) > 0 {
 		t.Errorf("files on the full disk: %v, %v", entries, err)

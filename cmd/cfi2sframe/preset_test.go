@@ -20,8 +20,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// TestPresetsReadme compares the presets with docs/readers.md's table of readers: each preset is in a row, and reads the
-// formats that all its rows read.
+// TestPresetsReadme compares the presets with docs/readers.md's table of readers: each preset is in a row, and reads
+// the formats that all its rows read.
 func TestPresetsReadme(t *testing.T) {
 	readme, err := os.ReadFile("../../docs/readers.md")
 	if err != nil {

@@ -274,7 +274,8 @@ func (w *work) summary(t *tally) string {
 	}
 	text := t.text(w.all, rest)
 	if t.size > 0 {
-		text += fmt.Sprintf("  read by: %s\n  bytes of .sframe: %s\n  %v\n", w.readers(), report.Digits(t.size), &t.Amounts)
+		text += fmt.Sprintf("  read by: %s\n  bytes of .sframe: %s\n  %v\n", w.readers(),
+			report.Digits(t.size), &t.Amounts)
 	}
 	return text
 }

@@ -1,5 +1,5 @@
-// Command manual writes the manual pages of cfi2sframe and cfi-step, from what they print with --help, and the completions
-// that cfi2sframe prints for bash, zsh and fish.
+// Command manual writes the manual pages of cfi2sframe and cfi-step, from what they print with --help, and the
+// completions that cfi2sframe prints for bash, zsh and fish.
 //
 // Usage: manual PROGRAM STEP DIR
 //
@@ -103,7 +103,8 @@ func write(program, step, dir string) error {
 		return fmt.Errorf("%s: %w", step, err)
 	}
 	for name, p := range map[string]string{
-		"cfi2sframe.1": root.man(&productPage, verbs, date.UTC()), "cfi-step.1": stepping.man(&stepPage, nil, date.UTC()),
+		"cfi2sframe.1": root.man(&productPage, verbs, date.UTC()),
+		"cfi-step.1":   stepping.man(&stepPage, nil, date.UTC()),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(p), 0o644); err != nil {
 			return err
