@@ -368,6 +368,7 @@ func (r *reader) section(f *elffile.File, s *elffile.Section) ([]byte, error) {
 // sections returns the sections with any of the given names.
 func (r *reader) sections(f *elffile.File, src Source, names ...string) ([]*section, error) {
 	var secs []*section
+	textBase, dataBase := base(f, ".text"), base(f, ".got")
 	for i := range f.Sections {
 		s := &f.Sections[i]
 		if !slices.Contains(names, s.Name) || !s.HasBytes() {
@@ -379,7 +380,7 @@ func (r *reader) sections(f *elffile.File, src Source, names ...string) ([]*sect
 		}
 		sec := &section{name: s.Name, source: src, data: b}
 		if src == EHFrame {
-			sec.addr, sec.textBase, sec.dataBase = s.Base, base(f, ".text"), base(f, ".got")
+			sec.addr, sec.textBase, sec.dataBase = s.Base, textBase, dataBase
 		}
 		secs = append(secs, sec)
 	}
