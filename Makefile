@@ -57,8 +57,8 @@ all:
 	unset GOOS GOARCH; CGO_ENABLED=0 $(GO) build -o build/native ./cmd/cfi2sframe && \
 		$(GO) -C lab build -o ../build/lab . && $(GO) -C lab build -o ../build/native-step ./cmd/cfi-step && \
 		build/lab manual build/native build/native-step build
-	@set -- $(CC); if command -v "$$1" >/dev/null; then $(MAKE) backtrace; else \
-		echo "no C compiler ($(CC)): cfi2sframe is built without libsframe-backtrace" >&2; fi
+	@if $(CC) -E walker/backtrace.c >/dev/null 2>&1; then $(MAKE) backtrace; else \
+		echo "without libsframe-backtrace, which needs a C compiler ($(CC)) and glibc 2.35 or later" >&2; fi
 
 backtrace:
 	mkdir -p build
