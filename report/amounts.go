@@ -1,6 +1,10 @@
 package report
 
-import "fmt"
+import (
+	"fmt"
+
+	"cfi2sframe/internal/page"
+)
 
 // Amounts say how much of a file's code can be unwound. All reports have the same.
 type Amounts struct {
@@ -12,16 +16,11 @@ type Amounts struct {
 	PLT        uint64 `json:"plt"`        // PLT stubs without CFI that have rows
 }
 
-// count sets Code and what follows from it.
-func (a *Amounts) count(code uint64) {
+// NewAmounts returns a with Code and Unwindable set.
+func NewAmounts(code uint64, a Amounts) Amounts {
 	a.Code = code
 	// Rows by other tools can be for padding.
 	a.Unwindable = min(a.Covered+a.Outermost+a.PLT, code)
-}
-
-// NewAmounts returns a with Code, and what follows from it, set.
-func NewAmounts(code uint64, a Amounts) Amounts {
-	a.count(code)
 	return a
 }
 
@@ -73,9 +72,4 @@ func percent(part, whole uint64) float64 {
 }
 
 // Percentage returns a number of percent as reports have it: 100 stands for all.
-func Percentage(v float64) string {
-	if v < 100 {
-		v = min(v, 99.99)
-	}
-	return fmt.Sprintf("%.2f %%", v)
-}
+func Percentage(v float64) string { return page.Percentage(v) }

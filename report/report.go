@@ -235,7 +235,7 @@ func (c *Coverage) gaps(in *Input) {
 		}
 		c.sourceLines(in)
 		c.Uncovered = findUncovered(in, files, names)
-		c.count(c.Uncovered.code)
+		c.Amounts = NewAmounts(c.Uncovered.code, c.Amounts)
 		c.Notes = append(c.Notes, names.notes()...)
 	}
 	for i := range c.Gaps {

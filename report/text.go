@@ -35,7 +35,6 @@ var functions = template.FuncMap{
 	"digits":    Digits,
 	"format3":   (*Coverage).format3Share,
 	"int":       func(n uint64) int { return int(n) },
-	"percent":   Share,
 	"plural":    plural,
 	"printable": Printable,
 	"sub":       func(a, b int) int { return a - b },
@@ -87,17 +86,7 @@ func (c *Coverage) WithFormat3() string {
 			all += r.Bytes
 		}
 	}
-	switch {
-	case covered == 0:
-		return ""
-	case covered == all:
-		return "the other " + bytesOf(all)
-	}
-	least := ""
-	if c.atLeast {
-		least = "at least "
-	}
-	return fmt.Sprintf("%s%s of the other %s", least, Digits(covered), bytesOf(all))
+	return c.format3Part(covered, all, "the other "+bytesOf(all))
 }
 
 // maxSections bounds the sections in a line of the text report.
@@ -105,14 +94,15 @@ const maxSections = 4
 
 // Largest returns the sections with most code without CFI, as the end of a line.
 func (c *Coverage) Largest() string {
-	without := func(s *UncoveredSection) uint64 { return s.Bytes - s.Padding }
 	some := slices.DeleteFunc(slices.Clone(c.Uncovered.Sections), func(s UncoveredSection) bool {
-		return without(&s) == 0
+		return s.WithoutCFI() == 0
+	})
+	listed := largest(some, maxSections, func(a, b UncoveredSection) int {
+		return cmp.Compare(a.WithoutCFI(), b.WithoutCFI())
 	})
 	text, separator := "", ": "
-	listed := largest(some, maxSections, func(a, b UncoveredSection) int { return cmp.Compare(without(&a), without(&b)) })
-	for i := range listed {
-		text += separator + Printable(listed[i].Name) + " " + Digits(without(&listed[i]))
+	for _, s := range listed {
+		text += separator + Printable(s.Name) + " " + Digits(s.WithoutCFI())
 		separator = ", "
 	}
 	if n := len(some) - len(listed); n > 0 {
@@ -147,16 +137,19 @@ func first[T any](list []T, n int) []T {
 }
 
 // format3Share returns in words how much of a reason's gaps format 3 covers, or "" for nothing.
-func (c *Coverage) format3Share(r *Reason) string {
+func (c *Coverage) format3Share(r *Reason) string { return c.format3Part(r.Format3, r.Bytes, "them") }
+
+// format3Part returns in words how much of some code format 3 covers, or "" for nothing. The name stands for all of it.
+func (c *Coverage) format3Part(covered, all uint64, name string) string {
 	switch {
-	case r.Format3 == 0:
+	case covered == 0:
 		return ""
-	case r.Format3 == r.Bytes:
-		return "them"
+	case covered == all:
+		return name
 	case c.atLeast:
-		return "at least " + Digits(r.Format3) + " of them"
+		return "at least " + Digits(covered) + " of " + name
 	}
-	return Digits(r.Format3) + " of them"
+	return Digits(covered) + " of " + name
 }
 
 // String returns the gap as the text report has it.
@@ -313,8 +306,8 @@ var causes = map[translate.Reason]string{
 		"hand-written assembly, or stack probing",
 	translate.CFAExpression: "the frame has a place that has to be computed: " +
 		"hand-written assembly, or vector registers of variable length",
-	translate.CFAAddress: "the frame is computed from an address of the code that is known only when it is loaded, or " +
-		"linked: hand-written call frame information",
+	translate.CFAAddress: "the frame is computed from an address of the code that is known only when it is loaded, " +
+		"or linked: hand-written call frame information",
 	translate.CFAMissing: "the call frame information is incomplete",
 	translate.RARegister: "the return address is taken off the stack for a while, as vfork and unwinders do",
 	translate.RAOffset:   "the return address is kept apart from the frame, as in context switches and stack splitting",
@@ -324,17 +317,19 @@ var causes = map[translate.Reason]string{
 	translate.FPRegister: "a leaf function keeps the caller's frame pointer in another register",
 	translate.FPRule: "the caller's frame pointer is found through the frame pointer itself, as " +
 		"in functions that realign the stack, or is computed",
-	translate.FPWithoutRA:   "a leaf function, or one that does not return, saves the frame pointer alone",
-	translate.FPUndefined:   "the function does not return to its caller, or uses the frame pointer for something else",
-	translate.SPRule:        "the caller's stack pointer is set apart from the frame: context switches, longjmp, Go on s390x",
+	translate.FPWithoutRA: "a leaf function, or one that does not return, saves the frame pointer alone",
+	translate.FPUndefined: "the function does not return to its caller, or uses the frame pointer for something else",
+	translate.SPRule: "the caller's stack pointer is set apart from the frame: context switches, longjmp, " +
+		"Go on s390x",
 	translate.GoStackSwitch: "Go's runtime goes to another stack here, or leaves it",
 	translate.SignalFrame:   "a signal handler returns here; the kernel has pushed the frame",
 	translate.OffsetRange:   "a frame of more than 2 GiB, or one that is not aligned as the ABI asks for",
 	translate.TooFar:        "the program is larger than 2 GiB, for which there is --format 3",
 	translate.TooLarge:      "the function is larger than what its description can hold",
 	translate.Outermost:     "the program or a thread starts here",
-	translate.OutsideText:   "code that runs once, when the kernel or the module starts or ends (.init.text, .exit.text)",
-	translate.Malformed:     "the call frame information is damaged; the message says where",
+	translate.OutsideText: "code that runs once, when the kernel or the module starts or ends " +
+		"(.init.text, .exit.text)",
+	translate.Malformed: "the call frame information is damaged; the message says where",
 }
 
 // cause returns why programs have such code. Functions that probe the stack have the frame in one of the registers.

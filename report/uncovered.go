@@ -44,7 +44,7 @@ type UncoveredSection struct {
 }
 
 // WithoutCFI returns how much of the section's code has no CFI.
-func (s *UncoveredSection) WithoutCFI() uint64 { return s.Bytes - s.Padding }
+func (s UncoveredSection) WithoutCFI() uint64 { return s.Bytes - s.Padding }
 
 // An UncoveredRange is a range of code in which Bytes have no CFI: all of them, unless it stands for several ranges.
 type UncoveredRange struct {

@@ -239,7 +239,13 @@ func Share(n, whole uint64) string {
 		v = 100
 	case n > 0 && v < 0.01:
 		return "< 0.01 %"
-	default:
+	}
+	return Percentage(v)
+}
+
+// Percentage returns a number of percent in words: 100 stands for all.
+func Percentage(v float64) string {
+	if v < 100 {
 		v = min(v, 99.99)
 	}
 	return fmt.Sprintf("%.2f %%", v)
