@@ -51,6 +51,8 @@ SECTIONS
 	.init.text : { *(.init.text) }
 	.rodata : ALIGN(8) { __start_sframe = .; . += 63; BYTE(0) __end_sframe = .; QUAD(1) after = .; }
 	middle = __start_sframe + 32;
+	exact = __start_sframe + 56;
+	less = exact - 1;
 	odd = __start_sframe + 4;
 	.bss : { zeros = .; . += 64; no_zeros = .; }
 }
@@ -152,7 +154,8 @@ func TestInto(t *testing.T) {
 			"are in use: byte 0xffffffff8100000f is 0x05, not 0"},
 		{"too few", kernel, with("__start_sframe:middle", nil),
 			"are 32; .sframe needs 56: reserve more in the linker script"},
-		{"just enough", kernel, with("__start_sframe:__end_sframe", nil), filled},
+		{"a byte too few", kernel, with("__start_sframe:less", nil), "are 55; .sframe needs 56"},
+		{"just enough", kernel, with("__start_sframe:exact", nil), filled},
 		{"a start that is not aligned", kernel, with("odd:__end_sframe", nil), "is not a multiple of 8"},
 		{"bytes after them", kernel, with("__start_sframe:after", nil), "are in use"},
 		{"none", kernel, with("middle:middle", nil), "are none"},

@@ -1,0 +1,73 @@
+package gopclntab
+
+import (
+	"encoding/hex"
+	"strings"
+	"testing"
+)
+
+// TestPrologues has prologues that save the frame pointer, and others that save it elsewhere or not at all. The
+// instructions are those of GNU as.
+func TestPrologues(t *testing.T) {
+	const (
+		push      = "55"                      // push %rbp
+		mov       = "48 89 e5"                // mov %rsp,%rbp
+		sub8      = "48 83 ec 08"             // sub $8,%rsp
+		save0     = "48 89 2c 24"             // mov %rbp,(%rsp)
+		sub64     = "48 83 ec 40"             // sub $0x40,%rsp
+		save56    = "48 89 6c 24 38"          // mov %rbp,0x38(%rsp)
+		add128    = "48 83 c4 80"             // add $-128,%rsp
+		save120   = "48 89 6c 24 78"          // mov %rbp,0x78(%rsp)
+		sub288    = "48 81 ec 20 01 00 00"    // sub $0x120,%rsp
+		save280   = "48 89 ac 24 18 01 00 00" // mov %rbp,0x118(%rsp)
+		save276   = "48 89 ac 24 14 01 00 00" // mov %rbp,0x114(%rsp)
+		str48     = "fe 0f 1d f8"             // str x30,[sp,#-48]!
+		stur      = "fd 83 1f f8"             // stur x29,[sp,#-8]
+		frame512  = "f4 03 08 d1 9d fa 3f a9" // sub x20,sp,#0x200; stp x29,x30,[x20,#-8]
+		movSP     = "9f 02 00 91"             // mov sp,x20
+		load      = "fd 83 5f f8"             // ldur x29,[sp,#-8]
+		otherSlot = "f4 03 08 d1 9d fa 3e a9" // stp x29,x30,[x20,#-24]
+	)
+	for _, tt := range []struct {
+		name          string
+		find          finder
+		before, after string
+		frame         uint32
+		done          int
+		saved         uint32 // 0: it is not proven
+	}{
+		{"push", prologueAMD64, push, mov, 8, 0, 8},
+		{"push after a conditional jump by 0x41", prologueAMD64, "76 41" + push, mov, 8, 0, 8},
+		{"push of r13", prologueAMD64, "90 41" + push, mov, 8, 0, 0},
+		{"push without mov", prologueAMD64, push, "48 89 e6", 8, 0, 0},
+		{"push and a larger frame", prologueAMD64, push, mov, 16, 0, 0},
+		{"the smallest frame", prologueAMD64, sub8, save0, 8, 4, 8},
+		{"a frame of a byte", prologueAMD64, sub64, save56, 64, 5, 8},
+		{"add", prologueAMD64, add128, save120, 128, 5, 8},
+		{"a frame of four bytes", prologueAMD64, sub288, save280, 288, 8, 8},
+		{"another slot", prologueAMD64, sub64, save120, 64, 0, 0},
+		{"another slot of four bytes", prologueAMD64, sub288, save276, 288, 0, 0},
+		{"the smallest frame's slot in a larger one", prologueAMD64, sub64, save0, 64, 0, 0},
+		{"another frame", prologueAMD64, sub64, save56, 72, 0, 0},
+		{"not saved", prologueAMD64, sub64, "90 90 90 90 90", 64, 0, 0},
+		{"aarch64", prologueAArch64, str48, stur, 48, 4, 56},
+		{"aarch64, another frame", prologueAArch64, str48, stur, 64, 0, 0},
+		{"aarch64, not saved", prologueAArch64, str48, load, 48, 0, 0},
+		{"aarch64, large", prologueAArch64, frame512 + movSP, "", 512, 0, 520},
+		{"aarch64, another slot", prologueAArch64, otherSlot + movSP, "", 512, 0, 0},
+	} {
+		done, saved, ok := tt.find(decode(t, tt.before), decode(t, tt.after), tt.frame)
+		if ok != (tt.saved != 0) || ok && (done != tt.done || saved != tt.saved) {
+			t.Errorf("%s: done %d, saved %d, %t; want %d, %d", tt.name, done, saved, ok, tt.done, tt.saved)
+		}
+	}
+}
+
+func decode(t *testing.T, text string) []byte {
+	t.Helper()
+	b, err := hex.DecodeString(strings.ReplaceAll(text, " ", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
