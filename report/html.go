@@ -122,21 +122,16 @@ func newPageFile(c *Coverage, id string) pageFile {
 // maxListed bounds the sections in the table of a file, and the files with a part: people look at a page.
 const maxListed = 1000
 
-// bars returns the bars of the reasons, the longest first, and after them those that lose nothing.
+// bars returns the bars of the reasons.
 func bars(c *Coverage, code page.Split) []page.Bar {
 	var out []page.Bar
-	if code.NoCFI > 0 {
-		out = append(out, page.NewBar("without", "code without CFI", code.NoCFI, 0, code.Code))
-		out[0].Of = "that no CFI describes"
-	}
 	for _, r := range c.Reasons {
 		bar := page.NewBar(r.Name, r.Text, r.Bytes, r.Format3, code.Code)
 		bar.NoLoss, bar.Format3 = !r.Loss, c.format3Share(&r)
 		bar.Of = fmt.Sprintf("in %s of %s", plural(r.Ranges, "gap"), plural(r.Functions, "function"))
 		out = append(out, bar)
 	}
-	page.SortBars(out)
-	return out
+	return code.Bars(out)
 }
 
 // tables makes the tables.

@@ -223,12 +223,20 @@ func NewBar(name, text string, bytes, striped, code uint64) Bar {
 	return b
 }
 
-// SortBars sorts bars: those that lose something first, and the longest.
-func SortBars(bars []Bar) {
+// Bars returns the bars of reasons, and one for code without CFI: those that lose something first, and the longest.
+func (s Split) Bars(reasons []Bar) []Bar {
+	var bars []Bar
+	if s.NoCFI > 0 {
+		bar := NewBar("without", "code without CFI", s.NoCFI, 0, s.Code)
+		bar.Of = "that no CFI describes"
+		bars = append(bars, bar)
+	}
+	bars = append(bars, reasons...)
 	none := map[bool]int{true: 1}
 	slices.SortStableFunc(bars, func(a, b Bar) int {
 		return cmp.Or(none[a.NoLoss]-none[b.NoLoss], cmp.Compare(b.bytes, a.bytes))
 	})
+	return bars
 }
 
 // Share returns a part of a whole in percent. Only nothing is 0, and only all is 100.

@@ -197,13 +197,9 @@ func (r *Record) cells() []string {
 	return row
 }
 
-// bars shows the code without CFI and the gaps of all files by reason, the largest first.
+// bars returns the bars of the reasons for gaps in all files.
 func (s *Survey) bars(code page.Split) []page.Bar {
 	var out []page.Bar
-	if code.NoCFI > 0 {
-		out = append(out, page.NewBar("without", "code without CFI", code.NoCFI, 0, code.Code))
-		out[0].Of = "that no CFI describes"
-	}
 	for _, g := range s.Total.Gaps {
 		if g.Ranges == 0 {
 			continue
@@ -214,8 +210,7 @@ func (s *Survey) bars(code page.Split) []page.Bar {
 			countOf(g.Ranges, "gap"), countOf(g.Functions, "function"), countOf(g.Files, "file"))
 		out = append(out, b)
 	}
-	page.SortBars(out)
-	return out
+	return code.Bars(out)
 }
 
 // A Lossy file loses something.
