@@ -154,7 +154,7 @@ func testFilesTable(t *testing.T, browser context.Context) {
 	}
 	slices.SortFunc(want, func(a, b file) int { return cmp.Compare(b.left, a.left) })
 	if got := b.Rows("files")[0]; got[2] != fmt.Sprint(want[0].left) {
-		t.Errorf("first row %q: the worst was expected, of which %d bytes cannot be unwound", got, want[0].left)
+		t.Errorf("first row %q; want the worst file, with %d bytes that cannot be unwound", got, want[0].left)
 	}
 	expand := chromedp.CSS("#files .expand input")
 	for _, rows := range []int{20, 100, 20} {
