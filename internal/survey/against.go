@@ -120,8 +120,7 @@ func compare(old, now *Survey) *Comparison {
 		var pairs [][2]*Record
 		pairs, was, is = pair(was, is, key)
 		for _, p := range pairs {
-			was, is := p[0].split(), p[1].split()
-			c.tree.add(p[1], is, was, max(was.Left(), is.Left())-min(was.Left(), is.Left()))
+			c.tree.add(p[1], p[1].split(), p[0].split())
 			switch f, by := change(p[0], p[1], oldLosses, losses); {
 			case by < 0:
 				c.Better.add(f)
@@ -134,12 +133,12 @@ func compare(old, now *Survey) *Comparison {
 	}
 	for _, r := range is {
 		n, reason := lost(r.Gaps, losses)
-		c.tree.add(r, r.split(), page.Split{}, r.split().Left())
+		c.tree.add(r, r.split(), page.Split{})
 		c.Appeared.add(FileChange{File: r.File, Bytes: n, To: r.Status, Why: reason})
 	}
 	for _, r := range was {
 		n, reason := lost(r.Gaps, oldLosses)
-		c.tree.add(r, page.Split{}, r.split(), r.split().Left())
+		c.tree.add(r, page.Split{}, r.split())
 		c.Gone.add(FileChange{File: r.File, Bytes: n, From: r.Status, Why: reason})
 	}
 	return c
@@ -248,7 +247,8 @@ func (c *Comparison) notes() (lines []string) {
 		lines = append(lines, "Now: "+now.Only)
 	}
 	if old.Tool != now.Tool {
-		lines = append(lines, fmt.Sprintf("Before by %s, now by %s: figures of other versions may have another meaning.",
+		lines = append(lines, fmt.Sprintf(
+			"Before by %s, now by %s: figures of other versions may have another meaning.",
 			report.Printable(old.Tool), report.Printable(now.Tool)))
 	}
 	return lines
@@ -273,12 +273,11 @@ func (c *Comparison) tables() []table {
 			a.share(), b.share(), signed(a.Covered+a.Outermost, b.Covered+b.Outermost))
 	}
 
-	parts := newTable("Unwindable code by format", "Of all code without padding, also that of files without CFI.",
+	parts := newTable("Unwindable code by format", ofAllCode,
 		"part", "#bytes before", "#now", "#change", "#share before", "#now")
 	for _, v := range Formats {
-		a, b := old.unwindable(v), now.unwindable(v)
-		parts.add(append(changeRow(fmt.Sprintf("V%d", v), a.Unwindable, b.Unwindable),
-			shareOf(a.Unwindable, a.Code), shareOf(b.Unwindable, b.Code))...)
+		a, b := old.format(v).Unwindable, now.format(v).Unwindable
+		parts.add(append(changeRow(fmt.Sprintf("V%d", v), a, b), shareOf(a, old.Code), shareOf(b, now.Code))...)
 	}
 
 	gaps := newTable("Left out in format 2, by reason", "",

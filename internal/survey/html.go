@@ -45,8 +45,8 @@ type section struct {
 
 var fileColumns = page.Columns(
 	"File", "file", "Unwindable", "number", "Not unwindable", "number", "Not covered", "number",
-	"In format 3", "number", "Mostly by", "reason", "Code", "number", "Language", "text", "Compiler", "text", "ABI", "text",
-	"Remarks", "text",
+	"In format 3", "number", "Mostly by", "reason", "Code", "number", "Language", "text", "Compiler", "text",
+	"ABI", "text", "Remarks", "text",
 )
 
 // HTML writes the survey as a page that needs nothing else. Links, which may be nil, has for names of files where
@@ -84,9 +84,10 @@ func trend(p *place) string {
 
 func (s *Survey) page(links map[string]string, date string) *surveyPage {
 	tree := &place{Open: true}
-	for _, r := range s.Files {
-		now := r.split()
-		tree.add(r, now, page.Split{}, now.Left())
+	files := make([]fileRow, len(s.Files))
+	for i, r := range s.Files {
+		files[i] = fileRow{r, r.split()}
+		tree.add(r, files[i].code, page.Split{})
 	}
 	p := &surveyPage{
 		Frame: page.NewFrame(s.title(), "Made by", s.Tool, "Date", date, "Command", s.command()),
@@ -105,15 +106,14 @@ func (s *Survey) page(links map[string]string, date string) *surveyPage {
 			reasons = append(reasons, page.Reason{Name: g.Reason, Text: g.Text})
 		}
 	}
-	files := slices.Clone(s.Files)
-	slices.SortStableFunc(files, func(a, b *Record) int { return cmp.Compare(b.split().Left(), a.split().Left()) })
+	slices.SortStableFunc(files, func(a, b fileRow) int { return cmp.Compare(b.code.Left(), a.code.Left()) })
 	if n := len(files) - maxFiles; n > 0 {
 		p.NotListed = countOf(n, "file")
 		files = files[:maxFiles]
 	}
 	var rows [][]string
-	for _, r := range files {
-		rows = append(rows, append(r.cells(), links[r.File]))
+	for _, f := range files {
+		rows = append(rows, append(f.cells(), links[f.File]))
 	}
 	p.FileTable = p.Data.Add(page.Table{
 		ID: "files", Caption: "Bytes of code in each file, in format 2, the worst first", Noun: "files",
@@ -163,12 +163,17 @@ func (c *Comparison) page(date string) *surveyPage {
 	return p
 }
 
-// cells returns a row of fileColumns.
-func (r *Record) cells() []string {
+// A fileRow is a row of the files' table.
+type fileRow struct {
+	*Record
+	code page.Split
+}
+
+// cells returns the cells of fileColumns.
+func (r *fileRow) cells() []string {
 	row := make([]string, len(fileColumns), len(fileColumns)+1)
-	code := r.split()
 	row[0], row[7], row[8], row[9] = report.Printable(r.File), r.language(), r.compiler(), r.ABI
-	if code.Code > 0 {
+	if code := r.code; code.Code > 0 {
 		row[1] = report.Share(code.Unwindable, code.Code)
 		row[2], row[6] = decimal(code.Left()), decimal(code.Code)
 	}

@@ -54,7 +54,7 @@ func TestRow(t *testing.T) {
 		"Unwindable": "70.19 %", "Not unwindable": "327", // 770 of 1097
 		"Not covered": "250", "Mostly by": "drap", "In format 3": "40", "Remarks": "DRAP; non-SP/FP CFA",
 	}
-	row := r.cells()
+	row := (&fileRow{&r, r.split()}).cells()
 	if len(row) != len(fileColumns) || len(fileColumns) != len(want) {
 		t.Errorf("%d cells below %d names: %q", len(row), len(fileColumns), row)
 	}

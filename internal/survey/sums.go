@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"cfi2sframe/convert"
-	"cfi2sframe/report"
 	"cfi2sframe/sframe"
 )
 
@@ -143,18 +142,16 @@ func element[T any, K cmp.Ordered](list *[]T, v T, key func(T) K) *T {
 }
 
 // format returns the sums of a version.
-func (s *Sums) format(v sframe.Version) Format {
-	for _, f := range s.Formats {
+func (s *Sums) format(v sframe.Version) Format { return formatOf(s.Formats, v) }
+
+// formatOf returns the element of a list that is about a version, or an empty one.
+func formatOf(list []Format, v sframe.Version) Format {
+	for _, f := range list {
 		if f.Format == v {
 			return f
 		}
 	}
 	return Format{Format: v}
-}
-
-// unwindable returns how much of the code a version of SFrame lets stack traces unwind.
-func (s *Sums) unwindable(v sframe.Version) *report.Amounts {
-	return &report.Amounts{Code: s.Code, Unwindable: s.format(v).Unwindable}
 }
 
 // lost returns how much code a stack trace loses.

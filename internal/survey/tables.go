@@ -55,7 +55,8 @@ func (s *Survey) headline() string {
 	if s.Total.Code == 0 {
 		return ""
 	}
-	return fmt.Sprintf("Format %d: %v", detailed, s.Total.unwindable(detailed))
+	code := report.Amounts{Code: s.Total.Code, Unwindable: s.Total.format(detailed).Unwindable}
+	return fmt.Sprintf("Format %d: %v", detailed, &code)
 }
 
 // tables returns the survey for people.
@@ -99,17 +100,19 @@ func (s *Survey) rows() []Part {
 	return append(out, Part{Name: "all", Sums: s.Total})
 }
 
+// ofAllCode says what unwindable code is a share of.
+const ofAllCode = "Of all code without padding, also that of files without CFI."
+
 func unwindable(parts []Part) table {
 	columns := []string{"part", "#bytes of code"}
 	for _, v := range Formats {
 		columns = append(columns, fmt.Sprintf("#V%d", v))
 	}
-	t := newTable("Unwindable code",
-		"Of all code without padding, also that of files without CFI. V1 is not for s390x, nor for objects.", columns...)
+	t := newTable("Unwindable code", ofAllCode+" V1 is not for s390x, nor for objects.", columns...)
 	for _, p := range parts {
 		row := []string{p.Name, count(p.Code)}
 		for _, v := range Formats {
-			row = append(row, p.unwindable(v).UnwindableShare())
+			row = append(row, shareOf(p.format(v).Unwindable, p.Code))
 		}
 		if p.Code > 0 {
 			t.add(row...)

@@ -32,19 +32,15 @@ const (
 // split says what becomes of the code of a file in the detailed version.
 func (r *Record) split() page.Split {
 	lost, _ := r.lost()
-	for _, f := range r.Formats {
-		if f.Format == detailed {
-			return page.NewSplit(r.Code, f.Unwindable, lost)
-		}
-	}
-	return page.NewSplit(r.Code, 0, lost)
+	return page.NewSplit(r.Code, formatOf(r.Formats, detailed).Unwindable, lost)
 }
 
 // add adds a file, unless it has no code. Of a file that was not in one of the surveys, that Split is empty.
-func (p *place) add(r *Record, now, was page.Split, weight uint64) {
+func (p *place) add(r *Record, now, was page.Split) {
 	if now.Code+was.Code == 0 {
 		return
 	}
+	weight := max(was.Left(), now.Left()) - min(was.Left(), now.Left())
 	disk := r.disk()
 	names := strings.SplitAfterN(disk, "/", maxDepth)
 	if inner := r.File[len(disk):]; strings.HasPrefix(inner, "!") {
@@ -73,8 +69,8 @@ func (p *place) add(r *Record, now, was page.Split, weight uint64) {
 	}
 }
 
-// list fills in Below and Others. Of several nested directories without other contents, one is listed. If places are
-// compared, those without a change are not listed.
+// list fills in Below, also of places with at least some weight. A directory that has one directory only is listed
+// together with it. If places are compared, those without a change are not listed.
 func (p *place) list(least uint64) {
 	for len(p.below) == 1 {
 		only := slices.Collect(maps.Values(p.below))[0]
