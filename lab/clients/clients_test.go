@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/testfile"
 )
 
 // TestQuick compares the stacks of all clients in sqlite3. SFrame has each frame.
@@ -52,9 +53,7 @@ func TestCompare(t *testing.T) {
 	peer.File(t, debianLib+"libunwind.so.8")
 	dir := t.TempDir()
 	source := filepath.Join(dir, "liar.c")
-	if err := os.WriteFile(source, []byte(liar), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testfile.Write(t, source, liar)
 	build := func(args ...string) {
 		if out, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
 			t.Fatalf("gcc %v: %v\n%s", args, err, out)
@@ -94,9 +93,7 @@ func TestCompare(t *testing.T) {
 func TestParse(t *testing.T) {
 	for _, bad := range []string{"stacks x\n", "other 1\n", "tally\n"} {
 		path := filepath.Join(t.TempDir(), "out")
-		if err := os.WriteFile(path, []byte(bad), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testfile.Write(t, path, bad)
 		if err := (&result{tallies: make(map[tally]uint64)}).parse(path); err == nil {
 			t.Errorf("%q: no error", bad)
 		}

@@ -5,10 +5,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"cfi2sframe/elffile"
@@ -137,13 +135,7 @@ func explain(r *result, program string) []string {
 		}
 		reasons[what] += n
 	}
-	var lines []string
-	for _, what := range slices.SortedFunc(maps.Keys(reasons), func(a, b string) int {
-		return cmp.Or(cmp.Compare(reasons[b], reasons[a]), cmp.Compare(a, b))
-	}) {
-		lines = append(lines, fmt.Sprintf("%d: %s", reasons[what], what))
-	}
-	return lines
+	return kit.Ranked(reasons)
 }
 
 // base returns the page that the file's first segment begins with.

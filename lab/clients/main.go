@@ -64,13 +64,14 @@ func Command() *kit.Command {
 			*only = append(*only, "sqlite3")
 		}
 		all := pairs(*only)
-		if *count == 0 && !*quick {
+		measures := *count == 0 && !*quick
+		if measures {
 			err = l.traces(*only)
 		}
 		if len(all) == 0 && !l.measured {
 			return errors.Join(err, errors.New("no client is there, or --only names none"))
 		}
-		if *count == 0 && !*quick && len(all) > 0 {
+		if measures && len(all) > 0 {
 			err = errors.Join(err, l.slowDowns(all))
 		}
 		if len(all) > 0 {
@@ -87,14 +88,11 @@ func Command() *kit.Command {
 	return c
 }
 
-// build makes the library that compares, and copies the sources: Go builds nothing in a directory with other C files.
+// build makes the library that compares, and copies the sources.
 func (l *lab) build() error {
 	l.sources, l.compare = filepath.Join(l.dir, "src"), filepath.Join(l.dir, "compare.so")
 	l.cache = filepath.Join(l.dir, "cache")
-	if err := os.CopyFS(l.sources, os.DirFS("lab/clients/c")); err != nil {
-		return err
-	}
-	if err := os.Rename(filepath.Join(l.sources, "cgo.go.txt"), filepath.Join(l.sources, "cgo.go")); err != nil {
+	if err := kit.CopySources("lab/clients/c", l.sources, "cgo.go"); err != nil {
 		return err
 	}
 	for _, command := range [][]string{
@@ -142,11 +140,9 @@ func (l *lab) cover(preload string, command ...string) error {
 // with returns the environment for libraries that are preloaded, with the library or without.
 func (l *lab) with(library bool, preload ...string) []string {
 	if library {
-		at := len(preload)
-		if at > 0 && preload[0] == l.compare {
+		at := 0
+		if len(preload) > 0 && preload[0] == l.compare {
 			at = 1
-		} else {
-			at = 0
 		}
 		preload = slices.Insert(slices.Clone(preload), at, l.library)
 	}

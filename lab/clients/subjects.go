@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"cfi2sframe/lab/kit"
 )
 
 // A client is a profiler of Debian that takes stacks in the process that it profiles.
@@ -88,27 +90,14 @@ var tracers = []tracer{
 
 // prepare builds the tracer and returns the program.
 func (l *lab) prepare(t *tracer) (string, error) {
-	name := filepath.Join(l.dir, strings.Map(func(r rune) rune {
-		if strings.ContainsRune("`(), .:+'", r) {
-			return '-'
-		}
-		return r
-	}, t.name))
 	if strings.Contains(t.build, "OUT.c") {
 		source, err := exec.Command("sh", filepath.Join(l.sources, "wide.sh")).Output()
 		if err == nil {
-			err = os.WriteFile(name+".c", source, 0o644)
+			err = os.WriteFile(kit.ProgramPath(l.dir, t.name)+".c", source, 0o644)
 		}
 		if err != nil {
 			return "", fmt.Errorf("wide.sh: %w", err)
 		}
 	}
-	args := strings.Fields(strings.NewReplacer("OUT", name, "SRC", l.sources).Replace(t.build))
-	cmd := exec.Command(args[0], args[1:]...)
-	cmd.Dir = l.sources
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=1", "GO111MODULE=off")
-	if b, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%v: %w\n%s", args, err, b)
-	}
-	return name, nil
+	return kit.Build(t.build, l.sources, l.dir, t.name)
 }

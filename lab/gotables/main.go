@@ -14,8 +14,8 @@ import (
 
 	"cfi2sframe/arch"
 	"cfi2sframe/cfi"
-	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/testkit/linked"
 	"cfi2sframe/lab/kit"
 )
 
@@ -53,16 +53,7 @@ func (n counts) print(w io.Writer, name string) {
 }
 
 func compareFile(name string, verbose bool) (counts, error) {
-	r, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer r.Close()
-	info, err := r.Stat()
-	if err != nil {
-		return nil, err
-	}
-	f, err := convert.OpenELF(r, info.Size())
+	f, err := linked.Open(name)
 	if err != nil {
 		return nil, err
 	}

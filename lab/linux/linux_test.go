@@ -4,14 +4,13 @@ import (
 	"bytes"
 	"debug/elf"
 	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 )
 
@@ -30,14 +29,8 @@ func build(t *testing.T) string {
 		peer.Look(t, tool)
 	}
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "m.c"), []byte(moduleSource), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command("sh", "-c", "gcc -O2 -g -fno-asynchronous-unwind-tables -c m.c -o m.o && ld -r m.o -o m.ko")
-	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	testfile.Write(t, filepath.Join(dir, "m.c"), moduleSource)
+	peer.Again(t, "", dir, "gcc -O2 -g -fno-asynchronous-unwind-tables -c m.c -o m.o && ld -r m.o -o m.ko")
 	return filepath.Join(dir, "m.ko")
 }
 
@@ -49,10 +42,7 @@ func TestModule(t *testing.T) {
 		s.covered+s.gaps["outside-text"] != s.described || s.pcs < 8 {
 		t.Fatalf("%s: %+v, error %v", kind, s, err)
 	}
-	in, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := testfile.Read(t, path)
 	var out bytes.Buffer
 	opt := convert.Options{Version: sframe.V3, Linux: convert.LinuxModule}
 	if _, err := convert.Convert(t.Context(), bytes.NewReader(in), int64(len(in)), &out, opt); err != nil {

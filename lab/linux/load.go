@@ -6,6 +6,7 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -98,11 +99,7 @@ func (m *module) layOut(rnd *rand.Rand) {
 		}
 	}
 	next := uint64(space)
-	var names []string
-	for kind := range kinds {
-		names = append(names, kind)
-	}
-	slices.Sort(names)
+	names := slices.Sorted(maps.Keys(kinds))
 	rnd.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
 	for _, kind := range names {
 		next += page * (1 + rnd.Uint64N(256))
@@ -202,11 +199,11 @@ func (l *loaded) compare(s *sum) error {
 	}
 	agreed := make(map[known]bool)
 	s.functions += l.table.Len()
-	all := make([]uint64, 0, len(borders))
-	for pc := range borders {
-		all = append(all, pc)
+	all := slices.Sorted(maps.Keys(borders))
+	var lowest, beyond uint64
+	if len(all) > 0 {
+		lowest, beyond = all[0], all[len(all)-1]+1
 	}
-	slices.Sort(all)
 	at := 0
 	// ask compares at a pc, and returns the end of the range, up to a limit, in which no border of the section is.
 	ask := func(pc, limit uint64, fact *readback.Fact, number uint32) (end uint64, covered bool, err error) {
@@ -243,14 +240,12 @@ func (l *loaded) compare(s *sum) error {
 	var fact *readback.Fact
 	var number uint32
 	for i := range l.table.Len() + 1 {
-		begin := uint64(0)
+		begin := max(last, beyond)
 		if i < l.table.Len() {
 			begin = l.table.At(i).Begin
-		} else if len(all) > 0 {
-			begin = max(last, all[len(all)-1]+1)
 		}
 		// Between functions, only padding has a row: the last one.
-		for pc := cmp.Or(last, min(begin, first(all))); pc < begin; {
+		for pc := cmp.Or(last, min(begin, lowest)); pc < begin; {
 			end, covered, err := ask(pc, begin, fact, number)
 			if err != nil {
 				return err
@@ -286,12 +281,4 @@ func (l *loaded) compare(s *sum) error {
 		}
 	}
 	return nil
-}
-
-// first returns the first of some addresses, or 0.
-func first(list []uint64) uint64 {
-	if len(list) == 0 {
-		return 0
-	}
-	return list[0]
 }

@@ -3,12 +3,11 @@ package sample
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"cfi2sframe/elffile"
+	"cfi2sframe/lab/kit"
 	"cfi2sframe/report"
 )
 
@@ -61,12 +60,7 @@ func explain(s *subject, files map[string]*elffile.File, r *result) []string {
 		}
 		reasons[what] += t.count
 	}
-	var lines []string
-	for _, what := range slices.SortedFunc(maps.Keys(reasons), func(a, b string) int {
-		return cmp.Or(cmp.Compare(reasons[b], reasons[a]), cmp.Compare(a, b))
-	}) {
-		lines = append(lines, fmt.Sprintf("%d: %s", reasons[what], what))
-	}
+	lines := kit.Ranked(reasons)
 	if len(lines) > most {
 		lines = append(lines[:most], fmt.Sprintf("%d others", len(lines)-most))
 	}

@@ -84,7 +84,7 @@ func Command() *kit.Command {
 	return c
 }
 
-// build makes the sampler, and copies the sources: Go builds nothing in a repository's directory with C files.
+// build makes the sampler, and copies the sources.
 func (l *lab) build() error {
 	for _, args := range [][]string{
 		{"-shared", "-fPIC", "-Wl,-z,now", "-lgcc_s", "-o", l.sampler()},
@@ -95,10 +95,7 @@ func (l *lab) build() error {
 			return fmt.Errorf("gcc: %w\n%s", err, b)
 		}
 	}
-	if err := os.CopyFS(l.sources(), os.DirFS("lab/sample/c")); err != nil {
-		return err
-	}
-	return os.Rename(filepath.Join(l.sources(), "gowork/main.go.txt"), filepath.Join(l.sources(), "gowork/main.go"))
+	return kit.CopySources("lab/sample/c", l.sources(), "gowork/main.go")
 }
 
 // run samples all subjects.

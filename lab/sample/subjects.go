@@ -1,11 +1,10 @@
 package sample
 
 import (
-	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
+
+	"cfi2sframe/lab/kit"
 )
 
 // A subject is a program that is busy until it is ended.
@@ -72,31 +71,18 @@ work()`}},
 
 // prepare builds the subject, and replaces the names in its command.
 func (s *subject) prepare(l *lab) error {
+	if s.build != "" {
+		program, err := kit.Build(s.build, l.sources(), l.dir, s.name, "SAMPLE", l.staticSampler())
+		s.command = []string{program}
+		return err
+	}
 	repo, err := os.Getwd()
 	if err != nil {
 		return err
 	}
-	out := filepath.Join(l.dir, strings.Map(func(r rune) rune {
-		if strings.ContainsRune("(+) ", r) {
-			return '-'
-		}
-		return r
-	}, s.name))
-	names := strings.NewReplacer("OUT", out, "SRC", l.sources(), "REPO", repo, "SAMPLE", l.staticSampler())
-	if s.build == "" {
-		for i, w := range s.command {
-			s.command[i] = names.Replace(w)
-		}
-		_, err := os.Stat(s.command[0])
-		return err
+	for i, w := range s.command {
+		s.command[i] = strings.ReplaceAll(w, "REPO", repo)
 	}
-	s.command = []string{out}
-	args := strings.Fields(names.Replace(s.build))
-	cmd := exec.Command(args[0], args[1:]...)
-	cmd.Dir = l.sources()
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=1", "GO111MODULE=off")
-	if b, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%v: %w\n%s", args, err, b)
-	}
-	return nil
+	_, err = os.Stat(s.command[0])
+	return err
 }

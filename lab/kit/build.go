@@ -1,0 +1,57 @@
+package kit
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// CopySources copies sources of programs to a new directory. A Go program's file ends with .txt in the repository: go
+// vet builds nothing in a directory with C files.
+func CopySources(from, to, program string) error {
+	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+		return err
+	}
+	program = filepath.Join(to, program)
+	return os.Rename(program+".txt", program)
+}
+
+// Build runs a command in a directory with sources. It builds a program that is called after name in the directory
+// dir. OUT stands for the program, SRC for the sources; names has further pairs of words and what they stand for.
+func Build(command, sources, dir, name string, names ...string) (program string, err error) {
+	program = ProgramPath(dir, name)
+	args := strings.Fields(strings.NewReplacer(append(names, "OUT", program, "SRC", sources)...).Replace(command))
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Dir = sources
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=1", "GO111MODULE=off")
+	if b, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%v: %w\n%s", args, err, b)
+	}
+	return program, nil
+}
+
+// ProgramPath returns where Build puts a program.
+func ProgramPath(dir, name string) string {
+	return filepath.Join(dir, strings.Map(func(r rune) rune {
+		if unicode.IsLetter(r) || unicode.IsDigit(r) || r == '_' {
+			return r
+		}
+		return '-'
+	}, name))
+}
+
+// Ranked returns lines of a number and what it counts, the largest number first.
+func Ranked(counts map[string]uint64) (lines []string) {
+	for _, what := range slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
+	}) {
+		lines = append(lines, fmt.Sprintf("%d: %s", counts[what], what))
+	}
+	return lines
+}
