@@ -98,11 +98,6 @@ func (j *Job) convert(ctx context.Context) error {
 		return err
 	}
 	j.Result = &Result{Result: res}
-	if err == nil {
-		if err = j.keepDetached(); err != nil {
-			return err
-		}
-	}
 	stays := res.Stays != "" && j.input.place != nil
 	for _, c := range res.Coverage {
 		c.File = j.In + c.File
@@ -122,6 +117,9 @@ func (j *Job) convert(ctx context.Context) error {
 
 // complete finishes a conversion: with the input as output if that is unchanged, and with the debug file.
 func (j *Job) complete(ctx context.Context) error {
+	if err := j.keepDetached(); err != nil {
+		return err
+	}
 	if j.Result.Stays != "" {
 		j.discard()
 		if !j.opt.DryRun && !j.opt.Detach && j.input.place == nil {
@@ -254,6 +252,11 @@ func (j *Job) commit() error {
 		return err
 	}
 	err := j.output.Commit()
+	if err != nil && j.opt.Detach {
+		if same, _ := j.output.Same(); same { // another run has written the same meanwhile
+			return nil
+		}
+	}
 	if err != nil && j.Result.DebugFile != "" {
 		err = fmt.Errorf("%w; its debug file %s is changed already; run the same command again",
 			err, j.Result.DebugFile)

@@ -1,7 +1,7 @@
 // Package outfile writes files whole: a file has no name before it is complete.
 //
-// A file that replaces another has its attributes and is on the disk before. Just before the replacement, the old file is
-// checked: if a third file has come to its place, the replacement fails. A file that comes between the check and the
+// A file that replaces another has its attributes and is on the disk before. Just before the replacement, the old file
+// is checked: if a third file has come to its place, the replacement fails. A file that comes between the check and the
 // rename (microseconds) is lost: most systems cannot do both in one step.
 package outfile
 
@@ -186,12 +186,15 @@ func (o *File) ReplacesInput(src *os.File) (bool, error) {
 	return o.input, err
 }
 
-// Same reports whether the output replaces a file with the same contents.
+// Same reports whether the place of the output has a file with the same contents.
 func (o *File) Same() (bool, error) {
-	if !o.Replaces() {
+	if o.Stream() {
 		return false, nil
 	}
 	old, info, err := OpenRegular(o.place.real)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
 	if err != nil {
 		return false, err
 	}

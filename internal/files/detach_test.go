@@ -1,0 +1,55 @@
+package files_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"cfi2sframe/convert"
+	"cfi2sframe/internal/files"
+	"cfi2sframe/sframe"
+)
+
+// TestDetachTogether detaches from a file in two runs at the same time: both succeed if they write the same.
+func TestDetachTogether(t *testing.T) {
+	in := filepath.Join(fixtures, "amd64", "plt")
+	detach := func(v sframe.Version) files.Options {
+		return files.Options{Options: convert.Options{Detach: true, Version: v}}
+	}
+	for _, tt := range []struct {
+		name  string
+		old   string         // contents of the output before
+		other sframe.Version // of the other run
+		err   string
+	}{
+		{"new", "", sframe.V2, ""},
+		{"new, another version", "", sframe.V3, "was created meanwhile"},
+		{"old", "old", sframe.V2, ""},
+		{"old, another version", "old", sframe.V3, "the file was replaced or removed meanwhile; nothing was written"},
+	} {
+		out := filepath.Join(t.TempDir(), "out")
+		if tt.old != "" {
+			if err := os.WriteFile(out, []byte(tt.old), 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var first, second files.Batch
+		first.Add(context.Background(), in, out, detach(sframe.V2))
+		second.Add(context.Background(), in, out, detach(tt.other))
+		put(context.Background(), &second)
+		want, err := os.ReadFile(out)
+		if err != nil || second.Jobs[0].Err != nil {
+			t.Fatal(tt.name, err, second.Jobs[0].Err)
+		}
+		put(context.Background(), &first)
+		if err := first.Jobs[0].Err; (err == nil) != (tt.err == "") ||
+			err != nil && !strings.Contains(err.Error(), tt.err) {
+			t.Errorf("%s: error %v; want %q", tt.name, err, tt.err)
+		}
+		first.Reset()
+		second.Reset()
+		expectFile(t, tt.name, out, want)
+	}
+}
