@@ -134,7 +134,7 @@ func jumpsAMD64(b []byte, pc uint64, to span) bool {
 // end-index, which must not pass 0 or a multiple of 256.
 func search8(b []byte, at, last, end int, is func(at int) bool) bool {
 	const ones = 0x0101010101010101
-	want := uint64(byte(end-at))*ones - 0x0706050403020100 // of 8 bytes, none of which gets less than 0
+	want := uint64(byte(end-at))*ones - 0x0706050403020100 // of 8 bytes; none gets less than 0
 	for ; at+7 <= last; at, want = at+8, want-8*ones {
 		x := binary.LittleEndian.Uint64(b[at:]) ^ want
 		if (x-ones)&^x&(ones<<7) == 0 { // no byte is 0

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestSparse warns from more than 5 % of the code without CFI on. A sum has a warning of its own.
+// TestSparse expects a warning if more than 5 % of the code has no CFI. Sums have other shares than their files.
 func TestSparse(t *testing.T) {
 	file := func(code, bytes, padding uint64, others ...string) *Coverage {
 		c := &Coverage{Amounts: Amounts{Code: code}, Uncovered: Uncovered{Bytes: bytes, Padding: padding}}
@@ -25,7 +25,8 @@ func TestSparse(t *testing.T) {
 		{file(100, 15, 10), nil},
 		{file(100, 6, 0), []string{"6.00 %" + advice}},
 		{file(0, 6, 0), nil}, // code was not counted
-		{Sum("", []*Coverage{file(100, 50, 0, "words"), file(100, 10, 0, "words")}), []string{"words", "30.00 %" + advice}},
+		{Sum("", []*Coverage{file(100, 50, 0, "words"), file(100, 10, 0, "words")}),
+			[]string{"words", "30.00 %" + advice}},
 		{Sum("", []*Coverage{file(100, 50, 0), file(900, 0, 0)}), nil},
 	} {
 		if !slices.Equal(tt.c.Warnings, tt.want) {

@@ -51,7 +51,7 @@ new: "new\x1b.so": 99.93 % of the code is unwindable (100,432 of 100,500 bytes)
 	} {
 		var got bytes.Buffer
 		if err := fullDiff().Text(&got, tt.most); err != nil || got.String() != tt.want {
-			t.Errorf("%d changes at most: %v\n%s\nthis was expected:\n%s", tt.most, err, &got, tt.want)
+			t.Errorf("%d changes at most: %v\n%s\nwant:\n%s", tt.most, err, &got, tt.want)
 		}
 	}
 	side := report.DiffSide{File: "a", ABI: "amd64", Format: 2, Amounts: report.Amounts{Code: 20, Unwindable: 10}}
@@ -76,7 +76,7 @@ new: "new\x1b.so": 99.93 % of the code is unwindable (100,432 of 100,500 bytes)
 		tt.d.Old, tt.d.New = side, side
 		var got bytes.Buffer
 		if err := tt.d.Text(&got, -1); err != nil || got.String() != "old: "+same+"new: "+same+tt.want {
-			t.Errorf("%v\n%s\nthis was expected:\n%s", err, &got, tt.want)
+			t.Errorf("%v\n%s\nwant:\n%s", err, &got, tt.want)
 		}
 	}
 }
@@ -96,7 +96,7 @@ func TestDiffJSON(t *testing.T) {
 	}
 }
 
-// A fullWriter takes so many bytes, and no more.
+// A fullWriter takes N bytes, and no more.
 type fullWriter struct{ room int }
 
 var errFull = errors.New("disk full")

@@ -284,6 +284,6 @@ func TestPolicy(t *testing.T) {
 	}
 	want := "default-src 'none'; style-src " + source("../internal/page/page.css") + "; script-src " + source("../internal/page/page.js")
 	if got := html.UnescapeString(policy); got != want {
-		t.Errorf("the policy is\n%s\n%s was expected", got, want)
+		t.Errorf("the policy is\n%s\nwant\n%s", got, want)
 	}
 }

@@ -122,14 +122,14 @@ func TestNames(t *testing.T) {
 		{"a function within a function", amd64, func(f file) []symbol {
 			return []symbol{{"inner", fn, text, f.start, f.size}, {"outer", fn, text, f.start - 16, 64}}
 		}, "inner", 4},
-		{"a function that ends in front of the gap", amd64, func(f file) []symbol {
+		{"a function that ends before the gap", amd64, func(f file) []symbol {
 			return []symbol{{"before", fn, text, f.start - 16, 16}, {"start", none, text, f.start, 0}}
 		}, "start", 4},
 		{"an indirect function", amd64, func(f file) []symbol {
 			return []symbol{{"start", none, text, f.start, f.size}, {"indirect", ifunc, text, f.start, f.size},
 				{"label", none, text, f.gap, 0}}
 		}, "indirect", 4},
-		{"a function that begins behind its FDE's start", amd64, func(f file) []symbol {
+		{"a function that begins after its FDE's start", amd64, func(f file) []symbol {
 			return []symbol{{"later", fn, text, f.gap + 1, 4}}
 		}, "later", 4},
 		{"a dollar on amd64", amd64, func(f file) []symbol { return []symbol{{"$x", none, text, f.start, 0}} }, "$x",

@@ -16,8 +16,8 @@ import (
 	"cfi2sframe/translate"
 )
 
-// drap2 returns a library of which readelf -sSW says: .text at 0x285 of 0x94 bytes, with the functions
-// realign_alloca at 0x288 and realign_rbx at 0x2e1.
+// drap2 returns a library. By readelf -sSW, its .text has 0x94 bytes at 0x285, with the functions realign_alloca at
+// 0x288 and realign_rbx at 0x2e1.
 func drap2(t *testing.T) []byte {
 	t.Helper()
 	b, err := os.ReadFile("../testdata/bin/amd64/drap2.so")
@@ -55,7 +55,7 @@ func TestLocate(t *testing.T) {
 // TestMiniDebug finds names that a section .gnu_debugdata has, made as distributions do: all symbols, compressed by
 // xz, in a program that is stripped (GDB manual, "MiniDebugInfo").
 func TestMiniDebug(t *testing.T) {
-	const program = "../testdata/bin/amd64/prologue" // of which readelf says: nofp_restore, a local symbol, at 0x48d
+	const program = "../testdata/bin/amd64/prologue" // by readelf, the local symbol nofp_restore is at 0x48d
 	dir := t.TempDir()
 	xz, packed, full := peer.Tool(t, "", "xz"), filepath.Join(dir, "symbols.xz"), filepath.Join(dir, "prog")
 	b, err := xz("-c", program).Output()

@@ -72,7 +72,7 @@ func TestGaps(t *testing.T) {
 				t.Errorf("%s: gap %+v", tt.name, g)
 			}
 			if g.Reason == "drap" && other {
-				t.Errorf("%s: a DRAP function comes behind others", tt.name)
+				t.Errorf("%s: a DRAP function comes after others", tt.name)
 			}
 			other = other || g.Reason != "drap"
 		}
@@ -149,7 +149,7 @@ func TestMalformedCFI(t *testing.T) {
 	frames.FDE(cie, text, 8, 0x41, unknown)
 	broken := len(frames.B)
 	frames.FDE(cie, text+8, 8)
-	binary.LittleEndian.PutUint32(frames.B[broken+4:], 0x1000) // its CIE is in front of the section
+	binary.LittleEndian.PutUint32(frames.B[broken+4:], 0x1000) // its CIE is before the section
 	p.Contents(".eh_frame", append(frames.B, 0, 0, 0, 0))
 	f := elftest.Parse(t, p.B)
 	c := coverageOf(t, f, sframe.V2)

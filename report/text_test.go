@@ -89,11 +89,12 @@ func TestTextWhole(t *testing.T) {
 		{2, head + short + sections + stubs + dropped + malformed(2, 3) + facts + gaps[0] + gaps[3]},
 		{1, head + short + sections + stubs + dropped + malformed(1, 4) + facts + gaps[0] +
 			"  and 1 gap more (-v lists them)\n"},
-		{0, head + short + sections + stubs + dropped + malformed(0, 5) + facts + "  and 2 gaps more (-v lists them)\n"},
+		{0, head + short + sections + stubs + dropped + malformed(0, 5) + facts +
+			"  and 2 gaps more (-v lists them)\n"},
 	} {
 		var got bytes.Buffer
 		if err := c.Text(&got, tt.gaps); err != nil || got.String() != tt.want {
-			t.Errorf("%d gaps at most: %v\n%s\nthis was expected:\n%s", tt.gaps, err, &got, tt.want)
+			t.Errorf("%d gaps at most: %v\n%s\nwant:\n%s", tt.gaps, err, &got, tt.want)
 		}
 	}
 }
@@ -109,7 +110,7 @@ func TestTextNothing(t *testing.T) {
 `
 	var got bytes.Buffer
 	if err := c.Text(&got, -1); err != nil || got.String() != want {
-		t.Errorf("%v\n%s\nthis was expected:\n%s", err, &got, want)
+		t.Errorf("%v\n%s\nwant:\n%s", err, &got, want)
 	}
 }
 
@@ -139,7 +140,7 @@ func TestTextOne(t *testing.T) {
 `
 	var got bytes.Buffer
 	if err := c.Text(&got, -1); err != nil || got.String() != want {
-		t.Errorf("%v\n%s\nthis was expected:\n%s", err, &got, want)
+		t.Errorf("%v\n%s\nwant:\n%s", err, &got, want)
 	}
 }
 

@@ -120,8 +120,8 @@ func MeasureCode(f *elffile.File, t *cfi.Table, stubs []plt.Stub) (code, without
 	return u.code, u.Bytes
 }
 
-// uncoveredSections returns the sections of code with the code without CFI in each, and the ranges of that code. Known
-// are sizes of padding after functions, or nil.
+// uncoveredSections returns the sections of code with the code without CFI in each, and the ranges of that code. known
+// has the sizes of the padding after functions, as padding.Find returns them, or is nil.
 func uncoveredSections(f *elffile.File, t *cfi.Table, stubs []plt.Stub, known []uint8) (Uncovered, []Range) {
 	described := make([]Range, 0, t.Len()+len(stubs))
 	for fn := range t.Functions() {

@@ -63,7 +63,7 @@ type Fact struct{ Name, Text string }
 // maxCommand bounds the command in a footer, in bytes: command lines can have thousands of files.
 const maxCommand = 1000
 
-// Command returns a command line of cfi2sframe as one types it in a shell, or its begin.
+// Command returns a command line of cfi2sframe for a shell. Of a long one it returns the beginning.
 func Command(args ...string) string {
 	line := "cfi2sframe"
 	for _, a := range args {

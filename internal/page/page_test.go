@@ -24,7 +24,8 @@ func TestPage(t *testing.T) {
 	table := frame.Data.Add(Table{ID: "gaps", Caption: "Gaps", Noun: "gaps", Columns: columns, First: 1,
 		Falling: "bytes", Reasons: []Reason{{"drap", "stack realignment"}}}, rows)
 	none := frame.Data.Add(Table{ID: "none", Caption: "None", Noun: "files", Columns: columns, Short: true}, nil)
-	text := Template(`{{template "top" .Frame}}{{template "table" .Table}}{{template "table" .None}}{{shout "x"}}{{template "end" .Frame}}`,
+	text := Template(`{{template "top" .Frame}}{{template "table" .Table}}{{template "table" .None}}{{shout "x"}}`+
+		`{{template "end" .Frame}}`,
 		template.FuncMap{"shout": strings.ToUpper, "bytes": plain})
 	var out strings.Builder
 	if err := text.Execute(&out, map[string]any{"Frame": frame, "Table": table, "None": none}); err != nil {
@@ -75,7 +76,8 @@ func TestCells(t *testing.T) {
 	if err := Template(`{{template "table" .}}`, funcs).Execute(&out, table); err != nil {
 		t.Fatal(err)
 	}
-	want := `<tr><th scope="row" class="name">n</th><th scope="row" class="file">f</th><th scope="row" class="part">p</th>` +
+	want := `<tr><th scope="row" class="name">n</th><th scope="row" class="file">f</th>` +
+		`<th scope="row" class="part">p</th>` +
 		`<td class="reason r-other"><span class="swatch" aria-hidden="true"></span>other</td><td class="reason"></td>` +
 		`<td class="text">1000</td><td class="number">12,345</td></tr>`
 	if html := out.String(); !strings.Contains(html, want) || strings.Contains(html, "rows more") ||

@@ -201,7 +201,7 @@ func TestDiffWords(t *testing.T) {
 	for _, c := range d.Changes {
 		if a, b := strings.CutSuffix(c.OldRow, ", key B"); b == strings.HasSuffix(c.NewRow, ", key B") ||
 			a != strings.TrimSuffix(c.NewRow, ", key B") {
-			t.Errorf("%+v; the key alone was expected to be different", c)
+			t.Errorf("%+v; want the key alone to be different", c)
 		}
 		// which is what they are called in pac.s
 		if b := strings.HasSuffix(c.OldRow, ", key B"); b != strings.HasSuffix(c.Function, "_b") {
@@ -276,7 +276,7 @@ func TestDiffManyGaps(t *testing.T) {
 	}
 	if last := d.Gaps[len(d.Gaps)-1]; sum != c.Described-c.Covered || last.Reason != "not-known" || last.New == 0 ||
 		len(d.Gaps) != 2 || !d.Same {
-		t.Errorf("%+v; %d bytes were expected in two kinds", d.Gaps, c.Described-c.Covered)
+		t.Errorf("%+v; want %d bytes in two kinds", d.Gaps, c.Described-c.Covered)
 	}
 }
 

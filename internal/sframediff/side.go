@@ -304,8 +304,8 @@ func spans(section *sframe.Section) ([]span, error) {
 		}
 		for block := d.Start; block < last; block += step {
 			if rows += uint64(len(refs)) + 1; rows > most {
-				return nil, fmt.Errorf("FDEs of .sframe share rows: more than %d, up to FDE %d at %#x, are not compared",
-					most, i, d.Start)
+				return nil, fmt.Errorf(
+					"FDEs of .sframe share rows: more than %d, up to FDE %d at %#x, are not compared", most, i, d.Start)
 			}
 			for j, ref := range refs {
 				begin, end := block+uint64(ref.Start), min(block+step, last)

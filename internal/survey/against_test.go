@@ -29,7 +29,8 @@ func surveyOfLosses(tool string, settings Settings, files map[string]gapsOf) *Su
 				}
 			}
 			for _, v := range Formats {
-				r.Formats = append(r.Formats, Format{Format: v, Whole: 9, Covered: 1000 - lost, Unwindable: 1100 - lost})
+				f := Format{Format: v, Whole: 9, Covered: 1000 - lost, Unwindable: 1100 - lost}
+				r.Formats = append(r.Formats, f)
 			}
 		}
 		records = append(records, r)
@@ -101,7 +102,7 @@ func TestAgainst(t *testing.T) {
 		{"gone", c.Gone, "2 11 [{pool/gone  7   drap} {pool/x/x_1.0-1_amd64.deb!usr/lib/libx.so.1.0  4   drap}]"},
 	} {
 		if got := fmt.Sprintf("%d %d %v", tt.got.Files, tt.got.Bytes, tt.got.Worst); got != tt.want {
-			t.Errorf("%s: %s\n%s was expected", tt.name, got, tt.want)
+			t.Errorf("%s: %s\nwant %s", tt.name, got, tt.want)
 		}
 	}
 	if c.Same != 3 { // c, none, and that for arm64

@@ -188,7 +188,7 @@ func jungle(t *testing.T) string {
 func TestPartitions(t *testing.T) {
 	t.Parallel()
 	dir := jungle(t)
-	var all []string // files and folders, and symbolic links to both
+	var all []string // files and directories, and symbolic links to both
 	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 		if _, stat := os.Stat(name); err == nil && stat == nil {
 			all = append(all, name)
@@ -219,7 +219,7 @@ func TestPartitions(t *testing.T) {
 	}
 }
 
-// TestPackagePartitions has the same for packages, with those below folders opened and not.
+// TestPackagePartitions has the same for packages, with those below directories opened and not.
 func TestPackagePartitions(t *testing.T) {
 	t.Parallel()
 	_, made := packages(t)
@@ -377,7 +377,7 @@ func TestSystem(t *testing.T) {
 	opt := Options{Settings: Settings{Objects: true}}
 	want := run(t, opt, paths...)
 	if want.Total.Files < 5000 {
-		peer.Missing(t, fmt.Sprintf("there are %d ELF files here; 5,000 were expected", want.Total.Files))
+		peer.Missing(t, fmt.Sprintf("%d ELF files here; want 5,000", want.Total.Files))
 	}
 	p := &puzzle{t, rand.New(rand.NewPCG(1, 1)), t.TempDir(), 0}
 	differ(t, "merged", forms(t, p.join(p.cut(paths, opt))), forms(t, want))

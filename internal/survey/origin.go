@@ -64,7 +64,7 @@ type clue struct {
 }
 
 var clues = []clue{
-	// Vendors put their name before clang's. The parenthesis of GCC says who built it, and may contain others.
+	// Vendors put their name before clang's. The parenthesis of GCC names its vendor, and may contain others.
 	{".comment", regexp.MustCompile(`(?:^|\x00)GCC: \([^\x00]*?\) ([5-9]|[1-9]\d|\d\.\d+)`), "gcc", ""},
 	{".comment", regexp.MustCompile(`(?:^|\x00)rustc version (\d+\.\d+)`), "rustc", "Rust"},
 	{".comment", regexp.MustCompile(`(?:^|\W)clang version (\d+)\.\d`), "clang", ""},
@@ -73,7 +73,7 @@ var clues = []clue{
 	{".comment", regexp.MustCompile(`(?:^|\x00)GHC (\d+\.\d+)`), "ghc", "Haskell"},
 	{".comment", regexp.MustCompile(`(?:^|\x00)zig (\d+\.\d+)`), "zig", "Zig"},
 	{".comment", regexp.MustCompile(`(?:^|\W)Swift version (\d+\.\d+)`), "swift", "Swift"},
-	// A magic, flags of which 2 says that strings follow, 16 bytes, and the version after its length, since Go 1.18.
+	// Since Go 1.18: a magic, flags (2 if strings follow), 16 bytes, and the version after its length.
 	{".go.buildinfo", regexp.MustCompile(`(?s)^. Go buildinf:.[\x02\x03].{16}.go(\d+\.\d+)`), "go", "Go"},
 	{".fpcdata", regexp.MustCompile(`^FPC (\d+\.\d+)`), "fpc", "Pascal"},
 	// The paths of Rust's library in messages about panics: /usr/src/rustc-1.85.0/library/core/src/..., or with the

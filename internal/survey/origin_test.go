@@ -146,7 +146,7 @@ func expect(t *testing.T, what string, got *Record, language, compiler string) {
 		t.Errorf("%s: language %s; want %s", what, got.language(), language)
 	}
 	if compiler != "" && !strings.Contains(" + "+got.compiler()+" + ", " + "+compiler+" + ") {
-		t.Errorf("%s: compilers %s; %s was expected among them", what, got.compiler(), compiler)
+		t.Errorf("%s: compilers %s do not include %s", what, got.compiler(), compiler)
 	}
 }
 
@@ -260,7 +260,7 @@ func TestOriginsAddUp(t *testing.T) {
 	}
 	if i := slices.IndexFunc(s.Languages, func(p Part) bool { return p.Name == "Go" }); i < 0 ||
 		s.Languages[i].Files != 1 {
-		t.Errorf("languages %+v: one file of Go was expected", s.Languages)
+		t.Errorf("languages %+v; want one file of Go", s.Languages)
 	}
 
 	parts := t.TempDir()

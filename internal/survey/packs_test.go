@@ -78,7 +78,7 @@ func packages(t *testing.T) (dir string, all map[string]string) {
 	return dir, all
 }
 
-// image writes an image layout with a layer that has the files of a folder, below one in which they are of other
+// image writes an image layout with a layer that has the files of a directory, below one in which they are of other
 // contents.
 func image(t *testing.T, dir, to string) {
 	t.Helper()
@@ -199,12 +199,12 @@ func TestPackages(t *testing.T) {
 					t.Errorf("%d files; want %d", len(got), len(lines))
 					for _, n := range slices.Sorted(maps.Keys(lines)) {
 						if got[n] != lines[n] {
-							t.Errorf("%s is\n%s\nand this was expected\n%s", n, got[n], lines[n])
+							t.Errorf("%s is\n%s\nwant\n%s", n, got[n], lines[n])
 						}
 					}
 				}
 				if a, b := fmt.Sprint(s.Total), fmt.Sprint(want.Total); a != b {
-					t.Errorf("the sums are\n%s\nand these were expected\n%s", a, b)
+					t.Errorf("the sums are\n%s\nwant\n%s", a, b)
 				}
 				functions := func(s *Survey, prefix string) (out []string) {
 					for _, f := range s.WorstFunctions {
@@ -217,7 +217,7 @@ func TestPackages(t *testing.T) {
 					return out
 				}
 				if a, b := functions(s, file+"!"), functions(want, dir+"/"); !slices.Equal(a, b) {
-					t.Errorf("the worst functions are\n%s\nand these were expected\n%s", strings.Join(a, "\n"),
+					t.Errorf("the worst functions are\n%s\nwant\n%s", strings.Join(a, "\n"),
 						strings.Join(b, "\n"))
 				}
 			})
@@ -239,7 +239,7 @@ func TestPackagesBelow(t *testing.T) {
 		closed := run(t, Options{Settings: Settings{Objects: objects}}, dir)
 		if s := closed.Total.Skipped; closed.Total.Files != 0 || s.Other < uint64(len(all)) ||
 			s.Objects+s.Archives > 0 {
-			t.Errorf("%d files, %v; all packages were expected to stay closed", closed.Total.Files, s)
+			t.Errorf("%d files, %v; want all packages closed", closed.Total.Files, s)
 		}
 	}
 	opt := Options{Settings: Settings{Packages: true}, Jobs: 1}

@@ -241,7 +241,7 @@ func TestLongLists(t *testing.T) {
 	}
 }
 
-// A fullWriter takes so many bytes, and no more.
+// A fullWriter takes N bytes, and no more.
 type fullWriter struct{ room int }
 
 func (w *fullWriter) Write(b []byte) (int, error) {

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// runIn surveys paths as they are from a folder.
+// runIn surveys paths as they are from a directory.
 func runIn(t testing.TB, dir string, opt Options, paths ...string) *Survey {
 	t.Helper()
 	from, err := os.Getwd()
@@ -28,7 +28,7 @@ func runIn(t testing.TB, dir string, opt Options, paths ...string) *Survey {
 	return s
 }
 
-// plant makes a tree of six files in a folder.
+// plant makes a tree of six files in a directory.
 func plant(t testing.TB, dir string) {
 	t.Helper()
 	b, err := os.ReadFile(fixtures + "amd64/drap1")

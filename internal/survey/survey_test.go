@@ -209,7 +209,7 @@ func TestOccurrence(t *testing.T) {
 	}
 }
 
-// tree makes a folder with files of many kinds.
+// tree makes a directory with files of many kinds.
 func tree(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
