@@ -3,7 +3,9 @@
 package backtrace
 
 import (
+	"bytes"
 	"context"
+	"encoding/hex"
 	"fmt"
 	"os"
 	"os/exec"
@@ -104,7 +106,8 @@ func run(t testing.TB, dir, libraries string, env []string, command ...string) s
 
 // places are where traces.c takes traces, without plugins.
 var places = []string{
-	"first", "qsort", "deep", "alloca", "aligned", "n: handler", "in a handler in a handler", "alternate stack",
+	"first", "a call", "another call", "qsort", "deep", "alloca", "aligned", "n: handler", "in a handler in a handler",
+	"alternate stack",
 	"first in a thread, on an alternate stack", "thread", "coroutine", "between coroutines", "handler in a coroutine",
 	"alternate stack in a coroutine", "after fork",
 }
@@ -197,17 +200,27 @@ func TestSeparate(t *testing.T) {
 	if by < 1000 || others > 1 { // the end of the first trace in a plugin or of a thread may be libgcc's
 		t.Errorf("%d frames by SFrame, %d otherwise; want all by SFrame", by, others)
 	}
-	// Another file under the name of the build-id.
+	// Sections that fit, of files with another build-id.
 	list, err := filepath.Glob(filepath.Join(store, ".build-id", "*", "*.sframe"))
 	if err != nil || len(list) != len(systemLibraries())+1 {
 		t.Fatal(list, err)
 	}
 	for _, p := range list {
-		b, err := os.ReadFile(list[0])
-		if err == nil && p != list[0] {
-			err = os.WriteFile(p, b, 0o666)
-		}
+		name := filepath.Base(filepath.Dir(p)) + strings.TrimSuffix(filepath.Base(p), ".sframe")
+		id, err := hex.DecodeString(name)
 		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := os.ReadFile(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := bytes.Index(b, id)
+		if at < 0 {
+			t.Fatalf("%s has no build-id %s", p, name)
+		}
+		b[at+len(id)-1]++
+		if err := os.WriteFile(p, b, 0o666); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -152,6 +152,12 @@ static void check(const char *place) {
 	fflush(stdout);
 }
 
+/* Of two calls at the same stack pointer, only the return address differs. */
+static __attribute__((noinline)) void call_twice(void) {
+	check("a call");
+	check("another call");
+}
+
 static int on_compare(const void *a, const void *b) {
 	static int once;
 	if (once++ == 0)
@@ -264,6 +270,7 @@ static void use_plugins(char **paths, int n) {
 int main(int n, char **arguments) {
 	find_others();
 	check("first");
+	call_twice();
 	int numbers[] = {2, 3, 1};
 	qsort(numbers, 3, sizeof *numbers, on_compare);
 	descend(DEEP, "deep");
