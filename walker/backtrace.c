@@ -608,14 +608,16 @@ static void known_frames(struct trace *t, struct memory *m) {
 			known--;
 		const struct step *old = known > 0 ? &m->steps[known - 1] : NULL;
 		if (old != NULL && old->sp == sp && old->pc == pc && old->fp == fp) {
-			from = known; /* these stay in the memory */
 			unsigned i = same_steps(t, m, known - 1, low, last);
 			pc = m->steps[i].pc;
 			sp = m->steps[i].sp;
 			fp = m->steps[i].fp;
-			if (i > 0 && !t->stopped) /* other callers: what was remembered is not of one stack */
-				num = MAX_STEPS_KEPT;
-			break;
+			if (i == 0 || t->stopped || num + known > MAX_STEPS_KEPT) {
+				from = known; /* these stay in the memory */
+				break;
+			}
+			while (--known > i) /* from the i-th on, there are other callers */
+				m->fresh[num++] = m->steps[known];
 		}
 		struct step *s = &m->fresh[num++];
 		*s = (struct step){pc, sp, fp, 0, NOT_SAVED};
@@ -645,6 +647,10 @@ static void known_frames(struct trace *t, struct memory *m) {
 		fp = saved;
 		sp = cfa - (uint64_t)(int64_t)a->bias;
 		floor = cfa;
+	}
+	if (!t->stopped && (sfw_kept_row(&cache, pc - 1) & SFW_KEPT_OUTERMOST) != 0) {
+		t->array[t->num++] = (void *)(uintptr_t)pc;
+		t->ended = 1;
 	}
 	set_regs(&t->regs, (void *)(uintptr_t)pc, sp, fp);
 	m->num = from + num <= MAX_STEPS_KEPT ? from + num : 0;
@@ -679,13 +685,14 @@ static void put_all(struct trace *t, const struct sfw_frame *frames, size_t n) {
 		put(t, &frames[i]);
 }
 
-/* take_trace puts all frames from t->regs on. */
-static void take_trace(struct trace *t) {
+/* take_trace puts all frames, from that of the caller of a function here on, which has this CFA. */
+static void take_trace(struct trace *t, void *pc, uint64_t sp, uint64_t fp) {
 	enum { CHUNK = 32 };
 	struct sfw_frame frames[CHUNK];
 	enum sfw_how end = SFW_FULL;
-	uint64_t sp = 0;
-	sfw_get(&t->regs, sfw_abi_of(SFW_HOST_ABI)->sp, &sp);
+	t->stopped = t->ended = 0;
+	t->steps = 0;
+	set_regs(&t->regs, pc, sp, fp);
 	start_walk(&t->walk, sp);
 	struct memory *m = &memories[((uint64_t)(uintptr_t)&thread >> 12) % NUM_MEMORIES];
 	if (t->call == NULL && statistics == NULL && t->walk.space.cache != NULL &&
@@ -693,7 +700,7 @@ static void take_trace(struct trace *t) {
 		known_frames(t, m);
 		__atomic_store_n(&m->busy, 0, __ATOMIC_RELEASE);
 	}
-	while (!t->stopped) {
+	while (!t->stopped && !t->ended) {
 		size_t n = next_chunk(&t->walk, &t->regs, frames, CHUNK, &end);
 		t->ended = end == SFW_OUTERMOST || end == SFW_ZERO;
 		if (statistics != NULL)
@@ -737,10 +744,8 @@ int sframe_backtrace(void **array, int size, uint64_t sp, uint64_t fp) {
 	t.array = array;
 	t.size = size;
 	t.call = NULL;
-	t.num = t.stopped = 0;
-	t.steps = 0;
-	set_regs(&t.regs, __builtin_return_address(0), sp, fp);
-	take_trace(&t);
+	t.num = 0;
+	take_trace(&t, __builtin_return_address(0), sp, fp);
 	return t.num;
 }
 ENTRY(backtrace, "sframe_backtrace")
@@ -752,10 +757,7 @@ _Unwind_Reason_Code sframe_unwind_backtrace(_Unwind_Trace_Fn call, void *argumen
 	struct trace t;
 	t.call = call;
 	t.argument = argument;
-	t.stopped = 0;
-	t.steps = 0;
-	set_regs(&t.regs, __builtin_return_address(0), sp, fp);
-	take_trace(&t);
+	take_trace(&t, __builtin_return_address(0), sp, fp);
 	return t.stopped ? _URC_FATAL_PHASE1_ERROR : _URC_END_OF_STACK;
 }
 ENTRY(_Unwind_Backtrace, "sframe_unwind_backtrace")
