@@ -43,13 +43,14 @@ func (s *goSection) parse(t *Table, x *executor, code []span, cies int) {
 		d := &cie{sec: &s.section, number: uint32(cies + k), codeAlign: 1, dataAlign: 1, raReg: a.RA, initial: noState}
 		d.initial.raReg = a.RA
 		d.initial.cfa = rule{kind: RuleCFA, reg: a.SP, offset: int64(a.EntryCFA)}
-		switch {
-		case gopclntab.Kind(k) == gopclntab.Outermost:
-			d.initial.ra = rule{kind: RuleUndefined}
-		case gopclntab.Kind(k) == gopclntab.Switches:
-			d.initial.cfa, d.switches = rule{}, true
-		case a.FixedRA != 0:
+		if a.FixedRA != 0 {
 			d.initial.ra = rule{kind: RuleOffset, offset: a.FixedRA}
+		}
+		switch gopclntab.Kind(k) {
+		case gopclntab.Outermost:
+			d.initial.ra = rule{kind: RuleUndefined}
+		case gopclntab.Switches:
+			d.initial.cfa, d.switches = rule{}, true
 		}
 		kinds[k] = d
 	}
@@ -68,8 +69,11 @@ func (s *goSection) parse(t *Table, x *executor, code []span, cies int) {
 			continue
 		}
 		begin := uint32(len(s.data))
-		if fn.Kind == gopclntab.Framed {
+		switch fn.Kind {
+		case gopclntab.Framed:
 			s.instructions(a, fn)
+		case gopclntab.Switches:
+			s.switching(a, fn)
 		}
 		s.fns = append(s.fns, Function{Begin: fn.Begin, End: fn.End, off: fn.Off, code: begin,
 			limit: uint32(len(s.data)), cie: kinds[fn.Kind]})
@@ -86,10 +90,7 @@ func (s *goSection) parse(t *Table, x *executor, code []span, cies int) {
 func (s *goSection) instructions(a *arch.Arch, fn *gopclntab.Function) {
 	at, saved := uint32(0), uint32(0)
 	for _, r := range fn.Rows {
-		if r.Off > at {
-			s.data = s.order.(binary.AppendByteOrder).AppendUint32(append(s.data, frame.DW_CFA_advance_loc4), r.Off-at)
-			at = r.Off
-		}
+		s.advance(&at, r.Off)
 		s.data = append(s.data, frame.DW_CFA_def_cfa_offset)
 		s.data = binary.AppendUvarint(s.data, uint64(a.EntryCFA)+uint64(r.Frame))
 		switch {
@@ -108,12 +109,45 @@ func (s *goSection) instructions(a *arch.Arch, fn *gopclntab.Function) {
 	}
 }
 
+// switching appends the instructions for a function that leaves its stack. Each row begins with the rules of the CIE,
+// which know nothing.
+func (s *goSection) switching(a *arch.Arch, fn *gopclntab.Function) {
+	at := uint32(0)
+	for i, r := range fn.Rows {
+		if i > 0 {
+			s.advance(&at, r.Off)
+			s.data = append(s.data, frame.DW_CFA_restore_state)
+		}
+		s.data = append(s.data, frame.DW_CFA_remember_state)
+		switch below := uint64(a.EntryCFA) + uint64(r.Frame); r.Base {
+		case gopclntab.OfSP:
+			s.data = binary.AppendUvarint(append(s.data, frame.DW_CFA_def_cfa, byte(a.SP)), below)
+			if r.Saved > 0 {
+				s.saved(a.FP, uint64(a.EntryCFA)+uint64(r.Saved))
+			}
+		case gopclntab.OfFP:
+			const slots = 2 // of the frame pointer and the return address
+			s.data = append(s.data, frame.DW_CFA_def_cfa, byte(a.FP), 8*slots)
+			s.saved(a.FP, 8*slots)
+		case gopclntab.NoCaller:
+			s.data = append(s.data, frame.DW_CFA_def_cfa, byte(a.SP), byte(a.EntryCFA), frame.DW_CFA_undefined, byte(a.RA))
+		}
+	}
+}
+
+// advance appends the instruction that goes on to an offset in the function.
+func (s *goSection) advance(at *uint32, to uint32) {
+	if to > *at {
+		s.data = s.order.(binary.AppendByteOrder).AppendUint32(append(s.data, frame.DW_CFA_advance_loc4), to-*at)
+		*at = to
+	}
+}
+
 // saved appends the instruction for a register that is saved below the CFA.
 func (s *goSection) saved(reg, below uint64) {
 	s.data = append(s.data, cfaGNUNegativeOffsetExtended, byte(reg))
 	s.data = binary.AppendUvarint(s.data, below)
 }
 
-// SwitchesStack reports whether the function goes to another stack, so that it has no rows that hold (Go's
-// systemstack).
+// SwitchesStack reports whether the function goes to another stack, so that some rows have no CFA (Go's systemstack).
 func (fn *Function) SwitchesStack() bool { return fn.cie.switches }

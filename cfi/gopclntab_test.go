@@ -126,8 +126,8 @@ func TestGoFirst(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for src, want := range map[cfi.Source]string{cfi.Auto: ".debug_frame", cfi.GoFirst: ".gopclntab",
-		cfi.DebugFrame: ".debug_frame", cfi.GoPCLNTab: ".gopclntab"} {
+	for src, want := range map[cfi.Source]string{cfi.Auto: ".gopclntab", cfi.DebugFrame: ".debug_frame",
+		cfi.GoPCLNTab: ".gopclntab"} {
 		for fn := range loadGo(t, b, src).Functions() {
 			if fn.Section() != want {
 				t.Fatalf("%v: function at %#x from %s; want %s", src, fn.Begin, fn.Section(), want)
@@ -143,6 +143,58 @@ func TestGoFirst(t *testing.T) {
 	}
 	if _, err := cfi.Load(openBytes(t, stripped), cfi.DebugFrame, nil); err == nil {
 		t.Error("the stripped program has .debug_frame")
+	}
+}
+
+// TestGoStacks has the functions by which the runtime leaves a goroutine's stack, and calls others on another one. The
+// rows after these calls are where Go's own unwinder goes on, or ends.
+func TestGoStacks(t *testing.T) {
+	b, err := os.ReadFile(goprog.Build(t, "CGO_ENABLED=1", "-ldflags=-linkmode=external"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := loadGo(t, b, cfi.GoPCLNTab)
+	f, err := elf.NewFile(bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	symbols, err := f.Symbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := f.Section(".text")
+	wants := map[string]struct {
+		call string // the instructions of the call on another stack
+		cfa  int64  // from the frame pointer; 0: there is no caller
+	}{
+		"runtime.systemstack.abi0": {"\xff\xd7", 16},
+		"runtime.mcall":            {"\x41\xff\xd4", 0},
+		"runtime.nanotime1.abi0":   {"\xff\xd0", 16},
+		"runtime.asmcgocall.abi0":  {"\x48\x83\xe4\xf0\x48\x89\x7c\x24\x08", 16},
+		"runtime.morestack.abi0":   {"\x48\xc7\xc5\x00\x00\x00\x00", 0}, // before the call
+	}
+	for _, s := range symbols {
+		want, ok := wants[s.Name]
+		if !ok {
+			continue
+		}
+		delete(wants, s.Name)
+		at := bytes.Index(b[text.Offset+s.Value-text.Addr:][:s.Size], []byte(want.call))
+		if at < 0 {
+			t.Fatalf("%s has no % x", s.Name, want.call)
+		}
+		row, ok := table.Lookup(s.Value + uint64(at+len(want.call)))
+		switch fp := arch.Of(table.Machine).FP; {
+		case !ok:
+			t.Errorf("%s: no row", s.Name)
+		case want.cfa == 0 && row.RA.Rule != cfi.RuleUndefined:
+			t.Errorf("%s: %v; want no caller", s.Name, row.Rules)
+		case want.cfa != 0 && (row.CFA.Reg != fp || row.CFA.Offset != want.cfa || row.RA.Offset != -8 || row.FP.Offset != -16):
+			t.Errorf("%s: %v; want the frame of the frame pointer", s.Name, row.Rules)
+		}
+	}
+	for name := range wants {
+		t.Errorf("no symbol %s", name)
 	}
 }
 

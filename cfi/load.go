@@ -18,15 +18,13 @@ import (
 type Source uint8
 
 const (
-	Auto       Source = iota // .eh_frame; for what that does not describe .debug_frame, and then .gopclntab
+	Auto       Source = iota // .gopclntab; for what that does not describe .eh_frame, and then .debug_frame
 	EHFrame                  // .eh_frame only
 	DebugFrame               // .debug_frame only
 	GoPCLNTab                // .gopclntab only: the table of Go programs
-	GoFirst                  // .gopclntab, and Auto for what that does not describe
 )
 
-var sourceNames = [...]string{Auto: "auto", EHFrame: "eh_frame", DebugFrame: "debug_frame", GoPCLNTab: "gopclntab",
-	GoFirst: "go"}
+var sourceNames = [...]string{Auto: "auto", EHFrame: "eh_frame", DebugFrame: "debug_frame", GoPCLNTab: "gopclntab"}
 
 func (s Source) String() string {
 	if int(s) < len(sourceNames) {
@@ -40,7 +38,7 @@ func ParseSource(name string) (Source, error) {
 	if i := slices.Index(sourceNames[:], name); i >= 0 {
 		return Source(i), nil
 	}
-	return 0, fmt.Errorf("unknown source %q; use auto, eh_frame, debug_frame, gopclntab or go", name)
+	return 0, fmt.Errorf("unknown source %q; use auto, eh_frame, debug_frame or gopclntab", name)
 }
 
 // machine holds the DWARF numbers of the registers whose rules are tracked. On a machine with raState, opcodes 0x2c and
@@ -220,16 +218,14 @@ func Load(f *elffile.File, src Source, debug *elffile.File) (*Table, error) {
 		}
 	}
 	if len(secs) == 0 && table == nil && t.NumErrors == 0 {
-		const none = "neither .eh_frame nor .debug_frame is there"
 		return nil, fmt.Errorf("%w: %s", ErrNone, map[Source]string{
-			Auto:       none,
-			GoFirst:    none,
+			Auto:       "neither .eh_frame nor .debug_frame is there",
 			EHFrame:    "there is no .eh_frame, nor a PT_GNU_EH_FRAME that leads to one",
 			DebugFrame: "there is no .debug_frame",
 			GoPCLNTab:  "there is no .gopclntab of Go 1.18 or later",
 		}[src])
 	}
-	t.parse(secs, f, debug, table, src)
+	t.parse(secs, f, debug, table)
 	if err := f.Budget().Spend(elffile.CostProgram, t.programs.work()); err != nil {
 		return nil, fmt.Errorf("CFI with %d different functions: %w", t.NumPrograms(), err)
 	}
@@ -237,7 +233,7 @@ func Load(f *elffile.File, src Source, debug *elffile.File) (*Table, error) {
 }
 
 // parse reads the sections, which are those of f, and the table of a Go program, which may be nil.
-func (t *Table) parse(secs []*section, f, debug *elffile.File, table *goSection, src Source) {
+func (t *Table) parse(secs []*section, f, debug *elffile.File, table *goSection) {
 	code := []span{{0, math.MaxUint64}}
 	if f != nil {
 		code = executable(f)
@@ -269,12 +265,8 @@ func (t *Table) parse(secs []*section, f, debug *elffile.File, table *goSection,
 	if d := t.disjoint(parts[DebugFrame]); len(d) > 0 {
 		t.functions = t.fill(t.functions, d)
 	}
-	switch {
-	case table == nil:
-	case src == GoFirst:
+	if table != nil {
 		t.functions = t.fill(t.disjoint(table.fns), t.functions)
-	default:
-		t.functions = t.fill(t.functions, t.disjoint(table.fns))
 	}
 }
 
@@ -304,7 +296,7 @@ func Parse(m elf.Machine, order binary.ByteOrder, sections ...Section) (*Table, 
 			addr: s.Addr, textBase: s.Text, dataBase: s.GOT,
 		})
 	}
-	t.parse(secs, nil, nil, nil, Auto)
+	t.parse(secs, nil, nil, nil)
 	return t, nil
 }
 

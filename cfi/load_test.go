@@ -23,7 +23,7 @@ func TestSources(t *testing.T) {
 		}
 	}
 	if _, err := ParseSource(".eh_frame"); err == nil ||
-		err.Error() != `unknown source ".eh_frame"; use auto, eh_frame, debug_frame, gopclntab or go` {
+		err.Error() != `unknown source ".eh_frame"; use auto, eh_frame, debug_frame or gopclntab` {
 		t.Errorf("error %v", err)
 	}
 	if s := Source(7).String(); s != "Source(7)" {

@@ -55,6 +55,12 @@ func TestGoProgram(t *testing.T) {
 			if what, err := check(func([]byte) {}); what != "" || err != nil {
 				t.Errorf("unchanged: %s, %v", what, err)
 			}
+			if loaded := []byte("\x48\x8b\x68\x60"); arch == "amd64" { // mov 0x60(%rax),%rbp in systemstack
+				what, err := check(func(b []byte) { copy(b[bytes.Index(b, loaded):], "\x90\x90\x90\x90") })
+				if want := "a row that the code does not keep"; err != nil || !strings.Contains(what, want) {
+					t.Errorf("another frame pointer: %q, %v; want %q", what, err, want)
+				}
+			}
 			f := openFile(t, b)
 			order, at := f.Order, f.Section(".gopclntab").Off
 			pctab := at + order.Uint64(b[at+56:])

@@ -28,7 +28,7 @@ type Kind uint8
 const (
 	Framed    Kind = iota
 	Outermost      // it has no caller
-	Switches       // it leaves its stack for another one, where the rows of the table do not apply
+	Switches       // it leaves its stack for another one; its rows have a Base
 )
 
 // A Row holds from its offset in the function up to the next one.
@@ -38,6 +38,7 @@ type Row struct {
 	// Saved is where the caller's frame pointer is, in bytes below the stack pointer that a call leaves; 0 if it is in
 	// its register.
 	Saved uint32
+	Base  Base // only of functions of kind Switches
 }
 
 // A Function is a function of Go, or of the assembler of Go.
@@ -143,11 +144,18 @@ func (t *Table) function(i int, fn *Function) *Error {
 	if t.old {
 		flag = record[recordFlag-4]
 	}
+	pops := fn.Kind == Switches
 	if k := t.kind(fn, flag, o.Uint32(record[recordName:])); k != Framed {
 		fn.Kind = k
 	}
-	if fn.Kind == Framed {
+	switch {
+	case pops:
+		fn.Rows = append(fn.Rows[:0], Row{Base: Unknown})
+	case fn.Kind == Framed:
 		t.code.prologue(fn)
+	case fn.Kind == Switches:
+		t.code.prologue(fn)
+		t.code.onStacks(fn)
 	}
 	return nil
 }

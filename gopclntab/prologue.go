@@ -51,7 +51,7 @@ func (c *code) prologue(fn *Function) {
 	if done > 0 && (len(rows) == 2 || rows[2].Off > from) {
 		fn.Rows = append(rows, Row{})
 		copy(fn.Rows[3:], fn.Rows[2:])
-		fn.Rows[2] = Row{from, frame, saved}
+		fn.Rows[2] = Row{Off: from, Frame: frame, Saved: saved}
 	}
 }
 

@@ -308,8 +308,6 @@ func (x *translator) function(fn *cfi.Function) error {
 		x.gap(fn.Begin, fn.End, Gap{Reason: OutsideText})
 	case fn.Signal() && !x.layout.Signal:
 		x.gap(fn.Begin, fn.End, Gap{Reason: SignalFrame})
-	case fn.SwitchesStack():
-		x.gap(fn.Begin, fn.End, Gap{Reason: GoStackSwitch})
 	case !x.opt.Reach.Has(fn.Begin, fn.End-1): // an FDE may start at any of its rows
 		x.gap(fn.Begin, fn.End, Gap{Reason: TooFar})
 	case fn.End-fn.Begin > math.MaxUint32:
@@ -453,6 +451,9 @@ func (x *translator) after(r *run) uint64 {
 // gap adds a gap, and ends the run of rows before it.
 func (x *translator) gap(begin, end uint64, g Gap) {
 	x.open = false
+	if g.Reason == CFAMissing && x.fn.SwitchesStack() {
+		g.Reason = GoStackSwitch
+	}
 	g.Function, g.Begin, g.End = x.fn, begin, end
 	if n := len(x.gaps); n > 0 {
 		p := &x.gaps[n-1]

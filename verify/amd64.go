@@ -16,7 +16,7 @@ func init() {
 	abis[sframe.AMD64Little] = abi{
 		machine: elf.EM_X86_64, sp: 7, fp: 6, ra: noReg, pc: 16,
 		entry: 8, fixedRA: -8, decode: decodeAMD64, padding: paddingAMD64,
-		prologue: prologueAMD64,
+		prologue: prologueAMD64, stacks: stacksAMD64,
 	}
 }
 

@@ -181,14 +181,11 @@ func (g *goTable) function(fn *cfi.Function) string {
 	if g.old {
 		flag = g.b[off+37]
 	}
+	if fn.SwitchesStack() {
+		return g.onStacks(fn, first)
+	}
 	k, saved := 0, g.saves(first+end, first)
 	for row := range fn.Rows() {
-		if fn.SwitchesStack() {
-			if row.CFA.Rule != cfi.RuleUndefined {
-				return "rows of a function on another stack"
-			}
-			return ""
-		}
 		if row.RA.Rule == cfi.RuleUndefined {
 			if flag&1 == 0 && g.file.Entry != fn.Begin && !strings.HasPrefix(g.name(off), "_rt0_") {
 				return "the caller is not known, but the table says that it is"
@@ -263,7 +260,7 @@ func (g *goTable) saves(end, first uint64) (slot goSlot) {
 		return slot
 	}
 	g.framed++
-	code, st, at := g.code(first, end), prologue{}, uint64(0)
+	code, st, at := g.code(first, min(end, first+8*maxPrologue)), prologue{}, uint64(0)
 	for range maxPrologue {
 		after := g.sizeAt(at)
 		n := g.prologue(&st, code)
@@ -289,10 +286,11 @@ func (g *goTable) saves(end, first uint64) (slot goSlot) {
 
 // sizeAt returns the size of the frame at a pc relative to the function.
 func (g *goTable) sizeAt(pc uint64) (size int64) {
-	for _, f := range g.frames[:min(len(g.frames), 4)] {
-		if f.pc <= pc {
-			size = f.size
+	for _, f := range g.frames {
+		if f.pc > pc {
+			break
 		}
+		size = f.size
 	}
 	return size
 }
@@ -306,9 +304,9 @@ type prologue struct {
 	relative int64 // 1 if slot counts from the stack pointer of the frame, otherwise 0
 }
 
-// code returns at most as many bytes of code as a prologue has.
+// code returns the code of a function.
 func (g *goTable) code(begin, end uint64) []byte {
-	n := min(end-begin, 8*maxPrologue)
+	n := end - begin
 	if begin < g.codeAt || begin+n > g.codeAt+uint64(len(g.window)) {
 		for size := uint64(1 << 16); ; size /= 2 {
 			size = max(size, n)

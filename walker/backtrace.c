@@ -406,18 +406,25 @@ static void start_walk(struct walk *w, uint64_t sp) {
 	};
 }
 
-/* next_chunk is sfw_walk, and goes on where the walk comes to a stack that is not known. */
+static int is_known(const struct sfw_process *p, uint64_t address) {
+	int known = 0;
+	for (unsigned i = 0; i < SFW_NUM_STACKS; i++)
+		known |= address >= p->stacks[i].low && address < p->stacks[i].high;
+	return known;
+}
+
+/* next_chunk is sfw_walk, and goes on where the walk comes to a stack that is not known, by the stack pointer or by the
+ * frame pointer. */
 static size_t next_chunk(
 	struct walk *w, struct sfw_regs *regs, struct sfw_frame *frames, size_t max, enum sfw_how *end) {
-	uint64_t sp;
+	const struct sfw_abi *a = sfw_abi_of(SFW_HOST_ABI);
+	uint64_t at;
 	w->process.begin = w->process.end = 0; /* sfw_walk begins without a section */
 	size_t n = sfw_walk(&w->space, regs, frames, max, end);
-	while (*end == SFW_BAD_MEMORY && sfw_get(regs, sfw_abi_of(SFW_HOST_ABI)->sp, &sp)) {
-		const struct sfw_range *stacks = w->process.stacks;
-		int known = 0;
-		for (unsigned i = 0; i < SFW_NUM_STACKS; i++)
-			known |= sp >= stacks[i].low && sp < stacks[i].high;
-		if (known || !know_stack(&w->process, sp))
+	while (*end == SFW_BAD_MEMORY && sfw_get(regs, a->sp, &at)) {
+		if (is_known(&w->process, at) && (!sfw_get(regs, a->fp, &at) || is_known(&w->process, at)))
+			break;
+		if (!know_stack(&w->process, at))
 			break;
 		w->process.begin = w->process.end = 0;
 		n += sfw_walk(&w->space, regs, frames + n - 1, max - n + 1, end) - 1; /* the last frame once more */
@@ -548,6 +555,7 @@ static void set_regs(struct sfw_regs *regs, void *pc, uint64_t sp, uint64_t fp) 
 	regs->valid = 0;
 	regs->interrupted = 0;
 	regs->how = SFW_OK;
+	regs->stacks = 0;
 	sfw_set(regs, sfw_abi_of(SFW_HOST_ABI)->sp, sp);
 	sfw_set(regs, sfw_abi_of(SFW_HOST_ABI)->fp, fp);
 }

@@ -98,7 +98,8 @@ struct sfw_regs {
 	/* The instruction at pc is still to be executed. Otherwise pc is a return address, which may be that of
 	 * the next function, and what counts is the call before it. */
 	uint8_t interrupted;
-	uint8_t how; /* enum sfw_how: how the frame was found, SFW_OK for the one that a walk begins with */
+	uint8_t how;    /* enum sfw_how: how the frame was found, SFW_OK for the one that a walk begins with */
+	uint8_t stacks; /* that functions with a frame pointer have left, 0 at the begin */
 	uint64_t r[SFW_NUM_REGS];
 };
 
@@ -614,6 +615,15 @@ static inline uint64_t sfw_strip(const struct sfw_space *m, uint64_t address) {
 	return address & ~(m->pac_mask != 0 ? m->pac_mask : 0xffff000000000000U);
 }
 
+/* sfw_base returns SFW_SP or SFW_FP for the rule of a flexible FDE that names their registers. */
+static inline unsigned sfw_base(const struct sfw_rule *r, const struct sfw_abi *a) {
+	if (r->base == SFW_REGISTER && r->reg == a->fp)
+		return SFW_FP;
+	if (r->base == SFW_REGISTER && r->reg == a->sp)
+		return SFW_SP;
+	return r->base;
+}
+
 /* sfw_step_row goes from the registers of a frame to those of its caller by a row. It returns SFW_SFRAME, or why there
  * is no such step, and then leaves the registers alone. */
 static inline enum sfw_how sfw_step_row(
@@ -648,10 +658,14 @@ static inline enum sfw_how sfw_step_row(
 		ra = sfw_strip(m, ra);
 	if (ra == 0)
 		return SFW_ZERO;
-	/* A caller's frame is above, but for leaf functions that have none of their own, and what a signal
-	 * has interrupted may have another stack. */
-	if (!row->signal_frame && (cfa < regs->floor || (cfa == regs->floor && !regs->interrupted)))
-		return SFW_NO_PROGRESS;
+	/* A caller's frame is above, but for leaf functions that have none of their own. What a signal has interrupted may
+	 * have another stack, and so may a function's frame that only the frame pointer leads to (Go's asmcgocall). */
+	if (!row->signal_frame && (cfa < regs->floor || (cfa == regs->floor && !regs->interrupted))) {
+		enum { MAX_STACKS = 64 };
+		if (sfw_base(&row->cfa, a) != SFW_FP || row->cfa.deref || regs->stacks == MAX_STACKS)
+			return SFW_NO_PROGRESS;
+		regs->stacks++;
+	}
 	regs->valid = 0;
 	if (have_fp)
 		sfw_set(regs, a->fp, fp);
@@ -859,15 +873,6 @@ static inline int sfw_offset(uint64_t *row, int32_t offset, unsigned at, unsigne
 /* sfw_offset_in returns the offset in the bits of a row from at on. */
 static inline uint64_t sfw_offset_in(uint64_t row, unsigned at, unsigned bits) {
 	return (uint64_t)((int64_t)(row << (64 - at - bits)) >> (64 - bits)) * 8;
-}
-
-/* sfw_base returns SFW_SP or SFW_FP for the rule of a flexible FDE that names their registers. */
-static inline unsigned sfw_base(const struct sfw_rule *r, const struct sfw_abi *a) {
-	if (r->base == SFW_REGISTER && r->reg == a->fp)
-		return SFW_FP;
-	if (r->base == SFW_REGISTER && r->reg == a->sp)
-		return SFW_SP;
-	return r->base;
 }
 
 /* sfw_packed returns what a slot keeps of a row, or 0 if that is not possible. */
@@ -1346,6 +1351,7 @@ static inline void sfw_regs_of_context(struct sfw_regs *regs, const void *contex
 	regs->floor = 0;
 	regs->interrupted = 1;
 	regs->how = SFW_OK;
+	regs->stacks = 0;
 	regs->pc = words[a->saved_pc].v;
 	for (unsigned i = 0; i < a->num_saved; i++)
 		sfw_set(regs, i, words[a->saved[i]].v);
@@ -1358,6 +1364,7 @@ __attribute__((always_inline)) static inline void sfw_regs_here(struct sfw_regs 
 	regs->floor = 0;
 	regs->interrupted = 1;
 	regs->how = SFW_OK;
+	regs->stacks = 0;
 #if defined(__x86_64__)
 	__asm__ volatile("lea 0(%%rip), %0\n\tmov %%rsp, %1\n\tmov %%rbp, %2" : "=&r"(pc), "=&r"(sp), "=&r"(fp));
 #else

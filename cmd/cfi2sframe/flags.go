@@ -93,8 +93,8 @@ func percentFlag(cmd *cobra.Command, name string, percent *float64, usage string
 
 // cfiFlags defines where the CFI comes from.
 func cfiFlags(cmd *cobra.Command, o *convert.Options) {
-	wordFlag(cmd, "source", "SECTION", "auto", []string{"auto", "eh_frame", "debug_frame", "gopclntab", "go"},
-		"where the CFI comes from: auto, eh_frame, debug_frame, gopclntab or go",
+	wordFlag(cmd, "source", "SECTION", "auto", []string{"auto", "eh_frame", "debug_frame", "gopclntab"},
+		"where the CFI comes from: auto, eh_frame, debug_frame or gopclntab",
 		func(s string) { o.Source, _ = cfi.ParseSource(s) })
 	cmd.Flags().StringVar(&o.DebugFile, "debug-file", "",
 		"also read .debug_frame and names from `FILE`; auto: find it by build-id or .gnu_debuglink")

@@ -109,7 +109,7 @@ var places = []string{
 	"first", "a call", "another call", "qsort", "deep", "alloca", "aligned", "n: handler", "in a handler in a handler",
 	"alternate stack",
 	"first in a thread, on an alternate stack", "thread", "coroutine", "between coroutines", "handler in a coroutine",
-	"alternate stack in a coroutine", "after fork",
+	"alternate stack in a coroutine", "on two stacks", "after fork",
 }
 
 // wantPlaces expects equal traces in all places.

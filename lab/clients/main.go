@@ -297,7 +297,7 @@ func (l *lab) traces(only []string) error {
 		if err != nil {
 			return err
 		}
-		if frames[0] != frames[1] {
+		if t.onward != (frames[0] < frames[1]) || frames[0] > frames[1] {
 			l.bad = append(l.bad, fmt.Sprintf("%s: %v frames by DWARF, %v by SFrame", t.name, frames[0], frames[1]))
 		}
 		l.measured = true

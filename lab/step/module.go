@@ -46,7 +46,8 @@ type site struct {
 	fn      *cfi.Function // or nil
 	answers [sides]*answer
 
-	steps uint64 // of those whose truth is known
+	steps uint64        // of those whose truth is known
+	cut   [sides]uint64 // walks of the stack that ended here, and not at its start
 }
 
 // begins reports whether a function begins here.

@@ -30,6 +30,7 @@ type Report struct {
 	Sides    [sides]Side // the CFI, and each version of SFrame
 	Findings []Finding
 	Gaps     []Gap
+	Cuts     []Gap    // where walks of the stack ended
 	Errors   []string // of files that could not be read, or converted
 }
 
@@ -39,6 +40,8 @@ type Side struct {
 	Wrong   uint64 // of SFrame: neither true, nor what the CFI says
 	Repeats uint64 // SFrame says what the CFI does, which is wrong
 	Gaps    uint64 // the CFI has an answer, and SFrame has none
+	// Walks of the whole stack that came to its start, and others.
+	Whole, Cut uint64
 }
 
 // A Finding is a range of instructions with the same wrong answer.
@@ -136,11 +139,16 @@ func (w *walk) findings(places map[*site]place) {
 // gaps sums up steps without an answer.
 func (w *walk) gaps(places map[*site]place) {
 	r := &w.Report
-	sums := make(map[Gap]uint64)
+	sums, cuts := make(map[Gap]uint64), make(map[Gap]uint64)
 	for _, s := range w.sites {
 		g := Gap{File: "code in no file", Side: "CFI", Function: places[s].function}
 		if s.module != nil {
 			g.File = s.module.path
+		}
+		for v, n := range s.cut {
+			if n > 0 {
+				cuts[Gap{File: g.File, Function: g.Function, Side: sideName(v)}] += n
+			}
 		}
 		if s.answers[0] == nil {
 			r.Silent += s.steps
@@ -155,15 +163,21 @@ func (w *walk) gaps(places map[*site]place) {
 			}
 		}
 	}
+	r.Gaps, r.Cuts = sorted(sums), sorted(cuts)
+}
+
+// sorted lists the gaps with steps.
+func sorted(sums map[Gap]uint64) (list []Gap) {
 	for g, n := range sums {
 		if g.Steps = n; n > 0 {
-			r.Gaps = append(r.Gaps, g)
+			list = append(list, g)
 		}
 	}
-	slices.SortFunc(r.Gaps, func(a, b Gap) int {
+	slices.SortFunc(list, func(a, b Gap) int {
 		return cmp.Or(cmp.Compare(a.Side, b.Side), cmp.Compare(b.Steps, a.Steps),
 			cmp.Compare(a.File, b.File), cmp.Compare(a.Function, b.Function))
 	})
+	return list
 }
 
 // reason returns why the section has no row for an address.
@@ -195,6 +209,10 @@ func (r *Report) Text(out io.Writer, most int) error {
 			fmt.Fprintf(&b, "  SFrame V%d: right in %s, repeats the CFI's errors in %s, ", v, n(s.Right), n(s.Repeats))
 			fmt.Fprintf(&b, "wrong by itself in %s, no row in %s\n", n(s.Wrong), n(s.Gaps))
 		}
+		if all := s.Whole + s.Cut; all > 0 {
+			fmt.Fprintf(&b, "  SFrame V%d: %s of %s stacks walked to their start (%.2f %%)\n", v, n(s.Whole), n(all),
+				100*float64(s.Whole)/float64(all))
+		}
 	}
 	last := ""
 	for i, f := range r.Findings {
@@ -216,19 +234,23 @@ func (r *Report) Text(out io.Writer, most int) error {
 		}
 		fmt.Fprintf(&b, ": wrong %s; it says %s; %s\n", f.Wrong, f.Says, f.Truth)
 	}
-	for i, g := range r.Gaps {
-		if i == most {
-			fmt.Fprintf(&b, "  ...\n")
-			break
-		}
-		fmt.Fprintf(&b, "  no %s: %s steps in %s", g.Side, n(g.Steps), g.File)
-		for _, more := range []string{g.Function, g.Reason} {
-			if more != "" {
-				fmt.Fprintf(&b, ", %s", report.Printable(more))
+	list := func(gaps []Gap, what string) {
+		for i, g := range gaps {
+			if i == most {
+				fmt.Fprintf(&b, "  ...\n")
+				break
 			}
+			fmt.Fprintf(&b, "  "+what+" in %s", g.Side, n(g.Steps), g.File)
+			for _, more := range []string{g.Function, g.Reason} {
+				if more != "" {
+					fmt.Fprintf(&b, ", %s", report.Printable(more))
+				}
+			}
+			fmt.Fprintln(&b)
 		}
-		fmt.Fprintln(&b)
 	}
+	list(r.Gaps, "no %s: %s steps")
+	list(r.Cuts, "stacks by %s: %s end")
 	_, err := io.WriteString(out, b.String())
 	return err
 }

@@ -81,6 +81,19 @@ func TestLies(t *testing.T) {
 	}
 }
 
+// TestStacks walks the stack at each of the 42 steps. Where epilogue has a CFA that leads nowhere, the walk does not come
+// to _start.
+func TestStacks(t *testing.T) {
+	for lying, cut := range []uint64{0, 1} {
+		r := trace(t, Options{Made: []sframe.Version{sframe.V2, sframe.V3}, Stacks: 1}, lies(t, lying))
+		for _, v := range []sframe.Version{sframe.V2, sframe.V3} {
+			if s := r.Sides[v]; s.Cut != cut || s.Whole != 42-cut {
+				t.Errorf("%v, %d: %d walks to the start, %d others; want %d others: %+v", v, lying, s.Whole, s.Cut, cut, r.Cuts)
+			}
+		}
+	}
+}
+
 // TestFault changes a row of the section in a program: the CFI is right, and so it is the section's fault.
 func TestFault(t *testing.T) {
 	prog := lies(t, 0)

@@ -15,14 +15,17 @@ type Options struct {
 	Made  []sframe.Version
 	Steps uint64 // the most to make; 0 for all
 	Entry bool   // begin at the program's entry point: not with the steps of the loader
+	// Before each step whose number is a multiple of Stacks, the whole stack is walked by the versions in Made.
+	Stacks uint64
 }
 
 // A frame is a caller, until the call that it made returns.
 type frame struct {
 	caller
-	signal  bool   // the caller was interrupted
-	on      *stack // the caller's: handlers may have another one
-	pending doubts // wrong answers that are confirmed if the frame turns out to be true
+	signal  bool    // the caller was interrupted
+	on      *stack  // the caller's: handlers may have another one
+	pending doubts  // wrong answers that are confirmed if the frame turns out to be true
+	from    *caller // thread.from, if the function that calls is on another stack than its frame
 }
 
 // doubts are wrong answers, by place and kind.
@@ -93,9 +96,11 @@ type thread struct {
 	pc    uint64
 	sp    uint64
 	// moving: it has gone to another stack, but not yet to the code that belongs there. left has the wrong answers
-	// meanwhile, and those in the frame that it has left.
+	// meanwhile, and those in the frame that it has left. from is the truth of that frame: a function that comes back to
+	// it still has it (Go's systemstack).
 	moving bool
 	left   doubts
+	from   caller
 }
 
 func (th *thread) truth() caller {
@@ -166,7 +171,12 @@ func (w *walk) step(th *thread, r *registers) {
 	if th.last != nil {
 		w.follow(th, r, s, sp)
 	}
-	w.compare(th.stack, r, s)
+	w.compare(th, r, s)
+	if w.opt.Stacks > 0 && w.Steps%w.opt.Stacks == 0 {
+		for _, v := range w.opt.Made {
+			w.walkStack(int(v), r)
+		}
+	}
 	th.last, th.pc, th.sp = s, r.pc, sp
 }
 
@@ -190,7 +200,9 @@ func (w *walk) follow(th *thread, r *registers, s *site, sp uint64) {
 			if n := len(st.frames); n > 0 {
 				th.left, st.frames[n-1].pending = st.frames[n-1].pending, nil
 			}
-			th.moving = true
+			if !th.moving {
+				th.moving, th.from = true, th.truth()
+			}
 			w.change(th, sp)
 		case sp < st.lo:
 			st.lo = sp
@@ -208,22 +220,27 @@ func (w *walk) follow(th *thread, r *registers, s *site, sp uint64) {
 			return // the code only asks where it is
 		}
 		w.popDead(st, th.sp, false)
-		st.frames = append(st.frames, frame{caller: caller{th.sp - uint64(w.m.CallerSP), back, r.r[w.m.FP]}})
+		f := frame{caller: caller{th.sp - uint64(w.m.CallerSP), back, r.r[w.m.FP]}}
+		if from := th.from; th.moving {
+			f.from = &from
+		}
+		st.frames = append(st.frames, f)
 		w.Calls++
 		th.moving, th.left = false, nil
 	case ret, indirect:
-		returns := w.Returns
-		if th.moving && s.begins() && !w.begun(st, sp) {
+		returns, moving := w.Returns, th.moving
+		th.moving = false
+		if moving && s.begins() && !w.begun(st, sp) {
 			// The frames there are of another time: the function begins anew, as Go's do on another stack.
 			st.frames = nil
 		}
 		w.transfer(st, last, r, s, sp)
-		if th.moving {
+		if moving {
 			if w.Returns > returns {
 				th.left.confirm()
 			}
 			th.left.jumped(w.target(r))
-			th.moving, th.left = false, nil
+			th.left = nil
 		}
 	}
 }
@@ -253,6 +270,9 @@ func (w *walk) dead(f *frame, sp uint64, exact bool) bool {
 func (w *walk) returned(st *stack) {
 	n := len(st.frames) - 1
 	st.frames[n].pending.confirm()
+	if from := st.frames[n].from; from != nil {
+		w.th.moving, w.th.from = true, *from
+	}
 	st.frames = st.frames[:n]
 	w.Returns++
 }
@@ -388,9 +408,16 @@ func (w *walk) resumed(th *thread, r *registers, sp uint64) {
 }
 
 // compare compares all answers with the truth.
-func (w *walk) compare(st *stack, r *registers, s *site) {
+func (w *walk) compare(th *thread, r *registers, s *site) {
 	w.Steps++
-	n := len(st.frames)
+	st, n := th.stack, len(th.stack.frames)
+	if a := s.answers[0]; th.moving && a != nil && !a.outermost {
+		if wrong, _ := w.check(a, r, &th.from); wrong == "" {
+			f := frame{caller: th.from}
+			w.judge(&f, r, s)
+			return
+		}
+	}
 	if n == 0 {
 		if a := s.answers[0]; st.outer && a != nil && a.outermost {
 			w.Outermost++
@@ -399,8 +426,44 @@ func (w *walk) compare(st *stack, r *registers, s *site) {
 		}
 		return
 	}
+	w.judge(&st.frames[n-1], r, s)
+}
+
+// maxFrames bounds walks.
+const maxFrames = 10000
+
+// walkStack goes from caller to caller by a version of SFrame, up to code without a caller, or a return address of 0,
+// with which goroutines begin.
+func (w *walk) walkStack(side int, at *registers) {
+	r, s := *at, w.site(at.pc)
+	count := &w.Sides[side]
+	for range maxFrames {
+		a := s.answers[side]
+		if a == nil && s.answers[0] != nil && s.answers[0].outermost { // for which version 2 has no row
+			a = s.answers[0]
+		}
+		if a == nil {
+			break
+		}
+		c, ok := w.evaluate(a, &r)
+		if a.outermost || ok && c.ra == 0 {
+			count.Whole++
+			return
+		}
+		if !ok {
+			break
+		}
+		r = registers{pc: c.ra}
+		r.r[w.m.SP], r.r[w.m.FP] = c.cfa+uint64(w.m.CallerSP), c.fp
+		s = w.site(c.ra - 1)
+	}
+	count.Cut++
+	s.cut[side]++
+}
+
+// judge compares the answers with a frame.
+func (w *walk) judge(f *frame, r *registers, s *site) {
 	s.steps++
-	f := &st.frames[n-1]
 	var wrong [sides]string
 	var got [sides]caller
 	for side, a := range s.answers {

@@ -151,7 +151,8 @@ func (f frame) byRow(r *row) step {
 	if f.ra == 0 {
 		f.fail(sfwZero)
 	}
-	if !r.signal && (f.cfa < f.floor || f.cfa == f.floor && !f.interrupted) {
+	byFP := !r.CFA.Deref && (r.CFA.Base == sframe.FP || r.CFA.Base == sframe.Register && r.CFA.Reg == f.abi.FP())
+	if !r.signal && !byFP && (f.cfa < f.floor || f.cfa == f.floor && !f.interrupted) {
 		f.fail(sfwNoProgress)
 	}
 	if f.why != sfwOK {

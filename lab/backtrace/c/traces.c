@@ -247,6 +247,38 @@ static void use_coroutine(void) {
 	free(stack);
 }
 
+/* call_on calls a function with the stack pointer at the end of other memory. Only the frame pointer leads back. */
+void call_on(void *end, void (*call)(void));
+#if defined(__x86_64__)
+__asm__(".text\n.type call_on, @function\ncall_on:\n\t.cfi_startproc\n\tpush %rbp\n\t.cfi_def_cfa_offset 16\n"
+	"\t.cfi_offset rbp, -16\n\tmov %rsp, %rbp\n\t.cfi_def_cfa_register rbp\n\tmov %rdi, %rsp\n\tcall *%rsi\n"
+	"\tleave\n\t.cfi_def_cfa rsp, 8\n\tret\n\t.cfi_endproc\n.size call_on, . - call_on\n");
+#elif defined(__aarch64__)
+__asm__(".text\n.type call_on, %function\ncall_on:\n\t.cfi_startproc\n\tstp x29, x30, [sp, -16]!\n\t.cfi_def_cfa_offset 16\n"
+	"\t.cfi_offset x29, -16\n\t.cfi_offset x30, -8\n\tmov x29, sp\n\t.cfi_def_cfa_register x29\n\tmov sp, x0\n\tblr x1\n"
+	"\tmov sp, x29\n\t.cfi_def_cfa_register sp\n\tldp x29, x30, [sp], 16\n\t.cfi_restore x29\n\t.cfi_restore x30\n"
+	"\t.cfi_def_cfa_offset 0\n\tret\n\t.cfi_endproc\n.size call_on, . - call_on\n");
+#else
+void call_on(void *end, void (*call)(void)) {
+	(void)end;
+	call();
+}
+#endif
+
+static char *lower, *upper;
+static void on_upper(void) { check("on two stacks"); }
+static void on_lower(void) { call_on(upper + STACK, on_upper); }
+
+/* use_stacks leaves this stack for a lower one, and that for one above it: the frames are not in the order of addresses. */
+static void use_stacks(void) {
+	char *a = malloc(STACK), *b = malloc(STACK);
+	lower = a < b ? a : b;
+	upper = a < b ? b : a;
+	call_on(lower + STACK, on_lower);
+	free(a);
+	free(b);
+}
+
 /* use_plugins loads files of which each may come to the addresses of the one before, with other frames. */
 static void use_plugins(char **paths, int n) {
 	void *before = NULL;
@@ -287,6 +319,7 @@ int main(int n, char **arguments) {
 	pthread_create(&thread, NULL, run_thread, NULL);
 	pthread_join(thread, NULL);
 	use_coroutine();
+	use_stacks();
 	pid_t child = fork();
 	if (child == 0) {
 		check("after fork");

@@ -64,6 +64,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.SetInterspersed(false) // the arguments after the program are the program's
 	flags.SetOutput(io.Discard)
 	flags.Uint64Var(&opt.Steps, "steps", 0, "end the program after `N` steps; 0 for no limit")
+	flags.Uint64Var(&opt.Stacks, "stacks", 0, "walk the whole stack by the sections of --made at each `N`-th step")
 	flags.BoolVar(&opt.Entry, "entry", false, "begin at the program's entry point, after the loader")
 	made := flags.IntSlice("made", nil, "compare .sframe of these `VERSIONS` as well; files get it in memory: 1, 2, 3")
 	out := flags.StringP("report-file", "o", "", "write the report to `FILE`")

@@ -66,6 +66,7 @@ static void step(const struct sfw_section *s, uint64_t pc, int topmost) {
 	regs.pc = topmost ? pc : pc + 1;
 	regs.interrupted = (uint8_t)topmost;
 	regs.how = SFW_OK;
+	regs.stacks = 0;
 	regs.floor = topmost ? 0 : mix(pc);
 	regs.valid = topmost ? UINT32_MAX : (uint32_t)1 << a->sp | (uint32_t)1 << a->fp;
 	put(sfw_step(s, &regs, &m), 1);

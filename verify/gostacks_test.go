@@ -1,0 +1,56 @@
+package verify
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestStacks has functions as assembled by GNU as. Of each byte the rows say: S, the frame is that of the table; F, of
+// the frame pointer; O, there is no caller; or nothing.
+func TestStacks(t *testing.T) {
+	const (
+		frame    = "\x55\x48\x89\xe5"             // push %rbp; mov %rsp,%rbp
+		switches = "\x48\x8b\x62\x38"             // mov 0x38(%rdx),%rsp
+		clear    = "\x48\xc7\xc5\x00\x00\x00\x00" // mov $0,%rbp
+		call     = "\xff\xd0"                     // call *%rax
+		pop      = "\x5d"                         // pop %rbp
+		ret      = "\xc3"
+	)
+	for _, tt := range []struct{ name, code, places, want string }{
+		{"a frame", frame + switches + call + pop + ret, "SSSS FFFF FF F .", ""},
+		{"its end", frame + switches + call + pop + ret, "SSSS FFFF FF F S", ""},
+		{"more than its end", frame + pop + "\x90" + ret, "SSSS F S S", "does not keep"},
+		{"another end", frame + "\x58" + ret, "SSSS F S", "does not keep"},
+		{"a frame too long", frame + switches + call + pop + ret, "SSSS FFFF FF F F", "does not keep"},
+		{"a frame too early", frame + switches + call + pop + ret, "SFFF FFFF FF F .", "does not keep"},
+		{"no push", "\x90\x48\x89\xe5" + call + pop + ret, "SSSS FF F .", "does not keep"},
+		{"another base", "\x55\x48\x89\xc5" + call + pop + ret, "SSSS FF F .", "does not keep"},
+		{"the stack pointer after the frame", frame + switches + ret, "SSSS SSSS .", "does not keep"},
+		{"cleared", frame + clear + call + "\x0f\x0b", "SSSS FFFFFFF OO OO", ""},
+		{"cleared by xor", "\x31\xed" + call + "\xcc", ".. OO O", ""},
+		{"not cleared", frame + switches + call + "\x0f\x0b", "SSSS FFFF OO OO", "does not keep"},
+		{"cleared before", frame + clear + call + "\x0f\x0b", "SSSS OOOOOOO OO OO", "does not keep"},
+		{"another value", frame + "\x48\xc7\xc5\x01\x00\x00\x00" + call + "\x0f\x0b", "SSSS FFFFFFF OO OO", "does not keep"},
+		{"leave", frame + "\xc9" + ret, "SSSS F F", "does not keep"},
+		{"load", frame + "\x48\x8b\x68\x60" + ret, "SSSS FFFF F", "does not keep"},
+		{"exchange", frame + "\x48\x87\xe8" + ret, "SSSS FFF F", "does not keep"},
+		{"read", frame + "\x48\x89\xe8\x55\x48\x39\xc5" + pop + ret, "SSSS FFF F FFF F .", ""},
+		{"a block after the return", frame + "\x74\x03\x90\x5d\xc3\xeb\xfb", "SSSS FF F F . FF", ""},
+		{"a jump from there", frame + "\x90\x5d\xeb\xfc", "SSSS F F ..", "does not keep"},
+		{"code that nothing reaches", frame + "\xeb\x01\xc5\x5d" + ret, "SSSS FF . F .", ""},
+		{"an unknown instruction", frame + "\xc5\xf8\x77" + pop + ret, "SSSS FFF F .", "not known"},
+		{"a row within an instruction", frame + switches + pop + ret, "SSSS FFF. F .", "within an instruction"},
+	} {
+		var places []place
+		for _, c := range strings.ReplaceAll(tt.places, " ", "") {
+			places = append(places, place(strings.IndexRune(".SFO", c)))
+		}
+		if len(places) != len(tt.code) {
+			t.Fatalf("%s: %d places of %d bytes", tt.name, len(places), len(tt.code))
+		}
+		got := stacksAMD64([]byte(tt.code), places)
+		if got == "" != (tt.want == "") || !strings.Contains(got, tt.want) {
+			t.Errorf("%s: %q; want %q", tt.name, got, tt.want)
+		}
+	}
+}
