@@ -93,7 +93,7 @@ func run(t testing.TB, dir, libraries string, env []string, command ...string) s
 			"--library-path", libraries, "--preload", preload}, command...)...)
 	} else {
 		cmd = exec.Command(command[0], command[1:]...)
-		env = append(env, "LD_PRELOAD="+preload)
+		env = append([]string{"LD_PRELOAD=" + preload}, env...)
 	}
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), env...)
@@ -183,17 +183,23 @@ func stats(t *testing.T, dir, libraries string, env []string, file string, comma
 	return "", 0, 0
 }
 
-// TestSeparate takes all sections from a directory of separate files, and none of files with another build-id.
-func TestSeparate(t *testing.T) {
-	dir := build(t, traces+" -Wl,--build-id", plugins)
-	store := filepath.Join(dir, "store")
-	for _, p := range append(systemLibraries(), filepath.Join(dir, "traces")) {
+// separate writes sections by build-id into a directory.
+func separate(t testing.TB, store string, paths ...string) {
+	t.Helper()
+	for _, p := range paths {
 		opt := files.Options{Options: convert.Options{Version: sframe.V3, Detach: true, BuildID: true, NoPadding: true},
 			ByBuildID: true}
 		if _, err := files.Convert(context.Background(), p, store, opt); err != nil {
 			t.Fatal(err)
 		}
 	}
+}
+
+// TestSeparate takes all sections from a directory of separate files, and none of files with another build-id.
+func TestSeparate(t *testing.T) {
+	dir := build(t, traces+" -Wl,--build-id", plugins)
+	store := filepath.Join(dir, "store")
+	separate(t, store, append(systemLibraries(), filepath.Join(dir, "traces"))...)
 	env := []string{"SFRAME_PATH=" + filepath.Join(dir, "none") + "::" + store}
 	out, by, others := stats(t, dir, "", env, "traces", "./traces")
 	wantPlaces(t, "separate", out)
@@ -396,22 +402,39 @@ func TestOtherMachines(t *testing.T) {
 	}
 }
 
-// TestStress has threads, timers, dlopen, dlclose and fork for some seconds, or as long as SFRAME_STRESS says.
+// TestStress has threads, timers, dlopen, dlclose and fork for some seconds, or as long as SFRAME_STRESS says. Programs
+// with sanitizers contain the library. With many threads, TSan takes minutes to fork.
 func TestStress(t *testing.T) {
 	seconds := os.Getenv("SFRAME_STRESS")
 	if seconds == "" {
-		seconds = long.Pick(t, "1", "5")
+		seconds = long.Pick(t, "1", "3")
 	}
-	dir := build(t, "gcc -std=gnu11 -O2"+strict+" stress.c -o stress -pthread", plugins)
-	all := filepath.Join(dir, "all")
-	convertAll(t, all, sframe.V3, append(systemLibraries(), filepath.Join(dir, "stress"), filepath.Join(dir, "one.so"),
-		filepath.Join(dir, "two.so"))...)
-	for _, c := range []struct{ libraries, plugins, threads string }{{all, all, "1200"}, {"", dir, "100"}} {
-		out := run(t, dir, c.libraries, nil, filepath.Join(all, "stress"), seconds, c.threads,
-			filepath.Join(c.plugins, "one.so"), filepath.Join(c.plugins, "two.so"))
-		if !strings.HasSuffix(out, "done\n") {
-			t.Errorf("libraries of %q: %s", c.libraries, out)
-		}
+	sanitize := "gcc -std=gnu11 -O2 -g" + strict + " stress.c backtrace.c -pthread -fno-sanitize-recover=all -fsanitize="
+	dir := build(t, "gcc -std=gnu11 -O2"+strict+" stress.c -o stress -pthread", plugins,
+		sanitize+"address,undefined -o address", sanitize+"thread -o thread")
+	all, store := filepath.Join(dir, "all"), filepath.Join(dir, "store")
+	list := systemLibraries()
+	separate(t, store, list...)
+	for _, name := range []string{"stress", "address", "thread", "one.so", "two.so"} {
+		list = append(list, filepath.Join(dir, name))
+	}
+	convertAll(t, all, sframe.V3, list...)
+	alone := []string{"LD_PRELOAD=", "SFRAME_PATH=" + store}
+	for _, c := range []struct {
+		name, program, libraries, plugins, threads string
+		env                                        []string
+	}{
+		{"converted", "stress", all, all, "1200", nil}, {"program", "stress", "", dir, "100", nil},
+		{"ASan", "address", "", all, "100", alone}, {"TSan", "thread", "", all, "8", alone},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			out := run(t, dir, c.libraries, c.env, filepath.Join(all, c.program), seconds, c.threads,
+				filepath.Join(c.plugins, "one.so"), filepath.Join(c.plugins, "two.so"))
+			t.Log(out)
+			if !strings.HasSuffix(out, "done\n") {
+				t.Error(out)
+			}
+		})
 	}
 }
 

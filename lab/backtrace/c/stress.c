@@ -1,10 +1,11 @@
 /*
- * Many threads take stack traces in handlers of a timer, while others load and unload files and fork. Each trace has to
- * be that of libgcc's unwinder, which may end before it, where no CFI is. Prints "done" or what is wrong.
- * Arguments: seconds, threads, plugins.
+ * Many threads take stack traces, which handlers of a timer interrupt to take others, while threads load and unload
+ * files and fork. Each trace has to be that of libgcc's unwinder, which may end before it, where no CFI is, and errno
+ * has to be unchanged. Prints "done" or what is wrong. Arguments: seconds, threads, plugins.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <execinfo.h>
 #include <pthread.h>
 #include <signal.h>
@@ -19,11 +20,19 @@
 #include <unistd.h>
 #include <unwind.h>
 
-enum { MAX = 128, DEPTH = 12, SMALL_STACK = 1 << 16 };
-static volatile int stop;
+enum { MAX = 128, DEPTH = 12, SMALL_STACK = 1 << 16, MAX_FORKS = 16 };
+static int stop;
+static pthread_barrier_t begin; /* threads that run make it slow to create others */
 static unsigned long traces, wrong, loads, forks;
 static char **plugins;
 static int num_plugins;
+/* TSan does not see the dynamic linker's lock. */
+static pthread_mutex_t linker = PTHREAD_MUTEX_INITIALIZER;
+#ifdef __SANITIZE_THREAD__
+#define LINKER(does) (pthread_mutex_##does(&linker))
+#else
+#define LINKER(does) ((void)linker)
+#endif
 
 static _Unwind_Reason_Code (*backtrace_of_libgcc)(_Unwind_Trace_Fn, void *);
 static _Unwind_Ptr (*ip_of_libgcc)(struct _Unwind_Context *);
@@ -46,15 +55,19 @@ static void handler(int number) {
 	struct chain other = {0, {NULL}};
 	void *frames[MAX];
 	(void)number;
-	int n = backtrace(frames, MAX);
+	int before = errno;
+	errno = EDOM;
+	int n = backtrace(frames, MAX), changed = errno != EDOM;
+	errno = before;
 	backtrace_of_libgcc(add, &other);
 	__atomic_add_fetch(&traces, 1, __ATOMIC_RELAXED);
-	if (n < other.n || memcmp(frames + 1, other.frames + 1, (size_t)(other.n - 1) * sizeof *frames) != 0)
+	if (changed || n < other.n || memcmp(frames + 1, other.frames + 1, (size_t)(other.n - 1) * sizeof *frames) != 0)
 		__atomic_add_fetch(&wrong, 1, __ATOMIC_RELAXED);
 }
 
 static void spin(const char *unused) {
 	(void)unused;
+	handler(0);
 	for (volatile int i = 0; i < 2000; i++)
 		;
 }
@@ -68,7 +81,9 @@ static __attribute__((noinline)) int descend(int depth) {
 }
 
 static void load(unsigned i) {
+	LINKER(lock);
 	void *file = dlopen(plugins[i % (unsigned)num_plugins], RTLD_NOW);
+	LINKER(unlock);
 	void (*call)(void (*)(const char *), const char *);
 	void *found = file != NULL ? dlsym(file, "call") : NULL;
 	memcpy(&call, &found, sizeof found);
@@ -77,23 +92,28 @@ static void load(unsigned i) {
 		exit(1);
 	}
 	call(spin, "");
+	LINKER(lock);
 	dlclose(file);
+	LINKER(unlock);
 	__atomic_add_fetch(&loads, 1, __ATOMIC_RELAXED);
 }
 
 static void fork_once(void) {
-	pid_t child = fork();
+	static int forking;
+	/* If all threads come here, each waits for all. */
+	pid_t child = __atomic_fetch_add(&forking, 1, __ATOMIC_RELAXED) < MAX_FORKS ? fork() : -1;
 	if (child == 0) {
 		unsigned long before = wrong;
 		handler(0);
 		_exit(wrong != before);
 	}
-	int status;
-	while (waitpid(child, &status, 0) < 0)
+	int status = 0;
+	while (child > 0 && waitpid(child, &status, 0) < 0)
 		;
 	if (status != 0)
 		__atomic_add_fetch(&wrong, 1, __ATOMIC_RELAXED);
-	__atomic_add_fetch(&forks, 1, __ATOMIC_RELAXED);
+	__atomic_add_fetch(&forks, child > 0, __ATOMIC_RELAXED);
+	__atomic_sub_fetch(&forking, 1, __ATOMIC_RELAXED);
 }
 
 static void work(unsigned kind) {
@@ -112,7 +132,8 @@ static void *loop(void *number) {
 		alternate.ss_size = SMALL_STACK;
 		sigaltstack(&alternate, NULL);
 	}
-	for (unsigned i = 0; !stop; i++)
+	pthread_barrier_wait(&begin);
+	for (unsigned i = 0; !__atomic_load_n(&stop, __ATOMIC_RELAXED); i++)
 		work((unsigned)(uintptr_t)number + i);
 	alternate.ss_flags = SS_DISABLE;
 	sigaltstack(&alternate, NULL);
@@ -139,9 +160,11 @@ int main(int n, char **arguments) {
 	pthread_attr_t small;
 	pthread_attr_init(&small);
 	pthread_attr_setstacksize(&small, 1 << 18);
+	pthread_barrier_init(&begin, NULL, (unsigned)num + 1);
 	for (size_t i = 0; i < num; i++)
 		if (pthread_create(&threads[i], &small, loop, (void *)(uintptr_t)i) != 0)
 			return 3;
+	pthread_barrier_wait(&begin);
 	/* Each thread gets the timer's signals in turn: those of a process mostly go to the main thread. */
 	struct timespec pause = {0, 200000}, now, end;
 	clock_gettime(CLOCK_MONOTONIC, &end);
@@ -153,9 +176,10 @@ int main(int n, char **arguments) {
 		if (now.tv_sec > end.tv_sec || (now.tv_sec == end.tv_sec && now.tv_nsec > end.tv_nsec))
 			break;
 	}
-	stop = 1;
+	__atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
 	for (size_t i = 0; i < num; i++)
 		pthread_join(threads[i], NULL);
+	free(threads);
 	fprintf(stderr, "%lu traces, %lu loads, %lu forks\n", traces, loads, forks);
 	if (wrong > 0 || traces == 0 || loads == 0 || forks == 0)
 		printf("%lu of %lu traces are wrong, %lu loads, %lu forks\n", wrong, traces, loads, forks);
