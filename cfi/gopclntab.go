@@ -2,7 +2,9 @@ package cfi
 
 import (
 	"encoding/binary"
+	"errors"
 	"math/bits"
+	"slices"
 
 	"github.com/go-delve/delve/pkg/dwarf/frame"
 
@@ -15,7 +17,7 @@ import (
 // returns nil if the file has no table, or one that is damaged.
 func (t *Table) goTable(f *elffile.File) (*goSection, error) {
 	g, err := gopclntab.Find(f)
-	if e, ok := gopclntab.IsError(err); ok {
+	if e, ok := errors.AsType[*gopclntab.Error](err); ok {
 		t.report(&Error{gopclntab.Name, e.Off, e.Msg})
 		return nil, nil
 	}
@@ -79,8 +81,8 @@ func (s *goSection) parse(t *Table, x *executor, code []span, cies int) {
 			limit: uint32(len(s.data)), cie: kinds[fn.Kind]})
 	}
 	x.grow(max(1<<bits.Len(uint(len(s.fns)/2)), len(x.slots)))
-	for i := 0; i < len(s.fns); i += batch {
-		x.addPrograms(s.fns[i:min(i+batch, len(s.fns))])
+	for part := range slices.Chunk(s.fns, batch) {
+		x.addPrograms(part)
 	}
 	t.Sources = append(t.Sources, SourceInfo{s.name, s.table.Size, n})
 	s.table = nil // rows do not need it

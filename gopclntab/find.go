@@ -3,7 +3,6 @@ package gopclntab
 import (
 	"debug/elf"
 	"encoding/binary"
-	"errors"
 	"slices"
 
 	"cfi2sframe/elffile"
@@ -277,10 +276,4 @@ func (t *Table) header(m *[modWords]uint64) error {
 	t.code = code{file: t.file}
 	t.code.find = prologues[elf.Machine(t.file.Machine)]
 	return nil
-}
-
-// IsError reports whether err says that the table is damaged, and returns it.
-func IsError(err error) (*Error, bool) {
-	var e *Error
-	return e, errors.As(err, &e)
 }

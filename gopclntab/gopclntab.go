@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"slices"
 	"strings"
 
 	"cfi2sframe/elffile"
@@ -228,10 +229,8 @@ func (t *Table) kind(fn *Function, flag byte, at uint32) Kind {
 	case flag&flagSPWrite != 0:
 		return Switches
 	}
-	for _, s := range switchers {
-		if ok && short == s {
-			return Switches
-		}
+	if ok && slices.Contains(switchers[:], short) {
+		return Switches
 	}
 	return Framed
 }

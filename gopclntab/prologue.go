@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
+	"slices"
 
 	"cfi2sframe/elffile"
 )
@@ -49,9 +50,7 @@ func (c *code) prologue(fn *Function) {
 		}
 	}
 	if done > 0 && (len(rows) == 2 || rows[2].Off > from) {
-		fn.Rows = append(rows, Row{})
-		copy(fn.Rows[3:], fn.Rows[2:])
-		fn.Rows[2] = Row{Off: from, Frame: frame, Saved: saved}
+		fn.Rows = slices.Insert(rows, 2, Row{Off: from, Frame: frame, Saved: saved})
 	}
 }
 

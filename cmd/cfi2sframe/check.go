@@ -24,12 +24,6 @@ type checkSettings struct {
 	skipStatus bool
 }
 
-// linuxParts are the values of --for.
-var linuxParts = map[string]convert.Linux{
-	"linux": convert.LinuxUser, "perf": convert.LinuxUser,
-	"linux-kernel": convert.LinuxKernel, "linux-module": convert.LinuxModule,
-}
-
 // checkCommand returns the verb check.
 func (c *call) checkCommand() *cobra.Command {
 	s := &checkSettings{}
@@ -40,9 +34,18 @@ func (c *call) checkCommand() *cobra.Command {
 	s.define(cmd, "report on each file: none, text or json", fileForms)
 	s.defineVerbose(cmd, "also list skipped files")
 	shareFlags(cmd, &s.Options, "exit with 3")
-	wordFlag(cmd, "for", "READER", "", []string{"", "linux", "perf", "linux-kernel", "linux-module"},
+	words := []string{""}
+	for _, p := range presets {
+		if p.linux != 0 {
+			words = append(words, p.name)
+		}
+	}
+	wordFlag(cmd, "for", "READER", "", words,
 		"also report why Linux would refuse the section: linux or perf (programs), linux-kernel or linux-module",
-		func(word string) { s.Linux = linuxParts[word] })
+		func(word string) {
+			p, _ := findPreset(word) // "" is none
+			s.Linux = p.linux
+		})
 	cmd.Flags().BoolVar(&s.Require, "require", false, "fail if a program or library has no section; skip other files")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		err := refuse(rule{s.skipStatus && !s.SkipUnsupported, "--skip-status requires --skip-unsupported"})

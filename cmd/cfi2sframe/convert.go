@@ -290,6 +290,6 @@ func (s *conversion) applyPreset(flags *pflag.FlagSet) error {
 	if err != nil {
 		return err
 	}
-	s.Linux = linuxParts[p.name]
+	s.Linux = p.linux
 	return p.apply(flags)
 }

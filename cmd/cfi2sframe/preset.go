@@ -26,6 +26,7 @@ type preset struct {
 	convert.Format
 	share bool             // it reads shared FRE lists in either byte order
 	also  []convert.Format // other formats that it reads
+	linux convert.Linux    // what it is, if it is Linux
 }
 
 var (
@@ -38,27 +39,27 @@ var (
 var presets = []preset{
 	// glibc 2.42 and later, built with --enable-sframe: V2 only. It looks for the outermost frame where there is no
 	// row, and gives up at a row without words.
-	{"glibc", v2, true, []convert.Format{v2PCRel}},
+	{name: "glibc", Format: v2, share: true, also: []convert.Format{v2PCRel}},
 	// The series for deferred unwinding takes V3 only, sorted, with start addresses from their own fields.
-	{"linux", v3, true, nil},
-	{"perf", v3, true, nil}, // with the same series
+	{name: "linux", Format: v3, share: true, linux: convert.LinuxUser},
+	{name: "perf", Format: v3, share: true, linux: convert.LinuxUser}, // with the same series
 	// The series for live patches of arm64 kernels has no case for flexible FDEs; see convert.Linux.
-	{"linux-kernel", v3, true, nil},
-	{"linux-module", v3, true, nil},
+	{name: "linux-kernel", Format: v3, share: true, linux: convert.LinuxKernel},
+	{name: "linux-module", Format: v3, share: true, linux: convert.LinuxModule},
 	// The only version that 2.40 knows.
-	{"binutils-2.40", convert.Format{Version: sframe.V1}, false, nil},
+	{name: "binutils-2.40", Format: convert.Format{Version: sframe.V1}},
 	// "decode failure" with flag 0x4; rows without words are misread as FP-1.
-	{"binutils-2.41", v2, false, nil},
-	{"binutils-2.42", v2, false, nil},
-	{"binutils-2.43", v2, false, nil},
-	{"binutils-2.44", v2, false, nil},
+	{name: "binutils-2.41", Format: v2},
+	{name: "binutils-2.42", Format: v2},
+	{name: "binutils-2.43", Format: v2},
+	{name: "binutils-2.44", Format: v2},
 	// Errata 1 is what its assembler writes, and what its linker merges. Errata 2 came after it.
-	{"binutils-2.45", v2PCRel, false, []convert.Format{v2}},
+	{name: "binutils-2.45", Format: v2PCRel, also: []convert.Format{v2}},
 	// The linker merges V3 only, and libsframe finds wrong rows in V2 without flag 0x4.
-	{"binutils-2.46", v3, false, []convert.Format{v2PCRel}},
-	{"binutils-2.47", v3, false, []convert.Format{v2PCRel}},
+	{name: "binutils-2.46", Format: v3, also: []convert.Format{v2PCRel}},
+	{name: "binutils-2.47", Format: v3, also: []convert.Format{v2PCRel}},
 	// DataDog's: flag 0x4 is refused.
-	{"java-profiler", v2, false, nil},
+	{name: "java-profiler", Format: v2},
 }
 
 // presetNames lists all presets.
@@ -86,7 +87,7 @@ func readersOf(f convert.Format) string {
 		f.PCRel, f.Outermost = false, false
 	}
 	unable := func(p preset) bool {
-		return p.Format != f && !slices.Contains(p.also, f) || linuxParts[p.name] > convert.LinuxUser
+		return p.Format != f && !slices.Contains(p.also, f) || p.linux > convert.LinuxUser
 	}
 	return cmp.Or(namesOf(slices.DeleteFunc(slices.Clone(presets), unable)), "no reader that --for knows")
 }
@@ -118,7 +119,7 @@ func findPreset(reader string) (preset, error) {
 	if err != nil {
 		return preset{}, fmt.Errorf("--for %s: %w", reader, err)
 	}
-	return preset{reader, f, false, nil}, nil
+	return preset{name: reader, Format: f}, nil
 }
 
 // formatOf returns the format of the .sframe of a file, or sframe.ErrNone.
