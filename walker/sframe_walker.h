@@ -950,25 +950,30 @@ __attribute__((no_sanitize("address"))) __attribute__((no_sanitize("thread"))) s
 	return ((const sfw_u64 *)(uintptr_t)address)->v;
 }
 
+/* sfw_stack_of returns the stack that sp is in, or NULL. */
+static inline const struct sfw_range *sfw_stack_of(const struct sfw_range *stacks, unsigned num, uint64_t sp) {
+	for (unsigned i = 0; i < num; i++)
+		if (sp >= stacks[i].low && sp < stacks[i].high)
+			return &stacks[i];
+	return NULL;
+}
+
 /* sfw_run does what sfw_walk does, from the n-th frame on, and only as long as rows are kept and sound, in one of the
  * known stacks. It returns how many frames there are then; regs are those of the next one. */
 static inline size_t sfw_run(
 	const struct sfw_space *m, struct sfw_regs *regs, struct sfw_frame *frames, size_t n, size_t max) {
 	const struct sfw_abi *a = sfw_abi_of(m->abi);
 	const struct sfw_cache *c = m->cache;
-	uint64_t sp, fp, pc = regs->pc, floor = regs->floor, low = 0, last = 0;
+	uint64_t sp, fp, pc = regs->pc, floor = regs->floor;
 	uint8_t how = regs->how, interrupted = regs->interrupted;
 	size_t from = n;
 	if (c == NULL || c->num < 2 || a == NULL || a->big != SFW_HOST_BIG || !sfw_get(regs, a->sp, &sp) ||
 		!sfw_get(regs, a->fp, &fp))
 		return n;
-	for (unsigned i = 0; i < m->num_stacks; i++)
-		if (sp >= m->stacks[i].low && sp < m->stacks[i].high && m->stacks[i].high - m->stacks[i].low >= 8) {
-			low = m->stacks[i].low;
-			last = m->stacks[i].high - low - 8;
-		}
-	if (last == 0)
+	const struct sfw_range *stack = sfw_stack_of(m->stacks, m->num_stacks, sp);
+	if (stack == NULL || stack->high - stack->low < 8)
 		return n;
+	const uint64_t low = stack->low, last = stack->high - low - 8;
 	const struct sfw_cache cache = *c;
 	const uint64_t bias = (uint64_t)(int64_t)a->bias;
 	while (n < max) {
@@ -1144,12 +1149,13 @@ static inline enum sfw_how sfw_table_add(
 	return sfw_table_put(t, begin, end, 0, section, size);
 }
 
+enum { SFW_PT_GNU_SFRAME = 0x6474e554 };
+
 /* sfw_of_headers finds the section by program headers: its address in the process and its size, or NULL. */
 static inline const void *sfw_of_headers(const ElfW(Phdr) *h, size_t n, uint64_t bias, size_t *size) {
-	enum { GNU_SFRAME = 0x6474e554 };
 	const ElfW(Phdr) *found = NULL;
 	for (size_t i = 0; i < n; i++)
-		if (h[i].p_type == GNU_SFRAME)
+		if (h[i].p_type == SFW_PT_GNU_SFRAME)
 			found = &h[i];
 	if (found == NULL)
 		return NULL;
@@ -1443,13 +1449,12 @@ static inline int sfw_stack_around(uint64_t sp, struct sfw_range *stack) {
 static inline int sfw_process_stack(struct sfw_process *p, uint64_t sp) {
 	struct sfw_range stack;
 	unsigned i = 0;
-	for (; i < SFW_NUM_STACKS; i++)
-		if (sp >= p->stacks[i].low && sp < p->stacks[i].high)
-			return 1;
+	if (sfw_stack_of(p->stacks, SFW_NUM_STACKS, sp) != NULL)
+		return 1;
 	if (!sfw_stack_around(sp, &stack))
 		return 0;
 	/* The main thread's stack grows: the new range replaces the old one. */
-	for (i = 0; i < SFW_NUM_STACKS - 1; i++)
+	for (; i < SFW_NUM_STACKS - 1; i++)
 		if (p->stacks[i].high == stack.high)
 			break;
 	for (; i > 0; i--)
