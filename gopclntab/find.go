@@ -1,6 +1,7 @@
 package gopclntab
 
 import (
+	"bytes"
 	"debug/elf"
 	"encoding/binary"
 	"slices"
@@ -267,6 +268,7 @@ func (t *Table) header(m *[modWords]uint64) error {
 		return errorf(56, "pctab at %#x, after the functions at %#x", pctab, records)
 	}
 	t.count, t.names, t.pctab, t.records = int(count), t.data[names:units], t.data[pctab:records], records
+	t.exports = bytes.Contains(t.names, []byte("\x00_cgoexp_"))
 	first := t.text + uint64(o.Uint32(t.data[records:]))
 	last := t.text + uint64(o.Uint32(t.data[records+count*entrySize:]))
 	if first != m[modMinPC] || last != m[modMaxPC] {

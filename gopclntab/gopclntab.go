@@ -66,6 +66,8 @@ type Table struct {
 	quantum uint64 // addresses are multiples of it
 	code    code
 	left    int // bytes of pcsp tables that may still be decoded
+	// exports: C may call functions of Go. A stack that grows there moves, and C's frame pointers do not.
+	exports bool
 }
 
 // An Error is a malformed record.
@@ -145,18 +147,19 @@ func (t *Table) function(i int, fn *Function) *Error {
 	if t.old {
 		flag = record[recordFlag-4]
 	}
+	name := t.name(o.Uint32(record[recordName:]))
 	pops := fn.Kind == Switches
-	if k := t.kind(fn, flag, o.Uint32(record[recordName:])); k != Framed {
+	if k := t.kind(fn, flag, name); k != Framed {
 		fn.Kind = k
 	}
 	switch {
-	case pops:
+	case pops, name == "runtime.asmcgocall" && t.exports:
 		fn.Rows = append(fn.Rows[:0], Row{Base: Unknown})
 	case fn.Kind == Framed:
 		t.code.prologue(fn)
 	case fn.Kind == Switches:
 		t.code.prologue(fn)
-		t.code.onStacks(fn)
+		t.code.onStacks(fn, name == "runtime.mcall")
 	}
 	return nil
 }
@@ -211,15 +214,19 @@ var switchers = [...]string{"asmcgocall", "asmcgocall_no_g", "asmcgocall_landing
 	"gosave_systemstack_switch", "mcall", "morestack", "sigreturn", "sigreturn__sigaction", "systemstack",
 	"systemstack_switch"}
 
-// kind returns the kind of a function with the flag and name of its record.
-func (t *Table) kind(fn *Function, flag byte, at uint32) Kind {
-	var name string
-	if uint64(at) < uint64(len(t.names)) {
-		const longest = 64 // of the names that matter
-		b := t.names[at:]
-		b = b[:min(len(b), longest)]
-		name = string(b[:max(bytes.IndexByte(b, 0), 0)])
+// name returns the name at an offset, or the first bytes of a long one.
+func (t *Table) name(at uint32) string {
+	const longest = 64 // of the names that matter
+	if uint64(at) >= uint64(len(t.names)) {
+		return ""
 	}
+	b := t.names[at:]
+	b = b[:min(len(b), longest)]
+	return string(b[:max(bytes.IndexByte(b, 0), 0)])
+}
+
+// kind returns the kind of a function with the flag and name of its record.
+func (t *Table) kind(fn *Function, flag byte, name string) Kind {
 	short, ok := strings.CutPrefix(name, "runtime.")
 	switch {
 	case flag&flagTopFrame != 0, t.file.Entry == fn.Begin,

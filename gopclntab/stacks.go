@@ -22,8 +22,9 @@ const largest = 1 << 14
 
 // onStacks sets the rows of a function that leaves its stack. The table does not know on which stack the function is,
 // but some functions have a frame pointer all the time, or clear it on a stack where nothing called them. The
-// instructions are followed from the function's start on: where they have come to with one Base only, it holds.
-func (c *code) onStacks(fn *Function) {
+// instructions are followed from the function's start on: where they have come to with one Base only, it holds. Final
+// says that the function does not come back from the other stack: its caller goes on elsewhere.
+func (c *code) onStacks(fn *Function, final bool) {
 	at, base := uint32(0), Unknown
 	if len(fn.Rows) > 1 && fn.Rows[1].Off == 1 && fn.Rows[1].Saved > 0 {
 		const prologue = 4 // bytes of push %rbp; mov %rsp,%rbp
@@ -38,7 +39,7 @@ func (c *code) onStacks(fn *Function) {
 		return
 	}
 	b := c.bytes(fn.Begin, fn.End)
-	f := flow{code: b, base: make([]Base, len(b)), size: make([]uint8, len(b))}
+	f := flow{code: b, final: final, base: make([]Base, len(b)), size: make([]uint8, len(b))}
 	if !f.follow(at, base) {
 		return
 	}
@@ -57,9 +58,10 @@ func (c *code) onStacks(fn *Function) {
 
 // A flow is the flow of control in a function.
 type flow struct {
-	code []byte
-	base []Base  // by the offset of an instruction, if it has a size
-	size []uint8 // of instructions that control comes to
+	code  []byte
+	final bool
+	base  []Base  // by the offset of an instruction, if it has a size
+	size  []uint8 // of instructions that control comes to
 }
 
 // follow follows the instructions from an offset on, and reports whether it could follow all, and came to each with
@@ -79,7 +81,7 @@ func (f *flow) follow(at uint32, base Base) bool {
 		f.size[at], f.base[at] = uint8(in.Len), base
 		next := at + uint32(in.Len)
 		switch {
-		case clearsFP(in):
+		case clearsFP(in), f.final && in.Op == x86asm.MOV && in.Args[0] == x86asm.RSP:
 			base = NoCaller
 		case in.Op == x86asm.POP && in.Args[0] == x86asm.RBP && base == OfFP:
 			base = OfSP // what it pops is the caller's only where the return address is next
@@ -110,8 +112,9 @@ func vector(in x86asm.Inst) bool {
 
 // clearsFP reports whether an instruction sets the frame pointer to 0.
 func clearsFP(in x86asm.Inst) bool {
-	return in.Op == x86asm.MOV && in.Args[0] == x86asm.RBP && in.Args[1] == x86asm.Imm(0) ||
-		in.Op == x86asm.XOR && in.Args[0] == x86asm.EBP && in.Args[1] == x86asm.EBP
+	to, from := in.Args[0], in.Args[1]
+	return in.Op == x86asm.MOV && (to == x86asm.RBP || to == x86asm.EBP) && from == x86asm.Imm(0) ||
+		in.Op == x86asm.XOR && to == x86asm.EBP && from == x86asm.EBP
 }
 
 // writesFP reports whether an instruction may write the frame pointer.

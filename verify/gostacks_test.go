@@ -28,6 +28,10 @@ func TestStacks(t *testing.T) {
 		{"the stack pointer after the frame", frame + switches + ret, "SSSS SSSS .", "does not keep"},
 		{"cleared", frame + clear + call + "\x0f\x0b", "SSSS FFFFFFF OO OO", ""},
 		{"cleared by xor", "\x31\xed" + call + "\xcc", ".. OO O", ""},
+		{"cleared by mov to ebp", "\xbd\x00\x00\x00\x00" + call + "\xcc", "..... OO O", ""},
+		{"final", frame + switches + call + "\xcc", "SSSS FFFF OO O", ""},
+		{"final, with the frame", frame + switches + call + "\xcc", "SSSS FFFF FF F", "does not keep"},
+		{"final, cleared later", frame + switches + clear + call + "\xcc", "SSSS FFFF OOOOOOO OO O", ""},
 		{"not cleared", frame + switches + call + "\x0f\x0b", "SSSS FFFF OO OO", "does not keep"},
 		{"cleared before", frame + clear + call + "\x0f\x0b", "SSSS OOOOOOO OO OO", "does not keep"},
 		{"another value", frame + "\x48\xc7\xc5\x01\x00\x00\x00" + call + "\x0f\x0b", "SSSS FFFFFFF OO OO", "does not keep"},
@@ -48,7 +52,7 @@ func TestStacks(t *testing.T) {
 		if len(places) != len(tt.code) {
 			t.Fatalf("%s: %d places of %d bytes", tt.name, len(places), len(tt.code))
 		}
-		got := stacksAMD64([]byte(tt.code), places)
+		got := stacksAMD64([]byte(tt.code), places, strings.HasPrefix(tt.name, "final"))
 		if got == "" != (tt.want == "") || !strings.Contains(got, tt.want) {
 			t.Errorf("%s: %q; want %q", tt.name, got, tt.want)
 		}

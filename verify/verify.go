@@ -77,9 +77,10 @@ type abi struct {
 	padding func(b []byte) int
 	// prologue executes the instruction at the start of b, and returns its size in bytes, or 0 if it cannot.
 	prologue func(p *prologue, b []byte) int
-	// stacks checks the places of a function that leaves its stack against its code, and returns what is wrong. It is nil
+	// stacks checks the places of a function that leaves its stack against its code, and returns what is wrong. Final says
+	// that the function does not come back from the other one. It is nil
 	// where no such function has rows.
-	stacks func(code []byte, places []place) string
+	stacks func(code []byte, places []place, final bool) string
 }
 
 const noReg = ^uint64(0)
