@@ -136,6 +136,8 @@ static void fence(void) { __atomic_signal_fence(__ATOMIC_SEQ_CST); }
 
 static void read_stacks(struct sfw_process *p) {
 	unsigned version;
+	if (thread.busy) /* a handler interrupts know_stack */
+		return;
 	do {
 		version = thread.version;
 		fence();
