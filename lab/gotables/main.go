@@ -1,14 +1,16 @@
-// Package gotables compares the rows that cfi2sframe makes from the table of a Go program with those of its
-// .debug_frame, at every pc that either describes.
+// Package gotables compares the rows that cfi2sframe makes from the table of a stripped Go program with those of the
+// program's .debug_frame, at every pc that either describes.
 package gotables
 
 import (
 	"debug/elf"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 
@@ -21,10 +23,21 @@ import (
 
 // Command returns the subcommand. FILEs are Go programs with .debug_frame.
 func Command() *kit.Command {
-	c := kit.New("gotables", "FILE...", 1, math.MaxInt)
+	c := kit.New("gotables", "[FILE...]", 0, math.MaxInt)
 	verbose := c.Bool("verbose", false, "print each range that differs")
+	dir := c.String("build", "", "also compare programs that are built in `DIR`, if they are missing there")
 	c.Run = func(args []string) error {
+		if *dir == "" && len(args) == 0 {
+			return errors.New("no FILE and no --build DIR")
+		}
 		all := make(counts)
+		if *dir != "" {
+			built, err := buildAll(*dir)
+			if err != nil {
+				return err
+			}
+			args = append(args, built...)
+		}
 		for _, name := range args {
 			n, err := compareFile(name, *verbose)
 			if err != nil {
@@ -61,7 +74,11 @@ func compareFile(name string, verbose bool) (counts, error) {
 	if err != nil {
 		return nil, err
 	}
-	table, err := load(f, cfi.GoPCLNTab)
+	stripped, err := strip(name, f.Machine)
+	if err != nil {
+		return nil, err
+	}
+	table, err := load(stripped, cfi.GoPCLNTab)
 	if err != nil {
 		return nil, err
 	}
@@ -76,6 +93,23 @@ func compareFile(name string, verbose bool) (counts, error) {
 	})
 	return n, nil
 }
+
+// strip reads a copy of the program without .debug_frame.
+func strip(name string, m uint16) (*elffile.File, error) {
+	dir, err := os.MkdirTemp("", "gotables")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	out := filepath.Join(dir, "stripped")
+	tool := tools[elf.Machine(m)] + "-linux-gnu-strip"
+	if b, err := exec.Command(tool, "-o", out, name).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("%s: %w\n%s", tool, err, b)
+	}
+	return linked.Open(out)
+}
+
+var tools = map[elf.Machine]string{elf.EM_X86_64: "x86_64", elf.EM_AARCH64: "aarch64", elf.EM_S390: "s390x"}
 
 func load(f *elffile.File, src cfi.Source) (*cfi.Table, error) {
 	t, err := cfi.Load(f, src, nil)
@@ -160,8 +194,10 @@ func relation(a *arch.Arch, d, t *cfi.Row, fn *cfi.Function) string {
 		return ".debug_frame only"
 	case t.RA.Rule == cfi.RuleUndefined:
 		return "outermost in the table"
-	case fn.SwitchesStack():
-		return "another stack in the table"
+	case fn.SwitchesStack() && t.CFA.Rule == cfi.RuleUndefined:
+		return "gap where the stack switches"
+	case fn.SwitchesStack() && t.CFA.Reg == a.FP && t.CFA.Reg != d.CFA.Reg:
+		return "by FP where the stack switches"
 	case t.CFA.Reg != d.CFA.Reg || callerSP(a, t) != d.CFA.Offset:
 		return "CFA DIFFERS"
 	case saved(t) != saved(d) || saved(t) && t.CFA.Offset+t.RA.Offset != d.CFA.Offset+d.RA.Offset:
