@@ -159,7 +159,7 @@ func (t *Table) function(i int, fn *Function) *Error {
 		t.code.prologue(fn)
 	case fn.Kind == Switches:
 		t.code.prologue(fn)
-		t.code.onStacks(fn, name == "runtime.mcall")
+		t.code.onStacks(fn, name == "runtime.mcall" || name == "runtime.morestack")
 	}
 	return nil
 }

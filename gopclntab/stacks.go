@@ -81,7 +81,7 @@ func (f *flow) follow(at uint32, base Base) bool {
 		f.size[at], f.base[at] = uint8(in.Len), base
 		next := at + uint32(in.Len)
 		switch {
-		case clearsFP(in), f.final && in.Op == x86asm.MOV && in.Args[0] == x86asm.RSP:
+		case clearsFP(in), f.final && (base == NoCaller || in.Op == x86asm.MOV && in.Args[0] == x86asm.RSP):
 			base = NoCaller
 		case in.Op == x86asm.POP && in.Args[0] == x86asm.RBP && base == OfFP:
 			base = OfSP // what it pops is the caller's only where the return address is next

@@ -23,6 +23,7 @@ func TestFlow(t *testing.T) {
 			[]Base{4: OfFP, 8: OfFP, 15: NoCaller, 17: NoCaller}},
 		{"cleared by mov to ebp", "\xbd\x00\x00\x00\x00\xff\xd0\xcc", 0, Unknown, []Base{0: Unknown, 5: NoCaller, 7: NoCaller}},
 		{"final", frame + switches + "\xff\xd0\xcc", 4, OfFP, []Base{4: OfFP, 8: NoCaller, 10: NoCaller}},
+		{"final", switches + "\x48\x8b\x6b\x68\xcc", 0, Unknown, []Base{0: Unknown, 4: NoCaller, 8: NoCaller}}, // mov 0x68(%rbx),%rbp
 		{"cleared by xor", "\x31\xed\xff\xd0\xcc", 0, Unknown, []Base{0: Unknown, 2: NoCaller, 4: NoCaller}},
 		{"loaded", frame + "\x48\x8b\x68\x60\xc3", 4, OfFP, []Base{4: OfFP, 8: Unknown}},
 		{"exchanged", frame + "\x48\x87\xe8\xc3", 4, OfFP, []Base{4: OfFP, 7: Unknown}}, // xchg %rbp,%rax

@@ -218,7 +218,7 @@ func (g *goTable) name(record uint64) string {
 	if at >= uint64(len(g.b)) {
 		return ""
 	}
-	return string(g.b[at:min(at+16, uint64(len(g.b)))])
+	return string(g.b[at:min(at+32, uint64(len(g.b)))])
 }
 
 // row compares a row with a size of the frame, and returns what is wrong.

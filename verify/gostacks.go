@@ -62,8 +62,9 @@ func (g *goTable) onStacks(fn *cfi.Function, first uint64) string {
 	if places[0] != nowhere && places[0] != belowSP {
 		return "no stack pointer at the start of the function"
 	}
-	// The caller of mcall may run on another thread, where its frames change.
-	return g.stacks(g.code(fn.Begin, fn.End), places, strings.HasPrefix(g.name(fn.Offset()), "runtime.mcall\x00"))
+	// Their callers may go on in another thread, or on a larger stack, while these are on the scheduler's.
+	name, _, _ := strings.Cut(g.name(fn.Offset()), "\x00")
+	return g.stacks(g.code(fn.Begin, fn.End), places, name == "runtime.mcall" || name == "runtime.morestack")
 }
 
 // stacksAMD64 checks what each instruction does against the places before and after it.
@@ -128,7 +129,7 @@ func (in *step) leadsTo(to uint64, places []place, final bool) string {
 	case next == outermost && in.Op == x86asm.MOV && in.Args[1] == x86asm.Imm(0) &&
 		(in.Args[0] == x86asm.RBP || in.Args[0] == x86asm.EBP):
 	case next == outermost && in.Op == x86asm.XOR && in.Args[0] == x86asm.EBP && in.Args[1] == x86asm.EBP:
-	case next == outermost && loads && final:
+	case next == outermost && final && (loads || is == outermost):
 	case next == is && is != belowSP && in.keepsFP() && (is == outermost || !loads || !final):
 	default:
 		return "a row that the code does not keep"

@@ -30,6 +30,8 @@ func TestStacks(t *testing.T) {
 		{"cleared by xor", "\x31\xed" + call + "\xcc", ".. OO O", ""},
 		{"cleared by mov to ebp", "\xbd\x00\x00\x00\x00" + call + "\xcc", "..... OO O", ""},
 		{"final", frame + switches + call + "\xcc", "SSSS FFFF OO O", ""},
+		{"final, then another frame pointer", switches + "\x48\x8b\x6b\x68\xcc", ".... OOOO O", ""},
+		{"another frame pointer", clear + "\x48\x8b\x6b\x68\xcc", "....... OOOO O", "does not keep"},
 		{"final, with the frame", frame + switches + call + "\xcc", "SSSS FFFF FF F", "does not keep"},
 		{"final, cleared later", frame + switches + clear + call + "\xcc", "SSSS FFFF OOOOOOO OO O", ""},
 		{"not cleared", frame + switches + call + "\x0f\x0b", "SSSS FFFF OO OO", "does not keep"},
