@@ -37,8 +37,12 @@ func (c *code) prologue(fn *Function) {
 		return
 	}
 	at, frame := fn.Begin+uint64(fn.Rows[1].Off), fn.Rows[1].Frame
-	before := c.bytes(max(fn.Begin, at-min(at, maxBefore)), at)
-	done, saved, ok := c.find(before, c.bytes(at, min(fn.End, at+maxAfter)), frame)
+	first := max(fn.Begin, at-min(at, maxBefore))
+	b := c.bytes(first, min(fn.End, at+maxAfter))
+	if b == nil {
+		return
+	}
+	done, saved, ok := c.find(b[:at-first], b[at-first:], frame)
 	if !ok {
 		return
 	}
