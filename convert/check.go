@@ -33,8 +33,7 @@ const maxMismatches = 1 << 16
 // unless they are too many. Then the Comparison has the first of them. Check uses the options Source, DebugFile, Path,
 // SFrame, SkipUnsupported, Require and Linux.
 func Check(r io.ReaderAt, size int64, opt Options) (*Comparison, error) {
-	all := opt.SkipUnsupported
-	opt.SkipUnsupported = all || opt.Require
+	opt.SkipUnsupported = opt.SkipUnsupported || opt.Require
 	f, err := OpenELF(r, size)
 	if err == nil && opt.Require && elf.Type(f.Type) != elf.ET_EXEC && elf.Type(f.Type) != elf.ET_DYN {
 		return &Comparison{Skipped: NotLinked}, nil
@@ -48,25 +47,25 @@ func Check(r io.ReaderAt, size int64, opt Options) (*Comparison, error) {
 	} else {
 		c, err = compared(f, nil, opt)
 		if opt.SkipUnsupported && errors.Is(err, sframe.ErrNone) {
-			why = withoutSFrame(r, size, opt)
+			why, err = withoutSFrame(r, size, opt, err)
 		} else if opt.SkipUnsupported && errors.Is(err, cfi.ErrNone) && debugOnly(f) {
 			why = DebugOnly // a detached .sframe
 		}
 	}
-	if why != "" && (all || why == NotELF || why == Package || why == DebugOnly) {
+	if why != "" {
 		return &Comparison{Skipped: why}, nil
 	}
 	return c, err
 }
 
-// withoutSFrame returns why a file need not have an .sframe, or "".
-func withoutSFrame(r io.ReaderAt, size int64, opt Options) Reason {
+// withoutSFrame returns why a file cannot have an .sframe, or the error: missing, or that of a conversion.
+func withoutSFrame(r io.ReaderAt, size int64, opt Options, missing error) (Reason, error) {
 	opt.DryRun, opt.NoVerify, opt.Brief, opt.MinCoverage, opt.MinUnwindable = true, true, true, 0, 0
 	res, err := Into(context.Background(), r, size, nil, opt)
 	if err != nil {
-		return ""
+		return "", err
 	}
-	return res.Stays
+	return res.Stays, missing
 }
 
 // compared compares s, or the section of f if that is nil, with the CFI.

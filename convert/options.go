@@ -23,8 +23,8 @@ type Options struct {
 	Update    bool           // replace an old .sframe, unless it is up to date
 	// SkipUnsupported leaves unsupported files unchanged, which is no error: see Kept.
 	SkipUnsupported bool
-	// Require makes Check skip only files that are neither programs nor shared libraries, unless SkipUnsupported is
-	// set.
+	// Require makes Check skip files that need no .sframe: unsupported ones, and those that are neither programs nor
+	// shared libraries.
 	Require bool
 	Remove  bool // remove .sframe instead
 	Detach  bool // write a file with .sframe and the build-id instead: see elfwrite.PlanDetached

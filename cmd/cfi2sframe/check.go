@@ -20,8 +20,7 @@ import (
 type checkSettings struct {
 	convert.Options
 	reporting
-	recursive  bool
-	skipStatus bool
+	trees
 }
 
 // checkCommand returns the verb check.
@@ -30,7 +29,7 @@ func (c *call) checkCommand() *cobra.Command {
 	cmd := newCommand("check FILE...", "compare .sframe with the CFI")
 	sframeFlag(cmd, &s.Options)
 	cfiFlags(cmd, &s.Options)
-	treeFlags(cmd, &s.Options, &s.recursive, &s.skipStatus)
+	s.defineTrees(cmd)
 	s.define(cmd, "report on each file: none, text or json", fileForms)
 	s.defineVerbose(cmd, "also list skipped files")
 	shareFlags(cmd, &s.Options, "exit with 3")
@@ -46,37 +45,38 @@ func (c *call) checkCommand() *cobra.Command {
 			p, _ := findPreset(word) // "" is none
 			s.Linux = p.linux
 		})
-	cmd.Flags().BoolVar(&s.Require, "require", false, "fail if a program or library has no section; skip other files")
+	cmd.Flags().BoolVar(&s.Require, "require", false,
+		"fail if a program or library has no section, but could have one; skip other files")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		err := refuse(rule{s.skipStatus && !s.SkipUnsupported, "--skip-status requires --skip-unsupported"})
-		if err := cmp.Or(checkInputs(args), s.reporting.check(), err); err != nil {
+		if err := cmp.Or(checkInputs(args), s.reporting.check(), s.checkTrees()); err != nil {
 			return err
 		}
 		unread := 0
-		if s.recursive {
+		if s.given = args; s.recursive {
 			args, unread = c.walk(args, s.destination(c.stdout, "standard output"), s.quiet)
 		}
-		c.status = c.check(s, args, unread > 0)
+		c.status = c.check(s, args, unread)
 		return nil
 	}
 	return cmd
 }
 
 // check compares the .sframe of each file with the CFI, prints the mismatches, and returns the exit status.
-func (c *call) check(s *checkSettings, paths []string, failed bool) int {
-	different, short := false, false
-	var t tally
+func (c *call) check(s *checkSettings, paths []string, unread int) int {
+	var sum checkSum
+	sum.failed = unread
 	for i, path := range paths {
 		var checked *convert.Comparison
 		err := c.ctx.Err()
 		if err == nil {
-			checked, err = files.Check(c.ctx, path, s.Options)
+			opt := s.Options
+			opt.SkipUnsupported = s.skips(path)
+			checked, err = files.Check(c.ctx, path, opt)
 		}
 		if errors.Is(err, context.Canceled) {
 			return interrupted(c.ctx, c.stderr, paths[i:], "not checked")
 		}
 		if checked != nil {
-			different = different || len(checked.Mismatches) > 0 || checked.Refused != ""
 			if printed := printChecked(s, c.out, path, checked, len(paths) == 1); err == nil {
 				err = printed
 			}
@@ -84,37 +84,97 @@ func (c *call) check(s *checkSettings, paths []string, failed bool) int {
 		switch {
 		case err != nil:
 			complain(c.stderr, path, explain(path, err, true))
-			failed = true
+			sum.failed++
 		case checked.Skipped != "":
-			t.stays(checked.Skipped)
+			sum.skip(checked.Skipped)
+		case len(checked.Mismatches) > 0 || checked.Refused != "":
+			sum.wrong++
 		default:
 			if below := s.Short(&checked.Amounts); below != "" {
 				complain(c.stderr, path, errors.New(below))
-				short = true
+				sum.short++
+				continue
 			}
+			sum.correct++
 		}
 	}
-	n := t.skipped()
-	if s.Require && n == len(paths) {
-		fmt.Fprintln(c.stderr, "cfi2sframe: --require: no program or shared library was found")
-		failed = true
+	if s.form == "text" && len(paths) > 1 {
+		fmt.Fprintln(c.out, &sum)
 	}
-	if n > 0 && s.form == "text" && len(paths) > 1 {
-		fmt.Fprintf(c.out, "%d files: %d skipped\n%s", len(paths), n, reasons("skipped", t.stay, convert.Reason.Text))
+	if s.Require && sum.skipped == len(paths) {
+		fmt.Fprintln(c.stderr, "cfi2sframe: --require: no program or shared library was found")
+		sum.failed++
 	}
 	switch {
-	case failed && c.byFlag: // --check has the same status for both
+	case sum.failed > 0 && c.byFlag: // --check has the same status for both
 		return exitError
-	case failed:
+	case sum.failed > 0:
 		return exitTrouble
-	case different:
+	case sum.wrong > 0:
 		return exitDifferent
-	case short:
+	case sum.short > 0:
 		return exitCoverage
-	case n > 0 && s.skipStatus:
+	case sum.skipped > 0 && s.skipStatus:
 		return exitSkipped
 	}
 	return exitDone
+}
+
+// A checkSum counts checked files.
+type checkSum struct {
+	correct, wrong, short, failed int
+	skipped                       int
+	why                           [len(skipWords)]int // of skipWords
+}
+
+// skipWords say for which reasons files are skipped, in the order of the sum.
+var skipWords = [...]struct {
+	one, many string
+	reasons   []convert.Reason
+}{
+	{"has nothing to describe", "have nothing to describe",
+		[]convert.Reason{convert.NoCFI, convert.NoCode, convert.NoRows}},
+	{"has no room for more program headers", "have no room for more program headers",
+		[]convert.Reason{convert.NoRoom}},
+	{"is a debug file", "are debug files", []convert.Reason{convert.DebugOnly}},
+	{"is neither a program nor a library", "are neither programs nor libraries",
+		[]convert.Reason{convert.NotLinked}},
+	{"is a 32-bit file", "are 32-bit files", []convert.Reason{convert.Class32}},
+	{"is for another machine", "are for other machines", []convert.Reason{convert.Machine}},
+	{"is a package or an image", "are packages or images", []convert.Reason{convert.Package}},
+	{"is not an ELF file", "are not ELF files", []convert.Reason{convert.NotELF}},
+	{"was skipped", "were skipped", nil}, // for other reasons
+}
+
+// skip counts a skipped file.
+func (s *checkSum) skip(why convert.Reason) {
+	s.skipped++
+	for i, w := range skipWords {
+		if w.reasons == nil || slices.Contains(w.reasons, why) {
+			s.why[i]++
+			return
+		}
+	}
+}
+
+func (s *checkSum) String() string {
+	all := s.correct + s.wrong + s.short + s.failed + s.skipped
+	text := fmt.Sprintf("%d files: %d correct", all, s.correct)
+	add := func(n int, one, many string) {
+		if n == 1 {
+			many = one
+		}
+		if n > 0 {
+			text += fmt.Sprintf(", %d %s", n, many)
+		}
+	}
+	add(s.wrong, "wrong", "wrong")
+	add(s.short, "with too little coverage", "with too little coverage")
+	for i, n := range s.why {
+		add(n, skipWords[i].one, skipWords[i].many)
+	}
+	add(s.failed, "failed", "failed")
+	return text
 }
 
 // printChecked prints the mismatches of a file, and a summary if there is a report.

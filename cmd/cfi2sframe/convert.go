@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -25,15 +26,13 @@ import (
 type conversion struct {
 	files.Options
 	reporting
-	files      []string
-	output     string
-	inPlace    bool
-	recursive  bool
-	skipStatus bool
-	packages   bool           // also open packages below directories
-	given      []string       // the paths of the command line
-	like       string         // the value of --for
-	packed     *repack.Result // of the current package
+	trees
+	files    []string
+	output   string
+	inPlace  bool
+	packages bool           // also open packages below directories
+	like     string         // the value of --for
+	packed   *repack.Result // of the current package
 }
 
 // newConversion returns settings without any flags.
@@ -55,7 +54,7 @@ func (c *call) convertCommand(s *conversion) *cobra.Command {
 	cmd := newCommand("cfi2sframe IN -o OUT\ncfi2sframe --in-place FILE...",
 		"add .sframe sections to ELF files, made from their call frame information")
 	s.outputFlags(cmd, "replace each FILE by its result")
-	treeFlags(cmd, &s.Options.Options, &s.recursive, &s.skipStatus)
+	s.defineTrees(cmd)
 	s.formatFlags(cmd)
 	cmd.Flags().StringVar(&s.Reserved, "into", "",
 		"put .sframe between the symbols `START:END`, where the linker script of a kernel reserves bytes for it")
@@ -81,7 +80,7 @@ func (c *call) removeCommand(s *conversion) *cobra.Command {
 	s.Remove = true
 	cmd := newCommand("remove IN -o OUT\nremove --in-place FILE...", "remove .sframe and its segment")
 	s.outputFlags(cmd, "replace each FILE by its result")
-	treeFlags(cmd, &s.Options.Options, &s.recursive, &s.skipStatus)
+	s.defineTrees(cmd)
 	s.debugLinkFlag(cmd)
 	s.define(cmd, "report on each file: none, text (on stderr) or json (on stdout)", fileForms)
 	s.defineFile(cmd)
@@ -166,14 +165,39 @@ func (s *conversion) debugLinkFlag(cmd *cobra.Command) {
 	offer(cmd, "debug-link-update", cobra.ShellCompDirectiveDefault, []string{"auto"})
 }
 
-// treeFlags defines what becomes of directories and unsupported files.
-func treeFlags(cmd *cobra.Command, o *convert.Options, recursive, skipStatus *bool) {
+// A trees has the flags for directories and unsupported files.
+type trees struct {
+	recursive  bool
+	skip       bool
+	skipStatus bool
+	given      []string // the paths of the command line
+}
+
+// defineTrees defines the flags.
+func (t *trees) defineTrees(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.BoolVarP(recursive, "recursive", "r", false,
-		"take all files below directories; stay on the file system and follow no links")
-	f.BoolVar(&o.SkipUnsupported, "skip-unsupported", false,
-		"skip and count unsupported files: scripts, 32-bit files, other machines, files without CFI")
-	f.BoolVar(skipStatus, "skip-status", false, "exit with 4 if --skip-unsupported has skipped a file")
+	f.BoolVarP(&t.recursive, "recursive", "r", false,
+		"take all files below directories, except unsupported ones; stay on the file system and follow no links")
+	f.BoolVar(&t.skip, "skip-unsupported", false,
+		"also skip and count unsupported files without -r: scripts, 32-bit files, other machines, files without CFI")
+	f.BoolVar(&t.skipStatus, "skip-status", false, "exit with 4 if an unsupported file was skipped")
+}
+
+// checkTrees refuses flags that cannot be combined.
+func (t *trees) checkTrees() error {
+	return refuse(rule{t.skipStatus && !t.recursive && !t.skip, "--skip-status requires -r or --skip-unsupported"})
+}
+
+// skips reports whether a file is skipped if it is unsupported. With -r, only a file of the command line is an error.
+func (t *trees) skips(path string) bool {
+	return t.skip || t.recursive && !slices.Contains(t.given, path)
+}
+
+// optionsFor returns the options for a file.
+func (s *conversion) optionsFor(path string) files.Options {
+	opt := s.Options
+	opt.SkipUnsupported = s.skips(path)
+	return opt
 }
 
 // A rule refuses a combination of flags.
@@ -219,7 +243,6 @@ func (s *conversion) complete(cmd *cobra.Command, args []string) error {
 		rule{s.PCRel && layout.Flags&sframe.FDEFuncStartPCRel == 0 || s.Outermost && !layout.Errata2,
 			"--pcrel and --outermost require format 2; format 3 always has both"},
 		rule{s.Force && s.Update, "--force and --update cannot be combined"},
-		rule{s.skipStatus && !s.SkipUnsupported, "--skip-status requires --skip-unsupported"},
 		rule{places > 1, "-o, --in-place and --dry-run cannot be combined"},
 		rule{s.recursive && s.output != "" && !s.ByBuildID, "-r and -o cannot be combined"},
 		rule{!one && !s.inPlace && !s.DryRun && !s.ByBuildID,
@@ -244,7 +267,7 @@ func (s *conversion) complete(cmd *cobra.Command, args []string) error {
 	if s.form == "html" { // which is written after the last file
 		s.Limits = report.NewLimits()
 	}
-	if err := s.reporting.check(); err != nil {
+	if err := cmp.Or(s.reporting.check(), s.checkTrees()); err != nil {
 		return err
 	}
 	s.Brief = s.form == "none" && s.MinCoverage == 0 && s.MinUnwindable == 0

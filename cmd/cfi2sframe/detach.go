@@ -24,7 +24,7 @@ func (c *call) detachCommand(s *conversion) *cobra.Command {
 		"write to `FILE`, or to .build-id/ab/cdef.sframe in the directory FILE; - is standard output")
 	f.BoolVar(&s.DryRun, "dry-run", false, "translate, check and report, but write nothing")
 	noSyncFlag(cmd, &s.NoSync)
-	treeFlags(cmd, &s.Options.Options, &s.recursive, &s.skipStatus)
+	s.defineTrees(cmd)
 	f.BoolVar(&s.packages, "packages", false, "also open packages and images below directories; a FILE that is one is "+
 		"always opened if the output is a directory")
 	f.BoolVar(&s.Force, "force", false, "also detach from files that have an .sframe")
@@ -48,7 +48,7 @@ func (c *call) attachCommand(s *conversion) *cobra.Command {
 		"add a separate .sframe")
 	sframeFlag(cmd, &s.Options.Options)
 	s.outputFlags(cmd, "replace each FILE by its result")
-	treeFlags(cmd, &s.Options.Options, &s.recursive, &s.skipStatus)
+	s.defineTrees(cmd)
 	cmd.Flags().BoolVar(&s.Force, "force", false, "replace .sframe")
 	cfiFlags(cmd, &s.Options.Options)
 	s.define(cmd, "report on each file: none, text (on stderr) or json (on stdout)", fileForms)

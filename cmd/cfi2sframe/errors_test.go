@@ -59,7 +59,7 @@ func TestFolderUsage(t *testing.T) {
 		"--format 1 --pcrel --dry-run prog":            "--pcrel and --outermost require format 2",
 		"-r --dump prog":                               "--recursive is not for dump",
 		"-r prog -o out":                               "-r and -o cannot be combined",
-		"--skip-status --in-place prog":                "--skip-status requires --skip-unsupported",
+		"--skip-status --in-place prog":                "--skip-status requires -r or --skip-unsupported",
 	} {
 		says(t, exitUsage, "cfi2sframe: "+want, io.Discard, strings.Fields(args)...)
 	}

@@ -220,7 +220,7 @@ func (l *link) settings(names []string) (*conversion, error) {
 		return nil, err
 	}
 	s.NoSync = true // the link can be repeated
-	l.lenient, s.SkipUnsupported = s.SkipUnsupported, true
+	l.lenient, s.skip = s.skip, true
 	s.Update = !s.Remove && !s.Force // GNU ld may have merged sections that only some of the objects have
 	return s, s.distinct(l.stdout, l.stderr)
 }
@@ -296,7 +296,7 @@ func (l *link) convertOne(ctx context.Context, s *conversion, o *linkOutput) int
 	w := &work{console: console{stdout: l.stdout, stderr: l.stderr}, conversion: s}
 	status := w.run(ctx)
 	if w.tally.stay[convert.NoRoom] > 0 && !l.lenient { // again, for the error
-		s.SkipUnsupported = false
+		s.skip = false
 		w = &work{console: console{stdout: l.stdout, stderr: l.stderr}, conversion: s}
 		status = w.run(ctx)
 	}

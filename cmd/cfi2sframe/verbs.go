@@ -135,7 +135,7 @@ var synonyms = []struct{ words, command string }{
 	{"compare cmp", "cfi2sframe diff OLD NEW"},
 	{"strip rm delete undo unconvert clean", "cfi2sframe remove IN -o OUT"},
 	{"package packages deb rpm pack repack", "cfi2sframe pkg IN -o OUT"},
-	{"tree all dir directory R", "cfi2sframe -r --in-place --skip-unsupported DIR"},
+	{"tree all dir directory R", "cfi2sframe -r --in-place DIR"},
 	{"ci gate strict fail-under", "cfi2sframe check -r --require DIR"},
 	{"perf reader readers target formats list-formats", "cfi2sframe --for READER IN -o OUT"},
 	{"scan stat", "cfi2sframe survey PATH"},

@@ -46,7 +46,7 @@ func TestWrongUsage(t *testing.T) {
 		"--pkg f -o out":                      "unknown flag: --pkg; use 'cfi2sframe pkg'",
 		"convert f":                           "unknown verb: convert; use 'cfi2sframe IN -o OUT'",
 		"--verify f":                          "unknown flag: --verify; use 'cfi2sframe check FILE'",
-		"-R d":                                "unknown flag: -R; use 'cfi2sframe -r --in-place --skip-unsupported DIR'",
+		"-R d":                                "unknown flag: -R; use 'cfi2sframe -r --in-place DIR'",
 		"strip f -o out":                      "unknown verb: strip; use 'cfi2sframe remove IN -o OUT'",
 		"-q check f":                          "the verb check must be the first argument",
 		"f":                                   "no output file; use -o OUT, --in-place or --dry-run",

@@ -86,9 +86,9 @@ func (w *work) run(ctx context.Context) int {
 			w.batch = files.Batch{}
 		}
 		if w.inPlace {
-			w.batch.AddInPlace(ctx, in, w.Options)
+			w.batch.AddInPlace(ctx, in, w.optionsFor(in))
 		} else {
-			w.batch.Add(ctx, in, w.output, w.Options)
+			w.batch.Add(ctx, in, w.output, w.optionsFor(in))
 		}
 		if w.many {
 			w.bar.Set(i + 1)
