@@ -70,7 +70,7 @@ func (s *single) attach() error {
 
 // detached returns the detached .sframe and its address.
 func (s *single) detached() ([]byte, uint64, error) {
-	d, err := debugfile.OpenSFrame(s.opt.SFrame, s.f)
+	d, err := s.opt.openSFrame(s.f)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -93,7 +93,7 @@ func (s *single) detached() ([]byte, uint64, error) {
 // Section is ReadSection, or decodes the detached .sframe that o.SFrame has for the file, or what is in reserved bytes.
 func (o *Options) Section(f *elffile.File) (*sframe.Section, error) {
 	if o.SFrame != "" {
-		d, err := debugfile.OpenSFrame(o.SFrame, f)
+		d, err := o.openSFrame(f)
 		if err != nil {
 			return nil, err
 		}
@@ -107,4 +107,18 @@ func (o *Options) Section(f *elffile.File) (*sframe.Section, error) {
 		return readInto(f, o.Reserved)
 	}
 	return ReadSection(f)
+}
+
+// openSFrame opens the detached .sframe that o.SFrame has for the file, or returns nil.
+func (o *Options) openSFrame(f *elffile.File) (*debugfile.File, error) {
+	d, err := debugfile.OpenSFrame(o.SFrame, f)
+	if d == nil || err != nil {
+		return nil, err
+	}
+	if err := elfwrite.Belongs(d.File(), f); err != nil {
+		err = cmp.Or(d.ReadError(), f.ReadError(), fmt.Errorf("detached .sframe %s: %w", d.Path(), err))
+		d.Close()
+		return nil, err
+	}
+	return d, nil
 }

@@ -9,8 +9,8 @@ import (
 )
 
 // PlanDetached finds the layout of another file for the .sframe of f, which does not change. The new file has the note
-// with the build-id, and the headers of f's loaded sections and segments without their bytes. Symbols and debug
-// information of f play no part, so that strip makes no difference.
+// with the build-id, a note for Belongs, and the headers of f's loaded sections and segments without their bytes.
+// Symbols and debug information of f play no part, so that strip makes no difference.
 //
 // The address of .sframe is the first page after the last segment of f. Readers that have the section without this file
 // know it by that.
@@ -31,6 +31,10 @@ func PlanDetached(f *elffile.File, size uint64, opt Options) (l *Layout, err err
 	if err != nil {
 		return nil, err
 	}
+	proof, err := proofNoteOf(f)
+	if err != nil {
+		return nil, err
+	}
 	var noteOff uint64
 	p.detached, p.phoff, p.progs = true, elffile.HeaderSize, nil
 	for i := range f.Progs {
@@ -43,7 +47,7 @@ func PlanDetached(f *elffile.File, size uint64, opt Options) (l *Layout, err err
 	if p.addrEnd == 0 {
 		return nil, errNoLoad
 	}
-	headers := len(p.progs) + newHeaders
+	headers := len(p.progs) + newHeaders + 1 // the note for Belongs
 	if note != nil {
 		headers++
 	}
@@ -60,13 +64,21 @@ func PlanDetached(f *elffile.File, size uint64, opt Options) (l *Layout, err err
 			Filesz: note.Size, Memsz: note.Size, Align: note.Addralign,
 		})
 	}
+	proofOff := elffile.AlignUp(end, tableAlign)
+	end = proofOff + uint64(len(proof))
+	p.patches = append(p.patches, patch{proofOff, proof})
+	p.progs = append(p.progs, elf.Prog64{
+		Type: uint32(elf.PT_NOTE), Flags: uint32(elf.PF_R), Off: proofOff, Filesz: uint64(len(proof)), Align: 4,
+	})
 	p.off = elffile.AlignUp(end, sectionAlign)
 	p.Addr = elffile.AlignUp(p.addrEnd, p.page)
 	h := p.programHeader()
 	load := h
 	load.Type = uint32(elf.PT_LOAD)
 	p.progs = append(p.progs, load, h)
-	p.detachedSections(note, noteOff, at.Section)
+	p.detachedSections(note, noteOff, elf.Section64{
+		Type: uint32(elf.SHT_NOTE), Off: proofOff, Size: uint64(len(proof)), Addralign: 4,
+	}, at.Section)
 	return p.Layout, nil
 }
 
@@ -74,9 +86,9 @@ func PlanDetached(f *elffile.File, size uint64, opt Options) (l *Layout, err err
 // begins with ".debug_".
 const indexed = ".debug_sframe"
 
-// detachedSections makes the section headers: those of the note, of other loaded sections except old, of .sframe and of
-// the names.
-func (p *planner) detachedSections(note *elf.Section64, noteOff uint64, old int) {
+// detachedSections makes the section headers: those of the notes, of other loaded sections except old, of .sframe and
+// of the names.
+func (p *planner) detachedSections(note *elf.Section64, noteOff uint64, proof elf.Section64, old int) {
 	f := p.f
 	var names []byte
 	add := func(name string, s elf.Section64) {
@@ -104,6 +116,7 @@ func (p *planner) detachedSections(note *elf.Section64, noteOff uint64, old int)
 		}
 		add(f.Sections[i].Name, s)
 	}
+	add(proofSection, proof)
 	add(sframe.SectionName, p.sectionHeader(0))
 	add(indexed, elf.Section64{Type: uint32(elf.SHT_PROGBITS), Off: p.off + p.Size, Addralign: 1})
 	p.shstrndx = uint32(len(p.sections))

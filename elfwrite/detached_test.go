@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/hex"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -68,8 +69,17 @@ func detach(t *testing.T, b, section []byte) ([]byte, error) {
 	if id, _, err := again.BuildID(); err != nil || !bytes.Equal(id, want) {
 		t.Errorf("build-id %x, %v; want %x", id, err, want)
 	}
-	if note := f.Progs[loads]; (note.Type == elf.PT_NOTE) != (want != nil) || want != nil && !contains(note, want) {
-		t.Errorf("%+v does not have the build-id %x", note.ProgHeader, want)
+	notes := f.Progs[loads : len(f.Progs)-2]
+	if (len(notes) == 2) != (want != nil) || want != nil && !contains(notes[0], want) {
+		t.Errorf("%d notes; want one with the build-id %x", len(notes), want)
+	}
+	for _, n := range notes {
+		if n.Type != elf.PT_NOTE {
+			t.Errorf("%+v is no note", n.ProgHeader)
+		}
+	}
+	if err := elfwrite.Belongs(again, old); err != nil {
+		t.Errorf("it does not belong to its program: %v", err)
 	}
 	if s := f.Section(sframe.SectionName); s == nil || s.Type != sframe.SHTGNUSFrame || s.Addr != addr ||
 		s.Offset != last.Off || s.FileSize != last.Filesz || s.Flags != elf.SHF_ALLOC {
@@ -158,7 +168,65 @@ const fixtureID = "9af6bfa9413dae1c69767508b334d00cb06dbc97"
 
 func fixture(t *testing.T) []byte {
 	t.Helper()
-	b, err := os.ReadFile("../testdata/bin/amd64/pltlib.so")
+	return readFile(t, "../testdata/bin/amd64/pltlib.so")
+}
+
+// TestBelongs expects checksums by another implementation (Python) in the notes, and the separate file to be refused for
+// another program with the same build-id.
+func TestBelongs(t *testing.T) {
+	noHeaders := func(p *elftest.Patcher) {
+		p.Put64(elftest.EhShoff, 0)
+		p.Put16(elftest.EhShnum, 0)
+		p.Put16(elftest.EhShstrndx, 0)
+	}
+	noTable := func(p *elftest.Patcher) { p.Put32(p.Section(".eh_frame")+elftest.ShType, uint32(elf.SHT_NOBITS)) }
+	for _, tt := range []struct {
+		name, file, section string // whose bytes the checksum is of
+		change              func(p *elftest.Patcher)
+		sum                 uint64
+	}{
+		{"tables", "amd64/pltlib.so", ".eh_frame", nil, 0x49cdfe99456ba59f},
+		{"tables, big-endian", "s390x/plt", ".eh_frame", nil, 0xab89212b72d83ba0},
+		{"code", "amd64/pltlib.so", ".plt", noTable, 0xaeeb9b741355c367},
+		{"no section headers", "amd64/pltlib.so", ".eh_frame_hdr", noHeaders, 0xaca58945ac66a06a},
+	} {
+		p := elftest.Patch(t.Fatalf, readFile(t, "../testdata/bin/"+tt.file))
+		s := parse(t, p.B).Section(tt.section)
+		if tt.change != nil {
+			tt.change(p)
+		}
+		f := parse(t, p.B)
+		l, err := elfwrite.PlanDetached(f, 0, elfwrite.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := parse(t, write(t, l, p.B, nil))
+		note, err := d.ReadSection(d.Section(".note.cfi2sframe"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sum := f.Order.Uint64(note[24+16:]); sum != tt.sum {
+			t.Errorf("%s: note %x; want checksum %#x", tt.name, note, tt.sum)
+		}
+		if err := elfwrite.Belongs(d, f); err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+		for _, off := range []uint64{0, 7, 8, s.Size - 1} {
+			p.B[s.Off+off] ^= 0x80
+			if err := elfwrite.Belongs(d, parse(t, p.B)); !errors.Is(err, elfwrite.ErrOther) {
+				t.Errorf("%s: with another byte %d: %v; want %v", tt.name, off, err, elfwrite.ErrOther)
+			}
+			p.B[s.Off+off] ^= 0x80
+		}
+		if err := elfwrite.Belongs(f, f); err == nil || errors.Is(err, elfwrite.ErrOther) {
+			t.Errorf("%s: without a note: %v", tt.name, err)
+		}
+	}
+}
+
+func readFile(t *testing.T, path string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,8 @@ type Batch struct {
 	named map[inode.ID]map[string]bool // the names to be replaced of files with several names
 	known map[inode.ID]*Job            // jobs that replace files, by the ID of the old or the new file
 	bytes int64                        // size of the results
+
+	detached map[string]string // inputs by the paths of their detached files
 }
 
 // Bounds of a batch. Until the old files are replaced, results take additional space on the disk.
@@ -104,7 +106,10 @@ func (b *Batch) AddInPlace(ctx context.Context, path string, opt Options) {
 
 // job adds a job.
 func (b *Batch) job(in, out string, opt Options) *Job {
-	j := &Job{In: in, out: out, opt: opt}
+	if b.detached == nil {
+		b.detached = make(map[string]string)
+	}
+	j := &Job{In: in, out: out, opt: opt, detached: b.detached}
 	b.Jobs = append(b.Jobs, j)
 	return j
 }

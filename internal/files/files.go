@@ -6,15 +6,18 @@
 package files
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
+	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/debugfile"
 	"cfi2sframe/internal/filecopy"
 	"cfi2sframe/internal/inode"
@@ -78,6 +81,8 @@ type Job struct {
 	input  *Input        // or nil after an error
 	output *outfile.File // or nil
 	debug  *debugUpdate  // or nil
+
+	detached map[string]string // the inputs of detached files that this run has made, by output
 
 	same *Job     // the job of the same file by another name, or nil
 	id   inode.ID // of the result that has replaced the file, or zero
@@ -147,12 +152,18 @@ func (j *Job) complete(ctx context.Context) error {
 // errCurrent is why a detached file is unchanged.
 var errCurrent = errors.New("its detached .sframe is up to date")
 
-// keepDetached leaves a detached file unchanged that has the same bytes.
+// keepDetached leaves a detached file unchanged that has the same bytes, or is that of another program.
 func (j *Job) keepDetached() error {
 	if !j.opt.Detach || j.output == nil {
 		return nil
 	}
 	same, err := j.output.Same()
+	if err == nil && !same && j.opt.ByBuildID {
+		err = j.otherProgram()
+	}
+	if err == nil && j.detached[j.out] == "" {
+		j.detached[j.out] = j.In
+	}
 	if err != nil || !same {
 		return outfile.Plain(err)
 	}
@@ -162,6 +173,33 @@ func (j *Job) keepDetached() error {
 		c.Kept = string(convert.Current)
 	}
 	return nil
+}
+
+// otherProgram returns an error if the output replaces the detached file of another program with the same build-id.
+func (j *Job) otherProgram() error {
+	f, err := elffile.New(j.input.File, j.input.Info.Size())
+	if err != nil {
+		return err
+	}
+	r, info, err := outfile.OpenRegular(j.out)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	d, err := elffile.New(r, info.Size())
+	if err == nil {
+		err = elfwrite.Belongs(d, f)
+	}
+	if !errors.Is(err, elfwrite.ErrOther) { // a damaged file is replaced
+		return cmp.Or(d.ReadError(), f.ReadError())
+	}
+	if first := j.detached[j.out]; first != "" {
+		return fmt.Errorf("it has the build-id of %s, which is another program; use -o FILE for each", first)
+	}
+	return fmt.Errorf("%s: %w; remove that file, or use -o FILE", j.out, elfwrite.ErrOther)
 }
 
 // nameDetached makes the name of the output by the build-id, and its directory.

@@ -1,0 +1,143 @@
+package elfwrite
+
+import (
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"cfi2sframe/elffile"
+)
+
+// A proof is a checksum of bytes of the program in a detached file. Builds that set the build-id themselves can give
+// the same to different programs.
+type proof struct{ Addr, Size, Sum uint64 }
+
+// The note with the proofs. Its text is an array of them.
+const (
+	proofNote    = "cfi2sframe\x00"
+	proofType    = 1
+	proofSection = ".note.cfi2sframe"
+	proofText    = 24 // offset in the note: after a header of 12 bytes and the name, which is padded to 4 bytes
+	proofSize    = 24
+	maxProofs    = 16
+)
+
+// ErrOther is returned by Belongs for the detached file of another program.
+var ErrOther = errors.New("it belongs to another program with the same build-id")
+
+// errNoProof is the error of a detached file by another tool.
+var errNoProof = errors.New("it has no " + proofSection + ", which shows its program; detach again")
+
+// proofs returns the proofs of f: of the tables from which rows are made, if they are loaded and constant, and
+// otherwise of the code. Reading the tables only is much faster. Without section headers it is .eh_frame_hdr, which has
+// the start of each function.
+func proofs(f *elffile.File) ([]proof, error) {
+	constant := func(addr, size uint64) bool {
+		_, ok := f.FileOffset(addr, size)
+		return ok && !slices.ContainsFunc(f.Progs, func(h elf.Prog64) bool {
+			return elf.ProgFlag(h.Flags)&elf.PF_W != 0 && addr < h.Vaddr+h.Memsz && h.Vaddr < addr+size
+		})
+	}
+	var tables, code []proof
+	missing := false
+	for i := range f.Sections {
+		s := &f.Sections[i]
+		if !s.Alloc() || !s.HasBytes() || s.Size == 0 {
+			continue
+		}
+		p := proof{Addr: s.Addr, Size: s.Size}
+		switch table := s.Name == ".eh_frame" || strings.HasSuffix(s.Name, ".gopclntab"); {
+		case table && constant(s.Addr, s.Size):
+			tables = append(tables, p)
+		case table:
+			missing = true
+		case s.IsCode() && constant(s.Addr, s.Size):
+			code = append(code, p)
+		}
+	}
+	if h := f.Prog(elf.PT_GNU_EH_FRAME); h != nil && len(f.Sections) == 0 && constant(h.Vaddr, h.Memsz) {
+		tables = append(tables, proof{Addr: h.Vaddr, Size: h.Memsz})
+	}
+	if missing || len(tables) == 0 {
+		tables = code
+	}
+	tables = tables[:min(len(tables), maxProofs)]
+	for i := range tables {
+		var err error
+		if tables[i].Sum, err = tables[i].sum(f); err != nil {
+			return nil, err
+		}
+	}
+	return tables, nil
+}
+
+// sum returns the checksum of the bytes in f. docs/detached.md has the algorithm.
+func (p *proof) sum(f *elffile.File) (uint64, error) {
+	off, ok := f.FileOffset(p.Addr, p.Size)
+	if !ok {
+		return 0, fmt.Errorf("no loaded segment has the %d bytes at %#x", p.Size, p.Addr)
+	}
+	if err := f.Budget().Spend(scanCost, p.Size); err != nil { // ranges may overlap
+		return 0, err
+	}
+	const word = 8
+	h := p.Size
+	add := func(w uint64) {
+		h = (h ^ w) * 0x9e3779b97f4a7c15
+		h ^= h >> 32
+	}
+	err := f.ReadTable("loaded bytes", off, p.Size, word, func(b []byte, _ uint64) error {
+		for ; len(b) >= word; b = b[word:] {
+			add(f.Order.Uint64(b))
+		}
+		return nil
+	})
+	if rest := p.Size % word; err == nil && rest > 0 {
+		last := make([]byte, word)
+		err = f.ReadInto("loaded bytes", last[:rest], off+p.Size-rest)
+		add(f.Order.Uint64(last))
+	}
+	return h, err
+}
+
+// proofNoteOf returns the note with the proofs of f.
+func proofNoteOf(f *elffile.File) ([]byte, error) {
+	all, err := proofs(f)
+	if err != nil {
+		return nil, err
+	}
+	b := make([]byte, proofText, proofText+proofSize*len(all))
+	f.Order.PutUint32(b, uint32(len(proofNote)))
+	f.Order.PutUint32(b[4:], uint32(proofSize*len(all)))
+	f.Order.PutUint32(b[8:], proofType)
+	copy(b[12:], proofNote)
+	return binary.Append(b, f.Order, all)
+}
+
+// Belongs returns an error unless the detached file d is that of f. Both have the same build-id.
+func Belongs(d, f *elffile.File) error {
+	s := d.Section(proofSection)
+	if s == nil {
+		return errNoProof
+	}
+	b, err := d.ReadSection(s)
+	if err != nil {
+		return err
+	}
+	if len(b) < proofText || len(b) > proofText+proofSize*maxProofs || string(b[12:12+len(proofNote)]) != proofNote ||
+		uint64(d.Order.Uint32(b[4:])) != uint64(len(b)-proofText) || len(b[proofText:])%proofSize != 0 {
+		return fmt.Errorf("section %s at file offset %#x is not a note by cfi2sframe", proofSection, s.Off)
+	}
+	for b = b[proofText:]; len(b) > 0; b = b[proofSize:] {
+		p := proof{d.Order.Uint64(b), d.Order.Uint64(b[8:]), d.Order.Uint64(b[16:])}
+		if sum, err := p.sum(f); err != nil {
+			return fmt.Errorf("%w: %w", ErrOther, err)
+		} else if sum != p.Sum {
+			return fmt.Errorf("%w: the %d bytes at %#x differ", ErrOther, p.Size, p.Addr)
+		}
+	}
+	return nil
+}
