@@ -11,6 +11,7 @@ import (
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
+	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/debugfile"
 	"cfi2sframe/internal/filecopy"
 	"cfi2sframe/internal/outfile"
@@ -48,7 +49,7 @@ func Check(r io.ReaderAt, size int64, opt Options) (*Comparison, error) {
 		c, err = compared(f, nil, opt)
 		if opt.SkipUnsupported && errors.Is(err, sframe.ErrNone) {
 			why, err = withoutSFrame(r, size, opt, err)
-		} else if opt.SkipUnsupported && errors.Is(err, cfi.ErrNone) && debugOnly(f) {
+		} else if opt.SkipUnsupported && errors.Is(err, cfi.ErrNone) && elfwrite.DebugOnly(f) {
 			why = DebugOnly // a detached .sframe
 		}
 	}

@@ -52,7 +52,7 @@ func (s *single) step(next int) {
 // add adds an .sframe. With an error there may be coverage to report.
 func (s *single) add() (cov *report.Coverage, err error) {
 	f := s.f
-	if debugOnly(f) {
+	if elfwrite.DebugOnly(f) {
 		return nil, errDebugOnly
 	}
 	if s.opt.Detach {

@@ -1,7 +1,6 @@
 package convert
 
 import (
-	"debug/elf"
 	"errors"
 	"io"
 
@@ -12,7 +11,6 @@ import (
 	"cfi2sframe/internal/archive"
 	"cfi2sframe/internal/outfile"
 	"cfi2sframe/internal/pack"
-	"cfi2sframe/sframe"
 )
 
 // A Kept is a file, or a member of an archive, that is unchanged.
@@ -134,20 +132,4 @@ func packageError(r io.ReaderAt, size int64) error {
 		return outfile.Plain(err)
 	}
 	return [...]error{pack.Deb: errDeb, pack.RPM: errRPM, pack.Tar: errTar}[kind]
-}
-
-// debugOnly reports whether a linked file has headers of code, but no loaded bytes except notes and a detached .sframe.
-func debugOnly(f *elffile.File) bool {
-	code := false
-	for i := range f.Sections {
-		s := &f.Sections[i]
-		switch {
-		case !s.Alloc() || s.Size == 0:
-		case !s.HasBytes():
-			code = code || s.Flags&uint64(elf.SHF_EXECINSTR) != 0
-		case elf.SectionType(s.Type) != elf.SHT_NOTE && s.Type != sframe.SHTGNUSFrame:
-			return false
-		}
-	}
-	return code && !f.IsObject()
 }

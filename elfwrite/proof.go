@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"cfi2sframe/elffile"
+	"cfi2sframe/sframe"
 )
 
 // A proof is a checksum of bytes of the program in a detached file. Builds that set the build-id themselves can give
@@ -140,4 +141,20 @@ func Belongs(d, f *elffile.File) error {
 		}
 	}
 	return nil
+}
+
+// DebugOnly reports whether a linked file has headers of code, but no loaded bytes except notes and a detached .sframe.
+func DebugOnly(f *elffile.File) bool {
+	code := false
+	for i := range f.Sections {
+		s := &f.Sections[i]
+		switch {
+		case !s.Alloc() || s.Size == 0:
+		case !s.HasBytes():
+			code = code || s.Flags&uint64(elf.SHF_EXECINSTR) != 0
+		case elf.SectionType(s.Type) != elf.SHT_NOTE && s.Type != sframe.SHTGNUSFrame:
+			return false
+		}
+	}
+	return code && !f.IsObject()
 }

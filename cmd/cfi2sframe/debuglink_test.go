@@ -258,6 +258,8 @@ func TestDebugLinkRefused(t *testing.T) {
 			"--report-file prog.debug is also the debug file"},
 		{exitUsage, "--debug-link-update auto --report json --report-file ./prog.debug --in-place prog",
 			"--report-file ./prog.debug is also the debug file"},
+		{exitUsage, "--debug-file auto prog -o prog.debug", "-o prog.debug is also the debug file"},
+		{exitUsage, "--debug-link-update auto prog -o prog.debug", "-o prog.debug is also the debug file"},
 		{exitUsage, "--debug-file auto --report json --report-file prog.debug --dry-run other prog",
 			"--report-file prog.debug is also the debug file"},
 	} {

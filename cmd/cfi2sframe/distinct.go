@@ -1,16 +1,20 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 
 	"cfi2sframe/internal/debugfile"
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/outfile"
+	"cfi2sframe/internal/pack"
 )
 
 // A destination is a file that is written to.
@@ -30,33 +34,78 @@ func (d *destination) distinct(use string, paths ...string) error {
 	return nil
 }
 
-// distinct returns an error if the report, or the debug file, is also another file of the conversion. One of them would
-// be lost.
+// distinct returns an error if an output is also another file of the conversion. One of them would be lost.
 func (s *conversion) distinct(stdout, stderr io.Writer) error {
-	if debug := s.DebugLinkUpdate; debug != "" && debug != debugfile.Auto {
-		if err := destinationOf("--debug-link-update", debug).distinct("the output", s.output); err != nil {
-			return err
+	var output, link *destination
+	if s.output != "" && !outfile.IsStdout(s.output) && !s.ByBuildID {
+		output = destinationOf("-o", s.output)
+	}
+	if s.DebugLinkUpdate != "" && s.DebugLinkUpdate != debugfile.Auto {
+		link = destinationOf("--debug-link-update", s.DebugLinkUpdate)
+	}
+	to := s.destination(s.stream(stdout, stderr))
+	if output != nil && slices.ContainsFunc(s.inputs(), output.is) {
+		if s.Detach {
+			return fmt.Errorf("%s is also an input; use another file", output.name)
 		}
+		return fmt.Errorf("%s is also an input; use --in-place, or another file", output.name)
 	}
-	d := s.destination(s.stream(stdout, stderr))
-	var err error
-	if !outfile.IsStdout(s.output) {
-		err = d.distinct("the output", s.output)
+	err := to.distinct("an input", s.inputs()...)
+	if output != nil {
+		err = cmp.Or(err, link.distinct("the output", s.output), to.distinct("the output", s.output))
 	}
+	for _, d := range []*destination{to, output} {
+		err = cmp.Or(err, d.distinct("the file of --for", s.like), s.debugDistinct(d), s.sframeDistinct(d))
+	}
+	if s.ByBuildID && to != nil && to.path != "" && below(to.path, debugfile.Store(s.output)) {
+		err = cmp.Or(err, fmt.Errorf("%s is among the outputs below %s; use another file", to.name, s.output))
+	}
+	return err
+}
+
+// inputs returns paths of the input files.
+func (s *conversion) inputs() []string {
 	inputs := slices.Clone(s.files)
 	if i := slices.Index(inputs, files.Stdin); i >= 0 {
 		inputs[i] = "/dev/stdin"
 	}
-	err = cmp.Or(err, d.distinct("an input", inputs...), d.distinct("the file of --for", s.like))
+	return inputs
+}
+
+// debugDistinct returns an error if a destination is also a debug file.
+func (s *conversion) debugDistinct(d *destination) error {
 	for _, debug := range []string{s.DebugFile, s.DebugLinkUpdate} {
-		found := func(in string) bool { return d != nil && d.info != nil && debugfile.IsFound(d.info, in) }
 		if debug != debugfile.Auto {
-			err = cmp.Or(err, d.distinct("the debug file", debug))
-		} else if slices.ContainsFunc(s.files, found) {
-			err = cmp.Or(err, fmt.Errorf("%s is also the debug file; use another file", d.name))
+			if err := d.distinct("the debug file", debug); err != nil {
+				return err
+			}
+		} else if d.isFound(s.files, debugfile.IsFound) {
+			return fmt.Errorf("%s is also the debug file; use another file", d.name)
 		}
 	}
-	return err
+	return nil
+}
+
+// sframeDistinct returns an error if a destination also has the detached .sframe of an input.
+func (s *conversion) sframeDistinct(d *destination) error {
+	found := func(info fs.FileInfo, in string) bool { return debugfile.IsSFrame(info, s.SFrame, in) }
+	if s.SFrame != "" && d.isFound(s.files, found) {
+		return fmt.Errorf("%s is also the file of --sframe; use another file", d.name)
+	}
+	return nil
+}
+
+// isFound reports whether the destination is what found takes it for, for one of the inputs. A file that does not exist
+// is not.
+func (d *destination) isFound(inputs []string, found func(info fs.FileInfo, in string) bool) bool {
+	return d != nil && d.info != nil && slices.ContainsFunc(inputs, func(in string) bool { return found(d.info, in) })
+}
+
+// below reports whether a path, of a file that may not exist, is below a directory.
+func below(path, dir string) bool {
+	a, errA := outfile.RealPath(path)
+	b, errB := outfile.RealPath(dir)
+	return errA == nil && errB == nil && strings.HasPrefix(a, b+string(filepath.Separator))
 }
 
 // destination returns where the report goes, or nil if that is no file. Without --report-file it goes to a stream.
@@ -90,12 +139,32 @@ func (d *destination) is(path string) bool {
 		return false
 	}
 	info, err := os.Stat(path)
-	if err == nil || d.info != nil || d.path == "" {
+	switch {
+	case err == nil && info.IsDir():
+		return d.path != "" && pack.IsDir(path) && below(d.path, path)
+	case err == nil || d.info != nil || d.path == "":
 		return err == nil && d.isFile(info)
 	}
 	a, errA := outfile.RealPath(d.path)
 	b, errB := outfile.RealPath(path)
 	return errA == nil && errB == nil && a == b
+}
+
+// isOld reports whether a file below a directory is an earlier report, which this one replaces. Others are inputs.
+func (d *destination) isOld(path string, info fs.FileInfo) bool {
+	if !d.isFile(info) {
+		return false
+	}
+	f, _, err := outfile.OpenRegular(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	head := make([]byte, 512)
+	n, err := io.ReadFull(f, head)
+	head = head[:n]
+	return (err == nil || n == 0 && err == io.EOF || err == io.ErrUnexpectedEOF) && !slices.Contains(head, 0) &&
+		!bytes.HasPrefix(head, []byte("!<")) // an archive
 }
 
 // isFile reports whether the destination is the file of info.

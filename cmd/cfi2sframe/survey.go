@@ -44,6 +44,7 @@ type surveyWork struct {
 	survey.Settings
 	reportDir string
 	shard     survey.Shard
+	isOutput  func(path string) bool
 }
 
 // surveyCommand returns the verb survey.
@@ -72,10 +73,11 @@ func (c *call) surveyCommand() *cobra.Command {
 		if err := cmp.Or(err, s.reporting.check()); err != nil {
 			return err
 		}
-		if err := s.destination(c.stdout, "standard output").distinct("an input", args...); err != nil {
+		to := s.destination(c.stdout, "standard output")
+		if err := to.distinct("an input", args...); err != nil {
 			return err
 		}
-		s.console, s.what = c.console(s.quiet), "survey"
+		s.console, s.what, s.isOutput = c.console(s.quiet), "survey", to.is
 		c.status = s.run(c.ctx, args)
 		return nil
 	}
@@ -113,7 +115,7 @@ func (s *surveyWork) run(ctx context.Context, paths []string) int {
 	opt := survey.Options{
 		Settings: s.Settings, Tool: thisBuild().String(), Shard: s.shard, Jobs: s.jobs, Starting: heap.Raise,
 	}
-	opt.Scanning = s.scanning
+	opt.Scanning, opt.IsOutput = s.scanning, s.isOutput
 	result, err := survey.Run(ctx, paths, opt, s.progress)
 	s.scan.Clear()
 	s.bar.Clear()

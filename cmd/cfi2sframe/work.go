@@ -448,8 +448,8 @@ func reasons[R ~string](what string, counts map[R]int, text func(convert.Reason)
 }
 
 // walk returns paths with directories replaced by their regular files, in the order of their names, and the number of
-// errors, which it prints. It does not follow symbolic links, enter other file systems such as /proc, or return the
-// report of this run.
+// errors, which it prints. It does not follow symbolic links, enter other file systems such as /proc, or return an
+// earlier report that this run replaces.
 func (c *call) walk(paths []string, to *destination, quiet bool) (found []string, failed int) {
 	fail := func(name string, err error) {
 		complain(c.stderr, name, outfile.Plain(err))
@@ -471,7 +471,7 @@ func (c *call) walk(paths []string, to *destination, quiet bool) (found []string
 			case err != nil:
 				fail(name, err)
 			case d.Type().IsRegular():
-				if info, err := d.Info(); err == nil && to.isFile(info) {
+				if info, err := d.Info(); err == nil && to.isOld(name, info) {
 					return nil
 				}
 				if name == files.Stdin {

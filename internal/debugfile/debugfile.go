@@ -79,12 +79,28 @@ func Find(path string, f *elffile.File) (d *File, skipped []error, err error) {
 
 // IsFound reports whether info describes the file that Auto finds for the ELF file at path.
 func IsFound(info fs.FileInfo, path string) bool {
+	return finds(info, path, func(f *elffile.File) (*File, error) {
+		d, _, err := Find(path, f)
+		return d, err
+	})
+}
+
+// IsSFrame reports whether info describes the file that OpenSFrame opens by a name for the ELF file at path.
+func IsSFrame(info fs.FileInfo, name, path string) bool {
+	if named, err := os.Stat(name); err == nil && os.SameFile(info, named) {
+		return true // also if it is damaged
+	}
+	return finds(info, path, func(f *elffile.File) (*File, error) { return OpenSFrame(name, f) })
+}
+
+// finds reports whether info describes the file that find returns for the ELF file at path.
+func finds(info fs.FileInfo, path string, find func(f *elffile.File) (*File, error)) bool {
 	own, err := open(path)
 	if err != nil {
 		return false
 	}
 	defer own.Close()
-	d, _, err := Find(path, own.f)
+	d, err := find(own.f)
 	if d == nil || err != nil {
 		return false
 	}
@@ -160,8 +176,11 @@ const MinBuildID = 2
 // byBuildID returns where a directory has a file by a build-id.
 func byBuildID(dir string, id []byte, suffix string) string {
 	s := hex.EncodeToString(id)
-	return filepath.Join(dir, ".build-id", s[:2], s[2:]+suffix)
+	return filepath.Join(Store(dir), s[:2], s[2:]+suffix)
 }
+
+// Store returns the directory below dir that has all files by build-id.
+func Store(dir string) string { return filepath.Join(dir, ".build-id") }
 
 // SFramePath returns where a directory has the detached .sframe of a file by its build-id.
 func SFramePath(dir string, id []byte) string { return byBuildID(dir, id, ".sframe") }

@@ -190,6 +190,9 @@ func (j *Job) otherProgram() error {
 	}
 	defer r.Close()
 	d, err := elffile.New(r, info.Size())
+	if err == nil && !elfwrite.DebugOnly(d) {
+		return fmt.Errorf("%s has code and is no detached .sframe; use another directory", j.out)
+	}
 	if err == nil {
 		err = elfwrite.Belongs(d, f)
 	}

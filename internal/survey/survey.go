@@ -56,6 +56,8 @@ type Options struct {
 	// It is called concurrently.
 	Starting func(cfi, size uint64)
 	Scanning func(files int) // if not nil, it is called with the number of files found so far
+	// IsOutput, if not nil, reports whether a path leads to a file that is written later. To examine it is an error.
+	IsOutput func(path string) bool
 }
 
 // Formats are the versions of SFrame that a survey translates to.

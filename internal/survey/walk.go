@@ -5,6 +5,7 @@ import (
 	"context"
 	"debug/elf"
 	"encoding/binary"
+	"fmt"
 	"io"
 	"io/fs"
 	"path/filepath"
@@ -60,6 +61,12 @@ func walk(ctx context.Context, paths []Part, opt Options) ([]candidate, error) {
 	for _, c := range f.files {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
+		}
+		if opt.IsOutput != nil && c.err == nil && opt.IsOutput(c.name) {
+			if f.examines(&c, new(Skipped)) {
+				return nil, fmt.Errorf("%s is also the output; use another file", c.name)
+			}
+			c.archive, c.pack = false, false
 		}
 		// Directories that cannot be listed are in all shards: on other machines their files may be readable.
 		if (c.err != nil || opt.Shard.has(c.name)) && f.examines(&c, &paths[c.path].Skipped) {
