@@ -14,7 +14,9 @@ package padding
 import (
 	"cmp"
 	"debug/elf"
+	"math"
 	"slices"
+	"sort"
 	"sync"
 
 	"cfi2sframe/cfi"
@@ -61,7 +63,7 @@ func Find(f *elffile.File, t *cfi.Table, stubs []plt.Stub, referred func(begin, 
 		return nil
 	}
 	x := finder{file: f, table: t, machine: m, referred: referred, sizes: make([]uint8, t.Len())}
-	x.gaps(code(f), stubs)
+	x.gaps(allCode(f), stubs)
 	parts := max(1, min(workers, t.Len()))
 	var all sync.WaitGroup
 	for i := range parts {
@@ -71,29 +73,70 @@ func Find(f *elffile.File, t *cfi.Table, stubs []plt.Stub, referred func(begin, 
 	return x.sizes
 }
 
-// code returns the address ranges of code, sorted: those of sections except PLTs, or of segments without section
-// headers.
-func code(f *elffile.File) []span {
-	var all []span
+// A code is a section of code except PLTs, or a segment without section headers.
+type code struct {
+	span
+	fill uint64 // end of the bytes after it that belong to no section: the linker's
+}
+
+// allCode returns the code of a file, by address.
+func allCode(f *elffile.File) []code {
+	var all []code
+	var loaded []span // sections
 	for i := range f.Sections {
 		s := &f.Sections[i]
-		if !s.Alloc() || !s.HasBytes() || s.Flags&uint64(elf.SHF_EXECINSTR) == 0 || plt.IsSection(s.Name) {
+		if !s.Alloc() || s.Size == 0 {
+			continue
+		}
+		loaded = append(loaded, span{s.Addr, s.Addr + s.Size})
+		if !s.HasBytes() || s.Flags&uint64(elf.SHF_EXECINSTR) == 0 || plt.IsSection(s.Name) {
 			continue
 		}
 		if off, ok := f.FileOffset(s.Addr, s.Size); ok && off == s.Off {
-			all = append(all, span{s.Addr, s.Addr + s.Size})
+			all = append(all, code{span: span{s.Addr, s.Addr + s.Size}})
+		}
+	}
+	var segments []span // their bytes in the file
+	for i := range f.Progs {
+		h := &f.Progs[i]
+		if elf.ProgType(h.Type) == elf.PT_LOAD && elf.ProgFlag(h.Flags)&elf.PF_X != 0 {
+			segments = append(segments, span{h.Vaddr, h.Vaddr + h.Filesz})
 		}
 	}
 	if len(f.Sections) == 0 {
-		for i := range f.Progs {
-			h := &f.Progs[i]
-			if elf.ProgType(h.Type) == elf.PT_LOAD && elf.ProgFlag(h.Flags)&elf.PF_X != 0 {
-				all = append(all, span{h.Vaddr, h.Vaddr + h.Filesz})
-			}
+		for _, s := range segments {
+			all = append(all, code{s, s.end})
 		}
 	}
-	slices.SortFunc(all, func(a, b span) int { return cmp.Compare(a.begin, b.begin) })
+	slices.SortFunc(all, func(a, b code) int { return cmp.Compare(a.begin, b.begin) })
+	if len(f.Sections) > 0 {
+		fill(all, loaded, segments)
+	}
 	return all
+}
+
+// fill sets where the bytes after sections of code end: at the next section, or at the end of the segment. It finds
+// none after a section that another one overlaps.
+func fill(all []code, loaded, segments []span) {
+	byBegin := func(a, b span) int { return cmp.Compare(a.begin, b.begin) }
+	slices.SortFunc(loaded, byBegin)
+	slices.SortFunc(segments, byBegin)
+	last := uint64(0) // end of the sections that begin before the current section's end
+	for i := range all {
+		c := &all[i]
+		for len(loaded) > 0 && loaded[0].begin < c.end {
+			last = max(last, loaded[0].end)
+			loaded = loaded[1:]
+		}
+		c.fill = c.end
+		s := sort.Search(len(segments), func(i int) bool { return segments[i].begin > c.begin }) - 1
+		if last > c.end || s < 0 {
+			continue
+		}
+		if c.fill = max(c.end, segments[s].end); len(loaded) > 0 {
+			c.fill = min(c.fill, loaded[0].begin)
+		}
+	}
 }
 
 // A finder finds the padding of a file.
@@ -106,24 +149,28 @@ type finder struct {
 }
 
 // gaps sets sizes to the distances between functions that are small enough.
-func (x *finder) gaps(code []span, stubs []plt.Stub) {
+func (x *finder) gaps(all []code, stubs []plt.Stub) {
 	for i := range x.sizes {
 		fn := x.table.At(i)
-		for len(code) > 0 && code[0].end < fn.End {
-			code = code[1:]
+		for len(all) > 0 && all[0].end < fn.End {
+			all = all[1:]
 		}
-		if len(code) == 0 {
+		if len(all) == 0 {
 			return
 		}
-		end := code[0].end
+		next := uint64(math.MaxUint64)
 		if i+1 < len(x.sizes) {
-			end = min(end, x.table.At(i+1).Begin)
+			next = x.table.At(i + 1).Begin
+		}
+		end := min(next, all[0].fill)
+		if end-fn.End >= Limit {
+			end = min(next, all[0].end)
 		}
 		for len(stubs) > 0 && stubs[0].End <= fn.End {
 			stubs = stubs[1:]
 		}
 		stub := len(stubs) > 0 && stubs[0].Begin < end
-		if size := end - fn.End; code[0].begin < fn.End && size < Limit && !stub && !fn.Signal() && fn.Program() >= 0 {
+		if size := end - fn.End; all[0].begin < fn.End && size < Limit && !stub && !fn.Signal() && fn.Program() >= 0 {
 			x.sizes[i] = uint8(size)
 		}
 	}

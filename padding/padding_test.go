@@ -65,6 +65,7 @@ func find(t *testing.T, f *elffile.File, table *cfi.Table) []uint8 {
 func TestFind(t *testing.T) {
 	want := map[string]uint8{ // up to the next function, as nm and objdump print it; 0 for all others
 		"same": 15, "back": 13, "call": 10, "jump": 12, "method": 10, "zeros": 10, "int3": 10, "most": 63, "last": 10,
+		"other": 3, // up to .eh_frame_hdr
 	}
 	for _, tt := range []struct {
 		name   string
@@ -95,6 +96,49 @@ func TestFind(t *testing.T) {
 			if size != expected {
 				t.Errorf("%s: %d bytes after %s at %#x; want %d", tt.name, size, name, fn.Begin, expected)
 			}
+		}
+	}
+}
+
+// TestSections has the 3 bytes of zeros after .text, which ends at 0xaa1, and other sections and segments around them.
+func TestSections(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(next *elffile.Section, segment *elf.Prog64)
+		want   uint8
+	}{
+		{"as they are", func(*elffile.Section, *elf.Prog64) {}, 3},
+		{"a section after 1 byte", func(next *elffile.Section, _ *elf.Prog64) { next.Addr-- }, 2},
+		{"adjacent", func(next *elffile.Section, _ *elf.Prog64) { next.Addr = 0xaa1 }, 0},
+		{"not zeros", func(next *elffile.Section, _ *elf.Prog64) { next.Addr += 4 }, 0},
+		{"none near", func(next *elffile.Section, _ *elf.Prog64) { next.Addr += 100 }, 0},
+		{"empty", func(next *elffile.Section, _ *elf.Prog64) { next.Size = 0 }, 0},
+		{"not loaded", func(next *elffile.Section, _ *elf.Prog64) { next.Flags = 0 }, 0},
+		{"overlapping", func(next *elffile.Section, _ *elf.Prog64) { next.Addr = 0xa00 }, 0},
+		{"the end of the segment", func(_ *elffile.Section, p *elf.Prog64) { p.Filesz = 0xaa2 - p.Vaddr }, 1},
+		{"no more in the segment", func(_ *elffile.Section, p *elf.Prog64) { p.Filesz = 0xaa1 - p.Vaddr }, 0},
+	} {
+		f, table := load(t, "../testdata/bin/amd64/padding")
+		var next *elffile.Section
+		for i := range f.Sections {
+			if f.Sections[i].Name == ".eh_frame_hdr" {
+				next = &f.Sections[i]
+			}
+		}
+		segment := -1
+		for i, p := range f.Progs {
+			if elf.ProgType(p.Type) == elf.PT_LOAD && p.Vaddr <= 0xaa0 && 0xaa0 < p.Vaddr+p.Filesz {
+				segment = i
+			}
+		}
+		if next == nil || next.Addr != 0xaa4 || segment < 0 {
+			t.Fatalf("the fixture is another one: %+v", next)
+		}
+		tt.change(next, &f.Progs[segment])
+		sizes := padding.Find(f, table, nil, func(uint64, uint64) bool { return false }, 1)
+		if got := sizes[len(sizes)-1]; table.At(table.Len()-1).End != 0xaa1 || got != tt.want {
+			t.Errorf("%s: %d bytes after the function that ends at %#x; want %d", tt.name, got,
+				table.At(table.Len()-1).End, tt.want)
 		}
 	}
 }

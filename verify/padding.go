@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"debug/elf"
+	"math"
 	"slices"
 	"sort"
 
@@ -37,8 +38,32 @@ func codeRanges(f *elffile.File) []codeRange {
 	return all
 }
 
-// paddingAfter returns the end of the padding after a function: the next function, or the end of the section. It
-// reports whether only padding is there.
+// Borders are the addresses at which sections begin and end, each sorted.
+type borders struct{ begins, ends []uint64 }
+
+func bordersOf(f *elffile.File) (b borders) {
+	for i := range f.Sections {
+		if s := &f.Sections[i]; s.Alloc() && s.Size > 0 {
+			b.begins, b.ends = append(b.begins, s.Addr), append(b.ends, s.Addr+s.Size)
+		}
+	}
+	slices.Sort(b.begins)
+	slices.Sort(b.ends)
+	return b
+}
+
+// next returns where the next section begins, if no section has the bytes from addr to there.
+func (b *borders) next(addr uint64) (next uint64, ok bool) {
+	begun, _ := slices.BinarySearch(b.begins, addr)
+	ended, _ := slices.BinarySearch(b.ends, addr+1) // all that end at addr or before
+	if begun < len(b.begins) {
+		return b.begins[begun], begun == ended
+	}
+	return math.MaxUint64, begun == ended && begun > 0
+}
+
+// paddingAfter returns the end of the padding after a function: the next function, the next section, or the end of the
+// current section or segment. It reports whether only padding is there.
 func (c *checker) paddingAfter(fn *cfi.Function, next uint64) (end uint64, ok bool) {
 	if fn.End > c.code.end || fn.End <= c.code.begin {
 		i := sort.Search(len(c.ranges), func(i int) bool { return c.ranges[i].end >= fn.End })
@@ -47,15 +72,29 @@ func (c *checker) paddingAfter(fn *cfi.Function, next uint64) (end uint64, ok bo
 		}
 		c.code = c.ranges[i]
 	}
+	if fn.Signal() || fn.Program() < 0 {
+		return 0, false
+	}
+	if section, ok := c.borders.next(c.code.end); ok && next > c.code.end {
+		end = min(next, section, fn.End+maxPadding)
+		for ; end > c.code.end; end-- { // to the end of the segment
+			if _, ok := c.file.FileOffset(fn.End, end-fn.End); ok {
+				break
+			}
+		}
+		if size := end - fn.End; end > c.code.end && size < maxPadding && c.isPadding(fn.End, size) {
+			return end, true
+		}
+	}
 	end = min(next, c.code.end)
 	size := end - fn.End
-	return end, size > 0 && size < maxPadding && !fn.Signal() && fn.Program() >= 0 && c.isPadding(fn.End, size)
+	return end, size > 0 && size < maxPadding && c.isPadding(fn.End, size)
 }
 
 // isPadding reports whether the n bytes at an address are no-ops, traps, or zeros.
 func (c *checker) isPadding(addr, n uint64) bool {
 	if off := addr - c.textAt; off > uint64(len(c.text)) || n > uint64(len(c.text))-off {
-		if !c.read(addr, min(window, c.code.end-addr)) && !c.read(addr, n) {
+		if size := min(window, c.code.end-addr); (size < n || !c.read(addr, size)) && !c.read(addr, n) {
 			return false
 		}
 	}

@@ -112,6 +112,52 @@ func TestPadding(t *testing.T) {
 	}
 }
 
+// TestPaddingAfterSections has bytes between sections, up to the next one and the end of the segment.
+func TestPaddingAfterSections(t *testing.T) {
+	code := bytes.Repeat([]byte{0xc3}, 0x100)
+	copy(code[0x20:], make([]byte, 16))  // to 0x1030
+	copy(code[0x50:], make([]byte, 100)) // to 0x10b4
+	copy(code[0xf8:], make([]byte, 8))   // to the end of the segment
+	table := amd64.cfi(t, function{begin: 0x1000, end: 0x1020}, function{begin: 0x1030, end: 0x1050},
+		function{begin: 0x10c0, end: 0x10f8})
+	section := func(addr, size uint64) elffile.Section {
+		s := elffile.Section{Name: "s"}
+		s.Type, s.Flags = uint32(elf.SHT_PROGBITS), uint64(elf.SHF_ALLOC|elf.SHF_EXECINSTR)
+		s.Addr, s.Size = addr, size
+		return s
+	}
+	a, b, c := section(0x1000, 0x20), section(0x1030, 0x20), section(0x10c0, 0x38)
+	for _, tt := range []struct {
+		name       string
+		begin, end uint64
+		sections   []elffile.Section
+		padding    uint64
+		wrong      bool
+	}{
+		{"up to the next section", 0x1000, 0x1030, []elffile.Section{a, b, c}, 16, false},
+		{"in reverse order", 0x1000, 0x1030, []elffile.Section{c, b, a}, 16, false},
+		{"a part", 0x1000, 0x1021, []elffile.Section{a, b, c}, 1, false},
+		{"and the next one", 0x1000, 0x1050, []elffile.Section{a, b, c}, 16, false},
+		{"with a byte of another section", 0x1000, 0x1030, []elffile.Section{a, section(0x102f, 1), b, c}, 15, true},
+		{"up to that section", 0x1000, 0x102f, []elffile.Section{a, section(0x102f, 1), b, c}, 15, false},
+		{"in an overlapping section", 0x1000, 0x1030, []elffile.Section{section(0xff0, 0x31), a, b, c}, 0, true},
+		{"100 bytes", 0x1030, 0x1060, []elffile.Section{a, b, c}, 0, true},
+		{"62 bytes", 0x1030, 0x1060, []elffile.Section{a, b, section(0x108e, 1), c}, 16, false},
+		{"up to code without CFI", 0x1030, 0x1051, []elffile.Section{a, b, section(0x1051, 1), c}, 1, false},
+		{"to the end of the segment", 0x10c0, 0x1100, []elffile.Section{a, b, c}, 8, false},
+		{"in a section that is not of code", 0x10c0, 0x1100, []elffile.Section{a, b, c, section(0x10f8, 1)}, 0, true},
+	} {
+		f := fileOf(t, elf.ET_DYN, elf.EM_X86_64, amd64.order, region{name: ".text", addr: 0x1000, code: code})
+		f.Sections = tt.sections
+		d := fde{sframe.FDE{Start: tt.begin, Size: uint32(tt.end - tt.begin)}, []sframe.FRE{
+			{Row: sframe.Row{CFA: at(sframe.SP, 8)}}}}
+		res, err := Check(table, amd64.section(t, sframe.V3, d), f, Options{Keep: 10})
+		if err != nil || res.Padding != tt.padding || (res.Total > 0) != tt.wrong {
+			t.Errorf("%s: %+v, error %v; want %d bytes of padding, wrong %t", tt.name, res, err, tt.padding, tt.wrong)
+		}
+	}
+}
+
 // TestPaddingCode has instructions of each machine: those that pad code, and how many bytes of them do.
 func TestPaddingCode(t *testing.T) {
 	for _, tt := range []struct {

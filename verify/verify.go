@@ -121,7 +121,7 @@ func Check(t *cfi.Table, s *sframe.Section, f *elffile.File, opt Options) (*Resu
 	for i := range t.Sources {
 		maxRows += t.Sources[i].Size
 	}
-	parts, ranges := split(t, s, opt.Workers), codeRanges(f)
+	parts, ranges, borders := split(t, s, opt.Workers), codeRanges(f), bordersOf(f)
 	errs := make([]error, len(parts))
 	var wg sync.WaitGroup
 	for i := range parts {
@@ -130,7 +130,7 @@ func Check(t *cfi.Table, s *sframe.Section, f *elffile.File, opt Options) (*Resu
 		c.vm = machine{order: t.Order, pcReg: a.pc}
 		c.segs.reader = s.NewReader()
 		c.agreed = make([]uint32, t.NumRules())
-		c.ranges, c.last = ranges, math.MaxUint64
+		c.ranges, c.borders, c.last = ranges, borders, math.MaxUint64
 		if i+1 < len(parts) && parts[i+1].table.Len() > 0 {
 			c.last = parts[i+1].table.At(0).Begin
 		}
@@ -241,6 +241,7 @@ type checker struct {
 	last     uint64      // where the function after the last one begins
 	ranges   []codeRange // all of them
 	code     codeRange   // the current one
+	borders  borders     // of sections
 	text     []byte      // code at address textAt
 	textAt   uint64
 	buffer   []byte

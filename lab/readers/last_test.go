@@ -30,7 +30,7 @@ func lastCall(t *testing.T, objdump, path, name string) (call, ret uint64) {
 		t.Fatal(err)
 	}
 	for _, s := range symbols {
-		if strings.Contains(s.Name, name) && elf.ST_TYPE(s.Info) == elf.STT_FUNC {
+		if strings.Contains(s.Name, name) && elf.ST_TYPE(s.Info) == elf.STT_FUNC && s.Size > 0 {
 			ret = s.Value + s.Size
 		}
 	}
@@ -54,14 +54,15 @@ func lastCall(t *testing.T, objdump, path, name string) (call, ret uint64) {
 }
 
 // TestLastCall looks up return addresses, as they are, of calls that do not return and end their functions. Padding
-// after the function has the row of the call.
+// after the function has the row of the call. So do the bytes after main in end.c, which is the last function of .text.
 func TestLastCall(t *testing.T) {
 	libs := libraries(t)
 	own, err := conformance.StartReader("own", top, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	const flags = "-O2 -fstack-protector-all -fasynchronous-unwind-tables -shared -fPIC"
+	const cfi = "-O2 -fasynchronous-unwind-tables "
+	const flags = cfi + "-fstack-protector-all -shared -fPIC"
 	for _, tt := range []struct{ compiler, flags, binutils, functions string }{
 		{"gcc", flags + " -x c last.h", "", "last_abort last_stack_chk_fail"},
 		{"clang", flags + " -x c last.h", "", "last_abort last_stack_chk_fail"},
@@ -69,12 +70,14 @@ func TestLastCall(t *testing.T) {
 		{"s390x-linux-gnu-gcc", flags + " -x c last.h", "s390x-linux-gnu-", "last_abort last_stack_chk_fail"},
 		{"g++", flags + " -x c++ last.h", "", "last_throw"},
 		{"clang++", flags + " -x c++ last.h", "", "last_throw"},
+		{"clang", cfi + "end.c", "", "main"},
+		{"clang", cfi + "-fuse-ld=lld end.c", "", "main"},
 		// Older releases put an instruction after the call unless told not to.
 		{"rustc", "-O -Z trap-unreachable=no --crate-type cdylib last.rs", "", "last_panic"},
 	} {
-		t.Run(tt.compiler, func(t *testing.T) {
+		t.Run(tt.compiler+" "+tt.functions, func(t *testing.T) {
 			dir := t.TempDir()
-			for _, name := range []string{"last.h", "last.rs"} {
+			for _, name := range []string{"last.h", "last.rs", "end.c"} {
 				b, err := sources.ReadFile("c/" + name)
 				if err != nil {
 					t.Fatal(err)
