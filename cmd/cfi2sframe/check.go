@@ -106,8 +106,6 @@ func (c *call) check(s *checkSettings, paths []string, unread int) int {
 		sum.failed++
 	}
 	switch {
-	case sum.failed > 0 && c.byFlag: // --check has the same status for both
-		return exitError
 	case sum.failed > 0:
 		return exitTrouble
 	case sum.wrong > 0:

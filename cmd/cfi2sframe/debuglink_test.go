@@ -122,7 +122,7 @@ func TestDebugLinkUpdate(t *testing.T) {
 				t.Errorf("mode %s", mode)
 			}
 			s.check("after", "prog", "prog.debug")
-			s.convert(exitDone, "--check", "-q", "prog")
+			s.convert(exitDone, "check", "-q", "prog")
 
 			prog, debug, stat := s.read("prog"), s.read("prog.debug"), s.sh("stat -c '%i %Y' prog.debug")
 			s.convert(exitDone, "-q", "--force", "--debug-link-update", "auto", "--in-place", "prog")
@@ -134,7 +134,7 @@ func TestDebugLinkUpdate(t *testing.T) {
 			s.convert(exitDone, "-q", "--force", "--format", "3", "--debug-link-update", "prog.debug",
 				"--in-place", "prog")
 			s.check("format 3", "prog", "prog.debug")
-			s.convert(exitDone, "-q", "--remove", "--debug-link-update", "prog.debug", "--in-place", "prog")
+			s.convert(exitDone, "remove", "-q", "--debug-link-update", "prog.debug", "--in-place", "prog")
 			if strings.Contains(s.sh("readelf -SW prog prog.debug"), ".sframe") {
 				t.Error(".sframe is still there")
 			}

@@ -42,7 +42,7 @@ func withSFrame(t *testing.T, in string, flags ...string) string {
 func diffed(t *testing.T, old, new string, flags ...string) *report.Diff {
 	t.Helper()
 	var stdout, stderr, text bytes.Buffer
-	status := run(t.Context(), append(flags, "--diff", "--report", "json", old, new), &stdout, &stderr)
+	status := run(t.Context(), append([]string{"diff", "--report", "json", old, new}, flags...), &stdout, &stderr)
 	if stdout.Len() == 0 {
 		t.Fatalf("status %d\n%s", status, stderr.String())
 	}
@@ -50,7 +50,7 @@ func diffed(t *testing.T, old, new string, flags ...string) *report.Diff {
 	if err := json.Unmarshal(stdout.Bytes(), d); err != nil {
 		t.Fatal(err)
 	}
-	textStatus := run(t.Context(), append(flags, "--diff", "-v", old, new), &text, &stderr)
+	textStatus := run(t.Context(), append([]string{"diff", "-v", old, new}, flags...), &text, &stderr)
 	if want := map[bool]int{true: 0, false: 1}[d.Same]; status != want || textStatus != want || stderr.Len() > 0 {
 		t.Errorf("status %d and %d; want %d\n%s", status, textStatus, want, stderr.String())
 	}
@@ -373,7 +373,7 @@ func TestDiffDamaged(t *testing.T) {
 			}
 			for _, files := range [][]string{{sound, damaged}, {damaged, sound}} {
 				var stdout, stderr bytes.Buffer
-				status := run(t.Context(), append([]string{"--diff"}, files...), &stdout, &stderr)
+				status := run(t.Context(), append([]string{"diff"}, files...), &stdout, &stderr)
 				switch {
 				case status == exitTrouble && strings.HasPrefix(stderr.String(), "cfi2sframe: "+damaged+": ") &&
 					stdout.Len() == 0:

@@ -53,13 +53,13 @@ func says(t *testing.T, status int, want string, stdout io.Writer, args ...strin
 // TestFolderUsage has flags that --report-dir does not go with, and others that exclude each other.
 func TestFolderUsage(t *testing.T) {
 	for args, want := range map[string]string{
-		"--report-dir d --dry-run prog":                "--report-dir is for survey",
-		"--report-dir d --survey --report-file r prog": "--report-dir and --report-file cannot be combined",
-		"--report-dir d --survey --report json prog":   "--report-dir and --report json cannot be combined",
-		"--format 1 --pcrel --dry-run prog":            "--pcrel and --outermost require format 2",
-		"-r --dump prog":                               "--recursive is not for dump",
-		"-r prog -o out":                               "-r and -o cannot be combined",
-		"--skip-status --in-place prog":                "--skip-status requires -r or --skip-unsupported",
+		"--report-dir d --dry-run prog":              "--report-dir is for survey",
+		"survey --report-dir d --report-file r prog": "--report-dir and --report-file cannot be combined",
+		"survey --report-dir d --report json prog":   "--report-dir and --report json cannot be combined",
+		"--format 1 --pcrel --dry-run prog":          "--pcrel and --outermost require format 2",
+		"dump -r prog":                               "--recursive is not for dump",
+		"-r prog -o out":                             "-r and -o cannot be combined",
+		"--skip-status --in-place prog":              "--skip-status requires -r or --skip-unsupported",
 	} {
 		says(t, exitUsage, "cfi2sframe: "+want, io.Discard, strings.Fields(args)...)
 	}
@@ -108,14 +108,14 @@ func TestFullDisk(t *testing.T) {
 		t.Errorf("%d gaps are named; want %d", n, shortList)
 	}
 	says(t, exitError, "cfi2sframe: cannot write to standard output: no space left on device\n", noRoom{},
-		"--print-linker-dir")
+		"ld", "--print-dir")
 
 	closed, err := os.Create(filepath.Join(dir, "closed"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	closed.Close()
-	says(t, exitError, "file already closed", closed, "--survey", in)
+	says(t, exitError, "file already closed", closed, "survey", in)
 }
 
 // TestInputErrors expects messages to name the kind of an unsupported input, with each verb that reads one.
@@ -221,11 +221,11 @@ func TestSurveyFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	says(t, exitError, "cfi2sframe: survey: cannot make the directory "+at("file/pages")+": not a directory\n",
-		io.Discard, "--survey", "--report-dir", at("file/pages"), at("files"))
+		io.Discard, "survey", "--report-dir", at("file/pages"), at("files"))
 	says(t, exitError, "cfi2sframe: survey: "+at("taken/index.html")+
 		" exists and is not a page; use another directory\n", io.Discard,
-		"--survey", "--report-dir", at("taken"), at("files"))
-	says(t, exitDone, "", io.Discard, "--survey", "--report-dir", at("pages"), at("files"))
+		"survey", "--report-dir", at("taken"), at("files"))
+	says(t, exitDone, "", io.Discard, "survey", "--report-dir", at("pages"), at("files"))
 	pages, err := filepath.Glob(at("pages/*gaps*.html"))
 	if err != nil || len(pages) != 1 {
 		t.Fatalf("there is %v, %v", pages, err)
@@ -236,7 +236,7 @@ func TestSurveyFolder(t *testing.T) {
 	}
 	says(t, exitError, "cfi2sframe: survey: page of "+at("files/gaps")+": output "+pages[0]+" is a directory",
 		io.Discard,
-		"--survey", "--report-dir", at("pages"), at("files"))
+		"survey", "--report-dir", at("pages"), at("files"))
 
 	s, err := survey.Run(t.Context(), []string{at("files")}, survey.Options{}, func(int, int) {})
 	if err != nil {
@@ -332,7 +332,7 @@ func TestDeepTree(t *testing.T) {
 	}
 }
 
-// TestCheckSays has what --check says besides the numbers.
+// TestCheckSays has what check says besides the numbers.
 func TestCheckSays(t *testing.T) {
 	dir := t.TempDir()
 	said := func(name string, change func(section []byte)) string {
@@ -349,7 +349,7 @@ func TestCheckSays(t *testing.T) {
 			t.Fatal(err)
 		}
 		var stdout bytes.Buffer
-		says(t, exitDone, "", &stdout, "--check", out)
+		says(t, exitDone, "", &stdout, "check", out)
 		return stdout.String()
 	}
 	// SFRAME_F_FDE_SORTED

@@ -177,7 +177,7 @@ func fuzzRound(t *testing.T, data []byte, opt convert.Options) {
 		t.Errorf("removed: %v", err)
 		return
 	}
-	if err := compareOutput(data, without, []string{"--remove"}); err != nil {
+	if err := compareOutput(data, without, []string{"remove"}); err != nil {
 		t.Errorf("removed: %v", err)
 	}
 	last, err := next(without, opt)

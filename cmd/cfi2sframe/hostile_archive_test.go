@@ -31,7 +31,7 @@ func TestHostileArchives(t *testing.T) {
 		long   bool // it takes long
 	}{
 		{name: "nothing wrong", data: elftest.Ar(one), want: "describes (64 of "},
-		{name: "nothing wrong, removed", data: elftest.Ar(one, text), args: []string{"--remove"},
+		{name: "nothing wrong, removed", data: elftest.Ar(one, text), args: []string{"remove"},
 			want: "unchanged members: 1 (the file has no .sframe section)"},
 		{name: "magic only", data: elftest.Ar()},
 		{name: "thin", data: []byte("!<thin>\n"), status: 1,
@@ -105,7 +105,7 @@ func TestHostileArchives(t *testing.T) {
 			make: func() []byte { return elftest.Ar(bytes.Repeat(elftest.ArMember("a/", nil), 200_000), one) },
 			want: "unchanged members: 200000"},
 		{name: "200,000 small members, removed", long: true,
-			make: func() []byte { return elftest.Ar(bytes.Repeat(text, 200_000)) }, args: []string{"--remove"},
+			make: func() []byte { return elftest.Ar(bytes.Repeat(text, 200_000)) }, args: []string{"remove"},
 			want: "unchanged members: 200000 (not an ELF file)"},
 		{name: "20,000 ELF headers", long: true, make: func() []byte {
 			h := elftest.NewObject().Bytes()[:elffile.HeaderSize]

@@ -23,7 +23,7 @@ import (
 var (
 	toPackage = []string{"pkg", "IN", "-o", "OUT"}
 	toNothing = []string{"pkg", "--dry-run", "IN"}
-	toSurvey  = []string{"--survey", "IN"}
+	toSurvey  = []string{"survey", "IN"}
 	ofPackage = [][]string{toPackage, toNothing, toSurvey}
 )
 
@@ -47,7 +47,7 @@ func TestHostileInputs(t *testing.T) {
 		want   string
 	}{
 		{"300 objects with compressed CFI", compressedObjects,
-			[][]string{toOut, toText, {"--survey", "--objects", "IN"}}, []int{1, 1, 0}, tooMuch},
+			[][]string{toOut, toText, {"survey", "--objects", "IN"}}, []int{1, 1, 0}, tooMuch},
 		{"PLTs with expressions", pltArchive, [][]string{toOut, toText}, []int{1, 1}, tooMuch},
 		{"old sections of many rows", rowsArchive, [][]string{{"-q", "--update", "IN", "-o", "OUT"}}, []int{0}, ""},
 		{"small objects", smallObjects, [][]string{toOut, toText}, []int{0, 0}, ""},
@@ -74,7 +74,7 @@ func TestHostileInputs(t *testing.T) {
 		{"an RPM with zeros", zerosRPM, ofPackage, []int{1, 1, 0}, tooMuch},
 		{"a tar with zeros", zerosTar, [][]string{toSurvey}, []int{0}, tooMuch},
 		{"a layer of many images", manyImages, [][]string{toSurvey}, []int{0}, tooMuch},
-		{"a survey of many files", manyLines, [][]string{{"--merge", "IN"}, {"--merge", "--report", "json", "IN"}},
+		{"a survey of many files", manyLines, [][]string{{"merge", "IN"}, {"merge", "--report", "json", "IN"}},
 			[]int{0, 0}, "190,000"},
 		{"a debug file with compressed CFI", framesApart, [][]string{{"--dry-run", "--debug-file", "IN", "IN"}},
 			[]int{0}, "verified"},

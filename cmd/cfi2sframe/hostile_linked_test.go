@@ -257,7 +257,7 @@ func TestHostileAgain(t *testing.T) {
 		}, want: "not with the magic number 0xdee2"},
 	} {
 		for _, name := range []string{"plt", "pltlib.so", "static"} {
-			for _, arg := range []string{"--force", "--remove"} {
+			for _, arg := range []string{"--force", "remove"} {
 				t.Run(tt.name+"/"+name+arg, func(t *testing.T) {
 					if name == "static" && (strings.Contains(tt.name, "dynamic")) {
 						t.Skip("there is no .dynamic")
@@ -474,7 +474,7 @@ func TestHostileLayout(t *testing.T) {
 		{hostileCase: hostileCase{name: "an .sframe section that is not loaded", change: func(p *elftest.Patcher) {
 			p.AddSection(".sframe", 0, []byte("text"))
 		}, status: 1, want: "the file has an .sframe section already; --update or --force replaces it"}},
-		{hostileCase: hostileCase{name: "nothing to remove", args: []string{"--remove"},
+		{hostileCase: hostileCase{name: "nothing to remove", args: []string{"remove"},
 			change: func(p *elftest.Patcher) {}, status: 1, want: "the file has no .sframe section"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

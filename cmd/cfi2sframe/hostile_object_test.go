@@ -231,7 +231,7 @@ func TestHostileObjects(t *testing.T) {
 		}, args: []string{"--force"}, status: 1, want: "section 7 (.sframe) cannot be replaced: its flags are 0x0"},
 		{name: ".sframe not loaded, removed",
 			make: func(o *elftest.Object) { o.Add(".sframe", elf.SHT_PROGBITS, 0, make([]byte, 32)) },
-			args: []string{"--remove"}, status: 1, want: "section 7 (.sframe) cannot be replaced: its flags are 0x0"},
+			args: []string{"remove"}, status: 1, want: "section 7 (.sframe) cannot be replaced: its flags are 0x0"},
 		{name: ".sframe there, and nothing that could be in it", make: func(o *elftest.Object) {
 			s := &o.Sections[elftest.ObjFrame]
 			s.Data = bytes.ReplaceAll(s.Data, elftest.Sound, []byte{0x0c, 2, 8, 0x90, 1}) // CFA rcx+8
@@ -249,10 +249,10 @@ func TestHostileObjects(t *testing.T) {
 		{name: "two .sframe, removed", make: func(o *elftest.Object) {
 			o.Add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC, make([]byte, 32))
 			o.Add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC, make([]byte, 32))
-		}, args: []string{"--remove"}, status: 1, want: ".sframe"},
+		}, args: []string{"remove"}, status: 1, want: ".sframe"},
 		{name: ".sframe of another name, removed", make: func(o *elftest.Object) {
 			o.Add(".frames", elf.SectionType(sframe.SHTGNUSFrame), elf.SHF_ALLOC, make([]byte, 32))
-		}, args: []string{"--remove"}, status: 1, want: `section 7 is ".frames" of type`},
+		}, args: []string{"remove"}, status: 1, want: `section 7 is ".frames" of type`},
 		{name: ".sframe of another name, replaced", make: func(o *elftest.Object) {
 			o.Add(".frames", elf.SectionType(sframe.SHTGNUSFrame), elf.SHF_ALLOC, make([]byte, 32))
 		}, args: []string{"--force"}, status: 1, want: `section 7 is ".frames" of type`},
@@ -267,7 +267,7 @@ func TestHostileObjects(t *testing.T) {
 			for range 2 {
 				o.Rela(o.RelaOf(".rela.sframe", i), 0, 1, pc32, 0)
 			}
-		}, args: []string{"--remove"}, status: 1, want: ".sframe"},
+		}, args: []string{"remove"}, status: 1, want: ".sframe"},
 		{name: ".sframe with relocations without addends, replaced", make: func(o *elftest.Object) {
 			i := o.Add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC, make([]byte, 32))
 			o.Sections[o.RelaOf(".rel.sframe", i)].Type = uint32(elf.SHT_REL)
@@ -275,19 +275,19 @@ func TestHostileObjects(t *testing.T) {
 		{name: ".sframe with relocations that also are the symbols", make: func(o *elftest.Object) {
 			o.Add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC, make([]byte, 32))
 			o.Sections[elftest.ObjRela].Info = uint32(len(o.Sections) - 1)
-		}, args: []string{"--remove"}, want: "removed"},
+		}, args: []string{"remove"}, want: "removed"},
 		{name: ".sframe that a symbol is in, removed", make: func(o *elftest.Object) {
 			i := o.Add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC, make([]byte, 32))
 			o.Symbol(elf.STB_LOCAL, elf.STT_OBJECT, uint16(i), 0)
-		}, args: []string{"--remove"}, status: 1, want: "section 7 (.sframe) cannot be removed: a symbol refers to it"},
+		}, args: []string{"remove"}, status: 1, want: "section 7 (.sframe) cannot be removed: a symbol refers to it"},
 		{name: ".sframe that its own symbol is in, removed", make: func(o *elftest.Object) {
 			i := o.Add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC, make([]byte, 32))
 			o.Symbol(elf.STB_LOCAL, elf.STT_SECTION, uint16(i), 0)
-		}, args: []string{"--remove"}, want: "removed"},
+		}, args: []string{"remove"}, want: "removed"},
 		{name: ".sframe in a section group, removed", make: func(o *elftest.Object) {
 			i := o.Add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC|elf.SHF_GROUP, make([]byte, 32))
 			o.Add(".group", elf.SHT_GROUP, 0, []byte{1, 0, 0, 0, byte(i), 0, 0, 0})
-		}, args: []string{"--remove"}, status: 1, want: "group"},
+		}, args: []string{"remove"}, status: 1, want: "group"},
 		{name: ".sframe in a section group, replaced", make: func(o *elftest.Object) {
 			i := o.Add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC|elf.SHF_GROUP, make([]byte, 32))
 			o.Add(".group", elf.SHT_GROUP, 0, []byte{1, 0, 0, 0, byte(i), 0, 0, 0})
@@ -304,10 +304,10 @@ func TestHostileObjects(t *testing.T) {
 			i := o.Add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC, make([]byte, 32))
 			o.Sections[o.Add(".meta", elf.SHT_PROGBITS, elf.SHF_ALLOC|elf.SHF_LINK_ORDER,
 				make([]byte, 32))].Link = uint32(i)
-		}, args: []string{"--remove"}, status: 1, want: ".sframe"},
+		}, args: []string{"remove"}, status: 1, want: ".sframe"},
 		{name: "the section names are .sframe, removed", make: func(o *elftest.Object) {
 			o.Sections[elftest.ObjNames].Type = sframe.SHTGNUSFrame
-		}, args: []string{"--remove"}, status: 1, want: `section 6 is ".shstrtab" of type`},
+		}, args: []string{"remove"}, status: 1, want: `section 6 is ".shstrtab" of type`},
 		{name: "the section names are .sframe, replaced", make: func(o *elftest.Object) {
 			o.Sections[elftest.ObjNames].Type = sframe.SHTGNUSFrame
 		}, args: []string{"--force"}, status: 1, want: `section 6 is ".shstrtab" of type`},
@@ -317,7 +317,7 @@ func TestHostileObjects(t *testing.T) {
 		{name: "bytes behind the section headers", make: func(o *elftest.Object) { o.Tail = []byte("behind") },
 			want: "describes (64 of "},
 		{name: "no .sframe, removed", make: func(o *elftest.Object) { o.Tail = []byte("behind") },
-			args: []string{"--remove"}},
+			args: []string{"remove"}},
 
 		// Much of something.
 		{name: "70,000 sections of code", long: true, data: func() []byte { return manyCode(70_000).Bytes() },

@@ -152,7 +152,7 @@ func compareOutput(data []byte, out string, args []string) error {
 		return err
 	}
 	if before.IsObject() {
-		if slices.Contains(args, "--remove") || slices.Contains(args, "--force") {
+		if slices.Contains(args, "remove") || slices.Contains(args, "--force") {
 			return nil
 		}
 		return image.Compare(before, after)
@@ -236,7 +236,7 @@ func (o *outcome) check(t *testing.T, dir string, data []byte, args []string) {
 	switch o.status {
 	case exitDone:
 		var err error
-		if o.out, err = checkOutput(out, data, slices.Contains(args, "--remove")); err != nil {
+		if o.out, err = checkOutput(out, data, slices.Contains(args, "remove")); err != nil {
 			t.Errorf("exit status 0, but %v", err)
 		}
 		if err := compareOutput(data, out, args); err != nil {

@@ -196,10 +196,6 @@ func (l *link) settings(names []string) (*conversion, error) {
 	c := newCall(context.Background(), l.stdout, l.stderr)
 	s := newConversion()
 	cmd := c.convertCommand(s)
-	if slices.Contains(args, "--remove") {
-		cmd = c.removeCommand(s)
-		args = slices.DeleteFunc(args, func(arg string) bool { return arg == "--remove" })
-	}
 	if err := cmd.ParseFlags(args); err != nil {
 		return nil, c.flagError(c.convertCommand(newConversion()), cmd, err)
 	}
@@ -221,7 +217,7 @@ func (l *link) settings(names []string) (*conversion, error) {
 	}
 	s.NoSync = true // the link can be repeated
 	l.lenient, s.skip = s.skip, true
-	s.Update = !s.Remove && !s.Force // GNU ld may have merged sections that only some of the objects have
+	s.Update = !s.Force // GNU ld may have merged sections that only some of the objects have
 	return s, s.distinct(l.stdout, l.stderr)
 }
 

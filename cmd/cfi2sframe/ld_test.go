@@ -43,7 +43,7 @@ func buildTool(t testing.TB) string {
 func linkerDir(t testing.TB, tool string) string {
 	t.Helper()
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
-	out, err := exec.Command(filepath.Join(tool, "cfi2sframe"), "--print-linker-dir").Output()
+	out, err := exec.Command(filepath.Join(tool, "cfi2sframe"), "ld", "--print-dir").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,8 +205,8 @@ func TestLinkers(t *testing.T) {
 					}
 					return
 				}
-				if out, err := exec.Command(tool, "--check", got).CombinedOutput(); err != nil {
-					t.Errorf("--check: %v\n%s", err, out)
+				if out, err := exec.Command(tool, "check", got).CombinedOutput(); err != nil {
+					t.Errorf("check: %v\n%s", err, out)
 				}
 				if test.runs {
 					if want, got := start(want), start(got); got != want || !strings.HasSuffix(want, "exit status 7") {

@@ -33,7 +33,7 @@ func surveyPages(t *testing.T) string {
 		}
 	}
 	var stdout, stderr bytes.Buffer
-	if status := run(t.Context(), []string{"--survey", "--report-dir", out, in}, &stdout, &stderr); status != exitDone {
+	if status := run(t.Context(), []string{"survey", "--report-dir", out, in}, &stdout, &stderr); status != exitDone {
 		t.Fatalf("status %d: %s", status, &stderr)
 	}
 	if stdout.Len()+stderr.Len() > 0 {
@@ -85,7 +85,7 @@ func TestSurveyMembers(t *testing.T) {
 	dir := t.TempDir()
 	libc := peer.File(t, "/usr/lib/x86_64-linux-gnu/libc.a")
 	var stderr bytes.Buffer
-	if status := run(t.Context(), []string{"--survey", "--objects", "--report-dir", dir, libc}, &stderr,
+	if status := run(t.Context(), []string{"survey", "--objects", "--report-dir", dir, libc}, &stderr,
 		&stderr); status != exitDone {
 		t.Fatalf("status %d: %s", status, &stderr)
 	}
@@ -143,7 +143,7 @@ func TestPagesReplaceNothing(t *testing.T) {
 		}
 		for range 2 { // once more over the pages that were written
 			var out bytes.Buffer
-			if status := run(t.Context(), []string{"--survey", "--report-dir", ".", "a"}, &out,
+			if status := run(t.Context(), []string{"survey", "--report-dir", ".", "a"}, &out,
 				&out); status != exitError || !strings.Contains(out.String(), other+" exists and is not a page") {
 				t.Errorf("%s: status %d: %s", other, status, &out)
 			}
@@ -156,7 +156,7 @@ func TestPagesReplaceNothing(t *testing.T) {
 		}
 		for range 2 {
 			var out bytes.Buffer
-			if status := run(t.Context(), []string{"--survey", "--report-dir", ".", "a"}, &out,
+			if status := run(t.Context(), []string{"survey", "--report-dir", ".", "a"}, &out,
 				&out); status != exitDone {
 				t.Errorf("status %d: %s", status, &out)
 			}

@@ -285,10 +285,10 @@ func TestShardsOfUsers(t *testing.T) {
 	}
 	survey := func(u user, shard, name string) {
 		t.Helper()
-		u.shell(t, dir, "'"+tool+"' --survey --shard "+shard+" --report json tree >parts/"+name)
+		u.shell(t, dir, "'"+tool+"' survey --shard "+shard+" --report json tree >parts/"+name)
 	}
 	merge := func(names string) (string, error) {
-		return somebody.run(dir+"/parts", "'"+tool+"' --merge --report csv "+names)
+		return somebody.run(dir+"/parts", "'"+tool+"' merge --report csv "+names)
 	}
 	survey(superuser, "1/2", "root1")
 	superuser.shell(t, dir, "chmod 0 tree/prog; chmod 711 tree/sub")
@@ -298,7 +298,7 @@ func TestShardsOfUsers(t *testing.T) {
 	}
 	survey(somebody, "1/2", "1")
 	out, err := merge("1 2")
-	if whole := somebody.shell(t, dir, "'"+tool+"' --survey --report csv tree"); err != nil || out != whole ||
+	if whole := somebody.shell(t, dir, "'"+tool+"' survey --report csv tree"); err != nil || out != whole ||
 		strings.Count(out, ",unreadable,") != 2 {
 		t.Errorf("%v: the merge is\n%sand in one piece it is\n%s", err, out, whole)
 	}

@@ -515,7 +515,7 @@ func TestAnyMoment(t *testing.T) {
 		{"one after the other", "-q --no-sync --in-place a b c"},
 		{"stdout", "-q a -o -"},
 		{"report", "--dry-run --report json --report-file r a b c"},
-		{"survey", "--survey --report json --report-file r a b c"},
+		{"survey", "survey --report json --report-file r a b c"},
 	} {
 		t.Run(strings.ReplaceAll(test.name, " ", "-"), func(t *testing.T) {
 			dir := t.TempDir()

@@ -66,8 +66,6 @@ func (c *call) surveyCommand() *cobra.Command {
 	s.define(cmd, "files at a time, up to the number of processors; 0: one for each")
 	f.StringVar(&s.reportDir, "report-dir", "",
 		"write a page to `DIR`/index.html, and pages next to it for files that lose something")
-	f.BoolP("recursive", "r", false, "has no effect")
-	f.Lookup("recursive").Hidden = true // PATHs were always searched; scripts may have -r
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		err := cmp.Or(checkInputs(args), s.directReport(f.Changed("report")))
 		if err := cmp.Or(err, s.reporting.check()); err != nil {

@@ -117,11 +117,11 @@ func TestInterruptedModes(t *testing.T) {
 			{"-q --dry-run a b", "a: interrupted, nothing written;b: interrupted, nothing written"},
 			{"--report json --dry-run a b", "a: interrupted, nothing written;b: interrupted, nothing written"},
 			{"-q -r --in-place .", ".: interrupted, nothing written"},
-			{"-r --check .", ".: interrupted, not checked"},
-			{"--survey a b c", "survey: interrupted, nothing written"},
-			{"--check a b c", "a: interrupted, not checked;b: interrupted, not checked;c: interrupted, not checked"},
-			{"--diff a b", "a: interrupted, not compared;b: interrupted, not compared"},
-			{"--dump a b c", "a: interrupted, not printed;b: interrupted, not printed;c: interrupted, not printed"},
+			{"check -r .", ".: interrupted, not checked"},
+			{"survey a b c", "survey: interrupted, nothing written"},
+			{"check a b c", "a: interrupted, not checked;b: interrupted, not checked;c: interrupted, not checked"},
+			{"diff a b", "a: interrupted, not compared;b: interrupted, not compared"},
+			{"dump a b c", "a: interrupted, not printed;b: interrupted, not printed;c: interrupted, not printed"},
 		} {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			cancel(signalError(sig))
@@ -152,8 +152,8 @@ func TestSignalStatus(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM} {
 		for args, want := range map[string]string{
 			"-q - -o out": "cfi2sframe: -: interrupted, nothing written\n",
-			"--check -":   "cfi2sframe: -: interrupted, not checked\n",
-			"--dump - x":  "cfi2sframe: -: interrupted, not printed\ncfi2sframe: x: interrupted, not printed\n",
+			"check -":     "cfi2sframe: -: interrupted, not checked\n",
+			"dump - x":    "cfi2sframe: -: interrupted, not printed\ncfi2sframe: x: interrupted, not printed\n",
 		} {
 			tmp := t.TempDir()
 			var stderr bytes.Buffer

@@ -23,7 +23,6 @@ type call struct {
 	stdout io.Writer
 	out    *output // stdout, with errors that name it
 	stderr io.Writer
-	byFlag bool             // the verb was written as a flag
 	made   []*cobra.Command // the verbs, or nil
 	status int
 }
@@ -57,11 +56,7 @@ func newCall(ctx context.Context, stdout, stderr io.Writer) *call {
 // run runs cfi2sframe and returns its exit status.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	c := newCall(ctx, stdout, stderr)
-	command := c.root()
-	args, err := c.verbOfFlag(args)
-	if err == nil {
-		command, err = c.execute(command, args)
-	}
+	command, err := c.execute(c.root(), args)
 	switch {
 	case err != nil:
 		fmt.Fprintf(stderr, "cfi2sframe: %s\nTry '%s --help'.\n", report.PrintableMessage(err.Error()),
@@ -164,37 +159,6 @@ func newCommand(usage, short string) *cobra.Command {
 	cmd.Flags().SortFlags = false
 	cmd.Flags().BoolP("help", "h", false, "print all help; -h prints less")
 	return cmd
-}
-
-// flagVerbs are verbs that can also be written as flags.
-var flagVerbs = map[string][]string{
-	"--check": {"check"}, "--dump": {"dump"}, "--diff": {"diff"}, "--survey": {"survey"}, "--merge": {"merge"},
-	"--remove": {"remove"}, "--print-linker-dir": {"ld", "--print-dir"},
-}
-
-// verbOfFlag moves a verb that is written as a flag to its place.
-func (c *call) verbOfFlag(args []string) ([]string, error) {
-	if isVerb(args) {
-		return args, nil
-	}
-	end := slices.Index(args, "--")
-	if end < 0 {
-		end = len(args)
-	}
-	var flag string
-	var rest []string
-	for _, arg := range args[:end] {
-		switch {
-		case flagVerbs[arg] == nil:
-			rest = append(rest, arg)
-		case flag != "" && flag != arg:
-			return nil, fmt.Errorf("%s and %s cannot be combined", flag, arg)
-		default:
-			flag = arg
-		}
-	}
-	c.byFlag = flag != ""
-	return slices.Concat(flagVerbs[flag], rest, args[end:]), nil
 }
 
 // flagError rewords an error of pflag.

@@ -20,7 +20,7 @@ func TestWrongUsage(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	for args, want := range map[string]string{
-		"--survey --format 3 .":               "--format is not for survey",
+		"survey --format 3 .":                 "--format is not for survey",
 		"survey --force .":                    "--force is not for survey",
 		"survey -p .":                         "--preserve-dates is not for survey",
 		"survey -v .":                         "--verbose is not for survey",
@@ -29,17 +29,17 @@ func TestWrongUsage(t *testing.T) {
 		"dump --report html f":                "--report is not for dump",
 		"dump -q f":                           "--quiet is not for dump",
 		"dump -o out f":                       "--output is not for dump",
-		"--check --format 3 f":                "--format is not for check",
+		"check --format 3 f":                  "--format is not for check",
 		"check --report csv f":                `--report "csv" is not known; use none, text or json`,
 		"diff --min-coverage 99 a b":          "--min-coverage is not for diff",
 		"diff a":                              "diff requires two files, OLD and NEW",
 		"merge --jobs 1 --objects a":          "--objects is for survey and pkg",
 		"--shard 1/2 f -o out":                "--shard is for survey",
 		"--report csv f -o out":               `--report "csv" is not known; use none, text, json or html`,
-		"--check --dump f":                    "--check and --dump cannot be combined",
-		"--remove f --survey":                 "--remove and --survey cannot be combined",
-		"--print-linker-dir --format 3":       "--print-dir takes no argument",
-		"--print-linker-dir f":                "--print-dir takes no argument",
+		"--check f":                           "unknown flag: --check; use 'cfi2sframe check'",
+		"check --dump f":                      "unknown flag: --dump; use 'cfi2sframe dump'",
+		"survey -r d":                         "--recursive is not for survey",
+		"ld --print-dir f":                    "--print-dir takes no argument",
 		"ld":                                  "ld requires a program, or -- and the arguments of ld",
 		"--dry-run f -o out":                  "-o, --in-place and --dry-run cannot be combined",
 		"pkg --remove f -o out":               "unknown flag: --remove; use 'cfi2sframe remove'",
@@ -69,7 +69,6 @@ func TestWrongUsage(t *testing.T) {
 		"--version extra":                     `version takes no argument, but "extra" is one`,
 		"version extra":                       `version takes no argument, but "extra" is one`,
 		"completion csh":                      "completion requires one of bash, fish and zsh",
-		"-q check -o out --check":             "--output is not for check",
 		"survey --shard 3/2 .":                `--shard "3/2" is not I/N with whole numbers, 1 <= I <= N <= 1048576`,
 		"merge --report csv --against old a.": "--against and --report csv cannot be combined; use text, json or html",
 	} {
@@ -179,18 +178,17 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// TestStatusOfCheck compares the exit statuses of check, which tells errors from mismatches, and of --check.
-func TestStatusOfCheck(t *testing.T) {
+// TestNames expects errors for missing files and empty names.
+func TestNames(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "missing")
 	says(t, exitTrouble, missing+": no such file", io.Discard, "check", missing)
-	says(t, exitError, missing+": no such file", io.Discard, "--check", missing)
 	for _, verb := range []string{"check", "dump", "diff", "survey", "merge"} {
 		says(t, exitUsage, `"": the name of an input file is empty`, io.Discard, verb, missing, "")
 	}
 	says(t, exitError, `cfi2sframe: "": no such file or directory`, io.Discard, "", "-o", missing)
 }
 
-// TestCheckReport has --check say in JSON what it finds, and fail if too little is covered.
+// TestCheckReport has check say in JSON what it finds, and fail if too little is covered.
 func TestCheckReport(t *testing.T) {
 	dir := t.TempDir()
 	drap, plain := filepath.Join(dir, "drap"), filepath.Join(dir, "plain")
@@ -198,7 +196,7 @@ func TestCheckReport(t *testing.T) {
 		says(t, exitDone, "", io.Discard, "-q", filepath.Join(fixtures, in), "-o", out)
 	}
 	var out bytes.Buffer
-	says(t, exitDone, "", &out, "--check", "--report", "json", drap)
+	says(t, exitDone, "", &out, "check", "--report", "json", drap)
 	for _, want := range []string{`"file": "` + drap + `"`, `"format": 2`, `"described": 53`, `"covered": 8`,
 		`"outermost": 0`, `"mismatches": []`} {
 		if !strings.Contains(out.String(), want) {
@@ -206,25 +204,25 @@ func TestCheckReport(t *testing.T) {
 		}
 	}
 	out.Reset()
-	says(t, exitCoverage, "cfi2sframe: "+drap+": coverage 15.09 % is below 15.1 %\n", &out, "--check",
+	says(t, exitCoverage, "cfi2sframe: "+drap+": coverage 15.09 % is below 15.1 %\n", &out, "check",
 		"--min-coverage", "15.1", drap)
 	if !strings.Contains(out.String(), "mismatches: 0\n") {
 		t.Errorf("said %q", out.String())
 	}
-	says(t, exitDone, "", io.Discard, "--check", "--min-coverage", "15", drap)
+	says(t, exitDone, "", io.Discard, "check", "--min-coverage", "15", drap)
 	// Code without a caller is not lost: it is as much as when the file was made.
 	out.Reset()
-	says(t, exitDone, "", &out, "--check", "--report", "json", plain)
+	says(t, exitDone, "", &out, "check", "--report", "json", plain)
 	for _, want := range []string{`"covered": 26`, `"outermost": 58`} { // as in report.txtar
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%s is missing in %s", want, out.String())
 		}
 	}
 	// An error, or a mismatch, weighs more.
-	says(t, exitError, "no such file", io.Discard, "--check", "--min-coverage", "100", drap,
+	says(t, exitTrouble, "no such file", io.Discard, "check", "--min-coverage", "100", drap,
 		filepath.Join(dir, "missing"))
 	out.Reset()
-	says(t, exitDone, "", &out, "--check", "--report", "json", "--skip-unsupported", "verbs_test.go")
+	says(t, exitDone, "", &out, "check", "--report", "json", "--skip-unsupported", "verbs_test.go")
 	if !strings.Contains(out.String(), `"kept": "not-elf"`) {
 		t.Error(out.String())
 	}

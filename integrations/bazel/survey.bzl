@@ -13,7 +13,7 @@ _SURVEY = """set -eu
     mkdir "$part.files"
     cp -RL --parents -t "$part.files" -- "$@"
     cd "$part.files"
-    "$tool" --survey --jobs=1 --report=json --report-file="$part" $flags -- "$@"
+    "$tool" survey --jobs=1 --report=json --report-file="$part" $flags -- "$@"
 """
 
 def _sframe_survey_impl(ctx):
@@ -54,7 +54,7 @@ def _sframe_survey_impl(ctx):
     for report in ctx.attr.reports:
         out = ctx.actions.declare_file(ctx.label.name + "." + _ENDINGS[report])
         args = ctx.actions.args()
-        args.add("--merge")
+        args.add("merge")
         args.add("--report", report)
         args.add("--report-file", out)
         args.add("--")
@@ -73,7 +73,7 @@ def _sframe_survey_impl(ctx):
     return [DefaultInfo(files = depset(outs)), OutputGroupInfo(parts = depset(parts))]
 
 sframe_survey = rule(
-    doc = "What could be translated of all srcs, as cfi2sframe --survey says it of them in one piece.",
+    doc = "What could be translated of all srcs, as cfi2sframe survey says it of them in one piece.",
     implementation = _sframe_survey_impl,
     attrs = {
         "srcs": attr.label_list(

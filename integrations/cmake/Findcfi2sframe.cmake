@@ -93,10 +93,10 @@ endfunction()
 macro(cfi2sframe_all)
 	_cfi2sframe_usable(_cfi2sframe_is_usable)
 	if(_cfi2sframe_is_usable)
-		execute_process(COMMAND "${cfi2sframe_EXECUTABLE}" --print-linker-dir OUTPUT_VARIABLE cfi2sframe_LINKER_DIR
+		execute_process(COMMAND "${cfi2sframe_EXECUTABLE}" ld --print-dir OUTPUT_VARIABLE cfi2sframe_LINKER_DIR
 			RESULT_VARIABLE _cfi2sframe_result OUTPUT_STRIP_TRAILING_WHITESPACE)
 		if(NOT _cfi2sframe_result EQUAL 0)
-			message(FATAL_ERROR "cfi2sframe_all: ${cfi2sframe_EXECUTABLE} --print-linker-dir failed: ${_cfi2sframe_result}")
+			message(FATAL_ERROR "cfi2sframe_all: ${cfi2sframe_EXECUTABLE} ld --print-dir failed: ${_cfi2sframe_result}")
 		endif()
 		add_link_options("-B${cfi2sframe_LINKER_DIR}")
 	endif()

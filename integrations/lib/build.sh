@@ -92,9 +92,9 @@ has_sframe() {
 		grep -q ' \.sframe ' <<<"$headers" || fail "$file has no .sframe"
 		grep -qE '^ +(GNU_SFRAME|LOOS\+0x474e554) ' <<<"$headers" || fail "$file has no PT_GNU_SFRAME"
 	done
-	"$CFI2SFRAME" --check "$@" >"$tmp/check" || {
+	"$CFI2SFRAME" check "$@" >"$tmp/check" || {
 		cat "$tmp/check" >&2
-		fail "--check"
+		fail "check"
 	}
 }
 

@@ -19,7 +19,7 @@ export CFI2SFRAME_FLAGS
 add_sframe = $(CFI2SFRAME) -q -p --update --skip-unsupported --no-sync --in-place $(CFI2SFRAME_FLAGS) $@ || \
 	{ rm -f $@; false; }
 
-sframe_ldflags := -B$(shell $(CFI2SFRAME) --print-linker-dir)
+sframe_ldflags := -B$(shell $(CFI2SFRAME) ld --print-dir)
 ifeq ($(sframe_ldflags),-B)
-$(error $(CFI2SFRAME) --print-linker-dir failed; is CFI2SFRAME set, or cfi2sframe in the PATH?)
+$(error $(CFI2SFRAME) ld --print-dir failed; is CFI2SFRAME set, or cfi2sframe in the PATH?)
 endif

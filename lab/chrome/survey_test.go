@@ -272,7 +272,7 @@ func TestSurveyLink(t *testing.T) {
 	if err := product.Build(program); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(program, "--survey", "--report-dir", filepath.Join(dir, "pages"), filepath.Join(dir, name))
+	cmd := exec.Command(program, "survey", "--report-dir", filepath.Join(dir, "pages"), filepath.Join(dir, name))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

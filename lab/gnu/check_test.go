@@ -11,7 +11,7 @@ import (
 )
 
 // TestCheck compares what GNU ld makes of a C and a C++ program with their CFI, as
-// cfi2sframe --check does. All that is wrong is what ld makes of .plt.got.
+// cfi2sframe check does. All that is wrong is what ld makes of .plt.got.
 func TestCheck(t *testing.T) {
 	for _, tt := range []struct {
 		suite, cc, cxx string

@@ -143,7 +143,7 @@ func TestSchemaDiff(t *testing.T) {
 			command(t, "", 0, "-q", "--format", format, "../../testdata/bin/"+name, "-o", out)
 			files = append(files, out)
 		}
-		if err := s.Validate(schema.Value(t, command(t, "", 1, "--diff", "--report", "json", files[0],
+		if err := s.Validate(schema.Value(t, command(t, "", 1, "diff", "--report", "json", files[0],
 			files[1]))); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}

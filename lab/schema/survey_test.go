@@ -103,19 +103,19 @@ func TestSchemaSurvey(t *testing.T) {
 		}
 		report := filepath.Join(dir, fmt.Sprint(i, ".json"))
 		reports = append(reports, report)
-		b := command(t, filepath.Dir(pool), 0, "--survey", "--report", "json", "pool")
+		b := command(t, filepath.Dir(pool), 0, "survey", "--report", "json", "pool")
 		validate(t, b, head, entry)
 		if err := os.WriteFile(report, b, 0o666); err != nil {
 			t.Fatal(err)
 		}
 		for _, old := range reports {
-			b := command(t, filepath.Dir(pool), 0, "--merge", "--against", old, "--report", "json", report)
+			b := command(t, filepath.Dir(pool), 0, "merge", "--against", old, "--report", "json", report)
 			if err := comparison.Validate(schema.Value(t, b)); err != nil {
 				t.Errorf("%s and %s: %v", old, report, err)
 			}
 		}
 	}
 	for _, args := range [][]string{{"amd64", "aarch64", "aarch64_be", "s390x"}, {"--shard", "1/3", "amd64"}} {
-		validate(t, command(t, fixtures, 0, append([]string{"--survey", "--report", "json"}, args...)...), head, entry)
+		validate(t, command(t, fixtures, 0, append([]string{"survey", "--report", "json"}, args...)...), head, entry)
 	}
 }

@@ -204,7 +204,7 @@ func (m *matrix) compare(ctx context.Context, c combination) error {
 	for _, step := range []struct {
 		name string
 		args []string
-	}{{"converted", []string{"-q"}}, {"with the section removed", []string{"-q", "--remove"}}} {
+	}{{"converted", []string{"-q"}}, {"with the section removed", []string{"remove", "-q"}}} {
 		args := append([]string{m.cfi2sframe}, step.args...)
 		if _, err := command(dir, os.Environ(), append(args, "--in-place", prog)...); err != nil {
 			return fmt.Errorf("cfi2sframe %s: %w", strings.Join(step.args, " "), err)

@@ -43,7 +43,7 @@ func TestRuntimesNotice(t *testing.T) {
 		{"nothing", "", ""},
 		{"a refusal", "echo no >&2; exit 1", "cfi2sframe -q: exit status 1: no"},
 		{"another output", "sed -i 's/stack/slack/' $prog", "converted: output differs at byte "},
-		{"another output later", "[ $2 != --remove ] || sed -i 's/stack/slack/' $prog",
+		{"another output later", "[ $1 != remove ] || sed -i 's/stack/slack/' $prog",
 			"with the section removed: output differs at byte "},
 		{"a crash", wrapper + "echo 'kill -SEGV $$' >>$prog", "converted: signal: segmentation fault"},
 		{"another status", wrapper + `echo '"$0.real"; exit 3' >>$prog`, "converted: status differs at byte 12: "},

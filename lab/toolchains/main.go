@@ -241,7 +241,7 @@ func convertTo(v sframe.Version, in, out string) (*report.Coverage, error) {
 	r := res.Coverage[0]
 	checked, err := files.Check(ctx, out, convert.Options{})
 	if err != nil || len(checked.Mismatches) > 0 || checked.Covered != r.Covered {
-		return nil, fmt.Errorf("--check: error %v, report %+v", err, checked)
+		return nil, fmt.Errorf("check: error %v, report %+v", err, checked)
 	}
 	if _, err := files.Convert(ctx, out, out+".again", opt); err != nil {
 		return nil, fmt.Errorf("a second time: %w", err)
