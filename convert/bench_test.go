@@ -12,7 +12,7 @@ import (
 	"cfi2sframe/emit"
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/heap"
-	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/plain"
 	"cfi2sframe/sframe"
 	"cfi2sframe/translate"
 	"cfi2sframe/verify"
@@ -23,7 +23,7 @@ import (
 func BenchmarkStages(b *testing.B) {
 	path := "/usr/lib/x86_64-linux-gnu/libLLVM-14.so.1"
 	if _, err := os.Stat(path); err != nil {
-		path = peer.File(b, "/usr/lib/x86_64-linux-gnu/libc.so.6")
+		path = plain.File(b, "/usr/lib/x86_64-linux-gnu/libc.so.6")
 	}
 	r, err := os.Open(path)
 	if err != nil {

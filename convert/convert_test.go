@@ -22,6 +22,7 @@ import (
 	"cfi2sframe/internal/testkit/image"
 	"cfi2sframe/internal/testkit/long"
 	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/plain"
 	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/report"
 	"cfi2sframe/sframe"
@@ -383,7 +384,7 @@ func subjects(t *testing.T, abi string) []string {
 			f = filepath.Join(peer.Root(t, "sid"), "usr", abi+"-linux-gnu/lib", f)
 		}
 		if _, err := os.Stat(f); err == nil {
-			files = append(files, f)
+			files = append(files, plain.File(t, f))
 		}
 	}
 	return files
@@ -565,7 +566,7 @@ func TestFormat3(t *testing.T) {
 
 // TestWorkers expects the same file from any number of workers.
 func TestWorkers(t *testing.T) {
-	files := []string{peer.File(t, "/bin/bash"), peer.File(t, "/bin/ls")}
+	files := []string{plain.File(t, "/bin/bash"), plain.File(t, "/bin/ls")}
 	for _, abi := range []string{"amd64", "aarch64", "s390x"} {
 		for _, name := range fixtureNames(t, abi) {
 			files = append(files, filepath.Join(fixtures, abi, name))

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/plain"
 	"cfi2sframe/report"
 )
 
@@ -253,7 +254,7 @@ func functionsOf(t *testing.T, path string) map[uint64]uint64 {
 // TestDiffFormats compares what format 2 and 3 have of a program, and with and without sharing. What becomes of gaps is
 // what the reports on both say.
 func TestDiffFormats(t *testing.T) {
-	libc := peer.File(t, "/lib/x86_64-linux-gnu/libc.so.6")
+	libc := plain.File(t, "/lib/x86_64-linux-gnu/libc.so.6")
 	two, three := withSFrame(t, libc), withSFrame(t, libc, "--format", "3")
 	d := diffed(t, two, three)
 	sums := make(map[string][2]uint64)

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/plain"
 )
 
 // An amount is how much of a file's code is unwindable.
@@ -89,7 +90,7 @@ func TestOneNumber(t *testing.T) {
 		files = append(files, filepath.Join(fixtures, name))
 	}
 	for _, file := range files {
-		file := peer.File(t, file)
+		file := plain.File(t, file)
 		for _, format := range []string{"2", "3"} {
 			out := filepath.Join(t.TempDir(), "out")
 			says(t, exitDone, "", io.Discard, "-q", "--format", format, file, "-o", out)
@@ -135,7 +136,7 @@ func TestOneNumber(t *testing.T) {
 // TestIndependentNumber counts /bin/ls by readelf and objdump: the code of executable sections without the padding
 // between functions, and what FDEs describe. All of that has rows or no caller.
 func TestIndependentNumber(t *testing.T) {
-	file := peer.File(t, "/bin/ls")
+	file := plain.File(t, "/bin/ls")
 	var want amount
 	type span struct{ begin, end uint64 }
 	hex := func(s string) uint64 {

@@ -21,8 +21,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// maxTime and maxMemory are what the conversion of a file that is made here takes at most: some hundred times of what
-// it takes on a machine that does nothing else.
+// maxTime and maxMemory are the processor time and the memory that the conversion of a file that is made here takes at
+// most: some hundred times of what it takes.
 const (
 	maxTime   = 5 * time.Second
 	maxMemory = 256 << 20
@@ -93,9 +93,9 @@ func fuzzBounded(t *testing.T, data []byte, opt convert.Options) ([]byte, *conve
 	var out bytes.Buffer
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	begin := time.Now()
+	begin := processorTime(t)
 	res, err := convert.Convert(context.Background(), bytes.NewReader(data), int64(len(data)), &out, opt)
-	took := time.Since(begin)
+	took := processorTime(t) - begin
 	runtime.ReadMemStats(&after)
 	if used := after.TotalAlloc - before.TotalAlloc; took > maxTime || used > maxMemory {
 		t.Errorf("%d bytes took %v and %d bytes of memory", len(data), took, used)

@@ -73,7 +73,7 @@ func (s *screen) now() string {
 // expect waits until the screen shows something. The last digit of seconds is taken for 0, as this may take some.
 func (s *screen) expect(want string) {
 	s.t.Helper()
-	for end := time.Now().Add(10 * time.Second); seconds.ReplaceAllString(s.now(),
+	for end := time.Now().Add(time.Minute); seconds.ReplaceAllString(s.now(),
 		"0s$1") != want; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			s.t.Fatalf("the screen shows\n%q; expected\n%q", s.now(), want)
@@ -163,7 +163,7 @@ func TestGone(t *testing.T) {
 	}()
 	select {
 	case <-done:
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the bar waits for a terminal that is gone")
 	}
 }

@@ -32,7 +32,7 @@ func TestPipe(t *testing.T) {
 	var o *File
 	select {
 	case o = <-opened:
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("Open waits for a reader")
 	}
 	if o == nil {

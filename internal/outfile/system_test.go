@@ -19,6 +19,12 @@ import (
 	"cfi2sframe/internal/testkit/peer"
 )
 
+// TestMain lets files have the modes that tests ask for.
+func TestMain(m *testing.M) {
+	unix.Umask(0o022)
+	os.Exit(m.Run())
+}
+
 // stranger is a user without rights, who is in the group of root alone.
 const stranger = 1234
 
@@ -49,6 +55,9 @@ func asStranger(t *testing.T, f func()) {
 // folderOf makes a folder of a user, and a file "old" in it.
 func folderOf(t *testing.T, uid int, mode uint32) string {
 	t.Helper()
+	if uid != os.Geteuid() && os.Geteuid() != 0 {
+		peer.Missing(t, "root is missing, to give files to others")
+	}
 	dir := filepath.Join(t.TempDir(), "dir")
 	old := filepath.Join(dir, "old")
 	err := errors.Join(unix.Chmod(filepath.Dir(filepath.Dir(dir)), 0o755), unix.Chmod(filepath.Dir(dir), 0o755),
@@ -467,9 +476,6 @@ func dropped(t *testing.T, capability int) func() {
 
 // TestNoMode gives a file away, after which it cannot be given its mode any more.
 func TestNoMode(t *testing.T) {
-	if os.Geteuid() != 0 {
-		peer.Missing(t, "root is missing, to give files to others")
-	}
 	dir := folderOf(t, stranger, 0o755)
 	o := replaceIn(t, dir, true)
 	defer dropped(t, unix.CAP_FOWNER)()

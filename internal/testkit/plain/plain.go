@@ -1,0 +1,45 @@
+// Package plain opens programs of the system, which may be converted.
+package plain
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"cfi2sframe/elfwrite"
+	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/testfile"
+)
+
+// File returns the path of a program without .sframe: path or, if that has a section, a copy with the same name. Without
+// the program, the test is skipped.
+func File(t testing.TB, path string) string {
+	t.Helper()
+	f := elftest.Parse(t, testfile.Read(t, peer.File(t, path)))
+	old, err := elfwrite.FindSFrame(f)
+	if err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	if old.Section == 0 && old.Segment < 0 {
+		return path
+	}
+	l, err := elfwrite.PlanRemoval(f)
+	if err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	src, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	dst, err := os.OpenFile(filepath.Join(t.TempDir(), filepath.Base(path)), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o777)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dst.Close()
+	if err := l.Write(t.Context(), dst, src, nil); err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	return dst.Name()
+}
