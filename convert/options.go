@@ -40,6 +40,7 @@ type Options struct {
 	MinUnwindable float64
 	NoVerify      bool  // do not check the result
 	NoPadding     bool  // do not describe the padding between functions
+	NoPCMask      bool  // describe PLTs with rows for each entry, not with PC-mask FDEs
 	Brief         bool  // report without names, source lines and, unless MinUnwindable is set, code without CFI
 	Share         Share // of FRE lists
 	// Workers bounds the threads. 0 stands for the number of processors, and fewer for small files. The result does not

@@ -143,7 +143,7 @@ func (s *single) translate(reach translate.Reach) (*translation, error) {
 	t := &translation{abi: abi, stubs: stubs}
 	topt := translate.Options{
 		Version: opt.Version, Outermost: opt.Outermost, Reach: reach, Stubs: stubs, Padding: s.padding(stubs),
-		Moves: s.f.Moves, Budget: s.f.Budget(), Plain: opt.Linux.inKernel(),
+		Moves: s.f.Moves, Budget: s.f.Budget(), Plain: opt.Linux.inKernel(), NoPCMask: opt.NoPCMask,
 	}
 	if topt.Outside, err = opt.Linux.outside(s.f); err != nil {
 		return nil, err

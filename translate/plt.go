@@ -55,7 +55,7 @@ func (x *translator) plt(pushAt uint64) error {
 func (x *translator) spread(steps []sframe.Ref, begin, end, rep uint64) {
 	first := end // start of the blocks
 	// V1 has no field for the block size, and its readers disagree about such FDEs.
-	if x.layout.RepSize && 0 < rep && rep <= math.MaxUint8 && x.opt.moves(begin)%rep == 0 {
+	if x.layout.RepSize && !x.opt.NoPCMask && 0 < rep && rep <= math.MaxUint8 && x.opt.moves(begin)%rep == 0 {
 		// Blocks start at multiples of rep: SFrame uses pc modulo the block size.
 		first = begin + (rep-begin%rep)%rep
 		if first > end || end-first < 2*rep {

@@ -170,6 +170,8 @@ func TestFunctions(t *testing.T) {
 			"0x1000+0x40 rep 16: 0x0 sp+8 0xb sp+16\n", nil},
 		{"a PLT that is moved by blocks", Options{Moves: by16}, "", []described{{0x1000, 64, pltCFA}},
 			"0x1000+0x40 rep 16: 0x0 sp+8 0xb sp+16\n", nil},
+		{"a PLT without PC-mask FDEs", Options{Moves: by16, NoPCMask: true}, "", []described{{0x1000, 32, pltCFA}},
+			"0x1000+0x20: 0x0 sp+8 0xb sp+16 0x10 sp+8 0x1b sp+16\n", nil},
 		{"a PLT in V1", Options{Version: sframe.V1, Moves: by16}, "", []described{{0x1000, 32, pltCFA}},
 			"0x1000+0x20: 0x0 sp+8 0xb sp+16 0x10 sp+8 0x1b sp+16\n", nil},
 		{"a PLT that is moved anywhere", Options{}, "", []described{{0x1000, 64, pltCFA}}, "",

@@ -30,6 +30,8 @@ type Options struct {
 	Padding []uint8
 	// Plain writes no FDEs of the flexible type (V3).
 	Plain bool
+	// NoPCMask writes rows for each entry of a PLT, and no PC-mask FDEs.
+	NoPCMask bool
 	// Outside reports whether a function at an address gets no rows because its reader never looks it up. Nil stands
 	// for none.
 	Outside func(pc uint64) bool

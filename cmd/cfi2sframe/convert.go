@@ -313,6 +313,6 @@ func (s *conversion) applyPreset(flags *pflag.FlagSet) error {
 	if err != nil {
 		return err
 	}
-	s.Linux = p.linux
+	s.Linux, s.NoPCMask = p.linux, p.noPCMask
 	return p.apply(flags)
 }

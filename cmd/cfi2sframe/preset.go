@@ -27,6 +27,8 @@ type preset struct {
 	share bool             // it reads shared FRE lists in either byte order
 	also  []convert.Format // other formats that it reads
 	linux convert.Linux    // what it is, if it is Linux
+	// noPCMask says that sframe_find_fre of its libsframe finds wrong rows in PC-mask FDEs, or none.
+	noPCMask bool
 }
 
 var (
@@ -49,10 +51,10 @@ var presets = []preset{
 	// The only version that 2.40 knows.
 	{name: "binutils-2.40", Format: convert.Format{Version: sframe.V1}},
 	// "decode failure" with flag 0x4; rows without words are misread as FP-1.
-	{name: "binutils-2.41", Format: v2},
-	{name: "binutils-2.42", Format: v2},
-	{name: "binutils-2.43", Format: v2},
-	{name: "binutils-2.44", Format: v2},
+	{name: "binutils-2.41", Format: v2, noPCMask: true},
+	{name: "binutils-2.42", Format: v2, noPCMask: true},
+	{name: "binutils-2.43", Format: v2, noPCMask: true},
+	{name: "binutils-2.44", Format: v2, noPCMask: true},
 	// Errata 1 is what its assembler writes, and what its linker merges. Errata 2 came after it.
 	{name: "binutils-2.45", Format: v2PCRel, also: []convert.Format{v2}},
 	// The linker merges V3 only, and libsframe finds wrong rows in V2 without flag 0x4.
