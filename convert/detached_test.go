@@ -28,7 +28,7 @@ func TestAttachWrong(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	alone, res, err := convertBytes(file, convert.Options{Detach: true})
+	alone, res, err := convertBytes(file, convert.Options{Version: sframe.V2, Detach: true})
 	if err != nil || !res.Coverage[0].Verified {
 		t.Fatalf("%+v, %v", res, err)
 	}

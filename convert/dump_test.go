@@ -41,9 +41,10 @@ func printed(t *testing.T, b []byte) string {
 }
 
 // goldenDump is what objdump prints of a converted fixture, and TestObjdump compares.
-func goldenDump(t *testing.T, name string) string {
+func goldenDump(t *testing.T, name string, version sframe.Version) string {
 	t.Helper()
-	text := string(testfile.Read(t, filepath.Join(goldens, name+".txt")))
+	suffix := map[sframe.Version]string{sframe.V1: ".v1", sframe.V3: ".v3"}[version]
+	text := string(testfile.Read(t, filepath.Join(goldens, name+suffix+".txt")))
 	at := strings.Index(text, "  Header :")
 	if at < 0 {
 		t.Fatalf("no header in %s", text)
@@ -82,12 +83,14 @@ func sectionOf(t *testing.T, b []byte, name string) ([]byte, *elf.Section) {
 // addresses count from its start.
 func TestDump(t *testing.T) {
 	pc := regexp.MustCompile(`(pc = 0x|(?m)^    )([0-9a-f]{3,16})\b`)
-	for _, name := range []string{"amd64/prologue", "amd64/drap1", "amd64/plt", "aarch64/pac", "s390x/prologue"} {
-		b, _, err := inMemory(testfile.Read(t, filepath.Join(fixtures, name)), convert.Options{})
+	for i, name := range []string{"amd64/prologue", "amd64/drap1", "amd64/plt", "aarch64/pac", "s390x/prologue",
+		"amd64/prologue", "amd64/drap1", "amd64/plt", "aarch64/pac", "s390x/prologue"} {
+		version := []sframe.Version{sframe.V2, sframe.V3}[i/5]
+		b, _, err := inMemory(testfile.Read(t, filepath.Join(fixtures, name)), convert.Options{Version: version})
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := goldenDump(t, name)
+		want := goldenDump(t, name, version)
 		if got := printed(t, b); got != want {
 			t.Errorf("%s:\n%s", name, firstDifference(got, want))
 		}
@@ -211,7 +214,7 @@ func TestNoSFrame(t *testing.T) {
 // TestCheckMismatches changes a row of a function, and expects to be told where: from the row's start to the
 // next one's, in code that is as long as the golden says.
 func TestCheckMismatches(t *testing.T) {
-	with := converted(t, "prologue", convert.Options{Share: convert.ShareOff})
+	with := converted(t, "prologue", convert.Options{Version: sframe.V2, Share: convert.ShareOff})
 	section, s := sectionOf(t, with, ".sframe")
 	const header, fde = 28, 20 // bytes, of V2
 	rows := header + 4*fde
@@ -551,7 +554,7 @@ func TestShare(t *testing.T) {
 	}
 	// In big-endian output functions are joined, but lists are shared on request only.
 	b := testfile.Read(t, filepath.Join(fixtures, "s390x/prologue"))
-	auto, _, err := inMemory(b, convert.Options{})
+	auto, _, err := inMemory(b, convert.Options{Version: sframe.V2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -652,7 +655,7 @@ func TestFormatOf(t *testing.T) {
 		t.Errorf("%+v, %v", c, err)
 	}
 	// Bits 5 and 6 of a row's info, which comes after its start, say how large its words are; 3 is no size.
-	b = converted(t, "prologue", convert.Options{Share: convert.ShareOff})
+	b = converted(t, "prologue", convert.Options{Version: sframe.V2, Share: convert.ShareOff})
 	_, sec := sectionOf(t, b, ".sframe")
 	b[int(sec.Offset)+28+20*int(b[sec.Offset+8])+1] = 0x63
 	damaged := filepath.Join(t.TempDir(), "damaged")
@@ -720,14 +723,19 @@ func TestMisplaced(t *testing.T) {
 		!bytes.Equal(got, with) {
 		t.Errorf("without PT_GNU_SFRAME: %+v, error %v", res, err)
 	}
-	object, _, err := inMemory(elftest.NewObject().Bytes(), convert.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p = elftest.Patch(t.Fatalf, object)
-	p.Put32(p.Section(".sframe")+elftest.ShType, sframe.SHTGNUSFrame)
-	if got, res, err := inMemory(p.B, convert.Options{Update: true}); err != nil || res.Stays != "" ||
-		!bytes.Equal(got, object) {
-		t.Errorf("with the type of later linkers: %+v, error %v", res, err)
+	for _, tt := range []struct {
+		version sframe.Version
+		wrong   uint32 // section type
+	}{{sframe.V2, sframe.SHTGNUSFrame}, {sframe.V3, uint32(elf.SHT_PROGBITS)}} {
+		object, _, err := inMemory(elftest.NewObject().Bytes(), convert.Options{Version: tt.version})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p = elftest.Patch(t.Fatalf, object)
+		p.Put32(p.Section(".sframe")+elftest.ShType, tt.wrong)
+		if got, res, err := inMemory(p.B, convert.Options{Version: tt.version, Update: true}); err != nil ||
+			res.Stays != "" || !bytes.Equal(got, object) {
+			t.Errorf("%v with the section type of other linkers: %+v, error %v", tt.version, res, err)
+		}
 	}
 }

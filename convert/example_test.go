@@ -85,5 +85,5 @@ func ExampleCheck() {
 		fmt.Println(m.Function, m.What)
 	}
 	// Output:
-	// amd64, SFRAME_VERSION_2, 2 FDEs: 107 of 107 bytes of code agree
+	// amd64, SFRAME_VERSION_3, 2 FDEs: 107 of 107 bytes of code agree
 }

@@ -84,7 +84,7 @@ SECTIONS {
 		t.Errorf("the section is at %#x", at)
 	}
 	// From the old place no code is in reach.
-	if _, err := tryRun(t, filepath.Join(dir, "farther"), convert.Options{Force: true}); err == nil ||
+	if _, err := tryRun(t, filepath.Join(dir, "farther"), convert.Options{Force: true, Version: sframe.V2}); err == nil ||
 		!strings.Contains(err.Error(), "is more than 2 GiB away from all code") {
 		t.Errorf("too far from all code: %v", err)
 	}

@@ -51,7 +51,7 @@ func TestConvert(t *testing.T) {
 	inputs["archive"] = ar(inputs["amd64/prologue"], []byte("odd"), inputs["amd64/drap1"],
 		inputs["s390x/"+fixtureNames(t, "s390x")[0]])
 	for name, b := range inputs {
-		for _, opt := range []convert.Options{{}, {Version: sframe.V3}} {
+		for _, opt := range []convert.Options{{}, {Version: sframe.V2}} {
 			in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out")
 			if err := os.WriteFile(in, b, 0o644); err != nil {
 				t.Fatal(err)
@@ -76,7 +76,7 @@ func TestConvert(t *testing.T) {
 			if !reflect.DeepEqual(res, want.Result) {
 				t.Errorf("%s: result is %+v, and %+v in files", name, res, want)
 			}
-			if opt.Version == 0 && res.Coverage[0].Format != 2 {
+			if opt.Version == 0 && res.Coverage[0].Format != 3 {
 				t.Errorf("%s: the default is format %d", name, res.Coverage[0].Format)
 			}
 			plain, _, err := inMemory(got, convert.Options{Remove: true})
@@ -154,8 +154,8 @@ func TestConvertNothing(t *testing.T) {
 		{name: "a part of a file", b: prog[:len(prog)/2]},
 		{name: "an .sframe is there", b: twice, want: elfwrite.ErrExists},
 		{name: "a member of an archive has one", b: ar(prog, twice), want: elfwrite.ErrExists},
-		{name: "too little is covered", b: gaps, opt: convert.Options{MinCoverage: 50}, want: convert.ErrCoverage,
-			result: true},
+		{name: "too little is covered", b: gaps, opt: convert.Options{Version: sframe.V2, MinCoverage: 50},
+			want: convert.ErrCoverage, result: true},
 		{name: "interrupted", ctx: ended, b: prog, want: context.Canceled},
 		{name: "unreadable", b: prog, from: int64(len(prog) - 100), want: syscall.EIO},
 		{name: "nothing to remove", b: prog, opt: convert.Options{Remove: true}, want: elfwrite.ErrNone},

@@ -13,9 +13,13 @@ import (
 	"cfi2sframe/sframe"
 )
 
+// DefaultVersion is the version that is written unless Options has another one: the only one that GNU as and ld 2.47
+// write, and the Linux series reads.
+const DefaultVersion = sframe.V3
+
 // Options say how to convert. The zero value writes the default version, and checks the result.
 type Options struct {
-	Version   sframe.Version // to write; 0 stands for V2
+	Version   sframe.Version // to write; 0 stands for DefaultVersion
 	Source    cfi.Source     // where the CFI comes from
 	PCRel     bool           // start addresses count from their own field (errata 1)
 	Outermost bool           // rows for code without a caller (errata 2)
@@ -103,7 +107,7 @@ func (o *Options) starting(w Work) {
 // complete sets the defaults for a file of a size in bytes.
 func (o *Options) complete(size int64) {
 	if o.Version == 0 {
-		o.Version = sframe.V2
+		o.Version = DefaultVersion
 	}
 	if o.Limits == nil {
 		o.Limits = report.NewLimits()

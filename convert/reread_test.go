@@ -41,7 +41,7 @@ func TestReread(t *testing.T) {
 	}
 	var out bytes.Buffer
 	if _, err := Convert(t.Context(), bytes.NewReader(prog), int64(len(prog)), &out,
-		Options{Share: ShareOff}); err != nil {
+		Options{Version: sframe.V2, Share: ShareOff}); err != nil {
 		t.Fatal(err)
 	}
 	f, err := elffile.New(bytes.NewReader(prog), int64(len(prog)))

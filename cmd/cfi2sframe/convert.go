@@ -8,6 +8,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -38,7 +39,7 @@ type conversion struct {
 // newConversion returns settings without any flags.
 func newConversion() *conversion {
 	s := &conversion{}
-	s.Version = sframe.V2
+	s.Version = convert.DefaultVersion
 	s.Starting = func(w convert.Work) { // makes the heap ready for a file
 		if w.Archive {
 			heap.PrepareArchive(w.Size)
@@ -112,7 +113,7 @@ func (c *call) convert(s *conversion, cmd *cobra.Command, args []string) error {
 // formatFlags defines what the section is like.
 func (s *conversion) formatFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	wordFlag(cmd, "format", "VERSION", "2", []string{"1", "2", "3"}, "SFrame version to write: 1, 2 or 3",
+	wordFlag(cmd, "format", "VERSION", strconv.Itoa(int(convert.DefaultVersion)), []string{"1", "2", "3"}, "SFrame version to write: 1, 2 or 3",
 		func(word string) { s.Version = sframe.Version(word[0] - '0') })
 	f.StringVar(&s.like, "for", "",
 		"write what `READER` reads, such as perf or glibc; all: "+presetNames+
@@ -240,8 +241,9 @@ func (s *conversion) complete(cmd *cobra.Command, args []string) error {
 	update := s.DebugLinkUpdate != ""
 	err := refuse(
 		rule{len(args) == 0, "no input file"},
-		rule{s.PCRel && layout.Flags&sframe.FDEFuncStartPCRel == 0 || s.Outermost && !layout.Errata2,
-			"--pcrel and --outermost require format 2; format 3 always has both"},
+		rule{s.PCRel && (layout.PCRel || layout.Flags&sframe.FDEFuncStartPCRel == 0) ||
+			s.Outermost && (layout.Outermost || !layout.Errata2),
+			"--pcrel and --outermost require --format 2; format 3 always has both"},
 		rule{s.Force && s.Update, "--force and --update cannot be combined"},
 		rule{places > 1, "-o, --in-place and --dry-run cannot be combined"},
 		rule{s.recursive && s.output != "" && !s.ByBuildID, "-r and -o cannot be combined"},

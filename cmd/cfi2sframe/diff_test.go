@@ -255,7 +255,7 @@ func functionsOf(t *testing.T, path string) map[uint64]uint64 {
 // what the reports on both say.
 func TestDiffFormats(t *testing.T) {
 	libc := plain.File(t, "/lib/x86_64-linux-gnu/libc.so.6")
-	two, three := withSFrame(t, libc), withSFrame(t, libc, "--format", "3")
+	two, three := withSFrame(t, libc, "--format", "2"), withSFrame(t, libc)
 	d := diffed(t, two, three)
 	sums := make(map[string][2]uint64)
 	var want [2]struct {
@@ -299,7 +299,7 @@ func TestDiffFormats(t *testing.T) {
 		t.Errorf("%+v, gaps %v", d.Functions, sums)
 	}
 	// What is shared makes a section smaller, and nothing else.
-	off := diffed(t, two, withSFrame(t, libc, "--share", "off"))
+	off := diffed(t, two, withSFrame(t, libc, "--format", "2", "--share", "off"))
 	if off.Same || len(off.Changes) > 0 || off.Old.Size >= off.New.Size || off.Old.FDEs >= off.New.FDEs {
 		t.Errorf("not shared: %+v", off)
 	}
@@ -310,7 +310,7 @@ func TestDiffFormats(t *testing.T) {
 	for _, name := range []string{"aarch64/pac", "s390x/prologue", "amd64/pltlib.so", "amd64/plt-ibt", "amd64/drap1",
 		"aarch64_be/prologue"} {
 		in := peer.File(t, "../../testdata/bin/"+name)
-		old, new := withSFrame(t, in), withSFrame(t, in, "--format", "3")
+		old, new := withSFrame(t, in, "--format", "2"), withSFrame(t, in)
 		if d := diffed(t, old, new); !d.SameCode || d.Same ||
 			d.Functions.OnlyOld+d.Functions.OnlyNew+d.Functions.Offsets > 0 || d.Functions.Same == 0 &&
 			name != "amd64/drap1" {
@@ -328,7 +328,7 @@ func TestDiffFormats(t *testing.T) {
 // TestDiffObjects compares objects, whose functions have no addresses.
 func TestDiffObjects(t *testing.T) {
 	object := cc(t, "../../testdata/c/user.c", "user.o", "-O2", "-c", "-ffunction-sections")
-	two, three := withSFrame(t, object), withSFrame(t, object, "--format", "3")
+	two, three := withSFrame(t, object, "--format", "2"), withSFrame(t, object)
 	d := diffed(t, two, three)
 	if d.Same || !d.SameCode || d.Functions.OnlyOld+d.Functions.OnlyNew+d.Functions.Offsets > 0 ||
 		d.Functions.Same == 0 {
@@ -350,7 +350,7 @@ func TestDiffObjects(t *testing.T) {
 // TestDiffDamaged changes every byte of a section, in the old or the new file. Whatever is wrong, it is a difference or
 // an error.
 func TestDiffDamaged(t *testing.T) {
-	sound := withSFrame(t, filepath.Join(fixtures, "plt"), "--share", "off")
+	sound := withSFrame(t, filepath.Join(fixtures, "plt"), "--format", "2", "--share", "off")
 	b, err := os.ReadFile(sound)
 	if err != nil {
 		t.Fatal(err)

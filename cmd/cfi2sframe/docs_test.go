@@ -14,8 +14,8 @@ import (
 const docsFiles = `set -e
 cp $BIN/prologue prog
 cp $BIN/prologue lib.o
-cfi2sframe -q $BIN/pltlib.so -o old.so
-cfi2sframe -q --format 3 $BIN/pltlib.so -o new.so
+cfi2sframe -q --format 2 $BIN/pltlib.so -o old.so
+cfi2sframe -q $BIN/pltlib.so -o new.so
 mkdir -p build/bin build/lib rootfs/bin deb/DEBIAN deb/usr/bin
 cp $BIN/prologue build/bin/a
 cp $BIN/framepointer rootfs/bin/b

@@ -56,7 +56,8 @@ func TestFolderUsage(t *testing.T) {
 		"--report-dir d --dry-run prog":              "--report-dir is for survey",
 		"survey --report-dir d --report-file r prog": "--report-dir and --report-file cannot be combined",
 		"survey --report-dir d --report json prog":   "--report-dir and --report json cannot be combined",
-		"--format 1 --pcrel --dry-run prog":          "--pcrel and --outermost require format 2",
+		"--format 1 --pcrel --dry-run prog":          "--pcrel and --outermost require --format 2",
+		"--outermost --dry-run prog":                 "--pcrel and --outermost require --format 2",
 		"dump -r prog":                               "--recursive is not for dump",
 		"-r prog -o out":                             "-r and -o cannot be combined",
 		"--skip-status --in-place prog":              "--skip-status requires -r or --skip-unsupported",
@@ -103,7 +104,7 @@ func TestFullDisk(t *testing.T) {
 		says(t, exitError, "no space left on device", noRoom{}, "-v", "--dry-run", "--report", form, gaps)
 	}
 	// Of those that are too many, the first are named.
-	said = says(t, exitCoverage, "", io.Discard, "-q", "--min-coverage", "100", gaps, "-o", out)
+	said = says(t, exitCoverage, "", io.Discard, "-q", "--format", "2", "--min-coverage", "100", gaps, "-o", out)
 	if n := strings.Count(said, gaps+": 0x"); n != shortList {
 		t.Errorf("%d gaps are named; want %d", n, shortList)
 	}
@@ -203,8 +204,7 @@ func TestOutputErrors(t *testing.T) {
 	says(t, exitError, "cfi2sframe: big: cannot write to dir"+full, &stdout, "-q", "big", "-o", "/dev/null")
 	t.Setenv("TMPDIR", "")
 	says(t, exitError, "cfi2sframe: big: report: cannot write to dir/r: no space left on device; nothing written\n",
-		io.Discard, "--report", "json",
-		"--report-file", "dir/r", "big", "-o", "out")
+		io.Discard, "--format", "2", "--report", "json", "--report-file", "dir/r", "big", "-o", "out")
 	if entries, err := os.ReadDir("dir"); err != nil || len(entries) > 0 {
 		t.Errorf("files on the full disk: %v, %v", entries, err)
 	}
@@ -338,7 +338,8 @@ func TestCheckSays(t *testing.T) {
 	said := func(name string, change func(section []byte)) string {
 		t.Helper()
 		out := filepath.Join(dir, name)
-		says(t, exitDone, "", io.Discard, "-q", "--force", filepath.Join(fixtures, name), "-o", out)
+		says(t, exitDone, "", io.Discard, "-q", "--force", "--format", "2", filepath.Join(fixtures, name), "-o",
+			out)
 		b, err := os.ReadFile(out)
 		if err != nil {
 			t.Fatal(err)

@@ -264,11 +264,13 @@ func TestHostileAgain(t *testing.T) {
 					}
 					p := elftest.Patch(t.Fatalf, again[name])
 					tt.change(p)
-					o := convertHostile(t, t.TempDir(), p.B, arg)
+					args := []string{arg}
 					status, want := exitDone, tt.want
 					if tt.far && arg == "--force" && name != "static" {
+						args = append(args, "--format", "2")
 						want = "is more than 2 GiB away from all code"
 					}
+					o := convertHostile(t, t.TempDir(), p.B, args...)
 					if want != "" {
 						status = exitError
 					} else if tt.cut {

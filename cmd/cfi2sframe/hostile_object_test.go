@@ -241,7 +241,7 @@ func TestHostileObjects(t *testing.T) {
 			s := &o.Sections[elftest.ObjFrame]
 			s.Data = bytes.ReplaceAll(s.Data, elftest.Sound, []byte{0x0c, 2, 8, 0x90, 1})
 			o.Add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC, make([]byte, 32))
-		}, args: []string{"--force"}, want: "describes (0 of "},
+		}, args: []string{"--force", "--format", "2"}, want: "describes (0 of "},
 		{name: "two .sframe, replaced", make: func(o *elftest.Object) {
 			o.Add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC, make([]byte, 32))
 			o.Add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC, make([]byte, 32))

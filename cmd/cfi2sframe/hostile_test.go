@@ -282,6 +282,9 @@ func (o *outcome) check(t *testing.T, dir string, data []byte, args []string) {
 	}
 }
 
+// formatV2 is for gaps that V3 covers.
+var formatV2 = []string{"--format", "2"}
+
 // A hostileCase is a fixture changed for the worse.
 type hostileCase struct {
 	name    string
@@ -381,9 +384,9 @@ func TestHostileHeaders(t *testing.T) {
 		{name: "p_memsz up to 2^64", change: segment(elf.PT_LOAD, 1, elftest.PhMemsz, math.MaxUint64-0x1e80), status: 1,
 			want: "no addresses are left after 0xffffffffffffffff for one more segment"},
 		{name: "p_memsz 2^63", change: segment(elf.PT_LOAD, 1, elftest.PhMemsz, 1<<63),
-			want: "not covered: 171 bytes in 5 ranges of 5 functions: more than 2 GiB from the section"},
+			args: formatV2, want: "not covered: 171 bytes in 5 ranges of 5 functions: more than 2 GiB from the section"},
 		{name: "p_memsz 2^62", change: segment(elf.PT_LOAD, 1, elftest.PhMemsz, 1<<62),
-			want: "not covered: 171 bytes in 5 ranges of 5 functions: more than 2 GiB from the section"},
+			args: formatV2, want: "not covered: 171 bytes in 5 ranges of 5 functions: more than 2 GiB from the section"},
 		{name: "p_offset of PT_LOAD past the end", change: segment(elf.PT_LOAD, 1, elftest.PhOff, 1<<40), status: 1,
 			want: "program header 3: 424 bytes at file offset 0x10000000000 do not fit the file of 6048 bytes"},
 		{name: "p_offset of PT_LOAD 2^64-1", change: segment(elf.PT_LOAD, 1, elftest.PhOff, math.MaxUint64), status: 1,
@@ -429,14 +432,14 @@ func TestHostileHeaders(t *testing.T) {
 		hostileCase{name: "sh_link in a circle", change: all(link(".dynsym", ".dynstr"), link(".dynstr", ".dynsym"),
 			link(".symtab", ".strtab"), link(".strtab", ".symtab")), want: "verified"},
 		hostileCase{name: "sh_link to itself", fixture: "drap2.so",
-			change: all(link(".dynsym", ".dynsym"), link(".symtab", ".symtab")), want: "stack realignment"},
+			change: all(link(".dynsym", ".dynsym"), link(".symtab", ".symtab")), args: formatV2, want: "stack realignment"},
 		hostileCase{name: "sh_link nowhere", fixture: "drap2.so",
 			change: all(section(".dynsym", elftest.ShLink, math.MaxUint32), section(".symtab", elftest.ShLink, 1<<31)),
-			want:   "stack realignment"},
+			args:   formatV2, want: "stack realignment"},
 		hostileCase{name: "symbol names that talk to the terminal", fixture: "drap2.so",
 			change: func(p *elftest.Patcher) {
 				copy(p.B, bytes.ReplaceAll(p.B, []byte("realign_rbx"), []byte("\x1b]0;names\x07\n")))
-			}, want: `"\x1b]0;names\a\n"+0x5: stack realignment`},
+			}, args: formatV2, want: `"\x1b]0;names\a\n"+0x5: stack realignment`},
 		hostileCase{name: "a section name that talks to the terminal",
 			change: all(segment(elf.PT_INTERP, 0, elftest.PhOff, 0x1000), func(p *elftest.Patcher) {
 				p.B[p.U64(p.Section(".shstrtab")+elftest.ShOff)+uint64(p.U32(p.Section(".interp")))] = 0x1b
@@ -741,12 +744,12 @@ func TestHostileSize(t *testing.T) {
 					append(expression(append([]byte{0x77, 8}, bytes.Repeat([]byte{0x96}, 198)...)...),
 						bytes.Repeat([]byte{0x41}, 50_000)...)...)
 			})},
-		{name: "50,000 gaps in one function", want: "and 49,990 gaps more",
+		{name: "50,000 gaps in one function", args: formatV2, want: "and 49,990 gaps more",
 			change: cfi(100_000, func(f *elftest.Frames, text uint64) {
 				f.FDE(f.CIE(elftest.Sound...), text, 100_000, bytes.Repeat([]byte{0x41, 0x0d, 3, 0x41, 0x0d, 7},
 					50_000)...)
 			})},
-		{name: "50,000 gaps under a symbol with a name of 60 KiB", long: true, want: "and 49,990 gaps more",
+		{name: "50,000 gaps under a symbol with a name of 60 KiB", long: true, args: formatV2, want: "and 49,990 gaps more",
 			change: func(p *elftest.Patcher) {
 				cfi(100_000, func(f *elftest.Frames, text uint64) {
 					f.FDE(f.CIE(elftest.Sound...), text, 100_000, bytes.Repeat([]byte{0x41, 0x0d, 3, 0x41, 0x0d, 7},
@@ -756,7 +759,8 @@ func TestHostileSize(t *testing.T) {
 				p.Contents(".symtab", elftest.Symbol(1, p.U64(p.Section(".text")+elftest.ShAddr), 100_000,
 					uint16(p.Index(".text"))))
 			}},
-		{name: "50,000 gaps under 50,000 symbols with names of 60 KiB", long: true, want: "and 49,990 gaps more",
+		{name: "50,000 gaps under 50,000 symbols with names of 60 KiB", long: true, args: formatV2,
+			want: "and 49,990 gaps more",
 			change: func(p *elftest.Patcher) {
 				cfi(100_000, func(f *elftest.Frames, text uint64) {
 					f.FDE(f.CIE(elftest.Sound...), text, 100_000, bytes.Repeat([]byte{0x41, 0x0d, 3, 0x41, 0x0d, 7},
@@ -770,7 +774,8 @@ func TestHostileSize(t *testing.T) {
 				}
 				p.Contents(".symtab", symbols)
 			}},
-		{name: "50,000 gaps under 50,000 symbols that cover all of them", long: true, want: "and 49,990 gaps more",
+		{name: "50,000 gaps under 50,000 symbols that cover all of them", long: true, args: formatV2,
+			want: "and 49,990 gaps more",
 			change: func(p *elftest.Patcher) {
 				cfi(100_000, func(f *elftest.Frames, text uint64) {
 					f.FDE(f.CIE(elftest.Sound...), text, 100_000, bytes.Repeat([]byte{0x41, 0x0d, 3, 0x41, 0x0d, 7},
@@ -784,7 +789,7 @@ func TestHostileSize(t *testing.T) {
 				f.FDE(f.CIE(elftest.Sound...), text, 100_000, bytes.Repeat([]byte{0x41, 0x0d, 3, 0x41, 0x0d, 7},
 					50_000)...)
 			})},
-		{name: "50,000 gaps under 50,000 symbols", long: true, want: "and 49,990 gaps more",
+		{name: "50,000 gaps under 50,000 symbols", long: true, args: formatV2, want: "and 49,990 gaps more",
 			change: func(p *elftest.Patcher) {
 				cfi(100_000, func(f *elftest.Frames, text uint64) {
 					f.FDE(f.CIE(elftest.Sound...), text, 100_000, bytes.Repeat([]byte{0x41, 0x0d, 3, 0x41, 0x0d, 7},
@@ -839,6 +844,7 @@ func TestHostileSize(t *testing.T) {
 				f.FDE(f.CIE(elftest.Sound...), text, 1<<40)
 			})},
 		{name: "a hundred functions of 2^32-1 bytes",
+			args: formatV2,
 			want: "not covered: 429,496,729,500 bytes in 100 ranges of 100 functions: more than 2 GiB from the section",
 			change: spread(1<<41, func(f *elftest.Frames, text uint64) {
 				cie := f.CIE(elftest.Sound...)

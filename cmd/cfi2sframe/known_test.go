@@ -76,7 +76,7 @@ func command(t *testing.T, name string, args ...string) string {
 func reported(t *testing.T, form, prog string) string {
 	t.Helper()
 	var out, errs strings.Builder
-	if status := run(t.Context(), []string{"--dry-run", "-v", "--report", form, prog}, &out,
+	if status := run(t.Context(), []string{"--dry-run", "-v", "--format", "2", "--report", form, prog}, &out,
 		&errs); status != exitDone {
 		t.Fatalf("status %d\n%s", status, errs.String())
 	}

@@ -386,7 +386,7 @@ func TestPresetOfLibrary(t *testing.T) {
 			// One that is built with --enable-sframe has a section.
 			with := filepath.Join(dir, "with")
 			var stderr bytes.Buffer
-			if status := run(t.Context(), []string{"-q", "--pcrel", path, "-o", with}, &stderr,
+			if status := run(t.Context(), []string{"-q", "--format", "2", "--pcrel", path, "-o", with}, &stderr,
 				&stderr); status != exitDone {
 				t.Fatalf("status %d\n%s", status, stderr.String())
 			}

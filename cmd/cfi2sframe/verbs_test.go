@@ -193,7 +193,7 @@ func TestCheckReport(t *testing.T) {
 	dir := t.TempDir()
 	drap, plain := filepath.Join(dir, "drap"), filepath.Join(dir, "plain")
 	for in, out := range map[string]string{"drap1": drap, "undefra": plain} {
-		says(t, exitDone, "", io.Discard, "-q", filepath.Join(fixtures, in), "-o", out)
+		says(t, exitDone, "", io.Discard, "-q", "--format", "2", filepath.Join(fixtures, in), "-o", out)
 	}
 	var out bytes.Buffer
 	says(t, exitDone, "", &out, "check", "--report", "json", drap)

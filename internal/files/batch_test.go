@@ -14,6 +14,7 @@ import (
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/testfile"
+	"cfi2sframe/sframe"
 )
 
 // converted is what becomes of a fixture.
@@ -202,7 +203,7 @@ func TestBatchAdd(t *testing.T) {
 		t.Fatal(err)
 	}
 	fixture := func(name string) string { return filepath.Join(fixtures, "amd64", name) }
-	little := files.Options{Options: convert.Options{MinCoverage: 90}}
+	little := files.Options{Options: convert.Options{Version: sframe.V2, MinCoverage: 90}}
 	dry := files.Options{Options: convert.Options{DryRun: true}}
 	var b files.Batch
 	b.Add(t.Context(), fixture("prologue"), path("prologue"), files.Options{})

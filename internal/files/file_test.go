@@ -188,7 +188,7 @@ func TestFileRefused(t *testing.T) {
 		{"a debug file of something else", prog, out,
 			files.Options{Options: convert.Options{DebugFile: filepath.Join(fixtures, "s390x/plt")}}, "debug"},
 		{"too little covered", filepath.Join(fixtures, "amd64/drap1"), out,
-			files.Options{Options: convert.Options{MinCoverage: 15.2}},
+			files.Options{Options: convert.Options{Version: sframe.V2, MinCoverage: 15.2}},
 			"nothing was written: coverage 15.09 % is below 15.2 %"},
 	} {
 		before := tree(t, dir)

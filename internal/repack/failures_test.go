@@ -20,6 +20,7 @@ import (
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/rpm"
 	"cfi2sframe/internal/testkit/testfile"
+	"cfi2sframe/sframe"
 )
 
 var errDevice = errors.New("the device has failed")
@@ -199,7 +200,7 @@ func TestRPMCoverage(t *testing.T) {
 	repacked(t, b, Options{})
 	var out bytes.Buffer
 	for _, dry := range []bool{false, true} {
-		opt := Options{Options: convert.Options{MinCoverage: 100, DryRun: dry}}
+		opt := Options{Options: convert.Options{Version: sframe.V2, MinCoverage: 100, DryRun: dry}}
 		res, err := Convert(t.Context(), bytes.NewReader(b), int64(len(b)), &out, opt)
 		if !errors.Is(err, convert.ErrCoverage) || !strings.Contains(err.Error(), "usr/bin/plt") || res == nil ||
 			len(res.Files) == 0 || out.Len() > 0 {

@@ -186,7 +186,7 @@ func TestDiffWords(t *testing.T) {
 		}
 	}
 	// The key that signs return addresses is bit 5 of an FDE's info, which is byte 16 of 20 in V2.
-	pac, _ := run(t, filepath.Join(fixtures, "aarch64/pac"), convert.Options{})
+	pac, _ := run(t, filepath.Join(fixtures, "aarch64/pac"), convert.Options{Version: sframe.V2})
 	b := testfile.Read(t, pac)
 	sec := sectionOf(t, b, ".sframe")
 	for at := 28; at < 28+20*int(b[sec.Offset+8]); at += 20 {
@@ -233,7 +233,8 @@ func TestDiffObjects(t *testing.T) {
 
 // TestDiffNotWritten compares a section with one that has a function less, although there are rows for it.
 func TestDiffNotWritten(t *testing.T) {
-	full, _ := run(t, filepath.Join(fixtures, "amd64/prologue"), convert.Options{Share: convert.ShareOff})
+	full, _ := run(t, filepath.Join(fixtures, "amd64/prologue"),
+		convert.Options{Version: sframe.V2, Share: convert.ShareOff})
 	b := testfile.Read(t, full)
 	sec := sectionOf(t, b, ".sframe")
 	p := elftest.Patch(t.Fatalf, b)
@@ -283,7 +284,8 @@ func TestDiffManyGaps(t *testing.T) {
 // TestDiffErrors has files that cannot be compared: the error says which one it is, and why.
 func TestDiffErrors(t *testing.T) {
 	dir := t.TempDir()
-	good, _ := run(t, filepath.Join(fixtures, "amd64/prologue"), convert.Options{Share: convert.ShareOff})
+	good, _ := run(t, filepath.Join(fixtures, "amd64/prologue"),
+		convert.Options{Version: sframe.V2, Share: convert.ShareOff})
 	sec := sectionOf(t, testfile.Read(t, good), ".sframe")
 	damaged := func(name string, at int, bytes ...byte) string {
 		t.Helper()
