@@ -5,7 +5,7 @@
 #   cfi2sframe_target(TARGET... [FLAGS FLAG...])
 #
 # The targets are executables, shared libraries and modules of the current folder.
-# FLAGS are given to cfi2sframe, such as --format 3. Static libraries are skipped with a
+# FLAGS are given to cfi2sframe, such as --format 2. Static libraries are skipped with a
 # message; other kinds of targets are errors.
 #
 #   cfi2sframe_all()

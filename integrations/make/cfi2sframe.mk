@@ -10,7 +10,7 @@
 #
 #   LDFLAGS += $(sframe_ldflags)
 #
-# CFI2SFRAME is the tool, and CFI2SFRAME_FLAGS are more flags for it, such as --format 3.
+# CFI2SFRAME is the tool, and CFI2SFRAME_FLAGS are more flags for it, such as --format 2.
 
 CFI2SFRAME ?= cfi2sframe
 export CFI2SFRAME_FLAGS

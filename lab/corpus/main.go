@@ -27,7 +27,7 @@ import (
 // Command returns the subcommand.
 func Command() *kit.Command {
 	c := kit.New("corpus", "DIR...", 1, math.MaxInt)
-	format := c.Int("format", int(sframe.V2), "SFrame version")
+	format := c.Int("format", int(convert.DefaultVersion), "SFrame version")
 	start := c.Bool("start", false, "start the originals and the results, and compare")
 	root := c.String("root", "/", "the files belong to the system in `DIR`; each argument is a path inside it")
 	c.Run = func(dirs []string) error {

@@ -35,7 +35,7 @@ var scenarios = []*scenario{
 		args: "mprog -o out"},
 	{name: "in place", make: "cp -p mprog p; chmod 4750 p; setfattr -n user.kept -v 1 p || true", args: "--in-place p"},
 	{name: "in place, no sync", make: "cp mprog p", args: "-q --no-sync --in-place p"},
-	{name: "force", make: "cp mdone p", args: "-q --force --format 3 --in-place p"},
+	{name: "force", make: "cp mdone p", args: "-q --force --format 2 --in-place p"},
 	{name: "remove", make: "cp mdone p", args: "remove -q --in-place p"},
 	{name: "object", make: "cp mobject p", args: "-q --in-place p"},
 	{name: "object, removed", make: "cp mobject.done p", args: "remove -q --in-place p"},
