@@ -1,7 +1,6 @@
 package convert
 
 import (
-	"cmp"
 	"debug/elf"
 	"fmt"
 	"io"
@@ -17,7 +16,7 @@ import (
 // no archive that can be converted, archive returns the reason.
 func (c *conversion) archive() (*Kept, error) {
 	a, err := archive.Open(c.src, c.size)
-	if err = cmp.Or(packageError(c.src, c.size), err); err != nil {
+	if err != nil {
 		return c.opt.kept(nil, err)
 	}
 	c.opt.starting(Work{Size: uint64(c.size), Archive: true})

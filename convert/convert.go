@@ -166,11 +166,7 @@ func (c *conversion) elf(src io.ReaderAt, size int64, create func() (*os.File, e
 
 // openELF is OpenELF for a file in an input with a budget.
 func openELF(budget *elffile.Budget, r io.ReaderAt, size int64) (*elffile.File, error) {
-	f, err := elffile.NewIn(budget, r, size)
-	if errors.Is(err, elffile.ErrNotELF) {
-		err = cmp.Or(packageError(r, size), err)
-	}
-	return f, err
+	return elffile.NewIn(budget, r, size)
 }
 
 // OpenELF reads the headers of an ELF file. If the file is a package, the error says so.

@@ -2,15 +2,12 @@ package convert
 
 import (
 	"errors"
-	"io"
 
 	"cfi2sframe/arch"
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/archive"
-	"cfi2sframe/internal/outfile"
-	"cfi2sframe/internal/pack"
 )
 
 // A Kept is a file, or a member of an archive, that is unchanged.
@@ -33,7 +30,6 @@ const (
 	NoRows      Reason = "no-rows"
 	DebugOnly   Reason = "debug-only"
 	ArchiveKind Reason = "archive-kind"
-	Package     Reason = "package"
 	NoRoom      Reason = "no-room"
 	NoSFrame    Reason = "no-sframe"
 	NotLinked   Reason = "not-linked" // of Check, and with Options.Detach or Attach
@@ -48,11 +44,8 @@ var (
 	errExists    = errors.New("it has an .sframe already; --force adds another one")
 	errDetached  = errors.New("the directory has no .sframe for its build-id")
 	errDebugOnly = errors.New("it has debug information, but no code")
-	errDeb       = errors.New("is a Debian package; use 'cfi2sframe pkg', or unpack it")
-	errRPM       = errors.New("is an RPM package; use 'cfi2sframe pkg', or unpack it")
 	errNotLinked = errors.New("it is neither a program nor a shared library")
 	errNoBuildID = errors.New("it has no build-id, by which a directory has .sframe; use a file as output")
-	errTar       = errors.New("is a tar archive or a container image; unpack it")
 )
 
 // A condition says when an error leaves a file unchanged. The conversion fails otherwise.
@@ -75,9 +68,6 @@ var refusals = []struct {
 	{elffile.ErrNotELF, NotELF, opening, "not an ELF file"},
 	{elffile.Err32Bit, Class32, opening, "32-bit file"},
 	{archive.ErrKind, ArchiveKind, opening, "thin archive, or one of the BSD kind"},
-	{errDeb, Package, opening, "package, tar archive or container image"},
-	{errRPM, Package, opening, "package, tar archive or container image"},
-	{errTar, Package, opening, "package, tar archive or container image"},
 	{errCurrent, Current, always, ".sframe up to date"},
 	{errNoRows, NoRows, always, "CFI that has no form in SFrame"}, // ld takes an empty section for damaged
 	{cfi.ErrNone, NoCFI, objects, "no CFI"},
@@ -123,13 +113,4 @@ func (o *Options) kept(f *elffile.File, err error) (*Kept, error) {
 		}
 	}
 	return nil, err
-}
-
-// packageError returns an error if a file is a package.
-func packageError(r io.ReaderAt, size int64) error {
-	kind, err := pack.KindOf(r, size)
-	if err != nil {
-		return outfile.Plain(err)
-	}
-	return [...]error{pack.Deb: errDeb, pack.RPM: errRPM, pack.Tar: errTar}[kind]
 }

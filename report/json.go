@@ -17,7 +17,7 @@ var (
 	DiffJSONSchema string
 )
 
-// WriteJSON writes a Check, Diff, Kept, Package or Removed as a JSON object of many lines.
+// WriteJSON writes a Check, Diff, Kept or Removed as a JSON object of many lines.
 func WriteJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")

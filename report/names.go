@@ -10,10 +10,11 @@ import (
 
 	"github.com/ianlancetaylor/demangle"
 
+	"github.com/mikelolasagasti/xz"
+
 	"cfi2sframe/arch"
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
-	"cfi2sframe/internal/compressed"
 	"cfi2sframe/translate"
 )
 
@@ -22,6 +23,7 @@ const (
 	maxNameSteps = 1 << 26  // pairs of a symbol and a gap
 	maxNameBytes = 8 << 20  // of a list
 	maxMini      = 64 << 20 // bytes of .gnu_debugdata, decompressed
+	maxXZ        = 64 << 20 // bytes of its dictionary
 	maxMangled   = 4096     // bytes of a name that is demangled: the time grows faster than the length
 )
 
@@ -53,7 +55,7 @@ func miniDebug(f *elffile.File) (*elffile.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := compressed.NewXZ(bytes.NewReader(b))
+	r, err := xz.NewReader(bytes.NewReader(b), maxXZ)
 	if err != nil {
 		return nil, err
 	}

@@ -61,21 +61,6 @@ type Kept struct {
 	Why    string `json:"why"`
 }
 
-// A Package is the sum of the results for the files of a package. It follows these results.
-type Package struct {
-	Schema      int            `json:"schema"`
-	Package     string         `json:"package"`
-	Output      string         `json:"output,omitempty"`
-	Files       int            `json:"files"`
-	Converted   int            `json:"converted"`
-	Kept        map[string]int `json:"kept"` // by reason
-	Others      int            `json:"others"`
-	FilesBefore uint64         `json:"files_before"`
-	FilesAfter  uint64         `json:"files_after"`
-	Before      uint64         `json:"before"`
-	After       uint64         `json:"after"`
-}
-
 // A Source is a section that CFI came from.
 type Source struct {
 	Name string `json:"name"`

@@ -102,7 +102,6 @@ func TestSchemaFields(t *testing.T) {
 	defs := root["$defs"].(map[string]any)
 	compare("", reflect.TypeFor[report.Coverage](), defs["file"].(map[string]any))
 	compare("", reflect.TypeFor[report.Kept](), defs["kept"].(map[string]any))
-	compare("", reflect.TypeFor[report.Package](), defs["package"].(map[string]any))
 	compare("", reflect.TypeFor[report.Removed](), defs["removed"].(map[string]any))
 	compare("", reflect.TypeFor[report.Check](), defs["check"].(map[string]any))
 }

@@ -18,22 +18,19 @@ import (
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/heap"
 	"cfi2sframe/internal/outfile"
-	"cfi2sframe/internal/repack"
 	"cfi2sframe/report"
 	"cfi2sframe/sframe"
 )
 
-// A conversion has the settings of the verbs that write files: convert, remove, pkg and ld.
+// A conversion has the settings of the verbs that write files: convert, remove and ld.
 type conversion struct {
 	files.Options
 	reporting
 	trees
-	files    []string
-	output   string
-	inPlace  bool
-	packages bool           // also open packages below directories
-	like     string         // the value of --for
-	packed   *repack.Result // of the current package
+	files   []string
+	output  string
+	inPlace bool
+	like    string // the value of --for
 }
 
 // newConversion returns settings without any flags.
@@ -97,10 +94,7 @@ func (c *call) convert(s *conversion, cmd *cobra.Command, args []string) error {
 	}
 	unread := 0
 	if s.given = args; s.recursive {
-		packages := slices.DeleteFunc(slices.Clone(args), func(path string) bool { return !s.unpacks(path) })
-		trees := slices.DeleteFunc(slices.Clone(args), s.unpacks)
-		s.files, unread = c.walk(trees, s.destination(s.stream(c.stdout, c.stderr)), s.quiet)
-		s.files = append(s.files, packages...)
+		s.files, unread = c.walk(args, s.destination(s.stream(c.stdout, c.stderr)), s.quiet)
 	}
 	if err := s.distinct(c.stdout, c.stderr); err != nil {
 		return err

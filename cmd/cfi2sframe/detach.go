@@ -1,18 +1,13 @@
 package main
 
 import (
-	"bytes"
-	"context"
-	"debug/elf"
 	"errors"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"cfi2sframe/internal/outfile"
-	"cfi2sframe/internal/pack"
 )
 
 // detachCommand returns the verb detach.
@@ -25,8 +20,6 @@ func (c *call) detachCommand(s *conversion) *cobra.Command {
 	f.BoolVar(&s.DryRun, "dry-run", false, "translate, check and report, but write nothing")
 	noSyncFlag(cmd, &s.NoSync)
 	s.defineTrees(cmd)
-	f.BoolVar(&s.packages, "packages", false, "also open packages and images below directories; a FILE that is one is "+
-		"always opened if the output is a directory")
 	f.BoolVar(&s.Force, "force", false, "also detach from files that have an .sframe")
 	s.formatFlags(cmd)
 	cfiFlags(cmd, &s.Options.Options)
@@ -70,43 +63,4 @@ func (s *conversion) isDirectory(inputs int) bool {
 	}
 	info, err := os.Stat(s.output)
 	return err == nil && info.IsDir() || s.recursive || inputs > 1 || strings.HasSuffix(s.output, string(os.PathSeparator))
-}
-
-// unpacks reports whether an input is a package or an image, whose files are detached from.
-func (s *conversion) unpacks(in string) bool {
-	if !s.Detach || !s.ByBuildID && !s.DryRun || !s.packages && !slices.Contains(s.given, in) {
-		return false
-	}
-	is, err := pack.Is(in)
-	return is && err == nil // errors are reported when it is opened
-}
-
-// unpack detaches from the files in a package or an image. Layers that hide a file do not matter, as its build-id names
-// the result. An error is that of the report.
-func (w *work) unpack(ctx context.Context, in string) error {
-	w.all--
-	w.many = true
-	opt := w.Options
-	opt.SkipUnsupported = true
-	var broken error
-	_, err := pack.Each(ctx, in, func(m *pack.Member) error {
-		if !bytes.HasPrefix(m.Head, []byte(elf.ELFMAG)) {
-			return nil
-		}
-		contents, err := m.Load()
-		if err != nil {
-			return err
-		}
-		w.all++
-		opt.Budget = m.Budget
-		w.batch.AddOpened(ctx, in+"!"+m.Name, contents, w.output, opt)
-		broken = w.put(ctx, false)
-		return broken
-	})
-	if err != nil && broken == nil {
-		w.all++
-		w.errors++
-		w.failed(in, err)
-	}
-	return broken
 }

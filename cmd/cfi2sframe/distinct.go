@@ -14,7 +14,6 @@ import (
 	"cfi2sframe/internal/debugfile"
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/outfile"
-	"cfi2sframe/internal/pack"
 )
 
 // A destination is a file that is written to.
@@ -139,10 +138,7 @@ func (d *destination) is(path string) bool {
 		return false
 	}
 	info, err := os.Stat(path)
-	switch {
-	case err == nil && info.IsDir():
-		return d.path != "" && pack.IsDir(path) && below(d.path, path)
-	case err == nil || d.info != nil || d.path == "":
+	if err == nil || d.info != nil || d.path == "" {
 		return err == nil && d.isFile(info)
 	}
 	a, errA := outfile.RealPath(d.path)

@@ -11,25 +11,31 @@ import (
 	"path/filepath"
 
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/archive"
 	"cfi2sframe/internal/outfile"
-	"cfi2sframe/internal/repack"
 	"cfi2sframe/sframe"
 )
 
-// fileKinds are errors for files that are not ELF files, by their first bytes.
-var fileKinds = []struct{ magic, message string }{
-	{"#!", "is a script, not an ELF file"},
-	{"MZ", "is a PE file, not an ELF file"},
-	{"\xfe\xed\xfa\xce", "is a Mach-O file, not an ELF file"},
-	{"\xfe\xed\xfa\xcf", "is a Mach-O file, not an ELF file"},
-	{"\xce\xfa\xed\xfe", "is a Mach-O file, not an ELF file"},
-	{"\xcf\xfa\xed\xfe", "is a Mach-O file, not an ELF file"},
-	{"\xca\xfe\xba\xbe", "is a Mach-O or Java class file, not an ELF file"},
-	{"\x1f\x8b", "is a gzip file; unpack it"},
-	{"\xfd7zXZ", "is an xz file; unpack it"},
-	{"BZh", "is a bzip2 file; unpack it"},
-	{"\x28\xb5\x2f\xfd", "is a zstd file; unpack it"},
-	{"PK\x03\x04", "is a ZIP file; unpack it"},
+// fileKinds are errors for files that are not ELF files, by their bytes at an offset.
+var fileKinds = []struct {
+	off            int
+	magic, message string
+}{
+	{0, "#!", "is a script, not an ELF file"},
+	{0, "MZ", "is a PE file, not an ELF file"},
+	{0, "\xfe\xed\xfa\xce", "is a Mach-O file, not an ELF file"},
+	{0, "\xfe\xed\xfa\xcf", "is a Mach-O file, not an ELF file"},
+	{0, "\xce\xfa\xed\xfe", "is a Mach-O file, not an ELF file"},
+	{0, "\xcf\xfa\xed\xfe", "is a Mach-O file, not an ELF file"},
+	{0, "\xca\xfe\xba\xbe", "is a Mach-O or Java class file, not an ELF file"},
+	{0, "\x1f\x8b", "is a gzip file; unpack it"},
+	{0, "\xfd7zXZ", "is an xz file; unpack it"},
+	{0, "BZh", "is a bzip2 file; unpack it"},
+	{0, "\x28\xb5\x2f\xfd", "is a zstd file; unpack it"},
+	{0, "PK\x03\x04", "is a ZIP file; unpack it"},
+	{0, archive.Magic + "debian-binary", "is a Debian package; unpack it with dpkg-deb -R"},
+	{0, "\xed\xab\xee\xdb", "is an RPM package; unpack it with rpm2cpio"},
+	{257, "ustar", "is a tar archive or a container image; unpack it"},
 }
 
 // explain returns a better error for an input, if its kind is the reason. Recursive says that the verb has -r.
@@ -44,7 +50,7 @@ func explain(path string, err error, recursive bool) error {
 		return errors.New("is a directory; use a file")
 	case info.Mode()&fs.ModeNamedPipe != 0:
 		return errors.New("is a pipe; use - for a pipe")
-	case !errors.Is(err, elffile.ErrNotELF) && !errors.Is(err, sframe.ErrNone) && !errors.Is(err, repack.ErrKind):
+	case !errors.Is(err, elffile.ErrNotELF) && !errors.Is(err, sframe.ErrNone):
 		return err
 	}
 	f, _, openErr := outfile.OpenRegular(path)
@@ -52,21 +58,17 @@ func explain(path string, err error, recursive bool) error {
 		return err
 	}
 	defer f.Close()
-	head := make([]byte, 64)
+	head := make([]byte, 512)
 	n, _ := io.ReadFull(f, head) // small files are shorter
 	if n == 0 {
 		return errors.New("is empty")
 	}
 	for _, k := range fileKinds {
-		if bytes.HasPrefix(head[:n], []byte(k.magic)) {
+		if n > k.off && bytes.HasPrefix(head[k.off:n], []byte(k.magic)) {
 			return errors.New(k.message)
 		}
 	}
-	isELF := bytes.HasPrefix(head[:n], []byte(elf.ELFMAG))
-	switch {
-	case isELF && errors.Is(err, repack.ErrKind):
-		return errors.New("is an ELF file, not a package; use 'cfi2sframe' without pkg")
-	case isELF && errors.Is(err, sframe.ErrNone):
+	if bytes.HasPrefix(head[:n], []byte(elf.ELFMAG)) && errors.Is(err, sframe.ErrNone) {
 		return fmt.Errorf("%w; 'cfi2sframe FILE -o OUT' adds one", err)
 	}
 	return err

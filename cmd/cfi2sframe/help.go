@@ -16,14 +16,14 @@ const helpWidth = 80
 
 // groups are the headings of flags in --help. Other flags are advanced.
 var groups = []struct{ title, flags string }{
-	{"Output", "output in-place recursive dry-run preserve-dates update force skip-unsupported objects packages"},
+	{"Output", "output in-place recursive dry-run preserve-dates update force skip-unsupported objects"},
 	{"Format", "for format pcrel outermost share padding into"},
-	{"Reporting", "report report-file report-dir against partial min-coverage min-unwindable require skip-status quiet verbose"},
+	{"Reporting", "report report-file report-dir partial min-coverage min-unwindable require skip-status quiet verbose"},
 	{"Advanced", ""},
 }
 
 // common are the flags that -h lists.
-const common = "output recursive dry-run for report verbose require objects packages report-dir shard against " +
+const common = "output recursive dry-run for report verbose require objects report-dir shard " +
 	"print-dir"
 
 // verbWidth is the number of columns of verbs in -h.

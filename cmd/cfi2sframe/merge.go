@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -21,7 +20,6 @@ import (
 // A mergeWork has the flags of merge, and does its work.
 type mergeWork struct {
 	sumWork
-	against string
 	partial bool
 }
 
@@ -30,21 +28,14 @@ func (c *call) mergeCommand() *cobra.Command {
 	s := &mergeWork{}
 	cmd := newCommand("merge PART...", "combine parts of a survey")
 	f := cmd.Flags()
-	f.StringVar(&s.against, "against", "",
-		"report gains and losses since the survey in JSON in `FILE`, instead of the sums")
 	f.BoolVar(&s.partial, "partial", false, "merge although shards are missing; the report lists the existing ones")
 	s.define(cmd, "parts at a time, up to the number of processors; 0: one for each")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := cmp.Or(checkInputs(args), s.reporting.check()); err != nil {
 			return err
 		}
-		if s.against != "" && s.form != "none" && !slices.Contains(survey.ComparisonForms, s.form) {
-			return fmt.Errorf("--against and --report %s cannot be combined; use %s", s.form,
-				list(survey.ComparisonForms, "or"))
-		}
 		to := s.destination(c.stdout, "standard output")
-		err := cmp.Or(to.distinct("an input", args...), to.distinct("the file of --against", s.against))
-		if err != nil {
+		if err := to.distinct("an input", args...); err != nil {
 			return err
 		}
 		s.console, s.what = c.console(s.quiet), "merge"
@@ -72,24 +63,10 @@ func (s *mergeWork) run(ctx context.Context, paths []string, to *destination) in
 	}
 	switch {
 	case err != nil:
-	case s.against != "":
-		err = s.compare(whole)
 	case s.form != "none":
 		err = s.write(whole)
 	}
 	return s.finish(ctx, err)
-}
-
-// compare reports the differences from an earlier survey.
-func (s *mergeWork) compare(whole *survey.Survey) error {
-	c, err := whole.Against(s.against)
-	if err != nil || s.form == "none" {
-		return err
-	}
-	if s.form == "html" {
-		return outfile.Plain(c.HTML(s.report.out, today()))
-	}
-	return outfile.Plain(c.Write(s.report.out, s.form))
 }
 
 // partFiles returns the files among paths, and all *.json below directories, except the report of this run.

@@ -51,11 +51,7 @@ func (w *sumWork) pages(ctx context.Context, s *survey.Survey, dir string) (map[
 	links := make(map[string]string)
 	taken := map[string]bool{surveyIndex: true}
 	for i, f := range files {
-		var coverage []*report.Coverage
-		err := errors.New("pages are made of files on the disk; unpack the package")
-		if !f.Package {
-			coverage, err = fileCoverage(ctx, f.Path)
-		}
+		coverage, err := fileCoverage(ctx, f.Path)
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}

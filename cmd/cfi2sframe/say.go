@@ -125,7 +125,7 @@ func (w *work) text(in string, res *files.Result) error {
 }
 
 // lists reports whether the text report is a list with a line for each file.
-func (w *work) lists() bool { return w.form == "text" && w.many && !w.verbose && w.Into == nil }
+func (w *work) lists() bool { return w.form == "text" && w.many && !w.verbose }
 
 // columns of the list. Names come last, as they can be long.
 const columns = "%11s %14s %12s  %s\n"

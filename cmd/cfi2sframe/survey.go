@@ -53,9 +53,6 @@ func (c *call) surveyCommand() *cobra.Command {
 	cmd := newCommand("survey PATH...", "sum up the coverage of all files of a tree")
 	f := cmd.Flags()
 	f.BoolVar(&s.Objects, "objects", false, "also survey relocatable objects and archives")
-	f.BoolVar(&s.Packages, "packages", false,
-		"also survey packages and images below each PATH: .deb, .rpm, tar files, OCI image layouts, output of docker "+
-			"save; a PATH that is one is always opened")
 	shard := &value{kind: "I/N", set: func(text string) (err error) {
 		if s.shard, err = survey.ParseShard(text); err != nil {
 			err = errors.New(strings.TrimPrefix(err.Error(), strconv.Quote(text)+" ")) // pflag names the value

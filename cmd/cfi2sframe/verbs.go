@@ -28,7 +28,7 @@ type call struct {
 }
 
 // verbNames are the names of all verbs, in the order of help.
-const verbNames = "check dump diff survey merge remove detach attach pkg ld version help completion"
+const verbNames = "check dump diff survey merge remove detach attach ld version help completion"
 
 // isVerb reports whether a command line has a verb.
 func isVerb(args []string) bool {
@@ -41,8 +41,7 @@ func (c *call) verbs() []*cobra.Command {
 		c.made = []*cobra.Command{
 			c.checkCommand(), c.dumpCommand(), c.diffCommand(), c.surveyCommand(), c.mergeCommand(),
 			c.removeCommand(newConversion()), c.detachCommand(newConversion()), c.attachCommand(newConversion()),
-			c.packageCommand(), c.linkCommand(), c.versionCommand(), c.helpCommand(),
-			c.completionCommand(),
+			c.linkCommand(), c.versionCommand(), c.helpCommand(), c.completionCommand(),
 		}
 	}
 	return c.made
@@ -129,7 +128,6 @@ var synonyms = []struct{ words, command string }{
 	{"list show print objdump readelf d", "cfi2sframe dump FILE"},
 	{"compare cmp", "cfi2sframe diff OLD NEW"},
 	{"strip rm delete undo unconvert clean", "cfi2sframe remove IN -o OUT"},
-	{"package packages deb rpm pack repack", "cfi2sframe pkg IN -o OUT"},
 	{"tree all dir directory R", "cfi2sframe -r --in-place DIR"},
 	{"ci gate strict fail-under", "cfi2sframe check -r --require DIR"},
 	{"perf reader readers target formats list-formats", "cfi2sframe --for READER IN -o OUT"},

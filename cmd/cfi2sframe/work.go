@@ -35,8 +35,8 @@ type work struct {
 	printed       map[*files.Job]bool // jobs whose errors are printed
 	tally         tally               // of finished files
 	errors, short int                 // files that failed, and files with too little coverage
-	all           int                 // files, with those in packages instead of these
-	many          bool                // several files, or a package of them
+	all           int                 // files
+	many          bool                // several files
 	interrupted   bool
 }
 
@@ -74,17 +74,6 @@ func (w *work) run(ctx context.Context) int {
 			continue
 		}
 		w.bar.Describe(report.Printable(filepath.Base(in)))
-		if w.unpacks(in) {
-			if err := w.unpack(ctx, in); err != nil {
-				w.stopped(len(w.files) - 1 - i)
-				return exitError
-			}
-			w.bar.Set(i + 1)
-			continue
-		}
-		if w.Into != nil { // names of the same package are not linked
-			w.batch = files.Batch{}
-		}
 		if w.inPlace {
 			w.batch.AddInPlace(ctx, in, w.optionsFor(in))
 		} else {
@@ -110,7 +99,7 @@ const largeSize = 200 << 20
 
 // large shows the progress of a single large file.
 func (w *work) large(in string) {
-	if info, err := os.Stat(in); err == nil && info.Size() >= largeSize && w.Into == nil {
+	if info, err := os.Stat(in); err == nil && info.Size() >= largeSize {
 		w.Progress = func(done, total int) {
 			w.progress(done, total)
 			w.bar.Describe(report.Printable(filepath.Base(in)))
@@ -222,12 +211,8 @@ func (w *work) say(last bool) error {
 		case j.Result == nil || j.Err != nil && !short:
 		case short && w.lists(): // the error has the share
 			w.report.said = true
-		case w.Into == nil:
-			keep(w.add(j.In, j.Result))
-		case short:
-			w.report.said = true
 		default:
-			keep(w.addPackage(j.In))
+			keep(w.add(j.In, j.Result))
 		}
 		if j.Err != nil && !w.printed[j] {
 			keep(w.report.flush())
@@ -265,7 +250,7 @@ func (w *work) printError(j *files.Job) bool {
 
 // summary returns the last lines of a text report on many files.
 func (w *work) summary(t *tally) string {
-	if w.form != "text" || w.all < 2 || w.Into != nil {
+	if w.form != "text" || w.all < 2 {
 		return ""
 	}
 	rest := "failed"
@@ -291,7 +276,7 @@ func (w *work) failed(in string, err error) {
 	case errors.Is(err, elfwrite.ErrNoRoom):
 		err = fmt.Errorf("%w; 'cfi2sframe detach' writes a separate file", err)
 	case !errors.Is(err, convert.ErrCoverage) && in != files.Stdin:
-		better := explain(in, err, w.Into == nil)
+		better := explain(in, err, true)
 		if better == err && w.output != "" && !w.ByBuildID && !outfile.IsStdout(w.output) {
 			better = explainOutput(in, w.output, err)
 		}

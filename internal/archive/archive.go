@@ -23,23 +23,22 @@ import (
 const (
 	Magic     = "!<arch>\n"
 	thinMagic = "!<thin>\n"
+	debMember = "debian-binary" // the first member of a Debian package
 
 	headerSize = 60
 	sizeField  = 48 // offset in a member's header; 10 digits
 	sizeDigits = 10
 )
 
-// Is reports whether the file begins as an archive.
+// Is reports whether the file begins as an archive, and not as a Debian package, which is one of tar files (deb(5)).
 func Is(r io.ReaderAt) (bool, error) {
-	b := make([]byte, len(Magic))
+	b := make([]byte, len(Magic)+len(debMember))
 	n, err := r.ReadAt(b, 0)
-	if n < len(b) {
-		if err == io.EOF {
-			err = nil
-		}
+	if err != nil && err != io.EOF {
 		return false, err
 	}
-	return string(b) == Magic || string(b) == thinMagic, nil
+	magic, member := b[:min(n, len(Magic))], b[min(n, len(Magic)):n]
+	return string(magic) == thinMagic || string(magic) == Magic && string(member) != debMember, nil
 }
 
 // A Member is a file in an archive.

@@ -31,7 +31,7 @@ const (
 
 // Full reports whether the batch must be committed before another file is added.
 func (b *Batch) Full(opt Options) bool {
-	alone := opt.NoSync || opt.DryRun || opt.DebugLinkUpdate != "" || opt.Into != nil || opt.Detach
+	alone := opt.NoSync || opt.DryRun || opt.DebugLinkUpdate != "" || opt.Detach
 	return alone && len(b.Jobs) > 0 || len(b.Jobs) >= maxBatch || b.bytes >= maxBatchBytes
 }
 
@@ -62,16 +62,6 @@ func (b *Batch) Add(ctx context.Context, in, out string, opt Options) {
 		return
 	}
 	if j.input, j.Err = open(ctx, in, opt.SkipUnsupported); j.Err == nil {
-		b.convert(ctx, j)
-	}
-}
-
-// AddOpened is Add for an open file of the given name, which the batch closes.
-func (b *Batch) AddOpened(ctx context.Context, name string, f *os.File, out string, opt Options) {
-	j := b.job(name, out, opt)
-	j.input = &Input{File: f, name: name}
-	j.input.Info, j.Err = f.Stat()
-	if j.Err == nil {
 		b.convert(ctx, j)
 	}
 }

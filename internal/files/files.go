@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -32,10 +31,6 @@ type Options struct {
 	NoSync          bool // skip fsync; a power failure may lose the file
 	KeepDates       bool // the result gets the dates of access and modification of the input
 	ByBuildID       bool // the output is a directory, in which the build-id names the detached file
-	// Into converts a file instead of convert.Into, if it is not nil.
-	Into func(
-		context.Context, io.ReaderAt, int64, func() (*os.File, error), convert.Options,
-	) (*convert.Result, error)
 }
 
 // A Result describes the conversion of a file.
@@ -91,12 +86,8 @@ type Job struct {
 // convert makes the result.
 func (j *Job) convert(ctx context.Context) error {
 	j.opt.Path = j.In
-	into := j.opt.Into
-	if into == nil {
-		into = convert.Into
-	}
-	res, err := into(ctx, j.input.File, j.input.Info.Size(), j.create, j.opt.Options)
-	if j.output != nil && j.opt.Into == nil {
+	res, err := convert.Into(ctx, j.input.File, j.input.Info.Size(), j.create, j.opt.Options)
+	if j.output != nil {
 		err = j.full(err)
 	}
 	if res == nil {

@@ -21,11 +21,10 @@ import (
 	"cfi2sframe/translate"
 )
 
-// findings are what a file has: a record, or if it is an archive or a package, several.
+// findings are what a file has: a record, or if it is an archive, several.
 type findings struct {
 	records   []Record
 	functions []BadFunction
-	skipped   Skipped // in a package
 }
 
 // add adds the findings of a member, whose names are relative to name.
@@ -39,16 +38,12 @@ func (x *findings) add(name string, member findings) {
 		r.File = name + r.File
 		x.records = append(x.records, r)
 	}
-	x.skipped.add(member.skipped)
 }
 
 // file examines a file on the disk.
 func (c *collector) file(ctx context.Context, f *candidate) findings {
-	switch {
-	case f.err != nil:
+	if f.err != nil {
 		return refused(f.name, unreadable, f.err)
-	case f.pack:
-		return c.pack(ctx, f.name)
 	}
 	r, info, err := outfile.OpenRegular(f.name) // another file may have replaced it
 	if err != nil {

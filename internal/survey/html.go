@@ -22,14 +22,13 @@ var pageText string
 // maxFiles is how many files the page lists: those that lose most.
 const maxFiles = 1 << 16
 
-// A surveyPage is what the template shows: a survey, or a comparison of two.
+// A surveyPage is what the template shows.
 type surveyPage struct {
 	page.Frame
 	Kind, Heading  string
 	Notes          []string
 	Files, WithCFI uint64
 	Tree           *place
-	Compares       bool
 	Bars           []page.Bar
 	FileTable      page.Table
 	NotListed      string // files
@@ -52,34 +51,15 @@ var fileColumns = page.Columns(
 // HTML writes the survey as a page that needs nothing else. Links, which may be nil, has for names of files where
 // pages about them are, as URLs. The date may be "".
 func (s *Survey) HTML(w io.Writer, links map[string]string, date string) error {
-	return writePage(w, s.page(links, date))
-}
-
-// HTML writes the comparison as a page that needs nothing else. The date may be "".
-func (c *Comparison) HTML(w io.Writer, date string) error { return writePage(w, c.page(date)) }
-
-func writePage(w io.Writer, p *surveyPage) error {
 	out := bufio.NewWriter(w)
 	funcs := template.FuncMap{
-		"count": count[uint64], "files": countOf[int], "trend": trend,
+		"count": count[uint64], "files": countOf[int],
 		"bytes": func(n uint64) string { return countOf(n, "byte") },
 	}
-	if err := page.Template(pageText, funcs).Execute(out, p); err != nil {
+	if err := page.Template(pageText, funcs).Execute(out, s.page(links, date)); err != nil {
 		return err
 	}
 	return out.Flush()
-}
-
-// trend says where a share went: up, down or same.
-func trend(p *place) string {
-	was, now := float64(p.Was.Unwindable)/float64(p.Was.Code), float64(p.Now.Unwindable)/float64(p.Now.Code)
-	switch {
-	case now > was:
-		return "up"
-	case now < was:
-		return "down"
-	}
-	return "same" // also if one of them has no code
 }
 
 func (s *Survey) page(links map[string]string, date string) *surveyPage {
@@ -87,15 +67,15 @@ func (s *Survey) page(links map[string]string, date string) *surveyPage {
 	files := make([]fileRow, len(s.Files))
 	for i, r := range s.Files {
 		files[i] = fileRow{r, r.split()}
-		tree.add(r, files[i].code, page.Split{})
+		tree.add(r, files[i].code)
 	}
 	p := &surveyPage{
 		Frame: page.NewFrame(s.title(), "Made by", s.Tool, "Date", date, "Command", s.command()),
 		Kind:  "SFrame survey", Heading: s.heading(), Notes: []string{s.Only()}, Linked: len(links) > 0,
-		Files: s.Total.Files, WithCFI: s.Total.WithCFI, Tree: tree, Bars: s.bars(tree.Now),
+		Files: s.Total.Files, WithCFI: s.Total.WithCFI, Tree: tree, Bars: s.bars(tree.Code),
 	}
 	if tree.Files > 1 {
-		tree.list(tree.weight / leastPart)
+		tree.list(tree.Code.Left() / leastPart)
 	}
 	var reasons []page.Reason
 	for _, r := range translate.Reasons() {
@@ -141,26 +121,10 @@ func (s *Survey) command() string {
 	if s.Objects {
 		args = append(args, "--objects")
 	}
-	if s.Packages {
-		args = append(args, "--packages")
-	}
 	for i := range s.Paths {
 		args = append(args, report.Printable(s.Paths[i].Name))
 	}
 	return page.Command(args...)
-}
-
-func (c *Comparison) page(date string) *surveyPage {
-	p := &surveyPage{
-		Frame: page.NewFrame("Comparison of surveys", "Now by", c.New.Tool, "Before by", c.Old.Tool, "Date", date),
-		Kind:  "SFrame survey, compared with an earlier one", Heading: c.heading, Notes: c.notes(), Compares: true,
-		Files: c.New.Total.Files, WithCFI: c.New.Total.WithCFI, Tree: &c.tree,
-	}
-	if c.tree.weight > 0 {
-		c.tree.list(c.tree.weight / leastPart)
-	}
-	p.addTables(c.tables())
-	return p
 }
 
 // A fileRow is a row of the files' table.
@@ -220,9 +184,8 @@ func (s *Survey) bars(code page.Split) []page.Bar {
 
 // A Lossy file loses something.
 type Lossy struct {
-	Path    string   // on the disk
-	Package bool     // it is a package
-	Names   []string // in the survey: its name, or those of members of an archive or package
+	Path  string   // on the disk
+	Names []string // in the survey: its name, or those of members of an archive
 }
 
 // Lossy returns the files that lose something, those that lose most first, as far as the page lists them.
@@ -236,8 +199,7 @@ func (s *Survey) Lossy() []Lossy {
 		if !ok {
 			i = len(out)
 			at[path] = i
-			inner := f.File[len(f.record.disk()):]
-			out = append(out, Lossy{Path: path, Package: strings.HasPrefix(inner, "!")})
+			out = append(out, Lossy{Path: path})
 		}
 		out[i].Names = append(out[i].Names, f.File)
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -214,35 +213,6 @@ func TestPartitions(t *testing.T) {
 			paths = append(paths, from[p.IntN(len(from))])
 		}
 		opt := Options{Settings: Settings{Objects: p.IntN(2) == 0}}
-		want := run(t, opt, paths...)
-		differ(t, fmt.Sprintf("seed %d, %q", seed, paths), forms(t, p.join(p.cut(paths, opt))), forms(t, want))
-	}
-}
-
-// TestPackagePartitions has the same for packages, with those below directories opened and not.
-func TestPackagePartitions(t *testing.T) {
-	t.Parallel()
-	_, made := packages(t)
-	dir := t.TempDir()
-	all := []string{dir, dir + "/in", dir + "/link"}
-	if err := errors.Join(os.Mkdir(dir+"/in", 0o777), os.Symlink("in", dir+"/link"),
-		os.CopyFS(dir+"/in/all", os.DirFS(fixtures+"amd64"))); err != nil {
-		t.Fatal(err)
-	}
-	for i, name := range slices.Sorted(maps.Keys(made)) {
-		to := filepath.Join(dir, []string{"", "in"}[i%2], name)
-		if err := os.Rename(made[name], to); err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, to)
-	}
-	for seed := range long.Pick(t, uint64(15), 150) {
-		p := &puzzle{t, rand.New(rand.NewPCG(seed, 2)), t.TempDir(), 0}
-		var paths []string
-		for range 1 + p.IntN(5) {
-			paths = append(paths, all[p.IntN(len(all))])
-		}
-		opt := Options{Settings: Settings{Objects: p.IntN(2) == 0, Packages: p.IntN(2) == 0}}
 		want := run(t, opt, paths...)
 		differ(t, fmt.Sprintf("seed %d, %q", seed, paths), forms(t, p.join(p.cut(paths, opt))), forms(t, want))
 	}

@@ -205,35 +205,6 @@ func TestChangedParts(t *testing.T) {
 	}
 }
 
-// TestLaterFields reads what a later version of the program may write, where that is asked for.
-func TestLaterFields(t *testing.T) {
-	good := string(smallPart(t, Options{}))
-	later := strings.NewReplacer(`"tool":""`, `"tool":"cfi2sframe 99","mood": {"today": ["good"]}`, `"status":`,
-		`"smell":1,"status":`,
-		`"cfa-register"`, `"cfa-elsewhere"`).Replace(good)
-	s, err := mergeBytes(t, MergeOptions{}, []byte(good))
-	if err != nil {
-		t.Fatal(err)
-	}
-	old := filepath.Join(t.TempDir(), "old.json")
-	if err := os.WriteFile(old, []byte(later), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	c, err := s.Against(old)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if c.Old.Tool != "cfi2sframe 99" || c.Same != 3 || c.Old.Total.lost() != c.New.Total.lost() {
-		t.Errorf("%+v", c)
-	}
-	var text bytes.Buffer
-	if err := c.Text(&text); err != nil ||
-		!strings.Contains(text.String(),
-			"Before by cfi2sframe 99, now by : figures of other versions may have another meaning.\n") {
-		t.Errorf("%v\n%s", err, &text)
-	}
-}
-
 // TestNoFile expects the name of what is not a regular file.
 func TestNoFile(t *testing.T) {
 	for _, name := range []string{t.TempDir(), "/dev/zero", "/gone"} {

@@ -49,7 +49,7 @@ func init() {
 // A Record is what a survey says of a file. All sums follow from the records. Its JSON form is a line of a survey.
 type Record struct {
 	File       string         `json:"file"`
-	Disk       int            `json:"disk,omitzero"` // length of the name of the archive or package that it is in
+	Disk       int            `json:"disk,omitzero"` // length of the name of the archive that contains it
 	Path       int            `json:"path,omitzero"` // index
 	ABI        string         `json:"abi,omitzero"`
 	Languages  []string       `json:"languages,omitempty"` // sorted

@@ -29,21 +29,15 @@ const Schema = 3
 
 // Settings say what counts. Only surveys with the same settings can be merged.
 type Settings struct {
-	Objects  bool `json:"objects,omitzero"`  // relocatable objects and archives
-	Packages bool `json:"packages,omitzero"` // packages below a path, not only those that are a path
+	Objects bool `json:"objects,omitzero"` // relocatable objects and archives
 }
 
 // String says which flags the settings come from.
 func (s Settings) String() string {
-	switch {
-	case s.Objects && s.Packages:
-		return "with --objects and --packages"
-	case s.Objects:
+	if s.Objects {
 		return "with --objects"
-	case s.Packages:
-		return "with --packages"
 	}
-	return "without --objects and --packages"
+	return "without --objects"
 }
 
 // Options say what to survey.
@@ -193,7 +187,6 @@ func (c *collector) add(f *candidate, found findings) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	path := &c.survey.Paths[f.path]
-	path.Skipped.add(found.skipped)
 	disk := valid(f.name)
 	length := func(file string) int {
 		if file == f.name {

@@ -10,23 +10,21 @@ import (
 	"cfi2sframe/report"
 )
 
-// A place is a directory, a package or a file in the tree of a page.
+// A place is a directory or a file in the tree of a page.
 type place struct {
-	Name     string
-	Files    int
-	Now, Was page.Split // of all files below
-	Compared bool       // Was counts
-	Open     bool
-	Below    []*place // the worst first, and the sum of the others
+	Name  string
+	Files int
+	Code  page.Split // of all files below
+	Open  bool
+	Below []*place // the worst first, and the sum of the others
 
-	weight uint64 // orders places: bytes that cannot be unwound, or that have changed, in each file
-	below  map[string]*place
+	below map[string]*place
 }
 
 const (
 	maxDepth  = 32  // of directories; deeper ones are one
 	maxBelow  = 20  // places that are listed below each
-	leastPart = 500 // places with less than this part of the weight of all are not divided
+	leastPart = 500 // places with less than this part of the bytes that cannot be unwound are not divided
 )
 
 // split says what becomes of the code of a file in the detailed version.
@@ -35,31 +33,25 @@ func (r *Record) split() page.Split {
 	return page.NewSplit(r.Code, formatOf(r.Formats, detailed).Unwindable, lost)
 }
 
-// add adds a file, unless it has no code. Of a file that was not in one of the surveys, that Split is empty.
-func (p *place) add(r *Record, now, was page.Split) {
-	if now.Code+was.Code == 0 {
+// add adds a file, unless it has no code.
+func (p *place) add(r *Record, code page.Split) {
+	if code.Code == 0 {
 		return
 	}
-	weight := max(was.Left(), now.Left()) - min(was.Left(), now.Left())
 	disk := r.disk()
 	names := strings.SplitAfterN(disk, "/", maxDepth)
-	if inner := r.File[len(disk):]; strings.HasPrefix(inner, "!") {
-		names[len(names)-1] += "!"
-		names = append(names, strings.SplitAfterN(inner[1:], "/", maxDepth)...)
-	} else if inner != "" {
+	if inner := r.File[len(disk):]; inner != "" {
 		names = append(names, inner)
 	}
 	for i := 0; ; i++ {
 		p.Files++
-		p.Now.Add(now)
-		p.Was.Add(was)
-		p.weight += weight
+		p.Code.Add(code)
 		if i == len(names) {
 			return
 		}
 		next := p.below[names[i]]
 		if next == nil {
-			next = &place{Name: report.Printable(names[i]), Compared: p.Compared}
+			next = &place{Name: report.Printable(names[i])}
 			if p.below == nil {
 				p.below = make(map[string]*place)
 			}
@@ -69,8 +61,8 @@ func (p *place) add(r *Record, now, was page.Split) {
 	}
 }
 
-// list fills in Below, also of places with at least some weight. A directory that has one directory only is listed
-// together with it. If places are compared, those without a change are not listed.
+// list fills in Below, also of places with at least so many bytes that cannot be unwound. A directory that has one directory only is listed
+// together with it.
 func (p *place) list(least uint64) {
 	for len(p.below) == 1 {
 		only := slices.Collect(maps.Values(p.below))[0]
@@ -80,20 +72,19 @@ func (p *place) list(least uint64) {
 		p.Name, p.below = p.Name+only.Name, only.below
 	}
 	all := slices.SortedFunc(maps.Values(p.below), func(a, b *place) int {
-		return cmp.Or(cmp.Compare(b.weight, a.weight), cmp.Compare(b.Now.Code, a.Now.Code), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(b.Code.Left(), a.Code.Left()), cmp.Compare(b.Code.Code, a.Code.Code), cmp.Compare(a.Name, b.Name))
 	})
-	others := place{Compared: p.Compared}
+	others := place{}
 	for i, q := range all {
-		if i < maxBelow && (q.weight > 0 || !p.Compared) {
+		if i < maxBelow {
 			p.Below = append(p.Below, q)
-			if q.weight >= least {
+			if q.Code.Left() >= least {
 				q.list(least)
 			}
 			continue
 		}
 		others.Files += q.Files
-		others.Now.Add(q.Now)
-		others.Was.Add(q.Was)
+		others.Code.Add(q.Code)
 	}
 	if n := len(all) - len(p.Below); n > 0 {
 		others.Name = countOf(n, "other")

@@ -12,10 +12,7 @@ import (
 
 // treeOf returns the tree of a page as indented lines: name, files, bytes that cannot be unwound, and bytes of code.
 func treeOf(p *place, indent string) string {
-	line := fmt.Sprintf("%s%s %d: %d of %d", indent, p.Name, p.Files, p.Now.Left(), p.Now.Code)
-	if p.Compared {
-		line += fmt.Sprintf(", was %d of %d, %s", p.Was.Left(), p.Was.Code, trend(p))
-	}
+	line := fmt.Sprintf("%s%s %d: %d of %d", indent, p.Name, p.Files, p.Code.Left(), p.Code.Code)
 	line += "\n"
 	for _, q := range p.Below {
 		line += treeOf(q, indent+" ")
@@ -36,7 +33,7 @@ func coded(file string, left uint64) Record {
 func TestDirectories(t *testing.T) {
 	records := []Record{
 		coded("/usr/lib/a/deep/x", 10), coded("/usr/lib/a/deep/y", 30), coded("/usr/lib/b", 20),
-		coded("/usr/bin/\x1b<b>", 90), coded("/usr/p.deb!usr/bin/p", 2), coded("/usr/p.deb!usr/lib/l.a(n.o)", 1),
+		coded("/usr/bin/\x1b<b>", 90), coded("/usr/p/bin/p", 2), coded("/usr/p/lib/l.a(n.o)", 1),
 		{File: "/usr/nothing", Status: "32-bit"},
 	}
 	for i := range 25 {
@@ -57,7 +54,7 @@ func TestDirectories(t *testing.T) {
 	if !strings.HasPrefix(got, want) || strings.Count(got, "\n  1") != 10 || strings.Count(got, "\n  0") != 10 ||
 		!strings.HasSuffix(got, `  19 1: 1 of 100
   5 others 5: 5 of 500
- p.deb!usr/ 2: 3 of 200
+ p/ 2: 3 of 200
   bin/ 1: 2 of 100
    p 1: 2 of 100
   lib/ 1: 1 of 100
@@ -65,8 +62,8 @@ func TestDirectories(t *testing.T) {
 `) {
 		t.Errorf("%s\nbegins otherwise than\n%s", got, want)
 	}
-	if want := (page.Split{Code: 3100, Unwindable: 2922, NotCovered: 102, NoCFI: 76}); p.Tree.Now != want {
-		t.Errorf("%+v; want %+v", p.Tree.Now, want)
+	if want := (page.Split{Code: 3100, Unwindable: 2922, NotCovered: 102, NoCFI: 76}); p.Tree.Code != want {
+		t.Errorf("%+v; want %+v", p.Tree.Code, want)
 	}
 }
 
@@ -86,59 +83,11 @@ func TestDirectoriesBounded(t *testing.T) {
 	}
 }
 
-// TestTrends compares directories. Files that have moved with a package count where they are now.
-func TestTrends(t *testing.T) {
-	old := surveyOf(Options{Tool: "1"}, "pool", coded("pool/up/x", 50), coded("pool/down/x", 10),
-		coded("pool/down/y", 5), coded("pool/same/x", 7), coded("pool/a_1_amd64.deb!x", 30), coded("pool/gone", 9))
-	now := surveyOf(Options{Tool: "2"}, "pool", coded("pool/up/x", 20), coded("pool/down/x", 30),
-		coded("pool/down/y", 1), coded("pool/same/x", 7), coded("pool/a_2_amd64.deb!x", 5), coded("pool/new<b>", 11))
-	c, err := now.Against(saved(t, old))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var b strings.Builder
-	if err := c.HTML(&b, "today"); err != nil {
-		t.Fatal(err)
-	}
-	const want = `pool/ 7: 74 of 600, was 111 of 600, up
- up/ 1: 20 of 100, was 50 of 100, up
-  x 1: 20 of 100, was 50 of 100, up
- a_2_amd64.deb! 1: 5 of 100, was 30 of 100, up
-  x 1: 5 of 100, was 30 of 100, up
- down/ 2: 31 of 200, was 15 of 200, down
-  x 1: 30 of 100, was 10 of 100, down
-  y 1: 1 of 100, was 5 of 100, up
- new<b> 1: 11 of 100, was 0 of 0, same
- gone 1: 0 of 0, was 9 of 100, same
- 1 other 1: 7 of 100, was 7 of 100, same
-`
-	if got := treeOf(&c.tree, ""); got != want {
-		t.Errorf("%s\nwant\n%s", got, want)
-	}
-	text := visible(b.String())
-	for _, want := range []string{
-		"81.50 % → 87.67 % ▲ of the code is unwindable.", "Before: 600 bytes of code", "Now: 600 bytes of code",
-		"down/ 92.50 % → 84.50 % ▼ 15 → 31 of 200 bytes not unwindable; 2 files",
-		"y 95.00 % → 99.00 % ▲ 5 → 1 of 100 bytes",
-		"new<b> new → 89.00 % 11 of 100 bytes not unwindable", "gone 91.00 % → gone 9 of 100 bytes not unwindable",
-		"1 other 93.00 % → 93.00 % 7 → 7 of 100", "Now by 2 Before by 1 Date today",
-		"Before by 1, now by 2: figures of other versions may have another meaning.",
-	} {
-		if !strings.Contains(text, want) {
-			t.Errorf("no %q in %s", want, text)
-		}
-	}
-}
-
-// TestNoDirectories expects no tree of one file, nor of surveys without a change.
+// TestNoDirectories expects no tree of one file.
 func TestNoDirectories(t *testing.T) {
 	one := surveyOf(Options{}, "/", coded("/usr/bin/x", 5))
 	two := surveyOf(Options{}, "/", coded("/usr/bin/x", 5), coded("/usr/bin/y", 6))
-	same, err := two.Against(saved(t, two))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for want, p := range []*surveyPage{one.page(nil, ""), two.page(nil, ""), same.page("")} {
+	for want, p := range []*surveyPage{one.page(nil, ""), two.page(nil, "")} {
 		if has := len(p.Tree.Below) > 0; has != (want == 1) {
 			t.Errorf("page %d has directories: %t", want, has)
 		}

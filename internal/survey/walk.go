@@ -15,16 +15,13 @@ import (
 	"cfi2sframe/internal/filecopy"
 	"cfi2sframe/internal/inode"
 	"cfi2sframe/internal/outfile"
-	"cfi2sframe/internal/pack"
 )
 
 // A candidate is a file that may be examined.
 type candidate struct {
 	name    string
-	path    int  // index of the path that led to it
-	given   bool // it is that path
+	path    int // index of the path that led to it
 	archive bool
-	pack    bool  // a package; this can be a directory
 	err     error // it, or the directory that it is, cannot be read
 }
 
@@ -66,7 +63,7 @@ func walk(ctx context.Context, paths []Part, opt Options) ([]candidate, error) {
 			if f.examines(&c, new(Skipped)) {
 				return nil, fmt.Errorf("%s is also the output; use another file", c.name)
 			}
-			c.archive, c.pack = false, false
+			c.archive = false
 		}
 		// Directories that cannot be listed are in all shards: on other machines their files may be readable.
 		if (c.err != nil || opt.Shard.has(c.name)) && f.examines(&c, &paths[c.path].Skipped) {
@@ -84,13 +81,9 @@ func (f *finder) walk(ctx context.Context, path int, name, real string) error {
 			return ctx.Err()
 		}
 		rel, _ := filepath.Rel(real, at) // at begins with it
-		c := candidate{name: filepath.Join(name, rel), path: path, given: rel == ".", err: err}
+		c := candidate{name: filepath.Join(name, rel), path: path, err: err}
 		switch {
 		case err != nil:
-		case d.IsDir() && f.opens(&c) && pack.IsDir(at):
-			c.pack = true
-			f.files = append(f.files, c)
-			return filepath.SkipDir
 		case !d.Type().IsRegular():
 			return nil
 		default:
@@ -115,20 +108,14 @@ func (f *finder) walk(ctx context.Context, path int, name, real string) error {
 	})
 }
 
-// opens reports whether a file or a directory is opened if it is a package.
-func (f *finder) opens(c *candidate) bool { return c.given || f.Packages }
-
 // examines reports whether a file is examined, by its first bytes.
 func (f *finder) examines(c *candidate, skipped *Skipped) bool {
 	var h head
-	if c.err == nil && !c.pack {
+	if c.err == nil {
 		h, c.err = peekFile(c.name)
 	}
-	if c.err == nil && !c.pack && !h.elf && f.opens(c) {
-		c.pack, c.err = pack.Is(c.name)
-	}
 	switch {
-	case c.err != nil, c.pack:
+	case c.err != nil:
 		return true
 	case h.archive && f.Objects:
 		c.archive = true
@@ -173,11 +160,7 @@ func peek(r io.ReaderAt) (head, error) {
 	}
 	if n < len(elf.ELFMAG) || string(b[:len(elf.ELFMAG)]) != elf.ELFMAG {
 		is, err := archive.Is(r)
-		if !is {
-			return head{}, err
-		}
-		deb, err := pack.IsDeb(r) // whose members are not ELF
-		return head{archive: !deb}, err
+		return head{archive: is}, err
 	}
 	var order binary.ByteOrder = binary.LittleEndian
 	if elf.Data(b[elf.EI_DATA]) == elf.ELFDATA2MSB {
