@@ -35,7 +35,7 @@ TARGETS = x86_64-linux-gnu aarch64-linux-gnu s390x-linux-gnu
 LINKDIR = $(LIBEXECDIR)/cfi2sframe
 
 # Commands among the integrations.
-COMMANDS = rootfs/sframe-rootfs run/sframe-run cargo/cfi2sframe-cc go/cfi2sframe-toolexec
+COMMANDS = debian/convert-deb rootfs/sframe-rootfs run/sframe-run cargo/cfi2sframe-cc go/cfi2sframe-toolexec
 # /etc is not for an installation in a home directory.
 HASRPMDIR = [ -n "$(RPMDIR)" ] && case '$(PREFIX)' in /usr|/usr/local) ;; *) false ;; esac
 

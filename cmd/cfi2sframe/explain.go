@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 
 	"cfi2sframe/elffile"
-	"cfi2sframe/internal/archive"
 	"cfi2sframe/internal/outfile"
 	"cfi2sframe/sframe"
 )
@@ -33,7 +32,7 @@ var fileKinds = []struct {
 	{0, "BZh", "is a bzip2 file; unpack it"},
 	{0, "\x28\xb5\x2f\xfd", "is a zstd file; unpack it"},
 	{0, "PK\x03\x04", "is a ZIP file; unpack it"},
-	{0, archive.Magic + "debian-binary", "is a Debian package; unpack it with dpkg-deb -R"},
+	{0, "!<arch>\ndebian-binary", "is a Debian package; unpack it with dpkg-deb -R"},
 	{0, "\xed\xab\xee\xdb", "is an RPM package; unpack it with rpm2cpio"},
 	{257, "ustar", "is a tar archive or a container image; unpack it"},
 }

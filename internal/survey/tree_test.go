@@ -57,8 +57,8 @@ func TestDirectories(t *testing.T) {
  p/ 2: 3 of 200
   bin/ 1: 2 of 100
    p 1: 2 of 100
-  lib/ 1: 1 of 100
-   l.a(n.o) 1: 1 of 100
+  lib/l.a 1: 1 of 100
+   (n.o) 1: 1 of 100
 `) {
 		t.Errorf("%s\nbegins otherwise than\n%s", got, want)
 	}
