@@ -196,7 +196,7 @@ func TestLossy(t *testing.T) {
 		of("/lib/a.a(large.o)", "drap", 50),
 		of("/lib/none", "drap", 0), of("/lib/start", "outermost", 99)) // where nothing is lost
 	got := fmt.Sprintf("%+v", s.Lossy())
-	if want := "[{Path:/lib/a.a Package:false Names:[/lib/a.a(large.o) /lib/a.a(small.o)]} {Path:/lib/some Package:false Names:[/lib/some]}]"; got != want {
+	if want := "[{Path:/lib/a.a Names:[/lib/a.a(large.o) /lib/a.a(small.o)]} {Path:/lib/some Names:[/lib/some]}]"; got != want {
 		t.Errorf("%s; want %s", got, want)
 	}
 }
