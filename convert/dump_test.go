@@ -22,6 +22,7 @@ import (
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/long"
 	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/report"
 	"cfi2sframe/sframe"
@@ -587,6 +588,7 @@ func TestShare(t *testing.T) {
 
 // TestManyMismatches checks the section of one program in another one, all of whose rows are different.
 func TestManyMismatches(t *testing.T) {
+	long.Test(t)
 	const many = 70000 // more than are kept
 	program := func(size string) string {
 		t.Helper()

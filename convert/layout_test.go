@@ -15,6 +15,7 @@ import (
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/image"
+	"cfi2sframe/internal/testkit/long"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
@@ -412,6 +413,7 @@ func noteAt(f *elffile.File, off, n uint64) bool {
 // TestLargeObject has an object with nearly as much code as relocations of 32 bits can reach, and
 // functions at its start and its end.
 func TestLargeObject(t *testing.T) {
+	long.Test(t)
 	const size = 1<<31 - 1<<20
 	dir := t.TempDir()
 	source := filepath.Join(dir, "many.s")

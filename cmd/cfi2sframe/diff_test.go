@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"cfi2sframe/internal/testkit/long"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/plain"
 	"cfi2sframe/report"
@@ -358,9 +359,9 @@ func TestDiffDamaged(t *testing.T) {
 	at := bytes.Index(b, []byte{0xe2, 0xde, 2})
 	damaged := filepath.Join(t.TempDir(), "damaged")
 	errors, different := 0, 0
-	step := 1
+	step := long.Pick(t, 7, 1)
 	if racing {
-		step = 4
+		step = 7
 	}
 	for i := 0; i < 184; i += step { // bytes, which --dry-run reports
 		for _, value := range []byte{0, 0xff, b[at+i] ^ 1, b[at+i] + 8} {

@@ -16,6 +16,7 @@ import (
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/sframediff"
 	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/long"
 	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/report"
 	"cfi2sframe/sframe"
@@ -256,6 +257,7 @@ func TestDiffNotWritten(t *testing.T) {
 
 // TestDiffManyGaps compares programs with more gaps than are listed, of whose rest the reason is not known.
 func TestDiffManyGaps(t *testing.T) {
+	long.Test(t)
 	const many = 70000
 	gap := function("", "nop", ".cfi_escape 0x0f, 3, 0x77, 0, 0x1f", "nop") // CFA = -rsp
 	in := link(t, strings.Repeat(gap, many))
@@ -326,6 +328,7 @@ func TestDiffErrors(t *testing.T) {
 
 // TestDiffManyChanges compares programs with more changes than are listed.
 func TestDiffManyChanges(t *testing.T) {
+	long.Test(t)
 	const many = 70000
 	program := func(size int) string {
 		t.Helper()
