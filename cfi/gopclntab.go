@@ -40,7 +40,7 @@ func (s *goSection) parse(t *Table, x *executor, code []span, cies int) {
 	a := arch.Of(t.Machine)
 	s.name, s.source, s.order, s.programs = gopclntab.Name, GoPCLNTab, t.Order, t.programs
 	s.mach = machine{sp: a.SP, fp: a.FP, raState: a.RAState}
-	var kinds [3]*cie
+	var kinds [gopclntab.NumKinds]*cie
 	for k := range kinds {
 		d := &cie{sec: &s.section, number: uint32(cies + k), codeAlign: 1, dataAlign: 1, raReg: a.RA, initial: noState}
 		d.initial.raReg = a.RA
@@ -53,6 +53,10 @@ func (s *goSection) parse(t *Table, x *executor, code []span, cies int) {
 			d.initial.ra = rule{kind: RuleUndefined}
 		case gopclntab.Switches:
 			d.initial.cfa, d.switches = rule{}, true
+		case gopclntab.Injected:
+			d.initial.cfa, d.switches, d.signal = rule{}, true, true
+		case gopclntab.SigReturn:
+			d.signal = true
 		}
 		kinds[k] = d
 	}
@@ -74,8 +78,10 @@ func (s *goSection) parse(t *Table, x *executor, code []span, cies int) {
 		switch fn.Kind {
 		case gopclntab.Framed:
 			s.instructions(a, fn)
-		case gopclntab.Switches:
+		case gopclntab.Switches, gopclntab.Injected:
 			s.switching(a, fn)
+		case gopclntab.SigReturn:
+			s.sigreturn(a)
 		}
 		s.fns = append(s.fns, Function{Begin: fn.Begin, End: fn.End, off: fn.Off, code: begin,
 			limit: uint32(len(s.data)), cie: kinds[fn.Kind]})
@@ -121,11 +127,15 @@ func (s *goSection) switching(a *arch.Arch, fn *gopclntab.Function) {
 			s.data = append(s.data, frame.DW_CFA_restore_state)
 		}
 		s.data = append(s.data, frame.DW_CFA_remember_state)
-		switch below := uint64(a.EntryCFA) + uint64(r.Frame); r.Base {
+		switch entry := uint64(a.EntryCFA) + uint64(fn.Pushed); r.Base {
 		case gopclntab.OfSP:
+			below := entry + uint64(r.Frame)
 			s.data = binary.AppendUvarint(append(s.data, frame.DW_CFA_def_cfa, byte(a.SP)), below)
+			if a.FixedRA == 0 && r.Frame > 0 {
+				s.saved(a.RA, below)
+			}
 			if r.Saved > 0 {
-				s.saved(a.FP, uint64(a.EntryCFA)+uint64(r.Saved))
+				s.saved(a.FP, entry+uint64(r.Saved))
 			}
 		case gopclntab.OfFP:
 			const slots = 2 // of the frame pointer and the return address
@@ -135,6 +145,15 @@ func (s *goSection) switching(a *arch.Arch, fn *gopclntab.Function) {
 			s.data = append(s.data, frame.DW_CFA_def_cfa, byte(a.SP), byte(a.EntryCFA), frame.DW_CFA_undefined, byte(a.RA))
 		}
 	}
+}
+
+// sigreturn appends the instructions for what signal handlers return to on amd64. The stack pointer is at the ucontext,
+// which has the registers of the interrupted code (arch/x86/include/uapi/asm/ucontext.h and sigcontext.h).
+func (s *goSection) sigreturn(a *arch.Arch) {
+	s.data = append(s.data,
+		frame.DW_CFA_def_cfa_expression, 4, 0x77, 0xa0, 0x01, 0x06, // breg7 (rsp) 160; deref
+		frame.DW_CFA_expression, byte(a.RA), 3, 0x77, 0xa8, 0x01, // breg7 168
+		frame.DW_CFA_expression, byte(a.FP), 3, 0x77, 0xf8, 0x00) // breg7 120
 }
 
 // advance appends the instruction that goes on to an offset in the function.
@@ -153,3 +172,12 @@ func (s *goSection) saved(reg, below uint64) {
 
 // SwitchesStack reports whether the function goes to another stack, so that some rows have no CFA (Go's systemstack).
 func (fn *Function) SwitchesStack() bool { return fn.cie.switches }
+
+// Withdraw removes the rows of a function of .gopclntab. Its Err then says why.
+func (t *Table) Withdraw(fn *Function, why string) {
+	p := t.programs
+	n := uint32(len(p.all))
+	p.errs[n] = &Error{fn.Section(), fn.Offset() - uint64(fn.code), why}
+	p.all = append(p.all, program{cie: fn.cie, code: fn.code, limit: fn.limit})
+	fn.program = n | fn.program&cut
+}

@@ -87,11 +87,13 @@ func compareGo(t *testing.T, debug, table *cfi.Table) {
 	var framed, other, saved int
 	for fn := range debug.Functions() {
 		got := table.Find(fn.Begin)
-		if got == nil || got.Begin != fn.Begin || got.End != fn.End {
+		if got == nil || got.Begin != fn.Begin && !got.Signal() || got.End != fn.End {
 			t.Fatalf("the table has no function at %#x-%#x", fn.Begin, fn.End)
 		}
 		first, _ := table.Lookup(fn.Begin)
-		if got.SwitchesStack() || first.RA.Rule == cfi.RuleUndefined {
+		before, _ := debug.Lookup(fn.Begin) // of sigtramp it says that there is no caller
+		if got.SwitchesStack() || got.Signal() || first.RA.Rule == cfi.RuleUndefined ||
+			before.RA.Rule == cfi.RuleUndefined {
 			other++
 			continue
 		}
@@ -223,6 +225,82 @@ func testGoStacks(t *testing.T, asmcgocall int64, env string, flags ...string) {
 	}
 	if prologues < 500 {
 		t.Errorf("%d prologues; want more", prologues)
+	}
+}
+
+// TestGoInjected has functions of the runtime whose callers a signal interrupted. What signal handlers push is in
+// pushCall and preparePanic of runtime/signal_*.go.
+func TestGoInjected(t *testing.T) {
+	for _, tt := range []struct {
+		arch   string
+		pushed int64
+		names  string // of the symbols
+	}{
+		{"amd64", 0, "runtime.sigpanic runtime.sigpanic0.abi0 runtime.asyncPreempt.abi0 runtime.debugCallV2"},
+		{"arm64", 16, "runtime.sigpanic runtime.asyncPreempt.abi0 runtime.debugCallV2"},
+		{"s390x", 8, "runtime.sigpanic runtime.asyncPreempt.abi0"},
+	} {
+		t.Run(tt.arch, func(t *testing.T) {
+			b, err := os.ReadFile(goprog.Build(t, "CGO_ENABLED=0 GOARCH="+tt.arch))
+			if err != nil {
+				t.Fatal(err)
+			}
+			file := openBytes(t, b)
+			symbols, err := file.FindSymbols(append(strings.Fields(tt.names), "runtime.sigtramp.abi0", "runtime.main",
+				"runtime.sigreturn__sigaction.abi0")...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			debug, table := loadGo(t, b, cfi.DebugFrame), loadGo(t, b, cfi.GoPCLNTab)
+			a := arch.Of(table.Machine)
+			for _, name := range strings.Fields(tt.names) {
+				fn := table.Find(symbols[name].Value)
+				if fn == nil || !fn.Signal() {
+					t.Errorf("%s is no signal frame", name)
+					continue
+				}
+				var rows int
+				for row := range fn.Rows() {
+					want, _ := debug.Lookup(row.Begin)
+					if row.CFA.Rule == cfi.RuleUndefined { // where the interrupted code's stack pointer is restored
+						if callerSP := want.CFA.Offset; callerSP != -tt.pushed || row.End != fn.End {
+							t.Errorf("%s: at %#x a gap; .debug_frame says %v", name, row.Begin, want.Rules)
+						}
+						continue
+					}
+					rows++
+					if row.CFA.Reg != want.CFA.Reg || row.CFA.Offset+a.CallerSP != want.CFA.Offset+tt.pushed ||
+						row.RA.Rule == cfi.RuleOffset && row.CFA.Offset+row.RA.Offset != want.CFA.Offset+want.RA.Offset {
+						t.Errorf("%s: at %#x %v; .debug_frame says %v, without %d bytes", name, row.Begin, row.Rules,
+							want.Rules, tt.pushed)
+					}
+				}
+				if rows < 2 && name != "runtime.sigpanic0.abi0" {
+					t.Errorf("%s: %d rows", name, rows)
+				}
+			}
+			if table.Find(symbols["runtime.main"].Value).Signal() {
+				t.Error("runtime.main is a signal frame")
+			}
+			sigtramp := symbols["runtime.sigtramp.abi0"]
+			for pc := sigtramp.Value; pc < sigtramp.Value+sigtramp.Size; pc++ {
+				if row, ok := table.Lookup(pc); ok && row.RA.Rule == cfi.RuleUndefined {
+					t.Fatalf("sigtramp has no caller: %v", row.Rules)
+				}
+			}
+			if tt.arch != "amd64" {
+				return
+			}
+			at := symbols["runtime.sigreturn__sigaction.abi0"].Value
+			for _, pc := range []uint64{at - 1, at, at + 7} { // also where readers look up the return address
+				row, ok := table.Lookup(pc)
+				// breg7 (rsp) 160, deref; breg7 168; breg7 120 (struct ucontext: rsp, rip, rbp)
+				if !ok || !table.Find(pc).Signal() || string(row.CFA.Expression) != "\x77\xa0\x01\x06" ||
+					string(row.RA.Expression) != "\x77\xa8\x01" || string(row.FP.Expression) != "\x77\xf8\x00" {
+					t.Errorf("sigreturn: at %#x %v", pc, row.Rules)
+				}
+			}
+		})
 	}
 }
 

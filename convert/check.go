@@ -93,7 +93,7 @@ func compared(f *elffile.File, s *sframe.Section, opt Options) (c *Comparison, e
 		return nil, err
 	}
 	defer debug.Close()
-	table, err := cfi.Load(f, opt.Source, debug.File())
+	table, err := LoadCFI(f, opt.Source, debug.File())
 	if err != nil {
 		return nil, err
 	}

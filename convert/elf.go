@@ -75,7 +75,7 @@ func (s *single) add() (cov *report.Coverage, err error) {
 	}()
 	s.opt.starting(Work{Size: f.Size, CFI: cfi.Size(f)})
 	s.step(stepLoad)
-	if s.table, err = cfi.Load(f, s.opt.Source, debug.File()); err != nil {
+	if s.table, err = LoadCFI(f, s.opt.Source, debug.File()); err != nil {
 		return nil, err
 	}
 	if s.table.Len() == 0 {

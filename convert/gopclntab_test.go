@@ -3,6 +3,7 @@ package convert_test
 import (
 	"bytes"
 	"context"
+	"debug/buildinfo"
 	"os"
 	"strings"
 	"testing"
@@ -11,6 +12,8 @@ import (
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/testkit/goprog"
+	"cfi2sframe/report"
+	"cfi2sframe/sframe"
 	"cfi2sframe/verify"
 )
 
@@ -91,6 +94,107 @@ func TestGoProgram(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestGoGap converts programs in which a function's frame has another size in the table than in the code. Its rows, and
+// those of functions with the same table, are gaps, and all others are as in the sound program.
+func TestGoGap(t *testing.T) {
+	for _, arch := range []string{"amd64", "arm64", "s390x"} {
+		t.Run(arch, func(t *testing.T) {
+			b, err := os.ReadFile(goprog.Build(t, "CGO_ENABLED=0 GOARCH="+arch, "-ldflags=-s -w"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			f := openFile(t, b)
+			order, at := f.Order, f.Section(".gopclntab").Off
+			pctab, records := at+order.Uint64(b[at+56:]), at+order.Uint64(b[at+64:])
+			var pcsp uint64
+			for i := records + 8; ; i += 8 { // one whose second row is a frame of 8, 16 or 24 bytes
+				record := records + uint64(order.Uint32(b[i+4:]))
+				pcsp = pctab + uint64(order.Uint32(b[record+16:]))
+				twice := b[pcsp+2]
+				if b[record+41] == 0 && b[pcsp] == 2 && b[pcsp+1] < 100 && 0 < twice && twice < 64 && twice&15 == 0 {
+					break
+				}
+			}
+			bad := bytes.Clone(b)
+			bad[pcsp+2] ^= 64
+			sound, _ := convertGo(t, b)
+			res, section := convertGo(t, bad)
+			var gap *report.Gap
+			bytesOf := make(map[string]uint64)
+			for i, g := range res.Gaps {
+				if bytesOf[g.Reason] += g.End - g.Begin; g.Reason == "go-table" {
+					gap = &res.Gaps[i]
+				}
+			}
+			if gap == nil || !strings.Contains(gap.Rule, "in the table, and of ") {
+				t.Fatalf("gaps: %+v; want one of go-table", res.Gaps)
+			}
+			if _, ok, err := section.Lookup(gap.Begin); ok || err != nil {
+				t.Errorf("the section has a row at %#x: %v", gap.Begin, err)
+			}
+			if lost := bytesOf["go-table"]; !res.Verified || res.Covered+lost != sound.Covered || lost > res.Covered/10 {
+				t.Errorf("%d bytes of %d covered, without %d; verified: %t", res.Covered, sound.Covered, lost, res.Verified)
+			}
+		})
+	}
+}
+
+// TestGoRelease has programs of releases whose collector moves the stack that systemstack has left.
+func TestGoRelease(t *testing.T) {
+	b, err := os.ReadFile(goprog.Build(t, "CGO_ENABLED=0 GOARCH=amd64", "-ldflags=-s -w"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := buildinfo.Read(bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := bytes.Index(b, []byte("\xff Go buildinf:"))
+	at += bytes.Index(b[at:], []byte("go1."))
+	if info.GoVersion[:6] != string(b[at:at+6]) || info.GoVersion < "go1.26" {
+		t.Fatalf("version %q, and %q in the file", info.GoVersion, b[at:at+6])
+	}
+	// Of systemstack: mov %rdi,%rdx; mov (%rdi),%rdi; call *%rdi.
+	call := bytes.Index(b, []byte("\x48\x89\xfa\x48\x8b\x3f\xff\xd7"))
+	if call < 0 {
+		t.Fatal("systemstack has no call")
+	}
+	f := openFile(t, b)
+	text := f.Section(".text")
+	pc := text.Addr + uint64(call) + 8 - text.Off
+	releases := map[string]bool{"go1.22": false, "go1.25": false, "go1.26": true, "go1.27": true, "xx1.26": false}
+	for release, covered := range releases {
+		old := bytes.Clone(b)
+		copy(old[at:], release)
+		res, section := convertGo(t, old)
+		row, ok, err := section.Lookup(pc)
+		if err != nil || ok != covered || ok && row.CFA != (sframe.Rule{Base: sframe.FP, Offset: 16}) {
+			t.Errorf("%s: row %+v, %t, %v; want %t", release, row, ok, err, covered)
+		}
+		for _, g := range res.Gaps {
+			if g.Reason == "go-table" {
+				t.Errorf("%s: %+v", release, g)
+			}
+		}
+	}
+}
+
+// convertGo converts a program to V3, and returns the report and the section.
+func convertGo(t *testing.T, b []byte) (*report.Coverage, *sframe.Section) {
+	t.Helper()
+	var out bytes.Buffer
+	opt := convert.Options{Version: sframe.V3}
+	res, err := convert.Convert(context.Background(), bytes.NewReader(b), int64(len(b)), &out, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	section, err := convert.ReadSection(openFile(t, out.Bytes()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.Coverage[0], section
 }
 
 func openFile(t *testing.T, b []byte) *elffile.File {

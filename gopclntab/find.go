@@ -41,7 +41,8 @@ func Find(f *elffile.File) (*Table, error) {
 	for _, m := range s.places {
 		t, err := s.table(m.addr, m.table)
 		if t != nil && err == nil {
-			return t, nil
+			t.minor, err = s.release()
+			return t, err
 		}
 		if first == nil {
 			first = err

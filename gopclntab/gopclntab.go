@@ -11,6 +11,7 @@ package gopclntab
 
 import (
 	"bytes"
+	"debug/elf"
 	"fmt"
 	"iter"
 	"math"
@@ -30,7 +31,14 @@ const (
 	Framed    Kind = iota
 	Outermost      // it has no caller
 	Switches       // it leaves its stack for another one; its rows have a Base
+	// A signal handler put a call of it into the code that the signal interrupted, so that its return address is that of
+	// an instruction that was not executed. Its rows have a Base.
+	Injected
+	SigReturn // the kernel's signal handlers return to it; it has no rows
 )
+
+// NumKinds is the number of kinds.
+const NumKinds = int(SigReturn) + 1
 
 // A Row holds from its offset in the function up to the next one.
 type Row struct {
@@ -39,7 +47,7 @@ type Row struct {
 	// Saved is where the caller's frame pointer is, in bytes below the stack pointer that a call leaves; 0 if it is in
 	// its register.
 	Saved uint32
-	Base  Base // only of functions of kind Switches
+	Base  Base // only of functions of kind Switches and Injected
 }
 
 // A Function is a function of Go, or of the assembler of Go.
@@ -47,7 +55,8 @@ type Function struct {
 	Begin, End uint64
 	Off        uint32 // of its record in the table
 	Kind       Kind
-	Rows       []Row // without Rows that equal the one before
+	Pushed     uint32 // bytes that an injected call has on the stack besides the return address
+	Rows       []Row  // without Rows that equal the one before
 }
 
 // A Table is the table of a file.
@@ -63,6 +72,7 @@ type Table struct {
 	pctab   []byte // the pcsp tables
 	records uint64 // offset of the list of functions, which their records follow
 	old     bool   // the layout of Go 1.18 and 1.19
+	minor   int    // the release is Go 1.minor; 0 if it is unknown
 	quantum uint64 // addresses are multiples of it
 	code    code
 	left    int // bytes of pcsp tables that may still be decoded
@@ -89,7 +99,8 @@ const (
 	recordSize = 40
 	recordName = 4
 	recordPCSP = 16
-	recordFlag = 41 // from Go 1.20 on; 4 less before
+	recordID   = 40 // from Go 1.20 on; 4 less before
+	recordFlag = 41 // the same
 )
 
 // Bits of a record's flag (internal/abi/symtab.go).
@@ -105,7 +116,7 @@ func (t *Table) Functions() iter.Seq2[*Function, *Error] {
 		var fn Function
 		for i := range t.count {
 			err := t.function(i, &fn)
-			if err == nil && len(fn.Rows) == 0 {
+			if err == nil && fn.End == 0 {
 				continue
 			}
 			if !yield(&fn, err) || t.left < 0 {
@@ -143,23 +154,30 @@ func (t *Table) function(i int, fn *Function) *Error {
 		return errorf(off+recordPCSP, "pcsp table for %d bytes of a function of %d", size, next-entry)
 	}
 	fn.End = fn.Begin + size
-	flag := record[recordFlag]
-	if t.old {
-		flag = record[recordFlag-4]
-	}
 	name := t.name(o.Uint32(record[recordName:]))
-	pops := fn.Kind == Switches
-	if k := t.kind(fn, flag, name); k != Framed {
-		fn.Kind = k
+	if t.old {
+		record = t.data[off-4:]
 	}
+	fn.Kind = t.kind(fn, record[recordID], record[recordFlag], name)
+	pops := slices.ContainsFunc(fn.Rows, func(r Row) bool { return r.Base == Unknown })
 	switch {
+	case fn.Kind == Injected:
+		fn.Pushed = pushed[elf.Machine(t.file.Machine)]
+		t.code.prologue(fn)
+	case fn.Kind == SigReturn:
+		fn.Rows = fn.Rows[:0]
+		t.code.early(fn)
 	case pops, name == "runtime.asmcgocall" && t.exports:
+		fn.Kind = Switches
 		fn.Rows = append(fn.Rows[:0], Row{Base: Unknown})
 	case fn.Kind == Framed:
 		t.code.prologue(fn)
 	case fn.Kind == Switches:
 		t.code.prologue(fn)
 		t.code.onStacks(fn, name == "runtime.mcall" || name == "runtime.morestack")
+		if name == "runtime.systemstack" && t.minor < pinned {
+			fn.withoutFP()
+		}
 	}
 	return nil
 }
@@ -186,11 +204,12 @@ func (t *Table) rows(fn *Function, b []byte, at uint64) (size uint64, err *Error
 			return 0, errorf(at, "pcsp table without an end")
 		}
 		b = b[n:]
+		row := Row{Off: uint32(size), Frame: uint32(value)}
 		if value < 0 { // it removes what its caller has on the stack
-			value, fn.Kind = 0, Switches
+			row.Frame, row.Base = 0, Unknown
 		}
-		if last := len(fn.Rows); last == 0 || fn.Rows[last-1].Frame != uint32(value) {
-			fn.Rows = append(fn.Rows, Row{Off: uint32(size), Frame: uint32(value)})
+		if last := len(fn.Rows); last == 0 || fn.Rows[last-1].Frame != row.Frame || fn.Rows[last-1].Base != row.Base {
+			fn.Rows = append(fn.Rows, row)
 		}
 		if size += uint64(quanta) * t.quantum; size > math.MaxInt32 {
 			return 0, errorf(at, "pcsp table of %d bytes of code", size)
@@ -214,6 +233,9 @@ var switchers = [...]string{"asmcgocall", "asmcgocall_no_g", "asmcgocall_landing
 	"gosave_systemstack_switch", "mcall", "morestack", "sigreturn", "sigreturn__sigaction", "systemstack",
 	"systemstack_switch"}
 
+// sigtramp is the signal handler. It has the flag, but what called it has the frame of a signal.
+const sigtramp = "runtime.sigtramp"
+
 // name returns the name at an offset, or the first bytes of a long one.
 func (t *Table) name(at uint32) string {
 	const longest = 64 // of the names that matter
@@ -225,10 +247,16 @@ func (t *Table) name(at uint32) string {
 	return string(b[:max(bytes.IndexByte(b, 0), 0)])
 }
 
-// kind returns the kind of a function with the flag and name of its record.
-func (t *Table) kind(fn *Function, flag byte, name string) Kind {
+// kind returns the kind of a function with the ID, flag and name of its record.
+func (t *Table) kind(fn *Function, id, flag byte, name string) Kind {
 	short, ok := strings.CutPrefix(name, "runtime.")
 	switch {
+	case t.injected(id, name):
+		return Injected
+	case name == sigtramp && flag&flagSPWrite == 0:
+		return Framed
+	case ok && strings.HasPrefix(short, "sigreturn") && t.code.returns(fn):
+		return SigReturn
 	case flag&flagTopFrame != 0, t.file.Entry == fn.Begin,
 		// The program begins there; a library's code of this name returns to the loader.
 		strings.HasPrefix(name, "_rt0_") && !strings.Contains(name, "_lib"):

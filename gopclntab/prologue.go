@@ -84,6 +84,24 @@ func (c *code) bytes(begin, end uint64) []byte {
 	return c.data[begin-c.addr : end-c.addr]
 }
 
+// sigreturn is mov $15,%rax; syscall, to which handlers return on amd64. Other kernels have that code in their vDSO.
+var sigreturn = []byte{0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05}
+
+// returns reports whether a function begins with the system call by which signal handlers end.
+func (c *code) returns(fn *Function) bool {
+	return elf.Machine(c.file.Machine) == elf.EM_X86_64 && fn.End-fn.Begin >= uint64(len(sigreturn)) &&
+		bytes.Equal(c.bytes(fn.Begin, fn.Begin+uint64(len(sigreturn))), sigreturn)
+}
+
+// early makes a function begin with the byte before it, if this is padding. Handlers return to the function's first
+// byte, and readers look up the byte before return addresses.
+func (c *code) early(fn *Function) {
+	const int3 = 0xcc
+	if b := c.bytes(fn.Begin-1, fn.Begin); len(b) > 0 && b[0] == int3 {
+		fn.Begin--
+	}
+}
+
 // prologueAMD64 knows the prologues of Go's assembler (cmd/internal/obj/x86/obj6.go):
 //
 //	push %rbp; mov %rsp,%rbp                                          from Go 1.21 on
@@ -124,12 +142,18 @@ func prologueAMD64(before, after []byte, frame uint32) (done int, saved uint32, 
 //
 //	str x30,[sp,#-frame]!; stur x29,[sp,#-8]
 //	sub x20,sp,#frame; stp x29,x30,[x20,#-8]; mov sp,x20
+//	sub sp,sp,#frame; stur x29,[sp,#-8]                    in asyncPreempt
+//	stp x29,x30,[sp,#-frame-8]; sub sp,sp,#frame           in debugCallV2
 //
 // Arm Architecture Reference Manual for A-profile, C6.2, has the encodings.
 func prologueAArch64(before, after []byte, frame uint32) (done int, saved uint32, ok bool) {
 	const (
 		strLR     = 0xf8000ffe
 		strMask   = 0xffe00fff // without the offset, bits 12 to 20
+		subSP     = 0xd10003ff
+		subMask   = 0xffc003ff // without the number, bits 10 to 21
+		stpFPLR   = 0xa9007bfd
+		stpMask   = 0xffc07fff // without the offset, bits 15 to 21
 		sturFP    = 0xf81f83fd
 		stpFrame  = 0xa93ffa9d
 		movSP     = 0x9100029f
@@ -145,7 +169,10 @@ func prologueAArch64(before, after []byte, frame uint32) (done int, saved uint32
 	switch in := last(1); {
 	case in == movSP:
 		return 0, frame + belowSlot, last(2) == stpFrame
-	case in&strMask == strLR && -(int32(in<<11)>>23) == int32(frame):
+	case in&strMask == strLR && -(int32(in<<11)>>23) == int32(frame), in&subMask == subSP && in>>10&0xfff == frame:
+		if stp := last(2); stp&stpMask == stpFPLR && -(int32(stp<<10)>>25)*8 == int32(frame+belowSlot) {
+			return 0, frame + belowSlot, true
+		}
 		return 4, frame + belowSlot, len(after) >= 4 && le.Uint32(after) == sturFP
 	}
 	return 0, 0, false

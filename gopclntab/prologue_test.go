@@ -26,6 +26,9 @@ func TestPrologues(t *testing.T) {
 		frame512  = "f4 03 08 d1 9d fa 3f a9" // sub x20,sp,#0x200; stp x29,x30,[x20,#-8]
 		movSP     = "9f 02 00 91"             // mov sp,x20
 		load      = "fd 83 5f f8"             // ldur x29,[sp,#-8]
+		sub496    = "ff c3 07 d1"             // sub sp,sp,#0x1f0
+		stp288    = "fd fb 2e a9"             // stp x29,x30,[sp,#-280]
+		sub272    = "ff 43 04 d1"             // sub sp,sp,#0x110
 		otherSlot = "f4 03 08 d1 9d fa 3e a9" // stp x29,x30,[x20,#-24]
 	)
 	for _, tt := range []struct {
@@ -51,6 +54,10 @@ func TestPrologues(t *testing.T) {
 		{"another frame", prologueAMD64, sub64, save56, 72, 0, 0},
 		{"not saved", prologueAMD64, sub64, "90 90 90 90 90", 64, 0, 0},
 		{"aarch64", prologueAArch64, str48, stur, 48, 4, 56},
+		{"aarch64, asyncPreempt", prologueAArch64, sub496, stur, 496, 4, 504},
+		{"aarch64, debugCallV2", prologueAArch64, stp288 + sub272, "", 272, 0, 280},
+		{"aarch64, another pair", prologueAArch64, stp288 + sub496, "", 496, 0, 0},
+		{"aarch64, another number", prologueAArch64, sub496, stur, 272, 0, 0},
 		{"aarch64, another frame", prologueAArch64, str48, stur, 64, 0, 0},
 		{"aarch64, not saved", prologueAArch64, str48, load, 48, 0, 0},
 		{"aarch64, large", prologueAArch64, frame512 + movSP, "", 512, 0, 520},

@@ -56,6 +56,14 @@ func (c *code) onStacks(fn *Function, final bool) {
 	}
 }
 
+// withoutFP removes the rows from the first one on that leads on by the frame pointer.
+func (fn *Function) withoutFP() {
+	if i := slices.IndexFunc(fn.Rows, func(r Row) bool { return r.Base == OfFP }); i >= 0 {
+		fn.Rows = fn.Rows[:i+1]
+		fn.Rows[i].Base = Unknown
+	}
+}
+
 // A flow is the flow of control in a function.
 type flow struct {
 	code  []byte

@@ -322,11 +322,13 @@ var causes = map[translate.Reason]string{
 	translate.SPRule: "the caller's stack pointer is set apart from the frame: context switches, longjmp, " +
 		"Go on s390x",
 	translate.GoStackSwitch: "Go's runtime goes to another stack here, or leaves it",
-	translate.SignalFrame:   "a signal handler returns here; the kernel has pushed the frame",
-	translate.OffsetRange:   "a frame of more than 2 GiB, or one that is not aligned as the ABI asks for",
-	translate.TooFar:        "the program is larger than 2 GiB, for which there is --format 3",
-	translate.TooLarge:      "the function is larger than what its description can hold",
-	translate.Outermost:     "the program or a thread starts here",
+	translate.GoTable: "the instructions are not proved to make the frame that Go's table says; " +
+		"the message says what differs",
+	translate.SignalFrame: "a signal handler returns here; the kernel has pushed the frame",
+	translate.OffsetRange: "a frame of more than 2 GiB, or one that is not aligned as the ABI asks for",
+	translate.TooFar:      "the program is larger than 2 GiB, for which there is --format 3",
+	translate.TooLarge:    "the function is larger than what its description can hold",
+	translate.Outermost:   "the program or a thread starts here",
 	translate.OutsideText: "code that runs once, when the kernel or the module starts or ends " +
 		"(.init.text, .exit.text)",
 	translate.Malformed: "the call frame information is damaged; the message says where",

@@ -24,6 +24,7 @@ const (
 	SPRule        // SP has a rule, and its value is not the CFA
 	SignalFrame   // the function is a signal frame
 	GoStackSwitch // the function of a Go program goes to another stack
+	GoTable       // the code of a function of a Go program is not what .gopclntab says
 	OffsetRange   // an offset does not fit 32 bits, or the ABI's scale
 	TooFar        // the function is too far from the section for a start address of 32 bits
 	TooLarge      // the function has 4 GiB or more, or maxRows rows
@@ -50,6 +51,7 @@ var reasons = [...]struct{ name, text string }{
 	SPRule:        {"sp-rule", "stack pointer is not the CFA"},
 	SignalFrame:   {"signal-frame", "signal frame"},
 	GoStackSwitch: {"go-stack-switch", "Go function that switches stacks"},
+	GoTable:       {"go-table", "Go function whose code is not what .gopclntab says"},
 	OffsetRange:   {"offset-range", "offset over 32 bits or off the ABI's scale"},
 	TooFar:        {"too-far", "more than 2 GiB from the section"},
 	TooLarge:      {"too-large", "function of 4 GiB, or of 524,288 rows, or more"},

@@ -342,7 +342,7 @@ func TestUnknownValues(t *testing.T) {
 	if got := fmt.Sprint(ColumnNone, ColumnCFA, ColumnRA, ColumnFP, ColumnSP); got != " CFA RA FP SP" {
 		t.Errorf("columns %s", got)
 	}
-	if r := Malformed + 1; r.Name() != "reason-23" || r.String() != "Reason(23)" || Reason(0).Name() != "reason-0" {
+	if r := Malformed + 1; r.Name() != "reason-24" || r.String() != "Reason(24)" || Reason(0).Name() != "reason-0" {
 		t.Errorf("%s, %s, %s", r.Name(), r, Reason(0).Name())
 	}
 }

@@ -123,7 +123,7 @@ type Gap struct {
 	Reason     Reason
 	Column     Column   // the column of the rule that is the reason, or ColumnNone
 	Rule       cfi.Rule // that rule
-	Err        error    // for Malformed
+	Err        error    // for Malformed and GoTable
 }
 
 // Size returns the number of bytes in the gap.
@@ -342,6 +342,8 @@ func (x *translator) translateRows() error {
 	switch err := fn.Err(); {
 	case fn.NumRows() >= maxRows:
 		x.gap(fn.Begin, fn.End, Gap{Reason: TooLarge})
+	case err != nil && fn.Section() == ".gopclntab":
+		x.gap(fn.Begin, fn.End, Gap{Reason: GoTable, Err: err})
 	case err != nil:
 		x.gap(fn.Begin, fn.End, Gap{Reason: Malformed, Err: err})
 	case fn.Program() < 0 || !x.simple(fn.Steps()):

@@ -15,8 +15,8 @@ import (
 // DWARF for the Arm 64-bit Architecture: register numbers. A call leaves the return address in x30. Instructions are
 // little-endian in both byte orders.
 func init() {
-	a := abi{machine: elf.EM_AARCH64, sp: 31, fp: 29, ra: 30, pc: 32, decode: decodeAArch64, padding: paddingAArch64,
-		prologue: prologueAArch64}
+	a := abi{machine: elf.EM_AARCH64, sp: 31, fp: 29, ra: 30, pc: 32, injected: 16, decode: decodeAArch64,
+		padding: paddingAArch64, prologue: prologueAArch64}
 	abis[sframe.AArch64Little] = a
 	a.big = true
 	abis[sframe.AArch64Big] = a
@@ -88,6 +88,8 @@ func prologueAArch64(p *prologue, b []byte) int {
 		p.sp += field(10, 12)
 	case in == 0xf81f83fd: // stur x29, [sp, #-8]
 		p.saved, p.slot = true, p.sp+8
+	case in&^(0x7f<<15) == 0xa9007bfd: // stp x29, x30, [sp, #n]
+		p.saved, p.slot = true, p.sp-8*(field(15, 7)-field(21, 1)<<7)
 	case in == 0xa93ffa9d: // stp x29, x30, [x20, #-8]
 		p.saved, p.slot, p.relative = true, 8, 1
 	case in == 0x9100029f: // mov sp, x20

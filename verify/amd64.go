@@ -121,6 +121,7 @@ func prologueAMD64(p *prologue, b []byte) int {
 	}
 	n, isImm := in.Args[1].(x86asm.Imm)
 	mem, isMem := in.Args[0].(x86asm.Mem)
+	rel, isRel := in.Args[0].(x86asm.Rel)
 	switch {
 	case in.Op == x86asm.PUSH:
 		p.sp += 8
@@ -137,6 +138,8 @@ func prologueAMD64(p *prologue, b []byte) int {
 	case in.Args[0] == x86asm.RSP, in.Args[0] == x86asm.RBP, in.Op == x86asm.CALL, in.Op == x86asm.RET,
 		in.Op == x86asm.JMP, in.Op == x86asm.POP:
 		return 0
+	case isRel:
+		p.skip = int64(rel)
 	}
 	return in.Len
 }

@@ -14,7 +14,7 @@ import (
 func init() {
 	abis[sframe.S390XBig] = abi{
 		machine: elf.EM_S390, big: true, sp: 15, fp: 11, ra: 14, pc: noReg,
-		entry: 160, caller: -160, spSaved: true, decode: decodeS390X, padding: paddingS390X,
+		entry: 160, injected: 8, caller: -160, spSaved: true, decode: decodeS390X, padding: paddingS390X,
 		prologue: prologueS390X,
 	}
 }
@@ -101,6 +101,10 @@ func prologueS390X(p *prologue, b []byte) int {
 		p.sp -= int64(int16(binary.BigEndian.Uint16(b[2:])))
 	case b[0] == 0xc2 && b[1] == 0xf8: // agfi %r15,n
 		p.sp -= int64(int32(binary.BigEndian.Uint32(b[2:])))
+	case b[0] == 0xc0 && b[1] == 0xa1: // lgfi %r10,n
+		p.scratch = int64(int32(binary.BigEndian.Uint32(b[2:])))
+	case bytes.HasPrefix(b, []byte{0x41, 0xff, 0xa0, 0}): // la %r15,0(%r15,%r10)
+		p.sp -= p.scratch
 	case b[0] == 0xe3 && b[1] == 0xff && b[2]>>4 == 0 && b[5] == 0x71, // lay %r15,n(%r15,%r0)
 		b[0] == 0xe3 && b[1] == 0xf0 && b[2]>>4 == 15 && b[5] == 0x71: // lay %r15,n(%r15)
 		p.sp -= int64(int8(b[4]))<<12 | int64(b[2]&15)<<8 | int64(b[3])

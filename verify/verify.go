@@ -71,6 +71,8 @@ type abi struct {
 	// spSaved says that a rule for SP says where it is saved. Its value is caller all the same.
 	spSaved bool
 	entry   uint64 // the CFA where a call arrives, in bytes from SP
+	// injected is what signal handlers of Go push before they inject a call, in bytes without the return address.
+	injected int64
 	// decode decodes the instruction of a PLT stub at the start of b. Other instructions are errors.
 	decode func(b []byte, pc uint64) (effect, error)
 	// padding returns the size in bytes of the no-op, trap or zeros at the start of b, or 0.
@@ -113,7 +115,10 @@ func Check(t *cfi.Table, s *sframe.Section, f *elffile.File, opt Options) (*Resu
 	if s.Flags&sframe.FramePointer != 0 {
 		res.mismatch(0, 0, "section claims that every function keeps a frame pointer")
 	}
-	if err := checkGo(t, f, a, res); err != nil {
+	err := Go(t, f, func(fn *cfi.Function, what string) {
+		res.mismatch(fn.Begin, fn.End, ".gopclntab: %s", what)
+	})
+	if err != nil {
 		return nil, err
 	}
 	limit := codeEnd(t, f)

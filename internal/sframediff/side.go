@@ -72,7 +72,7 @@ func Load(path string, r io.ReaderAt, size int64, opt convert.Options) (s *Side,
 		return nil, err
 	}
 	defer debug.Close()
-	table, err := cfi.Load(f, opt.Source, debug.File())
+	table, err := convert.LoadCFI(f, opt.Source, debug.File())
 	if err != nil {
 		return nil, err
 	}

@@ -170,7 +170,7 @@ func (x *findings) translate(f *elffile.File) error {
 		return err
 	}
 	record.ABI = abi.String()
-	table, err := cfi.Load(f, cfi.Auto, nil)
+	table, err := convert.LoadCFI(f, cfi.Auto, nil)
 	none := errors.Is(err, cfi.ErrNone)
 	if none {
 		table = &cfi.Table{Machine: elf.Machine(f.Machine), Order: f.Order}
