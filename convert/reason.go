@@ -8,6 +8,7 @@ import (
 	"cfi2sframe/elffile"
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/archive"
+	"cfi2sframe/internal/outfile"
 )
 
 // A Kept is a file, or a member of an archive, that is unchanged.
@@ -95,7 +96,7 @@ func (r Reason) Text() string {
 // ReasonOf returns the reason that an error is, or "".
 func ReasonOf(err error) Reason {
 	for _, r := range refusals {
-		if err != nil && errors.Is(err, r.err) {
+		if err != nil && errors.Is(err, r.err) && !outfile.OfMachine(err) {
 			return r.reason
 		}
 	}
@@ -105,7 +106,7 @@ func ReasonOf(err error) Reason {
 // kept returns why a file is unchanged, if err is such a reason, or err. f is nil if the file could not be opened.
 func (o *Options) kept(f *elffile.File, err error) (*Kept, error) {
 	for _, r := range refusals {
-		if err == nil || !errors.Is(err, r.err) || (f == nil) != (r.when == opening) {
+		if err == nil || outfile.OfMachine(err) || !errors.Is(err, r.err) || (f == nil) != (r.when == opening) {
 			continue
 		}
 		if o.SkipUnsupported || r.when == always || r.when == objects && f.IsObject() {

@@ -21,10 +21,14 @@ type destination struct {
 	name string // in messages
 	path string // or "" for an open file
 	info fs.FileInfo
+	err  error // of the machine, so that info is not known
 }
 
 // distinct returns an error if one of the paths is the destination, which may be nil.
 func (d *destination) distinct(use string, paths ...string) error {
+	if d != nil && d.err != nil {
+		return fmt.Errorf("%s: %w", d.name, outfile.Plain(d.err))
+	}
 	for _, path := range paths {
 		if path != "" && d.is(path) {
 			return fmt.Errorf("%s is also %s; use another file", d.name, use)
@@ -128,8 +132,11 @@ func (r *reporting) destination(stream io.Writer, name string) *destination {
 
 // destinationOf returns the destination that a flag names.
 func destinationOf(flag, path string) *destination {
-	info, _ := os.Stat(path) // it may not exist
-	return &destination{name: flag + " " + path, path: path, info: info}
+	info, err := os.Stat(path)
+	if !outfile.OfMachine(err) { // it may not exist
+		err = nil
+	}
+	return &destination{name: flag + " " + path, path: path, info: info, err: err}
 }
 
 // is reports whether a path leads to the destination, which may not exist yet. Devices are never the same.

@@ -299,12 +299,13 @@ func (l *link) convertOne(ctx context.Context, s *conversion, o *linkOutput) int
 	switch {
 	case status == exitDone || status == exitSkipped || w.interrupted:
 		return exitDone
-	case s.MinCoverage > 0 || s.MinUnwindable > 0:
-		flag := "--min-coverage"
-		if s.MinCoverage == 0 {
-			flag = "--min-unwindable"
+	case w.machine || s.MinCoverage > 0 || s.MinUnwindable > 0:
+		what := errors.New("removed; link again")
+		if !w.machine && s.MinCoverage > 0 {
+			what = fmt.Errorf("removed, as %s has --min-coverage", flagsVar)
+		} else if !w.machine {
+			what = fmt.Errorf("removed, as %s has --min-unwindable", flagsVar)
 		}
-		what := fmt.Errorf("removed, as %s has %s", flagsVar, flag)
 		if err := o.remove(); err != nil {
 			what = fmt.Errorf("cannot be removed: %w", outfile.Plain(err))
 		}
@@ -319,7 +320,7 @@ func (l *link) convertOne(ctx context.Context, s *conversion, o *linkOutput) int
 func (o *linkOutput) made() bool {
 	after, err := os.Stat(o.path)
 	if err != nil || !after.Mode().IsRegular() {
-		return false
+		return outfile.OfMachine(err) // and the conversion fails
 	}
 	if o.before == nil || !os.SameFile(o.before, after) {
 		return true
@@ -353,10 +354,13 @@ const incremental = ".gnu_incremental_inputs"
 func convertible(path string) bool {
 	file, info, err := outfile.OpenRegular(path)
 	if err != nil {
-		return false
+		return outfile.OfMachine(err) // and the conversion fails
 	}
 	defer file.Close()
 	f, err := elffile.New(file, info.Size())
+	if outfile.OfMachine(err) {
+		return true
+	}
 	if err != nil || f.Section(incremental) != nil {
 		return false
 	}

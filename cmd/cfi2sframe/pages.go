@@ -91,6 +91,9 @@ func fileCoverage(ctx context.Context, path string) ([]*report.Coverage, error) 
 // notPage returns an error if the file at a path is not a page, and may be one of the surveyed files.
 func notPage(path string) error {
 	f, _, err := outfile.OpenRegular(path)
+	if outfile.OfMachine(err) {
+		return outfile.Plain(err)
+	}
 	if err != nil {
 		return nil // it does not exist, or the error is reported when it is written
 	}

@@ -38,6 +38,7 @@ type work struct {
 	all           int                 // files
 	many          bool                // several files
 	interrupted   bool
+	machine       bool // a file failed because the machine did
 }
 
 // begin opens the report.
@@ -187,6 +188,7 @@ func (w *work) put(ctx context.Context, last bool) error {
 			w.short++
 		default:
 			w.errors++
+			w.machine = w.machine || outfile.OfMachine(j.Err)
 		}
 	}
 	return broken

@@ -14,7 +14,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"syscall"
 
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/outfile"
@@ -67,10 +66,10 @@ func Find(path string, f *elffile.File) (d *File, skipped []error, err error) {
 			return d, nil, nil
 		}
 		err = fmt.Errorf("debug file %s: %w", name, err)
-		if unreadable(err) {
+		if outfile.OfMachine(err) {
 			return nil, nil, err
 		}
-		if !slices.ContainsFunc(missing, func(no syscall.Errno) bool { return errors.Is(err, no) }) {
+		if !outfile.IsMissing(err) {
 			skipped = append(skipped, err)
 		}
 	}
@@ -136,18 +135,6 @@ func (m *marks) open(name string) (*File, error) {
 		return nil, err
 	}
 	return d, nil
-}
-
-// Errors of the system for a path without a file, and for a file that the user must not read.
-var (
-	missing = []syscall.Errno{syscall.ENOENT, syscall.ENOTDIR, syscall.ELOOP, syscall.ENAMETOOLONG}
-	denied  = []syscall.Errno{syscall.EACCES, syscall.EPERM, syscall.ENXIO}
-)
-
-// unreadable reports whether an error means that the system cannot read an existing file.
-func unreadable(err error) bool {
-	var number syscall.Errno
-	return errors.As(err, &number) && !slices.Contains(missing, number) && !slices.Contains(denied, number)
 }
 
 // candidates returns the possible paths of the debug file of the ELF file at path.

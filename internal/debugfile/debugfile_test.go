@@ -251,18 +251,6 @@ func TestAuto(t *testing.T) {
 	}
 }
 
-// TestUnreadable has a system that does not give what may be the debug file: that is an error.
-func TestUnreadable(t *testing.T) {
-	for err, want := range map[error]bool{
-		syscall.EIO: true, &os.PathError{Err: syscall.EIO}: true, syscall.ENOENT: false, syscall.EACCES: false,
-		&os.PathError{Err: syscall.ENOENT}: false, errors.New("not an ELF file"): false, nil: false,
-	} {
-		if got := unreadable(err); got != want {
-			t.Errorf("%v: %t", err, got)
-		}
-	}
-}
-
 // TestNone has files that no debug file is looked for.
 func TestNone(t *testing.T) {
 	object := elftest.Parse(t, elftest.NewObject().Bytes())

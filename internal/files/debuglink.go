@@ -32,6 +32,8 @@ func (j *Job) updateDebug(ctx context.Context) (err error) {
 	}
 	prog, err := j.read()
 	switch stays := j.Result.Stays; {
+	case outfile.OfMachine(err):
+		return err
 	case stays != "" && stays != convert.Current && (err != nil || prog.IsObject()):
 		return nil
 	case err != nil:

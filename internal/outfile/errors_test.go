@@ -4,6 +4,7 @@ package outfile
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -402,5 +403,20 @@ func TestClosedStdout(t *testing.T) {
 			t.Errorf("opened with %d: %t", flags, got)
 		}
 		f.Close()
+	}
+}
+
+// TestOfMachine has errors of the machine, and those that say something of a file.
+func TestOfMachine(t *testing.T) {
+	for err, want := range map[error]bool{
+		syscall.ENOSPC: true, syscall.EDQUOT: true, syscall.EIO: true, syscall.EMFILE: true, syscall.ENFILE: true,
+		syscall.ENOMEM: true, syscall.EINTR: true, syscall.EROFS: true, syscall.EFBIG: true,
+		&os.PathError{Err: syscall.EIO}: true, fmt.Errorf("reading it: %w", syscall.EIO): true,
+		syscall.ENOENT: false, syscall.EACCES: false, &os.PathError{Err: syscall.ENOENT}: false,
+		errors.New("not an ELF file"): false, nil: false,
+	} {
+		if got := OfMachine(err); got != want {
+			t.Errorf("%v: %t", err, got)
+		}
 	}
 }

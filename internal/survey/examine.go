@@ -5,6 +5,7 @@ import (
 	"context"
 	"debug/elf"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"slices"
@@ -25,10 +26,14 @@ import (
 type findings struct {
 	records   []Record
 	functions []BadFunction
+	failed    error // of the machine; nothing else counts then
 }
 
 // add adds the findings of a member, whose names are relative to name.
 func (x *findings) add(name string, member findings) {
+	if member.failed != nil {
+		x.failed = fmt.Errorf("%s%w", name, member.failed)
+	}
 	for _, fn := range member.functions {
 		fn.File = name + fn.File
 		fn.seq += len(x.records)
@@ -110,12 +115,16 @@ func (c *collector) examine(budget *elffile.Budget, r io.ReaderAt, name string, 
 		err, status, languages, compilers = failed, unreadable, nil, nil
 	}
 	if err != nil {
-		found = refused(name, status, err)
+		if found = refused(name, status, err); found.failed != nil {
+			return found
+		}
 		found.records[0].ABI = record.ABI
 		found.records[0].Code, found.records[0].WithoutCFI = record.Code, record.WithoutCFI
 	}
 	found.records[0].Languages, found.records[0].Compilers = languages, compilers
-	c.name(r, size, found.functions)
+	if err := c.name(r, size, found.functions); outfile.OfMachine(err) {
+		return refused(name, unreadable, err)
+	}
 	return found
 }
 
@@ -131,7 +140,7 @@ func statusOf(err error) convert.Reason {
 }
 
 // name names the functions that may be among the worst of all.
-func (c *collector) name(r io.ReaderAt, size int64, functions []BadFunction) {
+func (c *collector) name(r io.ReaderAt, size int64, functions []BadFunction) error {
 	c.mu.Lock()
 	least := uint64(0)
 	if all := c.survey.WorstFunctions; len(all) == maxWorst {
@@ -145,11 +154,11 @@ func (c *collector) name(r io.ReaderAt, size int64, functions []BadFunction) {
 		}
 	}
 	if len(named) == 0 {
-		return
+		return nil
 	}
 	f, err := elffile.New(io.NewSectionReader(r, 0, size), size) // with a separate budget
 	if err != nil {
-		return
+		return err
 	}
 	slices.SortFunc(named, func(a, b *BadFunction) int { return cmp.Compare(a.gap.Begin, b.gap.Begin) })
 	gaps := make([]translate.Gap, len(named))
@@ -160,6 +169,7 @@ func (c *collector) name(r io.ReaderAt, size int64, functions []BadFunction) {
 		fn := named[i]
 		fn.Function, fn.Symbol, fn.Section, fn.Begin = valid(p.Function), valid(p.Symbol), valid(p.Section), p.Begin
 	}
+	return f.ReadError()
 }
 
 // translate fills in the record of an ELF file. An error says why there is nothing to translate.

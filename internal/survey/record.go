@@ -105,8 +105,11 @@ func lost(gaps []Gap, losses map[string]bool) (bytes uint64, reason string) {
 	return bytes, reason
 }
 
-// refused returns the findings of a file without CFI to translate.
+// refused returns the findings of a file without CFI to translate. An error of the machine ends the survey.
 func refused(file string, status convert.Reason, err error) findings {
+	if outfile.OfMachine(err) {
+		return findings{failed: fmt.Errorf("%s: %w", file, outfile.Plain(err))}
+	}
 	r := Record{File: file, Status: status}
 	if status == damaged || status == unreadable {
 		r.Error = valid(outfile.Plain(err).Error())

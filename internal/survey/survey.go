@@ -104,7 +104,8 @@ type FileError struct {
 
 // Run surveys the ELF files that the paths are, or that are below them. A file counts once, for the outermost path
 // that leads to it; if it has several names below that path, by the first of them. progress may be nil; it is called
-// with the number of finished files and of all files. An error means that a path does not exist, or that ctx ended.
+// with the number of finished files and of all files. An error means that a path does not exist, that the
+// machine failed (outfile.OfMachine), or that ctx ended.
 func Run(ctx context.Context, paths []string, opt Options, progress func(done, total int)) (*Survey, error) {
 	parts, err := newPaths(paths)
 	if err != nil {
@@ -116,8 +117,11 @@ func Run(ctx context.Context, paths []string, opt Options, progress func(done, t
 		return nil, err
 	}
 	err = each(ctx, c.group, len(files), func(i int) error {
-		c.add(&files[i], c.file(ctx, &files[i]))
-		return nil
+		found := c.file(ctx, &files[i])
+		if found.failed == nil {
+			c.add(&files[i], found)
+		}
+		return found.failed
 	}, progress)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,96 @@
+package convert_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"cfi2sframe/convert"
+	"cfi2sframe/internal/testkit/elftest"
+)
+
+// A failingOnce reader fails at one of its calls.
+type failingOnce struct {
+	io.ReaderAt
+	left int // calls before
+}
+
+func (f *failingOnce) ReadAt(b []byte, off int64) (int, error) {
+	if f.left--; f.left == -1 {
+		return 0, &fs.PathError{Op: "read", Path: "x", Err: syscall.EIO}
+	}
+	return f.ReaderAt.ReadAt(b, off)
+}
+
+// TestMachineFails lets each read of the input fail once: with no option the file then counts as one that need not be
+// converted, or as up to date.
+func TestMachineFails(t *testing.T) {
+	read := func(name string) []byte {
+		b, err := os.ReadFile(filepath.Join("../testdata/bin/amd64", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	plt := read("plt")
+	done, _, err := convertBytes(plt, convert.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	alone, _, err := convertBytes(plt, convert.Options{Detach: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored := filepath.Join(t.TempDir(), "plt.sframe")
+	if err := os.WriteFile(stored, alone, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	narrow := elftest.Patch(t.Fatalf, plt)
+	narrow.B[4] = 1 // ELFCLASS32
+	archive := []byte("!<arch>\nx/              0           0     0     644     4         `\ntextplt/            " +
+		"0           0     0     644     ")
+	archive = append(archive, []byte("10        `\n\x7fELF\x02\x01\x01\x00\x00\x00")...)
+	for _, tt := range []struct {
+		name string
+		file []byte
+		opt  convert.Options
+	}{
+		{"convert", plt, convert.Options{}},
+		{"update", done, convert.Options{Update: true}},
+		{"remove", done, convert.Options{Remove: true}},
+		{"detach", plt, convert.Options{Detach: true}},
+		{"attach", plt, convert.Options{Attach: true, SFrame: stored}},
+		{"a script", []byte("#!/bin/sh\necho this is a script and nothing else, with more bytes than a header\n"), convert.Options{}},
+		{"a tar archive", make([]byte, 1024), convert.Options{}},
+		{"32 bits", narrow.B, convert.Options{}},
+		{"a static library", archive, convert.Options{}},
+	} {
+		tt.opt.SkipUnsupported = true
+		for n := 0; ; n++ {
+			f := &failingOnce{bytes.NewReader(tt.file), n}
+			_, err := convert.Convert(context.Background(), f, int64(len(tt.file)), io.Discard, tt.opt)
+			if f.left >= 0 {
+				if n == 0 {
+					t.Errorf("%s: nothing is read", tt.name)
+				}
+				break
+			}
+			if !errors.Is(err, syscall.EIO) {
+				t.Errorf("%s: read %d fails: %v; want %v", tt.name, n, err, syscall.EIO)
+			}
+			check := tt.opt
+			check.Require = true
+			f = &failingOnce{bytes.NewReader(tt.file), n}
+			c, err := convert.Check(f, int64(len(tt.file)), check)
+			if f.left < 0 && !errors.Is(err, syscall.EIO) {
+				t.Errorf("%s: check, read %d fails: %+v, %v; want %v", tt.name, n, c, err, syscall.EIO)
+			}
+		}
+	}
+}
