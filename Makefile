@@ -43,7 +43,8 @@ HASRPMDIR = [ -n "$(RPMDIR)" ] && case '$(PREFIX)' in /usr|/usr/local) ;; *) fal
 CORE = ./arch ./cfi ./elffile ./elfwrite ./emit ./padding ./plt ./sframe ./translate ./verify
 
 # The library that takes stack traces by .sframe; the archive is for programs that are linked with --wrap.
-BACKTRACE = $(CC) -std=gnu11 $(CFLAGS) -fPIC -fvisibility=hidden -fno-lto walker/backtrace.c
+BACKTRACE = $(CC) -std=gnu11 $(CFLAGS) -fPIC -fvisibility=hidden -fno-lto
+SOURCES = walker/backtrace.c walker/libunwind.c walker/files.c walker/stacks.c
 
 .PHONY: all backtrace install uninstall quick check clean
 
@@ -62,9 +63,12 @@ all:
 
 backtrace:
 	mkdir -p build
-	$(BACKTRACE) -shared -Wl,-soname,libsframe-backtrace.so -Wl,-z,now $(LDFLAGS) -o build/libsframe-backtrace.so
-	$(BACKTRACE) -DSFRAME_BACKTRACE_WRAP -c -o build/backtrace.o
-	rm -f build/libsframe-backtrace.a && $(AR) rcs build/libsframe-backtrace.a build/backtrace.o
+	$(BACKTRACE) -shared -Wl,-soname,libsframe-backtrace.so -Wl,-z,now -Wl,-z,nodelete -Wl,-z,initfirst $(LDFLAGS) \
+		$(SOURCES) -o build/libsframe-backtrace.so
+	rm -f build/libsframe-backtrace.a
+	for file in $(SOURCES); do object=build/$$(basename $$file .c).o; \
+		$(BACKTRACE) -DSFRAME_BACKTRACE_WRAP -c $$file -o $$object && \
+		$(AR) rcs build/libsframe-backtrace.a $$object || exit 1; done
 
 # What is built already is installed as it is: root may have no Go.
 install:

@@ -1,68 +1,42 @@
 /*
- * Stack traces by .sframe for programs that are not changed: backtrace of libc, _Unwind_Backtrace of libgcc, and
- * unw_backtrace and cursors of libunwind. See README.md.
+ * Stack traces by .sframe for programs that are not changed: backtrace of libc, and _Unwind_Backtrace of libgcc. The other
+ * files of libsframe-backtrace: libunwind.c (its cursors), files.c (where sections are), stacks.c (where stacks end),
+ * and sframe_walker.h (the walk). README.md has measurements.
  *
- * No function here that takes a trace locks, allocates, or is a cancellation point. A constructor finds what they need
- * of the dynamic linker.
+ * function                          in a handler   locks          system calls   in threads
+ * backtrace, unw_backtrace,
+ *   _Unwind_Backtrace               yes            none           none           yes
+ *   at a frame without a section    yes            libgcc's       libgcc's       yes
+ * _Unwind_GetIP, GetIPInfo,
+ *   GetCFA, GetGR,
+ *   GetLanguageSpecificData         yes            none           none           yes
+ * _Unwind_GetRegionStart            yes            libgcc's       none           yes
+ * unw_init_local, init_local2,
+ *   step, get_reg                   yes            none           none           a cursor: in one
+ *   at a frame without a section    yes            libunwind's    libunwind's    a cursor: in one
+ * other functions of libunwind      as libunwind's
+ * sigaltstack                       yes            none           its own        yes
+ * makecontext                       no             none           none           yes
+ * dlclose                           no             the linker's   its own        yes
+ * the constructor, and what runs
+ *   when a file is loaded           no             the linker's   reads sections yes
+ *
+ * "At a frame without a section" never is code that a signal interrupted, or code in no file: there, a trace ends. A
+ * handler may leave a trace by longjmp. No function changes errno, is a cancellation point, or allocates by malloc, but
+ * dlclose, makecontext and sigaltstack as libc's do. The first call prepares the library, if its constructor has not
+ * run: a call in a constructor of another file, which then locks and allocates as dlsym does.
  *
  * Licence: BSD 3-Clause, as the project that this file is a part of.
  */
-#define _GNU_SOURCE
-#define SFRAME_WALKER_PROCESS
-#include "sframe_walker.h"
+#include "backtrace.h"
 
 #include <execinfo.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unwind.h>
 
-#ifndef SFW_DL_FIND_OBJECT
-#error "sframe-backtrace needs _dl_find_object, of glibc 2.35 or later"
-#endif
-
-/*
- * Names. The shared library defines the functions of others, and finds those by dlsym. The archive is for programs that
- * are linked with --wrap: in a static program, libgcc's functions have to stay, for exceptions.
- */
-#define JOIN_NAMES(a, b) a##b
-#define JOIN(a, b) JOIN_NAMES(a, b)
-#ifdef SFRAME_BACKTRACE_WRAP
-#define EXPORTED(name) JOIN(__wrap_, name)
-#define NEXT(name) JOIN(__real_, name)
-#define NEXT_OF(type, name, ...) extern type NEXT(name)(__VA_ARGS__) __attribute__((weak));
-#else
-#define EXPORTED(name) name
-#define NEXT(name) JOIN(next_, name)
-#define NEXT_OF(type, name, ...) static type (*NEXT(name))(__VA_ARGS__);
-#endif
-#define PUBLIC __attribute__((visibility("default")))
-
-/* libunwind has each function twice: for stacks of this process only, and for all. */
-#if defined(__x86_64__)
-#define UNW_LOCAL(name) JOIN(_ULx86_64_, name)
-#define UNW_ANY(name) JOIN(_Ux86_64_, name)
-#define UNW_MACHINE x86_64
-enum { UNW_SP = 7, UNW_FP = 6, UNW_IP = 16, UNW_CFA = 17 };
-#elif defined(__aarch64__)
-#define UNW_LOCAL(name) JOIN(_ULaarch64_, name)
-#define UNW_ANY(name) JOIN(_Uaarch64_, name)
-#define UNW_MACHINE aarch64
-enum { UNW_SP = 31, UNW_FP = 29, UNW_IP = 32, UNW_CFA = 31 };
-#elif defined(__s390x__)
-#define UNW_LOCAL(name) JOIN(_ULs390x_, name)
-#define UNW_ANY(name) JOIN(_Us390x_, name)
-#define UNW_MACHINE s390x
-enum { UNW_SP = 15, UNW_FP = 11, UNW_IP = 33, UNW_CFA = 15 };
-#endif
-
-typedef uint64_t word;
 typedef struct _Unwind_Context unwind_context;
 
-/* The functions of others that are called; of libunwind's, with the first argument. */
+/* The functions of others that are called. */
 #define OF_LIBGCC(of) \
 	of(_Unwind_Reason_Code, _Unwind_Backtrace, _Unwind_Trace_Fn trace, void *argument) \
 	of(_Unwind_Ptr, _Unwind_GetIP, unwind_context *c) \
@@ -71,30 +45,8 @@ typedef struct _Unwind_Context unwind_context;
 	of(_Unwind_Word, _Unwind_GetGR, unwind_context *c, int reg) \
 	of(_Unwind_Ptr, _Unwind_GetRegionStart, unwind_context *c) \
 	of(void *, _Unwind_GetLanguageSpecificData, unwind_context *c)
-#define OF_LIBC(of) of(int, dlclose, void *file)
-/* Functions that take a cursor, but for those that are written below. All arguments are passed on. */
-#define OF_CURSORS(of, name) \
-	of(int, name(set_reg), void *cursor, word a, word b, word c, word d) \
-	of(int, name(get_fpreg), void *cursor, word a, word b, word c, word d) \
-	of(int, name(get_save_loc), void *cursor, word a, word b, word c, word d) \
-	of(int, name(is_signal_frame), void *cursor, word a, word b, word c, word d) \
-	of(int, name(get_proc_info), void *cursor, word a, word b, word c, word d) \
-	of(int, name(get_proc_name), void *cursor, word a, word b, word c, word d) \
-	of(int, name(reg_states_iterate), void *cursor, word a, word b, word c, word d) \
-	of(int, name(apply_reg_state), void *cursor, word a, word b, word c, word d) \
-	of(int, name(get_elf_filename), void *cursor, word a, word b, word c, word d) \
-	of(int, name(resume), void *cursor, word a, word b, word c, word d)
-#define OF_LIBUNWIND(of, name) \
-	of(int, name(init_local), void *cursor, void *context) \
-	of(int, name(init_local2), void *cursor, void *context, int flag) \
-	of(int, name(step), void *cursor) \
-	of(int, name(get_reg), void *cursor, int reg, word *value) \
-	OF_CURSORS(of, name)
-#define ALL(of) OF_LIBGCC(of) OF_LIBC(of) OF_LIBUNWIND(of, UNW_LOCAL) OF_LIBUNWIND(of, UNW_ANY)
+#define ALL(of) OF_LIBGCC(of) of(int, dlclose, void *handle)
 ALL(NEXT_OF)
-/* FOUND is NEXT for functions that may be called before the constructor here, by constructors of other files. */
-static void find_functions(void);
-#define FOUND(name) (NEXT(name) == NULL ? find_functions() : (void)0, NEXT(name))
 
 /* Where libgcc's functions are that continue a trace: no other unwinder's, which next may be. */
 static struct {
@@ -104,8 +56,7 @@ static struct {
 	_Unwind_Word (*gr)(unwind_context *, int);
 } libgcc;
 
-/* What to do where no section describes a frame, by SFRAME_BACKTRACE. */
-static enum { BY_DWARF, BY_FRAME_POINTER, BY_SFRAME_ONLY } otherwise;
+enum sframe_mode sframe_otherwise;
 
 /*
  * What threads share: rows by pc. They hold for a generation. While dlclose runs, walks keep nothing: the code of
@@ -116,312 +67,95 @@ static struct sfw_cache_slot slots[NUM_SLOTS] __attribute__((aligned(64)));
 static uint64_t generation;
 static unsigned closing;
 
-PUBLIC int EXPORTED(dlclose)(void *file) {
+PUBLIC int EXPORTED(dlclose)(void *handle) {
+	sframe_ready();
 	__atomic_add_fetch(&closing, 1, __ATOMIC_SEQ_CST);
 	__atomic_add_fetch(&generation, 1, __ATOMIC_SEQ_CST);
-	int failed = FOUND(dlclose)(file);
+	int failed = NEXT(dlclose)(handle);
 	__atomic_sub_fetch(&closing, 1, __ATOMIC_SEQ_CST);
 	return failed;
 }
 
-/* The stacks of a thread that are known. A handler may change them while the code that it interrupts reads them: then
- * there is another version. */
-static _Thread_local __attribute__((tls_model("initial-exec"))) struct {
-	struct sfw_range stacks[SFW_NUM_STACKS];
-	unsigned version;
-	unsigned busy;
-} thread;
+/*
+ * The memory that a walk reads: of stacks, from the frame on where it comes to them. Where the end of a stack is not
+ * known (fibers that are no contexts of makecontext, alternate stacks that are not set by sigaltstack), the frames of
+ * functions that run are read as the processor reads them, within a window that moves with them. Registers that a
+ * signal has interrupted may have any value: they are only read on stacks that are known.
+ */
+enum { WINDOW = 1 << 16 };
 
-static void fence(void) { __atomic_signal_fence(__ATOMIC_SEQ_CST); }
-
-static void read_stacks(struct sfw_process *p) {
-	unsigned version;
-	if (thread.busy) /* a handler interrupts know_stack */
-		return;
-	do {
-		version = thread.version;
-		fence();
-		memcpy(p->stacks, thread.stacks, sizeof p->stacks);
-		fence();
-	} while (version != thread.version);
-}
-
-/* know_stack finds the stack that sp is in, and returns whether it could. */
-static int know_stack(struct sfw_process *p, uint64_t sp) {
-	if (!sfw_process_stack(p, sp))
+/* set_stack makes the stack that sp is in the one that is read first, and returns whether it could. */
+static int set_stack(struct walk *w, uint64_t sp) {
+	struct sfw_range stack;
+	int known = sframe_stack(sp, &stack);
+	if (!known && w->signal)
 		return 0;
-	if (thread.busy || memcmp(thread.stacks, p->stacks, sizeof p->stacks) == 0)
-		return 1;
-	thread.busy = 1;
-	fence();
-	memcpy(thread.stacks, p->stacks, sizeof p->stacks);
-	fence();
-	thread.version++;
-	thread.busy = 0;
+	if (!w->assumed)
+		w->process.stacks[1] = w->process.stacks[0];
+	w->process.stacks[0] = known ? stack : (struct sfw_range){sp, sp + WINDOW};
+	w->assumed = !known;
 	return 1;
 }
 
-/*
- * Sections of separate files, which are found by the build-id of the file that they are for: in the directories of
- * SFRAME_PATH. They stay in memory. A place in the array is taken before its file is known, by a thread that may be in
- * a handler; others that need it meanwhile have no section.
- */
-enum { MAX_SEPARATE = 512, MAX_ID = 32, MAX_PATH = 256 };
-static struct separate {
-	uint8_t ready, id_size;
-	unsigned char id[MAX_ID];
-	const unsigned char *section; /* or NULL */
-	size_t size;
-	uint64_t address; /* in the file that it is for */
-} separates[MAX_SEPARATE];
-static unsigned num_separates;
-static char directories[1024]; /* each with a 0 after it */
-
-/* build_id finds the build-id in notes, or returns NULL. */
-static const unsigned char *build_id(const unsigned char *notes, size_t size, size_t *id_size) {
-	enum { HEADER = 12, NAME = 4 };
-	while (size >= HEADER) {
-		uint64_t name = sfw_load32(notes, 0), text = sfw_load32(notes + 4, 0), type = sfw_load32(notes + 8, 0);
-		uint64_t at = HEADER + ((name + 3) & ~(uint64_t)3), end = at + ((text + 3) & ~(uint64_t)3);
-		if (end > size)
-			return NULL;
-		if (type == NT_GNU_BUILD_ID && name == NAME && memcmp(notes + HEADER, "GNU", NAME) == 0 && text > 1 &&
-			text <= MAX_ID) {
-			*id_size = text;
-			return notes + at;
-		}
-		notes += end;
-		size -= end;
-	}
-	return NULL;
-}
-
-/* section_of_file finds the section in a separate file, and returns whether it is for this build-id. */
-static int section_of_file(struct separate *s, const unsigned char *file, size_t size) {
-	const ElfW(Phdr) *h = NULL;
-	size_t num = sfw_headers(file, &h); /* in the first page, which is in memory as a whole */
-	int same = 0;
-	for (size_t i = 0; i < num; i++) {
-		size_t id_size = 0;
-		if (h[i].p_offset > size || h[i].p_filesz > size - h[i].p_offset)
-			continue; /* as those of the loaded segments, which are empty */
-		const unsigned char *bytes = file + h[i].p_offset, *id = NULL;
-		if (h[i].p_type == PT_NOTE && (id = build_id(bytes, h[i].p_filesz, &id_size)) != NULL)
-			same |= id_size == s->id_size && memcmp(id, s->id, id_size) == 0;
-		if (h[i].p_type == SFW_PT_GNU_SFRAME) {
-			s->section = bytes;
-			s->size = h[i].p_filesz;
-			s->address = h[i].p_vaddr;
-		}
-	}
-	return same && s->section != NULL;
-}
-
-/* load_separate looks for the file with the section in all directories. Calls are the kernel's where libc's would be
- * cancellation points. */
-static void load_separate(struct separate *s) {
-	for (const char *dir = directories; *dir != 0; dir += strlen(dir) + 1) {
-		static const char digits[] = "0123456789abcdef", part[] = "/.build-id/";
-		char path[MAX_PATH + sizeof part + 2 * MAX_ID + sizeof "/.sframe"], *to = path + strlen(dir);
-		memcpy(path, dir, strlen(dir));
-		memcpy(to, part, sizeof part);
-		to += sizeof part - 1;
-		for (unsigned i = 0; i < s->id_size; i++) {
-			*to++ = digits[s->id[i] >> 4];
-			*to++ = digits[s->id[i] & 15];
-			if (i == 0)
-				*to++ = '/';
-		}
-		memcpy(to, ".sframe", sizeof ".sframe");
-		int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
-		long size = fd >= 0 ? syscall(SYS_lseek, fd, 0, SEEK_END) : 0;
-		void *file = size > 0 ? mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
-		if (fd >= 0)
-			syscall(SYS_close, fd);
-		if (file == MAP_FAILED)
-			continue;
-		if (section_of_file(s, file, (size_t)size))
-			return;
-		s->section = NULL;
-		munmap(file, (size_t)size);
-	}
-}
-
-/* separate_of returns what is known of a file by its program headers, or NULL. */
-static const struct separate *separate_of(const ElfW(Phdr) *h, size_t num, uint64_t bias) {
-	size_t size = 0;
-	const unsigned char *id = NULL;
-	for (size_t i = 0; i < num && id == NULL; i++)
-		if (h[i].p_type == PT_NOTE)
-			id = build_id((const unsigned char *)(uintptr_t)(bias + h[i].p_vaddr), h[i].p_memsz, &size);
-	if (id == NULL)
-		return NULL;
-	unsigned n = __atomic_load_n(&num_separates, __ATOMIC_RELAXED);
-	for (unsigned i = 0; i < n && i < MAX_SEPARATE; i++)
-		if (__atomic_load_n(&separates[i].ready, __ATOMIC_ACQUIRE) && separates[i].id_size == size &&
-			memcmp(separates[i].id, id, size) == 0)
-			return &separates[i];
-	if (n >= MAX_SEPARATE || (n = __atomic_fetch_add(&num_separates, 1, __ATOMIC_RELAXED)) >= MAX_SEPARATE)
-		return NULL;
-	int before = errno;
-	struct separate *s = &separates[n];
-	memcpy(s->id, id, size);
-	s->id_size = (uint8_t)size;
-	load_separate(s);
-	__atomic_store_n(&s->ready, 1, __ATOMIC_RELEASE);
-	errno = before;
-	return s;
-}
-
-static int load_separate_of(struct dl_phdr_info *info, size_t size, void *argument) {
-	size_t section = 0;
-	(void)size;
-	(void)argument;
-	if (sfw_of_headers(info->dlpi_phdr, info->dlpi_phnum, info->dlpi_addr, &section) == NULL)
-		separate_of(info->dlpi_phdr, info->dlpi_phnum, info->dlpi_addr);
-	return 0;
-}
-
-static enum sfw_how separate_section(uint64_t pc, struct sfw_section *section) {
-	struct dl_find_object o;
-	const ElfW(Phdr) *h = NULL;
-	if (_dl_find_object((void *)(uintptr_t)pc, &o) != 0)
-		return SFW_NO_SECTION;
-	size_t n = sfw_headers_of_object(&o, &h);
-	const struct separate *s = separate_of(h, n, o.dlfo_link_map->l_addr);
-	if (s == NULL || s->section == NULL ||
-		sfw_open(section, s->section, s->size, o.dlfo_link_map->l_addr + s->address) != SFW_OK ||
-		section->abi != SFW_HOST_ABI)
-		return SFW_NO_SECTION;
-	return SFW_OK;
-}
-
-/* find_section finds the section for a pc. What libc unloads without dlclose are modules of iconv. */
-static enum sfw_how find_section(void *context, uint64_t pc, struct sfw_section *s) {
-	struct sfw_process *p = context;
-	if (pc - p->begin < p->end - p->begin)
-		return p->how;
-	enum sfw_how how = sfw_process_section(p, pc, s);
-	if (how == SFW_NO_SECTION && p->begin != p->end && directories[0] != 0)
-		how = p->how = separate_section(pc, s);
-	if (how == SFW_OK)
-		s->passing = strstr(p->file->l_name, "/gconv/") != NULL;
-	return how;
-}
-
-/*
- * Statistics: which files have frames that SFrame did not step from.
- */
-enum { MAX_FILES = 512 };
-static struct file {
-	uint64_t begin; /* or 0 while the name is written */
-	char name[MAX_PATH];
-	uint64_t frames[2]; /* otherwise, by SFrame */
-} files[MAX_FILES];
-static unsigned num_files;
-static const char *statistics; /* SFRAME_BACKTRACE_STATS, or NULL */
-
-static void count(uint64_t pc, int by_sframe) {
-	struct dl_find_object o;
-	const char *name = "code in no file";
-	uint64_t begin = 1;
-	if (_dl_find_object((void *)(uintptr_t)(pc - 1), &o) == 0) {
-		begin = (uint64_t)(uintptr_t)o.dlfo_map_start;
-		name = o.dlfo_link_map->l_name[0] != 0 ? o.dlfo_link_map->l_name : program_invocation_name;
-	}
-	unsigned i = 0, n = __atomic_load_n(&num_files, __ATOMIC_RELAXED);
-	for (; i < n && i < MAX_FILES; i++)
-		if (__atomic_load_n(&files[i].begin, __ATOMIC_ACQUIRE) == begin &&
-			strncmp(files[i].name, name, MAX_PATH - 1) == 0)
-			break;
-	if (i >= n && (i = __atomic_fetch_add(&num_files, 1, __ATOMIC_RELAXED)) < MAX_FILES) {
-		strncpy(files[i].name, name, MAX_PATH - 1);
-		__atomic_store_n(&files[i].begin, begin, __ATOMIC_RELEASE);
-	}
-	if (i < MAX_FILES)
-		__atomic_add_fetch(&files[i].frames[by_sframe != 0], 1, __ATOMIC_RELAXED);
-}
-
-static int compare_files(const void *a, const void *b) {
-	const struct file *one = a, *two = b;
-	for (int i = 0; i < 2; i++)
-		if (one->frames[i] != two->frames[i])
-			return one->frames[i] < two->frames[i] ? 1 : -1;
-	return strcmp(one->name, two->name);
-}
-
-/* Two entries may be of one file, if two threads have come to it at a time, or it was loaded twice. */
-__attribute__((destructor)) static void print_statistics(void) {
-	if (statistics == NULL)
-		return;
-	unsigned n = num_files < MAX_FILES ? num_files : MAX_FILES, num = 0;
-	uint64_t sum[2] = {0, 0};
-	for (unsigned i = 0; i < n; i++) {
-		unsigned to = 0;
-		while (to < num && strcmp(files[to].name, files[i].name) != 0)
-			to++;
-		if (to == num)
-			files[num++] = files[i];
-		else
-			for (int by = 0; by < 2; by++)
-				files[to].frames[by] += files[i].frames[by];
-		for (int by = 0; by < 2; by++)
-			sum[by] += files[i].frames[by];
-	}
-	qsort(files, num, sizeof *files, compare_files);
-	int fd = 2;
-	if (strcmp(statistics, "1") != 0 && (fd = open(statistics, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666)) < 0) {
-		fprintf(stderr, "sframe-backtrace: %s: %s\n", statistics, strerror(errno));
-		return;
-	}
-	dprintf(fd, "sframe-backtrace: process %d: %llu frames by SFrame, %llu otherwise\n%12s %12s  %s\n", (int)getpid(),
-		(unsigned long long)sum[1], (unsigned long long)sum[0], "by SFrame", "otherwise", "file");
-	for (unsigned i = 0; i < num; i++)
-		dprintf(fd, "%12llu %12llu  %s\n", (unsigned long long)files[i].frames[1],
-			(unsigned long long)files[i].frames[0], files[i].name);
-	if (fd != 2)
-		close(fd);
-}
-
-/* A walk of this thread's stack. */
-struct walk {
-	struct sfw_process process;
-	struct sfw_cache cache;
-	struct sfw_space space;
-};
-
-static void start_walk(struct walk *w, uint64_t sp) {
+void sframe_start_walk(struct walk *w, uint64_t sp) {
 	memset(&w->process, 0, sizeof w->process);
 	w->process.how = SFW_NO_SECTION;
-	read_stacks(&w->process);
-	know_stack(&w->process, sp);
+	w->assumed = w->signal = 0;
+	set_stack(w, sp);
 	w->cache = (struct sfw_cache){slots, NUM_SLOTS, __atomic_load_n(&generation, __ATOMIC_SEQ_CST)};
 	int kept = __atomic_load_n(&closing, __ATOMIC_SEQ_CST) == 0;
 	w->space = (struct sfw_space){
-		sfw_process_read, find_section, &w->process, 0, kept ? &w->cache : NULL, SFW_HOST_ABI,
-		otherwise == BY_FRAME_POINTER, SFW_NUM_STACKS, w->process.stacks,
+		sfw_process_read, sframe_section, &w->process, 0, kept ? &w->cache : NULL, SFW_HOST_ABI,
+		sframe_otherwise == BY_FRAME_POINTER, SFW_NUM_STACKS, w->process.stacks,
 	};
 }
 
-/* next_chunk is sfw_walk, and goes on where the walk comes to a stack that is not known, by the stack pointer or by the
- * frame pointer. */
-static size_t next_chunk(
-	struct walk *w, struct sfw_regs *regs, struct sfw_frame *frames, size_t max, enum sfw_how *end) {
+/* note_signals sets w->signal if one of the frames is of interrupted code, and then assumes nothing of stacks. */
+static void note_signals(
+	struct walk *w, const struct sfw_regs *regs, const struct sfw_frame *frames, size_t n) {
+	uint64_t sp;
+	for (size_t i = 0; i < n; i++)
+		w->signal |= frames[i].interrupted || frames[i].how == SFW_SIGNAL;
+	w->signal |= regs->interrupted || regs->how == SFW_SIGNAL;
+	if (!w->signal || !w->assumed)
+		return;
+	w->process.stacks[0] = (struct sfw_range){0, 0};
+	w->assumed = 0;
+	if (sfw_get(regs, sfw_abi_of(SFW_HOST_ABI)->sp, &sp))
+		set_stack(w, sp);
+}
+
+/* sframe_next is sfw_walk, and goes on where the walk comes to another stack, by the stack pointer or by the frame
+ * pointer. */
+size_t sframe_next(struct walk *w, struct sfw_regs *regs, struct sfw_frame *frames, size_t max, enum sfw_how *end) {
 	const struct sfw_abi *a = sfw_abi_of(SFW_HOST_ABI);
-	const struct sfw_range *stacks = w->process.stacks;
-	uint64_t at;
-	w->process.begin = w->process.end = 0; /* sfw_walk begins without a section */
-	size_t n = sfw_walk(&w->space, regs, frames, max, end);
-	while (*end == SFW_BAD_MEMORY && sfw_get(regs, a->sp, &at)) {
-		if (sfw_stack_of(stacks, SFW_NUM_STACKS, at) != NULL &&
-			(!sfw_get(regs, a->fp, &at) || sfw_stack_of(stacks, SFW_NUM_STACKS, at) != NULL))
+	const unsigned by[] = {a->sp, a->fp};
+	unsigned tries = 0;
+	size_t n = 0;
+	*end = SFW_FULL;
+	while (n < max) {
+		uint64_t at = 0;
+		w->process.begin = w->process.end = 0; /* sfw_walk begins without a section */
+		size_t got = sfw_walk(&w->space, regs, frames + n, w->assumed ? 1 : max - n, end);
+		note_signals(w, regs, frames + n, got);
+		n += got;
+		tries = got > 1 || *end == SFW_FULL ? 0 : tries;
+		if (*end == SFW_FULL)
+			continue;
+		int moved = 0;
+		while (*end == SFW_BAD_MEMORY && tries < 2 && !moved)
+			moved = sfw_get(regs, by[tries++], &at) && set_stack(w, at);
+		if (!moved)
 			break;
-		if (!know_stack(&w->process, at))
-			break;
-		w->process.begin = w->process.end = 0;
-		n += sfw_walk(&w->space, regs, frames + n - 1, max - n + 1, end) - 1; /* the last frame once more */
+		n--; /* the last frame once more */
 	}
 	return n;
+}
+
+int sframe_may_leave(const struct walk *w, const struct sfw_regs *regs) {
+	struct dl_find_object o;
+	return sframe_otherwise == BY_DWARF && !w->signal && !regs->interrupted &&
+		_dl_find_object((void *)(uintptr_t)(regs->pc - 1), &o) == 0;
 }
 
 /*
@@ -441,8 +175,7 @@ struct trace {
 	unsigned steps;
 };
 
-/* A context is of a trace if it begins so. What libgcc's begin with are pointers, which these are not. */
-static const uint64_t magic[2] = {0x7366726d2d627472, 0xb1a5edfaceb0a710};
+const uint64_t sframe_magic[2] = {0x7366726d2d627472, 0xb1a5edfaceb0a710};
 struct context {
 	uint64_t magic[2];
 	struct sfw_frame frame;
@@ -450,7 +183,7 @@ struct context {
 
 static const struct sfw_frame *frame_of(unwind_context *c) {
 	const struct context *ours = (const struct context *)(const void *)c;
-	return memcmp(ours->magic, magic, sizeof magic) == 0 ? &ours->frame : NULL;
+	return memcmp(ours->magic, sframe_magic, sizeof sframe_magic) == 0 ? &ours->frame : NULL;
 }
 
 /* put adds a frame to the trace. */
@@ -460,45 +193,11 @@ static void put(struct trace *t, const struct sfw_frame *f) {
 		t->stopped = t->num == t->size;
 		return;
 	}
-	struct context c = {{magic[0], magic[1]}, *f};
+	struct context c = {{sframe_magic[0], sframe_magic[1]}, *f};
 	t->stopped = t->call((unwind_context *)(void *)&c, t->argument) != _URC_NO_REASON;
 }
 
-/* undefines_ra returns whether a CIE or an FDE has the bytes of an instruction that RA is not defined. */
-static int undefines_ra(const unsigned char *record) {
-	enum { UNDEFINED = 7, RA = SFW_HOST_ABI == SFW_AMD64 ? 16 : SFW_HOST_ABI == SFW_S390X ? 14 : 30 };
-	uint32_t end = sfw_load32(record, 0) + 4;
-	for (uint32_t i = 8; i + 1 < end; i++)
-		if (record[i] == UNDEFINED && record[i + 1] == RA)
-			return 1;
-	return 0;
-}
-
-/* has_no_caller returns whether the CFI says that of the code before a return address, where libgcc has found the end.
- * A return address of 0 on the stack is another end: the same code may have a caller elsewhere. */
-static int has_no_caller(uint64_t pc) {
-	struct {
-		void *text, *data, *function;
-	} bases;
-	extern const void *_Unwind_Find_FDE(void *pc, void *bases);
-	const unsigned char *fde = _Unwind_Find_FDE((void *)(uintptr_t)(pc - 1), &bases);
-	return fde != NULL && (undefines_ra(fde) || undefines_ra(fde + 4 - sfw_load32(fde + 4, 0)));
-}
-
-/* sp_of_context returns the stack pointer of a frame of libgcc's: the CFA of the frame before. Of what a signal has
- * interrupted on aarch64, libgcc has the address of the registers that the kernel saved, sp and pc after the others. */
-static uint64_t sp_of_context(const struct trace *t, unwind_context *c, uint64_t pc, int interrupted) {
-	enum { SAVED_SP = 8 * 32, SAVED_PC = 8 * 33 };
-	const struct sfw_abi *a = sfw_abi_of(SFW_HOST_ABI);
-	uint64_t cfa = libgcc.cfa(c), saved_sp, saved_pc;
-	if (interrupted && (SFW_HOST_ABI == SFW_AARCH64 || SFW_HOST_ABI == SFW_AARCH64_BIG) &&
-		sfw_read(&t->walk.space, a, cfa + SAVED_PC, &saved_pc) && saved_pc == pc &&
-		sfw_read(&t->walk.space, a, cfa + SAVED_SP, &saved_sp))
-		return saved_sp;
-	return cfa - (uint64_t)(int64_t)a->bias;
-}
-
-/* on_frame is called for each frame by libgcc. */
+/* on_frame is called for each frame by libgcc. It does not let libgcc step from a signal trampoline. */
 static _Unwind_Reason_Code on_frame(unwind_context *c, void *argument) {
 	enum { MAX_STEPS = 64 };
 	struct trace *t = argument;
@@ -506,9 +205,11 @@ static _Unwind_Reason_Code on_frame(unwind_context *c, void *argument) {
 	int interrupted = 0;
 	struct sfw_frame f;
 	f.pc = libgcc.ip(c, &interrupted);
-	f.sp = sp_of_context(t, c, f.pc, interrupted);
+	f.sp = libgcc.cfa(c) - (uint64_t)(int64_t)a->bias;
 	f.how = SFW_OK;
-	f.interrupted = interrupted != 0;
+	f.interrupted = 0;
+	if (interrupted)
+		return _URC_NORMAL_STOP;
 	t->steps++;
 	if (!t->found) {
 		uint64_t sp;
@@ -517,20 +218,19 @@ static _Unwind_Reason_Code on_frame(unwind_context *c, void *argument) {
 	}
 	if (f.pc == 0) {
 		t->ended = 1;
-		if (!t->regs.interrupted && t->walk.space.cache != NULL && has_no_caller(t->regs.pc))
-			sfw_keep_row(&t->walk.cache, t->regs.pc - 1, SFW_KEPT | SFW_KEPT_OUTERMOST);
 		return _URC_NORMAL_STOP;
 	}
-	if (statistics != NULL)
-		count(t->regs.pc, 0);
+	if (sframe_statistics != NULL)
+		sframe_count(t->regs.pc, 0);
 	t->regs.pc = f.pc;
-	t->regs.interrupted = f.interrupted;
+	t->regs.interrupted = 0;
 	t->regs.how = SFW_OK;
 	t->regs.valid = 0;
 	t->regs.floor = 0;
 	sfw_set(&t->regs, a->sp, f.sp);
 	struct sfw_section s;
-	if (t->steps < MAX_STEPS && find_section(&t->walk.process, f.pc - !f.interrupted, &s) == SFW_OK) {
+	if ((t->steps < MAX_STEPS && sframe_section(&t->walk.process, f.pc - 1, &s) == SFW_OK) ||
+		sfw_trampoline(SFW_HOST_ABI, f.pc, &t->walk.space) != 0) {
 		sfw_set(&t->regs, a->fp, libgcc.gr(c, a->fp));
 		t->walk.process.begin = t->walk.process.end = 0; /* s is not the walk's */
 		t->back = 1;
@@ -663,9 +363,9 @@ static void count_frames(const struct sfw_frame *frames, size_t n, enum sfw_how 
 	for (size_t i = 0; i < n; i++) {
 		unsigned how = i + 1 < n ? frames[i + 1].how : end == SFW_FULL ? next->how : (unsigned)end;
 		if (how == SFW_SFRAME || how == SFW_SIGNAL || how == SFW_OUTERMOST || how == SFW_ZERO)
-			count(frames[i].pc, 1);
-		else if (how == SFW_FRAME_POINTER || otherwise != BY_DWARF)
-			count(frames[i].pc, 0);
+			sframe_count(frames[i].pc, 1);
+		else if (how == SFW_FRAME_POINTER || sframe_otherwise != BY_DWARF)
+			sframe_count(frames[i].pc, 0);
 	}
 }
 
@@ -686,29 +386,30 @@ static void put_all(struct trace *t, const struct sfw_frame *frames, size_t n) {
 
 /* take_trace puts all frames, from that of the caller of a function here on, which has this CFA. */
 static void take_trace(struct trace *t, void *pc, uint64_t sp, uint64_t fp) {
-	enum { CHUNK = 32 };
+	enum { CHUNK = 8 };
 	struct sfw_frame frames[CHUNK];
 	enum sfw_how end = SFW_FULL;
+	sframe_ready();
 	t->stopped = t->ended = 0;
 	t->steps = 0;
 	set_regs(&t->regs, pc, sp, fp);
-	start_walk(&t->walk, sp);
-	struct memory *m = &memories[((uint64_t)(uintptr_t)&thread >> 12) % NUM_MEMORIES];
-	if (t->call == NULL && statistics == NULL && t->walk.space.cache != NULL &&
+	sframe_start_walk(&t->walk, sp);
+	struct memory *m = &memories[((uint64_t)(uintptr_t)pthread_self() >> 12) % NUM_MEMORIES];
+	if (t->call == NULL && sframe_statistics == NULL && t->walk.space.cache != NULL &&
 		!__atomic_exchange_n(&m->busy, 1, __ATOMIC_ACQUIRE)) {
 		known_frames(t, m);
 		__atomic_store_n(&m->busy, 0, __ATOMIC_RELEASE);
 	}
 	while (!t->stopped && !t->ended) {
-		size_t n = next_chunk(&t->walk, &t->regs, frames, CHUNK, &end);
+		size_t n = sframe_next(&t->walk, &t->regs, frames, CHUNK, &end);
 		t->ended = end == SFW_OUTERMOST || end == SFW_ZERO;
-		if (statistics != NULL)
+		if (sframe_statistics != NULL)
 			count_frames(frames, n, end, &t->regs);
 		put_all(t, frames, n);
 		if (t->stopped)
 			return;
 		t->found = t->back = 0;
-		if (end != SFW_FULL && !t->ended && otherwise == BY_DWARF && libgcc.backtrace != NULL)
+		if (end != SFW_FULL && !t->ended && libgcc.backtrace != NULL && sframe_may_leave(&t->walk, &t->regs))
 			libgcc.backtrace(on_frame, t);
 		if (end != SFW_FULL && !t->back)
 			break;
@@ -728,8 +429,6 @@ static void take_trace(struct trace *t, void *pc, uint64_t sp, uint64_t fp) {
 #elif defined(__s390x__)
 #define ENTER(from, to) "lgr %r4, %r15\n\tlgr %r5, %r11\n\tjg " to "\n"
 #endif
-#define QUOTE(text) #text
-#define TEXT(text) QUOTE(text)
 #define ENTRY_OF(from, to) \
 	__asm__(".text\n.globl " from "\n.type " from ", %function\n" from ":\n\t.cfi_startproc\n\t" ENTER(from, to) \
 		"\t.cfi_endproc\n.size " from ", . - " from "\n");
@@ -763,27 +462,27 @@ ENTRY(_Unwind_Backtrace, "sframe_unwind_backtrace")
 
 PUBLIC _Unwind_Ptr EXPORTED(_Unwind_GetIP)(unwind_context *c) {
 	const struct sfw_frame *f = frame_of(c);
-	return f != NULL ? f->pc : FOUND(_Unwind_GetIP)(c);
+	return f != NULL ? f->pc : NEXT(_Unwind_GetIP)(c);
 }
 
 PUBLIC _Unwind_Ptr EXPORTED(_Unwind_GetIPInfo)(unwind_context *c, int *before) {
 	const struct sfw_frame *f = frame_of(c);
 	if (f == NULL)
-		return FOUND(_Unwind_GetIPInfo)(c, before);
-	*before = f->interrupted;
+		return NEXT(_Unwind_GetIPInfo)(c, before);
+	*before = f->interrupted != 0;
 	return f->pc;
 }
 
 PUBLIC _Unwind_Word EXPORTED(_Unwind_GetCFA)(unwind_context *c) {
 	const struct sfw_frame *f = frame_of(c);
-	return f != NULL ? f->sp + (uint64_t)(int64_t)sfw_abi_of(SFW_HOST_ABI)->bias : FOUND(_Unwind_GetCFA)(c);
+	return f != NULL ? f->sp + (uint64_t)(int64_t)sfw_abi_of(SFW_HOST_ABI)->bias : NEXT(_Unwind_GetCFA)(c);
 }
 
 /* Of the registers SFrame knows few, and frames only the stack pointer. */
 PUBLIC _Unwind_Word EXPORTED(_Unwind_GetGR)(unwind_context *c, int reg) {
 	const struct sfw_frame *f = frame_of(c);
 	if (f == NULL)
-		return FOUND(_Unwind_GetGR)(c, reg);
+		return NEXT(_Unwind_GetGR)(c, reg);
 	return reg == sfw_abi_of(SFW_HOST_ABI)->sp ? f->sp : 0;
 }
 
@@ -791,216 +490,122 @@ PUBLIC _Unwind_Word EXPORTED(_Unwind_GetGR)(unwind_context *c, int reg) {
 PUBLIC _Unwind_Ptr EXPORTED(_Unwind_GetRegionStart)(unwind_context *c) {
 	const struct sfw_frame *f = frame_of(c);
 	if (f == NULL)
-		return FOUND(_Unwind_GetRegionStart)(c);
-	return (_Unwind_Ptr)_Unwind_FindEnclosingFunction((void *)(uintptr_t)(f->pc + f->interrupted));
+		return NEXT(_Unwind_GetRegionStart)(c);
+	return (_Unwind_Ptr)_Unwind_FindEnclosingFunction((void *)(uintptr_t)(f->pc + (f->interrupted != 0)));
 }
 
 PUBLIC void *EXPORTED(_Unwind_GetLanguageSpecificData)(unwind_context *c) {
-	return frame_of(c) != NULL ? NULL : FOUND(_Unwind_GetLanguageSpecificData)(c);
+	return frame_of(c) != NULL ? NULL : NEXT(_Unwind_GetLanguageSpecificData)(c);
 }
+
 
 /*
- * libunwind's cursors. Where no section describes the frame, and for functions that SFrame has no answer to, a cursor
- * becomes libunwind's: of the same context, at the same frame.
+ * The beginning.
  */
-enum { NO_INFO = -10, BAD_REGISTER = -3, INIT_SIGNAL_FRAME = 1 };
-struct cursor {
-	uint64_t magic[2];
-	struct sfw_regs regs;
-	void *context;
-	int flag, any;
-};
-struct unwinder {
-	int (*init)(void *, void *, int);
-	int (*step)(void *);
-	int (*get_reg)(void *, int, word *);
-};
-static struct sfw_range libunwind[2]; /* its code, whose own cursors are not ours */
-
-static struct cursor *cursor_of(void *cursor) {
-	struct cursor *c = cursor;
-	return memcmp(c->magic, magic, sizeof magic) == 0 ? c : NULL;
-}
-
-static int init_cursor(void *cursor, void *context, int flag, int any) {
-	struct cursor *c = cursor;
-	memcpy(c->magic, magic, sizeof magic);
-	sfw_regs_of_context(&c->regs, context);
-	c->regs.interrupted = flag == INIT_SIGNAL_FRAME;
-	c->context = context;
-	c->flag = flag;
-	c->any = any;
-	return 0;
-}
-
-/* convert_cursor makes libunwind's cursor of one here, and returns whether it could. */
-static int convert_cursor(struct cursor *c) {
-	const struct unwinder unwinders[] = {
-		{NEXT(UNW_LOCAL(init_local2)), NEXT(UNW_LOCAL(step)), NEXT(UNW_LOCAL(get_reg))},
-		{NEXT(UNW_ANY(init_local2)), NEXT(UNW_ANY(step)), NEXT(UNW_ANY(get_reg))},
-	}, *u = &unwinders[c->any];
-	const uint64_t pc = c->regs.pc;
-	uint64_t sp = 0, ip, at;
-	if (otherwise != BY_DWARF || u->init == NULL || u->step == NULL || u->get_reg == NULL)
-		return 0;
-	sfw_get(&c->regs, sfw_abi_of(SFW_HOST_ABI)->sp, &sp);
-	if (u->init(c, c->context, c->flag) < 0)
-		return 0;
-	do {
-		if (u->get_reg(c, UNW_IP, &ip) < 0 || u->get_reg(c, UNW_SP, &at) < 0)
-			return 0;
-		if (ip == pc && at == sp)
-			return 1;
-	} while (u->step(c) > 0);
-	return 0;
-}
-
-static int step_cursor(struct cursor *c, int (*next)(void *)) {
-	struct walk w;
-	struct sfw_frame frame;
-	enum sfw_how end;
-	uint64_t sp = 0;
-	if (c->regs.pc == 0)
-		return 0;
-	sfw_get(&c->regs, sfw_abi_of(SFW_HOST_ABI)->sp, &sp);
-	start_walk(&w, sp);
-	next_chunk(&w, &c->regs, &frame, 1, &end);
-	if (end == SFW_FULL)
-		return 1;
-	if (end == SFW_OUTERMOST || end == SFW_ZERO || otherwise != BY_DWARF) {
-		c->regs.pc = 0;
-		return 0;
-	}
-	return convert_cursor(c) ? next(c) : NO_INFO;
-}
-
-static int get_reg_of_cursor(const struct cursor *c, int reg, word *value) {
-	const struct sfw_abi *a = sfw_abi_of(SFW_HOST_ABI);
-	if (reg == UNW_IP) {
-		*value = c->regs.pc;
-		return 0;
-	}
-	reg = reg == UNW_SP || reg == UNW_CFA ? a->sp : reg == UNW_FP ? a->fp : -1;
-	return reg >= 0 && sfw_get(&c->regs, (unsigned)reg, value) ? 0 : BAD_REGISTER;
-}
-
-static int is_libunwind(const void *code) {
-	for (unsigned i = 0; i < 2; i++)
-		if ((uint64_t)(uintptr_t)code - libunwind[i].low < libunwind[i].high - libunwind[i].low)
-			return 1;
-	return 0;
-}
-
-/* A program may load libunwind later than this library: without its functions, they are looked for again. */
-#define CURSORS(name, any) \
-	PUBLIC int EXPORTED(name(init_local))(void *cursor, void *context) { \
-		return FOUND(name(init_local)) != NULL && is_libunwind(__builtin_return_address(0)) \
-			? NEXT(name(init_local))(cursor, context) : init_cursor(cursor, context, 0, any); \
-	} \
-	PUBLIC int EXPORTED(name(init_local2))(void *cursor, void *context, int flag) { \
-		return FOUND(name(init_local2)) != NULL && is_libunwind(__builtin_return_address(0)) \
-			? NEXT(name(init_local2))(cursor, context, flag) : init_cursor(cursor, context, flag, any); \
-	} \
-	PUBLIC int EXPORTED(name(step))(void *cursor) { \
-		struct cursor *c = cursor_of(cursor); \
-		if (c != NULL) \
-			return step_cursor(c, NEXT(name(step))); \
-		return FOUND(name(step)) != NULL ? NEXT(name(step))(cursor) : NO_INFO; \
-	} \
-	PUBLIC int EXPORTED(name(get_reg))(void *cursor, int reg, word *value) { \
-		struct cursor *c = cursor_of(cursor); \
-		if (c != NULL && get_reg_of_cursor(c, reg, value) == 0) \
-			return 0; \
-		if (c != NULL && !convert_cursor(c)) \
-			return BAD_REGISTER; \
-		return FOUND(name(get_reg)) != NULL ? NEXT(name(get_reg))(cursor, reg, value) : NO_INFO; \
-	}
-CURSORS(UNW_LOCAL, 0)
-CURSORS(UNW_ANY, 1)
-
-#define PASS_ON(type, name, ...) \
-	PUBLIC type EXPORTED(name)(__VA_ARGS__) { \
-		if (FOUND(name) == NULL || (cursor_of(cursor) != NULL && !convert_cursor(cursor_of(cursor)))) \
-			return NO_INFO; \
-		return NEXT(name)(cursor, a, b, c, d); \
-	}
-OF_CURSORS(PASS_ON, UNW_LOCAL)
-OF_CURSORS(PASS_ON, UNW_ANY)
-
 #ifndef SFRAME_BACKTRACE_WRAP
-/* set_function finds a function, if the pointer to it has none. Its type the caller knows. */
-static void set_function(void *function, void *file, const char *name) {
+static void find_functions(void *file) { ALL(SET_NEXT) }
+
+void sframe_set_function(void *function, void *file, const char *name) {
 	void *found;
 	memcpy(&found, function, sizeof found);
 	if (found == NULL && (found = dlsym(file, name)) != NULL)
 		memcpy(function, &found, sizeof found);
 }
-#define SET_NEXT(type, name, ...) set_function(&NEXT(name), file, TEXT(name));
 #endif
 
-/* find_functions finds the functions of others, in files that are loaded already but for libgcc's. */
-static void find_functions(void) {
+/* open_unwinders finds libunwind's functions, and libgcc's own. That library is loaded: this one needs it. dlopen would
+ * run libc's constructor with no arguments, if that has not run. */
+static void open_unwinders(void) {
+	if (environ == NULL)
+		return;
+	sframe_find_cursors();
 #ifdef SFRAME_BACKTRACE_WRAP
 	libgcc.ip = NEXT(_Unwind_GetIPInfo);
 	libgcc.cfa = NEXT(_Unwind_GetCFA);
 	libgcc.gr = NEXT(_Unwind_GetGR);
 	libgcc.backtrace = NEXT(_Unwind_Backtrace);
 #else
-	/* What a dlopen has loaded is not after this library. */
-	static const char *const files[] = {NULL, "libunwind.so.8", "libunwind-" TEXT(UNW_MACHINE) ".so.8", "libgcc_s.so.1"};
-	for (unsigned i = 0; i < sizeof files / sizeof *files; i++) {
-		int gcc = i + 1 == sizeof files / sizeof *files;
-		void *file = i == 0 ? RTLD_NEXT : dlopen(files[i], RTLD_LAZY | (gcc ? 0 : RTLD_NOLOAD));
-		if (i > 0 && file == NULL)
-			continue;
-		ALL(SET_NEXT)
-		if (!gcc)
-			continue;
-		set_function(&libgcc.ip, file, "_Unwind_GetIPInfo");
-		set_function(&libgcc.cfa, file, "_Unwind_GetCFA");
-		set_function(&libgcc.gr, file, "_Unwind_GetGR");
-		set_function(&libgcc.backtrace, file, "_Unwind_Backtrace");
-	}
-#endif
-	struct dl_find_object o;
-	const void *inits[] = {(const void *)NEXT(UNW_LOCAL(init_local)), (const void *)NEXT(UNW_ANY(init_local))};
-	for (unsigned i = 0; i < 2; i++)
-		if (inits[i] != NULL && _dl_find_object((void *)(uintptr_t)inits[i], &o) == 0)
-			libunwind[i] = (struct sfw_range){
-				(uint64_t)(uintptr_t)o.dlfo_map_start, (uint64_t)(uintptr_t)o.dlfo_map_end};
-}
-
-/* set_directories takes the directories of SFRAME_PATH. */
-static void set_directories(const char *path) {
-	char *to = directories;
-	for (size_t n; path != NULL && *path != 0; path += n + (path[n] == ':')) {
-		n = strcspn(path, ":");
-		if (n == 0)
-			continue;
-		if (n > MAX_PATH || (size_t)(to - directories) + n + 2 > sizeof directories) {
-			fprintf(stderr, "sframe-backtrace: SFRAME_PATH: %.*s is too long, or there are too many\n", (int)n, path);
-			continue;
-		}
-		memcpy(to, path, n);
-		to += n + 1;
-	}
-}
-
-__attribute__((constructor(101))) static void start(void) {
-	find_functions();
-	statistics = secure_getenv("SFRAME_BACKTRACE_STATS");
-	if (statistics != NULL && (statistics[0] == 0 || strcmp(statistics, "0") == 0))
-		statistics = NULL;
-	set_directories(secure_getenv("SFRAME_PATH"));
-	if (directories[0] != 0)
-		dl_iterate_phdr(load_separate_of, NULL);
-	const char *mode = secure_getenv("SFRAME_BACKTRACE");
-	if (mode == NULL || mode[0] == 0)
+	void *file = libgcc.backtrace == NULL ? dlopen("libgcc_s.so.1", RTLD_LAZY) : NULL;
+	if (file == NULL)
 		return;
-	if (strcmp(mode, "fp") == 0)
-		otherwise = BY_FRAME_POINTER;
-	else if (strcmp(mode, "sframe") == 0)
-		otherwise = BY_SFRAME_ONLY;
-	else if (strcmp(mode, "dwarf") != 0)
-		fprintf(stderr, "sframe-backtrace: SFRAME_BACKTRACE=%s is unknown; use dwarf, fp or sframe\n", mode);
+	find_functions(file);
+	sframe_set_function(&libgcc.ip, file, "_Unwind_GetIPInfo");
+	sframe_set_function(&libgcc.cfa, file, "_Unwind_GetCFA");
+	sframe_set_function(&libgcc.gr, file, "_Unwind_GetGR");
+	sframe_set_function(&libgcc.backtrace, file, "_Unwind_Backtrace");
+#endif
 }
+
+static const char *variable(char **environment, const char *name) {
+	size_t size = strlen(name);
+	for (; environment != NULL && *environment != NULL; environment++)
+		if (strncmp(*environment, name, size) == 0 && (*environment)[size] == '=')
+			return *environment + size + 1;
+	return NULL;
+}
+
+static void read_environment(char **environment) {
+	if (sfw_auxval(AT_SECURE) != 0)
+		return;
+	const char *value = variable(environment, "SFRAME_BACKTRACE_STATS");
+	if (value != NULL && value[0] != 0 && strcmp(value, "0") != 0)
+		sframe_statistics = value;
+	sframe_set_path(variable(environment, "SFRAME_PATH"));
+	value = variable(environment, "SFRAME_BACKTRACE");
+	if (value == NULL || value[0] == 0 || strcmp(value, "dwarf") == 0)
+		return;
+	if (strcmp(value, "fp") == 0)
+		sframe_otherwise = BY_FRAME_POINTER;
+	else if (strcmp(value, "sframe") == 0)
+		sframe_otherwise = BY_SFRAME_ONLY;
+	else
+		sframe_say("SFRAME_BACKTRACE=", value, " is unknown; use dwarf, fp or sframe");
+}
+
+/* Calls that come meanwhile, of other threads, or of the allocator that dlsym calls, find the library as it is: traces
+ * end where a section is missing. */
+static unsigned started;
+static void start_once(char **environment) {
+	int before = errno;
+	if (__atomic_exchange_n(&started, 1, __ATOMIC_SEQ_CST))
+		return;
+	read_environment(environment);
+#ifndef SFRAME_BACKTRACE_WRAP
+	find_functions(RTLD_NEXT);
+	sframe_find_libunwind(RTLD_NEXT);
+	sframe_find_contexts(RTLD_NEXT);
+#endif
+	open_unwinders();
+	sframe_learn_stacks();
+	sframe_load_sections();
+	errno = before;
+}
+
+void sframe_ready(void) {
+	if (!__atomic_load_n(&started, __ATOMIC_RELAXED))
+		start_once(environ);
+}
+
+/* The linker's -z initfirst makes this constructor the first of all, also of libc's: environ is not there yet. */
+__attribute__((constructor(101))) static void start(int n, char **arguments, char **environment) {
+	(void)n;
+	(void)arguments;
+	start_once(environment);
+}
+
+#ifndef SFRAME_BACKTRACE_WRAP
+/* What the C library's start files call in each file that is loaded, before its constructors, if it is defined. It was
+ * meant for profiles. dlopen cannot be wrapped: it searches the RUNPATH of its caller. */
+PUBLIC void __gmon_start__(void);
+PUBLIC void __gmon_start__(void) {
+	static uint64_t seen;
+	uint64_t now = sfw_generation();
+	if (environ == NULL || !__atomic_load_n(&started, __ATOMIC_RELAXED) ||
+		__atomic_exchange_n(&seen, now, __ATOMIC_RELAXED) == now)
+		return;
+	int before = errno;
+	open_unwinders();
+	sframe_load_sections();
+	errno = before;
+}
+#endif

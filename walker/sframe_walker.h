@@ -89,6 +89,7 @@ struct sfw_section {
 	uint8_t passing;           /* caches keep no row: for files that may go without another generation */
 };
 
+enum { SFW_NO_CODE = 2 };
 /* Registers of the ABI by DWARF's numbers; bit i of valid says that the value of r[i] is known. */
 #define SFW_NUM_REGS 32
 struct sfw_regs {
@@ -96,7 +97,7 @@ struct sfw_regs {
 	uint64_t floor; /* the CFA of the frame before, or 0: stacks grow down, so that the next one is above */
 	uint32_t valid;
 	/* The instruction at pc is still to be executed. Otherwise pc is a return address, which may be that of
-	 * the next function, and what counts is the call before it. */
+	 * the next function, and what counts is the call before it. SFW_NO_CODE: it cannot, and that was the fault. */
 	uint8_t interrupted;
 	uint8_t how;    /* enum sfw_how: how the frame was found, SFW_OK for the one that a walk begins with */
 	uint8_t stacks; /* that functions with a frame pointer have left, 0 at the begin */
@@ -159,23 +160,24 @@ struct sfw_abi {
 	 * interrupted: its distance from the handler's CFA; the places of pc and registers in it, in words of 8 bytes. */
 	uint8_t code_size, code[9];
 	uint8_t context, saved_pc, num_saved;
+	uint8_t fault; /* the place of what the last fault was, or 0: amd64: error code and trap, aarch64: the address */
 	uint8_t saved[SFW_NUM_REGS];
 };
 
 static inline const struct sfw_abi *sfw_abi_of(unsigned abi) {
 /* mov x8, #139; svc #0. Instructions are little-endian in both byte orders. */
 #define SFW_SIGNALS_OF_AARCH64 \
-	8, {0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4}, 128, 55, 32, {23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, \
+	8, {0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4}, 128, 55, 32, 22, {23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, \
 		36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54}
 	static const struct sfw_abi abis[] = {
-		{0, 0, 0, 0, 0, 0, 0, 0, {0}, 0, 0, 0, {0}},
+		{0, 0, 0, 0, 0, 0, 0, 0, {0}, 0, 0, 0, 0, {0}},
 		{1, 31, 29, 30, 0, 0, 1, SFW_SIGNALS_OF_AARCH64},
 		{0, 31, 29, 30, 0, 0, 1, SFW_SIGNALS_OF_AARCH64},
 		/* mov $15, %rax; syscall */
-		{0, 7, 6, SFW_NUM_REGS, -8, 0, 1, 9, {0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05}, 0, 21, 16,
+		{0, 7, 6, SFW_NUM_REGS, -8, 0, 1, 9, {0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05}, 0, 21, 16, 24,
 			{18, 17, 19, 16, 14, 13, 15, 20, 5, 6, 7, 8, 9, 10, 11, 12}},
 		/* svc 173. Floating-point registers are not in DWARF's order. */
-		{1, 15, 11, 14, 0, 160, 8, 2, {0x0a, 173}, 136, 6, 32, {7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20,
+		{1, 15, 11, 14, 0, 160, 8, 2, {0x0a, 173}, 136, 6, 32, 0, {7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20,
 			21, 22, 32, 34, 36, 38, 33, 35, 37, 39, 40, 42, 44, 46, 41, 43, 45, 47}},
 	};
 #undef SFW_SIGNALS_OF_AARCH64
@@ -703,26 +705,31 @@ static inline enum sfw_how sfw_step_fp(unsigned abi, struct sfw_regs *regs, cons
 	return SFW_FRAME_POINTER;
 }
 
+/* sfw_no_code returns whether a fault was that pc is not executable, by what the kernel has saved of the fault. */
+static inline int sfw_no_code(const struct sfw_abi *a, uint64_t pc, uint64_t fault, uint64_t next) {
+	enum { PAGE_FAULT = 14, FETCH = 16 };
+	return a->fault != 0 && (a->lr == SFW_NUM_REGS ? next == PAGE_FAULT && (fault & FETCH) != 0 : fault == pc);
+}
+
 /* sfw_saved takes the registers out of the ucontext at an address. It returns whether it could, and otherwise leaves
- * them alone. */
+ * them alone: all words are read before the first is taken. */
 static inline int sfw_saved(
 	const struct sfw_abi *a, uint64_t context, struct sfw_regs *regs, const struct sfw_space *m) {
-	volatile uint64_t values[SFW_NUM_REGS]; /* volatile: no compiler copies them by memcpy, which may be missing */
-	uint64_t pc, value;
-	if (!sfw_read(m, a, context + 8U * a->saved_pc, &pc))
+	uint64_t pc, value, fault, next;
+	if (!sfw_read(m, a, context + 8U * a->saved_pc, &pc) || !sfw_read(m, a, context + 8U * a->fault, &fault) ||
+		!sfw_read(m, a, context + 8U * a->fault + 8, &next))
 		return 0;
-	for (unsigned i = 0; i < a->num_saved; i++) {
+	for (unsigned i = 0; i < a->num_saved; i++)
 		if (!sfw_read(m, a, context + 8U * a->saved[i], &value))
 			return 0;
-		values[i] = value;
-	}
 	regs->pc = pc;
 	regs->floor = 0; /* the interrupted code may have another stack */
 	regs->valid = 0;
-	regs->interrupted = 1;
+	regs->interrupted = sfw_no_code(a, pc, fault, next) ? SFW_NO_CODE : 1;
 	regs->how = SFW_SIGNAL;
 	for (unsigned i = 0; i < a->num_saved; i++)
-		sfw_set(regs, i, values[i]);
+		if (sfw_read(m, a, context + 8U * a->saved[i], &value))
+			sfw_set(regs, i, value);
 	return 1;
 }
 
@@ -750,9 +757,9 @@ static inline unsigned sfw_trampoline(unsigned abi, uint64_t pc, const struct sf
 /* sfw_step_signal goes from the trampoline, whose stack pointer is that of a handler's caller, to what the signal has
  * interrupted. All of its registers are known. */
 static inline enum sfw_how sfw_step_signal(unsigned abi, struct sfw_regs *regs, const struct sfw_space *m) {
-	enum { SIGNO = 8, OLD_CONTEXT = 8, MCONTEXT = 40, OLD_SIGNO = 384, ILL = 4, TRAP = 5, FPE = 8 };
+	enum { SIGNO = 8, ADDRESS = 24, OLD_CONTEXT = 8, MCONTEXT = 40, OLD_SIGNO = 384, ILL = 4, TRAP = 5, FPE = 8, SEGV = 11 };
 	const struct sfw_abi *a = sfw_abi_of(abi);
-	uint64_t cfa, context, signo;
+	uint64_t cfa, context, signo, address = UINT64_MAX;
 	if (!sfw_get(regs, a->sp, &cfa))
 		return SFW_NO_REGISTER;
 	cfa += (uint64_t)(int64_t)a->bias;
@@ -766,11 +773,15 @@ static inline enum sfw_how sfw_step_signal(unsigned abi, struct sfw_regs *regs, 
 			return SFW_BAD_MEMORY;
 		context -= MCONTEXT;
 		number = context + OLD_SIGNO;
+	} else if (!sfw_read(m, a, cfa + ADDRESS, &address)) {
+		return SFW_BAD_MEMORY;
 	}
 	if (!sfw_read(m, a, number, &signo) || !sfw_saved(a, context, regs, m))
 		return SFW_BAD_MEMORY;
 	signo >>= 32;
 	regs->interrupted = signo != ILL && signo != TRAP && signo != FPE;
+	if (signo == SEGV && address >> 12 == regs->pc >> 12) /* only the page is known */
+		regs->interrupted = SFW_NO_CODE;
 	return SFW_SIGNAL;
 }
 
@@ -967,7 +978,7 @@ static inline size_t sfw_run(
 	uint64_t sp, fp, pc = regs->pc, floor = regs->floor;
 	uint8_t how = regs->how, interrupted = regs->interrupted;
 	size_t from = n;
-	if (c == NULL || c->num < 2 || a == NULL || a->big != SFW_HOST_BIG || !sfw_get(regs, a->sp, &sp) ||
+	if (c == NULL || c->num < 2 || interrupted == SFW_NO_CODE || a == NULL || a->big != SFW_HOST_BIG || !sfw_get(regs, a->sp, &sp) ||
 		!sfw_get(regs, a->fp, &fp))
 		return n;
 	const struct sfw_range *stack = sfw_stack_of(m->stacks, m->num_stacks, sp);
@@ -1024,6 +1035,24 @@ static inline size_t sfw_run(
 	return n;
 }
 
+/* sfw_return goes from code that could not be executed to its caller, if that is in a file with a section: a call has
+ * pushed the return address, or it is in its register. A walk has no frame for the former. */
+static inline void sfw_return(const struct sfw_space *m, struct sfw_regs *regs, struct sfw_section *s) {
+	const struct sfw_abi *a = sfw_abi_of(m->abi);
+	uint64_t sp, ra;
+	regs->interrupted = 1;
+	if (a == NULL || !sfw_get(regs, a->sp, &sp) || m->section(m->context, regs->pc, s) == SFW_OK)
+		return;
+	if (a->lr == SFW_NUM_REGS ? !sfw_read(m, a, sp, &ra) : !sfw_get(regs, a->lr, &ra))
+		return;
+	if (m->section(m->context, ra - 1, s) != SFW_OK)
+		return;
+	if (a->lr == SFW_NUM_REGS)
+		sfw_set(regs, a->sp, sp + 8);
+	regs->pc = ra;
+	regs->interrupted = 0;
+}
+
 /* sfw_walk writes up to max frames from regs on, the topmost first, and returns their number. *end says why the walk
  * ended. After SFW_FULL regs are those of the next frame, so that another call continues the walk; otherwise they are
  * those of the last frame. */
@@ -1034,6 +1063,8 @@ static inline size_t sfw_walk(
 	size_t n = 0;
 	sfw_no_section(&s);
 	while ((n = sfw_run(m, regs, frames, n, max)) < max) {
+		if (regs->interrupted == SFW_NO_CODE)
+			sfw_return(m, regs, &s);
 		struct sfw_frame *f = &frames[n++];
 		f->pc = regs->pc;
 		if (a == NULL || !sfw_get(regs, a->sp, &f->sp))
@@ -1151,22 +1182,33 @@ static inline enum sfw_how sfw_table_add(
 
 enum { SFW_PT_GNU_SFRAME = 0x6474e554 };
 
+/* sfw_auxval is getauxval, which changes errno: that is the interrupted code's. */
+static inline unsigned long sfw_auxval(unsigned long type) {
+	int before = errno;
+	unsigned long value = getauxval(type);
+	errno = before;
+	return value;
+}
+
+/* sfw_loaded returns whether bytes of a file are in memory and may be read. */
+static inline int sfw_loaded(const ElfW(Phdr) *h, size_t n, uint64_t begin, uint64_t size) {
+	for (size_t i = 0; i < n; i++)
+		if (h[i].p_type == PT_LOAD && (h[i].p_flags & PF_R) != 0 && h[i].p_vaddr <= begin && h[i].p_filesz >= size &&
+			begin - h[i].p_vaddr <= h[i].p_filesz - size)
+			return 1;
+	return 0;
+}
+
 /* sfw_of_headers finds the section by program headers: its address in the process and its size, or NULL. */
 static inline const void *sfw_of_headers(const ElfW(Phdr) *h, size_t n, uint64_t bias, size_t *size) {
 	const ElfW(Phdr) *found = NULL;
 	for (size_t i = 0; i < n; i++)
 		if (h[i].p_type == SFW_PT_GNU_SFRAME)
 			found = &h[i];
-	if (found == NULL)
+	if (found == NULL || !sfw_loaded(h, n, found->p_vaddr, found->p_memsz))
 		return NULL;
-	/* It has to be among what is in memory and may be read. */
-	for (size_t i = 0; i < n; i++)
-		if (h[i].p_type == PT_LOAD && (h[i].p_flags & PF_R) != 0 && h[i].p_vaddr <= found->p_vaddr &&
-			h[i].p_filesz >= found->p_memsz && found->p_vaddr - h[i].p_vaddr <= h[i].p_filesz - found->p_memsz) {
-			*size = found->p_memsz;
-			return (const void *)(uintptr_t)(bias + found->p_vaddr);
-		}
-	return NULL;
+	*size = found->p_memsz;
+	return (const void *)(uintptr_t)(bias + found->p_vaddr);
 }
 
 /* sfw_in_code returns whether a word is in an executable segment that may be read, whose pages are whole. */
@@ -1233,7 +1275,7 @@ static inline size_t sfw_headers(const void *start, const ElfW(Phdr) **h) {
 	enum { PAGE = 4096 };
 	const ElfW(Ehdr) *e = (const ElfW(Ehdr) *)start;
 	if (e->e_ident[EI_MAG0] != ELFMAG0 || e->e_ident[EI_MAG1] != ELFMAG1 || e->e_ident[EI_MAG2] != ELFMAG2 ||
-		e->e_ident[EI_MAG3] != ELFMAG3 || e->e_phentsize != sizeof **h || e->e_phoff > PAGE ||
+		e->e_ident[EI_MAG3] != ELFMAG3 || e->e_phentsize != sizeof **h || e->e_phoff > PAGE || e->e_phoff % sizeof e->e_phoff != 0 ||
 		e->e_phnum > (PAGE - e->e_phoff) / sizeof **h)
 		return 0;
 	*h = (const ElfW(Phdr) *)(const void *)((const unsigned char *)start + e->e_phoff);
@@ -1247,8 +1289,8 @@ static inline size_t sfw_headers_of_object(const struct dl_find_object *o, const
 	const struct link_map *map = o->dlfo_link_map;
 	if (map->l_prev != NULL || map->l_name[0] != 0)
 		return sfw_headers(o->dlfo_map_start, h);
-	*h = (const ElfW(Phdr) *)getauxval(AT_PHDR);
-	return *h != NULL && getauxval(AT_PHENT) == sizeof **h ? getauxval(AT_PHNUM) : 0;
+	*h = (const ElfW(Phdr) *)sfw_auxval(AT_PHDR);
+	return *h != NULL && sfw_auxval(AT_PHENT) == sizeof **h ? sfw_auxval(AT_PHNUM) : 0;
 }
 
 /* sfw_of_object finds the section of the file that the dynamic linker says the pc is in. */
@@ -1274,7 +1316,7 @@ static inline enum sfw_how sfw_of_object(struct sfw_process *p, uint64_t pc, str
 
 /* sfw_is_code returns whether an aligned word is code that may be read: of the vDSO, or of a file. */
 static inline int sfw_is_code(const struct sfw_process *p, uint64_t address) {
-	const void *vdso = (const void *)getauxval(AT_SYSINFO_EHDR);
+	const void *vdso = (const void *)sfw_auxval(AT_SYSINFO_EHDR);
 	const ElfW(Phdr) *h = NULL;
 	if (address % 8 != 0)
 		return 0;
@@ -1359,6 +1401,8 @@ static inline void sfw_regs_of_context(struct sfw_regs *regs, const void *contex
 	regs->how = SFW_OK;
 	regs->stacks = 0;
 	regs->pc = words[a->saved_pc].v;
+	if (sfw_no_code(a, regs->pc, words[a->fault].v, words[a->fault + 1].v))
+		regs->interrupted = SFW_NO_CODE;
 	for (unsigned i = 0; i < a->num_saved; i++)
 		sfw_set(regs, i, words[a->saved[i]].v);
 }

@@ -39,6 +39,7 @@ static void *libgcc(const char *name) {
 
 static int here;   /* the first frame of other that a cursor has */
 static int signaled;
+static int shorter; /* a trace may end at interrupted code, because not all of it has rows */
 
 /* compare walks from a context, and asks for the name of the function at a frame. */
 static void compare(const char *place, unw_context_t *context, int flag, int named) {
@@ -66,7 +67,7 @@ static void compare(const char *place, unw_context_t *context, int flag, int nam
 		}
 		i++;
 	} while (unw_step(&c) > 0);
-	if (i != other.n)
+	if (i != other.n && !shorter)
 		printf("%s: %d frames; expected %d\n", place, i, other.n);
 }
 
@@ -89,7 +90,7 @@ static __attribute__((noinline)) void walk(const char *place) {
 	backtrace_of_libgcc(add, &other);
 	int n = unw_backtrace(frames, MAX);
 	for (int i = 1; i < n || i < other.n; i++)
-		if (i >= n || i >= other.n || (uint64_t)(uintptr_t)frames[i] != other.pc[i])
+		if (i >= other.n || (i >= n && !shorter) || (i < n && (uint64_t)(uintptr_t)frames[i] != other.pc[i]))
 			printf("%s: frame %d of %d, %d: %p; expected %#lx\n", place, i, n, other.n, frames[i], (long)other.pc[i]);
 	unw_getcontext(&context);
 	here = 0;
@@ -99,12 +100,14 @@ static __attribute__((noinline)) void walk(const char *place) {
 static void handler(int number, siginfo_t *info, void *context) {
 	(void)number;
 	(void)info;
+	shorter = getenv("SHORT") != NULL;
 	walk("handler");
 	/* From what the signal interrupted. */
 	for (here = 0; here < other.n; here++)
 		if (other.pc[here] == (uint64_t)((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP])
 			break;
 	compare("interrupted", context, UNW_INIT_SIGNAL_FRAME, frame_of_main());
+	shorter = 0;
 	signaled = 1;
 }
 

@@ -1,0 +1,85 @@
+/*
+ * What the files of libsframe-backtrace share.
+ *
+ * Licence: BSD 3-Clause, as the project that this file is a part of.
+ */
+#ifndef SFRAME_BACKTRACE_H
+#define SFRAME_BACKTRACE_H
+
+#define _GNU_SOURCE
+#define SFRAME_WALKER_PROCESS
+#include "sframe_walker.h"
+
+#include <string.h>
+
+#ifndef SFW_DL_FIND_OBJECT
+#error "sframe-backtrace needs _dl_find_object, of glibc 2.35 or later"
+#endif
+
+/*
+ * Names. The shared library defines the functions of others, and finds those by dlsym. The archive is for programs that
+ * are linked with --wrap: in a static program, libgcc's functions have to stay, for exceptions.
+ */
+#define JOIN_NAMES(a, b) a##b
+#define JOIN(a, b) JOIN_NAMES(a, b)
+#define QUOTE(text) #text
+#define TEXT(text) QUOTE(text)
+#ifdef SFRAME_BACKTRACE_WRAP
+#define EXPORTED(name) JOIN(__wrap_, name)
+#define NEXT(name) JOIN(__real_, name)
+#define NEXT_OF(type, name, ...) extern type NEXT(name)(__VA_ARGS__) __attribute__((weak));
+#define NEEDS_NEXT_OF(type, name, ...) extern type NEXT(name)(__VA_ARGS__);
+#else
+#define EXPORTED(name) name
+#define NEXT(name) JOIN(next_, name)
+#define NEXT_OF(type, name, ...) static type (*NEXT(name))(__VA_ARGS__);
+#define NEEDS_NEXT_OF(type, name, ...) NEXT_OF(type, name, __VA_ARGS__)
+#define SET_NEXT(type, name, ...) sframe_set_function(&NEXT(name), file, TEXT(name));
+#endif
+#define PUBLIC __attribute__((visibility("default")))
+#define INNER __attribute__((visibility("hidden")))
+
+/* backtrace.c */
+
+/* What to do where no section describes a frame, by SFRAME_BACKTRACE. */
+enum sframe_mode { BY_DWARF, BY_FRAME_POINTER, BY_SFRAME_ONLY };
+INNER extern enum sframe_mode sframe_otherwise;
+/* sframe_ready prepares the library, unless that was done: see start. */
+INNER void sframe_ready(void);
+/* What a context or a cursor of the library begins with: those of others begin with pointers, which this is not. */
+INNER extern const uint64_t sframe_magic[2];
+/* sframe_set_function finds a function in a file, if the pointer to it has none. Its type the caller knows. */
+INNER void sframe_set_function(void *function, void *file, const char *name);
+
+/* A walk of this thread's stack. */
+struct walk {
+	struct sfw_process process;
+	struct sfw_cache cache;
+	struct sfw_space space;
+	uint8_t assumed; /* the bounds of this stack are not known: see sframe_start_walk */
+	uint8_t signal;  /* the walk has come to code that a signal interrupted */
+};
+INNER void sframe_start_walk(struct walk *w, uint64_t sp);
+INNER size_t sframe_next(
+	struct walk *w, struct sfw_regs *regs, struct sfw_frame *frames, size_t max, enum sfw_how *end);
+/* sframe_may_leave returns whether another unwinder may go on at the frame where a walk has ended. */
+INNER int sframe_may_leave(const struct walk *w, const struct sfw_regs *regs);
+
+/* libunwind.c */
+INNER void sframe_find_libunwind(void *file);
+INNER void sframe_find_cursors(void);
+
+/* stacks.c */
+INNER void sframe_find_contexts(void *file);
+INNER void sframe_learn_stacks(void);
+INNER int sframe_stack(uint64_t sp, struct sfw_range *stack);
+
+/* files.c */
+INNER void sframe_set_path(const char *path);
+INNER void sframe_load_sections(void);
+INNER enum sfw_how sframe_section(void *context, uint64_t pc, struct sfw_section *s);
+INNER extern const char *sframe_statistics; /* SFRAME_BACKTRACE_STATS, or NULL */
+INNER void sframe_count(uint64_t pc, int by_sframe);
+INNER void sframe_say(const char *a, const char *b, const char *c);
+
+#endif

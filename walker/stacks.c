@@ -1,0 +1,138 @@
+/*
+ * Where stacks end, without a system call and a lock: in signal handlers, threads that have just begun, and sandboxes.
+ *
+ * A thread's stack is in its descriptor: in struct pthread, two words are its address and its size. glibc does not say
+ * where, but those of the main thread are 0 and __libc_stack_end. Alternate stacks and those of makecontext are noted
+ * when they are set.
+ *
+ * Licence: BSD 3-Clause, as the project that this file is a part of.
+ */
+#include "backtrace.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+#include <ucontext.h>
+
+static struct sfw_range main_stack;
+static size_t descriptor_at; /* of the words in struct pthread, or 0 */
+
+static uint64_t descriptor_word(size_t i) { return sfw_load((uint64_t)(uintptr_t)pthread_self() + 8 * i); }
+
+/* sframe_learn_stacks is for the main thread. Between the begin of its stack and the limit that the kernel has let it
+ * grow to, there is nothing else. */
+void sframe_learn_stacks(void) {
+	/* The smallest struct pthread of glibc 2.35 to 2.43. */
+	enum { SIZE = 1856, MOST = 128 << 20 };
+	extern void *__libc_stack_end;
+	struct rlimit limit;
+	const char *last = (const char *)sfw_auxval(AT_EXECFN);
+	if (getpid() != syscall(SYS_gettid))
+		return;
+	for (size_t i = 1; i < SIZE / 8; i++)
+		if (descriptor_word(i) == (uint64_t)(uintptr_t)__libc_stack_end && descriptor_word(i - 1) == 0)
+			descriptor_at = i - 1;
+	if (last == NULL || getrlimit(RLIMIT_STACK, &limit) != 0)
+		return;
+	main_stack.high = (uint64_t)(uintptr_t)last + strlen(last) + 1;
+	main_stack.low = main_stack.high - (limit.rlim_cur < MOST ? limit.rlim_cur : MOST);
+}
+
+/* thread_stack returns the stack of the thread that calls, if it is not the main thread. */
+static struct sfw_range thread_stack(void) {
+	struct sfw_range none = {0, 0};
+	if (descriptor_at == 0)
+		return none;
+	uint64_t low = descriptor_word(descriptor_at), size = descriptor_word(descriptor_at + 1),
+		guard = descriptor_word(descriptor_at + 2);
+	return low == 0 || guard > size ? none : (struct sfw_range){low + guard, low + size};
+}
+
+static void set_range(struct sfw_range *r, uint64_t low, uint64_t high) {
+	__atomic_store_n(&r->high, 0, __ATOMIC_SEQ_CST); /* who reads it now finds no stack */
+	__atomic_store_n(&r->low, low, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&r->high, high, __ATOMIC_SEQ_CST);
+}
+
+static _Thread_local __attribute__((tls_model("initial-exec"))) struct sfw_range alternate;
+
+PUBLIC int EXPORTED(sigaltstack)(const stack_t *new, stack_t *old) {
+	int failed = (int)syscall(SYS_sigaltstack, new, old);
+	if (failed == 0 && new != NULL) {
+		uint64_t low = (uint64_t)(uintptr_t)new->ss_sp;
+		set_range(&alternate, low, (new->ss_flags & SS_DISABLE) != 0 ? 0 : low + new->ss_size);
+	}
+	return failed;
+}
+
+/* Stacks of makecontext: the last so many. A stack that is freed stays: nothing walks it. */
+enum { MAX_CONTEXTS = 4096 };
+static struct sfw_range contexts[MAX_CONTEXTS];
+static unsigned num_contexts;
+
+NEEDS_NEXT_OF(void, makecontext, ucontext_t *context, void (*function)(void), int n, ...)
+
+#ifndef SFRAME_BACKTRACE_WRAP
+void sframe_find_contexts(void *file) { SET_NEXT(void, makecontext) }
+#endif
+
+/* sframe_note_context notes a stack, and returns the function that makes the context. */
+__attribute__((used)) INNER void (*sframe_note_context(const ucontext_t *context))(ucontext_t *, void (*)(void), int, ...);
+void (*sframe_note_context(const ucontext_t *context))(ucontext_t *, void (*)(void), int, ...) {
+	uint64_t low = (uint64_t)(uintptr_t)context->uc_stack.ss_sp;
+	sframe_ready();
+	unsigned n = __atomic_load_n(&num_contexts, __ATOMIC_RELAXED), i = 0;
+	while (i < n && i < MAX_CONTEXTS && __atomic_load_n(&contexts[i].low, __ATOMIC_RELAXED) != low)
+		i++;
+	if (i >= n || i >= MAX_CONTEXTS)
+		i = __atomic_fetch_add(&num_contexts, 1, __ATOMIC_RELAXED) % MAX_CONTEXTS;
+	set_range(&contexts[i], low, low + context->uc_stack.ss_size);
+	return NEXT(makecontext);
+}
+
+/* makecontext takes any number of arguments, which stay in their registers and on the stack. */
+#if defined(__x86_64__)
+#define PASS_ON \
+	"endbr64\n\tpush %rdi\n\tpush %rsi\n\tpush %rdx\n\tpush %rcx\n\tpush %r8\n\tpush %r9\n\tpush %rax\n\t" \
+	".cfi_adjust_cfa_offset 56\n\tcall sframe_note_context\n\tmov %rax, %r11\n\t" \
+	"pop %rax\n\tpop %r9\n\tpop %r8\n\tpop %rcx\n\tpop %rdx\n\tpop %rsi\n\tpop %rdi\n\t" \
+	".cfi_adjust_cfa_offset -56\n\tjmp *%r11\n"
+#elif defined(__aarch64__)
+#define PASS_ON \
+	"hint #34\n\tstp x29, x30, [sp, #-80]!\n\t.cfi_adjust_cfa_offset 80\n\t.cfi_offset 29, -80\n\t" \
+	".cfi_offset 30, -72\n\tstp x0, x1, [sp, #16]\n\tstp x2, x3, [sp, #32]\n\tstp x4, x5, [sp, #48]\n\t" \
+	"stp x6, x7, [sp, #64]\n\tbl sframe_note_context\n\tmov x16, x0\n\tldp x0, x1, [sp, #16]\n\t" \
+	"ldp x2, x3, [sp, #32]\n\tldp x4, x5, [sp, #48]\n\tldp x6, x7, [sp, #64]\n\tldp x29, x30, [sp], #80\n\t" \
+	".cfi_adjust_cfa_offset -80\n\t.cfi_restore 29\n\t.cfi_restore 30\n\tbr x16\n"
+#elif defined(__s390x__)
+#define PASS_ON \
+	"stmg %r2, %r15, 16(%r15)\n\t.cfi_offset 14, -48\n\t.cfi_offset 15, -40\n\taghi %r15, -160\n\t" \
+	".cfi_adjust_cfa_offset 160\n\tbrasl %r14, sframe_note_context\n\tlgr %r1, %r2\n\tlmg %r2, %r15, 176(%r15)\n\t" \
+	".cfi_adjust_cfa_offset -160\n\t.cfi_restore 14\n\t.cfi_restore 15\n\tbr %r1\n"
+#endif
+#define NAME TEXT(EXPORTED(makecontext))
+__asm__(".text\n.globl " NAME "\n.type " NAME ", %function\n" NAME ":\n\t.cfi_startproc\n\t" PASS_ON
+	"\t.cfi_endproc\n.size " NAME ", . - " NAME "\n");
+
+static int in_range(const struct sfw_range *r, uint64_t sp, struct sfw_range *stack) {
+	uint64_t high = __atomic_load_n(&r->high, __ATOMIC_SEQ_CST), low = __atomic_load_n(&r->low, __ATOMIC_SEQ_CST);
+	if (sp < low || sp >= high || __atomic_load_n(&r->high, __ATOMIC_SEQ_CST) != high)
+		return 0;
+	*stack = (struct sfw_range){sp, high};
+	return 1;
+}
+
+/* sframe_stack finds the stack that sp is in, and returns whether it could: the memory from sp on, which is in use. */
+int sframe_stack(uint64_t sp, struct sfw_range *stack) {
+	static _Thread_local __attribute__((tls_model("initial-exec"))) unsigned last;
+	struct sfw_range thread = thread_stack();
+	if (in_range(&thread, sp, stack) || in_range(&main_stack, sp, stack) || in_range(&alternate, sp, stack) ||
+		in_range(&contexts[last], sp, stack))
+		return 1;
+	unsigned n = __atomic_load_n(&num_contexts, __ATOMIC_RELAXED);
+	for (unsigned i = 0; i < n && i < MAX_CONTEXTS; i++)
+		if (in_range(&contexts[i], sp, stack)) {
+			last = i;
+			return 1;
+		}
+	return 0;
+}
