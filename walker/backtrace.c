@@ -597,11 +597,12 @@ __attribute__((constructor(101))) static void start(int n, char **arguments, cha
 /* What the C library's start files call in each file that is loaded, before its constructors, if it is defined. It was
  * meant for profiles. dlopen cannot be wrapped: it searches the RUNPATH of its caller. */
 PUBLIC void __gmon_start__(void);
-PUBLIC void __gmon_start__(void) {
+__attribute__((no_sanitize("thread"))) PUBLIC void __gmon_start__(void) {
 	static uint64_t seen;
+	if (environ == NULL || !started) /* started is set, if it is, by this thread */
+		return;
 	uint64_t now = sfw_generation();
-	if (environ == NULL || !__atomic_load_n(&started, __ATOMIC_RELAXED) ||
-		__atomic_exchange_n(&seen, now, __ATOMIC_RELAXED) == now)
+	if (__atomic_exchange_n(&seen, now, __ATOMIC_RELAXED) == now)
 		return;
 	int before = errno;
 	open_unwinders();

@@ -47,7 +47,8 @@ static struct sfw_range thread_stack(void) {
 	return low == 0 || guard > size ? none : (struct sfw_range){low + guard, low + size};
 }
 
-static void set_range(struct sfw_range *r, uint64_t low, uint64_t high) {
+/* Runtimes of sanitizers call sigaltstack before they are ready for what they watch. */
+__attribute__((no_sanitize("thread"))) static void set_range(struct sfw_range *r, uint64_t low, uint64_t high) {
 	__atomic_store_n(&r->high, 0, __ATOMIC_SEQ_CST); /* who reads it now finds no stack */
 	__atomic_store_n(&r->low, low, __ATOMIC_SEQ_CST);
 	__atomic_store_n(&r->high, high, __ATOMIC_SEQ_CST);
@@ -55,7 +56,7 @@ static void set_range(struct sfw_range *r, uint64_t low, uint64_t high) {
 
 static _Thread_local __attribute__((tls_model("initial-exec"))) struct sfw_range alternate;
 
-PUBLIC int EXPORTED(sigaltstack)(const stack_t *new, stack_t *old) {
+__attribute__((no_sanitize("thread"))) PUBLIC int EXPORTED(sigaltstack)(const stack_t *new, stack_t *old) {
 	int failed = (int)syscall(SYS_sigaltstack, new, old);
 	if (failed == 0 && new != NULL) {
 		uint64_t low = (uint64_t)(uintptr_t)new->ss_sp;
