@@ -1,7 +1,7 @@
 /*
- * Stack traces by .sframe for programs that are not changed: backtrace of libc, and _Unwind_Backtrace of libgcc. The other
- * files of libsframe-backtrace: libunwind.c (its cursors), files.c (where sections are), stacks.c (where stacks end),
- * and sframe_walker.h (the walk). README.md has measurements.
+ * Stack traces by .sframe for programs that are not changed: backtrace of libc, and _Unwind_Backtrace of libgcc. The
+ * other files of libsframe-backtrace: libunwind.c (its cursors), files.c (where sections are), stacks.c (where stacks
+ * end), and sframe_walker.h (the walk). README.md has measurements.
  *
  * function                          in a handler   locks          system calls   in threads
  * backtrace, unw_backtrace,

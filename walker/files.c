@@ -1,9 +1,9 @@
 /*
  * Where the sections of files are, and which files have frames that SFrame did not step from.
  *
- * Sections of separate files are found by the build-id of the file that they are for, in the directories of SFRAME_PATH.
- * They are read into memory when the file is loaded, and checked once: traces make no system call, and a file that
- * changes later does no harm.
+ * Sections of separate files are found by the build-id of the file that they are for, in the directories of
+ * SFRAME_PATH. They are read into memory when that file is loaded, and checked once: traces make no system call, and a
+ * separate file that changes later does no harm.
  *
  * Licence: BSD 3-Clause, as the project that this file is a part of.
  */
@@ -118,8 +118,8 @@ static int section_of_file(struct separate *s, const unsigned char *file, size_t
 	return same && proven && sound;
 }
 
-/* read_file reads a regular file into memory of its own, or returns MAP_FAILED. Calls are the kernel's, where libc's would
- * be cancellation points. */
+/* read_file reads a regular file into new memory, or returns MAP_FAILED. Calls are the kernel's, where libc's would be
+ * cancellation points. */
 static unsigned char *read_file(const char *path, size_t *size) {
 	enum { MOST = 1 << 30 };
 	struct stat st;

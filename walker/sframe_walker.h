@@ -757,7 +757,8 @@ static inline unsigned sfw_trampoline(unsigned abi, uint64_t pc, const struct sf
 /* sfw_step_signal goes from the trampoline, whose stack pointer is that of a handler's caller, to what the signal has
  * interrupted. All of its registers are known. */
 static inline enum sfw_how sfw_step_signal(unsigned abi, struct sfw_regs *regs, const struct sfw_space *m) {
-	enum { SIGNO = 8, ADDRESS = 24, OLD_CONTEXT = 8, MCONTEXT = 40, OLD_SIGNO = 384, ILL = 4, TRAP = 5, FPE = 8, SEGV = 11 };
+	enum { SIGNO = 8, ADDRESS = 24, OLD_CONTEXT = 8, MCONTEXT = 40, OLD_SIGNO = 384 };
+	enum { ILL = 4, TRAP = 5, FPE = 8, SEGV = 11 };
 	const struct sfw_abi *a = sfw_abi_of(abi);
 	uint64_t cfa, context, signo, address = UINT64_MAX;
 	if (!sfw_get(regs, a->sp, &cfa))
@@ -978,8 +979,8 @@ static inline size_t sfw_run(
 	uint64_t sp, fp, pc = regs->pc, floor = regs->floor;
 	uint8_t how = regs->how, interrupted = regs->interrupted;
 	size_t from = n;
-	if (c == NULL || c->num < 2 || interrupted == SFW_NO_CODE || a == NULL || a->big != SFW_HOST_BIG || !sfw_get(regs, a->sp, &sp) ||
-		!sfw_get(regs, a->fp, &fp))
+	if (c == NULL || c->num < 2 || interrupted == SFW_NO_CODE || a == NULL || a->big != SFW_HOST_BIG ||
+		!sfw_get(regs, a->sp, &sp) || !sfw_get(regs, a->fp, &fp))
 		return n;
 	const struct sfw_range *stack = sfw_stack_of(m->stacks, m->num_stacks, sp);
 	if (stack == NULL || stack->high - stack->low < 8)
@@ -1275,8 +1276,8 @@ static inline size_t sfw_headers(const void *start, const ElfW(Phdr) **h) {
 	enum { PAGE = 4096 };
 	const ElfW(Ehdr) *e = (const ElfW(Ehdr) *)start;
 	if (e->e_ident[EI_MAG0] != ELFMAG0 || e->e_ident[EI_MAG1] != ELFMAG1 || e->e_ident[EI_MAG2] != ELFMAG2 ||
-		e->e_ident[EI_MAG3] != ELFMAG3 || e->e_phentsize != sizeof **h || e->e_phoff > PAGE || e->e_phoff % sizeof e->e_phoff != 0 ||
-		e->e_phnum > (PAGE - e->e_phoff) / sizeof **h)
+		e->e_ident[EI_MAG3] != ELFMAG3 || e->e_phentsize != sizeof **h || e->e_phoff > PAGE ||
+		e->e_phoff % sizeof e->e_phoff != 0 || e->e_phnum > (PAGE - e->e_phoff) / sizeof **h)
 		return 0;
 	*h = (const ElfW(Phdr) *)(const void *)((const unsigned char *)start + e->e_phoff);
 	return e->e_phnum;

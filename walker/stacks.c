@@ -77,8 +77,9 @@ void sframe_find_contexts(void *file) { SET_NEXT(void, makecontext) }
 #endif
 
 /* sframe_note_context notes a stack, and returns the function that makes the context. */
-__attribute__((used)) INNER void (*sframe_note_context(const ucontext_t *context))(ucontext_t *, void (*)(void), int, ...);
-void (*sframe_note_context(const ucontext_t *context))(ucontext_t *, void (*)(void), int, ...) {
+typedef void make_context(ucontext_t *, void (*)(void), int, ...);
+__attribute__((used)) INNER make_context *sframe_note_context(const ucontext_t *context);
+make_context *sframe_note_context(const ucontext_t *context) {
 	uint64_t low = (uint64_t)(uintptr_t)context->uc_stack.ss_sp;
 	sframe_ready();
 	unsigned n = __atomic_load_n(&num_contexts, __ATOMIC_RELAXED), i = 0;
