@@ -25,7 +25,7 @@ var (
 
 // policy allows the inlined style and script by their hashes: markup in a name can neither run nor load anything. A
 // test computes the hashes, so that the program needs no cryptography.
-const policy = "default-src 'none'; style-src 'sha256-o5rDUF0A3CWglGhm0J2v+DyppIv1bGOih5SxaGzSDSg='; script-src 'sha256-0Z1qXhHHmg/CQJhnJwROsdKPLaWAH2Eg5DQ2JLr/DxY='"
+const policy = "default-src 'none'; style-src 'sha256-Scu9Q/fBJ7d4aHxwXBuJFbiUEDIgn3V/YDSIoDQ2ui0='; script-src 'sha256-0Z1qXhHHmg/CQJhnJwROsdKPLaWAH2Eg5DQ2JLr/DxY='"
 
 // Template returns the template of a page and of the parts.
 func Template(text string, funcs template.FuncMap) *template.Template {
