@@ -229,24 +229,22 @@ func TestKeptAttributes(t *testing.T) {
 		describeIn := strings.ReplaceAll(describeOut, " out;", " in;")
 		describeIn = strings.ReplaceAll(describeIn, " out |", " in |")
 		before := superuser.shell(t, dir, describeIn)
-		for _, args := range []string{"--in-place in", "in -o in"} {
-			out, err := tt.user.run(dir, "umask 077; '"+tool+"' -q --force "+args)
-			if tt.err == "" && err != nil || tt.err != "" && (err == nil || !strings.Contains(out, ": "+tt.err)) {
-				t.Errorf("user %d: %s: error %v, output %q", tt.user.uid, tt.script, err, out)
-			}
-			if after := superuser.shell(t, dir, describeIn); after != before {
-				t.Errorf("user %d: %s: attributes before\n%s\nand after\n%s", tt.user.uid, tt.script, before, after)
-			}
-			after, err := os.ReadFile(in)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if same := bytes.Equal(original, after); same != (tt.err != "") {
-				t.Errorf("user %d: %s: the file stayed as it was: %t", tt.user.uid, tt.script, same)
-			}
-			if names := superuser.shell(t, dir, "ls -A"); names != "in\n" {
-				t.Errorf("user %d: %s: there are %q", tt.user.uid, tt.script, names)
-			}
+		out, err := tt.user.run(dir, "umask 077; '"+tool+"' -q --force --in-place in")
+		if tt.err == "" && err != nil || tt.err != "" && (err == nil || !strings.Contains(out, ": "+tt.err)) {
+			t.Errorf("user %d: %s: error %v, output %q", tt.user.uid, tt.script, err, out)
+		}
+		if after := superuser.shell(t, dir, describeIn); after != before {
+			t.Errorf("user %d: %s: attributes before\n%s\nand after\n%s", tt.user.uid, tt.script, before, after)
+		}
+		after, err := os.ReadFile(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if same := bytes.Equal(original, after); same != (tt.err != "") {
+			t.Errorf("user %d: %s: the file stayed as it was: %t", tt.user.uid, tt.script, same)
+		}
+		if names := superuser.shell(t, dir, "ls -A"); names != "in\n" {
+			t.Errorf("user %d: %s: there are %q", tt.user.uid, tt.script, names)
 		}
 	}
 }
