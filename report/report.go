@@ -36,6 +36,7 @@ type Coverage struct {
 	Topmost   uint64    `json:"topmost"`           // of Covered, by registers that are known in the topmost frame only
 	Padding   uint64    `json:"padding,omitempty"` // padding after functions, with their last rows
 	Reasons   []Reason  `json:"gaps_by_reason"`
+	LostInV2  *Loss     `json:"lost_in_v2,omitempty"` // by readers of V2; nil for nothing
 	Gaps      []Gap     `json:"gaps"`
 	Omitted   int       `json:"gaps_omitted"` // further gaps, which are not listed
 	Uncovered Uncovered `json:"without_cfi"`
@@ -77,6 +78,21 @@ type Reason struct {
 	Bytes     uint64 `json:"bytes"`
 	Format3   uint64 `json:"format3_bytes"` // that format 3 covers, of listed gaps
 	Loss      bool   `json:"loss"`          // false if a stack trace loses nothing
+}
+
+// A Loss is code with rows that have no form in an older version of the format.
+type Loss struct {
+	Functions int          `json:"functions"`
+	Bytes     uint64       `json:"bytes"`
+	Reasons   []LossReason `json:"reasons"`
+}
+
+// A LossReason sums up the code of a Loss of one kind.
+type LossReason struct {
+	Name      string `json:"reason"`
+	Text      string `json:"text"`
+	Functions int    `json:"functions"`
+	Bytes     uint64 `json:"bytes"`
 }
 
 // A Gap is a range of code that CFI describes and SFrame does not.
@@ -152,6 +168,7 @@ func New(in Input) *Coverage {
 		c.EHHdr = s.Size
 	}
 	c.reasons(res)
+	c.LostInV2 = newLoss(&res.Older)
 	c.gaps(&in)
 	if w := c.sparse(); w != "" {
 		c.Warnings = append(c.Warnings, w)
@@ -253,6 +270,20 @@ func (c *Coverage) reasons(res *translate.Result) {
 		c.Omitted += s.Ranges
 	}
 	c.Omitted -= len(res.Gaps)
+}
+
+// newLoss returns a Loss, or nil for nothing.
+func newLoss(l *translate.Loss) *Loss {
+	if l.Functions == 0 {
+		return nil
+	}
+	loss := &Loss{Functions: l.Functions, Bytes: l.Bytes}
+	for _, r := range translate.Reasons() {
+		if s := l.Reasons[r]; s.Bytes > 0 {
+			loss.Reasons = append(loss.Reasons, LossReason{r.Name(), r.String(), s.Functions, s.Bytes})
+		}
+	}
+	return loss
 }
 
 // Limits say how much may still be added to the lists in all reports of a run together, which are in memory. Names can

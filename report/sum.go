@@ -13,6 +13,7 @@ func Sum(file string, files []*Coverage) *Coverage {
 		Uncovered: noneUncovered(),
 	}
 	reasons, sections, sources := make(map[string]int), make(map[string]int), make(map[string]int)
+	losses := make(map[string]int)
 	for _, c := range files {
 		sum.ABI, sum.Format = c.ABI, c.Format
 		sum.Functions += c.Functions
@@ -57,6 +58,19 @@ func Sum(file string, files []*Coverage) *Coverage {
 			to.Ranges += r.Ranges
 			to.Bytes += r.Bytes
 			to.Format3 += r.Format3
+		}
+		if c.LostInV2 == nil {
+			continue
+		}
+		if sum.LostInV2 == nil {
+			sum.LostInV2 = &Loss{}
+		}
+		sum.LostInV2.Functions += c.LostInV2.Functions
+		sum.LostInV2.Bytes += c.LostInV2.Bytes
+		for _, r := range c.LostInV2.Reasons {
+			to := find(&sum.LostInV2.Reasons, losses, r.Name, LossReason{Name: r.Name, Text: r.Text})
+			to.Functions += r.Functions
+			to.Bytes += r.Bytes
 		}
 	}
 	if w := sum.sparse(); w != "" {

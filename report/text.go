@@ -89,6 +89,16 @@ func (c *Coverage) WithFormat3() string {
 	return c.format3Part(covered, all, "the other "+bytesOf(all))
 }
 
+// String returns the loss in V2 in words.
+func (l *Loss) String() string {
+	text, separator := "V2 has no form for "+plural(l.Functions, "function"), ": "
+	for _, r := range l.Reasons {
+		text += separator + r.Text + " " + Digits(uint64(r.Functions))
+		separator = ", "
+	}
+	return text
+}
+
 // maxSections bounds the sections in a line of the text report.
 const maxSections = 4
 

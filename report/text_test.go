@@ -45,7 +45,8 @@ func TestTextWhole(t *testing.T) {
   not covered: 1,000 bytes in 3 ranges of 2 functions: other words; --format 3 covers 400 of them
   not covered: 2 bytes in 1 range of 1 function: more words
 `
-		sections  = "  1,005 bytes of code have no CFI: .text 5, \".more\\n\" 1,000\n"
+		sections = "  V2 has no form for 1 function: words 1\n" +
+			"  1,005 bytes of code have no CFI: .text 5, \".more\\n\" 1,000\n"
 		uncovered = `    .text+0x4-0xc g(): 8 bytes of 8 without CFI
     0x2000-0x2010 function: 4 bytes of 16 without CFI
     and 1 function more

@@ -13,7 +13,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// TestMerge expects the same of a table in parts as of the whole, in every field.
+// TestMerge expects the same of a table in parts as of the whole, in every field; and that V2 loses what V3 says.
 func TestMerge(t *testing.T) {
 	files, err := filepath.Glob("../testdata/bin/*/*")
 	if err != nil || len(files) == 0 {
@@ -41,9 +41,12 @@ func TestMerge(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		result := func(t *testing.T, table *cfi.Table, last bool) *Result {
+		result := func(t *testing.T, table *cfi.Table, v sframe.Version, last bool) *Result {
 			t.Helper()
-			opt := Options{Version: sframe.V2, Moves: f.Moves}
+			opt := Options{Version: v, Moves: f.Moves}
+			if v == sframe.V3 {
+				opt.Older = sframe.V2
+			}
 			if last {
 				opt.Stubs = stubs
 			}
@@ -53,16 +56,28 @@ func TestMerge(t *testing.T) {
 			}
 			return res
 		}
-		want := result(t, table, true)
-		for _, n := range []int{1, 2, 3, 50} {
-			var parts []*Result
-			split := table.Split(n)
-			for i, p := range split {
-				parts = append(parts, result(t, p, i+1 == len(split)))
+		v2, v3 := result(t, table, sframe.V2, true), result(t, table, sframe.V3, true)
+		for _, want := range []*Result{v2, v3} {
+			for _, n := range []int{1, 2, 3, 50} {
+				var parts []*Result
+				split := table.Split(n)
+				for i, p := range split {
+					parts = append(parts, result(t, p, map[*Result]sframe.Version{v2: sframe.V2, v3: sframe.V3}[want],
+						i+1 == len(split)))
+				}
+				if got := Merge(parts); !reflect.DeepEqual(got, want) {
+					t.Errorf("%s in %d parts: %+v, want %+v", path, n, got, want)
+				}
 			}
-			if got := Merge(parts); !reflect.DeepEqual(got, want) {
-				t.Errorf("%s in %d parts: %+v, want %+v", path, n, got, want)
+		}
+		lost := make(map[Reason]Loss)
+		for _, r := range Reasons() {
+			if n := v2.Sums[r].Bytes - v3.Sums[r].Bytes; r.Loss() && n > 0 {
+				lost[r] = Loss{v2.Sums[r].Functions - v3.Sums[r].Functions, n, nil}
 			}
+		}
+		if !reflect.DeepEqual(v3.Older.Reasons, lost) || v2.Older.Functions > 0 {
+			t.Errorf("%s: V2 loses %+v; want %+v", path, v3.Older, lost)
 		}
 	}
 }

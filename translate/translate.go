@@ -21,6 +21,10 @@ type Options struct {
 	// Reach limits where functions may start, for versions whose start addresses
 	// are 32 bits wide. The zero value is no limit.
 	Reach Reach
+	// Older is a version without a form for some rows of Version, which Result.Older counts; or 0. OlderReach is where
+	// functions may start in it.
+	Older      sframe.Version
+	OlderReach Reach
 	// Stubs are PLT stubs that no CFI describes; see package plt.
 	Stubs []plt.Stub
 	// Budget bounds the work on PLTs. Nil has no bound.
@@ -142,6 +146,24 @@ type Sum struct {
 	Bytes     uint64
 }
 
+// A Loss counts code with rows that have a form in Options.Version, and none in Options.Older.
+type Loss struct {
+	Functions int
+	Bytes     uint64
+	Reasons   map[Reason]Loss // without Reasons
+}
+
+// add adds another Loss.
+func (l *Loss) add(o Loss) {
+	l.Functions += o.Functions
+	l.Bytes += o.Bytes
+	for r, s := range o.Reasons {
+		t := l.Reasons[r]
+		t.add(s)
+		l.Reasons[r] = t
+	}
+}
+
 // A Result counts what was translated. Sizes are in bytes of code.
 type Result struct {
 	Functions int    // functions with CFI; the parts of an FDE that overlaps others count as one function
@@ -156,6 +178,7 @@ type Result struct {
 	Synthesised uint64
 	// Padding is the size of the padding that SFrame describes.
 	Padding uint64
+	Older   Loss
 	cuts    map[cfi.FDE]outcome // of FDEs that overlap others
 }
 
@@ -175,6 +198,7 @@ func (r *Result) ListedTo() uint64 {
 type outcome struct {
 	lossy   bool   // it has a gap by which a stack trace loses frames
 	reasons uint64 // a bit for each Reason of its gaps
+	older   uint64 // a bit for each Reason of Result.Older
 }
 
 // Translate translates the table's functions, in their order, into sink.
@@ -189,8 +213,14 @@ func Translate(t *cfi.Table, opt Options, sink Sink) (*Result, error) {
 	}
 	x := &translator{
 		arch: a, opt: opt, codec: codec, layout: codec.Layout(), sink: sink,
-		res:   &Result{Functions: t.Len(), Sums: make(map[Reason]Sum)},
-		known: make([]known, t.NumRules()), repeat: make([]repeatable, t.NumPrograms()),
+		res:   &Result{Functions: t.Len(), Sums: make(map[Reason]Sum), Older: Loss{Reasons: make(map[Reason]Loss)}},
+		known: make([]known, t.NumRules()), losses: make(map[Reason]uint64),
+		repeat: make([]repeatable, t.NumPrograms()),
+	}
+	if opt.Older != 0 {
+		if x.older, err = sframe.NewCodec(opt.Older, abi); err != nil {
+			return nil, err
+		}
 	}
 	for i := range t.Len() {
 		x.pad = 0
@@ -218,6 +248,7 @@ func Merge(parts []*Result) *Result {
 		sum.Topmost += p.Topmost
 		sum.Synthesised += p.Synthesised
 		sum.Padding += p.Padding
+		sum.Older.add(p.Older)
 		sum.Gaps = append(sum.Gaps, p.Gaps[:min(len(p.Gaps), maxGaps-len(sum.Gaps))]...)
 		for r, s := range p.Sums {
 			t := sum.Sums[r]
@@ -257,18 +288,29 @@ func (r *Result) uncount(a, b outcome) {
 		s.Functions--
 		r.Sums[reason] = s
 	}
+	if a.older != 0 && b.older != 0 {
+		r.Older.Functions--
+	}
+	for both := a.older & b.older; both != 0; both &= both - 1 {
+		reason := Reason(bits.TrailingZeros64(both))
+		l := r.Older.Reasons[reason]
+		l.Functions--
+		r.Older.Reasons[reason] = l
+	}
 }
 
 // join makes o the outcome of two parts of an FDE.
 func (o *outcome) join(p outcome) {
 	o.lossy = o.lossy || p.lossy
 	o.reasons |= p.reasons
+	o.older |= p.older
 }
 
 type translator struct {
 	arch   *arch.Arch
 	opt    Options
 	codec  *sframe.Codec
+	older  *sframe.Codec // of Options.Older, or nil
 	layout *sframe.Layout
 	sink   Sink
 	res    *Result
@@ -287,6 +329,8 @@ type translator struct {
 	top    []bool       // by the number of the sink's row: it needs registers other than SP and FP
 	repeat []repeatable // by the number of the program
 	pcRead bool         // a rule of the current function depends on the pc
+	// losses are the bytes of the current function whose rows have no form in the older version, by Reason.
+	losses map[Reason]uint64
 }
 
 // A run is an FDE in the making.
@@ -301,6 +345,7 @@ type run struct {
 func (x *translator) function(fn *cfi.Function) error {
 	x.fn, x.open, x.pcRead = fn, false, false
 	x.runs, x.refs, x.gaps = x.runs[:0], x.refs[:0], x.gaps[:0]
+	clear(x.losses)
 	x.res.Described += fn.End - fn.Begin
 	if end := fn.End + x.pad; !x.opt.Reach.Has(fn.Begin, end-1) || end-fn.Begin > math.MaxUint32 {
 		x.pad = 0
@@ -367,7 +412,7 @@ func (x *translator) simple(steps []cfi.Step) bool {
 			break
 		}
 		k := &x.known[s.Number]
-		if k.is != asRow || x.top[k.n] {
+		if k.is != asRow || x.top[k.n] || k.older != 0 {
 			return false
 		}
 		refs = append(refs, sframe.Ref{Start: s.Off, Row: k.n})
@@ -385,7 +430,7 @@ type repeatable struct {
 
 // repeatable returns how to repeat the current function.
 func (x *translator) repeatable() repeatable {
-	if len(x.runs) != 1 || len(x.gaps) > 0 || x.pcRead || x.runs[0].topmost > 0 {
+	if len(x.runs) != 1 || len(x.gaps) > 0 || x.pcRead || x.runs[0].topmost > 0 || len(x.losses) > 0 {
 		return repeatable{}
 	}
 	return repeatable{uint32(x.runs[0].handle) + 1, uint32(x.fn.MinSize() - 1)}
@@ -397,12 +442,14 @@ func (x *translator) again(handle int) {
 	x.res.Covered += fn.End - fn.Begin
 	x.res.Padding += x.pad
 	x.res.Whole++
+	x.addLosses(fn.End - fn.Begin)
 	x.sink.Repeat(sframe.FDE{Start: fn.Begin, Size: uint32(fn.End - fn.Begin + x.pad), KeyB: fn.KeyB(),
 		Signal: fn.Signal()}, handle)
 }
 
 // commit passes the runs and gaps of the current function to the sink and the result.
 func (x *translator) commit() error {
+	var covered uint64
 	for i := range x.runs {
 		r := &x.runs[i]
 		d := sframe.FDE{Start: r.begin, Size: uint32(r.end - r.begin + x.after(r)), PCMask: r.rep > 0, RepSize: r.rep,
@@ -411,12 +458,13 @@ func (x *translator) commit() error {
 		if r.handle, err = x.sink.Add(d, x.refs[r.first:r.last]); err != nil {
 			return err
 		}
-		x.res.Covered += r.end - r.begin
+		covered += r.end - r.begin
 		x.res.Padding += x.after(r)
 		x.res.Topmost += r.topmost
 	}
+	x.res.Covered += covered
 	drap := slices.ContainsFunc(x.gaps, func(g Gap) bool { return g.Reason == DRAP })
-	var o outcome
+	o := outcome{older: x.addLosses(covered)}
 	for _, g := range x.gaps {
 		// At its start and end, the CFA of a DRAP function is based on the register that holds its argument pointer.
 		if drap && g.Reason == CFARegister {
@@ -426,7 +474,7 @@ func (x *translator) commit() error {
 		if o.reasons>>g.Reason&1 == 0 {
 			s.Functions++
 		}
-		o.join(outcome{g.Reason.Loss(), 1 << g.Reason})
+		o.join(outcome{lossy: g.Reason.Loss(), reasons: 1 << g.Reason})
 		s.Ranges++
 		s.Bytes += g.Size()
 		x.res.Sums[g.Reason] = s
@@ -441,6 +489,34 @@ func (x *translator) commit() error {
 		x.res.piece(x.fn.FDE(), o)
 	}
 	return nil
+}
+
+// addLosses adds to Result.Older what the older version loses of the current function, which has rows for the given
+// number of bytes. It returns a bit for each Reason.
+func (x *translator) addLosses(covered uint64) (reasons uint64) {
+	if x.older == nil || covered == 0 {
+		return 0
+	}
+	l := x.older.Layout()
+	switch {
+	case x.fn.Signal() && !l.Signal:
+		x.losses = map[Reason]uint64{SignalFrame: covered}
+	case !x.opt.OlderReach.Has(x.fn.Begin, x.fn.End-1):
+		x.losses = map[Reason]uint64{TooFar: covered}
+	case len(x.losses) == 0:
+		return 0
+	case x.losses[DRAP] > 0: // as in commit
+		x.losses[DRAP] += x.losses[CFARegister]
+		delete(x.losses, CFARegister)
+	}
+	sum := Loss{Functions: 1, Reasons: make(map[Reason]Loss)}
+	for r, n := range x.losses {
+		sum.Bytes += n
+		sum.Reasons[r] = Loss{Functions: 1, Bytes: n}
+		reasons |= 1 << r
+	}
+	x.res.Older.add(sum)
+	return reasons
 }
 
 // after returns how many bytes of padding get the last row of a run. Rows of PC-mask blocks, and rows that depend on
@@ -495,8 +571,9 @@ func (x *translator) add(begin, end uint64, row uint32) {
 
 // A known is the translation of rules. A file has many rows, but few distinct rules.
 type known struct {
-	is kind
-	n  uint32 // the number of the sink's row, an index of translator.lost, or the result of arch.PushAt
+	is    kind
+	older Reason // why the row has no form in the older version, or 0
+	n     uint32 // the number of the sink's row, an index of translator.lost, or the result of arch.PushAt
 }
 
 type kind uint8
@@ -516,6 +593,9 @@ func (x *translator) translate() error {
 	}
 	switch k.is {
 	case asRow:
+		if k.older != 0 {
+			x.losses[k.older] += r.End - r.Begin
+		}
 		x.add(r.Begin, r.End, k.n)
 	case asGap:
 		x.gap(r.Begin, r.End, x.lost[k.n])
@@ -531,15 +611,15 @@ func (x *translator) first() known {
 	r := &x.row
 	if r.CFA.Rule == cfi.RuleExpression && r.RA.Rule != cfi.RuleUndefined {
 		if at, ok := x.arch.PushAt(r.CFA.Expression); ok {
-			return known{asPLT, uint32(at)}
+			return known{is: asPLT, n: uint32(at)}
 		}
 	}
-	e, g := x.form(x.cfa())
+	e, older, g := x.form(x.cfa())
 	if g.Reason != 0 {
 		x.lost = append(x.lost, g)
-		return known{asGap, uint32(len(x.lost) - 1)}
+		return known{is: asGap, n: uint32(len(x.lost) - 1)}
 	}
-	return known{asRow, x.number(e)}
+	return known{is: asRow, older: older, n: x.number(e)}
 }
 
 // cfa returns the CFA of the current row.
@@ -586,8 +666,30 @@ func (x *translator) register(rule *cfi.Rule, reg uint64, cfa value) value {
 	return v
 }
 
-// form returns the SFrame row for the current row with the given CFA, or a gap.
-func (x *translator) form(cfa value) (e sframe.Row, g Gap) {
+// form returns the SFrame row for the current row with the given CFA, and why the older version has no form for it; or
+// a gap.
+func (x *translator) form(cfa value) (row sframe.Row, older Reason, g Gap) {
+	e, g := x.rules(cfa)
+	if g.Reason != 0 || e.Outermost {
+		return e, 0, g
+	}
+	if x.older != nil && !x.older.Default(&e) {
+		older = x.whyNot(x.older, e).Reason
+	}
+	if x.codec.Default(&e) {
+		return e, older, Gap{}
+	}
+	flexible := e
+	flexible.RA, flexible.FP = byRegister(e.RA, e.CFA), byRegister(e.FP, e.CFA)
+	if !x.opt.Plain && x.codec.Flexible(&flexible) {
+		return flexible, older, Gap{}
+	}
+	return e, 0, x.whyNot(x.codec, e)
+}
+
+// rules returns the rules of the current row with the given CFA, whether or not a version has a form for all of them
+// together; or a gap.
+func (x *translator) rules(cfa value) (e sframe.Row, g Gap) {
 	r := &x.row
 	if r.RA.Rule == cfi.RuleUndefined {
 		if x.layout.Outermost || x.opt.Outermost {
@@ -618,15 +720,7 @@ func (x *translator) form(cfa value) (e sframe.Row, g Gap) {
 	if !x.spImplied(cfa) {
 		return e, Gap{Reason: SPRule, Column: ColumnSP, Rule: r.SP}
 	}
-	if x.codec.Default(&e) {
-		return e, Gap{}
-	}
-	flexible := e
-	flexible.RA, flexible.FP = byRegister(e.RA, e.CFA), byRegister(e.FP, e.CFA)
-	if !x.opt.Plain && x.codec.Flexible(&flexible) {
-		return flexible, Gap{}
-	}
-	return e, x.whyNot(e)
+	return e, Gap{}
 }
 
 // staysIn reports whether a return address without a rule can be in the register.
@@ -725,15 +819,15 @@ func (x *translator) fpRule(v value) (sframe.Rule, Reason) {
 	return x.rule(v, FPRegister, FPRule)
 }
 
-// whyNot returns the gap for a row that has no form in this version, although each of its rules has one. It blames the
+// whyNot returns the gap for a row that has no form in a version, although each of its rules has one. It blames the
 // first rule without which the rest of the row would have a form.
-func (x *translator) whyNot(e sframe.Row) Gap {
+func (x *translator) whyNot(codec *sframe.Codec, e sframe.Row) Gap {
 	r := &x.row
 	gap := func(reason Reason, c Column, rule cfi.Rule) Gap { return Gap{Reason: reason, Column: c, Rule: rule} }
 	isReg := func(v sframe.Rule) bool { return v.Base != sframe.CFA && !v.Deref && v.Offset == 0 }
 	ra, fp := e.RA, e.FP
 	e.RA, e.FP = sframe.Rule{}, sframe.Rule{}
-	if !x.codec.Default(&e) {
+	if !codec.Default(&e) {
 		switch {
 		case e.CFA.Deref && e.CFA.Base == sframe.FP:
 			return gap(DRAP, ColumnCFA, r.CFA)
@@ -745,7 +839,7 @@ func (x *translator) whyNot(e sframe.Row) Gap {
 		return gap(OffsetRange, ColumnCFA, r.CFA)
 	}
 	e.RA = ra
-	if !x.codec.Default(&e) {
+	if !codec.Default(&e) {
 		switch {
 		case isReg(ra):
 			return gap(RARegister, ColumnRA, r.RA)

@@ -24,6 +24,9 @@ func Full() *report.Coverage {
 		Reasons: []report.Reason{
 			{Name: "drap", Text: "words", Functions: 1, Ranges: 1, Bytes: 10, Format3: 10, Loss: true},
 		},
+		LostInV2: &report.Loss{Functions: 1, Bytes: 6, Reasons: []report.LossReason{
+			{Name: "signal-frame", Text: "words", Functions: 1, Bytes: 6},
+		}},
 		Gaps: []report.Gap{{
 			Function: "f()", Symbol: "_Z1fv", Offset: 1, Section: ".text", Begin: 1, End: 11,
 			Source: "f.cc", Line: 7, Reason: "drap",
