@@ -20,9 +20,7 @@ import (
 	"cfi2sframe/lab/manual"
 	"cfi2sframe/lab/mutants"
 	"cfi2sframe/lab/objects"
-	"cfi2sframe/lab/oldapi"
 	"cfi2sframe/lab/readers"
-	"cfi2sframe/lab/release"
 	"cfi2sframe/lab/sample"
 	"cfi2sframe/lab/stepping"
 	"cfi2sframe/lab/survive"
@@ -33,9 +31,8 @@ import (
 // commands are the subcommands.
 var commands = []*kit.Command{
 	bench.Command(), clients.Command(), conformance.Command(), corpus.Command(), faults.Command(), generate.Command(),
-	gotables.Command(), linux.Command(), manual.Command(), mutants.Command(), objects.Command(), oldapi.Command(),
-	readers.Command(), release.Command(),
-	sample.Command(), stepping.Command(), survive.Command(), toolchains.Command(), walker.Command(),
+	gotables.Command(), linux.Command(), manual.Command(), mutants.Command(), objects.Command(),
+	readers.Command(), sample.Command(), stepping.Command(), survive.Command(), toolchains.Command(), walker.Command(),
 }
 
 func main() {
