@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"bytes"
 	"cmp"
 	"debug/elf"
 	"encoding/binary"
@@ -9,7 +10,6 @@ import (
 	"io"
 	"os"
 
-	"cfi2sframe/arch"
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
 	"cfi2sframe/elfwrite"
@@ -84,7 +84,8 @@ func (s *single) add() (cov *report.Coverage, err error) {
 		}
 		return nil, ErrNoCode
 	}
-	if s.opt.Update && (s.opt.Reserved != "" || hasSFrame(f)) {
+	old := s.opt.Update && (s.opt.Reserved != "" || hasSFrame(f))
+	if old && !f.IsObject() {
 		if cov, err := s.current(debug); cov != nil || err != nil {
 			return cov, err
 		}
@@ -110,6 +111,12 @@ func (s *single) add() (cov *report.Coverage, err error) {
 	}
 	if t.layout.StaleHeaders {
 		cov.Warnings = append(cov.Warnings, warnStaleHeaders)
+	}
+	if old && f.IsObject() {
+		if same, err := s.unchanged(t); same || err != nil {
+			cov.Verified = same
+			return cov, cmp.Or(err, errCurrent)
+		}
 	}
 	if b.NumFDEs() == 0 && f.IsObject() && !hasSFrame(f) {
 		return cov, errNoRows
@@ -327,40 +334,28 @@ func signatureSize(r io.ReaderAt, size int64) (int64, error) {
 	return n, nil
 }
 
-// current returns errCurrent and the report if the old .sframe is up to date: readers find it, it has the requested
-// format, it is right at every pc, and covers as much code as a new one. Otherwise it returns nil.
+// current returns errCurrent and the report if the old .sframe of a linked file is up to date: readers find it, and it
+// has the bytes that would be written. Otherwise it returns nil.
 func (s *single) current(debug *debugfile.File) (*report.Coverage, error) {
-	old, err := s.opt.Section(s.f)
-	if err != nil || !s.hasFormat(old) {
+	b, addr, err := s.opt.oldBytes(s.f)
+	if err != nil {
 		return nil, nil
 	}
-	if s.opt.Linux.inKernel() {
-		if why, err := s.opt.Linux.Refusal(s.f, old); why != "" || err != nil {
-			return nil, err
-		}
+	old, err := sframe.Decode(b, addr)
+	if err != nil {
+		return nil, nil
 	}
-	var reach translate.Reach
-	sorted := old
-	if s.f.IsObject() {
-		at, _ := elfwrite.FindSFrame(s.f)
-		if elf.SectionType(s.f.Sections[at.Section].Type) != s.objectType() {
-			return nil, nil
-		}
-		sorted = old.Sorted()
-	} else if s.opt.Reserved == "" {
-		h, err := loaded(s.f, true)
-		if err != nil {
-			return nil, nil
-		}
-		reach = s.reach(h.Vaddr, old.Len())
+	if why, err := s.opt.Linux.Refusal(s.f, old); why != "" || err != nil {
+		return nil, err
 	}
-	t, err := s.translate(reach)
+	t, err := s.translate(s.reach(addr, old.Len()))
 	if err != nil {
 		return nil, err
 	}
-	res, err := verify.Check(s.table, sorted, s.f, verify.Options{Keep: 1, Workers: s.opt.workers(s.table, s.f.Size)})
-	if err != nil || res.Total > 0 || res.Covered < t.Covered || res.Stubs < t.Synthesised || res.Padding < t.Padding ||
-		s.opt.NoPadding && res.Padding > 0 {
+	section, err := t.content.Encode(addr)
+	if err != nil || !bytes.HasPrefix(b, section) || anyByte(b[len(section):]) ||
+		len(b) > len(section) && s.opt.Reserved == "" ||
+		compare(s.f, old, s.table, t.Result, s.opt.workers(s.table, s.f.Size)) != nil {
 		return nil, nil
 	}
 	cov, err := s.describe(t, debug)
@@ -371,19 +366,37 @@ func (s *single) current(debug *debugfile.File) (*report.Coverage, error) {
 	return cov, errCurrent
 }
 
-// hasFormat reports whether the old .sframe has the requested format.
-func (s *single) hasFormat(old *sframe.Section) bool {
-	_, abi, err := arch.Find(elf.Machine(s.f.Machine), s.f.Order)
-	if err != nil || old.ABI != abi || old.Version != s.opt.Version {
-		return false
+// oldBytes returns the bytes of the old .sframe of a linked file, or all reserved bytes, and their address.
+func (o *Options) oldBytes(f *elffile.File) ([]byte, uint64, error) {
+	if o.Reserved != "" {
+		return intoBytes(f, o.Reserved)
 	}
-	l, _ := old.Version.Layout()
-	known := sframe.FDESorted | l.Flags&sframe.FDEFuncStartPCRel
-	if old.Flags&^known != 0 || old.Flags&sframe.FDESorted == 0 && !s.f.IsObject() { // those of objects may be sorted
-		return false
+	h, err := loaded(f)
+	if err != nil {
+		return nil, 0, err
 	}
-	format, err := FormatOf(old)
-	// Not all readers of a version understand rows without data words.
-	return err == nil && format.PCRel == (l.PCRel || s.opt.PCRel) &&
-		(!format.Outermost || l.Outermost || s.opt.Outermost)
+	b, err := f.ReadAt(sframe.SectionName, h.Off, h.Filesz)
+	return b, h.Vaddr, err
+}
+
+// unchanged reports whether an object with an .sframe would not change, and checks the section then.
+func (s *single) unchanged(t *translation) (bool, error) {
+	dst, err := outfile.Scratch()
+	if err != nil {
+		return false, err
+	}
+	defer dst.Close()
+	if err := t.layout.Write(s.ctx, dst, s.src, t.section); err != nil {
+		return false, outfile.Plain(err)
+	}
+	info, err := dst.Stat()
+	if err != nil || uint64(info.Size()) != s.f.Size {
+		return false, err
+	}
+	size := info.Size()
+	same, err := outfile.Equal(io.NewSectionReader(dst, 0, size), io.NewSectionReader(s.f.Contents(), 0, size))
+	if err != nil || !same {
+		return false, err
+	}
+	return true, s.dryCheck(t)
 }

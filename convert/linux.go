@@ -255,23 +255,29 @@ func intoRange(f *elffile.File, symbols string) (textRange, error) {
 	return r[0], nil
 }
 
-// readInto decodes the .sframe between two symbols of a linked file. Nothing but zeros may follow it.
-func readInto(f *elffile.File, symbols string) (*sframe.Section, error) {
+// intoBytes returns the bytes between two symbols of a linked file, and their address.
+func intoBytes(f *elffile.File, symbols string) ([]byte, uint64, error) {
 	r, err := intoRange(f, symbols)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	off, ok := f.FileOffset(r.begin, r.end-r.begin)
 	if !ok || r.begin >= r.end {
-		return nil, fmt.Errorf("no loaded segment has the bytes from %#x to %#x", r.begin, r.end)
+		return nil, 0, fmt.Errorf("no loaded segment has the bytes from %#x to %#x", r.begin, r.end)
 	}
 	b, err := f.ReadAt(sframe.SectionName, off, r.end-r.begin)
+	return b, r.begin, err
+}
+
+// readInto decodes the .sframe between two symbols of a linked file. Nothing but zeros may follow it.
+func readInto(f *elffile.File, symbols string) (*sframe.Section, error) {
+	b, addr, err := intoBytes(f, symbols)
 	if err != nil {
 		return nil, err
 	}
-	s, err := sframe.Decode(b, r.begin)
+	s, err := sframe.Decode(b, addr)
 	if err == nil && anyByte(b[s.Size():]) {
-		err = fmt.Errorf("bytes after .sframe, up to %#x, are not zero", r.end)
+		err = fmt.Errorf("bytes after .sframe, up to %#x, are not zero", addr+uint64(len(b)))
 	}
 	return s, err
 }

@@ -103,7 +103,7 @@ func readResult(f *elffile.File, size uint64) (*sframe.Section, error) {
 	if f.IsObject() {
 		return ReadSection(f)
 	}
-	h, err := loaded(f, false)
+	h, err := loaded(f)
 	if err != nil {
 		return nil, err
 	}
@@ -118,9 +118,8 @@ func readResult(f *elffile.File, size uint64) (*sframe.Section, error) {
 }
 
 // loaded returns the PT_GNU_SFRAME of a linked file. It has to lie in loaded memory, and to agree with the section
-// headers if there are any. In an old file by GNU ld, the section's type may be that of 2.44, and the segment may be
-// larger: ld sizes it before it removes rows.
-func loaded(f *elffile.File, old bool) (*elf.Prog64, error) {
+// headers if there are any.
+func loaded(f *elffile.File) (*elf.Prog64, error) {
 	at, err := elfwrite.FindSFrame(f)
 	if err != nil {
 		return nil, err
@@ -135,9 +134,7 @@ func loaded(f *elffile.File, old bool) (*elf.Prog64, error) {
 	}
 	if len(f.Sections) > 0 {
 		s := &f.Sections[at.Section]
-		typed := s.Type == sframe.SHTGNUSFrame || old && elf.SectionType(s.Type) == elf.SHT_PROGBITS
-		sized := s.Size == h.Filesz || old && s.Size < h.Filesz
-		if s.Name != sframe.SectionName || !typed || !sized || s.Addr != h.Vaddr || s.Off != h.Off {
+		if s.Name != sframe.SectionName || s.Type != sframe.SHTGNUSFrame || s.Size != h.Filesz || s.Addr != h.Vaddr || s.Off != h.Off {
 			return nil, errors.New("section .sframe is not what PT_GNU_SFRAME says")
 		}
 	}
