@@ -2,6 +2,7 @@ package arch
 
 import (
 	"debug/elf"
+	"encoding/binary"
 
 	"cfi2sframe/sframe"
 )
@@ -31,6 +32,7 @@ var amd64 = Arch{
 
 	MaxPage:  4 << 10,
 	HashWord: 4,
+	Branch:   branchAMD64,
 	Fields: map[uint32]Field{
 		uint32(elf.R_X86_64_64):   {Size: 8},
 		uint32(elf.R_X86_64_PC64): {Size: 8, PCRel: true},
@@ -39,4 +41,15 @@ var amd64 = Arch{
 		uint32(elf.R_X86_64_PC32): {Size: 4, PCRel: true},
 	},
 	Relative: []uint32{uint32(elf.R_X86_64_RELATIVE), uint32(elf.R_X86_64_IRELATIVE), 38}, // R_X86_64_RELATIVE64
+}
+
+// Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2: CALL and JMP with a relative displacement.
+func branchAMD64(b []byte, pc uint64) (size int, target uint64, call bool) {
+	switch {
+	case len(b) >= 2 && b[0] == 0xeb:
+		return 2, pc + 2 + uint64(int8(b[1])), false
+	case len(b) >= 5 && b[0]&0xfe == 0xe8:
+		return 5, pc + 5 + uint64(int32(binary.LittleEndian.Uint32(b[1:]))), b[0] == 0xe8
+	}
+	return 0, 0, false
 }

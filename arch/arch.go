@@ -60,6 +60,8 @@ type Arch struct {
 	HashWord int    // a word of DT_HASH
 	// MappingSymbols says that assemblers mark code and data with symbols $x and $d.
 	MappingSymbols bool
+	// Branch returns the size of a direct jump or call at the start of b, which is at pc, or 0; and its target.
+	Branch func(b []byte, pc uint64) (size int, target uint64, call bool)
 	// Fields are the relocation types of objects in sections that are not code.
 	Fields map[uint32]Field
 	// Relative are the types of dynamic relocations without a symbol whose addend is an address in the file:

@@ -114,7 +114,7 @@ func compared(f *elffile.File, s *sframe.Section, opt Options) (c *Comparison, e
 		Schema: report.Schema, ABI: s.ABI.String(), Format: int(s.Version),
 		FDEs: s.Len(), FREs: uint64(s.NumFREs), Sorted: sorted,
 		Amounts: report.NewAmounts(code, report.Amounts{
-			Described: res.Described, Covered: res.Covered, Outermost: res.Outermost, PLT: res.Stubs,
+			Described: res.Described, Covered: res.Covered + res.Outermost, Outermost: res.Outermost, PLT: res.Stubs,
 		}),
 		Padding: res.Padding, Refused: refused, Mismatches: []report.Mismatch{},
 	}}

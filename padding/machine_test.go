@@ -303,7 +303,9 @@ func TestMeter(t *testing.T) {
 			t.Fatal(err)
 		}
 		m := Meter{machine: machines[tt.machine], w: window{addr: 0x1000, b: code}}
-		if got := m.Size(0x1000, 0x1000+uint64(len(code))); got != tt.want {
+		size := uint64(len(code))
+		if begin, end := m.Trim(0x1000, 0x1000+size); size-(end-begin) != tt.want {
+			got := size - (end - begin)
 			t.Errorf("%s: %d bytes; want %d", tt.name, got, tt.want)
 		}
 	}

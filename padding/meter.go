@@ -47,15 +47,15 @@ func (m *Meter) Enter(addr, size, off uint64) {
 	m.w.b, m.addr, m.size, m.off = nil, addr, size, off
 }
 
-// Size returns how many of the bytes from begin to end, which no CFI describes, are padding: those at the start, and
-// those at the end that come after an instruction that leaves the function. Functions are between the two. Nothing
-// tells no-ops between functions from no-ops in them.
-func (m *Meter) Size(begin, end uint64) uint64 {
+// Trim returns the range from begin to end, which no CFI describes, without padding: that at the start, and that at the
+// end that comes after an instruction that leaves the function. Functions are between the two. Nothing tells no-ops
+// between functions from no-ops in them.
+func (m *Meter) Trim(begin, end uint64) (uint64, uint64) {
 	if m == nil {
-		return 0
+		return begin, end
 	}
-	n := m.leading(begin, end)
-	return n + m.trailing(begin+n, end)
+	begin += m.leading(begin, end)
+	return begin, end - m.trailing(begin, end)
 }
 
 func (m *Meter) leading(begin, end uint64) uint64 {

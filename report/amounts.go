@@ -8,11 +8,11 @@ import (
 
 // Amounts say how much of a file's code can be unwound. All reports have the same.
 type Amounts struct {
-	Code       uint64 `json:"code"`       // executable bytes without padding, or 0 if they were not counted
-	Unwindable uint64 `json:"unwindable"` // of Code: Covered, Outermost and PLT
+	Code       uint64 `json:"code"`       // bytes without padding and start-up code, or 0 if they were not counted
+	Unwindable uint64 `json:"unwindable"` // of Code: Covered and PLT
 	Described  uint64 `json:"described"`  // code that CFI describes
-	Covered    uint64 `json:"covered"`    // of Described, code that SFrame describes
-	Outermost  uint64 `json:"outermost"`  // of Described, code without a caller, if it gets no row
+	Covered    uint64 `json:"covered"`    // of Described, code with complete stack traces: with rows, and Outermost
+	Outermost  uint64 `json:"outermost"`  // of Covered, code without a caller that has no row: a stack trace ends there
 	PLT        uint64 `json:"plt"`        // PLT stubs without CFI that have rows
 }
 
@@ -20,7 +20,7 @@ type Amounts struct {
 func NewAmounts(code uint64, a Amounts) Amounts {
 	a.Code = code
 	// Rows by other tools can be for padding.
-	a.Unwindable = min(a.Covered+a.Outermost+a.PLT, code)
+	a.Unwindable = min(a.Covered+a.PLT, code)
 	return a
 }
 
@@ -46,15 +46,14 @@ func (a *Amounts) String() string {
 // OfCFI returns how much of what CFI describes a section of a format covers, as reports have it.
 func (a *Amounts) OfCFI(format int) string {
 	return fmt.Sprintf("SFrame V%d covers %s of what CFI describes (%s of %s)", format, a.CoveredShare(),
-		Digits(a.Covered+a.Outermost), bytesOf(a.Described))
+		Digits(a.Covered), bytesOf(a.Described))
 }
 
 // UnwindablePercent returns how much of the code can be unwound.
 func (a *Amounts) UnwindablePercent() float64 { return percent(a.Unwindable, a.Code) }
 
-// CoveredPercent returns how much of what CFI describes is covered. Code without a caller counts as covered: a stack
-// trace ends there.
-func (a *Amounts) CoveredPercent() float64 { return percent(a.Covered+a.Outermost, a.Described) }
+// CoveredPercent returns how much of what CFI describes is covered.
+func (a *Amounts) CoveredPercent() float64 { return percent(a.Covered, a.Described) }
 
 // UnwindableShare and CoveredShare return the same as text.
 func (a *Amounts) UnwindableShare() string { return Percentage(a.UnwindablePercent()) }

@@ -6,10 +6,14 @@ import (
 	"testing"
 )
 
-// TestSparse expects a warning if more than 5 % of the code has no CFI. Sums have other shares than their files.
+// TestSparse expects a warning if more than 5 % of the code has no CFI, with advice on flags unless assembly is most of
+// it. Sums have other shares than their files.
 func TestSparse(t *testing.T) {
 	file := func(code, bytes, padding uint64, others ...string) *Coverage {
-		c := &Coverage{Amounts: Amounts{Code: code}, Uncovered: Uncovered{Bytes: bytes, Padding: padding}}
+		c := &Coverage{
+			Amounts:   Amounts{Code: code},
+			Uncovered: Uncovered{Bytes: bytes, Padding: padding, compiled: bytes - padding},
+		}
 		if w := c.sparse(); w != "" {
 			c.Warnings = append(c.Warnings, w)
 		}
@@ -17,17 +21,27 @@ func TestSparse(t *testing.T) {
 		return c
 	}
 	const advice = " of the code has no CFI: build with -fasynchronous-unwind-tables, or use --debug-file"
+	assembly := file(10_000, 5000, 0)
+	assembly.Uncovered.compiled, assembly.Warnings = 500, nil
+	assembly.Warnings = []string{assembly.sparse()}
+	startup := &Coverage{Amounts: Amounts{Code: 1000}, Uncovered: Uncovered{Bytes: 900, Padding: 100, Startup: 750}}
+	startup.Warnings = []string{startup.sparse()}
 	for _, tt := range []struct {
 		c    *Coverage
 		want []string
 	}{
-		{file(100, 5, 0), nil},
-		{file(100, 15, 10), nil},
-		{file(100, 6, 0), []string{"6.00 %" + advice}},
-		{file(0, 6, 0), nil}, // code was not counted
-		{Sum("", []*Coverage{file(100, 50, 0, "words"), file(100, 10, 0, "words")}),
+		{file(10_000, 500, 0), nil},
+		{file(10_000, 1500, 1000), nil},
+		{file(10_000, 600, 0), []string{"6.00 %" + advice}},
+		{file(256, 256, 0), []string{"100.00 %" + advice}},
+		{file(255, 255, 0), nil}, // a handful
+		{file(0, 600, 0), nil},   // code was not counted
+		{startup, []string{""}},
+		{assembly, []string{"50.00 % of the code has no CFI: most of that is assembly without .cfi directives"}},
+		{Sum("", []*Coverage{file(10_000, 5000, 0, "words"), file(10_000, 1000, 0, "words")}),
 			[]string{"words", "30.00 %" + advice}},
-		{Sum("", []*Coverage{file(100, 50, 0), file(900, 0, 0)}), nil},
+		{Sum("", []*Coverage{file(10_000, 5000, 0), file(90_000, 0, 0)}), nil},
+		{Sum("", []*Coverage{assembly}), assembly.Warnings},
 	} {
 		if !slices.Equal(tt.c.Warnings, tt.want) {
 			t.Errorf("%d of %d bytes: %q; want %q", tt.c.WithoutCFI(), tt.c.Code, tt.c.Warnings, tt.want)
@@ -42,7 +56,7 @@ func TestAmounts(t *testing.T) {
 		a    Amounts
 		want string
 	}{
-		{100, Amounts{Described: 80, Covered: 70, Outermost: 5, PLT: 10},
+		{100, Amounts{Described: 80, Covered: 75, Outermost: 5, PLT: 10},
 			"85.00 % of the code is unwindable (85 of 100 bytes)"},
 		{100_000, Amounts{Described: 100_000, Covered: 99_999},
 			"99.99 % of the code is unwindable (99,999 of 100,000 bytes)"},

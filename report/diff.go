@@ -3,10 +3,12 @@ package report
 import (
 	"fmt"
 	"io"
+
+	"cfi2sframe/translate"
 )
 
 // DiffSchema is the version of the JSON form of a Diff, which diff.schema.json describes.
-const DiffSchema = 2
+const DiffSchema = 3
 
 // A Diff has the differences between the .sframe sections of two files. All sizes are in bytes.
 type Diff struct {
@@ -53,6 +55,14 @@ type DiffGap struct {
 	New    uint64 `json:"new"`
 	Gained uint64 `json:"gained"` // by functions that have more of it than before
 	Lost   uint64 `json:"lost"`   // by functions that have less
+}
+
+// What says what the code is: code without a caller is covered.
+func (g *DiffGap) What() string {
+	if g.Reason == translate.Outermost.Name() {
+		return "covered without rows"
+	}
+	return "not covered"
 }
 
 // Kinds of changes.

@@ -110,7 +110,7 @@ func newPage(files []*Coverage, footer []string) *pageOf {
 }
 
 func newPageFile(c *Coverage, id string) pageFile {
-	f := pageFile{Coverage: c, ID: id, Split: page.NewSplit(c.Code, c.Unwindable, c.Described-c.Covered-c.Outermost)}
+	f := pageFile{Coverage: c, ID: id, Split: page.NewSplit(c.Code, c.Unwindable, c.Described-c.Covered)}
 	f.Bars = bars(c, f.Split)
 	f.Map, f.NotDrawn = codeMap(c)
 	some := slices.DeleteFunc(slices.Clone(c.Uncovered.Sections), func(s UncoveredSection) bool { return s.Bytes == 0 })
@@ -126,8 +126,11 @@ const maxListed = 1000
 func bars(c *Coverage, code page.Split) []page.Bar {
 	var out []page.Bar
 	for _, r := range c.Reasons {
+		if !r.Loss {
+			continue
+		}
 		bar := page.NewBar(r.Name, r.Text, r.Bytes, r.Format3, code.Code)
-		bar.NoLoss, bar.Format3 = !r.Loss, c.format3Share(&r)
+		bar.Format3 = c.format3Share(&r)
 		bar.Of = fmt.Sprintf("in %s of %s", plural(r.Ranges, "gap"), plural(r.Functions, "function"))
 		out = append(out, bar)
 	}
@@ -142,7 +145,9 @@ func (p *pageOf) tables(files []*Coverage) {
 	}
 	var reasons []page.Reason
 	for _, r := range p.Sum.Reasons {
-		reasons = append(reasons, page.Reason{Name: r.Name, Text: r.Text})
+		if r.Loss {
+			reasons = append(reasons, page.Reason{Name: r.Name, Text: r.Text})
+		}
 		p.Data.Reasons[r.Name] = r.Text
 	}
 	var gaps, functions, list [][]string
@@ -150,8 +155,8 @@ func (p *pageOf) tables(files []*Coverage) {
 	for i, c := range files {
 		name := Printable(c.File)
 		worst[i] = i
-		for i := range c.Gaps {
-			gaps = append(gaps, c.Gaps[i].row(name))
+		for _, g := range c.losses() {
+			gaps = append(gaps, g.row(name))
 		}
 		for i := range c.Uncovered.Functions {
 			functions = append(functions, c.Uncovered.Functions[i].row(name))

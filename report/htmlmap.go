@@ -41,8 +41,9 @@ func codeMap(c *Coverage) ([]strip, int) {
 	for i := range all {
 		all[i].UncoveredSection = c.Uncovered.Sections[i]
 	}
-	for i := range c.Gaps {
-		addGap(all, &c.Gaps[i])
+	gaps := c.losses()
+	for i := range gaps {
+		addGap(all, &gaps[i])
 	}
 	out := largest(all, maxStrips, func(a, b strip) int {
 		return cmp.Or(cmp.Compare(a.LeftOut, b.LeftOut), cmp.Compare(a.Size, b.Size))

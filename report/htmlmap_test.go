@@ -9,7 +9,9 @@ import (
 // TestCodeMap checks places and sizes of marks in a section, and that gaps come to theirs.
 func TestCodeMap(t *testing.T) {
 	c := &Coverage{
+		Reasons: []Reason{{Name: "drap", Loss: true}, {Name: "sp-rule", Loss: true}, {Name: "outermost"}},
 		Gaps: []Gap{
+			{Begin: 0x1040, End: 0x1048, Reason: "outermost", Text: "covered"},
 			{Begin: 0x1100, End: 0x1140, Reason: "drap", Text: "first"},
 			{Begin: 0x1000, End: 0x1001, Reason: "sp-rule", Text: "second"},
 			{Begin: 0x11ff, End: 0x1200, Reason: "drap", Text: "first"},
@@ -61,7 +63,7 @@ func TestCodeMap(t *testing.T) {
 // TestCodeMapObject checks that sections of an object, which all begin at 0, get their own
 // gaps, and that the map of one with very many is bounded.
 func TestCodeMapObject(t *testing.T) {
-	c := &Coverage{Gaps: []Gap{
+	c := &Coverage{Reasons: []Reason{{Name: "drap", Loss: true}}, Gaps: []Gap{
 		{Section: ".text.f7", Begin: 4, End: 8, Reason: "drap", base: 8000},
 		{Section: ".text", Begin: 20, End: 28, Reason: "drap", base: 200_000},
 		{Section: ".text", Begin: 30, End: 34, Reason: "past the end", base: 200_000},

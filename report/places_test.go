@@ -123,7 +123,7 @@ func TestPercent(t *testing.T) {
 	}{
 		{report.Amounts{}, 100},
 		{report.Amounts{Described: 200, Covered: 50}, 25},
-		{report.Amounts{Described: 200, Covered: 50, Outermost: 50}, 50},
+		{report.Amounts{Described: 200, Covered: 100, Outermost: 50}, 50},
 		{report.Amounts{Described: 200, Covered: 200}, 100},
 	} {
 		if got := tt.a.CoveredPercent(); got != tt.want {

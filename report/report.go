@@ -16,7 +16,7 @@ import (
 
 // Schema is the version of the JSON form, which report.schema.json describes. It changes
 // when a field changes its meaning or goes; new fields may come without that.
-const Schema = 1
+const Schema = 2
 
 // Coverage is the result for one file. All sizes are in bytes.
 type Coverage struct {
@@ -95,7 +95,7 @@ type LossReason struct {
 	Bytes     uint64 `json:"bytes"`
 }
 
-// A Gap is a range of code that CFI describes and SFrame does not.
+// A Gap is a range of code that CFI describes and that has no row.
 type Gap struct {
 	Function string `json:"function,omitempty"` // as the source has it
 	Symbol   string `json:"symbol,omitempty"`   // the mangled name, if it is another
@@ -176,19 +176,32 @@ func New(in Input) *Coverage {
 	return c
 }
 
-// WithoutCFI returns how much of the code has no CFI.
-func (c *Coverage) WithoutCFI() uint64 { return c.Uncovered.Bytes - c.Uncovered.Padding }
+// WithoutCFI returns how much of the code has no CFI, without start-up code.
+func (c *Coverage) WithoutCFI() uint64 {
+	return c.Uncovered.Bytes - c.Uncovered.Padding - c.Uncovered.Startup
+}
 
-// maxWithoutCFI is the share of the code without CFI, in percent, from which on there is a warning. Start files and
-// assembly of programs with CFI have less.
-const maxWithoutCFI = 5
+// There is a warning if more code has no CFI than in programs of compilers with CFI, which contain some assembly.
+const (
+	maxWithoutCFI = 5   // in percent of the code
+	minWithoutCFI = 256 // bytes: less is no matter in small programs
+)
 
-// sparse returns the warning that much code has no CFI, or "".
+// tooMuch reports whether n bytes of the code without CFI are worth a warning.
+func tooMuch(n, code uint64) bool {
+	return n >= minWithoutCFI && code > 0 && percent(n, code) > maxWithoutCFI
+}
+
+// sparse returns the warning that much code has no CFI, or "". It has the advice that helps.
 func (c *Coverage) sparse() string {
-	if c.Code == 0 || percent(c.WithoutCFI(), c.Code) <= maxWithoutCFI {
+	n := c.WithoutCFI()
+	switch {
+	case !tooMuch(n, c.Code):
 		return ""
+	case !tooMuch(c.Uncovered.compiled, c.Code):
+		return Share(n, c.Code) + " of the code has no CFI: most of that is assembly without .cfi directives"
 	}
-	return Share(c.WithoutCFI(), c.Code) +
+	return Share(n, c.Code) +
 		" of the code has no CFI: build with -fasynchronous-unwind-tables, or use --debug-file"
 }
 
@@ -266,6 +279,7 @@ func (c *Coverage) reasons(res *translate.Result) {
 		})
 		if !r.Loss() {
 			c.Outermost += s.Bytes
+			c.Covered += s.Bytes
 		}
 		c.Omitted += s.Ranges
 	}

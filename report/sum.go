@@ -40,12 +40,15 @@ func Sum(file string, files []*Coverage) *Coverage {
 		sum.Notes = first(union(sum.Notes, c.Notes), maxNotes)
 		sum.Uncovered.Bytes += c.Uncovered.Bytes
 		sum.Uncovered.Padding += c.Uncovered.Padding
+		sum.Uncovered.Startup += c.Uncovered.Startup
+		sum.Uncovered.compiled += c.Uncovered.compiled
 		for _, s := range c.Uncovered.Sections {
 			group := UncoveredSection{Name: sectionGroup(s.Name), Ranges: []UncoveredRange{}} // without a common place
 			to := find(&sum.Uncovered.Sections, sections, group.Name, group)
 			to.Size += s.Size
 			to.Bytes += s.Bytes
 			to.Padding += s.Padding
+			to.Startup += s.Startup
 		}
 		for _, s := range c.Sources {
 			to := find(&sum.Sources, sources, s.Name, Source{Name: s.Name})

@@ -61,11 +61,7 @@ func writeText(w io.Writer, name string, data any) error {
 func (c *Coverage) Text(w io.Writer, gaps int) error {
 	all := c.Gaps
 	if gaps >= 0 {
-		loses := make(map[string]bool)
-		for _, r := range c.Reasons {
-			loses[r.Name] = r.Loss
-		}
-		all = slices.DeleteFunc(slices.Clone(all), func(g Gap) bool { return !loses[g.Reason] })
+		all = c.losses()
 	}
 	listed, errors := first(all, gaps), first(c.Malformed.Errors, gaps)
 	return writeText(w, "coverage", &struct {
@@ -75,6 +71,15 @@ func (c *Coverage) Text(w io.Writer, gaps int) error {
 		More, MoreErrors int
 		Verbose          bool
 	}{c, listed, errors, len(all) - len(listed), c.Malformed.Count - len(errors), gaps < 0})
+}
+
+// losses returns the gaps that are not covered: by the others a stack trace loses nothing.
+func (c *Coverage) losses() []Gap {
+	loses := make(map[string]bool)
+	for _, r := range c.Reasons {
+		loses[r.Name] = r.Loss
+	}
+	return slices.DeleteFunc(slices.Clone(c.Gaps), func(g Gap) bool { return !loses[g.Reason] })
 }
 
 // WithFormat3 returns in words how much of the code in gaps format 3 covers, or "" for nothing.
@@ -193,6 +198,44 @@ func (g *Gap) line() string {
 	return fmt.Sprintf("%s:%d", Printable(g.Source), g.Line)
 }
 
+// Causes returns up to n lines about the largest gaps of files, and with withoutCFI also about code without CFI.
+func Causes(files []*Coverage, n int, withoutCFI bool) []string {
+	type cause struct {
+		bytes uint64
+		line  string
+	}
+	var all []cause
+	for _, c := range files {
+		add := func(bytes uint64, text string) { all = append(all, cause{bytes, Printable(c.File) + ": " + text}) }
+		for _, g := range c.losses() {
+			add(g.End-g.Begin, g.String())
+		}
+		if !withoutCFI {
+			continue
+		}
+		for _, f := range c.Uncovered.Functions {
+			add(f.Bytes, f.String())
+		}
+		for _, s := range c.Uncovered.Sections { // without symbols
+			if bytes := s.WithoutCFI(); bytes > 0 && len(c.Uncovered.Functions) == 0 {
+				add(bytes, bytesOf(bytes)+" of code without CFI in "+Printable(s.Name))
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(a, b cause) int { return cmp.Compare(b.bytes, a.bytes) })
+	var lines []string
+	for _, c := range first(all, n) {
+		lines = append(lines, c.line)
+	}
+	return lines
+}
+
+// String returns the function as the text report has it.
+func (f *UncoveredFunction) String() string {
+	return fmt.Sprintf("%s %s: %s of %s without CFI", f.Place(), cmp.Or(Printable(f.Function), "function"),
+		bytesOf(f.Bytes), Digits(f.Size))
+}
+
 // Place returns the function's addresses.
 func (f *UncoveredFunction) Place() string { return rangeOf(f.Section, f.Begin, f.Begin+f.Size) }
 
@@ -285,10 +328,7 @@ func (c *Coverage) sourceLines(in *Input) {
 	if len(gaps) == 0 {
 		return
 	}
-	err := findLines(in.File, gaps)
-	if errors.Is(err, dwline.ErrNone) && in.Debug != nil {
-		err = findLines(in.Debug, gaps)
-	}
+	err := findSources(in, gaps)
 	switch {
 	case errors.Is(err, dwline.ErrNone):
 	case err != nil:
@@ -297,6 +337,15 @@ func (c *Coverage) sourceLines(in *Input) {
 		c.Notes = append(c.Notes, fmt.Sprintf("source lines of %s: those of the first %s are looked up",
 			plural(len(c.Gaps)-len(gaps), "gap"), Digits(maxLineGaps)))
 	}
+}
+
+// findSources fills in the source lines of gaps, which are sorted by address, from the file or from its debug file.
+func findSources(in *Input, gaps []Gap) error {
+	err := findLines(in.File, gaps)
+	if errors.Is(err, dwline.ErrNone) && in.Debug != nil {
+		err = findLines(in.Debug, gaps)
+	}
+	return err
 }
 
 // findLines fills in the source lines of gaps, which are sorted by address.
@@ -344,12 +393,17 @@ var causes = map[translate.Reason]string{
 	translate.Malformed: "the call frame information is damaged; the message says where",
 }
 
+// isAssembly reports whether a source file is hand-written assembly.
+func isAssembly(source string) bool {
+	return slices.Contains([]string{".S", ".s", ".asm"}, path.Ext(source))
+}
+
 // cause returns why programs have such code. Functions that probe the stack have the frame in one of the registers.
 func (g *Gap) cause(reason translate.Reason, probing []string) string {
 	inProbing := func(reg string) bool { return strings.HasPrefix(g.Rule, reg+"+") }
-	switch ext := path.Ext(g.Source); {
+	switch {
 	case reason == translate.Outermost || reason == translate.SignalFrame || reason == translate.GoStackSwitch:
-	case ext == ".S" || ext == ".s" || ext == ".asm":
+	case isAssembly(g.Source):
 		return "hand-written assembly (" + path.Base(g.Source) + ")"
 	case reason == translate.CFARegister && g.Offset > 0 && slices.ContainsFunc(probing, inProbing):
 		return "the function probes a large stack frame page by page (-fstack-clash-protection)"

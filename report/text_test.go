@@ -3,6 +3,7 @@ package report_test
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,7 +20,7 @@ func TestTextWhole(t *testing.T) {
 	c.Reasons = append(c.Reasons, report.Reason{Name: "ra-rule", Text: "more words", Functions: 1, Ranges: 1, Bytes: 2})
 	c.Uncovered.Sections = append(c.Uncovered.Sections, report.UncoveredSection{Name: ".none"},
 		report.UncoveredSection{Name: ".more\n", Bytes: 1000})
-	c.Uncovered.Bytes = 1008
+	c.Uncovered.Bytes = 1010
 	c.Uncovered.Functions = append(c.Uncovered.Functions, report.UncoveredFunction{Begin: 0x2000, Size: 0x10, Bytes: 4})
 	c.Uncovered.Omitted = 1
 	c.Malformed = report.Malformed{Count: 5, Errors: []string{"first", "second\n"}}
@@ -43,9 +44,10 @@ func TestTextWhole(t *testing.T) {
 `
 		long = `  not covered: 10 bytes in 1 range of 1 function: words; --format 3 covers them
   not covered: 1,000 bytes in 3 ranges of 2 functions: other words; --format 3 covers 400 of them
-  not covered: 2 bytes in 1 range of 1 function: more words
+  covered without rows: 2 bytes in 1 range of 1 function: more words
 `
 		sections = "  V2 has no form for 1 function: words 1\n" +
+			"  2 bytes of start-up code of the C library\n" +
 			"  1,005 bytes of code have no CFI: .text 5, \".more\\n\" 1,000\n"
 		uncovered = `    .text+0x4-0xc g(): 8 bytes of 8 without CFI
     0x2000-0x2010 function: 4 bytes of 16 without CFI
@@ -100,6 +102,30 @@ func TestTextWhole(t *testing.T) {
 	}
 }
 
+// TestCauses has the largest gaps that lose something, and code without CFI: by function, or else by section.
+func TestCauses(t *testing.T) {
+	c := fullCoverage()
+	c.Reasons = append(c.Reasons, report.Reason{Name: "outermost"})
+	c.Gaps = append(c.Gaps, report.Gap{Begin: 0x100, End: 0x200, Reason: "outermost"})
+	stripped := &report.Coverage{File: "s\n"}
+	stripped.Uncovered.Sections = []report.UncoveredSection{{Name: ".init", Bytes: 9, Startup: 9}, {Name: ".text", Bytes: 9}}
+	gap, function := "prog: .text+0x1-0xb f()+0x1: words (CFA r10+0), f.cc:7", "prog: .text+0x4-0xc g(): 8 bytes of 8 without CFI"
+	section := `"s\n": 9 bytes of code without CFI in .text`
+	for _, tt := range []struct {
+		n          int
+		withoutCFI bool
+		want       []string
+	}{
+		{9, false, []string{gap}},
+		{9, true, []string{gap, section, function}},
+		{1, true, []string{gap}},
+	} {
+		if got := report.Causes([]*report.Coverage{c, stripped}, tt.n, tt.withoutCFI); !slices.Equal(got, tt.want) {
+			t.Errorf("%d, %t: %q; want %q", tt.n, tt.withoutCFI, got, tt.want)
+		}
+	}
+}
+
 // TestTextNothing has no line for what there is nothing of.
 func TestTextNothing(t *testing.T) {
 	c := &report.Coverage{File: "prog", ABI: "s390x", Format: 3, Functions: 2, FREs: 1,
@@ -127,7 +153,7 @@ func TestTextOne(t *testing.T) {
 	c.Uncovered.Functions = []report.UncoveredFunction{{Function: "f", Begin: 16, Size: 2, Bytes: 1}}
 	const want = `prog: 66.67 % of the code is unwindable (2 of 3 bytes)
   SFrame V2 covers 100.00 % of what CFI describes (1 of 1 byte)
-  not covered: 1 byte in 1 range of 1 function: words
+  covered without rows: 1 byte in 1 range of 1 function: words
   1 byte of code has no CFI
     0x10-0x12 f: 1 byte of 2 without CFI
   1 byte covered in topmost frames only, by other registers than SP and FP

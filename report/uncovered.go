@@ -17,11 +17,13 @@ import (
 type Uncovered struct {
 	Bytes     uint64              `json:"bytes"`
 	Padding   uint64              `json:"padding"` // of that, recognised by its instructions
+	Startup   uint64              `json:"startup"` // of that, start-up code of the C library
 	Sections  []UncoveredSection  `json:"sections"`
 	Functions []UncoveredFunction `json:"functions"` // by function symbol, the largest first
 	Omitted   int                 `json:"functions_omitted"`
 
-	code uint64 // of the file: what CFI describes, recognised PLT stubs, and the rest without padding
+	compiled uint64 // without CFI, and for all that is known not of assembly
+	code     uint64 // of the file: what CFI describes, recognised PLT stubs, and the rest without padding and start-up code
 }
 
 // noneUncovered has empty lists, which JSON needs.
@@ -37,14 +39,15 @@ type UncoveredSection struct {
 	Size    uint64           `json:"size"`
 	Bytes   uint64           `json:"bytes"`   // of that, without CFI
 	Padding uint64           `json:"padding"` // of the bytes without CFI
+	Startup uint64           `json:"startup"` // of the bytes without CFI
 	Ranges  []UncoveredRange `json:"ranges"`  // by address, up to maxRanges: one can stand for several
 
 	off  uint64 // in the file
 	base uint64 // what Begin counts from: elffile.Section.Base in an object, or 0
 }
 
-// WithoutCFI returns how much of the section's code has no CFI.
-func (s UncoveredSection) WithoutCFI() uint64 { return s.Bytes - s.Padding }
+// WithoutCFI returns how much of the section's code has no CFI, without start-up code.
+func (s UncoveredSection) WithoutCFI() uint64 { return s.Bytes - s.Padding - s.Startup }
 
 // An UncoveredRange is a range of code in which Bytes have no CFI: all of them, unless it stands for several ranges.
 type UncoveredRange struct {
@@ -101,7 +104,7 @@ func (s *rangeSet) bytesIn(begin, end uint64) uint64 {
 // findUncovered returns the code without CFI. PLT stubs that were recognised count as described.
 func findUncovered(in *Input, files []*elffile.File, names *namer) Uncovered {
 	u, free := uncoveredSections(in.File, in.Table, in.Stubs, in.Padding)
-	u.functions(in.File, files, free, names)
+	u.functions(in, files, free, names)
 	for i := range u.Sections {
 		if s := &u.Sections[i]; in.File.IsObject() { // where addresses count from the section's start
 			for j := range s.Ranges {
@@ -114,14 +117,15 @@ func findUncovered(in *Input, files []*elffile.File, names *namer) Uncovered {
 	return u
 }
 
-// MeasureCode returns how much code a file has, without padding, and how much no CFI describes, padding included.
+// MeasureCode returns how much code a file has, without padding and start-up code, and how much no CFI describes, both
+// included.
 func MeasureCode(f *elffile.File, t *cfi.Table, stubs []plt.Stub) (code, withoutCFI uint64) {
 	u, _ := uncoveredSections(f, t, stubs, nil)
 	return u.code, u.Bytes
 }
 
-// uncoveredSections returns the sections of code with the code without CFI in each, and the ranges of that code. known
-// has the sizes of the padding after functions, as padding.Find returns them, or is nil.
+// uncoveredSections returns the sections of code with the code without CFI in each, and the ranges of that code except
+// start-up code. known has the sizes of the padding after functions, as padding.Find returns them, or is nil.
 func uncoveredSections(f *elffile.File, t *cfi.Table, stubs []plt.Stub, known []uint8) (Uncovered, []Range) {
 	described := make([]Range, 0, t.Len()+len(stubs))
 	for fn := range t.Functions() {
@@ -135,7 +139,8 @@ func uncoveredSections(f *elffile.File, t *cfi.Table, stubs []plt.Stub, known []
 		u.code += r.End - r.Begin
 	}
 	slices.SortFunc(described, byBegin)
-	var free []Range
+	var free, trimmed []Range // with and without padding
+	var sections []int        // that the trimmed ranges are in
 	meter, measured := padding.NewMeter(f), uint64(0)
 	before := 0                               // index of the function before the current range
 	isKnown := func(begin, end uint64) bool { // by address, for all of known
@@ -152,22 +157,39 @@ func uncoveredSections(f *elffile.File, t *cfi.Table, stubs []plt.Stub, known []
 			s.Bytes += r.Bytes
 		}
 		// Sections that share bytes of the file, which no linker makes, could make any file a large one.
-		if measured += s.Size; measured <= f.Size {
-			meter.Enter(s.Begin, s.Size, s.off)
-			for _, r := range own {
-				if isKnown(r.Begin, r.End) { // else reading all code again takes 5 % of a conversion
-					s.Padding += r.End - r.Begin
-				} else {
-					s.Padding += meter.Size(r.Begin, r.End)
-				}
+		measured += s.Size
+		meter.Enter(s.Begin, s.Size, s.off)
+		for _, r := range own {
+			size := r.End - r.Begin
+			switch {
+			case measured > f.Size:
+			case isKnown(r.Begin, r.End): // else reading all code again takes 5 % of a conversion
+				r.End = r.Begin
+			default:
+				r.Begin, r.End = meter.Trim(r.Begin, r.End)
+			}
+			s.Padding += size - (r.End - r.Begin)
+			if r.Begin < r.End {
+				trimmed, sections = append(trimmed, r), append(sections, len(u.Sections))
 			}
 		}
 		u.Bytes += s.Bytes
 		u.Padding += s.Padding
 		u.Sections = append(u.Sections, s)
 	}
-	u.code += u.Bytes - u.Padding
-	return u, free
+	startup := findStartup(f, trimmed)
+	set := newRangeSet(startup)
+	for i, r := range trimmed {
+		n := set.bytesIn(r.Begin, r.End)
+		u.Sections[sections[i]].Startup += n
+		u.Startup += n
+	}
+	u.code += u.Bytes - u.Padding - u.Startup
+	var others []Range
+	for _, r := range free {
+		others = append(others, subtract(r, startup)...)
+	}
+	return u, others
 }
 
 // summarize returns up to maxRanges ranges for sorted and disjoint ones in the size bytes at begin. If they are more,
@@ -257,7 +279,8 @@ func subtract(r Range, others []Range) []Range {
 func byBegin(a, b Range) int { return cmp.Compare(a.Begin, b.Begin) }
 
 // functions lists the functions that lie in free code.
-func (u *Uncovered) functions(f *elffile.File, files []*elffile.File, free []Range, names *namer) {
+func (u *Uncovered) functions(in *Input, files []*elffile.File, free []Range, names *namer) {
+	u.compiled = u.Bytes - u.Padding - u.Startup
 	if len(free) == 0 {
 		return
 	}
@@ -278,13 +301,43 @@ func (u *Uncovered) functions(f *elffile.File, files []*elffile.File, free []Ran
 	all := slices.SortedFunc(maps.Values(largest), func(a, b symbol) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Begin, b.Begin))
 	})
+	if tooMuch(u.compiled, u.code) && hasSymbols(files) && len(all) <= maxUncovered {
+		list := make([]Gap, len(all))
+		for i, s := range all {
+			list[i] = Gap{Begin: s.Begin, End: s.Begin + s.Bytes}
+		}
+		u.compiled = min(u.compiled, compiledBytes(in, list))
+	}
 	names.unread = maxNameBytes
 	for _, s := range first(all, maxUncovered) {
 		s.Function, s.Symbol = names.names(names.read(s.place))
-		s.Section, s.Begin = sectionRelative(f, s.Begin)
+		s.Section, s.Begin = sectionRelative(in.File, s.Begin)
 		u.Functions = append(u.Functions, s.UncoveredFunction)
 	}
 	u.Omitted = len(all) - len(u.Functions)
+}
+
+// hasSymbols reports whether a file has all its symbols.
+func hasSymbols(files []*elffile.File) bool {
+	return slices.ContainsFunc(files, func(f *elffile.File) bool {
+		return slices.ContainsFunc(f.Sections, func(s elffile.Section) bool {
+			return elf.SectionType(s.Type) == elf.SHT_SYMTAB
+		})
+	})
+}
+
+// compiledBytes returns how much code functions have that are not known to be assembly. Compilers give all functions
+// symbols with sizes.
+func compiledBytes(in *Input, functions []Gap) uint64 {
+	slices.SortFunc(functions, func(a, b Gap) int { return cmp.Compare(a.Begin, b.Begin) })
+	_ = findSources(in, functions) // damaged lines do not tell what is assembly
+	var n uint64
+	for i := range functions {
+		if !isAssembly(functions[i].Source) {
+			n += functions[i].End - functions[i].Begin
+		}
+	}
+	return n
 }
 
 // sectionRelative returns the section of an address of a relocatable object, and the address from there: the object has

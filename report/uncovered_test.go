@@ -73,7 +73,7 @@ func TestUncoveredPlaces(t *testing.T) {
 		return fmt.Sprint(u.Sections)
 	}
 	// All of it are zeros.
-	want := "[{.text 0 64 64 64 [{0 64 64}] 0 268435712} {.text.cold 0 32 20 20 [{0 8 8} {20 32 12}] 0 268436032}]"
+	want := "[{.text 0 64 64 64 0 [{0 64 64}] 0 268435712} {.text.cold 0 32 20 20 0 [{0 8 8} {20 32 12}] 0 268436032}]"
 	if got := sections(u); got != want || u.Bytes != 84 {
 		t.Errorf("in an object %s, %d bytes; want %s", got, u.Bytes, want)
 	}
@@ -83,7 +83,7 @@ func TestUncoveredPlaces(t *testing.T) {
 	p.Put16(elftest.EhShnum, 0)
 	p.Put16(elftest.EhShstrndx, 0)
 	u = report(elftest.Parse(t, p.B))
-	want = "[{PT_LOAD 0 984 891 0 [{0 648 648} {741 984 243}] 0 0}]"
+	want = "[{PT_LOAD 0 984 891 0 0 [{0 648 648} {741 984 243}] 0 0}]"
 	if got := sections(u); got != want || u.Bytes != 0x3d8-(0x2e5-0x288) {
 		t.Errorf("without sections %s, %d bytes; want %s", got, u.Bytes, want)
 	}

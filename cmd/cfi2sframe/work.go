@@ -219,7 +219,9 @@ func (w *work) say(last bool) error {
 		if j.Err != nil && !w.printed[j] {
 			keep(w.report.flush())
 			if short {
-				w.worst(j.Result.Coverage)
+				for _, line := range report.Causes(j.Result.Coverage, shortList, w.MinUnwindable > 0) {
+					fmt.Fprintln(w.stderr, line)
+				}
 			}
 			w.printError(j)
 		}
@@ -348,24 +350,6 @@ func (c *console) red(text string) string {
 		return text
 	}
 	return "\x1b[31m" + text + "\x1b[0m"
-}
-
-// worst prints the largest gaps of a file with too little coverage, also without a report.
-func (w *work) worst(coverage []*report.Coverage) {
-	type gap struct {
-		file string
-		report.Gap
-	}
-	var gaps []gap
-	for _, c := range coverage {
-		for _, g := range c.Gaps {
-			gaps = append(gaps, gap{c.File, g})
-		}
-	}
-	slices.SortStableFunc(gaps, func(a, b gap) int { return cmp.Compare(b.End-b.Begin, a.End-a.Begin) })
-	for _, g := range gaps[:min(len(gaps), shortList)] {
-		fmt.Fprintf(w.stderr, "%s: %v\n", report.Printable(g.file), &g.Gap)
-	}
 }
 
 // A tally counts finished files.

@@ -199,7 +199,6 @@ func (t Table) NotStatic() int { return max(len(t.rows)-maxStatic, 0) }
 // A Bar is a reason in the part "bars", with the lengths of its bar in percent of the code.
 type Bar struct {
 	Name, Text     string
-	NoLoss         bool   // a stack trace loses nothing
 	Stays, Striped string // the striped part, or "", is covered by format 3
 	Share          string // of the code
 	Size, Of       string // in words: bytes, and number of gaps
@@ -223,7 +222,7 @@ func NewBar(name, text string, bytes, striped, code uint64) Bar {
 	return b
 }
 
-// Bars returns the bars of reasons, and one for code without CFI: those that lose something first, and the longest.
+// Bars returns the bars of reasons, and one for code without CFI, the longest first.
 func (s Split) Bars(reasons []Bar) []Bar {
 	var bars []Bar
 	if s.NoCFI > 0 {
@@ -232,10 +231,7 @@ func (s Split) Bars(reasons []Bar) []Bar {
 		bars = append(bars, bar)
 	}
 	bars = append(bars, reasons...)
-	none := map[bool]int{true: 1}
-	slices.SortStableFunc(bars, func(a, b Bar) int {
-		return cmp.Or(none[a.NoLoss]-none[b.NoLoss], cmp.Compare(b.bytes, a.bytes))
-	})
+	slices.SortStableFunc(bars, func(a, b Bar) int { return cmp.Compare(b.bytes, a.bytes) })
 	return bars
 }
 

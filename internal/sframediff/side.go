@@ -215,8 +215,9 @@ func (s *Side) addFunctions(table *cfi.Table, section *sframe.Section, padding [
 		}
 		gaps.addTo(&f, at, end)
 		s.Described += f.Size
-		s.Covered += f.Covered
-		s.Outermost += f.gaps[translate.Outermost.Name()]
+		outermost := f.gaps[translate.Outermost.Name()]
+		s.Covered += f.Covered + outermost
+		s.Outermost += outermost
 		s.functions = append(s.functions, f)
 	}
 	return nil

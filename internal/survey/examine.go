@@ -219,12 +219,10 @@ func (x *findings) translate(f *elffile.File) error {
 func (x *findings) addVersion(v sframe.Version, res *translate.Result) {
 	record := &x.records[0]
 	outermost := res.Sums[translate.Outermost].Bytes
-	unwindable := report.NewAmounts(record.Code, report.Amounts{
-		Covered: res.Covered, Outermost: outermost, PLT: res.Synthesised,
-	}).Unwindable
+	amounts := report.NewAmounts(record.Code, report.Amounts{Covered: res.Covered + outermost, PLT: res.Synthesised})
 	record.Formats = append(record.Formats, Format{
-		Format: v, Whole: uint64(res.Whole), Unwindable: unwindable, Covered: res.Covered, Outermost: outermost,
-		Topmost: res.Topmost,
+		Format: v, Whole: uint64(res.Whole), Unwindable: amounts.Unwindable, Covered: amounts.Covered,
+		Outermost: outermost, Topmost: res.Topmost,
 	})
 	if v != detailed {
 		return

@@ -147,7 +147,7 @@ func (r *fileRow) cells() []string {
 		row[3], row[5] = decimal(lost), reason
 		for _, f := range r.Formats {
 			if f.Format == sframe.V3 {
-				row[4] = decimal(r.Described - f.Covered - f.Outermost)
+				row[4] = decimal(r.Described - f.Covered)
 			}
 		}
 		if r.DRAP {
@@ -170,11 +170,10 @@ func (r *fileRow) cells() []string {
 func (s *Survey) bars(code page.Split) []page.Bar {
 	var out []page.Bar
 	for _, g := range s.Total.Gaps {
-		if g.Ranges == 0 {
+		if g.Ranges == 0 || !g.Loss {
 			continue
 		}
 		b := page.NewBar(g.Reason, g.Text, g.Bytes, 0, code.Code)
-		b.NoLoss = !g.Loss
 		b.Of = fmt.Sprintf("in %s of %s, in %s",
 			countOf(g.Ranges, "gap"), countOf(g.Functions, "function"), countOf(g.Files, "file"))
 		out = append(out, b)

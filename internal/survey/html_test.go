@@ -46,7 +46,7 @@ func TestRow(t *testing.T) {
 	r := Record{
 		File: "/usr/bin/x", ABI: "amd64", Languages: []string{"C++", "Rust"}, Compilers: []string{"rustc 1.85"},
 		Functions: 10, Described: 1000, WithoutCFI: 87, Code: 1097, DRAP: true, OtherCFA: true,
-		Formats: []Format{{Format: 2, Unwindable: 770}, {Format: 3, Covered: 900, Outermost: 60}},
+		Formats: []Format{{Format: 2, Unwindable: 770}, {Format: 3, Covered: 960, Outermost: 60}},
 		Gaps:    []Gap{{Reason: "drap", Functions: 1, Ranges: 2, Bytes: 250}},
 	}
 	want := map[string]string{

@@ -43,7 +43,7 @@ type Format struct {
 	Unwindable uint64         `json:"unwindable,omitzero"` // as report.Amounts has it
 	Described  uint64         `json:"described,omitzero"`
 	Covered    uint64         `json:"covered,omitzero"`
-	Outermost  uint64         `json:"outermost,omitzero"` // gaps without a caller, which lose nothing
+	Outermost  uint64         `json:"outermost,omitzero"` // of Covered, code without a caller that has no row
 	Topmost    uint64         `json:"topmost,omitzero"`   // of Covered, by registers known only in the topmost frame
 }
 

@@ -25,7 +25,7 @@ import (
 
 // Schema is the version of the JSON form, which survey.schema.json describes. It changes when a field changes its
 // meaning or is removed; new fields may come without that.
-const Schema = 3
+const Schema = 4
 
 // Settings say what counts. Only surveys with the same settings can be merged.
 type Settings struct {

@@ -264,7 +264,7 @@ func short(name string) string {
 
 // share returns how much code loses nothing.
 func (f *Format) share() string {
-	return shareOf(f.Covered+f.Outermost, f.Described)
+	return shareOf(f.Covered, f.Described)
 }
 
 // shareOf returns a share of what can be nothing.

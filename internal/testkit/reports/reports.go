@@ -20,7 +20,7 @@ func Full() *report.Coverage {
 		Schema: report.Schema, File: "prog", Kept: "current", Output: "out", BuildID: "c0de", ABI: "amd64", Format: 2,
 		Sources: []report.Source{{Name: ".debug_frame", Size: 9, FDEs: 1}}, DebugFile: "prog.debug",
 		Functions: 1, FDEs: 1, FREs: 2, Topmost: 3,
-		Amounts: report.Amounts{Code: 40, Unwindable: 29, Described: 30, Covered: 20, Outermost: 4, PLT: 5},
+		Amounts: report.Amounts{Code: 40, Unwindable: 29, Described: 30, Covered: 24, Outermost: 4, PLT: 5},
 		Reasons: []report.Reason{
 			{Name: "drap", Text: "words", Functions: 1, Ranges: 1, Bytes: 10, Format3: 10, Loss: true},
 		},
@@ -34,9 +34,9 @@ func Full() *report.Coverage {
 		}},
 		Omitted: 1,
 		Uncovered: report.Uncovered{
-			Bytes: 8, Padding: 3, Omitted: 1,
+			Bytes: 10, Padding: 3, Startup: 2, Omitted: 1,
 			Sections: []report.UncoveredSection{{
-				Name: ".text", Begin: 4096, Size: 64, Bytes: 8, Padding: 3,
+				Name: ".text", Begin: 4096, Size: 64, Bytes: 10, Padding: 3, Startup: 2,
 				Ranges: []report.UncoveredRange{{Begin: 4100, End: 4108, Bytes: 8}},
 			}},
 			Functions: []report.UncoveredFunction{{Function: "g()", Symbol: "_Z1gv", Section: ".text",

@@ -1,0 +1,237 @@
+package report
+
+import (
+	"debug/elf"
+	"slices"
+	"sort"
+	"strings"
+
+	"cfi2sframe/arch"
+	"cfi2sframe/elffile"
+)
+
+// Start-up code comes from the object files crt*.o of the C library and the compiler. Compilers add it to every program
+// and library. Much of it has no CFI whatever the program is compiled with, and stack traces rarely meet it.
+
+// startupNames are its functions, in crti.o and crtbegin.o of glibc, musl and the BSDs, of GCC and of LLVM. entryNames
+// are those in crt1.o; other programs may have such functions of their own.
+var (
+	startupNames = []string{
+		"call_weak_fn", "_init", "_fini", "deregister_tm_clones", "register_tm_clones", "__do_global_dtors_aux",
+		"__do_global_ctors_aux", "frame_dummy", "__do_init", "__do_fini",
+	}
+	entryNames = []string{"_start", "_start_c", "__start", "___start"}
+)
+
+// Upper bounds on sizes in bytes, 24 November 2026: GCC 12 to 16 and glibc 2.36 to 2.43 need 112, 80, 64, 64 and 24 on
+// amd64, aarch64 and s390x.
+const (
+	maxBeforeDtors  = 160 // deregister_tm_clones and register_tm_clones
+	maxDtors        = 192 // __do_global_dtors_aux
+	maxFrameDummy   = 96
+	maxInit         = 128     // .init, .fini and any other function
+	maxStartupNames = 1 << 16 // symbols in code without CFI whose names are read
+)
+
+// findStartup returns start-up code in the code without CFI that has the given ranges, sorted and without padding.
+// Symbols name it; in stripped files, pointers, calls and jumps lead to it.
+func findStartup(f *elffile.File, free []Range) []Range {
+	var found []Range
+	crti := false // is linked, and with it crt1.o
+	for i := range f.Sections {
+		if s := &f.Sections[i]; (s.Name == ".init" || s.Name == ".fini") && s.IsCode() && s.Size <= maxInit {
+			found = append(found, Range{s.Base, s.Base + s.Size})
+			crti = crti || s.Name == ".init"
+		}
+	}
+	names := startupNames
+	if crti {
+		names = slices.Concat(startupNames, entryNames)
+	}
+	places := startupPlaces(f, free, crti)
+	found = append(found, places...)
+	for _, r := range startupSymbols(f, free, names) { // which may include padding
+		if !slices.ContainsFunc(places, func(p Range) bool { return r.Begin >= p.Begin && r.Begin < p.End }) {
+			found = append(found, r)
+		}
+	}
+	slices.SortFunc(found, byBegin)
+	disjoint, end := found[:0], uint64(0)
+	for _, r := range found {
+		if r.Begin = max(r.Begin, end); r.Begin < r.End {
+			disjoint = append(disjoint, r)
+			end = r.End
+		}
+	}
+	return disjoint
+}
+
+// startupPlaces finds start-up code without symbols.
+//
+// The functions of crtbegin.o are deregister_tm_clones, register_tm_clones, __do_global_dtors_aux and frame_dummy, in
+// this order. .fini_array points to the third, which calls the first, and .init_array to the fourth, which jumps to the
+// second; in older files .fini and .init call them. Before them may be the entry point, of crt1.o, and on aarch64 a
+// function of crti.o that .init calls. Such a function of crtend.o is the last in .text.
+func startupPlaces(f *elffile.File, free []Range, crti bool) []Range {
+	a := arch.Of(elf.Machine(f.Machine))
+	if a == nil || f.IsObject() {
+		return nil
+	}
+	dtors, ctors := codePointers(f, elf.SHT_FINI_ARRAY), codePointers(f, elf.SHT_INIT_ARRAY)
+	called := func(name string) (targets []uint64) {
+		if s := f.Section(name); crti && s != nil {
+			branches(f, a, s.Addr, s.Addr+min(s.Size, maxInit), true, func(_, target uint64) {
+				targets = append(targets, target)
+			})
+		}
+		return targets
+	}
+	helpers := called(".init")
+	ctors, dtors = append(ctors, helpers...), append(dtors, called(".fini")...)
+	slices.Sort(ctors)
+	slices.Sort(dtors)
+	var found []Range
+	for _, r := range free {
+		dtor := nextPointer(dtors, r.Begin)
+		ctor := nextPointer(ctors, dtor)
+		begin, end := ^uint64(0), uint64(0)
+		if ctor < r.End && ctor-dtor <= maxDtors {
+			register := ^uint64(0)
+			branches(f, a, ctor, min(r.End, ctor+maxFrameDummy), false, func(next, target uint64) {
+				if target >= r.Begin && target < dtor && (target == register || end == 0) {
+					register, end = target, next
+				}
+			})
+			branches(f, a, dtor, ctor, true, func(_, target uint64) {
+				if target >= r.Begin && target < register && dtor-target <= maxBeforeDtors {
+					begin = target
+				}
+			})
+		}
+		if begin >= end { // without crtbegin.o: a function that is all of the range
+			begin, end = r.End, r.End
+		}
+		for _, at := range append(helpers, f.Entry) {
+			if crti && at >= r.Begin && at < begin && begin-at <= maxInit {
+				begin = at
+			}
+		}
+		if begin < end {
+			found = append(found, Range{begin, end})
+		}
+	}
+	return found
+}
+
+// nextPointer returns the first pointer of a sorted list from an address on, or the largest number.
+func nextPointer(list []uint64, from uint64) uint64 {
+	if i, _ := slices.BinarySearch(list, from); i < len(list) {
+		return list[i]
+	}
+	return ^uint64(0)
+}
+
+// branches calls fn for the direct calls from begin to end, or for the jumps, with the address after each and its target.
+func branches(f *elffile.File, a *arch.Arch, begin, end uint64, calls bool, fn func(next, target uint64)) {
+	off, ok := f.FileOffset(begin, end-begin)
+	if !ok {
+		return
+	}
+	b, err := f.ReadAt("code", off, end-begin)
+	if err != nil {
+		return // damaged files have no start-up code
+	}
+	for i := range b {
+		pc := begin + uint64(i)
+		if size, target, call := a.Branch(b[i:], pc); size > 0 && call == calls {
+			fn(pc+uint64(size), target)
+		}
+	}
+}
+
+// codePointers returns the pointers in sections of a type. Without symbols they are in the sections, or with
+// linkers that leave these empty, in R_*_RELATIVE relocations.
+func codePointers(f *elffile.File, of elf.SectionType) []uint64 {
+	var list []uint64
+	for i := range f.Sections {
+		s := &f.Sections[i]
+		if elf.SectionType(s.Type) != of {
+			continue
+		}
+		empty := true
+		// Damaged tables cost start-up code, not the report.
+		_ = f.ReadTable("section "+s.Name, s.Off, s.Size, 8, func(b []byte, _ uint64) error {
+			for ; len(b) >= 8; b = b[8:] {
+				p := f.Order.Uint64(b)
+				empty = empty && p == 0
+				list = append(list, p)
+			}
+			return nil
+		})
+		if empty {
+			list = append(list, relativePointers(f, s)...)
+		}
+	}
+	return list
+}
+
+// relativePointers returns the addends of R_*_RELATIVE relocations of a section.
+func relativePointers(f *elffile.File, of *elffile.Section) []uint64 {
+	const relaSize = 24
+	a := arch.Of(elf.Machine(f.Machine))
+	var list []uint64
+	for i := range f.Sections {
+		s := &f.Sections[i]
+		if a == nil || elf.SectionType(s.Type) != elf.SHT_RELA || !s.Alloc() {
+			continue
+		}
+		_ = f.ReadTable("section "+s.Name, s.Off, s.Size, relaSize, func(b []byte, _ uint64) error {
+			for ; len(b) >= relaSize; b = b[relaSize:] {
+				relative := f.Order.Uint64(b[8:]) == uint64(a.Relative[0])
+				if relative && f.Order.Uint64(b)-of.Addr < of.Size && uint64(len(list)) < of.Size/8 {
+					list = append(list, f.Order.Uint64(b[16:]))
+				}
+			}
+			return nil
+		})
+	}
+	return list
+}
+
+// startupSymbols finds start-up code by its symbols. A function whose symbol has no size ends at the next symbol.
+func startupSymbols(f *elffile.File, free []Range, names []string) []Range {
+	var found []Range
+	var starts []uint64 // of all symbols in code without CFI
+	read := 0
+	_ = f.Symbols(elf.SHT_SYMTAB, func(table *elffile.Section, s elffile.Symbol) {
+		kind := elf.SymType(s.Info & 0xf)
+		if s.Section == 0 || s.Name == 0 || !isFunction(s) && kind != elf.STT_NOTYPE || read > maxStartupNames {
+			return
+		}
+		i := sort.Search(len(free), func(i int) bool { return free[i].End > s.Value })
+		if i == len(free) || s.Value < free[i].Begin {
+			return
+		}
+		read++
+		name := f.SymbolName(table, s.Name)
+		if strings.HasPrefix(name, "$") { // a mapping symbol
+			return
+		}
+		starts = append(starts, s.Value)
+		if slices.Contains(names, name) {
+			end := min(free[i].End, s.Value+maxInit)
+			if s.Size > 0 && s.Size <= maxInit {
+				end = min(end, s.Value+s.Size)
+			}
+			found = append(found, Range{s.Value, end})
+		}
+	})
+	slices.Sort(starts)
+	for i := range found {
+		r := &found[i]
+		if j, _ := slices.BinarySearch(starts, r.Begin+1); j < len(starts) {
+			r.End = min(r.End, starts[j])
+		}
+	}
+	return found
+}

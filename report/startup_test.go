@@ -1,0 +1,109 @@
+package report
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"cfi2sframe/cfi"
+	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/plt"
+	"cfi2sframe/sframe"
+	"cfi2sframe/translate"
+)
+
+const (
+	bareSize  = 40 // of the function bare, which is assembly without CFI, in bytes
+	alignment = 16 // padding of less bytes between functions without CFI counts as code
+)
+
+// startupSources are a program, and a function for each machine that must not be taken for start-up code.
+var startupSources = map[string]string{
+	"hello.c": "#include <stdio.h>\nint main(void) { puts(\"hello\"); return 0; }\n",
+	"x86_64.s": ".globl bare\n.type bare, @function\nbare:\n.rept 40\nret\n.endr\n.size bare, .-bare\n" +
+		".section .note.GNU-stack\n",
+	"aarch64.s": ".globl bare\n.type bare, @function\nbare:\n.rept 10\nret\n.endr\n.size bare, .-bare\n",
+	"s390x.s":   ".globl bare\n.type bare, @function\nbare:\n.rept 20\nbr %r14\n.endr\n.size bare, .-bare\n",
+}
+
+// startupOf reports on a program, and returns how much of it is start-up code.
+func startupOf(t *testing.T, path string) *Coverage {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := elftest.Parse(t, b)
+	table, err := cfi.Load(f, cfi.Auto, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stubs, err := plt.Find(f, table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := translate.Translate(table, translate.Options{Version: sframe.V2, Stubs: stubs}, translate.Discard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return New(Input{File: f, Table: table, ABI: sframe.AMD64Little, Result: res, Stubs: stubs, Limits: NewLimits()})
+}
+
+// TestStartup finds the start-up code that compilers add, by its symbols and without any, and takes nothing else for
+// it: neither a function without CFI elsewhere, nor one that follows directly.
+func TestStartup(t *testing.T) {
+	for _, tt := range []struct{ machine, compiler, flags string }{
+		{"x86_64", "gcc", "-O0"},
+		{"x86_64", "gcc", "-O2"},
+		{"x86_64", "gcc", "-O0 -no-pie"},
+		{"x86_64", "gcc", "-O0 -shared -fPIC"},
+		{"x86_64", "gcc", "-O0 -fcf-protection=none -Wl,-z,norelro"},
+		{"x86_64", "clang", "-O0"},
+		{"x86_64", "clang", "-O0 -fuse-ld=lld"}, // pointers are in relocations only
+		{"aarch64", "aarch64-linux-gnu-gcc", "-O0"},
+		{"aarch64", "aarch64-linux-gnu-gcc", "-O0 -shared -fPIC"},
+		{"s390x", "s390x-linux-gnu-gcc", "-O0"},
+		{"s390x", "s390x-linux-gnu-gcc", "-O0 -shared -fPIC"},
+	} {
+		t.Run(tt.machine+" "+tt.compiler+" "+tt.flags, func(t *testing.T) {
+			if testing.Short() && tt.flags != "-O0" && tt.flags != "-O0 -fuse-ld=lld" {
+				t.Skip("compilers take seconds")
+			}
+			t.Parallel()
+			dir := t.TempDir()
+			for name, text := range startupSources {
+				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			compile := func(out string, more ...string) string {
+				args := append(strings.Fields(tt.flags), append(more, "-o", out)...)
+				cmd := exec.Command(peer.Look(t, tt.compiler), args...)
+				cmd.Dir = dir
+				if b, err := cmd.CombinedOutput(); err != nil {
+					t.Fatalf("%v: %v\n%s", cmd, err, b)
+				}
+				return filepath.Join(dir, out)
+			}
+			assembly := tt.machine + ".s"
+			// By its symbols, the start-up code is all that the program has without CFI.
+			whole := startupOf(t, compile("whole", "hello.c"))
+			if whole.WithoutCFI() != 0 || whole.Uncovered.Startup == 0 || len(whole.Uncovered.Functions) != 0 {
+				t.Errorf("without assembly: %d bytes, functions %v", whole.WithoutCFI(), whole.Uncovered.Functions)
+			}
+			for _, order := range [][]string{{"hello.c", assembly}, {assembly, "hello.c"}} {
+				for _, flag := range []string{"-g0", "-s"} {
+					got := startupOf(t, compile("prog", append(order, flag)...))
+					if n := got.WithoutCFI(); n < bareSize || n-bareSize >= alignment ||
+						got.Uncovered.Startup != whole.Uncovered.Startup {
+						t.Errorf("%s %v: %d bytes without CFI, start-up code %d; want %d and %d", flag, order, n,
+							got.Uncovered.Startup, bareSize, whole.Uncovered.Startup)
+					}
+				}
+			}
+		})
+	}
+}
