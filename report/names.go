@@ -288,6 +288,34 @@ func inCode(code []UncoveredSection, addr uint64) Location {
 	return Location{"", addr}
 }
 
+// maxFound is how many bytes of names are read to find a function.
+const maxFound = 256 << 20
+
+// Find returns the addresses of the functions of a name, mangled or as the source has it, with or without parameters.
+// The debug file may be nil.
+func Find(f, debug *elffile.File, name string) []uint64 {
+	var found []uint64
+	unread := maxFound
+	functionSymbols(symbolFiles(f, debug), func(p place, s elffile.Symbol) {
+		if unread <= 0 {
+			return
+		}
+		symbol := p.file.SymbolName(p.table, p.name)
+		unread -= len(symbol) + 1
+		same := symbol == name
+		if !same && len(symbol) <= maxMangled && (strings.HasPrefix(symbol, "_Z") || strings.HasPrefix(symbol, "_R")) {
+			unread -= 16 * len(symbol) // demangling takes time
+			same = demangle.Filter(symbol, demangle.MaxLength(14)) == name ||
+				demangle.Filter(symbol, demangle.MaxLength(14), demangle.NoParams) == name
+		}
+		if same {
+			found = append(found, s.Value)
+		}
+	})
+	slices.Sort(found)
+	return slices.Compact(found)
+}
+
 // A Place says for people where a function is.
 type Place struct {
 	Function string // as the source has it, or "" if no symbol names it

@@ -24,7 +24,7 @@ var groups = []struct{ title, flags string }{
 
 // common are the flags that -h lists.
 const common = "output recursive dry-run for report verbose require objects report-dir shard " +
-	"print-dir"
+	"print-dir cfi"
 
 // verbWidth is the number of columns of verbs in -h.
 const verbWidth = 19
@@ -70,7 +70,7 @@ func (c *call) printHelp(cmd *cobra.Command, full bool) {
 	}
 	if full {
 		c.printFlags(cmd)
-		fmt.Fprint(c.out, exitStatuses)
+		fmt.Fprint(c.out, statusesOf(cmd))
 		if cmd.Example != "" {
 			fmt.Fprintf(c.out, "\nExamples:\n%s", cmd.Example)
 		}

@@ -9,7 +9,10 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
+
+	"github.com/spf13/cobra"
 
 	"cfi2sframe/internal/heap"
 	"cfi2sframe/internal/outfile"
@@ -20,23 +23,42 @@ import (
 const (
 	exitDone      = 0
 	exitError     = 1
-	exitDifferent = 1 // of check and diff
+	exitDifferent = 1 // of check, diff and lookup
 	exitUsage     = 2
-	exitTrouble   = 2 // an error of check and diff
+	exitTrouble   = 2 // an error of check, diff and lookup
 	exitCoverage  = 3
 	exitSkipped   = 4
 )
 
-const exitStatuses = `
-Exit status:
-  0    done; check: the section is correct; diff: no difference
-  1    error, nothing written; check: a mismatch; diff: a difference
-  2    wrong usage; check and diff: also any other error
-  3    less than --min-coverage or --min-unwindable
-  4    a file was skipped, with --skip-status
-  129, 130 or 143
-       interrupted by SIGHUP, SIGINT or SIGTERM
-`
+// exitStatuses are the meanings of the first statuses of a verb, from 0.
+var exitStatuses = map[string][]string{
+	"check":  {"all sections are correct", "a mismatch", "wrong usage, or another error"},
+	"diff":   {"no difference", "a difference", "wrong usage, or another error"},
+	"lookup": {"each pc has a row", "a pc has no row", "wrong usage, or another error"},
+	"ld":     {"linked, and converted if possible", "error, or that of the linker", "wrong usage", "less than required"},
+}
+
+// statusesOf returns the meanings of the exit statuses of a verb. Flags that it has tell the last.
+func statusesOf(cmd *cobra.Command) string {
+	words := slices.Clone(exitStatuses[cmd.Name()])
+	if words == nil {
+		words = []string{"done", "error", "wrong usage"}
+		if cmd.Flags().Lookup("output") != nil {
+			words[exitError] = "error; nothing is written for that file"
+		}
+	}
+	if cmd.Flags().Lookup("min-coverage") != nil {
+		words = append(words, "less than --min-coverage or --min-unwindable")
+	}
+	text := "\nExit status:\n"
+	for status, word := range words {
+		text += fmt.Sprintf("  %-4d %s\n", status, word)
+	}
+	if cmd.Flags().Lookup("skip-status") != nil {
+		text += fmt.Sprintf("  %-4d %s\n", exitSkipped, "an unsupported file was skipped, with --skip-status")
+	}
+	return text + "  129, 130 or 143\n       interrupted by SIGHUP, SIGINT or SIGTERM\n"
+}
 
 func main() {
 	heap.Limit()

@@ -357,8 +357,6 @@ func TestInterruptedAnywhere(t *testing.T) {
 			for line := range strings.Lines(stderr.String()) {
 				if rest, ok := strings.CutPrefix(line, "cfi2sframe: "); ok {
 					named = append(named, strings.TrimSuffix(rest, ": interrupted, nothing written\n"))
-				} else if rest, ok := strings.CutPrefix(line, "failed: interrupted, nothing written: "); ok {
-					named = append(named, strings.TrimSuffix(rest, "\n"))
 				}
 			}
 			files := []string{in}

@@ -48,7 +48,7 @@ func TestMessages(t *testing.T) {
 		status := run(t.Context(), args, &stdout, &stderr)
 		message := stderr.String()
 		if m := foreign.FindString(message); m != "" || status != exitDone &&
-			!strings.HasPrefix(message, "cfi2sframe: ") && !strings.HasPrefix(message, "failed: ") {
+			!strings.HasPrefix(message, "cfi2sframe: ") {
 			t.Errorf("%q: %q in %q", args, m, message)
 		}
 		if usage && status != exitUsage {

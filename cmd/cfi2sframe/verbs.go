@@ -28,7 +28,7 @@ type call struct {
 }
 
 // verbNames are the names of all verbs, in the order of help.
-const verbNames = "check dump diff survey merge remove detach attach ld version help completion"
+const verbNames = "check dump lookup diff survey merge remove detach attach ld version help completion"
 
 // isVerb reports whether a command line has a verb.
 func isVerb(args []string) bool {
@@ -39,7 +39,7 @@ func isVerb(args []string) bool {
 func (c *call) verbs() []*cobra.Command {
 	if c.made == nil {
 		c.made = []*cobra.Command{
-			c.checkCommand(), c.dumpCommand(), c.diffCommand(), c.surveyCommand(), c.mergeCommand(),
+			c.checkCommand(), c.dumpCommand(), c.lookupCommand(), c.diffCommand(), c.surveyCommand(), c.mergeCommand(),
 			c.removeCommand(newConversion()), c.detachCommand(newConversion()), c.attachCommand(newConversion()),
 			c.linkCommand(), c.versionCommand(), c.helpCommand(), c.completionCommand(),
 		}
@@ -89,6 +89,8 @@ func (c *call) execute(root *cobra.Command, args []string) (*cobra.Command, erro
 			root.AddCommand(c.verbs()...)
 		} else if err := unknownVerb(args[0]); err != nil {
 			return root, err
+		} else if err := helpOfFile(args); err != nil {
+			return root, err
 		}
 	}
 	root.SetArgs(args)
@@ -101,6 +103,19 @@ func (c *call) verb(name string) *cobra.Command {
 		return c.verbs()[i]
 	}
 	return nil
+}
+
+// helpOfFile returns an error for the help of a verb that does not exist.
+func helpOfFile(args []string) error {
+	if strings.HasPrefix(args[0], "-") || !slices.ContainsFunc(args, func(arg string) bool {
+		return arg == "-h" || arg == "--help"
+	}) {
+		return nil
+	}
+	if _, err := os.Stat(args[0]); err == nil {
+		return nil
+	}
+	return fmt.Errorf("unknown verb: %q", args[0])
 }
 
 // unknownVerb returns an error if an argument is similar to a verb, or a synonym, and no file.
@@ -120,7 +135,14 @@ func unknownVerb(arg string) error {
 
 // synonyms are words that other tools have for what a command does, as verbs or flags.
 var synonyms = []struct{ words, command string }{
-	{"convert add make generate create build i input", "cfi2sframe IN -o OUT"},
+	{"convert add make generate create build input to dest", "cfi2sframe IN -o OUT"},
+	{"i inplace overwrite", "cfi2sframe --in-place FILE"},
+	{"pc address addr addr2line find query", "cfi2sframe lookup FILE PC"},
+	{"csv", "cfi2sframe survey --report csv PATH"},
+	{"simulate no-write", "cfi2sframe --dry-run FILE"},
+	{"v3 sframe-version version-3", "cfi2sframe --format 3 IN -o OUT"},
+	{"v2 version-2", "cfi2sframe --format 2 IN -o OUT"},
+	{"symbols debug debug-info debug-dir", "cfi2sframe --debug-file FILE IN -o OUT"},
 	{"verify validate test c", "cfi2sframe check FILE"},
 	{"explain why gaps coverage stats info analyze n", "cfi2sframe -v --dry-run FILE"},
 	{"html html-report output-html", "cfi2sframe --dry-run --report html --report-file gaps.html FILE"},
@@ -218,10 +240,20 @@ func (c *call) unknownFlag(root, cmd *cobra.Command, err *pflag.NotExistError) e
 	switch like, command := similar(name, names), commandOf(name); {
 	case isVerb([]string{name}):
 		return fmt.Errorf("unknown flag: %s; use 'cfi2sframe %s'", flag, name)
+	case name == "json" && cmd.Flags().Lookup("report") != nil:
+		return fmt.Errorf("unknown flag: %s; use --report json", flag)
 	case command != "":
 		return fmt.Errorf("unknown flag: %s; use '%s'", flag, command)
 	case like != "":
 		return fmt.Errorf("unknown flag: %s; did you mean --%s?", flag, like)
+	case len(name) > 1:
+		for _, v := range append(c.verbs(), root) { // a flag of another verb
+			names = names[:0]
+			v.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+			if like = similar(name, names); like != "" {
+				return fmt.Errorf("unknown flag: %s; did you mean --%s, which is for %s?", flag, like, v.Name())
+			}
+		}
 	}
 	return fmt.Errorf("unknown flag: %s", flag)
 }

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -66,6 +67,11 @@ func TestWrongUsage(t *testing.T) {
 		"version extra":                     `version takes no argument, but "extra" is one`,
 		"completion csh":                    "completion requires one of bash, fish and zsh",
 		"survey --shard 3/2 .":              `--shard "3/2" is not I/N with whole numbers, 1 <= I <= N <= 1048576`,
+		"--requre f":                        "unknown flag: --requre; did you mean --require, which is for check?",
+		"dump --pc 0x10 f":                  "unknown flag: --pc; use 'cfi2sframe lookup FILE PC'",
+		"check --json f":                    "unknown flag: --json; use --report json",
+		"frob -h":                           `unknown verb: "frob"`,
+		"frob --help":                       `unknown verb: "frob"`,
 	} {
 		said := says(t, exitUsage, "cfi2sframe: "+want+"\nTry 'cfi2sframe ", io.Discard, strings.Fields(args)...)
 		if !strings.HasPrefix(said, "cfi2sframe: "+want) {
@@ -82,7 +88,8 @@ func TestSynonyms(t *testing.T) {
 	in, converted, dir := filepath.Join(t.TempDir(), "in"), filepath.Join(t.TempDir(), "converted"), t.TempDir()
 	copyTo(t, in)
 	says(t, exitDone, "", io.Discard, "-q", in, "-o", converted)
-	values := strings.NewReplacer("IN", in, "-v --dry-run FILE", "-v --dry-run "+in, "FILE", converted, "DIR", dir,
+	values := strings.NewReplacer("--in-place FILE", "--in-place --update "+converted, "IN", in, "-v --dry-run FILE", "-v --dry-run "+in, "FILE", converted,
+		"DIR", dir, "PC", ".text",
 		"OLD", converted, "NEW", converted, "OUT", filepath.Join(dir, "out"), "gaps.html", filepath.Join(dir, "gaps"),
 		"READER", "glibc", "PATH", dir, "PROGRAM ARG...", "/bin/true")
 	for _, s := range synonyms {
@@ -101,7 +108,8 @@ func TestSynonyms(t *testing.T) {
 	}
 }
 
-// TestExitStatuses compares the exit statuses in --help and in docs/usage.md.
+// TestExitStatuses compares the exit statuses of all verbs in --help with docs/usage.md. Those of each flag are in the
+// help of verbs that have it.
 func TestExitStatuses(t *testing.T) {
 	usage, err := os.ReadFile("../../docs/usage.md")
 	if err != nil {
@@ -114,9 +122,36 @@ func TestExitStatuses(t *testing.T) {
 		return all
 	}
 	_, table, _ := strings.Cut(string(usage), "## Exit status")
-	got, want := numbers(table, `(?m)^\| ([\d, ]+) \|`), numbers(exitStatuses, `(?m)^  (\d[^a-z]*(?:or \d+)?)`)
-	if !slices.Equal(got, want) || len(got) != 8 {
-		t.Errorf("docs/usage.md has exit statuses %v, --help %v", got, want)
+	documented := numbers(table, `(?m)^\| ([\d, ]+) \|`)
+	c := newCall(t.Context(), io.Discard, io.Discard)
+	var all []string
+	for _, v := range append(c.verbs(), c.root()) {
+		var help bytes.Buffer
+		says(t, exitDone, "", &help, strings.Fields(strings.TrimPrefix(v.Name(), "cfi2sframe")+" --help")...)
+		_, section, _ := strings.Cut(help.String(), "\nExit status:\n")
+		section, _, _ = strings.Cut(section, "\n\n")
+		all = append(all, numbers(section, `(?m)^  (\d[^a-z]*(?:or \d+)?)`)...)
+		other := map[string][]string{
+			"check": {"difference", "pc"}, "diff": {"mismatch", "pc"}, "lookup": {"mismatch", "difference"},
+		}
+		if slices.Contains(strings.Fields(verbNames), v.Name()) && other[v.Name()] == nil {
+			other[v.Name()] = []string{"mismatch", "difference", "pc"}
+		}
+		for _, word := range other[v.Name()] {
+			if strings.Contains(section, word) {
+				t.Errorf("%s --help has the exit statuses of another verb:\n%s", v.Name(), section)
+			}
+		}
+		for flag, status := range map[string]int{"min-coverage": exitCoverage, "skip-status": exitSkipped} {
+			if (v.Flags().Lookup(flag) != nil) != strings.Contains(section, fmt.Sprintf("\n  %d ", status)) && v.Name() != "ld" {
+				t.Errorf("%s --help: exit status %d, but --%s:\n%s", v.Name(), status, flag, section)
+			}
+		}
+	}
+	slices.Sort(all)
+	slices.Sort(documented)
+	if all = slices.Compact(all); !slices.Equal(all, documented) || len(all) != 8 {
+		t.Errorf("docs/usage.md has exit statuses %v, --help %v", documented, all)
 	}
 }
 

@@ -286,11 +286,6 @@ func (w *work) failed(in string, err error) {
 		}
 		err = better
 	}
-	if w.lists() && w.report.file == nil { // names can be longer than a line of the terminal
-		why := report.PrintableMessage(strings.TrimPrefix(err.Error(), "is "))
-		fmt.Fprintf(w.stderr, "%s %s: %s\n", w.red("failed:"), why, cmp.Or(report.Printable(in), `""`))
-		return
-	}
 	complain(w.stderr, in, err)
 }
 
@@ -342,14 +337,6 @@ func (c *console) progress(done, total int) {
 		c.startBar(total)
 	}
 	c.bar.Set(done)
-}
-
-// red colours a text on terminals that have colours, unless NO_COLOR is set (https://no-color.org).
-func (c *console) red(text string) string {
-	if c.terminal() == nil || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
-		return text
-	}
-	return "\x1b[31m" + text + "\x1b[0m"
 }
 
 // A tally counts finished files.

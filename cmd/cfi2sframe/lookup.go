@@ -1,0 +1,84 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"cfi2sframe/convert"
+	"cfi2sframe/internal/files"
+	"cfi2sframe/report"
+)
+
+// lookupSettings are the flags of lookup.
+type lookupSettings struct {
+	convert.Options
+	reporting
+	cfi bool
+}
+
+// lookupCommand returns the verb lookup.
+func (c *call) lookupCommand() *cobra.Command {
+	s := &lookupSettings{}
+	cmd := newCommand("lookup FILE PC...", "print the rows of addresses")
+	cmd.Flags().BoolVar(&s.cfi, "cfi", false, "print the rows of the CFI, not those of .sframe")
+	sframeFlag(cmd, &s.Options)
+	cfiFlags(cmd, &s.Options)
+	s.define(cmd, "report: none, text or json", fileForms)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		err := refuse(
+			rule{len(args) < 2, "lookup requires a file and addresses, or functions"},
+			rule{s.cfi && s.SFrame != "", "--cfi and --sframe cannot be combined"},
+		)
+		if err := cmp.Or(checkInputs(args[:min(len(args), 1)]), err, s.reporting.check()); err != nil {
+			return err
+		}
+		c.status = c.lookup(s, args[0], args[1:])
+		return nil
+	}
+	return cmd
+}
+
+// lookup prints the rows of places in a file, and returns the exit status.
+func (c *call) lookup(s *lookupSettings, path string, places []string) int {
+	l, err := lookUp(c.ctx, path, places, s)
+	switch {
+	case errors.Is(err, context.Canceled) || c.ctx.Err() != nil:
+		return interrupted(c.ctx, c.stderr, []string{path}, "not printed")
+	case err != nil:
+		complain(c.stderr, path, explain(path, err, false))
+		return exitTrouble
+	case s.form == "json":
+		err = report.WriteJSON(c.out, l)
+	case s.form == "text":
+		err = l.Text(c.out)
+	}
+	if err != nil {
+		complain(c.stderr, "report", err)
+		return exitTrouble
+	}
+	for _, pc := range l.PCs {
+		if pc.Row == nil {
+			return exitDifferent
+		}
+	}
+	return exitDone
+}
+
+// lookUp finds the rows of places in a file.
+func lookUp(ctx context.Context, path string, places []string, s *lookupSettings) (*report.Lookup, error) {
+	in, err := files.Open(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	opt := s.Options
+	opt.Path = path
+	l, err := convert.Lookup(in.File, in.Info.Size(), places, s.cfi, opt)
+	if err == nil {
+		l.File = path
+	}
+	return l, err
+}

@@ -1,0 +1,298 @@
+package convert
+
+import (
+	"cmp"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"cfi2sframe/arch"
+	"cfi2sframe/cfi"
+	"cfi2sframe/elffile"
+	"cfi2sframe/internal/debugfile"
+	"cfi2sframe/report"
+	"cfi2sframe/sframe"
+	"cfi2sframe/translate"
+)
+
+// Lookup returns the rows of the ELF file of the given size in r for places: addresses of the file, as numbers, or
+// SYMBOL, SYMBOL+NUMBER or SECTION+NUMBER. The rows are those of .sframe, or with fromCFI those of the CFI. Lookup uses
+// the options Source, DebugFile, Path and SFrame.
+func Lookup(r io.ReaderAt, size int64, places []string, fromCFI bool, opt Options) (l *report.Lookup, err error) {
+	f, err := OpenELF(r, size)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if failed := f.ReadError(); failed != nil {
+			l, err = nil, failed
+		}
+	}()
+	debug, err := debugfile.Open(opt.DebugFile, opt.Path, f)
+	if err != nil {
+		return nil, err
+	}
+	defer debug.Close()
+	opt.complete(size)
+	x := &lookup{f: f, debug: debug.File(), version: opt.Version}
+	x.section, err = opt.Section(f)
+	switch {
+	case err == nil || fromCFI && errors.Is(err, sframe.ErrNone):
+	case errors.Is(err, sframe.ErrNone):
+		return nil, fmt.Errorf("%w; --cfi prints the rows of the CFI", err)
+	default:
+		return nil, err
+	}
+	if x.section != nil {
+		x.version = x.section.Version
+		x.section = x.section.Sorted()
+	}
+	x.table, err = cfi.Load(f, opt.Source, x.debug)
+	if err != nil && (fromCFI || !errors.Is(err, cfi.ErrNone)) { // without CFI, the section has its rows still
+		return nil, err
+	}
+	_, abi, err := arch.Find(elf.Machine(f.Machine), f.Order)
+	if err != nil {
+		return nil, err
+	}
+	x.words = translate.NewRuleWriter(abi)
+	l = &report.Lookup{Schema: report.Schema, ABI: abi.String(), From: "cfi"}
+	if !fromCFI {
+		l.From, l.Format = sframe.SectionName, int(x.version)
+	}
+	if err := x.places(l, places); err != nil {
+		return nil, err
+	}
+	for i := range l.PCs {
+		if err := x.row(&l.PCs[i], fromCFI); err != nil {
+			return nil, err
+		}
+	}
+	if err := x.gaps(l.PCs, fromCFI); err != nil {
+		return nil, err
+	}
+	x.relative(l.PCs)
+	return l, debug.ReadError()
+}
+
+// A lookup finds rows of one file.
+type lookup struct {
+	f, debug *elffile.File
+	section  *sframe.Section // or nil
+	version  sframe.Version  // of the section, or of one that would be written
+	table    *cfi.Table      // or nil
+	words    *translate.RuleWriter
+}
+
+// places finds the addresses of all places, and names their functions.
+func (x *lookup) places(l *report.Lookup, places []string) error {
+	ranges := make([]report.Range, len(places))
+	order := make([]int, len(places))
+	for i, place := range places {
+		pc, err := x.address(place)
+		if err != nil {
+			return err
+		}
+		ranges[i], order[i] = report.Range{Begin: pc, End: pc + 1}, i
+	}
+	l.PCs = make([]report.PC, len(places))
+	byAddress := func(i, j int) int { return cmp.Compare(ranges[i].Begin, ranges[j].Begin) }
+	slices.SortStableFunc(order, byAddress)
+	sorted := make([]report.Range, len(places))
+	for i, j := range order {
+		sorted[i] = ranges[j]
+	}
+	for i, at := range report.Locate(x.f, x.debug, sorted) {
+		p := &l.PCs[order[i]]
+		p.PC, p.Function, p.Offset = sorted[i].Begin, at.Function, at.Offset
+		if p.Function == "" {
+			p.Why = "outside of code" + x.hint(places[order[i]])
+		}
+	}
+	return nil
+}
+
+// address returns the address of a place.
+func (x *lookup) address(place string) (uint64, error) {
+	if n, err := strconv.ParseUint(place, 0, 64); err == nil {
+		if x.f.IsObject() {
+			return 0, fmt.Errorf("%s: addresses of a relocatable object count from a section; use SECTION+NUMBER or "+
+				"SYMBOL+NUMBER", place)
+		}
+		return n, nil
+	}
+	name, offset := place, uint64(0)
+	if i := strings.LastIndexByte(place, '+'); i > 0 {
+		if n, err := strconv.ParseUint(place[i+1:], 0, 64); err == nil {
+			name, offset = place[:i], n
+		}
+	}
+	found := report.Find(x.f, x.debug, name)
+	if s := x.f.Section(name); s != nil && len(found) == 0 {
+		found = append(found, s.Base)
+	}
+	switch _, err := strconv.ParseUint(place, 16, 64); {
+	case len(found) == 1:
+		return found[0] + offset, nil
+	case len(found) > 1:
+		return 0, fmt.Errorf("%d functions have the name %q; use an address, such as %#x", len(found), name, found[0])
+	case err == nil:
+		return 0, fmt.Errorf("no function or section has the name %q; for an address, use 0x%s", name, place)
+	}
+	return 0, fmt.Errorf("no function or section has the name %q", name)
+}
+
+// hint returns what may be meant by an address outside of code.
+func (x *lookup) hint(place string) string {
+	pc, err := strconv.ParseUint(place, 16, 64)
+	if err == nil && report.Locate(x.f, nil, []report.Range{{Begin: pc, End: pc + 1}})[0].Function != "" {
+		return fmt.Sprintf("; did you mean %#x?", pc)
+	}
+	return "; addresses are those in the file, without the load address"
+}
+
+// row finds the row for a pc.
+func (x *lookup) row(p *report.PC, fromCFI bool) error {
+	if fromCFI {
+		p.Row = x.cfiRow(p.PC)
+		return nil
+	}
+	m, ok, err := x.section.Lookup(p.PC)
+	if err != nil || !ok {
+		return err
+	}
+	p.Row = &report.PCRow{Signal: m.FDE.Signal, Outermost: m.Outermost, Signed: m.Signed}
+	if p.Row.Begin, p.Row.End, err = x.rangeOf(p.PC, &m); err == nil && !m.Outermost {
+		p.Row.CFA, p.Row.RA, p.Row.FP = x.rule(m.CFA), x.rule(m.RA), x.rule(m.FP)
+	}
+	return err
+}
+
+// rule prints a rule. Flexible FDEs name SP and FP by their numbers.
+func (x *lookup) rule(r sframe.Rule) string {
+	switch {
+	case r.Base == sframe.Register && r.Reg == x.section.ABI.SP():
+		r.Base = sframe.SP
+	case r.Base == sframe.Register && r.Reg == x.section.ABI.FP():
+		r.Base = sframe.FP
+	}
+	return r.String()
+}
+
+// cfiRow returns the row of the CFI for a pc, or nil.
+func (x *lookup) cfiRow(pc uint64) *report.PCRow {
+	row, ok := x.table.Lookup(pc)
+	if !ok {
+		return nil
+	}
+	rule := func(column translate.Column, rule cfi.Rule) string {
+		return x.words.Rule(&translate.Gap{Column: column, Rule: rule})
+	}
+	found := &report.PCRow{
+		Begin: row.Begin, End: row.End, CFA: rule(translate.ColumnCFA, row.CFA), RA: rule(translate.ColumnRA, row.RA),
+		FP: rule(translate.ColumnFP, row.FP), Signed: row.Sign != cfi.Unsigned, Signal: x.table.Find(pc).Signal(),
+	}
+	if row.SP.Rule != cfi.RuleArchitectural {
+		found.SP = rule(translate.ColumnSP, row.SP)
+	}
+	return found
+}
+
+// rangeOf returns the addresses around a pc that have its row.
+func (x *lookup) rangeOf(pc uint64, m *sframe.Match) (begin, end uint64, err error) {
+	begin, end = m.FDE.Start, m.FDE.End()
+	if m.FDE.PCMask {
+		if m.FDE.RepSize == 0 { // a single row
+			return begin, end, nil
+		}
+		block := pc - pc%uint64(m.FDE.RepSize)
+		end = min(end, block+uint64(m.FDE.RepSize))
+		begin = block
+	}
+	fres, err := x.section.FREs(x.section.Find(pc), nil)
+	for _, fre := range fres {
+		if fre.Start > m.Start {
+			end = min(end, begin+uint64(fre.Start))
+			break
+		}
+	}
+	return max(m.FDE.Start, begin+uint64(m.Start)), end, err
+}
+
+// gaps adds why pcs have no row, or why the row of the CFI has no form.
+func (x *lookup) gaps(pcs []report.PC, fromCFI bool) error {
+	wanted := make(map[uint64]bool) // starts of functions
+	for _, p := range pcs {
+		if x.table != nil && (p.Row == nil || fromCFI) {
+			if fn := x.table.Find(p.PC); fn != nil {
+				wanted[fn.Begin] = true
+			}
+		}
+	}
+	var gaps []translate.Gap
+	if len(wanted) > 0 {
+		part := x.table.Only(func(fn *cfi.Function) bool { return wanted[fn.Begin] })
+		res, err := translate.Translate(part, translate.Options{
+			Version: x.version, Budget: x.f.Budget(), Moves: x.f.Moves,
+		}, translate.Discard())
+		if err != nil {
+			return err
+		}
+		gaps = res.Gaps
+	}
+	for i := range pcs {
+		p := &pcs[i]
+		in := func(g translate.Gap) bool { return g.Begin <= p.PC && p.PC < g.End && (p.Row == nil || fromCFI) }
+		if j := slices.IndexFunc(gaps, in); j >= 0 {
+			p.Gap = &report.PCGap{Reason: gaps[j].Reason.Name(), Text: x.gapText(&gaps[j])}
+		}
+		switch {
+		case p.Row != nil || p.Why != "":
+		case x.table == nil:
+			p.Why = "no FDE; the file has no CFI"
+		case x.table.Find(p.PC) == nil && fromCFI:
+			p.Why = "no CFI describes this code"
+		case x.table.Find(p.PC) == nil:
+			p.Why = "no FDE; no CFI describes this code"
+		case p.Gap != nil:
+			p.Why = p.Gap.Text
+		default:
+			p.Why = fmt.Sprintf("no FDE; the CFI has %v", x.cfiRow(p.PC))
+		}
+	}
+	return nil
+}
+
+// gapText says why a row of the CFI has no form.
+func (x *lookup) gapText(g *translate.Gap) string {
+	text := fmt.Sprintf("no form in SFrame V%d: %v", x.version, g.Reason)
+	if rule := x.words.Rule(g); rule != "" {
+		text += fmt.Sprintf(" (%v %s)", g.Column, rule)
+	}
+	if g.Err != nil {
+		text += ": " + g.Err.Error()
+	}
+	return text
+}
+
+// relative makes addresses in a relocatable object count from their sections.
+func (x *lookup) relative(pcs []report.PC) {
+	for i := range pcs {
+		p := &pcs[i]
+		n := x.f.SectionAt(p.PC)
+		if !x.f.IsObject() || n == 0 {
+			continue
+		}
+		s := &x.f.Sections[n]
+		p.Section = s.Name
+		p.PC -= s.Base
+		if p.Row != nil {
+			p.Row.Begin -= s.Base
+			p.Row.End -= s.Base
+		}
+	}
+}

@@ -1,0 +1,225 @@
+package convert_test
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"cfi2sframe/convert"
+	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/report"
+	"cfi2sframe/sframe"
+)
+
+// lookUp returns the rows for pcs of a file.
+func lookUp(t *testing.T, path string, pcs []uint64, fromCFI bool) []report.PC {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var places []string
+	for _, pc := range pcs {
+		places = append(places, fmt.Sprintf("%#x", pc))
+	}
+	l, err := convert.Lookup(f, info.Size(), places, fromCFI, convert.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l.PCs
+}
+
+// A printedRow is a row that a peer prints.
+type printedRow struct {
+	begin, end uint64
+	text       string
+}
+
+// narrow matches a number that fills its column.
+var narrow = regexp.MustCompile(`([0-9]\)?)([uc(])`)
+
+var registerWord = regexp.MustCompile(`\b(r[0-9]+)\+0\b`)
+
+// sframeRows returns the rows that objdump prints, without those of FDEs with blocks.
+func sframeRows(t *testing.T, printed string) (rows []printedRow) {
+	t.Helper()
+	var end uint64
+	mask := false
+	fde := regexp.MustCompile(`pc = 0x([0-9a-f]+), size = (\d+) bytes`)
+	line := regexp.MustCompile(`^    ([0-9a-f]{16})  (.*\S) *$`)
+	for l := range strings.Lines(printed) {
+		if m := fde.FindStringSubmatch(l); m != nil {
+			start, _ := strconv.ParseUint(m[1], 16, 64)
+			size, _ := strconv.ParseUint(m[2], 10, 64)
+			end, mask = start+size, false
+		}
+		mask = mask || strings.Contains(l, "STARTPC[m]")
+		if m := line.FindStringSubmatch(strings.TrimSuffix(l, "\n")); m != nil && !mask {
+			begin, _ := strconv.ParseUint(m[1], 16, 64)
+			if n := len(rows); n > 0 && rows[n-1].end > begin {
+				rows[n-1].end = begin
+			}
+			columns := strings.ReplaceAll(narrow.ReplaceAllString(m[2], "$1 $2"), "+-", "-")
+			rows = append(rows, printedRow{begin, end, strings.Join(strings.Fields(columns), " ")})
+		}
+	}
+	return rows
+}
+
+// asPrinted returns a row as objdump prints it. RA is "f" or "U" where the section fixes it.
+func asPrinted(r *report.PCRow, fixed string) string {
+	if r.Outermost {
+		return "RA undefined"
+	}
+	plain := func(rule string) string {
+		if at, ok := strings.CutPrefix(rule, "*"); ok && strings.HasPrefix(at, "(c") {
+			return strings.Trim(at, "()")
+		} else if ok {
+			return at
+		}
+		return rule
+	}
+	ra := plain(r.RA)
+	if ra == fixed {
+		ra = "f"
+	}
+	if r.Signed {
+		ra += "[s]"
+	}
+	return plain(r.CFA) + " " + plain(r.FP) + " " + ra
+}
+
+// TestLookupObjdump compares the first and the last pc of all rows that objdump prints.
+func TestLookupObjdump(t *testing.T) {
+	for _, v := range []struct{ abi, prefix, fixed string }{
+		{"amd64", "", "c-8"}, {"aarch64", "aarch64-linux-gnu-", ""}, {"s390x", "s390x-linux-gnu-", ""},
+	} {
+		objdump := peer.Tool(t, "sid", v.prefix+"objdump")
+		compared := 0
+		for _, version := range []sframe.Version{sframe.V2, sframe.V3} {
+			for _, path := range subjects(t, v.abi) {
+				out, err := tryRun(t, path, convert.Options{Version: version, Force: true, Outermost: version == sframe.V2})
+				if err != nil {
+					continue
+				}
+				b, err := objdump("--sframe=.sframe", out).Output()
+				if err != nil {
+					t.Fatal(err)
+				}
+				var pcs []uint64
+				rows := sframeRows(t, string(b))
+				for _, r := range rows {
+					pcs = append(pcs, r.begin, r.end-1)
+				}
+				for i, p := range lookUp(t, out, pcs, false) {
+					want := rows[i/2]
+					got := "none"
+					if p.Row != nil {
+						got = asPrinted(p.Row, v.fixed)
+					}
+					text := want.text
+					if v.fixed != "" {
+						text = strings.Replace(text, " U", " f", 1) // no word for RA, in a flexible FDE
+					} else {
+						text = strings.Replace(text, " U", " u", 1)
+					}
+					if version == sframe.V2 { // a register is a word without an offset
+						got = registerWord.ReplaceAllString(got, "$1")
+					}
+					if got != text || p.Row.Begin != want.begin || p.Row.End != want.end {
+						t.Fatalf("%s, V%d, %#x: %+v, %q; objdump prints %+v", path, version, p.PC, p.Row, got, want)
+					}
+					compared++
+				}
+			}
+		}
+		if compared < 50 {
+			t.Errorf("%s: %d pcs were compared", v.abi, compared)
+		}
+	}
+}
+
+var inRegister = regexp.MustCompile(`\br[0-9]+ \((\w+)\)`) // such as "r3 (rbx)"
+
+// cfiRows returns the rows that readelf --debug-dump=frames-interp prints for functions, as "CFA FP RA".
+func cfiRows(t *testing.T, printed string) (rows []printedRow) {
+	t.Helper()
+	var columns []string
+	var end uint64
+	fde := regexp.MustCompile(` FDE .* pc=[0-9a-f]+\.\.([0-9a-f]+)`)
+	for l := range strings.Lines(printed) {
+		f := strings.Fields(inRegister.ReplaceAllString(l, "$1"))
+		switch m := fde.FindStringSubmatch(l); {
+		case m != nil:
+			end, _ = strconv.ParseUint(m[1], 16, 64)
+			columns = nil
+		case strings.Contains(l, " CIE "):
+			end, columns = 0, nil
+		case len(f) > 0 && f[0] == "LOC":
+			columns = f
+		case end > 0 && len(f) > 1 && len(f) == len(columns) && len(f[0]) == 16:
+			begin, err := strconv.ParseUint(f[0], 16, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := len(rows); n > 0 && rows[n-1].begin < begin && rows[n-1].end > begin {
+				rows[n-1].end = begin
+			}
+			rule := map[string]string{"rbp": "u"} // without a column, no row of the function has a rule
+			for i, c := range columns {
+				rule[c] = f[i]
+			}
+			rows = append(rows, printedRow{begin, end, rule["CFA"] + " " + rule["rbp"] + " " + rule["ra"]})
+		}
+	}
+	return rows
+}
+
+// TestLookupReadelf compares rows of the CFI with those that readelf prints, except expressions.
+func TestLookupReadelf(t *testing.T) {
+	readelf := peer.Tool(t, "", "readelf")
+	compared := 0
+	for _, path := range subjects(t, "amd64") {
+		if strings.HasSuffix(path, "/racolumn") { // its return address column is rbp, which readelf prints as ra only
+			continue
+		}
+		b, _ := readelf("--debug-dump=frames-interp", "-W", path).Output() // the status also tells other things
+		rows := cfiRows(t, string(b))
+		var pcs []uint64
+		var wanted []printedRow
+		for _, r := range rows {
+			cfa, _, _ := strings.Cut(r.text, " ")
+			if r.begin < r.end && (strings.HasPrefix(cfa, "rsp+") || strings.HasPrefix(cfa, "rbp+")) {
+				pcs, wanted = append(pcs, r.begin, r.end-1), append(wanted, r)
+			}
+		}
+		for i, p := range lookUp(t, path, pcs, true) {
+			r := wanted[i/2]
+			if p.Row == nil {
+				t.Fatalf("%s, %#x: no row: %s; readelf prints %+v", path, p.PC, p.Why, r)
+			}
+			fp := p.Row.FP
+			if strings.HasPrefix(fp, "*(") || strings.HasPrefix(fp, "exp") { // readelf prints only that it is an expression
+				fp, r.text = "exp", strings.Replace(r.text, "vexp", "exp", 1)
+			} else if strings.Contains(r.text, "vexp") {
+				fp = "vexp"
+			}
+			got := strings.ReplaceAll(p.Row.CFA+" "+fp+" "+p.Row.RA, "none", "u")
+			if got != r.text || p.PC < p.Row.Begin || p.PC >= p.Row.End {
+				t.Fatalf("%s, %#x: %+v, %q; readelf prints %+v", path, p.PC, p.Row, got, r)
+			}
+			compared++
+		}
+	}
+	if compared < 1000 {
+		t.Errorf("%d pcs were compared", compared)
+	}
+}
