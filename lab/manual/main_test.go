@@ -78,7 +78,7 @@ func names(t *testing.T, command ...string) []string {
 // TestPage expects man and mandoc to find nothing wrong, and all flags and parts in what man prints.
 func TestPage(t *testing.T) {
 	parts := []string{"NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXIT STATUS", "EXAMPLES", "SEE ALSO", "elf(5)"}
-	expectPage(t, "cfi2sframe.1", slices.Concat(parts, names(t), names(t, "pkg"), []string{
+	expectPage(t, "cfi2sframe.1", slices.Concat(parts, names(t), []string{
 		"VERBS", "ENVIRONMENT", "FILES", "objdump(1)", "check FILE...", "--shard I/N", "--print-dir"}))
 	expectPage(t, "cfi-step.1", append(parts, "--steps N", "--entry", "--made VERSIONS", "-o, --report-file FILE",
 		"--functions N", "--version", "cfi2sframe(1)"))
@@ -141,9 +141,9 @@ func shellCases() []completion {
 		{"cfi2sframe survey --report=h", []string{"html"}},
 		{"cfi2sframe --share=", []string{"auto", "off", "on"}},
 		{"cfi2sframe check --min", []string{"--min-coverage", "--min-unwindable"}},
-		{"cfi2sframe ", []string{"attach", "check", "completion", "detach", "diff", "dump", "help", "ld", "merge", "pkg",
+		{"cfi2sframe ", []string{"attach", "check", "completion", "detach", "diff", "dump", "help", "ld", "lookup", "merge",
 			"remove", "survey", "version"}},
-		{"cfi2sframe l", []string{"ld"}},
+		{"cfi2sframe l", []string{"ld", "lookup"}},
 		{"cfi2sframe help d", []string{"detach", "diff", "dump"}},
 		{"cfi2sframe completion ", []string{"bash", "fish", "zsh"}},
 		{"cfi2sframe -o ", files},
