@@ -174,7 +174,7 @@ func (t *trees) defineTrees(cmd *cobra.Command) {
 	f.BoolVarP(&t.recursive, "recursive", "r", false,
 		"take all files below directories, except unsupported ones; stay on the file system and follow no links")
 	f.BoolVar(&t.skip, "skip-unsupported", false,
-		"with or without -r, skip and count unsupported files: scripts, 32-bit files, other machines, files without CFI")
+		"skip and count each unsupported FILE, not only those of -r: scripts, 32-bit files, other machines, no CFI")
 	f.BoolVar(&t.skipStatus, "skip-status", false, "exit with 4 if an unsupported file was skipped")
 }
 
