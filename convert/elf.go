@@ -118,7 +118,7 @@ func (s *single) add() (cov *report.Coverage, err error) {
 			return cov, cmp.Or(err, errCurrent)
 		}
 	}
-	if b.NumFDEs() == 0 && f.IsObject() && !hasSFrame(f) {
+	if b.NumFDEs() == 0 && (f.IsObject() || s.opt.Linux != NotLinux) && !hasSFrame(f) {
 		return cov, errNoRows
 	}
 	return cov, s.write(t, cov)
@@ -227,7 +227,7 @@ func reread(dst *os.File, opt *Options, size uint64, code *elffile.File, table *
 	if err != nil {
 		return fmt.Errorf("%s: %w", unsound, err)
 	}
-	if opt.Linux.inKernel() {
+	if opt.Linux != NotLinux {
 		if why, err := opt.Linux.Refusal(f, d); why != "" || err != nil {
 			return cmp.Or(err, fmt.Errorf("%w: %s", ErrRefused, why))
 		}

@@ -5,9 +5,11 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"cfi2sframe/arch"
+	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/sframe"
@@ -69,10 +71,12 @@ func symbolRanges(f *elffile.File, pairs ...[2]string) ([]textRange, error) {
 }
 
 // outside returns which functions get no rows, or nil.
-func (l Linux) outside(f *elffile.File) (func(pc uint64) bool, error) {
+func (l Linux) outside(f *elffile.File, table *cfi.Table) (func(pc uint64) bool, error) {
 	switch {
-	case !l.inKernel():
+	case l == NotLinux:
 		return nil, nil
+	case l == LinuxUser:
+		return outsideSegment(f, table), nil
 	case f.IsObject() && len(f.Sections) > 0: // the names by which the module loader finds text that it frees
 		return func(pc uint64) bool {
 			name := f.Sections[f.SectionAt(pc)].Name
@@ -84,6 +88,34 @@ func (l Linux) outside(f *elffile.File) (func(pc uint64) bool, error) {
 		return nil, err
 	}
 	return func(pc uint64) bool { return !text[0].has(pc) }, nil
+}
+
+// executable returns the executable segments.
+func executable(f *elffile.File) (ranges []textRange) {
+	for i := range f.Progs {
+		h := &f.Progs[i]
+		if elf.ProgType(h.Type) == elf.PT_LOAD && elf.ProgFlag(h.Flags)&elf.PF_X != 0 {
+			ranges = append(ranges, textRange{h.Vaddr, h.Vaddr + h.Memsz})
+		}
+	}
+	return ranges
+}
+
+// outsideSegment returns which functions are outside the executable segment with most code, or nil if there is only
+// one. Linux adds the section to each segment, and refuses it if FDEs start elsewhere.
+func outsideSegment(f *elffile.File, table *cfi.Table) func(pc uint64) bool {
+	ranges := executable(f)
+	if len(ranges) < 2 {
+		return nil
+	}
+	sizes := make([]uint64, len(ranges))
+	for fn := range table.Functions() {
+		if i := slices.IndexFunc(ranges, func(r textRange) bool { return r.has(fn.Begin) }); i >= 0 {
+			sizes[i] += fn.End - fn.Begin
+		}
+	}
+	text := ranges[slices.Index(sizes, slices.Max(sizes))]
+	return func(pc uint64) bool { return !text.has(pc) }
 }
 
 // accepts returns whether an FDE may start at an address.
@@ -98,12 +130,7 @@ func (l Linux) accepts(f *elffile.File) (func(pc uint64) bool, error) {
 			return nil, err
 		}
 	default:
-		for i := range f.Progs {
-			h := &f.Progs[i]
-			if elf.ProgType(h.Type) == elf.PT_LOAD && elf.ProgFlag(h.Flags)&elf.PF_X != 0 {
-				ranges = append(ranges, textRange{h.Vaddr, h.Vaddr + h.Memsz})
-			}
-		}
+		ranges = executable(f)
 	}
 	in := -1 // the executable segment of all FDEs
 	return func(pc uint64) bool {

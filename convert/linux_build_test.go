@@ -13,9 +13,11 @@ import (
 	"testing"
 
 	"cfi2sframe/convert"
+	"cfi2sframe/elffile"
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 )
 
@@ -244,5 +246,49 @@ func TestModule(t *testing.T) {
 	_, err = convert.Check(bytes.NewReader(p.B), int64(len(p.B)), convert.Options{Linux: convert.LinuxModule})
 	if err == nil || !strings.Contains(err.Error(), "EM_RISCV") {
 		t.Errorf("another machine: %v", err)
+	}
+}
+
+// TestLinuxSegments converts a program with two executable segments, both with code, as BOLT makes them: all FDEs start
+// in one of them, or Linux would refuse the section.
+func TestLinuxSegments(t *testing.T) {
+	b := testfile.Read(t, filepath.Join(fixtures, "amd64/plt"))
+	const first, split = 2, 0x578 // the first PT_LOAD, and .text
+	p := elftest.Patch(t.Fatalf, b)
+	header := func(i int) int { return int(p.U64(elftest.EhPhoff)) + i*elffile.ProgSize }
+	if p.U64(p.Section(".text")+elftest.ShAddr) != split || elf.ProgType(p.U32(header(first))) != elf.PT_LOAD {
+		t.Fatal("the fixture has changed")
+	}
+	end := p.U64(header(first) + 32)
+	copy(p.B[header(first+1):header(8)], bytes.Clone(p.B[header(first):header(7)])) // over PT_GNU_STACK
+	p.Put64(header(first)+32, split)                                                // p_filesz
+	p.Put64(header(first)+40, split)                                                // p_memsz
+	for _, field := range []int{8, 16, 24} {                                        // p_offset, p_vaddr, p_paddr
+		p.Put64(header(first+1)+field, split)
+	}
+	p.Put64(header(first+1)+32, end-split)
+	p.Put64(header(first+1)+40, end-split)
+	for _, opt := range []convert.Options{{Linux: convert.LinuxUser}, {Linux: convert.LinuxUser, DryRun: true}} {
+		opt.Version = sframe.V3
+		out, res, err := inMemory(p.B, opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// .plt and .plt.got have 104 bytes with CFI, and .text 67 (readelf).
+		if r := res.Coverage[0]; r.Covered != 104 || r.Described != 171 || len(r.Reasons) != 1 ||
+			r.Reasons[0].Name != "outside-text" || r.Reasons[0].Bytes != 67 {
+			t.Errorf("%+v", r)
+		}
+		if opt.DryRun {
+			continue
+		}
+		c, err := convert.Check(bytes.NewReader(out), int64(len(out)), opt)
+		if err != nil || c.Refused != "" || len(c.Mismatches) > 0 {
+			t.Errorf("%+v, %v", c, err)
+		}
+		opt.Update = true
+		if _, res, err := inMemory(out, opt); err != nil || res.Stays != convert.Current {
+			t.Errorf("stays %q, %v", res.Stays, err)
+		}
 	}
 }

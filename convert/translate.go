@@ -5,6 +5,7 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 
@@ -151,8 +152,11 @@ func (s *single) translate(reach translate.Reach) (*translation, error) {
 			topt.OlderReach = translate.ReachOf(sframe.V2, s.layout.Addr, false, 1)
 		}
 	}
-	if topt.Outside, err = opt.Linux.outside(s.f); err != nil {
+	if topt.Outside, err = opt.Linux.outside(s.f, s.table); err != nil {
 		return nil, err
+	}
+	if outside := topt.Outside; outside != nil {
+		topt.Stubs = slices.DeleteFunc(slices.Clone(stubs), func(st plt.Stub) bool { return outside(st.Begin) })
 	}
 	parts := s.table.Split(opt.workers(s.table, s.f.Size))
 	b, err := t.parallel(parts, enc, topt)

@@ -389,7 +389,7 @@ var causes = map[translate.Reason]string{
 	translate.TooLarge:    "the function is larger than what its description can hold",
 	translate.Outermost:   "the program or a thread starts here",
 	translate.OutsideText: "code that runs once, when the kernel or the module starts or ends " +
-		"(.init.text, .exit.text)",
+		"(.init.text, .exit.text), or of another executable segment",
 	translate.Malformed: "the call frame information is damaged; the message says where",
 }
 

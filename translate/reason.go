@@ -29,7 +29,7 @@ const (
 	TooFar        // the function is too far from the section for a start address of 32 bits
 	TooLarge      // the function has 4 GiB or more, or maxRows rows
 	Outermost     // the return address is undefined: there is no caller
-	OutsideText   // the reader does not look up the code: a kernel frees it, or never runs it there
+	OutsideText   // the reader does not look up the code, as Linux frees it, or runs it in another segment
 	Malformed     // the CFI is malformed
 )
 
@@ -56,7 +56,7 @@ var reasons = [...]struct{ name, text string }{
 	TooFar:        {"too-far", "more than 2 GiB from the section"},
 	TooLarge:      {"too-large", "function of 4 GiB, or of 524,288 rows, or more"},
 	Outermost:     {"outermost", "outermost frame (undefined return address)"},
-	OutsideText:   {"outside-text", "code that the kernel frees after use, or does not run there"},
+	OutsideText:   {"outside-text", "code that Linux frees after use, or does not look up"},
 	Malformed:     {"malformed", "malformed CFI"},
 }
 
