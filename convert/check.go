@@ -42,6 +42,7 @@ func Check(r io.ReaderAt, size int64, opt Options) (*Comparison, error) {
 	var c *Comparison
 	var why Reason
 	if err != nil {
+		err = moduleError(opt.Path, err)
 		if kept, _ := opt.kept(nil, err); kept != nil {
 			why = kept.Reason
 		}

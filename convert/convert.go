@@ -133,7 +133,7 @@ func (c *conversion) elf(src io.ReaderAt, size int64, create func() (*os.File, e
 	}
 	f, err := openELF(c.opt.Budget, src, size-signature)
 	if err != nil {
-		return c.opt.kept(nil, err)
+		return c.opt.kept(nil, moduleError(c.opt.Path, err))
 	}
 	s := &single{conversion: c, f: f, src: src, create: create}
 	var cov *report.Coverage

@@ -51,7 +51,7 @@ func Lookup(r io.ReaderAt, size int64, places []string, fromCFI bool, opt Option
 		x.version = x.section.Version
 		x.section = x.section.Sorted()
 	}
-	x.table, err = cfi.Load(f, opt.Source, x.debug)
+	x.table, err = LoadCFI(f, opt.Source, x.debug)
 	if err != nil && (fromCFI || !errors.Is(err, cfi.ErrNone)) { // without CFI, the section has its rows still
 		return nil, err
 	}

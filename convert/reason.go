@@ -2,6 +2,7 @@ package convert
 
 import (
 	"errors"
+	"regexp"
 
 	"cfi2sframe/arch"
 	"cfi2sframe/cfi"
@@ -36,6 +37,7 @@ const (
 	NotLinked   Reason = "not-linked" // of Check, and with Options.Detach or Attach
 	Exists      Reason = "exists"     // with Options.Detach or Attach
 	NoBuildID   Reason = "no-build-id"
+	Compressed  Reason = "compressed"
 )
 
 // Errors of files that are unchanged.
@@ -46,8 +48,20 @@ var (
 	errDetached  = errors.New("the directory has no .sframe for its build-id")
 	errDebugOnly = errors.New("it has debug information, but no code")
 	errNotLinked = errors.New("it is neither a program nor a shared library")
+	errModule    = errors.New("is a compressed kernel module; unpack it")
 	errNoBuildID = errors.New("it has no build-id, by which a directory has .sframe; use a file as output")
 )
+
+// modulePath is the name of a compressed kernel module. Few other compressed files are ELF files.
+var modulePath = regexp.MustCompile(`\.ko\.(gz|xz|zst)$`)
+
+// moduleError returns the error of a file that could not be opened.
+func moduleError(path string, err error) error {
+	if errors.Is(err, elffile.ErrNotELF) && modulePath.MatchString(path) {
+		return errModule
+	}
+	return err
+}
 
 // A condition says when an error leaves a file unchanged. The conversion fails otherwise.
 type condition uint8
@@ -68,6 +82,7 @@ var refusals = []struct {
 }{
 	{elffile.ErrNotELF, NotELF, opening, "not an ELF file"},
 	{elffile.Err32Bit, Class32, opening, "32-bit file"},
+	{errModule, Compressed, opening, "compressed kernel module; unpack it"},
 	{archive.ErrKind, ArchiveKind, opening, "thin archive, or one of the BSD kind"},
 	{errCurrent, Current, always, ".sframe up to date"},
 	{errNoRows, NoRows, always, "CFI that has no form in SFrame"}, // ld takes an empty section for damaged

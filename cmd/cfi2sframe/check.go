@@ -139,6 +139,7 @@ var skipWords = [...]struct {
 		[]convert.Reason{convert.NotLinked}},
 	{"is a 32-bit file", "are 32-bit files", []convert.Reason{convert.Class32}},
 	{"is for another machine", "are for other machines", []convert.Reason{convert.Machine}},
+	{"is a compressed kernel module", "are compressed kernel modules", []convert.Reason{convert.Compressed}},
 	{"is not an ELF file", "are not ELF files", []convert.Reason{convert.NotELF}},
 	{"was skipped", "were skipped", nil}, // for other reasons
 }

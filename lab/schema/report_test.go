@@ -72,6 +72,23 @@ func TestSchemaKept(t *testing.T) {
 	}
 }
 
+// TestSchemaLookup expects the rows that lookup prints, and reasons for none, to be what the schema says.
+func TestSchemaLookup(t *testing.T) {
+	s := compileSchema(t)
+	out := filepath.Join(t.TempDir(), "out")
+	command(t, "", 0, "-q", "--format", "3", "../../testdata/bin/amd64/undefra", "-o", out)
+	for _, args := range [][]string{{"leaf", "_start", "fp_lost+0xe", "0"}, {"--cfi", "leaf", "fp_lost+0xe", "0"}} {
+		doc := schema.Value(t, command(t, "", 1, append([]string{"lookup", "--report", "json", out}, args...)...))
+		if err := s.Validate(doc); err != nil {
+			t.Errorf("%q: %v", args, err)
+		}
+		delete(doc.(map[string]any), "pcs")
+		if s.Validate(doc) == nil {
+			t.Errorf("%q: pcs may be absent", args)
+		}
+	}
+}
+
 // TestSchemaStrict breaks every field of a report in turn, by another type and by absence.
 func TestSchemaStrict(t *testing.T) {
 	s := compileSchema(t)
