@@ -78,7 +78,7 @@ func compared(f *elffile.File, s *sframe.Section, opt Options) (c *Comparison, e
 		}
 	}()
 	if s == nil {
-		if opt.Linux == LinuxKernel && !f.IsObject() {
+		if opt.Linux == LinuxKernel && !f.IsObject() && opt.Reserved == "" {
 			opt.Reserved = KernelSymbols
 		}
 		if s, err = opt.Section(f); err != nil {

@@ -90,7 +90,8 @@ func (s *single) detached() ([]byte, uint64, error) {
 	return b, f.Sections[at.Section].Addr, cmp.Or(d.ReadError(), err)
 }
 
-// Section is ReadSection, or decodes the detached .sframe that o.SFrame has for the file, or what is in reserved bytes.
+// Section is ReadSection, or decodes the detached .sframe that o.SFrame has for the file, or what is in reserved bytes:
+// those of o.Reserved, or the kernel's if no header leads to a section.
 func (o *Options) Section(f *elffile.File) (*sframe.Section, error) {
 	if o.SFrame != "" {
 		d, err := o.openSFrame(f)
@@ -103,8 +104,8 @@ func (o *Options) Section(f *elffile.File) (*sframe.Section, error) {
 			return s, cmp.Or(d.ReadError(), err)
 		}
 	}
-	if o.Reserved != "" {
-		return readInto(f, o.Reserved)
+	if reserved := o.reserved(f); reserved != "" {
+		return readInto(f, reserved)
 	}
 	return ReadSection(f)
 }

@@ -6,6 +6,7 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -191,7 +192,8 @@ func (s *single) output(layout *elfwrite.Layout, section []byte) (*os.File, erro
 
 // remove removes .sframe.
 func (s *single) remove() error {
-	layout, err := elfwrite.PlanRemoval(s.f)
+	reserved := s.opt.reserved(s.f)
+	layout, err := s.removal(reserved)
 	if err != nil || s.opt.DryRun {
 		return err
 	}
@@ -203,11 +205,35 @@ func (s *single) remove() error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", unsound, err)
 	}
+	if reserved != "" {
+		if _, err := readInto(f, reserved); err != sframe.ErrNone {
+			return fmt.Errorf("%w: .sframe is still there", ErrWrong)
+		}
+		return nil
+	}
 	at, err := elfwrite.FindSFrame(f)
 	if err != nil || at.Section > 0 || f.Prog(elf.ProgType(sframe.PTGNUSFrame)) != nil {
 		return fmt.Errorf("%w: .sframe is still there", ErrWrong)
 	}
 	return nil
+}
+
+// removal returns the layout of the file without .sframe, which is in reserved bytes if these have symbols.
+func (s *single) removal(reserved string) (*elfwrite.Layout, error) {
+	if reserved == "" {
+		return elfwrite.PlanRemoval(s.f)
+	}
+	r, err := intoRange(s.f, reserved)
+	if err == nil {
+		_, err = readInto(s.f, reserved)
+	}
+	if errors.Is(err, sframe.ErrNone) {
+		return nil, elfwrite.ErrNone
+	}
+	if err != nil {
+		return nil, err
+	}
+	return elfwrite.PlanInto(s.f, r.begin, r.end, 0, elfwrite.Options{Force: true})
 }
 
 // unsound begins errors of results that cannot be read. As a rule the section headers contradict each other.

@@ -282,6 +282,17 @@ func intoRange(f *elffile.File, symbols string) (textRange, error) {
 	return r[0], nil
 }
 
+// reserved returns the symbols of the reserved bytes that have the section of a file, or "".
+func (o *Options) reserved(f *elffile.File) string {
+	if o.Reserved != "" || f.IsObject() || hasSFrame(f) {
+		return o.Reserved
+	}
+	if _, err := intoRange(f, KernelSymbols); err != nil {
+		return ""
+	}
+	return KernelSymbols
+}
+
 // intoBytes returns the bytes between two symbols of a linked file, and their address.
 func intoBytes(f *elffile.File, symbols string) ([]byte, uint64, error) {
 	r, err := intoRange(f, symbols)
@@ -301,6 +312,9 @@ func readInto(f *elffile.File, symbols string) (*sframe.Section, error) {
 	b, addr, err := intoBytes(f, symbols)
 	if err != nil {
 		return nil, err
+	}
+	if !anyByte(b) {
+		return nil, sframe.ErrNone
 	}
 	s, err := sframe.Decode(b, addr)
 	if err == nil && anyByte(b[s.Size():]) {

@@ -168,6 +168,10 @@ func TestInto(t *testing.T) {
 		{"a linked module", kernel, with("", func(o *convert.Options) { o.Linux = convert.LinuxModule }),
 			"modules are relocatable objects"},
 		{"an object", elftest.NewObject().Bytes(), opt, "--into requires a linked file"},
+		{"remove", filled, convert.Options{Remove: true}, kernel},
+		{"remove from other symbols", filled, convert.Options{Remove: true, Reserved: "__start_sframe:exact"}, kernel},
+		{"remove nothing", kernel, convert.Options{Remove: true}, elfwrite.ErrNone},
+		{"remove what is in use", used, convert.Options{Remove: true}, "instead of the magic"},
 	} {
 		got, _, err := inMemory(tt.in, tt.opt)
 		switch want := tt.want.(type) {
@@ -184,6 +188,21 @@ func TestInto(t *testing.T) {
 				t.Errorf("%s: %v, want %q", tt.name, err, want)
 			}
 		}
+	}
+	// No header leads to the section, but the symbols do.
+	for _, opt := range []convert.Options{{}, {Reserved: "__start_sframe:exact"}, {Require: true}} {
+		c, err := convert.Check(bytes.NewReader(filled), int64(len(filled)), opt)
+		if err != nil || c.Skipped != "" || len(c.Mismatches) > 0 || c.Covered != 2 {
+			t.Errorf("check with %+v: %+v, %v", opt, c, err)
+		}
+		var out strings.Builder
+		if err := convert.Dump(&out, bytes.NewReader(filled), int64(len(filled)), opt); err != nil ||
+			!strings.Contains(out.String(), "pc = 0xffffffff81000000, size = 2 bytes") {
+			t.Errorf("dump with %+v: %s, %v", opt, &out, err)
+		}
+	}
+	if c, err := convert.Check(bytes.NewReader(kernel), int64(len(kernel)), convert.Options{}); err != sframe.ErrNone {
+		t.Errorf("check of reserved bytes: %+v, %v", c, err)
 	}
 	_, err = convert.Check(bytes.NewReader(dirty), int64(len(dirty)), convert.Options{Linux: convert.LinuxKernel})
 	if err == nil || !strings.Contains(err.Error(), "bytes after .sframe, up to 0xffffffff81000048, are not zero") {

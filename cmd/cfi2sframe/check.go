@@ -28,6 +28,7 @@ func (c *call) checkCommand() *cobra.Command {
 	s := &checkSettings{}
 	cmd := newCommand("check FILE...", "compare .sframe with the CFI")
 	sframeFlag(cmd, &s.Options)
+	intoFlag(cmd, &s.Options, intoUsage)
 	cfiFlags(cmd, &s.Options)
 	s.defineTrees(cmd)
 	s.define(cmd, "report on each file: none, text or json", fileForms)
@@ -228,6 +229,7 @@ func (c *call) dumpCommand() *cobra.Command {
 	s := &convert.Options{}
 	cmd := newCommand("dump FILE...", "print .sframe as objdump --sframe does")
 	sframeFlag(cmd, s)
+	intoFlag(cmd, s, intoUsage)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := checkInputs(args); err != nil {
 			return err

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"slices"
 	"strconv"
 
@@ -54,8 +53,8 @@ func (c *call) convertCommand(s *conversion) *cobra.Command {
 	s.outputFlags(cmd, "replace each FILE by its result")
 	s.defineTrees(cmd)
 	s.formatFlags(cmd)
-	cmd.Flags().StringVar(&s.Reserved, "into", "",
-		"put .sframe between the symbols `START:END`, where the linker script of a kernel reserves bytes for it")
+	intoFlag(cmd, &s.Options.Options,
+		"put .sframe between the symbols START:END, where the linker script of a kernel reserves bytes for it")
 	s.replaceFlags(cmd)
 	cfiFlags(cmd, &s.Options.Options)
 	s.debugLinkFlag(cmd)
@@ -79,6 +78,7 @@ func (c *call) removeCommand(s *conversion) *cobra.Command {
 	cmd := newCommand("remove IN -o OUT\nremove --in-place FILE...", "remove .sframe and its segment")
 	s.outputFlags(cmd, "replace each FILE by its result")
 	s.defineTrees(cmd)
+	intoFlag(cmd, &s.Options.Options, intoUsage)
 	s.debugLinkFlag(cmd)
 	s.define(cmd, "report on each file: none, text (on stderr) or json (on stdout)", fileForms)
 	s.defineFile(cmd)
@@ -211,9 +211,6 @@ func refuse(rules ...rule) error {
 	return nil
 }
 
-// symbolPair is the form of --into.
-var symbolPair = regexp.MustCompile("^[^:]+:[^:]+$")
-
 // complete refuses flags that cannot be combined, and applies --for.
 func (s *conversion) complete(cmd *cobra.Command, args []string) error {
 	s.files = args
@@ -246,8 +243,6 @@ func (s *conversion) complete(cmd *cobra.Command, args []string) error {
 		rule{places == 0, "no output file; " + noOutput},
 		rule{outfile.IsStdout(s.output) && s.onStdout(),
 			fmt.Sprintf("the result and --report %s cannot be combined on standard output", s.form)},
-		rule{s.Reserved != "" && !symbolPair.MatchString(s.Reserved),
-			fmt.Sprintf("--into %q is not START:END, the names of two symbols", s.Reserved)},
 		rule{s.Reserved != "" && update, "--into and --debug-link-update cannot be combined: no header changes"},
 		rule{update && s.DryRun, "--debug-link-update requires -o or --in-place"},
 		rule{update && outfile.IsStdout(s.output),

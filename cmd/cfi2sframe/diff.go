@@ -24,6 +24,7 @@ func (c *call) diffCommand() *cobra.Command {
 	s := &diffSettings{}
 	cmd := newCommand("diff OLD NEW", "print differences by function")
 	sframeFlag(cmd, &s.Options)
+	intoFlag(cmd, &s.Options, intoUsage)
 	cfiFlags(cmd, &s.Options)
 	s.define(cmd, "report: none, text or json", fileForms)
 	s.defineVerbose(cmd, "list all functions, not only the first ten")

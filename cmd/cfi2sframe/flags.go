@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -105,6 +106,26 @@ func cfiFlags(cmd *cobra.Command, o *convert.Options) {
 func sframeFlag(cmd *cobra.Command, o *convert.Options) {
 	cmd.Flags().StringVar(&o.SFrame, "sframe", "",
 		"take .sframe from `PATH`, the output of detach; from a directory by build-id, if it has one")
+}
+
+// symbolPair is the form of --into.
+var symbolPair = regexp.MustCompile("^[^:]+:[^:]+$")
+
+// intoUsage is the usage of --into for verbs that look for the section.
+const intoUsage = ".sframe is between the symbols START:END; without --into, also found between __start_sframe and " +
+	"__end_sframe"
+
+// intoFlag defines --into.
+func intoFlag(cmd *cobra.Command, o *convert.Options, usage string) {
+	v := &value{kind: "START:END"}
+	v.set = func(s string) error {
+		if !symbolPair.MatchString(s) {
+			return errors.New("is not START:END, the names of two symbols")
+		}
+		o.Reserved = s
+		return nil
+	}
+	cmd.Flags().Var(v, "into", usage)
 }
 
 // A reporting is how a verb reports.

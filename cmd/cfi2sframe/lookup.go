@@ -25,6 +25,7 @@ func (c *call) lookupCommand() *cobra.Command {
 	cmd := newCommand("lookup FILE PC...", "print the rows of addresses")
 	cmd.Flags().BoolVar(&s.cfi, "cfi", false, "print the rows of the CFI, not those of .sframe")
 	sframeFlag(cmd, &s.Options)
+	intoFlag(cmd, &s.Options, intoUsage)
 	cfiFlags(cmd, &s.Options)
 	s.define(cmd, "report: none, text or json", fileForms)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

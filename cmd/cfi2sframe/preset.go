@@ -135,7 +135,7 @@ func formatOf(path string) (convert.Format, error) {
 	if err != nil {
 		return convert.Format{}, err
 	}
-	s, err := convert.ReadSection(f)
+	s, err := new(convert.Options).Section(f)
 	if failed := f.ReadError(); failed != nil {
 		return convert.Format{}, outfile.Plain(failed)
 	}
