@@ -1,6 +1,7 @@
 package arch
 
 import (
+	"bytes"
 	"debug/elf"
 	"encoding/binary"
 
@@ -30,6 +31,8 @@ var amd64 = Arch{
 	// breg7 (rsp) 8; breg16 (rip) 0; lit15; and; lit of the byte; ge; lit3; shl; plus
 	PLTCFA: []byte{0x77, 8, 0x80, 0, 0x3f, 0x1a, pltByte, 0x2a, 0x33, 0x24, 0x22},
 
+	Epilogue: epilogueAMD64,
+
 	MaxPage:  4 << 10,
 	HashWord: 4,
 	Branch:   branchAMD64,
@@ -52,4 +55,95 @@ func branchAMD64(b []byte, pc uint64) (size int, target uint64, call bool) {
 		return 5, pc + 5 + uint64(int32(binary.LittleEndian.Uint32(b[1:]))), b[0] == 0xe8
 	}
 	return 0, 0, false
+}
+
+// epilogueAMD64 recognises the epilogues of GCC: "pop %rbp" or "leave"; "lea -n(reg),%rsp", where reg is r10 or r13; "pop
+// reg" if it is r13; sometimes moves between registers; then a return or a jump.
+func epilogueAMD64(code []byte, pc uint64, at int, reg uint64, stays func(pc uint64) bool) (first, last int) {
+	first = at - 4
+	if first < 1 || reg < 8 || reg > 15 || code[first-1] != 0x5d && code[first-1] != 0xc9 ||
+		!bytes.Equal(code[first:first+3], []byte{0x49, 0x8d, 0x60 | byte(reg-8)}) {
+		return 0, 0
+	}
+	rest := code[at:]
+	if bytes.HasPrefix(rest, []byte{0x41, 0x58 | byte(reg-8)}) { // pop reg
+		rest = rest[2:]
+	}
+	for n := moveAMD64(rest); n > 0; n = moveAMD64(rest) {
+		rest = rest[n:]
+	}
+	n := leavesAMD64(rest)
+	if n == 0 || n > len(rest) {
+		return 0, 0
+	}
+	if size, target, _ := branchAMD64(rest, pc+uint64(len(code)-len(rest))); size > 0 && stays(target) {
+		return 0, 0
+	}
+	for rest = rest[n:]; ; rest = rest[n:] {
+		if n = noOpAMD64(rest); n == 0 || n > len(rest) {
+			return first, len(code) - len(rest)
+		}
+	}
+}
+
+// moveAMD64 returns the size in bytes of the move between registers, other than to rbp and rsp, at the start of b, or 0.
+func moveAMD64(b []byte) int {
+	i, rex := 0, byte(0)
+	if len(b) > 0 && b[0]&0xf0 == 0x40 {
+		i, rex = 1, b[0]
+	} else if len(b) > 0 && b[0] == 0x66 {
+		i = 1
+	}
+	if b = b[i:]; len(b) < 3 {
+		return 0
+	}
+	switch {
+	case b[0] == 0x0f && b[1] == 0x28 && b[2]>>6 == 3: // movaps, movapd
+		return i + 3
+	case b[0] == 0x89 && b[1]>>6 == 3 && (rex&1 == 1 || b[1]&6 != 4): // mov reg,rm; 4 is rsp, and 5 is rbp
+		return i + 2
+	case b[0] == 0x8b && b[1]>>6 == 3 && (rex&4 == 4 || b[1]>>3&6 != 4): // mov rm,reg
+		return i + 2
+	}
+	return 0
+}
+
+// leavesAMD64 returns the size in bytes of the return or jump at the start of b, or 0.
+func leavesAMD64(b []byte) int {
+	at := func(i int) byte {
+		if i < len(b) {
+			return b[i]
+		}
+		return 0
+	}
+	switch {
+	case at(0) == 0xc3: // ret
+		return 1
+	case at(0) == 0xf3 && at(1) == 0xc3, at(0) == 0xeb, at(0) == 0xff && at(1)&0xf8 == 0xe0: // rep ret; jmp; jmp *reg
+		return 2
+	case at(0) == 0x41 && at(1) == 0xff && at(2)&0xf8 == 0xe0, at(0) == 0x3e && at(1) == 0xff && at(2)&0xf8 == 0xe0:
+		return 3 // jmp *reg; notrack jmp *reg
+	case at(0) == 0xe9: // jmp
+		return 5
+	case at(0) == 0xff && at(1) == 0x25: // jmp *x(%rip)
+		return 6
+	}
+	return 0
+}
+
+// noOpAMD64 returns the size in bytes of the no-op at the start of b, as assemblers write them, or 0.
+func noOpAMD64(b []byte) int {
+	i := 0
+	for i < len(b) && (b[i] == 0x66 || b[i] == 0x2e) {
+		i++
+	}
+	switch b := b[i:]; {
+	case len(b) > 0 && b[0] == 0x90: // nop
+		return i + 1
+	case len(b) > 2 && b[0] == 0x0f && b[1] == 0x1f: // nop with an operand
+		if n, ok := map[byte]int{0x00: 3, 0x40: 4, 0x44: 5, 0x80: 7, 0x84: 8}[b[2]]; ok {
+			return i + n
+		}
+	}
+	return 0
 }

@@ -56,6 +56,9 @@ type Arch struct {
 	// from a byte of each entry on. pltByte stands for the operation that pushes the number of that byte.
 	PLTCFA []byte
 
+	// Epilogue recognises the end of a function that realigns its stack; see its type. Nil stands for none.
+	Epilogue Epilogue
+
 	MaxPage  uint64 // the largest pages
 	HashWord int    // a word of DT_HASH
 	// MappingSymbols says that assemblers mark code and data with symbols $x and $d.
@@ -68,6 +71,15 @@ type Arch struct {
 	// R_*_RELATIVE first, then R_*_IRELATIVE.
 	Relative []uint32
 }
+
+// An Epilogue recognises the end of a function that realigns its stack. Its rows until there say that FP is saved where
+// FP points, although FP has the caller's value again.
+//
+// Code lies at pc, and its instruction that ends at offset at restores SP from register reg. The result is the range of
+// offsets from that instruction on in which FP is the caller's: up to where control leaves the function, with the no-ops
+// after it. Stays reports whether an address is in the function, but not its first one. Without such an epilogue the
+// range is empty.
+type Epilogue func(code []byte, pc uint64, at int, reg uint64, stays func(pc uint64) bool) (first, last int)
 
 // A Field is the field of a relocation.
 type Field struct {

@@ -144,7 +144,7 @@ func (s *single) translate(reach translate.Reach) (*translation, error) {
 	t := &translation{abi: abi, stubs: stubs}
 	topt := translate.Options{
 		Version: opt.Version, Outermost: opt.Outermost, Reach: reach, Stubs: stubs, Padding: s.padding(stubs),
-		Moves: s.f.Moves, Budget: s.f.Budget(), Plain: opt.Linux.inKernel(), NoPCMask: opt.NoPCMask,
+		Moves: s.f.Moves, Budget: s.f.Budget(), Plain: opt.Linux.inKernel(), NoPCMask: opt.NoPCMask, Code: s.code,
 	}
 	if opt.Version > sframe.V2 {
 		topt.Older = sframe.V2
@@ -165,6 +165,23 @@ func (s *single) translate(reach translate.Reach) (*translation, error) {
 	}
 	t.content = emit.Join(b)
 	return t, nil
+}
+
+// code returns n bytes of code at an address, or nil if the file does not have them.
+func (s *single) code(addr, n uint64) []byte {
+	off, ok := s.f.FileOffset(addr, n)
+	if s.f.IsObject() {
+		in := &s.f.Sections[s.f.SectionAt(addr)]
+		off, ok = in.Off+(addr-in.Base), in.HasBytes() && !in.Compressed() && n <= in.Size-(addr-in.Base)
+	}
+	if !ok {
+		return nil
+	}
+	b, err := s.f.ReadAt("code", off, n)
+	if err != nil {
+		return nil
+	}
+	return b
 }
 
 // parallel translates all parts of a table at the same time.

@@ -36,6 +36,8 @@ type Options struct {
 	Plain bool
 	// NoPCMask writes rows for each entry of a PLT, and no PC-mask FDEs.
 	NoPCMask bool
+	// Code returns n bytes of code at an address, or nil. Without it, epilogues are as the CFI has them; see epilogue.
+	Code func(addr, n uint64) []byte
 	// Outside reports whether a function at an address gets no rows because its reader never looks it up. Nil stands
 	// for none.
 	Outside func(pc uint64) bool
@@ -331,6 +333,10 @@ type translator struct {
 	pcRead bool         // a rule of the current function depends on the pc
 	// losses are the bytes of the current function whose rows have no form in the older version, by Reason.
 	losses map[Reason]uint64
+
+	epilogues []epilogue // by known.n
+	popped    span       // code of the current function in which FP is the caller's, whatever the CFI says
+	codeRead  bool       // a row of the current function depends on its code
 }
 
 // A run is an FDE in the making.
@@ -343,7 +349,7 @@ type run struct {
 }
 
 func (x *translator) function(fn *cfi.Function) error {
-	x.fn, x.open, x.pcRead = fn, false, false
+	x.fn, x.open, x.pcRead, x.codeRead, x.popped = fn, false, false, false, span{}
 	x.runs, x.refs, x.gaps = x.runs[:0], x.refs[:0], x.gaps[:0]
 	clear(x.losses)
 	x.res.Described += fn.End - fn.Begin
@@ -430,7 +436,7 @@ type repeatable struct {
 
 // repeatable returns how to repeat the current function.
 func (x *translator) repeatable() repeatable {
-	if len(x.runs) != 1 || len(x.gaps) > 0 || x.pcRead || x.runs[0].topmost > 0 || len(x.losses) > 0 {
+	if len(x.runs) != 1 || len(x.gaps) > 0 || x.pcRead || x.codeRead || x.runs[0].topmost > 0 || len(x.losses) > 0 {
 		return repeatable{}
 	}
 	return repeatable{uint32(x.runs[0].handle) + 1, uint32(x.fn.MinSize() - 1)}
@@ -573,7 +579,7 @@ func (x *translator) add(begin, end uint64, row uint32) {
 type known struct {
 	is    kind
 	older Reason // why the row has no form in the older version, or 0
-	n     uint32 // the number of the sink's row, an index of translator.lost, or the result of arch.PushAt
+	n     uint32 // the number of the sink's row, an index of translator.lost or epilogues, or the result of arch.PushAt
 }
 
 type kind uint8
@@ -583,6 +589,7 @@ const (
 	asRow
 	asGap
 	asPLT // the CFA depends on the pc
+	asEpilogue
 )
 
 // translate translates the current row.
@@ -591,17 +598,19 @@ func (x *translator) translate() error {
 	if k.is == unseen {
 		*k = x.first()
 	}
+	if k.older != 0 {
+		x.losses[k.older] += r.End - r.Begin
+	}
 	switch k.is {
 	case asRow:
-		if k.older != 0 {
-			x.losses[k.older] += r.End - r.Begin
-		}
 		x.add(r.Begin, r.End, k.n)
 	case asGap:
 		x.gap(r.Begin, r.End, x.lost[k.n])
 	case asPLT:
 		x.pcRead = true
 		return x.plt(uint64(k.n))
+	case asEpilogue:
+		x.epilogue(&x.epilogues[k.n])
 	}
 	return nil
 }
@@ -618,6 +627,10 @@ func (x *translator) first() known {
 	if g.Reason != 0 {
 		x.lost = append(x.lost, g)
 		return known{is: asGap, n: uint32(len(x.lost) - 1)}
+	}
+	if p, ok := x.restored(e); ok {
+		x.epilogues = append(x.epilogues, p)
+		return known{is: asEpilogue, older: older, n: uint32(len(x.epilogues) - 1)}
 	}
 	return known{is: asRow, older: older, n: x.number(e)}
 }
@@ -676,13 +689,8 @@ func (x *translator) form(cfa value) (row sframe.Row, older Reason, g Gap) {
 	if x.older != nil && !x.older.Default(&e) {
 		older = x.whyNot(x.older, e).Reason
 	}
-	if x.codec.Default(&e) {
-		return e, older, Gap{}
-	}
-	flexible := e
-	flexible.RA, flexible.FP = byRegister(e.RA, e.CFA), byRegister(e.FP, e.CFA)
-	if !x.opt.Plain && x.codec.Flexible(&flexible) {
-		return flexible, older, Gap{}
+	if fitting, ok := x.fit(e); ok {
+		return fitting, older, Gap{}
 	}
 	return e, 0, x.whyNot(x.codec, e)
 }
@@ -721,6 +729,15 @@ func (x *translator) rules(cfa value) (e sframe.Row, g Gap) {
 		return e, Gap{Reason: SPRule, Column: ColumnSP, Rule: r.SP}
 	}
 	return e, Gap{}
+}
+
+// fit returns the row in the form that FDEs can hold, if there is one.
+func (x *translator) fit(e sframe.Row) (sframe.Row, bool) {
+	if x.codec.Default(&e) {
+		return e, true
+	}
+	e.RA, e.FP = byRegister(e.RA, e.CFA), byRegister(e.FP, e.CFA)
+	return e, !x.opt.Plain && x.codec.Flexible(&e)
 }
 
 // staysIn reports whether a return address without a rule can be in the register.

@@ -5,6 +5,7 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"golang.org/x/arch/x86/x86asm"
 
@@ -17,6 +18,7 @@ func init() {
 		machine: elf.EM_X86_64, sp: 7, fp: 6, ra: noReg, pc: 16,
 		entry: 8, fixedRA: -8, decode: decodeAMD64, padding: paddingAMD64,
 		prologue: prologueAMD64, stacks: stacksAMD64,
+		fpAtFP: []byte{0x76, 0}, epilogue: epilogueAMD64, // breg6 (rbp) 0
 	}
 }
 
@@ -142,4 +144,57 @@ func prologueAMD64(p *prologue, b []byte) int {
 		p.skip = int64(rel)
 	}
 	return in.Len
+}
+
+// stackRegsAMD64 are the names of rbp and rsp and their parts.
+var stackRegsAMD64 = []x86asm.Reg{x86asm.RBP, x86asm.EBP, x86asm.BP, x86asm.BPB, x86asm.RSP, x86asm.ESP, x86asm.SP,
+	x86asm.SPB}
+
+// epilogueAMD64 takes lea from the register that has the CFA, pop of that register, moves between others, no-ops, and ret
+// or jmp.
+func epilogueAMD64(code []byte, pc, reg uint64, stays func(pc uint64) bool) int {
+	base, ok := map[uint64]x86asm.Reg{10: x86asm.R10, 13: x86asm.R13}[reg]
+	if !ok && reg != noReg {
+		return 0
+	}
+	for n := 0; n < len(code); {
+		in, err := x86asm.Decode(code[n:], 64)
+		if err != nil {
+			return 0
+		}
+		n += in.Len
+		mem, _ := in.Args[1].(x86asm.Mem)
+		switch in.Op {
+		case x86asm.LEA:
+			if reg == noReg || in.Args[0] != x86asm.RSP || mem.Base != base || mem.Index != 0 || mem.Segment != 0 {
+				return 0
+			}
+			reg = noReg
+		case x86asm.POP:
+			if reg != noReg || in.Args[0] != x86asm.R13 {
+				return 0
+			}
+		case x86asm.MOV, x86asm.MOVAPS, x86asm.MOVAPD:
+			to, ok := in.Args[0].(x86asm.Reg)
+			_, fromReg := in.Args[1].(x86asm.Reg)
+			if reg != noReg || !ok || !fromReg || slices.Contains(stackRegsAMD64, to) {
+				return 0
+			}
+		case x86asm.NOP:
+		case x86asm.RET:
+			if reg != noReg {
+				return 0
+			}
+			return n
+		case x86asm.JMP:
+			rel, direct := in.Args[0].(x86asm.Rel)
+			if reg != noReg || in.DataSize == 16 || direct && stays(pc+uint64(n)+uint64(int64(rel))) {
+				return 0
+			}
+			return n
+		default:
+			return 0
+		}
+	}
+	return 0
 }

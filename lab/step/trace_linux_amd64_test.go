@@ -173,3 +173,26 @@ func TestNotAProgram(t *testing.T) {
 		t.Errorf("a 32-bit program: %v", err)
 	}
 }
+
+// TestRealigned has functions that realign their stack: at the end of each, GCC's CFI is wrong, and V3 is not.
+func TestRealigned(t *testing.T) {
+	for _, level := range []string{"-O0", "-O2", "-Os"} {
+		r := trace(t, Options{Made: []sframe.Version{sframe.V3}, Entry: true},
+			build(t, "gcc", level, "-mforce-drap", "-Wno-psabi", "testdata/realign.c"))
+		wrong := make(map[string]bool)
+		for _, f := range r.Findings {
+			if f.Side != "CFI" {
+				t.Errorf("%s: %+v", level, f)
+			}
+			wrong[f.Function] = true
+		}
+		for _, name := range []string{"many", "tail", "variadic", "sized"} {
+			if !wrong[name] {
+				t.Errorf("%s: the CFI of %s is right: does this GCC describe its epilogue?", level, name)
+			}
+		}
+		if v3 := r.Sides[sframe.V3]; v3.Repeats > 0 || v3.Right < r.Sides[0].Right+150 {
+			t.Errorf("%s: V3 %+v, CFI %+v", level, v3, r.Sides[0])
+		}
+	}
+}

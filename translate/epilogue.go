@@ -1,0 +1,75 @@
+package translate
+
+import (
+	"math"
+
+	"cfi2sframe/sframe"
+)
+
+// GCC (12 to 16, amd64) ends functions that realign their stack with "pop %rbp; lea -8(%r10),%rsp; ret", and its CFI says
+// at the last two instructions that the caller's rbp is still where rbp points. The rows there say what is true: rbp is
+// the caller's, as nothing writes it before control leaves the function.
+
+// An epilogue is a row that says that FP is saved where FP points, as it does in all of a function with a realigned
+// stack.
+type epilogue struct {
+	asCFI, popped uint32 // the row as the CFI has it, and with FP unchanged
+	reg           uint64 // on which the CFA is based, without an offset; math.MaxUint64 for SP
+}
+
+// A span is a range of addresses, end excluded.
+type span struct{ begin, end uint64 }
+
+// epilogueSize is the size in bytes of the code around the restoring of SP that is read: instructions and no-ops.
+const epilogueSize = 48
+
+// restored returns the rows of an epilogue, if a row may belong to it.
+func (x *translator) restored(e sframe.Row) (p epilogue, ok bool) {
+	if x.opt.Code == nil || x.arch.Epilogue == nil || e.CFA.Deref ||
+		e.FP != (sframe.Rule{Base: sframe.FP, Deref: true}) {
+		return p, false
+	}
+	switch {
+	case e.CFA.Base == sframe.SP:
+		p.reg = math.MaxUint64
+	case e.CFA.Base == sframe.Register && e.CFA.Offset == 0:
+		p.reg = uint64(e.CFA.Reg)
+	default:
+		return p, false
+	}
+	popped := e
+	popped.FP = sframe.Rule{}
+	if popped, ok = x.fit(popped); ok {
+		p.asCFI, p.popped = x.number(e), x.number(popped)
+	}
+	return p, ok
+}
+
+// epilogue adds the current row: as the CFI has it, and from the instruction on that restores SP with FP unchanged.
+func (x *translator) epilogue(p *epilogue) {
+	r, fn := &x.row, x.fn
+	x.codeRead = true
+	if p.reg != math.MaxUint64 {
+		x.popped = span{}
+		begin := r.End - min(r.End-r.Begin, epilogueSize)
+		code := x.opt.Code(begin, min(fn.End, r.End+epilogueSize)-begin)
+		stays := func(pc uint64) bool { return fn.Begin < pc && pc < fn.End }
+		if code != nil {
+			if first, last := x.arch.Epilogue(code, begin, int(r.End-begin), p.reg, stays); first < last {
+				x.popped = span{begin + uint64(first), begin + uint64(last)}
+			}
+		}
+	}
+	at := min(max(r.Begin, x.popped.begin), r.End)
+	end := min(max(at, x.popped.end), r.End)
+	x.addPart(r.Begin, at, p.asCFI)
+	x.addPart(at, end, p.popped)
+	x.addPart(end, r.End, p.asCFI)
+}
+
+// addPart is add for a range that can be empty.
+func (x *translator) addPart(begin, end uint64, row uint32) {
+	if begin < end {
+		x.add(begin, end, row)
+	}
+}

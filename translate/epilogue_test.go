@@ -1,0 +1,53 @@
+package translate
+
+import (
+	"testing"
+
+	"cfi2sframe/sframe"
+)
+
+// TestEpilogue has the end of a function that realigns its stack, with and without its code. Two functions with the same
+// CFI have different code.
+func TestEpilogue(t *testing.T) {
+	// CFA r10, rbp saved at rbp; from 5 on CFA rsp+8.
+	cfi := []byte{0x0c, 10, 0, 0x10, 6, 2, 0x76, 0, 0x45, 0x0c, 7, 8}
+	code := "\x5d\x49\x8d\x62\xf8\xc3\x0f\x1f\x40\x00" + // pop %rbp; lea -8(%r10),%rsp; ret; a no-op
+		"\x90\x49\x8d\x62\xf8\x5d\xc3\x0f\x1f\x00" // nop; lea; pop %rbp; ret; a no-op
+	const (
+		asCFI  = ": 0x0 r10+0 fp *(fp+0) 0x5 sp+8 fp *(fp+0)\n"
+		popped = ": 0x0 r10+0 fp *(fp+0) 0x1 r10+0 0x5 sp+8\n"
+	)
+	read := func(addr, n uint64) []byte {
+		if addr < 0x1000 || addr+n > 0x1000+uint64(len(code)) {
+			t.Errorf("%d bytes at %#x are read", n, addr)
+			return nil
+		}
+		return []byte(code)[addr-0x1000:][:n]
+	}
+	for _, tt := range []struct {
+		name string
+		opt  Options
+		want string
+	}{
+		{"with code", Options{Code: read}, "0x1000+0xa" + popped + "0x100a+0xa" + asCFI},
+		{"with padding", Options{Code: read, Padding: []uint8{0, 5}}, "0x1000+0xa" + popped + "0x100a+0xf" + asCFI},
+		{"without code", Options{}, "0x1000+0xa" + asCFI + "0x100a+0xa" + asCFI},
+		{"code that cannot be read", Options{Code: func(_, _ uint64) []byte { return nil }},
+			"0x1000+0xa" + asCFI + "0x100a+0xa" + asCFI},
+		{"V2", Options{Version: sframe.V2, Code: read}, ""},
+		{"without flexible FDEs", Options{Plain: true, Code: read}, ""},
+	} {
+		if tt.opt.Version == 0 {
+			tt.opt.Version = sframe.V3
+		}
+		var sink kept
+		res, err := Translate(parse(t, "", described{0x1000, 10, cfi}, described{0x100a, 10, cfi}), tt.opt, &sink)
+		if err != nil || sink.String() != tt.want {
+			t.Errorf("%s: error %v\n%swant\n%s", tt.name, err, &sink, tt.want)
+			continue
+		}
+		if covered := uint64(20); tt.want != "" && res.Covered != covered {
+			t.Errorf("%s: %d bytes covered, want %d", tt.name, res.Covered, covered)
+		}
+	}
+}

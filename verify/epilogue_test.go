@@ -1,0 +1,108 @@
+package verify
+
+import (
+	"debug/elf"
+	"encoding/hex"
+	"strings"
+	"testing"
+
+	"cfi2sframe/sframe"
+)
+
+// TestEpilogue has rows that say that the frame pointer is unchanged where the CFI says that it is saved at rbp. They
+// are right in front of the instructions that leave the function, if no instruction writes rbp.
+func TestEpilogue(t *testing.T) {
+	// At 0 CFA r10 and rbp saved at rbp; from 5 on CFA rsp+8.
+	r10 := []byte{0x0c, 10, 0, 0x10, 6, 2, 0x76, 0, 0x45, 0x0c, 7, 8}
+	// CFA r13, rsp+16 from 5 on, rsp+8 from 7 on.
+	r13 := []byte{0x0c, 13, 0, 0x10, 6, 2, 0x76, 0, 0x45, 0x0c, 7, 16, 0x42, 0x0c, 7, 8}
+	saved := sframe.Rule{Base: sframe.FP, Deref: true}
+	reg := func(n uint16) sframe.Rule { return sframe.Rule{Base: sframe.Register, Reg: n} }
+	type rows = []sframe.FRE
+	row := func(start uint32, cfa, fp sframe.Rule) sframe.FRE {
+		e := sframe.Row{CFA: cfa, FP: fp}
+		if fp != (sframe.Rule{}) {
+			e.RA = sframe.Rule{Base: sframe.CFA, Offset: -8, Deref: true}
+		}
+		return sframe.FRE{Start: start, Row: e}
+	}
+	none := sframe.Rule{}
+	epilogue := rows{row(0, reg(10), saved), row(1, reg(10), none), row(5, at(sframe.SP, 8), none)}
+	for _, tt := range []struct {
+		name string
+		code string // from the function's start; the part after / is outside of it
+		cfi  []byte
+		rows rows
+		want string // the mismatches
+	}{
+		{"pop, lea, ret", "5d498d62f8c3", r10, epilogue, ""},
+		{"leave, lea, ret", "c9498d62f8c3", r10, epilogue, ""},
+		{"ret n", "5d498d62f8c20800", r10, epilogue, ""},
+		{"rep ret", "5d498d62f8f3c3", r10, epilogue, ""},
+		{"no-ops after it", "5d498d62f8c30f1f40006690", r10, epilogue, ""},
+		{"padding after the function", "5d498d62f8c3/0f1f440000", r10, epilogue, ""},
+		{"a jump to another function", "5d498d62f8e900010000", r10, epilogue, ""},
+		{"a jump to the function's start", "5d498d62f8ebf9", r10, epilogue, ""},
+		{"a jump through a register", "5d498d62f8ffe0", r10, epilogue, ""},
+		{"with pop %r13", "5d498d65f0415dc3", r13, rows{row(0, reg(13), saved), row(1, reg(13), none),
+			row(5, at(sframe.SP, 16), none), row(7, at(sframe.SP, 8), none)}, ""},
+		{"with moves", "5d498d62f8660f28c14889c7c3", r10, epilogue, ""},
+		{"a move to rbp", "5d498d62f889cdc3", r10, epilogue,
+			"0x1001-0x1005: caller's frame pointer differs; 0x1005-0x1008: caller's frame pointer differs"},
+		{"a store", "5d498d62f8488907c3", r10, epilogue,
+			"0x1001-0x1005: caller's frame pointer differs; 0x1005-0x1009: caller's frame pointer differs"},
+		{"as the CFI says", "5d498d62f8c3", r10, rows{row(0, reg(10), saved), row(5, at(sframe.SP, 8), saved)}, ""},
+
+		{"before pop", "5d498d62f8c3", r10, rows{row(0, reg(10), none), row(5, at(sframe.SP, 8), none)},
+			"0x1000-0x1005: caller's frame pointer differs"},
+		{"CFA of another row", "5d498d62f8c3", r10, rows{row(0, reg(10), saved), row(1, at(sframe.SP, 8), none)},
+			"0x1001-0x1005: CFA differs"},
+		{"rbp written after lea", "5d498d62f85dc3", r10, epilogue,
+			"0x1001-0x1005: caller's frame pointer differs; 0x1005-0x1007: caller's frame pointer differs"},
+		{"another base", "5d498d61f8c3", r10, epilogue, "0x1001-0x1005: caller's frame pointer differs"},
+		{"another register restored", "5d498d6af8c3", r10, epilogue, "0x1001-0x1005: caller's frame pointer differs"},
+		{"no lea", "5d0f1f4000c3", r10, epilogue, "0x1001-0x1005: caller's frame pointer differs"},
+		{"a call", "5d498d62f8e800010000", r10, epilogue,
+			"0x1001-0x1005: caller's frame pointer differs; 0x1005-0x100a: caller's frame pointer differs"},
+		{"a conditional jump", "5d498d62f87410c3", r10, epilogue,
+			"0x1001-0x1005: caller's frame pointer differs; 0x1005-0x1008: caller's frame pointer differs"},
+		{"a jump into the function", "5d498d62f8ebfa90", r10, epilogue,
+			"0x1001-0x1005: caller's frame pointer differs; 0x1005-0x1008: caller's frame pointer differs"},
+		{"code after it", "5d498d62f8c3505dc3", r10, epilogue, "0x1005-0x1009: caller's frame pointer differs"},
+		{"the function's end", "5d498d62f8/c3", r10, rows{row(0, reg(10), saved), row(1, reg(10), none)},
+			"0x1001-0x1005: caller's frame pointer differs"},
+		{"padding only", "5d498d62f8c3/90", r10, rows{row(0, reg(10), saved), row(5, at(sframe.SP, 8), saved),
+			row(6, at(sframe.SP, 8), none)}, "0x1006-0x1007: caller's frame pointer differs"},
+	} {
+		inside, outside, _ := strings.Cut(tt.code, "/")
+		code, err := hex.DecodeString(inside + outside)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := fileOf(t, elf.ET_DYN, elf.EM_X86_64, amd64.order, region{name: ".text", addr: 0x1000, code: code})
+		size := uint64(len(inside) / 2)
+		end := uint64(len(code))
+		if tt.name == "the function's end" {
+			end = size
+		}
+		table := amd64.cfi(t, function{begin: 0x1000, end: 0x1000 + size, code: tt.cfi})
+		s := amd64.section(t, sframe.V3, fde{sframe.FDE{Start: 0x1000, Size: uint32(end)}, tt.rows})
+		res, err := Check(table, s, f, Options{Keep: 10})
+		if err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+			continue
+		}
+		var got []string
+		for _, m := range res.Mismatches {
+			what, _, _ := strings.Cut(m.String(), ": SFrame has")
+			got = append(got, what)
+		}
+		if text := strings.Join(got, "; "); text != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, text, tt.want)
+		}
+		if tt.want == "" && (res.Covered != size || res.Padding != end-size) {
+			t.Errorf("%s: %d bytes covered, %d of padding; want %d and %d", tt.name, res.Covered, res.Padding, size,
+				end-size)
+		}
+	}
+}
