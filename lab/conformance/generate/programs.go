@@ -196,6 +196,11 @@ func overlaps(spans []span, begin, end uint64) bool {
 func (f form) answer(known *readback.Reader, fn *cfi.Function, r *cfi.Rules, pc uint64) (row *vector.Row, ok bool) {
 	ra := uint64(map[string]int{"amd64": 16, "aarch64": 30, "aarch64_be": 30, "s390x": 14}[f.name])
 	row = &vector.Row{Signal: fn.Signal()}
+	// At the end of functions with a realigned stack, GCC's CFI is wrong: rbp, saved where it points, is restored.
+	if f.version() == 3 && f.name == "amd64" && r.CFA.Rule == cfi.RuleCFA && r.FP.Rule == cfi.RuleExpression &&
+		slices.Equal(r.FP.Expression, []byte{0x76, 0}) {
+		return nil, false
+	}
 	if r.RA.Rule == cfi.RuleUndefined {
 		if f.version() == 3 || f.format == "2e2" {
 			return &vector.Row{Outermost: true, Signal: fn.Signal()}, true
