@@ -293,7 +293,7 @@ static unsigned same_steps(struct trace *t, const struct memory *m, unsigned i, 
 
 /* known_frames puts frames from t->regs on into the array: first those with rows in the cache, as sfw_run does, and
  * then those of the memory. */
-static void known_frames(struct trace *t, struct memory *m) {
+__attribute__((noinline)) static void known_frames(struct trace *t, struct memory *m) {
 	const struct sfw_abi *a = sfw_abi_of(SFW_HOST_ABI);
 	const struct sfw_cache cache = t->walk.cache;
 	uint64_t pc = t->regs.pc, sp = t->regs.r[a->sp], fp = t->regs.r[a->fp], floor = 0;
@@ -386,7 +386,7 @@ static void put_all(struct trace *t, const struct sfw_frame *frames, size_t n) {
 
 /* take_trace puts all frames, from that of the caller of a function here on, which has this CFA. */
 static void take_trace(struct trace *t, void *pc, uint64_t sp, uint64_t fp) {
-	enum { CHUNK = 8 };
+	enum { CHUNK = 4 }; /* alternate stacks are small */
 	struct sfw_frame frames[CHUNK];
 	enum sfw_how end = SFW_FULL;
 	sframe_ready();
@@ -513,6 +513,16 @@ void sframe_set_function(void *function, void *file, const char *name) {
 }
 #endif
 
+#ifndef SFRAME_BACKTRACE_WRAP
+static void find_libgcc(void *file) {
+	find_functions(file);
+	sframe_set_function(&libgcc.ip, file, "_Unwind_GetIPInfo");
+	sframe_set_function(&libgcc.cfa, file, "_Unwind_GetCFA");
+	sframe_set_function(&libgcc.gr, file, "_Unwind_GetGR");
+	sframe_set_function(&libgcc.backtrace, file, "_Unwind_Backtrace");
+}
+#endif
+
 /* open_unwinders finds libunwind's functions, and libgcc's own. That library is loaded: this one needs it. dlopen would
  * run libc's constructor with no arguments, if that has not run. */
 static void open_unwinders(void) {
@@ -526,13 +536,8 @@ static void open_unwinders(void) {
 	libgcc.backtrace = NEXT(_Unwind_Backtrace);
 #else
 	void *file = libgcc.backtrace == NULL ? dlopen("libgcc_s.so.1", RTLD_LAZY) : NULL;
-	if (file == NULL)
-		return;
-	find_functions(file);
-	sframe_set_function(&libgcc.ip, file, "_Unwind_GetIPInfo");
-	sframe_set_function(&libgcc.cfa, file, "_Unwind_GetCFA");
-	sframe_set_function(&libgcc.gr, file, "_Unwind_GetGR");
-	sframe_set_function(&libgcc.backtrace, file, "_Unwind_Backtrace");
+	if (file != NULL)
+		find_libgcc(file);
 #endif
 }
 
@@ -574,6 +579,10 @@ static void start_once(char **environment) {
 	find_functions(RTLD_NEXT);
 	sframe_find_libunwind(RTLD_NEXT);
 	sframe_find_contexts(RTLD_NEXT);
+	struct dl_find_object o;
+	if (_dl_find_object((void *)(uintptr_t)NEXT(_Unwind_Backtrace), &o) == 0 &&
+		strstr(o.dlfo_link_map->l_name, "/libgcc_s.") != NULL)
+		find_libgcc(RTLD_NEXT); /* the next unwinder is libgcc */
 #endif
 	open_unwinders();
 	sframe_learn_stacks();

@@ -1040,9 +1040,11 @@ static inline size_t sfw_run(
  * pushed the return address, or it is in its register. A walk has no frame for the former. */
 static inline void sfw_return(const struct sfw_space *m, struct sfw_regs *regs, struct sfw_section *s) {
 	const struct sfw_abi *a = sfw_abi_of(m->abi);
+	struct sfw_row row;
 	uint64_t sp, ra;
 	regs->interrupted = 1;
-	if (a == NULL || !sfw_get(regs, a->sp, &sp) || m->section(m->context, regs->pc, s) == SFW_OK)
+	if (a == NULL || !sfw_get(regs, a->sp, &sp) ||
+		(m->section(m->context, regs->pc, s) == SFW_OK && sfw_find(s, regs->pc, &row) == SFW_OK))
 		return;
 	if (a->lr == SFW_NUM_REGS ? !sfw_read(m, a, sp, &ra) : !sfw_get(regs, a->lr, &ra))
 		return;

@@ -427,6 +427,65 @@ func TestOtherMachines(t *testing.T) {
 	}
 }
 
+// edges compiles edges.c for a machine.
+const edges = "gcc -std=gnu11 -O2" + strict + " edges.c -o edges -pthread -Wl,--build-id"
+
+// TestEdges has signal handlers, sandboxes, constructors and files that change: edges.c has the cases. Of these, begin,
+// calls, stack, sandbox and truncated have all sections.
+func TestEdges(t *testing.T) {
+	dir := build(t, edges)
+	store := filepath.Join(dir, "store")
+	separate(t, store, append(systemLibraries(), filepath.Join(dir, "edges"))...)
+	all := []string{"SFRAME_PATH=" + store}
+	for _, c := range []struct {
+		name string
+		env  []string
+	}{
+		{"begin", all}, {"interrupted", nil}, {"calls", all}, {"errno", nil}, {"errno", all}, {"stack", all},
+		{"outermost", nil}, {"sandbox", all}, {"truncated", all},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			command := []string{"./edges", c.name}
+			if c.name == "truncated" {
+				paths, err := filepath.Glob(filepath.Join(store, ".build-id", "*", "*.sframe"))
+				if err != nil || len(paths) < 4 {
+					t.Fatal(paths, err)
+				}
+				command = append(command, paths...)
+			}
+			if out := run(t, dir, "", c.env, command...); out != "ok\n" {
+				t.Error(out)
+			}
+		})
+	}
+}
+
+// TestEdgesOfOtherMachines has those that depend on the machine.
+func TestEdgesOfOtherMachines(t *testing.T) {
+	for _, m := range []struct{ machine, loader string }{{"aarch64", "ld-linux-aarch64.so.1"}, {"s390x", "ld64.so.1"}} {
+		gcc := m.machine + "-linux-gnu-gcc-16"
+		dir := peer.Run(t, "sid", strings.ReplaceAll(edges, "gcc ", gcc+" ")+"\n"+gcc+shared+strict+code+" -o "+library,
+			sources(t)...)
+		from := filepath.Join(peer.Root(t, "sid"), "usr", m.machine+"-linux-gnu", "lib")
+		store := filepath.Join(dir, "store")
+		separate(t, store, filepath.Join(dir, "edges"), filepath.Join(from, "libc.so.6"),
+			filepath.Join(from, "libgcc_s.so.1"), filepath.Join(from, m.loader))
+		for _, name := range []string{"begin", "interrupted", "calls", "errno", "stack"} {
+			t.Run(m.machine+" "+name, func(t *testing.T) {
+				path := store
+				if name == "interrupted" {
+					path = ""
+				}
+				out, err := peer.Tool(t, "sid", "qemu-"+m.machine)("-L", filepath.Dir(from), "-E", "SFRAME_PATH="+path,
+					"-E", "LD_PRELOAD="+filepath.Join(dir, library), filepath.Join(dir, "edges"), name).CombinedOutput()
+				if err != nil || string(out) != "ok\n" {
+					t.Errorf("%v\n%s", err, out)
+				}
+			})
+		}
+	}
+}
+
 // TestStress has threads, timers, dlopen, dlclose and fork for some seconds, or as long as SFRAME_STRESS says. Programs
 // with sanitizers contain the library. With many threads, TSan takes minutes to fork.
 func TestStress(t *testing.T) {

@@ -1,0 +1,321 @@
+/*
+ * What may go wrong at the edges: the first argument names a case. Prints "ok" or what is wrong. Traces are compared
+ * with libgcc's.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <execinfo.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <ucontext.h>
+#include <unistd.h>
+#include <unwind.h>
+
+enum { MAX = 128, STACK = 1 << 16 };
+static _Unwind_Reason_Code (*other_trace)(_Unwind_Trace_Fn, void *);
+static _Unwind_Ptr (*other_ip)(struct _Unwind_Context *);
+struct chain {
+	int n;
+	void *pc[MAX];
+};
+
+static void find_libgcc(void) {
+	void *file = dlopen("libgcc_s.so.1", RTLD_LAZY);
+	*(void **)&other_trace = dlsym(file, "_Unwind_Backtrace");
+	*(void **)&other_ip = dlsym(file, "_Unwind_GetIP");
+}
+
+static _Unwind_Reason_Code add(struct _Unwind_Context *c, void *argument) {
+	struct chain *chain = argument;
+	if (chain->n < MAX && other_ip(c) != 0)
+		chain->pc[chain->n++] = (void *)other_ip(c);
+	return _URC_NO_REASON;
+}
+
+/* same returns whether both traces are the same, after the frame of this function. */
+static __attribute__((noinline)) int same(void) {
+	struct chain ours, theirs = {0, {NULL}};
+	ours.n = backtrace(ours.pc, MAX);
+	other_trace(add, &theirs);
+	if (ours.n == theirs.n && memcmp(ours.pc + 1, theirs.pc + 1, (size_t)(ours.n - 1) * sizeof *ours.pc) == 0)
+		return 1;
+	printf("%d frames; libgcc has %d\n", ours.n, theirs.n);
+	for (int i = 0; i < ours.n || i < theirs.n; i++)
+		printf("\t%p %p\n", i < ours.n ? ours.pc[i] : NULL, i < theirs.n ? theirs.pc[i] : NULL);
+	return 0;
+}
+
+static int result = 1;
+
+/* Before the first constructor. */
+static int in_preinit;
+static void at_preinit(void) {
+	void *pc[MAX];
+	in_preinit = backtrace(pc, MAX);
+}
+__attribute__((section(".preinit_array"), used)) static void (*const preinit)(void) = at_preinit;
+
+static int in_constructor;
+__attribute__((constructor(101))) static void at_constructor(void) {
+	find_libgcc();
+	in_constructor = same();
+}
+
+static int begin(void) {
+	if (in_preinit < 3)
+		printf("%d frames in a preinit function\n", in_preinit);
+	return in_constructor && in_preinit >= 3;
+}
+
+static sigjmp_buf back;
+static struct chain seen;
+static volatile int errno_changed;
+static void on_fault(int number) {
+	(void)number;
+	errno = EDOM;
+	seen.n = backtrace(seen.pc, MAX);
+	errno_changed |= errno != EDOM;
+	siglongjmp(back, 1);
+}
+
+static void handle(void (*handler)(int), int flags) {
+	struct sigaction action;
+	memset(&action, 0, sizeof action);
+	action.sa_handler = handler;
+	action.sa_flags = SA_SIGINFO | flags;
+	sigaction(SIGSEGV, &action, NULL);
+	sigaction(SIGBUS, &action, NULL);
+	sigaction(SIGILL, &action, NULL);
+}
+
+/* wrong has CFI by which its return address is 0x29, and faults. */
+void wrong(void);
+__asm__(".text\n.type wrong, %function\nwrong:\n\t.cfi_startproc\n"
+#if defined(__x86_64__)
+	"\tpush $0x29\n\tmovl $0, 0\n"
+#elif defined(__aarch64__)
+	"\tmov x30, #0x29\n\tmov x1, #0\n\tstr x1, [x1]\n"
+#elif defined(__s390x__)
+	"\tlghi %r14, 0x29\n\tlghi %r1, 0\n\tstg %r1, 0(%r1)\n"
+#endif
+	"\t.cfi_endproc\n.size wrong, . - wrong\n");
+
+/* The trace in the handler ends in wrong, or where wrong leads to. */
+static int interrupted(void) {
+	handle(on_fault, 0);
+	if (sigsetjmp(back, 1) == 0)
+		wrong();
+	if (seen.n < 3)
+		printf("%d frames\n", seen.n);
+	return seen.n >= 3;
+}
+
+static char not_code[64] __attribute__((aligned(64)));
+static void (*volatile nowhere)(void);
+static struct chain before;
+static __attribute__((noinline)) int call_nowhere(void) {
+	volatile int kept = 1;
+	before.n = backtrace(before.pc, MAX);
+	nowhere();
+	return kept;
+}
+
+/* The frame after the signal's is that of the call, and the others are those of the trace before. */
+static int calls_nowhere(void *to) {
+	*(void **)&nowhere = to;
+	handle(on_fault, 0);
+	if (sigsetjmp(back, 1) == 0)
+		call_nowhere();
+	int from = 0;
+	while (from < seen.n && seen.pc[from] != before.pc[1])
+		from++;
+	uint64_t at = from > 0 ? (uint64_t)(uintptr_t)seen.pc[from - 1] - (uint64_t)(uintptr_t)before.pc[0] : 0;
+	if (at > 0 && at < 64 && seen.n - from == before.n - 1 &&
+		memcmp(seen.pc + from, before.pc + 1, (size_t)(before.n - 1) * sizeof *seen.pc) == 0 && from == 3)
+		return 1;
+	for (int i = 0; i < seen.n; i++)
+		printf("\t%p\n", seen.pc[i]);
+	printf("expected a return address after %p, and %p\n", before.pc[0], before.pc[1]);
+	return 0;
+}
+
+static int calls(void) { return calls_nowhere(NULL) & calls_nowhere((void *)0x28) & calls_nowhere(not_code); }
+
+static int keeps_errno(void) {
+	void *pc[MAX];
+	errno = EDOM;
+	backtrace(pc, MAX);
+	errno_changed |= errno != EDOM;
+	handle(on_fault, 0);
+	if (sigsetjmp(back, 1) == 0)
+		*(volatile int *)NULL = 1;
+	return !errno_changed;
+}
+
+/* Stack that a trace takes, in a handler on an alternate stack. */
+static volatile uintptr_t handler_sp;
+static void on_alternate(int number) {
+	(void)number;
+	handler_sp = (uintptr_t)__builtin_frame_address(0);
+	seen.n = backtrace(seen.pc, MAX);
+	siglongjmp(back, 1);
+}
+
+static int stack_use(void) {
+#ifdef __s390x__ /* whose frames have 160 bytes more */
+	enum { MOST = 2304 };
+#else
+	enum { MOST = 1536 };
+#endif
+	static unsigned char stack[STACK];
+	stack_t alternate = {.ss_sp = stack, .ss_size = sizeof stack};
+	sigaltstack(&alternate, NULL);
+	handle(on_alternate, SA_ONSTACK);
+	for (int i = 0; i < 2; i++) {
+		memset(stack, 0xa5, sizeof stack);
+		if (sigsetjmp(back, 1) == 0)
+			*(volatile int *)NULL = 1;
+	}
+	size_t lowest = 0;
+	while (stack[lowest] == 0xa5)
+		lowest++;
+	long used = (long)(handler_sp - (uintptr_t)(stack + lowest));
+	if (used > MOST || seen.n < 4)
+		printf("%ld bytes of stack, %d frames\n", used, seen.n);
+	return used <= MOST && seen.n >= 4;
+}
+
+/* long_function has 0x1007 bytes, which its FDE says: the bytes of an instruction that the return address is
+ * undefined. */
+void long_function(void (*call)(void)), call_without_caller(void *end, void (*call)(void));
+#if defined(__x86_64__)
+__asm__(".text\n.type long_function, @function\nlong_function:\n\t.cfi_startproc\n\tsub $8, %rsp\n"
+	"\t.cfi_adjust_cfa_offset 8\n\tcall *%rdi\n\tadd $8, %rsp\n\t.cfi_adjust_cfa_offset -8\n\tret\n"
+	"\t.skip 0x1007 - (. - long_function), 0xcc\n\t.cfi_endproc\n.size long_function, . - long_function\n"
+	".type call_without_caller, @function\ncall_without_caller:\n\tmov %rdi, %rsp\n\tpush $0\n\tmov %rsi, %rdi\n"
+	"\tjmp long_function\n.size call_without_caller, . - call_without_caller\n");
+static void leave(void) {
+	void *pc[MAX];
+	backtrace(pc, MAX);
+	siglongjmp(back, 1);
+}
+static void compare(void) { result = same(); }
+static int outermost(void) {
+	static char stack[STACK] __attribute__((aligned(16)));
+	if (sigsetjmp(back, 0) == 0)
+		call_without_caller(stack + STACK, leave);
+	long_function(compare);
+	return result;
+}
+
+/* A filter that kills all but read, write, futex, exit, and the return of handlers. */
+static void forbid_calls(void) {
+#define ALLOW(call) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_##call, 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)), ALLOW(read), ALLOW(write), ALLOW(futex),
+		ALLOW(exit), ALLOW(exit_group), ALLOW(rt_sigreturn), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS)};
+	struct sock_fprog program = {sizeof code / sizeof *code, code};
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
+		abort();
+}
+
+static void say(int good, const char *place) {
+	char line[80];
+	int n = snprintf(line, sizeof line, "%s: %d frames\n", place, seen.n);
+	if (!good && write(1, line, (size_t)n) != n)
+		_exit(1);
+	result &= good;
+}
+
+static ucontext_t fibers[3], outside;
+static void on_fiber(void) {
+	seen.n = backtrace(seen.pc, MAX);
+	say(seen.n >= 2, "fiber");
+}
+
+static void on_crash(int number) {
+	(void)number;
+	seen.n = backtrace(seen.pc, MAX);
+	say(seen.n >= 5, "handler in a new thread");
+	if (result && write(1, "ok\n", 3) != 3)
+		_exit(1);
+	_exit(0);
+}
+
+/* The first trace of the thread is in the handler, on an alternate stack. */
+static void *crash(void *argument) {
+	stack_t alternate = {.ss_sp = malloc(STACK), .ss_size = STACK};
+	sigaltstack(&alternate, NULL);
+	handle(on_crash, SA_ONSTACK);
+	forbid_calls();
+	*(volatile int *)argument = 1;
+	return NULL;
+}
+
+static int in_sandbox(void) {
+	static char stacks[3][STACK];
+	if (fork() == 0) {
+		/* makecontext's contexts are entered by a system call in setcontext: these only by a jump. */
+		for (int i = 0; i < 3; i++) {
+			getcontext(&fibers[i]);
+			fibers[i].uc_stack = (stack_t){.ss_sp = stacks[i], .ss_size = STACK};
+			fibers[i].uc_link = &outside;
+			makecontext(&fibers[i], on_fiber, 0);
+			swapcontext(&outside, &fibers[i]);
+		}
+		forbid_calls();
+		seen.n = backtrace(seen.pc, MAX);
+		say(seen.n >= 4, "main");
+		_exit(!result);
+	}
+	int status = 1;
+	if (wait(&status) < 0 || status != 0) {
+		printf("the first trace: status %#x\n", status);
+		return 0;
+	}
+	pthread_t thread;
+	pthread_create(&thread, NULL, crash, NULL);
+	pthread_join(thread, NULL);
+	return 0;
+}
+#else
+static int outermost(void) { return 1; }
+static int in_sandbox(void) { return 1; }
+#endif
+
+/* Files of the store are truncated while their sections are in use. */
+static int truncated(char **paths) {
+	for (; *paths != NULL; paths++)
+		if (truncate(*paths, 0) != 0)
+			return 0;
+	return same();
+}
+
+int main(int n, char **arguments) {
+	static const struct {
+		const char *name;
+		int (*run)(void);
+	} cases[] = {{"begin", begin}, {"interrupted", interrupted}, {"calls", calls}, {"errno", keeps_errno},
+		{"stack", stack_use}, {"outermost", outermost}, {"sandbox", in_sandbox}, {"same", same}};
+	if (n > 2 && strcmp(arguments[1], "truncated") == 0)
+		result = truncated(arguments + 2);
+	for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++)
+		if (n > 1 && strcmp(arguments[1], cases[i].name) == 0)
+			result = cases[i].run();
+	if (result)
+		puts("ok");
+	fflush(stdout);
+	return !result;
+}
