@@ -8,7 +8,13 @@ import (
 
 // Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2: NOP, INT3, Jcc, JMP, LOOP, and the forms of
 // ModR/M in chapter 2.
-func init() { machines[elf.EM_X86_64] = machine{padAMD64, 7, leavesAMD64, jumpsAMD64} }
+func init() { machines[elf.EM_X86_64] = machine{padAMD64, 7, leavesAMD64, switchesAMD64, jumpsAMD64} }
+
+// switchesAMD64 recognizes mov %reg,%rsp, which __start_context of glibc begins with.
+func switchesAMD64(b []byte) bool {
+	b = bytes.TrimPrefix(b, []byte{0xf3, 0x0f, 0x1e, 0xfa}) // endbr64
+	return len(b) >= 3 && (b[0] == 0x48 || b[0] == 0x4c) && b[1] == 0x89 && b[2]&0xc7 == 0xc4
+}
 
 func padAMD64(b []byte) (size int, runs bool) {
 	const most = 15 // bytes of an instruction

@@ -162,6 +162,30 @@ func jumpsTo(b []byte, pc, target uint64) bool {
 }
 
 // TestJumps has a jump at each place of a function, by each kind of displacement, and compares with a plain loop.
+func TestSwitches(t *testing.T) {
+	for _, tt := range []struct {
+		code string
+		want bool
+	}{
+		{"4889dc", true},         // mov %rbx,%rsp
+		{"4c89e4", true},         // mov %r12,%rsp
+		{"f30f1efa4889dc", true}, // endbr64
+		{"4889e5", false},        // mov %rsp,%rbp
+		{"48891c24", false},      // mov %rbx,(%rsp)
+		{"89dc90", false},        // mov %ebx,%esp
+		{"4889", false},          // a part
+		{"", false},
+	} {
+		b, err := hex.DecodeString(tt.code)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := switchesAMD64(b); got != tt.want {
+			t.Errorf("%s: got %v", tt.code, got)
+		}
+	}
+}
+
 func TestJumps(t *testing.T) {
 	const pc = 0x1000
 	for _, size := range []int{2, 5, 6, 7, 12, 13, 14, 31, 300, 70000} {

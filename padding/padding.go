@@ -9,6 +9,9 @@
 // Padding to which a symbol, a relocation or anything else refers may be code, and is not described. No-ops run into
 // the next function. If the rows before and after them differ, they must be unreachable: no code runs into them, or
 // jumps to them from nearby.
+//
+// The first byte of a function without a caller can be a return address as well: makecontext makes the function of a
+// coroutine return to such code. Readers then look up the byte before it, so the last byte of that padding has no row.
 package padding
 
 import (
@@ -37,6 +40,9 @@ type machine struct {
 	// leaves reports whether the instruction at the end of b leaves the function: a jump, a call that may not
 	// return, or a trap.
 	leaves func(b []byte) bool
+	// switches reports whether the instruction at the start of b sets the stack pointer to another register: code without
+	// a caller. Nil if the machine's C libraries say so in CFI.
+	switches func(b []byte) bool
 	// jumps reports whether an instruction in b, which lies at pc, may jump to the range, which does not overlap b. The
 	// first and the last instruction may be incomplete.
 	jumps func(b []byte, pc uint64, to span) bool
@@ -217,8 +223,19 @@ func (x *finder) read(first, last int) {
 			x.differs(i) && (is == pieces || !x.leaves(code) || jump(gap) ||
 				is == two && jump(span{gap.begin + 1, gap.end})):
 			x.sizes[i] = 0
+		case i+1 < len(x.sizes) && gap.end == x.table.At(i+1).Begin && x.begins(x.table.At(i+1), rest[gap.size():]):
+			x.sizes[i]--
 		}
 	}
+}
+
+// begins reports whether a function has no caller where it begins.
+func (x *finder) begins(fn *cfi.Function, code []byte) bool {
+	if x.switches != nil && x.switches(code) {
+		return true
+	}
+	steps := fn.Steps()
+	return len(steps) > 0 && x.table.Rules(steps[0].Number).RA.Rule == cfi.RuleUndefined
 }
 
 // differs reports whether the row after the padding of function i may differ from the function's last row.

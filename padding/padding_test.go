@@ -2,9 +2,11 @@ package padding_test
 
 import (
 	"bufio"
+	"bytes"
 	"debug/elf"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -98,6 +100,33 @@ func TestFind(t *testing.T) {
 				t.Errorf("%s: %d bytes after %s at %#x; want %d", tt.name, size, name, fn.Begin, expected)
 			}
 		}
+	}
+}
+
+// contexts has a function before code that has no caller, and before code that discards its stack. The padding is 15 bytes.
+const contexts = `	.text
+	.globl	before, start, after, context, plain
+` + "before:	.cfi_startproc; ret; .cfi_endproc; .p2align 4\n" +
+	"start:	.cfi_startproc; .cfi_undefined rip; ret; .cfi_endproc; .p2align 4\n" +
+	"after:	.cfi_startproc; ret; .cfi_endproc; .p2align 4\n" +
+	"context:	.cfi_startproc; mov %rbx,%rsp; ret; .cfi_endproc; .p2align 4\n" +
+	"plain:	.cfi_startproc; ret; .cfi_endproc\n"
+
+// TestContexts expects no row for the last byte of padding before code that makecontext's functions return to: readers
+// look up the byte before a return address.
+func TestContexts(t *testing.T) {
+	gcc, dir := peer.Look(t, "gcc"), t.TempDir()
+	source, path := filepath.Join(dir, "contexts.s"), filepath.Join(dir, "contexts.so")
+	if err := os.WriteFile(source, []byte(contexts), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(gcc, "-nostdlib", "-shared", source, "-o", path).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	f, table := load(t, path)
+	sizes := find(t, f, table)
+	if want := []uint8{14, 15, 14, 12}; len(sizes) != 5 || !bytes.Equal(sizes[:4], want) {
+		t.Errorf("got %d; want %d and the last one", sizes, want)
 	}
 }
 

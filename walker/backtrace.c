@@ -359,7 +359,7 @@ __attribute__((noinline)) static void known_frames(struct trace *t, struct memor
 }
 
 /* count_frames counts the frames that a walk has found. The next one's how says how it was found. */
-static void count_frames(const struct sfw_frame *frames, size_t n, enum sfw_how end, const struct sfw_regs *next) {
+__attribute__((noinline)) static void count_frames(const struct sfw_frame *frames, size_t n, enum sfw_how end, const struct sfw_regs *next) {
 	for (size_t i = 0; i < n; i++) {
 		unsigned how = i + 1 < n ? frames[i + 1].how : end == SFW_FULL ? next->how : (unsigned)end;
 		if (how == SFW_SFRAME || how == SFW_SIGNAL || how == SFW_OUTERMOST || how == SFW_ZERO)
@@ -386,7 +386,7 @@ static void put_all(struct trace *t, const struct sfw_frame *frames, size_t n) {
 
 /* take_trace puts all frames, from that of the caller of a function here on, which has this CFA. */
 static void take_trace(struct trace *t, void *pc, uint64_t sp, uint64_t fp) {
-	enum { CHUNK = 4 }; /* alternate stacks are small */
+	enum { CHUNK = 3 }; /* alternate stacks are small */
 	struct sfw_frame frames[CHUNK];
 	enum sfw_how end = SFW_FULL;
 	sframe_ready();

@@ -1361,6 +1361,15 @@ static inline enum sfw_how sfw_process_section(void *context, uint64_t pc, struc
 #endif
 }
 
+/* sfw_kernel_read has the kernel read, which knows what is there. It is not inlined: alternate stacks are small. */
+__attribute__((noinline, unused)) static int sfw_kernel_read(uint64_t address, unsigned char bytes[8]) {
+	int before = errno; /* which is the interrupted code's */
+	struct iovec to = {bytes, 8}, from = {(void *)(uintptr_t)address, 8};
+	ssize_t n = process_vm_readv(getpid(), &to, 1, &from, 1, 0);
+	errno = before;
+	return n == 8;
+}
+
 static inline int sfw_process_read(
 	void *context, uint64_t address, unsigned char bytes[8]) {
 	const struct sfw_process *p = (const struct sfw_process *)context;
@@ -1371,13 +1380,7 @@ static inline int sfw_process_read(
 		((sfw_u64 *)(void *)bytes)->v = sfw_load(address);
 		return 1;
 	}
-	if (!p->kernel_reads)
-		return 0;
-	int before = errno; /* which is the interrupted code's */
-	struct iovec to = {bytes, 8}, from = {(void *)(uintptr_t)address, 8};
-	ssize_t n = process_vm_readv(getpid(), &to, 1, &from, 1, 0);
-	errno = before;
-	return n == 8;
+	return p->kernel_reads && sfw_kernel_read(address, bytes);
 }
 
 /* sfw_process_walk is sfw_walk in this process. It may be called in signal handlers. Registers come from
