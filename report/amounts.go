@@ -14,6 +14,15 @@ type Amounts struct {
 	Covered    uint64 `json:"covered"`    // of Described, code with complete stack traces: with rows, and Outermost
 	Outermost  uint64 `json:"outermost"`  // of Covered, code without a caller that has no row: a stack trace ends there
 	PLT        uint64 `json:"plt"`        // PLT stubs without CFI that have rows
+
+	// As the text report has them. JSON and WriteJSON set them.
+	PercentUnwindable float64 `json:"unwindable_percent"`
+	PercentCovered    float64 `json:"covered_percent"`
+}
+
+// setPercents sets the fields for JSON.
+func (a *Amounts) setPercents() {
+	a.PercentUnwindable, a.PercentCovered = page.Rounded(a.UnwindablePercent()), page.Rounded(a.CoveredPercent())
 }
 
 // NewAmounts returns a with Code and Unwindable set.

@@ -17,22 +17,27 @@ var (
 	DiffJSONSchema string
 )
 
-// WriteJSON writes a Check, Diff, Kept or Removed as a JSON object of many lines.
+// WriteJSON writes a Check, Diff, Kept or Removed as a JSON object in a line (JSON Lines).
 func WriteJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	if _, ok := v.(*Diff); ok {
+	switch v := v.(type) {
+	case *Check:
+		v.setPercents()
+	case *Diff:
 		e.SetEscapeHTML(false)
+		v.Old.setPercents()
+		v.New.setPercents()
 	}
 	return e.Encode(v)
 }
 
-// JSON writes the coverage as a JSON object, which report.schema.json describes. Its lists can be
-// long; they are written one by one.
+// JSON writes the coverage as a JSON object in a line, which report.schema.json describes. Its lists can be long; they
+// are written element by element.
 func (c *Coverage) JSON(w io.Writer) error {
 	frame := *c
+	frame.setPercents()
 	frame.Gaps, frame.Uncovered.Sections, frame.Uncovered.Functions = nil, nil, nil
-	rest, err := json.MarshalIndent(&frame, "", "  ")
+	rest, err := json.Marshal(&frame)
 	if err != nil {
 		return err
 	}
@@ -47,17 +52,14 @@ func (c *Coverage) JSON(w io.Writer) error {
 
 // writeList writes JSON up to an empty list of the given name, with the elements of a list, and returns what follows.
 func writeList[T any](out *bufio.Writer, frame []byte, name string, list []T) []byte {
-	before, after, _ := bytes.Cut(frame, []byte(`"`+name+`": null`)) // a string would have its quotes escaped
-	indent := string(before[bytes.LastIndexByte(before, '\n'):])
-	fmt.Fprintf(out, "%s%q: [", before, name)
-	separator := ""
+	before, after, _ := bytes.Cut(frame, []byte(`"`+name+`":null`)) // a string would have its quotes escaped
+	fmt.Fprintf(out, "%s%q:[", before, name)
 	for i := range list {
-		b, _ := json.MarshalIndent(&list[i], indent[1:]+"  ", "  ") // strings and numbers, which cannot fail
-		fmt.Fprintf(out, "%s%s  %s", separator, indent, b)
-		separator = ","
-	}
-	if len(list) > 0 {
-		out.WriteString(indent)
+		if i > 0 {
+			out.WriteByte(',')
+		}
+		b, _ := json.Marshal(&list[i]) // strings and numbers, which cannot fail
+		out.Write(b)
 	}
 	out.WriteByte(']')
 	return after

@@ -131,7 +131,8 @@ func nextPointer(list []uint64, from uint64) uint64 {
 	return ^uint64(0)
 }
 
-// branches calls fn for the direct calls from begin to end, or for the jumps, with the address after each and its target.
+// branches calls fn for the direct calls from begin to end, or for the jumps, with the address after each and its
+// target.
 func branches(f *elffile.File, a *arch.Arch, begin, end uint64, calls bool, fn func(next, target uint64)) {
 	off, ok := f.FileOffset(begin, end-begin)
 	if !ok {

@@ -22,8 +22,8 @@ type Uncovered struct {
 	Functions []UncoveredFunction `json:"functions"` // by function symbol, the largest first
 	Omitted   int                 `json:"functions_omitted"`
 
-	compiled uint64 // without CFI, and for all that is known not of assembly
-	code     uint64 // of the file: what CFI describes, recognised PLT stubs, and the rest without padding and start-up code
+	compiled uint64 // of WithoutCFI, what is not known to be assembly
+	code     uint64 // of the file: Amounts.Code
 }
 
 // noneUncovered has empty lists, which JSON needs.

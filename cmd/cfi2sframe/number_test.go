@@ -16,11 +16,17 @@ import (
 	"cfi2sframe/internal/testkit/plain"
 )
 
-// An amount is how much of a file's code is unwindable.
-type amount struct{ Unwindable, Code uint64 }
+// An amount is how much of a file's code is unwindable, and how much of what CFI describes is covered.
+type amount struct {
+	Unwindable, Code, Covered, Described uint64
+	PercentUnwindable                    float64 `json:"unwindable_percent"`
+	PercentCovered                       float64 `json:"covered_percent"`
+	Startup                              uint64  // of without_cfi
+}
 
 func (a amount) String() string {
-	return fmt.Sprintf("%d of %d bytes", a.Unwindable, a.Code)
+	return fmt.Sprintf("%d of %d bytes (%v %%), %d of %d (%v %%)", a.Unwindable, a.Code, a.PercentUnwindable, a.Covered,
+		a.Described, a.PercentCovered)
 }
 
 // jsonAmount returns the one at a path of keys of the JSON that a command prints.
@@ -45,6 +51,9 @@ func jsonAmount(t *testing.T, args []string, keys ...string) (a amount) {
 // headline matches the first line of a text.
 var headline = regexp.MustCompile(`^(.*: )?(\d+\.\d\d %) of the code is unwindable \(([\d,]+) of ([\d,]+) bytes?\)$`)
 
+// covers matches the second line of a text.
+var covers = regexp.MustCompile(`(?m)^  SFrame V\d covers (\d+\.\d\d) % of .* \(([\d,]+) of ([\d,]+) bytes?\)$`)
+
 // textAmount returns the one in the given line that a command prints.
 func textAmount(t *testing.T, line int, args ...string) (a amount, share string) {
 	t.Helper()
@@ -55,6 +64,13 @@ func textAmount(t *testing.T, line int, args ...string) (a amount, share string)
 	if m == nil {
 		t.Fatalf("%q: no headline in\n%s", args, &out)
 	}
+	percent := func(s string) float64 {
+		v, err := strconv.ParseFloat(strings.TrimSuffix(s, " %"), 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
 	number := func(s string) uint64 {
 		n, err := strconv.ParseUint(strings.ReplaceAll(s, ",", ""), 10, 64)
 		if err != nil {
@@ -62,7 +78,11 @@ func textAmount(t *testing.T, line int, args ...string) (a amount, share string)
 		}
 		return n
 	}
-	return amount{number(m[3]), number(m[4])}, m[2]
+	a = amount{Unwindable: number(m[3]), Code: number(m[4]), PercentUnwindable: percent(m[2])}
+	if c := covers.FindStringSubmatch(out.String()); c != nil {
+		a.Covered, a.Described, a.PercentCovered = number(c[2]), number(c[3]), percent(c[1])
+	}
+	return a, m[2]
 }
 
 // TestOneNumber expects the same number for the same file in all reports.
@@ -104,13 +124,17 @@ func TestOneNumber(t *testing.T) {
 					t.Errorf("%s, format %s: %s %v; text %v", file, format, name, got, want)
 				}
 			}
-			for name, args := range map[string][]string{"check": {"check", out}, "diff": {"diff", out, out}} {
-				if got, printed := textAmount(t, 0, args...); got != want || printed != share {
-					t.Errorf("%s, format %s: %s %v, %s; text %v, %s", file, format, name, got, printed, want, share)
-				}
+			if want.Described == 0 || want.Covered > want.Described {
+				t.Errorf("%s, format %s: %v", file, format, want)
+			}
+			if got, _ := textAmount(t, 0, "check", out); got != want {
+				t.Errorf("%s, format %s: check %v; text %v", file, format, got, want)
+			}
+			if got, printed := textAmount(t, 0, "diff", out, out); got.Code != want.Code || printed != share {
+				t.Errorf("%s, format %s: diff %v, %s; text %v, %s", file, format, got, printed, want, share)
 			}
 			if format == "2" {
-				if got, printed := textAmount(t, 1, "survey", file); got != want || printed != share {
+				if got, printed := textAmount(t, 1, "survey", file); got.Code != want.Code || printed != share {
 					t.Errorf("%s: survey %v, %s; text %v, %s", file, got, printed, want, share)
 				}
 			}
@@ -120,6 +144,7 @@ func TestOneNumber(t *testing.T) {
 			for i, column := range strings.Split(rows[0], ",") {
 				cell := strings.Split(rows[1], ",")[i]
 				if column == "code" && cell != fmt.Sprint(want.Code) ||
+					column == "v"+format+"_covered" && cell != fmt.Sprint(want.Covered) ||
 					column == "v"+format+"_unwindable" && cell != fmt.Sprint(want.Unwindable) {
 					t.Errorf("%s, format %s: in CSV %s is %s; text %v", file, format, column, cell, want)
 				}
@@ -134,7 +159,7 @@ func TestOneNumber(t *testing.T) {
 }
 
 // TestIndependentNumber counts /bin/ls by readelf and objdump: the code of executable sections without the padding
-// between functions, and what FDEs describe. All of that has rows or no caller.
+// between functions, and what FDEs describe. All of that has rows or no caller. The rest is start-up code.
 func TestIndependentNumber(t *testing.T) {
 	file := plain.File(t, "/bin/ls")
 	var want amount
@@ -206,7 +231,10 @@ func TestIndependentNumber(t *testing.T) {
 			}
 		}
 	}
-	if got := jsonAmount(t, []string{"--dry-run", "--report", "json", file}); got != want {
+	args := []string{"--dry-run", "--report", "json", file}
+	got := jsonAmount(t, args)
+	got.Code += jsonAmount(t, args, "without_cfi").Startup
+	if got.Unwindable != want.Unwindable || got.Code != want.Code {
 		t.Errorf("%v; readelf and objdump show %v", got, want)
 	}
 }

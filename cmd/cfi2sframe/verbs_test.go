@@ -223,8 +223,8 @@ func TestCheckReport(t *testing.T) {
 	}
 	var out bytes.Buffer
 	says(t, exitDone, "", &out, "check", "--report", "json", drap)
-	for _, want := range []string{`"file": "` + drap + `"`, `"format": 2`, `"described": 53`, `"covered": 8`,
-		`"outermost": 0`, `"mismatches": []`} {
+	for _, want := range []string{`"file":"` + drap + `"`, `"format":2`, `"described":53`, `"covered":8`,
+		`"outermost":0`, `"mismatches":[]`} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%s is missing in %s", want, out.String())
 		}
@@ -239,7 +239,7 @@ func TestCheckReport(t *testing.T) {
 	// Code without a caller is not lost: it is as much as when the file was made.
 	out.Reset()
 	says(t, exitDone, "", &out, "check", "--report", "json", plain)
-	for _, want := range []string{`"covered": 84`, `"outermost": 58`} { // as in report.txtar
+	for _, want := range []string{`"covered":84`, `"outermost":58`} { // as in report.txtar
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%s is missing in %s", want, out.String())
 		}
@@ -249,7 +249,7 @@ func TestCheckReport(t *testing.T) {
 		filepath.Join(dir, "missing"))
 	out.Reset()
 	says(t, exitDone, "", &out, "check", "--report", "json", "--skip-unsupported", "verbs_test.go")
-	if !strings.Contains(out.String(), `"kept": "not-elf"`) {
+	if !strings.Contains(out.String(), `"kept":"not-elf"`) {
 		t.Error(out.String())
 	}
 }

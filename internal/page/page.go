@@ -10,6 +10,7 @@ import (
 	_ "embed"
 	"fmt"
 	"html/template"
+	"math"
 	"slices"
 	"strings"
 )
@@ -248,11 +249,14 @@ func Share(n, whole uint64) string {
 }
 
 // Percentage returns a number of percent in words: 100 stands for all.
-func Percentage(v float64) string {
+func Percentage(v float64) string { return fmt.Sprintf("%.2f %%", Rounded(v)) }
+
+// Rounded returns a number of percent with two decimals: 100 stands for all.
+func Rounded(v float64) float64 {
 	if v < 100 {
 		v = min(v, 99.99)
 	}
-	return fmt.Sprintf("%.2f %%", v)
+	return math.Round(100*v) / 100
 }
 
 // Part returns a length in percent, for graphics.
