@@ -107,9 +107,6 @@ func (s *single) add() (cov *report.Coverage, err error) {
 	b := t.content
 	cov.FDEs, cov.FREs, cov.Size = b.NumFDEs(), b.NumFREs(), uint64(len(t.section))
 	cov.MovedCode = t.layout.MovedCode
-	if l, _ := s.opt.Version.Layout(); f.IsObject() && s.opt.PCRel && !l.PCRel {
-		cov.Warnings = append(cov.Warnings, warnPCRel)
-	}
 	if t.layout.StaleHeaders {
 		cov.Warnings = append(cov.Warnings, warnStaleHeaders)
 	}
@@ -141,14 +138,8 @@ func (s *single) firstLayout() (*elfwrite.Layout, error) {
 	return elfwrite.PlanInto(s.f, r.begin, r.end, 0, opt)
 }
 
-// Warnings of a conversion. With objects of errata 1, GNU ld 2.44 prints "no .sframe will be created", exits with 0,
-// and writes the rows of other objects.
-const (
-	warnPCRel = "GNU ld 2.44 and earlier leave the .sframe of objects with --pcrel out; " +
-		"link with 2.45, or convert without --pcrel"
-	warnStaleHeaders = "at __ehdr_start, code finds the program headers without .sframe; " +
-		"getauxval(AT_PHDR) and dl_iterate_phdr have it"
-)
+const warnStaleHeaders = "at __ehdr_start, code finds the program headers without .sframe; " +
+	"getauxval(AT_PHDR) and dl_iterate_phdr have it"
 
 // write writes the new file, and checks it.
 func (s *single) write(t *translation, cov *report.Coverage) error {
@@ -322,6 +313,9 @@ func (s *single) describe(t *translation, debug *debugfile.File) (*report.Covera
 	}
 	cov := report.New(in)
 	cov.Format = int(s.opt.Version)
+	if s.f.IsObject() {
+		cov.MergedBy = Format{Version: s.opt.Version, PCRel: s.opt.PCRel}.Mergers()
+	}
 	if s.table.Debug {
 		cov.DebugFile = debug.Path()
 	}

@@ -17,6 +17,20 @@ type Format struct {
 	Outermost bool // code without a caller has rows without data words
 }
 
+// Mergers returns the linkers that merge the sections of objects of the format; see docs/limits.md. Others print that
+// they leave them out, or nothing, and write the program without them; or they fail.
+func (f Format) Mergers() []string {
+	switch {
+	case f.Version == sframe.V2 && !f.PCRel:
+		return []string{"GNU ld 2.41 to 2.44"}
+	case f.Version == sframe.V2:
+		return []string{"GNU ld 2.45"}
+	case f.Version == sframe.V3:
+		return []string{"GNU ld 2.46 and later", "mold 3"}
+	}
+	return nil
+}
+
 // maxFormatRows bounds the rows that are searched for those without data words: FDEs can share them.
 const maxFormatRows = 1 << 24
 

@@ -50,6 +50,7 @@ type Coverage struct {
 	EHFrame   uint64    `json:"eh_frame_size"`
 	EHHdr     uint64    `json:"eh_frame_hdr_size"`
 	Verified  bool      `json:"verified"`
+	MergedBy  []string  `json:"merged_by,omitempty"` // linkers that merge the .sframe of the object
 
 	atLeast bool // format 3 may cover more than Reason.Format3 says
 }

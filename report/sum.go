@@ -24,6 +24,7 @@ func Sum(file string, files []*Coverage) *Coverage {
 		sum.Padding += c.Padding
 		sum.MovedCode += c.MovedCode
 		sum.Unsigned = sum.Unsigned || c.Unsigned
+		sum.MergedBy = union(sum.MergedBy, c.MergedBy)
 		sum.Size += c.Size
 		sum.EHFrame += c.EHFrame
 		sum.EHHdr += c.EHHdr

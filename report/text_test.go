@@ -65,6 +65,7 @@ func TestTextWhole(t *testing.T) {
     the old file (perf buildid-cache --remove FILE)
   amd64, from .debug_frame, .eh_frame of "prog\n.debug": 1 function, 1,000 rows, verified at every pc
   .sframe has 100 bytes, .eh_frame 200, .eh_frame_hdr 12
+  merged by: GNU ld 2.46 and later, mold 3
   2 gaps are not listed
   not in this report: names
   not in this report: lines

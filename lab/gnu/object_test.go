@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -490,4 +491,103 @@ func header(t *testing.T, path string) string {
 	}
 	return fmt.Sprintf("type %#x flags %v align %d entsize %d: % x, %d FDEs",
 		uint32(s.Type), s.Flags, s.Addralign, s.Entsize, b[:8], f.ByteOrder.Uint32(b[8:]))
+}
+
+// TestMergers links objects of each format by GNU ld 2.44 and 2.47 and mold, and expects those linkers to merge them
+// that Mergers says. Others write the program without their rows, and GNU ld says so; it fails only with V1.
+func TestMergers(t *testing.T) {
+	dir := peer.Run(t, "sid", "g++-16 -O2 -S one.cc two.cc\nfor f in one two hand_amd64; do as $f.s -o $f.o; done",
+		sources(targets["amd64"])...)
+	oldLinker(t, dir, targets["amd64"])
+	version := func(t *testing.T, format string, opt convert.Options) {
+		t.Helper()
+		for _, name := range []string{"one.o", "two.o"} {
+			path := filepath.Join(dir, name)
+			if _, err := files.Convert(t.Context(), path, filepath.Join(dir, format+name),
+				files.Options{Options: opt}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	version(t, "V2", convert.Options{Version: sframe.V2})
+	version(t, "V2pcrel", convert.Options{Version: sframe.V2, PCRel: true})
+	version(t, "V3", convert.Options{Version: sframe.V3})
+	for _, tt := range []struct {
+		format convert.Format
+		name   string
+		linker string // as Mergers has it
+		says   string // part of what it prints
+	}{
+		{convert.Format{Version: sframe.V1}, "V1", "GNU ld 2.41 to 2.44", "different format versions"},
+		{convert.Format{Version: sframe.V2}, "V2", "GNU ld 2.41 to 2.44", ""},
+		{convert.Format{Version: sframe.V2, PCRel: true}, "V2pcrel", "GNU ld 2.41 to 2.44", "no .sframe will be created"},
+		{convert.Format{Version: sframe.V3}, "V3", "GNU ld 2.41 to 2.44", "no .sframe will be created"},
+		{convert.Format{Version: sframe.V1}, "V1", "GNU ld 2.46 and later", "section ignored"},
+		{convert.Format{Version: sframe.V2}, "V2", "GNU ld 2.46 and later", "section ignored"},
+		{convert.Format{Version: sframe.V2, PCRel: true}, "V2pcrel", "GNU ld 2.46 and later", "section ignored"},
+		{convert.Format{Version: sframe.V3}, "V3", "GNU ld 2.46 and later", ""},
+		{convert.Format{Version: sframe.V1}, "V1", "mold 3", ""},
+		{convert.Format{Version: sframe.V2}, "V2", "mold 3", ""},
+		{convert.Format{Version: sframe.V2, PCRel: true}, "V2pcrel", "mold 3", ""},
+		{convert.Format{Version: sframe.V3}, "V3", "mold 3", ""},
+	} {
+		t.Run(tt.name+", "+tt.linker, func(t *testing.T) {
+			if tt.format.Version == sframe.V1 { // which cfi2sframe does not write in objects
+				peer.Binutils(t, "2.40")
+				for _, name := range []string{"one", "two"} {
+					cmd := exec.Command("as", "--gsframe", name+".s", "-o", "V1"+name+".o")
+					cmd.Dir = dir
+					if out, err := cmd.CombinedOutput(); err != nil {
+						t.Fatalf("%v: %s", err, out)
+					}
+				}
+			}
+			flag := map[string]string{"GNU ld 2.41 to 2.44": "-B$PWD/b", "mold 3": "-fuse-ld=mold"}[tt.linker]
+			peer.Again(t, "sid", dir, fmt.Sprintf("rm -f prog\n"+
+				"g++-16 %s %sone.o %[2]stwo.o hand_amd64.o -o prog >log 2>&1 || exit 0\n./prog", flag, tt.name))
+			log, err := os.ReadFile(filepath.Join(dir, "log"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(string(log), tt.says) || tt.says == "" && len(log) > 0 {
+				t.Errorf("it says %q; want %q", log, tt.says)
+			}
+			f, err := elf.Open(filepath.Join(dir, "prog"))
+			if failed := tt.says == "different format versions"; failed || err != nil {
+				if !failed || err == nil {
+					t.Errorf("linked: %v", err)
+				}
+				return
+			}
+			defer f.Close()
+			if got, want := hasRowOf(t, f, "main"), slices.Contains(tt.format.Mergers(), tt.linker); got != want {
+				t.Errorf("main has a row: %t; want %t", got, want)
+			}
+		})
+	}
+}
+
+// hasRowOf reports whether the .sframe of a program, if it has one, has a row for a function.
+func hasRowOf(t *testing.T, f *elf.File, name string) bool {
+	t.Helper()
+	s, err := sframe.FromELF(f)
+	if errors.Is(err, sframe.ErrNone) {
+		return false
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	symbols, err := f.Symbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(symbols, func(s elf.Symbol) bool { return s.Name == name })
+	if i < 0 {
+		t.Fatalf("there is no %s", name)
+	}
+	_, ok, err := s.Lookup(symbols[i].Value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ok
 }

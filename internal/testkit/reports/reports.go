@@ -46,7 +46,7 @@ func Full() *report.Coverage {
 		Dropped:   report.Dropped{ZeroLength: 1, Discarded: 2, Overlapped: 3},
 		Malformed: report.Malformed{Count: 1, Errors: []string{".debug_frame+0x40: words"}},
 		MovedCode: 50, Unsigned: true, Notes: []string{"words"}, Warnings: []string{"words"},
-		Size: 100, EHFrame: 200, EHHdr: 12, Verified: true,
+		Size: 100, EHFrame: 200, EHHdr: 12, Verified: true, MergedBy: []string{"GNU ld 2.46 and later", "mold 3"},
 	}
 }
 
