@@ -202,7 +202,7 @@ func TestPartitions(t *testing.T) {
 		"text/1"} {
 		nested = append(nested, filepath.Join(dir, name))
 	}
-	for seed := range long.Pick(t, uint64(6), 300) {
+	for seed := range long.Pick(t, uint64(6), 60) {
 		p := &puzzle{t, rand.New(rand.NewPCG(seed, 0)), t.TempDir(), 0}
 		var paths []string
 		for range 1 + p.IntN(8) {
@@ -291,7 +291,7 @@ func TestPartialMerges(t *testing.T) {
 		"link/loop/sub", "text", "text/1", "link/0"} {
 		nested = append(nested, filepath.Join(dir, name))
 	}
-	for seed := range long.Pick(t, uint64(2), 100) {
+	for seed := range long.Pick(t, uint64(2), 20) {
 		p := &puzzle{t, rand.New(rand.NewPCG(seed, 3)), t.TempDir(), 0}
 		var paths []string
 		for range 2 + p.IntN(5) {
