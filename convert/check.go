@@ -32,7 +32,7 @@ const maxMismatches = 1 << 16
 
 // Check compares the .sframe of the ELF file of the given size in r with the CFI of the file. Mismatches are no error,
 // unless they are too many. Then the Comparison has the first of them. Check uses the options Source, DebugFile, Path,
-// SFrame, SkipUnsupported, Require and Linux.
+// SFrame, SkipUnsupported, Require, Linux, Formats and NoPCMask.
 func Check(r io.ReaderAt, size int64, opt Options) (*Comparison, error) {
 	opt.SkipUnsupported = opt.SkipUnsupported || opt.Require
 	f, err := OpenELF(r, size)
@@ -86,6 +86,9 @@ func compared(f *elffile.File, s *sframe.Section, opt Options) (c *Comparison, e
 		}
 	}
 	refused, err := opt.Linux.Refusal(f, s)
+	if refused == "" && err == nil {
+		refused, err = opt.Refusal(s)
+	}
 	if err != nil {
 		return nil, err
 	}

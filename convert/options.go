@@ -56,6 +56,8 @@ type Options struct {
 	Path      string // of the file, which "auto" needs; or ""
 	// Linux is the part of Linux that reads the section. In a kernel, it limits what is written.
 	Linux Linux
+	// Formats are those that the reader of the section reads; nil stands for any. Only Check uses them.
+	Formats []Format
 	// Reserved has the symbols START:END of bytes in a linked file that a linker script reserves for the section.
 	Reserved string
 	// Starting, if not nil, is called before work on a file, and on each member of an archive, begins: a program can

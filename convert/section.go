@@ -4,6 +4,7 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+	"slices"
 
 	"cfi2sframe/elffile"
 	"cfi2sframe/elfwrite"
@@ -29,6 +30,47 @@ func (f Format) Mergers() []string {
 		return []string{"GNU ld 2.46 and later", "mold 3"}
 	}
 	return nil
+}
+
+// String returns the format in words.
+func (f Format) String() string {
+	text := fmt.Sprintf("V%d", f.Version)
+	l, _ := f.Version.Layout()
+	if f.PCRel && !l.PCRel {
+		text += " with start addresses from their own fields (--pcrel)"
+	}
+	if f.Outermost && !l.Outermost {
+		text += " with rows for code without a caller (--outermost)"
+	}
+	return text
+}
+
+// Refusal returns why a reader of some formats does not read a section, or "".
+func (o *Options) Refusal(s *sframe.Section) (string, error) {
+	if o.Formats == nil {
+		return "", nil
+	}
+	format, err := FormatOf(s)
+	if err != nil {
+		return "", err
+	}
+	same := func(f Format) bool {
+		l, _ := f.Version.Layout() // all sections of a version can have both
+		return f.Version == format.Version && (f.PCRel || l.PCRel) == format.PCRel &&
+			(f.Outermost || l.Outermost) == format.Outermost
+	}
+	if !slices.ContainsFunc(o.Formats, same) {
+		return fmt.Sprintf("it is %v", format), nil
+	}
+	if !o.NoPCMask {
+		return "", nil
+	}
+	for i, d := range s.FDEs() {
+		if d.PCMask {
+			return fmt.Sprintf("FDE %d, at %#x, describes repeated blocks (PC mask), which the reader does not find", i, d.Start), nil
+		}
+	}
+	return "", nil
 }
 
 // maxFormatRows bounds the rows that are searched for those without data words: FDEs can share them.

@@ -21,6 +21,7 @@ type checkSettings struct {
 	convert.Options
 	reporting
 	trees
+	reader string // the value of --for
 }
 
 // checkCommand returns the verb check.
@@ -34,22 +35,13 @@ func (c *call) checkCommand() *cobra.Command {
 	s.define(cmd, "report on each file: none, text or json", fileForms)
 	s.defineVerbose(cmd, "also list skipped files")
 	shareFlags(cmd, &s.Options, "exit with 3")
-	words := []string{""}
-	for _, p := range presets {
-		if p.linux != 0 {
-			words = append(words, p.name)
-		}
-	}
-	wordFlag(cmd, "for", "READER", "", words,
-		"also report why Linux would refuse the section: linux or perf (programs), linux-kernel or linux-module",
-		func(word string) {
-			p, _ := findPreset(word) // "" is none
-			s.Linux = p.linux
-		})
+	cmd.Flags().StringVar(&s.reader, "for", "",
+		"also report why `READER` would not read the section: "+presetNames+"; or one of the format in a file of this name")
+	offer(cmd, "for", cobra.ShellCompDirectiveDefault, presetWords())
 	cmd.Flags().BoolVar(&s.Require, "require", false,
 		"fail if a program or library has no section, but could have one; skip other files")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := cmp.Or(checkInputs(args), s.reporting.check(), s.checkTrees()); err != nil {
+		if err := cmp.Or(checkInputs(args), s.reporting.check(), s.checkTrees(), s.applyReader()); err != nil {
 			return err
 		}
 		unread := 0
@@ -60,6 +52,30 @@ func (c *call) checkCommand() *cobra.Command {
 		return nil
 	}
 	return cmd
+}
+
+// applyReader applies --for.
+func (s *checkSettings) applyReader() error {
+	if s.reader == "" {
+		return nil
+	}
+	p, err := findPreset(s.reader)
+	if err != nil {
+		return err
+	}
+	if s.Linux = p.linux; s.Linux == convert.NotLinux {
+		s.Formats, s.NoPCMask = append(slices.Clone(p.also), p.Format), p.noPCMask
+	}
+	return nil
+}
+
+// refusal says that the reader refuses a section, and why.
+func (s *checkSettings) refusal(why string) string {
+	if s.Formats == nil {
+		return "Linux refuses .sframe: " + why
+	}
+	reader := report.Printable(s.reader)
+	return fmt.Sprintf("%s does not read .sframe: %s; convert with --force --for %s", reader, why, reader)
 }
 
 // check compares the .sframe of each file with the CFI, prints the mismatches, and returns the exit status.
@@ -190,6 +206,9 @@ func printChecked(s *checkSettings, w io.Writer, path string, c *convert.Compari
 	case c.Skipped != "" && text && (s.verbose || only):
 		fmt.Fprintf(out, "%s: skipped: %s\n", report.Printable(path), c.Skipped.Text())
 	case c.Skipped == "":
+		if c.Refused != "" {
+			fmt.Fprintf(out, "%s: %s\n", report.Printable(path), s.refusal(c.Refused))
+		}
 		checkedText(out, report.Printable(path), c, text)
 	}
 	return out.Flush()
@@ -203,9 +222,6 @@ func checkedText(w io.Writer, path string, c *convert.Comparison, summary bool) 
 			place = fmt.Sprintf(" %s+%#x", report.PrintableMessage(m.Function), m.Offset)
 		}
 		fmt.Fprintf(w, "%s: %#x-%#x%s: %s\n", path, m.Begin, m.End, place, m.What)
-	}
-	if c.Refused != "" {
-		fmt.Fprintf(w, "%s: Linux refuses .sframe: %s\n", path, c.Refused)
 	}
 	if !summary {
 		return
