@@ -3,6 +3,7 @@ package convert
 import (
 	"cmp"
 	"debug/elf"
+	"errors"
 	"fmt"
 
 	"cfi2sframe/elffile"
@@ -103,7 +104,34 @@ func (o *Options) Section(f *elffile.File) (*sframe.Section, error) {
 			s, err := ReadSection(d.File())
 			return s, cmp.Or(d.ReadError(), err)
 		}
+		s, err := o.ownSection(f)
+		if errors.Is(err, sframe.ErrNone) {
+			id, _, idErr := f.BuildID()
+			err = cmp.Or(idErr, error(&StoreError{o.SFrame, id}))
+		}
+		return s, err
 	}
+	return o.ownSection(f)
+}
+
+// A StoreError says that neither a directory of detached sections nor the file has an .sframe.
+type StoreError struct {
+	Directory string
+	BuildID   []byte
+}
+
+func (e *StoreError) Error() string {
+	if len(e.BuildID) < debugfile.MinBuildID {
+		return fmt.Sprintf("no .sframe, and no build-id by which the directory %s has one", e.Directory)
+	}
+	return fmt.Sprintf("no .sframe, and the directory %s has none for the build-id %x", e.Directory, e.BuildID)
+}
+
+// Is makes errors.Is find sframe.ErrNone.
+func (e *StoreError) Is(target error) bool { return target == sframe.ErrNone }
+
+// ownSection is Section without detached sections.
+func (o *Options) ownSection(f *elffile.File) (*sframe.Section, error) {
 	if reserved := o.reserved(f); reserved != "" {
 		return readInto(f, reserved)
 	}

@@ -67,7 +67,8 @@ func (o *Options) Refusal(s *sframe.Section) (string, error) {
 	}
 	for i, d := range s.FDEs() {
 		if d.PCMask {
-			return fmt.Sprintf("FDE %d, at %#x, describes repeated blocks (PC mask), which the reader does not find", i, d.Start), nil
+			return fmt.Sprintf("FDE %d, at %#x, describes repeated blocks (PC mask), which the reader does not find", i,
+				d.Start), nil
 		}
 	}
 	return "", nil

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/outfile"
 	"cfi2sframe/sframe"
@@ -66,6 +67,9 @@ func explain(path string, err error, recursive bool) error {
 		if n > k.off && bytes.HasPrefix(head[k.off:n], []byte(k.magic)) {
 			return errors.New(k.message)
 		}
+	}
+	if store := (*convert.StoreError)(nil); errors.As(err, &store) {
+		return fmt.Errorf("%w; 'cfi2sframe detach FILE -o %s' adds one", err, store.Directory)
 	}
 	if bytes.HasPrefix(head[:n], []byte(elf.ELFMAG)) && errors.Is(err, sframe.ErrNone) {
 		return fmt.Errorf("%w; 'cfi2sframe FILE -o OUT' adds one", err)
