@@ -8,12 +8,15 @@ import (
 	"errors"
 	"fmt"
 	"html"
+	"math"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
 	"cfi2sframe/report"
+	"cfi2sframe/translate"
 )
 
 // page returns the page about the files.
@@ -195,7 +198,8 @@ func TestHTMLWorst(t *testing.T) {
 	}
 }
 
-// TestHTMLBars expects bars to be parts of the code, not of the largest reason, and those without loss last.
+// TestHTMLBars expects bars to be parts of the longest, which has a share of the code, and none shorter than can be
+// seen. Reasons that lose nothing have no bar.
 func TestHTMLBars(t *testing.T) {
 	c := fullCoverage()
 	c.Amounts = report.Amounts{Code: 1000, Unwindable: 700, Described: 900, Covered: 700, Outermost: 100}
@@ -203,15 +207,19 @@ func TestHTMLBars(t *testing.T) {
 		{Name: "outermost", Text: "start", Bytes: 100, Ranges: 1, Functions: 1},
 		{Name: "sp-rule", Text: "sp", Bytes: 50, Ranges: 1, Functions: 1, Loss: true},
 		{Name: "drap", Text: "realigned", Bytes: 150, Format3: 30, Ranges: 1, Functions: 1, Loss: true},
+		{Name: "ra-rule", Text: "ra", Bytes: 0, Ranges: 1, Functions: 1, Loss: true},
 	}
 	bars := regexp.MustCompile(`<li class="r-([a-z-]*)">|<rect class="stays"( x="[^"]*")? width="([^"]*)"`)
 	var got []string
 	_, s, _ := strings.Cut(page(t, c), `<ul class="bars">`)
+	if !strings.Contains(s, "The longest bar is 15.00 % of the code.") {
+		t.Error("the scale of the bars is missing")
+	}
 	s, _, _ = strings.Cut(s, "</ul>")
 	for _, m := range bars.FindAllStringSubmatch(s, -1) {
 		got = append(got, m[1]+m[3])
 	}
-	const want = "drap 12.000% 3.000% without 10.000% sp-rule 5.000%"
+	const want = "drap 80.000% 20.000% without 66.667% sp-rule 33.333% ra-rule 0.500%"
 	if strings.Join(got, " ") != want {
 		t.Errorf("%q; want %s", got, want)
 	}
@@ -269,6 +277,64 @@ func TestHTMLError(t *testing.T) {
 	if err := report.HTML(failingWriter{}, []*report.Coverage{fullCoverage()}); err == nil ||
 		!strings.Contains(err.Error(), "disk full") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// TestReasonColours expects a colour for each reason that pages name, in light and dark, that differs from all others
+// and from the background. WCAG 2 asks for a contrast of 3. Distances are by CIE76, in which 2 can be seen.
+func TestReasonColours(t *testing.T) {
+	css, err := os.ReadFile("../internal/page/page.css")
+	if err != nil {
+		t.Fatal(err)
+	}
+	type colour struct{ luminance, l, a, b float64 }
+	parse := func(hex string) colour {
+		var c [3]float64
+		for i := range c {
+			n, err := strconv.ParseUint(hex[1+2*i:3+2*i], 16, 8)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c[i] = float64(n) / 255; c[i] <= 0.04045 {
+				c[i] /= 12.92
+			} else {
+				c[i] = math.Pow((c[i]+0.055)/1.055, 2.4)
+			}
+		}
+		curve := func(x, y, z, white float64) float64 { return math.Cbrt((x*c[0] + y*c[1] + z*c[2]) / white) }
+		x, y := curve(0.4124, 0.3576, 0.1805, 0.9505), curve(0.2126, 0.7152, 0.0722, 1)
+		z := curve(0.0193, 0.1192, 0.9505, 1.089)
+		return colour{y * y * y, 116*y - 16, 500 * (x - y), 200 * (y - z)}
+	}
+	colours := make(map[string][]string) // in light and dark, by reason
+	for _, m := range regexp.MustCompile(`\.r-([a-z-]+) \{ --reason: light-dark\((#[0-9a-f]{6}), (#[0-9a-f]{6})\); \}`).
+		FindAllStringSubmatch(string(css), -1) {
+		colours[m[1]] = m[2:]
+	}
+	backs := regexp.MustCompile(`--back: (#[0-9a-f]{6});`).FindAllStringSubmatch(string(css), -1)
+	for i, reason := range translate.Reasons() {
+		if reason.Loss() != (colours[reason.Name()] != nil) {
+			t.Fatalf("%s: colours %v", reason.Name(), colours[reason.Name()])
+		}
+		if !reason.Loss() {
+			continue
+		}
+		for mode, hex := range colours[reason.Name()] {
+			one, back := parse(hex), parse(backs[mode][1])
+			high, low := max(one.luminance, back.luminance), min(one.luminance, back.luminance)
+			if contrast := (high + 0.05) / (low + 0.05); contrast < 3 {
+				t.Errorf("%s: %s has a contrast of %.1f", reason.Name(), hex, contrast)
+			}
+			for _, other := range translate.Reasons()[:i] {
+				if other.Loss() {
+					two := parse(colours[other.Name()][mode])
+					if d := math.Hypot(math.Hypot(one.l-two.l, one.a-two.a), one.b-two.b); d < 20 {
+						t.Errorf("%s and %s: %s and %s are %.1f apart", reason.Name(), other.Name(), hex,
+							colours[other.Name()][mode], d)
+					}
+				}
+			}
+		}
 	}
 }
 

@@ -26,7 +26,7 @@ var (
 
 // policy allows the inlined style and script by their hashes: markup in a name can neither run nor load anything. A
 // test computes the hashes, so that the program needs no cryptography.
-const policy = "default-src 'none'; style-src 'sha256-Scu9Q/fBJ7d4aHxwXBuJFbiUEDIgn3V/YDSIoDQ2ui0='; script-src 'sha256-0Z1qXhHHmg/CQJhnJwROsdKPLaWAH2Eg5DQ2JLr/DxY='"
+const policy = "default-src 'none'; style-src 'sha256-9jP5Dhb3VbZFDaOhd1F/AVhGj6Vqapuxgsv4ZCFn29s='; script-src 'sha256-0Z1qXhHHmg/CQJhnJwROsdKPLaWAH2Eg5DQ2JLr/DxY='"
 
 // Template returns the template of a page and of the parts.
 func Template(text string, funcs template.FuncMap) *template.Template {
@@ -109,18 +109,38 @@ func (s Split) Left() uint64 { return s.NotCovered + s.NoCFI }
 // A Slice is a part of the bar of a Split, with its place in percent.
 type Slice struct{ Class, X, Width string }
 
-// Slices returns the parts that are not empty.
+// Small parts are drawn larger than they are, so that readers see them. Sizes are in percent of the width.
+const (
+	leastSlice = 1.5
+	leastBar   = 0.5
+)
+
+// Slices returns the parts that are not empty. The largest gives way to the smallest.
 func (s Split) Slices() (out []Slice) {
-	x := uint64(0)
-	add := func(class string, n uint64) {
-		if n > 0 {
-			out = append(out, Slice{class, Part(x, s.Code), Part(n, s.Code)})
+	parts := []struct {
+		class string
+		bytes uint64
+		width float64
+	}{{"unwindable", s.Unwindable, 0}, {"uncovered", s.NotCovered, 0}, {"without", s.NoCFI, 0}}
+	largest, sum := &parts[0], 0.0
+	for i := range parts {
+		p := &parts[i]
+		if p.bytes > 0 {
+			p.width = max(ratio(p.bytes, s.Code), leastSlice)
 		}
-		x += n
+		if p.width > largest.width {
+			largest = p
+		}
+		sum += p.width
 	}
-	add("unwindable", s.Unwindable)
-	add("uncovered", s.NotCovered)
-	add("without", s.NoCFI)
+	largest.width -= sum - 100
+	x := 0.0
+	for _, p := range parts {
+		if p.bytes > 0 {
+			out = append(out, Slice{p.class, length(x), length(p.width)})
+		}
+		x += p.width
+	}
 	return out
 }
 
@@ -197,7 +217,7 @@ func (t Table) Len() int { return len(t.rows) }
 // NotStatic counts the rows that a reader without JavaScript does not see.
 func (t Table) NotStatic() int { return max(len(t.rows)-maxStatic, 0) }
 
-// A Bar is a reason in the part "bars", with the lengths of its bar in percent of the code.
+// A Bar is a reason in the part "bars", with the lengths of its bar in percent of the longest.
 type Bar struct {
 	Name, Text     string
 	Stays, Striped string // the striped part, or "", is covered by format 3
@@ -205,20 +225,17 @@ type Bar struct {
 	Size, Of       string // in words: bytes, and number of gaps
 	Format3        string // in words, how much format 3 covers, or ""
 
-	bytes uint64
+	bytes, striped uint64
 }
 
 // NewBar returns a bar for some bytes of the code. Format 3 covers striped bytes of these.
 func NewBar(name, text string, bytes, striped, code uint64) Bar {
 	b := Bar{
-		Name: name, Text: text, Stays: Part(bytes-striped, code), Share: Share(bytes, code), bytes: bytes,
+		Name: name, Text: text, Share: Share(bytes, code), bytes: bytes, striped: striped,
 		Size: Grouped(fmt.Sprint(bytes)) + " bytes",
 	}
 	if bytes == 1 {
 		b.Size = "1 byte"
-	}
-	if striped > 0 {
-		b.Striped = Part(striped, code)
 	}
 	return b
 }
@@ -233,12 +250,21 @@ func (s Split) Bars(reasons []Bar) []Bar {
 	}
 	bars = append(bars, reasons...)
 	slices.SortStableFunc(bars, func(a, b Bar) int { return cmp.Compare(b.bytes, a.bytes) })
+	for i := range bars {
+		b := &bars[i]
+		whole := max(ratio(b.bytes, bars[0].bytes), leastBar)
+		striped := whole * ratio(b.striped, b.bytes) / 100
+		b.Stays = length(whole - striped)
+		if b.striped > 0 {
+			b.Striped = length(striped)
+		}
+	}
 	return bars
 }
 
 // Share returns a part of a whole in percent. Only nothing is 0, and only all is 100.
 func Share(n, whole uint64) string {
-	v := 100 * float64(n) / float64(max(whole, 1))
+	v := ratio(n, whole)
 	switch {
 	case n >= whole:
 		v = 100
@@ -260,9 +286,13 @@ func Rounded(v float64) float64 {
 }
 
 // Part returns a length in percent, for graphics.
-func Part(n, whole uint64) string {
-	return fmt.Sprintf("%.3f%%", 100*float64(n)/float64(max(whole, 1)))
-}
+func Part(n, whole uint64) string { return length(ratio(n, whole)) }
+
+// ratio returns a part of a whole in percent: of nothing, it is 0.
+func ratio(n, whole uint64) float64 { return 100 * float64(n) / float64(max(whole, 1)) }
+
+// length returns a number of percent as SVG has it.
+func length(percent float64) string { return fmt.Sprintf("%.3f%%", percent) }
 
 // Grouped returns a decimal number with commas between the thousands, and anything else as it is.
 func Grouped(s string) string {

@@ -89,7 +89,8 @@ func TestCells(t *testing.T) {
 // plain stands for what pages use to write sizes.
 func plain(n uint64) string { return fmt.Sprint(n, " bytes") }
 
-// TestSplit divides code, also by figures that cannot be, and draws the parts that are not empty.
+// TestSplit divides code, also by figures that cannot be, and draws the parts that are not empty, the smallest so large
+// that they can be seen.
 func TestSplit(t *testing.T) {
 	for _, tt := range []struct {
 		code, unwindable, notCovered uint64
@@ -99,7 +100,7 @@ func TestSplit(t *testing.T) {
 		{200, 150, 20, Split{200, 150, 20, 30},
 			"[{unwindable 0.000% 75.000%} {uncovered 75.000% 10.000%} {without 85.000% 15.000%}]",
 			"75.00 % 150 bytes of 200 bytes of code; 10.00 % 20 bytes that; 15.00 % 30 bytes that no"},
-		{100000, 99999, 0, Split{100000, 99999, 0, 1}, "[{unwindable 0.000% 99.999%} {without 99.999% 0.001%}]",
+		{100000, 99999, 0, Split{100000, 99999, 0, 1}, "[{unwindable 0.000% 98.500%} {without 98.500% 1.500%}]",
 			"99.99 % 99999 bytes of 100000 bytes of code; none SFrame covers all; < 0.01 % 1 bytes that no"},
 		{5, 5, 0, Split{5, 5, 0, 0}, "[{unwindable 0.000% 100.000%}]",
 			"100.00 % 5 bytes of 5 bytes of code; none SFrame covers all; none CFI describes all"},
