@@ -61,7 +61,7 @@ func (s *single) add() (cov *report.Coverage, err error) {
 			return nil, err
 		}
 	}
-	if err := s.opt.suits(f); err != nil {
+	if err := cmp.Or(s.opt.suits(f), runs(f)); err != nil {
 		return nil, err
 	}
 	debug, err := debugfile.Open(s.opt.DebugFile, s.opt.Path, f)
@@ -120,6 +120,37 @@ func (s *single) add() (cov *report.Coverage, err error) {
 		return cov, errNoRows
 	}
 	return cov, s.write(t, cov)
+}
+
+// runs returns an error if a linked file has code in a segment that is not executable: packages disagree on whether it
+// is code.
+func runs(f *elffile.File) error {
+	for i := range f.Sections {
+		s := &f.Sections[i]
+		if f.IsObject() || !s.IsCode() || s.Size == 0 {
+			continue
+		}
+		if err := f.Budget().Spend(1, uint64(len(f.Progs))); err != nil {
+			return err
+		}
+		in := -1
+		for j := range f.Progs {
+			h := &f.Progs[j]
+			if elf.ProgType(h.Type) != elf.PT_LOAD || s.Addr < h.Vaddr || s.Addr-h.Vaddr >= h.Memsz {
+				continue
+			}
+			if in = j; elf.ProgFlag(h.Flags)&elf.PF_X != 0 {
+				in = -1
+				break
+			}
+		}
+		if in >= 0 {
+			return fmt.Errorf("section %s at file offset %#x is code, but program header %d at file offset %#x, with its "+
+				"bytes, has flags %#x and not PF_X: the file is damaged", s.Name, s.Off, in,
+				f.Phoff+uint64(in)*elffile.ProgSize, f.Progs[in].Flags)
+		}
+	}
+	return nil
 }
 
 // firstLayout returns the layout of a linked file with an empty section.

@@ -16,6 +16,7 @@ import (
 	"cfi2sframe/elffile"
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/goprog"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
@@ -308,6 +309,23 @@ func TestLinuxSegments(t *testing.T) {
 		opt.Update = true
 		if _, res, err := inMemory(out, opt); err != nil || res.Stays != convert.Current {
 			t.Errorf("stays %q, %v", res.Stays, err)
+		}
+	}
+}
+
+// TestNotExecutable names the segment of code that is not executable.
+func TestNotExecutable(t *testing.T) {
+	for path, want := range map[string]string{
+		filepath.Join(fixtures, "amd64/plt"): "section .plt at file offset 0x510 is code, but program header 2 at file " +
+			"offset 0xb0, with its bytes, has flags 0x0 and not PF_X",
+		goprog.Build(t, "CGO_ENABLED=0 GOARCH=amd64", "-ldflags=-s -w"): "section .text at file offset 0x1000 is code, but ",
+	} {
+		p := elftest.Patch(t.Fatalf, testfile.Read(t, path))
+		p.Put32(p.Segment(elf.PT_LOAD, 0)+4, 0) // p_flags
+		for _, opt := range []convert.Options{{}, {Detach: true}, {DryRun: true}} {
+			if _, res, err := inMemory(p.B, opt); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s with %+v: %+v, %v; want %q", path, opt, res, err, want)
+			}
 		}
 	}
 }
