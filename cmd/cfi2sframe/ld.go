@@ -14,6 +14,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -23,6 +24,7 @@ import (
 
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/inode"
 	"cfi2sframe/internal/linker"
 	"cfi2sframe/internal/outfile"
@@ -102,10 +104,6 @@ func (l *link) run() int {
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, linkingVar+"=") })
 	seen = append(seen, fileID(l.program)+"/"+filepath.Base(l.program)) // some are compilers by another name
 	env = append(env, linkingVar+"="+strings.Join(seen, " ")+"\n"+absolute(names))
-	argv := append([]string{l.program}, l.args...)
-	if within { // the outer cfi2sframe converts
-		return l.cannot(syscall.Exec(l.program, argv, env))
-	}
 	for _, name := range names {
 		before, _ := os.Stat(name) // there may be none
 		l.outputs = append(l.outputs, &linkOutput{name, before})
@@ -116,7 +114,23 @@ func (l *link) run() int {
 			signal.Notify(signals, sig)
 		}
 	}
+	var copies inputCopies
+	if linker.Refuses(l.program, args) {
+		if err := copies.make(l, args, names, signals); err != nil {
+			copies.remove()
+			if sig, ok := err.(signalError); ok {
+				return die(syscall.Signal(sig))
+			}
+			complain(l.stderr, l.program, err)
+			return exitError
+		}
+	}
+	argv := append([]string{l.program}, l.args...)
+	if within && copies.dir == "" { // the outer cfi2sframe converts
+		return l.cannot(syscall.Exec(l.program, argv, env))
+	}
 	state, last, err := execute(l.program, argv, env, signals)
+	copies.remove()
 	switch {
 	case err != nil:
 		return l.cannot(err)
@@ -124,7 +138,7 @@ func (l *link) run() int {
 		return die(state.Signal())
 	case state.ExitStatus() != 0:
 		return state.ExitStatus()
-	case own:
+	case own || within:
 		return exitDone
 	case last != 0:
 		l.discard()
@@ -219,6 +233,57 @@ func (l *link) settings(names []string) (*conversion, error) {
 	l.lenient, s.skip = s.skip, true
 	s.Update = !s.Force // GNU ld may have merged sections that only some of the objects have
 	return s, s.distinct(l.stdout, l.stderr)
+}
+
+// inputCopies are copies of inputs, without .sframe, in a temporary directory.
+type inputCopies struct{ dir string }
+
+func (c *inputCopies) remove() {
+	if c.dir != "" {
+		_ = os.RemoveAll(c.dir)
+	}
+}
+
+// make lets the linker read copies of the objects and archives that have an .sframe. The arguments are those of the
+// linker without response files. The error is a signalError after a signal.
+func (c *inputCopies) make(l *link, args, outputs []string, signals <-chan os.Signal) error {
+	opt := files.Options{Options: convert.Options{Remove: true, SkipUnsupported: true}, NoSync: true}
+	changed := slices.Clone(args)
+	for _, in := range linker.Inputs(args, outputs) {
+		select {
+		case s := <-signals:
+			return signalError(s.(syscall.Signal))
+		default:
+		}
+		opt.DryRun = true
+		res, err := files.Convert(context.Background(), in.Path, "", opt)
+		if err != nil || res.Stays != "" {
+			continue // the linker reports what is wrong with the file
+		}
+		if c.dir == "" {
+			if c.dir, err = os.MkdirTemp("", "cfi2sframe-ld-"); err != nil {
+				return outfile.Plain(err)
+			}
+		}
+		sub := filepath.Join(c.dir, strconv.Itoa(in.Index)) // so that the name of the copy is that of the input
+		if err := os.Mkdir(sub, 0o700); err != nil {
+			return outfile.Plain(err)
+		}
+		changed[in.Index], opt.DryRun = filepath.Join(sub, filepath.Base(in.Path)), false
+		if _, err := files.Convert(context.Background(), in.Path, changed[in.Index], opt); err != nil {
+			return fmt.Errorf("copy of %s without .sframe: %w", in.Path, err)
+		}
+	}
+	switch {
+	case c.dir == "":
+		return nil
+	case slices.Equal(args, l.args):
+		l.args = changed
+		return nil
+	}
+	response := filepath.Join(c.dir, "args")
+	l.args = []string{"@" + response}
+	return outfile.Plain(os.WriteFile(response, []byte(linker.Quote(changed)), 0o600))
 }
 
 // execute runs a program and waits for it. It passes signals to the program, and returns the last one, or 0.

@@ -1,0 +1,113 @@
+//go:build linux
+
+package linker
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// refusing matches names of linkers that fail for objects with .sframe. lld and gold concatenate these sections, and
+// stop at FDEs of COMDAT groups that they have discarded; Zig's linker stops at all of them.
+var refusing = regexp.MustCompile(`(^|[.-])(lld|gold|zig)($|[.-])`)
+
+// Refuses reports whether a linker, or the linker of a compiler with these arguments, can fail for objects with .sframe.
+func Refuses(program string, args []string) bool {
+	for _, arg := range args {
+		for _, flag := range []string{"-fuse-ld=", "--ld-path="} {
+			if name, ok := strings.CutPrefix(arg, flag); ok {
+				program = name // the last one counts
+			}
+		}
+	}
+	real, err := filepath.EvalSymlinks(program)
+	return refusing.MatchString(filepath.Base(program)) || err == nil && refusing.MatchString(filepath.Base(real))
+}
+
+// An Input is an argument that can stand for an object or archive.
+type Input struct {
+	Index int // in the arguments
+	Path  string
+}
+
+// Inputs returns the inputs that arguments name, by their paths or as libraries in directories of -L. Other libraries are
+// not found, and neither are names in linker scripts. Outputs are those of the function of this name.
+func Inputs(args, outputs []string) []Input {
+	var all []Input
+	static := false
+	for i, arg := range args {
+		switch arg {
+		case "-static", "-Bstatic", "-dn", "-non_shared":
+			static = true
+		case "-Bdynamic", "-dy", "-call_shared":
+			static = false
+		}
+		name, library := strings.CutPrefix(arg, "-l")
+		switch {
+		case library:
+			if path := findLibrary(name, args, static); path != "" {
+				all = append(all, Input{i, path})
+			}
+		case strings.HasPrefix(arg, "-") || slices.Contains(outputs, arg) || i > 0 && slices.Contains(names, args[i-1]):
+		default:
+			if info, err := os.Stat(arg); err == nil && info.Mode().IsRegular() {
+				all = append(all, Input{i, arg})
+			}
+		}
+	}
+	return all
+}
+
+// names are flags whose values are names of no files.
+var names = []string{"-soname", "--soname", "-h"}
+
+// findLibrary returns the path of the static library that -lNAME stands for, or "".
+func findLibrary(name string, args []string, static bool) string {
+	exact, ok := strings.CutPrefix(name, ":")
+	if name == "" {
+		return ""
+	}
+	for i, arg := range args {
+		dir, found := strings.CutPrefix(arg, "-L")
+		if found && dir == "" && i+1 < len(args) {
+			dir = args[i+1]
+		}
+		switch {
+		case !found:
+		case ok && exists(filepath.Join(dir, exact)):
+			return filepath.Join(dir, exact)
+		case ok:
+		case !static && exists(filepath.Join(dir, "lib"+name+".so")):
+			return ""
+		case exists(filepath.Join(dir, "lib"+name+".a")):
+			return filepath.Join(dir, "lib"+name+".a")
+		}
+	}
+	return ""
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// Quote returns arguments as the contents of a response file.
+func Quote(args []string) string {
+	var b strings.Builder
+	for _, arg := range args {
+		if arg == "" {
+			b.WriteString(`""`)
+		}
+		for _, c := range arg {
+			if strings.ContainsRune(" \t\n\v\f\r'\"\\", c) {
+				b.WriteByte('\\')
+			}
+			b.WriteRune(c)
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
