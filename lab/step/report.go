@@ -28,6 +28,7 @@ type Report struct {
 	Switches uint64 // from one stack to another
 
 	Sides    [sides]Side // the CFI, and each version of SFrame
+	Lookups  [sides]Lookups
 	Findings []Finding
 	Gaps     []Gap
 	Cuts     []Gap    // where walks of the stack ended
@@ -42,6 +43,22 @@ type Side struct {
 	Gaps    uint64 // the CFI has an answer, and SFrame has none
 	// Walks of the whole stack that came to its start, and others.
 	Whole, Cut uint64
+}
+
+// Lookups are what readers find at calls in code whose caller is known. Some look up the return address, others the byte
+// before it. A row of SFrame that needs registers other than SP and FP counts as none.
+type Lookups struct{ Return, Before Found }
+
+// A Found counts lookups.
+type Found struct{ Right, Wrong, None uint64 }
+
+// Add adds the lookups of another run.
+func (l *Lookups) Add(o Lookups) {
+	for _, x := range []struct{ sum, n *Found }{{&l.Return, &o.Return}, {&l.Before, &o.Before}} {
+		x.sum.Right += x.n.Right
+		x.sum.Wrong += x.n.Wrong
+		x.sum.None += x.n.None
+	}
 }
 
 // A Finding is a range of instructions with the same wrong answer.
@@ -212,6 +229,18 @@ func (r *Report) Text(out io.Writer, most int) error {
 		if all := s.Whole + s.Cut; all > 0 {
 			fmt.Fprintf(&b, "  SFrame V%d: %s of %s stacks walked to their start (%.2f %%)\n", v, n(s.Whole), n(all),
 				100*float64(s.Whole)/float64(all))
+		}
+	}
+	for side, l := range r.Lookups {
+		if side > 0 && r.Sides[side] == (Side{}) {
+			continue
+		}
+		for _, x := range []struct {
+			by string
+			Found
+		}{{"the return address", l.Return}, {"the byte before it", l.Before}} {
+			fmt.Fprintf(&b, "  %s at calls, by %s: right in %s, wrong in %s, none in %s\n", sideName(side), x.by, n(x.Right),
+				n(x.Wrong), n(x.None))
 		}
 	}
 	last := ""

@@ -102,7 +102,7 @@ func TestFault(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	_, err = convert.Convert(t.Context(), bytes.NewReader(in), int64(len(in)), &out, convert.Options{})
+	_, err = convert.Convert(t.Context(), bytes.NewReader(in), int64(len(in)), &out, convert.Options{Version: sframe.V2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,6 +193,29 @@ func TestRealigned(t *testing.T) {
 		}
 		if v3 := r.Sides[sframe.V3]; v3.Repeats > 0 || v3.Right < r.Sides[0].Right+150 {
 			t.Errorf("%s: V3 %+v, CFI %+v", level, v3, r.Sides[0])
+		}
+	}
+}
+
+// TestCalls counts the lookups at three calls: two of outer, and the one at the end of last, whose return address is in
+// the next function. The CFA is another one there.
+func TestCalls(t *testing.T) {
+	r := trace(t, Options{Made: []sframe.Version{sframe.V2, sframe.V3}},
+		build(t, "gcc", "-nostdlib", "-static", "testdata/calls_amd64.s"))
+	want := Lookups{Return: Found{Right: 2, Wrong: 1}, Before: Found{Right: 3}}
+	if none := (Lookups{Found{None: 3}, Found{None: 3}}); r.Lookups != [sides]Lookups{want, none, want, want} {
+		t.Errorf("%+v", r.Lookups)
+	}
+	var out strings.Builder
+	if err := r.Text(&out, 0); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		"  CFI at calls, by the return address: right in 2, wrong in 1, none in 0\n",
+		"  SFrame V2 at calls, by the byte before it: right in 3, wrong in 0, none in 0\n",
+	} {
+		if !strings.Contains(out.String(), line) {
+			t.Errorf("%q is missing in\n%s", line, &out)
 		}
 	}
 }

@@ -220,6 +220,9 @@ func (w *walk) follow(th *thread, r *registers, s *site, sp uint64) {
 			return // the code only asks where it is
 		}
 		w.popDead(st, th.sp, false)
+		if n := len(st.frames); n > 0 && !th.moving {
+			w.lookUp(back, th.sp, r, &st.frames[n-1].caller)
+		}
 		f := frame{caller: caller{th.sp - uint64(w.m.CallerSP), back, r.r[w.m.FP]}}
 		if from := th.from; th.moving {
 			f.from = &from
@@ -241,6 +244,34 @@ func (w *walk) follow(th *thread, r *registers, s *site, sp uint64) {
 			}
 			th.left.jumped(w.target(r))
 			th.left = nil
+		}
+	}
+}
+
+// lookUp looks up the code after a call. Registers are those at the first instruction of the function that was called.
+func (w *walk) lookUp(back, sp uint64, at *registers, truth *caller) {
+	all := *at
+	all.pc, all.r[w.m.SP] = back, sp
+	known := registers{pc: back} // what readers of SFrame know of frames that are not the topmost
+	known.r[w.m.SP], known.r[w.m.FP] = sp, at.r[w.m.FP]
+	for before := range uint64(2) {
+		for side, a := range w.site(back - before).answers {
+			count := &w.Lookups[side].Return
+			if before > 0 {
+				count = &w.Lookups[side].Before
+			}
+			if a == nil {
+				count.None++
+				continue
+			}
+			wrong, got := w.check(a, &all, truth)
+			if without, other := w.check(a, &known, truth); side > 0 && (without != wrong || other != got) {
+				count.None++ // the row needs other registers
+			} else if wrong == "" {
+				count.Right++
+			} else {
+				count.Wrong++
+			}
 		}
 	}
 }

@@ -122,6 +122,7 @@ func (t *totals) add(p *program, r *step.Report, err error, took time.Duration) 
 		sum.Sides[i].Wrong += s.Wrong
 		sum.Sides[i].Repeats += s.Repeats
 		sum.Sides[i].Gaps += s.Gaps
+		sum.Lookups[i].Add(r.Lookups[i])
 	}
 }
 
@@ -137,5 +138,24 @@ func (t *totals) print() {
 			cells = append(cells, report.Digits(n))
 		}
 		table.Row(cells...)
+	}
+	table = kit.NewTable(os.Stdout, "ABI", "lookups at calls", ">CFI right", ">wrong", ">none", ">V2 right", ">wrong",
+		">none", ">V3 right", ">wrong", ">none")
+	for _, abi := range slices.Sorted(maps.Keys(t.byABI)) {
+		l := t.byABI[abi].Lookups
+		for _, by := range []struct {
+			name string
+			of   func(step.Lookups) step.Found
+		}{
+			{"return address", func(l step.Lookups) step.Found { return l.Return }},
+			{"byte before it", func(l step.Lookups) step.Found { return l.Before }},
+		} {
+			cells := []any{abi, by.name}
+			for _, side := range []sframe.Version{0, sframe.V2, sframe.V3} {
+				f := by.of(l[side])
+				cells = append(cells, report.Digits(f.Right), report.Digits(f.Wrong), report.Digits(f.None))
+			}
+			table.Row(cells...)
+		}
 	}
 }

@@ -32,6 +32,9 @@ pointer without CFI, epilogues without CFI, register saves that CFI does not
 mention. If .sframe repeats a wrong answer of CFI, CFI is reported; .sframe is
 reported if it differs.
 
+At each call, the return address and the byte before it are looked up: some
+readers do the former, others the latter. The report counts what they find.
+
 Signal handlers, longjmp, exceptions, threads and other stacks are followed;
 child processes are not. A program takes a thousand times as long as usual or
 longer. The report goes to standard error, or to a file.
