@@ -13,8 +13,9 @@ var amd64 = sync.OnceValue(func() *machine {
 	return &machine{
 		entry:   arch.Of(elf.EM_X86_64).EntryCFA,
 		align:   8,
-		leaving: "JB",
+		leaving: "JBL",
 		padding: "NC",
+		thunk:   "WT",
 		tokens: []token{
 			{letter: 'E', code: code("f30f1efa")},                   // endbr64
 			{letter: 'J', code: code("ff25 ????????")},              // jmp *x(%rip)
@@ -25,6 +26,13 @@ var amd64 = sync.OnceValue(func() *machine {
 			{letter: 'B', code: code("e9 ????????"), jumps: true},   // jmp x
 			{letter: 'B', code: code("f2e9 ????????"), jumps: true}, // bnd jmp x
 			{letter: 'M', code: code("41bb ????????")},              // mov $n,%r11d
+			{letter: 'Q', code: code("4c8b1d ????????")},            // mov x(%rip),%r11
+			{letter: 'K', code: code("e8 ????????"), calls: true},   // call x
+			{letter: 'A', code: code("f390")},                       // pause
+			{letter: 'F', code: code("0faee8")},                     // lfence
+			{letter: 'L', code: code("eb ??")},                      // jmp x
+			{letter: 'W', code: code("4c891c24")},                   // mov %r11,(%rsp)
+			{letter: 'T', code: code("c3")},                         // ret
 			{letter: 'N', code: code("660f1f440000")},               // nopw 0(%rax,%rax,1)
 			{letter: 'N', code: code("0f1f440000")},                 // nopl 0(%rax,%rax,1)
 			{letter: 'N', code: code("0f1f4000")},                   // nopl 0(%rax)
@@ -40,6 +48,13 @@ var amd64 = sync.OnceValue(func() *machine {
 			stub("ERGJC*"),   // mold: the start of .plt, reached through the GOT
 			stub("E?MJC*"),   // its entries
 			stub("E?J[NC]*"), // .plt.sec, .plt.got
+			// lld -z retpolineplt: entries call or jump to code that calls the thunk. After the calls is a loop for
+			// speculation.
+			lazy("GQKAFLC*", 8), // the start of .plt
+			stub("KAFLC*"),      // the same with -z now
+			thunk("WTC*"),
+			stub("QKBPBC*"), // the entries
+			stub("QBC*"),    // with -z now
 		},
 	}
 })

@@ -5,8 +5,8 @@
 // any other instruction, none of its stubs is described: that code might run or jump into a stub with other pushed
 // data.
 //
-// In: .plt, .plt.got, .plt.sec and .iplt of GNU ld, lld and mold, with and without IBT, BTI and PAC, and TLS descriptor
-// stubs on aarch64. Out: stubs that CFI describes, which package translate handles.
+// In: .plt, .plt.got, .plt.sec and .iplt of GNU ld, lld and mold, with and without IBT, BTI and PAC, those of lld's
+// -z retpolineplt, and TLS descriptor stubs on aarch64. Out: stubs that CFI describes, which package translate handles.
 package plt
 
 import (
@@ -45,6 +45,7 @@ type machine struct {
 	entry  int32 // the CFA from SP at the first instruction
 	// Letters of jumps, after which control does not continue, and of no-ops.
 	leaving, padding string
+	thunk            string // letters of the code that may be called, or ""
 }
 
 // A token is an instruction.
@@ -54,12 +55,14 @@ type token struct {
 	push   int32 // bytes by which it lowers SP
 	ra     int32 // offset from the CFA at which it saves the return address, or 0
 	jumps  bool  // a direct jump: its last 4 bytes are the distance from its end, little-endian
+	calls  bool  // the same, a call of a stub's own thunk, which does not return
 }
 
 // A form is a kind of stub.
 type form struct {
 	seq    *regexp.Regexp // of the letters of its tokens
 	pushed int32          // bytes on the stack at its start, in addition to those of a call
+	rows   int            // its first tokens, which have rows; 0 stands for all
 }
 
 func stub(seq string) form { return form{seq: regexp.MustCompile("^(?:" + seq + ")")} }
@@ -68,6 +71,14 @@ func stub(seq string) form { return form{seq: regexp.MustCompile("^(?:" + seq + 
 func lazy(seq string, pushed int32) form {
 	f := stub(seq)
 	f.pushed = pushed
+	return f
+}
+
+// thunk returns the form of code that stubs call to jump: its first token replaces the return address, so that rows hold
+// for this token only.
+func thunk(seq string) form {
+	f := stub(seq)
+	f.rows = 1
 	return f
 }
 
@@ -218,7 +229,15 @@ func (w *walker) stubs(b []byte, pc uint64, jumped bool) bool {
 		n, f := w.match(letters[i:])
 		switch {
 		case n > 0 && begin%w.align == 0:
-			s := Stub{Begin: begin, End: pc + uint64(starts[i+n]), Steps: w.steps(f, letters[i:i+n], starts[i:])}
+			if !w.callsThunk(b, letters[i:i+n], starts[i:]) {
+				return false
+			}
+			described := n
+			if f.rows > 0 {
+				described = f.rows
+			}
+			s := Stub{Begin: begin, End: pc + uint64(starts[i+described]),
+				Steps: w.steps(f, letters[i:i+described], starts[i:])}
 			w.found = append(w.found, candidate{Stub: s, lazy: f.pushed != 0})
 			w.direct(b, pc, letters[i:i+n], starts[i:], w.entry+f.pushed)
 			i += n
@@ -226,6 +245,29 @@ func (w *walker) stubs(b []byte, pc uint64, jumped bool) bool {
 			i++
 		default:
 			return false
+		}
+	}
+	return true
+}
+
+// callsThunk reports whether all calls of a stub in b go to a thunk in b. Such a call does not return: the code after it
+// is never executed.
+func (w *walker) callsThunk(b []byte, letters []byte, starts []int) bool {
+	for i, letter := range letters {
+		if !w.token(letter).calls {
+			continue
+		}
+		end := starts[i+1]
+		to := int64(end) + int64(int32(binary.LittleEndian.Uint32(b[end-4:])))
+		if to < 0 || to >= int64(len(b)) {
+			return false
+		}
+		for _, next := range []byte(w.thunk) {
+			t := w.token(next)
+			if !t.code.match(b[to:]) {
+				return false
+			}
+			to += int64(len(t.code.value))
 		}
 	}
 	return true
@@ -240,19 +282,28 @@ func (w *walker) function(b []byte, pc uint64) bool {
 	for n > 0 && w.pads(letters[n-1]) {
 		n--
 	}
+	if slices.ContainsFunc(letters, func(letter byte) bool { return w.token(letter).calls }) {
+		return false // the call may return
+	}
 	return n > 0 && w.ends(letters[n-1]) && !slices.Contains(letters, 0)
 }
 
 // direct notes the direct jumps among the tokens of b, which lies at pc. At the first token the CFA is at SP+cfa.
 func (w *walker) direct(b []byte, pc uint64, letters []byte, starts []int, cfa int32) {
+	called := false // code that is not executed
 	for i, letter := range letters {
 		t := w.token(letter)
-		if end := starts[i+1]; t.jumps {
+		if end := starts[i+1]; (t.jumps || t.calls) && !called {
 			distance := int32(binary.LittleEndian.Uint32(b[end-4:]))
-			w.jumps = append(w.jumps, jump{pc + uint64(end) + uint64(int64(distance)), cfa})
+			to := jump{pc + uint64(end) + uint64(int64(distance)), cfa}
+			if t.calls {
+				to.cfa = w.entry
+			}
+			w.jumps = append(w.jumps, to)
 		}
+		called = called || t.calls
 		if w.ends(letter) {
-			cfa = w.entry // the next instruction is the target of a call
+			cfa, called = w.entry, false // the next instruction is the target of a call
 		} else {
 			cfa += t.push
 		}

@@ -17,6 +17,18 @@ func stubs(m *machine, code []byte, addr uint64, t *cfi.Table) []Stub {
 	return w.sound()
 }
 
+// PLTs of lld 14 and 23.
+const (
+	retpoline = "ff3500000000 4c8b1d00000000 e80e000000" + // push x(%rip); mov x(%rip),%r11; call 0x1020
+		"f390 0faee8 ebf9 cccccccccccccc" + // pause; lfence; jmp 0x1012
+		"4c891c24 c3 cccccccccccccccccccccc" + // mov %r11,(%rsp); ret
+		"4c8b1d00000000 e8e4ffffff e9d1ffffff" + // mov x(%rip),%r11; call 0x1020; jmp 0x1012
+		"6800000000 e9b5ffffff cccccccccc" // push $0; jmp 0x1000
+	retpolineNow = "e80b000000 f390 0faee8 ebf9 cccccccc" + // call 0x1010; pause; lfence; jmp 0x1005
+		"4c891c24 c3 cccccccccccccccccccccc" + // mov %r11,(%rsp); ret
+		"4c8b1d00000000 e9d4ffffff cccccccc" // mov x(%rip),%r11; jmp 0x1000
+)
+
 // TestSection recognises the stubs of each linker, as they write them.
 func TestSection(t *testing.T) {
 	const addr = 0x1000
@@ -40,6 +52,16 @@ func TestSection(t *testing.T) {
 				{0x1000, 0x1010, []Step{{CFA: 16}, {Offset: 6, CFA: 24}}},
 				{0x1010, 0x1020, []Step{{CFA: 8}, {Offset: 9, CFA: 16}}},
 			}},
+		{"lld -z retpolineplt", amd64(), retpoline,
+			[]Stub{
+				{0x1000, 0x1020, []Step{{CFA: 16}, {Offset: 6, CFA: 24}}}, {0x1020, 0x1024, one},
+				{0x1030, 0x1050, []Step{{CFA: 8}, {Offset: 0x16, CFA: 16}}},
+			}},
+		{"lld -z retpolineplt,-z,now", amd64(), retpolineNow,
+			[]Stub{{0x1000, 0x1010, one}, {0x1010, 0x1014, one}, {0x1020, 0x1030, one}}},
+		{"a call of other code", amd64(), strings.Replace(retpolineNow, "e80b000000", "e80c000000", 1), nil},
+		{"a call to another place", amd64(), strings.Replace(retpolineNow, "e80b000000", "e80b000001", 1), nil},
+		{"a thunk that does not return", amd64(), strings.Replace(retpolineNow, "4c891c24 c3", "4c891c24 cc", 1), nil},
 		{".plt.sec", amd64(),
 			"f30f1efa ff2546220000 660f1f440000" + "f30f1efa f2ff253d220000 0f1f440000",
 			[]Stub{{0x1000, 0x1010, one}, {0x1010, 0x1020, one}}},

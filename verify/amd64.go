@@ -70,9 +70,28 @@ func anyAMD64(b []byte, pc uint64) (effect, error) {
 			return effect{}, fmt.Errorf("%v", in)
 		}
 	case x86asm.MOV:
-		if in.Args[0] != x86asm.R11L {
+		from, _ := in.Args[1].(x86asm.Mem)
+		to, _ := in.Args[0].(x86asm.Mem)
+		switch {
+		case in.Args[0] == x86asm.R11L:
+		case in.Args[0] == x86asm.R11 && from.Base == x86asm.RIP:
+		case to == x86asm.Mem{Base: x86asm.RSP, Scale: to.Scale} && in.Args[1] == x86asm.R11:
+			e.loses = true
+		default:
 			return effect{}, fmt.Errorf("%v", in)
 		}
+	case x86asm.PAUSE, x86asm.LFENCE:
+	case x86asm.CALL:
+		rel, ok := in.Args[0].(x86asm.Rel)
+		if !ok || in.DataSize == 16 {
+			return effect{}, fmt.Errorf("%v", in)
+		}
+		e.call, e.target = true, pc+e.size+uint64(int64(rel))
+	case x86asm.RET:
+		if in.Args[0] != nil || in.DataSize == 16 {
+			return effect{}, fmt.Errorf("%v", in)
+		}
+		e.ret, e.ends = true, true
 	case x86asm.INT:
 		if in.Args[0] != x86asm.Imm(3) {
 			return effect{}, fmt.Errorf("%v", in)

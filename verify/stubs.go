@@ -23,6 +23,7 @@ type orphan struct {
 type depth struct {
 	pushed uint64 // bytes by which SP is lower than where the call arrived
 	ra     uint64 // where the return address was saved, in bytes below that; 0: not saved
+	lost   bool   // the return address is overwritten
 }
 
 // pltNames are the names of sections with PLT stubs.
@@ -83,15 +84,19 @@ type effect struct {
 	saveRA uint64 // how far above the new SP the return address is saved, 0: not at all
 	ends   bool   // control does not reach the next instruction
 	pad    bool   // it does nothing, or traps
-	target uint64 // of a direct jump, or 0
+	target uint64 // of a direct jump or call, or 0
+	call   bool   // it calls target
+	loses  bool   // it overwrites the return address, to which SP points
+	ret    bool   // it goes to the address to which SP points
 }
 
 // An instruction is an instruction of a stub.
 type instruction struct {
 	begin, end uint64
 	at         depth  // before it
-	target     uint64 // of a direct jump, or 0
-	after      depth  // where it jumps to
+	target     uint64 // of a direct jump or call, or 0
+	call       bool
+	after      depth // where it jumps to
 }
 
 // A follower follows the code of PLTs from places into which no code runs: the start of a section, and the address
@@ -183,6 +188,7 @@ func (w *follower) padding(p *plt, pc, end uint64) uint64 {
 func (w *follower) stub(p *plt, pc, end uint64) stub {
 	s := stub{begin: pc, end: end}
 	var now depth
+	called := false // the current code is after a call that does not return: nothing runs it
 	w.code = w.code[:0]
 	for pc < end {
 		e, err := w.decode(p.code[pc-p.begin:end-p.begin], pc)
@@ -190,11 +196,28 @@ func (w *follower) stub(p *plt, pc, end uint64) stub {
 			s.wrong = fmt.Sprintf("%v at %#x, which is not part of a PLT stub", err, pc)
 			return s
 		}
-		in := instruction{begin: pc, end: pc + e.size, at: now, target: e.target}
+		in := instruction{begin: pc, end: pc + e.size, at: now, target: e.target, call: e.call}
+		switch {
+		case called:
+			in.target, e.push, e.saveRA = 0, 0, 0
+		case e.call && !w.returnsNever(p, e.target):
+			s.wrong = fmt.Sprintf("at %#x, it calls code that may return", pc)
+			return s
+		case e.ret && !now.lost:
+			s.wrong = fmt.Sprintf("it returns at %#x", pc)
+			return s
+		case now.lost && !e.ret, e.loses && now.pushed > 0:
+			s.wrong = fmt.Sprintf("the return address is overwritten before %#x", in.end)
+			return s
+		}
+		called = called || e.call
+		now.lost = now.lost || e.loses && !called
 		if now.pushed += e.push; e.saveRA > 0 {
 			now.ra = now.pushed - e.saveRA
 		}
-		in.after = now
+		if in.after = now; in.call {
+			in.after = depth{}
+		}
 		w.code = append(w.code, in)
 		s.code = w.code
 		switch pc = in.end; {
@@ -208,6 +231,19 @@ func (w *follower) stub(p *plt, pc, end uint64) stub {
 	}
 	s.wrong = "it does not end in a jump"
 	return s
+}
+
+// returnsNever reports whether the code at an address of a PLT overwrites the return address and goes to the new one.
+func (w *follower) returnsNever(p *plt, pc uint64) bool {
+	if pc < p.begin || pc >= p.end {
+		return false
+	}
+	first, err := w.decode(p.code[pc-p.begin:], pc)
+	if err != nil || !first.loses || pc+first.size >= p.end {
+		return false
+	}
+	next, err := w.decode(p.code[pc-p.begin+first.size:], pc+first.size)
+	return err == nil && next.ret
 }
 
 // jumps records the jumps of a stub.
@@ -241,7 +277,7 @@ func (w *follower) chains(plts []plt) {
 		}
 		s := w.stub(&plts[i], pc, plts[i].end)
 		for _, in := range s.code {
-			if t := w.targets[in.target]; in.target != 0 && !t.differing {
+			if t := w.targets[in.target]; in.target != 0 && !in.call && !t.differing {
 				t.differing = true
 				w.targets[in.target] = t
 				left = append(left, in.target)
@@ -361,7 +397,7 @@ func (c *checker) stub(w *follower, s *stub) {
 	}
 	for i := range s.code {
 		in := &s.code[i]
-		c.followed(in.begin, in.end, depth{in.at.pushed + from, in.at.ra})
+		c.followed(in.begin, in.end, depth{in.at.pushed + from, in.at.ra, in.at.lost})
 	}
 }
 
@@ -386,6 +422,10 @@ func (c *checker) followed(begin, end uint64, at depth) {
 		}
 		want.fp = c.vm.reg(c.abi.fp)
 		want.sp = want.cfa + uint64(c.abi.caller)
+		if at.lost {
+			c.res.mismatch(lo, hi, "PLT stub: SFrame describes code whose return address is overwritten")
+			continue
+		}
 		if got != want || e.Outermost || e.Signed || o.special {
 			c.res.mismatch(lo, hi, "PLT stub: %s: SFrame has CFA %v, RA %v, FP %v", want.differs(got), e.CFA,
 				e.RA, e.FP)

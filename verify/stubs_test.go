@@ -38,6 +38,19 @@ func follow(t *testing.T, p platform, fns []function, plts ...plt) (words []stri
 	return words
 }
 
+// PLTs of lld -z retpolineplt (lld 14 and 23). The start calls the thunk at 0x1020 or 0x1010, and so do entries. The loop
+// after the call is for speculation.
+const (
+	retpoline = "ff3500000000 4c8b1d00000000 e80e000000" + // push x(%rip); mov x(%rip),%r11; call 0x1020
+		"f390 0faee8 ebf9 cccccccccccccc" + // pause; lfence; jmp 0x1012
+		"4c891c24 c3 cccccccccccccccccccccc" + // mov %r11,(%rsp); ret
+		"4c8b1d00000000 e8e4ffffff e9d1ffffff" + // mov x(%rip),%r11; call 0x1020; jmp 0x1012
+		"6800000000 e9b5ffffff cccccccccc" // push $0; jmp 0x1000
+	retpolineNow = "e80b000000 f390 0faee8 ebf9 cccccccc" + // call 0x1010; pause; lfence; jmp 0x1005
+		"4c891c24 c3 cccccccccccccccccccccc" + // mov %r11,(%rsp); ret
+		"4c8b1d00000000 e9d4ffffff cccccccc" // mov x(%rip),%r11; jmp 0x1000
+)
+
 // TestFollower follows the code of PLTs at 0x1000.
 func TestFollower(t *testing.T) {
 	const (
@@ -57,6 +70,21 @@ func TestFollower(t *testing.T) {
 				"ff2500000000 6801000000 e9d0ffffff", nil,
 			[]string{"0x1000-0x100c behind 8", "0x100c-0x1010 padding", "0x1010-0x1016", "0x1016-0x1020",
 				"0x1020-0x1026", "0x1026-0x1030"}},
+		{"lld -z retpolineplt", amd64, retpoline, nil,
+			[]string{"0x1000-0x1019 behind 8", "0x1019-0x1020 padding", "0x1020-0x1025", "0x1025-0x1030 padding",
+				"0x1030-0x1041", "0x1041-0x104b", "0x104b-0x1050 padding"}},
+		{"the same with -z now", amd64, retpolineNow, nil,
+			[]string{"0x1000-0x100c", "0x100c-0x1010 padding", "0x1010-0x1015", "0x1015-0x1020 padding",
+				"0x1020-0x102c", "0x102c-0x1030 padding"}},
+		{"a call that returns", amd64, strings.Replace(retpolineNow, "4c891c24", "4c8b1c24", 1), nil,
+			[]string{"0x1000-0x1030 at 0x1000, it calls code that may return"}},
+		{"a call that does not reach the return", amd64, strings.Replace(retpolineNow, "4c891c24 c3", "4c891c24 90", 1),
+			nil, []string{"0x1000-0x1030 at 0x1000, it calls code that may return"}},
+		{"a return address that is not on top", amd64, "6a01" + "4c891c24 c3", nil,
+			[]string{"0x1000-0x1007 the return address is overwritten before 0x1006"}},
+		{"a jump after the return address is overwritten", amd64, "4c891c24" + slots, nil,
+			[]string{"0x1000-0x100a the return address is overwritten before 0x100a"}},
+		{"a return", amd64, slots + "c3", nil, []string{"0x1000-0x1006", "0x1006-0x1007 it returns at 0x1006"}},
 		{"a jump into an instruction, amd64", amd64,
 			"f30f1efa 41bb05000000 eb04 66906690" + // endbr64; mov $5,%r11d; jmp 0x1010; xchg %ax,%ax twice
 				"f30f1efa 68 00000000 e9e7ffffff", nil, // endbr64; push $0; jmp 0x1005, inside of the mov
@@ -190,12 +218,14 @@ func TestDepths(t *testing.T) {
 		code string
 		want []depth
 	}{
-		{"amd64", amd64, "6a01 ff3500000000 6690 ffe0", []depth{{0, 0}, {8, 0}, {16, 0}, {16, 0}}},
-		{"aarch64", aarch64, "10000090 f07bbfa9 10220091 20021fd6", []depth{{0, 0}, {0, 0}, {16, 8}, {16, 8}}},
+		{"amd64", amd64, "6a01 ff3500000000 6690 ffe0", []depth{{0, 0, false}, {8, 0, false}, {16, 0, false}, {16, 0, false}}},
+		{"aarch64", aarch64, "10000090 f07bbfa9 10220091 20021fd6", []depth{{0, 0, false}, {0, 0, false}, {16, 8, false}, {16, 8, false}}},
 		// stp x2,x3; stp x16,x30; br x17, as lld writes it for lazy TLS descriptors.
-		{"aarch64, twice", aarch64, "e20fbfa9 f07bbfa9 20021fd6", []depth{{0, 0}, {16, 0}, {32, 24}}},
-		{"aarch64, the other way round", aarch64, "f07bbfa9 e20fbfa9 20021fd6", []depth{{0, 0}, {16, 8}, {32, 8}}},
-		{"s390x", s390x, "e310f0380024 07f1", []depth{{0, 0}, {0, 0}}},
+		{"aarch64, twice", aarch64, "e20fbfa9 f07bbfa9 20021fd6", []depth{{0, 0, false}, {16, 0, false}, {32, 24, false}}},
+		{"aarch64, the other way round", aarch64, "f07bbfa9 e20fbfa9 20021fd6", []depth{{0, 0, false}, {16, 8, false}, {32, 8, false}}},
+		// mov %r11,(%rsp); ret
+		{"amd64, another return address", amd64, "4c891c24 c3", []depth{{0, 0, false}, {0, 0, true}}},
+		{"s390x", s390x, "e310f0380024 07f1", []depth{{0, 0, false}, {0, 0, false}}},
 	} {
 		code := bytesOf(t, tt.code)
 		w := follower{decode: abis[tt.p.abi].decode}

@@ -219,3 +219,16 @@ func TestCalls(t *testing.T) {
 		}
 	}
 }
+
+// TestRetpoline goes through PLTs of lld -z retpolineplt, whose stubs call and return to jump. V3 has no row at the ret.
+func TestRetpoline(t *testing.T) {
+	peer.Look(t, "ld.lld")
+	for _, mode := range []string{"lazy", "now"} {
+		r := trace(t, Options{Made: []sframe.Version{sframe.V3}, Entry: true},
+			build(t, "gcc", "-fuse-ld=lld", "-Wl,-z,retpolineplt,-z,"+mode, "testdata/retpoline.c"))
+		cfi, v3 := r.Sides[0], r.Sides[sframe.V3]
+		if v3.Wrong+v3.Repeats+v3.Gaps > 0 || v3.Right < cfi.Right+6 {
+			t.Errorf("-z %s: V3 %+v, CFI %+v", mode, v3, cfi)
+		}
+	}
+}
