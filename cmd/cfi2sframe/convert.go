@@ -97,7 +97,7 @@ func (c *call) convert(s *conversion, cmd *cobra.Command, args []string) error {
 		s.files, unread = c.walk(args, s.destination(s.stream(c.stdout, c.stderr)), s.quiet)
 	}
 	if err := s.distinct(c.stdout, c.stderr); err != nil {
-		return err
+		return c.usage(err)
 	}
 	w := &work{conversion: s, console: c.console(s.quiet), errors: unread}
 	c.status = w.run(c.ctx)

@@ -14,6 +14,7 @@ import (
 	"cfi2sframe/internal/debugfile"
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/outfile"
+	"cfi2sframe/report"
 )
 
 // A destination is a file that is written to.
@@ -24,7 +25,7 @@ type destination struct {
 	err  error // of the machine, so that info is not known
 }
 
-// distinct returns an error if one of the paths is the destination, which may be nil.
+// distinct returns an error if one of the paths is the destination, which may be nil. The error may be one of the machine.
 func (d *destination) distinct(use string, paths ...string) error {
 	if d != nil && d.err != nil {
 		return fmt.Errorf("%s: %w", d.name, outfile.Plain(d.err))
@@ -173,4 +174,14 @@ func (d *destination) isOld(path string, info fs.FileInfo) bool {
 // isFile reports whether the destination is the file of info.
 func (d *destination) isFile(info fs.FileInfo) bool {
 	return d != nil && d.info != nil && info.Mode()&fs.ModeDevice == 0 && os.SameFile(info, d.info)
+}
+
+// usage returns an error of distinct as one of usage, unless the machine has failed: that is printed.
+func (c *call) usage(err error) error {
+	if !outfile.OfMachine(err) {
+		return err
+	}
+	fmt.Fprintf(c.stderr, "cfi2sframe: %s\n", report.PrintableMessage(err.Error()))
+	c.status = exitError
+	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -36,7 +37,7 @@ func (c *call) mergeCommand() *cobra.Command {
 		}
 		to := s.destination(c.stdout, "standard output")
 		if err := to.distinct("an input", args...); err != nil {
-			return err
+			return c.usage(err)
 		}
 		s.console, s.what = c.console(s.quiet), "merge"
 		c.status = s.run(c.ctx, args, to)
@@ -47,7 +48,7 @@ func (c *call) mergeCommand() *cobra.Command {
 
 // run makes one survey of several, and returns the exit status.
 func (s *mergeWork) run(ctx context.Context, paths []string, to *destination) int {
-	parts, err := partFiles(ctx, paths, to)
+	parts, old, err := partFiles(ctx, paths, to)
 	if err == nil {
 		err = s.open()
 	}
@@ -58,6 +59,9 @@ func (s *mergeWork) run(ctx context.Context, paths []string, to *destination) in
 	opt := survey.MergeOptions{Tool: thisBuild().String(), Partial: s.partial, Jobs: s.jobs}
 	whole, err := survey.Merge(ctx, parts, opt, s.progress)
 	s.bar.Clear()
+	if err == nil && old != "" {
+		err = s.replaces(ctx, old, whole)
+	}
 	if err == nil && s.form == "csv" && whole.Only() != "" { // this form has no place for it
 		complain(s.stderr, s.what, errors.New(whole.Only()))
 	}
@@ -69,9 +73,27 @@ func (s *mergeWork) run(ctx context.Context, paths []string, to *destination) in
 	return s.finish(ctx, err)
 }
 
-// partFiles returns the files among paths, and all *.json below directories, except the report of this run.
-func partFiles(ctx context.Context, paths []string, to *destination) ([]string, error) {
-	var out []string
+// replaces returns an error if the old report is one of the parts, and not the result of an earlier run: it has paths
+// that the others do not have.
+func (s *mergeWork) replaces(ctx context.Context, old string, whole *survey.Survey) error {
+	before, err := survey.Merge(ctx, []string{old}, survey.MergeOptions{Tool: thisBuild().String(), Partial: true}, nil)
+	if err != nil {
+		if ctx.Err() != nil || outfile.OfMachine(err) {
+			return err
+		}
+		return nil // no survey
+	}
+	for _, p := range before.Paths {
+		if !slices.ContainsFunc(whole.Paths, func(q survey.Part) bool { return p.Name == q.Name }) {
+			return fmt.Errorf("--report-file %s is also a part, with %s; use another file", s.file, p.Name)
+		}
+	}
+	return nil
+}
+
+// partFiles returns the files among paths, and all *.json below directories. The report of an earlier run, which this
+// one replaces, is no part of it, but is returned separately.
+func partFiles(ctx context.Context, paths []string, to *destination) (out []string, old string, err error) {
 	for _, path := range paths {
 		info, err := os.Stat(path)
 		if err != nil || !info.IsDir() { // errors are reported when it is opened
@@ -84,7 +106,9 @@ func partFiles(ctx context.Context, paths []string, to *destination) ([]string, 
 				return named(name, err)
 			}
 			info, err := os.Stat(name) // build systems have symbolic links to files of other steps
-			if err == nil && info.Mode().IsRegular() && !to.isFile(info) {
+			if err == nil && to.isFile(info) {
+				old = name
+			} else if err == nil && info.Mode().IsRegular() {
 				out = append(out, name)
 			}
 			if ctx.Err() != nil {
@@ -93,13 +117,13 @@ func partFiles(ctx context.Context, paths []string, to *destination) ([]string, 
 			return named(name, err)
 		})
 		if err != nil {
-			return nil, err
+			return nil, "", err
 		}
 		if len(out) == n {
-			return nil, fmt.Errorf("%s: the directory has no *.json, the parts of a survey", path)
+			return nil, "", fmt.Errorf("%s: the directory has no *.json, the parts of a survey", path)
 		}
 	}
-	return out, nil
+	return out, old, nil
 }
 
 // named returns an error with the name of its file, or nil.

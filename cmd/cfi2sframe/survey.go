@@ -70,7 +70,7 @@ func (c *call) surveyCommand() *cobra.Command {
 		}
 		to := s.destination(c.stdout, "standard output")
 		if err := to.distinct("an input", args...); err != nil {
-			return err
+			return c.usage(err)
 		}
 		s.console, s.what, s.isOutput = c.console(s.quiet), "survey", to.is
 		c.status = s.run(c.ctx, args)

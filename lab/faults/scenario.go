@@ -47,6 +47,11 @@ var scenarios = []*scenario{
 	{name: "three files, two names of one", make: "cp mprog p; ln p q; cp mgaps r; cp mobject s",
 		args: "-v --in-place p q r s"},
 	{name: "standard input", args: "-q - -o out", stdin: "mprog"},
+	{name: "tree", make: "cp mprog p; cp mgaps q; echo text >t; rm m*", args: "-r --in-place ."},
+	{name: "update", make: "cp mdone p; cp mprog q", args: "--update --in-place p q"},
+	{name: "detach", args: "detach mprog -o out"},
+	{name: "attach", make: "cp mprog p", args: "attach --in-place p --sframe mdetached"},
+	{name: "survey", make: "cp mprog p; echo text >t; rm m*", args: "survey . --report json --report-file out"},
 	{name: "debug file", make: "cp mgaps p; cp mgaps mdebug", args: "-v --debug-file mdebug --in-place p"},
 }
 
@@ -73,6 +78,7 @@ func (h *harness) makeMaterial() error {
 		ar rcD marchive one.o text two.o
 		rm one.o two.o text
 		'%[2]s' -q mprog -o mdone
+		'%[2]s' detach -q mprog -o mdetached
 		'%[2]s' -q mobject -o mobject.done`, top, h.tool))
 }
 
