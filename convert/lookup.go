@@ -131,7 +131,10 @@ func (x *lookup) address(place string) (uint64, error) {
 			name, offset = place[:i], n
 		}
 	}
-	found := report.Find(x.f, x.debug, name)
+	found, err := report.Find(x.f, x.debug, name)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", place, err)
+	}
 	if s := x.f.Section(name); s != nil && len(found) == 0 {
 		found = append(found, s.Base)
 	}
@@ -139,7 +142,7 @@ func (x *lookup) address(place string) (uint64, error) {
 	case len(found) == 1:
 		return found[0] + offset, nil
 	case len(found) > 1:
-		return 0, fmt.Errorf("%d functions have the name %q; use an address, such as %#x", len(found), name, found[0])
+		return 0, fmt.Errorf("%d functions have the name %q; use an address or SECTION+NUMBER", len(found), name)
 	case err == nil:
 		return 0, fmt.Errorf("no function or section has the name %q; for an address, use 0x%s", name, place)
 	}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"debug/elf"
+	"errors"
+	"regexp"
 	"slices"
 	"sort"
 	"strings"
@@ -288,23 +290,39 @@ func inCode(code []UncoveredSection, addr uint64) Location {
 	return Location{"", addr}
 }
 
-// maxFound is how many bytes of names are read to find a function.
-const maxFound = 256 << 20
+// Bounds on the search for a function by its name, in bytes. In time, a byte that is demangled counts for many that are
+// read.
+const (
+	maxFound      = 1 << 30
+	perName       = 256
+	unterminated  = 64 << 10
+	demangledByte = 128
+)
+
+// identifiers are the words of a name. Those of a function are also in its mangled name.
+var identifiers = regexp.MustCompile(`[A-Za-z_][A-Za-z_0-9]*`)
 
 // Find returns the addresses of the functions of a name, mangled or as the source has it, with or without parameters.
 // The debug file may be nil.
-func Find(f, debug *elffile.File, name string) []uint64 {
+func Find(f, debug *elffile.File, name string) ([]uint64, error) {
 	var found []uint64
 	unread := maxFound
+	path, _, _ := strings.Cut(name, "(")
+	path, _, _ = strings.Cut(path, "<")
+	words := identifiers.FindAllString(path, -1)
 	functionSymbols(symbolFiles(f, debug), func(p place, s elffile.Symbol) {
 		if unread <= 0 {
 			return
 		}
 		symbol := p.file.SymbolName(p.table, p.name)
-		unread -= len(symbol) + 1
+		unread -= len(symbol) + perName
+		if symbol == "" {
+			unread -= unterminated
+		}
 		same := symbol == name
-		if !same && len(symbol) <= maxMangled && (strings.HasPrefix(symbol, "_Z") || strings.HasPrefix(symbol, "_R")) {
-			unread -= 16 * len(symbol) // demangling takes time
+		if !same && len(symbol) <= maxMangled && len(words) > 0 && strings.Contains(symbol, words[len(words)-1]) &&
+			(strings.HasPrefix(symbol, "_Z") || strings.HasPrefix(symbol, "_R")) {
+			unread -= demangledByte * len(symbol)
 			same = demangle.Filter(symbol, demangle.MaxLength(14)) == name ||
 				demangle.Filter(symbol, demangle.MaxLength(14), demangle.NoParams) == name
 		}
@@ -312,8 +330,11 @@ func Find(f, debug *elffile.File, name string) []uint64 {
 			found = append(found, s.Value)
 		}
 	})
+	if unread <= 0 && found == nil {
+		return nil, errors.New("the names of all symbols are too long to search; use an address")
+	}
 	slices.Sort(found)
-	return slices.Compact(found)
+	return slices.Compact(found), nil
 }
 
 // A Place says for people where a function is.
