@@ -576,8 +576,8 @@ static void start_once(char **environment) {
 		return;
 	read_environment(environment);
 #ifndef SFRAME_BACKTRACE_WRAP
+	/* These are there: a dlsym that fails calls malloc, and allocators would read environ before it is there. */
 	find_functions(RTLD_NEXT);
-	sframe_find_libunwind(RTLD_NEXT);
 	sframe_find_contexts(RTLD_NEXT);
 	struct dl_find_object o;
 	if (_dl_find_object((void *)(uintptr_t)NEXT(_Unwind_Backtrace), &o) == 0 &&

@@ -66,7 +66,6 @@ INNER size_t sframe_next(
 INNER int sframe_may_leave(const struct walk *w, const struct sfw_regs *regs);
 
 /* libunwind.c */
-INNER void sframe_find_libunwind(void *file);
 INNER void sframe_find_cursors(void);
 
 /* stacks.c */

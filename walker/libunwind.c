@@ -46,6 +46,9 @@ typedef uint64_t word;
 	OF_CURSORS(of, name)
 #define ALL(of) OF_LIBUNWIND(of, UNW_LOCAL) OF_LIBUNWIND(of, UNW_ANY)
 ALL(NEXT_OF)
+/* FOUND is NEXT in calls of libunwind's own code, which may come before its functions were found: of threads that an
+ * allocator has begun. */
+#define FOUND(name) (NEXT(name) == NULL ? sframe_find_cursors() : (void)0, NEXT(name))
 
 enum { NO_INFO = -10, BAD_REGISTER = -3, INIT_SIGNAL_FRAME = 1 };
 struct cursor {
@@ -60,7 +63,6 @@ struct unwinder {
 	int (*step)(void *);
 	int (*get_reg)(void *, int, word *);
 };
-static struct sfw_range libunwind[2]; /* its code, whose own cursors are not ours */
 
 static struct cursor *cursor_of(void *cursor) {
 	struct cursor *c = cursor;
@@ -134,28 +136,26 @@ static int get_reg_of_cursor(const struct cursor *c, int reg, word *value) {
 	return reg >= 0 && sfw_get(&c->regs, (unsigned)reg, value) ? 0 : BAD_REGISTER;
 }
 
+/* is_libunwind returns whether code is libunwind's, whose own cursors are not ours. */
 static int is_libunwind(const void *code) {
-	for (unsigned i = 0; i < 2; i++)
-		if ((uint64_t)(uintptr_t)code - libunwind[i].low < libunwind[i].high - libunwind[i].low)
-			return 1;
-	return 0;
+	struct dl_find_object o;
+	return _dl_find_object((void *)(uintptr_t)code, &o) == 0 && strstr(o.dlfo_link_map->l_name, "/libunwind") != NULL;
 }
 
-/* A program may load libunwind later than this library: without its functions, they are looked for again. */
 #define CURSORS(name, any) \
 	PUBLIC int EXPORTED(name(init_local))(void *cursor, void *context) { \
-		return NEXT(name(init_local)) != NULL && is_libunwind(__builtin_return_address(0)) \
+		return is_libunwind(__builtin_return_address(0)) && FOUND(name(init_local)) != NULL \
 			? NEXT(name(init_local))(cursor, context) : init_cursor(cursor, context, 0, any); \
 	} \
 	PUBLIC int EXPORTED(name(init_local2))(void *cursor, void *context, int flag) { \
-		return NEXT(name(init_local2)) != NULL && is_libunwind(__builtin_return_address(0)) \
+		return is_libunwind(__builtin_return_address(0)) && FOUND(name(init_local2)) != NULL \
 			? NEXT(name(init_local2))(cursor, context, flag) : init_cursor(cursor, context, flag, any); \
 	} \
 	PUBLIC int EXPORTED(name(step))(void *cursor) { \
 		struct cursor *c = cursor_of(cursor); \
 		if (c != NULL) \
 			return step_cursor(c, NEXT(name(step))); \
-		return NEXT(name(step)) != NULL ? NEXT(name(step))(cursor) : NO_INFO; \
+		return FOUND(name(step)) != NULL ? NEXT(name(step))(cursor) : NO_INFO; \
 	} \
 	PUBLIC int EXPORTED(name(get_reg))(void *cursor, int reg, word *value) { \
 		struct cursor *c = cursor_of(cursor); \
@@ -163,14 +163,14 @@ static int is_libunwind(const void *code) {
 			return 0; \
 		if (c != NULL && !convert_cursor(c)) \
 			return BAD_REGISTER; \
-		return NEXT(name(get_reg)) != NULL ? NEXT(name(get_reg))(cursor, reg, value) : NO_INFO; \
+		return FOUND(name(get_reg)) != NULL ? NEXT(name(get_reg))(cursor, reg, value) : NO_INFO; \
 	}
 CURSORS(UNW_LOCAL, 0)
 CURSORS(UNW_ANY, 1)
 
 #define PASS_ON(type, name, ...) \
 	PUBLIC type EXPORTED(name)(__VA_ARGS__) { \
-		if (NEXT(name) == NULL || (cursor_of(cursor) != NULL && !convert_cursor(cursor_of(cursor)))) \
+		if (FOUND(name) == NULL || (cursor_of(cursor) != NULL && !convert_cursor(cursor_of(cursor)))) \
 			return NO_INFO; \
 		return NEXT(name)(cursor, a, b, c, d); \
 	}
@@ -178,27 +178,22 @@ OF_CURSORS(PASS_ON, UNW_LOCAL)
 OF_CURSORS(PASS_ON, UNW_ANY)
 
 #ifndef SFRAME_BACKTRACE_WRAP
-void sframe_find_libunwind(void *file) { ALL(SET_NEXT) }
+static void find_libunwind(void *file) { ALL(SET_NEXT) }
 
 /* find_in finds the functions in libunwind, if it is loaded: also after this library, where RTLD_NEXT does not look. */
 static void find_in(const char *name) {
 	void *file = dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
 	if (file == NULL)
 		return;
-	sframe_find_libunwind(file);
+	find_libunwind(file);
 	dlclose(file);
 }
 #endif
 
 void sframe_find_cursors(void) {
 #ifndef SFRAME_BACKTRACE_WRAP
+	find_libunwind(RTLD_NEXT);
 	find_in("libunwind.so.8");
 	find_in("libunwind-" TEXT(UNW_MACHINE) ".so.8");
 #endif
-	struct dl_find_object o;
-	const void *inits[] = {(const void *)NEXT(UNW_LOCAL(init_local)), (const void *)NEXT(UNW_ANY(init_local))};
-	for (unsigned i = 0; i < 2; i++)
-		if (inits[i] != NULL && _dl_find_object((void *)(uintptr_t)inits[i], &o) == 0)
-			libunwind[i] = (struct sfw_range){
-				(uint64_t)(uintptr_t)o.dlfo_map_start, (uint64_t)(uintptr_t)o.dlfo_map_end};
 }
