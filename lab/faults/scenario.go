@@ -20,6 +20,8 @@ type scenario struct {
 	make  string // a shell script that makes the files from those of makeMaterial
 	args  string
 	stdin string
+	// others are files that are read and do not change; errors of them leave no other file incomplete.
+	others []string
 	// endless: cfi2sframe waits until it is ended, and changes nothing.
 	endless bool
 
@@ -47,8 +49,10 @@ var scenarios = []*scenario{
 	{name: "three files, two names of one", make: "cp mprog p; ln p q; cp mgaps r; cp mobject s",
 		args: "-v --in-place p q r s"},
 	{name: "standard input", args: "-q - -o out", stdin: "mprog"},
-	{name: "tree", make: "cp mprog p; cp mgaps q; echo text >t; rm m*", args: "-r --in-place ."},
-	{name: "update", make: "cp mdone p; cp mprog q", args: "--update --in-place p q"},
+	{name: "tree", make: "cp mprog p; cp mgaps q; echo text >t; rm m*", args: "-r --in-place .",
+		others: []string{"./", "t"}},
+	{name: "update", make: "cp mdone p; cp mprog q", args: "--update --in-place p q",
+		others: []string{"p"}},
 	{name: "detach", args: "detach mprog -o out"},
 	{name: "attach", make: "cp mprog p", args: "attach --in-place p --sframe mdetached"},
 	{name: "survey", make: "cp mprog p; echo text >t; rm m*", args: "survey . --report json --report-file out"},
@@ -255,6 +259,7 @@ func (s *scenario) honest(out *outcome, now map[string]string) error {
 		problem = "without that signal"
 	case status != 1 && !said("interrupted"):
 		problem = "without a message about the interruption"
+	case slices.ContainsFunc(s.others, func(name string) bool { return said("cfi2sframe: " + name + ": ") }):
 	case all && len(targets) > 0 && !said("in its place") && !said("replaced nevertheless") && !said("is left behind"):
 		problem = "although all files are complete"
 	case !said("cfi2sframe: "):
