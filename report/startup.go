@@ -30,6 +30,7 @@ const (
 	maxDtors        = 192 // __do_global_dtors_aux
 	maxFrameDummy   = 96
 	maxInit         = 128     // .init, .fini and any other function
+	maxPointers     = 1 << 16 // in .init_array and .fini_array
 	maxStartupNames = 1 << 16 // symbols in code without CFI whose names are read
 )
 
@@ -48,22 +49,25 @@ func findStartup(f *elffile.File, free []Range) []Range {
 	if crti {
 		names = slices.Concat(startupNames, entryNames)
 	}
-	places := startupPlaces(f, free, crti)
-	found = append(found, places...)
-	for _, r := range startupSymbols(f, free, names) { // which may include padding
-		if !slices.ContainsFunc(places, func(p Range) bool { return r.Begin >= p.Begin && r.Begin < p.End }) {
-			found = append(found, r)
-		}
+	found = disjoint(append(found, startupPlaces(f, free, crti)...))
+	var rest []Range
+	for _, r := range free {
+		rest = append(rest, subtract(r, found)...)
 	}
-	slices.SortFunc(found, byBegin)
-	disjoint, end := found[:0], uint64(0)
-	for _, r := range found {
+	return disjoint(append(found, startupSymbols(f, rest, names)...))
+}
+
+// disjoint sorts ranges, and cuts those that overlap another.
+func disjoint(list []Range) []Range {
+	slices.SortFunc(list, byBegin)
+	out, end := list[:0], uint64(0)
+	for _, r := range list {
 		if r.Begin = max(r.Begin, end); r.Begin < r.End {
-			disjoint = append(disjoint, r)
+			out = append(out, r)
 			end = r.End
 		}
 	}
-	return disjoint
+	return out
 }
 
 // startupPlaces finds start-up code without symbols.
@@ -77,7 +81,7 @@ func startupPlaces(f *elffile.File, free []Range, crti bool) []Range {
 	if a == nil || f.IsObject() {
 		return nil
 	}
-	dtors, ctors := codePointers(f, elf.SHT_FINI_ARRAY), codePointers(f, elf.SHT_INIT_ARRAY)
+	dtors, ctors := codePointers(f, a, elf.SHT_FINI_ARRAY), codePointers(f, a, elf.SHT_INIT_ARRAY)
 	called := func(name string) (targets []uint64) {
 		if s := f.Section(name); crti && s != nil {
 			branches(f, a, s.Addr, s.Addr+min(s.Size, maxInit), true, func(_, target uint64) {
@@ -150,46 +154,40 @@ func branches(f *elffile.File, a *arch.Arch, begin, end uint64, calls bool, fn f
 	}
 }
 
-// codePointers returns the pointers in sections of a type. Without symbols they are in the sections, or with
-// linkers that leave these empty, in R_*_RELATIVE relocations.
-func codePointers(f *elffile.File, of elf.SectionType) []uint64 {
-	var list []uint64
-	for i := range f.Sections {
-		s := &f.Sections[i]
-		if elf.SectionType(s.Type) != of {
-			continue
-		}
-		empty := true
-		// Damaged tables cost start-up code, not the report.
-		_ = f.ReadTable("section "+s.Name, s.Off, s.Size, 8, func(b []byte, _ uint64) error {
-			for ; len(b) >= 8; b = b[8:] {
-				p := f.Order.Uint64(b)
-				empty = empty && p == 0
-				list = append(list, p)
-			}
-			return nil
-		})
-		if empty {
-			list = append(list, relativePointers(f, s)...)
-		}
+// codePointers returns the pointers in the section of a type. Without symbols they are in the section, or with linkers
+// that leave it empty, in R_*_RELATIVE relocations.
+func codePointers(f *elffile.File, a *arch.Arch, of elf.SectionType) []uint64 {
+	i := slices.IndexFunc(f.Sections, func(s elffile.Section) bool { return elf.SectionType(s.Type) == of })
+	if i < 0 {
+		return nil
 	}
-	return list
-}
-
-// relativePointers returns the addends of R_*_RELATIVE relocations of a section.
-func relativePointers(f *elffile.File, of *elffile.Section) []uint64 {
-	const relaSize = 24
-	a := arch.Of(elf.Machine(f.Machine))
+	s := &f.Sections[i]
 	var list []uint64
+	empty := true
+	// Damaged tables cost start-up code, not the report.
+	_ = f.ReadTable("section "+s.Name, s.Off, min(s.Size, 8*maxPointers), 8, func(b []byte, _ uint64) error {
+		for ; len(b) >= 8; b = b[8:] {
+			p := f.Order.Uint64(b)
+			empty = empty && p == 0
+			list = append(list, p)
+		}
+		return nil
+	})
+	if !empty {
+		return list
+	}
+	const relaSize = 24
+	total := uint64(0) // overlapping tables could make any file a large one
 	for i := range f.Sections {
-		s := &f.Sections[i]
-		if a == nil || elf.SectionType(s.Type) != elf.SHT_RELA || !s.Alloc() {
+		r := &f.Sections[i]
+		if elf.SectionType(r.Type) != elf.SHT_RELA || !r.Alloc() || r.Size > f.Size-min(total, f.Size) {
 			continue
 		}
-		_ = f.ReadTable("section "+s.Name, s.Off, s.Size, relaSize, func(b []byte, _ uint64) error {
+		total += r.Size
+		_ = f.ReadTable("section "+r.Name, r.Off, r.Size, relaSize, func(b []byte, _ uint64) error {
 			for ; len(b) >= relaSize; b = b[relaSize:] {
 				relative := f.Order.Uint64(b[8:]) == uint64(a.Relative[0])
-				if relative && f.Order.Uint64(b)-of.Addr < of.Size && uint64(len(list)) < of.Size/8 {
+				if relative && f.Order.Uint64(b)-s.Addr < s.Size && len(list) < 2*maxPointers {
 					list = append(list, f.Order.Uint64(b[16:]))
 				}
 			}
@@ -201,20 +199,21 @@ func relativePointers(f *elffile.File, of *elffile.Section) []uint64 {
 
 // startupSymbols finds start-up code by its symbols. A function whose symbol has no size ends at the next symbol.
 func startupSymbols(f *elffile.File, free []Range, names []string) []Range {
+	if len(free) == 0 {
+		return nil
+	}
 	var found []Range
 	var starts []uint64 // of all symbols in code without CFI
-	read := 0
 	_ = f.Symbols(elf.SHT_SYMTAB, func(table *elffile.Section, s elffile.Symbol) {
 		kind := elf.SymType(s.Info & 0xf)
-		if s.Section == 0 || s.Name == 0 || !isFunction(s) && kind != elf.STT_NOTYPE || read > maxStartupNames {
+		if s.Section == 0 || s.Name == 0 || !isFunction(s) && kind != elf.STT_NOTYPE || len(starts) == maxStartupNames {
 			return
 		}
 		i := sort.Search(len(free), func(i int) bool { return free[i].End > s.Value })
 		if i == len(free) || s.Value < free[i].Begin {
 			return
 		}
-		read++
-		name := f.SymbolName(table, s.Name)
+		name := shortName(f, table, s.Name)
 		if strings.HasPrefix(name, "$") { // a mapping symbol
 			return
 		}
@@ -235,4 +234,21 @@ func startupSymbols(f *elffile.File, free []Range, names []string) []Range {
 		}
 	}
 	return found
+}
+
+// shortName returns the name of a symbol, or the beginning of a long one.
+func shortName(f *elffile.File, table *elffile.Section, name uint32) string {
+	if int(table.Link) >= len(f.Sections) {
+		return ""
+	}
+	s := &f.Sections[table.Link]
+	if !s.HasBytes() || uint64(name) >= s.Size {
+		return ""
+	}
+	b := make([]byte, min(32, s.Size-uint64(name)))
+	if f.ReadInto("section "+s.Name, b, s.Off+uint64(name)) != nil {
+		return ""
+	}
+	text, _, _ := strings.Cut(string(b), "\x00")
+	return text
 }
