@@ -24,6 +24,9 @@ func TestSparse(t *testing.T) {
 	assembly := file(10_000, 5000, 0)
 	assembly.Uncovered.compiled, assembly.Warnings = 500, nil
 	assembly.Warnings = []string{assembly.sparse()}
+	stripped := file(10_000, 5000, 0)
+	stripped.Uncovered.unnamed = true
+	stripped.Warnings = []string{stripped.sparse()}
 	startup := &Coverage{Amounts: Amounts{Code: 1000}, Uncovered: Uncovered{Bytes: 900, Padding: 100, Startup: 750}}
 	startup.Warnings = []string{startup.sparse()}
 	for _, tt := range []struct {
@@ -38,6 +41,8 @@ func TestSparse(t *testing.T) {
 		{file(0, 600, 0), nil},   // code was not counted
 		{startup, []string{""}},
 		{assembly, []string{"50.00 % of the code has no CFI: most of that is assembly without .cfi directives"}},
+		{stripped, []string{"50.00 % of the code has no CFI: assembly needs .cfi directives, other code " +
+			"-fasynchronous-unwind-tables; or use --debug-file"}},
 		{Sum("", []*Coverage{file(10_000, 5000, 0, "words"), file(10_000, 1000, 0, "words")}),
 			[]string{"words", "30.00 %" + advice}},
 		{Sum("", []*Coverage{file(10_000, 5000, 0), file(90_000, 0, 0)}), nil},

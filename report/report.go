@@ -201,6 +201,9 @@ func (c *Coverage) sparse() string {
 		return ""
 	case !tooMuch(c.Uncovered.compiled, c.Code):
 		return Share(n, c.Code) + " of the code has no CFI: most of that is assembly without .cfi directives"
+	case c.Uncovered.unnamed:
+		return Share(n, c.Code) + " of the code has no CFI: assembly needs .cfi directives, other code " +
+			"-fasynchronous-unwind-tables; or use --debug-file"
 	}
 	return Share(n, c.Code) +
 		" of the code has no CFI: build with -fasynchronous-unwind-tables, or use --debug-file"

@@ -107,3 +107,43 @@ func TestStartup(t *testing.T) {
 		})
 	}
 }
+
+// TestAdvice expects the warning on code without CFI to advise what helps: flags for code by compilers, directives for
+// assembly as far as symbols and source lines tell.
+func TestAdvice(t *testing.T) {
+	dir := t.TempDir()
+	big := ".globl big\n.type big, @function\nbig:\n.rept 2000\nret\n.endr\n.size big, .-big\n.section .note.GNU-stack\n"
+	label := strings.NewReplacer(".type big, @function\n", "", ".size big, .-big\n", "").Replace(big)
+	for name, text := range map[string]string{
+		"hello.c": startupSources["hello.c"], "big.s": big, "label.s": label,
+		"big.c": "int a[64]; void big(int n) {\n" + strings.Repeat("a[n & 63] = n * n; n = a[n % 7];\n", 100) + "}\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const (
+		assembly = "most of that is assembly without .cfi directives"
+		unknown  = "assembly needs .cfi directives, other code -fasynchronous-unwind-tables; or use --debug-file"
+		compiled = "build with -fasynchronous-unwind-tables, or use --debug-file"
+	)
+	for _, tt := range []struct{ command, want string }{
+		{"gcc -g hello.c big.s", assembly},
+		{"gcc hello.c label.s", assembly}, // compilers give functions sizes
+		{"gcc hello.c big.s", compiled},   // which this has as well
+		{"gcc -s hello.c big.s", unknown},
+		{"gcc -c -fno-asynchronous-unwind-tables big.c -o big.o && gcc hello.c big.o", compiled},
+		{"gcc hello.c", ""},
+	} {
+		peer.Look(t, "gcc")
+		cmd := exec.Command("sh", "-c", tt.command+" -o prog")
+		cmd.Dir = dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", tt.command, err, out)
+		}
+		got := strings.Join(startupOf(t, filepath.Join(dir, "prog")).Warnings, "; ")
+		if _, advice, _ := strings.Cut(got, " of the code has no CFI: "); advice != tt.want {
+			t.Errorf("%s: %q; want %q", tt.command, got, tt.want)
+		}
+	}
+}

@@ -43,6 +43,7 @@ func Sum(file string, files []*Coverage) *Coverage {
 		sum.Uncovered.Padding += c.Uncovered.Padding
 		sum.Uncovered.Startup += c.Uncovered.Startup
 		sum.Uncovered.compiled += c.Uncovered.compiled
+		sum.Uncovered.unnamed = sum.Uncovered.unnamed || c.Uncovered.unnamed
 		for _, s := range c.Uncovered.Sections {
 			group := UncoveredSection{Name: sectionGroup(s.Name), Ranges: []UncoveredRange{}} // without a common place
 			to := find(&sum.Uncovered.Sections, sections, group.Name, group)

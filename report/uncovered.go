@@ -22,6 +22,7 @@ type Uncovered struct {
 	Functions []UncoveredFunction `json:"functions"` // by function symbol, the largest first
 	Omitted   int                 `json:"functions_omitted"`
 
+	unnamed  bool   // no symbols tell what is assembly
 	compiled uint64 // of WithoutCFI, what is not known to be assembly
 	code     uint64 // of the file: Amounts.Code
 }
@@ -280,7 +281,7 @@ func byBegin(a, b Range) int { return cmp.Compare(a.Begin, b.Begin) }
 
 // functions lists the functions that lie in free code.
 func (u *Uncovered) functions(in *Input, files []*elffile.File, free []Range, names *namer) {
-	u.compiled = u.Bytes - u.Padding - u.Startup
+	u.compiled, u.unnamed = u.Bytes-u.Padding-u.Startup, !hasSymbols(files)
 	if len(free) == 0 {
 		return
 	}
@@ -301,7 +302,7 @@ func (u *Uncovered) functions(in *Input, files []*elffile.File, free []Range, na
 	all := slices.SortedFunc(maps.Values(largest), func(a, b symbol) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Begin, b.Begin))
 	})
-	if tooMuch(u.compiled, u.code) && hasSymbols(files) && len(all) <= maxUncovered {
+	if tooMuch(u.compiled, u.code) && !u.unnamed && len(all) <= maxUncovered {
 		list := make([]Gap, len(all))
 		for i, s := range all {
 			list[i] = Gap{Begin: s.Begin, End: s.Begin + s.Bytes}
