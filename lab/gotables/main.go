@@ -1,5 +1,6 @@
 // Package gotables compares the rows that cfi2sframe makes from the table of a stripped Go program with those of the
-// program's .debug_frame, at every pc that either describes.
+// program's .debug_frame, at every pc that either describes. It also runs programs whose stacks it walks by .sframe:
+// with known calls, with faults, and preempted. Judges are runtime.Callers and the bounds of the stacks.
 package gotables
 
 import (
@@ -21,14 +22,24 @@ import (
 	"cfi2sframe/lab/kit"
 )
 
-// Command returns the subcommand. FILEs are Go programs with .debug_frame.
+// Command returns the subcommand. FILEs are Go programs with .debug_frame, RELEASEs those of Go for
+// --run, such as 1.27.4.
 func Command() *kit.Command {
-	c := kit.New("gotables", "[FILE...]", 0, math.MaxInt)
+	c := kit.New("gotables", "[FILE... | RELEASE...]", 0, math.MaxInt)
 	verbose := c.Bool("verbose", false, "print each range that differs")
 	dir := c.String("build", "", "also compare programs that are built in `DIR`, if they are missing there")
+	run := c.String("run", "", "build programs in `DIR`, run them, and compare walks of their stacks with runtime.Callers")
+	quick := c.Bool("quick", false, "with --run: three programs of a release, by default the newest")
 	c.Run = func(args []string) error {
+		if *run != "" {
+			wrong, err := runAll(*run, args, *quick, *verbose)
+			if err == nil && wrong > 0 {
+				err = fmt.Errorf("%d walks are wrong", wrong)
+			}
+			return err
+		}
 		if *dir == "" && len(args) == 0 {
-			return errors.New("no FILE and no --build DIR")
+			return errors.New("no FILE, no --build DIR and no --run DIR")
 		}
 		all := make(counts)
 		if *dir != "" {

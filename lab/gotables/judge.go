@@ -1,0 +1,288 @@
+package gotables
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"debug/elf"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"cfi2sframe/arch"
+	"cfi2sframe/convert"
+	"cfi2sframe/elffile"
+	"cfi2sframe/sframe"
+)
+
+// A record is what the program in testdata/judge writes for a stack.
+type record struct {
+	Kind       string
+	PC, SP, FP uint64
+	Stacks     []region
+	Callers    []uint64
+}
+
+// A region is a stack, or a part of it.
+type region struct {
+	Lo, Hi, At uint64
+	Memory     []byte
+}
+
+// word returns the word at an address of the stacks.
+func (r *record) word(order binary.ByteOrder, addr uint64) (uint64, bool) {
+	for _, s := range r.Stacks {
+		if at := addr - s.At; addr >= s.At && at+8 <= uint64(len(s.Memory)) {
+			return order.Uint64(s.Memory[at:]), true
+		}
+	}
+	return 0, false
+}
+
+// stack returns the index of the stack that an address is in, its end included, or -1.
+func (r *record) stack(addr uint64) int {
+	return slices.IndexFunc(r.Stacks, func(s region) bool { return s.Lo <= addr && addr <= s.Hi })
+}
+
+// A module is a file that the program has loaded.
+type module struct {
+	begin, end, bias uint64
+	section          *sframe.Section
+	symbols          []elf.Symbol // functions by address
+}
+
+// A judge compares walks by .sframe with those of the runtime.
+type judge struct {
+	arch    *arch.Arch
+	order   binary.ByteOrder
+	modules []*module
+	verbose bool
+}
+
+// convertTo converts a program to a format, and returns the module at its link address.
+func convertTo(path string, version sframe.Version) (*module, *elf.File, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	var out bytes.Buffer
+	opt := convert.Options{Version: version}
+	if _, err := convert.Convert(context.Background(), bytes.NewReader(b), int64(len(b)), &out, opt); err != nil {
+		return nil, nil, err
+	}
+	f, err := elffile.New(bytes.NewReader(out.Bytes()), int64(out.Len()))
+	if err != nil {
+		return nil, nil, err
+	}
+	m := &module{}
+	if m.section, err = convert.ReadSection(f); err != nil {
+		return nil, nil, err
+	}
+	e, err := elf.NewFile(bytes.NewReader(b))
+	if err != nil {
+		return nil, nil, err
+	}
+	first := true
+	for _, p := range e.Progs {
+		if p.Type == elf.PT_LOAD {
+			if first {
+				m.begin, first = p.Vaddr, false
+			}
+			m.end = p.Vaddr + p.Memsz
+		}
+	}
+	m.symbols, err = e.Symbols()
+	if err != nil && !errors.Is(err, elf.ErrNoSymbols) {
+		return nil, nil, err
+	}
+	m.symbols = slices.DeleteFunc(m.symbols, func(s elf.Symbol) bool { return elf.ST_TYPE(s.Info) != elf.STT_FUNC })
+	slices.SortFunc(m.symbols, func(a, b elf.Symbol) int { return cmp.Compare(a.Value, b.Value) })
+	return m, e, nil
+}
+
+// place moves modules to where /proc/self/maps has them.
+func (j *judge) place(maps string, files map[string]*module) {
+	for _, line := range strings.Split(maps, "\n") {
+		var begin, end, off uint64
+		var flags, device, inode, path string
+		fmt.Sscanf(line, "%x-%x %s %x %s %s %s", &begin, &end, &flags, &off, &device, &inode, &path)
+		if m := files[path]; m != nil && off == 0 && !slices.Contains(j.modules, m) {
+			m.bias = begin - m.begin&^0xfff
+			m.begin, m.end = m.begin+m.bias, m.end+m.bias
+			j.modules = append(j.modules, m)
+		}
+	}
+}
+
+func (j *judge) module(pc uint64) *module {
+	for _, m := range j.modules {
+		if m.begin <= pc && pc < m.end {
+			return m
+		}
+	}
+	return nil
+}
+
+// function returns the name of the function at a pc.
+func (j *judge) function(pc uint64) string {
+	m := j.module(pc)
+	if m == nil {
+		return fmt.Sprintf("%#x", pc)
+	}
+	i, ok := slices.BinarySearchFunc(m.symbols, pc-m.bias, func(s elf.Symbol, pc uint64) int { return cmp.Compare(s.Value, pc) })
+	if !ok {
+		i--
+	}
+	if i < 0 {
+		return fmt.Sprintf("%#x", pc)
+	}
+	return m.symbols[i].Name
+}
+
+// How walks end.
+const (
+	atStart = "start"                // in code without a caller
+	inGap   = "gap"                  // in code without a row
+	onOther = "on C's stack"         // where cgocallback was called
+	inReg   = "interrupted leaf"     // its return address is in the link register, which is not known
+	lost    = "IN NO CODE"           // at a pc in no module
+	outside = "OUTSIDE OF THE STACK" // a caller's frame is elsewhere
+	endless = "WITHOUT END"
+	unlike  = "NOT LIKE RUNTIME.CALLERS"
+)
+
+// walk returns the pcs of the callers, as runtime.Callers returns them, and how the walk ends.
+func (j *judge) walk(r *record) (pcs []uint64, end string) {
+	a, pc, sp, fp, haveFP := j.arch, r.PC, r.SP, r.FP, r.FP != 0
+	interrupted := false
+	for range 2000 {
+		lookup := pc - 1
+		if pcs = append(pcs, pc); interrupted {
+			lookup, pcs[len(pcs)-1] = pc, pc+1
+		}
+		m := j.module(lookup)
+		if m == nil {
+			return pcs, lost
+		}
+		row, ok, err := m.section.Lookup(lookup - m.bias)
+		if err != nil {
+			return pcs, err.Error()
+		}
+		if !ok {
+			return pcs, inGap
+		}
+		if row.Outermost {
+			return pcs, atStart
+		}
+		value := func(rule sframe.Rule, cfa uint64) (v uint64, ok bool) {
+			switch {
+			case rule.Base == sframe.CFA:
+				v = cfa
+			case rule.Base == sframe.SP, rule.Base == sframe.Register && uint64(rule.Reg) == a.SP:
+				v = sp
+			case rule.Base == sframe.FP, rule.Base == sframe.Register && uint64(rule.Reg) == a.FP:
+				if v = fp; !haveFP {
+					return 0, false
+				}
+			default:
+				return 0, false
+			}
+			v += uint64(int64(rule.Offset))
+			if rule.Deref {
+				return r.word(j.order, v)
+			}
+			return v, true
+		}
+		cfa, ok := value(row.CFA, 0)
+		caller := cfa + uint64(a.CallerSP)
+		switch on := r.stack(caller); {
+		case ok && on < 0 && leaves(row.Row):
+			return pcs, onOther
+		case !ok, on < 0, caller < sp && (on == r.stack(sp) || !leaves(row.Row)):
+			return pcs, outside
+		}
+		ra := row.RA
+		if ra.Base == sframe.None && a.FixedRA == 0 {
+			return pcs, inReg
+		}
+		if pc, ok = value(ra, cfa); !ok {
+			return pcs, outside
+		}
+		if row.FP.Base != sframe.None {
+			fp, haveFP = value(row.FP, cfa) // on arm64 the slot of the first frame is below its stack pointer
+		}
+		sp, interrupted = caller, row.FDE.Signal
+	}
+	return pcs, endless
+}
+
+// leaves reports whether a row leads on by the frame pointer, as those of functions that switch stacks.
+func leaves(r sframe.Row) bool { return r.CFA.Base == sframe.FP && !r.CFA.Deref }
+
+// compare returns how a walk compares with that of the runtime, which leaves out wrappers.
+func (j *judge) compare(r *record) string {
+	pcs, end := j.walk(r)
+	i := 0
+	var extra []string
+	for _, pc := range pcs {
+		if i < len(r.Callers) && pc == r.Callers[i] {
+			i++
+		} else if i > 0 {
+			extra = append(extra, j.function(pc-1))
+		}
+	}
+	how := end
+	// What the runtime leaves out: code that the compiler and the linker have made.
+	made := func(name string) bool {
+		return strings.HasSuffix(name, ".abi0") || strings.Contains(name, "deferwrap") || strings.HasSuffix(name, "-fm")
+	}
+	switch last := j.function(pcs[len(pcs)-1] - 1); {
+	case i == 0 && end == inGap && strings.HasPrefix(last, "runtime.systemstack"):
+	case slices.ContainsFunc(extra, func(name string) bool { return !made(name) }), i == 0,
+		end == atStart && i < len(r.Callers):
+		how = unlike
+	}
+	if j.verbose && (how == unlike || how == lost || how == outside) {
+		fmt.Printf("%s, %s:", r.Kind, end)
+		for _, pc := range pcs {
+			fmt.Printf(" %#x %s", pc, j.function(pc-1))
+		}
+		fmt.Printf("\n  runtime, %d of %d:", i, len(r.Callers))
+		for _, pc := range r.Callers {
+			fmt.Printf(" %#x %s", pc, j.function(pc-1))
+		}
+		fmt.Println()
+	}
+	return how
+}
+
+// judgeFile compares the records in a file, and adds up how they compare.
+func (j *judge) judgeFile(name string, files map[string]*module) (counts, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	in := json.NewDecoder(bufio.NewReader(f))
+	var maps string
+	if err := in.Decode(&maps); err != nil {
+		return nil, err
+	}
+	j.place(maps, files)
+	n := make(counts)
+	for {
+		var r record
+		if err := in.Decode(&r); err == io.EOF {
+			return n, nil
+		} else if err != nil {
+			return nil, err
+		}
+		n[r.Kind+": "+j.compare(&r)]++
+	}
+}
