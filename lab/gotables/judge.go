@@ -243,7 +243,7 @@ func (j *judge) compare(r *record) string {
 		return strings.HasSuffix(name, ".abi0") || strings.Contains(name, "deferwrap") || strings.HasSuffix(name, "-fm")
 	}
 	switch last := j.function(pcs[len(pcs)-1] - 1); {
-	case i == 0 && end == inGap && strings.HasPrefix(last, "runtime.systemstack"):
+	case i == 0 && end == inGap && strings.Contains(last, "runtime.systemstack"):
 	case slices.ContainsFunc(extra, func(name string) bool { return !made(name) }), i == 0,
 		end == atStart && i < len(r.Callers):
 		how = unlike

@@ -240,7 +240,9 @@ func (w *walk) newSite(r *region, pc uint64) *site {
 	if m.table != nil {
 		s.fn = m.table.Find(s.addr)
 		if row, ok := m.table.Lookup(s.addr); ok {
-			s.answers[0] = m.intern(w.m.answerOfCFI(row.Rules))
+			a := w.m.answerOfCFI(row.Rules)
+			a.signal = s.fn.Signal()
+			s.answers[0] = m.intern(a)
 		}
 	}
 	for v, sec := range m.sections {
@@ -252,7 +254,9 @@ func (w *walk) newSite(r *region, pc uint64) *site {
 			w.Errors = append(w.Errors, fmt.Sprintf("%s: %v", m.path, err))
 		}
 		if ok {
-			s.answers[v] = m.intern(w.m.answerOfSFrame(&row.Row))
+			a := w.m.answerOfSFrame(&row.Row)
+			a.signal = row.FDE.Signal
+			s.answers[v] = m.intern(a)
 		}
 	}
 	return s

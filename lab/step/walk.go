@@ -486,7 +486,9 @@ func (w *walk) walkStack(side int, at *registers) {
 		}
 		r = registers{pc: c.ra}
 		r.r[w.m.SP], r.r[w.m.FP] = c.cfa+uint64(w.m.CallerSP), c.fp
-		s = w.site(c.ra - 1)
+		if s = w.site(c.ra - 1); a.signal {
+			s = w.site(c.ra)
+		}
 	}
 	count.Cut++
 	s.cut[side]++
