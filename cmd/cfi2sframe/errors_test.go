@@ -156,7 +156,12 @@ func TestInputErrors(t *testing.T) {
 		says(t, exitTrouble, message, io.Discard, "check", name)
 		says(t, exitError, message, io.Discard, "dump", name)
 		says(t, exitTrouble, message, io.Discard, "diff", name, "prog")
+		says(t, exitTrouble, message, io.Discard, "lookup", name, "0")
 	}
+	if err := os.WriteFile("archive", elftest.Ar([]byte("text")), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	says(t, exitTrouble, "archive: is an archive; extract its members with ar x", io.Discard, "check", "archive")
 }
 
 // TestOutputErrors expects messages to name the output: one in no directory, a directory, and files on a full disk.

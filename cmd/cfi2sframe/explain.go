@@ -34,6 +34,7 @@ var fileKinds = []struct {
 	{0, "\x28\xb5\x2f\xfd", "is a zstd file; unpack it"},
 	{0, "PK\x03\x04", "is a ZIP file; unpack it"},
 	{0, "!<arch>\ndebian-binary", "is a Debian package; unpack it with dpkg-deb -R"},
+	{0, "!<arch>\n", "is an archive; extract its members with ar x"},
 	{0, "\xed\xab\xee\xdb", "is an RPM package; unpack it with rpm2cpio"},
 	{257, "ustar", "is a tar archive or a container image; unpack it"},
 }

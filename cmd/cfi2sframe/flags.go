@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -79,7 +80,7 @@ func shareFlags(cmd *cobra.Command, o *convert.Options, consequence string) {
 func percentFlag(cmd *cobra.Command, name string, percent *float64, usage string) {
 	v := &value{kind: "PERCENT", text: "0"}
 	v.set = func(s string) error {
-		p, err := strconv.ParseFloat(s, 64)
+		p, err := strconv.ParseFloat(strings.TrimSuffix(s, "%"), 64)
 		switch {
 		case err != nil || !(p >= 0 && p <= 100):
 			return errors.New("is not a number from 0 to 100")

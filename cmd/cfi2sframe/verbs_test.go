@@ -235,7 +235,7 @@ func TestCheckReport(t *testing.T) {
 	if !strings.Contains(out.String(), "mismatches: 0\n") {
 		t.Errorf("said %q", out.String())
 	}
-	says(t, exitDone, "", io.Discard, "check", "--min-coverage", "15", drap)
+	says(t, exitDone, "", io.Discard, "check", "--min-coverage", "15%", drap)
 	// Code without a caller is not lost: it is as much as when the file was made.
 	out.Reset()
 	says(t, exitDone, "", &out, "check", "--report", "json", plain)

@@ -224,7 +224,7 @@ func TestOutputsRefused(t *testing.T) {
 	}
 	none := filepath.Join(dir, "none")
 	t.Setenv("TMPDIR", none)
-	const noFolder = ": no such file or directory"
+	const noFolder = ": no such file or directory; set TMPDIR to another directory"
 	withStdin(t, piped(t, testfile.Read(t, in)), func() {
 		if _, err := files.Convert(t.Context(), files.Stdin, filepath.Join(dir, "out"), files.Options{}); err == nil ||
 			err.Error() != "cannot write to "+none+noFolder {

@@ -307,7 +307,7 @@ func TestNoRoom(t *testing.T) {
 	}
 	none := filepath.Join(t.TempDir(), "none")
 	t.Setenv("TMPDIR", none)
-	want := "cannot write to " + none + ": no such file or directory"
+	want := "cannot write to " + none + ": no such file or directory; set TMPDIR to another directory"
 	if _, err := Scratch(); err == nil || err.Error() != want {
 		t.Errorf("Scratch: %v; want %q", err, want)
 	}

@@ -2,6 +2,7 @@ package outfile
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"math/rand/v2"
 	"os"
@@ -76,7 +77,10 @@ func Scratch() (f *os.File, err error) {
 	}
 	if err != nil {
 		f.Close()
-		return nil, cannotWrite(dir, err)
+		if err = cannotWrite(dir, err); errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("%w; set TMPDIR to another directory", err)
+		}
+		return nil, err
 	}
 	return f, nil
 }
