@@ -269,7 +269,8 @@ func TestSkipped(t *testing.T) {
 	// Its debug file has a .debug_frame, which would do as CFI.
 	source, own := filepath.Join(dir, "own.c"), filepath.Join(dir, "own")
 	testfile.Write(t, source, "int main(void) { return 0; }\n")
-	output(t, exec.Command(peer.Look(t, "gcc"), "-g", "-fno-asynchronous-unwind-tables", "-o", own, source))
+	output(t, exec.Command(peer.Look(t, "gcc"), "-g", "-fno-asynchronous-unwind-tables", "-nostartfiles", "-Wl,-e,main",
+		"-o", own, source))
 	output(t, exec.Command(peer.Look(t, "objcopy"), "--only-keep-debug", own, own+".debug"))
 	sectionOf(t, testfile.Read(t, own+".debug"), ".debug_frame")
 	for _, test := range []struct {

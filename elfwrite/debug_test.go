@@ -23,11 +23,13 @@ func split(t *testing.T, by string) (whole, prog, debug []byte) {
 	peer.Look(t, "gcc")
 	peer.Look(t, strings.Fields(by)[0])
 	dir := t.TempDir()
-	source := "#include <stdio.h>\nint twice(int n) { return printf(\"%d\\n\", n); }\nint main(int argc, char **argv) { return twice(argc); }\n"
+	source := "#include <stdio.h>\nint twice(int n) { return printf(\"%d\\n\", n); }\n" +
+		"int main(int argc, char **argv) { return twice(argc); }\n__attribute__((section(\".init\"))) void init(void) {}\n"
 	if err := os.WriteFile(filepath.Join(dir, "prog.c"), []byte(source), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("sh", "-ec", "gcc -g -O1 -o prog prog.c; cp prog whole\n"+by)
+	// Start files of the system may have an .sframe.
+	cmd := exec.Command("sh", "-ec", "gcc -g -O1 -nostartfiles -Wl,-e,main -o prog prog.c; cp prog whole\n"+by)
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", by, err, out)

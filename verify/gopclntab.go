@@ -50,13 +50,13 @@ var ErrGo = errors.New("the rows of .gopclntab are not those of the code")
 // each function whose rows are not proved, with the reason. An error, which may be ErrGo, is about the whole table.
 func Go(t *cfi.Table, f *elffile.File, wrong func(fn *cfi.Function, what string)) error {
 	a, ok := machineABI(t)
-	if !ok {
-		return fmt.Errorf("machine %v is unknown", t.Machine)
-	}
 	var g *goTable
 	for fn := range t.Functions() {
 		if fn.Section() != ".gopclntab" || fn.Err() != nil {
 			continue
+		}
+		if !ok {
+			return fmt.Errorf("machine %v, %v, is unknown", t.Machine, t.Order)
 		}
 		if g == nil {
 			var err error

@@ -45,7 +45,8 @@ func split(t *testing.T, commands string) (at func(name string) string, sh func(
 	return func(name string) string { return filepath.Join(dir, name) }, sh
 }
 
-const splitOff = "objcopy --only-keep-debug prog prog.debug; strip prog; objcopy --add-gnu-debuglink=prog.debug prog\n"
+// Start files of the system may have an .sframe.
+const splitOff = "objcopy -R .sframe prog; objcopy --only-keep-debug prog prog.debug; strip prog; objcopy --add-gnu-debuglink=prog.debug prog\n"
 
 // together expects a debug file to have the headers of a program, and the program its checksum.
 func together(t *testing.T, prog, debug string) {
