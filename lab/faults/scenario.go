@@ -55,7 +55,6 @@ var scenarios = []*scenario{
 		others: []string{"p"}},
 	{name: "detach", args: "detach mprog -o out"},
 	{name: "attach", make: "cp mprog p", args: "attach --in-place p --sframe mdetached"},
-	{name: "survey", make: "cp mprog p; echo text >t; rm m*", args: "survey . --report json --report-file out"},
 	{name: "debug file", make: "cp mgaps p; cp mgaps mdebug", args: "-v --debug-file mdebug --in-place p"},
 }
 
