@@ -213,11 +213,13 @@ func Causes(files []*Coverage, n int, withoutCFI bool) []string {
 		if !withoutCFI {
 			continue
 		}
+		unnamed := c.WithoutCFI()
 		for _, f := range c.Uncovered.Functions {
 			add(f.Bytes, f.String())
+			unnamed -= min(unnamed, f.Bytes)
 		}
-		for _, s := range c.Uncovered.Sections { // without symbols
-			if bytes := s.WithoutCFI(); bytes > 0 && len(c.Uncovered.Functions) == 0 {
+		for _, s := range c.Uncovered.Sections {
+			if bytes := s.WithoutCFI(); bytes > 0 && unnamed > 0 {
 				add(bytes, bytesOf(bytes)+" of code without CFI in "+Printable(s.Name))
 			}
 		}

@@ -103,12 +103,18 @@ func TestTextWhole(t *testing.T) {
 	}
 }
 
-// TestCauses has the largest gaps that lose something, and code without CFI: by function, or else by section.
+// TestCauses has the largest gaps that lose something, and code without CFI: by function, and by section if
+// functions are not all of it.
 func TestCauses(t *testing.T) {
 	c := fullCoverage()
 	c.Reasons = append(c.Reasons, report.Reason{Name: "outermost"})
 	c.Gaps = append(c.Gaps, report.Gap{Begin: 0x100, End: 0x200, Reason: "outermost"})
+	partly := &report.Coverage{File: "partly"}
+	partly.Uncovered.Bytes = 7
+	partly.Uncovered.Sections = []report.UncoveredSection{{Name: ".text", Bytes: 7}}
+	partly.Uncovered.Functions = []report.UncoveredFunction{{Function: "f", Begin: 16, Size: 6, Bytes: 6}}
 	stripped := &report.Coverage{File: "s\n"}
+	stripped.Uncovered.Bytes, stripped.Uncovered.Startup = 18, 9
 	stripped.Uncovered.Sections = []report.UncoveredSection{{Name: ".init", Bytes: 9, Startup: 9}, {Name: ".text", Bytes: 9}}
 	gap, function := "prog: .text+0x1-0xb f()+0x1: words (CFA r10+0), f.cc:7", "prog: .text+0x4-0xc g(): 8 bytes of 8 without CFI"
 	section := `"s\n": 9 bytes of code without CFI in .text`
@@ -118,10 +124,11 @@ func TestCauses(t *testing.T) {
 		want       []string
 	}{
 		{9, false, []string{gap}},
-		{9, true, []string{gap, section, function}},
+		{9, true, []string{gap, section, function, "partly: 7 bytes of code without CFI in .text",
+			"partly: 0x10-0x16 f: 6 bytes of 6 without CFI"}},
 		{1, true, []string{gap}},
 	} {
-		if got := report.Causes([]*report.Coverage{c, stripped}, tt.n, tt.withoutCFI); !slices.Equal(got, tt.want) {
+		if got := report.Causes([]*report.Coverage{c, stripped, partly}, tt.n, tt.withoutCFI); !slices.Equal(got, tt.want) {
 			t.Errorf("%d, %t: %q; want %q", tt.n, tt.withoutCFI, got, tt.want)
 		}
 	}
