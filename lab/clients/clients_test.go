@@ -32,6 +32,19 @@ func TestQuick(t *testing.T) {
 	}
 }
 
+// TestOutside compares stacks of signal handlers and of perl with those of a copy of libgcc. None is shorter.
+func TestOutside(t *testing.T) {
+	for _, name := range []string{"gcc", "g++", "make"} {
+		peer.Look(t, name)
+	}
+	for _, name := range []string{"8 threads", "perl"} {
+		out, err := exec.Command("../../scripts/backtrace", "--outside", "--quick", "--only", name).CombinedOutput()
+		if err != nil || !regexp.MustCompile(`8 threads \| 1 \| [1-9]|perl \| 1 \| [1-9]`).Match(out) {
+			t.Errorf("%s: %v\n%s", name, err, out)
+		}
+	}
+}
+
 // liar takes backtrace()'s stacks without its own frame. Others have a wrong fifth frame, or end there.
 const liar = `#define _GNU_SOURCE
 #include <dlfcn.h>

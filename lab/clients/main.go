@@ -43,6 +43,7 @@ func Command() *kit.Command {
 	c.IntVar(&l.rounds, "rounds", 7, "runs of each command")
 	count := c.Int("count", 0, "compare `N` stacks of each client, instead of those of one run, and measure nothing")
 	quick := c.Bool("quick", false, "compare stacks of sqlite3 with a small input, and measure nothing")
+	outside := c.Bool("outside", false, "compare stacks of other programs with libgcc's: of --rounds runs, and --count stacks")
 	only := c.StringSlice("only", nil, "take the clients and programs whose `NAMES` contain these words")
 	c.Run = func([]string) error {
 		if l.library == "" || l.run == "" {
@@ -56,6 +57,16 @@ func Command() *kit.Command {
 		l.dir = dir
 		if err := l.build(); err != nil {
 			return err
+		}
+		if *outside {
+			every := 1
+			if *quick {
+				l.rounds, every = 1, 97
+			}
+			if err := l.outside(*only, l.rounds, *count, every); err != nil || len(l.bad) == 0 {
+				return err
+			}
+			return errors.New(strings.Join(l.bad, "\n"))
 		}
 		if *quick {
 			for i := range programs {
