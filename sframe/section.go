@@ -28,6 +28,15 @@ type Section struct {
 //
 // In relocatable objects, relocations must be applied first.
 func Decode(data []byte, addr uint64) (*Section, error) {
+	s, err := open(data, addr)
+	if err != nil {
+		return nil, err
+	}
+	return s, s.check()
+}
+
+// open decodes the header, and finds the FDEs and the FREs.
+func open(data []byte, addr uint64) (*Section, error) {
 	h, c, err := decodeHeader(data)
 	if err != nil {
 		return nil, err
@@ -47,11 +56,10 @@ func Decode(data []byte, addr uint64) (*Section, error) {
 		return nil, errorf(24, "FREs at %#x, %d bytes, overlap the FDEs or do not fit the section of %d bytes", freOff,
 			h.FRELen, size)
 	}
-	s := &Section{
+	return &Section{
 		Header: h, codec: c, data: data[:freOff+uint64(h.FRELen)], addr: addr, pcrel: h.Flags&FDEFuncStartPCRel != 0,
 		fdes: int(fdeOff), fres: int(freOff),
-	}
-	return s, s.check()
+	}, nil
 }
 
 // check checks the FDEs.
@@ -270,7 +278,12 @@ func (s *Section) Lookup(pc uint64) (m Match, ok bool, err error) {
 	if i < 0 {
 		return m, false, nil
 	}
-	d, l := s.fde(s.entry(i))
+	return s.match(s.entry(i), pc)
+}
+
+// match is Lookup in the FDE at a place in the section.
+func (s *Section) match(entry int, pc uint64) (m Match, ok bool, err error) {
+	d, l := s.fde(entry)
 	if pc-d.Start >= uint64(d.Size) {
 		return m, false, nil
 	}

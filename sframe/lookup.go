@@ -1,0 +1,140 @@
+package sframe
+
+import "sort"
+
+// LookupSorted is Lookup for many pcs, which must ascend: it goes through FDEs and rows once. It sets matches, which has
+// the length of pcs. A match without a row is zero: its FDE has no bytes. It returns the number of rows, and the first
+// error, whose pcs have no rows; all others have theirs.
+func (s *Section) LookupSorted(pcs []uint64, matches []Match) (rows int, err error) {
+	clear(matches[:len(pcs)])
+	var c cursor
+	for next, n := 0, 0; n < len(pcs); n++ { // FDEs before next begin at or before the pc
+		pc := pcs[n]
+		if next < len(s.starts) && s.starts[next] <= pc {
+			next += s.after(s.starts[next:], pc)
+		}
+		if next == 0 {
+			continue
+		}
+		i := next - 1
+		if s.sorted != nil {
+			i = int(s.sorted[i])
+		}
+		m, ok, e := c.lookup(s, s.entry(i), pc)
+		if ok {
+			matches[n] = m
+			rows++
+		} else if err == nil {
+			err = e
+		}
+	}
+	return rows, err
+}
+
+// after returns the number of starts up to pc, most of which are few: it doubles the part that it searches.
+func (s *Section) after(starts []uint64, pc uint64) int {
+	end := 1
+	for end < len(starts) && starts[end] <= pc {
+		end *= 2
+	}
+	begin := end / 2
+	end = min(end, len(starts))
+	return begin + sort.Search(end-begin, func(i int) bool { return starts[begin+i] > pc })
+}
+
+// A cursor is a place among the rows of an FDE, for pcs that ascend.
+type cursor struct {
+	entry  int // of the FDE; 0 is none
+	fde    FDE
+	w      walk
+	found  []byte // the row that holds, and what follows it
+	start  uint32 // of it
+	next   []byte // the row after it
+	begins uint32 // of that
+	err    error
+}
+
+// lookup is Section.match, and continues where the lookup before has ended.
+func (c *cursor) lookup(s *Section, entry int, pc uint64) (m Match, ok bool, err error) {
+	if entry != c.entry {
+		d, l := s.fde(entry)
+		*c = cursor{fde: d}
+		if d.PCMask || s.outermost(&d, &l) {
+			return s.match(entry, pc)
+		}
+		c.entry, c.w = entry, s.walk(&d, &l)
+	}
+	if pc-c.fde.Start >= uint64(c.fde.Size) {
+		return m, false, nil
+	}
+	at := uint32(pc - c.fde.Start)
+	for c.err == nil {
+		if c.next == nil {
+			if c.w.left == 0 {
+				break
+			}
+			if c.begins, c.next, c.err = c.w.fre(); c.err != nil {
+				break
+			}
+		}
+		if c.begins > at {
+			break
+		}
+		c.found, c.start, c.next = c.next, c.begins, nil
+	}
+	if c.err != nil || c.found == nil {
+		return m, false, c.err
+	}
+	row, _, what := s.codec.row(c.found, c.fde.Flexible)
+	if what != "" {
+		return m, false, c.w.wrong(c.found, what)
+	}
+	return Match{FDE: c.fde, Start: c.start, Row: s.Complete(row)}, true, nil
+}
+
+// An Encoded is a section whose FDEs are not decoded and checked beforehand, for few lookups in a large section. It is
+// safe for concurrent use.
+type Encoded struct{ s *Section }
+
+// Open reads the header of the section in data at address addr. Unlike Decode, it takes no longer for larger sections, and
+// nothing but the data is kept in memory. Errors are of type *Error.
+func Open(data []byte, addr uint64) (Encoded, error) {
+	s, err := open(data, addr)
+	return Encoded{s}, err
+}
+
+// Header returns the header of the section.
+func (e Encoded) Header() Header { return e.s.Header }
+
+// Lookup is Section.Lookup. It checks what it reads: the FDE and its rows. A section whose FDEs are not in the order that
+// its flag promises has an unspecified result. If the flag is clear, it reads the start of each FDE.
+func (e Encoded) Lookup(pc uint64) (m Match, ok bool, err error) {
+	i := e.last(pc)
+	if i < 0 {
+		return m, false, nil
+	}
+	if _, err := e.s.checkFDE(e.s.entry(i)); err != nil {
+		return m, false, err
+	}
+	return e.s.match(e.s.entry(i), pc)
+}
+
+// last returns the index of the last FDE that begins at or before pc, or -1. Of those at one address it is the last that
+// describes bytes.
+func (e Encoded) last(pc uint64) int {
+	s := e.s
+	if s.Flags&FDESorted == 0 {
+		best, start := -1, uint64(0)
+		for i := range s.Len() {
+			if at := s.start(s.entry(i)); at <= pc && (best < 0 || at > start || at == start && !s.empty(i)) {
+				best, start = i, at
+			}
+		}
+		return best
+	}
+	i := sort.Search(s.Len(), func(i int) bool { return s.start(s.entry(i)) > pc }) - 1
+	for i > 0 && s.empty(i) && s.start(s.entry(i-1)) == s.start(s.entry(i)) {
+		i--
+	}
+	return i
+}

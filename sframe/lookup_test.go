@@ -1,0 +1,212 @@
+package sframe_test
+
+import (
+	"bytes"
+	"debug/elf"
+	"fmt"
+	"log"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"cfi2sframe/convert"
+	"cfi2sframe/sframe"
+)
+
+// lookupAll compares LookupSorted and Encoded.Lookup with Lookup at the pcs, and returns the number of rows.
+func lookupAll(t *testing.T, data []byte, addr uint64, pcs []uint64) (rows int) {
+	t.Helper()
+	s, err := sframe.Decode(data, addr)
+	if err != nil {
+		return 0
+	}
+	e, err := sframe.Open(data, addr)
+	if err != nil {
+		t.Fatalf("Open: %v; Decode has no error", err)
+	}
+	if e.Header() != s.Header {
+		t.Fatalf("Open's header is %+v; want %+v", e.Header(), s.Header)
+	}
+	matches := make([]sframe.Match, len(pcs))
+	got, gotErr := s.LookupSorted(pcs, matches)
+	var first error
+	for i, pc := range pcs {
+		want, ok, err := s.Lookup(pc)
+		if ok {
+			rows++
+		} else if first == nil {
+			first = err
+		}
+		if matches[i] != want {
+			t.Fatalf("LookupSorted: %#x: %+v; want %+v", pc, matches[i], want)
+		}
+		m, found, err2 := e.Lookup(pc)
+		if m != want || found != ok || fmt.Sprint(err2) != fmt.Sprint(err) {
+			t.Fatalf("Encoded.Lookup: %#x: %+v, %v, %v; want %+v, %v, %v", pc, m, found, err2, want, ok, err)
+		}
+	}
+	if got != rows || fmt.Sprint(gotErr) != fmt.Sprint(first) {
+		t.Fatalf("LookupSorted: %d rows, error %v; want %d, %v", got, gotErr, rows, first)
+	}
+	return rows
+}
+
+// around returns pcs around the starts and the ends of all FDEs and rows, and others, in ascending order.
+func around(s *sframe.Section, rnd *rand.Rand) []uint64 {
+	pcs := []uint64{0, 1, ^uint64(0)}
+	for i, d := range s.FDEs() {
+		pcs = append(pcs, d.Start-1, d.Start, d.Start+uint64(d.Size)-1, d.Start+uint64(d.Size))
+		fres, err := s.FREs(i, nil)
+		if err != nil {
+			continue
+		}
+		for _, r := range fres {
+			pcs = append(pcs, d.Start+uint64(r.Start), d.Start+uint64(r.Start)+rnd.Uint64N(4))
+		}
+		if d.Size > 0 {
+			pcs = append(pcs, d.Start+rnd.Uint64N(uint64(d.Size)))
+		}
+	}
+	slices.Sort(pcs)
+	return pcs
+}
+
+// TestLookupForms compares the lookups in sections of all versions and machines, with sorted and unsorted FDEs, and in
+// damaged ones.
+func TestLookupForms(t *testing.T) {
+	files, err := filepath.Glob("../testdata/bin/*/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rnd := rand.New(rand.NewPCG(1, 2))
+	sections, rows := 0, 0
+	for _, path := range files {
+		prog, err := os.ReadFile(path)
+		if err != nil || len(prog) > 1<<17 {
+			continue
+		}
+		for _, version := range []sframe.Version{sframe.V1, sframe.V2, sframe.V3} {
+			var out bytes.Buffer
+			opt := convert.Options{Version: version, Force: true}
+			if _, err := convert.Convert(t.Context(), bytes.NewReader(prog), int64(len(prog)), &out, opt); err != nil {
+				continue
+			}
+			f, err := elf.NewFile(bytes.NewReader(out.Bytes()))
+			if err != nil || f.Section(".sframe") == nil {
+				continue
+			}
+			data, err := f.Section(".sframe").Data()
+			if err != nil {
+				t.Fatal(err)
+			}
+			const addr = 0x1000_0000
+			s, err := sframe.Decode(data, addr)
+			if err != nil {
+				continue
+			}
+			sections++
+			pcs := around(s, rnd)
+			rows += lookupAll(t, data, addr, pcs)
+			unsorted := slices.Clone(data)
+			unsorted[3] &^= byte(sframe.FDESorted)
+			rows += lookupAll(t, unsorted, addr, pcs)
+			for range 20 {
+				bad := slices.Clone(data)
+				bad[rnd.IntN(len(bad))] ^= byte(1 << rnd.IntN(8))
+				rows += lookupAll(t, bad, addr, pcs)
+			}
+		}
+	}
+	if sections < 100 || rows < 10000 {
+		t.Errorf("%d sections of %d files, %d rows", sections, len(files), rows)
+	}
+}
+
+// FuzzLookupSorted and FuzzEncoded look up pcs in arbitrary bytes.
+func FuzzLookupSorted(f *testing.F) {
+	seeds(f)
+	f.Fuzz(func(t *testing.T, data []byte, seed uint64) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		if s, err := sframe.Decode(data, 0x10000); err == nil && s.Len() < 1000 {
+			lookupAll(t, data, 0x10000, around(s, rnd))
+		}
+	})
+}
+
+// FuzzEncoded expects no panic where Decode would refuse the section.
+func FuzzEncoded(f *testing.F) {
+	seeds(f)
+	f.Fuzz(func(t *testing.T, data []byte, seed uint64) {
+		e, err := sframe.Open(data, 0x10000)
+		if err != nil {
+			return
+		}
+		rnd := rand.New(rand.NewPCG(seed, 2))
+		for range 64 {
+			pc := 0x10000 + rnd.Uint64N(1<<17) - 1<<16
+			if m, ok, err := e.Lookup(pc); ok && (err != nil || pc-m.FDE.Start >= uint64(m.FDE.Size)) {
+				t.Fatalf("%#x: %+v, %v", pc, m, err)
+			}
+		}
+	})
+}
+
+// seeds adds sections.
+func seeds(f *testing.F) {
+	f.Helper()
+	for _, name := range []string{"prologue", "plt", "padding"} {
+		file, err := elf.NewFile(converted("../testdata/bin/amd64/" + name))
+		if err != nil {
+			f.Fatal(err)
+		}
+		data, err := file.Section(".sframe").Data()
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data, uint64(len(data)))
+	}
+}
+
+// A profiler looks up all pcs of its samples at once.
+func ExampleSection_LookupSorted() {
+	_, s := section()
+	pcs := []uint64{0x10, 0x440, 0x445, 0x451}
+	matches := make([]sframe.Match, len(pcs))
+	rows, err := s.LookupSorted(pcs, matches)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(rows, "rows")
+	for i, m := range matches {
+		if m.FDE.Size > 0 {
+			fmt.Printf("%#x: CFA offset %d\n", pcs[i], m.CFA.Offset)
+		}
+	}
+	// Output:
+	// 3 rows
+	// 0x440: CFA offset 8
+	// 0x445: CFA offset 16
+	// 0x451: CFA offset 16
+}
+
+// A crash handler needs one row of a section that is in memory.
+func ExampleOpen() {
+	f, err := elf.NewFile(converted("../testdata/bin/amd64/prologue"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	header := f.Section(".sframe")
+	data, err := header.Data()
+	if err != nil {
+		log.Fatal(err)
+	}
+	e, err := sframe.Open(data, header.Addr)
+	if err != nil {
+		log.Fatal(err)
+	}
+	m, ok, err := e.Lookup(0x445)
+	fmt.Println(m.CFA.Offset, ok, err)
+	// Output: 16 true <nil>
+}
