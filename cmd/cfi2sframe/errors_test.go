@@ -19,7 +19,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"cfi2sframe/internal/survey"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/peer"
 )
@@ -50,17 +49,14 @@ func says(t *testing.T, status int, want string, stdout io.Writer, args ...strin
 	return stderr.String()
 }
 
-// TestFolderUsage has flags that --report-dir does not go with, and others that exclude each other.
-func TestFolderUsage(t *testing.T) {
+// TestExclusiveFlags has flags that exclude each other.
+func TestExclusiveFlags(t *testing.T) {
 	for args, want := range map[string]string{
-		"--report-dir d --dry-run prog":              "--report-dir is for survey",
-		"survey --report-dir d --report-file r prog": "--report-dir and --report-file cannot be combined",
-		"survey --report-dir d --report json prog":   "--report-dir and --report json cannot be combined",
-		"--format 1 --pcrel --dry-run prog":          "--pcrel and --outermost require --format 2",
-		"--outermost --dry-run prog":                 "--pcrel and --outermost require --format 2",
-		"dump -r prog":                               "--recursive is not for dump",
-		"-r prog -o out":                             "-r and -o cannot be combined",
-		"--skip-status --in-place prog":              "--skip-status requires -r or --skip-unsupported",
+		"--format 1 --pcrel --dry-run prog": "--pcrel and --outermost require --format 2",
+		"--outermost --dry-run prog":        "--pcrel and --outermost require --format 2",
+		"dump -r prog":                      "--recursive is not for dump",
+		"-r prog -o out":                    "-r and -o cannot be combined",
+		"--skip-status --in-place prog":     "--skip-status requires -r or --skip-unsupported",
 	} {
 		says(t, exitUsage, "cfi2sframe: "+want, io.Discard, strings.Fields(args)...)
 	}
@@ -207,54 +203,6 @@ func TestOutputErrors(t *testing.T) {
 		io.Discard, "--format", "2", "--report", "json", "--report-file", "dir/r", "big", "-o", "out")
 	if entries, err := os.ReadDir("dir"); err != nil || len(entries) > 0 {
 		t.Errorf("files on the full disk: %v, %v", entries, err)
-	}
-}
-
-// TestSurveyFolder has folders that pages cannot be written to, and files that are gone when it is their turn.
-func TestSurveyFolder(t *testing.T) {
-	dir := t.TempDir()
-	at := func(name string) string { return filepath.Join(dir, name) }
-	if err := errors.Join(os.Mkdir(at("files"), 0o777), os.Mkdir(at("taken"), 0o777),
-		os.WriteFile(at("file"), []byte("text"), 0o666),
-		os.WriteFile(at("taken/index.html"), []byte("This is no page."), 0o666),
-		os.WriteFile(at("files/gaps"), manyGaps(t, 3), 0o755)); err != nil {
-		t.Fatal(err)
-	}
-	says(t, exitError, "cfi2sframe: survey: cannot make the directory "+at("file/pages")+": not a directory\n",
-		io.Discard, "survey", "--report-dir", at("file/pages"), at("files"))
-	says(t, exitError, "cfi2sframe: survey: "+at("taken/index.html")+
-		" exists and is not a page; use another directory\n", io.Discard,
-		"survey", "--report-dir", at("taken"), at("files"))
-	says(t, exitDone, "", io.Discard, "survey", "--report-dir", at("pages"), at("files"))
-	pages, err := filepath.Glob(at("pages/*gaps*.html"))
-	if err != nil || len(pages) != 1 {
-		t.Fatalf("there is %v, %v", pages, err)
-	}
-	// A folder has the name of a page.
-	if err := errors.Join(os.Remove(pages[0]), os.Mkdir(pages[0], 0o777)); err != nil {
-		t.Fatal(err)
-	}
-	says(t, exitError, "cfi2sframe: survey: page of "+at("files/gaps")+": output "+pages[0]+" is a directory",
-		io.Discard,
-		"survey", "--report-dir", at("pages"), at("files"))
-
-	s, err := survey.Run(t.Context(), []string{at("files")}, survey.Options{}, func(int, int) {})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var stderr bytes.Buffer
-	w := &sumWork{console: console{stdout: io.Discard, stderr: &stderr}}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := w.pages(ended, s, at("more")); err != context.Canceled {
-		t.Errorf("after the end: %v", err)
-	}
-	if err := os.Remove(at("files/gaps")); err != nil {
-		t.Fatal(err)
-	}
-	want := "cfi2sframe: " + at("files/gaps") + ": no page: no such file or directory\n"
-	if links, err := w.pages(t.Context(), s, at("more")); err != nil || len(links) > 0 || stderr.String() != want {
-		t.Errorf("%v, %v, %q; want %q", links, err, stderr.String(), want)
 	}
 }
 

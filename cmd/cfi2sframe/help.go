@@ -18,12 +18,12 @@ const helpWidth = 80
 var groups = []struct{ title, flags string }{
 	{"Output", "output in-place recursive dry-run preserve-dates update force skip-unsupported objects"},
 	{"Format", "for format pcrel outermost share padding into"},
-	{"Reporting", "report report-file report-dir partial min-coverage min-unwindable require skip-status quiet verbose"},
+	{"Reporting", "report report-file min-coverage min-unwindable require skip-status quiet verbose"},
 	{"Advanced", ""},
 }
 
 // common are the flags that -h lists.
-const common = "output recursive dry-run for report verbose require objects report-dir shard " +
+const common = "output recursive dry-run for report verbose require objects shard " +
 	"print-dir cfi"
 
 // verbWidth is the number of columns of verbs in -h.

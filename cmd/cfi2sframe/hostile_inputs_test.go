@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"debug/elf"
 	"fmt"
-	"os/exec"
 	"strings"
 	"testing"
 
@@ -21,11 +20,6 @@ const tooMuch = "more work than its size justifies"
 func TestHostileInputs(t *testing.T) {
 	long.Test(t)
 	program := build(t)
-	version, err := exec.Command(program, "--version").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	tool, _, _ := bytes.Cut(version, []byte("\n"))
 	for _, tt := range []struct {
 		name   string
 		make   func(t testing.TB) []byte
@@ -44,7 +38,7 @@ func TestHostileInputs(t *testing.T) {
 			[]int{0}, "verified"},
 	} {
 		t.Run(strings.ReplaceAll(tt.name, " ", "-"), func(t *testing.T) {
-			data := bytes.Replace(tt.make(t), []byte("TOOL"), tool, 1) // which surveys are from
+			data := tt.make(t)
 			for i, args := range tt.args {
 				_, status, out := bounded(t, program, data, nil, args...)
 				if status != tt.status[i] || i == 0 && !strings.Contains(out, tt.want) {
@@ -113,15 +107,8 @@ func framesApart(t testing.TB) []byte {
 
 // manyLines is a survey of many files with the shortest records.
 func manyLines(testing.TB) []byte {
-	const n = 190_000
-	const refused = `"files":%d,"refused":[{"reason":"no-cfi","text":"no CFI","files":%[1]d}]}`
-	named := func(list, name string) string {
-		return `"` + list + `":[{"name":"` + name + `",` + fmt.Sprintf(refused, n) + "],"
-	}
-	b := []byte(`{"schema":3,"tool":"TOOL",` + named("paths", "no") + named("abis", "amd64") +
-		named("languages", "unknown") + named("compilers", "unknown"))
-	b = fmt.Appendf(b, `"total":{`+refused+"}\n", n)
-	for i := range n {
+	var b []byte
+	for i := range 190_000 {
 		b = fmt.Appendf(b, "{\"file\":\"no/%x\",\"abi\":\"amd64\",\"status\":\"no-cfi\"}\n", i)
 	}
 	return b

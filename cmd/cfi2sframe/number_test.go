@@ -34,7 +34,7 @@ func jsonAmount(t *testing.T, args []string, keys ...string) (a amount) {
 	t.Helper()
 	var out bytes.Buffer
 	run(t.Context(), args, &out, io.Discard)
-	value := json.RawMessage(bytes.SplitN(out.Bytes(), []byte("\n{"), 2)[0]) // a survey has lines of files
+	value := json.RawMessage(out.Bytes())
 	for _, key := range keys {
 		var object map[string]json.RawMessage
 		if err := json.Unmarshal(value, &object); err != nil {
@@ -133,20 +133,9 @@ func TestOneNumber(t *testing.T) {
 			if got, printed := textAmount(t, 0, "diff", out, out); got.Code != want.Code || printed != share {
 				t.Errorf("%s, format %s: diff %v, %s; text %v, %s", file, format, got, printed, want, share)
 			}
-			if format == "2" {
+			if format == "3" {
 				if got, printed := textAmount(t, 1, "survey", file); got.Code != want.Code || printed != share {
 					t.Errorf("%s: survey %v, %s; text %v, %s", file, got, printed, want, share)
-				}
-			}
-			var csv bytes.Buffer
-			says(t, exitDone, "", &csv, "survey", "--report", "csv", file)
-			rows := strings.Split(csv.String(), "\n")
-			for i, column := range strings.Split(rows[0], ",") {
-				cell := strings.Split(rows[1], ",")[i]
-				if column == "code" && cell != fmt.Sprint(want.Code) ||
-					column == "v"+format+"_covered" && cell != fmt.Sprint(want.Covered) ||
-					column == "v"+format+"_unwindable" && cell != fmt.Sprint(want.Unwindable) {
-					t.Errorf("%s, format %s: in CSV %s is %s; text %v", file, format, column, cell, want)
 				}
 			}
 			var page bytes.Buffer

@@ -138,7 +138,6 @@ var synonyms = []struct{ words, command string }{
 	{"convert add make generate create build input to dest", "cfi2sframe IN -o OUT"},
 	{"i inplace overwrite", "cfi2sframe --in-place FILE"},
 	{"pc address addr addr2line find query", "cfi2sframe lookup FILE PC"},
-	{"csv", "cfi2sframe survey --report csv PATH"},
 	{"simulate no-write", "cfi2sframe --dry-run FILE"},
 	{"v3 sframe-version version-3", "cfi2sframe --format 3 IN -o OUT"},
 	{"v2 version-2", "cfi2sframe --format 2 IN -o OUT"},

@@ -34,7 +34,7 @@ func TestWrongUsage(t *testing.T) {
 		"check --report csv f":              `--report "csv" is not known; use none, text or json`,
 		"diff --min-coverage 99 a b":        "--min-coverage is not for diff",
 		"diff a":                            "diff requires two files, OLD and NEW",
-		"merge --jobs 1 --objects a":        "--objects is for survey",
+		"merge --objects a":                 "--objects is for survey",
 		"--shard 1/2 f -o out":              "--shard is for survey",
 		"--report csv f -o out":             `--report "csv" is not known; use none, text, json or html`,
 		"--check f":                         "unknown flag: --check; use 'cfi2sframe check'",

@@ -29,33 +29,11 @@ func strict(v any) {
 	}
 }
 
-// strictSchema returns a schema of package survey, which refuses fields that it does not describe.
-func strictSchema(t *testing.T, name string) map[string]any {
-	t.Helper()
-	b, err := os.ReadFile("../../internal/survey/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	doc := schema.Value(t, b).(map[string]any)
-	defs := doc["$defs"].(map[string]any)
-	sums, ok := defs["sums"]
-	delete(defs, "sums") // a part of a survey has a name besides
-	strict(doc)
-	if ok {
-		defs["sums"] = sums
-	}
-	return doc
-}
-
-// validate expects the first line of a survey and its files to be what schemas say.
-func validate(t *testing.T, survey []byte, head, entry *jsonschema.Schema) {
+// validate expects the lines of a survey to be what the schema says.
+func validate(t *testing.T, survey []byte, lines *jsonschema.Schema) {
 	t.Helper()
 	for i, line := range bytes.Split(bytes.TrimSuffix(survey, []byte("\n")), []byte("\n")) {
-		s := entry
-		if i == 0 {
-			s = head
-		}
-		if err := s.Validate(schema.Value(t, line)); err != nil {
+		if err := lines.Validate(schema.Value(t, line)); err != nil {
 			t.Errorf("line %d: %v", i+1, err)
 		}
 	}
@@ -63,9 +41,13 @@ func validate(t *testing.T, survey []byte, head, entry *jsonschema.Schema) {
 
 // TestSchemaSurvey surveys the fixtures and damaged files, and nothing.
 func TestSchemaSurvey(t *testing.T) {
-	survey := strictSchema(t, "survey.schema.json")
-	head := schema.Compile(t, survey)
-	entry := schema.Compile(t, map[string]any{"$ref": "survey.schema.json#/$defs/entry"}, survey)
+	b, err := os.ReadFile("../../cmd/cfi2sframe/internal/survey/survey.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc := schema.Value(t, b)
+	strict(doc) // refuses fields that it does not describe
+	lines := schema.Compile(t, doc)
 	fixtures := "../../testdata/bin/"
 	drap, err := os.ReadFile(fixtures + "amd64/drap1")
 	if err != nil {
@@ -99,9 +81,9 @@ func TestSchemaSurvey(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		validate(t, command(t, filepath.Dir(pool), 0, "survey", "--report", "json", "pool"), head, entry)
+		validate(t, command(t, filepath.Dir(pool), 0, "survey", "--report", "json", "pool"), lines)
 	}
 	for _, args := range [][]string{{"amd64", "aarch64", "aarch64_be", "s390x"}, {"--shard", "1/3", "amd64"}} {
-		validate(t, command(t, fixtures, 0, append([]string{"survey", "--report", "json"}, args...)...), head, entry)
+		validate(t, command(t, fixtures, 0, append([]string{"survey", "--report", "json"}, args...)...), lines)
 	}
 }

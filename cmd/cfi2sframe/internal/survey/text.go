@@ -9,39 +9,15 @@ import (
 	"unicode/utf8"
 )
 
-// Forms are the names of the forms that Write knows.
-var Forms = []string{"text", "json", "csv", "html"}
-
-// Write writes the survey in the form of the given name.
-func (s *Survey) Write(w io.Writer, form string) error {
-	switch form {
-	case "json":
-		return s.JSON(w)
-	case "csv":
-		return s.CSV(w, nil)
-	case "html":
-		return s.HTML(w, nil, "")
-	}
-	return s.Text(w)
-}
-
 // Text writes the survey for people.
 func (s *Survey) Text(w io.Writer) error {
-	return writeText(w, []string{s.title(), s.headline(), s.Only()}, s.tables())
-}
-
-// writeText writes those lines and tables that are not empty.
-func writeText(w io.Writer, lines []string, tables []table) error {
 	out := bufio.NewWriter(w)
-	for _, line := range lines {
-		if line != "" {
-			fmt.Fprintln(out, line)
-		}
+	fmt.Fprintln(out, s.title())
+	if line := s.headline(); line != "" {
+		fmt.Fprintln(out, line)
 	}
-	for _, t := range tables {
-		if len(t.Rows) > 0 {
-			t.write(out)
-		}
+	for _, t := range s.tables() {
+		t.write(out)
 	}
 	return out.Flush() // which has the first error
 }

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sync/semaphore"
+
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/testkit/elftest"
 )
@@ -66,8 +68,10 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%s: %v are refused; want %v", tt.name, got, want)
 		}
 		var errs []string
-		for _, e := range s.Errors {
-			errs = append(errs, string(e.Reason)+" "+e.Error)
+		for _, r := range s.Files {
+			if r.Error != "" {
+				errs = append(errs, string(r.Status)+" "+r.Error)
+			}
 		}
 		all := strings.Join(errs, "\n")
 		if (tt.message == "") != (all == "") || !strings.Contains(all, tt.message) || tt.message != "" &&
@@ -97,31 +101,26 @@ func (f failing) ReadAt(b []byte, off int64) (int, error) {
 func TestReadErrors(t *testing.T) {
 	b := sound(t)
 	p := elftest.Patch(t.Fatalf, b)
-	for name, at := range map[string]int64{
-		"the CFI": int64(p.U64(p.Section(".eh_frame") + elftest.ShOff)),
-	} {
-		got := newCollector(nil, Options{}).examine(nil, failing{bytes.NewReader(b), at, errDisk}, "x", int64(len(b)))
-		if r := got.records[0]; r.Status != unreadable || !strings.Contains(r.Error, errDisk.Error()) ||
-			len(got.functions) > 0 {
-			t.Errorf("%s: %+v", name, r)
-		}
+	e := &examiner{memory: semaphore.NewWeighted(maxCFI)}
+	at := int64(p.U64(p.Section(".eh_frame") + elftest.ShOff))
+	r, err := e.examine(nil, failing{bytes.NewReader(b), at, errDisk}, "x", int64(len(b)))
+	if err != nil || r.Status != unreadable || !strings.Contains(r.Error, errDisk.Error()) || len(r.Worst) > 0 {
+		t.Errorf("%+v, %v", r, err)
 	}
 	// Errors of the machine are none of the file.
 	system := &fs.PathError{Op: "read", Path: "x", Err: syscall.EIO}
-	for name, at := range map[string]int64{"the identification": 0,
-		"the CFI":             int64(p.U64(p.Section(".eh_frame") + elftest.ShOff)),
+	for name, at := range map[string]int64{"the identification": 0, "the CFI": at,
 		"the section headers": int64(p.U64(elftest.EhShoff))} {
-		got := newCollector(nil, Options{}).examine(nil, failing{bytes.NewReader(b), at, system}, "x", int64(len(b)))
-		if len(got.records) > 0 || !errors.Is(got.failed, syscall.EIO) {
-			t.Errorf("%s: %+v", name, got)
+		r, err := e.examine(nil, failing{bytes.NewReader(b), at, system}, "x", int64(len(b)))
+		if !errors.Is(err, syscall.EIO) {
+			t.Errorf("%s: %+v, %v", name, r, err)
 		}
 	}
 	// Files that are removed after they were found, and directories that cannot be read.
-	c := newCollector(nil, Options{})
 	gone := filepath.Join(t.TempDir(), "gone")
 	for _, f := range []candidate{{name: gone}, {name: gone, err: os.ErrPermission}} {
-		records := c.file(t.Context(), &f).records
-		if len(records) != 1 || records[0].File != gone || records[0].Status != unreadable || records[0].Error == "" {
+		records, err := e.file(t.Context(), &f)
+		if err != nil || len(records) != 1 || records[0].File != gone || records[0].Status != unreadable || records[0].Error == "" {
 			t.Errorf("%+v: %+v", f, records)
 		}
 	}
@@ -139,14 +138,14 @@ func TestArchiveCancelled(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	c := newCollector(nil, Options{})
-	if r := c.file(ctx, &candidate{name: path, archive: true}).records; len(r) != 2 || r[0].File != path+"(a.so)" ||
-		r[1].File != path+"(b.so)" {
-		t.Errorf("members %+v; want a.so and b.so", r)
+	e := &examiner{memory: semaphore.NewWeighted(maxCFI)}
+	r, err := e.file(ctx, &candidate{name: path, archive: true})
+	if err != nil || len(r) != 2 || r[0].File != path+"(a.so)" || r[1].File != path+"(b.so)" {
+		t.Errorf("members %+v, %v; want a.so and b.so", r, err)
 	}
 	cancel()
-	if r := c.file(ctx, &candidate{name: path, archive: true}).records; len(r) != 0 {
-		t.Errorf("%d members after the end", len(r))
+	if r, err := e.file(ctx, &candidate{name: path, archive: true}); !errors.Is(err, context.Canceled) {
+		t.Errorf("%d members after the end, %v", len(r), err)
 	}
 }
 
@@ -189,44 +188,24 @@ func TestStarting(t *testing.T) {
 	}
 }
 
-// TestLossy has the files that lose something, those that lose most first, and members of archives together.
-func TestLossy(t *testing.T) {
-	of := func(file, reason string, bytes uint64) Record {
-		return Record{File: file, Described: 1000, Gaps: []Gap{{Reason: reason, Functions: 1, Ranges: 1, Bytes: bytes}}}
-	}
-	s := surveyOf(Options{}, "/lib", of("/lib/some", "sp-rule", 5), of("/lib/a.a(small.o)", "drap", 1),
-		of("/lib/a.a(large.o)", "drap", 50),
-		of("/lib/none", "drap", 0), of("/lib/start", "outermost", 99)) // where nothing is lost
-	got := fmt.Sprintf("%+v", s.Lossy())
-	if want := "[{Path:/lib/a.a Names:[/lib/a.a(large.o) /lib/a.a(small.o)]} {Path:/lib/some Names:[/lib/some]}]"; got != want {
-		t.Errorf("%s; want %s", got, want)
-	}
-}
-
 // TestLongLists says what lists leave out.
 func TestLongLists(t *testing.T) {
 	const n = maxFiles + 2
-	var records []Record
+	var records []*Record
 	for i := range n {
-		r := Record{File: fmt.Sprint("/a/", i)}
+		r := &Record{File: fmt.Sprint("/a/", i), Code: 1}
 		if i <= maxWorst {
 			r.Status, r.Error = damaged, "words"
 		}
 		records = append(records, r)
 	}
-	s := surveyOf(Options{}, "/a", records...)
-	for _, name := range []string{"/b\x1b", "/c", "/d", "/e"} {
-		s.Paths = append(s.Paths, newPath(name, name))
+	records[0].Worst = []Function{
+		{Function: strings.Repeat("é", maxName+1), Size: 30, Lost: 3, Reason: "drap"},
+		{Section: ".text", Begin: 16, Size: 20, Lost: 2, Reason: "drap"},
+		{Begin: 0x1000, Size: 10, Lost: 1, Reason: "drap"},
 	}
-	s.WorstFunctions = []BadFunction{
-		{File: "/a/0", Function: strings.Repeat("é", maxName+1), Size: 30, Lost: 3, Reason: "drap"},
-		{File: "/a/1", Section: ".text", Begin: 16, Size: 20, Lost: 2, Reason: "drap"},
-		{File: "/a/2", Begin: 0x1000, Size: 10, Lost: 1, Reason: "drap"},
-	}
-	if got, want := s.heading(), `/a, "/b\x1b", /c and 2 other paths`; got != want {
-		t.Errorf("heading %s; want %s", got, want)
-	}
-	if p := s.page(nil, ""); p.NotListed != "2 files" {
+	s := New(records, Skipped{})
+	if p := s.page("/a", nil); p.NotListed != "2 files" {
 		t.Errorf("%q are not listed", p.NotListed)
 	}
 	var text bytes.Buffer
@@ -234,16 +213,16 @@ func TestLongLists(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"  The first of 21; the CSV form has all.\n", "  " + strings.Repeat("é", maxName-3) + "...\n",
+		"  The first of 21; the JSON form has all.\n", "  " + strings.Repeat("é", maxName-3) + "...\n",
 		"  at .text+0x10\n", "  at 0x1000\n",
 	} {
 		if !strings.Contains(text.String(), want) {
-			t.Errorf("%q is not in\n%s", want, &text)
+			t.Errorf("%q is not in\n%.3000s", want, &text)
 		}
 	}
 }
 
-// A fullWriter takes N bytes, and no more.
+// A fullWriter takes a number of bytes, and no more.
 type fullWriter struct{ room int }
 
 func (w *fullWriter) Write(b []byte) (int, error) {
@@ -258,18 +237,20 @@ func (w *fullWriter) Write(b []byte) (int, error) {
 // TestWriteErrors expects of all forms that they say when they could not be written, wherever that is.
 func TestWriteErrors(t *testing.T) {
 	s := model(100)
-	for _, form := range Forms {
+	for form, write := range map[string]func(io.Writer) error{
+		"text": s.Text, "json": s.JSON, "html": func(w io.Writer) error { return s.HTML(w, "heading") },
+	} {
 		var whole bytes.Buffer
-		if err := s.Write(&whole, form); err != nil {
+		if err := write(&whole); err != nil {
 			t.Fatal(err)
 		}
 		n := whole.Len()
 		for _, room := range []int{0, n / 2, n - 1} {
-			if err := s.Write(&fullWriter{room}, form); !errors.Is(err, errDisk) {
+			if err := write(&fullWriter{room}); !errors.Is(err, errDisk) {
 				t.Errorf("%s, %d of %d bytes: %v", form, room, n, err)
 			}
 		}
-		if err := s.Write(&fullWriter{n}, form); err != nil {
+		if err := write(&fullWriter{n}); err != nil {
 			t.Errorf("%s, with room for all: %v", form, err)
 		}
 	}

@@ -1,0 +1,147 @@
+package survey
+
+import (
+	"bufio"
+	"cmp"
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+	"slices"
+	"strconv"
+
+	"cfi2sframe/internal/page"
+	"cfi2sframe/report"
+	"cfi2sframe/sframe"
+	"cfi2sframe/translate"
+)
+
+//go:embed survey.html.tmpl
+var pageText string
+
+// maxFiles is how many files the page lists: those with most code that cannot be unwound.
+const maxFiles = 1 << 16
+
+// A surveyPage is what the template shows.
+type surveyPage struct {
+	page.Frame
+	Kind, Heading  string
+	Format         sframe.Version
+	Files, WithCFI uint64
+	Code           page.Split
+	Bars           []page.Bar
+	FileTable      page.Table
+	NotListed      string // files
+	Tables         []section
+}
+
+// A section has one of the tables of the text report.
+type section struct {
+	page.Table
+	Note string
+}
+
+var fileColumns = page.Columns(
+	"File", "file", "Unwindable", "number", "Not unwindable", "number", "Not covered", "number",
+	"In format 2", "number", "Mostly by", "reason", "Code", "number", "ABI", "text", "Remarks", "text",
+)
+
+// HTML writes the survey as a page that needs nothing else, with a footer as page.NewFrame has it.
+func (s *Survey) HTML(w io.Writer, heading string, footer ...string) error {
+	out := bufio.NewWriter(w)
+	funcs := template.FuncMap{
+		"count": count[uint64], "bytes": func(n uint64) string { return countOf(n, "byte") },
+	}
+	if err := page.Template(pageText, funcs).Execute(out, s.page(heading, footer)); err != nil {
+		return err
+	}
+	return out.Flush()
+}
+
+// split says how much of a file's code can be unwound in the detailed version.
+func (r *Record) split() page.Split {
+	lost, _ := r.lost()
+	return page.NewSplit(r.Code, format(r.Formats, detailed).Unwindable, lost)
+}
+
+func (s *Survey) page(heading string, footer []string) *surveyPage {
+	p := &surveyPage{
+		Frame: page.NewFrame(s.title(), footer...), Kind: "SFrame survey", Heading: heading, Format: detailed,
+		Files: s.Total.Files, WithCFI: s.Total.WithCFI,
+	}
+	files := slices.DeleteFunc(slices.Clone(s.Files), func(r *Record) bool { return r.Code == 0 && r.Error == "" })
+	for _, r := range files {
+		p.Code.Add(r.split())
+	}
+	p.Bars = s.bars(p.Code)
+	var reasons []page.Reason
+	for _, r := range translate.Reasons() {
+		p.Data.Reasons[r.Name()] = r.String()
+	}
+	for i := range s.Total.Gaps {
+		if g := &s.Total.Gaps[i]; g.Ranges > 0 && g.loses() {
+			reasons = append(reasons, page.Reason{Name: g.Reason, Text: g.reason().String()})
+		}
+	}
+	left := func(r *Record) uint64 { code := r.split(); return code.Left() }
+	slices.SortStableFunc(files, func(a, b *Record) int { return cmp.Compare(left(b), left(a)) })
+	if n := len(files) - maxFiles; n > 0 {
+		p.NotListed = countOf(n, "file")
+		files = files[:maxFiles]
+	}
+	var rows [][]string
+	for _, r := range files {
+		rows = append(rows, r.cells())
+	}
+	p.FileTable = p.Data.Add(page.Table{
+		ID: "files", Caption: fmt.Sprintf("Bytes of code in each file, in format %d, the worst first", detailed),
+		Noun: "files", Columns: fileColumns, Reasons: reasons, Falling: "Not unwindable",
+	}, rows)
+	for i, t := range s.tables() {
+		if !t.TextOnly {
+			to := page.Table{
+				ID: fmt.Sprint("table-", i+1), Caption: t.Title, Noun: "rows", Columns: t.Head, Short: true,
+			}
+			p.Tables = append(p.Tables, section{p.Data.Add(to, t.Rows), t.Note})
+		}
+	}
+	return p
+}
+
+// cells returns the cells of fileColumns.
+func (r *Record) cells() []string {
+	decimal := func(n uint64) string { return strconv.FormatUint(n, 10) }
+	row := make([]string, len(fileColumns))
+	row[0], row[7] = report.Printable(r.File), r.ABI
+	if code := r.split(); code.Code > 0 {
+		row[1] = report.Share(code.Unwindable, code.Code)
+		row[2], row[6] = decimal(code.Left()), decimal(code.Code)
+	}
+	if r.Status == "" {
+		lost, reason := r.lost()
+		row[3], row[5] = decimal(lost), reason
+		row[4] = decimal(r.Described - format(r.Formats, sframe.V2).Covered)
+		return row
+	}
+	row[8] = statusText(r.Status)
+	if r.Error != "" {
+		row[8] += "; " + report.Printable(r.Error)
+	}
+	return row
+}
+
+// bars returns the bars of the reasons for gaps in all files.
+func (s *Survey) bars(code page.Split) []page.Bar {
+	var out []page.Bar
+	for i := range s.Total.Gaps {
+		g := &s.Total.Gaps[i]
+		if g.Ranges == 0 || !g.loses() {
+			continue
+		}
+		b := page.NewBar(g.Reason, g.reason().String(), g.Bytes, 0, code.Code)
+		b.Of = fmt.Sprintf("in %s of %s, in %s",
+			countOf(g.Ranges, "gap"), countOf(g.Functions, "function"), countOf(g.Files, "file"))
+		out = append(out, b)
+	}
+	return code.Bars(out)
+}

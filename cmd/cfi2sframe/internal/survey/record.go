@@ -1,0 +1,149 @@
+package survey
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"cfi2sframe/convert"
+	"cfi2sframe/internal/outfile"
+	"cfi2sframe/sframe"
+	"cfi2sframe/translate"
+)
+
+// What convert fails for, a survey counts.
+const (
+	damaged    convert.Reason = "damaged"    // the file or its CFI is malformed
+	unreadable convert.Reason = "unreadable" // the system does not return its contents
+)
+
+// statuses are the reasons why a file has no CFI to translate, in the order of reports.
+var statuses = []convert.Reason{convert.NoCFI, convert.NoCode, convert.Class32, convert.Machine, damaged, unreadable}
+
+func statusText(status convert.Reason) string {
+	switch status {
+	case damaged:
+		return "damaged file or CFI, or one that is too large"
+	case unreadable:
+		return "file or directory that cannot be read"
+	}
+	return status.Text()
+}
+
+// statusOf returns the status of a file by an error.
+func statusOf(err error) convert.Reason {
+	if system := (*fs.PathError)(nil); errors.As(err, &system) {
+		return unreadable
+	}
+	if reason := convert.ReasonOf(err); slices.Contains(statuses, reason) {
+		return reason
+	}
+	return damaged
+}
+
+// A Record is what a survey says of a file. All sums follow from the records. Its JSON form is a line of a survey. All
+// sizes are in bytes of code.
+type Record struct {
+	File       string         `json:"file"` // of a member of an archive, ARCHIVE(MEMBER)
+	ABI        string         `json:"abi,omitzero"`
+	Status     convert.Reason `json:"status,omitzero"` // why it has no CFI to translate, one of statuses
+	Error      string         `json:"error,omitzero"`  // of damaged and unreadable files
+	Functions  uint64         `json:"functions,omitzero"`
+	Described  uint64         `json:"described,omitzero"`   // by CFI
+	Code       uint64         `json:"code,omitzero"`        // as report.Amounts has it, also of files without CFI
+	WithoutCFI uint64         `json:"without_cfi,omitzero"` // code that no CFI describes, with padding
+	Formats    []Format       `json:"formats,omitempty"`    // by version
+	Gaps       []Gap          `json:"gaps,omitempty"`       // in format 3, in the order of translate.Reasons
+	Worst      []Function     `json:"worst_functions,omitempty"`
+}
+
+// A Format says how much of a file a version of SFrame describes.
+type Format struct {
+	Format     sframe.Version `json:"format"`
+	Whole      uint64         `json:"functions_covered,omitzero"`
+	Unwindable uint64         `json:"unwindable,omitzero"` // as report.Amounts has it
+	Described  uint64         `json:"described,omitzero"`
+	Covered    uint64         `json:"covered,omitzero"` // as report.Amounts has it
+	Topmost    uint64         `json:"topmost,omitzero"` // of Covered, by registers known only in the topmost frame
+}
+
+// A Gap sums up the gaps of one reason.
+type Gap struct {
+	Reason    string `json:"reason"`
+	Files     uint64 `json:"-"` // of a sum
+	Functions uint64 `json:"functions,omitzero"`
+	Ranges    uint64 `json:"ranges,omitzero"`
+	Bytes     uint64 `json:"bytes,omitzero"`
+}
+
+// reason returns the reason of a gap, or 0.
+func (g *Gap) reason() translate.Reason {
+	all := translate.Reasons()
+	if i := slices.IndexFunc(all, func(r translate.Reason) bool { return r.Name() == g.Reason }); i >= 0 {
+		return all[i]
+	}
+	return 0
+}
+
+// loses reports whether a stack trace loses something by the gaps.
+func (g *Gap) loses() bool { return g.reason().Loss() }
+
+// lost returns how much code a stack trace loses, and the reason of most of it.
+func (r *Record) lost() (bytes uint64, reason string) { return lost(r.Gaps) }
+
+func lost(gaps []Gap) (bytes uint64, reason string) {
+	most := uint64(0)
+	for i := range gaps {
+		if g := &gaps[i]; g.loses() {
+			bytes += g.Bytes
+			if g.Bytes > most {
+				most, reason = g.Bytes, g.Reason
+			}
+		}
+	}
+	return bytes, reason
+}
+
+// A Function is one of those that lose most of a file.
+type Function struct {
+	File     string `json:"-"`
+	Function string `json:"function,omitempty"` // as the source has it
+	Symbol   string `json:"symbol,omitempty"`   // the mangled name, if it is another
+	Section  string `json:"section,omitempty"`  // in a relocatable object, what Begin counts from
+	Begin    uint64 `json:"begin,omitzero"`     // address
+	Size     uint64 `json:"size"`               // of what the CFI describes
+	Lost     uint64 `json:"lost"`
+	Reason   string `json:"reason"` // of most of that
+
+	gap translate.Gap // the first one that loses something: its place has the name of the function
+}
+
+// refused returns the record of a file without CFI to translate. An error of the machine ends the survey.
+func refused(file string, status convert.Reason, err error) (*Record, error) {
+	if outfile.OfMachine(err) {
+		return nil, fmt.Errorf("%s: %w", file, outfile.Plain(err))
+	}
+	r := &Record{File: valid(file), Status: status}
+	if status == damaged || status == unreadable {
+		r.Error = valid(outfile.Plain(err).Error())
+	}
+	return r, nil
+}
+
+// valid makes a text UTF-8: other bytes become \xNN.
+func valid(text string) string {
+	var b strings.Builder
+	for len(text) > 0 {
+		r, n := utf8.DecodeRuneInString(text)
+		if r == utf8.RuneError && n == 1 {
+			fmt.Fprintf(&b, `\x%02x`, text[0])
+		} else {
+			b.WriteString(text[:n])
+		}
+		text = text[n:]
+	}
+	return b.String()
+}

@@ -1,0 +1,115 @@
+// Package survey sums up what SFrame can and cannot express of many files: programs and libraries below some paths.
+// It writes nothing.
+//
+// A survey asks what could be translated, not what could be written: whether a file has space for two more program
+// headers, and how far its code is from the new section, play no part.
+//
+// Each file becomes a Record of a few hundred bytes, and everything in a report is a sum of records. The JSON form is a
+// line for each record, so that a survey of several machines is the union of their lines. CFI is in memory only while
+// its file is examined; maxCFI bounds the CFI of all files examined at a time.
+package survey
+
+import (
+	"cmp"
+	"context"
+	"runtime"
+	"slices"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
+
+	"cfi2sframe/sframe"
+)
+
+// Options say what to survey.
+type Options struct {
+	Objects bool // relocatable objects and archives
+	Shard   Shard
+	Jobs    int // files that are examined at a time; 0: one for each processor
+	// Starting, if not nil, is called before a file is examined, with the bytes of its CFI and its size.
+	// It is called concurrently.
+	Starting func(cfi, size uint64)
+	Scanning func(files int) // if not nil, it is called with the number of files found so far
+	// IsOutput, if not nil, reports whether a path leads to a file that is written later. To examine it is an error.
+	IsOutput func(path string) bool
+}
+
+// Formats are the versions of SFrame that a survey translates to.
+var Formats = []sframe.Version{sframe.V2, sframe.V3}
+
+// detailed is the version whose gaps are listed.
+const detailed = sframe.V3
+
+// A Survey has the records of many files and their sums.
+type Survey struct {
+	Files     []*Record // by name
+	Skipped   Skipped
+	Total     Sums
+	ABIs      []Part     // by name
+	Worst     []*Record  // those that lose most, the worst first
+	Functions []Function // of all files, the worst first
+}
+
+// Run surveys the ELF files that the paths are, or that are below them. A file with several names counts once, under
+// the first. progress may be nil; it is called with the number of finished files and of all files. An error means that
+// a path does not exist, that the machine failed (outfile.OfMachine), or that ctx ended.
+func Run(ctx context.Context, paths []string, opt Options, progress func(done, total int)) (*Survey, error) {
+	files, skipped, err := walk(ctx, paths, opt)
+	if err != nil {
+		return nil, err
+	}
+	if opt.Jobs <= 0 {
+		opt.Jobs = runtime.GOMAXPROCS(0)
+	}
+	e := &examiner{Options: opt, memory: semaphore.NewWeighted(maxCFI)}
+	found := make([][]*Record, len(files))
+	var g errgroup.Group
+	g.SetLimit(opt.Jobs)
+	var mu sync.Mutex
+	done := 0
+	for i := range files {
+		g.Go(func() (err error) {
+			if err = ctx.Err(); err != nil {
+				return err
+			}
+			found[i], err = e.file(ctx, &files[i])
+			mu.Lock()
+			defer mu.Unlock()
+			if done++; progress != nil {
+				progress(done, len(files))
+			}
+			return err
+		})
+	}
+	if err := cmp.Or(g.Wait(), ctx.Err()); err != nil {
+		return nil, err
+	}
+	return New(slices.Concat(found...), skipped), nil
+}
+
+// New sums up records, each of another file. Skipped counts the files that were not examined.
+func New(records []*Record, skipped Skipped) *Survey {
+	s := &Survey{Files: records, Skipped: skipped}
+	slices.SortStableFunc(records, func(a, b *Record) int { return cmp.Compare(a.File, b.File) })
+	for _, r := range records {
+		s.Total.add(r)
+		if r.ABI != "" {
+			element(&s.ABIs, Part{Name: r.ABI}, func(p Part) string { return p.Name }).add(r)
+		}
+		for _, fn := range r.Worst {
+			fn.File = r.File
+			s.Functions = append(s.Functions, fn)
+		}
+		if lost, _ := r.lost(); lost > 0 {
+			s.Worst = append(s.Worst, r)
+		}
+	}
+	slices.SortStableFunc(s.Functions, func(a, b Function) int { return cmp.Compare(b.Lost, a.Lost) })
+	slices.SortStableFunc(s.Worst, func(a, b *Record) int {
+		x, _ := a.lost()
+		y, _ := b.lost()
+		return cmp.Compare(y, x)
+	})
+	return s
+}

@@ -1,0 +1,399 @@
+package survey
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"cfi2sframe/convert"
+	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/translate"
+)
+
+const fixtures = "../../../../testdata/bin/"
+
+func run(t *testing.T, opt Options, paths ...string) *Survey {
+	t.Helper()
+	s, err := Run(t.Context(), paths, opt, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// what are the sums of one fixture that its source tells.
+type what struct {
+	functions             uint64
+	described, withoutCFI uint64
+	code                  uint64    // both without padding
+	whole                 [2]uint64 // functions, by format
+	covered               [2]uint64 // bytes
+	gaps                  map[string]translate.Sum
+}
+
+// fromSource has what testdata/asm says: sizes are those of the instructions there, between
+// the directives that change the row.
+var fromSource = map[string]what{
+	// realign has 50 bytes: 5 with rsp+8, 14 with r10+0, 25 with *(rbp-8), 5 with r10+0, and a
+	// ret with rsp+8 and rbp at *(rbp+0). _start has no CFI.
+	"amd64/drap1": {
+		functions: 2, described: 53, withoutCFI: 14, code: 67, whole: [2]uint64{1, 2}, covered: [2]uint64{8, 53},
+	},
+	// rbx is the base for 8 bytes of on_stack and the last 10 of on_stack_last.
+	"amd64/rbxcfa.so": {functions: 3, described: 50, code: 50, whole: [2]uint64{1, 3}, covered: [2]uint64{32, 50}},
+	// resume moves rcx to rsp (3 bytes), and jumps by rcx (2 bytes); ra_mid has its return
+	// address in r11 during a move and a push (4 bytes).
+	"amd64/rareg.so": {functions: 3, described: 55, code: 55, whole: [2]uint64{1, 3}, covered: [2]uint64{46, 55}},
+	// Signal frames are marked (3 bytes) and the trampoline (10 bytes). 15 bytes of padding
+	// and 103 of _start have no CFI.
+	"amd64/signal": {
+		functions: 4, described: 27, withoutCFI: 118, code: 27 + 103, whole: [2]uint64{2, 4}, covered: [2]uint64{14, 27},
+	},
+	// No caller: 42 bytes of _start and 16 of new_stack. fp_lost has no rbp for 12 bytes.
+	"amd64/undefra": {
+		functions: 4, described: 96, code: 96, whole: [2]uint64{3, 3}, covered: [2]uint64{84, 84},
+		gaps: map[string]translate.Sum{translate.FPUndefined.Name(): {Functions: 1, Ranges: 1, Bytes: 12}},
+	},
+	// Three functions have r14 or r1 as the base from the lay to the lgr: 24 bytes each.
+	// leaf has 6, clash 62, clash_fp 64 and clash_leaf 38 bytes; _start, without CFI, 28, and the
+	// linker aligns the end to 4.
+	"s390x/stackclash": {
+		functions: 4, described: 170, withoutCFI: 30, code: 200, whole: [2]uint64{1, 4}, covered: [2]uint64{98, 170},
+	},
+}
+
+func TestFixtures(t *testing.T) {
+	for name, want := range fromSource {
+		s := run(t, Options{}, fixtures+name)
+		got := what{
+			functions: s.Total.Functions, described: s.Total.Described, withoutCFI: s.Total.WithoutCFI,
+			code: s.Total.Code,
+		}
+		if s.Total.Files != 1 || s.Total.WithCFI != 1 {
+			t.Errorf("%s: %d files, %d with CFI", name, s.Total.Files, s.Total.WithCFI)
+		}
+		for i, v := range Formats {
+			f := format(s.Total.Formats, v)
+			got.whole[i], got.covered[i] = f.Whole, f.Covered
+			if f.Unwindable != want.covered[i] {
+				t.Errorf("%s: %d bytes are unwindable in %v; want %d", name, f.Unwindable, v, want.covered[i])
+			}
+		}
+		for _, g := range s.Total.Gaps {
+			if got.gaps == nil {
+				got.gaps = make(map[string]translate.Sum)
+			}
+			got.gaps[g.Reason] = translate.Sum{Functions: int(g.Functions), Ranges: int(g.Ranges), Bytes: g.Bytes}
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s:\n%+v, but the source says\n%+v", name, got, want)
+		}
+	}
+}
+
+// TestWorst expects the functions that lose most, by name.
+func TestWorst(t *testing.T) {
+	s := run(t, Options{}, fixtures+"amd64/drap1", fixtures+"amd64/undefra", fixtures+"amd64/rbxcfa.so")
+	if len(s.Worst) != 1 || filepath.Base(s.Worst[0].File) != "undefra" {
+		t.Errorf("worst files %+v; want undefra", s.Worst)
+	}
+	f := s.Functions[0]
+	if len(s.Functions) != 1 || f.Function != "fp_lost" || f.Reason != "fp-undefined" || f.Lost != 12 || f.Size != 31 ||
+		f.File != s.Worst[0].File {
+		t.Errorf("worst functions %+v; want fp_lost, 12 of 31 bytes", s.Functions)
+	}
+}
+
+// tree makes a directory with files of many kinds.
+func tree(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	write := func(name string, b []byte) {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, b, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	drap, err := os.ReadFile(fixtures + "amd64/drap1")
+	must(err)
+	edit := func(off int, v ...byte) []byte {
+		b := slices.Clone(drap)
+		copy(b[off:], v)
+		return b
+	}
+	write("a/prog", drap)
+	write("a/text", []byte("text"))
+	write("a/empty", nil)
+	write("a/32", edit(4, 1))                 // EI_CLASS
+	write("a/mips", edit(18, 8))              // e_machine
+	write("a/object.o", edit(16, 1))          // e_type
+	write("a/garbage", edit(40, 0xff, 0xff))  // e_shoff
+	write("a/short", drap[:10])               // cut off in the ELF header
+	write("a/thin.a", []byte("!<thin>\nxxx")) // damaged, but not asked for
+	must(os.Link(filepath.Join(dir, "a/prog"), filepath.Join(dir, "a/same")))
+	must(os.MkdirAll(filepath.Join(dir, "b"), 0o777))
+	must(os.Symlink("../a/prog", filepath.Join(dir, "b/link")))
+	must(os.Symlink("..", filepath.Join(dir, "b/loop")))
+	must(os.Symlink("gone", filepath.Join(dir, "b/dangling")))
+	must(os.Link(filepath.Join(dir, "a/prog"), filepath.Join(dir, "b/hard")))
+	return dir
+}
+
+func refusedBy(s *Sums) map[convert.Reason]uint64 {
+	out := make(map[convert.Reason]uint64)
+	for _, r := range s.Refused {
+		out[r.Status] = r.Files
+	}
+	return out
+}
+
+// TestTree counts every file once, and stops at none.
+func TestTree(t *testing.T) {
+	dir := tree(t)
+	s := run(t, Options{}, dir+"/b", dir+"/a", dir, dir+"/b/link")
+	if s.Total.Files != 5 || s.Total.WithCFI != 1 {
+		t.Errorf("%d files, %d with CFI; want 5 and 1", s.Total.Files, s.Total.WithCFI)
+	}
+	refused := refusedBy(&s.Total)
+	if refused["32-bit"] != 1 || refused["machine"] != 1 || refused["damaged"] != 2 || len(refused) != 3 {
+		t.Errorf("refused %v", refused)
+	}
+	if want := (Skipped{Objects: 2, Other: 2}); s.Skipped != want {
+		t.Errorf("skipped %+v; want %+v", s.Skipped, want)
+	}
+	for name, files := range map[string]uint64{"/b/link": 1, "/b/loop": 5, "/a/text": 0} {
+		if s := run(t, Options{}, dir+name); s.Total.Files != files {
+			t.Errorf("%s as a path: %d files; want %d", name, s.Total.Files, files)
+		}
+	}
+}
+
+// TestShards expects the union of all shards to be the whole, in all forms, and each file in one shard.
+func TestShards(t *testing.T) {
+	dir, out := tree(t), t.TempDir()
+	whole := run(t, Options{}, fixtures, dir)
+	var names []string
+	files := uint64(0)
+	for i := 1; i <= 3; i++ {
+		s := run(t, Options{Shard: Shard{i, 3}}, fixtures, dir)
+		files += s.Total.Files
+		var b bytes.Buffer
+		if err := s.JSON(&b); err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, filepath.Join(out, strconv.Itoa(i)))
+		if err := os.WriteFile(names[i-1], b.Bytes(), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if files != whole.Total.Files || files < 10 {
+		t.Errorf("%d files in all shards; want %d", files, whole.Total.Files)
+	}
+	merged, err := Merge(names)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := forms(t, merged), forms(t, whole); got != want {
+		t.Errorf("merged:\n%.2000s\nwant\n%.2000s", got, want)
+	}
+	// The same file twice counts once, and another one of its name is an error.
+	if twice, err := Merge([]string{names[0], names[0]}); err != nil || len(twice.Files) == 0 ||
+		twice.Total.Files >= whole.Total.Files {
+		t.Errorf("%v, %v", twice, err)
+	}
+	b, err := os.ReadFile(names[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, _, _ := strings.Cut(string(b), "\n")
+	for _, tt := range []struct{ text, want string }{
+		{strings.Replace(first, `"abi":"`, `"functions":1,"abi":"x`, 1), "is another file in "},
+		{strings.Replace(first, `"file":"`, `"name":"`, 1), "no file; use the output of survey"},
+		{`{"file":"x","status":"lost"}`, `unknown status "lost"`},
+		{`{"file":"x","formats":[{"format":9}]}`, "unknown format 9"},
+		{`{"file":"x","gaps":[{"reason":"mood"}]}`, `unknown reason "mood"`},
+		{`{"file":`, "not a survey in JSON: offset 0: unexpected EOF"},
+		{"\x7fELF", "not a survey in JSON: offset 0: "},
+	} {
+		bad := filepath.Join(out, "bad")
+		if err := os.WriteFile(bad, []byte(tt.text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Merge([]string{names[0], bad}); err == nil || !strings.Contains(err.Error(), bad+": ") ||
+			!strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%.100s: %v; want %s", tt.text, err, tt.want)
+		}
+	}
+	for _, text := range []string{"", "1", "0/2", "3/2", "1/0", "a/b", "1/1048577"} {
+		if _, err := ParseShard(text); err == nil {
+			t.Errorf("%q is a shard", text)
+		}
+	}
+}
+
+// forms returns the survey in all forms.
+func forms(t *testing.T, s *Survey) string {
+	t.Helper()
+	var b bytes.Buffer
+	for _, err := range []error{s.Text(&b), s.JSON(&b), s.HTML(&b, "heading")} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b.String()
+}
+
+// TestMachineFails surveys a file that reads as one on a broken disk: nothing is mapped at address 0.
+func TestMachineFails(t *testing.T) {
+	const mem = "/proc/self/mem"
+	peer.File(t, mem)
+	s, err := Run(t.Context(), []string{fixtures + "amd64/drap1", mem}, Options{}, nil)
+	if !errors.Is(err, syscall.EIO) || !strings.HasPrefix(err.Error(), mem+": ") {
+		t.Errorf("%+v, %v; want %v", s, err, syscall.EIO)
+	}
+	if _, err := Run(t.Context(), []string{t.TempDir() + "/gone"}, Options{}, nil); err == nil {
+		t.Error("a path that is not there is no error")
+	}
+}
+
+// TestObjects surveys an object and an archive of it twice, and an archive that is none.
+func TestObjects(t *testing.T) {
+	peer.Look(t, "as")
+	peer.Look(t, "ar")
+	dir := t.TempDir()
+	for _, args := range [][]string{
+		{"as", "--64", "-o", dir + "/drap1.o", "../../../../testdata/asm/amd64/drap1.s"},
+		{"ar", "cr", dir + "/lib.a", dir + "/drap1.o", "../../../../testdata/asm/amd64/drap1.s", dir + "/drap1.o"},
+		{"ar", "qS", dir + "/lib.a", dir + "/drap1.o"},
+	} {
+		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", args, err, out)
+		}
+	}
+	if err := os.WriteFile(dir+"/thin.a", []byte("!<thin>\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	s := run(t, Options{Objects: true}, dir)
+	members := s.Total.WithCFI
+	if members < 3 || s.Total.Files != members+1 || refusedBy(&s.Total)["damaged"] != 1 {
+		t.Errorf("%+v", s.Total)
+	}
+	want := fromSource["amd64/drap1"]
+	for i, v := range Formats {
+		if f := format(s.Total.Formats, v); f.Covered != members*want.covered[i] || f.Described != members*want.described {
+			t.Errorf("format %d of %d objects: %+v", f.Format, members, f)
+		}
+	}
+	if s := run(t, Options{}, dir); s.Total.Files != 0 || s.Skipped != (Skipped{Objects: 3}) {
+		t.Errorf("unless asked for: %d files, %+v skipped", s.Total.Files, s.Skipped)
+	}
+}
+
+// TestDeterminism writes the same with any number of workers.
+func TestDeterminism(t *testing.T) {
+	dir := tree(t)
+	first := ""
+	for _, jobs := range []int{1, 2, 3, 16} {
+		calls, last := 0, 0
+		s, err := Run(t.Context(), []string{fixtures, dir}, Options{Objects: true, Jobs: jobs},
+			func(done, total int) {
+				calls++
+				if done != calls || total < done {
+					t.Errorf("progress %d of %d in call %d", done, total, calls)
+				}
+				last = total
+			})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if calls != last || calls == 0 {
+			t.Errorf("%d calls of progress for %d files", calls, last)
+		}
+		if got := forms(t, s); first == "" {
+			first = got
+		} else if got != first {
+			t.Errorf("other output with %d workers than with 1", jobs)
+		}
+	}
+}
+
+func TestCancellation(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	s, err := Run(ctx, []string{fixtures}, Options{Jobs: 1}, func(done, total int) {
+		if done == 2 {
+			cancel()
+		}
+		if done > 4 {
+			t.Errorf("%d of %d files are done", done, total)
+		}
+	})
+	if s != nil || !errors.Is(err, context.Canceled) {
+		t.Errorf("Run returns %v, %v", s, err)
+	}
+	if _, err := Run(ctx, []string{fixtures}, Options{}, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("Run returns %v when the context has ended", err)
+	}
+}
+
+func TestTextAndHTML(t *testing.T) {
+	dir := t.TempDir()
+	b, err := os.ReadFile(fixtures + "amd64/undefra")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(dir+"/<b>\x1b", b, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	s := run(t, Options{}, dir, fixtures+"s390x")
+	var text, page bytes.Buffer
+	if err := s.Text(&text); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"Survey: 6 ELF files, 6 of them with CFI\n", "\n  s390x ", "\n  all ", "Gaps in format 3\n",
+		" 12  31  fp-undefined  ", "  fp_lost\n",
+	} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("%q is not in\n%s", want, &text)
+		}
+	}
+	if strings.ContainsAny(text.String(), "\x1b\t\r") {
+		t.Error("control characters in the text")
+	}
+	if err := s.HTML(&page, dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, bad := range []string{"<b>", "\x1b", "http:", "https:", "<script>alert", "src="} {
+		if strings.Contains(page.String(), bad) {
+			t.Errorf("%q is in the page", bad)
+		}
+	}
+	if n := strings.Count(page.String(), "<script"); n != 2 {
+		t.Errorf("%d scripts; want data and the page's own", n)
+	}
+	for _, want := range []string{"<!DOCTYPE html>", "prefers-color-scheme: dark", "&lt;b&gt;", "fp_lost",
+		"</html>"} {
+		if !strings.Contains(page.String(), want) {
+			t.Errorf("%q is not in the page", want)
+		}
+	}
+}

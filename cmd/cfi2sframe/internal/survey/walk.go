@@ -1,0 +1,140 @@
+package survey
+
+import (
+	"cmp"
+	"context"
+	"debug/elf"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"slices"
+
+	"cfi2sframe/internal/archive"
+	"cfi2sframe/internal/filecopy"
+	"cfi2sframe/internal/inode"
+	"cfi2sframe/internal/outfile"
+)
+
+// A candidate is a file that may be examined.
+type candidate struct {
+	name    string
+	archive bool
+	err     error // it, or the directory that it is, cannot be read
+}
+
+// walk finds the ELF files that the paths are, or that are below them, sorted by name, and counts others. Symbolic links
+// are followed only if they are a path. Unreadable files and directories are candidates with an error.
+func walk(ctx context.Context, paths []string, opt Options) (out []candidate, skipped Skipped, err error) {
+	var all []candidate
+	seen := make(map[inode.ID]int) // indexes in all
+	for _, path := range paths {
+		real, err := filepath.EvalSymlinks(path)
+		if err != nil {
+			return nil, skipped, fmt.Errorf("%s: %w", path, outfile.Plain(err))
+		}
+		err = filepath.WalkDir(real, func(at string, d fs.DirEntry, err error) error {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			rel, _ := filepath.Rel(real, at) // at begins with it
+			c := candidate{name: filepath.Join(path, rel), err: err}
+			if err == nil && !d.Type().IsRegular() {
+				return nil
+			}
+			if err == nil {
+				info, err := d.Info()
+				c.err = err
+				if id, known := inode.Of(info); err == nil && known {
+					if i, ok := seen[id]; ok {
+						all[i].name = min(all[i].name, c.name)
+						return nil
+					}
+					seen[id] = len(all)
+				}
+			}
+			all = append(all, c)
+			if opt.Scanning != nil {
+				opt.Scanning(len(all))
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, skipped, err
+		}
+	}
+	slices.SortFunc(all, func(a, b candidate) int { return cmp.Compare(a.name, b.name) })
+	all = slices.CompactFunc(all, func(a, b candidate) bool { return a.name == b.name })
+	for _, c := range all {
+		if ctx.Err() != nil {
+			return nil, skipped, ctx.Err()
+		}
+		if !opt.Shard.has(c.name) && !(opt.IsOutput != nil && opt.IsOutput(c.name)) {
+			continue
+		}
+		kind, skip := c.examined(opt.Objects)
+		switch {
+		case opt.IsOutput != nil && opt.IsOutput(c.name):
+			if !skip {
+				return nil, skipped, fmt.Errorf("%s is also the output; use another file", c.name)
+			}
+		case skip:
+			skipped.add(kind)
+		default:
+			out = append(out, c)
+		}
+	}
+	return out, skipped, nil
+}
+
+// examined reports whether a file is skipped, by its first bytes, and counts it then.
+func (c *candidate) examined(objects bool) (kind Skipped, skip bool) {
+	var h head
+	if c.err == nil {
+		h, c.err = peekFile(c.name)
+	}
+	switch {
+	case c.err != nil:
+		return kind, false
+	case !h.elf && !h.archive:
+		return Skipped{Other: 1}, true
+	case (h.object || h.archive) && !objects:
+		return Skipped{Objects: 1}, true
+	}
+	c.archive = h.archive
+	return kind, false
+}
+
+// A head is what the first bytes of a file say.
+type head struct{ elf, archive, object bool }
+
+func peekFile(name string) (head, error) {
+	f, info, err := outfile.OpenRegular(name) // another file may have replaced it
+	if err != nil {
+		return head{}, err
+	}
+	defer f.Close()
+	return peek(filecopy.Sized(f, info.Size()))
+}
+
+// peek reads the head of a file.
+func peek(r io.ReaderAt) (head, error) {
+	b := make([]byte, elf.EI_NIDENT+2) // up to e_type, which is at the same offset in both classes
+	n, err := r.ReadAt(b, 0)
+	if err != nil && err != io.EOF {
+		return head{}, err
+	}
+	if n < len(elf.ELFMAG) || string(b[:len(elf.ELFMAG)]) != elf.ELFMAG {
+		is, err := archive.Is(r)
+		return head{archive: is}, err
+	}
+	var order binary.ByteOrder = binary.LittleEndian
+	if elf.Data(b[elf.EI_DATA]) == elf.ELFDATA2MSB {
+		order = binary.BigEndian
+	}
+	return head{
+		elf:    true,
+		object: elf.Type(order.Uint16(b[elf.EI_NIDENT:])) == elf.ET_REL,
+	}, nil
+}
