@@ -351,7 +351,9 @@ type run struct {
 func (x *translator) function(fn *cfi.Function) error {
 	x.fn, x.open, x.pcRead, x.codeRead, x.popped = fn, false, false, false, span{}
 	x.runs, x.refs, x.gaps = x.runs[:0], x.refs[:0], x.gaps[:0]
-	clear(x.losses)
+	if len(x.losses) > 0 {
+		clear(x.losses)
+	}
 	x.res.Described += fn.End - fn.Begin
 	if end := fn.End + x.pad; !x.opt.Reach.Has(fn.Begin, end-1) || end-fn.Begin > math.MaxUint32 {
 		x.pad = 0
@@ -503,9 +505,8 @@ func (x *translator) addLosses(covered uint64) (reasons uint64) {
 	if x.older == nil || covered == 0 {
 		return 0
 	}
-	l := x.older.Layout()
 	switch {
-	case x.fn.Signal() && !l.Signal:
+	case x.fn.Signal() && !x.older.Layout().Signal:
 		x.losses = map[Reason]uint64{SignalFrame: covered}
 	case !x.opt.OlderReach.Has(x.fn.Begin, x.fn.End-1):
 		x.losses = map[Reason]uint64{TooFar: covered}
