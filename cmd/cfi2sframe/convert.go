@@ -261,7 +261,7 @@ func (s *conversion) complete(cmd *cobra.Command, args []string) error {
 	if err := cmp.Or(s.reporting.check(), s.checkTrees()); err != nil {
 		return err
 	}
-	s.Force = s.Force || s.DryRun && !s.Update // converted files can be examined
+	s.Force = s.Force || s.DryRun && !s.Update && !s.Detach && !s.Attach // converted files can be examined
 	s.Brief = s.form == "none" && s.MinCoverage == 0 && s.MinUnwindable == 0
 	return nil
 }
