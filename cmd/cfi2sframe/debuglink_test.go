@@ -275,10 +275,11 @@ func TestDebugLinkRefused(t *testing.T) {
 
 // TestDebugLinkOther has other ways to name the files, and what is half done already.
 func TestDebugLinkOther(t *testing.T) {
-	for _, tool := range []string{"gcc", "objcopy"} {
+	for _, tool := range []string{"gcc", "objcopy", "gdb"} {
 		peer.Look(t, tool)
 	}
-	s := newScene(t, "gcc -g -O1 -o prog prog.c; cp prog whole; "+byObjcopy+
+	// Start files of the system may have an .sframe.
+	s := newScene(t, "gcc -g -O1 -o prog prog.c; objcopy -R .sframe prog; cp prog whole; "+byObjcopy+
 		"; mkdir before; cp prog prog.debug before; cp prog.c plain.c; gcc -o plain plain.c")
 	headers := func(file string) string {
 		return s.sh("readelf -SW " + file + " 2>/dev/null | grep -o ' \\.sframe.*' | tr -s ' ' | cut -d' ' -f 2,4,6")

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/plain"
 )
 
 // docsFiles makes the files that README.md and docs/usage.md use.
@@ -27,7 +28,7 @@ echo 'int main(void) { return 0; }' >main.c
 
 // TestDocs runs all commands of README.md and docs/usage.md, each file's in one directory, as a reader would.
 func TestDocs(t *testing.T) {
-	for _, tool := range []string{"cc", "ar"} {
+	for _, tool := range []string{"cc", "ar", "jq"} {
 		peer.Look(t, tool)
 	}
 	bin, err := filepath.Abs("../../testdata/bin/amd64")
@@ -38,6 +39,7 @@ func TestDocs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	ls := plain.File(t, "/bin/ls")
 	tools := t.TempDir() // the linkers of "ld --print-dir" are copies of the command itself, not of the test
 	if out, err := exec.Command("go", "build", "-o", tools, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -70,6 +72,7 @@ func TestDocs(t *testing.T) {
 			commands++
 			command = strings.Replace(command, "go build", "go build -C $TOP -o $PWD/built", 1)
 			command = strings.Replace(command, "/usr/bin /usr/lib", "rootfs", 1)
+			command = strings.Replace(command, "/bin/ls", ls, 1)
 			want := 0
 			if strings.HasPrefix(command, "cfi2sframe diff ") {
 				want = 1
