@@ -50,6 +50,12 @@ func TestDecode(t *testing.T) {
 			"90":                   {size: 1, pad: true},                        // nop
 			"4d 87 c0":             {size: 3, pad: true},                        // xchg %r8,%r8
 			"cc":                   {size: 1, pad: true, ends: true},            // int3
+			"c3":                   {size: 1, ret: true, ends: true},            // ret
+			"e8 fb ff ff ff":       {size: 5, call: true, target: 0x1000},       // call .
+			"4c 8b 1d 08 00 00 00": {size: 7},                                   // mov 8(%rip),%r11
+			"4c 89 1c 24":          {size: 4, loses: true},                      // mov %r11,(%rsp)
+			"f3 90":                {size: 2},                                   // pause
+			"0f ae e8":             {size: 3},                                   // lfence
 		}, []string{
 			"",
 			"ff 35 08 00",          // a part of push 8(%rip)
@@ -60,8 +66,13 @@ func TestDecode(t *testing.T) {
 			"48 8d 64 24 f8",       // lea -8(%rsp),%rsp
 			"48 83 ec 08",          // sub $8,%rsp
 			"5d",                   // pop %rbp
-			"c3",                   // ret
-			"e8 fb ff ff ff",       // call .
+			"c2 08 00",             // ret $8
+			"ff d0",                // call *%rax
+			"4c 89 1c 04",          // mov %r11,(%rsp,%rax,1)
+			"4c 89 5c 24 08",       // mov %r11,8(%rsp)
+			"4c 89 14 24",          // mov %r10,(%rsp)
+			"4c 8b 1c 24",          // mov (%rsp),%r11
+			"4c 8b 15 00 00 00 00", // mov 0(%rip),%r10
 			"66 ff e0",             // jmp *%ax
 			"66 6a 01",             // pushw $1
 			"f1",                   // int1
