@@ -63,6 +63,9 @@ func TestWithoutScript(t *testing.T) {
 	text, _, _ = strings.Cut(text, "</table>")
 	rows := regexp.MustCompile(`(?s)<tr><th scope="row" class="file">(.*?)</th>(.*?)</tr>`).FindAllStringSubmatch(text,
 		-1)
+	if !strings.Contains(b.String(), "All figures are for SFrame V3, unless") {
+		t.Error("the version that the figures are for is missing")
+	}
 	if len(rows) != 1000 || !strings.Contains(b.String(), "And 201 rows more.") {
 		t.Fatalf("%d rows", len(rows))
 	}
