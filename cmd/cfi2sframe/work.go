@@ -11,11 +11,12 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
 
-	"github.com/vbauerster/mpb/v8/cwriter"
+	"golang.org/x/term"
 
 	"cfi2sframe/convert"
 	"cfi2sframe/elfwrite"
@@ -300,9 +301,9 @@ func (c *call) console(quiet bool) console {
 	return console{stdout: c.stdout, stderr: c.stderr, noBar: quiet}
 }
 
-// terminal returns standard error if it is a terminal, or nil.
+// terminal returns standard error if it is a terminal that interprets escape sequences, or nil.
 func (c *console) terminal() *os.File {
-	if f, ok := c.stderr.(*os.File); ok && cwriter.IsTerminal(int(f.Fd())) {
+	if f, ok := c.stderr.(*os.File); ok && term.IsTerminal(int(f.Fd())) && runtime.GOOS != "windows" {
 		return f
 	}
 	return nil

@@ -5,16 +5,17 @@ package bar
 import (
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
 	"unicode/utf8"
 
-	"github.com/vbauerster/mpb/v8/cwriter"
+	"golang.org/x/term"
 )
 
 // A Bar is one line of a terminal, or nothing if it is nil. It is for one goroutine at a time.
 type Bar struct {
-	w           *cwriter.Writer
+	w           io.Writer // or nil after an error
 	total, done int
 	label       string
 	start       time.Time
@@ -23,7 +24,7 @@ type Bar struct {
 
 // New returns a bar for total things to be done, which is not drawn yet. Errors of the terminal are not reported.
 func New(w io.Writer, total int) *Bar {
-	return &Bar{w: cwriter.New(w), total: total, start: time.Now()}
+	return &Bar{w: w, total: total, start: time.Now()}
 }
 
 // Describe changes the label.
@@ -45,17 +46,16 @@ func (b *Bar) Set(done int) {
 // Say draws a line instead of a bar, for work of unknown size.
 func (b *Bar) Say(line string) {
 	if b != nil {
+		b.write(line + "\n")
 		b.drawn = true
-		fmt.Fprintln(b.w, line)
-		b.flush(1)
 	}
 }
 
 // Clear removes the bar until it is drawn again.
 func (b *Bar) Clear() {
 	if b != nil && b.drawn {
+		b.write("")
 		b.drawn = false
-		b.flush(0)
 	}
 }
 
@@ -68,10 +68,18 @@ func (b *Bar) draw() {
 	b.Say(b.line())
 }
 
-// flush writes to the terminal. The next time this replaces the given number of lines.
-func (b *Bar) flush(lines int) {
-	if b.w.Flush(lines) != nil {
-		b.w.Reset()
+// erase moves the cursor to the line before it and erases everything from there (ECMA-48, CUU and ED).
+const erase = "\x1b[1A\x1b[J"
+
+// write replaces what is drawn.
+func (b *Bar) write(text string) {
+	if b.drawn {
+		text = erase + text
+	}
+	if b.w != nil {
+		if _, err := io.WriteString(b.w, text); err != nil {
+			b.w = nil
+		}
 	}
 }
 
@@ -80,9 +88,11 @@ const usualColumns = 80
 
 // line returns the bar, as wide as the terminal.
 func (b *Bar) line() string {
-	columns, _, err := b.w.GetTermSize()
-	if err != nil || columns <= 0 {
-		columns = usualColumns
+	columns := usualColumns
+	if f, ok := b.w.(*os.File); ok {
+		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
+			columns = width
+		}
 	}
 	elapsed := time.Since(b.start)
 	var left time.Duration

@@ -7,7 +7,7 @@ import (
 	"io/fs"
 	"os"
 
-	"github.com/vbauerster/mpb/v8/cwriter"
+	"golang.org/x/term"
 
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/archive"
@@ -92,7 +92,7 @@ func (in *Input) openStdin(ctx context.Context, all bool) error {
 		return err
 	}
 	switch m := info.Mode(); {
-	case cwriter.IsTerminal(int(stdin.Fd())):
+	case term.IsTerminal(int(stdin.Fd())):
 		return errors.New("standard input is a terminal; redirect a file or a pipe")
 	case m.IsDir():
 		return errors.New("standard input is a directory; redirect a file or a pipe")

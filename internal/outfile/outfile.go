@@ -15,7 +15,7 @@ import (
 	"slices"
 	"syscall"
 
-	"github.com/vbauerster/mpb/v8/cwriter"
+	"golang.org/x/term"
 )
 
 // Stdout is the name of standard output.
@@ -46,7 +46,7 @@ type File struct {
 func Open(out string, perm fs.FileMode) (*File, error) {
 	o := &File{}
 	err := o.find(out)
-	if err == nil && o.stream != nil && cwriter.IsTerminal(int(o.stream.Fd())) {
+	if err == nil && o.stream != nil && term.IsTerminal(int(o.stream.Fd())) {
 		err = errors.New("the output is a terminal; name a file, or pipe it to another program")
 	}
 	if err == nil && o.Stream() {
