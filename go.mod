@@ -9,7 +9,7 @@ require (
 	github.com/mikelolasagasti/xz v1.0.1
 	github.com/rogpeppe/go-internal v1.16.0
 	github.com/spf13/cobra v1.10.2
-	github.com/spf13/pflag v1.0.10
+	github.com/spf13/pflag v1.1.0
 	golang.org/x/arch v0.32.0
 	golang.org/x/sync v0.24.0
 	golang.org/x/sys v0.49.0

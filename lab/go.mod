@@ -6,7 +6,7 @@ require (
 	cfi2sframe v0.0.0
 	github.com/go-delve/delve v1.27.2
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
-	github.com/spf13/pflag v1.0.10
+	github.com/spf13/pflag v1.1.0
 	golang.org/x/sync v0.24.0
 	golang.org/x/sys v0.49.0
 )
