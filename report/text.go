@@ -385,7 +385,7 @@ var causes = map[translate.Reason]string{
 	translate.GoStackSwitch: "Go's runtime goes to another stack here, or leaves it",
 	translate.GoTable: "the instructions are not proved to make the frame that Go's table says; " +
 		"the message says what differs",
-	translate.SignalFrame: "a signal handler returns here; the kernel has pushed the frame",
+	translate.SignalFrame: "a signal handler returns here, or Go's has inserted a call",
 	translate.OffsetRange: "a frame of more than 2 GiB, or one that is not aligned as the ABI asks for",
 	translate.TooFar:      "the program is larger than 2 GiB, for which there is --format 3",
 	translate.TooLarge:    "the function is larger than what its description can hold",

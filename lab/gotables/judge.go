@@ -202,7 +202,7 @@ func (j *judge) walk(r *record) (pcs []uint64, end string) {
 		cfa, ok := value(row.CFA, 0)
 		caller := cfa + uint64(a.CallerSP)
 		switch on := r.stack(caller); {
-		case ok && on < 0 && leaves(row.Row):
+		case ok && on < r.stack(sp) && leaves(row.Row): // the thread's stack is also that of C
 			return pcs, onOther
 		case !ok, on < 0, caller < sp && (on == r.stack(sp) || !leaves(row.Row)):
 			return pcs, outside
