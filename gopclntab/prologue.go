@@ -142,6 +142,7 @@ func prologueAMD64(before, after []byte, frame uint32) (done int, saved uint32, 
 //
 //	str x30,[sp,#-frame]!; stur x29,[sp,#-8]
 //	sub x20,sp,#frame; stp x29,x30,[x20,#-8]; mov sp,x20
+//	sub x27,sp,#frame; str x30,[x27]; mov sp,x27; stur x29,[sp,#-8]    in Go 1.18
 //	sub sp,sp,#frame; stur x29,[sp,#-8]                    in asyncPreempt
 //	stp x29,x30,[sp,#-frame-8]; sub sp,sp,#frame           in debugCallV2
 //
@@ -157,6 +158,7 @@ func prologueAArch64(before, after []byte, frame uint32) (done int, saved uint32
 		sturFP    = 0xf81f83fd
 		stpFrame  = 0xa93ffa9d
 		movSP     = 0x9100029f
+		movSP118  = 0x9100037f
 		belowSlot = 8
 	)
 	le := binary.LittleEndian
@@ -169,6 +171,8 @@ func prologueAArch64(before, after []byte, frame uint32) (done int, saved uint32
 	switch in := last(1); {
 	case in == movSP:
 		return 0, frame + belowSlot, last(2) == stpFrame
+	case in == movSP118:
+		return 4, frame + belowSlot, len(after) >= 4 && le.Uint32(after) == sturFP
 	case in&strMask == strLR && -(int32(in<<11)>>23) == int32(frame), in&subMask == subSP && in>>10&0xfff == frame:
 		if stp := last(2); stp&stpMask == stpFPLR && -(int32(stp<<10)>>25)*8 == int32(frame+belowSlot) {
 			return 0, frame + belowSlot, true

@@ -54,6 +54,8 @@ func TestPrologues(t *testing.T) {
 		{"another frame", prologueAMD64, sub64, save56, 72, 0, 0},
 		{"not saved", prologueAMD64, sub64, "90 90 90 90 90", 64, 0, 0},
 		{"aarch64", prologueAArch64, str48, stur, 48, 4, 56},
+		// str x30,[x27]; mov sp,x27
+		{"aarch64, large, Go 1.18", prologueAArch64, "7e 03 00 f9 7f 03 00 91", stur, 272, 4, 280},
 		{"aarch64, asyncPreempt", prologueAArch64, sub496, stur, 496, 4, 504},
 		{"aarch64, debugCallV2", prologueAArch64, stp288 + sub272, "", 272, 0, 280},
 		{"aarch64, another pair", prologueAArch64, stp288 + sub496, "", 496, 0, 0},

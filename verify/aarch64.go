@@ -92,7 +92,7 @@ func prologueAArch64(p *prologue, b []byte) int {
 		p.saved, p.slot = true, p.sp-8*(field(15, 7)-field(21, 1)<<7)
 	case in == 0xa93ffa9d: // stp x29, x30, [x20, #-8]
 		p.saved, p.slot, p.relative = true, 8, 1
-	case in == 0x9100029f: // mov sp, x20
+	case in == 0x9100029f, in == 0x9100037f: // mov sp, x20; mov sp, x27 (Go 1.18)
 		p.loaded = true
 	case in&0x1c000000 == 0x14000000: // a branch, or a system instruction
 	case in&0x1f == 29: // it may write x29
