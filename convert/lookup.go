@@ -131,12 +131,12 @@ func (x *lookup) address(place string) (uint64, error) {
 			name, offset = place[:i], n
 		}
 	}
+	if s := x.f.Section(name); s != nil {
+		return s.Base + offset, nil
+	}
 	found, err := report.Find(x.f, x.debug, name)
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", place, err)
-	}
-	if s := x.f.Section(name); s != nil && len(found) == 0 {
-		found = append(found, s.Base)
 	}
 	switch _, err := strconv.ParseUint(place, 16, 64); {
 	case len(found) == 1:

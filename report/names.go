@@ -296,11 +296,15 @@ const (
 	maxFound      = 1 << 30
 	perName       = 256
 	unterminated  = 64 << 10
-	demangledByte = 128
+	demangledByte = 256
+	writtenByte   = 16
 )
 
-// identifiers are the words of a name. Those of a function are also in its mangled name.
-var identifiers = regexp.MustCompile(`[A-Za-z_][A-Za-z_0-9]*`)
+// The identifiers of a function are also in its mangled name, but those of template arguments may not be.
+var (
+	identifiers = regexp.MustCompile(`[A-Za-z_][A-Za-z_0-9]*`)
+	arguments   = regexp.MustCompile(`<.*>`)
+)
 
 // Find returns the addresses of the functions of a name, mangled or as the source has it, with or without parameters.
 // The debug file may be nil.
@@ -308,8 +312,15 @@ func Find(f, debug *elffile.File, name string) ([]uint64, error) {
 	var found []uint64
 	unread := maxFound
 	path, _, _ := strings.Cut(name, "(")
-	path, _, _ = strings.Cut(path, "<")
-	words := identifiers.FindAllString(path, -1)
+	word := "" // of the mangled name; of operators, none is known
+	if words := identifiers.FindAllString(arguments.ReplaceAllString(path, ""), -1); words != nil &&
+		!slices.Contains(words, "operator") {
+		word = words[len(words)-1]
+	}
+	options := []demangle.Option{demangle.MaxLength(14)}
+	if path == name {
+		options = append(options, demangle.NoParams)
+	}
 	functionSymbols(symbolFiles(f, debug), func(p place, s elffile.Symbol) {
 		if unread <= 0 {
 			return
@@ -320,11 +331,11 @@ func Find(f, debug *elffile.File, name string) ([]uint64, error) {
 			unread -= unterminated
 		}
 		same := symbol == name
-		if !same && len(symbol) <= maxMangled && len(words) > 0 && strings.Contains(symbol, words[len(words)-1]) &&
+		if !same && len(symbol) <= maxMangled && strings.Contains(symbol, word) &&
 			(strings.HasPrefix(symbol, "_Z") || strings.HasPrefix(symbol, "_R")) {
-			unread -= demangledByte * len(symbol)
-			same = demangle.Filter(symbol, demangle.MaxLength(14)) == name ||
-				demangle.Filter(symbol, demangle.MaxLength(14), demangle.NoParams) == name
+			text := demangle.Filter(symbol, options...)
+			unread -= demangledByte*len(symbol) + writtenByte*len(text)
+			same = text == name
 		}
 		if same {
 			found = append(found, s.Value)

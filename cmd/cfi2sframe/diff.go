@@ -143,9 +143,9 @@ func (c *call) diffTrees(s *diffSettings, roots []string) int {
 		}
 	}
 	if s.form == "text" {
-		fmt.Fprintf(c.out, "%d files: %d the same, %d different, %d only in %s, %d only in %s, %d without .sframe, %d failed\n",
-			len(paths), same, different, only[0], report.Printable(roots[0]), only[1], report.Printable(roots[1]), without,
-			failed)
+		fmt.Fprintf(c.out, "%d files: %d the same, %d different, %d only in %s, %d only in %s, %d without .sframe, "+
+			"%d failed\n", len(paths), same, different, only[0], report.Printable(roots[0]), only[1],
+			report.Printable(roots[1]), without, failed)
 	}
 	switch {
 	case failed > 0:

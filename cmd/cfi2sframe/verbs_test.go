@@ -88,8 +88,8 @@ func TestSynonyms(t *testing.T) {
 	in, converted, dir := filepath.Join(t.TempDir(), "in"), filepath.Join(t.TempDir(), "converted"), t.TempDir()
 	copyTo(t, in)
 	says(t, exitDone, "", io.Discard, "-q", in, "-o", converted)
-	values := strings.NewReplacer("--in-place FILE", "--in-place --update "+converted, "IN", in, "-v --dry-run FILE", "-v --dry-run "+in, "FILE", converted,
-		"DIR", dir, "PC", ".text",
+	values := strings.NewReplacer("--in-place FILE", "--in-place --update "+converted, "IN", in,
+		"-v --dry-run FILE", "-v --dry-run "+in, "FILE", converted, "DIR", dir, "PC", ".text",
 		"OLD", converted, "NEW", converted, "OUT", filepath.Join(dir, "out"), "gaps.html", filepath.Join(dir, "gaps"),
 		"READER", "glibc", "PATH", dir, "PROGRAM ARG...", "/bin/true")
 	for _, s := range synonyms {
