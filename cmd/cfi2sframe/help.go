@@ -80,15 +80,29 @@ func (c *call) printHelp(cmd *cobra.Command, full bool) {
 	few.SortFlags = false
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if slices.Contains(strings.Fields(common), f.Name) {
-			short := *f
+			short := bare(f)
 			short.Usage = brief(f.Usage)
-			few.AddFlag(&short)
+			few.AddFlag(short)
 		}
 	})
 	if few.HasFlags() {
 		fmt.Fprintf(c.out, "\nFlags (--help lists all):\n%s", few.FlagUsages())
 	}
 }
+
+// bare returns a copy of a flag for help, which does not say that switches also take =true and =false.
+func bare(f *pflag.Flag) *pflag.Flag {
+	c := *f
+	if c.Value.Type() == "bool" {
+		c.Value, c.NoOptDefVal = untyped{c.Value}, ""
+	}
+	return &c
+}
+
+// An untyped value has no name for help.
+type untyped struct{ pflag.Value }
+
+func (untyped) Type() string { return "" }
 
 // brief returns the beginning of a usage, up to its details.
 func brief(usage string) string {
@@ -108,7 +122,7 @@ func (c *call) printFlags(cmd *cobra.Command) {
 		sets[i] = pflag.NewFlagSet("", pflag.ContinueOnError)
 		sets[i].SortFlags = false
 	}
-	cmd.Flags().VisitAll(func(f *pflag.Flag) { sets[groupOf(f)].AddFlag(f) })
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { sets[groupOf(f)].AddFlag(bare(f)) })
 	for i, g := range groups {
 		if sets[i].HasFlags() {
 			fmt.Fprintf(c.out, "\n%s:\n%s", g.title, sets[i].FlagUsagesWrapped(helpWidth))

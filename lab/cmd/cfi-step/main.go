@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/pflag"
@@ -83,7 +84,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	switch {
 	case *asked:
-		fmt.Fprint(stdout, help, flags.FlagUsagesWrapped(helpWidth), more)
+		const either = "[=true|false]" // which pflag has for switches
+		usages := strings.ReplaceAll(flags.FlagUsagesWrapped(helpWidth), either, strings.Repeat(" ", len(either)))
+		fmt.Fprint(stdout, help, usages, more)
 		return 0
 	case *version:
 		fmt.Fprintln(stdout, "cfi-step", buildVersion())
