@@ -130,11 +130,11 @@ static void note_signals(
 size_t sframe_next(struct walk *w, struct sfw_regs *regs, struct sfw_frame *frames, size_t max, enum sfw_how *end) {
 	const struct sfw_abi *a = sfw_abi_of(SFW_HOST_ABI);
 	const unsigned by[] = {a->sp, a->fp};
+	uint64_t at = 0;
 	unsigned tries = 0;
 	size_t n = 0;
 	*end = SFW_FULL;
 	while (n < max) {
-		uint64_t at = 0;
 		w->process.begin = w->process.end = 0; /* sfw_walk begins without a section */
 		size_t got = sfw_walk(&w->space, regs, frames + n, w->assumed ? 1 : max - n, end);
 		note_signals(w, regs, frames + n, got);
@@ -149,6 +149,8 @@ size_t sframe_next(struct walk *w, struct sfw_regs *regs, struct sfw_frame *fram
 			break;
 		n--; /* the last frame once more */
 	}
+	if (*end == SFW_NO_ROW && !regs->interrupted && sfw_get(regs, a->sp, &at) && sframe_context_begins(at))
+		*end = SFW_OUTERMOST;
 	return n;
 }
 

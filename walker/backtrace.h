@@ -72,6 +72,7 @@ INNER void sframe_find_cursors(void);
 INNER void sframe_find_contexts(void *file);
 INNER void sframe_learn_stacks(void);
 INNER int sframe_stack(uint64_t sp, struct sfw_range *stack);
+INNER int sframe_context_begins(uint64_t sp);
 
 /* files.c */
 INNER void sframe_set_path(const char *path);

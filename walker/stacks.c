@@ -123,12 +123,9 @@ static int in_range(const struct sfw_range *r, uint64_t sp, struct sfw_range *st
 	return 1;
 }
 
-/* sframe_stack finds the stack that sp is in, and returns whether it could: the memory from sp on, which is in use. */
-int sframe_stack(uint64_t sp, struct sfw_range *stack) {
+static int context_stack(uint64_t sp, struct sfw_range *stack) {
 	static _Thread_local __attribute__((tls_model("initial-exec"))) unsigned last;
-	struct sfw_range thread = thread_stack();
-	if (in_range(&thread, sp, stack) || in_range(&main_stack, sp, stack) || in_range(&alternate, sp, stack) ||
-		in_range(&contexts[last], sp, stack))
+	if (in_range(&contexts[last], sp, stack))
 		return 1;
 	unsigned n = __atomic_load_n(&num_contexts, __ATOMIC_RELAXED);
 	for (unsigned i = 0; i < n && i < MAX_CONTEXTS; i++)
@@ -137,4 +134,19 @@ int sframe_stack(uint64_t sp, struct sfw_range *stack) {
 			return 1;
 		}
 	return 0;
+}
+
+/* sframe_stack finds the stack that sp is in, and returns whether it could: the memory from sp on, which is in use. */
+int sframe_stack(uint64_t sp, struct sfw_range *stack) {
+	struct sfw_range thread = thread_stack();
+	return in_range(&thread, sp, stack) || in_range(&main_stack, sp, stack) || in_range(&alternate, sp, stack) ||
+		context_stack(sp, stack);
+}
+
+/* sframe_context_begins returns whether sp is where a context of makecontext has begun: what is called there returns to
+ * code without a caller and without a row. */
+int sframe_context_begins(uint64_t sp) {
+	enum { ARGUMENTS = 512 };
+	struct sfw_range stack;
+	return context_stack(sp, &stack) && stack.high - sp <= ARGUMENTS;
 }

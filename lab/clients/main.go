@@ -314,6 +314,9 @@ func (l *lab) traces(only []string) error {
 		l.measured = true
 		table.Row(t.name, fmt.Sprintf("%.0f", frames[1]), fmt.Sprintf("%.1f", m[0]), fmt.Sprintf("%.1f", m[1]),
 			fmt.Sprintf("%.2f", m[1]/m[0]))
+		if t.ratio > 0 && m[1] >= t.ratio*m[0] {
+			l.bad = append(l.bad, fmt.Sprintf("%s: %.1f ns per frame, %.1f by DWARF", t.name, m[1], m[0]))
+		}
 		if t.most > 0 && m[1] > t.most {
 			l.bad = append(l.bad, fmt.Sprintf("%s: %.1f ns per frame, more than %v", t.name, m[1], t.most))
 		}

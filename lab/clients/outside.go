@@ -26,7 +26,7 @@ var guests = []guest{
 	{name: "python", needs: "/usr/bin/python3",
 		script: `/usr/bin/python3 -c 'import json, re
 for i in range(3000): json.loads(json.dumps({str(i): [i] * 9})); re.sub("a", "b", "abc" * i)'`},
-	{name: "git", script: `git init -q g && cd g && cp -r "$SRC" . && git add . &&
+	{name: "git", script: `rm -rf g && git init -q g && cd g && cp -r "$SRC" . && git add . &&
 		git -c user.name=a -c user.email=a@b commit -qm one && git log -p | wc -c && git gc -q`},
 	{name: "node", script: `node -e 'let s = 0; for (let i = 0; i < 1e5; i++) s += JSON.stringify({i}).length'`},
 	{name: "java", script: `java -XX:+UseSerialGC -XshowSettings:all -version`},

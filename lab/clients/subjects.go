@@ -73,6 +73,7 @@ type tracer struct {
 	name   string
 	build  string  // a command; OUT stands for the program, SRC for the sources
 	most   float64 // ns per frame, or 0
+	ratio  float64 // of DWARF's time, or 0
 	traces int
 	onward bool // SFrame leads on where DWARF ends
 }
@@ -81,6 +82,10 @@ var tracers = []tracer{
 	{name: "glibc `backtrace()`", build: "gcc -O2 SRC/glibc.c -o OUT", most: 8, traces: 30000},
 	{name: "glibc `backtrace()`, nothing cached", build: "gcc -O2 SRC/uncached.c -o OUT", most: 60, traces: 30000},
 	{name: "glibc `backtrace()`, 12,000 functions at random", build: "gcc -O0 -ISRC OUT.c -o OUT", traces: 10000},
+	{name: "glibc `backtrace()`, 2 fibers", build: "gcc -O2 -DFIBERS=2 SRC/fibers.c -o OUT", ratio: 1, traces: 10000},
+	{name: "glibc `backtrace()`, 3 fibers", build: "gcc -O2 -DFIBERS=3 SRC/fibers.c -o OUT", ratio: 1, traces: 10000},
+	{name: "glibc `backtrace()`, 100 fibers", build: "gcc -O2 -DFIBERS=100 SRC/fibers.c -o OUT", ratio: 1, traces: 10000},
+	{name: "glibc `backtrace()`, 1,000 fibers", build: "gcc -O2 -DFIBERS=1000 SRC/fibers.c -o OUT", ratio: 1, traces: 10000},
 	{name: "Boost.Stacktrace", build: "g++ -O2 SRC/boost.cc -ldl -o OUT", traces: 30000},
 	{name: "`std::stacktrace`", build: "g++ -O2 -std=c++23 SRC/stacktrace.cc -lstdc++exp -o OUT", traces: 30000},
 	{name: "Rust `std::backtrace`", build: "rustc -O SRC/rust.rs -o OUT", traces: 10000},
