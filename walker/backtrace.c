@@ -100,7 +100,7 @@ static int set_stack(struct walk *w, uint64_t sp) {
 void sframe_start_walk(struct walk *w, uint64_t sp) {
 	memset(&w->process, 0, sizeof w->process);
 	w->process.how = SFW_NO_SECTION;
-	w->assumed = w->signal = 0;
+	w->assumed = w->signal = w->begins = 0;
 	set_stack(w, sp);
 	w->cache = (struct sfw_cache){slots, NUM_SLOTS, __atomic_load_n(&generation, __ATOMIC_SEQ_CST)};
 	int kept = __atomic_load_n(&closing, __ATOMIC_SEQ_CST) == 0;
@@ -149,14 +149,13 @@ size_t sframe_next(struct walk *w, struct sfw_regs *regs, struct sfw_frame *fram
 			break;
 		n--; /* the last frame once more */
 	}
-	if (*end == SFW_NO_ROW && !regs->interrupted && sfw_get(regs, a->sp, &at) && sframe_context_begins(at))
-		*end = SFW_OUTERMOST;
+	w->begins = *end == SFW_NO_ROW && sfw_get(regs, a->sp, &at) && sframe_context_begins(at);
 	return n;
 }
 
 int sframe_may_leave(const struct walk *w, const struct sfw_regs *regs) {
 	struct dl_find_object o;
-	return sframe_otherwise == BY_DWARF && !w->signal && !regs->interrupted &&
+	return sframe_otherwise == BY_DWARF && !w->signal && !w->begins && !regs->interrupted &&
 		_dl_find_object((void *)(uintptr_t)(regs->pc - 1), &o) == 0;
 }
 

@@ -58,6 +58,7 @@ struct walk {
 	struct sfw_space space;
 	uint8_t assumed; /* the bounds of this stack are not known: see sframe_start_walk */
 	uint8_t signal;  /* the walk has come to code that a signal interrupted */
+	uint8_t begins;  /* the walk has come to where a coroutine begins */
 };
 INNER void sframe_start_walk(struct walk *w, uint64_t sp);
 INNER size_t sframe_next(

@@ -5,6 +5,8 @@ package backtrace
 import (
 	"bytes"
 	"context"
+	"debug/elf"
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"os"
@@ -14,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"cfi2sframe/convert"
@@ -457,6 +460,79 @@ func TestEdges(t *testing.T) {
 				t.Error(out)
 			}
 		})
+	}
+}
+
+// TestStore has files in the store that are no sections of the program: a FIFO, one with misaligned program headers, and
+// that of another program with the same build-id. None is used, and none does harm.
+func TestStore(t *testing.T) {
+	id := " -Wl,--build-id=0x1234abcd"
+	dir := build(t, edges+id, strings.Replace(edges, "-o edges", "-o other -fno-omit-frame-pointer -O1", 1)+id)
+	store := filepath.Join(dir, "store")
+	separate(t, store, append(systemLibraries(), filepath.Join(dir, "edges"))...)
+	path := filepath.Join(store, ".build-id", "12", "34abcd.sframe")
+	good, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := []string{"SFRAME_PATH=" + store}
+	frames := func(program string) (by, others int) {
+		out, by, others := stats(t, dir, "", env, program, "./"+program, "same")
+		if out != "ok\n" {
+			t.Errorf("%s: %s", program, out)
+		}
+		return by, others
+	}
+	if by, others := frames("edges"); by == 0 || others > 0 {
+		t.Errorf("the section is not used: %d frames by SFrame, %d otherwise", by, others)
+	}
+	if by, _ := frames("other"); by > 0 {
+		t.Errorf("%d frames by the section of another program", by)
+	}
+	misaligned := slices.Clone(good)
+	misaligned[32]++ // e_phoff
+	if err := os.WriteFile(path, misaligned, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if by, _ := frames("edges"); by > 0 {
+		t.Errorf("%d frames by a section with misaligned headers", by)
+	}
+	err = os.Remove(path)
+	if err == nil {
+		err = syscall.Mkfifo(path, 0o666)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if by, _ := frames("edges"); by > 0 {
+		t.Errorf("%d frames by a FIFO", by)
+	}
+}
+
+// TestNotes has a library whose notes are not in memory.
+func TestNotes(t *testing.T) {
+	dir := build(t, plugins)
+	path := filepath.Join(dir, "one.so")
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := elf.NewFile(bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const headers, size, vaddr = 64, 56, 16
+	for i, p := range f.Progs {
+		if p.Type == elf.PT_NOTE {
+			binary.LittleEndian.PutUint64(b[headers+i*size+vaddr:], 1<<40)
+		}
+	}
+	if err := os.WriteFile(path, b, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	preload := "LD_PRELOAD=" + filepath.Join(dir, library) + ":" + path
+	if out := run(t, dir, "", []string{preload, "SFRAME_PATH=" + dir}, "/bin/echo", "ok"); out != "ok\n" {
+		t.Error(out)
 	}
 }
 
