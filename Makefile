@@ -40,7 +40,7 @@ COMMANDS = debian/convert-deb rootfs/sframe-rootfs run/sframe-run cargo/cfi2sfra
 HASRPMDIR = [ -n "$(RPMDIR)" ] && case '$(PREFIX)' in /usr|/usr/local) ;; *) false ;; esac
 
 # The packages that a row passes on its way.
-CORE = ./arch ./cfi ./elffile ./elfwrite ./emit ./padding ./plt ./sframe ./translate ./verify
+CORE = ./cfi ./elffile ./elfwrite ./emit ./internal/arch ./internal/padding ./internal/plt ./sframe ./translate ./verify
 
 # The library that takes stack traces by .sframe; the archive is for programs that are linked with --wrap.
 BACKTRACE = $(CC) -std=gnu11 $(CFLAGS) -fPIC -fvisibility=hidden -fno-lto

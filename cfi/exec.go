@@ -7,7 +7,7 @@ import (
 
 	"github.com/go-delve/delve/pkg/dwarf/frame"
 
-	"cfi2sframe/arch"
+	"cfi2sframe/internal/arch"
 )
 
 // DWARF opcodes that the frame package does not name.

@@ -8,9 +8,9 @@ import (
 
 	"github.com/go-delve/delve/pkg/dwarf/frame"
 
-	"cfi2sframe/arch"
 	"cfi2sframe/elffile"
-	"cfi2sframe/gopclntab"
+	"cfi2sframe/internal/arch"
+	"cfi2sframe/internal/gopclntab"
 )
 
 // goTable reads the table of a Go program as instructions of CFI: its functions have programs as those of FDEs. It

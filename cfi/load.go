@@ -10,8 +10,8 @@ import (
 	"slices"
 	"sort"
 
-	"cfi2sframe/arch"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/arch"
 )
 
 // A Source is a section that CFI comes from, or a choice of them.

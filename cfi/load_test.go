@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"cfi2sframe/arch"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/arch"
 )
 
 // TestSources names sources, and finds them by their names.

@@ -15,7 +15,7 @@ import (
 	"cfi2sframe/internal/debugfile"
 	"cfi2sframe/internal/filecopy"
 	"cfi2sframe/internal/outfile"
-	"cfi2sframe/plt"
+	"cfi2sframe/internal/plt"
 	"cfi2sframe/report"
 	"cfi2sframe/sframe"
 	"cfi2sframe/verify"

@@ -8,10 +8,10 @@ import (
 	"slices"
 	"strings"
 
-	"cfi2sframe/arch"
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
 	"cfi2sframe/elfwrite"
+	"cfi2sframe/internal/arch"
 	"cfi2sframe/sframe"
 )
 

@@ -10,9 +10,9 @@ import (
 	"strconv"
 	"strings"
 
-	"cfi2sframe/arch"
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/arch"
 	"cfi2sframe/internal/debugfile"
 	"cfi2sframe/report"
 	"cfi2sframe/sframe"

@@ -4,10 +4,10 @@ import (
 	"errors"
 	"regexp"
 
-	"cfi2sframe/arch"
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
 	"cfi2sframe/elfwrite"
+	"cfi2sframe/internal/arch"
 	"cfi2sframe/internal/archive"
 	"cfi2sframe/internal/outfile"
 )

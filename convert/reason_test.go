@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"testing"
 
-	"cfi2sframe/arch"
 	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
 	"cfi2sframe/elfwrite"
+	"cfi2sframe/internal/arch"
 )
 
 // TestReasonOf expects the names that reports have, also for errors with details.

@@ -9,12 +9,12 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"cfi2sframe/arch"
 	"cfi2sframe/cfi"
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/emit"
-	"cfi2sframe/padding"
-	"cfi2sframe/plt"
+	"cfi2sframe/internal/arch"
+	"cfi2sframe/internal/padding"
+	"cfi2sframe/internal/plt"
 	"cfi2sframe/sframe"
 	"cfi2sframe/translate"
 )

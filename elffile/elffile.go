@@ -29,7 +29,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
-	"cfi2sframe/arch"
+	"cfi2sframe/internal/arch"
 )
 
 // Sizes in bytes of the 64-bit records, as in the ELF specification.

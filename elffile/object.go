@@ -8,7 +8,7 @@ import (
 	"slices"
 	"sort"
 
-	"cfi2sframe/arch"
+	"cfi2sframe/internal/arch"
 )
 
 // Addresses in an object.

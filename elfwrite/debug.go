@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"slices"
 
-	"cfi2sframe/arch"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/arch"
 	"cfi2sframe/sframe"
 )
 

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"testing"
 
-	"cfi2sframe/arch"
 	"cfi2sframe/elffile"
 	"cfi2sframe/elfwrite"
+	"cfi2sframe/internal/arch"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/generate"
 	"cfi2sframe/sframe"

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"slices"
 
-	"cfi2sframe/arch"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/arch"
 	"cfi2sframe/sframe"
 )
 

@@ -8,8 +8,8 @@ import (
 	"math"
 	"slices"
 
-	"cfi2sframe/arch"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/arch"
 	"cfi2sframe/sframe"
 )
 

@@ -9,8 +9,8 @@ import (
 	"sort"
 	"strings"
 
-	"cfi2sframe/arch"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/arch"
 )
 
 // references are the addresses that symbols and relocations refer to. A part of the file that has one cannot move,

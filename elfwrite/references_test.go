@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"cfi2sframe/arch"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/arch"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/image"
 	"cfi2sframe/internal/testkit/peer"

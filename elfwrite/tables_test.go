@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"cfi2sframe/arch"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/arch"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/image"
 	"cfi2sframe/sframe"

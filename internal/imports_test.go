@@ -16,19 +16,19 @@ import (
 // one way, and verify shares nothing with translate. What is below internal/testkit may
 // import whatever it tests, and nothing imports that but tests.
 var layers = map[string][]string{
-	".":    {},
-	"arch": {"sframe"},
-	"cfi":  {"arch", "elffile", "gopclntab"},
+	".":             {},
+	"internal/arch": {"sframe"},
+	"cfi":           {"internal/arch", "elffile", "internal/gopclntab"},
 	"cmd/cfi2sframe": {"cfi", "convert", "elffile", "elfwrite", "internal/bar", "internal/debugfile",
 		"internal/files", "internal/heap", "internal/inode", "internal/linker", "internal/outfile",
 		"internal/page", "internal/sframediff", "cmd/cfi2sframe/internal/survey", "report", "sframe"},
-	"convert": {"arch", "cfi", "elffile", "elfwrite", "emit", "internal/archive", "internal/debugfile",
-		"internal/filecopy", "internal/outfile", "padding", "plt", "report", "sframe", "translate",
+	"convert": {"internal/arch", "cfi", "elffile", "elfwrite", "emit", "internal/archive", "internal/debugfile",
+		"internal/filecopy", "internal/outfile", "internal/padding", "internal/plt", "report", "sframe", "translate",
 		"verify"},
-	"elffile":            {"arch"},
-	"elfwrite":           {"arch", "elffile", "internal/filecopy", "sframe"},
+	"elffile":            {"internal/arch"},
+	"elfwrite":           {"internal/arch", "elffile", "internal/filecopy", "sframe"},
 	"emit":               {"sframe"},
-	"gopclntab":          {"elffile"},
+	"internal/gopclntab": {"elffile"},
 	"internal/archive":   {"internal/filecopy"},
 	"internal/bar":       {},
 	"internal/debugfile": {"elffile", "internal/outfile"},
@@ -41,22 +41,22 @@ var layers = map[string][]string{
 	"internal/linker":  {"internal/inode"},
 	"internal/outfile": {"internal/inode"},
 	"internal/page":    {},
-	"internal/sframediff": {"arch", "cfi", "convert", "elffile", "elfwrite", "internal/debugfile", "padding", "plt",
+	"internal/sframediff": {"internal/arch", "cfi", "convert", "elffile", "elfwrite", "internal/debugfile", "internal/padding", "internal/plt",
 		"report", "sframe", "translate"},
-	"cmd/cfi2sframe/internal/survey": {"arch", "cfi", "convert", "elffile", "internal/archive", "internal/filecopy",
-		"internal/inode", "internal/outfile", "internal/page", "plt", "report", "sframe", "translate"},
-	"padding": {"cfi", "elffile", "plt"},
-	"plt":     {"arch", "cfi", "elffile"},
-	"report": {"arch", "cfi", "elffile", "internal/dwline", "internal/page", "padding", "plt",
+	"cmd/cfi2sframe/internal/survey": {"internal/arch", "cfi", "convert", "elffile", "internal/archive", "internal/filecopy",
+		"internal/inode", "internal/outfile", "internal/page", "internal/plt", "report", "sframe", "translate"},
+	"internal/padding": {"cfi", "elffile", "internal/plt"},
+	"internal/plt":     {"internal/arch", "cfi", "elffile"},
+	"report": {"internal/arch", "cfi", "elffile", "internal/dwline", "internal/page", "internal/padding", "internal/plt",
 		"sframe", "translate"},
 	"sframe":    {},
-	"translate": {"arch", "cfi", "elffile", "plt", "sframe"},
+	"translate": {"internal/arch", "cfi", "elffile", "internal/plt", "sframe"},
 	"verify":    {"cfi", "elffile", "sframe"},
 }
 
 // knowMachines are the packages that may name a machine; all others ask arch. What is in sframe is about
 // the format.
-var knowMachines = []string{"arch", "gopclntab", "padding", "plt", "sframe", "verify"}
+var knowMachines = []string{"internal/arch", "internal/gopclntab", "internal/padding", "internal/plt", "sframe", "verify"}
 
 // TestMachines expects no other package to name a machine, an ABI, or a relocation of one.
 func TestMachines(t *testing.T) {

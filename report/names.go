@@ -14,9 +14,9 @@ import (
 
 	"github.com/mikelolasagasti/xz"
 
-	"cfi2sframe/arch"
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/arch"
 	"cfi2sframe/translate"
 )
 

@@ -6,8 +6,8 @@ import (
 	"sort"
 	"strings"
 
-	"cfi2sframe/arch"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/arch"
 )
 
 // Start-up code comes from the object files crt*.o of the C library and the compiler. Compilers add it to every program

@@ -8,9 +8,9 @@ import (
 	"testing"
 
 	"cfi2sframe/cfi"
+	"cfi2sframe/internal/plt"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/peer"
-	"cfi2sframe/plt"
 	"cfi2sframe/sframe"
 	"cfi2sframe/translate"
 )

@@ -9,8 +9,8 @@ import (
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
-	"cfi2sframe/padding"
-	"cfi2sframe/plt"
+	"cfi2sframe/internal/padding"
+	"cfi2sframe/internal/plt"
 )
 
 // Uncovered is code that no CFI describes, including padding between functions. Sizes are in bytes.

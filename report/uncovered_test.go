@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/plt"
 	"cfi2sframe/internal/testkit/elftest"
-	"cfi2sframe/plt"
 )
 
 func TestSummarize(t *testing.T) {

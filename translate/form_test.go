@@ -6,8 +6,8 @@ import (
 	"slices"
 	"testing"
 
-	"cfi2sframe/arch"
 	"cfi2sframe/cfi"
+	"cfi2sframe/internal/arch"
 	"cfi2sframe/sframe"
 )
 

@@ -4,9 +4,9 @@ import (
 	"math"
 	"slices"
 
-	"cfi2sframe/arch"
 	"cfi2sframe/elffile"
-	"cfi2sframe/plt"
+	"cfi2sframe/internal/arch"
+	"cfi2sframe/internal/plt"
 	"cfi2sframe/sframe"
 )
 

@@ -12,7 +12,7 @@ import (
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
-	"cfi2sframe/plt"
+	"cfi2sframe/internal/plt"
 	"cfi2sframe/sframe"
 )
 

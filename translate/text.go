@@ -8,8 +8,8 @@ import (
 
 	"github.com/go-delve/delve/pkg/dwarf/op"
 
-	"cfi2sframe/arch"
 	"cfi2sframe/cfi"
+	"cfi2sframe/internal/arch"
 	"cfi2sframe/sframe"
 )
 

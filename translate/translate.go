@@ -5,10 +5,10 @@ import (
 	"math/bits"
 	"slices"
 
-	"cfi2sframe/arch"
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
-	"cfi2sframe/plt"
+	"cfi2sframe/internal/arch"
+	"cfi2sframe/internal/plt"
 	"cfi2sframe/sframe"
 )
 

@@ -15,9 +15,9 @@ import (
 	"slices"
 	"strings"
 
-	"cfi2sframe/arch"
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/arch"
 	"cfi2sframe/sframe"
 )
 

@@ -15,9 +15,9 @@ import (
 	"path/filepath"
 	"slices"
 
-	"cfi2sframe/arch"
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/arch"
 	"cfi2sframe/internal/testkit/linked"
 	"cfi2sframe/lab/kit"
 )

@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"cfi2sframe/arch"
+	"cfi2sframe/internal/arch"
 	"cfi2sframe/sframe"
 )
 

@@ -48,7 +48,7 @@ func Command() *kit.Command {
 	own := cmd.Bool("own", false, "run the tests of the changed package only")
 	cmd.Run = func(args []string) error {
 		if c.packages = args; len(args) == 0 {
-			c.packages = []string{"arch", "cfi", "elfwrite", "emit", "padding", "plt", "sframe", "translate", "verify"}
+			c.packages = []string{"cfi", "elfwrite", "emit", "internal/arch", "internal/padding", "internal/plt", "sframe", "translate", "verify"}
 		}
 		if !*own {
 			c.users = []string{"convert"}

@@ -5,7 +5,7 @@ import (
 	"encoding/binary"
 	"strings"
 
-	"cfi2sframe/arch"
+	"cfi2sframe/internal/arch"
 )
 
 // A class is what an instruction may do to the stack of frames.

@@ -15,9 +15,9 @@ import (
 	"regexp"
 	"strings"
 
-	"cfi2sframe/arch"
 	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
+	"cfi2sframe/internal/arch"
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/image"
 	"cfi2sframe/internal/testkit/linked"

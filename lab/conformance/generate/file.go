@@ -9,9 +9,9 @@ import (
 	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
 	"cfi2sframe/elfwrite"
+	"cfi2sframe/internal/padding"
+	"cfi2sframe/internal/plt"
 	"cfi2sframe/lab/conformance/vector"
-	"cfi2sframe/padding"
-	"cfi2sframe/plt"
 	"cfi2sframe/sframe"
 )
 

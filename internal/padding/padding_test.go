@@ -15,10 +15,10 @@ import (
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
 	"cfi2sframe/elfwrite"
+	"cfi2sframe/internal/padding"
+	"cfi2sframe/internal/plt"
 	"cfi2sframe/internal/testkit/long"
 	"cfi2sframe/internal/testkit/peer"
-	"cfi2sframe/padding"
-	"cfi2sframe/plt"
 )
 
 // load returns a file and its functions.
@@ -77,7 +77,7 @@ func TestFind(t *testing.T) {
 		{"padding", nil},
 		{"padding-fixed", []string{"pointer"}}, // linked at a fixed address: an address in .data is a number
 	} {
-		f, table := load(t, "../testdata/bin/amd64/"+tt.name)
+		f, table := load(t, "../../testdata/bin/amd64/"+tt.name)
 		starts := make(map[uint64]string)
 		err := f.Symbols(elf.SHT_SYMTAB, func(tab *elffile.Section, s elffile.Symbol) {
 			if elf.SymType(s.Info&0xf) == elf.STT_FUNC {
@@ -148,7 +148,7 @@ func TestSections(t *testing.T) {
 		{"the end of the segment", func(_ *elffile.Section, p *elf.Prog64) { p.Filesz = 0xaa2 - p.Vaddr }, 1},
 		{"no more in the segment", func(_ *elffile.Section, p *elf.Prog64) { p.Filesz = 0xaa1 - p.Vaddr }, 0},
 	} {
-		f, table := load(t, "../testdata/bin/amd64/padding")
+		f, table := load(t, "../../testdata/bin/amd64/padding")
 		var next *elffile.Section
 		for i := range f.Sections {
 			if f.Sections[i].Name == ".eh_frame_hdr" {

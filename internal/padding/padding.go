@@ -24,7 +24,7 @@ import (
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
-	"cfi2sframe/plt"
+	"cfi2sframe/internal/plt"
 )
 
 // Limit is the size in bytes from which on padding is not described. Functions are rarely aligned to more.

@@ -6,8 +6,8 @@ import (
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/padding"
 	"cfi2sframe/internal/testkit/peer"
-	"cfi2sframe/padding"
 )
 
 // leaving are the instructions after which padding may begin, as objdump prints them.

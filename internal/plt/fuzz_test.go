@@ -11,9 +11,9 @@ import (
 	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/plt"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/generate"
-	"cfi2sframe/plt"
 	"cfi2sframe/sframe"
 )
 
@@ -44,7 +44,7 @@ func FuzzFind(f *testing.F) {
 	f.Add([]byte{0, 9, 0, 0, 0, 8, 0, 0, 0, 1, 0, 2}, uint8(0))
 	files := make(map[string][]byte)
 	for name := range pieces {
-		b, err := os.ReadFile("../testdata/bin/" + name + "/pltlib.so")
+		b, err := os.ReadFile("../../testdata/bin/" + name + "/pltlib.so")
 		if err != nil {
 			f.Fatal(err)
 		}

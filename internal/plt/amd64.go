@@ -4,7 +4,7 @@ import (
 	"debug/elf"
 	"sync"
 
-	"cfi2sframe/arch"
+	"cfi2sframe/internal/arch"
 )
 
 func init() { machines[elf.EM_X86_64] = amd64 }

@@ -9,14 +9,14 @@ import (
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/plt"
 	"cfi2sframe/internal/testkit/elftest"
-	"cfi2sframe/plt"
 )
 
 // withPLT returns a file with a PLT of 32 bytes, four stubs of jmp *x(%rip), that no CFI describes.
 func withPLT(t *testing.T) *elftest.Patcher {
 	t.Helper()
-	b, err := os.ReadFile("../testdata/bin/amd64/pltlib.so")
+	b, err := os.ReadFile("../../testdata/bin/amd64/pltlib.so")
 	if err != nil {
 		t.Fatal(err)
 	}
