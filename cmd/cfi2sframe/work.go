@@ -18,9 +18,9 @@ import (
 
 	"golang.org/x/term"
 
+	"cfi2sframe/cmd/cfi2sframe/internal/bar"
 	"cfi2sframe/convert"
 	"cfi2sframe/elfwrite"
-	"cfi2sframe/internal/bar"
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/inode"
 	"cfi2sframe/internal/outfile"

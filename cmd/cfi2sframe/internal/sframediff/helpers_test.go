@@ -10,15 +10,15 @@ import (
 	"strings"
 	"testing"
 
+	"cfi2sframe/cmd/cfi2sframe/internal/sframediff"
 	"cfi2sframe/convert"
-	"cfi2sframe/internal/sframediff"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/report"
 )
 
-const fixtures = "../../testdata/bin"
+const fixtures = "../../../../testdata/bin"
 
 // run converts a file.
 func run(t *testing.T, path string, opt convert.Options) (string, *report.Coverage) {

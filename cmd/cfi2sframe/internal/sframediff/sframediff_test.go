@@ -13,8 +13,8 @@ import (
 	"testing"
 
 	"cfi2sframe/cfi"
+	"cfi2sframe/cmd/cfi2sframe/internal/sframediff"
 	"cfi2sframe/convert"
-	"cfi2sframe/internal/sframediff"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/long"
 	"cfi2sframe/internal/testkit/testfile"
