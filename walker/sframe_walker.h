@@ -1,5 +1,16 @@
 /*
- * A stack walker by SFrame, versions 1 to 3, for profilers. One header; every function is static.
+ * A stack walker by SFrame, versions 1 to 3, for profilers. One header; every function is static. In a signal handler:
+ *
+ *	static void on_sample(int signal, siginfo_t *info, void *context) {
+ *		static _Thread_local struct sfw_process process;	// the bounds of this thread's stacks
+ *		struct sfw_frame frames[64];
+ *		struct sfw_regs regs;
+ *		enum sfw_how end;
+ *		sfw_regs_of_context(&regs, context);
+ *		sfw_process_stack(&process, regs.r[sfw_abi_of(SFW_HOST_ABI)->sp]);
+ *		size_t n = sfw_process_walk(&process, &regs, frames, 64, &end);
+ *		record(frames, n);
+ *	}
  *
  * The first part, up to "In process", needs nothing but a C11 compiler of GNU's kind: no libc, no memory but
  * what the caller gives, no locks. It may be called in a signal handler, in a kernel, and on the data of

@@ -34,7 +34,8 @@ for i in range(3000): json.loads(json.dumps({str(i): [i] * 9})); re.sub("a", "b"
 	{name: "g++", script: `g++ -O1 -c "$SRC/throw8.cc" -o throw8.o`},
 	{name: "cmake",
 		script: `printf 'project(p CXX)\nadd_library(l x.cc)\n' >CMakeLists.txt && : >x.cc && cmake . && cmake --build .`},
-	{name: "Rust, panics", needs: "rustc", script: `[ -e rust ] || rustc -O "$SRC/panics.rs" -o rust; ./rust 2>&1 | tail -n 1`},
+	{name: "Rust, panics", needs: "rustc",
+		script: `[ -e rust ] || rustc -O "$SRC/panics.rs" -o rust; ./rust 2>&1 | tail -n 1`},
 	{name: "C++, exceptions in 8 threads", needs: "g++", signals: true,
 		script: `[ -e throw8 ] || g++ -O2 "$SRC/throw8.cc" -o throw8 -pthread; LD_BIND_NOW=1 ./throw8`},
 	{name: "redis", needs: "redis-benchmark",
@@ -45,7 +46,8 @@ for i in range(3000): json.loads(json.dumps({str(i): [i] * 9})); re.sub("a", "b"
 		http { access_log off; server { listen 127.0.0.1:7918; location / { return 200 "%%s"; } } }' >n.conf
 		nginx -p . -c n.conf & sleep 1; ab -q -n 3000 -c 4 http://127.0.0.1:7918/ >/dev/null; kill -QUIT $!; wait`},
 	{name: "postgres", needs: "initdb", user: "postgres",
-		script: `PATH=$(dirname "$(readlink -f "$(command -v initdb)")"):$PATH; rm -rf db && initdb -D db >/dev/null && printf 'create table t as select i, md5(i::text) m from
+		script: `PATH=$(dirname "$(readlink -f "$(command -v initdb)")"):$PATH
+		rm -rf db && initdb -D db >/dev/null && printf 'create table t as select i, md5(i::text) m from
 		generate_series(1, 20000) i;\nselect count(*) from t a join t b using (m);\n' | postgres --single -D db postgres`},
 }
 

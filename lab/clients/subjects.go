@@ -70,18 +70,22 @@ for i in range(%d):
 
 // A tracer takes stacks in a loop, and prints the time.
 type tracer struct {
-	name   string
-	build  string  // a command; OUT stands for the program, SRC for the sources
-	most   float64 // ns per frame, or 0
-	ratio  float64 // of DWARF's time, or 0
-	traces int
-	onward bool // SFrame leads on where DWARF ends
+	name      string
+	build     string  // a command; OUT stands for the program, SRC for the sources
+	functions int     // of a program that wide.sh makes
+	most      float64 // ns per frame, or 0
+	ratio     float64 // of DWARF's time, or 0
+	traces    int
+	onward    bool // SFrame leads on where DWARF ends
 }
 
 var tracers = []tracer{
 	{name: "glibc `backtrace()`", build: "gcc -O2 SRC/glibc.c -o OUT", most: 8, traces: 30000},
 	{name: "glibc `backtrace()`, nothing cached", build: "gcc -O2 SRC/uncached.c -o OUT", most: 60, traces: 30000},
-	{name: "glibc `backtrace()`, 12,000 functions at random", build: "gcc -O0 -ISRC OUT.c -o OUT", traces: 10000},
+	{name: "glibc `backtrace()`, 256 functions at random",
+		build: "gcc -O0 -ISRC OUT.c -o OUT", functions: 256, traces: 30000},
+	{name: "glibc `backtrace()`, 12,000 functions at random",
+		build: "gcc -O0 -ISRC OUT.c -o OUT", functions: 12000, traces: 10000},
 	{name: "glibc `backtrace()`, 2 fibers", build: "gcc -O2 -DFIBERS=2 SRC/fibers.c -o OUT", ratio: 1, traces: 10000},
 	{name: "glibc `backtrace()`, 3 fibers", build: "gcc -O2 -DFIBERS=3 SRC/fibers.c -o OUT", ratio: 1, traces: 10000},
 	{name: "glibc `backtrace()`, 100 fibers", build: "gcc -O2 -DFIBERS=100 SRC/fibers.c -o OUT", ratio: 1, traces: 10000},
@@ -97,7 +101,7 @@ var tracers = []tracer{
 // prepare builds the tracer and returns the program.
 func (l *lab) prepare(t *tracer) (string, error) {
 	if strings.Contains(t.build, "OUT.c") {
-		source, err := exec.Command("sh", filepath.Join(l.sources, "wide.sh")).Output()
+		source, err := exec.Command("sh", filepath.Join(l.sources, "wide.sh"), fmt.Sprint(t.functions)).Output()
 		if err == nil {
 			err = os.WriteFile(kit.ProgramPath(l.dir, t.name)+".c", source, 0o644)
 		}

@@ -136,7 +136,7 @@ static void on_fault(int number) {
 	siglongjmp(*guard, 1);
 }
 
-/* libgcc's unwinder reads memory unchecked: its faults are counted, and not the library's, which comes without a guard. */
+/* libgcc's unwinder reads memory unchecked: its faults are counted. The library's first trace has no guard. */
 static void on_timer(int number) {
 	sigjmp_buf here;
 	void *pc[MAX];

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Prints a program whose stacks are of 12,000 functions at random: more return addresses than a cache has.
+# Prints a program whose stacks are of $1 functions at random. With 12,000, there are more return addresses than a cache has.
+echo "enum { FUNCTIONS = $1 };"
 cat <<'END'
 #include "traces.h"
 #include <execinfo.h>
@@ -8,7 +9,7 @@ static function *const table[];
 static unsigned long seed = 1;
 static function *any(void) {
 	seed = seed * 6364136223846793005UL + 1442695040888963407UL;
-	return table[(seed >> 33) % 12000];
+	return table[(seed >> 33) % FUNCTIONS];
 }
 static int take;
 static int leaf(int depth) {
@@ -33,11 +34,11 @@ static int all(int depth, int n) {
 	return 0;
 }
 END
-awk 'BEGIN {
-	for (i = 0; i < 12000; i++)
+awk -v n="$1" 'BEGIN {
+	for (i = 0; i < n; i++)
 		printf "static int f%d(int d) { int n = d > 0 ? any()(d - 1) : leaf(0); __asm__ volatile(\"\" : \"+r\"(n)); return n; }\n", i
 	print "static function *const table[] = {"
-	for (i = 0; i < 12000; i++)
+	for (i = 0; i < n; i++)
 		printf "f%d,%s", i, i % 16 == 15 ? "\n" : " "
 	print "};\nint main(int argc, char **argv) { return argc == 3 ? all(atoi(argv[1]), atoi(argv[2])) : 2; }"
 }'
