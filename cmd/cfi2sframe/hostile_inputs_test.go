@@ -90,8 +90,6 @@ func smallObjects(testing.TB) []byte {
 	return elftest.Ar(bytes.Repeat(one, 9_600_000/len(one)))
 }
 
-var mebibyte = make([]byte, 1<<20)
-
 // framesApart is a program with compressed .debug_frame, as a debug file has it.
 func framesApart(t testing.TB) []byte {
 	var f elftest.Frames
