@@ -88,7 +88,7 @@ enum { WINDOW = 1 << 16 };
 static int set_stack(struct walk *w, uint64_t sp) {
 	struct sfw_range stack;
 	int known = sframe_stack(sp, &stack);
-	if (!known && w->signal)
+	if (!known && (w->signal || sframe_otherwise == BY_FRAME_POINTER)) /* which may be anything without rows */
 		return 0;
 	if (!w->assumed)
 		w->process.stacks[1] = w->process.stacks[0];
