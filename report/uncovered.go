@@ -150,7 +150,11 @@ func uncoveredSections(f *elffile.File, t *cfi.Table, stubs []plt.Stub, known []
 		}
 		return before < len(known) && t.At(before).End == begin && uint64(known[before]) == end-begin
 	}
-	for _, s := range codeSections(f) {
+	all := codeSections(f)
+	if len(all) > 0 {
+		u.Sections = all[:0] // many objects have a section for each function
+	}
+	for _, s := range all {
 		own := subtract(Range{s.Begin, s.Begin + s.Size}, described)
 		free = append(free, own...)
 		s.Ranges = summarize(own, s.Begin, s.Size)

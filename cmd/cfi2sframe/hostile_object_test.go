@@ -327,7 +327,7 @@ func TestHostileObjects(t *testing.T) {
 			s := &o.Sections[elftest.ObjFrame]
 			s.Data = bytes.ReplaceAll(s.Data, []byte{0x41, 0x0e, 16}, []byte{0x41, 0x0d, 2}) // CFA rcx
 			return o.Bytes()
-		}, want: "not covered"},
+		}, args: []string{"--format", "2"}, want: "not covered"},
 		{name: "60,000 sections .eh_frame", long: true, make: func(o *elftest.Object) {
 			at := len(o.Sections[elftest.ObjFrame].Data)
 			for range 60_000 {

@@ -973,7 +973,7 @@ func crowded(n int) []byte {
 	copy(h.Ident[:], elf.ELFMAG+"\x02\x01\x01")
 	head := new(bytes.Buffer)
 	for _, v := range []any{&h, []elf.Prog64{
-		{Type: uint32(elf.PT_LOAD), Filesz: load, Memsz: load},
+		{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X), Filesz: load, Memsz: load},
 		{Type: uint32(elf.PT_NOTE), Off: note, Vaddr: note, Filesz: size, Memsz: size},
 		{Type: uint32(elf.PT_DYNAMIC), Off: dynamic, Vaddr: dynamic, Filesz: uint64(len(dyn) + 16),
 			Memsz: uint64(len(dyn) + 16)},
