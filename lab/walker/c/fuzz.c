@@ -25,8 +25,9 @@ struct input {
 static int read_stack(void *context, uint64_t address, unsigned char bytes[8]) {
 	struct input *in = context;
 	const struct sfw_abi *a = sfw_abi_of(in->section->abi);
-	/* Two words of code, twice; the pc, the registers, the signal's number and the frame; two for the frame pointer. */
-	if (++in->reads > (4 + 1 + SFW_NUM_REGS + 2 + 2) * MAX_FRAMES)
+	/* Two words of code, twice; the pc and two words that tell a call of no code; the registers, twice; the signal's
+	 * number and the frame; two for the frame pointer. */
+	if (++in->reads > (4 + 3 + 2 * SFW_NUM_REGS + 2 + 2) * MAX_FRAMES)
 		abort();
 	if (in->size >= 8 && address - in->sp <= in->size - 8) {
 		memcpy(bytes, in->words + (address - in->sp), 8);
