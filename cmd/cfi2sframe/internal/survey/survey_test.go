@@ -215,7 +215,7 @@ func TestShards(t *testing.T) {
 	if got, want := forms(t, merged), forms(t, whole); got != want {
 		t.Errorf("merged:\n%.2000s\nwant\n%.2000s", got, want)
 	}
-	// The same file twice counts once, and another one of its name is an error.
+	// The same file twice counts once, and a different file of that name is an error.
 	if twice, err := Merge([]string{names[0], names[0]}); err != nil || len(twice.Files) == 0 ||
 		twice.Total.Files >= whole.Total.Files {
 		t.Errorf("%v, %v", twice, err)
