@@ -35,7 +35,7 @@ const maxMismatches = 1 << 16
 // SFrame, SkipUnsupported, Require, Linux, Formats and NoPCMask.
 func Check(r io.ReaderAt, size int64, opt Options) (*Comparison, error) {
 	opt.SkipUnsupported = opt.SkipUnsupported || opt.Require
-	f, err := OpenELF(r, size)
+	f, err := elffile.New(r, size)
 	if err == nil && opt.Require && elf.Type(f.Type) != elf.ET_EXEC && elf.Type(f.Type) != elf.ET_DYN {
 		return &Comparison{Skipped: NotLinked}, nil
 	}
@@ -177,7 +177,7 @@ func (o *Options) decode(r io.ReaderAt, size int64) (s *sframe.Section, where fu
 		s, err = sframe.Decode(b, 0)
 		return s, nil, err
 	}
-	f, err := OpenELF(r, size)
+	f, err := elffile.New(r, size)
 	if err != nil {
 		return nil, nil, err
 	}

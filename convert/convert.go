@@ -131,7 +131,7 @@ func (c *conversion) elf(src io.ReaderAt, size int64, create func() (*os.File, e
 	if err != nil {
 		return nil, err
 	}
-	f, err := openELF(c.opt.Budget, src, size-signature)
+	f, err := elffile.NewIn(c.opt.Budget, src, size-signature)
 	if err != nil {
 		return c.opt.kept(nil, moduleError(c.opt.Path, err))
 	}
@@ -162,14 +162,4 @@ func (c *conversion) elf(src io.ReaderAt, size int64, create func() (*os.File, e
 		c.res.Coverage = append(c.res.Coverage, cov)
 	}
 	return kept, nil
-}
-
-// openELF is OpenELF for a file in an input with a budget.
-func openELF(budget *elffile.Budget, r io.ReaderAt, size int64) (*elffile.File, error) {
-	return elffile.NewIn(budget, r, size)
-}
-
-// OpenELF reads the headers of an ELF file. If the file is a package, the error says so.
-func OpenELF(r io.ReaderAt, size int64) (*elffile.File, error) {
-	return openELF(elffile.NewBudget(size), r, size)
 }

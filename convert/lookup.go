@@ -23,7 +23,7 @@ import (
 // SYMBOL, SYMBOL+NUMBER or SECTION+NUMBER. The rows are those of .sframe, or with fromCFI those of the CFI. Lookup uses
 // the options Source, DebugFile, Path and SFrame.
 func Lookup(r io.ReaderAt, size int64, places []string, fromCFI bool, opt Options) (l *report.Lookup, err error) {
-	f, err := OpenELF(r, size)
+	f, err := elffile.New(r, size)
 	if err != nil {
 		return nil, err
 	}

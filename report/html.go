@@ -33,16 +33,6 @@ func HTML(w io.Writer, files []*Coverage, footer ...string) error {
 	return out.Flush()
 }
 
-// Fragments returns for each file name the URL fragment of its part on a page about the files. If the page is about one
-// file, or the file has no part, the fragment is empty.
-func Fragments(files []*Coverage) map[string]string {
-	out := make(map[string]string)
-	for i := min(len(files), maxListed) - 1; i >= 0 && len(files) > 1; i-- { // the first file of a name is last
-		out[files[i].File] = "#" + partID(i)
-	}
-	return out
-}
-
 // partID returns the ID of the part about the file with an index.
 func partID(i int) string { return "file-" + strconv.Itoa(i+1) }
 

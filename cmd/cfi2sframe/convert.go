@@ -107,8 +107,8 @@ func (c *call) convert(s *conversion, cmd *cobra.Command, args []string) error {
 // formatFlags defines what the section is like.
 func (s *conversion) formatFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	wordFlag(cmd, "format", "VERSION", strconv.Itoa(int(convert.DefaultVersion)), []string{"1", "2", "3"}, "SFrame version to write: 1, 2 or 3",
-		func(word string) { s.Version = sframe.Version(word[0] - '0') })
+	wordFlag(cmd, "format", "VERSION", strconv.Itoa(int(convert.DefaultVersion)), []string{"1", "2", "3"},
+		"SFrame version to write: 1, 2 or 3", func(word string) { s.Version = sframe.Version(word[0] - '0') })
 	f.StringVar(&s.like, "for", "",
 		"write what `READER` reads, such as perf or glibc; all: "+presetNames+
 			"; or the format of the .sframe in a file of this name")

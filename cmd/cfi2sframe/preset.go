@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"cfi2sframe/convert"
+	"cfi2sframe/elffile"
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/outfile"
 	"cfi2sframe/sframe"
@@ -131,7 +132,7 @@ func formatOf(path string) (convert.Format, error) {
 		return convert.Format{}, err
 	}
 	defer in.Close()
-	f, err := convert.OpenELF(in.File, in.Info.Size())
+	f, err := elffile.New(in.File, in.Info.Size())
 	if err != nil {
 		return convert.Format{}, err
 	}

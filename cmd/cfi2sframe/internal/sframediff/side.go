@@ -50,7 +50,7 @@ type row struct {
 
 // Load reads the ELF file of the given size in r, which is at path. Of the options, Source, DebugFile and SFrame count.
 func Load(path string, r io.ReaderAt, size int64, opt convert.Options) (s *Side, err error) {
-	f, err := convert.OpenELF(r, size)
+	f, err := elffile.New(r, size)
 	if err != nil {
 		return nil, err
 	}

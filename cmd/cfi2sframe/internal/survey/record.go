@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"cfi2sframe/convert"
@@ -79,14 +80,17 @@ type Gap struct {
 	Bytes     uint64 `json:"bytes,omitzero"`
 }
 
-// reason returns the reason of a gap, or 0.
-func (g *Gap) reason() translate.Reason {
-	all := translate.Reasons()
-	if i := slices.IndexFunc(all, func(r translate.Reason) bool { return r.Name() == g.Reason }); i >= 0 {
-		return all[i]
+// reasons are those of translate by their names. Sorting the files of a distribution looks them up millions of times.
+var reasons = sync.OnceValue(func() map[string]translate.Reason {
+	m := make(map[string]translate.Reason)
+	for _, r := range translate.Reasons() {
+		m[r.Name()] = r
 	}
-	return 0
-}
+	return m
+})
+
+// reason returns the reason of a gap, or 0.
+func (g *Gap) reason() translate.Reason { return reasons()[g.Reason] }
 
 // loses reports whether a stack trace loses something by the gaps.
 func (g *Gap) loses() bool { return g.reason().Loss() }

@@ -70,12 +70,13 @@ func walk(ctx context.Context, paths []string, opt Options) (out []candidate, sk
 		if ctx.Err() != nil {
 			return nil, skipped, ctx.Err()
 		}
-		if !opt.Shard.has(c.name) && !(opt.IsOutput != nil && opt.IsOutput(c.name)) {
+		isOutput := opt.IsOutput != nil && opt.IsOutput(c.name)
+		if !opt.Shard.has(c.name) && !isOutput {
 			continue
 		}
 		kind, skip := c.examined(opt.Objects)
 		switch {
-		case opt.IsOutput != nil && opt.IsOutput(c.name):
+		case isOutput:
 			if !skip {
 				return nil, skipped, fmt.Errorf("%s is also the output; use another file", c.name)
 			}
