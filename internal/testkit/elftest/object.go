@@ -1,17 +1,20 @@
 package elftest
 
 import (
+	"bytes"
 	"debug/elf"
 	"encoding/binary"
 
 	"cfi2sframe/elffile"
 )
 
-// An Object is a relocatable object in the making.
+// An Object is an ELF file in the making, mostly a relocatable object.
 type Object struct {
+	Head     []byte // the file before the contents of sections: not set, or with space for the ELF header
 	Sections []Section
 	Symbols  []byte // contents of .symtab
-	Locals   uint32 // its sh_info
+	Strings  []byte // contents of .strtab, if a symbol has a name
+	Locals   uint32 // sh_info of .symtab
 	Header   elf.Header64
 	Big      bool
 	Tail     []byte // after the section headers
@@ -78,6 +81,28 @@ func (o *Object) Symbol(bind elf.SymBind, typ elf.SymType, section uint16, value
 	o.Symbols = Append(o.Symbols, o.Order(), elf.Sym64{Info: elf.ST_INFO(bind, typ), Shndx: section, Value: value})
 	return len(o.Symbols)/elffile.SymSize - 1
 }
+
+// Function appends a local function symbol with a name.
+func (o *Object) Function(name string, section int, value, size uint64) {
+	o.Symbols = Append(o.Symbols, o.Order(), elf.Sym64{
+		Name: uint32(len(o.Strings)), Info: elf.ST_INFO(elf.STB_LOCAL, elf.STT_FUNC), Shndx: uint16(section),
+		Value: value, Size: size,
+	})
+	o.Strings = append(append(o.Strings, name...), 0)
+}
+
+// Symtab adds .symtab and .strtab for the symbols so far, all of which are local, and returns the index of .symtab.
+func (o *Object) Symtab() int {
+	i := o.Add(".symtab", elf.SHT_SYMTAB, 0, nil)
+	strings := o.Add(".strtab", elf.SHT_STRTAB, 0, o.Strings)
+	s := &o.Sections[i]
+	s.Link, s.Entsize, s.Addralign = uint32(strings), elffile.SymSize, 8
+	s.Info = uint32(len(o.Symbols) / elffile.SymSize)
+	return i
+}
+
+// Names adds .shstrtab.
+func (o *Object) Names() { o.Header.Shstrndx = uint16(o.Add(".shstrtab", elf.SHT_STRTAB, 0, nil)) }
 
 // Rela appends a relocation to the section with the given index.
 func (o *Object) Rela(section int, off uint64, sym, typ uint32, addend int64) {
@@ -148,20 +173,22 @@ func (o *Object) RelaOf(name string, target int) int {
 	return i
 }
 
-// Bytes returns the object.
+// Bytes returns the file.
 func (o *Object) Bytes() []byte {
-	symtab := &o.Sections[ObjSymtab]
-	symtab.Data = o.Symbols
-	if symtab.Info == 0 {
-		symtab.Info = max(o.Locals, 1)
-	}
 	names := Names(o.Sections)
-	if s := &o.Sections[ObjNames]; s.Name == ".shstrtab" {
-		s.Data = names
+	b := bytes.Clone(o.Head)
+	if b == nil {
+		b = make([]byte, elffile.HeaderSize)
 	}
-	b := make([]byte, elffile.HeaderSize)
 	for i := range o.Sections {
-		if s := &o.Sections[i]; !s.fixed {
+		s := &o.Sections[i]
+		switch {
+		case s.Name == ".symtab":
+			s.Data, s.Info = o.Symbols, max(s.Info, o.Locals, 1)
+		case s.Name == ".shstrtab":
+			s.Data = names
+		}
+		if !s.fixed {
 			b = Pad(b, 8)
 			s.Off, s.Size = uint64(len(b)), uint64(len(s.Data))
 			b = append(b, s.Data...)

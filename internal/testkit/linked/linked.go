@@ -9,14 +9,12 @@ import (
 	"debug/elf"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"sort"
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
-	"cfi2sframe/internal/files"
 	"cfi2sframe/sframe"
 	"cfi2sframe/verify"
 )
@@ -40,22 +38,26 @@ func Open(path string) (*elffile.File, error) {
 	return f, nil
 }
 
-// Load reads the .sframe of a file.
+// Load reads a file and its .sframe.
 func Load(path string) (*elffile.File, *sframe.Section, error) {
 	f, err := Open(path)
 	if err != nil {
 		return nil, nil, err
 	}
+	s, err := section(f)
+	return f, s, err
+}
+
+func section(f *elffile.File) (*sframe.Section, error) {
 	s := f.Section(".sframe")
 	if s == nil {
-		return nil, nil, fmt.Errorf("%s has no .sframe", path)
+		return nil, fmt.Errorf("the file has no .sframe")
 	}
 	b, err := f.ReadSection(s)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	d, err := sframe.Decode(b, s.Addr)
-	return f, d, err
+	return sframe.Decode(b, s.Addr)
 }
 
 // Rows returns what a section says, by address; blocks of PC-mask FDEs one by one.
@@ -163,17 +165,20 @@ func Check(path string) (*Result, error) {
 	for _, m := range v.Mismatches {
 		r.Wrong[Function(f, m.Begin)] += m.End - m.Begin
 	}
-	dir, err := os.MkdirTemp("", "linked-")
+	before, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
-	direct := filepath.Join(dir, "direct")
-	opt := files.Options{Options: convert.Options{Version: merged.Version, Force: true, NoPadding: true}}
-	if _, err := files.Convert(context.Background(), path, direct, opt); err != nil {
+	var after bytes.Buffer
+	opt := convert.Options{Version: merged.Version, Force: true, NoPadding: true}
+	if _, err := convert.Convert(context.Background(), bytes.NewReader(before), int64(len(before)), &after, opt); err != nil {
 		return nil, fmt.Errorf("converting the linked file: %w", err)
 	}
-	_, want, err := Load(direct)
+	direct, err := elffile.New(bytes.NewReader(after.Bytes()), int64(after.Len()))
+	if err != nil {
+		return nil, err
+	}
+	want, err := section(direct)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package readback
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/go-delve/delve/pkg/dwarf/op"
 )
@@ -32,42 +33,24 @@ func (v Value) String() string {
 // combined returns the result of an operator on values that are not all known.
 func combined(name string, args ...Value) Value { return Value{Base: fmt.Sprint(name, args)} }
 
-// maxSteps bounds the operations of an expression.
-const maxSteps = 4096
-
-// Evaluate evaluates an expression as far as its values are known.
+// Evaluate evaluates an expression as far as its values are known. Operators on other values give words that no row of
+// a section has.
 func (r *Reader) Evaluate(code []byte, pc uint64, initial ...Value) (Value, error) {
-	x := stack{Reader: r, code: code, values: initial, at: pc}
-	for n := 0; x.pos < len(code); n++ {
-		if n == maxSteps {
-			return Value{}, fmt.Errorf("an expression takes more than %d steps", maxSteps)
-		}
-		if x.step(); x.err != nil {
-			return Value{}, x.err
-		}
+	x := stack{code: code, values: slices.Clone(initial)}
+	for len(x.code) > 0 && x.err == nil {
+		x.step(r, pc)
 	}
 	return x.pop(), x.err
 }
 
 // A stack evaluates an expression.
 type stack struct {
-	*Reader
-	code   []byte
-	pos    int
+	code   []byte // the rest
 	values []Value
-	at     uint64 // the pc
 	err    error
 }
 
 func (x *stack) push(v Value) { x.values = append(x.values, v) }
-
-func (x *stack) pick(n uint64) {
-	if n >= uint64(len(x.values)) {
-		x.err = fmt.Errorf("an expression's stack has no entry %d", n)
-		return
-	}
-	x.push(x.values[len(x.values)-1-int(n)])
-}
 
 func (x *stack) pop() Value {
 	n := len(x.values)
@@ -80,173 +63,96 @@ func (x *stack) pop() Value {
 	return v
 }
 
-// number reads a number of 1, 2, 4 or 8 bytes.
-func (x *stack) number(size int, signed bool) (v uint64) {
-	if len(x.code)-x.pos < size {
-		x.err = fmt.Errorf("an expression is cut off")
-		x.pos = len(x.code)
-		return 0
+// take returns the next bytes.
+func (x *stack) take(n int) []byte {
+	if n <= 0 || n > len(x.code) {
+		x.err = fmt.Errorf("an expression is truncated")
+		x.code = nil
+		return make([]byte, max(n, 1))
 	}
-	for i := range size {
-		if b := uint64(x.code[x.pos+i]); x.order == binary.ByteOrder(binary.BigEndian) {
-			v = v<<8 | b
-		} else {
-			v |= b << (8 * i)
-		}
+	b := x.code[:n]
+	x.code = x.code[n:]
+	return b
+}
+
+// constant reads a number of 1, 2, 4 or 8 bytes.
+func (x *stack) constant(order binary.ByteOrder, size int, signed bool) Value {
+	b := slices.Clone(x.take(size))
+	if order == binary.BigEndian {
+		slices.Reverse(b)
 	}
-	x.pos += size
-	if shift := 64 - 8*size; signed {
-		return uint64(int64(v<<shift) >> shift)
+	v := binary.LittleEndian.Uint64(append(b, make([]byte, 8-size)...))
+	if unused := 64 - 8*size; signed {
+		return number(uint64(int64(v<<unused) >> unused))
 	}
+	return number(v)
+}
+
+// unsigned and signed read LEB128 numbers.
+func (x *stack) unsigned() uint64 {
+	v, n := binary.Uvarint(x.code)
+	x.take(n)
 	return v
 }
 
-// leb reads an LEB128 number.
-func (x *stack) leb(signed bool) (v uint64) {
-	for shift := 0; ; shift += 7 {
-		b := x.number(1, false)
-		if shift < 64 {
-			v |= b & 0x7f << shift
-		}
-		if b < 0x80 || x.err != nil || shift > 70 {
-			if signed && b&0x40 != 0 && shift+7 < 64 {
-				v -= 1 << (shift + 7)
-			}
-			return v
-		}
-	}
+func (x *stack) signed() int64 {
+	v, n := binary.Uvarint(x.code)
+	x.take(n)
+	unused := max(0, 64-7*n)
+	return int64(v<<unused) >> unused
 }
 
-func (x *stack) reg(n uint64) {
+// register reads an offset from register n.
+func (x *stack) register(r *Reader, n, pc uint64) {
 	v := register(n)
-	if n == x.pc {
-		v = number(x.at)
+	if n == r.pc {
+		v = number(pc)
 	}
-	x.push(v.add(int64(x.leb(true))))
+	x.push(v.add(x.signed()))
 }
 
-// jump jumps if a value is not zero.
-func (x *stack) jump(v Value) {
-	to := x.pos + 2 + int(int16(x.number(2, false)))
-	switch {
-	case v.Base != "":
-		x.err = fmt.Errorf("an expression jumps if %v is not zero", v)
-	case v.N == 0:
-	case to < 0 || to > len(x.code):
-		x.err = fmt.Errorf("an expression jumps out of itself")
-	default:
-		x.pos = to
-	}
-}
-
-func (x *stack) step() {
-	code := op.Opcode(x.number(1, false))
-	switch {
+func (x *stack) step(r *Reader, pc uint64) {
+	switch code := op.Opcode(x.take(1)[0]); {
 	case code >= op.DW_OP_lit0 && code <= op.DW_OP_lit31:
 		x.push(number(uint64(code - op.DW_OP_lit0)))
-		return
 	case code >= op.DW_OP_breg0 && code <= op.DW_OP_breg31:
-		x.reg(uint64(code - op.DW_OP_breg0))
-		return
+		x.register(r, uint64(code-op.DW_OP_breg0), pc)
+	case code == op.DW_OP_bregx:
+		x.register(r, x.unsigned(), pc)
 	case code >= op.DW_OP_const1u && code <= op.DW_OP_const8s: // 1u, 1s, 2u, 2s, 4u ...
 		n := int(code - op.DW_OP_const1u)
-		x.push(number(x.number(1<<(n/2), n%2 != 0)))
-		return
-	}
-	switch code {
-	case op.DW_OP_nop:
-	case op.DW_OP_addr:
-		x.push(number(x.number(8, false)))
-	case op.DW_OP_bregx:
-		x.reg(x.leb(false))
-	case op.DW_OP_constu:
-		x.push(number(x.leb(false)))
-	case op.DW_OP_consts:
-		x.push(number(x.leb(true)))
-	case op.DW_OP_dup:
-		x.pick(0)
-	case op.DW_OP_over:
-		x.pick(1)
-	case op.DW_OP_pick:
-		x.pick(x.number(1, false))
-	case op.DW_OP_drop:
+		x.push(x.constant(r.order, 1<<(n/2), n%2 != 0))
+	case code == op.DW_OP_constu:
+		x.push(number(x.unsigned()))
+	case code == op.DW_OP_consts:
+		x.push(number(uint64(x.signed())))
+	case code == op.DW_OP_nop:
+	case code == op.DW_OP_dup:
+		v := x.pop()
+		x.values = append(x.values, v, v)
+	case code == op.DW_OP_drop:
 		x.pop()
-	case op.DW_OP_swap:
+	case code == op.DW_OP_swap:
 		a, b := x.pop(), x.pop()
 		x.values = append(x.values, a, b)
-	case op.DW_OP_rot:
-		a, b, c := x.pop(), x.pop(), x.pop()
-		x.values = append(x.values, a, c, b)
-	case op.DW_OP_deref:
+	case code == op.DW_OP_deref:
 		x.push(x.pop().load())
-	case op.DW_OP_deref_size:
-		if n := x.number(1, false); n != 8 {
+	case code == op.DW_OP_deref_size:
+		if n := x.take(1)[0]; n != 8 {
 			x.push(combined(fmt.Sprint("load", n), x.pop()))
-			return
+		} else {
+			x.push(x.pop().load())
 		}
-		x.push(x.pop().load())
-	case op.DW_OP_plus_uconst:
-		x.push(x.pop().add(int64(x.leb(false))))
-	case op.DW_OP_skip:
-		x.jump(number(1))
-	case op.DW_OP_bra:
-		x.jump(x.pop())
+	case code == op.DW_OP_plus_uconst:
+		x.push(x.pop().add(int64(x.unsigned())))
 	default:
 		x.operator(code)
 	}
 }
 
-func truth(t bool) uint64 {
-	if t {
-		return 1
-	}
-	return 0
-}
-
-// unary and binaryOperators work on known values.
-var unary = map[op.Opcode]func(uint64) uint64{
-	op.DW_OP_abs: func(a uint64) uint64 {
-		if int64(a) < 0 {
-			return -a
-		}
-		return a
-	},
-	op.DW_OP_neg: func(a uint64) uint64 { return -a },
-	op.DW_OP_not: func(a uint64) uint64 { return ^a },
-}
-
-var binaryOperators = map[op.Opcode]func(a, b uint64) uint64{
-	op.DW_OP_minus: func(a, b uint64) uint64 { return a - b },
-	op.DW_OP_and:   func(a, b uint64) uint64 { return a & b },
-	op.DW_OP_or:    func(a, b uint64) uint64 { return a | b },
-	op.DW_OP_xor:   func(a, b uint64) uint64 { return a ^ b },
-	op.DW_OP_mul:   func(a, b uint64) uint64 { return a * b },
-	op.DW_OP_div:   func(a, b uint64) uint64 { return uint64(int64(a) / int64(b)) },
-	op.DW_OP_mod:   func(a, b uint64) uint64 { return a % b },
-	op.DW_OP_shl:   func(a, b uint64) uint64 { return a << b },
-	op.DW_OP_shr:   func(a, b uint64) uint64 { return a >> b },
-	op.DW_OP_shra:  func(a, b uint64) uint64 { return uint64(int64(a) >> min(b, 63)) },
-	op.DW_OP_eq:    func(a, b uint64) uint64 { return truth(a == b) },
-	op.DW_OP_ne:    func(a, b uint64) uint64 { return truth(a != b) },
-	op.DW_OP_ge:    func(a, b uint64) uint64 { return truth(int64(a) >= int64(b)) },
-	op.DW_OP_gt:    func(a, b uint64) uint64 { return truth(int64(a) > int64(b)) },
-	op.DW_OP_le:    func(a, b uint64) uint64 { return truth(int64(a) <= int64(b)) },
-	op.DW_OP_lt:    func(a, b uint64) uint64 { return truth(int64(a) < int64(b)) },
-}
-
+// operator executes an operator on two values.
 func (x *stack) operator(code op.Opcode) {
-	name := fmt.Sprintf("op%#x", code)
-	b := x.pop()
-	if fn := unary[code]; fn != nil {
-		if b.Base != "" {
-			x.push(combined(name, b))
-		} else {
-			x.push(number(fn(b.N)))
-		}
-		return
-	}
-	a := x.pop()
-	fn := binaryOperators[code]
+	b, a := x.pop(), x.pop()
 	switch {
 	case code == op.DW_OP_plus && b.Base == "":
 		x.push(a.add(int64(b.N)))
@@ -255,12 +161,17 @@ func (x *stack) operator(code op.Opcode) {
 	case code == op.DW_OP_minus && b.Base == "":
 		x.push(a.add(-int64(b.N)))
 	case a.Base != "" || b.Base != "":
-		x.push(combined(name, a, b))
-	case fn == nil:
-		x.err = fmt.Errorf("%#x is no operation of an expression", uint8(code))
-	case b.N == 0 && (code == op.DW_OP_div || code == op.DW_OP_mod):
-		x.err = fmt.Errorf("an expression divides by zero")
+		x.push(combined(fmt.Sprintf("op%#x", uint8(code)), a, b))
+	case code == op.DW_OP_and:
+		x.push(number(a.N & b.N))
+	case code == op.DW_OP_shl:
+		x.push(number(a.N << b.N))
+	case code == op.DW_OP_ge:
+		x.push(number(0))
+		if int64(a.N) >= int64(b.N) {
+			x.values[len(x.values)-1].N = 1
+		}
 	default:
-		x.push(number(fn(a.N, b.N)))
+		x.err = fmt.Errorf("operation %#x is unknown", uint8(code))
 	}
 }
