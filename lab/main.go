@@ -22,7 +22,7 @@ import (
 	"cfi2sframe/lab/objects"
 	"cfi2sframe/lab/readers"
 	"cfi2sframe/lab/sample"
-	"cfi2sframe/lab/stepping"
+	"cfi2sframe/lab/step"
 	"cfi2sframe/lab/survive"
 	"cfi2sframe/lab/toolchains"
 	"cfi2sframe/lab/walker"
@@ -32,7 +32,7 @@ import (
 var commands = []*kit.Command{
 	bench.Command(), clients.Command(), conformance.Command(), corpus.Command(), faults.Command(), generate.Command(),
 	gotables.Command(), linux.Command(), manual.Command(), mutants.Command(), objects.Command(),
-	readers.Command(), sample.Command(), stepping.Command(), survive.Command(), toolchains.Command(), walker.Command(),
+	readers.Command(), sample.Command(), step.Command(), survive.Command(), toolchains.Command(), walker.Command(),
 }
 
 func main() {

@@ -2,12 +2,10 @@ package step
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"debug/elf"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -15,8 +13,7 @@ import (
 	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
-	"cfi2sframe/internal/debugfile"
-	"cfi2sframe/report"
+	"cfi2sframe/lab/kit"
 	"cfi2sframe/sframe"
 )
 
@@ -45,118 +42,103 @@ type site struct {
 	addr    uint64        // in the file
 	fn      *cfi.Function // or nil
 	answers [sides]*answer
-
-	steps uint64        // of those whose truth is known
-	cut   [sides]uint64 // walks of the stack that ended here, and not at its start
+	steps   uint64 // of those whose truth is known
 }
 
 // begins reports whether a function begins here.
 func (s *site) begins() bool { return s.fn != nil && s.fn.Begin == s.addr }
 
+// place returns the name of the function, and where it begins.
+func (s *site) place() (name string, begin uint64) {
+	name, begin = s.module.names.At(s.addr)
+	switch {
+	case s.fn != nil && (name == "" || begin < s.fn.Begin):
+		return fmt.Sprintf("function at %#x", s.fn.Begin), s.fn.Begin
+	case name == "":
+		return "code without a name", s.addr
+	}
+	return name, begin
+}
+
 // A module is a file whose code is executed.
 type module struct {
 	path     string
-	file     *elffile.File
-	debug    *debugfile.File
+	file     *elffile.File // nil if it cannot be read
+	names    kit.Functions
 	table    *cfi.Table
-	sections [sides]*section
+	sections [sides]*sframe.Section
 	interned map[answer]*answer
-	err      error
 }
 
-type section struct {
-	*sframe.Section
-	gaps []report.Gap
-}
-
-// module returns the file of a mapping, which is read once, or nil.
+// module returns the file of a mapping, which is read once, or nil for memory that is of no file.
 func (w *walk) module(m mapping) *module {
 	mod, ok := w.modules[m.path]
 	if ok {
 		return mod
 	}
-	if m.path == "[vdso]" {
-		b := make([]byte, m.hi-m.lo)
-		if err := w.mem.read(m.lo, b); err == nil {
-			mod = w.load(m.path, bytes.NewReader(b), int64(len(b)))
-		}
-	} else if strings.HasPrefix(m.path, "/") {
-		f, err := os.Open(m.path) // stays open, as contents are read later
-		if err == nil {
-			var info os.FileInfo
-			if info, err = f.Stat(); err == nil {
-				mod = w.load(m.path, f, info.Size())
-			}
-		}
-		if err != nil {
-			mod = &module{path: m.path, err: err}
-		}
+	var contents []byte
+	var err error
+	switch {
+	case m.path == "[vdso]":
+		contents = make([]byte, m.hi-m.lo)
+		err = w.mem.read(m.lo, contents)
+	case strings.HasPrefix(m.path, "/"):
+		contents, err = os.ReadFile(m.path)
+	default:
+		return nil
 	}
-	if mod != nil && mod.err != nil {
-		w.Errors = append(w.Errors, fmt.Sprintf("%s: %v", m.path, mod.err))
+	mod = &module{path: m.path, interned: make(map[answer]*answer)}
+	if err == nil {
+		err = mod.load(contents, w.opt.Made)
+	}
+	if err != nil {
+		w.Errors = append(w.Errors, fmt.Sprintf("%s: %v", m.path, err))
 	}
 	w.modules[m.path] = mod
 	return mod
 }
 
 // load reads a file, and makes the sections that it lacks.
-func (w *walk) load(path string, contents io.ReaderAt, size int64) *module {
-	m := &module{path: path, interned: make(map[answer]*answer)}
-	f, err := elffile.New(contents, size)
+func (m *module) load(contents []byte, made []sframe.Version) (err error) {
+	if m.file, err = elffile.New(bytes.NewReader(contents), int64(len(contents))); err != nil {
+		return err
+	}
+	e, err := elf.NewFile(bytes.NewReader(contents))
 	if err != nil {
-		m.err = err
-		return m
+		return err
 	}
-	m.file = f
-	m.debug, _ = debugfile.Open(debugfile.Auto, path, f)
-	if m.table, m.err = cfi.Load(f, cfi.Auto, m.debug.File()); errors.Is(m.err, cfi.ErrNone) {
-		m.err = nil
+	m.names = kit.FunctionsOf(e)
+	if s, err := sframe.FromELF(e); err == nil {
+		m.sections[s.Version] = s
+	} else if !errors.Is(err, sframe.ErrNone) {
+		return err
 	}
-	if s, err := readSection(io.NewSectionReader(contents, 0, size)); err != nil {
-		m.err = errors.Join(m.err, err)
-	} else if s != nil {
-		m.sections[s.Version] = &section{Section: s}
+	if m.table, err = cfi.Load(m.file, cfi.Auto, nil); errors.Is(err, cfi.ErrNone) {
+		return nil
 	}
-	for _, v := range w.opt.Made {
-		if m.table != nil && m.table.Len() > 0 {
-			m.err = errors.Join(m.err, m.convert(v, contents, size))
+	for _, v := range made {
+		if err != nil || m.table.Len() == 0 || m.sections[v] != nil {
+			continue
+		}
+		if m.sections[v], err = convertTo(v, contents); errors.Is(err, convert.ErrNoCode) {
+			err = nil
 		}
 	}
-	return m
+	return err
 }
 
-func readSection(contents io.ReaderAt) (*sframe.Section, error) {
-	e, err := elf.NewFile(contents)
+// convertTo returns the section that cfi2sframe writes for a file.
+func convertTo(v sframe.Version, contents []byte) (*sframe.Section, error) {
+	var out bytes.Buffer
+	in, opt := bytes.NewReader(contents), convert.Options{Version: v, Force: true, Workers: 1}
+	if _, err := convert.Convert(context.Background(), in, int64(len(contents)), &out, opt); err != nil {
+		return nil, fmt.Errorf("format %d: %w", v, err)
+	}
+	e, err := elf.NewFile(bytes.NewReader(out.Bytes()))
 	if err != nil {
 		return nil, err
 	}
-	s, err := sframe.FromELF(e)
-	if errors.Is(err, sframe.ErrNone) {
-		return nil, nil
-	}
-	return s, err
-}
-
-// convert makes a section of the file's CFI, if the file has none of that version, and notes its gaps.
-func (m *module) convert(v sframe.Version, contents io.ReaderAt, size int64) error {
-	var out bytes.Buffer
-	opt := convert.Options{Version: v, Force: true, Workers: 1}
-	res, err := convert.Convert(context.Background(), io.NewSectionReader(contents, 0, size), size, &out, opt)
-	if errors.Is(err, convert.ErrNoCode) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("format %d: %w", v, err)
-	}
-	if m.sections[v] == nil {
-		s, err := readSection(bytes.NewReader(out.Bytes()))
-		if err != nil || s == nil {
-			return err
-		}
-		m.sections[v] = &section{Section: s}
-	}
-	m.sections[v].gaps = res.Coverage[0].Gaps
-	return nil
+	return sframe.FromELF(e)
 }
 
 // mapped notes the code in memory.
@@ -240,9 +222,7 @@ func (w *walk) newSite(r *region, pc uint64) *site {
 	if m.table != nil {
 		s.fn = m.table.Find(s.addr)
 		if row, ok := m.table.Lookup(s.addr); ok {
-			a := w.m.answerOfCFI(row.Rules)
-			a.signal = s.fn.Signal()
-			s.answers[0] = m.intern(a)
+			s.answers[0] = m.intern(w.m.answerOfCFI(row.Rules))
 		}
 	}
 	for v, sec := range m.sections {
@@ -254,9 +234,7 @@ func (w *walk) newSite(r *region, pc uint64) *site {
 			w.Errors = append(w.Errors, fmt.Sprintf("%s: %v", m.path, err))
 		}
 		if ok {
-			a := w.m.answerOfSFrame(&row.Row)
-			a.signal = row.FDE.Signal
-			s.answers[v] = m.intern(a)
+			s.answers[v] = m.intern(w.m.answerOfSFrame(&row.Row))
 		}
 	}
 	return s
@@ -269,34 +247,4 @@ func (m *module) intern(a answer) *answer {
 	}
 	m.interned[a] = &a
 	return &a
-}
-
-// A place is the name of a function, and where it begins.
-type place struct {
-	function string
-	begin    uint64
-}
-
-// places names the functions of sites in this file.
-func (m *module) places(sites []*site) map[*site]place {
-	code := func(s *site) report.Range {
-		if s.fn != nil {
-			return report.Range{Begin: s.fn.Begin, End: s.fn.End}
-		}
-		return report.Range{Begin: s.addr, End: s.addr + 1}
-	}
-	slices.SortFunc(sites, func(a, b *site) int { return cmp.Compare(code(a).Begin, code(b).Begin) })
-	var ranges []report.Range
-	for _, s := range sites {
-		ranges = append(ranges, code(s))
-	}
-	out := make(map[*site]place)
-	for i, l := range report.Locate(m.file, m.debug.File(), ranges) {
-		p := place{l.Function, ranges[i].Begin - l.Offset}
-		if sites[i].fn != nil && (p.function == "" || p.function[0] == '.') {
-			p = place{fmt.Sprintf("function at %#x", ranges[i].Begin), ranges[i].Begin}
-		}
-		out[sites[i]] = p
-	}
-	return out
 }

@@ -4,11 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
-	"strings"
-
-	"cfi2sframe/report"
 )
 
 // A Report says what was found in a run.
@@ -28,10 +24,8 @@ type Report struct {
 	Switches uint64 // from one stack to another
 
 	Sides    [sides]Side // the CFI, and each version of SFrame
-	Lookups  [sides]Lookups
 	Findings []Finding
 	Gaps     []Gap
-	Cuts     []Gap    // where walks of the stack ended
 	Errors   []string // of files that could not be read, or converted
 }
 
@@ -41,24 +35,6 @@ type Side struct {
 	Wrong   uint64 // of SFrame: neither true, nor what the CFI says
 	Repeats uint64 // SFrame says what the CFI does, which is wrong
 	Gaps    uint64 // the CFI has an answer, and SFrame has none
-	// Walks of the whole stack that came to its start, and others.
-	Whole, Cut uint64
-}
-
-// Lookups are what readers find at calls in code whose caller is known. Some look up the return address, others the byte
-// before it. A row of SFrame that needs registers other than SP and FP counts as none.
-type Lookups struct{ Return, Before Found }
-
-// A Found counts lookups.
-type Found struct{ Right, Wrong, None uint64 }
-
-// Add adds the lookups of another run.
-func (l *Lookups) Add(o Lookups) {
-	for _, x := range []struct{ sum, n *Found }{{&l.Return, &o.Return}, {&l.Before, &o.Before}} {
-		x.sum.Right += x.n.Right
-		x.sum.Wrong += x.n.Wrong
-		x.sum.None += x.n.None
-	}
 }
 
 // A Finding is a range of instructions with the same wrong answer.
@@ -75,9 +51,8 @@ type Finding struct {
 
 // A Gap is a function with steps that have no answer.
 type Gap struct {
-	File, Function string
-	Side, Reason   string
-	Steps          uint64
+	File, Function, Side string
+	Steps                uint64
 }
 
 // Faults returns the number of steps in which SFrame is wrong and the CFI is not, or differently so.
@@ -98,23 +73,13 @@ func sideName(side int) string {
 
 // finish makes the report.
 func (w *walk) finish() *Report {
-	r := &w.Report
-	listed := make(map[*module][]*site)
-	for _, s := range w.sites {
-		if s.steps > 0 && s.module != nil && s.module.file != nil {
-			listed[s.module] = append(listed[s.module], s)
-		}
-	}
-	places := make(map[*site]place)
-	for m, sites := range listed {
-		maps.Copy(places, m.places(sites))
-	}
-	w.findings(places)
-	w.gaps(places)
-	return r
+	w.findings()
+	w.gaps()
+	return &w.Report
 }
 
-func (w *walk) findings(places map[*site]place) {
+// findings lists the wrong answers, those of neighbouring instructions as one.
+func (w *walk) findings() {
 	r := &w.Report
 	var list []Finding
 	for _, d := range w.diffs {
@@ -125,11 +90,11 @@ func (w *walk) findings(places map[*site]place) {
 			continue
 		}
 		r.Sides[d.side].Wrong += d.steps
-		s, p := d.site, places[d.site]
+		name, begin := d.site.place()
 		list = append(list, Finding{
-			File: s.module.path, Function: p.function, Side: sideName(d.side),
-			Begin: s.addr, Last: s.addr, Offset: s.addr - p.begin,
-			Wrong: d.wrong, Says: w.m.describe(s.answers[d.side]), Truth: d.truth,
+			File: d.site.module.path, Function: name, Side: sideName(d.side),
+			Begin: d.site.addr, Last: d.site.addr, Offset: d.site.addr - begin,
+			Wrong: d.wrong, Says: w.m.describe(d.site.answers[d.side]), Truth: d.truth,
 			Steps: d.steps, Confirmed: d.confirmed,
 		})
 	}
@@ -153,133 +118,79 @@ func (w *walk) findings(places map[*site]place) {
 	}
 }
 
-// gaps sums up steps without an answer.
-func (w *walk) gaps(places map[*site]place) {
+// gaps sums up steps without an answer, by function.
+func (w *walk) gaps() {
 	r := &w.Report
-	sums, cuts := make(map[Gap]uint64), make(map[Gap]uint64)
+	sums := make(map[Gap]uint64)
 	for _, s := range w.sites {
-		g := Gap{File: "code in no file", Side: "CFI", Function: places[s].function}
-		if s.module != nil {
-			g.File = s.module.path
+		if s.module == nil {
+			r.Silent += s.steps
+			sums[Gap{File: "code in no file", Side: "CFI"}] += s.steps
+			continue
 		}
-		for v, n := range s.cut {
-			if n > 0 {
-				cuts[Gap{File: g.File, Function: g.Function, Side: sideName(v)}] += n
-			}
-		}
+		g := Gap{File: s.module.path, Side: "CFI"}
+		g.Function, _ = s.place()
 		if s.answers[0] == nil {
 			r.Silent += s.steps
 			sums[g] += s.steps
 			continue
 		}
-		for v, sec := range s.module.sections {
-			if sec != nil && s.answers[v] == nil {
+		for v, section := range s.module.sections {
+			if section != nil && s.answers[v] == nil {
 				r.Sides[v].Gaps += s.steps
-				g.Side, g.Reason = sideName(v), sec.reason(s.addr)
+				g.Side = sideName(v)
 				sums[g] += s.steps
 			}
 		}
 	}
-	r.Gaps, r.Cuts = sorted(sums), sorted(cuts)
-}
-
-// sorted lists the gaps with steps.
-func sorted(sums map[Gap]uint64) (list []Gap) {
 	for g, n := range sums {
 		if g.Steps = n; n > 0 {
-			list = append(list, g)
+			r.Gaps = append(r.Gaps, g)
 		}
 	}
-	slices.SortFunc(list, func(a, b Gap) int {
+	slices.SortFunc(r.Gaps, func(a, b Gap) int {
 		return cmp.Or(cmp.Compare(a.Side, b.Side), cmp.Compare(b.Steps, a.Steps),
 			cmp.Compare(a.File, b.File), cmp.Compare(a.Function, b.Function))
 	})
-	return list
-}
-
-// reason returns why the section has no row for an address.
-func (s *section) reason(addr uint64) string {
-	for _, g := range s.gaps {
-		if g.Begin <= addr && addr < g.End {
-			return g.Text
-		}
-	}
-	return "no row"
 }
 
 // Text writes the report, with up to most findings and gaps; a negative number stands for all.
-func (r *Report) Text(out io.Writer, most int) error {
-	var b strings.Builder
-	n := report.Digits
-	fmt.Fprintf(&b, "%s steps on %s: %s calls, %s returns, %s jumps over frames, ",
-		n(r.Steps), r.Machine, n(r.Calls), n(r.Returns), n(r.Jumps))
-	fmt.Fprintf(&b, "%s signals, %s threads, %s changes of the stack\n", n(r.Signals), n(r.Threads), n(r.Switches))
+func (r *Report) Text(out io.Writer, most int) {
+	fmt.Fprintf(out, "%d steps on %s: %d calls, %d returns, %d jumps over frames, ",
+		r.Steps, r.Machine, r.Calls, r.Returns, r.Jumps)
+	fmt.Fprintf(out, "%d signals, %d threads, %d changes of the stack\n", r.Signals, r.Threads, r.Switches)
 	for _, e := range r.Errors {
-		fmt.Fprintf(&b, "  %s\n", e)
+		fmt.Fprintf(out, "  %s\n", e)
 	}
 	cfi := r.Sides[0]
-	fmt.Fprintf(&b, "  CFI: right in %s, wrong in %s, no caller in %s, where a jump goes in %s; ",
-		n(cfi.Right), n(cfi.Wrong), n(r.Outermost), n(r.Target))
-	fmt.Fprintf(&b, "none in %s; caller unknown in %s\n", n(r.Silent), n(r.Unknown))
+	fmt.Fprintf(out, "  CFI: right in %d, wrong in %d, no caller in %d, where a jump goes in %d; ",
+		cfi.Right, cfi.Wrong, r.Outermost, r.Target)
+	fmt.Fprintf(out, "none in %d; caller unknown in %d\n", r.Silent, r.Unknown)
 	for v, s := range r.Sides {
 		if v > 0 && s != (Side{}) {
-			fmt.Fprintf(&b, "  SFrame V%d: right in %s, repeats the CFI's errors in %s, ", v, n(s.Right), n(s.Repeats))
-			fmt.Fprintf(&b, "wrong by itself in %s, no row in %s\n", n(s.Wrong), n(s.Gaps))
-		}
-		if all := s.Whole + s.Cut; all > 0 {
-			fmt.Fprintf(&b, "  SFrame V%d: %s of %s stacks walked to their start (%.2f %%)\n", v, n(s.Whole), n(all),
-				100*float64(s.Whole)/float64(all))
+			fmt.Fprintf(out, "  SFrame V%d: right in %d, repeats the CFI's errors in %d, ", v, s.Right, s.Repeats)
+			fmt.Fprintf(out, "wrong by itself in %d, no row in %d\n", s.Wrong, s.Gaps)
 		}
 	}
-	for side, l := range r.Lookups {
-		if side > 0 && r.Sides[side] == (Side{}) {
-			continue
-		}
-		for _, x := range []struct {
-			by string
-			Found
-		}{{"the return address", l.Return}, {"the byte before it", l.Before}} {
-			fmt.Fprintf(&b, "  %s at calls, by %s: right in %s, wrong in %s, none in %s\n", sideName(side), x.by, n(x.Right),
-				n(x.Wrong), n(x.None))
-		}
-	}
-	last := ""
 	for i, f := range r.Findings {
 		if i == most {
-			fmt.Fprintf(&b, "  ...\n")
+			fmt.Fprintln(out, "  ...")
 			break
 		}
-		if head := fmt.Sprintf("%s of %s, %s", f.Function, f.File, f.Side); head != last {
-			fmt.Fprintf(&b, "  %s:\n", head)
-			last = head
+		if i == 0 || f.Function != r.Findings[i-1].Function || f.Side != r.Findings[i-1].Side {
+			fmt.Fprintf(out, "  %s of %s, %s:\n", f.Function, f.File, f.Side)
 		}
-		fmt.Fprintf(&b, "    %#x", f.Begin)
-		if f.Last != f.Begin {
-			fmt.Fprintf(&b, " to %#x", f.Last)
-		}
-		fmt.Fprintf(&b, " (+%#x), %s steps", f.Offset, n(f.Steps))
+		fmt.Fprintf(out, "    %#x to %#x (+%#x), %d steps", f.Begin, f.Last, f.Offset, f.Steps)
 		if f.Confirmed < f.Steps {
-			fmt.Fprintf(&b, " (%s in frames that did not end by a return)", n(f.Steps-f.Confirmed))
+			fmt.Fprintf(out, " (%d in frames that did not end by a return)", f.Steps-f.Confirmed)
 		}
-		fmt.Fprintf(&b, ": wrong %s; it says %s; %s\n", f.Wrong, f.Says, f.Truth)
+		fmt.Fprintf(out, ": wrong %s; it says %s; %s\n", f.Wrong, f.Says, f.Truth)
 	}
-	list := func(gaps []Gap, what string) {
-		for i, g := range gaps {
-			if i == most {
-				fmt.Fprintf(&b, "  ...\n")
-				break
-			}
-			fmt.Fprintf(&b, "  "+what+" in %s", g.Side, n(g.Steps), g.File)
-			for _, more := range []string{g.Function, g.Reason} {
-				if more != "" {
-					fmt.Fprintf(&b, ", %s", report.Printable(more))
-				}
-			}
-			fmt.Fprintln(&b)
+	for i, g := range r.Gaps {
+		if i == most {
+			fmt.Fprintln(out, "  ...")
+			break
 		}
+		fmt.Fprintf(out, "  no %s: %d steps in %s, %s\n", g.Side, g.Steps, g.File, g.Function)
 	}
-	list(r.Gaps, "no %s: %s steps")
-	list(r.Cuts, "stacks by %s: %s end")
-	_, err := io.WriteString(out, b.String())
-	return err
 }

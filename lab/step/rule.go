@@ -46,7 +46,6 @@ type answer struct {
 	sp          rule // the caller's, if it does not follow from the CFA
 	outermost   bool // the code has no caller
 	signed      bool // the return address has a signature in its upper bits
-	signal      bool // a signal frame: the return address is that of an interrupted instruction
 }
 
 func ruleOfCFI(r *cfi.Rule) rule {

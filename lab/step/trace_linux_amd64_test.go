@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"cfi2sframe/convert"
 	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/lab/product"
 	"cfi2sframe/sframe"
 )
 
@@ -81,32 +81,17 @@ func TestLies(t *testing.T) {
 	}
 }
 
-// TestStacks walks the stack at each of the 42 steps. Where epilogue has a CFA that leads nowhere, the walk does not come
-// to _start.
-func TestStacks(t *testing.T) {
-	for lying, cut := range []uint64{0, 1} {
-		r := trace(t, Options{Made: []sframe.Version{sframe.V2, sframe.V3}, Stacks: 1}, lies(t, lying))
-		for _, v := range []sframe.Version{sframe.V2, sframe.V3} {
-			if s := r.Sides[v]; s.Cut != cut || s.Whole != 42-cut {
-				t.Errorf("%v, %d: %d walks to the start, %d others; want %d others: %+v", v, lying, s.Whole, s.Cut, cut, r.Cuts)
-			}
-		}
-	}
-}
-
 // TestFault changes a row of the section in a program: the CFI is right, and so it is the section's fault.
 func TestFault(t *testing.T) {
-	prog := lies(t, 0)
-	in, err := os.ReadFile(prog)
-	if err != nil {
+	prog, tool := lies(t, 0), filepath.Join(t.TempDir(), "cfi2sframe")
+	if err := product.Build(tool); err != nil {
 		t.Fatal(err)
 	}
-	var out bytes.Buffer
-	_, err = convert.Convert(t.Context(), bytes.NewReader(in), int64(len(in)), &out, convert.Options{Version: sframe.V2})
-	if err != nil {
-		t.Fatal(err)
+	if out, err := exec.Command(tool, "-q", "--format", "2", "--in-place", prog).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
 	}
-	if err := os.WriteFile(prog, out.Bytes(), 0o755); err != nil {
+	converted, err := os.ReadFile(prog)
+	if err != nil {
 		t.Fatal(err)
 	}
 	r := trace(t, Options{}, prog)
@@ -115,10 +100,10 @@ func TestFault(t *testing.T) {
 	}
 	// From +1 on, the CFA of honest is SP (bit 0) + 16.
 	row := []byte{1, 1 | 1<<1, 16}
-	if n := bytes.Count(out.Bytes(), row); n != 1 {
+	if n := bytes.Count(converted, row); n != 1 {
 		t.Fatalf("the row of honest is %d times in the file", n)
 	}
-	if err := os.WriteFile(prog, bytes.Replace(out.Bytes(), row, []byte{1, 1 | 1<<1, 24}, 1), 0o755); err != nil {
+	if err := os.WriteFile(prog, bytes.Replace(converted, row, []byte{1, 1 | 1<<1, 24}, 1), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	r = trace(t, Options{}, prog)
@@ -130,7 +115,7 @@ func TestFault(t *testing.T) {
 
 // TestJumps follows longjmp, signal handlers, faults, other stacks and threads, where a compiler's CFI is right.
 func TestJumps(t *testing.T) {
-	prog := build(t, "gcc", "-O2", "-pthread", "../stepping/testdata/jumps.c")
+	prog := build(t, "gcc", "-O2", "-pthread", "testdata/jumps.c")
 	r := trace(t, Options{Entry: true}, prog, "1")
 	for _, f := range r.Findings {
 		if f.File == prog || f.Side != "CFI" {
@@ -150,7 +135,7 @@ func TestJumps(t *testing.T) {
 
 // TestExceptions follows an unwinder to the handlers.
 func TestExceptions(t *testing.T) {
-	prog := build(t, "g++", "-O2", "../stepping/testdata/throws.cc")
+	prog := build(t, "g++", "-O2", "testdata/throws.cc")
 	r := trace(t, Options{Entry: true, Steps: 300000, Made: []sframe.Version{sframe.V3}}, prog, "1000000")
 	if r.Steps != 300000 || r.Jumps < 10 || r.Faults() != 0 {
 		t.Errorf("%d steps, %d jumps, %d faults", r.Steps, r.Jumps, r.Faults())
@@ -193,29 +178,6 @@ func TestRealigned(t *testing.T) {
 		}
 		if v3 := r.Sides[sframe.V3]; v3.Repeats > 0 || v3.Right < r.Sides[0].Right+150 {
 			t.Errorf("%s: V3 %+v, CFI %+v", level, v3, r.Sides[0])
-		}
-	}
-}
-
-// TestCalls counts the lookups at three calls: two of outer, and the one at the end of last, whose return address is in
-// the next function. The CFA is another one there.
-func TestCalls(t *testing.T) {
-	r := trace(t, Options{Made: []sframe.Version{sframe.V2, sframe.V3}},
-		build(t, "gcc", "-nostdlib", "-static", "testdata/calls_amd64.s"))
-	want := Lookups{Return: Found{Right: 2, Wrong: 1}, Before: Found{Right: 3}}
-	if none := (Lookups{Found{None: 3}, Found{None: 3}}); r.Lookups != [sides]Lookups{want, none, want, want} {
-		t.Errorf("%+v", r.Lookups)
-	}
-	var out strings.Builder
-	if err := r.Text(&out, 0); err != nil {
-		t.Fatal(err)
-	}
-	for _, line := range []string{
-		"  CFI at calls, by the return address: right in 2, wrong in 1, none in 0\n",
-		"  SFrame V2 at calls, by the byte before it: right in 3, wrong in 0, none in 0\n",
-	} {
-		if !strings.Contains(out.String(), line) {
-			t.Errorf("%q is missing in\n%s", line, &out)
 		}
 	}
 }

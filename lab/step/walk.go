@@ -1,3 +1,12 @@
+// Package step runs a program instruction by instruction, and compares what its call frame information and SFrame say
+// of the caller with what the processor does.
+//
+// The truth is a second stack, of frames. A call adds the return address, the stack pointer after the return and the
+// caller's frame pointer. A return that goes where the call came from removes them. Signals, longjmp, unwinders, other
+// stacks and threads are followed as well. A wrong answer is confirmed when the frame ends by a return to where the
+// truth said.
+//
+// Programs for amd64 run under ptrace (Trace); those for other machines run under QEMU (Remote).
 package step
 
 import (
@@ -15,8 +24,6 @@ type Options struct {
 	Made  []sframe.Version
 	Steps uint64 // the most to make; 0 for all
 	Entry bool   // begin at the program's entry point: not with the steps of the loader
-	// Before each step whose number is a multiple of Stacks, the whole stack is walked by the versions in Made.
-	Stacks uint64
 }
 
 // A frame is a caller, until the call that it made returns.
@@ -172,11 +179,6 @@ func (w *walk) step(th *thread, r *registers) {
 		w.follow(th, r, s, sp)
 	}
 	w.compare(th, r, s)
-	if w.opt.Stacks > 0 && w.Steps%w.opt.Stacks == 0 {
-		for _, v := range w.opt.Made {
-			w.walkStack(int(v), r)
-		}
-	}
 	th.last, th.pc, th.sp = s, r.pc, sp
 }
 
@@ -220,9 +222,6 @@ func (w *walk) follow(th *thread, r *registers, s *site, sp uint64) {
 			return // the code only asks where it is
 		}
 		w.popDead(st, th.sp, false)
-		if n := len(st.frames); n > 0 && !th.moving {
-			w.lookUp(back, th.sp, r, &st.frames[n-1].caller)
-		}
 		f := frame{caller: caller{th.sp - uint64(w.m.CallerSP), back, r.r[w.m.FP]}}
 		if from := th.from; th.moving {
 			f.from = &from
@@ -244,34 +243,6 @@ func (w *walk) follow(th *thread, r *registers, s *site, sp uint64) {
 			}
 			th.left.jumped(w.target(r))
 			th.left = nil
-		}
-	}
-}
-
-// lookUp looks up the code after a call. Registers are those at the first instruction of the function that was called.
-func (w *walk) lookUp(back, sp uint64, at *registers, truth *caller) {
-	all := *at
-	all.pc, all.r[w.m.SP] = back, sp
-	known := registers{pc: back} // what readers of SFrame know of frames that are not the topmost
-	known.r[w.m.SP], known.r[w.m.FP] = sp, at.r[w.m.FP]
-	for before := range uint64(2) {
-		for side, a := range w.site(back - before).answers {
-			count := &w.Lookups[side].Return
-			if before > 0 {
-				count = &w.Lookups[side].Before
-			}
-			if a == nil {
-				count.None++
-				continue
-			}
-			wrong, got := w.check(a, &all, truth)
-			if without, other := w.check(a, &known, truth); side > 0 && (without != wrong || other != got) {
-				count.None++ // the row needs other registers
-			} else if wrong == "" {
-				count.Right++
-			} else {
-				count.Wrong++
-			}
 		}
 	}
 }
@@ -458,40 +429,6 @@ func (w *walk) compare(th *thread, r *registers, s *site) {
 		return
 	}
 	w.judge(&st.frames[n-1], r, s)
-}
-
-// maxFrames bounds walks.
-const maxFrames = 10000
-
-// walkStack goes from caller to caller by a version of SFrame, up to code without a caller, or a return address of 0,
-// with which goroutines begin.
-func (w *walk) walkStack(side int, at *registers) {
-	r, s := *at, w.site(at.pc)
-	count := &w.Sides[side]
-	for range maxFrames {
-		a := s.answers[side]
-		if a == nil && s.answers[0] != nil && s.answers[0].outermost { // for which version 2 has no row
-			a = s.answers[0]
-		}
-		if a == nil {
-			break
-		}
-		c, ok := w.evaluate(a, &r)
-		if a.outermost || ok && c.ra == 0 {
-			count.Whole++
-			return
-		}
-		if !ok {
-			break
-		}
-		r = registers{pc: c.ra}
-		r.r[w.m.SP], r.r[w.m.FP] = c.cfa+uint64(w.m.CallerSP), c.fp
-		if s = w.site(c.ra - 1); a.signal {
-			s = w.site(c.ra)
-		}
-	}
-	count.Cut++
-	s.cut[side]++
 }
 
 // judge compares the answers with a frame.

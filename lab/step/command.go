@@ -1,0 +1,136 @@
+package step
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"cfi2sframe/internal/testkit/suite"
+	"cfi2sframe/lab/kit"
+	"cfi2sframe/sframe"
+)
+
+// emulated is how many times fewer steps programs make under QEMU, where a step takes longer.
+const emulated = 20
+
+// sources are those of the programs.
+const sources = "lab/step/testdata"
+
+// Command returns the subcommand, which follows a list of programs and compares V2 and V3 of all files that they load.
+// A wrong answer of .sframe is a failure, unless it repeats the call frame information. With $CFI2SFRAME_REQUIRE_PEERS a
+// missing program is a failure.
+func Command() *kit.Command {
+	c := kit.New("step", "", 0, 0)
+	steps := c.Uint64("steps", 1e6, "follow `N` instructions of each program, and N/20 under QEMU")
+	quick := c.Bool("quick", false, "follow 250,000 instructions of small programs")
+	only := c.StringSlice("only", nil, "the programs or ABIs of these `NAMES`")
+	verbose := c.BoolP("verbose", "v", false, "list the wrong answers of each program")
+	jobs := c.Int("jobs", 2, "programs at a time, each on one processor")
+	c.Run = func([]string) error {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		dir, err := os.MkdirTemp("", "step-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		if *quick {
+			*steps = 250_000
+		}
+		list := slices.DeleteFunc(slices.Clone(programs), func(p program) bool {
+			named := len(*only) == 0 || slices.Contains(*only, p.name) || slices.Contains(*only, p.abi)
+			return !named || *quick && !p.quick
+		})
+		table := kit.NewTable(os.Stdout, "ABI", "program", ">steps", ">CFI right", ">wrong", ">none",
+			">V2 right", ">repeats the CFI", ">wrong", ">no row", ">V3 right", ">repeats the CFI", ">wrong", ">no row")
+		var mu sync.Mutex
+		err = kit.Each(*jobs, list, func(cpu int, p program) error {
+			pin(cpu)
+			r, err := p.follow(ctx, dir, *steps)
+			mu.Lock()
+			defer mu.Unlock()
+			if errors.Is(err, exec.ErrNotFound) && os.Getenv(suite.Require) == "" {
+				fmt.Fprintf(os.Stderr, "step: %s %s is missing: %v\n", p.abi, p.name, err)
+				return nil
+			}
+			if err != nil {
+				return fmt.Errorf("%s %s: %w", p.abi, p.name, err)
+			}
+			cfi, v2, v3 := r.Sides[0], r.Sides[sframe.V2], r.Sides[sframe.V3]
+			table.Row(p.abi, p.name, r.Steps, cfi.Right, cfi.Wrong, r.Silent, v2.Right, v2.Repeats, v2.Wrong, v2.Gaps,
+				v3.Right, v3.Repeats, v3.Wrong, v3.Gaps)
+			if *verbose || r.Faults() > 0 {
+				r.Text(os.Stdout, -1)
+			}
+			if r.Faults() > 0 {
+				return fmt.Errorf("%s %s: SFrame is wrong in %d steps", p.abi, p.name, r.Faults())
+			}
+			return nil
+		})
+		return errors.Join(err, ctx.Err())
+	}
+	return c
+}
+
+// pin keeps this thread, and the processes that it starts, on a processor: a program and its follower run by turns, and
+// waking another processor takes longer.
+func pin(cpu int) {
+	var set unix.CPUSet
+	set.Set(cpu)
+	_ = unix.SchedSetaffinity(0, &set) // a processor that is not available costs time only
+}
+
+// find builds a program in a directory, or finds the one that is installed, and returns its path.
+func (p *program) find(dir string) (string, error) {
+	if p.build != "" {
+		from, err := filepath.Abs(sources)
+		if err != nil {
+			return "", err
+		}
+		return kit.Build(p.build, from, dir, p.abi+"-"+p.name)
+	}
+	name, err := exec.Command("gcc", "-print-prog-name="+p.name).Output() // finds cc1 as well
+	if err != nil {
+		return "", err
+	}
+	return exec.LookPath(strings.TrimSpace(string(name)))
+}
+
+// follow follows a program.
+func (p *program) follow(ctx context.Context, dir string, steps uint64) (*Report, error) {
+	path, err := p.find(dir)
+	if err != nil {
+		return nil, err
+	}
+	opt := Options{Made: []sframe.Version{sframe.V2, sframe.V3}, Steps: steps, Entry: true}
+	var r *Report
+	var status int
+	if p.abi == "amd64" {
+		cmd := exec.Command(path, p.args...)
+		cmd.Env = append([]string{"PATH=/usr/bin:/bin", "HOME=" + dir, "LC_ALL=C"}, p.env...)
+		cmd.Stderr = os.Stderr
+		r, status, err = Trace(ctx, cmd, opt)
+	} else {
+		root, missing := suite.Folder("sid")
+		if missing != nil {
+			return nil, fmt.Errorf("%w: %w", exec.ErrNotFound, missing)
+		}
+		opt.Steps /= emulated
+		qemu := filepath.Join(root, "usr/bin/qemu-"+p.abi)
+		r, status, err = Remote(ctx, append([]string{qemu, path}, p.args...), opt)
+	}
+	if err == nil && status != 0 {
+		err = fmt.Errorf("exit status %d", status)
+	}
+	return r, err
+}
