@@ -3,8 +3,6 @@ package gopclntab
 import (
 	"debug/elf"
 	"slices"
-
-	"golang.org/x/arch/x86/x86asm"
 )
 
 // A Base says where the caller's frame is.
@@ -82,64 +80,26 @@ func (f *flow) follow(at uint32, base Base) bool {
 		if f.size[at] > 0 {
 			return f.base[at] == base
 		}
-		in, err := x86asm.Decode(f.code[at:], 64)
-		if err != nil || vector(in) {
+		in := decodeAMD64(f.code[at:])
+		if in.size == 0 {
 			return false
 		}
-		f.size[at], f.base[at] = uint8(in.Len), base
-		next := at + uint32(in.Len)
+		f.size[at], f.base[at] = uint8(in.size), base
+		next := at + uint32(in.size)
 		switch {
-		case clearsFP(in), f.final && (base == NoCaller || in.Op == x86asm.MOV && in.Args[0] == x86asm.RSP):
+		case in.clearsFP, f.final && (base == NoCaller || in.loadsSP):
 			base = NoCaller
-		case in.Op == x86asm.POP && in.Args[0] == x86asm.RBP && base == OfFP:
+		case in.popsFP && base == OfFP:
 			base = OfSP // what it pops is the caller's only where the return address is next
-		case writesFP(in) || base == OfSP:
+		case in.writesFP || base == OfSP:
 			base = Unknown
 		}
-		switch in.Op {
-		case x86asm.RET, x86asm.UD2, x86asm.HLT, x86asm.INT:
+		if to := next + uint32(in.jump); in.jumps && to < uint32(len(f.code)) && !f.follow(to, base) {
+			return false
+		}
+		if in.ends {
 			return true
-		case x86asm.CALL:
-		default:
-			rel, jumps := in.Args[0].(x86asm.Rel)
-			if to := next + uint32(rel); jumps && to < uint32(len(f.code)) && !f.follow(to, base) {
-				return false
-			}
-			if in.Op == x86asm.JMP {
-				return true
-			}
 		}
 		at = next
 	}
-}
-
-// vector reports whether an instruction has a prefix of AVX: the decoder does not know the sizes of all of them.
-func vector(in x86asm.Inst) bool {
-	return slices.ContainsFunc(in.Prefix[:], func(p x86asm.Prefix) bool { return p.IsVEX() || p.IsEVEX() })
-}
-
-// clearsFP reports whether an instruction sets the frame pointer to 0.
-func clearsFP(in x86asm.Inst) bool {
-	to, from := in.Args[0], in.Args[1]
-	return in.Op == x86asm.MOV && (to == x86asm.RBP || to == x86asm.EBP) && from == x86asm.Imm(0) ||
-		in.Op == x86asm.XOR && to == x86asm.EBP && from == x86asm.EBP
-}
-
-// writesFP reports whether an instruction may write the frame pointer.
-func writesFP(in x86asm.Inst) bool {
-	switch in.Op {
-	case x86asm.PUSH, x86asm.CMP, x86asm.TEST:
-		return false
-	case x86asm.LEAVE, x86asm.ENTER:
-		return true
-	}
-	for i, arg := range in.Args {
-		switch arg {
-		case x86asm.RBP, x86asm.EBP, x86asm.BP, x86asm.BPB:
-			if i == 0 || in.Op != x86asm.MOV {
-				return true
-			}
-		}
-	}
-	return false
 }

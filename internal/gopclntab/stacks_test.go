@@ -21,9 +21,11 @@ func TestFlow(t *testing.T) {
 		{"not at once", frame + "\x5d\x90\xc3", 4, OfFP, []Base{4: OfFP, 5: OfSP, 6: Unknown}},
 		{"cleared", frame + switches + clear + "\xff\xd0\x0f\x0b", 4, OfFP,
 			[]Base{4: OfFP, 8: OfFP, 15: NoCaller, 17: NoCaller}},
-		{"cleared by mov to ebp", "\xbd\x00\x00\x00\x00\xff\xd0\xcc", 0, Unknown, []Base{0: Unknown, 5: NoCaller, 7: NoCaller}},
+		{"cleared by mov to ebp", "\xbd\x00\x00\x00\x00\xff\xd0\xcc", 0, Unknown,
+			[]Base{0: Unknown, 5: NoCaller, 7: NoCaller}},
 		{"final", frame + switches + "\xff\xd0\xcc", 4, OfFP, []Base{4: OfFP, 8: NoCaller, 10: NoCaller}},
-		{"final", switches + "\x48\x8b\x6b\x68\xcc", 0, Unknown, []Base{0: Unknown, 4: NoCaller, 8: NoCaller}}, // mov 0x68(%rbx),%rbp
+		{"final", switches + "\x48\x8b\x6b\x68\xcc", 0, Unknown, // mov 0x68(%rbx),%rbp
+			[]Base{0: Unknown, 4: NoCaller, 8: NoCaller}},
 		{"cleared by xor", "\x31\xed\xff\xd0\xcc", 0, Unknown, []Base{0: Unknown, 2: NoCaller, 4: NoCaller}},
 		{"loaded", frame + "\x48\x8b\x68\x60\xc3", 4, OfFP, []Base{4: OfFP, 8: Unknown}},
 		{"exchanged", frame + "\x48\x87\xe8\xc3", 4, OfFP, []Base{4: OfFP, 7: Unknown}}, // xchg %rbp,%rax
@@ -38,7 +40,8 @@ func TestFlow(t *testing.T) {
 		{"an unknown instruction", frame + "\xc5\xf8\x77\xc3", 4, OfFP, nil}, // vzeroupper
 		{"a tail call", frame + "\x5d\xff\xe7", 4, OfFP, []Base{4: OfFP, 5: OfSP}},
 	} {
-		f := flow{code: []byte(tt.code), final: tt.name == "final", base: make([]Base, len(tt.code)), size: make([]uint8, len(tt.code))}
+		f := flow{code: []byte(tt.code), final: tt.name == "final", base: make([]Base, len(tt.code)),
+			size: make([]uint8, len(tt.code))}
 		ok := f.follow(tt.at, tt.base)
 		if ok != (tt.want != nil) {
 			t.Errorf("%s: followed: %t", tt.name, ok)
