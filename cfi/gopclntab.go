@@ -36,7 +36,7 @@ type goSection struct {
 
 // parse makes the functions. Their rows are those that Go's linker writes to .debug_frame (writeframes in
 // cmd/link/internal/ld/dwarf.go), but CFAs count as the ABI of the machine defines.
-func (s *goSection) parse(t *Table, x *executor, code []span, cies int) {
+func (s *goSection) parse(t *Table, x *executor, code []elffile.Span, cies int) {
 	a := arch.Of(t.Machine)
 	s.name, s.source, s.order, s.programs = gopclntab.Name, GoPCLNTab, t.Order, t.programs
 	s.mach = machine{sp: a.SP, fp: a.FP, raState: a.RAState}
@@ -70,7 +70,7 @@ func (s *goSection) parse(t *Table, x *executor, code []span, cies int) {
 		if in, ok := find(code, fn.Begin); fn.Begin == fn.End {
 			t.Dropped.ZeroLength++
 			continue
-		} else if !ok || fn.End > in.end {
+		} else if !ok || fn.End > in.End {
 			t.Dropped.Discarded++
 			continue
 		}

@@ -61,7 +61,7 @@ type section struct {
 	file     *elffile.File // nil for Parse
 	open     bool          // the size is unknown: the first zero length ends it
 	programs *programs
-	whole    map[uint32]span // the ranges of FDEs that overlap others, by the offset of the FDE
+	whole    map[uint32]elffile.Span // the ranges of FDEs that overlap others, by the offset of the FDE
 }
 
 // A Function is a range of code and the FDE that describes it.
@@ -83,11 +83,11 @@ const cut = 1 << 31
 func (fn *Function) number() uint32 { return fn.program &^ cut }
 
 // whole returns the range of the FDE, at whose start the program starts.
-func (fn *Function) whole() span {
+func (fn *Function) whole() elffile.Span {
 	if fn.program&cut != 0 {
 		return fn.cie.sec.whole[fn.off]
 	}
-	return span{fn.Begin, fn.End}
+	return elffile.Span{Begin: fn.Begin, End: fn.End}
 }
 
 // narrow sets the function's range to a part of the FDE's range.
@@ -95,7 +95,7 @@ func (fn *Function) narrow(begin, end uint64) {
 	if fn.program&cut == 0 {
 		s := fn.cie.sec
 		if s.whole == nil {
-			s.whole = make(map[uint32]span)
+			s.whole = make(map[uint32]elffile.Span)
 		}
 		s.whole[fn.off] = fn.whole()
 		fn.program |= cut
@@ -234,7 +234,7 @@ func Load(f *elffile.File, src Source, debug *elffile.File) (*Table, error) {
 
 // parse reads the sections, which are those of f, and the table of a Go program, which may be nil.
 func (t *Table) parse(secs []*section, f, debug *elffile.File, table *goSection) {
-	code := []span{{0, math.MaxUint64}}
+	code := []elffile.Span{{End: math.MaxUint64}}
 	if f != nil {
 		code = executable(f)
 	}
@@ -448,50 +448,30 @@ func (r *reader) debugFrames(f *elffile.File) ([]*section, error) {
 	return r.sections(f, DebugFrame, ".debug_frame", ".zdebug_frame")
 }
 
-// A span is a range of addresses, end excluded.
-type span struct{ begin, end uint64 }
-
 // maxPadding is the largest distance in bytes of two executable sections that count as one range, as an FDE may
 // describe neighbouring sections. Linkers rarely align them to more.
 const maxPadding = 64
 
 // executable returns the ranges of executable code, sorted.
-func executable(f *elffile.File) []span {
-	var code []span
-	for i := range f.Sections {
-		s := &f.Sections[i]
-		if s.Alloc() && s.Flags&uint64(elf.SHF_EXECINSTR) != 0 && s.Size > 0 && s.Size <= math.MaxUint64-s.Base &&
-			(s.Base > 0 || !f.IsObject()) {
-			code = append(code, span{s.Base, s.Base + s.Size})
-		}
-	}
-	if len(f.Sections) == 0 {
-		for i := range f.Progs {
-			p := &f.Progs[i]
-			if elf.ProgType(p.Type) == elf.PT_LOAD && elf.ProgFlag(p.Flags)&elf.PF_X != 0 && p.Memsz > 0 {
-				code = append(code, span{p.Vaddr, p.Vaddr + p.Memsz})
-			}
-		}
-	}
-	slices.SortFunc(code, func(a, b span) int { return cmp.Compare(a.begin, b.begin) })
-	merged := code[:0]
-	for _, s := range code {
-		if n := len(merged); n > 0 && (s.begin <= merged[n-1].end || s.begin-merged[n-1].end <= maxPadding) {
-			merged[n-1].end = max(merged[n-1].end, s.end)
+func executable(f *elffile.File) []elffile.Span {
+	var merged []elffile.Span
+	for _, s := range f.Code() {
+		if n := len(merged); n > 0 && (s.Begin <= merged[n-1].End || s.Begin-merged[n-1].End <= maxPadding) {
+			merged[n-1].End = max(merged[n-1].End, s.End)
 		} else {
-			merged = append(merged, s)
+			merged = append(merged, s.Span)
 		}
 	}
 	return merged
 }
 
 // find returns the range of code that addr is in.
-func find(code []span, addr uint64) (span, bool) {
-	i := sort.Search(len(code), func(i int) bool { return code[i].end > addr })
-	if i < len(code) && code[i].begin <= addr {
+func find(code []elffile.Span, addr uint64) (elffile.Span, bool) {
+	i := sort.Search(len(code), func(i int) bool { return code[i].End > addr })
+	if i < len(code) && code[i].Begin <= addr {
 		return code[i], true
 	}
-	return span{}, false
+	return elffile.Span{}, false
 }
 
 // Split divides the functions of the table into n parts that need about the same work. All other data of the table is

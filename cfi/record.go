@@ -7,6 +7,8 @@ import (
 	"math/bits"
 	"slices"
 	"strings"
+
+	"cfi2sframe/elffile"
 )
 
 // cie is a decoded Common Information Entry (DWARF 5, section 6.4.1).
@@ -30,7 +32,7 @@ type parser struct {
 	sec   *section
 	table *Table
 	exec  *executor
-	code  []span
+	code  []elffile.Span
 	cies  map[uint64]*cie // by offset; damaged ones have err
 	fns   []Function
 	// Functions at address 0, if code is there; see atZero.
@@ -328,11 +330,11 @@ func (p *parser) fde(r *record) {
 	case !ok:
 		p.table.Dropped.Discarded++
 		return
-	case size > in.end-start && start == 0:
+	case size > in.End-start && start == 0:
 		p.otherZeros++
 		return
-	case size > in.end-start:
-		r.fail(r.off, "FDE of the %d bytes at %#x, but the executable code there ends at %#x", size, start, in.end)
+	case size > in.End-start:
+		r.fail(r.off, "FDE of the %d bytes at %#x, but the executable code there ends at %#x", size, start, in.End)
 		return
 	case start == 0:
 		to = &p.zeros

@@ -21,7 +21,7 @@ type Row struct {
 func (fn *Function) Rows() iter.Seq[Row] {
 	return func(yield func(Row) bool) {
 		x := fn.cie.sec.programs
-		steps, start := x.of(fn), fn.whole().begin
+		steps, start := x.of(fn), fn.whole().Begin
 		front, size := fn.Begin-start, fn.End-start // what others left of it, from its start
 		if front > 0 {
 			i := sort.Search(len(steps), func(i int) bool { return uint64(steps[i].Off) > front })
@@ -56,9 +56,9 @@ func (fn *Function) Err() error {
 	if e != nil {
 		return &Error{e.Section, e.Off + uint64(fn.code), e.Msg}
 	}
-	if whole := fn.whole(); whole.end-whole.begin > math.MaxUint32 {
+	if whole := fn.whole(); whole.End-whole.Begin > math.MaxUint32 {
 		const msg = "FDE of %d bytes of code; less than 4 GiB is supported"
-		return &Error{fn.Section(), fn.Offset(), fmt.Sprintf(msg, whole.end-whole.begin)}
+		return &Error{fn.Section(), fn.Offset(), fmt.Sprintf(msg, whole.End-whole.Begin)}
 	}
 	return nil
 }

@@ -679,7 +679,7 @@ func TestExecutable(t *testing.T) {
 		f.Sections[1].Base, f.Sections[1].Size = tt.begin, 0x10
 		other.Base, other.Size = tt.begin+0x10+tt.gap, 0x10
 		code := executable(&elffile.File{Sections: append(f.Sections[:2:2], other)})
-		if len(code) != tt.parts || code[0].begin != tt.begin || code[len(code)-1].end != other.Base+0x10 {
+		if len(code) != tt.parts || code[0].Begin != tt.begin || code[len(code)-1].End != other.Base+0x10 {
 			t.Errorf("sections at %#x and %#x: code %#x", tt.begin, other.Base, code)
 		}
 	}
@@ -732,7 +732,7 @@ func TestFillParts(t *testing.T) {
 			1000-want)
 	}
 	for i, fn := range parts {
-		if begin := 10*uint64(i) + 5; fn.Begin != begin || fn.End != begin+5 || fn.whole() != (span{0, 10_000}) ||
+		if begin := 10*uint64(i) + 5; fn.Begin != begin || fn.End != begin+5 || fn.whole() != (elffile.Span{End: 10_000}) ||
 			fn.Program() >= 0 {
 			t.Errorf("part %d is %d-%d of %v, with program %d", i, fn.Begin, fn.End, fn.whole(), fn.Program())
 		}

@@ -125,9 +125,11 @@ func (s *single) add() (cov *report.Coverage, err error) {
 // runs returns an error if a linked file has code in a segment that is not executable: packages disagree on whether it
 // is code.
 func runs(f *elffile.File) error {
-	for i := range f.Sections {
-		s := &f.Sections[i]
-		if f.IsObject() || !s.IsCode() || s.Size == 0 {
+	if f.IsObject() {
+		return nil
+	}
+	for _, s := range f.Code() {
+		if s.Filesz == 0 {
 			continue
 		}
 		if err := f.Budget().Spend(1, uint64(len(f.Progs))); err != nil {
@@ -136,7 +138,7 @@ func runs(f *elffile.File) error {
 		in := -1
 		for j := range f.Progs {
 			h := &f.Progs[j]
-			if elf.ProgType(h.Type) != elf.PT_LOAD || s.Addr < h.Vaddr || s.Addr-h.Vaddr >= h.Memsz {
+			if elf.ProgType(h.Type) != elf.PT_LOAD || s.Begin < h.Vaddr || s.Begin-h.Vaddr >= h.Memsz {
 				continue
 			}
 			if in = j; elf.ProgFlag(h.Flags)&elf.PF_X != 0 {
@@ -166,7 +168,7 @@ func (s *single) firstLayout() (*elfwrite.Layout, error) {
 	if err != nil {
 		return nil, err
 	}
-	return elfwrite.PlanInto(s.f, r.begin, r.end, 0, opt)
+	return elfwrite.PlanInto(s.f, r.Begin, r.End, 0, opt)
 }
 
 const warnStaleHeaders = "at __ehdr_start, code finds the program headers without .sframe; " +
@@ -255,7 +257,7 @@ func (s *single) removal(reserved string) (*elfwrite.Layout, error) {
 	if err != nil {
 		return nil, err
 	}
-	return elfwrite.PlanInto(s.f, r.begin, r.end, 0, elfwrite.Options{Force: true})
+	return elfwrite.PlanInto(s.f, r.Begin, r.End, 0, elfwrite.Options{Force: true})
 }
 
 // unsound begins errors of results that cannot be read. As a rule the section headers contradict each other.

@@ -35,11 +35,6 @@ func (l Linux) inKernel() bool { return l == LinuxKernel || l == LinuxModule }
 // KernelSymbols are the start and the end of a kernel's section.
 const KernelSymbols = "__start_sframe:__end_sframe"
 
-// A textRange is the addresses from begin to end, the latter excluded.
-type textRange struct{ begin, end uint64 }
-
-func (r textRange) has(pc uint64) bool { return r.begin <= pc && pc < r.end }
-
 // kernelText has the symbols of the text of a linked kernel, and then of other code whose FDEs Linux accepts.
 var kernelText = [][2]string{
 	{"_stext", "_etext"},
@@ -47,7 +42,7 @@ var kernelText = [][2]string{
 }
 
 // symbolRanges returns the ranges between pairs of symbols. Only those of the first pair have to be there.
-func symbolRanges(f *elffile.File, pairs ...[2]string) ([]textRange, error) {
+func symbolRanges(f *elffile.File, pairs ...[2]string) ([]elffile.Span, error) {
 	var names []string
 	for _, p := range pairs {
 		names = append(names, p[:]...)
@@ -56,12 +51,12 @@ func symbolRanges(f *elffile.File, pairs ...[2]string) ([]textRange, error) {
 	if err != nil {
 		return nil, err
 	}
-	var ranges []textRange
+	var ranges []elffile.Span
 	for i, p := range pairs {
 		begin, ok := symbols[p[0]]
 		end, both := symbols[p[1]]
 		if ok && both {
-			ranges = append(ranges, textRange{begin.Value, end.Value})
+			ranges = append(ranges, elffile.Span{Begin: begin.Value, End: end.Value})
 		} else if i == 0 {
 			return nil, fmt.Errorf("it has no symbols %s and %s; use the unstripped file, whose linker script defines them",
 				p[0], p[1])
@@ -87,15 +82,15 @@ func (l Linux) outside(f *elffile.File, table *cfi.Table) (func(pc uint64) bool,
 	if err != nil {
 		return nil, err
 	}
-	return func(pc uint64) bool { return !text[0].has(pc) }, nil
+	return func(pc uint64) bool { return !text[0].Has(pc) }, nil
 }
 
 // executable returns the executable segments.
-func executable(f *elffile.File) (ranges []textRange) {
+func executable(f *elffile.File) (ranges []elffile.Span) {
 	for i := range f.Progs {
 		h := &f.Progs[i]
 		if elf.ProgType(h.Type) == elf.PT_LOAD && elf.ProgFlag(h.Flags)&elf.PF_X != 0 {
-			ranges = append(ranges, textRange{h.Vaddr, h.Vaddr + h.Memsz})
+			ranges = append(ranges, elffile.Span{Begin: h.Vaddr, End: h.Vaddr + h.Memsz})
 		}
 	}
 	return ranges
@@ -110,17 +105,17 @@ func outsideSegment(f *elffile.File, table *cfi.Table) func(pc uint64) bool {
 	}
 	sizes := make([]uint64, len(ranges))
 	for fn := range table.Functions() {
-		if i := slices.IndexFunc(ranges, func(r textRange) bool { return r.has(fn.Begin) }); i >= 0 {
+		if i := slices.IndexFunc(ranges, func(r elffile.Span) bool { return r.Has(fn.Begin) }); i >= 0 {
 			sizes[i] += fn.End - fn.Begin
 		}
 	}
 	text := ranges[slices.Index(sizes, slices.Max(sizes))]
-	return func(pc uint64) bool { return !text.has(pc) }
+	return func(pc uint64) bool { return !text.Has(pc) }
 }
 
 // accepts returns whether an FDE may start at an address.
 func (l Linux) accepts(f *elffile.File) (func(pc uint64) bool, error) {
-	var ranges []textRange
+	var ranges []elffile.Span
 	switch {
 	case f.IsObject() && len(f.Sections) > 0:
 		return func(pc uint64) bool { return f.Sections[f.SectionAt(pc)].IsCode() }, nil
@@ -135,7 +130,7 @@ func (l Linux) accepts(f *elffile.File) (func(pc uint64) bool, error) {
 	in := -1 // the executable segment of all FDEs
 	return func(pc uint64) bool {
 		for i, r := range ranges {
-			if r.has(pc) && (l == LinuxKernel || in < 0 || in == i) {
+			if r.Has(pc) && (l == LinuxKernel || in < 0 || in == i) {
 				in = i
 				return true
 			}
@@ -273,11 +268,11 @@ func (o *Options) suits(f *elffile.File) error {
 }
 
 // intoRange returns the addresses between two symbols of a linked file, which are START:END.
-func intoRange(f *elffile.File, symbols string) (textRange, error) {
+func intoRange(f *elffile.File, symbols string) (elffile.Span, error) {
 	begin, end, _ := strings.Cut(symbols, ":")
 	r, err := symbolRanges(f, [2]string{begin, end})
 	if err != nil {
-		return textRange{}, err
+		return elffile.Span{}, err
 	}
 	return r[0], nil
 }
@@ -299,12 +294,12 @@ func intoBytes(f *elffile.File, symbols string) ([]byte, uint64, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	off, ok := f.FileOffset(r.begin, r.end-r.begin)
-	if !ok || r.begin >= r.end {
-		return nil, 0, fmt.Errorf("no loaded segment has the bytes from %#x to %#x", r.begin, r.end)
+	off, ok := f.FileOffset(r.Begin, r.Size())
+	if !ok || r.Begin >= r.End {
+		return nil, 0, fmt.Errorf("no loaded segment has the bytes from %#x to %#x", r.Begin, r.End)
 	}
-	b, err := f.ReadAt(sframe.SectionName, off, r.end-r.begin)
-	return b, r.begin, err
+	b, err := f.ReadAt(sframe.SectionName, off, r.Size())
+	return b, r.Begin, err
 }
 
 // readInto decodes the .sframe between two symbols of a linked file. Nothing but zeros may follow it.

@@ -20,23 +20,12 @@ type Code struct {
 // errCode is the error for code that has no common range of addresses.
 var errCode = errors.New("the sections with code are too far from each other")
 
-// codeOf returns the addresses of the code of f. Without section headers, code is what segments execute.
-func codeOf(f *elffile.File) []span {
-	var all []span
-	add := func(addr, size uint64) {
-		if size > 0 && addr+size > addr {
-			all = append(all, span{addr, addr + size})
-		}
-	}
-	for i := range f.Sections {
-		if s := &f.Sections[i]; s.IsCode() {
-			add(s.Addr, s.Size)
-		}
-	}
-	for i := range f.Progs {
-		h := &f.Progs[i]
-		if len(f.Sections) == 0 && elf.ProgType(h.Type) == elf.PT_LOAD && elf.ProgFlag(h.Flags)&elf.PF_X != 0 {
-			add(h.Vaddr, h.Filesz)
+// codeOf returns the addresses of the code of f that is in the file.
+func codeOf(f *elffile.File) []elffile.Span {
+	var all []elffile.Span
+	for _, c := range f.Code() {
+		if c.Filesz > 0 {
+			all = append(all, span(c.Begin, c.Begin+c.Filesz))
 		}
 	}
 	return all
@@ -46,7 +35,7 @@ func codeOf(f *elffile.File) []span {
 func newCode(f *elffile.File) (Code, error) {
 	first, end := uint64(math.MaxUint64), uint64(0)
 	for _, s := range codeOf(f) {
-		first, end = min(first, s.begin), max(end, s.end)
+		first, end = min(first, s.Begin), max(end, s.End)
 	}
 	if first >= end {
 		return Code{}, nil

@@ -12,7 +12,7 @@ import (
 // TestCode has references at the ends of the code, to multiples of codeAlign and others, and across the ends.
 func TestCode(t *testing.T) {
 	exec := func(addr, size uint64) elf.Prog64 {
-		return elf.Prog64{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_X), Vaddr: addr, Filesz: size}
+		return elf.Prog64{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_X), Vaddr: addr, Filesz: size, Memsz: size}
 	}
 	c, err := newCode(&elffile.File{Progs: []elf.Prog64{exec(0x1010, 0x100), exec(0x3000, 0x23)}})
 	if err != nil {

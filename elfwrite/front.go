@@ -37,7 +37,7 @@ func (p *planner) insertPage() error {
 	p.phoff = elffile.HeaderSize
 	// The page needs a program header if the head does not follow it in the file.
 	if space := p.headSpace(); table+elffile.ProgSize <= space &&
-		p.notesToPage(span{table + elffile.ProgSize, space}) == nil {
+		p.notesToPage(span(table+elffile.ProgSize, space)) == nil {
 		p.headOff, p.pageEnd = elffile.AlignUp(p.loadEnd, p.page), p.headEnd(table+elffile.ProgSize)
 		p.tail = p.alignedTail()
 		return nil
@@ -47,22 +47,22 @@ func (p *planner) insertPage() error {
 		return fmt.Errorf("%d bytes of headers do not fit a page", table)
 	}
 	p.shift = p.page
-	return p.notesToPage(span{table, p.page})
+	return p.notesToPage(span(table, p.page))
 }
 
 // headSpace returns how many bytes at the start of the file, a page at most, are free if the segment with the ELF
 // header moves in the file, or 0 if it cannot. One with code cannot: profilers know code by its file offset.
 func (p *planner) headSpace() uint64 {
 	head := &p.f.Progs[p.head]
-	end := fileSpan(head).end
+	end := fileSpan(head).End
 	if elf.ProgFlag(head.Flags)&elf.PF_X != 0 || head.Filesz != head.Memsz || end >= p.loadEnd {
 		return 0
 	}
 	space := p.page
-	add := func(s span) {
-		if s.begin >= end {
-			space = min(space, s.begin)
-		} else if s.end > end {
+	add := func(s elffile.Span) {
+		if s.Begin >= end {
+			space = min(space, s.Begin)
+		} else if s.End > end {
 			space = 0
 		}
 	}
@@ -84,19 +84,19 @@ func (p *planner) headSpace() uint64 {
 }
 
 // notesToPage moves the notes after the program headers to a part of the page before them.
-func (p *planner) notesToPage(space span) error {
+func (p *planner) notesToPage(space elffile.Span) error {
 	before, _ := p.table()
-	for at := before.end; len(p.units) < maxUnits; {
+	for at := before.End; len(p.units) < maxUnits; {
 		u, err := p.unit(p.next(at), &p.f.Progs[p.head])
 		if err != nil || u.located != nil {
 			break
 		}
 		p.units = append(p.units, u)
-		at = u.end
+		at = u.End
 	}
 	head := p.f.Progs[p.head]
 	head.Vaddr -= p.page
-	spaces := []span{space}
+	spaces := []elffile.Span{space}
 	for _, u := range p.units {
 		if !u.put(&head, spaces) && u.buildID {
 			return errors.New("the build-id does not fit a page before the program")

@@ -39,7 +39,7 @@ func isInterpreter(f *elffile.File) (bool, error) {
 // interpreter is segment for an interpreter.
 func (p *planner) interpreter() (uint64, error) {
 	h := &p.progs[p.lastLoad()]
-	if fileSpan(h).end != p.loadEnd {
+	if fileSpan(h).End != p.loadEnd {
 		return 0, fmt.Errorf("interpreter whose last segment, at %#x, is not the last one in the file", h.Vaddr)
 	}
 	if elf.ProgFlag(h.Flags)&elf.PF_W != 0 {
@@ -53,7 +53,7 @@ func (p *planner) interpreter() (uint64, error) {
 		p.filled = *h
 	}
 	// What moved comes first, at the start of a page.
-	before := fileSpan(h).end
+	before := fileSpan(h).End
 	p.begin = elffile.AlignUp(before, p.page)
 	base := elffile.AlignUp(p.addrEnd, p.page)
 	end := p.moveUnits(p.begin, base)

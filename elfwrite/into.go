@@ -40,7 +40,7 @@ func PlanInto(f *elffile.File, begin, end, size uint64, opt Options) (*Layout, e
 		}
 	}
 	l := Unchanged(f)
-	l.Addr, l.Size, l.off, l.opt, l.into = begin, size, off, opt, &span{begin, end}
-	l.zeros = []span{{off, off + (end - begin)}}
+	l.Addr, l.Size, l.off, l.opt, l.into = begin, size, off, opt, span(begin, end)
+	l.zeros = []elffile.Span{span(off, off+(end-begin))}
 	return l, nil
 }

@@ -66,17 +66,17 @@ func TestLoadAddresses(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		load
-		bss  []span // load addresses of more segments, which have no bytes in the file
-		want uint64 // page of the load address of what is new
+		bss  []elffile.Span // load addresses of more segments, which have no bytes in the file
+		want uint64         // page of the load address of what is new
 	}{
 		{"behind the data", load{data, 0}, nil, data + 0x1000},
 		{"behind the first segment", load{first - 0x8000, 0}, nil, first + 0x1000},
 		{"no .bss of the data", load{data, 0x2345}, nil, data + 0x3000},
-		{"a .bss elsewhere", load{data, 0}, []span{{data + 0x1000_0000, data + 0x1000_0100}}, data + 0x1000},
-		{"a .bss there", load{data, 0}, []span{{data + 0x1200, data + 0x7001}}, data + 0x8000},
-		{"one .bss behind the other", load{data, 0x1800}, []span{{data + 0x2000, data + 0x4001}}, data + 0x5000},
+		{"a .bss elsewhere", load{data, 0}, []elffile.Span{span(data+0x1000_0000, data+0x1000_0100)}, data + 0x1000},
+		{"a .bss there", load{data, 0}, []elffile.Span{span(data+0x1200, data+0x7001)}, data + 0x8000},
+		{"one .bss behind the other", load{data, 0x1800}, []elffile.Span{span(data+0x2000, data+0x4001)}, data + 0x5000},
 		{"one .bss before the other", load{data, 0},
-			[]span{{data + 0x5000, data + 0x6000}, {data + 0x1200, data + 0x4801}}, data + 0x6000},
+			[]elffile.Span{span(data+0x5000, data+0x6000), span(data+0x1200, data+0x4801)}, data + 0x6000},
 	} {
 		b := patched(t, "undefra", func(p *elftest.Patcher) {
 			p.Put64(p.Segment(elf.PT_LOAD, 0)+elftest.PhVaddr+8, first)
@@ -88,8 +88,8 @@ func TestLoadAddresses(t *testing.T) {
 			for i, bss := range tt.bss {
 				h := p.Segment([]elf.ProgType{elf.PT_GNU_STACK, elf.PT_GNU_RELRO}[i], 0)
 				p.Prog(h, elf.PT_LOAD, 0, 0x500000+0x100000*uint64(i), 0)
-				p.Put64(h+elftest.PhVaddr+8, bss.begin)
-				p.Put64(h+elftest.PhMemsz, bss.end-bss.begin)
+				p.Put64(h+elftest.PhVaddr+8, bss.Begin)
+				p.Put64(h+elftest.PhMemsz, bss.End-bss.Begin)
 			}
 		})
 		out := add(t, b, content(1000), Options{})

@@ -48,7 +48,7 @@ func (p *planner) placeLoad(size uint64) error {
 		return nil
 	}
 	var end uint64
-	var others []span
+	var others []elffile.Span
 	for i := range p.f.Progs {
 		h := &p.f.Progs[i]
 		if elf.ProgType(h.Type) != elf.PT_LOAD || h.Memsz == 0 || i == p.own {
@@ -58,17 +58,17 @@ func (p *planner) placeLoad(size uint64) error {
 			return fmt.Errorf("program header %d: no load addresses are left after %#x for one more segment",
 				i, h.Paddr)
 		}
-		others = append(others, span{h.Paddr, h.Paddr + h.Memsz})
+		others = append(others, span(h.Paddr, h.Paddr+h.Memsz))
 		if h.Filesz > 0 {
 			end = max(end, h.Paddr+h.Filesz)
 		}
 	}
-	slices.SortFunc(others, func(a, b span) int { return cmp.Compare(a.begin, b.begin) })
+	slices.SortFunc(others, func(a, b elffile.Span) int { return cmp.Compare(a.Begin, b.Begin) })
 	after := func(end uint64) uint64 { return elffile.AlignUp(end, p.page) + p.start%p.page }
 	p.startLoad = after(end)
 	for _, s := range others {
-		if s.overlaps(span{p.startLoad, p.startLoad + size}) {
-			p.startLoad = after(s.end)
+		if s.Overlaps(span(p.startLoad, p.startLoad+size)) {
+			p.startLoad = after(s.End)
 		}
 	}
 	return nil

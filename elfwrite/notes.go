@@ -48,17 +48,17 @@ const maxNoteAlign = 16
 // A note is where a note of some kind is in the file, and where its contents are.
 type note struct {
 	noteKind
-	span
+	elffile.Span
 	contents uint64
 }
 
 // notes returns the notes in a part of the file, which are aligned to 8 bytes if align is 8, and to 4 otherwise. It
 // reports false if there is anything but notes.
-func (p *planner) notes(s span, align uint64) ([]note, bool) {
+func (p *planner) notes(s elffile.Span, align uint64) ([]note, bool) {
 	if align != 8 {
 		align = 4
 	}
-	b, err := p.f.ReadAt("notes", s.begin, s.end-s.begin)
+	b, err := p.f.ReadAt("notes", s.Begin, s.Size())
 	if err != nil {
 		return nil, false
 	}
@@ -76,7 +76,7 @@ func (p *planner) notes(s span, align uint64) ([]note, bool) {
 		}
 		all = append(all, note{
 			noteKind{strings.TrimRight(string(b[at+head:at+head+name]), "\x00"), p.f.Order.Uint32(b[at+8:])},
-			span{s.begin + at, s.begin + end}, s.begin + contents,
+			span(s.Begin+at, s.Begin+end), s.Begin + contents,
 		})
 		at = elffile.AlignUp(end, align)
 	}
@@ -89,27 +89,27 @@ func (p *planner) noteUnit(u *unit) error {
 	found := false
 	for _, h := range p.byOffset(elf.PT_NOTE, elf.PT_GNU_PROPERTY) {
 		t := elf.ProgType(h.Type)
-		if !fileSpan(h).overlaps(u.span) {
+		if !fileSpan(h).Overlaps(u.Span) {
 			continue
 		}
-		if h.Off < u.begin {
+		if h.Off < u.Begin {
 			return fmt.Errorf("%v at file offset %#x begins before it", t, h.Off)
 		}
 		found = true
 		u.notes = u.notes || t == elf.PT_NOTE
 		u.align = max(u.align, min(elffile.ValidAlign(h.Align), maxNoteAlign))
-		u.end = max(u.end, fileSpan(h).end)
+		u.End = max(u.End, fileSpan(h).End)
 	}
 	if !found {
 		return errors.New("no PT_NOTE leads to it; code may find it in another way")
 	}
 	if len(p.f.Sections) == 0 {
-		return p.headerNotesIn(u, u.span, u.align)
+		return p.headerNotesIn(u, u.Span, u.align)
 	}
-	var parts []span
+	var parts []elffile.Span
 	for i := range p.f.Sections {
 		s := &p.f.Sections[i]
-		if !s.HasBytes() || !sectionSpan(s).overlaps(u.span) {
+		if !s.HasBytes() || !sectionSpan(s).Overlaps(u.Span) {
 			continue
 		}
 		if elf.SectionType(s.Type) != elf.SHT_NOTE {
@@ -124,7 +124,7 @@ func (p *planner) noteUnit(u *unit) error {
 		}
 		parts = append(parts, sectionSpan(s))
 	}
-	if !p.unused(u.span, parts...) {
+	if !p.unused(u.Span, parts...) {
 		return errors.New("bytes in its PT_NOTE belong to no section")
 	}
 	return nil
@@ -132,7 +132,7 @@ func (p *planner) noteUnit(u *unit) error {
 
 // headerNotesIn returns an error if there is more in a part of a unit, with its alignment, than notes that only headers
 // find.
-func (p *planner) headerNotesIn(u *unit, s span, align uint64) error {
+func (p *planner) headerNotesIn(u *unit, s elffile.Span, align uint64) error {
 	all, ok := p.notes(s, align)
 	if !ok {
 		return errors.New("it holds more than notes")
@@ -146,9 +146,9 @@ func (p *planner) headerNotesIn(u *unit, s span, align uint64) error {
 		if n.noteKind != crashpad {
 			continue
 		}
-		if n.end-n.contents != crashpadSize {
+		if n.End-n.contents != crashpadSize {
 			return fmt.Errorf("the note by %v in it has %d bytes, not %d",
-				n.noteKind, n.end-n.contents, crashpadSize)
+				n.noteKind, n.End-n.contents, crashpadSize)
 		}
 		u.distances = append(u.distances, n.contents)
 	}
@@ -164,7 +164,7 @@ func (p *planner) distances() error {
 				return err
 			}
 			p.f.Order.PutUint64(b, p.f.Order.Uint64(b)-(u.newAddr-u.addr))
-			p.patches = append(p.patches, patch{u.off + (off - u.begin), b})
+			p.patches = append(p.patches, patch{u.off + (off - u.Begin), b})
 		}
 	}
 	return nil

@@ -41,10 +41,10 @@ func FindSFrame(f *elffile.File) (SFrame, error) {
 
 // An old is an .sframe that is in the file already.
 type old struct {
-	section int // its index, or 0 in a file without section headers
-	segment int // index of its PT_GNU_SFRAME, or -1
-	span        // in the file; empty if it has no bytes there
-	addr    uint64
+	section      int // its index, or 0 in a file without section headers
+	segment      int // index of its PT_GNU_SFRAME, or -1
+	elffile.Span     // in the file; empty if it has no bytes there
+	addr         uint64
 }
 
 // findOld finds an .sframe that is there already.
@@ -59,11 +59,11 @@ func (p *planner) findOld() error {
 	case o.section > 0:
 		s := &f.Sections[o.section]
 		if o.addr = s.Addr; s.HasBytes() {
-			o.span = sectionSpan(s)
+			o.Span = sectionSpan(s)
 		}
 	case o.segment >= 0 && len(f.Sections) == 0:
 		h := &f.Progs[o.segment]
-		o.span, o.addr = fileSpan(h), h.Vaddr
+		o.Span, o.addr = fileSpan(h), h.Vaddr
 	default: // a PT_GNU_SFRAME without its section is a leftover
 		return nil
 	}
@@ -72,7 +72,7 @@ func (p *planner) findOld() error {
 	}
 	if err := p.checkOld(); err != nil {
 		return fmt.Errorf(".sframe at file offset %#x, %d bytes, cannot be replaced or removed: %w",
-			o.begin, o.end-o.begin, err)
+			o.Begin, o.End-o.Begin, err)
 	}
 	return nil
 }
@@ -80,20 +80,20 @@ func (p *planner) findOld() error {
 // checkOld refuses an .sframe that is not one, or that something refers to.
 func (p *planner) checkOld() error {
 	f, o := p.f, p.old
-	if o.begin == o.end {
+	if o.Begin == o.End {
 		return nil
 	}
-	b, err := f.ReadAt(sframe.SectionName, o.begin, min(o.end-o.begin, 2))
+	b, err := f.ReadAt(sframe.SectionName, o.Begin, min(o.End-o.Begin, 2))
 	if err != nil {
 		return err
 	}
 	if len(b) < 2 || binary.LittleEndian.Uint16(b) != sframe.Magic && binary.BigEndian.Uint16(b) != sframe.Magic {
 		return fmt.Errorf("it starts with % x, not with the magic number %#x", b, sframe.Magic)
 	}
-	if f.Entry-o.addr < o.end-o.begin {
+	if f.Entry-o.addr < o.End-o.Begin {
 		return fmt.Errorf("the entry point is %#x", f.Entry)
 	}
-	return p.checkHeaders(&unit{span: o.span, addr: o.addr, section: o.section}, false)
+	return p.checkHeaders(&unit{Span: o.Span, addr: o.addr, section: o.section}, false)
 }
 
 // findSegment finds a segment as this package makes it: the last PT_LOAD, read-only, last in the file too, with nothing
@@ -104,7 +104,7 @@ func (p *planner) findSegment() {
 	last := loads[len(loads)-1]
 	var end uint64
 	for _, i := range loads[:len(loads)-1] {
-		end = max(end, fileSpan(&f.Progs[i]).end)
+		end = max(end, fileSpan(&f.Progs[i]).End)
 	}
 	h := &f.Progs[last]
 	if len(loads) < 2 || last == p.head || elf.ProgFlag(h.Flags) != elf.PF_R || h.Filesz != h.Memsz ||
@@ -113,21 +113,21 @@ func (p *planner) findSegment() {
 	}
 	var units []*unit
 	found := false
-	for at := h.Off; at < fileSpan(h).end; {
-		next := min(p.next(at), fileSpan(h).end)
+	for at := h.Off; at < fileSpan(h).End; {
+		next := min(p.next(at), fileSpan(h).End)
 		switch {
-		case p.old != nil && p.old.begin == at && p.old.end > at:
-			at, found = p.old.end, true
-		case next > at && p.unused(span{at, next}):
+		case p.old != nil && p.old.Begin == at && p.old.End > at:
+			at, found = p.old.End, true
+		case next > at && p.unused(span(at, next)):
 			at = next
 		default:
 			u, err := p.unit(at, h)
-			if err != nil || u.end > fileSpan(h).end || len(units) == maxUnits {
+			if err != nil || u.End > fileSpan(h).End || len(units) == maxUnits {
 				return // another's segment
 			}
 			u.returned = true
 			units = append(units, u)
-			at, found = u.end, true
+			at, found = u.End, true
 		}
 	}
 	if found {
@@ -137,7 +137,7 @@ func (p *planner) findSegment() {
 
 // ownTail returns where bytes that are not loaded begin after the segment of an earlier run, without its padding.
 func (p *planner) ownTail() uint64 {
-	end := fileSpan(&p.f.Progs[p.own]).end
+	end := fileSpan(&p.f.Progs[p.own]).End
 	tail := p.loadEnd + elffile.AlignUp(end-p.loadEnd, p.tailAlign(end))
 	if p.next(end) < tail {
 		return end
@@ -149,21 +149,21 @@ func (p *planner) ownTail() uint64 {
 // linker's segment if it is large enough.
 func (p *planner) inPlace() bool {
 	f, o := p.f, p.old
-	if o == nil || p.remove || p.own >= 0 || o.segment < 0 || o.end-o.begin < p.Size || o.addr%sectionAlign != 0 {
+	if o == nil || p.remove || p.own >= 0 || o.segment < 0 || o.End-o.Begin < p.Size || o.addr%sectionAlign != 0 {
 		return false
 	}
 	if !slices.ContainsFunc(f.Progs, func(h elf.Prog64) bool {
-		return elf.ProgType(h.Type) == elf.PT_LOAD && fileSpan(&h).contains(o.span) &&
-			elf.ProgFlag(h.Flags)&(elf.PF_R|elf.PF_W) == elf.PF_R && o.addr-h.Vaddr == o.begin-h.Off
+		return elf.ProgType(h.Type) == elf.PT_LOAD && fileSpan(&h).Contains(o.Span) &&
+			elf.ProgFlag(h.Flags)&(elf.PF_R|elf.PF_W) == elf.PF_R && o.addr-h.Vaddr == o.Begin-h.Off
 	}) {
 		return false
 	}
 	if p.isInterpreter { // whose last section has to end where it did
-		p.off = (o.end - o.begin - p.Size) &^ (sectionAlign - 1)
+		p.off = (o.End - o.Begin - p.Size) &^ (sectionAlign - 1)
 	}
-	p.Addr, p.off = o.addr+p.off, o.begin+p.off
+	p.Addr, p.off = o.addr+p.off, o.Begin+p.off
 	p.copies = []extent{{0, 0, f.Size}}
-	p.zeros = []span{o.span}
+	p.zeros = []elffile.Span{o.Span}
 	p.shoff = f.Shoff
 	p.progs[o.segment] = p.programHeader()
 	if len(f.Sections) > 0 {
@@ -191,6 +191,6 @@ func (p *planner) dropSegments() {
 }
 
 // headersOf returns where the section header table is in the old file.
-func headersOf(f *elffile.File) span {
-	return span{f.Shoff, f.Shoff + uint64(len(f.Sections))*elffile.SectionSize}
+func headersOf(f *elffile.File) elffile.Span {
+	return span(f.Shoff, f.Shoff+uint64(len(f.Sections))*elffile.SectionSize)
 }

@@ -48,10 +48,10 @@ type Layout struct {
 
 	f        *elffile.File
 	opt      Options
-	detached bool        // it is of PlanDetached
-	into     *span       // the addresses that PlanInto fills, or nil
-	refs     *references // of the old file, if it was scanned
-	phoff    uint64      // of the program header table
+	detached bool         // it is of PlanDetached
+	into     elffile.Span // the addresses that PlanInto fills, or none
+	refs     *references  // of the old file, if it was scanned
+	phoff    uint64       // of the program header table
 	progs    []elf.Prog64
 	sections []elf.Section64   // in their new order
 	index    []uint32          // from old section indexes to new ones
@@ -60,8 +60,8 @@ type Layout struct {
 	shstrndx uint32
 	off      uint64 // of .sframe in the file
 	copies   []extent
-	moves    []extent // copied after zeros was cleared
-	zeros    []span   // of the new file
+	moves    []extent       // copied after zeros was cleared
+	zeros    []elffile.Span // of the new file
 	patches  []patch
 }
 
@@ -74,16 +74,11 @@ type patch struct {
 	data []byte
 }
 
-// A span is a range of file offsets or addresses, end excluded.
-type span struct{ begin, end uint64 }
+func span(begin, end uint64) elffile.Span { return elffile.Span{Begin: begin, End: end} }
 
-func (s span) overlaps(t span) bool { return s.begin < t.end && t.begin < s.end }
+func fileSpan(p *elf.Prog64) elffile.Span { return span(p.Off, p.Off+p.Filesz) }
 
-func (s span) contains(t span) bool { return s.begin <= t.begin && t.end <= s.end }
-
-func fileSpan(p *elf.Prog64) span { return span{p.Off, p.Off + p.Filesz} }
-
-func sectionSpan(s *elffile.Section) span { return span{s.Off, s.Off + s.Size} }
+func sectionSpan(s *elffile.Section) elffile.Span { return span(s.Off, s.Off+s.Size) }
 
 // A planner makes the layout of a linked file.
 type planner struct {
@@ -132,8 +127,8 @@ func (l *Layout) Resize(size uint64) (*Layout, error) {
 	switch {
 	case l.detached:
 		return PlanDetached(l.f, size, l.opt)
-	case l.into != nil:
-		return PlanInto(l.f, l.into.begin, l.into.end, size, l.opt)
+	case l.into.End > 0:
+		return PlanInto(l.f, l.into.Begin, l.into.End, size, l.opt)
 	}
 	p := newPlanner(l.f, size, l.opt)
 	p.refs = l.refs
@@ -217,7 +212,7 @@ func (p *planner) check() error {
 			return fmt.Errorf("program header %d: PT_PHDR at file offset %#x, but the program headers are at %#x",
 				i, h.Off, f.Phoff)
 		}
-		if elf.ProgType(h.Type) == elf.PT_LOAD && fileSpan(h).contains(table) && p.head < 0 {
+		if elf.ProgType(h.Type) == elf.PT_LOAD && fileSpan(h).Contains(table) && p.head < 0 {
 			p.head = i
 		}
 	}
@@ -317,7 +312,7 @@ func (p *planner) place() error {
 		if err := p.extendTable(); err != nil {
 			return err
 		}
-	} else if len(p.units) > 0 && len(p.f.Sections) > 0 && p.repack(span{}, math.MaxUint64) != nil {
+	} else if len(p.units) > 0 && len(p.f.Sections) > 0 && p.repack(elffile.Span{}, math.MaxUint64) != nil {
 		p.forget() // what an earlier run moved does not fit where linkers have it
 	}
 	end, err := p.segment()
@@ -331,7 +326,7 @@ func (p *planner) place() error {
 	p.dynamic()
 	if p.shift > 0 {
 		for _, s := range codeOf(p.f) {
-			p.MovedCode += s.end - s.begin
+			p.MovedCode += s.End - s.Begin
 		}
 	}
 	p.StaleHeaders = p.shift > 0 || p.headOff > 0
@@ -366,9 +361,9 @@ func (p *planner) bounds() {
 func (p *planner) alignedTail() uint64 {
 	from := p.loadEnd
 	if p.own >= 0 {
-		from = fileSpan(&p.f.Progs[p.own]).end
+		from = fileSpan(&p.f.Progs[p.own]).End
 	}
-	if next := p.next(from); next-from < p.tailAlign(from) && p.unused(span{from, next}) {
+	if next := p.next(from); next-from < p.tailAlign(from) && p.unused(span(from, next)) {
 		return next
 	}
 	return from
@@ -376,11 +371,11 @@ func (p *planner) alignedTail() uint64 {
 
 // checkEnd refuses a file with something across the place of the new segment.
 func (p *planner) checkEnd() error {
-	if table, _ := p.table(); table.end > p.loadEnd {
+	if table, _ := p.table(); table.End > p.loadEnd {
 		return fmt.Errorf("program header table at file offset %#x: it is not before %#x, where loaded bytes end",
-			table.begin, p.loadEnd)
+			table.Begin, p.loadEnd)
 	}
-	across := func(s span) bool { return s.begin < p.loadEnd && p.loadEnd < s.end }
+	across := func(s elffile.Span) bool { return s.Begin < p.loadEnd && p.loadEnd < s.End }
 	for i := range p.f.Sections {
 		if s := &p.f.Sections[i]; s.HasBytes() && !p.isOld(i) && across(sectionSpan(s)) {
 			return fmt.Errorf("section %d (%s) at file offset %#x, %d bytes, lies across %#x, "+
@@ -406,7 +401,7 @@ func (p *planner) segment() (uint64, error) {
 	}
 	p.begin = p.loadEnd + p.shift
 	if p.headOff > 0 {
-		p.begin = p.headOff + fileSpan(&p.f.Progs[p.head]).end
+		p.begin = p.headOff + fileSpan(&p.f.Progs[p.head]).End
 	}
 	if p.remove && !p.hasMoved() { // there is no segment
 		return p.begin, nil
@@ -457,7 +452,7 @@ func (p *planner) programHeaders(end uint64) {
 		load := elf.ProgType(h.Type) == elf.PT_LOAD
 		switch u := p.unitAt(fileSpan(h)); {
 		case u != nil && !load:
-			h.Off += u.off - u.begin
+			h.Off += u.off - u.Begin
 			h.Vaddr += u.newAddr - u.addr
 			h.Paddr = p.loadAddr(h.Vaddr)
 		case load && p.grown > 0 && *h == p.f.Progs[p.head]:
@@ -490,6 +485,6 @@ func (p *planner) programHeaders(end uint64) {
 	}
 	if n := len(p.f.Progs) - len(p.progs); n > 0 {
 		end := p.phoff + uint64(len(p.f.Progs))*elffile.ProgSize
-		p.zeros = append(p.zeros, span{end - uint64(n)*elffile.ProgSize, end})
+		p.zeros = append(p.zeros, span(end-uint64(n)*elffile.ProgSize, end))
 	}
 }

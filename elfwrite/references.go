@@ -26,11 +26,11 @@ type references struct {
 }
 
 // to returns an error if something may refer to the addresses.
-func (r *references) to(s span) error {
+func (r *references) to(s elffile.Span) error {
 	if r.err != nil {
 		return fmt.Errorf("it is not known what refers to it: %w", r.err)
 	}
-	for i := max(r.at(s.begin), 0); i < len(r.cuts) && r.cuts[i] < s.end; i++ {
+	for i := max(r.at(s.Begin), 0); i < len(r.cuts) && r.cuts[i] < s.End; i++ {
 		if r.hit[i] {
 			return errReferred
 		}
@@ -57,7 +57,7 @@ func (r *references) mark(first, last uint64) {
 }
 
 // refersTo returns an error if something may refer to the addresses of the old file, which is scanned once.
-func (p *planner) refersTo(s span) error {
+func (p *planner) refersTo(s elffile.Span) error {
 	if p.refs == nil {
 		p.refs = newReferences(p.f, p.parts())
 	}
@@ -65,14 +65,14 @@ func (p *planner) refersTo(s span) error {
 }
 
 // parts returns the address ranges that refersTo is asked for.
-func (p *planner) parts() []span {
+func (p *planner) parts() []elffile.Span {
 	f := p.f
-	var parts []span
-	add := func(addr, size uint64) { parts = append(parts, span{addr, addr + size}) }
+	var parts []elffile.Span
+	add := func(addr, size uint64) { parts = append(parts, span(addr, addr+size)) }
 	if p.head >= 0 {
 		h := &f.Progs[p.head]
 		table, _ := p.table()
-		add(h.Vaddr+(table.end-h.Off), newHeaders*elffile.ProgSize)
+		add(h.Vaddr+(table.End-h.Off), newHeaders*elffile.ProgSize)
 	}
 	located := make(map[uint64]bool)
 	for _, t := range p.tags {
@@ -96,10 +96,10 @@ func (p *planner) parts() []span {
 }
 
 // cut makes parts of ranges.
-func (r *references) cut(parts []span) {
+func (r *references) cut(parts []elffile.Span) {
 	for _, s := range parts {
-		if s.begin < s.end {
-			r.cuts = append(r.cuts, s.begin, s.end)
+		if s.Begin < s.End {
+			r.cuts = append(r.cuts, s.Begin, s.End)
 		}
 	}
 	slices.Sort(r.cuts)
@@ -108,7 +108,7 @@ func (r *references) cut(parts []span) {
 }
 
 // newReferences finds the references to the parts of f, and to its code.
-func newReferences(f *elffile.File, parts []span) *references {
+func newReferences(f *elffile.File, parts []elffile.Span) *references {
 	r := &references{}
 	r.cut(parts)
 	r.code, r.codeErr = newCode(f)

@@ -155,11 +155,11 @@ int *value(int i) { return steady[i]; }
 func marked(t *testing.T, f *elffile.File) []uint64 {
 	t.Helper()
 	var r references
-	var parts []span
+	var parts []elffile.Span
 	for i := range f.Progs {
 		if h := &f.Progs[i]; elf.ProgType(h.Type) == elf.PT_LOAD {
 			for at := h.Vaddr &^ 7; at < h.Vaddr+h.Memsz; at += 4 {
-				parts = append(parts, span{at, at + 4})
+				parts = append(parts, span(at, at+4))
 			}
 		}
 	}
@@ -333,10 +333,10 @@ func TestManyRelocations(t *testing.T) {
 		}
 		f := elftest.Parse(t, b)
 		r := references{}
-		r.cut([]span{{64, 128}})
+		r.cut([]elffile.Span{span(64, 128)})
 		s := scan{references: &r, f: f, arch: arch.Of(elf.EM_X86_64)}
 		start := time.Now()
-		err := s.table(&relocTable{span{begin, size}, formRELR})
+		err := s.table(&relocTable{span(begin, size), formRELR})
 		if err == nil || !strings.Contains(err.Error(), "not in the file, or they are in no order") {
 			t.Errorf("%s: error is %v", name, err)
 		}

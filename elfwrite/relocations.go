@@ -22,7 +22,7 @@ const (
 
 // A relocTable is where relocations are in the file.
 type relocTable struct {
-	span
+	elffile.Span
 	form relocForm
 }
 
@@ -73,7 +73,7 @@ func (s *scan) tables() ([]relocTable, error) {
 			return nil, err
 		}
 		t := relocTable{sectionSpan(&s.f.Sections[i]), form}
-		known := func(d relocTable) bool { return d.form == form && d.contains(t.span) }
+		known := func(d relocTable) bool { return d.form == form && d.Contains(t.Span) }
 		if ok && !slices.ContainsFunc(located, known) {
 			tables = append(tables, t)
 		}
@@ -133,7 +133,7 @@ func (s *scan) dynamicTables() ([]relocTable, error) {
 			return nil, fmt.Errorf("%v leads to %d bytes of relocations at address %#x, which no loaded segment holds",
 				tag, size, values[tag])
 		}
-		tables = append(tables, relocTable{span{off, off + size}, form})
+		tables = append(tables, relocTable{span(off, off+size), form})
 	}
 	return tables, nil
 }
@@ -161,11 +161,11 @@ const scanCost = 1
 // table marks what the relocations of a table refer to.
 func (s *scan) table(t *relocTable) error {
 	size := t.form.size()
-	if err := s.f.Budget().Spend(scanCost, t.end-t.begin); err != nil {
+	if err := s.f.Budget().Spend(scanCost, t.Size()); err != nil {
 		return err
 	}
 	var base uint64 // of the next bits of DT_RELR
-	return s.f.ReadTable("relocations", t.begin, t.end-t.begin, size, func(b []byte, _ uint64) error {
+	return s.f.ReadTable("relocations", t.Begin, t.Size(), size, func(b []byte, _ uint64) error {
 		for entry := range slices.Chunk(b, int(size)) {
 			var words [elffile.RelaSize / wordSize]uint64 // a place, its info word, and an addend
 			for i := range size / wordSize {
@@ -185,7 +185,7 @@ func (s *scan) table(t *relocTable) error {
 				base, err = s.relr(base, place)
 			}
 			if err != nil {
-				return fmt.Errorf("relocations at file offset %#x: %w", t.begin, err)
+				return fmt.Errorf("relocations at file offset %#x: %w", t.Begin, err)
 			}
 		}
 		return nil

@@ -14,29 +14,29 @@ import (
 
 // A unit is a part of the file that moves as a whole: a section, or the sections of a PT_NOTE.
 type unit struct {
-	span            // in the old file
-	addr     uint64 // in the old image
-	align    uint64
-	section  int     // index of its first section, or -1
-	returned bool    // an earlier run moved it to a segment that is laid out anew
-	located  *dynTag // leads here; nil for .interp and notes
-	notes    bool    // a PT_NOTE leads to it
-	buildID  bool
-	inHead   bool   // is in the segment of the program headers
-	off      uint64 // in the new file
-	newAddr  uint64
+	elffile.Span        // in the old file
+	addr         uint64 // in the old image
+	align        uint64
+	section      int     // index of its first section, or -1
+	returned     bool    // an earlier run moved it to a segment that is laid out anew
+	located      *dynTag // leads here; nil for .interp and notes
+	notes        bool    // a PT_NOTE leads to it
+	buildID      bool
+	inHead       bool   // is in the segment of the program headers
+	off          uint64 // in the new file
+	newAddr      uint64
 
 	distances []uint64 // file offsets of contents of notes that count from themselves
 }
 
-func (u *unit) size() uint64 { return u.end - u.begin }
+func (u *unit) size() uint64 { return u.End - u.Begin }
 
 // maxUnits is how many units may move. One or two do in practice.
 const maxUnits = 64
 
 // unitAt returns the unit that a part of the old file lies in, or nil.
-func (p *planner) unitAt(s span) *unit {
-	i := slices.IndexFunc(p.units, func(u *unit) bool { return s.begin < s.end && u.contains(s) })
+func (p *planner) unitAt(s elffile.Span) *unit {
+	i := slices.IndexFunc(p.units, func(u *unit) bool { return s.Begin < s.End && u.Contains(s) })
 	if i < 0 {
 		return nil
 	}
@@ -54,16 +54,16 @@ const headPrice = 4 << 10
 
 // A packing is a way to free bytes after the program headers.
 type packing struct {
-	units  int    // how many of them are packed anew
-	moved  uint64 // bytes that go to the new segment
-	mask   uint   // which units go there, of those of the head that are no notes
-	spaces []span // for those that stay
-	zeros  span
+	units  int            // how many of them are packed anew
+	moved  uint64         // bytes that go to the new segment
+	mask   uint           // which units go there, of those of the head that are no notes
+	spaces []elffile.Span // for those that stay
+	zeros  elffile.Span
 }
 
 // repack frees bytes after the program header table by moving the units there, in the head and to the bytes tail after
 // it, by which it grows. At most the given number of bytes go to the new segment.
-func (p *planner) repack(tail span, most uint64) error {
+func (p *planner) repack(tail elffile.Span, most uint64) error {
 	before, after := p.table()
 	best := packing{moved: math.MaxUint64}
 	err := p.search(&best, before, after, tail)
@@ -81,13 +81,13 @@ func (p *planner) repack(tail span, most uint64) error {
 	if p.remove && best.moved > 0 { // lld may have left space for a program header
 		later := best
 		later.spaces = slices.Clone(best.spaces)
-		later.spaces[0].begin += (best.spaces[0].end - p.headEnd(after.end)) &^ (tableAlign - 1)
+		later.spaces[0].Begin += (best.spaces[0].End - p.headEnd(after.End)) &^ (tableAlign - 1)
 		if moved, ok := p.pack(&later); !ok || moved > 0 {
 			p.pack(&best)
 		}
 	}
 	p.zeros = append(p.zeros, best.zeros)
-	if end := p.headEnd(after.end); end > fileSpan(&p.f.Progs[p.head]).end {
+	if end := p.headEnd(after.End); end > fileSpan(&p.f.Progs[p.head]).End {
 		p.grown = end
 	}
 	return nil
@@ -95,22 +95,22 @@ func (p *planner) repack(tail span, most uint64) error {
 
 // search finds the best packing of the first units after the program header table, and adds these to the units. It
 // returns why there cannot be more of them.
-func (p *planner) search(best *packing, before, after, tail span) error {
+func (p *planner) search(best *packing, before, after, tail elffile.Span) error {
 	if p.head < 0 {
 		return errors.New("no loaded segment holds the table")
 	}
 	head := &p.f.Progs[p.head]
-	for at := before.end; best.moved > smallHole; {
-		next := min(p.next(at), fileSpan(head).end)
-		whole := next == fileSpan(head).end // the segment could be free up to its end
+	for at := before.End; best.moved > smallHole; {
+		next := min(p.next(at), fileSpan(head).End)
+		whole := next == fileSpan(head).End // the segment could be free up to its end
 		limit := next
 		if whole {
-			limit = max(next, tail.end)
+			limit = max(next, tail.End)
 		}
-		free := p.free(span{at, next})
-		if (at > before.end || limit > next) && limit >= after.end && free && (whole || !p.belongsAfter(next)) {
-			p.choose(best, packing{units: len(p.units), spaces: []span{{after.end, limit}, tail},
-				zeros: span{before.end, next}})
+		free := p.free(span(at, next))
+		if (at > before.End || limit > next) && limit >= after.End && free && (whole || !p.belongsAfter(next)) {
+			p.choose(best, packing{units: len(p.units), spaces: []elffile.Span{span(after.End, limit), tail},
+				zeros: span(before.End, next)})
 		}
 		switch {
 		case whole:
@@ -125,7 +125,7 @@ func (p *planner) search(best *packing, before, after, tail span) error {
 			return err
 		}
 		p.units = append(p.units, u)
-		at = u.end
+		at = u.End
 	}
 	return nil
 }
@@ -226,7 +226,7 @@ func (p *planner) unit(off uint64, load *elf.Prog64) (*unit, error) {
 	if !ok {
 		return nil, p.unknown(off)
 	}
-	u := &unit{span: sectionSpan(&s), addr: s.Addr, align: elffile.ValidAlign(s.Addralign), section: p.headerAt(off)}
+	u := &unit{Span: sectionSpan(&s), addr: s.Addr, align: elffile.ValidAlign(s.Addralign), section: p.headerAt(off)}
 	if err := p.checkUnit(u, &s, load); err != nil {
 		return nil, fmt.Errorf("%s at file offset %#x cannot be moved: %w", s.Name, off, err)
 	}
@@ -240,7 +240,7 @@ func (p *planner) checkUnit(u *unit, s *elffile.Section, load *elf.Prog64) error
 		return errNotFound
 	}
 	switch {
-	case p.isInterp(u.span):
+	case p.isInterp(u.Span):
 	case elf.SectionType(s.Type) == elf.SHT_NOTE:
 		if err := p.noteUnit(u); err != nil {
 			return err
@@ -263,7 +263,7 @@ func (p *planner) checkUnit(u *unit, s *elffile.Section, load *elf.Prog64) error
 	if err := p.checkHeaders(u, true); err != nil {
 		return err
 	}
-	return p.refersTo(span{u.addr, u.addr + u.size()})
+	return p.refersTo(span(u.addr, u.addr+u.size()))
 }
 
 // errNotFound is why most sections stay.
@@ -282,22 +282,22 @@ func (p *planner) checkHeaders(u *unit, moves bool) error {
 		switch t := elf.ProgType(h.Type); t {
 		case elf.PT_LOAD, elf.PT_PHDR, elf.PT_NULL, elf.ProgType(sframe.PTGNUSFrame):
 		default:
-			if h.Filesz > 0 && fileSpan(h).overlaps(u.span) && !(moves && u.located == nil && u.contains(fileSpan(h))) {
+			if h.Filesz > 0 && fileSpan(h).Overlaps(u.Span) && !(moves && u.located == nil && u.Contains(fileSpan(h))) {
 				return fmt.Errorf("program header %d (%v) overlaps it", i, t)
 			}
 		}
 	}
 	for i := range p.f.Sections {
 		s := &p.f.Sections[i]
-		part := i == u.section || moves && u.contains(sectionSpan(s))
-		if s.HasBytes() && s.Size > 0 && sectionSpan(s).overlaps(u.span) && !part {
+		part := i == u.section || moves && u.Contains(sectionSpan(s))
+		if s.HasBytes() && s.Size > 0 && sectionSpan(s).Overlaps(u.Span) && !part {
 			return fmt.Errorf("section %d (%s) overlaps it", i, s.Name)
 		}
 	}
 	return nil
 }
 
-func (p *planner) isInterp(s span) bool {
+func (p *planner) isInterp(s elffile.Span) bool {
 	h := p.f.Prog(elf.PT_INTERP)
 	return h != nil && fileSpan(h) == s
 }
@@ -313,8 +313,8 @@ func (p *planner) pack(way *packing) (moved uint64, ok bool) {
 			ok = u.put(head, spaces) && ok
 		}
 		// Linkers leave no bytes before the next section but for its alignment. If some are left, it has moved as well.
-		end := head.Vaddr + (spaces[0].begin - head.Off)
-		if i := p.headerAt(spaces[0].end); i >= 0 {
+		end := head.Vaddr + (spaces[0].Begin - head.Off)
+		if i := p.headerAt(spaces[0].End); i >= 0 {
 			if s := &p.f.Sections[i]; elffile.AlignUp(end, elffile.ValidAlign(s.Addralign)) != s.Addr {
 				moved = smallHole + 1
 			}
@@ -344,14 +344,14 @@ func (p *planner) pack(way *packing) (moved uint64, ok bool) {
 
 // put puts a unit into the first of the spaces, which are in the segment head of the new file, that is large enough. It
 // reports whether one is, and for the build-id, in the first page.
-func (u *unit) put(head *elf.Prog64, spaces []span) bool {
+func (u *unit) put(head *elf.Prog64, spaces []elffile.Span) bool {
 	u.inHead = false
 	for i := range spaces {
-		addr := elffile.AlignUp(head.Vaddr+(spaces[i].begin-head.Off), u.align)
+		addr := elffile.AlignUp(head.Vaddr+(spaces[i].Begin-head.Off), u.align)
 		off := head.Off + (addr - head.Vaddr)
-		if end := off + u.size(); end <= spaces[i].end {
+		if end := off + u.size(); end <= spaces[i].End {
 			u.inHead, u.off, u.newAddr = true, off, addr
-			spaces[i].begin = end
+			spaces[i].Begin = end
 			return !u.buildID || end <= firstPage
 		}
 	}

@@ -104,20 +104,20 @@ func (l *Layout) names(name string, remove bool, removed func(section int) bool)
 // headers ends. Neither is before from.
 func (l *Layout) contentEnds(from uint64, removed func(section int) bool) (end, known uint64) {
 	f := l.f
-	end, known = from, max(from, headersOf(f).end)
+	end, known = from, max(from, headersOf(f).End)
 	for i := range f.Sections {
 		s := &f.Sections[i]
 		if !s.HasBytes() {
 			continue
 		}
-		known = max(known, sectionSpan(s).end)
+		known = max(known, sectionSpan(s).End)
 		if (i != f.Shstrndx || s.Alloc()) && !removed(i) {
-			end = max(end, sectionSpan(s).end)
+			end = max(end, sectionSpan(s).End)
 		}
 	}
 	for i := range f.Progs {
 		if h := &f.Progs[i]; h.Filesz > 0 {
-			end, known = max(end, fileSpan(h).end), max(known, fileSpan(h).end)
+			end, known = max(end, fileSpan(h).End), max(known, fileSpan(h).End)
 		}
 	}
 	return end, known
@@ -130,23 +130,23 @@ func (p *planner) files(end uint64) error {
 	p.newTail = end + (p.tail-end)%p.tailAlign(p.tail)
 	cut, known := p.contentEnds(p.tail, p.isOld)
 	if p.headOff > 0 {
-		end := fileSpan(&f.Progs[p.head]).end
+		end := fileSpan(&f.Progs[p.head]).End
 		p.copies = append(p.copies, extent{end, end, p.loadEnd - end}, extent{0, p.headOff, end})
 	} else {
 		p.copies = append(p.copies, extent{0, p.shift, p.loadEnd})
 	}
 	p.copies = append(p.copies, extent{p.tail, p.newTail, cut - p.tail})
-	unused := []span{headersOf(f)} // if they are loaded
+	unused := []elffile.Span{headersOf(f)} // if they are loaded
 	if p.old != nil {
-		unused = append(unused, p.old.span)
+		unused = append(unused, p.old.Span)
 	}
 	for _, s := range unused {
-		if s.begin < s.end && s.end <= p.loadEnd {
-			p.zeros = append(p.zeros, span{p.newOff(s.begin), p.newOff(s.begin) + (s.end - s.begin)})
+		if s.Begin < s.End && s.End <= p.loadEnd {
+			p.zeros = append(p.zeros, span(p.newOff(s.Begin), p.newOff(s.Begin)+(s.End-s.Begin)))
 		}
 	}
 	for _, u := range p.units {
-		p.moves = append(p.moves, extent{u.begin, u.off, u.end - u.begin})
+		p.moves = append(p.moves, extent{u.Begin, u.off, u.End - u.Begin})
 	}
 	at := p.newOff(cut)
 	if len(f.Sections) > 0 {
@@ -178,7 +178,7 @@ func (p *planner) newOff(off uint64) uint64 {
 	switch {
 	case off >= p.tail:
 		return off - p.tail + p.newTail
-	case p.headOff > 0 && off < fileSpan(&p.f.Progs[p.head]).end:
+	case p.headOff > 0 && off < fileSpan(&p.f.Progs[p.head]).End:
 		return off + p.headOff
 	}
 	return off + p.shift
@@ -217,7 +217,7 @@ func (p *planner) movedSection(i int) elf.Section64 {
 	s := old.Section64
 	switch u := p.unitAt(sectionSpan(old)); {
 	case u != nil && old.HasBytes():
-		s.Off += u.off - u.begin
+		s.Off += u.off - u.Begin
 		s.Addr += u.newAddr - u.addr
 	case old.HasBytes() || !old.Alloc():
 		s.Off = p.newOff(s.Off)

@@ -54,7 +54,7 @@ func (p *planner) extendTable() error {
 		if p.fits() {
 			return nil
 		}
-		var tail span
+		var tail elffile.Span
 		if a.grow {
 			tail = p.afterHead()
 		}
@@ -96,39 +96,39 @@ func (p *planner) dropDuplicate() bool {
 }
 
 // table returns where the program headers are, and where they will be.
-func (p *planner) table() (before, after span) {
+func (p *planner) table() (before, after elffile.Span) {
 	begin, n := p.f.Phoff, len(p.progs)
 	if !p.remove {
 		n += newHeaders
 	}
-	return span{begin, begin + uint64(len(p.f.Progs))*elffile.ProgSize}, span{begin, begin + uint64(n)*elffile.ProgSize}
+	return span(begin, begin+uint64(len(p.f.Progs))*elffile.ProgSize), span(begin, begin+uint64(n)*elffile.ProgSize)
 }
 
 // fits reports whether the table fits without moving anything: it does not grow, or unused bytes follow.
 func (p *planner) fits() bool {
 	before, after := p.table()
-	if after.end <= before.end {
+	if after.End <= before.End {
 		return true
 	}
-	grown := span{before.end, after.end}
-	if p.next(before.end) < after.end || !p.free(grown) {
+	grown := span(before.End, after.End)
+	if p.next(before.End) < after.End || !p.free(grown) {
 		return false
 	}
 	if p.head < 0 {
 		return true
 	}
 	h := &p.f.Progs[p.head]
-	return fileSpan(h).contains(grown) &&
-		p.refersTo(span{h.Vaddr + (grown.begin - h.Off), h.Vaddr + (grown.end - h.Off)}) == nil
+	return fileSpan(h).Contains(grown) &&
+		p.refersTo(span(h.Vaddr+(grown.Begin-h.Off), h.Vaddr+(grown.End-h.Off))) == nil
 }
 
 // free reports whether bytes that are in no section are padding: zeros. Without section headers, zeros that are loaded
 // can be anything that is zero.
-func (p *planner) free(s span) bool {
-	if s.begin >= s.end {
+func (p *planner) free(s elffile.Span) bool {
+	if s.Begin >= s.End {
 		return true
 	}
-	loaded := func(h elf.Prog64) bool { return h.Filesz > 0 && fileSpan(&h).overlaps(s) }
+	loaded := func(h elf.Prog64) bool { return h.Filesz > 0 && fileSpan(&h).Overlaps(s) }
 	if len(p.f.Sections) == 0 && slices.ContainsFunc(p.f.Progs, loaded) {
 		return false
 	}
@@ -136,24 +136,24 @@ func (p *planner) free(s span) bool {
 }
 
 // afterHead returns the unused bytes of the file by which the segment that holds the table can grow.
-func (p *planner) afterHead() span {
+func (p *planner) afterHead() elffile.Span {
 	if p.head < 0 {
-		return span{}
+		return elffile.Span{}
 	}
 	h := &p.f.Progs[p.head]
 	if h.Filesz != h.Memsz || elf.ProgFlag(h.Flags)&elf.PF_W != 0 { // what is after data may be in use
-		return span{}
+		return elffile.Span{}
 	}
-	s := span{fileSpan(h).end, min(p.loadEnd, p.next(fileSpan(h).end))}
+	s := span(fileSpan(h).End, min(p.loadEnd, p.next(fileSpan(h).End)))
 	for i := range p.f.Progs {
 		// What is mapped after it begins with a whole page.
 		o := &p.f.Progs[i]
 		if page := o.Vaddr &^ (p.page - 1); elf.ProgType(o.Type) == elf.PT_LOAD && o.Vaddr > h.Vaddr {
-			s.end = min(s.end, s.begin+page-min(page, h.Vaddr+h.Memsz))
+			s.End = min(s.End, s.Begin+page-min(page, h.Vaddr+h.Memsz))
 		}
 	}
 	if !p.unused(s) {
-		return span{}
+		return elffile.Span{}
 	}
 	return s
 }
@@ -195,21 +195,21 @@ func (p *planner) adjacentNotes(a, b *elf.Prog64) bool {
 
 // unused reports whether the bytes of the file, except for some parts, are padding: zeros, the X that patchelf leaves
 // after moving a section, the old section headers or the old .sframe.
-func (p *planner) unused(s span, but ...span) bool {
-	if s.begin >= s.end {
+func (p *planner) unused(s elffile.Span, but ...elffile.Span) bool {
+	if s.Begin >= s.End {
 		return true
 	}
-	b, err := p.f.ReadAt("padding", s.begin, s.end-s.begin)
+	b, err := p.f.ReadAt("padding", s.Begin, s.Size())
 	if err != nil {
 		return false
 	}
 	but = append(but, headersOf(p.f))
 	if p.old != nil {
-		but = append(but, p.old.span)
+		but = append(but, p.old.Span)
 	}
 	for _, t := range but {
-		if t.overlaps(s) {
-			clear(b[max(t.begin, s.begin)-s.begin : min(t.end, s.end)-s.begin])
+		if t.Overlaps(s) {
+			clear(b[max(t.Begin, s.Begin)-s.Begin : min(t.End, s.End)-s.Begin])
 		}
 	}
 	return !slices.ContainsFunc(b, func(c byte) bool { return c != 0 && c != 'X' })
@@ -219,8 +219,8 @@ func (p *planner) unused(s span, but ...span) bool {
 // the table. Without section headers, addresses in dynamic entries count as well. The old .sframe does not.
 func (p *planner) next(off uint64) uint64 {
 	n := p.f.Size
-	if p.head >= 0 && fileSpan(&p.f.Progs[p.head]).end > off {
-		n = fileSpan(&p.f.Progs[p.head]).end
+	if p.head >= 0 && fileSpan(&p.f.Progs[p.head]).End > off {
+		n = fileSpan(&p.f.Progs[p.head]).End
 	}
 	for i := range p.f.Sections {
 		if s := &p.f.Sections[i]; s.HasBytes() && s.Size > 0 && s.Off+s.Size > off && !p.isOld(i) {

@@ -131,14 +131,14 @@ func TestRelocationTables(t *testing.T) {
 	} {
 		f := elftest.Parse(t, b)
 		var r references
-		var parts []span
+		var parts []elffile.Span
 		for at := uint64(0); at < 0x3000; at += 8 {
-			parts = append(parts, span{at, at + 8})
+			parts = append(parts, span(at, at+8))
 		}
 		r.cut(parts)
 		s := scan{references: &r, f: f, arch: arch.Of(elf.EM_X86_64), dynsyms: []uint64{noValue, 0x1000, noValue}}
 		s.f = elftest.Parse(t, append(bytes.Clone(b), tt.entries...))
-		if err := s.table(&relocTable{span{uint64(len(b)), uint64(len(b) + len(tt.entries))}, tt.form}); err != nil {
+		if err := s.table(&relocTable{span(uint64(len(b)), uint64(len(b)+len(tt.entries))), tt.form}); err != nil {
 			t.Errorf("%s: %v", tt.name, err)
 			continue
 		}
@@ -157,7 +157,7 @@ func TestRelocationTables(t *testing.T) {
 	s := scan{references: &references{}, f: f, arch: arch.Of(elf.EM_X86_64)}
 	entries := entry(1<<40, 0, elf.R_X86_64_RELATIVE)
 	s.f = elftest.Parse(t, append(bytes.Clone(b), entries...))
-	err := s.table(&relocTable{span{uint64(len(b)), uint64(len(b) + len(entries))}, formREL})
+	err := s.table(&relocTable{span(uint64(len(b)), uint64(len(b)+len(entries))), formREL})
 	want := fmt.Sprintf("relocations at file offset %#x: the place 0x10000000000 of one is not in the file", len(b))
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("error is %v, want %q", err, want)
@@ -173,7 +173,7 @@ func TestDynamicREL(t *testing.T) {
 		})
 		s := scan{references: &references{}, f: elftest.Parse(t, b), arch: arch.Of(elf.EM_X86_64)}
 		got, err := s.dynamicTables()
-		if err != nil || !slices.Equal(got, []relocTable{{span{0x308, 0x308 + 24}, want}}) {
+		if err != nil || !slices.Equal(got, []relocTable{{span(0x308, 0x308+24), want}}) {
 			t.Errorf("%v: %+v, error %v", value, got, err)
 		}
 	}

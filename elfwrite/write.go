@@ -24,7 +24,7 @@ func (l *Layout) Write(ctx context.Context, dst filecopy.Target, src io.ReaderAt
 		}
 	}
 	for _, z := range l.zeros {
-		if err := writeAt(dst, make([]byte, z.end-z.begin), z.begin); err != nil {
+		if err := writeAt(dst, make([]byte, z.End-z.Begin), z.Begin); err != nil {
 			return err
 		}
 	}

@@ -239,29 +239,15 @@ func summarize(ranges []Range, begin, size uint64) []UncoveredRange {
 // codeSections returns the sections of code, by address.
 func codeSections(f *elffile.File) []UncoveredSection {
 	var out []UncoveredSection
-	for i := range f.Sections {
-		s := &f.Sections[i]
-		if s.IsCode() && s.Base <= ^uint64(0)-s.Size {
-			out = append(out, UncoveredSection{Name: s.Name, Begin: s.Base, Size: s.Size, off: s.Off})
-		}
-	}
-	if len(f.Sections) == 0 {
-		for i := range f.Progs {
-			if p := &f.Progs[i]; elf.ProgType(p.Type) == elf.PT_LOAD && elf.ProgFlag(p.Flags)&elf.PF_X != 0 {
-				out = append(out, UncoveredSection{Name: "PT_LOAD", Begin: p.Vaddr, Size: p.Filesz, off: p.Off})
-			}
-		}
-	}
-	slices.SortStableFunc(out, func(a, b UncoveredSection) int { return cmp.Compare(a.Begin, b.Begin) })
-	// Code counts once: if sections overlap, which no linker makes, the first one has it.
 	end := uint64(0)
-	return slices.DeleteFunc(out, func(s UncoveredSection) bool {
-		if s.Size > 0 && s.Begin < end {
-			return true
+	for _, c := range f.Code() {
+		// Code counts once: if sections overlap, which no linker makes, the first one has it.
+		if c.Filesz > 0 && c.Begin >= end {
+			out = append(out, UncoveredSection{Name: c.Name, Begin: c.Begin, Size: c.Filesz, off: c.Off})
+			end = c.Begin + c.Filesz
 		}
-		end = max(end, s.Begin+s.Size)
-		return false
-	})
+	}
+	return out
 }
 
 // subtract returns the parts of a range outside others, which are sorted and disjoint.

@@ -3,6 +3,7 @@ package translate
 import (
 	"math"
 
+	"cfi2sframe/elffile"
 	"cfi2sframe/sframe"
 )
 
@@ -16,9 +17,6 @@ type epilogue struct {
 	asCFI, popped uint32 // the row as the CFI has it, and with FP unchanged
 	reg           uint64 // on which the CFA is based, without an offset; math.MaxUint64 for SP
 }
-
-// A span is a range of addresses, end excluded.
-type span struct{ begin, end uint64 }
 
 // epilogueSize is the size in bytes of the code around the restoring of SP that is read: instructions and no-ops.
 const epilogueSize = 48
@@ -50,18 +48,18 @@ func (x *translator) epilogue(p *epilogue) {
 	r, fn := &x.row, x.fn
 	x.codeRead = true
 	if p.reg != math.MaxUint64 {
-		x.popped = span{}
+		x.popped = elffile.Span{}
 		begin := r.End - min(r.End-r.Begin, epilogueSize)
 		code := x.opt.Code(begin, min(fn.End, r.End+epilogueSize)-begin)
 		stays := func(pc uint64) bool { return fn.Begin < pc && pc < fn.End }
 		if code != nil {
 			if first, last := x.arch.Epilogue(code, begin, int(r.End-begin), p.reg, stays); first < last {
-				x.popped = span{begin + uint64(first), begin + uint64(last)}
+				x.popped = elffile.Span{Begin: begin + uint64(first), End: begin + uint64(last)}
 			}
 		}
 	}
-	at := min(max(r.Begin, x.popped.begin), r.End)
-	end := min(max(at, x.popped.end), r.End)
+	at := min(max(r.Begin, x.popped.Begin), r.End)
+	end := min(max(at, x.popped.End), r.End)
 	x.addPart(r.Begin, at, p.asCFI)
 	x.addPart(at, end, p.popped)
 	x.addPart(end, r.End, p.asCFI)

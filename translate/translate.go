@@ -334,9 +334,9 @@ type translator struct {
 	// losses are the bytes of the current function whose rows have no form in the older version, by Reason.
 	losses map[Reason]uint64
 
-	epilogues []epilogue // by known.n
-	popped    span       // code of the current function in which FP is the caller's, whatever the CFI says
-	codeRead  bool       // a row of the current function depends on its code
+	epilogues []epilogue   // by known.n
+	popped    elffile.Span // code of the current function in which FP is the caller's, whatever the CFI says
+	codeRead  bool         // a row of the current function depends on its code
 }
 
 // A run is an FDE in the making.
@@ -349,7 +349,7 @@ type run struct {
 }
 
 func (x *translator) function(fn *cfi.Function) error {
-	x.fn, x.open, x.pcRead, x.codeRead, x.popped = fn, false, false, false, span{}
+	x.fn, x.open, x.pcRead, x.codeRead, x.popped = fn, false, false, false, elffile.Span{}
 	x.runs, x.refs, x.gaps = x.runs[:0], x.refs[:0], x.gaps[:0]
 	if len(x.losses) > 0 {
 		clear(x.losses)

@@ -3,6 +3,8 @@ package padding
 import (
 	"debug/elf"
 	"encoding/binary"
+
+	"cfi2sframe/elffile"
 )
 
 // Arm Architecture Reference Manual for A-profile, C4.1: branches, exception generation, hints. Instructions are
@@ -41,7 +43,7 @@ func leavesAArch64(b []byte) bool {
 	return false
 }
 
-func jumpsAArch64(b []byte, pc uint64, to span) bool {
+func jumpsAArch64(b []byte, pc uint64, to elffile.Span) bool {
 	for ; len(b) >= 4; b, pc = b[4:], pc+4 {
 		w := binary.LittleEndian.Uint32(b)
 		var words int32 // displacement
@@ -55,7 +57,7 @@ func jumpsAArch64(b []byte, pc uint64, to span) bool {
 		default:
 			continue
 		}
-		if to.has(pc + 4*uint64(int64(words))) {
+		if to.Has(pc + 4*uint64(int64(words))) {
 			return true
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
+
+	"cfi2sframe/elffile"
 )
 
 // Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2: NOP, INT3, Jcc, JMP, LOOP, and the forms of
@@ -100,9 +102,9 @@ func leavesAMD64(b []byte) bool {
 
 // jumpsAMD64 finds jumps to the start of the range only: long no-ops leave no other place for a label. Any bytes may be
 // an instruction. For jumps backwards, it finds short ones only.
-func jumpsAMD64(b []byte, pc uint64, to span) bool {
+func jumpsAMD64(b []byte, pc uint64, to elffile.Span) bool {
 	// Displacements count from their own end, so the wanted value decreases with each address.
-	target := int(int64(to.begin - pc))
+	target := int(int64(to.Begin - pc))
 	first, last := max(target-128, 1), min(target+127, len(b)-1)
 	if target > 0 {
 		last = min(last, target-1)

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/arch/x86/x86asm"
+
+	"cfi2sframe/elffile"
 )
 
 // TestDecode has padding and what is none, from the manuals and as objdump prints it.
@@ -200,7 +202,7 @@ func TestJumps(t *testing.T) {
 						disp = []byte{byte(target - pc - uint64(at+len(code)+1))}
 					}
 					copy(b[at:], append(code, disp...))
-					got, want := jumpsAMD64(b, pc, span{target, target + 5}), jumpsTo(b, pc, target)
+					got, want := jumpsAMD64(b, pc, span(target, target+5)), jumpsTo(b, pc, target)
 					if got != want {
 						t.Fatalf("%d bytes, %s at %d to %#x: %t; want %t", size, op, at, target, got, want)
 					}
@@ -232,8 +234,8 @@ func TestJumps(t *testing.T) {
 		{elf.EM_S390, append(word(be, 0xc0e5ffff), 0xff, 0xfe), pc - 4},  // brasl
 	} {
 		m := machines[tt.m]
-		if !m.jumps(tt.code, pc, span{tt.to, tt.to + 2}) || m.jumps(tt.code, pc, span{tt.to + 2, tt.to + 8}) ||
-			m.jumps(tt.code, pc, span{tt.to - 2, tt.to}) {
+		if !m.jumps(tt.code, pc, span(tt.to, tt.to+2)) || m.jumps(tt.code, pc, span(tt.to+2, tt.to+8)) ||
+			m.jumps(tt.code, pc, span(tt.to-2, tt.to)) {
 			t.Errorf("%v: % x does not jump to %#x, or elsewhere", tt.m, tt.code, tt.to)
 		}
 	}
@@ -261,7 +263,7 @@ func FuzzAMD64(f *testing.F) {
 			rest = rest[n:]
 		}
 		for _, target := range []uint64{0x10000 + uint64(len(b)) + uint64(distance), 0x10000 - uint64(distance)} {
-			if got, want := jumpsAMD64(b, 0x10000, span{target, target + 1}), jumpsTo(b, 0x10000, target); got != want {
+			if got, want := jumpsAMD64(b, 0x10000, span(target, target+1)), jumpsTo(b, 0x10000, target); got != want {
 				t.Fatalf("% x to %#x: %t; want %t", b, target, got, want)
 			}
 		}
@@ -334,3 +336,5 @@ func TestMeter(t *testing.T) {
 		}
 	}
 }
+
+func span(begin, end uint64) elffile.Span { return elffile.Span{Begin: begin, End: end} }

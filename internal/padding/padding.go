@@ -45,20 +45,11 @@ type machine struct {
 	switches func(b []byte) bool
 	// jumps reports whether an instruction in b, which lies at pc, may jump to the range, which does not overlap b. The
 	// first and the last instruction may be incomplete.
-	jumps func(b []byte, pc uint64, to span) bool
+	jumps func(b []byte, pc uint64, to elffile.Span) bool
 }
 
 // machines are the supported machines. Each machine's file adds one.
 var machines = make(map[elf.Machine]machine)
-
-// A span is a range of addresses, end excluded.
-type span struct{ begin, end uint64 }
-
-// size is the size of the range in bytes.
-func (s span) size() uint64 { return s.end - s.begin }
-
-// has reports whether an address lies in the range.
-func (s span) has(addr uint64) bool { return addr-s.begin < s.size() }
 
 // Find returns for each function of the table how many bytes of padding after it get its last row. Stubs are the PLT
 // stubs without CFI. Referred reports whether anything refers to a range of addresses, end excluded. The result does
@@ -81,66 +72,59 @@ func Find(f *elffile.File, t *cfi.Table, stubs []plt.Stub, referred func(begin, 
 
 // A code is a section of code except PLTs, or a segment without section headers.
 type code struct {
-	span
+	elffile.Span
 	fill uint64 // end of the bytes after it that belong to no section: the linker's
 }
 
 // allCode returns the code of a file, by address.
 func allCode(f *elffile.File) []code {
 	var all []code
-	var loaded []span // sections
-	for i := range f.Sections {
-		s := &f.Sections[i]
-		if !s.Alloc() || s.Size == 0 {
+	for _, c := range f.Code() {
+		if plt.IsSection(c.Name) {
 			continue
 		}
-		loaded = append(loaded, span{s.Addr, s.Addr + s.Size})
-		if !s.HasBytes() || s.Flags&uint64(elf.SHF_EXECINSTR) == 0 || plt.IsSection(s.Name) {
-			continue
-		}
-		if off, ok := f.FileOffset(s.Addr, s.Size); ok && off == s.Off {
-			all = append(all, code{span: span{s.Addr, s.Addr + s.Size}})
+		if off, ok := f.FileOffset(c.Begin, c.Filesz); ok && off == c.Off && c.Filesz > 0 {
+			end := c.Begin + c.Filesz
+			all = append(all, code{elffile.Span{Begin: c.Begin, End: end}, end})
 		}
 	}
-	var segments []span // their bytes in the file
-	for i := range f.Progs {
-		h := &f.Progs[i]
-		if elf.ProgType(h.Type) == elf.PT_LOAD && elf.ProgFlag(h.Flags)&elf.PF_X != 0 {
-			segments = append(segments, span{h.Vaddr, h.Vaddr + h.Filesz})
-		}
-	}
-	if len(f.Sections) == 0 {
-		for _, s := range segments {
-			all = append(all, code{s, s.end})
-		}
-	}
-	slices.SortFunc(all, func(a, b code) int { return cmp.Compare(a.begin, b.begin) })
 	if len(f.Sections) > 0 {
-		fill(all, loaded, segments)
+		fill(all, f)
 	}
 	return all
 }
 
 // fill sets where the bytes after sections of code end: at the next section, or at the end of the segment. It finds
 // none after a section that another one overlaps.
-func fill(all []code, loaded, segments []span) {
-	byBegin := func(a, b span) int { return cmp.Compare(a.begin, b.begin) }
+func fill(all []code, f *elffile.File) {
+	var loaded, segments []elffile.Span // sections, and the bytes of executable segments in the file
+	for i := range f.Sections {
+		if s := &f.Sections[i]; s.Alloc() && s.Size > 0 {
+			loaded = append(loaded, elffile.Span{Begin: s.Addr, End: s.Addr + s.Size})
+		}
+	}
+	for i := range f.Progs {
+		if h := &f.Progs[i]; elf.ProgType(h.Type) == elf.PT_LOAD && elf.ProgFlag(h.Flags)&elf.PF_X != 0 {
+			segments = append(segments, elffile.Span{Begin: h.Vaddr, End: h.Vaddr + h.Filesz})
+		}
+	}
+	byBegin := func(a, b elffile.Span) int { return cmp.Compare(a.Begin, b.Begin) }
 	slices.SortFunc(loaded, byBegin)
 	slices.SortFunc(segments, byBegin)
 	last := uint64(0) // end of the sections that begin before the current section's end
 	for i := range all {
 		c := &all[i]
-		for len(loaded) > 0 && loaded[0].begin < c.end {
-			last = max(last, loaded[0].end)
+		for len(loaded) > 0 && loaded[0].Begin < c.End {
+			last = max(last, loaded[0].End)
 			loaded = loaded[1:]
 		}
-		c.fill = c.end
-		s := sort.Search(len(segments), func(i int) bool { return segments[i].begin > c.begin }) - 1
-		if last > c.end || s < 0 {
+		c.fill = c.End
+		s := sort.Search(len(segments), func(i int) bool { return segments[i].Begin > c.Begin }) - 1
+		if last > c.End || s < 0 {
 			continue
 		}
-		if c.fill = max(c.end, segments[s].end); len(loaded) > 0 {
-			c.fill = min(c.fill, loaded[0].begin)
+		if c.fill = max(c.End, segments[s].End); len(loaded) > 0 {
+			c.fill = min(c.fill, loaded[0].Begin)
 		}
 	}
 }
@@ -158,7 +142,7 @@ type finder struct {
 func (x *finder) gaps(all []code, stubs []plt.Stub) {
 	for i := range x.sizes {
 		fn := x.table.At(i)
-		for len(all) > 0 && all[0].end < fn.End {
+		for len(all) > 0 && all[0].End < fn.End {
 			all = all[1:]
 		}
 		if len(all) == 0 {
@@ -170,22 +154,22 @@ func (x *finder) gaps(all []code, stubs []plt.Stub) {
 		}
 		end := min(next, all[0].fill)
 		if end-fn.End >= Limit {
-			end = min(next, all[0].end)
+			end = min(next, all[0].End)
 		}
 		for len(stubs) > 0 && stubs[0].End <= fn.End {
 			stubs = stubs[1:]
 		}
 		stub := len(stubs) > 0 && stubs[0].Begin < end
-		if size := end - fn.End; all[0].begin < fn.End && size < Limit && !stub && !fn.Signal() && fn.Program() >= 0 {
+		if size := end - fn.End; all[0].Begin < fn.End && size < Limit && !stub && !fn.Signal() && fn.Program() >= 0 {
 			x.sizes[i] = uint8(size)
 		}
 	}
 }
 
 // gap returns the range after function i that may be padding.
-func (x *finder) gap(i int) span {
+func (x *finder) gap(i int) elffile.Span {
 	end := x.table.At(i).End
-	return span{end, end + uint64(x.sizes[i])}
+	return elffile.Span{Begin: end, End: end + uint64(x.sizes[i])}
 }
 
 // The sizes in bytes of the code before and after padding that is searched for jumps to it. Nearly all functions are
@@ -200,30 +184,30 @@ func (x *finder) read(first, last int) {
 	w := window{file: x.file, offset: x.file.FileOffset, size: windowSize}
 	for i := first; i < last; i++ {
 		gap := x.gap(i)
-		if gap.begin == gap.end {
+		if gap.Begin == gap.End {
 			continue
 		}
-		before := span{gap.begin - min(gap.begin-x.table.At(i).Begin, reachBefore), gap.begin}
-		after := span{gap.end, gap.end}
-		if i+1 < len(x.sizes) && x.table.At(i+1).Begin == gap.end {
-			after.end += min(x.table.At(i+1).End-gap.end, reachAfter)
+		before := elffile.Span{Begin: gap.Begin - min(gap.Begin-x.table.At(i).Begin, reachBefore), End: gap.Begin}
+		after := elffile.Span{Begin: gap.End, End: gap.End}
+		if i+1 < len(x.sizes) && x.table.At(i+1).Begin == gap.End {
+			after.End += min(x.table.At(i+1).End-gap.End, reachAfter)
 		}
-		b := w.at(before.begin, after.end-before.begin)
-		if b == nil || x.referred(gap.begin, gap.end) {
+		b := w.at(before.Begin, after.End-before.Begin)
+		if b == nil || x.referred(gap.Begin, gap.End) {
 			x.sizes[i] = 0
 			continue
 		}
-		code, rest := b[:before.size()], b[before.size():]
-		jump := func(to span) bool {
-			return x.jumps(code, before.begin, to) || x.jumps(rest[gap.size():], after.begin, to)
+		code, rest := b[:before.Size()], b[before.Size():]
+		jump := func(to elffile.Span) bool {
+			return x.jumps(code, before.Begin, to) || x.jumps(rest[gap.Size():], after.Begin, to)
 		}
-		switch is := x.decode(rest[:gap.size()]); {
+		switch is := x.decode(rest[:gap.Size()]); {
 		case is == traps:
 		case is == other,
 			x.differs(i) && (is == pieces || !x.leaves(code) || jump(gap) ||
-				is == two && jump(span{gap.begin + 1, gap.end})):
+				is == two && jump(elffile.Span{Begin: gap.Begin + 1, End: gap.End})):
 			x.sizes[i] = 0
-		case i+1 < len(x.sizes) && gap.end == x.table.At(i+1).Begin && x.begins(x.table.At(i+1), rest[gap.size():]):
+		case i+1 < len(x.sizes) && gap.End == x.table.At(i+1).Begin && x.begins(x.table.At(i+1), rest[gap.Size():]):
 			x.sizes[i]--
 		}
 	}
@@ -244,7 +228,7 @@ func (x *finder) differs(i int) bool {
 		return true
 	}
 	fn, next := x.table.At(i), x.table.At(i+1)
-	if x.gap(i).end != next.Begin || next.Program() < 0 || next.Signal() || fn.KeyB() != next.KeyB() {
+	if x.gap(i).End != next.Begin || next.Program() < 0 || next.Signal() || fn.KeyB() != next.KeyB() {
 		return true
 	}
 	steps, after := fn.Steps(), next.Steps()

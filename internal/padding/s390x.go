@@ -3,6 +3,8 @@ package padding
 import (
 	"debug/elf"
 	"encoding/binary"
+
+	"cfi2sframe/elffile"
 )
 
 // z/Architecture Principles of Operation, chapter 7 and appendix B: branches (those with mask 0 do nothing).
@@ -44,7 +46,7 @@ func leavesS390X(b []byte) bool {
 
 // jumpsS390X takes any halfword for an instruction. Displacements count halfwords from the instruction's start, and are
 // in its second halfword, or its second and third.
-func jumpsS390X(b []byte, pc uint64, to span) bool {
+func jumpsS390X(b []byte, pc uint64, to elffile.Span) bool {
 	for i := 0; i+4 <= len(b); i += 2 {
 		var halfwords int64
 		switch op := b[i+1] & 0xf; {
@@ -56,7 +58,7 @@ func jumpsS390X(b []byte, pc uint64, to span) bool {
 		default:
 			continue
 		}
-		if to.has(pc + uint64(i) + 2*uint64(halfwords)) {
+		if to.Has(pc + uint64(i) + 2*uint64(halfwords)) {
 			return true
 		}
 	}

@@ -2,7 +2,6 @@ package sframediff
 
 import (
 	"crypto/sha256"
-	"debug/elf"
 	"fmt"
 	"io"
 	"math"
@@ -135,32 +134,21 @@ func paddingOf(f *elffile.File, table *cfi.Table) []uint8 {
 func hashCode(f *elffile.File) (sum [sha256.Size]byte, err error) {
 	h := sha256.New()
 	var total uint64
-	add := func(name string, begin, off, size uint64) error {
-		if total += size; total > f.Size {
-			return nil
+	for _, c := range f.Code() {
+		if total += c.Filesz; total > f.Size {
+			break
 		}
 		if f.IsObject() {
-			begin = 0
+			c.Begin = 0
 		}
-		fmt.Fprintln(h, begin, size)
-		b, err := f.ReadAt(name, off, size)
+		fmt.Fprintln(h, c.Begin, c.Filesz)
+		b, err := f.ReadAt(c.Name, c.Off, c.Filesz)
+		if err != nil {
+			return sum, err
+		}
 		h.Write(b)
-		return err
 	}
-	for i := range f.Sections {
-		s := &f.Sections[i]
-		if err == nil && s.IsCode() {
-			err = add("section "+s.Name, s.Addr, s.Off, s.Size)
-		}
-	}
-	for i := range f.Progs {
-		p := &f.Progs[i]
-		executable := elf.ProgType(p.Type) == elf.PT_LOAD && elf.ProgFlag(p.Flags)&elf.PF_X != 0
-		if err == nil && len(f.Sections) == 0 && executable {
-			err = add("PT_LOAD", p.Vaddr, p.Off, p.Filesz)
-		}
-	}
-	return [sha256.Size]byte(h.Sum(nil)), err
+	return [sha256.Size]byte(h.Sum(nil)), nil
 }
 
 // addFunctions adds the functions of the table, and code without CFI that has rows.

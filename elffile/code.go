@@ -1,0 +1,60 @@
+package elffile
+
+import (
+	"cmp"
+	"debug/elf"
+	"math"
+	"slices"
+)
+
+// A Span is a range of addresses or of file offsets, End excluded.
+type Span struct{ Begin, End uint64 }
+
+// Size returns the size of s in bytes.
+func (s Span) Size() uint64 { return s.End - s.Begin }
+
+// Has reports whether an address or offset is in s.
+func (s Span) Has(at uint64) bool { return s.Begin <= at && at < s.End }
+
+// Overlaps reports whether s and t share bytes.
+func (s Span) Overlaps(t Span) bool { return s.Begin < t.End && t.Begin < s.End }
+
+// Contains reports whether t is in s.
+func (s Span) Contains(t Span) bool { return s.Begin <= t.Begin && t.End <= s.End }
+
+// A CodeRange is a section of code, or in a file without section headers an executable segment.
+type CodeRange struct {
+	Span          // addresses, as of Section.Base
+	Name   string // of the section, or "PT_LOAD"
+	Off    uint64 // of its bytes in the file
+	Filesz uint64 // how many bytes the file has: none in debug files, and in segments not the zeros at the end
+}
+
+// Code returns where the code of the file is, by address. Empty sections are not code.
+func (f *File) Code() []CodeRange {
+	var all []CodeRange
+	add := func(name string, addr, size, off, filesz uint64) {
+		if size > 0 && size <= math.MaxUint64-addr {
+			all = append(all, CodeRange{Span{addr, addr + size}, name, off, filesz})
+		}
+	}
+	for i := range f.Sections {
+		s := &f.Sections[i]
+		if !s.Alloc() || s.Flags&uint64(elf.SHF_EXECINSTR) == 0 || f.IsObject() && s.Base == 0 {
+			continue
+		}
+		filesz := s.Size
+		if !s.HasBytes() {
+			filesz = 0
+		}
+		add(s.Name, s.Base, s.Size, s.Off, filesz)
+	}
+	for i := range f.Progs {
+		h := &f.Progs[i]
+		if len(f.Sections) == 0 && elf.ProgType(h.Type) == elf.PT_LOAD && elf.ProgFlag(h.Flags)&elf.PF_X != 0 {
+			add("PT_LOAD", h.Vaddr, h.Memsz, h.Off, h.Filesz)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b CodeRange) int { return cmp.Compare(a.Begin, b.Begin) })
+	return all
+}
