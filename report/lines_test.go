@@ -1,10 +1,10 @@
 package report
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -23,24 +23,13 @@ func fixture(t *testing.T, name string) []byte {
 	return b
 }
 
-// withLines returns a file to which debug information is added (DWARF 4, sections 6.2.4, 7.5 and 7.21): one unit of the
-// code from begin to end: line 7 of /src/f.c.
+// withLines returns a file to which a line table is added: the code from begin to end is line 7 of /src/f.c.
 func withLines(t *testing.T, b []byte, begin, end uint64) *elffile.File {
 	t.Helper()
 	le := binary.LittleEndian
-	sized := func(parts ...[]byte) []byte {
-		b := bytes.Join(parts, nil)
-		return append(le.AppendUint32(nil, uint32(len(b))), b...)
-	}
-	address := func(v uint64) []byte { return le.AppendUint64(nil, v) }
-	header := []byte("\x01\x01\x01\xfb\x0e\x0d\x00\x01\x01\x01\x01\x00\x00\x00\x01\x00\x00\x01/src\x00\x00f.c\x00\x01\x00\x00\x00")
 	p := elftest.Patch(t.Fatalf, b)
-	// DW_AT_stmt_list, low_pc, high_pc
-	p.AddSection(".debug_abbrev", 0, []byte{1, 0x11, 0, 0x10, 0x17, 0x11, 0x01, 0x12, 0x01, 0, 0, 0})
-	p.AddSection(".debug_info", 0, sized([]byte{4, 0, 0, 0, 0, 0, 8, 1, 0, 0, 0, 0}, address(begin), address(end)))
-	p.AddSection(".debug_line", 0, sized([]byte{4, 0}, sized(header),
-		[]byte{0, 9, 2}, address(begin), []byte{3, 6, 1}, // DW_LNE_set_address, DW_LNS_advance_line, DW_LNS_copy
-		[]byte{0, 9, 2}, address(end), []byte{0, 1, 1})) // DW_LNE_set_address, DW_LNE_end_sequence
+	p.AddSection(".debug_line", 0, lineTable(le, 4, []byte("/src\x00\x00f.c\x00\x01\x00\x00\x00"),
+		slices.Concat(setAddress(le, begin), []byte{3, 6, 1}, setAddress(le, end), endSequence))) // advance_line, copy
 	return elftest.Parse(t, p.B)
 }
 
@@ -49,7 +38,7 @@ func TestSourceLines(t *testing.T) {
 	b := fixture(t, "drap2.so")
 	plain := elftest.Parse(t, b)
 	broken := elftest.Patch(t.Fatalf, b)
-	broken.AddSection(".debug_info", 0, []byte{0xff, 0, 0, 0}) // a unit of 255 bytes, and there are none
+	broken.AddSection(".debug_line", 0, []byte{0xff, 0, 0, 0}) // a table of 255 bytes, and there are none
 	damaged := elftest.Parse(t, broken.B)
 	const last = 0x312 // the code ends at 0x319; the lines end earlier
 	lines := withLines(t, b, 0x285, last)
@@ -72,9 +61,9 @@ func TestSourceLines(t *testing.T) {
 		{"in the file, before the debug file", lines, damaged, []Gap{{Begin: 0x290}}, "7", ""},
 		{"in the debug file", plain, lines, []Gap{{Begin: 0x290}, {Begin: last - 1}}, "7 7", ""},
 		{"damaged", damaged, lines, []Gap{{Begin: 0x290}}, "0",
-			"source lines: .debug_info+0x4: unit of 255 bytes, and 0 are left"},
+			"source lines: table at .debug_line+0x0: 255 bytes where 0 are left"},
 		{"a damaged debug file", plain, damaged, []Gap{{Begin: 0x290}}, "0",
-			"source lines: .debug_info+0x4: unit of 255 bytes, and 0 are left"},
+			"source lines: table at .debug_line+0x0: 255 bytes where 0 are left"},
 		{
 			"many gaps", lines, nil, many, strings.Repeat("7 ", maxLineGaps) + "0",
 			"source lines of 1 gap: those of the first 4,096 are looked up",

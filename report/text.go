@@ -16,8 +16,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"cfi2sframe/elffile"
-	"cfi2sframe/internal/dwline"
 	"cfi2sframe/internal/page"
 	"cfi2sframe/translate"
 )
@@ -332,7 +330,7 @@ func (c *Coverage) sourceLines(in *Input) {
 	}
 	err := findSources(in, gaps)
 	switch {
-	case errors.Is(err, dwline.ErrNone):
+	case errors.Is(err, errNoLines):
 	case err != nil:
 		c.Notes = append(c.Notes, fmt.Sprintf("source lines: %v", err))
 	case len(gaps) < len(c.Gaps):
@@ -343,20 +341,16 @@ func (c *Coverage) sourceLines(in *Input) {
 
 // findSources fills in the source lines of gaps, which are sorted by address, from the file or from its debug file.
 func findSources(in *Input, gaps []Gap) error {
-	err := findLines(in.File, gaps)
-	if errors.Is(err, dwline.ErrNone) && in.Debug != nil {
-		err = findLines(in.Debug, gaps)
-	}
-	return err
-}
-
-// findLines fills in the source lines of gaps, which are sorted by address.
-func findLines(f *elffile.File, gaps []Gap) error {
 	addrs := make([]uint64, len(gaps))
 	for i := range gaps {
 		addrs[i] = gaps[i].Begin
 	}
-	return dwline.Find(f, addrs, func(i int, file string, line int) { gaps[i].Source, gaps[i].Line = file, line })
+	found := func(i int, file string, line int) { gaps[i].Source, gaps[i].Line = file, line }
+	err := findLines(in.File, addrs, found)
+	if errors.Is(err, errNoLines) && in.Debug != nil {
+		err = findLines(in.Debug, addrs, found)
+	}
+	return err
 }
 
 // causes says for each reason why programs have such code.

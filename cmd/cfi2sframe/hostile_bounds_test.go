@@ -152,7 +152,7 @@ func TestHostileBounds(t *testing.T) {
 		want   string // part of what is printed by the first of the commands
 	}{
 		{name: "debug information compressed to a thousandth", make: bombs, args: [][]string{toV2},
-			want: "not in this report: source lines: section .debug_info at file offset 0x"},
+			want: "not in this report: source lines: section .debug_line at file offset 0x"},
 		{name: "FDEs of bad CIEs, compressed to a thousandth", make: badCIEs, args: [][]string{toText}, status: 1,
 			want: "94371840 bytes of CFI, beside 42 of other sections; at most 12582912 are accepted in a file of this size"},
 		{name: "small FDEs", make: smallFDEs, args: [][]string{toOut, toJSON}},
