@@ -56,8 +56,8 @@ all:
 	[ "$$($(GO) env GOOS GOARCH | tr '\n' ' ')" != "linux amd64 " ] || CGO_ENABLED=0 $(GO) -C lab build -trimpath -o ../build/cfi-step ./cmd/cfi-step
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-w -X main.version=$(VERSION)' -o build/cfi2sframe ./cmd/cfi2sframe
 	unset GOOS GOARCH; CGO_ENABLED=0 $(GO) build -o build/native ./cmd/cfi2sframe && \
-		$(GO) -C lab build -o ../build/lab . && $(GO) -C lab build -o ../build/native-step ./cmd/cfi-step && \
-		build/lab manual build/native build/native-step build
+		$(GO) -C lab build -o ../build/native-step ./cmd/cfi-step && \
+		scripts/manual build/native build/native-step build
 	@if $(CC) -E walker/backtrace.c >/dev/null 2>&1; then $(MAKE) backtrace; else \
 		echo "without libsframe-backtrace, which needs a C compiler ($(CC)) and glibc 2.35 or later" >&2; fi
 

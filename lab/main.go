@@ -17,7 +17,6 @@ import (
 	"cfi2sframe/lab/gotables"
 	"cfi2sframe/lab/kit"
 	"cfi2sframe/lab/linux"
-	"cfi2sframe/lab/manual"
 	"cfi2sframe/lab/mutants"
 	"cfi2sframe/lab/objects"
 	"cfi2sframe/lab/readers"
@@ -31,7 +30,7 @@ import (
 // commands are the subcommands.
 var commands = []*kit.Command{
 	bench.Command(), clients.Command(), conformance.Command(), corpus.Command(), faults.Command(), generate.Command(),
-	gotables.Command(), linux.Command(), manual.Command(), mutants.Command(), objects.Command(),
+	gotables.Command(), linux.Command(), mutants.Command(), objects.Command(),
 	readers.Command(), sample.Command(), step.Command(), survive.Command(), toolchains.Command(), walker.Command(),
 }
 

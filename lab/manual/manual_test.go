@@ -1,3 +1,4 @@
+// Package manual tests the manual pages and completions that scripts/manual writes.
 package manual
 
 import (
@@ -34,93 +35,44 @@ func run(m *testing.M) int {
 		fmt.Fprintf(os.Stderr, "%v\n%s", err, out)
 		return 1
 	}
-	if err := write(made.program, made.step, dir); err != nil {
-		fmt.Fprintln(os.Stderr, err)
+	if out, err := exec.Command("../../scripts/manual", made.program, made.step, dir).CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "scripts/manual: %v\n%s", err, out)
 		return 1
 	}
 	return m.Run()
 }
 
-// printed returns what cfi2sframe prints.
-func printed(t *testing.T, args ...string) string {
-	t.Helper()
-	out, err := exec.Command(made.program, args...).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(out)
-}
-
-// names returns the flags of a command as they are typed, found in another way than by parse.
-func names(t *testing.T, command ...string) []string {
-	t.Helper()
-	text := printed(t, append(command, "--help")...)
-	_, text, _ = strings.Cut(text, "\nOutput:\n")
-	text, _, _ = strings.Cut(text, "\nExit status:")
-	var all []string
-	for _, line := range strings.Split(text, "\n") {
-		fields := strings.Fields(line)
-		if len(fields) == 0 || !strings.HasPrefix(fields[0], "-") {
-			continue
-		}
-		if short, ok := strings.CutSuffix(fields[0], ","); ok {
-			all, fields = append(all, short), fields[1:]
-		}
-		all = append(all, fields[0])
-	}
-	if len(all) < 20 {
-		t.Fatalf("only these flags: %q", all)
-	}
-	slices.Sort(all)
-	return all
-}
-
-// TestPage expects man and mandoc to find nothing wrong, and all flags and parts in what man prints.
-func TestPage(t *testing.T) {
-	parts := []string{"NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXIT STATUS", "EXAMPLES", "SEE ALSO", "elf(5)"}
-	expectPage(t, "cfi2sframe.1", slices.Concat(parts, names(t), []string{
-		"VERBS", "ENVIRONMENT", "FILES", "objdump(1)", "check FILE...", "--shard I/N", "--print-dir"}))
-	expectPage(t, "cfi-step.1", append(parts, "--steps N", "--entry", "--made VERSIONS", "-o, --report-file FILE",
-		"--functions N", "--version", "cfi2sframe(1)"))
-}
-
-// expectPage expects a page to be correct, and to have lines that begin with these words.
-func expectPage(t *testing.T, name string, wants []string) {
-	t.Helper()
-	path := filepath.Join(made.dir, name)
-	man := peer.Tool(t, "", "man")("--warnings", "-E", "UTF-8", "-l", path)
-	man.Env = append(man.Env, "LC_ALL=C.UTF-8", "MANROFFSEQ=", "MANWIDTH=100", "MANPAGER=cat")
-	var complaints strings.Builder
-	man.Stderr = &complaints
-	text, err := man.Output()
-	if err != nil || complaints.Len() > 0 {
-		t.Errorf("man: %v %s", err, complaints.String())
-	}
-	for _, want := range wants {
-		if !strings.Contains(string(text), "   "+want) && !strings.Contains(string(text), "\n"+want+"\n") &&
-			!strings.Contains(string(text), ", "+want) {
-			t.Errorf("%s does not have %s", name, want)
-		}
-	}
-	if out, err := peer.Tool(t, "", "mandoc")("-T", "lint", path).CombinedOutput(); err != nil || len(out) > 0 {
-		t.Errorf("mandoc: %v\n%s", err, out)
-	}
-}
-
-// TestParse has help that is not understood.
-func TestParse(t *testing.T) {
-	text := printed(t, "--help")
-	for _, c := range []struct{ from, to, want string }{
-		{"      --pcrel  ", "pcrel  ", "not the line of a flag"},
-		{"\nExit status:\n", "\nExit:\n", "not the line of a flag"},
-		{"Usage:", "Use:", "no usage"},
+// TestPages expects man and mandoc to find nothing wrong with the pages, and man to print each line of the help.
+func TestPages(t *testing.T) {
+	for page, commands := range map[string][][]string{
+		"cfi2sframe.1": {
+			{made.program, "--help"}, {made.program, "help", "check"}, {made.program, "help", "ld"},
+			{made.program, "help", "survey"},
+		},
+		"cfi-step.1": {{made.step, "--help"}},
 	} {
-		if !strings.Contains(text, c.from) {
-			t.Fatalf("the help has no %q", c.from)
+		path := filepath.Join(made.dir, page)
+		man := peer.Tool(t, "", "man")("--warnings", "-E", "UTF-8", "-l", path)
+		man.Env = append(man.Env, "LC_ALL=C.UTF-8", "MANROFFSEQ=", "MANWIDTH=100", "MANPAGER=cat")
+		var complaints strings.Builder
+		man.Stderr = &complaints
+		text, err := man.Output()
+		if err != nil || complaints.Len() > 0 {
+			t.Errorf("man: %v %s", err, complaints.String())
 		}
-		if _, err := parse(strings.Replace(text, c.from, c.to, 1)); err == nil ||
-			!strings.Contains(err.Error(), c.want) {
-			t.Errorf("%q for %q: %v; want %q", c.to, c.from, err, c.want)
+		if out, err := peer.Tool(t, "", "mandoc")("-T", "lint", path).CombinedOutput(); err != nil || len(out) > 0 {
+			t.Errorf("mandoc: %v\n%s", err, out)
+		}
+		for _, command := range commands {
+			help, err := exec.Command(command[0], command[1:]...).Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for line := range strings.Lines(string(help)) {
+				if line = strings.TrimSpace(strings.TrimPrefix(line, "Usage:")); !strings.Contains(string(text), line) {
+					t.Errorf("%s does not have %q", page, line)
+				}
+			}
 		}
 	}
 }
