@@ -24,7 +24,6 @@ import (
 	"time"
 
 	"cfi2sframe/lab/kit"
-	"cfi2sframe/lab/product"
 )
 
 // Command returns the subcommand.
@@ -51,7 +50,7 @@ type harness struct {
 
 func newHarness(dir string) (*harness, error) {
 	h := &harness{tool: filepath.Join(dir, "cfi2sframe"), dir: dir}
-	if err := product.Build(h.tool); err != nil {
+	if err := kit.BuildProduct(h.tool); err != nil {
 		return nil, err
 	}
 	return h, h.makeMaterial()

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"syscall"
 
-	"cfi2sframe/lab/product"
+	"cfi2sframe/lab/kit"
 )
 
 // A scenario is a directory with files, and a command line.
@@ -65,7 +65,7 @@ func named(list []*scenario, name string) *scenario {
 
 // makeMaterial makes the files that scenarios begin with.
 func (h *harness) makeMaterial() error {
-	top, err := product.Top()
+	top, err := kit.Top()
 	if err != nil {
 		return err
 	}

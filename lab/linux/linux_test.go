@@ -8,10 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"cfi2sframe/convert"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/testfile"
-	"cfi2sframe/sframe"
+	"cfi2sframe/lab/kit"
 )
 
 const moduleSource = `
@@ -37,18 +36,22 @@ func build(t *testing.T) string {
 // TestModule loads a module, and one with wrong rows, starts and relocations.
 func TestModule(t *testing.T) {
 	path := build(t)
-	kind, s, err := compareFile(path)
-	if err != nil || kind != "EM_X86_64 modules" || s.functions != 4 || s.covered == 0 || s.covered == s.described ||
-		s.covered+s.gaps["outside-text"] != s.described || s.pcs < 8 {
-		t.Fatalf("%s: %+v, error %v", kind, s, err)
-	}
-	in := testfile.Read(t, path)
-	var out bytes.Buffer
-	opt := convert.Options{Version: sframe.V3, Linux: convert.LinuxModule}
-	if _, err := convert.Convert(t.Context(), bytes.NewReader(in), int64(len(in)), &out, opt); err != nil {
+	dir := t.TempDir()
+	program, out := filepath.Join(dir, "cfi2sframe"), filepath.Join(dir, "out")
+	if err := kit.BuildProduct(program); err != nil {
 		t.Fatal(err)
 	}
-	e, err := elf.NewFile(bytes.NewReader(out.Bytes()))
+	kind, s, report, err := compareFile(program, path, out)
+	if err != nil || kind != "EM_X86_64 modules" || s.Functions != 4 || s.Covered == 0 || s.Covered == s.Described ||
+		len(report.Gaps) != 1 || report.Gaps[0].Reason != "outside-text" || s.Covered+report.Gaps[0].Bytes != s.Described ||
+		s.PCs < 8 {
+		t.Fatalf("%s: %+v, %+v, error %v", kind, s, report, err)
+	}
+	if _, err := kit.Convert(program, path, out, "--for", "linux-module"); err != nil {
+		t.Fatal(err)
+	}
+	good := testfile.Read(t, out)
+	e, err := elf.NewFile(bytes.NewReader(good))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,11 +73,11 @@ func TestModule(t *testing.T) {
 			copy(second, first)
 		}, "the frame is"},
 	} {
-		b := bytes.Clone(out.Bytes())
+		b := bytes.Clone(good)
 		tt.change(b)
 		l, err := load(b, "")
 		if err == nil {
-			err = l.compare(newSum())
+			_, err = l.compare()
 		}
 		if (err == nil) != (name == "nothing") || !strings.Contains(fmt.Sprint(err), tt.want) {
 			t.Errorf("%s: %v, want %q", name, err, tt.want)

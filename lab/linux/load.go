@@ -2,7 +2,6 @@ package linux
 
 import (
 	"bytes"
-	"cmp"
 	"debug/elf"
 	"encoding/binary"
 	"fmt"
@@ -12,7 +11,7 @@ import (
 	"strings"
 
 	"cfi2sframe/cfi"
-	"cfi2sframe/internal/testkit/readback"
+	"cfi2sframe/lab/kit"
 	"cfi2sframe/sframe"
 )
 
@@ -20,7 +19,6 @@ import (
 type loaded struct {
 	section *sframe.Section
 	table   *cfi.Table
-	reader  *readback.Reader
 }
 
 // load loads a module at arbitrary addresses, or takes a kernel as it is linked, with .sframe between two symbols.
@@ -50,11 +48,18 @@ func load(b []byte, symbols string) (*loaded, error) {
 		return nil, err
 	}
 	l.section = l.section.Sorted() // as the kernel does with a module's
-	if l.table, err = cfi.Parse(e.Machine, e.ByteOrder, cfi.Section{Source: cfi.DebugFrame, Data: frames}); err != nil {
-		return nil, err
-	}
-	l.reader, err = readback.New(e.Machine, e.ByteOrder, l.section)
+	l.table, err = cfi.Parse(e.Machine, e.ByteOrder, cfi.Section{Source: cfi.DebugFrame, Data: frames})
 	return l, err
+}
+
+// compare compares all rows at every pc.
+func (l *loaded) compare() (kit.Rows, error) {
+	for _, d := range l.section.FDEs() {
+		if d.PCMask {
+			return kit.Rows{}, fmt.Errorf("a PC-mask FDE at %#x", d.Start)
+		}
+	}
+	return kit.CompareRows(l.table, l.section, nil)
 }
 
 // between returns the bytes between the two symbols START:END, and their address.
@@ -171,114 +176,6 @@ func (m *module) relocate(data []byte, addr uint64, rela []byte, symbols []elf.S
 		le.PutUint32(place, uint32(value))
 	default:
 		return fmt.Errorf("relocation of offset %#x has type %d, which nothing here applies", off, typ)
-	}
-	return nil
-}
-
-// compare compares all rows at every pc: at the first and the last byte of each range in which neither side changes.
-func (l *loaded) compare(s *sum) error {
-	borders := make(map[uint64]bool)
-	var fres []sframe.FRE
-	for i, d := range l.section.FDEs() {
-		var err error
-		if fres, err = l.section.FREs(i, fres[:0]); err != nil {
-			return err
-		}
-		if d.PCMask {
-			return fmt.Errorf("a PC-mask FDE at %#x", d.Start)
-		}
-		borders[d.End()] = true
-		for _, r := range fres {
-			borders[d.Start+uint64(r.Start)] = true
-		}
-	}
-	type known struct { // rules and rows that agreed, if the rules do not depend on the pc
-		rules        uint32
-		row          sframe.Row
-		signal, keyB bool
-	}
-	agreed := make(map[known]bool)
-	s.functions += l.table.Len()
-	all := slices.Sorted(maps.Keys(borders))
-	var lowest, beyond uint64
-	if len(all) > 0 {
-		lowest, beyond = all[0], all[len(all)-1]+1
-	}
-	at := 0
-	// ask compares at a pc, and returns the end of the range, up to a limit, in which no border of the section is.
-	ask := func(pc, limit uint64, fact *readback.Fact, number uint32) (end uint64, covered bool, err error) {
-		for at < len(all) && all[at] <= pc {
-			at++
-		}
-		end = limit
-		if at < len(all) {
-			end = min(limit, all[at])
-		}
-		for _, pc := range []uint64{pc, end - 1} {
-			s.pcs++
-			m, ok, err := l.section.Lookup(pc)
-			if err != nil {
-				return 0, false, err
-			}
-			covered = ok
-			if !ok {
-				continue
-			}
-			k := known{number, m.Row, m.FDE.Signal, m.FDE.KeyB}
-			if fact != nil && agreed[k] {
-				continue
-			}
-			found := &readback.Found{Row: m.Row, Signal: m.FDE.Signal, KeyB: m.FDE.KeyB}
-			if err := l.reader.Compare(pc, fact, found); err != nil {
-				return 0, false, err
-			}
-			agreed[k] = true
-		}
-		return end, covered, nil
-	}
-	var last uint64 // where the function before ended
-	var fact *readback.Fact
-	var number uint32
-	for i := range l.table.Len() + 1 {
-		begin := max(last, beyond)
-		if i < l.table.Len() {
-			begin = l.table.At(i).Begin
-		}
-		// Between functions, only padding has a row: the last one.
-		for pc := cmp.Or(last, min(begin, lowest)); pc < begin; {
-			end, covered, err := ask(pc, begin, fact, number)
-			if err != nil {
-				return err
-			}
-			const mostPadding = 64
-			if covered {
-				if pc != last || end-pc >= mostPadding {
-					return fmt.Errorf("rows from %#x to %#x, where no CFI is", pc, end)
-				}
-				s.padding += end - pc
-			}
-			pc = end
-		}
-		if i == l.table.Len() {
-			break
-		}
-		fn := l.table.At(i)
-		s.described += fn.End - fn.Begin
-		last, fact = fn.End, nil
-		for row := range fn.Rows() {
-			number = row.Number
-			fact = &readback.Fact{Rules: row.Rules, Signal: fn.Signal(), KeyB: fn.KeyB()}
-			for pc := row.Begin; pc < row.End; {
-				end, covered, err := ask(pc, row.End, fact, number)
-				if err != nil {
-					return err
-				}
-				if covered {
-					s.covered += end - pc
-				}
-				pc = end
-			}
-		}
 	}
 	return nil
 }

@@ -4,21 +4,19 @@ package linux
 
 import (
 	"bytes"
-	"context"
 	"debug/elf"
 	"errors"
 	"fmt"
 	"maps"
 	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 
-	"cfi2sframe/convert"
 	"cfi2sframe/lab/kit"
-	"cfi2sframe/sframe"
 )
 
 // Command returns the subcommand.
@@ -46,116 +44,113 @@ func Command() *kit.Command {
 	return c
 }
 
-// A sum adds up results. Sizes are in bytes of code.
+// A sum adds up results of files.
 type sum struct {
-	files              int
-	stays              map[string]int // files that get no section, by reason
-	functions          int
-	described, covered uint64
-	padding            uint64
-	pcs                int // at which rows were compared
-	gaps               map[string]uint64
+	kit.Rows
+	files int
+	stays map[string]uint64 // files that get no section, by reason
+	gaps  map[string]uint64 // bytes of code, by reason
 }
 
 // compareAll compares all files, and prints a line for each kind.
 func compareAll(paths []string, jobs int) error {
+	dir, err := os.MkdirTemp("", "linux-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	program := filepath.Join(dir, "cfi2sframe")
+	if err := kit.BuildProduct(program); err != nil {
+		return err
+	}
 	sums := make(map[string]*sum)
 	var mu sync.Mutex
-	err := kit.Each(jobs, paths, func(_ int, path string) error {
-		kind, s, err := compareFile(path)
+	err = kit.Each(jobs, paths, func(worker int, path string) error {
+		work := filepath.Join(dir, fmt.Sprint(worker))
+		kind, rows, report, err := compareFile(program, path, work)
 		if err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
 		mu.Lock()
 		defer mu.Unlock()
 		if sums[kind] == nil {
-			sums[kind] = newSum()
+			sums[kind] = &sum{stays: make(map[string]uint64), gaps: make(map[string]uint64)}
 		}
-		sums[kind].add(s)
+		sums[kind].add(rows, report)
 		return nil
 	})
 	for _, kind := range slices.Sorted(maps.Keys(sums)) {
 		s := sums[kind]
 		fmt.Printf("%s: %d files, %d functions, %d of %d bytes covered, %d bytes of padding; rows equal at %d pcs\n",
-			kind, s.files, s.functions, s.covered, s.described, s.padding, s.pcs)
-		for _, reason := range slices.Sorted(maps.Keys(s.stays)) {
-			fmt.Printf("  without a section, %s: %d files\n", reason, s.stays[reason])
+			kind, s.files, s.Functions, s.Covered, s.Described, s.Padding, s.PCs)
+		for _, line := range kit.Ranked(s.stays) {
+			fmt.Println("  files without a section:", line)
 		}
-		for _, reason := range slices.Sorted(maps.Keys(s.gaps)) {
-			fmt.Printf("  gaps, %s: %d bytes\n", reason, s.gaps[reason])
+		for _, line := range kit.Ranked(s.gaps) {
+			fmt.Println("  bytes in gaps:", line)
 		}
 	}
 	return err
 }
 
-func newSum() *sum { return &sum{stays: make(map[string]int), gaps: make(map[string]uint64)} }
-
-func (s *sum) add(t *sum) {
-	s.files, s.functions, s.pcs = s.files+t.files, s.functions+t.functions, s.pcs+t.pcs
-	s.described, s.covered, s.padding = s.described+t.described, s.covered+t.covered, s.padding+t.padding
-	for reason, n := range t.stays {
-		s.stays[reason] += n
+func (s *sum) add(rows kit.Rows, report kit.Report) {
+	s.files++
+	if report.Kept != "" {
+		s.stays[report.Kept]++
 	}
-	for reason, n := range t.gaps {
-		s.gaps[reason] += n
+	s.Functions, s.PCs = s.Functions+rows.Functions, s.PCs+rows.PCs
+	s.Described, s.Covered, s.Padding = s.Described+rows.Described, s.Covered+rows.Covered, s.Padding+rows.Padding
+	for _, g := range report.Gaps {
+		s.gaps[g.Reason] += g.Bytes
 	}
 }
 
-// compareFile converts and compares a file. The result has the name of its kind.
-func compareFile(path string) (kind string, s *sum, err error) {
+// compareFile converts a file to out, and compares it. The result has the name of its kind.
+func compareFile(program, path, out string) (kind string, rows kit.Rows, report kit.Report, err error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return "", nil, err
+		return "", rows, report, err
 	}
 	e, err := elf.NewFile(bytes.NewReader(b))
 	if err != nil {
-		return "", nil, err
+		return "", rows, report, err
 	}
-	opt := convert.Options{Version: sframe.V3, Linux: convert.LinuxModule, Share: convert.ShareOn, Brief: true}
-	kind = e.Machine.String() + " modules"
+	kind, symbols, flags := e.Machine.String()+" modules", "", []string{"--for", "linux-module", "--share", "on"}
 	if e.Type != elf.ET_REL {
 		kind = e.Machine.String() + " vmlinux"
-		opt.Linux = convert.LinuxKernel
-		if opt.Reserved, err = reserve(b, e); err != nil {
-			return "", nil, err
+		if symbols, err = reserve(b, e); err != nil {
+			return "", rows, report, err
+		}
+		flags = []string{"--for", "linux-kernel", "--share", "on", "--into", symbols}
+		path = out + ".reserved"
+		if err := os.WriteFile(path, b, 0o666); err != nil {
+			return "", rows, report, err
 		}
 	}
-	s = newSum()
-	s.files = 1
-	var out bytes.Buffer
-	res, err := convert.Convert(context.Background(), bytes.NewReader(b), int64(len(b)), &out, opt)
+	if report, err = kit.Convert(program, path, out, flags...); err != nil || report.Kept != "" {
+		return kind, rows, report, err
+	}
+	if b, err = os.ReadFile(out); err != nil {
+		return "", rows, report, err
+	}
+	l, err := load(b, symbols)
 	if err != nil {
-		return "", nil, err
+		return "", rows, report, err
 	}
-	if res.Stays != "" {
-		s.stays[string(res.Stays)]++
-		return kind, s, nil
+	if rows, err = l.compare(); err != nil {
+		return "", rows, report, err
 	}
-	cov := res.Coverage[0]
-	for _, r := range cov.Reasons {
-		s.gaps[r.Name] += r.Bytes
+	if rows.Covered != report.Covered || rows.Described != report.Described {
+		return "", rows, report, fmt.Errorf("%d of %d bytes are covered; the report says %d of %d",
+			rows.Covered, rows.Described, report.Covered, report.Described)
 	}
-	l, err := load(out.Bytes(), opt.Reserved)
-	if err != nil {
-		return "", nil, err
-	}
-	if err := l.compare(s); err != nil {
-		return "", nil, err
-	}
-	if s.covered != cov.Covered || s.described != cov.Described || s.padding != cov.Padding {
-		return "", nil, fmt.Errorf("%d of %d bytes are covered, and %d of padding; the report says %d of %d, and %d",
-			s.covered, s.described, s.padding, cov.Covered, cov.Described, cov.Padding)
-	}
-	if opt.Linux == convert.LinuxModule {
-		c, err := convert.Check(bytes.NewReader(out.Bytes()), int64(out.Len()), opt)
-		if err == nil && (c.Refused != "" || len(c.Mismatches) > 0) {
-			err = fmt.Errorf("check: refused %q, %d mismatches", c.Refused, len(c.Mismatches))
-		}
-		if err != nil {
-			return "", nil, err
+	if symbols == "" {
+		check := exec.Command(program, "check", "-q", "--for", "linux-module", out)
+		if text, err := check.CombinedOutput(); err != nil {
+			return "", rows, report, fmt.Errorf("%v: %w\n%s", check, err, text)
 		}
 	}
-	return kind, s, nil
+	return kind, rows, report, nil
 }
 
 // reserve makes bytes of a linked kernel free that only debuggers read, and returns the symbols around them: those of

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"cfi2sframe/internal/testkit/peer"
-	"cfi2sframe/lab/product"
+	"cfi2sframe/lab/kit"
 )
 
 // made is where the program is, and what was made for it.
@@ -27,7 +27,7 @@ func run(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	made.dir, made.program, made.step = dir, filepath.Join(dir, "cfi2sframe"), filepath.Join(dir, "cfi-step")
-	if err := product.Build(made.program); err != nil {
+	if err := kit.BuildProduct(made.program); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

@@ -1,4 +1,4 @@
-package schema_test
+package schema
 
 import (
 	"bytes"
@@ -14,14 +14,13 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"cfi2sframe/internal/testkit/reports"
-	"cfi2sframe/lab/product"
-	"cfi2sframe/lab/schema"
+	"cfi2sframe/lab/kit"
 	"cfi2sframe/report"
 )
 
 func compileSchema(t *testing.T) *jsonschema.Schema {
 	t.Helper()
-	return schema.Compile(t, schema.Value(t, []byte(report.JSONSchema)))
+	return compile(t, value(t, []byte(report.JSONSchema)))
 }
 
 // document returns the JSON form as the validator takes it.
@@ -31,7 +30,7 @@ func document(t *testing.T, c *report.Coverage) map[string]any {
 	if err := c.JSON(&b); err != nil {
 		t.Fatal(err)
 	}
-	return schema.Value(t, b.Bytes()).(map[string]any)
+	return value(t, b.Bytes()).(map[string]any)
 }
 
 func TestSchemaFixtures(t *testing.T) {
@@ -61,7 +60,7 @@ func TestSchemaKept(t *testing.T) {
 		if err := report.WriteJSON(&b, k); err != nil {
 			t.Fatal(err)
 		}
-		doc := schema.Value(t, b.Bytes())
+		doc := value(t, b.Bytes())
 		if err := s.Validate(doc); (err == nil) != (k.Kept == "not-elf") {
 			t.Errorf("%s: %v", k.Kept, err)
 		}
@@ -78,7 +77,7 @@ func TestSchemaLookup(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out")
 	command(t, "", 0, "-q", "--format", "3", "../../testdata/bin/amd64/undefra", "-o", out)
 	for _, args := range [][]string{{"leaf", "_start", "fp_lost+0xe", "0"}, {"--cfi", "leaf", "fp_lost+0xe", "0"}} {
-		doc := schema.Value(t, command(t, "", 1, append([]string{"lookup", "--report", "json", out}, args...)...))
+		doc := value(t, command(t, "", 1, append([]string{"lookup", "--report", "json", out}, args...)...))
 		if err := s.Validate(doc); err != nil {
 			t.Errorf("%q: %v", args, err)
 		}
@@ -144,12 +143,12 @@ func TestSchemaStrict(t *testing.T) {
 
 // TestSchemaDiff expects a difference with everything in it, and those of real files, to be what the schema says.
 func TestSchemaDiff(t *testing.T) {
-	s := schema.Compile(t, schema.Value(t, []byte(report.DiffJSONSchema)))
+	s := compile(t, value(t, []byte(report.DiffJSONSchema)))
 	var b bytes.Buffer
 	if err := report.WriteJSON(&b, reports.FullDiff()); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Validate(schema.Value(t, b.Bytes())); err != nil {
+	if err := s.Validate(value(t, b.Bytes())); err != nil {
 		t.Error(err)
 	}
 	dir := t.TempDir()
@@ -160,7 +159,7 @@ func TestSchemaDiff(t *testing.T) {
 			command(t, "", 0, "-q", "--format", format, "../../testdata/bin/"+name, "-o", out)
 			files = append(files, out)
 		}
-		if err := s.Validate(schema.Value(t, command(t, "", 1, "diff", "--report", "json", files[0],
+		if err := s.Validate(value(t, command(t, "", 1, "diff", "--report", "json", files[0],
 			files[1]))); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -174,7 +173,7 @@ var program = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, "cfi2sframe")
-	return path, product.Build(path)
+	return path, kit.BuildProduct(path)
 })
 
 func TestMain(m *testing.M) {

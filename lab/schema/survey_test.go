@@ -1,4 +1,4 @@
-package schema_test
+package schema
 
 import (
 	"bytes"
@@ -8,8 +8,6 @@ import (
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
-
-	"cfi2sframe/lab/schema"
 )
 
 // strict makes a schema refuse fields that it does not describe.
@@ -33,7 +31,7 @@ func strict(v any) {
 func validate(t *testing.T, survey []byte, lines *jsonschema.Schema) {
 	t.Helper()
 	for i, line := range bytes.Split(bytes.TrimSuffix(survey, []byte("\n")), []byte("\n")) {
-		if err := lines.Validate(schema.Value(t, line)); err != nil {
+		if err := lines.Validate(value(t, line)); err != nil {
 			t.Errorf("line %d: %v", i+1, err)
 		}
 	}
@@ -45,9 +43,9 @@ func TestSchemaSurvey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	doc := schema.Value(t, b)
+	doc := value(t, b)
 	strict(doc) // refuses fields that it does not describe
-	lines := schema.Compile(t, doc)
+	lines := compile(t, doc)
 	fixtures := "../../testdata/bin/"
 	drap, err := os.ReadFile(fixtures + "amd64/drap1")
 	if err != nil {

@@ -17,7 +17,6 @@ import (
 
 	"cfi2sframe/internal/testkit/suite"
 	"cfi2sframe/lab/kit"
-	"cfi2sframe/lab/product"
 )
 
 // Command returns the subcommand.
@@ -35,7 +34,7 @@ func Command() *kit.Command {
 		}
 		defer os.RemoveAll(dir)
 		tool := filepath.Join(dir, "cfi2sframe")
-		if err := product.Build(tool); err != nil {
+		if err := kit.BuildProduct(tool); err != nil {
 			return err
 		}
 		if *runtimes {

@@ -1,4 +1,4 @@
-// Package schema compiles JSON schemas for tests, which hold to them what is written in JSON.
+// Package schema holds what the product writes in JSON, and the conformance vectors, to their schemas.
 package schema
 
 import (
@@ -9,8 +9,8 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// Value returns JSON as schemas take it, and are made of.
-func Value(t testing.TB, b []byte) any {
+// value returns JSON as schemas take it, and are made of.
+func value(t testing.TB, b []byte) any {
 	t.Helper()
 	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(b))
 	if err != nil {
@@ -19,8 +19,8 @@ func Value(t testing.TB, b []byte) any {
 	return v
 }
 
-// Compile returns the first of some schemas. The others are those that it refers to, by their $id.
-func Compile(t testing.TB, schemas ...any) *jsonschema.Schema {
+// compile returns the first of some schemas. The others are those that it refers to, by their $id.
+func compile(t testing.TB, schemas ...any) *jsonschema.Schema {
 	t.Helper()
 	c := jsonschema.NewCompiler()
 	name := func(schema any) string {

@@ -1,0 +1,71 @@
+package kit
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// Top returns the top directory of the repository. The current directory must be in it.
+func Top() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for top := dir; ; top = filepath.Dir(top) {
+		if _, err := os.Stat(filepath.Join(top, "cmd/cfi2sframe")); err == nil {
+			return top, nil
+		}
+		if top == filepath.Dir(top) {
+			return "", fmt.Errorf("%s is not in the repository of cfi2sframe", dir)
+		}
+	}
+}
+
+// BuildProduct builds cfi2sframe, without the C library, into a file or an existing directory.
+func BuildProduct(path string, flags ...string) error {
+	top, err := Top()
+	if err != nil {
+		return err
+	}
+	if path, err = filepath.Abs(path); err != nil {
+		return err
+	}
+	cmd := exec.Command("go", append(append([]string{"build"}, flags...), "-o", path, "./cmd/cfi2sframe")...)
+	cmd.Dir, cmd.Env = top, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", cmd, err, out)
+	}
+	return nil
+}
+
+// A Report is what cfi2sframe says about a file, in the terms of its JSON report.
+type Report struct {
+	Kept, Why string // why the file gets no section: the name of the reason, and in words
+	Described uint64
+	Covered   uint64
+	Verified  bool
+	Gaps      []struct {
+		Reason string
+		Bytes  uint64
+	} `json:"gaps_by_reason"`
+}
+
+// Convert runs cfi2sframe, the program that BuildProduct built. Files that get no section are no error.
+func Convert(program, in, out string, flags ...string) (r Report, err error) {
+	args := []string{"--skip-unsupported", "--skip-status", "--report", "json", "--no-sync", in, "-o", out}
+	cmd := exec.Command(program, append(args, flags...)...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	const skipped = 4
+	if err := cmd.Run(); err != nil && cmd.ProcessState.ExitCode() != skipped {
+		return r, fmt.Errorf("%w: %s", err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	if err := json.Unmarshal(stdout.Bytes(), &r); err != nil {
+		return r, fmt.Errorf("%s: %w: %s", cmd, err, &stdout)
+	}
+	return r, nil
+}

@@ -1,0 +1,173 @@
+package kit
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"cfi2sframe/cfi"
+	"cfi2sframe/internal/testkit/readback"
+	"cfi2sframe/sframe"
+)
+
+// Rows says what a comparison of a section with call frame information found. Sizes are in bytes of code.
+type Rows struct {
+	Functions, PCs                     int // PCs are those at which rows were compared
+	Described, Covered, Padding, Stubs uint64
+}
+
+// A known is rules and a row that agreed.
+type known struct {
+	number       uint32
+	row          sframe.Row
+	signal, keyB bool
+}
+
+// A comparer compares a section with call frame information.
+type comparer struct {
+	Rows
+	section *sframe.Section
+	reader  *readback.Reader
+	borders []uint64 // where the section's rows begin and end, sorted
+	next    int      // the first border after the last range
+	agreed  map[known]bool
+}
+
+// CompareRows compares a section with call frame information at every pc: at the first and the last byte of each range
+// in which neither changes. It shares no code with the product but the readers of both formats. Where no CFI is, only
+// padding may have a row, the one before it, and stubs any.
+func CompareRows(table *cfi.Table, s *sframe.Section, stub func(pc uint64) bool) (Rows, error) {
+	reader, err := readback.New(table.Machine, table.Order, s)
+	if err != nil {
+		return Rows{}, err
+	}
+	c := comparer{section: s, reader: reader, agreed: make(map[known]bool)}
+	if c.borders, err = Borders(s); err != nil || len(c.borders) == 0 {
+		return Rows{}, err
+	}
+	var end uint64 // of the function before
+	var fact readback.Fact
+	var number uint32
+	for fn := range table.Functions() {
+		if err := c.beside(end, fn.Begin, &fact, number, stub); err != nil {
+			return c.Rows, err
+		}
+		fact = readback.Fact{Signal: fn.Signal(), KeyB: fn.KeyB()}
+		end = fn.End
+		c.Functions++
+		c.Described += fn.End - fn.Begin
+		if fn.Err() != nil { // no row may be there
+			if err := c.row(fn.Begin, fn.End, &fact, 0, true); err != nil {
+				return c.Rows, err
+			}
+			continue
+		}
+		for row := range fn.Rows() {
+			fact.Rules, number = row.Rules, row.Number
+			varies := row.CFA.Rule == cfi.RuleExpression // may depend on the pc
+			if err := c.row(row.Begin, row.End, &fact, number, varies); err != nil {
+				return c.Rows, err
+			}
+		}
+	}
+	return c.Rows, c.beside(end, max(end, c.borders[len(c.borders)-1]+1), &fact, number, stub)
+}
+
+// Borders returns where rows of a section begin and end, sorted. Blocks of PC-mask FDEs have theirs.
+func Borders(s *sframe.Section) ([]uint64, error) {
+	var borders []uint64
+	var fres []sframe.FRE
+	for i, d := range s.FDEs() {
+		var err error
+		if fres, err = s.FREs(i, fres[:0]); err != nil {
+			return nil, err
+		}
+		borders = append(borders, d.Start, d.End())
+		block := uint64(d.Size)
+		if d.PCMask && d.RepSize > 0 {
+			block = uint64(d.RepSize)
+		}
+		for start := d.Start; start < d.End(); start += block {
+			borders = append(borders, start)
+			for _, r := range fres {
+				borders = append(borders, min(start+uint64(r.Start), d.End()))
+			}
+		}
+	}
+	slices.Sort(borders)
+	return slices.Compact(borders), nil
+}
+
+// rangeEnd returns the first border after pc, up to a limit. The pcs of its calls ascend.
+func (c *comparer) rangeEnd(pc, limit uint64) uint64 {
+	for c.next < len(c.borders) && c.borders[c.next] <= pc {
+		c.next++
+	}
+	if c.next < len(c.borders) {
+		limit = min(limit, c.borders[c.next])
+	}
+	return limit
+}
+
+// row compares what the section says where a row of call frame information holds.
+func (c *comparer) row(begin, end uint64, fact *readback.Fact, number uint32, varies bool) error {
+	for begin < end {
+		to := c.rangeEnd(begin, end)
+		covered, err := c.same(begin, to, fact, number, varies)
+		if err != nil {
+			return err
+		}
+		if covered {
+			c.Covered += to - begin
+		}
+		begin = to
+	}
+	return nil
+}
+
+// same compares at the first and the last byte of a range, and reports whether the section describes it.
+func (c *comparer) same(begin, end uint64, fact *readback.Fact, number uint32, varies bool) (covered bool, err error) {
+	for _, pc := range []uint64{begin, end - 1} {
+		c.PCs++
+		m, ok, err := c.section.Lookup(pc)
+		if err != nil {
+			return false, err
+		}
+		covered = ok
+		k := known{number, m.Row, m.FDE.Signal, m.FDE.KeyB}
+		if !ok || !varies && c.agreed[k] {
+			continue
+		}
+		found := &readback.Found{Row: m.Row, Signal: m.FDE.Signal, KeyB: m.FDE.KeyB}
+		if err := c.reader.Compare(pc, fact, found); err != nil {
+			return false, err
+		}
+		c.agreed[k] = !varies
+	}
+	return covered, nil
+}
+
+// beside checks the code between two functions, of which the first has its last row in fact.
+func (c *comparer) beside(from, to uint64, fact *readback.Fact, number uint32, stub func(pc uint64) bool) error {
+	const mostPadding = 64
+	for pc := cmp.Or(from, min(to, c.borders[0])); pc < to; {
+		end := c.rangeEnd(pc, to)
+		_, covered, err := c.section.Lookup(pc)
+		switch {
+		case err != nil:
+			return err
+		case !covered:
+		case stub != nil && stub(pc):
+			c.Stubs += end - pc
+		case pc != from || end-pc >= mostPadding:
+			return fmt.Errorf("rows from %#x to %#x, where no CFI is", pc, end)
+		default:
+			if _, err := c.same(pc, end, fact, number, false); err != nil {
+				return err
+			}
+			c.Padding += end - pc
+		}
+		pc = end
+	}
+	return nil
+}
