@@ -3,6 +3,7 @@ package kit
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
 	"cfi2sframe/cfi"
@@ -41,9 +42,9 @@ func CompareRows(table *cfi.Table, s *sframe.Section, stub func(pc uint64) bool)
 	if err != nil {
 		return Rows{}, err
 	}
-	c := comparer{section: s, reader: reader, agreed: make(map[known]bool)}
-	if c.borders, err = Borders(s); err != nil || len(c.borders) == 0 {
-		return Rows{}, err
+	c := comparer{section: s, reader: reader, borders: Borders(s, math.MaxUint32), agreed: make(map[known]bool)}
+	if len(c.borders) == 0 {
+		return Rows{}, nil
 	}
 	var end uint64 // of the function before
 	var fact readback.Fact
@@ -73,29 +74,35 @@ func CompareRows(table *cfi.Table, s *sframe.Section, stub func(pc uint64) bool)
 	return c.Rows, c.beside(end, max(end, c.borders[len(c.borders)-1]+1), &fact, number, stub)
 }
 
-// Borders returns where rows of a section begin and end, sorted. Blocks of PC-mask FDEs have theirs.
-func Borders(s *sframe.Section) ([]uint64, error) {
+// Borders returns where rows of a section begin and end, sorted: of PC-mask FDEs in that many blocks at most. Rows that
+// cannot be decoded have none.
+func Borders(s *sframe.Section, blocks uint64) []uint64 {
 	var borders []uint64
+	add := func(d *sframe.FDE, at uint64) {
+		if at-d.Start < uint64(d.Size) {
+			borders = append(borders, at)
+		}
+	}
 	var fres []sframe.FRE
 	for i, d := range s.FDEs() {
-		var err error
-		if fres, err = s.FREs(i, fres[:0]); err != nil {
-			return nil, err
+		fres, _ = s.FREs(i, fres[:0])
+		first, repeat, n := d.Start, uint64(0), uint64(1)
+		if d.PCMask && d.RepSize > 0 {
+			repeat = uint64(d.RepSize)
+			first -= d.Start % repeat
+			n = min((d.End()-first+repeat-1)/repeat, blocks)
 		}
 		borders = append(borders, d.Start, d.End())
-		block := uint64(d.Size)
-		if d.PCMask && d.RepSize > 0 {
-			block = uint64(d.RepSize)
-		}
-		for start := d.Start; start < d.End(); start += block {
-			borders = append(borders, start)
+		for block := range n {
+			begin := first + block*repeat
+			add(&d, begin)
 			for _, r := range fres {
-				borders = append(borders, min(start+uint64(r.Start), d.End()))
+				add(&d, begin+uint64(r.Start))
 			}
 		}
 	}
 	slices.Sort(borders)
-	return slices.Compact(borders), nil
+	return slices.Compact(borders)
 }
 
 // rangeEnd returns the first border after pc, up to a limit. The pcs of its calls ascend.

@@ -24,22 +24,31 @@ func Command() *kit.Command {
 	c := kit.New("walker", "PATH...", 1, math.MaxInt)
 	seeds := c.String("seeds", "", "write seeds for the fuzzer to `DIR`, made of the files, and compare nothing")
 	most := c.Int("files", 0, "compare up to `N` files, spread over all; 0 for all")
-	separate := c.Bool("detached", false, "compare separate files, with conversions and attached ones too")
 	c.Run = func(paths []string) error {
-		files, err := elfFiles(paths, *most)
+		files, err := linkedFiles(paths)
 		if err != nil {
 			return err
 		}
-		if *seeds != "" {
-			return writeSeeds(*seeds, files)
+		dir, err := os.MkdirTemp("", "walker-")
+		if err != nil {
+			return err
 		}
-		return compareAll(files, *separate)
+		defer os.RemoveAll(dir)
+		converter, err := newConverter(dir)
+		if err != nil {
+			return err
+		}
+		files = kit.Spread(files, *most)
+		if *seeds != "" {
+			return writeSeeds(*seeds, files, converter)
+		}
+		return compareAll(files, converter)
 	}
 	return c
 }
 
-// elfFiles returns up to the given number of programs and libraries below the paths, or all for 0.
-func elfFiles(paths []string, most int) ([]string, error) {
+// linkedFiles returns the programs and libraries below the paths.
+func linkedFiles(paths []string) ([]string, error) {
 	files, err := kit.ELFFiles(paths...)
 	files = slices.DeleteFunc(files, func(path string) bool {
 		f, err := elf.Open(path)
@@ -52,17 +61,12 @@ func elfFiles(paths []string, most int) ([]string, error) {
 	if err == nil && len(files) == 0 {
 		err = errors.New("no linked 64-bit ELF file")
 	}
-	return kit.Spread(files, most), err
+	return files, err
 }
 
-// compareAll compares all files, with separate those that detach writes.
-func compareAll(files []string, separate bool) error {
-	dir, err := os.MkdirTemp("", "walker-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	query := filepath.Join(dir, "query")
+// compareAll compares all files.
+func compareAll(files []string, converter *converter) error {
+	query := filepath.Join(converter.dir, "query")
 	cc := exec.Command("cc", "-std=c11", "-O2", "-Iwalker", "lab/walker/c/query.c", "-o", query)
 	if out, err := cc.CombinedOutput(); err != nil {
 		return fmt.Errorf("cc: %w\n%s", err, out)
@@ -73,15 +77,8 @@ func compareAll(files []string, separate bool) error {
 	}
 	rnd := rand.New(rand.NewPCG(1, 2))
 	sections, refused, asked := 0, 0, 0
-	n := separation{reasons: make(map[string]int)}
 	for _, f := range files {
-		var found []*section
-		var no int
-		if separate {
-			found, no, err = n.detached(dir, f, func(s *section) []uint64 { return pcs(s, rnd) })
-		} else {
-			found, no, err = all(f)
-		}
+		found, no, err := converter.sections(f)
 		if err != nil {
 			return fmt.Errorf("%s: %w", f, err)
 		}
@@ -97,17 +94,11 @@ func compareAll(files []string, separate bool) error {
 	}
 	fmt.Printf("%d files: %d sections, %d conversions refused; %d pcs: the same rows, and the steps that they say\n",
 		len(files), sections, refused, asked)
-	if separate {
-		fmt.Printf("%d attached with the same bytes, %d without room\n", n.same, n.without)
-		for reason, n := range n.reasons {
-			fmt.Printf("  %d: %s\n", n, reason)
-		}
-	}
 	return w.close()
 }
 
 // writeSeeds writes inputs of c/fuzz.c: a pc, the section's address, the stack pointer, flags, the stack and a section.
-func writeSeeds(dir string, files []string) error {
+func writeSeeds(dir string, files []string, converter *converter) error {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return err
 	}
@@ -115,7 +106,7 @@ func writeSeeds(dir string, files []string) error {
 	const sp = 0x7e8000001000 - 8*words // where the fuzzer maps it
 	n := 0
 	for _, path := range files {
-		found, _, err := all(path)
+		found, _, err := converter.sections(path)
 		if err != nil {
 			return err
 		}

@@ -1,12 +1,12 @@
 package walker
 
 import (
-	"bytes"
-	"context"
 	"debug/elf"
 	"os"
+	"path/filepath"
+	"strings"
 
-	"cfi2sframe/convert"
+	"cfi2sframe/lab/kit"
 	"cfi2sframe/sframe"
 )
 
@@ -17,52 +17,62 @@ type section struct {
 	addr uint64
 }
 
-// A form is a way to convert a file.
-type form struct {
-	name string
-	opt  convert.Options
+// forms are the flags for the forms of sections that readers may meet.
+var forms = []string{
+	"--format 1", "--format 2", "--format 2 --pcrel --outermost", "--format 3", "--format 3 --share off",
 }
 
-// forms are the forms of sections that readers may meet.
-var forms = []form{
-	{"V1", convert.Options{Version: sframe.V1}},
-	{"V2", convert.Options{Version: sframe.V2}},
-	{"V2 with both errata", convert.Options{Version: sframe.V2, PCRel: true, Outermost: true}},
-	{"V3", convert.Options{Version: sframe.V3}},
-	{"V3 that shares nothing", convert.Options{Version: sframe.V3, Share: convert.ShareOff}},
+// A converter makes sections of files, in a directory with a cfi2sframe.
+type converter struct{ program, dir string }
+
+// newConverter builds cfi2sframe in a directory.
+func newConverter(dir string) (*converter, error) {
+	c := &converter{filepath.Join(dir, "cfi2sframe"), dir}
+	return c, kit.BuildProduct(c.program)
 }
 
-// all returns the sections of a file in every form, and the number of forms that it cannot have.
-func all(path string) (found []*section, refused int, err error) {
-	file, err := os.ReadFile(path)
+// sections returns the sections of a file in every form, and the number of forms that it cannot have.
+func (c *converter) sections(path string) (found []*section, refused int, err error) {
+	f, err := elf.Open(path)
 	if err != nil {
 		return nil, 0, err
 	}
-	e, err := elf.NewFile(bytes.NewReader(file))
-	if err != nil {
-		return nil, 0, err
-	}
-	for _, f := range forms {
-		if f.opt.Version == sframe.V1 && e.Machine == elf.EM_S390 { // has no ABI there
+	defer f.Close()
+	out := filepath.Join(c.dir, "converted")
+	for _, form := range forms {
+		if form == "--format 1" && f.Machine == elf.EM_S390 { // V1 has no ABI for it
 			continue
 		}
-		f.opt.Force, f.opt.NoVerify, f.opt.Brief = true, true, true
-		var out bytes.Buffer
-		_, err := convert.Convert(context.Background(), bytes.NewReader(file), int64(len(file)), &out, f.opt)
+		flags := append(strings.Fields(form), "--force", "--no-verify")
+		report, err := kit.Convert(c.program, path, out, flags...)
 		if err != nil {
+			return nil, 0, err
+		}
+		if report.Kept != "" {
 			refused++
 			continue
 		}
-		converted, err := elf.NewFile(bytes.NewReader(out.Bytes()))
+		s, err := read(out)
 		if err != nil {
 			return nil, 0, err
 		}
-		s := converted.Section(sframe.SectionName)
-		data, err := s.Data()
-		if err != nil {
-			return nil, 0, err
-		}
-		found = append(found, &section{path + " as " + f.name, data, s.Addr})
+		s.name = path + " by " + form
+		found = append(found, s)
 	}
 	return found, refused, nil
+}
+
+// read returns the section of a file.
+func read(path string) (*section, error) {
+	f, err := elf.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	s := f.Section(sframe.SectionName)
+	if s == nil {
+		return nil, os.ErrNotExist
+	}
+	data, err := s.Data()
+	return &section{data: data, addr: s.Addr}, err
 }

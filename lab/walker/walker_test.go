@@ -1,7 +1,6 @@
 package walker
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -11,10 +10,9 @@ import (
 	"strings"
 	"testing"
 
-	"cfi2sframe/convert"
-	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/long"
 	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/lab/kit"
 	"cfi2sframe/sframe"
 )
 
@@ -23,6 +21,24 @@ const (
 	readme   = "../../walker/README.md"
 	fixtures = "../../testdata/bin"
 )
+
+// made is a converter for all tests.
+var made *converter
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "walker-")
+	if err == nil {
+		defer os.RemoveAll(dir)
+		made, err = newConverter(dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
 
 // compile builds a program of c with a compiler of the machine.
 func compile(t testing.TB, name string, command ...string) string {
@@ -36,8 +52,8 @@ func compile(t testing.TB, name string, command ...string) string {
 	return out
 }
 
-// run starts a walker for the test.
-func run(t *testing.T, command ...string) *walker {
+// launch starts a walker for the test.
+func launch(t *testing.T, command ...string) *walker {
 	t.Helper()
 	w, err := start(command...)
 	if err != nil {
@@ -49,13 +65,13 @@ func run(t *testing.T, command ...string) *walker {
 // sections returns those of all fixtures in all forms, and the same with their FDEs in another order.
 func sections(t *testing.T, rnd *rand.Rand) []*section {
 	t.Helper()
-	files, err := elfFiles([]string{fixtures}, 0)
+	files, err := linkedFiles([]string{fixtures})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var list []*section
 	for _, f := range files {
-		found, refused, err := all(f)
+		found, refused, err := made.sections(f)
 		if err != nil || refused > 0 {
 			t.Fatalf("%s: %v, %d conversions refused", f, err, refused)
 		}
@@ -82,7 +98,7 @@ func (s *section) moved() *section { return &section{s.name + ", moved", s.data,
 func same(t *testing.T, list []*section, command ...string) {
 	t.Helper()
 	rnd := rand.New(rand.NewPCG(3, 4))
-	w := run(t, command...)
+	w := launch(t, command...)
 	for _, s := range list {
 		if err := w.compare(s, pcs(s, rnd)); err != nil {
 			t.Fatal(err)
@@ -106,39 +122,14 @@ func TestLookups(t *testing.T) {
 	same(t, list, compile(t, "query.c", "cc", "-O2"))
 }
 
-// TestDetached has the fixtures' sections in separate files, which lie elsewhere.
-func TestDetached(t *testing.T) {
-	files, err := elfFiles([]string{fixtures}, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rnd := rand.New(rand.NewPCG(5, 6))
-	n := separation{reasons: make(map[string]int)}
-	var list []*section
-	for _, f := range files {
-		found, _, err := n.detached(t.TempDir(), f, func(s *section) []uint64 { return pcs(s, rnd) })
-		if err != nil {
-			t.Fatalf("%s: %v", f, err)
-		}
-		list = append(list, found...)
-	}
-	if len(n.reasons) > 0 || n.same+n.without != len(list) || n.same < 100 {
-		t.Errorf("%d sections, %+v", len(list), n)
-	}
-	for _, s := range list[:len(list):len(list)] { // as the program is loaded, code included
-		list = append(list, &section{s.name + ", loaded", s.data, s.addr + 0x7f12_3456_7000})
-	}
-	same(t, list, compile(t, "query.c", "cc", "-O2"))
-}
-
 // part is a function, and its rows.
 type part struct {
 	fde  sframe.FDE
 	rows []sframe.FRE
 }
 
-// made returns a section of amd64 with these functions.
-func made(t *testing.T, name string, v sframe.Version, flags sframe.Flags, parts ...part) *section {
+// laidOut returns a section of amd64 with these functions.
+func laidOut(t *testing.T, name string, v sframe.Version, flags sframe.Flags, parts ...part) *section {
 	t.Helper()
 	const addr = 0x8000
 	c, err := sframe.NewCodec(v, sframe.AMD64Little)
@@ -189,8 +180,8 @@ func TestEmpty(t *testing.T) {
 		for range test.num {
 			parts = append(parts, part{fde: sframe.FDE{Start: start + test.at}})
 		}
-		s := made(t, fmt.Sprintf("flags %#x, %d of no bytes", test.flags, test.num), sframe.V2, test.flags, parts...)
-		w := run(t, program)
+		s := laidOut(t, fmt.Sprintf("flags %#x, %d of no bytes", test.flags, test.num), sframe.V2, test.flags, parts...)
+		w := launch(t, program)
 		// Package sframe, which orders all of them once, finds the one with code.
 		err := w.compare(s, []uint64{start, start + 3, start + 4, start + 15, start + 16, start - 1})
 		hidden := err != nil && strings.Contains(err.Error(), fmt.Sprintf("the walker finds how %d", sfwNoRow))
@@ -214,7 +205,7 @@ func TestMasks(t *testing.T) {
 	var list []*section
 	for _, starts := range [][]uint32{{}, {0}, {4}, {0, 4}} {
 		f := part{sframe.FDE{Start: 0x1001, Size: 32, PCMask: true}, at(starts...)}
-		list = append(list, made(t, fmt.Sprintf("rows at %v", starts), sframe.V1, sframe.FDESorted, f))
+		list = append(list, laidOut(t, fmt.Sprintf("rows at %v", starts), sframe.V1, sframe.FDESorted, f))
 	}
 	same(t, list, compile(t, "query.c", "cc", "-O2"))
 }
@@ -364,8 +355,7 @@ func write(t *testing.T, path, text string) {
 // convertTo converts a file.
 func convertTo(t testing.TB, in, out string, version sframe.Version) {
 	t.Helper()
-	opt := files.Options{Options: convert.Options{Version: version, Force: true}}
-	if _, err := files.Convert(context.Background(), in, out, opt); err != nil {
+	if _, err := kit.Convert(made.program, in, out, "--force", "--format", fmt.Sprint(int(version))); err != nil {
 		t.Fatal(err)
 	}
 }
