@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"cfi2sframe/internal/testkit/peer"
-	"cfi2sframe/lab/product"
+	"cfi2sframe/lab/kit"
 	"cfi2sframe/sframe"
 )
 
@@ -84,7 +84,7 @@ func TestLies(t *testing.T) {
 // TestFault changes a row of the section in a program: the CFI is right, and so it is the section's fault.
 func TestFault(t *testing.T) {
 	prog, tool := lies(t, 0), filepath.Join(t.TempDir(), "cfi2sframe")
-	if err := product.Build(tool); err != nil {
+	if err := kit.BuildProduct(tool); err != nil {
 		t.Fatal(err)
 	}
 	if out, err := exec.Command(tool, "-q", "--format", "2", "--in-place", prog).CombinedOutput(); err != nil {
