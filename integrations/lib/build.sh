@@ -69,7 +69,7 @@ source_of() {
 	codename=$(. /etc/os-release && echo "$VERSION_CODENAME")
 	sources=${CFI2SFRAME_SOURCES:-${CFI2SFRAME_PEERS:-/var/cache/cfi2sframe-peers}/sources-$codename}
 	if ! ls "$sources/$1"_*.orig.tar.* >/dev/null 2>&1; then
-		mirror=$("$(dirname "${BASH_SOURCE[0]}")/../../scripts/mirror")
+		mirror=$("$here/../../scripts/mirror")
 		mkdir -p "$sources" "$tmp/apt/lists/partial"
 		echo "deb-src $mirror $codename main" >"$tmp/apt/sources.list"
 		# The machine's own lists stay as they are.
@@ -119,6 +119,27 @@ linked() {
 # state FILE...: what a step that does nothing leaves as it is.
 state() {
 	stat -c '%n %i %y %s' "$@"
+}
+
+# outcome WANT COMMAND...: the command prints just this.
+outcome() {
+	local got
+	got=$("${@:2}") || fail "$2 failed"
+	[ "$got" = "$1" ] || fail "$2 printed $got, not $1"
+}
+
+# quietly COMMAND...: what the command says is shown if it fails, and is in $tmp/log.
+quietly() {
+	"$@" >"$tmp/log" 2>&1 || fail "$* failed: $(tail -n 40 "$tmp/log")"
+}
+
+# idle COMMAND: a build that has nothing to do links nothing, and leaves the files in ${made[@]} as they are.
+idle() {
+	local before
+	before=$(state "${made[@]}")
+	quietly sh -ec "$1"
+	! grep -qE 'mode=link|CCLD|Linking|Compiling' "$tmp/log" || fail "$1: something was linked again: $(cat "$tmp/log")"
+	[ "$before" = "$(state "${made[@]}")" ] || fail "$1: files have changed though there was nothing to do"
 }
 
 # done_with TEXT: says what has passed.

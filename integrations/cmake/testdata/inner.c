@@ -1,1 +1,0 @@
-int inner(int x) { return x * 2; }

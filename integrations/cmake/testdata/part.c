@@ -1,1 +1,0 @@
-int part(int x) { return x + 1; }

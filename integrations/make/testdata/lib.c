@@ -1,1 +1,0 @@
-int twice(int x) { return 2 * x; }

@@ -1,6 +1,0 @@
-#include <stdio.h>
-
-int main(void) {
-	puts("other");
-	return 0;
-}
