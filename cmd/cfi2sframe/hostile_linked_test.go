@@ -62,33 +62,15 @@ func TestHostileAgain(t *testing.T) {
 			off, addr, _ := at(p)
 			p.Prog(stack(p), elf.PT_NOTE, off+8, addr+8, 16)
 		}, want: "(PT_NOTE) overlaps it"},
-		{name: "a note over all of .sframe", change: func(p *elftest.Patcher) {
-			off, addr, size := at(p)
-			p.Prog(stack(p), elf.PT_NOTE, off, addr, size)
-		}, want: "(PT_NOTE) overlaps it"},
-		{name: "a note over the whole segment", change: func(p *elftest.Patcher) {
-			h := p.LastLoad()
-			p.Prog(stack(p), elf.PT_NOTE, p.U64(h+elftest.PhOff), p.U64(h+elftest.PhVaddr), p.U64(h+elftest.PhFilesz))
-		}, want: "(PT_NOTE) overlaps it"},
 		{name: "PT_GNU_RELRO over .sframe", change: func(p *elftest.Patcher) {
 			off, addr, size := at(p)
 			p.Prog(stack(p), elf.PT_GNU_RELRO, off, addr, size)
 		}, want: "(PT_GNU_RELRO) overlaps it"},
-		{name: "PT_TLS in .sframe", change: func(p *elftest.Patcher) {
-			off, addr, size := at(p)
-			p.Prog(stack(p), elf.PT_TLS, off, addr, size)
-		}, want: "(PT_TLS) overlaps it"},
 		{name: "a dynamic entry into .sframe", change: func(p *elftest.Patcher) {
 			_, addr, _ := at(p)
 			dyn := p.U64(p.Section(".dynamic") + elftest.ShOff)
 			p.Put64(int(dyn), uint64(elf.DT_INIT))
 			p.Put64(int(dyn)+8, addr+4)
-		}, want: "dynamic entry 0 leads into it"},
-		{name: "a dynamic entry to .sframe", change: func(p *elftest.Patcher) {
-			_, addr, _ := at(p)
-			dyn := p.U64(p.Section(".dynamic") + elftest.ShOff)
-			p.Put64(int(dyn), uint64(elf.DT_HASH))
-			p.Put64(int(dyn)+8, addr)
 		}, want: "dynamic entry 0 leads into it"},
 		{name: "the entry point in .sframe", change: func(p *elftest.Patcher) {
 			_, addr, _ := at(p)
@@ -97,18 +79,6 @@ func TestHostileAgain(t *testing.T) {
 		{name: "a section inside of .sframe", change: func(p *elftest.Patcher) {
 			off, addr, _ := at(p)
 			p.SectionIn(elf.SHT_PROGBITS, elf.SHF_ALLOC, off+8, addr+8, 8)
-		}, want: "() overlaps it"},
-		{name: "a section that is not loaded inside of .sframe", change: func(p *elftest.Patcher) {
-			off, _, _ := at(p)
-			p.SectionIn(elf.SHT_PROGBITS, 0, off+8, 0, 8)
-		}, want: "() overlaps it"},
-		{name: "a section over the start of .sframe", change: func(p *elftest.Patcher) {
-			off, _, _ := at(p)
-			p.SectionIn(elf.SHT_PROGBITS, 0, off-8, 0, 16)
-		}, want: "() overlaps it"},
-		{name: "a section over the end of .sframe", change: func(p *elftest.Patcher) {
-			off, _, size := at(p)
-			p.SectionIn(elf.SHT_PROGBITS, 0, off+size-8, 0, 16)
 		}, want: "() overlaps it"},
 		{name: "a section before the segment", change: func(p *elftest.Patcher) {
 			// As patchelf does it: a new segment after everything.
@@ -128,16 +98,6 @@ func TestHostileAgain(t *testing.T) {
 		{name: "two .sframe", change: func(p *elftest.Patcher) {
 			p.NewSections(1, func(_, h int) { p.CopySection(h, ".sframe") })
 		}, want: "are both .sframe, but a file may have only one"},
-		{name: "two .sframe, one not loaded", change: func(p *elftest.Patcher) {
-			p.NewSections(1, func(_, h int) {
-				p.CopySection(h, ".sframe")
-				p.Put32(h+elftest.ShType, uint32(elf.SHT_PROGBITS))
-				p.Put64(h+elftest.ShFlags, 0)
-			})
-		}, want: "are both .sframe, but a file may have only one"},
-		{name: "two PT_GNU_SFRAME", change: func(p *elftest.Patcher) {
-			copy(p.B[stack(p):], p.B[gnu(p):][:elffile.ProgSize])
-		}, want: "are both PT_GNU_SFRAME, but a file may have only one"},
 		{name: "two PT_GNU_SFRAME, one elsewhere", change: func(p *elftest.Patcher) {
 			copy(p.B[stack(p):], p.B[gnu(p):][:elffile.ProgSize])
 			p.Put64(gnu(p)+elftest.PhOff, 64)
@@ -146,73 +106,24 @@ func TestHostileAgain(t *testing.T) {
 			p.Put64(gnu(p)+elftest.PhOff, 0x100)
 			p.Put64(gnu(p)+elftest.PhVaddr, 0x100)
 		}},
-		{name: "PT_GNU_SFRAME past the end", change: func(p *elftest.Patcher) { p.Put64(gnu(p)+elftest.PhOff, 1<<50) },
-			want: "bytes at file offset 0x4000000000000 do not fit"},
 		{name: "PT_GNU_SFRAME of 2^64-1 bytes",
 			change: func(p *elftest.Patcher) { p.Put64(gnu(p)+elftest.PhFilesz, math.MaxUint64) },
 			want:   "18446744073709551615 bytes at file offset"},
-		{name: "PT_GNU_SFRAME of no bytes", change: func(p *elftest.Patcher) { p.Put64(gnu(p)+elftest.PhFilesz, 0) }},
-		{name: "PT_GNU_SFRAME at 2^63", change: func(p *elftest.Patcher) { p.Put64(gnu(p)+elftest.PhVaddr, 1<<63) }},
-		{name: "no PT_GNU_SFRAME", change: func(p *elftest.Patcher) { p.Put32(gnu(p), uint32(elf.PT_NULL)) }},
-		{name: "no PT_GNU_SFRAME, but a section of no bytes", change: func(p *elftest.Patcher) {
-			p.Put32(gnu(p), uint32(elf.PT_NULL))
-			p.Put64(p.Section(".sframe")+elftest.ShSize, 0)
-		}},
-		{name: ".sframe of no bytes", change: func(p *elftest.Patcher) {
-			p.Put64(p.Section(".sframe")+
-				elftest.ShSize, 0)
-		}},
 		{name: ".sframe of a byte", change: func(p *elftest.Patcher) {
 			p.Put64(p.Section(".sframe")+elftest.ShSize,
 				1)
 		}, want: "it starts with e2, not with the magic number 0xdee2"},
-		{name: ".sframe past the end", change: func(p *elftest.Patcher) {
-			p.Put64(p.Section(".sframe")+elftest.ShOff,
-				1<<40)
-		}, want: "bytes at file offset 0x10000000000 do not fit"},
-		{name: ".sframe of 2^64-1 bytes",
-			change: func(p *elftest.Patcher) { p.Put64(p.Section(".sframe")+elftest.ShSize, math.MaxUint64) },
-			want:   "(.sframe): 18446744073709551615 bytes at file offset"},
-		{name: ".sframe without bytes", change: func(p *elftest.Patcher) {
-			p.Put32(p.Section(".sframe")+elftest.ShType, uint32(elf.SHT_NOBITS))
-		}},
-		{name: ".sframe not loaded", change: func(p *elftest.Patcher) {
-			p.Put64(p.Section(".sframe")+
-				elftest.ShFlags, 0)
-		}},
-		{name: ".sframe at the start of the file",
-			change: func(p *elftest.Patcher) { p.Put64(p.Section(".sframe")+elftest.ShOff, 0) },
-			want:   "it starts with 7f 45"},
 		{name: ".sframe over the whole file", change: func(p *elftest.Patcher) {
 			p.Put64(p.Section(".sframe")+elftest.ShOff, 0)
 			p.Put64(p.Section(".sframe")+elftest.ShSize, uint64(len(p.B)))
 		}, want: "it starts with 7f 45"},
-		{name: ".sframe is .text", change: func(p *elftest.Patcher) {
-			copy(p.B[p.Section(".sframe")+4:],
-				p.B[p.Section(".text")+4:][:60])
-		}, want: "not with the magic number 0xdee2"},
-		{name: ".text is .sframe", change: asSFrame(".text"), want: "are both .sframe"},
 		{name: ".eh_frame is .sframe", change: asSFrame(".eh_frame"), want: "are both .sframe"},
-		{name: ".dynamic is .sframe", change: asSFrame(".dynamic"), want: "are both .sframe"},
-		{name: ".shstrtab is .sframe", change: asSFrame(".shstrtab"), want: "are both .sframe"},
-		{name: ".symtab is .sframe", change: asSFrame(".symtab"), want: "are both .sframe"},
-		{name: "a segment that can be written",
-			change: func(p *elftest.Patcher) { p.Put32(p.LastLoad()+elftest.PhFlags, uint32(elf.PF_R|elf.PF_W)) }},
 		{name: "a segment of code", change: func(p *elftest.Patcher) {
 			p.Put32(p.LastLoad()+elftest.PhFlags,
 				uint32(elf.PF_R|elf.PF_X))
 		}},
 		{name: "a segment with a .bss", change: func(p *elftest.Patcher) {
 			p.Put64(p.LastLoad()+elftest.PhMemsz, p.U64(p.LastLoad()+elftest.PhMemsz)+4096)
-		}},
-		{name: "a segment of no bytes", change: func(p *elftest.Patcher) {
-			p.Put64(p.LastLoad()+elftest.PhFilesz, 0)
-			p.Put64(p.LastLoad()+elftest.PhMemsz, 0)
-		}},
-		{name: "a segment to the end of the file", change: func(p *elftest.Patcher) {
-			n := uint64(len(p.B)) - p.U64(p.LastLoad()+elftest.PhOff)
-			p.Put64(p.LastLoad()+elftest.PhFilesz, n)
-			p.Put64(p.LastLoad()+elftest.PhMemsz, n)
 		}},
 		{name: "a segment a byte less", cut: true, change: func(p *elftest.Patcher) {
 			n := p.U64(p.LastLoad()+elftest.PhFilesz) - 1
@@ -222,11 +133,6 @@ func TestHostileAgain(t *testing.T) {
 		{name: "a segment elsewhere in memory", change: func(p *elftest.Patcher) {
 			p.Put64(p.LastLoad()+elftest.PhVaddr, 1<<40)
 		}, far: true}, // from the code of dynamically linked files
-		{name: "a segment that is not aligned",
-			change: func(p *elftest.Patcher) {
-				p.Put64(p.LastLoad()+elftest.PhVaddr,
-					p.U64(p.LastLoad()+elftest.PhVaddr)+1)
-			}},
 		{name: "section headers in .sframe", change: func(p *elftest.Patcher) {
 			off, _, _ := at(p)
 			p.Put64(elftest.EhShoff, off&^7)
@@ -235,26 +141,11 @@ func TestHostileAgain(t *testing.T) {
 			h := p.Section(".symtab")
 			p.Put16(int(p.U64(h+elftest.ShOff))+elffile.SymSize+6, uint16(p.Index(".sframe")))
 		}},
-		{name: "section names that other sections use", change: func(p *elftest.Patcher) {
-			for i := range int(p.U16(elftest.EhShnum)) {
-				p.Put32(p.Header(i), uint32(p.U64(p.Section(".shstrtab")+elftest.ShSize))-3)
-			}
-		}},
-		{name: "bytes behind everything", change: func(p *elftest.Patcher) { p.B = append(p.B, "behind"...) }},
 		{name: "no section headers", change: func(p *elftest.Patcher) {
 			p.Put64(elftest.EhShoff, 0)
 			p.Put16(elftest.EhShnum, 0)
 			p.Put16(elftest.EhShstrndx, 0)
 		}},
-		{name: "no section headers, PT_GNU_SFRAME in .text", change: func(p *elftest.Patcher) {
-			text := p.Section(".text")
-			off, addr := p.U64(text+elftest.ShOff), p.U64(text+elftest.ShAddr)
-			p.Put64(elftest.EhShoff, 0)
-			p.Put16(elftest.EhShnum, 0)
-			p.Put16(elftest.EhShstrndx, 0)
-			p.Put64(gnu(p)+elftest.PhOff, off)
-			p.Put64(gnu(p)+elftest.PhVaddr, addr)
-		}, want: "not with the magic number 0xdee2"},
 	} {
 		for _, name := range []string{"plt", "pltlib.so", "static"} {
 			for _, arg := range []string{"--force", "remove"} {
@@ -300,49 +191,23 @@ func TestHostileLayout(t *testing.T) {
 		any bool // the exit status does not matter
 	}{
 		// The page in front of a static executable.
-		{hostileCase: hostileCase{name: "front: p_vaddr 0", fixture: "static",
-			change: field(elf.PT_LOAD, 0, elftest.PhVaddr, 0), status: 1, want: "no page is free before address 0x0"}},
 		{hostileCase: hostileCase{name: "front: p_vaddr of a page", fixture: "static",
 			change: field(elf.PT_LOAD, 0, elftest.PhVaddr, 4096), status: 1,
 			want: "no page is free before address 0x1000"}},
-		{hostileCase: hostileCase{name: "front: p_vaddr not aligned", fixture: "static",
-			change: field(elf.PT_LOAD, 0, elftest.PhVaddr, 0x400008), status: 1,
-			want: "no page is free before address 0x400008"}},
 		{hostileCase: hostileCase{name: "front: p_align 3", fixture: "static",
 			change: field(elf.PT_LOAD, 0, elftest.PhAlign, 3)}},
-		{hostileCase: hostileCase{name: "front: p_align 2^63", fixture: "static",
-			change: field(elf.PT_LOAD, 0, elftest.PhAlign, 1<<63)}},
-		{hostileCase: hostileCase{name: "front: p_align 0", fixture: "static",
-			change: field(elf.PT_LOAD, 0, elftest.PhAlign, 0)}},
-		{hostileCase: hostileCase{name: "front: p_offset of a page", fixture: "static",
-			change: field(elf.PT_LOAD, 0, elftest.PhOff, 4096), status: 1, want: "no loaded segment holds the table"}},
 		{hostileCase: hostileCase{name: "front: p_offset 1", fixture: "static",
 			change: field(elf.PT_LOAD, 0, elftest.PhOff, 1), status: 1, want: "no segment begins with the ELF header"}},
-		{hostileCase: hostileCase{name: "front: p_filesz 0", fixture: "static",
-			change: field(elf.PT_LOAD, 0, elftest.PhFilesz, 0), status: 1, want: "no loaded segment holds the table"}},
-		{hostileCase: hostileCase{name: "front: p_filesz of the headers", fixture: "static",
-			change: field(elf.PT_LOAD, 0, elftest.PhFilesz, 64), status: 1, want: "no loaded segment holds the table"}},
-		{hostileCase: hostileCase{name: "front: two segments at offset 0", fixture: "static",
-			change: field(elf.PT_LOAD, 1, elftest.PhOff, 0)}},
 		{hostileCase: hostileCase{name: "front: no section headers", fixture: "static", change: bare}, any: true},
 		{hostileCase: hostileCase{name: "front: entry point in the headers", fixture: "static",
 			change: func(p *elftest.Patcher) { p.Put64(elftest.EhEntry, 0x400000) }}},
 
 		// Program headers.
-		{hostileCase: hostileCase{name: "program headers at the end",
-			change: func(p *elftest.Patcher) { p.ManyProgs(0, nil) }}, any: true},
-		{hostileCase: hostileCase{name: "program headers at the end, without PT_PHDR",
-			change: func(p *elftest.Patcher) {
-				p.Put32(p.Segment(elf.PT_PHDR, 0), uint32(elf.PT_NULL))
-				p.ManyProgs(0, nil)
-			}}, any: true},
 		{hostileCase: hostileCase{name: "program headers in .text", change: func(p *elftest.Patcher) {
 			text := p.U64(p.Section(".text") + elftest.ShOff)
 			copy(p.B[text:], p.B[p.U64(elftest.EhPhoff):][:9*elffile.ProgSize])
 			p.Put64(elftest.EhPhoff, text)
 		}}, any: true},
-		{hostileCase: hostileCase{name: "program headers over the ELF header",
-			change: func(p *elftest.Patcher) { p.Put64(elftest.EhPhoff, 8) }}, any: true},
 		{hostileCase: hostileCase{name: "program headers not aligned", change: func(p *elftest.Patcher) {
 			copy(p.B[65:], bytes.Clone(p.B[64:64+9*elffile.ProgSize]))
 			p.Put64(elftest.EhPhoff, 65)
@@ -350,40 +215,16 @@ func TestHostileLayout(t *testing.T) {
 		{hostileCase: hostileCase{name: "PT_PHDR elsewhere", change: field(elf.PT_PHDR, 0, elftest.PhOff, 0x100),
 			status: 1,
 			want:   "program header 0: PT_PHDR at file offset 0x100, but the program headers are at 0x40"}},
-		{hostileCase: hostileCase{name: "PT_PHDR at another address",
-			change: field(elf.PT_PHDR, 0, elftest.PhVaddr, 1<<40)}},
-		{hostileCase: hostileCase{name: "PT_PHDR of one header", change: field(elf.PT_PHDR, 0, elftest.PhFilesz,
-			elffile.ProgSize)}},
 		{hostileCase: hostileCase{name: "PT_PHDR twice",
 			change: func(p *elftest.Patcher) {
 				copy(p.B[stack(p):],
 					p.B[p.Segment(elf.PT_PHDR, 0):][:elffile.ProgSize])
 			}}},
-		{hostileCase: hostileCase{name: "PT_GNU_STACK at 2^63",
-			change: field(elf.PT_GNU_STACK, 0, elftest.PhOff, 1<<63)}},
-		{hostileCase: hostileCase{name: "PT_GNU_STACK at 2^40",
-			change: field(elf.PT_GNU_STACK, 0, elftest.PhOff, 1<<40)}},
-		{hostileCase: hostileCase{name: "a .bss at offset 2^40", change: func(p *elftest.Patcher) {
-			h := stack(p)
-			p.Prog(h, elf.PT_LOAD, 1<<40, 0x100000, 0x1000)
-			p.Put64(h+elftest.PhFilesz, 0)
-		}}},
 		{hostileCase: hostileCase{name: "a .bss at offset 2^64-1", change: func(p *elftest.Patcher) {
 			h := stack(p)
 			p.Prog(h, elf.PT_LOAD, math.MaxUint64, 0x100000, 0x1000)
 			p.Put64(h+elftest.PhFilesz, 0)
 		}}},
-		{hostileCase: hostileCase{name: "a .bss at offset 2^64-1, without section headers",
-			change: func(p *elftest.Patcher) {
-				h := stack(p)
-				p.Prog(h, elf.PT_LOAD, math.MaxUint64, 0x100000, 0x1000)
-				p.Put64(h+elftest.PhFilesz, 0)
-				bare(p)
-			}}, any: true},
-		{hostileCase: hostileCase{name: "65,000 PT_NULL",
-			change: func(p *elftest.Patcher) { p.ManyProgs(65_000, func(int, int) {}) }}, any: true},
-		{hostileCase: hostileCase{name: "70,000 PT_NULL",
-			change: func(p *elftest.Patcher) { p.ManyProgs(70_000, func(int, int) {}) }}, any: true},
 		{hostileCase: hostileCase{name: "70,000 PT_NULL, without section headers", change: func(p *elftest.Patcher) {
 			p.ManyProgs(70_000, func(int, int) {})
 			bare(p)
@@ -403,19 +244,6 @@ func TestHostileLayout(t *testing.T) {
 					p.Prog(off, elf.PT_NOTE, 0x254+n/64, 0x254+n/64, 36)
 				})
 			}}, any: true},
-		{hostileCase: hostileCase{name: "2,000 PT_LOAD, 60,000 dynamic entries, without section headers", long: true,
-			change: func(p *elftest.Patcher) {
-				p.ManyProgs(2000, func(i, off int) { p.Prog(off, elf.PT_LOAD, 0x400, 0x100000+uint64(i)*4096, 16) })
-				var dyn []byte
-				for range 60_000 {
-					dyn = append(dyn, 4, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0x7f)
-				}
-				at := p.Append(dyn)
-				h := p.Segment(elf.PT_DYNAMIC, 0)
-				p.Put64(h+elftest.PhOff, uint64(at))
-				p.Put64(h+elftest.PhFilesz, uint64(len(dyn)))
-				bare(p)
-			}, status: 1}},
 		{hostileCase: hostileCase{name: "a PT_DYNAMIC of 16 MiB", change: func(p *elftest.Patcher) {
 			at := p.Append(bytes.Repeat([]byte{4, 0, 0, 0, 0, 0, 0, 0}, 2<<20))
 			h := p.Segment(elf.PT_DYNAMIC, 0)
@@ -436,46 +264,22 @@ func TestHostileLayout(t *testing.T) {
 			h := p.Segment(elf.PT_LOAD, 1)
 			p.SectionIn(elf.SHT_PROGBITS, 0, p.U64(h+elftest.PhOff)+p.U64(h+elftest.PhFilesz)-8, 0, 16)
 		}, status: 1, want: "bytes, lies across 0x1028, where loaded bytes end"}},
-		{hostileCase: hostileCase{name: "a note across the end of what is loaded", change: func(p *elftest.Patcher) {
-			h := p.Segment(elf.PT_LOAD, 1)
-			p.Prog(stack(p), elf.PT_NOTE, p.U64(h+elftest.PhOff)+p.U64(h+elftest.PhFilesz)-8, 0, 16)
-		}, status: 1, want: "bytes, lies across 0x1028, where loaded bytes end"}},
 		{hostileCase: hostileCase{name: "section headers in .text", change: func(p *elftest.Patcher) {
 			p.Code(64 * 20)
 			text := p.U64(p.Section(".text") + elftest.ShOff)
 			copy(p.B[text:], p.B[p.Header(0):][:19*elffile.SectionSize])
 			p.Put64(elftest.EhShoff, text)
 		}}, any: true},
-		{hostileCase: hostileCase{name: "section headers over .eh_frame", change: func(p *elftest.Patcher) {
-			frame := p.U64(p.Section(".eh_frame")+elftest.ShOff) &^ 7
-			p.Put64(elftest.EhShoff, frame)
-		}}, any: true},
 		{hostileCase: hostileCase{name: "e_shnum 0, sh_size 2^64-1", change: func(p *elftest.Patcher) {
 			p.Put16(elftest.EhShnum, 0)
 			p.Put64(p.Header(0)+elftest.ShSize, math.MaxUint64)
 		}, status: 1, want: "18446744073709551615 section headers are more than the limit"}},
-		{hostileCase: hostileCase{name: "e_shnum 0, sh_size 0",
-			change: func(p *elftest.Patcher) { p.Put16(elftest.EhShnum, 0) }}, any: true},
-		{hostileCase: hostileCase{name: "e_shnum 1", change: func(p *elftest.Patcher) { p.Put16(elftest.EhShnum, 1) },
-			status: 1, want: "section name table index 18, but there are only 1 sections"}},
-		{hostileCase: hostileCase{name: "e_shnum 1 without names",
-			change: func(p *elftest.Patcher) { p.Put16(elftest.EhShnum, 1); p.Put16(elftest.EhShstrndx, 0) }, status: 1,
-			want: "the CFI describes no code of this file"}},
-		{hostileCase: hostileCase{name: "e_phnum 0xffff without sections",
-			change: func(p *elftest.Patcher) { bare(p); p.Put16(elftest.EhPhnum, 0xffff) }, status: 1,
-			want: "65535 headers"}},
 		{hostileCase: hostileCase{name: "600,000 sections", long: true, change: func(p *elftest.Patcher) {
 			old := int(p.U16(elftest.EhShnum))
 			p.NewSections(600_000, func(_, h int) {})
 			p.Put16(elftest.EhShnum, 0)
 			p.Put64(p.Header(0)+elftest.ShSize, uint64(old+600_000))
 		}}, any: true},
-		{hostileCase: hostileCase{name: "an empty .sframe section", change: func(p *elftest.Patcher) {
-			p.AddSection(".sframe", uint64(elf.SHF_ALLOC), nil)
-		}, status: 1, want: "the file has an .sframe section already; --update or --force replaces it"}},
-		{hostileCase: hostileCase{name: "an .sframe section that is not loaded", change: func(p *elftest.Patcher) {
-			p.AddSection(".sframe", 0, []byte("text"))
-		}, status: 1, want: "the file has an .sframe section already; --update or --force replaces it"}},
 		{hostileCase: hostileCase{name: "nothing to remove", args: []string{"remove"},
 			change: func(p *elftest.Patcher) {}, status: 1, want: "the file has no .sframe section"}},
 	} {

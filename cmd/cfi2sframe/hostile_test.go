@@ -325,16 +325,6 @@ func (c *hostileCase) bounded(t *testing.T, program string) {
 func TestHostileHeaders(t *testing.T) {
 	put16 := func(off int, v uint16) func(*elftest.Patcher) { return func(p *elftest.Patcher) { p.Put16(off, v) } }
 	put64 := func(off int, v uint64) func(*elftest.Patcher) { return func(p *elftest.Patcher) { p.Put64(off, v) } }
-	section := func(name string, field int, v uint64) func(*elftest.Patcher) {
-		return func(p *elftest.Patcher) {
-			if h := p.Section(name) + field; field == elftest.ShType || field == elftest.ShLink ||
-				field == elftest.ShInfo {
-				p.Put32(h, uint32(v))
-			} else {
-				p.Put64(h, v)
-			}
-		}
-	}
 	segment := func(typ elf.ProgType, n, field int, v uint64) func(*elftest.Patcher) {
 		return func(p *elftest.Patcher) { p.Put64(p.Segment(typ, n)+field, v) }
 	}
@@ -349,93 +339,38 @@ func TestHostileHeaders(t *testing.T) {
 		{name: "e_shoff at the end", change: func(p *elftest.Patcher) { p.Put64(elftest.EhShoff, uint64(len(p.B))) },
 			status: 1,
 			want:   "section header table at file offset 0x17a0: 19 headers of 64 bytes do not fit the file of 6048 bytes"},
-		{name: "e_phoff 0", change: put64(elftest.EhPhoff, 0), status: 1, want: "program header"},
-		{name: "e_shnum 0 with the number in section 0",
-			change: all(put16(elftest.EhShnum, 0),
-				func(p *elftest.Patcher) { p.Put64(p.Header(0)+elftest.ShSize, 19) }), want: "verified"},
-		{name: "e_shstrndx 0xffff with the index in section 0", change: func(p *elftest.Patcher) {
-			p.Put32(p.Header(0)+elftest.ShLink, uint32(p.U16(elftest.EhShstrndx)))
-			p.Put16(elftest.EhShstrndx, 0xffff)
-		}, want: "verified"},
 		{name: "e_phnum 0xffff with the number in section 0", change: func(p *elftest.Patcher) {
 			p.Put32(p.Header(0)+elftest.ShInfo, uint32(p.U16(elftest.EhPhnum)))
 			p.Put16(elftest.EhPhnum, 0xffff)
 		}, want: "verified"},
-		{name: "e_phnum 0", change: put16(elftest.EhPhnum, 0), status: 1, want: "no loaded segment (PT_LOAD)"},
 		// Names that are code have no .eh_frame among them, but PT_GNU_EH_FRAME is there.
 		{name: "e_shstrndx of .text", change: func(p *elftest.Patcher) {
 			p.Put16(elftest.EhShstrndx,
 				uint16(p.Index(".text")))
 		}, want: "describes (171 of "},
-		{name: "names past the table", change: func(p *elftest.Patcher) {
-			for i := range int(p.U16(elftest.EhShnum)) {
-				p.Put32(p.Header(i), math.MaxUint32-uint32(i))
-			}
-		}, status: 0, want: "verified"},
-		{name: "names without end", change: section(".shstrtab", elftest.ShSize, 17), status: 0, want: "verified"},
 
 		{name: "PT_LOADs overlap", change: segment(elf.PT_LOAD, 1, elftest.PhVaddr, 0x100), status: 1,
 			want: "program header 3: segment at 0x100 overlaps the one before it, or is out of order"},
-		{name: "PT_LOADs are the same", change: all(segment(elf.PT_LOAD, 1, elftest.PhVaddr, 0),
-			segment(elf.PT_LOAD, 1, elftest.PhOff, 0)), status: 1,
-			want: "program header 3: segment at 0x0 overlaps the one before it"},
-		{name: "PT_LOAD out of order", change: segment(elf.PT_LOAD, 0, elftest.PhVaddr, 0x100000), status: 1,
-			want: "program header 3: segment at 0x1e80 overlaps the one before it, or is out of order"},
 		{name: "p_memsz up to 2^64", change: segment(elf.PT_LOAD, 1, elftest.PhMemsz, math.MaxUint64-0x1e80), status: 1,
 			want: "no addresses are left after 0xffffffffffffffff for one more segment"},
 		{name: "p_memsz 2^63", change: segment(elf.PT_LOAD, 1, elftest.PhMemsz, 1<<63),
 			args: formatV2, want: "not covered: 171 bytes in 5 ranges of 5 functions: more than 2 GiB from the section"},
-		{name: "p_memsz 2^62", change: segment(elf.PT_LOAD, 1, elftest.PhMemsz, 1<<62),
-			args: formatV2, want: "not covered: 171 bytes in 5 ranges of 5 functions: more than 2 GiB from the section"},
 		{name: "p_offset of PT_LOAD past the end", change: segment(elf.PT_LOAD, 1, elftest.PhOff, 1<<40), status: 1,
 			want: "program header 3: 424 bytes at file offset 0x10000000000 do not fit the file of 6048 bytes"},
-		{name: "p_offset of PT_LOAD 2^64-1", change: segment(elf.PT_LOAD, 1, elftest.PhOff, math.MaxUint64), status: 1,
-			want: "program header 3: 424 bytes at file offset 0xffffffffffffffff do not fit"},
-		{name: "PT_INTERP past the end", change: segment(elf.PT_INTERP, 0, elftest.PhOff, 1<<33), status: 1,
-			want: "program header 1: 28 bytes at file offset 0x200000000 do not fit"},
 		{name: "PT_INTERP elsewhere", change: segment(elf.PT_INTERP, 0, elftest.PhOff, 0x1000), status: 1,
 			want: "no room for 2 more program headers: .interp at file offset 0x238 cannot be moved"},
-		{name: "PT_DYNAMIC past the end", change: segment(elf.PT_DYNAMIC, 0, elftest.PhOff, 1<<33), status: 1,
-			want: "program header 4: 352 bytes at file offset 0x200000000 do not fit"},
-		{name: "PT_DYNAMIC huge", change: segment(elf.PT_DYNAMIC, 0, elftest.PhFilesz, math.MaxUint64), status: 1,
-			want: "program header 4: 18446744073709551615 bytes at file offset 0xe80 do not fit"},
-		{name: "PT_NOTE huge", change: segment(elf.PT_NOTE, 0, elftest.PhFilesz, 1<<62), status: 1,
-			want: "program header 5: 4611686018427387904 bytes at file offset 0x254 do not fit"},
 		{name: "PT_NOTE over the whole file", change: func(p *elftest.Patcher) {
 			p.Put64(p.Segment(elf.PT_NOTE, 0)+elftest.PhOff, 0)
 			p.Put64(p.Segment(elf.PT_NOTE, 0)+elftest.PhFilesz, uint64(len(p.B)))
 		}, status: 1, want: "program header 5 at file offset 0x0, 6048 bytes, lies across 0x1028, where loaded bytes end"},
-		{name: "PT_NOTE to the end of the file", change: func(p *elftest.Patcher) {
-			p.Put64(p.Segment(elf.PT_NOTE, 0)+elftest.PhFilesz, uint64(len(p.B))-0x254)
-		}, status: 1, want: "program header 5 at file offset 0x254, 5452 bytes, lies across 0x1028, where loaded bytes end"},
-		{name: "PT_PHDR huge", change: segment(elf.PT_PHDR, 0, elftest.PhFilesz, math.MaxUint64), status: 1,
-			want: "program header 0: 18446744073709551615 bytes at file offset 0x40 do not fit"},
 	}
-	for _, name := range []string{".eh_frame", ".shstrtab", ".dynsym", ".dynamic"} {
-		for _, v := range []uint64{1<<32 - 1, 1 << 32, 1 << 63, math.MaxUint64 - 7, math.MaxUint64} {
-			want := "do not fit the file of 6048 bytes"
-			if name == ".shstrtab" {
-				want = "section name table"
-			}
-			cases = append(cases,
-				hostileCase{name: fmt.Sprintf("sh_size of %s %#x", name, v), change: section(name, elftest.ShSize, v),
-					status: 1, want: want},
-				hostileCase{name: fmt.Sprintf("sh_offset of %s %#x", name, v), change: section(name, elftest.ShOff, v),
-					status: 1, want: want})
-		}
-	}
-	// Links in a circle, to the section itself, and nowhere.
+	// Links in a circle.
 	link := func(from, to string) func(*elftest.Patcher) {
 		return func(p *elftest.Patcher) { p.Put32(p.Section(from)+elftest.ShLink, uint32(p.Index(to))) }
 	}
 	cases = append(cases,
 		hostileCase{name: "sh_link in a circle", change: all(link(".dynsym", ".dynstr"), link(".dynstr", ".dynsym"),
 			link(".symtab", ".strtab"), link(".strtab", ".symtab")), want: "verified"},
-		hostileCase{name: "sh_link to itself", fixture: "drap2.so",
-			change: all(link(".dynsym", ".dynsym"), link(".symtab", ".symtab")), args: formatV2, want: "stack realignment"},
-		hostileCase{name: "sh_link nowhere", fixture: "drap2.so",
-			change: all(section(".dynsym", elftest.ShLink, math.MaxUint32), section(".symtab", elftest.ShLink, 1<<31)),
-			args:   formatV2, want: "stack realignment"},
 		hostileCase{name: "symbol names that talk to the terminal", fixture: "drap2.so",
 			change: func(p *elftest.Patcher) {
 				copy(p.B, bytes.ReplaceAll(p.B, []byte("realign_rbx"), []byte("\x1b]0;names\x07\n")))
@@ -444,15 +379,7 @@ func TestHostileHeaders(t *testing.T) {
 			change: all(segment(elf.PT_INTERP, 0, elftest.PhOff, 0x1000), func(p *elftest.Patcher) {
 				p.B[p.U64(p.Section(".shstrtab")+elftest.ShOff)+uint64(p.U32(p.Section(".interp")))] = 0x1b
 			}), status: 1, want: "?interp at file offset 0x238 cannot be moved"},
-		hostileCase{name: "sh_info nowhere", change: section(".rela.plt", elftest.ShInfo, math.MaxUint32),
-			want: "verified"},
-		hostileCase{name: "sh_addralign 2^63", change: section(".symtab", elftest.ShAlign, 1<<63), want: "verified"},
-		hostileCase{name: "sh_addralign of .dynsym 2^63", change: section(".dynsym", elftest.ShAlign, 1<<63),
-			want: "verified"},
-		hostileCase{name: "sh_addralign of .dynsym 2^40", change: section(".dynsym", elftest.ShAlign, 1<<40),
-			want: "verified"},
-		hostileCase{name: "sh_addr 2^64-1", change: section(".text", elftest.ShAddr, math.MaxUint64),
-			want: "of code that the file does not have"},
+		hostileCase{name: "sh_addralign of .dynsym 2^40", change: func(p *elftest.Patcher) { p.Put64(p.Section(".dynsym")+elftest.ShAlign, 1<<40) }, want: "verified"},
 	)
 	// Without section headers, .eh_frame is found through PT_GNU_EH_FRAME.
 	bare := all(put64(elftest.EhShoff, 0), put16(elftest.EhShnum, 0), put16(elftest.EhShstrndx, 0))
@@ -462,195 +389,15 @@ func TestHostileHeaders(t *testing.T) {
 	cases = append(cases,
 		hostileCase{name: "no sections", change: bare, status: 1,
 			want: "without section headers it is not known what may move"},
-		hostileCase{name: "no sections, PT_GNU_EH_FRAME past the end",
-			change: all(bare, segment(elf.PT_GNU_EH_FRAME, 0, elftest.PhOff, 1<<50)), status: 1,
-			want: "PT_GNU_EH_FRAME at file offset 0x4000000000000: 20 bytes do not fit"},
-		hostileCase{name: "no sections, PT_GNU_EH_FRAME of 3 bytes",
-			change: all(bare, segment(elf.PT_GNU_EH_FRAME, 0, elftest.PhFilesz, 3)), status: 1,
-			want: "PT_GNU_EH_FRAME+0x2: encodings of 2 bytes, but 1 bytes are left"},
-		hostileCase{name: "no sections, PT_GNU_EH_FRAME empty",
-			change: all(bare, segment(elf.PT_GNU_EH_FRAME, 0, elftest.PhFilesz, 0)), status: 1,
-			want: "no CFI: neither .eh_frame nor .debug_frame is there"},
-		hostileCase{name: "no sections, .eh_frame_hdr version 2", change: all(bare, hdr(0, 2)), status: 1,
-			want: "PT_GNU_EH_FRAME+0x0: unknown version 2 of .eh_frame_hdr"},
-		hostileCase{name: "no sections, .eh_frame_hdr without a pointer", change: all(bare, hdr(1, 0xff)), status: 1,
-			want: "PT_GNU_EH_FRAME+0x4: required pointer is omitted"},
-		hostileCase{name: "no sections, .eh_frame_hdr with an odd encoding", change: all(bare, hdr(1, 0x0e)), status: 1,
-			want: "PT_GNU_EH_FRAME+0x4: pointer encoding 0x0e has an unknown form"},
 		hostileCase{name: "no sections, .eh_frame_hdr with an indirect pointer", change: all(bare, hdr(1, 0x9b)),
 			status: 1,
 			want:   "no CFI that can be used: .eh_frame+"},
 		hostileCase{name: "no sections, .eh_frame_hdr leads nowhere", change: all(bare, hdr(7, 0x70)), status: 1,
 			want: "leads to .eh_frame at address 0x70000608, which no loaded segment holds"},
-		hostileCase{name: "no sections, .eh_frame_hdr leads to itself", change: all(bare, hdr(1, 0x03), hdr(4, 0xd0),
-			hdr(5, 4)), status: 1},
 	)
 	for i := range cases {
 		t.Run(cases[i].name, cases[i].run)
 	}
-}
-
-// TestHostileCFI has malformed records, next to a sound function.
-func TestHostileCFI(t *testing.T) {
-	const size = 0x1000 // of the code
-	le := binary.LittleEndian
-	one, initial, of := elftest.OneWith, elftest.InitialWith, elftest.Of
-	// raw appends bytes that are no record.
-	raw := func(b ...byte) func(*elftest.Frames, uint64) {
-		return func(f *elftest.Frames, text uint64) { f.B = append(f.B, b...) }
-	}
-	long := func(n int) []byte { return append(bytes.Repeat([]byte{0x80}, n-1), 1) } // a LEB128 number of n bytes
-	alone := "no CFI that can be used: .eh_frame+0x0: "
-	for _, tt := range []struct {
-		name   string
-		change func(f *elftest.Frames, text uint64)
-		want   string // in the report
-		alone  string // in the error, if there is nothing else in the section
-	}{
-		{"length 2^64-1", raw(0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0),
-			"record of 18446744073709551615 bytes, but the section has 4 left",
-			alone + "record of 18446744073709551615 bytes"},
-		{"length past the end", raw(0x11, 0, 0, 0, 0, 0, 0, 0), "record of 17 bytes, but the section has 4 left",
-			alone},
-		{"CIE pointer before the section",
-			func(f *elftest.Frames, text uint64) { f.Record(0x7fffffff, make([]byte, 16)) },
-			"CIE pointer 0x7fffffff reaches before the start of the section", ".eh_frame+0x4: CIE pointer"},
-		{"CIE pointer to another FDE", func(f *elftest.Frames, text uint64) {
-			fde := f.FDE(f.CIE(elftest.Sound...), text+16, 16)
-			f.FDE(fde, text+32, 16)
-		}, "no CIE here, but an FDE says so", ""},
-		{"CIE pointers in a circle", func(f *elftest.Frames, text uint64) {
-			f.Record(math.MaxUint32-24+4, make([]byte, 16)) // the next one, if there were a carry
-			f.Record(4+24, make([]byte, 16))
-		}, "reaches before the start of the section", ".eh_frame+0x4: CIE pointer"},
-		{"CIE pointer into the padding", func(f *elftest.Frames, text uint64) {
-			f.B = append(f.B, 0, 0, 0, 0)
-			f.FDE(len(f.B)-4, text+16, 16)
-		}, "no CIE here, but an FDE says so", "no CIE here"},
-		{"augmentation of a megabyte", of(func(f *elftest.Frames) int {
-			return f.CIEOf(strings.Repeat("\x01", 1<<20), 1,
-				nil, elftest.Sound)
-		}),
-			"of 1048576 bytes is unknown; at most 64 are accepted", "of 1048576 bytes is unknown"},
-		{"augmentation data past the end",
-			of(func(f *elftest.Frames) int { return f.CIEOf("zR", 1, []byte{0x7f, 0}, nil) }),
-			"augmentation data of 127 bytes, but 1 bytes are left", ".eh_frame+0x10: augmentation data"},
-		{"pointer indirect to nowhere", func(f *elftest.Frames, text uint64) {
-			f.FDE(f.CIEOf("zR", 1, []byte{1, 0x80}, elftest.Sound), 1<<40, 16, 0)
-		}, "indirect pointer at address 0x10000000000, which no loaded segment holds", "indirect pointer"},
-
-		{"code alignment 2^63", func(f *elftest.Frames, text uint64) {
-			cie := f.Record(0, slices.Concat([]byte{1, 0}, long(10), []byte{0x78, 16}, elftest.Sound))
-			f.FDE(cie, text+16, 16, 0x42, 0x0e, 16)
-		}, "location advances past 2^64", ""},
-		{"restore in a CIE", initial(0xd0), "no CFA rule (CFA u)", ""},
-		{"a million times remember_state in a CIE", initial(bytes.Repeat([]byte{0x0a}, 1e6)...),
-			"remember_state nests deeper than 4096", "remember_state nests"},
-
-		{"FDE past the end of the code",
-			func(f *elftest.Frames, text uint64) { f.FDE(f.CIE(elftest.Sound...), text+size-8, 1<<20) },
-			"FDE of the 1048576 bytes at 0x", "but the executable code there ends at"},
-		{"FDE at 2^64-1", func(f *elftest.Frames, text uint64) { f.FDE(f.CIE(elftest.Sound...), math.MaxUint64, 2) },
-			"1 FDE of code that the file does not have", "the CFI describes no code of this file"},
-		{"FDE of no code", func(f *elftest.Frames, text uint64) { f.FDE(f.CIE(elftest.Sound...), text+16, 0) },
-			"1 FDE of no code", "the CFI describes no code of this file"},
-
-		{"a million times remember_state", one(bytes.Repeat([]byte{0x0a}, 1e6)...),
-			"remember_state nests deeper than 4096", ""},
-		{"a million times remember_state and restore_state", one(bytes.Repeat([]byte{0x0a, 0x0b}, 1e6)...),
-			"100.00 % of what CFI describes (32 of 32 bytes)", ""},
-		{"unknown opcode", one(0x3f), "unknown opcode 0x3f", ""},
-		{"expression with a block of 2^40 bytes", one(0x0f, 7, 0x9e, 0x80, 0x80, 0x80, 0x80, 0x80, 0x20),
-			"CFA given by an expression", ""},
-		{"expression with a block of 2^63 bytes", one(append([]byte{0x0f, 11, 0x9e}, long(10)...)...),
-			"CFA given by an expression", ""},
-		{"expression with a cut LEB128 number", one(0x0f, 2, 0x77, 0x80), "CFA given by an expression", ""},
-		{"expression on an empty stack", one(0x0f, 1, 0x22), "CFA given by an expression", ""},
-		{"expression without end", one(0x0f, 3, 0x2f, 0xfd, 0xff), "CFA given by an expression", ""},
-		{"expression of 20,000 no-operations",
-			one(slices.Concat([]byte{0x0f, 0xa2, 0x9c, 1, 0x77, 8}, bytes.Repeat([]byte{0x96}, 20000))...),
-			"CFA given by an expression", ""},
-		{"offset 2^40", one(0x0e, 0x80, 0x80, 0x80, 0x80, 0x80, 0x20), "offset over 32 bits", ""},
-		{"location past the function", one(0x04, 0xff, 0xff, 0xff, 0xff, 0x0e, 16), "100.00 % of what CFI describes (32 of 32 bytes)", ""},
-		{"location back", one(append([]byte{0x41, 0x01}, le.AppendUint64(nil, 1)...)...), "set_loc goes back", ""},
-	} {
-		for _, both := range []bool{true, false} {
-			name := tt.name
-			if !both {
-				name += ", alone"
-			}
-			t.Run(name, func(t *testing.T) {
-				p := elftest.Patch(t.Fatalf, fixture(t, "pltlib.so"))
-				text := p.Code(size)
-				var f elftest.Frames
-				if both {
-					f.FDE(f.CIE(elftest.Sound...), text, 16)
-				}
-				tt.change(&f, text)
-				p.Contents(".eh_frame", f.B)
-				o := convertHostile(t, t.TempDir(), p.B)
-				want, status := tt.want, exitDone
-				if !both && tt.alone != "" {
-					want, status = tt.alone, exitError
-				}
-				if both && o.status == exitDone && o.out != nil && o.out.Find(text) < 0 {
-					t.Errorf("the sound function is not in the output")
-				}
-				if !both {
-					want = strings.ReplaceAll(want, "32 of 32", "16 of 16")
-				}
-				if o.status != status || !strings.Contains(o.stderr, want) {
-					t.Errorf("exit status %d; want %d\n%.2000s\nwhich should contain %q", o.status, status,
-						o.stderr, want)
-				}
-			})
-		}
-	}
-}
-
-// TestHostileCompression has .debug_frame sections that are not what they claim.
-func TestHostileCompression(t *testing.T) {
-	for _, tt := range []struct {
-		name string
-		kind elf.CompressionType
-		size uint64
-		want string
-	}{
-		{"1 GiB claimed", elf.COMPRESS_ZLIB, 1 << 30,
-			"1073741824 bytes of CFI, beside 168 of other sections; at most 12582912 are accepted"},
-		{"2^64-1 claimed", elf.COMPRESS_ZLIB, math.MaxUint64, "18446744073709551615 bytes of CFI, beside"},
-		{"8 MiB claimed", elf.COMPRESS_ZLIB, 8 << 20, "does not decompress to the 8388608 bytes its header says"},
-		{"1000 bytes claimed", elf.COMPRESS_ZLIB, 1000, "does not decompress to the 1000 bytes its header says"},
-		{"zstd, 1 GiB claimed", elf.COMPRESS_ZSTD, 1 << 30,
-			"1073741824 bytes of CFI, beside 168 of other sections; at most 12582912 are accepted"},
-		{"zstd, 8 MiB claimed", elf.COMPRESS_ZSTD, 8 << 20, "does not decompress to the 8388608 bytes its header says"},
-		{"zstd, 1000 bytes claimed", elf.COMPRESS_ZSTD, 1000, "does not decompress to the 1000 bytes its header says"},
-		{"unknown kind", 3, 1000, "the compression type is 3, not zlib (1) or zstd (2)"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			data := elftest.Compressed(tt.kind, tt.size, elftest.Bomb(t, tt.kind))
-			c := hostileCase{status: 1, want: "section .debug_frame at file offset 0x",
-				change: func(p *elftest.Patcher) { p.AddSection(".debug_frame", uint64(elf.SHF_COMPRESSED), data) }}
-			c.run(t)
-			c.want = tt.want
-			c.run(t)
-			if tt.kind != elf.COMPRESS_ZLIB {
-				return
-			}
-			old := append([]byte("ZLIB"), binary.BigEndian.AppendUint64(nil, tt.size)...)
-			old = append(old, data[24:]...)
-			c.change = func(p *elftest.Patcher) { p.AddSection(".zdebug_frame", 0, old) }
-			c.run(t)
-		})
-	}
-	short := hostileCase{status: 1, want: "compressed, but 23 bytes are too few for a compression header of 24",
-		change: func(p *elftest.Patcher) {
-			p.AddSection(".debug_frame", uint64(elf.SHF_COMPRESSED), make([]byte, 23))
-		}}
-	t.Run("header cut off", short.run)
-	short.want = "section .zdebug_frame at file offset 0x"
-	short.change = func(p *elftest.Patcher) { p.AddSection(".zdebug_frame", 0, []byte("ZLIB\x00")) }
-	t.Run("old header cut off", short.run)
 }
 
 // TestHostileSize has files that are large, or cause much work for their size.
@@ -678,14 +425,6 @@ func TestHostileSize(t *testing.T) {
 		return append(binary.AppendUvarint([]byte{0x0f}, uint64(len(b))), b...)
 	}
 	cases := []hostileCase{
-		{name: "200,000 FDEs with the same start", long: true,
-			want: "199,999 FDEs cut because they overlap another one",
-			change: cfi(16, func(f *elftest.Frames, text uint64) {
-				cie := f.CIE(elftest.Sound...)
-				for range 200_000 {
-					f.FDE(cie, text, 16)
-				}
-			})},
 		{name: "200,000 FDEs, each larger than the one before", long: true,
 			want: "199,999 FDEs cut because they overlap another one",
 			change: cfi(200_000, func(f *elftest.Frames, text uint64) {
@@ -694,35 +433,12 @@ func TestHostileSize(t *testing.T) {
 					f.FDE(cie, text, i+1)
 				}
 			})},
-		{name: "200,000 FDEs from the end to the start", want: "describes (200,000 of ",
-			change: cfi(200_000, func(f *elftest.Frames, text uint64) {
-				cie := f.CIE(elftest.Sound...)
-				for i := range uint64(200_000) {
-					f.FDE(cie, text+199_999-i, 1)
-				}
-			})},
-		{name: "a million CIEs", long: true, want: "describes (16 of ",
-			change: cfi(16, func(f *elftest.Frames, text uint64) {
-				for range 1_000_000 {
-					f.CIE(elftest.Sound...)
-				}
-				f.FDE(f.CIE(elftest.Sound...), text, 16)
-			})},
 		{name: "a million CIEs that cannot be used", long: true, want: "describes (16 of ",
 			change: cfi(16, func(f *elftest.Frames, text uint64) {
 				for range 1_000_000 {
 					f.CIE(0x3f)
 				}
 				f.FDE(f.CIE(elftest.Sound...), text, 16)
-			})},
-		{name: "200,000 FDEs of a CIE with an unknown augmentation of a megabyte", long: true,
-			want: "malformed CFI: 199991 more",
-			change: cfi(32, func(f *elftest.Frames, text uint64) {
-				f.FDE(f.CIE(elftest.Sound...), text, 16)
-				cie := f.CIEOf(strings.Repeat("x", 1<<20), 1, nil, elftest.Sound)
-				for range 200_000 {
-					f.FDE(cie, text+16, 16)
-				}
 			})},
 		{name: "20,000 FDEs of a CIE with an expression of 64 KiB", long: true,
 			want: "20,000 functions: CFA given by an expression",
@@ -737,28 +453,6 @@ func TestHostileSize(t *testing.T) {
 				f.FDE(f.CIE(elftest.Sound...), text, 200_000, append(expression(bytes.Repeat([]byte{0x96}, 64<<10)...),
 					bytes.Repeat([]byte{0x41}, 200_000)...)...)
 			})},
-		{name: "50,000 rows with an expression of 200 bytes",
-			want: "50,000 bytes in 1 range of 1 function: CFA given by an expression",
-			change: cfi(50_000, func(f *elftest.Frames, text uint64) {
-				f.FDE(f.CIE(elftest.Sound...), text, 50_000,
-					append(expression(append([]byte{0x77, 8}, bytes.Repeat([]byte{0x96}, 198)...)...),
-						bytes.Repeat([]byte{0x41}, 50_000)...)...)
-			})},
-		{name: "50,000 gaps in one function", args: formatV2, want: "and 49,990 gaps more",
-			change: cfi(100_000, func(f *elftest.Frames, text uint64) {
-				f.FDE(f.CIE(elftest.Sound...), text, 100_000, bytes.Repeat([]byte{0x41, 0x0d, 3, 0x41, 0x0d, 7},
-					50_000)...)
-			})},
-		{name: "50,000 gaps under a symbol with a name of 60 KiB", long: true, args: formatV2, want: "and 49,990 gaps more",
-			change: func(p *elftest.Patcher) {
-				cfi(100_000, func(f *elftest.Frames, text uint64) {
-					f.FDE(f.CIE(elftest.Sound...), text, 100_000, bytes.Repeat([]byte{0x41, 0x0d, 3, 0x41, 0x0d, 7},
-						50_000)...)
-				})(p)
-				p.Contents(".strtab", append(append([]byte{0}, bytes.Repeat([]byte("x"), 60<<10)...), 0))
-				p.Contents(".symtab", elftest.Symbol(1, p.U64(p.Section(".text")+elftest.ShAddr), 100_000,
-					uint16(p.Index(".text"))))
-			}},
 		{name: "50,000 gaps under 50,000 symbols with names of 60 KiB", long: true, args: formatV2,
 			want: "and 49,990 gaps more",
 			change: func(p *elftest.Patcher) {
@@ -783,20 +477,6 @@ func TestHostileSize(t *testing.T) {
 				})(p)
 				p.Contents(".symtab", bytes.Repeat(elftest.Symbol(1, p.U64(p.Section(".text")+elftest.ShAddr), 100_000,
 					uint16(p.Index(".text"))), 50_000))
-			}},
-		{name: "50,000 gaps as JSON", long: true, args: []string{"--report", "json"},
-			change: cfi(100_000, func(f *elftest.Frames, text uint64) {
-				f.FDE(f.CIE(elftest.Sound...), text, 100_000, bytes.Repeat([]byte{0x41, 0x0d, 3, 0x41, 0x0d, 7},
-					50_000)...)
-			})},
-		{name: "50,000 gaps under 50,000 symbols", long: true, args: formatV2, want: "and 49,990 gaps more",
-			change: func(p *elftest.Patcher) {
-				cfi(100_000, func(f *elftest.Frames, text uint64) {
-					f.FDE(f.CIE(elftest.Sound...), text, 100_000, bytes.Repeat([]byte{0x41, 0x0d, 3, 0x41, 0x0d, 7},
-						50_000)...)
-				})(p)
-				p.Contents(".symtab", bytes.Repeat(elftest.Symbol(1, p.U64(p.Section(".text")+elftest.ShAddr),
-					math.MaxUint64, uint16(p.Index(".text"))), 50_000))
 			}},
 		{name: "50,000 symbol tables", status: 1, want: "symbol tables overlap", fixture: "drap2.so",
 			change: func(p *elftest.Patcher) {
@@ -826,14 +506,6 @@ func TestHostileSize(t *testing.T) {
 					p.Put64(h+elftest.ShAddr, uint64(0x100000+1000*i))
 				})
 			}},
-		{name: "a PLT of a megabyte", long: true, want: "describes (1,000,000 of 1,000,000 bytes)",
-			change: spread(1<<30, func(f *elftest.Frames, text uint64) {
-				f.FDE(f.CIE(elftest.Sound...), text, 1_000_000, steady...)
-			})},
-		{name: "a PLT of 4 MiB without a pattern", want: "CFA given by an expression", fixture: "undefra",
-			change: spread(1<<30, func(f *elftest.Frames, text uint64) {
-				f.FDE(f.CIE(elftest.Sound...), text, 4<<20, unruly...)
-			})},
 		{name: "a hundred PLTs of 4 MiB", long: true, want: "CFA given by an expression",
 			change: spread(1<<40, func(f *elftest.Frames, text uint64) {
 				f.FDE(f.CIE(elftest.Sound...), text, 400<<20,
@@ -843,27 +515,10 @@ func TestHostileSize(t *testing.T) {
 			change: spread(1<<41, func(f *elftest.Frames, text uint64) {
 				f.FDE(f.CIE(elftest.Sound...), text, 1<<40)
 			})},
-		{name: "a hundred functions of 2^32-1 bytes",
-			args: formatV2,
-			want: "not covered: 429,496,729,500 bytes in 100 ranges of 100 functions: more than 2 GiB from the section",
-			change: spread(1<<41, func(f *elftest.Frames, text uint64) {
-				cie := f.CIE(elftest.Sound...)
-				for i := range uint64(100) {
-					f.FDE(cie, text+i<<32, 1<<32-1, 0x41, 0x0e, 16)
-				}
-			})},
-		{name: "a PLT of a megabyte without CFI", want: "1,048,576 bytes of PLT stubs without CFI",
-			// jmp *x(%rip); xchg %ax,%ax
-			change: func(p *elftest.Patcher) { p.BigPLT(1<<20, 0xff, 0x25, 0, 0, 0, 0, 0x66, 0x90) }},
 		{name: "a lazy PLT of a megabyte without CFI", long: true, want: "1,048,576 bytes of PLT stubs without CFI",
 			change: func(p *elftest.Patcher) {
 				// jmp *x(%rip); push $n; jmp x
 				p.BigPLT(1<<20, 0xff, 0x25, 0, 0, 0, 0, 0x68, 0, 0, 0, 0, 0xe9, 0, 0, 0, 1)
-			}},
-		{name: "a lazy PLT that nothing jumps to the start of", want: "describes (41 of 41 bytes)",
-			change: func(p *elftest.Patcher) {
-				// push x(%rip); jmp *x(%rip); nopl 0(%rax)
-				p.BigPLT(16, 0xff, 0x35, 0, 0, 0, 0, 0xff, 0x25, 0, 0, 0, 0, 0x0f, 0x1f, 0x40, 0)
 			}},
 		{name: "1,000 times the same PLT of a megabyte without CFI", long: true,
 			want: "1,048,576 bytes of PLT stubs without CFI",
@@ -876,22 +531,6 @@ func TestHostileSize(t *testing.T) {
 				p.Put64(elftest.EhEntry, 0x340)
 				p.Put64(p.Segment(elf.PT_LOAD, 1)+elftest.PhMemsz, 1<<40)
 			}},
-		{name: "an interpreter with a .bss of 1 GiB", status: 1, want: "interpreter with a .bss of",
-			change: func(p *elftest.Patcher) {
-				p.Put64(elftest.EhEntry, 0x340)
-				p.Put64(p.Segment(elf.PT_LOAD, 1)+elftest.PhMemsz, 1<<30)
-			}},
-		{name: "an interpreter with sections aligned to pages", want: "describes (73 of ",
-			change: func(p *elftest.Patcher) {
-				p.Put64(elftest.EhEntry, 0x340)
-				p.Put64(p.Section(".dynsym")+elftest.ShAlign, 4096)
-				p.Put64(p.Section(".gnu.hash")+elftest.ShAlign, 4096)
-			}},
-		{name: "a million empty records", want: "describes (16 of ",
-			change: cfi(16, func(f *elftest.Frames, text uint64) {
-				f.B = make([]byte, 4_000_000)
-				f.FDE(f.CIE(elftest.Sound...), text, 16)
-			})},
 		{name: "200,000 indirect pointers", want: "FDEs of code that the file does not have",
 			change: func(p *elftest.Patcher) {
 				cfi(200_000, func(f *elftest.Frames, text uint64) {
