@@ -98,6 +98,9 @@ func TestErrorPlaces(t *testing.T) {
 			"expression of 3 bytes, but 2 bytes are left in the record"},
 		{"another register's offset", amd64, nil, []byte{0x83}, 1, "record ends before an operand"},
 
+		{"remember_state in the CIE", amd64, bytes.Repeat([]byte{0x0a}, maxStates+1), nil, maxStates,
+			"remember_state nests deeper than 4096"},
+		{"restore_state in the CIE", amd64, []byte{0x0b}, nil, 0, "restore_state without a remember_state"},
 		{"advance in the CIE", amd64, []byte{0, 0x41}, nil, 1, "initial instructions of a CIE change the location"},
 		{"set_loc in the CIE", amd64, []byte{0x01, 0, 0x10, 0, 0, 0, 0, 0, 0}, nil, 0,
 			"initial instructions of a CIE change the location"},
@@ -164,64 +167,6 @@ func sleb(v int64) (b []byte) {
 	return append(b, byte(v)&0x7f)
 }
 
-// TestSlowForms has instructions whose operands are longer than those that are remembered, after and in front
-// of shorter ones: rules must not depend on how they are written.
-func TestSlowForms(t *testing.T) {
-	pad := func(v byte, n int) []byte { // v in n bytes
-		return slices.Concat([]byte{v | 0x80}, bytes.Repeat([]byte{0x80}, n-2), []byte{0})
-	}
-	for _, tt := range []struct{ short, long []byte }{
-		{[]byte{0x0e, 16}, slices.Concat([]byte{0x0e}, pad(16, 2))},
-		{[]byte{0x0e, 16}, slices.Concat([]byte{0x0e}, pad(16, 3))},
-		{[]byte{0x0c, 6, 16}, slices.Concat([]byte{0x0c}, pad(6, 2), pad(16, 2))},
-		{[]byte{0x0c, 6, 16}, slices.Concat([]byte{0x0c}, pad(6, 3), pad(16, 4))},
-		{[]byte{0x0d, 6}, slices.Concat([]byte{0x0d}, pad(6, 5))},
-		{[]byte{0x86, 2}, slices.Concat([]byte{0x86}, pad(2, 2))},
-		{[]byte{0x86, 2}, slices.Concat([]byte{0x86}, pad(2, 9))},
-		{[]byte{0x86, 2}, []byte{0x05, 6, 2}},
-		{[]byte{0xc0 | 16}, []byte{0x06, 16}},
-	} {
-		w := &writer{target: amd64}
-		cie := w.cie(plainCIE)
-		tail := []byte{0x41, 0, 0, 0, 0, 0, 0, 0, 0} // so that the short forms are remembered
-		for i, code := range [][]byte{tt.short, tt.long, slices.Concat(tt.short, tail), slices.Concat(tt.long, tail),
-			slices.Concat(tt.short, []byte{0, 0}, tail)} {
-			w.fde(cie, w.abs(textAddr+0x10*uint64(i), 0x10), []byte{0x07, 16}, code)
-		}
-		table := parse(t, w)
-		first, _ := table.Lookup(textAddr)
-		for fn := range table.Functions() {
-			row, ok := table.Lookup(fn.Begin)
-			if !ok || row.Number != first.Number || fn.NumRows() != 1 {
-				t.Errorf("% x, % x: function at %#x has %d rows, the first with rules %d, want %d (%v)", tt.short,
-					tt.long, fn.Begin, fn.NumRows(), row.Number, first.Number, fn.Err())
-			}
-		}
-	}
-}
-
-// TestManyAlignments has CIEs with different data alignments, and functions with the same instructions:
-// rbp is saved at twice the alignment from the CFA.
-func TestManyAlignments(t *testing.T) {
-	const n = 0x100
-	w := &writer{target: amd64}
-	sleb := func(v int) []byte { return []byte{byte(v)&0x7f | 0x80, byte(v>>7) & 0x7f} }
-	for i := range n {
-		cie := w.cie([]byte{1, 0, 1}, sleb(-i-1), []byte{16, 0x0c, 7, 8})
-		w.fde(cie, w.abs(textAddr+uint64(i), 1), []byte{0x86, 2}, make([]byte, 8))
-	}
-	table := parse(t, w)
-	if table.Len() != n {
-		t.Fatalf("%d functions, want %d", table.Len(), n)
-	}
-	for i := range n {
-		row, ok := table.Lookup(textAddr + uint64(i))
-		if !ok || row.FP.Rule != RuleOffset || row.FP.Offset != -2*int64(i+1) {
-			t.Fatalf("alignment %d: %+v", -i-1, row.FP)
-		}
-	}
-}
-
 // TestManyRules has more different rules than are numbered. The instruction after the first row of these ends it.
 func TestManyRules(t *testing.T) {
 	w := &writer{target: amd64}
@@ -267,7 +212,7 @@ func TestFixedPrograms(t *testing.T) {
 			t.Errorf("%v: the first function has error %v", tg.machine, a.Err())
 		}
 		if row, ok := table.Lookup(first + 16); !ok || row.Begin != first+16 || row.CFA.Offset != 16 ||
-			b.NumRows() != 2 || a.Program() == b.Program() {
+			len(b.Steps()) != 2 || a.Program() == b.Program() {
 			t.Errorf("%v: the second function has a row %+v, error %v", tg.machine, row, b.Err())
 		}
 	}

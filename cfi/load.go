@@ -111,9 +111,8 @@ func (fn *Function) Signal() bool { return fn.cie.signal }
 func (fn *Function) KeyB() bool { return fn.cie.keyB }
 
 // Program returns a number below Table.NumPrograms, or -1 if the function is a part of an FDE that overlaps others.
-// Functions with the same CIE and the same bytes of instructions have the same number. In large programs most functions
-// share it. Functions of at least MinSize bytes with the same number have the same rows relative to their starts,
-// except for expressions that read the pc.
+// Functions with the same CIE and the same bytes of instructions have the same number, and the same Steps. In large
+// programs most functions share it.
 func (fn *Function) Program() int {
 	if fn.program&cut != 0 {
 		return -1
@@ -474,32 +473,21 @@ func find(code []elffile.Span, addr uint64) (elffile.Span, bool) {
 	return elffile.Span{}, false
 }
 
-// Split divides the functions of the table into n parts that need about the same work. All other data of the table is
-// in the first part only.
-func (t *Table) Split(n int) []*Table {
-	n = max(n, 1)
-	total, done, begin := 0, 0, 0
-	for i := range t.functions {
-		total += t.functions[i].work()
-	}
-	var parts []*Table
-	for i := range n {
-		end := begin
-		for ; end < len(t.functions) && done < total*(i+1)/n; end++ {
-			done += t.functions[end].work()
-		}
-		parts = append(parts, t.Part(begin, end))
-		begin = end
-	}
-	functions := parts[0].functions
-	*parts[0] = *t
-	parts[0].functions = functions
-	return parts
+// Part returns the table with the functions from index first to before last. Parts can be used at the same time.
+func (t *Table) Part(first, last int) *Table {
+	part := *t
+	part.functions = t.functions[first:last:last]
+	return &part
 }
 
-// Part returns a table of the functions from index first to before last, without other data.
-func (t *Table) Part(first, last int) *Table {
-	return &Table{Machine: t.Machine, Order: t.Order, programs: t.programs, functions: t.functions[first:last:last]}
+// Split divides the table into n parts with about the same number of functions.
+func (t *Table) Split(n int) []*Table {
+	n = max(n, 1)
+	parts := make([]*Table, n)
+	for i := range parts {
+		parts[i] = t.Part(t.Len()*i/n, t.Len()*(i+1)/n)
+	}
+	return parts
 }
 
 // Only returns the table with the functions for which keep returns true.

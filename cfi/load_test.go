@@ -136,50 +136,41 @@ func TestFind(t *testing.T) {
 			t.Errorf("%#x: function %+v, row %+v", tt.pc, fn, row)
 		}
 	}
-	if fn := table.At(0); fn.NumRows() != 3 || fn.MinSize() != 37 {
-		t.Errorf("%d rows, from %d bytes on", fn.NumRows(), fn.MinSize())
+	if steps := table.At(0).Steps(); len(steps) != 3 || steps[2].Off != 36 {
+		t.Errorf("steps %v", steps)
 	}
 }
 
-// TestSplit divides tables: no function is lost, and what else is in the table is in the first part.
-func TestSplit(t *testing.T) {
-	var starts []uint64
-	for i := range uint64(10) {
-		starts = append(starts, 0x1000+0x10*i)
-	}
-	for _, count := range []int{0, 1, 2, 9, 10} {
-		table := tableAt(t, starts[:count]...)
-		table.Dropped.ZeroLength = 5
-		for n := 1; n < 12; n++ {
-			parts := table.Split(n)
-			var got []uint64
-			most := 0
-			for i, p := range parts {
-				for fn := range p.Functions() {
-					got = append(got, fn.Begin)
-				}
-				most = max(most, p.Len())
-				if first := i == 0; first != (p.Dropped.ZeroLength == 5) || first != (len(p.Sources) == 1) ||
-					p.NumRules() != table.NumRules() || p.Machine != table.Machine || p.Order != table.Order {
-					t.Errorf("%d functions in %d parts: part %d is %+v", count, n, i, p)
-				}
-			}
-			if len(parts) > n || !slices.Equal(got, starts[:count]) {
-				t.Errorf("%d functions in %d parts: %d parts with %#x", count, n, len(parts), got)
-			}
-			if n <= count && most > (count+n-1)/n+1 {
-				t.Errorf("%d functions in %d parts; one has %d", count, n, most)
-			}
+// TestPart divides a table.
+func TestPart(t *testing.T) {
+	table := tableAt(t, 0x1000, 0x1010, 0x1020, 0x1030)
+	for i := range table.Len() + 1 {
+		a, b := table.Part(0, i), table.Part(i, table.Len())
+		if a.Len() != i || b.Len() != table.Len()-i || (a.Find(0x1000) != nil) != (i > 0) ||
+			b.NumRules() != table.NumRules() || i < 4 && b.At(0).Begin != table.At(i).Begin {
+			t.Errorf("%d and %d functions of %d", a.Len(), b.Len(), table.Len())
 		}
 	}
-	table := tableAt(t, starts...)
-	odd := table.Only(func(fn *Function) bool { return fn.Begin&0x10 != 0 })
-	if odd.Len() != 5 || odd.At(0).Begin != 0x1010 || odd.At(4).Begin != 0x1090 || table.Len() != 10 ||
-		table.At(0).Begin != 0x1000 || len(odd.Sources) != 1 {
-		t.Errorf("%d functions of %d", odd.Len(), table.Len())
+	for n := range 7 {
+		next := uint64(0x1000)
+		for _, p := range table.Split(n) {
+			for fn := range p.Functions() {
+				if fn.Begin != next {
+					t.Errorf("%d parts: function at %#x; want %#x", n, fn.Begin, next)
+				}
+				next += 0x10
+			}
+			if n := max(n, 1); p.Len() > (4+n-1)/n {
+				t.Errorf("%d parts: one has %d functions", n, p.Len())
+			}
+		}
+		if next != 0x1040 {
+			t.Errorf("%d parts: the functions end at %#x", n, next)
+		}
 	}
-	if none := table.Only(func(*Function) bool { return false }); none.Len() != 0 || none.Find(0x1000) != nil {
-		t.Errorf("%d functions", none.Len())
+	odd := table.Only(func(fn *Function) bool { return fn.Begin&0x10 != 0 })
+	if odd.Len() != 2 || odd.At(0).Begin != 0x1010 || odd.At(1).Begin != 0x1030 || table.Len() != 4 {
+		t.Errorf("%d functions of %d", odd.Len(), table.Len())
 	}
 }
 
@@ -217,51 +208,61 @@ func TestLarge(t *testing.T) {
 	}
 }
 
-// TestBadRecords has records and CIEs whose FDEs cannot be read.
+// TestBadRecords has records that cannot be read, after those of a sound function, which stays described.
 func TestBadRecords(t *testing.T) {
-	fdeOf := func(cie []byte) []byte { // with an FDE
-		w := &writer{target: amd64}
-		w.fde(w.cie(cie), w.abs(textAddr, 0x10))
-		return w.b
+	raw := func(b string) func(*writer) { return func(w *writer) { w.b = append(w.b, b...) } }
+	cie := func(body ...[]byte) func(*writer) { // with an FDE
+		return func(w *writer) { w.fde(w.cie(body...), w.abs(textAddr, 0x10), []byte{0x20, 0}) }
 	}
-	cieAt := func(pointer uint32) []byte { // an FDE whose CIE is elsewhere
-		w := &writer{target: amd64}
-		w.cie(plainCIE)
-		w.record(uint64(pointer), w.abs(textAddr, 0x10))
-		return w.b
-	}
+	pointer := func(p uint64) func(*writer) { return func(w *writer) { w.record(p, w.abs(textAddr, 0x10)) } }
+	long := append(bytes.Repeat([]byte{0x80}, 99), 1)
+	const zeros, max = "\x00\x00\x00\x00", "\xff\xff\xff\xff"
 	for _, tt := range []struct {
 		name string
-		data []byte
+		add  func(w *writer)
 		off  uint64
 		want string
 	}{
-		{"length cut off", []byte{1, 0, 0}, 0, "operand of 4 bytes, but 3 bytes are left in the record"},
-		{"64-bit length cut off", []byte{255, 255, 255, 255, 1, 0}, 4,
-			"operand of 8 bytes, but 2 bytes are left in the record"},
-		{"reserved length", []byte{0xf0, 255, 255, 255}, 0, "length 0xfffffff0 is reserved"},
-		{"longer than the section", []byte{9, 0, 0, 0, 0, 0, 0, 0}, 0, "record of 9 bytes, but the section has 4 left"},
-		{"without an id", []byte{2, 0, 0, 0, 1, 2}, 4, "operand of 4 bytes, but 2 bytes are left in the record"},
-		{"CIE pointer in front of the section", []byte{4, 0, 0, 0, 5, 0, 0, 0}, 4,
-			"CIE pointer 0x5 reaches before the start of the section"},
-		{"CIE pointer to an FDE", cieAt(4), 18, "no CIE here, but an FDE says so"},
-		{"CIE version", fdeOf([]byte{2, 0, 1, 0x78, 16}), 8, "unknown CIE version 2"},
-		{"no CIE version", fdeOf(nil), 8, "record ends before an operand"},
-		{"augmentation without end", fdeOf([]byte("\x01zR")), 9, "augmentation string has no end"},
-		{"long augmentation", fdeOf(slices.Concat([]byte{1}, bytes.Repeat([]byte{'z'}, 65), []byte{0})), 9,
+		{"length cut off", raw("\x01\x00\x00"), 0, "operand of 4 bytes, but 3 bytes are left in the record"},
+		{"64-bit length cut off", raw(max + "\x01\x00"), 4, "operand of 8 bytes, but 2 bytes are left in the record"},
+		{"reserved length", raw("\xf0\xff\xff\xff"), 0, "length 0xfffffff0 is reserved"},
+		{"length 2^64-1", raw(max + max + max + zeros), 0,
+			"record of 18446744073709551615 bytes, but the section has 4 left"},
+		{"length 2^32-17", raw("\xef\xff\xff\xff" + zeros), 0,
+			"record of 4294967279 bytes, but the section has 4 left"},
+		{"without an id", raw("\x02\x00\x00\x00\x01\x02"), 4, "operand of 4 bytes, but 2 bytes are left in the record"},
+		{"CIE pointer before the section", pointer(0x7fffffff), 4,
+			"CIE pointer 0x7fffffff reaches before the start of the section"},
+		{"CIE pointer to an FDE", pointer(4), 0, "no CIE here, but an FDE says so"},
+		{"CIE version", cie([]byte{2, 0, 1, 0x78, 16}), 8, "unknown CIE version 2"},
+		{"augmentation without end", cie([]byte("\x01zR")), 9, "augmentation"},
+		{"long augmentation", cie([]byte{1}, bytes.Repeat([]byte{'z'}, 65), []byte{0}), 9,
 			`augmentation "zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz" of 65 bytes is unknown; at most 64 are accepted`},
-		{"addresses of 4 bytes", fdeOf([]byte{4, 0, 4, 0, 1, 0x78, 16}), 10,
+		{"augmentation data of 2^63 bytes", cie([]byte("\x01zR\x00\x01\x78\x10"),
+			bytes.Repeat([]byte{0x80}, 9), []byte{1, 0}), 0x19, "augmentation data of 9223372036854775808 bytes"},
+		{"augmentation data too short", cie([]byte("\x01zPLR\x00\x01\x78\x10\x01\x00")), 0x13,
+			"operand of 8 bytes, but 0 bytes are left"},
+		{"augmentation data of an FDE past the end", cie([]byte("\x01zR\x00\x01\x78\x10\x01\x00")), 0x12 + 0x18,
+			"augmentation data of 32 bytes, but 1 bytes are left"},
+		{"addresses of 4 bytes", cie([]byte{4, 0, 4, 0, 1, 0x78, 16}), 10,
 			"CIE with addresses of 4 and segments of 0 bytes; only 8 and 0 are supported"},
-		{"segments", fdeOf([]byte{4, 0, 8, 1, 1, 0x78, 16}), 10,
+		{"segments", cie([]byte{4, 0, 8, 1, 1, 0x78, 16}), 10,
 			"CIE with addresses of 8 and segments of 1 bytes; only 8 and 0 are supported"},
-		{"no alignments", fdeOf([]byte{1, 0}), 10, "record ends before an operand"},
-		{"EH data cut off", fdeOf([]byte("\x01eh\x001234")), 12,
+		{"no alignments", cie([]byte{1, 0}), 10, "record ends before an operand"},
+		{"code alignment of 100 bytes", cie([]byte{1, 0}, long), 10, "unsigned LEB128 number longer than 64 bits"},
+		{"data alignment -2^63", cie([]byte{1, 0, 1}, bytes.Repeat([]byte{0x80}, 9), []byte{0x7f, 16, 0x90, 1}), 0x17,
+			"offset 1 times the data alignment -9223372036854775808 is too large"},
+		{"EH data cut off", cie([]byte("\x01eh\x001234")), 12,
 			"operand of 8 bytes, but 4 bytes are left in the record"},
 	} {
-		table := parse(t, &writer{target: amd64, b: tt.data})
-		want := Error{".eh_frame", tt.off, tt.want}
-		if table.Len() != 0 || len(table.Errors) == 0 || *table.Errors[0] != want {
-			t.Errorf("%s: %d functions, errors %v, want %v", tt.name, table.Len(), table.Errors, &want)
+		w := &writer{target: amd64}
+		w.fde(w.cie(plainCIE), w.abs(textAddr+0x100, 0x10))
+		sound := uint64(len(w.b))
+		tt.add(w)
+		table := parse(t, w)
+		if table.Len() != 1 || table.At(0).Begin != textAddr+0x100 || len(table.Errors) == 0 ||
+			table.Errors[0].Off != sound+tt.off || !strings.HasPrefix(table.Errors[0].Msg, tt.want) {
+			t.Errorf("%s: %d functions, errors %v, want %#x: %s", tt.name, table.Len(), table.Errors, sound+tt.off, tt.want)
 		}
 	}
 

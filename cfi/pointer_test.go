@@ -2,7 +2,6 @@ package cfi
 
 import (
 	"bytes"
-	"encoding/binary"
 	"slices"
 	"testing"
 )
@@ -116,22 +115,5 @@ func TestPersonality(t *testing.T) {
 	if table := parse(t, w); len(table.Errors) != 2 ||
 		table.Errors[0].Msg != "pointer encoding 0x07 has an unknown form" {
 		t.Errorf("errors %v", table.Errors)
-	}
-}
-
-// TestByteOrders reads operands in both byte orders.
-func TestByteOrders(t *testing.T) {
-	data := []byte{0xf1, 0xf2, 0xf3, 0xf4, 0xf5, 0xf6, 0xf7, 0xf8}
-	for _, tt := range []struct {
-		size        int
-		little, big uint64
-	}{
-		{1, 0xf1, 0xf1}, {2, 0xf2f1, 0xf1f2}, {4, 0xf4f3f2f1, 0xf1f2f3f4}, {8, 0xf8f7f6f5f4f3f2f1, 0xf1f2f3f4f5f6f7f8},
-	} {
-		little := cursor{sec: &section{order: binary.LittleEndian}, data: data}
-		big := cursor{sec: &section{order: binary.BigEndian}, data: data}
-		if a, b := little.uint(tt.size), big.uint(tt.size); a != tt.little || b != tt.big || big.pos != tt.size {
-			t.Errorf("%d bytes: %#x, %#x", tt.size, a, b)
-		}
 	}
 }

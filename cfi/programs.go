@@ -8,7 +8,6 @@ import (
 // The programs of a table are its distinct sequences of instructions, executed.
 type programs struct {
 	all   []program
-	made  int               // number of steps of all
 	errs  map[uint32]*Error // what is wrong with some of them; Off counts from the start of the instructions
 	rules []Rules           // by number
 }
@@ -67,7 +66,6 @@ func (x *executor) addProgram(fn *Function) {
 	if err != nil {
 		x.errs[fn.program] = err
 	}
-	x.made += len(steps)
 	x.all = append(x.all, program{x.keep(steps), fn.cie, fn.code, fn.limit})
 }
 

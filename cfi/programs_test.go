@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// TestPrograms numbers functions by their CIE and instructions, and says for which sizes
-// their rows hold.
+// TestPrograms numbers functions by their CIE and instructions.
 func TestPrograms(t *testing.T) {
 	for _, tg := range targets {
 		w := &writer{target: tg}
@@ -15,22 +14,21 @@ func TestPrograms(t *testing.T) {
 		other := []byte{0x41, 0x0e, 24, 0x48, 0x0e, 8}
 		setLoc := append([]byte{0x01}, tg.order.AppendUint64(nil, textAddr+0x600+1)...)
 		tests := []struct {
-			cie     int
-			size    uint64
-			code    []byte
-			number  int
-			minSize uint64
+			cie    int
+			size   uint64
+			code   []byte
+			number int
 		}{
-			{first, 0x40, rows, 0, 10},
-			{first, 0x40, rows, 0, 10},
-			{first, 9, rows, 0, 10}, // without the last row
-			{second, 0x40, rows, 1, 10},
-			{first, 0x40, other, 2, 10},
-			{first, 0x40, slices.Concat(rows, []byte{0}), 3, 10},
-			{first, 0x40, slices.Concat(setLoc, []byte{0x0e, 16}), 4, 2},
-			{first, 0x40, []byte{0x3e}, 5, 0}, // malformed
-			{first, 0x20, rows, 0, 10},
-			{first, 0x40, rows, -1, 10}, // cut by the one before
+			{first, 0x40, rows, 0},
+			{first, 0x40, rows, 0},
+			{first, 9, rows, 0}, // without the last row
+			{second, 0x40, rows, 1},
+			{first, 0x40, other, 2},
+			{first, 0x40, slices.Concat(rows, []byte{0}), 3},
+			{first, 0x40, slices.Concat(setLoc, []byte{0x0e, 16}), 4},
+			{first, 0x40, []byte{0x3e}, 5}, // malformed
+			{first, 0x20, rows, 0},
+			{first, 0x40, rows, -1}, // cut by the one before
 		}
 		for i, tt := range tests {
 			start := textAddr + 0x100*uint64(i)
@@ -49,9 +47,6 @@ func TestPrograms(t *testing.T) {
 		for i, tt := range tests {
 			if n := table.At(i).Program(); n != tt.number {
 				t.Errorf("%v: function %d has number %d, want %d", tg.machine, i, n, tt.number)
-			}
-			if got := table.At(i).MinSize(); got != tt.minSize {
-				t.Errorf("%v: function %d has rows for %d bytes or more, want %d", tg.machine, i, got, tt.minSize)
 			}
 		}
 	}

@@ -43,12 +43,9 @@ func (fn *Function) Rows() iter.Seq[Row] {
 	}
 }
 
-// Steps returns the rows of a function that has a Program, including rows that begin after its end. The first row
-// begins with the function. Callers must not change them. A function with malformed instructions has none.
+// Steps returns the rows of the function's program, including rows that begin after the function's end. Callers must not
+// change them. Malformed instructions have none.
 func (fn *Function) Steps() []Step { return fn.cie.sec.programs.of(fn) }
-
-// NumRows returns the number of rows of the function's instructions, including those that begin after its end.
-func (fn *Function) NumRows() int { return len(fn.cie.sec.programs.of(fn)) }
 
 // Err returns the error of malformed instructions, an *Error, or nil.
 func (fn *Function) Err() error {
@@ -61,16 +58,6 @@ func (fn *Function) Err() error {
 		return &Error{fn.Section(), fn.Offset(), fmt.Sprintf(msg, whole.End-whole.Begin)}
 	}
 	return nil
-}
-
-// MinSize returns the smallest size in bytes of another function with the same Program that has the same rows relative
-// to its start. Only the last row then depends on the size. It is 0 if no other function has the same rows.
-func (fn *Function) MinSize() uint64 {
-	steps := fn.cie.sec.programs.of(fn)
-	if len(steps) == 0 {
-		return 0
-	}
-	return uint64(steps[len(steps)-1].Off) + 1
 }
 
 // Len returns the number of functions.
@@ -119,6 +106,3 @@ func (t *Table) Rules(n uint32) *Rules { return &t.programs.rules[n] }
 
 // NumPrograms returns the number of distinct programs in the file; see Function.Program.
 func (t *Table) NumPrograms() int { return len(t.programs.all) }
-
-// NumSteps returns the number of Steps of all distinct programs in the file.
-func (t *Table) NumSteps() int { return t.programs.made }

@@ -161,15 +161,3 @@ func TestSameRule(t *testing.T) {
 		}
 	}
 }
-
-// TestRestoreInCIE restores a register in a CIE, where it has nothing to go back to, and in its FDE, where it
-// goes back to what the CIE says in the end. What the one made of rules must not be remembered for the other.
-func TestRestoreInCIE(t *testing.T) {
-	w := &writer{target: amd64}
-	padding := make([]byte, 8)
-	w.fde(w.cie(plainCIE, []byte{0x86, 2, 0xc6, 0x86, 2}, padding), w.abs(textAddr, 0x10), []byte{0xc6}, padding)
-	row, ok := parse(t, w).Lookup(textAddr)
-	if want := (Rule{Rule: RuleOffset, Offset: -16}); !ok || !SameRule(&row.FP, &want) {
-		t.Errorf("%+v, want %+v for FP", row, want)
-	}
-}

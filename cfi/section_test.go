@@ -4,12 +4,11 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/go-delve/delve/pkg/dwarf/frame"
 
 	"cfi2sframe/elffile"
 )
@@ -360,82 +359,86 @@ func TestAugmentations(t *testing.T) {
 	}
 }
 
-// TestInstructions runs each instruction of DWARF 5, section 6.4.2, and the
-// vendors' ones, and looks at the rules it leaves.
+// TestInstructions runs each instruction of DWARF 5, section 6.4.2, and the vendors' ones, and looks at the rules after
+// it. Without a CIE of its own, a function has plainCIE.
 func TestInstructions(t *testing.T) {
-	cfa := func(reg uint64, off int64) Rule { return Rule{Rule: frame.RuleCFA, Reg: reg, Offset: off} }
-	offset := func(off int64) Rule { return Rule{Rule: frame.RuleOffset, Offset: off} }
-	none := Rule{Rule: frame.RuleArchitectural}
-	start := Rules{CFA: cfa(7, 8), RA: offset(-8), FP: none, SP: none}
-	with := func(change func(*Rules)) Rules {
-		r := start
-		change(&r)
-		return r
-	}
-	tests := []struct {
-		name string
-		code []byte
-		want Rules
+	const (
+		sp = "CFA r7+8, RA "
+		ra = sp + "c-8, FP "
+	)
+	for _, tt := range []struct {
+		name      string
+		cie, code string
+		want      string // rules, or the end of an error
 	}{
-		{"nop", []byte{0}, start},
-		{"def_cfa", []byte{0x0c, 6, 16}, with(func(r *Rules) { r.CFA = cfa(6, 16) })},
-		{"def_cfa_sf", []byte{0x12, 6, 0x7e}, with(func(r *Rules) { r.CFA = cfa(6, 16) })},
-		{"def_cfa_register", []byte{0x0d, 6}, with(func(r *Rules) { r.CFA = cfa(6, 8) })},
-		{"def_cfa_offset", []byte{0x0e, 0x80, 1}, with(func(r *Rules) { r.CFA = cfa(7, 128) })},
-		{"def_cfa_offset_sf", []byte{0x13, 0x7d}, with(func(r *Rules) { r.CFA = cfa(7, 24) })},
-		{"def_cfa_expression", []byte{0x0f, 2, 0x77, 8}, with(func(r *Rules) {
-			r.CFA = Rule{Rule: frame.RuleExpression, Offset: 8, Expression: []byte{0x77, 8}}
-		})},
-		{"def_cfa_register after an expression", []byte{0x0e, 24, 0x0f, 2, 0x77, 8, 0x0d, 6},
-			with(func(r *Rules) { r.CFA = cfa(6, 24) })},
-		{"def_cfa_offset after an expression", []byte{0x0f, 2, 0x77, 8, 0x0e, 24}, with(func(r *Rules) {
-			r.CFA = Rule{Rule: frame.RuleExpression, Offset: 24, Expression: []byte{0x77, 8}}
-		})},
-		{"register, then another", []byte{0x09, 16, 2, 0x09, 16, 3},
-			with(func(r *Rules) { r.RA = Rule{Rule: frame.RuleRegister, Reg: 3} })},
-		{"undefined", []byte{0x07, 16}, with(func(r *Rules) { r.RA = Rule{Rule: frame.RuleUndefined} })},
-		{"same_value", []byte{0x08, 6}, with(func(r *Rules) { r.FP = Rule{Rule: frame.RuleSameVal} })},
-		{"offset", []byte{0x86, 2}, with(func(r *Rules) { r.FP = offset(-16) })},
-		{"offset_extended", []byte{0x05, 6, 3}, with(func(r *Rules) { r.FP = offset(-24) })},
-		{"offset_extended_sf", []byte{0x11, 6, 0x7f}, with(func(r *Rules) { r.FP = offset(8) })},
-		{"GNU_negative_offset_extended", []byte{0x2f, 6, 2}, with(func(r *Rules) { r.FP = offset(16) })},
-		{"val_offset", []byte{0x14, 7, 1}, with(func(r *Rules) { r.SP = Rule{Rule: frame.RuleValOffset, Offset: -8} })},
-		{"val_offset_sf", []byte{0x15, 7, 0x7f},
-			with(func(r *Rules) { r.SP = Rule{Rule: frame.RuleValOffset, Offset: 8} })},
-		{"register", []byte{0x09, 16, 2}, with(func(r *Rules) { r.RA = Rule{Rule: frame.RuleRegister, Reg: 2} })},
-		{"expression", []byte{0x10, 6, 2, 0x76, 0}, with(func(r *Rules) {
-			r.FP = Rule{Rule: frame.RuleExpression, Expression: []byte{0x76, 0}}
-		})},
-		{"val_expression", []byte{0x16, 7, 2, 0x77, 8}, with(func(r *Rules) {
-			r.SP = Rule{Rule: frame.RuleValExpression, Expression: []byte{0x77, 8}}
-		})},
-		{"restore gives the CIE's rule", []byte{0x07, 16, 0xc0 | 16}, start},
-		{"restore_extended", []byte{0x86, 2, 0x06, 6}, start},
-		{"remember and restore, the CFA too", []byte{0x0a, 0x0c, 6, 32, 0x86, 2, 0x0b}, start},
-		{"nested remember_state", []byte{0x0a, 0x86, 2, 0x0a, 0x86, 3, 0x0b},
-			with(func(r *Rules) { r.FP = offset(-16) })},
-		{"GNU_args_size", []byte{0x2e, 16}, start},
-		{"other registers", []byte{0x83, 2, 0x07, 3, 0x09, 3, 4, 0x10, 3, 1, 0x30}, start},
-	}
-	for _, tt := range tests {
-		w := &writer{target: amd64}
-		w.fde(w.cie(plainCIE), w.abs(textAddr, 0x80), []byte{0x41}, tt.code)
-		rows, err := loadRows(t, amd64, ".eh_frame", w.b)
-		if err != nil {
-			t.Errorf("%s: %v", tt.name, err)
-			continue
-		}
-		if got := rows[len(rows)-1].Rules; !sameRules(got, tt.want) {
-			t.Errorf("%s:\n got %+v\nwant %+v", tt.name, got, tt.want)
-		}
-	}
-}
+		{"nop", "", "\x00", ra + "none, SP none"},
+		{"def_cfa", "", "\x0c\x06\x10", "CFA r6+16, RA c-8, FP none, SP none"},
+		{"def_cfa_sf", "", "\x12\x06\x7e", "CFA r6+16, RA c-8, FP none, SP none"},
+		{"def_cfa_register", "", "\x0d\x06", "CFA r6+8, RA c-8, FP none, SP none"},
+		{"def_cfa_offset", "", "\x0e\x80\x01", "CFA r7+128, RA c-8, FP none, SP none"},
+		{"def_cfa_offset_sf", "", "\x13\x7d", "CFA r7+24, RA c-8, FP none, SP none"},
+		{"def_cfa_expression", "", "\x0f\x02\x77\x08", "CFA exp 77 08, RA c-8, FP none, SP none"},
+		{"def_cfa_register after an expression", "", "\x0e\x18\x0f\x02\x77\x08\x0d\x06",
+			"CFA r6+24, RA c-8, FP none, SP none"},
+		{"def_cfa_offset after an expression", "", "\x0f\x02\x77\x08\x0e\x18",
+			"CFA exp 77 08, RA c-8, FP none, SP none"},
+		{"undefined", "", "\x07\x10", sp + "u, FP none, SP none"},
+		{"same_value", "", "\x08\x06", ra + "s, SP none"},
+		{"offset", "", "\x86\x02", ra + "c-16, SP none"},
+		{"offset_extended", "", "\x05\x06\x03", ra + "c-24, SP none"},
+		{"offset_extended_sf", "", "\x11\x06\x7f", ra + "c+8, SP none"},
+		{"GNU_negative_offset_extended", "", "\x2f\x06\x02", ra + "c+16, SP none"},
+		{"val_offset", "", "\x14\x07\x01", ra + "none, SP v-8"},
+		{"val_offset_sf", "", "\x15\x07\x7f", ra + "none, SP v+8"},
+		{"register", "", "\x09\x10\x02", sp + "r2, FP none, SP none"},
+		{"register, then another", "", "\x09\x10\x02\x09\x10\x03", sp + "r3, FP none, SP none"},
+		{"expression", "", "\x10\x06\x02\x76\x00", ra + "exp 76 00, SP none"},
+		{"val_expression", "", "\x16\x07\x02\x77\x08", ra + "none, SP exp 77 08 (value)"},
+		{"restore gives the CIE's rule", "", "\x07\x10\xd0", ra + "none, SP none"},
+		{"restore_extended", "", "\x86\x02\x06\x06", ra + "none, SP none"},
+		{"remember and restore, also the CFA", "", "\x0a\x0c\x06\x20\x86\x02\x0b", ra + "none, SP none"},
+		{"nested remember_state", "", "\x0a\x86\x02\x0a\x86\x03\x0b", ra + "c-16, SP none"},
+		{"GNU_args_size", "", "\x2e\x10", ra + "none, SP none"},
+		{"other registers", "", "\x83\x02\x07\x03\x09\x03\x04\x10\x03\x01\x30", ra + "none, SP none"},
 
-func sameRules(a, b Rules) bool {
-	same := func(x, y Rule) bool {
-		return x.Rule == y.Rule && x.Reg == y.Reg && x.Offset == y.Offset && bytes.Equal(x.Expression, y.Expression)
+		// A return address column has one rule. An unwinder reads the return address where it finds the register
+		// (TestUnwinder).
+		{"column FP", "\x06\x0c\x07\x08", "\x86\x01", sp + "c-8, FP c-8, SP none"},
+		{"column SP", "\x07\x0c\x07\x08", "\x87\x01", sp + "c-8, FP none, SP c-8"},
+		{"another column than FP", "\x10\x0c\x07\x08", "\x90\x01\x86\x02", sp + "c-8, FP c-16, SP none"},
+		{"column FP, undefined", "\x06\x0c\x07\x08", "\x07\x06", sp + "u, FP u, SP none"},
+		{"column FP, restored", "\x06\x0c\x07\x08", "\x86\x01\xc6", sp + "none, FP none, SP none"},
+
+		// GNU as moves instructions before a function's first advance into the CIE (PR gas/33170). libgcc, gdb and
+		// LLVM's libunwind remove the rule of a register that is restored there.
+		{"restore in the CIE", "\x10\x0c\x07\x08\xc6", "", sp + "none, FP none, SP none"},
+		{"restore_extended in the CIE", "\x10\x0c\x07\x08\x06\x06", "", sp + "none, FP none, SP none"},
+		{"restore after a rule", "\x10\x0c\x07\x08\x86\x02\xc6", "", sp + "none, FP none, SP none"},
+		{"restore, and a rule in the FDE", "\x10\x0c\x07\x08\xc6", "\x86\x02\xc6", sp + "none, FP none, SP none"},
+		{"restore before a rule", "\x10\x0c\x07\x08\xc6\x86\x02", "\x07\x06\xc6", sp + "none, FP c-16, SP none"},
+		{"remember in the CIE", "\x10\x0c\x07\x08\x86\x02\x0a\x07\x06\x0b", "", sp + "none, FP c-16, SP none"},
+		{"no CFA", "\x10\x0a", "\x0e\x08", "part of a CFA rule is changed, but there is none"},
+		// libgcc keeps no state from one program to the next.
+		{"restore_state of the CIE's state", "\x10\x0c\x07\x08\x0a", "\x0b", "restore_state without a remember_state"},
+	} {
+		w := &writer{target: amd64}
+		cie := plainCIE
+		if tt.cie != "" {
+			cie = append([]byte{1, 0, 1, 0x78}, tt.cie...)
+		}
+		w.fde(w.cie(cie), w.abs(textAddr, 0x80), []byte(tt.code))
+		rows, err := loadRows(t, amd64, ".eh_frame", w.b)
+		got := fmt.Sprint(err)
+		if err == nil {
+			got = rows[0].String()
+			if rows[0].SP.Rule == RuleValExpression {
+				got += " (value)"
+			}
+		}
+		if !strings.HasSuffix(got, tt.want) {
+			t.Errorf("%s: %s; want %s", tt.name, got, tt.want)
+		}
 	}
-	return same(a.CFA, b.CFA) && same(a.RA, b.RA) && same(a.FP, b.FP) && same(a.SP, b.SP) && a.Sign == b.Sign
 }
 
 // TestAdvance checks every way to change the location.
@@ -463,166 +466,17 @@ func TestAdvance(t *testing.T) {
 	}
 }
 
-// TestReturnColumn reads functions whose return address column is that of FP or SP, or the
-// pseudo-register for signed return addresses. A column has one rule, whatever it stands for: an
-// unwinder reads the return address where it finds the register (TestUnwinder).
-func TestReturnColumn(t *testing.T) {
-	none := Rule{Rule: frame.RuleArchitectural}
-	slot := func(off int64) Rule { return Rule{Rule: frame.RuleOffset, Offset: off} }
-	for _, tt := range []struct {
-		name   string
-		tg     target
-		column byte
-		code   []byte
-		want   Rules
-	}{
-		{"FP, amd64", amd64, 6, []byte{0x86, 1}, Rules{RA: slot(-8), FP: slot(-8), SP: none}},
-		{"SP, amd64", amd64, 7, []byte{0x87, 1}, Rules{RA: slot(-8), FP: none, SP: slot(-8)}},
-		{"another than FP", amd64, 16, []byte{0x90, 1, 0x86, 2}, Rules{RA: slot(-8), FP: slot(-16), SP: none}},
-		{"FP, undefined", amd64, 6, []byte{0x07, 6},
-			Rules{RA: Rule{Rule: frame.RuleUndefined}, FP: Rule{Rule: frame.RuleUndefined}, SP: none}},
-		{"FP, restored", amd64, 6, []byte{0x86, 1, 0xc6}, Rules{RA: none, FP: none, SP: none}},
-		{"FP, restored by restore_extended", amd64, 6, []byte{0x86, 1, 0x06, 6}, Rules{RA: none, FP: none, SP: none}},
-		{"FP, aarch64", aarch64BE, 29, []byte{0x9d, 1}, Rules{RA: slot(-8), FP: slot(-8), SP: none}},
-		{"SP, aarch64", aarch64, 31, []byte{0x9f, 1}, Rules{RA: slot(-8), FP: none, SP: slot(-8)}},
-		{"RA_SIGN_STATE", aarch64, 34, []byte{0x05, 34, 1}, Rules{RA: slot(-8), FP: none, SP: none, Sign: SignUnknown}},
-		{"FP, s390x", s390x, 11, []byte{0x8b, 1}, Rules{RA: slot(-8), FP: slot(-8), SP: none}},
-	} {
-		w := &writer{target: tt.tg}
-		w.fde(w.cie([]byte{1, 0, 1, 0x78, tt.column, 0x0c, 7, 8}), w.abs(textAddr, 0x80), tt.code)
-		rows, err := loadRows(t, tt.tg, ".eh_frame", w.b)
-		if err != nil || len(rows) != 1 {
-			t.Errorf("%s: rows %+v, error %v", tt.name, rows, err)
-			continue
-		}
-		got := rows[0].Rules
-		if tt.want.CFA = got.CFA; !sameRules(got, tt.want) {
-			t.Errorf("%s:\n got %+v\nwant %+v", tt.name, got, tt.want)
-		}
-	}
-}
-
-// TestInitialInstructions runs instructions in a CIE that have nothing to go back to. GNU as moves
-// those in front of a function's first advance into the CIE (PR gas/33170). libgcc, gdb and LLVM's
-// libunwind take a register that is restored there for one without a rule; readelf shows the same
-// for one that had none.
-func TestInitialInstructions(t *testing.T) {
-	none := Rule{Rule: frame.RuleArchitectural}
-	slot := func(off int64) Rule { return Rule{Rule: frame.RuleOffset, Offset: off} }
-	for _, tt := range []struct {
-		name     string
-		cie, fde []byte
-		fp       Rule
-		sign     Sign
-		err      string
-	}{
-		{name: "restore", cie: []byte{0xc6}, fp: none},
-		{name: "restore_extended", cie: []byte{0x06, 6}, fp: none},
-		{name: "restore behind a rule", cie: []byte{0x86, 2, 0xc6}, fp: none},
-		{name: "restore, and a rule in the FDE that is restored", cie: []byte{0xc6}, fde: []byte{0x86, 2, 0xc6},
-			fp: none},
-		{name: "restore in front of a rule", cie: []byte{0xc6, 0x86, 2}, fde: []byte{0x07, 6, 0xc6}, fp: slot(-16)},
-		{name: "restore of another register", cie: []byte{0x86, 2, 0xc3}, fp: slot(-16)},
-		{name: "remember_state and restore_state", cie: []byte{0x86, 2, 0x0a, 0x07, 6, 0x0b}, fp: slot(-16)},
-		{name: "restore of RA_SIGN_STATE", cie: []byte{0x2d, 0xc0 | 34}, fp: none},
-		// libgcc keeps no state from one program to the next.
-		{name: "restore_state", cie: []byte{0x0b}, err: "restore_state without a remember_state"},
-		{name: "restore_state in the FDE", cie: []byte{0x0a}, fde: []byte{0x0b},
-			err: "restore_state without a remember_state"},
-	} {
-		tg := amd64
-		if tt.name == "restore of RA_SIGN_STATE" {
-			tg = aarch64
-		}
-		w := &writer{target: tg}
-		w.fde(w.cie(plainCIE, tt.cie), w.abs(textAddr, 0x80), tt.fde)
-		rows, err := loadRows(t, tg, ".eh_frame", w.b)
-		if tt.err != "" {
-			if err == nil || !strings.Contains(err.Error(), tt.err) {
-				t.Errorf("%s: error %v, want %q", tt.name, err, tt.err)
-			}
-			continue
-		}
-		if err != nil || len(rows) != 1 {
-			t.Errorf("%s: rows %+v, error %v", tt.name, rows, err)
-			continue
-		}
-		if got := rows[0].Rules; !SameRule(&got.FP, &tt.fp) || got.Sign != tt.sign {
-			t.Errorf("%s: FP %+v, sign %v, want FP %+v, sign %v", tt.name, got.FP, got.Sign, tt.fp, tt.sign)
-		}
-	}
-}
-
 // TestSigning checks the AArch64 instructions for signed return addresses.
 func TestSigning(t *testing.T) {
-	for _, tt := range []struct {
-		code []byte
-		want Sign
-	}{
-		{[]byte{0x2d}, Signed},
-		{[]byte{0x2d, 0x2d}, Unsigned},
-		{[]byte{0x2c}, SignedWithPC},
-		{[]byte{0x2c, 0x2c}, Unsigned},
-		{[]byte{0x2d, 0x2c}, SignUnknown},
-		{[]byte{0x2d, 0xc0 | 34}, Unsigned},
-		{[]byte{0x0a, 0x2d, 0x0b}, Unsigned},
-		{[]byte{0x16, 34, 1, 0x31}, SignUnknown},
+	for code, want := range map[string]Sign{
+		"\x2d": Signed, "\x2d\x2d": Unsigned, "\x2c": SignedWithPC, "\x2c\x2c": Unsigned, "\x2d\x2c": SignUnknown,
+		"\x2d\xe2": Unsigned, "\x0a\x2d\x0b": Unsigned, "\x16\x22\x01\x31": SignUnknown, "\x05\x22\x01": SignUnknown,
 	} {
 		w := &writer{target: aarch64BE}
-		w.fde(w.cie([]byte{1, 0, 4, 0x78, 30, 0x0c, 31, 0}), w.abs(textAddr, 0x80), tt.code)
+		w.fde(w.cie([]byte{1, 0, 4, 0x78, 30, 0x0c, 31, 0}), w.abs(textAddr, 0x80), []byte(code))
 		rows, err := loadRows(t, aarch64BE, ".eh_frame", w.b)
-		if err != nil || rows[0].Sign != tt.want {
-			t.Errorf("% x: rows %+v, error %v, want %v", tt.code, rows, err, tt.want)
-		}
-	}
-	w := &writer{target: amd64}
-	w.fde(w.cie(plainCIE), w.abs(textAddr, 0x80), []byte{0x2d})
-	if _, err := loadRows(t, amd64, ".eh_frame", w.b); err == nil ||
-		!strings.Contains(err.Error(), "not defined for this machine") {
-		t.Errorf("negate_ra_state on amd64: error %v", err)
-	}
-}
-
-// TestMalformed checks that damage is reported, with the offset, and costs one
-// record only.
-func TestMalformed(t *testing.T) {
-	leb := append(bytes.Repeat([]byte{0x80}, 100), 0)
-	for _, tt := range []struct {
-		name string
-		code []byte
-		want string
-	}{
-		{"unknown opcode", []byte{0x3e}, "unknown opcode 0x3e"},
-		{"restore_state", []byte{0x0b}, "restore_state without a remember_state"},
-		{"deep remember_state", bytes.Repeat([]byte{0x0a}, 5000), "remember_state nests deeper than 4096"},
-		{"long LEB128", slices.Concat([]byte{0x0e}, leb), "LEB128 number longer than 64 bits"},
-		{"truncated operand", []byte{0x04, 1}, "operand of 4 bytes, but 1 bytes are left"},
-		{"truncated expression", []byte{0x0f, 200, 1, 1}, "expression of 200 bytes"},
-		{"huge offset", []byte{0x05, 6, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f}, "too large"},
-		{"set_loc back", []byte{0x44, 0x01, 0, 0x10, 0, 0, 0, 0, 0, 0}, "set_loc goes back"},
-		{"advance past 2^64", []byte{0x41, 0x1d, 255, 255, 255, 255, 255, 255, 255, 255}, "past 2^64"},
-		{"no CFA", []byte{0x0a, 0x0e, 8}, "part of a CFA rule is changed, but there is none"},
-	} {
-		w := &writer{target: amd64}
-		cie := w.cie(plainCIE)
-		if tt.name == "no CFA" {
-			cie = w.cie([]byte{1, 0, 1, 0x78, 16})
-		}
-		bad := w.fde(cie, w.abs(textAddr, 0x80), tt.code)
-		w.fde(cie, w.abs(textAddr+0x80, 0x80))
-		table, err := Load(tinyELF(t, amd64, ".eh_frame", w.b), Auto, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if table.Len() != 2 {
-			t.Fatalf("%s: %d functions", tt.name, table.Len())
-		}
-		e, ok := table.At(0).Err().(*Error)
-		if !ok || !strings.Contains(e.Msg, tt.want) || e.Off < uint64(bad)+24 || e.Section != ".eh_frame" {
-			t.Errorf("%s: error %v, want %q behind offset %#x", tt.name, table.At(0).Err(), tt.want, bad+24)
-		}
-		if err := table.At(1).Err(); err != nil {
-			t.Errorf("%s: the next function has error %v", tt.name, err)
+		if err != nil || rows[0].Sign != want {
+			t.Errorf("% x: rows %+v, error %v, want %v", code, rows, err, want)
 		}
 	}
 }
@@ -639,8 +493,10 @@ func TestFunctions(t *testing.T) {
 		{textAddr + 0x100, 0},       // no code
 		{0, 0x10},                   // discarded
 		{math.MaxUint64, 0x10},      // discarded
+		{math.MaxUint64 - 1, 1},     // discarded
 		{frameAddr, 0x10},           // not code
 		{textAddr + 0xfff0, 0x1000}, // longer than the code
+		{textAddr + 0x400, math.MaxUint64},
 	} {
 		w.fde(cie, w.abs(r[0], r[1]))
 	}
@@ -656,10 +512,11 @@ func TestFunctions(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("functions %#x, want %#x", got, want)
 	}
-	if d := (Dropped{ZeroLength: 1, Discarded: 3, Overlapped: 2}); table.Dropped != d {
+	if d := (Dropped{ZeroLength: 1, Discarded: 4, Overlapped: 2}); table.Dropped != d {
 		t.Errorf("dropped %+v, want %+v", table.Dropped, d)
 	}
-	if len(table.Errors) != 1 || !strings.Contains(table.Errors[0].Msg, "executable code there ends at 0x11000") {
+	if len(table.Errors) != 2 || !strings.Contains(table.Errors[0].Msg, "executable code there ends at 0x11000") ||
+		!strings.HasPrefix(table.Errors[1].Msg, "FDE of the 18446744073709551615 bytes at 0x1400") {
 		t.Errorf("errors %v", table.Errors)
 	}
 }

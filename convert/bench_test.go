@@ -52,7 +52,7 @@ func BenchmarkStages(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		e.Grow(table.Len(), table.NumPrograms(), table.NumSteps())
+		e.Grow(table.Len(), table.NumPrograms())
 		if _, err := translate.Translate(table, opt, e); err != nil {
 			b.Fatal(err)
 		}

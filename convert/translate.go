@@ -203,8 +203,8 @@ func (t *translation) parallel(parts []*cfi.Table, enc emit.Options, opt transla
 				return err
 			}
 			// Most programs occur in one part only, and each part has its share of them and some more.
-			n, share := parts[i].Len(), func(of int) int { return min(of, of/len(parts)*9/8+1) }
-			builders[i].Grow(n, min(n, share(parts[i].NumPrograms())), share(parts[i].NumSteps()))
+			n, programs := parts[i].Len(), parts[i].NumPrograms()
+			builders[i].Grow(n, min(n, programs, programs/len(parts)*9/8+1))
 			results[i], err = translate.Translate(parts[i], part, builders[i])
 			return err
 		}

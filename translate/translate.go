@@ -381,8 +381,10 @@ func (x *translator) function(fn *cfi.Function) error {
 		if err := x.commit(); err != nil {
 			return err
 		}
-		if n >= 0 && fn.MinSize() <= fn.End-fn.Begin {
-			x.repeat[n] = x.repeatable()
+		if steps := fn.Steps(); n >= 0 && len(steps) > 0 {
+			if last := steps[len(steps)-1].Off; uint64(last) < fn.End-fn.Begin {
+				x.repeat[n] = x.repeatable(last)
+			}
 		}
 		return nil
 	}
@@ -393,7 +395,7 @@ func (x *translator) function(fn *cfi.Function) error {
 func (x *translator) translateRows() error {
 	fn := x.fn
 	switch err := fn.Err(); {
-	case fn.NumRows() >= maxRows:
+	case len(fn.Steps()) >= maxRows:
 		x.gap(fn.Begin, fn.End, Gap{Reason: TooLarge})
 	case err != nil && fn.Section() == ".gopclntab":
 		x.gap(fn.Begin, fn.End, Gap{Reason: GoTable, Err: err})
@@ -436,12 +438,12 @@ type repeatable struct {
 	above uint32 // functions with the same program and more bytes than this have the same rows
 }
 
-// repeatable returns how to repeat the current function.
-func (x *translator) repeatable() repeatable {
+// repeatable returns how to repeat the current function, whose last row begins at an offset.
+func (x *translator) repeatable(last uint32) repeatable {
 	if len(x.runs) != 1 || len(x.gaps) > 0 || x.pcRead || x.codeRead || x.runs[0].topmost > 0 || len(x.losses) > 0 {
 		return repeatable{}
 	}
-	return repeatable{uint32(x.runs[0].handle) + 1, uint32(x.fn.MinSize() - 1)}
+	return repeatable{uint32(x.runs[0].handle) + 1, last}
 }
 
 // again adds the current function with the rows of an earlier one.

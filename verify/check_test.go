@@ -546,8 +546,6 @@ func TestSplit(t *testing.T) {
 		}
 		return fdes
 	}
-	large := slices.Clone(fns)
-	large[0].code = make([]byte, 10000)
 	for _, tt := range []struct {
 		name string
 		fns  []function
@@ -565,10 +563,6 @@ func TestSplit(t *testing.T) {
 		{"nothing for the first", fns, whole(0, 0, 0, 1), 3, "3:0-1 1:1-2 2:2-4"},
 		{"nothing", fns, nil, 3, "6:0-0"},
 		{"behind all functions", fns, whole(0x2000, 0x10), 2, "3:0-3 3:3-7"},
-		{"a large function, and nothing for the second", large, whole(0, 0), 3, "1:0-1 1:1-2 4:2-6"},
-		{"a large function", large, whole(0, 0), 2, "1:0-1 5:1-6"},
-		{"a large function, nothing for the second, and across the third's border", large,
-			whole(0x1000, 0x600, 0, 1, 2, 3, 4, 5), 3, "6:0-1"},
 	} {
 		words := func(table *cfi.Table, s *sframe.Section) string {
 			var w []string
