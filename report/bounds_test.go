@@ -74,13 +74,15 @@ func TestLimits(t *testing.T) {
 	}
 	limits.names = 20
 	n := newNamer(limits)
+	p, none := place{table: &elffile.Section{}}, place{table: &elffile.Section{}, name: 1}
+	n.known[p], n.known[none] = demangled("_Z1fi"), funcName{}
 	for i, want := range []string{"f(int)", "f(int)", "", ""} { // 12 bytes each
-		if name, mangled := n.names("_Z1fi"); name != want || (mangled == "") != (want == "") {
-			t.Errorf("%d: %q, %q", i, name, mangled)
+		if got := n.name(p); got.name != want || (got.symbol == "") != (want == "") {
+			t.Errorf("%d: %+v", i, got)
 		}
 	}
-	if name, _ := n.names(""); name != "" || n.omitted != 2 {
-		t.Errorf("%q for no name, %d are not listed", name, n.omitted)
+	if got := n.name(none); got.name != "" || n.omitted != 2 {
+		t.Errorf("%+v for no name, %d are not listed", got, n.omitted)
 	}
 	if got := n.notes(); len(got) != 1 || got[0] != "names of 2 functions, because all names together are too long" {
 		t.Errorf("%q", got)

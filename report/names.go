@@ -92,53 +92,47 @@ func isFunction(s elffile.Symbol) bool {
 
 // A namer reads and demangles the names of symbols.
 type namer struct {
-	limits    *Limits
-	texts     map[place]string
-	demangled map[string]string
-	unread    int  // bytes of names that may still be read for a list
-	omitted   int  // names that the limits do not allow
-	tangled   bool // symbols cover too many gaps; some were not looked at
+	limits  *Limits
+	known   map[place]funcName
+	unread  int  // bytes of names that may still be read for a list
+	omitted int  // names that the limits do not allow
+	tangled bool // symbols cover too many gaps; some were not looked at
 }
 
-func newNamer(limits *Limits) *namer {
-	return &namer{limits: limits, texts: make(map[place]string), demangled: make(map[string]string)}
-}
+func newNamer(limits *Limits) *namer { return &namer{limits: limits, known: make(map[place]funcName)} }
 
-// read returns the name of a symbol, or "" if there is none or too much was read before.
-func (n *namer) read(p place) string {
+// A funcName is the name of a function as the source has it, and the mangled name if it is another. Both are "" if no
+// symbol names the function, or the limits do not allow the name.
+type funcName struct{ name, symbol string }
+
+// name returns the name of a symbol.
+func (n *namer) name(p place) funcName {
 	if p.table == nil {
-		return ""
+		return funcName{}
 	}
-	text, ok := n.texts[p]
-	if !ok && n.unread <= 0 {
+	f, ok := n.known[p]
+	if !ok && n.unread > 0 {
+		f = demangled(p.file.SymbolName(p.table, p.name))
+		n.known[p] = f
+		n.unread -= len(cmp.Or(f.symbol, f.name))
+		ok = true
+	}
+	if !ok || f.name != "" && n.limits.names <= 0 {
 		n.omitted++
-	} else if !ok {
-		text = p.file.SymbolName(p.table, p.name)
-		n.texts[p] = text
-		n.unread -= len(text)
+		return funcName{}
 	}
-	return text
+	n.limits.names -= len(cmp.Or(f.symbol, f.name)) + len(f.name)
+	return f
 }
 
-// names returns a symbol's name as the source has it. For C++ and Rust it also returns the mangled name, otherwise "".
-// It returns "" twice if the limits do not allow the name.
-func (n *namer) names(symbol string) (name, mangled string) {
-	if n.limits.names <= 0 && symbol != "" {
-		n.omitted++
-		return "", ""
-	}
-	name, ok := n.demangled[symbol]
-	if !ok {
-		if name = symbol; len(symbol) <= maxMangled {
-			name = demangle.Filter(symbol, demangle.MaxLength(14))
+// demangled returns the name that a symbol stands for.
+func demangled(symbol string) funcName {
+	if len(symbol) <= maxMangled {
+		if name := demangle.Filter(symbol, demangle.MaxLength(14)); name != symbol {
+			return funcName{name, symbol}
 		}
-		n.demangled[symbol] = name
 	}
-	n.limits.names -= len(symbol) + len(name)
-	if name == symbol {
-		return name, ""
-	}
-	return name, symbol
+	return funcName{name: symbol}
 }
 
 // notes returns which names are missing, for Coverage.Notes.
@@ -153,106 +147,83 @@ func (n *namer) notes() []string {
 	return out
 }
 
-// mapping reports whether the name is that of a mapping symbol, which says that code or data begins
+// isMapping reports whether the name is that of a mapping symbol, which says that code or data begins
 // here, and not what (ELF for the Arm 64-bit Architecture, "Mapping symbols").
-func (n *namer) mapping(p place) bool {
+func (p place) isMapping() bool {
 	if a := arch.Of(elf.Machine(p.file.Machine)); a == nil || !a.MappingSymbols {
 		return false
 	}
-	kind, _, _ := strings.Cut(n.read(p), ".")
+	kind, _, _ := strings.Cut(shortName(p.file, p.table, p.name), ".")
 	return kind == "$x" || kind == "$d"
 }
 
-// A relation says where a symbol is relative to a gap and its FDE, by the ranks of a label and of a function there.
-type relation struct{ label, function int }
-
-// The FDE of a signal trampoline begins before its symbol, as unwinders look up the pc before a return address.
-var (
-	afterStart = relation{1, 3} // after the FDE's start
-	atGap      = relation{2, 6} // where the gap begins; with a size the symbol would be around
-	atStart    = relation{4, 7} // where the FDE begins
-	around     = relation{5, 8} // it encloses the gap's first byte
-)
-
-// A candidate is the best symbol so far that names a function.
+// A candidate is a symbol that may name the function of a gap.
 type candidate struct {
 	place
-	rank        int // 0 if there is no symbol
-	start, size uint64
+	rank        int    // how well it names the function, 0 if it does not
+	start, size uint64 // of the function
 }
 
-// compare compares symbols by how well they name the function: by rank, then the one that begins later, then by size.
+// candidateFor returns a symbol as the candidate for a gap. Functions are better names than labels, except that labels
+// where an FDE begins or around a gap are better than functions that begin later: the FDE of a signal trampoline begins
+// before its symbol, as unwinders look up the pc before a return address.
+func candidateFor(s elffile.Symbol, g *translate.Gap) candidate {
+	fde := g.Function
+	c := candidate{start: s.Value, size: s.Size}
+	var label, function int
+	switch {
+	case s.Value <= g.Begin && g.Begin-s.Value < s.Size:
+		label, function = 5, 8
+	case s.Value == fde.Begin:
+		label, function = 4, 7
+	case s.Value == g.Begin && s.Size == 0:
+		label, function = 2, 6
+	case s.Value > fde.Begin && s.Value < fde.End:
+		label, function = 1, 3
+		c.start = fde.Begin
+	}
+	c.rank = label
+	if isFunction(s) {
+		c.rank = function
+	}
+	return c
+}
+
+// compare compares candidates: by rank, then the one that begins later, then by size.
 func (c *candidate) compare(d *candidate) int {
 	return cmp.Or(cmp.Compare(c.rank, d.rank), cmp.Compare(c.start, d.start), cmp.Compare(c.size, d.size))
 }
 
-// A funcName is the name of a function, as namer.names returns it, and where it begins.
-type funcName struct {
-	name, symbol string
-	start        uint64
-}
-
-// functionNames finds the symbol of each gap's function. The gaps are sorted by address. Without a symbol the name is
-// "" and the start that of the FDE.
-func functionNames(files []*elffile.File, gaps []translate.Gap, names *namer) []funcName {
-	type fde struct {
-		*cfi.Function
-		best candidate // at its start, or after that
-	}
-	byGap := make([]candidate, len(gaps)) // around a gap's start
-	fdes, fdeOf := make([]fde, 0, len(gaps)), make([]int, len(gaps))
-	for i := range gaps {
-		if fn := gaps[i].Function; i == 0 || fn != gaps[i-1].Function {
-			fdes = append(fdes, fde{Function: fn})
-		}
-		fdeOf[i] = len(fdes) - 1
-	}
-	names.unread = maxNameBytes
+// functionNames returns the name of each gap's function, and its start: without a symbol, that of the FDE. The gaps are
+// sorted by address.
+func functionNames(files []*elffile.File, gaps []translate.Gap, names *namer) ([]funcName, []uint64) {
+	best := make([]candidate, len(gaps))
 	steps := maxNameSteps
 	functionSymbols(files, func(p place, s elffile.Symbol) {
-		offer := func(c *candidate, where relation, start uint64) {
+		// Gaps of the FDE that it begins in, and gaps that it encloses.
+		i := sort.Search(len(gaps), func(i int) bool { return gaps[i].Function.End > s.Value })
+		for ; i < len(gaps) && steps > 0; i++ {
+			g := &gaps[i]
+			if g.Function.Begin > s.Value && g.Begin-s.Value >= s.Size {
+				break
+			}
 			steps--
-			rank := where.label
-			if isFunction(s) {
-				rank = where.function
+			c := candidateFor(s, g)
+			if c.place = p; c.compare(&best[i]) > 0 && (isFunction(s) || !p.isMapping()) {
+				best[i] = c
 			}
-			d := candidate{p, rank, start, s.Size}
-			if d.compare(c) > 0 && (isFunction(s) || !names.mapping(p)) {
-				*c = d
-			}
-		}
-		// Gaps that begin in it, or with a symbol without a size where it does.
-		i := sort.Search(len(gaps), func(i int) bool { return gaps[i].Begin >= s.Value })
-		where := around
-		if s.Size == 0 {
-			where = atGap
-		}
-		for ; i < len(gaps) && gaps[i].Begin-s.Value < max(s.Size, 1) && steps > 0; i++ {
-			offer(&byGap[i], where, s.Value)
-		}
-		// FDEs that it begins in.
-		i = sort.Search(len(fdes), func(i int) bool { return fdes[i].End > s.Value })
-		for ; i < len(fdes) && fdes[i].Begin <= s.Value && steps > 0; i++ {
-			if where = afterStart; s.Value == fdes[i].Begin {
-				where = atStart
-			}
-			offer(&fdes[i].best, where, fdes[i].Begin)
 		}
 	})
-	out := make([]funcName, len(gaps))
-	for i := range gaps {
-		best := byGap[i]
-		if c := fdes[fdeOf[i]].best; c.rank >= best.rank {
-			best = c
-		}
-		if best.rank == 0 {
-			best.start = gaps[i].Function.Begin
-		}
-		out[i].start = best.start
-		out[i].name, out[i].symbol = names.names(names.read(best.place))
-	}
 	names.tangled = names.tangled || steps <= 0
-	return out
+	names.unread = maxNameBytes
+	out, starts := make([]funcName, len(gaps)), make([]uint64, len(gaps))
+	for i, c := range best {
+		if c.rank == 0 {
+			c.start = gaps[i].Function.Begin
+		}
+		out[i], starts[i] = names.name(c.place), c.start
+	}
+	return out, starts
 }
 
 // A Range is a range of addresses, End excluded.
@@ -273,9 +244,10 @@ func Locate(f, debug *elffile.File, ranges []Range) []Location {
 	}
 	out := make([]Location, len(ranges))
 	code := codeSections(f)
-	for i, n := range functionNames(symbolFiles(f, debug), gaps, newNamer(NewLimits())) {
-		if out[i] = (Location{n.name, ranges[i].Begin - n.start}); n.name == "" {
-			out[i] = inCode(code, ranges[i].Begin)
+	names, starts := functionNames(symbolFiles(f, debug), gaps, newNamer(NewLimits()))
+	for i, r := range ranges {
+		if out[i] = (Location{names[i].name, r.Begin - starts[i]}); out[i].Function == "" {
+			out[i] = inCode(code, r.Begin)
 		}
 	}
 	return out
@@ -359,8 +331,9 @@ type Place struct {
 // Places finds the functions that gaps, by address, are in, as the list of gaps names them.
 func Places(f *elffile.File, gaps []translate.Gap) []Place {
 	out := make([]Place, len(gaps))
-	for i, n := range functionNames(symbolFiles(f, nil), gaps, newNamer(NewLimits())) {
-		section, begin := sectionRelative(f, n.start)
+	names, starts := functionNames(symbolFiles(f, nil), gaps, newNamer(NewLimits()))
+	for i, n := range names {
+		section, begin := sectionRelative(f, starts[i])
 		out[i] = Place{n.name, n.symbol, section, begin}
 	}
 	return out

@@ -228,7 +228,7 @@ func TestNamesBounded(t *testing.T) {
 	n.unread = len("leaf") + len("realign_rbx")
 	var got []string
 	for _, i := range []int{0, 1, 2, 1, 0} { // leaf, realign_rbx and realign_alloca, as readelf says
-		got = append(got, n.read(places[i]))
+		got = append(got, n.name(places[i]).name)
 	}
 	if s := strings.Join(got, " "); s != "leaf realign_rbx  realign_rbx leaf" || n.omitted != 1 {
 		t.Errorf("names %s, %d are left out", s, n.omitted)
@@ -241,7 +241,7 @@ func TestNamesBounded(t *testing.T) {
 	// c++filt would say f(int, int ...), in time that grows faster than the length.
 	for length, want := range map[int]bool{maxMangled: true, maxMangled + 1: false} {
 		symbol := "_Z1f" + strings.Repeat("i", length-len("_Z1f"))
-		if name, _ := n.names(symbol); strings.HasPrefix(name, "f(int") != want || !want && name != symbol {
+		if name := demangled(symbol).name; strings.HasPrefix(name, "f(int") != want || !want && name != symbol {
 			t.Errorf("%d bytes become %q", length, name[:20])
 		}
 	}

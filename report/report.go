@@ -248,9 +248,10 @@ func (c *Coverage) gaps(in *Input) {
 	if !in.Brief {
 		files := symbolFiles(in.File, in.Debug)
 		names := newNamer(in.Limits)
-		for i, n := range functionNames(files, gaps, names) {
+		functions, starts := functionNames(files, gaps, names)
+		for i := range gaps {
 			g := &c.Gaps[i]
-			g.Function, g.Symbol, g.Offset = n.name, n.symbol, g.Begin-n.start
+			g.Function, g.Symbol, g.Offset = functions[i].name, functions[i].symbol, g.Begin-starts[i]
 		}
 		c.sourceLines(in)
 		c.Uncovered = findUncovered(in, files, names)

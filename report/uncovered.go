@@ -301,7 +301,8 @@ func (u *Uncovered) functions(in *Input, files []*elffile.File, free []Range, na
 	}
 	names.unread = maxNameBytes
 	for _, s := range first(all, maxUncovered) {
-		s.Function, s.Symbol = names.names(names.read(s.place))
+		name := names.name(s.place)
+		s.Function, s.Symbol = name.name, name.symbol
 		s.Section, s.Begin = sectionRelative(in.File, s.Begin)
 		u.Functions = append(u.Functions, s.UncoveredFunction)
 	}
