@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime/debug"
 	"strings"
 	"syscall"
 	"testing"
@@ -346,36 +345,6 @@ func TestNoGlibc(t *testing.T) {
 	}
 	if err := withoutSFrame(dir); !errors.Is(err, syscall.EISDIR) {
 		t.Errorf("a folder: %v", err)
-	}
-}
-
-// TestOrigin has what Go notes of programs, and what --version says then.
-func TestOrigin(t *testing.T) {
-	settings := func(modified string) []debug.BuildSetting {
-		return []debug.BuildSetting{{Key: "vcs.revision", Value: strings.Repeat("0123456789", 4)},
-			{Key: "vcs.time", Value: "2026-01-02T03:04:05Z"}, {Key: "vcs.modified", Value: modified}}
-	}
-	for _, tt := range []struct {
-		name string
-		info debug.BuildInfo
-		want string
-	}{
-		{"a clone", debug.BuildInfo{Main: debug.Module{Version: "(devel)"}, Settings: settings("false")},
-			"cfi2sframe  (" + strings.Repeat("0123456789", 4)[:commitDigits] + ", 2026-01-02T03:04:05Z)"},
-		{"a clone with changes", debug.BuildInfo{Main: debug.Module{Version: "v1.2.3+dirty"},
-			Settings: settings("true")},
-			"cfi2sframe v1.2.3+dirty (" + strings.Repeat("0123456789",
-				4)[:commitDigits] + "-dirty, 2026-01-02T03:04:05Z)"},
-		{"a part of another module", debug.BuildInfo{Path: "cfi2sframe/cmd/cfi2sframe",
-			Main:     debug.Module{Version: "v9.9.9"},
-			Deps:     []*debug.Module{{Path: "other", Version: "v7.7.7"}, {Path: "cfi2sframe", Version: "v1.2.4"}},
-			Settings: settings("true")}, "cfi2sframe v1.2.4"},
-	} {
-		var b origin
-		b.of(&tt.info)
-		if b.String() != tt.want {
-			t.Errorf("%s: %q; want %q", tt.name, b, tt.want)
-		}
 	}
 }
 

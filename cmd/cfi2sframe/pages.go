@@ -12,7 +12,7 @@ import (
 // footer returns the footer of a page about files.
 func footer() []string {
 	command := report.PrintableMessage(page.Command(os.Args[1:]...))
-	return []string{"Made by", thisBuild().String(), "Date", today(), "Command", command}
+	return []string{"Made by", thisVersion(), "Date", today(), "Command", command}
 }
 
 // today returns the date for pages. For builds that can be repeated, SOURCE_DATE_EPOCH has it in seconds; 0 is none.

@@ -285,7 +285,7 @@ func (c *call) versionCommand() *cobra.Command {
 		if len(args) > 0 {
 			return fmt.Errorf("version takes no argument, but %q is one", args[0])
 		}
-		fmt.Fprintf(c.out, "%s\nBuilt with %s for %s/%s\n", thisBuild(), runtime.Version(), runtime.GOOS,
+		fmt.Fprintf(c.out, "%s\nBuilt with %s for %s/%s\n", thisVersion(), runtime.Version(), runtime.GOOS,
 			runtime.GOARCH)
 		return nil
 	}
