@@ -3,12 +3,10 @@ package faults
 import (
 	"maps"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"cfi2sframe/internal/testkit/long"
 	"cfi2sframe/internal/testkit/peer"
@@ -36,12 +34,12 @@ func prepared(t *testing.T) *harness {
 func TestSystemCalls(t *testing.T) {
 	long.Test(t)
 	h := prepared(t)
-	s := named(scenarios, "report file")
+	s := named("report file")
 	if err := h.prepare([]*scenario{s}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range faults {
-		if f := &faults[i]; f.name == "EIO" || f.name == "end of file" || strings.HasPrefix(f.name, "no ") {
+		if f := &faults[i]; f.name == "EIO" || f.name == "end of file" || f.signals != nil || strings.HasPrefix(f.name, "no ") {
 			if err := h.failEach(s, f); err != nil {
 				t.Fatal(err)
 			}
@@ -72,7 +70,7 @@ func TestSyncOrder(t *testing.T) {
 			"fsync", // of the directory, once
 		},
 	} {
-		s := named(scenarios, name)
+		s := named(name)
 		if err := h.prepare([]*scenario{s}); err != nil {
 			t.Fatal(err)
 		}
@@ -88,23 +86,6 @@ func TestSyncOrder(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, got, want)
 		}
 		if err := os.RemoveAll(s.template); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// TestKillsUnderNohup kills a run that waits for a pipe while this program ignores SIGHUP.
-func TestKillsUnderNohup(t *testing.T) {
-	signal.Ignore(syscall.SIGHUP)
-	defer signal.Reset(syscall.SIGHUP)
-	h := prepared(t)
-	s := named(largeScenarios, "pipe")
-	if err := h.prepare([]*scenario{s}); err != nil {
-		t.Fatal(err)
-	}
-	way := slices.IndexFunc(signals, func(w killSignals) bool { return slices.Contains(w.signals, syscall.SIGHUP) })
-	for range 5 { // the first signals may arrive before cfi2sframe catches any
-		if _, _, err := h.kill(s, &signals[way], 200*time.Millisecond); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -154,12 +135,33 @@ func TestJudge(t *testing.T) {
 		{"a broken input", exit(0), "all", "", with(done, "m", "half"), false, false},
 		{"a file is gone", exit(1), "", "cfi2sframe: p: no", with(old, "p", ""), false, false},
 	} {
-		err := s.judge(
-			&fault{harmless: tt.harmless},
-			&outcome{status: tt.status, stdout: tt.stdout, stderr: tt.stderr},
-			tt.now,
-		)
+		out := &outcome{status: tt.status, stdout: tt.stdout, stderr: tt.stderr}
+		err := s.judge(&fault{harmless: tt.harmless}, out, tt.now)
 		if (err == nil) != tt.ok {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+	}
+}
+
+// TestJudgeSignals checks runs that ended by a signal.
+func TestJudgeSignals(t *testing.T) {
+	s := &scenario{before: map[string]string{"p": "old"}, after: map[string]string{"p": "new"}}
+	one, two := []syscall.Signal{syscall.SIGINT}, []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP}
+	for _, tt := range []struct {
+		name string
+		sent []syscall.Signal
+		by   syscall.Signal
+		now  map[string]string
+		ok   bool
+	}{
+		{"before anything is done", one, syscall.SIGINT, s.before, true},
+		{"after a file is replaced", one, syscall.SIGINT, s.after, false},
+		{"by the second signal", two, syscall.SIGHUP, s.after, true},
+		{"by another signal", two, syscall.SIGSEGV, s.before, false},
+		{"a name is left", two, syscall.SIGHUP, map[string]string{"p": "old", prefix + "1": "new"}, false},
+	} {
+		out := &outcome{status: syscall.WaitStatus(tt.by)}
+		if err := s.judge(&fault{action: action{signals: tt.sent}}, out, tt.now); (err == nil) != tt.ok {
 			t.Errorf("%s: %v", tt.name, err)
 		}
 	}
@@ -191,10 +193,8 @@ func TestHonest(t *testing.T) {
 		{"another file is named", 130, "cfi2sframe: p: interrupted, nothing written",
 			[]syscall.Signal{syscall.SIGINT}, half, false},
 	} {
-		err := s.honest(
-			&outcome{status: syscall.WaitStatus(tt.status << 8), stderr: tt.stderr, signals: tt.signals},
-			tt.now,
-		)
+		f := &fault{action: action{signals: tt.signals}}
+		err := s.honest(f, &outcome{status: syscall.WaitStatus(tt.status << 8), stderr: tt.stderr}, tt.now)
 		if (err == nil) != tt.ok {
 			t.Errorf("%s: %v", tt.name, err)
 		}

@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 
 	"cfi2sframe/lab/kit"
@@ -22,8 +21,6 @@ type scenario struct {
 	stdin string
 	// others are files that are read and do not change; errors of them leave no other file incomplete.
 	others []string
-	// endless: cfi2sframe waits until it is ended, and changes nothing.
-	endless bool
 
 	before, after  map[string]string // states of files, by name
 	stdout, stderr string
@@ -58,9 +55,19 @@ var scenarios = []*scenario{
 	{name: "debug file", make: "cp mgaps p; cp mgaps mdebug", args: "-v --debug-file mdebug --in-place p"},
 }
 
+// largeScenarios are those of power failures: their files are large enough to be written late.
+var largeScenarios = []*scenario{
+	{name: "in place", make: "cp mlarge p; chmod 750 p", args: "-q --in-place p"},
+	{name: "existing output", make: "echo old >out; chmod 640 out", args: "-q mlarge -o out"},
+	{name: "three files, two names of one", make: "cp mlarge p; ln p q; cp mgaps r; cp marchive s",
+		args: "-q --in-place p q r s"},
+	{name: "report file", make: "cp mgaps p; echo old >report",
+		args: "--report html --report-file report --in-place p"},
+}
+
 // named returns the scenario with that name.
-func named(list []*scenario, name string) *scenario {
-	return list[slices.IndexFunc(list, func(s *scenario) bool { return s.name == name })]
+func named(name string) *scenario {
+	return scenarios[slices.IndexFunc(scenarios, func(s *scenario) bool { return s.name == name })]
 }
 
 // makeMaterial makes the files that scenarios begin with.
@@ -95,10 +102,6 @@ func (h *harness) prepare(list []*scenario) error {
 		var err error
 		if s.before, err = snapshot(s.template); err != nil {
 			return err
-		}
-		if s.endless {
-			s.after = s.before
-			continue
 		}
 		out, after, err := h.run(s, nil, nil)
 		if err != nil {
@@ -154,127 +157,14 @@ func snapshot(dir string) (map[string]string, error) {
 
 // run runs cfi2sframe in a copy of the scenario's directory, and returns the state of the files.
 func (h *harness) run(s *scenario, before func(*call) action, after func(*call)) (*outcome, map[string]string, error) {
-	dir, err := h.copy(s)
-	if err != nil {
+	dir := filepath.Join(h.dir, "run")
+	if err := shell(h.dir, "rm -rf run; cp -a '"+s.template+"' run"); err != nil {
 		return nil, nil, err
 	}
-	defer os.RemoveAll(dir)
 	out, err := h.trace(s, dir, before, after)
 	if err != nil {
 		return nil, nil, err
 	}
 	now, err := snapshot(dir)
 	return out, now, err
-}
-
-// copy makes a copy of the scenario's directory.
-func (h *harness) copy(s *scenario) (string, error) {
-	dir, err := os.MkdirTemp(h.dir, "run")
-	if err != nil {
-		return "", err
-	}
-	return dir, shell(h.dir, "cp -a '"+s.template+"/.' '"+dir+"'")
-}
-
-// command returns the command of the scenario. Its environment makes runs alike.
-func (h *harness) command(s *scenario, dir string, flags ...string) *exec.Cmd {
-	cmd := exec.Command(h.tool, append(flags, strings.Fields(s.args)...)...)
-	cmd.Args[0] = "cfi2sframe"
-	cmd.Dir = dir
-	env := slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, "GO") })
-	cmd.Env = append(env, "TMPDIR="+dir, "LC_ALL=C")
-	return cmd
-}
-
-// targets are the names of the files that cfi2sframe writes.
-func (s *scenario) targets() []string {
-	return slices.DeleteFunc(
-		slices.Sorted(maps.Keys(s.after)),
-		func(name string) bool { return s.before[name] == s.after[name] },
-	)
-}
-
-// prefix begins the temporary names.
-const prefix = ".cfi2sframe-"
-
-// whole returns an error unless each file is unchanged or complete. It returns temporary names that are left.
-func (s *scenario) whole(now map[string]string) (left []string, err error) {
-	for name, state := range now {
-		old, existed := s.before[name]
-		done, expected := s.after[name]
-		switch {
-		case existed && state == old || expected && state == done:
-		case strings.HasPrefix(name, prefix):
-			left = append(left, name)
-		case !existed && !expected:
-			return nil, fmt.Errorf("%s is left", name)
-		default:
-			return nil, fmt.Errorf(
-				"%s is neither unchanged nor complete: %s; before %q, complete %q",
-				name,
-				state,
-				old,
-				done,
-			)
-		}
-	}
-	for name := range s.before {
-		if _, ok := now[name]; !ok {
-			return nil, fmt.Errorf("%s is missing", name)
-		}
-	}
-	return left, nil
-}
-
-// allWhole is whole without temporary names that are left, unless these are allowed.
-func (s *scenario) allWhole(now map[string]string, allowed bool) (left int, err error) {
-	names, err := s.whole(now)
-	if err == nil && len(names) > 0 && !allowed {
-		err = fmt.Errorf("%s is left", names[0])
-	}
-	return len(names), err
-}
-
-// honest returns an error unless the exit status and the messages agree with the files. The report file may only be
-// complete if all files are. The status of a run that got signals may name one of them.
-func (s *scenario) honest(out *outcome, now map[string]string) error {
-	if !out.status.Exited() {
-		return fmt.Errorf("it ended by %v", out.status.Signal())
-	}
-	status := out.status.ExitStatus()
-	targets := s.targets()
-	missing := slices.DeleteFunc(slices.Clone(targets), func(name string) bool { return now[name] == s.after[name] })
-	all, none := len(missing) == 0, len(missing) == len(targets)
-	said := func(text string) bool { return strings.Contains(out.stderr, text) }
-	var problem string
-	switch {
-	case status == 0 && !all:
-		problem = "although not all files are complete"
-	case status == 0 && s.stdout+s.stderr != "" && (s.stdout != out.stdout || s.stderr != out.stderr):
-		problem = "with other output than without the fault"
-	case status == 0:
-		return nil
-	case status != 1 && !slices.Contains(out.signals, syscall.Signal(status-128)):
-		problem = "without that signal"
-	case status != 1 && !said("interrupted"):
-		problem = "without a message about the interruption"
-	case slices.ContainsFunc(s.others, func(name string) bool { return said("cfi2sframe: " + name + ": ") }):
-	case all && len(targets) > 0 && !said("in its place") && !said("replaced nevertheless") && !said("is left behind"):
-		problem = "although all files are complete"
-	case !said("cfi2sframe: "):
-		problem = "without a message"
-	case all || none:
-		return nil
-	case s.after["report"] != "" && now["report"] == s.after["report"]:
-		problem = "with a complete report, but not all files are complete"
-	}
-	for _, name := range missing {
-		if problem == "" && name != "report" && !said("cfi2sframe: "+name+": ") {
-			problem = "without a message about " + name
-		}
-	}
-	if problem == "" {
-		return nil
-	}
-	return fmt.Errorf("status %d %s; stdout %q, stderr %q", status, problem, out.stdout, out.stderr)
 }

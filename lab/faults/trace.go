@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -75,14 +77,14 @@ type action struct {
 	fail  syscall.Errno // skip it, and return this error
 	short bool          // do it for half of the bytes
 	empty bool          // do it for no bytes
-	kill  bool          // kill the program before it
+	// signals are sent to the program before it; SIGKILL ends it there.
+	signals []syscall.Signal
 }
 
 // An outcome is the end of a run.
 type outcome struct {
 	status         syscall.WaitStatus
 	stdout, stderr string
-	signals        []syscall.Signal // sent to it
 }
 
 // timeout is the limit for a run.
@@ -90,24 +92,22 @@ const timeout = 60 * time.Second
 
 // trace runs cfi2sframe in a directory. It asks before which action to take at each system call on files, and calls
 // after with each of these calls after it was done. Both may be nil.
-func (h *harness) trace(s *scenario, dir string, before func(*call) action, after func(*call), flags ...string) (
-	*outcome, error,
-) {
+func (h *harness) trace(s *scenario, dir string, before func(*call) action, after func(*call)) (*outcome, error) {
 	runtime.LockOSThread() // the tracer is a thread
 	defer runtime.UnlockOSThread()
-	cmd := h.command(s, dir, flags...)
-	cmd.Env = append(cmd.Env, "GOMAXPROCS=1")
-	var files [2]*os.File
-	for i := range files {
-		f, err := os.CreateTemp("", "faults-")
-		if err != nil {
-			return nil, err
-		}
-		defer os.Remove(f.Name())
-		defer f.Close()
-		files[i] = f
+	cmd := exec.Command(h.tool, strings.Fields(s.args)...)
+	cmd.Args[0] = "cfi2sframe"
+	cmd.Dir = dir
+	env := slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, "GO") })
+	cmd.Env = append(env, "TMPDIR="+dir, "LC_ALL=C", "GOMAXPROCS=1") // makes runs alike
+	stdout, err1 := os.Create(filepath.Join(h.dir, "stdout"))
+	stderr, err2 := os.Create(filepath.Join(h.dir, "stderr"))
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, err
 	}
-	cmd.Stdout, cmd.Stderr = files[0], files[1]
+	defer stdout.Close()
+	defer stderr.Close()
+	cmd.Stdout, cmd.Stderr = stdout, stderr
 	if s.stdin != "" {
 		in, err := os.Open(filepath.Join(dir, s.stdin))
 		if err != nil {
@@ -132,8 +132,8 @@ func (h *harness) trace(s *scenario, dir string, before func(*call) action, afte
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 		return nil, err
 	}
-	out, err1 := os.ReadFile(files[0].Name())
-	errs, err2 := os.ReadFile(files[1].Name())
+	out, err1 := os.ReadFile(stdout.Name())
+	errs, err2 := os.ReadFile(stderr.Name())
 	return &outcome{status: status, stdout: string(out), stderr: string(errs)}, errors.Join(err1, err2)
 }
 
@@ -257,9 +257,13 @@ func change(tid int, fn func(*syscall.PtraceRegs)) error {
 // act takes an action before a system call.
 func (t *tracer) act(tid int, a action) error {
 	switch {
-	case a.kill:
-		t.killed = true
-		return syscall.Kill(t.pid, syscall.SIGKILL)
+	case len(a.signals) > 0:
+		t.killed = a.signals[0] == syscall.SIGKILL
+		for _, sig := range a.signals {
+			if err := syscall.Kill(t.pid, sig); err != nil {
+				return err
+			}
+		}
 	case a.short:
 		return change(tid, func(regs *syscall.PtraceRegs) { regs.Rdx = max(1, regs.Rdx/2) })
 	case a.empty:

@@ -1,0 +1,119 @@
+package faults
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// targets are the names of the files that cfi2sframe writes.
+func (s *scenario) targets() []string {
+	all := slices.Sorted(maps.Keys(s.after))
+	return slices.DeleteFunc(all, func(name string) bool { return s.before[name] == s.after[name] })
+}
+
+// prefix begins the temporary names.
+const prefix = ".cfi2sframe-"
+
+// whole returns an error unless each file is unchanged or complete. It returns temporary names that are left.
+func (s *scenario) whole(now map[string]string) (left []string, err error) {
+	for name, state := range now {
+		old, existed := s.before[name]
+		done, expected := s.after[name]
+		switch {
+		case existed && state == old || expected && state == done:
+		case strings.HasPrefix(name, prefix):
+			left = append(left, name)
+		case !existed && !expected:
+			return nil, fmt.Errorf("%s is left", name)
+		default:
+			return nil, fmt.Errorf("%s is neither unchanged nor complete: %s; before %q, complete %q",
+				name, state, old, done)
+		}
+	}
+	for name := range s.before {
+		if _, ok := now[name]; !ok {
+			return nil, fmt.Errorf("%s is missing", name)
+		}
+	}
+	return left, nil
+}
+
+// allWhole is whole without temporary names that are left, unless these are allowed.
+func (s *scenario) allWhole(now map[string]string, allowed bool) (left int, err error) {
+	names, err := s.whole(now)
+	if err == nil && len(names) > 0 && !allowed {
+		err = fmt.Errorf("%s is left", names[0])
+	}
+	return len(names), err
+}
+
+// honest returns an error unless the exit status and the messages agree with the files. The report file may only be
+// complete if all files are. The status of a run that got signals may name one of them.
+func (s *scenario) honest(f *fault, out *outcome, now map[string]string) error {
+	if !out.status.Exited() {
+		return fmt.Errorf("it ended by %v", out.status.Signal())
+	}
+	status := out.status.ExitStatus()
+	targets := s.targets()
+	missing := slices.DeleteFunc(slices.Clone(targets), func(name string) bool { return now[name] == s.after[name] })
+	all, none := len(missing) == 0, len(missing) == len(targets)
+	said := func(text string) bool { return strings.Contains(out.stderr, text) }
+	var problem string
+	switch {
+	case status == 0 && !all:
+		problem = "although not all files are complete"
+	case status == 0 && s.stdout+s.stderr != "" && (s.stdout != out.stdout || s.stderr != out.stderr):
+		problem = "with other output than without the fault"
+	case status == 0:
+		return nil
+	case status != 1 && !slices.Contains(f.signals, syscall.Signal(status-128)):
+		problem = "without that signal"
+	case status != 1 && !said("interrupted"):
+		problem = "without a message about the interruption"
+	case slices.ContainsFunc(s.others, func(name string) bool { return said("cfi2sframe: " + name + ": ") }):
+	case all && len(targets) > 0 && !said("in its place") && !said("replaced nevertheless") && !said("is left behind"):
+		problem = "although all files are complete"
+	case !said("cfi2sframe: "):
+		problem = "without a message"
+	case all || none:
+		return nil
+	case s.after["report"] != "" && now["report"] == s.after["report"]:
+		problem = "with a complete report, but not all files are complete"
+	}
+	for _, name := range missing {
+		if problem == "" && name != "report" && !said("cfi2sframe: "+name+": ") {
+			problem = "without a message about " + name
+		}
+	}
+	if problem == "" {
+		return nil
+	}
+	return fmt.Errorf("status %d %s; stdout %q, stderr %q", status, problem, out.stdout, out.stderr)
+}
+
+// judge returns an error if a run with a fault did something wrong.
+func (s *scenario) judge(f *fault, out *outcome, now map[string]string) error {
+	left, err := s.whole(now)
+	if err != nil {
+		return err
+	}
+	for _, name := range left { // a message must name it
+		if !out.status.Exited() || !strings.Contains(out.stderr, name) {
+			return fmt.Errorf("%s is left", name)
+		}
+	}
+	// The second signal ends it at once, and the first one does before it is caught.
+	if slices.Contains(f.signals, out.status.Signal()) && (len(f.signals) > 1 || maps.Equal(now, s.before)) {
+		return nil
+	}
+	if err := s.honest(f, out, now); err != nil {
+		return err
+	}
+	if f.harmless && (out.status.ExitStatus() != 0 || !maps.Equal(now, s.after)) {
+		return fmt.Errorf("status %d, stderr %q", out.status.ExitStatus(), out.stderr)
+	}
+	return nil
+}
