@@ -79,17 +79,13 @@ func (c *conversion) member(m *archive.Member, contents *io.SectionReader) (kept
 	if err := c.opt.Budget.Spend(elffile.CostHeaders, 1); err != nil {
 		return nil, nil, err
 	}
-	n := len(c.res.Coverage)
-	kept, err = c.elf(contents, m.Size, func() (*os.File, error) {
+	kept, err = c.elf(contents, m.Size, m.Name, func() (*os.File, error) {
 		err := c.opt.Budget.Spend(elffile.CostFile, 1)
 		if err == nil {
 			dst, err = outfile.Scratch()
 		}
 		return dst, err
 	})
-	for _, cov := range c.res.Coverage[n:] {
-		cov.File = "(" + m.Name + ")"
-	}
 	if dst != nil && (kept != nil || err != nil) {
 		dst.Close()
 		dst = nil

@@ -58,8 +58,8 @@ func TestArchive(t *testing.T) {
 	for _, k := range res.Kept {
 		kept = append(kept, k.Member)
 	}
-	if len(res.Coverage) != 2 || strings.Join(kept, " ") != "odd data.o a-file-that-is-no-object-at-all" {
-		t.Errorf("%d members were converted, and %v kept; want 2 and the others", len(res.Coverage), kept)
+	if len(res.Facts) != 2 || strings.Join(kept, " ") != "odd data.o a-file-that-is-no-object-at-all" {
+		t.Errorf("%d members were converted, and %v kept; want 2 and the others", len(res.Facts), kept)
 	}
 
 	attributes := func(path string) string {
@@ -197,9 +197,9 @@ func TestRustLibrary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range res.Coverage {
+	for _, c := range res.Facts {
 		if !c.Verified {
-			t.Errorf("%s: not verified", c.File)
+			t.Errorf("%s: not verified", c.Member)
 		}
 	}
 	obj := filepath.Join(dir, "main.o")
@@ -222,6 +222,6 @@ func TestRustLibrary(t *testing.T) {
 			t.Errorf("%d bytes of %s are missing in the merged .sframe", n, name)
 		}
 	}
-	t.Logf("%d members converted, %d kept; linked, %d FDEs for %d of %d bytes", len(res.Coverage), len(res.Kept),
+	t.Logf("%d members converted, %d kept; linked, %d FDEs for %d of %d bytes", len(res.Facts), len(res.Kept),
 		r.FDEs, r.Covered, r.Described)
 }

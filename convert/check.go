@@ -16,15 +16,25 @@ import (
 	"cfi2sframe/internal/filecopy"
 	"cfi2sframe/internal/outfile"
 	"cfi2sframe/internal/plt"
-	"cfi2sframe/report"
 	"cfi2sframe/sframe"
 	"cfi2sframe/verify"
 )
 
-// A Comparison is that of an .sframe with the CFI of its file. It does not name the file.
+// A Comparison is that of an .sframe with the CFI of its file. Sizes are in bytes.
 type Comparison struct {
-	report.Check
-	Skipped Reason // why nothing was compared (with Options.SkipUnsupported or Require), or ""
+	Skipped    Reason // why nothing was compared (with Options.SkipUnsupported or Require), or ""
+	ABI        sframe.ABI
+	Version    sframe.Version
+	FDEs       int
+	FREs       uint64
+	Sorted     bool
+	Described  uint64            // code that CFI describes
+	Covered    uint64            // of Described: with rows that agree, and Outermost
+	Outermost  uint64            // of Covered: code without a caller that has no row
+	Stubs      uint64            // PLT stubs without CFI that have rows
+	Padding    uint64            // padding after functions that has their last rows
+	Refused    string            // why a reader refuses the section, or ""
+	Mismatches []verify.Mismatch // by address
 }
 
 // maxMismatches bounds the mismatches that are kept.
@@ -62,7 +72,7 @@ func Check(r io.ReaderAt, size int64, opt Options) (*Comparison, error) {
 
 // withoutSFrame returns why a file cannot have an .sframe, or the error: missing, or that of a conversion.
 func withoutSFrame(r io.ReaderAt, size int64, opt Options, missing error) (Reason, error) {
-	opt.DryRun, opt.NoVerify, opt.Brief, opt.MinCoverage, opt.MinUnwindable = true, true, true, 0, 0
+	opt.DryRun, opt.NoVerify, opt.Report = true, true, nil
 	res, err := Into(context.Background(), r, size, nil, opt)
 	if err != nil {
 		return "", err
@@ -113,27 +123,19 @@ func compared(f *elffile.File, s *sframe.Section, opt Options) (c *Comparison, e
 	if err != nil {
 		return nil, err
 	}
-	code, _ := report.MeasureCode(f, table, stubs)
-	c = &Comparison{Check: report.Check{
-		Schema: report.Schema, ABI: s.ABI.String(), Format: int(s.Version),
-		FDEs: s.Len(), FREs: uint64(s.NumFREs), Sorted: sorted,
-		Amounts: report.NewAmounts(code, report.Amounts{
-			Described: res.Described, Covered: res.Covered + res.Outermost, Outermost: res.Outermost, PLT: res.Stubs,
-		}),
-		Padding: res.Padding, Refused: refused, Mismatches: []report.Mismatch{},
-	}}
 	slices.SortStableFunc(res.Mismatches, func(a, b verify.Mismatch) int { return cmp.Compare(a.Begin, b.Begin) })
-	ranges := make([]report.Range, len(res.Mismatches))
-	for i, m := range res.Mismatches {
-		ranges[i] = report.Range{Begin: m.Begin, End: m.End}
+	c = &Comparison{
+		ABI: s.ABI, Version: s.Version, FDEs: s.Len(), FREs: uint64(s.NumFREs), Sorted: sorted,
+		Described: res.Described, Covered: res.Covered + res.Outermost, Outermost: res.Outermost, Stubs: res.Stubs,
+		Padding: res.Padding, Refused: refused, Mismatches: res.Mismatches,
 	}
-	for i, n := range report.Locate(f, debug.File(), ranges) {
-		m := &res.Mismatches[i]
-		c.Mismatches = append(c.Mismatches, report.Mismatch{
-			Begin: m.Begin, End: m.End, Function: n.Function, Offset: n.Offset, What: m.What,
+	if opt.Report != nil {
+		err = opt.Report(&Details{
+			Comparison: c, InputSize: f.Size, File: f, Debug: debug.File(), DebugPath: debug.Path(), Table: table,
+			Stubs: stubs,
 		})
 	}
-	if err := debug.ReadError(); err != nil {
+	if err := cmp.Or(debug.ReadError(), err); err != nil {
 		return nil, err
 	}
 	if res.Ended {

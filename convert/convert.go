@@ -12,7 +12,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"math"
 	"os"
@@ -21,7 +20,6 @@ import (
 	"cfi2sframe/internal/archive"
 	"cfi2sframe/internal/filecopy"
 	"cfi2sframe/internal/outfile"
-	"cfi2sframe/report"
 )
 
 // ErrNoCode is returned for files whose CFI describes no code.
@@ -30,15 +28,11 @@ var ErrNoCode = errors.New("the CFI describes no code of this file, so there is 
 // ErrWrong is returned if the result does not pass the check against the CFI: a defect of cfi2sframe, not of its input.
 var ErrWrong = errors.New("nothing was written: the result is wrong")
 
-// ErrCoverage is returned, with a Result, if there is less than Options.MinCoverage or Options.MinUnwindable.
-var ErrCoverage = errors.New("nothing was written")
-
 // A Result describes a conversion.
 type Result struct {
-	// Coverage is that of the file, or of the members of an archive that have an .sframe now, without file names. It is
-	// empty if .sframe was removed.
-	Coverage []*report.Coverage
-	Archive  bool
+	// Facts are those of the file, or of the members of an archive. Files that were not translated have none.
+	Facts   []Facts
+	Archive bool
 	// Kept are the members of the archive that are unchanged, or the file itself.
 	Kept []Kept
 	// Stays is why the file is unchanged, or "" if it has changed. For an archive it is Current if one of the members
@@ -52,7 +46,7 @@ type Result struct {
 
 // Convert converts the file of the given size in r, and writes the complete result to w. Until then the result is in a
 // temporary file. Unless opt.NoVerify is set, it is checked against the CFI at every pc. On an error, or when ctx ends,
-// nothing is written, unless w returns the error. With ErrCoverage there is a Result.
+// nothing is written, unless w returns the error.
 func Convert(ctx context.Context, r io.ReaderAt, size int64, w io.Writer, opt Options) (*Result, error) {
 	out, err := outfile.Scratch()
 	if err != nil {
@@ -79,7 +73,6 @@ func Convert(ctx context.Context, r io.ReaderAt, size int64, w io.Writer, opt Op
 func Into(ctx context.Context, r io.ReaderAt, size int64, create func() (*os.File, error),
 	opt Options) (*Result, error) {
 	opt.complete(size)
-	opt.Limits.Grow(size)
 	c := &conversion{ctx: ctx, opt: opt, src: filecopy.Sized(r, size), size: size, create: create, res: &Result{}}
 	is, err := archive.Is(c.src)
 	if err != nil {
@@ -92,7 +85,7 @@ func Into(ctx context.Context, r io.ReaderAt, size int64, create func() (*os.Fil
 	case is:
 		kept, err = c.archive()
 	default:
-		kept, err = c.elf(c.src, size, c.create)
+		kept, err = c.elf(c.src, size, "", c.create)
 	}
 	if err := cmp.Or(err, ctx.Err()); err != nil {
 		return nil, err
@@ -101,7 +94,7 @@ func Into(ctx context.Context, r io.ReaderAt, size int64, create func() (*os.Fil
 		c.res.Kept = append(c.res.Kept, *kept)
 		c.res.Stays = kept.Reason
 	}
-	return c.res, c.enough()
+	return c.res, nil
 }
 
 // A conversion is the work on one file.
@@ -114,19 +107,9 @@ type conversion struct {
 	res    *Result
 }
 
-// enough returns ErrCoverage if too little is covered.
-func (c *conversion) enough() error {
-	if len(c.res.Coverage) == 0 {
-		return nil
-	}
-	if short := c.opt.Short(&report.Sum("", c.res.Coverage).Amounts); short != "" {
-		return fmt.Errorf("%w: %s", ErrCoverage, short)
-	}
-	return nil
-}
-
-// elf converts the ELF file src to the file that create makes. If it is unchanged, elf returns the reason.
-func (c *conversion) elf(src io.ReaderAt, size int64, create func() (*os.File, error)) (*Kept, error) {
+// elf converts the ELF file src, which is a member of an archive or "", to the file that create makes. If it is
+// unchanged, elf returns the reason.
+func (c *conversion) elf(src io.ReaderAt, size int64, member string, create func() (*os.File, error)) (*Kept, error) {
 	signature, err := signatureSize(src, size)
 	if err != nil {
 		return nil, err
@@ -135,31 +118,25 @@ func (c *conversion) elf(src io.ReaderAt, size int64, create func() (*os.File, e
 	if err != nil {
 		return c.opt.kept(nil, moduleError(c.opt.Path, err))
 	}
-	s := &single{conversion: c, f: f, src: src, create: create}
-	var cov *report.Coverage
+	s := &single{conversion: c, f: f, src: src, member: member, create: create}
+	defer func() { s.debug.Close() }()
 	switch {
 	case c.opt.Remove:
 		err = s.remove()
 	case c.opt.Attach:
 		err = s.attach()
 	default:
-		cov, err = s.add()
-	}
-	if failed := f.ReadError(); failed != nil {
-		return nil, failed // unreadable parts may have been taken for missing ones
+		err = s.add()
 	}
 	kept, err := c.opt.kept(f, err)
-	if err != nil {
+	unsigned := err == nil && kept == nil && signature > 0
+	if err == nil {
+		err = s.report(kept, unsigned)
+	}
+	// Unreadable parts may have been taken for missing ones.
+	if err := cmp.Or(f.ReadError(), s.debug.ReadError(), err); err != nil {
 		return nil, err
 	}
-	unsigned := kept == nil && signature > 0
 	c.res.Unsigned = c.res.Unsigned || unsigned
-	if cov != nil {
-		cov.Unsigned = unsigned
-		if kept != nil {
-			cov.Kept = string(kept.Reason)
-		}
-		c.res.Coverage = append(c.res.Coverage, cov)
-	}
 	return kept, nil
 }

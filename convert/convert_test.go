@@ -5,13 +5,11 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"reflect"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -24,7 +22,6 @@ import (
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/plain"
 	"cfi2sframe/internal/testkit/testfile"
-	"cfi2sframe/report"
 	"cfi2sframe/sframe"
 	"cfi2sframe/translate"
 )
@@ -57,18 +54,48 @@ func tryRun(t *testing.T, path string, opt convert.Options) (string, error) {
 	return out, err
 }
 
+// A conversion has the facts about a file, and its gaps.
+type conversion struct {
+	convert.Facts
+	Gaps []gap
+}
+
+// A gap is one in words.
+type gap struct {
+	Begin, End           uint64
+	Reason, Column, Rule string
+}
+
+// note makes the options note gaps.
+func (c *conversion) note(opt *convert.Options) {
+	opt.Report = func(d *convert.Details) error {
+		c.Facts = *d.Facts
+		words := translate.NewRuleWriter(d.Facts.ABI)
+		for i := range d.Result.Gaps {
+			g := &d.Result.Gaps[i]
+			rule := words.Rule(g)
+			if g.Err != nil {
+				rule = g.Err.Error()
+			}
+			c.Gaps = append(c.Gaps, gap{g.Begin, g.End, g.Reason.Name(), g.Column.String(), rule})
+		}
+		return nil
+	}
+}
+
 // run converts a file, to V2 unless it says otherwise, and expects that to work.
-func run(t *testing.T, path string, opt convert.Options) (string, *report.Coverage) {
+func run(t *testing.T, path string, opt convert.Options) (string, *conversion) {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), filepath.Base(path))
 	if opt.Version == 0 {
 		opt.Version = sframe.V2
 	}
-	res, err := files.Convert(context.Background(), path, out, files.Options{Options: opt})
-	if err != nil {
+	c := &conversion{}
+	c.note(&opt)
+	if _, err := files.Convert(context.Background(), path, out, files.Options{Options: opt}); err != nil {
 		t.Fatalf("%s: %v", path, err)
 	}
-	return out, res.Coverage[0]
+	return out, c
 }
 
 func open(t *testing.T, path string) *elffile.File {
@@ -108,13 +135,12 @@ func dump(t *testing.T, path string) string {
 }
 
 // golden returns what is expected of a conversion: every gap, and the section.
-func golden(t *testing.T, out string, c *report.Coverage) string {
+func golden(t *testing.T, out string, c *conversion) string {
 	t.Helper()
 	var b strings.Builder
 	fmt.Fprintf(&b, "described %d covered %d\n", c.Described, c.Covered-c.Outermost)
 	for _, g := range c.Gaps {
-		fmt.Fprintf(&b, "gap %#x-%#x %s+%#x: %s %s %s\n", g.Begin, g.End, g.Function, g.Offset, g.Reason,
-			g.Column, g.Rule)
+		fmt.Fprintf(&b, "gap %#x-%#x: %s %s %s\n", g.Begin, g.End, g.Reason, g.Column, g.Rule)
 	}
 	return b.String() + dump(t, out)
 }
@@ -458,7 +484,7 @@ func TestCutFunctions(t *testing.T) {
 		for _, workers := range []int{1, 2, 3, 8} {
 			_, c := run(t, prog, convert.Options{Version: sframe.V2, Workers: workers})
 			functions := 0
-			for _, r := range c.Reasons {
+			for _, r := range c.Sums {
 				functions += r.Functions
 			}
 			if c.Covered != tt.covered || c.Functions != tt.total || functions != tt.functions {
@@ -506,60 +532,10 @@ func TestRegisterNumbers(t *testing.T) {
 			_, c := run(t, link(t, ".cfi_startproc\nnop\n"+tt.cfi+"\nnop\n.cfi_endproc\n"),
 				convert.Options{Version: version})
 			if len(c.Gaps) != 1 || c.Gaps[0].Reason != tt.reason || c.Gaps[0].Column != tt.column ||
-				c.Gaps[0].Rule != tt.rule || c.Gaps[0].Format3 {
+				c.Gaps[0].Rule != tt.rule {
 				t.Errorf("%s, V%d: gaps %+v; want %s (%s %s)", tt.name, version, c.Gaps, tt.reason,
 					tt.column, tt.rule)
 			}
-		}
-	}
-}
-
-// TestFormat3 says of gaps that format 3 covers them if it does so.
-func TestFormat3(t *testing.T) {
-	const (
-		neg      = ".cfi_escape 0x0f, 3, 0x77, 0, 0x1f\nnop\n" // CFA = -rsp, for which there is no form
-		computed = ".cfi_startproc\n" + neg + ".cfi_endproc\n"
-		register = ".cfi_startproc\n.cfi_def_cfa rbx, 16\nnop\n.cfi_endproc\n"
-	)
-	// More gaps in format 3 than are listed, which are one in format 2.
-	const many = ".cfi_startproc\n.cfi_signal_frame\n.rept 65600\n" + neg + ".cfi_def_cfa rsp, 8\nnop\n.endr\n.cfi_endproc\n"
-	type subject struct {
-		name, source string
-		want         map[string]uint64 // bytes that format 3 covers, by reason
-		says         string
-	}
-	subjects := []subject{
-		{"few gaps", register + computed, map[string]uint64{"cfa-register": 1, "cfa-expression": 0},
-			"--format 3 covers 1 of the other 2 bytes\n"},
-		{"after more gaps than are listed", register + many + computed + register,
-			map[string]uint64{"cfa-register": 1, "signal-frame": 0, "cfa-expression": 0},
-			"--format 3 covers at least 1 of the other 131,203 bytes\n"},
-	}
-	for _, tt := range subjects {
-		prog := link(t, tt.source)
-		_, c := run(t, prog, convert.Options{Version: sframe.V2, NoVerify: true, Workers: 1})
-		_, v3 := run(t, prog, convert.Options{Version: sframe.V3, NoVerify: true, Workers: 1})
-		got := make(map[string]uint64)
-		for _, r := range c.Reasons {
-			got[r.Name] = r.Format3
-		}
-		if !maps.Equal(got, tt.want) {
-			t.Errorf("%s: format 3 covers %v, want %v", tt.name, got, tt.want)
-		}
-		for _, g := range c.Gaps {
-			if i := slices.IndexFunc(v3.Gaps, func(h report.Gap) bool {
-				return h.Begin < g.End &&
-					g.Begin < h.End
-			}); g.Format3 && i >= 0 {
-				t.Errorf("%s: format 3 is said to cover %v, and has a gap %v", tt.name, &g, &v3.Gaps[i])
-			}
-		}
-		var text strings.Builder
-		if err := c.Text(&text, 0); err != nil {
-			t.Fatal(err)
-		}
-		if !strings.Contains(text.String(), tt.says) {
-			t.Errorf("%s: the report does not say %q:\n%s", tt.name, tt.says, text.String())
 		}
 	}
 }
@@ -576,14 +552,13 @@ func TestWorkers(t *testing.T) {
 		for _, version := range []sframe.Version{sframe.V2, sframe.V3} {
 			for _, share := range []convert.Share{convert.ShareAuto, convert.ShareOff} {
 				var want []byte
-				var first *report.Coverage
+				var first *conversion
 				for _, workers := range []int{1, 2, 3, 8} {
 					out, c := run(t, in, convert.Options{Version: version, Share: share, Workers: workers})
 					got, err := os.ReadFile(out)
 					if err != nil {
 						t.Fatal(err)
 					}
-					c.Output = ""
 					if want == nil {
 						want, first = got, c
 					}

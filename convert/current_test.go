@@ -50,7 +50,7 @@ func TestCurrent(t *testing.T) {
 					}
 					same := bytes.Equal(old, want)
 					if (res.Stays == convert.Current) != same || same &&
-						(len(res.Kept) != 1 || !res.Coverage[0].Verified) {
+						(len(res.Kept) != 1 || !res.Facts[0].Verified) {
 						t.Errorf("%s/%s from %v to %v: stays %q, kept %v; the files are the same: %t", abi, name, from,
 							to, res.Stays, res.Kept, same)
 					}
@@ -81,7 +81,7 @@ func TestWrongIsReplaced(t *testing.T) {
 				}
 			default:
 				if c, err := convert.Check(bytes.NewReader(got), int64(len(got)), convert.Options{}); err != nil ||
-					len(c.Mismatches) > 0 || c.Covered != res.Coverage[0].Covered {
+					len(c.Mismatches) > 0 || c.Covered != res.Facts[0].Covered {
 					t.Errorf("byte %d: what stays is wrong: %+v, error %v", i, c, err)
 				}
 			}
@@ -132,8 +132,8 @@ func TestIncompleteIsReplaced(t *testing.T) {
 	opt.Update = true
 	for _, stays := range []convert.Reason{"", convert.Current} {
 		res, err := files.Convert(t.Context(), prog, prog, opt)
-		if err != nil || res.Stays != stays || res.Coverage[0].Covered != res.Coverage[0].Described {
-			t.Fatalf("stays %q; want and %q; covered: %+v; error %v", res.Stays, stays, res.Coverage[0], err)
+		if err != nil || res.Stays != stays || res.Facts[0].Covered != res.Facts[0].Described {
+			t.Fatalf("stays %q; want and %q; covered: %+v; error %v", res.Stays, stays, res.Facts[0], err)
 		}
 	}
 }
@@ -339,7 +339,7 @@ func TestSkipped(t *testing.T) {
 	if _, _, err := inMemory(odd, convert.Options{}); err == nil {
 		t.Error("archive: no error")
 	}
-	if _, res, err := inMemory(odd, convert.Options{SkipUnsupported: true}); err != nil || len(res.Coverage) != 1 ||
+	if _, res, err := inMemory(odd, convert.Options{SkipUnsupported: true}); err != nil || len(res.Facts) != 1 ||
 		len(res.Kept) != 1 || res.Kept[0].Reason != convert.Machine {
 		t.Errorf("archive: %+v, error %v", res, err)
 	}

@@ -29,7 +29,7 @@ func TestAttachWrong(t *testing.T) {
 		t.Fatal(err)
 	}
 	alone, res, err := convertBytes(file, convert.Options{Version: sframe.V2, Detach: true})
-	if err != nil || !res.Coverage[0].Verified {
+	if err != nil || !res.Facts[0].Verified {
 		t.Fatalf("%+v, %v", res, err)
 	}
 	path := filepath.Join(t.TempDir(), "plt.sframe")

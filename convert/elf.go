@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"debug/elf"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -16,7 +15,6 @@ import (
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/debugfile"
 	"cfi2sframe/internal/outfile"
-	"cfi2sframe/report"
 	"cfi2sframe/sframe"
 	"cfi2sframe/translate"
 	"cfi2sframe/verify"
@@ -27,11 +25,16 @@ type single struct {
 	*conversion
 	f      *elffile.File
 	src    io.ReaderAt
+	member string // its name in the archive, or ""
 	create func() (*os.File, error)
+	debug  *debugfile.File
 	table  *cfi.Table
 	padded bool
 	pads   []uint8          // sizes of the padding after functions, if padded is set
 	layout *elfwrite.Layout // of a linked file with an empty section, or nil
+
+	facts       *Facts       // or nil if nothing was translated
+	translation *translation // that the facts are about
 }
 
 // Steps of a conversion, for Options.Progress.
@@ -50,76 +53,64 @@ func (s *single) step(next int) {
 	}
 }
 
-// add adds an .sframe. With an error there may be coverage to report.
-func (s *single) add() (cov *report.Coverage, err error) {
+// add adds an .sframe. With an error there may be facts to report.
+func (s *single) add() (err error) {
 	f := s.f
 	if elfwrite.DebugOnly(f) {
-		return nil, errDebugOnly
+		return errDebugOnly
 	}
 	if s.opt.Detach {
 		if err := s.separable(); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if err := cmp.Or(s.opt.suits(f), runs(f)); err != nil {
-		return nil, err
+		return err
 	}
-	debug, err := debugfile.Open(s.opt.DebugFile, s.opt.Path, f)
-	if err != nil {
-		return nil, err
+	if s.debug, err = debugfile.Open(s.opt.DebugFile, s.opt.Path, f); err != nil {
+		return err
 	}
-	defer debug.Close()
-	defer func() {
-		if failed := debug.ReadError(); failed != nil {
-			cov, err = nil, failed
-		}
-	}()
 	s.opt.starting(Work{Size: f.Size, CFI: cfi.Size(f)})
 	s.step(stepLoad)
-	if s.table, err = LoadCFI(f, s.opt.Source, debug.File()); err != nil {
-		return nil, err
+	if s.table, err = LoadCFI(f, s.opt.Source, s.debug.File()); err != nil {
+		return err
 	}
 	if s.table.Len() == 0 {
 		if len(s.table.Errors) > 0 {
-			return nil, fmt.Errorf("no CFI that can be used: %w", s.table.Errors[0])
+			return fmt.Errorf("no CFI that can be used: %w", s.table.Errors[0])
 		}
-		return nil, ErrNoCode
+		return ErrNoCode
 	}
 	old := s.opt.Update && (s.opt.Reserved != "" || hasSFrame(f))
 	if old && !f.IsObject() {
-		if cov, err := s.current(debug); cov != nil || err != nil {
-			return cov, err
+		if err := s.current(); err != nil {
+			return err
 		}
 	}
 	if !f.IsObject() {
 		if s.layout, err = s.firstLayout(); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	s.step(stepTranslate)
 	t, err := s.fit()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if cov, err = s.describe(t, debug); err != nil {
-		return nil, err
-	}
+	s.note(t)
 	b := t.content
-	cov.FDEs, cov.FREs, cov.Size = b.NumFDEs(), b.NumFREs(), uint64(len(t.section))
-	cov.MovedCode = t.layout.MovedCode
-	if t.layout.StaleHeaders {
-		cov.Warnings = append(cov.Warnings, warnStaleHeaders)
-	}
+	s.facts.FDEs, s.facts.FREs, s.facts.Size = b.NumFDEs(), b.NumFREs(), uint64(len(t.section))
+	s.facts.MovedCode, s.facts.StaleHeaders = t.layout.MovedCode, t.layout.StaleHeaders
 	if old && f.IsObject() {
 		if same, err := s.unchanged(t); same || err != nil {
-			cov.Verified = same
-			return cov, cmp.Or(err, errCurrent)
+			s.facts.Verified = same
+			return cmp.Or(err, errCurrent)
 		}
 	}
 	if b.NumFDEs() == 0 && (f.IsObject() || s.opt.Linux != NotLinux) && !hasSFrame(f) {
-		return cov, errNoRows
+		return errNoRows
 	}
-	return cov, s.write(t, cov)
+	return s.write(t)
 }
 
 // runs returns an error if a linked file has code in a segment that is not executable: packages disagree on whether it
@@ -171,17 +162,14 @@ func (s *single) firstLayout() (*elfwrite.Layout, error) {
 	return elfwrite.PlanInto(s.f, r.Begin, r.End, 0, opt)
 }
 
-const warnStaleHeaders = "at __ehdr_start, code finds the program headers without .sframe; " +
-	"getauxval(AT_PHDR) and dl_iterate_phdr have it"
-
 // write writes the new file, and checks it.
-func (s *single) write(t *translation, cov *report.Coverage) error {
+func (s *single) write(t *translation) error {
 	if s.opt.DryRun {
 		if s.opt.NoVerify {
 			return nil
 		}
 		err := s.dryCheck(t)
-		cov.Verified = err == nil
+		s.facts.Verified = err == nil
 		return err
 	}
 	s.step(stepWrite)
@@ -198,7 +186,7 @@ func (s *single) write(t *translation, cov *report.Coverage) error {
 		code = s.f
 	}
 	err = reread(dst, &s.opt, t.layout.Size, code, s.table, t.Result, s.opt.workers(s.table, s.f.Size))
-	cov.Verified = err == nil
+	s.facts.Verified = err == nil
 	return err
 }
 
@@ -332,32 +320,6 @@ func compare(f *elffile.File, d *sframe.Section, table *cfi.Table, want *transla
 	return nil
 }
 
-// describe returns the report on a translation.
-func (s *single) describe(t *translation, debug *debugfile.File) (*report.Coverage, error) {
-	in := report.Input{
-		File: s.f, Debug: debug.File(), Table: s.table, ABI: t.abi, Result: t.Result, Stubs: t.stubs, Padding: s.pads,
-		Brief: s.opt.Brief && s.opt.MinUnwindable == 0, Limits: s.opt.Limits,
-	}
-	if !s.opt.Limits.Full() { // reports say it of listed gaps only
-		var err error
-		if in.Format3, err = s.format3(t.Result); err != nil {
-			return nil, err
-		}
-	}
-	cov := report.New(in)
-	cov.Format = int(s.opt.Version)
-	if s.f.IsObject() {
-		cov.MergedBy = Format{Version: s.opt.Version, PCRel: s.opt.PCRel}.Mergers()
-	}
-	if s.table.Debug {
-		cov.DebugFile = debug.Path()
-	}
-	if id, _, err := s.f.BuildID(); err == nil { // damaged notes are reported where they matter
-		cov.BuildID = hex.EncodeToString(id)
-	}
-	return cov, nil
-}
-
 // The end of a signed kernel module: the signature, struct module_signature (include/linux/module_signature.h), and the
 // magic. The structure is a big-endian length in its last four bytes, and at 3 and 4 the lengths of names before the
 // signature, which modules of Linux before 4.3 have.
@@ -387,36 +349,33 @@ func signatureSize(r io.ReaderAt, size int64) (int64, error) {
 	return n, nil
 }
 
-// current returns errCurrent and the report if the old .sframe of a linked file is up to date: readers find it, and it
-// has the bytes that would be written. Otherwise it returns nil.
-func (s *single) current(debug *debugfile.File) (*report.Coverage, error) {
+// current returns errCurrent, and notes the facts, if the old .sframe of a linked file is up to date: readers find it,
+// and it has the bytes that would be written. Otherwise it returns nil.
+func (s *single) current() error {
 	b, addr, err := s.opt.oldBytes(s.f)
 	if err != nil {
-		return nil, nil
+		return nil
 	}
 	old, err := sframe.Decode(b, addr)
 	if err != nil {
-		return nil, nil
+		return nil
 	}
 	if why, err := s.opt.Linux.Refusal(s.f, old); why != "" || err != nil {
-		return nil, err
+		return err
 	}
 	t, err := s.translate(s.reach(addr, old.Len()))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	section, err := t.content.Encode(addr)
 	if err != nil || !bytes.HasPrefix(b, section) || anyByte(b[len(section):]) ||
 		len(b) > len(section) && s.opt.Reserved == "" ||
 		compare(s.f, old, s.table, t.Result, s.opt.workers(s.table, s.f.Size)) != nil {
-		return nil, nil
+		return nil
 	}
-	cov, err := s.describe(t, debug)
-	if err != nil {
-		return nil, err
-	}
-	cov.FDEs, cov.FREs, cov.Size, cov.Verified = old.Len(), uint64(old.NumFREs), old.Size(), true
-	return cov, errCurrent
+	s.note(t)
+	s.facts.FDEs, s.facts.FREs, s.facts.Size, s.facts.Verified = old.Len(), uint64(old.NumFREs), old.Size(), true
+	return errCurrent
 }
 
 // oldBytes returns the bytes of the old .sframe of a linked file, or all reserved bytes, and their address.

@@ -23,7 +23,7 @@ func ExampleConvert() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	for _, c := range res.Coverage {
+	for _, c := range res.Facts {
 		fmt.Printf("%d of %d bytes of code covered, %d functions, verified: %v\n", c.Covered, c.Described, c.Functions,
 			c.Verified)
 	}
@@ -45,23 +45,25 @@ func ExampleConvert_gaps() {
 	}
 	for _, version := range []sframe.Version{sframe.V2, sframe.V3} {
 		var out bytes.Buffer
-		res, err := convert.Convert(context.Background(), bytes.NewReader(prog), int64(len(prog)), &out,
-			convert.Options{Version: version})
+		opt := convert.Options{Version: version, Report: func(d *convert.Details) error {
+			fmt.Printf("%v: %d of %d bytes covered\n", version, d.Facts.Covered, d.Facts.Described)
+			for _, g := range d.Result.Gaps {
+				fmt.Printf("  %#x-%#x: %v\n", g.Begin, g.End, g.Reason)
+			}
+			return nil
+		}}
+		_, err := convert.Convert(context.Background(), bytes.NewReader(prog), int64(len(prog)), &out, opt)
 		if err != nil {
 			log.Fatal(err)
 		}
-		fmt.Printf("%v: %.1f %%\n", version, res.Coverage[0].CoveredPercent())
-		for _, g := range res.Coverage[0].Gaps {
-			fmt.Printf("  %s+%#x: %s\n", g.Function, g.Offset, g.Text)
-		}
 	}
 	// Output:
-	// SFRAME_VERSION_2: 15.1 %
-	//   realign+0x5: stack realignment (DRAP)
-	//   realign+0x13: stack realignment (DRAP)
-	//   realign+0x2c: stack realignment (DRAP)
-	//   realign+0x31: frame pointer by another rule
-	// SFRAME_VERSION_3: 100.0 %
+	// SFRAME_VERSION_2: 8 of 53 bytes covered
+	//   0x38e-0x39c: stack realignment (DRAP)
+	//   0x39c-0x3b5: stack realignment (DRAP)
+	//   0x3b5-0x3ba: stack realignment (DRAP)
+	//   0x3ba-0x3bb: frame pointer by another rule
+	// SFRAME_VERSION_3: 53 of 53 bytes covered
 }
 
 // The section of a file, also one by another tool, is compared with the call frame information.
@@ -79,10 +81,10 @@ func ExampleCheck() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Printf("%v, %v, %d FDEs: %d of %d bytes of code agree\n", c.ABI, sframe.Version(c.Format), c.FDEs, c.Covered,
+	fmt.Printf("%v, %v, %d FDEs: %d of %d bytes of code agree\n", c.ABI, c.Version, c.FDEs, c.Covered,
 		c.Described)
 	for _, m := range c.Mismatches {
-		fmt.Println(m.Function, m.What)
+		fmt.Println(m)
 	}
 	// Output:
 	// amd64, SFRAME_VERSION_3, 2 FDEs: 107 of 107 bytes of code agree

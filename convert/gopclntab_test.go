@@ -12,7 +12,6 @@ import (
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/testkit/goprog"
-	"cfi2sframe/report"
 	"cfi2sframe/sframe"
 	"cfi2sframe/verify"
 )
@@ -32,7 +31,7 @@ func TestGoProgram(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c := res.Coverage[0]
+			c := &res.Facts[0]
 			if 100*c.Covered < 99*c.Described || c.Described < 400_000 || !c.Verified {
 				t.Errorf("%d of %d bytes covered, verified %t", c.Covered, c.Described, c.Verified)
 			}
@@ -121,18 +120,18 @@ func TestGoGap(t *testing.T) {
 			bad[pcsp+2] ^= 64
 			sound, _ := convertGo(t, b)
 			res, section := convertGo(t, bad)
-			var gap *report.Gap
+			var found *gap
 			bytesOf := make(map[string]uint64)
 			for i, g := range res.Gaps {
 				if bytesOf[g.Reason] += g.End - g.Begin; g.Reason == "go-table" {
-					gap = &res.Gaps[i]
+					found = &res.Gaps[i]
 				}
 			}
-			if gap == nil || !strings.Contains(gap.Rule, "in the table, and of ") {
+			if found == nil || !strings.Contains(found.Rule, "in the table, and of ") {
 				t.Fatalf("gaps: %+v; want one of go-table", res.Gaps)
 			}
-			if _, ok, err := section.Lookup(gap.Begin); ok || err != nil {
-				t.Errorf("the section has a row at %#x: %v", gap.Begin, err)
+			if _, ok, err := section.Lookup(found.Begin); ok || err != nil {
+				t.Errorf("the section has a row at %#x: %v", found.Begin, err)
 			}
 			if lost := bytesOf["go-table"]; !res.Verified || res.Covered+lost != sound.Covered || lost > res.Covered/10 {
 				t.Errorf("%d bytes of %d covered, without %d; verified: %t", res.Covered, sound.Covered, lost, res.Verified)
@@ -204,19 +203,20 @@ func TestGoRelease(t *testing.T) {
 }
 
 // convertGo converts a program to V3, and returns the report and the section.
-func convertGo(t *testing.T, b []byte) (*report.Coverage, *sframe.Section) {
+func convertGo(t *testing.T, b []byte) (*conversion, *sframe.Section) {
 	t.Helper()
 	var out bytes.Buffer
 	opt := convert.Options{Version: sframe.V3}
-	res, err := convert.Convert(context.Background(), bytes.NewReader(b), int64(len(b)), &out, opt)
-	if err != nil {
+	c := &conversion{}
+	c.note(&opt)
+	if _, err := convert.Convert(t.Context(), bytes.NewReader(b), int64(len(b)), &out, opt); err != nil {
 		t.Fatal(err)
 	}
 	section, err := convert.ReadSection(openFile(t, out.Bytes()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return res.Coverage[0], section
+	return c, section
 }
 
 func openFile(t *testing.T, b []byte) *elffile.File {

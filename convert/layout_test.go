@@ -448,7 +448,7 @@ func TestLargeObject(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if c := res.Coverage[0]; c.Described != 8 || c.Covered != 8 || !c.Verified {
+		if c := res.Facts[0]; c.Described != 8 || c.Covered != 8 || !c.Verified {
 			t.Errorf("%v: %d of %d bytes are covered, verified %t", opt.Version, c.Covered, c.Described, c.Verified)
 		}
 	}

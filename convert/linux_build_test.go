@@ -20,6 +20,7 @@ import (
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
+	"cfi2sframe/translate"
 )
 
 // A kernel of two functions in .text and one in .init.text, with 64 bytes for .sframe and a symbol in the middle of
@@ -105,10 +106,10 @@ func TestInto(t *testing.T) {
 	}
 	// A header, an index entry, an attribute and two rows; the specification has their sizes.
 	const size = 28 + 16 + 5 + (1 + 1 + 1) + (1 + 1 + 2)
-	c := res.Coverage[0]
+	c := res.Facts[0]
 	gaps := make(map[string]uint64)
-	for _, r := range c.Reasons {
-		gaps[r.Name] = r.Bytes
+	for r, sum := range c.Sums {
+		gaps[r.Name()] = sum.Bytes
 	}
 	if c.Size != size || c.Covered != 2 || c.Described != 4 || !c.Verified ||
 		!maps.Equal(gaps, map[string]uint64{"outside-text": 1, "cfa-register": 1}) {
@@ -220,8 +221,8 @@ func TestModule(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := res.Coverage[0]; c.FDEs != 1 || c.Covered != 64 || c.Described != 192 || len(c.Reasons) != 1 ||
-		c.Reasons[0].Name != "outside-text" || c.Reasons[0].Bytes != 128 {
+	if c := res.Facts[0]; c.FDEs != 1 || c.Covered != 64 || c.Described != 192 || len(c.Sums) != 1 ||
+		c.Sums[translate.OutsideText].Bytes != 128 {
 		t.Errorf("coverage %+v", c)
 	}
 	f, err := elf.NewFile(bytes.NewReader(b))
@@ -295,8 +296,8 @@ func TestLinuxSegments(t *testing.T) {
 			t.Fatal(err)
 		}
 		// .plt and .plt.got have 104 bytes with CFI, and .text 67 (readelf).
-		if r := res.Coverage[0]; r.Covered != 104 || r.Described != 171 || len(r.Reasons) != 1 ||
-			r.Reasons[0].Name != "outside-text" || r.Reasons[0].Bytes != 67 {
+		if r := res.Facts[0]; r.Covered != 104 || r.Described != 171 || len(r.Sums) != 1 ||
+			r.Sums[translate.OutsideText].Bytes != 67 {
 			t.Errorf("%+v", r)
 		}
 		if opt.DryRun {

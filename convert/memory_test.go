@@ -67,17 +67,16 @@ func TestConvert(t *testing.T) {
 			if !bytes.Equal(got, testfile.Read(t, out)) {
 				t.Errorf("%s, version %d: %d bytes, which are not those of the file", name, opt.Version, len(got))
 			}
-			for i, c := range want.Coverage {
-				if !res.Coverage[i].Verified {
+			for i := range want.Facts {
+				if !res.Facts[i].Verified {
 					t.Errorf("%s is not verified", name)
 				}
-				c.File, c.Output, res.Coverage[i].File = "", "", ""
 			}
 			if !reflect.DeepEqual(res, want.Result) {
 				t.Errorf("%s: result is %+v, and %+v in files", name, res, want)
 			}
-			if opt.Version == 0 && res.Coverage[0].Format != 3 {
-				t.Errorf("%s: the default is format %d", name, res.Coverage[0].Format)
+			if opt.Version == 0 && res.Facts[0].Format.Version != 3 {
+				t.Errorf("%s: the default is format %d", name, res.Facts[0].Format.Version)
 			}
 			plain, _, err := inMemory(got, convert.Options{Remove: true})
 			if err != nil {
@@ -141,21 +140,20 @@ func TestConvertNothing(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, tt := range []struct {
-		name   string
-		ctx    context.Context
-		b      []byte
-		from   int64 // what is after that cannot be read
-		opt    convert.Options
-		want   error // nil for any
-		result bool
+		name string
+		ctx  context.Context
+		b    []byte
+		from int64 // what is after that cannot be read
+		opt  convert.Options
+		want error // nil for any
 	}{
 		{name: "no ELF file", b: []byte("text")},
 		{name: "nothing", b: nil},
 		{name: "a part of a file", b: prog[:len(prog)/2]},
 		{name: "an .sframe is there", b: twice, want: elfwrite.ErrExists},
 		{name: "a member of an archive has one", b: ar(prog, twice), want: elfwrite.ErrExists},
-		{name: "too little is covered", b: gaps, opt: convert.Options{Version: sframe.V2, MinCoverage: 50},
-			want: convert.ErrCoverage, result: true},
+		{name: "a report that fails", b: gaps, opt: convert.Options{
+			Report: func(*convert.Details) error { return io.ErrShortWrite }}, want: io.ErrShortWrite},
 		{name: "interrupted", ctx: ended, b: prog, want: context.Canceled},
 		{name: "unreadable", b: prog, from: int64(len(prog) - 100), want: syscall.EIO},
 		{name: "nothing to remove", b: prog, opt: convert.Options{Remove: true}, want: elfwrite.ErrNone},
@@ -168,13 +166,13 @@ func TestConvertNothing(t *testing.T) {
 			r = failing{r, tt.from}
 		}
 		res, err := convert.Convert(tt.ctx, r, int64(len(tt.b)), silent{t}, tt.opt)
-		if err == nil || tt.want != nil && !errors.Is(err, tt.want) || (res != nil) != tt.result {
+		if err == nil || tt.want != nil && !errors.Is(err, tt.want) || res != nil {
 			t.Errorf("%s: result %v, error %v", tt.name, res, err)
 		}
 	}
 	res, err := convert.Convert(t.Context(), bytes.NewReader(prog), int64(len(prog)), silent{t},
 		convert.Options{DryRun: true})
-	if err != nil || !res.Coverage[0].Verified {
+	if err != nil || !res.Facts[0].Verified {
 		t.Errorf("dry run: %v", err)
 	}
 	if _, err := convert.Convert(t.Context(), bytes.NewReader(prog), int64(len(prog)), broken{},

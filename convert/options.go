@@ -9,7 +9,6 @@ import (
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
-	"cfi2sframe/report"
 	"cfi2sframe/sframe"
 )
 
@@ -35,18 +34,12 @@ type Options struct {
 	BuildID bool // with Detach, files without a build-id are not supported
 	Attach  bool // add the section of SFrame instead
 	// SFrame is the file with the detached .sframe, or a directory that has it by build-id; or "".
-	SFrame string
-	DryRun bool // translate and check, but write nothing
-	// MinCoverage is the least coverage, in percent of the code that CFI describes. Code without a caller counts as
-	// covered.
-	MinCoverage float64
-	// MinUnwindable is the least amount of code that can be unwound, in percent of the code.
-	MinUnwindable float64
-	NoVerify      bool  // do not check the result
-	NoPadding     bool  // do not describe the padding between functions
-	NoPCMask      bool  // describe PLTs with rows for each entry, not with PC-mask FDEs
-	Brief         bool  // report without names, source lines and, unless MinUnwindable is set, code without CFI
-	Share         Share // of FRE lists
+	SFrame    string
+	DryRun    bool  // translate and check, but write nothing
+	NoVerify  bool  // do not check the result
+	NoPadding bool  // do not describe the padding between functions
+	NoPCMask  bool  // describe PLTs with rows for each entry, not with PC-mask FDEs
+	Share     Share // of FRE lists
 	// Workers bounds the threads. 0 stands for the number of processors, and fewer for small files. The result does not
 	// depend on it.
 	Workers int
@@ -65,8 +58,9 @@ type Options struct {
 	Starting func(Work)
 	// Progress, if not nil, is called with the finished and all steps of a linked file, or members of an archive.
 	Progress func(done, total int)
-	// Limits bound the reports on several files together; nil stands for limits for each file.
-	Limits *report.Limits
+	// Report, if not nil, is called with the result for each ELF file that was translated or compared, while it is open.
+	// An error of Report is that of the conversion.
+	Report func(*Details) error
 	// Budget is that of the input that contains the file; nil stands for one of the file.
 	Budget *elffile.Budget
 }
@@ -76,20 +70,6 @@ type Work struct {
 	Size    uint64 // of the file, or of the member of an archive
 	CFI     uint64 // of its CFI in the file; 0 for an archive
 	Archive bool   // an archive, whose members follow
-}
-
-// Short says which of MinCoverage and MinUnwindable the amounts do not reach, or returns "".
-func (o *Options) Short(a *report.Amounts) string {
-	below := func(what string, got, want float64) string {
-		return fmt.Sprintf("%s %s is below %v %%", what, report.Percentage(got), want)
-	}
-	switch covered, unwindable := a.CoveredPercent(), a.UnwindablePercent(); {
-	case covered < o.MinCoverage:
-		return below("coverage", covered, o.MinCoverage)
-	case unwindable < o.MinUnwindable:
-		return below("unwindable code", unwindable, o.MinUnwindable)
-	}
-	return ""
 }
 
 // progress calls o.Progress, if it is set.
@@ -110,9 +90,6 @@ func (o *Options) starting(w Work) {
 func (o *Options) complete(size int64) {
 	if o.Version == 0 {
 		o.Version = DefaultVersion
-	}
-	if o.Limits == nil {
-		o.Limits = report.NewLimits()
 	}
 	if o.Budget == nil {
 		o.Budget = elffile.NewBudget(size)

@@ -28,11 +28,11 @@ func TestSignature(t *testing.T) {
 	object, prog := elftest.NewObject().Bytes(), testfile.Read(t, filepath.Join(fixtures, "amd64/prologue"))
 	for name, b := range map[string][]byte{"object": object, "program": prog} {
 		want, res, err := inMemory(b, convert.Options{})
-		if err != nil || res.Unsigned || res.Coverage[0].Unsigned {
+		if err != nil || res.Unsigned || res.Facts[0].Unsigned {
 			t.Fatalf("%s: %v", name, err)
 		}
 		got, res, err := inMemory(signed(b, 700, 700), convert.Options{})
-		if err != nil || !bytes.Equal(got, want) || !res.Unsigned || !res.Coverage[0].Unsigned {
+		if err != nil || !bytes.Equal(got, want) || !res.Unsigned || !res.Facts[0].Unsigned {
 			t.Errorf("%s: %d bytes; want %d; error %v", name, len(got), len(want), err)
 		}
 		plain, _, err := inMemory(want, convert.Options{Remove: true})
@@ -46,7 +46,7 @@ func TestSignature(t *testing.T) {
 		// What does not change keeps it.
 		current := signed(want, 3, 3)
 		got, res, err = inMemory(current, convert.Options{Update: true})
-		if err != nil || !bytes.Equal(got, current) || res.Unsigned || res.Coverage[0].Unsigned {
+		if err != nil || !bytes.Equal(got, current) || res.Unsigned || res.Facts[0].Unsigned {
 			t.Errorf("%s, current: %d bytes, error %v", name, len(got), err)
 		}
 		if _, res, err = inMemory(signed(b, 700, 700), convert.Options{Remove: true}); name == "program" &&

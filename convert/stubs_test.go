@@ -67,8 +67,8 @@ func TestStubs(t *testing.T) {
 			(tt.want == "" || !strings.Contains(got, tt.want)) {
 			t.Errorf("%s: the check says %q, want %q", tt.name, got, tt.want)
 		}
-		if _, c := run(t, prog, convert.Options{Version: sframe.V2}); c.PLT != tt.synthesised {
-			t.Errorf("%s: %d bytes of stubs are described, want %d", tt.name, c.PLT, tt.synthesised)
+		if _, c := run(t, prog, convert.Options{Version: sframe.V2}); c.Stubs != tt.synthesised {
+			t.Errorf("%s: %d bytes of stubs are described, want %d", tt.name, c.Stubs, tt.synthesised)
 		}
 	}
 

@@ -236,20 +236,3 @@ func (s *single) padding(stubs []plt.Stub) []uint8 {
 	}
 	return s.pads
 }
-
-// format3 returns the translation of the functions with gaps to format 3, or nil if reports do not need it.
-func (s *single) format3(res *translate.Result) (*translate.Result, error) {
-	if s.opt.Version == sframe.Newest() || s.opt.Brief || len(res.Gaps) == 0 {
-		return nil, nil
-	}
-	gaps := res.Gaps
-	part := s.table.Only(func(fn *cfi.Function) bool {
-		has := false
-		for len(gaps) > 0 && gaps[0].Function == fn {
-			has, gaps = true, gaps[1:]
-		}
-		return has
-	})
-	opt := translate.Options{Version: sframe.Newest(), Moves: s.f.Moves, Budget: s.f.Budget()}
-	return translate.Translate(part, opt, translate.Discard())
-}

@@ -5,7 +5,9 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,11 +22,10 @@ var layers = map[string][]string{
 	"internal/arch": {"sframe"},
 	"cfi":           {"internal/arch", "elffile", "internal/gopclntab"},
 	"cmd/cfi2sframe": {"cfi", "convert", "elffile", "elfwrite", "cmd/cfi2sframe/internal/bar", "internal/debugfile",
-		"internal/files", "internal/heap", "internal/inode", "cmd/cfi2sframe/internal/linker", "internal/outfile",
-		"internal/page", "cmd/cfi2sframe/internal/sframediff", "cmd/cfi2sframe/internal/survey", "report", "sframe"},
+		"internal/files", "internal/heap", "internal/inode", "cmd/cfi2sframe/internal/linker",
+		"cmd/cfi2sframe/internal/lookup", "internal/outfile", "internal/page", "cmd/cfi2sframe/internal/sframediff", "cmd/cfi2sframe/internal/survey", "report", "sframe"},
 	"convert": {"internal/arch", "cfi", "elffile", "elfwrite", "emit", "internal/archive", "internal/debugfile",
-		"internal/filecopy", "internal/outfile", "internal/padding", "internal/plt", "report", "sframe", "translate",
-		"verify"},
+		"internal/filecopy", "internal/outfile", "internal/padding", "internal/plt", "sframe", "translate", "verify"},
 	"elffile":                     {"internal/arch"},
 	"elfwrite":                    {"internal/arch", "elffile", "internal/filecopy", "sframe"},
 	"emit":                        {"sframe"},
@@ -38,15 +39,17 @@ var layers = map[string][]string{
 	"internal/heap":                  {},
 	"internal/inode":                 {},
 	"cmd/cfi2sframe/internal/linker": {"internal/inode"},
-	"internal/outfile":               {"internal/inode"},
-	"internal/page":                  {},
+	"cmd/cfi2sframe/internal/lookup": {"internal/arch", "cfi", "convert", "elffile", "internal/debugfile", "report",
+		"sframe", "translate"},
+	"internal/outfile": {"internal/inode"},
+	"internal/page":    {},
 	"cmd/cfi2sframe/internal/sframediff": {"internal/arch", "cfi", "convert", "elffile", "elfwrite", "internal/debugfile", "internal/padding", "internal/plt",
 		"report", "sframe", "translate"},
 	"cmd/cfi2sframe/internal/survey": {"internal/arch", "cfi", "convert", "elffile", "internal/archive", "internal/filecopy",
 		"internal/inode", "internal/outfile", "internal/page", "internal/plt", "report", "sframe", "translate"},
 	"internal/padding": {"cfi", "elffile", "internal/plt"},
 	"internal/plt":     {"internal/arch", "cfi", "elffile"},
-	"report": {"internal/arch", "cfi", "elffile", "internal/page", "internal/padding", "internal/plt",
+	"report": {"internal/arch", "cfi", "convert", "elffile", "internal/page", "internal/padding", "internal/plt",
 		"sframe", "translate"},
 	"sframe":    {},
 	"translate": {"internal/arch", "cfi", "elffile", "internal/plt", "sframe"},
@@ -143,6 +146,27 @@ func TestImports(t *testing.T) {
 	for dir := range layers {
 		if !seen[dir] {
 			t.Errorf("%s: no Go files", dir)
+		}
+	}
+}
+
+// notBelow are packages that the library does not need: those for reports, other programs, networks and packages.
+var notBelow = regexp.MustCompile(
+	`^(html|text)/template$|^os/exec$|^archive/|^net(/|$)|/xz\b|/term$|^cfi2sframe/(report|cmd)(/|$)`)
+
+// TestLibrary expects convert to need none of them.
+func TestLibrary(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", "cfi2sframe/convert").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	deps := strings.Fields(string(out))
+	if !slices.Contains(deps, "cfi2sframe/translate") {
+		t.Fatalf("packages %v", deps)
+	}
+	for _, path := range deps {
+		if notBelow.MatchString(path) {
+			t.Errorf("convert needs %s", path)
 		}
 	}
 }

@@ -21,6 +21,7 @@ type checkSettings struct {
 	convert.Options
 	reporting
 	trees
+	least
 	reader string // the value of --for
 }
 
@@ -34,7 +35,7 @@ func (c *call) checkCommand() *cobra.Command {
 	s.defineTrees(cmd)
 	s.define(cmd, "report on each file: none, text or json", fileForms)
 	s.defineVerbose(cmd, "also list skipped files")
-	shareFlags(cmd, &s.Options, "exit with 3")
+	s.defineLeast(cmd, "exit with 3")
 	cmd.Flags().StringVar(&s.reader, "for", "",
 		"also report why `READER` would not read the section: "+presetNames+"; or one of the format in a file of this name")
 	offer(cmd, "for", cobra.ShellCompDirectiveDefault, presetWords())
@@ -84,17 +85,23 @@ func (c *call) check(s *checkSettings, paths []string, unread int) int {
 	sum.failed = unread
 	for i, path := range paths {
 		var checked *convert.Comparison
+		var on *report.Check
 		err := c.ctx.Err()
 		if err == nil {
 			opt := s.Options
 			opt.SkipUnsupported = s.skips(path)
+			opt.Report = func(d *convert.Details) error {
+				on = report.Checked(d)
+				on.File = path
+				return nil
+			}
 			checked, err = files.Check(c.ctx, path, opt)
 		}
 		if errors.Is(err, context.Canceled) {
 			return interrupted(c.ctx, c.stderr, paths[i:], "not checked")
 		}
 		if checked != nil {
-			if printed := printChecked(s, c.out, path, checked, len(paths) == 1); err == nil {
+			if printed := printChecked(s, c.out, path, checked.Skipped, on, len(paths) == 1); err == nil {
 				err = printed
 			}
 		}
@@ -107,7 +114,7 @@ func (c *call) check(s *checkSettings, paths []string, unread int) int {
 		case len(checked.Mismatches) > 0 || checked.Refused != "":
 			sum.wrong++
 		default:
-			if below := s.Short(&checked.Amounts); below != "" {
+			if below := s.least.short(&on.Amounts); below != "" {
 				complain(c.stderr, path, errors.New(below))
 				sum.short++
 				continue
@@ -193,19 +200,20 @@ func (s *checkSum) String() string {
 }
 
 // printChecked prints the mismatches of a file, and a summary if there is a report.
-func printChecked(s *checkSettings, w io.Writer, path string, c *convert.Comparison, only bool) error {
+func printChecked(
+	s *checkSettings, w io.Writer, path string, why convert.Reason, c *report.Check, only bool,
+) error {
 	out := bufio.NewWriter(w)
 	text := s.form == "text"
 	switch {
-	case s.form == "json" && c.Skipped != "":
-		skipped := report.Kept{Schema: report.Schema, File: path, Kept: string(c.Skipped), Why: c.Skipped.Text()}
+	case s.form == "json" && why != "":
+		skipped := report.Kept{Schema: report.Schema, File: path, Kept: string(why), Why: why.Text()}
 		return report.WriteJSON(w, &skipped)
 	case s.form == "json":
-		c.File = path
-		return report.WriteJSON(w, &c.Check)
-	case c.Skipped != "" && text && (s.verbose || only):
-		fmt.Fprintf(out, "%s: skipped: %s\n", report.Printable(path), c.Skipped.Text())
-	case c.Skipped == "":
+		return report.WriteJSON(w, c)
+	case why != "" && text && (s.verbose || only):
+		fmt.Fprintf(out, "%s: skipped: %s\n", report.Printable(path), why.Text())
+	case why == "":
 		if c.Refused != "" {
 			fmt.Fprintf(out, "%s: %s\n", report.Printable(path), s.refusal(c.Refused))
 		}
@@ -215,7 +223,7 @@ func printChecked(s *checkSettings, w io.Writer, path string, c *convert.Compari
 }
 
 // checkedText prints the mismatches of a file, and the summary.
-func checkedText(w io.Writer, path string, c *convert.Comparison, summary bool) {
+func checkedText(w io.Writer, path string, c *report.Check, summary bool) {
 	for _, m := range c.Mismatches {
 		place := ""
 		if m.Function != "" {

@@ -26,6 +26,8 @@ type conversion struct {
 	files.Options
 	reporting
 	trees
+	least
+	limits  *report.Limits // of a page on all files together; otherwise nil
 	files   []string
 	output  string
 	inPlace bool
@@ -124,7 +126,7 @@ func (s *conversion) formatFlags(cmd *cobra.Command) {
 		"rows, for readers that look up return addresses after calls that do not return: on or off; never in objects",
 		func(word string) { s.NoPadding = word == "off" })
 	f.BoolVar(&s.NoVerify, "no-verify", false, "do not compare the result with the CFI; for measuring only")
-	shareFlags(cmd, &s.Options.Options, "write nothing")
+	s.defineLeast(cmd, "write nothing")
 	jobsFlag(cmd, &s.Workers, "threads for each file, up to the number of processors; 0: one for each, but fewer for "+
 		"small files")
 }
@@ -188,13 +190,6 @@ func (t *trees) skips(path string) bool {
 	return t.skip || t.recursive && !slices.Contains(t.given, path)
 }
 
-// optionsFor returns the options for a file.
-func (s *conversion) optionsFor(path string) files.Options {
-	opt := s.Options
-	opt.SkipUnsupported = s.skips(path)
-	return opt
-}
-
 // A rule refuses a combination of flags.
 type rule struct {
 	broken  bool
@@ -256,13 +251,12 @@ func (s *conversion) complete(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if s.form == "html" { // which is written after the last file
-		s.Limits = report.NewLimits()
+		s.limits = report.NewLimits()
 	}
 	if err := cmp.Or(s.reporting.check(), s.checkTrees()); err != nil {
 		return err
 	}
 	s.Force = s.Force || s.DryRun && !s.Update && !s.Detach && !s.Attach // converted files can be examined
-	s.Brief = s.form == "none" && s.MinCoverage == 0 && s.MinUnwindable == 0
 	return nil
 }
 

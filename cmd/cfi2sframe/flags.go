@@ -69,11 +69,11 @@ func jobsFlag(cmd *cobra.Command, n *int, usage string) {
 	cmd.Flags().VarP(v, "jobs", "j", usage)
 }
 
-// shareFlags defines --min-coverage and --min-unwindable; consequence is what they do.
-func shareFlags(cmd *cobra.Command, o *convert.Options, consequence string) {
-	percentFlag(cmd, "min-coverage", &o.MinCoverage,
+// defineLeast defines --min-coverage and --min-unwindable; consequence is what they do.
+func (l *least) defineLeast(cmd *cobra.Command, consequence string) {
+	percentFlag(cmd, "min-coverage", &l.coverage,
 		consequence+" if less than PERCENT of the code that CFI describes is covered")
-	percentFlag(cmd, "min-unwindable", &o.MinUnwindable,
+	percentFlag(cmd, "min-unwindable", &l.unwindable,
 		consequence+" if less than PERCENT of the code is unwindable, with code that CFI does not describe")
 }
 

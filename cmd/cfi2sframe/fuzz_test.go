@@ -18,6 +18,7 @@ import (
 	"cfi2sframe/internal/testkit/generate"
 	"cfi2sframe/internal/testkit/image"
 	"cfi2sframe/internal/testkit/testfile"
+	"cfi2sframe/report"
 	"cfi2sframe/sframe"
 )
 
@@ -37,6 +38,11 @@ func fuzzConvert(t *testing.T, data []byte, opt convert.Options) {
 	in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out")
 	if err := os.WriteFile(in, data, 0o644); err != nil {
 		t.Fatal(err)
+	}
+	var c *report.Coverage
+	opt.Report = func(d *convert.Details) (err error) {
+		c, err = report.Converted(d, report.NewLimits())
+		return err
 	}
 	res, err := files.Convert(context.Background(), in, out, files.Options{Options: opt})
 	if got, err := os.ReadFile(in); err != nil || !bytes.Equal(got, data) {
@@ -64,7 +70,6 @@ func fuzzConvert(t *testing.T, data []byte, opt convert.Options) {
 		}
 		return
 	}
-	c := res.Coverage[0]
 	if len(entries) != 2 || !c.Verified && c.Size > 0 {
 		t.Errorf("%v is there; want in and out; verified %t", entries, c.Verified)
 	}

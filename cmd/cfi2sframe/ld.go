@@ -364,9 +364,9 @@ func (l *link) convertOne(ctx context.Context, s *conversion, o *linkOutput) int
 	switch {
 	case status == exitDone || status == exitSkipped || w.interrupted:
 		return exitDone
-	case w.machine || s.MinCoverage > 0 || s.MinUnwindable > 0:
+	case w.machine || s.coverage > 0 || s.unwindable > 0:
 		what := errors.New("removed; link again")
-		if !w.machine && s.MinCoverage > 0 {
+		if !w.machine && s.coverage > 0 {
 			what = fmt.Errorf("removed, as %s has --min-coverage", flagsVar)
 		} else if !w.machine {
 			what = fmt.Errorf("removed, as %s has --min-unwindable", flagsVar)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"cfi2sframe/cmd/cfi2sframe/internal/lookup"
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/files"
 	"cfi2sframe/report"
@@ -77,7 +78,7 @@ func lookUp(ctx context.Context, path string, places []string, s *lookupSettings
 	defer in.Close()
 	opt := s.Options
 	opt.Path = path
-	l, err := convert.Lookup(in.File, in.Info.Size(), places, s.cfi, opt)
+	l, err := lookup.Lookup(in.File, in.Info.Size(), places, s.cfi, opt)
 	if err == nil {
 		l.File = path
 	}

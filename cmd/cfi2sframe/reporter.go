@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 
+	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/outfile"
 	"cfi2sframe/report"
 )
@@ -36,7 +37,7 @@ type reporter struct {
 func openReport(r *reporting, stream io.Writer, name string, noSync bool) (*reporter, error) {
 	out := &reporter{to: stream, sync: !noSync}
 	if r.file != "" {
-		file, err := outfile.Open(r.file, 0o666)
+		file, err := files.Create(r.file, 0o666)
 		if errors.Is(err, fs.ErrNotExist) {
 			err = fmt.Errorf("%w; make the directory first", err)
 		}

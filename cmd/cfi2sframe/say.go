@@ -11,17 +11,16 @@ import (
 	"cfi2sframe/report"
 )
 
-// add reports on a file. Some errors appear only when the report is flushed.
-func (w *work) add(in string, res *files.Result) error {
-	r := w.report
-	r.said = true
+// reportOn reports on a file. Some errors appear only when the report is flushed.
+func (w *work) reportOn(j *files.Job) error {
+	w.report.said = true
 	switch w.form {
 	case "json":
-		return outfile.Plain(w.json(in, res))
+		return outfile.Plain(w.json(j))
 	case "html":
-		r.pages = append(r.pages, res.Coverage...)
+		w.report.pages = append(w.report.pages, w.results[j].coverage...)
 	case "text":
-		return outfile.Plain(w.text(in, res))
+		return outfile.Plain(w.text(j))
 	}
 	return nil
 }
@@ -30,7 +29,8 @@ func (w *work) add(in string, res *files.Result) error {
 func (w *work) removed(res *files.Result) bool { return w.Remove && res.Stays == "" }
 
 // json reports on a file in JSON.
-func (w *work) json(in string, res *files.Result) error {
+func (w *work) json(j *files.Job) error {
+	in, res, reports := j.In, j.Result, w.results[j]
 	if w.removed(res) {
 		gone := report.Removed{Schema: report.Schema, File: in, Output: w.output, Removed: true, Unsigned: res.Unsigned}
 		if w.inPlace {
@@ -40,13 +40,12 @@ func (w *work) json(in string, res *files.Result) error {
 			return err
 		}
 	}
-	if a := res.Attached; a != nil {
-		a.File = in
-		if err := report.WriteJSON(w.report.out, &a.Check); err != nil {
+	if reports.attached != nil {
+		if err := report.WriteJSON(w.report.out, reports.attached); err != nil {
 			return err
 		}
 	}
-	for _, c := range res.Coverage {
+	for _, c := range reports.coverage {
 		if err := c.JSON(w.report.out); err != nil {
 			return err
 		}
@@ -71,11 +70,12 @@ func (w *work) json(in string, res *files.Result) error {
 const shortList = 10
 
 // text reports on a file in text. Members of an archive are listed with -v only.
-func (w *work) text(in string, res *files.Result) error {
+func (w *work) text(j *files.Job) error {
+	in, res, reports := j.In, j.Result, w.results[j]
 	if res.Stays != "" && w.all > 1 && !w.verbose && res.DebugFile == "" && len(res.PassedOver) == 0 {
 		return nil // the last lines count it
 	}
-	coverage, gaps := res.Coverage, shortList
+	coverage, gaps := reports.coverage, shortList
 	if w.verbose {
 		gaps = -1
 	}
@@ -93,8 +93,8 @@ func (w *work) text(in string, res *files.Result) error {
 		fmt.Fprintf(w.report.out, "  read by: %s\n", w.readers())
 	}
 	name := report.Printable(in)
-	if res.Attached != nil {
-		checkedText(w.report.out, name, res.Attached, true)
+	if reports.attached != nil {
+		checkedText(w.report.out, name, reports.attached, true)
 	}
 	if w.removed(res) {
 		fmt.Fprintf(w.report.out, "%s: .sframe is removed\n", name)

@@ -78,7 +78,7 @@ func FuzzStructured(f *testing.F) {
 		}
 		fuzzCompare(t, file, out, c, opt)
 		before := newFile(t, data)
-		if cov := c.Coverage[0]; cov.FDEs > 0 {
+		if cov := c.Facts[0]; cov.FDEs > 0 {
 			if err := image.Compare(before, newFile(t, out)); err != nil {
 				t.Errorf("the rest of the file: %v", err)
 			}
@@ -179,7 +179,7 @@ func section(t *testing.T, out []byte) (*elffile.File, *sframe.Section) {
 // fuzzCompare compares a result with what the file was made to say.
 func fuzzCompare(t *testing.T, file *generate.File, out []byte, res *convert.Result, opt convert.Options) {
 	t.Helper()
-	c := res.Coverage[0]
+	c := res.Facts[0]
 	before := newFile(t, file.Bytes)
 	rows := file.Rows(before)
 	var described uint64
@@ -275,7 +275,7 @@ func fuzzTwice(t *testing.T, data, out []byte, opt convert.Options) {
 	update := opt
 	update.Update = true
 	if _, res, err := fuzzBounded(t, out, update); err != nil || res.Stays != convert.Current &&
-		len(res.Coverage) > 0 && res.Coverage[0].FDEs > 0 {
+		len(res.Facts) > 0 && res.Facts[0].FDEs > 0 {
 		t.Errorf("with --update it does not stay (%v, %v)", res, err)
 	}
 	remove := opt
@@ -312,7 +312,7 @@ func fuzzDamaged(t *testing.T, data, out []byte, res *convert.Result, opt conver
 		}
 		return
 	}
-	if len(res.Kept) > 0 || len(res.Coverage) == 0 || res.Coverage[0].FDEs == 0 {
+	if len(res.Kept) > 0 || len(res.Facts) == 0 || res.Facts[0].FDEs == 0 {
 		return
 	}
 	x, s := section(t, out)

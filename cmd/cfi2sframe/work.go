@@ -32,6 +32,7 @@ type work struct {
 	console
 	*conversion
 	batch         files.Batch
+	results       map[*files.Job]*result // of the batch
 	report        *reporter
 	printed       map[*files.Job]bool // jobs whose errors are printed
 	tally         tally               // of finished files
@@ -76,11 +77,7 @@ func (w *work) run(ctx context.Context) int {
 			continue
 		}
 		w.bar.Describe(report.Printable(filepath.Base(in)))
-		if w.inPlace {
-			w.batch.AddInPlace(ctx, in, w.optionsFor(in))
-		} else {
-			w.batch.Add(ctx, in, w.output, w.optionsFor(in))
-		}
+		w.add(ctx, in)
 		if w.many {
 			w.bar.Set(i + 1)
 		}
@@ -94,6 +91,23 @@ func (w *work) run(ctx context.Context) int {
 		}
 	}
 	return w.end(ctx, w.summary(&w.tally))
+}
+
+// add converts a file.
+func (w *work) add(ctx context.Context, in string) {
+	r := &result{}
+	opt := r.options(w.conversion, in)
+	if w.inPlace {
+		w.batch.AddInPlace(ctx, in, opt)
+	} else {
+		w.batch.Add(ctx, in, w.output, opt)
+	}
+	j := w.batch.Jobs[len(w.batch.Jobs)-1]
+	r.name(j)
+	if w.results == nil {
+		w.results = make(map[*files.Job]*result)
+	}
+	w.results[j] = r
 }
 
 // largeSize is the size in bytes of files whose conversion takes seconds.
@@ -156,7 +170,10 @@ func (w *work) stopped(left int) {
 // put reports on the files of the batch, and then replaces them; if the report fails, nothing is written. It returns
 // the error of the report, which ends the run.
 func (w *work) put(ctx context.Context, last bool) error {
-	defer w.batch.Reset()
+	defer func() {
+		w.batch.Reset()
+		clear(w.results)
+	}()
 	w.bar.Clear()
 	w.printed = make(map[*files.Job]bool)
 	w.batch.Finish(ctx)
@@ -184,8 +201,8 @@ func (w *work) put(ctx context.Context, last bool) error {
 	for _, j := range w.batch.Jobs {
 		switch {
 		case j.Err == nil:
-			w.tally.add(j)
-		case errors.Is(j.Err, convert.ErrCoverage):
+			w.tally.add(j, w.results[j])
+		case errors.Is(j.Err, files.ErrRefused):
 			w.short++
 		default:
 			w.errors++
@@ -206,21 +223,21 @@ func (w *work) say(last bool) error {
 	ready := w.tally
 	ready.stay = maps.Clone(ready.stay)
 	for _, j := range w.batch.Jobs {
-		short := errors.Is(j.Err, convert.ErrCoverage)
+		short := errors.Is(j.Err, files.ErrRefused)
 		if j.Err == nil {
-			ready.add(j)
+			ready.add(j, w.results[j])
 		}
 		switch {
 		case j.Result == nil || j.Err != nil && !short:
 		case short && w.lists(): // the error has the share
 			w.report.said = true
 		default:
-			keep(w.add(j.In, j.Result))
+			keep(w.reportOn(j))
 		}
 		if j.Err != nil && !w.printed[j] {
 			keep(w.report.flush())
 			if short {
-				for _, line := range report.Causes(j.Result.Coverage, shortList, w.MinUnwindable > 0) {
+				for _, line := range report.Causes(w.results[j].coverage, shortList, w.unwindable > 0) {
 					fmt.Fprintln(w.stderr, line)
 				}
 			}
@@ -280,7 +297,7 @@ func (w *work) failed(in string, err error) {
 		err = fmt.Errorf("%w; --update or --force replaces it", err)
 	case errors.Is(err, elfwrite.ErrNoRoom):
 		err = fmt.Errorf("%w; 'cfi2sframe detach' writes a separate file", err)
-	case !errors.Is(err, convert.ErrCoverage) && in != files.Stdin:
+	case !errors.Is(err, files.ErrRefused) && in != files.Stdin:
 		better := explain(in, err, true)
 		if better == err && w.output != "" && !w.ByBuildID && !outfile.IsStdout(w.output) {
 			better = explainOutput(in, w.output, err)
@@ -349,7 +366,7 @@ type tally struct {
 }
 
 // add counts a file.
-func (t *tally) add(j *files.Job) {
+func (t *tally) add(j *files.Job, r *result) {
 	if j.Result != nil && j.Result.Stays != "" {
 		t.stays(j.Result.Stays)
 		return
@@ -358,7 +375,7 @@ func (t *tally) add(j *files.Job) {
 	if j.Result == nil { // another name of a file
 		return
 	}
-	for _, c := range j.Result.Coverage {
+	for _, c := range r.coverage {
 		t.Amounts.Add(&c.Amounts)
 		t.size += c.Size
 	}

@@ -7,14 +7,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"cfi2sframe/convert"
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/testfile"
-	"cfi2sframe/sframe"
 )
 
 // converted is what becomes of a fixture.
@@ -111,7 +109,7 @@ func TestBatchNames(t *testing.T) {
 				}
 			}
 			step()
-			if len(results) != 1 || results[0].Links != 1 || !results[0].Coverage[0].Verified {
+			if len(results) != 1 || results[0].Links != 1 || !results[0].Facts[0].Verified {
 				t.Errorf("results %+v; want one, with one name that is left", results)
 			}
 			expectFile(t, "a name", path("a"), want)
@@ -203,7 +201,7 @@ func TestBatchAdd(t *testing.T) {
 		t.Fatal(err)
 	}
 	fixture := func(name string) string { return filepath.Join(fixtures, "amd64", name) }
-	little := files.Options{Options: convert.Options{Version: sframe.V2, MinCoverage: 90}}
+	little := files.Options{Accept: func() string { return "too little" }}
 	dry := files.Options{Options: convert.Options{DryRun: true}}
 	var b files.Batch
 	b.Add(t.Context(), fixture("prologue"), path("prologue"), files.Options{})
@@ -214,16 +212,15 @@ func TestBatchAdd(t *testing.T) {
 	b.Add(t.Context(), fixture("alloca"), path("dry"), dry)
 	b.Add(t.Context(), fixture("plt"), path("plt"), files.Options{NoSync: true})
 	put(t.Context(), &b)
-	for i, want := range []error{nil, elfwrite.ErrExists, convert.ErrCoverage, fs.ErrNotExist, fs.ErrNotExist,
+	for i, want := range []error{nil, elfwrite.ErrExists, files.ErrRefused, fs.ErrNotExist, fs.ErrNotExist,
 		nil, nil} {
 		j := b.Jobs[i]
-		if !errors.Is(j.Err, want) || (j.Result != nil) != (want == nil || want == convert.ErrCoverage) {
+		if !errors.Is(j.Err, want) || (j.Result != nil) != (want == nil || want == files.ErrRefused) {
 			t.Errorf("%s: error is %v, result %v; want %v", j.In, j.Err, j.Result, want)
 		}
 	}
-	if c := b.Jobs[2].Result.Coverage[0]; c.CoveredPercent() >= 90 ||
-		!strings.Contains(b.Jobs[2].Err.Error(), "coverage 15.09 % is below 90 %") {
-		t.Errorf("%v %% are covered, and the error is %v", c.CoveredPercent(), b.Jobs[2].Err)
+	if err := b.Jobs[2].Err.Error(); err != "nothing was written: too little" {
+		t.Errorf("the error is %s", err)
 	}
 	b.Reset()
 	b.Reset() // of nothing

@@ -192,18 +192,22 @@ func TestDebugFrameElsewhere(t *testing.T) {
 	if _, err := files.Convert(t.Context(), at("prog"), at("out"), files.Options{}); err == nil {
 		t.Error("there is CFI without the debug file")
 	}
-	res, err := files.Convert(t.Context(), at("prog"), at("out"),
-		files.Options{Options: convert.Options{DebugFile: "auto"}})
+	debug := ""
+	opt := convert.Options{DebugFile: "auto", Report: func(d *convert.Details) error {
+		debug = d.DebugPath
+		return nil
+	}}
+	res, err := files.Convert(t.Context(), at("prog"), at("out"), files.Options{Options: opt})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := res.Coverage[0]; c.DebugFile != at("prog.debug") || c.Functions != 2 || c.Covered == 0 || !c.Verified {
+	if c := res.Facts[0]; debug != at("prog.debug") || c.Functions != 2 || c.Covered == 0 || !c.Verified {
 		t.Errorf("%+v", c)
 	}
 	for _, source := range []string{"", "auto"} {
 		c, err := files.Check(t.Context(), at("out"), convert.Options{DebugFile: source})
 		if (err == nil) != (source == "auto") || err == nil &&
-			(c.Covered != res.Coverage[0].Covered || len(c.Mismatches) > 0) {
+			(c.Covered != res.Facts[0].Covered || len(c.Mismatches) > 0) {
 			t.Errorf("--debug-file %q: %+v, %v", source, c, err)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 )
@@ -188,13 +189,13 @@ func TestFileRefused(t *testing.T) {
 		{"a debug file of something else", prog, out,
 			files.Options{Options: convert.Options{DebugFile: filepath.Join(fixtures, "s390x/plt")}}, "debug"},
 		{"too little covered", filepath.Join(fixtures, "amd64/drap1"), out,
-			files.Options{Options: convert.Options{Version: sframe.V2, MinCoverage: 15.2}},
-			"nothing was written: coverage 15.09 % is below 15.2 %"},
+			files.Options{Accept: func() string { return "too little" }},
+			"nothing was written: too little"},
 	} {
 		before := tree(t, dir)
 		res, err := files.Convert(t.Context(), tt.in, tt.out, tt.opt)
 		if err == nil || !strings.Contains(err.Error(), tt.want) ||
-			(res != nil) != errors.Is(err, convert.ErrCoverage) {
+			(res != nil) != errors.Is(err, files.ErrRefused) {
 			t.Errorf("%s: result %v, error %v; want %q", tt.name, res, err, tt.want)
 		}
 		if after := tree(t, dir); len(after) != len(before) {
@@ -208,8 +209,8 @@ func TestFileRefused(t *testing.T) {
 		}
 	}
 	if res, err := files.Convert(t.Context(), prog, out,
-		files.Options{Options: convert.Options{DryRun: true}}); err != nil || !res.Coverage[0].Verified ||
-		res.Coverage[0].Output != "" {
+		files.Options{Options: convert.Options{DryRun: true}}); err != nil || !res.Facts[0].Verified ||
+		res.Output != "" {
 		t.Errorf("dry run: %v, error %v", res, err)
 	}
 	if _, err := os.Stat(out); !os.IsNotExist(err) {
@@ -240,7 +241,7 @@ func TestFileInPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	res, err := files.Convert(t.Context(), in, in, files.Options{Options: convert.Options{Remove: true}})
-	if err != nil || len(res.Coverage) > 0 || len(res.Kept) > 0 {
+	if err != nil || len(res.Facts) > 0 || len(res.Kept) > 0 {
 		t.Errorf("removed: %+v, error %v", res, err)
 	}
 	expectFile(t, "removed", in, plain)
@@ -284,4 +285,18 @@ func TestUnchanged(t *testing.T) {
 			t.Errorf("standard input cannot be read: %v", err)
 		}
 	})
+}
+
+// TestTerminal has an output that is a terminal.
+func TestTerminal(t *testing.T) {
+	const path = "/dev/ptmx" // which makes a new one
+	if f, err := os.OpenFile(path, os.O_WRONLY, 0); err != nil {
+		peer.Missing(t, "a terminal cannot be made: "+err.Error())
+	} else {
+		f.Close()
+	}
+	const want = "the output is a terminal; name a file, or pipe it to another program"
+	if _, err := files.Create(path, 0o666); err == nil || err.Error() != want {
+		t.Errorf("%v; want %q", err, want)
+	}
 }

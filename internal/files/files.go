@@ -31,11 +31,18 @@ type Options struct {
 	NoSync          bool // skip fsync; a power failure may lose the file
 	KeepDates       bool // the result gets the dates of access and modification of the input
 	ByBuildID       bool // the output is a directory, in which the build-id names the detached file
+	// Accept, if not nil, returns why a result must not be written, or "".
+	Accept func() string
 }
+
+// ErrRefused is returned, with a Result, if Options.Accept refuses the result.
+var ErrRefused = errors.New("nothing was written")
 
 // A Result describes the conversion of a file.
 type Result struct {
 	*convert.Result
+	// Output is the path of the result, or "" if nothing was written.
+	Output string
 	// DebugFile is the debug file that got the headers of the result, or "".
 	DebugFile string
 	// PassedOver says why files that could be the debug file did not get the headers.
@@ -45,7 +52,7 @@ type Result struct {
 }
 
 // Convert converts the file in, or standard input, and writes the result to out, which may be the same file or "-" for
-// standard output. On an error, or when ctx ends, out is unchanged. With convert.ErrCoverage there is a Result.
+// standard output. On an error, or when ctx ends, out is unchanged. With ErrRefused there is a Result.
 func Convert(ctx context.Context, in, out string, opt Options) (*Result, error) {
 	var b Batch
 	defer b.Reset()
@@ -57,7 +64,7 @@ func Convert(ctx context.Context, in, out string, opt Options) (*Result, error) 
 	b.Finish(ctx)
 	b.Commit(ctx)
 	j := b.Jobs[0]
-	if j.Err != nil && !errors.Is(j.Err, convert.ErrCoverage) {
+	if j.Err != nil && !errors.Is(j.Err, ErrRefused) {
 		return nil, j.Err
 	}
 	return j.Result, j.Err
@@ -68,7 +75,7 @@ type Job struct {
 	In string
 	// Result is nil after an error, and for another name of a file that was converted before, unless that is unchanged.
 	Result *Result
-	// Err is why the output does not have the result, or not for certain. With convert.ErrCoverage there is a Result.
+	// Err is why the output does not have the result, or not for certain. With ErrRefused there is a Result.
 	Err error
 
 	opt    Options
@@ -90,19 +97,17 @@ func (j *Job) convert(ctx context.Context) error {
 	if j.output != nil {
 		err = j.full(err)
 	}
-	if res == nil {
+	if err != nil {
 		return err
 	}
 	j.Result = &Result{Result: res}
-	stays := res.Stays != "" && j.input.place != nil
-	for _, c := range res.Coverage {
-		c.File = j.In + c.File
-		if !j.opt.DryRun && !stays {
-			c.Output = j.out
-		}
+	if !j.opt.DryRun && (res.Stays == "" || j.input.place == nil) {
+		j.Result.Output = j.out
 	}
-	if err != nil {
-		return err
+	if j.opt.Accept != nil {
+		if why := j.opt.Accept(); why != "" {
+			return fmt.Errorf("%w: %s", ErrRefused, why)
+		}
 	}
 	if err := j.complete(ctx); err != nil {
 		j.Result = nil
@@ -160,9 +165,6 @@ func (j *Job) keepDetached() error {
 	}
 	j.Result.Stays = convert.Current
 	j.Result.Kept = append(j.Result.Kept, convert.Kept{Reason: convert.Current, Why: errCurrent})
-	for _, c := range j.Result.Coverage {
-		c.Kept = string(convert.Current)
-	}
 	return nil
 }
 

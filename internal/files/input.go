@@ -81,7 +81,20 @@ func (in *Input) Output(name string, perm fs.FileMode) (*outfile.File, error) {
 	if in.place != nil {
 		return outfile.Replace(in.place)
 	}
-	return outfile.Open(name, perm)
+	return Create(name, perm)
+}
+
+// Create opens an output, which must not be a terminal.
+func Create(name string, perm fs.FileMode) (*outfile.File, error) {
+	out, err := outfile.Open(name, perm)
+	if err != nil {
+		return nil, err
+	}
+	if d := out.Device(); d != nil && term.IsTerminal(int(d.Fd())) {
+		out.Close()
+		return nil, errors.New("the output is a terminal; name a file, or pipe it to another program")
+	}
+	return out, nil
 }
 
 // openStdin opens standard input, or a copy if it is not a regular file from its start: it is not read in order.

@@ -14,8 +14,6 @@ import (
 	"path/filepath"
 	"slices"
 	"syscall"
-
-	"golang.org/x/term"
 )
 
 // Stdout is the name of standard output.
@@ -46,9 +44,6 @@ type File struct {
 func Open(out string, perm fs.FileMode) (*File, error) {
 	o := &File{}
 	err := o.find(out)
-	if err == nil && o.stream != nil && term.IsTerminal(int(o.stream.Fd())) {
-		err = errors.New("the output is a terminal; name a file, or pipe it to another program")
-	}
 	if err == nil && o.Stream() {
 		o.File, err = Scratch()
 	} else if err == nil {
@@ -162,6 +157,9 @@ func (o *File) current() string {
 
 // Stream reports whether the output is a pipe, a device or standard output, which keep their attributes.
 func (o *File) Stream() bool { return o.stream != nil || o.pipe != "" }
+
+// Device returns the device or standard output that Commit writes to, or nil.
+func (o *File) Device() *os.File { return o.stream }
 
 // Replaces reports whether the output replaces a file.
 func (o *File) Replaces() bool { return o.place != nil && o.place.old != nil }

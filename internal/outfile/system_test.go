@@ -182,20 +182,6 @@ func TestOpenRegular(t *testing.T) {
 	}
 }
 
-// TestTerminal has an output that is a terminal.
-func TestTerminal(t *testing.T) {
-	const path = "/dev/ptmx" // which makes a new one
-	if f, err := os.OpenFile(path, os.O_WRONLY, 0); err != nil {
-		peer.Missing(t, "a terminal cannot be made: "+err.Error())
-	} else {
-		f.Close()
-	}
-	const want = "the output is a terminal; name a file, or pipe it to another program"
-	if _, err := Open(path, 0o666); err == nil || err.Error() != want {
-		t.Errorf("%v; want %q", err, want)
-	}
-}
-
 // TestNoDevice has a device file without a device.
 func TestNoDevice(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "device")

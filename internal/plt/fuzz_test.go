@@ -108,8 +108,8 @@ func FuzzFind(f *testing.F) {
 		for _, stub := range stubs {
 			found += stub.End - stub.Begin
 		}
-		if c := res.Coverage[0]; c.PLT > found {
-			t.Errorf("%d bytes of stubs are described, of %d that were found", c.PLT, found)
+		if c := res.Facts[0]; c.Stubs > found {
+			t.Errorf("%d bytes of stubs are described, of %d that were found", c.Stubs, found)
 		}
 	})
 }

@@ -6,6 +6,7 @@ import (
 
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/files"
+	"cfi2sframe/internal/testkit/linked"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/sframe"
 )
@@ -47,13 +48,17 @@ func TestCheck(t *testing.T) {
 					t.Errorf("%s: %v", p, err)
 					continue
 				}
-				if c.Format != int(tt.version) || c.Covered == 0 || !c.Sorted {
-					t.Errorf("%s: V%d, %d bytes covered, sorted %t", p, c.Format, c.Covered, c.Sorted)
+				if c.Version != tt.version || c.Covered == 0 || !c.Sorted {
+					t.Errorf("%s: V%d, %d bytes covered, sorted %t", p, c.Version, c.Covered, c.Sorted)
+				}
+				f, err := linked.Open(p)
+				if err != nil {
+					t.Fatal(err)
 				}
 				got := false
 				for _, m := range c.Mismatches {
-					if m.Function != ".plt.got" {
-						t.Errorf("%s: %s+%#x: %v", p, m.Function, m.Offset, m)
+					if name := linked.Function(f, m.Begin); name != ".plt.got" {
+						t.Errorf("%s: %s: %v", p, name, m)
 					}
 					got = true
 				}

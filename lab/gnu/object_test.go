@@ -51,9 +51,9 @@ func convertAll(t *testing.T, dir string, opt convert.Options, names ...string) 
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		for _, c := range res.Coverage {
+		for _, c := range res.Facts {
 			if !c.Verified {
-				t.Errorf("%s: not verified", c.File)
+				t.Errorf("%s: not verified", name)
 			}
 		}
 	}

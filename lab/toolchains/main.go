@@ -217,7 +217,7 @@ func (c *testCase) output(program string) ([]byte, error) {
 
 // convertTo converts a file to a version, and compares the result with the file and with its CFI. It returns nil if the
 // version does not know the machine, or has no objects.
-func convertTo(v sframe.Version, in, out string) (*report.Coverage, error) {
+func convertTo(v sframe.Version, in, out string) (*convert.Facts, error) {
 	before, err := linked.Open(in)
 	if err != nil {
 		return nil, err
@@ -230,15 +230,20 @@ func convertTo(v sframe.Version, in, out string) (*report.Coverage, error) {
 	if err != nil || before.IsObject() && !codec.Layout().Objects {
 		return nil, nil
 	}
-	ctx, opt := context.Background(), files.Options{Options: convert.Options{Version: v, Force: true}, NoSync: true}
+	ctx, malformed := context.Background(), 0
+	opt := files.Options{NoSync: true, Options: convert.Options{Version: v, Force: true}}
+	opt.Report = func(d *convert.Details) error {
+		malformed = d.Table.NumErrors
+		return nil
+	}
 	res, err := files.Convert(ctx, in, out, opt)
 	if err != nil {
 		return nil, err
 	}
-	if len(res.Coverage) != 1 || !res.Coverage[0].Verified || res.Coverage[0].Malformed.Count > 0 {
-		return nil, fmt.Errorf("the report is %+v", res.Coverage)
+	if len(res.Facts) != 1 || !res.Facts[0].Verified || malformed > 0 {
+		return nil, fmt.Errorf("%d malformed records; facts %+v", malformed, res.Facts)
 	}
-	r := res.Coverage[0]
+	r := &res.Facts[0]
 	checked, err := files.Check(ctx, out, convert.Options{})
 	if err != nil || len(checked.Mismatches) > 0 || checked.Covered != r.Covered {
 		return nil, fmt.Errorf("check: error %v, report %+v", err, checked)

@@ -65,14 +65,20 @@ func Fixtures(t *testing.T, top string) map[string]*report.Coverage {
 			if v == sframe.V1 && abi == "s390x" { // which format 1 does not know
 				continue
 			}
-			opt := files.Options{Options: convert.Options{Version: v}}
-			res, err := files.Convert(t.Context(), path, filepath.Join(t.TempDir(), file), opt)
+			out := filepath.Join(t.TempDir(), file)
+			var c *report.Coverage
+			opt := files.Options{Options: convert.Options{Version: v, Report: func(d *convert.Details) (err error) {
+				c, err = report.Converted(d, report.NewLimits())
+				return err
+			}}}
+			_, err := files.Convert(t.Context(), path, out, opt)
 			switch {
 			case errors.Is(err, convert.ErrNoCode):
 			case err != nil:
 				t.Fatalf("%s: %v", path, err)
 			default:
-				all[fmt.Sprintf("%s/%s V%d", abi, file, v)] = res.Coverage[0]
+				all[fmt.Sprintf("%s/%s V%d", abi, file, v)] = c
+				c.File, c.Output = path, out
 			}
 		}
 	}

@@ -25,13 +25,17 @@ func run(t *testing.T, path string, opt convert.Options) (string, *report.Covera
 	t.Helper()
 	b := testfile.Read(t, path)
 	var out bytes.Buffer
-	res, err := convert.Convert(context.Background(), bytes.NewReader(b), int64(len(b)), &out, opt)
-	if err != nil {
+	var c *report.Coverage
+	opt.Report = func(d *convert.Details) (err error) {
+		c, err = report.Converted(d, report.NewLimits())
+		return err
+	}
+	if _, err := convert.Convert(context.Background(), bytes.NewReader(b), int64(len(b)), &out, opt); err != nil {
 		t.Fatalf("%s: %v", path, err)
 	}
 	to := filepath.Join(t.TempDir(), "out")
 	testfile.Write(t, to, out.Bytes())
-	return to, res.Coverage[0]
+	return to, c
 }
 
 // assembled makes an amd64 object of assembler source.

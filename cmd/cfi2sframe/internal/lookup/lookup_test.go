@@ -1,18 +1,35 @@
-package convert_test
+package lookup_test
 
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 
+	"cfi2sframe/cmd/cfi2sframe/internal/lookup"
 	"cfi2sframe/convert"
+	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/plain"
 	"cfi2sframe/report"
 	"cfi2sframe/sframe"
 )
+
+// subjects returns the fixtures of an ABI, and a program.
+func subjects(t *testing.T, abi string) []string {
+	t.Helper()
+	paths, err := filepath.Glob("../../../../testdata/bin/" + abi + "/*")
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no fixtures: %v", err)
+	}
+	if abi == "amd64" {
+		paths = append(paths, plain.File(t, "/bin/ls"))
+	}
+	return paths
+}
 
 // lookUp returns the rows for pcs of a file.
 func lookUp(t *testing.T, path string, pcs []uint64, fromCFI bool) []report.PC {
@@ -30,7 +47,7 @@ func lookUp(t *testing.T, path string, pcs []uint64, fromCFI bool) []report.PC {
 	for _, pc := range pcs {
 		places = append(places, fmt.Sprintf("%#x", pc))
 	}
-	l, err := convert.Lookup(f, info.Size(), places, fromCFI, convert.Options{})
+	l, err := lookup.Lookup(f, info.Size(), places, fromCFI, convert.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,8 +123,9 @@ func TestLookupObjdump(t *testing.T) {
 		compared := 0
 		for _, version := range []sframe.Version{sframe.V2, sframe.V3} {
 			for _, path := range subjects(t, v.abi) {
-				out, err := tryRun(t, path, convert.Options{Version: version, Force: true, Outermost: version == sframe.V2})
-				if err != nil {
+				out := filepath.Join(t.TempDir(), "out")
+				opt := convert.Options{Version: version, Force: true, Outermost: version == sframe.V2}
+				if _, err := files.Convert(t.Context(), path, out, files.Options{Options: opt}); err != nil {
 					continue
 				}
 				b, err := objdump("--sframe=.sframe", out).Output()

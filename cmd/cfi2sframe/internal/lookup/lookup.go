@@ -1,4 +1,5 @@
-package convert
+// Package lookup finds the rows for places in a file.
+package lookup
 
 import (
 	"cmp"
@@ -11,6 +12,7 @@ import (
 	"strings"
 
 	"cfi2sframe/cfi"
+	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/arch"
 	"cfi2sframe/internal/debugfile"
@@ -22,7 +24,9 @@ import (
 // Lookup returns the rows of the ELF file of the given size in r for places: addresses of the file, as numbers, or
 // SYMBOL, SYMBOL+NUMBER or SECTION+NUMBER. The rows are those of .sframe, or with fromCFI those of the CFI. Lookup uses
 // the options Source, DebugFile, Path and SFrame.
-func Lookup(r io.ReaderAt, size int64, places []string, fromCFI bool, opt Options) (l *report.Lookup, err error) {
+func Lookup(
+	r io.ReaderAt, size int64, places []string, fromCFI bool, opt convert.Options,
+) (l *report.Lookup, err error) {
 	f, err := elffile.New(r, size)
 	if err != nil {
 		return nil, err
@@ -37,8 +41,7 @@ func Lookup(r io.ReaderAt, size int64, places []string, fromCFI bool, opt Option
 		return nil, err
 	}
 	defer debug.Close()
-	opt.complete(size)
-	x := &lookup{f: f, debug: debug.File(), version: opt.Version}
+	x := &lookup{f: f, debug: debug.File(), version: cmp.Or(opt.Version, convert.DefaultVersion)}
 	x.section, err = opt.Section(f)
 	switch {
 	case err == nil || fromCFI && errors.Is(err, sframe.ErrNone):
@@ -51,7 +54,7 @@ func Lookup(r io.ReaderAt, size int64, places []string, fromCFI bool, opt Option
 		x.version = x.section.Version
 		x.section = x.section.Sorted()
 	}
-	x.table, err = LoadCFI(f, opt.Source, x.debug)
+	x.table, err = convert.LoadCFI(f, opt.Source, x.debug)
 	if err != nil && (fromCFI || !errors.Is(err, cfi.ErrNone)) { // without CFI, the section has its rows still
 		return nil, err
 	}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"fmt"
+
+	"cfi2sframe/convert"
+	"cfi2sframe/internal/files"
+	"cfi2sframe/report"
+)
+
+// A least has the values of --min-coverage and --min-unwindable, in percent.
+type least struct{ coverage, unwindable float64 }
+
+// any reports whether one of them is set.
+func (l *least) any() bool { return l.coverage > 0 || l.unwindable > 0 }
+
+// short says which of them the amounts do not reach, or returns "". Code without a caller counts as covered.
+func (l *least) short(a *report.Amounts) string {
+	below := func(what string, got, want float64) string {
+		return fmt.Sprintf("%s %s is below %v %%", what, report.Percentage(got), want)
+	}
+	switch covered, unwindable := a.CoveredPercent(), a.UnwindablePercent(); {
+	case covered < l.coverage:
+		return below("coverage", covered, l.coverage)
+	case unwindable < l.unwindable:
+		return below("unwindable code", unwindable, l.unwindable)
+	}
+	return ""
+}
+
+// A result has the reports on a converted file.
+type result struct {
+	coverage []*report.Coverage // of the file, or of members of an archive
+	attached *report.Check
+}
+
+// options returns the options for a file whose reports the result gets.
+func (r *result) options(s *conversion, path string) files.Options {
+	opt := s.Options
+	opt.SkipUnsupported = s.skips(path)
+	if s.form == "none" && !s.least.any() {
+		return opt
+	}
+	limits := s.limits
+	if limits == nil {
+		limits = report.NewLimits()
+	}
+	opt.Report = func(d *convert.Details) error {
+		if d.Comparison != nil {
+			r.attached = report.Checked(d)
+			return nil
+		}
+		if r.coverage == nil {
+			limits.Grow(int64(d.InputSize))
+		}
+		c, err := report.Converted(d, limits)
+		r.coverage = append(r.coverage, c)
+		return err
+	}
+	opt.Accept = func() string {
+		if len(r.coverage) == 0 {
+			return ""
+		}
+		return s.least.short(&report.Sum("", r.coverage).Amounts)
+	}
+	return opt
+}
+
+// name names the input and the output in the reports, after the conversion.
+func (r *result) name(j *files.Job) {
+	if j.Result == nil {
+		return
+	}
+	for _, c := range r.coverage {
+		c.File, c.Output = j.In+c.File, j.Result.Output
+		if !j.Result.Archive && j.Result.Stays != "" {
+			c.Kept = string(j.Result.Stays)
+		}
+	}
+	if r.attached != nil {
+		r.attached.File = j.In
+	}
+}
