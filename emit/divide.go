@@ -94,15 +94,17 @@ func divide(parts []*Builder) ([]piece, lists) {
 		t = newTrie(blocks, limit)
 		t.price()
 		for range rounds - 1 {
-			next := make([]uint32, len(t.uses))
+			uses := make([]uint32, len(t.nodes))
 			all(func(d *divider, b *block) {
 				d.divide(b, t, func(_, begin, end int) {
 					if n := t.at(b.index+begin, end-begin); n > 0 {
-						atomic.AddUint32(&next[n], 1)
+						atomic.AddUint32(&uses[n], 1)
 					}
 				})
 			})
-			t.uses = next
+			for i := range uses {
+				t.nodes[i].uses = uses[i]
+			}
 			t.price()
 		}
 	}
@@ -273,9 +275,14 @@ type divider struct {
 	pieces []piece
 	lists  lists
 
-	best []uint64 // cost of the first clusters of a chain if they are divided best
-	from []int    // the cluster with which the last of these pieces begins
+	best []division // of the first clusters of a chain, by their number
 	ends []int
+}
+
+// A division is the cheapest one of the first clusters of a chain.
+type division struct {
+	cost uint64
+	from int // the cluster with which the last piece begins
 }
 
 // divide divides all chains of the block, and calls take for each piece: clusters of a chain from begin to before end.
@@ -293,38 +300,45 @@ func (d *divider) divide(b *block, t *trie, take func(chain, begin, end int)) {
 // piece; the slice is valid until the next call.
 func (d *divider) choose(b *block, t *trie, first, last int) []int {
 	fde, attr := uint64(d.layout.FDESize)*byteCost, uint32(d.layout.AttrSize)
-	n := last - first
-	d.best, d.from = slices.Grow(d.best[:0], n+1)[:n+1], slices.Grow(d.from[:0], n+1)[:n+1]
-	for i := range d.best {
-		d.best[i] = math.MaxUint64
+	all := b.clusters[first:last]
+	d.best = slices.Grow(d.best[:0], len(all)+1)
+	best := d.best[:len(all)+1]
+	for i := range best {
+		best[i].cost = math.MaxUint64
 	}
-	d.best[0] = 0
-	for i := first; i < last; i++ {
-		before, begin := d.best[i-first], b.clusters[i].start
-		shared := t.costs(b.index + i)
+	best[0].cost = 0
+	for i := range all {
+		// Pieces that begin with cluster i: ends[k] is the division after k+1 clusters.
+		clusters, ends := all[i:], best[i+1:]
+		before, begin := best[i].cost+fde, clusters[0].start
 		rows, size, list := uint32(0), uint32(0), uint32(0) // of the rows without and with their start addresses
-		for j := i; j < last; j++ {
-			c := &b.clusters[j]
-			if j-i >= len(shared) && j > i && d.best[j-first] <= before+uint64(list)*byteCost {
-				break // pieces that begin with j are not worse than those with all rows from i on
+		prices := t.costs(b.index + first + i)
+		for k, price := range prices {
+			c, end := &clusters[k], &ends[k]
+			rows, size = rows+uint32(c.rows), size+c.size
+			list = size + rows<<sframe.TypeFor(c.last-begin)
+			if cost := before + uint64(attr+list)*uint64(price); cost < end.cost {
+				*end = division{cost, i}
 			}
-			if rows += uint32(c.rows); rows > d.limit && j > i {
+		}
+		for k := len(prices); k < len(clusters); k++ {
+			if k > 0 && ends[k-1].cost+fde <= before+uint64(list)*byteCost {
+				break // pieces that begin with cluster i+k are not worse than those with all rows from i on
+			}
+			c, end := &clusters[k], &ends[k]
+			if rows += uint32(c.rows); rows > d.limit && k > 0 {
 				break
 			}
 			size += c.size
 			list = size + rows<<sframe.TypeFor(c.last-begin)
-			perByte := uint64(byteCost)
-			if j-i < len(shared) {
-				perByte = uint64(shared[j-i])
-			}
-			if cost := before + fde + uint64(attr+list)*perByte; cost < d.best[j+1-first] {
-				d.best[j+1-first], d.from[j+1-first] = cost, i
+			if cost := before + uint64(attr+list)*byteCost; cost < end.cost {
+				*end = division{cost, i}
 			}
 		}
 	}
 	d.ends = d.ends[:0]
-	for i := last; i > first; i = d.from[i-first] {
-		d.ends = append(d.ends, i)
+	for i := len(all); i > 0; i = best[i].from {
+		d.ends = append(d.ends, first+i)
 	}
 	slices.Reverse(d.ends)
 	return d.ends

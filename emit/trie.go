@@ -5,103 +5,143 @@ import "math/bits"
 // A trie has a node for each list that occurs several times in the code. Each step from a node to the next is a
 // cluster.
 type trie struct {
-	parent  []uint32 // of each node; 0 is the root
-	uses    []uint32 // of each node: how often the list occurs
-	depth   []uint8  // of each node, in clusters
-	path    []uint32 // of each node: where the costs begin in prices
-	prices  []uint32 // the cost of a byte of the lists on the way to a node
+	nodes   []node   // the first one is the root, the empty list
 	deepest []uint32 // of each cluster, by index: the node of the longest such list that begins with it
+	prices  []uint32 // the cost of a byte of each list on the way to a node
 }
 
-// newTrie returns the trie of all lists in the blocks. Each round extends the lists that occur several times by one
-// cluster. Lists are compared by hashes: a collision makes a section larger, not wrong.
+// A node is a list.
+type node struct {
+	parent uint32 // the list without its last cluster
+	uses   uint32 // how often the list occurs
+	path   uint32 // where the costs begin in prices
+	depth  uint32 // number of clusters
+}
+
+// A place is where a list occurs.
+type place struct {
+	cluster uint32 // index of its first cluster
+	node    uint32 // of the list without its last cluster; then of the list, or 0 if it occurs once
+	rows    uint32 // without the last cluster
+}
+
+// newTrie returns the trie of all lists in the blocks. It begins with the lists of one cluster. Each round extends the
+// lists that occur several times by one cluster.
 func newTrie(blocks []block, limit uint32) *trie {
 	last := &blocks[len(blocks)-1]
 	clusters := blocks[0].clusters[:last.index+len(last.clusters)] // of all blocks
-	n := len(clusters)/4 + 1                                       // about as many lists occur again in large files
-	t := &trie{
-		parent: make([]uint32, 1, n), uses: make([]uint32, 1, n), depth: make([]uint8, 1, n),
-		deepest: make([]uint32, len(clusters)),
-	}
-
-	// A place is the first cluster of a list, and the list's node.
-	type place struct{ cluster, node, rows uint32 }
 	places := make([]place, 0, len(clusters))
 	for _, b := range blocks {
 		for i := range len(b.clusters) - 1 {
 			places = append(places, place{cluster: uint32(b.index + i)})
 		}
 	}
-	// A slot is a list by its hash.
-	type slot struct {
-		hash  uint32
-		place uint32 // where it occurs first, plus 1; 0: the slot is free
+	t := &trie{
+		nodes:   make([]node, 1, len(clusters)/4+1), // about as many lists occur again in large files
+		deepest: make([]uint32, len(clusters)),
 	}
-	slots := make([]slot, 1<<bits.Len(uint(len(places))))
-	for depth := uint8(1); len(places) > 0 && uint32(depth) <= limit; depth++ {
-		log := bits.Len(uint(len(places)))
-		slots = slots[:1<<log]
-		clear(slots)
-		for i := range places {
-			p := &places[i]
-			at := p.cluster + uint32(depth) - 1
-			c, parent := &clusters[at], p.node
-			h := uint64(parent)
-			if depth > 1 { // the distance to what is before the list does not matter
-				h = mix(h<<32 ^ uint64(c.start-clusters[at-1].last))
-			}
-			h = mix(h ^ uint64(c.hash))
-			for at := h >> (64 - log); ; at = (at + 1) & (1<<log - 1) {
-				e := &slots[at]
-				if e.place > 0 && e.hash != uint32(h) {
-					continue
-				}
-				if p.node = 0; e.place == 0 {
-					*e = slot{hash: uint32(h), place: uint32(i) + 1}
-					break
-				}
-				first := &places[e.place-1]
-				if first.node == 0 {
-					first.node = uint32(len(t.parent))
-					t.parent, t.uses, t.depth = append(t.parent, parent), append(t.uses, 1), append(t.depth, depth)
-				}
-				p.node = first.node
-				t.uses[p.node]++
-				break
-			}
-		}
-		left := places[:0]
-		for _, p := range places {
-			if p.node == 0 {
-				continue
-			}
-			t.deepest[p.cluster] = p.node
-			next := &clusters[p.cluster+uint32(depth)]
-			p.rows += uint32(clusters[p.cluster+uint32(depth)-1].rows)
-			if next.start > 0 && p.rows+uint32(next.rows) <= limit {
-				left = append(left, p)
-			}
-		}
-		places = left
+	table := newHashTable(len(places))
+	for depth := uint32(1); len(places) > 0 && depth <= limit; depth++ {
+		table.clear(len(places))
+		t.count(places, clusters, depth, &table)
+		places = t.extend(places, clusters, depth, limit)
 	}
 	return t
 }
 
+// count sets the nodes of the places to those of their lists, and makes nodes for lists that occur several times. Lists
+// are compared by hashes: a collision makes a section larger, not wrong.
+func (t *trie) count(places []place, clusters []cluster, depth uint32, table *hashTable) {
+	for i := range places {
+		p := &places[i]
+		parent, at := p.node, p.cluster+depth-1
+		h := uint64(parent)
+		if depth > 1 { // the distance to what is before the list does not matter
+			h = mix(h<<32 ^ uint64(clusters[at].start-clusters[at-1].last))
+		}
+		h = mix(h ^ uint64(clusters[at].hash))
+		first := &places[table.add(h, uint32(i))]
+		if first == p {
+			p.node = 0
+			continue
+		}
+		if first.node == 0 {
+			first.node = uint32(len(t.nodes))
+			t.nodes = append(t.nodes, node{parent: parent, uses: 1, depth: depth})
+		}
+		p.node = first.node
+		t.nodes[p.node].uses++
+	}
+}
+
+// extend returns the places of lists that can be extended by a cluster: those that occur several times, and are
+// followed by a cluster of the same chain that does not have too many rows.
+func (t *trie) extend(places []place, clusters []cluster, depth, limit uint32) []place {
+	left := places[:0]
+	for _, p := range places {
+		if p.node == 0 {
+			continue
+		}
+		t.deepest[p.cluster] = p.node
+		last, next := &clusters[p.cluster+depth-1], &clusters[p.cluster+depth]
+		p.rows += uint32(last.rows)
+		if next.start > 0 && p.rows+uint32(next.rows) <= limit {
+			left = append(left, p)
+		}
+	}
+	return left
+}
+
+// A hashTable has the hashes of lists, and the index of the first place of each.
+type hashTable struct {
+	slots []slot
+	shift int // of hashes
+}
+
+type slot struct {
+	hash  uint32
+	place uint32 // plus 1; 0: the slot is free
+}
+
+func newHashTable(n int) hashTable { return hashTable{slots: make([]slot, 1<<bits.Len(uint(n)))} }
+
+// clear makes the table an empty one for up to n hashes, not more than before.
+func (t *hashTable) clear(n int) {
+	log := bits.Len(uint(n))
+	t.slots, t.shift = t.slots[:1<<log], 64-log
+	clear(t.slots)
+}
+
+// add returns the first place with the hash, which is the given one if the table has no other.
+func (t *hashTable) add(h uint64, place uint32) uint32 {
+	for i := h >> t.shift; ; i++ {
+		s := &t.slots[i&uint64(len(t.slots)-1)]
+		if s.place == 0 {
+			*s = slot{uint32(h), place + 1}
+			return place
+		}
+		if s.hash == uint32(h) {
+			return s.place - 1
+		}
+	}
+}
+
 // price sets prices: the cost of a list is divided among the FDEs that use it.
 func (t *trie) price() {
-	if t.path == nil {
-		size := 0
-		for _, depth := range t.depth {
-			size += int(depth)
+	if t.prices == nil {
+		size := uint32(0)
+		for i := range t.nodes {
+			size += t.nodes[i].depth
 		}
-		t.path, t.prices = make([]uint32, len(t.parent)), make([]uint32, 0, size)
+		t.prices = make([]uint32, 0, size)
 	}
 	t.prices = t.prices[:0]
-	for n := 1; n < len(t.parent); n++ {
-		parent := t.parent[n]
-		t.path[n] = uint32(len(t.prices))
-		t.prices = append(t.prices, t.prices[t.path[parent]:][:t.depth[parent]]...)
-		t.prices = append(t.prices, byteCost/max(t.uses[n], 1))
+	for i := 1; i < len(t.nodes); i++ {
+		n := &t.nodes[i]
+		parent := &t.nodes[n.parent]
+		n.path = uint32(len(t.prices))
+		t.prices = append(t.prices, t.prices[parent.path:][:parent.depth]...)
+		t.prices = append(t.prices, byteCost/max(n.uses, 1))
 	}
 }
 
@@ -110,18 +150,18 @@ func (t *trie) costs(cluster int) []uint32 {
 	if t.deepest == nil { // lists are not shared
 		return nil
 	}
-	n := t.deepest[cluster]
-	return t.prices[t.path[n]:][:t.depth[n]]
+	n := &t.nodes[t.deepest[cluster]]
+	return t.prices[n.path:][:n.depth]
 }
 
-// at returns the node of the list of the given number of clusters, or 0 if it occurs only once.
+// at returns the index of the node of the list of the given number of clusters, or 0 if it occurs only once.
 func (t *trie) at(cluster, clusters int) uint32 {
-	n := t.deepest[cluster]
-	for int(t.depth[n]) > clusters {
-		n = t.parent[n]
+	i := t.deepest[cluster]
+	for t.nodes[i].depth > uint32(clusters) {
+		i = t.nodes[i].parent
 	}
-	if int(t.depth[n]) < clusters {
+	if t.nodes[i].depth < uint32(clusters) {
 		return 0
 	}
-	return n
+	return i
 }
