@@ -22,9 +22,9 @@ var pageTemplate = sync.OnceValue(func() *template.Template {
 	return page.Template(pageText, functions)
 })
 
-// HTML writes one page about the files, without references to other files: the result for each, gaps by reason, a map
-// of the code, and a table of all gaps that can be sorted and filtered. Names come from files that may be hostile.
-// The footer has pairs of names and texts.
+// HTML writes one page about the files, without references to other files: the result for each, gaps by reason, and a
+// table of all gaps that can be sorted and filtered. Names come from files that may be hostile. The footer has pairs of
+// names and texts.
 func HTML(w io.Writer, files []*Coverage, footer ...string) error {
 	out := bufio.NewWriter(w)
 	if err := pageTemplate().Execute(out, newPage(files, footer)); err != nil {
@@ -54,9 +54,7 @@ type pageFile struct {
 	*Coverage
 	ID        string
 	Split     page.Split
-	Bars      []page.Bar
-	Map       []strip
-	NotDrawn  int                // sections that the map does not show
+	Chart     page.Chart
 	Listed    []UncoveredSection // with code without CFI, by address
 	NotListed int                // the smaller ones, if they are too many
 }
@@ -101,8 +99,7 @@ func newPage(files []*Coverage, footer []string) *pageOf {
 
 func newPageFile(c *Coverage, id string) pageFile {
 	f := pageFile{Coverage: c, ID: id, Split: page.NewSplit(c.Code, c.Unwindable, c.Described-c.Covered)}
-	f.Bars = bars(c, f.Split)
-	f.Map, f.NotDrawn = codeMap(c)
+	f.Chart = chart(c, f.Split)
 	some := slices.DeleteFunc(slices.Clone(c.Uncovered.Sections), func(s UncoveredSection) bool { return s.Bytes == 0 })
 	f.Listed = largest(some, maxListed, func(a, b UncoveredSection) int { return cmp.Compare(a.Bytes, b.Bytes) })
 	f.NotListed = len(some) - len(f.Listed)
@@ -112,19 +109,19 @@ func newPageFile(c *Coverage, id string) pageFile {
 // maxListed bounds the sections in the table of a file, and the files with a part: people look at a page.
 const maxListed = 1000
 
-// bars returns the bars of the reasons.
-func bars(c *Coverage, code page.Split) []page.Bar {
+// chart returns the bars of the reasons.
+func chart(c *Coverage, code page.Split) page.Chart {
 	var out []page.Bar
 	for _, r := range c.Reasons {
 		if !r.Loss {
 			continue
 		}
-		bar := page.NewBar(r.Name, r.Text, r.Bytes, r.Format3, code.Code)
-		bar.Format3 = c.format3Share(&r)
-		bar.Of = fmt.Sprintf("in %s of %s", plural(r.Ranges, "gap"), plural(r.Functions, "function"))
-		out = append(out, bar)
+		out = append(out, page.Bar{
+			Name: r.Name, Text: r.Text, Bytes: r.Bytes, Format3: c.format3Share(&r),
+			Of: fmt.Sprintf("in %s of %s", plural(r.Ranges, "gap"), plural(r.Functions, "function")),
+		})
 	}
-	return code.Bars(out)
+	return code.Chart(out)
 }
 
 // tables makes the tables.

@@ -48,11 +48,7 @@ func TestHTMLEscapes(t *testing.T) {
 		s := page(t, files...)
 		for what, want := range map[string]int{"<script": 2, "</script": 2, "<title>": 1, "<style": 1, "<img": 0,
 			"<!--": 0, "\u2028": 0, "\u202e": 0, "\x1b": 0, "\x00": 0} {
-			n := strings.Count(s, what)
-			if what == "<title>" { // those of pieces of the map are more
-				n = strings.Count(s, "<title>SFrame coverage")
-			}
-			if n != want {
+			if n := strings.Count(s, what); n != want {
 				t.Errorf("%d files: %q is there %d times, %d expected", len(files), what, n, want)
 			}
 		}
@@ -108,8 +104,7 @@ func TestHTMLSummary(t *testing.T) {
 		"code without CFI < 0.01 % : 5 bytes that",
 		"words drap < 0.01 % : 10 bytes in 1 gap of 1 function; --format 3 covers them", "but not listed: 1 gap.",
 		"Not listed: 1 function more.",
-		".text 0x1000 64 5 2 3", "0x1004-0x100c: 8 bytes, code without CFI, or padding",
-		"64 bytes; 5 without CFI; 2 of start-up code; 3 of padding",
+		".text 0x1000 64 5 2 3",
 	}
 	text := visible(page(t, c))
 	for _, w := range words {
@@ -156,7 +151,7 @@ func TestHTMLEmpty(t *testing.T) {
 	for _, files := range [][]*report.Coverage{{c}, {c, c}, {{File: "none"}}, nil} {
 		s := page(t, files...)
 		text := visible(s)
-		for _, empty := range []string{"Gaps", "Map", "0.01 %", "FDEs", "FREs", " of 0 b", "PLT", "Code without CFI"} {
+		for _, empty := range []string{"Gaps", "0.01 %", "FDEs", "FREs", " of 0 b", "PLT", "Code without CFI"} {
 			if strings.Contains(text, empty) {
 				t.Errorf("%d files: %q is shown: %s", len(files), empty, text)
 			}
@@ -198,8 +193,8 @@ func TestHTMLWorst(t *testing.T) {
 	}
 }
 
-// TestHTMLBars expects bars to be parts of the longest, which has a share of the code, and none shorter than can be
-// seen. Reasons that lose nothing have no bar.
+// TestHTMLBars expects bars to be parts of the longest, which has a share of the code. Reasons that lose nothing have
+// no bar.
 func TestHTMLBars(t *testing.T) {
 	c := fullCoverage()
 	c.Amounts = report.Amounts{Code: 1000, Unwindable: 700, Described: 900, Covered: 700, Outermost: 100}
@@ -209,7 +204,7 @@ func TestHTMLBars(t *testing.T) {
 		{Name: "drap", Text: "realigned", Bytes: 150, Format3: 30, Ranges: 1, Functions: 1, Loss: true},
 		{Name: "ra-rule", Text: "ra", Bytes: 0, Ranges: 1, Functions: 1, Loss: true},
 	}
-	bars := regexp.MustCompile(`<li class="r-([a-z-]*)">|<rect class="stays"( x="[^"]*")? width="([^"]*)"`)
+	bars := regexp.MustCompile(`<li class="r-([a-z-]*)">|<svg class="bar" viewBox="0 0 (\d+) 1"|<rect width="(\d+)"`)
 	var got []string
 	_, s, _ := strings.Cut(page(t, c), `<ul class="bars">`)
 	if !strings.Contains(s, "The longest bar is 15.00 % of the code.") {
@@ -217,9 +212,9 @@ func TestHTMLBars(t *testing.T) {
 	}
 	s, _, _ = strings.Cut(s, "</ul>")
 	for _, m := range bars.FindAllStringSubmatch(s, -1) {
-		got = append(got, m[1]+m[3])
+		got = append(got, m[1]+m[2]+m[3])
 	}
-	const want = "drap 80.000% 20.000% without 66.667% sp-rule 33.333% ra-rule 0.500%"
+	const want = "drap 150 150 without 150 100 sp-rule 150 50 ra-rule 150 0"
 	if strings.Join(got, " ") != want {
 		t.Errorf("%q; want %s", got, want)
 	}
@@ -239,9 +234,6 @@ func TestHTMLFixtures(t *testing.T) {
 		}
 		if rows := pageRows(t, s, "gaps"); len(rows) != lossy {
 			t.Errorf("%s: %d rows for %d gaps", name, len(rows), lossy)
-		}
-		if strings.Count(s, "<figure") != len(c.Uncovered.Sections) {
-			t.Errorf("%s: %d sections drawn of %d", name, strings.Count(s, "<figure"), len(c.Uncovered.Sections))
 		}
 		gaps, functions = gaps+lossy, functions+len(c.Uncovered.Functions)
 		all = append(all, c)

@@ -229,6 +229,8 @@ func functionNames(files []*elffile.File, gaps []translate.Gap, names *namer) ([
 // A Range is a range of addresses, End excluded.
 type Range struct{ Begin, End uint64 }
 
+func (r Range) size() uint64 { return r.End - r.Begin }
+
 // A Location says where an address is.
 type Location struct {
 	Function string // demangled; the section, if no symbol names the function; or ""

@@ -113,8 +113,6 @@ type Gap struct {
 	Cause    string `json:"cause"`            // why programs have such code
 	Format3  bool   `json:"format3"`          // format 3 covers it
 	FDE      string `json:"fde"`              // where the CFI is
-
-	base uint64 // what Begin and End count from: elffile.Section.Base in an object, or 0
 }
 
 // Dropped counts FDEs that describe no code of the file.
@@ -261,10 +259,9 @@ func (c *Coverage) gaps(in *Input) {
 	for i := range c.Gaps {
 		g := &c.Gaps[i]
 		g.Cause = g.cause(gaps[i].Reason, probing)
-		section, begin := sectionRelative(in.File, g.Begin)
-		g.Section, g.base = section, g.Begin-begin
-		g.Begin -= g.base
-		g.End -= g.base
+		size := g.End - g.Begin
+		g.Section, g.Begin = sectionRelative(in.File, g.Begin)
+		g.End = g.Begin + size
 	}
 	// Functions that realign the stack come first: another version of the format would cover them.
 	rank := map[string]int{translate.DRAP.Name(): -1}

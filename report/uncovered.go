@@ -41,20 +41,19 @@ type UncoveredSection struct {
 	Bytes   uint64           `json:"bytes"`   // of that, without CFI
 	Padding uint64           `json:"padding"` // of the bytes without CFI
 	Startup uint64           `json:"startup"` // of the bytes without CFI
-	Ranges  []UncoveredRange `json:"ranges"`  // by address, up to maxRanges: one can stand for several
+	Ranges  []UncoveredRange `json:"ranges"`  // by address, the largest maxRanges
 
-	off  uint64 // in the file
-	base uint64 // what Begin counts from: elffile.Section.Base in an object, or 0
+	off uint64 // in the file
 }
 
 // WithoutCFI returns how much of the section's code has no CFI, without start-up code.
 func (s UncoveredSection) WithoutCFI() uint64 { return s.Bytes - s.Padding - s.Startup }
 
-// An UncoveredRange is a range of code in which Bytes have no CFI: all of them, unless it stands for several ranges.
+// An UncoveredRange is a range of code without CFI.
 type UncoveredRange struct {
 	Begin uint64 `json:"begin"` // address; in a relocatable object, from the section's start
 	End   uint64 `json:"end"`   // address after the last byte
-	Bytes uint64 `json:"bytes"`
+	Bytes uint64 `json:"bytes"` // of code without CFI: all
 }
 
 // An UncoveredFunction is a function with a part that no CFI describes.
@@ -70,8 +69,7 @@ type UncoveredFunction struct {
 // maxUncovered bounds the functions without CFI that are listed.
 const maxUncovered = 10000
 
-// maxRanges bounds the ranges of a section. A library has padding after every other function; the map needs a few
-// hundred ranges.
+// maxRanges bounds the ranges of a section. A library has padding after every other function.
 const maxRanges = 256
 
 // A rangeSet is a set of sorted and disjoint ranges, with the bytes in the ranges before each.
@@ -112,7 +110,7 @@ func findUncovered(in *Input, files []*elffile.File, names *namer) Uncovered {
 				s.Ranges[j].Begin -= s.Begin
 				s.Ranges[j].End -= s.Begin
 			}
-			s.base, s.Begin = s.Begin, 0
+			s.Begin = 0
 		}
 	}
 	return u
@@ -157,15 +155,18 @@ func uncoveredSections(f *elffile.File, t *cfi.Table, stubs []plt.Stub, known []
 	for _, s := range all {
 		own := subtract(Range{s.Begin, s.Begin + s.Size}, described)
 		free = append(free, own...)
-		s.Ranges = summarize(own, s.Begin, s.Size)
-		for _, r := range s.Ranges {
-			s.Bytes += r.Bytes
+		s.Ranges = make([]UncoveredRange, 0, min(len(own), maxRanges))
+		for _, r := range own {
+			s.Bytes += r.End - r.Begin
+		}
+		for _, r := range largest(own, maxRanges, func(a, b Range) int { return cmp.Compare(a.size(), b.size()) }) {
+			s.Ranges = append(s.Ranges, UncoveredRange{r.Begin, r.End, r.size()})
 		}
 		// Sections that share bytes of the file, which no linker makes, could make any file a large one.
 		measured += s.Size
 		meter.Enter(s.Begin, s.Size, s.off)
 		for _, r := range own {
-			size := r.End - r.Begin
+			size := r.size()
 			switch {
 			case measured > f.Size:
 			case isKnown(r.Begin, r.End): // else reading all code again takes 5 % of a conversion
@@ -173,7 +174,7 @@ func uncoveredSections(f *elffile.File, t *cfi.Table, stubs []plt.Stub, known []
 			default:
 				r.Begin, r.End = meter.Trim(r.Begin, r.End)
 			}
-			s.Padding += size - (r.End - r.Begin)
+			s.Padding += size - r.size()
 			if r.Begin < r.End {
 				trimmed, sections = append(trimmed, r), append(sections, len(u.Sections))
 			}
@@ -197,43 +198,20 @@ func uncoveredSections(f *elffile.File, t *cfi.Table, stubs []plt.Stub, known []
 	return u, others
 }
 
-// summarize returns up to maxRanges ranges for sorted and disjoint ones in the size bytes at begin. If they are more,
-// each of maxRanges equal parts of the code that has some gets one, and adjacent full ones become one.
-func summarize(ranges []Range, begin, size uint64) []UncoveredRange {
-	out := make([]UncoveredRange, 0, min(len(ranges), maxRanges))
-	if len(ranges) <= maxRanges {
-		for _, r := range ranges {
-			out = append(out, UncoveredRange{r.Begin, r.End, r.End - r.Begin})
-		}
-		return out
+// largest returns the n largest elements of a list in their order.
+func largest[T any](list []T, n int, compare func(a, b T) int) []T {
+	order := make([]int, len(list))
+	for i := range order {
+		order[i] = i
 	}
-	step := (size-1)/maxRanges + 1
-	last := uint64(maxRanges) // the part that the last range lies in
-	for _, r := range ranges {
-		for r.Begin < r.End {
-			part := (r.Begin - begin) / step
-			end := r.Begin + min(r.End-r.Begin, step-(r.Begin-begin)%step)
-			if part != last {
-				out = append(out, UncoveredRange{Begin: r.Begin})
-				last = part
-			}
-			in := &out[len(out)-1]
-			in.End = end
-			in.Bytes += end - r.Begin
-			r.Begin = end
-		}
+	slices.SortStableFunc(order, func(a, b int) int { return compare(list[b], list[a]) })
+	order = order[:min(len(order), n)]
+	slices.Sort(order)
+	out := make([]T, len(order))
+	for i, j := range order {
+		out[i] = list[j]
 	}
-	full := func(r UncoveredRange) bool { return r.Bytes == r.End-r.Begin }
-	joined := out[:0]
-	for _, r := range out {
-		if n := len(joined); n > 0 && joined[n-1].End == r.Begin && full(joined[n-1]) && full(r) {
-			joined[n-1].End = r.End
-			joined[n-1].Bytes += r.Bytes
-			continue
-		}
-		joined = append(joined, r)
-	}
-	return joined
+	return out
 }
 
 // codeSections returns the sections of code, by address.

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"debug/elf"
 	"fmt"
 	"math"
@@ -11,40 +12,6 @@ import (
 	"cfi2sframe/internal/plt"
 	"cfi2sframe/internal/testkit/elftest"
 )
-
-func TestSummarize(t *testing.T) {
-	few := []Range{{0x1000, 0x1008}, {0x1100, 0x1101}}
-	if got := summarize(few, 0x1000, 0x200); !slices.Equal(got,
-		[]UncoveredRange{{0x1000, 0x1008, 8}, {0x1100, 0x1101, 1}}) {
-		t.Errorf("few spans: %v", got)
-	}
-	// One byte in every 16, and one span over several parts, at the end of the address space.
-	const size = 1<<20 + 3
-	begin := uint64(math.MaxUint64 - size)
-	var many []Range
-	var want uint64
-	for off := uint64(0); off < size/2; off += 16 {
-		many = append(many, Range{begin + off, begin + off + 1})
-	}
-	many = append(many, Range{begin + size/2, begin + size})
-	for _, s := range many {
-		want += s.End - s.Begin
-	}
-	got := summarize(many, begin, size)
-	if len(got) != maxRanges/2+1 { // the last one is in half of the parts
-		t.Errorf("%d ranges of %d spans", len(got), len(many))
-	}
-	var sum uint64
-	for i, r := range got {
-		sum += r.Bytes
-		if r.End <= r.Begin || r.Bytes > r.End-r.Begin || i > 0 && r.Begin < got[i-1].End {
-			t.Errorf("range %d: %+v", i, r)
-		}
-	}
-	if last := got[len(got)-1]; sum != want || got[0].Begin != begin || last.End != begin+size {
-		t.Errorf("%d bytes from %#x to %#x", sum, got[0].Begin, last.End)
-	}
-}
 
 // TestUncoveredPlaces says where code without CFI is: by section in an object, and by segment where no sections are
 // known.
@@ -73,7 +40,7 @@ func TestUncoveredPlaces(t *testing.T) {
 		return fmt.Sprint(u.Sections)
 	}
 	// All of it are zeros.
-	want := "[{.text 0 64 64 64 0 [{0 64 64}] 0 268435712} {.text.cold 0 32 20 20 0 [{0 8 8} {20 32 12}] 0 268436032}]"
+	want := "[{.text 0 64 64 64 0 [{0 64 64}] 0} {.text.cold 0 32 20 20 0 [{0 8 8} {20 32 12}] 0}]"
 	if got := sections(u); got != want || u.Bytes != 84 {
 		t.Errorf("in an object %s, %d bytes; want %s", got, u.Bytes, want)
 	}
@@ -83,7 +50,7 @@ func TestUncoveredPlaces(t *testing.T) {
 	p.Put16(elftest.EhShnum, 0)
 	p.Put16(elftest.EhShstrndx, 0)
 	u = report(elftest.Parse(t, p.B))
-	want = "[{PT_LOAD 0 984 891 0 0 [{0 648 648} {741 984 243}] 0 0}]"
+	want = "[{PT_LOAD 0 984 891 0 0 [{0 648 648} {741 984 243}] 0}]"
 	if got := sections(u); got != want || u.Bytes != 0x3d8-(0x2e5-0x288) {
 		t.Errorf("without sections %s, %d bytes; want %s", got, u.Bytes, want)
 	}
@@ -102,7 +69,7 @@ func TestUncoveredPlaces(t *testing.T) {
 	}
 }
 
-// TestUncoveredBounded lists the largest functions of more than are listed.
+// TestUncoveredBounded lists the largest functions and ranges of more than are listed.
 func TestUncoveredBounded(t *testing.T) {
 	const n = maxUncovered + 3
 	p := elftest.Patch(t.Fatalf, fixture(t, "drap2.so"))
@@ -116,6 +83,17 @@ func TestUncoveredBounded(t *testing.T) {
 	u := findUncovered(&Input{File: f, Table: elftest.Described(t)}, []*elffile.File{f}, newNamer(NewLimits()))
 	if len(u.Functions) != maxUncovered || u.Omitted != 3 {
 		t.Fatalf("%d functions, and %d more; want %d and 3", len(u.Functions), u.Omitted, maxUncovered)
+	}
+	described := make([]elftest.Range, maxRanges+2) // a range without CFI after each, the last one to the end
+	for i := range described {
+		begin := text + 8*uint64(i)
+		described[i] = elftest.Range{Begin: begin, End: begin + 4 + uint64(i%2)} // ranges of 4 and 3 bytes in turn
+	}
+	all := findUncovered(&Input{File: f, Table: elftest.Described(t, described...)}, nil, newNamer(NewLimits()))
+	ranges := all.Sections[len(all.Sections)-1].Ranges
+	if len(ranges) != maxRanges || ranges[0] != (UncoveredRange{text + 4, text + 8, 4}) ||
+		!slices.IsSortedFunc(ranges, func(a, b UncoveredRange) int { return cmp.Compare(a.Begin, b.Begin) }) {
+		t.Errorf("%d ranges: %v", len(ranges), ranges)
 	}
 	if first, second := u.Functions[0], u.Functions[1]; first.Begin != symbols[n-1].value || second.Begin != text {
 		t.Errorf("the first ones are %+v and %+v", first, second)

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"html/template"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -26,7 +27,7 @@ var (
 
 // policy allows the inlined style and script by their hashes: markup in a name can neither run nor load anything. A
 // test computes the hashes, so that the program needs no cryptography.
-const policy = "default-src 'none'; style-src 'sha256-9jP5Dhb3VbZFDaOhd1F/AVhGj6Vqapuxgsv4ZCFn29s='; script-src 'sha256-0Z1qXhHHmg/CQJhnJwROsdKPLaWAH2Eg5DQ2JLr/DxY='"
+const policy = "default-src 'none'; style-src 'sha256-z+ADJ6/xaealumhI2KZZAwmCa96WSr5IjxPVP5qCXKM='; script-src 'sha256-y0TbtSa8S35FRRjtSff9BErGoaTSPRN/iVWdAfplQJs='"
 
 // Template returns the template of a page and of the parts.
 func Template(text string, funcs template.FuncMap) *template.Template {
@@ -71,7 +72,7 @@ func Command(args ...string) string {
 		if len(line)+len(a) > maxCommand {
 			return line + " ..."
 		}
-		if a == "" || strings.ContainsFunc(a, needsQuotes) {
+		if !unquoted.MatchString(a) {
 			a = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
 		}
 		line += " " + a
@@ -79,11 +80,8 @@ func Command(args ...string) string {
 	return line
 }
 
-// needsQuotes reports whether a shell may take a character for something else.
-func needsQuotes(r rune) bool {
-	plain := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
-	return !plain && !strings.ContainsRune("-_./=:,+@%", r)
-}
+// unquoted matches arguments that no shell takes for something else.
+var unquoted = regexp.MustCompile(`^[-\w./=:,+@%]+$`)
 
 // A Split says what becomes of code, in bytes: the data of the parts "stack" and "cards".
 type Split struct{ Code, Unwindable, NotCovered, NoCFI uint64 }
@@ -106,43 +104,8 @@ func (s *Split) Add(t Split) {
 // Left returns how much of the code cannot be unwound.
 func (s Split) Left() uint64 { return s.NotCovered + s.NoCFI }
 
-// A Slice is a part of the bar of a Split, with its place in percent.
-type Slice struct{ Class, X, Width string }
-
-// Small parts are drawn larger than they are, so that readers see them. Sizes are in percent of the width.
-const (
-	leastSlice = 1.5
-	leastBar   = 0.5
-)
-
-// Slices returns the parts that are not empty. The largest gives way to the smallest.
-func (s Split) Slices() (out []Slice) {
-	parts := []struct {
-		class string
-		bytes uint64
-		width float64
-	}{{"unwindable", s.Unwindable, 0}, {"uncovered", s.NotCovered, 0}, {"without", s.NoCFI, 0}}
-	largest, sum := &parts[0], 0.0
-	for i := range parts {
-		p := &parts[i]
-		if p.bytes > 0 {
-			p.width = max(ratio(p.bytes, s.Code), leastSlice)
-		}
-		if p.width > largest.width {
-			largest = p
-		}
-		sum += p.width
-	}
-	largest.width -= sum - 100
-	x := 0.0
-	for _, p := range parts {
-		if p.bytes > 0 {
-			out = append(out, Slice{p.class, length(x), length(p.width)})
-		}
-		x += p.width
-	}
-	return out
-}
+// Described returns how much of the code has CFI.
+func (s Split) Described() uint64 { return s.Unwindable + s.NotCovered }
 
 // Data is the input of the script. Cells are strings: numbers of 64 bits would lose digits.
 type Data struct {
@@ -217,49 +180,32 @@ func (t Table) Len() int { return len(t.rows) }
 // NotStatic counts the rows that a reader without JavaScript does not see.
 func (t Table) NotStatic() int { return max(len(t.rows)-maxStatic, 0) }
 
-// A Bar is a reason in the part "bars", with the lengths of its bar in percent of the longest.
+// A Bar is a reason in the part "bars".
 type Bar struct {
-	Name, Text     string
-	Stays, Striped string // the striped part, or "", is covered by format 3
-	Share          string // of the code
-	Size, Of       string // in words: bytes, and number of gaps
-	Format3        string // in words, how much format 3 covers, or ""
-
-	bytes, striped uint64
+	Name, Text string
+	Bytes      uint64
+	Of         string // in words: number of gaps
+	Format3    string // in words, how much format 3 covers, or ""
 }
 
-// NewBar returns a bar for some bytes of the code. Format 3 covers striped bytes of these.
-func NewBar(name, text string, bytes, striped, code uint64) Bar {
-	b := Bar{
-		Name: name, Text: text, Share: Share(bytes, code), bytes: bytes, striped: striped,
-		Size: Grouped(fmt.Sprint(bytes)) + " bytes",
-	}
-	if bytes == 1 {
-		b.Size = "1 byte"
-	}
-	return b
+// A Chart has the bars of reasons, the longest first: the data of the part "bars".
+type Chart struct {
+	Bars []Bar
+	Code uint64
 }
 
-// Bars returns the bars of reasons, and one for code without CFI, the longest first.
-func (s Split) Bars(reasons []Bar) []Bar {
+// Longest returns the bytes of the longest bar.
+func (c Chart) Longest() uint64 { return c.Bars[0].Bytes }
+
+// Chart returns the chart of reasons and code without CFI.
+func (s Split) Chart(reasons []Bar) Chart {
 	var bars []Bar
 	if s.NoCFI > 0 {
-		bar := NewBar("without", "code without CFI", s.NoCFI, 0, s.Code)
-		bar.Of = "that no CFI describes"
-		bars = append(bars, bar)
+		bars = append(bars, Bar{Name: "without", Text: "code without CFI", Bytes: s.NoCFI, Of: "that no CFI describes"})
 	}
 	bars = append(bars, reasons...)
-	slices.SortStableFunc(bars, func(a, b Bar) int { return cmp.Compare(b.bytes, a.bytes) })
-	for i := range bars {
-		b := &bars[i]
-		whole := max(ratio(b.bytes, bars[0].bytes), leastBar)
-		striped := whole * ratio(b.striped, b.bytes) / 100
-		b.Stays = length(whole - striped)
-		if b.striped > 0 {
-			b.Striped = length(striped)
-		}
-	}
-	return bars
+	slices.SortStableFunc(bars, func(a, b Bar) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	return Chart{bars, s.Code}
 }
 
 // Share returns a part of a whole in percent. Only nothing is 0, and only all is 100.
@@ -285,14 +231,8 @@ func Rounded(v float64) float64 {
 	return math.Round(100*v) / 100
 }
 
-// Part returns a length in percent, for graphics.
-func Part(n, whole uint64) string { return length(ratio(n, whole)) }
-
 // ratio returns a part of a whole in percent: of nothing, it is 0.
 func ratio(n, whole uint64) float64 { return 100 * float64(n) / float64(max(whole, 1)) }
-
-// length returns a number of percent as SVG has it.
-func length(percent float64) string { return fmt.Sprintf("%.3f%%", percent) }
 
 // Grouped returns a decimal number with commas between the thousands, and anything else as it is.
 func Grouped(s string) string {

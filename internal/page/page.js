@@ -127,35 +127,6 @@
     filter(); // a page that is loaded again can have kept what was filtered by
   };
 
-  // strip tells what the piece of a map is that is pointed at, or moved to by keys: from piece to
-  // piece by address.
-  const strip = root => {
-    const place = rect => parseFloat(rect.getAttribute("x"));
-    const pieces = [...root.querySelectorAll(".all rect")].sort((a, b) => place(a) - place(b));
-    const out = root.parentElement.querySelector("output");
-    let at = null;
-    const go = piece => {
-      if (!piece) return;
-      at?.classList.remove("at");
-      at = piece;
-      at.classList.add("at");
-      out.value = at.textContent;
-    };
-    const steps = {
-      ArrowRight: () => pieces.indexOf(at) + 1,
-      ArrowLeft: () => pieces.indexOf(at) - 1,
-      Home: () => 0,
-      End: () => pieces.length - 1,
-    };
-    root.addEventListener("keydown", event => {
-      if (!steps[event.key]) return;
-      event.preventDefault();
-      go(pieces[steps[event.key]()]);
-    });
-    root.addEventListener("focus", () => go(at ?? pieces[0]));
-    root.addEventListener("pointerover", event => go(event.target.closest("rect")));
-  };
-
   // A link to a file opens what is said of it.
   const open = () => {
     const target = document.getElementById(location.hash.slice(1));
@@ -164,7 +135,6 @@
 
   document.documentElement.classList.add("live"); // what needs the script shows now
   document.querySelectorAll(".table").forEach(table);
-  document.querySelectorAll(".strip").forEach(strip);
   addEventListener("hashchange", open);
   open();
 }

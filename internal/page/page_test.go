@@ -89,33 +89,38 @@ func TestCells(t *testing.T) {
 // plain stands for what pages use to write sizes.
 func plain(n uint64) string { return fmt.Sprint(n, " bytes") }
 
-// TestSplit divides code, also by figures that cannot be, and draws the parts that are not empty, the smallest so large
-// that they can be seen.
+// TestSplit divides code, also by figures that cannot be, and draws the parts.
 func TestSplit(t *testing.T) {
+	const stack = `<rect class="unwindable" width="%d" height="1"></rect>` +
+		`<rect class="uncovered" x="%d" width="%d" height="1"></rect>` +
+		`<rect class="without" x="%d" width="%d" height="1"></rect>`
 	for _, tt := range []struct {
 		code, unwindable, notCovered uint64
 		want                         Split
-		slices, cards                string
+		cards                        string
 	}{
 		{200, 150, 20, Split{200, 150, 20, 30},
-			"[{unwindable 0.000% 75.000%} {uncovered 75.000% 10.000%} {without 85.000% 15.000%}]",
 			"75.00 % 150 bytes of 200 bytes of code; 10.00 % 20 bytes that; 15.00 % 30 bytes that no"},
-		{100000, 99999, 0, Split{100000, 99999, 0, 1}, "[{unwindable 0.000% 98.500%} {without 98.500% 1.500%}]",
+		{100000, 99999, 0, Split{100000, 99999, 0, 1},
 			"99.99 % 99999 bytes of 100000 bytes of code; none SFrame covers all; < 0.01 % 1 bytes that no"},
-		{5, 5, 0, Split{5, 5, 0, 0}, "[{unwindable 0.000% 100.000%}]",
+		{5, 5, 0, Split{5, 5, 0, 0},
 			"100.00 % 5 bytes of 5 bytes of code; none SFrame covers all; none CFI describes all"},
-		{5, 9, 9, Split{5, 5, 0, 0}, "[{unwindable 0.000% 100.000%}]", ""},
-		{5, 1, 9, Split{5, 1, 4, 0}, "[{unwindable 0.000% 20.000%} {uncovered 20.000% 80.000%}]", ""},
-		{0, 0, 0, Split{}, "[]", ""},
+		{5, 9, 9, Split{5, 5, 0, 0}, ""},
+		{5, 1, 9, Split{5, 1, 4, 0}, ""},
+		{0, 0, 0, Split{}, ""},
 	} {
 		s := NewSplit(tt.code, tt.unwindable, tt.notCovered)
-		if got := fmt.Sprint(s.Slices()); s != tt.want || got != tt.slices || s.Left() != s.Code-s.Unwindable {
-			t.Errorf("%+v, %s; want %+v, %s", s, got, tt.want, tt.slices)
+		if s != tt.want || s.Left() != s.Code-s.Unwindable {
+			t.Errorf("%+v; want %+v", s, tt.want)
 		}
 		var out strings.Builder
 		funcs := template.FuncMap{"bytes": plain}
-		if err := Template(`{{template "cards" .}}`, funcs).Execute(&out, s); err != nil {
+		if err := Template(`{{template "cards" .}}{{template "stack" .}}`, funcs).Execute(&out, s); err != nil {
 			t.Fatal(err)
+		}
+		u, n := s.Unwindable, s.NotCovered
+		if want := fmt.Sprintf(stack, u, u, n, u+n, s.NoCFI); !strings.Contains(out.String(), want) {
+			t.Errorf("%+v: %s; want %s", s, &out, want)
 		}
 		text := strings.Join(strings.Fields(html.UnescapeString(tags.ReplaceAllString(out.String(), " "))), " ")
 		for _, want := range strings.Split(tt.cards, "; ") {
@@ -146,7 +151,7 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// TestNumbers groups digits by three, and calculates percents.
+// TestNumbers groups digits by three.
 func TestNumbers(t *testing.T) {
 	for in, want := range map[string]string{
 		"": "", "0": "0", "999": "999", "1000": "1,000", "12345": "12,345", "123456": "123,456", "1234567": "1,234,567",
@@ -154,14 +159,6 @@ func TestNumbers(t *testing.T) {
 	} {
 		if got := Grouped(in); got != want {
 			t.Errorf("%s is %s, want %s", in, got, want)
-		}
-	}
-	for _, tt := range []struct {
-		n, whole uint64
-		want     string
-	}{{1, 3, "33.333%"}, {0, 0, "0.000%"}, {5, 5, "100.000%"}, {1, 2, "50.000%"}} {
-		if got := Part(tt.n, tt.whole); got != tt.want {
-			t.Errorf("%d of %d is %s, want %s", tt.n, tt.whole, got, tt.want)
 		}
 	}
 }

@@ -29,7 +29,7 @@ type surveyPage struct {
 	Format         sframe.Version
 	Files, WithCFI uint64
 	Code           page.Split
-	Bars           []page.Bar
+	Chart          page.Chart
 	FileTable      page.Table
 	NotListed      string // files
 	Tables         []section
@@ -73,7 +73,7 @@ func (s *Survey) page(heading string, footer []string) *surveyPage {
 	for _, r := range files {
 		p.Code.Add(r.split())
 	}
-	p.Bars = s.bars(p.Code)
+	p.Chart = s.chart(p.Code)
 	var reasons []page.Reason
 	for _, r := range translate.Reasons() {
 		p.Data.Reasons[r.Name()] = r.String()
@@ -130,18 +130,17 @@ func (r *Record) cells() []string {
 	return row
 }
 
-// bars returns the bars of the reasons for gaps in all files.
-func (s *Survey) bars(code page.Split) []page.Bar {
+// chart returns the bars of the reasons for gaps in all files.
+func (s *Survey) chart(code page.Split) page.Chart {
 	var out []page.Bar
 	for i := range s.Total.Gaps {
 		g := &s.Total.Gaps[i]
 		if g.Ranges == 0 || !g.loses() {
 			continue
 		}
-		b := page.NewBar(g.Reason, g.reason().String(), g.Bytes, 0, code.Code)
-		b.Of = fmt.Sprintf("in %s of %s, in %s",
+		of := fmt.Sprintf("in %s of %s, in %s",
 			countOf(g.Ranges, "gap"), countOf(g.Functions, "function"), countOf(g.Files, "file"))
-		out = append(out, b)
+		out = append(out, page.Bar{Name: g.Reason, Text: g.reason().String(), Bytes: g.Bytes, Of: of})
 	}
-	return code.Bars(out)
+	return code.Chart(out)
 }
