@@ -2,11 +2,16 @@ package kit
 
 import (
 	"cmp"
+	"debug/elf"
 	"fmt"
 	"math"
 	"slices"
+	"strings"
+
+	"github.com/go-delve/delve/pkg/dwarf/op"
 
 	"cfi2sframe/cfi"
+	"cfi2sframe/elffile"
 	"cfi2sframe/internal/testkit/readback"
 	"cfi2sframe/sframe"
 )
@@ -27,6 +32,7 @@ type known struct {
 // A comparer compares a section with call frame information.
 type comparer struct {
 	Rows
+	machine elf.Machine
 	section *sframe.Section
 	reader  *readback.Reader
 	borders []uint64 // where the section's rows begin and end, sorted
@@ -42,7 +48,10 @@ func CompareRows(table *cfi.Table, s *sframe.Section, stub func(pc uint64) bool)
 	if err != nil {
 		return Rows{}, err
 	}
-	c := comparer{section: s, reader: reader, borders: Borders(s, math.MaxUint32), agreed: make(map[known]bool)}
+	c := comparer{
+		machine: table.Machine, section: s, reader: reader, borders: Borders(s, math.MaxUint32),
+		agreed: make(map[known]bool),
+	}
 	if len(c.borders) == 0 {
 		return Rows{}, nil
 	}
@@ -146,12 +155,25 @@ func (c *comparer) same(begin, end uint64, fact *readback.Fact, number uint32, v
 			continue
 		}
 		found := &readback.Found{Row: m.Row, Signal: m.FDE.Signal, KeyB: m.FDE.KeyB}
-		if err := c.reader.Compare(pc, fact, found); err != nil {
+		err = c.reader.Compare(pc, fact, found)
+		if err != nil && fact.Rules != nil && c.machine == elf.EM_X86_64 && afterRealigned(fact.Rules) {
+			rules := *fact.Rules
+			rules.FP = cfi.Rule{Rule: cfi.RuleArchitectural}
+			err = c.reader.Compare(pc, &readback.Fact{Rules: &rules, Signal: fact.Signal, KeyB: fact.KeyB}, found)
+		}
+		if err != nil {
 			return false, err
 		}
 		c.agreed[k] = !varies
 	}
 	return covered, nil
+}
+
+// afterRealigned reports whether rules are those after rbp was restored, at the end of a function with a realigned
+// stack. GCC's CFI still has the caller's rbp where rbp points.
+func afterRealigned(r *cfi.Rules) bool {
+	return r.CFA.Rule == cfi.RuleCFA && r.FP.Rule == cfi.RuleExpression &&
+		slices.Equal(r.FP.Expression, []byte{byte(op.DW_OP_breg6), 0})
 }
 
 // beside checks the code between two functions, of which the first has its last row in fact.
@@ -177,4 +199,17 @@ func (c *comparer) beside(from, to uint64, fact *readback.Fact, number uint32, s
 		pc = end
 	}
 	return nil
+}
+
+// Stubs returns a function that reports whether a pc is in a PLT of a file: a section describes more stubs than CFI.
+func Stubs(f *elffile.File) func(pc uint64) bool {
+	var plts []elffile.Section
+	for _, s := range f.Sections {
+		if s.Alloc() && strings.Contains(s.Name, "plt") && elf.SectionFlag(s.Flags)&elf.SHF_EXECINSTR != 0 {
+			plts = append(plts, s)
+		}
+	}
+	return func(pc uint64) bool {
+		return slices.ContainsFunc(plts, func(s elffile.Section) bool { return pc-s.Addr < s.Size })
+	}
 }

@@ -13,7 +13,6 @@ import (
 
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/lab/conformance"
-	"cfi2sframe/lab/conformance/generate"
 	"cfi2sframe/lab/conformance/vector"
 )
 
@@ -99,7 +98,7 @@ func TestLastCall(t *testing.T) {
 				}
 				for _, f := range formats {
 					for _, f.opt.NoPadding = range []bool{false, true} {
-						v, err := generate.FromFile(path, f.vectors, f.opt)
+						v, err := conformance.FromFile(path, f.vectors, f.opt)
 						if err != nil {
 							t.Fatal(err)
 						}

@@ -14,7 +14,6 @@ import (
 	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
 	"cfi2sframe/lab/conformance"
-	"cfi2sframe/lab/conformance/generate"
 	"cfi2sframe/lab/conformance/vector"
 	"cfi2sframe/lab/kit"
 	"cfi2sframe/sframe"
@@ -104,7 +103,7 @@ func run(top string, files []string) error {
 
 // file asks about a file. Files without CFI or of other ABIs are skipped.
 func (f *format) file(r *conformance.Reader, path string, sum *counts) error {
-	v, err := generate.FromFile(path, f.vectors, f.opt)
+	v, err := conformance.FromFile(path, f.vectors, f.opt)
 	if errors.Is(err, cfi.ErrNone) || errors.Is(err, convert.ErrNoCode) {
 		return nil
 	}

@@ -11,7 +11,6 @@ import (
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/lab/conformance"
-	"cfi2sframe/lab/conformance/generate"
 	"cfi2sframe/lab/kit"
 	"cfi2sframe/sframe"
 )
@@ -66,7 +65,7 @@ func TestWrongByte(t *testing.T) {
 			}
 		}
 		r := libs[f.library]
-		v, err := generate.FromFile(top+"/testdata/bin/"+tt.file, f.vectors, f.opt)
+		v, err := conformance.FromFile(top+"/testdata/bin/"+tt.file, f.vectors, f.opt)
 		if err != nil {
 			t.Fatal(err)
 		}
