@@ -18,20 +18,18 @@ import (
 	"cfi2sframe/lab/kit"
 	"cfi2sframe/lab/linux"
 	"cfi2sframe/lab/mutants"
-	"cfi2sframe/lab/objects"
 	"cfi2sframe/lab/readers"
 	"cfi2sframe/lab/sample"
 	"cfi2sframe/lab/step"
 	"cfi2sframe/lab/survive"
-	"cfi2sframe/lab/toolchains"
 	"cfi2sframe/lab/walker"
 )
 
 // commands are the subcommands.
 var commands = []*kit.Command{
 	bench.Command(), clients.Command(), conformance.Command(), corpus.Command(), faults.Command(), generate.Command(),
-	gotables.Command(), linux.Command(), mutants.Command(), objects.Command(),
-	readers.Command(), sample.Command(), step.Command(), survive.Command(), toolchains.Command(), walker.Command(),
+	gotables.Command(), linux.Command(), mutants.Command(),
+	readers.Command(), sample.Command(), step.Command(), survive.Command(), walker.Command(),
 }
 
 func main() {

@@ -1,50 +1,53 @@
-// Package corpus converts every ELF file below some directories and expects that nothing changes that a program sees.
-// With --start it also starts the originals and the results.
+// Package corpus converts every ELF file below some directories. It expects that nothing changes that a program sees, and
+// that the rows of programs and libraries agree with their CFI at every pc. With --start it also starts the originals
+// and the results.
 package corpus
 
 import (
-	"cmp"
-	"context"
-	"errors"
+	"bytes"
+	"debug/elf"
 	"fmt"
-	"maps"
 	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 
-	"cfi2sframe/convert"
-	"cfi2sframe/internal/files"
+	"cfi2sframe/cfi"
+	"cfi2sframe/elffile"
 	"cfi2sframe/internal/testkit/image"
 	"cfi2sframe/internal/testkit/linked"
 	"cfi2sframe/lab/kit"
-	"cfi2sframe/sframe"
 )
+
+// A corpus is the files, what is done with them, and what came of it.
+type corpus struct {
+	program  string // cfi2sframe
+	formats  []string
+	detached bool
+	starter  *starter // or nil
+
+	mu               sync.Mutex
+	converted, wrong int
+	kept             map[string]uint64 // files that get no section, by reason
+	rows             kit.Rows
+}
 
 // Command returns the subcommand.
 func Command() *kit.Command {
-	c := kit.New("corpus", "DIR...", 1, math.MaxInt)
-	format := c.Int("format", int(convert.DefaultVersion), "SFrame version")
-	start := c.Bool("start", false, "start the originals and the results, and compare")
-	root := c.String("root", "/", "the files belong to the system in `DIR`; each argument is a path inside it")
-	c.Run = func(dirs []string) error {
-		return run(*root, dirs, *start, convert.Options{Version: sframe.Version(*format)})
-	}
-	return c
+	cmd := kit.New("corpus", "DIR...", 1, math.MaxInt)
+	c := corpus{kept: make(map[string]uint64)}
+	cmd.StringSliceVar(&c.formats, "format", []string{"3"}, "SFrame `VERSIONS`, those that know a file's machine")
+	cmd.BoolVar(&c.detached, "detached", false, "detach and attach the section, and expect the bytes of a conversion")
+	start := cmd.Bool("start", false, "start the originals and the results, and compare")
+	root := cmd.String("root", "/", "the files belong to the system in `DIR`; each argument is a path inside it")
+	cmd.Run = func(dirs []string) error { return c.run(*root, dirs, *start) }
+	return cmd
 }
 
-// totals are the sums over all files.
-type totals struct {
-	mu               sync.Mutex
-	converted, wrong int
-	refused          map[string]int // by reason
-	starter          *starter       // or nil
-}
-
-func run(root string, dirs []string, start bool, opt convert.Options) error {
+func (c *corpus) run(root string, dirs []string, start bool) error {
 	root, err := filepath.EvalSymlinks(root)
 	if err != nil {
 		return err
@@ -53,7 +56,10 @@ func run(root string, dirs []string, start bool, opt convert.Options) error {
 		if root != "/" {
 			dir = filepath.Join(root, dir)
 		}
-		if dirs[i], err = filepath.EvalSymlinks(dir); err != nil {
+		if dir, err = filepath.EvalSymlinks(dir); err == nil {
+			dirs[i], err = filepath.Abs(dir)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -61,80 +67,125 @@ func run(root string, dirs []string, start bool, opt convert.Options) error {
 	if err != nil {
 		return err
 	}
-	t := &totals{refused: make(map[string]int)}
-	temp := os.TempDir()
+	temp, err := os.MkdirTemp("", "corpus-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(temp)
+	c.program = filepath.Join(temp, "cfi2sframe")
+	if err := kit.BuildProduct(c.program); err != nil {
+		return err
+	}
 	if start {
-		if t.starter, err = newStarter(root); err != nil {
+		if c.starter, err = newStarter(root); err != nil {
 			return err
 		}
-		defer t.starter.close()
-		temp = t.starter.dir
+		defer c.starter.close()
+		temp = c.starter.dir
 	}
 	err = kit.Each(2, found, func(_ int, path string) error {
-		dir, err := os.MkdirTemp(temp, "file-")
-		if err != nil {
-			return err
+		for _, format := range c.formats {
+			dir, err := os.MkdirTemp(temp, "file-")
+			if err != nil {
+				return err
+			}
+			c.file(path, format, dir)
+			if err := os.RemoveAll(dir); err != nil {
+				return err
+			}
 		}
-		defer os.RemoveAll(dir)
-		if path, err = filepath.Abs(path); err != nil {
-			return err
-		}
-		t.file(path, dir, opt)
 		return nil
 	})
-	refused := 0
-	for _, n := range t.refused {
-		refused += n
+	fmt.Printf("%d files: %d converted, %d wrong; rows equal at %d pcs, %d of %d bytes covered\n",
+		len(found), c.converted, c.wrong, c.rows.PCs, c.rows.Covered, c.rows.Described)
+	for _, line := range kit.Ranked(c.kept) {
+		fmt.Println("  without a section:", line)
 	}
-	fmt.Printf("%d files: %d converted, %d refused, %d wrong\n", len(found), t.converted, refused, t.wrong)
-	printCounts(t.refused)
 	if start {
-		t.starter.print()
+		c.starter.print()
 	}
-	if err == nil && (t.wrong > 0 || start && t.starter.differ > 0) {
+	if err == nil && (c.wrong > 0 || start && c.starter.differ > 0) {
 		err = kit.ErrFound
 	}
 	return err
 }
 
-// file converts a file and compares it with the result.
-func (t *totals) file(path, dir string, opt convert.Options) {
+// file converts a file, compares it with the result, and counts.
+func (c *corpus) file(path, format, dir string) {
+	before, err := linked.Open(path)
+	if err == nil && format == "1" && (before.IsObject() || elf.Machine(before.Machine) == elf.EM_S390) {
+		return // V1 has none
+	}
 	out := filepath.Join(dir, "out")
-	res, err := files.Convert(context.Background(), path, out, files.Options{Options: opt})
-	refused := err != nil && !errors.Is(err, convert.ErrWrong)
-	if err == nil {
-		err = same(path, out)
+	report, err := kit.Convert(c.program, path, out, "--format", format)
+	var rows kit.Rows
+	if err == nil && report.Kept == "" {
+		rows, err = c.compare(before, path, out, format)
 	}
-	if err == nil && len(res.Kept) > 0 { // an object without CFI
-		refused, err = true, res.Kept[0].Why
+	if err == nil && report.Kept == "" && c.starter != nil {
+		err = c.starter.check(path, out, dir)
 	}
-	if err == nil && t.starter != nil {
-		err = t.starter.check(path, out, dir)
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	switch {
-	case refused:
-		t.refused[generalize(err.Error())]++
 	case err != nil:
-		t.wrong++
-		fmt.Printf("WRONG %s: %v\n", path, err)
+		c.wrong++
+		fmt.Printf("WRONG %s, format %s: %v\n", path, format, err)
+	case report.Kept != "":
+		c.kept[report.Kept]++
 	default:
-		t.converted++
+		c.converted++
+		c.rows.PCs += rows.PCs
+		c.rows.Covered += rows.Covered
+		c.rows.Described += rows.Described
 	}
 }
 
-// same checks that the conversion changed nothing that the program sees.
-func same(before, after string) error {
-	x, err := linked.Open(before)
+// compare checks that the conversion changed nothing that the program sees, and the rows.
+func (c *corpus) compare(before *elffile.File, path, out, format string) (rows kit.Rows, err error) {
+	after, err := linked.Open(out)
+	if err != nil {
+		return rows, err
+	}
+	if err := image.Compare(before, after); err != nil || after.IsObject() { // whose start addresses are relocations
+		return rows, err
+	}
+	if c.detached {
+		if err := c.attach(path, out, format); err != nil {
+			return rows, err
+		}
+	}
+	table, err := cfi.Load(after, cfi.Auto, nil)
+	if err != nil {
+		return rows, err
+	}
+	_, section, err := linked.Load(out)
+	if err != nil {
+		return rows, err
+	}
+	return kit.CompareRows(table, section, kit.Stubs(after))
+}
+
+// attach detaches the section of a file, attaches it, and expects the bytes of the conversion.
+func (c *corpus) attach(path, out, format string) error {
+	separate, attached := out+".sframe", out+".attached"
+	for _, args := range [][]string{
+		{"detach", "-q", "--format", format, path, "-o", separate},
+		{"attach", "-q", path, "--sframe", separate, "-o", attached},
+	} {
+		if text, err := exec.Command(c.program, args...).CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %w: %s", args[0], err, text)
+		}
+	}
+	want, err := os.ReadFile(out)
 	if err != nil {
 		return err
 	}
-	y, err := linked.Open(after)
-	if err != nil {
-		return err
+	got, err := os.ReadFile(attached)
+	if err == nil && !bytes.Equal(got, want) {
+		err = fmt.Errorf("attached, it has other bytes than converted")
 	}
-	return image.Compare(x, y)
+	return err
 }
 
 var numbers = regexp.MustCompile(`0x[0-9a-f]+|[0-9]+`)
@@ -142,12 +193,4 @@ var numbers = regexp.MustCompile(`0x[0-9a-f]+|[0-9]+`)
 // generalize makes one reason of messages that differ in numbers only.
 func generalize(s string) string {
 	return numbers.ReplaceAllString(s[strings.LastIndex(strings.TrimSpace(s), "\n")+1:], "N")
-}
-
-func printCounts(counts map[string]int) {
-	for _, k := range slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
-		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
-	}) {
-		fmt.Printf("  %6d: %s\n", counts[k], k)
-	}
 }

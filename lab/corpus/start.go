@@ -18,6 +18,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"cfi2sframe/lab/kit"
 )
 
 // timeout is how long one start may take. Loaders under an emulator on a busy machine take some seconds.
@@ -126,7 +128,7 @@ type starter struct {
 
 	mu     sync.Mutex
 	counts map[string]*count // by system and way
-	skips  map[string]int    // by reason
+	skips  map[string]uint64 // by reason
 	differ int
 }
 
@@ -148,7 +150,7 @@ func newStarter(root string) (*starter, error) {
 	}
 	s := &starter{
 		root: root, dir: dir,
-		systems: make(map[elf.Machine][]*system), counts: make(map[string]*count), skips: make(map[string]int),
+		systems: make(map[elf.Machine][]*system), counts: make(map[string]*count), skips: make(map[string]uint64),
 	}
 	for m, name := range machines {
 		s.systems[m] = s.prepare(m, name)
@@ -300,8 +302,9 @@ func (s *starter) print() {
 		c := s.counts[what]
 		fmt.Printf("started as %s: %d before, %d after, %d differences\n", what, c.before, c.after, c.differ)
 	}
-	fmt.Println("not started:")
-	printCounts(s.skips)
+	for _, line := range kit.Ranked(s.skips) {
+		fmt.Println("  not started:", line)
+	}
 	for _, note := range s.notes {
 		fmt.Println("note:", note)
 	}
