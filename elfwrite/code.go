@@ -68,10 +68,10 @@ func (c *Code) mark(first, last uint64) {
 // Code returns the references to the code of the old file: of symbols, of relocations, and of the start and the end of
 // the program. It is an error if they cannot all be found.
 func (l *Layout) Code() (*Code, error) {
-	if l.refs == nil {
+	if l.program == nil || l.program.refs == nil {
 		return CodeOf(l.f)
 	}
-	return l.refs.ofCode(l.f)
+	return l.program.refs.ofCode(l.f)
 }
 
 // CodeOf is Layout.Code for a file without a layout.

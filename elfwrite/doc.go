@@ -7,6 +7,10 @@
 //
 // # Layout
 //
+// A layout is made in steps. Each has a result, which does not change afterwards: the old file (program), the space of
+// the program headers and what moves for it (table), the new segment (segment), and where each part of the old file is
+// in the new one (move).
+//
 // The program header table stays at its offset, because loaders and tools compute its address from e_phoff. It grows by
 // two entries, PT_LOAD and PT_GNU_SFRAME. Their space comes from, in this order:
 //
@@ -41,10 +45,10 @@
 //
 // # Again, and back
 //
-// Replacing .sframe, or adding it again after its removal, gives the same layout as the first time. When it is removed,
-// sections return to where linkers have them: after the table, without gaps, in the order of the section headers. That
-// restores the original bytes of nearly every file. Without section headers, program headers become PT_NULL. An .sframe
-// of a linker is replaced in place if the new one fits.
+// Replacing .sframe gives the same layout as adding it. When it is removed, sections return to where linkers have them:
+// after the table, without gaps, in the order of the section headers. That restores the original bytes of nearly every
+// file. Without section headers, program headers become PT_NULL. An .sframe of a linker is replaced in place if the new
+// one fits.
 //
 // Program interpreters (ld.so) get a layout that old kernels load, for which the size of .sframe has to be a multiple
 // of SizeMultiple. In relocatable objects, .sframe and its relocations come last, and nothing else changes.

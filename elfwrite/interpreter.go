@@ -36,47 +36,50 @@ func isInterpreter(f *elffile.File) (bool, error) {
 	return err == nil && !needs && !staticPIE, err
 }
 
-// interpreter is segment for an interpreter.
-func (p *planner) interpreter() (uint64, error) {
-	h := &p.progs[p.lastLoad()]
-	if fileSpan(h).End != p.loadEnd {
-		return 0, fmt.Errorf("interpreter whose last segment, at %#x, is not the last one in the file", h.Vaddr)
+// A filled is the segment of an interpreter whose .bss becomes a part of the file.
+type filled struct {
+	elf.Prog64     // as it will be
+	last       int // index of its last section
+}
+
+// interpreterSegment is newSegment for an interpreter.
+func (p *program) interpreterSegment(t *table, size uint64) (*segment, error) {
+	h := t.progs[lastLoad(t.progs)]
+	if fileSpan(&h).End != p.loadEnd {
+		return nil, fmt.Errorf("interpreter whose last segment, at %#x, is not the last one in the file", h.Vaddr)
 	}
+	s := &segment{size: size}
+	base := elffile.AlignUp(p.addrEnd, p.page)
 	if elf.ProgFlag(h.Flags)&elf.PF_W != 0 {
 		if n := h.Memsz - h.Filesz; n > maxFilled {
-			return 0, fmt.Errorf("interpreter with a .bss of %d bytes, which would become a part of the file; "+
+			return nil, fmt.Errorf("interpreter with a .bss of %d bytes, which would become a part of the file; "+
 				"at most %d are accepted", n, maxFilled)
 		}
-		p.bss = p.lastSection(h)
-		p.addrEnd = elffile.AlignUp(p.addrEnd, p.page)
-		h.Filesz, h.Memsz = p.addrEnd-h.Vaddr, p.addrEnd-h.Vaddr
-		p.filled = *h
+		h.Filesz, h.Memsz = base-h.Vaddr, base-h.Vaddr
+		s.filled = filled{h, p.lastSection(&h)}
+	}
+	before := fileSpan(&h).End
+	if t.removes() && !t.hasMoved() { // what comes next needs no page
+		s.Span = span(before, before)
+		return s, nil
 	}
 	// What moved comes first, at the start of a page.
-	before := fileSpan(h).End
-	p.begin = elffile.AlignUp(before, p.page)
-	base := elffile.AlignUp(p.addrEnd, p.page)
-	end := p.moveUnits(p.begin, base)
-	if p.remove && end == p.begin { // no segment is left, and what comes next needs no page
-		p.begin, p.off, p.Addr = before, before, p.addrEnd
-		return before, nil
+	begin := elffile.AlignUp(before, p.page)
+	end := elffile.AlignUp(t.moveUnits(begin, base)+size, p.page)
+	s.off = end - size
+	if s.off%sectionAlign != 0 {
+		return nil, fmt.Errorf("interpreter: an .sframe of %d bytes, no multiple of %d, cannot end a page",
+			size, sectionAlign)
 	}
-	end = elffile.AlignUp(end+p.Size, p.page)
-	p.last, p.off = true, end-p.Size
-	p.Addr = base + (p.off - p.begin)
-	if p.off%sectionAlign != 0 {
-		return 0, fmt.Errorf("interpreter: an .sframe of %d bytes, no multiple of %d, cannot end a page",
-			p.Size, sectionAlign)
+	s.Span, s.addr = span(begin, end), base
+	if !t.hasMoved() {
+		s.Span, s.addr = span(s.off, end), base+(s.off-begin)
 	}
-	if !p.hasMoved() {
-		p.begin = p.off
-	}
-	p.start = p.Addr - (p.off - p.begin)
-	return end, nil
+	return s, nil
 }
 
 // lastSection returns the index of the section that ends last in a segment's memory.
-func (p *planner) lastSection(h *elf.Prog64) int {
+func (p *program) lastSection(h *elf.Prog64) int {
 	last, end := 0, uint64(0)
 	for i := range p.f.Sections {
 		s := &p.f.Sections[i]
@@ -90,10 +93,9 @@ func (p *planner) lastSection(h *elf.Prog64) int {
 	return last
 }
 
-// fill makes the section s, which has the given index, fit the segment that was filled: zeros become a part of the
-// file, and the last section ends with the segment.
-func (p *planner) fill(index int, s *elf.Section64) {
-	h := &p.filled
+// fill makes the section s, which has the given index, fit the segment: zeros become a part of the file, and the last
+// section ends with the segment.
+func (h *filled) fill(index int, s *elf.Section64) {
 	if h.Filesz == 0 || elf.SectionFlag(s.Flags)&(elf.SHF_ALLOC|elf.SHF_TLS) != elf.SHF_ALLOC || s.Addr < h.Vaddr ||
 		s.Addr-h.Vaddr >= h.Filesz {
 		return
@@ -101,7 +103,7 @@ func (p *planner) fill(index int, s *elf.Section64) {
 	if elf.SectionType(s.Type) == elf.SHT_NOBITS {
 		s.Type, s.Off = uint32(elf.SHT_PROGBITS), h.Off+(s.Addr-h.Vaddr)
 	}
-	if index == p.bss && index > 0 {
+	if index == h.last && index > 0 {
 		s.Size = h.Vaddr + h.Filesz - s.Addr
 	}
 }

@@ -18,7 +18,7 @@ func interpreter(t *testing.T) []byte {
 	t.Helper()
 	b := read(t, "pltlib.so")
 	binary.LittleEndian.PutUint64(b[24:], 0x340)
-	setProg(t, b, lastLoad(t, b), func(p *elf.Prog64) { p.Memsz += 0x1234 })
+	setProg(t, b, lastPTLoad(t, b), func(p *elf.Prog64) { p.Memsz += 0x1234 })
 	return b
 }
 
@@ -53,7 +53,7 @@ func TestInterpreter(t *testing.T) {
 				t.Errorf("%s: section headers are out of order", name)
 			}
 			var fileEnd, memEnd uint64
-			last := lastLoad(t, b)
+			last := lastPTLoad(t, b)
 			for i := range after.Progs {
 				p := &after.Progs[i]
 				if elf.ProgType(p.Type) != elf.PT_LOAD {

@@ -37,7 +37,7 @@ func TestResize(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
-			got.refs, want.refs = nil, nil // which somebody may not have asked for
+			got.program, want.program = nil, nil
 			if got.Size != size || !reflect.DeepEqual(got, want) {
 				t.Errorf("%s: resized to %d bytes it is %+v; want %+v", name, size, got, want)
 			}
@@ -94,7 +94,7 @@ func TestLoadAddresses(t *testing.T) {
 		})
 		out := add(t, b, content(1000), Options{})
 		f := elftest.Parse(t, out)
-		h := f.Progs[lastLoad(t, out)]
+		h := f.Progs[lastPTLoad(t, out)]
 		if want := tt.want + h.Vaddr%0x1000; h.Paddr != want {
 			t.Errorf("%s: load address %#x; want %#x", tt.name, h.Paddr, want)
 		}
@@ -254,7 +254,7 @@ func TestFewBytesMove(t *testing.T) {
 	if err := image.Compare(elftest.Parse(t, old), f); err != nil {
 		t.Error(err)
 	}
-	load := f.Progs[lastLoad(t, b)]
+	load := f.Progs[lastPTLoad(t, b)]
 	for i := range f.Sections {
 		s := &f.Sections[i]
 		if moves := s.Addr >= load.Vaddr; s.Alloc() && moves != (s.Name == ".sframe" || s.Name == ".rela.dyn") {

@@ -41,21 +41,21 @@ func loadAddrsOf(f *elffile.File) loadAddrs {
 	return physical
 }
 
-// placeLoad finds the load address of the new segment, which has the given size. Physical ones are as low as possible
-// after all bytes of other segments, and in none of their .bss.
-func (p *planner) placeLoad(size uint64) error {
+// physicalAddr returns the load address of the new segment, or 0 if such addresses are not physical. It is as low as
+// possible after all bytes of other segments, and in none of their .bss.
+func (p *program) physicalAddr(s *segment) (uint64, error) {
 	if p.loadAddrs != physical {
-		return nil
+		return 0, nil
 	}
 	var end uint64
 	var others []elffile.Span
 	for i := range p.f.Progs {
 		h := &p.f.Progs[i]
-		if elf.ProgType(h.Type) != elf.PT_LOAD || h.Memsz == 0 || i == p.own {
+		if elf.ProgType(h.Type) != elf.PT_LOAD || h.Memsz == 0 || h == p.own {
 			continue
 		}
-		if h.Paddr > math.MaxUint64-h.Memsz-2*p.page-size {
-			return fmt.Errorf("program header %d: no load addresses are left after %#x for one more segment",
+		if h.Paddr > math.MaxUint64-h.Memsz-2*p.page-s.Size() {
+			return 0, fmt.Errorf("program header %d: no load addresses are left after %#x for one more segment",
 				i, h.Paddr)
 		}
 		others = append(others, span(h.Paddr, h.Paddr+h.Memsz))
@@ -64,25 +64,31 @@ func (p *planner) placeLoad(size uint64) error {
 		}
 	}
 	slices.SortFunc(others, func(a, b elffile.Span) int { return cmp.Compare(a.Begin, b.Begin) })
-	after := func(end uint64) uint64 { return elffile.AlignUp(end, p.page) + p.start%p.page }
-	p.startLoad = after(end)
-	for _, s := range others {
-		if s.Overlaps(span(p.startLoad, p.startLoad+size)) {
-			p.startLoad = after(s.End)
+	after := func(end uint64) uint64 { return elffile.AlignUp(end, p.page) + s.addr%p.page }
+	addr := after(end)
+	for _, o := range others {
+		if o.Overlaps(span(addr, addr+s.Size())) {
+			addr = after(o.End)
 		}
 	}
-	return nil
+	return addr, nil
 }
 
-// loadAddr returns the load address of something at an address of the new file.
-func (p *planner) loadAddr(addr uint64) uint64 {
-	switch {
-	case p.loadAddrs == virtual:
+// loadAddrIn returns the load address of something at an address of the new file, which has the given new segment.
+func (p *program) loadAddrIn(s *segment, addr uint64) uint64 {
+	if s.load > 0 && addr >= s.addr {
+		return s.load + (addr - s.addr)
+	}
+	return p.loadAddr(addr)
+}
+
+// loadAddr returns the load address of something at an address of the old file.
+func (p *program) loadAddr(addr uint64) uint64 {
+	switch p.loadAddrs {
+	case virtual:
 		return addr
-	case p.loadAddrs == absent:
+	case absent:
 		return 0
-	case p.startLoad > 0 && addr >= p.start:
-		return p.startLoad + (addr - p.start)
 	}
 	var in elf.Prog64 // the segment that it is in; one that grows has no larger size yet
 	for i := range p.f.Progs {

@@ -54,7 +54,7 @@ type note struct {
 
 // notes returns the notes in a part of the file, which are aligned to 8 bytes if align is 8, and to 4 otherwise. It
 // reports false if there is anything but notes.
-func (p *planner) notes(s elffile.Span, align uint64) ([]note, bool) {
+func (p *program) notes(s elffile.Span, align uint64) ([]note, bool) {
 	if align != 8 {
 		align = 4
 	}
@@ -85,9 +85,9 @@ func (p *planner) notes(s elffile.Span, align uint64) ([]note, bool) {
 
 // noteUnit widens u, a note section, to the PT_NOTEs and the PT_GNU_PROPERTY that it is in. It returns an error if
 // there is more in them than notes that only headers find.
-func (p *planner) noteUnit(u *unit) error {
+func (p *program) noteUnit(u *unit, progs []elf.Prog64) error {
 	found := false
-	for _, h := range p.byOffset(elf.PT_NOTE, elf.PT_GNU_PROPERTY) {
+	for _, h := range byOffset(progs, elf.PT_NOTE, elf.PT_GNU_PROPERTY) {
 		t := elf.ProgType(h.Type)
 		if !fileSpan(h).Overlaps(u.Span) {
 			continue
@@ -132,7 +132,7 @@ func (p *planner) noteUnit(u *unit) error {
 
 // headerNotesIn returns an error if there is more in a part of a unit, with its alignment, than notes that only headers
 // find.
-func (p *planner) headerNotesIn(u *unit, s elffile.Span, align uint64) error {
+func (p *program) headerNotesIn(u *unit, s elffile.Span, align uint64) error {
 	all, ok := p.notes(s, align)
 	if !ok {
 		return errors.New("it holds more than notes")
@@ -155,26 +155,11 @@ func (p *planner) headerNotesIn(u *unit, s elffile.Span, align uint64) error {
 	return nil
 }
 
-// distances changes the notes in units that move which say how far from them something is.
-func (p *planner) distances() error {
-	for _, u := range p.units {
-		for _, off := range u.distances {
-			b, err := p.f.ReadAt("note", off, crashpadSize)
-			if err != nil {
-				return err
-			}
-			p.f.Order.PutUint64(b, p.f.Order.Uint64(b)-(u.newAddr-u.addr))
-			p.patches = append(p.patches, patch{u.off + (off - u.Begin), b})
-		}
-	}
-	return nil
-}
-
 // byOffset returns the program headers of some types in the order of the file.
-func (p *planner) byOffset(types ...elf.ProgType) []*elf.Prog64 {
+func byOffset(progs []elf.Prog64, types ...elf.ProgType) []*elf.Prog64 {
 	var all []*elf.Prog64
-	for i := range p.progs {
-		if h := &p.progs[i]; slices.Contains(types, elf.ProgType(h.Type)) {
+	for i := range progs {
+		if h := &progs[i]; slices.Contains(types, elf.ProgType(h.Type)) {
 			all = append(all, h)
 		}
 	}

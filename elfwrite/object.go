@@ -51,7 +51,7 @@ func PlanObject(f *elffile.File, size uint64, o Object, opt Options) (l *Layout,
 	relaOff := elffile.AlignUp(p.off+size, tableAlign)
 	p.copies = []extent{{0, 0, end}}
 	p.patches = append(p.patches, patch{relaOff, rela})
-	order := p.oldOrder()
+	order := oldOrder(p.f)
 	if p.section == 0 {
 		p.section = len(order)
 		order = append(order, p.section)
@@ -110,7 +110,7 @@ func planObjectRemoval(f *elffile.File) (*Layout, error) {
 	if err != nil {
 		return nil, err
 	}
-	order := p.oldOrder()
+	order := oldOrder(p.f)
 	for p.isOld(order[len(order)-1]) {
 		order = order[:len(order)-1]
 	}

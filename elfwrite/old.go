@@ -47,12 +47,11 @@ type old struct {
 	addr         uint64
 }
 
-// findOld finds an .sframe that is there already.
-func (p *planner) findOld() error {
-	f := p.f
+// findOld returns the .sframe that is there already, or nil.
+func findOld(f *elffile.File) (*old, error) {
 	at, err := FindSFrame(f)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	o := &old{section: at.Section, segment: at.Segment}
 	switch {
@@ -65,51 +64,53 @@ func (p *planner) findOld() error {
 		h := &f.Progs[o.segment]
 		o.Span, o.addr = fileSpan(h), h.Vaddr
 	default: // a PT_GNU_SFRAME without its section is a leftover
+		return nil, nil
+	}
+	return o, nil
+}
+
+// isOld reports whether a section is the old .sframe.
+func (p *program) isOld(i int) bool { return p.old != nil && i > 0 && i == p.old.section }
+
+// checkOld refuses an .sframe that is not one, or that something refers to.
+func (p *program) checkOld() error {
+	f, o := p.f, p.old
+	if o == nil || o.Begin == o.End {
 		return nil
 	}
-	if p.old = o; !p.opt.Force {
-		return ErrExists
+	b, err := f.ReadAt(sframe.SectionName, o.Begin, min(o.Size(), 2))
+	if err == nil {
+		switch {
+		case len(b) < 2 || binary.LittleEndian.Uint16(b) != sframe.Magic && binary.BigEndian.Uint16(b) != sframe.Magic:
+			err = fmt.Errorf("it starts with % x, not with the magic number %#x", b, sframe.Magic)
+		case f.Entry-o.addr < o.Size():
+			err = fmt.Errorf("the entry point is %#x", f.Entry)
+		default:
+			err = p.checkHeaders(&unit{Span: o.Span, addr: o.addr, section: o.section}, false)
+		}
 	}
-	if err := p.checkOld(); err != nil {
+	if err != nil {
 		return fmt.Errorf(".sframe at file offset %#x, %d bytes, cannot be replaced or removed: %w",
-			o.Begin, o.End-o.Begin, err)
+			o.Begin, o.Size(), err)
 	}
 	return nil
 }
 
-// checkOld refuses an .sframe that is not one, or that something refers to.
-func (p *planner) checkOld() error {
-	f, o := p.f, p.old
-	if o.Begin == o.End {
-		return nil
-	}
-	b, err := f.ReadAt(sframe.SectionName, o.Begin, min(o.End-o.Begin, 2))
-	if err != nil {
-		return err
-	}
-	if len(b) < 2 || binary.LittleEndian.Uint16(b) != sframe.Magic && binary.BigEndian.Uint16(b) != sframe.Magic {
-		return fmt.Errorf("it starts with % x, not with the magic number %#x", b, sframe.Magic)
-	}
-	if f.Entry-o.addr < o.End-o.Begin {
-		return fmt.Errorf("the entry point is %#x", f.Entry)
-	}
-	return p.checkHeaders(&unit{Span: o.Span, addr: o.addr, section: o.section}, false)
-}
-
-// findSegment finds a segment as this package makes it: the last PT_LOAD, read-only, last in the file too, with nothing
-// in it but .sframe and what can move. It is laid out anew, so that converting twice gives what converting once gives.
-func (p *planner) findSegment() {
+// ownSegment returns a segment as this package makes it, with what can move in it: the last PT_LOAD, read-only, last in
+// the file too, with nothing else in it but .sframe. It is laid out anew, so that converting twice gives what converting
+// once gives.
+func (p *program) ownSegment() (*elf.Prog64, []*unit) {
 	f := p.f
 	loads := loadsOf(f.Progs)
-	last := loads[len(loads)-1]
+	last := len(loads) - 1
 	var end uint64
-	for _, i := range loads[:len(loads)-1] {
+	for _, i := range loads[:last] {
 		end = max(end, fileSpan(&f.Progs[i]).End)
 	}
-	h := &f.Progs[last]
-	if len(loads) < 2 || last == p.head || elf.ProgFlag(h.Flags) != elf.PF_R || h.Filesz != h.Memsz ||
+	h := &f.Progs[loads[last]]
+	if last == 0 || h == p.head || elf.ProgFlag(h.Flags) != elf.PF_R || h.Filesz != h.Memsz ||
 		h.Filesz == 0 || h.Off < end || p.next(end) < h.Off {
-		return
+		return nil, nil
 	}
 	var units []*unit
 	found := false
@@ -121,76 +122,50 @@ func (p *planner) findSegment() {
 		case next > at && p.unused(span(at, next)):
 			at = next
 		default:
-			u, err := p.unit(at, h)
+			u, err := p.unit(at, h, f.Progs)
 			if err != nil || u.End > fileSpan(h).End || len(units) == maxUnits {
-				return // another's segment
+				return nil, nil // another's segment
 			}
 			u.returned = true
 			units = append(units, u)
 			at, found = u.End, true
 		}
 	}
-	if found {
-		p.own, p.units = last, units
+	if !found {
+		return nil, nil
 	}
+	return h, units
 }
 
-// ownTail returns where bytes that are not loaded begin after the segment of an earlier run, without its padding.
-func (p *planner) ownTail() uint64 {
-	end := fileSpan(&p.f.Progs[p.own]).End
-	tail := p.loadEnd + elffile.AlignUp(end-p.loadEnd, p.tailAlign(end))
-	if p.next(end) < tail {
-		return end
-	}
-	return min(tail, p.f.Size)
-}
-
-// inPlace reports whether the new .sframe could take the place of the old one: that of a linker, which stays in the
-// linker's segment if it is large enough.
-func (p *planner) inPlace() bool {
+// inPlace returns the layout with the new .sframe in place of a linker's, or nil: that stays in the linker's segment if
+// it is large enough.
+func (p *program) inPlace(size uint64) *Layout {
 	f, o := p.f, p.old
-	if o == nil || p.remove || p.own >= 0 || o.segment < 0 || o.End-o.Begin < p.Size || o.addr%sectionAlign != 0 {
-		return false
+	if o == nil || p.own != nil || o.segment < 0 || o.Size() < size || o.addr%sectionAlign != 0 {
+		return nil
 	}
 	if !slices.ContainsFunc(f.Progs, func(h elf.Prog64) bool {
 		return elf.ProgType(h.Type) == elf.PT_LOAD && fileSpan(&h).Contains(o.Span) &&
 			elf.ProgFlag(h.Flags)&(elf.PF_R|elf.PF_W) == elf.PF_R && o.addr-h.Vaddr == o.Begin-h.Off
 	}) {
-		return false
+		return nil
 	}
+	l := Unchanged(f)
+	l.program, l.Addr, l.Size, l.off = p, o.addr, size, o.Begin
 	if p.isInterpreter { // whose last section has to end where it did
-		p.off = (o.End - o.Begin - p.Size) &^ (sectionAlign - 1)
+		shift := (o.Size() - size) &^ (sectionAlign - 1)
+		l.Addr, l.off = o.addr+shift, o.Begin+shift
 	}
-	p.Addr, p.off = o.addr+p.off, o.Begin+p.off
-	p.copies = []extent{{0, 0, f.Size}}
-	p.zeros = []elffile.Span{o.Span}
-	p.shoff = f.Shoff
-	p.progs[o.segment] = p.programHeader()
+	l.zeros = []elffile.Span{o.Span}
+	l.progs = slices.Clone(f.Progs)
+	l.progs[o.segment] = l.programHeader(p.loadAddr(l.Addr))
 	if len(f.Sections) > 0 {
-		p.setSections(p.sameOrder(), o.section, func(i int) elf.Section64 {
+		l.setSections(p.sameOrder(false), o.section, func(i int) elf.Section64 {
 			if i == newSection {
-				return p.sectionHeader(f.Sections[o.section].Section64.Name)
+				return l.sectionHeader(f.Sections[o.section].Section64.Name)
 			}
 			return f.Sections[i].Section64
 		})
 	}
-	return true
-}
-
-// isOld reports whether a section is the old .sframe.
-func (p *planner) isOld(i int) bool { return p.old != nil && i > 0 && i == p.old.section }
-
-// dropSegments removes the segments of the old .sframe from the program headers.
-func (p *planner) dropSegments() {
-	p.progs = p.progs[:0]
-	for i, h := range p.f.Progs {
-		if i != p.own && h.Type != sframe.PTGNUSFrame {
-			p.progs = append(p.progs, h)
-		}
-	}
-}
-
-// headersOf returns where the section header table is in the old file.
-func headersOf(f *elffile.File) elffile.Span {
-	return span(f.Shoff, f.Shoff+uint64(len(f.Sections))*elffile.SectionSize)
+	return l
 }

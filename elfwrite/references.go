@@ -57,7 +57,7 @@ func (r *references) mark(first, last uint64) {
 }
 
 // refersTo returns an error if something may refer to the addresses of the old file, which is scanned once.
-func (p *planner) refersTo(s elffile.Span) error {
+func (p *program) refersTo(s elffile.Span) error {
 	if p.refs == nil {
 		p.refs = newReferences(p.f, p.parts())
 	}
@@ -65,14 +65,12 @@ func (p *planner) refersTo(s elffile.Span) error {
 }
 
 // parts returns the address ranges that refersTo is asked for.
-func (p *planner) parts() []elffile.Span {
+func (p *program) parts() []elffile.Span {
 	f := p.f
 	var parts []elffile.Span
 	add := func(addr, size uint64) { parts = append(parts, span(addr, addr+size)) }
-	if p.head >= 0 {
-		h := &f.Progs[p.head]
-		table, _ := p.table()
-		add(h.Vaddr+(table.End-h.Off), newHeaders*elffile.ProgSize)
+	if h := p.head; h != nil {
+		add(h.Vaddr+(p.oldTable().End-h.Off), newHeaders*elffile.ProgSize)
 	}
 	located := make(map[uint64]bool)
 	for _, t := range p.tags {

@@ -374,11 +374,11 @@ func TestOldWithoutBytes(t *testing.T) {
 // TestInterpreterRefused has interpreters for which there is no layout that old kernels load.
 func TestInterpreterRefused(t *testing.T) {
 	b := interpreter(t)
-	setProg(t, b, lastLoad(t, b), func(p *elf.Prog64) { p.Memsz = p.Filesz + 1<<20 + 1 })
+	setProg(t, b, lastPTLoad(t, b), func(p *elf.Prog64) { p.Memsz = p.Filesz + 1<<20 + 1 })
 	refused(t, "a large .bss", b, 1000, "interpreter with a .bss of 1048577 bytes, which would become a part of the file; at most 1048576 are accepted")
 	b = interpreter(t)
-	at := elftest.Parse(t, b).Progs[lastLoad(t, b)].Vaddr
-	setProg(t, b, lastLoad(t, b), func(p *elf.Prog64) { p.Off, p.Filesz = 0x100, 8 })
+	at := elftest.Parse(t, b).Progs[lastPTLoad(t, b)].Vaddr
+	setProg(t, b, lastPTLoad(t, b), func(p *elf.Prog64) { p.Off, p.Filesz = 0x100, 8 })
 	refused(t, "segments in another order in the file", b, 1000,
 		fmt.Sprintf("interpreter whose last segment, at %#x, is not the last one in the file", at))
 	refused(t, "another size", interpreter(t), 1001,
@@ -422,7 +422,7 @@ func TestInterpreterAlone(t *testing.T) {
 	}
 	out := add(t, b, content(0x1018), Options{})
 	f := elftest.Parse(t, out)
-	h, s := f.Progs[lastLoad(t, out)], f.Section(".sframe")
+	h, s := f.Progs[lastPTLoad(t, out)], f.Section(".sframe")
 	if h.Off != s.Off || h.Vaddr != s.Addr || h.Filesz != 0x1018 || h.Memsz != 0x1018 || (h.Off+h.Filesz)%4096 != 0 ||
 		(h.Vaddr+h.Memsz)%4096 != 0 {
 		t.Errorf("segment %+v, .sframe %+v", h, s.Section64)

@@ -14,155 +14,136 @@ import (
 // newHeaders is how many program headers are added: PT_LOAD and PT_GNU_SFRAME.
 const newHeaders = 2
 
+// A table is where the program headers get their space, and what moves for it.
+type table struct {
+	off    uint64       // in the new file
+	added  int          // headers to come: 0 or newHeaders
+	progs  []elf.Prog64 // headers of the old file that stay
+	units  []*unit      // parts of the old file that move
+	unused elffile.Span // bytes after the table that do not move, to be cleared
+	front  *frontPage   // the page that is inserted before everything, or nil
+	tail   uint64       // file offset in the old file of what is not loaded
+}
+
+// end returns the file offset in the new file where the table ends.
+func (t *table) end() uint64 { return t.off + uint64(len(t.progs)+t.added)*elffile.ProgSize }
+
+// headEnd returns where in the new file the table and the units that stay with it end, if the table ends at an offset.
+func (t *table) headEnd(end uint64) uint64 {
+	for _, u := range t.units {
+		if u.inHead {
+			end = max(end, u.off+u.Size())
+		}
+	}
+	return end
+}
+
+// removes reports whether there will be no .sframe.
+func (t *table) removes() bool { return t.added == 0 }
+
+// hasMoved reports whether a unit is in the new segment.
+func (t *table) hasMoved() bool {
+	return slices.ContainsFunc(t.units, func(u *unit) bool { return !u.inHead })
+}
+
+// newTable returns the table with the headers that stay, without those of the old .sframe.
+func (p *program) newTable() *table {
+	t := &table{off: p.f.Phoff, units: slices.Clone(p.returned), tail: p.tail()}
+	for i := range p.f.Progs {
+		if h := &p.f.Progs[i]; h != p.own && h.Type != sframe.PTGNUSFrame {
+			t.progs = append(t.progs, *h)
+		}
+	}
+	return t
+}
+
 // cheapMove is how many bytes may move so that every PT_NOTE stays. If more would have to, as in static PIEs whose only
 // large section has relocations, PT_NOTEs become one: in 6 of 421 files of Debian 12 and unstable (2026-11-23).
 const cheapMove = 16 << 10
 
 // attempts are ways to find space for the new program headers, the best first.
 var attempts = []struct {
-	reduce func(*planner) bool // makes fewer PT_NOTEs, and reports whether it did; or nil
-	grow   bool                // the segment that holds the table may grow
-	most   uint64              // bytes that may move
+	reduce func(*program, *table) bool // makes fewer PT_NOTEs, and reports whether it did; or nil
+	grow   bool                        // the segment that holds the table may grow
+	most   uint64                      // bytes that may move
 }{
 	{nil, false, cheapMove},
 	{nil, true, cheapMove},
-	{(*planner).mergeNotes, false, cheapMove},
-	{(*planner).mergeNotes, true, cheapMove},
-	{(*planner).dropDuplicate, false, cheapMove},
-	{(*planner).dropDuplicate, true, cheapMove},
+	{(*program).mergeNotes, false, cheapMove},
+	{(*program).mergeNotes, true, cheapMove},
+	{(*program).dropDuplicate, false, cheapMove},
+	{(*program).dropDuplicate, true, cheapMove},
 	{nil, false, math.MaxUint64},
 	{nil, true, math.MaxUint64},
 }
 
-// extendTable finds space for the new program headers in their table: p.progs loses what they replace, and p.units gets
-// what moves.
-func (p *planner) extendTable() error {
-	for free := len(p.f.Progs) - len(p.progs); free < newHeaders; free++ {
-		i := slices.IndexFunc(p.progs, func(h elf.Prog64) bool { return elf.ProgType(h.Type) == elf.PT_NULL })
+// extendTable finds space for the new program headers.
+func (p *program) extendTable() (*table, error) {
+	all := p.newTable()
+	all.added = newHeaders
+	for free := len(p.f.Progs) - len(all.progs); free < newHeaders; free++ {
+		i := slices.IndexFunc(all.progs, func(h elf.Prog64) bool { return elf.ProgType(h.Type) == elf.PT_NULL })
 		if i < 0 {
 			break
 		}
-		p.progs = slices.Delete(p.progs, i, i+1)
+		all.progs = slices.Delete(all.progs, i, i+1)
 	}
-	all := p.progs
 	var first error
 	for _, a := range attempts {
-		p.progs = slices.Clone(all)
-		if a.reduce != nil && !a.reduce(p) {
+		t := *all
+		t.progs = slices.Clone(all.progs)
+		if a.reduce != nil && !a.reduce(p, &t) {
 			continue
 		}
-		if p.fits() {
-			return nil
+		if p.fits(&t) {
+			return &t, nil
 		}
 		var tail elffile.Span
 		if a.grow {
 			tail = p.afterHead()
 		}
-		err := p.repack(tail, a.most)
+		err := p.repack(&t, tail, a.most)
 		if err == nil {
-			return nil
+			return &t, nil
 		}
-		p.forget()
 		first = cmp.Or(first, err)
 	}
-	p.progs = all
 	if elf.Type(p.f.Type) != elf.ET_EXEC {
-		return first
+		return nil, first
 	}
-	if err := p.insertPage(); err != nil {
-		return fmt.Errorf("%w; and %w", first, err)
+	if err := p.insertPage(all); err != nil {
+		return nil, fmt.Errorf("%w; and %w", first, err)
 	}
-	return nil
+	return all, nil
 }
 
-// forget forgets the units of the head, and where the others were put.
-func (p *planner) forget() {
-	p.units = slices.DeleteFunc(p.units, func(u *unit) bool { return !u.returned })
-	for _, u := range p.units {
-		u.inHead = false
+// shrinkTable removes the headers of the old .sframe, and moves units back. If they do not fit where linkers have them,
+// they stay in their segment.
+func (p *program) shrinkTable() *table {
+	t := p.newTable()
+	if len(t.units) > 0 && len(p.f.Sections) > 0 {
+		p.restore(t)
 	}
+	return t
 }
 
 // dropDuplicate drops a PT_NOTE that repeats PT_GNU_PROPERTY, which loaders and kernels read. It reports whether it
 // found one.
-func (p *planner) dropDuplicate() bool {
+func (p *program) dropDuplicate(t *table) bool {
 	property := p.f.Prog(elf.PT_GNU_PROPERTY)
-	n := len(p.progs)
-	p.progs = slices.DeleteFunc(p.progs, func(h elf.Prog64) bool {
+	n := len(t.progs)
+	t.progs = slices.DeleteFunc(t.progs, func(h elf.Prog64) bool {
 		return property != nil && elf.ProgType(h.Type) == elf.PT_NOTE && fileSpan(&h) == fileSpan(property) &&
 			h.Vaddr == property.Vaddr
 	})
-	return len(p.progs) < n
-}
-
-// table returns where the program headers are, and where they will be.
-func (p *planner) table() (before, after elffile.Span) {
-	begin, n := p.f.Phoff, len(p.progs)
-	if !p.remove {
-		n += newHeaders
-	}
-	return span(begin, begin+uint64(len(p.f.Progs))*elffile.ProgSize), span(begin, begin+uint64(n)*elffile.ProgSize)
-}
-
-// fits reports whether the table fits without moving anything: it does not grow, or unused bytes follow.
-func (p *planner) fits() bool {
-	before, after := p.table()
-	if after.End <= before.End {
-		return true
-	}
-	grown := span(before.End, after.End)
-	if p.next(before.End) < after.End || !p.free(grown) {
-		return false
-	}
-	if p.head < 0 {
-		return true
-	}
-	h := &p.f.Progs[p.head]
-	return fileSpan(h).Contains(grown) &&
-		p.refersTo(span(h.Vaddr+(grown.Begin-h.Off), h.Vaddr+(grown.End-h.Off))) == nil
-}
-
-// free reports whether bytes that are in no section are padding: zeros. Without section headers, zeros that are loaded
-// can be anything that is zero.
-func (p *planner) free(s elffile.Span) bool {
-	if s.Begin >= s.End {
-		return true
-	}
-	loaded := func(h elf.Prog64) bool { return h.Filesz > 0 && fileSpan(&h).Overlaps(s) }
-	if len(p.f.Sections) == 0 && slices.ContainsFunc(p.f.Progs, loaded) {
-		return false
-	}
-	return p.unused(s)
-}
-
-// afterHead returns the unused bytes of the file by which the segment that holds the table can grow.
-func (p *planner) afterHead() elffile.Span {
-	if p.head < 0 {
-		return elffile.Span{}
-	}
-	h := &p.f.Progs[p.head]
-	if h.Filesz != h.Memsz || elf.ProgFlag(h.Flags)&elf.PF_W != 0 { // what is after data may be in use
-		return elffile.Span{}
-	}
-	s := span(fileSpan(h).End, min(p.loadEnd, p.next(fileSpan(h).End)))
-	for i := range p.f.Progs {
-		// What is mapped after it begins with a whole page.
-		o := &p.f.Progs[i]
-		if page := o.Vaddr &^ (p.page - 1); elf.ProgType(o.Type) == elf.PT_LOAD && o.Vaddr > h.Vaddr {
-			s.End = min(s.End, s.Begin+page-min(page, h.Vaddr+h.Memsz))
-		}
-	}
-	if !p.unused(s) {
-		return elffile.Span{}
-	}
-	return s
+	return len(t.progs) < n
 }
 
 // mergeNotes makes one PT_NOTE of adjacent ones that have the same notes together, and reports whether it found some.
-func (p *planner) mergeNotes() bool {
-	n := len(p.progs)
+func (p *program) mergeNotes(t *table) bool {
+	n := len(t.progs)
 	var last *elf.Prog64
-	for _, h := range p.byOffset(elf.PT_NOTE) {
+	for _, h := range byOffset(t.progs, elf.PT_NOTE) {
 		if last == nil || !p.adjacentNotes(last, h) {
 			last = h
 			continue
@@ -170,13 +151,13 @@ func (p *planner) mergeNotes() bool {
 		last.Filesz, last.Memsz, last.Align = last.Filesz+h.Filesz, last.Memsz+h.Memsz, 4
 		h.Type = uint32(elf.PT_NULL)
 	}
-	p.progs = slices.DeleteFunc(p.progs, func(h elf.Prog64) bool { return elf.ProgType(h.Type) == elf.PT_NULL })
-	return len(p.progs) < n
+	t.progs = slices.DeleteFunc(t.progs, func(h elf.Prog64) bool { return elf.ProgType(h.Type) == elf.PT_NULL })
+	return len(t.progs) < n
 }
 
 // adjacentNotes reports whether the second of two PT_NOTEs begins where the first one ends, and the notes of both are
 // aligned to 4 bytes.
-func (p *planner) adjacentNotes(a, b *elf.Prog64) bool {
+func (p *program) adjacentNotes(a, b *elf.Prog64) bool {
 	if a.Filesz == 0 || b.Filesz == 0 || a.Filesz != a.Memsz || b.Filesz != b.Memsz || a.Flags != b.Flags ||
 		a.Off+a.Filesz != b.Off || a.Vaddr+a.Filesz != b.Vaddr || a.Paddr-a.Vaddr != b.Paddr-b.Vaddr {
 		return false
@@ -193,51 +174,49 @@ func (p *planner) adjacentNotes(a, b *elf.Prog64) bool {
 	return true
 }
 
-// unused reports whether the bytes of the file, except for some parts, are padding: zeros, the X that patchelf leaves
-// after moving a section, the old section headers or the old .sframe.
-func (p *planner) unused(s elffile.Span, but ...elffile.Span) bool {
+// fits reports whether the table fits without moving anything: it does not grow, or unused bytes follow.
+func (p *program) fits(t *table) bool {
+	grown := span(p.oldTable().End, t.end())
+	if grown.End <= grown.Begin {
+		return true
+	}
+	if p.next(grown.Begin) < grown.End || !p.free(grown) {
+		return false
+	}
+	h := p.head
+	return h == nil || fileSpan(h).Contains(grown) &&
+		p.refersTo(span(h.Vaddr+(grown.Begin-h.Off), h.Vaddr+(grown.End-h.Off))) == nil
+}
+
+// free reports whether bytes that are in no section are padding: zeros. Without section headers, zeros that are loaded
+// can be anything that is zero.
+func (p *program) free(s elffile.Span) bool {
 	if s.Begin >= s.End {
 		return true
 	}
-	b, err := p.f.ReadAt("padding", s.Begin, s.Size())
-	if err != nil {
+	loaded := func(h elf.Prog64) bool { return h.Filesz > 0 && fileSpan(&h).Overlaps(s) }
+	if len(p.f.Sections) == 0 && slices.ContainsFunc(p.f.Progs, loaded) {
 		return false
 	}
-	but = append(but, headersOf(p.f))
-	if p.old != nil {
-		but = append(but, p.old.Span)
-	}
-	for _, t := range but {
-		if t.Overlaps(s) {
-			clear(b[max(t.Begin, s.Begin)-s.Begin : min(t.End, s.End)-s.Begin])
-		}
-	}
-	return !slices.ContainsFunc(b, func(c byte) bool { return c != 0 && c != 'X' })
+	return p.unused(s)
 }
 
-// next returns the file offset of the first section or segment at or after off, or of the end of the segment that holds
-// the table. Without section headers, addresses in dynamic entries count as well. The old .sframe does not.
-func (p *planner) next(off uint64) uint64 {
-	n := p.f.Size
-	if p.head >= 0 && fileSpan(&p.f.Progs[p.head]).End > off {
-		n = fileSpan(&p.f.Progs[p.head]).End
+// afterHead returns the unused bytes of the file by which the segment that holds the table can grow.
+func (p *program) afterHead() elffile.Span {
+	h := p.head
+	if h == nil || h.Filesz != h.Memsz || elf.ProgFlag(h.Flags)&elf.PF_W != 0 { // what is after data may be in use
+		return elffile.Span{}
 	}
-	for i := range p.f.Sections {
-		if s := &p.f.Sections[i]; s.HasBytes() && s.Size > 0 && s.Off+s.Size > off && !p.isOld(i) {
-			n = min(n, max(s.Off, off))
-		}
-	}
+	s := span(fileSpan(h).End, min(p.loadEnd, p.next(fileSpan(h).End)))
 	for i := range p.f.Progs {
-		h := &p.f.Progs[i]
-		if t := elf.ProgType(h.Type); t != elf.PT_PHDR && h.Type != sframe.PTGNUSFrame && h.Filesz > 0 &&
-			h.Off >= off && i != p.own {
-			n = min(n, h.Off)
+		// What is mapped after it begins with a whole page.
+		o := &p.f.Progs[i]
+		if page := o.Vaddr &^ (p.page - 1); elf.ProgType(o.Type) == elf.PT_LOAD && o.Vaddr > h.Vaddr {
+			s.End = min(s.End, s.Begin+page-min(page, h.Vaddr+h.Memsz))
 		}
 	}
-	for _, mark := range p.marks {
-		if mark >= off {
-			n = min(n, mark)
-		}
+	if !p.unused(s) {
+		return elffile.Span{}
 	}
-	return n
+	return s
 }

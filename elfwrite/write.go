@@ -96,12 +96,11 @@ func (l *Layout) overflow(h *elf.Header64) {
 }
 
 // symbols renumbers the sections of symbols, and moves those whose section moved. Indexes that do not fit a symbol
-// (SHN_XINDEX) never change. A detached file has no symbols.
+// (SHN_XINDEX) never change.
 func (l *Layout) symbols(dst filecopy.Target) error {
-	for i := range l.f.Sections {
+	for i := range l.index {
 		s := &l.f.Sections[i]
-		t := elf.SectionType(s.Type)
-		if len(l.sections) == 0 || l.detached || t != elf.SHT_SYMTAB && t != elf.SHT_DYNSYM {
+		if t := elf.SectionType(s.Type); t != elf.SHT_SYMTAB && t != elf.SHT_DYNSYM {
 			continue
 		}
 		if err := l.f.Budget().Spend(scanCost, s.Size); err != nil { // tables may overlap

@@ -1,0 +1,92 @@
+package elfwrite
+
+import (
+	"debug/elf"
+	"fmt"
+	"slices"
+
+	"cfi2sframe/elffile"
+)
+
+// A dynTag is a dynamic entry whose value is an address.
+type dynTag struct {
+	entry   uint64 // index in the dynamic table
+	tag     elf.DynTag
+	value   uint64
+	movable bool   // it locates a section that may move
+	size    uint64 // that another entry gives the section there, or 0
+}
+
+// movable maps the dynamic tags that locate sections to the tags of their sizes. Nothing else leads to these sections.
+var movable = map[elf.DynTag]elf.DynTag{
+	elf.DT_GNU_HASH: 0,
+	elf.DT_HASH:     0,
+	elf.DT_SYMTAB:   0,
+	elf.DT_STRTAB:   elf.DT_STRSZ,
+	elf.DT_VERSYM:   0,
+	elf.DT_VERNEED:  0,
+	elf.DT_VERDEF:   0,
+	elf.DT_RELA:     elf.DT_RELASZ,
+	dtRELR:          dtRELRSZ,
+}
+
+const (
+	dtRELRSZ = elf.DynTag(35)
+	dtRELR   = elf.DynTag(36)
+
+	maxDynamic = 1 << 20 // bytes of all dynamic entries
+)
+
+// fixedTags are the other tags whose values are addresses. A section that one of them points into does not move.
+var fixedTags = []elf.DynTag{
+	elf.DT_PLTGOT, elf.DT_INIT, elf.DT_FINI, elf.DT_REL, elf.DT_JMPREL, elf.DT_INIT_ARRAY, elf.DT_FINI_ARRAY,
+	elf.DT_PREINIT_ARRAY, elf.DT_SYMTAB_SHNDX, elf.DT_TLSDESC_PLT, elf.DT_TLSDESC_GOT, elf.DT_GNU_CONFLICT,
+	elf.DT_GNU_LIBLIST, elf.DT_CONFIG, elf.DT_DEPAUDIT, elf.DT_AUDIT, elf.DT_MOVETAB, elf.DT_SYMINFO,
+	dtAndroidREL, dtAndroidRELA, dtAndroidRELR,
+}
+
+// dynamicEntries calls fn for the dynamic entries up to DT_NULL, with their indexes.
+func dynamicEntries(f *elffile.File, fn func(i uint64, tag elf.DynTag, value uint64)) error {
+	h := f.Prog(elf.PT_DYNAMIC)
+	if h == nil {
+		return nil
+	}
+	if h.Filesz > maxDynamic {
+		return fmt.Errorf("PT_DYNAMIC at file offset %#x: %d bytes; at most %d are accepted",
+			h.Off, h.Filesz, maxDynamic)
+	}
+	b, err := f.ReadAt("PT_DYNAMIC", h.Off, h.Filesz)
+	if err != nil {
+		return err
+	}
+	for i := uint64(0); len(b) >= elffile.DynSize; i, b = i+1, b[elffile.DynSize:] {
+		tag := elf.DynTag(f.Order.Uint64(b))
+		if tag == elf.DT_NULL {
+			break
+		}
+		fn(i, tag, f.Order.Uint64(b[elffile.DynValue:]))
+	}
+	return nil
+}
+
+// dynamicValues returns the values of the dynamic entries by their tags.
+func dynamicValues(f *elffile.File) (map[elf.DynTag]uint64, error) {
+	values := make(map[elf.DynTag]uint64)
+	err := dynamicEntries(f, func(_ uint64, tag elf.DynTag, value uint64) { values[tag] = value })
+	return values, err
+}
+
+// dynamicTags returns the entries that are addresses.
+func dynamicTags(f *elffile.File) ([]dynTag, error) {
+	sizes, err := dynamicValues(f)
+	if err != nil {
+		return nil, err
+	}
+	var tags []dynTag
+	err = dynamicEntries(f, func(i uint64, tag elf.DynTag, value uint64) {
+		if size, ok := movable[tag]; ok || slices.Contains(fixedTags, tag) {
+			tags = append(tags, dynTag{i, tag, value, ok, sizes[size]})
+		}
+	})
+	return tags, err
+}

@@ -1,0 +1,308 @@
+package elfwrite
+
+import (
+	"bytes"
+	"cmp"
+	"debug/elf"
+	"slices"
+
+	"cfi2sframe/elffile"
+	"cfi2sframe/sframe"
+)
+
+// A move says where each part of the old file is in the new one.
+type move struct {
+	p       *program
+	t       *table
+	seg     *segment
+	newTail uint64 // where what is not loaded begins
+}
+
+// layout returns the layout of the program with the table and the segment.
+func (p *program) layout(t *table, seg *segment) (*Layout, error) {
+	m := &move{p, t, seg, seg.End + (t.tail-seg.End)%p.tailAlign(t.tail)}
+	l := &Layout{f: p.f, program: p, off: seg.off, Size: seg.size, phoff: t.off, StaleHeaders: t.front != nil}
+	if !t.removes() {
+		l.Addr = seg.sframeAddr()
+	}
+	if t.front != nil && t.front.shift > 0 {
+		for _, s := range codeOf(p.f) {
+			l.MovedCode += s.Size()
+		}
+	}
+	m.bytes(l)
+	if err := m.sections(l); err != nil {
+		return nil, err
+	}
+	l.progs = m.programHeaders(l)
+	return l, m.patch(l)
+}
+
+// newOff returns where the byte at off of the old file is in the new one, if it is in no unit.
+func (m *move) newOff(off uint64) uint64 {
+	switch front := m.t.front; {
+	case off >= m.t.tail:
+		return off - m.t.tail + m.newTail
+	case front == nil:
+		return off
+	case front.headOff > 0 && off < fileSpan(m.p.head).End:
+		return off + front.headOff
+	default:
+		return off + front.shift
+	}
+}
+
+// unitAt returns the unit that a part of the old file lies in, or nil.
+func (m *move) unitAt(s elffile.Span) *unit {
+	i := slices.IndexFunc(m.t.units, func(u *unit) bool { return s.Begin < s.End && u.Contains(s) })
+	if i < 0 {
+		return nil
+	}
+	return m.t.units[i]
+}
+
+func (m *move) loadAddr(addr uint64) uint64 { return m.p.loadAddrIn(m.seg, addr) }
+
+// bytes says which loaded bytes are copied, and which are cleared.
+func (m *move) bytes(l *Layout) {
+	p, front := m.p, m.t.front
+	switch {
+	case front == nil:
+		l.copies = []extent{{0, 0, p.loadEnd}}
+	case front.headOff > 0:
+		end := fileSpan(p.head).End
+		l.copies = []extent{{end, end, p.loadEnd - end}, {0, front.headOff, end}}
+	default:
+		l.copies = []extent{{0, front.shift, p.loadEnd}}
+	}
+	l.zeros = []elffile.Span{m.t.unused}
+	unused := []elffile.Span{oldHeaders(p.f)} // if they are loaded
+	if p.old != nil {
+		unused = append(unused, p.old.Span)
+	}
+	for _, s := range unused {
+		if s.Begin < s.End && s.End <= p.loadEnd {
+			l.zeros = append(l.zeros, span(m.newOff(s.Begin), m.newOff(s.Begin)+s.Size()))
+		}
+	}
+	for _, u := range m.t.units {
+		l.moves = append(l.moves, extent{u.Begin, u.off, u.Size()})
+	}
+}
+
+// sections lays out what is not loaded, after the new segment: contents, the section names and headers, and bytes that
+// belong to nothing.
+func (m *move) sections(l *Layout) error {
+	p := m.p
+	end, known := l.contentEnds(m.t.tail, p.isOld)
+	l.copies = append(l.copies, extent{m.t.tail, m.newTail, end - m.t.tail})
+	at := m.newOff(end)
+	if len(p.f.Sections) > 0 {
+		names, name, err := l.names(sframe.SectionName, m.t.removes(), p.isOld)
+		if err != nil {
+			return err
+		}
+		gone := 0
+		if p.old != nil {
+			gone = p.old.section
+		}
+		l.setSections(m.order(), gone, func(i int) elf.Section64 {
+			switch {
+			case i >= 0:
+				return m.section(i)
+			case m.t.removes():
+				return elf.Section64{}
+			}
+			return l.sectionHeader(name)
+		})
+		if off, ok := m.namesBefore(names); ok {
+			l.setNames(names, m.newOff(off))
+		} else {
+			at = l.setNames(names, at)
+		}
+	}
+	l.setHeaders(at, known)
+	return nil
+}
+
+// namesBefore returns the file offset of a copy of the section names after the section that precedes them by its
+// header: if .sframe is removed, they return to where lld and mold have them, before other sections.
+func (m *move) namesBefore(names []byte) (uint64, bool) {
+	before := &m.p.f.Sections[m.p.f.Shstrndx-1]
+	at, n := before.Off+before.Size, uint64(len(names))
+	if !m.t.removes() || !before.HasBytes() || at < m.t.tail || m.p.next(at) < at+n {
+		return 0, false
+	}
+	b, err := m.p.f.ReadAt("section names", at, n)
+	return at, err == nil && bytes.Equal(b, names)
+}
+
+// section returns the new header of a section.
+func (m *move) section(i int) elf.Section64 {
+	old := &m.p.f.Sections[i]
+	s := old.Section64
+	switch u := m.unitAt(sectionSpan(old)); {
+	case u != nil && old.HasBytes():
+		s.Off += u.off - u.Begin
+		s.Addr += u.newAddr - u.addr
+	case old.HasBytes() || !old.Alloc():
+		s.Off = m.newOff(s.Off)
+	case m.t.front != nil:
+		s.Off += m.t.front.shift // .bss keeps its nominal offset
+	}
+	m.seg.filled.fill(i, &s)
+	return s
+}
+
+// newSection stands for .sframe in the order of sections.
+const newSection = -1
+
+// order returns the sections in their new order. Notes and .interp are in the order of the file, as patchelf expects.
+// Others keep their places: if .dynsym comes late, strip and objcopy reorder the sections, but not the section indexes
+// in it.
+func (m *move) order() []int {
+	f := m.p.f
+	if len(f.Sections) >= int(elf.SHN_LORESERVE) {
+		return m.p.sameOrder(m.t.removes())
+	}
+	var out, head, tail []int
+	last := 0
+	for i := range f.Sections {
+		s := &f.Sections[i]
+		if s.Alloc() {
+			last = i
+		}
+		switch u := m.unitAt(sectionSpan(s)); {
+		case m.p.isOld(i):
+		case u == nil || !s.HasBytes() || u.located != nil:
+			out = append(out, i)
+		case u.inHead:
+			head = append(head, i)
+		default:
+			tail = append(tail, i)
+		}
+	}
+	byOffset := func(a, b int) int { return cmp.Compare(m.section(a).Off, m.section(b).Off) }
+	slices.SortStableFunc(head, byOffset)
+	slices.SortStableFunc(tail, byOffset)
+	switch {
+	case m.t.removes():
+	case m.p.isInterpreter:
+		tail = append(tail, newSection)
+	default:
+		tail = append([]int{newSection}, tail...)
+	}
+	insert := func(sections []int, before func(i int) bool) {
+		at := slices.IndexFunc(out, before)
+		if at < 0 {
+			at = len(out)
+		}
+		out = slices.Insert(out, at, sections...)
+	}
+	insert(tail, func(i int) bool { return i > last })
+	for _, h := range slices.Backward(head) {
+		insert([]int{h}, func(i int) bool {
+			return i == newSection || i > last || f.Sections[i].Alloc() && f.Sections[i].HasBytes() &&
+				m.section(i).Off > m.section(h).Off
+		})
+	}
+	return out
+}
+
+// sameOrder returns the order in which no section of the old file gets another index, because symbols have those from
+// SHN_LORESERVE on in another place.
+func (p *program) sameOrder(remove bool) []int {
+	out := oldOrder(p.f)
+	switch {
+	case p.old == nil:
+		return append(out, newSection)
+	case remove && p.old.section == len(out)-1:
+		return out[:p.old.section]
+	}
+	out[p.old.section] = newSection
+	return out
+}
+
+// oldOrder returns the sections of the old file in their order.
+func oldOrder(f *elffile.File) []int {
+	order := make([]int, len(f.Sections))
+	for i := range order {
+		order[i] = i
+	}
+	return order
+}
+
+// programHeaders returns the new table.
+func (m *move) programHeaders(l *Layout) []elf.Prog64 {
+	p, t := m.p, m.t
+	progs := slices.Clone(t.progs)
+	if m.seg.filled.Memsz > 0 {
+		progs[lastLoad(progs)] = m.seg.filled.Prog64
+	}
+	for i := range progs {
+		h := &progs[i]
+		load := elf.ProgType(h.Type) == elf.PT_LOAD
+		switch u := m.unitAt(fileSpan(h)); {
+		case u != nil && !load:
+			h.Off += u.off - u.Begin
+			h.Vaddr += u.newAddr - u.addr
+			h.Paddr = m.loadAddr(h.Vaddr)
+		case load && t.front == nil && p.head != nil && *h == *p.head && t.headEnd(t.end()) > fileSpan(h).End:
+			h.Filesz = t.headEnd(t.end()) - h.Off
+			h.Memsz = h.Filesz
+		case h.Filesz > 0:
+			h.Off = m.newOff(h.Off)
+		case h.Memsz > 0 && t.front != nil:
+			h.Off += t.front.shift
+		}
+	}
+	progs = m.addPage(progs)
+	if m.seg.Size() > 0 {
+		progs = slices.Insert(progs, lastLoad(progs)+1, p.header(m.seg))
+	}
+	if !t.removes() {
+		progs = append(progs, l.programHeader(m.loadAddr(l.Addr)))
+	} else if len(p.f.Sections) == 0 {
+		// Only these tell that the bytes after the table are free for another .sframe.
+		progs = append(progs, make([]elf.Prog64, max(0, len(p.f.Progs)-len(progs)))...)
+	}
+	for i := range progs {
+		if h := &progs[i]; elf.ProgType(h.Type) == elf.PT_PHDR {
+			h.Filesz = uint64(len(progs)) * elffile.ProgSize
+			h.Memsz = h.Filesz
+		}
+	}
+	if n := len(p.f.Progs) - len(progs); n > 0 {
+		end := t.off + uint64(len(p.f.Progs))*elffile.ProgSize
+		l.zeros = append(l.zeros, span(end-uint64(n)*elffile.ProgSize, end))
+	}
+	return progs
+}
+
+// lastLoad returns the index of the last PT_LOAD. The one of an earlier run is never the only one.
+func lastLoad(progs []elf.Prog64) int {
+	loads := loadsOf(progs)
+	return loads[len(loads)-1]
+}
+
+// patch changes what has the addresses of units: dynamic entries, and notes that say how far from them something is.
+func (m *move) patch(l *Layout) error {
+	f := m.p.f
+	for _, u := range m.t.units {
+		if u.located != nil {
+			value := make([]byte, 8)
+			f.Order.PutUint64(value, u.newAddr)
+			off := m.newOff(f.Prog(elf.PT_DYNAMIC).Off) + u.located.entry*elffile.DynSize + elffile.DynValue
+			l.patches = append(l.patches, patch{off, value})
+		}
+		for _, off := range u.distances {
+			b, err := f.ReadAt("note", off, crashpadSize)
+			if err != nil {
+				return err
+			}
+			f.Order.PutUint64(b, f.Order.Uint64(b)-(u.newAddr-u.addr))
+			l.patches = append(l.patches, patch{u.off + (off - u.Begin), b})
+		}
+	}
+	return nil
+}

@@ -1,0 +1,301 @@
+package elfwrite
+
+import (
+	"cmp"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"cfi2sframe/elffile"
+	"cfi2sframe/internal/arch"
+	"cfi2sframe/sframe"
+)
+
+// A program is a linked file, with what layouts depend on.
+type program struct {
+	f             *elffile.File
+	page          uint64
+	tags          []dynTag
+	marks         []uint64 // file offsets that they locate, in a file without section headers
+	isInterpreter bool
+	loadAddrs     loadAddrs
+	head          *elf.Prog64 // the PT_LOAD that holds the program header table, or nil
+	old           *old        // its .sframe, or nil
+	own           *elf.Prog64 // the PT_LOAD that an earlier run added, which is laid out anew, or nil
+	returned      []*unit     // what the earlier run moved there
+	loadEnd       uint64      // end of the bytes of the other PT_LOADs
+	addrEnd       uint64      // end of their addresses
+	refs          *references // what refers to parts of the file, if it was scanned
+}
+
+// newProgram refuses unsupported files, and those with an .sframe unless it is to be replaced.
+func newProgram(f *elffile.File, replace bool) (*program, error) {
+	p := &program{f: f}
+	var err error
+	if p.page, err = pageOf(f); err != nil {
+		return nil, err
+	}
+	if err := p.checkTables(); err != nil {
+		return nil, err
+	}
+	p.loadAddrs = loadAddrsOf(f)
+	if p.tags, err = dynamicTags(f); err != nil {
+		return nil, err
+	}
+	if p.isInterpreter, err = isInterpreter(f); err != nil {
+		return nil, err
+	}
+	if err := checkSections(f); err != nil {
+		return nil, err
+	}
+	for _, t := range p.tags {
+		if off, ok := f.FileOffset(t.value, 0); ok && len(f.Sections) == 0 {
+			p.marks = append(p.marks, off)
+		}
+	}
+	if p.old, err = findOld(f); err != nil {
+		return nil, err
+	}
+	if p.old != nil && !replace {
+		return nil, ErrExists
+	}
+	if err := p.checkOld(); err != nil {
+		return nil, err
+	}
+	p.own, p.returned = p.ownSegment()
+	for i := range f.Progs {
+		h := &f.Progs[i]
+		if elf.ProgType(h.Type) == elf.PT_LOAD && h != p.own {
+			p.loadEnd = max(p.loadEnd, min(h.Off+h.Filesz, f.Size)) // a segment of .bss only may be anywhere
+			p.addrEnd = max(p.addrEnd, h.Vaddr+h.Memsz)
+		}
+	}
+	return p, nil
+}
+
+// pageOf returns the size of a page. It refuses files that are no programs and libraries of a known machine.
+func pageOf(f *elffile.File) (uint64, error) {
+	switch t := elf.Type(f.Type); t {
+	case elf.ET_EXEC, elf.ET_DYN:
+	default:
+		return 0, fmt.Errorf("ELF type %v is neither an executable nor a shared library", t)
+	}
+	a := arch.Of(elf.Machine(f.Machine))
+	if a == nil {
+		return 0, fmt.Errorf("machine %v is not supported", elf.Machine(f.Machine))
+	}
+	return a.MaxPage, nil
+}
+
+// checkTables refuses unsupported headers, and finds the head.
+func (p *program) checkTables() error {
+	f := p.f
+	if len(f.Progs)+newHeaders+1 >= math.MaxUint16 && len(f.Sections) == 0 {
+		return fmt.Errorf("%d program headers: no section header can hold the number of two more", len(f.Progs))
+	}
+	if len(f.Sections) > 0 && f.Shstrndx == 0 {
+		return errors.New("the sections have no name table (e_shstrndx is 0)")
+	}
+	for i := range f.Progs {
+		h := &f.Progs[i]
+		if h.Filesz > 0 && (h.Off > f.Size || h.Filesz > f.Size-h.Off) {
+			return fmt.Errorf("program header %d: %d bytes at file offset %#x do not fit the file of %d bytes",
+				i, h.Filesz, h.Off, f.Size)
+		}
+		if elf.ProgType(h.Type) == elf.PT_PHDR && h.Off != f.Phoff {
+			return fmt.Errorf("program header %d: PT_PHDR at file offset %#x, but the program headers are at %#x",
+				i, h.Off, f.Phoff)
+		}
+		if elf.ProgType(h.Type) == elf.PT_LOAD && fileSpan(h).Contains(p.oldTable()) && p.head == nil {
+			p.head = h
+		}
+	}
+	return checkOrder(f)
+}
+
+// oldTable returns where the program headers are.
+func (p *program) oldTable() elffile.Span {
+	return span(p.f.Phoff, p.f.Phoff+uint64(len(p.f.Progs))*elffile.ProgSize)
+}
+
+// oldHeaders returns where the section headers are.
+func oldHeaders(f *elffile.File) elffile.Span {
+	return span(f.Shoff, f.Shoff+uint64(len(f.Sections))*elffile.SectionSize)
+}
+
+// checkOrder refuses segments that overlap or are not in the order of their addresses. Those of kernels need no order:
+// processors have data at other addresses.
+func checkOrder(f *elffile.File) error {
+	loads := loadsOf(f.Progs)
+	if elf.Type(f.Type) == elf.ET_EXEC && f.Prog(elf.PT_INTERP) == nil {
+		slices.SortStableFunc(loads, func(i, j int) int { return cmp.Compare(f.Progs[i].Vaddr, f.Progs[j].Vaddr) })
+	}
+	var end uint64
+	for _, i := range loads {
+		h := &f.Progs[i]
+		if h.Vaddr < end {
+			return fmt.Errorf("program header %d: segment at %#x overlaps the one before it, or is out of order",
+				i, h.Vaddr)
+		}
+		end = h.Vaddr + h.Memsz
+	}
+	if end == 0 {
+		return errNoLoad
+	}
+	return nil
+}
+
+var errNoLoad = errors.New("it has no loaded segment (PT_LOAD)")
+
+// loadsOf returns the indexes of the PT_LOADs.
+func loadsOf(progs []elf.Prog64) []int {
+	var loads []int
+	for i := range progs {
+		if elf.ProgType(progs[i].Type) == elf.PT_LOAD {
+			loads = append(loads, i)
+		}
+	}
+	return loads
+}
+
+// checkSections refuses sections that are not in the file.
+func checkSections(f *elffile.File) error {
+	for i := range f.Sections {
+		s := &f.Sections[i]
+		if s.HasBytes() && (s.Off > f.Size || s.Size > f.Size-s.Off) {
+			return fmt.Errorf("section %d (%s): %d bytes at file offset %#x do not fit the file of %d bytes",
+				i, s.Name, s.Size, s.Off, f.Size)
+		}
+	}
+	return nil
+}
+
+// checkEnd refuses a file with something across the place of the new segment.
+func (p *program) checkEnd() error {
+	if table := p.oldTable(); table.End > p.loadEnd {
+		return fmt.Errorf("program header table at file offset %#x: it is not before %#x, where loaded bytes end",
+			table.Begin, p.loadEnd)
+	}
+	across := func(s elffile.Span) bool { return s.Begin < p.loadEnd && p.loadEnd < s.End }
+	for i := range p.f.Sections {
+		if s := &p.f.Sections[i]; s.HasBytes() && !p.isOld(i) && across(sectionSpan(s)) {
+			return fmt.Errorf("section %d (%s) at file offset %#x, %d bytes, lies across %#x, "+
+				"where loaded bytes end", i, s.Name, s.Off, s.Size, p.loadEnd)
+		}
+	}
+	for i := range p.f.Progs {
+		if h := &p.f.Progs[i]; h.Type != sframe.PTGNUSFrame && across(fileSpan(h)) {
+			return fmt.Errorf("program header %d at file offset %#x, %d bytes, lies across %#x, "+
+				"where loaded bytes end", i, h.Off, h.Filesz, p.loadEnd)
+		}
+	}
+	return nil
+}
+
+// tail returns the file offset where bytes that are not loaded begin, without padding of an earlier run before them.
+func (p *program) tail() uint64 {
+	if p.head != nil {
+		for i := range p.f.Progs {
+			// An earlier run inserted a page before the head and moved that to the end.
+			h := &p.f.Progs[i]
+			if elf.ProgType(h.Type) == elf.PT_LOAD && h != p.own && h.Filesz > 0 && fileSpan(h).End == p.loadEnd &&
+				h.Vaddr == p.head.Vaddr+p.page {
+				return p.alignedTail()
+			}
+		}
+	}
+	if p.own == nil {
+		return p.loadEnd
+	}
+	end := fileSpan(p.own).End
+	tail := p.loadEnd + elffile.AlignUp(end-p.loadEnd, p.tailAlign(end))
+	if p.next(end) < tail {
+		return end
+	}
+	return min(tail, p.f.Size)
+}
+
+// alignedTail returns where bytes that are not loaded begin, without padding before them. Where a page was inserted,
+// another segment is the last one than before, and the padding of both places would stay.
+func (p *program) alignedTail() uint64 {
+	from := p.loadEnd
+	if p.own != nil {
+		from = fileSpan(p.own).End
+	}
+	if next := p.next(from); next-from < p.tailAlign(from) && p.unused(span(from, next)) {
+		return next
+	}
+	return from
+}
+
+// tailAlign returns the largest alignment of the sections from a file offset on, which are not loaded.
+func (p *program) tailAlign(from uint64) uint64 {
+	if len(p.f.Sections) == 0 {
+		return 1
+	}
+	align := uint64(sectionAlign)
+	for i := range p.f.Sections {
+		if s := &p.f.Sections[i]; s.HasBytes() && s.Off >= from {
+			align = max(align, min(elffile.ValidAlign(s.Addralign), p.page))
+		}
+	}
+	return align
+}
+
+// unused reports whether the bytes of the file, except for some parts, are padding: zeros, the X that patchelf leaves
+// after moving a section, the old section headers or the old .sframe.
+func (p *program) unused(s elffile.Span, but ...elffile.Span) bool {
+	if s.Begin >= s.End {
+		return true
+	}
+	b, err := p.f.ReadAt("padding", s.Begin, s.Size())
+	if err != nil {
+		return false
+	}
+	but = append(but, oldHeaders(p.f))
+	if p.old != nil {
+		but = append(but, p.old.Span)
+	}
+	for _, t := range but {
+		if t.Overlaps(s) {
+			clear(b[max(t.Begin, s.Begin)-s.Begin : min(t.End, s.End)-s.Begin])
+		}
+	}
+	return !slices.ContainsFunc(b, func(c byte) bool { return c != 0 && c != 'X' })
+}
+
+// next returns the file offset of the first section or segment at or after off, or of the end of the segment that holds
+// the table. Without section headers, addresses in dynamic entries count as well. The old .sframe does not.
+func (p *program) next(off uint64) uint64 {
+	n := p.f.Size
+	if p.head != nil && fileSpan(p.head).End > off {
+		n = fileSpan(p.head).End
+	}
+	for i := range p.f.Sections {
+		if s := &p.f.Sections[i]; s.HasBytes() && s.Size > 0 && s.Off+s.Size > off && !p.isOld(i) {
+			n = min(n, max(s.Off, off))
+		}
+	}
+	for i := range p.f.Progs {
+		h := &p.f.Progs[i]
+		if t := elf.ProgType(h.Type); t != elf.PT_PHDR && h.Type != sframe.PTGNUSFrame && h.Filesz > 0 &&
+			h.Off >= off && h != p.own {
+			n = min(n, h.Off)
+		}
+	}
+	for _, mark := range p.marks {
+		if mark >= off {
+			n = min(n, mark)
+		}
+	}
+	return n
+}
+
+// headerAt returns the index of the section at the given file offset, or -1.
+func (p *program) headerAt(off uint64) int {
+	return slices.IndexFunc(p.f.Sections, func(s elffile.Section) bool {
+		return s.Off == off && s.HasBytes() && s.Size > 0
+	})
+}

@@ -1,0 +1,150 @@
+package elfwrite
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+
+	"cfi2sframe/elffile"
+	"cfi2sframe/sframe"
+)
+
+// A unit is a part of the file that moves as a whole: a section, or the sections of a PT_NOTE.
+type unit struct {
+	elffile.Span        // in the old file
+	addr         uint64 // in the old image
+	align        uint64
+	section      int     // index of its first section, or -1
+	returned     bool    // an earlier run moved it to a segment that is laid out anew
+	located      *dynTag // leads here; nil for .interp and notes
+	notes        bool    // a PT_NOTE leads to it
+	buildID      bool
+	inHead       bool   // is in the segment of the program headers
+	off          uint64 // in the new file
+	newAddr      uint64
+
+	distances []uint64 // file offsets of contents of notes that count from themselves
+}
+
+// maxUnits is how many units may move. One or two do in practice.
+const maxUnits = 64
+
+// put puts a unit into the first of the spaces, which are in the segment head of the new file, that is large enough. It
+// reports whether one is, and for the build-id, in the first page.
+func (u *unit) put(head *elf.Prog64, spaces []elffile.Span) bool {
+	u.inHead = false
+	for i := range spaces {
+		addr := elffile.AlignUp(head.Vaddr+(spaces[i].Begin-head.Off), u.align)
+		off := head.Off + (addr - head.Vaddr)
+		if end := off + u.Size(); end <= spaces[i].End {
+			u.inHead, u.off, u.newAddr = true, off, addr
+			spaces[i].Begin = end
+			return !u.buildID || end <= firstPage
+		}
+	}
+	return false
+}
+
+// thingAt returns the section at the given file offset; in a file without section headers, the contents of PT_INTERP or
+// of a PT_NOTE as if it were one.
+func (p *program) thingAt(off uint64) (elffile.Section, bool) {
+	if i := p.headerAt(off); i >= 0 {
+		return p.f.Sections[i], true
+	}
+	if len(p.f.Sections) > 0 {
+		return elffile.Section{}, false
+	}
+	for i := range p.f.Progs {
+		h := &p.f.Progs[i]
+		types := map[elf.ProgType]elf.SectionType{elf.PT_INTERP: elf.SHT_PROGBITS, elf.PT_NOTE: elf.SHT_NOTE}
+		if t, ok := types[elf.ProgType(h.Type)]; ok && h.Off == off && h.Filesz > 0 {
+			return elffile.Section{Name: elf.ProgType(h.Type).String(), Section64: elf.Section64{
+				Type: uint32(t), Flags: uint64(elf.SHF_ALLOC), Addr: h.Vaddr, Off: h.Off, Size: h.Filesz,
+				Addralign: h.Align,
+			}}, true
+		}
+	}
+	return elffile.Section{}, false
+}
+
+// unit returns the movable unit that begins at a file offset, in the given segment of the program headers.
+func (p *program) unit(off uint64, load *elf.Prog64, progs []elf.Prog64) (*unit, error) {
+	s, ok := p.thingAt(off)
+	if !ok {
+		return nil, p.unknown(off)
+	}
+	u := &unit{Span: sectionSpan(&s), addr: s.Addr, align: elffile.ValidAlign(s.Addralign), section: p.headerAt(off)}
+	if err := p.checkUnit(u, &s, load, progs); err != nil {
+		return nil, fmt.Errorf("%s at file offset %#x cannot be moved: %w", s.Name, off, err)
+	}
+	return u, nil
+}
+
+// checkUnit completes the unit u that begins with a section. It returns an error if code may have its address.
+func (p *program) checkUnit(u *unit, s *elffile.Section, load *elf.Prog64, progs []elf.Prog64) error {
+	const fixed = elf.SHF_WRITE | elf.SHF_EXECINSTR | elf.SHF_TLS
+	if u.align > p.page || !s.Alloc() || elf.SectionFlag(s.Flags)&fixed != 0 || s.Addr-load.Vaddr != s.Off-load.Off {
+		return errNotFound
+	}
+	switch {
+	case p.isInterp(u.Span):
+	case elf.SectionType(s.Type) == elf.SHT_NOTE:
+		if err := p.noteUnit(u, progs); err != nil {
+			return err
+		}
+	default:
+		for i := range p.tags {
+			t := &p.tags[i]
+			if t.value != s.Addr {
+				continue
+			}
+			if !t.movable || t.size != 0 && t.size != s.Size {
+				return errNotFound
+			}
+			u.located = t
+		}
+		if u.located == nil {
+			return errNotFound
+		}
+	}
+	if err := p.checkHeaders(u, true); err != nil {
+		return err
+	}
+	return p.refersTo(span(u.addr, u.addr+u.Size()))
+}
+
+// errNotFound is why most sections stay.
+var errNotFound = errors.New("code finds it by its address, not by a header or a dynamic entry")
+
+// checkHeaders returns an error if headers or dynamic entries lead into u. Those of its parts may, if it moves with
+// them.
+func (p *program) checkHeaders(u *unit, moves bool) error {
+	for _, t := range p.tags {
+		if t.value-u.addr < u.Size() && !(u.located != nil && t.entry == u.located.entry) {
+			return fmt.Errorf("dynamic entry %d leads into it", t.entry)
+		}
+	}
+	for i := range p.f.Progs {
+		h := &p.f.Progs[i]
+		switch t := elf.ProgType(h.Type); t {
+		case elf.PT_LOAD, elf.PT_PHDR, elf.PT_NULL, elf.ProgType(sframe.PTGNUSFrame):
+		default:
+			if h.Filesz > 0 && fileSpan(h).Overlaps(u.Span) && !(moves && u.located == nil && u.Contains(fileSpan(h))) {
+				return fmt.Errorf("program header %d (%v) overlaps it", i, t)
+			}
+		}
+	}
+	for i := range p.f.Sections {
+		s := &p.f.Sections[i]
+		part := i == u.section || moves && u.Contains(sectionSpan(s))
+		if s.HasBytes() && s.Size > 0 && sectionSpan(s).Overlaps(u.Span) && !part {
+			return fmt.Errorf("section %d (%s) overlaps it", i, s.Name)
+		}
+	}
+	return nil
+}
+
+func (p *program) isInterp(s elffile.Span) bool {
+	h := p.f.Prog(elf.PT_INTERP)
+	return h != nil && fileSpan(h) == s
+}
