@@ -4,14 +4,12 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/testkit/linked"
+	"cfi2sframe/lab/kit"
 	"cfi2sframe/sframe"
-	"cfi2sframe/verify"
 )
 
 // placed returns an error unless .sframe is where stack tracers look for it: in a read-only segment, exactly under
@@ -60,32 +58,25 @@ func placed(f *elffile.File) (*elffile.Section, error) {
 }
 
 // checked returns an error unless the .sframe of a file is in its place and agrees with the CFI of the original: some
-// tools remove .debug_frame. It returns the bytes of code that are described.
-func checked(f *elffile.File, table *cfi.Table) (uint64, error) {
+// tools remove .debug_frame. It returns what the comparison found.
+func checked(f *elffile.File, table *cfi.Table) (kit.Rows, error) {
 	s, err := placed(f)
 	if err != nil {
-		return 0, err
+		return kit.Rows{}, err
 	}
 	b, err := f.ReadSection(s)
 	if err != nil {
-		return 0, err
+		return kit.Rows{}, err
 	}
 	d, err := sframe.Decode(b, s.Addr)
 	if err != nil {
-		return 0, err
+		return kit.Rows{}, err
 	}
-	res, err := verify.Check(table, d, f, verify.Options{Keep: 1})
-	if err != nil {
-		return 0, err
-	}
-	if res.Total > 0 {
-		return 0, fmt.Errorf("%d mismatches of SFrame and CFI, the first at %v", res.Total, res.Mismatches[0])
-	}
-	return res.Covered + res.Stubs, nil
+	return kit.CompareRows(table, d, kit.Stubs(f))
 }
 
-// contents returns the allocated sections of a file but .sframe, by name, in terms that do not depend on where sections
-// are. A name's second section has #1 after it, and so on.
+// contents returns the allocated sections of a file by name, without .sframe and those that say where others are: the
+// loader reads these when the file is run. A name's second section has #1 after it, and so on.
 func contents(path string) (map[string]string, error) {
 	f, err := linked.Open(path)
 	if err != nil {
@@ -94,7 +85,8 @@ func contents(path string) (map[string]string, error) {
 	all := make(map[string]string)
 	for i := range f.Sections {
 		s := &f.Sections[i]
-		if !s.Alloc() || s.Name == ".sframe" {
+		typ := elf.SectionType(s.Type)
+		if !s.Alloc() || s.Name == ".sframe" || typ == elf.SHT_DYNAMIC || typ == elf.SHT_DYNSYM || typ == elf.SHT_SYMTAB {
 			continue
 		}
 		text := fmt.Sprintf("%d bytes", s.Size)
@@ -103,14 +95,7 @@ func contents(path string) (map[string]string, error) {
 			if err != nil {
 				return nil, err
 			}
-			switch elf.SectionType(s.Type) {
-			case elf.SHT_DYNAMIC:
-				text = entries(f, b)
-			case elf.SHT_DYNSYM, elf.SHT_SYMTAB:
-				text = symbols(f, b)
-			default:
-				text = string(b)
-			}
+			text = string(b)
 		}
 		name := s.Name
 		for n := 1; all[name] != ""; n++ {
@@ -119,39 +104,6 @@ func contents(path string) (map[string]string, error) {
 		all[name] = text + "\n"
 	}
 	return all, nil
-}
-
-// entries prints dynamic entries with section names instead of addresses.
-func entries(f *elffile.File, b []byte) string {
-	var text strings.Builder
-	for ; len(b) >= 16; b = b[16:] {
-		tag, value := elf.DynTag(f.Order.Uint64(b)), f.Order.Uint64(b[8:])
-		i := slices.IndexFunc(f.Sections, func(s elffile.Section) bool {
-			return s.Alloc() && s.Addr == value && value != 0 && s.Size > 0
-		})
-		if i >= 0 {
-			fmt.Fprintf(&text, "%v %s\n", tag, f.Sections[i].Name)
-		} else {
-			fmt.Fprintf(&text, "%v %#x\n", tag, value)
-		}
-	}
-	return text.String()
-}
-
-// symbols prints symbols with section names instead of indexes, and values that count from their sections.
-func symbols(f *elffile.File, b []byte) string {
-	var text strings.Builder
-	for i := 0; len(b) >= elffile.SymSize; i, b = i+1, b[elffile.SymSize:] {
-		value, index := f.Order.Uint64(b[8:]), f.Order.Uint16(b[6:])
-		section := elf.SectionIndex(index).String()
-		if n := int(index); 0 < n && n < len(f.Sections) {
-			section = f.Sections[n].Name
-			value -= f.Sections[n].Addr
-		}
-		fmt.Fprintf(&text, "symbol %d in %s%+#x (name %d, info %d, other %d, size %d)\n",
-			i, section, int64(value), f.Order.Uint32(b), b[4], b[5], f.Order.Uint64(b[16:]))
-	}
-	return text.String()
 }
 
 // A change is the sections of a file before and after a tool. A missing section is "".

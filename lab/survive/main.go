@@ -7,13 +7,13 @@ package survive
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"os/signal"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
-	"syscall"
+	"time"
 
 	"cfi2sframe/internal/testkit/suite"
 	"cfi2sframe/lab/kit"
@@ -22,109 +22,131 @@ import (
 // Command returns the subcommand.
 func Command() *kit.Command {
 	c := kit.New("survive", "", 0, 0)
-	quick := c.Bool("quick", false, "only a few subjects and tools, or combinations")
+	quick := c.Bool("quick", false, "only a few subjects and tools")
 	runtimes := c.Bool("runtimes", false, "programs with the runtimes of compilers, linked in many ways")
-	jobs := c.Int("jobs", 2, "subjects or combinations at a time")
+	jobs := c.Int("jobs", 2, "subjects or programs at a time")
 	c.Run = func([]string) error {
-		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-		defer stop()
 		dir, err := os.MkdirTemp("", "survive-")
 		if err != nil {
 			return err
 		}
 		defer os.RemoveAll(dir)
-		tool := filepath.Join(dir, "cfi2sframe")
-		if err := kit.BuildProduct(tool); err != nil {
+		program := filepath.Join(dir, "cfi2sframe")
+		if err := kit.BuildProduct(program); err != nil {
 			return err
 		}
 		if *runtimes {
-			m := &matrix{dir: dir, cfi2sframe: tool}
-			return m.run(ctx, *quick, *jobs)
+			return (&matrix{dir: dir, cfi2sframe: program}).run(*jobs)
 		}
-		return tryAll(ctx, tool, *quick, *jobs)
+		return tryAll(program, *quick, *jobs)
 	}
 	return c
 }
 
-// A row counts what came of a tool.
-type row struct{ survive, neither, fail int }
+// A count says what came of a tool, or of a runtime: how often the converted file works afterwards, how often neither
+// file does, and how often only the original does.
+type count struct{ survive, neither, fail int }
 
-func (r *row) count(v verdict) {
-	switch v {
-	case survives:
-		r.survive++
-	case neither:
-		r.neither++
-	case fails:
-		r.fail++
+// add counts an outcome, by what is wrong with each file, and returns it in a word.
+func (c *count) add(original, converted error) string {
+	switch {
+	case converted == nil:
+		c.survive++
+		return "ok"
+	case original != nil:
+		c.neither++
+		return "neither"
 	}
+	c.fail++
+	return "FAIL"
 }
 
 // tryAll tries every tool on every subject.
-func tryAll(ctx context.Context, cfi2sframe string, quick bool, jobs int) error {
+func tryAll(program string, quick bool, jobs int) error {
 	tools, missing := versions(quick)
-	for _, m := range missing {
-		fmt.Printf("none    %v\n", m)
+	for _, err := range missing {
+		fmt.Printf("none    %v\n", err)
 	}
-	rows := make(map[*tool]*row)
+	counts := make(map[*tool]*count)
 	for _, t := range tools {
-		rows[t] = new(row)
+		counts[t] = new(count)
 	}
-	var failed bool
+	failed := len(missing) > 0 && os.Getenv(suite.Require) != ""
 	var mu sync.Mutex
 	_ = kit.Each(jobs, subjects(), func(_ int, s *subject) error {
-		if quick && !s.quick || ctx.Err() != nil {
+		if quick && !s.quick {
 			return nil
 		}
 		defer func() { _ = os.RemoveAll(s.dir) }()
-		results, err := s.try(ctx, cfi2sframe, tools)
-		mu.Lock()
-		defer mu.Unlock()
-		if errors.Is(err, errMissing) {
-			missing = append(missing, err)
+		err := s.build()
+		if err != nil {
+			mu.Lock()
+			defer mu.Unlock()
 			fmt.Printf("none    %v: %v\n", s, err)
-		} else if err != nil {
-			fmt.Printf("%-8s%v: %v\n", fails, s, err)
-			failed = true
+			failed = failed || os.Getenv(suite.Require) != ""
+			return nil
 		}
-		for _, r := range results {
-			rows[r.tool].count(r.verdict)
-			failed = failed || r.verdict == fails
-			if r.verdict != survives {
-				fmt.Printf("%-8s%v, %v: %v\n", r.verdict, s, r.tool, r)
+		b, err := newBench(s, program)
+		if err != nil {
+			mu.Lock()
+			defer mu.Unlock()
+			fmt.Printf("FAIL    %v: %v\n", s, err)
+			failed = true
+			return nil
+		}
+		for _, t := range tools {
+			if !t.applies(s) {
+				continue
 			}
+			original, converted := b.try(t)
+			mu.Lock()
+			if what := counts[t].add(original, converted); what != "ok" {
+				fmt.Printf("%-8s%v, %v: original %v; converted %v\n", what, s, t, describe(original), describe(converted))
+			}
+			failed = failed || counts[t].fail > 0
+			mu.Unlock()
 		}
 		return nil
 	})
-	if err := ctx.Err(); err != nil {
-		return err
-	}
 	table := kit.NewTable(os.Stdout, "tool", ">survive", ">neither file survives", ">fail")
 	for _, t := range tools {
-		table.Row(t, rows[t].survive, rows[t].neither, rows[t].fail)
+		table.Row(t, counts[t].survive, counts[t].neither, counts[t].fail)
 	}
-	if failed || len(missing) > 0 && os.Getenv(suite.Require) != "" {
+	if failed {
 		return kit.ErrFound
 	}
 	return nil
 }
 
-// errMissing is the error of a subject that cannot be built.
-var errMissing = errors.New("not built")
+func describe(err error) string {
+	if err == nil {
+		return "works"
+	}
+	return err.Error()
+}
 
-// try builds and converts the subject, and tries the tools on it.
-func (s *subject) try(ctx context.Context, cfi2sframe string, tools []*tool) (results []*result, err error) {
-	if err := s.build(); err != nil {
-		return nil, fmt.Errorf("%w: %w", errMissing, err)
+// command runs a command in a directory and returns what it prints.
+func command(dir string, env []string, words ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
+	cmd.Dir, cmd.Env, cmd.WaitDelay = dir, env, time.Second
+	b, err := cmd.CombinedOutput()
+	out := strings.ReplaceAll(string(b), dir+"/", "")
+	if line := firstLine(out); err != nil && line != "" {
+		err = fmt.Errorf("%w: %s", err, line)
 	}
-	b, err := newBench(s, cfi2sframe)
-	if err != nil {
-		return nil, err
-	}
-	for _, t := range tools {
-		if t.applies(s) && ctx.Err() == nil {
-			results = append(results, b.try(t))
+	return out, err
+}
+
+// firstLine returns the first line of a program's output, printable and short.
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
+	line = strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' {
+			return '?'
 		}
-	}
-	return results, nil
+		return r
+	}, line)
+	return line[:min(len(line), 200)]
 }

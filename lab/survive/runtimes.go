@@ -67,22 +67,6 @@ func (c combination) String() string {
 	return strings.Join(names, ", ")
 }
 
-// combinations returns all of them.
-func combinations() []combination {
-	all := []combination{{}}
-	for axis, choices := range axes {
-		var next []combination
-		for _, c := range all {
-			for i := range choices {
-				c[axis] = i
-				next = append(next, c)
-			}
-		}
-		all = next
-	}
-	return all
-}
-
 // pairwise returns combinations with each pair of choices of two axes, and one that has failed once.
 func pairwise() []combination {
 	list := []combination{{0, 3, 2, 1, 0}}
@@ -100,32 +84,29 @@ type matrix struct {
 	dir, cfi2sframe string
 	objects         sync.Map // functions that compile once, by the command
 
-	mu      sync.Mutex
-	counts  map[string]*row // what came of the choices
-	reasons map[string]bool // why there is no program; printed once each
+	mu     sync.Mutex
+	counts map[string]*count // by the names of choices
 }
 
-// run tries all combinations, or few with all pairs of choices.
-func (m *matrix) run(ctx context.Context, quick bool, jobs int) error {
+// run tries combinations with all pairs of choices.
+func (m *matrix) run(jobs int) error {
 	if err := copySources(m.dir); err != nil {
 		return err
 	}
-	m.counts, m.reasons = make(map[string]*row), make(map[string]bool)
-	list := combinations()
-	if quick {
-		list = pairwise()
+	m.counts = make(map[string]*count)
+	for _, choices := range axes {
+		for _, c := range choices {
+			m.counts[c.name] = new(count)
+		}
 	}
-	_ = kit.Each(jobs, list, func(_ int, c combination) error {
+	_ = kit.Each(jobs, pairwise(), func(_ int, c combination) error {
 		// What cannot be linked in one way is tried as PIE: its other pairs count.
-		if m.try(ctx, c) == neither && quick && c[4] != 0 {
+		if !m.try(c) && c[4] != 0 {
 			c[4] = 0
-			m.try(ctx, c)
+			m.try(c)
 		}
 		return nil
 	})
-	if err := ctx.Err(); err != nil {
-		return err
-	}
 	var err error
 	table := kit.NewTable(os.Stdout, "choice", ">the same", ">no program", ">fail")
 	for _, choices := range axes {
@@ -140,40 +121,30 @@ func (m *matrix) run(ctx context.Context, quick bool, jobs int) error {
 	return err
 }
 
-// try compares the program of a combination, and counts and prints the verdict: neither if there is no program.
-func (m *matrix) try(ctx context.Context, c combination) verdict {
-	if ctx.Err() != nil {
-		return survives
+// try compares the program of a combination, counts the outcome, and reports whether there is a program.
+func (m *matrix) try(c combination) bool {
+	err := m.compare(c)
+	var original error
+	if errors.Is(err, errNoProgram) {
+		original = err
 	}
-	err := m.compare(ctx, c)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	v := survives
-	if errors.Is(err, errNoProgram) {
-		v = neither
-		if why := fmt.Sprintf("%s, %s: %v", c.choice(0).name, c.choice(4).name, err); !m.reasons[why] {
-			m.reasons[why] = true
-			fmt.Println("none   ", why)
-		}
-	} else if err != nil {
-		v = fails
-		fmt.Printf("%-8s%v: %v\n", v, c, err)
-	}
+	what := ""
 	for axis := range c {
-		name := c.choice(axis).name
-		if m.counts[name] == nil {
-			m.counts[name] = new(row)
-		}
-		m.counts[name].count(v)
+		what = m.counts[c.choice(axis).name].add(original, err)
 	}
-	return v
+	if err != nil {
+		fmt.Printf("%-8s%v: %v\n", what, c, err)
+	}
+	return original == nil
 }
 
 // errNoProgram is returned if there is nothing to convert.
 var errNoProgram = errors.New("no program")
 
 // compare builds a program, runs it, converts it, and removes the section.
-func (m *matrix) compare(ctx context.Context, c combination) error {
+func (m *matrix) compare(c combination) error {
 	dir, err := os.MkdirTemp(m.dir, "runtime-")
 	if err != nil {
 		return err
@@ -197,7 +168,7 @@ func (m *matrix) compare(ctx context.Context, c combination) error {
 	case err != nil:
 		return err
 	}
-	before, err := observe(ctx, dir)
+	before, err := observe(dir)
 	if err != nil {
 		return fmt.Errorf("%w: the original does not run: %w", errNoProgram, err)
 	}
@@ -209,7 +180,7 @@ func (m *matrix) compare(ctx context.Context, c combination) error {
 		if _, err := command(dir, os.Environ(), append(args, "--in-place", prog)...); err != nil {
 			return fmt.Errorf("cfi2sframe %s: %w", strings.Join(step.args, " "), err)
 		}
-		after, err := observe(ctx, dir)
+		after, err := observe(dir)
 		if err != nil {
 			return fmt.Errorf("%s: %w", step.name, err)
 		}
@@ -238,7 +209,7 @@ func (m *matrix) compile(c combination) (string, error) {
 type observation map[string]string
 
 // observe runs dir/prog, at the same addresses each time: some are in files.
-func observe(ctx context.Context, dir string) (observation, error) {
+func observe(dir string) (observation, error) {
 	out := filepath.Join(dir, "out")
 	if err := os.RemoveAll(out); err != nil {
 		return nil, err
@@ -246,7 +217,7 @@ func observe(ctx context.Context, dir string) (observation, error) {
 	if err := os.Mkdir(out, 0o777); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "setarch", "--addr-no-randomize", filepath.Join(dir, "prog"))
 	cmd.Dir = out
@@ -342,14 +313,11 @@ func (o observation) difference(other observation) string {
 	return ""
 }
 
-// places differ between messages of linkers that are about the same.
-var places = regexp.MustCompile(`\S*/|0x[0-9a-f]+`)
-
 // reason returns why a linker makes no program: the first line that is neither a warning nor the compiler's.
 func reason(out string) string {
 	for line := range strings.Lines(out) {
 		if !strings.Contains(line, "warning: ") && !strings.Contains(line, "in function") {
-			return places.ReplaceAllString(firstLine(line), "")
+			return firstLine(line)
 		}
 	}
 	return firstLine(out)

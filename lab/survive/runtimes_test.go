@@ -56,7 +56,7 @@ func TestRuntimesNotice(t *testing.T) {
 		if err := os.WriteFile(m.cfi2sframe, []byte(script), 0o777); err != nil {
 			t.Fatal(err)
 		}
-		err := m.compare(t.Context(), coverage)
+		err := m.compare(coverage)
 		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.HasPrefix(err.Error(), tt.want)) {
 			t.Errorf("%s: error %v, want %q", tt.name, err, tt.want)
 		}
