@@ -11,7 +11,6 @@ import (
 	"cfi2sframe/lab/bench"
 	"cfi2sframe/lab/clients"
 	"cfi2sframe/lab/conformance"
-	"cfi2sframe/lab/conformance/generate"
 	"cfi2sframe/lab/corpus"
 	"cfi2sframe/lab/faults"
 	"cfi2sframe/lab/gotables"
@@ -27,7 +26,7 @@ import (
 
 // commands are the subcommands.
 var commands = []*kit.Command{
-	bench.Command(), clients.Command(), conformance.Command(), corpus.Command(), faults.Command(), generate.Command(),
+	bench.Command(), clients.Command(), conformance.Command(), corpus.Command(), faults.Command(),
 	gotables.Command(), linux.Command(), mutants.Command(),
 	readers.Command(), sample.Command(), step.Command(), survive.Command(), walker.Command(),
 }

@@ -22,28 +22,21 @@ type Status uint8
 
 const (
 	Right    Status = iota
-	Wrong           // the answer is, or the reader ended
+	Wrong           // the answer is, or the reader ended, or the list of known errors is
 	Expected        // wrong, as the list of known errors says
-	Mended          // right, although the list of known errors says that it is not
 	Other           // of a format or ABI that the reader does not claim to read, and refused
 )
 
-func (s Status) String() string {
-	return [...]string{"right", "wrong", "wrong as known", "mended", "other"}[s]
-}
+func (s Status) String() string { return [...]string{"right", "wrong", "wrong as known", "other"}[s] }
 
 // A Result is what became of a vector, and why.
 type Result struct {
 	Vector *vector.Vector
 	Status Status
 	What   string // what is wrong
-	Known  *Known
 }
 
-// Failed reports whether the run as a whole has failed because of it.
-func (r *Result) Failed() bool { return r.Status == Wrong || r.Status == Mended }
-
-// A Known is an error of a reader. It stands in a list until it is mended.
+// A Known is an error of a reader. It is in a list until it is fixed.
 type Known struct {
 	ID      string   `json:"id"`
 	Readers []string `json:"readers"`
@@ -136,25 +129,34 @@ func askAll(r *Reader, vectors []vector.Vector, known []Known) ([]Result, error)
 		default:
 			what = unclaimed(v, q, &reply, r.Hello.Cannot)
 		}
-		res := Result{Vector: v, What: what}
-		for j := range known {
-			if known[j].has(r.Hello.Reader, v.Name) {
-				res.Known = &known[j]
-			}
-		}
-		switch {
-		case res.Known != nil && (what != "" || res.Known.Sometimes):
-			res.Status = Expected
-		case what != "":
-			res.Status = Wrong
-		case res.Known != nil:
-			res.Status = Mended
-		case !claimed:
-			res.Status = Other
-		}
-		out = append(out, res)
+		out = append(out, result(v, what, claimed, errorOf(known, r.Hello.Reader, v.Name)))
 	}
 	return out, nil
+}
+
+// errorOf returns the known error of a reader that a vector shows, or nil.
+func errorOf(known []Known, reader, vector string) *Known {
+	i := slices.IndexFunc(known, func(k Known) bool { return k.has(reader, vector) })
+	if i < 0 {
+		return nil
+	}
+	return &known[i]
+}
+
+// result returns the result of a vector, by what is wrong with the answer, whether the reader claims to read the
+// format, and the error that is known.
+func result(v *vector.Vector, what string, claimed bool, known *Known) Result {
+	switch {
+	case known != nil && (what != "" || known.Sometimes):
+		return Result{v, Expected, what}
+	case known != nil:
+		return Result{v, Wrong, "right, but " + known.ID + " of known.json says that it is wrong: remove it there"}
+	case what != "":
+		return Result{v, Wrong, what}
+	case !claimed:
+		return Result{v, Other, ""}
+	}
+	return Result{v, Right, ""}
 }
 
 // Judge returns what is wrong with a reply, or "".

@@ -30,7 +30,7 @@ func writeTable(w io.Writer, names []string, all [][]Result) {
 					continue
 				}
 				sum++
-				if r.Status == Right || r.Status == Mended {
+				if r.Status == Right {
 					pass++
 				}
 			}

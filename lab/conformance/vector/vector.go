@@ -1,4 +1,4 @@
-// Package vector reads and writes the vectors of the directory conformance: sections, and the right answers of readers.
+// Package vector reads the vectors of the directory conformance: sections, and the right answers of readers.
 // conformance/README.md describes the format.
 package vector
 
@@ -52,24 +52,6 @@ func (e *Expects) Add(from, to uint64, row *Row) {
 	} else if from != to && from <= to-1 {
 		*e = append(*e, Expect{Hex(from), Hex(to), row})
 	}
-}
-
-func (e Expects) MarshalJSON() ([]byte, error) {
-	var b bytes.Buffer
-	for i, x := range e {
-		row, err := json.Marshal(x.Row)
-		if err != nil {
-			return nil, err
-		}
-		if i > 0 && e[i-1].To != x.From {
-			fmt.Fprintf(&b, ",[%q,\"?\"]", fmt.Sprintf("%#x", e[i-1].To))
-		}
-		fmt.Fprintf(&b, ",[\"%#x\",%s]", x.From, row)
-	}
-	if len(e) > 0 {
-		fmt.Fprintf(&b, ",[\"%#x\"]", e[len(e)-1].To)
-	}
-	return append(append([]byte("["), bytes.TrimPrefix(b.Bytes(), []byte(","))...), ']'), nil
 }
 
 func (e *Expects) UnmarshalJSON(b []byte) error {
@@ -126,13 +108,6 @@ type Rule struct {
 	Base   string
 	Offset int64
 	Deref  bool
-}
-
-func (r Rule) MarshalJSON() ([]byte, error) {
-	if r.Deref {
-		return fmt.Appendf(nil, "[%q,%d,\"*\"]", r.Base, r.Offset), nil
-	}
-	return fmt.Appendf(nil, "[%q,%d]", r.Base, r.Offset), nil
 }
 
 func (r *Rule) UnmarshalJSON(b []byte) error {
@@ -262,36 +237,4 @@ func Load(dir string) ([]Vector, error) {
 		}
 	}
 	return all, nil
-}
-
-// Encode returns the bytes of a file: a line for each vector, so that changes can be read.
-func (f *File) Encode() ([]byte, error) {
-	var b bytes.Buffer
-	about, err := plain(f.About)
-	if err != nil {
-		return nil, err
-	}
-	fmt.Fprintf(&b, "{\"about\":%s,\"vectors\":[", about)
-	for i, v := range f.Vectors {
-		line, err := plain(v)
-		if err != nil {
-			return nil, err
-		}
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		b.WriteByte('\n')
-		b.Write(line)
-	}
-	b.WriteString("\n]}\n")
-	return b.Bytes(), nil
-}
-
-// plain returns the JSON of a value on one line, without escapes for HTML.
-func plain(v any) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	err := e.Encode(v)
-	return bytes.TrimSpace(b.Bytes()), err
 }
