@@ -2,7 +2,6 @@ package report
 
 import (
 	"slices"
-	"strings"
 	"testing"
 )
 
@@ -71,22 +70,6 @@ func TestAmounts(t *testing.T) {
 		a := NewAmounts(tt.code, tt.a)
 		if got := a.String(); got != tt.want {
 			t.Errorf("%+v: %s; want %s", tt.a, got, tt.want)
-		}
-	}
-}
-
-// TestWrap breaks lines at words, and never in them.
-func TestWrap(t *testing.T) {
-	long := strings.Repeat("x", 90)
-	for text, want := range map[string]string{
-		"":                               "  ",
-		"a b":                            "  a b",
-		long + " b":                      "  " + long + "\n    b",
-		strings.Repeat("x", 76) + " y z": "  " + strings.Repeat("x", 76) + " y\n    z",
-		strings.Repeat("ä", 77) + " y":   "  " + strings.Repeat("ä", 77) + "\n    y",
-	} {
-		if got := wrap(text); got != want {
-			t.Errorf("%q: %q; want %q", text, got, want)
 		}
 	}
 }

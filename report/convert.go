@@ -2,9 +2,14 @@ package report
 
 import (
 	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
+	"cfi2sframe/elffile"
+	"cfi2sframe/internal/arch"
 	"cfi2sframe/sframe"
 	"cfi2sframe/translate"
 )
@@ -15,46 +20,216 @@ const warnStaleHeaders = "at __ehdr_start, code finds the program headers withou
 // Converted returns the report on a conversion, of a file without a name or of a member of an archive.
 func Converted(d *convert.Details, limits *Limits) (*Coverage, error) {
 	f := d.Facts
-	in := Input{
-		File: d.File, Debug: d.Debug, Table: d.Table, ABI: f.ABI, Result: d.Result, Stubs: d.Stubs, Padding: d.Pads,
-		Limits: limits,
+	c := &Coverage{
+		Schema: Schema, Kept: string(f.Stays), ABI: f.ABI.String(), Format: int(f.Format.Version),
+		Functions: f.Functions, FDEs: f.FDEs, FREs: f.FREs,
+		Amounts: Amounts{Described: f.Described, Covered: f.Covered, Outermost: f.Outermost, PLT: f.Stubs},
+		Topmost: f.Topmost, Padding: f.Padding, Sources: []Source{}, Dropped: Dropped(d.Table.Dropped),
+		Malformed: Malformed{Count: d.Table.NumErrors}, MovedCode: f.MovedCode, Unsigned: f.Unsigned,
+		Size: f.Size, EHFrame: sectionSize(d.File, ".eh_frame"), EHHdr: sectionSize(d.File, ".eh_frame_hdr"),
+		Verified: f.Verified,
 	}
-	if f.Format.Version != sframe.Newest() && len(d.Result.Gaps) > 0 && !limits.Full() {
-		var err error
-		if in.Format3, err = toNewest(d); err != nil {
-			return nil, err
-		}
-	}
-	c := New(in)
 	if f.Member != "" {
 		c.File = "(" + f.Member + ")"
-	}
-	c.Kept, c.Format, c.Unsigned, c.Verified = string(f.Stays), int(f.Format.Version), f.Unsigned, f.Verified
-	c.FDEs, c.FREs, c.Size, c.MovedCode = f.FDEs, f.FREs, f.Size, f.MovedCode
-	if f.StaleHeaders {
-		c.Warnings = append(c.Warnings, warnStaleHeaders)
-	}
-	if d.File.IsObject() {
-		c.MergedBy = f.Format.Mergers()
-	}
-	if d.Table.Debug {
-		c.DebugFile = d.DebugPath
 	}
 	if id, _, err := d.File.BuildID(); err == nil { // damaged notes are reported where they matter
 		c.BuildID = hex.EncodeToString(id)
 	}
+	for _, s := range d.Table.Sources {
+		c.Sources = append(c.Sources, Source(s))
+	}
+	if d.Table.Debug {
+		c.DebugFile = d.DebugPath
+	}
+	for _, e := range d.Table.Errors[:take(&limits.errs, len(d.Table.Errors))] {
+		c.Malformed.Errors = append(c.Malformed.Errors, e.Error())
+	}
+	if d.File.IsObject() {
+		c.MergedBy = f.Format.Mergers()
+	}
+	c.sumReasons(d.Result)
+	if err := c.listGaps(d, limits); err != nil {
+		return nil, err
+	}
+	if w := c.sparse(); w != "" {
+		c.Warnings = append(c.Warnings, w)
+	}
+	if f.StaleHeaders {
+		c.Warnings = append(c.Warnings, warnStaleHeaders)
+	}
 	return c, nil
 }
 
-// toNewest returns the translation of the functions with gaps to the newest format.
-func toNewest(d *convert.Details) (*translate.Result, error) {
+// sectionSize returns the size of a section in the file, or 0.
+func sectionSize(f *elffile.File, name string) uint64 {
+	if s := f.Section(name); s != nil && s.HasBytes() {
+		return s.Size
+	}
+	return 0
+}
+
+// sumReasons lists the sums of gaps, and of what V2 has no form for, in the order of translate.Reasons.
+func (c *Coverage) sumReasons(res *translate.Result) {
+	c.Reasons = []Reason{}
+	loss := &Loss{Functions: res.Older.Functions, Bytes: res.Older.Bytes}
+	for _, r := range translate.Reasons() {
+		if s, ok := res.Sums[r]; ok {
+			c.Reasons = append(c.Reasons, Reason{
+				Name: r.Name(), Text: r.String(), Functions: s.Functions, Ranges: s.Ranges, Bytes: s.Bytes, Loss: r.Loss(),
+			})
+			c.Omitted += s.Ranges
+		}
+		if s := res.Older.Reasons[r]; s.Bytes > 0 {
+			loss.Reasons = append(loss.Reasons, LossReason{r.Name(), r.String(), s.Functions, s.Bytes})
+		}
+	}
+	if loss.Functions > 0 {
+		c.LostInV2 = loss
+	}
+}
+
+// listGaps lists the gaps and the code without CFI.
+func (c *Coverage) listGaps(d *convert.Details, limits *Limits) error {
+	gaps := d.Result.Gaps[:take(&limits.gaps, len(d.Result.Gaps))]
+	c.Omitted -= len(gaps)
+	c.Gaps = make([]Gap, len(gaps))
+	words := translate.NewRuleWriter(d.Facts.ABI)
+	for i := range gaps {
+		g := &gaps[i]
+		c.Gaps[i] = Gap{
+			Begin: g.Begin, End: g.End, Reason: g.Reason.Name(), Text: g.Reason.String(), Column: g.Column.String(),
+			Rule: words.Rule(g), FDE: fmt.Sprintf("%s+%#x", g.Function.Section(), g.Function.Offset()),
+		}
+		if g.Err != nil {
+			c.Gaps[i].Rule = g.Err.Error()
+		}
+	}
+	if err := c.tryNewest(d); err != nil {
+		return err
+	}
+	files := symbolFiles(d.File, d.Debug)
+	names := newNamer(limits)
+	functions, starts := functionNames(files, gaps, names)
+	c.sourceLines(d)
+	for i := range c.Gaps {
+		g := &c.Gaps[i]
+		g.Function, g.Symbol, g.Offset = functions[i].name, functions[i].symbol, g.Begin-starts[i]
+		g.Cause = g.cause(gaps[i].Reason, arch.OfABI(d.Facts.ABI))
+		size := g.End - g.Begin
+		g.Section, g.Begin = sectionRelative(d.File, g.Begin)
+		g.End = g.Begin + size
+	}
+	// Functions that realign the stack come first: another version of the format would cover them.
+	rank := map[string]int{translate.DRAP.Name(): -1}
+	slices.SortStableFunc(c.Gaps, func(a, b Gap) int { return rank[a.Reason] - rank[b.Reason] })
+	c.Uncovered = findUncovered(d, files, names)
+	c.Amounts = NewAmounts(c.Uncovered.code, c.Amounts)
+	c.Notes = append(c.Notes, names.notes()...)
+	return nil
+}
+
+// tryNewest notes which listed gaps the newest format covers, by address. In its translation it is known up to
+// ListedTo.
+func (c *Coverage) tryNewest(d *convert.Details) error {
+	if d.Facts.Format.Version == sframe.Newest() {
+		return nil
+	}
+	if c.atLeast = c.Omitted > 0; len(c.Gaps) == 0 {
+		return nil
+	}
 	with := make(map[*cfi.Function]bool)
 	for i := range d.Result.Gaps {
 		with[d.Result.Gaps[i].Function] = true
 	}
 	part := d.Table.Only(func(fn *cfi.Function) bool { return with[fn] })
 	opt := translate.Options{Version: sframe.Newest(), Moves: d.File.Moves, Budget: d.File.Budget()}
-	return translate.Translate(part, opt, translate.Discard())
+	newest, err := translate.Translate(part, opt, translate.Discard())
+	if err != nil {
+		return err
+	}
+	left := newest.Gaps
+	for i := range c.Gaps {
+		g := &c.Gaps[i]
+		for len(left) > 0 && left[0].End <= g.Begin {
+			left = left[1:]
+		}
+		switch {
+		case g.End > newest.ListedTo():
+			c.atLeast = true
+		case len(left) == 0 || left[0].Begin >= g.End:
+			g.Format3 = true
+			j := slices.IndexFunc(c.Reasons, func(r Reason) bool { return r.Name == g.Reason })
+			c.Reasons[j].Format3 += g.End - g.Begin
+		}
+	}
+	return nil
+}
+
+// maxLineGaps bounds the gaps whose source lines are looked up.
+const maxLineGaps = 4096
+
+// sourceLines finds the source file and line of each gap's first instruction. Gaps are sorted by address, and still
+// have addresses, also in an object.
+func (c *Coverage) sourceLines(d *convert.Details) {
+	gaps := c.Gaps[:min(len(c.Gaps), maxLineGaps)]
+	if len(gaps) == 0 {
+		return
+	}
+	err := findSources(d, gaps)
+	switch {
+	case errors.Is(err, errNoLines):
+	case err != nil:
+		c.Notes = append(c.Notes, fmt.Sprintf("source lines: %v", err))
+	case len(gaps) < len(c.Gaps):
+		c.Notes = append(c.Notes, fmt.Sprintf("source lines of %s: those of the first %s are looked up",
+			plural(len(c.Gaps)-len(gaps), "gap"), Digits(maxLineGaps)))
+	}
+}
+
+// findSources fills in the source lines of gaps, from the file or from its debug file.
+func findSources(d *convert.Details, gaps []Gap) error {
+	addrs := make([]uint64, len(gaps))
+	for i := range gaps {
+		addrs[i] = gaps[i].Begin
+	}
+	found := func(i int, file string, line int) { gaps[i].Source, gaps[i].Line = file, line }
+	err := findLines(d.File, addrs, found)
+	if errors.Is(err, errNoLines) && d.Debug != nil {
+		err = findLines(d.Debug, addrs, found)
+	}
+	return err
+}
+
+// WithoutCFI returns how much of the code has no CFI, without start-up code.
+func (c *Coverage) WithoutCFI() uint64 {
+	return c.Uncovered.Bytes - c.Uncovered.Padding - c.Uncovered.Startup
+}
+
+// There is a warning if more code has no CFI than in programs of compilers with CFI, which contain some assembly.
+const (
+	maxWithoutCFI = 5   // in percent of the code
+	minWithoutCFI = 256 // bytes: less is no matter in small programs
+)
+
+// tooMuch reports whether n bytes of the code without CFI are worth a warning.
+func tooMuch(n, code uint64) bool {
+	return n >= minWithoutCFI && code > 0 && percent(n, code) > maxWithoutCFI
+}
+
+// sparse returns the warning that much code has no CFI, or "". It has the advice that helps.
+func (c *Coverage) sparse() string {
+	n := c.WithoutCFI()
+	switch {
+	case !tooMuch(n, c.Code):
+		return ""
+	case !tooMuch(c.Uncovered.compiled, c.Code):
+		return Share(n, c.Code) + " of the code has no CFI: most of that is assembly without .cfi directives"
+	case c.Uncovered.unnamed:
+		return Share(n, c.Code) + " of the code has no CFI: assembly needs .cfi directives, other code " +
+			"-fasynchronous-unwind-tables; or use --debug-file"
+	}
+	return Share(n, c.Code) +
+		" of the code has no CFI: build with -fasynchronous-unwind-tables, or use --debug-file"
 }
 
 // Checked returns the report on a comparison, of a file without a name.

@@ -8,8 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/arch"
 	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/sframe"
 	"cfi2sframe/translate"
 )
 
@@ -71,7 +74,7 @@ func TestSourceLines(t *testing.T) {
 		{"many gaps without lines", plain, nil, many, strings.TrimSpace(strings.Repeat("0 ", len(many))), ""},
 	} {
 		c := &Coverage{Gaps: append([]Gap{}, tt.gaps...)}
-		c.sourceLines(&Input{File: tt.file, Debug: tt.debug})
+		c.sourceLines(&convert.Details{File: tt.file, Debug: tt.debug})
 		var got []string
 		for _, g := range c.Gaps {
 			got = append(got, fmt.Sprint(g.Line))
@@ -90,7 +93,7 @@ func TestSourceLines(t *testing.T) {
 
 // TestCause says of assembly that it is that, but for gaps that any language would have.
 func TestCause(t *testing.T) {
-	probing := []string{"r11"}
+	probing := arch.OfABI(sframe.AMD64Little) // r11
 	const assembly, probes = "hand-written assembly (", "the function probes a large stack frame"
 	for _, tt := range []struct {
 		reason translate.Reason

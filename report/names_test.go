@@ -8,11 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/sframe"
-	"cfi2sframe/translate"
 )
 
 // A symbol is one of a symbol table to be.
@@ -155,15 +153,7 @@ func TestNames(t *testing.T) {
 			t.Fatal(err)
 		}
 		f := withSymbols(t, b, tt.symbols(tt.file))
-		table, err := cfi.Load(f, cfi.Auto, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		res, err := translate.Translate(table, translate.Options{Version: sframe.V2}, translate.Discard())
-		if err != nil {
-			t.Fatal(err)
-		}
-		c := New(Input{File: f, Table: table, ABI: sframe.AMD64Little, Result: res, Limits: NewLimits()})
+		c := coverageOf(t, f, sframe.V2)
 		found := false
 		for _, g := range c.Gaps {
 			if g.Begin == tt.file.gap {

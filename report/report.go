@@ -2,18 +2,6 @@
 // SFrame does not, with their places and reasons. A Coverage is the model; Text, JSON and HTML write it.
 package report
 
-import (
-	"fmt"
-	"slices"
-
-	"cfi2sframe/cfi"
-	"cfi2sframe/elffile"
-	"cfi2sframe/internal/arch"
-	"cfi2sframe/internal/plt"
-	"cfi2sframe/sframe"
-	"cfi2sframe/translate"
-)
-
 // Schema is the version of the JSON form, which report.schema.json describes. It changes
 // when a field changes its meaning or goes; new fields may come without that.
 const Schema = 2
@@ -128,178 +116,38 @@ type Malformed struct {
 	Errors []string `json:"errors,omitempty"`
 }
 
-// An Input is what New reports on.
-type Input struct {
-	File   *elffile.File
-	Debug  *elffile.File // with the debug information that was split off, or nil
-	Table  *cfi.Table
-	ABI    sframe.ABI
-	Result *translate.Result
-	// Format3 is a translation of at least the functions with gaps to format 3, or nil if Result has that format.
-	Format3 *translate.Result
-	Stubs   []plt.Stub
-	Padding []uint8 // sizes of the padding after functions that is known, as padding.Find returns them, or nil
-	// Brief omits names, source lines, and code without CFI, which take longer.
-	Brief  bool
-	Limits *Limits // of all reports of a run
+// A Check is the result of comparing an .sframe with the CFI.
+type Check struct {
+	Schema int    `json:"schema"`
+	File   string `json:"file"`
+	ABI    string `json:"abi"`
+	Format int    `json:"format"`
+	FDEs   int    `json:"fdes"`
+	FREs   uint64 `json:"fres"`
+	Sorted bool   `json:"sorted"`
+	Amounts
+	Padding    uint64     `json:"padding,omitempty"` // padding after functions that has their last rows
+	Refused    string     `json:"refused,omitempty"` // why Linux refuses the section
+	Mismatches []Mismatch `json:"mismatches"`
 }
 
-// New sums up a translation.
-func New(in Input) *Coverage {
-	f, t, res := in.File, in.Table, in.Result
-	c := &Coverage{
-		Schema: Schema, ABI: in.ABI.String(), Functions: res.Functions,
-		Amounts: Amounts{Described: res.Described, Covered: res.Covered, PLT: res.Synthesised},
-		Topmost: res.Topmost, Padding: res.Padding,
-		Dropped: Dropped(t.Dropped), Sources: []Source{}, Uncovered: noneUncovered(),
-	}
-	c.Malformed.Count = t.NumErrors
-	for _, e := range t.Errors[:take(&in.Limits.errs, len(t.Errors))] {
-		c.Malformed.Errors = append(c.Malformed.Errors, e.Error())
-	}
-	for _, s := range t.Sources {
-		c.Sources = append(c.Sources, Source(s))
-	}
-	if s := f.Section(".eh_frame"); s != nil && s.HasBytes() {
-		c.EHFrame = s.Size
-	}
-	if s := f.Section(".eh_frame_hdr"); s != nil && s.HasBytes() {
-		c.EHHdr = s.Size
-	}
-	c.reasons(res)
-	c.LostInV2 = newLoss(&res.Older)
-	c.gaps(&in)
-	if w := c.sparse(); w != "" {
-		c.Warnings = append(c.Warnings, w)
-	}
-	return c
+// A Mismatch is a range of code for which the rows differ.
+type Mismatch struct {
+	Begin    uint64 `json:"begin"`
+	End      uint64 `json:"end"`
+	Function string `json:"function,omitempty"`
+	Offset   uint64 `json:"offset"`
+	What     string `json:"what"`
 }
 
-// WithoutCFI returns how much of the code has no CFI, without start-up code.
-func (c *Coverage) WithoutCFI() uint64 {
-	return c.Uncovered.Bytes - c.Uncovered.Padding - c.Uncovered.Startup
-}
+// A Removed is a file whose .sframe was removed.
+type Removed struct {
+	Schema  int    `json:"schema"`
+	File    string `json:"file"`
+	Output  string `json:"output,omitempty"`
+	Removed bool   `json:"removed"` // always true
 
-// There is a warning if more code has no CFI than in programs of compilers with CFI, which contain some assembly.
-const (
-	maxWithoutCFI = 5   // in percent of the code
-	minWithoutCFI = 256 // bytes: less is no matter in small programs
-)
-
-// tooMuch reports whether n bytes of the code without CFI are worth a warning.
-func tooMuch(n, code uint64) bool {
-	return n >= minWithoutCFI && code > 0 && percent(n, code) > maxWithoutCFI
-}
-
-// sparse returns the warning that much code has no CFI, or "". It has the advice that helps.
-func (c *Coverage) sparse() string {
-	n := c.WithoutCFI()
-	switch {
-	case !tooMuch(n, c.Code):
-		return ""
-	case !tooMuch(c.Uncovered.compiled, c.Code):
-		return Share(n, c.Code) + " of the code has no CFI: most of that is assembly without .cfi directives"
-	case c.Uncovered.unnamed:
-		return Share(n, c.Code) + " of the code has no CFI: assembly needs .cfi directives, other code " +
-			"-fasynchronous-unwind-tables; or use --debug-file"
-	}
-	return Share(n, c.Code) +
-		" of the code has no CFI: build with -fasynchronous-unwind-tables, or use --debug-file"
-}
-
-// gaps lists the gaps and the code without CFI.
-func (c *Coverage) gaps(in *Input) {
-	res := in.Result
-	gaps := res.Gaps[:take(&in.Limits.gaps, len(res.Gaps))]
-	c.Omitted += len(res.Gaps) - len(gaps)
-	c.Gaps = make([]Gap, len(gaps))
-	words := translate.NewRuleWriter(in.ABI)
-	var probing []string
-	if a := arch.OfABI(in.ABI); a != nil {
-		probing = a.Probing
-	}
-	var left []translate.Gap // by format 3
-	var listed uint64
-	if in.Format3 != nil {
-		left, listed = in.Format3.Gaps, in.Format3.ListedTo()
-	}
-	for i := range gaps {
-		g := &gaps[i]
-		for len(left) > 0 && left[0].End <= g.Begin {
-			left = left[1:]
-		}
-		c.Gaps[i] = Gap{
-			Offset: g.Begin - g.Function.Begin, Begin: g.Begin, End: g.End,
-			Reason: g.Reason.Name(), Text: g.Reason.String(), Column: g.Column.String(), Rule: words.Rule(g),
-			Format3: g.End <= listed && (len(left) == 0 || left[0].Begin >= g.End),
-			FDE:     fmt.Sprintf("%s+%#x", g.Function.Section(), g.Function.Offset()),
-		}
-		if g.Err != nil {
-			c.Gaps[i].Rule = g.Err.Error()
-		}
-		if c.Gaps[i].Format3 {
-			j := slices.IndexFunc(c.Reasons, func(r Reason) bool { return r.Name == g.Reason.Name() })
-			c.Reasons[j].Format3 += g.Size()
-		}
-	}
-	c.atLeast = len(res.Gaps) > 0 && (c.Omitted > 0 || res.Gaps[len(res.Gaps)-1].End > listed)
-	if !in.Brief {
-		files := symbolFiles(in.File, in.Debug)
-		names := newNamer(in.Limits)
-		functions, starts := functionNames(files, gaps, names)
-		for i := range gaps {
-			g := &c.Gaps[i]
-			g.Function, g.Symbol, g.Offset = functions[i].name, functions[i].symbol, g.Begin-starts[i]
-		}
-		c.sourceLines(in)
-		c.Uncovered = findUncovered(in, files, names)
-		c.Amounts = NewAmounts(c.Uncovered.code, c.Amounts)
-		c.Notes = append(c.Notes, names.notes()...)
-	}
-	for i := range c.Gaps {
-		g := &c.Gaps[i]
-		g.Cause = g.cause(gaps[i].Reason, probing)
-		size := g.End - g.Begin
-		g.Section, g.Begin = sectionRelative(in.File, g.Begin)
-		g.End = g.Begin + size
-	}
-	// Functions that realign the stack come first: another version of the format would cover them.
-	rank := map[string]int{translate.DRAP.Name(): -1}
-	slices.SortStableFunc(c.Gaps, func(a, b Gap) int { return rank[a.Reason] - rank[b.Reason] })
-}
-
-// reasons lists the sums, in the order of translate.Reasons.
-func (c *Coverage) reasons(res *translate.Result) {
-	c.Reasons = []Reason{}
-	for _, r := range translate.Reasons() {
-		s, ok := res.Sums[r]
-		if !ok {
-			continue
-		}
-		c.Reasons = append(c.Reasons, Reason{
-			Name: r.Name(), Text: r.String(), Functions: s.Functions, Ranges: s.Ranges, Bytes: s.Bytes, Loss: r.Loss(),
-		})
-		if !r.Loss() {
-			c.Outermost += s.Bytes
-			c.Covered += s.Bytes
-		}
-		c.Omitted += s.Ranges
-	}
-	c.Omitted -= len(res.Gaps)
-}
-
-// newLoss returns a Loss, or nil for nothing.
-func newLoss(l *translate.Loss) *Loss {
-	if l.Functions == 0 {
-		return nil
-	}
-	loss := &Loss{Functions: l.Functions, Bytes: l.Bytes}
-	for _, r := range translate.Reasons() {
-		if s := l.Reasons[r]; s.Bytes > 0 {
-			loss.Reasons = append(loss.Reasons, LossReason{r.Name(), r.String(), s.Functions, s.Bytes})
-		}
-	}
-	return loss
+	Unsigned bool `json:"signature_removed,omitempty"`
 }
 
 // Limits say how much may still be added to the lists in all reports of a run together, which are in memory. Names can
@@ -319,9 +167,6 @@ func (l *Limits) Grow(size int64) {
 	l.names += int(size / 4)
 	l.errs += int(size / 1024)
 }
-
-// Full reports whether no more gaps are listed.
-func (l *Limits) Full() bool { return l.gaps <= 0 }
 
 // take returns how many of n can be listed, and subtracts them from the limit.
 func take(limit *int, n int) int {

@@ -5,44 +5,35 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"os"
+	"io"
 	"strings"
 	"testing"
 
-	"cfi2sframe/cfi"
+	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/sframe"
-	"cfi2sframe/translate"
 )
 
+// coverage returns the report on a fixture in format 2.
 func coverage(t *testing.T, name string) *Coverage {
 	t.Helper()
-	b, err := os.ReadFile("../testdata/bin/amd64/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := elffile.New(bytes.NewReader(b), int64(len(b)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := coverageOf(t, f, sframe.V2)
+	c := coverageOf(t, elftest.Parse(t, fixture(t, name)), sframe.V2)
 	c.File = name
 	return c
 }
 
-// coverageOf returns what a version of the format has of a file's CFI.
-func coverageOf(t *testing.T, f *elffile.File, v sframe.Version) *Coverage {
+// coverageOf returns the report on the conversion of a file to a version of the format.
+func coverageOf(t *testing.T, f *elffile.File, v sframe.Version) (c *Coverage) {
 	t.Helper()
-	table, err := cfi.Load(f, cfi.Auto, nil)
-	if err != nil {
+	opt := convert.Options{Version: v, NoVerify: true, Workers: 1, Report: func(d *convert.Details) (err error) {
+		c, err = Converted(d, NewLimits())
+		return err
+	}}
+	if _, err := convert.Convert(t.Context(), f.Contents(), int64(f.Size), io.Discard, opt); err != nil {
 		t.Fatal(err)
 	}
-	res, err := translate.Translate(table, translate.Options{Version: v}, translate.Discard())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return New(Input{File: f, Table: table, ABI: sframe.AMD64Little, Result: res, Limits: NewLimits()})
+	return c
 }
 
 // TestGaps expects the functions of the fixtures that are known to have gaps,

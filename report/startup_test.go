@@ -7,12 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"cfi2sframe/cfi"
-	"cfi2sframe/internal/plt"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/sframe"
-	"cfi2sframe/translate"
 )
 
 const (
@@ -36,20 +33,7 @@ func startupOf(t *testing.T, path string) *Coverage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := elftest.Parse(t, b)
-	table, err := cfi.Load(f, cfi.Auto, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stubs, err := plt.Find(f, table)
-	if err != nil {
-		t.Fatal(err)
-	}
-	res, err := translate.Translate(table, translate.Options{Version: sframe.V2, Stubs: stubs}, translate.Discard())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return New(Input{File: f, Table: table, ABI: sframe.AMD64Little, Result: res, Stubs: stubs, Limits: NewLimits()})
+	return coverageOf(t, elftest.Parse(t, b), sframe.V2)
 }
 
 // TestStartup finds the start-up code that compilers add, by its symbols and without any, and takes nothing else for

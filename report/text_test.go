@@ -48,8 +48,8 @@ func TestTextWhole(t *testing.T) {
 `
 		sections = "  V2 has no form for 1 function: words 1\n" +
 			"  2 bytes of start-up code of the C library\n" +
-			"  1,005 bytes of code have no CFI: .text 5, \".more\\n\" 1,000\n"
-		uncovered = `    .text+0x4-0xc g(): 8 bytes of 8 without CFI
+			"  1,005 bytes of code have no CFI\n"
+		uncovered = "    .text: 5 bytes\n    \".more\\n\": 1,000 bytes\n" + `    .text+0x4-0xc g(): 8 bytes of 8 without CFI
     0x2000-0x2010 function: 4 bytes of 16 without CFI
     and 1 function more
 `
@@ -61,8 +61,7 @@ func TestTextWhole(t *testing.T) {
   2 FDEs of code that the file does not have
   3 FDEs cut because they overlap another one
 `
-		facts = `  50 bytes of code have another place in the file than before: let perf forget
-    the old file (perf buildid-cache --remove FILE)
+		facts = `  50 bytes of code have another place in the file than before: let perf forget the old file (perf buildid-cache --remove FILE)
   amd64, from .debug_frame, .eh_frame of "prog\n.debug": 1 function, 1,000 rows, verified at every pc
   .sframe has 100 bytes, .eh_frame 200, .eh_frame_hdr 12
   merged by: GNU ld 2.46 and later, mold 3
@@ -167,8 +166,7 @@ func TestTextOne(t *testing.T) {
   1 byte covered in topmost frames only, by other registers than SP and FP
   1 byte of PLT stubs without CFI has rows
   1 byte of padding after functions has their last rows
-  1 byte of code has another place in the file than before: let perf forget the
-    old file (perf buildid-cache --remove FILE)
+  1 byte of code has another place in the file than before: let perf forget the old file (perf buildid-cache --remove FILE)
   amd64: 1 function, 1 row
   .sframe has 1 byte
   1 gap is not listed

@@ -8,6 +8,7 @@ import (
 	"sort"
 
 	"cfi2sframe/cfi"
+	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/padding"
 	"cfi2sframe/internal/plt"
@@ -101,11 +102,11 @@ func (s *rangeSet) bytesIn(begin, end uint64) uint64 {
 }
 
 // findUncovered returns the code without CFI. PLT stubs that were recognised count as described.
-func findUncovered(in *Input, files []*elffile.File, names *namer) Uncovered {
-	u, free := uncoveredSections(in.File, in.Table, in.Stubs, in.Padding)
-	u.functions(in, files, free, names)
+func findUncovered(d *convert.Details, files []*elffile.File, names *namer) Uncovered {
+	u, free := uncoveredSections(d.File, d.Table, d.Stubs, d.Pads)
+	u.functions(d, files, free, names)
 	for i := range u.Sections {
-		if s := &u.Sections[i]; in.File.IsObject() { // where addresses count from the section's start
+		if s := &u.Sections[i]; d.File.IsObject() { // where addresses count from the section's start
 			for j := range s.Ranges {
 				s.Ranges[j].Begin -= s.Begin
 				s.Ranges[j].End -= s.Begin
@@ -248,7 +249,7 @@ func subtract(r Range, others []Range) []Range {
 func byBegin(a, b Range) int { return cmp.Compare(a.Begin, b.Begin) }
 
 // functions lists the functions that lie in free code.
-func (u *Uncovered) functions(in *Input, files []*elffile.File, free []Range, names *namer) {
+func (u *Uncovered) functions(d *convert.Details, files []*elffile.File, free []Range, names *namer) {
 	u.compiled, u.unnamed = u.Bytes-u.Padding-u.Startup, !hasSymbols(files)
 	if len(free) == 0 {
 		return
@@ -275,13 +276,13 @@ func (u *Uncovered) functions(in *Input, files []*elffile.File, free []Range, na
 		for i, s := range all {
 			list[i] = Gap{Begin: s.Begin, End: s.Begin + s.Bytes}
 		}
-		u.compiled = min(u.compiled, compiledBytes(in, list))
+		u.compiled = min(u.compiled, compiledBytes(d, list))
 	}
 	names.unread = maxNameBytes
 	for _, s := range first(all, maxUncovered) {
 		name := names.name(s.place)
 		s.Function, s.Symbol = name.name, name.symbol
-		s.Section, s.Begin = sectionRelative(in.File, s.Begin)
+		s.Section, s.Begin = sectionRelative(d.File, s.Begin)
 		u.Functions = append(u.Functions, s.UncoveredFunction)
 	}
 	u.Omitted = len(all) - len(u.Functions)
@@ -298,9 +299,9 @@ func hasSymbols(files []*elffile.File) bool {
 
 // compiledBytes returns how much code functions have that are not known to be assembly. Compilers give all functions
 // symbols with sizes.
-func compiledBytes(in *Input, functions []Gap) uint64 {
+func compiledBytes(d *convert.Details, functions []Gap) uint64 {
 	slices.SortFunc(functions, func(a, b Gap) int { return cmp.Compare(a.Begin, b.Begin) })
-	_ = findSources(in, functions) // damaged lines do not tell what is assembly
+	_ = findSources(d, functions) // damaged lines do not tell what is assembly
 	var n uint64
 	for i := range functions {
 		if !isAssembly(functions[i].Source) {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/plt"
 	"cfi2sframe/internal/testkit/elftest"
@@ -23,13 +24,13 @@ func TestUncoveredPlaces(t *testing.T) {
 		t.Fatal("the section has no place that counts from another one's start")
 	}
 	report := func(f *elffile.File) Uncovered {
-		in := Input{
+		in := convert.Details{
 			File: f, Table: elftest.Described(t, elftest.Range{Begin: 0x288, End: 0x2e1}),
 			Stubs: []plt.Stub{{Begin: 0x2e1, End: 0x2e5}},
 		}
 		return findUncovered(&in, []*elffile.File{f}, newNamer(NewLimits()))
 	}
-	u := findUncovered(&Input{
+	u := findUncovered(&convert.Details{
 		File:  f,
 		Table: elftest.Described(t, elftest.Range{Begin: f.Sections[cold].Base + 8, End: f.Sections[cold].Base + 20}),
 	}, []*elffile.File{f}, newNamer(NewLimits()))
@@ -80,7 +81,7 @@ func TestUncoveredBounded(t *testing.T) {
 	}
 	symbols[n-1].size = 2
 	f := withSymbols(t, p.B, symbols)
-	u := findUncovered(&Input{File: f, Table: elftest.Described(t)}, []*elffile.File{f}, newNamer(NewLimits()))
+	u := findUncovered(&convert.Details{File: f, Table: elftest.Described(t)}, []*elffile.File{f}, newNamer(NewLimits()))
 	if len(u.Functions) != maxUncovered || u.Omitted != 3 {
 		t.Fatalf("%d functions, and %d more; want %d and 3", len(u.Functions), u.Omitted, maxUncovered)
 	}
@@ -89,7 +90,7 @@ func TestUncoveredBounded(t *testing.T) {
 		begin := text + 8*uint64(i)
 		described[i] = elftest.Range{Begin: begin, End: begin + 4 + uint64(i%2)} // ranges of 4 and 3 bytes in turn
 	}
-	all := findUncovered(&Input{File: f, Table: elftest.Described(t, described...)}, nil, newNamer(NewLimits()))
+	all := findUncovered(&convert.Details{File: f, Table: elftest.Described(t, described...)}, nil, newNamer(NewLimits()))
 	ranges := all.Sections[len(all.Sections)-1].Ranges
 	if len(ranges) != maxRanges || ranges[0] != (UncoveredRange{text + 4, text + 8, 4}) ||
 		!slices.IsSortedFunc(ranges, func(a, b UncoveredRange) int { return cmp.Compare(a.Begin, b.Begin) }) {
