@@ -11,9 +11,7 @@ import (
 const (
 	encAbs, encULEB, encU2, encU4, encU8    = 0, 1, 2, 3, 4
 	encSigned, encSLEB, encS2, encS4, encS8 = 8, 9, 0xa, 0xb, 0xc
-	encPC, encText, encData, encFunc        = 0x10, 0x20, 0x30, 0x40
-	encAligned                              = 0x50
-	encIndirect                             = 0x80
+	encPC, encText, encData                 = 0x10, 0x20, 0x30
 	encOmit                                 = 0xff
 )
 
@@ -25,8 +23,6 @@ type CFI struct {
 	Code    []Range
 	CIEs    []CIE
 	FDEs    []FDE
-	// Slots are the targets of indirect pointers. Encode sets them.
-	Slots []uint64
 }
 
 // A Range is a range of addresses.
@@ -65,7 +61,6 @@ type Layout struct {
 	Addr uint64 // of the section
 	Text uint64 // what pointers relative to the text count from
 	GOT  uint64 // the same of data
-	Slot uint64 // where CFI.Slots are
 }
 
 // A Relocation is an address in the section that the linker fills in.
@@ -86,7 +81,6 @@ type encoder struct {
 
 // Encode returns the section as it is at an address.
 func (c *CFI) Encode(l Layout) ([]byte, []Relocation) {
-	c.Slots = nil
 	e := encoder{CFI: c, Layout: l}
 	at := make([]int, len(c.CIEs))
 	for i := range at {
@@ -178,7 +172,7 @@ func (e *encoder) cie(c *CIE) {
 				}
 			})
 		}
-		e.instructions(c.Initial, c, 0)
+		e.instructions(c.Initial, c)
 	})
 }
 
@@ -198,7 +192,7 @@ func (e *encoder) fde(f *FDE, c *CIE, cie int) {
 		return uint64(at - cie)
 	}
 	e.record(f.Wide, id, func() {
-		e.pointer(c.Encoding, f.Start, 0, true)
+		e.pointer(c.Encoding, f.Start, true)
 		e.form(c.Encoding, f.Size)
 		if strings.HasPrefix(c.Letters, "z") {
 			e.augmented(func() {
@@ -208,25 +202,14 @@ func (e *encoder) fde(f *FDE, c *CIE, cie int) {
 				e.b = append(e.b, make([]byte, f.Padding)...)
 			})
 		}
-		e.instructions(f.Instructions, c, f.Start)
+		e.instructions(f.Instructions, c)
 	})
 }
 
 // other writes a pointer that does not matter.
 func (e *encoder) other(enc byte) {
-	if enc == encOmit {
-		return
-	}
-	if enc&^encIndirect == encAligned {
-		e.align()
-		enc = encAbs
-	}
-	e.form(enc, 0x71)
-}
-
-func (e *encoder) align() {
-	for (e.Addr+uint64(len(e.b)))%8 != 0 {
-		e.b = append(e.b, 0)
+	if enc != encOmit {
+		e.form(enc, 0x71)
 	}
 }
 
@@ -237,35 +220,25 @@ func (c *CFI) fits(enc byte) bool {
 	switch {
 	case c.Object:
 		return enc == encPC|encS4 || enc == encPC|encS8 || enc == encAbs && c.Debug || enc == encPC|encU8
-	case c.Debug && (enc&encIndirect != 0 || base == encPC || base == encText || base == encData):
+	case c.Debug && base != encAbs:
 		return false // there are no addresses to count from
 	case form == encU2 || form == encS2:
-		return base == encText && enc&encIndirect == 0
-	case base == encAligned:
-		return form == 0
+		return base == encText
 	case form == encU4: // what lies before the place that it counts from has no form
-		return base == encAbs || base == encText || base == encFunc
+		return base == encAbs || base == encText
 	}
 	return true
 }
 
 // pointer writes an address.
-func (e *encoder) pointer(enc byte, v, fn uint64, reloc bool) {
-	if enc&encIndirect != 0 {
-		e.Slots, v = append(e.Slots, v), e.Slot+8*uint64(len(e.Slots))
-	}
-	switch enc &^ encIndirect & 0x70 {
-	case encAligned:
-		e.align()
-		enc = encAbs
+func (e *encoder) pointer(enc byte, v uint64, reloc bool) {
+	switch enc & 0x70 {
 	case encPC:
 		v -= e.Addr + uint64(len(e.b))
 	case encText:
 		v -= e.Text
 	case encData:
 		v -= e.GOT
-	case encFunc:
-		v -= fn
 	}
 	if e.Object && reloc {
 		r := Relocation{Off: uint64(len(e.b)), PCRel: enc&0x70 == encPC, Target: v}
@@ -390,17 +363,14 @@ func (c *CFI) newCIE(s *Source) CIE {
 		}
 		d.Letters = "z" + string(letters)
 		forms := []byte{encS4, encAbs, encULEB, encU2, encU4, encU8, encSigned, encSLEB, encS2, encS8}
-		bases := []byte{encPC, encAbs, encText, encData, encFunc, encAligned}
+		bases := []byte{encPC, encAbs, encText, encData}
 		form, base := one(s, forms...), one(s, bases...)
 		if form == encU2 || form == encS2 {
 			base = encText // else two bytes lead nowhere
 		}
 		d.Encoding = form | base
-		if s.Rarely(8) {
-			d.Encoding |= encIndirect
-		}
 		d.LSDA = one[byte](s, encOmit, encPC|encS4, encAbs, encULEB, encU2|encData)
-		d.Handler = one[byte](s, encPC|encS4|encIndirect, encAbs, encU2, encAligned, encOmit, encSLEB)
+		d.Handler = one[byte](s, encPC|encS4, encAbs, encU2, encOmit, encSLEB)
 		if !c.fits(d.Encoding) {
 			d.Encoding = encPC | encS4
 			if c.Debug {

@@ -234,19 +234,17 @@ func (b *builder) linked() {
 	}
 	b.segment(textBase, elf.PF_R|elf.PF_X)
 	text, sections := b.text()
-	slot := b.base + dataBase + b.slots()
 	b.segment(roBase, elf.PF_R)
-	b.readOnly(text, slot)
+	b.readOnly(text)
 	b.segment(dataBase, elf.PF_R|elf.PF_W)
-	b.data(isDynamic, slot)
+	b.data(isDynamic)
 	b.programHeaders(first, space, spare)
 	b.notLoaded(text, sections)
 	b.o.Header.Type, b.o.Header.Entry = uint16(kind), b.base+text[0].Begin&0xffff
 }
 
-// slots returns where the targets of indirect pointers are, from the start of the page of the data segment: after
-// .dynamic, wherever that begins in its page.
-func (b *builder) slots() uint64 { return b.page + 0x1000 }
+// got returns the address of .got: after .dynamic, wherever that begins in its page.
+func (b *builder) got() uint64 { return b.base + dataBase + b.page + 0x1000 }
 
 // notes adds notes.
 func (b *builder) notes() {
@@ -283,14 +281,14 @@ func (b *builder) text() (text []Range, sections []int) {
 }
 
 // readOnly adds .eh_frame, and what is next to it.
-func (b *builder) readOnly(text []Range, slot uint64) {
+func (b *builder) readOnly(text []Range) {
 	b.add(".rodata", elf.SHT_PROGBITS, 0, 8, b.s.Bytes(16))
 	if b.f.CFI == nil {
 		return
 	}
 	hdr := b.add(".eh_frame_hdr", elf.SHT_PROGBITS, 0, 4, make([]byte, 8))
 	b.o.Head = elftest.Pad(b.o.Head, 8)
-	frames, _ := b.f.CFI.Encode(Layout{Addr: b.here(), Text: text[0].Begin, GOT: slot, Slot: slot})
+	frames, _ := b.f.CFI.Encode(Layout{Addr: b.here(), Text: text[0].Begin, GOT: b.got()})
 	i := b.add(".eh_frame", elf.SHT_PROGBITS, 0, 8, append(frames, 0, 0, 0, 0))
 	h := &b.o.Sections[hdr]
 	copy(b.o.Head[h.Off:], []byte{1, 0x1b, 0xff, 0xff})
@@ -299,7 +297,7 @@ func (b *builder) readOnly(text []Range, slot uint64) {
 }
 
 // data adds what is written.
-func (b *builder) data(isDynamic bool, slot uint64) {
+func (b *builder) data(isDynamic bool) {
 	if isDynamic {
 		b.entry(elf.DT_NULL, 0)
 		i := b.add(".dynamic", elf.SHT_DYNAMIC, elf.SHF_WRITE, 8, b.write(b.dyn))
@@ -308,12 +306,8 @@ func (b *builder) data(isDynamic bool, slot uint64) {
 		b.o.Sections[i].Link = uint32(slices.IndexFunc(b.o.Sections, isNames))
 		b.header(elf.PT_DYNAMIC, elf.PF_R|elf.PF_W, i)
 	}
-	b.pad(slot)
-	var slots []byte
-	if b.f.CFI != nil {
-		slots = b.write(b.f.CFI.Slots)
-	}
-	b.add(".got", elf.SHT_PROGBITS, elf.SHF_WRITE, 8, append(slots, make([]byte, 8)...))
+	b.pad(b.got())
+	b.add(".got", elf.SHT_PROGBITS, elf.SHF_WRITE, 8, make([]byte, 32))
 	b.endSegment()
 	if b.s.N(2) == 0 {
 		const size = 64
@@ -436,7 +430,7 @@ func (b *builder) tables() {
 	if s.N(3) > 0 {
 		var list []elf.Rela64
 		for i := range 1 + s.N(3) {
-			off := dataBase + b.slots() + 8*uint64(i)
+			off := b.got() + 8*uint64(i)
 			list = append(list, elf.Rela64{Off: off, Info: uint64(b.m.Relative), Addend: textBase})
 		}
 		data := b.write(list)

@@ -28,8 +28,8 @@ type Instruction struct {
 	Block []byte
 }
 
-// instructions writes instructions of a CIE, or of an FDE that begins at fn.
-func (e *encoder) instructions(list []Instruction, d *CIE, fn uint64) {
+// instructions writes instructions of a CIE, or of one of its FDEs.
+func (e *encoder) instructions(list []Instruction, d *CIE) {
 	o := e.Machine.Order
 	for i := range list {
 		in := &list[i]
@@ -47,7 +47,7 @@ func (e *encoder) instructions(list []Instruction, d *CIE, fn uint64) {
 		e.b = append(e.b, in.Op)
 		switch in.Op {
 		case frame.DW_CFA_set_loc:
-			e.pointer(d.Encoding, uint64(in.N), fn, false)
+			e.pointer(d.Encoding, uint64(in.N), false)
 		case frame.DW_CFA_advance_loc1:
 			e.b = append(e.b, byte(in.N))
 		case frame.DW_CFA_advance_loc2:
