@@ -70,18 +70,30 @@ func (p *Patcher) Index(name string) int {
 // Section returns the offset of a section's header.
 func (p *Patcher) Section(name string) int { return p.Header(p.Index(name)) }
 
-// Segment returns the offset of the nth program header of a type.
-func (p *Patcher) Segment(typ elf.ProgType, n int) int {
+// segments returns the offsets of the program headers of a type.
+func (p *Patcher) segments(typ elf.ProgType) (all []int) {
 	for i := range int(p.U16(EhPhnum)) {
 		if off := int(p.U64(EhPhoff)) + i*elffile.ProgSize; elf.ProgType(p.U32(off)) == typ {
-			if n == 0 {
-				return off
-			}
-			n--
+			all = append(all, off)
 		}
 	}
-	p.fatalf("no %v", typ)
-	return 0
+	return all
+}
+
+// Segment returns the offset of the nth program header of a type.
+func (p *Patcher) Segment(typ elf.ProgType, n int) int {
+	all := p.segments(typ)
+	if n >= len(all) {
+		p.fatalf("no %v", typ)
+		return 0
+	}
+	return all[n]
+}
+
+// LastLoad returns the offset of the header of the last PT_LOAD.
+func (p *Patcher) LastLoad() int {
+	all := p.segments(elf.PT_LOAD)
+	return all[len(all)-1]
 }
 
 // Append adds bytes at the end of the file and returns where.
@@ -113,13 +125,8 @@ func (p *Patcher) BigPLT(size int, stub ...byte) {
 	const addr = 0x100000
 	// In the place of PT_GNU_STACK, after the other PT_LOADs.
 	h := p.Segment(elf.PT_GNU_STACK, 0)
-	p.Put32(h, uint32(elf.PT_LOAD))
-	p.Put32(h+4, uint32(elf.PF_R|elf.PF_X))
-	for _, field := range []int{PhFilesz, PhMemsz} {
-		p.Put64(h+field, uint64(size))
-	}
-	p.Put64(h+PhOff, uint64(off))
-	p.Put64(h+PhVaddr, addr)
+	p.Prog(h, elf.PT_LOAD, uint64(off), addr, uint64(size))
+	p.Put32(h+PhFlags, uint32(elf.PF_R|elf.PF_X))
 	s := p.Section(".plt")
 	p.Put64(s+ShAddr, addr)
 	p.Put64(s+ShOff, uint64(off))
@@ -184,11 +191,8 @@ func Bomb(t testing.TB, kind elf.CompressionType) []byte {
 	var w interface {
 		Write([]byte) (int, error)
 		Flush() error
-	}
-	switch kind {
-	case elf.COMPRESS_ZLIB:
-		w = zlib.NewWriter(&b)
-	default:
+	} = zlib.NewWriter(&b)
+	if kind == elf.COMPRESS_ZSTD {
 		z, err := zstd.NewWriter(&b, zstd.WithWindowSize(1<<20))
 		if err != nil {
 			t.Fatal(err)
@@ -221,16 +225,11 @@ func Compressed(kind elf.CompressionType, size uint64, data []byte) []byte {
 // AddSection adds a section with the given name and contents.
 func (p *Patcher) AddSection(name string, flags uint64, data []byte) {
 	off := p.Append(data)
-	names := p.Section(".shstrtab")
-	at := p.Append(append(p.B[p.U64(names+ShOff):][:p.U64(names+ShSize):p.U64(names+ShSize)], name+"\x00"...))
-	str := uint32(p.U64(names + ShSize))
-	p.Put64(names+ShOff, uint64(at))
-	p.Put64(names+ShSize, uint64(str)+uint64(len(name))+1)
-	p.NewSections(1, func(_, h int) {
-		p.put(h, &elf.Section64{
-			Name: str, Type: uint32(elf.SHT_PROGBITS), Flags: flags, Off: uint64(off), Size: uint64(len(data)),
-		})
-	})
+	h := p.Section(".shstrtab")
+	names := p.B[p.U64(h+ShOff):][:p.U64(h+ShSize)]
+	p.Contents(".shstrtab", slices.Concat(names, []byte(name+"\x00")))
+	p.SectionIn(elf.SHT_PROGBITS, elf.SectionFlag(flags), uint64(off), 0, uint64(len(data)))
+	p.Put32(p.Header(int(p.U16(EhShnum))-1), uint32(len(names)))
 }
 
 // Symbol returns a function symbol.
@@ -264,17 +263,6 @@ func Note(nameSize, descSize, typ uint32, name string, desc []byte) []byte {
 // contents.
 func DebugLink(name string, data []byte) []byte {
 	return binary.LittleEndian.AppendUint32(Pad([]byte(name+"\x00"), 4), crc32.ChecksumIEEE(data))
-}
-
-// LastLoad returns the offset of the header of the last PT_LOAD.
-func (p *Patcher) LastLoad() int {
-	last := 0
-	for i := range int(p.U16(EhPhnum)) {
-		if off := int(p.U64(EhPhoff)) + i*elffile.ProgSize; elf.ProgType(p.U32(off)) == elf.PT_LOAD {
-			last = off
-		}
-	}
-	return last
 }
 
 // Prog makes the header at off one of the given type over a part of the file that is

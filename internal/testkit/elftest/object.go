@@ -118,19 +118,17 @@ func (o *Object) Code(name string, size int) int {
 	return i
 }
 
-// Record appends a CFI record with a length.
+// Record appends a CFI record: its length, and the body.
 func (o *Object) Record(frame int, body []byte) int {
 	s := &o.Sections[frame]
 	at := len(s.Data)
-	s.Data = o.Order().AppendUint32(s.Data, uint32(len(body)))
-	s.Data = append(s.Data, body...)
+	s.Data = append(o.Order().AppendUint32(s.Data, uint32(len(body))), body...)
 	return at
 }
 
 // CIE begins a section of CFI.
 func (o *Object) CIE(frame int) {
-	body := append([]byte{0, 0, 0, 0, 1}, "zR\x00\x01\x78\x10\x01\x1b"...)
-	o.Record(frame, append(body, Sound...))
+	o.Record(frame, append([]byte("\x00\x00\x00\x00\x01zR\x00\x01\x78\x10\x01\x1b"), Sound...))
 }
 
 // FDE appends an FDE for a function at an offset from a symbol.
@@ -140,10 +138,14 @@ func (o *Object) FDE(sym uint32, addend int64, size int) {
 
 // FDEIn is FDE for a section of CFI and its relocations.
 func (o *Object) FDEIn(frame, rela int, sym uint32, addend int64, size int) {
+	o.fde(frame, rela, sym, uint32(elf.R_X86_64_PC32), addend, size, 0x41, 0x0e, 16)
+}
+
+func (o *Object) fde(frame, rela int, sym, typ uint32, addend int64, size int, instructions ...byte) {
 	at := len(o.Sections[frame].Data)
 	body := Append(nil, o.Order(), []uint32{uint32(at + 4), 0, uint32(size)})
-	o.Record(frame, append(body, 0, 0x41, 0x0e, 16))
-	o.Rela(rela, uint64(at+8), sym, uint32(elf.R_X86_64_PC32), addend)
+	o.Record(frame, append(append(body, 0), instructions...))
+	o.Rela(rela, uint64(at+8), sym, typ, addend)
 }
 
 // NewObject begins an object for amd64 with one function of 64 bytes.
@@ -245,9 +247,7 @@ func BigObject(m elf.Machine, pc32 uint32) *Object {
 	o.Big = true
 	o.Header.Machine = uint16(m)
 	o.Symbols = nil
-	for _, i := range []int{ObjFrame, ObjRela} {
-		o.Sections[i].Data = nil
-	}
+	o.Sections[ObjFrame].Data, o.Sections[ObjRela].Data = nil, nil
 	o.Symbol(0, 0, 0, 0)
 	o.Symbol(elf.STB_LOCAL, elf.STT_SECTION, ObjText, 0)
 	cie := "zR\x00\x04\x78\x1e\x01\x1b\x0c\x1f\x00" // RA in x30; CFA sp+0
@@ -255,10 +255,6 @@ func BigObject(m elf.Machine, pc32 uint32) *Object {
 		cie = "zR\x00\x01\x78\x0e\x01\x1b\x0c\x0f\xa0\x01" // RA in r14; CFA r15+160
 	}
 	o.Record(ObjFrame, append([]byte{0, 0, 0, 0, 1}, cie...))
-	at := len(o.Sections[ObjFrame].Data)
-	body := o.Order().AppendUint32(nil, uint32(at+4))
-	body = o.Order().AppendUint64(body, 64)
-	o.Record(ObjFrame, append(body, 0))
-	o.Rela(ObjRela, uint64(at+8), 1, pc32, 0)
+	o.fde(ObjFrame, ObjRela, 1, pc32, 0, 64)
 	return o
 }
