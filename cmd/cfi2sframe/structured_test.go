@@ -320,7 +320,7 @@ func fuzzDamaged(t *testing.T, data, out []byte, res *convert.Result, opt conver
 	if err != nil {
 		t.Fatalf("the result has no CFI: %v", err)
 	}
-	if _, err := readback.Table(table, s); err != nil && !strings.Contains(err.Error(), "has a part") {
+	if err := readback.Table(table, s); err != nil {
 		t.Errorf("V%d: %v", opt.Version, err)
 	}
 	// The program headers, the sections and the CFI of a damaged file may contradict each other, so that less can be

@@ -53,35 +53,30 @@ func Contents(before, after *elffile.File) error {
 	return loads(before, after, moved)
 }
 
-// objects compares relocatable objects.
+// objects compares relocatable objects. Section names may follow those of before, and the first section header has
+// numbers that do not fit the ELF header.
 func objects(before, after *elffile.File) error {
-	for i := range before.Sections {
-		s := &before.Sections[i]
-		if i >= len(after.Sections) {
-			return fmt.Errorf("section %d (%s) is gone", i, s.Name)
+	if len(after.Sections) < len(before.Sections) || after.Shstrndx != before.Shstrndx {
+		return fmt.Errorf("%d sections with names in %d instead of %d in %d", len(after.Sections), after.Shstrndx,
+			len(before.Sections), before.Shstrndx)
+	}
+	for i := 1; i < len(before.Sections); i++ {
+		s, t := &before.Sections[i], &after.Sections[i]
+		x, y := s.Section64, t.Section64
+		if y.Off = x.Off; i == before.Shstrndx {
+			y.Size = min(y.Size, x.Size)
 		}
-		t := &after.Sections[i]
-		a, b := s.Section64, t.Section64
-		b.Off = a.Off
-		switch {
-		case i == 0: // numbers that do not fit the ELF header
-		case i == before.Shstrndx:
-			if i != after.Shstrndx || t.Size < s.Size {
-				return fmt.Errorf("section names: section %d with %d bytes instead of %d with %d",
-					after.Shstrndx, t.Size, i, s.Size)
-			}
-			if err := same(before, after, s.Off, t.Off, s.Size); err != nil {
-				return fmt.Errorf("section names: %w", err)
-			}
-		case a != b || s.Name != t.Name:
+		if x != y || s.Name != t.Name {
 			return fmt.Errorf("section %d (%s) has another header", i, s.Name)
-		case s.HasBytes():
-			if err := same(before, after, s.Off, t.Off, s.Size); err != nil {
-				return fmt.Errorf("section %s: %w", s.Name, err)
-			}
-			if a := validAlign(s); s.Off%a == 0 && t.Off%a != 0 {
-				return fmt.Errorf("section %s is at file offset %#x, not aligned to %d", s.Name, t.Off, t.Addralign)
-			}
+		}
+		if !s.HasBytes() {
+			continue
+		}
+		if a := validAlign(s); s.Off%a == 0 && t.Off%a != 0 {
+			return fmt.Errorf("section %s is at file offset %#x, not aligned to %d", s.Name, t.Off, t.Addralign)
+		}
+		if err := same(before, after, s.Off, t.Off, s.Size); err != nil {
+			return fmt.Errorf("section %s: %w", s.Name, err)
 		}
 	}
 	return nil
@@ -156,28 +151,34 @@ func notesFrom(f *elffile.File, header uint64) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		align := uint64(4)
-		if p.Align == 8 {
-			align = 8
+		list, err := notes(b, f.Order, max(4, p.Align))
+		if err != nil {
+			return nil, fmt.Errorf("PT_NOTE at %#x: %w", p.Off, err)
 		}
-		up := func(n uint64) uint64 { return (n + align - 1) &^ (align - 1) }
-		for at, size := uint64(0), uint64(len(b)); at < size; {
-			const words = 12 // sizes and type
-			if size-at < words {
-				return nil, fmt.Errorf("PT_NOTE at %#x has a part of a note", p.Off)
-			}
-			name, contents := uint64(f.Order.Uint32(b[at:])), uint64(f.Order.Uint32(b[at+4:]))
-			begin := up(at + words + name)
-			if begin+contents > size {
-				return nil, fmt.Errorf("PT_NOTE at %#x has a note of %d and %d bytes", p.Off, name, contents)
-			}
-			end := begin + contents
-			if bytes.HasPrefix(b[at+words:], []byte("Crashpad")) {
-				contents = 0
-			}
-			all = append(all, string(b[at:at+words+name])+string(b[begin:begin+contents]))
-			at = up(end)
+		all = append(all, list...)
+	}
+	return all, nil
+}
+
+// notes returns the header and name, and then the contents, of each note.
+func notes(b []byte, order binary.ByteOrder, align uint64) (all []string, err error) {
+	const words = 12 // sizes and type
+	up := func(n uint64) uint64 { return (n + align - 1) / align * align }
+	for len(b) > 0 {
+		if len(b) < words {
+			return nil, fmt.Errorf("a part of a note")
 		}
+		name := words + uint64(order.Uint32(b))
+		begin, size := up(name), uint64(order.Uint32(b[4:]))
+		if begin+size > uint64(len(b)) {
+			return nil, fmt.Errorf("a note of %d bytes", begin+size)
+		}
+		contents := b[begin:][:size]
+		if bytes.HasPrefix(b[words:], []byte("Crashpad")) {
+			contents = nil
+		}
+		all = append(all, string(b[:name])+string(contents))
+		b = b[min(up(begin+size), uint64(len(b))):]
 	}
 	return all, nil
 }
@@ -394,17 +395,14 @@ func symbols(before, after *elffile.File, s, t *elffile.Section) error {
 	return nil
 }
 
+// dynamic compares dynamic entries.
 func dynamic(before, after *elffile.File, moved []move) error {
 	x, y := before.Prog(elf.PT_DYNAMIC), after.Prog(elf.PT_DYNAMIC)
-	if (x == nil) != (y == nil) {
-		return fmt.Errorf("PT_DYNAMIC: there before %t, after %t", x != nil, y != nil)
-	}
-	if x == nil {
+	if x == nil && y == nil {
 		return nil
 	}
-	p := *y
-	if p.Off = x.Off; *x != p {
-		return fmt.Errorf("PT_DYNAMIC is not the same")
+	if x == nil || y == nil || x.Vaddr != y.Vaddr || x.Filesz != y.Filesz || x.Memsz != y.Memsz || x.Flags != y.Flags {
+		return fmt.Errorf("PT_DYNAMIC is not the same: %+v, %+v", x, y)
 	}
 	a, err := read[elf.Dyn64](before, x.Off, x.Filesz)
 	if err != nil {
@@ -415,12 +413,9 @@ func dynamic(before, after *elffile.File, moved []move) error {
 		return err
 	}
 	for i := range a {
-		tag, v, w := elf.DynTag(a[i].Tag), a[i].Val, b[i].Val
-		if a[i].Tag != b[i].Tag {
-			return fmt.Errorf("dynamic entry %v has another tag", tag)
-		}
-		if v != w && !slices.Contains(moved, move{v, w}) {
-			return fmt.Errorf("dynamic entry %v has value %#x instead of %#x", tag, w, v)
+		v, w := a[i].Val, b[i].Val
+		if a[i].Tag != b[i].Tag || v != w && !slices.Contains(moved, move{v, w}) {
+			return fmt.Errorf("dynamic entry %v, %#x, is %v, %#x", elf.DynTag(a[i].Tag), v, elf.DynTag(b[i].Tag), w)
 		}
 	}
 	return nil
