@@ -33,21 +33,3 @@ func Linked(t testing.TB, b, notes, link []byte) []byte {
 	}
 	return p.B
 }
-
-// A Fill writes CFI for code at an address.
-type Fill = func(f *Frames, text uint64)
-
-// OneWith describes 16 bytes of code by instructions of an FDE.
-func OneWith(instructions ...byte) Fill {
-	return func(f *Frames, text uint64) { f.FDE(f.CIE(Sound...), text+16, 16, instructions...) }
-}
-
-// InitialWith describes 16 bytes of code by instructions of a CIE.
-func InitialWith(instructions ...byte) Fill {
-	return func(f *Frames, text uint64) { f.FDE(f.CIE(instructions...), text+16, 16) }
-}
-
-// Of describes 16 bytes of code by the CIE that a function has appended.
-func Of(cie func(f *Frames) int) Fill {
-	return func(f *Frames, text uint64) { f.FDE(cie(f), text+16, 16) }
-}

@@ -28,52 +28,56 @@ type Instruction struct {
 	Block []byte
 }
 
+// operands are the forms of operands: r, q a register, Instruction.Reg or Reg2; u, s Instruction.N as a LEB128 number,
+// unsigned or signed; 1, 2, 4, 8 N in so many bytes; p N as a pointer; b a block. Opcodes in the high bits contain their
+// first operand.
+var operands = map[byte]string{
+	frame.DW_CFA_offset: "u", frame.DW_CFA_set_loc: "p", frame.DW_CFA_advance_loc1: "1", frame.DW_CFA_advance_loc2: "2",
+	frame.DW_CFA_advance_loc4: "4", advanceLoc8: "8",
+	frame.DW_CFA_def_cfa: "ru", frame.DW_CFA_def_cfa_sf: "rs", frame.DW_CFA_def_cfa_register: "r",
+	frame.DW_CFA_def_cfa_offset: "u", frame.DW_CFA_def_cfa_offset_sf: "s", frame.DW_CFA_def_cfa_expression: "b",
+	frame.DW_CFA_offset_extended: "ru", frame.DW_CFA_offset_extended_sf: "rs", negativeExtended: "ru",
+	frame.DW_CFA_val_offset: "ru", frame.DW_CFA_val_offset_sf: "rs", frame.DW_CFA_undefined: "r",
+	frame.DW_CFA_same_value: "r", frame.DW_CFA_restore_extended: "r", frame.DW_CFA_register: "rq",
+	frame.DW_CFA_expression: "rb", frame.DW_CFA_val_expression: "rb", frame.DW_CFA_GNU_args_size: "u",
+}
+
 // instructions writes instructions of a CIE, or of one of its FDEs.
 func (e *encoder) instructions(list []Instruction, d *CIE) {
 	o := e.Machine.Order
 	for i := range list {
 		in := &list[i]
-		switch in.Op {
+		op := in.Op
+		switch op {
 		case frame.DW_CFA_advance_loc:
-			e.b = append(e.b, in.Op|byte(in.N))
-			continue
-		case frame.DW_CFA_offset:
-			e.b = uleb(append(e.b, in.Op|byte(in.Reg)), uint64(in.N))
-			continue
-		case frame.DW_CFA_restore:
-			e.b = append(e.b, in.Op|byte(in.Reg))
-			continue
+			op |= byte(in.N)
+		case frame.DW_CFA_offset, frame.DW_CFA_restore:
+			op |= byte(in.Reg)
 		}
-		e.b = append(e.b, in.Op)
-		switch in.Op {
-		case frame.DW_CFA_set_loc:
-			e.pointer(d.Encoding, uint64(in.N), false)
-		case frame.DW_CFA_advance_loc1:
-			e.b = append(e.b, byte(in.N))
-		case frame.DW_CFA_advance_loc2:
-			e.b = o.AppendUint16(e.b, uint16(in.N))
-		case frame.DW_CFA_advance_loc4:
-			e.b = o.AppendUint32(e.b, uint32(in.N))
-		case advanceLoc8:
-			e.b = o.AppendUint64(e.b, uint64(in.N))
-		case frame.DW_CFA_def_cfa, frame.DW_CFA_offset_extended, frame.DW_CFA_val_offset, negativeExtended:
-			e.b = uleb(uleb(e.b, in.Reg), uint64(in.N))
-		case frame.DW_CFA_def_cfa_sf, frame.DW_CFA_offset_extended_sf, frame.DW_CFA_val_offset_sf:
-			e.b = sleb(uleb(e.b, in.Reg), in.N)
-		case frame.DW_CFA_def_cfa_register, frame.DW_CFA_undefined, frame.DW_CFA_same_value,
-			frame.DW_CFA_restore_extended:
-			e.b = uleb(e.b, in.Reg)
-		case frame.DW_CFA_def_cfa_offset, frame.DW_CFA_GNU_args_size:
-			e.b = uleb(e.b, uint64(in.N))
-		case frame.DW_CFA_def_cfa_offset_sf:
-			e.b = sleb(e.b, in.N)
-		case frame.DW_CFA_register:
-			e.b = uleb(uleb(e.b, in.Reg), in.Reg2)
-		case frame.DW_CFA_def_cfa_expression:
-			e.b = append(uleb(e.b, uint64(len(in.Block))), in.Block...)
-		case frame.DW_CFA_expression, frame.DW_CFA_val_expression:
-			e.b = uleb(e.b, in.Reg)
-			e.b = append(uleb(e.b, uint64(len(in.Block))), in.Block...)
+		e.b = append(e.b, op)
+		for _, form := range operands[in.Op] {
+			switch form {
+			case 'r':
+				e.b = uleb(e.b, in.Reg)
+			case 'q':
+				e.b = uleb(e.b, in.Reg2)
+			case 'u':
+				e.b = uleb(e.b, uint64(in.N))
+			case 's':
+				e.b = sleb(e.b, in.N)
+			case 'b':
+				e.b = append(uleb(e.b, uint64(len(in.Block))), in.Block...)
+			case 'p':
+				e.pointer(d.Encoding, uint64(in.N), false)
+			case '1':
+				e.b = append(e.b, byte(in.N))
+			case '2':
+				e.b = o.AppendUint16(e.b, uint16(in.N))
+			case '4':
+				e.b = o.AppendUint32(e.b, uint32(in.N))
+			case '8':
+				e.b = o.AppendUint64(e.b, uint64(in.N))
+			}
 		}
 	}
 }
@@ -344,66 +348,49 @@ func (g *program) reg() uint64 {
 // base chooses a register for the CFA.
 func (g *program) base() uint64 { return one(g.s, g.m.SP, g.m.FP, g.m.SP, g.m.FP, 10, 3, 17, 33) }
 
-// change chooses an instruction that changes the rules.
+// changes are the opcodes that change the rules, common ones several times.
+var changes = []byte{
+	frame.DW_CFA_def_cfa, frame.DW_CFA_def_cfa, frame.DW_CFA_def_cfa_sf, frame.DW_CFA_def_cfa_register,
+	frame.DW_CFA_def_cfa_register, frame.DW_CFA_def_cfa_offset, frame.DW_CFA_def_cfa_offset,
+	frame.DW_CFA_def_cfa_offset_sf, frame.DW_CFA_def_cfa_expression, frame.DW_CFA_undefined, frame.DW_CFA_same_value,
+	frame.DW_CFA_offset, frame.DW_CFA_offset, frame.DW_CFA_offset, frame.DW_CFA_offset_extended,
+	frame.DW_CFA_offset_extended_sf, negativeExtended, frame.DW_CFA_val_offset, frame.DW_CFA_val_offset_sf,
+	frame.DW_CFA_register, frame.DW_CFA_expression, frame.DW_CFA_val_expression, frame.DW_CFA_restore,
+	frame.DW_CFA_restore_extended, frame.DW_CFA_GNU_args_size, negateRAState, negateRAState, negateWithPC,
+}
+
+// change chooses an instruction that changes the rules. It returns false for one that has no meaning there.
 func (g *program) change(restore bool) (in Instruction, ok bool) {
 	s := g.s
-	simple := g.now.cfa.Rule == cfi.RuleCFA // else its register or offset cannot be changed alone
-	in.Reg = g.reg()
-	switch s.N(24) {
-	case 0, 1:
-		in.Op, in.Reg, in.N = frame.DW_CFA_def_cfa, g.base(), max(0, g.offset())
-	case 2:
-		in.Op, in.Reg, in.N = frame.DW_CFA_def_cfa_sf, g.base(), g.factored()
-	case 3, 4:
-		in.Op, in.Reg = frame.DW_CFA_def_cfa_register, g.base()
-		return in, simple
-	case 5, 6:
-		in.Op, in.N = frame.DW_CFA_def_cfa_offset, max(0, g.offset())
-		return in, simple
-	case 7:
-		in.Op, in.N = frame.DW_CFA_def_cfa_offset_sf, g.factored()
-		return in, simple
-	case 8:
-		in.Op, in.Block = frame.DW_CFA_def_cfa_expression, g.expression(false)
-	case 9:
-		in.Op = frame.DW_CFA_undefined
-	case 10:
-		in.Op = frame.DW_CFA_same_value
-	case 11, 12, 13:
-		in.Op, in.N = frame.DW_CFA_offset, one[int64](s, 2, 1, 3, 6, 4, 100, 127, 128, 20)
-		in.Reg %= 64
-	case 14:
-		in.Op, in.N = frame.DW_CFA_offset_extended, one[int64](s, 2, 1, 3, 9, 4096)
-	case 15:
-		in.Op, in.N = frame.DW_CFA_offset_extended_sf, g.factored()
-	case 16:
-		in.Op, in.N = negativeExtended, one[int64](s, 2, 1, 3)
-	case 17:
-		in.Op, in.N = frame.DW_CFA_val_offset, one[int64](s, 0, 2, 1)
-		if s.Rarely(2) {
-			in.Op, in.N = frame.DW_CFA_val_offset_sf, g.factored()
+	in = Instruction{Op: one(s, changes...), Reg: g.reg(), Reg2: g.reg()}
+	switch in.Op {
+	case frame.DW_CFA_def_cfa_register, frame.DW_CFA_def_cfa_offset, frame.DW_CFA_def_cfa_offset_sf:
+		if g.now.cfa.Rule != cfi.RuleCFA {
+			return in, false
 		}
-	case 18:
-		in.Op, in.Reg2 = frame.DW_CFA_register, g.reg()
-	case 19:
-		in.Op, in.Block = frame.DW_CFA_expression, g.expression(true)
-	case 20:
-		in.Op, in.Block = frame.DW_CFA_val_expression, g.expression(true)
-	case 21:
-		in.Op = frame.DW_CFA_restore
-		in.Reg %= 64
-		if s.Rarely(2) {
-			in.Op = frame.DW_CFA_restore_extended
+	case frame.DW_CFA_restore, frame.DW_CFA_restore_extended:
+		if !restore {
+			return in, false
 		}
-		return in, restore
-	case 22:
-		in.Op, in.N = frame.DW_CFA_GNU_args_size, int64(s.N(256))
+	case negateRAState, negateWithPC:
+		return in, g.m.Signs
+	}
+	switch in.Op {
+	case frame.DW_CFA_def_cfa, frame.DW_CFA_def_cfa_sf, frame.DW_CFA_def_cfa_register:
+		in.Reg = g.base()
+	case frame.DW_CFA_offset, frame.DW_CFA_restore:
+		in.Reg %= 64
+	}
+	switch in.Op {
+	case frame.DW_CFA_def_cfa, frame.DW_CFA_def_cfa_offset, frame.DW_CFA_GNU_args_size:
+		in.N = max(0, g.offset())
+	case frame.DW_CFA_def_cfa_sf, frame.DW_CFA_def_cfa_offset_sf, frame.DW_CFA_offset_extended_sf,
+		frame.DW_CFA_val_offset_sf:
+		in.N = g.factored()
+	case frame.DW_CFA_def_cfa_expression, frame.DW_CFA_expression, frame.DW_CFA_val_expression:
+		in.Block = g.expression(in.Op != frame.DW_CFA_def_cfa_expression)
 	default:
-		if !g.m.Signs {
-			in.Op = frame.DW_CFA_nop
-			break
-		}
-		in.Op = one[byte](s, negateRAState, negateRAState, negateWithPC)
+		in.N = one[int64](s, 2, 1, 3, 6, 4, 0, 9, 100, 127, 128, 20, 4096)
 	}
 	return in, true
 }
