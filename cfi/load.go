@@ -225,7 +225,7 @@ func Load(f *elffile.File, src Source, debug *elffile.File) (*Table, error) {
 		}[src])
 	}
 	t.parse(secs, f, debug, table)
-	if err := f.Budget().Spend(elffile.CostProgram, t.programs.work()); err != nil {
+	if err := f.Budget().Spend(costProgram, t.programs.work()); err != nil {
 		return nil, fmt.Errorf("CFI with %d different functions: %w", t.NumPrograms(), err)
 	}
 	return t, nil
@@ -316,6 +316,12 @@ const (
 	anyTotal = 12 << 20
 )
 
+// What work costs of the budget, as measured in 2026-11.
+const (
+	costCFI     = 25  // a byte of call frame information, from reading to verification
+	costProgram = 250 // a byte of instructions that only one function has
+)
+
 // A reader reads the CFI sections of a file and of its debug file.
 type reader struct {
 	limit uint64 // of the bytes of all sections
@@ -337,7 +343,7 @@ func (r *reader) take(f *elffile.File, where string, off, n uint64) error {
 			"at most %d are accepted in a file of this size", where, off, n, r.read, r.limit)
 	}
 	r.read += n
-	if err := f.Budget().Spend(elffile.CostCFI, n); err != nil {
+	if err := f.Budget().Spend(costCFI, n); err != nil {
 		return fmt.Errorf("%s at file offset %#x: %d bytes of CFI: %w", where, off, n, err)
 	}
 	return nil

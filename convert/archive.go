@@ -20,7 +20,7 @@ func (c *conversion) archive() (*Kept, error) {
 		return c.opt.kept(nil, err)
 	}
 	c.opt.starting(Work{Size: uint64(c.size), Archive: true})
-	if err := c.opt.Budget.Spend(elffile.CostEntry, uint64(len(a.Members))); err != nil {
+	if err := c.opt.Budget.Spend(archive.CostMember, uint64(len(a.Members))); err != nil {
 		return nil, fmt.Errorf("archive of %d members: %w", len(a.Members), err)
 	}
 	var out *archive.Writer // from the first member on that changes
@@ -68,6 +68,9 @@ func (c *conversion) archive() (*Kept, error) {
 	return nil, out.Close()
 }
 
+// costFile is what writing a file costs of the budget; half of it is the system's time.
+const costFile = 250_000
+
 // member converts one member to a temporary file. If it is unchanged, member returns the reason.
 func (c *conversion) member(m *archive.Member, contents *io.SectionReader) (kept *Kept, dst *os.File, err error) {
 	magic := make([]byte, len(elf.ELFMAG))
@@ -76,11 +79,11 @@ func (c *conversion) member(m *archive.Member, contents *io.SectionReader) (kept
 	} else if string(magic[:n]) != elf.ELFMAG {
 		return &Kept{Member: m.Name, Reason: NotELF, Why: elffile.ErrNotELF}, nil, nil
 	}
-	if err := c.opt.Budget.Spend(elffile.CostHeaders, 1); err != nil {
+	if err := c.opt.Budget.Spend(archive.CostHeaders, 1); err != nil {
 		return nil, nil, err
 	}
 	kept, err = c.elf(contents, m.Size, m.Name, func() (*os.File, error) {
-		err := c.opt.Budget.Spend(elffile.CostFile, 1)
+		err := c.opt.Budget.Spend(costFile, 1)
 		if err == nil {
 			dst, err = outfile.Scratch()
 		}

@@ -10,36 +10,20 @@ import (
 // ErrBudget is the cause of the error of an input that would take too much work.
 var ErrBudget = errors.New("more work than its size justifies")
 
-// A Budget bounds the work on an input: an ELF file, an archive with its members, or a package with its files. The unit
-// is about a nanosecond of processor time on a machine of 2026. A nil Budget has no bound.
+// A Budget bounds the work on an input: an ELF file, or an archive with its members. The unit is about a nanosecond of
+// processor time on a machine of 2026; code that spends has a constant with its cost. A nil Budget has no bound.
 //
 // All work that can be large for a small input spends from it. Work in proportion to the input's size costs less than
 // the budget has for its bytes.
 type Budget struct {
-	size     int64
-	left     atomic.Int64
-	exceeded atomic.Bool
+	size int64
+	left atomic.Int64
 }
 
-// The budget of any input, and for each of its bytes. An input of 10 MB has 4.2 s. Linux's debug package has 750 MB and
-// unpacks to seven times as much, which costs 56 ns for each of its bytes (2026-11).
+// The budget of any input, and for each of its bytes. An input of 10 MB has 4.2 s.
 const (
 	anyInput = 1_200_000_000
 	perByte  = 300
-)
-
-// Costs of work, measured in 2026-11.
-const (
-	CostUnpacked = 8       // a byte unpacked from a package, measured with zeros and xz
-	CostSection  = 32      // a byte of a decompressed section; 4 for time, the rest for memory
-	CostCFI      = 25      // a byte of call frame information, from reading to verification
-	CostProgram  = 250     // a byte of instructions that only one function has
-	CostVarying  = 250     // a byte of code whose CFA depends on the pc, or of expressions
-	CostStub     = 250     // a byte of a PLT without CFI
-	CostRow      = 40      // a row of a section that is compared
-	CostEntry    = 4_000   // an entry of an archive or a package
-	CostHeaders  = 50_000  // the headers of an ELF file in one
-	CostFile     = 250_000 // writing a file; half of it is the system's time
 )
 
 // NewBudget returns the budget of an input of the given size in bytes.
@@ -68,14 +52,5 @@ func (b *Budget) Spend(cost int64, n uint64) error {
 		return nil
 	}
 	b.left.Add(sum)
-	b.exceeded.Store(true)
-	return b.Exceeded()
-}
-
-// Exceeded returns an error if Spend returned one before. It does not depend on the order in which goroutines spend.
-func (b *Budget) Exceeded() error {
-	if !b.exceeded.Load() {
-		return nil
-	}
 	return fmt.Errorf("%w: %d bytes of input; if it is sound, convert its parts one by one", ErrBudget, b.size)
 }

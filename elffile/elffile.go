@@ -60,22 +60,6 @@ const (
 	offShstrndx  = 0x3e
 )
 
-// Limits, so that a damaged header cannot make the reader allocate without bound.
-const (
-	maxSections = 3 << 18   // section headers
-	maxNames    = 64 << 20  // bytes of a section name table
-	maxContent  = 128 << 20 // bytes of any other content, decompressed
-	maxProgs    = 1 << 17   // program headers
-	maxLoads    = 1 << 11   // segments; Linux loads files with up to 1170 program headers
-)
-
-// meanName bounds the mean length of section names in bytes, in addition to twice the size of their table: names may
-// share bytes there. Without it, a few kilobytes could be the names of 100,000 sections.
-const meanName = 64
-
-// maxSectionName is the size in bytes of the longest section name. A longer name is read as "".
-const maxSectionName = 4096
-
 // An Error says what is wrong with the file, and where.
 type Error struct {
 	Where string // the part of the file, such as "program header 3" or "section .eh_frame"
@@ -245,50 +229,28 @@ func (f *File) readAt(b []byte, off uint64) error {
 // inFile reports whether n bytes at off lie inside the file.
 func (f *File) inFile(off, n uint64) bool { return n <= f.Size && off <= f.Size-n }
 
+const sectionTable = "section header table"
+
+// maxSections is the largest number of section headers.
+const maxSections = 3 << 18
+
+// readSectionHeaders reads the section headers and their names.
 func (f *File) readSectionHeaders() error {
-	const where = "section header table"
-	if f.Shoff == 0 {
-		if f.Shnum != 0 {
-			return errorf("ELF header", offShnum, "e_shnum is %d but e_shoff is 0", f.Shnum)
-		}
-		return nil
-	}
-	if f.Shentsize != SectionSize {
-		return errorf("ELF header", offShentsize, "e_shentsize is %d, not %d", f.Shentsize, SectionSize)
-	}
-	num := uint64(f.Shnum)
-	shstrndx := uint64(f.Header64.Shstrndx)
-	if num == 0 || shstrndx == uint64(elf.SHN_XINDEX) {
-		// The real values are in the null section (ELF gABI, "ELF Header").
-		var raw [SectionSize]byte
-		if err := f.readAt(raw[:], f.Shoff); err != nil {
-			return errorf(where, f.Shoff, "lies outside the file of %d bytes", f.Size)
-		}
-		var s elf.Section64
-		if _, err := binary.Decode(raw[:], f.Order, &s); err != nil {
-			return errorf(where, f.Shoff, "%v", err)
-		}
-		if num == 0 {
-			num = s.Size
-		}
-		if shstrndx == uint64(elf.SHN_XINDEX) {
-			shstrndx = uint64(s.Link)
-		}
-		if num == 0 {
-			return nil
-		}
+	num, shstrndx, err := f.sectionNumbers()
+	if err != nil || num == 0 {
+		return err
 	}
 	if num > maxSections {
-		return errorf(where, f.Shoff, "%d section headers are more than the limit of %d", num, maxSections)
+		return errorf(sectionTable, f.Shoff, "%d section headers are more than the limit of %d", num, maxSections)
 	}
 	if !f.inFile(f.Shoff, num*SectionSize) {
-		return errorf(where, f.Shoff, "%d headers of %d bytes do not fit the file of %d bytes", num,
+		return errorf(sectionTable, f.Shoff, "%d headers of %d bytes do not fit the file of %d bytes", num,
 			SectionSize, f.Size)
 	}
 	f.Sections = make([]Section, 0, num)
 	f.indexes = make(map[uint32]int)
 	var headers []elf.Section64
-	err := f.ReadTable(where, f.Shoff, num*SectionSize, SectionSize, func(b []byte, _ uint64) error {
+	err = f.ReadTable(sectionTable, f.Shoff, num*SectionSize, SectionSize, func(b []byte, _ uint64) error {
 		n := len(b) / SectionSize
 		headers = slices.Grow(headers[:0], n)[:n]
 		_, err := binary.Decode(b, f.Order, headers)
@@ -314,36 +276,88 @@ func (f *File) readSectionHeaders() error {
 			shstrndx, num)
 	}
 	f.Shstrndx = int(shstrndx)
-	tab := &f.Sections[shstrndx]
-	if !tab.HasBytes() || tab.Size > maxNames || !f.inFile(tab.Off, tab.Size) {
-		return errorf("section name table", tab.Off,
+	return f.readSectionNames(&f.Sections[shstrndx])
+}
+
+// sectionNumbers returns how many section headers the file has, and which of them is that of the names. If the ELF
+// header cannot hold the numbers, they are in the null section (ELF gABI, "ELF Header").
+func (f *File) sectionNumbers() (num, shstrndx uint64, err error) {
+	if f.Shoff == 0 {
+		if f.Shnum != 0 {
+			err = errorf("ELF header", offShnum, "e_shnum is %d but e_shoff is 0", f.Shnum)
+		}
+		return 0, 0, err
+	}
+	if f.Shentsize != SectionSize {
+		return 0, 0, errorf("ELF header", offShentsize, "e_shentsize is %d, not %d", f.Shentsize, SectionSize)
+	}
+	num, shstrndx = uint64(f.Shnum), uint64(f.Header64.Shstrndx)
+	wide := shstrndx == uint64(elf.SHN_XINDEX)
+	if num > 0 && !wide {
+		return num, shstrndx, nil
+	}
+	var raw [SectionSize]byte
+	if err := f.readAt(raw[:], f.Shoff); err != nil {
+		return 0, 0, errorf(sectionTable, f.Shoff, "lies outside the file of %d bytes", f.Size)
+	}
+	var s elf.Section64
+	if _, err := binary.Decode(raw[:], f.Order, &s); err != nil {
+		return 0, 0, errorf(sectionTable, f.Shoff, "%v", err)
+	}
+	if num == 0 {
+		num = s.Size
+	}
+	if wide {
+		shstrndx = uint64(s.Link)
+	}
+	return num, shstrndx, nil
+}
+
+// Bounds on section names, in bytes. Names may share bytes of their table. Without meanName, a few kilobytes could be
+// the names of 100,000 sections.
+const (
+	maxNames       = 64 << 20 // their table
+	maxSectionName = 4096     // a name; a longer one is read as ""
+	meanName       = 64       // the mean of all, beyond twice the size of the table
+)
+
+// readSectionNames names the sections by their table. Names that are not terminated or outside the table are empty.
+func (f *File) readSectionNames(table *Section) error {
+	const where = "section name table"
+	if !table.HasBytes() || table.Size > maxNames || !f.inFile(table.Off, table.Size) {
+		return errorf(where, table.Off,
 			"%d bytes of type %v are not inside the file of %d bytes, or more than the limit of %d",
-			tab.Size, elf.SectionType(tab.Type), f.Size, maxNames)
+			table.Size, elf.SectionType(table.Type), f.Size, maxNames)
 	}
-	names := make([]byte, tab.Size)
-	if err := f.readAt(names, tab.Off); err != nil {
-		return errorf("section name table", tab.Off, "%v", err)
+	names := make([]byte, table.Size)
+	if err := f.ReadInto(where, names, table.Off); err != nil {
+		return err
 	}
-	all := string(names)
-	most := meanName*num + 2*tab.Size
+	all := string(names) // whose memory all names share
+	most := meanName*uint64(len(f.Sections)) + 2*table.Size
 	left := most
-	// All names share the memory of one string. Names that are not terminated or outside the table are empty.
 	for i := range f.Sections {
 		s := &f.Sections[i]
-		if uint64(s.Section64.Name) < uint64(len(all)) {
+		if uint64(s.Section64.Name) < table.Size {
 			rest := names[s.Section64.Name:]
 			if end := bytes.IndexByte(rest[:min(len(rest), maxSectionName)], 0); end >= 0 {
 				s.Name = all[s.Section64.Name:][:end]
 			}
 		}
 		if uint64(len(s.Name)) > left {
-			return errorf("section name table", tab.Off, "the names of %d sections overlap in its %d bytes: "+
-				"they have more than %d bytes up to section %d", num, tab.Size, most, i)
+			return errorf(where, table.Off, "the names of %d sections overlap in its %d bytes: "+
+				"they have more than %d bytes up to section %d", len(f.Sections), table.Size, most, i)
 		}
 		left -= uint64(len(s.Name))
 	}
 	return nil
 }
+
+// Bounds on program headers. Linux loads files with up to 1170.
+const (
+	maxProgs = 1 << 17
+	maxLoads = 1 << 11 // of type PT_LOAD
+)
 
 func (f *File) readProgramHeaders() error {
 	const where = "program header table"
@@ -453,6 +467,9 @@ func (f *File) fits(where string, off, n uint64) error {
 	}
 	return errorf(where, off, "%d bytes do not fit the file of %d bytes", n, f.Size)
 }
+
+// maxContent is how many bytes of contents are read at once, decompressed.
+const maxContent = 128 << 20
 
 // ReadAt returns n bytes from the given file offset; where names them in errors.
 func (f *File) ReadAt(where string, off, n uint64) ([]byte, error) {
@@ -573,6 +590,9 @@ func (f *File) compression(s *Section) (*compression, error) {
 	return nil, nil
 }
 
+// costUnpacked is what a decompressed byte costs of the budget: 4 for time, the rest for memory.
+const costUnpacked = 32
+
 // Unpack returns the contents of r, which decompresses a part of the file. More than most bytes are an error.
 func (f *File) Unpack(where string, off uint64, r io.Reader, most uint64) ([]byte, error) {
 	b, err := io.ReadAll(&spending{f.budget, io.LimitReader(r, int64(most)+1)})
@@ -593,7 +613,7 @@ type spending struct {
 
 func (r *spending) Read(b []byte) (int, error) {
 	n, err := r.Reader.Read(b)
-	if spent := r.budget.Spend(CostSection, uint64(n)); spent != nil {
+	if spent := r.budget.Spend(costUnpacked, uint64(n)); spent != nil {
 		return 0, spent // a full buffer would hide the error
 	}
 	return n, err
@@ -604,7 +624,7 @@ func (f *File) decompress(where string, off uint64, kind elf.CompressionType, b 
 	if size > maxContent {
 		return nil, errorf(where, off, "%d bytes when decompressed are more than the limit of %d", size, maxContent)
 	}
-	if err := f.budget.Spend(CostSection, size); err != nil {
+	if err := f.budget.Spend(costUnpacked, size); err != nil {
 		return nil, errorf(where, off, "%d bytes when decompressed: %v", size, err)
 	}
 	var out []byte

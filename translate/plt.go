@@ -4,7 +4,6 @@ import (
 	"math"
 	"slices"
 
-	"cfi2sframe/elffile"
 	"cfi2sframe/internal/arch"
 	"cfi2sframe/internal/plt"
 	"cfi2sframe/sframe"
@@ -12,6 +11,9 @@ import (
 
 // maxPLT bounds the PLT in bytes that one row describes. The largest programs have a few hundred KiB.
 const maxPLT = 1 << 20
+
+// costVarying is what a byte of code whose CFA depends on the pc costs of the budget.
+const costVarying = 250
 
 // plt translates the current row, which GNU ld wrote for a whole PLT: each entry has 8 more bytes on the stack from its
 // byte pushAt on. The row is a gap if the code can move to an address that is not a multiple of the entry size.
@@ -28,7 +30,7 @@ func (x *translator) plt(pushAt uint64) error {
 		x.gap(r.Begin, r.End, gap)
 		return nil
 	}
-	if err := x.opt.Budget.Spend(elffile.CostVarying, size); err != nil {
+	if err := x.opt.Budget.Spend(costVarying, size); err != nil {
 		return err
 	}
 	x.steps = x.steps[:0]

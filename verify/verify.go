@@ -102,6 +102,9 @@ type Options struct {
 	Workers int // that share the work; 0 stands for one
 }
 
+// costRow is what a row of the section costs of the budget.
+const costRow = 40
+
 // Check compares the section with the CFI at every pc that either describes. Code without CFI is read from f: it must
 // be padding after a function, with the function's last row, or PLT stubs, whose instructions are followed. An error
 // means that the section cannot be read to its end.
@@ -156,7 +159,7 @@ func Check(t *cfi.Table, s *sframe.Section, f *elffile.File, opt Options) (*Resu
 	for i := range parts {
 		rows += parts[i].segs.rows + parts[i].segs.blocks
 	}
-	if err := f.Budget().Spend(elffile.CostRow, rows); err != nil {
+	if err := f.Budget().Spend(costRow, rows); err != nil {
 		return nil, fmt.Errorf("comparing %d rows of .sframe: %w", rows, err)
 	}
 	all := checker{abi: a, res: res, vm: machine{order: t.Order, pcReg: a.pc}, segs: segments{sec: s}}

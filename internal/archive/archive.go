@@ -41,6 +41,12 @@ func Is(r io.ReaderAt) (bool, error) {
 	return string(magic) == thinMagic || string(magic) == Magic && string(member) != debMember, nil
 }
 
+// What members cost of a budget (elffile.Budget), as measured in 2026-11.
+const (
+	CostMember  = 4_000  // of any kind
+	CostHeaders = 50_000 // reading the headers of an ELF file, in addition
+)
+
 // A Member is a file in an archive.
 type Member struct {
 	Name string

@@ -204,6 +204,9 @@ const (
 	modWords   = 23
 )
 
+// costTable is what a byte of the table costs of the budget, from reading to verification.
+const costTable = 25
+
 // table returns the table at an address, if a module's data at addr describes it. An error says that it is damaged.
 func (s *search) table(addr, table uint64) (*Table, error) {
 	f := s.file
@@ -238,7 +241,7 @@ func (s *search) table(addr, table uint64) (*Table, error) {
 	if off, ok = f.FileOffset(table, t.Size); !ok {
 		return nil, errorf(0, "table of %d bytes, which is not in one segment", t.Size)
 	}
-	if err := f.Budget().Spend(elffile.CostCFI, t.Size); err != nil {
+	if err := f.Budget().Spend(costTable, t.Size); err != nil {
 		return nil, err
 	}
 	if t.data, err = f.ReadAt(Name, off, t.Size); err != nil {

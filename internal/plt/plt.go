@@ -137,6 +137,9 @@ const maxSection = 2 << 20
 // maxSections bounds their number. Linkers write four at most.
 const maxSections = 64
 
+// costStub is what a byte of a PLT without CFI costs of the budget.
+const costStub = 250
+
 // Find returns the stubs of f that the table does not describe, by address.
 func Find(f *elffile.File, t *cfi.Table) ([]Stub, error) {
 	known := machines[elf.Machine(f.Machine)]
@@ -161,7 +164,7 @@ func Find(f *elffile.File, t *cfi.Table) ([]Stub, error) {
 		}
 		seen = append(seen, s)
 		room -= s.Size
-		if err := f.Budget().Spend(elffile.CostStub, s.Size); err != nil {
+		if err := f.Budget().Spend(costStub, s.Size); err != nil {
 			return nil, fmt.Errorf("section %s at file offset %#x: %w", s.Name, s.Off, err)
 		}
 		b, err := f.ReadSection(s)

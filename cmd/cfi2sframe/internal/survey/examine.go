@@ -62,7 +62,7 @@ func (e *examiner) archive(
 ) (all []*Record, err error) {
 	a, err := archive.Open(r, size)
 	if err == nil {
-		err = budget.Spend(elffile.CostEntry, uint64(len(a.Members)))
+		err = budget.Spend(archive.CostMember, uint64(len(a.Members)))
 	}
 	if err != nil {
 		return list(refused(name, damaged, err))
@@ -77,7 +77,7 @@ func (e *examiner) archive(
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		if err := budget.Spend(elffile.CostHeaders, 1); err != nil {
+		if err := budget.Spend(archive.CostHeaders, 1); err != nil {
 			r, err := refused(member, damaged, err)
 			return append(all, r), err
 		}
