@@ -1,25 +1,41 @@
+// Package gotables compares walks of the stacks of Go programs by .sframe with runtime.Callers and the bounds of the
+// stacks: at known calls, after faults, and of goroutines that were preempted. lab/sh/gotables builds and runs them.
 package gotables
 
 import (
 	"bufio"
-	"bytes"
-	"cmp"
-	"context"
 	"debug/elf"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
-	"cfi2sframe/convert"
-	"cfi2sframe/elffile"
 	"cfi2sframe/internal/arch"
+	"cfi2sframe/lab/kit"
 	"cfi2sframe/sframe"
 )
+
+// Command returns the subcommand. DIR has a program, its records, and converted copies of the files that it loads.
+func Command() *kit.Command {
+	c := kit.New("gotables", "DIR", 1, 1)
+	verbose := c.Bool("verbose", false, "print walks that are wrong")
+	c.Run = func(args []string) error {
+		counts, wrong, err := judgeRecords(args[0], *verbose)
+		if err != nil {
+			return fmt.Errorf("%s: %w", args[0], err)
+		}
+		fmt.Printf("%s: %s\n", filepath.Base(args[0]), strings.Join(kit.Ranked(counts), "; "))
+		if wrong > 0 {
+			return fmt.Errorf("%s: %d walks are wrong", args[0], wrong)
+		}
+		return nil
+	}
+	return c
+}
 
 // A record is what the program in testdata/judge writes for a stack.
 type record struct {
@@ -54,7 +70,7 @@ func (r *record) stack(addr uint64) int {
 type module struct {
 	begin, end, bias uint64
 	section          *sframe.Section
-	symbols          []elf.Symbol // functions by address
+	functions        kit.Functions
 }
 
 // A judge compares walks by .sframe with those of the runtime.
@@ -65,59 +81,40 @@ type judge struct {
 	verbose bool
 }
 
-// convertTo converts a program to a format, and returns the module at its link address.
-func convertTo(path string, version sframe.Version) (*module, *elf.File, error) {
-	b, err := os.ReadFile(path)
+// load adds a file of the program, at the address where /proc/self/maps has it.
+func (j *judge) load(path, maps string) error {
+	f, err := elf.Open(path)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	var out bytes.Buffer
-	opt := convert.Options{Version: version}
-	if _, err := convert.Convert(context.Background(), bytes.NewReader(b), int64(len(b)), &out, opt); err != nil {
-		return nil, nil, err
-	}
-	f, err := elffile.New(bytes.NewReader(out.Bytes()), int64(out.Len()))
+	defer f.Close()
+	converted, err := elf.Open(path + ".sframe")
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	m := &module{}
-	if m.section, err = convert.ReadSection(f); err != nil {
-		return nil, nil, err
+	defer converted.Close()
+	m := &module{functions: kit.FunctionsOf(f)}
+	if m.section, err = sframe.FromELF(converted); err != nil {
+		return err
 	}
-	e, err := elf.NewFile(bytes.NewReader(b))
-	if err != nil {
-		return nil, nil, err
-	}
-	first := true
-	for _, p := range e.Progs {
-		if p.Type == elf.PT_LOAD {
-			if first {
-				m.begin, first = p.Vaddr, false
-			}
-			m.end = p.Vaddr + p.Memsz
+	j.arch, j.order = arch.Of(f.Machine), f.ByteOrder
+	for i := len(f.Progs) - 1; i >= 0; i-- {
+		if p := f.Progs[i]; p.Type == elf.PT_LOAD {
+			m.begin, m.end = p.Vaddr, max(m.end, p.Vaddr+p.Memsz)
 		}
 	}
-	m.symbols, err = e.Symbols()
-	if err != nil && !errors.Is(err, elf.ErrNoSymbols) {
-		return nil, nil, err
-	}
-	m.symbols = slices.DeleteFunc(m.symbols, func(s elf.Symbol) bool { return elf.ST_TYPE(s.Info) != elf.STT_FUNC })
-	slices.SortFunc(m.symbols, func(a, b elf.Symbol) int { return cmp.Compare(a.Value, b.Value) })
-	return m, e, nil
-}
-
-// place moves modules to where /proc/self/maps has them.
-func (j *judge) place(maps string, files map[string]*module) {
-	for _, line := range strings.Split(maps, "\n") {
+	for line := range strings.Lines(maps) {
 		var begin, end, off uint64
-		var flags, device, inode, path string
-		fmt.Sscanf(line, "%x-%x %s %x %s %s %s", &begin, &end, &flags, &off, &device, &inode, &path)
-		if m := files[path]; m != nil && off == 0 && !slices.Contains(j.modules, m) {
+		var flags, device, inode, name string
+		fmt.Sscanf(line, "%x-%x %s %x %s %s %s", &begin, &end, &flags, &off, &device, &inode, &name)
+		if name == path && off == 0 {
 			m.bias = begin - m.begin&^0xfff
 			m.begin, m.end = m.begin+m.bias, m.end+m.bias
 			j.modules = append(j.modules, m)
+			return nil
 		}
 	}
+	return fmt.Errorf("the program has not loaded %s", path)
 }
 
 func (j *judge) module(pc uint64) *module {
@@ -131,18 +128,14 @@ func (j *judge) module(pc uint64) *module {
 
 // function returns the name of the function at a pc.
 func (j *judge) function(pc uint64) string {
-	m := j.module(pc)
-	if m == nil {
+	name := ""
+	if m := j.module(pc); m != nil {
+		name, _ = m.functions.At(pc - m.bias)
+	}
+	if name == "" {
 		return fmt.Sprintf("%#x", pc)
 	}
-	i, ok := slices.BinarySearchFunc(m.symbols, pc-m.bias, func(s elf.Symbol, pc uint64) int { return cmp.Compare(s.Value, pc) })
-	if !ok {
-		i--
-	}
-	if i < 0 {
-		return fmt.Sprintf("%#x", pc)
-	}
-	return m.symbols[i].Name
+	return name
 }
 
 // How walks end.
@@ -266,27 +259,40 @@ func (j *judge) compare(r *record) string {
 	return how
 }
 
-// judgeFile compares the records in a file, and adds up how they compare.
-func (j *judge) judgeFile(name string, files map[string]*module) (counts, error) {
-	f, err := os.Open(name)
+// judgeRecords compares the records of a program. It returns how they compare, and how many are wrong.
+func judgeRecords(dir string, verbose bool) (counts map[string]uint64, wrong int, err error) {
+	f, err := os.Open(filepath.Join(dir, "records"))
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	defer f.Close()
 	in := json.NewDecoder(bufio.NewReader(f))
 	var maps string
 	if err := in.Decode(&maps); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	j.place(maps, files)
-	n := make(counts)
+	files, err := filepath.Glob(filepath.Join(dir, "*.sframe"))
+	if err != nil {
+		return nil, 0, err
+	}
+	j := &judge{verbose: verbose}
+	for _, path := range files {
+		if err := j.load(strings.TrimSuffix(path, ".sframe"), maps); err != nil {
+			return nil, 0, err
+		}
+	}
+	counts = make(map[string]uint64)
 	for {
 		var r record
 		if err := in.Decode(&r); err == io.EOF {
-			return n, nil
+			return counts, wrong, nil
 		} else if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
-		n[r.Kind+": "+j.compare(&r)]++
+		how := j.compare(&r)
+		counts[r.Kind+": "+how]++
+		if !slices.Contains([]string{atStart, inGap, onOther, inReg}, how) {
+			wrong++
+		}
 	}
 }
