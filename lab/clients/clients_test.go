@@ -10,6 +10,7 @@ import (
 
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/testfile"
+	"cfi2sframe/lab/kit"
 )
 
 // TestQuick compares the stacks of all clients in sqlite3. SFrame has each frame.
@@ -76,7 +77,7 @@ func TestCompare(t *testing.T) {
 	build("-O2", "-shared", "-fPIC", source, "-o", lies)
 	for _, c := range []struct {
 		env            string
-		differ, behind uint64
+		differ, behind float64
 	}{{"NONE", 0, 0}, {"LIE", 1, 0}, {"CUT", 0, 1}} {
 		out := filepath.Join(dir, "out"+c.env)
 		cmd := exec.Command(program, "5", "0")
@@ -85,31 +86,17 @@ func TestCompare(t *testing.T) {
 		if b, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, b)
 		}
-		r := &result{tallies: make(map[tally]uint64)}
-		if err := r.parse(out); err != nil {
+		r, err := kit.ReadCounts(out)
+		if err != nil {
 			t.Fatal(err)
 		}
-		if r.stacks != 1 || r.n("differ") != c.differ || r.n("behind") != c.behind || r.n("ahead") != 0 {
+		n := r.N
+		if n["stacks"] != 1 || n["tally differ"] != c.differ || n["tally behind"] != c.behind || n["tally ahead"] != 0 {
 			t.Errorf("%s: got %+v", c.env, r)
 		}
-		for at := range r.tallies {
-			if lines := explain(r, program); len(lines) != 1 || !strings.HasSuffix(lines[0], " in down") {
-				t.Errorf("%s: %+v is explained as %q", c.env, at, lines)
-			}
+		lines := r.Explain(program, nil)
+		if len(lines) != len(r.Tallies) || len(lines) > 0 && !strings.HasSuffix(lines[0], " in down") {
+			t.Errorf("%s: explained as %q", c.env, lines)
 		}
-	}
-}
-
-// TestParse reads output that is wrong.
-func TestParse(t *testing.T) {
-	for _, bad := range []string{"stacks x\n", "other 1\n", "tally\n"} {
-		path := filepath.Join(t.TempDir(), "out")
-		testfile.Write(t, path, bad)
-		if err := (&result{tallies: make(map[tally]uint64)}).parse(path); err == nil {
-			t.Errorf("%q: no error", bad)
-		}
-	}
-	if err := (&result{}).parse("none"); err == nil {
-		t.Error("no output: no error")
 	}
 }

@@ -2,15 +2,13 @@
 // and with libsframe-backtrace.so: heap and CPU profilers in sqlite3, cc1 and python3, and programs that take stacks in a
 // loop. scripts/backtrace builds what it needs.
 //
-// It measures processor time. Runs take turns, so that other load affects them equally, and medians are printed. The
-// slow-down is the time that the profiler adds to the program; allocators' profilers are compared with the allocator.
-// Then each stack of each client is compared with the DWARF unwinder's in the same process, and differences are
-// explained.
+// It measures processor time. Runs take turns, and medians are printed. The slow-down is the time that the profiler adds
+// to the program; allocators' profilers are compared with the allocator. Then each stack of each client is compared with
+// the DWARF unwinder's in the same process, and differences are explained.
 package clients
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -27,68 +25,42 @@ import (
 type lab struct {
 	dir, sources string
 	library, run string // libsframe-backtrace.so, sframe-run
-	cache        string // with the sections
 	compare      string // the library that compares
 	rounds       int
-	measured     bool     // a tracer was measured
+	only         []string
 	bad          []string // what the command fails by
 }
 
 // Command returns the subcommand.
 func Command() *kit.Command {
-	c := kit.New("clients", "", 0, 0)
+	c := kit.New("clients", "LIBRARY RUN", 2, 2)
 	var l lab
-	c.StringVar(&l.library, "library", "", "`FILE` of libsframe-backtrace.so")
-	c.StringVar(&l.run, "run", "", "`FILE` of sframe-run")
 	c.IntVar(&l.rounds, "rounds", 7, "runs of each command")
 	count := c.Int("count", 0, "compare `N` stacks of each client, instead of those of one run, and measure nothing")
 	quick := c.Bool("quick", false, "compare stacks of sqlite3 with a small input, and measure nothing")
-	outside := c.Bool("outside", false, "compare stacks of other programs with libgcc's: of --rounds runs, and --count stacks")
-	only := c.StringSlice("only", nil, "take the clients and programs whose `NAMES` contain these words")
-	c.Run = func([]string) error {
-		if l.library == "" || l.run == "" {
-			return errors.New("use scripts/backtrace, which says --library and --run")
-		}
+	c.StringSliceVar(&l.only, "only", nil, "take the clients and programs whose `NAMES` contain these words")
+	c.Run = func(args []string) error {
 		dir, err := os.MkdirTemp("", "backtrace-")
 		if err != nil {
 			return err
 		}
 		defer os.RemoveAll(dir)
-		l.dir = dir
+		l.library, l.run, l.dir = args[0], args[1], dir
 		if err := l.build(); err != nil {
 			return err
-		}
-		if *outside {
-			every := 1
-			if *quick {
-				l.rounds, every = 1, 97
-			}
-			if err := l.outside(*only, l.rounds, *count, every); err != nil || len(l.bad) == 0 {
-				return err
-			}
-			return errors.New(strings.Join(l.bad, "\n"))
 		}
 		if *quick {
 			for i := range programs {
 				programs[i].size /= 20
 			}
-			*only = append(*only, "sqlite3")
+			l.only = append(l.only, "sqlite3")
 		}
-		all := pairs(*only)
-		measures := *count == 0 && !*quick
-		if measures {
-			err = l.traces(*only)
+		if *count == 0 && !*quick {
+			if err := errors.Join(l.traces(), l.slowDowns()); err != nil {
+				return err
+			}
 		}
-		if len(all) == 0 && !l.measured {
-			return errors.Join(err, errors.New("no client is there, or --only names none"))
-		}
-		if measures && len(all) > 0 {
-			err = errors.Join(err, l.slowDowns(all))
-		}
-		if len(all) > 0 {
-			err = errors.Join(err, l.compareAll(all, *count, *quick))
-		}
-		if err != nil {
+		if err := l.compareAll(*count, *quick); err != nil {
 			return err
 		}
 		if len(l.bad) > 0 {
@@ -99,10 +71,11 @@ func Command() *kit.Command {
 	return c
 }
 
+func (l *lab) fail(format string, args ...any) { l.bad = append(l.bad, fmt.Sprintf(format, args...)) }
+
 // build makes the library that compares, and copies the sources.
 func (l *lab) build() error {
 	l.sources, l.compare = filepath.Join(l.dir, "src"), filepath.Join(l.dir, "compare.so")
-	l.cache = filepath.Join(l.dir, "cache")
 	if err := kit.CopySources("lab/clients/c", l.sources, "cgo.go"); err != nil {
 		return err
 	}
@@ -118,19 +91,56 @@ func (l *lab) build() error {
 	if err != nil {
 		return fmt.Errorf("gcc: %w", err)
 	}
+	names := strings.NewReplacer("CC1", string(bytes.TrimSpace(cc1)), "TMP", l.dir)
 	for i := range programs {
 		for j, w := range programs[i].command {
-			w = strings.ReplaceAll(w, "CC1", string(bytes.TrimSpace(cc1)))
-			programs[i].command[j] = strings.ReplaceAll(w, "TMP", l.dir)
+			programs[i].command[j] = names.Replace(w)
+		}
+	}
+	for i := range clients {
+		for j, e := range clients[i].env {
+			clients[i].env[j] = names.Replace(e)
 		}
 	}
 	return nil
 }
 
 // wanted reports whether a combination of names is to be run.
-func wanted(only []string, names ...string) bool {
+func (l *lab) wanted(names ...string) bool {
 	all := strings.Join(names, " ")
-	return !slices.ContainsFunc(only, func(word string) bool { return !strings.Contains(all, word) })
+	return !slices.ContainsFunc(l.only, func(word string) bool { return !strings.Contains(all, word) })
+}
+
+// A pair is a client in a program.
+type pair struct {
+	*client
+	*program
+}
+
+func (p *pair) String() string { return p.client.name + " in " + p.program.name }
+
+// pairs calls fn for those whose names are wanted, and whose client is there.
+func (l *lab) pairs(fn func(p *pair) error) error {
+	for i := range clients {
+		c := &clients[i]
+		if _, err := os.Stat(c.preload); err != nil {
+			fmt.Fprintf(os.Stderr, "backtrace: %s is missing: %v\n", c.name, err)
+			continue
+		}
+		for j := range programs {
+			p := &pair{c, &programs[j]}
+			if !l.wanted(c.name, p.program.name) {
+				continue
+			}
+			if err := l.cover(c.preload, p.command[0], "--version"); err != nil {
+				return err
+			}
+			if err := fn(p); err != nil {
+				return fmt.Errorf("%v: %w", p, err)
+			}
+		}
+	}
+	return nil
 }
 
 // cover writes the sections of what a command loads to the cache.
@@ -141,23 +151,16 @@ func (l *lab) cover(preload string, command ...string) error {
 	}
 	cmd := exec.Command(l.run, append(append(args, "--learn"), command...)...)
 	cmd.Dir = l.dir // profilers write there
-	cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+l.cache)
+	cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+l.dir)
 	if b, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w\n%s", cmd, err, b)
 	}
 	return nil
 }
 
-// with returns the environment for libraries that are preloaded, with the library or without.
-func (l *lab) with(library bool, preload ...string) []string {
-	if library {
-		at := 0
-		if len(preload) > 0 && preload[0] == l.compare {
-			at = 1
-		}
-		preload = slices.Insert(slices.Clone(preload), at, l.library)
-	}
-	return []string{"LD_PRELOAD=" + strings.Join(preload, ":"), "SFRAME_PATH=" + filepath.Join(l.cache, "cfi2sframe")}
+// with returns the environment for libraries that are preloaded.
+func (l *lab) with(preload ...string) []string {
+	return []string{"LD_PRELOAD=" + strings.Join(preload, ":"), "SFRAME_PATH=" + filepath.Join(l.dir, "cfi2sframe")}
 }
 
 // start runs a command to its end, and returns its processor time and its output.
@@ -173,153 +176,127 @@ func start(env []string, input string, command ...string) (time.Duration, string
 	return cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), out.String(), nil
 }
 
-// stdin returns the program's input.
-func (p *program) stdin() string {
-	if p.input == "" {
-		return ""
-	}
-	return fmt.Sprintf(p.input, p.size)
-}
-
-// profile returns the environment of a program that a client profiles.
-func (l *lab) profile(c *client, p *program) []string {
-	env := slices.Clone(p.env)
-	for _, e := range c.env {
-		env = append(env, strings.ReplaceAll(e, "TMP", l.dir))
-	}
-	return env
-}
-
-// A pair is a client in a program.
-type pair struct {
-	*client
-	*program
-}
-
-func (p *pair) String() string { return p.client.name + " in " + p.program.name }
-
-// pairs returns those whose names are wanted, and whose client is there.
-func pairs(only []string) (all []pair) {
-	for i := range clients {
-		c := &clients[i]
-		if _, err := os.Stat(c.preload); err != nil {
-			fmt.Fprintf(os.Stderr, "backtrace: %s is missing: %v\n", c.name, err)
-			continue
+// slowDowns measures what each client adds to each program.
+func (l *lab) slowDowns() error {
+	table := kit.NewTable(os.Stdout, "client", "program", ">alone, ms", ">with DWARF", ">with SFrame", ">slow-down, of DWARF's")
+	return l.pairs(func(p *pair) error {
+		if p.timed {
+			return nil
 		}
-		for j := range programs {
-			if wanted(only, c.name, programs[j].name) {
-				all = append(all, pair{c, &programs[j]})
+		run := func(profile []string, preload ...string) func() ([]float64, error) {
+			env := slices.Concat(p.program.env, profile, l.with(preload...))
+			return func() ([]float64, error) {
+				t, _, err := start(env, p.stdin(), p.command...)
+				return []float64{t.Seconds() * 1e3}, err
 			}
 		}
-	}
-	return all
-}
-
-// slowDowns measures what each client adds to each program.
-func (l *lab) slowDowns(all []pair) error {
-	table := kit.NewTable(os.Stdout, "client", "program", ">alone, ms", ">with DWARF", ">with SFrame", ">slow-down, of DWARF's")
-	for _, both := range all {
-		c, p := both.client, both.program
-		if c.timed {
-			continue
+		var plain []string
+		if p.always {
+			plain = append(plain, p.preload)
 		}
-		plain := l.with(false)
-		if c.always {
-			plain = l.with(false, c.preload)
-		}
-		profile := l.profile(c, p)
-		if err := l.cover(c.preload, p.command[0], "--version"); err != nil {
-			return err
-		}
-		m, err := l.measure(func(env []string) (float64, error) {
-			t, _, err := start(env, p.stdin(), p.command...)
-			return t.Seconds() * 1e3, err
-		}, append(slices.Clone(p.env), plain...), append(slices.Clone(profile), l.with(false, c.preload)...),
-			append(slices.Clone(profile), l.with(true, c.preload)...))
+		m, err := kit.Turns(l.rounds, []func() ([]float64, error){
+			run(nil, plain...), run(p.client.env, p.preload), run(p.client.env, l.library, p.preload),
+		})
 		if err != nil {
 			return err
 		}
-		ratio := (m[2] - m[0]) / (m[1] - m[0])
-		table.Row(c.name, p.name, ms(m[0]), ms(m[1]), ms(m[2]), fmt.Sprintf("%.2f", ratio))
-		if c.most > 0 && ratio > c.most {
-			l.bad = append(l.bad, fmt.Sprintf("%v: the slow-down is %.2f of DWARF's, more than %.2f",
-				&both, ratio, c.most))
+		ratio := (m[2][0] - m[0][0]) / (m[1][0] - m[0][0])
+		table.Row(p.client.name, p.program.name, fmt.Sprintf("%.0f", m[0][0]), fmt.Sprintf("%.0f", m[1][0]),
+			fmt.Sprintf("%.0f", m[2][0]), fmt.Sprintf("%.2f", ratio))
+		if p.most > 0 && ratio > p.most {
+			l.fail("%v: the slow-down is %.2f of DWARF's, more than %.2f", p, ratio, p.most)
 		}
-	}
-	return nil
-}
-
-func ms(v float64) string { return fmt.Sprintf("%.0f", v) }
-
-// measure returns the medians of runs in environments that take turns. The first runs do not count.
-func (l *lab) measure(run func(env []string) (float64, error), envs ...[]string) ([]float64, error) {
-	all := make([][]float64, len(envs))
-	for i := range l.rounds + 1 {
-		for j, env := range envs {
-			v, err := run(env)
-			if err != nil {
-				return nil, err
-			}
-			if i > 0 || l.rounds == 0 {
-				all[j] = append(all[j], v)
-			}
-		}
-	}
-	medians := make([]float64, len(envs))
-	for j, v := range all {
-		slices.SortFunc(v, cmp.Compare)
-		medians[j] = v[len(v)/2]
-	}
-	return medians, nil
+		return nil
+	})
 }
 
 // traces measures programs that take stacks in a loop.
-func (l *lab) traces(only []string) error {
+func (l *lab) traces() error {
 	table := kit.NewTable(os.Stdout, "tracer", ">frames", ">ns per frame, DWARF", ">SFrame", ">ratio")
 	for i := range tracers {
 		t := &tracers[i]
-		if !wanted(only, t.name) {
+		if !l.wanted(t.name) {
 			continue
 		}
 		program, err := l.prepare(t)
+		if err == nil {
+			err = l.cover("", program, "32", "1")
+		}
 		if err != nil {
-			said := strings.Split(err.Error(), "\n")
-			fmt.Fprintf(os.Stderr, "backtrace: %s is missing: %s\n", t.name, strings.Join(said[:min(len(said), 3)], "; "))
+			fmt.Fprintf(os.Stderr, "backtrace: %s is missing: %.300s\n", t.name, err)
 			continue
 		}
-		if err := l.cover("", program, "32", "1"); err != nil {
-			said := strings.Split(strings.TrimSpace(err.Error()), "\n")
-			fmt.Fprintf(os.Stderr, "backtrace: %s does not run: %s\n", t.name, said[len(said)-1])
-			continue
+		run := func(preload ...string) func() ([]float64, error) {
+			return func() ([]float64, error) {
+				_, out, err := start(l.with(preload...), "", program, "32", fmt.Sprint(t.traces))
+				if err != nil {
+					return nil, err
+				}
+				var n, all, ns float64
+				if _, err := fmt.Sscanf(out, "%f traces, %f frames, %f ns", &n, &all, &ns); err != nil || all == 0 {
+					return nil, fmt.Errorf("%s: %q: %v", t.name, out, err)
+				}
+				return []float64{ns / all, all / n}, nil
+			}
 		}
-		var frames [2]float64
-		m, err := l.measure(func(env []string) (float64, error) {
-			_, out, err := start(env, "", program, "32", fmt.Sprint(t.traces))
-			if err != nil {
-				return 0, err
-			}
-			var n, all, ns float64
-			if _, err := fmt.Sscanf(out, "%f traces, %f frames, %f ns", &n, &all, &ns); err != nil || all == 0 {
-				return 0, fmt.Errorf("%s: %q: %v", t.name, out, err)
-			}
-			frames[0], frames[1] = frames[1], all/n
-			return ns / all, nil
-		}, l.with(false), l.with(true))
+		m, err := kit.Turns(l.rounds, []func() ([]float64, error){run(), run(l.library)})
 		if err != nil {
 			return err
 		}
-		if t.onward != (frames[0] < frames[1]) || frames[0] > frames[1] {
-			l.bad = append(l.bad, fmt.Sprintf("%s: %v frames by DWARF, %v by SFrame", t.name, frames[0], frames[1]))
+		before, ns, frames, now := m[0][0], m[1][0], m[0][1], m[1][1]
+		table.Row(t.name, fmt.Sprintf("%.0f", now), fmt.Sprintf("%.1f", before), fmt.Sprintf("%.1f", ns),
+			fmt.Sprintf("%.2f", ns/before))
+		if t.onward != (frames < now) || frames > now {
+			l.fail("%s: %v frames by DWARF, %v by SFrame", t.name, frames, now)
 		}
-		l.measured = true
-		table.Row(t.name, fmt.Sprintf("%.0f", frames[1]), fmt.Sprintf("%.1f", m[0]), fmt.Sprintf("%.1f", m[1]),
-			fmt.Sprintf("%.2f", m[1]/m[0]))
-		if t.ratio > 0 && m[1] >= t.ratio*m[0] {
-			l.bad = append(l.bad, fmt.Sprintf("%s: %.1f ns per frame, %.1f by DWARF", t.name, m[1], m[0]))
-		}
-		if t.most > 0 && m[1] > t.most {
-			l.bad = append(l.bad, fmt.Sprintf("%s: %.1f ns per frame, more than %v", t.name, m[1], t.most))
+		if t.ratio > 0 && ns >= t.ratio*before || t.most > 0 && ns > t.most {
+			l.fail("%s: %.1f ns per frame, %.1f by DWARF", t.name, ns, before)
 		}
 	}
 	return nil
+}
+
+// fewest is the number of stacks in place of a larger one, where a second of processor time gives some hundreds.
+const fewest = 1000
+
+// compareAll compares stacks: count of each client, or those of one run of each program. The library does not go on by
+// DWARF: where it has no row, its stack ends first.
+func (l *lab) compareAll(count int, quick bool) error {
+	table := kit.NewTable(os.Stdout, "client", "program", ">stacks", ">frames", ">differ", ">SFrame ends first", ">DWARF ends first")
+	var lines []string
+	err := l.pairs(func(p *pair) error {
+		if quick && p.timed {
+			return nil
+		}
+		most := float64(max(count/len(programs), 1))
+		if p.timed {
+			most = min(most, fewest)
+		}
+		out := filepath.Join(l.dir, "compared")
+		env := slices.Concat(p.program.env, p.client.env, l.with(l.compare, l.library, p.preload),
+			[]string{"COMPARE_OUT=" + out, "SFRAME_BACKTRACE=sframe"})
+		sum := &kit.Counts{N: make(map[string]float64)}
+		for sum.N["stacks"] < most {
+			_ = os.Remove(out)
+			if _, _, err := start(env, p.stdin(), p.command...); err != nil {
+				return err
+			}
+			c, err := kit.ReadCounts(out) // there is none if the client has asked for no stack
+			if err != nil {
+				return err
+			}
+			sum.Add(c)
+		}
+		n := func(name string) uint64 { return uint64(sum.N[name]) }
+		table.Row(p.client.name, p.program.name, n("stacks"), n("frames"), n("tally differ"), n("tally behind"), n("tally ahead"))
+		if wrong := n("tally differ") + n("lost"); wrong > 0 {
+			l.fail("%v: %d stacks differ in a frame that both find", p, wrong)
+		}
+		for _, line := range sum.Explain(p.command[0], nil) {
+			lines = append(lines, fmt.Sprintf("%v: %s", p, line))
+		}
+		return nil
+	})
+	fmt.Println("\n" + strings.Join(lines, "\n"))
+	return err
 }

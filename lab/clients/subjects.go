@@ -68,6 +68,14 @@ for i in range(%d):
 `},
 }
 
+// stdin returns the program's input.
+func (p *program) stdin() string {
+	if p.input == "" {
+		return ""
+	}
+	return fmt.Sprintf(p.input, p.size)
+}
+
 // A tracer takes stacks in a loop, and prints the time.
 type tracer struct {
 	name      string

@@ -4,10 +4,10 @@
  *
  *	stacks N		compared
  *	frames N		of the library's
- *	tally KIND COUNT OFFSET OURS THEIRS FILE
+ *	tally KIND 0 COUNT OFFSET OURS THEIRS FILE
  *
  * KIND is behind (the library's stack ends first), ahead (DWARF's does) or differ (another caller), after a frame with
- * the return address OFFSET in FILE.
+ * the return address OFFSET in FILE, as its symbols count.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -243,12 +243,13 @@ __attribute__((destructor)) static void finish(void) {
 		Dl_info info;
 		const char *file = "?";
 		unsigned long base = 0;
-		if (t->at != NULL && dladdr((char *)t->at - 1, &info) != 0) {
+		struct link_map *map;
+		if (t->at != NULL && dladdr1((char *)t->at - 1, &info, (void **)&map, RTLD_DL_LINKMAP) != 0) {
 			file = info.dli_fname;
-			base = (unsigned long)info.dli_fbase;
+			base = map->l_addr;
 		}
-		fprintf(out, "tally %s %lu %#lx %p %p %s\n", t->kind, t->count, (unsigned long)t->at - base, t->ours, t->theirs,
-			file);
+		fprintf(out, "tally %s 0 %lu %#lx %#lx %#lx %s\n", t->kind, t->count, (unsigned long)t->at - base,
+			(unsigned long)t->ours, (unsigned long)t->theirs, file);
 	}
 	fclose(out);
 }
