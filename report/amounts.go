@@ -15,7 +15,7 @@ type Amounts struct {
 	Outermost  uint64 `json:"outermost"`  // of Covered, code without a caller that has no row: a stack trace ends there
 	PLT        uint64 `json:"plt"`        // PLT stubs without CFI that have rows
 
-	// As the text report has them. JSON and WriteJSON set them.
+	// As the text report has them. WriteJSON sets them.
 	PercentUnwindable float64 `json:"unwindable_percent"`
 	PercentCovered    float64 `json:"covered_percent"`
 }

@@ -168,14 +168,21 @@ func (c *Coverage) tryNewest(d *convert.Details) error {
 // maxLineGaps bounds the gaps whose source lines are looked up.
 const maxLineGaps = 4096
 
-// sourceLines finds the source file and line of each gap's first instruction. Gaps are sorted by address, and still
-// have addresses, also in an object.
+// sourceLines finds the source file and line of each gap's first instruction, in the file or in its debug file. Gaps
+// are sorted by address, and still have addresses, also in an object.
 func (c *Coverage) sourceLines(d *convert.Details) {
 	gaps := c.Gaps[:min(len(c.Gaps), maxLineGaps)]
-	if len(gaps) == 0 {
-		return
+	addrs := make([]uint64, len(gaps))
+	for i := range gaps {
+		addrs[i] = gaps[i].Begin
 	}
-	err := findSources(d, gaps)
+	found := func(i int, file string, line int) { gaps[i].Source, gaps[i].Line = file, line }
+	err := errNoLines
+	for _, f := range []*elffile.File{d.File, d.Debug} {
+		if f != nil && len(gaps) > 0 && errors.Is(err, errNoLines) {
+			err = findLines(f, addrs, found)
+		}
+	}
 	switch {
 	case errors.Is(err, errNoLines):
 	case err != nil:
@@ -184,20 +191,6 @@ func (c *Coverage) sourceLines(d *convert.Details) {
 		c.Notes = append(c.Notes, fmt.Sprintf("source lines of %s: those of the first %s are looked up",
 			plural(len(c.Gaps)-len(gaps), "gap"), Digits(maxLineGaps)))
 	}
-}
-
-// findSources fills in the source lines of gaps, from the file or from its debug file.
-func findSources(d *convert.Details, gaps []Gap) error {
-	addrs := make([]uint64, len(gaps))
-	for i := range gaps {
-		addrs[i] = gaps[i].Begin
-	}
-	found := func(i int, file string, line int) { gaps[i].Source, gaps[i].Line = file, line }
-	err := findLines(d.File, addrs, found)
-	if errors.Is(err, errNoLines) && d.Debug != nil {
-		err = findLines(d.Debug, addrs, found)
-	}
-	return err
 }
 
 // WithoutCFI returns how much of the code has no CFI, without start-up code.
@@ -211,25 +204,14 @@ const (
 	minWithoutCFI = 256 // bytes: less is no matter in small programs
 )
 
-// tooMuch reports whether n bytes of the code without CFI are worth a warning.
-func tooMuch(n, code uint64) bool {
-	return n >= minWithoutCFI && code > 0 && percent(n, code) > maxWithoutCFI
-}
-
-// sparse returns the warning that much code has no CFI, or "". It has the advice that helps.
+// sparse returns the warning that much code has no CFI, or "".
 func (c *Coverage) sparse() string {
 	n := c.WithoutCFI()
-	switch {
-	case !tooMuch(n, c.Code):
+	if n < minWithoutCFI || c.Code == 0 || percent(n, c.Code) <= maxWithoutCFI {
 		return ""
-	case !tooMuch(c.Uncovered.compiled, c.Code):
-		return Share(n, c.Code) + " of the code has no CFI: most of that is assembly without .cfi directives"
-	case c.Uncovered.unnamed:
-		return Share(n, c.Code) + " of the code has no CFI: assembly needs .cfi directives, other code " +
-			"-fasynchronous-unwind-tables; or use --debug-file"
 	}
-	return Share(n, c.Code) +
-		" of the code has no CFI: build with -fasynchronous-unwind-tables, or use --debug-file"
+	return Share(n, c.Code) + " of the code has no CFI: build with -fasynchronous-unwind-tables, " +
+		"write .cfi directives in assembly, or use --debug-file"
 }
 
 // Checked returns the report on a comparison, of a file without a name.

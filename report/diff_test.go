@@ -125,7 +125,7 @@ func TestWriteErrors(t *testing.T) {
 		"text of no difference":   func(w io.Writer) error { return same.Text(w, -1) },
 		"JSON of a difference":    func(w io.Writer) error { return report.WriteJSON(w, d) },
 		"text":                    func(w io.Writer) error { return c.Text(w, -1) },
-		"JSON":                    c.JSON,
+		"JSON":                    func(w io.Writer) error { return report.WriteJSON(w, c) },
 		"JSON of what stays":      func(w io.Writer) error { return report.WriteJSON(w, kept) },
 		"HTML":                    func(w io.Writer) error { return report.HTML(w, []*report.Coverage{c}) },
 		"HTML of several reports": func(w io.Writer) error { return report.HTML(w, []*report.Coverage{c, c}) },

@@ -94,7 +94,7 @@ func TestForms(t *testing.T) {
 	if err := c.Text(&short, 3); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.JSON(&js); err != nil {
+	if err := WriteJSON(&js, c); err != nil {
 		t.Fatal(err)
 	}
 	var back Coverage

@@ -1,7 +1,6 @@
 package report_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"reflect"
 	"strings"
@@ -14,31 +13,6 @@ import (
 var fullCoverage, evilCoverage, fullDiff, evil = reports.Full, reports.EvilCoverage, reports.FullDiff, reports.Evil
 
 func fixtures(t *testing.T) map[string]*report.Coverage { return reports.Fixtures(t, "..") }
-
-// TestJSONWhole compares with a document that is written at once.
-func TestJSONWhole(t *testing.T) {
-	full := fullCoverage()
-	full.Gaps = append(full.Gaps, report.Gap{Function: `"gaps": null`, Reason: "drap"})
-	full.File = `"sections": null`
-	full.Uncovered.Sections = append(full.Uncovered.Sections, full.Uncovered.Sections[0])
-	empty := &report.Coverage{Gaps: []report.Gap{}, Uncovered: report.Uncovered{Sections: []report.UncoveredSection{},
-		Functions: []report.UncoveredFunction{}}}
-	for _, c := range []*report.Coverage{full, empty} {
-		expected := *c
-		expected.PercentUnwindable, expected.PercentCovered = 100, 100 // of nothing
-		if c == full {
-			expected.PercentUnwindable, expected.PercentCovered = 72.5, 80 // 29 of 40, and 24 of 30
-		}
-		want, err := json.Marshal(&expected)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var got bytes.Buffer
-		if err := c.JSON(&got); err != nil || got.String() != string(want)+"\n" { // a line
-			t.Errorf("%s\n%v; want this:\n%s", got.String(), err, want)
-		}
-	}
-}
 
 // TestSchemaFields checks that the schema and the Go types have the same fields, all with a
 // description, and that those are required which are always there.

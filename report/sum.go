@@ -2,18 +2,16 @@ package report
 
 import (
 	"slices"
-	"strings"
 )
 
 // Sum returns the coverage of several files, such as the members of an archive, as that of one file with the given
-// name. It has the sums of the gaps by reason, but no list of gaps.
+// name. It has the sums of the gaps by reason, but no lists of gaps, sections and functions.
 func Sum(file string, files []*Coverage) *Coverage {
 	sum := &Coverage{
 		Schema: Schema, File: file, Verified: true, Sources: []Source{}, Reasons: []Reason{}, Gaps: []Gap{},
 		Uncovered: noneUncovered(),
 	}
-	reasons, sections, sources := make(map[string]int), make(map[string]int), make(map[string]int)
-	losses := make(map[string]int)
+	reasons, losses, sources := make(map[string]int), make(map[string]int), make(map[string]int)
 	for _, c := range files {
 		sum.ABI, sum.Format = c.ABI, c.Format
 		sum.Functions += c.Functions
@@ -42,16 +40,6 @@ func Sum(file string, files []*Coverage) *Coverage {
 		sum.Uncovered.Bytes += c.Uncovered.Bytes
 		sum.Uncovered.Padding += c.Uncovered.Padding
 		sum.Uncovered.Startup += c.Uncovered.Startup
-		sum.Uncovered.compiled += c.Uncovered.compiled
-		sum.Uncovered.unnamed = sum.Uncovered.unnamed || c.Uncovered.unnamed
-		for _, s := range c.Uncovered.Sections {
-			group := UncoveredSection{Name: sectionGroup(s.Name), Ranges: []UncoveredRange{}} // without a common place
-			to := find(&sum.Uncovered.Sections, sections, group.Name, group)
-			to.Size += s.Size
-			to.Bytes += s.Bytes
-			to.Padding += s.Padding
-			to.Startup += s.Startup
-		}
 		for _, s := range c.Sources {
 			to := find(&sum.Sources, sources, s.Name, Source{Name: s.Name})
 			to.Size += s.Size
@@ -107,12 +95,4 @@ func find[T any](list *[]T, index map[string]int, name string, empty T) *T {
 		*list = append(*list, empty)
 	}
 	return &(*list)[i]
-}
-
-// sectionGroup returns the name of a section up to its second dot: .text.main is a part of .text.
-func sectionGroup(name string) string {
-	if i := strings.Index(name[min(1, len(name)):], "."); i >= 0 {
-		return name[:i+1]
-	}
-	return name
 }

@@ -2,7 +2,6 @@ package report
 
 import (
 	"cmp"
-	"debug/elf"
 	"maps"
 	"slices"
 	"sort"
@@ -23,9 +22,7 @@ type Uncovered struct {
 	Functions []UncoveredFunction `json:"functions"` // by function symbol, the largest first
 	Omitted   int                 `json:"functions_omitted"`
 
-	unnamed  bool   // no symbols tell what is assembly
-	compiled uint64 // of WithoutCFI, what is not known to be assembly
-	code     uint64 // of the file: Amounts.Code
+	code uint64 // of the file: Amounts.Code
 }
 
 // noneUncovered has empty lists, which JSON needs.
@@ -250,7 +247,6 @@ func byBegin(a, b Range) int { return cmp.Compare(a.Begin, b.Begin) }
 
 // functions lists the functions that lie in free code.
 func (u *Uncovered) functions(d *convert.Details, files []*elffile.File, free []Range, names *namer) {
-	u.compiled, u.unnamed = u.Bytes-u.Padding-u.Startup, !hasSymbols(files)
 	if len(free) == 0 {
 		return
 	}
@@ -271,13 +267,6 @@ func (u *Uncovered) functions(d *convert.Details, files []*elffile.File, free []
 	all := slices.SortedFunc(maps.Values(largest), func(a, b symbol) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Begin, b.Begin))
 	})
-	if tooMuch(u.compiled, u.code) && !u.unnamed && len(all) <= maxUncovered {
-		list := make([]Gap, len(all))
-		for i, s := range all {
-			list[i] = Gap{Begin: s.Begin, End: s.Begin + s.Bytes}
-		}
-		u.compiled = min(u.compiled, compiledBytes(d, list))
-	}
 	names.unread = maxNameBytes
 	for _, s := range first(all, maxUncovered) {
 		name := names.name(s.place)
@@ -286,29 +275,6 @@ func (u *Uncovered) functions(d *convert.Details, files []*elffile.File, free []
 		u.Functions = append(u.Functions, s.UncoveredFunction)
 	}
 	u.Omitted = len(all) - len(u.Functions)
-}
-
-// hasSymbols reports whether a file has all its symbols.
-func hasSymbols(files []*elffile.File) bool {
-	return slices.ContainsFunc(files, func(f *elffile.File) bool {
-		return slices.ContainsFunc(f.Sections, func(s elffile.Section) bool {
-			return elf.SectionType(s.Type) == elf.SHT_SYMTAB
-		})
-	})
-}
-
-// compiledBytes returns how much code functions have that are not known to be assembly. Compilers give all functions
-// symbols with sizes.
-func compiledBytes(d *convert.Details, functions []Gap) uint64 {
-	slices.SortFunc(functions, func(a, b Gap) int { return cmp.Compare(a.Begin, b.Begin) })
-	_ = findSources(d, functions) // damaged lines do not tell what is assembly
-	var n uint64
-	for i := range functions {
-		if !isAssembly(functions[i].Source) {
-			n += functions[i].End - functions[i].Begin
-		}
-	}
-	return n
 }
 
 // sectionRelative returns the section of an address of a relocatable object, and the address from there: the object has

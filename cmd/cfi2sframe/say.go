@@ -46,7 +46,7 @@ func (w *work) json(j *files.Job) error {
 		}
 	}
 	for _, c := range reports.coverage {
-		if err := c.JSON(w.report.out); err != nil {
+		if err := report.WriteJSON(w.report.out, c); err != nil {
 			return err
 		}
 	}

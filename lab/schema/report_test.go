@@ -27,7 +27,7 @@ func compileSchema(t *testing.T) *jsonschema.Schema {
 func document(t *testing.T, c *report.Coverage) map[string]any {
 	t.Helper()
 	var b bytes.Buffer
-	if err := c.JSON(&b); err != nil {
+	if err := report.WriteJSON(&b, c); err != nil {
 		t.Fatal(err)
 	}
 	return value(t, b.Bytes()).(map[string]any)
