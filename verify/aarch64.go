@@ -1,13 +1,8 @@
 package verify
 
 import (
-	"bytes"
 	"debug/elf"
 	"encoding/binary"
-	"fmt"
-	"slices"
-
-	"golang.org/x/arch/arm64/arm64asm"
 
 	"cfi2sframe/sframe"
 )
@@ -15,63 +10,54 @@ import (
 // DWARF for the Arm 64-bit Architecture: register numbers. A call leaves the return address in x30. Instructions are
 // little-endian in both byte orders.
 func init() {
-	a := abi{machine: elf.EM_AARCH64, sp: 31, fp: 29, ra: 30, pc: 32, injected: 16, decode: decodeAArch64,
+	a := abi{machine: elf.EM_AARCH64, sp: 31, fp: 29, ra: 30, pc: 32, injected: 16, stub: stubAArch64,
 		padding: paddingAArch64, prologue: prologueAArch64}
 	abis[sframe.AArch64Little] = a
 	a.big = true
 	abis[sframe.AArch64Big] = a
 }
 
-// scratchAArch64 are the registers that stubs may write.
-var scratchAArch64 = []string{"X2", "X3", "X16", "X17"}
-
-func decodeAArch64(b []byte, pc uint64) (effect, error) {
-	if len(b) >= 4 && (bytes.Equal(b[:4], []byte{0x5f, 0x24, 0x03, 0xd5}) ||
-		bytes.Equal(b[:4], []byte{0x9f, 0x21, 0x03, 0xd5})) {
-		return effect{size: 4}, nil // bti c and autia1716: hints, which the decoder does not name
+// stubAArch64 knows the instructions of PLT stubs (Arm Architecture Reference Manual for A-profile, C6.2). Of these,
+// only stp writes SP, x29 or x30.
+func stubAArch64(b []byte, _ uint64) (e effect, ok bool) {
+	if len(b) < 4 {
+		return e, false
 	}
-	in, err := arm64asm.Decode(b)
-	if err != nil {
-		return effect{}, err
-	}
-	e := effect{size: 4}
-	// Of these, only stp writes SP, x29 or x30. Hints other than nop may sign x30.
-	switch in.Op {
-	case arm64asm.NOP:
+	in := binary.LittleEndian.Uint32(b)
+	to := in & 0x1f
+	scratch := to == 2 || to == 3 || to == 16 || to == 17 // stubs may write them
+	e.size = 4
+	switch {
+	case in == 0xd503201f: // nop
 		e.pad = true
-	case arm64asm.ADRP, arm64asm.ADD, arm64asm.LDR:
-		m, ok := in.Args[1].(arm64asm.MemImmediate)
-		if !slices.Contains(scratchAArch64, in.Args[0].String()) || ok && m.Mode != arm64asm.AddrOffset {
-			return effect{}, fmt.Errorf("%v", in)
-		}
-	case arm64asm.STP:
-		m, ok := in.Args[2].(arm64asm.MemImmediate)
-		if !ok || m.Mode != arm64asm.AddrPreIndex || m.Base != arm64asm.RegSP(arm64asm.SP) ||
-			in.String() != fmt.Sprintf("STP %v, %v, [SP,#-16]!", in.Args[0], in.Args[1]) {
-			return effect{}, fmt.Errorf("%v", in)
-		}
-		e.push = 16
-		if in.Args[1] == arm64asm.X30 {
+	case in == 0xd503245f, in == 0xd503219f: // bti c, autia1716
+	case scratch && in&0x9f000000 == 0x90000000: // adrp
+	case scratch && (in&0xff800000 == 0x91000000 || in&0xff200000 == 0x8b000000): // add
+	case scratch && (in&0xffc00000 == 0xf9400000 || in&0xff000000 == 0x58000000): // ldr x
+	case in&0xffff83e0 == 0xa9bf03e0: // stp x, x, [sp, #-16]!
+		if e.push = 16; in>>10&0x1f == 30 {
 			e.saveRA = 8
 		}
-	case arm64asm.BR, arm64asm.BRK:
-		e.ends, e.pad = true, in.Op == arm64asm.BRK
+	case in&0xfffffc1f == 0xd61f0000: // br
+		e.ends = true
+	case in&0xffe0001f == 0xd4200000: // brk
+		e.ends, e.pad = true, true
 	default:
-		return effect{}, fmt.Errorf("%v", in)
+		return e, false
 	}
-	return e, nil
+	return e, true
 }
 
-// paddingAArch64 accepts nop, udf #0, and zeros.
+// paddingAArch64 accepts nop, and zeros (udf #0).
 func paddingAArch64(b []byte) int {
-	if b[0] == 0 && (len(b) < 4 || bytes.Equal(b[:4], make([]byte, 4))) {
-		return min(len(b), 4)
-	}
-	const nop = 0xd503201f // arm64asm.Decode writes to a variable of its package, and this runs on several goroutines
-	if len(b) < 4 || binary.LittleEndian.Uint32(b) != nop {
+	const nop = 0xd503201f
+	var word [4]byte
+	copy(word[:], b)
+	in := binary.LittleEndian.Uint32(word[:])
+	if in != 0 && (in != nop || len(b) < 4) {
 		return 0
 	}
-	return 4
+	return min(len(b), 4)
 }
 
 // prologueAArch64 knows what the first instructions of Go's functions do to SP, and where they save x29.

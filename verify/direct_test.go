@@ -155,7 +155,8 @@ func TestRandom(t *testing.T) {
 		}
 		covered, sound := lookUp(t, table, s, end+64)
 		if res.Covered != covered || (res.Total == 0) != sound {
-			t.Errorf("seed %d: %d bytes are covered, and %d mismatches are found; by each pc %d, and that all is right is %t", seed, res.Covered, res.Total, covered, sound)
+			t.Errorf("seed %d: %d bytes covered, %d mismatches; pc by pc %d bytes, and all right: %t", seed, res.Covered,
+				res.Total, covered, sound)
 		}
 		if sound {
 			right++

@@ -37,7 +37,6 @@ func TestEpilogue(t *testing.T) {
 	}{
 		{"pop, lea, ret", "5d498d62f8c3", r10, epilogue, ""},
 		{"leave, lea, ret", "c9498d62f8c3", r10, epilogue, ""},
-		{"ret n", "5d498d62f8c20800", r10, epilogue, ""},
 		{"rep ret", "5d498d62f8f3c3", r10, epilogue, ""},
 		{"no-ops after it", "5d498d62f8c30f1f40006690", r10, epilogue, ""},
 		{"padding after the function", "5d498d62f8c3/0f1f440000", r10, epilogue, ""},

@@ -1,7 +1,7 @@
 package verify
 
 import (
-	"golang.org/x/arch/x86/x86asm"
+	"slices"
 
 	"cfi2sframe/cfi"
 )
@@ -16,136 +16,135 @@ const (
 	outermost              // there is no caller
 )
 
-// A step is an instruction of a function, by its offset.
-type step struct {
-	x86asm.Inst
-	at    uint64
-	known bool
+// A stackEffect is what an instruction does to the stack pointer and the frame pointer.
+type stackEffect struct {
+	size  int   // in bytes; 0 if the instruction is unknown
+	ends  bool  // control does not reach the next instruction
+	jumps bool  // to the address that is this many bytes after its end:
+	skip  int64 //
+
+	pushesFP, popsFP, clearsFP, writesFP bool
+	copiesSP                             bool // to FP
+	loadsSP, fromMemory                  bool // the latter: from memory other than the stack
+	alignsSP                             bool
 }
 
 // onStacks checks a function that leaves its stack, and returns what is wrong: what the rows say before an instruction
 // and after it must be what the instruction does.
-func (g *goTable) onStacks(fn *cfi.Function, first uint64, name string) string {
+func (g *goTable) onStacks(fn *cfi.Function) string {
 	places := make([]place, fn.End-fn.Begin)
-	any := false
 	for row := range fn.Rows() {
 		var is place
 		switch {
 		case row.CFA.Rule == cfi.RuleUndefined:
 			continue
-		case g.stacks == nil || fn.Begin != first:
+		case g.stack == nil || fn.Begin != g.first:
 			return "rows of a function on another stack"
 		case row.RA.Rule == cfi.RuleUndefined:
 			is = outermost
 		case row.CFA.Reg == g.fp:
 			is = belowFP
-			if g.shrinks && name == "runtime.systemstack" {
-				return "the stack that the frame pointer leads to may have moved"
-			}
 			if row.CFA.Offset != 16 || row.RA.Offset != -8 || row.FP.Rule != cfi.RuleOffset || row.FP.Offset != -16 {
 				return "another frame than that of its prologue"
 			}
 		default:
 			is = belowSP
-			saved := goSlot{true, 1, 8, 8}
-			if what := g.row(&row, g.sizeAt(row.Begin-first), saved, row.Begin-first); what != "" {
+			g.slot, g.pushed = goSlot{true, 1, 8, 8}, 0
+			pc := row.Begin - g.first
+			if what := g.row(&row, g.frames.at(pc), pc); what != "" {
 				return what
 			}
 		}
-		any = true
 		for pc := row.Begin; pc < row.End; pc++ {
 			places[pc-fn.Begin] = is
 		}
 	}
-	if !any {
+	switch {
+	case !slices.ContainsFunc(places, func(p place) bool { return p != nowhere }):
 		return ""
-	}
-	if places[0] != nowhere && places[0] != belowSP {
+	case places[0] != nowhere && places[0] != belowSP:
 		return "no stack pointer at the start of the function"
 	}
-	// Their callers may go on in another thread, or on a larger stack, while these are on the scheduler's.
-	return g.stacks(g.code(fn.Begin, fn.End), places, name == "runtime.mcall" || name == "runtime.morestack")
+	s := stackSwitch{code: g.code(fn.Begin, fn.End), decode: g.stack, targets: make(map[int]bool)}
+	return s.check(places, g.shrinks)
 }
 
-// stacksAMD64 checks what each instruction does against the places before and after it.
-func stacksAMD64(code []byte, places []place, final bool) string {
-	var all []step
-	targets := make(map[uint64]bool)
-	for at := uint64(0); at < uint64(len(code)); {
-		in, err := x86asm.Decode(code[at:], 64)
-		avx := code[at] == 0x62 || code[at] == 0xc4 || code[at] == 0xc5 // the decoder's sizes may be wrong
-		known := err == nil && !avx
-		if !known {
-			in = x86asm.Inst{Len: 1}
-		}
-		all = append(all, step{in, at, known})
-		at += uint64(in.Len)
-		if rel, ok := in.Args[0].(x86asm.Rel); ok && in.Op != x86asm.CALL {
-			targets[at+uint64(int64(rel))] = true
-		}
+// A stackSwitch is the code of a function that leaves its stack.
+type stackSwitch struct {
+	code    []byte
+	decode  func([]byte) stackEffect
+	targets map[int]bool // offsets to which it jumps
+	// It goes to another stack and does not come back. Its caller may go on in another thread, or on a larger stack,
+	// meanwhile.
+	final bool
+	// Code of Go runs on the other stack, and may move the one that the frame pointer leads to.
+	moves bool
+}
+
+// check checks what each instruction does against the places before and after it, and returns what is wrong.
+func (s *stackSwitch) check(places []place, shrinks bool) string {
+	if len(s.code) != len(places) {
+		return "its code is not in the file"
 	}
-	live := true
-	for _, in := range all {
-		if live = live || targets[in.at]; !live {
-			continue
-		}
-		next := in.at + uint64(in.Len)
-		if !in.known {
-			return "an instruction that is not known"
-		}
-		live = in.Op != x86asm.RET && in.Op != x86asm.JMP && in.Op != x86asm.UD2 && in.Op != x86asm.HLT &&
-			in.Op != x86asm.INT
-		if what := in.leadsTo(next, places, final); live && what != "" {
-			return what
-		}
-		if rel, ok := in.Args[0].(x86asm.Rel); ok && in.Op != x86asm.CALL {
-			if what := in.leadsTo(next+uint64(int64(rel)), places, final); what != "" {
-				return what
+	s.survey()
+	s.moves = s.moves && shrinks
+	live := true // control reaches the instruction
+	for at := 0; at < len(s.code); {
+		e := s.decode(s.code[at:])
+		next := at + max(e.size, 1)
+		if live = live || s.targets[at]; live {
+			after := s.after(at, places[at], e)
+			keeps := func(to int) bool {
+				return to < 0 || to >= len(places) || places[to] == nowhere || places[to] == after
 			}
+			switch {
+			case e.size == 0:
+				return "an instruction that is not known"
+			case slices.ContainsFunc(places[at:next], func(p place) bool { return p != places[at] }):
+				return "a row begins within an instruction"
+			case !e.ends && !keeps(next), e.jumps && !keeps(next+int(e.skip)):
+				return "a row that the code does not keep"
+			}
+			live = !e.ends
 		}
+		at = next
 	}
 	return ""
 }
 
-// leadsTo checks that what the rows say of another place is so after the instruction.
-func (in *step) leadsTo(to uint64, places []place, final bool) string {
-	if to >= uint64(len(places)) {
-		return ""
-	}
-	here, next := in.at+uint64(in.Len), places[to]
-	is := places[in.at]
-	for _, p := range places[in.at:here] {
-		if p != is {
-			return "a row begins within an instruction"
+// survey finds jumps, and how the function leaves its stack. Those that come back load the stack pointer a second time.
+// C needs it aligned, and does not move stacks.
+func (s *stackSwitch) survey() {
+	loads, fromMemory, aligns := 0, false, false
+	for at := 0; at < len(s.code); {
+		e := s.decode(s.code[at:])
+		at += max(e.size, 1)
+		if e.jumps {
+			s.targets[at+int(e.skip)] = true
 		}
+		if e.loadsSP {
+			loads++
+		}
+		fromMemory = fromMemory || e.loadsSP && e.fromMemory
+		aligns = aligns || e.alignsSP
 	}
-	loads := in.Op == x86asm.MOV && in.Args[0] == x86asm.RSP
+	s.final = loads == 1 && fromMemory
+	s.moves = fromMemory && !aligns
+}
+
+// after returns what is so after the instruction at an offset.
+func (s *stackSwitch) after(at int, is place, e stackEffect) place {
 	switch {
-	case next == nowhere:
-	case next == belowSP && in.at == 0 && to == here && in.Op == x86asm.PUSH && in.Args[0] == x86asm.RBP:
-	case next == belowSP && is == belowFP && to == here && in.Op == x86asm.POP && in.Args[0] == x86asm.RBP:
-	case next == belowFP && is == belowSP && in.at == 1 && to == here && in.Op == x86asm.MOV &&
-		in.Args[0] == x86asm.RBP && in.Args[1] == x86asm.RSP:
-	case next == outermost && in.Op == x86asm.MOV && in.Args[1] == x86asm.Imm(0) &&
-		(in.Args[0] == x86asm.RBP || in.Args[0] == x86asm.EBP):
-	case next == outermost && in.Op == x86asm.XOR && in.Args[0] == x86asm.EBP && in.Args[1] == x86asm.EBP:
-	case next == outermost && final && (loads || is == outermost):
-	case next == is && is != belowSP && in.keepsFP() && (is == outermost || !loads || !final):
-	default:
-		return "a row that the code does not keep"
+	case at == 0 && e.pushesFP:
+		return belowSP
+	case at == 1 && is == belowSP && e.copiesSP:
+		return belowFP
+	case is == belowFP && e.popsFP:
+		return belowSP
+	case e.clearsFP, s.final && (e.loadsSP || is == outermost):
+		return outermost
+	case is == belowSP, e.writesFP, s.moves && e.loadsSP && is == belowFP:
+		return nowhere
 	}
-	return ""
-}
-
-// keepsFP reports whether the frame pointer has the same value after the instruction.
-func (in *step) keepsFP() bool {
-	for i, arg := range in.Args {
-		if r, ok := arg.(x86asm.Reg); ok && (r == x86asm.RBP || r == x86asm.EBP || r == x86asm.BP || r == x86asm.BPB) {
-			read := in.Op == x86asm.PUSH || in.Op == x86asm.CMP || in.Op == x86asm.TEST || in.Op == x86asm.MOV && i == 1
-			if !read {
-				return false
-			}
-		}
-	}
-	return in.Op != x86asm.LEAVE && in.Op != x86asm.ENTER
+	return is
 }

@@ -62,54 +62,69 @@ func (b *borders) next(addr uint64) (next uint64, ok bool) {
 	return math.MaxUint64, begun == ended && begun > 0
 }
 
-// paddingAfter returns the end of the padding after a function: the next function, the next section, or the end of the
+// paddings finds the padding after functions.
+type paddings struct {
+	file    *elffile.File
+	size    func(b []byte) int // abi.padding
+	ranges  []codeRange        // all of them
+	code    codeRange          // the current one
+	borders borders            // of sections
+	text    []byte             // code at address textAt
+	textAt  uint64
+	buffer  []byte
+	known   [maxPadding][]byte // by size: the bytes that were found to be padding last
+}
+
+// after returns the end of the padding after a function: the next function, the next section, or the end of the
 // current section or segment. It reports whether only padding is there.
-func (c *checker) paddingAfter(fn *cfi.Function, next uint64) (end uint64, ok bool) {
-	if fn.End > c.code.end || fn.End <= c.code.begin {
-		i := sort.Search(len(c.ranges), func(i int) bool { return c.ranges[i].end >= fn.End })
-		if i == len(c.ranges) || c.ranges[i].begin >= fn.End {
+func (p *paddings) after(fn *cfi.Function, next uint64) (end uint64, ok bool) {
+	if fn.End > p.code.end || fn.End <= p.code.begin {
+		i := sort.Search(len(p.ranges), func(i int) bool { return p.ranges[i].end >= fn.End })
+		if i == len(p.ranges) || p.ranges[i].begin >= fn.End {
 			return 0, false
 		}
-		c.code = c.ranges[i]
+		p.code = p.ranges[i]
 	}
 	if fn.Signal() || fn.Program() < 0 {
 		return 0, false
 	}
-	if section, ok := c.borders.next(c.code.end); ok && next > c.code.end {
+	if section, ok := p.borders.next(p.code.end); ok && next > p.code.end {
 		end = min(next, section, fn.End+maxPadding)
-		for ; end > c.code.end; end-- { // to the end of the segment
-			if _, ok := c.file.FileOffset(fn.End, end-fn.End); ok {
+		for ; end > p.code.end; end-- { // to the end of the segment
+			if _, ok := p.file.FileOffset(fn.End, end-fn.End); ok {
 				break
 			}
 		}
-		if size := end - fn.End; end > c.code.end && size < maxPadding && c.isPadding(fn.End, size) {
+		if end > p.code.end && p.is(fn.End, end-fn.End) {
 			return end, true
 		}
 	}
-	end = min(next, c.code.end)
-	size := end - fn.End
-	return end, size > 0 && size < maxPadding && c.isPadding(fn.End, size)
+	end = min(next, p.code.end)
+	return end, end > fn.End && p.is(fn.End, end-fn.End)
 }
 
-// isPadding reports whether the n bytes at an address are no-ops, traps, or zeros.
-func (c *checker) isPadding(addr, n uint64) bool {
-	if off := addr - c.textAt; off > uint64(len(c.text)) || n > uint64(len(c.text))-off {
-		if size := min(window, c.code.end-addr); (size < n || !c.read(addr, size)) && !c.read(addr, n) {
+// is reports whether the n bytes at an address are no-ops, traps, or zeros, and fewer than maxPadding.
+func (p *paddings) is(addr, n uint64) bool {
+	if n >= maxPadding {
+		return false
+	}
+	if off := addr - p.textAt; off > uint64(len(p.text)) || n > uint64(len(p.text))-off {
+		if size := min(window, p.code.end-addr); (size < n || !p.read(addr, size)) && !p.read(addr, n) {
 			return false
 		}
 	}
-	b := c.text[addr-c.textAt:][:n]
-	if bytes.Equal(b, c.paddings[n]) {
+	b := p.text[addr-p.textAt:][:n]
+	if bytes.Equal(b, p.known[n]) {
 		return true
 	}
 	for rest := b; len(rest) > 0; {
-		size := c.abi.padding(rest)
+		size := p.size(rest)
 		if size == 0 {
 			return false
 		}
 		rest = rest[size:]
 	}
-	c.paddings[n] = append(c.paddings[n][:0], b...)
+	p.known[n] = append(p.known[n][:0], b...)
 	return true
 }
 
@@ -117,17 +132,17 @@ func (c *checker) isPadding(addr, n uint64) bool {
 const window = 64 << 10
 
 // read reads up to window bytes of code, and reports whether the file contains them.
-func (c *checker) read(addr, size uint64) bool {
-	off, ok := c.file.FileOffset(addr, size)
+func (p *paddings) read(addr, size uint64) bool {
+	off, ok := p.file.FileOffset(addr, size)
 	if !ok {
 		return false
 	}
-	if c.buffer == nil {
-		c.buffer = make([]byte, window)
+	if p.buffer == nil {
+		p.buffer = make([]byte, window)
 	}
-	c.textAt, c.text = addr, c.buffer[:size]
-	if c.file.ReadInto("code", c.text, off) != nil {
-		c.text = nil
+	p.textAt, p.text = addr, p.buffer[:size]
+	if p.file.ReadInto("code", p.text, off) != nil {
+		p.text = nil
 	}
-	return c.text != nil
+	return p.text != nil
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
-	"fmt"
 
 	"cfi2sframe/sframe"
 )
@@ -14,25 +13,20 @@ import (
 func init() {
 	abis[sframe.S390XBig] = abi{
 		machine: elf.EM_S390, big: true, sp: 15, fp: 11, ra: 14, pc: noReg,
-		entry: 160, injected: 8, caller: -160, spSaved: true, decode: decodeS390X, padding: paddingS390X,
+		entry: 160, injected: 8, caller: -160, spSaved: true, stub: stubS390X, padding: paddingS390X,
 		prologue: prologueS390X,
 	}
 }
 
-// decodeS390X decodes the instructions of stubs (z/Architecture Principles of Operation, appendix B). The package with
-// all instructions is not used, as it builds its table at program start.
-func decodeS390X(b []byte, pc uint64) (effect, error) {
+// stubS390X knows the instructions of PLT stubs (z/Architecture Principles of Operation, appendix B).
+func stubS390X(b []byte, pc uint64) (e effect, known bool) {
 	if bytes.HasPrefix(b, []byte{0, 0}) { // no instruction
-		return effect{size: 2, pad: true, ends: true}, nil
+		return effect{size: 2, pad: true, ends: true}, true
 	}
-	if len(b) < 2 {
-		return effect{}, fmt.Errorf("a part of an instruction")
+	if len(b) < 2 || len(b) < sizeS390X(b) {
+		return e, false
 	}
-	size := []uint64{2, 4, 4, 6}[b[0]>>6]
-	if uint64(len(b)) < size {
-		return effect{}, fmt.Errorf("a part of an instruction")
-	}
-	e, known := effect{size: size}, false
+	e.size = uint8(sizeS390X(b))
 	first, second := b[1]>>4, b[1]&0xf // registers, or a mask and what is a part of the opcode
 	switch b[0] {
 	case 0x07: // BCR
@@ -53,7 +47,7 @@ func decodeS390X(b []byte, pc uint64) (effect, error) {
 		case 4: // BRCL, by halfwords from its start, and the relocation's offset after it
 			e.ends, e.target = true, pc+uint64(2*int64(int32(binary.BigEndian.Uint32(b[2:]))))
 			e.size += 4
-			known = first == 15 && uint64(len(b)) >= e.size // else on a condition, or without the offset
+			known = first == 15 && len(b) >= int(e.size) // else on a condition, or without the offset
 		}
 	case 0xd2: // MVC
 		known = true
@@ -67,11 +61,11 @@ func decodeS390X(b []byte, pc uint64) (effect, error) {
 	case 0xeb: // SRLG
 		known = b[5] == 0x0c && scratch(first)
 	}
-	if !known {
-		return effect{}, fmt.Errorf("instruction %x", b[:size])
-	}
-	return e, nil
+	return e, known
 }
+
+// sizeS390X returns the size in bytes of the instruction at the start of b.
+func sizeS390X(b []byte) int { return []int{2, 4, 4, 6}[b[0]>>6] }
 
 // scratch reports whether stubs may write a register: those that do not hold the frame or the return address.
 func scratch(reg byte) bool { return reg <= 1 }
@@ -81,7 +75,7 @@ func paddingS390X(b []byte) int {
 	if zeros := b[:min(len(b), 2)]; bytes.Count(zeros, []byte{0}) == len(zeros) {
 		return len(zeros)
 	}
-	size := []int{2, 4, 4, 6}[b[0]>>6]
+	size := sizeS390X(b)
 	if len(b) < size || b[1]>>4 != 0 {
 		return 0
 	}
@@ -109,5 +103,5 @@ func prologueS390X(p *prologue, b []byte) int {
 		b[0] == 0xe3 && b[1] == 0xf0 && b[2]>>4 == 15 && b[5] == 0x71: // lay %r15,n(%r15)
 		p.sp -= int64(int8(b[4]))<<12 | int64(b[2]&15)<<8 | int64(b[3])
 	}
-	return []int{2, 4, 4, 6}[b[0]>>6]
+	return sizeS390X(b)
 }

@@ -2,6 +2,7 @@ package verify
 
 import (
 	"fmt"
+	"math"
 
 	"cfi2sframe/sframe"
 )
@@ -9,10 +10,10 @@ import (
 // segments iterates over the described code in address order, by the pc ranges for which one row holds. Blocks of a
 // PC-mask FDE are separate segments.
 type segments struct {
-	sec        *sframe.Section
-	more       bool   // there is a current segment; the rest of it is:
-	begin, end uint64 // addresses
-	row        uint32 // the number of the row, in reader.Rows
+	// The rest of the current segment, math.MaxUint64 after the last one; its row in reader.Rows; and its FDE.
+	begin, end uint64
+	row        uint32
+	marks      marks
 	fde        sframe.FDE
 	index      int // of the FDE
 
@@ -30,6 +31,24 @@ type segments struct {
 	maxRows uint64                 // that are decoded
 }
 
+// marks are what FDEs say of all their rows.
+type marks uint8
+
+const (
+	signal marks = 1 << iota
+	keyB
+)
+
+func marksOf(isSignal, isKeyB bool) (m marks) {
+	if isSignal {
+		m |= signal
+	}
+	if isKeyB {
+		m |= keyB
+	}
+	return m
+}
+
 // Bounds on the iteration: FDEs may share rows, and have any number of blocks. In addition, one row is allowed for each
 // byte of the section and of the CFI.
 const (
@@ -43,16 +62,46 @@ func (s *segments) skip(pc uint64) error {
 		s.begin = pc
 		return nil
 	}
-	if s.i++; s.i == len(s.refs) && s.repeats {
-		s.i, s.block = 0, s.block+uint64(s.fde.RepSize)
+	s.i++
+	switch {
+	case s.repeats:
+		if ok, err := s.findBlock(); ok || err != nil {
+			return err
+		}
+	case s.i < len(s.refs):
+		s.set()
+		return nil
 	}
-	if s.i == len(s.refs) || s.block >= s.fde.End() {
-		return s.load(s.index + 1)
+	return s.load(s.index + 1)
+}
+
+// findBlock makes row i of the current block, or the first one of a later block, the current segment, and reports
+// whether there is one.
+func (s *segments) findBlock() (bool, error) {
+	for ; s.block < s.fde.End(); s.i, s.block = 0, s.block+uint64(s.fde.RepSize) {
+		if s.i == len(s.refs) {
+			continue
+		}
+		if s.blocks++; s.blocks > maxBlocks {
+			return false, fmt.Errorf("blocks of PC-mask FDEs have more than %d rows, up to FDE %d at %#x, which are not "+
+				"gone through", maxBlocks, s.index, s.fde.Start)
+		}
+		s.set()
+		s.end = min(s.end, s.last, s.block+uint64(s.fde.RepSize))
+		if s.begin < s.end { // otherwise the block is a part of one
+			return true, nil
+		}
 	}
-	if err := s.set(); err != nil || s.begin < s.end {
-		return err
+	return false, nil
+}
+
+// set makes row i of the current block the current segment, up to the next row or the end of the FDE.
+func (s *segments) set() {
+	s.row = s.refs[s.i].Row
+	s.begin, s.end = s.block+uint64(s.refs[s.i].Start), s.last
+	if s.i+1 < len(s.refs) {
+		s.end = s.block + uint64(s.refs[s.i+1].Start)
 	}
-	return s.load(s.index + 1) // the last block is a part of one
 }
 
 // load moves to the first segment of the FDE with the given index, or of a later one.
@@ -83,29 +132,15 @@ func (s *segments) load(index int) error {
 		if s.fde.PCMask && (s.fde.RepSize == 0 || s.repeats) && !s.masked(&s.fde) {
 			continue
 		}
-		s.index, s.more, s.block, s.i = index, true, start, 0
-		if err := s.set(); err != nil || s.begin < s.end {
-			return err
+		s.index, s.block, s.i, s.marks = index, start, 0, marksOf(s.fde.Signal, s.fde.KeyB)
+		if s.repeats {
+			if ok, err := s.findBlock(); ok || err != nil {
+				return err
+			}
+		} else if s.set(); s.begin < s.end {
+			return nil
 		}
 	}
-	s.more = false
-	return nil
-}
-
-// set makes row i of the current block the current segment.
-func (s *segments) set() error {
-	s.row = s.refs[s.i].Row
-	s.begin, s.end = s.block+uint64(s.refs[s.i].Start), s.fde.End()
-	if s.i+1 < len(s.refs) {
-		s.end = s.block + uint64(s.refs[s.i+1].Start)
-	}
-	if !s.repeats {
-		return nil
-	}
-	s.end = min(s.end, s.block+uint64(s.fde.RepSize), s.fde.End())
-	if s.blocks++; s.blocks > maxBlocks {
-		return fmt.Errorf("blocks of PC-mask FDEs have more than %d rows, up to FDE %d at %#x, which are not gone through",
-			maxBlocks, s.index, s.fde.Start)
-	}
+	s.begin, s.end = math.MaxUint64, math.MaxUint64
 	return nil
 }

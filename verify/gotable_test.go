@@ -30,8 +30,8 @@ func TestPrologue(t *testing.T) {
 		{"another size", "\x48\x83\xec\x38\x48\x89\x6c\x24\x28", 4, goSlot{},
 			"at 0x4: frame of 48 bytes in the table, and of 56 by the code"},
 	} {
-		g := goTable{abi: abis[sframe.AMD64Little], window: []byte(tt.code), frames: []goFrame{{0, 0}, {tt.begins, 48}}}
-		if slot, wrong := g.saves(uint64(len(tt.code)), 0); slot != tt.slot || wrong != tt.wrong {
+		g := goTable{abi: abis[sframe.AMD64Little], window: []byte(tt.code), frames: goFrames{{0, 0}, {tt.begins, 48}}}
+		if slot, wrong := g.saves(uint64(len(tt.code))); slot != tt.slot || wrong != tt.wrong {
 			t.Errorf("%s: %+v, %q; want %+v, %q", tt.name, slot, wrong, tt.slot, tt.wrong)
 		}
 	}

@@ -1,0 +1,90 @@
+package verify
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"golang.org/x/arch/x86/x86asm"
+)
+
+// TestAMD64 compares what is known of random instructions with another decoder.
+func TestAMD64(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	known := 0
+	for range 1_000_000 {
+		b := make([]byte, 15)
+		for i := range b {
+			b[i] = byte(r.Uint32() & r.Uint32()) // small numbers: SP and FP are frequent
+		}
+		switch b[0] = byte(r.Uint32()); r.IntN(4) {
+		case 0:
+			b[0], b[1] = 0x0f, byte(r.Uint32())
+		case 1:
+			b[0], b[1] = []byte{0x48, 0x41, 0x44, 0x66, 0xf3}[r.IntN(5)], byte(r.Uint32())
+		}
+		in, ok := decodeAMD64(b)
+		want, err := x86asm.Decode(b, 64)
+		if !ok || err != nil || want.Op == 0 { // the latter is an opcode without an instruction
+			continue
+		}
+		known++
+		if in.size != want.Len {
+			t.Fatalf("% x: %d bytes; want %v, %d bytes", b, in.size, want, want.Len)
+		}
+		if nop := want.Op == x86asm.NOP || want.Op == x86asm.XCHG && b[want.Len-1] == 0x90 && in.rm == 0; in.isNop() && !nop {
+			t.Fatalf("% x: %v is no no-op", b, want)
+		}
+		for reg, names := range map[int][]x86asm.Arg{
+			rsp: {x86asm.RSP, x86asm.ESP, x86asm.SP, x86asm.SPB}, rbp: {x86asm.RBP, x86asm.EBP, x86asm.BP, x86asm.BPB},
+		} {
+			if writes(want, names) && !in.writes(reg) {
+				t.Fatalf("% x: %v writes %v", b, want, names[0])
+			}
+		}
+		if e := stackAMD64(b); e != wantEffect(want, e) {
+			t.Fatalf("% x: %v: %+v; want %+v", b, want, e, wantEffect(want, e))
+		}
+	}
+	if known < 300_000 {
+		t.Errorf("%d instructions are known; want more", known)
+	}
+}
+
+// writes reports whether the instruction writes one of the registers. Most write their first operand.
+func writes(in x86asm.Inst, names []x86asm.Arg) bool {
+	has := func(i int) bool { return slices.Contains(names, in.Args[i]) }
+	switch in.Op {
+	case x86asm.NOP, x86asm.PUSH, x86asm.CMP, x86asm.TEST, x86asm.JMP, x86asm.CALL, x86asm.BT, x86asm.MUL, x86asm.DIV,
+		x86asm.IDIV:
+		return false
+	case x86asm.LEAVE:
+		return true
+	case x86asm.XCHG, x86asm.XADD:
+		return has(0) || has(1)
+	}
+	return has(0)
+}
+
+// wantEffect is what another decoder says of the effect e. There is a second form of push.
+func wantEffect(in x86asm.Inst, e stackEffect) stackEffect {
+	to, from := in.Args[0], in.Args[1]
+	rel, isRel := to.(x86asm.Rel)
+	mem, isMem := from.(x86asm.Mem)
+	e.size, e.jumps = in.Len, isRel && in.Op != x86asm.CALL
+	e.ends = slices.Contains([]x86asm.Op{x86asm.RET, x86asm.JMP, x86asm.INT, x86asm.UD2, x86asm.HLT}, in.Op)
+	if e.jumps {
+		e.skip = int64(rel)
+	}
+	mov := in.Op == x86asm.MOV
+	e.pushesFP = e.pushesFP && in.Op == x86asm.PUSH && to == x86asm.RBP
+	e.popsFP = in.Op == x86asm.POP && to == x86asm.RBP
+	e.copiesSP = mov && to == x86asm.RBP && from == x86asm.RSP
+	fp := to == x86asm.RBP || to == x86asm.EBP
+	e.clearsFP = fp && (mov && from == x86asm.Imm(0) || in.Op == x86asm.XOR && to == from)
+	e.loadsSP = mov && (to == x86asm.RSP || to == x86asm.ESP || to == x86asm.SP)
+	e.fromMemory = e.loadsSP && isMem && (mem.Base != x86asm.RSP || mem.Index != 0)
+	_, isImm := from.(x86asm.Imm)
+	e.alignsSP = in.Op == x86asm.AND && isImm && (to == x86asm.RSP || to == x86asm.ESP || to == x86asm.SP)
+	return e
+}

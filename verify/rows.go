@@ -1,0 +1,423 @@
+package verify
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+
+	"cfi2sframe/cfi"
+	"cfi2sframe/elffile"
+	"cfi2sframe/sframe"
+)
+
+// A checker compares the rows of CFI with those of the section, in address order.
+type checker struct {
+	abi   abi
+	res   *Result
+	table *cfi.Table
+	last  uint64 // where the function after the last one of table begins
+	segs  segments
+	row   cfi.Row       // the current row of CFI
+	fn    *cfi.Function // the current one
+	marks marks         // of fn
+	vm    machine
+	places
+	pads   paddings
+	proven uint64 // end of the rows in the current function for which popped is true
+
+	// By the number of CFI rules: the number of the section's row that last agreed with them, plus 1, if no rule
+	// depends on the pc.
+	agreed  []uint32
+	cut     []cfi.Step // rows of a function without a program
+	orphans []orphan
+}
+
+func (c *checker) run() error {
+	c.segs.masked = c.blocks
+	if err := c.segs.load(c.segs.index); err != nil {
+		return err
+	}
+	for i := range c.table.Len() {
+		next := c.last
+		if i+1 < c.table.Len() {
+			next = c.table.At(i + 1).Begin
+		}
+		if err := c.function(c.table.At(i), next); err != nil {
+			return err
+		}
+	}
+	return c.orphansTo(math.MaxUint64)
+}
+
+// function compares the rows of a function, and its last row in the padding after it.
+func (c *checker) function(fn *cfi.Function, next uint64) error {
+	c.fn, c.marks, c.proven = fn, marksOf(fn.Signal(), fn.KeyB()), 0
+	c.res.Described += fn.End - fn.Begin
+	if err := c.orphansTo(fn.Begin); err != nil {
+		return err
+	}
+	c.row = cfi.Row{Begin: fn.Begin, End: fn.End} // without rules
+	if fn.Err() != nil {
+		_, err := c.compareRow(&c.res.Covered)
+		return err
+	}
+	steps := c.steps(fn)
+	for k := 0; k < len(steps) && uint64(steps[k].Off) < fn.End-fn.Begin; k++ {
+		k = c.skipAgreed(steps, k)
+		n := steps[k].Number
+		c.row = cfi.Row{Begin: fn.Begin + uint64(steps[k].Off), End: fn.End, Number: n, Rules: c.table.Rules(n)}
+		if k+1 < len(steps) {
+			c.row.End = min(fn.End, fn.Begin+uint64(steps[k+1].Off))
+		}
+		described, err := c.compareRow(&c.res.Covered)
+		if err != nil {
+			return err
+		}
+		if c.row.RA.Rule == cfi.RuleUndefined {
+			c.res.Outermost += c.row.End - c.row.Begin - described
+		}
+	}
+	if c.segs.begin >= next {
+		return nil
+	}
+	end, ok := c.pads.after(fn, next)
+	if !ok {
+		return nil
+	}
+	c.row.Begin, c.row.End = fn.End, end
+	_, err := c.compareRow(&c.res.Padding)
+	return err
+}
+
+// steps returns the rows of a function. The first one begins with it.
+func (c *checker) steps(fn *cfi.Function) []cfi.Step {
+	if fn.Program() >= 0 {
+		return fn.Steps()
+	}
+	c.cut = c.cut[:0]
+	for row := range fn.Rows() {
+		c.cut = append(c.cut, cfi.Step{Off: uint32(row.Begin - fn.Begin), Number: row.Number})
+	}
+	return c.cut
+}
+
+// skipAgreed advances from row k of the current function on while both sides have rows at the same addresses that are
+// known to agree, and returns the index of the row that it did not compare. Without it, libLLVM-14 takes 7 % more
+// instructions (2026-11-24).
+func (c *checker) skipAgreed(steps []cfi.Step, k int) int {
+	s, begin, size := &c.segs, c.fn.Begin+uint64(steps[k].Off), uint32(c.fn.End-c.fn.Begin)
+	if s.begin != begin || s.repeats || s.marks != c.marks {
+		return k
+	}
+	steps, shift, refs := steps[k:], uint32(c.fn.Begin-s.block), s.refs[s.i:]
+	n := 0
+	for n+1 < len(steps) && n+1 < len(refs) {
+		off := steps[n+1].Off
+		if off >= size || off+shift != refs[n+1].Start || c.agreed[steps[n].Number] != refs[n].Row+1 {
+			break
+		}
+		n++
+	}
+	if n > 0 {
+		s.i += n
+		s.set()
+		c.res.Covered += s.begin - begin
+	}
+	return k + n
+}
+
+// compareRow compares the current CFI row with the segments in it. It adds the bytes for which they agree to sum, and
+// returns the number of bytes that the segments describe.
+func (c *checker) compareRow(sum *uint64) (described uint64, err error) {
+	s, r := &c.segs, &c.row
+	for s.begin < r.End {
+		end := min(s.end, r.End)
+		described += end - s.begin
+		same := r.Rules != nil && c.agreed[r.Number] == s.row+1 && s.marks == c.marks
+		if !same {
+			if same, err = c.compare(s.begin, end); err != nil {
+				return 0, err
+			}
+			if c.res.Total > maxTotal {
+				return 0, errTotal
+			}
+		}
+		if same {
+			*sum += end - s.begin
+		}
+		if err := s.skip(end); err != nil {
+			return 0, err
+		}
+	}
+	return described, nil
+}
+
+// orphansTo records the described code without CFI up to an address, for stubs.
+func (c *checker) orphansTo(pc uint64) error {
+	for s := &c.segs; s.begin < pc; {
+		if len(c.orphans) == maxOrphans {
+			return fmt.Errorf("more than %d rows, up to that at %#x, are for code that CFI does not describe", maxOrphans,
+				s.begin)
+		}
+		end := min(s.end, pc)
+		c.orphans = append(c.orphans, orphan{s.begin, end, s.reader.Rows[s.row], s.marks != 0})
+		if err := s.skip(end); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// blocks reports whether the code of each row of a PC-mask FDE is certain.
+func (c *checker) blocks(d *sframe.FDE) bool {
+	if d.Ambiguous() {
+		c.res.mismatch(d.Start, d.End(), "PC-mask FDE whose rows hold for other code in some readers than in others")
+		return false
+	}
+	rep := uint64(d.RepSize)
+	if _, unit := c.grid(d.Start); unit%rep != 0 {
+		c.res.mismatch(d.Start, d.End(),
+			"PC-mask FDE whose blocks of %d bytes are others where the code is moved by %d", rep, unit)
+		return false
+	}
+	return true
+}
+
+// compare compares the current CFI row with the current segment over [begin, end), and reports whether they agree. It
+// returns an error if that takes too long.
+func (c *checker) compare(begin, end uint64) (bool, error) {
+	e, r := &c.segs.reader.Rows[c.segs.row], &c.row
+	fail := func(format string, args ...any) (bool, error) {
+		c.res.mismatch(begin, end, format, args...)
+		return false, nil
+	}
+	switch {
+	case r.Rules == nil:
+		return fail("SFrame describes a function whose CFI is malformed (%v)", c.fn.Err())
+	case c.segs.marks&signal != c.marks&signal:
+		return fail("signal frame: %t in SFrame, %t in CFI", c.segs.fde.Signal, c.fn.Signal())
+	case c.segs.marks != c.marks:
+		return fail("signing key B: %t in SFrame, %t in CFI", c.segs.fde.KeyB, c.fn.KeyB())
+	case e.Outermost != (r.RA.Rule == cfi.RuleUndefined):
+		return fail("outermost frame: %t in SFrame, %t in CFI", e.Outermost, !e.Outermost)
+	case e.Outermost: // no caller on both sides
+		return true, nil
+	case e.Signed != (r.Sign == cfi.Signed) || r.Sign > cfi.Signed:
+		return fail("return address signed: %t in SFrame, state %d in CFI", e.Signed, r.Sign)
+	}
+	for pc := begin; pc < end; pc++ {
+		c.vm.pc, c.vm.pcRead = pc, false
+		want, err := c.byCFI()
+		if errors.Is(err, errSteps) {
+			return false, fmt.Errorf("function at %#x: %w", c.fn.Begin, err)
+		}
+		if err != nil {
+			return fail("%v", err)
+		}
+		got := c.bySFrame(e)
+		if got != want && pc == begin && c.popped(begin, end, want, got) {
+			return true, nil
+		}
+		if got != want {
+			c.res.mismatch(pc, end, "%s: SFrame has CFA %v, RA %v, FP %v; CFI has %v", want.differs(got), e.CFA, e.RA,
+				e.FP, r.Rules)
+			return false, nil
+		}
+		if !c.vm.pcRead {
+			break // the rules are the same for the other pcs
+		}
+		at, same, err := c.anywhere(pc, want)
+		if err != nil {
+			return false, fmt.Errorf("function at %#x: %w", c.fn.Begin, err)
+		}
+		if !same {
+			return fail("CFI says something else if this code is at %#x: SFrame has CFA %v, RA %v, FP %v; CFI has %v",
+				at, e.CFA, e.RA, e.FP, r.Rules)
+		}
+	}
+	if !c.vm.pcRead {
+		c.agreed[r.Number] = c.segs.row + 1
+	}
+	return true, nil
+}
+
+// A CFI row that depends on the pc is compared at several load addresses: at least one for each pc, and about allPlaces
+// in total. Linkers write one such row for a PLT.
+const (
+	maxPlaces = 64 // for each pc
+	allPlaces = 1 << 9
+)
+
+// anywhere reports whether the current CFI row gives the frame want at pc for every load address. If not, at is an
+// address where it differs. The error is errSteps.
+func (c *checker) anywhere(pc uint64, want frameState) (at uint64, same bool, err error) {
+	if c.fixed() {
+		return 0, true, nil
+	}
+	n := min(max(allPlaces/(c.row.End-c.row.Begin), 1), maxPlaces)
+	for i := range n {
+		at = c.elsewhere(pc, pc*maxPlaces+i)
+		c.vm.pc = at
+		got, err := c.byCFI()
+		if errors.Is(err, errSteps) {
+			return at, false, err
+		}
+		if err != nil || got != want {
+			return at, false, nil
+		}
+	}
+	return 0, true, nil
+}
+
+// A frameState is the result of one step of a stack trace.
+type frameState struct{ cfa, ra, fp, sp uint64 }
+
+func (w frameState) differs(g frameState) string {
+	switch {
+	case w.cfa != g.cfa:
+		return "CFA differs"
+	case w.ra != g.ra:
+		return "return address differs"
+	case w.fp != g.fp:
+		return "caller's frame pointer differs"
+	}
+	return "caller's stack pointer differs"
+}
+
+// byCFI takes a step up the stack by the current CFI row.
+func (c *checker) byCFI() (f frameState, err error) {
+	r := &c.row
+	switch r.CFA.Rule {
+	case cfi.RuleCFA:
+		f.cfa = c.vm.reg(r.CFA.Reg) + uint64(r.CFA.Offset)
+	case cfi.RuleExpression:
+		if f.cfa, err = c.vm.run(r.CFA.Expression); err != nil {
+			return f, fmt.Errorf("CFA: %w", err)
+		}
+	default:
+		return f, fmt.Errorf("CFI gives no CFA")
+	}
+	if f.ra, err = c.value(&r.RA, f.cfa, c.vm.reg(r.RAReg)); err != nil {
+		return f, fmt.Errorf("return address: %w", err)
+	}
+	if r.RA.Rule == cfi.RuleArchitectural || r.RA.Rule == cfi.RuleSameVal {
+		// A column without a rule keeps its value. It cannot hold the return address if calls leave none there, or if
+		// it is the stack pointer or the pc.
+		if col := r.RAReg; c.abi.fixedRA != 0 || col == c.abi.sp || col == c.abi.pc {
+			return f, fmt.Errorf("return address: CFI says that it is in no place")
+		}
+	}
+	if f.fp, err = c.value(&r.FP, f.cfa, c.vm.reg(c.abi.fp)); err != nil {
+		return f, fmt.Errorf("frame pointer: %w", err)
+	}
+	if c.implied(&r.SP) {
+		f.sp = f.cfa + uint64(c.abi.caller)
+	} else if f.sp, err = c.value(&r.SP, f.cfa, c.vm.reg(c.abi.sp)); err != nil {
+		return f, fmt.Errorf("stack pointer: %w", err)
+	}
+	return f, nil
+}
+
+// implied reports whether the CFA implies the caller's SP under such a rule.
+func (c *checker) implied(rule *cfi.Rule) bool {
+	switch rule.Rule {
+	case cfi.RuleArchitectural:
+		return true
+	case cfi.RuleOffset, cfi.RuleRegister, cfi.RuleSameVal:
+		return c.abi.spSaved
+	}
+	return false
+}
+
+// value evaluates a register's rule; same is the register's own value.
+func (c *checker) value(rule *cfi.Rule, cfa, same uint64) (uint64, error) {
+	switch rule.Rule {
+	case cfi.RuleArchitectural, cfi.RuleSameVal:
+		return same, nil
+	case cfi.RuleOffset:
+		return c.vm.load(cfa + uint64(rule.Offset)), nil
+	case cfi.RuleValOffset:
+		return cfa + uint64(rule.Offset), nil
+	case cfi.RuleRegister:
+		return c.vm.reg(rule.Reg), nil
+	case cfi.RuleValExpression:
+		return c.vm.run(rule.Expression, cfa)
+	case cfi.RuleExpression:
+		addr, err := c.vm.run(rule.Expression, cfa)
+		return c.vm.load(addr), err
+	}
+	return 0, fmt.Errorf("CFI leaves it undefined")
+}
+
+// bySFrame takes a step up the stack by a row of the section.
+func (c *checker) bySFrame(e *sframe.Row) (f frameState) {
+	f.cfa = c.rule(e.CFA, 0)
+	switch {
+	case e.RA.Base != sframe.None:
+		f.ra = c.rule(e.RA, f.cfa)
+	case c.abi.fixedRA != 0:
+		f.ra = c.vm.load(f.cfa + uint64(int64(c.abi.fixedRA)))
+	default:
+		f.ra = c.vm.reg(c.abi.ra)
+	}
+	f.fp = c.vm.reg(c.abi.fp)
+	if e.FP.Base != sframe.None {
+		f.fp = c.rule(e.FP, f.cfa)
+	}
+	f.sp = f.cfa + uint64(c.abi.caller)
+	return f
+}
+
+func (c *checker) rule(r sframe.Rule, cfa uint64) uint64 {
+	v := cfa
+	switch r.Base {
+	case sframe.SP:
+		v = c.vm.reg(c.abi.sp)
+	case sframe.FP:
+		v = c.vm.reg(c.abi.fp)
+	case sframe.Register:
+		v = c.vm.reg(uint64(r.Reg))
+	}
+	v += uint64(int64(r.Offset))
+	if r.Deref {
+		v = c.vm.load(v)
+	}
+	return v
+}
+
+// smallestPage is the smallest page size in bytes of loaders.
+const smallestPage = 0x1000
+
+// places describes the addresses at which the code of a file can run.
+type places struct{ file *elffile.File }
+
+// fixed reports whether code runs at its address in the file.
+func (p places) fixed() bool { return elf.Type(p.file.Type) == elf.ET_EXEC }
+
+// grid returns the address in the file of the start of what moves together with pc, and the alignment of its runtime
+// addresses: that of an object's section, or a page. The alignment is 0 if nothing moves.
+func (p places) grid(pc uint64) (origin, unit uint64) {
+	switch {
+	case p.fixed():
+		return 0, 0
+	case elf.Type(p.file.Type) != elf.ET_REL:
+		return 0, smallestPage
+	case len(p.file.Sections) == 0:
+		return 0, 1
+	}
+	s := &p.file.Sections[p.file.SectionAt(pc)]
+	if bits.OnesCount64(s.Addralign) != 1 {
+		return s.Base, 1
+	}
+	return s.Base, min(s.Addralign, smallestPage) // it may become a part of a library
+}
+
+// elsewhere returns a possible runtime address of pc for any number n, for most n another one. The addresses differ in
+// few bits and in many, low and high ones.
+func (p places) elsewhere(pc, n uint64) uint64 {
+	origin, unit := p.grid(pc)
+	h := mix(n)
+	return pc - origin + unit*(mix(h)>>(h&63))
+}
