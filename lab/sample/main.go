@@ -21,12 +21,7 @@ import (
 	"strings"
 	"time"
 
-	"cfi2sframe/convert"
-	"cfi2sframe/elffile"
-	"cfi2sframe/internal/files"
-	"cfi2sframe/internal/testkit/linked"
 	"cfi2sframe/lab/kit"
-	"cfi2sframe/sframe"
 )
 
 // longest bounds a run.
@@ -34,15 +29,16 @@ const longest = 15 * time.Minute
 
 // A lab is where programs are sampled.
 type lab struct {
-	dir   string
-	files map[sframe.Version]map[string]*elffile.File // originals, by path; nil if not converted
+	dir  string
+	done map[string]bool // copies of files in the directories of versions
 }
 
-func (l *lab) sampler() string               { return filepath.Join(l.dir, "sample.so") }
-func (l *lab) base(v sframe.Version) string  { return filepath.Join(l.dir, v.String()) }
-func (l *lab) upper(v sframe.Version) string { return filepath.Join(l.base(v), "upper") }
-func (l *lab) sources() string               { return filepath.Join(l.dir, "src") }
-func (l *lab) staticSampler() string         { return filepath.Join(l.dir, "sample.o") }
+func (l *lab) tool() string          { return filepath.Join(l.dir, "cfi2sframe") }
+func (l *lab) sampler() string       { return filepath.Join(l.dir, "sample.so") }
+func (l *lab) base(v int) string     { return filepath.Join(l.dir, fmt.Sprint(v)) }
+func (l *lab) upper(v int) string    { return filepath.Join(l.base(v), "upper") }
+func (l *lab) sources() string       { return filepath.Join(l.dir, "src") }
+func (l *lab) staticSampler() string { return filepath.Join(l.dir, "sample.o") }
 
 // Command returns the subcommand.
 func Command() *kit.Command {
@@ -66,12 +62,10 @@ func Command() *kit.Command {
 			return err
 		}
 		defer os.RemoveAll(dir)
-		l := &lab{dir, make(map[sframe.Version]map[string]*elffile.File)}
+		l := &lab{dir, make(map[string]bool)}
 		for _, v := range *versions {
-			version := sframe.Version(v)
-			l.files[version] = make(map[string]*elffile.File)
 			for _, sub := range []string{"upper", "work", "root"} {
-				if err := os.MkdirAll(filepath.Join(l.base(version), sub), 0o755); err != nil {
+				if err := os.MkdirAll(filepath.Join(l.base(v), sub), 0o755); err != nil {
 					return err
 				}
 			}
@@ -95,8 +89,20 @@ func (l *lab) build() error {
 			return fmt.Errorf("gcc: %w\n%s", err, b)
 		}
 	}
-	return kit.CopySources("lab/sample/c", l.sources(), "gowork/main.go")
+	return errors.Join(kit.BuildProduct(l.tool()), kit.CopySources("lab/sample/c", l.sources(), "gowork/main.go"))
 }
+
+// ends are those of enum sfw_how.
+var ends = []string{
+	4: "outermost", zero: "return address 0", "no section", "no row", "bad section", "unreadable memory",
+	"an unknown register", "a caller's frame that is not above", "too many frames",
+}
+
+// zero is the end of a walk at a return address of 0.
+const zero = 5
+
+// most is the number of explanations of a result.
+const most = 15
 
 // run samples all subjects.
 func (l *lab) run(only []string, versions []int, samples int, quick bool) error {
@@ -118,21 +124,21 @@ func (l *lab) run(only []string, versions []int, samples int, quick bool) error 
 			return err
 		}
 		for _, v := range versions {
-			version, name := sframe.Version(v), fmt.Sprintf("%s, V%d", s.name, v)
-			r, err := l.whole(&s, version, plain.files, samples)
+			r, err := l.whole(&s, v, plain.Files, samples)
 			if err != nil {
 				return err
 			}
-			table.Row(s.name, fmt.Sprint("V", v), r.n("samples"), r.n("differ"), r.n("behind"),
-				fmt.Sprintf("%.3f %%", r.percent("root")), fmt.Sprintf("%.3f %%", r.percent("peer-root")),
-				fmt.Sprintf("%.1f", r.n("frames")/max(r.n("samples"), 1)),
-				fmt.Sprintf("%.0f", r.n("ns")), fmt.Sprintf("%.0f (%.2f)", r.n("cache-ns"), r.ratio()),
-				fmt.Sprintf("%.0f", r.n("peer-ns")))
-			for _, why := range r.wrong(&s, version, quick) {
-				bad = append(bad, name+": "+why)
+			n := r.N
+			table.Row(s.name, fmt.Sprint("V", v), n["samples"], n["differ"], n["behind"], percent(r, "root"),
+				percent(r, "peer-root"), fmt.Sprintf("%.1f", n["frames"]/n["samples"]), fmt.Sprintf("%.0f", n["ns"]),
+				fmt.Sprintf("%.0f (%.2f)", n["cache-ns"], n["cache-ns"]/n["peer-ns"]), fmt.Sprintf("%.0f", n["peer-ns"]))
+			name := fmt.Sprintf("%s, V%d: ", s.name, v)
+			for _, why := range s.wrong(r, v, quick) {
+				bad = append(bad, name+why)
 			}
-			for _, why := range explain(&s, l.files[version], r) {
-				reasons = append(reasons, name+": "+why)
+			lines := r.Explain(s.command[0], ends)
+			for _, why := range lines[:min(len(lines), most)] {
+				reasons = append(reasons, name+why)
 			}
 		}
 	}
@@ -146,69 +152,56 @@ func (l *lab) run(only []string, versions []int, samples int, quick bool) error 
 	return nil
 }
 
+// percent returns a count as a share of the samples.
+func percent(r *kit.Counts, name string) string {
+	return fmt.Sprintf("%.3f %%", 100*r.N[name]/r.N["samples"])
+}
+
 // wrong returns what a result fails by.
-func (r *result) wrong(s *subject, v sframe.Version, quick bool) (bad []string) {
-	if n := r.n("differ"); n > 0 {
-		bad = append(bad, fmt.Sprintf("%.0f chains differ in frames that both find", n))
+func (s *subject) wrong(r *kit.Counts, v int, quick bool) (bad []string) {
+	n := r.N
+	if n["differ"] > 0 || n["cache-differs"] > 0 {
+		bad = append(bad, fmt.Sprintf("%.0f chains differ in frames that both find, %.0f with a cache",
+			n["differ"], n["cache-differs"]))
 	}
-	if n := r.n("cache-differs"); n > 0 {
-		bad = append(bad, fmt.Sprintf("%.0f chains differ with a cache", n))
-	}
-	least := 99.9
+	least := 0.999
 	switch {
 	case s.zero:
-		least = 95 // Go has gaps where it changes its stack
+		least = 0.95 // Go has gaps where it changes its stack
 	case quick:
-		least = 99.5 // more of the samples are of the program's start
+		least = 0.995 // more of the samples are of the program's start
 	}
-	if got := r.percent("root"); (s.c || s.zero) && v == sframe.V3 && got < least {
-		bad = append(bad, fmt.Sprintf("%.3f %% of the samples reach the start; less than %v %%", got, least))
+	if (s.c || s.zero) && v == 3 && n["root"] < least*n["samples"] {
+		bad = append(bad, fmt.Sprintf("%s of the samples reach the start; less than %v", percent(r, "root"), least))
 	}
-	if !quick && s.c && r.ratio() > 1./3 {
-		bad = append(bad, fmt.Sprintf("a frame takes %.2f of _Unwind_Backtrace's time, not a third", r.ratio()))
+	if !quick && s.c && n["cache-ns"]*3 > n["peer-ns"] {
+		bad = append(bad, fmt.Sprintf("a frame takes %.0f ns, more than a third of _Unwind_Backtrace's time", n["cache-ns"]))
 	}
 	return bad
 }
 
 // whole samples a subject with all of its files converted: it may load more of them than in the run before.
-func (l *lab) whole(s *subject, v sframe.Version, files []string, samples int) (*result, error) {
+func (l *lab) whole(s *subject, v int, files []string, samples int) (*kit.Counts, error) {
 	for {
 		for _, f := range files {
-			if err := l.convert(v, f); err != nil {
-				return nil, fmt.Errorf("%s: %w", f, err)
+			out := filepath.Join(l.upper(v), f)
+			l.done[out] = true
+			if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
+				return nil, err
+			}
+			if _, err := kit.Convert(l.tool(), f, out, "--force", "--format", fmt.Sprint(v)); err != nil {
+				fmt.Fprintf(os.Stderr, "lab sample: %v\n", err)
 			}
 		}
 		r, err := l.sample(s, v, samples)
 		if err != nil {
 			return nil, err
 		}
-		files = slices.DeleteFunc(r.files, func(f string) bool { _, ok := l.files[v][f]; return ok })
+		files = slices.DeleteFunc(r.Files, func(f string) bool { return l.done[filepath.Join(l.upper(v), f)] })
 		if len(files) == 0 {
 			return r, nil
 		}
 	}
-}
-
-// convert adds a converted file to those of a version, once.
-func (l *lab) convert(v sframe.Version, path string) error {
-	if _, ok := l.files[v][path]; ok {
-		return nil
-	}
-	out := filepath.Join(l.upper(v), path)
-	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
-		return err
-	}
-	opt := files.Options{Options: convert.Options{Version: v, Force: true}, NoSync: true}
-	f, err := linked.Open(path)
-	if err != nil {
-		return err
-	}
-	if _, err := files.Convert(context.Background(), path, out, opt); err != nil {
-		fmt.Fprintf(os.Stderr, "lab sample: %s: %v\n", path, err)
-		f = nil
-	}
-	l.files[v][path] = f
-	return nil
 }
 
 // inside mounts the converted files over the system's, in the mount namespace, and runs a command there.
@@ -220,11 +213,11 @@ shift
 exec chroot "$root" "$@"`
 
 // sample runs a subject until it has the samples: the original for version 0, or converted.
-func (l *lab) sample(s *subject, v sframe.Version, samples int) (*result, error) {
-	all := &result{counts: make(map[string]float64)}
-	for all.n("samples") < float64(samples) {
+func (l *lab) sample(s *subject, v, samples int) (*kit.Counts, error) {
+	all := &kit.Counts{N: make(map[string]float64)}
+	for all.N["samples"] < float64(samples) {
 		out := filepath.Join(l.dir, "out")
-		left := fmt.Sprint("SAMPLE_MAX=", samples-int(all.n("samples")))
+		left := fmt.Sprint("SAMPLE_MAX=", samples-int(all.N["samples"]))
 		args := append([]string{"env", "SAMPLE_OUT=" + out, left}, s.env...)
 		if !s.static {
 			args = append(args, "LD_PRELOAD="+l.sampler())
@@ -238,20 +231,18 @@ func (l *lab) sample(s *subject, v sframe.Version, samples int) (*result, error)
 		ctx, cancel := context.WithTimeout(context.Background(), longest)
 		said, failed := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput()
 		cancel()
-		f, err := os.Open(out)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %v, %w\n%s", s.name, failed, err, said)
+		r, err := kit.ReadCounts(out)
+		if err = errors.Join(failed, err); err == nil && r.N["samples"] == 0 {
+			err = errors.New("no samples")
 		}
-		r, err := parse(f)
-		f.Close()
-		if err = errors.Join(failed, err); err != nil {
+		if err != nil {
 			return nil, fmt.Errorf("%s: %w\n%s", s.name, err, said)
 		}
 		if s.zero {
 			// Without a row for runtime.goexit that says so, the return address 0 is where a goroutine begins.
-			r.counts["root"] += r.n(fmt.Sprint("end ", zero)) + r.n("outermost")
+			r.N["root"] += r.N[fmt.Sprint("end ", zero)] + r.N["outermost"]
 		}
-		all.add(r)
+		all.Add(r)
 	}
 	return all, nil
 }
