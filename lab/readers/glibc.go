@@ -16,10 +16,7 @@ import (
 	"strings"
 	"time"
 
-	"cfi2sframe/convert"
-	"cfi2sframe/internal/files"
 	"cfi2sframe/lab/kit"
-	"cfi2sframe/sframe"
 )
 
 //go:embed c
@@ -27,6 +24,7 @@ var sources embed.FS
 
 // A glibc is a C library that was built to read .sframe, in the root directory of a system.
 type glibc struct {
+	tool    string // cfi2sframe
 	root    string // of the system
 	scratch string // directory inside it, by its path there
 	samples int
@@ -46,20 +44,13 @@ func (g *glibc) inside(args ...string) (string, error) {
 	return string(out), nil
 }
 
-// A variant says how the program, glibc and the other libraries are converted.
-type variant struct {
-	name string
-	opt  convert.Options
-	// unread says that this glibc does not read the format, so that there are no chains without libgcc.
-	unread bool
-}
+// variants are flags by which the program, glibc and the other libraries are converted.
+var variants = []string{"--for glibc", "--format 2 --pcrel", bare, unread}
 
-var variants = []variant{
-	{name: "--for glibc", opt: convert.Options{Version: sframe.V2}},
-	{name: "--format 2 --pcrel", opt: convert.Options{Version: sframe.V2, PCRel: true}},
-	{name: "--format 2 --padding=off", opt: convert.Options{Version: sframe.V2, NoPadding: true}},
-	{name: "--format 3", opt: convert.Options{Version: sframe.V3}, unread: true},
-}
+const (
+	bare   = "--format 2 --padding=off"
+	unread = "--format 3" // this glibc does not read it, so that there are no chains without libgcc
+)
 
 // limits are the scenes that cannot be equal, and why. An equal one fails the run: then glibc has changed.
 var limits = map[string]string{
@@ -103,25 +94,12 @@ const gcc = "gcc-16 -fstack-protector-explicit -Wl,-E "
 var programs = []program{
 	{"C", "C", gcc + "-O2 -static-libgcc -Wl,-z,lazy chain.c -o C -lm", noLibgcc, "library", 36},
 	{"C, interrupted", "C", ":", emptyLibgcc, "library", 36},
-	{
-		"C, -O0 -z now", "C-O0", gcc + "-O0 -static-libgcc -Wl,-z,now chain.c -o C-O0 -lm",
-		noLibgcc, "library", 36,
-	},
-	{
-		"C, frame pointers, interrupted", "C-fp", gcc + "-O2 -fno-omit-frame-pointer -fcf-protection=full " +
-			"-static-libgcc -Wl,-z,lazy chain.c -o C-fp -lm",
-		emptyLibgcc, "library", 36,
-	},
-	{
-		"C, static, interrupted", "C-static",
-		gcc + "-O2 -DSTATIC -static -Wl,--wrap=_Unwind_Backtrace -B/opt/binutils/ -B/opt/glibc/lib/ -L/opt/glibc/lib " +
-			"chain.c -o C-static -lm",
-		staticLibgcc, "-", 33,
-	},
-	{
-		"C++", "C++", "g++-16 -O2 -static-libgcc -Wl,-z,lazy,-E chainxx.cc -L. -lrust -o C++",
-		emptyLibgcc, "", 20,
-	},
+	{"C, -O0 -z now", "C-O0", gcc + "-O0 -static-libgcc -Wl,-z,now chain.c -o C-O0 -lm", noLibgcc, "library", 36},
+	{"C, frame pointers, interrupted", "C-fp", gcc + "-O2 -fno-omit-frame-pointer -fcf-protection=full " +
+		"-static-libgcc -Wl,-z,lazy chain.c -o C-fp -lm", emptyLibgcc, "library", 36},
+	{"C, static, interrupted", "C-static", gcc + "-O2 -DSTATIC -static -Wl,--wrap=_Unwind_Backtrace " +
+		"-B/opt/binutils/ -B/opt/glibc/lib/ -L/opt/glibc/lib chain.c -o C-static -lm", staticLibgcc, "-", 33},
+	{"C++", "C++", "g++-16 -O2 -static-libgcc -Wl,-z,lazy,-E chainxx.cc -L. -lrust -o C++", emptyLibgcc, "", 20},
 }
 
 // loaded makes the libraries that programs load.
@@ -137,8 +115,8 @@ func runGlibc(root string, samples int) error {
 	if err := os.Chmod(scratch, 0o755); err != nil {
 		return err
 	}
-	g := &glibc{root: root, scratch: "/tmp/" + filepath.Base(scratch), samples: samples}
-	if err := os.CopyFS(scratch, sources); err != nil {
+	g := &glibc{filepath.Join(scratch, "cfi2sframe"), root, "/tmp/" + filepath.Base(scratch), samples, kit.Table{}}
+	if err := errors.Join(kit.BuildProduct(g.tool), os.CopyFS(scratch, sources)); err != nil {
 		return err
 	}
 	script := "cd " + g.scratch + "\ncp c/* .\n" + loaded
@@ -150,14 +128,14 @@ func runGlibc(root string, samples int) error {
 	}
 	g.table = kit.NewTable(os.Stdout, "sections", "program", ">scenes", ">equal", ">samples", ">equal")
 	var errs []error
-	for i := range variants {
-		errs = append(errs, g.variant(&variants[i]))
+	for _, flags := range variants {
+		errs = append(errs, g.variant(flags))
 	}
 	return errors.Join(errs...)
 }
 
 // variant runs all programs with the sections of a variant.
-func (g *glibc) variant(v *variant) error {
+func (g *glibc) variant(flags string) error {
 	dir := filepath.Join(g.root, g.scratch)
 	system := filepath.Join(g.root, "usr/lib/x86_64-linux-gnu")
 	libs, empty := filepath.Join(dir, "libs"), filepath.Join(dir, "empty")
@@ -172,12 +150,12 @@ func (g *glibc) variant(v *variant) error {
 		filepath.Join(system, "libm.so.6"), filepath.Join(system, "libstdc++.so.6"),
 		filepath.Join(dir, "library.so"), filepath.Join(dir, "librust.so"),
 	} {
-		if err := v.convert(in, filepath.Join(libs, filepath.Base(in))); err != nil {
+		if err := g.convert(flags, in, filepath.Join(libs, filepath.Base(in))); err != nil {
 			return err
 		}
 	}
 	libgcc := filepath.Join(empty, "libgcc_s.so.1")
-	if err := v.convert(filepath.Join(system, "libgcc_s.so.1"), libgcc); err != nil {
+	if err := g.convert(flags, filepath.Join(system, "libgcc_s.so.1"), libgcc); err != nil {
 		return err
 	}
 	if err := breakFunction(libgcc, "_Unwind_Backtrace"); err != nil {
@@ -186,25 +164,22 @@ func (g *glibc) variant(v *variant) error {
 	var errs []error
 	for i := range programs {
 		p := &programs[i]
-		if p.name == "C++" && v.unread {
+		if p.name == "C++" && flags == unread {
 			continue
 		}
-		if err := g.program(v, p); err != nil {
-			errs = append(errs, fmt.Errorf("glibc, %s, %s: %w", v.name, p.name, err))
+		if err := g.program(flags, p); err != nil {
+			errs = append(errs, fmt.Errorf("glibc, %s, %s: %w", flags, p.name, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
 // convert converts a file.
-func (v *variant) convert(in, out string) error {
-	in, err := filepath.EvalSymlinks(in)
-	if err != nil {
-		return err
+func (g *glibc) convert(flags, in, out string) error {
+	r, err := kit.Convert(g.tool, in, out, append(strings.Fields(flags), "--force")...)
+	if err == nil && r.Why != "" {
+		err = fmt.Errorf("%s: %s", in, r.Why)
 	}
-	opt := files.Options{Options: v.opt, NoSync: true}
-	opt.Force = true
-	_, err = files.Convert(context.Background(), in, out, opt)
 	return err
 }
 
@@ -236,9 +211,9 @@ func breakFunction(path, name string) error {
 }
 
 // program runs one program, and judges its output.
-func (g *glibc) program(v *variant, p *program) error {
+func (g *glibc) program(flags string, p *program) error {
 	dir := filepath.Join(g.root, g.scratch)
-	if err := v.convert(filepath.Join(dir, p.file), filepath.Join(dir, "run")); err != nil {
+	if err := g.convert(flags, filepath.Join(dir, p.file), filepath.Join(dir, "run")); err != nil {
 		return err
 	}
 	in := func(name string) string { return g.scratch + "/" + name }
@@ -252,7 +227,7 @@ func (g *glibc) program(v *variant, p *program) error {
 	}
 	if p.args != "" {
 		samples := g.samples
-		if v.unread {
+		if flags == unread {
 			samples = min(samples, 10)
 		}
 		if p.libgcc == noLibgcc {
@@ -268,7 +243,7 @@ func (g *glibc) program(v *variant, p *program) error {
 	if err != nil {
 		return err
 	}
-	return judge(g.table, v, p, out)
+	return judge(g.table, flags, p, out)
 }
 
 var (
@@ -277,7 +252,7 @@ var (
 )
 
 // judge writes a row about the output of a program, and returns what is wrong.
-func judge(table kit.Table, v *variant, p *program, out string) error {
+func judge(table kit.Table, flags string, p *program, out string) error {
 	var errs []error
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	var scenes, equal, samples, failed, sampleLines int
@@ -295,11 +270,11 @@ func judge(table kit.Table, v *variant, p *program, out string) error {
 				equal++
 			}
 			limit := limits[name]
-			if v.opt.NoPadding && slices.Contains(padded, name) {
+			if flags == bare && slices.Contains(padded, name) {
 				limit = "padding is not covered"
 			}
 			switch {
-			case v.unread:
+			case flags == unread:
 				wrong = verdict != "nothing"
 			case limit != "":
 				wrong = verdict == "equal"
@@ -324,9 +299,9 @@ func judge(table kit.Table, v *variant, p *program, out string) error {
 		fail("%d lines about samples, want 2", sampleLines)
 	}
 	// The rest are interrupted in code without CFI, or in CFI that V2 has no form for: _dl_runtime_resolve of ld.so.
-	if v.unread && failed < samples || !v.unread && failed*50 > samples {
+	if flags == unread && failed < samples || flags != unread && failed*50 > samples {
 		fail("%d of %d samples are not equal", failed, samples)
 	}
-	table.Row(v.name, p.name, scenes, equal, samples, samples-failed)
+	table.Row(flags, p.name, scenes, equal, samples, samples-failed)
 	return errors.Join(errs...)
 }

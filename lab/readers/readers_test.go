@@ -136,7 +136,7 @@ func TestFile(t *testing.T) {
 
 // TestJudge has outputs of programs that are wrong.
 func TestJudge(t *testing.T) {
-	p, ours := &program{args: "-", scenes: 3, libgcc: noLibgcc}, &variant{name: "V2"}
+	p := &program{args: "-", scenes: 3, libgcc: noLibgcc}
 	const good = `libgcc_s: none
 main 5 equal
 jump to nowhere 6 nothing
@@ -148,8 +148,8 @@ samples in a thread: 100, not equal 1
   backtrace: ?+0x1
   DWARF: ?+0x1 ?+0x2
 `
-	check := func(text string, v *variant) error { return judge(kit.NewTable(io.Discard), v, p, text) }
-	if err := check(good, ours); err != nil {
+	check := func(text, flags string) error { return judge(kit.NewTable(io.Discard), flags, p, text) }
+	if err := check(good, "--for glibc"); err != nil {
 		t.Errorf("a good output: %v", err)
 	}
 	for _, tt := range [][3]string{
@@ -165,16 +165,15 @@ samples in a thread: 100, not equal 1
 		if !strings.Contains(good, tt[0]) {
 			t.Fatalf("%q is not in the output", tt[0])
 		}
-		err := check(strings.Replace(good, tt[0], tt[1], 1), ours)
+		err := check(strings.Replace(good, tt[0], tt[1], 1), "--for glibc")
 		if err == nil || !strings.Contains(err.Error(), tt[2]) {
 			t.Errorf("%q instead of %q: error %v, want %q", tt[1], tt[0], err, tt[2])
 		}
 	}
-	if err := check(good, &variant{unread: true}); err == nil || !strings.Contains(err.Error(), "main 5 equal") ||
+	if err := check(good, unread); err == nil || !strings.Contains(err.Error(), "main 5 equal") ||
 		!strings.Contains(err.Error(), "1 of 200 samples") {
 		t.Errorf("a format that is not read: %v", err)
 	}
-	bare := &variant{opt: convert.Options{NoPadding: true}}
 	if err := check(strings.ReplaceAll(good, "qsort of 10", "abort"), bare); err == nil {
 		t.Error("without padding: no error")
 	}
