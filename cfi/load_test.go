@@ -174,24 +174,6 @@ func TestPart(t *testing.T) {
 	}
 }
 
-// TestRowsStop stops after the first row.
-func TestRowsStop(t *testing.T) {
-	table := tableAt(t, 0x1000, 0x2000)
-	n := 0
-	for fn := range table.Functions() {
-		for range fn.Rows() {
-			n++
-			break
-		}
-		if fn.Begin == 0x1000 {
-			break
-		}
-	}
-	if n != 1 {
-		t.Errorf("%d rows", n)
-	}
-}
-
 // TestLarge has a function of 4 GiB, and one of a byte less.
 func TestLarge(t *testing.T) {
 	w := &writer{target: s390x}

@@ -116,33 +116,6 @@ func testNumbering(t *testing.T, tg target, sp, fp, ra byte) {
 	}
 }
 
-// TestSharedExpressions has the same expression at several places of the section; one stands for all.
-func TestSharedExpressions(t *testing.T) {
-	w := &writer{target: s390x}
-	cie, other := w.cie(plainCIE), w.cie(plainCIE, []byte{0})
-	expression := []byte{0x0f, 3, 0x7b, 0x80, 1}
-	w.fde(cie, w.abs(textAddr, 0x10), expression)
-	w.fde(cie, w.abs(textAddr+0x10, 0x10), []byte{0x41}, expression)
-	w.fde(other, w.abs(textAddr+0x20, 0x10), []byte{0x42}, expression)
-	w.fde(cie, w.abs(textAddr+0x30, 0x10), []byte{0x0f, 3, 0x7b, 0x80, 2})
-	table := parse(t, w)
-	var numbers []uint32
-	var bytes []*byte
-	for fn := range table.Functions() {
-		row, ok := table.Lookup(fn.End - 1)
-		if !ok || row.CFA.Rule != RuleExpression {
-			t.Fatalf("%+v, error %v", row, fn.Err())
-		}
-		numbers, bytes = append(numbers, row.Number), append(bytes, &row.CFA.Expression[0])
-	}
-	if numbers[1] != numbers[0] || numbers[2] != numbers[0] || numbers[3] == numbers[0] {
-		t.Errorf("numbers %v", numbers)
-	}
-	if bytes[1] != bytes[0] || bytes[2] != bytes[0] {
-		t.Error("equal expressions are kept several times")
-	}
-}
-
 // TestSameRule compares rules that differ in one field.
 func TestSameRule(t *testing.T) {
 	base := Rule{Rule: RuleExpression, Reg: 1, Offset: 2, Expression: []byte{3}}

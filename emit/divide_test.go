@@ -82,40 +82,6 @@ func TestJoinFunctions(t *testing.T) {
 	}
 }
 
-// TestJoinOnly joins functions, but gives each FDE a list.
-func TestJoinOnly(t *testing.T) {
-	var fns []function
-	for i := range uint64(40) {
-		fns = append(fns, function{sframe.FDE{Start: 0x1000 + 32*i, Size: 32},
-			[]sframe.FRE{sp(0, 8), sp(1, 16), sp(20, 24), sp(31, 8)}})
-	}
-	for _, version := range sframe.Versions() {
-		opt := joined(version)
-		opt.Share = false
-		section, data := encodeAll(t, opt, fns, 1)
-		s, err := sframe.Decode(data, 0x100000)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n := section.NumFDEs(); n >= len(fns)/2 {
-			t.Errorf("%v: %d FDEs for %d functions", version, n, len(fns))
-		}
-		l, _ := version.Layout()
-		lists := 0 // the lists together have all bytes of FREs
-		for i := range s.Len() {
-			fres, err := s.FREs(i, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			width := sframe.TypeFor(fres[len(fres)-1].Start).Size()
-			lists += l.AttrSize + len(fres)*(width+2)
-		}
-		if want := len(data) - l.HeaderSize - s.Len()*l.FDESize; lists != want {
-			t.Errorf("%v: lists of %d bytes in %d", version, lists, want)
-		}
-	}
-}
-
 // TestShareOnly shares nothing without Join, as in objects, where linkers write the rows of each function again.
 func TestShareOnly(t *testing.T) {
 	fns := epilogues(20, 2)
@@ -173,20 +139,6 @@ func TestDivide(t *testing.T) {
 		// The rows of the start, of an epilogue with the body after it, and of the last one.
 		if most := l.HeaderSize + section.NumFDEs()*l.FDESize + 3*(l.AttrSize+9*3); len(data) > most {
 			t.Errorf("%v: %d bytes, want %d at most; %d without Join", version, len(data), most, len(plain))
-		}
-	}
-}
-
-// TestDivideNot leaves alone a function without rows that others have, and PC-mask FDEs.
-func TestDivideNot(t *testing.T) {
-	masked := epilogues(20, 1)
-	for i := range masked {
-		masked[i].fde.PCMask, masked[i].fde.RepSize = true, 200
-	}
-	for name, fns := range map[string][]function{"one function": epilogues(1, 1), "PC mask": masked} {
-		section, _ := encodeAll(t, joined(sframe.V2), fns, 1)
-		if section.NumFDEs() != len(fns) {
-			t.Errorf("%s: %d FDEs, want %d", name, section.NumFDEs(), len(fns))
 		}
 	}
 }

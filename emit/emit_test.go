@@ -91,30 +91,6 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// TestPCRel checks start addresses that count from their own field.
-func TestPCRel(t *testing.T) {
-	b := build(t, Options{PCRel: true})
-	for _, start := range []uint64{0x1000, 0x3000} {
-		if err := addTo(b, sframe.FDE{Start: start, Size: 16}, []sframe.FRE{sp(0, 8)}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got, err := join(b).Encode(0x2000)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got[3] != 5 {
-		t.Errorf("flags %#x, want 5", got[3])
-	}
-	// The fields are at 28 and 48.
-	if want := []byte{0xe4, 0xef, 0xff, 0xff}; !bytes.Equal(got[28:32], want) {
-		t.Errorf("first start address % x, want % x", got[28:32], want)
-	}
-	if want := []byte{0xd0, 0x0f, 0, 0}; !bytes.Equal(got[48:52], want) {
-		t.Errorf("second start address % x, want % x", got[48:52], want)
-	}
-}
-
 // TestWidths checks that rows take the smallest widths.
 func TestWidths(t *testing.T) {
 	for _, tt := range []struct {
@@ -355,22 +331,6 @@ func TestSplit(t *testing.T) {
 			if section.Size() > uint64(size) {
 				t.Errorf("%s: %d bytes, but one FDE has %d", tt.name, section.Size(), size)
 			}
-		}
-	}
-}
-
-// TestAlign asks for sections whose size is a multiple of 8.
-func TestAlign(t *testing.T) {
-	for n := range 9 {
-		var fres []sframe.FRE
-		for i := range n + 1 {
-			fres = append(fres, sp(uint32(i), 8*int32(i)))
-		}
-		fns := []function{{sframe.FDE{Start: 0x1000, Size: 16}, fres}}
-		_, plain := encodeAll(t, Options{Version: sframe.V2, ABI: sframe.AMD64Little}, fns, 1)
-		_, aligned := encodeAll(t, Options{Version: sframe.V2, ABI: sframe.AMD64Little, Align: 8}, fns, 1)
-		if want := (len(plain) + 7) / 8 * 8; len(aligned) != want {
-			t.Errorf("%d bytes with Align, %d without; want %d", len(aligned), len(plain), want)
 		}
 	}
 }

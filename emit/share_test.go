@@ -176,52 +176,6 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// TestRepeat expects of Repeat what Add of the same rows gives, in functions of one FDE and
-// of several.
-func TestRepeat(t *testing.T) {
-	for _, version := range []sframe.Version{sframe.V1, sframe.V2, sframe.V3} {
-		for _, share := range []bool{false, true} {
-			rows := [][]sframe.FRE{{sp(0, 8), sp(1, 16), fp(4, 16, -16)}, {sp(0, 8)}}
-			if version == sframe.V3 {
-				var long []sframe.FRE
-				for i := range uint32(60) {
-					long = append(long, fp(4*i, int32(16+8*(i%2)), -16))
-				}
-				rows = append(rows, append(long, r10(240)))
-			}
-			build := func(repeat bool) []byte {
-				b, err := NewBuilder(Options{Version: version, ABI: sframe.AMD64Little, Join: share, Share: share})
-				if err != nil {
-					t.Fatal(err)
-				}
-				var handles []int
-				for i, start := range []uint64{0x1000, 0x2000, 0x4000} {
-					for j := range rows {
-						d := sframe.FDE{Start: start + 0x300*uint64(j), Size: uint32(0x200 + 16*i)}
-						if repeat && i > 0 {
-							b.Repeat(d, handles[j])
-							continue
-						}
-						n, err := b.Add(d, b.Refs(rows[j]))
-						if err != nil {
-							t.Fatal(err)
-						}
-						handles = append(handles, n)
-					}
-				}
-				data, err := Join([]*Builder{b}).Encode(0x100000)
-				if err != nil {
-					t.Fatal(err)
-				}
-				return data
-			}
-			if want, got := build(false), build(true); !bytes.Equal(got, want) {
-				t.Errorf("%v, shared %t:\n got % x\nwant % x", version, share, got, want)
-			}
-		}
-	}
-}
-
 // TestListTypes has lists with the same bytes, but with start addresses of different widths: other rows.
 func TestListTypes(t *testing.T) {
 	l := newLists(true)

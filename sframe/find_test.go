@@ -77,6 +77,11 @@ func TestFind(t *testing.T) {
 			}
 		}
 	}
+	claimed := slices.Clone(data)
+	claimed[3] |= byte(FDESorted)
+	if _, err := Decode(claimed, 0x8000); err == nil || err.Error() != ".sframe+0x1c: FDEs are not sorted by start address, but the flag says so" {
+		t.Errorf("error %v of FDEs that claim to be sorted", err)
+	}
 	if s.Size() != uint64(len(data)) {
 		t.Errorf("%d bytes, want %d", s.Size(), len(data))
 	}
@@ -115,58 +120,6 @@ func TestNoFREs(t *testing.T) {
 		}
 		if err != nil || !slices.Equal(read, fres) {
 			t.Errorf("%v, flexible %t: %v, error %v, want %s", tt.v, tt.flexible, read, err, tt.want)
-		}
-	}
-}
-
-// TestLastRow has a section that ends with an FRE without data words.
-func TestLastRow(t *testing.T) {
-	want := []FRE{{0, Row{CFA: sp(8)}}, {4, Row{Outermost: true}}}
-	s, err := Decode(section(t, codec(t, V2, AMD64Little), FDESorted, 0, part{FDE{Start: 0x1000, Size: 8}, want}), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if fres, err := s.FREs(0, nil); err != nil || !slices.Equal(fres, want) {
-		t.Errorf("%v, error %v, want %v", fres, err, want)
-	}
-}
-
-// TestRefs reads rows of all sizes, at the end of a section too, and again when they are known.
-func TestRefs(t *testing.T) {
-	long := Row{CFA: at(7, 8), RA: slot(-8), FP: slot(1 << 10)} // 13 bytes
-	seven := Row{CFA: at(10, 0), RA: slot(-8), FP: slot(-16)}   // 7 bytes
-	last := part{FDE{Start: 0x5000000, Size: 64}, []FRE{
-		{0, Row{CFA: fp(9), FP: slot(8)}}, {1, Row{CFA: sp(8)}}, {2, Row{CFA: sp(16)}}, {3, Row{CFA: sp(24)}},
-	}}
-	for _, tt := range []struct {
-		name string
-		fde  FDE
-		fres []FRE
-	}{
-		{"one byte", FDE{Size: 64}, []FRE{{0, Row{CFA: sp(8)}}, {63, Row{CFA: fp(16), FP: slot(-16)}}}},
-		{"two bytes", FDE{Size: 0x200}, []FRE{{0, Row{Outermost: true}}, {0x123, Row{CFA: sp(8)}}}},
-		{"four bytes", FDE{Size: 0x2000000}, []FRE{{0x1234567, Row{CFA: sp(128)}}}},
-		{"small", FDE{Size: 64, Flexible: true}, []FRE{{1, seven}}},
-		{"small and large", FDE{Size: 64, Flexible: true}, []FRE{{0, seven}, {1, long}}},
-		{"the bytes of a row of the last FDE", FDE{Size: 64, Flexible: true}, []FRE{{0, Row{CFA: at(1, 8)}}}},
-	} {
-		tt.fde.Start = 0x1000
-		s, err := Decode(section(t, codec(t, V3, AMD64Little), FDESorted|FDEFuncStartPCRel, 0,
-			part{tt.fde, tt.fres}, last), 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r := s.NewReader()
-		for _, i := range []int{0, 1, 0, 1} {
-			want := []part{{tt.fde, tt.fres}, last}[i]
-			d, refs, err := r.Refs(i, nil)
-			var got []FRE
-			for _, ref := range refs {
-				got = append(got, FRE{ref.Start, r.Rows[ref.Row]})
-			}
-			if err != nil || d != want.fde || !slices.Equal(got, want.fres) {
-				t.Errorf("%s: FDE %d is %+v, %+v, error %v; want %+v", tt.name, i, d, got, err, want)
-			}
 		}
 	}
 }
