@@ -13,13 +13,13 @@ import (
 func TestRangeSet(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 100 {
-		var ranges []Range
+		var ranges []elffile.Span
 		var in [250]bool
 		at := uint64(0)
 		for range r.IntN(20) {
 			begin := at + r.Uint64N(5)
 			at = begin + 1 + r.Uint64N(5)
-			ranges = append(ranges, Range{begin, at})
+			ranges = append(ranges, elffile.Span{Begin: begin, End: at})
 			for i := begin; i < at; i++ {
 				in[i] = true
 			}
@@ -41,8 +41,8 @@ func TestRangeSet(t *testing.T) {
 	}
 }
 
-// TestCodeSections has sections of code that overlap.
-func TestCodeSections(t *testing.T) {
+// TestCodeOf has sections of code that overlap.
+func TestCodeOf(t *testing.T) {
 	f := &elffile.File{}
 	add := func(name string, addr, size uint64) {
 		f.Sections = append(f.Sections, elffile.Section{Name: name, Base: addr, Section64: elf.Section64{
@@ -54,7 +54,7 @@ func TestCodeSections(t *testing.T) {
 	add("across", 0x1080, 0x100)
 	add("next", 0x1100, 8)
 	var names []string
-	for _, s := range codeSections(f) {
+	for _, s := range codeOf(f) {
 		names = append(names, s.Name)
 	}
 	if got := strings.Join(names, " "); got != "first next" {

@@ -225,9 +225,9 @@ func Checked(d *convert.Details) *Check {
 		}),
 		Padding: c.Padding, Refused: c.Refused, Mismatches: []Mismatch{},
 	}
-	ranges := make([]Range, len(c.Mismatches))
+	ranges := make([]elffile.Span, len(c.Mismatches))
 	for i, m := range c.Mismatches {
-		ranges[i] = Range{m.Begin, m.End}
+		ranges[i] = elffile.Span{Begin: m.Begin, End: m.End}
 	}
 	for i, at := range Locate(d.File, d.Debug, ranges) {
 		m := &c.Mismatches[i]

@@ -226,11 +226,6 @@ func functionNames(files []*elffile.File, gaps []translate.Gap, names *namer) ([
 	return out, starts
 }
 
-// A Range is a range of addresses, End excluded.
-type Range struct{ Begin, End uint64 }
-
-func (r Range) size() uint64 { return r.End - r.Begin }
-
 // A Location says where an address is.
 type Location struct {
 	Function string // demangled; the section, if no symbol names the function; or ""
@@ -239,13 +234,13 @@ type Location struct {
 
 // Locate names the functions that ranges of code, sorted by address, begin in. The debug
 // file may be nil.
-func Locate(f, debug *elffile.File, ranges []Range) []Location {
+func Locate(f, debug *elffile.File, ranges []elffile.Span) []Location {
 	gaps := make([]translate.Gap, len(ranges))
 	for i, r := range ranges {
 		gaps[i] = translate.Gap{Function: &cfi.Function{Begin: r.Begin, End: r.End}, Begin: r.Begin, End: r.End}
 	}
 	out := make([]Location, len(ranges))
-	code := codeSections(f)
+	code := codeOf(f)
 	names, starts := functionNames(symbolFiles(f, debug), gaps, newNamer(NewLimits()))
 	for i, r := range ranges {
 		if out[i] = (Location{names[i].name, r.Begin - starts[i]}); out[i].Function == "" {
@@ -255,10 +250,10 @@ func Locate(f, debug *elffile.File, ranges []Range) []Location {
 	return out
 }
 
-// inCode returns the section that an address is in, of the sections of code by address.
-func inCode(code []UncoveredSection, addr uint64) Location {
-	i := sort.Search(len(code), func(i int) bool { return code[i].Begin > addr }) - 1
-	if i >= 0 && addr-code[i].Begin < code[i].Size {
+// inCode returns the place of an address in the code of a file.
+func inCode(code []elffile.CodeRange, addr uint64) Location {
+	i := sort.Search(len(code), func(i int) bool { return code[i].End > addr })
+	if i < len(code) && code[i].Has(addr) {
 		return Location{code[i].Name, addr - code[i].Begin}
 	}
 	return Location{"", addr}

@@ -193,7 +193,7 @@ func TestMiniDebugDamaged(t *testing.T) {
 		if mini, err := miniDebug(f); mini != nil || err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, %v; want an error with %q", tt.name, mini, err, tt.want)
 		}
-		if got := Locate(f, nil, []Range{{0x2e5, 0x2e6}}); got[0] != (Location{"realign_rbx", 4}) {
+		if got := Locate(f, nil, []elffile.Span{{Begin: 0x2e5, End: 0x2e6}}); got[0] != (Location{"realign_rbx", 4}) {
 			t.Errorf("%s: %v", tt.name, got)
 		}
 	}

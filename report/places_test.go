@@ -2,6 +2,7 @@ package report_test
 
 import (
 	"bytes"
+	"cfi2sframe/elffile"
 	"debug/elf"
 	"fmt"
 	"os"
@@ -30,7 +31,7 @@ func drap2(t *testing.T) []byte {
 // TestLocate names functions, or else sections.
 func TestLocate(t *testing.T) {
 	f := elftest.Parse(t, drap2(t))
-	got := report.Locate(f, nil, []report.Range{{Begin: 0x100, End: 0x101}, {Begin: 0x288, End: 0x289},
+	got := report.Locate(f, nil, []elffile.Span{{Begin: 0x100, End: 0x101}, {Begin: 0x288, End: 0x289},
 		{Begin: 0x2e5, End: 0x2e6}, {Begin: 1 << 40, End: 1<<40 + 1}})
 	want := []report.Location{{Function: "", Offset: 0x100}, {Function: "realign_alloca"},
 		{Function: "realign_rbx", Offset: 4}, {Function: "", Offset: 1 << 40}}
@@ -41,12 +42,12 @@ func TestLocate(t *testing.T) {
 	for _, s := range []string{".symtab", ".dynsym"} {
 		p.Put32(p.Section(s)+elftest.ShType, uint32(elf.SHT_PROGBITS))
 	}
-	got = report.Locate(elftest.Parse(t, p.B), nil, []report.Range{{Begin: 0x2e5, End: 0x2e6}})
+	got = report.Locate(elftest.Parse(t, p.B), nil, []elffile.Span{{Begin: 0x2e5, End: 0x2e6}})
 	if want := []report.Location{{Function: ".text", Offset: 0x2e5 - 0x285}}; !slices.Equal(got, want) {
 		t.Errorf("without symbols: %v; want %v", got, want)
 	}
 	// The names are in another file, to which they were split off.
-	got = report.Locate(elftest.Parse(t, p.B), f, []report.Range{{Begin: 0x2e5, End: 0x2e6}})
+	got = report.Locate(elftest.Parse(t, p.B), f, []elffile.Span{{Begin: 0x2e5, End: 0x2e6}})
 	if want := []report.Location{{Function: "realign_rbx", Offset: 4}}; !slices.Equal(got, want) {
 		t.Errorf("with a debug file: %v; want %v", got, want)
 	}
@@ -68,7 +69,7 @@ func TestMiniDebug(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := []report.Range{{Begin: 0x491, End: 0x492}}
+	at := []elffile.Span{{Begin: 0x491, End: 0x492}}
 	if b, err = os.ReadFile(full); err != nil {
 		t.Fatal(err)
 	}

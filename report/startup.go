@@ -36,12 +36,12 @@ const (
 
 // findStartup returns start-up code in the code without CFI that has the given ranges, sorted and without padding.
 // Symbols name it; in stripped files, pointers, calls and jumps lead to it.
-func findStartup(f *elffile.File, free []Range) []Range {
-	var found []Range
+func findStartup(f *elffile.File, free []elffile.Span) []elffile.Span {
+	var found []elffile.Span
 	crti := false // is linked, and with it crt1.o
 	for i := range f.Sections {
 		if s := &f.Sections[i]; (s.Name == ".init" || s.Name == ".fini") && s.IsCode() && s.Size <= maxInit {
-			found = append(found, Range{s.Base, s.Base + s.Size})
+			found = append(found, elffile.Span{Begin: s.Base, End: s.Base + s.Size})
 			crti = crti || s.Name == ".init"
 		}
 	}
@@ -50,7 +50,7 @@ func findStartup(f *elffile.File, free []Range) []Range {
 		names = slices.Concat(startupNames, entryNames)
 	}
 	found = disjoint(append(found, startupPlaces(f, free, crti)...))
-	var rest []Range
+	var rest []elffile.Span
 	for _, r := range free {
 		rest = append(rest, subtract(r, found)...)
 	}
@@ -58,7 +58,7 @@ func findStartup(f *elffile.File, free []Range) []Range {
 }
 
 // disjoint sorts ranges, and cuts those that overlap another.
-func disjoint(list []Range) []Range {
+func disjoint(list []elffile.Span) []elffile.Span {
 	slices.SortFunc(list, byBegin)
 	out, end := list[:0], uint64(0)
 	for _, r := range list {
@@ -76,7 +76,7 @@ func disjoint(list []Range) []Range {
 // this order. .fini_array points to the third, which calls the first, and .init_array to the fourth, which jumps to the
 // second; in older files .fini and .init call them. Before them may be the entry point, of crt1.o, and on aarch64 a
 // function of crti.o that .init calls. Such a function of crtend.o is the last in .text.
-func startupPlaces(f *elffile.File, free []Range, crti bool) []Range {
+func startupPlaces(f *elffile.File, free []elffile.Span, crti bool) []elffile.Span {
 	a := arch.Of(elf.Machine(f.Machine))
 	if a == nil || f.IsObject() {
 		return nil
@@ -94,7 +94,7 @@ func startupPlaces(f *elffile.File, free []Range, crti bool) []Range {
 	ctors, dtors = append(ctors, helpers...), append(dtors, called(".fini")...)
 	slices.Sort(ctors)
 	slices.Sort(dtors)
-	var found []Range
+	var found []elffile.Span
 	for _, r := range free {
 		dtor := nextPointer(dtors, r.Begin)
 		ctor := nextPointer(ctors, dtor)
@@ -121,7 +121,7 @@ func startupPlaces(f *elffile.File, free []Range, crti bool) []Range {
 			}
 		}
 		if begin < end {
-			found = append(found, Range{begin, end})
+			found = append(found, elffile.Span{Begin: begin, End: end})
 		}
 	}
 	return found
@@ -198,11 +198,11 @@ func codePointers(f *elffile.File, a *arch.Arch, of elf.SectionType) []uint64 {
 }
 
 // startupSymbols finds start-up code by its symbols. A function whose symbol has no size ends at the next symbol.
-func startupSymbols(f *elffile.File, free []Range, names []string) []Range {
+func startupSymbols(f *elffile.File, free []elffile.Span, names []string) []elffile.Span {
 	if len(free) == 0 {
 		return nil
 	}
-	var found []Range
+	var found []elffile.Span
 	var starts []uint64 // of all symbols in code without CFI
 	_ = f.Symbols(elf.SHT_SYMTAB, func(table *elffile.Section, s elffile.Symbol) {
 		kind := elf.SymType(s.Info & 0xf)
@@ -223,7 +223,7 @@ func startupSymbols(f *elffile.File, free []Range, names []string) []Range {
 			if s.Size > 0 && s.Size <= maxInit {
 				end = min(end, s.Value+s.Size)
 			}
-			found = append(found, Range{s.Value, end})
+			found = append(found, elffile.Span{Begin: s.Value, End: end})
 		}
 	})
 	slices.Sort(starts)

@@ -40,8 +40,6 @@ type UncoveredSection struct {
 	Padding uint64           `json:"padding"` // of the bytes without CFI
 	Startup uint64           `json:"startup"` // of the bytes without CFI
 	Ranges  []UncoveredRange `json:"ranges"`  // by address, the largest maxRanges
-
-	off uint64 // in the file
 }
 
 // WithoutCFI returns how much of the section's code has no CFI, without start-up code.
@@ -72,16 +70,16 @@ const maxRanges = 256
 
 // A rangeSet is a set of sorted and disjoint ranges, with the bytes in the ranges before each.
 type rangeSet struct {
-	ranges []Range
+	ranges []elffile.Span
 	before []uint64
 }
 
-func newRangeSet(ranges []Range) *rangeSet {
+func newRangeSet(ranges []elffile.Span) *rangeSet {
 	s := &rangeSet{ranges, make([]uint64, len(ranges))}
 	n := uint64(0)
 	for i, r := range ranges {
 		s.before[i] = n
-		n += r.End - r.Begin
+		n += r.Size()
 	}
 	return s
 }
@@ -123,21 +121,21 @@ func MeasureCode(f *elffile.File, t *cfi.Table, stubs []plt.Stub) (code, without
 
 // uncoveredSections returns the sections of code with the code without CFI in each, and the ranges of that code except
 // start-up code. known has the sizes of the padding after functions, as padding.Find returns them, or is nil.
-func uncoveredSections(f *elffile.File, t *cfi.Table, stubs []plt.Stub, known []uint8) (Uncovered, []Range) {
-	described := make([]Range, 0, t.Len()+len(stubs))
+func uncoveredSections(f *elffile.File, t *cfi.Table, stubs []plt.Stub, known []uint8) (Uncovered, []elffile.Span) {
+	described := make([]elffile.Span, 0, t.Len()+len(stubs))
 	for fn := range t.Functions() {
-		described = append(described, Range{fn.Begin, fn.End})
+		described = append(described, elffile.Span{Begin: fn.Begin, End: fn.End})
 	}
 	for _, s := range stubs {
-		described = append(described, Range{s.Begin, s.End})
+		described = append(described, elffile.Span{Begin: s.Begin, End: s.End})
 	}
 	u := noneUncovered()
 	for _, r := range described {
-		u.code += r.End - r.Begin
+		u.code += r.Size()
 	}
 	slices.SortFunc(described, byBegin)
-	var free, trimmed []Range // with and without padding
-	var sections []int        // that the trimmed ranges are in
+	var free, trimmed []elffile.Span // with and without padding
+	var sections []int               // that the trimmed ranges are in
 	meter, measured := padding.NewMeter(f), uint64(0)
 	before := 0                               // index of the function before the current range
 	isKnown := func(begin, end uint64) bool { // by address, for all of known
@@ -146,25 +144,21 @@ func uncoveredSections(f *elffile.File, t *cfi.Table, stubs []plt.Stub, known []
 		}
 		return before < len(known) && t.At(before).End == begin && uint64(known[before]) == end-begin
 	}
-	all := codeSections(f)
-	if len(all) > 0 {
-		u.Sections = all[:0] // many objects have a section for each function
-	}
-	for _, s := range all {
-		own := subtract(Range{s.Begin, s.Begin + s.Size}, described)
+	for _, code := range codeOf(f) {
+		s := UncoveredSection{Name: code.Name, Begin: code.Begin, Size: code.Size(), Ranges: []UncoveredRange{}}
+		own := subtract(code.Span, described)
 		free = append(free, own...)
-		s.Ranges = make([]UncoveredRange, 0, min(len(own), maxRanges))
 		for _, r := range own {
-			s.Bytes += r.End - r.Begin
+			s.Bytes += r.Size()
 		}
-		for _, r := range largest(own, maxRanges, func(a, b Range) int { return cmp.Compare(a.size(), b.size()) }) {
-			s.Ranges = append(s.Ranges, UncoveredRange{r.Begin, r.End, r.size()})
+		for _, r := range largest(own, maxRanges, func(a, b elffile.Span) int { return cmp.Compare(a.Size(), b.Size()) }) {
+			s.Ranges = append(s.Ranges, UncoveredRange{r.Begin, r.End, r.Size()})
 		}
 		// Sections that share bytes of the file, which no linker makes, could make any file a large one.
 		measured += s.Size
-		meter.Enter(s.Begin, s.Size, s.off)
+		meter.Enter(s.Begin, s.Size, code.Off)
 		for _, r := range own {
-			size := r.size()
+			size := r.Size()
 			switch {
 			case measured > f.Size:
 			case isKnown(r.Begin, r.End): // else reading all code again takes 5 % of a conversion
@@ -172,7 +166,7 @@ func uncoveredSections(f *elffile.File, t *cfi.Table, stubs []plt.Stub, known []
 			default:
 				r.Begin, r.End = meter.Trim(r.Begin, r.End)
 			}
-			s.Padding += size - r.size()
+			s.Padding += size - r.Size()
 			if r.Begin < r.End {
 				trimmed, sections = append(trimmed, r), append(sections, len(u.Sections))
 			}
@@ -189,7 +183,7 @@ func uncoveredSections(f *elffile.File, t *cfi.Table, stubs []plt.Stub, known []
 		u.Startup += n
 	}
 	u.code += u.Bytes - u.Padding - u.Startup
-	var others []Range
+	var others []elffile.Span
 	for _, r := range free {
 		others = append(others, subtract(r, startup)...)
 	}
@@ -212,27 +206,28 @@ func largest[T any](list []T, n int, compare func(a, b T) int) []T {
 	return out
 }
 
-// codeSections returns the sections of code, by address.
-func codeSections(f *elffile.File) []UncoveredSection {
-	var out []UncoveredSection
+// codeOf returns where the bytes of a file's code are, by address.
+func codeOf(f *elffile.File) []elffile.CodeRange {
+	var out []elffile.CodeRange
 	end := uint64(0)
 	for _, c := range f.Code() {
 		// Code counts once: if sections overlap, which no linker makes, the first one has it.
 		if c.Filesz > 0 && c.Begin >= end {
-			out = append(out, UncoveredSection{Name: c.Name, Begin: c.Begin, Size: c.Filesz, off: c.Off})
 			end = c.Begin + c.Filesz
+			c.End = end
+			out = append(out, c)
 		}
 	}
 	return out
 }
 
 // subtract returns the parts of a range outside others, which are sorted and disjoint.
-func subtract(r Range, others []Range) []Range {
-	var out []Range
+func subtract(r elffile.Span, others []elffile.Span) []elffile.Span {
+	var out []elffile.Span
 	i := sort.Search(len(others), func(i int) bool { return others[i].End > r.Begin })
 	for ; i < len(others) && others[i].Begin < r.End; i++ {
 		if others[i].Begin > r.Begin {
-			out = append(out, Range{r.Begin, others[i].Begin})
+			out = append(out, elffile.Span{Begin: r.Begin, End: others[i].Begin})
 		}
 		r.Begin = others[i].End
 	}
@@ -243,10 +238,10 @@ func subtract(r Range, others []Range) []Range {
 }
 
 // byBegin compares ranges by where they begin.
-func byBegin(a, b Range) int { return cmp.Compare(a.Begin, b.Begin) }
+func byBegin(a, b elffile.Span) int { return cmp.Compare(a.Begin, b.Begin) }
 
 // functions lists the functions that lie in free code.
-func (u *Uncovered) functions(d *convert.Details, files []*elffile.File, free []Range, names *namer) {
+func (u *Uncovered) functions(d *convert.Details, files []*elffile.File, free []elffile.Span, names *namer) {
 	if len(free) == 0 {
 		return
 	}

@@ -93,19 +93,19 @@ type lookup struct {
 
 // places finds the addresses of all places, and names their functions.
 func (x *lookup) places(l *report.Lookup, places []string) error {
-	ranges := make([]report.Range, len(places))
+	ranges := make([]elffile.Span, len(places))
 	order := make([]int, len(places))
 	for i, place := range places {
 		pc, err := x.address(place)
 		if err != nil {
 			return err
 		}
-		ranges[i], order[i] = report.Range{Begin: pc, End: pc + 1}, i
+		ranges[i], order[i] = elffile.Span{Begin: pc, End: pc + 1}, i
 	}
 	l.PCs = make([]report.PC, len(places))
 	byAddress := func(i, j int) int { return cmp.Compare(ranges[i].Begin, ranges[j].Begin) }
 	slices.SortStableFunc(order, byAddress)
-	sorted := make([]report.Range, len(places))
+	sorted := make([]elffile.Span, len(places))
 	for i, j := range order {
 		sorted[i] = ranges[j]
 	}
@@ -155,7 +155,7 @@ func (x *lookup) address(place string) (uint64, error) {
 // hint returns what may be meant by an address outside of code.
 func (x *lookup) hint(place string) string {
 	pc, err := strconv.ParseUint(place, 16, 64)
-	if err == nil && report.Locate(x.f, nil, []report.Range{{Begin: pc, End: pc + 1}})[0].Function != "" {
+	if err == nil && report.Locate(x.f, nil, []elffile.Span{{Begin: pc, End: pc + 1}})[0].Function != "" {
 		return fmt.Sprintf("; did you mean %#x?", pc)
 	}
 	return "; addresses are those in the file, without the load address"

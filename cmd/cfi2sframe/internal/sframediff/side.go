@@ -105,9 +105,9 @@ func Load(path string, r io.ReaderAt, size int64, opt convert.Options) (s *Side,
 	}
 	code, _ := report.MeasureCode(f, table, stubs)
 	s.Amounts = report.NewAmounts(code, s.Amounts)
-	ranges := make([]report.Range, len(s.functions))
+	ranges := make([]elffile.Span, len(s.functions))
 	for i, fn := range s.functions {
-		ranges[i] = report.Range{Begin: fn.Begin, End: fn.Begin + fn.Size}
+		ranges[i] = elffile.Span{Begin: fn.Begin, End: fn.Begin + fn.Size}
 	}
 	for i, l := range report.Locate(f, debug.File(), ranges) {
 		fn := &s.functions[i]
