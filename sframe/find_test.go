@@ -79,7 +79,8 @@ func TestFind(t *testing.T) {
 	}
 	claimed := slices.Clone(data)
 	claimed[3] |= byte(FDESorted)
-	if _, err := Decode(claimed, 0x8000); err == nil || err.Error() != ".sframe+0x1c: FDEs are not sorted by start address, but the flag says so" {
+	const want = ".sframe+0x1c: FDEs are not sorted by start address, but the flag says so"
+	if _, err := Decode(claimed, 0x8000); err == nil || err.Error() != want {
 		t.Errorf("error %v of FDEs that claim to be sorted", err)
 	}
 	if s.Size() != uint64(len(data)) {
@@ -161,8 +162,8 @@ func TestLayouts(t *testing.T) {
 	}
 }
 
-// TestLookupFixed has the offsets that the header fixes for all functions (section "SFrame Header": signed bytes 5 and 6,
-// FP and RA). Rules of a row take precedence.
+// TestLookupFixed has the offsets that the header fixes for all functions (section "SFrame Header": signed bytes 5 and
+// 6, FP and RA). Rules of a row take precedence.
 func TestLookupFixed(t *testing.T) {
 	slot := func(off int32) Rule { return Rule{Base: CFA, Offset: off, Deref: true} }
 	data := section(t, codec(t, V2, AArch64Little), FDESorted, 0x8000, part{FDE{Start: 0x1000, Size: 16}, []FRE{
