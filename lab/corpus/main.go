@@ -102,7 +102,9 @@ func (c *corpus) run(root string, dirs []string, start bool) error {
 		fmt.Println("  without a section:", line)
 	}
 	if start {
-		c.starter.print()
+		for _, line := range kit.Ranked(c.starter.counts) {
+			fmt.Println(" ", line)
+		}
 	}
 	if err == nil && (c.wrong > 0 || start && c.starter.differ > 0) {
 		err = kit.ErrFound

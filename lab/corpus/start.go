@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,8 +17,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"cfi2sframe/lab/kit"
 )
 
 // timeout is how long one start may take. Loaders under an emulator on a busy machine take some seconds.
@@ -49,14 +46,8 @@ const (
 	interpreter way = "interpreter"
 )
 
-// An outcome is the result of one start.
-type outcome struct {
-	mark string // the sign that it started, or ""
-	why  string // otherwise, why it did not
-}
-
-// start starts a file, which lies inside the root.
-func (s *system) start(w way, path string, libraryDirs []string) outcome {
+// start starts a file, which is inside the root. It returns the mark that says so, or why the file did not start.
+func (s *system) start(w way, path string, libraryDirs []string) (mark, why string) {
 	dir, inside, load := filepath.Dir(path), within(s.root, path), filepath.Join(s.helpers, "load")
 	env := []string{"LD_BIND_NOW=1", "LD_LIBRARY_PATH=" + strings.Join(libraryDirs, ":")}
 	switch w {
@@ -71,7 +62,7 @@ func (s *system) start(w way, path string, libraryDirs []string) outcome {
 
 // run runs a command with the given environment, and looks for the mark. Constructors of libraries do run: they cannot
 // write to files, and what they start is killed with them.
-func (s *system) run(dir string, env []string, args ...string) outcome {
+func (s *system) run(dir string, env []string, args ...string) (mark, why string) {
 	argv := []string{"/usr/bin/prlimit", "--core=0", "--fsize=0", "--cpu=60", "/usr/bin/env", "-i"}
 	if s.emulator == nil {
 		argv = append(argv, env...)
@@ -100,18 +91,18 @@ func (s *system) run(dir string, env []string, args ...string) outcome {
 		kill()
 	}
 	if ctx.Err() != nil {
-		return outcome{why: "timeout"}
+		return "", "timeout"
 	}
 	if err == nil || errors.Is(err, exec.ErrWaitDelay) {
 		for line := range strings.Lines(out.String()) {
 			if mark, ok := strings.CutPrefix(line, "cfi2sframe: "); ok {
-				return outcome{mark: strings.TrimSpace(mark)}
+				return strings.TrimSpace(mark), ""
 			}
 		}
 		err = errors.New("exit status 0")
 	}
 	said := out.Bytes()
-	return outcome{why: fmt.Sprintf("%v, %.120q", err, generalize(string(said[max(0, len(said)-2000):])))}
+	return "", fmt.Sprintf("%v, %.120q", err, generalize(string(said[max(0, len(said)-2000):])))
 }
 
 // within returns a path as a process in a root sees it.
@@ -124,15 +115,11 @@ type starter struct {
 	root    string // an absolute path without symbolic links
 	dir     string // temporary directory inside it
 	systems map[elf.Machine][]*system
-	notes   []string // systems that do not run
 
 	mu     sync.Mutex
-	counts map[string]*count // by system and way
-	skips  map[string]uint64 // by reason
+	counts map[string]uint64 // started files by system and way, others by the reason
 	differ int
 }
-
-type count struct{ before, after, differ int }
 
 // machines are the names of machines in compilers and emulators.
 var machines = map[elf.Machine]string{elf.EM_X86_64: "x86_64", elf.EM_AARCH64: "aarch64", elf.EM_S390: "s390x"}
@@ -150,7 +137,7 @@ func newStarter(root string) (*starter, error) {
 	}
 	s := &starter{
 		root: root, dir: dir,
-		systems: make(map[elf.Machine][]*system), counts: make(map[string]*count), skips: make(map[string]uint64),
+		systems: make(map[elf.Machine][]*system), counts: make(map[string]uint64),
 	}
 	for m, name := range machines {
 		s.systems[m] = s.prepare(m, name)
@@ -165,13 +152,13 @@ func (s *starter) close() { os.RemoveAll(s.dir) }
 func (s *starter) prepare(m elf.Machine, name string) (systems []*system) {
 	helpers := filepath.Join(s.dir, name)
 	if err := s.compile(m, name, helpers); err != nil {
-		s.notes = append(s.notes, err.Error())
+		s.count("%v", err)
 		return nil
 	}
 	for _, e := range s.emulators(m, name) {
 		e.root, e.helpers = s.root, within(s.root, helpers)
-		if o := e.run(s.dir, nil, filepath.Join(e.helpers, "load")); o.mark == "" {
-			s.notes = append(s.notes, fmt.Sprintf("%s does not run: %s", e.name, o.why))
+		if mark, why := e.run(s.dir, nil, filepath.Join(e.helpers, "load")); mark == "" {
+			s.count("%s does not run: %s", e.name, why)
 			continue
 		}
 		systems = append(systems, e)
@@ -196,7 +183,7 @@ func (s *starter) emulators(m elf.Machine, name string) []*system {
 		err = copyFile(found, copied)
 	}
 	if err != nil {
-		s.notes = append(s.notes, "64 KiB pages: "+err.Error())
+		s.count("64 KiB pages: %v", err)
 		return list
 	}
 	large := []string{within(s.root, copied), "-p", "65536", "-L", libraries}
@@ -241,17 +228,17 @@ func (s *starter) compile(m elf.Machine, name, dir string) error {
 func (s *starter) check(original, result, temp string) error {
 	f, err := elf.Open(original)
 	if err != nil {
-		s.skip("debug/elf cannot read it: " + generalize(err.Error()))
+		s.count("not started: debug/elf cannot read it: %s", generalize(err.Error()))
 		return nil
 	}
 	defer f.Close()
 	ways := waysOf(f, filepath.Base(original))
 	if len(ways) == 0 {
-		s.skip("a static program, or an object")
+		s.count("not started: a static program, or an object")
 		return nil
 	}
 	if len(s.systems[f.Machine]) == 0 {
-		s.skip(fmt.Sprintf("no system runs files for %v", f.Machine))
+		s.count("not started: no system runs files for %v", f.Machine)
 		return nil
 	}
 	name := filepath.Base(original)
@@ -262,51 +249,30 @@ func (s *starter) check(original, result, temp string) error {
 	dirs := libraryDirs(f, within(s.root, filepath.Dir(original)))
 	for _, sys := range s.systems[f.Machine] {
 		for _, w := range ways {
-			s.count(original, sys.name+" "+string(w), sys.start(w, before, dirs), sys.start(w, after, dirs))
+			what := sys.name + " " + string(w)
+			mark, why := sys.start(w, before, dirs)
+			now, whyNow := sys.start(w, after, dirs)
+			switch {
+			case mark == "":
+				s.count("not started as %s: %s", what, why)
+			case mark == now:
+				s.count("started as %s", what)
+			default:
+				s.count("differs as %s", what)
+				fmt.Printf("WRONG %s: as a %s: original %q, converted %q %s\n", original, what, mark, now, whyNow)
+			}
 		}
 	}
 	return nil
 }
 
-func (s *starter) skip(reason string) {
+func (s *starter) count(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.skips[reason]++
-}
-
-func (s *starter) count(file, what string, before, after outcome) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c := s.counts[what]
-	if c == nil {
-		c = new(count)
-		s.counts[what] = c
-	}
-	if after.mark != "" {
-		c.after++
-	}
-	if before.mark == "" {
-		s.skips[what+": "+before.why]++
-		return
-	}
-	c.before++
-	if before.mark != after.mark {
-		c.differ++
+	what := fmt.Sprintf(format, args...)
+	s.counts[what]++
+	if strings.HasPrefix(what, "differs") {
 		s.differ++
-		fmt.Printf("WRONG %s: as a %s: original %q, converted %q %s\n", file, what, before.mark, after.mark, after.why)
-	}
-}
-
-func (s *starter) print() {
-	for _, what := range slices.Sorted(maps.Keys(s.counts)) {
-		c := s.counts[what]
-		fmt.Printf("started as %s: %d before, %d after, %d differences\n", what, c.before, c.after, c.differ)
-	}
-	for _, line := range kit.Ranked(s.skips) {
-		fmt.Println("  not started:", line)
-	}
-	for _, note := range s.notes {
-		fmt.Println("note:", note)
 	}
 }
 

@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// argued reads the list of mutants that cannot be noticed: paragraphs, each of a line with the file and the function, a
+// arguments reads the list of mutants that cannot be noticed: paragraphs, each of a line with the file and the function, a
 // line with the source line as it is after the change, and the argument, these two indented. It returns the arguments
 // by the keys of mutants.
-func argued(text string) (map[string]string, error) {
+func arguments(text string) (map[string]string, error) {
 	all := make(map[string]string)
 	for block := range strings.SplitSeq(text, "\n\n") {
 		var lines []string

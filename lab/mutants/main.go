@@ -7,7 +7,6 @@ package mutants
 import (
 	_ "embed"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -18,19 +17,17 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sync/errgroup"
-
 	"cfi2sframe/lab/kit"
 )
 
 //go:embed argued.txt
-var arguments string
+var argumentText string
 
 // A config says what to do.
 type config struct {
 	packages  []string
 	users     []string // packages whose tests may also notice a change
-	arguments string   // the mutants that no test can notice; see argued
+	arguments string   // the mutants that no test can notice; see arguments
 	number    int      // of mutants in all packages
 	seed      int
 	jobs      int
@@ -39,7 +36,7 @@ type config struct {
 
 // Command returns the subcommand.
 func Command() *kit.Command {
-	c := config{arguments: arguments}
+	c := config{arguments: argumentText}
 	cmd := kit.New("mutants", "[PACKAGE...]", 0, math.MaxInt)
 	cmd.IntVar(&c.number, "number", 400, "try `N` mutants; 0 stands for all")
 	cmd.IntVar(&c.seed, "seed", 1, "choose them by `N`")
@@ -64,134 +61,116 @@ type outcome uint8
 const (
 	noticed outcome = iota
 	missed
+	argued  // missed, and argued.txt says that no test can notice it
 	invalid // the mutant does not compile
 )
 
-// A count counts the mutants of a package.
-type count struct{ noticed, argued, missed int }
-
 // run tries the mutants, and prints those that no test notices, and a table.
 func (c *config) run(out io.Writer) error {
-	why, err := argued(c.arguments)
+	why, err := arguments(c.arguments)
 	if err != nil {
 		return err
 	}
 	byPackage := make(map[string][]mutant)
 	total := 0
 	for _, pkg := range c.packages {
-		names, err := filepath.Glob(filepath.Join(pkg, "*.go"))
-		if err != nil {
+		if byPackage[pkg], err = findAll(pkg); err != nil {
 			return err
 		}
-		for _, name := range names {
-			if strings.HasSuffix(name, "_test.go") {
-				continue
-			}
-			found, err := find(name)
-			if err != nil {
-				return err
-			}
-			byPackage[pkg] = append(byPackage[pkg], found...)
-		}
 		total += len(byPackage[pkg])
+		if err := stale(pkg, byPackage[pkg], why); err != nil {
+			return err
+		}
 	}
 	if total == 0 {
 		return fmt.Errorf("no Go files in %s", strings.Join(c.packages, ", "))
 	}
-	if err := c.stale(byPackage, why); err != nil {
-		return err
-	}
-	table := kit.NewTable(out, "package", ">changes", ">noticed", ">cannot be noticed", ">not noticed")
-	var all count
+	table := kit.NewTable(out, "package", ">noticed", ">cannot be noticed", ">not noticed")
+	var all [invalid + 1]int
 	var left []string
-	for _, pkg := range slices.Sorted(maps.Keys(byPackage)) {
-		number := len(byPackage[pkg])
+	for _, pkg := range c.packages {
+		some := byPackage[pkg]
+		shuffle(some, c.seed)
 		if c.number > 0 {
-			number = max(1, c.number*number/total)
+			some = some[:min(len(some), max(1, c.number*len(some)/total))]
 		}
-		n, missed, err := c.tryAll(pkg, byPackage[pkg], number, why)
+		outcomes, err := c.tryAll(pkg, some, why)
 		if err != nil {
 			return err
 		}
-		n.row(table, pkg)
-		all = count{all.noticed + n.noticed, all.argued + n.argued, all.missed + n.missed}
-		left = append(left, missed...)
+		var n [invalid + 1]int
+		for i, o := range outcomes {
+			n[o]++
+			all[o]++
+			if o == missed {
+				left = append(left, some[i].String())
+			}
+		}
+		table.Row(pkg, n[noticed], n[argued], n[missed])
 	}
-	all.row(table, "all")
+	table.Row("all", all[noticed], all[argued], all[missed])
 	for _, m := range left {
 		fmt.Fprintln(out, "not noticed:", m)
 	}
-	if part := 100 * float64(all.noticed) / float64(max(all.noticed+all.missed, 1)); part < c.least {
+	if part := 100 * float64(all[noticed]) / float64(max(all[noticed]+all[missed], 1)); part < c.least {
 		return fmt.Errorf("%.1f %% were noticed, less than %g %%: a test is missing, or an argument in argued.txt",
 			part, c.least)
 	}
 	return nil
 }
 
-func (n *count) row(t kit.Table, name string) {
-	t.Row(name, n.noticed+n.argued+n.missed, n.noticed, n.argued, n.missed)
+// findAll returns the mutants of a package.
+func findAll(pkg string) (all []mutant, err error) {
+	names, err := filepath.Glob(filepath.Join(pkg, "*.go"))
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		found, err := find(name)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
+	}
+	return all, nil
 }
 
-// stale returns an error if an argument is about a mutant that does not exist.
-func (c *config) stale(byPackage map[string][]mutant, why map[string]string) error {
-	known := make(map[string]bool)
-	for _, all := range byPackage {
-		for i := range all {
-			known[all[i].key()] = true
-		}
-	}
-	var errs []error
+// stale returns an error if an argument is about a mutant of a package that does not exist.
+func stale(pkg string, all []mutant, why map[string]string) error {
 	for _, key := range slices.Sorted(maps.Keys(why)) {
-		pkg, _, _ := strings.Cut(key, "/")
-		if byPackage[pkg] != nil && !known[key] {
-			errs = append(errs, fmt.Errorf("argued.txt has a change that cannot be made any more:\n%s", key))
+		exists := slices.ContainsFunc(all, func(m mutant) bool { return m.key() == key })
+		if strings.HasPrefix(key, pkg+"/") && !exists {
+			return fmt.Errorf("argued.txt has a change that cannot be made any more:\n%s", key)
 		}
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
-// tryAll tries that number of mutants of a package, and returns those that no test noticed.
-func (c *config) tryAll(pkg string, all []mutant, number int, why map[string]string) (
-	n count, missedOnes []string, err error,
-) {
+// tryAll tries mutants of a package, and returns their outcomes.
+func (c *config) tryAll(pkg string, some []mutant, why map[string]string) ([]outcome, error) {
 	if o, text := c.test(pkg, ""); o != missed {
-		return n, nil, fmt.Errorf("the tests of %s fail without any change:\n%s", pkg, text)
+		return nil, fmt.Errorf("the tests of %s fail without any change:\n%s", pkg, text)
 	}
-	shuffle(all, c.seed)
-	for len(all) > 0 && number > 0 {
-		some := all[:min(number, len(all))]
-		all = all[len(some):]
-		outcomes := make([]outcome, len(some))
-		var g errgroup.Group
-		g.SetLimit(c.jobs)
-		for i := range some {
-			g.Go(func() (err error) {
-				outcomes[i], err = c.try(pkg, &some[i])
-				return err
-			})
-		}
-		if err := g.Wait(); err != nil {
-			return n, nil, err
-		}
-		for i, o := range outcomes {
-			reason := why[some[i].key()]
-			switch {
-			case o == invalid:
-				continue
-			case o == noticed && reason != "":
-				return n, nil, fmt.Errorf("a test notices what argued.txt says cannot be noticed: %v", &some[i])
-			case o == noticed:
-				n.noticed++
-			case reason != "":
-				n.argued++
-			default:
-				n.missed++
-				missedOnes = append(missedOnes, some[i].String())
+	outcomes := make([]outcome, len(some))
+	numbers := make([]int, len(some))
+	for i := range numbers {
+		numbers[i] = i
+	}
+	return outcomes, kit.Each(c.jobs, numbers, func(_, i int) (err error) {
+		outcomes[i], err = c.try(pkg, &some[i])
+		if why[some[i].key()] != "" {
+			switch outcomes[i] {
+			case noticed:
+				return fmt.Errorf("a test notices what argued.txt says cannot be noticed: %v", &some[i])
+			case missed:
+				outcomes[i] = argued
 			}
-			number--
 		}
-	}
-	return n, missedOnes, nil
+		return err
+	})
 }
 
 // try runs the tests with the mutant.
