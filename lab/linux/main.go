@@ -24,11 +24,7 @@ func Command() *kit.Command {
 	c := kit.New("linux", "PATH...", 1, math.MaxInt)
 	most := c.Int("files", 0, "compare up to `N` files, spread over all; 0 for all")
 	jobs := c.Int("jobs", 2, "`N` files at a time")
-	memory := c.Bool("memory", false, "compare modules with their .sframe in a kernel's memory, which standard input has")
 	c.Run = func(paths []string) error {
-		if *memory {
-			return compareMemory(os.Stdin, paths[0])
-		}
 		found, err := kit.ELFFiles(paths...)
 		if err != nil {
 			return err
