@@ -55,16 +55,16 @@ func TestChecks(t *testing.T) {
 		{"no name", ".sframe is gone", func(f *elffile.File, b []byte) {
 			b[bytes.Index(b, []byte("\x00.sframe\x00"))+1] = 'x'
 		}},
-		{"not allocated", "SHF_ALLOC", func(f *elffile.File, b []byte) {
+		{"not allocated", "exactly under PT_GNU_SFRAME", func(f *elffile.File, b []byte) {
 			b[header(f, ".sframe")+8] = 0
 		}},
-		{"moved", "PT_GNU_SFRAME has addresses", func(f *elffile.File, b []byte) {
+		{"moved", "exactly under PT_GNU_SFRAME", func(f *elffile.File, b []byte) {
 			b[header(f, ".sframe")+16] ^= 8
 		}},
-		{"no program header", "PT_GNU_SFRAME is gone", func(f *elffile.File, b []byte) {
+		{"no program header", "no PT_GNU_SFRAME", func(f *elffile.File, b []byte) {
 			b[program(f, elf.ProgType(sframe.PTGNUSFrame))] ^= 1
 		}},
-		{"writable", "PF_W", func(f *elffile.File, b []byte) {
+		{"writable", "read-only", func(f *elffile.File, b []byte) {
 			b[program(f, elf.PT_LOAD)+4] |= byte(elf.PF_W)
 		}},
 		{"other rows", "the frame is", func(f *elffile.File, b []byte) {

@@ -32,7 +32,7 @@ func Compare(before, after *elffile.File) error {
 	if err := Contents(before, after); err != nil {
 		return err
 	}
-	return segment(after, before.Prog(elf.ProgType(sframe.PTGNUSFrame)))
+	return Segment(after, before.Prog(elf.ProgType(sframe.PTGNUSFrame)))
 }
 
 // Contents is Compare without .sframe itself, for a file that lost it.
@@ -472,8 +472,8 @@ func loads(before, after *elffile.File, moved []move) error {
 	return nil
 }
 
-// segment checks where .sframe is; old is its segment before, or nil.
-func segment(f *elffile.File, old *elf.Prog64) error {
+// Segment checks that .sframe is in a read-only segment, exactly under PT_GNU_SFRAME. Old is its segment before, or nil.
+func Segment(f *elffile.File, old *elf.Prog64) error {
 	gnu := f.Prog(elf.ProgType(sframe.PTGNUSFrame))
 	if gnu == nil {
 		return fmt.Errorf("no PT_GNU_SFRAME")
