@@ -1,5 +1,5 @@
 // Package survive tries tools that change linked files, such as strip and patchelf, on converted files and on the
-// originals (scripts/survive --tools), or runs programs with the runtimes of compilers (--runtimes).
+// originals.
 //
 // A converted file has to run as its original does, and to survive every tool that its original survives: the tool's
 // result has to run, with a correct .sframe, and no other section may change that does not change in the original.
@@ -23,8 +23,7 @@ import (
 func Command() *kit.Command {
 	c := kit.New("survive", "", 0, 0)
 	quick := c.Bool("quick", false, "only a few subjects and tools")
-	runtimes := c.Bool("runtimes", false, "programs with the runtimes of compilers, linked in many ways")
-	jobs := c.Int("jobs", 2, "subjects or programs at a time")
+	jobs := c.Int("jobs", 2, "`N` subjects at a time")
 	c.Run = func([]string) error {
 		dir, err := os.MkdirTemp("", "survive-")
 		if err != nil {
@@ -35,87 +34,97 @@ func Command() *kit.Command {
 		if err := kit.BuildProduct(program); err != nil {
 			return err
 		}
-		if *runtimes {
-			return (&matrix{dir: dir, cfi2sframe: program}).run(*jobs)
-		}
 		return tryAll(program, *quick, *jobs)
 	}
 	return c
 }
 
-// A count says what came of a tool, or of a runtime: how often the converted file works afterwards, how often neither
-// file does, and how often only the original does.
+// A count says how often the converted file works after a tool, how often neither file does, and how often only the
+// original does.
 type count struct{ survive, neither, fail int }
 
-// add counts an outcome, by what is wrong with each file, and returns it in a word.
-func (c *count) add(original, converted error) string {
-	switch {
-	case converted == nil:
-		c.survive++
-		return "ok"
-	case original != nil:
-		c.neither++
-		return "neither"
-	}
-	c.fail++
-	return "FAIL"
+// A run tries every tool on every subject.
+type run struct {
+	tools []*tool
+
+	mu     sync.Mutex
+	counts map[*tool]*count
+	failed bool
 }
 
 // tryAll tries every tool on every subject.
 func tryAll(program string, quick bool, jobs int) error {
 	tools, missing := versions(quick)
-	for _, err := range missing {
-		fmt.Printf("none    %v\n", err)
-	}
-	counts := make(map[*tool]*count)
+	r := &run{tools: tools, counts: make(map[*tool]*count)}
 	for _, t := range tools {
-		counts[t] = new(count)
+		r.counts[t] = new(count)
 	}
-	failed := len(missing) > 0 && os.Getenv(suite.Require) != ""
-	var mu sync.Mutex
+	for _, err := range missing {
+		r.without(err)
+	}
 	_ = kit.Each(jobs, subjects(), func(_ int, s *subject) error {
-		if quick && !s.quick {
-			return nil
-		}
-		defer func() { _ = os.RemoveAll(s.dir) }()
-		err := s.build()
-		if err != nil {
-			mu.Lock()
-			defer mu.Unlock()
-			fmt.Printf("none    %v: %v\n", s, err)
-			failed = failed || os.Getenv(suite.Require) != ""
-			return nil
-		}
-		b, err := newBench(s, program)
-		if err != nil {
-			mu.Lock()
-			defer mu.Unlock()
-			fmt.Printf("FAIL    %v: %v\n", s, err)
-			failed = true
-			return nil
-		}
-		for _, t := range tools {
-			if !t.applies(s) {
-				continue
-			}
-			original, converted := b.try(t)
-			mu.Lock()
-			if what := counts[t].add(original, converted); what != "ok" {
-				fmt.Printf("%-8s%v, %v: original %v; converted %v\n", what, s, t, describe(original), describe(converted))
-			}
-			failed = failed || counts[t].fail > 0
-			mu.Unlock()
+		if !quick || s.quick {
+			r.subject(s, program)
 		}
 		return nil
 	})
 	table := kit.NewTable(os.Stdout, "tool", ">survive", ">neither file survives", ">fail")
 	for _, t := range tools {
-		table.Row(t, counts[t].survive, counts[t].neither, counts[t].fail)
+		table.Row(t, r.counts[t].survive, r.counts[t].neither, r.counts[t].fail)
 	}
-	if failed {
+	if r.failed {
 		return kit.ErrFound
 	}
 	return nil
+}
+
+// without says what is not there to try.
+func (r *run) without(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	fmt.Printf("none    %v\n", err)
+	r.failed = r.failed || os.Getenv(suite.Require) != ""
+}
+
+// subject builds and converts a subject, and tries all tools on it.
+func (r *run) subject(s *subject, program string) {
+	defer func() { _ = os.RemoveAll(s.dir) }()
+	if err := s.build(); err != nil {
+		r.without(fmt.Errorf("%v: %w", s, err))
+		return
+	}
+	b, err := newBench(s, program)
+	if err != nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		fmt.Printf("FAIL    %v: %v\n", s, err)
+		r.failed = true
+		return
+	}
+	for _, t := range r.tools {
+		if t.applies(s) {
+			original, converted := b.try(t)
+			r.count(s, t, original, converted)
+		}
+	}
+}
+
+// count counts what is wrong with each file after a tool.
+func (r *run) count(s *subject, t *tool, original, converted error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	word := "neither"
+	switch {
+	case converted == nil:
+		r.counts[t].survive++
+		return
+	case original != nil:
+		r.counts[t].neither++
+	default:
+		word, r.failed = "FAIL", true
+		r.counts[t].fail++
+	}
+	fmt.Printf("%-8s%v, %v: original %v; converted %v\n", word, s, t, describe(original), describe(converted))
 }
 
 func describe(err error) string {
