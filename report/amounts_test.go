@@ -58,3 +58,16 @@ func TestAmounts(t *testing.T) {
 		}
 	}
 }
+
+// TestNumbers has parts of nothing and of all: only all is 100 %.
+func TestNumbers(t *testing.T) {
+	for got, want := range map[string]string{
+		Digits(0): "0", Digits(999): "999", Digits(1000): "1,000", Digits(1234567): "1,234,567",
+		Share(0, 0): "100.00 %", Share(1, 1): "100.00 %", Share(999_999, 1_000_000): "99.99 %", Share(1, 3): "33.33 %",
+		Printable("name"): "name", Printable("\x1b[2J"): `"\x1b[2J"`,
+	} {
+		if got != want {
+			t.Errorf("%q; want %q", got, want)
+		}
+	}
+}

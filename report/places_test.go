@@ -1,10 +1,8 @@
 package report_test
 
 import (
-	"bytes"
 	"cfi2sframe/elffile"
 	"debug/elf"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -112,52 +110,6 @@ func TestMeasureCode(t *testing.T) {
 	} {
 		if _, got := report.MeasureCode(f, elftest.Described(t, tt.functions...), nil); got != tt.want {
 			t.Errorf("%d functions: %d bytes; want %d", len(tt.functions), got, tt.want)
-		}
-	}
-}
-
-// TestPercent has parts of nothing, of all, and of what has no caller.
-func TestPercent(t *testing.T) {
-	for _, tt := range []struct {
-		a    report.Amounts
-		want float64
-	}{
-		{report.Amounts{}, 100},
-		{report.Amounts{Described: 200, Covered: 50}, 25},
-		{report.Amounts{Described: 200, Covered: 100, Outermost: 50}, 50},
-		{report.Amounts{Described: 200, Covered: 200}, 100},
-	} {
-		if got := tt.a.CoveredPercent(); got != tt.want {
-			t.Errorf("%+v: %v; want %v", tt.a, got, tt.want)
-		}
-	}
-}
-
-// TestPublicNumbers has what other packages print as reports do.
-func TestPublicNumbers(t *testing.T) {
-	for got, want := range map[string]string{
-		report.Digits(0): "0", report.Digits(999): "999", report.Digits(1234567): "1,234,567",
-		report.Share(1, 3): "33.33 %", report.Share(3, 3): "100.00 %", report.Share(999_999, 1_000_000): "99.99 %",
-		report.Printable("name"): "name", report.Printable("\x1b[2J"): `"\x1b[2J"`,
-	} {
-		if got != want {
-			t.Errorf("%q; want %q", got, want)
-		}
-	}
-}
-
-// TestSectionsListed has more sections without CFI than a page lists: those with most of it are there.
-func TestSectionsListed(t *testing.T) {
-	c := fullCoverage()
-	c.Uncovered.Sections = nil
-	for i := range 1200 {
-		c.Uncovered.Sections = append(c.Uncovered.Sections, report.UncoveredSection{Name: fmt.Sprintf(".text.%d.", i),
-			Begin: uint64(0x1000 * i), Size: 0x1000, Bytes: uint64(i)})
-	}
-	text := visible(page(t, c))
-	for name, want := range map[string]bool{".text.199.": false, ".text.200.": true, ".text.1199.": true} {
-		if got := bytes.Contains([]byte(text), []byte(name)); got != want {
-			t.Errorf("%s is listed: %t", name, got)
 		}
 	}
 }

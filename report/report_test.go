@@ -1,9 +1,7 @@
 package report
 
 import (
-	"bytes"
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -80,54 +78,6 @@ func TestGaps(t *testing.T) {
 		}
 		if c.Covered+sum != c.Described {
 			t.Errorf("%s: %d covered and %d in gaps of %d bytes", tt.name, c.Covered, sum, c.Described)
-		}
-	}
-}
-
-// TestForms checks that both forms say the same.
-func TestForms(t *testing.T) {
-	c := coverage(t, "drap3")
-	var text, short, js bytes.Buffer
-	if err := c.Text(&text, -1); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Text(&short, 3); err != nil {
-		t.Fatal(err)
-	}
-	if err := WriteJSON(&js, c); err != nil {
-		t.Fatal(err)
-	}
-	var back Coverage
-	if err := json.Unmarshal(js.Bytes(), &back); err != nil {
-		t.Fatal(err)
-	}
-	if len(back.Gaps) != len(c.Gaps) || back.Described != c.Described || back.ABI != "amd64" {
-		t.Errorf("JSON gives %+v", back)
-	}
-	for _, g := range c.Gaps {
-		if !strings.Contains(text.String(), g.Function) ||
-			!strings.Contains(text.String(), "("+g.Column+" "+g.Rule+")") {
-			t.Errorf("text lacks %+v:\n%s", g, text.String())
-		}
-	}
-	if n := strings.Count(short.String(), "\n    0x"); n != 3 ||
-		!strings.Contains(short.String(), "gaps more (-v lists them)") {
-		t.Errorf("short text:\n%s", short.String())
-	}
-}
-
-func TestNumbers(t *testing.T) {
-	for n, want := range map[uint64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567"} {
-		if got := Digits(n); got != want {
-			t.Errorf("Digits(%d) = %s, want %s", n, got, want)
-		}
-	}
-	for _, tt := range []struct {
-		part, whole uint64
-		want        string
-	}{{0, 0, "100.00 %"}, {1, 1, "100.00 %"}, {999999, 1000000, "99.99 %"}, {1, 4, "25.00 %"}} {
-		if got := Share(tt.part, tt.whole); got != tt.want {
-			t.Errorf("Share(%d, %d) = %s, want %s", tt.part, tt.whole, got, tt.want)
 		}
 	}
 }
