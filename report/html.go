@@ -130,10 +130,10 @@ func (p *pageOf) tables(files []*Coverage) {
 	if p.Several {
 		first = 0
 	}
-	var reasons []page.Reason
+	var reasons []string
 	for _, r := range p.Sum.Reasons {
 		if r.Loss {
-			reasons = append(reasons, page.Reason{Name: r.Name, Text: r.Text})
+			reasons = append(reasons, r.Name)
 		}
 		p.Data.Reasons[r.Name] = r.Text
 	}

@@ -150,6 +150,8 @@ func (r *lineReader) cut(b []byte, off uint64) []byte {
 	n := bytes.IndexByte(b, 0)
 	if n < 0 {
 		r.fail("a name without an end, or of more than %d bytes", maxPath)
+	}
+	if r.err != nil {
 		return nil
 	}
 	return b[:n]
@@ -335,12 +337,14 @@ func (p *lineProgram) emit() {
 		p.next, _ = slices.BinarySearch(p.addrs, p.now.addr)
 	}
 	for ; p.next < len(p.addrs) && p.addrs[p.next] < p.now.addr && p.err == nil; p.next++ {
-		if line := p.last.line; !p.discarded && line > 0 && line <= math.MaxInt32 { // 0: code of no line
-			file := p.path(p.last.file)
-			p.spend(perAddress + len(file))
-			if p.err == nil && file != "" {
-				p.found(p.next, file, int(line))
-			}
+		p.spend(perAddress)
+		line := p.last.line
+		if p.discarded || line == 0 || line > math.MaxInt32 { // 0: code of no line
+			continue
+		}
+		file := p.path(p.last.file)
+		if p.spend(len(file)); p.err == nil && file != "" {
+			p.found(p.next, file, int(line))
 		}
 	}
 	p.last, p.open = p.now, true

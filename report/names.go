@@ -153,8 +153,25 @@ func (p place) isMapping() bool {
 	if a := arch.Of(elf.Machine(p.file.Machine)); a == nil || !a.MappingSymbols {
 		return false
 	}
-	kind, _, _ := strings.Cut(shortName(p.file, p.table, p.name), ".")
+	kind, _, _ := strings.Cut(p.shortName(), ".")
 	return kind == "$x" || kind == "$d"
+}
+
+// shortName returns the name, or the beginning of a long one.
+func (p place) shortName() string {
+	if int(p.table.Link) >= len(p.file.Sections) {
+		return ""
+	}
+	s := &p.file.Sections[p.table.Link]
+	if !s.HasBytes() || uint64(p.name) >= s.Size {
+		return ""
+	}
+	b := make([]byte, min(32, s.Size-uint64(p.name)))
+	if p.file.ReadInto("section "+s.Name, b, s.Off+uint64(p.name)) != nil {
+		return ""
+	}
+	text, _, _ := strings.Cut(string(b), "\x00")
+	return text
 }
 
 // A candidate is a symbol that may name the function of a gap.

@@ -4,7 +4,6 @@ import (
 	"debug/elf"
 	"slices"
 	"sort"
-	"strings"
 
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/arch"
@@ -96,8 +95,8 @@ func startupPlaces(f *elffile.File, free []elffile.Span, crti bool) []elffile.Sp
 	slices.Sort(dtors)
 	var found []elffile.Span
 	for _, r := range free {
-		dtor := nextPointer(dtors, r.Begin)
-		ctor := nextPointer(ctors, dtor)
+		dtor := firstFrom(dtors, r.Begin)
+		ctor := firstFrom(ctors, dtor)
 		begin, end := ^uint64(0), uint64(0)
 		if ctor < r.End && ctor-dtor <= maxDtors {
 			register := ^uint64(0)
@@ -127,8 +126,8 @@ func startupPlaces(f *elffile.File, free []elffile.Span, crti bool) []elffile.Sp
 	return found
 }
 
-// nextPointer returns the first pointer of a sorted list from an address on, or the largest number.
-func nextPointer(list []uint64, from uint64) uint64 {
+// firstFrom returns the first address of a sorted list from one on, or the largest number.
+func firstFrom(list []uint64, from uint64) uint64 {
 	if i, _ := slices.BinarySearch(list, from); i < len(list) {
 		return list[i]
 	}
@@ -199,26 +198,15 @@ func codePointers(f *elffile.File, a *arch.Arch, of elf.SectionType) []uint64 {
 
 // startupSymbols finds start-up code by its symbols. A function whose symbol has no size ends at the next symbol.
 func startupSymbols(f *elffile.File, free []elffile.Span, names []string) []elffile.Span {
-	if len(free) == 0 {
-		return nil
-	}
 	var found []elffile.Span
 	var starts []uint64 // of all symbols in code without CFI
-	_ = f.Symbols(elf.SHT_SYMTAB, func(table *elffile.Section, s elffile.Symbol) {
-		kind := elf.SymType(s.Info & 0xf)
-		if s.Section == 0 || s.Name == 0 || !isFunction(s) && kind != elf.STT_NOTYPE || len(starts) == maxStartupNames {
-			return
-		}
+	functionSymbols([]*elffile.File{f}, func(p place, s elffile.Symbol) {
 		i := sort.Search(len(free), func(i int) bool { return free[i].End > s.Value })
-		if i == len(free) || s.Value < free[i].Begin {
-			return
-		}
-		name := shortName(f, table, s.Name)
-		if strings.HasPrefix(name, "$") { // a mapping symbol
+		if i == len(free) || !free[i].Has(s.Value) || len(starts) == maxStartupNames || p.isMapping() {
 			return
 		}
 		starts = append(starts, s.Value)
-		if slices.Contains(names, name) {
+		if slices.Contains(names, p.shortName()) {
 			end := min(free[i].End, s.Value+maxInit)
 			if s.Size > 0 && s.Size <= maxInit {
 				end = min(end, s.Value+s.Size)
@@ -229,26 +217,7 @@ func startupSymbols(f *elffile.File, free []elffile.Span, names []string) []elff
 	slices.Sort(starts)
 	for i := range found {
 		r := &found[i]
-		if j, _ := slices.BinarySearch(starts, r.Begin+1); j < len(starts) {
-			r.End = min(r.End, starts[j])
-		}
+		r.End = min(r.End, firstFrom(starts, r.Begin+1))
 	}
 	return found
-}
-
-// shortName returns the name of a symbol, or the beginning of a long one.
-func shortName(f *elffile.File, table *elffile.Section, name uint32) string {
-	if int(table.Link) >= len(f.Sections) {
-		return ""
-	}
-	s := &f.Sections[table.Link]
-	if !s.HasBytes() || uint64(name) >= s.Size {
-		return ""
-	}
-	b := make([]byte, min(32, s.Size-uint64(name)))
-	if f.ReadInto("section "+s.Name, b, s.Off+uint64(name)) != nil {
-		return ""
-	}
-	text, _, _ := strings.Cut(string(b), "\x00")
-	return text
 }

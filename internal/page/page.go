@@ -123,16 +123,13 @@ func (d *Data) Add(t Table, rows [][]string) Table {
 	return t
 }
 
-// A Reason is one for gaps, to choose from.
-type Reason struct{ Name, Text string }
-
 // A Table is the data of the part "table".
 type Table struct {
 	ID, Caption string
 	Noun        string // what its rows are
 	Columns     []Column
 	First       int      // column to begin with
-	Reasons     []Reason // to choose from, or none
+	Reasons     []string // names to choose from, or none
 	Short       bool     // there is nothing to filter
 	Falling     string   // name of the column by which the rows are sorted, most first, or ""
 

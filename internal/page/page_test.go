@@ -22,7 +22,7 @@ func TestPage(t *testing.T) {
 			"symbol & more"})
 	}
 	table := frame.Data.Add(Table{ID: "gaps", Caption: "Gaps", Noun: "gaps", Columns: columns, First: 1,
-		Falling: "bytes", Reasons: []Reason{{"drap", "stack realignment"}}}, rows)
+		Falling: "bytes", Reasons: []string{"drap"}}, rows)
 	none := frame.Data.Add(Table{ID: "none", Caption: "None", Noun: "files", Columns: columns, Short: true}, nil)
 	text := Template(`{{template "top" .Frame}}{{template "table" .Table}}{{template "table" .None}}{{shout "x"}}`+
 		`{{template "end" .Frame}}`,

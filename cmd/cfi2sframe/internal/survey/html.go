@@ -74,13 +74,13 @@ func (s *Survey) page(heading string, footer []string) *surveyPage {
 		p.Code.Add(r.split())
 	}
 	p.Chart = s.chart(p.Code)
-	var reasons []page.Reason
+	var reasons []string
 	for _, r := range translate.Reasons() {
 		p.Data.Reasons[r.Name()] = r.String()
 	}
 	for i := range s.Total.Gaps {
 		if g := &s.Total.Gaps[i]; g.Ranges > 0 && g.loses() {
-			reasons = append(reasons, page.Reason{Name: g.Reason, Text: g.reason().String()})
+			reasons = append(reasons, g.Reason)
 		}
 	}
 	left := func(r *Record) uint64 { code := r.split(); return code.Left() }
