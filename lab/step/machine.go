@@ -3,7 +3,8 @@ package step
 import (
 	"debug/elf"
 	"encoding/binary"
-	"strings"
+
+	"golang.org/x/arch/x86/x86asm"
 
 	"cfi2sframe/internal/arch"
 )
@@ -57,84 +58,34 @@ func newMachine(m elf.Machine, order binary.ByteOrder) (*machine, error) {
 	return &machine{a, order, classifiers[a.Name]}, nil
 }
 
-const legacyPrefixes = "\x66\x67\xf2\xf3\x2e\x36\x3e\x26\x64\x65"
-
-// classifyAMD64 decodes an instruction (AMD64 Architecture Programmer's Manual, volume 3). It returns the size of calls
-// and system calls only.
+// classifyAMD64 decodes an instruction. Those that the decoder does not know neither transfer control nor load rsp.
 func classifyAMD64(b []byte) insn {
-	var rex byte
-	n := 0
-prefixes:
-	for n < len(b)-3 {
-		switch c := b[n]; {
-		case strings.IndexByte(legacyPrefixes, c) >= 0:
-			rex = 0
-		case c&0xf0 == 0x40:
-			rex = c
-		default:
-			break prefixes
-		}
-		n++
-	}
-	if n+2 >= len(b) {
+	i, err := x86asm.Decode(b, 64)
+	if err != nil {
 		return insn{}
 	}
-	op, modrm := b[n], b[n+1]
-	field := modrm >> 3 & 7
-	const (
-		rexB = 1
-		rexR = 4
-	)
-	switch op {
-	case 0xe8:
-		return insn{class: call, size: uint8(n + 5)}
-	case 0xc2, 0xc3:
-		return insn{class: ret}
-	case 0xff:
-		switch field {
-		case 2:
-			return insn{class: call, size: uint8(n + 2 + operandSize(modrm, b[n+2]))}
-		case 4:
-			return insn{class: indirect}
+	n := insn{size: uint8(i.Len)}
+	switch i.Op {
+	case x86asm.CALL:
+		n.class = call
+	case x86asm.RET:
+		n.class = ret
+	case x86asm.JMP:
+		if _, direct := i.Args[0].(x86asm.Rel); !direct {
+			n.class = indirect
 		}
-	case 0x0f:
-		if modrm == 0x05 {
-			return insn{class: kernel, size: uint8(n + 2)}
-		}
-	case 0xcc:
-		return insn{class: trap}
-	case 0x89, 0x87: // mov, xchg to a register
-		if modrm>>6 == 3 && modrm&7 == 4 && rex&rexB == 0 || op == 0x87 && field == 4 && rex&rexR == 0 {
-			return insn{loads: true}
-		}
-	case 0x8b: // mov
-		if field == 4 && rex&rexR == 0 {
-			return insn{loads: true}
-		}
-	case 0x94, 0x5c: // xchg with rax, pop
-		return insn{loads: rex&rexB == 0}
-	case 0xc9: // leave
-		return insn{loads: true}
+	case x86asm.SYSCALL:
+		n.class = kernel
+	case x86asm.INT:
+		n.class = trap
+	case x86asm.LEAVE:
+		n.loads = true
+	case x86asm.MOV, x86asm.POP:
+		n.loads = i.Args[0] == x86asm.RSP
+	case x86asm.XCHG:
+		n.loads = i.Args[0] == x86asm.RSP || i.Args[1] == x86asm.RSP
 	}
-	return insn{}
-}
-
-// operandSize returns the bytes that follow a ModRM byte for an operand.
-func operandSize(modrm, sib byte) int {
-	switch mod, rm := modrm>>6, modrm&7; {
-	case mod == 3:
-		return 0
-	case mod == 0 && rm == 5:
-		return 4
-	case rm == 4:
-		n := []int{1, 2, 5}[mod]
-		if mod == 0 && sib&7 == 5 {
-			n += 4
-		}
-		return n
-	default:
-		return []int{0, 1, 4}[mod]
-	}
+	return n
 }
 
 // classifyAArch64 decodes an instruction (Arm Architecture Reference Manual, C4.1). Instructions are little-endian in

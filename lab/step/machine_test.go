@@ -6,29 +6,29 @@ import (
 	"testing"
 )
 
-// TestClassify decodes instructions, with objdump's text.
+// TestClassify decodes instructions, with objdump's text. Their sizes are those of the code.
 func TestClassify(t *testing.T) {
 	for _, c := range []struct {
 		machine, code, text string
 		want                insn
 	}{
-		{"amd64", "e8 00 00 00 00", "call", insn{class: call, size: 5}},
-		{"amd64", "67 e8 00 00 00 00", "addr32 call, as ld relaxes others", insn{class: call, size: 6}},
-		{"amd64", "ff d0", "call *%rax", insn{class: call, size: 2}},
-		{"amd64", "41 ff d4", "call *%r12", insn{class: call, size: 3}},
-		{"amd64", "3e ff d0", "notrack call *%rax", insn{class: call, size: 3}},
-		{"amd64", "ff 15 00 00 00 00", "call *x(%rip)", insn{class: call, size: 6}},
-		{"amd64", "ff 14 25 00 00 00 00", "call *0", insn{class: call, size: 7}},
-		{"amd64", "ff 54 24 08", "call *8(%rsp)", insn{class: call, size: 4}},
-		{"amd64", "41 ff 94 c4 00 01 00 00", "call *0x100(%r12,%rax,8)", insn{class: call, size: 8}},
-		{"amd64", "ff 93 00 01 00 00", "call *0x100(%rbx)", insn{class: call, size: 6}},
+		{"amd64", "e8 00 00 00 00", "call", insn{class: call}},
+		{"amd64", "67 e8 00 00 00 00", "addr32 call, as ld relaxes others", insn{class: call}},
+		{"amd64", "ff d0", "call *%rax", insn{class: call}},
+		{"amd64", "41 ff d4", "call *%r12", insn{class: call}},
+		{"amd64", "3e ff d0", "notrack call *%rax", insn{class: call}},
+		{"amd64", "ff 15 00 00 00 00", "call *x(%rip)", insn{class: call}},
+		{"amd64", "ff 14 25 00 00 00 00", "call *0", insn{class: call}},
+		{"amd64", "ff 54 24 08", "call *8(%rsp)", insn{class: call}},
+		{"amd64", "41 ff 94 c4 00 01 00 00", "call *0x100(%r12,%rax,8)", insn{class: call}},
+		{"amd64", "ff 93 00 01 00 00", "call *0x100(%rbx)", insn{class: call}},
 		{"amd64", "c3", "ret", insn{class: ret}},
 		{"amd64", "f3 c3", "repz ret", insn{class: ret}},
 		{"amd64", "f2 c3", "bnd ret", insn{class: ret}},
 		{"amd64", "c2 08 00", "ret $8", insn{class: ret}},
 		{"amd64", "ff e0", "jmp *%rax", insn{class: indirect}},
 		{"amd64", "f2 ff 25 00 00 00 00", "bnd jmp *x(%rip)", insn{class: indirect}},
-		{"amd64", "0f 05", "syscall", insn{class: kernel, size: 2}},
+		{"amd64", "0f 05", "syscall", insn{class: kernel}},
 		{"amd64", "cc", "int3", insn{class: trap}},
 		{"amd64", "48 89 ec", "mov %rbp,%rsp", insn{loads: true}},
 		{"amd64", "4c 89 c4", "mov %r8,%rsp", insn{loads: true}},
@@ -44,37 +44,38 @@ func TestClassify(t *testing.T) {
 		{"amd64", "48 83 ec 18", "sub $0x18,%rsp", insn{}},
 		{"amd64", "e9 00 00 00 00", "jmp", insn{}},
 		{"amd64", "ff 30", "push (%rax)", insn{}},
-		{"aarch64", "00 00 00 94", "bl", insn{class: call, size: 4}},
-		{"aarch64", "20 00 3f d6", "blr x1", insn{class: call, size: 4}},
-		{"aarch64", "3f 08 3f d6", "blraaz x1", insn{class: call, size: 4}},
-		{"aarch64", "c0 03 5f d6", "ret", insn{class: ret, size: 4}},
-		{"aarch64", "ff 0b 5f d6", "retaa", insn{class: ret, size: 4}},
-		{"aarch64", "20 02 1f d6", "br x17", insn{class: indirect, size: 4}},
-		{"aarch64", "01 00 00 d4", "svc #0", insn{class: kernel, size: 4}},
-		{"aarch64", "bf 00 00 91", "mov sp, x5", insn{size: 4, loads: true}},
-		{"aarch64", "ff 43 00 d1", "sub sp, sp, #16", insn{size: 4}},
-		{"aarch64", "fd 03 00 91", "mov x29, sp", insn{size: 4}},
-		{"aarch64", "00 00 00 14", "b", insn{size: 4}},
-		{"s390x", "c0 e5 00 00 00 00", "brasl %r14", insn{class: call, size: 6}},
-		{"s390x", "c0 f5 00 00 00 00", "brasl %r15", insn{size: 6}},
-		{"s390x", "a7 e5 00 02", "bras %r14", insn{class: call, size: 4}},
-		{"s390x", "0d e1", "basr %r14,%r1", insn{class: call, size: 2}},
-		{"s390x", "0d e0", "basr %r14,0", insn{size: 2}},
-		{"s390x", "07 fe", "br %r14", insn{class: ret, size: 2}},
-		{"s390x", "07 8e", "ber %r14", insn{class: ret, size: 2}},
-		{"s390x", "07 f1", "br %r1", insn{class: indirect, size: 2}},
-		{"s390x", "07 07", "nopr %r7", insn{size: 2}},
-		{"s390x", "0a 01", "svc 1", insn{class: kernel, size: 2}},
-		{"s390x", "b9 04 00 f1", "lgr %r15,%r1", insn{size: 4, loads: true}},
-		{"s390x", "eb 6f f0 d0 00 04", "lmg %r6,%r15,208(%r15)", insn{size: 6, loads: true}},
-		{"s390x", "e3 f0 f1 10 00 04", "lg %r15,272(%r15)", insn{size: 6, loads: true}},
-		{"s390x", "e3 f0 ff 60 ff 71", "lay %r15,-160(%r15)", insn{size: 6}},
-		{"s390x", "a7 fb ff 60", "aghi %r15,-160", insn{size: 4}},
+		{"aarch64", "00 00 00 94", "bl", insn{class: call}},
+		{"aarch64", "20 00 3f d6", "blr x1", insn{class: call}},
+		{"aarch64", "3f 08 3f d6", "blraaz x1", insn{class: call}},
+		{"aarch64", "c0 03 5f d6", "ret", insn{class: ret}},
+		{"aarch64", "ff 0b 5f d6", "retaa", insn{class: ret}},
+		{"aarch64", "20 02 1f d6", "br x17", insn{class: indirect}},
+		{"aarch64", "01 00 00 d4", "svc #0", insn{class: kernel}},
+		{"aarch64", "bf 00 00 91", "mov sp, x5", insn{loads: true}},
+		{"aarch64", "ff 43 00 d1", "sub sp, sp, #16", insn{}},
+		{"aarch64", "fd 03 00 91", "mov x29, sp", insn{}},
+		{"aarch64", "00 00 00 14", "b", insn{}},
+		{"s390x", "c0 e5 00 00 00 00", "brasl %r14", insn{class: call}},
+		{"s390x", "c0 f5 00 00 00 00", "brasl %r15", insn{}},
+		{"s390x", "a7 e5 00 02", "bras %r14", insn{class: call}},
+		{"s390x", "0d e1", "basr %r14,%r1", insn{class: call}},
+		{"s390x", "0d e0", "basr %r14,0", insn{}},
+		{"s390x", "07 fe", "br %r14", insn{class: ret}},
+		{"s390x", "07 8e", "ber %r14", insn{class: ret}},
+		{"s390x", "07 f1", "br %r1", insn{class: indirect}},
+		{"s390x", "07 07", "nopr %r7", insn{}},
+		{"s390x", "0a 01", "svc 1", insn{class: kernel}},
+		{"s390x", "b9 04 00 f1", "lgr %r15,%r1", insn{loads: true}},
+		{"s390x", "eb 6f f0 d0 00 04", "lmg %r6,%r15,208(%r15)", insn{loads: true}},
+		{"s390x", "e3 f0 f1 10 00 04", "lg %r15,272(%r15)", insn{loads: true}},
+		{"s390x", "e3 f0 ff 60 ff 71", "lay %r15,-160(%r15)", insn{}},
+		{"s390x", "a7 fb ff 60", "aghi %r15,-160", insn{}},
 	} {
 		code, err := hex.DecodeString(strings.ReplaceAll(c.code, " ", ""))
 		if err != nil {
 			t.Fatal(err)
 		}
+		c.want.size = uint8(len(code))
 		code = append(code, make([]byte, 16-len(code))...)
 		if got := classifiers[c.machine](code); got != c.want {
 			t.Errorf("%s %s: %+v, want %+v", c.machine, c.text, got, c.want)

@@ -67,7 +67,6 @@ type module struct {
 	names    kit.Functions
 	table    *cfi.Table
 	sections [sides]*sframe.Section
-	interned map[answer]*answer
 }
 
 // module returns the file of a mapping, which is read once, or nil for memory that is of no file.
@@ -87,7 +86,7 @@ func (w *walk) module(m mapping) *module {
 	default:
 		return nil
 	}
-	mod = &module{path: m.path, interned: make(map[answer]*answer)}
+	mod = &module{path: m.path}
 	if err == nil {
 		err = mod.load(contents, w.opt.Made)
 	}
@@ -148,7 +147,7 @@ func (w *walk) mapped() error {
 		return err
 	}
 	old := w.regions
-	w.regions, w.near = nil, nil
+	w.regions = nil
 	for _, m := range maps {
 		i := slices.IndexFunc(old, func(r *region) bool { return r.mapping == m })
 		if i >= 0 && m.path != "" {
@@ -180,12 +179,9 @@ func (w *walk) find(pc uint64) *region {
 
 // site returns the site of a pc.
 func (w *walk) site(pc uint64) *site {
-	r := w.near
-	if r == nil || pc < r.lo || pc >= r.hi || w.stale {
-		if r = w.find(pc); r == nil {
-			return w.lost
-		}
-		w.near = r
+	r := w.find(pc)
+	if r == nil {
+		return w.lost
 	}
 	s := r.sites[pc]
 	if s == nil {
@@ -222,7 +218,7 @@ func (w *walk) newSite(r *region, pc uint64) *site {
 	if m.table != nil {
 		s.fn = m.table.Find(s.addr)
 		if row, ok := m.table.Lookup(s.addr); ok {
-			s.answers[0] = m.intern(w.m.answerOfCFI(row.Rules))
+			s.answers[0] = w.m.answerOfCFI(row.Rules)
 		}
 	}
 	for v, sec := range m.sections {
@@ -234,17 +230,8 @@ func (w *walk) newSite(r *region, pc uint64) *site {
 			w.Errors = append(w.Errors, fmt.Sprintf("%s: %v", m.path, err))
 		}
 		if ok {
-			s.answers[v] = m.intern(w.m.answerOfSFrame(&row.Row))
+			s.answers[v] = w.m.answerOfSFrame(&row.Row)
 		}
 	}
 	return s
-}
-
-// intern returns the answer that stands for all that say the same.
-func (m *module) intern(a answer) *answer {
-	if p, ok := m.interned[a]; ok {
-		return p
-	}
-	m.interned[a] = &a
-	return &a
 }

@@ -64,11 +64,11 @@ func ruleOfCFI(r *cfi.Rule) rule {
 	return rule{} // RuleArchitectural, RuleSameVal
 }
 
-func (m *machine) answerOfCFI(r *cfi.Rules) answer {
-	a := answer{cfa: ruleOfCFI(&r.CFA), ra: ruleOfCFI(&r.RA), fp: ruleOfCFI(&r.FP), signed: r.Sign != cfi.Unsigned}
+func (m *machine) answerOfCFI(r *cfi.Rules) *answer {
+	a := &answer{cfa: ruleOfCFI(&r.CFA), ra: ruleOfCFI(&r.RA), fp: ruleOfCFI(&r.FP), signed: r.Sign != cfi.Unsigned}
 	a.cfa.deref = false // the CFA is the value of its expression
 	if a.ra.kind == undefined {
-		return answer{outermost: true}
+		return &answer{outermost: true}
 	}
 	if a.sp = ruleOfCFI(&r.SP); a.sp == (rule{kind: fromCFA, off: m.CallerSP}) {
 		a.sp = rule{}
@@ -94,11 +94,11 @@ func (m *machine) ruleOfSFrame(r sframe.Rule) rule {
 	return v
 }
 
-func (m *machine) answerOfSFrame(r *sframe.Row) answer {
+func (m *machine) answerOfSFrame(r *sframe.Row) *answer {
 	if r.Outermost {
-		return answer{outermost: true}
+		return &answer{outermost: true}
 	}
-	a := answer{cfa: m.ruleOfSFrame(r.CFA), ra: m.ruleOfSFrame(r.RA), fp: m.ruleOfSFrame(r.FP), signed: r.Signed}
+	a := &answer{cfa: m.ruleOfSFrame(r.CFA), ra: m.ruleOfSFrame(r.RA), fp: m.ruleOfSFrame(r.FP), signed: r.Signed}
 	if a.ra.kind == unchanged {
 		a.ra = rule{kind: register, reg: m.RA}
 	}

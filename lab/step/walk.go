@@ -126,8 +126,7 @@ type walk struct {
 	opt     Options
 	maps    func() ([]mapping, error) // returns where code is
 	regions []*region
-	near    *region // that the last pc was in
-	stale   bool    // what is mapped may have changed
+	stale   bool // what is mapped may have changed
 	sites   []*site
 	modules map[string]*module
 	stacks  []*stack
@@ -440,8 +439,8 @@ func (w *walk) judge(f *frame, r *registers, s *site) {
 		if a == nil {
 			continue
 		}
-		if side > 0 && a == s.answers[0] {
-			wrong[side], got[side] = wrong[0], got[0]
+		if cfi := s.answers[0]; side > 0 && cfi != nil && *a == *cfi {
+			wrong[side], got[side] = wrong[0], got[0] // reading memory takes long
 		} else {
 			wrong[side], got[side] = w.check(a, r, &f.caller)
 		}
