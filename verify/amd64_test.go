@@ -12,7 +12,7 @@ import (
 func TestAMD64(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	known := 0
-	for range 1_000_000 {
+	for range 200_000 {
 		b := make([]byte, 15)
 		for i := range b {
 			b[i] = byte(r.Uint32() & r.Uint32()) // small numbers: SP and FP are frequent
@@ -46,7 +46,7 @@ func TestAMD64(t *testing.T) {
 			t.Fatalf("% x: %v: %+v; want %+v", b, want, e, wantEffect(want, e))
 		}
 	}
-	if known < 300_000 {
+	if known < 60_000 {
 		t.Errorf("%d instructions are known; want more", known)
 	}
 }

@@ -12,68 +12,6 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// TestDirect has a function whose rows were all found right in the one before it, with other instructions, and
-// which is described in a way that is wrong as a whole.
-func TestDirect(t *testing.T) {
-	const v2fde, start, size, info, rep = 20, 0, 4, 16, 17 // of V2, and where these fields are
-	field := func(data []byte, fde, field int) []byte { return data[28+v2fde*fde+field:] }
-	first := function{begin: 0x1000, end: 0x1008, code: []byte{0x41, 0x0e, 16}}                       // from 1 on
-	second := function{begin: 0x1010, end: 0x1018, code: []byte{0x42, 0x0e, 16, 0x42, 0x0e, 8, 0x00}} // from 2 and 4 on
-	// The last bytes of a section are read in another way.
-	third := function{begin: 0x1030, end: 0x1038, code: []byte{0x41, 0x0e, 24, 0x41, 0x0e, 40, 0x41, 0x0e, 56}}
-	tail := fde{sframe.FDE{Start: 0x1030, Size: 8}, spRows(0, 8, 1, 24, 2, 40, 3, 56)}
-	const tailSize = 4 * 3
-	whole := []fde{{sframe.FDE{Start: 0x1000, Size: 8}, spRows(0, 8, 1, 16)},
-		{sframe.FDE{Start: 0x1010, Size: 8}, spRows(0, 8, 2, 16, 4, 8)}}
-	parts := []fde{whole[0], {sframe.FDE{Start: 0x1010, Size: 4}, spRows(0, 8, 2, 16)},
-		{sframe.FDE{Start: 0x1014, Size: 4}, spRows(0, 8)}}
-	for _, tt := range []struct {
-		name    string
-		fdes    []fde
-		change  func([]byte)
-		want    string // the first mismatch where there is CFI, or the error
-		covered uint64
-	}{
-		{"right", whole, nil, "", 16},
-		{"right, in parts", parts, nil, "", 16},
-		{"right, with a row that says nothing new",
-			append(whole[:1:1], fde{whole[1].FDE, spRows(0, 8, 2, 16, 4, 8, 5, 16)}),
-			func(data []byte) { data[len(data)-tailSize-1] = 8 }, "", 16},
-		{"moved", whole, func(data []byte) { field(data, 1, start)[0]++ }, "0x1012-0x1013: CFA differs", 13},
-		{"a hole", parts, func(data []byte) { field(data, 2, start)[0]++; field(data, 2, size)[0]-- }, "", 15},
-		{"blocks", whole, func(data []byte) { field(data, 1, info)[0] |= 0x10; field(data, 1, rep)[0] = 8 }, "", 16},
-		{"smaller blocks", whole, func(data []byte) { field(data, 1, info)[0] |= 0x10; field(data, 1, rep)[0] = 4 },
-			"FRE starts at 0x4 of a function or block of 0x4 bytes", 0},
-		{"the second part is moved", parts, func(data []byte) { field(data, 2, start)[0]++ }, "", 15},
-		{"rows in no order", append(whole[:1:1], fde{whole[1].FDE, spRows(0, 8, 2, 16, 4, 8, 5, 16)}),
-			func(data []byte) { data[len(data)-tailSize-1] = 8; data[len(data)-tailSize-3] = 4 },
-			"FRE starts at 0x4, not after the one before it", 0},
-		{"rows after the end", append(whole[:1:1], fde{sframe.FDE{Start: 0x1010, Size: 1}, spRows(0, 8, 2, 16)},
-			fde{sframe.FDE{Start: 0x1012, Size: 6}, spRows(0, 16, 2, 8)}), nil,
-			"FRE starts at 0x2 of a function or block of 0x1 bytes", 0},
-		{"overlapped by the next one", append(parts[:3:3], fde{sframe.FDE{Start: 0x1016, Size: 4}, spRows(0, 8)}), nil,
-			"FDE 3 at 0x1016 overlaps the one before it", 0},
-	} {
-		data := amd64.encode(t, sframe.V2, append(tt.fdes[:len(tt.fdes):len(tt.fdes)], tail)...)
-		if tt.change != nil {
-			tt.change(data)
-		}
-		f := bareFile(elf.ET_DYN)
-		f.Progs = []elf.Prog64{{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_X), Vaddr: 0x1000, Filesz: 0x2000}}
-		res, err := Check(amd64.cfi(t, first, second, third), decodeSection(t, data), f, Options{Keep: 10})
-		if err != nil {
-			if tt.want == "" || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("%s: error %v, want %q", tt.name, err, tt.want)
-			}
-			continue
-		}
-		found := mismatchInCFI(res)
-		if !strings.HasPrefix(found, tt.want) || tt.want == "" && found != "" || res.Covered != tt.covered+8 {
-			t.Errorf("%s: %+v, want %q and 8 + %d bytes covered", tt.name, res, tt.want, tt.covered)
-		}
-	}
-}
-
 // TestDirectRows has FDEs that share so many rows that they are not gone through, although each is right.
 func TestDirectRows(t *testing.T) {
 	const rows, functions = 60_000, 80

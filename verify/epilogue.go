@@ -9,9 +9,9 @@ import (
 
 // GCC's CFI for functions that realign their stack says that the caller's frame pointer is saved where the frame
 // pointer points, up to the function's end. But the epilogue has restored it before it restores the stack pointer.
-// There a section may say that it is unchanged. The proof is by the instructions from that row on: they restore the stack
-// pointer and leave the function, and none writes the frame pointer. When a function returns, the frame pointer has
-// the caller's value, so it has that value in the whole sequence.
+// There a section may say that it is unchanged. The proof is by the instructions from that row on: they restore the
+// stack pointer and leave the function, and none writes the frame pointer. When a function returns, the frame pointer
+// has the caller's value, so it has that value in the whole sequence.
 
 // maxEpilogue bounds the code in bytes that is decoded for such a row.
 const maxEpilogue = 64

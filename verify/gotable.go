@@ -97,7 +97,7 @@ func findGo(t *cfi.Table, fn *cfi.Function, f *elffile.File) (*goTable, error) {
 	// only during an execution trace.
 	if info, err := buildinfo.Read(f.Contents()); err == nil {
 		release, _, _ := strings.Cut(info.GoVersion, " ")
-		g.shrinks = version.Compare(release, "go1.26") < 0
+		g.shrinks = version.Compare(release, "go1.26.0") < 0
 	}
 	for i := range f.Progs {
 		p := &f.Progs[i]

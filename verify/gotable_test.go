@@ -1,38 +1,365 @@
 package verify
 
 import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"os"
+	"slices"
+	"strings"
 	"testing"
 
-	"cfi2sframe/sframe"
+	"cfi2sframe/cfi"
+	"cfi2sframe/elffile"
+	"cfi2sframe/internal/testkit/goprog"
 )
 
-// TestPrologue has first instructions of functions, as assembled by GNU as, and where they save the frame pointer.
-func TestPrologue(t *testing.T) {
+// A goFunc is a function of a Go program.
+type goFunc struct {
+	name   string
+	code   string // instructions in hexadecimal
+	frames []int  // sizes in bytes, each followed by the number of bytes of code for which it holds
+	flag   byte
+}
+
+// A goProgram is a Go program with a table, and without section headers but those of code and the table.
+type goProgram struct {
+	p       platform
+	release string // "" without build information
+	old     bool   // the layout of Go 1.18 and 1.19
+	entry   int    // index of the function where it begins, plus 1
+	fns     []goFunc
+}
+
+const goText = 0x10000
+
+// file returns the program. The layout of the table is that of runtime/symtab.go and runtime2.go.
+func (g *goProgram) file(t *testing.T) *elffile.File {
+	t.Helper()
+	const tableAddr, dataAddr, infoAddr = 0x40000, 0x80000, 0x90000
+	o := g.p.order
+	quantum := map[elf.Machine]byte{elf.EM_X86_64: 1, elf.EM_AARCH64: 4, elf.EM_S390: 2}[g.p.machine]
+	var text, names, pctab, list, records []byte
+	names, pctab = []byte{0}, []byte{0}
+	for _, fn := range g.fns {
+		code := bytesOf(t, fn.code)
+		list = o.AppendUint32(o.AppendUint32(list, uint32(len(text))), uint32(8*(len(g.fns)+1)+len(records)))
+		record := make([]byte, 44)
+		o.PutUint32(record, uint32(len(text)))
+		o.PutUint32(record[4:], uint32(len(names)))
+		o.PutUint32(record[16:], uint32(len(pctab)))
+		record[41] = fn.flag
+		if g.old {
+			record[41], record[37] = 0, fn.flag
+		}
+		records = append(records, record...)
+		names = append(append(names, fn.name...), 0)
+		value := -1
+		for i := 0; i < len(fn.frames); i += 2 {
+			pctab = binary.AppendVarint(pctab, int64(fn.frames[i]-value))
+			pctab = binary.AppendUvarint(pctab, uint64(fn.frames[i+1])/uint64(quantum))
+			value = fn.frames[i]
+		}
+		pctab = append(pctab, 0)
+		text = append(text, code...)
+	}
+	list = o.AppendUint32(o.AppendUint32(list, uint32(len(text))), 0)
+	end := goText + uint64(len(text))
+	text = append(text, make([]byte, 128)...)
+	const header = 72
+	magic := uint32(0xfffffff1)
+	if g.old {
+		magic = 0xfffffff0
+	}
+	table := append(o.AppendUint32(nil, magic), 0, 0, quantum, 8)
+	pctabAt := uint64(header + len(names))
+	recordsAt := pctabAt + uint64(len(pctab))
+	recordsAt += -recordsAt & 7
+	for _, v := range []uint64{uint64(len(g.fns)), 0, goText, header, pctabAt, pctabAt, pctabAt, recordsAt} {
+		table = o.AppendUint64(table, v)
+	}
+	table = append(append(table, names...), pctab...)
+	table = append(table, make([]byte, recordsAt-uint64(len(table)))...)
+	table = append(append(append(table, list...), records...), make([]byte, 8)...)
+	module := make([]uint64, 23)
+	module[0], module[13], module[14] = tableAddr, tableAddr+recordsAt, uint64(len(table))-recordsAt
+	module[16], module[17] = module[13], uint64(len(g.fns)+1)
+	module[20], module[21], module[22] = goText, end, goText
+	var data []byte
+	for _, v := range module {
+		data = o.AppendUint64(data, v)
+	}
+	regions := []region{{name: ".text", addr: goText, code: text},
+		{name: ".gopclntab", addr: tableAddr, code: table, flags: elf.SHF_ALLOC},
+		{name: ".data", addr: dataAddr, code: data, flags: elf.SHF_ALLOC | elf.SHF_WRITE}}
+	if g.release != "" {
+		info := append([]byte("\xff Go buildinf:\x08\x02"), make([]byte, 16)...)
+		info = append(append(info, byte(len(g.release))), g.release...)
+		info = append(info, make([]byte, 64)...)
+		regions = append(regions, region{name: ".go.buildinfo", addr: infoAddr, code: info,
+			flags: elf.SHF_ALLOC | elf.SHF_WRITE})
+	}
+	f := fileOf(t, elf.ET_EXEC, g.p.machine, o, regions...)
+	if g.entry > 0 {
+		f.Entry = goText + uint64(o.Uint32(list[8*(g.entry-1):]))
+	}
+	return f
+}
+
+// wrongIn loads the table of a program, compares it with another one that has the same layout, and returns what is
+// wrong by the index of the function.
+func wrongIn(t *testing.T, g, other *goProgram) (map[int]string, error) {
+	t.Helper()
+	table, err := cfi.Load(g.file(t), cfi.GoPCLNTab, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if table.NumErrors > 0 || table.Len() != len(g.fns) {
+		t.Fatalf("%d functions, errors %v", table.Len(), table.Errors)
+	}
+	wrong := make(map[int]string)
+	err = Go(table, other.file(t), func(fn *cfi.Function, what string) {
+		for i := range table.Len() {
+			if table.At(i) == fn {
+				wrong[i] = what
+			}
+		}
+	})
+	return wrong, err
+}
+
+// Functions of Go, as assembled by GNU as.
+var (
+	// push %rbp; mov %rsp,%rbp; sub $0x20,%rsp; nop; add $0x20,%rsp; pop %rbp; ret
+	goAMD64 = goFunc{"main.f", "55 4889e5 4883ec20 90 4883c420 5d c3", []int{0, 1, 8, 7, 40, 5, 8, 1, 0, 1}, 0}
+	// sub $0x30,%rsp; mov %rbp,0x28(%rsp); lea 0x28(%rsp),%rbp; mov 0x28(%rsp),%rbp; add $0x30,%rsp; ret
+	goAMD64Old = goFunc{"main.old", "4883ec30 48896c2428 488d6c2428 488b6c2428 4883c430 c3", []int{0, 4, 48, 19, 0, 1}, 0}
+	goLeaf     = goFunc{"main.leaf", "90 c3", []int{0, 2}, 0}
+	// cmp 0x10(%r14),%rsp; jbe; push %rbp; mov %rsp,%rbp; add $-128,%rsp; nop; sub $-128,%rsp; pop; ret; call; jmp
+	goLarge = goFunc{"main.large", "493b6610 760e 55 4889e5 4883c480 90 4883ec80 5d c3 e800000000 ebe5",
+		[]int{0, 7, 8, 7, 136, 5, 8, 1, 0, 8}, 0}
+	// cmp $0,%rdi; jne; mov (%rdi),%rdi; ret; sub $0x30,%rsp; mov %rbp,0x28(%rsp); add $0x30,%rsp; ret
+	goThunk = goFunc{"main.thunk", "4883ff00 7504 488b3f c3 4883ec30 48896c2428 4883c430 c3",
+		[]int{0, 14, 48, 9, 0, 1}, 0}
+
+	// str x30,[sp,#-48]!; stur x29,[sp,#-8]; sub x29,sp,#8; ldur x29,[sp,#-8]; ldr x30,[sp],#48; ret
+	goAArch64 = goFunc{"main.f", "fe0f1df8 fd831ff8 fd2300d1 fd835ff8 fe0743f8 c0035fd6", []int{0, 4, 48, 16, 0, 4}, 0}
+	// sub x20,sp,#0x200; stp x29,x30,[x20,#-8]; mov sp,x20; nop
+	goAArch64Large = goFunc{"main.large", "f40308d1 9dfa3fa9 9f020091 1f2003d5", []int{0, 12, 512, 4}, 0}
+	// sub x27,sp,#0x110; str x30,[x27]; mov sp,x27; stur x29,[sp,#-8]; nop
+	goAArch64Go118 = goFunc{"main.large118", "fb4304d1 7e0300f9 7f030091 fd831ff8 1f2003d5", []int{0, 12, 272, 8}, 0}
+	// sub sp,sp,#0x1f0; stur x29,[sp,#-8]; nop
+	goAArch64Preempt = goFunc{"runtime.asyncPreempt", "ffc307d1 fd831ff8 1f2003d5", []int{0, 4, 496, 8}, 0}
+	// stp x29,x30,[sp,#-280]; sub sp,sp,#272; nop
+	goAArch64Debug = goFunc{"runtime.debugCallV2", "fdfb2ea9 ff4304d1 1f2003d5", []int{0, 8, 272, 4}, 0}
+
+	// lay %r15,-48(%r15); aghi %r15,48; br %r14
+	goS390X = goFunc{"main.f", "e3f0ffd0ff71 a7fb0030 07fe", []int{0, 6, 48, 4, 0, 2}, 0}
+	// lay %r15,-48(%r15,%r0), with the registers exchanged
+	goS390XIndex = goFunc{"main.index", "e3ff0fd0ff71 a7fb0030 07fe", []int{0, 6, 48, 4, 0, 2}, 0}
+	// aghi %r15,-48; agfi %r15,48; br %r14
+	goS390XShort = goFunc{"main.short", "a7fbffd0 c2f800000030 07fe", []int{0, 4, 48, 6, 0, 2}, 0}
+	// agfi %r15,-70000; nopr
+	goS390XLong = goFunc{"main.long", "c2f8fffeee90 0700", []int{0, 6, 70000, 2}, 0}
+	// lgfi %r10,-48; la %r15,0(%r15,%r10); nopr
+	goS390XLa = goFunc{"main.la", "c0a1ffffffd0 41ffa000 0700", []int{0, 10, 48, 2}, 0}
+
+	// push %rbp; mov %rsp,%rbp; mov 0x38(%rdx),%rsp; call *%rdi; mov 0x38(%rax),%rsp; pop %rbp; ret
+	goSystemstack = goFunc{"runtime.systemstack", "55 4889e5 488b6238 ffd7 488b6038 5d c3",
+		[]int{0, 1, 8, 14, 0, 1}, 2}
+	// push %rbp; mov %rsp,%rbp; mov 0x38(%rdx),%rsp; call *%rdi; int3
+	goMcall = goFunc{"runtime.mcall", "55 4889e5 488b6238 ffd7 cc", []int{0, 1, 8, 10}, 2}
+	// mov $15,%rax; syscall; int3
+	goSigreturn = goFunc{"runtime.sigreturn__sigaction", "48c7c00f000000 0f05 cc", []int{0, 10}, 0}
+	goPadded    = goFunc{"main.padded", "90 c3 cc", []int{0, 2}, 0}
+)
+
+// TestGo has programs whose rows are those of the table and the code, and others in which one of the two differs.
+func TestGo(t *testing.T) {
+	named := func(fn goFunc, name string) goFunc {
+		fn.name = name
+		return fn
+	}
+	flagged := func(fn goFunc, flag byte) goFunc {
+		fn.flag = flag
+		return fn
+	}
+	code := func(at int, hexadecimal string) func(*goFunc) {
+		return func(fn *goFunc) {
+			b := []byte(strings.ReplaceAll(fn.code, " ", ""))
+			copy(b[2*at:], hexadecimal)
+			fn.code = string(b)
+		}
+	}
+	frame := func(i, v int) func(*goFunc) {
+		return func(fn *goFunc) {
+			fn.frames = slices.Clone(fn.frames)
+			fn.frames[i] = v
+		}
+	}
+	flag := func(v byte) func(*goFunc) { return func(fn *goFunc) { fn.flag = v } }
+	name := func(v string) func(*goFunc) { return func(fn *goFunc) { fn.name = v } }
 	const (
-		frame  = "\x48\x83\xec\x30\x48\x89\x6c\x24\x28" // sub $0x30,%rsp; mov %rbp,0x28(%rsp)
-		test   = "\x48\x83\xff\x00"                     // cmp $0,%rdi
-		read   = "\x48\x8b\x3f\xc3"                     // mov (%rdi),%rdi; ret
-		absent = "\x0f\x1f\x44\x00\x00"                 // nopl 0(%rax,%rax,1)
+		stack   = "it has no caller, or is on another stack"
+		caller  = "the caller is not known, but the table says that it is"
+		signal  = "a signal frame, and it is not rt_sigreturn"
+		slot    = "and the frame pointer not where the code saves it"
+		keeps   = "a row that the code does not keep"
+		sigName = "runtime.sigpanic"
 	)
 	for _, tt := range []struct {
-		name, code string
-		begins     uint64 // the pc from which on the table has a frame
-		slot       goSlot
-		wrong      string
+		name   string
+		p      platform
+		fns    []goFunc
+		change func(*goFunc) // of the last function, in the program that it is compared with
+		want   string        // what is wrong with it then
 	}{
-		{"at once", frame, 4, goSlot{true, 9, 48, 8}, ""},
-		// jne, as in racecallbackthunk
-		{"after a branch over the end", test + "\x75\x04" + read + frame, 14, goSlot{true, 19, 48, 8}, ""},
-		{"after two branches", test + "\x74\x06\x75\x04" + read + frame, 16, goSlot{true, 21, 48, 8}, ""},
-		{"in code that nothing leads to", test + "\x90\x90" + read + frame, 14, goSlot{}, ""},
-		{"after a branch beyond it", test + "\x75\x0d" + read + frame + absent, 14, goSlot{}, ""},
-		{"back", "\x90" + test + "\x75\xf9" + read + frame, 15, goSlot{}, ""},
-		{"another size", "\x48\x83\xec\x38\x48\x89\x6c\x24\x28", 4, goSlot{},
-			"at 0x4: frame of 48 bytes in the table, and of 56 by the code"},
+		{"frames", amd64, []goFunc{goAMD64, goAMD64Old, goLeaf, goLarge, goThunk}, nil, ""},
+		{"aarch64", aarch64, []goFunc{goAArch64, goAArch64Large, goAArch64Go118, goAArch64Preempt, goAArch64Debug}, nil, ""},
+		{"s390x", s390x, []goFunc{goS390X, goS390XIndex, goS390XShort, goS390XLong, goS390XLa,
+			named(goS390X, sigName)}, nil, ""},
+		{"a larger frame in the table", amd64, []goFunc{goLeaf, goAMD64}, frame(4, 48),
+			"at 0x1000a: frame of 48 bytes, and another CFA"},
+		{"a frame in the table later", amd64, []goFunc{goLeaf, goAMD64}, frame(3, 8),
+			"at 0x1000a: frame of 8 bytes, and another CFA"},
+		{"a smaller function in the table", amd64, []goFunc{goLeaf, goAMD64}, frame(5, 4), "its pcsp table ends before it"},
+		{"no frame in the table", amd64, []goFunc{goLeaf, goAMD64}, frame(2, -1), "frame of -1 bytes, and another CFA"},
+		{"no push", amd64, []goFunc{goLeaf, goAMD64, goAMD64Old, goAMD64}, code(0, "90"),
+			"at 0x1002a: frame of 8 bytes in the table, and of 0 by the code"},
+		{"push of another register", amd64, []goFunc{goLeaf, goAMD64}, code(0, "53"),
+			"at 0x10003: frame of 8 bytes, " + slot},
+		{"another frame in the code", amd64, []goFunc{goAMD64, goAMD64, goAMD64Old}, code(3, "38"),
+			"at 0x10022: frame of 48 bytes in the table, and of 56 by the code"},
+		{"another register saved", amd64, []goFunc{goLeaf, goAMD64Old}, code(6, "5c"),
+			"at 0x1000b: frame of 48 bytes, " + slot},
+		{"another slot", amd64, []goFunc{goLeaf, goAMD64Old}, code(8, "20"), slot},
+		{"saved later", amd64, []goFunc{goLeaf, goAMD64Old}, code(4, "909090909048896c2428"), slot},
+		{"a jump before", amd64, []goFunc{goLeaf, goAMD64Old}, code(4, "eb03"), slot},
+		{"another target", amd64, []goFunc{goAMD64, goThunk}, code(5, "03"), slot},
+		{"another slot, aarch64", aarch64, []goFunc{goAArch64, goAArch64}, code(4, "fd031ff8"), slot},
+		{"another frame, aarch64", aarch64, []goFunc{goAArch64, goAArch64}, code(0, "fe0f1cf8"), "and of 64 by the code"},
+		{"another slot, large, aarch64", aarch64, []goFunc{goAArch64, goAArch64Large}, code(4, "9dfa3ea9"), slot},
+		{"another write to x29, aarch64", aarch64, []goFunc{goAArch64, goAArch64}, code(4, "fd030091"), slot},
+		{"another frame, s390x", s390x, []goFunc{goS390X, goS390X, goS390X}, code(0, "e3f0ffc0ff71"),
+			"and of 64 by the code"},
+		{"another frame by index, s390x", s390x, []goFunc{goS390X, goS390X, goS390XIndex}, code(0, "e3ff0fc0ff71"),
+			"and of 64 by the code"},
+
+		{"no caller", amd64, []goFunc{goLeaf, goAMD64}, flag(1), stack},
+		{"another stack", amd64, []goFunc{goLeaf, goAMD64}, flag(2), stack},
+		{"the signal handler", amd64, []goFunc{goLeaf, named(flagged(goAMD64, 1), "runtime.sigtramp")}, nil, ""},
+		{"no longer the signal handler", amd64, []goFunc{goLeaf, named(flagged(goAMD64, 1), "runtime.sigtramp")},
+			name("runtime.sigtramq"), stack},
+		{"outermost", amd64, []goFunc{goLeaf, flagged(goAMD64, 1)}, nil, ""},
+		{"not outermost", amd64, []goFunc{goLeaf, flagged(goAMD64, 1)}, flag(0), caller},
+		{"the start", amd64, []goFunc{goLeaf, named(goLeaf, "_rt0_amd64")}, nil, ""},
+		{"not the start", amd64, []goFunc{goLeaf, named(goLeaf, "_rt0_amd64")}, name("_rt1_amd64"), caller},
+
+		{"injected", amd64, []goFunc{goLeaf, named(goAMD64, sigName)}, nil, ""},
+		{"injected, aarch64", aarch64, []goFunc{goAArch64, named(goAArch64, sigName)}, nil, ""},
+		{"not known as injected", amd64, []goFunc{goLeaf, named(goAMD64, "runtime.sigpanix")}, name(sigName),
+			"signal handlers inject calls of it, and its rows do not say so"},
+		{"not injected", amd64, []goFunc{goLeaf, named(goAMD64, sigName)}, name("runtime.sigpanix"), signal},
+		{"another frame of an injected call", amd64, []goFunc{goLeaf, named(goAMD64, sigName)}, frame(4, 48), "another CFA"},
+
+		{"sigreturn", amd64, []goFunc{goLeaf, goSigreturn}, nil, ""},
+		{"sigreturn after padding", amd64, []goFunc{goPadded, goSigreturn}, nil, ""},
+		{"another system call", amd64, []goFunc{goLeaf, goSigreturn}, code(3, "0e"), signal},
+		{"no system call", amd64, []goFunc{goLeaf, goSigreturn}, code(7, "0f0b"), signal},
+
+		{"systemstack", amd64, []goFunc{goLeaf, goSystemstack}, nil, ""},
+		{"mcall", amd64, []goFunc{goLeaf, goMcall}, nil, ""},
+		{"a stack switch, aarch64", aarch64, []goFunc{goAArch64, flagged(goAArch64, 2)}, nil, ""},
+		{"another frame pointer", amd64, []goFunc{goLeaf, goSystemstack}, code(8, "5dc3"), keeps},
+		{"no push in systemstack", amd64, []goFunc{goLeaf, goSystemstack}, code(0, "90"), keeps},
+		{"another frame of systemstack", amd64, []goFunc{goLeaf, goSystemstack}, frame(2, 16), "another CFA"},
 	} {
-		g := goTable{abi: abis[sframe.AMD64Little], window: []byte(tt.code), frames: goFrames{{0, 0}, {tt.begins, 48}}}
-		if slot, wrong := g.saves(uint64(len(tt.code))); slot != tt.slot || wrong != tt.wrong {
-			t.Errorf("%s: %+v, %q; want %+v, %q", tt.name, slot, wrong, tt.slot, tt.wrong)
+		g := goProgram{p: tt.p, release: "go1.26.8", fns: tt.fns}
+		other := g
+		if tt.change != nil {
+			other.fns = slices.Clone(tt.fns)
+			tt.change(&other.fns[len(tt.fns)-1])
+		}
+		for _, old := range []bool{false, true} { // the layout of Go 1.18 and 1.19
+			g.old, other.old = old, old
+			wrong, err := wrongIn(t, &g, &other)
+			got, ok := wrong[len(tt.fns)-1]
+			if err != nil || ok != (tt.want != "") || !strings.Contains(got, tt.want) || ok && len(wrong) > 1 ||
+				!ok && len(wrong) > 0 {
+				t.Errorf("%s, old %t: %q, error %v; want %q", tt.name, old, got, err, tt.want)
+			}
+		}
+	}
+}
+
+// TestGoShrinks has systemstack in programs of releases whose collector moves the stack that it has left, and others.
+func TestGoShrinks(t *testing.T) {
+	g := goProgram{p: amd64, release: "go1.26.8", fns: []goFunc{goSystemstack, goAMD64}}
+	for release, want := range map[string]string{"go1.26.8": "", "go1.26.0": "", "go1.27.1 X:jsonv2": "",
+		"go1.25.9": "a row that the code does not keep", "go1.26rc1": "a row that the code does not keep",
+		"devel go1.27-a": "a row that the code does not keep", "": "a row that the code does not keep"} {
+		other := g
+		other.release = release
+		if wrong, err := wrongIn(t, &g, &other); err != nil || wrong[0] != want || len(wrong[1]) > 0 {
+			t.Errorf("%q: %v, error %v; want %q", release, wrong, err, want)
+		}
+	}
+}
+
+// TestGoOther compares a program with others whose tables are not its own.
+func TestGoOther(t *testing.T) {
+	g := goProgram{p: amd64, fns: []goFunc{goAMD64, goAMD64Old, goLeaf}}
+	for _, tt := range []struct {
+		name  string
+		other goProgram
+		first string // what is wrong with the first function
+		err   string
+	}{
+		{"entry", goProgram{p: amd64, entry: 1, fns: g.fns}, "", ""},
+		{"other code", goProgram{p: amd64, fns: []goFunc{{"main.f", strings.Repeat("90", 15), goAMD64.frames, 0},
+			{"main.old", strings.Repeat("90", 24), goAMD64Old.frames, 0}, goLeaf}},
+			"at 0x10001: frame of 8 bytes in the table, and of 0 by the code",
+			"the rows of .gopclntab are not those of the code: of 2 functions with frames, 0 move the stack pointer"},
+		{"fewer functions", goProgram{p: amd64, fns: g.fns[:1]}, "", "no table has the function at 0x10000"},
+		{"the functions elsewhere", goProgram{p: amd64, fns: []goFunc{
+			{"main.f", "90" + goAMD64.code, goAMD64.frames, 0}, goAMD64Old, goLeaf}}, "frame of 8 bytes in the table",
+			"of 1 functions with frames, 0 move"},
+		{"another byte order", goProgram{p: s390x, fns: []goFunc{goS390X}}, "", "no table has the function"},
+	} {
+		wrong, err := wrongIn(t, &g, &tt.other)
+		if !strings.Contains(wrong[0], tt.first) || tt.first == "" && wrong[0] != "" || (err != nil) != (tt.err != "") ||
+			err != nil && (!strings.Contains(err.Error(), tt.err) || !errors.Is(err, ErrGo)) {
+			t.Errorf("%s: %v, error %v; want %q, %q", tt.name, wrong, err, tt.first, tt.err)
+		}
+	}
+	wrong, err := wrongIn(t, &g, &goProgram{p: amd64, fns: []goFunc{
+		{"main.f", goAMD64.code + "90", goAMD64.frames, 0}, goAMD64Old, goLeaf}})
+	if err != nil || wrong[1] != "its record is elsewhere" {
+		t.Errorf("%v, error %v", wrong, err)
+	}
+	outermost := goProgram{p: amd64, entry: 1, fns: g.fns}
+	if wrong, err := wrongIn(t, &outermost, &g); err != nil || !strings.Contains(wrong[0], "the caller is not known") {
+		t.Errorf("%v, error %v", wrong, err)
+	}
+}
+
+// TestGoPrograms has programs of Go in which nothing is wrong.
+func TestGoPrograms(t *testing.T) {
+	for _, arch := range []string{"amd64", "arm64", "s390x"} {
+		b, err := os.ReadFile(goprog.Build(t, "CGO_ENABLED=0 GOARCH="+arch, "-ldflags=-s -w"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := openImage(t, bytes.NewReader(b), len(b))
+		table, err := cfi.Load(f, cfi.GoPCLNTab, nil)
+		if err != nil || table.Len() < 1000 {
+			t.Fatalf("%s: %d functions, error %v", arch, table.Len(), err)
+		}
+		if err := Go(table, f, func(fn *cfi.Function, what string) {
+			t.Errorf("%s: function at %#x: %s", arch, fn.Begin, what)
+		}); err != nil {
+			t.Errorf("%s: %v", arch, err)
 		}
 	}
 }

@@ -69,10 +69,12 @@ func image(t *testing.T, kind elf.Type, m elf.Machine, o order, regions []region
 		names = append(append(names, r.name...), 0)
 		sections = append(sections, s)
 		if !r.apart {
-			loads = append(loads, elf.Prog64{
-				Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X), Off: s.Off, Vaddr: s.Addr,
-				Filesz: s.Size, Memsz: s.Size,
-			})
+			flags := elf.PF_R | elf.PF_X
+			if r.flags&elf.SHF_WRITE != 0 {
+				flags = elf.PF_R | elf.PF_W
+			}
+			loads = append(loads, elf.Prog64{Type: uint32(elf.PT_LOAD), Flags: uint32(flags), Off: s.Off, Vaddr: s.Addr,
+				Filesz: s.Size, Memsz: s.Size})
 		}
 		contents = append(contents, r.code...)
 	}

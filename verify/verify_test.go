@@ -231,52 +231,6 @@ func TestMismatch(t *testing.T) {
 	}
 }
 
-// TestRepeated gives functions the rows of others with the same instructions, where they say
-// something else: their CFA depends on the address.
-func TestRepeated(t *testing.T) {
-	const fdeSize, size, list = 17, 4, 8 // of V1, and where these fields are
-	in, data, _ := encode(t, "../testdata/bin/amd64/repeat", translate.Options{Version: sframe.V1}, false)
-	s, err := sframe.Decode(data, addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := s.Len()
-	a, b := data[28+fdeSize*(n-2):][:fdeSize], data[28+fdeSize*(n-1):][:fdeSize]
-	if !bytes.Equal(a[size:list], b[size:list]) || bytes.Equal(a[list:], b[list:]) {
-		t.Fatalf("the last two FDEs are % x and % x", a, b)
-	}
-	fewer := numFREs(t, s, n-1) - numFREs(t, s, n-2)
-	copy(b[list:], a[list:])
-	data[12] -= byte(fewer) // the header counts the rows
-	res, err := check(in, data)
-	if err != nil || res.Total == 0 {
-		t.Errorf("%+v, error %v; want mismatches", res, err)
-	}
-}
-
-// TestRepeatedLarger gives a function the rows of a smaller one with the same instructions, which
-// ends before the last ones.
-func TestRepeatedLarger(t *testing.T) {
-	const fdeSize, list, end = 20, 8, 17 // of V2, and where the fields about rows are
-	in, data, _ := encode(t, "../testdata/bin/amd64/repeat", translate.Options{Version: sframe.V2}, true)
-	s, err := sframe.Decode(data, addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	smaller := indexOfSize(s, 3)
-	full := smaller + 1
-	if smaller < 0 || s.FDE(full).Size != 9 || s.FDE(full).Start != s.FDE(smaller).Start+3 {
-		t.Fatalf("FDE %d has 3 bytes", smaller)
-	}
-	fewer := numFREs(t, s, full) - numFREs(t, s, smaller)
-	copy(data[28+fdeSize*full+list:][:end-list], data[28+fdeSize*smaller+list:])
-	data[12] -= byte(fewer)
-	res, err := check(in, data)
-	if err != nil || res.Total == 0 {
-		t.Errorf("%+v, error %v; want mismatches", res, err)
-	}
-}
-
 // TestReturnColumn gives a function that returns to x30 the rows of one that returns to x17. What
 // the CFI says of their second rows is the same but for the CIE's return address column.
 func TestReturnColumn(t *testing.T) {
@@ -330,102 +284,6 @@ func TestPointerColumn(t *testing.T) {
 		if err != nil || len(res.Mismatches) != 1 || !strings.Contains(res.Mismatches[0].What, tt.want) {
 			t.Errorf("%s, function %d: %+v, error %v; want a mismatch with %q", tt.fixture, tt.function, res,
 				err, tt.want)
-		}
-	}
-}
-
-// TestRepeatedBeyond gives a function the rows of a larger one with the same instructions, the last
-// of which begins after it and says what the one before it does.
-func TestRepeatedBeyond(t *testing.T) {
-	in, _, _ := encode(t, "../testdata/bin/amd64/repeat", translate.Options{Version: sframe.V2}, true)
-	first, fourth := in.table.At(0), in.table.At(3)
-	table := in.table.Only(func(fn *cfi.Function) bool { return fn == first || fn == fourth })
-	in = &input{in.file, table}
-	a, b := table.At(0), table.At(1)
-	if a.Program() != b.Program() || a.End-a.Begin != 8 || b.End-b.Begin != 4 {
-		t.Fatalf("functions %#x-%#x and %#x-%#x", a.Begin, a.End, b.Begin, b.End)
-	}
-	build, err := emit.NewBuilder(emit.Options{Version: sframe.V2, ABI: sframe.AMD64Little})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var fres []sframe.FRE
-	for i, start := range []uint32{0, 1, 6} {
-		fres = append(fres, sframe.FRE{Start: start,
-			Row: sframe.Row{CFA: sframe.Rule{Base: sframe.SP, Offset: int32(8 * (i + 1))}}})
-	}
-	for fn := range table.Functions() {
-		if _, err := build.Add(sframe.FDE{Start: fn.Begin, Size: uint32(fn.End - fn.Begin)},
-			build.Refs(fres)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	data, err := emit.Join([]*emit.Builder{build}).Encode(addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	data[len(data)-1] = 16 // now the third row is as the second one
-	if _, err := check(in, data); err == nil || !strings.Contains(err.Error(), "FRE starts at 0x6") {
-		t.Errorf("error is %v", err)
-	}
-}
-
-// TestRepeatedParts describes two functions with the same instructions by two FDEs each, those of
-// the second one not always at the right place.
-func TestRepeatedParts(t *testing.T) {
-	in, _, _ := encode(t, "../testdata/bin/amd64/repeat", translate.Options{Version: sframe.V2}, true)
-	second := in.table.At(1)
-	table := in.table.Only(func(fn *cfi.Function) bool { return fn.Begin <= second.Begin })
-	in = &input{in.file, table}
-	a, b := table.At(0), table.At(1)
-	if a.Program() != b.Program() || a.End-a.Begin != 8 || b.End-b.Begin != 8 {
-		t.Fatalf("functions %#x-%#x and %#x-%#x", a.Begin, a.End, b.Begin, b.End)
-	}
-	row := func(start uint32, offset int32) sframe.FRE {
-		return sframe.FRE{Start: start, Row: sframe.Row{CFA: sframe.Rule{Base: sframe.SP, Offset: offset}}}
-	}
-	type part struct {
-		start uint64
-		size  uint32
-	}
-	for _, tt := range []struct {
-		name    string
-		parts   []part // of the second function; the first has 0-4 and 4-8
-		covered uint64
-	}{
-		{"the same", []part{{0, 4}, {4, 4}}, 16},
-		{"the first one ends early", []part{{0, 3}, {4, 4}}, 15},
-		{"the second one begins late", []part{{0, 4}, {5, 3}}, 15},
-		{"the second one ends early", []part{{0, 4}, {4, 3}}, 15},
-		{"no second one", []part{{0, 4}}, 12},
-		{"no first one", []part{{4, 4}}, 12},
-	} {
-		build, err := emit.NewBuilder(emit.Options{Version: sframe.V2, ABI: sframe.AMD64Little})
-		if err != nil {
-			t.Fatal(err)
-		}
-		add := func(begin uint64, p part) {
-			t.Helper()
-			fres := []sframe.FRE{row(0, 8), row(1, 16)}
-			if p.start > 0 {
-				fres = []sframe.FRE{row(0, 16)}
-			}
-			if _, err := build.Add(sframe.FDE{Start: begin + p.start, Size: p.size}, build.Refs(fres)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		add(a.Begin, part{0, 4})
-		add(a.Begin, part{4, 4})
-		for _, p := range tt.parts {
-			add(b.Begin, p)
-		}
-		data, err := emit.Join([]*emit.Builder{build}).Encode(addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		res, err := check(in, data)
-		if err != nil || res.Total > 0 || res.Covered != tt.covered {
-			t.Errorf("%s: %+v, error %v; want %d bytes covered", tt.name, res, err, tt.covered)
 		}
 	}
 }
@@ -506,35 +364,6 @@ func TestMaskedMoved(t *testing.T) {
 		if want != "" && (res.Total != 1 || !strings.Contains(res.Mismatches[0].What, want)) {
 			t.Errorf("blocks of %d bytes: %+v; want a mismatch with %q", rep, res, want)
 		}
-	}
-}
-
-// indexOfSize returns the index of the first FDE of a size in bytes, or -1.
-func indexOfSize(s *sframe.Section, size uint32) int {
-	for i, d := range s.FDEs() {
-		if d.Size == size {
-			return i
-		}
-	}
-	return -1
-}
-
-func numFREs(t *testing.T, s *sframe.Section, i int) int {
-	t.Helper()
-	fres, err := s.FREs(i, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(fres)
-}
-
-// TestForeign checks a section against the CFI of another file.
-func TestForeign(t *testing.T) {
-	in, _, _ := encode(t, "../testdata/bin/amd64/prologue", translate.Options{Version: sframe.V2}, false)
-	_, data, _ := encode(t, "../testdata/bin/amd64/cold", translate.Options{Version: sframe.V2}, false)
-	res, err := check(in, data)
-	if err != nil || res.Total == 0 {
-		t.Errorf("%+v, error %v; want mismatches", res, err)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 func TestDecodeAMD64(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	known := 0
-	for range 1_000_000 {
+	for range 200_000 {
 		b := make([]byte, 15)
 		for i := range b {
 			b[i] = byte(r.Uint32() & r.Uint32() & r.Uint32()) // small numbers: SP and FP are frequent
@@ -45,7 +45,7 @@ func TestDecodeAMD64(t *testing.T) {
 			t.Fatalf("% x: %+v; want %v, %+v", b, in, want, wantIn)
 		}
 	}
-	if known < 300_000 {
+	if known < 60_000 {
 		t.Errorf("%d instructions are known; want more", known)
 	}
 }
