@@ -15,12 +15,12 @@ import (
 // Any other error of a member is one of the archive. The output is made when the first member changes. If the file is
 // no archive that can be converted, archive returns the reason.
 func (c *conversion) archive() (*Kept, error) {
-	a, err := archive.Open(c.src, c.size)
+	a, err := archive.Open(c.src, c.job.Size)
 	if err != nil {
-		return c.opt.kept(nil, err)
+		return c.kept(nil, err)
 	}
-	c.opt.starting(Work{Size: uint64(c.size), Archive: true})
-	if err := c.opt.Budget.Spend(archive.CostMember, uint64(len(a.Members))); err != nil {
+	c.starting(Work{Size: uint64(c.job.Size), Archive: true})
+	if err := c.budget.Spend(archive.CostMember, uint64(len(a.Members))); err != nil {
 		return nil, fmt.Errorf("archive of %d members: %w", len(a.Members), err)
 	}
 	var out *archive.Writer // from the first member on that changes
@@ -29,7 +29,7 @@ func (c *conversion) archive() (*Kept, error) {
 		if err := c.ctx.Err(); err != nil {
 			return nil, err
 		}
-		c.opt.progress(i, len(a.Members))
+		c.progress(i, len(a.Members))
 		m := &a.Members[i]
 		var changed *os.File
 		if !m.Special() {
@@ -79,16 +79,20 @@ func (c *conversion) member(m *archive.Member, contents *io.SectionReader) (kept
 	} else if string(magic[:n]) != elf.ELFMAG {
 		return &Kept{Member: m.Name, Reason: NotELF, Why: elffile.ErrNotELF}, nil, nil
 	}
-	if err := c.opt.Budget.Spend(archive.CostHeaders, 1); err != nil {
+	if err := c.budget.Spend(archive.CostHeaders, 1); err != nil {
 		return nil, nil, err
 	}
-	kept, err = c.elf(contents, m.Size, m.Name, func() (*os.File, error) {
-		err := c.opt.Budget.Spend(costFile, 1)
+	create := func() (*os.File, error) {
+		err := c.budget.Spend(costFile, 1)
 		if err == nil {
 			dst, err = outfile.Scratch()
 		}
 		return dst, err
-	})
+	}
+	if c.job.Create == nil {
+		create = nil
+	}
+	kept, err = c.elf(contents, m.Size, m.Name, create)
 	if dst != nil && (kept != nil || err != nil) {
 		dst.Close()
 		dst = nil
@@ -104,7 +108,7 @@ func (c *conversion) startArchive(a *archive.Archive, n int) (*archive.Writer, e
 	if err := c.ctx.Err(); err != nil {
 		return nil, err
 	}
-	dst, err := c.create()
+	dst, err := c.job.Create()
 	if err != nil {
 		return nil, err
 	}

@@ -50,7 +50,7 @@ func TestArchive(t *testing.T) {
 	in, out := filepath.Join(dir, "lib.a"), filepath.Join(dir, "new.a")
 	opt := convert.Options{Version: sframe.V3}
 	ctx := context.Background()
-	res, err := files.Convert(ctx, in, out, files.Options{Options: opt})
+	res, err := files.Convert(ctx, in, out, files.Options{Work: files.Add(opt, "")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,12 +95,12 @@ func TestArchive(t *testing.T) {
 
 	// GNU ar, making an archive of converted objects, comes to the same.
 	short, byAr := filepath.Join(dir, long+"2.a"), filepath.Join(dir, "byar.a")
-	if _, err := files.Convert(ctx, short, short, files.Options{Options: opt}); err != nil {
+	if _, err := files.Convert(ctx, short, short, files.Options{Work: files.Add(opt, "")}); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{long + ".o", "hand.o"} {
 		path := filepath.Join(dir, name)
-		if _, err := files.Convert(ctx, path, path, files.Options{Options: opt}); err != nil {
+		if _, err := files.Convert(ctx, path, path, files.Options{Work: files.Add(opt, "")}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -134,7 +134,7 @@ func TestArchive(t *testing.T) {
 	if !bytes.Equal(testfile.Read(t, out), testfile.Read(t, again)) {
 		t.Error("a second conversion, with --force, gives something else")
 	}
-	removed, err := tryRun(t, out, convert.Options{Remove: true})
+	removed, err := tryJob(t, out, remove(""))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func TestPartlyConverted(t *testing.T) {
 		"../testdata/cxx/parts.h", "../testdata/cxx/two.cc", "../testdata/cxx/hand_amd64.s")
 	path := filepath.Join(dir, "two.o")
 	if _, err := files.Convert(context.Background(), path, path,
-		files.Options{Options: convert.Options{Version: sframe.V2}}); err != nil {
+		files.Options{Work: files.Add(convert.Options{Version: sframe.V2}, "")}); err != nil {
 		t.Fatal(err)
 	}
 	peer.Again(t, "sid", dir, "ar rcs lib.a hand.o two.o")
@@ -193,7 +193,7 @@ func TestRustLibrary(t *testing.T) {
 		t.Skipf("rustc: %v\n%s", err, out)
 	}
 	res, err := files.Convert(context.Background(), lib, lib,
-		files.Options{Options: convert.Options{Version: sframe.V3}})
+		files.Options{Work: files.Add(convert.Options{Version: sframe.V3}, "")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +204,7 @@ func TestRustLibrary(t *testing.T) {
 	}
 	obj := filepath.Join(dir, "main.o")
 	if _, err := files.Convert(context.Background(), obj, obj,
-		files.Options{Options: convert.Options{Version: sframe.V3}}); err != nil {
+		files.Options{Work: files.Add(convert.Options{Version: sframe.V3}, "")}); err != nil {
 		t.Fatal(err)
 	}
 	peer.Again(t, "sid", dir, "gcc-16 main.o libwords.a -lm -o prog; ./prog 2>log")

@@ -94,12 +94,12 @@ func BenchmarkStages(b *testing.B) {
 		}},
 		{"file", func() error {
 			_, err := files.Convert(b.Context(), path, out,
-				files.Options{Options: convert.Options{Workers: 1, Starting: prepare}})
+				files.Options{Work: files.Add(convert.Options{Workers: 1}, ""), Run: convert.Run{Starting: prepare}})
 			return err
 		}},
 		{"file, all workers", func() error {
 			_, err := files.Convert(b.Context(), path, out,
-				files.Options{Options: convert.Options{Starting: prepare}})
+				files.Options{Run: convert.Run{Starting: prepare}})
 			return err
 		}},
 	} {

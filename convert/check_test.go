@@ -29,7 +29,8 @@ func TestCheckReadsTheFile(t *testing.T) {
 	}
 	defer out.Close()
 	create := func() (*os.File, error) { return out, nil }
-	if _, err := Into(context.Background(), in, info.Size(), create, Options{Version: sframe.V2}); err != nil {
+	run := &Run{In: in, Size: info.Size(), Create: create}
+	if _, err := Add(context.Background(), run, Options{Version: sframe.V2}); err != nil {
 		t.Fatal(err)
 	}
 	f, err := reopen(out)

@@ -16,7 +16,6 @@ import (
 	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
-	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/image"
 	"cfi2sframe/internal/testkit/long"
 	"cfi2sframe/internal/testkit/peer"
@@ -48,9 +47,21 @@ func fixtureNames(t *testing.T, abi string) []string {
 
 // tryRun converts a file into a temporary one.
 func tryRun(t *testing.T, path string, opt convert.Options) (string, error) {
+	return tryJob(t, path, add(opt))
+}
+
+// tryJob does a job with a file, to a temporary one.
+func tryJob(t *testing.T, path string, j job) (string, error) {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), filepath.Base(path))
-	_, err := files.Convert(context.Background(), path, out, files.Options{Options: opt})
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, _, err := do(testfile.Read(t, path), j)
+	if err == nil {
+		err = os.WriteFile(out, b, info.Mode().Perm())
+	}
 	return out, err
 }
 
@@ -66,9 +77,9 @@ type gap struct {
 	Reason, Column, Rule string
 }
 
-// note makes the options note gaps.
-func (c *conversion) note(opt *convert.Options) {
-	opt.Report = func(d *convert.Details) error {
+// note makes a job note the facts and gaps.
+func (c *conversion) note(j job) job {
+	report := func(d *convert.Details) error {
 		c.Facts = *d.Facts
 		words := translate.NewRuleWriter(d.Facts.ABI)
 		for i := range d.Result.Gaps {
@@ -81,18 +92,27 @@ func (c *conversion) note(opt *convert.Options) {
 		}
 		return nil
 	}
+	return func(ctx context.Context, run *convert.Run) (*convert.Result, error) {
+		run.Report = report
+		return j(ctx, run)
+	}
 }
 
 // run converts a file, to V2 unless it says otherwise, and expects that to work.
 func run(t *testing.T, path string, opt convert.Options) (string, *conversion) {
 	t.Helper()
-	out := filepath.Join(t.TempDir(), filepath.Base(path))
 	if opt.Version == 0 {
 		opt.Version = sframe.V2
 	}
+	return runJob(t, path, add(opt))
+}
+
+// runJob does a job with a file, and expects that to work.
+func runJob(t *testing.T, path string, j job) (string, *conversion) {
+	t.Helper()
 	c := &conversion{}
-	c.note(&opt)
-	if _, err := files.Convert(context.Background(), path, out, files.Options{Options: opt}); err != nil {
+	out, err := tryJob(t, path, c.note(j))
+	if err != nil {
 		t.Fatalf("%s: %v", path, err)
 	}
 	return out, c
@@ -300,19 +320,17 @@ func TestObjdump(t *testing.T) {
 	v1, v2, v3 := sframe.V1, sframe.V2, sframe.V3
 	for _, v := range []struct {
 		suite, prefix, abi string
-		opts               []convert.Options
+		opts               []convert.Options // each also detached, except V1
 	}{
 		{"", "", "amd64", []convert.Options{{Version: v1}}},
-		{"trixie", "", "amd64", []convert.Options{{Version: v2}, {Version: v2, Detach: true}}},
+		{"trixie", "", "amd64", []convert.Options{{Version: v2}}},
 		{"sid", "", "amd64", []convert.Options{
 			{Version: v2}, {Version: v2, PCRel: true}, {Version: v2, PCRel: true, Outermost: true}, {Version: v3},
-			{Version: v2, Detach: true}, {Version: v3, Detach: true},
 		}},
 		{"trixie", "aarch64-linux-gnu-", "aarch64", []convert.Options{{Version: v2}}},
 		{"sid", "aarch64-linux-gnu-", "aarch64",
 			[]convert.Options{{Version: v2}, {Version: v2, PCRel: true, Outermost: true}, {Version: v3}}},
-		{"sid", "aarch64-linux-gnu-", "aarch64_be",
-			[]convert.Options{{Version: v2}, {Version: v3}, {Version: v3, Detach: true}}},
+		{"sid", "aarch64-linux-gnu-", "aarch64_be", []convert.Options{{Version: v2}, {Version: v3}}},
 		{"sid", "s390x-linux-gnu-", "s390x",
 			[]convert.Options{{Version: v2}, {Version: v2, PCRel: true, Outermost: true}, {Version: v3}}},
 	} {
@@ -324,31 +342,36 @@ func TestObjdump(t *testing.T) {
 			compared := 0
 			for _, path := range subjects(t, v.abi) {
 				for _, opt := range v.opts {
-					out, err := tryRun(t, path, opt)
-					if err != nil {
-						continue // such as s390x to V1; scripts/lab corpus lists them
-					}
-					compared++
-					b, err := objdump("--sframe=.sframe", out).CombinedOutput()
-					if err != nil {
-						t.Fatalf("objdump %s: %v\n%s", path, err, b)
-					}
-					_, theirs, ok := strings.Cut(string(b), "Contents of the SFrame section .sframe:\n")
-					mine := dump(t, out)
-					if opt.Version == v1 {
-						mine = asV1(mine)
-					}
-					if !ok || strings.TrimRight(theirs, "\n") != strings.TrimRight(mine, "\n") {
-						t.Errorf("%s, %+v: objdump prints something else:\n%s", path, opt,
-							firstDifference(mine, theirs))
-					}
-					all := "--file-header"
-					if opt.Detach {
-						all = "--all"
-					}
-					b, err = readelf("--wide", all, "--sframe=.sframe", out).CombinedOutput()
-					if err != nil || bytes.Contains(bytes.ToLower(b), []byte("warning")) {
-						t.Errorf("readelf %s: %v\n%.1000s", path, err, b)
+					for _, alone := range []bool{false, true} {
+						if alone && opt.Version == v1 {
+							continue
+						}
+						j, all := add(opt), "--file-header"
+						if alone {
+							j, all = detach(opt), "--all"
+						}
+						out, err := tryJob(t, path, j)
+						if err != nil {
+							continue // such as s390x to V1; scripts/lab corpus lists them
+						}
+						compared++
+						b, err := objdump("--sframe=.sframe", out).CombinedOutput()
+						if err != nil {
+							t.Fatalf("objdump %s: %v\n%s", path, err, b)
+						}
+						_, theirs, ok := strings.Cut(string(b), "Contents of the SFrame section .sframe:\n")
+						mine := dump(t, out)
+						if opt.Version == v1 {
+							mine = asV1(mine)
+						}
+						if !ok || strings.TrimRight(theirs, "\n") != strings.TrimRight(mine, "\n") {
+							t.Errorf("%s, %+v: objdump prints something else:\n%s", path, opt,
+								firstDifference(mine, theirs))
+						}
+						b, err = readelf("--wide", all, "--sframe=.sframe", out).CombinedOutput()
+						if err != nil || bytes.Contains(bytes.ToLower(b), []byte("warning")) {
+							t.Errorf("readelf %s: %v\n%.1000s", path, err, b)
+						}
 					}
 				}
 			}
@@ -368,11 +391,13 @@ func asV1(s string) string {
 // TestReadobj has llvm-readobj read the same.
 func TestReadobj(t *testing.T) {
 	readobj := peer.Tool(t, "sid", "llvm-readobj-23")
-	for _, opt := range []convert.Options{{}, {PCRel: true}, {Detach: true}} {
+	v2 := convert.Options{Version: sframe.V2}
+	for what, j := range map[string]job{"": add(v2), "pcrel": add(convert.Options{Version: sframe.V2, PCRel: true}),
+		"detached": detach(v2)} {
 		for _, path := range subjects(t, "amd64") {
-			out, c := run(t, path, opt)
+			out, c := runJob(t, path, j)
 			all := "--file-header"
-			if opt.Detach {
+			if what == "detached" {
 				all = "--all"
 			}
 			b, err := readobj(all, "--sframe", out).CombinedOutput()

@@ -80,7 +80,7 @@ func TestWrongIsReplaced(t *testing.T) {
 					t.Errorf("byte %d: the result is not what becomes of the file otherwise", i)
 				}
 			default:
-				if c, err := convert.Check(bytes.NewReader(got), int64(len(got)), convert.Options{}); err != nil ||
+				if c, err := check(got); err != nil ||
 					len(c.Mismatches) > 0 || c.Covered != res.Facts[0].Covered {
 					t.Errorf("byte %d: what stays is wrong: %+v, error %v", i, c, err)
 				}
@@ -120,7 +120,7 @@ func TestIncompleteIsReplaced(t *testing.T) {
 	dir := peer.Run(t, "sid", "g++-16 -O2 -fPIC -c two.cc; as hand_amd64.s -o hand.o",
 		"../testdata/cxx/parts.h", "../testdata/cxx/two.cc", "../testdata/cxx/hand_amd64.s")
 	two, prog := filepath.Join(dir, "two.o"), filepath.Join(dir, "prog")
-	opt := files.Options{Options: convert.Options{Version: sframe.V3}}
+	opt := files.Options{Work: files.Add(convert.Options{Version: sframe.V3}, "")}
 	if _, err := files.Convert(t.Context(), two, two, opt); err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func TestIncompleteIsReplaced(t *testing.T) {
 	if err != nil || before.Covered == 0 || before.Covered == before.Described {
 		t.Fatalf("%+v (%v); want some code without .sframe", before, err)
 	}
-	opt.Update = true
+	opt.Work = files.Add(convert.Options{Version: sframe.V3, Update: true}, "")
 	for _, stays := range []convert.Reason{"", convert.Current} {
 		res, err := files.Convert(t.Context(), prog, prog, opt)
 		if err != nil || res.Stays != stays || res.Facts[0].Covered != res.Facts[0].Described {
@@ -150,11 +150,11 @@ func TestOtherRowsAreReplaced(t *testing.T) {
 		filepath.Join(dir, "outermost.s"))
 	object, lib := filepath.Join(dir, "outermost.o"), filepath.Join(dir, "lib.so")
 	if _, err := files.Convert(t.Context(), object, object,
-		files.Options{Options: convert.Options{Outermost: true}}); err != nil {
+		files.Options{Work: files.Add(convert.Options{Outermost: true}, "")}); err != nil {
 		t.Fatal(err)
 	}
 	peer.Again(t, "trixie", dir, "ld -shared plain.o outermost.o -o lib.so")
-	before, err := files.Check(t.Context(), lib, convert.Options{})
+	before, err := check(testfile.Read(t, lib))
 	if err != nil || before.Covered != 65 || before.Described != 130 {
 		t.Fatalf("%+v, error %v", before, err)
 	}
@@ -162,7 +162,7 @@ func TestOtherRowsAreReplaced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, err := files.Convert(t.Context(), lib, lib, files.Options{Options: convert.Options{Update: true}})
+	res, err := files.Convert(t.Context(), lib, lib, files.Options{Work: files.Add(convert.Options{Update: true}, "")})
 	if err != nil || res.Stays != "" || !bytes.Equal(testfile.Read(t, lib), testfile.Read(t, plain)) {
 		t.Errorf("stays %q, error %v", res.Stays, err)
 	}
@@ -173,7 +173,7 @@ func TestCurrentObjects(t *testing.T) {
 	dir := peer.Run(t, "sid", "g++-16 -O2 -c two.cc; as hand_amd64.s -o hand.o; echo 'text = 1' >empty.s; as empty.s -o empty.o",
 		"../testdata/cxx/parts.h", "../testdata/cxx/two.cc", "../testdata/cxx/hand_amd64.s")
 	path := func(name string) string { return filepath.Join(dir, name) }
-	opt := files.Options{Options: convert.Options{Version: sframe.V3, Update: true}}
+	opt := files.Options{Work: files.Add(convert.Options{Version: sframe.V3, Update: true}, "")}
 	peer.Again(t, "sid", dir, "ar rcs lib.a empty.o two.o hand.o")
 	for _, name := range []string{"two.o", "lib.a"} {
 		plain := testfile.Read(t, path(name))
@@ -192,20 +192,19 @@ func TestCurrentObjects(t *testing.T) {
 			}
 		}
 		// Another format also has another section type.
-		other := opt
-		other.Version = sframe.V2
+		v2 := convert.Options{Version: sframe.V2, Update: true}
+		other := files.Options{Work: files.Add(v2, "")}
 		if res, err := files.Convert(t.Context(), path(name), path(name), other); err != nil || res.Stays != "" {
 			t.Errorf("%s: stays %q, error %v", name, res.Stays, err)
 		}
-		want, _, err := inMemory(plain, other.Options)
+		want, _, err := inMemory(plain, v2)
 		if err != nil || !bytes.Equal(testfile.Read(t, path(name)), want) {
 			t.Errorf("%s: not what becomes of the plain file; error %v", name, err)
 		}
 	}
 	// Of an archive one member needs an update.
 	peer.Again(t, "sid", dir, "ar rcs some.a empty.o two.o hand.o")
-	other := opt
-	other.Version = sframe.V2
+	other := files.Options{Work: files.Add(convert.Options{Version: sframe.V2, Update: true}, "")}
 	res, err := files.Convert(t.Context(), path("some.a"), path("some.a"), other)
 	if err != nil || res.Stays != "" || len(res.Kept) != 2 ||
 		res.Kept[1] != (convert.Kept{Member: "two.o", Reason: convert.Current, Why: res.Kept[1].Why}) {
@@ -241,7 +240,7 @@ func TestCurrentOfOthers(t *testing.T) {
 		stays     convert.Reason
 	}{{true, ""}, {true, convert.Current}, {false, ""}, {false, convert.Current}, {true, ""}} {
 		opt := convert.Options{Version: sframe.V3, Update: true, NoPadding: tt.noPadding}
-		res, err := files.Convert(t.Context(), path, path, files.Options{Options: opt})
+		res, err := files.Convert(t.Context(), path, path, files.Options{Work: files.Add(opt, "")})
 		if err != nil || res.Stays != tt.stays {
 			t.Errorf("no padding: %t: stays %q, want %q, error %v", tt.noPadding, res.Stays, tt.stays, err)
 		}
@@ -292,7 +291,7 @@ func TestSkipped(t *testing.T) {
 		if _, _, err := inMemory(test.data, convert.Options{}); err == nil {
 			t.Errorf("%s: no error", test.name)
 		}
-		got, res, err := inMemory(test.data, convert.Options{SkipUnsupported: true})
+		got, res, err := do(test.data, skip(add(convert.Options{})))
 		if err != nil || res.Stays != test.want || !bytes.Equal(got, test.data) || res.Kept[0].Reason != test.want ||
 			test.want.Text() == "" {
 			t.Errorf("%s: %+v, error %v", test.name, res, err)
@@ -307,7 +306,7 @@ func TestSkipped(t *testing.T) {
 		}
 		for _, to := range []string{path, out} {
 			res, err := files.Convert(t.Context(), path, to,
-				files.Options{Options: convert.Options{SkipUnsupported: true}})
+				files.Options{Run: convert.Run{SkipUnsupported: true}})
 			if err != nil || res.Stays != test.want {
 				t.Errorf("%s to %s: %+v, error %v", test.name, filepath.Base(to), res, err)
 			}
@@ -318,28 +317,18 @@ func TestSkipped(t *testing.T) {
 		if after, err := os.Stat(path); err != nil || !os.SameFile(before, after) {
 			t.Errorf("%s: written anew; error %v", test.name, err)
 		}
-		c, err := convert.Check(bytes.NewReader(test.data), int64(len(test.data)),
-			convert.Options{SkipUnsupported: true})
-		if want := test.want; err != nil || c.Skipped != want &&
-			(want != convert.ArchiveKind || c.Skipped != convert.NotELF) {
-			t.Errorf("%s: the check says %+v, error %v", test.name, c, err)
-		}
 	}
-	// What is damaged is an error still, and so is a file that was not converted for the check.
+	// What is damaged is an error still.
 	damaged := with(func(b []byte) { b[0x3a] = 1 }) // e_shentsize
-	if _, res, err := inMemory(damaged, convert.Options{SkipUnsupported: true}); err == nil {
+	if _, res, err := do(damaged, skip(add(convert.Options{}))); err == nil {
 		t.Errorf("damaged: %+v", res)
-	}
-	if c, err := convert.Check(bytes.NewReader(plain), int64(len(plain)),
-		convert.Options{SkipUnsupported: true}); err == nil {
-		t.Errorf("not converted: %+v", c)
 	}
 	// Members of an archive that are of other machines.
 	odd := ar(plain, with(func(b []byte) { b[18] = byte(elf.EM_RISCV) }))
 	if _, _, err := inMemory(odd, convert.Options{}); err == nil {
 		t.Error("archive: no error")
 	}
-	if _, res, err := inMemory(odd, convert.Options{SkipUnsupported: true}); err != nil || len(res.Facts) != 1 ||
+	if _, res, err := do(odd, skip(add(convert.Options{}))); err != nil || len(res.Facts) != 1 ||
 		len(res.Kept) != 1 || res.Kept[0].Reason != convert.Machine {
 		t.Errorf("archive: %+v, error %v", res, err)
 	}

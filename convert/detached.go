@@ -3,12 +3,10 @@ package convert
 import (
 	"cmp"
 	"debug/elf"
-	"errors"
 	"fmt"
 
 	"cfi2sframe/elffile"
 	"cfi2sframe/elfwrite"
-	"cfi2sframe/internal/debugfile"
 	"cfi2sframe/sframe"
 )
 
@@ -20,20 +18,20 @@ func (s *single) separable() error {
 		return err
 	case t != elf.ET_EXEC && t != elf.ET_DYN:
 		return errNotLinked
-	case s.opt.BuildID && len(id) < debugfile.MinBuildID:
+	case len(id) < s.buildID:
 		return errNoBuildID
 	case hasSFrame(s.f) && !s.opt.Force:
-		return errExists
+		return ErrHasSFrame
 	}
 	return nil
 }
 
 // attach adds the detached .sframe.
-func (s *single) attach() error {
+func (s *single) attach(open Opener) error {
 	if err := s.separable(); err != nil {
 		return err
 	}
-	section, from, err := s.detached()
+	section, from, err := s.detached(open)
 	if err != nil {
 		return err
 	}
@@ -45,7 +43,7 @@ func (s *single) attach() error {
 		return err
 	}
 	f, d := s.f, (*sframe.Section)(nil)
-	if s.opt.DryRun {
+	if s.create == nil {
 		d, err = sframe.Decode(section, layout.Addr)
 	} else {
 		dst, failed := s.output(layout, section)
@@ -59,19 +57,32 @@ func (s *single) attach() error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", unsound, err)
 	}
-	c, err := compared(f, d, s.opt)
+	return cmp.Or(s.checkAttached(f, d), f.ReadError())
+}
+
+// checkAttached compares the attached section with the CFI.
+func (s *single) checkAttached(f *elffile.File, d *sframe.Section) (err error) {
+	if s.debug, err = s.opt.Debug.open(f); err != nil {
+		return err
+	}
+	if s.table, err = LoadCFI(f, s.opt.Source, s.debug.File()); err != nil {
+		return err
+	}
+	c, err := Check(f, d, s.table)
 	if err == nil && len(c.Mismatches) > 0 {
 		m := &c.Mismatches[0]
 		err = fmt.Errorf("nothing was written: the detached .sframe is not that of this file: %d mismatches with the "+
 			"CFI, the first at %#x-%#x: %s", len(c.Mismatches), m.Begin, m.End, m.What)
 	}
-	s.res.Attached = c
-	return err
+	if err != nil || s.job.Report == nil {
+		return err
+	}
+	return s.job.Report(&Details{Comparison: c, InputSize: uint64(s.job.Size), File: f, Debug: s.debug, Table: s.table})
 }
 
 // detached returns the detached .sframe and its address.
-func (s *single) detached() ([]byte, uint64, error) {
-	d, err := s.opt.openSFrame(s.f)
+func (s *single) detached(open Opener) ([]byte, uint64, error) {
+	d, err := open.open(s.f)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -80,74 +91,24 @@ func (s *single) detached() ([]byte, uint64, error) {
 	}
 	defer d.Close()
 	f := d.File()
+	if err := Belongs(d, s.f); err != nil {
+		return nil, 0, err
+	}
 	at, err := elfwrite.FindSFrame(f)
 	if err == nil && at.Section == 0 {
 		err = sframe.ErrNone
 	}
 	if err != nil {
-		return nil, 0, fmt.Errorf("%s: %w", d.Path(), err)
+		return nil, 0, fmt.Errorf("%s: %w", d.Path, err)
 	}
 	b, err := f.ReadSection(&f.Sections[at.Section])
 	return b, f.Sections[at.Section].Addr, cmp.Or(d.ReadError(), err)
 }
 
-// Section is ReadSection, or decodes the detached .sframe that o.SFrame has for the file, or what is in reserved bytes:
-// those of o.Reserved, or the kernel's if no header leads to a section.
-func (o *Options) Section(f *elffile.File) (*sframe.Section, error) {
-	if o.SFrame != "" {
-		d, err := o.openSFrame(f)
-		if err != nil {
-			return nil, err
-		}
-		if d != nil {
-			defer d.Close()
-			s, err := ReadSection(d.File())
-			return s, cmp.Or(d.ReadError(), err)
-		}
-		s, err := o.ownSection(f)
-		if errors.Is(err, sframe.ErrNone) {
-			id, _, idErr := f.BuildID()
-			err = cmp.Or(idErr, error(&StoreError{o.SFrame, id}))
-		}
-		return s, err
-	}
-	return o.ownSection(f)
-}
-
-// A StoreError says that neither a directory of detached sections nor the file has an .sframe.
-type StoreError struct {
-	Directory string
-	BuildID   []byte
-}
-
-func (e *StoreError) Error() string {
-	if len(e.BuildID) < debugfile.MinBuildID {
-		return fmt.Sprintf("no .sframe, and no build-id by which the directory %s has one", e.Directory)
-	}
-	return fmt.Sprintf("no .sframe, and the directory %s has none for the build-id %x", e.Directory, e.BuildID)
-}
-
-// Is makes errors.Is find sframe.ErrNone.
-func (e *StoreError) Is(target error) bool { return target == sframe.ErrNone }
-
-// ownSection is Section without detached sections.
-func (o *Options) ownSection(f *elffile.File) (*sframe.Section, error) {
-	if reserved := o.reserved(f); reserved != "" {
-		return readInto(f, reserved)
-	}
-	return ReadSection(f)
-}
-
-// openSFrame opens the detached .sframe that o.SFrame has for the file, or returns nil.
-func (o *Options) openSFrame(f *elffile.File) (*debugfile.File, error) {
-	d, err := debugfile.OpenSFrame(o.SFrame, f)
-	if d == nil || err != nil {
-		return nil, err
-	}
+// Belongs returns an error if the file with a detached .sframe is that of another program than f.
+func Belongs(d *Companion, f *elffile.File) error {
 	if err := elfwrite.Belongs(d.File(), f); err != nil {
-		err = cmp.Or(d.ReadError(), f.ReadError(), fmt.Errorf("detached .sframe %s: %w", d.Path(), err))
-		d.Close()
-		return nil, err
+		return cmp.Or(d.ReadError(), f.ReadError(), fmt.Errorf("detached .sframe %s: %w", d.Path, err))
 	}
-	return d, nil
+	return nil
 }

@@ -17,9 +17,7 @@ import (
 	"syscall"
 	"testing"
 
-	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
-	"cfi2sframe/elffile"
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/elftest"
@@ -35,7 +33,7 @@ const title = "Contents of the SFrame section .sframe:\n"
 func printed(t *testing.T, b []byte) string {
 	t.Helper()
 	var text bytes.Buffer
-	if err := convert.Dump(&text, bytes.NewReader(b), int64(len(b)), convert.Options{}); err != nil {
+	if err := dumpRead(&text, bytes.NewReader(b), int64(len(b))); err != nil {
 		t.Fatal(err)
 	}
 	return text.String()
@@ -137,7 +135,7 @@ func TestDumpObject(t *testing.T) {
 				t.Errorf("%v: %q is not there once:\n%s", opt.Version, want, got)
 			}
 		}
-		c, err := convert.Check(bytes.NewReader(b), int64(len(b)), convert.Options{})
+		c, err := check(b)
 		if err != nil || len(c.Mismatches) > 0 || c.Covered != 96 || c.Described != 96 || c.Sorted || c.FDEs != 2 {
 			t.Errorf("%v: checked, it is %+v, error %v", opt.Version, c, err)
 		}
@@ -188,26 +186,25 @@ func TestNoSFrame(t *testing.T) {
 		}), "are both .sframe, but a file may have only one"},
 	} {
 		var text bytes.Buffer
-		if err := convert.Dump(&text, bytes.NewReader(tt.b), int64(len(tt.b)), convert.Options{}); err == nil ||
+		if err := dumpRead(&text, bytes.NewReader(tt.b), int64(len(tt.b))); err == nil ||
 			!strings.Contains(err.Error(), tt.want) || text.Len() > 0 {
 			t.Errorf("%s: %q printed, error %v; want %q", tt.name, text.String(), err, tt.want)
 		}
 		if tt.name == "a part of the section" {
 			continue // which only Dump takes
 		}
-		if c, err := convert.Check(bytes.NewReader(tt.b), int64(len(tt.b)), convert.Options{}); err == nil ||
+		if c, err := check(tt.b); err == nil ||
 			c != nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: checked, it is %+v, error %v; want %q", tt.name, c, err, tt.want)
 		}
 	}
 	all := len(printed(t, with))
 	for n := 0; n < all; n += max(1, all/20) {
-		if err := convert.Dump(&limited{n}, bytes.NewReader(with), int64(len(with)), convert.Options{}); !errors.Is(err,
-			io.ErrShortWrite) {
+		if err := dumpRead(&limited{n}, bytes.NewReader(with), int64(len(with))); !errors.Is(err, io.ErrShortWrite) {
 			t.Errorf("a writer that takes %d of %d bytes: %v", n, all, err)
 		}
 	}
-	if err := convert.Dump(&limited{all}, bytes.NewReader(with), int64(len(with)), convert.Options{}); err != nil {
+	if err := dumpRead(&limited{all}, bytes.NewReader(with), int64(len(with))); err != nil {
 		t.Errorf("a writer that takes all: %v", err)
 	}
 }
@@ -237,7 +234,7 @@ func TestCheckMismatches(t *testing.T) {
 			t.Fatalf("%s: the byte is %d", tt.name, p.B[off])
 		}
 		p.B[off] += 8
-		c, err := convert.Check(bytes.NewReader(p.B), int64(len(p.B)), convert.Options{})
+		c, err := check(p.B)
 		if err != nil || len(c.Mismatches) != 1 {
 			t.Fatalf("%s: %+v, error %v", tt.name, c, err)
 		}
@@ -250,15 +247,6 @@ func TestCheckMismatches(t *testing.T) {
 			c.Version != sframe.V2 || c.ABI != sframe.AMD64Little {
 			t.Errorf("%s: %+v", tt.name, c)
 		}
-		// By a file's name it is the same.
-		path := filepath.Join(t.TempDir(), "prog")
-		if err := os.WriteFile(path, p.B, 0o666); err != nil {
-			t.Fatal(err)
-		}
-		if d, err := files.Check(t.Context(), path, convert.Options{}); err != nil || len(d.Mismatches) != 1 ||
-			d.Mismatches[0] != m {
-			t.Errorf("%s, by its name: %+v, error %v", tt.name, d, err)
-		}
 	}
 
 	// Two of them come in the order of addresses. FDEs that are not said to be sorted are looked through.
@@ -266,12 +254,12 @@ func TestCheckMismatches(t *testing.T) {
 	p.B[int(s.Offset)+second+3+2] += 8
 	p.B[int(s.Offset)+rows+2] += 8
 	p.B[int(s.Offset)+3] &^= byte(sframe.FDESorted)
-	c, err := convert.Check(bytes.NewReader(p.B), int64(len(p.B)), convert.Options{})
+	c, err := check(p.B)
 	if err != nil || len(c.Mismatches) != 2 || c.Mismatches[0].Begin != 0x438 || c.Mismatches[1].Begin != 0x445 ||
 		c.Sorted {
 		t.Errorf("two rows: %+v, error %v", c, err)
 	}
-	if c, err := files.Check(t.Context(), filepath.Join(fixtures, "amd64/prologue"), convert.Options{}); err == nil ||
+	if c, err := check(testfile.Read(t, filepath.Join(fixtures, "amd64/prologue"))); err == nil ||
 		c != nil {
 		t.Errorf("without .sframe: %+v, error %v", c, err)
 	}
@@ -301,21 +289,23 @@ func TestReadErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	section, _ := sectionOf(t, with, ".sframe")
-	into := func(opt convert.Options) func(io.ReaderAt, int64) (bool, error) {
-		opt.Workers = 1
+	into := func(j job) func(io.ReaderAt, int64) (bool, error) {
 		return func(r io.ReaderAt, size int64) (bool, error) {
-			var out bytes.Buffer
-			res, err := convert.Convert(context.Background(), r, size, &out, opt)
-			return res != nil || out.Len() > 0, err
+			out, res, err := doRead(r, size, j)
+			return res != nil || len(out) > 0, err
 		}
 	}
+	one := func(opt convert.Options) job {
+		opt.Workers = 1
+		return add(opt)
+	}
 	checked := func(r io.ReaderAt, size int64) (bool, error) {
-		c, err := convert.Check(r, size, convert.Options{})
+		c, err := checkRead(r, size, "")
 		return c != nil, err
 	}
 	dumped := func(r io.ReaderAt, size int64) (bool, error) {
 		var out bytes.Buffer
-		err := convert.Dump(&out, r, size, convert.Options{})
+		err := dumpRead(&out, r, size)
 		return out.Len() > 0, err
 	}
 	for _, tt := range []struct {
@@ -323,14 +313,14 @@ func TestReadErrors(t *testing.T) {
 		b    []byte
 		do   func(io.ReaderAt, int64) (bool, error)
 	}{
-		{"convert", prog, into(convert.Options{})},
-		{"dry run", prog, into(convert.Options{DryRun: true})},
-		{"replace", with, into(convert.Options{Force: true, Version: sframe.V3})},
-		{"remove", with, into(convert.Options{Remove: true})},
-		{"object", object.Bytes(), into(convert.Options{})},
-		{"replace in an object", objectWith, into(convert.Options{Force: true})},
-		{"remove from an object", objectWith, into(convert.Options{Remove: true})},
-		{"archive", ar(prog, []byte("odd"), object.Bytes()), into(convert.Options{})},
+		{"convert", prog, into(one(convert.Options{}))},
+		{"dry run", prog, into(dry(one(convert.Options{})))},
+		{"replace", with, into(one(convert.Options{Force: true, Version: sframe.V3}))},
+		{"remove", with, into(remove(""))},
+		{"object", object.Bytes(), into(one(convert.Options{}))},
+		{"replace in an object", objectWith, into(one(convert.Options{Force: true}))},
+		{"remove from an object", objectWith, into(remove(""))},
+		{"archive", ar(prog, []byte("odd"), object.Bytes()), into(one(convert.Options{}))},
 		{"check", with, checked},
 		{"check an object", objectWith, checked},
 		{"dump", with, dumped},
@@ -372,7 +362,7 @@ func TestStarting(t *testing.T) {
 		t.Fatal(err)
 	}
 	var told []convert.Work
-	opt := files.Options{Options: convert.Options{Starting: func(w convert.Work) { told = append(told, w) }}}
+	opt := files.Options{Run: convert.Run{Starting: func(w convert.Work) { told = append(told, w) }}}
 	opt.DryRun = true
 	res, err := files.Convert(t.Context(), in, "", opt)
 	if err != nil || !res.Archive || len(res.Facts) != 2 || len(res.Kept) != 1 || res.Kept[0].Member != "1.o" {
@@ -410,10 +400,15 @@ func TestProgress(t *testing.T) {
 		{ar(prog, []byte("odd"), elftest.NewObject().Bytes()), false, "[0/3 1/3 2/3]"},
 	} {
 		var told []string
-		opt := convert.Options{DryRun: tt.dry, Progress: func(done, total int) {
-			told = append(told, fmt.Sprintf("%d/%d", done, total))
-		}}
-		if _, _, err := inMemory(tt.b, opt); err != nil || fmt.Sprint(told) != tt.want {
+		tell := func(done, total int) { told = append(told, fmt.Sprintf("%d/%d", done, total)) }
+		j := func(ctx context.Context, run *convert.Run) (*convert.Result, error) {
+			run.Progress = tell
+			return convert.Add(ctx, run, convert.Options{})
+		}
+		if tt.dry {
+			j = dry(j)
+		}
+		if _, _, err := do(tt.b, j); err != nil || fmt.Sprint(told) != tt.want {
 			t.Errorf("%v, error %v; want %s", told, err, tt.want)
 		}
 	}
@@ -425,14 +420,14 @@ func TestKept(t *testing.T) {
 	without.Sections[elftest.ObjFrame].Data = nil
 	without.Sections[elftest.ObjRela].Data = nil
 	object := without.Bytes()
-	for _, opt := range []convert.Options{{}, {DryRun: true}, {Remove: true}, {Remove: true, DryRun: true}} {
-		got, res, err := inMemory(object, opt)
+	for i, j := range []job{add(convert.Options{}), remove(""), dry(add(convert.Options{})), dry(remove(""))} {
+		got, res, err := do(object, j)
 		if err != nil || len(res.Kept) != 1 || res.Kept[0].Member != "" || res.Kept[0].Why.Error() == "" ||
 			len(res.Facts) > 0 {
-			t.Errorf("%+v: %+v, error %v", opt, res, err)
+			t.Errorf("%d: %+v, error %v", i, res, err)
 		}
-		if want := object; opt.DryRun != (len(got) == 0) || !opt.DryRun && !bytes.Equal(got, want) {
-			t.Errorf("%+v: %d bytes are written, of %d", opt, len(got), len(want))
+		if i < 2 && !bytes.Equal(got, object) || i >= 2 && len(got) > 0 {
+			t.Errorf("%d: %d bytes are written, of %d", i, len(got), len(object))
 		}
 	}
 	none := elftest.Patch(t.Fatalf, testfile.Read(t, filepath.Join(fixtures, "amd64/prologue")))
@@ -488,9 +483,9 @@ func TestObjectWithoutRows(t *testing.T) {
 	if err != nil || f.Section(".sframe") != nil || f.Section(".text") == nil {
 		t.Errorf("its .sframe is still there, error %v", err)
 	}
-	for _, dry := range []bool{false, true} {
-		if got, res, err := inMemory(elftest.NewObject().Bytes(),
-			convert.Options{Version: sframe.V1, DryRun: dry}); err == nil || res != nil || len(got) > 0 ||
+	v1 := add(convert.Options{Version: sframe.V1})
+	for _, j := range []job{v1, dry(v1)} {
+		if got, res, err := do(elftest.NewObject().Bytes(), j); err == nil || res != nil || len(got) > 0 ||
 			err.Error() != "relocatable objects are converted to format 2 or 3 only" {
 			t.Errorf("to V1: %+v, error %v", res, err)
 		}
@@ -509,8 +504,7 @@ func TestDryRun(t *testing.T) {
 			if err != nil || len(out) < len(b) {
 				t.Fatalf("%s: %d bytes, error %v", name, len(out), err)
 			}
-			opt.DryRun = true
-			out, got, err := inMemory(b, opt)
+			out, got, err := do(b, dry(add(opt)))
 			if err != nil || len(out) > 0 {
 				t.Fatalf("%s: %d bytes, error %v", name, len(out), err)
 			}
@@ -588,7 +582,7 @@ func TestManyMismatches(t *testing.T) {
 		t.Fatalf("the sections have %d and %d bytes", len(section), sec.Size)
 	}
 	copy(b[sec.Offset:], section)
-	c, err := convert.Check(bytes.NewReader(b), int64(len(b)), convert.Options{})
+	c, err := check(b)
 	if err == nil || !strings.Contains(err.Error(), "mismatches; the first ") {
 		t.Fatalf("%v", err)
 	}
@@ -634,15 +628,8 @@ func TestFormatOf(t *testing.T) {
 			t.Errorf("%s: %v; want %v", path, err, sframe.ErrNone)
 		}
 	}
-	// An object without an .sframe that cannot be converted: V1 has no objects.
-	b := elftest.NewObject().Bytes()
-	if c, err := convert.Check(bytes.NewReader(b), int64(len(b)),
-		convert.Options{Version: sframe.V1, SkipUnsupported: true}); err == nil ||
-		!strings.Contains(err.Error(), "relocatable objects are converted to format 2 or 3 only") {
-		t.Errorf("%+v, %v", c, err)
-	}
 	// Bits 5 and 6 of a row's info, which comes after its start, say how large its words are; 3 is no size.
-	b = converted(t, "prologue", convert.Options{Version: sframe.V2, Share: convert.ShareOff})
+	b := converted(t, "prologue", convert.Options{Version: sframe.V2, Share: convert.ShareOff})
 	_, sec := sectionOf(t, b, ".sframe")
 	b[int(sec.Offset)+28+20*int(b[sec.Offset+8])+1] = 0x63
 	damaged := filepath.Join(t.TempDir(), "damaged")
@@ -660,45 +647,6 @@ func formatOf(t *testing.T, path string) (convert.Format, error) {
 		return convert.Format{}, err
 	}
 	return convert.FormatOf(s)
-}
-
-// TestBudget converts an archive of an input that has taken all the work that its size justifies.
-func TestBudget(t *testing.T) {
-	object := elftest.NewObject().Bytes()
-	for name, b := range map[string][]byte{"archive": ar(object), "object": object} {
-		budget := elffile.NewBudget(0)
-		for cost := uint64(1) << 30; cost > 0; cost /= 2 {
-			_ = budget.Spend(1, cost)
-		}
-		if _, _, err := inMemory(b, convert.Options{Budget: budget}); !errors.Is(err, elffile.ErrBudget) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	if text := convert.Reason("other").Text(); text != "" {
-		t.Errorf("an unknown reason is %q", text)
-	}
-}
-
-// TestRefusedOptions has options that do not fit the file.
-func TestRefusedOptions(t *testing.T) {
-	object, with := elftest.NewObject().Bytes(), converted(t, "prologue", convert.Options{})
-	missing := filepath.Join(t.TempDir(), "missing")
-	check := func(b []byte, opt convert.Options) (*convert.Comparison, error) {
-		return convert.Check(bytes.NewReader(b), int64(len(b)), opt)
-	}
-	if c, err := check(object, convert.Options{Require: true}); err != nil || c.Skipped != convert.NotLinked {
-		t.Errorf("an object: %+v, error %v", c, err)
-	}
-	for name, opt := range map[string]convert.Options{"no .debug_frame": {Source: cfi.DebugFrame},
-		"no debug file": {DebugFile: missing}} {
-		if c, err := check(with, opt); c != nil || err == nil {
-			t.Errorf("%s: %+v is checked", name, c)
-		}
-		opt.Force = true
-		if _, res, err := inMemory(with, opt); res != nil || err == nil {
-			t.Errorf("%s: %+v is converted", name, res)
-		}
-	}
 }
 
 // TestMisplaced updates a section that is right, and where readers do not look for it.

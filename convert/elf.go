@@ -13,7 +13,6 @@ import (
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
 	"cfi2sframe/elfwrite"
-	"cfi2sframe/internal/debugfile"
 	"cfi2sframe/internal/outfile"
 	"cfi2sframe/sframe"
 	"cfi2sframe/translate"
@@ -27,7 +26,7 @@ type single struct {
 	src    io.ReaderAt
 	member string // its name in the archive, or ""
 	create func() (*os.File, error)
-	debug  *debugfile.File
+	debug  *Companion // the debug file, or nil
 	table  *cfi.Table
 	padded bool
 	pads   []uint8          // sizes of the padding after functions, if padded is set
@@ -49,7 +48,7 @@ const (
 // step notes the next step, unless the members of an archive are counted.
 func (s *single) step(next int) {
 	if !s.res.Archive {
-		s.opt.progress(next, steps)
+		s.progress(next, steps)
 	}
 }
 
@@ -59,7 +58,7 @@ func (s *single) add() (err error) {
 	if elfwrite.DebugOnly(f) {
 		return errDebugOnly
 	}
-	if s.opt.Detach {
+	if s.detach {
 		if err := s.separable(); err != nil {
 			return err
 		}
@@ -67,10 +66,10 @@ func (s *single) add() (err error) {
 	if err := cmp.Or(s.opt.suits(f), runs(f)); err != nil {
 		return err
 	}
-	if s.debug, err = debugfile.Open(s.opt.DebugFile, s.opt.Path, f); err != nil {
+	if s.debug, err = s.opt.Debug.open(f); err != nil {
 		return err
 	}
-	s.opt.starting(Work{Size: f.Size, CFI: cfi.Size(f)})
+	s.starting(Work{Size: f.Size, CFI: cfi.Size(f)})
 	s.step(stepLoad)
 	if s.table, err = LoadCFI(f, s.opt.Source, s.debug.File()); err != nil {
 		return err
@@ -150,7 +149,7 @@ func runs(f *elffile.File) error {
 func (s *single) firstLayout() (*elfwrite.Layout, error) {
 	opt := elfwrite.Options{Force: s.opt.replaces()}
 	switch {
-	case s.opt.Detach:
+	case s.detach:
 		return elfwrite.PlanDetached(s.f, 0, opt)
 	case s.opt.Reserved == "":
 		return elfwrite.Plan(s.f, 0, opt)
@@ -164,7 +163,7 @@ func (s *single) firstLayout() (*elfwrite.Layout, error) {
 
 // write writes the new file, and checks it.
 func (s *single) write(t *translation) error {
-	if s.opt.DryRun {
+	if s.create == nil {
 		if s.opt.NoVerify {
 			return nil
 		}
@@ -182,7 +181,7 @@ func (s *single) write(t *translation) error {
 		return nil
 	}
 	var code *elffile.File
-	if s.opt.Detach {
+	if s.detach {
 		code = s.f
 	}
 	err = reread(dst, &s.opt, t.layout.Size, code, s.table, t.Result, s.opt.workers(s.table, s.f.Size))
@@ -204,9 +203,9 @@ func (s *single) output(layout *elfwrite.Layout, section []byte) (*os.File, erro
 
 // remove removes .sframe.
 func (s *single) remove() error {
-	reserved := s.opt.reserved(s.f)
+	reserved := symbolsOf(s.f, s.opt.Reserved)
 	layout, err := s.removal(reserved)
-	if err != nil || s.opt.DryRun {
+	if err != nil || s.create == nil {
 		return err
 	}
 	dst, err := s.output(layout, nil)

@@ -8,7 +8,9 @@ import (
 	"log"
 	"os"
 
+	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
+	"cfi2sframe/elffile"
 	"cfi2sframe/sframe"
 )
 
@@ -38,22 +40,20 @@ func ExampleConvert() {
 }
 
 // What SFrame cannot express in a version is a gap, with a reason.
-func ExampleConvert_gaps() {
+func ExampleAdd() {
 	prog, err := os.ReadFile("../testdata/bin/amd64/drap1")
 	if err != nil {
 		log.Fatal(err)
 	}
 	for _, version := range []sframe.Version{sframe.V2, sframe.V3} {
-		var out bytes.Buffer
-		opt := convert.Options{Version: version, Report: func(d *convert.Details) error {
+		run := &convert.Run{In: bytes.NewReader(prog), Size: int64(len(prog)), Report: func(d *convert.Details) error {
 			fmt.Printf("%v: %d of %d bytes covered\n", version, d.Facts.Covered, d.Facts.Described)
 			for _, g := range d.Result.Gaps {
 				fmt.Printf("  %#x-%#x: %v\n", g.Begin, g.End, g.Reason)
 			}
 			return nil
 		}}
-		_, err := convert.Convert(context.Background(), bytes.NewReader(prog), int64(len(prog)), &out, opt)
-		if err != nil {
+		if _, err := convert.Add(context.Background(), run, convert.Options{Version: version}); err != nil {
 			log.Fatal(err)
 		}
 	}
@@ -77,7 +77,19 @@ func ExampleCheck() {
 		convert.Options{}); err != nil {
 		log.Fatal(err)
 	}
-	c, err := convert.Check(bytes.NewReader(out.Bytes()), int64(out.Len()), convert.Options{})
+	f, err := elffile.New(bytes.NewReader(out.Bytes()), int64(out.Len()))
+	if err != nil {
+		log.Fatal(err)
+	}
+	section, err := convert.ReadSection(f)
+	if err != nil {
+		log.Fatal(err)
+	}
+	table, err := convert.LoadCFI(f, cfi.Auto, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	c, err := convert.Check(f, section, table)
 	if err != nil {
 		log.Fatal(err)
 	}

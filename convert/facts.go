@@ -31,15 +31,14 @@ type Facts struct {
 	Verified     bool
 }
 
-// Details are the sources of Facts, or of a Comparison. They are valid while Options.Report runs.
+// Details are the sources of Facts, or of a Comparison. They are valid while Run.Report runs.
 type Details struct {
 	Facts      *Facts      // of a conversion, or nil
-	Comparison *Comparison // of Check, or with Options.Attach; or nil
+	Comparison *Comparison // of Attach, or nil
 
 	InputSize uint64 // of the file, or the archive that contains it
 	File      *elffile.File
-	Debug     *elffile.File // or nil
-	DebugPath string
+	Debug     *Companion // the debug file, or nil
 	Table     *cfi.Table
 	Stubs     []plt.Stub
 	Result    *translate.Result // of a conversion
@@ -67,11 +66,11 @@ func (s *single) report(kept *Kept, unsigned bool) error {
 		s.facts.Stays = kept.Reason
 	}
 	s.res.Facts = append(s.res.Facts, *s.facts)
-	if s.opt.Report == nil {
+	if s.job.Report == nil {
 		return nil
 	}
-	return s.opt.Report(&Details{
-		Facts: s.facts, InputSize: uint64(s.size), File: s.f, Debug: s.debug.File(), DebugPath: s.debug.Path(),
-		Table: s.table, Stubs: s.translation.stubs, Result: s.translation.Result, Pads: s.pads,
+	return s.job.Report(&Details{
+		Facts: s.facts, InputSize: uint64(s.job.Size), File: s.f, Debug: s.debug, Table: s.table,
+		Stubs: s.translation.stubs, Result: s.translation.Result, Pads: s.pads,
 	})
 }

@@ -205,14 +205,12 @@ func TestGoRelease(t *testing.T) {
 // convertGo converts a program to V3, and returns the report and the section.
 func convertGo(t *testing.T, b []byte) (*conversion, *sframe.Section) {
 	t.Helper()
-	var out bytes.Buffer
-	opt := convert.Options{Version: sframe.V3}
 	c := &conversion{}
-	c.note(&opt)
-	if _, err := convert.Convert(t.Context(), bytes.NewReader(b), int64(len(b)), &out, opt); err != nil {
+	out, _, err := do(b, c.note(add(convert.Options{Version: sframe.V3})))
+	if err != nil {
 		t.Fatal(err)
 	}
-	section, err := convert.ReadSection(openFile(t, out.Bytes()))
+	section, err := convert.ReadSection(openFile(t, out))
 	if err != nil {
 		t.Fatal(err)
 	}

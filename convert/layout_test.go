@@ -278,17 +278,16 @@ func TestHighAddresses(t *testing.T) {
 		in := filepath.Join(dir, "prog")
 		for _, opt := range []convert.Options{{Version: sframe.V1}, {Version: sframe.V2},
 			{Version: sframe.V2, PCRel: true}, {Version: sframe.V3}} {
-			dry := opt
-			dry.DryRun = true
+			dryRun := dry(add(opt))
 			if tt.refused != "" {
-				for _, o := range []convert.Options{opt, dry} {
-					if _, err := tryRun(t, in, o); err == nil || !strings.Contains(err.Error(), tt.refused) {
-						t.Errorf("%s, %v: error is %v; want %q", tt.text, o.Version, err, tt.refused)
+				for _, j := range []job{add(opt), dryRun} {
+					if _, err := tryJob(t, in, j); err == nil || !strings.Contains(err.Error(), tt.refused) {
+						t.Errorf("%s, %v: error is %v; want %q", tt.text, opt.Version, err, tt.refused)
 					}
 				}
 				continue
 			}
-			if _, err := tryRun(t, in, dry); err != nil {
+			if _, err := tryJob(t, in, dryRun); err != nil {
 				t.Errorf("%s, %v: %v", tt.text, opt.Version, err)
 			}
 			out, c := run(t, in, opt)
@@ -382,7 +381,7 @@ func TestCodeStays(t *testing.T) {
 			}
 			plain := filepath.Join(t.TempDir(), "plain")
 			if _, err := files.Convert(t.Context(), out, plain,
-				files.Options{Options: convert.Options{Remove: true}}); err != nil {
+				files.Options{Work: files.Remove("")}); err != nil {
 				t.Fatal(err)
 			}
 			if err := image.Contents(before, open(t, plain)); err != nil {
@@ -443,8 +442,7 @@ func TestLargeObject(t *testing.T) {
 	}
 	for _, opt := range []convert.Options{{Version: sframe.V2}, {Version: sframe.V2, PCRel: true},
 		{Version: sframe.V3}} {
-		opt.DryRun = true
-		res, err := files.Convert(t.Context(), path, "", files.Options{Options: opt})
+		res, err := files.Convert(t.Context(), path, "", files.Options{Work: files.Add(opt, ""), DryRun: true})
 		if err != nil {
 			t.Fatal(err)
 		}

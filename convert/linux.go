@@ -29,6 +29,13 @@ const (
 // ErrRefused is returned if Linux would refuse the result.
 var ErrRefused = errors.New("nothing was written: Linux would refuse the section")
 
+// Errors of files that are none of those that the options are for.
+var (
+	ErrReserved  = errors.New("only linked files have reserved bytes; linkers merge the sections of objects")
+	ErrNotModule = errors.New("modules are relocatable objects (*.ko), and this is a linked file")
+	ErrNoSymbols = errors.New("a linked kernel finds .sframe by symbols")
+)
+
 // inKernel reports whether the code to unwind is the kernel's.
 func (l Linux) inKernel() bool { return l == LinuxKernel || l == LinuxModule }
 
@@ -257,12 +264,11 @@ func anyByte(b []byte) bool { return len(bytes.TrimLeft(b, "\x00")) > 0 }
 func (o *Options) suits(f *elffile.File) error {
 	switch {
 	case o.Reserved != "" && f.IsObject():
-		return errors.New("--into requires a linked file; linkers merge the sections of objects")
+		return ErrReserved
 	case o.Linux == LinuxModule && !f.IsObject():
-		return errors.New("modules are relocatable objects (*.ko), and this is a linked file; " +
-			"use --for linux-kernel or linux")
+		return ErrNotModule
 	case o.Linux == LinuxKernel && !f.IsObject() && o.Reserved == "":
-		return fmt.Errorf("a linked kernel finds .sframe by symbols; use --into %s, or convert vmlinux.o", KernelSymbols)
+		return ErrNoSymbols
 	}
 	return nil
 }
@@ -277,10 +283,10 @@ func intoRange(f *elffile.File, symbols string) (elffile.Span, error) {
 	return r[0], nil
 }
 
-// reserved returns the symbols of the reserved bytes that have the section of a file, or "".
-func (o *Options) reserved(f *elffile.File) string {
-	if o.Reserved != "" || f.IsObject() || hasSFrame(f) {
-		return o.Reserved
+// symbolsOf returns the symbols of the reserved bytes that have the section of a file, or "".
+func symbolsOf(f *elffile.File, symbols string) string {
+	if symbols != "" || f.IsObject() || hasSFrame(f) {
+		return symbols
 	}
 	if _, err := intoRange(f, KernelSymbols); err != nil {
 		return ""

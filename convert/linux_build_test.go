@@ -92,13 +92,13 @@ func TestInto(t *testing.T) {
 	opt := convert.Options{
 		Version: sframe.V3, Linux: convert.LinuxKernel, Reserved: convert.KernelSymbols, NoPadding: true,
 	}
-	with := func(symbols string, change func(*convert.Options)) convert.Options {
+	with := func(symbols string, change func(*convert.Options)) job {
 		o := opt
 		o.Reserved = symbols
 		if change != nil {
 			change(&o)
 		}
-		return o
+		return add(o)
 	}
 	filled, res, err := inMemory(kernel, opt)
 	if err != nil {
@@ -130,8 +130,8 @@ func TestInto(t *testing.T) {
 		d.Flags != sframe.FDESorted|sframe.FDEFuncStartPCRel {
 		t.Fatalf("%+v, error %v", d, err)
 	}
-	checked, err := convert.Check(bytes.NewReader(filled), int64(len(filled)), convert.Options{Linux: convert.LinuxKernel})
-	if err != nil || checked.Refused != "" || len(checked.Mismatches) > 0 || checked.Covered != 2 {
+	checked, err := check(filled)
+	if err != nil || refusal(t, filled, convert.LinuxKernel) != "" || len(checked.Mismatches) > 0 || checked.Covered != 2 {
 		t.Errorf("check: %+v, %v", checked, err)
 	}
 
@@ -145,10 +145,10 @@ func TestInto(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		in   []byte
-		opt  convert.Options
+		job  job
 		want any // bytes, an error, or a part of its text
 	}{
-		{"again", filled, opt, elfwrite.ErrExists},
+		{"again", filled, add(opt), elfwrite.ErrExists},
 		{"force", stale, with(opt.Reserved, func(o *convert.Options) { o.Force = true }), filled},
 		{"update", filled, with(opt.Reserved, func(o *convert.Options) { o.Update = true }), filled},
 		{"update what is stale", stale, with(opt.Reserved, func(o *convert.Options) { o.Update = true }), filled},
@@ -166,16 +166,16 @@ func TestInto(t *testing.T) {
 		{"backwards", kernel, with("__end_sframe:__start_sframe", nil), "are none"},
 		{"not in the file", kernel, with("zeros:no_zeros", nil), "are not in a loaded segment of the file"},
 		{"no symbol", kernel, with("__start_sframe:nothing", nil), "it has no symbols __start_sframe and nothing"},
-		{"a kernel without --into", kernel, plain, "use --into __start_sframe:__end_sframe, or convert vmlinux.o"},
+		{"a kernel without --into", kernel, plain, "finds .sframe by symbols"},
 		{"a linked module", kernel, with("", func(o *convert.Options) { o.Linux = convert.LinuxModule }),
 			"modules are relocatable objects"},
-		{"an object", elftest.NewObject().Bytes(), opt, "--into requires a linked file"},
-		{"remove", filled, convert.Options{Remove: true}, kernel},
-		{"remove from other symbols", filled, convert.Options{Remove: true, Reserved: "__start_sframe:exact"}, kernel},
-		{"remove nothing", kernel, convert.Options{Remove: true}, elfwrite.ErrNone},
-		{"remove what is in use", used, convert.Options{Remove: true}, "instead of the magic"},
+		{"an object", elftest.NewObject().Bytes(), add(opt), "only linked files have reserved bytes"},
+		{"remove", filled, remove(""), kernel},
+		{"remove from other symbols", filled, remove("__start_sframe:exact"), kernel},
+		{"remove nothing", kernel, remove(""), elfwrite.ErrNone},
+		{"remove what is in use", used, remove(""), "instead of the magic"},
 	} {
-		got, _, err := inMemory(tt.in, tt.opt)
+		got, _, err := do(tt.in, tt.job)
 		switch want := tt.want.(type) {
 		case []byte:
 			if err != nil || !bytes.Equal(got, want) {
@@ -192,21 +192,19 @@ func TestInto(t *testing.T) {
 		}
 	}
 	// No header leads to the section, but the symbols do.
-	for _, opt := range []convert.Options{{}, {Reserved: "__start_sframe:exact"}, {Require: true}} {
-		c, err := convert.Check(bytes.NewReader(filled), int64(len(filled)), opt)
-		if err != nil || c.Skipped != "" || len(c.Mismatches) > 0 || c.Covered != 2 {
-			t.Errorf("check with %+v: %+v, %v", opt, c, err)
-		}
-		var out strings.Builder
-		if err := convert.Dump(&out, bytes.NewReader(filled), int64(len(filled)), opt); err != nil ||
-			!strings.Contains(out.String(), "pc = 0xffffffff81000000, size = 2 bytes") {
-			t.Errorf("dump with %+v: %s, %v", opt, &out, err)
+	for _, symbols := range []string{"", "__start_sframe:exact"} {
+		c, err := checkRead(bytes.NewReader(filled), int64(len(filled)), symbols)
+		if err != nil || len(c.Mismatches) > 0 || c.Covered != 2 {
+			t.Errorf("check between %q: %+v, %v", symbols, c, err)
 		}
 	}
-	if c, err := convert.Check(bytes.NewReader(kernel), int64(len(kernel)), convert.Options{}); err != sframe.ErrNone {
+	if text := printed(t, filled); !strings.Contains(text, "pc = 0xffffffff81000000, size = 2 bytes") {
+		t.Errorf("dump: %s", text)
+	}
+	if c, err := check(kernel); err != sframe.ErrNone {
 		t.Errorf("check of reserved bytes: %+v, %v", c, err)
 	}
-	_, err = convert.Check(bytes.NewReader(dirty), int64(len(dirty)), convert.Options{Linux: convert.LinuxKernel})
+	_, err = check(dirty)
 	if err == nil || !strings.Contains(err.Error(), "bytes after .sframe, up to 0xffffffff81000048, are not zero") {
 		t.Errorf("check of bytes after the section: %v", err)
 	}
@@ -231,15 +229,6 @@ func TestModule(t *testing.T) {
 	}
 	section, rela := f.Section(".sframe"), f.Section(".rela.sframe")
 	const field = 28 // offset of the first start address
-	check := func(linux convert.Linux, change func(p *elftest.Patcher)) string {
-		p := elftest.Patch(t.Fatalf, b)
-		change(p)
-		c, err := convert.Check(bytes.NewReader(p.B), int64(len(p.B)), convert.Options{Linux: linux})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return c.Refused
-	}
 	for _, tt := range []struct {
 		name   string
 		change func(p *elftest.Patcher)
@@ -255,7 +244,9 @@ func TestModule(t *testing.T) {
 		}, "the relocation of .sframe+0x1c has type 1, not 24"},
 		{"no flag 0x4", func(p *elftest.Patcher) { p.B[int(section.Offset)+3] = 0 }, "flag 0x4 is clear"},
 	} {
-		if got := check(convert.LinuxModule, tt.change); (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) {
+		p := elftest.Patch(t.Fatalf, b)
+		tt.change(p)
+		if got := refusal(t, p.B, convert.LinuxModule); (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
 	}
@@ -264,10 +255,24 @@ func TestModule(t *testing.T) {
 	const machine = 18 // offset of e_machine
 	p.Put16(machine, uint16(elf.EM_RISCV))
 	p.Put32(p.Section(".rela.sframe")+elftest.ShType, uint32(elf.SHT_PROGBITS))
-	_, err = convert.Check(bytes.NewReader(p.B), int64(len(p.B)), convert.Options{Linux: convert.LinuxModule})
-	if err == nil || !strings.Contains(err.Error(), "EM_RISCV") {
+	if _, err = check(p.B); err == nil || !strings.Contains(err.Error(), "EM_RISCV") {
 		t.Errorf("another machine: %v", err)
 	}
+}
+
+// refusal returns why Linux refuses the section of a file, or "".
+func refusal(t *testing.T, b []byte, linux convert.Linux) string {
+	t.Helper()
+	f := openFile(t, b)
+	s, err := convert.FindSection(f, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	why, err := linux.Refusal(f, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return why
 }
 
 // TestLinuxSegments converts a program with two executable segments, both with code, as BOLT makes them: all FDEs start
@@ -289,9 +294,9 @@ func TestLinuxSegments(t *testing.T) {
 	}
 	p.Put64(header(first+1)+32, end-split)
 	p.Put64(header(first+1)+40, end-split)
-	for _, opt := range []convert.Options{{Linux: convert.LinuxUser}, {Linux: convert.LinuxUser, DryRun: true}} {
-		opt.Version = sframe.V3
-		out, res, err := inMemory(p.B, opt)
+	opt := convert.Options{Version: sframe.V3, Linux: convert.LinuxUser}
+	for _, j := range []job{add(opt), dry(add(opt))} {
+		out, res, err := do(p.B, j)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -300,11 +305,11 @@ func TestLinuxSegments(t *testing.T) {
 			r.Sums[translate.OutsideText].Bytes != 67 {
 			t.Errorf("%+v", r)
 		}
-		if opt.DryRun {
+		if len(out) == 0 {
 			continue
 		}
-		c, err := convert.Check(bytes.NewReader(out), int64(len(out)), opt)
-		if err != nil || c.Refused != "" || len(c.Mismatches) > 0 {
+		c, err := check(out)
+		if err != nil || refusal(t, out, convert.LinuxUser) != "" || len(c.Mismatches) > 0 {
 			t.Errorf("%+v, %v", c, err)
 		}
 		opt.Update = true
@@ -323,9 +328,9 @@ func TestNotExecutable(t *testing.T) {
 	} {
 		p := elftest.Patch(t.Fatalf, testfile.Read(t, path))
 		p.Put32(p.Segment(elf.PT_LOAD, 0)+4, 0) // p_flags
-		for _, opt := range []convert.Options{{}, {Detach: true}, {DryRun: true}} {
-			if _, res, err := inMemory(p.B, opt); err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("%s with %+v: %+v, %v; want %q", path, opt, res, err, want)
+		for i, j := range []job{add(convert.Options{}), detach(convert.Options{}), dry(add(convert.Options{}))} {
+			if _, res, err := do(p.B, j); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s, %d: %+v, %v; want %q", path, i, res, err, want)
 			}
 		}
 	}

@@ -2,7 +2,6 @@ package convert_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"io"
 	"io/fs"
@@ -39,16 +38,12 @@ func TestMachineFails(t *testing.T) {
 		return b
 	}
 	plt := read("plt")
-	done, _, err := convertBytes(plt, convert.Options{})
+	done, _, err := inMemory(plt, convert.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	alone, _, err := convertBytes(plt, convert.Options{Detach: true})
+	alone, _, err := do(plt, detach(convert.Options{}))
 	if err != nil {
-		t.Fatal(err)
-	}
-	stored := filepath.Join(t.TempDir(), "plt.sframe")
-	if err := os.WriteFile(stored, alone, 0o666); err != nil {
 		t.Fatal(err)
 	}
 	narrow := elftest.Patch(t.Fatalf, plt)
@@ -59,22 +54,22 @@ func TestMachineFails(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		file []byte
-		opt  convert.Options
+		job  job
 	}{
-		{"convert", plt, convert.Options{}},
-		{"update", done, convert.Options{Update: true}},
-		{"remove", done, convert.Options{Remove: true}},
-		{"detach", plt, convert.Options{Detach: true}},
-		{"attach", plt, convert.Options{Attach: true, SFrame: stored}},
-		{"a script", []byte("#!/bin/sh\necho this is a script and nothing else, with more bytes than a header\n"), convert.Options{}},
-		{"a tar archive", make([]byte, 1024), convert.Options{}},
-		{"32 bits", narrow.B, convert.Options{}},
-		{"a static library", archive, convert.Options{}},
+		{"convert", plt, add(convert.Options{})},
+		{"update", done, add(convert.Options{Update: true})},
+		{"remove", done, remove("")},
+		{"detach", plt, detach(convert.Options{})},
+		{"attach", plt, attach(alone)},
+		{"a script", []byte("#!/bin/sh\necho this is a script and nothing else, with more bytes than a header\n"),
+			add(convert.Options{})},
+		{"a tar archive", make([]byte, 1024), add(convert.Options{})},
+		{"32 bits", narrow.B, add(convert.Options{})},
+		{"a static library", archive, add(convert.Options{})},
 	} {
-		tt.opt.SkipUnsupported = true
 		for n := 0; ; n++ {
 			f := &failingOnce{bytes.NewReader(tt.file), n}
-			_, err := convert.Convert(context.Background(), f, int64(len(tt.file)), io.Discard, tt.opt)
+			_, _, err := doRead(f, int64(len(tt.file)), skip(tt.job))
 			if f.left >= 0 {
 				if n == 0 {
 					t.Errorf("%s: nothing is read", tt.name)
@@ -84,10 +79,8 @@ func TestMachineFails(t *testing.T) {
 			if !errors.Is(err, syscall.EIO) {
 				t.Errorf("%s: read %d fails: %v; want %v", tt.name, n, err, syscall.EIO)
 			}
-			check := tt.opt
-			check.Require = true
 			f = &failingOnce{bytes.NewReader(tt.file), n}
-			c, err := convert.Check(f, int64(len(tt.file)), check)
+			c, err := checkRead(f, int64(len(tt.file)), "")
 			if f.left < 0 && !errors.Is(err, syscall.EIO) {
 				t.Errorf("%s: check, read %d fails: %+v, %v; want %v", tt.name, n, c, err, syscall.EIO)
 			}

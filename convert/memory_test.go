@@ -19,13 +19,6 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// inMemory converts what File converts, in memory.
-func inMemory(b []byte, opt convert.Options) ([]byte, *convert.Result, error) {
-	var out bytes.Buffer
-	res, err := convert.Convert(context.Background(), bytes.NewReader(b), int64(len(b)), &out, opt)
-	return out.Bytes(), res, err
-}
-
 // ar makes an archive of files.
 func ar(files ...[]byte) []byte {
 	b := []byte("!<arch>\n")
@@ -56,7 +49,7 @@ func TestConvert(t *testing.T) {
 			if err := os.WriteFile(in, b, 0o644); err != nil {
 				t.Fatal(err)
 			}
-			want, err := files.Convert(t.Context(), in, out, files.Options{Options: opt})
+			want, err := files.Convert(t.Context(), in, out, files.Options{Work: files.Add(opt, "")})
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
@@ -78,7 +71,7 @@ func TestConvert(t *testing.T) {
 			if opt.Version == 0 && res.Facts[0].Format.Version != 3 {
 				t.Errorf("%s: the default is format %d", name, res.Facts[0].Format.Version)
 			}
-			plain, _, err := inMemory(got, convert.Options{Remove: true})
+			plain, _, err := do(got, remove(""))
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
@@ -132,7 +125,6 @@ func (f failing) ReadAt(b []byte, off int64) (int, error) {
 // TestConvertNothing expects nothing to be written where there is an error.
 func TestConvertNothing(t *testing.T) {
 	prog := testfile.Read(t, filepath.Join(fixtures, "amd64/prologue"))
-	gaps := testfile.Read(t, filepath.Join(fixtures, "amd64/drap1"))
 	twice, _, err := inMemory(prog, convert.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -144,7 +136,6 @@ func TestConvertNothing(t *testing.T) {
 		ctx  context.Context
 		b    []byte
 		from int64 // what is after that cannot be read
-		opt  convert.Options
 		want error // nil for any
 	}{
 		{name: "no ELF file", b: []byte("text")},
@@ -152,11 +143,8 @@ func TestConvertNothing(t *testing.T) {
 		{name: "a part of a file", b: prog[:len(prog)/2]},
 		{name: "an .sframe is there", b: twice, want: elfwrite.ErrExists},
 		{name: "a member of an archive has one", b: ar(prog, twice), want: elfwrite.ErrExists},
-		{name: "a report that fails", b: gaps, opt: convert.Options{
-			Report: func(*convert.Details) error { return io.ErrShortWrite }}, want: io.ErrShortWrite},
 		{name: "interrupted", ctx: ended, b: prog, want: context.Canceled},
 		{name: "unreadable", b: prog, from: int64(len(prog) - 100), want: syscall.EIO},
-		{name: "nothing to remove", b: prog, opt: convert.Options{Remove: true}, want: elfwrite.ErrNone},
 	} {
 		if tt.ctx == nil {
 			tt.ctx = t.Context()
@@ -165,15 +153,21 @@ func TestConvertNothing(t *testing.T) {
 		if tt.from > 0 {
 			r = failing{r, tt.from}
 		}
-		res, err := convert.Convert(tt.ctx, r, int64(len(tt.b)), silent{t}, tt.opt)
+		res, err := convert.Convert(tt.ctx, r, int64(len(tt.b)), silent{t}, convert.Options{})
 		if err == nil || tt.want != nil && !errors.Is(err, tt.want) || res != nil {
 			t.Errorf("%s: result %v, error %v", tt.name, res, err)
 		}
 	}
-	res, err := convert.Convert(t.Context(), bytes.NewReader(prog), int64(len(prog)), silent{t},
-		convert.Options{DryRun: true})
-	if err != nil || !res.Facts[0].Verified {
+	run := &convert.Run{In: bytes.NewReader(prog), Size: int64(len(prog))}
+	if res, err := convert.Add(t.Context(), run, convert.Options{}); err != nil || !res.Facts[0].Verified {
 		t.Errorf("dry run: %v", err)
+	}
+	if _, err := convert.Remove(t.Context(), run, ""); !errors.Is(err, elfwrite.ErrNone) {
+		t.Errorf("nothing to remove: %v", err)
+	}
+	run.Report = func(*convert.Details) error { return io.ErrShortWrite }
+	if _, err := convert.Add(t.Context(), run, convert.Options{}); err != io.ErrShortWrite {
+		t.Errorf("a report that fails: %v", err)
 	}
 	if _, err := convert.Convert(t.Context(), bytes.NewReader(prog), int64(len(prog)), broken{},
 		convert.Options{}); !errors.Is(err, io.ErrClosedPipe) {

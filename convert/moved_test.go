@@ -12,8 +12,8 @@ import (
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
 	"cfi2sframe/emit"
-	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 	"cfi2sframe/translate"
 	"cfi2sframe/verify"
@@ -67,7 +67,11 @@ func TestMoved(t *testing.T) {
 			if version == sframe.V1 && tt.link == nil {
 				continue
 			}
-			_, c := run(t, path, convert.Options{Version: version, DryRun: tt.link == nil && !tt.certain})
+			j := add(convert.Options{Version: version})
+			if tt.link == nil && !tt.certain {
+				j = dry(j)
+			}
+			_, c := runJob(t, path, j)
 			if tt.certain && (c.Covered != 96 || len(c.Gaps) > 0) || !tt.certain &&
 				(c.Covered > 0 || len(c.Gaps) != 1 || c.Gaps[0].Reason != "cfa-address") {
 				t.Errorf("%s, %v: %d bytes covered, gaps %+v", tt.name, version, c.Covered, c.Gaps)
@@ -134,7 +138,7 @@ func TestMovedObject(t *testing.T) {
 			if out, err := ld("-T", script, object, "-o", prog).CombinedOutput(); err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
-			c, err := files.Check(t.Context(), prog, convert.Options{})
+			c, err := check(testfile.Read(t, prog))
 			if err != nil {
 				t.Fatal(err)
 			}

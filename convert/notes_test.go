@@ -72,7 +72,7 @@ func TestOwnNotes(t *testing.T) {
 			in := filepath.Join(dir, file)
 			out := filepath.Join(t.TempDir(), file)
 			_, err := files.Convert(context.Background(), in, out,
-				files.Options{Options: convert.Options{Version: sframe.V2}})
+				files.Options{Work: files.Add(convert.Options{Version: sframe.V2}, "")})
 			if tt.refused != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.refused) {
 					t.Fatalf("error is %v; want %q", err, tt.refused)

@@ -3,6 +3,7 @@ package convert
 import (
 	"encoding/binary"
 	"fmt"
+	"io"
 	"math"
 	"runtime"
 	"slices"
@@ -16,84 +17,68 @@ import (
 // write, and the Linux series reads.
 const DefaultVersion = sframe.V3
 
-// Options say how to convert. The zero value writes the default version, and checks the result.
+// Options say how to make a section. The zero value makes one of the default version, and checks the result.
 type Options struct {
 	Version   sframe.Version // to write; 0 stands for DefaultVersion
-	Source    cfi.Source     // where the CFI comes from
 	PCRel     bool           // start addresses count from their own field (errata 1)
 	Outermost bool           // rows for code without a caller (errata 2)
+	Source    cfi.Source     // where the CFI comes from
+	Debug     Opener         // opens the debug file, which has the .debug_frame and the names that are not in the file; or nil
 	Force     bool           // replace an old .sframe
 	Update    bool           // replace an old .sframe, unless it is up to date
-	// SkipUnsupported leaves unsupported files unchanged, which is no error: see Kept.
-	SkipUnsupported bool
-	// Require makes Check skip files that need no .sframe: unsupported ones, and those that are neither programs nor
-	// shared libraries.
-	Require bool
-	Remove  bool // remove .sframe instead
-	Detach  bool // write a file with .sframe and the build-id instead: see elfwrite.PlanDetached
-	BuildID bool // with Detach, files without a build-id are not supported
-	Attach  bool // add the section of SFrame instead
-	// SFrame is the file with the detached .sframe, or a directory that has it by build-id; or "".
-	SFrame    string
-	DryRun    bool  // translate and check, but write nothing
-	NoVerify  bool  // do not check the result
-	NoPadding bool  // do not describe the padding between functions
-	NoPCMask  bool  // describe PLTs with rows for each entry, not with PC-mask FDEs
-	Share     Share // of FRE lists
+	NoVerify  bool           // do not check the result
+	NoPadding bool           // do not describe the padding between functions
+	NoPCMask  bool           // describe PLTs with rows for each entry, not with PC-mask FDEs
+	Share     Share          // of FRE lists
 	// Workers bounds the threads. 0 stands for the number of processors, and fewer for small files. The result does not
 	// depend on it.
 	Workers int
-	// DebugFile has the .debug_frame and the names that are not in the file. It is a path; "auto" for the file that
-	// .note.gnu.build-id or .gnu_debuglink leads to, if any; or "" for none.
-	DebugFile string
-	Path      string // of the file, which "auto" needs; or ""
 	// Linux is the part of Linux that reads the section. In a kernel, it limits what is written.
 	Linux Linux
-	// Formats are those that the reader of the section reads; nil stands for any. Only Check uses them.
-	Formats []Format
 	// Reserved has the symbols START:END of bytes in a linked file that a linker script reserves for the section.
 	Reserved string
-	// Starting, if not nil, is called before work on a file, and on each member of an archive, begins: a program can
-	// prepare its heap for large ones.
-	Starting func(Work)
-	// Progress, if not nil, is called with the finished and all steps of a linked file, or members of an archive.
-	Progress func(done, total int)
-	// Report, if not nil, is called with the result for each ELF file that was translated or compared, while it is open.
-	// An error of Report is that of the conversion.
-	Report func(*Details) error
-	// Budget is that of the input that contains the file; nil stands for one of the file.
-	Budget *elffile.Budget
 }
 
-// Work is a file, or a member of an archive, that is converted next. Sizes are in bytes.
-type Work struct {
-	Size    uint64 // of the file, or of the member of an archive
-	CFI     uint64 // of its CFI in the file; 0 for an archive
-	Archive bool   // an archive, whose members follow
+// An Opener opens a file that belongs to f. It may return nil if there is none.
+type Opener func(f *elffile.File) (*Companion, error)
+
+// A Companion is an open file that belongs to another one: its debug file, or the file with its detached .sframe. It
+// may be nil.
+type Companion struct {
+	ELF    *elffile.File
+	Path   string // in messages
+	Closer io.Closer
 }
 
-// progress calls o.Progress, if it is set.
-func (o *Options) progress(done, total int) {
-	if o.Progress != nil {
-		o.Progress(done, total)
+// open calls an Opener, which may be nil.
+func (o Opener) open(f *elffile.File) (*Companion, error) {
+	if o == nil {
+		return nil, nil
+	}
+	return o(f)
+}
+
+// File returns the ELF file, or nil without a Companion.
+func (c *Companion) File() *elffile.File {
+	if c == nil {
+		return nil
+	}
+	return c.ELF
+}
+
+// Close closes the file.
+func (c *Companion) Close() {
+	if c != nil {
+		c.Closer.Close()
 	}
 }
 
-// starting calls o.Starting, if it is set.
-func (o *Options) starting(w Work) {
-	if o.Starting != nil {
-		o.Starting(w)
+// ReadError returns the error of reading the file, as elffile.File.ReadError does.
+func (c *Companion) ReadError() error {
+	if err := c.File().ReadError(); err != nil {
+		return fmt.Errorf("debug file %s: %w", c.Path, err)
 	}
-}
-
-// complete sets the defaults for a file of a size in bytes.
-func (o *Options) complete(size int64) {
-	if o.Version == 0 {
-		o.Version = DefaultVersion
-	}
-	if o.Budget == nil {
-		o.Budget = elffile.NewBudget(size)
-	}
+	return nil
 }
 
 // replaces reports whether an old .sframe may be replaced.

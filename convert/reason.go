@@ -2,7 +2,6 @@ package convert
 
 import (
 	"errors"
-	"regexp"
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
@@ -34,8 +33,8 @@ const (
 	ArchiveKind Reason = "archive-kind"
 	NoRoom      Reason = "no-room"
 	NoSFrame    Reason = "no-sframe"
-	NotLinked   Reason = "not-linked" // of Check, and with Options.Detach or Attach
-	Exists      Reason = "exists"     // with Options.Detach or Attach
+	NotLinked   Reason = "not-linked" // of Detach and Attach
+	Exists      Reason = "exists"     // of Detach and Attach
 	NoBuildID   Reason = "no-build-id"
 	Compressed  Reason = "compressed"
 )
@@ -44,31 +43,21 @@ const (
 var (
 	errCurrent   = errors.New("its .sframe is up to date")
 	errNoRows    = errors.New("nothing of its CFI has a form in SFrame")
-	errExists    = errors.New("it has an .sframe already; --force adds another one")
+	ErrHasSFrame = errors.New("it has an .sframe already")
 	errDetached  = errors.New("the directory has no .sframe for its build-id")
 	errDebugOnly = errors.New("it has debug information, but no code")
 	errNotLinked = errors.New("it is neither a program nor a shared library")
-	errModule    = errors.New("is a compressed kernel module; unpack it")
-	errNoBuildID = errors.New("it has no build-id, by which a directory has .sframe; use a file as output")
+	// ErrCompressed is that of a caller, which knows the name of the file.
+	ErrCompressed = errors.New("is a compressed kernel module; unpack it")
+	errNoBuildID  = errors.New("it has no build-id, by which a directory has .sframe; use a file as output")
 )
-
-// modulePath is the name of a compressed kernel module. Few other compressed files are ELF files.
-var modulePath = regexp.MustCompile(`\.ko\.(gz|xz|zst)$`)
-
-// moduleError returns the error of a file that could not be opened.
-func moduleError(path string, err error) error {
-	if errors.Is(err, elffile.ErrNotELF) && modulePath.MatchString(path) {
-		return errModule
-	}
-	return err
-}
 
 // A condition says when an error leaves a file unchanged. The conversion fails otherwise.
 type condition uint8
 
 const (
-	opening condition = iota // it is found when the file is opened, and Options.SkipUnsupported is set
-	reading                  // it is found later, and Options.SkipUnsupported is set
+	opening condition = iota // it is found when the file is opened, and Run.SkipUnsupported is set
+	reading                  // it is found later, and Run.SkipUnsupported is set
 	objects                  // as reading, or the file is an object
 	always                   // it is found later
 )
@@ -82,7 +71,7 @@ var refusals = []struct {
 }{
 	{elffile.ErrNotELF, NotELF, opening, "not an ELF file"},
 	{elffile.Err32Bit, Class32, opening, "32-bit file"},
-	{errModule, Compressed, opening, "compressed kernel module; unpack it"},
+	{ErrCompressed, Compressed, opening, "compressed kernel module; unpack it"},
 	{archive.ErrKind, ArchiveKind, opening, "thin archive, or one of the BSD kind"},
 	{errCurrent, Current, always, ".sframe up to date"},
 	{errNoRows, NoRows, always, "CFI that has no form in SFrame"}, // ld takes an empty section for damaged
@@ -95,7 +84,7 @@ var refusals = []struct {
 	{errNotLinked, NotLinked, reading, "neither a program nor a shared library"},
 	{errNoBuildID, NoBuildID, reading, "no build-id"},
 	{errDetached, NoSFrame, reading, "no .sframe"},
-	{errExists, Exists, reading, "an .sframe already"},
+	{ErrHasSFrame, Exists, reading, "an .sframe already"},
 }
 
 // Text returns the reason in a few words.
@@ -119,12 +108,12 @@ func ReasonOf(err error) Reason {
 }
 
 // kept returns why a file is unchanged, if err is such a reason, or err. f is nil if the file could not be opened.
-func (o *Options) kept(f *elffile.File, err error) (*Kept, error) {
+func (c *conversion) kept(f *elffile.File, err error) (*Kept, error) {
 	for _, r := range refusals {
 		if err == nil || outfile.OfMachine(err) || !errors.Is(err, r.err) || (f == nil) != (r.when == opening) {
 			continue
 		}
-		if o.SkipUnsupported || r.when == always || r.when == objects && f.IsObject() {
+		if c.job.SkipUnsupported || r.when == always || r.when == objects && f.IsObject() {
 			return &Kept{Reason: r.reason, Why: err}, nil
 		}
 	}

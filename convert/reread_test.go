@@ -160,7 +160,13 @@ func TestTargets(t *testing.T) {
 	} {
 		saved := bytes.Clone(tt.b)
 		try := func(create func() (*os.File, error)) error {
-			_, err := Into(t.Context(), bytes.NewReader(tt.b), int64(len(tt.b)), create, Options{Remove: tt.remove})
+			run := &Run{In: bytes.NewReader(tt.b), Size: int64(len(tt.b)), Create: create}
+			var err error
+			if tt.remove {
+				_, err = Remove(t.Context(), run, "")
+			} else {
+				_, err = Add(t.Context(), run, Options{})
+			}
 			return err
 		}
 		if err := try(none); !errors.Is(err, errNone) {
@@ -175,7 +181,7 @@ func TestTargets(t *testing.T) {
 		}
 	}
 	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "missing"))
-	_, err = Into(t.Context(), bytes.NewReader(archive), int64(len(archive)), file, Options{})
+	_, err = Add(t.Context(), &Run{In: bytes.NewReader(archive), Size: int64(len(archive)), Create: file}, Options{})
 	if err == nil || !strings.HasPrefix(err.Error(), "member a.o: ") {
 		t.Errorf("members cannot be written, and the error is %v", err)
 	}
@@ -189,8 +195,8 @@ func TestInterruptedArchive(t *testing.T) {
 	odd := elftest.Ar(elftest.ArMember("odd/", []byte("text")), elftest.ArMember("even/", []byte("text")))
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if res, err := Into(ended, bytes.NewReader(odd), int64(len(odd)), nil, Options{DryRun: true}); !errors.Is(err,
-		context.Canceled) {
+	run := &Run{In: bytes.NewReader(odd), Size: int64(len(odd))}
+	if res, err := Add(ended, run, Options{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("without a member to convert: %+v, error %v", res, err)
 	}
 	object := elftest.NewObject().Bytes()
@@ -198,13 +204,13 @@ func TestInterruptedArchive(t *testing.T) {
 	members := 0
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	opt := Options{Starting: func(w Work) {
+	run = &Run{In: bytes.NewReader(library), Size: int64(len(library)), Starting: func(w Work) {
 		if !w.Archive {
 			members++
 			cancel()
 		}
 	}}
-	_, err := Into(ctx, bytes.NewReader(library), int64(len(library)), nil, opt)
+	_, err := Add(ctx, run, Options{})
 	if !errors.Is(err, context.Canceled) || members != 1 {
 		t.Errorf("%d members, and the error is %v", members, err)
 	}

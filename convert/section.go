@@ -37,19 +37,22 @@ func (f Format) String() string {
 	text := fmt.Sprintf("V%d", f.Version)
 	l, _ := f.Version.Layout()
 	if f.PCRel && !l.PCRel {
-		text += " with start addresses from their own fields (--pcrel)"
+		text += " with start addresses from their own fields"
 	}
 	if f.Outermost && !l.Outermost {
-		text += " with rows for code without a caller (--outermost)"
+		text += " with rows for code without a caller"
 	}
 	return text
 }
 
-// Refusal returns why a reader of some formats does not read a section, or "".
-func (o *Options) Refusal(s *sframe.Section) (string, error) {
-	if o.Formats == nil {
-		return "", nil
-	}
+// A Reader reads sections of some formats.
+type Reader struct {
+	Formats  []Format
+	NoPCMask bool // it does not find FDEs with PC masks
+}
+
+// Refusal returns why the reader does not read a section, or "".
+func (r *Reader) Refusal(s *sframe.Section) (string, error) {
 	format, err := FormatOf(s)
 	if err != nil {
 		return "", err
@@ -59,10 +62,10 @@ func (o *Options) Refusal(s *sframe.Section) (string, error) {
 		return f.Version == format.Version && (f.PCRel || l.PCRel) == format.PCRel &&
 			(f.Outermost || l.Outermost) == format.Outermost
 	}
-	if !slices.ContainsFunc(o.Formats, same) {
+	if !slices.ContainsFunc(r.Formats, same) {
 		return fmt.Sprintf("it is %v", format), nil
 	}
-	if !o.NoPCMask {
+	if !r.NoPCMask {
 		return "", nil
 	}
 	for i, d := range s.FDEs() {
@@ -105,6 +108,15 @@ func FormatOf(s *sframe.Section) (Format, error) {
 func hasSFrame(f *elffile.File) bool {
 	at, err := elfwrite.FindSFrame(f)
 	return err != nil || at.Section > 0 || at.Segment >= 0
+}
+
+// FindSection is ReadSection, or decodes what is in reserved bytes: those between the symbols START:END, or the kernel's
+// if no header leads to a section.
+func FindSection(f *elffile.File, symbols string) (*sframe.Section, error) {
+	if symbols = symbolsOf(f, symbols); symbols != "" {
+		return readInto(f, symbols)
+	}
+	return ReadSection(f)
 }
 
 // ReadSection decodes the .sframe of a file, which another tool may have written. It is found by the section headers,

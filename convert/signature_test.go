@@ -35,11 +35,11 @@ func TestSignature(t *testing.T) {
 		if err != nil || !bytes.Equal(got, want) || !res.Unsigned || !res.Facts[0].Unsigned {
 			t.Errorf("%s: %d bytes; want %d; error %v", name, len(got), len(want), err)
 		}
-		plain, _, err := inMemory(want, convert.Options{Remove: true})
+		plain, _, err := do(want, remove(""))
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, res, err = inMemory(signed(want, 1, 1), convert.Options{Remove: true})
+		got, res, err = do(signed(want, 1, 1), remove(""))
 		if err != nil || !bytes.Equal(got, plain) || !res.Unsigned {
 			t.Errorf("%s; want removed: %d bytes, %d; error %v", name, len(got), len(plain), err)
 		}
@@ -49,7 +49,7 @@ func TestSignature(t *testing.T) {
 		if err != nil || !bytes.Equal(got, current) || res.Unsigned || res.Facts[0].Unsigned {
 			t.Errorf("%s, current: %d bytes, error %v", name, len(got), err)
 		}
-		if _, res, err = inMemory(signed(b, 700, 700), convert.Options{Remove: true}); name == "program" &&
+		if _, res, err = do(signed(b, 700, 700), remove("")); name == "program" &&
 			!errors.Is(err, elfwrite.ErrNone) ||
 			name == "object" && (err != nil || res.Unsigned) {
 			t.Errorf("%s, nothing to remove: %v", name, err)

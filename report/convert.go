@@ -10,6 +10,7 @@ import (
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/arch"
+	"cfi2sframe/internal/plt"
 	"cfi2sframe/sframe"
 	"cfi2sframe/translate"
 )
@@ -39,7 +40,7 @@ func Converted(d *convert.Details, limits *Limits) (*Coverage, error) {
 		c.Sources = append(c.Sources, Source(s))
 	}
 	if d.Table.Debug {
-		c.DebugFile = d.DebugPath
+		c.DebugFile = d.Debug.Path
 	}
 	for _, e := range d.Table.Errors[:take(&limits.errs, len(d.Table.Errors))] {
 		c.Malformed.Errors = append(c.Malformed.Errors, e.Error())
@@ -107,7 +108,7 @@ func (c *Coverage) listGaps(d *convert.Details, limits *Limits) error {
 	if err := c.tryNewest(d); err != nil {
 		return err
 	}
-	files := symbolFiles(d.File, d.Debug)
+	files := symbolFiles(d.File, d.Debug.File())
 	names := newNamer(limits)
 	functions, starts := functionNames(files, gaps, names)
 	c.sourceLines(d)
@@ -178,7 +179,7 @@ func (c *Coverage) sourceLines(d *convert.Details) {
 	}
 	found := func(i int, file string, line int) { gaps[i].Source, gaps[i].Line = file, line }
 	err := errNoLines
-	for _, f := range []*elffile.File{d.File, d.Debug} {
+	for _, f := range []*elffile.File{d.File, d.Debug.File()} {
 		if f != nil && len(gaps) > 0 && errors.Is(err, errNoLines) {
 			err = findLines(f, addrs, found)
 		}
@@ -214,26 +215,29 @@ func (c *Coverage) sparse() string {
 		"write .cfi directives in assembly, or use --debug-file"
 }
 
-// Checked returns the report on a comparison, of a file without a name.
-func Checked(d *convert.Details) *Check {
-	c := d.Comparison
-	code, _ := MeasureCode(d.File, d.Table, d.Stubs)
+// Checked returns the report on a comparison of the file f, without its name. The debug file may be nil.
+func Checked(c *convert.Comparison, f, debug *elffile.File, table *cfi.Table) (*Check, error) {
+	stubs, err := plt.Find(f, table)
+	if err != nil {
+		return nil, err
+	}
+	code, _ := MeasureCode(f, table, stubs)
 	check := &Check{
 		Schema: Schema, ABI: c.ABI.String(), Format: int(c.Version), FDEs: c.FDEs, FREs: c.FREs, Sorted: c.Sorted,
 		Amounts: NewAmounts(code, Amounts{
 			Described: c.Described, Covered: c.Covered, Outermost: c.Outermost, PLT: c.Stubs,
 		}),
-		Padding: c.Padding, Refused: c.Refused, Mismatches: []Mismatch{},
+		Padding: c.Padding, Mismatches: []Mismatch{},
 	}
 	ranges := make([]elffile.Span, len(c.Mismatches))
 	for i, m := range c.Mismatches {
 		ranges[i] = elffile.Span{Begin: m.Begin, End: m.End}
 	}
-	for i, at := range Locate(d.File, d.Debug, ranges) {
+	for i, at := range Locate(f, debug, ranges) {
 		m := &c.Mismatches[i]
 		check.Mismatches = append(check.Mismatches, Mismatch{
 			Begin: m.Begin, End: m.End, Function: at.Function, Offset: at.Offset, What: m.What,
 		})
 	}
-	return check
+	return check, nil
 }

@@ -2,7 +2,6 @@ package report_test
 
 import (
 	"bytes"
-	"io"
 	"maps"
 	"os"
 	"os/exec"
@@ -39,11 +38,11 @@ func convertedTo(t *testing.T, path string, v sframe.Version) (c *report.Coverag
 	if err != nil {
 		t.Fatal(err)
 	}
-	opt := convert.Options{Version: v, NoVerify: true, Workers: 1, Report: func(d *convert.Details) (err error) {
+	run := &convert.Run{In: bytes.NewReader(b), Size: int64(len(b)), Report: func(d *convert.Details) (err error) {
 		c, err = report.Converted(d, report.NewLimits())
 		return err
 	}}
-	if _, err := convert.Convert(t.Context(), bytes.NewReader(b), int64(len(b)), io.Discard, opt); err != nil {
+	if _, err := convert.Add(t.Context(), run, convert.Options{Version: v, Workers: 1}); err != nil {
 		t.Fatal(err)
 	}
 	return c

@@ -74,7 +74,7 @@ func TestSourceLines(t *testing.T) {
 		{"many gaps without lines", plain, nil, many, strings.TrimSpace(strings.Repeat("0 ", len(many))), ""},
 	} {
 		c := &Coverage{Gaps: append([]Gap{}, tt.gaps...)}
-		c.sourceLines(&convert.Details{File: tt.file, Debug: tt.debug})
+		c.sourceLines(&convert.Details{File: tt.file, Debug: &convert.Companion{ELF: tt.debug}})
 		var got []string
 		for _, g := range c.Gaps {
 			got = append(got, fmt.Sprint(g.Line))

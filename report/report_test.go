@@ -3,7 +3,6 @@ package report
 import (
 	"encoding/binary"
 	"fmt"
-	"io"
 	"strings"
 	"testing"
 
@@ -24,11 +23,11 @@ func coverage(t *testing.T, name string) *Coverage {
 // coverageOf returns the report on the conversion of a file to a version of the format.
 func coverageOf(t *testing.T, f *elffile.File, v sframe.Version) (c *Coverage) {
 	t.Helper()
-	opt := convert.Options{Version: v, NoVerify: true, Workers: 1, Report: func(d *convert.Details) (err error) {
+	run := &convert.Run{In: f.Contents(), Size: int64(f.Size), Report: func(d *convert.Details) (err error) {
 		c, err = Converted(d, NewLimits())
 		return err
 	}}
-	if _, err := convert.Convert(t.Context(), f.Contents(), int64(f.Size), io.Discard, opt); err != nil {
+	if _, err := convert.Add(t.Context(), run, convert.Options{Version: v, NoVerify: true, Workers: 1}); err != nil {
 		t.Fatal(err)
 	}
 	return c

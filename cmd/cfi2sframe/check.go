@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"debug/elf"
 	"errors"
 	"fmt"
 	"io"
@@ -11,27 +12,34 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
+	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/files"
 	"cfi2sframe/report"
+	"cfi2sframe/sframe"
 )
 
 // checkSettings are the flags of check.
 type checkSettings struct {
-	convert.Options
+	files.Sources
 	reporting
 	trees
 	least
-	reader string // the value of --for
+	require  bool
+	reader   string           // the value of --for
+	linux    convert.Linux    // the part of Linux that it is
+	noPCMask bool             // it does not find FDEs with PC masks
+	formats  []convert.Format // that it reads, unless it is Linux
 }
 
 // checkCommand returns the verb check.
 func (c *call) checkCommand() *cobra.Command {
 	s := &checkSettings{}
 	cmd := newCommand("check FILE...", "compare .sframe with the CFI")
-	sframeFlag(cmd, &s.Options)
-	intoFlag(cmd, &s.Options, intoUsage)
-	cfiFlags(cmd, &s.Options)
+	sframeFlag(cmd, &s.SFrame)
+	intoFlag(cmd, &s.Reserved, intoUsage)
+	cfiFlags(cmd, &s.CFI, &s.DebugFile)
 	s.defineTrees(cmd)
 	s.define(cmd, "report on each file: none, text or json", fileForms)
 	s.defineVerbose(cmd, "also list skipped files")
@@ -39,7 +47,7 @@ func (c *call) checkCommand() *cobra.Command {
 	cmd.Flags().StringVar(&s.reader, "for", "",
 		"also report why `READER` would not read the section: "+presetNames+"; or one of the format in a file of this name")
 	offer(cmd, "for", cobra.ShellCompDirectiveDefault, presetWords())
-	cmd.Flags().BoolVar(&s.Require, "require", false,
+	cmd.Flags().BoolVar(&s.require, "require", false,
 		"fail if a program or library has no section, but could have one; skip other files")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := cmp.Or(checkInputs(args), s.reporting.check(), s.checkTrees(), s.applyReader()); err != nil {
@@ -64,19 +72,88 @@ func (s *checkSettings) applyReader() error {
 	if err != nil {
 		return err
 	}
-	if s.Linux = p.linux; s.Linux == convert.NotLinux {
-		s.Formats, s.NoPCMask = append(slices.Clone(p.also), p.Format), p.noPCMask
+	if s.linux = p.linux; s.linux == convert.NotLinux {
+		s.formats, s.noPCMask = append(slices.Clone(p.also), p.Format), p.noPCMask
 	}
 	return nil
 }
 
 // refusal says that the reader refuses a section, and why.
 func (s *checkSettings) refusal(why string) string {
-	if s.Formats == nil {
+	if s.formats == nil {
 		return "Linux refuses .sframe: " + why
 	}
 	reader := report.Printable(s.reader)
 	return fmt.Sprintf("%s does not read .sframe: %s; convert with --force --for %s", reader, why, reader)
+}
+
+// compare compares the .sframe of a file with the CFI. If the file is skipped, why says so. With an error there may be a
+// report.
+func (s *checkSettings) compare(ctx context.Context, path string) (c *report.Check, why convert.Reason, err error) {
+	skip := s.skips(path) || s.require
+	p, err := files.OpenProgram(ctx, path, s.Sources)
+	if err != nil {
+		if why = convert.ReasonOf(err); why != "" && skip {
+			err = nil
+		}
+		return nil, why, err
+	}
+	defer p.Close()
+	if t := elf.Type(p.File.Type); s.require && t != elf.ET_EXEC && t != elf.ET_DYN {
+		return nil, convert.NotLinked, nil
+	}
+	c, err = s.compareProgram(p)
+	switch {
+	case !skip:
+	case errors.Is(err, sframe.ErrNone):
+		var failed error
+		why, failed = p.WhyNone(ctx, convert.Options{Linux: s.linux, NoPCMask: s.noPCMask})
+		if failed != nil || why != "" {
+			err = failed
+		}
+	case errors.Is(err, cfi.ErrNone) && elfwrite.DebugOnly(p.File):
+		why, err = convert.DebugOnly, nil // a detached .sframe
+	}
+	if failed := p.Err(nil); failed != nil {
+		return nil, "", failed
+	}
+	if c != nil {
+		c.File = path
+	}
+	return c, why, err
+}
+
+// compareProgram compares the .sframe of a program with the CFI. With an error there may be a report.
+func (s *checkSettings) compareProgram(p *files.Program) (*report.Check, error) {
+	if s.linux == convert.LinuxKernel && !p.File.IsObject() && s.Reserved == "" {
+		p.Sources.Reserved = convert.KernelSymbols
+	}
+	section, err := p.Section()
+	if err != nil {
+		return nil, err
+	}
+	refused, err := s.linux.Refusal(p.File, section)
+	if err == nil && s.formats != nil {
+		reader := convert.Reader{Formats: s.formats, NoPCMask: s.noPCMask}
+		refused, err = reader.Refusal(section)
+	}
+	if err != nil {
+		return nil, err
+	}
+	table, err := p.CFI()
+	if err != nil {
+		return nil, err
+	}
+	comparison, tooMany := convert.Check(p.File, section, table)
+	if comparison == nil {
+		return nil, tooMany
+	}
+	c, err := report.Checked(comparison, p.File, p.Debug.File(), table)
+	if err != nil {
+		return nil, err
+	}
+	c.Refused = refused
+	return c, tooMany
 }
 
 // check compares the .sframe of each file with the CFI, prints the mismatches, and returns the exit status.
@@ -84,24 +161,17 @@ func (c *call) check(s *checkSettings, paths []string, unread int) int {
 	var sum checkSum
 	sum.failed = unread
 	for i, path := range paths {
-		var checked *convert.Comparison
-		var on *report.Check
+		var checked *report.Check
+		var why convert.Reason
 		err := c.ctx.Err()
 		if err == nil {
-			opt := s.Options
-			opt.SkipUnsupported = s.skips(path)
-			opt.Report = func(d *convert.Details) error {
-				on = report.Checked(d)
-				on.File = path
-				return nil
-			}
-			checked, err = files.Check(c.ctx, path, opt)
+			checked, why, err = s.compare(c.ctx, path)
 		}
 		if errors.Is(err, context.Canceled) {
 			return interrupted(c.ctx, c.stderr, paths[i:], "not checked")
 		}
-		if checked != nil {
-			if printed := printChecked(s, c.out, path, checked.Skipped, on, len(paths) == 1); err == nil {
+		if checked != nil || why != "" && err == nil {
+			if printed := printChecked(s, c.out, path, why, checked, len(paths) == 1); err == nil {
 				err = printed
 			}
 		}
@@ -109,12 +179,12 @@ func (c *call) check(s *checkSettings, paths []string, unread int) int {
 		case err != nil:
 			complain(c.stderr, path, explain(path, err, true))
 			sum.failed++
-		case checked.Skipped != "":
-			sum.skip(checked.Skipped)
+		case why != "":
+			sum.skip(why)
 		case len(checked.Mismatches) > 0 || checked.Refused != "":
 			sum.wrong++
 		default:
-			if below := s.least.short(&on.Amounts); below != "" {
+			if below := s.short(&checked.Amounts); below != "" {
 				complain(c.stderr, path, errors.New(below))
 				sum.short++
 				continue
@@ -125,7 +195,7 @@ func (c *call) check(s *checkSettings, paths []string, unread int) int {
 	if s.form == "text" && len(paths) > 1 {
 		fmt.Fprintln(c.out, &sum)
 	}
-	if s.Require && sum.skipped == len(paths) {
+	if s.require && sum.skipped == len(paths) {
 		fmt.Fprintln(c.stderr, "cfi2sframe: --require: no program or shared library was found")
 		sum.failed++
 	}
@@ -250,10 +320,10 @@ func checkedText(w io.Writer, path string, c *report.Check, summary bool) {
 
 // dumpCommand returns the verb dump.
 func (c *call) dumpCommand() *cobra.Command {
-	s := &convert.Options{}
+	s := &files.Sources{}
 	cmd := newCommand("dump FILE...", "print .sframe as objdump --sframe does")
-	sframeFlag(cmd, s)
-	intoFlag(cmd, s, intoUsage)
+	sframeFlag(cmd, &s.SFrame)
+	intoFlag(cmd, &s.Reserved, intoUsage)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := checkInputs(args); err != nil {
 			return err
@@ -274,7 +344,7 @@ func checkInputs(paths []string) error {
 }
 
 // dump prints the .sframe of each file, and returns the exit status.
-func (c *call) dump(paths []string, opt convert.Options) int {
+func (c *call) dump(paths []string, from files.Sources) int {
 	status := exitDone
 	out := bufio.NewWriter(c.out)
 	for i, path := range paths {
@@ -283,7 +353,7 @@ func (c *call) dump(paths []string, opt convert.Options) int {
 			if len(paths) > 1 {
 				fmt.Fprintf(out, "%s:\n\n", report.Printable(path))
 			}
-			err = dumpFile(c.ctx, out, path, opt)
+			err = dumpFile(c.ctx, out, path, from)
 			err = cmp.Or(err, out.Flush())
 		}
 		if errors.Is(err, context.Canceled) {
@@ -297,12 +367,28 @@ func (c *call) dump(paths []string, opt convert.Options) int {
 	return status
 }
 
-// dumpFile prints the .sframe of a file.
-func dumpFile(ctx context.Context, w io.Writer, path string, opt convert.Options) error {
+// dumpFile prints the .sframe of a file, or a bare section.
+func dumpFile(ctx context.Context, w io.Writer, path string, from files.Sources) error {
 	in, err := files.Open(ctx, path)
 	if err != nil {
 		return err
 	}
-	defer in.Close()
-	return convert.Dump(w, in.File, in.Info.Size(), opt)
+	bare, err := convert.ReadBare(in.File, in.Info.Size())
+	if err != nil || bare != nil {
+		in.Close()
+		if err == nil {
+			err = convert.Dump(w, nil, bare)
+		}
+		return err
+	}
+	p, err := in.Program(from)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	section, err := p.Section()
+	if err := p.Err(err); err != nil {
+		return err
+	}
+	return convert.Dump(w, p.File, section)
 }

@@ -23,22 +23,26 @@ import (
 
 // A conversion has the settings of the verbs that write files: convert, remove and ld.
 type conversion struct {
-	files.Options
+	convert.Options
 	reporting
 	trees
 	least
-	limits  *report.Limits // of a page on all files together; otherwise nil
-	files   []string
-	output  string
-	inPlace bool
-	like    string // the value of --for
+	verb              string            // remove, detach, attach, or "" for convert
+	work              func() files.Work // of the flags
+	to                files.Options     // without the work
+	debugFile, sframe string
+	limits            *report.Limits // of a page on all files together; otherwise nil
+	files             []string
+	output            string
+	inPlace           bool
+	like              string // the value of --for
 }
 
 // newConversion returns settings without any flags.
 func newConversion() *conversion {
 	s := &conversion{}
 	s.Version = convert.DefaultVersion
-	s.Starting = func(w convert.Work) { // makes the heap ready for a file
+	s.to.Run.Starting = func(w convert.Work) { // makes the heap ready for a file
 		if w.Archive {
 			heap.PrepareArchive(w.Size)
 		} else {
@@ -52,13 +56,14 @@ func newConversion() *conversion {
 func (c *call) convertCommand(s *conversion) *cobra.Command {
 	cmd := newCommand("cfi2sframe IN -o OUT\ncfi2sframe --in-place FILE...",
 		"add .sframe sections to ELF files, made from their call frame information")
+	s.work = func() files.Work { return files.Add(s.Options, s.debugFile) }
 	s.outputFlags(cmd, "replace each FILE by its result")
 	s.defineTrees(cmd)
 	s.formatFlags(cmd)
-	intoFlag(cmd, &s.Options.Options,
+	intoFlag(cmd, &s.Reserved,
 		"put .sframe between the symbols START:END, where the linker script of a kernel reserves bytes for it")
 	s.replaceFlags(cmd)
-	cfiFlags(cmd, &s.Options.Options)
+	cfiFlags(cmd, &s.Source, &s.debugFile)
 	s.debugLinkFlag(cmd)
 	s.define(cmd, "report as none, text, json or html; text is on stderr, others are on stdout",
 		append(slices.Clip(fileForms), "html"))
@@ -76,11 +81,11 @@ func (c *call) convertCommand(s *conversion) *cobra.Command {
 
 // removeCommand returns the verb remove.
 func (c *call) removeCommand(s *conversion) *cobra.Command {
-	s.Remove = true
+	s.verb, s.work = "remove", func() files.Work { return files.Remove(s.Reserved) }
 	cmd := newCommand("remove IN -o OUT\nremove --in-place FILE...", "remove .sframe and its segment")
 	s.outputFlags(cmd, "replace each FILE by its result")
 	s.defineTrees(cmd)
-	intoFlag(cmd, &s.Options.Options, intoUsage)
+	intoFlag(cmd, &s.Reserved, intoUsage)
 	s.debugLinkFlag(cmd)
 	s.define(cmd, "report on each file: none, text (on stderr) or json (on stdout)", fileForms)
 	s.defineFile(cmd)
@@ -143,10 +148,10 @@ func (s *conversion) outputFlags(cmd *cobra.Command, inPlace string) {
 	f := cmd.Flags()
 	f.StringVarP(&s.output, "output", "o", "", "write the result to `FILE`; - is standard output")
 	f.BoolVar(&s.inPlace, "in-place", false, inPlace)
-	f.BoolVar(&s.DryRun, "dry-run", false, "translate, check and report, but write nothing")
-	f.BoolVarP(&s.KeepDates, "preserve-dates", "p", false,
+	f.BoolVar(&s.to.DryRun, "dry-run", false, "translate, check and report, but write nothing")
+	f.BoolVarP(&s.to.KeepDates, "preserve-dates", "p", false,
 		"give the result the access and modification times of its input")
-	noSyncFlag(cmd, &s.NoSync)
+	noSyncFlag(cmd, &s.to.NoSync)
 }
 
 func noSyncFlag(cmd *cobra.Command, noSync *bool) {
@@ -156,7 +161,7 @@ func noSyncFlag(cmd *cobra.Command, noSync *bool) {
 
 // debugLinkFlag defines --debug-link-update.
 func (s *conversion) debugLinkFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&s.DebugLinkUpdate, "debug-link-update", "",
+	cmd.Flags().StringVar(&s.to.DebugLinkUpdate, "debug-link-update", "",
 		"also give `FILE`, the debug file, the headers of the result, so that both match; auto: find it by build-id "+
 			"or .gnu_debuglink")
 	offer(cmd, "debug-link-update", cobra.ShellCompDirectiveDefault, []string{"auto"})
@@ -219,12 +224,12 @@ func (s *conversion) complete(cmd *cobra.Command, args []string) error {
 	}
 	layout, _ := s.Version.Layout()
 	one, noOutput := len(args) < 2, "use -o OUT, --in-place or --dry-run"
-	if s.Detach {
+	if s.verb == "detach" {
 		noOutput = "use -o FILE or -o DIR"
 	}
-	places := count([]bool{s.output != "", s.inPlace, s.DryRun}, true)
+	places := count([]bool{s.output != "", s.inPlace, s.to.DryRun}, true)
 	pipes := count(args, files.Stdin)
-	update := s.DebugLinkUpdate != ""
+	update := s.to.DebugLinkUpdate != ""
 	err := refuse(
 		rule{len(args) == 0, "no input file"},
 		rule{s.PCRel && (layout.PCRel || layout.Flags&sframe.FDEFuncStartPCRel == 0) ||
@@ -232,17 +237,17 @@ func (s *conversion) complete(cmd *cobra.Command, args []string) error {
 			"--pcrel and --outermost require --format 2; format 3 always has both"},
 		rule{s.Force && s.Update, "--force and --update cannot be combined"},
 		rule{places > 1, "-o, --in-place and --dry-run cannot be combined"},
-		rule{s.recursive && s.output != "" && !s.ByBuildID, "-r and -o cannot be combined"},
-		rule{!one && !s.inPlace && !s.DryRun && !s.ByBuildID,
+		rule{s.recursive && s.output != "" && !s.to.ByBuildID, "-r and -o cannot be combined"},
+		rule{!one && !s.inPlace && !s.to.DryRun && !s.to.ByBuildID,
 			fmt.Sprintf("%d input files; use -o for the output, or --in-place for more than one", len(args))},
 		rule{places == 0, "no output file; " + noOutput},
 		rule{outfile.IsStdout(s.output) && s.onStdout(),
 			fmt.Sprintf("the result and --report %s cannot be combined on standard output", s.form)},
 		rule{s.Reserved != "" && update, "--into and --debug-link-update cannot be combined: no header changes"},
-		rule{update && s.DryRun, "--debug-link-update requires -o or --in-place"},
+		rule{update && s.to.DryRun, "--debug-link-update requires -o or --in-place"},
 		rule{update && outfile.IsStdout(s.output),
 			"--debug-link-update cannot be combined with standard output: both files are replaced together"},
-		rule{update && !one && s.DebugLinkUpdate != debugfile.Auto,
+		rule{update && !one && s.to.DebugLinkUpdate != debugfile.Auto,
 			fmt.Sprintf("%d input files with one debug file; use --debug-link-update auto", len(args))},
 		rule{pipes > 0 && s.inPlace, "--in-place cannot replace standard input (-)"},
 		rule{pipes > 1, "standard input (-) may be given only once"},
@@ -256,7 +261,7 @@ func (s *conversion) complete(cmd *cobra.Command, args []string) error {
 	if err := cmp.Or(s.reporting.check(), s.checkTrees()); err != nil {
 		return err
 	}
-	s.Force = s.Force || s.DryRun && !s.Update && !s.Detach && !s.Attach // converted files can be examined
+	s.Force = s.Force || s.to.DryRun && !s.Update && s.verb == "" // converted files can be examined
 	return nil
 }
 

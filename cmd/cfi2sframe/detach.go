@@ -7,28 +7,30 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"cfi2sframe/convert"
+	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/outfile"
 )
 
 // detachCommand returns the verb detach.
 func (c *call) detachCommand(s *conversion) *cobra.Command {
-	s.Detach = true
+	s.verb, s.to.Detach = "detach", true
+	s.work = func() files.Work { return files.Detach(s.to.ByBuildID, s.Options, s.debugFile) }
 	cmd := newCommand("detach FILE -o OUT\ndetach FILE... -o DIR", "write .sframe to a separate file")
 	f := cmd.Flags()
 	f.StringVarP(&s.output, "output", "o", "",
 		"write to `FILE`, or to .build-id/ab/cdef.sframe in the directory FILE; - is standard output")
-	f.BoolVar(&s.DryRun, "dry-run", false, "translate, check and report, but write nothing")
-	noSyncFlag(cmd, &s.NoSync)
+	f.BoolVar(&s.to.DryRun, "dry-run", false, "translate, check and report, but write nothing")
+	noSyncFlag(cmd, &s.to.NoSync)
 	s.defineTrees(cmd)
 	f.BoolVar(&s.Force, "force", false, "also detach from files that have an .sframe")
 	s.formatFlags(cmd)
-	cfiFlags(cmd, &s.Options.Options)
+	cfiFlags(cmd, &s.Source, &s.debugFile)
 	s.define(cmd, "report on each file: none, text (on stderr) or json (on stdout)", fileForms)
 	s.defineFile(cmd)
 	s.defineVerbose(cmd, "list all gaps with their causes; otherwise the first ten")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		s.ByBuildID = s.isDirectory(len(args))
-		s.BuildID = s.ByBuildID
+		s.to.ByBuildID = s.isDirectory(len(args))
 		return c.convert(s, cmd, args)
 	}
 	return cmd
@@ -36,19 +38,22 @@ func (c *call) detachCommand(s *conversion) *cobra.Command {
 
 // attachCommand returns the verb attach.
 func (c *call) attachCommand(s *conversion) *cobra.Command {
-	s.Attach = true
+	s.verb = "attach"
+	s.work = func() files.Work {
+		return files.Attach(s.sframe, convert.AttachOptions{Source: s.Source, Force: s.Force}, s.debugFile)
+	}
 	cmd := newCommand("attach IN --sframe PATH -o OUT\nattach --in-place FILE... --sframe PATH",
 		"add a separate .sframe")
-	sframeFlag(cmd, &s.Options.Options)
+	sframeFlag(cmd, &s.sframe)
 	s.outputFlags(cmd, "replace each FILE by its result")
 	s.defineTrees(cmd)
 	cmd.Flags().BoolVar(&s.Force, "force", false, "replace .sframe")
-	cfiFlags(cmd, &s.Options.Options)
+	cfiFlags(cmd, &s.Source, &s.debugFile)
 	s.define(cmd, "report on each file: none, text (on stderr) or json (on stdout)", fileForms)
 	s.defineFile(cmd)
 	s.defineVerbose(cmd, "also report unchanged files")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if s.SFrame == "" {
+		if s.sframe == "" {
 			return errors.New("attach requires --sframe")
 		}
 		return c.convert(s, cmd, args)

@@ -21,7 +21,7 @@ import (
 
 // diffSettings are the flags of diff.
 type diffSettings struct {
-	convert.Options
+	files.Sources
 	reporting
 	recursive bool
 }
@@ -31,8 +31,8 @@ func (c *call) diffCommand() *cobra.Command {
 	s := &diffSettings{}
 	cmd := newCommand("diff OLD NEW", "print differences by function")
 	cmd.Flags().BoolVarP(&s.recursive, "recursive", "r", false, "compare all files of two directories")
-	sframeFlag(cmd, &s.Options)
-	cfiFlags(cmd, &s.Options)
+	sframeFlag(cmd, &s.SFrame)
+	cfiFlags(cmd, &s.CFI, &s.DebugFile)
 	s.define(cmd, "report: none, text or json", fileForms)
 	s.defineVerbose(cmd, "list all functions, not only the first ten")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -61,7 +61,7 @@ func (c *call) diff(s *diffSettings, paths []string) int {
 	var sides [2]*sframediff.Side
 	for i, path := range paths {
 		var err error
-		sides[i], err = loadSide(c.ctx, path, s.Options)
+		sides[i], err = loadSide(c.ctx, path, s.Sources)
 		if errors.Is(err, context.Canceled) || c.ctx.Err() != nil {
 			return interrupted(c.ctx, c.stderr, paths, "not compared")
 		}
@@ -107,7 +107,7 @@ func (c *call) diffTrees(s *diffSettings, roots []string) int {
 		for i, root := range roots {
 			name := filepath.Join(root, path)
 			var err error
-			if sides[i], err = loadSide(c.ctx, name, s.Options); c.ctx.Err() != nil {
+			if sides[i], err = loadSide(c.ctx, name, s.Sources); c.ctx.Err() != nil {
 				return interrupted(c.ctx, c.stderr, roots, "not compared")
 			}
 			missing := errors.Is(err, fs.ErrNotExist) || errors.Is(err, sframe.ErrNone) || convert.ReasonOf(err) != ""
@@ -186,11 +186,15 @@ func (c *call) relative(roots []string, to *destination, quiet bool) ([]string, 
 }
 
 // loadSide reads one of the files.
-func loadSide(ctx context.Context, path string, opt convert.Options) (*sframediff.Side, error) {
-	in, err := files.Open(ctx, path)
+func loadSide(ctx context.Context, path string, from files.Sources) (*sframediff.Side, error) {
+	p, err := files.OpenProgram(ctx, path, from)
 	if err != nil {
 		return nil, err
 	}
-	defer in.Close()
-	return sframediff.Load(path, in.File, in.Info.Size(), opt)
+	defer p.Close()
+	side, err := sframediff.Load(path, p)
+	if err := p.Err(err); err != nil {
+		return nil, err
+	}
+	return side, nil
 }

@@ -41,15 +41,15 @@ func (d *destination) distinct(use string, paths ...string) error {
 // distinct returns an error if an output is also another file of the conversion. One of them would be lost.
 func (s *conversion) distinct(stdout, stderr io.Writer) error {
 	var output, link *destination
-	if s.output != "" && !outfile.IsStdout(s.output) && !s.ByBuildID {
+	if s.output != "" && !outfile.IsStdout(s.output) && !s.to.ByBuildID {
 		output = destinationOf("-o", s.output)
 	}
-	if s.DebugLinkUpdate != "" && s.DebugLinkUpdate != debugfile.Auto {
-		link = destinationOf("--debug-link-update", s.DebugLinkUpdate)
+	if s.to.DebugLinkUpdate != "" && s.to.DebugLinkUpdate != debugfile.Auto {
+		link = destinationOf("--debug-link-update", s.to.DebugLinkUpdate)
 	}
 	to := s.destination(s.stream(stdout, stderr))
 	if output != nil && slices.ContainsFunc(s.inputs(), output.is) {
-		if s.Detach {
+		if s.verb == "detach" {
 			return fmt.Errorf("%s is also an input; use another file", output.name)
 		}
 		return fmt.Errorf("%s is also an input; use --in-place, or another file", output.name)
@@ -61,7 +61,7 @@ func (s *conversion) distinct(stdout, stderr io.Writer) error {
 	for _, d := range []*destination{to, output} {
 		err = cmp.Or(err, d.distinct("the file of --for", s.like), s.debugDistinct(d), s.sframeDistinct(d))
 	}
-	if s.ByBuildID && to != nil && to.path != "" && below(to.path, debugfile.Store(s.output)) {
+	if s.to.ByBuildID && to != nil && to.path != "" && below(to.path, debugfile.Store(s.output)) {
 		err = cmp.Or(err, fmt.Errorf("%s is among the outputs below %s; use another file", to.name, s.output))
 	}
 	return err
@@ -78,7 +78,7 @@ func (s *conversion) inputs() []string {
 
 // debugDistinct returns an error if a destination is also a debug file.
 func (s *conversion) debugDistinct(d *destination) error {
-	for _, debug := range []string{s.DebugFile, s.DebugLinkUpdate} {
+	for _, debug := range []string{s.debugFile, s.to.DebugLinkUpdate} {
 		if debug != debugfile.Auto {
 			if err := d.distinct("the debug file", debug); err != nil {
 				return err
@@ -92,8 +92,8 @@ func (s *conversion) debugDistinct(d *destination) error {
 
 // sframeDistinct returns an error if a destination also has the detached .sframe of an input.
 func (s *conversion) sframeDistinct(d *destination) error {
-	found := func(info fs.FileInfo, in string) bool { return debugfile.IsSFrame(info, s.SFrame, in) }
-	if s.SFrame != "" && d.isFound(s.files, found) {
+	found := func(info fs.FileInfo, in string) bool { return debugfile.IsSFrame(info, s.sframe, in) }
+	if s.sframe != "" && d.isFound(s.files, found) {
 		return fmt.Errorf("%s is also the file of --sframe; use another file", d.name)
 	}
 	return nil

@@ -12,6 +12,8 @@ import (
 
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
+	"cfi2sframe/elfwrite"
+	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/outfile"
 	"cfi2sframe/sframe"
 )
@@ -69,13 +71,36 @@ func explain(path string, err error, recursive bool) error {
 			return errors.New(k.message)
 		}
 	}
-	if store := (*convert.StoreError)(nil); errors.As(err, &store) {
+	if store := (*files.StoreError)(nil); errors.As(err, &store) {
 		return fmt.Errorf("%w; 'cfi2sframe detach FILE -o %s' adds one", err, store.Directory)
 	}
 	if bytes.HasPrefix(head[:n], []byte(elf.ELFMAG)) && errors.Is(err, sframe.ErrNone) {
 		return fmt.Errorf("%w; 'cfi2sframe FILE -o OUT' adds one", err)
 	}
 	return err
+}
+
+// advice is how flags help with errors of the conversion.
+var advice = []struct {
+	err  error
+	text string
+}{
+	{elfwrite.ErrExists, "--update or --force replaces it"},
+	{elfwrite.ErrNoRoom, "'cfi2sframe detach' writes a separate file"},
+	{convert.ErrHasSFrame, "--force adds another one"},
+	{convert.ErrNotModule, "use --for linux-kernel or linux"},
+	{convert.ErrReserved, "omit --into"},
+	{convert.ErrNoSymbols, "use --into " + convert.KernelSymbols + ", or convert vmlinux.o"},
+}
+
+// adviceOn returns which flag helps with an error, or "".
+func adviceOn(err error) string {
+	for _, a := range advice {
+		if errors.Is(err, a.err) {
+			return a.text
+		}
+	}
+	return ""
 }
 
 // explainOutput returns a better error if the output for a file is a directory, or in none.

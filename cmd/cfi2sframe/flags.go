@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"cfi2sframe/cfi"
-	"cfi2sframe/convert"
 )
 
 // A value is the value of a flag that is checked when it is set.
@@ -94,18 +93,18 @@ func percentFlag(cmd *cobra.Command, name string, percent *float64, usage string
 }
 
 // cfiFlags defines where the CFI comes from.
-func cfiFlags(cmd *cobra.Command, o *convert.Options) {
+func cfiFlags(cmd *cobra.Command, source *cfi.Source, debugFile *string) {
 	wordFlag(cmd, "source", "SECTION", "auto", []string{"auto", "eh_frame", "debug_frame", "gopclntab"},
 		"where the CFI comes from: auto, eh_frame, debug_frame or gopclntab",
-		func(s string) { o.Source, _ = cfi.ParseSource(s) })
-	cmd.Flags().StringVar(&o.DebugFile, "debug-file", "",
+		func(s string) { *source, _ = cfi.ParseSource(s) })
+	cmd.Flags().StringVar(debugFile, "debug-file", "",
 		"also read .debug_frame and names from `FILE`; auto: find it by build-id or .gnu_debuglink")
 	offer(cmd, "debug-file", cobra.ShellCompDirectiveDefault, []string{"auto"})
 }
 
 // sframeFlag defines where detached sections are.
-func sframeFlag(cmd *cobra.Command, o *convert.Options) {
-	cmd.Flags().StringVar(&o.SFrame, "sframe", "",
+func sframeFlag(cmd *cobra.Command, sframe *string) {
+	cmd.Flags().StringVar(sframe, "sframe", "",
 		"take .sframe from `PATH`, the output of detach; from a directory by build-id, if it has one")
 }
 
@@ -117,13 +116,13 @@ const intoUsage = ".sframe is between the symbols START:END; without --into, als
 	"__end_sframe"
 
 // intoFlag defines --into.
-func intoFlag(cmd *cobra.Command, o *convert.Options, usage string) {
+func intoFlag(cmd *cobra.Command, symbols *string, usage string) {
 	v := &value{kind: "START:END"}
 	v.set = func(s string) error {
 		if !symbolPair.MatchString(s) {
 			return errors.New("is not START:END, the names of two symbols")
 		}
-		o.Reserved = s
+		*symbols = s
 		return nil
 	}
 	cmd.Flags().Var(v, "into", usage)

@@ -40,11 +40,12 @@ func fuzzConvert(t *testing.T, data []byte, opt convert.Options) {
 		t.Fatal(err)
 	}
 	var c *report.Coverage
-	opt.Report = func(d *convert.Details) (err error) {
+	note := func(d *convert.Details) (err error) {
 		c, err = report.Converted(d, report.NewLimits())
 		return err
 	}
-	res, err := files.Convert(context.Background(), in, out, files.Options{Options: opt})
+	res, err := files.Convert(context.Background(), in, out,
+		files.Options{Work: files.Add(opt, ""), Run: convert.Run{Report: note}})
 	if got, err := os.ReadFile(in); err != nil || !bytes.Equal(got, data) {
 		t.Fatalf("the input has changed (%v)", err)
 	}
@@ -132,10 +133,10 @@ func fuzzRound(t *testing.T, data []byte, opt convert.Options) {
 	fuzzConvert(t, data, opt)
 	dir := t.TempDir()
 	step, kept := 0, false
-	next := func(in string, opt convert.Options) (string, error) {
+	next := func(in string, work files.Work) (string, error) {
 		step++
 		out := filepath.Join(dir, strconv.Itoa(step))
-		res, err := files.Convert(context.Background(), in, out, files.Options{Options: opt})
+		res, err := files.Convert(context.Background(), in, out, files.Options{Work: work})
 		kept = err == nil && !res.Archive && len(res.Kept) > 0
 		if errors.Is(err, convert.ErrWrong) {
 			t.Error(err)
@@ -152,10 +153,11 @@ func fuzzRound(t *testing.T, data []byte, opt convert.Options) {
 	if err := os.WriteFile(in, data, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	remove, force := opt, opt
-	remove.Remove, remove.Force, force.Force = true, false, true
+	remove := files.Remove("")
+	opt.Force = true
+	force := files.Add(opt, "")
 	opt.Force = false
-	first, err := next(in, opt)
+	first, err := next(in, files.Add(opt, ""))
 	if err != nil { // there may be an .sframe that can be removed
 		_, _ = next(in, remove)
 		return
@@ -185,7 +187,7 @@ func fuzzRound(t *testing.T, data []byte, opt convert.Options) {
 	if err := compareOutput(data, without, []string{"remove"}); err != nil {
 		t.Errorf("removed: %v", err)
 	}
-	last, err := next(without, opt)
+	last, err := next(without, files.Add(opt, ""))
 	if err != nil {
 		t.Errorf("converted after it was removed: %v", err)
 	} else if !bytes.Equal(testfile.Read(t, last), want) {

@@ -229,7 +229,7 @@ func (l *link) settings(names []string) (*conversion, error) {
 	if err := s.complete(cmd, names); err != nil {
 		return nil, err
 	}
-	s.NoSync = true // the link can be repeated
+	s.to.NoSync = true // the link can be repeated
 	l.lenient, s.skip = s.skip, true
 	s.Update = !s.Force // GNU ld may have merged sections that only some of the objects have
 	return s, s.distinct(l.stdout, l.stderr)
@@ -247,7 +247,7 @@ func (c *inputCopies) remove() {
 // make lets the linker read copies of the objects and archives that have an .sframe. The arguments are those of the
 // linker without response files. The error is a signalError after a signal.
 func (c *inputCopies) make(l *link, args, outputs []string, signals <-chan os.Signal) error {
-	opt := files.Options{Options: convert.Options{Remove: true, SkipUnsupported: true}, NoSync: true}
+	opt := files.Options{Work: files.Remove(""), Run: convert.Run{SkipUnsupported: true}, NoSync: true}
 	changed := slices.Clone(args)
 	for _, in := range linker.Inputs(args, outputs) {
 		select {

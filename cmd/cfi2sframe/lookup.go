@@ -8,14 +8,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"cfi2sframe/cmd/cfi2sframe/internal/lookup"
-	"cfi2sframe/convert"
 	"cfi2sframe/internal/files"
 	"cfi2sframe/report"
 )
 
 // lookupSettings are the flags of lookup.
 type lookupSettings struct {
-	convert.Options
+	files.Sources
 	reporting
 	cfi bool
 }
@@ -25,9 +24,9 @@ func (c *call) lookupCommand() *cobra.Command {
 	s := &lookupSettings{}
 	cmd := newCommand("lookup FILE PC...", "print the rows of addresses")
 	cmd.Flags().BoolVar(&s.cfi, "cfi", false, "print the rows of the CFI, not those of .sframe")
-	sframeFlag(cmd, &s.Options)
-	intoFlag(cmd, &s.Options, intoUsage)
-	cfiFlags(cmd, &s.Options)
+	sframeFlag(cmd, &s.SFrame)
+	intoFlag(cmd, &s.Reserved, intoUsage)
+	cfiFlags(cmd, &s.CFI, &s.DebugFile)
 	s.define(cmd, "report: none, text or json", fileForms)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		err := refuse(
@@ -71,16 +70,15 @@ func (c *call) lookup(s *lookupSettings, path string, places []string) int {
 
 // lookUp finds the rows of places in a file.
 func lookUp(ctx context.Context, path string, places []string, s *lookupSettings) (*report.Lookup, error) {
-	in, err := files.Open(ctx, path)
+	p, err := files.OpenProgram(ctx, path, s.Sources)
 	if err != nil {
 		return nil, err
 	}
-	defer in.Close()
-	opt := s.Options
-	opt.Path = path
-	l, err := lookup.Lookup(in.File, in.Info.Size(), places, s.cfi, opt)
-	if err == nil {
-		l.File = path
+	defer p.Close()
+	l, err := lookup.Lookup(p, places, s.cfi)
+	if err := p.Err(err); err != nil {
+		return nil, err
 	}
-	return l, err
+	l.File = path
+	return l, nil
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"cfi2sframe/convert"
-	"cfi2sframe/elffile"
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/outfile"
 	"cfi2sframe/sframe"
@@ -127,21 +126,14 @@ func findPreset(reader string) (preset, error) {
 
 // formatOf returns the format of the .sframe of a file, or sframe.ErrNone.
 func formatOf(path string) (convert.Format, error) {
-	in, err := files.Open(context.Background(), path) // does not wait: it is no pipe
+	p, err := files.OpenProgram(context.Background(), path, files.Sources{}) // does not wait: it is no pipe
 	if err != nil {
 		return convert.Format{}, err
 	}
-	defer in.Close()
-	f, err := elffile.New(in.File, in.Info.Size())
-	if err != nil {
-		return convert.Format{}, err
-	}
-	s, err := new(convert.Options).Section(f)
-	if failed := f.ReadError(); failed != nil {
-		return convert.Format{}, outfile.Plain(failed)
-	}
-	if err != nil {
-		return convert.Format{}, err
+	defer p.Close()
+	s, err := p.Section()
+	if err := p.Err(err); err != nil {
+		return convert.Format{}, outfile.Plain(err)
 	}
 	return convert.FormatOf(s)
 }

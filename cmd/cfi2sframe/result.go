@@ -36,8 +36,8 @@ type result struct {
 
 // options returns the options for a file whose reports the result gets.
 func (r *result) options(s *conversion, path string) files.Options {
-	opt := s.Options
-	opt.SkipUnsupported = s.skips(path)
+	opt := s.to
+	opt.Work, opt.Run.SkipUnsupported = s.work(), s.skips(path)
 	if s.form == "none" && !s.least.any() {
 		return opt
 	}
@@ -45,10 +45,11 @@ func (r *result) options(s *conversion, path string) files.Options {
 	if limits == nil {
 		limits = report.NewLimits()
 	}
-	opt.Report = func(d *convert.Details) error {
+	opt.Run.Report = func(d *convert.Details) error {
 		if d.Comparison != nil {
-			r.attached = report.Checked(d)
-			return nil
+			var err error
+			r.attached, err = report.Checked(d.Comparison, d.File, d.Debug.File(), d.Table)
+			return err
 		}
 		if r.coverage == nil {
 			limits.Grow(int64(d.InputSize))

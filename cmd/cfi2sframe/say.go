@@ -26,7 +26,7 @@ func (w *work) reportOn(j *files.Job) error {
 }
 
 // removed reports whether .sframe was removed from a file, or from members of an archive.
-func (w *work) removed(res *files.Result) bool { return w.Remove && res.Stays == "" }
+func (w *work) removed(res *files.Result) bool { return w.verb == "remove" && res.Stays == "" }
 
 // json reports on a file in JSON.
 func (w *work) json(j *files.Job) error {
@@ -58,12 +58,20 @@ func (w *work) json(j *files.Job) error {
 		if k.Member != "" {
 			name = fmt.Sprintf("%s(%s)", in, k.Member)
 		}
-		kept := report.Kept{Schema: report.Schema, File: name, Kept: string(k.Reason), Why: k.Why.Error()}
+		kept := report.Kept{Schema: report.Schema, File: name, Kept: string(k.Reason), Why: whyKept(k)}
 		if err := report.WriteJSON(w.report.out, kept); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// whyKept returns why a file is unchanged.
+func whyKept(k convert.Kept) string {
+	if k.Reason == convert.Exists {
+		return k.Why.Error() + "; " + adviceOn(k.Why)
+	}
+	return k.Why.Error()
 }
 
 // shortList is how many gaps the text report lists without -v.
@@ -108,7 +116,7 @@ func (w *work) text(j *files.Job) error {
 		}
 	} else {
 		for _, k := range res.Kept {
-			fmt.Fprintf(w.report.out, "%s: unchanged: %s\n", name, report.PrintableMessage(k.Why.Error()))
+			fmt.Fprintf(w.report.out, "%s: unchanged: %s\n", name, report.PrintableMessage(whyKept(k)))
 		}
 	}
 	if res.DebugFile != "" {
@@ -152,7 +160,7 @@ func (w *work) readers() string {
 func (w *work) kept(name string, members []convert.Kept) {
 	reasons := make(map[string]int)
 	for _, k := range members {
-		why := report.PrintableMessage(k.Why.Error())
+		why := report.PrintableMessage(whyKept(k))
 		reasons[why]++
 		if w.verbose {
 			fmt.Fprintf(w.report.out, "%s(%s): unchanged: %s\n", name, report.PrintableMessage(k.Member), why)

@@ -20,7 +20,6 @@ import (
 
 	"cfi2sframe/cmd/cfi2sframe/internal/bar"
 	"cfi2sframe/convert"
-	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/inode"
 	"cfi2sframe/internal/outfile"
@@ -47,7 +46,7 @@ type work struct {
 func (w *work) begin() (err error) {
 	signal.Ignore(syscall.SIGPIPE) // if the reader of a report ends, that is an error like others
 	stream, name := w.stream(w.stdout, w.stderr)
-	if w.report, err = openReport(&w.reporting, stream, name, w.NoSync); err != nil {
+	if w.report, err = openReport(&w.reporting, stream, name, w.to.NoSync); err != nil {
 		complain(w.stderr, "report", err)
 		return err
 	}
@@ -82,7 +81,7 @@ func (w *work) run(ctx context.Context) int {
 			w.bar.Set(i + 1)
 		}
 		last := i == len(w.files)-1 || ctx.Err() != nil
-		if !last && !w.batch.Full(w.Options) {
+		if !last && !w.batch.Full(w.to) {
 			continue
 		}
 		if err := w.put(ctx, last); err != nil {
@@ -116,7 +115,7 @@ const largeSize = 200 << 20
 // large shows the progress of a single large file.
 func (w *work) large(in string) {
 	if info, err := os.Stat(in); err == nil && info.Size() >= largeSize {
-		w.Progress = func(done, total int) {
+		w.to.Run.Progress = func(done, total int) {
 			w.progress(done, total)
 			w.bar.Describe(report.Printable(filepath.Base(in)))
 		}
@@ -159,7 +158,7 @@ func (w *work) status(ctx context.Context) int {
 
 // stopped counts files that no other message names, after the report has failed.
 func (w *work) stopped(left int) {
-	if n := w.tally.done; n > 0 && !w.DryRun {
+	if n := w.tally.done; n > 0 && !w.to.DryRun {
 		fmt.Fprintf(w.stderr, "cfi2sframe: files that are replaced nevertheless: %d\n", n)
 	}
 	if left > 0 {
@@ -293,13 +292,11 @@ func (w *work) failed(in string, err error) {
 	case errors.Is(err, context.Canceled):
 		w.interrupted = true
 		err = errors.New("interrupted, nothing written")
-	case errors.Is(err, elfwrite.ErrExists):
-		err = fmt.Errorf("%w; --update or --force replaces it", err)
-	case errors.Is(err, elfwrite.ErrNoRoom):
-		err = fmt.Errorf("%w; 'cfi2sframe detach' writes a separate file", err)
+	case adviceOn(err) != "":
+		err = fmt.Errorf("%w; %s", err, adviceOn(err))
 	case !errors.Is(err, files.ErrRefused) && in != files.Stdin:
 		better := explain(in, err, true)
-		if better == err && w.output != "" && !w.ByBuildID && !outfile.IsStdout(w.output) {
+		if better == err && w.output != "" && !w.to.ByBuildID && !outfile.IsStdout(w.output) {
 			better = explainOutput(in, w.output, err)
 		}
 		err = better

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/outfile"
 )
@@ -25,17 +26,10 @@ const Auto = "auto"
 // Root is the directory of debug files (GDB manual, "Debugging Information in Separate Files").
 var Root = "/usr/lib/debug"
 
-// A File is a debug file, or nil for none.
-type File struct {
-	r    *os.File
-	f    *elffile.File
-	path string
-}
-
 // Open opens the debug file of the ELF file f at path. The name is a path, Auto, or "" for none. If a named file does
 // not belong to f, that is an error. Auto skips such files, and files that the user must not read. If a file cannot be
 // read for another reason, that is an error: it may be the debug file.
-func Open(name, path string, f *elffile.File) (*File, error) {
+func Open(name, path string, f *elffile.File) (*convert.Companion, error) {
 	if name == Auto {
 		d, _, err := Find(path, f)
 		return d, err
@@ -54,8 +48,13 @@ func Open(name, path string, f *elffile.File) (*File, error) {
 	return d, nil
 }
 
+// Opener returns Open for the ELF file at path.
+func Opener(name, path string) convert.Opener {
+	return func(f *elffile.File) (*convert.Companion, error) { return Open(name, path, f) }
+}
+
 // Find is Open for Auto. If it finds no file, it also returns the reasons why it skipped files.
-func Find(path string, f *elffile.File) (d *File, skipped []error, err error) {
+func Find(path string, f *elffile.File) (d *convert.Companion, skipped []error, err error) {
 	m, err := marksOf(f)
 	if err != nil {
 		return nil, nil, err
@@ -78,7 +77,7 @@ func Find(path string, f *elffile.File) (d *File, skipped []error, err error) {
 
 // IsFound reports whether info describes the file that Auto finds for the ELF file at path.
 func IsFound(info fs.FileInfo, path string) bool {
-	return finds(info, path, func(f *elffile.File) (*File, error) {
+	return finds(info, path, func(f *elffile.File) (*convert.Companion, error) {
 		d, _, err := Find(path, f)
 		return d, err
 	})
@@ -89,22 +88,22 @@ func IsSFrame(info fs.FileInfo, name, path string) bool {
 	if named, err := os.Stat(name); err == nil && os.SameFile(info, named) {
 		return true // also if it is damaged
 	}
-	return finds(info, path, func(f *elffile.File) (*File, error) { return OpenSFrame(name, f) })
+	return finds(info, path, func(f *elffile.File) (*convert.Companion, error) { return OpenSFrame(name, f) })
 }
 
 // finds reports whether info describes the file that find returns for the ELF file at path.
-func finds(info fs.FileInfo, path string, find func(f *elffile.File) (*File, error)) bool {
+func finds(info fs.FileInfo, path string, find func(f *elffile.File) (*convert.Companion, error)) bool {
 	own, err := open(path)
 	if err != nil {
 		return false
 	}
 	defer own.Close()
-	d, err := find(own.f)
+	d, err := find(own.ELF)
 	if d == nil || err != nil {
 		return false
 	}
 	defer d.Close()
-	found, err := d.r.Stat()
+	found, err := os.Stat(d.Path)
 	return err == nil && os.SameFile(info, found)
 }
 
@@ -125,12 +124,12 @@ func marksOf(f *elffile.File) (m marks, err error) {
 }
 
 // open opens the debug file of the given name, and checks it.
-func (m *marks) open(name string) (*File, error) {
+func (m *marks) open(name string) (*convert.Companion, error) {
 	d, err := open(name)
 	if err != nil {
 		return nil, err
 	}
-	if err := m.check(d.f); err != nil {
+	if err := m.check(d.ELF); err != nil {
 		d.Close()
 		return nil, err
 	}
@@ -174,7 +173,7 @@ func SFramePath(dir string, id []byte) string { return byBuildID(dir, id, ".sfra
 
 // OpenSFrame opens the file with the detached .sframe of f: that of the given name, or if it is a directory, that of f's
 // build-id in it. It returns nil if the directory has none.
-func OpenSFrame(name string, f *elffile.File) (*File, error) {
+func OpenSFrame(name string, f *elffile.File) (*convert.Companion, error) {
 	id, _, err := f.BuildID()
 	if err != nil {
 		return nil, err
@@ -195,7 +194,7 @@ func OpenSFrame(name string, f *elffile.File) (*File, error) {
 	return d, nil
 }
 
-func open(path string) (*File, error) {
+func open(path string) (*convert.Companion, error) {
 	r, info, err := outfile.OpenRegular(path)
 	if err != nil {
 		return nil, outfile.Plain(err)
@@ -205,38 +204,7 @@ func open(path string) (*File, error) {
 		r.Close()
 		return nil, err
 	}
-	return &File{r, f, path}, nil
-}
-
-// Close closes the file.
-func (d *File) Close() {
-	if d != nil {
-		d.r.Close()
-	}
-}
-
-// File returns the ELF file, or nil for a nil File.
-func (d *File) File() *elffile.File {
-	if d == nil {
-		return nil
-	}
-	return d.f
-}
-
-// ReadError returns the error of reading the file, as elffile.File.ReadError does.
-func (d *File) ReadError() error {
-	if err := d.File().ReadError(); err != nil {
-		return fmt.Errorf("debug file %s: %w", d.path, err)
-	}
-	return nil
-}
-
-// Path returns the path of the file, or "" for a nil File.
-func (d *File) Path() string {
-	if d == nil {
-		return ""
-	}
-	return d.path
+	return &convert.Companion{ELF: f, Path: path, Closer: r}, nil
 }
 
 // maxSummed is the size in bytes of the largest debug file for which a checksum is computed. Files with holes can be

@@ -112,7 +112,7 @@ func TestNamed(t *testing.T) {
 		d, err := Open(path, "", elftest.Parse(t, tt.file))
 		switch {
 		case tt.want == "":
-			if err != nil || d.Path() != path || d.File() == nil || d.File().Size != uint64(len(tt.debug)) {
+			if err != nil || d.Path != path || d.File() == nil || d.File().Size != uint64(len(tt.debug)) {
 				t.Errorf("%s: %v, %+v", tt.name, err, d)
 			}
 		case err == nil || !strings.Contains(err.Error(), tt.want) || d != nil:
@@ -199,8 +199,8 @@ func TestAuto(t *testing.T) {
 		}
 		for _, path := range []string{prog, link} {
 			put(t, place, plain(t))
-			if d, err := Open(Auto, path, f); err != nil || d.Path() != place {
-				t.Errorf("%s is found as %q, %v", place, d.Path(), err)
+			if d, err := Open(Auto, path, f); err != nil || d.Path != place {
+				t.Errorf("%s is found as %q, %v", place, d.Path, err)
 			} else {
 				d.Close()
 			}
@@ -209,7 +209,7 @@ func TestAuto(t *testing.T) {
 	for _, place := range places {
 		put(t, place, foreign)
 	}
-	if d, err := Open(Auto, prog, f); d != nil || err != nil || d.File() != nil || d.Path() != "" {
+	if d, err := Open(Auto, prog, f); d != nil || err != nil || d.File() != nil {
 		t.Errorf("files of another build: %v, %v", d, err)
 	}
 	// Each of them is named, and those that are not there are not.

@@ -61,7 +61,7 @@ func (b *Batch) Add(ctx context.Context, in, out string, opt Options) {
 	if j.Err = ctx.Err(); j.Err != nil {
 		return
 	}
-	if j.input, j.Err = open(ctx, in, opt.SkipUnsupported); j.Err == nil {
+	if j.input, j.Err = open(ctx, in, opt.Run.SkipUnsupported); j.Err == nil {
 		b.convert(ctx, j)
 	}
 }

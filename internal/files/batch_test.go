@@ -52,7 +52,7 @@ func TestBatchFull(t *testing.T) {
 	}{
 		{"many files", files.Options{}, 32},
 		{"nothing to wait for", files.Options{NoSync: true}, 1},
-		{"nothing to write", files.Options{Options: convert.Options{DryRun: true}}, 1},
+		{"nothing to write", files.Options{DryRun: true}, 1},
 	} {
 		b := files.Batch{}
 		for n := 0; n <= tt.jobs; n++ {
@@ -202,7 +202,7 @@ func TestBatchAdd(t *testing.T) {
 	}
 	fixture := func(name string) string { return filepath.Join(fixtures, "amd64", name) }
 	little := files.Options{Accept: func() string { return "too little" }}
-	dry := files.Options{Options: convert.Options{DryRun: true}}
+	dry := files.Options{DryRun: true}
 	var b files.Batch
 	b.Add(t.Context(), fixture("prologue"), path("prologue"), files.Options{})
 	b.Add(t.Context(), twice, path("out"), files.Options{})

@@ -55,7 +55,7 @@ func TestChangedInput(t *testing.T) {
 			t.Fatal(err)
 		}
 	}}
-	_, err := files.Convert(ctx, in, out, files.Options{Options: convert.Options{Version: sframe.V2}})
+	_, err := files.Convert(ctx, in, out, files.Options{Work: files.Add(convert.Options{Version: sframe.V2}, "")})
 	if err == nil || !strings.Contains(err.Error(), "changed while it was read") {
 		t.Errorf("error is %v", err)
 	}
@@ -94,7 +94,7 @@ func TestReusedInode(t *testing.T) {
 
 // inPlace converts a file in place, at once.
 func inPlace(ctx context.Context, b *files.Batch, path string, opt convert.Options) error {
-	b.AddInPlace(ctx, path, files.Options{Options: opt})
+	b.AddInPlace(ctx, path, files.Options{Work: files.Add(opt, "")})
 	defer b.Reset()
 	b.Finish(ctx)
 	b.Commit(ctx)

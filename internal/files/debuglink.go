@@ -44,7 +44,7 @@ func (j *Job) updateDebug(ctx context.Context) (err error) {
 		return errors.New("its debug file cannot be updated, as it is a relocatable object; " +
 			"convert it before its debug information is split off")
 	}
-	var d *debugfile.File
+	var d *convert.Companion
 	if j.opt.DebugLinkUpdate == debugfile.Auto {
 		d, j.Result.PassedOver, err = debugfile.Find(j.In, prog)
 	} else {
@@ -54,7 +54,7 @@ func (j *Job) updateDebug(ctx context.Context) (err error) {
 		return err
 	}
 	defer d.Close()
-	u := &debugUpdate{path: d.Path(), noSync: j.opt.NoSync}
+	u := &debugUpdate{path: d.Path, noSync: j.opt.NoSync}
 	sum, err := u.write(ctx, j, prog)
 	if err == nil {
 		err = j.setChecksum(ctx, prog, sum)

@@ -112,7 +112,7 @@ func TestDebugLink(t *testing.T) {
 		t.Error("the debug file is as it was")
 	}
 	// Once more there is nothing to do.
-	opt.Force = true
+	opt.Work = files.Add(convert.Options{Force: true}, "")
 	if res := inPlace(opt); res.DebugFile != "" || !bytes.Equal(testfile.Read(t, debug), right) ||
 		!bytes.Equal(testfile.Read(t, prog), converted) {
 		t.Errorf("once more it is another one, of %q", res.DebugFile)
@@ -121,7 +121,7 @@ func TestDebugLink(t *testing.T) {
 	if err := os.WriteFile(debug, before, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	opt = files.Options{Options: convert.Options{Update: true}, DebugLinkUpdate: debug}
+	opt = files.Options{Work: files.Add(convert.Options{Update: true}, ""), DebugLinkUpdate: debug}
 	if res := inPlace(opt); res.DebugFile != debug || res.Stays != convert.Current ||
 		!bytes.Equal(testfile.Read(t, debug), right) {
 		t.Errorf("it stays for %q, and the debug file is %q", res.Stays, res.DebugFile)
@@ -136,7 +136,7 @@ func TestDebugLink(t *testing.T) {
 	if res := inPlace(opt); res.DebugFile != "" || res.Stays != "" || !bytes.Equal(testfile.Read(t, prog), converted) {
 		t.Errorf("a checksum: it stays for %q, and the debug file is %q", res.Stays, res.DebugFile)
 	}
-	if res := inPlace(files.Options{Options: convert.Options{Remove: true},
+	if res := inPlace(files.Options{Work: files.Remove(""),
 		DebugLinkUpdate: debug}); res.DebugFile != debug {
 		t.Errorf("removed: the debug file is %q", res.DebugFile)
 	}
@@ -193,11 +193,11 @@ func TestDebugFrameElsewhere(t *testing.T) {
 		t.Error("there is CFI without the debug file")
 	}
 	debug := ""
-	opt := convert.Options{DebugFile: "auto", Report: func(d *convert.Details) error {
-		debug = d.DebugPath
+	opt := files.Options{Work: files.Add(convert.Options{}, "auto"), Run: convert.Run{Report: func(d *convert.Details) error {
+		debug = d.Debug.Path
 		return nil
-	}}
-	res, err := files.Convert(t.Context(), at("prog"), at("out"), files.Options{Options: opt})
+	}}}
+	res, err := files.Convert(t.Context(), at("prog"), at("out"), opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,13 +205,13 @@ func TestDebugFrameElsewhere(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	for _, source := range []string{"", "auto"} {
-		c, err := files.Check(t.Context(), at("out"), convert.Options{DebugFile: source})
+		c, err := check(t.Context(), at("out"), files.Sources{DebugFile: source})
 		if (err == nil) != (source == "auto") || err == nil &&
 			(c.Covered != res.Facts[0].Covered || len(c.Mismatches) > 0) {
 			t.Errorf("--debug-file %q: %+v, %v", source, c, err)
 		}
 	}
-	if _, err := files.Check(t.Context(), at("out"), convert.Options{DebugFile: at("missing")}); err == nil ||
+	if _, err := check(t.Context(), at("out"), files.Sources{DebugFile: at("missing")}); err == nil ||
 		!strings.Contains(err.Error(), "missing: no such file") {
 		t.Errorf("a debug file that is missing: %v", err)
 	}
@@ -279,7 +279,7 @@ func TestBatchKeptNames(t *testing.T) {
 	}
 	want := tree(t, dir)
 	var batch files.Batch
-	opt := files.Options{Options: convert.Options{SkipUnsupported: true}}
+	opt := files.Options{Run: convert.Run{SkipUnsupported: true}}
 	for _, name := range []string{"text", "text2"} {
 		batch.AddInPlace(t.Context(), at(name), opt)
 	}
@@ -292,7 +292,7 @@ func TestBatchKeptNames(t *testing.T) {
 	batch.Reset()
 	// The first name gets another file before the result is in its place; the second one is not touched either.
 	for _, name := range []string{"prog", "prog2"} {
-		batch.AddInPlace(t.Context(), at(name), files.Options{Options: convert.Options{Version: sframe.V3}})
+		batch.AddInPlace(t.Context(), at(name), files.Options{Work: files.Add(convert.Options{Version: sframe.V3}, "")})
 	}
 	testfile.Write(t, at("new"), "another one")
 	if err := os.Rename(at("new"), at("prog")); err != nil {

@@ -16,7 +16,7 @@ import (
 func TestDetachTogether(t *testing.T) {
 	in := filepath.Join(fixtures, "amd64", "plt")
 	detach := func(v sframe.Version) files.Options {
-		return files.Options{Options: convert.Options{Detach: true, Version: v}}
+		return files.Options{Work: files.Detach(false, convert.Options{Version: v}, ""), Detach: true}
 	}
 	for _, tt := range []struct {
 		name  string

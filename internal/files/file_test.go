@@ -110,7 +110,7 @@ func TestStdin(t *testing.T) {
 		})
 	}
 	withStdin(t, piped(t, want), func() {
-		if c, err := files.Check(t.Context(), files.Stdin, convert.Options{}); err != nil || len(c.Mismatches) > 0 ||
+		if c, err := check(t.Context(), files.Stdin, files.Sources{}); err != nil || len(c.Mismatches) > 0 ||
 			c.Covered == 0 {
 			t.Errorf("checked: %+v, error %v", c, err)
 		}
@@ -160,7 +160,7 @@ func TestStdinInterrupted(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	withStdin(t, r, func() {
-		if _, err := files.Check(ctx, files.Stdin, convert.Options{}); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := check(ctx, files.Stdin, files.Sources{}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("error is %v", err)
 		}
 	})
@@ -185,9 +185,9 @@ func TestFileRefused(t *testing.T) {
 		{"missing", filepath.Join(dir, "missing"), out, files.Options{}, "no such file"},
 		{"a folder as the output", prog, dir, files.Options{}, "directory"},
 		{"a debug file that is missing", prog, out,
-			files.Options{Options: convert.Options{DebugFile: filepath.Join(dir, "debug")}}, "no such file"},
+			files.Options{Work: files.Add(convert.Options{}, filepath.Join(dir, "debug"))}, "no such file"},
 		{"a debug file of something else", prog, out,
-			files.Options{Options: convert.Options{DebugFile: filepath.Join(fixtures, "s390x/plt")}}, "debug"},
+			files.Options{Work: files.Add(convert.Options{}, filepath.Join(fixtures, "s390x/plt"))}, "debug"},
 		{"too little covered", filepath.Join(fixtures, "amd64/drap1"), out,
 			files.Options{Accept: func() string { return "too little" }},
 			"nothing was written: too little"},
@@ -204,12 +204,12 @@ func TestFileRefused(t *testing.T) {
 	}
 	for name, path := range map[string]string{"a folder": dir, "a pipe": fifo,
 		"missing": filepath.Join(dir, "missing")} {
-		if c, err := files.Check(t.Context(), path, convert.Options{}); err == nil || c != nil {
+		if c, err := check(t.Context(), path, files.Sources{}); err == nil || c != nil {
 			t.Errorf("%s, checked: %v, error %v", name, c, err)
 		}
 	}
 	if res, err := files.Convert(t.Context(), prog, out,
-		files.Options{Options: convert.Options{DryRun: true}}); err != nil || !res.Facts[0].Verified ||
+		files.Options{DryRun: true}); err != nil || !res.Facts[0].Verified ||
 		res.Output != "" {
 		t.Errorf("dry run: %v, error %v", res, err)
 	}
@@ -226,9 +226,9 @@ func TestFileInPlace(t *testing.T) {
 	if err := os.Chmod(in, 0o511); err != nil {
 		t.Fatal(err)
 	}
-	want := converted(t, "plt", convert.Options{Version: sframe.V3})
+	want, plain := converted(t, "plt", convert.Options{Version: sframe.V3}), filepath.Join(dir, "plain")
 	if _, err := files.Convert(t.Context(), in, in,
-		files.Options{Options: convert.Options{Version: sframe.V3}}); err != nil {
+		files.Options{Work: files.Add(convert.Options{Version: sframe.V3}, "")}); err != nil {
 		t.Fatal(err)
 	}
 	expectFile(t, "converted", in, want)
@@ -236,15 +236,14 @@ func TestFileInPlace(t *testing.T) {
 		t.Error("it was converted twice")
 	}
 	expectFile(t, "refused", in, want)
-	plain, _, err := inMemory(want, convert.Options{Remove: true})
-	if err != nil {
+	if _, err := files.Convert(t.Context(), in, plain, files.Options{Work: files.Remove("")}); err != nil {
 		t.Fatal(err)
 	}
-	res, err := files.Convert(t.Context(), in, in, files.Options{Options: convert.Options{Remove: true}})
+	res, err := files.Convert(t.Context(), in, in, files.Options{Work: files.Remove("")})
 	if err != nil || len(res.Facts) > 0 || len(res.Kept) > 0 {
 		t.Errorf("removed: %+v, error %v", res, err)
 	}
-	expectFile(t, "removed", in, plain)
+	expectFile(t, "removed", in, testfile.Read(t, plain))
 	if info, err := os.Stat(in); err != nil || info.Mode() != 0o511 {
 		t.Errorf("mode %v, error %v", info.Mode(), err)
 	}
@@ -255,7 +254,7 @@ func TestUnchanged(t *testing.T) {
 	dir := t.TempDir()
 	in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out")
 	testfile.Write(t, in, "This is no ELF file.")
-	opt := files.Options{Options: convert.Options{SkipUnsupported: true}, DebugLinkUpdate: "auto"}
+	opt := files.Options{Run: convert.Run{SkipUnsupported: true}, DebugLinkUpdate: "auto"}
 	res, err := files.Convert(t.Context(), in, out, opt)
 	if err != nil || res.Stays != convert.NotELF {
 		t.Errorf("%+v, error %v", res, err)

@@ -25,8 +25,13 @@ import (
 
 // Options say how to convert files.
 type Options struct {
-	convert.Options
-	// DebugLinkUpdate is the debug file, as in DebugFile, that gets the headers of the result.
+	Work Work        // nil stands for Add with the zero options
+	Run  convert.Run // without a file
+	// DryRun translates and checks, but writes nothing.
+	DryRun bool
+	// Detach says that the result is a detached file, and no version of the input.
+	Detach bool
+	// DebugLinkUpdate is the debug file, as debugfile.Open has it, that gets the headers of the result.
 	DebugLinkUpdate string
 	NoSync          bool // skip fsync; a power failure may lose the file
 	KeepDates       bool // the result gets the dates of access and modification of the input
@@ -92,8 +97,7 @@ type Job struct {
 
 // convert makes the result.
 func (j *Job) convert(ctx context.Context) error {
-	j.opt.Path = j.In
-	res, err := convert.Into(ctx, j.input.File, j.input.Info.Size(), j.create, j.opt.Options)
+	res, err := j.work(ctx)
 	if j.output != nil {
 		err = j.full(err)
 	}
@@ -305,15 +309,4 @@ func (j *Job) close() {
 	if j.input != nil {
 		j.input.Close()
 	}
-}
-
-// Check is convert.Check for a file by its name.
-func Check(ctx context.Context, path string, opt convert.Options) (*convert.Comparison, error) {
-	in, err := Open(ctx, path)
-	if err != nil {
-		return nil, err
-	}
-	defer in.Close()
-	opt.Path = path
-	return convert.Check(in.File, in.Info.Size(), opt)
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"cfi2sframe/convert"
+	"cfi2sframe/internal/files"
 )
 
 const fixtures = "../../testdata/bin"
@@ -31,4 +32,22 @@ func sectionOf(t *testing.T, b []byte, name string) ([]byte, *elf.Section) {
 		t.Fatal(err)
 	}
 	return data, s
+}
+
+// check compares the section of a file with its CFI.
+func check(ctx context.Context, path string, from files.Sources) (*convert.Comparison, error) {
+	p, err := files.OpenProgram(ctx, path, from)
+	if err != nil {
+		return nil, err
+	}
+	defer p.Close()
+	section, err := p.Section()
+	if err != nil {
+		return nil, err
+	}
+	table, err := p.CFI()
+	if err != nil {
+		return nil, err
+	}
+	return convert.Check(p.File, section, table)
 }

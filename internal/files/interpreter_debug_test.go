@@ -24,7 +24,7 @@ func TestInterpreterDebug(t *testing.T) {
 	}
 	in := ld
 	for range 2 {
-		opt := files.Options{Options: convert.Options{Force: true}, DebugLinkUpdate: debug}
+		opt := files.Options{Work: files.Add(convert.Options{Force: true}, ""), DebugLinkUpdate: debug}
 		if _, err := files.Convert(context.Background(), in, out, opt); err != nil {
 			t.Fatal(err)
 		}

@@ -79,7 +79,7 @@ func convertAll(t testing.TB, to string, version sframe.Version, paths ...string
 		t.Fatal(err)
 	}
 	for _, p := range paths {
-		opt := files.Options{Options: convert.Options{Version: version, Force: true}}
+		opt := files.Options{Work: files.Add(convert.Options{Version: version, Force: true}, "")}
 		if _, err := files.Convert(context.Background(), p, filepath.Join(to, filepath.Base(p)), opt); err != nil {
 			t.Fatal(err)
 		}
@@ -204,8 +204,7 @@ func stats(t *testing.T, dir, libraries string, env []string, file string, comma
 func separate(t testing.TB, store string, paths ...string) {
 	t.Helper()
 	for _, p := range paths {
-		opt := files.Options{Options: convert.Options{Version: sframe.V3, Detach: true, BuildID: true},
-			ByBuildID: true}
+		opt := files.Options{Work: files.Detach(true, convert.Options{Version: sframe.V3}, ""), Detach: true, ByBuildID: true}
 		if _, err := files.Convert(context.Background(), p, store, opt); err != nil {
 			t.Fatal(err)
 		}

@@ -173,7 +173,7 @@ func TestGNU(t *testing.T) {
 				}
 				ours := filepath.Join(t.TempDir(), "ours")
 				opt := convert.Options{Version: tt.version, Force: true}
-				if _, err := files.Convert(context.Background(), p, ours, files.Options{Options: opt}); err != nil {
+				if _, err := files.Convert(context.Background(), p, ours, files.Options{Work: files.Add(opt, "")}); err != nil {
 					t.Errorf("%s: %v", p, err)
 					continue
 				}

@@ -47,7 +47,7 @@ func convertAll(t *testing.T, dir string, opt convert.Options, names ...string) 
 	t.Helper()
 	for _, name := range names {
 		path := filepath.Join(dir, name)
-		res, err := files.Convert(context.Background(), path, path, files.Options{Options: opt})
+		res, err := files.Convert(context.Background(), path, path, files.Options{Work: files.Add(opt, "")})
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -169,7 +169,7 @@ func TestLinkedObjects(t *testing.T) {
 			for _, name := range []string{"Scrt1.o", "crti.o", "crtbeginS.o", "crtendS.o", "crtn.o"} {
 				path := filepath.Join(dir, name)
 				_, err := files.Convert(context.Background(), path, path,
-					files.Options{Options: convert.Options{Version: tt.version}})
+					files.Options{Work: files.Add(convert.Options{Version: tt.version}, "")})
 				if err != nil && !errors.Is(err, cfi.ErrNone) && !errors.Is(err, convert.ErrNoCode) {
 					t.Errorf("%s: %v", name, err)
 				}
@@ -305,7 +305,7 @@ func TestReworkedObjects(t *testing.T) {
 	for _, name := range []string{"as_one.o", "as_two.o", "as_hand.o"} {
 		path := filepath.Join(dir, name)
 		if _, err := files.Convert(context.Background(), path, path,
-			files.Options{Options: convert.Options{Remove: true}}); err != nil {
+			files.Options{Work: files.Remove("")}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -504,7 +504,7 @@ func TestMergers(t *testing.T) {
 		for _, name := range []string{"one.o", "two.o"} {
 			path := filepath.Join(dir, name)
 			if _, err := files.Convert(t.Context(), path, filepath.Join(dir, format+name),
-				files.Options{Options: opt}); err != nil {
+				files.Options{Work: files.Add(opt, "")}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -43,7 +43,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(res.Coverage[0].Covered, res.Coverage[0].Described)
+	fmt.Println(res.Facts[0].Covered, res.Facts[0].Described)
 	e, err := elf.NewFile(bytes.NewReader(out.Bytes()))
 	if err != nil {
 		log.Fatal(err)
@@ -54,7 +54,11 @@ func main() {
 	}
 	fre, ok, err := s.Lookup(0x448)
 	fmt.Println(fre.CFA, fre.FP, ok, err)
-	c, err := convert.Check(bytes.NewReader(out.Bytes()), int64(out.Len()), convert.Options{})
+	converted, err := elffile.New(bytes.NewReader(out.Bytes()), int64(out.Len()))
+	if err != nil {
+		log.Fatal(err)
+	}
+	c, err := convert.Check(converted, s, table)
 	if err != nil {
 		log.Fatal(err)
 	}

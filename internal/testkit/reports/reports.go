@@ -67,10 +67,11 @@ func Fixtures(t *testing.T, top string) map[string]*report.Coverage {
 			}
 			out := filepath.Join(t.TempDir(), file)
 			var c *report.Coverage
-			opt := files.Options{Options: convert.Options{Version: v, Report: func(d *convert.Details) (err error) {
+			opt := files.Options{Work: files.Add(convert.Options{Version: v}, "")}
+			opt.Run.Report = func(d *convert.Details) (err error) {
 				c, err = report.Converted(d, report.NewLimits())
 				return err
-			}}}
+			}
 			_, err := files.Convert(t.Context(), path, out, opt)
 			switch {
 			case errors.Is(err, convert.ErrNoCode):

@@ -6,7 +6,6 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,55 +14,36 @@ import (
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/arch"
-	"cfi2sframe/internal/debugfile"
+	"cfi2sframe/internal/files"
 	"cfi2sframe/report"
 	"cfi2sframe/sframe"
 	"cfi2sframe/translate"
 )
 
-// Lookup returns the rows of the ELF file of the given size in r for places: addresses of the file, as numbers, or
-// SYMBOL, SYMBOL+NUMBER or SECTION+NUMBER. The rows are those of .sframe, or with fromCFI those of the CFI. Lookup uses
-// the options Source, DebugFile, Path and SFrame.
-func Lookup(
-	r io.ReaderAt, size int64, places []string, fromCFI bool, opt convert.Options,
-) (l *report.Lookup, err error) {
-	f, err := elffile.New(r, size)
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		if failed := f.ReadError(); failed != nil {
-			l, err = nil, failed
-		}
-	}()
-	debug, err := debugfile.Open(opt.DebugFile, opt.Path, f)
-	if err != nil {
-		return nil, err
-	}
-	defer debug.Close()
-	x := &lookup{f: f, debug: debug.File(), version: cmp.Or(opt.Version, convert.DefaultVersion)}
-	x.section, err = opt.Section(f)
-	switch {
-	case err == nil || fromCFI && errors.Is(err, sframe.ErrNone):
-	case errors.Is(err, sframe.ErrNone):
+// Lookup returns the rows of a program for places: addresses of the file, as numbers, or SYMBOL, SYMBOL+NUMBER or
+// SECTION+NUMBER. The rows are those of .sframe, or with fromCFI those of the CFI.
+func Lookup(p *files.Program, places []string, fromCFI bool) (*report.Lookup, error) {
+	x := &lookup{f: p.File, debug: p.Debug.File(), version: convert.DefaultVersion}
+	var err error
+	if x.section, err = p.Section(); errors.Is(err, sframe.ErrNone) && !fromCFI {
 		return nil, fmt.Errorf("%w; --cfi prints the rows of the CFI", err)
-	default:
+	} else if err != nil && !errors.Is(err, sframe.ErrNone) {
 		return nil, err
 	}
 	if x.section != nil {
 		x.version = x.section.Version
 		x.section = x.section.Sorted()
 	}
-	x.table, err = convert.LoadCFI(f, opt.Source, x.debug)
-	if err != nil && (fromCFI || !errors.Is(err, cfi.ErrNone)) { // without CFI, the section has its rows still
+	x.table, err = p.CFI()
+	if err != nil && (fromCFI || !errors.Is(err, cfi.ErrNone)) { // without CFI, the section still has its rows
 		return nil, err
 	}
-	_, abi, err := arch.Find(elf.Machine(f.Machine), f.Order)
+	_, abi, err := arch.Find(elf.Machine(x.f.Machine), x.f.Order)
 	if err != nil {
 		return nil, err
 	}
 	x.words = translate.NewRuleWriter(abi)
-	l = &report.Lookup{Schema: report.Schema, ABI: abi.String(), From: "cfi"}
+	l := &report.Lookup{Schema: report.Schema, ABI: abi.String(), From: "cfi"}
 	if !fromCFI {
 		l.From, l.Format = sframe.SectionName, int(x.version)
 	}
@@ -79,7 +59,7 @@ func Lookup(
 		return nil, err
 	}
 	x.relative(l.PCs)
-	return l, debug.ReadError()
+	return l, nil
 }
 
 // A lookup finds rows of one file.

@@ -2,7 +2,6 @@ package lookup_test
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -34,20 +33,16 @@ func subjects(t *testing.T, abi string) []string {
 // lookUp returns the rows for pcs of a file.
 func lookUp(t *testing.T, path string, pcs []uint64, fromCFI bool) []report.PC {
 	t.Helper()
-	f, err := os.Open(path)
+	p, err := files.OpenProgram(t.Context(), path, files.Sources{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
+	defer p.Close()
 	var places []string
 	for _, pc := range pcs {
 		places = append(places, fmt.Sprintf("%#x", pc))
 	}
-	l, err := lookup.Lookup(f, info.Size(), places, fromCFI, convert.Options{})
+	l, err := lookup.Lookup(p, places, fromCFI)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +120,7 @@ func TestLookupObjdump(t *testing.T) {
 			for _, path := range subjects(t, v.abi) {
 				out := filepath.Join(t.TempDir(), "out")
 				opt := convert.Options{Version: version, Force: true, Outermost: version == sframe.V2}
-				if _, err := files.Convert(t.Context(), path, out, files.Options{Options: opt}); err != nil {
+				if _, err := files.Convert(t.Context(), path, out, files.Options{Work: files.Add(opt, "")}); err != nil {
 					continue
 				}
 				b, err := objdump("--sframe=.sframe", out).Output()

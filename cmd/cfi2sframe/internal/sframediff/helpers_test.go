@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"debug/elf"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -12,9 +11,9 @@ import (
 
 	"cfi2sframe/cmd/cfi2sframe/internal/sframediff"
 	"cfi2sframe/convert"
+	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/peer"
-	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/report"
 )
 
@@ -23,18 +22,16 @@ const fixtures = "../../../../testdata/bin"
 // run converts a file.
 func run(t *testing.T, path string, opt convert.Options) (string, *report.Coverage) {
 	t.Helper()
-	b := testfile.Read(t, path)
-	var out bytes.Buffer
 	var c *report.Coverage
-	opt.Report = func(d *convert.Details) (err error) {
+	note := func(d *convert.Details) (err error) {
 		c, err = report.Converted(d, report.NewLimits())
 		return err
 	}
-	if _, err := convert.Convert(context.Background(), bytes.NewReader(b), int64(len(b)), &out, opt); err != nil {
+	to := filepath.Join(t.TempDir(), "out")
+	if _, err := files.Convert(t.Context(), path, to,
+		files.Options{Work: files.Add(opt, ""), Run: convert.Run{Report: note}}); err != nil {
 		t.Fatalf("%s: %v", path, err)
 	}
-	to := filepath.Join(t.TempDir(), "out")
-	testfile.Write(t, to, out.Bytes())
 	return to, c
 }
 
@@ -82,22 +79,24 @@ func withoutSections(t *testing.T, b []byte) []byte {
 }
 
 // load reads a file to be compared.
-func load(path string, opt convert.Options) (*sframediff.Side, error) {
-	b, err := os.ReadFile(path)
+func load(path string, from files.Sources) (*sframediff.Side, error) {
+	p, err := files.OpenProgram(context.Background(), path, from)
 	if err != nil {
 		return nil, err
 	}
-	return sframediff.Load(path, bytes.NewReader(b), int64(len(b)), opt)
+	defer p.Close()
+	side, err := sframediff.Load(path, p)
+	return side, p.Err(err)
 }
 
 // diff compares two files, which has to work.
 func diff(t *testing.T, old, new string) *report.Diff {
 	t.Helper()
-	a, err := load(old, convert.Options{})
+	a, err := load(old, files.Sources{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := load(new, convert.Options{})
+	b, err := load(new, files.Sources{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,8 @@ import (
 	"cfi2sframe/cfi"
 	"cfi2sframe/cmd/cfi2sframe/internal/sframediff"
 	"cfi2sframe/convert"
+	"cfi2sframe/elffile"
+	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/long"
 	"cfi2sframe/internal/testkit/testfile"
@@ -312,16 +314,16 @@ func TestDiffErrors(t *testing.T) {
 		damaged("rows", 28+8, 0xff, 0xff, 0xff, 0): "",
 		wrongRow: "data words of size code 3",
 	} {
-		if side, err := load(path, convert.Options{}); side != nil || err == nil ||
+		if side, err := load(path, files.Sources{}); side != nil || err == nil ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want %q", path, err, want)
 		}
 	}
-	if _, err := load(good, convert.Options{DebugFile: filepath.Join(dir, "missing")}); err == nil ||
+	if _, err := load(good, files.Sources{DebugFile: filepath.Join(dir, "missing")}); err == nil ||
 		!strings.Contains(err.Error(), "missing: no such file") {
 		t.Errorf("a debug file that is missing: %v", err)
 	}
-	if _, err := load(good, convert.Options{Source: cfi.DebugFrame}); err == nil {
+	if _, err := load(good, files.Sources{CFI: cfi.DebugFrame}); err == nil {
 		t.Error("without .debug_frame there is no error")
 	}
 }
@@ -360,7 +362,15 @@ func TestDiffReadErrors(t *testing.T) {
 		b := testfile.Read(t, path)
 		for n, done := 0, false; !done; n++ {
 			r := &failing{ReaderAt: bytes.NewReader(b), left: n}
-			s, err := sframediff.Load(path, r, int64(len(b)), convert.Options{})
+			f, err := elffile.New(r, int64(len(b)))
+			var s *sframediff.Side
+			if err == nil {
+				p := &files.Program{File: f}
+				s, err = sframediff.Load(path, p)
+				if err = p.Err(err); err != nil {
+					s = nil
+				}
+			}
 			if done = r.left >= 0; done != (err == nil) || done != (s != nil) || !done && !errors.Is(err, syscall.EIO) {
 				t.Fatalf("%s: read %d: %v", name, n, err)
 			}

@@ -3,7 +3,6 @@ package sframediff
 import (
 	"crypto/sha256"
 	"fmt"
-	"io"
 	"math"
 
 	"cfi2sframe/cfi"
@@ -11,7 +10,7 @@ import (
 	"cfi2sframe/elffile"
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/arch"
-	"cfi2sframe/internal/debugfile"
+	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/padding"
 	"cfi2sframe/internal/plt"
 	"cfi2sframe/report"
@@ -47,18 +46,10 @@ type row struct {
 	words  string
 }
 
-// Load reads the ELF file of the given size in r, which is at path. Of the options, Source, DebugFile and SFrame count.
-func Load(path string, r io.ReaderAt, size int64, opt convert.Options) (s *Side, err error) {
-	f, err := elffile.New(r, size)
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		if failed := f.ReadError(); failed != nil {
-			s, err = nil, failed
-		}
-	}()
-	section, err := opt.Section(f)
+// Load reads the program at path.
+func Load(path string, p *files.Program) (*Side, error) {
+	f := p.File
+	section, err := p.Section()
 	if err != nil {
 		return nil, err
 	}
@@ -66,12 +57,7 @@ func Load(path string, r io.ReaderAt, size int64, opt convert.Options) (s *Side,
 	if err != nil {
 		return nil, err
 	}
-	debug, err := debugfile.Open(opt.DebugFile, path, f)
-	if err != nil {
-		return nil, err
-	}
-	defer debug.Close()
-	table, err := convert.LoadCFI(f, opt.Source, debug.File())
+	table, err := p.CFI()
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +68,7 @@ func Load(path string, r io.ReaderAt, size int64, opt convert.Options) (s *Side,
 	if err != nil {
 		return nil, err
 	}
-	s = &Side{object: f.IsObject(), DiffSide: report.DiffSide{
+	s := &Side{object: f.IsObject(), DiffSide: report.DiffSide{
 		File: path, ABI: section.ABI.String(), Format: int(section.Version), PCRel: format.PCRel,
 		Sorted: section.Flags&sframe.FDESorted != 0, FDEs: section.Len(), FREs: uint64(section.NumFREs),
 		Size: section.Size(), Functions: table.Len(),
@@ -109,7 +95,7 @@ func Load(path string, r io.ReaderAt, size int64, opt convert.Options) (s *Side,
 	for i, fn := range s.functions {
 		ranges[i] = elffile.Span{Begin: fn.Begin, End: fn.Begin + fn.Size}
 	}
-	for i, l := range report.Locate(f, debug.File(), ranges) {
+	for i, l := range report.Locate(f, p.Debug.File(), ranges) {
 		fn := &s.functions[i]
 		fn.name = l.Function
 		if s.object {
@@ -117,7 +103,7 @@ func Load(path string, r io.ReaderAt, size int64, opt convert.Options) (s *Side,
 			fn.Section, fn.Begin = in.Name, fn.Begin-in.Base
 		}
 	}
-	return s, debug.ReadError()
+	return s, nil
 }
 
 // paddingOf returns the sizes of the padding after the functions of a file, as padding.Find does, or nil.

@@ -1,0 +1,146 @@
+package convert_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+
+	"cfi2sframe/cfi"
+	"cfi2sframe/convert"
+	"cfi2sframe/elffile"
+)
+
+// A job is what is done with a file.
+type job func(context.Context, *convert.Run) (*convert.Result, error)
+
+func add(opt convert.Options) job {
+	return func(ctx context.Context, run *convert.Run) (*convert.Result, error) {
+		return convert.Add(ctx, run, opt)
+	}
+}
+
+func remove(symbols string) job {
+	return func(ctx context.Context, run *convert.Run) (*convert.Result, error) {
+		return convert.Remove(ctx, run, symbols)
+	}
+}
+
+func detach(opt convert.Options) job {
+	return func(ctx context.Context, run *convert.Run) (*convert.Result, error) {
+		return convert.Detach(ctx, run, 0, opt)
+	}
+}
+
+// attach attaches the section of an ELF file.
+func attach(alone []byte) job {
+	opt := convert.AttachOptions{Section: func(*elffile.File) (*convert.Companion, error) {
+		f, err := elffile.New(bytes.NewReader(alone), int64(len(alone)))
+		if err != nil {
+			return nil, err
+		}
+		return &convert.Companion{ELF: f, Path: "detached", Closer: io.NopCloser(nil)}, nil
+	}}
+	return func(ctx context.Context, run *convert.Run) (*convert.Result, error) {
+		return convert.Attach(ctx, run, opt)
+	}
+}
+
+// skip skips unsupported files.
+func skip(j job) job {
+	return func(ctx context.Context, run *convert.Run) (*convert.Result, error) {
+		run.SkipUnsupported = true
+		return j(ctx, run)
+	}
+}
+
+// dry writes nothing.
+func dry(j job) job {
+	return func(ctx context.Context, run *convert.Run) (*convert.Result, error) {
+		run.Create = nil
+		return j(ctx, run)
+	}
+}
+
+// do does a job with a file in memory, and returns the result. That of a dry run is empty.
+func do(b []byte, j job) ([]byte, *convert.Result, error) {
+	return doRead(bytes.NewReader(b), int64(len(b)), j)
+}
+
+// doRead is do for a reader.
+func doRead(r io.ReaderAt, size int64, j job) ([]byte, *convert.Result, error) {
+	out, err := os.CreateTemp("", "cfi2sframe-test-")
+	if err != nil {
+		return nil, nil, err
+	}
+	defer out.Close()
+	os.Remove(out.Name())
+	run := &convert.Run{In: r, Size: size, Create: func() (*os.File, error) { return out, nil }}
+	res, err := j(context.Background(), run)
+	if err != nil || run.Create == nil {
+		return nil, res, err
+	}
+	result := io.NewSectionReader(out, 0, 1<<40)
+	if res.Stays != "" {
+		result = io.NewSectionReader(r, 0, size)
+	}
+	b, err := io.ReadAll(result)
+	return b, res, err
+}
+
+// inMemory adds a section to a file in memory.
+func inMemory(b []byte, opt convert.Options) ([]byte, *convert.Result, error) { return do(b, add(opt)) }
+
+// check compares the section of a file with its CFI.
+func check(b []byte) (*convert.Comparison, error) {
+	return checkRead(bytes.NewReader(b), int64(len(b)), "")
+}
+
+// checkRead is check for a reader, and a section between symbols.
+func checkRead(r io.ReaderAt, size int64, symbols string) (*convert.Comparison, error) {
+	f, err := elffile.New(r, size)
+	if err != nil {
+		return nil, err
+	}
+	s, err := convert.FindSection(f, symbols)
+	if err != nil {
+		return nil, readError(f, err)
+	}
+	table, err := convert.LoadCFI(f, cfi.Auto, nil)
+	if err != nil {
+		return nil, readError(f, err)
+	}
+	c, err := convert.Check(f, s, table)
+	if err = readError(f, err); f.ReadError() != nil {
+		c = nil
+	}
+	return c, err
+}
+
+// readError returns the error of reading a file, or else err.
+func readError(f *elffile.File, err error) error {
+	if failed := f.ReadError(); failed != nil {
+		return failed
+	}
+	return err
+}
+
+// dumpRead prints the section of a file, or a bare section.
+func dumpRead(w io.Writer, r io.ReaderAt, size int64) error {
+	bare, err := convert.ReadBare(r, size)
+	if err != nil {
+		return err
+	}
+	if bare != nil {
+		return convert.Dump(w, nil, bare)
+	}
+	f, err := elffile.New(r, size)
+	if err != nil {
+		return err
+	}
+	s, err := convert.FindSection(f, "")
+	if err := readError(f, err); err != nil {
+		return err
+	}
+	return convert.Dump(w, f, s)
+}

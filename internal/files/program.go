@@ -1,0 +1,120 @@
+package files
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	"cfi2sframe/cfi"
+	"cfi2sframe/convert"
+	"cfi2sframe/elffile"
+	"cfi2sframe/internal/debugfile"
+	"cfi2sframe/sframe"
+)
+
+// Sources say where the CFI and the .sframe of a program are.
+type Sources struct {
+	CFI       cfi.Source
+	DebugFile string // as debugfile.Open has it
+	SFrame    string // a file with the detached .sframe, or a directory that has it by build-id; or ""
+	Reserved  string // the symbols START:END around .sframe, or ""
+}
+
+// A Program is an open ELF file. Its methods also open the files that belong to it.
+type Program struct {
+	File    *elffile.File
+	Debug   *convert.Companion // the debug file, after CFI, if there is one
+	Sources Sources
+	path    string
+	in      *Input
+}
+
+// OpenProgram opens an ELF file.
+func OpenProgram(ctx context.Context, path string, from Sources) (*Program, error) {
+	in, err := Open(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	return in.Program(from)
+}
+
+// Program returns the ELF file that the input is, and closes the input if it is none.
+func (in *Input) Program(from Sources) (*Program, error) {
+	f, err := elffile.New(in.File, in.Info.Size())
+	if err != nil {
+		in.Close()
+		return nil, OpenError(in.name, err)
+	}
+	return &Program{File: f, Sources: from, path: in.name, in: in}, nil
+}
+
+// Close closes the files.
+func (p *Program) Close() {
+	p.Debug.Close()
+	p.in.Close()
+}
+
+// CFI opens the debug file, and loads the CFI.
+func (p *Program) CFI() (table *cfi.Table, err error) {
+	if p.Debug, err = debugfile.Open(p.Sources.DebugFile, p.path, p.File); err != nil {
+		return nil, err
+	}
+	return convert.LoadCFI(p.File, p.Sources.CFI, p.Debug.File())
+}
+
+// WhyNone returns why the file cannot have an .sframe, or "" if it can.
+func (p *Program) WhyNone(ctx context.Context, opt convert.Options) (convert.Reason, error) {
+	opt.Source, opt.Debug = p.Sources.CFI, debugfile.Opener(p.Sources.DebugFile, p.path)
+	opt.Reserved, opt.NoVerify = p.Sources.Reserved, true
+	run := &convert.Run{In: p.in.File, Size: p.in.Info.Size(), SkipUnsupported: true}
+	res, err := convert.Add(ctx, run, opt)
+	if err != nil {
+		return "", err
+	}
+	return res.Stays, nil
+}
+
+// Section decodes the detached .sframe, or that of the file.
+func (p *Program) Section() (*sframe.Section, error) {
+	if p.Sources.SFrame == "" {
+		return convert.FindSection(p.File, p.Sources.Reserved)
+	}
+	d, err := debugfile.OpenSFrame(p.Sources.SFrame, p.File)
+	if err != nil {
+		return nil, err
+	}
+	if d != nil {
+		defer d.Close()
+		if err := convert.Belongs(d, p.File); err != nil {
+			return nil, err
+		}
+		s, err := convert.ReadSection(d.File())
+		return s, cmp.Or(d.ReadError(), err)
+	}
+	s, err := convert.FindSection(p.File, p.Sources.Reserved)
+	if errors.Is(err, sframe.ErrNone) {
+		id, _, idErr := p.File.BuildID()
+		err = cmp.Or(idErr, error(&StoreError{p.Sources.SFrame, id}))
+	}
+	return s, err
+}
+
+// Err returns an error of reading, or err. Unreadable parts may have been taken for missing ones.
+func (p *Program) Err(err error) error { return cmp.Or(p.File.ReadError(), p.Debug.ReadError(), err) }
+
+// A StoreError says that neither a directory of detached sections nor the file has an .sframe.
+type StoreError struct {
+	Directory string
+	BuildID   []byte
+}
+
+func (e *StoreError) Error() string {
+	if len(e.BuildID) < debugfile.MinBuildID {
+		return fmt.Sprintf("no .sframe, and no build-id by which the directory %s has one", e.Directory)
+	}
+	return fmt.Sprintf("no .sframe, and the directory %s has none for the build-id %x", e.Directory, e.BuildID)
+}
+
+// Is makes errors.Is find sframe.ErrNone.
+func (e *StoreError) Is(target error) bool { return target == sframe.ErrNone }

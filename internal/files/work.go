@@ -1,0 +1,87 @@
+package files
+
+import (
+	"context"
+	"errors"
+	"regexp"
+
+	"cfi2sframe/convert"
+	"cfi2sframe/elffile"
+	"cfi2sframe/internal/debugfile"
+)
+
+// A Work is what is done with the file at a path, such as Add.
+type Work func(ctx context.Context, run *convert.Run, path string) (*convert.Result, error)
+
+// Add adds an .sframe. debug is the debug file, as debugfile.Open has it.
+func Add(opt convert.Options, debug string) Work {
+	return func(ctx context.Context, run *convert.Run, path string) (*convert.Result, error) {
+		opt := opt
+		opt.Debug = debugfile.Opener(debug, path)
+		return convert.Add(ctx, run, opt)
+	}
+}
+
+// Remove removes .sframe, which may be between two symbols.
+func Remove(symbols string) Work {
+	return func(ctx context.Context, run *convert.Run, _ string) (*convert.Result, error) {
+		return convert.Remove(ctx, run, symbols)
+	}
+}
+
+// Detach writes .sframe to a separate file, which the build-id names if byBuildID is set.
+func Detach(byBuildID bool, opt convert.Options, debug string) Work {
+	atLeast := 0
+	if byBuildID {
+		atLeast = debugfile.MinBuildID
+	}
+	return func(ctx context.Context, run *convert.Run, path string) (*convert.Result, error) {
+		opt := opt
+		opt.Debug = debugfile.Opener(debug, path)
+		return convert.Detach(ctx, run, atLeast, opt)
+	}
+}
+
+// Attach adds the detached .sframe of a file, or of a directory by build-id.
+func Attach(sframe string, opt convert.AttachOptions, debug string) Work {
+	return func(ctx context.Context, run *convert.Run, path string) (*convert.Result, error) {
+		opt := opt
+		opt.Debug = debugfile.Opener(debug, path)
+		opt.Section = func(f *elffile.File) (*convert.Companion, error) { return debugfile.OpenSFrame(sframe, f) }
+		return convert.Attach(ctx, run, opt)
+	}
+}
+
+// modulePath is the name of a compressed kernel module. Few other compressed files are ELF files.
+var modulePath = regexp.MustCompile(`\.ko\.(gz|xz|zst)$`)
+
+// OpenError returns the error of a file that is no ELF file: its name may tell more.
+func OpenError(path string, err error) error {
+	if errors.Is(err, elffile.ErrNotELF) && modulePath.MatchString(path) {
+		return convert.ErrCompressed
+	}
+	return err
+}
+
+// work does the work of a job.
+func (j *Job) work(ctx context.Context) (*convert.Result, error) {
+	run := j.opt.Run
+	run.In, run.Size = j.input.File, j.input.Info.Size()
+	if !j.opt.DryRun {
+		run.Create = j.create
+	}
+	work := j.opt.Work
+	if work == nil {
+		work = Add(convert.Options{}, "")
+	}
+	res, err := work(ctx, &run, j.In)
+	if err != nil {
+		return nil, OpenError(j.In, err)
+	}
+	if res.Stays == convert.NotELF {
+		why := OpenError(j.In, res.Kept[0].Why)
+		res.Stays = convert.ReasonOf(why)
+		res.Kept[0] = convert.Kept{Reason: res.Stays, Why: why}
+	}
+	return res, nil
+}
