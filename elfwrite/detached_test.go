@@ -1,4 +1,4 @@
-package elfwrite_test
+package elfwrite
 
 import (
 	"bytes"
@@ -6,13 +6,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"cfi2sframe/elffile"
-	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/arch"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/generate"
@@ -23,8 +21,8 @@ import (
 // page after all segments, the build-id, and the headers of the old file's loaded sections and segments.
 func detach(t *testing.T, b, section []byte) ([]byte, error) {
 	t.Helper()
-	old := parse(t, b)
-	l, err := elfwrite.PlanDetached(old, uint64(len(section)), elfwrite.Options{})
+	old := elftest.Parse(t, b)
+	l, err := PlanDetached(old, uint64(len(section)), Options{})
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +63,7 @@ func detach(t *testing.T, b, section []byte) ([]byte, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again := parse(t, out)
+	again := elftest.Parse(t, out)
 	if id, _, err := again.BuildID(); err != nil || !bytes.Equal(id, want) {
 		t.Errorf("build-id %x, %v; want %x", id, err, want)
 	}
@@ -78,7 +76,7 @@ func detach(t *testing.T, b, section []byte) ([]byte, error) {
 			t.Errorf("%+v is no note", n.ProgHeader)
 		}
 	}
-	if err := elfwrite.Belongs(again, old); err != nil {
+	if err := Belongs(again, old); err != nil {
 		t.Errorf("it does not belong to its program: %v", err)
 	}
 	if s := f.Section(sframe.SectionName); s == nil || s.Type != sframe.SHTGNUSFrame || s.Addr != addr ||
@@ -105,16 +103,13 @@ func TestDetached(t *testing.T) {
 	}
 	section := bytes.Repeat([]byte{0xe2, 0xde, 2, 1}, 25)
 	for _, path := range paths {
-		b, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := readFile(t, path)
 		out, err := detach(t, b, section)
 		if err != nil {
 			t.Fatalf("%s: %v", path, err)
 		}
-		f := parse(t, out)
-		for _, s := range parse(t, b).Sections[1:] {
+		f := elftest.Parse(t, out)
+		for _, s := range elftest.Parse(t, b).Sections[1:] {
 			got := f.Section(s.Name)
 			if has := got != nil; has != (s.Alloc() && s.Name != ".eh_frame" || s.Name == ".shstrtab") {
 				t.Errorf("%s: section %s: %t", path, s.Name, has)
@@ -155,10 +150,10 @@ func TestDetachedWithoutHeaders(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if id, _, err := parse(t, bare.B).BuildID(); err != nil || hex.EncodeToString(id) != fixtureID {
+	if id, _, err := elftest.Parse(t, bare.B).BuildID(); err != nil || hex.EncodeToString(id) != fixtureID {
 		t.Errorf("build-id %x, %v; want %s", id, err, fixtureID)
 	}
-	if id, _, err := parse(t, other.B).BuildID(); err != nil || id != nil {
+	if id, _, err := elftest.Parse(t, other.B).BuildID(); err != nil || id != nil {
 		t.Errorf("build-id %x, %v; want none", id, err)
 	}
 }
@@ -191,16 +186,16 @@ func TestBelongs(t *testing.T) {
 		{"no section headers", "amd64/pltlib.so", ".eh_frame_hdr", noHeaders, 0xaca58945ac66a06a},
 	} {
 		p := elftest.Patch(t.Fatalf, readFile(t, "../testdata/bin/"+tt.file))
-		s := parse(t, p.B).Section(tt.section)
+		s := elftest.Parse(t, p.B).Section(tt.section)
 		if tt.change != nil {
 			tt.change(p)
 		}
-		f := parse(t, p.B)
-		l, err := elfwrite.PlanDetached(f, 0, elfwrite.Options{})
+		f := elftest.Parse(t, p.B)
+		l, err := PlanDetached(f, 0, Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		d := parse(t, write(t, l, p.B, nil))
+		d := elftest.Parse(t, write(t, l, p.B, nil))
 		note, err := d.ReadSection(d.Section(".note.cfi2sframe"))
 		if err != nil {
 			t.Fatal(err)
@@ -208,29 +203,20 @@ func TestBelongs(t *testing.T) {
 		if sum := f.Order.Uint64(note[24+16:]); sum != tt.sum {
 			t.Errorf("%s: note %x; want checksum %#x", tt.name, note, tt.sum)
 		}
-		if err := elfwrite.Belongs(d, f); err != nil {
+		if err := Belongs(d, f); err != nil {
 			t.Errorf("%s: %v", tt.name, err)
 		}
 		for _, off := range []uint64{0, 7, 8, s.Size - 1} {
 			p.B[s.Off+off] ^= 0x80
-			if err := elfwrite.Belongs(d, parse(t, p.B)); !errors.Is(err, elfwrite.ErrOther) {
-				t.Errorf("%s: with another byte %d: %v; want %v", tt.name, off, err, elfwrite.ErrOther)
+			if err := Belongs(d, elftest.Parse(t, p.B)); !errors.Is(err, ErrOther) {
+				t.Errorf("%s: with another byte %d: %v; want %v", tt.name, off, err, ErrOther)
 			}
 			p.B[s.Off+off] ^= 0x80
 		}
-		if err := elfwrite.Belongs(f, f); err == nil || errors.Is(err, elfwrite.ErrOther) {
+		if err := Belongs(f, f); err == nil || errors.Is(err, ErrOther) {
 			t.Errorf("%s: without a note: %v", tt.name, err)
 		}
 	}
-}
-
-func readFile(t *testing.T, path string) []byte {
-	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
 }
 
 // TestDetachedRefused has files without a separate .sframe.
@@ -254,7 +240,7 @@ func TestDetachedRefused(t *testing.T) {
 		{"no addresses are left after 0xffffffffffff", func(p *elftest.Patcher) {
 			loads(p, func(h int) { p.Put64(h+vaddr, p.U64(h+vaddr)|0xffffffffffffd000) })
 		}},
-		{elfwrite.ErrExists.Error(), func(p *elftest.Patcher) {
+		{ErrExists.Error(), func(p *elftest.Patcher) {
 			p.AddSection(sframe.SectionName, uint64(elf.SHF_ALLOC), make([]byte, 8))
 		}},
 		{"sections 1 and 2 are both .sframe", func(p *elftest.Patcher) {
@@ -264,7 +250,7 @@ func TestDetachedRefused(t *testing.T) {
 	} {
 		p := elftest.Patch(t.Fatalf, fixture(t))
 		tt.change(p)
-		l, err := elfwrite.PlanDetached(parse(t, p.B), 0x1000, elfwrite.Options{})
+		l, err := PlanDetached(elftest.Parse(t, p.B), 0x1000, Options{})
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%+v, %v; want %q", l, err, tt.want)
 		}
@@ -296,12 +282,12 @@ func FuzzDetached(f *testing.F) {
 			}
 			return
 		}
-		l, err := elfwrite.PlanDetached(old, uint64(size), elfwrite.Options{})
+		l, err := PlanDetached(old, uint64(size), Options{})
 		if err != nil {
 			return
 		}
-		out := parse(t, write(t, l, b, section))
-		at, err := elfwrite.FindSFrame(out)
+		out := elftest.Parse(t, write(t, l, b, section))
+		at, err := FindSFrame(out)
 		if err != nil || at.Section == 0 {
 			t.Fatalf("%+v, %v", at, err)
 		}

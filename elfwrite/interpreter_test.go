@@ -12,16 +12,6 @@ import (
 	"cfi2sframe/internal/testkit/image"
 )
 
-// interpreter returns a library without libraries of its own, with an entry point and a
-// .bss.
-func interpreter(t *testing.T) []byte {
-	t.Helper()
-	b := read(t, "pltlib.so")
-	binary.LittleEndian.PutUint64(b[24:], 0x340)
-	setProg(t, b, lastPTLoad(t, b), func(p *elf.Prog64) { p.Memsz += 0x1234 })
-	return b
-}
-
 // TestInterpreter expects of a converted interpreter what load_elf_interp of old kernels
 // takes for granted: nothing to clear after the last segment, and no .bss before it.
 func TestInterpreter(t *testing.T) {
@@ -53,7 +43,7 @@ func TestInterpreter(t *testing.T) {
 				t.Errorf("%s: section headers are out of order", name)
 			}
 			var fileEnd, memEnd uint64
-			last := lastPTLoad(t, b)
+			last := lastLoad(elftest.Parse(t, b).Progs)
 			for i := range after.Progs {
 				p := &after.Progs[i]
 				if elf.ProgType(p.Type) != elf.PT_LOAD {

@@ -5,10 +5,6 @@ import (
 	"debug/elf"
 	"fmt"
 	"math"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -19,40 +15,6 @@ import (
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/sframe"
 )
-
-// TestResize expects of a layout that gets another size what a plan for that size is.
-func TestResize(t *testing.T) {
-	allFixtures(t, func(name string, b []byte) {
-		f := elftest.Parse(t, b)
-		l, err := Plan(f, 0, Options{})
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		for _, size := range []uint64{8, 1000, 100000} {
-			want, err := Plan(f, size, Options{})
-			if err != nil {
-				t.Fatalf("%s: %v", name, err)
-			}
-			got, err := l.Resize(size)
-			if err != nil {
-				t.Fatalf("%s: %v", name, err)
-			}
-			got.program, want.program = nil, nil
-			if got.Size != size || !reflect.DeepEqual(got, want) {
-				t.Errorf("%s: resized to %d bytes it is %+v; want %+v", name, size, got, want)
-			}
-		}
-	})
-	f := elftest.Parse(t, add(t, read(t, "plt"), content(100), Options{}))
-	l, err := Plan(f, 0, Options{Force: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := l.Resize(math.MaxUint64 - 0x1000); err == nil ||
-		!strings.Contains(err.Error(), "no addresses are left") {
-		t.Errorf("a size that the address space does not have: %v", err)
-	}
-}
 
 // TestLoadAddresses expects load addresses for what is new that are after all bytes of other segments,
 // in none of their .bss, and as far into a page as the addresses at run time.
@@ -94,7 +56,7 @@ func TestLoadAddresses(t *testing.T) {
 		})
 		out := add(t, b, content(1000), Options{})
 		f := elftest.Parse(t, out)
-		h := f.Progs[lastPTLoad(t, out)]
+		h := f.Progs[lastLoad(elftest.Parse(t, out).Progs)]
 		if want := tt.want + h.Vaddr%0x1000; h.Paddr != want {
 			t.Errorf("%s: load address %#x; want %#x", tt.name, h.Paddr, want)
 		}
@@ -129,63 +91,37 @@ func TestLoadAddresses(t *testing.T) {
 			uint64(math.MaxUint64-0x2000)))
 }
 
-// static is a static program whose head has no code, and cannot give way: .rela.plt is at its start.
-func static(t *testing.T, flags ...string) []byte {
+// static is a static program whose head has no code, and cannot move: .rela.plt is at its start.
+func static(t *testing.T, options ...string) []byte {
 	t.Helper()
-	dir := t.TempDir()
-	obj, prog := filepath.Join(dir, "static.o"), filepath.Join(dir, "static")
-	for _, cmd := range [][]string{
-		{"as", "--64", "../testdata/asm/amd64/static.s", "-o", obj},
-		append([]string{"ld", "-m", "elf_x86_64", "-static", "--build-id", "--eh-frame-hdr", "-z", "separate-code", obj,
-			"-o", prog}, flags...),
-	} {
-		if out, err := exec.Command(peer.Look(t, cmd[0]), cmd[1:]...).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %v\n%s", cmd, err, out)
-		}
-	}
-	b, err := os.ReadFile(prog)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
+	options = append([]string{"-static", "--build-id", "--eh-frame-hdr", "-z", "separate-code"}, options...)
+	return linked(t, "../testdata/asm/amd64/static.s", nil, "ld", options...)
 }
 
 // TestNotesStay has programs with hash tables of several sizes after a note that has to stay. The difference of its
 // file offset and its address has to be that of the ELF header.
 func TestNotesStay(t *testing.T) {
-	dir := t.TempDir()
-	source := filepath.Join(dir, "a.s")
-	const text = ".globl _start\n_start: .irp n, 1, 2, 3, 4, 5, 6, 7, 8, 9\n.if \\n <= N\n.globl f\\n\nf\\n: ret\n.endif\n.endr\n.section .note.ABI-tag,\"a\",@note\n.balign 4\n.long 4, 16, 1\n.asciz \"GNU\"\n.long 0, 3, 2, 0\n"
-	if err := os.WriteFile(source, []byte(text), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	const source = `.globl _start
+_start: .irp n, 1, 2, 3, 4, 5, 6, 7, 8, 9
+.if \n <= N
+.globl f\n
+f\n: ret
+.endif
+.endr
+.section .note.ABI-tag,"a",@note
+.balign 4
+.long 4, 16, 1
+.asciz "GNU"
+.long 0, 3, 2, 0
+`
 	for n := range 10 {
-		obj, prog := filepath.Join(dir, "a.o"), filepath.Join(dir, "a")
-		for _, cmd := range [][]string{
-			{"as", "--64", "--defsym", fmt.Sprint("N=", n), source, "-o", obj},
-			{"ld.lld", "-m", "elf_x86_64", "-pie", "--build-id=none", "--hash-style=gnu", "-E", "-dynamic-linker",
-				"/lib64/ld-linux-x86-64.so.2", obj, "-o", prog,
-				"-z", "max-page-size=0x10000"},
-		} {
-			if out, err := exec.Command(peer.Look(t, cmd[0]), cmd[1:]...).CombinedOutput(); err != nil {
-				t.Fatalf("%v: %v\n%s", cmd, err, out)
-			}
-		}
-		old, err := os.ReadFile(prog)
-		if err != nil {
-			t.Fatal(err)
-		}
-		b := add(t, old, content(1000), Options{})
+		old := assembled(t, fmt.Sprintf("N = %d\n", n)+source, "ld.lld", "-pie", "--build-id=none", "--hash-style=gnu",
+			"-E", "-dynamic-linker", "/lib64/ld-linux-x86-64.so.2", "-z", "max-page-size=0x10000")
+		b, _ := roundTrip(t, fmt.Sprint(n), old, 1000, 1000)
 		f := elftest.Parse(t, b)
 		head, note := f.Prog(elf.PT_LOAD), f.Prog(elf.PT_NOTE)
 		if note.Off-note.Vaddr != head.Off-head.Vaddr || !bytes.Contains(b[note.Off:][:note.Filesz], []byte("GNU")) {
 			t.Errorf("%d: PT_NOTE is %+v, the segment with the ELF header %+v", n, note, head)
-		}
-		if err := image.Compare(elftest.Parse(t, old), f); err != nil {
-			t.Errorf("%d: %v", n, err)
-		}
-		if again := add(t, b, content(1000), Options{Force: true}); !bytes.Equal(again, b) {
-			t.Errorf("%d: another file the second time", n)
 		}
 	}
 }
@@ -194,26 +130,20 @@ func TestNotesStay(t *testing.T) {
 // PT_GNU_PROPERTY alone leads to .note.gnu.property: it is found by its address then, and moves.
 func TestPropertyMoves(t *testing.T) {
 	peer.Binutils(t, "2.40") // others sort the notes differently
-	dir := t.TempDir()
-	source, obj, prog := filepath.Join(dir, "a.s"), filepath.Join(dir, "a.o"), filepath.Join(dir, "a")
-	text := ".globl _start\n_start: ret\n.section .note.gnu.property,\"a\",@note\n.balign 8\n.long 4, 16, 5\n.asciz \"GNU\"\n" +
-		".long 0xc0000002, 4, 3, 0\n.section .note.own,\"a\",@note\n.balign 4\n.long 4, 4, 1\n.asciz \"App\"\n.long 7\n"
-	if err := os.WriteFile(source, []byte(text), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	for _, cmd := range [][]string{
-		{"as", "--64", source, "-o", obj},
-		{"ld", "-m", "elf_x86_64", "-pie", "--build-id", "-dynamic-linker", "/lib64/ld-linux-x86-64.so.2", obj,
-			"-o", prog},
-	} {
-		if out, err := exec.Command(peer.Look(t, cmd[0]), cmd[1:]...).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %v\n%s", cmd, err, out)
-		}
-	}
-	old, err := os.ReadFile(prog)
-	if err != nil {
-		t.Fatal(err)
-	}
+	const source = `.globl _start
+_start: ret
+.section .note.gnu.property,"a",@note
+.balign 8
+.long 4, 16, 5
+.asciz "GNU"
+.long 0xc0000002, 4, 3, 0
+.section .note.own,"a",@note
+.balign 4
+.long 4, 4, 1
+.asciz "App"
+.long 7
+`
+	old := assembled(t, source, "ld", "-pie", "--build-id", "-dynamic-linker", "/lib64/ld-linux-x86-64.so.2")
 	before, after := elftest.Parse(t, old), elftest.Parse(t, add(t, old, content(1000), Options{}))
 	if err := image.Compare(before, after); err != nil {
 		t.Error(err)
@@ -229,32 +159,15 @@ func TestPropertyMoves(t *testing.T) {
 // TestFewBytesMove has a library with many symbols. What makes room is its smallest sufficient section, and not the
 // large ones before that: these would leave holes, where patchelf --set-rpath puts .dynamic, which is written to.
 func TestFewBytesMove(t *testing.T) {
-	dir := t.TempDir()
-	source, obj, lib := filepath.Join(dir, "a.s"), filepath.Join(dir, "a.o"), filepath.Join(dir, "a.so")
-	var text strings.Builder
+	var source strings.Builder
 	for i := range 200 {
-		fmt.Fprintf(&text, "call name%d@PLT\n", i)
+		fmt.Fprintf(&source, "call name%d@PLT\n", i)
 	}
-	text.WriteString(".data\n.quad name1, name2, name3, name4, name5, name6\n")
-	if err := os.WriteFile(source, []byte(text.String()), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	for _, cmd := range [][]string{{"as", "--64", source, "-o", obj},
-		{"ld", "-m", "elf_x86_64", "-shared", "--build-id", "--hash-style=gnu", obj, "-o", lib}} {
-		if out, err := exec.Command(peer.Look(t, cmd[0]), cmd[1:]...).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %v\n%s", cmd, err, out)
-		}
-	}
-	old, err := os.ReadFile(lib)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := add(t, old, content(1000), Options{})
+	source.WriteString(".data\n.quad name1, name2, name3, name4, name5, name6\n")
+	old := assembled(t, source.String(), "ld", "-shared", "--build-id", "--hash-style=gnu")
+	b, _ := roundTrip(t, "many symbols", old, 1000, 64)
 	f := elftest.Parse(t, b)
-	if err := image.Compare(elftest.Parse(t, old), f); err != nil {
-		t.Error(err)
-	}
-	load := f.Progs[lastPTLoad(t, b)]
+	load := f.Progs[lastLoad(f.Progs)]
 	for i := range f.Sections {
 		s := &f.Sections[i]
 		if moves := s.Addr >= load.Vaddr; s.Alloc() && moves != (s.Name == ".sframe" || s.Name == ".rela.dyn") {
@@ -263,6 +176,73 @@ func TestFewBytesMove(t *testing.T) {
 	}
 	if n := len(b) - len(old) - 1000; n > 300 {
 		t.Errorf("it grows by %d bytes more than .sframe has", n)
+	}
+}
+
+// TestSectionAfterHeaders replaces an .sframe that lld has put right after the program headers: its bytes are space for
+// more of them.
+func TestSectionAfterHeaders(t *testing.T) {
+	// lld leaves space for one: less than it takes, as much, and more
+	for _, size := range []int{40, elffile.ProgSize, 400} {
+		old := assembled(t, fmt.Sprintf(".globl f\nf: ret\n.section .sframe,\"a\",@%#x\n.balign 8\n.short %#x\n"+
+			".fill %d, 1, 0x5a\n", sframe.SHTGNUSFrame, sframe.Magic, size-2), "ld.lld", "-shared", "--build-id=none")
+		before := elftest.Parse(t, old)
+		at := before.Section(".sframe")
+		if end := before.Phoff + uint64(len(before.Progs)+1)*elffile.ProgSize; at.Off > end || at.Size != uint64(size) {
+			t.Fatalf(".sframe has %d bytes at file offset %#x; want %d at %#x", at.Size, at.Off, size, end)
+		}
+		plain := remove(t, old)
+		for _, n := range []int{40, 1000} {
+			b := add(t, old, content(n), Options{Force: true})
+			if bytes.Contains(b, []byte{0x5a, 0x5a}) {
+				t.Errorf("%d bytes, now %d: something is left of the old section", size, n)
+			}
+			if again := add(t, b, content(n), Options{Force: true}); !bytes.Equal(again, b) {
+				t.Errorf("%d bytes, now %d: another file the second time", size, n)
+			}
+			if err := image.Compare(elftest.Parse(t, plain), elftest.Parse(t, b)); err != nil {
+				t.Errorf("%d bytes, now %d: %v", size, n, err)
+			}
+			if other := add(t, plain, content(n), Options{}); !bytes.Equal(other, b) {
+				t.Errorf("%d bytes, now %d: another file where the old section was removed before", size, n)
+			}
+		}
+	}
+}
+
+// TestFrontAgain has an executable whose data ends so many bytes before what is not loaded. The head ends
+// elsewhere, and so there is other padding after it; none of it may add up.
+func TestFrontAgain(t *testing.T) {
+	whole := static(t)
+	for _, c := range []struct {
+		gap    uint64
+		filler byte
+		kept   bool // the bytes between are not padding
+	}{{0, 0, false}, {4, 0, false}, {4, 0xaa, true}, {24, 0, true}} {
+		p := elftest.Patch(t.Fatalf, whole)
+		data, load := p.Section(".got.plt"), p.LastLoad()
+		end := p.U64(data+elftest.ShOff) + p.U64(data+elftest.ShSize)
+		for _, field := range []int{data + elftest.ShSize, load + elftest.PhFilesz, load + elftest.PhMemsz} {
+			p.Put64(field, p.U64(field)-c.gap)
+		}
+		p.Put64(p.Segment(elf.PT_GNU_RELRO, 0)+elftest.PhFilesz, 8)
+		copy(p.B[end-c.gap:end], bytes.Repeat([]byte{c.filler}, int(c.gap)))
+		for _, size := range []int{1000, 1003, 996} {
+			first := add(t, p.B, content(size), Options{})
+			f := elftest.Parse(t, first)
+			section, next := f.Section(".sframe"), f.Section(".symtab")
+			between := first[section.Off+section.Size : next.Off]
+			if kept := bytes.HasSuffix(between, p.B[end-c.gap:end]); c.kept && !kept || !c.kept && len(between) > 7 {
+				t.Errorf("%+v: between .sframe and what is not loaded there are the bytes % x", c, between)
+			}
+			if again := add(t, first, content(size), Options{Force: true}); !bytes.Equal(again, first) {
+				t.Errorf("%+v, %d bytes: another file the second time", c, size)
+			}
+			if again := add(t, remove(t, first), content(size), Options{}); !c.kept && !bytes.Equal(again, first) {
+				t.Errorf("%+v, %d bytes: another file after it was removed, of %d bytes; it had %d", c, size,
+					len(again), len(first))
+			}
+		}
 	}
 }
 
@@ -290,7 +270,7 @@ func TestHeadMoves(t *testing.T) {
 		page.Flags != head.Flags || page.Align != 0x1000 {
 		t.Errorf("the first PT_LOAD is %+v", page)
 	}
-	buildID(t, "static", after)
+	checkBuildID(t, "static", after)
 	var end uint64
 	for i := range before.Progs {
 		if h := &before.Progs[i]; elf.ProgType(h.Type) == elf.PT_LOAD {
@@ -369,90 +349,6 @@ func TestHeadMoves(t *testing.T) {
 	}
 }
 
-// TestSectionBehindHeaders replaces an .sframe that lld has put right behind the program headers: its bytes are
-// room for more of them.
-func TestSectionBehindHeaders(t *testing.T) {
-	dir := t.TempDir()
-	source, obj, lib := filepath.Join(dir, "a.s"), filepath.Join(dir, "a.o"), filepath.Join(dir, "a.so")
-	// lld leaves room for one: less than it takes, as much, and more
-	for _, size := range []int{40, elffile.ProgSize, 400} {
-		text := fmt.Sprintf(".globl f\nf: ret\n.section .sframe,\"a\",@%#x\n.balign 8\n.short %#x\n.fill %d, 1, 0x5a\n",
-			sframe.SHTGNUSFrame, sframe.Magic, size-2)
-		if err := os.WriteFile(source, []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
-		for _, cmd := range [][]string{{"as", "--64", source, "-o", obj},
-			{"ld.lld", "-m", "elf_x86_64", "-shared", "--build-id=none", obj, "-o", lib}} {
-			if out, err := exec.Command(peer.Look(t, cmd[0]), cmd[1:]...).CombinedOutput(); err != nil {
-				t.Fatalf("%v: %v\n%s", cmd, err, out)
-			}
-		}
-		old, err := os.ReadFile(lib)
-		if err != nil {
-			t.Fatal(err)
-		}
-		before := elftest.Parse(t, old)
-		at := before.Section(".sframe")
-		if end := before.Phoff + uint64(len(before.Progs)+1)*elffile.ProgSize; at.Off > end || at.Size != uint64(size) {
-			t.Fatalf(".sframe has %d bytes at file offset %#x; want %d at %#x", at.Size, at.Off, size, end)
-		}
-		plain := remove(t, old)
-		for _, n := range []int{40, 1000} {
-			b := add(t, old, content(n), Options{Force: true})
-			after := elftest.Parse(t, b)
-			if err := image.Compare(elftest.Parse(t, plain), after); err != nil {
-				t.Errorf("%d bytes, now %d: %v", size, n, err)
-			}
-			if bytes.Contains(b, []byte{0x5a, 0x5a}) {
-				t.Errorf("%d bytes, now %d: something is left of the old section", size, n)
-			}
-			if again := add(t, b, content(n), Options{Force: true}); !bytes.Equal(again, b) {
-				t.Errorf("%d bytes, now %d: another file the second time", size, n)
-			}
-			if other := add(t, plain, content(n), Options{}); !bytes.Equal(other, b) {
-				t.Errorf("%d bytes, now %d: another file where the old section was removed before", size, n)
-			}
-		}
-	}
-}
-
-// TestFrontAgain has an executable whose data ends so many bytes before what is not loaded. The head ends
-// elsewhere, and so there is other padding after it; none of it may add up.
-func TestFrontAgain(t *testing.T) {
-	whole := static(t)
-	for _, c := range []struct {
-		gap    uint64
-		filler byte
-		kept   bool // the bytes between are not padding
-	}{{0, 0, false}, {4, 0, false}, {4, 0xaa, true}, {24, 0, true}} {
-		p := elftest.Patch(t.Fatalf, whole)
-		data, load := p.Section(".got.plt"), p.LastLoad()
-		end := p.U64(data+elftest.ShOff) + p.U64(data+elftest.ShSize)
-		for _, field := range []int{data + elftest.ShSize, load + elftest.PhFilesz, load + elftest.PhMemsz} {
-			p.Put64(field, p.U64(field)-c.gap)
-		}
-		p.Put64(p.Segment(elf.PT_GNU_RELRO, 0)+elftest.PhFilesz, 8)
-		copy(p.B[end-c.gap:end], bytes.Repeat([]byte{c.filler}, int(c.gap)))
-		for _, size := range []int{1000, 1003, 996} {
-			first := add(t, p.B, content(size), Options{})
-			f := elftest.Parse(t, first)
-			section, next := f.Section(".sframe"), f.Section(".symtab")
-			between := first[section.Off+section.Size : next.Off]
-			if kept := len(between) >= int(c.gap) && bytes.Equal(between[len(between)-int(c.gap):],
-				p.B[end-c.gap:end]); c.kept && !kept || !c.kept && len(between) > 7 {
-				t.Errorf("%+v: between .sframe and what is not loaded there are the bytes % x", c, between)
-			}
-			if again := add(t, first, content(size), Options{Force: true}); !bytes.Equal(again, first) {
-				t.Errorf("%+v, %d bytes: another file the second time", c, size)
-			}
-			if again := add(t, remove(t, first), content(size), Options{}); !c.kept && !bytes.Equal(again, first) {
-				t.Errorf("%+v, %d bytes: another file after it was removed, of %d bytes; it had %d", c, size,
-					len(again), len(first))
-			}
-		}
-	}
-}
-
 // TestFrontRefused has executables that would need a page in front, and cannot have one.
 func TestFrontRefused(t *testing.T) {
 	for _, tt := range []struct {
@@ -526,7 +422,7 @@ func TestWriteErrors(t *testing.T) {
 			!bytes.Equal(again.b, want.b) {
 			t.Errorf("%s: another file after errors", tt.name)
 		}
-		if !bytes.Equal(want.b, written(t, l, tt.old, tt.section)) {
+		if !bytes.Equal(want.b, write(t, l, tt.old, tt.section)) {
 			t.Errorf("%s: what was there before makes another file", tt.name)
 		}
 		if writes < 5 || !bytes.Equal(tt.old, saved) {

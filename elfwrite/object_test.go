@@ -14,42 +14,6 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A buffer is a new file in memory. Writes fail after some.
-type buffer struct {
-	b    []byte
-	left int // writes that succeed
-}
-
-var errFull = errors.New("no space left")
-
-func (f *buffer) WriteAt(b []byte, off int64) (int, error) {
-	if f.left--; f.left < 0 {
-		return 0, errFull
-	}
-	if end := int(off) + len(b); end > len(f.b) {
-		f.b = append(f.b, make([]byte, end-len(f.b))...)
-	}
-	return copy(f.b[off:], b), nil
-}
-
-func (f *buffer) Truncate(size int64) error {
-	if f.left--; f.left < 0 {
-		return errFull
-	}
-	f.b = append(f.b[:min(int(size), len(f.b))], make([]byte, max(0, int(size)-len(f.b)))...)
-	return nil
-}
-
-// written returns the new file of a layout.
-func written(t *testing.T, l *Layout, old, section []byte) []byte {
-	t.Helper()
-	dst := buffer{left: 1 << 20}
-	if err := l.Write(t.Context(), &dst, bytes.NewReader(old), section); err != nil {
-		t.Fatal(err)
-	}
-	return dst.b
-}
-
 // addObject plans and writes an object.
 func addObject(t *testing.T, old, section []byte, o Object, opt Options) []byte {
 	t.Helper()
@@ -57,7 +21,7 @@ func addObject(t *testing.T, old, section []byte, o Object, opt Options) []byte 
 	if err != nil {
 		t.Fatal(err)
 	}
-	return written(t, l, old, section)
+	return write(t, l, old, section)
 }
 
 // start returns a start address in a section of an object.
@@ -144,16 +108,6 @@ func TestObject(t *testing.T) {
 	}
 }
 
-// withoutSFrame removes the .sframe of an object.
-func withoutSFrame(t *testing.T, b []byte) []byte {
-	t.Helper()
-	l, err := PlanRemoval(elftest.Parse(t, b))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return written(t, l, b, nil)
-}
-
 // TestObjectRemoval takes .sframe out of an object again, which is what it was then.
 func TestObjectRemoval(t *testing.T) {
 	o := elftest.NewObject()
@@ -165,7 +119,7 @@ func TestObjectRemoval(t *testing.T) {
 	old := o.Bytes()
 	obj := Object{Type: elf.SHT_PROGBITS, StartSize: 4, Starts: []Start{start(t, old, elftest.ObjText, 0, 28)}}
 	b := addObject(t, old, content(60), obj, Options{})
-	if got := withoutSFrame(t, b); !bytes.Equal(got, old) {
+	if got := remove(t, b); !bytes.Equal(got, old) {
 		t.Errorf("%d bytes, which are not the %d of the object before", len(got), len(old))
 	}
 	if _, err := PlanRemoval(elftest.Parse(t, old)); !errors.Is(err, ErrNone) {
@@ -190,7 +144,7 @@ func TestObjectMiddle(t *testing.T) {
 	for _, relocated := range []bool{true, false} {
 		o, at := withSFrame(relocated)
 		old := o.Bytes()
-		before, after := elftest.Parse(t, old), elftest.Parse(t, withoutSFrame(t, old))
+		before, after := elftest.Parse(t, old), elftest.Parse(t, remove(t, old))
 		if len(after.Sections) != len(before.Sections) || after.Section(".sframe") != nil ||
 			after.Section(".rela.sframe") != nil {
 			t.Errorf("%d sections become %d", len(before.Sections), len(after.Sections))
@@ -281,7 +235,7 @@ func TestObjectNames(t *testing.T) {
 		if got := elftest.Parse(t, p.B).Sections[s].Name; got != ".sframe" {
 			t.Fatalf("%s: section %d is %q", tt.name, s, got)
 		}
-		b := withoutSFrame(t, p.B)
+		b := remove(t, p.B)
 		if stays := bytes.Contains(b, []byte(".rela.sframe")); stays != tt.stays {
 			t.Errorf("%s: the name stays: %t; want the opposite", tt.name, stays)
 		}
@@ -554,7 +508,7 @@ func TestObjectOwnSymbol(t *testing.T) {
 			o.Sections[indexes].Link = elftest.ObjSymtab
 		}
 		old := o.Bytes()
-		before, after := elftest.Parse(t, old), elftest.Parse(t, withoutSFrame(t, old))
+		before, after := elftest.Parse(t, old), elftest.Parse(t, remove(t, old))
 		if after.Section(".sframe") != nil || after.Section(".rela.sframe") != nil {
 			t.Error(".sframe is still there")
 		}

@@ -5,7 +5,6 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"errors"
-	"io"
 	"reflect"
 	"syscall"
 	"testing"
@@ -13,19 +12,6 @@ import (
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/testkit/elftest"
 )
-
-// A failing file cannot be read once, after a number of reads.
-type failing struct {
-	io.ReaderAt
-	left int
-}
-
-func (f *failing) ReadAt(b []byte, off int64) (int, error) {
-	if f.left--; f.left == -1 {
-		return 0, syscall.EIO
-	}
-	return f.ReaderAt.ReadAt(b, off)
-}
 
 // TestReadErrors has each read of a plan fail once. There is no plan then.
 func TestReadErrors(t *testing.T) {

@@ -78,36 +78,6 @@ func TestSymbolInSection(t *testing.T) {
 	}
 }
 
-// setSymbol changes the last symbol of .symtab.
-func setSymbol(t *testing.T, b []byte, value uint64, section int, typ elf.SymType) {
-	t.Helper()
-	s := elftest.Parse(t, b).Section(".symtab")
-	sym := b[s.Off+s.Size-elffile.SymSize:][:elffile.SymSize]
-	sym[4] = byte(elf.STB_GLOBAL)<<4 | byte(typ)
-	binary.LittleEndian.PutUint16(sym[6:], uint16(section))
-	binary.LittleEndian.PutUint64(sym[8:], value)
-}
-
-// TestSymbolValues expects symbols to move with a section only if they are in it: what
-// linkers define for the ELF header also names the first section.
-func TestSymbolValues(t *testing.T) {
-	old := read(t, "alloca")
-	before := elftest.Parse(t, old)
-	interp := slices.IndexFunc(before.Sections, func(s elffile.Section) bool { return s.Name == ".interp" })
-	setSymbol(t, old, 0, interp, elf.STT_NOTYPE)
-	after := elftest.Parse(t, add(t, old, content(100), Options{}))
-	if after.Section(".interp").Addr == before.Sections[interp].Addr {
-		t.Fatal(".interp stays")
-	}
-	last := elffile.Symbol{}
-	if err := after.Symbols(elf.SHT_SYMTAB, func(_ *elffile.Section, s elffile.Symbol) { last = s }); err != nil {
-		t.Fatal(err)
-	}
-	if last.Value != 0 {
-		t.Errorf("the symbol of the ELF header has the value %#x", last.Value)
-	}
-}
-
 // TestRelocationForms compares the places and targets of relocations in all forms that dynamic
 // linkers know with what llvm-readelf decodes.
 func TestRelocationForms(t *testing.T) {
@@ -342,29 +312,6 @@ func TestManyRelocations(t *testing.T) {
 		}
 		if d := time.Since(start); d > 20*time.Second {
 			t.Errorf("%s: it takes %v", name, d)
-		}
-	}
-}
-
-// TestRelocationTarget has relocations of amd64 by symbols that there are, that are undefined, and that there are not,
-// and by none (ELF psABI for amd64, "Relocation Types": R_X86_64_64 is 1, R_X86_64_RELATIVE 8).
-func TestRelocationTarget(t *testing.T) {
-	s := scan{arch: arch.Of(elf.EM_X86_64)}
-	values := []uint64{noValue, 0x1000, noValue}
-	for _, tt := range []struct {
-		symbol, typ, addend uint64
-		want                uint64
-		ok                  bool
-	}{
-		{0, 8, 0x2000, 0x2000, true},
-		{1, 1, 0x10, 0x1010, true},
-		{2, 1, 0x10, 0, false},
-		{3, 1, 0x10, 0, false},
-		{1<<32 - 1, 1, 0x10, 0, false},
-	} {
-		got, ok := s.target(values, tt.symbol<<32|tt.typ, tt.addend)
-		if got != tt.want || ok != tt.ok {
-			t.Errorf("symbol %d, type %d: %#x, %t; want %#x, %t", tt.symbol, tt.typ, got, ok, tt.want, tt.ok)
 		}
 	}
 }

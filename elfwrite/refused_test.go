@@ -15,47 +15,6 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// patched returns a fixture with changes.
-func patched(t *testing.T, name string, change func(*elftest.Patcher)) []byte {
-	t.Helper()
-	p := elftest.Patch(t.Fatalf, read(t, name))
-	change(p)
-	return p.B
-}
-
-// refused expects the plan of an .sframe of some size, instead of one that is there, to fail, and the
-// file to stay.
-func refused(t *testing.T, name string, b []byte, size uint64, want string) {
-	t.Helper()
-	saved := bytes.Clone(b)
-	l, err := Plan(elftest.Parse(t, b), size, Options{Force: true})
-	if err == nil || l != nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("%s: error is %v, want %q", name, err, want)
-	}
-	if !bytes.Equal(b, saved) {
-		t.Errorf("%s: the file was changed", name)
-	}
-}
-
-// odd is an unknown program header.
-const odd = elf.PT_LOOS + 0x123
-
-// dynamicEntry returns where an entry with a tag is in the file.
-func dynamicEntry(p *elftest.Patcher, tag elf.DynTag) int {
-	off := int(p.U64(p.Segment(elf.PT_DYNAMIC, 0) + elftest.PhOff))
-	for elf.DynTag(p.U64(off)) != tag {
-		off += elffile.DynSize
-	}
-	return off
-}
-
-// bare takes the section headers away.
-func bare(p *elftest.Patcher) {
-	p.Put64(elftest.EhShoff, 0)
-	p.Put16(elftest.EhShnum, 0)
-	p.Put16(elftest.EhShstrndx, 0)
-}
-
 // TestRefusedFiles has files that contradict themselves, or that no layout is meant for.
 func TestRefusedFiles(t *testing.T) {
 	// What is loaded of this file ends at 0x1000, where .symtab, section 10, begins.
@@ -374,11 +333,11 @@ func TestOldWithoutBytes(t *testing.T) {
 // TestInterpreterRefused has interpreters for which there is no layout that old kernels load.
 func TestInterpreterRefused(t *testing.T) {
 	b := interpreter(t)
-	setProg(t, b, lastPTLoad(t, b), func(p *elf.Prog64) { p.Memsz = p.Filesz + 1<<20 + 1 })
+	setProg(t, b, lastLoad(elftest.Parse(t, b).Progs), func(p *elf.Prog64) { p.Memsz = p.Filesz + 1<<20 + 1 })
 	refused(t, "a large .bss", b, 1000, "interpreter with a .bss of 1048577 bytes, which would become a part of the file; at most 1048576 are accepted")
 	b = interpreter(t)
-	at := elftest.Parse(t, b).Progs[lastPTLoad(t, b)].Vaddr
-	setProg(t, b, lastPTLoad(t, b), func(p *elf.Prog64) { p.Off, p.Filesz = 0x100, 8 })
+	at := elftest.Parse(t, b).Progs[lastLoad(elftest.Parse(t, b).Progs)].Vaddr
+	setProg(t, b, lastLoad(elftest.Parse(t, b).Progs), func(p *elf.Prog64) { p.Off, p.Filesz = 0x100, 8 })
 	refused(t, "segments in another order in the file", b, 1000,
 		fmt.Sprintf("interpreter whose last segment, at %#x, is not the last one in the file", at))
 	refused(t, "another size", interpreter(t), 1001,
@@ -422,7 +381,7 @@ func TestInterpreterAlone(t *testing.T) {
 	}
 	out := add(t, b, content(0x1018), Options{})
 	f := elftest.Parse(t, out)
-	h, s := f.Progs[lastPTLoad(t, out)], f.Section(".sframe")
+	h, s := f.Progs[lastLoad(elftest.Parse(t, out).Progs)], f.Section(".sframe")
 	if h.Off != s.Off || h.Vaddr != s.Addr || h.Filesz != 0x1018 || h.Memsz != 0x1018 || (h.Off+h.Filesz)%4096 != 0 ||
 		(h.Vaddr+h.Memsz)%4096 != 0 {
 		t.Errorf("segment %+v, .sframe %+v", h, s.Section64)

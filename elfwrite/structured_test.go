@@ -1,53 +1,17 @@
-package elfwrite_test
+package elfwrite
 
 import (
 	"bytes"
-	"context"
 	"debug/elf"
 	"errors"
 	"strings"
 	"testing"
 
 	"cfi2sframe/elffile"
-	"cfi2sframe/elfwrite"
+	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/generate"
 	"cfi2sframe/internal/testkit/image"
-	"cfi2sframe/sframe"
 )
-
-// A memory is a new file.
-type memory struct{ b []byte }
-
-func (m *memory) WriteAt(b []byte, off int64) (int, error) {
-	if end := int(off) + len(b); end > len(m.b) {
-		m.b = append(m.b, make([]byte, end-len(m.b))...)
-	}
-	return copy(m.b[off:], b), nil
-}
-
-func (m *memory) Truncate(size int64) error {
-	m.b = append(m.b[:min(int(size), len(m.b))], make([]byte, max(0, int(size)-len(m.b)))...)
-	return nil
-}
-
-// write returns the new file of a layout.
-func write(t *testing.T, l *elfwrite.Layout, old, section []byte) []byte {
-	t.Helper()
-	var dst memory
-	if err := l.Write(context.Background(), &dst, bytes.NewReader(old), section); err != nil {
-		t.Fatal(err)
-	}
-	return dst.b
-}
-
-func parse(t *testing.T, b []byte) *elffile.File {
-	t.Helper()
-	f, err := elffile.New(bytes.NewReader(b), int64(len(b)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return f
-}
 
 // FuzzPlan makes a file, adds a section of any size and contents to it, replaces that by one of another size, and takes
 // it out again. Every other byte of the file stays what it was for those who run or read it, and what comes out does
@@ -75,9 +39,9 @@ func FuzzPlan(f *testing.F) {
 		}
 		// a multiple of 8 bytes, as interpreters want it
 		section := bytes.Repeat([]byte{0xe2, 0xde, 2, 1}, 4+int(size/8)*2)
-		l, err := elfwrite.Plan(old, uint64(len(section)), elfwrite.Options{})
+		l, err := Plan(old, uint64(len(section)), Options{})
 		if err != nil {
-			if !errors.Is(err, elfwrite.ErrNoRoom) && damage == 0 {
+			if !errors.Is(err, ErrNoRoom) && damage == 0 {
 				t.Errorf("error %v of a sound file", err)
 			}
 			if !strings.Contains(err.Error(), "0x") && !strings.Contains(err.Error(), "header") && damage == 0 {
@@ -93,14 +57,14 @@ func FuzzPlan(f *testing.F) {
 			compare = image.Contents // segments whose alignment makes no sense stay as they are
 		}
 		first := write(t, l, b, section)
-		if err := placed(t, first, l, section); err != nil {
+		if err := placed(elftest.Parse(t, first), l, section); err != nil {
 			t.Error(err)
 		}
-		if err := compare(old, parse(t, first)); err != nil {
+		if err := compare(old, elftest.Parse(t, first)); err != nil {
 			t.Errorf("added: %v", err)
 		}
 		// The layout can be planned before the size is known.
-		guess, err := elfwrite.Plan(old, uint64(other)&^7, elfwrite.Options{})
+		guess, err := Plan(old, uint64(other)&^7, Options{})
 		if err != nil {
 			t.Fatalf("%d bytes have no room, and %d had: %v", other, len(section), err)
 		}
@@ -112,39 +76,39 @@ func FuzzPlan(f *testing.F) {
 			t.Error("resized, it is another file")
 		}
 		// Replaced by one of another size and back.
-		force := elfwrite.Options{Force: true}
+		force := Options{Force: true}
 		larger := bytes.Repeat([]byte{0xe2, 0xde, 2, 1}, 4+int(other/8)*2)
-		l2, err := elfwrite.Plan(parse(t, first), uint64(len(larger)), force)
+		l2, err := Plan(elftest.Parse(t, first), uint64(len(larger)), force)
 		if err != nil {
 			t.Fatalf("replaced: %v", err)
 		}
 		second := write(t, l2, first, larger)
-		if err := compare(old, parse(t, second)); err != nil {
+		if err := compare(old, elftest.Parse(t, second)); err != nil {
 			t.Errorf("replaced: %v", err)
 		}
-		l3, err := elfwrite.Plan(parse(t, second), uint64(len(section)), force)
+		l3, err := Plan(elftest.Parse(t, second), uint64(len(section)), force)
 		if err != nil {
 			t.Fatalf("replaced again: %v", err)
 		}
 		if third := write(t, l3, second, section); !bytes.Equal(third, first) {
 			t.Error("replaced by one of another size and back, it is another file")
 		}
-		l4, err := elfwrite.PlanRemoval(parse(t, second))
+		l4, err := PlanRemoval(elftest.Parse(t, second))
 		if err != nil {
 			t.Fatalf("removed: %v", err)
 		}
 		removed := write(t, l4, second, nil)
-		plain := parse(t, removed)
+		plain := elftest.Parse(t, removed)
 		if err := image.Contents(old, plain); err != nil {
 			t.Errorf("removed: %v", err)
 		}
-		if x, err := elfwrite.FindSFrame(plain); err != nil || x.Section != 0 || x.Segment >= 0 {
+		if x, err := FindSFrame(plain); err != nil || x.Section != 0 || x.Segment >= 0 {
 			t.Errorf("removed, there is %+v (%v)", x, err)
 		}
 		if damage != 0 {
 			return
 		}
-		l5, err := elfwrite.Plan(plain, uint64(len(section)), elfwrite.Options{})
+		l5, err := Plan(plain, uint64(len(section)), Options{})
 		if err != nil {
 			t.Fatalf("added after it was removed: %v", err)
 		}
@@ -152,21 +116,6 @@ func FuzzPlan(f *testing.F) {
 			t.Errorf("added after it was removed, it is another file, of %d bytes; it had %d", len(again), len(first))
 		}
 	})
-}
-
-// placed expects the section where the layout says.
-func placed(t *testing.T, b []byte, l *elfwrite.Layout, section []byte) error {
-	t.Helper()
-	f := parse(t, b)
-	p := f.Prog(elf.ProgType(sframe.PTGNUSFrame))
-	if p == nil || p.Vaddr != l.Addr || p.Filesz != uint64(len(section)) {
-		return errors.New("PT_GNU_SFRAME is not what was planned")
-	}
-	got, err := f.ReadAt("PT_GNU_SFRAME", p.Off, p.Filesz)
-	if err == nil && !bytes.Equal(got, section) {
-		err = errors.New("the section has other contents")
-	}
-	return err
 }
 
 // FuzzDebug makes a file and its debug file, and gives the latter the headers that the former has with a section more:
@@ -194,16 +143,16 @@ func FuzzDebug(f *testing.F) {
 		}
 		// a multiple of 8 bytes, as interpreters want it
 		section := bytes.Repeat([]byte{0xe2, 0xde, 2, 1}, 4+int(size/8)*2)
-		l, err := elfwrite.Plan(parse(t, file.Bytes), uint64(len(section)), elfwrite.Options{})
+		l, err := Plan(elftest.Parse(t, file.Bytes), uint64(len(section)), Options{})
 		if err != nil {
 			return
 		}
-		prog := parse(t, write(t, l, file.Bytes, section))
+		prog := elftest.Parse(t, write(t, l, file.Bytes, section))
 		d, err := elffile.New(bytes.NewReader(debug), int64(len(debug)))
 		if err != nil {
 			return
 		}
-		plan, err := elfwrite.PlanDebug(d, prog)
+		plan, err := PlanDebug(d, prog)
 		if err != nil {
 			if damage == 0 {
 				t.Fatal(err)
@@ -214,7 +163,7 @@ func FuzzDebug(f *testing.F) {
 		if damage != 0 {
 			return
 		}
-		after := parse(t, out)
+		after := elftest.Parse(t, out)
 		if len(after.Progs) != len(prog.Progs) {
 			t.Fatalf("%d program headers; the program has %d", len(after.Progs), len(prog.Progs))
 		}
@@ -258,18 +207,18 @@ func FuzzDebug(f *testing.F) {
 				t.Errorf("section %s has other contents", s.Name)
 			}
 		}
-		twice, err := elfwrite.PlanDebug(after, prog)
+		twice, err := PlanDebug(after, prog)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if again := write(t, twice, out, nil); !bytes.Equal(again, out) {
 			t.Error("a second time, it is another file")
 		}
-		back, err := elfwrite.PlanDebug(after, parse(t, file.Bytes))
+		back, err := PlanDebug(after, elftest.Parse(t, file.Bytes))
 		if err != nil {
 			t.Fatal(err)
 		}
-		was, err := elfwrite.PlanDebug(d, parse(t, file.Bytes))
+		was, err := PlanDebug(d, elftest.Parse(t, file.Bytes))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,204 @@
+package elfwrite
+
+import (
+	"bytes"
+	"debug/elf"
+	"errors"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"cfi2sframe/elffile"
+	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/sframe"
+)
+
+// TestFixtures adds sections of several sizes to every fixture, replaces and removes them, and compares what is loaded.
+func TestFixtures(t *testing.T) {
+	// The original bytes do not return where a page was inserted, .bss stays filled, or headers have another order.
+	changed := []string{"interpreter", "amd64/static", "amd64/padding-fixed", "amd64/far.so"}
+	allFixtures(t, func(name string, old []byte) {
+		before := elftest.Parse(t, old)
+		if _, err := PlanRemoval(before); !errors.Is(err, ErrNone) {
+			t.Errorf("%s: error %v, want %v", name, err, ErrNone)
+		}
+		empty, err := Plan(before, 0, Options{})
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		for _, size := range []int{32, 4096, 100000} {
+			with, without := roundTrip(t, name, old, size, 1000)
+			if bytes.Equal(without, old) == slices.Contains(changed, name) {
+				t.Errorf("%s: %d bytes become %d; they are the same: %t", name, len(old), len(without),
+					bytes.Equal(without, old))
+			}
+			f := elftest.Parse(t, without)
+			if f.Section(".sframe") != nil || f.Prog(elf.ProgType(sframe.PTGNUSFrame)) != nil ||
+				bytes.Contains(without, []byte(".sframe")) {
+				t.Errorf("%s: .sframe is still there", name)
+			}
+			after := elftest.Parse(t, with)
+			if _, err := Plan(after, 10, Options{}); !errors.Is(err, ErrExists) {
+				t.Errorf("%s: error %v, want %v", name, err, ErrExists)
+			}
+			if added := len(after.Progs) - len(f.Progs); added < 1 || added > 2 {
+				t.Errorf("%s: %d program headers of .sframe", name, added)
+			}
+			if after.Phoff != before.Phoff {
+				t.Errorf("%s: program headers moved from %#x to %#x", name, before.Phoff, after.Phoff)
+			}
+			if a, b := notes(before), notes(after); a != b {
+				t.Errorf("%s: %d PT_NOTEs become %d", name, a, b)
+			}
+			checkBuildID(t, name, after)
+			if name != "interpreter" && inOrder(before) {
+				checkHeaderOrder(t, name, before, after)
+			}
+			checkResize(t, name, empty, uint64(size))
+		}
+	})
+}
+
+// checkResize expects of a layout that gets another size what a plan for that size is.
+func checkResize(t *testing.T, name string, l *Layout, size uint64) {
+	t.Helper()
+	want, err := Plan(l.f, size, Options{})
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	got, err := l.Resize(size)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	got.program, want.program = nil, nil
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%s: resized to %d bytes it is %+v; want %+v", name, size, got, want)
+	}
+}
+
+// TestAligned has files in which what is not loaded, and so follows the segment of .sframe, is aligned: there is padding
+// between them.
+func TestAligned(t *testing.T) {
+	tried := 0
+	allFixtures(t, func(name string, old []byte) {
+		f := elftest.Parse(t, old)
+		for _, align := range []uint64{16, 32, 64} {
+			at := slices.IndexFunc(f.Sections, func(s elffile.Section) bool {
+				return s.Type != 0 && s.Flags&uint64(elf.SHF_ALLOC) == 0 && s.HasBytes() && s.Off%align == 0
+			})
+			if at < 0 {
+				continue
+			}
+			tried++
+			old := slices.Clone(old)
+			f.Order.PutUint64(old[f.Shoff+uint64(at)*elffile.SectionSize+48:], align)
+			for _, other := range []int{72, 1008, 50008} {
+				roundTrip(t, name, old, 1000, other)
+			}
+		}
+	})
+	if tried == 0 {
+		t.Error("no fixture has a section that can be aligned")
+	}
+}
+
+// TestBare has no section headers: program headers and dynamic entries are all there is.
+func TestBare(t *testing.T) {
+	converted := 0
+	allFixtures(t, func(name string, b []byte) {
+		clear(b[40:48]) // e_shoff
+		clear(b[60:64]) // e_shnum, e_shstrndx
+		if _, err := Plan(elftest.Parse(t, b), 100, Options{}); err == nil {
+			converted++
+			roundTrip(t, name, b, 104, 1000)
+		} else if !strings.Contains(err.Error(), "without section headers it is not known what may move") &&
+			!strings.Contains(err.Error(), "the segment ends") {
+			t.Errorf("%s: %v", name, err)
+		}
+	})
+	if converted == 0 {
+		t.Error("none was converted")
+	}
+}
+
+// notes returns how many PT_NOTEs there are.
+func notes(f *elffile.File) (n int) {
+	for i := range f.Progs {
+		if elf.ProgType(f.Progs[i].Type) == elf.PT_NOTE {
+			n++
+		}
+	}
+	return n
+}
+
+// checkBuildID expects the build-id note in the first page of the file.
+func checkBuildID(t *testing.T, name string, f *elffile.File) {
+	t.Helper()
+	s := f.Section(".note.gnu.build-id")
+	if s == nil {
+		t.Errorf("%s has no build-id", name)
+		return
+	}
+	if s.Off+s.Size > 4096 {
+		t.Errorf("%s: build-id at file offset %#x", name, s.Off)
+	}
+	for i := range f.Progs {
+		p := &f.Progs[i]
+		if elf.ProgType(p.Type) == elf.PT_NOTE && p.Off <= s.Off && s.Off+s.Size <= p.Off+p.Filesz &&
+			s.Addr-p.Vaddr == s.Off-p.Off {
+			return
+		}
+	}
+	t.Errorf("%s: no PT_NOTE holds the build-id", name)
+}
+
+// inOrder reports whether the allocated sections' headers are in the order of the file.
+// What dynamic entries locate may be anywhere.
+func inOrder(f *elffile.File) bool {
+	var last uint64
+	for i := range f.Sections {
+		s := &f.Sections[i]
+		switch elf.SectionType(s.Type) {
+		case elf.SHT_GNU_HASH, elf.SHT_HASH, elf.SHT_DYNSYM, elf.SHT_STRTAB, elf.SHT_GNU_VERSYM, elf.SHT_GNU_VERNEED,
+			elf.SHT_GNU_VERDEF, elf.SHT_RELA:
+			continue
+		}
+		if s.Alloc() && s.HasBytes() {
+			if s.Off < last {
+				return false
+			}
+			last = s.Off
+		}
+	}
+	return true
+}
+
+// checkHeaderOrder expects the allocated sections' headers in the order of the file, .sframe
+// first of those in the new segment, and sections before or after those that they
+// refer to as in the file before.
+func checkHeaderOrder(t *testing.T, name string, before, f *elffile.File) {
+	t.Helper()
+	ahead := func(f *elffile.File, s *elffile.Section) bool {
+		return s.Link > 0 && &f.Sections[s.Link] != s &&
+			s.Link > uint32(slices.IndexFunc(f.Sections, func(t elffile.Section) bool { return t.Name == s.Name }))
+	}
+	if !inOrder(f) {
+		t.Errorf("%s: section headers are out of order", name)
+	}
+	for i := range f.Sections {
+		s := &f.Sections[i]
+		if old := before.Section(s.Name); s.Alloc() && old != nil && ahead(f, s) != ahead(before, old) {
+			t.Errorf("%s: %s is on another side of the section that it refers to", name, s.Name)
+		}
+	}
+	load := f.Progs[0]
+	for i := range f.Progs {
+		if elf.ProgType(f.Progs[i].Type) == elf.PT_LOAD {
+			load = f.Progs[i]
+		}
+	}
+	if s := f.Section(".sframe"); load.Off != s.Off || load.Vaddr != s.Addr || elf.ProgFlag(load.Flags) != elf.PF_R {
+		t.Errorf("%s: the last PT_LOAD %+v does not begin with .sframe %+v", name, load, s)
+	}
+}

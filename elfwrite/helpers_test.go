@@ -1,0 +1,257 @@
+package elfwrite
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"cfi2sframe/elffile"
+	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/image"
+	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/sframe"
+)
+
+// read returns a fixture of amd64.
+func read(t *testing.T, name string) []byte {
+	t.Helper()
+	return readFile(t, "../testdata/bin/amd64/"+name)
+}
+
+func readFile(t *testing.T, path string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// allFixtures calls fn with every linked fixture of all ABIs, and an interpreter.
+func allFixtures(t *testing.T, fn func(name string, b []byte)) {
+	t.Helper()
+	files, err := filepath.Glob("../testdata/bin/*/*")
+	if err != nil || len(files) < 40 {
+		t.Fatalf("%d fixtures: %v", len(files), err)
+	}
+	for _, path := range files {
+		fn(strings.TrimPrefix(path, "../testdata/bin/"), readFile(t, path))
+	}
+	fn("interpreter", interpreter(t))
+}
+
+// interpreter returns a library without libraries of its own, with an entry point and a .bss.
+func interpreter(t *testing.T) []byte {
+	t.Helper()
+	return patched(t, "pltlib.so", func(p *elftest.Patcher) {
+		p.Put64(elftest.EhEntry, 0x340)
+		memsz := p.LastLoad() + elftest.PhMemsz
+		p.Put64(memsz, p.U64(memsz)+0x1234)
+	})
+}
+
+// patched returns a fixture with changes.
+func patched(t *testing.T, name string, change func(*elftest.Patcher)) []byte {
+	t.Helper()
+	p := elftest.Patch(t.Fatalf, read(t, name))
+	change(p)
+	return p.B
+}
+
+// bare removes the section headers.
+func bare(p *elftest.Patcher) {
+	p.Put64(elftest.EhShoff, 0)
+	p.Put16(elftest.EhShnum, 0)
+	p.Put16(elftest.EhShstrndx, 0)
+}
+
+// odd is an unknown program header.
+const odd = elf.PT_LOOS + 0x123
+
+// dynamicEntry returns the file offset of the entry with a tag.
+func dynamicEntry(p *elftest.Patcher, tag elf.DynTag) int {
+	off := int(p.U64(p.Segment(elf.PT_DYNAMIC, 0) + elftest.PhOff))
+	for elf.DynTag(p.U64(off)) != tag {
+		off += elffile.DynSize
+	}
+	return off
+}
+
+// setSymbol changes the last symbol of .symtab.
+func setSymbol(t *testing.T, b []byte, value uint64, section int, typ elf.SymType) {
+	t.Helper()
+	s := elftest.Parse(t, b).Section(".symtab")
+	info := byte(elf.STB_GLOBAL)<<4 | byte(typ)
+	sym := b[s.Off+s.Size-elffile.SymSize:][:elffile.SymSize]
+	copy(sym[4:], elftest.Symbol(0, value, 0, uint16(section))[4:16])
+	sym[4] = info
+}
+
+// assembled returns what a linker makes of an assembler's source for amd64. The linker's arguments end with the input.
+func assembled(t *testing.T, source, linker string, options ...string) []byte {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "source.s")
+	if err := os.WriteFile(path, []byte(source), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return linked(t, path, nil, linker, options...)
+}
+
+// linked is assembled for a file with the source.
+func linked(t *testing.T, source string, asOptions []string, linker string, options ...string) []byte {
+	t.Helper()
+	dir := t.TempDir()
+	object, out := filepath.Join(dir, "object.o"), filepath.Join(dir, "out")
+	for _, cmd := range [][]string{
+		append([]string{"as", "--64", source, "-o", object}, asOptions...),
+		append([]string{linker, "-m", "elf_x86_64", object, "-o", out}, options...),
+	} {
+		if text, err := exec.Command(peer.Look(t, cmd[0]), cmd[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", cmd, err, text)
+		}
+	}
+	return readFile(t, out)
+}
+
+// content is an .sframe that says nothing; this package looks at the magic number only.
+func content(n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(i*7 + 1)
+	}
+	if n >= 2 {
+		binary.LittleEndian.PutUint16(b, sframe.Magic)
+	}
+	return b
+}
+
+// A buffer is a new file in memory. Writes fail after some.
+type buffer struct {
+	b    []byte
+	left int // writes that succeed
+}
+
+var errFull = errors.New("no space left")
+
+func (f *buffer) WriteAt(b []byte, off int64) (int, error) {
+	if f.left--; f.left < 0 {
+		return 0, errFull
+	}
+	if end := int(off) + len(b); end > len(f.b) {
+		f.b = append(f.b, make([]byte, end-len(f.b))...)
+	}
+	return copy(f.b[off:], b), nil
+}
+
+func (f *buffer) Truncate(size int64) error {
+	if f.left--; f.left < 0 {
+		return errFull
+	}
+	f.b = append(f.b[:min(int(size), len(f.b))], make([]byte, max(0, int(size)-len(f.b)))...)
+	return nil
+}
+
+// A failing file cannot be read once, after a number of reads.
+type failing struct {
+	io.ReaderAt
+	left int
+}
+
+func (f *failing) ReadAt(b []byte, off int64) (int, error) {
+	if f.left--; f.left == -1 {
+		return 0, syscall.EIO
+	}
+	return f.ReaderAt.ReadAt(b, off)
+}
+
+// write returns the new file of a layout.
+func write(t *testing.T, l *Layout, old, section []byte) []byte {
+	t.Helper()
+	dst := buffer{left: 1 << 20}
+	if err := l.Write(t.Context(), &dst, bytes.NewReader(old), section); err != nil {
+		t.Fatal(err)
+	}
+	return dst.b
+}
+
+// add plans and writes, and returns the new file.
+func add(t *testing.T, old, section []byte, opt Options) []byte {
+	t.Helper()
+	l, err := Plan(elftest.Parse(t, old), uint64(len(section)), opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := write(t, l, old, section)
+	if err := placed(elftest.Parse(t, b), l, section); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// placed returns an error unless the section is where the layout says.
+func placed(f *elffile.File, l *Layout, section []byte) error {
+	h := f.Prog(elf.ProgType(sframe.PTGNUSFrame))
+	if h == nil || h.Vaddr != l.Addr {
+		return fmt.Errorf("PT_GNU_SFRAME is %+v, the layout says address %#x", h, l.Addr)
+	}
+	got, err := f.ReadAt(".sframe", h.Off, h.Filesz)
+	if err == nil && !bytes.Equal(got, section) {
+		err = errors.New("contents of .sframe differ")
+	}
+	return err
+}
+
+// remove writes the file without its .sframe.
+func remove(t *testing.T, old []byte) []byte {
+	t.Helper()
+	l, err := PlanRemoval(elftest.Parse(t, old))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return write(t, l, old, nil)
+}
+
+// roundTrip adds an .sframe, and expects the same file where another one was replaced or removed. It returns that file,
+// and the one without .sframe.
+func roundTrip(t *testing.T, name string, old []byte, size, other int) (with, without []byte) {
+	t.Helper()
+	with = add(t, old, content(size), Options{})
+	first := add(t, old, content(other), Options{})
+	without = remove(t, first)
+	before := elftest.Parse(t, old)
+	if err := image.Compare(before, elftest.Parse(t, with)); err != nil {
+		t.Errorf("%s with %d bytes: %v", name, size, err)
+	}
+	if err := image.Contents(before, elftest.Parse(t, without)); err != nil {
+		t.Errorf("%s without .sframe: %v", name, err)
+	}
+	if got := add(t, first, content(size), Options{Force: true}); !bytes.Equal(got, with) {
+		t.Errorf("%s: another file of %d bytes with an .sframe of %d bytes before", name, len(got), other)
+	}
+	if got := add(t, without, content(size), Options{}); !bytes.Equal(got, with) {
+		t.Errorf("%s: another file of %d bytes after an .sframe of %d bytes was removed", name, len(got), other)
+	}
+	return with, without
+}
+
+// refused expects the plan of an .sframe of some size, instead of one that is there, to fail, and the file to stay.
+func refused(t *testing.T, name string, b []byte, size uint64, want string) {
+	t.Helper()
+	saved := bytes.Clone(b)
+	l, err := Plan(elftest.Parse(t, b), size, Options{Force: true})
+	if err == nil || l != nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%s: error is %v, want %q", name, err, want)
+	}
+	if !bytes.Equal(b, saved) {
+		t.Errorf("%s: the file was changed", name)
+	}
+}
