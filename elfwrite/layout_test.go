@@ -3,6 +3,8 @@ package elfwrite
 import (
 	"bytes"
 	"debug/elf"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -377,86 +379,13 @@ func TestFrontRefused(t *testing.T) {
 		refused(t, tt.name, b, 1000, ".rela.plt at file offset 0x1b8 cannot be moved")
 		refused(t, tt.name, b, 1000, "; and "+tt.want)
 	}
+	low := func(p *elftest.Patcher) { p.Put64(p.Segment(elf.PT_LOAD, 0)+elftest.PhVaddr, 0x10000) }
+	refused(t, "a low address", patched(t, "static", low), 1000, "; and no page is free before address 0x10000")
+	refused(t, "any address", patched(t, "static", func(p *elftest.Patcher) { p.Put16(16, uint16(elf.ET_DYN)) }), 1000,
+		".rela.plt at file offset 0x1b8 cannot be moved")
 	large := static(t, "--build-id=0x"+strings.Repeat("ab", 4096))
 	refused(t, "a build-id of more than a page", large, 1000,
 		"; and the build-id does not fit a page before the program")
-}
-
-// TestWriteErrors has each write of each kind of layout fail once, and expects to be told.
-func TestWriteErrors(t *testing.T) {
-	plain, front := read(t, "plt"), read(t, "static")
-	with := add(t, plain, content(1000), Options{})
-	object := elftest.NewObject()
-	relocatable := object.Bytes()
-	for _, tt := range []struct {
-		name    string
-		old     []byte
-		section []byte
-		plan    func(*elffile.File) (*Layout, error)
-	}{
-		{"add", plain, content(1000), func(f *elffile.File) (*Layout, error) { return Plan(f, 1000, Options{}) }},
-		{"add in front", front, content(1000),
-			func(f *elffile.File) (*Layout, error) { return Plan(f, 1000, Options{}) }},
-		{"remove", with, nil, PlanRemoval},
-		{"object", relocatable, content(60), func(f *elffile.File) (*Layout, error) {
-			return PlanObject(f, 60, Object{Type: elf.SHT_PROGBITS, StartSize: 4,
-				Starts: []Start{{28, f.Sections[elftest.ObjText].Base}}}, Options{})
-		}},
-	} {
-		l, err := tt.plan(elftest.Parse(t, tt.old))
-		if err != nil {
-			t.Fatalf("%s: %v", tt.name, err)
-		}
-		saved := bytes.Clone(tt.old)
-		want := buffer{left: 1 << 20}
-		if err := l.Write(t.Context(), &want, bytes.NewReader(tt.old), tt.section); err != nil {
-			t.Fatalf("%s: %v", tt.name, err)
-		}
-		writes := 1<<20 - want.left
-		for n := range writes {
-			if err := l.Write(t.Context(), &buffer{left: n}, bytes.NewReader(tt.old), tt.section); err != errFull {
-				t.Errorf("%s: write %d of %d fails, and the error is %v", tt.name, n, writes, err)
-			}
-		}
-		if again := (buffer{left: writes}); l.Write(t.Context(), &again, bytes.NewReader(tt.old), tt.section) != nil ||
-			!bytes.Equal(again.b, want.b) {
-			t.Errorf("%s: another file after errors", tt.name)
-		}
-		if !bytes.Equal(want.b, write(t, l, tt.old, tt.section)) {
-			t.Errorf("%s: what was there before makes another file", tt.name)
-		}
-		if writes < 5 || !bytes.Equal(tt.old, saved) {
-			t.Errorf("%s: %d writes; or the input was changed", tt.name, writes)
-		}
-		dst := buffer{left: writes}
-		if err := l.Write(t.Context(), &dst, bytes.NewReader(tt.old), content(7)); err == nil || len(dst.b) > 0 ||
-			err.Error() != fmt.Sprintf(".sframe has 7 bytes, but the layout is for %d", len(tt.section)) {
-			t.Errorf("%s: a section of another size: %v, %d bytes written", tt.name, err, len(dst.b))
-		}
-	}
-}
-
-// TestSourceErrors has each read of the old file fail once while the new one is written.
-func TestSourceErrors(t *testing.T) {
-	old := add(t, read(t, "plt"), content(1000), Options{})
-	for n := 0; ; n++ {
-		f := elftest.Parse(t, old)
-		l, err := Plan(f, 5000, Options{Force: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		src := &failing{bytes.NewReader(old), n}
-		err = l.Write(t.Context(), &buffer{left: 1 << 20}, src, content(5000))
-		if src.left >= 0 {
-			if err != nil || n < 3 {
-				t.Errorf("%d reads, error %v", n, err)
-			}
-			return
-		}
-		if err == nil {
-			t.Errorf("read %d fails, and there is no error", n)
-		}
-	}
 }
 
 // TestRenumber changes symbols whose sections got other indexes, moved, or are gone.
@@ -515,5 +444,50 @@ func TestRemovedSymbol(t *testing.T) {
 	if s := last(g); s.Section == 0 || g.Sections[s.Section].Name != ".sframe" ||
 		s.Value != g.Sections[s.Section].Addr {
 		t.Errorf("replaced, it is %+v", s)
+	}
+}
+
+// TestHeadGrows has a file without section headers whose program headers end 56 bytes before the end of a page. The
+// segment that holds them can grow to the next one's first page in memory, whatever space the file has.
+func TestHeadGrows(t *testing.T) {
+	const num = 71
+	le := binary.LittleEndian
+	for addr, fits := range map[uint64]bool{0x1000: false, 0x2000: true} {
+		h := elf.Header64{
+			Type: uint16(elf.ET_DYN), Machine: uint16(elf.EM_X86_64), Version: 1, Phoff: elffile.HeaderSize,
+			Ehsize: elffile.HeaderSize, Phentsize: elffile.ProgSize, Phnum: num,
+		}
+		copy(h.Ident[:], elf.ELFMAG+"\x02\x01\x01")
+		progs := [num]elf.Prog64{
+			{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R), Align: 0x1000},
+			{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X), Align: 0x1000, Off: 0x2000, Filesz: 16,
+				Memsz: 16},
+		}
+		progs[1].Vaddr, progs[1].Paddr = addr, addr
+		for i := 2; i < num; i++ {
+			progs[i].Type = uint32(odd)
+		}
+		progs[0].Filesz = elffile.HeaderSize + num*elffile.ProgSize
+		progs[0].Memsz = progs[0].Filesz
+		var b bytes.Buffer
+		for _, part := range []any{h, progs, make([]byte, 0x2000-progs[0].Filesz), bytes.Repeat([]byte{0x90}, 16)} {
+			if err := binary.Write(&b, le, part); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before := elftest.Parse(t, b.Bytes())
+		if !fits {
+			if _, err := Plan(before, 100, Options{}); !errors.Is(err, ErrNoRoom) {
+				t.Errorf("next segment at %#x: error %v, want %v", addr, err, ErrNoRoom)
+			}
+			continue
+		}
+		after := elftest.Parse(t, add(t, b.Bytes(), content(100), Options{}))
+		if err := image.Compare(before, after); err != nil {
+			t.Errorf("next segment at %#x: %v", addr, err)
+		}
+		if got, want := after.Progs[0].Filesz, progs[0].Filesz+newHeaders*elffile.ProgSize; got != want {
+			t.Errorf("next segment at %#x: the first one has %d bytes, want %d", addr, got, want)
+		}
 	}
 }

@@ -23,6 +23,24 @@ func TestRefusedFiles(t *testing.T) {
 		change func(*elftest.Patcher)
 		want   string
 	}{
+		{"relocatable", func(p *elftest.Patcher) { p.Put16(16, uint16(elf.ET_REL)) }, "ELF type ET_REL"},
+		{"overlapping segments", func(p *elftest.Patcher) { p.Put64(p.LastLoad()+elftest.PhVaddr, 0x10) },
+			"overlaps the one before it"},
+		{"segment outside the file", func(p *elftest.Patcher) { p.Put64(p.LastLoad()+elftest.PhOff, 1<<40) },
+			"do not fit the file"},
+		{"address space used up", func(p *elftest.Patcher) {
+			h := p.LastLoad()
+			p.Put64(h+elftest.PhMemsz, 1<<64-4096-p.U64(h+elftest.PhVaddr)+1)
+		}, "no addresses are left"},
+		{"no section headers", bare, "without section headers it is not known what may move"},
+		{"no dynamic entries", func(p *elftest.Patcher) { p.Put32(p.Segment(elf.PT_DYNAMIC, 0), uint32(odd)) },
+			"cannot be moved"},
+		{"bytes of no section", func(p *elftest.Patcher) { // .interp, which comes first, loses its last 4 bytes
+			h := p.Segment(elf.PT_INTERP, 0)
+			for _, size := range []int{p.Section(".interp") + elftest.ShSize, h + elftest.PhFilesz, h + elftest.PhMemsz} {
+				p.Put64(size, p.U64(size)-4)
+			}
+		}, "belong to no section"},
 		{"machine", func(p *elftest.Patcher) { p.Put16(18, uint16(elf.EM_386)) }, "machine EM_386 is not supported"},
 		{"no names", func(p *elftest.Patcher) { p.Put16(elftest.EhShstrndx, 0) },
 			"the sections have no name table (e_shstrndx is 0)"},
@@ -294,38 +312,6 @@ func TestOldRefused(t *testing.T) {
 		if l, err := PlanRemoval(elftest.Parse(t, p.B)); err == nil || l != nil ||
 			!strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s, removed: error is %v, want %q", tt.name, err, tt.want)
-		}
-	}
-}
-
-// TestOldWithoutBytes has an .sframe of no bytes, and one that is not in the file. Both give way to the
-// new one.
-func TestOldWithoutBytes(t *testing.T) {
-	plain := read(t, "alloca")
-	want := elftest.Parse(t, add(t, plain, content(1000), Options{}))
-	for name, typ := range map[string]elf.SectionType{"no bytes": elf.SectionType(sframe.SHTGNUSFrame),
-		"not in the file": elf.SHT_NOBITS} {
-		p := elftest.Patch(t.Fatalf, plain)
-		p.AddSection(".sframe", uint64(elf.SHF_ALLOC), nil)
-		h := p.Section(".sframe")
-		p.Put32(h+elftest.ShType, uint32(typ))
-		p.Put64(h+elftest.ShAddr, 0x5000)
-		if typ == elf.SHT_NOBITS {
-			p.Put64(h+elftest.ShSize, 16)
-		}
-		f := elftest.Parse(t, add(t, p.B, content(1000), Options{Force: true}))
-		n := 0
-		for i := range f.Sections {
-			if f.Sections[i].Name == ".sframe" {
-				n++
-			}
-		}
-		if s := f.Section(".sframe"); n != 1 || s.Addr != want.Section(".sframe").Addr ||
-			s.Off != want.Section(".sframe").Off || s.Type != sframe.SHTGNUSFrame {
-			t.Errorf("%s: %d sections .sframe, %+v", name, n, s)
-		}
-		if err := image.Compare(elftest.Parse(t, plain), f); err != nil {
-			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"cfi2sframe/internal/arch"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/image"
-	"cfi2sframe/sframe"
 )
 
 // addRelocations gives a file a section of relocations, that a linker has kept or loaders apply.
@@ -216,42 +215,5 @@ func TestBareSymbolErrors(t *testing.T) {
 		if err := s.allSymbols(); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: error is %v, want %q", tt.name, err, tt.want)
 		}
-	}
-}
-
-// TestLoadedHeaders has a file whose section headers are loaded, which nobody looks for there. They
-// are written anew elsewhere, and nothing of the old ones is left.
-func TestLoadedHeaders(t *testing.T) {
-	old := read(t, "alloca")
-	f := elftest.Parse(t, old)
-	n := len(f.Sections) * elffile.SectionSize
-	// Between the code and the data of this file there is room for them.
-	const at = 0x600
-	if len(bytes.Trim(old[at:at+n], "\x00")) > 0 {
-		t.Fatal("there is no room for section headers")
-	}
-	p := elftest.Patch(t.Fatalf, old)
-	copy(p.B[at:], p.B[p.Header(0):][:n])
-	p.Put64(elftest.EhShoff, at)
-	b := add(t, p.B, content(1000), Options{})
-	after := elftest.Parse(t, b)
-	if after.Shoff < 0x1000 || len(bytes.Trim(b[at:at+n], "\x00")) > 0 {
-		t.Errorf("section headers are at %#x; or the old ones are still there", after.Shoff)
-	}
-	if err := image.Compare(elftest.Parse(t, p.B), after); err != nil {
-		t.Error(err)
-	}
-}
-
-// TestOutlyingName has a section whose name is outside of the table. It must not be called .sframe then.
-func TestOutlyingName(t *testing.T) {
-	b := patched(t, "alloca", func(p *elftest.Patcher) {
-		names := p.U64(p.Section(".shstrtab") + elftest.ShSize)
-		p.Put32(p.Section(".eh_frame_hdr"), uint32(names)) // where the new name is put
-	})
-	f := elftest.Parse(t, add(t, b, content(1000), Options{}))
-	i := slices.IndexFunc(f.Sections, func(s elffile.Section) bool { return s.Addr == 0x420 })
-	if f.Sections[i].Name != "" || f.Section(".sframe").Type != sframe.SHTGNUSFrame {
-		t.Errorf("it is called %q", f.Sections[i].Name)
 	}
 }

@@ -1,0 +1,105 @@
+package elfwrite
+
+import (
+	"bytes"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"syscall"
+	"testing"
+
+	"cfi2sframe/elffile"
+	"cfi2sframe/internal/testkit/elftest"
+)
+
+// A job is a change of a file.
+type job struct {
+	name         string
+	old, section []byte
+	plan         func(*elffile.File) (*Layout, error)
+}
+
+// jobs returns a job for each kind of layout.
+func jobs(t *testing.T) []job {
+	t.Helper()
+	plain := read(t, "plt")
+	with := add(t, plain, content(1000), Options{})
+	add1000 := func(f *elffile.File) (*Layout, error) { return Plan(f, 1000, Options{}) }
+	return []job{
+		{"add", plain, content(1000), add1000},
+		{"add in front", read(t, "static"), content(1000), add1000},
+		{"replace", with, content(5000), func(f *elffile.File) (*Layout, error) {
+			return Plan(f, 5000, Options{Force: true})
+		}},
+		{"remove", with, nil, PlanRemoval},
+		{"detach", plain, content(1000), func(f *elffile.File) (*Layout, error) {
+			return PlanDetached(f, 1000, Options{})
+		}},
+		{"debug", plain, nil, func(f *elffile.File) (*Layout, error) { return PlanDebug(f, elftest.Parse(t, with)) }},
+		{"object", elftest.NewObject().Bytes(), content(60), func(f *elffile.File) (*Layout, error) {
+			return PlanObject(f, 60, Object{Type: elf.SHT_PROGBITS, StartSize: 4,
+				Starts: []Start{{28, f.Sections[elftest.ObjText].Base}}}, Options{})
+		}},
+	}
+}
+
+// TestReadErrors has each read of the old file fail once: when it is planned, and when the new one is written.
+func TestReadErrors(t *testing.T) {
+	for _, j := range jobs(t) {
+		for n, more := 0, true; more; n++ {
+			r := &failing{bytes.NewReader(j.old), n}
+			f, err := elffile.New(r, int64(len(j.old)))
+			var l *Layout
+			if err == nil {
+				l, err = j.plan(f)
+			}
+			if more = r.left < 0; more && (!errors.Is(err, syscall.EIO) || l != nil) {
+				t.Errorf("%s: read %d fails, and the error is %v", j.name, n, err)
+			} else if !more && (err != nil || n < 4) {
+				t.Errorf("%s: %d reads, error %v", j.name, n, err)
+			}
+		}
+		for n, more := 0, true; more; n++ {
+			l, err := j.plan(elftest.Parse(t, j.old))
+			if err != nil {
+				t.Fatal(err)
+			}
+			src := &failing{bytes.NewReader(j.old), n}
+			err = l.Write(t.Context(), &buffer{left: 1 << 20}, src, j.section)
+			if more = src.left < 0; more != (err != nil) {
+				t.Errorf("%s: read %d fails: %t, and the error of Write is %v", j.name, n, more, err)
+			}
+		}
+	}
+}
+
+// TestWriteErrors has each write fail once.
+func TestWriteErrors(t *testing.T) {
+	for _, j := range jobs(t) {
+		l, err := j.plan(elftest.Parse(t, j.old))
+		if err != nil {
+			t.Fatalf("%s: %v", j.name, err)
+		}
+		saved := bytes.Clone(j.old)
+		want := write(t, l, j.old, j.section)
+		n := 0
+		for ; ; n++ {
+			dst := &buffer{left: n}
+			err := l.Write(t.Context(), dst, bytes.NewReader(j.old), j.section)
+			if dst.left >= 0 {
+				break
+			}
+			if err != errFull {
+				t.Errorf("%s: write %d fails, and the error is %v", j.name, n, err)
+			}
+		}
+		if n < 5 || !bytes.Equal(j.old, saved) || !bytes.Equal(write(t, l, j.old, j.section), want) {
+			t.Errorf("%s: %d writes; or the input was changed, or another file after errors", j.name, n)
+		}
+		dst := buffer{left: n}
+		if err := l.Write(t.Context(), &dst, bytes.NewReader(j.old), content(7)); err == nil || len(dst.b) > 0 ||
+			err.Error() != fmt.Sprintf(".sframe has 7 bytes, but the layout is for %d", len(j.section)) {
+			t.Errorf("%s: a section of another size: %v, %d bytes written", j.name, err, len(dst.b))
+		}
+	}
+}
