@@ -1,4 +1,4 @@
-package elffile
+package elffile_test
 
 import (
 	"bytes"
@@ -9,67 +9,44 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
-	"unsafe"
 
 	"github.com/klauspost/compress/zstd"
 
+	"cfi2sframe/elffile"
+	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/long"
 )
 
-// withSections returns a file with sections of the given contents, which are compressed.
-func withSections(t *testing.T, contents ...[]byte) *File {
+// withSections returns a file with compressed sections of the given contents, from index 1 on.
+func withSections(t *testing.T, contents ...[]byte) *elffile.File {
 	t.Helper()
-	data := make([]byte, HeaderSize)
-	headers := []elf.Section64{{}}
+	o := &elftest.Object{Header: elf.Header64{Type: uint16(elf.ET_DYN), Machine: uint16(elf.EM_X86_64)}}
+	o.Add("", elf.SHT_NULL, 0, nil)
 	for _, b := range contents {
-		headers = append(headers, elf.Section64{
-			Type: uint32(elf.SHT_PROGBITS), Flags: uint64(elf.SHF_COMPRESSED), Off: uint64(len(data)),
-			Size: uint64(len(b)),
-		})
-		data = append(data, b...)
+		o.Add("", elf.SHT_PROGBITS, elf.SHF_COMPRESSED, b)
 	}
-	h := elf.Header64{
-		Type: uint16(elf.ET_DYN), Machine: uint16(elf.EM_X86_64), Version: 1,
-		Shoff: uint64(len(data)), Shentsize: SectionSize, Shnum: uint16(len(headers)),
-	}
-	copy(h.Ident[:], elf.ELFMAG+"\x02\x01\x01")
-	data, err := binary.Append(data, binary.LittleEndian, headers)
-	if err != nil {
-		t.Fatal(err)
-	}
-	head, err := binary.Append(nil, binary.LittleEndian, &h)
-	if err != nil {
-		t.Fatal(err)
-	}
-	copy(data, head)
-	f, err := New(bytes.NewReader(data), int64(len(data)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return f
+	return mustOpen(t, o.Bytes())
 }
 
 // packed compresses data, as the contents of a section that claims the given size.
 func packed(t *testing.T, kind elf.CompressionType, data []byte, size int) []byte {
 	t.Helper()
-	b := binary.LittleEndian.AppendUint64(nil, uint64(kind))
-	b = binary.LittleEndian.AppendUint64(b, uint64(size))
-	out := bytes.NewBuffer(binary.LittleEndian.AppendUint64(b, 1))
+	var out bytes.Buffer
 	if kind == elf.COMPRESS_ZSTD {
 		z, err := zstd.NewWriter(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return z.EncodeAll(data, out.Bytes())
+		return elftest.Compressed(kind, uint64(size), z.EncodeAll(data, nil))
 	}
-	z := zlib.NewWriter(out)
+	z := zlib.NewWriter(&out)
 	if _, err := z.Write(data); err != nil {
 		t.Fatal(err)
 	}
 	if err := z.Close(); err != nil {
 		t.Fatal(err)
 	}
-	return out.Bytes()
+	return elftest.Compressed(kind, uint64(size), out.Bytes())
 }
 
 // TestDecompression reads sections that are compressed, of as many bytes as they say, fewer and more.
@@ -110,11 +87,11 @@ func TestDecompressionRoom(t *testing.T) {
 		t.Fatalf("section 1: %d bytes, %v", len(got), err)
 	}
 	_, err := f.ReadUncompressed(&f.Sections[2])
-	if !errors.Is(err, ErrBudget) || !strings.Contains(err.Error(),
+	if !errors.Is(err, elffile.ErrBudget) || !strings.Contains(err.Error(),
 		"31457280 bytes when decompressed: more work than its size justifies") {
 		t.Errorf("section 2: %v", err)
 	}
-	if _, err := f.Unpack("part", 64, bytes.NewReader(make([]byte, size)), size); !errors.Is(err, ErrBudget) ||
+	if _, err := f.Unpack("part", 64, bytes.NewReader(make([]byte, size)), size); !errors.Is(err, elffile.ErrBudget) ||
 		!strings.Contains(err.Error(), "part at file offset 0x40: decompressing: ") {
 		t.Errorf("Unpack: %v", err)
 	}
@@ -122,62 +99,6 @@ func TestDecompressionRoom(t *testing.T) {
 		!strings.Contains(err.Error(), "part at file offset 0x40: more than 99 bytes") {
 		t.Errorf("Unpack: %v", err)
 	}
-}
-
-// TestMaxContent expects that no section has more bytes than maxContent, whatever the size of its file.
-func TestMaxContent(t *testing.T) {
-	for size, want := range map[uint64]string{
-		maxContent:     "does not decompress to the 134217728 bytes its header says",
-		maxContent + 1: "134217729 bytes when decompressed are more than the limit of 134217728",
-	} {
-		f := &File{budget: NewBudget(1 << 40)}
-		_, err := f.decompress("section x", 0, elf.COMPRESS_ZLIB, nil, size)
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%d bytes: error %v, want %q", size, err, want)
-		}
-	}
-}
-
-// TestOffsets compares with the structures of debug/elf.
-func TestOffsets(t *testing.T) {
-	for i, tt := range []struct{ got, want uintptr }{
-		{HeaderSize, unsafe.Sizeof(elf.Header64{})},
-		{ProgSize, unsafe.Sizeof(elf.Prog64{})},
-		{SectionSize, unsafe.Sizeof(elf.Section64{})},
-		{SymSize, unsafe.Sizeof(elf.Sym64{})},
-		{RelaSize, unsafe.Sizeof(elf.Rela64{})},
-		{DynSize, unsafe.Sizeof(elf.Dyn64{})},
-		{SymShndx, unsafe.Offsetof(elf.Sym64{}.Shndx)},
-		{SymValue, unsafe.Offsetof(elf.Sym64{}.Value)},
-		{RelaInfo, unsafe.Offsetof(elf.Rela64{}.Info)},
-		{RelaAddend, unsafe.Offsetof(elf.Rela64{}.Addend)},
-		{DynValue, unsafe.Offsetof(elf.Dyn64{}.Val)},
-	} {
-		if tt.got != tt.want {
-			t.Errorf("%d: %d, want %d", i, tt.got, tt.want)
-		}
-	}
-}
-
-// withSegments returns a file of 1000 bytes with program headers.
-func withSegments(t *testing.T, progs []elf.Prog64) *File {
-	t.Helper()
-	h := elf.Header64{
-		Type: uint16(elf.ET_DYN), Machine: uint16(elf.EM_X86_64), Version: 1,
-		Phoff: HeaderSize, Phentsize: ProgSize, Phnum: uint16(len(progs)),
-	}
-	copy(h.Ident[:], elf.ELFMAG+"\x02\x01\x01")
-	data := make([]byte, 1000)
-	for off, part := range map[int]any{0: &h, HeaderSize: progs} {
-		if _, err := binary.Encode(data[off:], binary.LittleEndian, part); err != nil {
-			t.Fatal(err)
-		}
-	}
-	f, err := New(bytes.NewReader(data), int64(len(data)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return f
 }
 
 // TestFileOffset compares with all segments one by one.
@@ -198,7 +119,12 @@ func TestFileOffset(t *testing.T) {
 			progs = append(progs, p, elf.Prog64{Type: uint32(elf.PT_NOTE), Vaddr: r.Uint64N(200), Filesz: 50,
 				Memsz: 50})
 		}
-		f := withSegments(t, progs)
+		b := elftest.Encode(make([]byte, 1000), binary.LittleEndian, elf.Header64{
+			Type: uint16(elf.ET_DYN), Machine: uint16(elf.EM_X86_64), Phoff: elffile.HeaderSize,
+			Phentsize: elffile.ProgSize, Phnum: uint16(len(progs)),
+		}, nil)
+		copy(b[elffile.HeaderSize:], elftest.Append(nil, binary.LittleEndian, progs))
+		f := mustOpen(t, b)
 		for range 50 {
 			addr, n := r.Uint64N(300), r.Uint64N(20)
 			off, ok := f.FileOffset(addr, n)

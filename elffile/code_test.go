@@ -4,7 +4,9 @@ import (
 	"debug/elf"
 	"fmt"
 	"math"
+	"strings"
 	"testing"
+	"unsafe"
 )
 
 // TestCode checks which sections and segments are code, and their order.
@@ -68,5 +70,40 @@ func TestSpan(t *testing.T) {
 	}
 	if s.Has(9) || !s.Has(10) || !s.Has(19) || s.Has(20) || s.Size() != 10 {
 		t.Errorf("%v has the wrong addresses", s)
+	}
+}
+
+// TestMaxContent expects that no section has more bytes than maxContent, whatever the size of its file.
+func TestMaxContent(t *testing.T) {
+	for size, want := range map[uint64]string{
+		maxContent:     "does not decompress to the 134217728 bytes its header says",
+		maxContent + 1: "134217729 bytes when decompressed are more than the limit of 134217728",
+	} {
+		f := &File{budget: NewBudget(1 << 40)}
+		_, err := f.decompress("section x", 0, elf.COMPRESS_ZLIB, nil, size)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%d bytes: error %v, want %q", size, err, want)
+		}
+	}
+}
+
+// TestOffsets compares with the structures of debug/elf.
+func TestOffsets(t *testing.T) {
+	for i, tt := range []struct{ got, want uintptr }{
+		{HeaderSize, unsafe.Sizeof(elf.Header64{})},
+		{ProgSize, unsafe.Sizeof(elf.Prog64{})},
+		{SectionSize, unsafe.Sizeof(elf.Section64{})},
+		{SymSize, unsafe.Sizeof(elf.Sym64{})},
+		{RelaSize, unsafe.Sizeof(elf.Rela64{})},
+		{DynSize, unsafe.Sizeof(elf.Dyn64{})},
+		{SymShndx, unsafe.Offsetof(elf.Sym64{}.Shndx)},
+		{SymValue, unsafe.Offsetof(elf.Sym64{}.Value)},
+		{RelaInfo, unsafe.Offsetof(elf.Rela64{}.Info)},
+		{RelaAddend, unsafe.Offsetof(elf.Rela64{}.Addend)},
+		{DynValue, unsafe.Offsetof(elf.Dyn64{}.Val)},
+	} {
+		if tt.got != tt.want {
+			t.Errorf("%d: %d, want %d", i, tt.got, tt.want)
+		}
 	}
 }

@@ -1,4 +1,4 @@
-package elffile
+package elffile_test
 
 import (
 	"bytes"
@@ -6,145 +6,46 @@ import (
 	"encoding/binary"
 	"strings"
 	"testing"
+
+	"cfi2sframe/elffile"
+	"cfi2sframe/internal/testkit/elftest"
 )
 
-// A rela is a relocation with its parts.
-type rela struct {
-	off      uint64
-	sym, typ uint32
-	addend   int64
-}
-
-// An object is a relocatable file to be: .text of 64 bytes, .data of 16 bytes, the contents
-// of .eh_frame, a symbol table and relocations for .eh_frame.
-type object struct {
-	order   binary.ByteOrder
-	machine elf.Machine
-	frame   []byte
-	relas   []rela
-	typ     elf.SectionType // of the relocations
-	link    uint32          // their symbol table; 0 stands for the right one
-	copies  int             // headers of relocations, of the same bytes
-	text    uint64          // size of .text that its header says, if another one
-}
-
-// Section indexes of an object, and symbols.
+// Symbols of objects by newObject.
 const (
-	objNull = iota
-	objText
-	objData
-	objFrame
-	objSymtab
-	objRela
-
-	symNull  = 0
-	symText  = 1 // the section
-	symFunc  = 2 // .text+0x10
-	symData  = 3 // the section
-	symOuter = 4 // undefined
-	symAbs   = 5
-	numSyms  = 6
+	symText  = 1 + iota // the section
+	symFunc             // .text+0x10
+	symData             // a section without a base
+	symOuter            // undefined
+	symAbs
 )
 
-// file lays the object out as an assembler does.
-func (o *object) file(t *testing.T) *File {
-	t.Helper()
-	var b bytes.Buffer
-	b.Write(make([]byte, HeaderSize))
-	put := func(v any) {
-		if err := binary.Write(&b, o.order, v); err != nil {
-			t.Fatal(err)
-		}
-	}
-	sections := []elf.Section64{{}}
-	add := func(typ elf.SectionType, flags elf.SectionFlag, link, info uint32, write func()) {
-		for b.Len()%8 != 0 {
-			b.WriteByte(0)
-		}
-		s := elf.Section64{Type: uint32(typ), Flags: uint64(flags), Off: uint64(b.Len()), Link: link, Info: info,
-			Addralign: 8}
-		write()
-		s.Size = uint64(b.Len()) - s.Off
-		sections = append(sections, s)
-	}
-	add(elf.SHT_PROGBITS, elf.SHF_ALLOC|elf.SHF_EXECINSTR, 0, 0, func() { b.Write(make([]byte, 64)) })
-	add(elf.SHT_PROGBITS, elf.SHF_ALLOC|elf.SHF_WRITE, 0, 0, func() { b.Write(make([]byte, 16)) })
-	add(elf.SHT_PROGBITS, elf.SHF_ALLOC, 0, 0, func() { b.Write(o.frame) })
-	add(elf.SHT_SYMTAB, 0, 0, numSyms, func() {
-		sym := func(typ elf.SymType, section uint16, value uint64) {
-			put(elf.Sym64{Info: byte(typ), Shndx: section, Value: value})
-		}
-		sym(elf.STT_NOTYPE, 0, 0)
-		sym(elf.STT_SECTION, objText, 0)
-		sym(elf.STT_FUNC, objText, 0x10)
-		sym(elf.STT_SECTION, objData, 0)
-		sym(elf.STT_NOTYPE, 0, 0)
-		sym(elf.STT_NOTYPE, uint16(elf.SHN_ABS), 0x1234)
-	})
-	link := o.link
-	if link == 0 {
-		link = objSymtab
-	}
-	typ := o.typ
-	if typ == 0 {
-		typ = elf.SHT_RELA
-	}
-	add(typ, elf.SHF_INFO_LINK, link, objFrame, func() {
-		for _, r := range o.relas {
-			put(elf.Rela64{Off: r.off, Info: elf.R_INFO(r.sym, r.typ), Addend: r.addend})
-		}
-	})
-	for range o.copies {
-		sections = append(sections, sections[objRela])
-	}
-	if o.text > 0 {
-		sections[objText].Size = o.text
-	}
-	names := "\x00.text\x00.data\x00.eh_frame\x00.symtab\x00.rela.eh_frame\x00"
-	add(elf.SHT_STRTAB, 0, 0, 0, func() { b.WriteString(names) })
-	for i, name := range []string{objText: ".text", objData: ".data", objFrame: ".eh_frame", objSymtab: ".symtab",
-		objRela: ".rela.eh_frame"} {
-		if name != "" {
-			sections[i].Name = uint32(strings.Index(names, "\x00"+name+"\x00") + 1)
-		}
-	}
-	shoff := uint64(b.Len())
-	put(sections)
-	raw := b.Bytes()
-	h := elf.Header64{
-		Type: uint16(elf.ET_REL), Machine: uint16(o.machine), Version: 1, Shoff: shoff, Ehsize: HeaderSize,
-		Shentsize: SectionSize, Shnum: uint16(len(sections)), Shstrndx: uint16(len(sections) - 1),
-	}
-	copy(h.Ident[:], elf.ELFMAG)
-	h.Ident[elf.EI_CLASS], h.Ident[elf.EI_VERSION] = byte(elf.ELFCLASS64), byte(elf.EV_CURRENT)
-	h.Ident[elf.EI_DATA] = byte(elf.ELFDATA2LSB)
-	if o.order == binary.BigEndian {
-		h.Ident[elf.EI_DATA] = byte(elf.ELFDATA2MSB)
-	}
-	var head bytes.Buffer
-	if err := binary.Write(&head, o.order, h); err != nil {
-		t.Fatal(err)
-	}
-	copy(raw, head.Bytes())
-	f, err := New(bytes.NewReader(raw), int64(len(raw)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return f
+// newObject returns an object with an .eh_frame without relocations, and the symbols above.
+func newObject(m elf.Machine, big bool, frame []byte) *elftest.Object {
+	o := elftest.NewObject()
+	o.Big, o.Header.Machine, o.Symbols = big, uint16(m), nil
+	o.Sections[elftest.ObjFrame].Data, o.Sections[elftest.ObjRela].Data = frame, nil
+	data := o.Add(".data", elf.SHT_PROGBITS, elf.SHF_ALLOC|elf.SHF_WRITE, make([]byte, 16))
+	o.Symbol(0, 0, 0, 0)
+	o.Symbol(elf.STB_LOCAL, elf.STT_SECTION, elftest.ObjText, 0)
+	o.Symbol(elf.STB_LOCAL, elf.STT_FUNC, elftest.ObjText, 0x10)
+	o.Symbol(elf.STB_LOCAL, elf.STT_SECTION, uint16(data), 0)
+	o.Symbol(elf.STB_GLOBAL, elf.STT_NOTYPE, 0, 0)
+	o.Symbol(elf.STB_GLOBAL, elf.STT_NOTYPE, uint16(elf.SHN_ABS), 0x1234)
+	return o
 }
 
-// TestLargeText has nearly as much code as relocations of 32 bits can reach, which describe a
-// function at its end, from both sections that speak of code.
+// TestLargeText has nearly as much code as relocations of 32 bits can reach, which describe a function at its end.
 func TestLargeText(t *testing.T) {
 	const size = 1<<31 - 1<<16
-	pc32, abs64, abs32, abs32s := uint32(elf.R_X86_64_PC32), uint32(elf.R_X86_64_64), uint32(elf.R_X86_64_32),
-		uint32(elf.R_X86_64_32S)
-	o := object{order: binary.LittleEndian, machine: elf.EM_X86_64, frame: make([]byte, 64), text: size, relas: []rela{
-		{0, symText, pc32, 0}, {4, symText, pc32, size - 16}, {8, symText, abs64, size - 16},
-		{16, symText, abs32, size - 16},
-	}}
-	f := o.file(t)
-	text, eh := &f.Sections[objText], &f.Sections[objFrame]
+	o := newObject(elf.EM_X86_64, false, make([]byte, 64))
+	o.At(elftest.ObjText, elffile.HeaderSize, size)
+	o.Rela(elftest.ObjRela, 0, symText, uint32(elf.R_X86_64_PC32), 0)
+	o.Rela(elftest.ObjRela, 4, symText, uint32(elf.R_X86_64_PC32), size-16)
+	o.Rela(elftest.ObjRela, 8, symText, uint32(elf.R_X86_64_64), size-16)
+	o.Rela(elftest.ObjRela, 16, symText, uint32(elf.R_X86_64_32), size-16)
+	f := mustOpen(t, o.Bytes())
+	text, eh := f.Section(".text"), f.Section(".eh_frame")
 	b, err := f.ReadRelocated(eh)
 	if err != nil {
 		t.Fatal(err)
@@ -160,9 +61,9 @@ func TestLargeText(t *testing.T) {
 		}
 	}
 	// An address that a field extends with its sign cannot be that large.
-	o.relas = []rela{{0, symText, abs32s, size - 16}}
-	f = o.file(t)
-	if _, err := f.ReadRelocated(&f.Sections[objFrame]); err == nil ||
+	o.Rela(elftest.ObjRela, 0, symText, uint32(elf.R_X86_64_32S), size-16)
+	f = mustOpen(t, o.Bytes())
+	if _, err := f.ReadRelocated(f.Section(".eh_frame")); err == nil ||
 		!strings.Contains(err.Error(), "does not fit 4 bytes") {
 		t.Errorf("error is %v", err)
 	}
@@ -170,143 +71,167 @@ func TestLargeText(t *testing.T) {
 
 // TestReadRelocated applies every relocation type that is known, in both byte orders.
 func TestReadRelocated(t *testing.T) {
-	little, big := binary.ByteOrder(binary.LittleEndian), binary.ByteOrder(binary.BigEndian)
 	for _, m := range []struct {
 		machine                  elf.Machine
-		order                    binary.ByteOrder
+		big                      bool
 		abs64, abs32, pc64, pc32 uint32
-		others                   []uint32 // 32 bits, absolute
+		other                    uint32 // of 4 bytes, absolute; or 0
 	}{
-		{elf.EM_X86_64, little, uint32(elf.R_X86_64_64), uint32(elf.R_X86_64_32), uint32(elf.R_X86_64_PC64),
-			uint32(elf.R_X86_64_PC32), []uint32{uint32(elf.R_X86_64_32S)}},
-		{elf.EM_AARCH64, little, uint32(elf.R_AARCH64_ABS64), uint32(elf.R_AARCH64_ABS32), uint32(elf.R_AARCH64_PREL64),
-			uint32(elf.R_AARCH64_PREL32), nil},
-		{elf.EM_AARCH64, big, uint32(elf.R_AARCH64_ABS64), uint32(elf.R_AARCH64_ABS32), uint32(elf.R_AARCH64_PREL64),
-			uint32(elf.R_AARCH64_PREL32), nil},
-		{elf.EM_S390, big, uint32(elf.R_390_64), uint32(elf.R_390_32), uint32(elf.R_390_PC64),
-			uint32(elf.R_390_PC32), nil},
+		{elf.EM_X86_64, false, uint32(elf.R_X86_64_64), uint32(elf.R_X86_64_32), uint32(elf.R_X86_64_PC64),
+			uint32(elf.R_X86_64_PC32), uint32(elf.R_X86_64_32S)},
+		{elf.EM_AARCH64, false, uint32(elf.R_AARCH64_ABS64), uint32(elf.R_AARCH64_ABS32), uint32(elf.R_AARCH64_PREL64),
+			uint32(elf.R_AARCH64_PREL32), 0},
+		{elf.EM_AARCH64, true, uint32(elf.R_AARCH64_ABS64), uint32(elf.R_AARCH64_ABS32), uint32(elf.R_AARCH64_PREL64),
+			uint32(elf.R_AARCH64_PREL32), 0},
+		{elf.EM_S390, true, uint32(elf.R_390_64), uint32(elf.R_390_32), uint32(elf.R_390_PC64),
+			uint32(elf.R_390_PC32), 0},
 	} {
 		frame := bytes.Repeat([]byte{0xcc}, 64)
-		o := &object{order: m.order, machine: m.machine, frame: frame, relas: []rela{
-			{0, symText, m.abs64, 4},
-			{8, symFunc, m.abs64, -4},
-			{16, symText, m.pc64, 0},
-			{24, symFunc, m.pc32, 8},
+		o := newObject(m.machine, m.big, bytes.Clone(frame))
+		for _, r := range []struct {
+			off      uint64
+			sym, typ uint32
+			addend   int64
+		}{
+			{0, symText, m.abs64, 4}, {8, symFunc, m.abs64, -4}, {16, symText, m.pc64, 0}, {24, symFunc, m.pc32, 8},
 			{28, symText, m.abs32, 1},
 			// What is in no section with a base, or not in its symbol's, is no address of code.
-			{32, symData, m.abs64, 7},  // a section without a base
-			{40, symOuter, m.abs64, 9}, // undefined
-			{48, symAbs, m.abs64, 11},  // in no section
-			{60, symText, m.abs32, 65}, // at the very end, and beyond .text
+			{32, symData, m.abs64, 7}, {40, symOuter, m.abs64, 9}, {48, symAbs, m.abs64, 11},
+			{56, symText, m.other, 2},  // R_*_NONE on other machines
+			{60, symText, m.abs32, 65}, // beyond .text
 			{1 << 40, 77, 0, 0},        // R_*_NONE
-		}}
-		for _, typ := range m.others {
-			o.relas = append(o.relas, rela{56, symText, typ, 2})
+		} {
+			o.Rela(elftest.ObjRela, r.off, r.sym, r.typ, r.addend)
 		}
-		f := o.file(t)
-		text, eh := f.Sections[objText].Base, f.Sections[objFrame].Base
-		if text == 0 || eh < text+64 || f.Sections[objData].Base != 0 {
-			t.Fatalf("%v: bases %#x of .text, %#x of .eh_frame, %#x of .data", m.machine, text, eh,
-				f.Sections[objData].Base)
-		}
-		got, err := f.ReadRelocated(&f.Sections[objFrame])
-		if err != nil {
-			t.Errorf("%v: %v", m.machine, err)
-			continue
-		}
+		f := mustOpen(t, o.Bytes())
+		text, eh := f.Section(".text").Base, f.Section(".eh_frame").Base
 		want := bytes.Clone(frame)
 		for off, v := range map[int]uint64{0: text + 4, 8: text + 0x10 - 4, 16: text - (eh + 16), 32: 0, 40: 0, 48: 0} {
-			m.order.PutUint64(want[off:], v)
+			f.Order.PutUint64(want[off:], v)
 		}
 		for off, v := range map[int]uint64{24: text + 0x10 + 8 - (eh + 24), 28: text + 1, 60: 0} {
-			m.order.PutUint32(want[off:], uint32(v))
+			f.Order.PutUint32(want[off:], uint32(v))
 		}
-		if len(m.others) > 0 {
-			m.order.PutUint32(want[56:], uint32(text+2))
+		if m.other != 0 {
+			f.Order.PutUint32(want[56:], uint32(text+2))
 		}
-		if !bytes.Equal(got, want) {
-			t.Errorf("%v: contents\n% x\nexpected\n% x", m.machine, got, want)
+		if got, err := f.ReadRelocated(f.Section(".eh_frame")); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%v: contents\n% x, %v; want\n% x", m.machine, got, err, want)
 		}
-		if plain, err := f.ReadUncompressed(&f.Sections[objFrame]); err != nil || !bytes.Equal(plain, frame) {
+		if plain, err := f.ReadUncompressed(f.Section(".eh_frame")); err != nil || !bytes.Equal(plain, frame) {
 			t.Errorf("%v: the contents in the file are % x (%v)", m.machine, plain, err)
 		}
 	}
 }
 
-// TestRelocationErrors expects errors that say which relocation is wrong.
-func TestRelocationErrors(t *testing.T) {
-	abs64, pc32 := uint32(elf.R_X86_64_64), uint32(elf.R_X86_64_PC32)
+// TestTakeBases gives the code of a debug file the addresses of its object.
+func TestTakeBases(t *testing.T) {
+	o := elftest.NewObject()
+	o.Code(".text.other", 32)
+	f := mustOpen(t, o.Bytes())
+	for i := range o.Sections {
+		if s := &o.Sections[i]; s.Flags&uint64(elf.SHF_EXECINSTR) != 0 {
+			s.Type, s.Data = uint32(elf.SHT_NOBITS), nil
+			o.At(i, elffile.HeaderSize, f.Sections[i].Size)
+		}
+	}
+	d := mustOpen(t, o.Bytes())
+	var code []elffile.Section
+	for _, s := range f.Sections {
+		if s.IsCode() {
+			code = append(code, s)
+		}
+	}
+	d.TakeBases(code)
+	for _, name := range []string{".text", ".text.other"} {
+		if got, want := d.Section(name).Base, f.Section(name).Base; got != want || want == 0 {
+			t.Errorf("%s is at %#x; want %#x", name, got, want)
+		}
+		if addr := f.Section(name).Base + 8; d.SectionAt(addr) != f.SectionAt(addr) {
+			t.Errorf("%#x is in section %d; want %d", addr, d.SectionAt(addr), f.SectionAt(addr))
+		}
+	}
+	if s := d.Section(".eh_frame"); s.Base != 0 {
+		t.Errorf(".eh_frame is at %#x", s.Base)
+	}
+}
+
+// TestFindSymbols finds symbols by their names: the last of several, and none that is undefined.
+func TestFindSymbols(t *testing.T) {
+	o := elftest.NewObject()
+	o.Strings = []byte("\x00")
+	for i, name := range []string{"twice", "once", "twice", "prefixed"} {
+		o.Function(name, elftest.ObjText, uint64(8*i), 8)
+	}
+	o.Function("outer", 0, 0, 0)
+	o.Sections[elftest.ObjStrtab].Data = o.Strings
+	f := mustOpen(t, o.Bytes())
+	got, err := f.FindSymbols("once", "twice", "fixed", "prefix", "outer", "nowhere")
+	if base := f.Section(".text").Base; err != nil || len(got) != 2 || got["once"].Value != base+8 ||
+		got["twice"].Value != base+16 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	o.At(elftest.ObjStrtab, 1<<40, 8)
+	_, err = mustOpen(t, o.Bytes()).FindSymbols("once")
+	expect(t, err, "section .strtab", 1<<40, "8 bytes do not fit the file")
+	o.At(elftest.ObjStrtab, elffile.HeaderSize, 1<<40)
+	_, err = mustOpen(t, o.Bytes()).FindSymbols("once")
+	expect(t, err, "section .strtab", elffile.HeaderSize, "string tables overlap")
+}
+
+// TestBuildID finds the build-id by section headers and without them, and no other note.
+func TestBuildID(t *testing.T) {
+	const at = 0x254 // of the note in the file, as readelf -ln prints it
 	for _, tt := range []struct {
-		name string
-		o    object
-		nth  uint64 // the relocation that is wrong
-		msg  string
+		name   string
+		change func(*elftest.Patcher)
+		found  bool
+		err    string
 	}{
-		{"unknown type", object{relas: []rela{{0, symText, abs64, 0}, {8, symText, uint32(elf.R_X86_64_GOTPCREL), 0}}},
-			1, "relocation type 9 of .eh_frame+0x8 is unknown"},
-		{"type of another machine", object{relas: []rela{{0, symText, uint32(elf.R_AARCH64_ABS64), 0}}}, 0,
-			"relocation type 257"},
-		{"behind the end", object{relas: []rela{{64, symText, abs64, 0}}}, 0,
-			"relocation of .eh_frame+0x40 is outside its 64 bytes"},
-		{"over the end, 8 bytes", object{relas: []rela{{57, symText, abs64, 0}}}, 0,
-			"relocation of .eh_frame+0x39 is outside its"},
-		{"over the end, 4 bytes", object{relas: []rela{{61, symText, pc32, 0}}}, 0,
-			"relocation of .eh_frame+0x3d is outside its"},
-		{"offset that overflows", object{relas: []rela{{1<<64 - 1, symText, pc32, 0}}}, 0,
-			"relocation of .eh_frame+0xffffffffffffffff is outside its"},
-		{"symbol out of range", object{relas: []rela{{0, numSyms, abs64, 0}}}, 0, "uses symbol 6; the table has 6"},
-		{"largest symbol", object{relas: []rela{{0, 1<<32 - 1, abs64, 0}}}, 0,
-			"uses symbol 4294967295; the table has 6"},
-		{"SHT_REL", object{typ: elf.SHT_REL, relas: []rela{{0, symText, abs64, 0}}}, 0,
-			"relocations without addends (SHT_REL)"},
-		{"no symbol table", object{link: objText, relas: []rela{{0, symText, abs64, 0}}}, 0,
-			"section 1, which relocations use for symbols, is not a symbol table"},
-		{"symbol table beyond the sections", object{link: 1 << 20, relas: []rela{{0, symText, abs64, 0}}}, 0,
-			"section 1048576, which relocations use for symbols"},
+		{"a section", func(*elftest.Patcher) {}, true, ""},
+		{"without section headers", noSections, true, ""},
+		{"another type", func(p *elftest.Patcher) { p.Put32(at+8, 1) }, false, ""},
+		{"another owner", func(p *elftest.Patcher) { copy(p.B[at+12:], "Go\x00\x00") }, false, ""},
+		{"contents beyond the note", func(p *elftest.Patcher) { p.Put32(at+4, 0x1000) }, false, ""},
+		{"too many notes", func(p *elftest.Patcher) {
+			p.Put64(p.Section(".note.gnu.build-id")+elftest.ShSize, 2<<20)
+		}, false, ""},
+		{"past the end", func(p *elftest.Patcher) { p.Put64(p.Section(".note.gnu.build-id")+elftest.ShOff, 1<<40) },
+			false, "section .note.gnu.build-id at file offset 0x10000000000"},
 	} {
-		tt.o.order, tt.o.machine, tt.o.frame = binary.LittleEndian, elf.EM_X86_64, make([]byte, 64)
-		f := tt.o.file(t)
-		_, err := f.ReadRelocated(&f.Sections[objFrame])
-		e, ok := err.(*Error)
-		if !ok || !strings.Contains(e.Msg, tt.msg) {
-			t.Errorf("%s: error %v; want %q", tt.name, err, tt.msg)
-			continue
+		p := elftest.Patch(t.Fatalf, fixture(t, "amd64/plt"))
+		tt.change(p)
+		id, in, err := mustOpen(t, p.B).BuildID()
+		if (err != nil) != (tt.err != "") || err != nil && !strings.Contains(err.Error(), tt.err) {
+			t.Errorf("%s: error %v, want %q", tt.name, err, tt.err)
 		}
-		want := f.Sections[objRela].Off + tt.nth*RelaSize
-		if tt.o.link != 0 {
-			want = f.Shoff
-		}
-		if e.Off != want {
-			t.Errorf("%s: error at %#x; want %#x", tt.name, e.Off, want)
+		if found := bytes.Equal(id, p.B[at+16:][:20]); found != tt.found || found && in.Off != at {
+			t.Errorf("%s: %x in %+v; found: %t", tt.name, id, in, tt.found)
 		}
 	}
 }
 
-// TestRelocationTables expects several tables of relocations for a section to be applied,
-// but not the same bytes time and again.
-func TestRelocationTables(t *testing.T) {
-	o := object{order: binary.LittleEndian, machine: elf.EM_X86_64, frame: make([]byte, 64),
-		relas: []rela{{0, symText, uint32(elf.R_X86_64_64), 0}}, copies: 1}
-	f := o.file(t)
-	if _, err := f.ReadRelocated(&f.Sections[objFrame]); err != nil {
-		t.Errorf("two tables: %v", err)
-	}
-	o.copies = 1000
-	o.relas = append(o.relas, make([]rela, 10000)...)
-	f = o.file(t)
-	if _, err := f.ReadRelocated(&f.Sections[objFrame]); err == nil ||
-		!strings.Contains(err.Error(), "relocation sections overlap") {
-		t.Errorf("1001 tables: %v", err)
-	}
+// noSections removes the section headers.
+func noSections(p *elftest.Patcher) {
+	p.Put64(elftest.EhShoff, 0)
+	p.Put16(elftest.EhShnum, 0)
+	p.Put16(elftest.EhShstrndx, 0)
 }
 
-// TestBases expects addresses in an object that contents can be spoken of with: none is 0,
-// none overlap.
-func TestBases(t *testing.T) {
-	o := object{order: binary.BigEndian, machine: elf.EM_S390, frame: make([]byte, 64)}
-	f := o.file(t)
-	text, eh := &f.Sections[objText], &f.Sections[objFrame]
-	if text.Base%text.Addralign != 0 || text.Base < 1<<16 || eh.Base < text.Base+text.Size {
-		t.Errorf(".text at %#x, .eh_frame at %#x", text.Base, eh.Base)
+// TestBudget spends from a budget, and from none.
+func TestBudget(t *testing.T) {
+	b := elffile.NewBudget(10)
+	if err := b.Spend(1, 1_200_000_000); err != nil || b.Size() != 10 {
+		t.Errorf("%d bytes: %v", b.Size(), err)
+	}
+	if err := b.Spend(3000, 2); err == nil || !strings.Contains(err.Error(), "10 bytes of input") {
+		t.Errorf("too much: %v", err)
+	}
+	if err := b.Spend(3000, 1); err != nil { // nothing was taken before
+		t.Error(err)
+	}
+	var none *elffile.Budget
+	if err := none.Spend(1<<20, 1<<60); err != nil || none.Size() < 1<<60 {
+		t.Errorf("no budget: %v", err)
 	}
 }
