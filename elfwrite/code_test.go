@@ -2,11 +2,15 @@ package elfwrite
 
 import (
 	"debug/elf"
+	"encoding/binary"
 	"errors"
 	"math"
+	"reflect"
+	"strings"
 	"testing"
 
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/testkit/elftest"
 )
 
 // TestCode has references at the ends of the code, to multiples of codeAlign and others, and across the ends.
@@ -37,5 +41,79 @@ func TestCode(t *testing.T) {
 	_, err = newCode(&elffile.File{Progs: []elf.Prog64{exec(0x1000, 0x100), exec(1<<40, 0x100)}})
 	if !errors.Is(err, errCode) {
 		t.Errorf("code at 0x1000 and at 1<<40: error %v", err)
+	}
+}
+
+// TestCodeOf finds references to the code of a program: by symbols, by the entry point, by dynamic entries, and by
+// sections that hold pointers.
+func TestCodeOf(t *testing.T) {
+	const leaf, once, start = 0x3a7, 0x3aa, 0x402 // functions, as readelf -s prints them
+	tagged := func(tag elf.DynTag, value uint64) func(*elftest.Patcher) {
+		return func(p *elftest.Patcher) {
+			off := dynamicEntry(p, elf.DT_DEBUG)
+			p.Put64(off, uint64(tag))
+			p.Put64(off+8, value)
+		}
+	}
+	arrayAt := func(addr, size uint64) func(*elftest.Patcher) {
+		return func(p *elftest.Patcher) {
+			off := dynamicEntry(p, elf.DT_DEBUG)
+			null := dynamicEntry(p, elf.DT_NULL)
+			p.Put64(off, uint64(elf.DT_FINI_ARRAY))
+			p.Put64(off+8, addr)
+			p.Put64(null, uint64(elf.DT_FINI_ARRAYSZ))
+			p.Put64(null+8, size)
+		}
+	}
+	for _, tt := range []struct {
+		name   string
+		change func(*elftest.Patcher)
+		more   uint64 // an address that is referred to, beside the functions
+		err    string
+	}{
+		{"symbols", func(*elftest.Patcher) {}, 0, ""},
+		{"the entry point", func(p *elftest.Patcher) { p.Put64(elftest.EhEntry, once+3) }, once + 3, ""},
+		{"DT_INIT", tagged(elf.DT_INIT, once+5), once + 5, ""},
+		{"DT_FINI_ARRAY", func(p *elftest.Patcher) {
+			arrayAt(0x448, 8)(p) // .eh_frame
+			p.Put64(0x448, once+7)
+		}, once + 7, ""},
+		{"a section of pointers", func(p *elftest.Patcher) {
+			p.AddSection(".ctors", uint64(elf.SHF_ALLOC), binary.LittleEndian.AppendUint64(nil, once+9))
+		}, once + 9, ""},
+		{"an array that is not in the file", arrayAt(1<<40, 8), 0,
+			"DT_FINI_ARRAY leads to 8 bytes at address 0x10000000000, which no loaded segment holds"},
+		{"a large section of pointers", func(p *elftest.Patcher) {
+			p.AddSection(".ctors", uint64(elf.SHF_ALLOC), make([]byte, 17<<20))
+		}, 0, "section .ctors has 17825792 bytes; at most 16777216 are accepted"},
+		{"relocations that are not known", func(p *elftest.Patcher) {
+			addRelocations(p, shtCREL, elf.SHF_ALLOC, 4, 0, make([]byte, 8))
+		}, 0, "has relocations of type 0x40000014, which are not supported"},
+	} {
+		f := elftest.Parse(t, patched(t, "alloca", tt.change))
+		c, err := CodeOf(f)
+		if tt.err != "" {
+			if err == nil || !strings.Contains(err.Error(), tt.err) {
+				t.Errorf("%s: error %v, want %q", tt.name, err, tt.err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+			continue
+		}
+		l, err := Plan(f, 100, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		scanned, err := l.Code()
+		if err != nil || !reflect.DeepEqual(scanned, c) {
+			t.Errorf("%s: the layout knows other references, error %v", tt.name, err)
+		}
+		for pc := uint64(leaf); pc < start; pc++ {
+			if got, want := c.Referred(pc, pc+1), pc == leaf || pc == once || pc == 0x3d2 || pc == tt.more; got != want {
+				t.Errorf("%s: %#x is referred to: %t", tt.name, pc, got)
+			}
+		}
 	}
 }

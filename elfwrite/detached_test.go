@@ -296,3 +296,32 @@ func FuzzDetached(f *testing.F) {
 		}
 	})
 }
+
+// TestDebugOnly expects that files of debug information are told from programs and objects.
+func TestDebugOnly(t *testing.T) {
+	noBytes := func(p *elftest.Patcher) {
+		for i := 1; i < int(p.U16(elftest.EhShnum)); i++ {
+			if h := p.Header(i); p.U64(h+elftest.ShFlags)&uint64(elf.SHF_ALLOC) != 0 &&
+				elf.SectionType(p.U32(h+elftest.ShType)) != elf.SHT_NOTE {
+				p.Put32(h+elftest.ShType, uint32(elf.SHT_NOBITS))
+			}
+		}
+	}
+	debug := patched(t, "alloca", noBytes)
+	withCode := elftest.Patch(t.Fatalf, bytes.Clone(debug))
+	withCode.Put32(withCode.Section(".text")+elftest.ShType, uint32(elf.SHT_PROGBITS))
+	for name, tt := range map[string]struct {
+		b    []byte
+		want bool
+	}{
+		"debug information":       {debug, true},
+		"a program":               {read(t, "alloca"), false},
+		"code with its bytes":     {withCode.B, false},
+		"an object":               {elftest.NewObject().Bytes(), false},
+		"without section headers": {patched(t, "alloca", bare), false},
+	} {
+		if got := DebugOnly(elftest.Parse(t, tt.b)); got != tt.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
