@@ -1,6 +1,7 @@
 package sframe
 
 import (
+	"encoding/binary"
 	"fmt"
 	"slices"
 )
@@ -12,6 +13,7 @@ type Codec struct {
 	layout  *Layout
 	info    *abiInfo
 	order   Order
+	big     bool // order is big-endian
 }
 
 // NewCodec returns a Codec, or an error if the version does not support the ABI.
@@ -24,7 +26,7 @@ func NewCodec(v Version, a ABI) (*Codec, error) {
 		return nil, fmt.Errorf("%v does not know the ABI %v", v, a)
 	}
 	i := a.info()
-	return &Codec{v, a, l, i, i.order}, nil
+	return &Codec{v, a, l, i, i.order, i.order == Order(binary.BigEndian)}, nil
 }
 
 // Version returns the version.
@@ -36,15 +38,37 @@ func (c *Codec) ABI() ABI { return c.abi }
 // Layout returns the version's layout, which must not be changed.
 func (c *Codec) Layout() *Layout { return c.layout }
 
+// u16, u32 and u64 read integers. Calls of order are not inlined.
+func (c *Codec) u16(b []byte) uint16 {
+	if c.big {
+		return binary.BigEndian.Uint16(b)
+	}
+	return binary.LittleEndian.Uint16(b)
+}
+
+func (c *Codec) u32(b []byte) uint32 {
+	if c.big {
+		return binary.BigEndian.Uint32(b)
+	}
+	return binary.LittleEndian.Uint32(b)
+}
+
+func (c *Codec) u64(b []byte) uint64 {
+	if c.big {
+		return binary.BigEndian.Uint64(b)
+	}
+	return binary.LittleEndian.Uint64(b)
+}
+
 // unsigned returns the integer of 1, 2 or 4 bytes at the start of b.
 func (c *Codec) unsigned(b []byte, size int) uint32 {
 	switch size {
 	case 1:
 		return uint32(b[0])
 	case 2:
-		return uint32(c.order.Uint16(b))
+		return uint32(c.u16(b))
 	}
-	return c.order.Uint32(b)
+	return c.u32(b)
 }
 
 // appendUnsigned is the inverse.

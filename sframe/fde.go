@@ -100,9 +100,9 @@ func (s *Section) start(off int) uint64 {
 	c, b := s.codec, s.data[off:]
 	start := s.addr
 	if c.layout.StartSize == 8 {
-		start += c.order.Uint64(b)
+		start += c.u64(b)
 	} else {
-		start += uint64(int64(int32(c.order.Uint32(b))))
+		start += uint64(int64(int32(c.u32(b))))
 	}
 	if s.pcrel {
 		start += uint64(off)
@@ -113,13 +113,13 @@ func (s *Section) start(off int) uint64 {
 // fde decodes the FDE at off. Its attribute must be inside the section.
 func (s *Section) fde(off int) (d FDE, l List) {
 	c, b := s.codec, s.data[off+s.codec.layout.StartSize:]
-	d.Start, d.Size, l.Off = s.start(off), c.order.Uint32(b), c.order.Uint32(b[4:])
+	d.Start, d.Size, l.Off = s.start(off), c.u32(b), c.u32(b[4:])
 	info, rep := byte(0), byte(0)
 	if c.layout.AttrSize > 0 {
 		a := s.data[s.fres+int(l.Off):]
-		l.Num, info, d.Flexible, rep = uint32(c.order.Uint16(a)), a[2], a[3] == fdeTypeFlexible, a[4]
+		l.Num, info, d.Flexible, rep = uint32(c.u16(a)), a[2], a[3] == fdeTypeFlexible, a[4]
 	} else {
-		l.Num, info = c.order.Uint32(b[8:]), b[12]
+		l.Num, info = c.u32(b[8:]), b[12]
 		if c.layout.RepSize {
 			rep = b[13]
 		}
@@ -132,39 +132,39 @@ func (s *Section) fde(off int) (d FDE, l List) {
 	return d, l
 }
 
-// checkFDE returns the number of FREs of the FDE at off, or an error if it contradicts itself or the section.
-func (s *Section) checkFDE(off int) (uint32, error) {
+// checkFDE decodes the FDE at off. It returns an error if the FDE contradicts itself or the section.
+func (s *Section) checkFDE(off int) (d FDE, l List, err error) {
 	c := s.codec
 	at, infoAt := off, off+c.layout.StartSize+12
-	first := c.order.Uint32(s.data[off+c.layout.StartSize+4:])
+	first := c.u32(s.data[off+c.layout.StartSize+4:])
 	left, attr := uint64(len(s.data)-s.fres), uint64(c.layout.AttrSize)
 	if uint64(first) > left || left-uint64(first) < attr {
-		return 0, errorf(off, "FREs at %#x of the FRE sub-section do not fit its %d bytes", first, left)
+		return d, l, errorf(off, "FREs at %#x of the FRE sub-section do not fit its %d bytes", first, left)
 	}
 	if attr > 0 {
 		at = s.fres + int(first)
 		infoAt = at + 2
 		if t := s.data[at+3]; t != fdeTypeDefault && t != fdeTypeFlexible {
-			return 0, errorf(at, "FDE type is %d, not 0 or 1", t)
+			return d, l, errorf(at, "FDE type is %d, not 0 or 1", t)
 		}
 	}
-	d, l := s.fde(off)
+	d, l = s.fde(off)
 	known := byte(fdeInfoFREType | fdeInfoPCMask | fdeInfoKeyB)
 	if c.layout.Signal {
 		known |= fdeInfoSignal
 	}
 	if info := s.data[infoAt]; info&^known != 0 {
-		return 0, errorf(at, "info word %#02x of an FDE has undefined bits set", info)
+		return d, l, errorf(at, "info word %#02x of an FDE has undefined bits set", info)
 	}
 	if l.Type > Addr4 {
-		return 0, errorf(at, "FRE type is %d, not 0, 1 or 2", l.Type)
+		return d, l, errorf(at, "FRE type is %d, not 0, 1 or 2", l.Type)
 	}
 	if d.PCMask && d.RepSize == 0 && c.layout.RepSize {
-		return 0, errorf(at, "PC-mask FDE has repetition size 0")
+		return d, l, errorf(at, "PC-mask FDE has repetition size 0")
 	}
 	// An FRE has at least a start address and an info byte.
 	if uint64(l.Num)*uint64(l.Type.Size()+1) > left-uint64(first)-attr {
-		return 0, errorf(off, "%d FREs at %#x of the FRE sub-section do not fit its %d bytes", l.Num, first, left)
+		return d, l, errorf(off, "%d FREs at %#x of the FRE sub-section do not fit its %d bytes", l.Num, first, left)
 	}
-	return l.Num, nil
+	return d, l, nil
 }

@@ -113,7 +113,7 @@ func (e Encoded) Lookup(pc uint64) (m Match, ok bool, err error) {
 	if i < 0 {
 		return m, false, nil
 	}
-	if _, err := e.s.checkFDE(e.s.entry(i)); err != nil {
+	if _, _, err := e.s.checkFDE(e.s.entry(i)); err != nil {
 		return m, false, err
 	}
 	return e.s.match(e.s.entry(i), pc)

@@ -67,12 +67,12 @@ func (s *Section) check() error {
 	var sum uint64
 	s.starts = make([]uint64, s.Len())
 	for i := range s.starts {
-		num, err := s.checkFDE(s.entry(i))
+		d, l, err := s.checkFDE(s.entry(i))
 		if err != nil {
 			return err
 		}
-		sum += uint64(num)
-		s.starts[i] = s.start(s.entry(i))
+		sum += uint64(l.Num)
+		s.starts[i] = d.Start
 	}
 	if sum != uint64(s.NumFREs) {
 		return errorf(12, "header says %d FREs, but the FDEs have %d", s.NumFREs, sum)
@@ -103,7 +103,7 @@ func (s *Section) check() error {
 
 // empty reports whether the FDE at a place in the section describes no bytes.
 func (s *Section) empty(i int) bool {
-	return s.codec.order.Uint32(s.data[s.fdes+i*s.codec.layout.FDESize+s.codec.layout.StartSize:]) == 0
+	return s.codec.u32(s.data[s.fdes+i*s.codec.layout.FDESize+s.codec.layout.StartSize:]) == 0
 }
 
 // hidden reports whether an empty FDE with the same start follows an FDE, so that a search for the last FDE with this
