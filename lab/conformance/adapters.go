@@ -19,8 +19,8 @@ func StartReader(name, top, dir string) (*Reader, error) {
 	switch name {
 	case "own":
 		return &Reader{
-			Hello: ownHello, Close: func() {},
-			Ask: func(q *vector.Question) (vector.Reply, error) { return Own(q), nil },
+			Hello: ownHello,
+			Ask:   func(q *vector.Question) (vector.Reply, error) { return Own(q), nil },
 		}, nil
 	case "libsframe-2.44":
 		return libsframe("trixie", "gcc", "1", sources, dir)
@@ -46,8 +46,8 @@ func StartReader(name, top, dir string) (*Reader, error) {
 		}
 		file := filepath.Join(dir, "file")
 		return &Reader{
-			Hello: llvmHello, Close: func() {},
-			Ask: func(q *vector.Question) (vector.Reply, error) { return llvm(words, q, file), nil },
+			Hello: llvmHello,
+			Ask:   func(q *vector.Question) (vector.Reply, error) { return llvm(words, q, file), nil },
 		}, nil
 	case "walker":
 		out := filepath.Join(dir, "walker")

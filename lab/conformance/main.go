@@ -51,7 +51,7 @@ func start(words []string, dir string) (*Reader, error) {
 	if len(words) == 1 && slices.Contains(readerNames, words[0]) {
 		return StartReader(words[0], ".", dir)
 	}
-	return startAdapter(words[0], words[1:]...)
+	return startAdapter(words...)
 }
 
 // conformance asks all readers, prints the results, and reports whether all errors are known. The file of known errors
@@ -82,7 +82,6 @@ func conformance(w io.Writer, dir, knownFile string, commands [][]string, markdo
 		}
 		name := r.Hello.Reader
 		results, err := askAll(r, vectors, known)
-		r.Close()
 		if err != nil {
 			return false, err
 		}

@@ -87,7 +87,6 @@ func TestReaders(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				all[i] = results(t, r)
-				r.Close()
 			})
 		}
 	})
@@ -212,7 +211,6 @@ func TestAdapter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.Close()
 	for range 2 {
 		if reply, err := r.Ask(&vector.Question{ID: 7}); err != nil || len(reply.Answers) != 1 {
 			t.Errorf("reply %+v, error %v", reply, err)

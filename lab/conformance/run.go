@@ -1,11 +1,11 @@
 package conformance
 
 import (
-	"bufio"
+	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -95,7 +95,6 @@ func unused(known []Known, reader string, vectors []vector.Vector) []string {
 type Reader struct {
 	Hello vector.Hello
 	Ask   func(*vector.Question) (vector.Reply, error)
-	Close func()
 }
 
 // askAll asks a reader about all vectors.
@@ -219,105 +218,54 @@ func without(r *vector.Row, cannot []string) *vector.Row {
 	return &c
 }
 
-// timeout is how long an adapter may take for an answer.
-const timeout = 20 * time.Second
+// An adapter is the words of a command that answers questions.
+type adapter []string
 
-// startAdapter runs an adapter. When it ends before it has answered, that is the answer, and it is run again.
-func startAdapter(name string, args ...string) (*Reader, error) {
-	a := &adapter{name: name, args: args}
-	hello, err := a.start()
+// startAdapter returns the reader of an adapter, which runs anew for each question: it may end before it has answered.
+func startAdapter(words ...string) (*Reader, error) {
+	a := adapter(words)
+	hello, _, err := a.run(nil)
 	if err != nil {
 		return nil, err
 	}
-	return &Reader{Hello: hello, Ask: a.ask, Close: a.stop}, nil
-}
-
-// An adapter is one that runs.
-type adapter struct {
-	name string
-	args []string
-	cmd  *exec.Cmd
-	in   io.WriteCloser
-	out  *bufio.Reader
-	err  *strings.Builder
-}
-
-// start runs it, and reads its first line.
-func (a *adapter) start() (hello vector.Hello, err error) {
-	a.cmd, a.err = exec.Command(a.name, a.args...), &strings.Builder{}
-	a.cmd.Stderr = a.err
-	if a.in, err = a.cmd.StdinPipe(); err != nil {
-		return hello, err
-	}
-	out, err := a.cmd.StdoutPipe()
-	if err != nil {
-		return hello, err
-	}
-	a.out = bufio.NewReaderSize(out, 1<<16)
-	if err := a.cmd.Start(); err != nil {
-		return hello, err
-	}
-	if err := a.line(&hello); err != nil {
-		return hello, fmt.Errorf("%s: its first line does not name a reader: %w", a.name, err)
-	}
-	return hello, nil
-}
-
-// line reads a line, or ends the adapter.
-func (a *adapter) line(v any) error {
-	timer := time.AfterFunc(timeout, func() { _ = a.cmd.Process.Kill() })
-	line, err := a.out.ReadBytes('\n')
-	late := !timer.Stop()
-	if err == nil {
-		if err = json.Unmarshal(line, v); err != nil {
-			err = fmt.Errorf("%.200s: %w", line, err)
-		}
-	}
-	if err == nil {
-		return nil
-	}
-	a.stop()
-	said := strings.TrimSpace(a.err.String())
-	if len(said) > 300 {
-		said = said[:300]
-	}
-	if late {
-		return fmt.Errorf("no answer in %v", timeout)
-	}
-	if errors.Is(err, io.EOF) {
-		err = fmt.Errorf("ended: %v", a.cmd.ProcessState)
-	}
-	if said != "" {
-		return fmt.Errorf("%w: %s", err, said)
-	}
-	return err
+	return &Reader{Hello: hello, Ask: a.ask}, nil
 }
 
 // ask asks a question.
-func (a *adapter) ask(q *vector.Question) (reply vector.Reply, err error) {
-	b, err := json.Marshal(q)
+func (a adapter) ask(q *vector.Question) (vector.Reply, error) {
+	line, err := json.Marshal(q)
 	if err != nil {
-		return reply, err
+		return vector.Reply{}, err
 	}
-	_, err = a.in.Write(append(b, '\n'))
-	if err == nil {
-		err = a.line(&reply)
-	}
+	_, reply, err := a.run(append(line, '\n'))
 	if err == nil && reply.ID != q.ID {
 		err = fmt.Errorf("answer to question %d, not %d", reply.ID, q.ID)
-	}
-	if err != nil {
-		a.stop()
-		if _, again := a.start(); again != nil {
-			return reply, fmt.Errorf("%w; and then it did not start: %w", err, again)
-		}
 	}
 	return reply, err
 }
 
-// stop ends it.
-func (a *adapter) stop() {
-	a.in.Close()
-	_ = a.cmd.Process.Kill()
-	_ = a.cmd.Wait()
+// run runs the adapter with the line of a question or none, and returns its first line, and the answer if it was asked.
+func (a adapter) run(question []byte) (hello vector.Hello, reply vector.Reply, err error) {
+	const timeout = 20 * time.Second
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, a[0], a[1:]...)
+	var stderr strings.Builder
+	cmd.Stdin, cmd.Stderr = bytes.NewReader(question), &stderr
+	out, err := cmd.Output()
+	lines := json.NewDecoder(bytes.NewReader(out))
+	if lines.Decode(&hello) != nil || hello.Reader == "" {
+		return hello, reply, fmt.Errorf("%s: its first line does not name a reader: %.200q", a[0], out)
+	}
+	switch {
+	case question == nil || err == nil && lines.Decode(&reply) == nil:
+		return hello, reply, nil
+	case ctx.Err() != nil:
+		err = fmt.Errorf("no answer in %v", timeout)
+	case err == nil:
+		err = errors.New("no answer")
+	default:
+		err = fmt.Errorf("ended: %w %.300s", err, strings.TrimSpace(stderr.String()))
+	}
+	return hello, reply, err
 }

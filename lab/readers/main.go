@@ -90,7 +90,6 @@ func run(top string, files []string) error {
 				sum.wrong = append(sum.wrong, fmt.Errorf("%s, %s, %s: %w", f.library, f.name, path, err))
 			}
 		}
-		r.Close()
 		table.Row(f.library, f.name, sum.files, sum.lookups, sum.rows, sum.known, len(sum.wrong))
 		errs = append(errs, sum.wrong...)
 		if sum.rows == 0 {

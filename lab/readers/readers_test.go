@@ -26,7 +26,6 @@ func libraries(t *testing.T) map[string]*conformance.Reader {
 		if err != nil {
 			peer.Missing(t, err.Error())
 		}
-		t.Cleanup(r.Close)
 		out[name] = r
 	}
 	return out
