@@ -43,11 +43,16 @@ func Command() *kit.Command {
 	cmd.BoolVar(&c.detached, "detached", false, "detach and attach the section, and expect the bytes of a conversion")
 	start := cmd.Bool("start", false, "start the originals and the results, and compare")
 	root := cmd.String("root", "/", "the files belong to the system in `DIR`; each argument is a path inside it")
-	cmd.Run = func(dirs []string) error { return c.run(*root, dirs, *start) }
+	cmd.Run = func(dirs []string) error {
+		return kit.WithProduct(func(program, temp string) error {
+			c.program = program
+			return c.run(*root, dirs, *start, temp)
+		})
+	}
 	return cmd
 }
 
-func (c *corpus) run(root string, dirs []string, start bool) error {
+func (c *corpus) run(root string, dirs []string, start bool, temp string) error {
 	root, err := filepath.EvalSymlinks(root)
 	if err != nil {
 		return err
@@ -65,15 +70,6 @@ func (c *corpus) run(root string, dirs []string, start bool) error {
 	}
 	found, err := kit.ELFFiles(dirs...)
 	if err != nil {
-		return err
-	}
-	temp, err := os.MkdirTemp("", "corpus-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(temp)
-	c.program = filepath.Join(temp, "cfi2sframe")
-	if err := kit.BuildProduct(c.program); err != nil {
 		return err
 	}
 	if start {

@@ -42,6 +42,20 @@ func BuildProduct(path string, flags ...string) error {
 	return nil
 }
 
+// WithProduct builds cfi2sframe in a temporary directory, and calls fn with its path and the directory.
+func WithProduct(fn func(program, dir string) error) error {
+	dir, err := os.MkdirTemp("", "lab-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	program := filepath.Join(dir, "cfi2sframe")
+	if err := BuildProduct(program); err != nil {
+		return err
+	}
+	return fn(program, dir)
+}
+
 // A Report is what cfi2sframe says about a file, in the terms of its JSON report.
 type Report struct {
 	Kept, Why string // why the file gets no section: the name of the reason, and in words

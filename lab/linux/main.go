@@ -35,7 +35,9 @@ func Command() *kit.Command {
 		if len(found) == 0 {
 			return errors.New("no *.ko and no vmlinux")
 		}
-		return compareAll(kit.Spread(found, *most), *jobs)
+		return kit.WithProduct(func(program, dir string) error {
+			return compareAll(program, dir, kit.Spread(found, *most), *jobs)
+		})
 	}
 	return c
 }
@@ -49,19 +51,10 @@ type sum struct {
 }
 
 // compareAll compares all files, and prints a line for each kind.
-func compareAll(paths []string, jobs int) error {
-	dir, err := os.MkdirTemp("", "linux-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	program := filepath.Join(dir, "cfi2sframe")
-	if err := kit.BuildProduct(program); err != nil {
-		return err
-	}
+func compareAll(program, dir string, paths []string, jobs int) error {
 	sums := make(map[string]*sum)
 	var mu sync.Mutex
-	err = kit.Each(jobs, paths, func(worker int, path string) error {
+	err := kit.Each(jobs, paths, func(worker int, path string) error {
 		work := filepath.Join(dir, fmt.Sprint(worker))
 		kind, rows, report, err := compareFile(program, path, work)
 		if err != nil {

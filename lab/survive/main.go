@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -25,16 +24,7 @@ func Command() *kit.Command {
 	quick := c.Bool("quick", false, "only a few subjects and tools")
 	jobs := c.Int("jobs", 2, "`N` subjects at a time")
 	c.Run = func([]string) error {
-		dir, err := os.MkdirTemp("", "survive-")
-		if err != nil {
-			return err
-		}
-		defer os.RemoveAll(dir)
-		program := filepath.Join(dir, "cfi2sframe")
-		if err := kit.BuildProduct(program); err != nil {
-			return err
-		}
-		return tryAll(program, *quick, *jobs)
+		return kit.WithProduct(func(program, _ string) error { return tryAll(program, *quick, *jobs) })
 	}
 	return c
 }

@@ -29,20 +29,14 @@ func Command() *kit.Command {
 		if err != nil {
 			return err
 		}
-		dir, err := os.MkdirTemp("", "walker-")
-		if err != nil {
-			return err
-		}
-		defer os.RemoveAll(dir)
-		converter, err := newConverter(dir)
-		if err != nil {
-			return err
-		}
 		files = kit.Spread(files, *most)
-		if *seeds != "" {
-			return writeSeeds(*seeds, files, converter)
-		}
-		return compareAll(files, converter)
+		return kit.WithProduct(func(program, dir string) error {
+			converter := &converter{program, dir}
+			if *seeds != "" {
+				return writeSeeds(*seeds, files, converter)
+			}
+			return compareAll(files, converter)
+		})
 	}
 	return c
 }

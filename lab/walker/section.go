@@ -25,12 +25,6 @@ var forms = []string{
 // A converter makes sections of files, in a directory with a cfi2sframe.
 type converter struct{ program, dir string }
 
-// newConverter builds cfi2sframe in a directory.
-func newConverter(dir string) (*converter, error) {
-	c := &converter{filepath.Join(dir, "cfi2sframe"), dir}
-	return c, kit.BuildProduct(c.program)
-}
-
 // sections returns the sections of a file in every form, and the number of forms that it cannot have.
 func (c *converter) sections(path string) (found []*section, refused int, err error) {
 	f, err := elf.Open(path)

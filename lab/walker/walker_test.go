@@ -27,17 +27,17 @@ var made *converter
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
-func run(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "walker-")
-	if err == nil {
-		defer os.RemoveAll(dir)
-		made, err = newConverter(dir)
-	}
+func run(m *testing.M) (status int) {
+	err := kit.WithProduct(func(program, dir string) error {
+		made = &converter{program, dir}
+		status = m.Run()
+		return nil
+	})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	return m.Run()
+	return status
 }
 
 // compile builds a program of c with a compiler of the machine.
