@@ -1,0 +1,54 @@
+package kit
+
+import (
+	"debug/elf"
+	"encoding/binary"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"cfi2sframe/cfi"
+	"cfi2sframe/internal/testkit/linked"
+	"cfi2sframe/sframe"
+)
+
+// TestCompareRows compares a section with its own CFI, and with none. Tests of linux and survive have wrong rows.
+func TestCompareRows(t *testing.T) {
+	const fixtures = "../../testdata/bin/amd64/"
+	f, err := linked.Open(fixtures + "prologue")
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := cfi.Load(f, cfi.Auto, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	none, err := cfi.Parse(elf.EM_X86_64, binary.LittleEndian, cfi.Section{Source: cfi.DebugFrame})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var section *sframe.Section
+	err = WithProduct(func(program, dir string) error {
+		out := filepath.Join(dir, "out")
+		if _, err := Convert(program, fixtures+"prologue", out); err != nil {
+			return err
+		}
+		var err error
+		_, section, err = linked.Load(out)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := CompareRows(table, section, nil)
+	if err != nil || rows.Functions != 4 || rows.Described != 107 || rows.Covered != 107 || rows.PCs < 30 {
+		t.Errorf("its own CFI: %+v, error %v", rows, err)
+	}
+	if _, err := CompareRows(none, section, nil); err == nil || !strings.Contains(err.Error(), "where no CFI is") {
+		t.Errorf("no CFI: error %v", err)
+	}
+	rows, err = CompareRows(none, section, func(uint64) bool { return true })
+	if err != nil || rows.Stubs == 0 {
+		t.Errorf("stubs without CFI: %+v, error %v", rows, err)
+	}
+}
