@@ -10,6 +10,7 @@ type program struct {
 }
 
 const (
+	sources      = "lab/step/testdata"
 	forever      = "1000000"
 	freestanding = " -O2 -ffreestanding -nostdlib -static -fasynchronous-unwind-tables SRC/free.c -o OUT"
 	crypto       = "gcc -O2 SRC/crypto.c -l:libcrypto.so.3 -o OUT"

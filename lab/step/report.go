@@ -154,8 +154,8 @@ func (w *walk) gaps() {
 	})
 }
 
-// Text writes the report, with up to most findings and gaps; a negative number stands for all.
-func (r *Report) Text(out io.Writer, most int) {
+// Text writes the report.
+func (r *Report) Text(out io.Writer) {
 	fmt.Fprintf(out, "%d steps on %s: %d calls, %d returns, %d jumps over frames, ",
 		r.Steps, r.Machine, r.Calls, r.Returns, r.Jumps)
 	fmt.Fprintf(out, "%d signals, %d threads, %d changes of the stack\n", r.Signals, r.Threads, r.Switches)
@@ -173,10 +173,6 @@ func (r *Report) Text(out io.Writer, most int) {
 		}
 	}
 	for i, f := range r.Findings {
-		if i == most {
-			fmt.Fprintln(out, "  ...")
-			break
-		}
 		if i == 0 || f.Function != r.Findings[i-1].Function || f.Side != r.Findings[i-1].Side {
 			fmt.Fprintf(out, "  %s of %s, %s:\n", f.Function, f.File, f.Side)
 		}
@@ -186,11 +182,7 @@ func (r *Report) Text(out io.Writer, most int) {
 		}
 		fmt.Fprintf(out, ": wrong %s; it says %s; %s\n", f.Wrong, f.Says, f.Truth)
 	}
-	for i, g := range r.Gaps {
-		if i == most {
-			fmt.Fprintln(out, "  ...")
-			break
-		}
+	for _, g := range r.Gaps {
 		fmt.Fprintf(out, "  no %s: %d steps in %s, %s\n", g.Side, g.Steps, g.File, g.Function)
 	}
 }

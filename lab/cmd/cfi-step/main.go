@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"syscall"
@@ -68,8 +67,6 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.BoolVar(&opt.Entry, "entry", false, "begin at the program's entry point, after the loader")
 	made := flags.IntSlice("made", nil, "compare .sframe of these `VERSIONS` as well; files get it in memory: 1, 2, 3")
 	out := flags.StringP("report-file", "o", "", "write the report to `FILE`")
-	most := flags.Int("functions", 50, "list up to `N` wrong answers, and up to N gaps; -1 for all")
-	version := flags.Bool("version", false, "print the version")
 	asked := flags.BoolP("help", "h", false, "print this")
 	fail := func(err error) int {
 		fmt.Fprintf(stderr, "cfi-step: %v\n", err)
@@ -83,9 +80,6 @@ func run(args []string, stdout, stderr io.Writer) int {
 		const either = "[=true|false]" // which pflag has for switches
 		usages := strings.ReplaceAll(flags.FlagUsagesWrapped(helpWidth), either, strings.Repeat(" ", len(either)))
 		fmt.Fprint(stdout, help, usages, more)
-		return 0
-	case *version:
-		fmt.Fprintln(stdout, "cfi-step", buildVersion())
 		return 0
 	case flags.NArg() == 0:
 		return fail(errors.New("no program to run; see cfi-step --help"))
@@ -113,7 +107,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if r == nil {
 		return fail(err)
 	}
-	r.Text(report, *most)
+	r.Text(report)
 	fmt.Fprintf(report, "  the program's exit status: %d\n", exit)
 	switch {
 	case err != nil:
@@ -122,19 +116,4 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return 1
 	}
 	return 0
-}
-
-// buildVersion returns the version that Go has recorded.
-func buildVersion() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "(devel)"
-	}
-	v := info.Main.Version
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			v += " " + s.Value
-		}
-	}
-	return v
 }

@@ -23,9 +23,6 @@ import (
 // emulated is how many times fewer steps programs make under QEMU, where a step takes longer.
 const emulated = 20
 
-// sources are those of the programs.
-const sources = "lab/step/testdata"
-
 // Command returns the subcommand, which follows a list of programs and compares V2 and V3 of all files that they load.
 // A wrong answer of .sframe is a failure, unless it repeats the call frame information. With $CFI2SFRAME_REQUIRE_PEERS a
 // missing program is a failure.
@@ -70,7 +67,7 @@ func Command() *kit.Command {
 			table.Row(p.abi, p.name, r.Steps, cfi.Right, cfi.Wrong, r.Silent, v2.Right, v2.Repeats, v2.Wrong, v2.Gaps,
 				v3.Right, v3.Repeats, v3.Wrong, v3.Gaps)
 			if *verbose || r.Faults() > 0 {
-				r.Text(os.Stdout, -1)
+				r.Text(os.Stdout)
 			}
 			if r.Faults() > 0 {
 				return fmt.Errorf("%s %s: SFrame is wrong in %d steps", p.abi, p.name, r.Faults())
