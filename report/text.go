@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"cfi2sframe/internal/page"
+	"cfi2sframe/translate"
 )
 
 //go:embed text.tmpl
@@ -22,14 +23,12 @@ var textTemplates string
 
 // functions are those of the templates.
 var functions = template.FuncMap{
-	"add":       func(a, b uint64) uint64 { return a + b },
 	"bytes":     bytesOf,
 	"changed":   changed,
 	"choose":    func(b bool, yes, no string) string { return map[bool]string{true: yes, false: no}[b] },
 	"counted":   counted,
-	"digits":    Digits,
+	"digits":    func(n any) string { return page.Grouped(fmt.Sprint(n)) },
 	"format3":   (*Coverage).format3Share,
-	"int":       func(n uint64) int { return int(n) },
 	"plural":    plural,
 	"printable": Printable,
 	"sub":       func(a, b int) int { return a - b },
@@ -69,11 +68,7 @@ func (c *Coverage) Text(w io.Writer, gaps int) error {
 
 // losses returns the gaps that are not covered: by the others a stack trace loses nothing.
 func (c *Coverage) losses() []Gap {
-	loses := make(map[string]bool)
-	for _, r := range c.Reasons {
-		loses[r.Name] = r.Loss
-	}
-	return slices.DeleteFunc(slices.Clone(c.Gaps), func(g Gap) bool { return !loses[g.Reason] })
+	return slices.DeleteFunc(slices.Clone(c.Gaps), func(g Gap) bool { return g.Reason == translate.Outermost.Name() })
 }
 
 // WithFormat3 returns in words how much of the code in gaps format 3 covers, or "" for nothing.
@@ -226,17 +221,17 @@ func PrintableMessage(s string) string {
 	}, s)
 }
 
-func plural(n int, what string) string { return countOf(uint64(n), what) }
-
-// bytesOf returns a size in words.
-func bytesOf(n uint64) string { return countOf(n, "byte") }
-
-func countOf(n uint64, what string) string {
-	if n != 1 {
+// plural returns a number, of any type, and what it counts.
+func plural(n any, what string) string {
+	number := page.Grouped(fmt.Sprint(n))
+	if number != "1" {
 		what += "s"
 	}
-	return Digits(n) + " " + what
+	return number + " " + what
 }
+
+// bytesOf returns a size in words.
+func bytesOf(n uint64) string { return plural(n, "byte") }
 
 // Digits groups a number by thousands.
 func Digits(n uint64) string { return page.Grouped(fmt.Sprint(n)) }

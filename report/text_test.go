@@ -26,9 +26,9 @@ func TestTextWhole(t *testing.T) {
 	c.Malformed = report.Malformed{Count: 5, Errors: []string{"first", "second\n"}}
 	c.Omitted, c.Notes, c.Padding = 2, []string{"names", "lines"}, 7
 	c.Gaps = append(c.Gaps,
-		report.Gap{Begin: 0x1010, End: 0x1020, Offset: 0x10, Reason: "signal-frame", Text: "signal frame",
+		report.Gap{Begin: 0x1010, End: 0x1020, Offset: 0x10, Reason: "outermost", Text: "signal frame",
 			Cause: "kernel"},
-		report.Gap{Function: "\x07", Begin: 0x1020, End: 0x1021, Reason: "malformed", Text: "malformed CFI",
+		report.Gap{Function: "\x07", Begin: 0x1020, End: 0x1021, Reason: "outermost", Text: "malformed CFI",
 			Rule: "instruction 0x3f", Cause: "damage"},
 		report.Gap{Section: ".text.f", Begin: 4, End: 5, Offset: 4, Reason: "sp-rule", Text: "SP", Column: "SP",
 			Rule: "u", Cause: "thread"},
