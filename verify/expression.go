@@ -14,8 +14,13 @@ type machine struct {
 	pcReg  uint64
 	pc     uint64
 	pcRead bool // an expression has read pc since this was cleared
-	stack  []uint64
-	steps  int // that expressions took so far
+	steps  int  // that expressions took so far
+
+	// The current expression.
+	code  []byte
+	pos   int
+	stack []uint64
+	err   error
 }
 
 // mix scatters its argument over 64 bits (the finalizer of splitmix64).
@@ -48,266 +53,221 @@ var errSteps = fmt.Errorf("expressions take more than %d steps, which are not ru
 
 // run evaluates an expression with the given values on its stack.
 func (m *machine) run(code []byte, initial ...uint64) (result uint64, err error) {
-	x := interpreter{machine: m, code: code}
-	x.machine.stack = append(m.stack[:0], initial...)
 	if m.steps > allSteps {
 		return 0, errSteps
 	}
+	m.code, m.pos, m.err, m.stack = code, 0, nil, append(m.stack[:0], initial...)
 	steps := 0
-	for ; x.pos < len(code) && x.err == nil; steps++ {
+	for ; m.pos < len(code) && m.err == nil; steps++ {
 		if steps == maxSteps {
-			x.fail("it does not end")
+			m.fail("it does not end")
 			break
 		}
-		x.step(op.Opcode(x.operand(1)))
+		m.step(op.Opcode(m.operand(1)))
 	}
 	m.steps += steps + perRun
-	if x.err != nil {
-		return 0, fmt.Errorf("expression %s: %w", printed(code), x.err)
+	result = m.pop()
+	if m.err != nil {
+		const most = 64
+		return 0, fmt.Errorf("expression % x: %w", code[:min(len(code), most)], m.err)
 	}
-	return x.pop(), x.err
+	return result, nil
 }
 
-// printed returns the start of an expression in hexadecimal.
-func printed(code []byte) string {
-	const most = 64
-	if len(code) <= most {
-		return fmt.Sprintf("% x", code)
-	}
-	return fmt.Sprintf("% x and %d bytes more", code[:most], len(code)-most)
-}
-
-type interpreter struct {
-	*machine
-	code []byte
-	pos  int
-	err  error
-}
-
-func (x *interpreter) fail(format string, args ...any) {
-	if x.err == nil {
-		x.err = fmt.Errorf(format, args...)
+func (m *machine) fail(format string, args ...any) {
+	if m.err == nil {
+		m.err = fmt.Errorf(format, args...)
 	}
 }
 
-func (x *interpreter) push(v uint64) { x.stack = append(x.stack, v) }
+func (m *machine) push(v uint64) { m.stack = append(m.stack, v) }
 
-func (x *interpreter) pop() uint64 {
-	if len(x.stack) == 0 {
-		x.fail("stack is empty")
+func (m *machine) pop() uint64 {
+	if len(m.stack) == 0 {
+		m.fail("stack is empty")
 		return 0
 	}
-	v := x.stack[len(x.stack)-1]
-	x.stack = x.stack[:len(x.stack)-1]
+	v := m.stack[len(m.stack)-1]
+	m.stack = m.stack[:len(m.stack)-1]
 	return v
 }
 
 // operand reads an unsigned operand of 1, 2, 4 or 8 bytes.
-func (x *interpreter) operand(size int) uint64 {
-	if x.pos+size > len(x.code) {
-		x.fail("operand is cut off")
+func (m *machine) operand(size int) uint64 {
+	if m.pos+size > len(m.code) {
+		m.fail("operand is cut off")
 		return 0
 	}
-	b := x.code[x.pos:][:size]
-	x.pos += size
+	b := m.code[m.pos:][:size]
+	m.pos += size
 	switch size {
 	case 1:
 		return uint64(b[0])
 	case 2:
-		return uint64(x.order.Uint16(b))
+		return uint64(m.order.Uint16(b))
 	case 4:
-		return uint64(x.order.Uint32(b))
+		return uint64(m.order.Uint32(b))
 	}
-	return x.order.Uint64(b)
+	return m.order.Uint64(b)
 }
 
-// signed sign-extends a value of size bytes.
-func signed(v uint64, size int) uint64 {
-	shift := 64 - 8*size
-	return uint64(int64(v<<shift) >> shift)
-}
-
-func (x *interpreter) uleb() (v uint64) {
-	for shift := 0; shift < 70 && x.err == nil; shift += 7 {
-		b := x.operand(1)
+func (m *machine) uleb() (v uint64) {
+	for shift := 0; shift < 70 && m.err == nil; shift += 7 {
+		b := m.operand(1)
 		v |= (b & 0x7f) << shift
 		if b&0x80 == 0 {
 			return v
 		}
 	}
-	x.fail("LEB128 number is too long")
+	m.fail("LEB128 number is too long")
 	return 0
 }
 
-func (x *interpreter) sleb() uint64 {
-	start := x.pos
-	v := x.uleb()
-	if n := 7 * (x.pos - start); n > 0 && n < 64 && v>>(n-1)&1 != 0 {
+func (m *machine) sleb() uint64 {
+	start := m.pos
+	v := m.uleb()
+	if n := 7 * (m.pos - start); n > 0 && n < 64 && v>>(n-1)&1 != 0 {
 		v |= ^uint64(0) << n
 	}
 	return v
 }
 
-func (x *interpreter) breg(n uint64) {
-	v := x.reg(n)
-	if n == x.pcReg {
-		v, x.pcRead = x.pc, true
+func (m *machine) breg(n uint64) {
+	v := m.reg(n)
+	if n == m.pcReg {
+		v, m.pcRead = m.pc, true
 	}
-	x.push(v + x.sleb())
+	m.push(v + m.sleb())
 }
 
-func (x *interpreter) pick(n uint64) {
-	if n >= uint64(len(x.stack)) {
-		x.fail("stack has no entry %d", n)
+func (m *machine) pick(n uint64) {
+	if n >= uint64(len(m.stack)) {
+		m.fail("stack has no entry %d", n)
 		return
 	}
-	x.push(x.stack[len(x.stack)-1-int(n)])
+	m.push(m.stack[len(m.stack)-1-int(n)])
 }
 
-func (x *interpreter) jump(condition bool) {
-	distance := int(int16(x.operand(2)))
+func (m *machine) jump(condition bool) {
+	distance := int(int16(m.operand(2)))
 	if !condition {
 		return
 	}
-	to := x.pos + distance // from the end of the operand, which is read by now
-	if to < 0 || to > len(x.code) {
-		x.fail("branch leaves the expression")
+	to := m.pos + distance // from the end of the operand
+	if to < 0 || to > len(m.code) {
+		m.fail("branch leaves the expression")
 		return
 	}
-	x.pos = to
+	m.pos = to
 }
 
-func (x *interpreter) step(code op.Opcode) {
+// step executes an operation.
+func (m *machine) step(code op.Opcode) {
 	switch {
 	case code >= op.DW_OP_lit0 && code <= op.DW_OP_lit31:
-		x.push(uint64(code - op.DW_OP_lit0))
+		m.push(uint64(code - op.DW_OP_lit0))
 		return
 	case code >= op.DW_OP_breg0 && code <= op.DW_OP_breg31:
-		x.breg(uint64(code - op.DW_OP_breg0))
+		m.breg(uint64(code - op.DW_OP_breg0))
+		return
+	case code >= op.DW_OP_const1u && code <= op.DW_OP_const8s: // sizes 1, 2, 4, 8, each unsigned and signed
+		size := 1 << ((code - op.DW_OP_const1u) / 2)
+		v, shift := m.operand(size), 64-8*size
+		if code&1 == 1 {
+			v = uint64(int64(v<<shift) >> shift)
+		}
+		m.push(v)
 		return
 	}
 	switch code {
 	case op.DW_OP_nop:
 	case op.DW_OP_bregx:
-		x.breg(x.uleb())
-	case op.DW_OP_addr, op.DW_OP_const8u, op.DW_OP_const8s:
-		x.push(x.operand(8))
-	case op.DW_OP_const1u:
-		x.push(x.operand(1))
-	case op.DW_OP_const2u:
-		x.push(x.operand(2))
-	case op.DW_OP_const4u:
-		x.push(x.operand(4))
-	case op.DW_OP_const1s:
-		x.push(signed(x.operand(1), 1))
-	case op.DW_OP_const2s:
-		x.push(signed(x.operand(2), 2))
-	case op.DW_OP_const4s:
-		x.push(signed(x.operand(4), 4))
+		m.breg(m.uleb())
+	case op.DW_OP_addr:
+		m.push(m.operand(8))
 	case op.DW_OP_constu:
-		x.push(x.uleb())
+		m.push(m.uleb())
 	case op.DW_OP_consts:
-		x.push(x.sleb())
+		m.push(m.sleb())
 	case op.DW_OP_dup:
-		x.pick(0)
+		m.pick(0)
 	case op.DW_OP_over:
-		x.pick(1)
+		m.pick(1)
 	case op.DW_OP_pick:
-		x.pick(x.operand(1))
+		m.pick(m.operand(1))
 	case op.DW_OP_drop:
-		x.pop()
+		m.pop()
 	case op.DW_OP_swap:
-		top, second := x.pop(), x.pop()
-		x.push(top)
-		x.push(second)
+		top, second := m.pop(), m.pop()
+		m.stack = append(m.stack, top, second)
 	case op.DW_OP_rot: // the top entry becomes the third
-		top, second, third := x.pop(), x.pop(), x.pop()
-		x.push(top)
-		x.push(third)
-		x.push(second)
+		top, second, third := m.pop(), m.pop(), m.pop()
+		m.stack = append(m.stack, top, third, second)
 	case op.DW_OP_deref:
-		x.push(x.load(x.pop()))
+		m.push(m.load(m.pop()))
 	case op.DW_OP_deref_size:
-		if size := x.operand(1); size != 8 {
-			x.fail("load of %d bytes", size)
+		if size := m.operand(1); size != 8 {
+			m.fail("load of %d bytes", size)
 		}
-		x.push(x.load(x.pop()))
+		m.push(m.load(m.pop()))
 	case op.DW_OP_plus_uconst:
-		x.push(x.pop() + x.uleb())
+		m.push(m.pop() + m.uleb())
 	case op.DW_OP_abs:
-		if v := x.pop(); int64(v) < 0 {
-			x.push(-v)
-		} else {
-			x.push(v)
-		}
+		v := int64(m.pop())
+		m.push(uint64(max(v, -v)))
 	case op.DW_OP_neg:
-		x.push(-x.pop())
+		m.push(-m.pop())
 	case op.DW_OP_not:
-		x.push(^x.pop())
+		m.push(^m.pop())
 	case op.DW_OP_skip:
-		x.jump(true)
+		m.jump(true)
 	case op.DW_OP_bra:
-		x.jump(x.pop() != 0)
+		m.jump(m.pop() != 0)
 	default:
-		second, first := x.pop(), x.pop()
-		x.binary(code, first, second)
+		m.binary(code)
 	}
 }
 
-func (x *interpreter) binary(code op.Opcode, a, b uint64) {
-	truth := func(t bool) {
-		if t {
-			x.push(1)
-		} else {
-			x.push(0)
-		}
-	}
-	switch code {
-	case op.DW_OP_and:
-		x.push(a & b)
-	case op.DW_OP_or:
-		x.push(a | b)
-	case op.DW_OP_xor:
-		x.push(a ^ b)
-	case op.DW_OP_plus:
-		x.push(a + b)
-	case op.DW_OP_minus:
-		x.push(a - b)
-	case op.DW_OP_mul:
-		x.push(a * b)
-	case op.DW_OP_div, op.DW_OP_mod:
-		switch {
-		case b == 0:
-			x.fail("division by zero")
-		case code == op.DW_OP_div:
-			x.push(uint64(int64(a) / int64(b)))
-		default:
-			x.push(a % b)
-		}
-	case op.DW_OP_shl, op.DW_OP_shr, op.DW_OP_shra:
-		switch {
-		case b > 63: // which is not the same everywhere
-			x.fail("shift by %d bits", b)
-		case code == op.DW_OP_shl:
-			x.push(a << b)
-		case code == op.DW_OP_shr:
-			x.push(a >> b)
-		default:
-			x.push(uint64(int64(a) >> b))
-		}
-	case op.DW_OP_eq:
-		truth(a == b)
-	case op.DW_OP_ne:
-		truth(a != b)
-	case op.DW_OP_ge:
-		truth(int64(a) >= int64(b))
-	case op.DW_OP_gt:
-		truth(int64(a) > int64(b))
-	case op.DW_OP_le:
-		truth(int64(a) <= int64(b))
-	case op.DW_OP_lt:
-		truth(int64(a) < int64(b))
+// binary executes an operation on the two top entries.
+func (m *machine) binary(code op.Opcode) {
+	b, a := m.pop(), m.pop()
+	f := operations[code]
+	switch {
+	case f == nil:
+		m.fail("opcode %#02x is not one for call frame information", uint8(code))
+	case (code == op.DW_OP_div || code == op.DW_OP_mod) && b == 0:
+		m.fail("division by zero")
+	case code >= op.DW_OP_shl && code <= op.DW_OP_shra && b > 63: // not the same everywhere
+		m.fail("shift by %d bits", b)
 	default:
-		x.fail("opcode %#02x is not one for call frame information", uint8(code))
+		m.push(f(a, b))
 	}
+}
+
+// operations are those with two operands.
+var operations = [256]func(a, b uint64) uint64{
+	op.DW_OP_and:   func(a, b uint64) uint64 { return a & b },
+	op.DW_OP_or:    func(a, b uint64) uint64 { return a | b },
+	op.DW_OP_xor:   func(a, b uint64) uint64 { return a ^ b },
+	op.DW_OP_plus:  func(a, b uint64) uint64 { return a + b },
+	op.DW_OP_minus: func(a, b uint64) uint64 { return a - b },
+	op.DW_OP_mul:   func(a, b uint64) uint64 { return a * b },
+	op.DW_OP_div:   func(a, b uint64) uint64 { return uint64(int64(a) / int64(b)) },
+	op.DW_OP_mod:   func(a, b uint64) uint64 { return a % b },
+	op.DW_OP_shl:   func(a, b uint64) uint64 { return a << b },
+	op.DW_OP_shr:   func(a, b uint64) uint64 { return a >> b },
+	op.DW_OP_shra:  func(a, b uint64) uint64 { return uint64(int64(a) >> b) },
+	op.DW_OP_eq:    func(a, b uint64) uint64 { return truth(a == b) },
+	op.DW_OP_ne:    func(a, b uint64) uint64 { return truth(a != b) },
+	op.DW_OP_ge:    func(a, b uint64) uint64 { return truth(int64(a) >= int64(b)) },
+	op.DW_OP_gt:    func(a, b uint64) uint64 { return truth(int64(a) > int64(b)) },
+	op.DW_OP_le:    func(a, b uint64) uint64 { return truth(int64(a) <= int64(b)) },
+	op.DW_OP_lt:    func(a, b uint64) uint64 { return truth(int64(a) < int64(b)) },
+}
+
+func truth(t bool) uint64 {
+	if t {
+		return 1
+	}
+	return 0
 }

@@ -251,10 +251,9 @@ func TestWrongExpressions(t *testing.T) {
 func TestPrinted(t *testing.T) {
 	m := machine{order: binary.LittleEndian}
 	for n, want := range map[int]string{
-		3:   "expression 96 96 ff: opcode",
-		64:  "96 ff: opcode",
-		65:  "96 96 and 1 bytes more: opcode",
-		100: "96 96 and 36 bytes more: opcode",
+		3:  "expression 96 96 ff: opcode",
+		64: "96 ff: opcode",
+		65: "96 96: opcode",
 	} {
 		code := append(bytes.Repeat([]byte{opNop}, n-1), 0xff)
 		if _, err := m.run(code, 1, 2); err == nil || !strings.Contains(err.Error(), want) {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"debug/elf"
-	"math"
 	"slices"
 	"sort"
 
@@ -38,41 +37,28 @@ func codeRanges(f *elffile.File) []codeRange {
 	return all
 }
 
-// Borders are the addresses at which sections begin and end, each sorted.
-type borders struct{ begins, ends []uint64 }
-
-func bordersOf(f *elffile.File) (b borders) {
+// sectionStarts returns the addresses at which sections begin, sorted.
+func sectionStarts(f *elffile.File) (all []uint64) {
 	for i := range f.Sections {
 		if s := &f.Sections[i]; s.Alloc() && s.Size > 0 {
-			b.begins, b.ends = append(b.begins, s.Addr), append(b.ends, s.Addr+s.Size)
+			all = append(all, s.Addr)
 		}
 	}
-	slices.Sort(b.begins)
-	slices.Sort(b.ends)
-	return b
-}
-
-// next returns where the next section begins, if no section has the bytes from addr to there.
-func (b *borders) next(addr uint64) (next uint64, ok bool) {
-	begun, _ := slices.BinarySearch(b.begins, addr)
-	ended, _ := slices.BinarySearch(b.ends, addr+1) // all that end at addr or before
-	if begun < len(b.begins) {
-		return b.begins[begun], begun == ended
-	}
-	return math.MaxUint64, begun == ended && begun > 0
+	slices.Sort(all)
+	return all
 }
 
 // paddings finds the padding after functions.
 type paddings struct {
-	file    *elffile.File
-	size    func(b []byte) int // abi.padding
-	ranges  []codeRange        // all of them
-	code    codeRange          // the current one
-	borders borders            // of sections
-	text    []byte             // code at address textAt
-	textAt  uint64
-	buffer  []byte
-	known   [maxPadding][]byte // by size: the bytes that were found to be padding last
+	file   *elffile.File
+	size   func(b []byte) int // abi.padding
+	ranges []codeRange        // all of them
+	code   codeRange          // the current one
+	starts []uint64           // of sections
+	text   []byte             // code at address textAt
+	textAt uint64
+	buffer []byte
+	known  [maxPadding][]byte // by size: the bytes that were found to be padding last
 }
 
 // after returns the end of the padding after a function: the next function, the next section, or the end of the
@@ -88,8 +74,11 @@ func (p *paddings) after(fn *cfi.Function, next uint64) (end uint64, ok bool) {
 	if fn.Signal() || fn.Program() < 0 {
 		return 0, false
 	}
-	if section, ok := p.borders.next(p.code.end); ok && next > p.code.end {
-		end = min(next, section, fn.End+maxPadding)
+	if next > p.code.end { // the section may be followed by padding
+		end = min(next, fn.End+maxPadding)
+		if i, _ := slices.BinarySearch(p.starts, p.code.end); i < len(p.starts) {
+			end = min(end, p.starts[i])
+		}
 		for ; end > p.code.end; end-- { // to the end of the segment
 			if _, ok := p.file.FileOffset(fn.End, end-fn.End); ok {
 				break

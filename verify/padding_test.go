@@ -140,7 +140,6 @@ func TestPaddingAfterSections(t *testing.T) {
 		{"and the next one", 0x1000, 0x1050, []elffile.Section{a, b, c}, 16, false},
 		{"with a byte of another section", 0x1000, 0x1030, []elffile.Section{a, section(0x102f, 1), b, c}, 15, true},
 		{"up to that section", 0x1000, 0x102f, []elffile.Section{a, section(0x102f, 1), b, c}, 15, false},
-		{"in an overlapping section", 0x1000, 0x1030, []elffile.Section{section(0xff0, 0x31), a, b, c}, 0, true},
 		{"100 bytes", 0x1030, 0x1060, []elffile.Section{a, b, c}, 0, true},
 		{"62 bytes", 0x1030, 0x1060, []elffile.Section{a, b, section(0x108e, 1), c}, 16, false},
 		{"up to code without CFI", 0x1030, 0x1051, []elffile.Section{a, b, section(0x1051, 1), c}, 1, false},

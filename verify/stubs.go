@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sort"
 
-	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
 	"cfi2sframe/sframe"
 )
@@ -21,7 +20,7 @@ type orphan struct {
 
 // stubs checks the orphans, which must be PLT stubs: a call arrives, the stub may push data, and control leaves by a
 // jump. All code of the PLTs is followed, so that no other code runs into them.
-func (c *checker) stubs(t *cfi.Table, f *elffile.File) error {
+func (c *checker) stubs(f *elffile.File) error {
 	if len(c.orphans) == 0 {
 		return nil
 	}
@@ -29,27 +28,63 @@ func (c *checker) stubs(t *cfi.Table, f *elffile.File) error {
 	if err != nil {
 		return err
 	}
-	why := "it is in no section of PLT stubs"
+	outside := "SFrame describes code that CFI does not: it is in no section of PLT stubs"
 	if len(f.Sections) == 0 {
-		why = "there are no section headers, which could say that it is a PLT"
+		outside = "SFrame describes code that CFI does not: there are no section headers, which could say that it is a PLT"
 	}
-	w := follower{decode: c.abi.stub, table: t}
-	w.follow(plts)
-	at := uint64(0) // all code before it was checked
-	for i := 0; i < len(w.code); i++ {
-		in := &w.code[i]
-		c.wrong(at, in.begin, why)
-		for at = in.end; in.wrong != "" && i+1 < len(w.code) && w.code[i+1].stub == in.stub; i++ {
-			at = w.code[i+1].end
+	w := follow(plts, c.abi.stub)
+	var last Mismatch // not reported yet, as the next one may continue it
+	report := func(begin, end uint64, what string) {
+		if what == last.What && begin == last.End {
+			last.End = end
+			return
 		}
-		if in.wrong != "" {
-			c.wrong(in.begin, at, in.wrong)
-		} else {
-			c.instruction(in)
+		if last.What != "" {
+			c.res.mismatch(last.Begin, last.End, "%s", last.What)
+		}
+		last = Mismatch{begin, end, what}
+	}
+	for i := range c.orphans {
+		o := &c.orphans[i]
+		for pc := o.begin; pc < o.end; {
+			what, end := outside, o.end
+			if k := sort.Search(len(w.code), func(i int) bool { return w.code[i].end > pc }); k < len(w.code) {
+				if in := &w.code[k]; in.begin > pc {
+					end = min(end, in.begin)
+				} else {
+					end = min(end, in.end)
+					what = c.stubRow(o, in)
+				}
+			}
+			if what == "" {
+				c.res.Stubs += end - pc
+			}
+			report(pc, end, what)
+			pc = end
 		}
 	}
-	c.wrong(at, ^uint64(0), why)
+	report(0, 0, "")
 	return nil
+}
+
+// stubRow compares an orphan's row with the depth of the stack before an instruction, and returns what is wrong.
+func (c *checker) stubRow(o *orphan, in *stubCode) string {
+	e := &o.row
+	switch {
+	case in.wrong != "":
+		return "SFrame describes code that CFI does not: " + in.wrong
+	case !in.reached && in.gap: // nothing runs it
+		return ""
+	case !in.reached:
+		return "SFrame describes code that CFI does not: nothing leads to it"
+	case in.at.lost:
+		return "PLT stub: SFrame describes code whose return address is overwritten"
+	}
+	want, got := c.atDepth(in.at), c.bySFrame(e)
+	if got == want && !e.Outermost && !e.Signed && !o.special {
+		return ""
+	}
+	return fmt.Sprintf("PLT stub: %s: SFrame has CFA %v, RA %v, FP %v", want.differs(got), e.CFA, e.RA, e.FP)
 }
 
 // pltNames are the names of sections with PLT stubs.
@@ -123,7 +158,7 @@ type stubCode struct {
 	begin, end uint64
 	effect
 	stub    int32 // index of the first instruction of its stub
-	entry   bool  // a section or a function begins with it
+	entry   bool  // a section begins with it
 	aimed   bool  // jumps lead to it
 	gap     bool  // padding after a jump
 	reached bool  // control comes to it, with depth at:
@@ -131,19 +166,18 @@ type stubCode struct {
 	wrong   string // why it is not part of a stub, or ""
 }
 
-// A follower follows the code of PLTs. Calls arrive at the start of a section, at functions of CFI, and after jumps,
-// except where jumps lead to.
+// A follower follows the code of PLTs. Calls arrive at the start of a section and after jumps, except where jumps lead
+// to.
 type follower struct {
-	decode func(b []byte, pc uint64) (effect, bool)
-	table  *cfi.Table
-	code   []stubCode // by address
-	work   []int      // indexes of instructions whose depth is new
+	code []stubCode // by address
+	work []int      // indexes of instructions whose depth is new
 }
 
 // follow finds the depths before the instructions of all PLTs.
-func (w *follower) follow(plts []plt) {
+func follow(plts []plt, decode func(b []byte, pc uint64) (effect, bool)) *follower {
+	w := &follower{}
 	for i := range plts {
-		w.read(&plts[i])
+		w.read(&plts[i], decode)
 	}
 	for i := range w.code {
 		w.aim(i)
@@ -161,22 +195,17 @@ func (w *follower) follow(plts []plt) {
 		w.work = w.work[:len(w.work)-1]
 		w.leave(i)
 	}
+	return w
 }
 
 // read decodes the code of a PLT. A stub ends with a jump.
-func (w *follower) read(p *plt) {
+func (w *follower) read(p *plt, decode func(b []byte, pc uint64) (effect, bool)) {
 	stub := len(w.code)
 	for pc := p.begin; pc < p.end; {
-		e, ok := w.decode(p.code[pc-p.begin:], pc)
-		fn := w.table.Find(pc)
-		in := stubCode{begin: pc, end: pc + uint64(e.size), effect: e, stub: int32(stub)}
-		in.entry = pc == p.begin || fn != nil && fn.Begin == pc
-		if full := len(w.code) >= maxStubCode; !ok || full { // up to the next function
+		e, ok := decode(p.code[pc-p.begin:], pc)
+		in := stubCode{begin: pc, end: pc + uint64(e.size), effect: e, stub: int32(stub), entry: pc == p.begin}
+		if known := ok && len(w.code) < maxStubCode; !known {
 			in.effect, in.end = effect{ends: true}, p.end
-			next := sort.Search(w.table.Len(), func(i int) bool { return w.table.At(i).Begin > pc })
-			if next < w.table.Len() && !full {
-				in.end = min(p.end, w.table.At(next).Begin)
-			}
 		}
 		w.code = append(w.code, in)
 		if in.size == 0 {
@@ -263,55 +292,6 @@ func (w *follower) leave(i int) {
 		w.arrive(to, depth{})
 	default:
 		w.arrive(to, d)
-	}
-}
-
-// wrong reports the orphans from begin to end. Neighbours count as one mismatch.
-func (c *checker) wrong(begin, end uint64, why string) {
-	var lo, hi uint64
-	report := func() {
-		if lo < hi {
-			c.res.mismatch(lo, hi, "SFrame describes code that CFI does not: %s", why)
-		}
-	}
-	for _, o := range c.between(begin, end) {
-		if first := max(begin, o.begin); first != hi {
-			report()
-			lo = first
-		}
-		hi = min(end, o.end)
-	}
-	report()
-}
-
-// between returns the orphans that overlap the range from begin to end. Orphans are in address order.
-func (c *checker) between(begin, end uint64) []orphan {
-	first := sort.Search(len(c.orphans), func(i int) bool { return c.orphans[i].end > begin })
-	last := first + sort.Search(len(c.orphans)-first, func(i int) bool { return c.orphans[first+i].begin >= end })
-	return c.orphans[first:last]
-}
-
-// instruction checks the rows of an instruction of a stub against the depth of the stack.
-func (c *checker) instruction(in *stubCode) {
-	if !in.reached && !in.gap {
-		c.wrong(in.begin, in.end, "nothing leads to it")
-		return
-	}
-	want := c.atDepth(in.at)
-	for _, o := range c.between(in.begin, in.end) {
-		lo, hi := max(in.begin, o.begin), min(in.end, o.end)
-		e := &o.row
-		got := c.bySFrame(e)
-		switch {
-		case !in.reached: // nothing runs it
-			c.res.Stubs += hi - lo
-		case in.at.lost:
-			c.res.mismatch(lo, hi, "PLT stub: SFrame describes code whose return address is overwritten")
-		case got != want, e.Outermost, e.Signed, o.special:
-			c.res.mismatch(lo, hi, "PLT stub: %s: SFrame has CFA %v, RA %v, FP %v", want.differs(got), e.CFA, e.RA, e.FP)
-		default:
-			c.res.Stubs += hi - lo
-		}
 	}
 }
 

@@ -13,12 +13,10 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// follow returns in words what a follower finds in the code of PLTs: the stubs, what is wrong with each, and how much
+// followed returns in words what a follower finds in the code of PLTs: the stubs, what is wrong with each, and how much
 // is pushed before it.
-func follow(t *testing.T, p platform, fns []function, plts ...plt) (words []string) {
-	t.Helper()
-	w := follower{decode: abis[p.abi].stub, table: p.cfi(t, fns...)}
-	w.follow(plts)
+func followed(p platform, plts ...plt) (words []string) {
+	w := follow(plts, abis[p.abi].stub)
 	for i := 0; i < len(w.code); {
 		in := w.code[i]
 		for ; i < len(w.code) && w.code[i].stub == in.stub || i < len(w.code) && in.gap && !in.reached &&
@@ -57,131 +55,105 @@ const (
 // TestFollower follows the code of PLTs at 0x1000.
 func TestFollower(t *testing.T) {
 	const (
-		jump  = "ff2500000000 6690" // jmp *x(%rip); xchg %ax,%ax
-		slots = "ff2500000000"      // jmp *x(%rip)
+		slots = "ff2500000000" // jmp *x(%rip)
 	)
 	for _, tt := range []struct {
 		name string
 		p    platform
 		code string
-		fns  []function
 		want []string
 	}{
 		{"GNU ld, amd64", amd64,
 			"ff3500000000 ff2500000000 0f1f4000" + // push x(%rip); jmp *x(%rip); nopl 0(%rax)
 				"ff2500000000 6800000000 e9e0ffffff" + // jmp *x(%rip); push $0; jmp 0x1000
-				"ff2500000000 6801000000 e9d0ffffff", nil,
+				"ff2500000000 6801000000 e9d0ffffff",
 			[]string{"0x1000-0x100c after 8", "0x100c-0x1010 padding", "0x1010-0x1016", "0x1016-0x1020",
 				"0x1020-0x1026", "0x1026-0x1030"}},
-		{"lld -z retpolineplt", amd64, retpoline, nil,
+		{"lld -z retpolineplt", amd64, retpoline,
 			[]string{"0x1000-0x1019 after 8", "0x1019-0x1020 padding", "0x1020-0x1025", "0x1025-0x1030 padding",
 				"0x1030-0x1041", "0x1041-0x104b", "0x104b-0x1050 padding"}},
-		{"the same with -z now", amd64, retpolineNow, nil,
+		{"the same with -z now", amd64, retpolineNow,
 			[]string{"0x1000-0x100c", "0x100c-0x1010 padding", "0x1010-0x1015", "0x1015-0x1020 padding",
 				"0x1020-0x102c", "0x102c-0x1030 padding"}},
-		{"a call that returns", amd64, strings.Replace(retpolineNow, "4c891c24", "4c8b1c24", 1), nil,
+		{"a call that returns", amd64, strings.Replace(retpolineNow, "4c891c24", "4c8b1c24", 1),
 			[]string{"0x1000-0x100c at 0x1000, it calls code that may return", "0x100c-0x1010 padding",
 				"0x1010-0x1030 the instruction at 0x1010 is not part of a PLT stub"}},
 		{"a call that does not reach the return", amd64, strings.Replace(retpolineNow, "4c891c24 c3", "4c891c24 90", 1),
-			nil, []string{"0x1000-0x100c at 0x1000, it calls code that may return", "0x100c-0x1010 padding",
-				"0x1010-0x1016 the return address is overwritten before 0x1015", "0x1016-0x1020 padding", "0x1020-0x102c",
-				"0x102c-0x1030 padding"}},
-		{"a return address that is not on top", amd64, "6a01" + "4c891c24 c3", nil,
+			[]string{"0x1000-0x100c at 0x1000, it calls code that may return", "0x100c-0x1010 padding",
+			"0x1010-0x1016 the return address is overwritten before 0x1015", "0x1016-0x1020 padding", "0x1020-0x102c",
+			"0x102c-0x1030 padding"}},
+		{"a return address that is not on top", amd64, "6a01" + "4c891c24 c3",
 			[]string{"0x1000-0x1007 the return address is overwritten before 0x1006"}},
-		{"a jump after the return address is overwritten", amd64, "4c891c24" + slots, nil,
+		{"a jump after the return address is overwritten", amd64, "4c891c24" + slots,
 			[]string{"0x1000-0x100a the return address is overwritten before 0x100a"}},
-		{"a return", amd64, slots + "c3", nil, []string{"0x1000-0x1006", "0x1006-0x1007 it returns at 0x1006"}},
+		{"a return", amd64, slots + "c3", []string{"0x1000-0x1006", "0x1006-0x1007 it returns at 0x1006"}},
 		{"a jump into an instruction, amd64", amd64,
 			"f30f1efa 41bb05000000 eb04 66906690" + // endbr64; mov $5,%r11d; jmp 0x1010; xchg %ax,%ax twice
-				"f30f1efa 68 00000000 e9e7ffffff", nil, // endbr64; push $0; jmp 0x1005, inside of the mov
+				"f30f1efa 68 00000000 e9e7ffffff", // endbr64; push $0; jmp 0x1005, inside of the mov
 			[]string{"0x1000-0x100c a stub jumps into it, to 0x1005", "0x100c-0x1010 padding", "0x1010-0x101e"}},
 		{"lld, aarch64", aarch64,
 			// stp x16,x30,[sp,#-16]!; adrp; ldr; add; br x17; nop thrice
 			"f07bbfa9 10000090 110640f9 10220091 20021fd6 1f2003d5 1f2003d5 1f2003d5" +
-				"10000090 110640f9 10220091 20021fd6", nil,
+				"10000090 110640f9 10220091 20021fd6",
 			[]string{"0x1000-0x1014", "0x1014-0x1020 padding", "0x1020-0x1030"}},
 		{"GNU ld, s390x", s390x,
 			// stg; larl; mvc; lg; br %r1; nopr thrice
 			"e310f0380024 c01000000000 d207f0301008 e31010100004 07f1 0700 0700 0700" +
 				// larl; lg; br %r1; basr; lgf; jg 0x1000; .long
-				"c01000000000 e31010000004 07f1 0d10 e310100c0014 c0f4ffffffe5 00000018", nil,
+				"c01000000000 e31010000004 07f1 0d10 e310100c0014 c0f4ffffffe5 00000018",
 			[]string{"0x1000-0x101a", "0x101a-0x1020 padding", "0x1020-0x102e", "0x102e-0x1040"}},
 		// larl; br %r1; jg 0x1002
-		{"jg into an instruction, s390x", s390x, "c01000000000 07f1 c0f4fffffffd 00000018", nil,
+		{"jg into an instruction, s390x", s390x, "c01000000000 07f1 c0f4fffffffd 00000018",
 			[]string{"0x1000-0x1008 a stub jumps into it, to 0x1002", "0x1008-0x1012"}},
 
-		{"padding at the start is run", amd64, "6690" + slots, nil, []string{"0x1000-0x1008"}},
-		{"traps are not run into", amd64, slots + "cccc" + slots, nil,
+		{"padding at the start is run", amd64, "6690" + slots, []string{"0x1000-0x1008"}},
+		{"traps are not run into", amd64, slots + "cccc" + slots,
 			[]string{"0x1000-0x1006", "0x1006-0x1008 padding", "0x1008-0x100e"}},
-		{"a trap at the start ends a stub", amd64, "cc" + slots, nil, []string{"0x1000-0x1001", "0x1001-0x1007"}},
-		{"no jump", amd64, slots + "6a01", nil, []string{"0x1000-0x1006", "0x1006-0x1008 it does not end in a jump"}},
-		{"another instruction", amd64, slots + "4883ec08" + slots, nil,
+		{"a trap at the start ends a stub", amd64, "cc" + slots, []string{"0x1000-0x1001", "0x1001-0x1007"}},
+		{"no jump", amd64, slots + "6a01", []string{"0x1000-0x1006", "0x1006-0x1008 it does not end in a jump"}},
+		{"another instruction", amd64, slots + "4883ec08" + slots,
 			[]string{"0x1000-0x1006", "0x1006-0x1010 the instruction at 0x1006 is not part of a PLT stub"}},
 
-		{"CFI first", amd64, jump + jump, []function{{begin: 0x1000, end: 0x1008}},
-			[]string{"0x1000-0x1006", "0x1006-0x1008 padding", "0x1008-0x100e", "0x100e-0x1010 padding"}},
-		{"CFI in the middle", amd64, jump + jump + jump, []function{{begin: 0x1008, end: 0x1010}},
-			[]string{"0x1000-0x1006", "0x1006-0x1008 padding", "0x1008-0x100e", "0x100e-0x1010 padding",
-				"0x1010-0x1016", "0x1016-0x1018 padding"}},
-		{"CFI that goes on", amd64, "6a01" + jump, []function{{begin: 0x1000, end: 0x1002}},
-			[]string{"0x1000-0x1008", "0x1008-0x100a padding"}},
-		{"CFI from before the PLT to after it", amd64, jump, []function{{begin: 0xff0, end: 0x1010}},
-			[]string{"0x1000-0x1006", "0x1006-0x1008 padding"}},
-		{"CFI up to the PLT and from its end on", amd64, jump,
-			[]function{{begin: 0xff0, end: 0x1000}, {begin: 0x1008, end: 0x1010}},
-			[]string{"0x1000-0x1006", "0x1006-0x1008 padding"}},
-		{"padding before CFI that goes on is run by nothing", amd64, slots + "9090" + "6a01" + jump,
-			[]function{{begin: 0x1008, end: 0x100a}}, []string{"0x1000-0x1006", "0x1006-0x1008 padding",
-				"0x1008-0x1010", "0x1010-0x1012 padding"}},
-		{"padding at the start of CFI is run", amd64, slots + "9090" + jump,
-			[]function{{begin: 0x1006, end: 0x1008}}, []string{"0x1000-0x1006", "0x1006-0x100e", "0x100e-0x1010 padding"}},
-		{"CFI of other instructions", amd64, "4883ec08" + "c3c3" + jump + jump,
-			[]function{{begin: 0x1000, end: 0x1006}, {begin: 0x1006, end: 0x100e}},
-			[]string{"0x1000-0x1006 the instruction at 0x1000 is not part of a PLT stub", "0x1006-0x100c",
-				"0x100c-0x100e padding", "0x100e-0x1014", "0x1014-0x1016 padding"}},
-
 		// jmp *x(%rip) at 0x1008, which 0x1000 and 0x100e jump to with 8 and 0 bytes pushed.
-		{"different things pushed", amd64, "6a01 eb04 90909090" + slots + "ebf8", nil,
+		{"different things pushed", amd64, "6a01 eb04 90909090" + slots + "ebf8",
 			[]string{"0x1000-0x1004", "0x1004-0x1008 padding",
 				"0x1008-0x100e stubs jump to it with different things pushed", "0x100e-0x1010"}},
-		{"the same pushed", amd64, "6a01 eb04 90909090" + slots + "6a02ebf6", nil,
+		{"the same pushed", amd64, "6a01 eb04 90909090" + slots + "6a02ebf6",
 			[]string{"0x1000-0x1004", "0x1004-0x1008 padding", "0x1008-0x100e after 8", "0x100e-0x1012"}},
-		{"a jump to padding", amd64, "6a01 eb02 90909090" + slots, nil,
+		{"a jump to padding", amd64, "6a01 eb02 90909090" + slots,
 			[]string{"0x1000-0x1004", "0x1004-0x1006 padding", "0x1006-0x1007 after 8", "0x1007-0x1008 after 8",
 				"0x1008-0x100e stubs jump to it with different things pushed"}},
 		// push $1; jmp *x(%rip). The other stub jumps to the jmp, with as much pushed.
-		{"a jump to where as much is pushed", amd64, "6a01" + slots + "6a02ebf6", nil,
+		{"a jump to where as much is pushed", amd64, "6a01" + slots + "6a02ebf6",
 			[]string{"0x1000-0x1008", "0x1008-0x100c"}},
-		{"a jump to where less is pushed", amd64, "6690" + slots + "6a02ebf6", nil,
+		{"a jump to where less is pushed", amd64, "6690" + slots + "6a02ebf6",
 			[]string{"0x1000-0x1008 stubs jump to it with different things pushed", "0x1008-0x100c"}},
-		{"a jump to where more is pushed", amd64, "6a01" + slots + "ebf8", nil,
+		{"a jump to where more is pushed", amd64, "6a01" + slots + "ebf8",
 			[]string{"0x1000-0x1008 stubs jump to it with different things pushed", "0x1008-0x100a"}},
 		// 0x1008 and 0x100e jump to 0x1002, with 16 and with 8 bytes pushed. The latter is right.
-		{"jumps to where as much is pushed, and more", amd64, "6a01" + slots + "6a026a03ebf4" + "6a02ebf0", nil,
+		{"jumps to where as much is pushed, and more", amd64, "6a01" + slots + "6a026a03ebf4" + "6a02ebf0",
 			[]string{"0x1000-0x1008 stubs jump to it with different things pushed", "0x1008-0x100e", "0x100e-0x1012"}},
 		// 0x100a jumps to 0x1000 with 8 pushed, so that 16 are at 0x1002; 0x100e comes there with 16.
-		{"jumps to both", amd64, "6a01" + slots + "6690 6a02 ebf2 6a02 6a03 ebee", nil,
+		{"jumps to both", amd64, "6a01" + slots + "6690 6a02 ebf2 6a02 6a03 ebee",
 			[]string{"0x1000-0x1008 after 8", "0x1008-0x100a padding", "0x100a-0x100e", "0x100e-0x1014"}},
-		{"a jump to itself", amd64, "6a01 ebfc", nil, []string{"0x1000-0x1004 not reached"}},
-		{"a jump to itself after a call", amd64, "6690 6a01 ebfc", nil,
+		{"a jump to itself", amd64, "6a01 ebfc", []string{"0x1000-0x1004 not reached"}},
+		{"a jump to itself after a call", amd64, "6690 6a01 ebfc",
 			[]string{"0x1000-0x1006 stubs jump to it with different things pushed"}},
 		// push $1; jmp 0x1004; push $2; jmp 0x1008; jmp *x(%rip): 16 bytes are pushed before the last one.
-		{"a jump after a jump", amd64, "6a01 eb00 6a02 eb00" + slots, nil,
+		{"a jump after a jump", amd64, "6a01 eb00 6a02 eb00" + slots,
 			[]string{"0x1000-0x1004", "0x1004-0x1008 after 8",
 				"0x1008-0x100e after 16"}},
 		// 0x1000 jumps to 0x1006 with 8 pushed, 0x1004 with nothing, and from there it goes to 0x1008.
-		{"a jump after different things pushed", amd64, "6a01 eb02 eb00 eb00" + slots, nil,
+		{"a jump after different things pushed", amd64, "6a01 eb02 eb00 eb00" + slots,
 			[]string{"0x1000-0x1004", "0x1004-0x1006", "0x1006-0x1008 stubs jump to it with different things pushed",
 				"0x1008-0x100e stubs jump to it with different things pushed"}},
 		// The same from back to front, by a stub that pushes nothing.
-		{"a jump after jumps", amd64, slots + "ebf8 6690 ebfa 6690 6a03 ebf8", nil,
+		{"a jump after jumps", amd64, slots + "ebf8 6690 ebfa 6690 6a03 ebf8",
 			[]string{"0x1000-0x1006 after 8", "0x1006-0x1008 after 8", "0x1008-0x100a padding",
 				"0x100a-0x100c after 8", "0x100c-0x100e padding", "0x100e-0x1012"}},
-		{"a jump by", amd64, slots + "9090 6a01 ebf4" + "90909090", []function{{begin: 0x1008, end: 0x100c}},
-			[]string{"0x1000-0x1006 after 8", "0x1006-0x1008 padding", "0x1008-0x100c", "0x100c-0x1010 padding"}},
 	} {
 		code := bytesOf(t, strings.ReplaceAll(tt.code, " ", ""))
-		if got := follow(t, tt.p, tt.fns, plt{0x1000, 0x1000 + uint64(len(code)), code}); !slices.Equal(got, tt.want) {
+		if got := followed(tt.p, plt{0x1000, 0x1000 + uint64(len(code)), code}); !slices.Equal(got, tt.want) {
 			t.Errorf("%s:\n got %q\nwant %q", tt.name, got, tt.want)
 		}
 	}
@@ -192,13 +164,13 @@ func TestJumpsAcross(t *testing.T) {
 	code := func(text string) []byte { return bytesOf(t, text) }
 	one := plt{0x1000, 0x1006, code("ff2500000000")}
 	two := plt{0x1010, 0x1014, code("6a01 ebec")} // push $1; jmp 0x1000
-	if got, want := follow(t, amd64, nil, one, two),
+	if got, want := followed(amd64, one, two),
 		[]string{"0x1000-0x1006 after 8", "0x1010-0x1014"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	// 0x1000 jumps to 0x1006 with 8 pushed, 0x1004 with nothing: the second PLT begins there, and jumps to 0x1008.
 	one, two = plt{0x1000, 0x1006, code("6a01 eb02 eb00")}, plt{0x1006, 0x100e, code("eb00 ff2500000000")}
-	if got, want := follow(t, amd64, nil, one, two),
+	if got, want := followed(amd64, one, two),
 		[]string{"0x1000-0x1004", "0x1004-0x1006", "0x1006-0x1008 stubs jump to it with different things pushed",
 			"0x1008-0x100e stubs jump to it with different things pushed"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
@@ -226,8 +198,7 @@ func TestDepths(t *testing.T) {
 		{"s390x", s390x, "e310f0380024 07f1", []depth{{}, {}}},
 	} {
 		code := bytesOf(t, tt.code)
-		w := follower{decode: abis[tt.p.abi].stub, table: tt.p.cfi(t)}
-		w.follow([]plt{{0x1000, 0x1000 + uint64(len(code)), code}})
+		w := follow([]plt{{0x1000, 0x1000 + uint64(len(code)), code}}, abis[tt.p.abi].stub)
 		var got []depth
 		for _, in := range w.code {
 			got = append(got, in.at)

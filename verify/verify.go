@@ -141,7 +141,7 @@ func Check(t *cfi.Table, s *sframe.Section, f *elffile.File, opt Options) (*Resu
 		maxRows += t.Sources[i].Size
 	}
 	parts := split(t, s, opt.Workers)
-	pads := paddings{file: f, size: a.padding, ranges: codeRanges(f), borders: bordersOf(f)}
+	pads := paddings{file: f, size: a.padding, ranges: codeRanges(f), starts: sectionStarts(f)}
 	errs := make([]error, len(parts))
 	var wg sync.WaitGroup
 	for i := range parts {
@@ -180,7 +180,7 @@ func Check(t *cfi.Table, s *sframe.Section, f *elffile.File, opt Options) (*Resu
 	if res.Ended {
 		return res, nil
 	}
-	return res, all.stubs(t, f)
+	return res, all.stubs(f)
 }
 
 // add adds the result for another part of the code.
