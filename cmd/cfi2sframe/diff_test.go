@@ -15,7 +15,7 @@ import (
 	"cfi2sframe/internal/testkit/long"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/plain"
-	"cfi2sframe/report"
+	"cfi2sframe/cmd/cfi2sframe/internal/report"
 )
 
 // cc makes a program of a source file in a folder, with the given flags, and returns its path.

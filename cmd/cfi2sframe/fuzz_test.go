@@ -18,7 +18,7 @@ import (
 	"cfi2sframe/internal/testkit/generate"
 	"cfi2sframe/internal/testkit/image"
 	"cfi2sframe/internal/testkit/testfile"
-	"cfi2sframe/report"
+	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/sframe"
 )
 

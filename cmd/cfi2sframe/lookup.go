@@ -9,7 +9,7 @@ import (
 
 	"cfi2sframe/cmd/cfi2sframe/internal/lookup"
 	"cfi2sframe/internal/files"
-	"cfi2sframe/report"
+	"cfi2sframe/cmd/cfi2sframe/internal/report"
 )
 
 // lookupSettings are the flags of lookup.

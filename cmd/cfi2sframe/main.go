@@ -16,7 +16,7 @@ import (
 
 	"cfi2sframe/internal/heap"
 	"cfi2sframe/internal/outfile"
-	"cfi2sframe/report"
+	"cfi2sframe/cmd/cfi2sframe/internal/report"
 )
 
 // Exit statuses of all verbs; exitStatuses says the same in words.

@@ -5,8 +5,8 @@ import (
 	"strconv"
 	"time"
 
-	"cfi2sframe/internal/page"
-	"cfi2sframe/report"
+	"cfi2sframe/cmd/cfi2sframe/internal/page"
+	"cfi2sframe/cmd/cfi2sframe/internal/report"
 )
 
 // footer returns the footer of a page about files.

@@ -5,7 +5,7 @@ import (
 
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/files"
-	"cfi2sframe/report"
+	"cfi2sframe/cmd/cfi2sframe/internal/report"
 )
 
 // A least has the values of --min-coverage and --min-unwindable, in percent.

@@ -12,7 +12,7 @@ import (
 	"cfi2sframe/cmd/cfi2sframe/internal/survey"
 	"cfi2sframe/internal/heap"
 	"cfi2sframe/internal/outfile"
-	"cfi2sframe/report"
+	"cfi2sframe/cmd/cfi2sframe/internal/report"
 )
 
 // A sumWork is the common part of the verbs with one report on all files: survey and merge.

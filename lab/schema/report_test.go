@@ -13,61 +13,72 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
-	"cfi2sframe/internal/testkit/reports"
 	"cfi2sframe/lab/kit"
-	"cfi2sframe/report"
 )
+
+// reports is where the schemas of reports are, and reports with every field set.
+const reports = "../../cmd/cfi2sframe/internal/report/"
+
+// read returns a JSON file of reports.
+func read(t *testing.T, name string) any {
+	t.Helper()
+	b, err := os.ReadFile(reports + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return value(t, b)
+}
 
 func compileSchema(t *testing.T) *jsonschema.Schema {
 	t.Helper()
-	return compile(t, value(t, []byte(report.JSONSchema)))
+	return compile(t, read(t, "report.schema.json"))
 }
 
-// document returns the JSON form as the validator takes it.
-func document(t *testing.T, c *report.Coverage) map[string]any {
-	t.Helper()
-	var b bytes.Buffer
-	if err := report.WriteJSON(&b, c); err != nil {
-		t.Fatal(err)
-	}
-	return value(t, b.Bytes()).(map[string]any)
-}
-
+// TestSchemaFixtures expects the reports on fixtures to be what the schema says.
 func TestSchemaFixtures(t *testing.T) {
 	s := compileSchema(t)
-	var all []*report.Coverage
-	for name, c := range reports.Fixtures(t, "../..") {
-		if err := s.Validate(document(t, c)); err != nil {
-			t.Errorf("%s: %v", name, err)
+	for _, format := range []string{"1", "2", "3"} {
+		abis := "*"
+		if format == "1" {
+			abis = "a*" // V1 has no s390x
 		}
-		if c.ABI == "amd64" && c.Format == 2 {
-			all = append(all, c)
+		files, err := filepath.Glob("../../testdata/bin/" + abis + "/*")
+		if err != nil || len(files) == 0 {
+			t.Fatalf("no fixtures: %v", err)
 		}
-	}
-	if err := s.Validate(document(t, report.Sum("all", all))); err != nil {
-		t.Errorf("sum: %v", err)
+		args := append([]string{"--dry-run", "--skip-unsupported", "--report", "json", "--format", format}, files...)
+		lines := 0
+		for line := range bytes.Lines(command(t, "", 0, args...)) {
+			if err := s.Validate(value(t, line)); err != nil {
+				t.Errorf("%s: %v", line, err)
+			}
+			lines++
+		}
+		if lines != len(files) {
+			t.Errorf("format %s: %d reports on %d files", format, lines, len(files))
+		}
 	}
 }
 
 // TestSchemaKept expects the form of a file that stayed as it was to be what the schema says, whole or not at all.
 func TestSchemaKept(t *testing.T) {
 	s := compileSchema(t)
-	for _, k := range []report.Kept{
-		{Schema: report.Schema, File: "script", Kept: "not-elf", Why: "words"},
-		{Schema: report.Schema, File: "script", Kept: "of another kind", Why: "words"},
-	} {
-		var b bytes.Buffer
-		if err := report.WriteJSON(&b, k); err != nil {
-			t.Fatal(err)
-		}
-		doc := value(t, b.Bytes())
-		if err := s.Validate(doc); (err == nil) != (k.Kept == "not-elf") {
-			t.Errorf("%s: %v", k.Kept, err)
-		}
-		delete(doc.(map[string]any), "why")
-		if s.Validate(doc) == nil {
-			t.Errorf("%s: nothing says why", k.Kept)
-		}
+	script := filepath.Join(t.TempDir(), "script")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	doc := value(t, command(t, "", 0, "--dry-run", "--skip-unsupported", "--report", "json", script)).(map[string]any)
+	if err := s.Validate(doc); err != nil {
+		t.Error(err)
+	}
+	doc["kept"] = "of another kind"
+	if s.Validate(doc) == nil {
+		t.Error("there is no such reason")
+	}
+	doc["kept"] = "not-elf"
+	delete(doc, "why")
+	if s.Validate(doc) == nil {
+		t.Error("nothing says why")
 	}
 }
 
@@ -91,7 +102,7 @@ func TestSchemaLookup(t *testing.T) {
 // TestSchemaStrict breaks every field of a report in turn, by another type and by absence.
 func TestSchemaStrict(t *testing.T) {
 	s := compileSchema(t)
-	full := document(t, reports.Full())
+	full := read(t, "testdata/full.json").(map[string]any)
 	if err := s.Validate(full); err != nil {
 		t.Fatal(err)
 	}
@@ -143,12 +154,8 @@ func TestSchemaStrict(t *testing.T) {
 
 // TestSchemaDiff expects a difference with everything in it, and those of real files, to be what the schema says.
 func TestSchemaDiff(t *testing.T) {
-	s := compile(t, value(t, []byte(report.DiffJSONSchema)))
-	var b bytes.Buffer
-	if err := report.WriteJSON(&b, reports.FullDiff()); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Validate(value(t, b.Bytes())); err != nil {
+	s := compile(t, read(t, "diff.schema.json"))
+	if err := s.Validate(read(t, "testdata/diff.json")); err != nil {
 		t.Error(err)
 	}
 	dir := t.TempDir()

@@ -15,7 +15,7 @@ import (
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/arch"
 	"cfi2sframe/internal/files"
-	"cfi2sframe/report"
+	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/sframe"
 	"cfi2sframe/translate"
 )

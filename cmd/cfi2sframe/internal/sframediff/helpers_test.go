@@ -14,7 +14,7 @@ import (
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/peer"
-	"cfi2sframe/report"
+	"cfi2sframe/cmd/cfi2sframe/internal/report"
 )
 
 const fixtures = "../../../../testdata/bin"

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"sync"
 
-	"cfi2sframe/report"
+	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/translate"
 )
 

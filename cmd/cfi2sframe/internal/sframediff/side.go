@@ -13,7 +13,7 @@ import (
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/padding"
 	"cfi2sframe/internal/plt"
-	"cfi2sframe/report"
+	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/sframe"
 	"cfi2sframe/translate"
 )

@@ -17,7 +17,7 @@ import (
 	"cfi2sframe/internal/archive"
 	"cfi2sframe/internal/outfile"
 	"cfi2sframe/internal/plt"
-	"cfi2sframe/report"
+	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/sframe"
 	"cfi2sframe/translate"
 )

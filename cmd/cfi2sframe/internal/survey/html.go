@@ -10,8 +10,8 @@ import (
 	"slices"
 	"strconv"
 
-	"cfi2sframe/internal/page"
-	"cfi2sframe/report"
+	"cfi2sframe/cmd/cfi2sframe/internal/page"
+	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/sframe"
 	"cfi2sframe/translate"
 )

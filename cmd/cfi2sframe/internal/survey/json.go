@@ -12,7 +12,7 @@ import (
 	"slices"
 
 	"cfi2sframe/internal/outfile"
-	"cfi2sframe/report"
+	"cfi2sframe/cmd/cfi2sframe/internal/report"
 )
 
 // JSONSchema is the JSON Schema (2020-12) of a line.

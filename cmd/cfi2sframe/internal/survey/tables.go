@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"cfi2sframe/internal/page"
-	"cfi2sframe/report"
+	"cfi2sframe/cmd/cfi2sframe/internal/page"
+	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/sframe"
 )
 

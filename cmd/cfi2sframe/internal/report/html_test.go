@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"cfi2sframe/report"
+	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/translate"
 )
 
@@ -260,7 +260,7 @@ func TestHTMLFixtures(t *testing.T) {
 
 // TestReasonColours expects a colour for each reason that pages name, in light and dark.
 func TestReasonColours(t *testing.T) {
-	css, err := os.ReadFile("../internal/page/page.css")
+	css, err := os.ReadFile("../page/page.css")
 	if err != nil {
 		t.Fatal(err)
 	}

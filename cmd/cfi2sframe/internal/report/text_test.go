@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"cfi2sframe/report"
+	"cfi2sframe/cmd/cfi2sframe/internal/report"
 )
 
 // TestTextWhole has all that a report for people can say.

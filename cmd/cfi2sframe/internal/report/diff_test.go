@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"cfi2sframe/report"
+	"cfi2sframe/cmd/cfi2sframe/internal/report"
 )
 
 // TestDiffText has the words of README.md for each kind of difference.

@@ -9,9 +9,9 @@ import (
 	"testing"
 
 	"cfi2sframe/cfi"
+	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/peer"
-	"cfi2sframe/report"
 	"cfi2sframe/translate"
 )
 
@@ -19,7 +19,7 @@ import (
 // 0x288 and realign_rbx at 0x2e1.
 func drap2(t *testing.T) []byte {
 	t.Helper()
-	b, err := os.ReadFile("../testdata/bin/amd64/drap2.so")
+	b, err := os.ReadFile("../../../../testdata/bin/amd64/drap2.so")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func TestLocate(t *testing.T) {
 // TestMiniDebug finds names that a section .gnu_debugdata has, made as distributions do: all symbols, compressed by
 // xz, in a program that is stripped (GDB manual, "MiniDebugInfo").
 func TestMiniDebug(t *testing.T) {
-	const program = "../testdata/bin/amd64/prologue" // by readelf, the local symbol nofp_restore is at 0x48d
+	const program = "../../../../testdata/bin/amd64/prologue" // by readelf, the local symbol nofp_restore is at 0x48d
 	dir := t.TempDir()
 	xz, packed, full := peer.Tool(t, "", "xz"), filepath.Join(dir, "symbols.xz"), filepath.Join(dir, "prog")
 	b, err := xz("-c", program).Output()

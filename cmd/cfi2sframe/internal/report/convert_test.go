@@ -10,9 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/testkit/peer"
-	"cfi2sframe/report"
 	"cfi2sframe/sframe"
 )
 

@@ -19,7 +19,7 @@ import (
 // fixture returns a test program.
 func fixture(t *testing.T, name string) []byte {
 	t.Helper()
-	b, err := os.ReadFile("../testdata/bin/amd64/" + name)
+	b, err := os.ReadFile("../../../../testdata/bin/amd64/" + name)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"sync"
 
-	"cfi2sframe/internal/page"
+	"cfi2sframe/cmd/cfi2sframe/internal/page"
 )
 
 //go:embed report.html.tmpl

@@ -148,7 +148,7 @@ func TestNames(t *testing.T) {
 		{"no mapping symbol", arm, func(f file) []symbol { return []symbol{{"$xyz", none, text, f.start, 0}} },
 			"$xyz", 4},
 	} {
-		b, err := os.ReadFile("../testdata/bin/" + tt.file.name)
+		b, err := os.ReadFile("../../../../testdata/bin/" + tt.file.name)
 		if err != nil {
 			t.Fatal(err)
 		}

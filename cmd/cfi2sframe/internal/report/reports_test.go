@@ -1,21 +1,25 @@
-// Package reports makes reports for tests.
-package reports
+package report_test
 
 import (
+	"bytes"
 	"errors"
+	"flag"
 	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/files"
-	"cfi2sframe/report"
+	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 )
 
-// Full has every field set.
-func Full() *report.Coverage {
+var update = flag.Bool("update", false, "write testdata/*.json anew")
+
+// fullCoverage has every field set.
+func fullCoverage() *report.Coverage {
 	return &report.Coverage{
 		Schema: report.Schema, File: "prog", Kept: "current", Output: "out", BuildID: "c0de", ABI: "amd64", Format: 2,
 		Sources: []report.Source{{Name: ".debug_frame", Size: 9, FDEs: 1}}, DebugFile: "prog.debug",
@@ -50,10 +54,10 @@ func Full() *report.Coverage {
 	}
 }
 
-// Fixtures returns the coverage of all test programs in all formats, by name. top is the top directory.
-func Fixtures(t *testing.T, top string) map[string]*report.Coverage {
+// fixtures returns the coverage of all test programs in all formats, by name.
+func fixtures(t *testing.T) map[string]*report.Coverage {
 	t.Helper()
-	paths, err := filepath.Glob(filepath.Join(top, "testdata/bin/*/*"))
+	paths, err := filepath.Glob("../../../../testdata/bin/*/*")
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("no fixtures: %v", err)
 	}
@@ -86,8 +90,8 @@ func Fixtures(t *testing.T, top string) map[string]*report.Coverage {
 	return all
 }
 
-// FullDiff has every kind of difference, and every field set.
-func FullDiff() *report.Diff {
+// fullDiff has every kind of difference, and every field set.
+func fullDiff() *report.Diff {
 	return &report.Diff{
 		Schema: report.DiffSchema,
 		Old: report.DiffSide{
@@ -131,9 +135,9 @@ func FullDiff() *report.Diff {
 	}
 }
 
-// Evil are names as a hostile file can have them: each would end or start something if it were
+// evil are names as a hostile file can have them: each would end or start something if it were
 // not escaped where it comes to stand.
-var Evil = []string{
+var evil = []string{
 	`</script><script>window.evil = 1</script>`,
 	`<img src=x onerror="window.evil=1">`,
 	`<!--<script>`,
@@ -145,15 +149,15 @@ var Evil = []string{
 	"bad \xff\xfe bytes",
 }
 
-// EvilCoverage has them wherever a name can stand.
-func EvilCoverage() *report.Coverage {
-	c := Full()
-	all := strings.Join(Evil, " ")
-	c.File, c.Output, c.DebugFile, c.Malformed.Errors = all, all, all, Evil
-	c.Malformed.Count = len(Evil)
+// evilCoverage has them wherever a name can stand.
+func evilCoverage() *report.Coverage {
+	c := fullCoverage()
+	all := strings.Join(evil, " ")
+	c.File, c.Output, c.DebugFile, c.Malformed.Errors = all, all, all, evil
+	c.Malformed.Count = len(evil)
 	g := c.Gaps[0]
 	c.Gaps = nil
-	for _, name := range Evil {
+	for _, name := range evil {
 		g.Function, g.Symbol, g.Section, g.Source, g.Rule, g.Cause = name, name, name, name, name, name
 		c.Gaps = append(c.Gaps, g)
 		f := c.Uncovered.Functions[0]
@@ -165,4 +169,21 @@ func EvilCoverage() *report.Coverage {
 		c.Uncovered.Sections = append(c.Uncovered.Sections, s)
 	}
 	return c
+}
+
+// TestFullJSON compares reports with every field set with testdata, which the schema's tests use.
+func TestFullJSON(t *testing.T) {
+	for name, v := range map[string]any{"full.json": fullCoverage(), "diff.json": fullDiff()} {
+		var b bytes.Buffer
+		if err := report.WriteJSON(&b, v); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join("testdata", name)
+		if *update {
+			testfile.Write(t, path, b.String())
+		}
+		if want := testfile.Read(t, path); !bytes.Equal(b.Bytes(), want) {
+			t.Errorf("%s is\n%s; want\n%s", name, &b, want)
+		}
+	}
 }

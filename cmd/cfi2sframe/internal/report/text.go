@@ -14,7 +14,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"cfi2sframe/internal/page"
+	"cfi2sframe/cmd/cfi2sframe/internal/page"
 	"cfi2sframe/translate"
 )
 

@@ -3,7 +3,7 @@ package report
 import (
 	"fmt"
 
-	"cfi2sframe/internal/page"
+	"cfi2sframe/cmd/cfi2sframe/internal/page"
 )
 
 // Amounts say how much of a file's code can be unwound. All reports have the same.

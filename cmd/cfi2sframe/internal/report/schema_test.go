@@ -6,13 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"cfi2sframe/internal/testkit/reports"
-	"cfi2sframe/report"
+	"cfi2sframe/cmd/cfi2sframe/internal/report"
 )
-
-var fullCoverage, evilCoverage, fullDiff, evil = reports.Full, reports.EvilCoverage, reports.FullDiff, reports.Evil
-
-func fixtures(t *testing.T) map[string]*report.Coverage { return reports.Fixtures(t, "..") }
 
 // TestSchemaFields checks that the schema and the Go types have the same fields, all with a
 // description, and that those are required which are always there.
