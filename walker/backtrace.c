@@ -135,7 +135,7 @@ size_t sframe_next(struct walk *w, struct sfw_regs *regs, struct sfw_frame *fram
 	size_t n = 0;
 	*end = SFW_FULL;
 	while (n < max) {
-		w->process.begin = w->process.end = 0; /* sfw_walk begins without a section */
+		w->process.file.begin = w->process.file.end = 0; /* sfw_walk begins without a section */
 		size_t got = sfw_walk(&w->space, regs, frames + n, w->assumed ? 1 : max - n, end);
 		note_signals(w, regs, frames + n, got);
 		n += got;
@@ -169,10 +169,10 @@ struct trace {
 	int size, num;
 	_Unwind_Trace_Fn call;
 	void *argument;
-	int stopped;
+	uint8_t stopped;
 	/* For libgcc's unwinder: whether it has come to the frame of regs, to the end, or to a file with a section; and the
 	 * number of its steps until it is not left again, as it begins at the top each time. */
-	int found, ended, back;
+	uint8_t found, ended, back;
 	unsigned steps;
 };
 
@@ -230,27 +230,14 @@ static _Unwind_Reason_Code on_frame(unwind_context *c, void *argument) {
 	t->regs.floor = 0;
 	sfw_set(&t->regs, a->sp, f.sp);
 	struct sfw_section s;
-	if ((t->steps < MAX_STEPS && sframe_section(&t->walk.process, f.pc - 1, &s) == SFW_OK) ||
-		sfw_trampoline(SFW_HOST_ABI, f.pc, &t->walk.space) != 0) {
+	int described = sframe_section(&t->walk.process, f.pc - 1, &s) == SFW_OK; /* and finds the file of the code */
+	if ((described && t->steps < MAX_STEPS) || sfw_trampoline(SFW_HOST_ABI, f.pc, &t->walk.space) != 0) {
 		sfw_set(&t->regs, a->fp, libgcc.gr(c, a->fp));
-		t->walk.process.begin = t->walk.process.end = 0; /* s is not the walk's */
 		t->back = 1;
 		return _URC_NORMAL_STOP;
 	}
 	put(t, &f);
 	return t->stopped ? _URC_NORMAL_STOP : _URC_NO_REASON;
-}
-
-/* set_regs sets the registers of the caller of a function here, which has this CFA. */
-static void set_regs(struct sfw_regs *regs, void *pc, uint64_t sp, uint64_t fp) {
-	regs->pc = (uint64_t)(uintptr_t)pc;
-	regs->floor = 0;
-	regs->valid = 0;
-	regs->interrupted = 0;
-	regs->how = SFW_OK;
-	regs->stacks = 0;
-	sfw_set(regs, sfw_abi_of(SFW_HOST_ABI)->sp, sp);
-	sfw_set(regs, sfw_abi_of(SFW_HOST_ABI)->fp, fp);
 }
 
 /*
@@ -292,29 +279,30 @@ static unsigned same_steps(struct trace *t, const struct memory *m, unsigned i, 
 	return i;
 }
 
-/* known_frames puts frames from t->regs on into the array: first those with rows in the cache, as sfw_run does, and
- * then those of the memory. If traces have little in common, most do not look there: a frame of 256 functions at random
- * takes 10 ns, and 15 otherwise (2026-11). */
+/* known_frames puts frames from t->regs on into the array: first those with cached rows, and then those of the memory.
+ * If traces have little in common, most do not look there: a frame of 256 functions at random takes 10 ns, and 15
+ * otherwise (2026-11). */
 __attribute__((noinline)) static void known_frames(struct trace *t, struct memory *m) {
 	enum { MISSES = 4, PAUSE = 16 };
 	const struct sfw_abi *a = sfw_abi_of(SFW_HOST_ABI);
 	const struct sfw_cache cache = t->walk.cache;
-	uint64_t pc = t->regs.pc, sp = t->regs.r[a->sp], fp = t->regs.r[a->fp], floor = 0;
-	const struct sfw_range *stack = sfw_stack_of(t->walk.process.stacks, SFW_NUM_STACKS, sp);
-	if (stack == NULL)
+	struct sfw_fast f = {t->regs.pc, t->regs.r[a->sp], t->regs.r[a->fp], 0, 0, 0, 0, 0};
+	const struct sfw_range *stack = sfw_stack_of(t->walk.process.stacks, SFW_NUM_STACKS, f.sp);
+	if (stack == NULL || stack->high - stack->low > INT32_MAX) /* distances in it fit into a step */
 		return;
-	const uint64_t low = stack->low, last = stack->high - low - 8;
+	f.low = stack->low;
+	f.last = stack->high - stack->low - 8;
 	const int looks = m->misses < MISSES || ++m->pause % PAUSE < 2; /* one that fills it, and one that compares */
 	unsigned known = looks && m->generation == cache.generation ? m->num : 0, num = 0, from = 0;
 	while (!t->stopped && num < MAX_STEPS_KEPT - 1) {
-		while (known > 0 && m->steps[known - 1].sp < sp)
+		while (known > 0 && m->steps[known - 1].sp < f.sp)
 			known--;
 		const struct step *old = known > 0 ? &m->steps[known - 1] : NULL;
-		if (old != NULL && old->sp == sp && old->pc == pc && old->fp == fp) {
-			unsigned i = same_steps(t, m, known - 1, low, last);
-			pc = m->steps[i].pc;
-			sp = m->steps[i].sp;
-			fp = m->steps[i].fp;
+		if (old != NULL && old->sp == f.sp && old->pc == f.pc && old->fp == f.fp) {
+			unsigned i = same_steps(t, m, known - 1, f.low, f.last);
+			f.pc = m->steps[i].pc;
+			f.sp = m->steps[i].sp;
+			f.fp = m->steps[i].fp;
 			if (i == 0 || t->stopped || num + known > MAX_STEPS_KEPT) {
 				from = known; /* these stay in the memory */
 				break;
@@ -323,40 +311,23 @@ __attribute__((noinline)) static void known_frames(struct trace *t, struct memor
 				m->fresh[num++] = m->steps[known];
 		}
 		struct step *s = &m->fresh[num];
+		const uint64_t pc = f.pc, sp = f.sp, row = sfw_cached(&cache, pc - 1);
 		num += looks != 0;
-		*s = (struct step){pc, sp, fp, 0, NOT_SAVED};
-		uint64_t row = sfw_kept_row(&cache, pc - 1);
-		if ((row & SFW_KEPT_STEP) == 0 || (row & SFW_KEPT_MANGLED) != 0)
+		*s = (struct step){pc, sp, f.fp, 0, NOT_SAVED};
+		if ((row & (SFW_KEPT_SIGNED | SFW_KEPT_CFA_DEREF)) != 0 ||
+			!sfw_fast_step(&t->walk.space, &f, row, (uint64_t)(int64_t)a->bias))
 			break;
-		uint64_t cfa = ((row & SFW_KEPT_CFA_OF_FP) != 0 ? fp : sp) + sfw_offset_in(row, SFW_CFA_AT, SFW_CFA_BITS);
-		if ((row & SFW_KEPT_CFA_DEREF) != 0)
-			break;
-		uint64_t ra_at = cfa + sfw_offset_in(row, SFW_RA_AT, SFW_RA_BITS);
-		uint64_t fp_at = ((row & SFW_KEPT_FP_OF_FP) != 0 ? fp : cfa) + sfw_offset_in(row, SFW_FP_AT, SFW_FP_BITS);
-		if (ra_at - low > last || ra_at - sp > INT32_MAX || cfa <= floor)
-			break;
-		uint64_t ra = sfw_load(ra_at), saved = fp;
-		if ((row & SFW_KEPT_FP) != 0) {
-			if (fp_at - low > last || fp_at - sp > INT32_MAX)
-				break;
-			saved = sfw_load(fp_at);
-			s->saved = (int32_t)(fp_at - sp);
-		}
-		if (ra == 0)
-			break;
-		s->ra = (int32_t)(ra_at - sp);
+		s->ra = (int32_t)(f.ra_at - sp);
+		if (f.fp_at != 0)
+			s->saved = (int32_t)(f.fp_at - sp);
 		t->array[t->num++] = (void *)(uintptr_t)pc;
 		t->stopped = t->num == t->size;
-		pc = ra;
-		fp = saved;
-		sp = cfa - (uint64_t)(int64_t)a->bias;
-		floor = cfa;
 	}
-	if (!t->stopped && (sfw_kept_row(&cache, pc - 1) & SFW_KEPT_OUTERMOST) != 0) {
-		t->array[t->num++] = (void *)(uintptr_t)pc;
+	if (!t->stopped && sfw_cached(&cache, f.pc - 1) == SFW_KEPT_OUTERMOST) {
+		t->array[t->num++] = (void *)(uintptr_t)f.pc;
 		t->ended = 1;
 	}
-	set_regs(&t->regs, (void *)(uintptr_t)pc, sp, fp);
+	sfw_regs_of_caller(&t->regs, f.pc, f.sp, f.fp);
 	if (!looks)
 		return;
 	m->misses = from >= num ? 0 : m->misses + 1;
@@ -393,15 +364,16 @@ static void put_all(struct trace *t, const struct sfw_frame *frames, size_t n) {
 		put(t, &frames[i]);
 }
 
-/* take_trace puts all frames, from that of the caller of a function here on, which has this CFA. */
-static void take_trace(struct trace *t, void *pc, uint64_t sp, uint64_t fp) {
+/* take_trace puts all frames, from that of the caller of a function here on, which has this CFA. It is inlined, as
+ * alternate stacks are small. */
+__attribute__((always_inline)) static inline void take_trace(struct trace *t, void *pc, uint64_t sp, uint64_t fp) {
 	enum { CHUNK = 3 }; /* alternate stacks are small */
 	struct sfw_frame frames[CHUNK];
 	enum sfw_how end = SFW_FULL;
 	sframe_ready();
 	t->stopped = t->ended = 0;
 	t->steps = 0;
-	set_regs(&t->regs, pc, sp, fp);
+	sfw_regs_of_caller(&t->regs, (uint64_t)(uintptr_t)pc, sp, fp);
 	sframe_start_walk(&t->walk, sp);
 	struct memory *m = &memories[((uint64_t)(uintptr_t)pthread_self() >> 12) % NUM_MEMORIES];
 	if (t->call == NULL && sframe_statistics == NULL && t->walk.space.cache != NULL &&
@@ -424,8 +396,8 @@ static void take_trace(struct trace *t, void *pc, uint64_t sp, uint64_t fp) {
 			break;
 	}
 	if (t->ended && t->call != NULL) {
-		struct sfw_frame last = {0, 0, SFW_OUTERMOST, 0};
-		put(t, &last);
+		frames[0] = (struct sfw_frame){0, 0, SFW_OUTERMOST, 0};
+		put_all(t, frames, 1);
 	}
 }
 

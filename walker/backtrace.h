@@ -6,15 +6,15 @@
 #ifndef SFRAME_BACKTRACE_H
 #define SFRAME_BACKTRACE_H
 
+#if defined(__s390x__) && !defined(__clang__)
+#pragma GCC target("packed-stack") /* a trace takes 400 bytes less of stack */
+#endif
+
 #define _GNU_SOURCE
 #define SFRAME_WALKER_PROCESS
 #include "sframe_walker.h"
 
 #include <string.h>
-
-#ifndef SFW_DL_FIND_OBJECT
-#error "sframe-backtrace needs _dl_find_object, of glibc 2.35 or later"
-#endif
 
 /*
  * Names. The shared library defines the functions of others, and finds those by dlsym. The archive is for programs that

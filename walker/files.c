@@ -9,10 +9,12 @@
  */
 #include "backtrace.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 
 enum { MAX_FILES = 512, MAX_ID = 32, MAX_PATH = 256 };
 
@@ -58,13 +60,6 @@ static const unsigned char *build_id(const unsigned char *notes, size_t size, si
 	return id != NULL && *id_size > 1 && *id_size <= MAX_ID ? id : NULL;
 }
 
-/* A loaded file. */
-struct loaded {
-	const ElfW(Phdr) *h;
-	size_t num;
-	uint64_t bias;
-};
-
 /* checksum is that of docs/detached.md. */
 __attribute__((no_sanitize("address"))) static uint64_t checksum(const unsigned char *b, uint64_t size) {
 	uint64_t sum = size;
@@ -78,40 +73,38 @@ __attribute__((no_sanitize("address"))) static uint64_t checksum(const unsigned 
 }
 
 /* proves returns whether the checksums of a separate file are those of the loaded one: its code cannot change. */
-static int proves(const unsigned char *sums, size_t size, const struct loaded *l) {
-	enum { SUM = 24, WRITABLE = 2 };
+static int proves(const unsigned char *sums, size_t size, const struct sfw_file *f) {
+	enum { SUM = 24 };
 	if (size == 0 || size % SUM != 0)
 		return 0;
 	for (; size > 0; size -= SUM, sums += SUM) {
 		uint64_t begin = sfw_load64(sums, 0), length = sfw_load64(sums + 8, 0);
-		int whole = 0;
-		for (size_t i = 0; i < l->num && !whole; i++)
-			whole = (l->h[i].p_flags & WRITABLE) == 0 && sfw_loaded(&l->h[i], 1, begin, length);
-		if (!whole || checksum((const unsigned char *)(uintptr_t)(l->bias + begin), length) != sfw_load64(sums + 16, 0))
+		if (!sfw_loaded(f, begin, length, PF_R, PF_R | PF_W) ||
+			checksum((const unsigned char *)(uintptr_t)(f->bias + begin), length) != sfw_load64(sums + 16, 0))
 			return 0;
 	}
 	return 1;
 }
 
 /* section_of_file finds the section in a separate file, and returns whether it is sound and for the loaded file. */
-static int section_of_file(struct separate *s, const unsigned char *file, size_t size, const struct loaded *l) {
-	const ElfW(Phdr) *h = NULL;
-	size_t num = sfw_headers(file, &h); /* in the first page, which is in memory as a whole */
+static int section_of_file(struct separate *s, const unsigned char *bytes, size_t size, const struct sfw_file *f) {
+	struct sfw_file file;
 	int same = 0, proven = 0, sound = 0;
-	for (size_t i = 0; i < num; i++) {
+	sfw_headers(bytes, &file); /* in the first page, which is in memory as a whole */
+	for (size_t i = 0; i < file.num; i++) {
+		const ElfW(Phdr) *h = &file.h[i];
 		size_t text = 0;
-		const unsigned char *note;
-		if (h[i].p_offset > size || h[i].p_filesz > size - h[i].p_offset)
+		const unsigned char *note, *at = bytes + h->p_offset;
+		if (h->p_offset > size || h->p_filesz > size - h->p_offset)
 			continue; /* as those of the loaded segments, which are empty */
-		const unsigned char *bytes = file + h[i].p_offset;
-		if (h[i].p_type == PT_NOTE && (note = build_id(bytes, h[i].p_filesz, &text)) != NULL)
+		if (h->p_type == PT_NOTE && (note = build_id(at, h->p_filesz, &text)) != NULL)
 			same |= text == s->id_size && memcmp(note, s->id, text) == 0;
-		if (h[i].p_type == PT_NOTE &&
-			(note = find_note(bytes, h[i].p_filesz, "cfi2sframe", sizeof "cfi2sframe", 1, &text)) != NULL)
-			proven |= proves(note, text, l);
-		if (h[i].p_type == SFW_PT_GNU_SFRAME)
-			sound = sfw_open(&s->section, bytes, h[i].p_filesz, h[i].p_vaddr) == SFW_OK &&
-				s->section.abi == SFW_HOST_ABI && sfw_check(&s->section) == SFW_OK;
+		if (h->p_type == PT_NOTE &&
+			(note = find_note(at, h->p_filesz, "cfi2sframe", sizeof "cfi2sframe", 1, &text)) != NULL)
+			proven |= proves(note, text, f);
+		if (h->p_type == SFW_PT_GNU_SFRAME)
+			sound = sfw_open(&s->section, at, h->p_filesz, h->p_vaddr) == SFW_OK && s->section.abi == SFW_HOST_ABI &&
+				sfw_check(&s->section) == SFW_OK;
 	}
 	if (!same || !proven || !sound)
 		sfw_no_section(&s->section);
@@ -148,7 +141,7 @@ static unsigned char *read_file(const char *path, size_t *size) {
 }
 
 /* load_separate looks for the file with the section in all directories. */
-static void load_separate(struct separate *s, const struct loaded *l) {
+static void load_separate(struct separate *s, const struct sfw_file *f) {
 	for (const char *dir = directories; *dir != 0; dir += strlen(dir) + 1) {
 		static const char digits[] = "0123456789abcdef", part[] = "/.build-id/";
 		char path[MAX_PATH + sizeof part + 2 * MAX_ID + sizeof "/.sframe"], *to = path + strlen(dir);
@@ -166,19 +159,19 @@ static void load_separate(struct separate *s, const struct loaded *l) {
 		unsigned char *file = read_file(path, &size);
 		if (file == MAP_FAILED)
 			continue;
-		if (section_of_file(s, file, size, l))
+		if (section_of_file(s, file, size, f))
 			return;
 		munmap(file, size);
 	}
 }
 
 /* id_of finds the build-id of a loaded file, or returns NULL. */
-static const unsigned char *id_of(const struct loaded *l, size_t *size) {
-	for (size_t i = 0; i < l->num; i++) {
-		const ElfW(Phdr) *h = &l->h[i];
+static const unsigned char *id_of(const struct sfw_file *f, size_t *size) {
+	for (size_t i = 0; i < f->num; i++) {
+		const ElfW(Phdr) *h = &f->h[i];
 		const unsigned char *id;
-		if (h->p_type == PT_NOTE && sfw_loaded(l->h, l->num, h->p_vaddr, h->p_memsz) &&
-			(id = build_id((const unsigned char *)(uintptr_t)(l->bias + h->p_vaddr), h->p_memsz, size)) != NULL)
+		if (h->p_type == PT_NOTE && sfw_loaded(f, h->p_vaddr, h->p_memsz, PF_R, PF_R) &&
+			(id = build_id((const unsigned char *)(uintptr_t)(f->bias + h->p_vaddr), h->p_memsz, size)) != NULL)
 			return id;
 	}
 	return NULL;
@@ -195,13 +188,14 @@ static struct separate *separate_of(const unsigned char *id, size_t size) {
 }
 
 static int load_separate_of(struct dl_phdr_info *info, size_t size, void *argument) {
-	const struct loaded l = {info->dlpi_phdr, info->dlpi_phnum, info->dlpi_addr};
-	size_t section = 0, id_size = 0;
+	const struct sfw_file f = {info->dlpi_phdr, info->dlpi_phnum, info->dlpi_addr, 0, 0, info->dlpi_name};
+	struct sfw_section section;
+	size_t id_size = 0;
 	(void)size;
 	(void)argument;
-	if (sfw_of_headers(l.h, l.num, l.bias, &section) != NULL)
+	if (sfw_open_loaded(&section, &f) != SFW_NO_SECTION)
 		return 0;
-	const unsigned char *id = id_of(&l, &id_size);
+	const unsigned char *id = id_of(&f, &id_size);
 	if (id == NULL || separate_of(id, id_size) != NULL)
 		return 0;
 	unsigned n = __atomic_fetch_add(&num_separates, 1, __ATOMIC_RELAXED);
@@ -209,7 +203,7 @@ static int load_separate_of(struct dl_phdr_info *info, size_t size, void *argume
 		return 1;
 	memcpy(separates[n].id, id, id_size);
 	separates[n].id_size = (uint8_t)id_size;
-	load_separate(&separates[n], &l);
+	load_separate(&separates[n], &f);
 	__atomic_store_n(&separates[n].ready, 1, __ATOMIC_RELEASE);
 	return 0;
 }
@@ -224,33 +218,36 @@ void sframe_load_sections(void) {
 	errno = before;
 }
 
-static enum sfw_how separate_section(uint64_t pc, struct sfw_section *section) {
-	struct dl_find_object o;
+static enum sfw_how separate_section(struct sfw_section *section, const struct sfw_file *f) {
 	size_t id_size = 0;
-	if (_dl_find_object((void *)(uintptr_t)pc, &o) != 0)
-		return SFW_NO_SECTION;
-	struct loaded l = {NULL, 0, o.dlfo_link_map->l_addr};
-	l.num = sfw_headers_of_object(&o, &l.h);
-	const unsigned char *id = id_of(&l, &id_size);
+	const unsigned char *id = id_of(f, &id_size);
 	const struct separate *s = id != NULL ? separate_of(id, id_size) : NULL;
 	if (s == NULL || s->section.num_fdes == 0)
 		return SFW_NO_SECTION;
 	*section = s->section;
-	section->address += l.bias;
+	section->address += f->bias;
 	return SFW_OK;
 }
 
-/* sframe_section finds the section for a pc. What libc unloads without dlclose are modules of iconv. */
+/* is_gconv returns whether a file is a module of iconv, which libc unloads without dlclose. strstr takes 300 bytes of
+ * stack on some machines. */
+static int is_gconv(const char *path) {
+	static const char name[] = "/gconv";
+	const char *base = strrchr(path, '/');
+	return base != NULL && base - path >= (long)sizeof name - 1 &&
+		memcmp(base - (sizeof name - 1), name, sizeof name - 1) == 0;
+}
+
+/* sframe_section is sfw_process_section, and finds separate sections. */
 enum sfw_how sframe_section(void *context, uint64_t pc, struct sfw_section *s) {
 	struct sfw_process *p = context;
-	if (pc - p->begin < p->end - p->begin)
+	if (pc - p->file.begin < p->file.end - p->file.begin)
 		return p->how;
-	enum sfw_how how = sfw_process_section(p, pc, s);
-	if (how == SFW_NO_SECTION && p->begin != p->end && directories[0] != 0)
-		how = p->how = separate_section(pc, s);
-	if (how == SFW_OK)
-		s->passing = strstr(p->file->l_name, "/gconv/") != NULL;
-	return how;
+	p->how = sfw_process_section(p, pc, s);
+	if (p->how == SFW_NO_SECTION && directories[0] != 0)
+		p->how = separate_section(s, &p->file);
+	s->passing = is_gconv(p->file.name);
+	return p->how;
 }
 
 /* sframe_set_path takes the directories of SFRAME_PATH. */

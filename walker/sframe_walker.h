@@ -1,32 +1,23 @@
 /*
  * A stack walker by SFrame, versions 1 to 3, for profilers. One header; every function is static. In a signal handler:
  *
+ *	static _Thread_local struct sfw_process process; // where a thread begins: sfw_stack_of_thread(&process.stacks[0])
  *	static void on_sample(int signal, siginfo_t *info, void *context) {
- *		static _Thread_local struct sfw_process process;	// the bounds of this thread's stacks
  *		struct sfw_frame frames[64];
  *		struct sfw_regs regs;
  *		enum sfw_how end;
  *		sfw_regs_of_context(&regs, context);
- *		sfw_process_stack(&process, regs.r[sfw_abi_of(SFW_HOST_ABI)->sp]);
  *		size_t n = sfw_process_walk(&process, &regs, frames, 64, &end);
  *		record(frames, n);
  *	}
  *
- * The first part, up to "In process", needs nothing but a C11 compiler of GNU's kind: no libc, no memory but
- * what the caller gives, no locks. It may be called in a signal handler, in a kernel, and on the data of
- * another machine:
+ * The first part needs a C11 compiler of GNU's kind, and nothing else: no libc, no memory but the caller's, no locks. It
+ * is for signal handlers, kernels, and data of other machines: sfw_open and sfw_lookup (the row for a pc), sfw_check (is
+ * all of a section sound), sfw_step (to the caller), sfw_walk (all frames). The second part, if SFRAME_WALKER_PROCESS is
+ * defined (with _GNU_SOURCE), walks the stack of the running thread. README.md has more.
  *
- *	sfw_open, sfw_lookup	a section, and the row that it has for a pc
- *	sfw_check		whether all of a section is sound, for who wants to know beforehand
- *	sfw_step		registers of a frame to those of its caller
- *	sfw_walk		all frames
- *
- * The second part is there if SFRAME_WALKER_PROCESS is defined (with _GNU_SOURCE). It walks the stack of the
- * running thread from a signal handler: sfw_process_walk. See README.md for an example.
- *
- * Sections are not trusted. Whatever their bytes are, nothing outside of them is read, each call ends, and memory is
- * only asked for through the caller's function. A section is checked as far as a lookup sees it; what is
- * wrong elsewhere does not matter.
+ * Sections are not trusted. Whatever their bytes are, nothing outside of them is read, each call ends, and memory is only
+ * read through the caller's function. A lookup checks what it reads.
  *
  * Licence: BSD 3-Clause, as the project that this header is a part of.
  */
@@ -115,18 +106,17 @@ struct sfw_regs {
 	uint64_t r[SFW_NUM_REGS];
 };
 
-/* What lookups have found, by pc: for walks. The memory is the caller's, all 0 at the begin. Threads and their handlers
- * may share a cache: a slot that two write at a time holds nothing. What it holds is true while the files are loaded:
- * see generation. */
+/* Rows by pc: for walks of stacks in this process (stacks in struct sfw_space). The memory is the caller's, all 0 at the
+ * begin. Threads and their handlers may share a cache: a slot that two write at a time holds nothing. */
 struct sfw_cache_slot {
 	uint64_t key; /* of the pc, the row and the generation, so that a row of another one is never taken */
-	uint64_t row; /* SFW_KEPT and others */
+	uint64_t row; /* SFW_KEPT_ROW and others */
 };
 struct sfw_cache {
 	struct sfw_cache_slot *slots;
-	uint32_t num; /* a power of two */
-	/* Any number that is another one as soon as other code may be at the addresses of code that was unloaded: see
-	 * sfw_generation. Set it before a walk. */
+	uint32_t num; /* a power of two, 2 or more */
+	/* A number that changes when a file is unloaded, which makes all slots invalid: see sfw_generation. Set it before a
+	 * walk. */
 	uint64_t generation;
 };
 
@@ -147,10 +137,10 @@ struct sfw_space {
 	/* The bits of an address that hold the signature of pointer authentication (aarch64): PTRACE_GETREGSET tells
 	 * them (NT_ARM_PAC_MASK). 0 stands for all bits from 48 on. */
 	uint64_t pac_mask;
-	struct sfw_cache *cache; /* for sfw_walk, or NULL */
-	uint8_t abi;             /* for frames without a section, and of what is in the cache */
-	uint8_t frame_pointer;   /* where there is no row, try the frame pointer */
-	/* Stacks in this process, which sfw_walk may read itself: with the cache, that is several times as fast. */
+	const struct sfw_cache *cache; /* or NULL */
+	uint8_t abi;                   /* for frames without a section, and of what is in the cache */
+	uint8_t frame_pointer;         /* where there is no row, try the frame pointer */
+	/* Stacks in this process, which sfw_walk may read itself: those that it walks by the cache. */
 	uint8_t num_stacks;
 	const struct sfw_range *stacks;
 };
@@ -800,57 +790,21 @@ static inline enum sfw_how sfw_step_signal(unsigned abi, struct sfw_regs *regs, 
 /* sfw_lookup_pc returns the pc to look up for a frame: of a caller, that of its call. */
 static inline uint64_t sfw_lookup_pc(const struct sfw_regs *regs) { return regs->pc - (regs->interrupted ? 0 : 1); }
 
-/* sfw_signal turns what a lookup has found into SFW_SIGNAL if the frame is a signal trampoline. Its instructions are
- * only read where there is no row, or a row of a signal frame, which tells fewer registers than the kernel saved. */
-static inline enum sfw_how sfw_signal(enum sfw_how found, const struct sfw_row *row, unsigned abi,
-	const struct sfw_regs *regs, const struct sfw_space *m) {
-	return (found != SFW_OK || row->signal_frame) && sfw_trampoline(abi, regs->pc, m) != 0 ? SFW_SIGNAL : found;
-}
-
-/* sfw_step_by is a step by what a lookup has found: a row if it is SFW_OK. */
-static inline enum sfw_how sfw_step_by(enum sfw_how found, const struct sfw_row *row, unsigned abi,
-	struct sfw_regs *regs, const struct sfw_space *m) {
-	enum sfw_how how = found;
-	if (found == SFW_OK)
-		how = sfw_step_row(row, abi, regs, m);
-	else if (found == SFW_SIGNAL)
-		how = sfw_step_signal(abi, regs, m);
-	/* What is known to be the end is one. */
-	if (how == SFW_SFRAME || how == SFW_SIGNAL || how == SFW_OUTERMOST || how == SFW_ZERO || !m->frame_pointer)
-		return how;
-	return sfw_step_fp(abi, regs, m) == SFW_FRAME_POINTER ? SFW_FRAME_POINTER : how;
-}
-
-/* sfw_step is a step by the section that describes regs->pc, or if s is NULL by none. It returns SFW_SFRAME,
- * SFW_SIGNAL or SFW_FRAME_POINTER, or why the walk ends here, and then leaves the registers alone. */
-static inline enum sfw_how sfw_step(
-	const struct sfw_section *s, struct sfw_regs *regs, const struct sfw_space *m) {
-	struct sfw_row row;
-	sfw_no_rules(&row);
-	unsigned abi = s != NULL ? s->abi : m->abi;
-	enum sfw_how how = s != NULL ? sfw_find(s, sfw_lookup_pc(regs), &row) : SFW_NO_SECTION;
-	return sfw_step_by(sfw_signal(how, &row, abi, regs, m), &row, abi, regs, m);
-}
-
-/* A row in a slot: flags, and offsets in words of 8 bytes. Rows of other forms and sizes, which are rare, are looked up
- * each time. NO_ROW and TRAMPOLINE hold for return addresses only, not for interrupted code. */
+/* A cached row: flags, and offsets in words of 8 bytes. Rows of other forms and sizes, which are rare, are looked up each
+ * time. */
 enum {
-	SFW_KEPT = 1,            /* the slot has something */
-	SFW_KEPT_STEP = 2,       /* a row: CFA at an offset from SP, or from FP; RA, and FP if it is saved, from the CFA */
+	SFW_KEPT_ROW = 1,           /* CFA at an offset from SP; RA, and FP if it is saved, from the CFA */
+	SFW_KEPT_OUTERMOST = 2, /* no caller */
+	SFW_KEPT_NO_ROW = 128,  /* there is none; for return addresses */
 	SFW_KEPT_CFA_OF_FP = 4,
-	SFW_KEPT_CFA_DEREF = 8,  /* the CFA is loaded from there: functions that realign their stack */
-	SFW_KEPT_FP = 16,        /* FP is saved */
-	SFW_KEPT_FP_OF_FP = 32,  /* at an offset from FP */
-	SFW_KEPT_MANGLED = 64,
-	SFW_KEPT_OUTERMOST = 128,
-	SFW_KEPT_NO_ROW = 256,
-	SFW_KEPT_TRAMPOLINE = 512, /* SFW_SIGNAL */
-	SFW_CFA_BITS = 18,         /* of the offsets, the CFA's first, after the flags */
-	SFW_RA_BITS = 18,
-	SFW_FP_BITS = 18,
-	SFW_CFA_AT = 64 - SFW_FP_BITS - SFW_RA_BITS - SFW_CFA_BITS,
-	SFW_RA_AT = SFW_CFA_AT + SFW_CFA_BITS,
-	SFW_FP_AT = SFW_RA_AT + SFW_RA_BITS
+	SFW_KEPT_CFA_DEREF = 8, /* the CFA is loaded from there: functions that realign their stack */
+	SFW_KEPT_FP = 16,       /* FP is saved */
+	SFW_KEPT_FP_OF_FP = 32, /* at an offset from FP */
+	SFW_KEPT_SIGNED = 64,   /* RA is */
+	SFW_OFFSET_BITS = 18,
+	SFW_CFA_AT = 64 - 3 * SFW_OFFSET_BITS,
+	SFW_RA_AT = SFW_CFA_AT + SFW_OFFSET_BITS,
+	SFW_FP_AT = SFW_RA_AT + SFW_OFFSET_BITS
 };
 
 /* sfw_key mixes what a slot is for: halves of two slots make a key that no pc has. */
@@ -858,113 +812,67 @@ static inline uint64_t sfw_key(uint64_t pc, uint64_t row, uint64_t generation) {
 	return pc + row * 0x9e3779b97f4a7c15U + generation * 0xc2b2ae3d27d4eb4fU;
 }
 
-/* sfw_slots_of returns the two slots where a pc may be kept. The bits of return addresses spread as well as random ones
+/* sfw_slots_of returns the two slots where a pc may be. The bits of return addresses spread as well as random ones
  * (python3, libc). */
 static inline struct sfw_cache_slot *sfw_slots_of(const struct sfw_cache *c, uint64_t pc) {
 	return &c->slots[(pc ^ pc >> 11) & (c->num - 1) & ~(uint64_t)1];
 }
 
-/* sfw_kept_in returns the row of a slot, or 0 if it is not for the pc. */
-static inline uint64_t sfw_kept_in(const struct sfw_cache_slot *slot, uint64_t pc, uint64_t generation) {
+/* sfw_row_in returns the row of a slot, or 0 if it is not for the pc. */
+static inline uint64_t sfw_row_in(const struct sfw_cache_slot *slot, uint64_t pc, uint64_t generation) {
 	uint64_t row = __atomic_load_n(&slot->row, __ATOMIC_RELAXED);
 	return __atomic_load_n(&slot->key, __ATOMIC_RELAXED) == sfw_key(pc, row, generation) ? row : 0;
 }
 
-/* sfw_kept_row returns what is kept for a pc, or 0. */
-static inline uint64_t sfw_kept_row(const struct sfw_cache *c, uint64_t pc) {
+/* sfw_cached returns the row for a pc, or 0. */
+static inline uint64_t sfw_cached(const struct sfw_cache *c, uint64_t pc) {
 	const struct sfw_cache_slot *slot = sfw_slots_of(c, pc);
-	uint64_t row = sfw_kept_in(slot, pc, c->generation);
-	return row != 0 ? row : sfw_kept_in(slot + 1, pc, c->generation);
+	uint64_t row = sfw_row_in(slot, pc, c->generation);
+	return row != 0 ? row : sfw_row_in(slot + 1, pc, c->generation);
 }
 
-/* sfw_keep_row writes a row into the first of the slots, and what was there into the other one. */
-static inline void sfw_keep_row(const struct sfw_cache *c, uint64_t pc, uint64_t row) {
-	struct sfw_cache_slot *slot = sfw_slots_of(c, pc);
-	__atomic_store_n(&slot[1].row, __atomic_load_n(&slot->row, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
-	__atomic_store_n(&slot[1].key, __atomic_load_n(&slot->key, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
-	__atomic_store_n(&slot->row, row, __ATOMIC_RELAXED);
-	__atomic_store_n(&slot->key, sfw_key(pc, row, c->generation), __ATOMIC_RELAXED);
-}
-
-/* sfw_offset puts an offset into the bits of a row from at on, and returns whether it fits there. */
-static inline int sfw_offset(uint64_t *row, int32_t offset, unsigned at, unsigned bits) {
-	int32_t words = offset / 8, limit = (int32_t)1 << (bits - 1);
-	*row |= ((uint64_t)(int64_t)words & (((uint64_t)1 << bits) - 1)) << at;
+/* sfw_pack puts an offset into a cached row, and returns whether it fits there. */
+static inline int sfw_pack(uint64_t *row, int32_t offset, unsigned at) {
+	int32_t words = offset / 8, limit = (int32_t)1 << (SFW_OFFSET_BITS - 1);
+	*row |= ((uint64_t)(int64_t)words & (((uint64_t)1 << SFW_OFFSET_BITS) - 1)) << at;
 	return offset % 8 == 0 && words >= -limit && words < limit;
 }
 
-/* sfw_offset_in returns the offset in the bits of a row from at on. */
-static inline uint64_t sfw_offset_in(uint64_t row, unsigned at, unsigned bits) {
-	return (uint64_t)((int64_t)(row << (64 - at - bits)) >> (64 - bits)) * 8;
+/* sfw_offset returns an offset of a cached row. */
+static inline uint64_t sfw_offset(uint64_t row, unsigned at) {
+	return (uint64_t)((int64_t)(row << (64 - at - SFW_OFFSET_BITS)) >> (64 - SFW_OFFSET_BITS)) * 8;
 }
 
-/* sfw_packed returns what a slot keeps of a row, or 0 if that is not possible. */
-static inline uint64_t sfw_packed(enum sfw_how how, const struct sfw_row *row, const struct sfw_abi *a) {
-	if (how != SFW_OK)
-		return SFW_KEPT | (how == SFW_NO_ROW ? (unsigned)SFW_KEPT_NO_ROW : (unsigned)SFW_KEPT_TRAMPOLINE);
-	if (row->outermost)
-		return SFW_KEPT | SFW_KEPT_OUTERMOST;
-	uint64_t kept = SFW_KEPT | SFW_KEPT_STEP;
-	unsigned cfa = sfw_base(&row->cfa, a), fp = sfw_base(&row->fp, a);
-	int fixed = row->ra.base == SFW_NONE && a->fixed_ra != 0;
-	if (row->signal_frame || (cfa != SFW_SP && cfa != SFW_FP) || (fp != SFW_NONE && fp != SFW_CFA && fp != SFW_FP) ||
-		(fp != SFW_NONE && !row->fp.deref) || (!fixed && (row->ra.base != SFW_CFA || !row->ra.deref)))
-		return 0;
-	kept |= (cfa == SFW_FP) * (unsigned)SFW_KEPT_CFA_OF_FP | row->cfa.deref * (unsigned)SFW_KEPT_CFA_DEREF |
-		(fp != SFW_NONE) * (unsigned)SFW_KEPT_FP | (fp == SFW_FP) * (unsigned)SFW_KEPT_FP_OF_FP |
-		row->mangled * (unsigned)SFW_KEPT_MANGLED;
-	if (!sfw_offset(&kept, row->cfa.offset, SFW_CFA_AT, SFW_CFA_BITS) ||
-		!sfw_offset(&kept, fixed ? a->fixed_ra : row->ra.offset, SFW_RA_AT, SFW_RA_BITS) ||
-		!sfw_offset(&kept, fp != SFW_NONE ? row->fp.offset : 0, SFW_FP_AT, SFW_FP_BITS))
-		return 0;
-	return kept;
-}
-
-/* sfw_kept reads what is kept for a frame: SFW_OK and the row, SFW_NO_ROW or SFW_SIGNAL, or SFW_FULL if nothing is. */
-static inline enum sfw_how sfw_kept(const struct sfw_cache *c, const struct sfw_regs *regs, struct sfw_row *row) {
-	uint64_t kept = sfw_kept_row(c, sfw_lookup_pc(regs));
-	if (kept == 0 || (regs->interrupted && (kept & (SFW_KEPT_NO_ROW | SFW_KEPT_TRAMPOLINE)) != 0))
-		return SFW_FULL;
-	sfw_no_rules(row);
-	if ((kept & SFW_KEPT_STEP) == 0)
-		return (kept & SFW_KEPT_NO_ROW) != 0 ? SFW_NO_ROW : (kept & SFW_KEPT_TRAMPOLINE) != 0 ? SFW_SIGNAL : SFW_OK;
-	row->outermost = 0;
-	row->mangled = (kept & SFW_KEPT_MANGLED) != 0;
-	row->cfa.base = (kept & SFW_KEPT_CFA_OF_FP) != 0 ? SFW_FP : SFW_SP;
-	row->cfa.deref = (kept & SFW_KEPT_CFA_DEREF) != 0;
-	row->cfa.offset = (int32_t)sfw_offset_in(kept, SFW_CFA_AT, SFW_CFA_BITS);
-	row->ra.base = SFW_CFA;
-	row->ra.deref = 1;
-	row->ra.offset = (int32_t)sfw_offset_in(kept, SFW_RA_AT, SFW_RA_BITS);
-	if ((kept & SFW_KEPT_FP) == 0)
-		return SFW_OK;
-	row->fp.base = (kept & SFW_KEPT_FP_OF_FP) != 0 ? SFW_FP : SFW_CFA;
-	row->fp.deref = 1;
-	row->fp.offset = (int32_t)sfw_offset_in(kept, SFW_FP_AT, SFW_FP_BITS);
-	return SFW_OK;
-}
-
-/* sfw_found finds how a frame is stepped from, by way of the cache. */
-static inline enum sfw_how sfw_found(const struct sfw_space *m, const struct sfw_regs *regs, struct sfw_section *s,
-	struct sfw_row *row, unsigned *abi) {
-	const struct sfw_cache *c = m->cache != NULL && m->cache->num > 1 ? m->cache : NULL;
-	uint64_t pc = sfw_lookup_pc(regs), kept;
-	enum sfw_how how;
-	*abi = m->abi;
-	if (c != NULL && (how = sfw_kept(c, regs, row)) != SFW_FULL)
-		return how;
-	if ((how = m->section(m->context, pc, s)) == SFW_OK) {
-		*abi = s->abi;
-		how = sfw_find(s, pc, row);
-	} else {
-		sfw_no_rules(row);
+/* sfw_keep writes a row, or NULL for none, into the first slot of a pc, and what was there into the other one. */
+static inline void sfw_keep(
+	const struct sfw_cache *c, uint64_t pc, const struct sfw_row *row, const struct sfw_abi *a) {
+	uint64_t kept = row == NULL ? SFW_KEPT_NO_ROW : row->outermost ? SFW_KEPT_OUTERMOST : SFW_KEPT_ROW;
+	if (row != NULL && !row->outermost) {
+		unsigned cfa = sfw_base(&row->cfa, a), fp = sfw_base(&row->fp, a);
+		int fixed = row->ra.base == SFW_NONE && a->fixed_ra != 0;
+		if (row->signal_frame || (cfa != SFW_SP && cfa != SFW_FP) ||
+			(fp != SFW_NONE && ((fp != SFW_CFA && fp != SFW_FP) || !row->fp.deref)) ||
+			(!fixed && (row->ra.base != SFW_CFA || !row->ra.deref)) ||
+			!sfw_pack(&kept, row->cfa.offset, SFW_CFA_AT) ||
+			!sfw_pack(&kept, fixed ? a->fixed_ra : row->ra.offset, SFW_RA_AT) ||
+			!sfw_pack(&kept, row->fp.offset, SFW_FP_AT))
+			return;
+		if (cfa == SFW_FP)
+			kept |= SFW_KEPT_CFA_OF_FP;
+		if (row->cfa.deref)
+			kept |= SFW_KEPT_CFA_DEREF;
+		if (fp != SFW_NONE)
+			kept |= SFW_KEPT_FP;
+		if (fp == SFW_FP)
+			kept |= SFW_KEPT_FP_OF_FP;
+		if (row->mangled)
+			kept |= SFW_KEPT_SIGNED;
 	}
-	how = sfw_signal(how, row, *abi, regs, m);
-	if (c != NULL && !s->passing && *abi == m->abi && sfw_abi_of(*abi) != NULL &&
-		(how == SFW_OK || (!regs->interrupted && (how == SFW_NO_ROW || how == SFW_SIGNAL))) &&
-		(kept = sfw_packed(how, row, sfw_abi_of(*abi))) != 0)
-		sfw_keep_row(c, pc, kept);
-	return how;
+	struct sfw_cache_slot *slot = sfw_slots_of(c, pc);
+	__atomic_store_n(&slot[1].row, __atomic_load_n(&slot->row, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+	__atomic_store_n(&slot[1].key, __atomic_load_n(&slot->key, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+	__atomic_store_n(&slot->row, kept, __ATOMIC_RELAXED);
+	__atomic_store_n(&slot->key, sfw_key(pc, kept, c->generation), __ATOMIC_RELAXED);
 }
 
 /* sfw_load reads a stack of this process, which is not the compiler's business. */
@@ -976,75 +884,118 @@ __attribute__((no_sanitize("address"))) __attribute__((no_sanitize("thread"))) s
 /* sfw_stack_of returns the stack that sp is in, or NULL. */
 static inline const struct sfw_range *sfw_stack_of(const struct sfw_range *stacks, unsigned num, uint64_t sp) {
 	for (unsigned i = 0; i < num; i++)
-		if (sp >= stacks[i].low && sp < stacks[i].high)
+		if (sp >= stacks[i].low && sp < stacks[i].high && stacks[i].high - stacks[i].low >= 8)
 			return &stacks[i];
 	return NULL;
 }
 
-/* sfw_run does what sfw_walk does, from the n-th frame on, and only as long as rows are kept and sound, in one of the
- * known stacks. It returns how many frames there are then; regs are those of the next one. */
-static inline size_t sfw_run(
-	const struct sfw_space *m, struct sfw_regs *regs, struct sfw_frame *frames, size_t n, size_t max) {
+/* A frame, from which steps go by cached rows. */
+struct sfw_fast {
+	uint64_t pc, sp, fp, floor;
+	uint64_t low, last; /* of the words in its stack: the first one's address, and the distance of the last one */
+	uint64_t ra_at, fp_at; /* where the last step has found RA, and FP or 0 */
+};
+
+/* sfw_fast_step goes to the caller by a cached row, and returns whether it could. */
+static inline int sfw_fast_step(const struct sfw_space *m, struct sfw_fast *f, uint64_t row, uint64_t bias) {
+	uint64_t cfa = ((row & SFW_KEPT_CFA_OF_FP) != 0 ? f->fp : f->sp) + sfw_offset(row, SFW_CFA_AT), fp = f->fp;
+	if ((row & SFW_KEPT_ROW) == 0)
+		return 0;
+	if ((row & SFW_KEPT_CFA_DEREF) != 0) {
+		if (cfa - f->low > f->last)
+			return 0;
+		cfa = sfw_load(cfa);
+	}
+	f->ra_at = cfa + sfw_offset(row, SFW_RA_AT);
+	f->fp_at = 0;
+	if (f->ra_at - f->low > f->last)
+		return 0;
+	uint64_t ra = sfw_load(f->ra_at);
+	if ((row & SFW_KEPT_FP) != 0) {
+		f->fp_at = ((row & SFW_KEPT_FP_OF_FP) != 0 ? fp : cfa) + sfw_offset(row, SFW_FP_AT);
+		if (f->fp_at - f->low > f->last)
+			return 0;
+		fp = sfw_load(f->fp_at);
+	}
+	if ((row & SFW_KEPT_SIGNED) != 0)
+		ra = sfw_strip(m, ra);
+	if (ra == 0 || cfa <= f->floor)
+		return 0;
+	f->pc = ra;
+	f->sp = cfa - bias;
+	f->fp = fp;
+	f->floor = cfa;
+	return 1;
+}
+
+/* sfw_run does what sfw_walk does, from the n-th frame on, as long as rows are cached and lead on in one stack. */
+static inline size_t sfw_run(const struct sfw_space *m, struct sfw_regs *regs, struct sfw_frame *frames, size_t n,
+	size_t max, enum sfw_how *end) {
 	const struct sfw_abi *a = sfw_abi_of(m->abi);
-	const struct sfw_cache *c = m->cache;
-	uint64_t sp, fp, pc = regs->pc, floor = regs->floor;
-	uint8_t how = regs->how, interrupted = regs->interrupted;
+	struct sfw_fast f;
 	size_t from = n;
-	if (c == NULL || c->num < 2 || interrupted == SFW_NO_CODE || a == NULL || a->big != SFW_HOST_BIG ||
-		!sfw_get(regs, a->sp, &sp) || !sfw_get(regs, a->fp, &fp))
+	if (m->cache == NULL || regs->interrupted == SFW_NO_CODE || a == NULL || a->big != SFW_HOST_BIG ||
+		!sfw_get(regs, a->sp, &f.sp) || !sfw_get(regs, a->fp, &f.fp))
 		return n;
-	const struct sfw_range *stack = sfw_stack_of(m->stacks, m->num_stacks, sp);
-	if (stack == NULL || stack->high - stack->low < 8)
+	const struct sfw_range *stack = sfw_stack_of(m->stacks, m->num_stacks, f.sp);
+	if (stack == NULL)
 		return n;
-	const uint64_t low = stack->low, last = stack->high - low - 8;
-	const struct sfw_cache cache = *c;
-	const uint64_t bias = (uint64_t)(int64_t)a->bias;
-	while (n < max) {
-		uint64_t row = sfw_kept_row(&cache, pc - (interrupted ? 0 : 1));
-		if ((row & SFW_KEPT_STEP) == 0)
+	f.low = stack->low;
+	f.last = stack->high - stack->low - 8;
+	f.pc = regs->pc;
+	f.floor = regs->floor;
+	const struct sfw_cache cache = *m->cache;
+	uint8_t how = regs->how, interrupted = regs->interrupted;
+	for (; n < max; n++) {
+		uint64_t row = sfw_cached(&cache, f.pc - !interrupted);
+		frames[n].pc = f.pc;
+		frames[n].sp = f.sp;
+		frames[n].how = how;
+		frames[n].interrupted = interrupted;
+		if (row == SFW_KEPT_OUTERMOST)
+			*end = SFW_OUTERMOST;
+		if (row == SFW_KEPT_NO_ROW && !interrupted && !m->frame_pointer)
+			*end = SFW_NO_ROW;
+		if (!sfw_fast_step(m, &f, row, (uint64_t)(int64_t)a->bias))
 			break;
-		uint64_t cfa = ((row & SFW_KEPT_CFA_OF_FP) != 0 ? fp : sp) + sfw_offset_in(row, SFW_CFA_AT, SFW_CFA_BITS);
-		if ((row & SFW_KEPT_CFA_DEREF) != 0) {
-			if (cfa - low > last)
-				break;
-			cfa = sfw_load(cfa);
-		}
-		uint64_t ra_at = cfa + sfw_offset_in(row, SFW_RA_AT, SFW_RA_BITS), saved = fp;
-		if (ra_at - low > last)
-			break;
-		uint64_t ra = sfw_load(ra_at);
-		if ((row & SFW_KEPT_FP) != 0) {
-			uint64_t fp_at = ((row & SFW_KEPT_FP_OF_FP) != 0 ? fp : cfa) + sfw_offset_in(row, SFW_FP_AT, SFW_FP_BITS);
-			if (fp_at - low > last)
-				break;
-			saved = sfw_load(fp_at);
-		}
-		if ((row & SFW_KEPT_MANGLED) != 0)
-			ra = sfw_strip(m, ra);
-		if (ra == 0 || cfa < floor || (cfa == floor && !interrupted))
-			break;
-		struct sfw_frame *f = &frames[n++];
-		f->pc = pc;
-		f->sp = sp;
-		f->how = how;
-		f->interrupted = interrupted;
-		fp = saved;
-		sp = cfa - bias;
-		pc = ra;
-		floor = cfa;
 		how = SFW_SFRAME;
 		interrupted = 0;
 	}
-	if (n == from)
-		return n;
-	regs->valid = 0;
-	sfw_set(regs, a->sp, sp);
-	sfw_set(regs, a->fp, fp);
-	regs->pc = pc;
-	regs->floor = floor;
-	regs->how = how;
-	regs->interrupted = interrupted;
-	return n;
+	if (n > from) {
+		regs->valid = 0;
+		sfw_set(regs, a->sp, f.sp);
+		sfw_set(regs, a->fp, f.fp);
+		regs->pc = f.pc;
+		regs->floor = f.floor;
+		regs->how = how;
+		regs->interrupted = interrupted;
+	}
+	return n + (*end != SFW_FULL);
+}
+
+/* sfw_step is a step by the section that describes regs->pc, or if s is NULL by none. It returns SFW_SFRAME, SFW_SIGNAL
+ * or SFW_FRAME_POINTER, or why the walk ends here, and then leaves the registers alone. */
+static inline enum sfw_how sfw_step(
+	const struct sfw_section *s, struct sfw_regs *regs, const struct sfw_space *m) {
+	struct sfw_row row;
+	unsigned abi = s != NULL ? s->abi : m->abi;
+	enum sfw_how how = SFW_NO_SECTION;
+	sfw_no_rules(&row);
+	if (s != NULL)
+		how = sfw_find(s, sfw_lookup_pc(regs), &row);
+	/* The row of a signal trampoline tells fewer registers than the kernel saved. */
+	if ((how != SFW_OK || row.signal_frame) && sfw_trampoline(abi, regs->pc, m) != 0) {
+		how = sfw_step_signal(abi, regs, m);
+	} else {
+		if (m->cache != NULL && s != NULL && abi == m->abi && !s->passing &&
+			(how == SFW_OK || (how == SFW_NO_ROW && !regs->interrupted)))
+			sfw_keep(m->cache, sfw_lookup_pc(regs), how == SFW_OK ? &row : NULL, sfw_abi_of(abi));
+		if (how == SFW_OK)
+			how = sfw_step_row(&row, abi, regs, m);
+	}
+	if (how == SFW_SFRAME || how == SFW_SIGNAL || how == SFW_OUTERMOST || how == SFW_ZERO || !m->frame_pointer)
+		return how;
+	return sfw_step_fp(abi, regs, m) == SFW_FRAME_POINTER ? SFW_FRAME_POINTER : how;
 }
 
 /* sfw_return goes from code that could not be executed to its caller, if that is in a file with a section: a call has
@@ -1076,7 +1027,11 @@ static inline size_t sfw_walk(
 	struct sfw_section s;
 	size_t n = 0;
 	sfw_no_section(&s);
-	while ((n = sfw_run(m, regs, frames, n, max)) < max) {
+	*end = SFW_FULL;
+	while (*end == SFW_FULL) {
+		n = sfw_run(m, regs, frames, n, max, end);
+		if (n == max || *end != SFW_FULL)
+			break;
 		if (regs->interrupted == SFW_NO_CODE)
 			sfw_return(m, regs, &s);
 		struct sfw_frame *f = &frames[n++];
@@ -1085,34 +1040,25 @@ static inline size_t sfw_walk(
 			f->sp = 0;
 		f->how = regs->how;
 		f->interrupted = regs->interrupted;
-		struct sfw_row row;
-		unsigned abi;
-		enum sfw_how how = sfw_found(m, regs, &s, &row, &abi);
-		how = sfw_step_by(how, &row, abi, regs, m);
-		if (how >= SFW_OUTERMOST) {
-			*end = how;
-			return n;
-		}
+		enum sfw_how found = m->section(m->context, sfw_lookup_pc(regs), &s);
+		enum sfw_how how = sfw_step(found == SFW_OK ? &s : NULL, regs, m);
+		if (how >= SFW_OUTERMOST)
+			*end = how == SFW_NO_SECTION ? found : how;
 	}
-	*end = SFW_FULL;
 	return n;
 }
 
 #ifdef SFRAME_WALKER_PROCESS
 /*
  * In process: the stack of the thread that calls, on Linux. Sections are found by _dl_find_object (glibc 2.35), which
- * takes no lock, or in a table that was made beforehand. Memory is only read within the bounds that the caller gives,
- * and on demand elsewhere through the kernel, which says no where there is none.
+ * takes no lock. Memory is read within the bounds that the caller sets, and on demand elsewhere through the kernel.
  */
 #include <dlfcn.h>
 #include <elf.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <link.h>
 #include <pthread.h>
 #include <sys/auxv.h>
-#include <sys/ioctl.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -1128,73 +1074,28 @@ static inline size_t sfw_walk(
 #error "SFrame does not know this machine"
 #endif
 
-#if defined(__GLIBC__) && defined(__GLIBC_PREREQ)
-#if __GLIBC_PREREQ(2, 35)
-#define SFW_DL_FIND_OBJECT 1
-#endif
-#endif
+enum { SFW_NUM_STACKS = 2, SFW_PT_GNU_SFRAME = 0x6474e554 };
 
-/* A file in memory, or code that was made at run time. */
-struct sfw_module {
-	uint64_t begin, end; /* of its code */
-	uint8_t readable;    /* signal trampolines are looked for in it */
-	struct sfw_section section;
+/* A loaded file: its program headers, the distance of its addresses from theirs, and as what it was loaded. */
+struct sfw_file {
+	const ElfW(Phdr) *h;
+	size_t num;
+	uint64_t bias, begin, end;
+	const char *name;
 };
 
-/* Modules by address. The memory for them is the caller's. */
-struct sfw_table {
-	struct sfw_module *modules;
-	size_t count, max;
-	size_t missed; /* for which there was no room */
-	size_t bad;    /* with sections that are not sound, left out */
-};
-
-enum { SFW_NUM_STACKS = 2 };
 /* What a walk in the process needs to know. It is for one thread; walks in handlers that interrupt each other may use
- * it, but only the outermost of them may call sfw_process_stack. */
+ * it. */
 struct sfw_process {
-	/* Memory that may be read: a thread's stack and the alternate one of its handlers. See sfw_process_stack. */
+	/* Memory that may be read: a thread's stack (sfw_stack_of_thread), and the alternate one of its handlers. */
 	struct sfw_range stacks[SFW_NUM_STACKS];
-	const struct sfw_table *table;  /* where sections are looked for, or NULL for _dl_find_object */
-	struct sfw_cache *cache;        /* or NULL */
-	uint8_t kernel_reads;           /* read other memory by process_vm_readv, a system call for each word */
-	uint8_t frame_pointer;          /* where there is no row, try the frame pointer */
-	/* The walker's: of the last frame. */
-	uint64_t begin, end;
+	const struct sfw_cache *cache; /* or NULL */
+	uint8_t kernel_reads;          /* read other memory by process_vm_readv, a system call for each word */
+	uint8_t frame_pointer;         /* where there is no row, try the frame pointer */
+	/* The walker's: the file of the last frame, and what came of looking for its section. */
+	struct sfw_file file;
 	enum sfw_how how;
-	const struct link_map *file; /* that _dl_find_object has found */
 };
-
-static inline enum sfw_how sfw_table_put(
-	struct sfw_table *t, uint64_t begin, uint64_t end, int readable, const void *section, size_t size) {
-	struct sfw_module m;
-	m.begin = begin;
-	m.end = end;
-	m.readable = (uint8_t)readable;
-	enum sfw_how how = sfw_open(&m.section, section, size, (uint64_t)(uintptr_t)section);
-	if (how != SFW_OK || m.section.abi != SFW_HOST_ABI) {
-		t->bad++;
-		return SFW_BAD_SECTION;
-	}
-	if (t->count == t->max) {
-		t->missed++;
-		return SFW_FULL;
-	}
-	size_t i = t->count++;
-	for (; i > 0 && t->modules[i - 1].begin > begin; i--)
-		t->modules[i] = t->modules[i - 1];
-	t->modules[i] = m;
-	return SFW_OK;
-}
-
-/* sfw_table_add puts a module into the table, whose section is at the given address of this process. It returns SFW_OK,
- * SFW_FULL or SFW_BAD_SECTION. Not to be called while others use the table. */
-static inline enum sfw_how sfw_table_add(
-	struct sfw_table *t, uint64_t begin, uint64_t end, const void *section, size_t size) {
-	return sfw_table_put(t, begin, end, 0, section, size);
-}
-
-enum { SFW_PT_GNU_SFRAME = 0x6474e554 };
 
 /* sfw_auxval is getauxval, which changes errno: that is the interrupted code's. */
 static inline unsigned long sfw_auxval(unsigned long type) {
@@ -1204,50 +1105,29 @@ static inline unsigned long sfw_auxval(unsigned long type) {
 	return value;
 }
 
-/* sfw_loaded returns whether bytes of a file are in memory and may be read. */
-static inline int sfw_loaded(const ElfW(Phdr) *h, size_t n, uint64_t begin, uint64_t size) {
-	for (size_t i = 0; i < n; i++)
-		if (h[i].p_type == PT_LOAD && (h[i].p_flags & PF_R) != 0 && h[i].p_vaddr <= begin && h[i].p_filesz >= size &&
-			begin - h[i].p_vaddr <= h[i].p_filesz - size)
+/* sfw_loaded returns whether bytes of a file are in a segment with these of the flags. */
+static inline int sfw_loaded(
+	const struct sfw_file *f, uint64_t begin, uint64_t size, ElfW(Word) flags, ElfW(Word) of_flags) {
+	for (size_t i = 0; i < f->num; i++) {
+		const ElfW(Phdr) *h = &f->h[i];
+		if (h->p_type == PT_LOAD && (h->p_flags & of_flags) == flags && h->p_vaddr <= begin && h->p_filesz >= size &&
+			begin - h->p_vaddr <= h->p_filesz - size)
 			return 1;
+	}
 	return 0;
 }
 
-/* sfw_of_headers finds the section by program headers: its address in the process and its size, or NULL. */
-static inline const void *sfw_of_headers(const ElfW(Phdr) *h, size_t n, uint64_t bias, size_t *size) {
+/* sfw_open_loaded finds the section of a loaded file. */
+static inline enum sfw_how sfw_open_loaded(struct sfw_section *s, const struct sfw_file *f) {
 	const ElfW(Phdr) *found = NULL;
-	for (size_t i = 0; i < n; i++)
-		if (h[i].p_type == SFW_PT_GNU_SFRAME)
-			found = &h[i];
-	if (found == NULL || !sfw_loaded(h, n, found->p_vaddr, found->p_memsz))
-		return NULL;
-	*size = found->p_memsz;
-	return (const void *)(uintptr_t)(bias + found->p_vaddr);
-}
-
-/* sfw_in_code returns whether a word is in an executable segment that may be read, whose pages are whole. */
-static inline int sfw_in_code(const ElfW(Phdr) *h, size_t n, uint64_t bias, uint64_t address) {
-	for (size_t i = 0; i < n; i++) {
-		uint64_t begin = bias + h[i].p_vaddr;
-		if (h[i].p_type == PT_LOAD && (~h[i].p_flags & (PF_R | PF_X)) == 0 && address >= (begin & ~(uint64_t)7) &&
-			address < begin + h[i].p_memsz)
-			return 1;
-	}
-	return 0;
-}
-
-static inline int sfw_add_phdr(struct dl_phdr_info *info, size_t size, void *table) {
-	size_t section_size = 0;
-	const void *section = sfw_of_headers(info->dlpi_phdr, info->dlpi_phnum, info->dlpi_addr, &section_size);
-	(void)size;
-	for (size_t i = 0; i < info->dlpi_phnum && section != NULL; i++) {
-		const ElfW(Phdr) *h = &info->dlpi_phdr[i];
-		uint64_t begin = info->dlpi_addr + h->p_vaddr;
-		if (h->p_type == PT_LOAD && (h->p_flags & PF_X) != 0)
-			sfw_table_put((struct sfw_table *)table, begin, begin + h->p_memsz, (h->p_flags & PF_R) != 0, section,
-				section_size);
-	}
-	return 0;
+	for (size_t i = 0; i < f->num; i++)
+		if (f->h[i].p_type == SFW_PT_GNU_SFRAME)
+			found = &f->h[i];
+	if (found == NULL || !sfw_loaded(f, found->p_vaddr, found->p_memsz, PF_R, PF_R))
+		return SFW_NO_SECTION;
+	uint64_t address = f->bias + found->p_vaddr;
+	enum sfw_how how = sfw_open(s, (const void *)(uintptr_t)address, found->p_memsz, address);
+	return how == SFW_OK && s->abi != SFW_HOST_ABI ? SFW_BAD_SECTION : how;
 }
 
 static inline int sfw_count_phdr(struct dl_phdr_info *info, size_t size, void *generation) {
@@ -1256,123 +1136,66 @@ static inline int sfw_count_phdr(struct dl_phdr_info *info, size_t size, void *g
 	return 1;
 }
 
-/* sfw_generation returns a number that is another one after each dlopen and dlclose: for caches and tables. It takes 7
- * ns and the dynamic linker's lock, so that it is not for signal handlers. */
+/* sfw_generation returns a number that changes with each dlopen and dlclose. It takes 7 ns and the dynamic linker's
+ * lock, so that it is not for signal handlers. */
 static inline uint64_t sfw_generation(void) {
 	uint64_t generation = 0;
 	dl_iterate_phdr(sfw_count_phdr, &generation);
 	return generation;
 }
 
-/* sfw_table_fill makes the table of all files that are loaded now. It is not for signal handlers, takes the dynamic
- * linker's lock, and is to be called again when there is another sfw_generation. */
-static inline void sfw_table_fill(struct sfw_table *t) {
-	t->count = t->missed = t->bad = 0;
-	dl_iterate_phdr(sfw_add_phdr, t);
-}
-
-static inline const struct sfw_module *sfw_table_find(const struct sfw_table *t, uint64_t pc) {
-	size_t low = 0, high = t->count;
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-		if (t->modules[middle].begin <= pc)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low > 0 && pc < t->modules[low - 1].end ? &t->modules[low - 1] : NULL;
-}
-
-/* sfw_headers finds the program headers of a file, which is in memory from start on, in its first page, and returns
- * their number, or 0. */
-static inline size_t sfw_headers(const void *start, const ElfW(Phdr) **h) {
+/* sfw_headers finds the program headers of a file, which is in memory from start on, in its first page. */
+static inline void sfw_headers(const void *start, struct sfw_file *f) {
 	enum { PAGE = 4096 };
 	const ElfW(Ehdr) *e = (const ElfW(Ehdr) *)start;
+	f->num = 0;
 	if (e->e_ident[EI_MAG0] != ELFMAG0 || e->e_ident[EI_MAG1] != ELFMAG1 || e->e_ident[EI_MAG2] != ELFMAG2 ||
-		e->e_ident[EI_MAG3] != ELFMAG3 || e->e_phentsize != sizeof **h || e->e_phoff > PAGE ||
-		e->e_phoff % sizeof e->e_phoff != 0 || e->e_phnum > (PAGE - e->e_phoff) / sizeof **h)
-		return 0;
-	*h = (const ElfW(Phdr) *)(const void *)((const unsigned char *)start + e->e_phoff);
-	return e->e_phnum;
+		e->e_ident[EI_MAG3] != ELFMAG3 || e->e_phentsize != sizeof *f->h || e->e_phoff > PAGE ||
+		e->e_phoff % sizeof e->e_phoff != 0 || e->e_phnum > (PAGE - e->e_phoff) / sizeof *f->h)
+		return;
+	f->h = (const ElfW(Phdr) *)(const void *)((const unsigned char *)start + e->e_phoff);
+	f->num = e->e_phnum;
 }
 
-#ifdef SFW_DL_FIND_OBJECT
-/* sfw_headers_of_object does so for what the dynamic linker has found. The program's are where the kernel says; those
- * of few libraries are not in the first page, for which there is the table. */
-static inline size_t sfw_headers_of_object(const struct dl_find_object *o, const ElfW(Phdr) **h) {
-	const struct link_map *map = o->dlfo_link_map;
-	if (map->l_prev != NULL || map->l_name[0] != 0)
-		return sfw_headers(o->dlfo_map_start, h);
-	*h = (const ElfW(Phdr) *)sfw_auxval(AT_PHDR);
-	return *h != NULL && sfw_auxval(AT_PHENT) == sizeof **h ? sfw_auxval(AT_PHNUM) : 0;
-}
-
-/* sfw_of_object finds the section of the file that the dynamic linker says the pc is in. */
-static inline enum sfw_how sfw_of_object(struct sfw_process *p, uint64_t pc, struct sfw_section *s) {
+/* sfw_find_file finds the file that an address is in, or the vDSO, and returns whether there is one. Program headers are
+ * in the first page, but for few libraries, which are walked as if without a section, and for the program, where the
+ * kernel says. Not inlined, as sfw_kernel_read: alternate stacks are small. */
+__attribute__((noinline, unused)) static int sfw_find_file(uint64_t address, struct sfw_file *f) {
 	struct dl_find_object o;
-	const ElfW(Phdr) *h = NULL;
-	size_t size = 0;
-	if (_dl_find_object((void *)(uintptr_t)pc, &o) != 0)
-		return SFW_NO_SECTION;
-	p->begin = (uint64_t)(uintptr_t)o.dlfo_map_start;
-	p->end = (uint64_t)(uintptr_t)o.dlfo_map_end;
-	p->how = SFW_NO_SECTION;
-	p->file = o.dlfo_link_map;
-	size_t n = sfw_headers_of_object(&o, &h);
-	const void *section = sfw_of_headers(h, n, o.dlfo_link_map->l_addr, &size);
-	if (section != NULL)
-		p->how = sfw_open(s, section, size, (uint64_t)(uintptr_t)section);
-	if (p->how == SFW_OK && s->abi != SFW_HOST_ABI)
-		p->how = SFW_BAD_SECTION;
-	return p->how;
-}
-#endif
-
-/* sfw_is_code returns whether an aligned word is code that may be read: of the vDSO, or of a file. */
-static inline int sfw_is_code(const struct sfw_process *p, uint64_t address) {
-	const void *vdso = (const void *)sfw_auxval(AT_SYSINFO_EHDR);
-	const ElfW(Phdr) *h = NULL;
-	if (address % 8 != 0)
-		return 0;
-	size_t n = vdso != NULL ? sfw_headers(vdso, &h) : 0;
-	for (size_t i = 0; i < n; i++)
-		if (h[i].p_type == PT_LOAD && h[i].p_offset == 0 &&
-			sfw_in_code(h, n, (uint64_t)(uintptr_t)vdso - h[i].p_vaddr, address))
-			return 1;
-#ifdef SFW_DL_FIND_OBJECT
-	struct dl_find_object o;
-	if (_dl_find_object((void *)(uintptr_t)address, &o) == 0) {
-		n = sfw_headers_of_object(&o, &h);
-		return sfw_in_code(h, n, o.dlfo_link_map->l_addr, address);
+	f->num = 0;
+	f->bias = f->begin = f->end = 0;
+	f->name = "";
+	if (_dl_find_object((void *)(uintptr_t)address, &o) != 0) {
+		const void *vdso = (const void *)sfw_auxval(AT_SYSINFO_EHDR);
+		if (vdso != NULL)
+			sfw_headers(vdso, f);
+		for (size_t i = 0; i < f->num; i++)
+			if (f->h[i].p_type == PT_LOAD && f->h[i].p_offset == 0)
+				f->bias = (uint64_t)(uintptr_t)vdso - f->h[i].p_vaddr;
+		return f->num > 0;
 	}
-#endif
-	const struct sfw_module *m = p->table != NULL ? sfw_table_find(p->table, address) : NULL;
-	return m != NULL && m->readable;
+	const struct link_map *map = o.dlfo_link_map;
+	f->bias = map->l_addr;
+	f->begin = (uint64_t)(uintptr_t)o.dlfo_map_start;
+	f->end = (uint64_t)(uintptr_t)o.dlfo_map_end;
+	f->name = map->l_name;
+	if (map->l_prev != NULL || map->l_name[0] != 0) {
+		sfw_headers(o.dlfo_map_start, f);
+		return 1;
+	}
+	f->h = (const ElfW(Phdr) *)sfw_auxval(AT_PHDR);
+	f->num = f->h != NULL && sfw_auxval(AT_PHENT) == sizeof *f->h ? sfw_auxval(AT_PHNUM) : 0;
+	return 1;
 }
 
 static inline enum sfw_how sfw_process_section(void *context, uint64_t pc, struct sfw_section *s) {
 	struct sfw_process *p = (struct sfw_process *)context;
-	if (pc - p->begin < p->end - p->begin)
-		return p->how; /* the same file as for the frame before */
-	p->begin = p->end = 0;
-	if (p->table != NULL) {
-		const struct sfw_module *m = sfw_table_find(p->table, pc);
-		if (m == NULL)
-			return SFW_NO_SECTION;
-		*s = m->section;
-		p->begin = m->begin;
-		p->end = m->end;
-		p->how = SFW_OK;
-		return SFW_OK;
-	}
-#ifdef SFW_DL_FIND_OBJECT
-	return sfw_of_object(p, pc, s);
-#else
-	return SFW_NO_SECTION;
-#endif
+	if (pc - p->file.begin >= p->file.end - p->file.begin) /* not in the file of the frame before */
+		p->how = sfw_find_file(pc, &p->file) ? sfw_open_loaded(s, &p->file) : SFW_NO_SECTION;
+	return p->how;
 }
 
-/* sfw_kernel_read has the kernel read, which knows what is there. It is not inlined: alternate stacks are small. */
+/* sfw_kernel_read has the kernel read, which knows what is there. */
 __attribute__((noinline, unused)) static int sfw_kernel_read(uint64_t address, unsigned char bytes[8]) {
 	int before = errno; /* which is the interrupted code's */
 	struct iovec to = {bytes, 8}, from = {(void *)(uintptr_t)address, 8};
@@ -1384,10 +1207,10 @@ __attribute__((noinline, unused)) static int sfw_kernel_read(uint64_t address, u
 static inline int sfw_process_read(
 	void *context, uint64_t address, unsigned char bytes[8]) {
 	const struct sfw_process *p = (const struct sfw_process *)context;
-	int may = 0;
-	for (unsigned i = 0; i < SFW_NUM_STACKS && !may; i++)
-		may = address >= p->stacks[i].low && p->stacks[i].high >= 8 && address <= p->stacks[i].high - 8;
-	if (may || sfw_is_code(p, address)) {
+	const struct sfw_range *stack = sfw_stack_of(p->stacks, SFW_NUM_STACKS, address);
+	/* Or a word of the code of the last frame's file. */
+	if ((stack != NULL && address <= stack->high - 8) ||
+		sfw_loaded(&p->file, address - p->file.bias, 8, PF_R | PF_X, PF_R | PF_X)) {
 		((sfw_u64 *)(void *)bytes)->v = sfw_load(address);
 		return 1;
 	}
@@ -1403,8 +1226,20 @@ static inline size_t sfw_process_walk(
 		sfw_process_read, sfw_process_section, &walk, 0, p->cache, SFW_HOST_ABI, p->frame_pointer, SFW_NUM_STACKS,
 		walk.stacks,
 	};
-	walk.begin = walk.end = 0;
+	walk.file.begin = walk.file.end = walk.file.num = 0;
 	return sfw_walk(&space, regs, frames, max, end);
+}
+
+/* sfw_regs_of_caller takes the registers of the caller of a function, which have these values there. */
+static inline void sfw_regs_of_caller(struct sfw_regs *regs, uint64_t pc, uint64_t sp, uint64_t fp) {
+	regs->pc = pc;
+	regs->floor = 0;
+	regs->valid = 0;
+	regs->interrupted = 0;
+	regs->how = SFW_OK;
+	regs->stacks = 0;
+	sfw_set(regs, sfw_abi_of(SFW_HOST_ABI)->sp, sp);
+	sfw_set(regs, sfw_abi_of(SFW_HOST_ABI)->fp, fp);
 }
 
 /* sfw_regs_of_context takes the registers that a signal handler of SA_SIGINFO is given as its third argument. On
@@ -1412,14 +1247,9 @@ static inline size_t sfw_process_walk(
 static inline void sfw_regs_of_context(struct sfw_regs *regs, const void *context) {
 	const struct sfw_abi *a = sfw_abi_of(SFW_HOST_ABI);
 	const sfw_u64 *words = (const sfw_u64 *)context;
-	regs->valid = 0;
-	regs->floor = 0;
-	regs->interrupted = 1;
-	regs->how = SFW_OK;
-	regs->stacks = 0;
-	regs->pc = words[a->saved_pc].v;
-	if (sfw_no_code(a, regs->pc, words[a->fault].v, words[a->fault + 1].v))
-		regs->interrupted = SFW_NO_CODE;
+	sfw_regs_of_caller(regs, words[a->saved_pc].v, 0, 0);
+	int no_code = sfw_no_code(a, regs->pc, words[a->fault].v, words[a->fault + 1].v);
+	regs->interrupted = no_code ? SFW_NO_CODE : 1;
 	for (unsigned i = 0; i < a->num_saved; i++)
 		sfw_set(regs, i, words[a->saved[i]].v);
 }
@@ -1427,13 +1257,9 @@ static inline void sfw_regs_of_context(struct sfw_regs *regs, const void *contex
 /* sfw_regs_here takes the registers of the function that calls it: the walk begins there. */
 __attribute__((always_inline)) static inline void sfw_regs_here(struct sfw_regs *regs) {
 	uint64_t pc, sp, fp;
-	regs->valid = 0;
-	regs->floor = 0;
-	regs->interrupted = 1;
-	regs->how = SFW_OK;
-	regs->stacks = 0;
 #if defined(__x86_64__)
 	__asm__ volatile("lea 0(%%rip), %0\n\tmov %%rsp, %1\n\tmov %%rbp, %2" : "=&r"(pc), "=&r"(sp), "=&r"(fp));
+	sfw_regs_of_caller(regs, pc, sp, fp);
 #else
 	uint64_t lr;
 #if defined(__aarch64__)
@@ -1443,85 +1269,10 @@ __attribute__((always_inline)) static inline void sfw_regs_here(struct sfw_regs 
 	__asm__ volatile("larl %0, .\n\tlgr %1, %%r15\n\tlgr %2, %%r11\n\tlgr %3, %%r14"
 		: "=&a"(pc), "=&a"(sp), "=&a"(fp), "=&a"(lr));
 #endif
+	sfw_regs_of_caller(regs, pc, sp, fp);
 	sfw_set(regs, sfw_abi_of(SFW_HOST_ABI)->lr, lr);
 #endif
-	sfw_set(regs, sfw_abi_of(SFW_HOST_ABI)->sp, sp);
-	sfw_set(regs, sfw_abi_of(SFW_HOST_ABI)->fp, fp);
-	regs->pc = pc;
-}
-
-/* sfw_hex reads digits for sfw_stack_around. */
-static inline int sfw_hex(unsigned char c) {
-	return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
-/* sfw_stack_around finds the mapping that sp is in, by /proc/self/maps, and returns whether it could. It is safe in
- * signal handlers, and no cancellation point, as open and read are: call it when sp is outside of the known stacks.
- * Linux 6.11 and later answer a query, in 4 microseconds. Earlier ones write all mappings as text: 350 microseconds for
- * 1,000, 7.4 ms for 20,000 (2026-11). Most of that is the kernel's time, so that reads of 2 KiB, which fit on an
- * alternate stack, take 5 % longer than those of 64 KiB. If another mapping touches the stack, the kernel may report
- * both as one, and the other may be unmapped later: threads that can call sfw_stack_of_thread should do so. */
-static inline int sfw_stack_around(uint64_t sp, struct sfw_range *stack) {
-	enum { READABLE = 1 };
-	/* struct procmap_query: size, flags, address; the answer's begin and end; fields that are not needed. */
-	uint64_t query[13] = {sizeof query, READABLE, sp, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
-	int before = errno, found = 0;
-	int fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC);
-	if (fd >= 0 && ioctl(fd, _IOWR('f', 17, query), query) == 0) {
-		syscall(SYS_close, fd);
-		errno = before;
-		stack->low = query[3];
-		stack->high = query[4];
-		return 1;
-	}
-	uint64_t number[2] = {0, 0};
-	unsigned char b[2048];
-	long n;
-	int field = 0; /* 0 and 1: the addresses; 2: the permissions; 3: the rest of the line */
-	while (fd >= 0 && !found && ((n = syscall(SYS_read, fd, b, sizeof b)) > 0 || (n < 0 && errno == EINTR))) {
-		for (long i = 0; i < n && !found; i++) {
-			if (b[i] == '\n') {
-				field = 0;
-				number[0] = number[1] = 0;
-			} else if (field < 2) {
-				int digit = sfw_hex(b[i]);
-				if (digit < 0)
-					field++;
-				else
-					number[field] = number[field] << 4 | (uint64_t)digit;
-			} else if (field == 2) {
-				found = b[i] == 'r' && number[0] <= sp && sp < number[1];
-				field++;
-			}
-		}
-	}
-	if (fd >= 0)
-		syscall(SYS_close, fd);
-	errno = before;
-	if (!found)
-		return 0;
-	stack->low = number[0];
-	stack->high = number[1];
-	return 1;
-}
-
-/* sfw_process_stack adds the stack that sp is in, unless it is known, and returns whether it is now. The one that was
- * added first goes. It is safe in signal handlers. Before a stack is unmapped, set its range to 0. */
-static inline int sfw_process_stack(struct sfw_process *p, uint64_t sp) {
-	struct sfw_range stack;
-	unsigned i = 0;
-	if (sfw_stack_of(p->stacks, SFW_NUM_STACKS, sp) != NULL)
-		return 1;
-	if (!sfw_stack_around(sp, &stack))
-		return 0;
-	/* The main thread's stack grows: the new range replaces the old one. */
-	for (; i < SFW_NUM_STACKS - 1; i++)
-		if (p->stacks[i].high == stack.high)
-			break;
-	for (; i > 0; i--)
-		p->stacks[i] = p->stacks[i - 1];
-	p->stacks[0] = stack;
-	return 1;
+	regs->interrupted = 1;
 }
 
 /* sfw_stack_of_thread returns the bounds of the calling thread's stack, and whether it could. It is not for signal

@@ -11,6 +11,7 @@
 
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <ucontext.h>
 
 static struct sfw_range main_stack;

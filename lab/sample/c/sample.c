@@ -277,8 +277,11 @@ static void on_sample(int signal, siginfo_t *info, void *context) {
 	int before = errno;
 	struct sfw_regs regs, start;
 	sfw_regs_of_context(&start, context);
-	uint64_t sp = start.r[7], ticks[3] = {0, 0, 0}, t;
-	sfw_process_stack(&self.walk, sp);
+	uint64_t ticks[3] = {0, 0, 0}, t;
+	/* Goroutines have stacks of their own, from here up. */
+	enum { GOROUTINE = 1 << 16 };
+	self.walk.stacks[1].low = start.r[7];
+	self.walk.stacks[1].high = start.r[7] + GOROUTINE;
 	enum sfw_how end = SFW_OK, other = SFW_OK;
 	size_t n = 0, kept = 0;
 	int whole = 0;

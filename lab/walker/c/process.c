@@ -5,22 +5,7 @@
  */
 #define _GNU_SOURCE
 #define SFRAME_WALKER_PROCESS
-#include <sys/ioctl.h>
-#include <unistd.h>
-
-static size_t num_reads;
-static int old_kernel, answers; /* before PROCMAP_QUERY; how often that has worked */
-
-static int count_ioctl(int fd, unsigned long request, void *argument) {
-	int failed = old_kernel ? -1 : ioctl(fd, request, argument);
-	answers += failed == 0;
-	return failed;
-}
-#define syscall(number, ...) (num_reads += (number) == SYS_read, (syscall)(number, __VA_ARGS__))
-#define ioctl count_ioctl
 #include "sframe_walker.h"
-#undef syscall
-#undef ioctl
 
 #include <alloca.h>
 #include <setjmp.h>
@@ -28,18 +13,15 @@ static int count_ioctl(int fd, unsigned long request, void *argument) {
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unwind.h>
 
-enum { MAX = 64, MODULES = 16 };
+enum { MAX = 64 };
 
 extern void _start(void);
 
-static struct sfw_module modules[MODULES];
-static struct sfw_table table = {modules, 0, MODULES, 0, 0};
 static struct sfw_process process; /* keeps the stacks */
 static char other[1 << 16];        /* the alternate one */
 static const char *place;
@@ -59,30 +41,21 @@ static _Unwind_Reason_Code add(struct _Unwind_Context *c, void *chain) {
 	return _URC_NO_REASON;
 }
 
-/* Ways to find sections and to read the stack, and sizes of chunks. All have to find the same. A cache of few slots is
+/* Ways to read the stack, and sizes of chunks. All have to find the same. A cache of few slots is
  * written again and again. */
 enum { FEW = 2, MANY = 1024 };
 static struct sfw_cache_slot few_slots[FEW], many_slots[MANY];
 static struct sfw_cache few = {few_slots, FEW, 0}, many = {many_slots, MANY, 0};
-enum way { OBJECTS, TABLE, AUXILIARY, FEW_SLOTS, MANY_SLOTS, KERNEL };
+enum way { PLAIN, FEW_SLOTS, MANY_SLOTS, KERNEL };
 static size_t walk(
 	enum way way, size_t chunk, const struct sfw_regs *from, struct sfw_frame *frames, enum sfw_how *end) {
 	struct sfw_regs regs = *from;
-	const uint64_t sp = regs.r[sfw_abi_of(SFW_HOST_ABI)->sp];
 	struct sfw_process p;
 	memset(&p, 0, sizeof p);
-	if (!sfw_process_stack(&process, sp))
-		abort();
 	if (way == KERNEL)
 		p.kernel_reads = 1;
 	else
 		memcpy(p.stacks, process.stacks, sizeof p.stacks);
-	if (way == TABLE)
-		p.table = &table;
-	if (way == AUXILIARY && sp - (uint64_t)(uintptr_t)other >= sizeof other) {
-		p.stacks[0].low = sp;
-		p.stacks[0].high = getauxval(AT_EXECFN);
-	}
 	p.cache = way == FEW_SLOTS ? &few : way == MANY_SLOTS ? &many : NULL;
 	size_t n = 0;
 	do {
@@ -95,9 +68,9 @@ static void report(const struct sfw_regs *regs) {
 	static struct sfw_frame frames[MAX], again[MAX];
 	static struct chain peer;
 	enum sfw_how end, other_end;
-	size_t n = walk(OBJECTS, MAX, regs, frames, &end), from = 0;
+	size_t n = walk(PLAIN, MAX, regs, frames, &end), from = 0;
 	static const size_t chunks[] = {MAX, 1, 2, 7};
-	for (enum way way = OBJECTS; way <= (kernel_reads ? KERNEL : MANY_SLOTS); way++)
+	for (enum way way = PLAIN; way <= (kernel_reads ? KERNEL : MANY_SLOTS); way++)
 		for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++)
 			if (walk(way, chunks[i], regs, again, &other_end) != n || other_end != end ||
 				memcmp(frames, again, n * sizeof *frames) != 0)
@@ -195,7 +168,7 @@ __attribute__((noinline)) static int here(void) {
 	sfw_regs_here(&regs);
 	struct sfw_frame frames[MAX];
 	enum sfw_how end;
-	size_t n = walk(OBJECTS, MAX, &regs, frames, &end);
+	size_t n = walk(PLAIN, MAX, &regs, frames, &end);
 	struct chain peer = {0, {0}};
 	_Unwind_Backtrace(add, &peer);
 	/* Both begin in this function, at pcs that are not the same. */
@@ -215,40 +188,6 @@ static int reads(struct sfw_process *p, uint64_t value) {
 	return sfw_process_read(p, (uint64_t)(uintptr_t)&known, (unsigned char *)&found) && found == known;
 }
 
-/* Finds the stack among many mappings: how often /proc/self/maps is read, at most 2 KiB at a time. */
-static void maps(void) {
-	enum { MAPPINGS = 1000, LINE = 256 };
-	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-	char *b = mmap(NULL, 2 * MAPPINGS * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (b == MAP_FAILED)
-		abort();
-	for (size_t i = 0; i < MAPPINGS; i++)
-		mprotect(b + 2 * i * page, page, PROT_READ);
-	size_t size = 0, n;
-	FILE *f = fopen("/proc/self/maps", "r");
-	for (char line[4096]; (n = fread(line, 1, sizeof line, f)) > 0;)
-		size += n;
-	fclose(f);
-	struct sfw_range range[2];
-	uint64_t sp = (uint64_t)(uintptr_t)&size;
-	num_reads = 0;
-	int found = sfw_stack_around(sp, &range[0]);
-	size_t reads = num_reads;
-	old_kernel = 1;
-	num_reads = 0;
-	found += sfw_stack_around(sp, &range[1]);
-	old_kernel = 0;
-	if (found != 2 || memcmp(&range[0], &range[1], sizeof *range) != 0 ||
-		sp - range[0].low >= range[0].high - range[0].low)
-		printf("maps: %d found, %#llx to %#llx and %#llx to %#llx\n", found, (unsigned long long)range[0].low,
-			(unsigned long long)range[0].high, (unsigned long long)range[1].low, (unsigned long long)range[1].high);
-	else if (num_reads > size / (2048 - LINE) + 2 || (answers > 0 && reads > 0))
-		printf("maps: %zu and %zu reads of %zu bytes\n", reads, num_reads, size);
-	else
-		printf("maps: found\n");
-	munmap(b, 2 * MAPPINGS * page);
-}
-
 /* Walks with a cache that handlers use, too, which interrupt them anywhere. */
 static volatile sig_atomic_t interrupts, torn;
 
@@ -257,7 +196,7 @@ static void walk_cached(const struct sfw_regs *regs) {
 	enum sfw_how end, other_end;
 	memset(frames, 0, sizeof frames);
 	memset(again, 0, sizeof again);
-	size_t n = walk(OBJECTS, MAX, regs, frames, &end);
+	size_t n = walk(PLAIN, MAX, regs, frames, &end);
 	if (walk(FEW_SLOTS, MAX, regs, again, &other_end) != n || end != other_end ||
 		memcmp(frames, again, sizeof frames) != 0)
 		torn++;
@@ -338,10 +277,12 @@ __attribute__((noinline)) static int bench(int n) {
 
 int main(int argc, char **argv) {
 	(void)argv;
-	if (argc > 1) {
-		sfw_stack_of_thread(&process.stacks[0]);
+	if (!sfw_stack_of_thread(&process.stacks[0]))
+		return 1;
+	process.stacks[1].low = (uint64_t)(uintptr_t)other;
+	process.stacks[1].high = process.stacks[1].low + sizeof other;
+	if (argc > 1)
 		return bench(27) == 0;
-	}
 	stack_t stack = {other, 0, sizeof other};
 	struct sigaction a;
 	memset(&a, 0, sizeof a);
@@ -357,7 +298,6 @@ int main(int argc, char **argv) {
 	a.sa_flags |= SA_SIGINFO;
 	a.sa_sigaction = nested_info;
 	sigaction(SIGHUP, &a, NULL);
-	sfw_table_fill(&table);
 	struct sfw_process p;
 	memset(&p, 0, sizeof p);
 	p.kernel_reads = 1;
@@ -367,10 +307,8 @@ int main(int argc, char **argv) {
 		_exit(reads(&p, 43) == kernel_reads ? 0 : 1);
 	int status = 1;
 	waitpid(child, &status, 0);
-	printf("table: %zu modules, %zu missed, %zu bad, kernel reads %d, after fork %s\n", table.count, table.missed,
-		table.bad, kernel_reads, status == 0 ? "the same" : "another process");
+	printf("kernel reads %d, after fork %s\n", kernel_reads, status == 0 ? "the same" : "another process");
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	maps();
 	volatile int sum = 0;
 	place = "leaf";
 	if (sigsetjmp(after, 1) == 0)
