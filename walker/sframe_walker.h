@@ -917,7 +917,7 @@ static inline int sfw_fast_step(const struct sfw_space *m, struct sfw_fast *f, u
 			return 0;
 		fp = sfw_load(f->fp_at);
 	}
-	if ((row & SFW_KEPT_SIGNED) != 0)
+	if (__builtin_expect((row & SFW_KEPT_SIGNED) != 0, 0)) /* a branch: a move makes each step wait for it */
 		ra = sfw_strip(m, ra);
 	if (ra == 0 || cfa <= f->floor)
 		return 0;
