@@ -2,7 +2,6 @@ package elfwrite
 
 import (
 	"bytes"
-	"debug/elf"
 	"errors"
 	"strings"
 	"testing"
@@ -164,49 +163,7 @@ func FuzzDebug(f *testing.F) {
 			return
 		}
 		after := elftest.Parse(t, out)
-		if len(after.Progs) != len(prog.Progs) {
-			t.Fatalf("%d program headers; the program has %d", len(after.Progs), len(prog.Progs))
-		}
-		for i := range prog.Progs {
-			if a, p := &after.Progs[i], &prog.Progs[i]; a.Type != p.Type || a.Vaddr != p.Vaddr || a.Memsz != p.Memsz ||
-				a.Flags != p.Flags {
-				t.Errorf("program header %d is %+v; the program has %+v", i, *a, *p)
-			}
-		}
-		loaded := func(x *elffile.File) (out []elf.Section64) {
-			for i := range x.Sections {
-				if s := &x.Sections[i]; s.Alloc() {
-					out = append(out, elf.Section64{Addr: s.Addr, Size: s.Size, Flags: s.Flags, Addralign: s.Addralign})
-				}
-			}
-			return out
-		}
-		a, p := loaded(after), loaded(prog)
-		if len(a) != len(p) {
-			t.Fatalf("%d sections are loaded; of the program %d", len(a), len(p))
-		}
-		for i := range p {
-			if a[i] != p[i] {
-				t.Errorf("loaded section %d is %+v; that of the program %+v", i, a[i], p[i])
-			}
-		}
-		for i := range d.Sections {
-			s := &d.Sections[i]
-			if s.Alloc() || !s.HasBytes() || s.Name == ".shstrtab" || s.Name == ".symtab" {
-				continue
-			}
-			want, err := d.ReadSection(s)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := []byte(nil)
-			if x := after.Section(s.Name); x != nil {
-				got, _ = after.ReadSection(x)
-			}
-			if !bytes.Equal(got, want) {
-				t.Errorf("section %s has other contents", s.Name)
-			}
-		}
+		checkDebug(t, "generated", d, after, prog)
 		twice, err := PlanDebug(after, prog)
 		if err != nil {
 			t.Fatal(err)
