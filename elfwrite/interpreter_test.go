@@ -1,15 +1,17 @@
 package elfwrite
 
 import (
-	"bytes"
 	"debug/elf"
-	"encoding/binary"
+	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"testing"
 
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/image"
+	"cfi2sframe/sframe"
 )
 
 // TestInterpreter expects of a converted interpreter what load_elf_interp of old kernels
@@ -29,7 +31,7 @@ func TestInterpreter(t *testing.T) {
 	}
 	for name, old := range files {
 		before := elftest.Parse(t, old)
-		if is, err := isInterpreter(before); !is || err != nil {
+		if n, err := SizeMultiple(before); n != sectionAlign || err != nil {
 			t.Errorf("%s is not taken for an interpreter, error %v", name, err)
 			continue
 		}
@@ -87,35 +89,106 @@ func TestInterpreter(t *testing.T) {
 			}
 		}
 	}
-	// It does not matter what was there before.
-	first := add(t, made, content(4096), Options{})
-	if again := add(t, first, content(64), Options{Force: true}); !bytes.Equal(again,
-		add(t, made, content(64), Options{})) {
-		t.Error("a replaced .sframe gives another file than a new one")
+}
+
+// TestInterpreterRefused has interpreters for which there is no layout that old kernels load.
+func TestInterpreterRefused(t *testing.T) {
+	b := interpreter(t)
+	setProg(t, b, lastLoad(elftest.Parse(t, b).Progs), func(p *elf.Prog64) { p.Memsz = p.Filesz + 1<<20 + 1 })
+	refused(t, "a large .bss", b, 1000, "interpreter with a .bss of 1048577 bytes, which would become a part of the file; at most 1048576 are accepted")
+	b = interpreter(t)
+	at := elftest.Parse(t, b).Progs[lastLoad(elftest.Parse(t, b).Progs)].Vaddr
+	setProg(t, b, lastLoad(elftest.Parse(t, b).Progs), func(p *elf.Prog64) { p.Off, p.Filesz = 0x100, 8 })
+	refused(t, "segments in another order in the file", b, 1000,
+		fmt.Sprintf("interpreter whose last segment, at %#x, is not the last one in the file", at))
+	refused(t, "another size", interpreter(t), 1001,
+		"interpreter: an .sframe of 1001 bytes, no multiple of 8, cannot end a page")
+}
+
+// TestSizeMultiple expects sizes that are no multiple of anything but in interpreters.
+func TestSizeMultiple(t *testing.T) {
+	// with has an entry in the place of DT_SONAME.
+	with := func(tag elf.DynTag, value uint64) []byte {
+		p := elftest.Patch(t.Fatalf, interpreter(t))
+		off := dynamicEntry(p, elf.DT_SONAME)
+		p.Put64(off, uint64(tag))
+		p.Put64(off+8, value)
+		return p.B
 	}
-	for _, name := range []string{"prologue", "undefra", "rareg.so"} {
-		if is, err := isInterpreter(elftest.Parse(t, read(t, name))); is || err != nil {
-			t.Errorf("%s is taken for an interpreter, error %v", name, err)
+	for _, tt := range []struct {
+		name string
+		b    []byte
+		want uint64
+	}{
+		{"an interpreter", interpreter(t), 8},
+		{"a library with an entry point that needs another one", with(elf.DT_NEEDED, 0), 1},
+		{"a static PIE", with(elf.DT_FLAGS_1, uint64(elf.DF_1_PIE)), 1},
+		{"an interpreter with other flags", with(elf.DT_FLAGS_1, uint64(elf.DF_1_NOW)), 8},
+		{"a library", read(t, "pltlib.so"), 1},
+		{"a program", read(t, "plt"), 1},
+		{"a static program", read(t, "static"), 1},
+	} {
+		if got, err := SizeMultiple(elftest.Parse(t, tt.b)); err != nil || got != tt.want {
+			t.Errorf("%s: a multiple of %d, error %v; want %d", tt.name, got, err, tt.want)
 		}
 	}
-	// A static-pie also has an entry point and no libraries, but has a flag.
-	pie := read(t, "pltlib.so")
-	binary.LittleEndian.PutUint64(pie[24:], 0x340)
-	dyn := elftest.Parse(t, pie).Prog(elf.PT_DYNAMIC)
-	for off := dyn.Off; off < dyn.Off+dyn.Filesz; off += elffile.DynSize {
-		if elf.DynTag(binary.LittleEndian.Uint64(pie[off:])) == elf.DT_SONAME {
-			binary.LittleEndian.PutUint64(pie[off:], uint64(elf.DT_FLAGS_1))
-			binary.LittleEndian.PutUint64(pie[off+8:], uint64(elf.DF_1_PIE))
-			if is, err := isInterpreter(elftest.Parse(t, pie)); is || err != nil {
-				t.Errorf("a static-pie is taken for an interpreter, error %v", err)
-			}
-			// ld.so of Debian has other flags.
-			binary.LittleEndian.PutUint64(pie[off+8:], uint64(elf.DF_1_NOW))
-			if is, err := isInterpreter(elftest.Parse(t, pie)); !is || err != nil {
-				t.Errorf("without DF_1_PIE it is taken for none, error %v", err)
-			}
-			return
+	large := elftest.Patch(t.Fatalf, interpreter(t))
+	large.Put64(large.Segment(elf.PT_DYNAMIC, 0)+elftest.PhFilesz, 1<<21)
+	large.Append(make([]byte, 1<<21))
+	if got, err := SizeMultiple(elftest.Parse(t, large.B)); err == nil ||
+		!strings.Contains(err.Error(), "at most 1048576 are accepted") {
+		t.Errorf("with many dynamic entries: %d, error %v", got, err)
+	}
+}
+
+// TestInterpreterAlone adds nothing but .sframe to an interpreter that has unused program headers. Its
+// segment ends with a page all the same.
+func TestInterpreterAlone(t *testing.T) {
+	b := interpreter(t)
+	for _, typ := range []elf.ProgType{elf.PT_GNU_STACK, elf.PT_GNU_RELRO} {
+		setProg(t, b, progIndex(t, elftest.Parse(t, b), typ), func(p *elf.Prog64) { *p = elf.Prog64{} })
+	}
+	out := add(t, b, content(0x1018), Options{})
+	f := elftest.Parse(t, out)
+	h, s := f.Progs[lastLoad(elftest.Parse(t, out).Progs)], f.Section(".sframe")
+	if h.Off != s.Off || h.Vaddr != s.Addr || h.Filesz != 0x1018 || h.Memsz != 0x1018 || (h.Off+h.Filesz)%4096 != 0 ||
+		(h.Vaddr+h.Memsz)%4096 != 0 {
+		t.Errorf("segment %+v, .sframe %+v", h, s.Section64)
+	}
+	if err := image.Compare(elftest.Parse(t, b), f); err != nil {
+		t.Error(err)
+	}
+	// Removed, it is what it was, but for its .bss, which stays in the file.
+	if err := image.Contents(elftest.Parse(t, b), elftest.Parse(t, remove(t, out))); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestInterpreterInPlace replaces the .sframe that a linker put into an interpreter, which ends its
+// section, by a smaller one: that ends where the old one did.
+func TestInterpreterInPlace(t *testing.T) {
+	b := interpreter(t)
+	p := elftest.Patch(t.Fatalf, b)
+	h := p.Section(".eh_frame")
+	off, addr, size := p.U64(h+elftest.ShOff), p.U64(h+elftest.ShAddr), p.U64(h+elftest.ShSize)
+	p.Put32(h+elftest.ShType, sframe.SHTGNUSFrame)
+	p.Put16(int(off), sframe.Magic)
+	p.Prog(p.Segment(elf.PT_GNU_EH_FRAME, 0), elf.ProgType(sframe.PTGNUSFrame), off, addr, size)
+	for _, n := range []uint64{size &^ 7, 40, 8} {
+		l, err := Plan(elftest.Parse(t, p.B), n, Options{Force: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := addr + (size-n)&^7; l.Addr != want || l.Addr%8 != 0 || l.Addr+n > addr+size {
+			t.Errorf("%d bytes in the place of %d at %#x: address %#x; want %#x", n, size, addr, l.Addr, want)
+		}
+		f := elftest.Parse(t, write(t, l, p.B, content(int(n))))
+		if s := f.Section(".sframe"); s != nil {
+			t.Errorf("there is a second section: %+v", s)
+		}
+		i := slices.IndexFunc(f.Sections, func(s elffile.Section) bool { return s.Type == sframe.SHTGNUSFrame })
+		if s := f.Sections[i]; s.Addr != l.Addr || s.Size != n {
+			t.Errorf("section %+v", s.Section64)
 		}
 	}
-	t.Error("there is no DT_SONAME")
 }
