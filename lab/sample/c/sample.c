@@ -15,6 +15,7 @@
 #define SFRAME_WALKER_PROCESS
 #include "sframe_walker.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
