@@ -261,7 +261,7 @@ func (x *executor) recall() {
 // negateRAState switches the return address between unsigned and signed in the given way.
 func (x *executor) negateRAState(to Sign) {
 	switch now := x.now.sign; {
-	case x.sec.mach.raState == arch.NoReg:
+	case x.sec.regs.raState == arch.NoReg:
 		x.fail(x.at, "opcode %#02x is not defined for this machine", x.data[x.at])
 	case now == to:
 		to = Unsigned
@@ -346,18 +346,18 @@ func (x *executor) assign(reg uint64, s *state) {
 	if reg == x.cie.raReg {
 		x.now.ra = s.ra
 	}
-	switch mach := &x.sec.mach; {
-	case reg == mach.fp:
+	switch regs := &x.sec.regs; {
+	case reg == regs.fp:
 		x.now.fp = s.fp
-	case reg == mach.sp:
+	case reg == regs.sp:
 		x.now.sp = s.sp
-	case mach.signs(reg):
+	case regs.signs(reg):
 		x.now.sign = s.sign
 	}
 }
 
 // tracks reports whether rows depend on the rule of the register.
 func (d *cie) tracks(reg uint64) bool {
-	m := &d.sec.mach
+	m := &d.sec.regs
 	return reg == d.raReg || reg == m.fp || reg == m.sp || m.signs(reg)
 }

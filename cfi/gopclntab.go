@@ -39,7 +39,7 @@ type goSection struct {
 func (s *goSection) parse(t *Table, x *executor, code []elffile.Span, cies int) {
 	a := arch.Of(t.Machine)
 	s.name, s.source, s.order, s.programs = gopclntab.Name, GoPCLNTab, t.Order, t.programs
-	s.mach = machine{sp: a.SP, fp: a.FP, raState: a.RAState}
+	s.regs = registers{sp: a.SP, fp: a.FP, raState: a.RAState}
 	var kinds [gopclntab.NumKinds]*cie
 	for k := range kinds {
 		d := &cie{sec: &s.section, number: uint32(cies + k), codeAlign: 1, dataAlign: 1, raReg: a.RA, initial: noState}

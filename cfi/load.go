@@ -41,12 +41,12 @@ func ParseSource(name string) (Source, error) {
 	return 0, fmt.Errorf("unknown source %q; use auto, eh_frame, debug_frame or gopclntab", name)
 }
 
-// machine holds the DWARF numbers of the registers whose rules are tracked. On a machine with raState, opcodes 0x2c and
-// 0x2d change how the return address is signed.
-type machine struct{ sp, fp, raState uint64 }
+// registers holds the DWARF numbers of the registers whose rules are tracked. On a machine with raState, opcodes 0x2c
+// and 0x2d change how the return address is signed.
+type registers struct{ sp, fp, raState uint64 }
 
 // signs reports whether the register is the one that says whether return addresses are signed.
-func (m *machine) signs(reg uint64) bool { return reg == m.raState && reg != arch.NoReg }
+func (r *registers) signs(reg uint64) bool { return reg == r.raState && reg != arch.NoReg }
 
 // section is one CFI section.
 type section struct {
@@ -57,7 +57,7 @@ type section struct {
 	textBase uint64 // of DW_EH_PE_textrel
 	dataBase uint64 // of DW_EH_PE_datarel
 	order    binary.ByteOrder
-	mach     machine
+	regs     registers
 	file     *elffile.File // nil for Parse
 	open     bool          // the size is unknown: the first zero length ends it
 	programs *programs
@@ -238,13 +238,13 @@ func (t *Table) parse(secs []*section, f, debug *elffile.File, table *goSection)
 		code = executable(f)
 	}
 	a := arch.Of(t.Machine)
-	mach := machine{sp: a.SP, fp: a.FP, raState: a.RAState}
+	regs := registers{sp: a.SP, fp: a.FP, raState: a.RAState}
 	x := newExecutor()
 	t.programs = x.programs
 	var parts [DebugFrame + 1][]Function
 	cies := 0
 	for _, s := range secs {
-		s.order, s.mach, s.file, s.programs = t.Order, mach, f, t.programs
+		s.order, s.regs, s.file, s.programs = t.Order, regs, f, t.programs
 		p := parser{sec: s, table: t, exec: x, code: code, cies: make(map[uint64]*cie), room: len(s.data)}
 		p.parse()
 		p.atZero([]*elffile.File{f, debug})

@@ -18,8 +18,8 @@ type node struct {
 	depth  uint32 // number of clusters
 }
 
-// A place is where a list occurs.
-type place struct {
+// An occurrence is where a list occurs.
+type occurrence struct {
 	cluster uint32 // index of its first cluster
 	node    uint32 // of the list without its last cluster; then of the list, or 0 if it occurs once
 	rows    uint32 // without the last cluster
@@ -30,10 +30,10 @@ type place struct {
 func newTrie(blocks []block, limit uint32) *trie {
 	last := &blocks[len(blocks)-1]
 	clusters := blocks[0].clusters[:last.index+len(last.clusters)] // of all blocks
-	places := make([]place, 0, len(clusters))
+	places := make([]occurrence, 0, len(clusters))
 	for _, b := range blocks {
 		for i := range len(b.clusters) - 1 {
-			places = append(places, place{cluster: uint32(b.index + i)})
+			places = append(places, occurrence{cluster: uint32(b.index + i)})
 		}
 	}
 	t := &trie{
@@ -51,7 +51,7 @@ func newTrie(blocks []block, limit uint32) *trie {
 
 // count sets the nodes of the places to those of their lists, and makes nodes for lists that occur several times. Lists
 // are compared by hashes: a collision makes a section larger, not wrong.
-func (t *trie) count(places []place, clusters []cluster, depth uint32, table *hashTable) {
+func (t *trie) count(places []occurrence, clusters []cluster, depth uint32, table *hashTable) {
 	for i := range places {
 		p := &places[i]
 		parent, at := p.node, p.cluster+depth-1
@@ -76,7 +76,7 @@ func (t *trie) count(places []place, clusters []cluster, depth uint32, table *ha
 
 // extend returns the places of lists that can be extended by a cluster: those that occur several times, and are
 // followed by a cluster of the same chain that does not have too many rows.
-func (t *trie) extend(places []place, clusters []cluster, depth, limit uint32) []place {
+func (t *trie) extend(places []occurrence, clusters []cluster, depth, limit uint32) []occurrence {
 	left := places[:0]
 	for _, p := range places {
 		if p.node == 0 {

@@ -9,7 +9,9 @@ import (
 
 // Arm Architecture Reference Manual for A-profile, C4.1: branches, exception generation, hints. Instructions are
 // little-endian in both byte orders.
-func init() { machines[elf.EM_AARCH64] = machine{padAArch64, 0, leavesAArch64, nil, jumpsAArch64} }
+func init() {
+	machines[elf.EM_AARCH64] = instructionSet{padAArch64, 0, leavesAArch64, nil, jumpsAArch64}
+}
 
 func padAArch64(b []byte) (size int, runs bool) {
 	if len(b) < 4 {

@@ -10,7 +10,9 @@ import (
 
 // Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2: NOP, INT3, Jcc, JMP, LOOP, and the forms of
 // ModR/M in chapter 2.
-func init() { machines[elf.EM_X86_64] = machine{padAMD64, 7, leavesAMD64, switchesAMD64, jumpsAMD64} }
+func init() {
+	machines[elf.EM_X86_64] = instructionSet{padAMD64, 7, leavesAMD64, switchesAMD64, jumpsAMD64}
+}
 
 // switchesAMD64 recognizes mov %reg,%rsp, which __start_context of glibc begins with.
 func switchesAMD64(b []byte) bool {

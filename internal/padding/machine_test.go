@@ -84,7 +84,7 @@ func TestDecode(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		x := finder{machine: machines[tt.m]}
+		x := finder{instructionSet: machines[tt.m]}
 		if got := x.decode(b); got != tt.want {
 			t.Errorf("%v: %s is of kind %d; want %d", tt.m, tt.code, got, tt.want)
 		}
@@ -328,7 +328,7 @@ func TestMeter(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := Meter{machine: machines[tt.machine], w: window{addr: 0x1000, b: code}}
+		m := Meter{instructionSet: machines[tt.machine], w: window{addr: 0x1000, b: code}}
 		size := uint64(len(code))
 		if begin, end := m.Trim(0x1000, 0x1000+size); size-(end-begin) != tt.want {
 			got := size - (end - begin)

@@ -9,7 +9,7 @@ import (
 // A Meter tells how much of a section's or segment's code without CFI is padding. It needs less than Find, which
 // describes padding: the code is not described either way, so it does not matter what refers to it.
 type Meter struct {
-	machine
+	instructionSet
 	w window
 
 	addr, size, off uint64 // of the current code; off is its offset in the file
@@ -31,7 +31,7 @@ func NewMeter(f *elffile.File) *Meter {
 	if !ok {
 		return nil
 	}
-	meter := &Meter{machine: m, w: window{file: f, size: meterWindow}}
+	meter := &Meter{instructionSet: m, w: window{file: f, size: meterWindow}}
 	meter.w.offset = func(addr, n uint64) (uint64, bool) {
 		at := addr - meter.addr
 		return meter.off + at, addr >= meter.addr && at <= meter.size && n <= meter.size-at

@@ -30,8 +30,8 @@ import (
 // Limit is the size in bytes from which on padding is not described. Functions are rarely aligned to more.
 const Limit = 64
 
-// A machine describes the instructions of a machine.
-type machine struct {
+// An instructionSet recognises instructions of a machine.
+type instructionSet struct {
 	// pad returns the size in bytes of the no-op, trap or zeros at the start of b, and whether control continues after
 	// it. For other code the size is 0.
 	pad func(b []byte) (size int, runs bool)
@@ -49,7 +49,7 @@ type machine struct {
 }
 
 // machines are the supported machines. Each machine's file adds one.
-var machines = make(map[elf.Machine]machine)
+var machines = make(map[elf.Machine]instructionSet)
 
 // Find returns for each function of the table how many bytes of padding after it get its last row. Stubs are the PLT
 // stubs without CFI. Referred reports whether anything refers to a range of addresses, end excluded. The result does
@@ -59,7 +59,7 @@ func Find(f *elffile.File, t *cfi.Table, stubs []plt.Stub, referred func(begin, 
 	if !ok || f.IsObject() || t.Len() == 0 {
 		return nil
 	}
-	x := finder{file: f, table: t, machine: m, referred: referred, sizes: make([]uint8, t.Len())}
+	x := finder{file: f, table: t, instructionSet: m, referred: referred, sizes: make([]uint8, t.Len())}
 	x.gaps(allCode(f), stubs)
 	parts := max(1, min(workers, t.Len()))
 	var all sync.WaitGroup
@@ -131,7 +131,7 @@ func fill(all []code, f *elffile.File) {
 
 // A finder finds the padding of a file.
 type finder struct {
-	machine
+	instructionSet
 	file     *elffile.File
 	table    *cfi.Table
 	referred func(begin, end uint64) bool

@@ -8,7 +8,7 @@ import (
 )
 
 // z/Architecture Principles of Operation, chapter 7 and appendix B: branches (those with mask 0 do nothing).
-func init() { machines[elf.EM_S390] = machine{padS390X, 0, leavesS390X, nil, jumpsS390X} }
+func init() { machines[elf.EM_S390] = instructionSet{padS390X, 0, leavesS390X, nil, jumpsS390X} }
 
 func padS390X(b []byte) (size int, runs bool) {
 	switch {

@@ -9,8 +9,8 @@ import (
 
 func init() { machines[elf.EM_AARCH64] = aarch64 }
 
-var aarch64 = sync.OnceValue(func() *machine {
-	return &machine{
+var aarch64 = sync.OnceValue(func() *stubForms {
+	return &stubForms{
 		entry:   arch.Of(elf.EM_AARCH64).EntryCFA,
 		align:   4,
 		leaving: "rR",

@@ -9,8 +9,8 @@ import (
 
 func init() { machines[elf.EM_X86_64] = amd64 }
 
-var amd64 = sync.OnceValue(func() *machine {
-	return &machine{
+var amd64 = sync.OnceValue(func() *stubForms {
+	return &stubForms{
 		entry:   arch.Of(elf.EM_X86_64).EntryCFA,
 		align:   8,
 		leaving: "JBL",

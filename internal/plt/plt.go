@@ -37,8 +37,8 @@ type Stub struct {
 	Steps      []Step // the first one at offset 0
 }
 
-// A machine describes the stubs of a machine.
-type machine struct {
+// stubForms describes the stubs of a machine.
+type stubForms struct {
 	align  uint64 // stubs start at multiples of it
 	tokens []token
 	stubs  []form
@@ -124,7 +124,7 @@ func (p pattern) match(b []byte) bool {
 }
 
 // machines are the supported machines. Each machine's file adds one. They are built on demand, as a run needs one.
-var machines = make(map[elf.Machine]func() *machine)
+var machines = make(map[elf.Machine]func() *stubForms)
 
 var sectionNames = map[string]bool{".plt": true, ".plt.got": true, ".plt.sec": true, ".iplt": true}
 
@@ -146,7 +146,7 @@ func Find(f *elffile.File, t *cfi.Table) ([]Stub, error) {
 	if known == nil {
 		return nil, nil
 	}
-	w := walker{machine: known()}
+	w := walker{stubForms: known()}
 	var seen []*elffile.Section
 	room := uint64(maxSection)
 	for i := range f.Sections {
@@ -178,7 +178,7 @@ func Find(f *elffile.File, t *cfi.Table) ([]Stub, error) {
 
 // A walker finds the stubs of sections.
 type walker struct {
-	*machine
+	*stubForms
 	found []candidate
 	jumps []jump
 }
@@ -342,7 +342,7 @@ func (w *walker) sound() []Stub {
 
 // tokenize divides code into tokens. It returns their letters, and their starts followed by the end of the last token.
 // The letter 0 stands for unknown code, and is the last one.
-func (m *machine) tokenize(b []byte) (letters []byte, starts []int) {
+func (m *stubForms) tokenize(b []byte) (letters []byte, starts []int) {
 	for off := 0; off < len(b); {
 		starts = append(starts, off)
 		i := slices.IndexFunc(m.tokens, func(t token) bool { return t.code.match(b[off:]) })
@@ -356,13 +356,13 @@ func (m *machine) tokenize(b []byte) (letters []byte, starts []int) {
 }
 
 // ends reports whether the letter's instruction always jumps.
-func (m *machine) ends(letter byte) bool { return strings.IndexByte(m.leaving, letter) >= 0 }
+func (m *stubForms) ends(letter byte) bool { return strings.IndexByte(m.leaving, letter) >= 0 }
 
 // pads reports whether the letter's instruction is padding.
-func (m *machine) pads(letter byte) bool { return strings.IndexByte(m.padding, letter) >= 0 }
+func (m *stubForms) pads(letter byte) bool { return strings.IndexByte(m.padding, letter) >= 0 }
 
 // match returns the number of tokens of the stub at the start, and its form.
-func (m *machine) match(letters []byte) (int, *form) {
+func (m *stubForms) match(letters []byte) (int, *form) {
 	for i := range m.stubs {
 		if loc := m.stubs[i].seq.FindIndex(letters); loc != nil {
 			return loc[1], &m.stubs[i]
@@ -372,7 +372,7 @@ func (m *machine) match(letters []byte) (int, *form) {
 }
 
 // token returns an instruction with the given letter. All such instructions have the same effect.
-func (m *machine) token(letter byte) token {
+func (m *stubForms) token(letter byte) token {
 	if i := slices.IndexFunc(m.tokens, func(t token) bool { return t.letter == letter }); i >= 0 {
 		return m.tokens[i]
 	}
@@ -380,7 +380,7 @@ func (m *machine) token(letter byte) token {
 }
 
 // steps follows SP through a stub.
-func (m *machine) steps(f *form, letters []byte, starts []int) []Step {
+func (m *stubForms) steps(f *form, letters []byte, starts []int) []Step {
 	now := Step{CFA: m.entry + f.pushed}
 	steps := []Step{now}
 	for i, letter := range letters {

@@ -11,8 +11,8 @@ import (
 )
 
 // stubs returns the stubs of a section.
-func stubs(m *machine, code []byte, addr uint64, t *cfi.Table) []Stub {
-	w := walker{machine: m}
+func stubs(m *stubForms, code []byte, addr uint64, t *cfi.Table) []Stub {
+	w := walker{stubForms: m}
 	w.section(code, addr, t)
 	return w.sound()
 }
@@ -35,7 +35,7 @@ func TestSection(t *testing.T) {
 	one := []Step{{CFA: 8}}
 	for _, tt := range []struct {
 		name string
-		m    *machine
+		m    *stubForms
 		code string
 		want []Stub
 	}{
@@ -142,7 +142,7 @@ func TestBoundaries(t *testing.T) {
 	one := []Step{{CFA: 8}}
 	for _, tt := range []struct {
 		name      string
-		m         *machine
+		m         *stubForms
 		code      string
 		described []elftest.Range
 		want      []Stub

@@ -9,8 +9,8 @@ import (
 
 func init() { machines[elf.EM_S390] = s390x }
 
-var s390x = sync.OnceValue(func() *machine {
-	return &machine{
+var s390x = sync.OnceValue(func() *stubForms {
+	return &stubForms{
 		entry:   arch.Of(elf.EM_S390).EntryCFA,
 		align:   4,
 		leaving: "RbJ",
