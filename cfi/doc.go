@@ -15,8 +15,8 @@
 // same Program have the same rows, so that later work can be done once for each.
 //
 // In: CIE versions 1, 3 and 4; 32-bit and 64-bit DWARF; both byte orders; the augmentations z, R, P, L, S, B, G and eh
-// (S, B and G also without z); every DW_EH_PE pointer form; every DW_CFA opcode of DWARF 5 and the GNU, MIPS and AArch64
-// ones in use. A damaged record is reported with its offset, and the others are read.
+// (S, B and G also without z); every DW_EH_PE pointer form; every DW_CFA opcode of DWARF 5 and the GNU, MIPS and
+// AArch64 ones in use. A damaged record is reported with its offset, and the others are read.
 //
 // Out: evaluating DWARF expressions (rules contain them as bytes), and any notion of SFrame.
 //

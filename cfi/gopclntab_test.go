@@ -218,7 +218,8 @@ func testGoStacks(t *testing.T, asmcgocall int64, env string, flags ...string) {
 				continue
 			}
 			prologues++
-			if row, _ := table.Lookup(fn.Begin + uint64(i) + 4); row.RA.Rule != cfi.RuleUndefined && row.FP.Rule != cfi.RuleOffset {
+			row, _ := table.Lookup(fn.Begin + uint64(i) + 4)
+			if row.RA.Rule != cfi.RuleUndefined && row.FP.Rule != cfi.RuleOffset {
 				t.Errorf("function at %#x: %v; the caller's frame pointer is saved", fn.Begin, row.Rules)
 			}
 		}

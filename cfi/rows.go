@@ -43,8 +43,8 @@ func (fn *Function) Rows() iter.Seq[Row] {
 	}
 }
 
-// Steps returns the rows of the function's program, including rows that begin after the function's end. Callers must not
-// change them. Malformed instructions have none.
+// Steps returns the rows of the function's program, including rows that begin after the function's end. Callers must
+// not change them. Malformed instructions have none.
 func (fn *Function) Steps() []Step { return fn.cie.sec.programs.of(fn) }
 
 // Err returns the error of malformed instructions, an *Error, or nil.

@@ -167,7 +167,8 @@ func (b *Builder) Add(d sframe.FDE, rows []sframe.Ref) (int, error) {
 			end++
 		}
 		if d.PCMask && end-begin < len(types) { // starts count from the block's
-			return 0, fmt.Errorf("function at %#x: its rows need several FDEs, and one with a PC mask cannot be divided", d.Start)
+			const msg = "function at %#x: its rows need several FDEs, and one with a PC mask cannot be divided"
+			return 0, fmt.Errorf(msg, d.Start)
 		}
 		b.addRun(&d, first+begin, first+end, types[begin])
 		begin = end

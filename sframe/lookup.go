@@ -2,9 +2,9 @@ package sframe
 
 import "sort"
 
-// LookupSorted is Lookup for many pcs, which must ascend: it goes through FDEs and rows once. It sets matches, which has
-// the length of pcs. A match without a row is zero: its FDE has no bytes. It returns the number of rows, and the first
-// error, whose pcs have no rows; all others have theirs.
+// LookupSorted is Lookup for many pcs, which must ascend: it goes through FDEs and rows once. It sets matches, which
+// has the length of pcs. A match without a row is zero: its FDE has no bytes. It returns the number of rows, and the
+// first error, whose pcs have no rows; all others have theirs.
 func (s *Section) LookupSorted(pcs []uint64, matches []Match) (rows int, err error) {
 	clear(matches[:len(pcs)])
 	var c cursor
@@ -96,8 +96,8 @@ func (c *cursor) lookup(s *Section, entry int, pc uint64) (m Match, ok bool, err
 // safe for concurrent use.
 type Encoded struct{ s *Section }
 
-// Open reads the header of the section in data at address addr. Unlike Decode, it takes no longer for larger sections, and
-// nothing but the data is kept in memory. Errors are of type *Error.
+// Open reads the header of the section in data at address addr. Unlike Decode, it takes no longer for larger sections,
+// and nothing but the data is kept in memory. Errors are of type *Error.
 func Open(data []byte, addr uint64) (Encoded, error) {
 	s, err := open(data, addr)
 	return Encoded{s}, err
@@ -106,8 +106,8 @@ func Open(data []byte, addr uint64) (Encoded, error) {
 // Header returns the header of the section.
 func (e Encoded) Header() Header { return e.s.Header }
 
-// Lookup is Section.Lookup. It checks what it reads: the FDE and its rows. A section whose FDEs are not in the order that
-// its flag promises has an unspecified result. If the flag is clear, it reads the start of each FDE.
+// Lookup is Section.Lookup. It checks what it reads: the FDE and its rows. A section whose FDEs are not in the order
+// that its flag promises has an unspecified result. If the flag is clear, it reads the start of each FDE.
 func (e Encoded) Lookup(pc uint64) (m Match, ok bool, err error) {
 	i := e.last(pc)
 	if i < 0 {
@@ -119,8 +119,8 @@ func (e Encoded) Lookup(pc uint64) (m Match, ok bool, err error) {
 	return e.s.match(e.s.entry(i), pc)
 }
 
-// last returns the index of the last FDE that begins at or before pc, or -1. Of those at one address it is the last that
-// describes bytes.
+// last returns the index of the last FDE that begins at or before pc, or -1. Of those at one address it is the last
+// that describes bytes.
 func (e Encoded) last(pc uint64) int {
 	s := e.s
 	if s.Flags&FDESorted == 0 {

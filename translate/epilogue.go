@@ -7,9 +7,9 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// GCC (12 to 16, amd64) ends functions that realign their stack with "pop %rbp; lea -8(%r10),%rsp; ret", and its CFI says
-// at the last two instructions that the caller's rbp is still where rbp points. The rows there say what is true: rbp is
-// the caller's, as nothing writes it before control leaves the function.
+// GCC (12 to 16, amd64) ends functions that realign their stack with "pop %rbp; lea -8(%r10),%rsp; ret", and its CFI
+// says at the last two instructions that the caller's rbp is still where rbp points. The rows there say what is true:
+// rbp is the caller's, as nothing writes it before control leaves the function.
 
 // An epilogue is a row that says that FP is saved where FP points, as it does in all of a function with a realigned
 // stack.

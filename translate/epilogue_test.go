@@ -6,8 +6,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// TestEpilogue has the end of a function that realigns its stack, with and without its code. Two functions with the same
-// CFI have different code.
+// TestEpilogue has the end of a function that realigns its stack, with and without its code. Two functions with the
+// same CFI have different code.
 func TestEpilogue(t *testing.T) {
 	// CFA r10, rbp saved at rbp; from 5 on CFA rsp+8.
 	cfi := []byte{0x0c, 10, 0, 0x10, 6, 2, 0x76, 0, 0x45, 0x0c, 7, 8}

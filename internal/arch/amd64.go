@@ -57,8 +57,8 @@ func branchAMD64(b []byte, pc uint64) (size int, target uint64, call bool) {
 	return 0, 0, false
 }
 
-// epilogueAMD64 recognises the epilogues of GCC: "pop %rbp" or "leave"; "lea -n(reg),%rsp", where reg is r10 or r13; "pop
-// reg" if it is r13; sometimes moves between registers; then a return or a jump.
+// epilogueAMD64 recognises the epilogues of GCC: "pop %rbp" or "leave"; "lea -n(reg),%rsp", where reg is r10 or r13;
+// "pop reg" if it is r13; sometimes moves between registers; then a return or a jump.
 func epilogueAMD64(code []byte, pc uint64, at int, reg uint64, stays func(pc uint64) bool) (first, last int) {
 	first = at - 4
 	if first < 1 || reg < 8 || reg > 15 || code[first-1] != 0x5d && code[first-1] != 0xc9 ||
@@ -86,7 +86,8 @@ func epilogueAMD64(code []byte, pc uint64, at int, reg uint64, stays func(pc uin
 	}
 }
 
-// moveAMD64 returns the size in bytes of the move between registers, other than to rbp and rsp, at the start of b, or 0.
+// moveAMD64 returns the size in bytes of the move between registers, other than to rbp and rsp, at the start of b, or
+// 0.
 func moveAMD64(b []byte) int {
 	i, rex := 0, byte(0)
 	if len(b) > 0 && b[0]&0xf0 == 0x40 {

@@ -76,9 +76,9 @@ type Arch struct {
 // FP points, although FP has the caller's value again.
 //
 // Code lies at pc, and its instruction that ends at offset at restores SP from register reg. The result is the range of
-// offsets from that instruction on in which FP is the caller's: up to where control leaves the function, with the no-ops
-// after it. Stays reports whether an address is in the function, but not its first one. Without such an epilogue the
-// range is empty.
+// offsets from that instruction on in which FP is the caller's: up to where control leaves the function, with the
+// no-ops after it. Stays reports whether an address is in the function, but not its first one. Without such an epilogue
+// the range is empty.
 type Epilogue func(code []byte, pc uint64, at int, reg uint64, stays func(pc uint64) bool) (first, last int)
 
 // A Field is the field of a relocation.

@@ -40,8 +40,8 @@ type instructionSet struct {
 	// leaves reports whether the instruction at the end of b leaves the function: a jump, a call that may not
 	// return, or a trap.
 	leaves func(b []byte) bool
-	// switches reports whether the instruction at the start of b sets the stack pointer to another register: code without
-	// a caller. Nil if the machine's C libraries say so in CFI.
+	// switches reports whether the instruction at the start of b sets the stack pointer to another register: code
+	// without a caller. Nil if the machine's C libraries say so in CFI.
 	switches func(b []byte) bool
 	// jumps reports whether an instruction in b, which lies at pc, may jump to the range, which does not overlap b. The
 	// first and the last instruction may be incomplete.

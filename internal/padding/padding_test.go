@@ -103,7 +103,8 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// contexts has a function before code that has no caller, and before code that discards its stack. The padding is 15 bytes.
+// contexts has a function before code that has no caller, and before code that discards its stack. The padding is 15
+// bytes.
 const contexts = `	.text
 	.globl	before, start, after, context, plain
 ` + "before:	.cfi_startproc; ret; .cfi_endproc; .p2align 4\n" +

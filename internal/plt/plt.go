@@ -74,8 +74,8 @@ func lazy(seq string, pushed int32) form {
 	return f
 }
 
-// thunk returns the form of code that stubs call to jump: its first token replaces the return address, so that rows hold
-// for this token only.
+// thunk returns the form of code that stubs call to jump: its first token replaces the return address, so that rows
+// hold for this token only.
 func thunk(seq string) form {
 	f := stub(seq)
 	f.rows = 1
@@ -253,8 +253,8 @@ func (w *walker) stubs(b []byte, pc uint64, jumped bool) bool {
 	return true
 }
 
-// callsThunk reports whether all calls of a stub in b go to a thunk in b. Such a call does not return: the code after it
-// is never executed.
+// callsThunk reports whether all calls of a stub in b go to a thunk in b. Such a call does not return: the code after
+// it is never executed.
 func (w *walker) callsThunk(b []byte, letters []byte, starts []int) bool {
 	for i, letter := range letters {
 		if !w.token(letter).calls {

@@ -29,8 +29,8 @@ type Instruction struct {
 }
 
 // operands are the forms of operands: r, q a register, Instruction.Reg or Reg2; u, s Instruction.N as a LEB128 number,
-// unsigned or signed; 1, 2, 4, 8 N in so many bytes; p N as a pointer; b a block. Opcodes in the high bits contain their
-// first operand.
+// unsigned or signed; 1, 2, 4, 8 N in so many bytes; p N as a pointer; b a block. Opcodes in the high bits contain
+// their first operand.
 var operands = map[byte]string{
 	frame.DW_CFA_offset: "u", frame.DW_CFA_set_loc: "p", frame.DW_CFA_advance_loc1: "1", frame.DW_CFA_advance_loc2: "2",
 	frame.DW_CFA_advance_loc4: "4", advanceLoc8: "8",

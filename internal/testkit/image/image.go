@@ -472,7 +472,8 @@ func loads(before, after *elffile.File, moved []move) error {
 	return nil
 }
 
-// Segment checks that .sframe is in a read-only segment, exactly under PT_GNU_SFRAME. Old is its segment before, or nil.
+// Segment checks that .sframe is in a read-only segment, exactly under PT_GNU_SFRAME. Old is its segment before, or
+// nil.
 func Segment(f *elffile.File, old *elf.Prog64) error {
 	gnu := f.Prog(elf.ProgType(sframe.PTGNUSFrame))
 	if gnu == nil {

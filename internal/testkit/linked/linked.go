@@ -171,7 +171,8 @@ func Check(path string) (*Result, error) {
 	}
 	var after bytes.Buffer
 	opt := convert.Options{Version: merged.Version, Force: true, NoPadding: true}
-	if _, err := convert.Convert(context.Background(), bytes.NewReader(before), int64(len(before)), &after, opt); err != nil {
+	_, err = convert.Convert(context.Background(), bytes.NewReader(before), int64(len(before)), &after, opt)
+	if err != nil {
 		return nil, fmt.Errorf("converting the linked file: %w", err)
 	}
 	direct, err := elffile.New(bytes.NewReader(after.Bytes()), int64(after.Len()))
