@@ -13,7 +13,6 @@ import (
 	"strings"
 	"testing"
 
-	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/testkit/image"
@@ -480,87 +479,6 @@ func TestAlike(t *testing.T) {
 		if c.Described != tt.described || c.Covered != tt.covered || c.Topmost != tt.topmost {
 			t.Errorf("%s: %d of %d bytes are covered, %d in topmost frames; want %d of %d, %d", tt.name,
 				c.Covered, c.Described, c.Topmost, tt.covered, tt.described, tt.topmost)
-		}
-	}
-}
-
-// TestCutFunctions has an FDE of .debug_frame around two of .eh_frame. What these leave of it are
-// three parts of one function.
-func TestCutFunctions(t *testing.T) {
-	outer := func(instructions string) string {
-		return "nop; nop\n.cfi_startproc\nnop; nop\n.cfi_endproc\nnop; nop\n.cfi_startproc\nnop; nop\n.cfi_endproc\nnop; nop\n" +
-			".section .debug_frame,\"\",@progbits\n" +
-			"0: .long 2f-1f\n1: .long 0xffffffff\n.byte 1, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x90, 1\n2:\n" +
-			".long 4f-3f\n3: .long 0b-.debug_frame\n.quad _start, 10\n" + instructions + "\n4:\n.text\n"
-	}
-	const rbx, sp = "0x0d, 3", "0x0d, 7" // def_cfa_register; V2 has no form for the former
-	for _, tt := range []struct {
-		name, instructions      string
-		covered                 uint64
-		whole, functions, total int // functions: that have a gap
-	}{
-		{"no gap", ".byte 0", 10, 3, 0, 3},
-		{"all a gap", ".byte " + rbx, 4, 2, 1, 3},
-		{"a gap in the first part", ".byte " + rbx + ", 0x42, " + sp, 8, 2, 1, 3},
-		{"a gap in the second part", ".byte 0x44, " + rbx + ", 0x42, " + sp, 8, 2, 1, 3},
-		{"a gap in the first and the last part", ".byte " + rbx + ", 0x42, " + sp + ", 0x46, " + rbx, 6, 2, 1, 3},
-	} {
-		prog := link(t, outer(tt.instructions))
-		for _, workers := range []int{1, 2, 3, 8} {
-			_, c := run(t, prog, convert.Options{Version: sframe.V2, Workers: workers})
-			functions := 0
-			for _, r := range c.Sums {
-				functions += r.Functions
-			}
-			if c.Covered != tt.covered || c.Functions != tt.total || functions != tt.functions {
-				t.Errorf("%s, %d workers: %d bytes covered, %d functions, %d with a gap; want %d, %d and %d",
-					tt.name, workers, c.Covered, c.Functions, functions, tt.covered, tt.total, tt.functions)
-			}
-		}
-		table, err := cfi.Load(open(t, prog), cfi.Auto, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for n := 1; n <= 5; n++ {
-			var parts []*translate.Result
-			for _, p := range table.Split(n) {
-				res, err := translate.Translate(p, translate.Options{Version: sframe.V2}, translate.Discard())
-				if err != nil {
-					t.Fatal(err)
-				}
-				parts = append(parts, res)
-			}
-			if res := translate.Merge(parts); res.Whole != tt.whole || res.Functions != tt.total {
-				t.Errorf("%s, %d parts: %d of %d functions are whole; want %d of %d", tt.name, n, res.Whole,
-					res.Functions, tt.whole, tt.total)
-			}
-		}
-	}
-}
-
-// TestRegisterNumbers has rules by a register with a number that no SFrame row has room for. The
-// reason is the register, as for a smaller number that the version has no form for.
-func TestRegisterNumbers(t *testing.T) {
-	const number = "0xf0, 0xa2, 0x04" // 70000 as an unsigned LEB128 number
-	for _, tt := range []struct{ name, cfi, reason, column, rule string }{
-		{"CFA", ".cfi_escape 0x0c, " + number + ", 8", "cfa-register", "CFA", "r70000+8"},
-		{"CFA in memory", ".cfi_escape 0x0f, 6, 0x92, " + number + ", 8, 6", "cfa-expression", "CFA", "*(r70000+8)"},
-		{"return address", ".cfi_escape 0x09, 16, " + number, "ra-register", "RA", "r70000"},
-		{"return address in memory", ".cfi_escape 0x10, 16, 5, 0x92, " + number + ", 8", "ra-rule", "RA",
-			"*(r70000+8)"},
-		{"frame pointer", ".cfi_escape 0x09, 6, " + number, "fp-register", "FP", "r70000"},
-		{"frame pointer in memory", ".cfi_escape 0x10, 6, 5, 0x92, " + number + ", 8", "fp-rule", "FP", "*(r70000+8)"},
-		{"an offset beside it", ".cfi_escape 0x12, " + number + ", 0x80, 0x80, 0x80, 0x80, 0x60", "offset-range", "CFA",
-			"r70000+68719476736"},
-	} {
-		for _, version := range []sframe.Version{sframe.V2, sframe.V3} {
-			_, c := run(t, link(t, ".cfi_startproc\nnop\n"+tt.cfi+"\nnop\n.cfi_endproc\n"),
-				convert.Options{Version: version})
-			if len(c.Gaps) != 1 || c.Gaps[0].Reason != tt.reason || c.Gaps[0].Column != tt.column ||
-				c.Gaps[0].Rule != tt.rule {
-				t.Errorf("%s, V%d: gaps %+v; want %s (%s %s)", tt.name, version, c.Gaps, tt.reason,
-					tt.column, tt.rule)
-			}
 		}
 	}
 }

@@ -93,27 +93,6 @@ func TestWrongIsReplaced(t *testing.T) {
 	}
 }
 
-// TestPlaceholder updates files with an .sframe that says nothing: without bytes, with and without an address.
-func TestPlaceholder(t *testing.T) {
-	dir := t.TempDir()
-	in := filepath.Join(fixtures, "amd64", "plt")
-	want := converted(t, "plt", convert.Options{})
-	for name, flags := range map[string]string{"in the file": "readonly", "loaded": "alloc,readonly"} {
-		path := filepath.Join(dir, "placeholder")
-		output(t, exec.Command(peer.Look(t, "objcopy"), "--add-section", ".sframe=/dev/null", "--set-section-flags",
-			".sframe="+flags, in, path))
-		got, res, err := inMemory(testfile.Read(t, path), convert.Options{Update: true})
-		if err != nil || res.Stays != "" {
-			t.Fatalf("%s: stays %q, error %v", name, res.Stays, err)
-		}
-		gotSection, _ := sectionOf(t, got, ".sframe")
-		wantSection, _ := sectionOf(t, want, ".sframe")
-		if len(gotSection) != len(wantSection) {
-			t.Errorf("%s: .sframe has %d bytes; want %d", name, len(gotSection), len(wantSection))
-		}
-	}
-}
-
 // TestIncompleteIsReplaced links a static program of objects of which one has no .sframe. GNU ld merges the others, and
 // that is right, but does not describe all code.
 func TestIncompleteIsReplaced(t *testing.T) {

@@ -21,7 +21,6 @@ import (
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/elftest"
-	"cfi2sframe/internal/testkit/long"
 	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 )
@@ -561,41 +560,6 @@ func TestShare(t *testing.T) {
 	}
 	if l := codec.Layout(); s.Size()-uint64(l.HeaderSize+s.Len()*l.FDESize+lists) >= 8 { // padding at the end
 		t.Errorf("by default %d FDEs have %d bytes of lists, in a section of %d", s.Len(), lists, s.Size())
-	}
-}
-
-// TestManyMismatches checks the section of one program in another one, all of whose rows are different.
-func TestManyMismatches(t *testing.T) {
-	long.Test(t)
-	const many = 70000 // more than are kept
-	program := func(size string) string {
-		t.Helper()
-		out, _ := run(t, link(t, strings.Repeat(".cfi_startproc\nnop\n.cfi_def_cfa_offset "+size+
-			"\nnop\n.cfi_endproc\n", many)), convert.Options{Share: convert.ShareOff})
-		return out
-	}
-	one, other := program("16"), program("24")
-	section, _ := sectionOf(t, testfile.Read(t, one), ".sframe")
-	b := testfile.Read(t, other)
-	_, sec := sectionOf(t, b, ".sframe")
-	if len(section) != int(sec.Size) {
-		t.Fatalf("the sections have %d and %d bytes", len(section), sec.Size)
-	}
-	copy(b[sec.Offset:], section)
-	c, err := check(b)
-	if err == nil || !strings.Contains(err.Error(), "mismatches; the first ") {
-		t.Fatalf("%v", err)
-	}
-	if c == nil || len(c.Mismatches) == 0 || len(c.Mismatches) >= many {
-		t.Errorf("%d mismatches are listed", len(c.Mismatches))
-	}
-	if 100*c.Covered < 49*c.Described || 100*c.Covered > 51*c.Described {
-		t.Errorf("%d of %d bytes are covered", c.Covered, c.Described)
-	}
-	for i, m := range c.Mismatches {
-		if m.End-m.Begin != 1 || i > 0 && m.Begin <= c.Mismatches[i-1].Begin {
-			t.Errorf("mismatch %d at %#x-%#x", i, m.Begin, m.End)
-		}
 	}
 }
 

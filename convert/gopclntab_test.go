@@ -3,7 +3,6 @@ package convert_test
 import (
 	"bytes"
 	"context"
-	"debug/buildinfo"
 	"os"
 	"strings"
 	"testing"
@@ -137,68 +136,6 @@ func TestGoGap(t *testing.T) {
 				t.Errorf("%d bytes of %d covered, without %d; verified: %t", res.Covered, sound.Covered, lost, res.Verified)
 			}
 		})
-	}
-}
-
-// TestGoOtherCode has a program whose code is not that of its table: all functions of Go are gaps.
-func TestGoOtherCode(t *testing.T) {
-	b, err := os.ReadFile(goprog.Build(t, "CGO_ENABLED=0 GOARCH=amd64", "-ldflags=-s -w"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := openFile(t, b).Section(".text")
-	for i := range text.Size {
-		b[text.Off+i] = 0xcc
-	}
-	res, section := convertGo(t, b)
-	if res.Covered > 0 || section.Len() > 0 || len(res.Gaps) < 500 {
-		t.Errorf("%d bytes covered, %d FDEs, %d gaps", res.Covered, section.Len(), len(res.Gaps))
-	}
-	const want = "functions with frames, 0 move the stack pointer where the table says"
-	for _, g := range res.Gaps {
-		if g.Reason != "go-table" || !strings.Contains(g.Rule, want) {
-			t.Fatalf("%s: %s; want go-table: %s", g.Reason, g.Rule, want)
-		}
-	}
-}
-
-// TestGoRelease has programs of releases whose collector moves the stack that systemstack has left.
-func TestGoRelease(t *testing.T) {
-	b, err := os.ReadFile(goprog.Build(t, "CGO_ENABLED=0 GOARCH=amd64", "-ldflags=-s -w"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	info, err := buildinfo.Read(bytes.NewReader(b))
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := bytes.Index(b, []byte("\xff Go buildinf:"))
-	at += bytes.Index(b[at:], []byte("go1."))
-	if info.GoVersion[:6] != string(b[at:at+6]) || info.GoVersion < "go1.26" {
-		t.Fatalf("version %q, and %q in the file", info.GoVersion, b[at:at+6])
-	}
-	// Of systemstack: mov %rdi,%rdx; mov (%rdi),%rdi; call *%rdi.
-	call := bytes.Index(b, []byte("\x48\x89\xfa\x48\x8b\x3f\xff\xd7"))
-	if call < 0 {
-		t.Fatal("systemstack has no call")
-	}
-	f := openFile(t, b)
-	text := f.Section(".text")
-	pc := text.Addr + uint64(call) + 8 - text.Off
-	releases := map[string]bool{"go1.22": false, "go1.25": false, "go1.26": true, "go1.27": true, "xx1.26": false}
-	for release, covered := range releases {
-		old := bytes.Clone(b)
-		copy(old[at:], release)
-		res, section := convertGo(t, old)
-		row, ok, err := section.Lookup(pc)
-		if err != nil || ok != covered || ok && row.CFA != (sframe.Rule{Base: sframe.FP, Offset: 16}) {
-			t.Errorf("%s: row %+v, %t, %v; want %t", release, row, ok, err, covered)
-		}
-		for _, g := range res.Gaps {
-			if g.Reason == "go-table" {
-				t.Errorf("%s: %+v", release, g)
-			}
-		}
 	}
 }
 

@@ -60,45 +60,6 @@ sum:
 	.size sum, . - sum
 `
 
-// TestBareZeros converts programs without section headers whose first bytes after the program
-// headers are zeros that they read. Nothing tells these from padding, and so they are not.
-func TestBareZeros(t *testing.T) {
-	for _, tt := range []struct{ name, link, refused string }{
-		{"ET_EXEC", "ld.lld-23 --eh-frame-hdr --build-id=none", ""},
-		{"ET_EXEC, GNU ld", "ld --eh-frame-hdr --build-id=none", ""},
-		{"ET_EXEC, one segment", "ld.lld-23 --eh-frame-hdr --build-id=none -z noseparate-code --no-rosegment", ""},
-		{"PIE", "ld.lld-23 --eh-frame-hdr --build-id=none -pie --no-dynamic-linker",
-			"without section headers it is not known what may move"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			dir := t.TempDir()
-			source := filepath.Join(dir, "zeros.s")
-			if err := os.WriteFile(source, []byte(zeros), 0o666); err != nil {
-				t.Fatal(err)
-			}
-			dir = peer.Run(t, "sid", "as zeros.s -o zeros.o; "+tt.link+
-				" zeros.o -o prog; llvm-objcopy-23 --strip-sections prog; ./prog", source)
-			in := filepath.Join(dir, "prog")
-			if n := len(open(t, in).Sections); n > 0 {
-				t.Fatalf("%d section headers", n)
-			}
-			if tt.refused != "" {
-				if _, err := tryRun(t, in, convert.Options{Version: sframe.V2}); err == nil ||
-					!strings.Contains(err.Error(), tt.refused) {
-					t.Fatalf("error is %v; want %q", err, tt.refused)
-				}
-				return
-			}
-			out, _ := run(t, in, convert.Options{})
-			if err := image.Compare(open(t, in), open(t, out)); err != nil {
-				t.Error(err)
-			}
-			replace(t, out, in)
-			peer.Again(t, "sid", dir, "./prog")
-		})
-	}
-}
-
 // TestLoadAddresses converts programs that are loaded where they do not run: kernels and
 // firmware. objcopy -O binary writes what is loaded, from the lowest address to the highest, and
 // there must not be more of it than what is new, at the end.

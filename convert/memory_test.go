@@ -82,25 +82,6 @@ func TestConvert(t *testing.T) {
 	}
 }
 
-// TestConvertObject is TestConvert for objects. One has no CFI and is unchanged.
-func TestConvertObject(t *testing.T) {
-	for name, source := range map[string]string{
-		"with CFI": ".globl f\nf: .cfi_startproc\nnop\nret\n.cfi_endproc\n",
-		"without":  "nop\n",
-	} {
-		path := assembled(t, source)
-		out := filepath.Join(t.TempDir(), "out.o")
-		want, err := files.Convert(t.Context(), path, out, files.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, res, err := inMemory(testfile.Read(t, path), convert.Options{})
-		if err != nil || !bytes.Equal(got, testfile.Read(t, out)) || len(res.Kept) != len(want.Kept) {
-			t.Errorf("object %s: %d bytes, kept %v, error %v", name, len(got), res.Kept, err)
-		}
-	}
-}
-
 // silent is a writer that nothing is written to.
 type silent struct{ t *testing.T }
 

@@ -3,14 +3,12 @@ package convert_test
 import (
 	"bytes"
 	"context"
-	"debug/elf"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"cfi2sframe/convert"
-	"cfi2sframe/elffile"
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/image"
 	"cfi2sframe/internal/testkit/peer"
@@ -101,93 +99,5 @@ func replace(t *testing.T, from, to string) {
 	t.Helper()
 	if err := os.WriteFile(to, testfile.Read(t, from), 0o777); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// TestCrashpadNote converts programs with a note that counts from itself, and moves.
-func TestCrashpadNote(t *testing.T) {
-	for _, tt := range []struct{ name, flags string }{
-		{"PIE, lld", "-Blld"},
-		{"PIE", ""},
-		{"ET_EXEC", "-no-pie"},
-		{"static", "-static"},
-		{"static, lld", "-static -Blld"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			dir := peer.Run(t, "sid", "mkdir lld; ln -s /usr/bin/ld.lld-23 lld/ld; gcc-16 -O2 crashpad.c "+tt.flags+
-				" -o prog; ./prog >before; grep -q . before", "../testdata/c/crashpad.c")
-			in := filepath.Join(dir, "prog")
-			out, _ := run(t, in, convert.Options{})
-			if err := image.Compare(open(t, in), open(t, out)); err != nil {
-				t.Error(err)
-			}
-			if open(t, in).Section(".note.crashpad.info").Addr == open(t, out).Section(".note.crashpad.info").Addr {
-				t.Error("the note has not moved")
-			}
-			replace(t, out, in)
-			peer.Again(t, "sid", dir, "./prog >after; diff before after")
-		})
-	}
-}
-
-// TestMergedNotes has three PT_NOTEs, one after the other, of which one becomes. That is enough,
-// and nothing else moves, although it had been tried.
-func TestMergedNotes(t *testing.T) {
-	dir := peer.Run(t, "sid", "mkdir lld; ln -s /usr/bin/ld.lld-23 lld/ld; gcc-16 -O2 note.c -DKIND=OWN -DREACH=CODE -DSECTION=.note.version "+
-		"-DPOINTER -Wl,-z,notext -Blld -Wl,-dynamic-linker=/lib64//ld-linux-x86-64.so.2 -o prog; ./prog >before",
-		"../testdata/c/note.c")
-	in := filepath.Join(dir, "prog")
-	out, _ := run(t, in, convert.Options{})
-	before, after := open(t, in), open(t, out)
-	if err := image.Compare(before, after); err != nil {
-		t.Error(err)
-	}
-	count := func(f *elffile.File) (n int) {
-		for i := range f.Progs {
-			if elf.ProgType(f.Progs[i].Type) == elf.PT_NOTE {
-				n++
-			}
-		}
-		return n
-	}
-	if a, b := count(before), count(after); a != 3 || b != 1 {
-		t.Errorf("%d PT_NOTEs become %d; want 3 and 1", a, b)
-	}
-	for i := range before.Sections {
-		if s := &before.Sections[i]; s.Alloc() && after.Section(s.Name).Addr != s.Addr {
-			t.Errorf("%s moves from %#x to %#x", s.Name, s.Addr, after.Section(s.Name).Addr)
-		}
-	}
-	replace(t, out, in)
-	peer.Again(t, "sid", dir, "./prog >after; diff before after")
-}
-
-// TestNotesFromHeader converts programs that find their notes from the ELF header on, and runs them: a note that
-// moves to another segment would be at another distance from the header than in the file.
-func TestNotesFromHeader(t *testing.T) {
-	for _, flags := range []string{
-		"-fuse-ld=mold -Wl,--build-id=none -Wl,--hash-style=gnu -Wl,-z,max-page-size=0x10000",
-		"-fuse-ld=mold -Wl,--build-id=none -Wl,--hash-style=gnu",
-		"-Wl,--build-id=none",
-		"-Wl,--build-id=none -Blld",
-		"-static-pie -fPIE",
-		"-static",
-		"-static -Blld",
-	} {
-		t.Run(flags, func(t *testing.T) {
-			dir := peer.Run(t, "sid", "mkdir lld; ln -s /usr/bin/ld.lld-23 lld/ld; gcc-16 -O2 header.c "+flags+
-				" -o prog; ./prog >before; grep -q GNU before", "../testdata/c/header.c")
-			in := filepath.Join(dir, "prog")
-			out, c := run(t, in, convert.Options{})
-			front := open(t, in).Prog(elf.PT_LOAD).Vaddr != open(t, out).Prog(elf.PT_LOAD).Vaddr
-			if c.StaleHeaders != front {
-				t.Errorf("the header at __ehdr_start is an old one: %t; want %t", c.StaleHeaders, front)
-			}
-			if err := image.Compare(open(t, in), open(t, out)); err != nil {
-				t.Error(err)
-			}
-			replace(t, out, in)
-			peer.Again(t, "sid", dir, "./prog >after; diff before after")
-		})
 	}
 }
