@@ -29,10 +29,7 @@ func (c *checker) popped(begin, end uint64, want, got frameState) bool {
 	if begin == c.fn.End { // padding, to which nothing returns, after a row that was proven
 		return c.proven == begin
 	}
-	code := c.epilogueCode(begin)
-	if code == nil {
-		return false
-	}
+	code := c.code.read(begin, min(c.fn.End-begin, maxEpilogue))
 	reg := r.CFA.Reg
 	if reg == c.abi.sp {
 		reg = noReg
@@ -56,23 +53,4 @@ func (c *checker) popped(begin, end uint64, want, got frameState) bool {
 	}
 	c.proven = end
 	return true
-}
-
-// epilogueCode returns the code from an address of the current function on, at most maxEpilogue bytes, or nil.
-func (c *checker) epilogueCode(begin uint64) []byte {
-	size := min(c.fn.End-begin, maxEpilogue)
-	off, ok := c.file.FileOffset(begin, size)
-	if c.file.IsObject() {
-		i := c.file.SectionAt(begin)
-		s := &c.file.Sections[i]
-		off, ok = s.Off+begin-s.Base, i > 0 && s.HasBytes() && s.Base+s.Size >= begin+size
-	}
-	if !ok {
-		return nil
-	}
-	code, err := c.file.ReadAt("code", off, size)
-	if err != nil {
-		return nil
-	}
-	return code
 }

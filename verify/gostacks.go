@@ -65,7 +65,7 @@ func (g *goTable) onStacks(fn *cfi.Function) string {
 	case places[0] != nowhere && places[0] != belowSP:
 		return "no stack pointer at the start of the function"
 	}
-	s := stackSwitch{code: g.code(fn.Begin, fn.End), decode: g.stack, targets: make(map[int]bool)}
+	s := stackSwitch{code: g.code.read(fn.Begin, fn.End-fn.Begin), decode: g.stack, targets: make(map[int]bool)}
 	return s.check(places, g.shrinks)
 }
 

@@ -52,6 +52,7 @@ func Go(t *cfi.Table, f *elffile.File, wrong func(fn *cfi.Function, what string)
 type goTable struct {
 	abi
 	file *elffile.File
+	code codeReader
 	b    []byte // from the start of the table on
 	old  bool   // of Go 1.18 or 1.19
 	unit uint64 // bytes of an instruction, at least
@@ -65,8 +66,6 @@ type goTable struct {
 	slot   goSlot
 	pushed int64 // bytes that its injected call has on the stack besides the return address
 
-	window []byte // code from codeAt on
-	codeAt uint64
 	// Functions whose first instructions make the frame, and all with a frame.
 	moves, framed int
 }
@@ -84,7 +83,7 @@ const (
 
 // findGo finds the table by its magic number and a function of it.
 func findGo(t *cfi.Table, fn *cfi.Function, f *elffile.File) (*goTable, error) {
-	g := &goTable{file: f, shrinks: true}
+	g := &goTable{file: f, code: codeReader{file: f}, shrinks: true}
 	for _, a := range abis {
 		if a.machine == t.Machine && a.big == (t.Order == binary.BigEndian) {
 			g.abi = a
@@ -295,7 +294,7 @@ func (g *goTable) row(row *cfi.Row, size int64, pc uint64) string {
 // arch/x86/include/uapi/asm/ucontext.h and sigcontext.h.
 func (g *goTable) sigreturn(fn *cfi.Function) string {
 	const rbp, rsp, rip = 40 + 8*10, 40 + 8*15, 40 + 8*16
-	code := g.code(fn.Begin, fn.End)
+	code := g.code.read(fn.Begin, fn.End-fn.Begin)
 	if fn.Begin+1 == g.first {
 		var int3 bool
 		if code, int3 = bytes.CutPrefix(code, []byte{0xcc}); !int3 {
@@ -358,7 +357,7 @@ func (g *goTable) saves(end uint64) (slot goSlot, wrong string) {
 		return slot, ""
 	}
 	g.framed++
-	code, st, at := g.code(g.first, g.first+min(end, 8*longest)), prologue{}, uint64(0)
+	code, st, at := g.code.read(g.first, min(end, 8*longest)), prologue{}, uint64(0)
 	var branches []branch
 	for range longest {
 		before := g.frames.at(at)
@@ -395,26 +394,4 @@ func (g *goTable) saves(end uint64) (slot goSlot, wrong string) {
 		}
 	}
 	return slot, ""
-}
-
-// code returns the code of a function, or nil.
-func (g *goTable) code(begin, end uint64) []byte {
-	n := end - begin
-	if begin < g.codeAt || begin+n > g.codeAt+uint64(len(g.window)) {
-		for size := uint64(window); ; size /= 2 {
-			size = max(size, n)
-			if off, ok := g.file.FileOffset(begin, size); ok {
-				b, err := g.file.ReadAt("code", off, size)
-				if err != nil {
-					return nil
-				}
-				g.window, g.codeAt = b, begin
-				break
-			}
-			if size == n {
-				return nil
-			}
-		}
-	}
-	return g.window[begin-g.codeAt:][:n]
 }

@@ -50,45 +50,42 @@ func sectionStarts(f *elffile.File) (all []uint64) {
 
 // paddings finds the padding after functions.
 type paddings struct {
-	file   *elffile.File
-	size   func(b []byte) int // abi.padding
-	ranges []codeRange        // all of them
-	code   codeRange          // the current one
-	starts []uint64           // of sections
-	text   []byte             // code at address textAt
-	textAt uint64
-	buffer []byte
-	known  [maxPadding][]byte // by size: the bytes that were found to be padding last
+	code    codeReader
+	size    func(b []byte) int // abi.padding
+	ranges  []codeRange        // all of them
+	current codeRange
+	starts  []uint64           // of sections
+	known   [maxPadding][]byte // by size: the bytes that were found to be padding last
 }
 
 // after returns the end of the padding after a function: the next function, the next section, or the end of the
 // current section or segment. It reports whether only padding is there.
 func (p *paddings) after(fn *cfi.Function, next uint64) (end uint64, ok bool) {
-	if fn.End > p.code.end || fn.End <= p.code.begin {
+	if fn.End > p.current.end || fn.End <= p.current.begin {
 		i := sort.Search(len(p.ranges), func(i int) bool { return p.ranges[i].end >= fn.End })
 		if i == len(p.ranges) || p.ranges[i].begin >= fn.End {
 			return 0, false
 		}
-		p.code = p.ranges[i]
+		p.current = p.ranges[i]
 	}
 	if fn.Signal() || fn.Program() < 0 {
 		return 0, false
 	}
-	if next > p.code.end { // the section may be followed by padding
+	if next > p.current.end { // the section may be followed by padding
 		end = min(next, fn.End+maxPadding)
-		if i, _ := slices.BinarySearch(p.starts, p.code.end); i < len(p.starts) {
+		if i, _ := slices.BinarySearch(p.starts, p.current.end); i < len(p.starts) {
 			end = min(end, p.starts[i])
 		}
-		for ; end > p.code.end; end-- { // to the end of the segment
-			if _, ok := p.file.FileOffset(fn.End, end-fn.End); ok {
+		for ; end > p.current.end; end-- { // to the end of the segment
+			if _, ok := p.code.file.FileOffset(fn.End, end-fn.End); ok {
 				break
 			}
 		}
-		if end > p.code.end && p.is(fn.End, end-fn.End) {
+		if end > p.current.end && p.is(fn.End, end-fn.End) {
 			return end, true
 		}
 	}
-	end = min(next, p.code.end)
+	end = min(next, p.current.end)
 	return end, end > fn.End && p.is(fn.End, end-fn.End)
 }
 
@@ -97,13 +94,8 @@ func (p *paddings) is(addr, n uint64) bool {
 	if n >= maxPadding {
 		return false
 	}
-	if off := addr - p.textAt; off > uint64(len(p.text)) || n > uint64(len(p.text))-off {
-		if size := min(window, p.code.end-addr); (size < n || !p.read(addr, size)) && !p.read(addr, n) {
-			return false
-		}
-	}
-	b := p.text[addr-p.textAt:][:n]
-	if bytes.Equal(b, p.known[n]) {
+	b := p.code.read(addr, n)
+	if b != nil && bytes.Equal(b, p.known[n]) {
 		return true
 	}
 	for rest := b; len(rest) > 0; {
@@ -114,24 +106,5 @@ func (p *paddings) is(addr, n uint64) bool {
 		rest = rest[size:]
 	}
 	p.known[n] = append(p.known[n][:0], b...)
-	return true
-}
-
-// window is the size in bytes of the code that is read at once. It fits the processor's cache.
-const window = 64 << 10
-
-// read reads up to window bytes of code, and reports whether the file contains them.
-func (p *paddings) read(addr, size uint64) bool {
-	off, ok := p.file.FileOffset(addr, size)
-	if !ok {
-		return false
-	}
-	if p.buffer == nil {
-		p.buffer = make([]byte, window)
-	}
-	p.textAt, p.text = addr, p.buffer[:size]
-	if p.file.ReadInto("code", p.text, off) != nil {
-		p.text = nil
-	}
-	return p.text != nil
+	return b != nil
 }

@@ -24,6 +24,7 @@ type checker struct {
 	marks marks         // of fn
 	vm    machine
 	places
+	code   codeReader
 	pads   paddings
 	proven uint64 // end of the rows in the current function for which popped is true
 
