@@ -133,9 +133,7 @@ func (c *corpus) file(path, format, dir string) {
 		c.kept[report.Kept]++
 	default:
 		c.converted++
-		c.rows.PCs += rows.PCs
-		c.rows.Covered += rows.Covered
-		c.rows.Described += rows.Described
+		c.rows.Add(rows)
 	}
 }
 

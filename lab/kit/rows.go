@@ -22,6 +22,16 @@ type Rows struct {
 	Described, Covered, Padding, Stubs uint64
 }
 
+// Add adds what another comparison found.
+func (r *Rows) Add(other Rows) {
+	r.Functions += other.Functions
+	r.PCs += other.PCs
+	r.Described += other.Described
+	r.Covered += other.Covered
+	r.Padding += other.Padding
+	r.Stubs += other.Stubs
+}
+
 // A known is rules and a row that agreed.
 type known struct {
 	number       uint32

@@ -87,8 +87,7 @@ func (s *sum) add(rows kit.Rows, report kit.Report) {
 	if report.Kept != "" {
 		s.stays[report.Kept]++
 	}
-	s.Functions, s.PCs = s.Functions+rows.Functions, s.PCs+rows.PCs
-	s.Described, s.Covered, s.Padding = s.Described+rows.Described, s.Covered+rows.Covered, s.Padding+rows.Padding
+	s.Rows.Add(rows)
 	for _, g := range report.Gaps {
 		s.gaps[g.Reason] += g.Bytes
 	}
