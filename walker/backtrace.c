@@ -129,7 +129,6 @@ static void note_signals(
  * pointer. */
 size_t sframe_next(struct walk *w, struct sfw_regs *regs, struct sfw_frame *frames, size_t max, enum sfw_how *end) {
 	const struct sfw_abi *a = sfw_abi_of(SFW_HOST_ABI);
-	const unsigned by[] = {a->sp, a->fp};
 	uint64_t at = 0;
 	unsigned tries = 0;
 	size_t n = 0;
@@ -144,7 +143,7 @@ size_t sframe_next(struct walk *w, struct sfw_regs *regs, struct sfw_frame *fram
 			continue;
 		int moved = 0;
 		while (*end == SFW_BAD_MEMORY && tries < 2 && !moved)
-			moved = sfw_get(regs, by[tries++], &at) && set_stack(w, at);
+			moved = sfw_get(regs, tries++ == 0 ? a->sp : a->fp, &at) && set_stack(w, at);
 		if (!moved)
 			break;
 		n--; /* the last frame once more */
@@ -169,10 +168,9 @@ struct trace {
 	int size, num;
 	_Unwind_Trace_Fn call;
 	void *argument;
-	uint8_t stopped;
 	/* For libgcc's unwinder: whether it has come to the frame of regs, to the end, or to a file with a section; and the
 	 * number of its steps until it is not left again, as it begins at the top each time. */
-	uint8_t found, ended, back;
+	uint8_t found, ended, back, stopped;
 	unsigned steps;
 };
 
