@@ -3,6 +3,7 @@ package verify
 import (
 	"debug/elf"
 	"encoding/hex"
+	"slices"
 	"strings"
 	"testing"
 
@@ -48,6 +49,28 @@ func TestEpilogue(t *testing.T) {
 		{"with moves", "5d498d62f8660f28c14889c7c3", r10, epilogue, ""},
 		{"a move to rbp", "5d498d62f889cdc3", r10, epilogue,
 			"0x1001-0x1005: caller's frame pointer differs; 0x1005-0x1008: caller's frame pointer differs"},
+		{"a move to rsp", "5d498d62f889ccc3", r10, epilogue,
+			"0x1001-0x1005: caller's frame pointer differs; 0x1005-0x1008: caller's frame pointer differs"},
+		{"a load to rbp", "5d498d62f88becc3", r10, epilogue,
+			"0x1001-0x1005: caller's frame pointer differs; 0x1005-0x1008: caller's frame pointer differs"},
+		{"moves to r12 and r13", "5d498d62f84189cc458bec0f28c1c3", r10, epilogue, ""},
+		{"movaps from memory", "5d498d62f80f2800c3", r10, epilogue,
+			"0x1001-0x1005: caller's frame pointer differs; 0x1005-0x1009: caller's frame pointer differs"},
+		{"lea twice", "5d498d62f8498d62f8c3", r10, epilogue, "0x1001-0x1005: caller's frame pointer differs; " +
+			"0x1005-0x100a: caller's frame pointer differs"},
+		{"lea with a segment", "5d2e498d62f8c3", r10, rows{row(0, reg(10), saved), row(1, reg(10), none),
+			row(6, at(sframe.SP, 8), none)}, "0x1001-0x1005: caller's frame pointer differs; 0x1005-0x1006: CFA differs"},
+		{"lea of 32 bits", "5d418d62f8c3", r10, epilogue, "0x1001-0x1005: caller's frame pointer differs"},
+		{"pop of another register", "5d498d65f0415cc3", r13, rows{row(0, reg(13), saved), row(1, reg(13), none),
+			row(5, at(sframe.SP, 16), none), row(7, at(sframe.SP, 8), none)},
+			"0x1001-0x1005: caller's frame pointer differs; 0x1005-0x1007: caller's frame pointer differs"},
+		{"an unknown instruction", "5d498d62f8c5f877c3", r10, epilogue,
+			"0x1001-0x1005: caller's frame pointer differs; 0x1005-0x1009: caller's frame pointer differs"},
+		{"an interrupt", "5d498d62f8cc", r10, epilogue,
+			"0x1001-0x1005: caller's frame pointer differs; 0x1005-0x1006: caller's frame pointer differs"},
+		{"a jump to the function's end", "5d498d62f8eb00", r10, epilogue, ""},
+		{"a jump to its second byte", "5d498d62f8ebfa", r10, epilogue,
+			"0x1001-0x1005: caller's frame pointer differs; 0x1005-0x1007: caller's frame pointer differs"},
 		{"a store", "5d498d62f8488907c3", r10, epilogue,
 			"0x1001-0x1005: caller's frame pointer differs; 0x1005-0x1009: caller's frame pointer differs"},
 		{"as the CFI says", "5d498d62f8c3", r10, rows{row(0, reg(10), saved), row(5, at(sframe.SP, 8), saved)}, ""},
@@ -80,6 +103,9 @@ func TestEpilogue(t *testing.T) {
 		}
 		f := fileOf(t, elf.ET_DYN, elf.EM_X86_64, amd64.order, region{name: ".text", addr: 0x1000, code: code})
 		size := uint64(len(inside) / 2)
+		if tt.want == "" && outside == "" {
+			inObject(t, code, tt.cfi, tt.rows)
+		}
 		end := uint64(len(code))
 		if tt.name == "the function's end" {
 			end = size
@@ -102,6 +128,24 @@ func TestEpilogue(t *testing.T) {
 		if tt.want == "" && (res.Covered != size || res.Padding != end-size) {
 			t.Errorf("%s: %d bytes covered, %d of padding; want %d and %d", tt.name, res.Covered, res.Padding, size,
 				end-size)
+		}
+	}
+}
+
+// inObject checks the same function in an object, and in one that has no code for it.
+func inObject(t *testing.T, code, instructions []byte, rows []sframe.FRE) {
+	t.Helper()
+	for _, left := range []int{0, 1} {
+		f := fileOf(t, elf.ET_REL, elf.EM_X86_64, amd64.order,
+			region{name: ".text", code: code[:len(code)-left], apart: true})
+		base := f.Sections[1].Base
+		size := uint64(len(code))
+		table := amd64.cfi(t, function{begin: base, end: base + size, code: instructions})
+		s := amd64.section(t, sframe.V3, fde{sframe.FDE{Start: base, Size: uint32(size)}, rows})
+		unchanged := slices.ContainsFunc(rows, func(r sframe.FRE) bool { return r.FP.Base == sframe.None })
+		res, err := Check(table, s, f, Options{Keep: 10})
+		if err != nil || (res.Total > 0) != (left > 0 && unchanged) {
+			t.Errorf("% x in an object without %d bytes: %+v, error %v", code, left, res, err)
 		}
 	}
 }

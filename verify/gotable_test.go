@@ -13,6 +13,7 @@ import (
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/testkit/goprog"
+	"cfi2sframe/sframe"
 )
 
 // A goFunc is a function of a Go program.
@@ -337,6 +338,21 @@ func TestGoOther(t *testing.T) {
 		{"main.f", goAMD64.code + "90", goAMD64.frames, 0}, goAMD64Old, goLeaf}})
 	if err != nil || wrong[1] != "its record is elsewhere" {
 		t.Errorf("%v, error %v", wrong, err)
+	}
+	table, err := cfi.Load(g.file(t), cfi.GoPCLNTab, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	flagged := goProgram{p: amd64, fns: slices.Clone(g.fns)}
+	flagged.fns[1].flag = 2
+	const stack = "0x1000f-0x10027: .gopclntab: it has no caller, or is on another stack"
+	res, err := Check(table, amd64.section(t, sframe.V2), flagged.file(t), Options{Keep: 2})
+	if err != nil || res.Total != 1 || res.Mismatches[0].String() != stack {
+		t.Errorf("%+v, error %v; want %q", res, err, stack)
+	}
+	res, err = Check(table, amd64.section(t, sframe.V2), (&goProgram{p: amd64, fns: g.fns[:1]}).file(t), Options{})
+	if !errors.Is(err, ErrGo) {
+		t.Errorf("%+v, error %v", res, err)
 	}
 	outermost := goProgram{p: amd64, entry: 1, fns: g.fns}
 	if wrong, err := wrongIn(t, &outermost, &g); err != nil || !strings.Contains(wrong[0], "the caller is not known") {

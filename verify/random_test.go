@@ -2,49 +2,13 @@ package verify
 
 import (
 	"debug/elf"
-	"encoding/binary"
 	"math/rand/v2"
-	"strings"
 	"testing"
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/emit"
 	"cfi2sframe/sframe"
 )
-
-// TestDirectRows has FDEs that share so many rows that they are not gone through, although each is right.
-func TestDirectRows(t *testing.T) {
-	const rows, functions = 60_000, 80
-	var fns []function
-	var fdes []fde
-	list := make([]sframe.FRE, rows)
-	for i := range list {
-		list[i] = spRows(int32(i), 8+8*int32(i&1))[0]
-	}
-	for i := range uint64(functions) {
-		begin := 0x10000 * (1 + i)
-		fns = append(fns, function{begin: begin, end: begin + rows, code: make([]byte, i)}) // each by another program
-		fdes = append(fdes, fde{sframe.FDE{Start: begin, Size: rows}, list})
-	}
-	data := amd64.encoded(t, fdes...)
-	const lists = 28 + 20*functions
-	for i := range functions {
-		binary.LittleEndian.PutUint32(data[28+20*i+8:], 0) // the list of the first one
-	}
-	data = data[:lists+4*rows]
-	for at := len(data) - 4*rows; at < len(data); at += 4 {
-		data[at+3] = 8
-	}
-	data = append(data, make([]byte, 8)...) // which no FDE has
-	binary.LittleEndian.PutUint32(data[20-4:], 4*rows+8)
-	f := bareFile(elf.ET_DYN)
-	f.Progs = []elf.Prog64{{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_X), Filesz: 1 << 30}}
-	const want = "FDEs share more than"
-	if res, err := Check(amd64.cfi(t, fns...), decodeSection(t, data), f, Options{}); err == nil ||
-		!strings.Contains(err.Error(), want) {
-		t.Errorf("%+v, error %v; want %q", res, err, want)
-	}
-}
 
 // TestRandom has functions of a few kinds that occur again and again, described rightly or nearly so, and
 // looks up each pc on both sides by itself.
