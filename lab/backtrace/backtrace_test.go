@@ -71,8 +71,7 @@ const (
 	plugins = "gcc -O2 -fPIC -shared -DSIZE=32 plugin.c -o one.so\ngcc -O2 -fPIC -shared -DSIZE=96 plugin.c -o two.so"
 )
 
-// convertAll converts files into a directory. Padding is not described: makecontext's coroutines return to code without
-// CFI whose first byte follows padding.
+// convertAll converts files into a directory.
 func convertAll(t testing.TB, to string, version sframe.Version, paths ...string) {
 	t.Helper()
 	if err := os.MkdirAll(to, 0o777); err != nil {

@@ -30,7 +30,8 @@ func Command() *kit.Command {
 		if err != nil {
 			return err
 		}
-		t := kit.NewTable(os.Stdout, fmt.Sprint("medians of ", *rounds), ">wall, ms", ">CPU, ms", ">peak, MiB", ">x the first")
+		t := kit.NewTable(os.Stdout, fmt.Sprint("medians of ", *rounds), ">wall, ms", ">CPU, ms", ">peak, MiB",
+			">x the first")
 		for i, m := range medians {
 			t.Row(commands[i], fmt.Sprintf("%.2f", m[0]), fmt.Sprintf("%.2f", m[1]), fmt.Sprintf("%.0f", m[2]),
 				fmt.Sprintf("%.2f", m[0]/medians[0][0]))

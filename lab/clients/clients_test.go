@@ -71,7 +71,8 @@ func TestCompare(t *testing.T) {
 			t.Fatalf("gcc %v: %v\n%s", args, err, out)
 		}
 	}
-	program, compare, lies := filepath.Join(dir, "program"), filepath.Join(dir, "compare.so"), filepath.Join(dir, "liar.so")
+	program, compare := filepath.Join(dir, "program"), filepath.Join(dir, "compare.so")
+	lies := filepath.Join(dir, "liar.so")
 	build("-O2", "c/glibc.c", "-o", program)
 	build("-O2", "-shared", "-fPIC", "c/compare.c", "-o", compare)
 	build("-O2", "-shared", "-fPIC", source, "-o", lies)

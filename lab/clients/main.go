@@ -1,10 +1,10 @@
 // Package clients runs Debian's own clients of backtrace(), _Unwind_Backtrace and libunwind with their DWARF unwinder
-// and with libsframe-backtrace.so: heap and CPU profilers in sqlite3, cc1 and python3, and programs that take stacks in a
-// loop. scripts/backtrace builds what it needs.
+// and with libsframe-backtrace.so: heap and CPU profilers in sqlite3, cc1 and python3, and programs that take stacks in
+// a loop. scripts/backtrace builds what it needs.
 //
-// It measures processor time. Runs take turns, and medians are printed. The slow-down is the time that the profiler adds
-// to the program; allocators' profilers are compared with the allocator. Then each stack of each client is compared with
-// the DWARF unwinder's in the same process, and differences are explained.
+// It measures processor time. Runs take turns, and medians are printed. The slow-down is the time that the profiler
+// adds to the program; allocators' profilers are compared with the allocator. Then each stack of each client is
+// compared with the DWARF unwinder's in the same process, and differences are explained.
 package clients
 
 import (
@@ -178,7 +178,8 @@ func start(env []string, input string, command ...string) (time.Duration, string
 
 // slowDowns measures what each client adds to each program.
 func (l *lab) slowDowns() error {
-	table := kit.NewTable(os.Stdout, "client", "program", ">alone, ms", ">with DWARF", ">with SFrame", ">slow-down, of DWARF's")
+	table := kit.NewTable(os.Stdout, "client", "program", ">alone, ms", ">with DWARF", ">with SFrame",
+		">slow-down, of DWARF's")
 	return l.pairs(func(p *pair) error {
 		if p.timed {
 			return nil
@@ -262,7 +263,8 @@ const fewest = 1000
 // compareAll compares stacks: count of each client, or those of one run of each program. The library does not go on by
 // DWARF: where it has no row, its stack ends first.
 func (l *lab) compareAll(count int, quick bool) error {
-	table := kit.NewTable(os.Stdout, "client", "program", ">stacks", ">frames", ">differ", ">SFrame ends first", ">DWARF ends first")
+	table := kit.NewTable(os.Stdout, "client", "program", ">stacks", ">frames", ">differ", ">SFrame ends first",
+		">DWARF ends first")
 	var lines []string
 	err := l.pairs(func(p *pair) error {
 		if quick && p.timed {
@@ -288,7 +290,8 @@ func (l *lab) compareAll(count int, quick bool) error {
 			sum.Add(c)
 		}
 		n := func(name string) uint64 { return uint64(sum.N[name]) }
-		table.Row(p.client.name, p.program.name, n("stacks"), n("frames"), n("tally differ"), n("tally behind"), n("tally ahead"))
+		table.Row(p.client.name, p.program.name, n("stacks"), n("frames"), n("tally differ"), n("tally behind"),
+			n("tally ahead"))
 		if wrong := n("tally differ") + n("lost"); wrong > 0 {
 			l.fail("%v: %d stacks differ in a frame that both find", p, wrong)
 		}

@@ -39,7 +39,8 @@ func TestSystemCalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range faults {
-		if f := &faults[i]; f.name == "EIO" || f.name == "end of file" || f.signals != nil || strings.HasPrefix(f.name, "no ") {
+		f := &faults[i]
+		if f.name == "EIO" || f.name == "end of file" || f.signals != nil || strings.HasPrefix(f.name, "no ") {
 			if err := h.failEach(s, f); err != nil {
 				t.Fatal(err)
 			}

@@ -28,8 +28,8 @@ type Counts struct {
 	Files   []string // with code, in the process
 }
 
-// ReadCounts reads the output of such a library: counts, tallies and /proc/self/maps. It adds the tallies of each kind to
-// the counts.
+// ReadCounts reads the output of such a library: counts, tallies and /proc/self/maps. It adds the tallies of each kind
+// to the counts.
 func ReadCounts(path string) (*Counts, error) {
 	f, err := os.Open(path)
 	if err != nil {

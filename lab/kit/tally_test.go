@@ -24,7 +24,8 @@ tally behind 6 1 0x10 0 0x4 `+`
 		t.Fatal(err)
 	}
 	n := r.N
-	if n["samples"] != 10 || n["ns"] != 12.5 || n["end 3"] != 9 || n["tally differ"] != 2 || !slices.Equal(r.Files, []string{"/bin/a"}) {
+	if n["samples"] != 10 || n["ns"] != 12.5 || n["end 3"] != 9 || n["tally differ"] != 2 ||
+		!slices.Equal(r.Files, []string{"/bin/a"}) {
 		t.Errorf("got %+v", r)
 	}
 	want := []Tally{{"differ", 5, 2, 0x1f, 2, 3, "/lib/a.so"}, {"behind", 6, 1, 0x10, 0, 4, ""}}

@@ -2,8 +2,8 @@ package kit
 
 import "slices"
 
-// Turns calls functions that measure something, in turn, so that other load affects them equally. It returns the medians
-// of what each measures.
+// Turns calls functions that measure something, in turn, so that other load affects them equally. It returns the
+// medians of what each measures.
 func Turns(rounds int, runs []func() ([]float64, error)) ([][]float64, error) {
 	all := make([][][]float64, len(runs)) // by function, and by what it measures
 	for range max(rounds, 1) {

@@ -77,7 +77,7 @@ func TestLastCall(t *testing.T) {
 		t.Run(tt.compiler+" "+tt.functions, func(t *testing.T) {
 			dir := t.TempDir()
 			for _, name := range []string{"last.h", "last.rs", "end.c"} {
-				b, err := sources.ReadFile("c/" + name)
+				b, err := os.ReadFile("c/" + name)
 				if err != nil {
 					t.Fatal(err)
 				}

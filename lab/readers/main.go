@@ -5,9 +5,11 @@ package readers
 import (
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -46,17 +48,23 @@ var formats = []format{
 
 // Command returns the subcommand.
 func Command() *kit.Command {
-	c := kit.New("readers", "libsframe FILE... | glibc", 1, math.MaxInt)
-	root := c.String("root", "", "`DIR` of the system with a glibc in /opt/glibc/lib, for glibc")
-	samples := c.Int("samples", 2000, "`TIMES` that each program is interrupted, in each of two threads")
+	c := kit.New("readers", "libsframe FILE... | chains FLAGS PROGRAM LIBGCC SCENES <OUTPUT", 2, math.MaxInt)
 	c.Run = func(args []string) error {
 		switch {
-		case args[0] == "libsframe" && len(args) > 1:
+		case args[0] == "libsframe":
 			return run(".", args[1:])
-		case args[0] == "glibc" && len(args) == 1 && *root != "":
-			return runGlibc(*root, *samples)
+		case args[0] == "chains" && len(args) == 5:
+			out, err := io.ReadAll(os.Stdin)
+			if err != nil {
+				return err
+			}
+			p := &program{flags: args[1], name: args[2], libgcc: args[3]}
+			if p.scenes, err = strconv.Atoi(args[4]); err != nil {
+				return err
+			}
+			return p.judge(string(out))
 		}
-		return errors.New("use libsframe FILE..., or glibc --root DIR; scripts/readers does both")
+		return errors.New("scripts/readers runs this")
 	}
 	return c
 }

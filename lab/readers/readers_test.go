@@ -2,7 +2,6 @@ package readers
 
 import (
 	"bytes"
-	"io"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -11,7 +10,6 @@ import (
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/lab/conformance"
-	"cfi2sframe/lab/kit"
 	"cfi2sframe/sframe"
 )
 
@@ -135,7 +133,6 @@ func TestFile(t *testing.T) {
 
 // TestJudge has outputs of programs that are wrong.
 func TestJudge(t *testing.T) {
-	p := &program{args: "-", scenes: 3, libgcc: noLibgcc}
 	const good = `libgcc_s: none
 main 5 equal
 jump to nowhere 6 nothing
@@ -147,7 +144,9 @@ samples in a thread: 100, not equal 1
   backtrace: ?+0x1
   DWARF: ?+0x1 ?+0x2
 `
-	check := func(text, flags string) error { return judge(kit.NewTable(io.Discard), flags, p, text) }
+	check := func(text, flags string) error {
+		return (&program{flags: flags, name: "C", libgcc: "none", scenes: 3}).judge(text)
+	}
 	if err := check(good, "--for glibc"); err != nil {
 		t.Errorf("a good output: %v", err)
 	}

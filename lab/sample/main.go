@@ -6,8 +6,8 @@
 // linked with static programs. This needs root, an overlay file system, go, gcc and g++; missing programs are named.
 //
 // Fails if chains differ in frames that both find, if less than 99.9 % of the samples in C and C++ programs in V3 reach
-// the start (with --quick 99.5 %; of those in Go 95 %), or, without --quick, if a frame takes more than a third of its time by
-// _Unwind_Backtrace.
+// the start (with --quick 99.5 %; of those in Go 95 %), or, without --quick, if a frame takes more than a third of its
+// time by _Unwind_Backtrace.
 package sample
 
 import (

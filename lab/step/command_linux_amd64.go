@@ -24,8 +24,8 @@ import (
 const emulated = 20
 
 // Command returns the subcommand, which follows a list of programs and compares V2 and V3 of all files that they load.
-// A wrong answer of .sframe is a failure, unless it repeats the call frame information. With $CFI2SFRAME_REQUIRE_PEERS a
-// missing program is a failure.
+// A wrong answer of .sframe is a failure, unless it repeats the call frame information. With $CFI2SFRAME_REQUIRE_PEERS
+// a missing program is a failure.
 func Command() *kit.Command {
 	c := kit.New("step", "", 0, 0)
 	steps := c.Uint64("steps", 1e6, "follow `N` instructions of each program, and N/20 under QEMU")

@@ -39,15 +39,16 @@ var programs = []program{
 	{abi: "amd64", name: "libgcrypt", build: "gcc -O2 SRC/gcrypt.c -l:libgcrypt.so.20 -o OUT",
 		args: []string{"2000", forever}},
 	// Without preemption by signals, whose handlers change where they return to.
-	{abi: "amd64", name: "gofmt", build: "go build -ldflags=-compressdwarf=false -o OUT cmd/gofmt", args: []string{"-l", "."},
-		env: []string{"GODEBUG=asyncpreemptoff=1"}},
+	{abi: "amd64", name: "gofmt", build: "go build -ldflags=-compressdwarf=false -o OUT cmd/gofmt",
+		args: []string{"-l", "."}, env: []string{"GODEBUG=asyncpreemptoff=1"}},
 	{abi: "amd64", name: "rust", build: "rustc -O SRC/rustrun.rs -o OUT", args: []string{forever}},
 	// Under QEMU they are static: the loader would take most of the steps.
 	{abi: "aarch64", name: "exceptions", build: "aarch64-linux-gnu-g++ -O2 -static SRC/throws.cc -o OUT",
 		args: []string{forever}},
 	{abi: "aarch64", name: "jumps", build: "aarch64" + jumps, args: []string{forever}, quick: true},
 	{abi: "aarch64", name: "free", build: "aarch64-linux-gnu-gcc" + freestanding, quick: true},
-	{abi: "aarch64_be", name: "free", build: "clang --target=aarch64_be-linux-gnu -fuse-ld=lld" + freestanding, quick: true},
+	{abi: "aarch64_be", name: "free", quick: true,
+		build: "clang --target=aarch64_be-linux-gnu -fuse-ld=lld" + freestanding},
 	{abi: "s390x", name: "jumps", build: "s390x" + jumps, args: []string{forever}, quick: true},
 	{abi: "s390x", name: "free", build: "s390x-linux-gnu-gcc" + freestanding, quick: true},
 }

@@ -182,7 +182,8 @@ func TestRealigned(t *testing.T) {
 	}
 }
 
-// TestRetpoline goes through PLTs of lld -z retpolineplt, whose stubs call and return to jump. V3 has no row at the ret.
+// TestRetpoline goes through PLTs of lld -z retpolineplt, whose stubs call and return to jump. V3 has no row at the
+// ret.
 func TestRetpoline(t *testing.T) {
 	peer.Look(t, "ld.lld")
 	for _, mode := range []string{"lazy", "now"} {

@@ -103,8 +103,8 @@ type thread struct {
 	pc    uint64
 	sp    uint64
 	// moving: it has gone to another stack, but not yet to the code that belongs there. left has the wrong answers
-	// meanwhile, and those in the frame that it has left. from is the truth of that frame: a function that comes back to
-	// it still has it (Go's systemstack).
+	// meanwhile, and those in the frame that it has left. from is the truth of that frame: a function that comes back
+	// to it still has it (Go's systemstack).
 	moving bool
 	left   doubts
 	from   caller

@@ -1,0 +1,99 @@
+package readers
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A program is one whose chains scripts/readers compares.
+type program struct {
+	flags  string // by which it and its libraries are converted
+	name   string
+	libgcc string // that backtrace() can use without SFrame: none, there, or static
+	scenes int    // that it has
+}
+
+const (
+	bare   = "--format 2 --padding=off"
+	unread = "--format 3" // this glibc does not read it, so that there are no chains without libgcc
+)
+
+// limits are the scenes that cannot be equal, and why. An equal one fails the run: then glibc has changed.
+var limits = map[string]string{
+	"realigned stack":           "V2 has no form for its CFI",
+	"call that does not return": "no padding follows it",
+	"__chk_fail":                "no padding follows cold code of glibc",
+	"std::terminate":            "no padding follows cold code of libstdc++",
+	"jump to nowhere":           "the code is in no file",
+	"makecontext":               "it ends in a function that nothing calls, and FP is not 0",
+}
+
+// padded are the scenes with a return address in the padding after a function.
+var padded = []string{
+	"abort", "__stack_chk_fail", "throw", "Rust panic",
+	"on_exit", "atexit", "std::atexit", "destructor of a static object",
+}
+
+var (
+	sceneLine  = regexp.MustCompile(`^(\S.*) \d+ (equal|nothing|differs)$`)
+	sampleLine = regexp.MustCompile(`^samples .*: (\d+), not equal (\d+)$`)
+)
+
+// judge prints a row about the output of a program, and returns what is wrong.
+func (p *program) judge(out string) error {
+	var errs []error
+	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	var scenes, equal, samples, failed, sampleLines int
+	wrong := false // chains follow scenes and samples that are not equal
+	for line := range strings.Lines(out) {
+		line = strings.TrimSuffix(line, "\n")
+		if m := sampleLine.FindStringSubmatch(line); m != nil {
+			all, _ := strconv.Atoi(m[1])
+			n, _ := strconv.Atoi(m[2])
+			samples, failed, sampleLines, wrong = samples+all, failed+n, sampleLines+1, false
+		} else if m := sceneLine.FindStringSubmatch(line); m != nil {
+			scenes++
+			name, verdict := m[1], m[2]
+			if verdict == "equal" {
+				equal++
+			}
+			limit := limits[name]
+			if p.flags == bare && slices.Contains(padded, name) {
+				limit = "padding is not covered"
+			}
+			switch {
+			case p.flags == unread:
+				wrong = verdict != "nothing"
+			case limit != "":
+				wrong = verdict == "equal"
+			default:
+				wrong = verdict != "equal"
+			}
+			if wrong {
+				fail("%s; limit %q", line, limit)
+			}
+		} else if strings.HasPrefix(line, "  ") {
+			if wrong {
+				fail("%s", line)
+			}
+		} else if name, ok := strings.CutPrefix(line, "libgcc_s: "); !ok || name != p.libgcc {
+			fail("unexpected output: %q", line)
+		}
+	}
+	if scenes != p.scenes {
+		fail("%d scenes, want %d", scenes, p.scenes)
+	}
+	if p.name != "C++" && sampleLines != 2 {
+		fail("%d lines about samples, want 2", sampleLines)
+	}
+	// The rest are interrupted in code without CFI, or in CFI that V2 has no form for: _dl_runtime_resolve of ld.so.
+	if p.flags == unread && failed < samples || p.flags != unread && failed*50 > samples {
+		fail("%d of %d samples are not equal", failed, samples)
+	}
+	fmt.Printf("| `%s` | %s | %d | %d | %d | %d |\n", p.flags, p.name, scenes, equal, samples, samples-failed)
+	return errors.Join(errs...)
+}
