@@ -33,9 +33,6 @@ func HTML(w io.Writer, files []*Coverage, footer ...string) error {
 	return out.Flush()
 }
 
-// partID returns the ID of the part about the file with an index.
-func partID(i int) string { return "file-" + strconv.Itoa(i+1) }
-
 // A pageOf has the data of the template.
 type pageOf struct {
 	page.Frame
@@ -44,7 +41,7 @@ type pageOf struct {
 	Files   []pageFile
 	Shown   []pageFile // those that have a part
 
-	FileTable, Gaps, Functions page.Table
+	FileTable, Gaps, Sections, Functions page.Table
 
 	GapsOmitted, FunctionsOmitted int
 }
@@ -52,12 +49,13 @@ type pageOf struct {
 // A pageFile is one file, or the sum of all.
 type pageFile struct {
 	*Coverage
-	ID        string
-	Split     page.Split
-	Chart     page.Chart
-	Listed    []UncoveredSection // with code without CFI, by address
-	NotListed int                // the smaller ones, if they are too many
+	ID    string // of its part, or ""
+	Split page.Split
+	Chart page.Chart
 }
+
+// maxShown bounds the files with a part: people look at a page.
+const maxShown = 1000
 
 // The columns of the tables, in the order of the cells that the row methods return.
 var (
@@ -68,6 +66,10 @@ var (
 	gapColumns = page.Columns(
 		"File", "name", "Function", "name", "Address", "place", "Offset", "hex", "Bytes", "number", "Reason", "reason",
 		"Rule", "rule", "Source", "source", "Format 3", "text", "Cause", "text",
+	)
+	sectionColumns = page.Columns(
+		"File", "name", "Section", "text", "Address", "hex", "Size", "number", "Code", "number",
+		"Start-up code", "number", "Padding", "number",
 	)
 	functionColumns = page.Columns(
 		"File", "name", "Function", "name", "Address", "place", "Size", "number", "Without CFI", "number",
@@ -82,32 +84,29 @@ func newPage(files []*Coverage, footer []string) *pageOf {
 	}
 	p := &pageOf{Frame: page.NewFrame(title, footer...), Several: len(files) != 1}
 	for i, c := range files {
-		p.Files = append(p.Files, newPageFile(c, partID(i)))
+		id := ""
+		if len(files) > 1 && i < maxShown {
+			id = "file-" + strconv.Itoa(i+1)
+		}
+		p.Files = append(p.Files, newPageFile(c, id))
 		p.GapsOmitted += c.Omitted
 		p.FunctionsOmitted += c.Uncovered.Omitted
 	}
 	if p.Several {
-		p.Sum = newPageFile(Sum("", files), "sum")
+		p.Sum = newPageFile(Sum("", files), "")
 	} else {
 		p.Sum = p.Files[0]
-		p.Sum.ID = "" // its build-id is in the footer
 	}
-	p.Shown = p.Files[:min(len(files), maxListed)]
-	p.tables(files)
+	p.Shown = p.Files[:min(len(files), maxShown)]
+	p.tables()
 	return p
 }
 
 func newPageFile(c *Coverage, id string) pageFile {
 	f := pageFile{Coverage: c, ID: id, Split: page.NewSplit(c.Code, c.Unwindable, c.Described-c.Covered)}
 	f.Chart = chart(c, f.Split)
-	some := slices.DeleteFunc(slices.Clone(c.Uncovered.Sections), func(s UncoveredSection) bool { return s.Bytes == 0 })
-	f.Listed = largest(some, maxListed, func(a, b UncoveredSection) int { return cmp.Compare(a.Bytes, b.Bytes) })
-	f.NotListed = len(some) - len(f.Listed)
 	return f
 }
-
-// maxListed bounds the sections in the table of a file, and the files with a part: people look at a page.
-const maxListed = 1000
 
 // chart returns the bars of the reasons.
 func chart(c *Coverage, code page.Split) page.Chart {
@@ -125,7 +124,7 @@ func chart(c *Coverage, code page.Split) page.Chart {
 }
 
 // tables makes the tables.
-func (p *pageOf) tables(files []*Coverage) {
+func (p *pageOf) tables() {
 	first := 1
 	if p.Several {
 		first = 0
@@ -137,32 +136,38 @@ func (p *pageOf) tables(files []*Coverage) {
 		}
 		p.Data.Reasons[r.Name] = r.Text
 	}
-	var gaps, functions, list [][]string
-	worst := make([]int, len(files)) // indexes
-	for i, c := range files {
+	var files, gaps, sections, functions [][]string
+	for _, c := range p.Files {
 		name := Printable(c.File)
-		worst[i] = i
 		for _, g := range c.losses() {
 			gaps = append(gaps, g.row(name))
+		}
+		for i := range c.Uncovered.Sections {
+			if s := &c.Uncovered.Sections[i]; s.Bytes > 0 {
+				sections = append(sections, s.row(name))
+			}
 		}
 		for i := range c.Uncovered.Functions {
 			functions = append(functions, c.Uncovered.Functions[i].row(name))
 		}
 	}
-	slices.SortStableFunc(worst, func(a, b int) int {
-		return cmp.Compare(p.Files[b].Split.Left(), p.Files[a].Split.Left())
-	})
-	for _, i := range worst {
-		list = append(list, p.Files[i].row(Printable(files[i].File), i < maxListed))
+	worst := slices.Clone(p.Files)
+	slices.SortStableFunc(worst, func(a, b pageFile) int { return cmp.Compare(b.Split.Left(), a.Split.Left()) })
+	for i := range worst {
+		files = append(files, worst[i].row())
 	}
 	p.FileTable = p.Data.Add(page.Table{
 		ID: "files", Caption: "Bytes of code in each file, the worst first", Noun: "files", Columns: fileColumns,
 		Falling: "Not unwindable",
-	}, list)
+	}, files)
 	p.Gaps = p.Data.Add(page.Table{
 		ID: "gaps", Caption: "Code that call frame information describes and SFrame does not", Noun: "gaps",
 		Columns: gapColumns, First: first, Reasons: reasons,
 	}, gaps)
+	p.Sections = p.Data.Add(page.Table{
+		ID: "sections", Caption: "Bytes that no call frame information describes, by section", Noun: "sections",
+		Columns: sectionColumns, First: first,
+	}, sections)
 	p.Functions = p.Data.Add(page.Table{
 		ID: "functions", Caption: "Functions with code that no call frame information describes", Noun: "functions",
 		Columns: functionColumns, First: first,
@@ -170,13 +175,13 @@ func (p *pageOf) tables(files []*Coverage) {
 }
 
 // row returns the cells of fileColumns, and a link to the file's part if it has one.
-func (f *pageFile) row(name string, hasPart bool) []string {
+func (f *pageFile) row() []string {
 	part := ""
-	if hasPart {
+	if f.ID != "" {
 		part = "#" + f.ID
 	}
 	return []string{
-		name, Share(f.Split.Unwindable, f.Split.Code), decimal(f.Split.Left()), decimal(f.Split.NotCovered),
+		Printable(f.File), Share(f.Split.Unwindable, f.Split.Code), decimal(f.Split.Left()), decimal(f.Split.NotCovered),
 		decimal(f.Split.NoCFI), decimal(f.Split.Code), decimal(f.Size), f.ABI, strconv.Itoa(f.Format), part,
 	}
 }
@@ -190,6 +195,14 @@ func (g *Gap) row(file string) []string {
 	return []string{
 		file, g.function(), rangeOf(g.Section, g.Begin, g.End), fmt.Sprintf("%#x", g.Offset), decimal(g.End - g.Begin),
 		g.Reason, Printable(g.rule()), g.line(), format3, Printable(g.Cause), Printable(g.Symbol),
+	}
+}
+
+// row returns the cells of sectionColumns.
+func (s *UncoveredSection) row(file string) []string {
+	return []string{
+		file, Printable(s.Name), fmt.Sprintf("%#x", s.Begin), decimal(s.Size), decimal(s.WithoutCFI()),
+		decimal(s.Startup), decimal(s.Padding),
 	}
 }
 
