@@ -2,7 +2,6 @@ package cfi
 
 import (
 	"bytes"
-	"slices"
 	"testing"
 )
 
@@ -54,33 +53,6 @@ func TestBadPointers(t *testing.T) {
 	if err != nil || len(table.Errors) != 1 ||
 		table.Errors[0].Msg != "indirect pointer at address 0x1234, which no loaded segment holds" {
 		t.Errorf("%v, error %v", table.Errors, err)
-	}
-}
-
-// TestBases counts pointers from each base, with sections in memory.
-func TestBases(t *testing.T) {
-	const addr, text, got = 0x50000, 0x10000, 0x90000
-	for _, tg := range targets {
-		for enc, base := range map[byte]uint64{0x00: 0, 0x0b: 0, 0x1b: addr + 18 + 8, 0x14: addr + 18 + 8, 0x2b: text,
-			0x3b: got, 0x4b: 0} {
-			w := &writer{target: tg}
-			cie := w.cie([]byte("\x01zR\x00"), []byte{1, 0x78, 16, 1, enc, 0})
-			if len(w.b) != 18 {
-				t.Fatalf("the CIE has %d bytes", len(w.b))
-			}
-			data := slices.Concat(w.abs(0x12345-base, 0x10), []byte{0})
-			if enc&0x0f == 0x0b {
-				data = slices.Concat(w.order.AppendUint32(w.order.AppendUint32(nil, uint32(0x12345-base)), 0x10),
-					[]byte{0})
-			}
-			w.fde(cie, data)
-			table, err := Parse(tg.machine, tg.order, Section{Source: EHFrame, Data: w.b, Addr: addr, Text: text,
-				GOT: got})
-			if err != nil || table.Len() != 1 || table.At(0).Begin != 0x12345 || table.At(0).End != 0x12355 {
-				t.Errorf("%v, encoding %#02x: %d functions, errors %v %v", tg.machine, enc, table.Len(),
-					table.Errors, err)
-			}
-		}
 	}
 }
 

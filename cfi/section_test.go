@@ -176,48 +176,6 @@ type row struct {
 	Rules
 }
 
-// TestRecords reads the same function from records of every shape.
-func TestRecords(t *testing.T) {
-	for _, tg := range targets {
-		for _, debug := range []bool{false, true} {
-			for _, wide := range []bool{false, true} {
-				for _, version := range []byte{1, 3, 4} {
-					w := &writer{target: tg, debug: debug, wide: wide}
-					head := []byte{version, 0}
-					if version == 4 {
-						head = append(head, 8, 0)
-					}
-					cie := w.cie(head, []byte{4, 0x78, 16, 0x0c, 7, 8, 0x90, 1, 0, 0})
-					w.fde(cie, w.abs(textAddr, 0x100), []byte{0x41, 0x0e, 16, 0x40 | 2, 0x0e, 24})
-					name := ".eh_frame"
-					if debug {
-						name = ".debug_frame"
-					}
-					rows, err := loadRows(t, tg, name, w.b)
-					if err != nil {
-						t.Errorf("%v %v wide=%t version %d: %v", tg.machine, name, wide, version, err)
-						continue
-					}
-					want := []struct {
-						begin, end uint64
-						cfa        int64
-					}{{0x1000, 0x1004, 8}, {0x1004, 0x100c, 16}, {0x100c, 0x1100, 24}}
-					if len(rows) != len(want) {
-						t.Fatalf("%d rows, want %d", len(rows), len(want))
-					}
-					for i, r := range rows {
-						if r.begin != want[i].begin || r.end != want[i].end || r.CFA.Offset != want[i].cfa ||
-							r.CFA.Reg != 7 || r.RA.Offset != -8 {
-							t.Errorf("%v %v wide=%t version %d row %d: %+v, want %+v", tg.machine, name, wide, version,
-								i, r, want[i])
-						}
-					}
-				}
-			}
-		}
-	}
-}
-
 // TestPointerEncodings puts the start of a function in every encoding.
 func TestPointerEncodings(t *testing.T) {
 	const start = textAddr + 0x40

@@ -363,8 +363,9 @@ func TestSorted(t *testing.T) {
 	if want := "3 1 2 1 0 1 1 2 3 1 1 1 2 3 1"; strings.Join(got, " ") != want {
 		t.Errorf("%s, want %s", strings.Join(got, " "), want)
 	}
-	for range s.FDEs() {
-		break // ends there
+	const unsorted = ".sframe+0x1c: FDEs are not sorted by start address, but the flag says so"
+	if _, err := Decode(section(t, c, FDESorted, 0, parts...), 0); err == nil || err.Error() != unsorted {
+		t.Errorf("error %v, want %s", err, unsorted)
 	}
 }
 

@@ -47,52 +47,6 @@ func TestIsSection(t *testing.T) {
 	}
 }
 
-// TestFind finds FDEs that are in no order. Some are empty.
-func TestFind(t *testing.T) {
-	row := []FRE{{0, Row{CFA: sp(8)}}}
-	data := section(t, codec(t, V2, AMD64Little), 0, 0x8000,
-		part{FDE{Start: 0x3000, Size: 0x10}, row}, part{FDE{Start: 0x1000, Size: 0x20}, row},
-		part{FDE{Start: 0x2000}, nil}, part{FDE{Start: 0x2010, Size: 1}, row})
-	s, err := Decode(data, 0x8000)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sorted := s.Sorted()
-	for pc, want := range map[uint64]uint64{
-		0: 0, 0xfff: 0, 0x1000: 0x1000, 0x101f: 0x1000, 0x1020: 0, 0x2000: 0, 0x200f: 0, 0x2010: 0x2010, 0x2011: 0,
-		0x3000: 0x3000, 0x300f: 0x3000, 0x3010: 0,
-		math.MaxUint64: 0,
-	} {
-		for _, s := range []*Section{s, sorted} {
-			i := s.Find(pc)
-			if i < 0 {
-				if want != 0 {
-					t.Errorf("%#x is found in no FDE, want that at %#x", pc, want)
-				}
-				continue
-			}
-			start, size := s.Range(i)
-			if d := s.FDE(i); start != want || d.Start != start || d.Size != size || d.End() != start+uint64(size) {
-				t.Errorf("%#x is found at %#x, of %d bytes, want %#x; the FDE is %+v", pc, start, size, want, d)
-			}
-		}
-	}
-	claimed := slices.Clone(data)
-	claimed[3] |= byte(FDESorted)
-	const want = ".sframe+0x1c: FDEs are not sorted by start address, but the flag says so"
-	if _, err := Decode(claimed, 0x8000); err == nil || err.Error() != want {
-		t.Errorf("error %v of FDEs that claim to be sorted", err)
-	}
-	if s.Size() != uint64(len(data)) {
-		t.Errorf("%d bytes, want %d", s.Size(), len(data))
-	}
-	for i, want := range []uint64{0x1000, 0x2000, 0x2010, 0x3000} {
-		if start, _ := sorted.Range(i); start != want {
-			t.Errorf("FDE %d of those that are sorted is at %#x, want %#x", i, start, want)
-		}
-	}
-}
-
 // TestNoFREs has V3 say of a function without FREs that it has no caller, and other versions nothing.
 func TestNoFREs(t *testing.T) {
 	for _, tt := range []struct {

@@ -147,7 +147,7 @@ func (r *Reader) CFI(rules *cfi.Rules, pc uint64) (f Frame, err error) {
 	case cfi.RuleCFA:
 		cfa = register(c.Reg).add(c.Offset)
 	case cfi.RuleExpression:
-		cfa, err = r.Evaluate(c.Expression, pc)
+		cfa, err = r.evaluate(c.Expression, pc)
 	default:
 		err = fmt.Errorf("there is no CFA")
 	}
@@ -166,7 +166,7 @@ func (r *Reader) CFI(rules *cfi.Rules, pc uint64) (f Frame, err error) {
 		case cfi.RuleRegister:
 			return register(rule.Reg).String(), nil
 		case cfi.RuleExpression, cfi.RuleValExpression:
-			v, err := r.Evaluate(rule.Expression, pc, cfa)
+			v, err := r.evaluate(rule.Expression, pc, cfa)
 			if rule.Rule == cfi.RuleExpression {
 				v = v.load()
 			}

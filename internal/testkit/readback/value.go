@@ -33,9 +33,9 @@ func (v Value) String() string {
 // combined returns the result of an operator on values that are not all known.
 func combined(name string, args ...Value) Value { return Value{Base: fmt.Sprint(name, args)} }
 
-// Evaluate evaluates an expression as far as its values are known. Operators on other values give words that no row of
+// evaluate evaluates an expression as far as its values are known. Operators on other values give words that no row of
 // a section has.
-func (r *Reader) Evaluate(code []byte, pc uint64, initial ...Value) (Value, error) {
+func (r *Reader) evaluate(code []byte, pc uint64, initial ...Value) (Value, error) {
 	x := stack{code: code, values: slices.Clone(initial)}
 	for len(x.code) > 0 && x.err == nil {
 		x.step(r, pc)
@@ -75,19 +75,6 @@ func (x *stack) take(n int) []byte {
 	return b
 }
 
-// constant reads a number of 1, 2, 4 or 8 bytes.
-func (x *stack) constant(order binary.ByteOrder, size int, signed bool) Value {
-	b := slices.Clone(x.take(size))
-	if order == binary.BigEndian {
-		slices.Reverse(b)
-	}
-	v := binary.LittleEndian.Uint64(append(b, make([]byte, 8-size)...))
-	if unused := 64 - 8*size; signed {
-		return number(uint64(int64(v<<unused) >> unused))
-	}
-	return number(v)
-}
-
 // unsigned and signed read LEB128 numbers.
 func (x *stack) unsigned() uint64 {
 	v, n := binary.Uvarint(x.code)
@@ -119,14 +106,14 @@ func (x *stack) step(r *Reader, pc uint64) {
 		x.register(r, uint64(code-op.DW_OP_breg0), pc)
 	case code == op.DW_OP_bregx:
 		x.register(r, x.unsigned(), pc)
-	case code >= op.DW_OP_const1u && code <= op.DW_OP_const8s: // 1u, 1s, 2u, 2s, 4u ...
-		n := int(code - op.DW_OP_const1u)
-		x.push(x.constant(r.order, 1<<(n/2), n%2 != 0))
+	case code == op.DW_OP_const1u:
+		x.push(number(uint64(x.take(1)[0])))
+	case code == op.DW_OP_const1s:
+		x.push(number(uint64(int8(x.take(1)[0]))))
 	case code == op.DW_OP_constu:
 		x.push(number(x.unsigned()))
 	case code == op.DW_OP_consts:
 		x.push(number(uint64(x.signed())))
-	case code == op.DW_OP_nop:
 	case code == op.DW_OP_dup:
 		v := x.pop()
 		x.values = append(x.values, v, v)
