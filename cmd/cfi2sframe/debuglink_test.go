@@ -273,56 +273,6 @@ func TestDebugLinkRefused(t *testing.T) {
 	}
 }
 
-// TestDebugLinkOther has other ways to name the files, and what is half done already.
-func TestDebugLinkOther(t *testing.T) {
-	for _, tool := range []string{"gcc", "objcopy", "gdb"} {
-		peer.Look(t, tool)
-	}
-	// Start files of the system may have an .sframe.
-	s := newScene(t, "gcc -g -O1 -o prog prog.c; objcopy -R .sframe prog; cp prog whole; "+byObjcopy+
-		"; mkdir before; cp prog prog.debug before; cp prog.c plain.c; gcc -o plain plain.c")
-	headers := func(file string) string {
-		return s.sh("readelf -SW " + file + " 2>/dev/null | grep -o ' \\.sframe.*' | tr -s ' ' | cut -d' ' -f 2,4,6")
-	}
-	// To another file, with the debug file at the end of a symbolic link; it stays one.
-	s.sh("mkdir store; mv prog.debug store; ln -s store/prog.debug prog.debug")
-	s.convert(exitDone, "-q", "--debug-link-update", "prog.debug", "prog", "-o", "out")
-	if s.sh("readlink prog.debug; cmp prog before/prog; stat -c %F store/prog.debug") != "store/prog.debug\nregular file\n" {
-		t.Error("the link is gone, or the input is changed")
-	}
-	if got := headers("prog.debug"); got == "" || got != headers("out") {
-		t.Errorf(".sframe is %q, %q in the program", got, headers("out"))
-	}
-	s.check("out", "out", "prog.debug")
-	// The program is converted already, and its debug file not: only that changes, and the checksum.
-	s.sh("rm prog.debug; cp before/prog.debug prog.debug; cp out prog")
-	said := s.convert(exitDone, "--update", "--debug-link-update", "auto", "--in-place", "prog", "plain")
-	if !strings.Contains(said, "debug file "+s.dir+"/prog.debug has the new headers") {
-		t.Errorf("said %q", said)
-	}
-	s.check("later", "prog", "prog.debug")
-	s.sh("cmp prog out; cmp prog.debug store/prog.debug")
-	// A wrong checksum alone is also corrected: an interrupt leaves that.
-	s.sh("cp before/prog prog")
-	s.convert(exitDone, "-q", "--debug-link-update", "auto", "--in-place", "prog")
-	s.sh("cmp prog out; cmp prog.debug store/prog.debug")
-	// That of another build stays, and a report that replaces it is the user's wish.
-	s.sh("gcc -g -O2 -o other prog.c; objcopy --only-keep-debug other prog.debug; cp prog.debug foreign; cp before/prog prog")
-	for range 2 { // the second time both files stay as they are
-		said = s.convert(exitDone, "--update", "--debug-link-update", "auto", "--in-place", "prog", "plain")
-		if !regexp.MustCompile(`(?m)^prog: not updated: debug file \S+/prog\.debug: it belongs to another program: `).MatchString(said) {
-			t.Errorf("said %q", said)
-		}
-	}
-	s.sh("cmp prog.debug foreign; cp before/prog prog")
-	s.convert(exitDone, "--debug-link-update", "auto", "--report", "json", "--report-file", "prog.debug",
-		"--in-place", "prog")
-	s.sh("! cmp -s prog.debug foreign; test -s prog.debug")
-	// Without a debug file there is nothing to do.
-	s.sh("rm prog.debug; cp before/prog prog")
-	s.convert(exitDone, "-q", "--debug-link-update", "auto", "--in-place", "prog")
-}
-
 // headers expects both files to have the same segments, the notes among them, and the same loaded sections, and that
 // symbols of sections are where these are.
 func (s *scene) headers(when, prog, debug string) {

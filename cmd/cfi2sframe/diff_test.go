@@ -12,10 +12,9 @@ import (
 	"strings"
 	"testing"
 
+	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/internal/testkit/long"
 	"cfi2sframe/internal/testkit/peer"
-	"cfi2sframe/internal/testkit/plain"
-	"cfi2sframe/cmd/cfi2sframe/internal/report"
 )
 
 // cc makes a program of a source file in a folder, with the given flags, and returns its path.
@@ -250,102 +249,6 @@ func functionsOf(t *testing.T, path string) map[uint64]uint64 {
 		t.Fatalf("readelf sees %d functions", len(all))
 	}
 	return all
-}
-
-// TestDiffFormats compares what format 2 and 3 have of a program, and with and without sharing. What becomes of gaps is
-// what the reports on both say.
-func TestDiffFormats(t *testing.T) {
-	libc := plain.File(t, "/lib/x86_64-linux-gnu/libc.so.6")
-	two, three := withSFrame(t, libc, "--format", "2"), withSFrame(t, libc)
-	d := diffed(t, two, three)
-	sums := make(map[string][2]uint64)
-	var want [2]struct {
-		Covered, Described uint64
-		FDEs               int `json:"fdes"`
-		Size               int `json:"sframe_size"`
-		GapsByReason       []struct {
-			Reason string
-			Bytes  uint64
-		} `json:"gaps_by_reason"`
-	}
-	for i, format := range []string{"2", "3"} {
-		var stdout, stderr bytes.Buffer
-		if status := run(t.Context(), []string{"--dry-run", "--report", "json", "--format", format, libc}, &stdout,
-			&stderr); status != exitDone {
-			t.Fatalf("status %d\n%s", status, stderr.String())
-		}
-		if err := json.Unmarshal(stdout.Bytes(), &want[i]); err != nil {
-			t.Fatal(err)
-		}
-		for _, g := range want[i].GapsByReason {
-			s := sums[g.Reason]
-			s[i] = g.Bytes
-			sums[g.Reason] = s
-		}
-	}
-	for i, s := range []*report.DiffSide{&d.Old, &d.New} {
-		if s.Covered != want[i].Covered || s.Described != want[i].Described || s.FDEs != want[i].FDEs ||
-			s.Size != uint64(want[i].Size) || s.Format != 2+i {
-			t.Errorf("%+v; want %+v", s, want[i])
-		}
-	}
-	for _, g := range d.Gaps {
-		if s := sums[g.Reason]; g.Old != s[0] || g.New != s[1] || g.Old+g.Gained-g.Lost != g.New {
-			t.Errorf("%+v; want %d and %d bytes", g, s[0], s[1])
-		}
-		delete(sums, g.Reason)
-	}
-	if len(sums) > 0 || d.Functions.Rows == 0 || d.Functions.OnlyOld+d.Functions.OnlyNew+d.Functions.Offsets > 0 ||
-		!d.SameCode {
-		t.Errorf("%+v, gaps %v", d.Functions, sums)
-	}
-	// What is shared makes a section smaller, and nothing else.
-	off := diffed(t, two, withSFrame(t, libc, "--format", "2", "--share", "off"))
-	if off.Same || len(off.Changes) > 0 || off.Old.Size >= off.New.Size || off.Old.FDEs >= off.New.FDEs {
-		t.Errorf("not shared: %+v", off)
-	}
-	if d := diffed(t, two, two); !d.Same {
-		t.Errorf("with itself: %+v", d)
-	}
-	// Sections of fixtures, of other machines and in V1, with PLTs and without.
-	for _, name := range []string{"aarch64/pac", "s390x/prologue", "amd64/pltlib.so", "amd64/plt-ibt", "amd64/drap1",
-		"aarch64_be/prologue"} {
-		in := peer.File(t, "../../testdata/bin/"+name)
-		old, new := withSFrame(t, in, "--format", "2"), withSFrame(t, in)
-		if d := diffed(t, old, new); !d.SameCode || d.Same ||
-			d.Functions.OnlyOld+d.Functions.OnlyNew+d.Functions.Offsets > 0 || d.Functions.Same == 0 &&
-			name != "amd64/drap1" {
-			t.Errorf("%s: %+v", name, d.Functions)
-		}
-		if strings.HasPrefix(name, "s390x") {
-			continue
-		}
-		if d := diffed(t, withSFrame(t, in, "--format", "1"), old); len(d.Changes) > 0 || d.Old.Format != 1 {
-			t.Errorf("%s in V1: %+v", name, d.Changes)
-		}
-	}
-}
-
-// TestDiffObjects compares objects, whose functions have no addresses.
-func TestDiffObjects(t *testing.T) {
-	object := cc(t, "../../testdata/c/user.c", "user.o", "-O2", "-c", "-ffunction-sections")
-	two, three := withSFrame(t, object, "--format", "2"), withSFrame(t, object)
-	d := diffed(t, two, three)
-	if d.Same || !d.SameCode || d.Functions.OnlyOld+d.Functions.OnlyNew+d.Functions.Offsets > 0 ||
-		d.Functions.Same == 0 {
-		t.Errorf("%+v", d)
-	}
-	for _, c := range d.Changes {
-		if !strings.HasPrefix(c.New.Section, ".text.") || c.New.Begin > c.New.Size {
-			t.Errorf("%+v in %+v", c, c.New)
-		}
-	}
-	if len(d.Changes) == 0 {
-		t.Error("V3 has no more rows than V2")
-	}
-	if d := diffed(t, two, two); !d.Same {
-		t.Errorf("with itself: %+v", d)
-	}
 }
 
 // TestDiffDamaged changes every byte of a section, in the old or the new file. Whatever is wrong, it is a difference or

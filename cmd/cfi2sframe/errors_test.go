@@ -4,7 +4,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,7 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -252,33 +250,6 @@ func TestMounted(t *testing.T) {
 	}
 }
 
-// TestDeepTree goes through folders whose path is too long for the system: the others are converted.
-func TestDeepTree(t *testing.T) {
-	dir := t.TempDir()
-	copyTo(t, filepath.Join(dir, "prog"))
-	t.Chdir(dir)
-	name := strings.Repeat("d", 250)
-	for range 20 {
-		if err := errors.Join(os.Mkdir(name, 0o777), os.Chdir(name)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.Chdir(dir); err != nil {
-		t.Fatal(err)
-	}
-	says(t, exitError, ": file name too long\n", io.Discard, "-q", "-r", "--in-place", dir)
-	if _, err := decodeOutput(filepath.Join(dir, "prog")); err != nil {
-		t.Error(err)
-	}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	var stderr bytes.Buffer
-	if status := run(ended, []string{"-r", "--force", "--in-place", dir}, io.Discard, &stderr); status == exitDone ||
-		!strings.Contains(stderr.String(), "cfi2sframe: "+dir+": ") {
-		t.Errorf("after the end: status %d, %q", status, stderr.String())
-	}
-}
-
 // TestCheckSays has what check says besides the numbers.
 func TestCheckSays(t *testing.T) {
 	dir := t.TempDir()
@@ -345,49 +316,5 @@ func TestNoGlibc(t *testing.T) {
 	}
 	if err := withoutSFrame(dir); !errors.Is(err, syscall.EISDIR) {
 		t.Errorf("a folder: %v", err)
-	}
-}
-
-// TestLinkSignals sends a signal while a linker runs, which gets it; then its outputs are removed, and nothing else.
-func TestLinkSignals(t *testing.T) {
-	t.Chdir(t.TempDir())
-	if err := os.WriteFile("old", nil, 0o666); err != nil {
-		t.Fatal(err)
-	}
-	before, err := os.Stat("old")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var stderr bytes.Buffer
-	l := &link{outputs: []*linkOutput{{"old", before}, {"made", nil}, {"none", nil}}}
-	signals := make(chan os.Signal, 1)
-	go func() {
-		for {
-			if _, err := os.Stat("made"); err == nil {
-				break
-			}
-			time.Sleep(time.Millisecond)
-		}
-		signals <- syscall.SIGTERM
-	}()
-	state, last, err := execute("/bin/sh", []string{"sh", "-c", "echo >made; exec sleep 60"}, os.Environ(), signals)
-	if err != nil || !state.Signaled() || state.Signal() != syscall.SIGTERM || last != syscall.SIGTERM {
-		t.Errorf("%v, status %v, signal %v", err, state, last)
-	}
-	l.discard()
-	if _, err := os.Stat("old"); err != nil {
-		t.Error(err)
-	}
-	if _, err := os.Stat("made"); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("what was made is there, error %v", err)
-	}
-	// A linker that the system cannot run.
-	if err := os.WriteFile("ld", []byte("This is no program."), 0o777); err != nil {
-		t.Fatal(err)
-	}
-	want := "cfi2sframe: ./ld: cannot be run: exec format error\n"
-	if status, ok := runLinker([]string{"cfi2sframe", "ld", "./ld", "-o", "out"}, io.Discard, &stderr); !ok ||
-		status != exitError || !strings.HasSuffix(stderr.String(), want) {
-		t.Errorf("status %d, %q; want %q", status, stderr.String(), want)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"testing"
 
+	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/files"
@@ -18,7 +19,6 @@ import (
 	"cfi2sframe/internal/testkit/generate"
 	"cfi2sframe/internal/testkit/image"
 	"cfi2sframe/internal/testkit/testfile"
-	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/sframe"
 )
 
@@ -100,30 +100,38 @@ func fuzzConvert(t *testing.T, data []byte, opt convert.Options) {
 	}
 }
 
-// FuzzConvert converts fixtures that were changed: data is the file, and each ten
-// bytes of patches overwrite 1, 2, 4 or 8 bytes somewhere.
+// FuzzConvert converts linked files, objects and archives that were changed, takes .sframe out again, and so on: data
+// is the file, and each ten bytes of patches overwrite 1, 2, 4 or 8 bytes somewhere.
 //
-// Large seeds are minimised for a minute each by default; -fuzzminimizetime=1x
-// leaves that time to the search.
+// Large seeds are minimised for a minute each by default; -fuzzminimizetime=1x leaves that time to the search.
 func FuzzConvert(f *testing.F) {
-	files, err := filepath.Glob("../../testdata/bin/*/*")
-	if err != nil || len(files) == 0 {
+	fixtures, err := filepath.Glob("../../testdata/bin/*/*")
+	if err != nil || len(fixtures) == 0 {
 		f.Fatalf("no fixtures: %v", err)
 	}
-	for i, name := range files {
-		b, err := os.ReadFile(name)
-		if err != nil {
-			f.Fatal(err)
-		}
+	var all [][]byte
+	for _, name := range fixtures {
+		all = append(all, testfile.Read(f, name))
+	}
+	for _, name := range []string{"plt", "pltlib.so", "static"} {
+		all = append(all, converted(f, name))
+	}
+	objects := fuzzObjects()
+	one := elftest.ArMember("one.o/", objects[0])
+	all = append(append(all, objects...), elftest.Ar(elftest.ArMember("/", elftest.ArIndex(4, 1, 8+60+72)), one),
+		elftest.Ar(elftest.ArMember("//", []byte("long_name.o/\nother/\n")), elftest.ArMember("/0", objects[0]),
+			elftest.ArMember("/13", []byte("odd"))))
+	for seed := range uint64(40) {
+		all = append(all, generate.NewFile(generate.From(generate.Seeded(seed, 150))).Bytes)
+	}
+	for i, b := range all {
 		f.Add(b, []byte{}, uint8(0x10*i+i))
 		f.Add(b, binary.LittleEndian.AppendUint64([]byte{0x60, 0xc0}, 0x1000), uint8(0x10*i)) // p_vaddr of a segment
 	}
-	made(false, func(b []byte, seed uint8) { f.Add(b, []byte{}, 0x10*seed+seed) })
 	f.Fuzz(func(t *testing.T, data, patches []byte, flags uint8) {
-		if len(data) > 1<<16 {
-			return
+		if len(data) < 1<<16 {
+			fuzzRound(t, patchBytes(data, patches), fuzzOptions(flags))
 		}
-		fuzzConvert(t, patchBytes(data, patches), fuzzOptions(flags))
 	})
 }
 
@@ -207,16 +215,6 @@ func patchBytes(data, patches []byte) []byte {
 	return data
 }
 
-// made calls add with files of the kind, linked or objects, that are made of seeds.
-func made(objects bool, add func(b []byte, seed uint8)) {
-	for seed := range uint64(40) {
-		if f := generate.NewFile(generate.From(generate.Seeded(seed, 150))); f.Object == objects &&
-			len(f.Bytes) < 1<<15 {
-			add(f.Bytes, uint8(seed))
-		}
-	}
-}
-
 // fuzzObjects are objects of several kinds.
 func fuzzObjects() [][]byte {
 	two := elftest.NewObject()
@@ -232,60 +230,6 @@ func fuzzObjects() [][]byte {
 		elftest.BigObject(elf.EM_S390, uint32(elf.R_390_PC32)).Bytes(),
 		elftest.BigObject(elf.EM_AARCH64, uint32(elf.R_AARCH64_PREL32)).Bytes(),
 	}
-}
-
-// FuzzObject converts relocatable objects that were changed, takes .sframe out again, and
-// so on.
-func FuzzObject(f *testing.F) {
-	for i, b := range fuzzObjects() {
-		f.Add(b, []byte{}, uint8(0x10*i+i))
-		f.Add(b, binary.LittleEndian.AppendUint64([]byte{0x60, 0xc0}, 0x1000), uint8(0x20))
-	}
-	made(true, func(b []byte, seed uint8) { f.Add(b, []byte{}, 0x10*seed) })
-	f.Fuzz(func(t *testing.T, data, patches []byte, flags uint8) {
-		if len(data) < 1<<16 {
-			fuzzRound(t, patchBytes(data, patches), fuzzOptions(flags))
-		}
-	})
-}
-
-// FuzzAgain does that with linked files.
-func FuzzAgain(f *testing.F) {
-	for _, name := range []string{"plt", "pltlib.so", "static", "drap2.so"} {
-		b := fixture(f, name)
-		f.Add(b, []byte{}, uint8(0x10))
-		f.Add(b, binary.LittleEndian.AppendUint64([]byte{0x60, 0xc0}, 0x1000), uint8(0x20))
-		b = converted(f, name)
-		f.Add(b, []byte{}, uint8(0x10))
-		f.Add(b, binary.LittleEndian.AppendUint64([]byte{0x60, 0xc0}, 0x1000), uint8(0x20))
-	}
-	f.Fuzz(func(t *testing.T, data, patches []byte, flags uint8) {
-		if len(data) < 1<<16 {
-			fuzzRound(t, patchBytes(data, patches), fuzzOptions(flags))
-		}
-	})
-}
-
-// FuzzArchive converts archives that were changed.
-func FuzzArchive(f *testing.F) {
-	one := elftest.ArMember("one.o/", elftest.NewObject().Bytes())
-	text := elftest.ArMember("text/", []byte("text"))
-	for _, b := range [][]byte{
-		elftest.Ar(one), elftest.Ar(elftest.ArMember("/", elftest.ArIndex(4, 1, 8+60+72)), one, text),
-		elftest.Ar(elftest.ArMember("/SYM64/", elftest.ArIndex(8, 1, 8+60+80)), one),
-		elftest.Ar(elftest.ArMember("//", []byte("long_name.o/\nother/\n")),
-			elftest.ArMember("/0", elftest.NewObject().Bytes()), elftest.ArMember("/13", []byte("odd"))),
-		elftest.Ar(elftest.ArMember("a.a/", elftest.Ar(one)), one, text),
-	} {
-		b = b[len(elftest.ArMagic):]
-		f.Add(b, []byte{}, uint8(0x10))
-		f.Add(b, binary.LittleEndian.AppendUint64([]byte{0x38, 0x80}, 0x1000), uint8(0x20))
-	}
-	f.Fuzz(func(t *testing.T, data, patches []byte, flags uint8) {
-		if len(data) < 1<<16 {
-			fuzzRound(t, append([]byte(elftest.ArMagic), patchBytes(data, patches)...), fuzzOptions(flags))
-		}
-	})
 }
 
 // FuzzProgram converts a library with one function, made of the instructions of

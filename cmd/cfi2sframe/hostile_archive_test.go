@@ -3,9 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/binary"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 
 	"cfi2sframe/internal/testkit/elftest"
@@ -73,24 +70,5 @@ func TestHostileArchives(t *testing.T) {
 			o := convertHostile(t, t.TempDir(), b, tt.args...)
 			o.expect(t, tt.status, tt.want)
 		})
-	}
-}
-
-// TestHostileTemp makes sure that archives leave nothing where temporary files are.
-func TestHostileTemp(t *testing.T) {
-	dir := t.TempDir()
-	t.Setenv("TMPDIR", dir)
-	bad := elftest.NewObject()
-	bad.Sections[elftest.ObjRela].Link = 0
-	one := elftest.ArMember("one.o/", elftest.NewObject().Bytes())
-	for _, b := range [][]byte{elftest.Ar(one), elftest.Ar(one, elftest.ArMember("bad.o/", bad.Bytes())),
-		elftest.Ar(one, []byte("cut"))} {
-		convertHostile(t, t.TempDir(), b)
-		if left, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(left) > 0 {
-			t.Errorf("%s is left (%v)", strings.Join(left, " "), err)
-		}
-	}
-	if _, err := os.Stat(dir); err != nil {
-		t.Error(err)
 	}
 }

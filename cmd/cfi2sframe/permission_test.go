@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"os"
@@ -186,84 +185,5 @@ func copyTo(t *testing.T, path string) {
 	}
 	if err := os.WriteFile(path, b, 0o644); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// TestKeptAttributes converts files in place. They keep their attributes, or stay as they are.
-func TestKeptAttributes(t *testing.T) {
-	needAttributes(t)
-	tool := publicTool(t)
-	original, err := os.ReadFile(filepath.Join(fixtures, "plt"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, tt := range []struct {
-		user   user
-		script string // makes the file, whose folder belongs to the user
-		err    string // what is said, if that is to fail
-	}{
-		{superuser, "chmod 755 in", ""},
-		{superuser, "chown 12:34 in && chmod 6755 in", ""},
-		{superuser, "chown 12:34 in && chmod 2745 in", ""},
-		{superuser, "chown 12:34 in && chmod 400 in && setcap cap_net_raw+ep in", ""},
-		{superuser, "chmod 1604 in && setfattr -n user.a -v 1 in && setfattr -n trusted.b -v 2 in", ""},
-		{superuser, "setfacl -d -m u:12:rwx,g::rwx,o::rwx . && chmod 600 in", ""},
-		{superuser, "setfacl -d -m u:12:rwx,g::rwx,o::rwx . && setfacl -m u:13:r-x in && chmod 750 in", ""},
-		{superuser, "chgrp 500 . && chmod g+s . && chmod 750 in", ""},
-		{somebody, "chown 1234:1234 in && chmod 4755 in", ""},
-		{somebody, "chown 1234:500 in && chmod 2755 in && setfattr -n user.a -v 1 in && setfacl -m u:13:r-x in", ""},
-		{somebody, "setfacl -d -m u:12:rwx,g::rwx,o::rwx . && chown 1234:500 in && chmod 600 in", ""},
-		{somebody, "chown 1234:34 in && chmod 750 in",
-			"its group (34) cannot be given to the result: operation not permitted"},
-		{somebody, "chown 12:500 in && chmod 755 in",
-			"its owner (user 12) cannot be given to the result: operation not permitted"},
-		{somebody, "chown 0:0 in && chmod 4755 in",
-			"its owner (user 0) cannot be given to the result: operation not permitted"},
-		{somebody, "chown 1234:1234 in && chmod 755 in && setcap cap_net_raw+ep in",
-			"its extended attribute security.capability cannot be given to the result: operation not permitted"},
-	} {
-		dir := publicDir(t)
-		in := filepath.Join(dir, "in")
-		copyTo(t, in)
-		superuser.shell(t, dir, fmt.Sprintf("chown %d:%d .\n%s", tt.user.uid, tt.user.groups[0], tt.script))
-		describeIn := strings.ReplaceAll(describeOut, " out;", " in;")
-		describeIn = strings.ReplaceAll(describeIn, " out |", " in |")
-		before := superuser.shell(t, dir, describeIn)
-		out, err := tt.user.run(dir, "umask 077; '"+tool+"' -q --force --in-place in")
-		if tt.err == "" && err != nil || tt.err != "" && (err == nil || !strings.Contains(out, ": "+tt.err)) {
-			t.Errorf("user %d: %s: error %v, output %q", tt.user.uid, tt.script, err, out)
-		}
-		if after := superuser.shell(t, dir, describeIn); after != before {
-			t.Errorf("user %d: %s: attributes before\n%s\nand after\n%s", tt.user.uid, tt.script, before, after)
-		}
-		after, err := os.ReadFile(in)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if same := bytes.Equal(original, after); same != (tt.err != "") {
-			t.Errorf("user %d: %s: the file stayed as it was: %t", tt.user.uid, tt.script, same)
-		}
-		if names := superuser.shell(t, dir, "ls -A"); names != "in\n" {
-			t.Errorf("user %d: %s: there are %q", tt.user.uid, tt.script, names)
-		}
-	}
-}
-
-// TestForeignOutput writes to an output that belongs to another user; cp does not change the owner.
-func TestForeignOutput(t *testing.T) {
-	needAttributes(t)
-	tool := publicTool(t)
-	dir := publicDir(t)
-	superuser.shell(t, dir, "touch out; chown 12:34 out; chmod 666 out; chown 1234 .")
-	copyTo(t, filepath.Join(dir, "in"))
-	describe := describeOut + "; cat out; ls -A"
-	before := superuser.shell(t, dir, describe)
-	out, err := somebody.run(dir, "'"+tool+"' -q in -o out")
-	if err == nil || !strings.Contains(out,
-		"the owner of the output (user 12) cannot be given to the result: operation not permitted") {
-		t.Errorf("error %v, output %q", err, out)
-	}
-	if after := superuser.shell(t, dir, describe); after != before {
-		t.Errorf("there was\n%sand now there is\n%s", before, after)
 	}
 }

@@ -71,29 +71,6 @@ func TestPresetsReadme(t *testing.T) {
 	}
 }
 
-// TestReadersOf expects the readers of each format, as in docs/readers.md's table, and lists of names that fit help.
-func TestReadersOf(t *testing.T) {
-	for _, tt := range []struct {
-		format convert.Format
-		want   string
-	}{
-		{convert.Format{Version: sframe.V1}, "binutils-2.40"},
-		{v2, "glibc, binutils-2.41 to binutils-2.45, java-profiler"},
-		{v2PCRel, "glibc, binutils-2.45 to binutils-2.47"},
-		{convert.Format{Version: sframe.V2, Outermost: true}, "no reader that --for knows"},
-		{v3, "linux, perf, binutils-2.46 to binutils-2.47"},
-		{convert.Format{Version: sframe.V3, PCRel: true, Outermost: true}, "linux, perf, binutils-2.46 to binutils-2.47"},
-	} {
-		if got := readersOf(tt.format); got != tt.want {
-			t.Errorf("%+v: %q; want %q", tt.format, got, tt.want)
-		}
-	}
-	const want = "glibc, linux, perf, linux-kernel, linux-module, binutils-2.40 to binutils-2.47, java-profiler"
-	if presetNames != want {
-		t.Errorf("all: %q; want %q", presetNames, want)
-	}
-}
-
 // namesIn returns the names in a cell of a table; `a-2.3` to `a-2.5` stands for three.
 func namesIn(t *testing.T, cell string) []string {
 	t.Helper()
@@ -291,81 +268,6 @@ func TestPresetLookups(t *testing.T) {
 		}
 		if found := bytes.Equal(got, want.Bytes()); found != tt.found {
 			t.Errorf("--for %s: libsframe finds the rows: %t", tt.name, found)
-		}
-	}
-}
-
-// pltLookups looks up all pcs of a PLT, from argv[2] to argv[3] relative to the section, with libsframe 2.44. It prints
-// the CFA's offset from SP for each, or -1.
-const pltLookups = `
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-extern void *sframe_decode(const char *, size_t, int *);
-extern int sframe_find_fre(void *, int32_t, void *);
-extern int32_t sframe_fre_get_cfa_offset(void *, void *, int *);
-int main(int argc, char **argv) {
-	static char b[1 << 22];
-	FILE *f = fopen(argv[1], "r");
-	size_t n = f ? fread(b, 1, sizeof b, f) : 0;
-	int err = 0;
-	void *d = sframe_decode(b, n, &err);
-	if (!d) return 1;
-	for (long pc = atol(argv[2]); pc < atol(argv[3]); pc++) {
-		uint32_t fre[64] = {0};
-		int cfa = sframe_find_fre(d, pc, fre) ? -1 : sframe_fre_get_cfa_offset(d, fre, &err);
-		printf("%d\n", cfa);
-	}
-	return 0;
-}
-`
-
-// TestPresetPLT looks up each pc of PLTs with libsframe 2.44, whose lookups in PC-mask FDEs go wrong: V2 without --for
-// has these. Entries of GNU ld push 8 bytes at their eleventh byte: jmp *x(%rip); push $n; jmp x.
-func TestPresetPLT(t *testing.T) {
-	source := filepath.Join(t.TempDir(), "plt.c")
-	if err := os.WriteFile(source, []byte(pltLookups), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	dir := peer.Run(t, "trixie", "gcc -O1 plt.c -o plt /usr/lib/x86_64-linux-gnu/libsframe.so.1\n", source)
-	in := filepath.Join(fixtures, "plt")
-	for _, args := range [][]string{{"--for", "binutils-2.44"}, {"--for", "binutils-2.41"}, {"--format", "2"}} {
-		out := filepath.Join(dir, "out")
-		var stderr bytes.Buffer
-		if status := run(t.Context(), append(args, "-q", "--force", in, "-o", out), &stderr, &stderr); status != exitDone {
-			t.Fatalf("status %d\n%s", status, stderr.String())
-		}
-		f, err := elf.Open(out)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, plt := f.Section(".sframe"), f.Section(".plt")
-		b, err := s.Data()
-		f.Close()
-		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, "section"), b, 0o666)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		var want strings.Builder
-		for off := range plt.Size {
-			cfa := 8 + off%16/11*8
-			if off < 16 {
-				cfa = 16 + off/6*8
-			}
-			fmt.Fprintln(&want, min(cfa, 24))
-		}
-		script := fmt.Sprintf("./plt section %d %d >cfas\n", int64(plt.Addr-s.Addr), int64(plt.Addr+plt.Size-s.Addr))
-		if err := suite.Script("trixie", dir, script); err != nil {
-			t.Fatal(err)
-		}
-		got, err := os.ReadFile(filepath.Join(dir, "cfas"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if found := string(got) == want.String(); found != (args[0] == "--for") {
-			t.Errorf("%s: libsframe finds the rows of %d bytes: %t\n%s", args, plt.Size, found, got)
 		}
 	}
 }
