@@ -379,3 +379,111 @@ func TestGoPrograms(t *testing.T) {
 		}
 	}
 }
+
+// TestGoRows has rows that no table of Go gives.
+func TestGoRows(t *testing.T) {
+	const frames = "\x55\x48\x89\xe5\x90\x5d\xc3" // push %rbp; mov %rsp,%rbp; nop; pop %rbp; ret
+	const sigreturn = "\x48\xc7\xc0\x0f\x00\x00\x00\x0f\x05"
+	stack := func(g *goTable, fn *cfi.Function) string { return g.onStacks(fn) }
+	signal := func(g *goTable, fn *cfi.Function) string { return g.sigreturn(fn) }
+	// advance_loc 1, def_cfa_offset 16, offset r6 at c-16; advance_loc 3, def_cfa r6+16
+	framed := []byte{0x41, 0x0e, 16, 0x86, 2, 0x43, 0x0c, 6, 16}
+	// def_cfa_expression breg7 160, deref; expression r16 breg7 168; expression r6 breg7 120
+	saved := []byte{0x0f, 4, 0x77, 0xa0, 1, 6, 0x10, 16, 3, 0x77, 0xa8, 1, 0x10, 6, 3, 0x77, 0xf8, 0}
+	changed := func(b []byte, i int, v byte) []byte {
+		b = slices.Clone(b)
+		b[i] = v
+		return b
+	}
+	for _, tt := range []struct {
+		name         string
+		check        func(*goTable, *cfi.Function) string
+		code         string
+		instructions []byte
+		first        uint64
+		want         string
+	}{
+		{"a frame", stack, frames[:5], framed, 0x1000, ""},
+		{"another CFA", stack, frames[:5], changed(framed, 8, 24), 0x1000, "another frame than that of its prologue"},
+		{"another slot", stack, frames[:5], changed(framed, 4, 3), 0x1000, "the frame pointer not where the code saves it"},
+		{"another return address", stack, frames[:5], slices.Concat(framed, []byte{0x90, 3}), 0x1000,
+			"another frame than that of its prologue"},
+		{"no frame pointer", stack, frames[:5], slices.Concat(framed, []byte{0xc6}), 0x1000,
+			"another frame than that of its prologue"},
+		{"another return address below SP", stack, frames[:5], slices.Concat([]byte{0x90, 2}, framed), 0x1000,
+			"the return address elsewhere"},
+		{"another size", stack, frames[:5], changed(framed, 2, 24), 0x1000, "another CFA"},
+		{"no caller at the start", stack, frames[:5], []byte{0x07, 16}, 0x1000,
+			"no stack pointer at the start of the function"},
+		{"another start", stack, frames[:5], framed, 0x1001, "rows of a function on another stack"},
+		{"no code", stack, "", framed, 0x1000, "its code is not in the file"},
+
+		{"sigreturn", signal, sigreturn, saved, 0x1000, ""},
+		{"sigreturn after int3", signal, "\xcc" + sigreturn, saved, 0x1001, ""},
+		{"sigreturn after no int3", signal, "\x90" + sigreturn, saved, 0x1001, "its record is elsewhere"},
+		{"sigreturn elsewhere", signal, "\xcc" + sigreturn, saved, 0x1002, "its record is elsewhere"},
+		{"another CFA", signal, sigreturn, changed(saved, 3, 0xa8), 0x1000, "the registers of a signal frame are elsewhere"},
+		{"another return address", signal, sigreturn, changed(saved, 10, 0xa0), 0x1000,
+			"the registers of a signal frame are elsewhere"},
+		{"another frame pointer", signal, sigreturn, changed(saved, 15, 0xf0), 0x1000,
+			"the registers of a signal frame are elsewhere"},
+		{"a value", signal, sigreturn, changed(saved, 12, 0x16), 0x1000, "the registers of a signal frame are elsewhere"},
+		{"a stack pointer", signal, sigreturn, slices.Concat(saved, []byte{0x87, 2}), 0x1000,
+			"the stack pointer of a signal frame is elsewhere"},
+	} {
+		g := &goTable{abi: abis[sframe.AMD64Little], file: fileOf(t, elf.ET_EXEC, elf.EM_X86_64, amd64.order),
+			first: tt.first, frames: goFrames{{0, 0}, {1, 8}}}
+		g.code = codeReader{file: g.file, addr: 0x1000, data: []byte(tt.code)}
+		fn := amd64.cfi(t, function{begin: 0x1000, end: 0x1000 + max(uint64(len(tt.code)), 5), code: tt.instructions}).At(0)
+		if got := tt.check(g, fn); got != tt.want {
+			t.Errorf("%s: %q; want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestPrologue has first instructions of functions, as assembled by GNU as, and where they save the frame pointer.
+func TestPrologue(t *testing.T) {
+	const (
+		frame  = "\x48\x83\xec\x30\x48\x89\x6c\x24\x28" // sub $0x30,%rsp; mov %rbp,0x28(%rsp)
+		test   = "\x48\x83\xff\x00"                     // cmp $0,%rdi
+		read   = "\x48\x8b\x3f\xc3"                     // mov (%rdi),%rdi; ret
+		absent = "\x0f\x1f\x44\x00\x00"                 // nopl 0(%rax,%rax,1)
+	)
+	for _, tt := range []struct {
+		name, code string
+		begins     uint64 // the pc from which on the table has a frame
+		slot       goSlot
+		wrong      string
+	}{
+		{"at once", frame, 4, goSlot{true, 9, 48, 8}, ""},
+		// jne, as in racecallbackthunk
+		{"after a branch over the end", test + "\x75\x04" + read + frame, 14, goSlot{true, 19, 48, 8}, ""},
+		{"after two branches", test + "\x74\x06\x75\x04" + read + frame, 16, goSlot{true, 21, 48, 8}, ""},
+		{"in code that nothing leads to", test + "\x90\x90" + read + frame, 14, goSlot{}, ""},
+		{"after a branch beyond it", test + "\x75\x0d" + read + frame + absent, 14, goSlot{}, ""},
+		{"back", "\x90" + test + "\x75\xf9" + read + frame, 15, goSlot{}, ""},
+		{"made smaller again", "\x48\x83\xec\x40\x48\x83\xc4\x10\x48\x89\x6c\x24\x28", 8, goSlot{true, 13, 48, 8}, ""},
+		{"by large numbers", "\x48\x81\xec\x40\x00\x00\x00\x48\x81\xc4\x10\x00\x00\x00\x48\x89\x6c\x24\x28", 14,
+			goSlot{true, 19, 48, 8}, ""},
+		{"after a push of 16 bits", "\x66\x55\x48\x83\xec\x28\x48\x89\x6c\x24\x20", 6, goSlot{}, ""},
+		{"after pushes", "\x6a\x01\x68\x01\x00\x00\x00\xff\x37\x48\x83\xec\x18\x48\x89\x6c\x24\x10", 13,
+			goSlot{true, 18, 48, 32}, ""},
+		{"after a call", "\xe8\x00\x00\x00\x00" + frame, 9, goSlot{}, ""},
+		{"after a pop", "\x58" + frame, 5, goSlot{}, ""},
+		{"after rsp was set", "\x48\x89\xfc" + frame, 7, goSlot{}, ""},
+		{"after rbp was set", "\x48\x89\xfd" + frame, 7, goSlot{}, ""},
+		{"after comparisons of rsp", "\x49\x3b\x66\x10\x48\x81\xfc\x00\x01\x00\x00" + frame, 15,
+			goSlot{true, 20, 48, 8}, ""},
+		{"after an unknown instruction", "\xc5\xf8\x77" + frame, 7, goSlot{}, ""},
+		{"saved with an index", "\x48\x83\xec\x30\x48\x89\x6c\x04\x28\xc3", 4, goSlot{}, ""},
+		{"a half of it saved", "\x48\x83\xec\x30\x89\x6c\x24\x28\xc3", 4, goSlot{}, ""},
+		{"another size", "\x48\x83\xec\x38\x48\x89\x6c\x24\x28", 4, goSlot{},
+			"at 0x4: frame of 48 bytes in the table, and of 56 by the code"},
+	} {
+		g := goTable{abi: abis[sframe.AMD64Little], code: codeReader{data: []byte(tt.code)},
+			frames: goFrames{{0, 0}, {tt.begins, 48}}}
+		if slot, wrong := g.saves(uint64(len(tt.code))); slot != tt.slot || wrong != tt.wrong {
+			t.Errorf("%s: %+v, %q; want %+v, %q", tt.name, slot, wrong, tt.slot, tt.wrong)
+		}
+	}
+}
