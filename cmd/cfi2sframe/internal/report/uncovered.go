@@ -145,14 +145,11 @@ func uncoveredSections(f *elffile.File, t *cfi.Table, stubs []plt.Stub, known []
 		return before < len(known) && t.At(before).End == begin && uint64(known[before]) == end-begin
 	}
 	for _, code := range codeOf(f) {
-		s := UncoveredSection{Name: code.Name, Begin: code.Begin, Size: code.Size(), Ranges: []UncoveredRange{}}
 		own := subtract(code.Span, described)
+		s := UncoveredSection{Name: code.Name, Begin: code.Begin, Size: code.Size(), Ranges: largest(own)}
 		free = append(free, own...)
 		for _, r := range own {
 			s.Bytes += r.Size()
-		}
-		for _, r := range largest(own, maxRanges, func(a, b elffile.Span) int { return cmp.Compare(a.Size(), b.Size()) }) {
-			s.Ranges = append(s.Ranges, UncoveredRange{r.Begin, r.End, r.Size()})
 		}
 		// Sections that share bytes of the file, which no linker makes, could make any file a large one.
 		measured += s.Size
@@ -190,18 +187,16 @@ func uncoveredSections(f *elffile.File, t *cfi.Table, stubs []plt.Stub, known []
 	return u, others
 }
 
-// largest returns the n largest elements of a list in their order.
-func largest[T any](list []T, n int, compare func(a, b T) int) []T {
-	order := make([]int, len(list))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return compare(list[b], list[a]) })
-	order = order[:min(len(order), n)]
-	slices.Sort(order)
-	out := make([]T, len(order))
-	for i, j := range order {
-		out[i] = list[j]
+// largest returns the largest ranges, by address.
+func largest(ranges []elffile.Span) []UncoveredRange {
+	ranges = slices.SortedFunc(slices.Values(ranges), func(a, b elffile.Span) int {
+		return cmp.Or(cmp.Compare(b.Size(), a.Size()), byBegin(a, b))
+	})
+	ranges = ranges[:min(len(ranges), maxRanges)]
+	slices.SortFunc(ranges, byBegin)
+	out := make([]UncoveredRange, len(ranges))
+	for i, r := range ranges {
+		out[i] = UncoveredRange{r.Begin, r.End, r.Size()}
 	}
 	return out
 }
