@@ -138,10 +138,13 @@ func (h *harness) killEach(s *scenario) (moments, left int, err error) {
 		if out.status.Signal() != syscall.SIGKILL {
 			return 0, 0, fmt.Errorf("%s: status %v after SIGKILL", s.name, out.status)
 		}
-		names, err := s.allWhole(now, second)
+		names, err := s.whole(now)
+		if err == nil && len(names) > 0 && !second {
+			err = fmt.Errorf("%s is left", names[0])
+		}
 		if err != nil {
 			h.fail(s, fmt.Sprintf("killed before %s (call %d)", hit, nth), err)
 		}
-		left += names
+		left += len(names)
 	}
 }

@@ -41,15 +41,6 @@ func (s *scenario) whole(now map[string]string) (left []string, err error) {
 	return left, nil
 }
 
-// allWhole is whole without temporary names that are left, unless these are allowed.
-func (s *scenario) allWhole(now map[string]string, allowed bool) (left int, err error) {
-	names, err := s.whole(now)
-	if err == nil && len(names) > 0 && !allowed {
-		err = fmt.Errorf("%s is left", names[0])
-	}
-	return len(names), err
-}
-
 // honest returns an error unless the exit status and the messages agree with the files. The report file may only be
 // complete if all files are. The status of a run that got signals may name one of them.
 func (s *scenario) honest(f *fault, out *outcome, now map[string]string) error {

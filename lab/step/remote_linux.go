@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // A remote is a program under QEMU, by GDB's remote protocol (Debugging with GDB, appendix E).
@@ -238,4 +240,39 @@ func (r *remote) readFloats(at *registers) bool {
 		at.r[firstFloat+i] = words[0]
 	}
 	return true
+}
+
+// procMemory is memory of another process.
+type procMemory struct {
+	pid  int
+	base uint64 // is added to addresses
+}
+
+func (m *procMemory) read(addr uint64, b []byte) error {
+	n, err := unix.ProcessVMReadv(m.pid, []unix.Iovec{{Base: &b[0], Len: uint64(len(b))}},
+		[]unix.RemoteIovec{{Base: uintptr(m.base + addr), Len: len(b)}}, 0)
+	if err == nil && n < len(b) {
+		err = unix.EFAULT
+	}
+	return err
+}
+
+// readMaps returns the memory of a process whose permissions contain perm (proc(5), "/proc/[pid]/maps").
+func readMaps(pid int, perm string) ([]mapping, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+	var maps []mapping
+	for line := range strings.Lines(string(b)) {
+		var m mapping
+		var perms string
+		if n, _ := fmt.Sscanf(line, "%x-%x %s %x", &m.lo, &m.hi, &perms, &m.off); n < 4 {
+			continue
+		}
+		if i := strings.IndexAny(line, "/["); i >= 0 {
+			m.path = strings.TrimSuffix(line[i:], "\n")
+		}
+		if strings.Contains(perms, perm) && m.path != "[vsyscall]" {
+			maps = append(maps, m)
+		}
+	}
+	return maps, err
 }

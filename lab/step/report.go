@@ -25,7 +25,6 @@ type Report struct {
 
 	Sides    [sides]Side // the CFI, and each version of SFrame
 	Findings []Finding
-	Gaps     []Gap
 	Errors   []string // of files that could not be read, or converted
 }
 
@@ -49,12 +48,6 @@ type Finding struct {
 	Confirmed      uint64 // steps in frames that ended by a return
 }
 
-// A Gap is a function with steps that have no answer.
-type Gap struct {
-	File, Function, Side string
-	Steps                uint64
-}
-
 // Faults returns the number of steps in which SFrame is wrong and the CFI is not, or differently so.
 func (r *Report) Faults() uint64 {
 	var n uint64
@@ -73,9 +66,20 @@ func sideName(side int) string {
 
 // finish makes the report.
 func (w *walk) finish() *Report {
+	r := &w.Report
+	for _, s := range w.sites {
+		if s.answers[0] == nil {
+			r.Silent += s.steps
+			continue
+		}
+		for v, section := range s.module.sections {
+			if section != nil && s.answers[v] == nil {
+				r.Sides[v].Gaps += s.steps
+			}
+		}
+	}
 	w.findings()
-	w.gaps()
-	return &w.Report
+	return r
 }
 
 // findings lists the wrong answers, those of neighbouring instructions as one.
@@ -118,42 +122,6 @@ func (w *walk) findings() {
 	}
 }
 
-// gaps sums up steps without an answer, by function.
-func (w *walk) gaps() {
-	r := &w.Report
-	sums := make(map[Gap]uint64)
-	for _, s := range w.sites {
-		if s.module == nil {
-			r.Silent += s.steps
-			sums[Gap{File: "code in no file", Side: "CFI"}] += s.steps
-			continue
-		}
-		g := Gap{File: s.module.path, Side: "CFI"}
-		g.Function, _ = s.place()
-		if s.answers[0] == nil {
-			r.Silent += s.steps
-			sums[g] += s.steps
-			continue
-		}
-		for v, section := range s.module.sections {
-			if section != nil && s.answers[v] == nil {
-				r.Sides[v].Gaps += s.steps
-				g.Side = sideName(v)
-				sums[g] += s.steps
-			}
-		}
-	}
-	for g, n := range sums {
-		if g.Steps = n; n > 0 {
-			r.Gaps = append(r.Gaps, g)
-		}
-	}
-	slices.SortFunc(r.Gaps, func(a, b Gap) int {
-		return cmp.Or(cmp.Compare(a.Side, b.Side), cmp.Compare(b.Steps, a.Steps),
-			cmp.Compare(a.File, b.File), cmp.Compare(a.Function, b.Function))
-	})
-}
-
 // Text writes the report.
 func (r *Report) Text(out io.Writer) {
 	fmt.Fprintf(out, "%d steps on %s: %d calls, %d returns, %d jumps over frames, ",
@@ -181,8 +149,5 @@ func (r *Report) Text(out io.Writer) {
 			fmt.Fprintf(out, " (%d in frames that did not end by a return)", f.Steps-f.Confirmed)
 		}
 		fmt.Fprintf(out, ": wrong %s; it says %s; %s\n", f.Wrong, f.Says, f.Truth)
-	}
-	for _, g := range r.Gaps {
-		fmt.Fprintf(out, "  no %s: %d steps in %s, %s\n", g.Side, g.Steps, g.File, g.Function)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"runtime"
 	"syscall"
@@ -285,4 +286,15 @@ func toEntry(pid int) error {
 	}
 	_, err := unix.PtracePokeText(pid, entry, old[:])
 	return err
+}
+
+// auxv returns an entry of the auxiliary vector of a process of this machine, or 0.
+func auxv(pid int, typ uint64) uint64 {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/auxv", pid))
+	for ; len(b) >= 16; b = b[16:] {
+		if binary.LittleEndian.Uint64(b) == typ {
+			return binary.LittleEndian.Uint64(b[8:])
+		}
+	}
+	return 0
 }
