@@ -13,10 +13,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"cfi2sframe/cfi"
+	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/convert"
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/files"
-	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/sframe"
 )
 

@@ -12,12 +12,12 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/debugfile"
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/heap"
 	"cfi2sframe/internal/outfile"
-	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/sframe"
 )
 

@@ -12,10 +12,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/cmd/cfi2sframe/internal/sframediff"
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/files"
-	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/sframe"
 )
 

@@ -11,10 +11,10 @@ import (
 	"slices"
 	"strings"
 
+	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/internal/debugfile"
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/outfile"
-	"cfi2sframe/cmd/cfi2sframe/internal/report"
 )
 
 // A destination is a file that is written to.

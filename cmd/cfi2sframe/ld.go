@@ -23,12 +23,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cfi2sframe/cmd/cfi2sframe/internal/linker"
+	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/inode"
 	"cfi2sframe/internal/outfile"
-	"cfi2sframe/cmd/cfi2sframe/internal/report"
 )
 
 // The environment.

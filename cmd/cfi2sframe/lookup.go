@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"cfi2sframe/cmd/cfi2sframe/internal/lookup"
-	"cfi2sframe/internal/files"
 	"cfi2sframe/cmd/cfi2sframe/internal/report"
+	"cfi2sframe/internal/files"
 )
 
 // lookupSettings are the flags of lookup.

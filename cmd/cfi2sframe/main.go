@@ -14,9 +14,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/internal/heap"
 	"cfi2sframe/internal/outfile"
-	"cfi2sframe/cmd/cfi2sframe/internal/report"
 )
 
 // Exit statuses of all verbs; exitStatuses says the same in words.

@@ -8,9 +8,9 @@ import (
 	"io/fs"
 	"os"
 
+	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/outfile"
-	"cfi2sframe/cmd/cfi2sframe/internal/report"
 )
 
 // A reporter writes the report. It has arrived before its files are replaced. The file of --report-file is replaced

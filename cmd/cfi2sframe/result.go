@@ -3,9 +3,9 @@ package main
 import (
 	"fmt"
 
+	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/files"
-	"cfi2sframe/cmd/cfi2sframe/internal/report"
 )
 
 // A least has the values of --min-coverage and --min-unwindable, in percent.

@@ -5,10 +5,10 @@ import (
 	"maps"
 	"slices"
 
+	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/outfile"
-	"cfi2sframe/cmd/cfi2sframe/internal/report"
 )
 
 // reportOn reports on a file. Some errors appear only when the report is flushed.

@@ -9,10 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/cmd/cfi2sframe/internal/survey"
 	"cfi2sframe/internal/heap"
 	"cfi2sframe/internal/outfile"
-	"cfi2sframe/cmd/cfi2sframe/internal/report"
 )
 
 // A sumWork is the common part of the verbs with one report on all files: survey and merge.

@@ -19,11 +19,11 @@ import (
 	"golang.org/x/term"
 
 	"cfi2sframe/cmd/cfi2sframe/internal/bar"
+	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/inode"
 	"cfi2sframe/internal/outfile"
-	"cfi2sframe/cmd/cfi2sframe/internal/report"
 )
 
 // A work converts the files of a command line.

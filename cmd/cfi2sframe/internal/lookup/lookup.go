@@ -11,11 +11,11 @@ import (
 	"strings"
 
 	"cfi2sframe/cfi"
+	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/arch"
 	"cfi2sframe/internal/files"
-	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/sframe"
 	"cfi2sframe/translate"
 )

@@ -9,11 +9,11 @@ import (
 	"testing"
 
 	"cfi2sframe/cmd/cfi2sframe/internal/lookup"
+	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/plain"
-	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/sframe"
 )
 

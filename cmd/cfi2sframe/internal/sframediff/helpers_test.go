@@ -9,12 +9,12 @@ import (
 	"strings"
 	"testing"
 
+	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/cmd/cfi2sframe/internal/sframediff"
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/peer"
-	"cfi2sframe/cmd/cfi2sframe/internal/report"
 )
 
 const fixtures = "../../../../testdata/bin"

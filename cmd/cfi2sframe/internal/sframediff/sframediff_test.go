@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"cfi2sframe/cfi"
+	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/cmd/cfi2sframe/internal/sframediff"
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
@@ -20,7 +21,6 @@ import (
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/long"
 	"cfi2sframe/internal/testkit/testfile"
-	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/sframe"
 )
 

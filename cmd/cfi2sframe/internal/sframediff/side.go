@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"cfi2sframe/cfi"
+	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
 	"cfi2sframe/elfwrite"
@@ -13,7 +14,6 @@ import (
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/padding"
 	"cfi2sframe/internal/plt"
-	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/sframe"
 	"cfi2sframe/translate"
 )

@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"cfi2sframe/cfi"
+	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/arch"
 	"cfi2sframe/internal/archive"
 	"cfi2sframe/internal/outfile"
 	"cfi2sframe/internal/plt"
-	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/sframe"
 	"cfi2sframe/translate"
 )

@@ -11,8 +11,8 @@ import (
 	"reflect"
 	"slices"
 
-	"cfi2sframe/internal/outfile"
 	"cfi2sframe/cmd/cfi2sframe/internal/report"
+	"cfi2sframe/internal/outfile"
 )
 
 // JSONSchema is the JSON Schema (2020-12) of a line.
