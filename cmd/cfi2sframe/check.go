@@ -158,8 +158,7 @@ func (s *checkSettings) compareProgram(p *files.Program) (*report.Check, error) 
 
 // check compares the .sframe of each file with the CFI, prints the mismatches, and returns the exit status.
 func (c *call) check(s *checkSettings, paths []string, unread int) int {
-	var sum checkSum
-	sum.failed = unread
+	sum := checkSum{failed: unread, skipped: make(map[convert.Reason]int)}
 	for i, path := range paths {
 		var checked *report.Check
 		var why convert.Reason
@@ -180,7 +179,7 @@ func (c *call) check(s *checkSettings, paths []string, unread int) int {
 			complain(c.stderr, path, explain(path, err, true))
 			sum.failed++
 		case why != "":
-			sum.skip(why)
+			sum.skipped[why]++
 		case len(checked.Mismatches) > 0 || checked.Refused != "":
 			sum.wrong++
 		default:
@@ -193,9 +192,9 @@ func (c *call) check(s *checkSettings, paths []string, unread int) int {
 		}
 	}
 	if s.form == "text" && len(paths) > 1 {
-		fmt.Fprintln(c.out, &sum)
+		fmt.Fprint(c.out, &sum)
 	}
-	if s.require && sum.skipped == len(paths) {
+	if s.require && sum.skips() == len(paths) {
 		fmt.Fprintln(c.stderr, "cfi2sframe: --require: no program or shared library was found")
 		sum.failed++
 	}
@@ -206,7 +205,7 @@ func (c *call) check(s *checkSettings, paths []string, unread int) int {
 		return exitDifferent
 	case sum.short > 0:
 		return exitCoverage
-	case sum.skipped > 0 && s.skipStatus:
+	case sum.skips() > 0 && s.skipStatus:
 		return exitSkipped
 	}
 	return exitDone
@@ -215,58 +214,31 @@ func (c *call) check(s *checkSettings, paths []string, unread int) int {
 // A checkSum counts checked files.
 type checkSum struct {
 	correct, wrong, short, failed int
-	skipped                       int
-	why                           [len(skipWords)]int // of skipWords
+	skipped                       map[convert.Reason]int
 }
 
-// skipWords say for which reasons files are skipped, in the order of the sum.
-var skipWords = [...]struct {
-	one, many string
-	reasons   []convert.Reason
-}{
-	{"has nothing to describe", "have nothing to describe",
-		[]convert.Reason{convert.NoCFI, convert.NoCode, convert.NoRows}},
-	{"has no room for more program headers", "have no room for more program headers",
-		[]convert.Reason{convert.NoRoom}},
-	{"is a debug file", "are debug files", []convert.Reason{convert.DebugOnly}},
-	{"is neither a program nor a library", "are neither programs nor libraries",
-		[]convert.Reason{convert.NotLinked}},
-	{"is a 32-bit file", "are 32-bit files", []convert.Reason{convert.Class32}},
-	{"is for another machine", "are for other machines", []convert.Reason{convert.Machine}},
-	{"is a compressed kernel module", "are compressed kernel modules", []convert.Reason{convert.Compressed}},
-	{"is not an ELF file", "are not ELF files", []convert.Reason{convert.NotELF}},
-	{"was skipped", "were skipped", nil}, // for other reasons
-}
-
-// skip counts a skipped file.
-func (s *checkSum) skip(why convert.Reason) {
-	s.skipped++
-	for i, w := range skipWords {
-		if w.reasons == nil || slices.Contains(w.reasons, why) {
-			s.why[i]++
-			return
-		}
+// skips returns how many files were skipped.
+func (s *checkSum) skips() (n int) {
+	for _, files := range s.skipped {
+		n += files
 	}
+	return n
 }
 
 func (s *checkSum) String() string {
-	all := s.correct + s.wrong + s.short + s.failed + s.skipped
+	all := s.correct + s.wrong + s.short + s.failed + s.skips()
 	text := fmt.Sprintf("%d files: %d correct", all, s.correct)
-	add := func(n int, one, many string) {
-		if n == 1 {
-			many = one
-		}
-		if n > 0 {
-			text += fmt.Sprintf(", %d %s", n, many)
+	for _, part := range []struct {
+		n    int
+		what string
+	}{
+		{s.wrong, "wrong"}, {s.short, "with too little coverage"}, {s.skips(), "skipped"}, {s.failed, "failed"},
+	} {
+		if part.n > 0 {
+			text += fmt.Sprintf(", %d %s", part.n, part.what)
 		}
 	}
-	add(s.wrong, "wrong", "wrong")
-	add(s.short, "with too little coverage", "with too little coverage")
-	for i, n := range s.why {
-		add(n, skipWords[i].one, skipWords[i].many)
-	}
-	add(s.failed, "failed", "failed")
-	return text
+	return text + "\n" + reasons("skipped", s.skipped)
 }
 
 // printChecked prints the mismatches of a file, and a summary if there is a report.

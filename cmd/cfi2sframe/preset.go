@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -116,7 +114,7 @@ func findPreset(reader string) (preset, error) {
 	}
 	f, err := formatOf(reader)
 	if errors.Is(err, sframe.ErrNone) {
-		err = withoutSFrame(reader)
+		err = fmt.Errorf("it has no .sframe that shows the format; use a file with one, or %s", presetNames)
 	}
 	if err != nil {
 		return preset{}, fmt.Errorf("--for %s: %w", reader, err)
@@ -165,39 +163,4 @@ func (p *preset) apply(flags *pflag.FlagSet) error {
 		return share.Value.Set(convert.ShareOn.String())
 	}
 	return nil
-}
-
-// release is the version in libc.so.6 and ld.so of glibc.
-const release = `(?:GNU C Library|ld\.so) \([^)]*\) [a-z]+ release version ([0-9]+)\.([0-9]+)`
-
-// maxRelease is how many bytes of a file are searched for it.
-const maxRelease = 16 << 20
-
-// The first release of glibc that can be built to read .sframe.
-const glibcMajor, glibcMinor = 2, 42
-
-// withoutSFrame says why a file without .sframe does not tell the format to write. glibc has an .sframe if it was built
-// with --enable-sframe, and then reads those of other files.
-func withoutSFrame(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxRelease))
-	if err != nil {
-		return err
-	}
-	m := regexp.MustCompile(release).FindSubmatch(b)
-	if m == nil {
-		return fmt.Errorf("it has no .sframe that shows the format; use a file with one, or %s", presetNames)
-	}
-	major, _ := strconv.Atoi(string(m[1])) // digits
-	minor, _ := strconv.Atoi(string(m[2]))
-	if major < glibcMajor || major == glibcMajor && minor < glibcMinor {
-		return fmt.Errorf("glibc %d.%d does not read .sframe; --for glibc is for %d.%d and later, built with "+
-			"--enable-sframe", major, minor, glibcMajor, glibcMinor)
-	}
-	return fmt.Errorf("glibc %d.%d was built without --enable-sframe and does not read .sframe; --for glibc is for "+
-		"builds with it", major, minor)
 }

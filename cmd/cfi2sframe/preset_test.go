@@ -272,33 +272,6 @@ func TestPresetLookups(t *testing.T) {
 	}
 }
 
-// TestPresetOfLibrary has libraries of glibc tell what they read, or why that is nothing.
-func TestPresetOfLibrary(t *testing.T) {
-	dir := t.TempDir()
-	for _, tt := range []struct{ suite, want string }{
-		{"trixie", "glibc 2.41 does not read .sframe; --for glibc is for 2.42 and later, built with --enable-sframe"},
-		{"sid", "was built without --enable-sframe and does not read .sframe; --for glibc is for builds with it"},
-	} {
-		root := peer.Root(t, tt.suite)
-		for _, name := range []string{"lib/x86_64-linux-gnu/libc.so.6", "lib64/ld-linux-x86-64.so.2"} {
-			path := plain.File(t, filepath.Join(root, name))
-			if _, err := findPreset(path); err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("%s: %v", path, err)
-			}
-			// One that is built with --enable-sframe has a section.
-			with := filepath.Join(dir, "with")
-			var stderr bytes.Buffer
-			if status := run(t.Context(), []string{"-q", "--format", "2", "--pcrel", path, "-o", with}, &stderr,
-				&stderr); status != exitDone {
-				t.Fatalf("status %d\n%s", status, stderr.String())
-			}
-			if p, err := findPreset(with); err != nil || p.Version != sframe.V2 || !p.PCRel || p.Outermost {
-				t.Errorf("%s with .sframe: %+v, error %v", path, p, err)
-			}
-		}
-	}
-}
-
 // TestPresetOfObject has objects tell the same.
 func TestPresetOfObject(t *testing.T) {
 	object := filepath.Join(t.TempDir(), "object.o")

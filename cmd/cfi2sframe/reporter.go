@@ -14,7 +14,7 @@ import (
 )
 
 // A reporter writes the report. It has arrived before its files are replaced. The file of --report-file is replaced
-// last, and corrected if another file could not be replaced.
+// last.
 type reporter struct {
 	out   *bufio.Writer
 	to    io.Writer          // where out leads
@@ -25,12 +25,6 @@ type reporter struct {
 	said  bool               // it is not empty
 	rows  int                // lines of the list of files
 	ended bool               // its end is written
-
-	// Positions of the last mark.
-	from   int64
-	first  int
-	listed int
-	before bool // it was not empty
 }
 
 // openReport opens the report, which goes to a stream, with its name in errors, without --report-file.
@@ -64,30 +58,6 @@ func (r *reporter) flush() error {
 		err = outfile.Flush(f)
 	}
 	return outfile.Plain(err)
-}
-
-// mark notes the position for rewind. Everything is flushed.
-func (r *reporter) mark() error {
-	r.first, r.listed, r.before = len(r.pages), r.rows, r.said
-	if r.file == nil {
-		return nil
-	}
-	var err error
-	r.from, err = r.file.Seek(0, io.SeekCurrent)
-	return outfile.Plain(err)
-}
-
-// rewind removes everything after the mark, and reports whether that is possible.
-func (r *reporter) rewind() (bool, error) {
-	if r.file == nil || r.file.Stream() {
-		return false, nil
-	}
-	r.pages, r.rows, r.said, r.ended = r.pages[:r.first], r.listed, r.before, false
-	err := r.file.Truncate(r.from)
-	if err == nil {
-		_, err = r.file.Seek(r.from, io.SeekStart)
-	}
-	return true, outfile.Plain(err)
 }
 
 // finish ends the report with some lines. Then it only needs its name.

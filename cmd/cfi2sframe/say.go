@@ -13,6 +13,9 @@ import (
 
 // reportOn reports on a file. Some errors appear only when the report is flushed.
 func (w *work) reportOn(j *files.Job) error {
+	if j.Result == nil { // another name of a file
+		return nil
+	}
 	w.report.said = true
 	switch w.form {
 	case "json":

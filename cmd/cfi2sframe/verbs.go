@@ -118,53 +118,13 @@ func helpOfFile(args []string) error {
 	return fmt.Errorf("unknown verb: %q", args[0])
 }
 
-// unknownVerb returns an error if an argument is similar to a verb, or a synonym, and no file.
+// unknownVerb returns an error if an argument is similar to a verb, and no file.
 func unknownVerb(arg string) error {
-	like, command := similar(arg, strings.Fields(verbNames)), ""
-	if len(arg) > 1 { // letters are flags
-		command = commandOf(arg)
-	}
-	if _, err := os.Stat(arg); like == "" && command == "" || err == nil || strings.HasPrefix(arg, "-") {
+	like := similar(arg, strings.Fields(verbNames))
+	if _, err := os.Stat(arg); like == "" || err == nil || strings.HasPrefix(arg, "-") {
 		return nil
 	}
-	if command != "" {
-		return fmt.Errorf("unknown verb: %s; use '%s'", arg, command)
-	}
 	return fmt.Errorf("unknown verb: %s; did you mean %s?", arg, like)
-}
-
-// synonyms are words that other tools have for what a command does, as verbs or flags.
-var synonyms = []struct{ words, command string }{
-	{"convert add make generate create build input to dest", "cfi2sframe IN -o OUT"},
-	{"i inplace overwrite", "cfi2sframe --in-place FILE"},
-	{"pc address addr addr2line find query", "cfi2sframe lookup FILE PC"},
-	{"simulate no-write", "cfi2sframe --dry-run FILE"},
-	{"v3 sframe-version version-3", "cfi2sframe --format 3 IN -o OUT"},
-	{"v2 version-2", "cfi2sframe --format 2 IN -o OUT"},
-	{"symbols debug debug-info debug-dir", "cfi2sframe --debug-file FILE IN -o OUT"},
-	{"verify validate test c", "cfi2sframe check FILE"},
-	{"explain why gaps coverage stats info analyze n", "cfi2sframe -v --dry-run FILE"},
-	{"html html-report output-html", "cfi2sframe --dry-run --report html --report-file gaps.html FILE"},
-	{"report", "cfi2sframe --dry-run FILE"},
-	{"list show print objdump readelf d", "cfi2sframe dump FILE"},
-	{"compare cmp", "cfi2sframe diff OLD NEW"},
-	{"strip rm delete undo unconvert clean", "cfi2sframe remove IN -o OUT"},
-	{"tree all dir directory R", "cfi2sframe -r --in-place DIR"},
-	{"ci gate strict fail-under", "cfi2sframe check -r --require DIR"},
-	{"perf reader readers target formats list-formats", "cfi2sframe --for READER IN -o OUT"},
-	{"scan stat", "cfi2sframe survey PATH"},
-	{"link linker", "cfi2sframe ld PROGRAM ARG..."},
-	{"V", "cfi2sframe version"},
-}
-
-// commandOf returns the command for a synonym, or "".
-func commandOf(word string) string {
-	for _, s := range synonyms {
-		if slices.Contains(strings.Fields(s.words), word) {
-			return s.command
-		}
-	}
-	return ""
 }
 
 //go:embed help/*.txt
@@ -229,32 +189,19 @@ func (c *call) unknownFlag(root, cmd *cobra.Command, err *pflag.NotExistError) e
 	if verbs != nil {
 		return fmt.Errorf("--%s is for %s", full, list(verbs, "and"))
 	}
-	flag := "--" + name
-	var names []string
 	if err.GetSpecifiedShortnames() != "" {
-		flag = "-" + name
-	} else {
-		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+		return fmt.Errorf("unknown flag: -%s", name)
 	}
-	switch like, command := similar(name, names), commandOf(name); {
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	like := similar(name, names)
+	switch {
 	case isVerb([]string{name}):
-		return fmt.Errorf("unknown flag: %s; use 'cfi2sframe %s'", flag, name)
-	case name == "json" && cmd.Flags().Lookup("report") != nil:
-		return fmt.Errorf("unknown flag: %s; use --report json", flag)
-	case command != "":
-		return fmt.Errorf("unknown flag: %s; use '%s'", flag, command)
+		return fmt.Errorf("unknown flag: --%s; use 'cfi2sframe %s'", name, name)
 	case like != "":
-		return fmt.Errorf("unknown flag: %s; did you mean --%s?", flag, like)
-	case len(name) > 1:
-		for _, v := range append(c.verbs(), root) { // a flag of another verb
-			names = names[:0]
-			v.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-			if like = similar(name, names); like != "" {
-				return fmt.Errorf("unknown flag: %s; did you mean --%s, which is for %s?", flag, like, v.Name())
-			}
-		}
+		return fmt.Errorf("unknown flag: --%s; did you mean --%s?", name, like)
 	}
-	return fmt.Errorf("unknown flag: %s", flag)
+	return fmt.Errorf("unknown flag: --%s", name)
 }
 
 // similar returns the name that is most similar to another, or "". At most two letters, and a third of all, may differ.

@@ -43,10 +43,6 @@ func TestWrongUsage(t *testing.T) {
 		"ld --print-dir f":                  "--print-dir takes no argument",
 		"ld":                                "ld requires a program, or -- and the arguments of ld",
 		"--dry-run f -o out":                "-o, --in-place and --dry-run cannot be combined",
-		"convert f":                         "unknown verb: convert; use 'cfi2sframe IN -o OUT'",
-		"--verify f":                        "unknown flag: --verify; use 'cfi2sframe check FILE'",
-		"-R d":                              "unknown flag: -R; use 'cfi2sframe -r --in-place DIR'",
-		"strip f -o out":                    "unknown verb: strip; use 'cfi2sframe remove IN -o OUT'",
 		"-q check f":                        "the verb check must be the first argument",
 		"f":                                 "no output file; use -o OUT, --in-place or --dry-run",
 		"f out":                             "2 input files; use -o for the output, or --in-place for more than one",
@@ -67,9 +63,6 @@ func TestWrongUsage(t *testing.T) {
 		"version extra":                     `version takes no argument, but "extra" is one`,
 		"completion csh":                    "completion requires one of bash, fish and zsh",
 		"survey --shard 3/2 .":              `--shard "3/2" is not I/N with whole numbers, 1 <= I <= N <= 1048576`,
-		"--requre f":                        "unknown flag: --requre; did you mean --require, which is for check?",
-		"dump --pc 0x10 f":                  "unknown flag: --pc; use 'cfi2sframe lookup FILE PC'",
-		"check --json f":                    "unknown flag: --json; use --report json",
 		"frob -h":                           `unknown verb: "frob"`,
 		"frob --help":                       `unknown verb: "frob"`,
 	} {
@@ -80,31 +73,6 @@ func TestWrongUsage(t *testing.T) {
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
 		t.Errorf("there are files now: %v, %v", entries, err)
-	}
-}
-
-// TestSynonyms runs the command of each synonym, which must be correct usage.
-func TestSynonyms(t *testing.T) {
-	in, converted, dir := filepath.Join(t.TempDir(), "in"), filepath.Join(t.TempDir(), "converted"), t.TempDir()
-	copyTo(t, in)
-	says(t, exitDone, "", io.Discard, "-q", in, "-o", converted)
-	values := strings.NewReplacer("--in-place FILE", "--in-place --update "+converted, "IN", in,
-		"-v --dry-run FILE", "-v --dry-run "+in, "FILE", converted, "DIR", dir, "PC", ".text",
-		"OLD", converted, "NEW", converted, "OUT", filepath.Join(dir, "out"), "gaps.html", filepath.Join(dir, "gaps"),
-		"READER", "glibc", "PATH", dir, "PROGRAM ARG...", "/bin/true")
-	for _, s := range synonyms {
-		command := strings.Replace(s.command, "cfi2sframe --dry-run FILE", "cfi2sframe --dry-run IN", 1)
-		command = strings.Replace(command, "html FILE", "html IN", 1)
-		if strings.Contains(command, "remove") {
-			command = strings.Replace(command, "IN", "FILE", 1)
-		}
-		args := strings.Fields(values.Replace(command))[1:]
-		says(t, exitDone, "", io.Discard, args...)
-		for word := range strings.FieldsSeq(s.words) {
-			if isVerb([]string{word}) || commandOf(word) != s.command {
-				t.Errorf("%s is a verb, or has another command", word)
-			}
-		}
 	}
 }
 

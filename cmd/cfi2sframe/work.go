@@ -33,11 +33,10 @@ type work struct {
 	batch         files.Batch
 	results       map[*files.Job]*result // of the batch
 	report        *reporter
-	printed       map[*files.Job]bool // jobs whose errors are printed
-	tally         tally               // of finished files
-	errors, short int                 // files that failed, and files with too little coverage
-	all           int                 // files
-	many          bool                // several files
+	tally         tally // of finished files
+	errors, short int   // files that failed, and files with too little coverage
+	all           int   // files
+	many          bool  // several files
 	interrupted   bool
 	machine       bool // a file failed because the machine did
 }
@@ -174,7 +173,6 @@ func (w *work) put(ctx context.Context, last bool) error {
 		clear(w.results)
 	}()
 	w.bar.Clear()
-	w.printed = make(map[*files.Job]bool)
 	w.batch.Finish(ctx)
 	broken := w.say(last)
 	named := false
@@ -185,19 +183,8 @@ func (w *work) put(ctx context.Context, last bool) error {
 		}
 	}
 	w.batch.Commit(ctx)
-	wrong := false // the report has a file that then failed
 	for _, j := range w.batch.Jobs {
-		wrong = w.printError(j) || wrong
-	}
-	switch {
-	case broken == nil && wrong:
-		if broken = w.sayAgain(last); broken != nil {
-			complain(w.stderr, "report", broken)
-		}
-	case broken != nil && !named:
-		complain(w.stderr, "report", broken)
-	}
-	for _, j := range w.batch.Jobs {
+		w.printError(j)
 		switch {
 		case j.Err == nil:
 			w.tally.add(j, w.results[j])
@@ -208,65 +195,56 @@ func (w *work) put(ctx context.Context, last bool) error {
 			w.machine = w.machine || outfile.OfMachine(j.Err)
 		}
 	}
+	if broken != nil && !named {
+		complain(w.stderr, "report", broken)
+	}
 	return broken
 }
 
 // say reports on the files of the batch, and prints their errors so far, in their order.
-func (w *work) say(last bool) error {
-	broken := w.report.mark()
-	keep := func(err error) {
-		if broken == nil {
-			broken = err
-		}
-	}
+func (w *work) say(last bool) (broken error) {
 	ready := w.tally
 	ready.stay = maps.Clone(ready.stay)
 	for _, j := range w.batch.Jobs {
-		short := errors.Is(j.Err, files.ErrRefused)
-		if j.Err == nil {
-			ready.add(j, w.results[j])
-		}
 		switch {
-		case j.Result == nil || j.Err != nil && !short:
-		case short && w.lists(): // the error has the share
-			w.report.said = true
+		case j.Err == nil:
+			ready.add(j, w.results[j])
+			broken = cmp.Or(broken, w.reportOn(j))
+		case errors.Is(j.Err, files.ErrRefused):
+			broken = cmp.Or(broken, w.reportRefused(j))
+			w.printError(j)
 		default:
-			keep(w.reportOn(j))
-		}
-		if j.Err != nil && !w.printed[j] {
-			keep(w.report.flush())
-			if short {
-				for _, line := range report.Causes(w.results[j].coverage, shortList, w.unwindable > 0) {
-					fmt.Fprintln(w.stderr, line)
-				}
-			}
+			broken = cmp.Or(broken, w.report.flush())
 			w.printError(j)
 		}
 	}
-	// If the end of the report can be removed again, or is all of it, it is written before the files are replaced.
+	// If the report is a file or a page, all of it is written before the last files are replaced.
 	if last && (w.report.file != nil || w.form == "html") {
-		keep(w.report.finish(w.summary(&ready)))
+		broken = cmp.Or(broken, w.report.finish(w.summary(&ready)))
 	}
-	keep(w.report.flush())
-	return broken
+	return cmp.Or(broken, w.report.flush())
 }
 
-// sayAgain corrects the report after some of the files could not be replaced, if it is a file.
-func (w *work) sayAgain(last bool) error {
-	if again, err := w.report.rewind(); err != nil || !again {
-		return err
+// reportRefused reports on a file with too little coverage, and prints what costs most.
+func (w *work) reportRefused(j *files.Job) error {
+	w.report.said = true
+	var err error
+	if !w.lists() { // otherwise the error has the share
+		err = w.reportOn(j)
 	}
-	return w.say(last)
+	err = cmp.Or(err, w.report.flush())
+	for _, line := range report.Causes(w.results[j].coverage, shortList, w.unwindable > 0) {
+		fmt.Fprintln(w.stderr, line)
+	}
+	return err
 }
 
-// printError prints the error of a file once, and reports whether it did.
-func (w *work) printError(j *files.Job) bool {
-	if j.Err == nil || w.printed[j] {
-		return false
+// printError prints the error of a file, if it has one, once.
+func (w *work) printError(j *files.Job) {
+	if r := w.results[j]; j.Err != nil && !r.printed {
+		r.printed = true
+		w.failed(j.In, j.Err)
 	}
-	w.printed[j] = true
-	w.failed(j.In, j.Err)
-	return true
 }
 
 // summary returns the last lines of a text report on many files.
@@ -406,16 +384,16 @@ func (t *tally) text(all int, rest string) string {
 		fmt.Fprintf(&b, "%d unchanged, ", kept)
 	}
 	fmt.Fprintf(&b, "%d %s\n", all-t.done-kept, rest)
-	b.WriteString(reasons("unchanged", t.stay, convert.Reason.Text))
+	b.WriteString(reasons("unchanged", t.stay))
 	return b.String()
 }
 
 // reasons lists counts for each reason, the most frequent first.
-func reasons[R ~string](what string, counts map[R]int, text func(convert.Reason) string) string {
+func reasons(what string, counts map[convert.Reason]int) string {
 	var b strings.Builder
-	most := func(x, y R) int { return cmp.Or(cmp.Compare(counts[y], counts[x]), cmp.Compare(x, y)) }
+	most := func(x, y convert.Reason) int { return cmp.Or(cmp.Compare(counts[y], counts[x]), cmp.Compare(x, y)) }
 	for _, why := range slices.SortedFunc(maps.Keys(counts), most) {
-		fmt.Fprintf(&b, "  %s: %d (%s)\n", what, counts[why], text(convert.Reason(why)))
+		fmt.Fprintf(&b, "  %s: %d (%s)\n", what, counts[why], why.Text())
 	}
 	return b.String()
 }
