@@ -1,4 +1,4 @@
-package translate_test
+package translate
 
 import (
 	"slices"
@@ -7,32 +7,7 @@ import (
 	"cfi2sframe/cfi"
 	"cfi2sframe/internal/testkit/generate"
 	"cfi2sframe/sframe"
-	"cfi2sframe/translate"
 )
-
-// A sink keeps functions.
-type sink struct {
-	rows  []sframe.Row
-	fdes  []sframe.FDE
-	lists [][]sframe.Ref
-}
-
-func (s *sink) Row(r sframe.Row) uint32 {
-	if i := slices.Index(s.rows, r); i >= 0 {
-		return uint32(i)
-	}
-	s.rows = append(s.rows, r)
-	return uint32(len(s.rows) - 1)
-}
-
-func (s *sink) Add(d sframe.FDE, refs []sframe.Ref) (int, error) {
-	s.fdes, s.lists = append(s.fdes, d), append(s.lists, slices.Clone(refs))
-	return len(s.fdes) - 1, nil
-}
-
-func (s *sink) Repeat(d sframe.FDE, n int) {
-	s.fdes, s.lists = append(s.fdes, d), append(s.lists, s.lists[n])
-}
 
 // FuzzTranslate makes call frame information, translates it, and adds up: each byte that is described is covered once,
 // or is in one gap; each row begins in its function, and has a form; and parts of a table give what the whole of
@@ -60,9 +35,9 @@ func FuzzTranslate(f *testing.F) {
 		if err != nil || table.NumErrors > 0 {
 			t.Fatalf("error %v, %v", err, table.Errors)
 		}
-		opt := translate.Options{Version: sframe.V1 + sframe.Version(kind%3), Outermost: kind&64 != 0 && kind%3 == 1}
-		var all sink
-		res, err := translate.Translate(table, opt, &all)
+		opt := Options{Version: sframe.V1 + sframe.Version(kind%3), Outermost: kind&64 != 0 && kind%3 == 1}
+		var all kept
+		res, err := Translate(table, opt, &all)
 		if err != nil {
 			return // V1 has no s390x
 		}
@@ -78,16 +53,16 @@ func FuzzTranslate(f *testing.F) {
 		}
 		add(t, table, res, &all, codec, c.Rows())
 		parts := table.Split(3)
-		var joined sink
-		var results []*translate.Result
+		var joined kept
+		var results []*Result
 		for _, p := range parts {
-			r, err := translate.Translate(p, opt, &joined)
+			r, err := Translate(p, opt, &joined)
 			if err != nil {
 				t.Fatal(err)
 			}
 			results = append(results, r)
 		}
-		sum := translate.Merge(results)
+		sum := Merge(results)
 		if sum.Covered != res.Covered || sum.Described != res.Described || len(sum.Gaps) != len(res.Gaps) ||
 			sum.Functions != res.Functions || sum.Whole != res.Whole {
 			t.Errorf("in parts: %d of %d bytes, %d gaps, %d of %d functions; want %d of %d, %d, %d of %d",
@@ -101,7 +76,7 @@ func FuzzTranslate(f *testing.F) {
 }
 
 // add adds up what became of a table.
-func add(t *testing.T, table *cfi.Table, res *translate.Result, s *sink, codec *sframe.Codec, rows []generate.Row) {
+func add(t *testing.T, table *cfi.Table, res *Result, s *kept, codec *sframe.Codec, rows []generate.Row) {
 	t.Helper()
 	var described, covered, gaps uint64
 	for fn := range table.Functions() {
@@ -114,8 +89,8 @@ func add(t *testing.T, table *cfi.Table, res *translate.Result, s *sink, codec *
 	for i, d := range s.fdes {
 		covered += uint64(d.Size)
 		pieces = append(pieces, piece{d.Start, d.End()})
-		for j, r := range s.lists[i] {
-			if j == 0 && r.Start != 0 || j > 0 && r.Start <= s.lists[i][j-1].Start || r.Start >= d.Size {
+		for j, r := range s.refs[i] {
+			if j == 0 && r.Start != 0 || j > 0 && r.Start <= s.refs[i][j-1].Start || r.Start >= d.Size {
 				t.Errorf("row %d of the FDE %#x-%#x starts at %#x", j, d.Start, d.End(), r.Start)
 			}
 			row := s.rows[r.Row]
@@ -132,7 +107,7 @@ func add(t *testing.T, table *cfi.Table, res *translate.Result, s *sink, codec *
 			t.Errorf("gap %#x-%#x (%v) of the function %#x-%#x", g.Begin, g.End, g.Reason, g.Function.Begin,
 				g.Function.End)
 		}
-		if w := generate.At(rows, g.Begin); w == nil || w.Rules != nil && g.Reason == translate.Malformed {
+		if w := generate.At(rows, g.Begin); w == nil || w.Rules != nil && g.Reason == Malformed {
 			t.Errorf("gap at %#x: %v, for %+v", g.Begin, g.Reason, w)
 		}
 	}
