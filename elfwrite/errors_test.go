@@ -2,9 +2,13 @@ package elfwrite
 
 import (
 	"bytes"
+	"context"
 	"debug/elf"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"syscall"
 	"testing"
 
@@ -101,5 +105,39 @@ func TestWriteErrors(t *testing.T) {
 			err.Error() != fmt.Sprintf(".sframe has 7 bytes, but the layout is for %d", len(j.section)) {
 			t.Errorf("%s: a section of another size: %v, %d bytes written", j.name, err, len(dst.b))
 		}
+	}
+}
+
+// TestInterruptedCopy ends the context before the copy begins, which notices that after its
+// first part.
+func TestInterruptedCopy(t *testing.T) {
+	const size = 24 << 20
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	l := &Layout{copies: []extent{{0, 0, size}}}
+	dst, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dst.Close()
+	if err := l.Write(ctx, dst, bytes.NewReader(make([]byte, size)), nil); err != context.Canceled {
+		t.Errorf("error is %v", err)
+	}
+	if info, err := dst.Stat(); err != nil || info.Size() >= size {
+		t.Errorf("%d of %d bytes were copied, error %v", info.Size(), size, err)
+	}
+}
+
+// TestUnchanged writes an object that has program headers, which is odd but no reason to lose
+// them.
+func TestUnchanged(t *testing.T) {
+	old := read(t, "plt")
+	binary.LittleEndian.PutUint16(old[16:], uint16(elf.ET_REL))
+	f := elftest.Parse(t, old)
+	if !f.IsObject() || len(f.Progs) == 0 {
+		t.Fatalf("type %d, %d program headers", f.Type, len(f.Progs))
+	}
+	if !bytes.Equal(write(t, Unchanged(f), old, nil), old) {
+		t.Error("it was changed")
 	}
 }

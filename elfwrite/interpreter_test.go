@@ -4,14 +4,11 @@ import (
 	"debug/elf"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 
-	"cfi2sframe/elffile"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/image"
-	"cfi2sframe/sframe"
 )
 
 // TestInterpreter expects of a converted interpreter what load_elf_interp of old kernels
@@ -93,16 +90,16 @@ func TestInterpreter(t *testing.T) {
 
 // TestInterpreterRefused has interpreters for which there is no layout that old kernels load.
 func TestInterpreterRefused(t *testing.T) {
-	b := interpreter(t)
-	setProg(t, b, lastLoad(elftest.Parse(t, b).Progs), func(p *elf.Prog64) { p.Memsz = p.Filesz + 1<<20 + 1 })
-	refused(t, "a large .bss", b, 1000, "interpreter with a .bss of 1048577 bytes, which would become a part of the file; at most 1048576 are accepted")
-	b = interpreter(t)
-	at := elftest.Parse(t, b).Progs[lastLoad(elftest.Parse(t, b).Progs)].Vaddr
-	setProg(t, b, lastLoad(elftest.Parse(t, b).Progs), func(p *elf.Prog64) { p.Off, p.Filesz = 0x100, 8 })
-	refused(t, "segments in another order in the file", b, 1000,
-		fmt.Sprintf("interpreter whose last segment, at %#x, is not the last one in the file", at))
-	refused(t, "another size", interpreter(t), 1001,
-		"interpreter: an .sframe of 1001 bytes, no multiple of 8, cannot end a page")
+	p := elftest.Patch(t.Fatalf, interpreter(t))
+	h := p.LastLoad()
+	refused(t, "another size", p.B, 1001, "interpreter: an .sframe of 1001 bytes, no multiple of 8, cannot end a page")
+	p.Put64(h+elftest.PhMemsz, p.U64(h+elftest.PhFilesz)+1<<20+1)
+	refused(t, "a large .bss", p.B, 1000, "interpreter with a .bss of 1048577 bytes, which would become a part of the "+
+		"file; at most 1048576 are accepted")
+	p.Put64(h+elftest.PhOff, 0x100)
+	p.Put64(h+elftest.PhFilesz, 8)
+	refused(t, "segments in another order in the file", p.B, 1000, fmt.Sprintf(
+		"interpreter whose last segment, at %#x, is not the last one in the file", p.U64(h+elftest.PhVaddr)))
 }
 
 // TestSizeMultiple expects sizes that are no multiple of anything but in interpreters.
@@ -144,51 +141,36 @@ func TestSizeMultiple(t *testing.T) {
 // TestInterpreterAlone adds nothing but .sframe to an interpreter that has unused program headers. Its
 // segment ends with a page all the same.
 func TestInterpreterAlone(t *testing.T) {
-	b := interpreter(t)
+	p := elftest.Patch(t.Fatalf, interpreter(t))
 	for _, typ := range []elf.ProgType{elf.PT_GNU_STACK, elf.PT_GNU_RELRO} {
-		setProg(t, b, progIndex(t, elftest.Parse(t, b), typ), func(p *elf.Prog64) { *p = elf.Prog64{} })
+		p.Prog(p.Segment(typ, 0), elf.PT_NULL, 0, 0, 0)
 	}
-	out := add(t, b, content(0x1018), Options{})
-	f := elftest.Parse(t, out)
-	h, s := f.Progs[lastLoad(elftest.Parse(t, out).Progs)], f.Section(".sframe")
+	out := add(t, p.B, content(0x1018), Options{})
+	before, f := elftest.Parse(t, p.B), elftest.Parse(t, out)
+	h, s := f.Progs[lastLoad(f.Progs)], f.Section(".sframe")
 	if h.Off != s.Off || h.Vaddr != s.Addr || h.Filesz != 0x1018 || h.Memsz != 0x1018 || (h.Off+h.Filesz)%4096 != 0 ||
 		(h.Vaddr+h.Memsz)%4096 != 0 {
 		t.Errorf("segment %+v, .sframe %+v", h, s.Section64)
 	}
-	if err := image.Compare(elftest.Parse(t, b), f); err != nil {
+	if err := image.Compare(before, f); err != nil {
 		t.Error(err)
 	}
 	// Removed, it is what it was, but for its .bss, which stays in the file.
-	if err := image.Contents(elftest.Parse(t, b), elftest.Parse(t, remove(t, out))); err != nil {
+	if err := image.Contents(before, elftest.Parse(t, remove(t, out))); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestInterpreterInPlace replaces the .sframe that a linker put into an interpreter, which ends its
-// section, by a smaller one: that ends where the old one did.
+// TestInterpreterInPlace replaces the .sframe that a linker put into an interpreter, which ends its section, by a
+// smaller one: that ends where the old one did.
 func TestInterpreterInPlace(t *testing.T) {
-	b := interpreter(t)
-	p := elftest.Patch(t.Fatalf, b)
-	h := p.Section(".eh_frame")
-	off, addr, size := p.U64(h+elftest.ShOff), p.U64(h+elftest.ShAddr), p.U64(h+elftest.ShSize)
-	p.Put32(h+elftest.ShType, sframe.SHTGNUSFrame)
-	p.Put16(int(off), sframe.Magic)
-	p.Prog(p.Segment(elf.PT_GNU_EH_FRAME, 0), elf.ProgType(sframe.PTGNUSFrame), off, addr, size)
-	for _, n := range []uint64{size &^ 7, 40, 8} {
-		l, err := Plan(elftest.Parse(t, p.B), n, Options{Force: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if want := addr + (size-n)&^7; l.Addr != want || l.Addr%8 != 0 || l.Addr+n > addr+size {
-			t.Errorf("%d bytes in the place of %d at %#x: address %#x; want %#x", n, size, addr, l.Addr, want)
-		}
-		f := elftest.Parse(t, write(t, l, p.B, content(int(n))))
-		if s := f.Section(".sframe"); s != nil {
-			t.Errorf("there is a second section: %+v", s)
-		}
-		i := slices.IndexFunc(f.Sections, func(s elffile.Section) bool { return s.Type == sframe.SHTGNUSFrame })
-		if s := f.Sections[i]; s.Addr != l.Addr || s.Size != n {
-			t.Errorf("section %+v", s.Section64)
+	p := elftest.Patch(t.Fatalf, interpreter(t))
+	s := linkersSection(t, p)
+	for _, n := range []uint64{s.Size &^ 7, 40, 8} {
+		f := elftest.Parse(t, add(t, p.B, content(int(n)), Options{Force: true}))
+		all := typedSections(f)
+		if want := s.Addr + (s.Size-n)&^7; len(all) != 1 || all[0].Addr != want || want%8 != 0 || all[0].Size != n {
+			t.Errorf("%d bytes in the place of %d at %#x: sections %+v; want address %#x", n, s.Size, s.Addr, all, want)
 		}
 	}
 }
