@@ -86,6 +86,7 @@ func TestCodeOf(t *testing.T) {
 		{"a large section of pointers", func(p *elftest.Patcher) {
 			p.AddSection(".ctors", uint64(elf.SHF_ALLOC), make([]byte, 17<<20))
 		}, 0, "section .ctors has 17825792 bytes; at most 16777216 are accepted"},
+		{"dynamic symbols without section headers", bare, 0, "without section headers, the symbols are not known"},
 		{"relocations that are not known", func(p *elftest.Patcher) {
 			addRelocations(p, shtCREL, elf.SHF_ALLOC, 4, 0, make([]byte, 8))
 		}, 0, "has relocations of type 0x40000014, which are not supported"},

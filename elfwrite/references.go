@@ -149,13 +149,15 @@ type scan struct {
 // noValue is the value of a symbol that is no address in the file.
 const noValue = math.MaxUint64
 
+// errBare is the error for dynamic symbols without section headers: only hash tables tell their number.
+var errBare = errors.New("without section headers, the symbols are not known")
+
 // allSymbols marks what symbols are in, or at the end of.
 func (s *scan) allSymbols() error {
-	var err error
-	if len(s.f.Sections) == 0 {
-		s.dynsyms, err = s.bareSymbols()
-		return err
+	if len(s.f.Sections) == 0 && s.f.Prog(elf.PT_DYNAMIC) != nil {
+		return errBare
 	}
+	var err error
 	if s.dynsyms, err = s.symbolTables(elf.SHT_DYNSYM, true); err == nil {
 		s.symbols, err = s.symbolTables(elf.SHT_SYMTAB, s.emitted)
 	}

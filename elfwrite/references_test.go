@@ -5,7 +5,6 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -205,54 +204,6 @@ func relocated(t *testing.T, f *elffile.File, listed string) []uint64 {
 	}
 	slices.Sort(sorted)
 	return sorted
-}
-
-// TestBareSymbols expects as many dynamic symbols without section headers as with them, and the
-// same values, with both kinds of hash tables.
-func TestBareSymbols(t *testing.T) {
-	files := make(map[string][]byte)
-	allFixtures(t, func(name string, b []byte) { files[name] = b })
-	source := filepath.Join(t.TempDir(), "lib.c")
-	if err := os.WriteFile(source, []byte("int a; int b(void) { return a; } int c(void) { return b(); } extern int d; int *e(void) { return &d; }"), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	dir := peer.Run(t, "sid", `for a in x86_64 s390x; do for h in sysv gnu; do
-		$a-linux-gnu-gcc-16 -shared -fPIC -nostdlib -Wl,--hash-style=$h lib.c -o $a.$h; $a-linux-gnu-gcc-16 -shared -fPIC -nostdlib -Wl,--hash-style=$h -x c /dev/null -o $a.$h.empty
-	done; done`, source)
-	for _, name := range []string{"x86_64.sysv", "x86_64.gnu", "s390x.sysv", "s390x.gnu"} {
-		for _, name := range []string{name, name + ".empty"} {
-			b, err := os.ReadFile(filepath.Join(dir, name))
-			if err != nil {
-				t.Fatal(err)
-			}
-			files[name] = b
-		}
-	}
-	tried := 0
-	for name, b := range files {
-		f := elftest.Parse(t, b)
-		if f.Prog(elf.PT_DYNAMIC) == nil {
-			continue
-		}
-		tried++
-		machine := arch.Of(elf.Machine(f.Machine))
-		full, bare := scan{references: &references{}, f: f, arch: machine},
-			scan{references: &references{}, arch: machine}
-		if err := full.allSymbols(); err != nil {
-			t.Fatal(err)
-		}
-		b = bytes.Clone(b)
-		clear(b[40:48]) // e_shoff
-		clear(b[60:64]) // e_shnum, e_shstrndx
-		bare.f = elftest.Parse(t, b)
-		if err := bare.allSymbols(); err != nil || !slices.Equal(bare.dynsyms, full.dynsyms) {
-			t.Errorf("%s: %d symbols, error %v:\n%#x\nexpected %d:\n%#x", name, len(bare.dynsyms), err, bare.dynsyms,
-				len(full.dynsyms), full.dynsyms)
-		}
-	}
-	if tried < 20 {
-		t.Errorf("%d files have dynamic symbols", tried)
-	}
 }
 
 // TestManyRelocations decodes tables of relocations in places that are far apart, or that are no
@@ -456,46 +407,6 @@ func TestDynamicREL(t *testing.T) {
 		got, err := s.dynamicTables()
 		if err != nil || !slices.Equal(got, []relocTable{{span(0x308, 0x308+24), want}}) {
 			t.Errorf("%v: %+v, error %v", value, got, err)
-		}
-	}
-}
-
-// TestBareSymbolErrors expects errors of files without section headers whose symbols cannot be counted, or are
-// not there. Nothing gives way then.
-func TestBareSymbolErrors(t *testing.T) {
-	set := func(tag elf.DynTag, value uint64) func(*elftest.Patcher) {
-		return func(p *elftest.Patcher) { p.Put64(dynamicEntry(p, tag)+8, value) }
-	}
-	const hash = 0x278 // of .gnu.hash, with words for the numbers of buckets, symbols without hash, and the filter's
-	for _, tt := range []struct {
-		name   string
-		change func(*elftest.Patcher)
-		want   string
-	}{
-		{"no hash table", func(p *elftest.Patcher) { p.Put64(dynamicEntry(p, elf.DT_GNU_HASH), uint64(elf.DT_DEBUG)) },
-			"no hash table tells the number of symbols"},
-		{"a hash table elsewhere", set(elf.DT_GNU_HASH, 1<<40),
-			"hash table at address 0x10000000000: word 0 is not in the file"},
-		{"an old one elsewhere", func(p *elftest.Patcher) {
-			off := dynamicEntry(p, elf.DT_DEBUG)
-			p.Put64(off, uint64(elf.DT_HASH))
-			p.Put64(off+8, 1<<40)
-		}, "hash table at address 0x10000000000: word 1 is not in the file"},
-		{"many buckets", func(p *elftest.Patcher) { p.Put32(hash, math.MaxUint32) },
-			"hash table at address 0x278: word"},
-		{"a chain without an end", func(p *elftest.Patcher) { p.Put32(hash+16+8*int(p.U32(hash+8)), 1<<30) },
-			"hash table at address 0x278: word"},
-		{"symbols elsewhere", set(elf.DT_SYMTAB, 1<<40),
-			"DT_SYMTAB leads to 8 symbols at address 0x10000000000, which no loaded segment holds"},
-		{"dynamic entries", func(p *elftest.Patcher) {
-			p.Append(make([]byte, 1<<21))
-			p.Put64(p.Segment(elf.PT_DYNAMIC, 0)+elftest.PhFilesz, 1<<21)
-		}, "at most 1048576 are accepted"},
-	} {
-		b := patched(t, "alloca", func(p *elftest.Patcher) { tt.change(p); bare(p) })
-		s := scan{references: &references{}, f: elftest.Parse(t, b), arch: arch.Of(elf.EM_X86_64)}
-		if err := s.allSymbols(); err == nil || !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%s: error is %v, want %q", tt.name, err, tt.want)
 		}
 	}
 }

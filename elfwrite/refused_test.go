@@ -31,7 +31,7 @@ func TestRefusedFiles(t *testing.T) {
 			h := p.LastLoad()
 			p.Put64(h+elftest.PhMemsz, 1<<64-4096-p.U64(h+elftest.PhVaddr)+1)
 		}, "no addresses are left"},
-		{"no section headers", bare, "without section headers it is not known what may move"},
+		{"no section headers", bare, "it is not known what refers to it: without section headers, the symbols are not known"},
 		{"no dynamic entries", func(p *elftest.Patcher) { p.Put32(p.Segment(elf.PT_DYNAMIC, 0), uint32(odd)) },
 			"cannot be moved"},
 		{"bytes of no section", func(p *elftest.Patcher) { // .interp, which comes first, loses its last 4 bytes

@@ -28,7 +28,6 @@ var aarch64 = Arch{
 	Probing: []string{"x12", "x9"},
 
 	MaxPage:        64 << 10,
-	HashWord:       4,
 	Branch:         branchAArch64,
 	MappingSymbols: true,
 	Fields: map[uint32]Field{

@@ -59,8 +59,7 @@ type Arch struct {
 	// Epilogue recognises the end of a function that realigns its stack; see its type. Nil stands for none.
 	Epilogue Epilogue
 
-	MaxPage  uint64 // the largest pages
-	HashWord int    // a word of DT_HASH
+	MaxPage uint64 // the largest pages
 	// MappingSymbols says that assemblers mark code and data with symbols $x and $d.
 	MappingSymbols bool
 	// Branch returns the size of a direct jump or call at the start of b, which is at pc, or 0; and its target.

@@ -30,9 +30,8 @@ var s390x = Arch{
 	CallerSP: -160,
 	SavesSP:  true,
 
-	MaxPage:  4 << 10,
-	HashWord: 8,
-	Branch:   branchS390X,
+	MaxPage: 4 << 10,
+	Branch:  branchS390X,
 	Fields: map[uint32]Field{
 		uint32(elf.R_390_64):   {Size: 8},
 		uint32(elf.R_390_PC64): {Size: 8, PCRel: true},
