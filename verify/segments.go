@@ -24,6 +24,7 @@ type segments struct {
 	repeats bool                   // the current FDE's rows are looked up block by block
 	block   uint64                 // where the current block starts: the FDE, or one repetition
 	last    uint64                 // where the FDE before ended
+	limit   uint64                 // where the last code ends
 	masked  func(*sframe.FDE) bool // whether blocks of rows are to be looked up
 	rows    uint64                 // that were decoded
 	blocks  uint64                 // of PC-mask FDEs that were gone through, row by row
@@ -112,7 +113,11 @@ func (s *segments) load(index int) error {
 		if start < s.last || end < start {
 			return fmt.Errorf("FDE %d at %#x overlaps the one before it, or wraps around", index, start)
 		}
-		if s.last = end; err != nil {
+		if s.last = end; end > s.limit {
+			return fmt.Errorf("FDE %d at %#x, %#x bytes, reaches beyond the code that CFI describes", index, start,
+				s.fde.Size)
+		}
+		if err != nil {
 			return err
 		}
 		if s.rows += uint64(len(s.refs)); s.rows > s.maxRows {

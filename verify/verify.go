@@ -148,7 +148,7 @@ func Check(t *cfi.Table, s *sframe.Section, f *elffile.File, opt Options) (*Resu
 		c := &parts[i]
 		c.abi, c.res, c.last = a, &Result{keep: opt.Keep}, math.MaxUint64
 		c.places, c.code, c.pads = places{f}, codeReader{file: f}, pads
-		c.segs.reader, c.segs.maxRows = s.NewReader(), maxRows
+		c.segs.reader, c.segs.limit, c.segs.maxRows = s.NewReader(), codeEnd(t, f), maxRows
 		c.vm = machine{order: t.Order, pcReg: a.pc}
 		c.agreed = make([]uint32, t.NumRules())
 		if i+1 < len(parts) && parts[i+1].table.Len() > 0 {
@@ -222,4 +222,17 @@ func split(t *cfi.Table, s *sframe.Section, n int) []checker {
 	}
 	add(t.Len(), s.Len())
 	return parts
+}
+
+// codeEnd returns the end of the last code. Rows beyond it would be too many.
+func codeEnd(t *cfi.Table, f *elffile.File) (end uint64) {
+	if n := t.Len(); n > 0 {
+		end = t.At(n - 1).End
+	}
+	for i := range f.Progs {
+		if h := &f.Progs[i]; elf.ProgType(h.Type) == elf.PT_LOAD && elf.ProgFlag(h.Flags)&elf.PF_X != 0 {
+			end = max(end, h.Vaddr+h.Filesz)
+		}
+	}
+	return end
 }
