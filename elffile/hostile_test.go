@@ -86,11 +86,8 @@ func TestHeaderErrors(t *testing.T) {
 		msg    string
 	}{
 		{"empty", cut(0), ident, 0, `not an ELF file: it starts with ""`},
-		{"half a magic", cut(3), ident, 0, `not an ELF file: it starts with "\x7fEL"`},
 		{"magic only", cut(4), ident, 0, "the file has 4 bytes, less than an ELF header of 64"},
 		{"header of 63 bytes", cut(63), ident, 0, "the file has 63 bytes, less than an ELF header of 64"},
-		{"another short file", func(p *elftest.Patcher) { p.B = []byte("text") }, ident, 0,
-			`not an ELF file: it starts with "text"`},
 		{"another file", put8(0, 'x'), ident, 0, `not an ELF file: it starts with "xELF"`},
 		{"32 bits", put8(elf.EI_CLASS, 1), ident, 4, "32-bit ELF file"},
 		{"class 3", put8(elf.EI_CLASS, 3), ident, 4, "the class is 3, not ELFCLASS64 (2)"},
@@ -100,9 +97,6 @@ func TestHeaderErrors(t *testing.T) {
 
 		{"e_shoff at the end", put64(elftest.EhShoff, 6048), section, 6048,
 			"19 headers of 64 bytes do not fit the file of 6048 bytes"},
-		{"e_shoff 2^63", put64(elftest.EhShoff, 1<<63), section, 1 << 63, "19 headers of 64 bytes do not fit"},
-		{"e_shoff 2^64-64", put64(elftest.EhShoff, math.MaxUint64-63), section, math.MaxUint64 - 63,
-			"19 headers of 64 bytes do not fit"},
 		{"e_shoff 2^64-1", put64(elftest.EhShoff, math.MaxUint64), section, math.MaxUint64,
 			"19 headers of 64 bytes do not fit"},
 		{"e_shoff 0", put64(elftest.EhShoff, 0), ident, 0x3c, "e_shnum is 19 but e_shoff is 0"},
@@ -117,7 +111,6 @@ func TestHeaderErrors(t *testing.T) {
 			p.Put16(elftest.EhShnum, 0)
 			p.Put64(elftest.EhShoff, 6048-63)
 		}, section, 6048 - 63, "lies outside the file of 6048 bytes"},
-		{"e_shentsize 0", put16(elftest.EhShentsize, 0), ident, 0x3a, "e_shentsize is 0, not 64"},
 		{"e_shentsize 40", put16(elftest.EhShentsize, 40), ident, 0x3a, "e_shentsize is 40, not 64"},
 		{"e_shstrndx 0xfeff", put16(elftest.EhShstrndx, 0xfeff), ident, 0x3e,
 			"section name table index 65279, but there are only 19 sections"},
@@ -133,7 +126,6 @@ func TestHeaderErrors(t *testing.T) {
 			name, names, "157 bytes of type SHT_NOBITS are not inside the file of 6048 bytes"},
 		{"names past the end", table(elftest.ShOff, 6048-156), name, 6048 - 156,
 			"157 bytes of type SHT_STRTAB are not inside the file of 6048 bytes"},
-		{"names at 2^64-1", table(elftest.ShOff, math.MaxUint64), name, math.MaxUint64, "157 bytes"},
 		{"names of 2^63 bytes", table(elftest.ShSize, 1<<63), name, names, "9223372036854775808 bytes"},
 		{"a name of 4 KB for 600 sections", func(p *elftest.Patcher) {
 			long := append(bytes.Repeat([]byte("n"), 4000), 0)
@@ -164,8 +156,6 @@ func TestHeaderErrors(t *testing.T) {
 		{"p_vaddr plus p_memsz past 2^64", load(1, elftest.PhMemsz, math.MaxUint64), "program header 3",
 			phdrs + 3*elffile.ProgSize,
 			"p_vaddr 0x1e80 + p_memsz 0xffffffffffffffff passes 2^64"},
-		{"p_vaddr 2^64-1", load(1, elftest.PhVaddr, math.MaxUint64), "program header 3", phdrs + 3*elffile.ProgSize,
-			"p_vaddr 0xffffffffffffffff + p_memsz 0x1a8 passes 2^64"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := elftest.Patch(t.Fatalf, fixture(t, "amd64/plt"))
@@ -223,9 +213,8 @@ func TestNames(t *testing.T) {
 func TestNoSections(t *testing.T) {
 	for name, shoff := range map[string]uint64{"without a table": 0, "with a table of none": shdrs} {
 		p := elftest.Patch(t.Fatalf, fixture(t, "amd64/plt"))
+		noSections(p)
 		p.Put64(elftest.EhShoff, shoff)
-		p.Put16(elftest.EhShnum, 0)
-		p.Put16(elftest.EhShstrndx, 0)
 		f := mustOpen(t, p.B)
 		if len(f.Sections) != 0 || len(f.Progs) != 9 || f.Section(".text") != nil {
 			t.Errorf("%s: %d sections and %d program headers; want 0 and 9", name, len(f.Sections),

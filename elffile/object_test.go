@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
+	"maps"
+	"math"
 	"strings"
 	"testing"
 
@@ -233,5 +235,371 @@ func TestBudget(t *testing.T) {
 	var none *elffile.Budget
 	if err := none.Spend(1<<20, 1<<60); err != nil || none.Size() < 1<<60 {
 		t.Errorf("no budget: %v", err)
+	}
+}
+
+// TestRelocationErrors has relocations and symbols that no assembler makes.
+func TestRelocationErrors(t *testing.T) {
+	const (
+		pc32 = uint32(elf.R_X86_64_PC32)
+		rela = "section .rela.eh_frame"
+		tab  = "section .symtab"
+		size = 22 + 20 // bytes of .eh_frame: a CIE and an FDE
+	)
+	header := func(o *elftest.Object, i int) *elf.Section64 { return &o.Sections[i].Section64 }
+	link := func(v uint32) func(*elftest.Object) {
+		return func(o *elftest.Object) { header(o, elftest.ObjRela).Link = v }
+	}
+	symtab := func(off, size uint64) func(*elftest.Object) {
+		return func(o *elftest.Object) { o.At(elftest.ObjSymtab, off, size) }
+	}
+	// more appends a relocation to the one that there is.
+	more := func(off uint64, sym, typ uint32, addend int64) func(*elftest.Object) {
+		return func(o *elftest.Object) { o.Rela(elftest.ObjRela, off, sym, typ, addend) }
+	}
+	for _, tt := range []struct {
+		name   string
+		change func(*elftest.Object)
+		where  string
+		off    func(f *elffile.File) uint64
+		msg    string
+	}{
+		{"no symbols", link(0), section, shoff, "section 0, which relocations use for symbols, is not a symbol table"},
+		{"symbols in nothing", link(math.MaxUint32), section, shoff,
+			"section 4294967295, which relocations use for symbols,"},
+		{"dynamic symbols", func(o *elftest.Object) { header(o, elftest.ObjSymtab).Type = uint32(elf.SHT_DYNSYM) },
+			section, shoff,
+			"section 4, which relocations use for symbols,"},
+		{"symbols past the end", symtab(1<<20, 48), tab, at(1 << 20), "48 bytes do not fit the file"},
+		{"symbols of 2^63 bytes", symtab(64, 1<<63), tab, at(64), "9223372036854775808 bytes are more than the limit"},
+		{"more symbols than the file has bytes", symtab(64, 1<<20), tab, at(64),
+			"symbol tables overlap: together they are larger than the"},
+		{"empty symbol table", func(o *elftest.Object) { o.Symbols = nil }, rela, entry(0),
+			"relocation of .eh_frame+0x1e uses symbol 1; the table has 0"},
+		{"symbol table of half a symbol", func(o *elftest.Object) { o.Symbols = o.Symbols[:36] }, rela, entry(0),
+			"relocation of .eh_frame+0x1e uses symbol 1; the table has 1"},
+		{"section indexes past the end", func(o *elftest.Object) {
+			i := o.Add(".symtab_shndx", elf.SHT_SYMTAB_SHNDX, 0, nil)
+			header(o, i).Link = elftest.ObjSymtab
+			o.At(i, 1<<50, 8)
+		}, "section .symtab_shndx", at(1 << 50), "8 bytes do not fit the file"},
+
+		{"behind the section", more(1000, 1, pc32, 0), rela, entry(1),
+			"relocation of .eh_frame+0x3e8 is outside its 42 bytes"},
+		{"at 2^64-2", more(math.MaxUint64-1, 1, pc32, 0), rela, entry(1),
+			"relocation of .eh_frame+0xfffffffffffffffe is outside its"},
+		{"over the end", more(size-3, 1, pc32, 0), rela, entry(1),
+			"relocation of .eh_frame+0x27 is outside its 42 bytes"},
+		{"unknown type", more(0, 1, 0x1234, 0), rela, entry(1), "relocation type 4660 of .eh_frame+0x0 is unknown"},
+		{"a symbol that is not there", more(0, math.MaxUint32, pc32, 0), rela, entry(1),
+			"relocation of .eh_frame+0x0 uses symbol 4294967295; the table has 2"},
+		{"without addends", func(o *elftest.Object) { header(o, elftest.ObjRela).Type = uint32(elf.SHT_REL) },
+			rela, entry(0),
+			"relocations without addends (SHT_REL) are not supported"},
+		{"past the end", func(o *elftest.Object) { o.At(elftest.ObjRela, 1<<40, 24) }, rela, at(1 << 40),
+			"24 bytes do not fit the file"},
+		{"of 2^64-1 bytes", func(o *elftest.Object) { o.At(elftest.ObjRela, 1, math.MaxUint64) }, rela, at(1),
+			"relocation sections overlap: together they are larger than the"},
+		{"sections of relocations that overlap", func(o *elftest.Object) {
+			o.Sections[elftest.ObjRela].Data = bytes.Repeat(o.Sections[elftest.ObjRela].Data, 1000)
+			i := o.RelaOf(".rela.eh_frame", elftest.ObjFrame)
+			o.At(i, 64, 24_000)
+		}, rela, at(64), "relocation sections overlap: together they are larger than the"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			o := elftest.NewObject()
+			tt.change(o)
+			f := mustOpen(t, o.Bytes())
+			_, err := f.ReadRelocated(f.Section(".eh_frame"))
+			expect(t, err, tt.where, tt.off(f), tt.msg)
+		})
+	}
+}
+
+func shoff(f *elffile.File) uint64 { return f.Shoff }
+
+func at(off uint64) func(*elffile.File) uint64 {
+	return func(*elffile.File) uint64 { return off }
+}
+
+// entry returns the file offset of the i-th relocation.
+func entry(i uint64) func(*elffile.File) uint64 {
+	return func(f *elffile.File) uint64 { return f.Section(".rela.eh_frame").Off + i*elffile.RelaSize }
+}
+
+// TestRelocated has relocations of the FDE's start, at .eh_frame+0x1e, by a symbol of .text. It stands
+// for the distance to .text (psABI, S + A - P), or for 0 where that is not known.
+func TestRelocated(t *testing.T) {
+	symbol := func(change func(sym []byte)) func(*elftest.Object) {
+		return func(o *elftest.Object) { change(o.Symbols[elffile.SymSize:]) }
+	}
+	shndx := func(i uint16) func(*elftest.Object) {
+		return symbol(func(sym []byte) { binary.LittleEndian.PutUint16(sym[6:], i) })
+	}
+	addend := func(v uint64) func(*elftest.Object) {
+		return func(o *elftest.Object) { binary.LittleEndian.PutUint64(o.Sections[elftest.ObjRela].Data[16:], v) }
+	}
+	// indexed has the section index of the symbol in a table of its own.
+	indexed := func(table []byte) func(*elftest.Object) {
+		return func(o *elftest.Object) {
+			shndx(uint16(elf.SHN_XINDEX))(o)
+			o.Sections[o.Add(".symtab_shndx", elf.SHT_SYMTAB_SHNDX, 0, table)].Link = elftest.ObjSymtab
+		}
+	}
+	for _, tt := range []struct {
+		name   string
+		change func(*elftest.Object)
+		known  bool
+		behind uint64 // the start of .text
+	}{
+		{"nothing changed", func(*elftest.Object) {}, true, 0},
+		{"symbol value 16", symbol(func(sym []byte) { sym[8] = 16 }), true, 16},
+		{"symbol value 2^64-1", symbol(func(sym []byte) { binary.LittleEndian.PutUint64(sym[8:], math.MaxUint64) }),
+			false, 0},
+		{"undefined", shndx(0), false, 0},
+		{"absolute", shndx(uint16(elf.SHN_ABS)), false, 0},
+		{"common", shndx(uint16(elf.SHN_COMMON)), false, 0},
+		{"in a section that is not there", shndx(200), false, 0},
+		{"SHN_XINDEX without a table", shndx(uint16(elf.SHN_XINDEX)), false, 0},
+		{"SHN_XINDEX with a table", indexed([]byte{0, 0, 0, 0, elftest.ObjText, 0, 0, 0}), true, 0},
+		{"SHN_XINDEX with a table that is too short", indexed([]byte{0, 0, 0, 0, elftest.ObjText, 0, 0}), false, 0},
+		{"SHN_XINDEX of 2^32-1", indexed(bytes.Repeat([]byte{0xff}, 8)), false, 0},
+		{"addend 2^63", addend(1 << 63), false, 0},
+		{"addend 0x20", addend(0x20), true, 0x20},
+		{"type none besides", func(o *elftest.Object) { o.Rela(elftest.ObjRela, math.MaxUint64, math.MaxUint32, 0, 0) },
+			true, 0},
+		{"two tables of relocations", func(o *elftest.Object) {
+			o.Sections[o.RelaOf(".rela.again", elftest.ObjFrame)].Data = bytes.Clone(o.Sections[elftest.ObjRela].Data)
+		}, true, 0},
+		{"two symbol tables", func(o *elftest.Object) {
+			o.Sections[elftest.ObjRela].Link = uint32(o.Add(".symtab2", elf.SHT_SYMTAB, 0, bytes.Clone(o.Symbols)))
+		}, true, 0},
+	} {
+		o := elftest.NewObject()
+		tt.change(o)
+		f := mustOpen(t, o.Bytes())
+		s, text := f.Section(".eh_frame"), f.Section(".text")
+		b, err := f.ReadRelocated(s)
+		if err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+			continue
+		}
+		const field = 0x1e
+		want := uint32(tt.behind + text.Base - (s.Base + field))
+		if !tt.known {
+			want = uint32(-(s.Base + field))
+		}
+		if got := binary.LittleEndian.Uint32(b[field:]); got != want {
+			t.Errorf("%s: %#x; want %#x", tt.name, got, want)
+		}
+	}
+}
+
+// TestNoRelocations has what looks like relocations of .eh_frame and is none: the contents stay.
+func TestNoRelocations(t *testing.T) {
+	for name, change := range map[string]func(*elftest.Object){
+		"of nothing":       func(o *elftest.Object) { o.Sections[elftest.ObjRela].Info = math.MaxUint32 },
+		"of themselves":    func(o *elftest.Object) { o.Sections[elftest.ObjRela].Info = elftest.ObjRela },
+		"without bytes":    func(o *elftest.Object) { o.Sections[elftest.ObjRela].Type = uint32(elf.SHT_NOBITS) },
+		"of half an entry": func(o *elftest.Object) { o.Sections[elftest.ObjRela].Data = o.Sections[elftest.ObjRela].Data[:12] },
+	} {
+		o := elftest.NewObject()
+		change(o)
+		want := bytes.Clone(o.Sections[elftest.ObjFrame].Data)
+		f := mustOpen(t, o.Bytes())
+		if b, err := f.ReadRelocated(f.Section(".eh_frame")); err != nil || !bytes.Equal(b, want) {
+			t.Errorf("%s: %x, %v; want %x", name, b, err, want)
+		}
+	}
+}
+
+// TestReadDebug expects that debug information refers to code by its address, to other sections by an
+// offset in them, and that relocations of types that are not known are left out.
+func TestReadDebug(t *testing.T) {
+	o := elftest.NewObject()
+	info := o.Add(".debug_info", elf.SHT_PROGBITS, 0, bytes.Repeat([]byte{0xee}, 24))
+	str := o.Add(".debug_str", elf.SHT_PROGBITS, 0, make([]byte, 100))
+	sym := o.Symbol(elf.STB_LOCAL, elf.STT_SECTION, uint16(str), 0)
+	r := o.RelaOf(".rela.debug_info", info)
+	o.Rela(r, 0, 1, uint32(elf.R_X86_64_64), 8)
+	o.Rela(r, 8, uint32(sym), uint32(elf.R_X86_64_32), 42)
+	o.Rela(r, 16, 1, uint32(elf.R_X86_64_DTPOFF64), 0)
+	f := mustOpen(t, o.Bytes())
+	b, err := f.ReadDebug(f.Section(".debug_info"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	le := binary.LittleEndian
+	if code, off := le.Uint64(b), le.Uint32(b[8:]); code != f.Section(".text").Base+8 || off != 42 ||
+		!bytes.Equal(b[12:], bytes.Repeat([]byte{0xee}, 12)) {
+		t.Errorf("%x: code at %#x, offset %d; want %#x and 42, and the rest as it was", b, code, off,
+			f.Section(".text").Base+8)
+	}
+	o.Rela(r, 23, 1, uint32(elf.R_X86_64_32), 0)
+	f = mustOpen(t, o.Bytes())
+	_, err = f.ReadDebug(f.Section(".debug_info"))
+	expect(t, err, "section .rela.debug_info", f.Section(".rela.debug_info").Off+3*elffile.RelaSize,
+		"relocation of .debug_info+0x17 is outside its 24 bytes")
+	o.Sections[r].Link = 0
+	f = mustOpen(t, o.Bytes())
+	_, err = f.ReadDebug(f.Section(".debug_info"))
+	expect(t, err, section, f.Shoff, "section 0, which relocations use for symbols,")
+}
+
+// TestObjectBases expects that code and .eh_frame have addresses that do not overlap, and others none.
+func TestObjectBases(t *testing.T) {
+	o := elftest.NewObject()
+	odd := o.Code(".text.odd", 5000)
+	o.Sections[odd].Addralign = 3 // no power of two
+	wide := o.Code(".text.wide", 64)
+	o.Sections[wide].Addralign = 4096
+	huge := o.Code(".text.huge", 64)
+	o.Sections[huge].Addralign = 1 << 40
+	f := mustOpen(t, o.Bytes())
+	based := []int{elftest.ObjText, odd, wide, huge, elftest.ObjFrame}
+	var end uint64
+	for _, i := range based {
+		s := &f.Sections[i]
+		if s.Base <= end || s.Base%16 != 0 || i == wide && s.Base%4096 != 0 {
+			t.Errorf("section %d (%s) has the address %#x, behind %#x", i, s.Name, s.Base, end)
+		}
+		for addr, want := range map[uint64]int{s.Base: i, s.Base + s.Size - 1: i, s.Base + s.Size: 0, s.Base - 1: 0} {
+			if got := f.SectionAt(addr); got != want {
+				t.Errorf("SectionAt(%#x) is %d; want %d", addr, got, want)
+			}
+		}
+		if moves := f.Moves(s.Base); moves == 0 || s.Base%moves != 0 {
+			t.Errorf("section %d (%s), at %#x, moves by multiples of %d", i, s.Name, s.Base, moves)
+		}
+		end = s.Base + s.Size
+	}
+	if got := f.SectionAt(0); got != 0 {
+		t.Errorf("SectionAt(0) is %d", got)
+	}
+	for i := range f.Sections {
+		if s := &f.Sections[i]; s.Base != 0 && s.Name != ".eh_frame" && s.Flags&uint64(elf.SHF_EXECINSTR) == 0 {
+			t.Errorf("section %d (%s) has the address %#x", i, s.Name, s.Base)
+		}
+	}
+	for _, tt := range []struct {
+		addr, want uint64
+	}{
+		{f.Sections[elftest.ObjText].Base, 1}, // its sh_addralign
+		{f.Sections[odd].Base, 1},
+		{f.Sections[wide].Base, 4096},
+		{1, 1},
+	} {
+		if got := f.Moves(tt.addr); got != tt.want {
+			t.Errorf("the code at %#x moves by multiples of %d; want %d", tt.addr, got, tt.want)
+		}
+	}
+}
+
+// TestMoves has files that are linked: fixed addresses stay, all else moves by pages.
+func TestMoves(t *testing.T) {
+	for name, want := range map[string]uint64{"amd64/static": 0, "amd64/plt": 4096, "amd64/pltlib.so": 4096} {
+		if got := mustOpen(t, fixture(t, name)).Moves(0x1000); got != want {
+			t.Errorf("%s moves by multiples of %d; want %d", name, got, want)
+		}
+	}
+	p := elftest.Patch(t.Fatalf, elftest.NewObject().Bytes())
+	noSections(p)
+	if got := mustOpen(t, p.B).Moves(0); got != 1 {
+		t.Errorf("an object without sections moves by multiples of %d; want 1", got)
+	}
+}
+
+// TestTooMuchCode has objects whose code has no room in 2 GiB, by their headers.
+func TestTooMuchCode(t *testing.T) {
+	for name, change := range map[string]func(*elftest.Object){
+		"3 GiB in one section": func(o *elftest.Object) { o.At(elftest.ObjText, 64, 3<<30) },
+		"2^64-1 bytes":         func(o *elftest.Object) { o.At(elftest.ObjText, 64, math.MaxUint64) },
+		"half of 3 GiB, and half": func(o *elftest.Object) {
+			o.At(elftest.ObjText, 64,
+				3<<29)
+			o.At(o.Code(".text.more", 16), 64, 3<<29)
+		},
+	} {
+		o := elftest.NewObject()
+		change(o)
+		_, err := open(o.Bytes())
+		t.Log(name)
+		expect(t, err, section, binary.LittleEndian.Uint64(o.Bytes()[elftest.EhShoff:]),
+			"code and CFI have more than 2 GiB, up to section")
+	}
+}
+
+// TestSymbols reads the names and values of symbols, as readelf -sW prints them.
+func TestSymbols(t *testing.T) {
+	f := mustOpen(t, fixture(t, "amd64/drap2.so"))
+	values := make(map[string]uint64)
+	if err := f.Symbols(elf.SHT_DYNSYM, func(table *elffile.Section, sym elffile.Symbol) {
+		values[f.SymbolName(table, sym.Name)] = sym.Value
+		if sym.Section > 0 && f.Sections[sym.Section].Name != ".text" {
+			t.Errorf("symbol %d is in section %d", sym.Index, sym.Section)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if want := map[string]uint64{"": 0, "realign_rbx": 0x2e1, "realign_alloca": 0x288}; !maps.Equal(values, want) {
+		t.Errorf("%v; want %v", values, want)
+	}
+}
+
+// TestSymbolErrors has symbol tables and names that are not there.
+func TestSymbolErrors(t *testing.T) {
+	put := func(section string, field int, v uint64) func(*elftest.Patcher) {
+		return func(p *elftest.Patcher) { p.Put64(p.Section(section)+field, v) }
+	}
+	for _, tt := range []struct {
+		name   string
+		change func(*elftest.Patcher)
+		off    uint64
+		msg    string
+	}{
+		{"past the end", put(".symtab", elftest.ShOff, 1<<40), 1 << 40, "do not fit the file"},
+		{"larger than the file", put(".symtab", elftest.ShSize, 1<<40), 0,
+			"symbol tables overlap: together they are larger than the"},
+	} {
+		p := elftest.Patch(t.Fatalf, fixture(t, "amd64/drap2.so"))
+		tt.change(p)
+		f := mustOpen(t, p.B)
+		off := tt.off
+		if off == 0 {
+			off = f.Section(".symtab").Off
+		}
+		expect(t, f.Symbols(elf.SHT_SYMTAB, func(*elffile.Section, elffile.Symbol) {}), "section .symtab", off, tt.msg)
+	}
+	for _, tt := range []struct {
+		name   string
+		change func(*elftest.Patcher)
+		at     uint32
+		want   string
+	}{
+		{"sound", func(*elftest.Patcher) {}, 1, "text"},
+		{"in the middle", func(*elftest.Patcher) {}, 3, "xt"},
+		{"at the end of the table", func(*elftest.Patcher) {}, 6, ""},
+		{"at 2^32-1", func(*elftest.Patcher) {}, math.MaxUint32, ""},
+		{"of 1,000 bytes", func(p *elftest.Patcher) {
+			p.Contents(".strtab",
+				append(bytes.Repeat([]byte("x"), 1000), 0))
+		}, 1, string(bytes.Repeat([]byte("x"), 999))},
+		{"of 2 MB", func(p *elftest.Patcher) { p.Contents(".strtab", append(bytes.Repeat([]byte("x"), 2<<20), 0)) }, 1,
+			""},
+		{"without end", func(p *elftest.Patcher) { p.Contents(".strtab", []byte("\x00text")) }, 1, ""},
+		{"in a table past the end", put(".strtab", elftest.ShOff, 1<<40), 1, ""},
+		{"in a table without bytes", func(p *elftest.Patcher) {
+			p.Put32(p.Section(".strtab")+elftest.ShType,
+				uint32(elf.SHT_NOBITS))
+		}, 1, ""},
+		{"in no table", func(p *elftest.Patcher) { p.Put32(p.Section(".symtab")+elftest.ShLink, 1<<31) }, 1, ""},
+	} {
+		p := elftest.Patch(t.Fatalf, fixture(t, "amd64/drap2.so"))
+		p.Contents(".strtab", []byte("\x00text\x00"))
+		tt.change(p)
+		f := mustOpen(t, p.B)
+		if got := f.SymbolName(f.Section(".symtab"), tt.at); got != tt.want {
+			t.Errorf("name %s: %.20q; want %.20q", tt.name, got, tt.want)
+		}
 	}
 }
