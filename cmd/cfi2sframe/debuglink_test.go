@@ -83,7 +83,7 @@ const (
 
 // TestDebugLinkUpdate has gdb and eu-unstrip put together what was split before it was converted.
 func TestDebugLinkUpdate(t *testing.T) {
-	for _, tool := range []string{"gcc", "gdb", "objcopy", "eu-strip", "eu-unstrip", "dwz"} {
+	for _, tool := range []string{"gcc", "gdb", "objcopy", "eu-strip", "eu-unstrip"} {
 		peer.Look(t, tool)
 	}
 	for _, tt := range []struct {
@@ -98,8 +98,6 @@ func TestDebugLinkUpdate(t *testing.T) {
 		{"no build-id", "gcc -g -O1 -Wl,--build-id=none -o prog prog.c", byObjcopy, false},
 		{"gold", "gcc -g -O1 -fuse-ld=gold -o prog prog.c", byObjcopy, true},
 		{"lld", "gcc -g -O1 -fuse-ld=lld -o prog prog.c", byEu, true},
-		{"dwz", "gcc -g -O1 -o prog prog.c; cp prog other; dwz -M $PWD/common.debug -m common.debug prog other",
-			byObjcopy, false},
 		{"shared library", "gcc -g -O1 -shared -fPIC -DLIB -o prog prog.c", byObjcopy, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

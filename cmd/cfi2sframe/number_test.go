@@ -102,7 +102,7 @@ func TestOneNumber(t *testing.T) {
 			CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
-		files = append(files, "/usr/bin/python3", program, strip(program))
+		files = append(files, "/usr/bin/gdb", program, strip(program))
 	}
 	for _, name := range []string{
 		"drap1", "plt", "static", "undefra", "signal", "padding", "rareg.so", "../s390x/stackclash",

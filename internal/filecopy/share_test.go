@@ -17,21 +17,21 @@ import (
 )
 
 // TestShare copies inside a file system whose files can share blocks, and that has no room for a
-// second copy of the file. It needs root, loop devices and mkfs.btrfs.
+// second copy of the file. It needs root, loop devices and mkfs.xfs.
 func TestShare(t *testing.T) {
 	dir := t.TempDir()
 	image, mount := filepath.Join(dir, "image"), filepath.Join(dir, "mount")
 	if err := os.WriteFile(image, nil, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Truncate(image, 256<<20); err != nil {
+	if err := os.Truncate(image, 320<<20); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Mkdir(mount, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command(peer.Look(t, "mkfs.btrfs"), "-q", image).CombinedOutput(); err != nil {
-		t.Fatalf("mkfs.btrfs: %v %s", err, out)
+	if out, err := exec.Command(peer.Look(t, "mkfs.xfs"), "-q", "-m", "reflink=1", image).CombinedOutput(); err != nil {
+		t.Fatalf("mkfs.xfs: %v %s", err, out)
 	}
 	// Not every machine lets root mount something.
 	if out, err := exec.Command("mount", "-o", "loop", image, mount).CombinedOutput(); err != nil {

@@ -219,7 +219,7 @@ func TestPeer(t *testing.T) {
 		{"objdump", "/usr/bin/ls"}, // whose last padding is at the end of the segment
 		{"objdump", "/usr/bin/bash"},
 		{"objdump", "/usr/bin/perl"},
-		{"objdump", "/usr/bin/python3.11"},
+		{"objdump", "/usr/bin/gdb"},
 		{"aarch64-linux-gnu-objdump", "/usr/aarch64-linux-gnu/lib/libc.so.6"},
 		{"s390x-linux-gnu-objdump", "/usr/s390x-linux-gnu/lib/libc.so.6"},
 	}

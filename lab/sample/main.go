@@ -51,7 +51,7 @@ func Command() *kit.Command {
 		if *quick {
 			*samples, *versions = 3000, []int{3}
 			if len(*only) == 0 {
-				*only = []string{"python3", "exceptions (C++)"}
+				*only = []string{"perl", "exceptions (C++)"}
 			}
 		}
 		if os.Getuid() != 0 {

@@ -17,12 +17,12 @@ func TestQuick(t *testing.T) {
 	for _, name := range []string{"unshare", "gcc", "g++"} {
 		peer.Look(t, name)
 	}
-	peer.File(t, "/usr/bin/python3")
+	peer.File(t, "/usr/bin/perl")
 	out, err := exec.Command("../../scripts/lab", "sample", "--quick").CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	for _, want := range []string{"| python3 | V3 | 3000 | 0 | ", "| exceptions (C++) | V3 | 3000 | 0 | "} {
+	for _, want := range []string{"| perl | V3 | 3000 | 0 | ", "| exceptions (C++) | V3 | 3000 | 0 | "} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
