@@ -275,27 +275,6 @@ func TestSkipped(t *testing.T) {
 			test.want.Text() == "" {
 			t.Errorf("%s: %+v, error %v", test.name, res, err)
 		}
-		path, out := filepath.Join(dir, "file"), filepath.Join(dir, "out")
-		if err := os.WriteFile(path, test.data, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		before, err := os.Stat(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, to := range []string{path, out} {
-			res, err := files.Convert(t.Context(), path, to,
-				files.Options{Run: convert.Run{SkipUnsupported: true}})
-			if err != nil || res.Stays != test.want {
-				t.Errorf("%s to %s: %+v, error %v", test.name, filepath.Base(to), res, err)
-			}
-			if got := testfile.Read(t, to); !bytes.Equal(got, test.data) {
-				t.Errorf("%s: %d bytes, which are not those of the input", test.name, len(got))
-			}
-		}
-		if after, err := os.Stat(path); err != nil || !os.SameFile(before, after) {
-			t.Errorf("%s: written anew; error %v", test.name, err)
-		}
 	}
 	// What is damaged is an error still.
 	damaged := with(func(b []byte) { b[0x3a] = 1 }) // e_shentsize

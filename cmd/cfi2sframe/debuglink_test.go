@@ -212,56 +212,33 @@ func (s *scene) check(when, prog, debug string) {
 	}
 }
 
-// TestDebugLinkRefused expects that nothing changes where both files do not belong together, or cannot agree.
+// TestDebugLinkRefused has outputs that are also the debug file: nothing changes.
 func TestDebugLinkRefused(t *testing.T) {
 	for _, tool := range []string{"gcc", "objcopy", "eu-strip"} {
 		peer.Look(t, tool)
 	}
-	s := newScene(t, "gcc -g -O1 -o prog prog.c; cp prog full.debug; "+byObjcopy+`
-		gcc -g -O2 -o other prog.c; objcopy --only-keep-debug other other.debug
-		gcc -g -c -o prog.o prog.c; objcopy --only-keep-debug prog.o o.debug; cp prog.o linked.o; objcopy --add-gnu-debuglink=o.debug linked.o
-		objcopy --remove-section=.note.ABI-tag prog.debug less.debug
-		objcopy --add-section .more=prog.c --set-section-flags .more=alloc,readonly --change-section-address .more=0x900000 prog.debug more.debug
-		cp prog.debug cut.debug; truncate -s 1500 cut.debug; ln -s prog link.debug; ln prog hard.debug`)
+	s := newScene(t, "gcc -g -O1 -o prog prog.c; "+byObjcopy+"; gcc -g -O2 -o other prog.c")
 	before := s.sh("sha256sum *")
 	for _, tt := range []struct {
-		status int
-		args   string
-		want   string
+		args, want string
 	}{
-		{exitError, "--debug-link-update other.debug prog -o out", "cfi2sframe: prog: debug file other.debug: "},
-		{exitError, "--debug-link-update full.debug --in-place prog",
-			"cfi2sframe: prog: debug file full.debug: it has code, like a copy"},
-		{exitError, "--debug-link-update missing.debug --in-place prog", "debug file missing.debug: no such file"},
-		{exitError, "--debug-link-update o.debug --in-place prog.o",
-			"its debug file cannot be updated, as it is a relocatable object;"},
-		{exitError, "--debug-link-update auto --in-place linked.o",
-			"its debug file cannot be updated, as it is a relocatable object;"},
-		{exitError, "--debug-link-update less.debug --in-place prog",
-			"debug file less.debug: it has no section .note.ABI-tag, which the program has at 0x"},
-		{exitError, "--debug-link-update more.debug --in-place prog",
-			"debug file more.debug: section .more at 0x900000 is not in the program"},
-		{exitError, "--debug-link-update cut.debug --in-place prog", "debug file cut.debug: "},
-		{exitError, "--debug-link-update prog.c --in-place prog", "debug file prog.c: "},
-		{exitError, "--debug-link-update hard.debug --in-place prog", "debug file hard.debug: it is the program;"},
-		{exitError, "--debug-link-update link.debug --in-place prog", "debug file link.debug: it is the program;"},
-		{exitUsage, "--debug-link-update prog.debug --dry-run prog", "--debug-link-update requires -o or --in-place"},
-		{exitUsage, "--debug-link-update prog.debug --in-place prog other",
+		{"--debug-link-update prog.debug --dry-run prog", "--debug-link-update requires -o or --in-place"},
+		{"--debug-link-update prog.debug --in-place prog other",
 			"2 input files with one debug file; use --debug-link-update auto"},
-		{exitUsage, "--debug-link-update prog.debug prog -o -",
+		{"--debug-link-update prog.debug prog -o -",
 			"--debug-link-update cannot be combined with standard output"},
-		{exitUsage, "--debug-link-update prog.debug prog -o ./prog.debug",
+		{"--debug-link-update prog.debug prog -o ./prog.debug",
 			"--debug-link-update prog.debug is also the output"},
-		{exitUsage, "--debug-link-update prog.debug --report json --report-file prog.debug --in-place prog",
+		{"--debug-link-update prog.debug --report json --report-file prog.debug --in-place prog",
 			"--report-file prog.debug is also the debug file"},
-		{exitUsage, "--debug-link-update auto --report json --report-file ./prog.debug --in-place prog",
+		{"--debug-link-update auto --report json --report-file ./prog.debug --in-place prog",
 			"--report-file ./prog.debug is also the debug file"},
-		{exitUsage, "--debug-file auto prog -o prog.debug", "-o prog.debug is also the debug file"},
-		{exitUsage, "--debug-link-update auto prog -o prog.debug", "-o prog.debug is also the debug file"},
-		{exitUsage, "--debug-file auto --report json --report-file prog.debug --dry-run other prog",
+		{"--debug-file auto prog -o prog.debug", "-o prog.debug is also the debug file"},
+		{"--debug-link-update auto prog -o prog.debug", "-o prog.debug is also the debug file"},
+		{"--debug-file auto --report json --report-file prog.debug --dry-run other prog",
 			"--report-file prog.debug is also the debug file"},
 	} {
-		if said := s.convert(tt.status, append([]string{"--report", "none"},
+		if said := s.convert(exitUsage, append([]string{"--report", "none"},
 			strings.Fields(tt.args)...)...); !strings.Contains(said, tt.want) {
 			t.Errorf("%s: %q, %q expected", tt.args, said, tt.want)
 		}

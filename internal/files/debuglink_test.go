@@ -147,12 +147,17 @@ func TestDebugLinkErrors(t *testing.T) {
 	at, sh := split(t, "gcc -g -O1 -o prog prog.c; cp prog full.debug\n"+splitOff+`
 		gcc -g -O2 -o other prog.c; objcopy --only-keep-debug other other.debug
 		gcc -g -c -o prog.o prog.c; objcopy --only-keep-debug prog.o o.debug; cp prog.o linked.o; objcopy --add-gnu-debuglink=o.debug linked.o
-		objcopy --remove-section=.note.ABI-tag prog.debug less.debug; cp prog.debug text; echo text >text; ln prog hard.debug; ar rc lib.a prog.o`)
+		objcopy --remove-section=.note.ABI-tag prog.debug less.debug; cp prog.debug text; echo text >text; ln prog hard.debug; ar rc lib.a prog.o
+		objcopy --add-section .more=prog.c --set-section-flags .more=alloc,readonly --change-section-address .more=0x900000 prog.debug more.debug
+		cp prog.debug cut.debug; truncate -s 1500 cut.debug; ln -s prog link.debug`)
 	before := tree(t, at("."))
 	for _, tt := range []struct{ in, debug, want string }{
 		{"prog", "other.debug", "debug file " + at("other.debug") + ": "},
 		{"prog", "full.debug", "debug file " + at("full.debug") + ": it has code, like a copy"},
 		{"prog", "less.debug", "debug file " + at("less.debug") + ": it has no section .note.ABI-tag"},
+		{"prog", "more.debug", "debug file " + at("more.debug") + ": section .more at 0x900000 is not in the program"},
+		{"prog", "cut.debug", "debug file " + at("cut.debug") + ": "},
+		{"prog", "link.debug", "debug file " + at("link.debug") + ": it is the program;"},
 		{"prog", "hard.debug", "debug file " + at("hard.debug") + ": it is the program;"},
 		{"prog", "text", "debug file " + at("text") + ": "},
 		{"prog", "missing", "debug file " + at("missing") + ": no such file or directory"},

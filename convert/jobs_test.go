@@ -1,0 +1,117 @@
+package convert_test
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"cfi2sframe/convert"
+	"cfi2sframe/elffile"
+	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/testfile"
+	"cfi2sframe/sframe"
+)
+
+// TestReader has readers of some formats, and why they do not read others.
+func TestReader(t *testing.T) {
+	v1, v2, v3 := convert.Format{Version: sframe.V1}, convert.Format{Version: sframe.V2}, convert.Format{Version: sframe.V3}
+	pcrel, outermost := v2, v2
+	pcrel.PCRel, outermost.Outermost = true, true
+	for _, tt := range []struct {
+		name   string
+		opt    convert.Options
+		reader convert.Reader
+		want   string
+	}{
+		{"undefra", convert.Options{Version: sframe.V1}, convert.Reader{Formats: []convert.Format{v1}}, ""},
+		{"undefra", convert.Options{Version: sframe.V3}, convert.Reader{Formats: []convert.Format{v1, v3}}, ""},
+		{"undefra", convert.Options{Version: sframe.V3}, convert.Reader{Formats: []convert.Format{v2}}, "it is V3"},
+		{"undefra", convert.Options{Version: sframe.V2, PCRel: true}, convert.Reader{Formats: []convert.Format{v2}},
+			"it is V2 with start addresses from their own fields"},
+		{"undefra", convert.Options{Version: sframe.V2, PCRel: true}, convert.Reader{Formats: []convert.Format{pcrel}}, ""},
+		{"undefra", convert.Options{Version: sframe.V2, Outermost: true}, convert.Reader{Formats: []convert.Format{v2}},
+			"it is V2 with rows for code without a caller"},
+		{"undefra", convert.Options{Version: sframe.V2, Outermost: true},
+			convert.Reader{Formats: []convert.Format{outermost}}, ""},
+		{"plt", convert.Options{Version: sframe.V2}, convert.Reader{Formats: []convert.Format{v2}, NoPCMask: true},
+			"FDE 1, at 0x520, describes repeated blocks (PC mask), which the reader does not find"},
+		{"plt", convert.Options{Version: sframe.V2, NoPCMask: true},
+			convert.Reader{Formats: []convert.Format{v2}, NoPCMask: true}, ""},
+	} {
+		section, err := convert.ReadSection(openFile(t, converted(t, tt.name, tt.opt)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := tt.reader.Refusal(section); err != nil || got != tt.want {
+			t.Errorf("%s with %+v: %q, %v; want %q", tt.name, tt.opt, got, err, tt.want)
+		}
+	}
+	for _, tt := range []struct {
+		format convert.Format
+		linker string // one that merges sections of the format, or ""
+	}{{v1, ""}, {v2, "GNU ld 2.41 to 2.44"}, {pcrel, "GNU ld 2.45"}, {v3, "mold 3"}} {
+		if got := tt.format.Mergers(); (len(got) == 0) != (tt.linker == "") || tt.linker != "" && !slices.Contains(got, tt.linker) {
+			t.Errorf("%v is merged by %v; want %q", tt.format, got, tt.linker)
+		}
+	}
+}
+
+// TestSeparate has files that cannot have a separate section, or do not need one, and separate files that do not fit.
+func TestSeparate(t *testing.T) {
+	prog := testfile.Read(t, filepath.Join(fixtures, "amd64/plt"))
+	alone, _, err := do(prog, detach(convert.Options{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, _, err := do(testfile.Read(t, filepath.Join(fixtures, "amd64/plt-ibt")), detach(convert.Options{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	object, with := elftest.NewObject().Bytes(), converted(t, "plt", convert.Options{})
+	byBuildID := func(ctx context.Context, run *convert.Run) (*convert.Result, error) {
+		return convert.Detach(ctx, run, 1<<10, convert.Options{})
+	}
+	failing := errors.New("it cannot be opened")
+	attachBy := func(open convert.Opener) job {
+		return func(ctx context.Context, run *convert.Run) (*convert.Result, error) {
+			return convert.Attach(ctx, run, convert.AttachOptions{Section: open})
+		}
+	}
+	for _, tt := range []struct {
+		name string
+		b    []byte
+		job  job
+		stay convert.Reason // if unsupported files are skipped; or ""
+		want string         // of the error otherwise
+	}{
+		{"detach from an object", object, detach(convert.Options{}), convert.NotLinked, "neither a program nor"},
+		{"detach from an archive", ar(object), detach(convert.Options{}), convert.NotLinked, "neither a program nor"},
+		{"detach from a converted file", with, detach(convert.Options{}), convert.Exists, "has an .sframe already"},
+		{"detach by a longer build-id", prog, byBuildID, convert.NoBuildID, "it has no build-id"},
+		{"attach to an object", object, attach(alone), convert.NotLinked, "neither a program nor"},
+		{"attach to a converted file", with, attach(alone), convert.Exists, "has an .sframe already"},
+		{"attach nothing", prog, attachBy(func(*elffile.File) (*convert.Companion, error) { return nil, nil }),
+			convert.NoSFrame, "no .sframe for its build-id"},
+		{"attach what cannot be opened", prog,
+			attachBy(func(*elffile.File) (*convert.Companion, error) { return nil, failing }), "", failing.Error()},
+		{"attach that of another program", prog, attach(other), "", "detached .sframe detached: "},
+		{"attach a program", prog, attach(prog), "", "it has no .note.cfi2sframe"},
+	} {
+		if _, res, err := do(tt.b, tt.job); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %+v, %v; want %q", tt.name, res, err, tt.want)
+		}
+		got, res, err := do(tt.b, skip(tt.job))
+		if tt.stay == "" && err == nil || tt.stay != "" && (err != nil || res.Stays != tt.stay || string(got) != string(tt.b)) {
+			t.Errorf("%s, skipped: %+v, %v; want %q", tt.name, res, err, tt.stay)
+		}
+	}
+	if got, _, err := do(prog, attach(alone)); err != nil || string(got) != string(with) {
+		t.Errorf("attached, the file is another one: %v", err)
+	}
+	if _, res, err := do(with, detach(convert.Options{Force: true})); err != nil || res.Stays != "" {
+		t.Errorf("detached with Force: %+v, %v", res, err)
+	}
+}
