@@ -1,6 +1,7 @@
 package files
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -17,6 +18,7 @@ type Batch struct {
 	Jobs []*Job // since the last Reset
 
 	named map[inode.ID]map[string]bool // the names to be replaced of files with several names
+	lost  map[string]error             // why it is unknown of which file a path is a name
 	known map[inode.ID]*Job            // jobs that replace files, by the ID of the old or the new file
 	bytes int64                        // size of the results
 
@@ -37,15 +39,21 @@ func (b *Batch) Full(opt Options) bool {
 
 // Expect notes which files are to be replaced, so that their other names are known.
 func (b *Batch) Expect(paths []string) {
-	b.named = make(map[inode.ID]map[string]bool)
+	b.named, b.lost = make(map[inode.ID]map[string]bool), make(map[string]error)
 	for _, path := range paths {
 		info, err := os.Stat(path)
-		if err != nil || inode.Links(info) < 2 { // an error is reported when the file is opened
-			continue
+		real := ""
+		if err == nil && inode.Links(info) > 1 {
+			real, err = outfile.RealPath(path)
 		}
-		real, err := outfile.RealPath(path)
-		id, ok := inode.Of(info)
-		if err != nil || !ok {
+		if outfile.OfMachine(err) { // others are found again when the file is opened
+			b.lost[path] = outfile.Plain(err)
+		}
+		id, ok := inode.ID{}, false
+		if err == nil {
+			id, ok = inode.Of(info)
+		}
+		if !ok || real == "" {
 			continue
 		}
 		if b.named[id] == nil {
@@ -69,7 +77,7 @@ func (b *Batch) Add(ctx context.Context, in, out string, opt Options) {
 // AddInPlace converts the file that a path leads to, in order to replace it.
 func (b *Batch) AddInPlace(ctx context.Context, path string, opt Options) {
 	j := b.job(path, path, opt)
-	if j.Err = ctx.Err(); j.Err != nil {
+	if j.Err = cmp.Or(ctx.Err(), b.lost[path]); j.Err != nil {
 		return
 	}
 	if j.input, j.Err = OpenInPlace(path); j.Err != nil {
@@ -184,7 +192,8 @@ func (b *Batch) remember(j *Job) {
 		return
 	}
 	if j.Err == nil && j.output != nil {
-		if info, err := j.output.Stat(); err == nil {
+		info, err := j.output.Stat()
+		if j.lost = err; err == nil {
 			j.id, _ = inode.Of(info)
 		}
 	}
@@ -204,6 +213,10 @@ func (b *Batch) relink(j *Job) error {
 	if j.same.id == (inode.ID{}) {
 		if j.same.Err != nil {
 			return fmt.Errorf("it is the same file as %s, which was not replaced", j.same.In)
+		}
+		if j.same.lost != nil {
+			return fmt.Errorf("it is the same file as %s, whose result cannot be linked to this name: %w", j.same.In,
+				outfile.Plain(j.same.lost))
 		}
 		return nil // it is unchanged
 	}

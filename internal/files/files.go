@@ -93,6 +93,7 @@ type Job struct {
 
 	same *Job     // the job of the same file by another name, or nil
 	id   inode.ID // of the result that has replaced the file, or zero
+	lost error    // why the ID is unknown, or nil
 }
 
 // convert makes the result.

@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"cfi2sframe/internal/testkit/long"
 	"cfi2sframe/internal/testkit/peer"
 )
@@ -53,6 +55,23 @@ func TestSystemCalls(t *testing.T) {
 	}
 	if failed < 100 || moments < 100 || left > 6 {
 		t.Errorf("%d system calls failed, and %d kills left %d second names", failed, moments, left)
+	}
+}
+
+// TestOtherNames has a disk that fails when the tool looks which names a file has: no name keeps the old file without
+// an error.
+func TestOtherNames(t *testing.T) {
+	h := prepared(t)
+	s := named("three files, two names of one")
+	if err := h.prepare([]*scenario{s}); err != nil {
+		t.Fatal(err)
+	}
+	f := &fault{name: "EIO", action: action{fail: unix.EIO}, calls: []string{"newfstatat", "fstat"}}
+	if err := h.failEach(s, f); err != nil {
+		t.Fatal(err)
+	}
+	if h.runs < 50 {
+		t.Errorf("%d calls failed", h.runs)
 	}
 }
 
