@@ -482,7 +482,7 @@ func TestNoRows(t *testing.T) {
 		function{begin: 0x1000, end: 0x1008}, function{begin: 0x1008, end: 0x1010},
 		function{begin: 0x1010, end: 0x1018})
 	res, err := Check(table, decodeSection(t, data), bareFile(elf.ET_DYN), Options{})
-	if err != nil || res.Total > 0 || res.Described != 24 || res.Covered != 8 {
+	if err != nil || res.Total > 0 || res.Described != 24 || res.Covered != 8 || res.Outermost != 0 {
 		t.Errorf("%+v, error %v", res, err)
 	}
 }

@@ -66,6 +66,8 @@ func TestEpilogue(t *testing.T) {
 			"0x1001-0x1005: caller's frame pointer differs; 0x1005-0x1007: caller's frame pointer differs"},
 		{"an unknown instruction", "5d498d62f8c5f877c3", r10, epilogue,
 			"0x1001-0x1005: caller's frame pointer differs; 0x1005-0x1009: caller's frame pointer differs"},
+		{"a far jump", "5d498d62f8ff2d00000000", r10, epilogue,
+			"0x1001-0x1005: caller's frame pointer differs; 0x1005-0x100b: caller's frame pointer differs"},
 		{"an interrupt", "5d498d62f8cc", r10, epilogue,
 			"0x1001-0x1005: caller's frame pointer differs; 0x1005-0x1006: caller's frame pointer differs"},
 		{"a jump to the function's end", "5d498d62f8eb00", r10, epilogue, ""},
