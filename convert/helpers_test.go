@@ -34,15 +34,19 @@ func detach(opt convert.Options) job {
 
 // attach attaches the section of an ELF file.
 func attach(alone []byte) job {
-	opt := convert.AttachOptions{Section: func(*elffile.File) (*convert.Companion, error) {
-		f, err := elffile.New(bytes.NewReader(alone), int64(len(alone)))
+	return func(ctx context.Context, run *convert.Run) (*convert.Result, error) {
+		return convert.Attach(ctx, run, convert.AttachOptions{Section: companion(alone)})
+	}
+}
+
+// companion opens an ELF file in memory.
+func companion(b []byte) convert.Opener {
+	return func(*elffile.File) (*convert.Companion, error) {
+		f, err := elffile.New(bytes.NewReader(b), int64(len(b)))
 		if err != nil {
 			return nil, err
 		}
 		return &convert.Companion{ELF: f, Path: "detached", Closer: io.NopCloser(nil)}, nil
-	}}
-	return func(ctx context.Context, run *convert.Run) (*convert.Result, error) {
-		return convert.Attach(ctx, run, opt)
 	}
 }
 

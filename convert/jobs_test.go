@@ -1,13 +1,18 @@
 package convert_test
 
 import (
+	"bytes"
 	"context"
+	"debug/elf"
 	"errors"
+	"io"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
+	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/testkit/elftest"
@@ -113,5 +118,87 @@ func TestSeparate(t *testing.T) {
 	}
 	if _, res, err := do(with, detach(convert.Options{Force: true})); err != nil || res.Stays != "" {
 		t.Errorf("detached with Force: %+v, %v", res, err)
+	}
+}
+
+// TestOtherFiles has files that are none of those that the options are for.
+func TestOtherFiles(t *testing.T) {
+	prog, v3 := testfile.Read(t, filepath.Join(fixtures, "amd64/plt")), converted(t, "plt", convert.Options{Version: sframe.V3})
+	f := openFile(t, v3)
+	section, err := convert.ReadSection(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if why := refusal(t, v3, convert.LinuxModule); why != "it is not in a relocatable object, as modules are" {
+		t.Errorf("a program as a module: %q", why)
+	}
+	if _, err := convert.LinuxKernel.Refusal(f, section); err == nil || !strings.Contains(err.Error(), "no symbols _stext") {
+		t.Errorf("a program as a kernel: %v", err)
+	}
+	if _, err := convert.FindSection(f, "no:symbols"); err == nil || !strings.Contains(err.Error(), "no symbols no and") {
+		t.Errorf("no such symbols: %v", err)
+	}
+	object, _, err := inMemory(elftest.NewObject().Bytes(), convert.Options{Version: sframe.V3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := convert.ReadSection(openFile(t, object))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const machine = 18 // offset of e_machine
+	p := elftest.Patch(t.Fatalf, object)
+	p.Put16(machine, uint16(elf.EM_RISCV))
+	if why, err := convert.LinuxModule.Refusal(openFile(t, p.B), rows); err != nil ||
+		why != "machine EM_RISCV has no SFrame ABI" {
+		t.Errorf("another machine: %q, %v", why, err)
+	}
+	if text := convert.Reason("other").Text(); text != "" {
+		t.Errorf("an unknown reason is %q", text)
+	}
+	alone, _, err := do(prog, detach(convert.Options{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	failing := errors.New("it cannot be opened")
+	for name, opt := range map[string]convert.AttachOptions{
+		"a debug file that cannot be opened": {
+			Debug: func(*elffile.File) (*convert.Companion, error) { return nil, failing },
+		},
+		"no CFI of that source": {Source: cfi.DebugFrame},
+	} {
+		opt.Section = companion(alone)
+		j := func(ctx context.Context, run *convert.Run) (*convert.Result, error) {
+			return convert.Attach(ctx, run, opt)
+		}
+		if _, res, err := do(prog, j); !errors.Is(err, failing) && !errors.Is(err, cfi.ErrNone) {
+			t.Errorf("%s: %+v, %v", name, res, err)
+		}
+	}
+}
+
+// TestCompanionFails lets each read of a detached file fail once.
+func TestCompanionFails(t *testing.T) {
+	prog := testfile.Read(t, filepath.Join(fixtures, "amd64/plt"))
+	alone, _, err := do(prog, detach(convert.Options{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, done := 0, false; !done; n++ {
+		r := &failingOnce{bytes.NewReader(alone), n}
+		open := func(*elffile.File) (*convert.Companion, error) {
+			f, err := elffile.New(r, int64(len(alone)))
+			if err != nil {
+				return nil, err
+			}
+			return &convert.Companion{ELF: f, Path: "detached", Closer: io.NopCloser(nil)}, nil
+		}
+		j := func(ctx context.Context, run *convert.Run) (*convert.Result, error) {
+			return convert.Attach(ctx, run, convert.AttachOptions{Section: open})
+		}
+		_, _, err := do(prog, j)
+		if done = r.left >= 0; done != (err == nil) || !done && !errors.Is(err, syscall.EIO) {
+			t.Fatalf("read %d: %v", n, err)
+		}
 	}
 }
