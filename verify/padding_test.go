@@ -75,6 +75,11 @@ func TestPadding(t *testing.T) {
 			row(0x31, 16)),
 			piece(0x1040, 0x1091, row(0, 8)), piece(0x10d1, 0x1200, row(0, 8), row(1, 16), row(15, 8), row(16, 16))},
 			0xd + 0x1c + 0xe + 0x12 + 0xb + 0x11c, 7 + 63 + 8, ""},
+		{"each by an FDE", []fde{piece(0x1000, 0x1010, row(0, 8), row(1, 16)),
+			piece(0x1010, 0x1030, row(0, 8), row(1, 16)), piece(0x1030, 0x103e, row(0, 8), row(1, 16)),
+			piece(0x1040, 0x1090, row(0, 8)), piece(0x1090, 0x1091, row(0, 8)),
+			piece(0x10d1, 0x10e0, row(0, 8), row(1, 16)), piece(0x10e0, 0x1200, row(0, 8), row(1, 16))},
+			0xd + 0x1c + 0xe + 0x12 + 0xb + 0x11c, 3 + 4 + 63 + 4 + 4, ""},
 
 		{"with the next function's row", []fde{piece(0x1000, 0x1010, row(0, 8), row(1, 16), row(0xd, 8))}, 0xd, 0,
 			"CFA differs"},
