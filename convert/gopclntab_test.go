@@ -162,3 +162,25 @@ func openFile(t *testing.T, b []byte) *elffile.File {
 	}
 	return f
 }
+
+// TestGoOtherCode has a program whose code is not that of its table: all functions of Go are gaps.
+func TestGoOtherCode(t *testing.T) {
+	b, err := os.ReadFile(goprog.Build(t, "CGO_ENABLED=0 GOARCH=amd64", "-ldflags=-s -w"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := openFile(t, b).Section(".text")
+	for i := range text.Size {
+		b[text.Off+i] = 0xcc
+	}
+	res, section := convertGo(t, b)
+	if res.Covered > 0 || section.Len() > 0 || len(res.Gaps) < 500 {
+		t.Errorf("%d bytes covered, %d FDEs, %d gaps", res.Covered, section.Len(), len(res.Gaps))
+	}
+	const want = "functions with frames, 0 move the stack pointer where the table says"
+	for _, g := range res.Gaps {
+		if g.Reason != "go-table" || !strings.Contains(g.Rule, want) {
+			t.Fatalf("%s: %s; want go-table: %s", g.Reason, g.Rule, want)
+		}
+	}
+}

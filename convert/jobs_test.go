@@ -6,6 +6,7 @@ import (
 	"debug/elf"
 	"errors"
 	"io"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -132,6 +133,15 @@ func TestOtherFiles(t *testing.T) {
 	if why := refusal(t, v3, convert.LinuxModule); why != "it is not in a relocatable object, as modules are" {
 		t.Errorf("a program as a module: %q", why)
 	}
+	user := converted(t, "plt", convert.Options{Version: sframe.V3, Linux: convert.LinuxUser})
+	if why := refusal(t, user, convert.LinuxUser); why != "" || !bytes.Equal(user, v3) {
+		t.Errorf("a program with one segment of code: %q, or other bytes than without Linux", why)
+	}
+	p := elftest.Patch(t.Fatalf, v3)
+	p.Put32(p.Segment(elf.PT_LOAD, 0)+4, uint32(elf.PF_R)) // p_flags of the code
+	if why := refusal(t, p.B, convert.LinuxUser); !strings.Contains(why, "is outside of the text") {
+		t.Errorf("code that is not executable: %q", why)
+	}
 	if _, err := convert.LinuxKernel.Refusal(f, section); err == nil || !strings.Contains(err.Error(), "no symbols _stext") {
 		t.Errorf("a program as a kernel: %v", err)
 	}
@@ -147,11 +157,17 @@ func TestOtherFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	const machine = 18 // offset of e_machine
-	p := elftest.Patch(t.Fatalf, object)
+	p = elftest.Patch(t.Fatalf, object)
 	p.Put16(machine, uint16(elf.EM_RISCV))
 	if why, err := convert.LinuxModule.Refusal(openFile(t, p.B), rows); err != nil ||
 		why != "machine EM_RISCV has no SFrame ABI" {
 		t.Errorf("another machine: %q, %v", why, err)
+	}
+	var out bytes.Buffer
+	again := convert.Options{Version: sframe.V3, Update: true}
+	if res, err := convert.Convert(t.Context(), bytes.NewReader(object), int64(len(object)), &out, again); err != nil ||
+		res.Stays != convert.Current || !bytes.Equal(out.Bytes(), object) {
+		t.Errorf("a file that is up to date: %+v, %v", res, err)
 	}
 	if text := convert.Reason("other").Text(); text != "" {
 		t.Errorf("an unknown reason is %q", text)
@@ -161,6 +177,20 @@ func TestOtherFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	failing := errors.New("it cannot be opened")
+	closed := convert.Options{Debug: func(*elffile.File) (*convert.Companion, error) { return nil, failing }}
+	if _, res, err := inMemory(prog, closed); !errors.Is(err, failing) {
+		t.Errorf("a debug file that cannot be opened: %+v, %v", res, err)
+	}
+	damaged := converted(t, "prologue", convert.Options{Version: sframe.V2, Share: convert.ShareOff})
+	_, in := sectionOf(t, damaged, ".sframe")
+	damaged[int(in.Offset)+28+20*int(damaged[in.Offset+8])+1] = 0x63 // a row's info, with words of no size
+	if section, err = convert.ReadSection(openFile(t, damaged)); err != nil {
+		t.Fatal(err)
+	}
+	reader := convert.Reader{Formats: []convert.Format{{Version: sframe.V2}}}
+	if why, err := reader.Refusal(section); err == nil {
+		t.Errorf("a damaged row: %q", why)
+	}
 	for name, opt := range map[string]convert.AttachOptions{
 		"a debug file that cannot be opened": {
 			Debug: func(*elffile.File) (*convert.Companion, error) { return nil, failing },
@@ -200,5 +230,18 @@ func TestCompanionFails(t *testing.T) {
 		if done = r.left >= 0; done != (err == nil) || !done && !errors.Is(err, syscall.EIO) {
 			t.Fatalf("read %d: %v", n, err)
 		}
+	}
+}
+
+// TestScratchFails updates an object without a directory for temporary files.
+func TestScratchFails(t *testing.T) {
+	object, _, err := inMemory(elftest.NewObject().Bytes(), convert.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "missing"))
+	run := &convert.Run{In: bytes.NewReader(object), Size: int64(len(object))}
+	if res, err := convert.Add(t.Context(), run, convert.Options{Update: true}); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%+v, %v", res, err)
 	}
 }

@@ -198,6 +198,10 @@ func TestInto(t *testing.T) {
 			t.Errorf("check between %q: %+v, %v", symbols, c, err)
 		}
 	}
+	if _, err := convert.FindSection(openFile(t, filled), "zeros:no_zeros"); err == nil ||
+		!strings.Contains(err.Error(), "no loaded segment has the bytes from") {
+		t.Errorf("symbols that are not in the file: %v", err)
+	}
 	if text := printed(t, filled); !strings.Contains(text, "pc = 0xffffffff81000000, size = 2 bytes") {
 		t.Errorf("dump: %s", text)
 	}
