@@ -32,7 +32,7 @@ type CodeRange struct {
 
 // Code returns where the code of the file is, by address. Empty sections are not code.
 func (f *File) Code() []CodeRange {
-	var all []CodeRange
+	all := make([]CodeRange, 0, len(f.Sections)+len(f.Progs))
 	add := func(name string, addr, size, off, filesz uint64) {
 		if size > 0 && size <= math.MaxUint64-addr {
 			all = append(all, CodeRange{Span{addr, addr + size}, name, off, filesz})

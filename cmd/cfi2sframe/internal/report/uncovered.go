@@ -203,9 +203,9 @@ func largest(ranges []elffile.Span) []UncoveredRange {
 
 // codeOf returns where the bytes of a file's code are, by address.
 func codeOf(f *elffile.File) []elffile.CodeRange {
-	var out []elffile.CodeRange
-	end := uint64(0)
-	for _, c := range f.Code() {
+	all := f.Code()
+	out, end := all[:0], uint64(0)
+	for _, c := range all {
 		// Code counts once: if sections overlap, which no linker makes, the first one has it.
 		if c.Filesz > 0 && c.Begin >= end {
 			end = c.Begin + c.Filesz
