@@ -6,8 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-
-	"golang.org/x/sync/errgroup"
+	"sync"
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/elfwrite"
@@ -188,8 +187,8 @@ func (s *single) code(addr, n uint64) []byte {
 func (t *translation) parallel(parts []*cfi.Table, enc emit.Options, opt translate.Options) ([]*emit.Builder, error) {
 	builders := make([]*emit.Builder, len(parts))
 	results := make([]*translate.Result, len(parts))
-	var g errgroup.Group
-	var err error
+	errs := make([]error, len(parts))
+	var others sync.WaitGroup
 	for i := range parts {
 		part := opt
 		if opt.Padding != nil {
@@ -198,23 +197,23 @@ func (t *translation) parallel(parts []*cfi.Table, enc emit.Options, opt transla
 		if i < len(parts)-1 {
 			part.Stubs = nil // they come last
 		}
-		work := func() (err error) {
-			if builders[i], err = emit.NewBuilder(enc); err != nil {
-				return err
+		work := func() {
+			if builders[i], errs[i] = emit.NewBuilder(enc); errs[i] != nil {
+				return
 			}
 			// Most programs occur in one part only, and each part has its share of them and some more.
 			n, programs := parts[i].Len(), parts[i].NumPrograms()
 			builders[i].Grow(n, min(n, programs, programs/len(parts)*9/8+1))
-			results[i], err = translate.Translate(parts[i], part, builders[i])
-			return err
+			results[i], errs[i] = translate.Translate(parts[i], part, builders[i])
 		}
 		if i < len(parts)-1 {
-			g.Go(work)
+			others.Go(work)
 		} else {
-			err = work()
+			work()
 		}
 	}
-	if err := cmp.Or(g.Wait(), err); err != nil {
+	others.Wait()
+	if err := cmp.Or(errs...); err != nil {
 		return nil, err
 	}
 	t.Result = translate.Merge(results)

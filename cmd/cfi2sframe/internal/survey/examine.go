@@ -7,8 +7,7 @@ import (
 	"errors"
 	"io"
 	"slices"
-
-	"golang.org/x/sync/semaphore"
+	"sync"
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/cmd/cfi2sframe/internal/report"
@@ -22,14 +21,14 @@ import (
 	"cfi2sframe/translate"
 )
 
-// maxCFI is how much CFI is in memory at a time, in bytes. Its tables take about three times as much. A file with
-// more is examined alone.
-const maxCFI = 48 << 20
+// largeCFI is how much CFI, in bytes, a file has that is not examined while another such file is. Its tables take about
+// three times as much memory.
+const largeCFI = 8 << 20
 
 // An examiner makes records.
 type examiner struct {
 	Options
-	memory *semaphore.Weighted // for CFI, in bytes
+	large sync.Mutex // held while a file with more than largeCFI is examined
 }
 
 // file examines a file: an ELF file, or the ELF files in an archive.
@@ -100,9 +99,10 @@ func (e *examiner) examine(budget *elffile.Budget, r io.ReaderAt, name string, s
 	if e.Starting != nil {
 		e.Starting(n, f.Size)
 	}
-	n = min(n, maxCFI)
-	e.memory.Acquire(context.Background(), int64(n)) // its only error would be that of the context
-	defer e.memory.Release(int64(n))
+	if n > largeCFI {
+		e.large.Lock()
+		defer e.large.Unlock()
+	}
 	record := &Record{File: valid(name)}
 	err = record.translate(f)
 	status := statusOf(err)

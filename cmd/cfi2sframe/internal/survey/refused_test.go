@@ -15,8 +15,6 @@ import (
 	"syscall"
 	"testing"
 
-	"golang.org/x/sync/semaphore"
-
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/testkit/elftest"
 )
@@ -101,7 +99,7 @@ func (f failing) ReadAt(b []byte, off int64) (int, error) {
 func TestReadErrors(t *testing.T) {
 	b := sound(t)
 	p := elftest.Patch(t.Fatalf, b)
-	e := &examiner{memory: semaphore.NewWeighted(maxCFI)}
+	e := new(examiner)
 	at := int64(p.U64(p.Section(".eh_frame") + elftest.ShOff))
 	r, err := e.examine(nil, failing{bytes.NewReader(b), at, errDisk}, "x", int64(len(b)))
 	if err != nil || r.Status != unreadable || !strings.Contains(r.Error, errDisk.Error()) || len(r.Worst) > 0 {
@@ -138,7 +136,7 @@ func TestArchiveCancelled(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	e := &examiner{memory: semaphore.NewWeighted(maxCFI)}
+	e := new(examiner)
 	r, err := e.file(ctx, &candidate{name: path, archive: true})
 	if err != nil || len(r) != 2 || r[0].File != path+"(a.so)" || r[1].File != path+"(b.so)" {
 		t.Errorf("members %+v, %v; want a.so and b.so", r, err)

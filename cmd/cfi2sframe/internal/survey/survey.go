@@ -6,7 +6,7 @@
 //
 // Each file becomes a Record of a few hundred bytes, and everything in a report is a sum of records. The JSON form is a
 // line for each record, so that a survey of several machines is the union of their lines. CFI is in memory only while
-// its file is examined; maxCFI bounds the CFI of all files examined at a time.
+// its file is examined; of files with more than largeCFI, one is examined at a time.
 package survey
 
 import (
@@ -15,9 +15,6 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-
-	"golang.org/x/sync/errgroup"
-	"golang.org/x/sync/semaphore"
 
 	"cfi2sframe/sframe"
 )
@@ -62,27 +59,29 @@ func Run(ctx context.Context, paths []string, opt Options, progress func(done, t
 	if opt.Jobs <= 0 {
 		opt.Jobs = runtime.GOMAXPROCS(0)
 	}
-	e := &examiner{Options: opt, memory: semaphore.NewWeighted(maxCFI)}
-	found := make([][]*Record, len(files))
-	var g errgroup.Group
-	g.SetLimit(opt.Jobs)
-	var mu sync.Mutex
-	done := 0
-	for i := range files {
-		g.Go(func() (err error) {
-			if err = ctx.Err(); err != nil {
-				return err
-			}
-			found[i], err = e.file(ctx, &files[i])
+	e := &examiner{Options: opt}
+	found, errs := make([][]*Record, len(files)), make([]error, len(files))
+	var workers sync.WaitGroup
+	var mu sync.Mutex // of the numbers of files that are begun and done
+	begun, done := 0, 0
+	for range opt.Jobs {
+		workers.Go(func() {
 			mu.Lock()
 			defer mu.Unlock()
-			if done++; progress != nil {
-				progress(done, len(files))
+			for begun < len(files) && ctx.Err() == nil {
+				i := begun
+				begun++
+				mu.Unlock()
+				found[i], errs[i] = e.file(ctx, &files[i])
+				mu.Lock()
+				if done++; progress != nil {
+					progress(done, len(files))
+				}
 			}
-			return err
 		})
 	}
-	if err := cmp.Or(g.Wait(), ctx.Err()); err != nil {
+	workers.Wait()
+	if err := cmp.Or(append(errs, ctx.Err())...); err != nil {
 		return nil, err
 	}
 	return New(slices.Concat(found...), skipped), nil
