@@ -32,7 +32,16 @@ type CodeRange struct {
 
 // Code returns where the code of the file is, by address. Empty sections are not code.
 func (f *File) Code() []CodeRange {
-	all := make([]CodeRange, 0, len(f.Sections)+len(f.Progs))
+	isCode := func(s *Section) bool {
+		return s.Alloc() && s.Flags&uint64(elf.SHF_EXECINSTR) != 0 && (!f.IsObject() || s.Base != 0)
+	}
+	n := len(f.Progs)
+	for i := range f.Sections {
+		if isCode(&f.Sections[i]) {
+			n++
+		}
+	}
+	all := make([]CodeRange, 0, n)
 	add := func(name string, addr, size, off, filesz uint64) {
 		if size > 0 && size <= math.MaxUint64-addr {
 			all = append(all, CodeRange{Span{addr, addr + size}, name, off, filesz})
@@ -40,14 +49,13 @@ func (f *File) Code() []CodeRange {
 	}
 	for i := range f.Sections {
 		s := &f.Sections[i]
-		if !s.Alloc() || s.Flags&uint64(elf.SHF_EXECINSTR) == 0 || f.IsObject() && s.Base == 0 {
-			continue
+		switch {
+		case !isCode(s):
+		case s.HasBytes():
+			add(s.Name, s.Base, s.Size, s.Off, s.Size)
+		default:
+			add(s.Name, s.Base, s.Size, s.Off, 0)
 		}
-		filesz := s.Size
-		if !s.HasBytes() {
-			filesz = 0
-		}
-		add(s.Name, s.Base, s.Size, s.Off, filesz)
 	}
 	for i := range f.Progs {
 		h := &f.Progs[i]
