@@ -354,11 +354,11 @@ func (l *link) convert(s *conversion, signals <-chan os.Signal) int {
 // convertOne converts one file.
 func (l *link) convertOne(ctx context.Context, s *conversion, o *linkOutput) int {
 	s.files = []string{o.path}
-	w := &work{console: console{stdout: l.stdout, stderr: l.stderr}, conversion: s}
+	w := &work{console: console{stdout: l.stdout, stderr: l.stderr}, settings: s}
 	status := w.run(ctx)
 	if w.tally.stay[convert.NoRoom] > 0 && !l.lenient { // again, for the error
 		s.skip = false
-		w = &work{console: console{stdout: l.stdout, stderr: l.stderr}, conversion: s}
+		w = &work{console: console{stdout: l.stdout, stderr: l.stderr}, settings: s}
 		status = w.run(ctx)
 	}
 	switch {

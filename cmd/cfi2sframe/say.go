@@ -17,7 +17,7 @@ func (w *work) reportOn(j *files.Job) error {
 		return nil
 	}
 	w.report.said = true
-	switch w.form {
+	switch w.settings.form {
 	case "json":
 		return outfile.Plain(w.json(j))
 	case "html":
@@ -29,14 +29,14 @@ func (w *work) reportOn(j *files.Job) error {
 }
 
 // removed reports whether .sframe was removed from a file, or from members of an archive.
-func (w *work) removed(res *files.Result) bool { return w.verb == "remove" && res.Stays == "" }
+func (w *work) removed(res *files.Result) bool { return w.settings.verb == "remove" && res.Stays == "" }
 
 // json reports on a file in JSON.
 func (w *work) json(j *files.Job) error {
 	in, res, reports := j.In, j.Result, w.results[j]
 	if w.removed(res) {
-		gone := report.Removed{Schema: report.Schema, File: in, Output: w.output, Removed: true, Unsigned: res.Unsigned}
-		if w.inPlace {
+		gone := report.Removed{Schema: report.Schema, File: in, Output: w.settings.output, Removed: true, Unsigned: res.Unsigned}
+		if w.settings.inPlace {
 			gone.Output = in
 		}
 		if err := report.WriteJSON(w.report.out, gone); err != nil {
@@ -83,14 +83,14 @@ const shortList = 10
 // text reports on a file in text. Members of an archive are listed with -v only.
 func (w *work) text(j *files.Job) error {
 	in, res, reports := j.In, j.Result, w.results[j]
-	if res.Stays != "" && w.all > 1 && !w.verbose && res.DebugFile == "" && len(res.PassedOver) == 0 {
+	if res.Stays != "" && w.all > 1 && !w.settings.verbose && res.DebugFile == "" && len(res.PassedOver) == 0 {
 		return nil // the last lines count it
 	}
 	coverage, gaps := reports.coverage, shortList
-	if w.verbose {
+	if w.settings.verbose {
 		gaps = -1
 	}
-	if res.Archive && !w.verbose && len(coverage) > 0 {
+	if res.Archive && !w.settings.verbose && len(coverage) > 0 {
 		coverage = []*report.Coverage{report.Sum(in, coverage)}
 	}
 	for _, c := range coverage {
@@ -136,7 +136,7 @@ func (w *work) text(j *files.Job) error {
 }
 
 // lists reports whether the text report is a list with a line for each file.
-func (w *work) lists() bool { return w.form == "text" && w.many && !w.verbose }
+func (w *work) lists() bool { return w.settings.form == "text" && w.many && !w.settings.verbose }
 
 // columns of the list. Names come last, as they can be long.
 const columns = "%11s %14s %12s  %s\n"
@@ -153,10 +153,10 @@ func (w *work) row(in string, c *report.Coverage) {
 
 // readers lists the readers of the format.
 func (w *work) readers() string {
-	if w.Linux > convert.LinuxUser {
-		return w.like
+	if w.settings.Linux > convert.LinuxUser {
+		return w.settings.like
 	}
-	return readersOf(convert.Format{Version: w.Version, PCRel: w.PCRel, Outermost: w.Outermost})
+	return readersOf(convert.Format{Version: w.settings.Version, PCRel: w.settings.PCRel, Outermost: w.settings.Outermost})
 }
 
 // kept reports unchanged members of an archive: how many for which reason, or each with -v.
@@ -165,11 +165,11 @@ func (w *work) kept(name string, members []convert.Kept) {
 	for _, k := range members {
 		why := report.PrintableMessage(whyKept(k))
 		reasons[why]++
-		if w.verbose {
+		if w.settings.verbose {
 			fmt.Fprintf(w.report.out, "%s(%s): unchanged: %s\n", name, report.PrintableMessage(k.Member), why)
 		}
 	}
-	if w.verbose {
+	if w.settings.verbose {
 		return
 	}
 	for _, why := range slices.Sorted(maps.Keys(reasons)) {

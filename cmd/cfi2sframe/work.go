@@ -29,7 +29,7 @@ import (
 // A work converts the files of a command line.
 type work struct {
 	console
-	*conversion
+	settings      *conversion
 	batch         files.Batch
 	results       map[*files.Job]*result // of the batch
 	report        *reporter
@@ -44,12 +44,12 @@ type work struct {
 // begin opens the report.
 func (w *work) begin() (err error) {
 	signal.Ignore(syscall.SIGPIPE) // if the reader of a report ends, that is an error like others
-	stream, name := w.stream(w.stdout, w.stderr)
-	if w.report, err = openReport(&w.reporting, stream, name, w.to.NoSync); err != nil {
+	stream, name := w.settings.stream(w.stdout, w.stderr)
+	if w.report, err = openReport(&w.settings.reporting, stream, name, w.settings.to.NoSync); err != nil {
 		complain(w.stderr, "report", err)
 		return err
 	}
-	w.report.html = w.form == "html"
+	w.report.html = w.settings.form == "html"
 	return nil
 }
 
@@ -60,16 +60,16 @@ func (w *work) run(ctx context.Context) int {
 	}
 	defer w.report.close()
 	defer w.batch.Reset()
-	if w.inPlace {
-		w.batch.Expect(w.files)
+	if w.settings.inPlace {
+		w.batch.Expect(w.settings.files)
 	}
-	w.all = len(w.files)
+	w.all = len(w.settings.files)
 	w.many = w.all > 1
 	w.startBar(w.all)
 	if w.all == 1 {
-		w.large(w.files[0])
+		w.large(w.settings.files[0])
 	}
-	for i, in := range w.files {
+	for i, in := range w.settings.files {
 		if w.interrupted {
 			w.failed(in, context.Canceled)
 			continue
@@ -79,12 +79,12 @@ func (w *work) run(ctx context.Context) int {
 		if w.many {
 			w.bar.Set(i + 1)
 		}
-		last := i == len(w.files)-1 || ctx.Err() != nil
-		if !last && !w.batch.Full(w.to) {
+		last := i == len(w.settings.files)-1 || ctx.Err() != nil
+		if !last && !w.batch.Full(w.settings.to) {
 			continue
 		}
 		if err := w.put(ctx, last); err != nil {
-			w.stopped(len(w.files) - 1 - i)
+			w.stopped(len(w.settings.files) - 1 - i)
 			return exitError
 		}
 	}
@@ -94,11 +94,11 @@ func (w *work) run(ctx context.Context) int {
 // add converts a file.
 func (w *work) add(ctx context.Context, in string) {
 	r := &result{}
-	opt := r.options(w.conversion, in)
-	if w.inPlace {
+	opt := r.options(w.settings, in)
+	if w.settings.inPlace {
 		w.batch.AddInPlace(ctx, in, opt)
 	} else {
-		w.batch.Add(ctx, in, w.output, opt)
+		w.batch.Add(ctx, in, w.settings.output, opt)
 	}
 	j := w.batch.Jobs[len(w.batch.Jobs)-1]
 	r.name(j)
@@ -114,7 +114,7 @@ const largeSize = 200 << 20
 // large shows the progress of a single large file.
 func (w *work) large(in string) {
 	if info, err := os.Stat(in); err == nil && info.Size() >= largeSize {
-		w.to.Run.Progress = func(done, total int) {
+		w.settings.to.Run.Progress = func(done, total int) {
 			w.progress(done, total)
 			w.bar.Describe(report.Printable(filepath.Base(in)))
 		}
@@ -149,7 +149,7 @@ func (w *work) status(ctx context.Context) int {
 		return exitError
 	case w.short > 0:
 		return exitCoverage
-	case w.skipStatus && w.tally.skipped() > 0:
+	case w.settings.skipStatus && w.tally.skipped() > 0:
 		return exitSkipped
 	}
 	return exitDone
@@ -157,7 +157,7 @@ func (w *work) status(ctx context.Context) int {
 
 // stopped counts files that no other message names, after the report has failed.
 func (w *work) stopped(left int) {
-	if n := w.tally.done; n > 0 && !w.to.DryRun {
+	if n := w.tally.done; n > 0 && !w.settings.to.DryRun {
 		fmt.Fprintf(w.stderr, "cfi2sframe: files that are replaced nevertheless: %d\n", n)
 	}
 	if left > 0 {
@@ -219,7 +219,7 @@ func (w *work) say(last bool) (broken error) {
 		}
 	}
 	// If the report is a file or a page, all of it is written before the last files are replaced.
-	if last && (w.report.file != nil || w.form == "html") {
+	if last && (w.report.file != nil || w.settings.form == "html") {
 		broken = cmp.Or(broken, w.report.finish(w.summary(&ready)))
 	}
 	return cmp.Or(broken, w.report.flush())
@@ -233,7 +233,7 @@ func (w *work) reportRefused(j *files.Job) error {
 		err = w.reportOn(j)
 	}
 	err = cmp.Or(err, w.report.flush())
-	for _, line := range report.Causes(w.results[j].coverage, shortList, w.unwindable > 0) {
+	for _, line := range report.Causes(w.results[j].coverage, shortList, w.settings.unwindable > 0) {
 		fmt.Fprintln(w.stderr, line)
 	}
 	return err
@@ -249,7 +249,7 @@ func (w *work) printError(j *files.Job) {
 
 // summary returns the last lines of a text report on many files.
 func (w *work) summary(t *tally) string {
-	if w.form != "text" || w.all < 2 {
+	if w.settings.form != "text" || w.all < 2 {
 		return ""
 	}
 	rest := "failed"
@@ -274,8 +274,8 @@ func (w *work) failed(in string, err error) {
 		err = fmt.Errorf("%w; %s", err, adviceOn(err))
 	case !errors.Is(err, files.ErrRefused) && in != files.Stdin:
 		better := explain(in, err, true)
-		if better == err && w.output != "" && !w.to.ByBuildID && !outfile.IsStdout(w.output) {
-			better = explainOutput(in, w.output, err)
+		if better == err && w.settings.output != "" && !w.settings.to.ByBuildID && !outfile.IsStdout(w.settings.output) {
+			better = explainOutput(in, w.settings.output, err)
 		}
 		err = better
 	}

@@ -48,10 +48,10 @@ type pageOf struct {
 
 // A pageFile is one file, or the sum of all.
 type pageFile struct {
-	*Coverage
-	ID    string // of its part, or ""
-	Split page.Split
-	Chart page.Chart
+	Coverage *Coverage
+	ID       string // of its part, or ""
+	Split    page.Split
+	Chart    page.Chart
 }
 
 // maxShown bounds the files with a part: people look at a page.
@@ -80,7 +80,6 @@ func newPage(files []*Coverage, footer []string) *pageOf {
 	title := "SFrame coverage of " + plural(len(files), "file")
 	if len(files) == 1 {
 		title = "SFrame coverage of " + Printable(files[0].File)
-		footer = append(slices.Clip(footer), "Build-id", files[0].BuildID)
 	}
 	p := &pageOf{Frame: page.NewFrame(title, footer...), Several: len(files) != 1}
 	for i, c := range files {
@@ -130,7 +129,7 @@ func (p *pageOf) tables() {
 		first = 0
 	}
 	var reasons []string
-	for _, r := range p.Sum.Reasons {
+	for _, r := range p.Sum.Coverage.Reasons {
 		if r.Loss {
 			reasons = append(reasons, r.Name)
 		}
@@ -138,17 +137,17 @@ func (p *pageOf) tables() {
 	}
 	var files, gaps, sections, functions [][]string
 	for _, c := range p.Files {
-		name := Printable(c.File)
-		for _, g := range c.losses() {
+		name := Printable(c.Coverage.File)
+		for _, g := range c.Coverage.losses() {
 			gaps = append(gaps, g.row(name))
 		}
-		for i := range c.Uncovered.Sections {
-			if s := &c.Uncovered.Sections[i]; s.Bytes > 0 {
+		for i := range c.Coverage.Uncovered.Sections {
+			if s := &c.Coverage.Uncovered.Sections[i]; s.Bytes > 0 {
 				sections = append(sections, s.row(name))
 			}
 		}
-		for i := range c.Uncovered.Functions {
-			functions = append(functions, c.Uncovered.Functions[i].row(name))
+		for i := range c.Coverage.Uncovered.Functions {
+			functions = append(functions, c.Coverage.Uncovered.Functions[i].row(name))
 		}
 	}
 	worst := slices.Clone(p.Files)
@@ -181,8 +180,8 @@ func (f *pageFile) row() []string {
 		part = "#" + f.ID
 	}
 	return []string{
-		Printable(f.File), Share(f.Split.Unwindable, f.Split.Code), decimal(f.Split.Left()), decimal(f.Split.NotCovered),
-		decimal(f.Split.NoCFI), decimal(f.Split.Code), decimal(f.Size), f.ABI, strconv.Itoa(f.Format), part,
+		Printable(f.Coverage.File), Share(f.Split.Unwindable, f.Split.Code), decimal(f.Split.Left()), decimal(f.Split.NotCovered),
+		decimal(f.Split.NoCFI), decimal(f.Split.Code), decimal(f.Coverage.Size), f.Coverage.ABI, strconv.Itoa(f.Coverage.Format), part,
 	}
 }
 

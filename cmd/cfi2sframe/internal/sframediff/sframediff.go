@@ -29,7 +29,7 @@ const (
 // Compare compares two files.
 func Compare(a, b *Side) *report.Diff {
 	out := &report.Diff{
-		Schema: report.DiffSchema, Old: a.DiffSide, New: b.DiffSide, SameCode: a.object == b.object && a.code == b.code,
+		Schema: report.DiffSchema, Old: a.Summary, New: b.Summary, SameCode: a.object == b.object && a.code == b.code,
 		Gaps: []report.DiffGap{}, Changes: []report.Change{},
 	}
 	if out.SameCode {

@@ -24,7 +24,7 @@ const maxSharedRows = 1 << 22
 
 // A Side is one of two files to be compared.
 type Side struct {
-	report.DiffSide
+	Summary   report.DiffSide
 	object    bool
 	code      [sha256.Size]byte // hash of the code
 	functions []function        // by address
@@ -68,7 +68,7 @@ func Load(path string, p *files.Program) (*Side, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Side{object: f.IsObject(), DiffSide: report.DiffSide{
+	s := &Side{object: f.IsObject(), Summary: report.DiffSide{
 		File: path, ABI: section.ABI.String(), Format: int(section.Version), PCRel: format.PCRel,
 		Sorted: section.Flags&sframe.FDESorted != 0, FDEs: section.Len(), FREs: uint64(section.NumFREs),
 		Size: section.Size(), Functions: table.Len(),
@@ -90,7 +90,7 @@ func Load(path string, p *files.Program) (*Side, error) {
 		return nil, err
 	}
 	code, _ := report.MeasureCode(f, table, stubs)
-	s.Amounts = report.NewAmounts(code, s.Amounts)
+	s.Summary.Amounts = report.NewAmounts(code, s.Summary.Amounts)
 	ranges := make([]elffile.Span, len(s.functions))
 	for i, fn := range s.functions {
 		ranges[i] = elffile.Span{Begin: fn.Begin, End: fn.Begin + fn.Size}
@@ -163,7 +163,7 @@ func (s *Side) addFunctions(table *cfi.Table, section *sframe.Section, padding [
 		if i > 0 && padding != nil {
 			end := min(begin, table.At(i-1).End+uint64(padding[i-1]))
 			for _, part := range before(end) {
-				s.Padding += part.end - part.begin
+				s.Summary.Padding += part.end - part.begin
 			}
 		}
 		for _, part := range before(begin) {
@@ -175,7 +175,7 @@ func (s *Side) addFunctions(table *cfi.Table, section *sframe.Section, padding [
 			f := &s.functions[len(s.functions)-1]
 			f.add(part)
 			f.Size = part.end - f.Begin
-			s.PLT += part.end - part.begin
+			s.Summary.PLT += part.end - part.begin
 		}
 		if i == table.Len() {
 			break
@@ -188,10 +188,10 @@ func (s *Side) addFunctions(table *cfi.Table, section *sframe.Section, padding [
 			at = part.end
 		}
 		gaps.addTo(&f, at, end)
-		s.Described += f.Size
+		s.Summary.Described += f.Size
 		outermost := f.gaps[translate.Outermost.Name()]
-		s.Covered += f.Covered + outermost
-		s.Outermost += outermost
+		s.Summary.Covered += f.Covered + outermost
+		s.Summary.Outermost += outermost
 		s.functions = append(s.functions, f)
 	}
 	return nil
