@@ -232,8 +232,18 @@ func TestMounted(t *testing.T) {
 	mount("none", at("tree/mounted"), "tmpfs", 0)
 	copyTo(t, at("tree/mounted/prog"))
 
-	says(t, exitError, "cfi2sframe: "+at("busy")+": device or resource busy\n", io.Discard, "--in-place", at("busy"),
-		at("free"))
+	for form, want := range map[string]string{
+		"text": at("busy") + ": not replaced: device or resource busy\n",
+		"json": `"kept":"failed","why":"device or resource busy"}` + "\n",
+		"html": "not replaced: device or resource busy",
+	} {
+		says(t, exitError, "cfi2sframe: "+at("busy")+": device or resource busy\n", io.Discard, "--in-place", "--force",
+			"--report", form, "--report-file", at("report"), at("busy"), at("free"))
+		if text, err := os.ReadFile(at("report")); err != nil || strings.Count(string(text), want) != 1 ||
+			form == "html" && strings.Count(string(text), "<!DOCTYPE html>") != 1 {
+			t.Errorf("%v, and the report is\n%s", err, text)
+		}
+	}
 	says(t, exitDone, "cfi2sframe: "+at("tree/mounted")+": is on another file system; skipped\n", io.Discard, "-r",
 		"--in-place", "--report", "none", at("tree"))
 	for name, converted := range map[string]bool{"busy": false, "free": true, "tree/prog": true,

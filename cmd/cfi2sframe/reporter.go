@@ -60,9 +60,17 @@ func (r *reporter) flush() error {
 	return outfile.Plain(err)
 }
 
-// finish ends the report with some lines. Then it only needs its name.
+// finish ends the report with some lines. Then it only needs its name. A page is written anew each time.
 func (r *reporter) finish(line string) error {
 	r.ended = true
+	if r.html && r.file != nil {
+		if err := r.file.Truncate(0); err != nil {
+			return outfile.Plain(err)
+		}
+		if _, err := r.file.Seek(0, io.SeekStart); err != nil {
+			return outfile.Plain(err)
+		}
+	}
 	if r.html {
 		if err := report.HTML(r.out, r.pages, footer()...); err != nil {
 			return outfile.Plain(err)

@@ -183,7 +183,11 @@ func (w *work) put(ctx context.Context, last bool) error {
 		}
 	}
 	w.batch.Commit(ctx)
+	var kept []*files.Job // not replaced, though the report is on them
 	for _, j := range w.batch.Jobs {
+		if j.Err != nil && !w.results[j].printed && broken == nil {
+			kept = append(kept, j)
+		}
 		w.printError(j)
 		switch {
 		case j.Err == nil:
@@ -195,10 +199,48 @@ func (w *work) put(ctx context.Context, last bool) error {
 			w.machine = w.machine || outfile.OfMachine(j.Err)
 		}
 	}
+	if len(kept) > 0 {
+		broken = w.correct(kept)
+	}
 	if broken != nil && !named {
 		complain(w.stderr, "report", broken)
 	}
 	return broken
+}
+
+// correct adds to the file of the report that some of its files were not replaced.
+func (w *work) correct(kept []*files.Job) error {
+	r := w.report
+	switch {
+	case r.file == nil || r.file.Stream():
+		return nil // standard error has it
+	case w.tally.done == 0 && len(w.tally.stay) == 0 && w.short == 0:
+		r.said = false // nothing is left to be reported
+		return nil
+	}
+	for _, j := range kept {
+		why := report.PrintableMessage(j.Err.Error())
+		if errors.Is(j.Err, context.Canceled) {
+			why = "interrupted"
+		}
+		switch w.settings.form {
+		case "json":
+			k := report.Kept{Schema: report.Schema, File: j.In, Kept: "failed", Why: why}
+			if err := report.WriteJSON(r.out, k); err != nil {
+				return outfile.Plain(err)
+			}
+		case "html":
+			for _, c := range w.results[j].coverage {
+				c.Warnings = append(c.Warnings, "not replaced: "+why)
+			}
+		case "text":
+			fmt.Fprintf(r.out, "%s: not replaced: %s\n", report.Printable(j.In), why) // errors come with the flush
+		}
+	}
+	if r.ended {
+		return r.finish("")
+	}
+	return r.flush()
 }
 
 // say reports on the files of the batch, and prints their errors so far, in their order.
