@@ -365,7 +365,7 @@ static void put_all(struct trace *t, const struct sfw_frame *frames, size_t n) {
 /* take_trace puts all frames, from that of the caller of a function here on, which has this CFA. It is inlined, as
  * alternate stacks are small. */
 __attribute__((always_inline)) static inline void take_trace(struct trace *t, void *pc, uint64_t sp, uint64_t fp) {
-	enum { CHUNK = 3 }; /* alternate stacks are small */
+	enum { CHUNK = SFW_HOST_ABI == SFW_AMD64 ? 8 : 3 }; /* what fits into 1.5 KiB of an alternate stack */
 	struct sfw_frame frames[CHUNK];
 	enum sfw_how end = SFW_FULL;
 	sframe_ready();
