@@ -35,7 +35,9 @@ func (w *work) removed(res *files.Result) bool { return w.settings.verb == "remo
 func (w *work) json(j *files.Job) error {
 	in, res, reports := j.In, j.Result, w.results[j]
 	if w.removed(res) {
-		gone := report.Removed{Schema: report.Schema, File: in, Output: w.settings.output, Removed: true, Unsigned: res.Unsigned}
+		gone := report.Removed{
+			Schema: report.Schema, File: in, Output: w.settings.output, Removed: true, Unsigned: res.Unsigned,
+		}
 		if w.settings.inPlace {
 			gone.Output = in
 		}

@@ -46,13 +46,13 @@ func (b *Batch) Expect(paths []string) {
 		if err == nil && inode.Links(info) > 1 {
 			real, err = outfile.RealPath(path)
 		}
-		if outfile.OfMachine(err) { // others are found again when the file is opened
-			b.lost[path] = outfile.Plain(err)
+		if err != nil {
+			if outfile.OfMachine(err) { // others are found again when the file is opened
+				b.lost[path] = outfile.Plain(err)
+			}
+			continue
 		}
-		id, ok := inode.ID{}, false
-		if err == nil {
-			id, ok = inode.Of(info)
-		}
+		id, ok := inode.Of(info)
 		if !ok || real == "" {
 			continue
 		}

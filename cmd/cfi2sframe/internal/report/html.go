@@ -175,13 +175,13 @@ func (p *pageOf) tables() {
 
 // row returns the cells of fileColumns, and a link to the file's part if it has one.
 func (f *pageFile) row() []string {
-	part := ""
+	c, s, part := f.Coverage, f.Split, ""
 	if f.ID != "" {
 		part = "#" + f.ID
 	}
 	return []string{
-		Printable(f.Coverage.File), Share(f.Split.Unwindable, f.Split.Code), decimal(f.Split.Left()), decimal(f.Split.NotCovered),
-		decimal(f.Split.NoCFI), decimal(f.Split.Code), decimal(f.Coverage.Size), f.Coverage.ABI, strconv.Itoa(f.Coverage.Format), part,
+		Printable(c.File), Share(s.Unwindable, s.Code), decimal(s.Left()), decimal(s.NotCovered), decimal(s.NoCFI),
+		decimal(s.Code), decimal(c.Size), c.ABI, strconv.Itoa(c.Format), part,
 	}
 }
 
