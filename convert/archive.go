@@ -23,6 +23,8 @@ func (c *conversion) archive() (*Kept, error) {
 	if err := c.budget.Spend(archive.CostMember, uint64(len(a.Members))); err != nil {
 		return nil, fmt.Errorf("archive of %d members: %w", len(a.Members), err)
 	}
+	scratch := &scratch{budget: c.budget}
+	defer scratch.close()
 	var out *archive.Writer // from the first member on that changes
 	stays, changes := NoCFI, false
 	for i := range a.Members {
@@ -34,11 +36,12 @@ func (c *conversion) archive() (*Kept, error) {
 		var changed *os.File
 		if !m.Special() {
 			var kept *Kept
-			if kept, changed, err = c.member(m, a.Contents(i)); err != nil {
+			if kept, err = c.member(m, a.Contents(i), scratch); err != nil {
 				return nil, fmt.Errorf("member %s: %w", m.Name, outfile.Plain(err))
 			}
 			if kept == nil {
 				changes = true
+				changed = scratch.file // nil if nothing is written
 			} else {
 				c.res.Kept = append(c.res.Kept, *kept)
 				if kept.Reason == Current {
@@ -48,7 +51,6 @@ func (c *conversion) archive() (*Kept, error) {
 		}
 		if changed != nil && out == nil {
 			if out, err = c.startArchive(a, i); err != nil {
-				changed.Close()
 				return nil, outfile.Plain(err)
 			}
 		}
@@ -68,39 +70,54 @@ func (c *conversion) archive() (*Kept, error) {
 	return nil, out.Close()
 }
 
+// A scratch is a temporary file that the members of an archive use in turn.
+type scratch struct {
+	file   *os.File // nil until it is needed
+	budget *elffile.Budget
+}
+
 // costFile is what writing a file costs of the budget; half of it is the system's time.
 const costFile = 250_000
 
-// member converts one member to a temporary file. If it is unchanged, member returns the reason.
-func (c *conversion) member(m *archive.Member, contents *io.SectionReader) (kept *Kept, dst *os.File, err error) {
+// empty returns the file without contents.
+func (s *scratch) empty() (*os.File, error) {
+	if err := s.budget.Spend(costFile, 1); err != nil {
+		return nil, err
+	}
+	if s.file != nil {
+		return s.file, s.file.Truncate(0)
+	}
+	var err error
+	s.file, err = outfile.Scratch()
+	return s.file, err
+}
+
+func (s *scratch) close() {
+	if s.file != nil {
+		s.file.Close()
+	}
+}
+
+// member converts one member to the scratch file. If it is unchanged, member returns the reason.
+func (c *conversion) member(m *archive.Member, contents *io.SectionReader, scratch *scratch) (*Kept, error) {
 	magic := make([]byte, len(elf.ELFMAG))
 	if n, err := contents.ReadAt(magic, 0); err != nil && err != io.EOF {
-		return nil, nil, err
+		return nil, err
 	} else if string(magic[:n]) != elf.ELFMAG {
-		return &Kept{Member: m.Name, Reason: NotELF, Why: elffile.ErrNotELF}, nil, nil
+		return &Kept{Member: m.Name, Reason: NotELF, Why: elffile.ErrNotELF}, nil
 	}
 	if err := c.budget.Spend(archive.CostHeaders, 1); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	create := func() (*os.File, error) {
-		err := c.budget.Spend(costFile, 1)
-		if err == nil {
-			dst, err = outfile.Scratch()
-		}
-		return dst, err
+	var create func() (*os.File, error)
+	if c.job.Create != nil {
+		create = scratch.empty
 	}
-	if c.job.Create == nil {
-		create = nil
-	}
-	kept, err = c.elf(contents, m.Size, m.Name, create)
-	if dst != nil && (kept != nil || err != nil) {
-		dst.Close()
-		dst = nil
-	}
+	kept, err := c.elf(contents, m.Size, m.Name, create)
 	if kept != nil {
 		kept.Member = m.Name
 	}
-	return kept, dst, err
+	return kept, err
 }
 
 // startArchive makes the output with the first n members, which are unchanged.
@@ -119,12 +136,11 @@ func (c *conversion) startArchive(a *archive.Archive, n int) (*archive.Writer, e
 	return w, err
 }
 
-// addMember adds member i to an archive: with new contents, which it closes, or unchanged if changed is nil.
+// addMember adds member i to an archive: with new contents, or unchanged if changed is nil.
 func addMember(w *archive.Writer, i int, changed *os.File) error {
 	if changed == nil {
 		return w.Keep(i)
 	}
-	defer changed.Close()
 	info, err := changed.Stat()
 	if err != nil {
 		return err

@@ -180,7 +180,7 @@ func limits() (time.Duration, uint64) {
 	if racing {
 		return 50 * time.Second, math.MaxUint64
 	}
-	return 5 * time.Second, 256 << 20
+	return 20 * time.Second, 256 << 20
 }
 
 // processorTime returns what this process has used, which a busy machine does not change much.

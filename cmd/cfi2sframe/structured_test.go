@@ -23,9 +23,9 @@ import (
 )
 
 // maxTime and maxMemory are the processor time and the memory that the conversion of a file that is made here takes at
-// most: some hundred times of what it takes.
+// most: many hundred times what it takes.
 const (
-	maxTime   = 5 * time.Second
+	maxTime   = 20 * time.Second
 	maxMemory = 256 << 20
 )
 
