@@ -48,16 +48,12 @@ SOURCES = walker/backtrace.c walker/libunwind.c walker/files.c walker/stacks.c
 
 .PHONY: all backtrace install uninstall quick check clean
 
-# The program may be for another machine (GOOS, GOARCH); the one that is asked for its flags is for this one. cfi-step runs
-# programs on Linux on amd64 only.
+# The program may be for another machine (GOOS, GOARCH); the one that is asked for its flags is for this one.
 all:
 	mkdir -p build
-	rm -f build/cfi-step
-	[ "$$($(GO) env GOOS GOARCH | tr '\n' ' ')" != "linux amd64 " ] || CGO_ENABLED=0 $(GO) -C lab build -trimpath -o ../build/cfi-step ./cmd/cfi-step
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-w -X main.version=$(VERSION)' -o build/cfi2sframe ./cmd/cfi2sframe
 	unset GOOS GOARCH; CGO_ENABLED=0 $(GO) build -o build/native ./cmd/cfi2sframe && \
-		$(GO) -C lab build -o ../build/native-step ./cmd/cfi-step && \
-		scripts/manual build/native build/native-step build
+		scripts/manual build/native build
 	@if $(CC) -E walker/backtrace.c >/dev/null 2>&1; then $(MAKE) backtrace; else \
 		echo "without libsframe-backtrace, which needs a C compiler ($(CC)) and glibc 2.35 or later" >&2; fi
 
@@ -77,8 +73,6 @@ install:
 	umask 022; mkdir -p "$(DESTDIR)$(BINDIR)" "$(DESTDIR)$(MANDIR)/man1" "$(DESTDIR)$(BASHDIR)" "$(DESTDIR)$(ZSHDIR)" \
 		"$(DESTDIR)$(FISHDIR)" "$(DESTDIR)$(DOCDIR)"
 	install -m 755 build/cfi2sframe "$(DESTDIR)$(BINDIR)/cfi2sframe"
-	if [ -e build/cfi-step ]; then install -m 755 build/cfi-step "$(DESTDIR)$(BINDIR)/cfi-step" && \
-		install -m 644 build/cfi-step.1 "$(DESTDIR)$(MANDIR)/man1/cfi-step.1"; fi
 	if [ -e build/libsframe-backtrace.a ]; then umask 022; \
 		mkdir -p "$(DESTDIR)$(LIBDIR)" "$(DESTDIR)$(INCLUDEDIR)" && \
 		install -m 644 build/libsframe-backtrace.so build/libsframe-backtrace.a "$(DESTDIR)$(LIBDIR)" && \
@@ -120,9 +114,8 @@ install:
 	done
 
 uninstall:
-	rm -f "$(DESTDIR)$(BINDIR)/cfi2sframe" "$(DESTDIR)$(BINDIR)/cfi-step" "$(DESTDIR)$(MANDIR)/man1/cfi2sframe.1" \
+	rm -f "$(DESTDIR)$(BINDIR)/cfi2sframe" "$(DESTDIR)$(MANDIR)/man1/cfi2sframe.1" \
 		"$(DESTDIR)$(MANDIR)/man1/sframe-run.1" \
-		"$(DESTDIR)$(MANDIR)/man1/cfi-step.1" \
 		"$(DESTDIR)$(BASHDIR)/cfi2sframe" "$(DESTDIR)$(ZSHDIR)/_cfi2sframe" "$(DESTDIR)$(FISHDIR)/cfi2sframe.fish"
 	rm -f "$(DESTDIR)$(LIBDIR)/libsframe-backtrace.so" "$(DESTDIR)$(LIBDIR)/libsframe-backtrace.a" \
 		"$(DESTDIR)$(INCLUDEDIR)/sframe_walker.h" "$(DESTDIR)$(LIBDIR)/pkgconfig/sframe-backtrace.pc" \

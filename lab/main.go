@@ -18,7 +18,6 @@ import (
 	"cfi2sframe/lab/linux"
 	"cfi2sframe/lab/mutants"
 	"cfi2sframe/lab/readers"
-	"cfi2sframe/lab/sample"
 	"cfi2sframe/lab/step"
 	"cfi2sframe/lab/survive"
 	"cfi2sframe/lab/walker"
@@ -28,7 +27,7 @@ import (
 var commands = []*kit.Command{
 	bench.Command(), clients.Command(), conformance.Command(), corpus.Command(), faults.Command(),
 	gotables.Command(), linux.Command(), mutants.Command(),
-	readers.Command(), sample.Command(), step.Command(), survive.Command(), walker.Command(),
+	readers.Command(), step.Command(), survive.Command(), walker.Command(),
 }
 
 func main() {

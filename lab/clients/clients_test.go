@@ -10,7 +10,6 @@ import (
 
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/testfile"
-	"cfi2sframe/lab/kit"
 )
 
 // TestQuick compares the stacks of all clients in sqlite3. SFrame has each frame.
@@ -78,7 +77,7 @@ func TestCompare(t *testing.T) {
 	build("-O2", "-shared", "-fPIC", source, "-o", lies)
 	for _, c := range []struct {
 		env            string
-		differ, behind float64
+		differ, behind uint64
 	}{{"NONE", 0, 0}, {"LIE", 1, 0}, {"CUT", 0, 1}} {
 		out := filepath.Join(dir, "out"+c.env)
 		cmd := exec.Command(program, "5", "0")
@@ -87,16 +86,16 @@ func TestCompare(t *testing.T) {
 		if b, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, b)
 		}
-		r, err := kit.ReadCounts(out)
-		if err != nil {
+		r := &counts{n: make(map[string]uint64)}
+		if err := r.read(out); err != nil {
 			t.Fatal(err)
 		}
-		n := r.N
+		n := r.n
 		if n["stacks"] != 1 || n["tally differ"] != c.differ || n["tally behind"] != c.behind || n["tally ahead"] != 0 {
 			t.Errorf("%s: got %+v", c.env, r)
 		}
-		lines := r.Explain(program, nil)
-		if len(lines) != len(r.Tallies) || len(lines) > 0 && !strings.HasSuffix(lines[0], " in down") {
+		lines := r.explain()
+		if len(lines) != len(r.tallies) || len(lines) > 0 && !strings.HasSuffix(lines[0], " in down") {
 			t.Errorf("%s: explained as %q", c.env, lines)
 		}
 	}

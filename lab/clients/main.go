@@ -76,7 +76,11 @@ func (l *lab) fail(format string, args ...any) { l.bad = append(l.bad, fmt.Sprin
 // build makes the library that compares, and copies the sources.
 func (l *lab) build() error {
 	l.sources, l.compare = filepath.Join(l.dir, "src"), filepath.Join(l.dir, "compare.so")
-	if err := kit.CopySources("lab/clients/c", l.sources, "cgo.go"); err != nil {
+	if err := os.CopyFS(l.sources, os.DirFS("lab/clients/c")); err != nil {
+		return err
+	}
+	program := filepath.Join(l.sources, "cgo.go") // go vet builds nothing in a directory with C files
+	if err := os.Rename(program+".txt", program); err != nil {
 		return err
 	}
 	for _, command := range [][]string{
@@ -270,32 +274,29 @@ func (l *lab) compareAll(count int, quick bool) error {
 		if quick && p.timed {
 			return nil
 		}
-		most := float64(max(count/len(programs), 1))
+		most := uint64(max(count/len(programs), 1))
 		if p.timed {
 			most = min(most, fewest)
 		}
 		out := filepath.Join(l.dir, "compared")
 		env := slices.Concat(p.program.env, p.client.env, l.with(l.compare, l.library, p.preload),
 			[]string{"COMPARE_OUT=" + out, "SFRAME_BACKTRACE=sframe"})
-		sum := &kit.Counts{N: make(map[string]float64)}
-		for sum.N["stacks"] < most {
+		sum := &counts{n: make(map[string]uint64)}
+		for sum.n["stacks"] < most {
 			_ = os.Remove(out)
 			if _, _, err := start(env, p.stdin(), p.command...); err != nil {
 				return err
 			}
-			c, err := kit.ReadCounts(out) // there is none if the client has asked for no stack
-			if err != nil {
+			if err := sum.read(out); err != nil { // there is none if the client has asked for no stack
 				return err
 			}
-			sum.Add(c)
 		}
-		n := func(name string) uint64 { return uint64(sum.N[name]) }
-		table.Row(p.client.name, p.program.name, n("stacks"), n("frames"), n("tally differ"), n("tally behind"),
-			n("tally ahead"))
-		if wrong := n("tally differ") + n("lost"); wrong > 0 {
+		table.Row(p.client.name, p.program.name, sum.n["stacks"], sum.n["frames"], sum.n["tally differ"],
+			sum.n["tally behind"], sum.n["tally ahead"])
+		if wrong := sum.n["tally differ"] + sum.n["lost"]; wrong > 0 {
 			l.fail("%v: %d stacks differ in a frame that both find", p, wrong)
 		}
-		for _, line := range sum.Explain(p.command[0], nil) {
+		for _, line := range sum.explain() {
 			lines = append(lines, fmt.Sprintf("%v: %s", p, line))
 		}
 		return nil

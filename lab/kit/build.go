@@ -12,21 +12,11 @@ import (
 	"unicode"
 )
 
-// CopySources copies sources of programs to a new directory. A Go program's file ends with .txt in the repository: go
-// vet builds nothing in a directory with C files.
-func CopySources(from, to, program string) error {
-	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
-		return err
-	}
-	program = filepath.Join(to, program)
-	return os.Rename(program+".txt", program)
-}
-
 // Build runs a command in a directory with sources. It builds a program that is called after name in the directory
-// dir. OUT stands for the program, SRC for the sources; names has further pairs of words and what they stand for.
-func Build(command, sources, dir, name string, names ...string) (program string, err error) {
+// dir. OUT stands for the program, SRC for the sources.
+func Build(command, sources, dir, name string) (program string, err error) {
 	program = ProgramPath(dir, name)
-	args := strings.Fields(strings.NewReplacer(append(names, "OUT", program, "SRC", sources)...).Replace(command))
+	args := strings.Fields(strings.NewReplacer("OUT", program, "SRC", sources).Replace(command))
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Dir = sources
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=1", "GO111MODULE=off")

@@ -3,8 +3,6 @@ package kit
 import (
 	"cmp"
 	"debug/elf"
-	"fmt"
-	"path/filepath"
 	"slices"
 )
 
@@ -43,24 +41,4 @@ func (list Functions) At(addr uint64) (name string, begin uint64) {
 		return s.Name, s.Value
 	}
 	return "", 0
-}
-
-// Places names code of files, which it reads once.
-type Places map[string]Functions
-
-// Before describes the code before a return address in a file.
-func (p Places) Before(path string, addr uint64) string {
-	list, ok := p[path]
-	if !ok {
-		if f, err := elf.Open(path); err == nil {
-			list = FunctionsOf(f)
-			f.Close()
-		}
-		p[path] = list
-	}
-	what := fmt.Sprintf("%s+%#x", filepath.Base(path), addr)
-	if name, _ := list.At(addr - 1); name != "" {
-		what += " in " + name
-	}
-	return what
 }

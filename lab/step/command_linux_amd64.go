@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -23,19 +24,26 @@ import (
 // emulated is how many times fewer steps programs make under QEMU, where a step takes longer.
 const emulated = 20
 
-// Command returns the subcommand, which follows a list of programs and compares V2 and V3 of all files that they load.
-// A wrong answer of .sframe is a failure, unless it repeats the call frame information. With $CFI2SFRAME_REQUIRE_PEERS
-// a missing program is a failure.
+// versions are compared: files without such a section get one in memory.
+var versions = []sframe.Version{sframe.V2, sframe.V3}
+
+// Command returns the subcommand, which follows a program of amd64 with its libraries, or those of a list. A wrong
+// answer of .sframe is a failure, unless it repeats the call frame information; for a program, every wrong answer is
+// one. With $CFI2SFRAME_REQUIRE_PEERS a missing program of the list is a failure.
 func Command() *kit.Command {
-	c := kit.New("step", "", 0, 0)
-	steps := c.Uint64("steps", 1e6, "follow `N` instructions of each program, and N/20 under QEMU")
+	c := kit.New("step", "[PROGRAM [ARGUMENT...]]", 0, math.MaxInt)
+	c.SetInterspersed(false) // the arguments after the program are the program's
+	steps := c.Uint64("steps", 1e6, "follow `N` instructions of each program, and N/20 under QEMU; 0 for all")
 	quick := c.Bool("quick", false, "follow 250,000 instructions of small programs")
 	only := c.StringSlice("only", nil, "the programs or ABIs of these `NAMES`")
 	verbose := c.BoolP("verbose", "v", false, "list the wrong answers of each program")
 	jobs := c.Int("jobs", 2, "programs at a time, each on one processor")
-	c.Run = func([]string) error {
+	c.Run = func(args []string) error {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
+		if len(args) > 0 {
+			return traceOne(ctx, args, *steps)
+		}
 		dir, err := os.MkdirTemp("", "step-")
 		if err != nil {
 			return err
@@ -79,6 +87,22 @@ func Command() *kit.Command {
 	return c
 }
 
+// traceOne follows a program from its first instruction, that of the loader.
+func traceOne(ctx context.Context, args []string, steps uint64) error {
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	r, status, err := Trace(ctx, cmd, Options{Made: versions, Steps: steps})
+	if r == nil {
+		return err
+	}
+	r.Text(os.Stderr)
+	fmt.Fprintf(os.Stderr, "  the program's exit status: %d\n", status)
+	if err == nil && len(r.Findings) > 0 {
+		err = kit.ErrFound
+	}
+	return err
+}
+
 // pin keeps this thread, and the processes that it starts, on a processor: a program and its follower run by turns, and
 // waking another processor takes longer.
 func pin(cpu int) {
@@ -109,7 +133,7 @@ func (p *program) follow(ctx context.Context, dir string, steps uint64) (*Report
 	if err != nil {
 		return nil, err
 	}
-	opt := Options{Made: []sframe.Version{sframe.V2, sframe.V3}, Steps: steps, Entry: true}
+	opt := Options{Made: versions, Steps: steps, Entry: true}
 	var r *Report
 	var status int
 	if p.abi == "amd64" {
