@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"math/bits"
 	"slices"
 
 	"cfi2sframe/elffile"
@@ -166,37 +165,42 @@ func (s *scan) table(t *relocTable) error {
 	if err := s.f.Budget().Spend(scanCost, t.Size()); err != nil {
 		return err
 	}
-	var base uint64                            // of the next bits of DT_RELR
-	big := s.f.Order.Uint16([]byte{0, 1}) == 1 // calls of Order for each word take 2 % of a conversion
-	return s.f.ReadTable("relocations", t.Begin, t.Size(), size, func(b []byte, _ uint64) error {
-		for ; uint64(len(b)) >= size; b = b[size:] {
-			var words [elffile.RelaSize / wordSize]uint64 // a place, its info word, and an addend
-			for i := range size / wordSize {
-				words[i] = binary.LittleEndian.Uint64(b[i*wordSize:])
-				if big {
-					words[i] = bits.ReverseBytes64(words[i])
-				}
-			}
-			var err error
-			switch place, info, addend := words[0], words[1], words[2]; t.form {
+	var base uint64 // of the next bits of DT_RELR
+	return s.f.ReadTable("relocations", t.Begin, t.Size(), size, func(b []byte, _ uint64) (err error) {
+		s.swap(b)
+		for ; uint64(len(b)) >= size && err == nil; b = b[size:] {
+			switch place := word(b, 0); t.form {
 			case formRELA:
-				s.one(s.dynsyms, place, info, addend, 0)
+				s.one(s.dynsyms, place, word(b, 1), word(b, 2), 0)
 			case formEmitted:
-				if uint32(info) != 0 { // R_*_NONE
-					s.one(s.symbols, place, info, addend, bias)
+				if info := word(b, 1); uint32(info) != 0 { // R_*_NONE
+					s.one(s.symbols, place, info, word(b, 2), bias)
 				}
 			case formREL:
-				err = s.inPlace(place, info)
+				err = s.inPlace(place, word(b, 1))
 			case formRELR:
 				base, err = s.relr(base, place)
 			}
-			if err != nil {
-				return fmt.Errorf("relocations at file offset %#x: %w", t.Begin, err)
-			}
+		}
+		if err != nil {
+			return fmt.Errorf("relocations at file offset %#x: %w", t.Begin, err)
 		}
 		return nil
 	})
 }
+
+// swap makes words little-endian. Calls of Order for each take 2 % of a conversion.
+func (s *scan) swap(b []byte) {
+	if s.f.Order.Uint16([]byte{0, 1}) != 1 {
+		return
+	}
+	for ; len(b) >= wordSize; b = b[wordSize:] {
+		slices.Reverse(b[:wordSize])
+	}
+}
+
+// word returns the i-th little-endian word of b.
+func word(b []byte, i int) uint64 { return binary.LittleEndian.Uint64(b[i*wordSize:]) }
 
 // one marks the place and the target of a relocation, by the values of symbols. The target is known but for bias bytes.
 func (s *scan) one(values []uint64, place, info, addend, bias uint64) {

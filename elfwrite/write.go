@@ -18,13 +18,13 @@ func (l *Layout) Write(ctx context.Context, dst filecopy.Target, src io.ReaderAt
 	if uint64(len(section)) != l.Size {
 		return fmt.Errorf(".sframe has %d bytes, but the layout is for %d", len(section), l.Size)
 	}
-	for _, c := range l.copies {
+	for _, c := range l.copied() {
 		if err := filecopy.Range(ctx, dst, int64(c.to), src, int64(c.from), int64(c.n)); err != nil {
 			return err
 		}
 	}
-	for _, z := range l.zeros {
-		if err := writeAt(dst, make([]byte, z.End-z.Begin), z.Begin); err != nil {
+	for _, z := range l.zeros { // holes; the last byte makes the file long enough
+		if err := writeAt(dst, make([]byte, min(z.Size(), 1)), max(z.End, 1)-1); err != nil {
 			return err
 		}
 	}
@@ -45,6 +45,22 @@ func (l *Layout) Write(ctx context.Context, dst filecopy.Target, src io.ReaderAt
 		return err
 	}
 	return l.headers(dst)
+}
+
+// copied returns the ranges that are copied first: copies without zeros.
+func (l *Layout) copied() []extent {
+	copies := l.copies
+	for _, z := range l.zeros {
+		var rest []extent
+		for _, c := range copies {
+			end := c.to + c.n
+			before, after := min(max(z.Begin, c.to), end), max(min(z.End, end), c.to)
+			rest = append(rest, extent{c.from, c.to, before - c.to},
+				extent{c.from + (after - c.to), after, end - after})
+		}
+		copies = rest
+	}
+	return copies
 }
 
 func writeAt(dst filecopy.Target, b []byte, off uint64) error {
