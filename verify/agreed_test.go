@@ -42,6 +42,9 @@ func TestAgreed(t *testing.T) {
 	pcCode := []byte{0x0f, 12, 0x77, 8, 0x80, 0, 0x0a, 0, 0x10, 0x1a, 0x30, 0x2e, 0x33, 0x24}
 	pcCode = append(pcCode, 0x22)
 	pcCode[1] = byte(len(pcCode) - 2)
+	pltCode := func(pushed byte) []byte { // rsp+8, and 8 more from that byte of each 16 on
+		return []byte{0x0f, 11, 0x77, 8, 0x80, 0, 0x3f, 0x1a, 0x30 + pushed, 0x2a, 0x33, 0x24, 0x22}
+	}
 	two, three := []byte{0x41, 0x0e, 16}, []byte{0x41, 0x0e, 16, 0x43, 0x0e, 24} // from 1 on, and from 4
 	// from 4 on, rbp is said to be unchanged
 	unchanged := []byte{0x41, 0x0e, 16, 0x43, 0x08, 6}
@@ -102,6 +105,11 @@ func TestAgreed(t *testing.T) {
 			[]fde{{sframe.FDE{Start: 0x1000, Size: 8}, spRows(0, 16)},
 				{sframe.FDE{Start: 0x2000, Size: 8}, spRows(0, 16)}},
 			nil, "0x2000-0x2008: CFA differs", 8},
+		{"pc, another expression", elf.ET_DYN,
+			[]function{{begin: 0x1000, end: 0x1010, code: pltCode(8)}, {begin: 0x1010, end: 0x1020, code: pltCode(11)}},
+			[]fde{{sframe.FDE{Start: 0x1000, Size: 16}, spRows(0, 8, 8, 16)},
+				{sframe.FDE{Start: 0x1010, Size: 16}, spRows(0, 8, 8, 16)}},
+			nil, "0x1018-0x1020: CFA differs", 24},
 		{"wrong, and the same again", elf.ET_DYN,
 			[]function{{begin: 0x1000, end: 0x1008, code: two}, {begin: 0x1010, end: 0x1018, code: two}},
 			[]fde{{sframe.FDE{Start: 0x1000, Size: 8}, spRows(0, 8, 2, 16)},
@@ -151,8 +159,7 @@ func TestPartly(t *testing.T) {
 // TestLastBlock has PC-mask FDEs whose last block is a part of one.
 func TestLastBlock(t *testing.T) {
 	// rsp + 8 + ((pc & 7) >= 6 ? 8 : 0)
-	code := []byte{0x0f, 13, 0x77, 8, 0x80, 0, 0x08, 7, 0x1a, 0x36, 0x2a, 0x33, 0x24, 0x22}
-	code[1] = byte(len(code) - 2)
+	code := []byte{0x0f, 11, 0x77, 8, 0x80, 0, 0x37, 0x1a, 0x36, 0x2a, 0x33, 0x24, 0x22}
 	for _, size := range []uint32{12, 14, 15, 16} {
 		table := amd64.cfi(t, function{begin: 0x1000, end: 0x1000 + uint64(size), code: code},
 			function{begin: 0x1000 + uint64(size), end: 0x1020, code: []byte{0x0e, 64}})

@@ -3,6 +3,7 @@ package verify
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"math/bits"
 
 	"github.com/go-delve/delve/pkg/dwarf/op"
@@ -13,8 +14,8 @@ type machine struct {
 	order  binary.ByteOrder
 	pcReg  uint64
 	pc     uint64
-	pcRead bool // an expression has read pc since this was cleared
-	steps  int  // that expressions took so far
+	pcBits uint64 // low bits of pc that expressions have read since this was cleared
+	steps  int    // that expressions took so far
 
 	// The current expression.
 	code  []byte
@@ -134,10 +135,23 @@ func (m *machine) sleb() uint64 {
 
 func (m *machine) breg(n uint64) {
 	v := m.reg(n)
+	offset := m.sleb()
 	if n == m.pcReg {
-		v, m.pcRead = m.pc, true
+		v = m.pc
+		m.pcBits |= m.mask()
 	}
-	m.push(v + m.sleb())
+	m.push(v + offset)
+}
+
+// mask returns the bits that the next operations leave of a value which was just pushed, filled up with ones. Linkers
+// write lit15 and.
+func (m *machine) mask() uint64 {
+	if next := m.code[m.pos:]; len(next) >= 2 && op.Opcode(next[1]) == op.DW_OP_and {
+		if lit := op.Opcode(next[0]); lit >= op.DW_OP_lit0 && lit <= op.DW_OP_lit31 {
+			return 1<<bits.Len8(uint8(lit-op.DW_OP_lit0)) - 1
+		}
+	}
+	return math.MaxUint64
 }
 
 func (m *machine) pick(n uint64) {

@@ -166,21 +166,32 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-// TestPCRead checks that an expression that reads the pc is known as such, and no other.
-func TestPCRead(t *testing.T) {
-	m := machine{order: binary.LittleEndian, pcReg: 16, pc: 0x401000}
+// TestPCBits has expressions that read the pc, or some of its bits, and others.
+func TestPCBits(t *testing.T) {
+	const all = ^uint64(0)
 	for _, tt := range []struct {
-		code []byte
-		want bool
+		code string
+		want uint64
 	}{
-		{[]byte{0x77, 0}, false},
-		{[]byte{0x92, 15, 0}, false},
-		{[]byte{0x80, 0}, true},
-		{[]byte{0x92, 16, 0}, true},
+		{"77 00", 0},
+		{"92 0f 00", 0},
+		{"80 00", all},
+		{"92 10 00", all},
+		{"80 00 3f 1a", 15},
+		{"92 10 7f 3a 1a", 15}, // lit10
+		{"80 00 4f 1a", 31},
+		{"80 00 30 1a", 0},
+		{"80 00 3f 1a 80 00 31 1a", 15},
+		{"80 00 31 1a 80 00", all},
+		{"80 00 3f", all},
+		{"80 00 3f 22 1a", all}, // plus
+		{"31 80 00 12 1a", all}, // dup
+		{"80 00 2f 1a", all},
+		{"80 00 50 1a", all},
 	} {
-		m.pcRead = false
-		if _, err := m.run(tt.code); err != nil || m.pcRead != tt.want {
-			t.Errorf("% x: the pc was read: %t, error %v", tt.code, m.pcRead, err)
+		m := machine{order: binary.LittleEndian, pcReg: 16, pc: 0x401000}
+		if _, _ = m.run(bytesOf(t, tt.code)); m.pcBits != tt.want {
+			t.Errorf("%s: bits %#x of the pc, want %#x", tt.code, m.pcBits, tt.want)
 		}
 	}
 }

@@ -31,6 +31,7 @@ type checker struct {
 	// By the number of CFI rules: the number of the section's row that last agreed with them, plus 1, if no rule
 	// depends on the pc.
 	agreed  []uint32
+	cycle   cycle
 	cut     []cfi.Step // rows of a function without a program
 	orphans []orphan
 }
@@ -208,8 +209,12 @@ func (c *checker) compare(begin, end uint64) (bool, error) {
 	case e.Signed != (r.Sign == cfi.Signed) || r.Sign > cfi.Signed:
 		return fail("return address signed: %t in SFrame, state %d in CFI", e.Signed, r.Sign)
 	}
+	origin, unit := c.grid(begin)
 	for pc := begin; pc < end; pc++ {
-		c.vm.pc, c.vm.pcRead = pc, false
+		if c.cycle.agrees(r.Number, pc, c.segs.row) && (origin|unit)%uint64(len(c.cycle.rows)) == 0 {
+			continue
+		}
+		c.vm.pc, c.vm.pcBits = pc, 0
 		want, err := c.byCFI()
 		if errors.Is(err, errSteps) {
 			return false, fmt.Errorf("function at %#x: %w", c.fn.Begin, err)
@@ -218,58 +223,46 @@ func (c *checker) compare(begin, end uint64) (bool, error) {
 			return fail("%v", err)
 		}
 		got := c.bySFrame(e)
-		if got != want && pc == begin && c.popped(begin, end, want, got) {
+		switch {
+		case got != want && c.vm.pcBits == 0 && c.popped(begin, end, want, got):
 			return true, nil
-		}
-		if got != want {
+		case got != want:
 			c.res.mismatch(pc, end, "%s: SFrame has CFA %v, RA %v, FP %v; CFI has %v", want.differs(got), e.CFA, e.RA,
 				e.FP, r.Rules)
 			return false, nil
+		case c.vm.pcBits == 0: // the rules are the same for the other pcs
+			c.agreed[r.Number] = c.segs.row + 1
+			return true, nil
+		case (origin|unit)&c.vm.pcBits != 0:
+			return fail("CFI depends on the load address: SFrame has CFA %v, RA %v, FP %v; CFI has %v", e.CFA, e.RA, e.FP,
+				r.Rules)
 		}
-		if !c.vm.pcRead {
-			break // the rules are the same for the other pcs
-		}
-		at, same, err := c.anywhere(pc, want)
-		if err != nil {
-			return false, fmt.Errorf("function at %#x: %w", c.fn.Begin, err)
-		}
-		if !same {
-			return fail("CFI says something else if this code is at %#x: SFrame has CFA %v, RA %v, FP %v; CFI has %v",
-				at, e.CFA, e.RA, e.FP, r.Rules)
-		}
-	}
-	if !c.vm.pcRead {
-		c.agreed[r.Number] = c.segs.row + 1
+		c.cycle.add(r.Number, pc, c.vm.pcBits, c.segs.row)
 	}
 	return true, nil
 }
 
-// A CFI row that depends on the pc is compared at several load addresses: at least one for each pc, and about allPlaces
-// in total. Linkers write one such row for a PLT.
-const (
-	maxPlaces = 64 // for each pc
-	allPlaces = 1 << 9
-)
+// A cycle has the rows of the section that agree with the rules of one number, which depend on the low bits of the pc:
+// by these bits, the row's number plus 1. Linkers write such rules for a PLT.
+type cycle struct {
+	number uint32
+	rows   [16]uint32
+}
 
-// anywhere reports whether the current CFI row gives the frame want at pc for every load address. If not, at is an
-// address where it differs. The error is errSteps.
-func (c *checker) anywhere(pc uint64, want frameState) (at uint64, same bool, err error) {
-	if c.fixed() {
-		return 0, true, nil
+// agrees reports whether a row is known to agree with the rules at pc.
+func (c *cycle) agrees(number uint32, pc uint64, row uint32) bool {
+	return c.number == number && c.rows[pc%uint64(len(c.rows))] == row+1
+}
+
+// add adds a row that agrees with the rules at pc, of which these bits matter.
+func (c *cycle) add(number uint32, pc, bits uint64, row uint32) {
+	if bits >= uint64(len(c.rows)) {
+		return
 	}
-	n := min(max(allPlaces/(c.row.End-c.row.Begin), 1), maxPlaces)
-	for i := range n {
-		at = c.elsewhere(pc, pc*maxPlaces+i)
-		c.vm.pc = at
-		got, err := c.byCFI()
-		if errors.Is(err, errSteps) {
-			return at, false, err
-		}
-		if err != nil || got != want {
-			return at, false, nil
-		}
+	if c.number != number {
+		*c = cycle{number: number}
 	}
-	return 0, true, nil
+	c.rows[pc%uint64(len(c.rows))] = row + 1
 }
 
 // A frameState is the result of one step of a stack trace.
@@ -394,14 +387,11 @@ const smallestPage = 0x1000
 // places describes the addresses at which the code of a file can run.
 type places struct{ file *elffile.File }
 
-// fixed reports whether code runs at its address in the file.
-func (p places) fixed() bool { return elf.Type(p.file.Type) == elf.ET_EXEC }
-
 // grid returns the address in the file of the start of what moves together with pc, and the alignment of its runtime
 // addresses: that of an object's section, or a page. The alignment is 0 if nothing moves.
 func (p places) grid(pc uint64) (origin, unit uint64) {
 	switch {
-	case p.fixed():
+	case elf.Type(p.file.Type) == elf.ET_EXEC:
 		return 0, 0
 	case elf.Type(p.file.Type) != elf.ET_REL:
 		return 0, smallestPage
@@ -413,12 +403,4 @@ func (p places) grid(pc uint64) (origin, unit uint64) {
 		return s.Base, 1
 	}
 	return s.Base, min(s.Addralign, smallestPage) // it may become a part of a library
-}
-
-// elsewhere returns a possible runtime address of pc for any number n, for most n another one. The addresses differ in
-// few bits and in many, low and high ones.
-func (p places) elsewhere(pc, n uint64) uint64 {
-	origin, unit := p.grid(pc)
-	h := mix(n)
-	return pc - origin + unit*(mix(h)>>(h&63))
 }
