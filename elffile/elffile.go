@@ -593,32 +593,6 @@ func (f *File) compression(s *Section) (*compression, error) {
 // costUnpacked is what a decompressed byte costs of the budget: 4 for time, the rest for memory.
 const costUnpacked = 32
 
-// Unpack returns the contents of r, which decompresses a part of the file. More than most bytes are an error.
-func (f *File) Unpack(where string, off uint64, r io.Reader, most uint64) ([]byte, error) {
-	b, err := io.ReadAll(&spending{f.budget, io.LimitReader(r, int64(most)+1)})
-	switch {
-	case err != nil:
-		return nil, errorf(where, off, "decompressing: %v", err)
-	case uint64(len(b)) > most:
-		return nil, errorf(where, off, "more than %d bytes when decompressed", most)
-	}
-	return b, nil
-}
-
-// A spending reader takes what it reads from a budget.
-type spending struct {
-	budget *Budget
-	io.Reader
-}
-
-func (r *spending) Read(b []byte) (int, error) {
-	n, err := r.Reader.Read(b)
-	if spent := r.budget.Spend(costUnpacked, uint64(n)); spent != nil {
-		return 0, spent // a full buffer would hide the error
-	}
-	return n, err
-}
-
 // decompress decompresses b, which must give size bytes.
 func (f *File) decompress(where string, off uint64, kind elf.CompressionType, b []byte, size uint64) ([]byte, error) {
 	if size > maxContent {

@@ -251,9 +251,6 @@ func TestHeaders(t *testing.T) {
 	if b, err := f.ReadRelocated(s); err != nil || string(b) != want { // nothing is, in a linked file
 		t.Errorf("ReadRelocated: %q, %v", b, err)
 	}
-	if b, err := f.ReadDebug(s); err != nil || string(b) != want {
-		t.Errorf("ReadDebug: %q, %v", b, err)
-	}
 	if err := f.ReadError(); err != nil {
 		t.Errorf("ReadError: %v", err)
 	}

@@ -91,13 +91,7 @@ func (f *File) SectionAt(addr uint64) int {
 func (f *File) IsObject() bool { return elf.Type(f.Type) == elf.ET_REL }
 
 // ReadRelocated is ReadUncompressed with the relocations applied if the file is an object.
-func (f *File) ReadRelocated(s *Section) ([]byte, error) { return f.readRelocated(s, false) }
-
-// ReadDebug is ReadRelocated for debug information, which refers to code by addresses and to other debug sections by
-// offsets. Relocations of unknown types, such as those for thread-local variables, are not applied.
-func (f *File) ReadDebug(s *Section) ([]byte, error) { return f.readRelocated(s, true) }
-
-func (f *File) readRelocated(s *Section, debug bool) ([]byte, error) {
+func (f *File) ReadRelocated(s *Section) ([]byte, error) {
 	b, err := f.ReadUncompressed(s)
 	if err != nil || !f.IsObject() {
 		return b, err
@@ -106,7 +100,7 @@ func (f *File) readRelocated(s *Section, debug bool) ([]byte, error) {
 		return nil, err
 	}
 	for _, i := range f.relas[s] {
-		if err := f.applyRelocations(b, s, &f.Sections[i], debug); err != nil {
+		if err := f.applyRelocations(b, s, &f.Sections[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -135,7 +129,7 @@ func (f *File) findRelocations() error {
 }
 
 // applyRelocations applies the relocations in r to the contents b of s.
-func (f *File) applyRelocations(b []byte, s, r *Section, debug bool) error {
+func (f *File) applyRelocations(b []byte, s, r *Section) error {
 	where := "section " + r.Name
 	if elf.SectionType(r.Type) == elf.SHT_REL {
 		return errorf(where, r.Off, "relocations without addends (SHT_REL) are not supported")
@@ -146,7 +140,7 @@ func (f *File) applyRelocations(b []byte, s, r *Section, debug bool) error {
 	}
 	return f.ReadTable(where, r.Off, r.Size, RelaSize, func(table []byte, off uint64) error {
 		for rela := range slices.Chunk(table, RelaSize) {
-			if err := f.relocate(b, s, rela, symbols, debug); err != nil {
+			if err := f.relocate(b, s, rela, symbols); err != nil {
 				return errorf(where, off, "%v", err)
 			}
 			off += RelaSize
@@ -204,16 +198,13 @@ func (f *File) target(s *Section, value uint64, section int32, addend uint64) ui
 }
 
 // relocate applies the relocation at the start of rela to the contents b of s.
-func (f *File) relocate(b []byte, s *Section, rela []byte, symbols *symbolPlaces, debug bool) error {
+func (f *File) relocate(b []byte, s *Section, rela []byte, symbols *symbolPlaces) error {
 	off, info, addend := f.Order.Uint64(rela), f.Order.Uint64(rela[RelaInfo:]), f.Order.Uint64(rela[RelaAddend:])
 	sym, typ := info>>32, uint32(info)
 	if typ == 0 { // R_*_NONE on every machine
 		return nil
 	}
 	field, ok := f.fields[typ]
-	if !ok && debug {
-		return nil
-	}
 	if !ok {
 		return fmt.Errorf("relocation type %d of %s+%#x is unknown", typ, s.Name, off)
 	}
@@ -224,10 +215,7 @@ func (f *File) relocate(b []byte, s *Section, rela []byte, symbols *symbolPlaces
 		return fmt.Errorf("relocation of %s+%#x uses symbol %d; the table has %d", s.Name, off, sym,
 			len(symbols.values))
 	}
-	v := symbols.values[sym] + addend
-	if !debug {
-		v = f.target(s, symbols.values[sym], symbols.sections[sym], addend)
-	}
+	v := f.target(s, symbols.values[sym], symbols.sections[sym], addend)
 	if field.PCRel {
 		v -= s.Base + off
 	}

@@ -413,39 +413,6 @@ func TestNoRelocations(t *testing.T) {
 	}
 }
 
-// TestReadDebug expects that debug information refers to code by its address, to other sections by an
-// offset in them, and that relocations of types that are not known are left out.
-func TestReadDebug(t *testing.T) {
-	o := elftest.NewObject()
-	info := o.Add(".debug_info", elf.SHT_PROGBITS, 0, bytes.Repeat([]byte{0xee}, 24))
-	str := o.Add(".debug_str", elf.SHT_PROGBITS, 0, make([]byte, 100))
-	sym := o.Symbol(elf.STB_LOCAL, elf.STT_SECTION, uint16(str), 0)
-	r := o.RelaOf(".rela.debug_info", info)
-	o.Rela(r, 0, 1, uint32(elf.R_X86_64_64), 8)
-	o.Rela(r, 8, uint32(sym), uint32(elf.R_X86_64_32), 42)
-	o.Rela(r, 16, 1, uint32(elf.R_X86_64_DTPOFF64), 0)
-	f := mustOpen(t, o.Bytes())
-	b, err := f.ReadDebug(f.Section(".debug_info"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	le := binary.LittleEndian
-	if code, off := le.Uint64(b), le.Uint32(b[8:]); code != f.Section(".text").Base+8 || off != 42 ||
-		!bytes.Equal(b[12:], bytes.Repeat([]byte{0xee}, 12)) {
-		t.Errorf("%x: code at %#x, offset %d; want %#x and 42, and the rest as it was", b, code, off,
-			f.Section(".text").Base+8)
-	}
-	o.Rela(r, 23, 1, uint32(elf.R_X86_64_32), 0)
-	f = mustOpen(t, o.Bytes())
-	_, err = f.ReadDebug(f.Section(".debug_info"))
-	expect(t, err, "section .rela.debug_info", f.Section(".rela.debug_info").Off+3*elffile.RelaSize,
-		"relocation of .debug_info+0x17 is outside its 24 bytes")
-	o.Sections[r].Link = 0
-	f = mustOpen(t, o.Bytes())
-	_, err = f.ReadDebug(f.Section(".debug_info"))
-	expect(t, err, section, f.Shoff, "section 0, which relocations use for symbols,")
-}
-
 // TestObjectBases expects that code and .eh_frame have addresses that do not overlap, and others none.
 func TestObjectBases(t *testing.T) {
 	o := elftest.NewObject()

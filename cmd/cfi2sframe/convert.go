@@ -68,7 +68,7 @@ func (c *call) convertCommand(s *conversion) *cobra.Command {
 	s.define(cmd, "report as none, text, json or html; text is on stderr, others are on stdout",
 		append(slices.Clip(fileForms), "html"))
 	s.defineFile(cmd)
-	s.defineVerbose(cmd, "list all gaps with their causes; otherwise the first ten")
+	s.defineVerbose(cmd, "list all gaps; otherwise the first ten")
 	version := cmd.Flags().Bool("version", false, "print the version and its origin")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if *version {

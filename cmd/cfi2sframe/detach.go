@@ -28,7 +28,7 @@ func (c *call) detachCommand(s *conversion) *cobra.Command {
 	cfiFlags(cmd, &s.Source, &s.debugFile)
 	s.define(cmd, "report on each file: none, text (on stderr) or json (on stdout)", fileForms)
 	s.defineFile(cmd)
-	s.defineVerbose(cmd, "list all gaps with their causes; otherwise the first ten")
+	s.defineVerbose(cmd, "list all gaps; otherwise the first ten")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		s.to.ByBuildID = s.isDirectory(len(args))
 		return c.convert(s, cmd, args)

@@ -55,9 +55,8 @@ func (r *result) options(s *conversion, path string) files.Options {
 		if r.coverage == nil {
 			limits.Grow(int64(d.InputSize))
 		}
-		c, err := report.Converted(d, limits)
-		r.coverage = append(r.coverage, c)
-		return err
+		r.coverage = append(r.coverage, report.Converted(d, limits))
+		return nil
 	}
 	opt.Accept = func() string {
 		if len(r.coverage) == 0 {

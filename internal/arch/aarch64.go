@@ -25,7 +25,6 @@ var aarch64 = Arch{
 		"x11", "x12", "x13", "x14", "x15", "x16", "x17", "x18", "x19", "x20",
 		"x21", "x22", "x23", "x24", "x25", "x26", "x27", "x28", "x29", "x30", "sp",
 	},
-	Probing: []string{"x12", "x9"},
 
 	MaxPage:        64 << 10,
 	Branch:         branchAArch64,

@@ -24,7 +24,6 @@ var amd64 = Arch{
 		"rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp",
 		"r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "rip",
 	},
-	Probing: []string{"r11"},
 
 	EntryCFA: 8, // with the return address on top
 	FixedRA:  int64(sframe.AMD64Little.FixedRA()),

@@ -43,9 +43,6 @@ type Arch struct {
 	// RAState is the pseudo-register that says whether the return address is signed, or NoReg.
 	RAState   uint64
 	Registers []string // names, by number
-	// Probing are the names of the registers that hold the CFA while GCC's and LLVM's code probes the stack page by
-	// page.
-	Probing []string
 
 	EntryCFA int32 // the CFA from SP where a call arrives
 	FixedRA  int64 // where the return address is always saved, from the CFA; 0: it is not always

@@ -29,7 +29,7 @@ func TestTables(t *testing.T) {
 		want      Arch
 	}{
 		{62, "rax rdx rcx rbx rsi rdi rbp rsp r8 r9 r10 r11 r12 r13 r14 r15 rip", Arch{
-			Name: "amd64", Little: 3, SP: 7, FP: 6, RA: 16, PC: 16, RAState: NoReg, Probing: []string{"r11"},
+			Name: "amd64", Little: 3, SP: 7, FP: 6, RA: 16, PC: 16, RAState: NoReg,
 			EntryCFA: 8, FixedRA: -8, MaxPage: 0x1000,
 			PLTCFA:   []byte{0x77, 0x08, 0x80, 0x00, 0x3f, 0x1a, 0xff, 0x2a, 0x33, 0x24, 0x22},
 			Fields:   fields(1, eight, 2, four4, 10, four, 11, Field{Size: 4, Signed: true}, 24, eight8),
@@ -37,13 +37,12 @@ func TestTables(t *testing.T) {
 		}},
 		{183, "x0 x1 x2 x3 x4 x5 x6 x7 x8 x9 x10 x11 x12 x13 x14 x15 x16 x17 x18 x19 x20 x21 x22 x23 x24 x25 x26 x27 x28 x29 x30 sp", Arch{
 			Name: "aarch64", Little: 2, Big: 1, SP: 31, FP: 29, RA: 30, PC: 32, RAState: 34,
-			Probing: []string{"x12", "x9"},
 			MaxPage: 0x10000, MappingSymbols: true,
 			Fields:   fields(257, eight, 258, four, 260, eight8, 261, four4),
 			Relative: []uint32{1027, 1032},
 		}},
 		{22, "r0 r1 r2 r3 r4 r5 r6 r7 r8 r9 r10 r11 r12 r13 r14 r15 f0 f2 f4 f6 f1 f3 f5 f7 f8 f10 f12 f14 f9 f11 f13 f15", Arch{
-			Name: "s390x", Big: 4, SP: 15, FP: 11, RA: 14, PC: NoReg, RAState: NoReg, Probing: []string{"r14"},
+			Name: "s390x", Big: 4, SP: 15, FP: 11, RA: 14, PC: NoReg, RAState: NoReg,
 			EntryCFA: 160, CallerSP: -160, SavesSP: true, MaxPage: 0x1000,
 			Fields:   fields(4, four, 5, four4, 22, eight, 23, eight8),
 			Relative: []uint32{12, 61},

@@ -113,8 +113,7 @@ func TestSchemaStrict(t *testing.T) {
 	delete(full, "new_field")
 	optional := map[string]bool{
 		"kept": true, "output": true, "debug_file": true, "errors": true, "function": true, "symbol": true,
-		"section": true, "source": true,
-		"line": true, "column": true, "rule": true, "notes": true, "signature_removed": true, "warnings": true,
+		"section": true, "column": true, "rule": true, "notes": true, "signature_removed": true, "warnings": true,
 		"build_id": true, "merged_by": true, "lost_in_v2": true,
 	}
 	var broken int

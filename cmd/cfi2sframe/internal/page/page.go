@@ -27,7 +27,7 @@ var (
 
 // policy allows the inlined style and script by their hashes: markup in a name can neither run nor load anything. A
 // test computes the hashes, so that the program needs no cryptography.
-const policy = "default-src 'none'; style-src 'sha256-z+ADJ6/xaealumhI2KZZAwmCa96WSr5IjxPVP5qCXKM='; script-src 'sha256-y0TbtSa8S35FRRjtSff9BErGoaTSPRN/iVWdAfplQJs='"
+const policy = "default-src 'none'; style-src 'sha256-m3anCgvy3QDvxbE3Zw38GLmojPUuu30iLwOWRwOIQU4='; script-src 'sha256-cD/WPB0AtBwba8VcMNTN0LMPOsNeLFiONIdPizIx0AE='"
 
 // Template returns the template of a page and of the parts.
 func Template(text string, funcs template.FuncMap) *template.Template {
@@ -137,7 +137,7 @@ type Table struct {
 	rows [][]string
 }
 
-// A Column's kind says how it is sorted and shown: text, number, hex, place, rule, source, and reason (by name). The
+// A Column's kind says how it is sorted and shown: text, number, hex, place, rule, and reason (by name). The
 // kinds name, file and part are for the subject of a row. After its columns a row can have one more cell: the symbol of
 // a name, or the link of a file.
 type Column struct{ Name, Kind string }
@@ -182,7 +182,6 @@ type Bar struct {
 	Name, Text string
 	Bytes      uint64
 	Of         string // in words: number of gaps
-	Format3    string // in words, how much format 3 covers, or ""
 }
 
 // A Chart has the bars of reasons, the longest first: the data of the part "bars".

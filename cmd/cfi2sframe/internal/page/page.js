@@ -16,7 +16,6 @@
     number: digits,
     hex: digits,
     place: s => split(s, /^(.*?)0x([0-9a-f]+)-0x[0-9a-f]+$/s),
-    source: s => split(s, /^(.*):(\d+)$/s),
     reason: s => data.reasons[s] ?? s,
   };
   const key = (kind, cell) => keys[kind]?.(cell) ?? cell;

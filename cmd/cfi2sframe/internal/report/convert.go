@@ -2,16 +2,13 @@ package report
 
 import (
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"slices"
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
-	"cfi2sframe/internal/arch"
 	"cfi2sframe/internal/plt"
-	"cfi2sframe/sframe"
 	"cfi2sframe/translate"
 )
 
@@ -19,7 +16,7 @@ const warnStaleHeaders = "at __ehdr_start, code finds the program headers withou
 	"getauxval(AT_PHDR) and dl_iterate_phdr have it"
 
 // Converted returns the report on a conversion, of a file without a name or of a member of an archive.
-func Converted(d *convert.Details, limits *Limits) (*Coverage, error) {
+func Converted(d *convert.Details, limits *Limits) *Coverage {
 	f := d.Facts
 	c := &Coverage{
 		Schema: Schema, Kept: string(f.Stays), ABI: f.ABI.String(), Format: int(f.Format.Version),
@@ -49,16 +46,14 @@ func Converted(d *convert.Details, limits *Limits) (*Coverage, error) {
 		c.MergedBy = f.Format.Mergers()
 	}
 	c.sumReasons(d.Result)
-	if err := c.listGaps(d, limits); err != nil {
-		return nil, err
-	}
+	c.listGaps(d, limits)
 	if w := c.sparse(); w != "" {
 		c.Warnings = append(c.Warnings, w)
 	}
 	if f.StaleHeaders {
 		c.Warnings = append(c.Warnings, warnStaleHeaders)
 	}
-	return c, nil
+	return c
 }
 
 // sectionSize returns the size of a section in the file, or 0.
@@ -90,7 +85,7 @@ func (c *Coverage) sumReasons(res *translate.Result) {
 }
 
 // listGaps lists the gaps and the code without CFI.
-func (c *Coverage) listGaps(d *convert.Details, limits *Limits) error {
+func (c *Coverage) listGaps(d *convert.Details, limits *Limits) {
 	gaps := d.Result.Gaps[:take(&limits.gaps, len(d.Result.Gaps))]
 	c.Omitted -= len(gaps)
 	c.Gaps = make([]Gap, len(gaps))
@@ -105,17 +100,12 @@ func (c *Coverage) listGaps(d *convert.Details, limits *Limits) error {
 			c.Gaps[i].Rule = g.Err.Error()
 		}
 	}
-	if err := c.tryNewest(d); err != nil {
-		return err
-	}
 	files := symbolFiles(d.File, d.Debug.File())
 	names := newNamer(limits)
 	functions, starts := functionNames(files, gaps, names)
-	c.sourceLines(d)
 	for i := range c.Gaps {
 		g := &c.Gaps[i]
 		g.Function, g.Symbol, g.Offset = functions[i].name, functions[i].symbol, g.Begin-starts[i]
-		g.Cause = g.cause(gaps[i].Reason, arch.OfABI(d.Facts.ABI))
 		size := g.End - g.Begin
 		g.Section, g.Begin = sectionRelative(d.File, g.Begin)
 		g.End = g.Begin + size
@@ -126,72 +116,6 @@ func (c *Coverage) listGaps(d *convert.Details, limits *Limits) error {
 	c.Uncovered = findUncovered(d, files, names)
 	c.Amounts = NewAmounts(c.Uncovered.code, c.Amounts)
 	c.Notes = append(c.Notes, names.notes()...)
-	return nil
-}
-
-// tryNewest notes which listed gaps the newest format covers, by address. In its translation it is known up to
-// ListedTo.
-func (c *Coverage) tryNewest(d *convert.Details) error {
-	if d.Facts.Format.Version == sframe.Newest() {
-		return nil
-	}
-	if c.atLeast = c.Omitted > 0; len(c.Gaps) == 0 {
-		return nil
-	}
-	with := make(map[*cfi.Function]bool)
-	for i := range d.Result.Gaps {
-		with[d.Result.Gaps[i].Function] = true
-	}
-	part := d.Table.Only(func(fn *cfi.Function) bool { return with[fn] })
-	opt := translate.Options{Version: sframe.Newest(), Moves: d.File.Moves, Budget: d.File.Budget()}
-	newest, err := translate.Translate(part, opt, translate.Discard())
-	if err != nil {
-		return err
-	}
-	left := newest.Gaps
-	for i := range c.Gaps {
-		g := &c.Gaps[i]
-		for len(left) > 0 && left[0].End <= g.Begin {
-			left = left[1:]
-		}
-		switch {
-		case g.End > newest.ListedTo():
-			c.atLeast = true
-		case len(left) == 0 || left[0].Begin >= g.End:
-			g.Format3 = true
-			j := slices.IndexFunc(c.Reasons, func(r Reason) bool { return r.Name == g.Reason })
-			c.Reasons[j].Format3 += g.End - g.Begin
-		}
-	}
-	return nil
-}
-
-// maxLineGaps bounds the gaps whose source lines are looked up.
-const maxLineGaps = 4096
-
-// sourceLines finds the source file and line of each gap's first instruction, in the file or in its debug file. Gaps
-// are sorted by address, and still have addresses, also in an object.
-func (c *Coverage) sourceLines(d *convert.Details) {
-	gaps := c.Gaps[:min(len(c.Gaps), maxLineGaps)]
-	addrs := make([]uint64, len(gaps))
-	for i := range gaps {
-		addrs[i] = gaps[i].Begin
-	}
-	found := func(i int, file string, line int) { gaps[i].Source, gaps[i].Line = file, line }
-	err := errNoLines
-	for _, f := range []*elffile.File{d.File, d.Debug.File()} {
-		if f != nil && len(gaps) > 0 && errors.Is(err, errNoLines) {
-			err = findLines(f, addrs, found)
-		}
-	}
-	switch {
-	case errors.Is(err, errNoLines):
-	case err != nil:
-		c.Notes = append(c.Notes, fmt.Sprintf("source lines: %v", err))
-	case len(gaps) < len(c.Gaps):
-		c.Notes = append(c.Notes, fmt.Sprintf("source lines of %s: those of the first %s are looked up",
-			plural(len(c.Gaps)-len(gaps), "gap"), Digits(maxLineGaps)))
-	}
 }
 
 // WithoutCFI returns how much of the code has no CFI, without start-up code.

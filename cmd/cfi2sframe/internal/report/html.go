@@ -65,7 +65,7 @@ var (
 	)
 	gapColumns = page.Columns(
 		"File", "name", "Function", "name", "Address", "place", "Offset", "hex", "Bytes", "number", "Reason", "reason",
-		"Rule", "rule", "Source", "source", "Format 3", "text", "Cause", "text",
+		"Rule", "rule",
 	)
 	sectionColumns = page.Columns(
 		"File", "name", "Section", "text", "Address", "hex", "Size", "number", "Code", "number",
@@ -115,7 +115,7 @@ func chart(c *Coverage, code page.Split) page.Chart {
 			continue
 		}
 		out = append(out, page.Bar{
-			Name: r.Name, Text: r.Text, Bytes: r.Bytes, Format3: c.format3Share(&r),
+			Name: r.Name, Text: r.Text, Bytes: r.Bytes,
 			Of: fmt.Sprintf("in %s of %s", plural(r.Ranges, "gap"), plural(r.Functions, "function")),
 		})
 	}
@@ -187,13 +187,9 @@ func (f *pageFile) row() []string {
 
 // row returns the cells of gapColumns, and the symbol.
 func (g *Gap) row(file string) []string {
-	format3 := "not covered"
-	if g.Format3 {
-		format3 = "covered"
-	}
 	return []string{
 		file, g.function(), rangeOf(g.Section, g.Begin, g.End), fmt.Sprintf("%#x", g.Offset), decimal(g.End - g.Begin),
-		g.Reason, Printable(g.rule()), g.line(), format3, Printable(g.Cause), Printable(g.Symbol),
+		g.Reason, Printable(g.rule()), Printable(g.Symbol),
 	}
 }
 

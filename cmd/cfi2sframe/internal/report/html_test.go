@@ -99,7 +99,7 @@ func TestHTMLSummary(t *testing.T) {
 		".debug_frame+0x40: words",
 		"12,345 bytes beside 200 of .eh_frame and 12 of .eh_frame_hdr",
 		"code without CFI < 0.01 % : 5 bytes that",
-		"words drap < 0.01 % : 10 bytes in 1 gap of 1 function; --format 3 covers them", "but not listed: 1 gap.",
+		"words drap < 0.01 % : 10 bytes in 1 gap of 1 function", "but not listed: 1 gap.",
 		"Not listed: 1 function more.",
 		".text 0x1000 64 5 2 3",
 	}
@@ -124,7 +124,7 @@ func TestHTMLSummary(t *testing.T) {
 		case strings.HasPrefix(w, "code without CFI"):
 			w = "code without CFI < 0.01 % : 10 bytes that"
 		case strings.Contains(w, "words drap"):
-			w = "words drap < 0.01 % : 20 bytes in 2 gaps of 2 functions; --format 3 covers them"
+			w = "words drap < 0.01 % : 20 bytes in 2 gaps of 2 functions"
 		case strings.Contains(w, "not listed: 1 gap"):
 			w = "but not listed: 2 gaps."
 		case strings.Contains(w, "1 function more"):
@@ -198,7 +198,7 @@ func TestHTMLBars(t *testing.T) {
 	c.Reasons = []report.Reason{
 		{Name: "outermost", Text: "start", Bytes: 100, Ranges: 1, Functions: 1},
 		{Name: "sp-rule", Text: "sp", Bytes: 50, Ranges: 1, Functions: 1, Loss: true},
-		{Name: "drap", Text: "realigned", Bytes: 150, Format3: 30, Ranges: 1, Functions: 1, Loss: true},
+		{Name: "drap", Text: "realigned", Bytes: 150, Ranges: 1, Functions: 1, Loss: true},
 		{Name: "ra-rule", Text: "ra", Bytes: 0, Ranges: 1, Functions: 1, Loss: true},
 	}
 	bars := regexp.MustCompile(`<li class="r-([a-z-]*)">|<svg class="bar" viewBox="0 0 (\d+) 1"|<rect width="(\d+)"`)

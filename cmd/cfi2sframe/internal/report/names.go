@@ -1,7 +1,6 @@
 package report
 
 import (
-	"bytes"
 	"cmp"
 	"debug/elf"
 	"errors"
@@ -12,8 +11,6 @@ import (
 
 	"github.com/ianlancetaylor/demangle"
 
-	"github.com/mikelolasagasti/xz"
-
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/arch"
@@ -22,11 +19,9 @@ import (
 
 // Bounds for hostile files, whose symbols cover everything and have names that end nowhere.
 const (
-	maxNameSteps = 1 << 26  // pairs of a symbol and a gap
-	maxNameBytes = 8 << 20  // of a list
-	maxMini      = 64 << 20 // bytes of .gnu_debugdata, decompressed
-	maxXZ        = 64 << 20 // bytes of its dictionary
-	maxMangled   = 4096     // bytes of a name that is demangled: the time grows faster than the length
+	maxNameSteps = 1 << 26 // pairs of a symbol and a gap
+	maxNameBytes = 8 << 20 // of a list
+	maxMangled   = 4096    // bytes of a name that is demangled: the time grows faster than the length
 )
 
 // A place is where the name of a symbol is.
@@ -36,36 +31,12 @@ type place struct {
 	name  uint32
 }
 
-// symbolFiles returns the files whose symbols name functions: the file, the file in its .gnu_debugdata, and its debug
-// file if it is not nil.
+// symbolFiles returns the files whose symbols name functions: the file, and its debug file if it is not nil.
 func symbolFiles(f, debug *elffile.File) []*elffile.File {
-	mini, err := miniDebug(f)
-	if err != nil {
-		mini = nil // which costs names, not the report
+	if debug == nil {
+		return []*elffile.File{f}
 	}
-	return slices.DeleteFunc([]*elffile.File{f, mini, debug}, func(f *elffile.File) bool { return f == nil })
-}
-
-// miniDebug returns the ELF file in .gnu_debugdata, which has the symbols that are not
-// dynamic (GDB manual, "Debugging information in a special section").
-func miniDebug(f *elffile.File) (*elffile.File, error) {
-	s := f.Section(".gnu_debugdata")
-	if s == nil || !s.HasBytes() {
-		return nil, nil
-	}
-	b, err := f.ReadSection(s)
-	if err != nil {
-		return nil, err
-	}
-	r, err := xz.NewReader(bytes.NewReader(b), maxXZ)
-	if err != nil {
-		return nil, err
-	}
-	data, err := f.Unpack("section .gnu_debugdata", s.Off, r, maxMini)
-	if err != nil {
-		return nil, err
-	}
-	return elffile.New(bytes.NewReader(data), int64(len(data)))
+	return []*elffile.File{f, debug}
 }
 
 // functionSymbols calls fn for every symbol that can be a function's: of a function, or without a

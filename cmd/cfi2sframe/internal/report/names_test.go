@@ -169,42 +169,6 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestMiniDebugDamaged expects a damaged .gnu_debugdata to cost the names in there, and those alone.
-func TestMiniDebugDamaged(t *testing.T) {
-	const names = ".gnu_debugdata"
-	for _, tt := range []struct {
-		name string
-		data []byte
-		edit func(p *elftest.Patcher)
-		want string
-	}{
-		{"not compressed", []byte("no xz at all, but some text"), nil, "xz"},
-		// after the header of the first block has begun
-		{"cut off", []byte("\xfd7zXZ\x00\x00\x04\xe6\xd6\xb4\x46\x02\x00\x21\x01"), nil, ""},
-		{"outside of the file", []byte("words"),
-			func(p *elftest.Patcher) { p.Put64(p.Section(names)+elftest.ShOff, 1<<40) }, names},
-	} {
-		p := elftest.Patch(t.Fatalf, fixture(t, "drap2.so"))
-		p.AddSection(names, 0, tt.data)
-		if tt.edit != nil {
-			tt.edit(p)
-		}
-		f := elftest.Parse(t, p.B)
-		if mini, err := miniDebug(f); mini != nil || err == nil || !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%s: %v, %v; want an error with %q", tt.name, mini, err, tt.want)
-		}
-		if got := Locate(f, nil, []elffile.Span{{Begin: 0x2e5, End: 0x2e6}}); got[0] != (Location{"realign_rbx", 4}) {
-			t.Errorf("%s: %v", tt.name, got)
-		}
-	}
-	p := elftest.Patch(t.Fatalf, fixture(t, "drap2.so"))
-	p.AddSection(names, 0, nil)
-	p.Put32(p.Section(names)+elftest.ShType, uint32(elf.SHT_NOBITS))
-	if mini, err := miniDebug(elftest.Parse(t, p.B)); mini != nil || err != nil {
-		t.Errorf("a section without bytes: %v, %v", mini, err)
-	}
-}
-
 // TestNamesBounded reads no more names than the limits allow.
 func TestNamesBounded(t *testing.T) {
 	f := elftest.Parse(t, fixture(t, "drap2.so"))

@@ -4,14 +4,12 @@ import (
 	"cfi2sframe/elffile"
 	"debug/elf"
 	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/internal/testkit/elftest"
-	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/translate"
 )
 
@@ -48,32 +46,6 @@ func TestLocate(t *testing.T) {
 	got = report.Locate(elftest.Parse(t, p.B), f, []elffile.Span{{Begin: 0x2e5, End: 0x2e6}})
 	if want := []report.Location{{Function: "realign_rbx", Offset: 4}}; !slices.Equal(got, want) {
 		t.Errorf("with a debug file: %v; want %v", got, want)
-	}
-}
-
-// TestMiniDebug finds names that a section .gnu_debugdata has, made as distributions do: all symbols, compressed by
-// xz, in a program that is stripped (GDB manual, "MiniDebugInfo").
-func TestMiniDebug(t *testing.T) {
-	const program = "../../../../testdata/bin/amd64/prologue" // by readelf, the local symbol nofp_restore is at 0x48d
-	dir := t.TempDir()
-	xz, packed, full := peer.Tool(t, "", "xz"), filepath.Join(dir, "symbols.xz"), filepath.Join(dir, "prog")
-	b, err := xz("-c", program).Output()
-	if err == nil {
-		err = os.WriteFile(packed, b, 0o600)
-	}
-	if err == nil {
-		err = peer.Tool(t, "", "objcopy")("--strip-all", "--add-section", ".gnu_debugdata="+packed, program, full).Run()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := []elffile.Span{{Begin: 0x491, End: 0x492}}
-	if b, err = os.ReadFile(full); err != nil {
-		t.Fatal(err)
-	}
-	want := report.Location{Function: "nofp_restore", Offset: 4}
-	if got := report.Locate(elftest.Parse(t, b), nil, at); got[0] != want {
-		t.Errorf("%v; want %v", got[0], want)
 	}
 }
 

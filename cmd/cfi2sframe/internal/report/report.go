@@ -39,8 +39,6 @@ type Coverage struct {
 	EHHdr     uint64    `json:"eh_frame_hdr_size"`
 	Verified  bool      `json:"verified"`
 	MergedBy  []string  `json:"merged_by,omitempty"` // linkers that merge the .sframe of the object
-
-	atLeast bool // format 3 may cover more than Reason.Format3 says
 }
 
 // A Kept is an unchanged file, or member of an archive, that has no Coverage.
@@ -65,8 +63,7 @@ type Reason struct {
 	Functions int    `json:"functions"`
 	Ranges    int    `json:"ranges"`
 	Bytes     uint64 `json:"bytes"`
-	Format3   uint64 `json:"format3_bytes"` // that format 3 covers, of listed gaps
-	Loss      bool   `json:"loss"`          // false if a stack trace loses nothing
+	Loss      bool   `json:"loss"` // false if a stack trace loses nothing
 }
 
 // A Loss is code with rows that have no form in an older version of the format.
@@ -92,14 +89,10 @@ type Gap struct {
 	Section  string `json:"section,omitempty"`  // in a relocatable object, what Begin and End count from
 	Begin    uint64 `json:"begin"`              // address
 	End      uint64 `json:"end"`                // address after the last byte
-	Source   string `json:"source,omitempty"`   // file that debug information names for the first instruction
-	Line     int    `json:"line,omitempty"`
 	Reason   string `json:"reason"`
 	Text     string `json:"text"`
 	Column   string `json:"column,omitempty"` // CFA, RA, FP or SP
 	Rule     string `json:"rule,omitempty"`   // in readelf's notation
-	Cause    string `json:"cause"`            // why programs have such code
-	Format3  bool   `json:"format3"`          // format 3 covers it
 	FDE      string `json:"fde"`              // where the CFI is
 }
 

@@ -3,6 +3,7 @@ package report
 import (
 	"encoding/binary"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -11,6 +12,16 @@ import (
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/sframe"
 )
+
+// fixture returns a test program.
+func fixture(t *testing.T, name string) []byte {
+	t.Helper()
+	b, err := os.ReadFile("../../../../testdata/bin/amd64/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
 
 // coverage returns the report on a fixture in format 2.
 func coverage(t *testing.T, name string) *Coverage {
@@ -24,8 +35,8 @@ func coverage(t *testing.T, name string) *Coverage {
 func coverageOf(t *testing.T, f *elffile.File, v sframe.Version) (c *Coverage) {
 	t.Helper()
 	run := &convert.Run{In: f.Contents(), Size: int64(f.Size), Report: func(d *convert.Details) (err error) {
-		c, err = Converted(d, NewLimits())
-		return err
+		c = Converted(d, NewLimits())
+		return nil
 	}}
 	if _, err := convert.Add(t.Context(), run, convert.Options{Version: v, NoVerify: true, Workers: 1}); err != nil {
 		t.Fatal(err)

@@ -26,15 +26,14 @@ func fullCoverage() *report.Coverage {
 		Functions: 1, FDEs: 1, FREs: 2, Topmost: 3,
 		Amounts: report.Amounts{Code: 40, Unwindable: 29, Described: 30, Covered: 24, Outermost: 4, PLT: 5},
 		Reasons: []report.Reason{
-			{Name: "drap", Text: "words", Functions: 1, Ranges: 1, Bytes: 10, Format3: 10, Loss: true},
+			{Name: "drap", Text: "words", Functions: 1, Ranges: 1, Bytes: 10, Loss: true},
 		},
 		LostInV2: &report.Loss{Functions: 1, Bytes: 6, Reasons: []report.LossReason{
 			{Name: "signal-frame", Text: "words", Functions: 1, Bytes: 6},
 		}},
 		Gaps: []report.Gap{{
 			Function: "f()", Symbol: "_Z1fv", Offset: 1, Section: ".text", Begin: 1, End: 11,
-			Source: "f.cc", Line: 7, Reason: "drap",
-			Text: "words", Column: "CFA", Rule: "r10+0", Cause: "why", Format3: true, FDE: ".debug_frame+0x18",
+			Reason: "drap", Text: "words", Column: "CFA", Rule: "r10+0", FDE: ".debug_frame+0x18",
 		}},
 		Omitted: 1,
 		Uncovered: report.Uncovered{
@@ -73,8 +72,8 @@ func fixtures(t *testing.T) map[string]*report.Coverage {
 			var c *report.Coverage
 			opt := files.Options{Work: files.Add(convert.Options{Version: v}, "")}
 			opt.Run.Report = func(d *convert.Details) (err error) {
-				c, err = report.Converted(d, report.NewLimits())
-				return err
+				c = report.Converted(d, report.NewLimits())
+				return nil
 			}
 			_, err := files.Convert(t.Context(), path, out, opt)
 			switch {
@@ -158,7 +157,7 @@ func evilCoverage() *report.Coverage {
 	g := c.Gaps[0]
 	c.Gaps = nil
 	for _, name := range evil {
-		g.Function, g.Symbol, g.Section, g.Source, g.Rule, g.Cause = name, name, name, name, name, name
+		g.Function, g.Symbol, g.Section, g.Rule = name, name, name, name
 		c.Gaps = append(c.Gaps, g)
 		f := c.Uncovered.Functions[0]
 		f.Function, f.Symbol, f.Section = name, name, name

@@ -27,7 +27,6 @@ func Sum(file string, files []*Coverage) *Coverage {
 		sum.EHFrame += c.EHFrame
 		sum.EHHdr += c.EHHdr
 		sum.Verified = sum.Verified && c.Verified
-		sum.atLeast = sum.atLeast || c.atLeast
 		sum.Dropped.ZeroLength += c.Dropped.ZeroLength
 		sum.Dropped.Discarded += c.Dropped.Discarded
 		sum.Dropped.Overlapped += c.Dropped.Overlapped
@@ -50,7 +49,6 @@ func Sum(file string, files []*Coverage) *Coverage {
 			to.Functions += r.Functions
 			to.Ranges += r.Ranges
 			to.Bytes += r.Bytes
-			to.Format3 += r.Format3
 		}
 		if c.LostInV2 == nil {
 			continue

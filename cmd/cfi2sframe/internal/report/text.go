@@ -28,7 +28,6 @@ var functions = template.FuncMap{
 	"choose":    func(b bool, yes, no string) string { return map[bool]string{true: yes, false: no}[b] },
 	"counted":   counted,
 	"digits":    func(n any) string { return page.Grouped(fmt.Sprint(n)) },
-	"format3":   (*Coverage).format3Share,
 	"plural":    plural,
 	"printable": Printable,
 	"sub":       func(a, b int) int { return a - b },
@@ -71,18 +70,6 @@ func (c *Coverage) losses() []Gap {
 	return slices.DeleteFunc(slices.Clone(c.Gaps), func(g Gap) bool { return g.Reason == translate.Outermost.Name() })
 }
 
-// WithFormat3 returns in words how much of the code in gaps format 3 covers, or "" for nothing.
-func (c *Coverage) WithFormat3() string {
-	var covered, all uint64
-	for _, r := range c.Reasons {
-		if r.Loss {
-			covered += r.Format3
-			all += r.Bytes
-		}
-	}
-	return c.format3Part(covered, all, "the other "+bytesOf(all))
-}
-
 // String returns the loss in V2 in words.
 func (l *Loss) String() string {
 	text, separator := "V2 has no form for "+plural(l.Functions, "function"), ": "
@@ -101,30 +88,11 @@ func first[T any](list []T, n int) []T {
 	return list[:min(n, len(list))]
 }
 
-// format3Share returns in words how much of a reason's gaps format 3 covers, or "" for nothing.
-func (c *Coverage) format3Share(r *Reason) string { return c.format3Part(r.Format3, r.Bytes, "them") }
-
-// format3Part returns in words how much of some code format 3 covers, or "" for nothing. The name stands for all of it.
-func (c *Coverage) format3Part(covered, all uint64, name string) string {
-	switch {
-	case covered == 0:
-		return ""
-	case covered == all:
-		return name
-	case c.atLeast:
-		return "at least " + Digits(covered) + " of " + name
-	}
-	return Digits(covered) + " of " + name
-}
-
 // String returns the gap as the text report has it.
 func (g *Gap) String() string {
 	s := fmt.Sprintf("%s %s+%#x: %s", rangeOf(g.Section, g.Begin, g.End), g.function(), g.Offset, g.Text)
 	if rule := g.rule(); rule != "" {
 		s += " (" + rule + ")"
-	}
-	if line := g.line(); line != "" {
-		s += ", " + line
 	}
 	return s
 }
@@ -139,14 +107,6 @@ func (g *Gap) function() string {
 
 // rule returns the rule after its column, if it has one.
 func (g *Gap) rule() string { return strings.TrimPrefix(g.Column+" "+g.Rule, " ") }
-
-// line returns the source file and line, if they are known.
-func (g *Gap) line() string {
-	if g.Source == "" {
-		return ""
-	}
-	return fmt.Sprintf("%s:%d", Printable(g.Source), g.Line)
-}
 
 // Causes returns up to n lines about the largest gaps of files, and with withoutCFI also about code without CFI.
 func Causes(files []*Coverage, n int, withoutCFI bool) []string {

@@ -16,7 +16,7 @@ func TestTextWhole(t *testing.T) {
 	c.File, c.DebugFile, c.FREs = "a\x1bprog", "prog\n.debug", 1000
 	c.Sources = append(c.Sources, report.Source{Name: ".eh_frame", Size: 9, FDEs: 1})
 	c.Reasons = append(c.Reasons, report.Reason{Name: "sp-rule", Text: "other words", Functions: 2, Ranges: 3,
-		Bytes: 1000, Format3: 400, Loss: true})
+		Bytes: 1000, Loss: true})
 	c.Reasons = append(c.Reasons, report.Reason{Name: "ra-rule", Text: "more words", Functions: 1, Ranges: 1, Bytes: 2})
 	c.Uncovered.Sections = append(c.Uncovered.Sections, report.UncoveredSection{Name: ".none"},
 		report.UncoveredSection{Name: ".more\n", Bytes: 1000})
@@ -26,25 +26,21 @@ func TestTextWhole(t *testing.T) {
 	c.Malformed = report.Malformed{Count: 5, Errors: []string{"first", "second\n"}}
 	c.Omitted, c.Notes, c.Padding = 2, []string{"names", "lines"}, 7
 	c.Gaps = append(c.Gaps,
-		report.Gap{Begin: 0x1010, End: 0x1020, Offset: 0x10, Reason: "outermost", Text: "signal frame",
-			Cause: "kernel"},
+		report.Gap{Begin: 0x1010, End: 0x1020, Offset: 0x10, Reason: "outermost", Text: "signal frame"},
 		report.Gap{Function: "\x07", Begin: 0x1020, End: 0x1021, Reason: "outermost", Text: "malformed CFI",
-			Rule: "instruction 0x3f", Cause: "damage"},
+			Rule: "instruction 0x3f"},
 		report.Gap{Section: ".text.f", Begin: 4, End: 5, Offset: 4, Reason: "sp-rule", Text: "SP", Column: "SP",
-			Rule: "u", Cause: "thread"},
+			Rule: "u"},
 	)
 	const (
 		head = `"a\x1bprog": 72.50 % of the code is unwindable (29 of 40 bytes)
   SFrame V2 covers 80.00 % of what CFI describes (24 of 30 bytes)
   warning: words
-  --format 3 covers 410 of the other 1,010 bytes
 `
 		short = `  not covered: 10 bytes in 1 range of 1 function: words
   not covered: 1,000 bytes in 3 ranges of 2 functions: other words
 `
-		long = `  not covered: 10 bytes in 1 range of 1 function: words; --format 3 covers them
-  not covered: 1,000 bytes in 3 ranges of 2 functions: other words; --format 3 covers 400 of them
-  covered without rows: 2 bytes in 1 range of 1 function: more words
+		long = short + `  covered without rows: 2 bytes in 1 range of 1 function: more words
 `
 		sections = "  V2 has no form for 1 function: words 1\n" +
 			"  2 bytes of start-up code of the C library\n" +
@@ -71,14 +67,10 @@ func TestTextWhole(t *testing.T) {
 `
 	)
 	gaps := []string{
-		"    .text+0x1-0xb f()+0x1: words (CFA r10+0), f.cc:7\n",
+		"    .text+0x1-0xb f()+0x1: words (CFA r10+0)\n",
 		"    0x1010-0x1020 function at 0x1000+0x10: signal frame\n",
 		"    0x1020-0x1021 \"\\a\"+0x0: malformed CFI (instruction 0x3f)\n",
 		"    .text.f+0x4-0x5 function at .text.f+0x0+0x4: SP (SP u)\n",
-	}
-	withCauses := ""
-	for i, g := range gaps {
-		withCauses += g + "      " + []string{"why", "kernel", "damage", "thread"}[i] + "\n"
 	}
 	malformed := func(n, more int) string {
 		return strings.Join([]string{"  malformed CFI: first\n", "  malformed CFI: \"second\\n\"\n"}[:n],
@@ -88,7 +80,7 @@ func TestTextWhole(t *testing.T) {
 		gaps int
 		want string
 	}{
-		{-1, head + long + sections + uncovered + stubs + padding + dropped + malformed(2, 3) + facts + withCauses},
+		{-1, head + long + sections + uncovered + stubs + padding + dropped + malformed(2, 3) + facts + strings.Join(gaps, "")},
 		{2, head + short + sections + stubs + dropped + malformed(2, 3) + facts + gaps[0] + gaps[3]},
 		{1, head + short + sections + stubs + dropped + malformed(1, 4) + facts + gaps[0] +
 			"  and 1 gap more (-v lists them)\n"},
@@ -115,7 +107,7 @@ func TestCauses(t *testing.T) {
 	stripped := &report.Coverage{File: "s\n"}
 	stripped.Uncovered.Bytes, stripped.Uncovered.Startup = 18, 9
 	stripped.Uncovered.Sections = []report.UncoveredSection{{Name: ".init", Bytes: 9, Startup: 9}, {Name: ".text", Bytes: 9}}
-	gap, function := "prog: .text+0x1-0xb f()+0x1: words (CFA r10+0), f.cc:7", "prog: .text+0x4-0xc g(): 8 bytes of 8 without CFI"
+	gap, function := "prog: .text+0x1-0xb f()+0x1: words (CFA r10+0)", "prog: .text+0x4-0xc g(): 8 bytes of 8 without CFI"
 	section := `"s\n": 9 bytes of code without CFI in .text`
 	for _, tt := range []struct {
 		n          int
