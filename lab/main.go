@@ -15,19 +15,17 @@ import (
 	"cfi2sframe/lab/faults"
 	"cfi2sframe/lab/gotables"
 	"cfi2sframe/lab/kit"
-	"cfi2sframe/lab/linux"
 	"cfi2sframe/lab/mutants"
 	"cfi2sframe/lab/readers"
 	"cfi2sframe/lab/step"
 	"cfi2sframe/lab/survive"
-	"cfi2sframe/lab/walker"
 )
 
 // commands are the subcommands.
 var commands = []*kit.Command{
 	bench.Command(), clients.Command(), conformance.Command(), corpus.Command(), faults.Command(),
-	gotables.Command(), linux.Command(), mutants.Command(),
-	readers.Command(), step.Command(), survive.Command(), walker.Command(),
+	gotables.Command(), mutants.Command(),
+	readers.Command(), step.Command(), survive.Command(),
 }
 
 func main() {

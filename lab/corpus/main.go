@@ -1,17 +1,19 @@
-// Package corpus converts every ELF file below some directories. It expects that nothing changes that a program sees, and
-// that the rows of programs and libraries agree with their CFI at every pc. With --start it also starts the originals
-// and the results.
+// Package corpus converts every ELF file below some directories, and compares the result with the file: nothing changes
+// that a program sees, and the rows of programs and libraries agree with their CFI at every pc. Flags add checks.
 package corpus
 
 import (
 	"bytes"
 	"debug/elf"
+	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 
@@ -20,136 +22,228 @@ import (
 	"cfi2sframe/internal/testkit/image"
 	"cfi2sframe/internal/testkit/linked"
 	"cfi2sframe/lab/kit"
+	"cfi2sframe/lab/linux"
+	"cfi2sframe/lab/walker"
 )
 
-// A corpus is the files, what is done with them, and what came of it.
+// A corpus is what is done with each file, and the results.
 type corpus struct {
-	program  string // cfi2sframe
-	formats  []string
-	detached bool
-	starter  *starter // or nil
+	program string   // cfi2sframe
+	forms   []string // flags of conversions
+	linux   bool     // files are kernels and modules
+	checks  []func(*job) error
 
-	mu               sync.Mutex
-	converted, wrong int
-	kept             map[string]uint64 // files that get no section, by reason
-	rows             kit.Rows
+	mu    sync.Mutex
+	wrong int
+	sums  map[string]*sum // by kind of file
+}
+
+// A job is a conversion of a file.
+type job struct {
+	path, out, dir string // dir is temporary
+	form           string // flags
+	machine        elf.Machine
+	object         bool
+}
+
+// A sum adds up results of files.
+type sum struct {
+	kit.Rows
+	files int
+	kept  map[string]uint64 // files that get no section, by reason
+	gaps  map[string]uint64 // bytes of code, by reason
 }
 
 // Command returns the subcommand.
 func Command() *kit.Command {
-	cmd := kit.New("corpus", "DIR...", 1, math.MaxInt)
-	c := corpus{kept: make(map[string]uint64)}
-	cmd.StringSliceVar(&c.formats, "format", []string{"3"}, "SFrame `VERSIONS`, those that know a file's machine")
-	cmd.BoolVar(&c.detached, "detached", false, "detach and attach the section, and expect the bytes of a conversion")
+	cmd := kit.New("corpus", "PATH...", 1, math.MaxInt)
+	c := corpus{sums: make(map[string]*sum)}
+	formats := cmd.StringSlice("format", []string{"3"}, "SFrame `VERSIONS`, those that know a file's machine")
+	detached := cmd.Bool("detached", false, "detach and attach the section, and expect the bytes of a conversion")
 	start := cmd.Bool("start", false, "start the originals and the results, and compare")
 	root := cmd.String("root", "/", "the files belong to the system in `DIR`; each argument is a path inside it")
-	cmd.Run = func(dirs []string) error {
+	query := cmd.Bool("walker", false, "convert to all forms, and compare the walker in C with package sframe")
+	seeds := cmd.String("seeds", "", "convert to all forms, and write seeds of the walker's fuzzer to `DIR`")
+	dumps := cmd.Bool("dumps", false, "compare what dump and objdump print")
+	cmd.BoolVar(&c.linux, "linux", false, "convert modules and kernels for Linux, and compare them in its memory")
+	most := cmd.Int("files", 0, "convert up to `N` files, spread over all; 0 for all")
+	cmd.Run = func(paths []string) error {
 		return kit.WithProduct(func(program, temp string) error {
 			c.program = program
-			return c.run(*root, dirs, *start, temp)
+			for _, f := range *formats {
+				c.forms = append(c.forms, "--format "+f)
+			}
+			if c.linux {
+				c.forms = []string{""}
+			}
+			if *query || *seeds != "" {
+				c.forms = walker.Forms
+			}
+			if *detached {
+				c.checks = append(c.checks, c.attach)
+			}
+			if *query {
+				if err := walker.Compile(temp); err != nil {
+					return err
+				}
+				c.checks = append(c.checks, func(j *job) error {
+					if j.object { // whose start addresses are relocations
+						return nil
+					}
+					return walker.Check(temp, j.out)
+				})
+			}
+			if *seeds != "" {
+				c.checks = append(c.checks, func(j *job) error { return walker.WriteSeed(*seeds, j.out) })
+			}
+			if *dumps {
+				c.checks = append(c.checks, c.dump)
+			}
+			files, err := c.find(*root, paths)
+			if err != nil {
+				return err
+			}
+			files = kit.Spread(files, *most)
+			if !*start {
+				return c.run(files, temp)
+			}
+			s, err := newStarter(*root)
+			if err != nil {
+				return err
+			}
+			defer s.close()
+			c.checks = append(c.checks, s.check)
+			err = c.run(files, s.dir)
+			for _, line := range kit.Ranked(s.counts) {
+				fmt.Println(" ", line)
+			}
+			return err
 		})
 	}
 	return cmd
 }
 
-func (c *corpus) run(root string, dirs []string, start bool, temp string) error {
-	root, err := filepath.EvalSymlinks(root)
-	if err != nil {
-		return err
-	}
-	for i, dir := range dirs {
+// find returns the files below the paths inside a root.
+func (c *corpus) find(root string, paths []string) ([]string, error) {
+	for i, path := range paths {
 		if root != "/" {
-			dir = filepath.Join(root, dir)
+			path = filepath.Join(root, path)
 		}
-		if dir, err = filepath.EvalSymlinks(dir); err == nil {
-			dirs[i], err = filepath.Abs(dir)
+		path, err := filepath.EvalSymlinks(path)
+		if err == nil {
+			paths[i], err = filepath.Abs(path)
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 	}
-	found, err := kit.ELFFiles(dirs...)
-	if err != nil {
-		return err
+	found, err := kit.ELFFiles(paths...)
+	if c.linux {
+		found = slices.DeleteFunc(found, func(path string) bool { return !linux.IsKernel(path) })
 	}
-	if start {
-		if c.starter, err = newStarter(root); err != nil {
-			return err
-		}
-		defer c.starter.close()
-		temp = c.starter.dir
+	if err == nil && len(found) == 0 {
+		err = errors.New("no such 64-bit ELF file")
 	}
-	err = kit.Each(2, found, func(_ int, path string) error {
-		for _, format := range c.formats {
+	return found, err
+}
+
+// run converts all files, and prints a line for each kind.
+func (c *corpus) run(files []string, temp string) error {
+	err := kit.Each(2, files, func(_ int, path string) error {
+		for _, form := range c.forms {
 			dir, err := os.MkdirTemp(temp, "file-")
 			if err != nil {
 				return err
 			}
-			c.file(path, format, dir)
+			c.file(&job{path: path, out: filepath.Join(dir, "out"), dir: dir, form: form})
 			if err := os.RemoveAll(dir); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-	fmt.Printf("%d files: %d converted, %d wrong; rows equal at %d pcs, %d of %d bytes covered\n",
-		len(found), c.converted, c.wrong, c.rows.PCs, c.rows.Covered, c.rows.Described)
-	for _, line := range kit.Ranked(c.kept) {
-		fmt.Println("  without a section:", line)
-	}
-	if start {
-		for _, line := range kit.Ranked(c.starter.counts) {
-			fmt.Println(" ", line)
+	for _, kind := range slices.Sorted(maps.Keys(c.sums)) {
+		s := c.sums[kind]
+		fmt.Printf("%s: %d files, %d functions, %d of %d bytes covered, %d bytes of padding; rows equal at %d pcs\n",
+			kind, s.files, s.Functions, s.Covered, s.Described, s.Padding, s.PCs)
+		for _, line := range kit.Ranked(s.kept) {
+			fmt.Println("  files without a section:", line)
+		}
+		for _, line := range kit.Ranked(s.gaps) {
+			fmt.Println("  bytes in gaps:", line)
 		}
 	}
-	if err == nil && (c.wrong > 0 || start && c.starter.differ > 0) {
+	fmt.Printf("%d files, %d results are wrong\n", len(files), c.wrong)
+	if err == nil && c.wrong > 0 {
 		err = kit.ErrFound
 	}
 	return err
 }
 
 // file converts a file, compares it with the result, and counts.
-func (c *corpus) file(path, format, dir string) {
-	before, err := linked.Open(path)
-	if err == nil && format == "1" && (before.IsObject() || elf.Machine(before.Machine) == elf.EM_S390) {
-		return // V1 has none
-	}
-	out := filepath.Join(dir, "out")
-	report, err := kit.Convert(c.program, path, out, "--format", format)
-	var rows kit.Rows
-	if err == nil && report.Kept == "" {
-		rows, err = c.compare(before, path, out, format)
-	}
-	if err == nil && report.Kept == "" && c.starter != nil {
-		err = c.starter.check(path, out, dir)
+func (c *corpus) file(j *job) {
+	kind, rows, report, err := c.convert(j)
+	for _, check := range c.checks {
+		if err == nil && report.Kept == "" && kind != "" {
+			err = check(j)
+		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case err != nil:
 		c.wrong++
-		fmt.Printf("WRONG %s, format %s: %v\n", path, format, err)
-	case report.Kept != "":
-		c.kept[report.Kept]++
-	default:
-		c.converted++
-		c.rows.Add(rows)
+		fmt.Printf("WRONG %s %s: %v\n", j.path, j.form, err)
+		return
+	case kind == "":
+		return
+	case c.sums[kind] == nil:
+		c.sums[kind] = &sum{kept: make(map[string]uint64), gaps: make(map[string]uint64)}
+	}
+	s := c.sums[kind]
+	s.files++
+	s.Rows.Add(rows)
+	if report.Kept != "" {
+		s.kept[report.Kept]++
+	}
+	for _, g := range report.Gaps {
+		s.gaps[g.Reason] += g.Bytes
 	}
 }
 
-// compare checks that the conversion changed nothing that the program sees, and the rows.
-func (c *corpus) compare(before *elffile.File, path, out, format string) (rows kit.Rows, err error) {
+// convert converts a file, checks that the conversion changed nothing that the program sees, and compares the rows. The
+// kind is "" if the version does not know the machine.
+func (c *corpus) convert(j *job) (kind string, rows kit.Rows, report kit.Report, err error) {
+	if c.linux {
+		return linux.Compare(c.program, j.path, j.out)
+	}
+	before, err := linked.Open(j.path)
+	if err != nil {
+		return "", rows, report, err
+	}
+	j.machine, j.object = elf.Machine(before.Machine), before.IsObject()
+	if strings.HasPrefix(j.form, "--format 1") && (j.object || j.machine == elf.EM_S390) {
+		return "", rows, report, nil
+	}
+	kind = fmt.Sprint(j.machine, " ", j.form)
+	if j.object {
+		kind += ", objects"
+	}
+	if report, err = kit.Convert(c.program, j.path, j.out, strings.Fields(j.form)...); err != nil || report.Kept != "" {
+		return kind, rows, report, err
+	}
+	rows, err = compare(before, j.out)
+	return kind, rows, report, err
+}
+
+// compare compares a file with its result.
+func compare(before *elffile.File, out string) (rows kit.Rows, err error) {
 	after, err := linked.Open(out)
 	if err != nil {
 		return rows, err
 	}
 	if err := image.Compare(before, after); err != nil || after.IsObject() { // whose start addresses are relocations
 		return rows, err
-	}
-	if c.detached {
-		if err := c.attach(path, out, format); err != nil {
-			return rows, err
-		}
 	}
 	table, err := cfi.Load(after, cfi.Auto, nil)
 	if err != nil {
@@ -163,23 +257,24 @@ func (c *corpus) compare(before *elffile.File, path, out, format string) (rows k
 }
 
 // attach detaches the section of a file, attaches it, and expects the bytes of the conversion.
-func (c *corpus) attach(path, out, format string) error {
-	separate, attached := out+".sframe", out+".attached"
-	for _, args := range [][]string{
-		{"detach", "-q", "--format", format, path, "-o", separate},
-		{"attach", "-q", path, "--sframe", separate, "-o", attached},
-	} {
+func (c *corpus) attach(j *job) error {
+	if j.object {
+		return nil
+	}
+	separate, attached := j.out+".sframe", j.out+".attached"
+	detach := append([]string{"detach", "-q", j.path, "-o", separate}, strings.Fields(j.form)...)
+	for _, args := range [][]string{detach, {"attach", "-q", j.path, "--sframe", separate, "-o", attached}} {
 		if text, err := exec.Command(c.program, args...).CombinedOutput(); err != nil {
 			return fmt.Errorf("%s: %w: %s", args[0], err, text)
 		}
 	}
-	want, err := os.ReadFile(out)
+	want, err := os.ReadFile(j.out)
 	if err != nil {
 		return err
 	}
 	got, err := os.ReadFile(attached)
 	if err == nil && !bytes.Equal(got, want) {
-		err = fmt.Errorf("attached, it has other bytes than converted")
+		err = errors.New("attached, it has other bytes than converted")
 	}
 	return err
 }

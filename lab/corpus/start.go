@@ -117,7 +117,6 @@ type starter struct {
 
 	mu     sync.Mutex
 	counts map[string]uint64 // started files by system and way, others by the reason
-	differ int
 }
 
 // machines are the names of machines in compilers and emulators.
@@ -126,6 +125,10 @@ var machines = map[elf.Machine]string{elf.EM_X86_64: "x86_64", elf.EM_AARCH64: "
 const native = elf.EM_X86_64
 
 func newStarter(root string) (*starter, error) {
+	root, err := filepath.EvalSymlinks(root)
+	if err != nil {
+		return nil, err
+	}
 	temp := os.TempDir()
 	if root != "/" {
 		temp = filepath.Join(root, "tmp")
@@ -224,7 +227,8 @@ func (s *starter) compile(m elf.Machine, name, dir string) error {
 }
 
 // check starts a file and its result in all ways, in a temporary directory inside the root.
-func (s *starter) check(original, result, temp string) error {
+func (s *starter) check(j *job) error {
+	original := j.path
 	f, err := elf.Open(original)
 	if err != nil {
 		s.count("not started: debug/elf cannot read it: %s", generalize(err.Error()))
@@ -241,11 +245,12 @@ func (s *starter) check(original, result, temp string) error {
 		return nil
 	}
 	name := filepath.Base(original)
-	before, after := filepath.Join(temp, "before", name), filepath.Join(temp, "after", name)
-	if err := cmp.Or(copyFile(original, before), copyFile(result, after)); err != nil {
+	before, after := filepath.Join(j.dir, "before", name), filepath.Join(j.dir, "after", name)
+	if err := cmp.Or(copyFile(original, before), copyFile(j.out, after)); err != nil {
 		return err
 	}
 	dirs := libraryDirs(f, within(s.root, filepath.Dir(original)))
+	var errs []error
 	for _, sys := range s.systems[f.Machine] {
 		for _, w := range ways {
 			what := sys.name + " " + string(w)
@@ -257,22 +262,17 @@ func (s *starter) check(original, result, temp string) error {
 			case mark == now:
 				s.count("started as %s", what)
 			default:
-				s.count("differs as %s", what)
-				fmt.Printf("WRONG %s: as a %s: original %q, converted %q %s\n", original, what, mark, now, whyNow)
+				errs = append(errs, fmt.Errorf("as a %s: original %q, converted %q %s", what, mark, now, whyNow))
 			}
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 func (s *starter) count(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	what := fmt.Sprintf(format, args...)
-	s.counts[what]++
-	if strings.HasPrefix(what, "differs") {
-		s.differ++
-	}
+	s.counts[fmt.Sprintf(format, args...)]++
 }
 
 // waysOf returns the ways to start a file.

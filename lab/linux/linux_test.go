@@ -41,7 +41,7 @@ func TestModule(t *testing.T) {
 	if err := kit.BuildProduct(program); err != nil {
 		t.Fatal(err)
 	}
-	kind, s, report, err := compareFile(program, path, out)
+	kind, s, report, err := Compare(program, path, out)
 	if err != nil || kind != "EM_X86_64 modules" || s.Functions != 4 || s.Covered == 0 || s.Covered == s.Described ||
 		len(report.Gaps) != 1 || report.Gaps[0].Reason != "outside-text" || s.Covered+report.Gaps[0].Bytes != s.Described ||
 		s.PCs < 8 {

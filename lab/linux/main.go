@@ -5,96 +5,22 @@ package linux
 import (
 	"bytes"
 	"debug/elf"
-	"errors"
 	"fmt"
-	"maps"
-	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
 
 	"cfi2sframe/lab/kit"
 )
 
-// Command returns the subcommand.
-func Command() *kit.Command {
-	c := kit.New("linux", "PATH...", 1, math.MaxInt)
-	most := c.Int("files", 0, "compare up to `N` files, spread over all; 0 for all")
-	jobs := c.Int("jobs", 2, "`N` files at a time")
-	c.Run = func(paths []string) error {
-		found, err := kit.ELFFiles(paths...)
-		if err != nil {
-			return err
-		}
-		found = slices.DeleteFunc(found, func(path string) bool {
-			return filepath.Ext(path) != ".ko" && !strings.HasPrefix(filepath.Base(path), "vmlinux")
-		})
-		if len(found) == 0 {
-			return errors.New("no *.ko and no vmlinux")
-		}
-		return kit.WithProduct(func(program, dir string) error {
-			return compareAll(program, dir, kit.Spread(found, *most), *jobs)
-		})
-	}
-	return c
+// IsKernel reports whether a file has the name of a module or of a kernel.
+func IsKernel(path string) bool {
+	return filepath.Ext(path) == ".ko" || strings.HasPrefix(filepath.Base(path), "vmlinux")
 }
 
-// A sum adds up results of files.
-type sum struct {
-	kit.Rows
-	files int
-	stays map[string]uint64 // files that get no section, by reason
-	gaps  map[string]uint64 // bytes of code, by reason
-}
-
-// compareAll compares all files, and prints a line for each kind.
-func compareAll(program, dir string, paths []string, jobs int) error {
-	sums := make(map[string]*sum)
-	var mu sync.Mutex
-	err := kit.Each(jobs, paths, func(worker int, path string) error {
-		work := filepath.Join(dir, fmt.Sprint(worker))
-		kind, rows, report, err := compareFile(program, path, work)
-		if err != nil {
-			return fmt.Errorf("%s: %w", path, err)
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		if sums[kind] == nil {
-			sums[kind] = &sum{stays: make(map[string]uint64), gaps: make(map[string]uint64)}
-		}
-		sums[kind].add(rows, report)
-		return nil
-	})
-	for _, kind := range slices.Sorted(maps.Keys(sums)) {
-		s := sums[kind]
-		fmt.Printf("%s: %d files, %d functions, %d of %d bytes covered, %d bytes of padding; rows equal at %d pcs\n",
-			kind, s.files, s.Functions, s.Covered, s.Described, s.Padding, s.PCs)
-		for _, line := range kit.Ranked(s.stays) {
-			fmt.Println("  files without a section:", line)
-		}
-		for _, line := range kit.Ranked(s.gaps) {
-			fmt.Println("  bytes in gaps:", line)
-		}
-	}
-	return err
-}
-
-func (s *sum) add(rows kit.Rows, report kit.Report) {
-	s.files++
-	if report.Kept != "" {
-		s.stays[report.Kept]++
-	}
-	s.Rows.Add(rows)
-	for _, g := range report.Gaps {
-		s.gaps[g.Reason] += g.Bytes
-	}
-}
-
-// compareFile converts a file to out, and compares it. The result has the name of its kind.
-func compareFile(program, path, out string) (kind string, rows kit.Rows, report kit.Report, err error) {
+// Compare converts a file to out, and compares it. The result has the name of its kind.
+func Compare(program, path, out string) (kind string, rows kit.Rows, report kit.Report, err error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return "", rows, report, err

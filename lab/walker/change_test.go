@@ -3,6 +3,7 @@ package walker
 import (
 	"bytes"
 	"math/rand/v2"
+	"testing"
 
 	"cfi2sframe/sframe"
 )
@@ -14,18 +15,24 @@ const (
 	fixedRAAt = 6
 )
 
-// unsorted returns a section with the same FDEs in another order, and says so.
-func (s *section) unsorted(rnd *rand.Rand) (*section, error) {
+func (s *section) decoded(t *testing.T) *sframe.Section {
+	t.Helper()
 	sec, err := sframe.Decode(s.data, s.addr)
 	if err != nil {
-		return nil, err
+		t.Fatalf("%s: %v", s.name, err)
 	}
+	return sec
+}
+
+// unsorted returns a section with the same FDEs in another order, and says so.
+func (s *section) unsorted(t *testing.T, rnd *rand.Rand) *section {
+	sec := s.decoded(t)
 	data := bytes.Clone(s.data)
 	data[flagsAt] &^= byte(sframe.FDESorted)
 	for to, from := range rnd.Perm(sec.Len()) {
 		s.copyFDE(data, sec, to, from, sec.Codec().Layout().FDESize)
 	}
-	return &section{s.name + ", not sorted", data, s.addr}, nil
+	return &section{s.name + ", not sorted", data, s.addr}
 }
 
 // copyFDE copies so many bytes of an FDE to another place in data. The start address stays the same.
@@ -50,11 +57,8 @@ func fdeAt(sec *sframe.Section, i int) int {
 }
 
 // emptied returns the section with functions of no bytes behind some others, at the same address.
-func (s *section) emptied(rnd *rand.Rand) (*section, error) {
-	sec, err := sframe.Decode(s.data, s.addr)
-	if err != nil {
-		return nil, err
-	}
+func (s *section) emptied(t *testing.T, rnd *rand.Rand) *section {
+	sec := s.decoded(t)
 	data, size := bytes.Clone(s.data), sec.Codec().Layout().StartSize
 	for i := rnd.IntN(3); i < sec.Len(); {
 		with := i // code
@@ -65,7 +69,7 @@ func (s *section) emptied(rnd *rand.Rand) (*section, error) {
 		}
 		i += 1 + rnd.IntN(3)
 	}
-	return &section{s.name + ", some of no bytes", data, s.addr}, nil
+	return &section{s.name + ", some of no bytes", data, s.addr}
 }
 
 // fixed returns the section with other fixed offsets in its header.

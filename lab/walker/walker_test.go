@@ -12,6 +12,7 @@ import (
 
 	"cfi2sframe/internal/testkit/long"
 	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/lab/kit"
 	"cfi2sframe/sframe"
 )
@@ -22,26 +23,24 @@ const (
 	fixtures = "../../testdata/bin"
 )
 
-// made is a converter for all tests.
-var made *converter
+// product is cfi2sframe, for all tests.
+var product string
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) (status int) {
-	err := kit.WithProduct(func(program, dir string) error {
-		made = &converter{program, dir}
+func TestMain(m *testing.M) {
+	status := 1
+	err := kit.WithProduct(func(program, _ string) error {
+		product = program
 		status = m.Run()
 		return nil
 	})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		return 1
 	}
-	return status
+	os.Exit(status)
 }
 
 // compile builds a program of c with a compiler of the machine.
-func compile(t testing.TB, name string, command ...string) string {
+func compile(t *testing.T, name string, command ...string) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), strings.TrimSuffix(name, ".c"))
 	args := append(command[1:len(command):len(command)], "-std=c11", "-I", filepath.Dir(header),
@@ -52,35 +51,26 @@ func compile(t testing.TB, name string, command ...string) string {
 	return out
 }
 
-// launch starts a walker for the test.
-func launch(t *testing.T, command ...string) *walker {
-	t.Helper()
-	w, err := start(command...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return w
-}
-
 // sections returns those of all fixtures in all forms, and the same with their FDEs in another order.
-func sections(t *testing.T, rnd *rand.Rand) []*section {
+func sections(t *testing.T, rnd *rand.Rand) (list []*section) {
 	t.Helper()
-	files, err := linkedFiles([]string{fixtures})
+	files, err := kit.ELFFiles(fixtures)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var list []*section
-	for _, f := range files {
-		found, refused, err := made.sections(f)
-		if err != nil || refused > 0 {
-			t.Fatalf("%s: %v, %d conversions refused", f, err, refused)
-		}
-		for _, s := range found {
-			other, err := s.unsorted(rnd)
-			if err != nil {
-				t.Fatalf("%s: %v", s.name, err)
+	out := filepath.Join(t.TempDir(), "out")
+	for _, path := range files {
+		for _, form := range Forms {
+			if form == "--format 1" && strings.Contains(path, "s390x") { // V1 has no ABI for it
+				continue
 			}
-			list = append(list, s, other)
+			convertTo(t, path, out, strings.Fields(form)...)
+			s, err := read(out)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.name = path + " by " + form
+			list = append(list, s, s.unsorted(t, rnd))
 		}
 	}
 	return list
@@ -98,7 +88,10 @@ func (s *section) moved() *section { return &section{s.name + ", moved", s.data,
 func same(t *testing.T, list []*section, command ...string) {
 	t.Helper()
 	rnd := rand.New(rand.NewPCG(3, 4))
-	w := launch(t, command...)
+	w, err := start(command...)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, s := range list {
 		if err := w.compare(s, pcs(s, rnd)); err != nil {
 			t.Fatal(err)
@@ -113,11 +106,7 @@ func TestLookups(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	list := sections(t, rnd)
 	for _, s := range list[:len(list):len(list)] {
-		emptied, err := s.emptied(rnd)
-		if err != nil {
-			t.Fatal(err)
-		}
-		list = append(list, s.behind(), s.moved(), emptied, s.fixed())
+		list = append(list, s.behind(), s.moved(), s.emptied(t, rnd), s.fixed())
 	}
 	same(t, list, compile(t, "query.c", "cc", "-O2"))
 }
@@ -164,7 +153,7 @@ func at(starts ...uint32) (rows []sframe.FRE) {
 // TestEmpty has more and more functions of no bytes behind one with code. So that lookups in a section that is made to
 // have millions are not slow, 64 do not hide it, and more do; where all have to be gone through they never do.
 func TestEmpty(t *testing.T) {
-	const bound, start = 64, 0x1000
+	const bound, begin = 64, 0x1000
 	program := compile(t, "query.c", "cc", "-O2")
 	for _, test := range []struct {
 		flags  sframe.Flags
@@ -176,14 +165,17 @@ func TestEmpty(t *testing.T) {
 		{sframe.FDESorted, 1_000_000, 0, true}, {0, bound, 0, false}, {0, bound + 1, 0, false}, {0, 1000, 0, false},
 		{sframe.FDESorted, 1, 4, false}, {sframe.FDESorted, 3, 4, false}, {0, 3, 4, false},
 	} {
-		parts := []part{{sframe.FDE{Start: start, Size: 16}, at(0)}}
+		parts := []part{{sframe.FDE{Start: begin, Size: 16}, at(0)}}
 		for range test.num {
-			parts = append(parts, part{fde: sframe.FDE{Start: start + test.at}})
+			parts = append(parts, part{fde: sframe.FDE{Start: begin + test.at}})
 		}
 		s := laidOut(t, fmt.Sprintf("flags %#x, %d of no bytes", test.flags, test.num), sframe.V2, test.flags, parts...)
-		w := launch(t, program)
+		w, err := start(program)
+		if err != nil {
+			t.Fatal(err)
+		}
 		// Package sframe, which orders all of them once, finds the one with code.
-		err := w.compare(s, []uint64{start, start + 3, start + 4, start + 15, start + 16, start - 1})
+		err = w.compare(s, []uint64{begin, begin + 3, begin + 4, begin + 15, begin + 16, begin - 1})
 		hidden := err != nil && strings.Contains(err.Error(), fmt.Sprintf("the walker finds how %d", sfwNoRow))
 		if hidden != test.hidden || (err != nil) != hidden {
 			t.Errorf("%s: hidden %v; want %v: %v", s.name, hidden, test.hidden, err)
@@ -243,29 +235,6 @@ func TestCache(t *testing.T) {
 	}
 }
 
-// BenchmarkProcess measures what a frame takes in the process, with a cache and without, and _Unwind_Backtrace.
-func BenchmarkProcess(b *testing.B) {
-	program := compile(b, "process.c", "gcc", "-O2")
-	dir := withLibraries(b, program, sframe.V3)
-	for b.Loop() {
-		cmd := inFolder(dir, filepath.Base(program))
-		cmd.Args = append(cmd.Args, "bench")
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			b.Fatalf("%v\n%s", err, out)
-		}
-		for line := range strings.Lines(string(out)) {
-			var name string
-			var ns float64
-			if _, err := fmt.Sscan(line, &name, &ns); err != nil {
-				b.Fatalf("%q: %v", line, err)
-			}
-			b.ReportMetric(ns, name+"-ns/frame")
-		}
-	}
-	b.ReportMetric(0, "ns/op")
-}
-
 // TestOtherHosts runs the walker on aarch64 and on s390x, whose byte order is the other one.
 func TestOtherHosts(t *testing.T) {
 	list := sections(t, rand.New(rand.NewPCG(7, 8)))
@@ -311,8 +280,8 @@ size_t walk(struct sfw_process *p, struct sfw_cache *c, const void *context, str
 func TestCompilers(t *testing.T) {
 	dir := t.TempDir()
 	files := []string{header, filepath.Join(dir, "core.c"), filepath.Join(dir, "process.c")}
-	write(t, files[1], uses)
-	write(t, files[2], inProcess)
+	testfile.Write(t, files[1], uses)
+	testfile.Write(t, files[2], inProcess)
 	levels := long.Pick(t, []string{"-O0", "-O2"}, []string{"-O0", "-O1", "-O2", "-O3", "-Os"})
 	for _, c := range []struct{ suite, command string }{
 		{"", "gcc-12"},
@@ -345,30 +314,26 @@ func TestCompilers(t *testing.T) {
 	}
 }
 
-func write(t *testing.T, path, text string) {
+// convertTo converts a file.
+func convertTo(t *testing.T, in, out string, flags ...string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
-		t.Fatal(err)
+	if r, err := kit.Convert(product, in, out, append(flags, "--force")...); err != nil || r.Kept != "" {
+		t.Fatalf("%s: %v %s", in, err, r.Kept)
 	}
 }
 
-// convertTo converts a file.
-func convertTo(t testing.TB, in, out string, version sframe.Version) {
-	t.Helper()
-	if _, err := kit.Convert(made.program, in, out, "--force", "--format", fmt.Sprint(int(version))); err != nil {
-		t.Fatal(err)
-	}
-}
+// format returns the flag for a version.
+func format(v sframe.Version) string { return fmt.Sprint("--format=", int(v)) }
 
 // withLibraries returns a folder with the converted program, and what it needs of the system.
-func withLibraries(t testing.TB, program string, version sframe.Version) string {
+func withLibraries(t *testing.T, program string, version sframe.Version) string {
 	t.Helper()
 	const libs = "/lib/x86_64-linux-gnu"
 	dir := t.TempDir()
 	for _, l := range []string{"libc.so.6", "libgcc_s.so.1", "ld-linux-x86-64.so.2"} {
-		convertTo(t, peer.File(t, filepath.Join(libs, l)), filepath.Join(dir, l), version)
+		convertTo(t, peer.File(t, filepath.Join(libs, l)), filepath.Join(dir, l), format(version))
 	}
-	convertTo(t, program, filepath.Join(dir, filepath.Base(program)), version)
+	convertTo(t, program, filepath.Join(dir, filepath.Base(program)), format(version))
 	return dir
 }
 
@@ -430,7 +395,7 @@ func TestOtherProcesses(t *testing.T) {
 		}
 		for _, version := range []sframe.Version{sframe.V2, sframe.V3} {
 			for _, l := range []string{"libc.so.6", "libgcc_s.so.1", m.ldso} {
-				convertTo(t, filepath.Join(libs, l), filepath.Join(dir, "lib", l), version)
+				convertTo(t, filepath.Join(libs, l), filepath.Join(dir, "lib", l), format(version))
 			}
 			end := sfwNoRow
 			if version >= sframe.V3 {
@@ -438,7 +403,7 @@ func TestOtherProcesses(t *testing.T) {
 			}
 			for _, program := range []string{"static", "dynamic"} {
 				name := program + ".sframe"
-				convertTo(t, filepath.Join(dir, program), filepath.Join(dir, name), version)
+				convertTo(t, filepath.Join(dir, program), filepath.Join(dir, name), format(version))
 				cmd := peer.Tool(t, "sid", "qemu-"+m.machine)("-L", dir, filepath.Join(dir, name))
 				out, err := cmd.CombinedOutput()
 				if err != nil {
@@ -475,7 +440,7 @@ func TestReadme(t *testing.T) {
 	}
 	dir := t.TempDir()
 	path, program := filepath.Join(dir, "example.c"), filepath.Join(dir, "example")
-	write(t, path, code)
+	testfile.Write(t, path, code)
 	args := append(strings.Fields(warnings), "-O2", "-I", filepath.Dir(header), path, "-o", program)
 	if out, err := exec.Command(peer.Look(t, "cc"), args...).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -15,7 +15,6 @@
 #include <string.h>
 #include <sys/time.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unwind.h>
 
 enum { MAX = 64 };
@@ -223,66 +222,11 @@ __attribute__((noinline)) static int interrupted(int n) {
 	return 1;
 }
 
-/* bench prints what a frame of a chain of about 30 takes with a cache, without, and _Unwind_Backtrace: the best of many
- * rounds in nanoseconds. */
-static double now(void) {
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
-
-static int bench(int n);
-
-__attribute__((noinline)) static int bench_b(int n) {
-	volatile char kept[100];
-	kept[n] = (char)n;
-	return bench(n - 1) + kept[n];
-}
-
-__attribute__((noinline)) static int bench_a(int n) {
-	volatile int kept[2] = {n, 1};
-	return bench_b(n - 1) * kept[1] + kept[0];
-}
-
-__attribute__((noinline)) static int bench(int n) {
-	static const char *const names[] = {"cached", "plain", "_Unwind_Backtrace"};
-	static struct sfw_frame frames[MAX];
-	volatile int kept = n;
-	if (n > 0)
-		return bench_a(n - 1) + kept;
-	for (int way = 0; way < 3; way++) {
-		double best = 1e9;
-		for (int round = 0; round < 1000; round++) {
-			enum { WALKS = 200 };
-			size_t all = 0;
-			double begin = now();
-			for (int i = 0; i < WALKS; i++) {
-				struct sfw_regs regs;
-				enum sfw_how end;
-				struct chain peer;
-				peer.n = 0;
-				process.cache = way == 0 ? &many : NULL;
-				sfw_regs_here(&regs);
-				if (way == 2)
-					_Unwind_Backtrace(add, &peer);
-				all += way == 2 ? peer.n : sfw_process_walk(&process, &regs, frames, MAX, &end);
-			}
-			double took = (now() - begin) / (double)all;
-			best = took < best ? took : best;
-		}
-		printf("%s %.2f\n", names[way], best);
-	}
-	return 1;
-}
-
-int main(int argc, char **argv) {
-	(void)argv;
+int main(void) {
 	if (!sfw_stack_of_thread(&process.stacks[0]))
 		return 1;
 	process.stacks[1].low = (uint64_t)(uintptr_t)other;
 	process.stacks[1].high = process.stacks[1].low + sizeof other;
-	if (argc > 1)
-		return bench(27) == 0;
 	stack_t stack = {other, 0, sizeof other};
 	struct sigaction a;
 	memset(&a, 0, sizeof a);
