@@ -80,7 +80,7 @@ func TestMaxContent(t *testing.T) {
 		maxContent + 1: "134217729 bytes when decompressed are more than the limit of 134217728",
 	} {
 		f := &File{budget: NewBudget(1 << 40)}
-		_, err := f.decompress("section x", 0, elf.COMPRESS_ZLIB, nil, size)
+		_, err := f.decompress("section x", 0, &compression{elf.COMPRESS_ZLIB, 0, size}, nil)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%d bytes: error %v, want %q", size, err, want)
 		}

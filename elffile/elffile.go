@@ -27,8 +27,6 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/klauspost/compress/zstd"
-
 	"cfi2sframe/internal/arch"
 )
 
@@ -546,7 +544,7 @@ func (f *File) ReadUncompressed(s *Section) ([]byte, error) {
 	if c == nil || err != nil {
 		return b, err
 	}
-	return f.decompress("section "+s.Name, s.Off, c.kind, b[c.header:], c.size)
+	return f.decompress("section "+s.Name, s.Off, c, b)
 }
 
 // Sizes in bytes of headers before compressed contents: a compression header (ELF gABI, "Section Compression"), or in
@@ -593,8 +591,9 @@ func (f *File) compression(s *Section) (*compression, error) {
 // costUnpacked is what a decompressed byte costs of the budget: 4 for time, the rest for memory.
 const costUnpacked = 32
 
-// decompress decompresses b, which must give size bytes.
-func (f *File) decompress(where string, off uint64, kind elf.CompressionType, b []byte, size uint64) ([]byte, error) {
+// decompress decompresses the contents of a section, which must give c.size bytes.
+func (f *File) decompress(where string, off uint64, c *compression, b []byte) ([]byte, error) {
+	size := c.size
 	if size > maxContent {
 		return nil, errorf(where, off, "%d bytes when decompressed are more than the limit of %d", size, maxContent)
 	}
@@ -603,13 +602,13 @@ func (f *File) decompress(where string, off uint64, kind elf.CompressionType, b 
 	}
 	var out []byte
 	var err error
-	switch kind {
+	switch c.kind {
 	case elf.COMPRESS_ZLIB:
-		out, err = inflate(b, size)
+		out, err = inflate(b[c.header:], size)
 	case elf.COMPRESS_ZSTD:
-		out, err = unzstd(b, size)
+		out, err = f.unzstd(b, size)
 	default:
-		return nil, errorf(where, off, "the compression type is %d, not zlib (1) or zstd (2)", kind)
+		return nil, errorf(where, off, "the compression type is %d, not zlib (1) or zstd (2)", c.kind)
 	}
 	if err == nil && uint64(len(out)) != size {
 		err = errors.New("the size is different")
@@ -626,22 +625,41 @@ func inflate(b []byte, size uint64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	return unpacked(z, size)
+}
+
+// unpacked returns what r decompresses, as inflate does.
+func unpacked(r io.Reader, size uint64) ([]byte, error) {
 	// A buffer that grows would take four times as much memory.
 	var out bytes.Buffer
 	out.Grow(int(size) + 1 + bytes.MinRead)
-	_, err = io.Copy(&out, io.LimitReader(z, int64(size)+1))
+	_, err := io.Copy(&out, io.LimitReader(r, int64(size)+1))
 	return out.Bytes(), err
 }
 
-// unzstd is inflate for zstd. It needs no window: frames refer back to the result itself.
-func unzstd(b []byte, size uint64) ([]byte, error) {
-	z, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxContent),
-		zstd.WithDecodeAllCapLimit(true))
+// unzstd is inflate for a section with its compression header. The decoder of debug/elf reads sections of files only, so
+// it gets a file with this one.
+func (f *File) unzstd(b []byte, size uint64) ([]byte, error) {
+	const headers = HeaderSize + 3*SectionSize
+	h := elf.Header64{
+		Ident: f.Ident, Version: uint32(elf.EV_CURRENT), Shoff: HeaderSize, Shentsize: SectionSize, Shnum: 3, Shstrndx: 1,
+	}
+	sections := []elf.Section64{
+		1: {Type: uint32(elf.SHT_STRTAB), Off: elf.EI_NIDENT - 1, Size: 1}, // a zero
+		2: {Flags: uint64(elf.SHF_COMPRESSED), Off: headers, Size: uint64(len(b))},
+	}
+	file, err := binary.Append(make([]byte, 0, headers+len(b)), f.Order, h)
+	if err == nil {
+		file, err = binary.Append(file, f.Order, sections)
+	}
 	if err != nil {
 		return nil, err
 	}
-	defer z.Close()
-	return z.DecodeAll(b, make([]byte, 0, size+1))
+	e, err := elf.NewFile(bytes.NewReader(append(file, b...)))
+	if err != nil {
+		return nil, err
+	}
+	return unpacked(e.Sections[2].Open(), size)
 }
 
 // FileOffset returns the file offset of the n bytes at an address. It reports false if no single PT_LOAD has them in

@@ -17,6 +17,7 @@ var unwanted = []struct{ path, instead string }{
 	{"github.com/santhosh-tekuri/jsonschema", "nothing: tests check schemas"},
 	{"github.com/schollz/progressbar", "github.com/vbauerster/mpb, which has no HTTP server"},
 	{"golang.org/x/arch", "the decoders of verify and gopclntab"},
+	{"github.com/klauspost/compress", "debug/elf, which decompresses zstd without the tables of Snappy"},
 }
 
 // TestStart keeps out of the command what would make it start later.
