@@ -3,14 +3,12 @@ package convert_test
 import (
 	"bytes"
 	"debug/elf"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"cfi2sframe/convert"
-	"cfi2sframe/internal/files"
-	"cfi2sframe/internal/testkit/linked"
+	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
@@ -93,136 +91,89 @@ func TestWrongIsReplaced(t *testing.T) {
 	}
 }
 
-// TestIncompleteIsReplaced links a static program of objects of which one has no .sframe. GNU ld merges the others, and
-// that is right, but does not describe all code.
-func TestIncompleteIsReplaced(t *testing.T) {
-	dir := peer.Run(t, "sid", "g++-16 -O2 -fPIC -c two.cc; as hand_amd64.s -o hand.o",
-		"../testdata/cxx/parts.h", "../testdata/cxx/two.cc", "../testdata/cxx/hand_amd64.s")
-	two, prog := filepath.Join(dir, "two.o"), filepath.Join(dir, "prog")
-	opt := files.Options{Work: files.Add(convert.Options{Version: sframe.V3}, "")}
-	if _, err := files.Convert(t.Context(), two, two, opt); err != nil {
-		t.Fatal(err)
-	}
-	peer.Again(t, "sid", dir, "ld -shared two.o hand.o -o prog")
-	before, err := linked.Check(prog)
-	if err != nil || before.Covered == 0 || before.Covered == before.Described {
-		t.Fatalf("%+v (%v); want some code without .sframe", before, err)
-	}
-	opt.Work = files.Add(convert.Options{Version: sframe.V3, Update: true}, "")
-	for _, stays := range []convert.Reason{"", convert.Current} {
-		res, err := files.Convert(t.Context(), prog, prog, opt)
-		if err != nil || res.Stays != stays || res.Facts[0].Covered != res.Facts[0].Described {
-			t.Fatalf("stays %q; want and %q; covered: %+v; error %v", res.Stays, stays, res.Facts[0], err)
-		}
-	}
-}
-
-// TestOtherRowsAreReplaced has a section with as many bytes of code as ours would have, but of other functions: there
-// are rows for code without a caller, which was not asked for, and none for a function of the same size.
-func TestOtherRowsAreReplaced(t *testing.T) {
-	dir := t.TempDir()
-	for name, rules := range map[string]string{"plain": "", "outermost": ".cfi_undefined rip"} {
-		testfile.Write(t, filepath.Join(dir, name+".s"), ".globl "+name+"\n.type "+name+", @function\n"+name+
-			":\n.cfi_startproc\n"+rules+"\n.skip 64, 0x90\nret\n.cfi_endproc\n.size "+name+", .-"+name+"\n")
-	}
-	dir = peer.Run(t, "trixie", "as plain.s -o plain.o; as outermost.s -o outermost.o", filepath.Join(dir, "plain.s"),
-		filepath.Join(dir, "outermost.s"))
-	object, lib := filepath.Join(dir, "outermost.o"), filepath.Join(dir, "lib.so")
-	if _, err := files.Convert(t.Context(), object, object,
-		files.Options{Work: files.Add(convert.Options{Outermost: true}, "")}); err != nil {
-		t.Fatal(err)
-	}
-	peer.Again(t, "trixie", dir, "ld -shared plain.o outermost.o -o lib.so")
-	before, err := check(testfile.Read(t, lib))
-	if err != nil || before.Covered != 65 || before.Described != 130 {
-		t.Fatalf("%+v, error %v", before, err)
-	}
-	plain, err := tryRun(t, lib, convert.Options{Force: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	res, err := files.Convert(t.Context(), lib, lib, files.Options{Work: files.Add(convert.Options{Update: true}, "")})
-	if err != nil || res.Stays != "" || !bytes.Equal(testfile.Read(t, lib), testfile.Read(t, plain)) {
-		t.Errorf("stays %q, error %v", res.Stays, err)
-	}
-}
-
-// TestCurrentObjects updates objects, and an archive of them, in place.
-func TestCurrentObjects(t *testing.T) {
-	dir := peer.Run(t, "sid", "g++-16 -O2 -c two.cc; as hand_amd64.s -o hand.o; echo 'text = 1' >empty.s; as empty.s -o empty.o",
-		"../testdata/cxx/parts.h", "../testdata/cxx/two.cc", "../testdata/cxx/hand_amd64.s")
-	path := func(name string) string { return filepath.Join(dir, name) }
-	opt := files.Options{Work: files.Add(convert.Options{Version: sframe.V3, Update: true}, "")}
-	peer.Again(t, "sid", dir, "ar rcs lib.a empty.o two.o hand.o")
-	for _, name := range []string{"two.o", "lib.a"} {
-		plain := testfile.Read(t, path(name))
-		for _, stays := range []convert.Reason{"", convert.Current} {
-			before, err := os.Stat(path(name))
+// TestLinkedIsReplaced updates libraries whose .sframe linkers made. It does not describe the same functions as ours.
+func TestLinkedIsReplaced(t *testing.T) {
+	source := filepath.Join(t.TempDir(), "f.s")
+	testfile.Write(t, source, "f:\n.cfi_startproc\n.ifdef outermost\n.cfi_undefined rip\n.endif\n"+
+		".skip 64, 0x90\nret\n.cfi_endproc\n")
+	for _, tt := range []struct {
+		name, suite, build string
+		opt, object        convert.Options // object is for a.o, if its version is set
+		covered, described uint64          // before
+	}{
+		{"an object without .sframe", "trixie", "as f.s -o a.o; cp a.o b.o", convert.Options{Version: sframe.V2},
+			convert.Options{Version: sframe.V2}, 65, 130},
+		// The object with .sframe has no caller, the other one has: both have the same size.
+		{"rows of other functions", "trixie", "as --defsym outermost=1 f.s -o a.o; as f.s -o b.o",
+			convert.Options{Version: sframe.V2}, convert.Options{Version: sframe.V2, Outermost: true}, 65, 130},
+		{"GNU as", "sid", "as --gsframe f.s -o a.o; cp a.o b.o", convert.Options{}, convert.Options{}, 130, 130},
+	} {
+		dir := peer.Run(t, tt.suite, tt.build, source)
+		if tt.object.Version > 0 {
+			path := filepath.Join(dir, "a.o")
+			object, _, err := inMemory(testfile.Read(t, path), tt.object)
 			if err != nil {
 				t.Fatal(err)
 			}
-			res, err := files.Convert(t.Context(), path(name), path(name), opt)
-			if err != nil || res.Stays != stays {
-				t.Fatalf("%s: stays %q; want and %q; error %v", name, res.Stays, stays, err)
+			testfile.Write(t, path, object)
+		}
+		peer.Again(t, tt.suite, dir, "ld -shared a.o b.o -o lib.so")
+		lib := testfile.Read(t, filepath.Join(dir, "lib.so"))
+		if c, err := check(lib); err != nil || c.Covered != tt.covered || c.Described != tt.described {
+			t.Fatalf("%s: linked, %+v, error %v", tt.name, c, err)
+		}
+		opt := tt.opt
+		opt.Force = true
+		want, _, err := inMemory(lib, opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		opt = tt.opt
+		opt.Update = true
+		for _, stays := range []convert.Reason{"", convert.Current} {
+			got, res, err := inMemory(lib, opt)
+			if err != nil || res.Stays != stays || !bytes.Equal(got, want) {
+				t.Errorf("%s: %+v, error %v; want %q", tt.name, res, err, stays)
 			}
-			if after, err := os.Stat(path(name)); err != nil ||
-				os.SameFile(before, after) != (stays == convert.Current) {
-				t.Errorf("%s: it is the same file: %t, error %v", name, os.SameFile(before, after), err)
-			}
+			lib = got
 		}
-		// Another format also has another section type.
-		v2 := convert.Options{Version: sframe.V2, Update: true}
-		other := files.Options{Work: files.Add(v2, "")}
-		if res, err := files.Convert(t.Context(), path(name), path(name), other); err != nil || res.Stays != "" {
-			t.Errorf("%s: stays %q, error %v", name, res.Stays, err)
-		}
-		want, _, err := inMemory(plain, v2)
-		if err != nil || !bytes.Equal(testfile.Read(t, path(name)), want) {
-			t.Errorf("%s: not what becomes of the plain file; error %v", name, err)
-		}
-	}
-	// Of an archive one member needs an update.
-	peer.Again(t, "sid", dir, "ar rcs some.a empty.o two.o hand.o")
-	other := files.Options{Work: files.Add(convert.Options{Version: sframe.V2, Update: true}, "")}
-	res, err := files.Convert(t.Context(), path("some.a"), path("some.a"), other)
-	if err != nil || res.Stays != "" || len(res.Kept) != 2 ||
-		res.Kept[1] != (convert.Kept{Member: "two.o", Reason: convert.Current, Why: res.Kept[1].Why}) {
-		t.Errorf("%+v, error %v", res, err)
-	}
-	// What has nothing to be described is not touched either.
-	before := testfile.Read(t, path("empty.o"))
-	info, err := os.Stat(path("empty.o"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if res, err := files.Convert(t.Context(), path("empty.o"), path("empty.o"), files.Options{}); err != nil ||
-		res.Stays != convert.NoCFI {
-		t.Errorf("%+v, error %v", res, err)
-	}
-	if now, err := os.Stat(path("empty.o")); err != nil || !os.SameFile(info, now) ||
-		!bytes.Equal(before, testfile.Read(t, path("empty.o"))) {
-		t.Errorf("an object without CFI was written anew; error %v", err)
 	}
 }
 
-// TestCurrentOfOthers updates a library whose .sframe GNU as and ld have made: it has other bytes.
-func TestCurrentOfOthers(t *testing.T) {
-	dir := peer.Run(t, "sid", "g++-16 -O2 -fPIC -Wa,--gsframe -c two.cc; ld -shared two.o -o lib.so",
-		"../testdata/cxx/parts.h", "../testdata/cxx/two.cc")
-	path := filepath.Join(dir, "lib.so")
-	_, s := sectionOf(t, testfile.Read(t, path), ".sframe")
-	if s.Type != elf.SectionType(sframe.SHTGNUSFrame) {
-		t.Errorf("the section's type is %v", s.Type)
-	}
-	for _, tt := range []struct {
-		noPadding bool
-		stays     convert.Reason
-	}{{true, ""}, {true, convert.Current}, {false, ""}, {false, convert.Current}, {true, ""}} {
-		opt := convert.Options{Version: sframe.V3, Update: true, NoPadding: tt.noPadding}
-		res, err := files.Convert(t.Context(), path, path, files.Options{Work: files.Add(opt, "")})
-		if err != nil || res.Stays != tt.stays {
-			t.Errorf("no padding: %t: stays %q, want %q, error %v", tt.noPadding, res.Stays, tt.stays, err)
+// TestCurrentObjects updates objects, and archives of them, one member of which may be up to date.
+func TestCurrentObjects(t *testing.T) {
+	none := elftest.NewObject()
+	none.Sections[elftest.ObjFrame].Data, none.Sections[elftest.ObjRela].Data = nil, nil
+	object, without := elftest.NewObject().Bytes(), none.Bytes()
+	v2, v3 := convert.Options{Version: sframe.V2, Update: true}, convert.Options{Version: sframe.V3, Update: true}
+	must := func(b []byte, opt convert.Options, stays convert.Reason) ([]byte, *convert.Result) {
+		t.Helper()
+		out, res, err := inMemory(b, opt)
+		if err != nil || res.Stays != stays {
+			t.Errorf("stays %q, error %v; want %q", res.Stays, err, stays)
 		}
+		return out, res
+	}
+	for _, b := range [][]byte{object, ar(without, object, object)} {
+		current, _ := must(b, v3, "")
+		if same, _ := must(current, v3, convert.Current); !bytes.Equal(same, current) {
+			t.Error("an update has changed what is up to date")
+		}
+		got, _ := must(current, v2, "")
+		if want, _ := must(b, v2, ""); !bytes.Equal(got, want) {
+			t.Error("an update to another version is not what becomes of the plain file")
+		}
+	}
+	converted, _ := must(object, v2, "")
+	partly := ar(without, converted, object)
+	got, res := must(partly, v2, "")
+	if want := ar(without, converted, converted); !bytes.Equal(got, want) || len(res.Kept) != 2 ||
+		res.Kept[0].Reason != convert.NoCode || res.Kept[1].Member != "1.o" || res.Kept[1].Reason != convert.Current {
+		t.Errorf("with one member up to date: %+v", res)
+	}
+	v2.Update, v2.Force = false, true
+	if forced, _ := must(partly, v2, ""); !bytes.Equal(forced, got) {
+		t.Error("with Force, the archive is another one")
 	}
 }
 
@@ -244,19 +195,11 @@ func TestSkipped(t *testing.T) {
 	// Only the terminator is left of what .eh_frame has.
 	_, frames := sectionOf(t, plain, ".eh_frame")
 	noCode := with(func(b []byte) { clear(b[frames.Offset : frames.Offset+frames.Size]) })
-	// Its debug file has a .debug_frame, which would do as CFI.
-	source, own := filepath.Join(dir, "own.c"), filepath.Join(dir, "own")
-	testfile.Write(t, source, "int main(void) { return 0; }\n")
-	output(t, exec.Command(peer.Look(t, "gcc"), "-g", "-fno-asynchronous-unwind-tables", "-nostartfiles", "-Wl,-e,main",
-		"-o", own, source))
-	output(t, exec.Command(peer.Look(t, "objcopy"), "--only-keep-debug", own, own+".debug"))
-	sectionOf(t, testfile.Read(t, own+".debug"), ".debug_frame")
 	for _, test := range []struct {
 		name string
 		data []byte
 		want convert.Reason
 	}{
-		{"debug information with CFI", testfile.Read(t, own+".debug"), convert.DebugOnly},
 		{"an empty .eh_frame", noCode, convert.NoCode},
 		{"script", []byte("#!/bin/sh\n"), convert.NotELF},
 		{"linker script", []byte("/* GNU ld script */ GROUP ( libc.so.6 libc_nonshared.a AS_NEEDED ( ld-linux-x86-64.so.2 ) )\n"), convert.NotELF},

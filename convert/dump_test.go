@@ -8,9 +8,9 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -19,7 +19,6 @@ import (
 
 	"cfi2sframe/convert"
 	"cfi2sframe/elfwrite"
-	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
@@ -288,6 +287,12 @@ func TestReadErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	section, _ := sectionOf(t, with, ".sframe")
+	alone, _, err := do(prog, detach(convert.Options{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	narrow := bytes.Clone(prog)
+	narrow[elf.EI_CLASS] = byte(elf.ELFCLASS32)
 	into := func(j job) func(io.ReaderAt, int64) (bool, error) {
 		return func(r io.ReaderAt, size int64) (bool, error) {
 			out, res, err := doRead(r, size, j)
@@ -320,6 +325,17 @@ func TestReadErrors(t *testing.T) {
 		{"replace in an object", objectWith, into(one(convert.Options{Force: true}))},
 		{"remove from an object", objectWith, into(remove(""))},
 		{"archive", ar(prog, []byte("odd"), object.Bytes()), into(one(convert.Options{}))},
+		{"update", with, into(dry(skip(one(convert.Options{Update: true}))))},
+		{"update an object", objectWith, into(dry(one(convert.Options{Update: true})))},
+		{"detach", prog, into(skip(detach(convert.Options{Workers: 1})))},
+		{"attach", prog, into(skip(attach(alone)))},
+		{"a detached file", alone, func(r io.ReaderAt, size int64) (bool, error) {
+			_, res, err := do(prog, attachRead(r, size))
+			return res != nil, err
+		}},
+		{"skip a script", []byte("#!/bin/sh\n" + strings.Repeat("echo text\n", 20)), into(dry(skip(one(convert.Options{}))))},
+		{"skip a tar archive", make([]byte, 1024), into(dry(skip(one(convert.Options{}))))},
+		{"skip a file of 32 bits", narrow, into(dry(skip(one(convert.Options{}))))},
 		{"check", with, checked},
 		{"check an object", objectWith, checked},
 		{"dump", with, dumped},
@@ -352,63 +368,38 @@ func TestReadErrors(t *testing.T) {
 	}
 }
 
-// TestStarting expects to be told of each file, and of the members of an archive, with their sizes.
-func TestStarting(t *testing.T) {
+// TestTold expects to be told of the file, of the members of an archive with their sizes, and of steps or members.
+func TestTold(t *testing.T) {
 	prog, object := testfile.Read(t, filepath.Join(fixtures, "amd64/drap1")), elftest.NewObject().Bytes()
 	library := ar(prog, []byte("odd"), object)
-	in := filepath.Join(t.TempDir(), "lib.a")
-	if err := os.WriteFile(in, library, 0o666); err != nil {
-		t.Fatal(err)
+	work := func(b []byte) convert.Work {
+		cfi, _ := sectionOf(t, b, ".eh_frame")
+		return convert.Work{Size: uint64(len(b)), CFI: uint64(len(cfi))}
 	}
-	var told []convert.Work
-	opt := files.Options{Run: convert.Run{Starting: func(w convert.Work) { told = append(told, w) }}}
-	opt.DryRun = true
-	res, err := files.Convert(t.Context(), in, "", opt)
-	if err != nil || !res.Archive || len(res.Facts) != 2 || len(res.Kept) != 1 || res.Kept[0].Member != "1.o" {
-		t.Fatalf("%+v, error %v", res, err)
-	}
-	cfi := func(b []byte) uint64 { data, _ := sectionOf(t, b, ".eh_frame"); return uint64(len(data)) }
-	want := []convert.Work{
-		{Size: uint64(len(library)), Archive: true},
-		{Size: uint64(len(prog)), CFI: cfi(prog)},
-		{Size: uint64(len(object)), CFI: cfi(object)},
-	}
-	if fmt.Sprint(told) != fmt.Sprint(want) {
-		t.Errorf("told of %+v; want %+v", told, want)
-	}
-	for i, name := range []string{"0.o", "2.o"} {
-		if c := res.Facts[i]; c.Member != name || !c.Verified {
-			t.Errorf("member %s: %s, verified %t", name, c.Member, c.Verified)
-		}
-	}
-	if got := res.Facts[0].Described + res.Facts[1].Described; got != 53+64 || res.Output != "" {
-		t.Errorf("%d bytes are described in all; want 117", got)
-	}
-}
-
-// TestProgress expects the steps of a linked file, and the members of an archive.
-func TestProgress(t *testing.T) {
-	prog := testfile.Read(t, filepath.Join(fixtures, "amd64/drap1"))
 	for _, tt := range []struct {
-		b    []byte
-		dry  bool
-		want string
+		b        []byte
+		wrap     func(job) job
+		starting []convert.Work
+		progress string
 	}{
-		{prog, false, "[0/4 1/4 2/4 3/4]"},
-		{prog, true, "[0/4 1/4]"},
-		{ar(prog, []byte("odd"), elftest.NewObject().Bytes()), false, "[0/3 1/3 2/3]"},
+		{prog, skip, []convert.Work{work(prog)}, "[0/4 1/4 2/4 3/4]"},
+		{prog, dry, []convert.Work{work(prog)}, "[0/4 1/4]"},
+		{library, skip, []convert.Work{{Size: uint64(len(library)), Archive: true}, work(prog), work(object)},
+			"[0/3 1/3 2/3]"},
 	} {
-		var told []string
-		tell := func(done, total int) { told = append(told, fmt.Sprintf("%d/%d", done, total)) }
-		j := func(ctx context.Context, run *convert.Run) (*convert.Result, error) {
-			run.Progress = tell
+		var starting []convert.Work
+		var progress []string
+		_, res, err := do(tt.b, tt.wrap(func(ctx context.Context, run *convert.Run) (*convert.Result, error) {
+			run.Starting = func(w convert.Work) { starting = append(starting, w) }
+			run.Progress = func(done, total int) { progress = append(progress, fmt.Sprintf("%d/%d", done, total)) }
 			return convert.Add(ctx, run, convert.Options{})
+		}))
+		if err != nil || !slices.Equal(starting, tt.starting) || fmt.Sprint(progress) != tt.progress {
+			t.Errorf("told of %+v and %v, error %v; want %+v and %s", starting, progress, err, tt.starting, tt.progress)
 		}
-		if tt.dry {
-			j = dry(j)
-		}
-		if _, _, err := do(tt.b, j); err != nil || fmt.Sprint(told) != tt.want {
-			t.Errorf("%v, error %v; want %s", told, err, tt.want)
+		if res.Archive && (len(res.Facts) != 2 || res.Facts[0].Member != "0.o" || res.Facts[1].Member != "2.o" ||
+			len(res.Kept) != 1 || res.Kept[0].Member != "1.o") {
+			t.Errorf("members: %+v", res)
 		}
 	}
 }
@@ -530,87 +521,21 @@ func TestShare(t *testing.T) {
 	if _, err := convert.ParseShare("On"); err == nil || err.Error() != want {
 		t.Errorf("error is %v, want %s", err, want)
 	}
-	// In big-endian output functions are joined, but lists are shared on request only.
-	b := testfile.Read(t, filepath.Join(fixtures, "s390x/prologue"))
-	auto, _, err := inMemory(b, convert.Options{Version: sframe.V2})
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := elf.NewFile(bytes.NewReader(auto))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := sframe.FromELF(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	codec, lists := s.Codec(), 0
-	for i := range s.Len() {
-		fres, err := s.FREs(i, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for j := range fres {
-			row, ok := codec.AppendRow(nil, &fres[j].Row, false)
-			if !ok {
-				t.Fatalf("no form for %+v", fres[j])
+	// By default, lists are shared in little-endian output only. Functions are joined in both.
+	for name, shared := range map[string]bool{"aarch64/fponly": true, "aarch64_be/fponly": false, "s390x/offsets": false} {
+		b := testfile.Read(t, filepath.Join(fixtures, name))
+		size := make(map[convert.Share]uint64)
+		for _, share := range []convert.Share{convert.ShareOn, convert.ShareAuto, convert.ShareOff} {
+			_, res, err := inMemory(b, convert.Options{Version: sframe.V2, Share: share})
+			if err != nil {
+				t.Fatal(err)
 			}
-			lists += len(row) + sframe.TypeFor(fres[len(fres)-1].Start).Size()
+			size[share] = res.Facts[0].Size
+		}
+		if (size[convert.ShareAuto] == size[convert.ShareOn]) != shared || size[convert.ShareAuto] >= size[convert.ShareOff] {
+			t.Errorf("%s: bytes by sharing: %v; want lists to be shared by default: %t", name, size, shared)
 		}
 	}
-	if l := codec.Layout(); s.Size()-uint64(l.HeaderSize+s.Len()*l.FDESize+lists) >= 8 { // padding at the end
-		t.Errorf("by default %d FDEs have %d bytes of lists, in a section of %d", s.Len(), lists, s.Size())
-	}
-}
-
-// TestFormatOf tells the formats of files apart.
-func TestFormatOf(t *testing.T) {
-	for _, tt := range []struct {
-		name string
-		opt  convert.Options
-		want convert.Format
-	}{
-		{"amd64/prologue", convert.Options{Version: sframe.V1}, convert.Format{Version: sframe.V1}},
-		{"amd64/prologue", convert.Options{Version: sframe.V2}, convert.Format{Version: sframe.V2}},
-		{"amd64/prologue", convert.Options{Version: sframe.V2, PCRel: true},
-			convert.Format{Version: sframe.V2, PCRel: true}},
-		{"amd64/undefra", convert.Options{Version: sframe.V2, Outermost: true},
-			convert.Format{Version: sframe.V2, Outermost: true}},
-		{"amd64/prologue", convert.Options{Version: sframe.V3}, convert.Format{Version: sframe.V3, PCRel: true,
-			Outermost: true}},
-	} {
-		out, _ := run(t, filepath.Join(fixtures, tt.name), tt.opt)
-		if got, err := formatOf(t, out); err != nil || got != tt.want {
-			t.Errorf("%s with %+v: %+v, %v; want %+v", tt.name, tt.opt, got, err, tt.want)
-		}
-	}
-	none := filepath.Join(fixtures, "amd64/prologue")
-	object := filepath.Join(t.TempDir(), "object")
-	testfile.Write(t, object, string(elftest.NewObject().Bytes()))
-	for _, path := range []string{none, object} {
-		if _, err := formatOf(t, path); err != sframe.ErrNone {
-			t.Errorf("%s: %v; want %v", path, err, sframe.ErrNone)
-		}
-	}
-	// Bits 5 and 6 of a row's info, which comes after its start, say how large its words are; 3 is no size.
-	b := converted(t, "prologue", convert.Options{Version: sframe.V2, Share: convert.ShareOff})
-	_, sec := sectionOf(t, b, ".sframe")
-	b[int(sec.Offset)+28+20*int(b[sec.Offset+8])+1] = 0x63
-	damaged := filepath.Join(t.TempDir(), "damaged")
-	testfile.Write(t, damaged, string(b))
-	if _, err := formatOf(t, damaged); err == nil || errors.Is(err, sframe.ErrNone) {
-		t.Errorf("a damaged row: %v", err)
-	}
-}
-
-// formatOf returns the format of the .sframe of a file.
-func formatOf(t *testing.T, path string) (convert.Format, error) {
-	t.Helper()
-	s, err := convert.ReadSection(open(t, path))
-	if err != nil {
-		return convert.Format{}, err
-	}
-	return convert.FormatOf(s)
 }
 
 // TestMisplaced updates a section that is right, and where readers do not look for it.

@@ -2,14 +2,10 @@ package convert_test
 
 import (
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"cfi2sframe/convert"
-	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/sframe"
 )
 
@@ -52,29 +48,9 @@ SECTIONS {
 `
 		size = 3 // of each function
 	)
-	dir := t.TempDir()
-	for name, text := range map[string]string{
-		"far.s":     fmt.Sprintf(source, sframe.Magic),
-		"farther.s": strings.Replace(fmt.Sprintf(source, sframe.Magic), "near, \"ax\"\n\tfunction", "near, \"ax\"", 1),
-		"script":    fmt.Sprintf(script, sframe.PTGNUSFrame),
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, cmd := range [][]string{
-		{"as", "--64", "far.s", "-o", "far.o"},
-		{"ld", "-m", "elf_x86_64", "-T", "script", "far.o", "-o", "far"},
-		{"as", "--64", "farther.s", "-o", "farther.o"},
-		{"ld", "-m", "elf_x86_64", "-T", "script", "farther.o", "-o", "farther"},
-	} {
-		c := exec.Command(peer.Look(t, cmd[0]), cmd[1:]...)
-		c.Dir = dir
-		if out, err := c.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %v\n%s", cmd, err, out)
-		}
-	}
-	in := filepath.Join(dir, "far")
+	text, layout := fmt.Sprintf(source, sframe.Magic), fmt.Sprintf(script, sframe.PTGNUSFrame)
+	in := linkScript(t, assembled(t, text), layout)
+	farther := linkScript(t, assembled(t, strings.Replace(text, "near, \"ax\"\n\tfunction", "near, \"ax\"", 1)), layout)
 	out, c := run(t, in, convert.Options{Force: true})
 	if c.Described != 2*size || c.Covered != 2*size || !c.Verified {
 		t.Errorf("%d of %d bytes are covered, verified %t; want %d", c.Covered, c.Described,
@@ -84,11 +60,11 @@ SECTIONS {
 		t.Errorf("the section is at %#x", at)
 	}
 	// From the old place no code is in reach.
-	if _, err := tryRun(t, filepath.Join(dir, "farther"), convert.Options{Force: true, Version: sframe.V2}); err == nil ||
+	if _, err := tryRun(t, farther, convert.Options{Force: true, Version: sframe.V2}); err == nil ||
 		!strings.Contains(err.Error(), "is more than 2 GiB away from all code") {
 		t.Errorf("too far from all code: %v", err)
 	}
-	if _, err := tryRun(t, filepath.Join(dir, "farther"),
+	if _, err := tryRun(t, farther,
 		convert.Options{Force: true, Version: sframe.V3}); err != nil {
 		t.Errorf("in format 3: %v", err)
 	}

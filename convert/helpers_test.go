@@ -33,16 +33,23 @@ func detach(opt convert.Options) job {
 }
 
 // attach attaches the section of an ELF file.
-func attach(alone []byte) job {
+func attach(alone []byte) job { return attachRead(bytes.NewReader(alone), int64(len(alone))) }
+
+// attachRead is attach for a reader.
+func attachRead(r io.ReaderAt, size int64) job {
+	return attachWith(convert.AttachOptions{Section: companion(r, size)})
+}
+
+func attachWith(opt convert.AttachOptions) job {
 	return func(ctx context.Context, run *convert.Run) (*convert.Result, error) {
-		return convert.Attach(ctx, run, convert.AttachOptions{Section: companion(alone)})
+		return convert.Attach(ctx, run, opt)
 	}
 }
 
-// companion opens an ELF file in memory.
-func companion(b []byte) convert.Opener {
+// companion opens an ELF file.
+func companion(r io.ReaderAt, size int64) convert.Opener {
 	return func(*elffile.File) (*convert.Companion, error) {
-		f, err := elffile.New(bytes.NewReader(b), int64(len(b)))
+		f, err := elffile.New(r, size)
 		if err != nil {
 			return nil, err
 		}

@@ -5,12 +5,10 @@ import (
 	"context"
 	"debug/elf"
 	"errors"
-	"io"
 	"io/fs"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"cfi2sframe/cfi"
@@ -81,11 +79,7 @@ func TestSeparate(t *testing.T) {
 		return convert.Detach(ctx, run, 1<<10, convert.Options{})
 	}
 	failing := errors.New("it cannot be opened")
-	attachBy := func(open convert.Opener) job {
-		return func(ctx context.Context, run *convert.Run) (*convert.Result, error) {
-			return convert.Attach(ctx, run, convert.AttachOptions{Section: open})
-		}
-	}
+	attachBy := func(open convert.Opener) job { return attachWith(convert.AttachOptions{Section: open}) }
 	for _, tt := range []struct {
 		name string
 		b    []byte
@@ -197,38 +191,9 @@ func TestOtherFiles(t *testing.T) {
 		},
 		"no CFI of that source": {Source: cfi.DebugFrame},
 	} {
-		opt.Section = companion(alone)
-		j := func(ctx context.Context, run *convert.Run) (*convert.Result, error) {
-			return convert.Attach(ctx, run, opt)
-		}
-		if _, res, err := do(prog, j); !errors.Is(err, failing) && !errors.Is(err, cfi.ErrNone) {
+		opt.Section = companion(bytes.NewReader(alone), int64(len(alone)))
+		if _, res, err := do(prog, attachWith(opt)); !errors.Is(err, failing) && !errors.Is(err, cfi.ErrNone) {
 			t.Errorf("%s: %+v, %v", name, res, err)
-		}
-	}
-}
-
-// TestCompanionFails lets each read of a detached file fail once.
-func TestCompanionFails(t *testing.T) {
-	prog := testfile.Read(t, filepath.Join(fixtures, "amd64/plt"))
-	alone, _, err := do(prog, detach(convert.Options{}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for n, done := 0, false; !done; n++ {
-		r := &failingOnce{bytes.NewReader(alone), n}
-		open := func(*elffile.File) (*convert.Companion, error) {
-			f, err := elffile.New(r, int64(len(alone)))
-			if err != nil {
-				return nil, err
-			}
-			return &convert.Companion{ELF: f, Path: "detached", Closer: io.NopCloser(nil)}, nil
-		}
-		j := func(ctx context.Context, run *convert.Run) (*convert.Result, error) {
-			return convert.Attach(ctx, run, convert.AttachOptions{Section: open})
-		}
-		_, _, err := do(prog, j)
-		if done = r.left >= 0; done != (err == nil) || !done && !errors.Is(err, syscall.EIO) {
-			t.Fatalf("read %d: %v", n, err)
 		}
 	}
 }

@@ -21,45 +21,6 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// zeros is a program whose constants begin with zeros, which it expects to find: it exits with
-// their sum.
-const zeros = `
-	.section .rodata, "a"
-	.balign 8
-zeros:	.zero 512
-	.text
-	.globl _start
-	.type _start, @function
-_start:
-	.cfi_startproc
-	.cfi_undefined rip
-	call sum
-	mov %eax, %edi
-	mov $60, %eax
-	syscall
-	.cfi_endproc
-	.size _start, . - _start
-	.type sum, @function
-sum:
-	.cfi_startproc
-	push %rbp
-	.cfi_def_cfa_offset 16
-	.cfi_offset rbp, -16
-	lea zeros(%rip), %rdx
-	xor %eax, %eax
-	xor %ecx, %ecx
-1:	movzbl (%rdx, %rcx), %esi
-	or %esi, %eax
-	inc %ecx
-	cmp $512, %ecx
-	jne 1b
-	pop %rbp
-	.cfi_def_cfa_offset 8
-	ret
-	.cfi_endproc
-	.size sum, . - sum
-`
-
 // TestLoadAddresses converts programs that are loaded where they do not run: kernels and
 // firmware. objcopy -O binary writes what is loaded, from the lowest address to the highest, and
 // there must not be more of it than what is new, at the end.
@@ -69,7 +30,7 @@ func TestLoadAddresses(t *testing.T) {
 		kernel = `PHDRS { text PT_LOAD FLAGS(5); data PT_LOAD FLAGS(6); percpu PT_LOAD FLAGS(6); init PT_LOAD FLAGS(7); }
 SECTIONS {
 	. = 0xffffffff81000000;
-	.text : AT(ADDR(.text) - 0xffffffff80000000) { *(.text) *(.rodata) } :text
+	.text : AT(ADDR(.text) - 0xffffffff80000000) { *(.text) } :text
 	.eh_frame : AT(ADDR(.eh_frame) - 0xffffffff80000000) { *(.eh_frame) } :text
 	. = ALIGN(0x200000);
 	.data : AT(ADDR(.data) - 0xffffffff80000000) { QUAD(1) } :data
@@ -82,14 +43,14 @@ SECTIONS {
 		firmware = `MEMORY { flash (rx) : ORIGIN = 0x08000000, LENGTH = 1M  ram (rwx) : ORIGIN = 0x20000000, LENGTH = 128K }
 PHDRS { text PT_LOAD FLAGS(5); data PT_LOAD FLAGS(6); bss PT_LOAD FLAGS(6); }
 SECTIONS {
-	.text : { *(.text) *(.rodata) } >flash :text
+	.text : { *(.text) } >flash :text
 	.eh_frame : { *(.eh_frame) } >flash :text
 	.data : { QUAD(1) QUAD(2) } >ram AT>flash :data
 	.bss (NOLOAD) : { . += 0x8000; } >ram :bss
 }`
 		program = `SECTIONS {
 	. = 0x400000 + SIZEOF_HEADERS;
-	.text : { *(.text) *(.rodata) }
+	.text : { *(.text) }
 	.eh_frame : { *(.eh_frame) }
 	. = ALIGN(0x1000);
 	.data : { QUAD(1) }
@@ -106,15 +67,8 @@ SECTIONS {
 		{"program, no load addresses", program, 0x2000, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			dir := t.TempDir()
-			source, script := filepath.Join(dir, "zeros.s"), filepath.Join(dir, "script")
-			for path, text := range map[string]string{source: zeros, script: tt.script} {
-				if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
-					t.Fatal(err)
-				}
-			}
-			dir = peer.Run(t, "sid", "as zeros.s -o zeros.o; ld -T script zeros.o -o prog", source, script)
-			in := filepath.Join(dir, "prog")
+			in := linkScript(t, assembled(t, many(3, 0)), tt.script)
+			dir := peer.Run(t, "sid", ":", in)
 			if tt.absent {
 				b, f := testfile.Read(t, in), open(t, in)
 				for i := range f.Progs {

@@ -78,65 +78,6 @@ func TestLinkers(t *testing.T) {
 	}
 }
 
-// TestRetpoline has the PLTs of lld -z retpolineplt, and the CFA at each byte, from SP, by their instructions (objdump -d).
-// At the ret of the thunk, the return address is overwritten; after it is padding.
-func TestRetpoline(t *testing.T) {
-	none := func(begin, end, off uint64) bool { return begin <= off && off < end }
-	for _, tt := range []struct {
-		mode string
-		cfa  func(off uint64) int32 // 0: no row
-	}{
-		{"lazy", func(off uint64) int32 {
-			switch {
-			case off < 0x6: // push x(%rip), after the push of an entry
-				return 16
-			case off < 0x20: // mov x(%rip),%r11; call thunk; a loop that is not executed
-				return 24
-			case none(0x24, 0x30, off):
-				return 0
-			case off >= 0x30 && (off-0x30)%32 >= 0x16: // jmp to the start, after push $n
-				return 16
-			}
-			return 8
-		}},
-		{"now", func(off uint64) int32 {
-			if none(0x14, 0x20, off) {
-				return 0
-			}
-			return 8
-		}},
-	} {
-		dir := peer.Run(t, "sid", "clang-23 -O2 -o prog user.c -lm -fuse-ld=/usr/bin/ld.lld-23 -Wl,-z,retpolineplt,-z,"+
-			tt.mode+" 2>log || { cat log; exit 1; }; ./prog", "../testdata/c/user.c")
-		for _, version := range []sframe.Version{sframe.V1, sframe.V2, sframe.V3} {
-			out, _ := run(t, filepath.Join(dir, "prog"), convert.Options{Version: version})
-			f := open(t, out)
-			s, plt := f.Section(".sframe"), f.Section(".plt")
-			b, err := f.ReadSection(s)
-			if err != nil {
-				t.Fatal(err)
-			}
-			d, err := sframe.Decode(b, s.Addr)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if plt.Size < 0x50 {
-				t.Fatalf("-z %s: .plt has %#x bytes", tt.mode, plt.Size)
-			}
-			for off := range plt.Size {
-				m, ok, err := d.Lookup(plt.Addr + off)
-				if err != nil {
-					t.Fatal(err)
-				}
-				want := sframe.Rule{Base: sframe.SP, Offset: tt.cfa(off)}
-				if ok != (want.Offset != 0) || ok && (m.Row.CFA != want || m.Row.FP.Base != sframe.None) {
-					t.Fatalf("-z %s, V%d: .plt+%#x: %t, %v; want %v", tt.mode, version, off, ok, m, want)
-				}
-			}
-		}
-	}
-}
-
 // plts expects every byte of the PLT sections to be described.
 func plts(t *testing.T, f *elffile.File) {
 	t.Helper()

@@ -6,8 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"maps"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,7 +15,6 @@ import (
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/goprog"
-	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 	"cfi2sframe/translate"
@@ -62,33 +59,9 @@ SECTIONS
 }
 `
 
-// linkKernel assembles and links a kernel.
-func linkKernel(t *testing.T) []byte {
-	t.Helper()
-	for _, tool := range []string{"as", "ld"} {
-		peer.Look(t, tool)
-	}
-	dir := t.TempDir()
-	for name, text := range map[string]string{"kernel.s": kernelSource, "kernel.lds": kernelScript} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
-	}
-	cmd := exec.Command("sh", "-c", "as kernel.s -o kernel.o && ld -static -nostdlib -T kernel.lds kernel.o -o kernel")
-	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	b, err := os.ReadFile(filepath.Join(dir, "kernel"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
-
 // TestInto fills the bytes between two symbols.
 func TestInto(t *testing.T) {
-	kernel := linkKernel(t)
+	kernel := testfile.Read(t, linkScript(t, assembled(t, kernelSource), kernelScript))
 	opt := convert.Options{
 		Version: sframe.V3, Linux: convert.LinuxKernel, Reserved: convert.KernelSymbols, NoPadding: true,
 	}

@@ -3,20 +3,13 @@ package convert_test
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
-	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
-	"cfi2sframe/elffile"
-	"cfi2sframe/emit"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
-	"cfi2sframe/translate"
-	"cfi2sframe/verify"
 )
 
 // plt is a function of 96 bytes with CFA = rsp + 8, and 8 more where the last 4 bits of the pc are 11 or more.
@@ -26,20 +19,8 @@ func plt(align int) string {
 		".skip 96, 0x90\n.cfi_endproc\n.size plt, 96\n", align)
 }
 
-// assembled makes an amd64 object of assembler source.
-func assembled(t *testing.T, source string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "a.o")
-	as := exec.Command(peer.Look(t, "as"), "--64", "-", "-o", path)
-	as.Stdin = strings.NewReader(source)
-	if out, err := as.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	return path
-}
-
 // TestMoved has functions whose CFA depends on the pc: on what is the same wherever the code is put,
-// or not. What is described although it is not is found by the check.
+// or not.
 func TestMoved(t *testing.T) {
 	object, shared, fixed := []string(nil), []string{"-shared"}, []string{"-no-pie"}
 	for _, tt := range []struct {
@@ -56,12 +37,7 @@ func TestMoved(t *testing.T) {
 	} {
 		path := assembled(t, ".globl _start\n_start:\n"+tt.source)
 		if tt.link != nil {
-			prog := filepath.Join(t.TempDir(), "prog")
-			if out, err := exec.Command(peer.Look(t, "ld"),
-				append(tt.link, path, "-o", prog)...).CombinedOutput(); err != nil {
-				t.Fatalf("%v\n%s", err, out)
-			}
-			path = prog
+			path = linkObject(t, path, tt.link...)
 		}
 		for _, version := range []sframe.Version{sframe.V1, sframe.V2, sframe.V3} {
 			if version == sframe.V1 && tt.link == nil {
@@ -77,43 +53,7 @@ func TestMoved(t *testing.T) {
 				t.Errorf("%s, %v: %d bytes covered, gaps %+v", tt.name, version, c.Covered, c.Gaps)
 			}
 		}
-		// As if no code was ever moved.
-		res := described(t, open(t, path),
-			translate.Options{Version: sframe.V2, Moves: func(uint64) uint64 { return 0 }})
-		if tt.certain && (res.Total > 0 || res.Covered != 96) || !tt.certain && res.Total == 0 {
-			t.Errorf("%s: the check finds %+v", tt.name, res)
-		}
 	}
-}
-
-// described translates the CFI of a file in the given way and checks that.
-func described(t *testing.T, f *elffile.File, opt translate.Options) *verify.Result {
-	t.Helper()
-	table, err := cfi.Load(f, cfi.Auto, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	build, err := emit.NewBuilder(emit.Options{Version: opt.Version, ABI: sframe.AMD64Little})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := translate.Translate(table, opt, build); err != nil {
-		t.Fatal(err)
-	}
-	const addr = 0x500000
-	data, err := emit.Join([]*emit.Builder{build}).Encode(addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := sframe.Decode(data, addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	res, err := verify.Check(table, s, f, verify.Options{Keep: 10})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return res
 }
 
 // TestMovedObject has GNU ld put converted objects at odd and at even multiples of their alignment, and
