@@ -145,12 +145,6 @@ func (s *single) translate(reach translate.Reach) (*translation, error) {
 		Version: opt.Version, Outermost: opt.Outermost, Reach: reach, Stubs: stubs, Padding: s.padding(stubs),
 		Moves: s.f.Moves, Budget: s.f.Budget(), Plain: opt.Linux.inKernel(), NoPCMask: opt.NoPCMask, Code: s.code,
 	}
-	if opt.Version > sframe.V2 {
-		topt.Older = sframe.V2
-		if s.layout != nil {
-			topt.OlderReach = translate.ReachOf(sframe.V2, s.layout.Addr, false, 1)
-		}
-	}
 	if topt.Outside, err = opt.Linux.outside(s.f, s.table); err != nil {
 		return nil, err
 	}

@@ -34,24 +34,19 @@ func (x *translator) plt(pushAt uint64) error {
 		return err
 	}
 	x.steps = x.steps[:0]
-	var older Reason
 	for off := uint64(0); off < size; {
 		cfa, next := int64(x.arch.EntryCFA), pushAt
 		at := (r.Begin + off) % arch.PLTEntry
 		if at >= pushAt {
 			cfa, next = cfa+8, arch.PLTEntry
 		}
-		e, why, g := x.form(value{base: ofReg, reg: x.arch.SP, off: cfa})
+		e, g := x.form(value{base: ofReg, reg: x.arch.SP, off: cfa})
 		if g.Reason != 0 {
 			x.gap(r.Begin, r.End, g)
 			return nil
 		}
-		older = max(older, why)
 		x.steps = append(x.steps, sframe.Ref{Start: uint32(off), Row: x.number(e)})
 		off += next - at
-	}
-	if older != 0 {
-		x.losses[older] += size
 	}
 	x.spread(x.steps, r.Begin, r.End, arch.PLTEntry)
 	return nil

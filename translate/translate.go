@@ -21,10 +21,6 @@ type Options struct {
 	// Reach limits where functions may start, for versions whose start addresses
 	// are 32 bits wide. The zero value is no limit.
 	Reach Reach
-	// Older is a version without a form for some rows of Version, which Result.Older counts; or 0. OlderReach is where
-	// functions may start in it.
-	Older      sframe.Version
-	OlderReach Reach
 	// Stubs are PLT stubs that no CFI describes; see package plt.
 	Stubs []plt.Stub
 	// Budget bounds the work on PLTs. Nil has no bound.
@@ -148,24 +144,6 @@ type Sum struct {
 	Bytes     uint64
 }
 
-// A Loss counts code with rows that have a form in Options.Version, and none in Options.Older.
-type Loss struct {
-	Functions int
-	Bytes     uint64
-	Reasons   map[Reason]Loss // without Reasons
-}
-
-// add adds another Loss.
-func (l *Loss) add(o Loss) {
-	l.Functions += o.Functions
-	l.Bytes += o.Bytes
-	for r, s := range o.Reasons {
-		t := l.Reasons[r]
-		t.add(s)
-		l.Reasons[r] = t
-	}
-}
-
 // A Result counts what was translated. Sizes are in bytes of code.
 type Result struct {
 	Functions int    // functions with CFI; the parts of an FDE that overlaps others count as one function
@@ -180,7 +158,6 @@ type Result struct {
 	Synthesised uint64
 	// Padding is the size of the padding that SFrame describes.
 	Padding uint64
-	Older   Loss
 	cuts    map[cfi.FDE]outcome // of FDEs that overlap others
 }
 
@@ -200,7 +177,6 @@ func (r *Result) ListedTo() uint64 {
 type outcome struct {
 	lossy   bool   // it has a gap by which a stack trace loses frames
 	reasons uint64 // a bit for each Reason of its gaps
-	older   uint64 // a bit for each Reason of Result.Older
 }
 
 // Translate translates the table's functions, in their order, into sink.
@@ -215,14 +191,8 @@ func Translate(t *cfi.Table, opt Options, sink Sink) (*Result, error) {
 	}
 	x := &translator{
 		arch: a, opt: opt, codec: codec, layout: codec.Layout(), sink: sink,
-		res:   &Result{Functions: t.Len(), Sums: make(map[Reason]Sum), Older: Loss{Reasons: make(map[Reason]Loss)}},
-		known: make([]known, t.NumRules()), losses: make(map[Reason]uint64),
-		repeat: make([]repeatable, t.NumPrograms()),
-	}
-	if opt.Older != 0 {
-		if x.older, err = sframe.NewCodec(opt.Older, abi); err != nil {
-			return nil, err
-		}
+		res:   &Result{Functions: t.Len(), Sums: make(map[Reason]Sum)},
+		known: make([]known, t.NumRules()), repeat: make([]repeatable, t.NumPrograms()),
 	}
 	for i := range t.Len() {
 		x.pad = 0
@@ -250,7 +220,6 @@ func Merge(parts []*Result) *Result {
 		sum.Topmost += p.Topmost
 		sum.Synthesised += p.Synthesised
 		sum.Padding += p.Padding
-		sum.Older.add(p.Older)
 		sum.Gaps = append(sum.Gaps, p.Gaps[:min(len(p.Gaps), maxGaps-len(sum.Gaps))]...)
 		for r, s := range p.Sums {
 			t := sum.Sums[r]
@@ -290,29 +259,18 @@ func (r *Result) uncount(a, b outcome) {
 		s.Functions--
 		r.Sums[reason] = s
 	}
-	if a.older != 0 && b.older != 0 {
-		r.Older.Functions--
-	}
-	for both := a.older & b.older; both != 0; both &= both - 1 {
-		reason := Reason(bits.TrailingZeros64(both))
-		l := r.Older.Reasons[reason]
-		l.Functions--
-		r.Older.Reasons[reason] = l
-	}
 }
 
 // join makes o the outcome of two parts of an FDE.
 func (o *outcome) join(p outcome) {
 	o.lossy = o.lossy || p.lossy
 	o.reasons |= p.reasons
-	o.older |= p.older
 }
 
 type translator struct {
 	arch   *arch.Arch
 	opt    Options
 	codec  *sframe.Codec
-	older  *sframe.Codec // of Options.Older, or nil
 	layout *sframe.Layout
 	sink   Sink
 	res    *Result
@@ -331,8 +289,6 @@ type translator struct {
 	top    []bool       // by the number of the sink's row: it needs registers other than SP and FP
 	repeat []repeatable // by the number of the program
 	pcRead bool         // a rule of the current function depends on the pc
-	// losses are the bytes of the current function whose rows have no form in the older version, by Reason.
-	losses map[Reason]uint64
 
 	epilogues []epilogue   // by known.n
 	popped    elffile.Span // code of the current function in which FP is the caller's, whatever the CFI says
@@ -351,9 +307,6 @@ type run struct {
 func (x *translator) function(fn *cfi.Function) error {
 	x.fn, x.open, x.pcRead, x.codeRead, x.popped = fn, false, false, false, elffile.Span{}
 	x.runs, x.refs, x.gaps = x.runs[:0], x.refs[:0], x.gaps[:0]
-	if len(x.losses) > 0 {
-		clear(x.losses)
-	}
 	x.res.Described += fn.End - fn.Begin
 	if end := fn.End + x.pad; !x.opt.Reach.Has(fn.Begin, end-1) || end-fn.Begin > math.MaxUint32 {
 		x.pad = 0
@@ -422,7 +375,7 @@ func (x *translator) simple(steps []cfi.Step) bool {
 			break
 		}
 		k := &x.known[s.Number]
-		if k.is != asRow || x.top[k.n] || k.older != 0 {
+		if k.is != asRow || x.top[k.n] {
 			return false
 		}
 		refs = append(refs, sframe.Ref{Start: s.Off, Row: k.n})
@@ -440,7 +393,7 @@ type repeatable struct {
 
 // repeatable returns how to repeat the current function, whose last row begins at an offset.
 func (x *translator) repeatable(last uint32) repeatable {
-	if len(x.runs) != 1 || len(x.gaps) > 0 || x.pcRead || x.codeRead || x.runs[0].topmost > 0 || len(x.losses) > 0 {
+	if len(x.runs) != 1 || len(x.gaps) > 0 || x.pcRead || x.codeRead || x.runs[0].topmost > 0 {
 		return repeatable{}
 	}
 	return repeatable{uint32(x.runs[0].handle) + 1, last}
@@ -452,7 +405,6 @@ func (x *translator) again(handle int) {
 	x.res.Covered += fn.End - fn.Begin
 	x.res.Padding += x.pad
 	x.res.Whole++
-	x.addLosses(fn.End - fn.Begin)
 	x.sink.Repeat(sframe.FDE{Start: fn.Begin, Size: uint32(fn.End - fn.Begin + x.pad), KeyB: fn.KeyB(),
 		Signal: fn.Signal()}, handle)
 }
@@ -474,7 +426,7 @@ func (x *translator) commit() error {
 	}
 	x.res.Covered += covered
 	drap := slices.ContainsFunc(x.gaps, func(g Gap) bool { return g.Reason == DRAP })
-	o := outcome{older: x.addLosses(covered)}
+	var o outcome
 	for _, g := range x.gaps {
 		// At its start and end, the CFA of a DRAP function is based on the register that holds its argument pointer.
 		if drap && g.Reason == CFARegister {
@@ -499,33 +451,6 @@ func (x *translator) commit() error {
 		x.res.piece(x.fn.FDE(), o)
 	}
 	return nil
-}
-
-// addLosses adds to Result.Older what the older version loses of the current function, which has rows for the given
-// number of bytes. It returns a bit for each Reason.
-func (x *translator) addLosses(covered uint64) (reasons uint64) {
-	if x.older == nil || covered == 0 {
-		return 0
-	}
-	switch {
-	case x.fn.Signal() && !x.older.Layout().Signal:
-		x.losses = map[Reason]uint64{SignalFrame: covered}
-	case !x.opt.OlderReach.Has(x.fn.Begin, x.fn.End-1):
-		x.losses = map[Reason]uint64{TooFar: covered}
-	case len(x.losses) == 0:
-		return 0
-	case x.losses[DRAP] > 0: // as in commit
-		x.losses[DRAP] += x.losses[CFARegister]
-		delete(x.losses, CFARegister)
-	}
-	sum := Loss{Functions: 1, Reasons: make(map[Reason]Loss)}
-	for r, n := range x.losses {
-		sum.Bytes += n
-		sum.Reasons[r] = Loss{Functions: 1, Bytes: n}
-		reasons |= 1 << r
-	}
-	x.res.Older.add(sum)
-	return reasons
 }
 
 // after returns how many bytes of padding get the last row of a run. Rows of PC-mask blocks, and rows that depend on
@@ -580,9 +505,8 @@ func (x *translator) add(begin, end uint64, row uint32) {
 
 // A known is the translation of rules. A file has many rows, but few distinct rules.
 type known struct {
-	is    kind
-	older Reason // why the row has no form in the older version, or 0
-	n     uint32 // the number of the sink's row, an index of translator.lost or epilogues, or the result of arch.PushAt
+	is kind
+	n  uint32 // the number of the sink's row, an index of translator.lost or epilogues, or the result of arch.PushAt
 }
 
 type kind uint8
@@ -600,9 +524,6 @@ func (x *translator) translate() error {
 	r, k := &x.row, &x.known[x.row.Number]
 	if k.is == unseen {
 		*k = x.first()
-	}
-	if k.older != 0 {
-		x.losses[k.older] += r.End - r.Begin
 	}
 	switch k.is {
 	case asRow:
@@ -626,16 +547,16 @@ func (x *translator) first() known {
 			return known{is: asPLT, n: uint32(at)}
 		}
 	}
-	e, older, g := x.form(x.cfa())
+	e, g := x.form(x.cfa())
 	if g.Reason != 0 {
 		x.lost = append(x.lost, g)
 		return known{is: asGap, n: uint32(len(x.lost) - 1)}
 	}
 	if p, ok := x.restored(e); ok {
 		x.epilogues = append(x.epilogues, p)
-		return known{is: asEpilogue, older: older, n: uint32(len(x.epilogues) - 1)}
+		return known{is: asEpilogue, n: uint32(len(x.epilogues) - 1)}
 	}
-	return known{is: asRow, older: older, n: x.number(e)}
+	return known{is: asRow, n: x.number(e)}
 }
 
 // cfa returns the CFA of the current row.
@@ -682,20 +603,16 @@ func (x *translator) register(rule *cfi.Rule, reg uint64, cfa value) value {
 	return v
 }
 
-// form returns the SFrame row for the current row with the given CFA, and why the older version has no form for it; or
-// a gap.
-func (x *translator) form(cfa value) (row sframe.Row, older Reason, g Gap) {
+// form returns the SFrame row for the current row with the given CFA, or a gap.
+func (x *translator) form(cfa value) (sframe.Row, Gap) {
 	e, g := x.rules(cfa)
 	if g.Reason != 0 || e.Outermost {
-		return e, 0, g
-	}
-	if x.older != nil && !x.older.Default(&e) {
-		older = x.whyNot(x.older, e).Reason
+		return e, g
 	}
 	if fitting, ok := x.fit(e); ok {
-		return fitting, older, Gap{}
+		return fitting, Gap{}
 	}
-	return e, 0, x.whyNot(x.codec, e)
+	return e, x.whyNot(e)
 }
 
 // rules returns the rules of the current row with the given CFA, whether or not a version has a form for all of them
@@ -839,15 +756,15 @@ func (x *translator) fpRule(v value) (sframe.Rule, Reason) {
 	return x.rule(v, FPRegister, FPRule)
 }
 
-// whyNot returns the gap for a row that has no form in a version, although each of its rules has one. It blames the
+// whyNot returns the gap for a row that has no form, although each of its rules has one. It blames the
 // first rule without which the rest of the row would have a form.
-func (x *translator) whyNot(codec *sframe.Codec, e sframe.Row) Gap {
+func (x *translator) whyNot(e sframe.Row) Gap {
 	r := &x.row
 	gap := func(reason Reason, c Column, rule cfi.Rule) Gap { return Gap{Reason: reason, Column: c, Rule: rule} }
 	isReg := func(v sframe.Rule) bool { return v.Base != sframe.CFA && !v.Deref && v.Offset == 0 }
 	ra, fp := e.RA, e.FP
 	e.RA, e.FP = sframe.Rule{}, sframe.Rule{}
-	if !codec.Default(&e) {
+	if !x.codec.Default(&e) {
 		switch {
 		case e.CFA.Deref && e.CFA.Base == sframe.FP:
 			return gap(DRAP, ColumnCFA, r.CFA)
@@ -859,7 +776,7 @@ func (x *translator) whyNot(codec *sframe.Codec, e sframe.Row) Gap {
 		return gap(OffsetRange, ColumnCFA, r.CFA)
 	}
 	e.RA = ra
-	if !codec.Default(&e) {
+	if !x.codec.Default(&e) {
 		switch {
 		case isReg(ra):
 			return gap(RARegister, ColumnRA, r.RA)

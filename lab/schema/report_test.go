@@ -114,7 +114,7 @@ func TestSchemaStrict(t *testing.T) {
 	optional := map[string]bool{
 		"kept": true, "output": true, "debug_file": true, "errors": true, "function": true, "symbol": true,
 		"section": true, "column": true, "rule": true, "notes": true, "signature_removed": true, "warnings": true,
-		"build_id": true, "merged_by": true, "lost_in_v2": true,
+		"build_id": true, "merged_by": true,
 	}
 	var broken int
 	var walk func(at string, v any)

@@ -64,10 +64,9 @@ func sectionSize(f *elffile.File, name string) uint64 {
 	return 0
 }
 
-// sumReasons lists the sums of gaps, and of what V2 has no form for, in the order of translate.Reasons.
+// sumReasons lists the sums of gaps, in the order of translate.Reasons.
 func (c *Coverage) sumReasons(res *translate.Result) {
 	c.Reasons = []Reason{}
-	loss := &Loss{Functions: res.Older.Functions, Bytes: res.Older.Bytes}
 	for _, r := range translate.Reasons() {
 		if s, ok := res.Sums[r]; ok {
 			c.Reasons = append(c.Reasons, Reason{
@@ -75,12 +74,6 @@ func (c *Coverage) sumReasons(res *translate.Result) {
 			})
 			c.Omitted += s.Ranges
 		}
-		if s := res.Older.Reasons[r]; s.Bytes > 0 {
-			loss.Reasons = append(loss.Reasons, LossReason{r.Name(), r.String(), s.Functions, s.Bytes})
-		}
-	}
-	if loss.Functions > 0 {
-		c.LostInV2 = loss
 	}
 }
 

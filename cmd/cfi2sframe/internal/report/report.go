@@ -24,7 +24,6 @@ type Coverage struct {
 	Topmost   uint64    `json:"topmost"`           // of Covered, by registers that are known in the topmost frame only
 	Padding   uint64    `json:"padding,omitempty"` // padding after functions, with their last rows
 	Reasons   []Reason  `json:"gaps_by_reason"`
-	LostInV2  *Loss     `json:"lost_in_v2,omitempty"` // by readers of V2; nil for nothing
 	Gaps      []Gap     `json:"gaps"`
 	Omitted   int       `json:"gaps_omitted"` // further gaps, which are not listed
 	Uncovered Uncovered `json:"without_cfi"`
@@ -64,21 +63,6 @@ type Reason struct {
 	Ranges    int    `json:"ranges"`
 	Bytes     uint64 `json:"bytes"`
 	Loss      bool   `json:"loss"` // false if a stack trace loses nothing
-}
-
-// A Loss is code with rows that have no form in an older version of the format.
-type Loss struct {
-	Functions int          `json:"functions"`
-	Bytes     uint64       `json:"bytes"`
-	Reasons   []LossReason `json:"reasons"`
-}
-
-// A LossReason sums up the code of a Loss of one kind.
-type LossReason struct {
-	Name      string `json:"reason"`
-	Text      string `json:"text"`
-	Functions int    `json:"functions"`
-	Bytes     uint64 `json:"bytes"`
 }
 
 // A Gap is a range of code that CFI describes and that has no row.

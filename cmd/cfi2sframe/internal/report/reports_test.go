@@ -28,9 +28,6 @@ func fullCoverage() *report.Coverage {
 		Reasons: []report.Reason{
 			{Name: "drap", Text: "words", Functions: 1, Ranges: 1, Bytes: 10, Loss: true},
 		},
-		LostInV2: &report.Loss{Functions: 1, Bytes: 6, Reasons: []report.LossReason{
-			{Name: "signal-frame", Text: "words", Functions: 1, Bytes: 6},
-		}},
 		Gaps: []report.Gap{{
 			Function: "f()", Symbol: "_Z1fv", Offset: 1, Section: ".text", Begin: 1, End: 11,
 			Reason: "drap", Text: "words", Column: "CFA", Rule: "r10+0", FDE: ".debug_frame+0x18",

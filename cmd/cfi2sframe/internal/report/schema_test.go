@@ -2,7 +2,10 @@ package report_test
 
 import (
 	"encoding/json"
+	"os"
 	"reflect"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -78,4 +81,30 @@ func TestSchemaFields(t *testing.T) {
 	compare("", reflect.TypeFor[report.Kept](), defs["kept"].(map[string]any))
 	compare("", reflect.TypeFor[report.Removed](), defs["removed"].(map[string]any))
 	compare("", reflect.TypeFor[report.Check](), defs["check"].(map[string]any))
+}
+
+// TestSchemaKept expects the schema to have the reasons of package convert and that of the command, and no others.
+func TestSchemaKept(t *testing.T) {
+	var root struct {
+		Defs struct {
+			Kept struct {
+				Properties struct{ Kept struct{ Enum []string } }
+			}
+		} `json:"$defs"`
+	}
+	if err := json.Unmarshal([]byte(report.JSONSchema), &root); err != nil {
+		t.Fatal(err)
+	}
+	source, err := os.ReadFile("../../../../convert/reason.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for _, m := range regexp.MustCompile(`Reason = "([a-z0-9-]+)"`).FindAllSubmatch(source, -1) {
+		want = append(want, string(m[1]))
+	}
+	want = append(want, "failed")
+	if got := root.Defs.Kept.Properties.Kept.Enum; len(want) < 10 || !slices.Equal(got, want) {
+		t.Errorf("reasons %q; want %q", got, want)
+	}
 }

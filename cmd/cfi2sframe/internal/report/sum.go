@@ -11,7 +11,7 @@ func Sum(file string, files []*Coverage) *Coverage {
 		Schema: Schema, File: file, Verified: true, Sources: []Source{}, Reasons: []Reason{}, Gaps: []Gap{},
 		Uncovered: noneUncovered(),
 	}
-	reasons, losses, sources := make(map[string]int), make(map[string]int), make(map[string]int)
+	reasons, sources := make(map[string]int), make(map[string]int)
 	for _, c := range files {
 		sum.ABI, sum.Format = c.ABI, c.Format
 		sum.Functions += c.Functions
@@ -48,19 +48,6 @@ func Sum(file string, files []*Coverage) *Coverage {
 			to := find(&sum.Reasons, reasons, r.Name, Reason{Name: r.Name, Text: r.Text, Loss: r.Loss})
 			to.Functions += r.Functions
 			to.Ranges += r.Ranges
-			to.Bytes += r.Bytes
-		}
-		if c.LostInV2 == nil {
-			continue
-		}
-		if sum.LostInV2 == nil {
-			sum.LostInV2 = &Loss{}
-		}
-		sum.LostInV2.Functions += c.LostInV2.Functions
-		sum.LostInV2.Bytes += c.LostInV2.Bytes
-		for _, r := range c.LostInV2.Reasons {
-			to := find(&sum.LostInV2.Reasons, losses, r.Name, LossReason{Name: r.Name, Text: r.Text})
-			to.Functions += r.Functions
 			to.Bytes += r.Bytes
 		}
 	}

@@ -70,16 +70,6 @@ func (c *Coverage) losses() []Gap {
 	return slices.DeleteFunc(slices.Clone(c.Gaps), func(g Gap) bool { return g.Reason == translate.Outermost.Name() })
 }
 
-// String returns the loss in V2 in words.
-func (l *Loss) String() string {
-	text, separator := "V2 has no form for "+plural(l.Functions, "function"), ": "
-	for _, r := range l.Reasons {
-		text += separator + r.Text + " " + Digits(uint64(r.Functions))
-		separator = ", "
-	}
-	return text
-}
-
 // first returns the first n elements of a list, or all of them if n is negative.
 func first[T any](list []T, n int) []T {
 	if n < 0 {

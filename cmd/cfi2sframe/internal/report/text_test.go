@@ -42,8 +42,7 @@ func TestTextWhole(t *testing.T) {
 `
 		long = short + `  covered without rows: 2 bytes in 1 range of 1 function: more words
 `
-		sections = "  V2 has no form for 1 function: words 1\n" +
-			"  2 bytes of start-up code of the C library\n" +
+		sections = "  2 bytes of start-up code of the C library\n" +
 			"  1,005 bytes of code have no CFI\n"
 		uncovered = "    .text: 5 bytes\n    \".more\\n\": 1,000 bytes\n" + `    .text+0x4-0xc g(): 8 bytes of 8 without CFI
     0x2000-0x2010 function: 4 bytes of 16 without CFI
