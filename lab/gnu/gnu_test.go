@@ -54,33 +54,27 @@ func compare(t *testing.T, gnuPath, oursPath string) map[string]bool {
 	if check.Total != len(check.Mismatches) {
 		t.Fatalf("%d mismatches of GNU's with the CFI, too many to list", check.Total)
 	}
-	theirs, err := linked.Rows(gnu)
-	if err != nil {
-		t.Fatal(err)
-	}
-	mine, err := linked.Rows(ours)
-	if err != nil {
-		t.Fatal(err)
-	}
 	wrong := make(map[string]bool)
 	equal := 0
-	linked.Walk(theirs, mine, func(pc, end uint64, g, m *linked.Row) {
+	err = linked.Walk(gnu, ours, func(pc uint64, g, m *sframe.Match) {
 		contradicts := slices.ContainsFunc(check.Mismatches, func(m verify.Mismatch) bool {
-			return m.Begin < end &&
-				m.End > pc
+			return m.Begin <= pc && pc < m.End
 		})
 		switch {
-		case m != nil && gnu.ABI.SameRow(g.FRE.Row, m.FRE.Row):
+		case m != nil && gnu.ABI.SameRow(g.Row, m.Row):
 			equal++
 		case contradicts:
 			wrong[linked.Function(f, pc)] = true
-		case m != nil && m.FRE.FP == (sframe.Rule{}) && sameButFP(gnu.ABI, g.FRE.Row, m.FRE.Row):
+		case m != nil && m.FP == (sframe.Rule{}) && sameButFP(gnu.ABI, g.Row, m.Row):
 			// GNU as repeats the CFI's frame pointer, which is wrong in epilogues: see translate/epilogue.go.
 		default:
-			t.Errorf("%s: %#x-%#x (%s): GNU has CFA %v FP %v RA %v, which is right and missing in ours",
-				gnuPath, pc, end, linked.Function(f, pc), g.FRE.CFA, g.FRE.FP, g.FRE.RA)
+			t.Errorf("%s: %#x (%s): GNU has CFA %v FP %v RA %v, which is right and missing in ours",
+				gnuPath, pc, linked.Function(f, pc), g.CFA, g.FP, g.RA)
 		}
 	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	if equal == 0 {
 		t.Errorf("%s: no row is equal", gnuPath)
 	}

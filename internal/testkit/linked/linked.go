@@ -4,13 +4,11 @@ package linked
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"debug/elf"
 	"fmt"
 	"os"
 	"slices"
-	"sort"
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
@@ -18,12 +16,6 @@ import (
 	"cfi2sframe/sframe"
 	"cfi2sframe/verify"
 )
-
-// A Row holds for the addresses from Begin to End.
-type Row struct {
-	Begin, End uint64
-	FRE        sframe.FRE
-}
 
 // Open reads a file.
 func Open(path string) (*elffile.File, error) {
@@ -60,59 +52,26 @@ func section(f *elffile.File) (*sframe.Section, error) {
 	return sframe.Decode(b, s.Addr)
 }
 
-// Rows returns what a section says, by address; blocks of PC-mask FDEs one by one.
-func Rows(s *sframe.Section) ([]Row, error) {
-	var out []Row
-	var fres []sframe.FRE
-	for i, d := range s.FDEs() {
-		var err error
-		if fres, err = s.FREs(i, fres[:0]); err != nil {
-			return nil, err
-		}
-		step := uint64(d.Size)
-		if d.PCMask {
-			if step = uint64(d.RepSize); step == 0 {
-				continue // V1: readers do not agree on what the rows hold for
+// Walk calls a function for each address that section a has a row for, with the row of b or, without one, nil.
+func Walk(a, b *sframe.Section, fn func(pc uint64, a, b *sframe.Match)) error {
+	for _, d := range a.FDEs() {
+		for pc := d.Start; pc < d.End(); pc++ {
+			x, found, err := a.Lookup(pc)
+			if err != nil {
+				return err
 			}
-		}
-		if len(fres) == 1 && fres[0].Start == 0 {
-			step = uint64(d.Size)
-		}
-		for block := d.Start; block < d.End(); block += step {
-			limit := min(block+step, d.End())
-			for j, e := range fres {
-				r := Row{block + uint64(e.Start), limit, e}
-				if j+1 < len(fres) {
-					r.End = min(limit, block+uint64(fres[j+1].Start))
-				}
-				if r.Begin < r.End {
-					out = append(out, r)
-				}
-			}
-		}
-	}
-	slices.SortFunc(out, func(a, b Row) int { return cmp.Compare(a.Begin, b.Begin) })
-	return out, nil
-}
-
-// Walk divides the rows a into parts, each within one row of b or, if b is nil, within none. Both are sorted.
-func Walk(a, b []Row, fn func(begin, end uint64, a, b *Row)) {
-	for i := range a {
-		for pc := a[i].Begin; pc < a[i].End; {
-			end := a[i].End
-			j := sort.Search(len(b), func(j int) bool { return b[j].End > pc })
-			var other *Row
+			y, other, err := b.Lookup(pc)
 			switch {
-			case j == len(b):
-			case b[j].Begin <= pc:
-				end, other = min(end, b[j].End), &b[j]
-			default:
-				end = min(end, b[j].Begin)
+			case err != nil:
+				return err
+			case found && other:
+				fn(pc, &x, &y)
+			case found:
+				fn(pc, &x, nil)
 			}
-			fn(pc, end, &a[i], other)
-			pc = end
 		}
 	}
+	return nil
 }
 
 // Function returns the symbol that pc is in, or its section.
@@ -183,26 +142,11 @@ func Check(path string) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	return r, r.compare(f, merged, want)
-}
-
-// compare looks for the rows of want in merged.
-func (r *Result) compare(f *elffile.File, merged, want *sframe.Section) error {
-	theirs, err := Rows(merged)
-	if err != nil {
-		return err
-	}
-	ours, err := Rows(want)
-	if err != nil {
-		return err
-	}
-	Walk(ours, theirs, func(begin, end uint64, a, b *Row) {
-		r.Direct += end - begin
-		overlaps := func(m verify.Mismatch) bool { return m.Begin < end && m.End > begin }
-		wrong := slices.ContainsFunc(r.Mismatches, overlaps)
-		if !wrong && (b == nil || !merged.ABI.SameRow(a.FRE.Row, b.FRE.Row)) {
-			r.Missing[Function(f, begin)] += end - begin
+	return r, Walk(want, merged, func(pc uint64, a, b *sframe.Match) {
+		r.Direct++
+		wrong := slices.ContainsFunc(r.Mismatches, func(m verify.Mismatch) bool { return m.Begin <= pc && pc < m.End })
+		if !wrong && (b == nil || !merged.ABI.SameRow(a.Row, b.Row)) {
+			r.Missing[Function(f, pc)]++
 		}
 	})
-	return nil
 }
