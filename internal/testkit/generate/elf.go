@@ -498,3 +498,20 @@ func (m *Machine) relocation(r *Relocation) uint32 {
 	}
 	return m.PC32
 }
+
+// OnlyDebug returns the debug file of a linked file with section headers: of the loaded sections, only the notes have
+// contents. Unlike objcopy --only-keep-debug it leaves unused bytes in the file.
+func OnlyDebug(f *File) ([]byte, error) {
+	x, err := elffile.New(bytes.NewReader(f.Bytes), int64(len(f.Bytes)))
+	if err != nil {
+		return nil, err
+	}
+	out := bytes.Clone(f.Bytes)
+	for i := range x.Sections {
+		if s := &x.Sections[i]; s.Alloc() && elf.SectionType(s.Type) != elf.SHT_NOTE {
+			header := x.Shoff + uint64(i)*elffile.SectionSize
+			f.Machine.Order.PutUint32(out[header+elftest.ShType:], uint32(elf.SHT_NOBITS))
+		}
+	}
+	return out, nil
+}
