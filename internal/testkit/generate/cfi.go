@@ -15,6 +15,19 @@ const (
 	encOmit                                 = 0xff
 )
 
+// Encodings that can hold an address of any place that a section may have. Section, code and data are all within 31
+// bits of each other, and below 31 bits but for their upper half. Two bytes reach the code from its start only. What is
+// before the place that it counts from has no form in 4 bytes without a sign.
+var (
+	linkedEncodings = []byte{
+		encPC | encS4, encPC | encS4, encPC | encS4, encPC | encS8, encPC | encSLEB, encPC | encU8, encPC | encULEB,
+		encAbs, encULEB, encU4, encU8, encSigned, encSLEB, encS4, encS8, encText | encU2, encText | encS2,
+		encText | encU4, encText | encS4, encText | encSLEB, encText, encData | encS4, encData | encSLEB, encData | encU8,
+	}
+	objectEncodings = []byte{encPC | encS4, encPC | encS4, encPC | encS8, encPC | encU8}
+	debugEncodings  = []byte{encAbs, encULEB, encU4, encU8, encSigned, encSLEB, encS4, encS8} // of linked files
+)
+
 // A CFI is a section of call frame information.
 type CFI struct {
 	Machine *Machine
@@ -213,23 +226,6 @@ func (e *encoder) other(enc byte) {
 	}
 }
 
-// fits reports whether an encoding can hold an address of any place that the section may have. The section, the code
-// and the data are all within 31 bits of each other, and below 31 bits but for their upper half.
-func (c *CFI) fits(enc byte) bool {
-	form, base := enc&0xf, enc&0x70
-	switch {
-	case c.Object:
-		return enc == encPC|encS4 || enc == encPC|encS8 || enc == encAbs && c.Debug || enc == encPC|encU8
-	case c.Debug && base != encAbs:
-		return false // there are no addresses to count from
-	case form == encU2 || form == encS2:
-		return base == encText
-	case form == encU4: // what lies before the place that it counts from has no form
-		return base == encAbs || base == encText
-	}
-	return true
-}
-
 // pointer writes an address.
 func (e *encoder) pointer(enc byte, v uint64, reloc bool) {
 	switch enc & 0x70 {
@@ -295,34 +291,21 @@ func NewCFI(s *Source, m *Machine, debug, object bool, text []Range) *CFI {
 			at = text[in].Begin
 		}
 		r := text[in]
-		switch s.N(8) {
-		case 6: // some of it is described twice
-			at = max(r.Begin, at-min(at, uint64(s.N(24))))
-		case 7:
-			at = max(r.Begin, at-min(at, 4*uint64(s.N(64))))
+		switch n := uint64(s.N(256)); s.N(8) {
+		case 6, 7: // some of it is described twice
+			at = max(r.Begin, at-min(at, n))
 		case 5: // a gap
-			at += uint64(s.N(40))
+			at += n
 		}
 		if at >= r.End {
 			break
 		}
 		f.Start = at
 		end := c.program(s, &f, d)
-		switch s.N(8) {
-		case 0, 1, 2: // the last row has some bytes
-			f.Size = end + 1 + uint64(s.N(32))
-		case 3: // it has none
-			f.Size = end
-		case 4: // it has one
-			f.Size = end + 1
-		case 5: // rows begin after the end
-			f.Size = end - min(end, 1+uint64(s.N(16)))
-		case 6:
-			f.Size = uint64(s.N(3))
-		default:
-			f.Size = r.End - f.Start
-		}
-		f.Size = min(f.Size, r.End-f.Start)
+		// The last row has some bytes, one or none, or rows begin after the end.
+		n, rest := uint64(s.N(32)), r.End-f.Start
+		f.Size = one(s, end+1+n, end+1+n, end+1, end, end-min(end, n), n%3, rest)
+		f.Size = min(f.Size, rest)
 		if enc := d.Encoding & 0xf; enc == encS2 {
 			f.Size = min(f.Size, math.MaxInt16)
 		} else if enc == encU2 {
@@ -362,23 +345,20 @@ func (c *CFI) newCIE(s *Source) CIE {
 			}
 		}
 		d.Letters = "z" + string(letters)
-		forms := []byte{encS4, encAbs, encULEB, encU2, encU4, encU8, encSigned, encSLEB, encS2, encS8}
-		bases := []byte{encPC, encAbs, encText, encData}
-		form, base := one(s, forms...), one(s, bases...)
-		if form == encU2 || form == encS2 {
-			base = encText // else two bytes lead nowhere
+		encodings := linkedEncodings
+		switch {
+		case c.Object && c.Debug:
+			encodings = []byte{encAbs}
+		case c.Object:
+			encodings = objectEncodings
+		case c.Debug:
+			encodings = debugEncodings
 		}
-		d.Encoding = form | base
+		d.Encoding = one(s, encodings...)
 		d.LSDA = one[byte](s, encOmit, encPC|encS4, encAbs, encULEB, encU2|encData)
 		d.Handler = one[byte](s, encPC|encS4, encAbs, encU2, encOmit, encSLEB)
-		if !c.fits(d.Encoding) {
-			d.Encoding = encPC | encS4
-			if c.Debug {
-				d.Encoding = encAbs
-			}
-		}
 	}
-	if c.Object && !c.fits(d.Encoding) {
+	if c.Object && !c.Debug && d.Encoding == encAbs {
 		d.Letters, d.Encoding = "zR", encPC|encS4
 	}
 	c.initial(s, &d)
