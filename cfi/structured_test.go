@@ -36,7 +36,7 @@ func FuzzStructured(f *testing.F) {
 		if table.NumErrors > 0 {
 			t.Fatalf("%v are reported of a file without mistakes", table.Errors)
 		}
-		if err := same(table, file.Rows(x)); err != nil {
+		if err := same(table, file.Rows()); err != nil {
 			for _, c := range []*generate.CFI{file.CFI, file.Debug} {
 				if c != nil {
 					t.Logf("debug %t, %v\n%+v\n%+v", c.Debug, c.Code, c.CIEs, c.FDEs)

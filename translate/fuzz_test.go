@@ -23,13 +23,13 @@ func FuzzTranslate(f *testing.F) {
 		s := generate.From(choices)
 		m := &generate.Machines[int(kind>>2)%len(generate.Machines)]
 		text := []generate.Range{{Begin: 0x20000, End: 0x24000}}
-		c := generate.NewCFI(s, m, kind&128 != 0, false, text)
+		c := generate.NewCFI(s, m, kind&128 != 0, text)
 		source := cfi.EHFrame
 		layout := generate.Layout{Addr: 0x40000, Text: 0x20000, GOT: 0x90000}
 		if c.Debug {
 			source, layout = cfi.DebugFrame, generate.Layout{}
 		}
-		data, _ := c.Encode(layout)
+		data := c.Encode(layout)
 		table, err := cfi.Parse(m.Elf, m.Order, cfi.Section{Source: source, Data: data, Addr: layout.Addr,
 			Text: layout.Text, GOT: layout.GOT})
 		if err != nil || table.NumErrors > 0 {

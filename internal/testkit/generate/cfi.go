@@ -19,20 +19,18 @@ const (
 // bits of each other, and below 31 bits but for their upper half. Two bytes reach the code from its start only. What is
 // before the place that it counts from has no form in 4 bytes without a sign.
 var (
-	linkedEncodings = []byte{
+	encodings = []byte{
 		encPC | encS4, encPC | encS4, encPC | encS4, encPC | encS8, encPC | encSLEB, encPC | encU8, encPC | encULEB,
 		encAbs, encULEB, encU4, encU8, encSigned, encSLEB, encS4, encS8, encText | encU2, encText | encS2,
 		encText | encU4, encText | encS4, encText | encSLEB, encText, encData | encS4, encData | encSLEB, encData | encU8,
 	}
-	objectEncodings = []byte{encPC | encS4, encPC | encS4, encPC | encS8, encPC | encU8}
-	debugEncodings  = []byte{encAbs, encULEB, encU4, encU8, encSigned, encSLEB, encS4, encS8} // of linked files
+	debugEncodings = []byte{encAbs, encULEB, encU4, encU8, encSigned, encSLEB, encS4, encS8}
 )
 
 // A CFI is a section of call frame information.
 type CFI struct {
 	Machine *Machine
 	Debug   bool // .debug_frame
-	Object  bool // of a relocatable object: relocations give the addresses
 	Code    []Range
 	CIEs    []CIE
 	FDEs    []FDE
@@ -76,24 +74,15 @@ type Layout struct {
 	GOT  uint64 // the same of data
 }
 
-// A Relocation is an address in the section that the linker fills in.
-type Relocation struct {
-	Off    uint64
-	Size   int
-	PCRel  bool
-	Target uint64
-}
-
 // An encoder writes a section.
 type encoder struct {
 	*CFI
 	Layout
-	b      []byte
-	relocs []Relocation
+	b []byte
 }
 
 // Encode returns the section as it is at an address.
-func (c *CFI) Encode(l Layout) ([]byte, []Relocation) {
+func (c *CFI) Encode(l Layout) []byte {
 	e := encoder{CFI: c, Layout: l}
 	at := make([]int, len(c.CIEs))
 	for i := range at {
@@ -112,7 +101,7 @@ func (c *CFI) Encode(l Layout) ([]byte, []Relocation) {
 			e.cie(&c.CIEs[i])
 		}
 	}
-	return e.b, e.relocs
+	return e.b
 }
 
 // record writes a record of the given id; fill writes what follows.
@@ -205,7 +194,7 @@ func (e *encoder) fde(f *FDE, c *CIE, cie int) {
 		return uint64(at - cie)
 	}
 	e.record(f.Wide, id, func() {
-		e.pointer(c.Encoding, f.Start, true)
+		e.pointer(c.Encoding, f.Start)
 		e.form(c.Encoding, f.Size)
 		if strings.HasPrefix(c.Letters, "z") {
 			e.augmented(func() {
@@ -227,7 +216,7 @@ func (e *encoder) other(enc byte) {
 }
 
 // pointer writes an address.
-func (e *encoder) pointer(enc byte, v uint64, reloc bool) {
+func (e *encoder) pointer(enc byte, v uint64) {
 	switch enc & 0x70 {
 	case encPC:
 		v -= e.Addr + uint64(len(e.b))
@@ -235,16 +224,6 @@ func (e *encoder) pointer(enc byte, v uint64, reloc bool) {
 		v -= e.Text
 	case encData:
 		v -= e.GOT
-	}
-	if e.Object && reloc {
-		r := Relocation{Off: uint64(len(e.b)), PCRel: enc&0x70 == encPC, Target: v}
-		if r.PCRel {
-			r.Target += e.Addr + r.Off
-		}
-		e.form(enc, 0)
-		r.Size = len(e.b) - int(r.Off)
-		e.relocs = append(e.relocs, r)
-		return
 	}
 	e.form(enc, v)
 }
@@ -277,8 +256,8 @@ func sleb(b []byte, v int64) []byte {
 }
 
 // NewCFI makes a section for code in the given ranges, which are in order, and each of which has 64 bytes or more.
-func NewCFI(s *Source, m *Machine, debug, object bool, text []Range) *CFI {
-	c := &CFI{Machine: m, Debug: debug, Object: object, Code: text}
+func NewCFI(s *Source, m *Machine, debug bool, text []Range) *CFI {
+	c := &CFI{Machine: m, Debug: debug, Code: text}
 	for range 1 + s.N(3) {
 		c.CIEs = append(c.CIEs, c.newCIE(s))
 	}
@@ -345,21 +324,13 @@ func (c *CFI) newCIE(s *Source) CIE {
 			}
 		}
 		d.Letters = "z" + string(letters)
-		encodings := linkedEncodings
-		switch {
-		case c.Object && c.Debug:
-			encodings = []byte{encAbs}
-		case c.Object:
-			encodings = objectEncodings
-		case c.Debug:
+		encodings := encodings
+		if c.Debug {
 			encodings = debugEncodings
 		}
 		d.Encoding = one(s, encodings...)
 		d.LSDA = one[byte](s, encOmit, encPC|encS4, encAbs, encULEB, encU2|encData)
 		d.Handler = one[byte](s, encPC|encS4, encAbs, encU2, encOmit, encSLEB)
-	}
-	if c.Object && !c.Debug && d.Encoding == encAbs {
-		d.Letters, d.Encoding = "zR", encPC|encS4
 	}
 	c.initial(s, &d)
 	return d

@@ -13,39 +13,23 @@ import (
 	"cfi2sframe/internal/testkit/elftest"
 )
 
-// A File is an ELF file.
+// A File is a linked ELF file.
 type File struct {
-	Bytes    []byte
-	Machine  *Machine
-	Object   bool
-	Headers  bool // it has section headers
-	CFI      *CFI // .eh_frame, or nil
-	Debug    *CFI // .debug_frame, or nil
-	Text     []string
-	fakeText []Range // where the sections of code are in the CFI of an object
+	Bytes   []byte
+	Machine *Machine
+	Headers bool // it has section headers
+	CFI     *CFI // .eh_frame, or nil
+	Debug   *CFI // .debug_frame, or nil
 }
 
-// Rows returns the rows of the file, at the addresses of the sections of x, which is the same file.
-func (f *File) Rows(x *elffile.File) []Row {
+// Rows returns the rows of the file.
+func (f *File) Rows() []Row {
 	var out []Row
 	if f.CFI != nil {
 		out = f.CFI.Rows()
 	}
 	if f.Debug != nil {
 		out = fill(out, f.Debug.Rows())
-	}
-	if !f.Object {
-		return out
-	}
-	for i := range out {
-		for j, r := range f.fakeText {
-			if out[i].Begin >= r.Begin && out[i].Begin < r.End {
-				move := x.Section(f.Text[j]).Base - r.Begin
-				out[i].Begin += move
-				out[i].End += move
-				break
-			}
-		}
 	}
 	return out
 }
@@ -105,7 +89,7 @@ const (
 	dataBase = 0x80000
 )
 
-// NewFile makes a file, linked or an object.
+// NewFile makes a file.
 func NewFile(s *Source) *File {
 	m := &Machines[s.N(len(Machines))]
 	b := &builder{s: s, m: m, f: &File{Machine: m, Headers: true}}
@@ -113,12 +97,7 @@ func NewFile(s *Source) *File {
 	b.o.Header.Machine = uint16(m.Elf)
 	b.o.Add("", elf.SHT_NULL, 0, nil)
 	b.o.Symbol(0, 0, 0, 0)
-	if s.Rarely(4) {
-		b.f.Object = true
-		b.object()
-	} else {
-		b.linked()
-	}
+	b.linked()
 	b.f.Bytes = b.o.Bytes()
 	return b.f
 }
@@ -197,10 +176,10 @@ func (b *builder) frames(text []Range) {
 	f, s := b.f, b.s
 	kind := s.N(4) // mostly .eh_frame alone
 	if kind != 3 {
-		f.CFI = NewCFI(s, b.m, false, f.Object, text)
+		f.CFI = NewCFI(s, b.m, false, text)
 	}
 	if kind >= 2 {
-		f.Debug = NewCFI(s, b.m, true, f.Object, text)
+		f.Debug = NewCFI(s, b.m, true, text)
 	}
 }
 
@@ -273,7 +252,6 @@ func (b *builder) text() (text []Range, sections []int) {
 	b.frames(text)
 	for i, r := range text {
 		b.pad(r.Begin)
-		b.f.Text = append(b.f.Text, textNames[i])
 		code := make([]byte, r.End-r.Begin)
 		sections = append(sections, b.add(textNames[i], elf.SHT_PROGBITS, elf.SHF_EXECINSTR, 16, code))
 	}
@@ -288,7 +266,7 @@ func (b *builder) readOnly(text []Range) {
 	}
 	hdr := b.add(".eh_frame_hdr", elf.SHT_PROGBITS, 0, 4, make([]byte, 8))
 	b.o.Head = elftest.Pad(b.o.Head, 8)
-	frames, _ := b.f.CFI.Encode(Layout{Addr: b.here(), Text: text[0].Begin, GOT: b.got()})
+	frames := b.f.CFI.Encode(Layout{Addr: b.here(), Text: text[0].Begin, GOT: b.got()})
 	i := b.add(".eh_frame", elf.SHT_PROGBITS, 0, 8, append(frames, 0, 0, 0, 0))
 	h := &b.o.Sections[hdr]
 	copy(b.o.Head[h.Off:], []byte{1, 0x1b, 0xff, 0xff})
@@ -345,7 +323,7 @@ func (b *builder) notLoaded(text []Range, sections []int) {
 	f := b.f
 	b.o.Add(".comment", elf.SHT_PROGBITS, elf.SHF_MERGE|elf.SHF_STRINGS, []byte("made\x00"))
 	if f.Debug != nil {
-		frames, _ := f.Debug.Encode(Layout{})
+		frames := f.Debug.Encode(Layout{})
 		b.o.Add(".debug_frame", elf.SHT_PROGBITS, 0, frames)
 	}
 	if b.s.N(4) > 0 || f.CFI == nil { // else it is stripped
@@ -441,62 +419,6 @@ func (b *builder) tables() {
 	for _, i := range users {
 		b.o.Sections[i].Link = uint32(sym)
 	}
-}
-
-// object makes a relocatable object.
-func (b *builder) object() {
-	f, o := b.f, &b.o
-	o.Header.Type = uint16(elf.ET_REL)
-	const fake = 0x100000 // far enough from address 0, and from each other
-	for i, r := range b.code(0) {
-		size := r.End - r.Begin
-		f.fakeText = append(f.fakeText, Range{uint64(i+1) * fake, uint64(i+1)*fake + size})
-	}
-	b.frames(f.fakeText)
-	var symbols []int
-	for i, r := range f.fakeText {
-		f.Text = append(f.Text, textNames[i])
-		code := o.Add(textNames[i], elf.SHT_PROGBITS, elf.SHF_ALLOC|elf.SHF_EXECINSTR, make([]byte, r.End-r.Begin))
-		o.Sections[code].Addralign = 16
-		symbols = append(symbols, o.Symbol(elf.STB_LOCAL, elf.STT_SECTION, uint16(code), 0))
-	}
-	o.Add(".data", elf.SHT_PROGBITS, elf.SHF_ALLOC|elf.SHF_WRITE, b.s.Bytes(8))
-	var relas []int
-	frames := func(name string, flags elf.SectionFlag, c *CFI) {
-		if c == nil {
-			return
-		}
-		data, relocs := c.Encode(Layout{})
-		i := o.Add(name, elf.SHT_PROGBITS, flags, data)
-		o.Sections[i].Addralign = 8
-		rela := o.RelaOf(".rela"+name, i)
-		relas = append(relas, rela)
-		for _, r := range relocs {
-			for j, text := range f.fakeText {
-				if r.Target >= text.Begin && r.Target < text.End {
-					o.Rela(rela, r.Off, uint32(symbols[j]), b.m.relocation(&r), int64(r.Target-text.Begin))
-				}
-			}
-		}
-	}
-	frames(".eh_frame", elf.SHF_ALLOC, f.CFI)
-	frames(".debug_frame", 0, f.Debug)
-	symtab := o.Symtab()
-	for _, r := range relas {
-		o.Sections[r].Link = uint32(symtab)
-	}
-	o.Names()
-}
-
-// relocation returns the type of a relocation.
-func (m *Machine) relocation(r *Relocation) uint32 {
-	switch {
-	case !r.PCRel:
-		return m.Abs64
-	case r.Size == 8:
-		return m.PC64
-	}
-	return m.PC32
 }
 
 // OnlyDebug returns the debug file of a linked file with section headers: of the loaded sections, only the notes have

@@ -16,29 +16,13 @@ type Machine struct {
 	FixedRA    int64 // where a call leaves the return address, from the CFA; 0: in RA
 	Signs      bool  // return addresses can be signed
 	HashWord   int   // of DT_HASH, in bytes
-	PC32, PC64 uint32
-	Abs64      uint32
 	Relative   uint32
 }
 
 // Machines are all machines.
 var Machines = []Machine{
-	{
-		elf.EM_X86_64, binary.LittleEndian, 7, 6, 16, 8, -8, false, 4,
-		uint32(elf.R_X86_64_PC32), uint32(elf.R_X86_64_PC64), uint32(elf.R_X86_64_64), uint32(elf.R_X86_64_RELATIVE),
-	},
-	{
-		elf.EM_AARCH64, binary.LittleEndian, 31, 29, 30, 0, 0, true, 4,
-		uint32(elf.R_AARCH64_PREL32), uint32(elf.R_AARCH64_PREL64),
-		uint32(elf.R_AARCH64_ABS64), uint32(elf.R_AARCH64_RELATIVE),
-	},
-	{
-		elf.EM_S390, binary.BigEndian, 15, 11, 14, 160, 0, false, 8,
-		uint32(elf.R_390_PC32), uint32(elf.R_390_PC64), uint32(elf.R_390_64), uint32(elf.R_390_RELATIVE),
-	},
-	{
-		elf.EM_AARCH64, binary.BigEndian, 31, 29, 30, 0, 0, true, 4,
-		uint32(elf.R_AARCH64_PREL32), uint32(elf.R_AARCH64_PREL64),
-		uint32(elf.R_AARCH64_ABS64), uint32(elf.R_AARCH64_RELATIVE),
-	},
+	{elf.EM_X86_64, binary.LittleEndian, 7, 6, 16, 8, -8, false, 4, uint32(elf.R_X86_64_RELATIVE)},
+	{elf.EM_AARCH64, binary.LittleEndian, 31, 29, 30, 0, 0, true, 4, uint32(elf.R_AARCH64_RELATIVE)},
+	{elf.EM_S390, binary.BigEndian, 15, 11, 14, 160, 0, false, 8, uint32(elf.R_390_RELATIVE)},
+	{elf.EM_AARCH64, binary.BigEndian, 31, 29, 30, 0, 0, true, 4, uint32(elf.R_AARCH64_RELATIVE)},
 }

@@ -68,7 +68,7 @@ func (e *encoder) instructions(list []Instruction, d *CIE) {
 			case 'b':
 				e.b = append(uleb(e.b, uint64(len(in.Block))), in.Block...)
 			case 'p':
-				e.pointer(d.Encoding, uint64(in.N), false)
+				e.pointer(d.Encoding, uint64(in.N))
 			case '1':
 				e.b = append(e.b, byte(in.N))
 			case '2':
@@ -293,7 +293,7 @@ func (c *CFI) program(s *Source, f *FDE, d *CIE) uint64 {
 			case 14:
 				in.Op, in.N = advanceLoc8, one[int64](s, 1, 9, 1<<31, 1<<33)
 			case 15:
-				if !c.Object && (d.Encoding&0xf != encU2 && d.Encoding&0xf != encS2 || loc < 1<<12) && loc < 1<<30 {
+				if (d.Encoding&0xf != encU2 && d.Encoding&0xf != encS2 || loc < 1<<12) && loc < 1<<30 {
 					in.Op, in.N = frame.DW_CFA_set_loc, int64(f.Start+loc+uint64(s.N(64)))
 				}
 			}
