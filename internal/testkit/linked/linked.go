@@ -36,20 +36,8 @@ func Load(path string) (*elffile.File, *sframe.Section, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	s, err := section(f)
+	s, err := convert.ReadSection(f)
 	return f, s, err
-}
-
-func section(f *elffile.File) (*sframe.Section, error) {
-	s := f.Section(".sframe")
-	if s == nil {
-		return nil, fmt.Errorf("the file has no .sframe")
-	}
-	b, err := f.ReadSection(s)
-	if err != nil {
-		return nil, err
-	}
-	return sframe.Decode(b, s.Addr)
 }
 
 // Walk calls a function for each address that section a has a row for, with the row of b or, without one, nil.
@@ -92,9 +80,7 @@ func Function(f *elffile.File, pc uint64) string {
 
 // A Result is the comparison of a linked file. Sizes are in bytes of code.
 type Result struct {
-	Version sframe.Version
-	FDEs    int
-	verify.Result
+	*convert.Comparison
 	Direct uint64 // covered by converting the linked file: with PLT stubs that have no CFI, without padding
 	// Wrong are the bytes in mismatches, Missing those of Direct without a row in the linker's section, by function.
 	Wrong, Missing map[string]uint64
@@ -106,39 +92,27 @@ func Check(path string) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	table, err := cfi.Load(f, cfi.Auto, nil)
+	table, err := convert.LoadCFI(f, cfi.Auto, nil)
 	if err != nil {
 		return nil, err
 	}
-	v, err := verify.Check(table, merged, f, verify.Options{Keep: 100})
-	if err != nil {
+	r := &Result{Wrong: make(map[string]uint64), Missing: make(map[string]uint64)}
+	if r.Comparison, err = convert.Check(f, merged, table); err != nil {
 		return nil, err
 	}
-	if v.Total != len(v.Mismatches) {
-		return nil, fmt.Errorf("%d mismatches, too many to list; the first is at %v", v.Total, v.Mismatches[0])
-	}
-	r := &Result{
-		Version: merged.Version, FDEs: merged.Len(), Result: *v,
-		Wrong: make(map[string]uint64), Missing: make(map[string]uint64),
-	}
-	for _, m := range v.Mismatches {
+	for _, m := range r.Mismatches {
 		r.Wrong[Function(f, m.Begin)] += m.End - m.Begin
-	}
-	before, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
 	}
 	var after bytes.Buffer
 	opt := convert.Options{Version: merged.Version, Force: true, NoPadding: true}
-	_, err = convert.Convert(context.Background(), bytes.NewReader(before), int64(len(before)), &after, opt)
-	if err != nil {
+	if _, err = convert.Convert(context.Background(), f.Contents(), int64(f.Size), &after, opt); err != nil {
 		return nil, fmt.Errorf("converting the linked file: %w", err)
 	}
 	direct, err := elffile.New(bytes.NewReader(after.Bytes()), int64(after.Len()))
 	if err != nil {
 		return nil, err
 	}
-	want, err := section(direct)
+	want, err := convert.ReadSection(direct)
 	if err != nil {
 		return nil, err
 	}
