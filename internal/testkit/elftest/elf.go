@@ -4,15 +4,11 @@ package elftest
 
 import (
 	"bytes"
-	"compress/zlib"
 	"debug/elf"
 	"encoding/binary"
 	"hash/crc32"
 	"math"
 	"slices"
-	"testing"
-
-	"github.com/klauspost/compress/zstd"
 
 	"cfi2sframe/elffile"
 )
@@ -182,39 +178,6 @@ func (p *Patcher) NewSections(n int, fill func(i, header int)) {
 // CopySection makes the header at off that of the named section.
 func (p *Patcher) CopySection(off int, name string) {
 	copy(p.B[off:], p.B[p.Section(name):][:elffile.SectionSize])
-}
-
-// Bomb returns a compressed stream of 1 GiB of zeros without its end: reading all of it fails.
-func Bomb(t testing.TB, kind elf.CompressionType) []byte {
-	t.Helper()
-	var b bytes.Buffer
-	var w interface {
-		Write([]byte) (int, error)
-		Flush() error
-	} = zlib.NewWriter(&b)
-	if kind == elf.COMPRESS_ZSTD {
-		z, err := zstd.NewWriter(&b, zstd.WithWindowSize(1<<20))
-		if err != nil {
-			t.Fatal(err)
-		}
-		w = z
-	}
-	// Any chunk but the first refers to the one before it only, so it can be repeated.
-	var first, second int
-	for _, end := range []*int{&first, &second} {
-		if _, err := w.Write(make([]byte, 1<<20)); err != nil {
-			t.Fatal(err)
-		}
-		if err := w.Flush(); err != nil {
-			t.Fatal(err)
-		}
-		*end = b.Len()
-	}
-	chunk := bytes.Clone(b.Bytes()[first:second])
-	for range 1022 {
-		b.Write(chunk)
-	}
-	return b.Bytes()
 }
 
 // Compressed makes .comment-like section contents for SHF_COMPRESSED.

@@ -72,7 +72,7 @@ func objects(before, after *elffile.File) error {
 		if !s.HasBytes() {
 			continue
 		}
-		if a := validAlign(s); s.Off%a == 0 && t.Off%a != 0 {
+		if a := elffile.ValidAlign(s.Addralign); s.Off%a == 0 && t.Off%a != 0 {
 			return fmt.Errorf("section %s is at file offset %#x, not aligned to %d", s.Name, t.Off, t.Addralign)
 		}
 		if err := same(before, after, s.Off, t.Off, s.Size); err != nil {
@@ -218,7 +218,7 @@ func sections(before, after *elffile.File) ([]move, error) {
 			s.Flags != t.Flags || s.Addralign != t.Addralign || link(before, s) != link(after, t) {
 			return nil, fmt.Errorf("section %s has another header", s.Name)
 		}
-		old, now, align := s.Addr, t.Addr, validAlign(s)
+		old, now, align := s.Addr, t.Addr, elffile.ValidAlign(s.Addralign)
 		if !loaded {
 			old, now, align = s.Off, t.Off, min(align, 4096)
 		}
@@ -250,8 +250,8 @@ func contents(before, after *elffile.File, s, t *elffile.Section) error {
 		return nil // dynamic compares entries
 	case typ == elf.SHT_DYNSYM, typ == elf.SHT_SYMTAB:
 		return symbols(before, after, s, t)
-	case s.Name == ".note.crashpad.info" && s.Size >= 8:
-		return distance(before, after, s, t)
+	case s.Name == ".note.crashpad.info" && s.Size >= 8: // ends with how far from there something is
+		return same(before, after, s.Off, t.Off, s.Size-8)
 	case typ == elf.SHT_RELA && !s.Alloc():
 		x, y := int(s.Info), int(t.Info)
 		if x < len(before.Sections) && (y >= len(after.Sections) || before.Sections[x].Name != after.Sections[y].Name) {
@@ -259,33 +259,6 @@ func contents(before, after *elffile.File, s, t *elffile.Section) error {
 		}
 	}
 	return same(before, after, s.Off, t.Off, s.Size)
-}
-
-// distance compares notes that end with how far from there something is.
-func distance(before, after *elffile.File, s, t *elffile.Section) error {
-	if err := same(before, after, s.Off, t.Off, s.Size-8); err != nil {
-		return err
-	}
-	x, err := read[uint64](before, s.Off+s.Size-8, 8)
-	if err != nil {
-		return err
-	}
-	y, err := read[uint64](after, t.Off+t.Size-8, 8)
-	if err != nil {
-		return err
-	}
-	if a, b := s.Addr+x[0], t.Addr+y[0]; a != b {
-		return fmt.Errorf("it leads %#x bytes away from where it did", b-a)
-	}
-	return nil
-}
-
-// validAlign returns the alignment of a section, or 1 if it is invalid.
-func validAlign(s *elffile.Section) uint64 {
-	if a := s.Addralign; a > 1 && a&(a-1) == 0 {
-		return a
-	}
-	return 1
 }
 
 // isDynamic reports whether the section is the dynamic table, of any type.

@@ -17,28 +17,19 @@ import (
 func File(t testing.TB, path string) string {
 	t.Helper()
 	f := elftest.Parse(t, testfile.Read(t, peer.File(t, path)))
-	old, err := elfwrite.FindSFrame(f)
-	if err != nil {
-		t.Fatalf("%s: %v", path, err)
-	}
-	if old.Section == 0 && old.Segment < 0 {
+	if f.Section(".sframe") == nil {
 		return path
 	}
 	l, err := elfwrite.PlanRemoval(f)
 	if err != nil {
 		t.Fatalf("%s: %v", path, err)
 	}
-	src, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer src.Close()
 	dst, err := os.OpenFile(filepath.Join(t.TempDir(), filepath.Base(path)), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o777)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer dst.Close()
-	if err := l.Write(t.Context(), dst, src, nil); err != nil {
+	if err := l.Write(t.Context(), dst, f.Contents(), nil); err != nil {
 		t.Fatalf("%s: %v", path, err)
 	}
 	return dst.Name()
