@@ -2,7 +2,6 @@ package sframe
 
 import (
 	"bytes"
-	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -300,12 +299,24 @@ func TestLookup(t *testing.T) {
 		{"none", V2, nil, FDESorted, map[uint64]string{0: "", math.MaxUint64: ""}},
 		{"no rows", V2, []part{{FDE{Start: 0x1000, Size: 4}, nil}}, FDESorted, map[uint64]string{0x1000: ""}},
 	} {
-		s, err := Decode(section(t, codec(t, tt.v, AMD64Little), tt.flags, 0x8000, tt.parts...), 0x8000)
+		data := section(t, codec(t, tt.v, AMD64Little), tt.flags, 0x8000, tt.parts...)
+		s, err := Decode(data, 0x8000)
+		if err != nil {
+			t.Fatalf("%s: %v", tt.name, err)
+		}
+		encoded, err := Open(data, 0x8000)
 		if err != nil {
 			t.Fatalf("%s: %v", tt.name, err)
 		}
 		for pc, want := range tt.pcs {
+			inside := slices.ContainsFunc(tt.parts, func(p part) bool { return pc-p.fde.Start < uint64(p.fde.Size) })
+			if i := s.Find(pc); inside != (i >= 0) || inside && pc-s.FDE(i).Start >= uint64(s.FDE(i).Size) {
+				t.Errorf("%s: %#x is in FDE %d", tt.name, pc, i)
+			}
 			e, ok, err := s.Lookup(pc)
+			if e2, ok2, err := encoded.Lookup(pc); e2 != e || ok2 != ok || err != nil {
+				t.Errorf("%s: at %#x, Open finds %+v, %t, error %v; want %+v", tt.name, pc, e2, ok2, err, e)
+			}
 			got := ""
 			if ok {
 				got = e.CFA.String()
@@ -333,117 +344,6 @@ func TestAmbiguous(t *testing.T) {
 	} {
 		if got := tt.fde.Ambiguous(); got != tt.want {
 			t.Errorf("%+v: %t", tt.fde, got)
-		}
-	}
-}
-
-// TestSorted gives each FDE its own rows, in whatever order they are.
-func TestSorted(t *testing.T) {
-	c := codec(t, V2, AMD64Little)
-	var parts []part
-	for _, start := range []uint64{0x3000, 0x1000, 0x2000, 0x1000} {
-		parts = append(parts, part{FDE{Start: start, Size: 4}, []FRE{{0, Row{CFA: sp(int32(start))}}}})
-	}
-	s, err := Decode(section(t, c, 0, 0, parts...), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for _, s := range []*Section{s, s.Sorted(), s.Sorted().Sorted()} {
-		r := s.NewReader()
-		for i, d := range s.FDEs() {
-			_, refs, err := r.Refs(i, nil)
-			if err != nil || len(refs) != 1 || r.Rows[refs[0].Row].CFA.Offset != int32(d.Start) {
-				t.Errorf("FDE at %#x has %v, error %v", d.Start, refs, err)
-			}
-			got = append(got, fmt.Sprintf("%x", d.Start>>12))
-		}
-		got = append(got, fmt.Sprint(s.Flags))
-	}
-	if want := "3 1 2 1 0 1 1 2 3 1 1 1 2 3 1"; strings.Join(got, " ") != want {
-		t.Errorf("%s, want %s", strings.Join(got, " "), want)
-	}
-	const unsorted = ".sframe+0x1c: FDEs are not sorted by start address, but the flag says so"
-	if _, err := Decode(section(t, c, FDESorted, 0, parts...), 0); err == nil || err.Error() != unsorted {
-		t.Errorf("error %v, want %s", err, unsorted)
-	}
-}
-
-// TestReader numbers rows of all sizes once, and many of them.
-func TestReader(t *testing.T) {
-	c := codec(t, V3, AMD64Little)
-	var parts []part
-	want := make(map[Row]bool)
-	for i := range 400 {
-		p := part{fde: FDE{Start: uint64(i) << 12, Size: 64}}
-		for j := range uint32(4) {
-			row := Row{CFA: sp(int32(8 * (uint32(i) + j)))}
-			switch i % 3 {
-			case 1:
-				row.CFA, row.FP = Rule{Base: FP, Offset: 1 << 20}, slot(-16-8*int32(i%40))
-			case 2:
-				p.fde.Flexible = true
-				row = Row{CFA: at(10, int32(i%50)<<16), RA: slot(-8), FP: slot(-16)}
-			}
-			want[row] = true
-			p.fres = append(p.fres, FRE{3 * j, row})
-		}
-		parts = append(parts, p)
-	}
-	s, err := Decode(section(t, c, FDESorted|FDEFuncStartPCRel, 0, parts...), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := s.NewReader()
-	for i := range parts {
-		_, refs, err := r.Refs(i, nil)
-		if err != nil || len(refs) != 4 {
-			t.Fatalf("FDE %d: %v, error %v", i, refs, err)
-		}
-		for j, ref := range refs {
-			if got := (FRE{ref.Start, r.Rows[ref.Row]}); got != parts[i].fres[j] {
-				t.Errorf("FDE %d, row %d is %+v, want %+v", i, j, got, parts[i].fres[j])
-			}
-		}
-	}
-	if len(r.Rows) != len(want) {
-		t.Errorf("%d rows are numbered, want %d", len(r.Rows), len(want))
-	}
-}
-
-// TestVersions expects of all versions what their tables say.
-func TestVersions(t *testing.T) {
-	if got := Versions(); !slices.Equal(got, []Version{V1, V2, V3}) {
-		t.Errorf("versions %v", got)
-	}
-	for _, v := range Versions() {
-		l, ok := v.Layout()
-		if !ok || !strings.HasSuffix(v.String(), fmt.Sprint(uint8(v))) {
-			t.Errorf("%v: %+v", v, l)
-		}
-		for a := ABI(0); a < 8; a++ {
-			c, err := NewCodec(v, a)
-			if known := slices.Contains(l.ABIs, a); known != (err == nil) {
-				t.Errorf("%v, %v: error %v", v, a, err)
-			} else if known && (c.Layout().FDESize != l.FDESize || a.Order() == nil) {
-				t.Errorf("%v, %v: %+v", v, a, c.Layout())
-			}
-		}
-	}
-	for _, v := range []Version{0, 4, 255} {
-		if _, ok := v.Layout(); ok {
-			t.Errorf("%v is known", v)
-		}
-		if _, err := NewCodec(v, AMD64Little); err == nil || !strings.HasSuffix(err.Error(), "is not known") {
-			t.Errorf("%v: error %v", v, err)
-		}
-	}
-	if got := ABI(9).String(); got != "ABI(9)" || ABI(9).Order() != nil {
-		t.Errorf("ABI 9 is %s", got)
-	}
-	for abi, fixed := range map[ABI]int8{AMD64Little: -8, AArch64Little: 0, AArch64Big: 0, S390XBig: 0} {
-		if abi.FixedRA() != fixed {
-			t.Errorf("%v: fixed RA %d", abi, abi.FixedRA())
 		}
 	}
 }

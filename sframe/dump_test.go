@@ -63,6 +63,20 @@ var printed = map[string]string{
     0000000000001004  sp+32     c-32      c-24[s]      
     0000000000001008  sp+32     u         c-8          
 `,
+	"amd64v2": `  Header :
+
+    Version: SFRAME_VERSION_2
+    Flags: NONE
+    CFA fixed RA offset: -8
+    Num FDEs: 1
+    Num FREs: 1
+
+  Function Index :
+
+    func idx [0]: pc = 0x1000, size = 16 bytes
+    STARTPC         CFA       FP        RA           
+    0000000000001000  sp+8      u         f            
+`,
 	"aarch64v3": `  Header :
 
     Version: SFRAME_VERSION_3
@@ -110,6 +124,9 @@ func TestDump(t *testing.T) {
 				Row{CFA: sp(32), RA: slot(-24), FP: slot(-32), Signed: true},
 				Row{CFA: sp(32), RA: slot(-8)},
 			)},
+		),
+		"amd64v2": section(t, codec(t, V2, AMD64Little), 0, 0x8000,
+			part{FDE{Start: 0x1000, Size: 16}, every4(Row{CFA: sp(8)})},
 		),
 		"aarch64v3": section(t, codec(t, V3, AArch64Little), FDEFuncStartPCRel, 0x8000,
 			part{FDE{Start: 0x1000, Size: 64, KeyB: true, Flexible: true}, every4(

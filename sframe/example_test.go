@@ -49,22 +49,9 @@ func ExampleFromELF() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	for _, pc := range []uint64{0x440, 0x445, 0x451, 0x10} {
-		row, ok, err := s.Lookup(pc)
-		if err != nil {
-			log.Fatal(err)
-		}
-		if !ok {
-			fmt.Printf("%#x: no row\n", pc)
-			continue
-		}
-		fmt.Printf("%#x: %v\n", pc, row)
-	}
-	// Output:
-	// 0x440: CFA sp+8, RA *(c-8), FP u
-	// 0x445: CFA sp+16, RA *(c-8), FP *(c-16)
-	// 0x451: CFA fp+16, RA *(c-8), FP *(c-16)
-	// 0x10: no row
+	m, ok, err := s.Lookup(0x451)
+	fmt.Println(m.Row, ok, err)
+	// Output: CFA fp+16, RA *(c-8), FP *(c-16) true <nil>
 }
 
 // In a running process, addresses of position-independent code differ from those in the file by the load bias: the

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -27,6 +28,7 @@ func FuzzDecode(f *testing.F) {
 			f.Fatal(err)
 		}
 		f.Add([]byte(s))
+		f.Add([]byte(strings.Replace(s, "\x0b\x03", "\x00\x03", 1))) // a row that starts where the one before does
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s, err := Decode(data, 0x10000)
@@ -63,12 +65,6 @@ func FuzzDecode(f *testing.F) {
 		}
 		if err := s.Dump(io.Discard, nil); (err == nil) != sound {
 			t.Fatalf("Dump: error %v; all rows are sound: %t", err, sound)
-		}
-		sorted := s.Sorted()
-		for i := 1; i < sorted.Len(); i++ {
-			if sorted.FDE(i-1).Start > sorted.FDE(i).Start {
-				t.Fatalf("FDEs %d and %d are not sorted", i-1, i)
-			}
 		}
 	})
 }

@@ -126,7 +126,7 @@ func (e Encoded) last(pc uint64) int {
 	if s.Flags&FDESorted == 0 {
 		best, start := -1, uint64(0)
 		for i := range s.Len() {
-			if at := s.start(s.entry(i)); at <= pc && (best < 0 || at > start || at == start && !s.empty(i)) {
+			if at := s.start(s.entry(i)); at <= pc && (at > start || at == start && !s.empty(i)) {
 				best, start = i, at
 			}
 		}

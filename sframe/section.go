@@ -162,12 +162,6 @@ func (s *Section) Sorted() *Section {
 	return &t
 }
 
-// Range returns the start address of the i-th FDE, and its size in bytes.
-func (s *Section) Range(i int) (start uint64, size uint32) {
-	d := s.FDE(i)
-	return d.Start, d.Size
-}
-
 // A walk iterates over the FREs of an FDE.
 type walk struct {
 	s     *Section
@@ -248,7 +242,7 @@ func (s *Section) Find(pc uint64) int {
 	if i < 0 {
 		return -1
 	}
-	if start, size := s.Range(i); pc-start >= uint64(size) {
+	if d := s.FDE(i); pc-d.Start >= uint64(d.Size) {
 		return -1
 	}
 	return i

@@ -1,7 +1,6 @@
 package sframe_test
 
 import (
-	"bytes"
 	"io"
 	"slices"
 	"testing"
@@ -29,11 +28,6 @@ func FuzzStructured(f *testing.F) {
 			return // V1 knows no s390x
 		}
 		l := c.Layout()
-		type described struct {
-			d    sframe.FDE
-			list sframe.List
-			fres []sframe.FRE
-		}
 		var all []described
 		var rows []byte
 		at := uint64(0x10000)
@@ -114,59 +108,73 @@ func FuzzStructured(f *testing.F) {
 		if err := out.Dump(io.Discard, nil); err != nil {
 			t.Errorf("Dump: %v", err)
 		}
-		for _, e := range all {
-			for pc := e.d.Start - 1; pc <= e.d.End(); pc++ {
-				want, row := wanted(pc, func(yield func(sframe.FDE, []sframe.FRE) bool) {
-					for i := range all {
-						if !yield(all[i].d, all[i].fres) {
-							return
-						}
+		sorted := out.Sorted()
+		if starts := startsOf(sorted); !slices.IsSorted(starts) || sorted.Flags != h.Flags|sframe.FDESorted {
+			t.Errorf("sorted, flags are %#x, and FDEs start at %#x", sorted.Flags, starts)
+		}
+		for _, x := range []*sframe.Section{out, sorted, sorted.Sorted()} {
+			for _, e := range all {
+				for pc := e.d.Start - 1; pc <= e.d.End(); pc++ {
+					want, row := wanted(pc, all)
+					got, ok, err := x.Lookup(pc)
+					if err != nil || ok != want || ok &&
+						(got.Start != row.Start || !abi.SameRow(got.Row, out.Complete(row.Row))) {
+						t.Fatalf("%v: at %#x %+v, %t, error %v; want %+v, %t", c.Version(), pc, got, ok, err,
+							row, want)
 					}
-				})
-				got, ok, err := out.Lookup(pc)
-				if err != nil || ok != want || ok &&
-					(got.Start != row.Start || !abi.SameRow(got.Row, out.Complete(row.Row))) {
-					t.Fatalf("%v: at %#x %+v, %t, error %v; want %+v, %t", c.Version(), pc, got, ok, err,
-						row, want)
 				}
 			}
-		}
-		// Sorted, it says the same.
-		sorted := out.Sorted()
-		for i := 1; i < sorted.Len(); i++ {
-			if sorted.FDE(i-1).Start > sorted.FDE(i).Start {
-				t.Fatalf("FDEs %d and %d are not sorted", i-1, i)
+			r, distinct := x.NewReader(), make(map[sframe.Row]bool)
+			for i, d := range x.FDEs() {
+				e := all[slices.IndexFunc(all, func(e described) bool { return e.d.Start == d.Start })]
+				_, refs, err := r.Refs(i, nil)
+				if err != nil || len(refs) != len(e.fres) {
+					t.Fatalf("FDE at %#x: %d rows, error %v; want %d", d.Start, len(refs), err, len(e.fres))
+				}
+				for j, fre := range e.fres {
+					if refs[j].Start != fre.Start || r.Rows[refs[j].Row] != fre.Row {
+						t.Errorf("FDE at %#x, row %d is %+v; want %+v", d.Start, j, r.Rows[refs[j].Row], fre)
+					}
+					distinct[fre.Row] = true
+				}
 			}
-		}
-		var a, b bytes.Buffer
-		if err := out.Sorted().Dump(&a, nil); err != nil {
-			t.Fatal(err)
-		}
-		if err := sorted.Sorted().Dump(&b, nil); err != nil || !bytes.Equal(a.Bytes(), b.Bytes()) {
-			t.Errorf("sorted twice, it is something else (%v)", err)
+			if len(r.Rows) != len(distinct) {
+				t.Errorf("%d rows are numbered; want %d", len(r.Rows), len(distinct))
+			}
 		}
 	})
 }
 
+// startsOf returns where the FDEs of a section start.
+func startsOf(s *sframe.Section) (starts []uint64) {
+	for _, d := range s.FDEs() {
+		starts = append(starts, d.Start)
+	}
+	return starts
+}
+
+// described is an FDE and its rows.
+type described struct {
+	d    sframe.FDE
+	list sframe.List
+	fres []sframe.FRE
+}
+
 // wanted goes through all functions for the row of a pc.
-func wanted(pc uint64, all func(func(sframe.FDE, []sframe.FRE) bool)) (found bool, row sframe.FRE) {
-	all(func(d sframe.FDE, fres []sframe.FRE) bool {
-		if pc < d.Start || pc >= d.End() {
-			return true
+func wanted(pc uint64, all []described) (found bool, row sframe.FRE) {
+	i := slices.IndexFunc(all, func(e described) bool { return e.d.Start <= pc && pc < e.d.End() })
+	if i < 0 {
+		return false, row
+	}
+	off := pc - all[i].d.Start
+	if all[i].d.PCMask {
+		off %= uint64(all[i].d.RepSize)
+	}
+	for _, f := range all[i].fres {
+		if uint64(f.Start) <= off {
+			found, row = true, f
 		}
-		off := pc - d.Start
-		if d.PCMask {
-			off %= uint64(d.RepSize)
-		}
-		i := slices.IndexFunc(fres, func(f sframe.FRE) bool { return uint64(f.Start) > off })
-		if i < 0 {
-			i = len(fres)
-		}
-		if i > 0 {
-			found, row = true, fres[i-1]
-		}
-		return false
-	})
+	}
 	return found, row
 }
 
