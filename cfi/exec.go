@@ -1,6 +1,7 @@
 package cfi
 
 import (
+	"encoding/binary"
 	"hash/maphash"
 	"math"
 	"math/bits"
@@ -40,26 +41,43 @@ type executor struct {
 	numbering
 	slots   []slot // a hash table of programs; its size is a power of two
 	seed    maphash.Seed
-	touched uint32 // what addPrograms read ahead, so that it is read
-	chunk   []Step // memory for steps
+	touched uint32                  // what addPrograms read ahead, so that it is read
+	chunk   []Step                  // memory for steps
+	effects [1 << effectBits]effect // by a hash
 
 	// Of the current program.
 	cie     *cie
 	steps   []Step
-	start   uint64  // address of the function
-	at      int     // offset of the current instruction
-	loc     uint64  // start of the current row, from the start of the function
-	now     state   // of the current row
-	stack   []state // of remember_state
-	fixed   bool    // an instruction gives an address, not a distance
-	initial bool    // the program is that of a CIE
+	start   uint64   // address of the function
+	at      int      // offset of the current instruction
+	loc     uint64   // start of the current row, from the start of the function
+	number  uint32   // of the state of the current row
+	now     state    // that state, while change works
+	stack   []uint32 // of remember_state
+	fixed   bool     // an instruction gives an address, not a distance
+	initial bool     // the program is that of a CIE
 }
+
+// An effect is the state after an instruction in a state. Large programs execute millions of instructions, but few
+// different ones in few different states.
+type effect struct {
+	cie      *cie
+	code     uint32 // of short
+	size     uint32 // in bytes
+	from, to uint32 // numbers of states
+}
+
+const effectBits = 11
 
 // run executes the instructions of a function and returns its rows, which are valid until the next call. The offset of
 // an error counts from the start of the instructions.
 func (x *executor) run(fn *Function) ([]Step, *Error) {
-	x.begin(fn.cie, fn.code, fn.limit, &fn.cie.initial)
-	x.start, x.steps, x.fixed = fn.Begin, x.steps[:0], false
+	d := fn.cie
+	x.begin(d, fn.code, fn.limit)
+	if d.first == 0 {
+		d.first = x.numbered(&d.initial) + 1
+	}
+	x.start, x.steps, x.fixed, x.number = fn.Begin, x.steps[:0], false, d.first-1
 	x.execute()
 	x.row(math.MaxUint64)
 	if x.err != nil {
@@ -71,37 +89,35 @@ func (x *executor) run(fn *Function) ([]Step, *Error) {
 
 // runInitial executes the instructions of a CIE from pos to end. They set the initial rules of its functions.
 func (x *executor) runInitial(d *cie, pos, end int) *Error {
+	x.begin(d, uint32(pos), uint32(end))
 	start := noState
 	start.raReg = d.raReg
-	x.begin(d, uint32(pos), uint32(end), &start)
-	x.initial = true
+	x.number, x.initial = x.numbered(&start), true
 	x.execute()
 	x.initial = false
-	d.initial = x.now
+	if x.err == nil {
+		d.initial, d.first = x.states[x.number], x.number+1
+	}
 	return x.err
 }
 
 // begin prepares to execute the instructions from code to limit.
-func (x *executor) begin(d *cie, code, limit uint32, s *state) {
+func (x *executor) begin(d *cie, code, limit uint32) {
 	x.cursor = cursor{sec: d.sec, data: d.sec.data[:limit], pos: int(code)}
-	x.at = x.pos
-	x.cie, x.loc, x.now, x.stack = d, 0, *s, x.stack[:0]
+	x.cie, x.at, x.loc, x.stack = d, x.pos, 0, x.stack[:0]
 }
 
 // row ends the current row at next. It merges the row with the one before if they have the same rules.
 func (x *executor) row(next uint64) {
-	if x.loc <= math.MaxUint32 {
-		n, number := len(x.steps), x.number()
-		if n == 0 || x.steps[n-1].Number != number {
-			x.steps = append(x.steps, Step{uint32(x.loc), number})
-		}
+	if n := len(x.steps); x.loc <= math.MaxUint32 && (n == 0 || x.steps[n-1].Number != x.number) {
+		x.steps = append(x.steps, Step{uint32(x.loc), x.number})
 	}
 	x.loc = next
 }
 
-// number returns the number of the current state.
-func (x *executor) number() uint32 {
-	n, ok := x.numbering.number(&x.now)
+// numbered returns the number of a state.
+func (x *executor) numbered(s *state) uint32 {
+	n, ok := x.numbering.number(s)
 	if !ok {
 		x.fail(x.at, "more than %d different rules in one file", maxRules)
 	}
@@ -115,19 +131,12 @@ func (x *executor) execute() {
 		op := x.data[x.at]
 		x.pos++
 		operand := uint64(op & operandMask)
-		switch op & opcodeMask {
-		case frame.DW_CFA_advance_loc:
+		switch kind := op & opcodeMask; {
+		case kind == frame.DW_CFA_advance_loc:
 			x.advance(operand)
 			continue
-		case frame.DW_CFA_offset:
-			if x.cie.tracks(operand) {
-				x.set(operand, rule{kind: RuleOffset, offset: x.factored()})
-			} else {
-				x.uleb()
-			}
-			continue
-		case frame.DW_CFA_restore:
-			x.restore(operand)
+		case kind == frame.DW_CFA_offset && !x.cie.tracks(operand):
+			x.uleb()
 			continue
 		}
 		switch op {
@@ -142,66 +151,121 @@ func (x *executor) execute() {
 			x.advance(x.uint(4))
 		case cfaMIPSAdvanceLoc8:
 			x.advance(x.uint(8))
-
-		case frame.DW_CFA_def_cfa:
-			reg := x.uleb()
-			x.setCFA(rule{kind: RuleCFA, reg: reg, offset: int64(x.uleb())})
-		case frame.DW_CFA_def_cfa_sf:
-			reg := x.uleb()
-			x.setCFA(rule{kind: RuleCFA, reg: reg, offset: x.factoredSigned()})
-		case frame.DW_CFA_def_cfa_register:
-			x.setCFA(rule{kind: RuleCFA, reg: x.uleb(), offset: x.cfa().offset})
-		case frame.DW_CFA_def_cfa_offset:
-			x.setCFAOffset(int64(x.uleb()))
-		case frame.DW_CFA_def_cfa_offset_sf:
-			x.setCFAOffset(x.factoredSigned())
-		case frame.DW_CFA_def_cfa_expression:
-			x.setCFA(rule{kind: RuleExpression, offset: x.now.cfa.offset, expression: x.expression()})
-
-		case frame.DW_CFA_undefined:
-			x.set(x.uleb(), rule{kind: RuleUndefined})
-		case frame.DW_CFA_same_value:
-			x.set(x.uleb(), rule{kind: RuleSameVal})
-		case frame.DW_CFA_offset_extended:
-			reg := x.uleb()
-			x.set(reg, rule{kind: RuleOffset, offset: x.factored()})
-		case frame.DW_CFA_offset_extended_sf:
-			reg := x.uleb()
-			x.set(reg, rule{kind: RuleOffset, offset: x.factoredSigned()})
-		case cfaGNUNegativeOffsetExtended:
-			reg := x.uleb()
-			x.set(reg, rule{kind: RuleOffset, offset: -x.factored()})
-		case frame.DW_CFA_val_offset:
-			reg := x.uleb()
-			x.set(reg, rule{kind: RuleValOffset, offset: x.factored()})
-		case frame.DW_CFA_val_offset_sf:
-			reg := x.uleb()
-			x.set(reg, rule{kind: RuleValOffset, offset: x.factoredSigned()})
-		case frame.DW_CFA_register:
-			reg := x.uleb()
-			x.set(reg, rule{kind: RuleRegister, reg: x.uleb()})
-		case frame.DW_CFA_expression:
-			reg := x.uleb()
-			x.set(reg, rule{kind: RuleExpression, expression: x.expression()})
-		case frame.DW_CFA_val_expression:
-			reg := x.uleb()
-			x.set(reg, rule{kind: RuleValExpression, expression: x.expression()})
-		case frame.DW_CFA_restore_extended:
-			x.restore(x.uleb())
-
 		case frame.DW_CFA_remember_state:
 			x.remember()
 		case frame.DW_CFA_restore_state:
 			x.recall()
 		case frame.DW_CFA_GNU_args_size:
 			x.uleb() // of concern to exception handling only
-		case cfaAArch64NegateRAState:
-			x.negateRAState(Signed)
-		case cfaAArch64NegateRAStateWithP:
-			x.negateRAState(SignedWithPC)
 		default:
-			x.fail(x.at, "unknown opcode %#02x", op)
+			x.change(op)
 		}
+	}
+}
+
+// change executes an instruction that changes the state, unless its effect on the current state is known.
+func (x *executor) change(op byte) {
+	code := x.short(op)
+	h := (uint64(code)<<32 ^ uint64(x.number)<<8 ^ uint64(x.cie.number)) * 0x9e3779b97f4a7c15
+	e := &x.effects[h>>(64-effectBits)]
+	if end := x.at + int(e.size); e.code == code && e.from == x.number && e.cie == x.cie && end <= len(x.data) {
+		x.pos, x.number = end, e.to
+		return
+	}
+	from := x.number
+	x.now = x.states[from]
+	x.instruction(op)
+	// In a CIE, the same instruction can have another effect.
+	if x.number = x.numbered(&x.now); code != 0 && x.err == nil && !x.initial {
+		*e = effect{x.cie, code, uint32(x.pos - x.at), from, x.number}
+	}
+}
+
+// short returns the bytes of a frequent instruction of up to three bytes, and 0 for others.
+func (x *executor) short(op byte) uint32 {
+	if len(x.sec.data)-x.at < 4 {
+		return 0
+	}
+	code := binary.LittleEndian.Uint32(x.sec.data[x.at:])
+	switch kind := op & opcodeMask; {
+	case kind == frame.DW_CFA_restore:
+		return code & 0xff
+	case kind == frame.DW_CFA_offset, op == frame.DW_CFA_def_cfa_offset, op == frame.DW_CFA_def_cfa_register:
+		if code&0x8000 == 0 { // an operand of one byte
+			return code & 0xffff
+		}
+		if code&0x800000 == 0 {
+			return code & 0xffffff
+		}
+	case op == frame.DW_CFA_def_cfa && code&0x808000 == 0:
+		return code & 0xffffff
+	}
+	return 0
+}
+
+// instruction executes an instruction that changes the state.
+func (x *executor) instruction(op byte) {
+	operand := uint64(op & operandMask)
+	switch op & opcodeMask {
+	case frame.DW_CFA_offset:
+		x.set(operand, rule{kind: RuleOffset, offset: x.factored()})
+		return
+	case frame.DW_CFA_restore:
+		x.restore(operand)
+		return
+	}
+	switch op {
+	case frame.DW_CFA_def_cfa:
+		reg := x.uleb()
+		x.setCFA(rule{kind: RuleCFA, reg: reg, offset: int64(x.uleb())})
+	case frame.DW_CFA_def_cfa_sf:
+		reg := x.uleb()
+		x.setCFA(rule{kind: RuleCFA, reg: reg, offset: x.factoredSigned()})
+	case frame.DW_CFA_def_cfa_register:
+		x.setCFA(rule{kind: RuleCFA, reg: x.uleb(), offset: x.cfa().offset})
+	case frame.DW_CFA_def_cfa_offset:
+		x.setCFAOffset(int64(x.uleb()))
+	case frame.DW_CFA_def_cfa_offset_sf:
+		x.setCFAOffset(x.factoredSigned())
+	case frame.DW_CFA_def_cfa_expression:
+		x.setCFA(rule{kind: RuleExpression, offset: x.now.cfa.offset, expression: x.expression()})
+
+	case frame.DW_CFA_undefined:
+		x.set(x.uleb(), rule{kind: RuleUndefined})
+	case frame.DW_CFA_same_value:
+		x.set(x.uleb(), rule{kind: RuleSameVal})
+	case frame.DW_CFA_offset_extended:
+		reg := x.uleb()
+		x.set(reg, rule{kind: RuleOffset, offset: x.factored()})
+	case frame.DW_CFA_offset_extended_sf:
+		reg := x.uleb()
+		x.set(reg, rule{kind: RuleOffset, offset: x.factoredSigned()})
+	case cfaGNUNegativeOffsetExtended:
+		reg := x.uleb()
+		x.set(reg, rule{kind: RuleOffset, offset: -x.factored()})
+	case frame.DW_CFA_val_offset:
+		reg := x.uleb()
+		x.set(reg, rule{kind: RuleValOffset, offset: x.factored()})
+	case frame.DW_CFA_val_offset_sf:
+		reg := x.uleb()
+		x.set(reg, rule{kind: RuleValOffset, offset: x.factoredSigned()})
+	case frame.DW_CFA_register:
+		reg := x.uleb()
+		x.set(reg, rule{kind: RuleRegister, reg: x.uleb()})
+	case frame.DW_CFA_expression:
+		reg := x.uleb()
+		x.set(reg, rule{kind: RuleExpression, expression: x.expression()})
+	case frame.DW_CFA_val_expression:
+		reg := x.uleb()
+		x.set(reg, rule{kind: RuleValExpression, expression: x.expression()})
+	case frame.DW_CFA_restore_extended:
+		x.restore(x.uleb())
+	case cfaAArch64NegateRAState:
+		x.negateRAState(Signed)
+	case cfaAArch64NegateRAStateWithP:
+		x.negateRAState(SignedWithPC)
+	default:
+		x.fail(x.at, "unknown opcode %#02x", op)
 	}
 }
 
@@ -244,7 +308,7 @@ func (x *executor) remember() {
 		x.fail(x.at, "remember_state nests deeper than %d", maxStates)
 		return
 	}
-	x.stack = append(x.stack, x.now)
+	x.stack = append(x.stack, x.number)
 }
 
 // recall pops a state.
@@ -254,7 +318,7 @@ func (x *executor) recall() {
 		x.fail(x.at, "restore_state without a remember_state")
 		return
 	}
-	x.now = x.stack[n-1]
+	x.number = x.stack[n-1]
 	x.stack = x.stack[:n-1]
 }
 

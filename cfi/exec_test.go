@@ -167,7 +167,7 @@ func sleb(v int64) (b []byte) {
 	return append(b, byte(v)&0x7f)
 }
 
-// TestManyRules has more different rules than are numbered. The instruction after the first row of these ends it.
+// TestManyRules has more different rules than are numbered.
 func TestManyRules(t *testing.T) {
 	w := &writer{target: amd64}
 	cie := w.cie(plainCIE)
@@ -185,7 +185,7 @@ func TestManyRules(t *testing.T) {
 		t.Errorf("%d rules, error %v", table.NumRules(), table.At(table.Len()-2).Err())
 	}
 	if e, ok := last.Err().(*Error); !ok || e.Msg != "more than 131072 different rules in one file" ||
-		e.Section != ".eh_frame" || e.Off != last.Offset()+24+5 {
+		e.Section != ".eh_frame" || e.Off != last.Offset()+24+1 {
 		t.Errorf("error %v", last.Err())
 	}
 }

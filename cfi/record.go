@@ -22,8 +22,9 @@ type cie struct {
 	augmented bool // z: FDEs have augmentation data, with a length
 	signal    bool
 	keyB      bool
-	switches  bool  // to another stack; of .gopclntab only
-	initial   state // the rules after the initial instructions
+	switches  bool   // to another stack; of .gopclntab only
+	initial   state  // the rules after the initial instructions
+	first     uint32 // their number plus 1, or 0
 	err       *Error
 }
 

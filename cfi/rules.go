@@ -120,18 +120,12 @@ type numbering struct {
 	rules       []Rules // by number
 	states      []state // the same
 	numbers     map[state]uint32
-	recent      [recentStates]uint32 // numbers by a hash of states; the map alone is slower
-	expressions [][]byte             // by number
-	ofBytes     map[string]uint32    // numbers of expressions
+	expressions [][]byte          // by number
+	ofBytes     map[string]uint32 // numbers of expressions
 }
 
 // maxRules bounds the distinct rules of a file. Large programs have a thousand.
 const maxRules = 1 << 17
-
-const (
-	recentBits   = 12
-	recentStates = 1 << recentBits
-)
 
 func newNumbering() numbering {
 	return numbering{numbers: make(map[state]uint32), expressions: make([][]byte, 1), ofBytes: make(map[string]uint32)}
@@ -139,12 +133,6 @@ func newNumbering() numbering {
 
 // number returns the number of a state. It returns false if there are too many states.
 func (a *numbering) number(s *state) (uint32, bool) {
-	h := uint64(s.cfa.offset) ^ s.cfa.reg<<12 ^ uint64(s.fp.offset)<<20 ^ uint64(s.fp.kind)<<32 ^
-		uint64(s.ra.offset)<<36 ^ uint64(s.ra.kind)<<48
-	recent := &a.recent[h*0x9e3779b97f4a7c15>>(64-recentBits)]
-	if n := int(*recent); n < len(a.states) && a.states[n] == *s {
-		return *recent, true
-	}
 	n, ok := a.numbers[*s]
 	if !ok {
 		if len(a.rules) == maxRules {
@@ -155,7 +143,6 @@ func (a *numbering) number(s *state) (uint32, bool) {
 		a.states = append(a.states, *s)
 		a.rules = append(a.rules, Rules{a.rule(&s.cfa), a.rule(&s.ra), a.rule(&s.fp), a.rule(&s.sp), s.raReg, s.sign})
 	}
-	*recent = n
 	return n, true
 }
 
