@@ -1,7 +1,7 @@
 // Package faults lets everything fail that can fail while cfi2sframe writes files. Each file must be unchanged or
 // complete, no temporary file may be left, and the exit status and the messages must be right.
 //
-// Usage: scripts/lab faults [--quick] [--only calls|crash]
+// Usage: scripts/lab faults [--quick]
 //
 //	calls  Each system call on files fails once, in several ways (EIO, ENOSPC, EINTR, half of the bytes ...), in every
 //	       mode that writes files. Signals arrive at each, and the program is killed at each. Calls of the Go runtime
@@ -18,7 +18,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"cfi2sframe/lab/kit"
@@ -28,11 +27,7 @@ import (
 func Command() *kit.Command {
 	c := kit.New("faults", "", 0, 0)
 	quick := c.Bool("quick", false, "fewer scenarios and moments, for a minute or two")
-	only := c.String("only", "", "run one `PART` only: calls or crash")
 	c.Run = func([]string) error {
-		if !slices.Contains([]string{"", "calls", "crash"}, *only) {
-			return fmt.Errorf("--only %q is not calls or crash", *only)
-		}
 		dir, err := os.MkdirTemp("", "faults-")
 		if err != nil {
 			return err
@@ -43,10 +38,7 @@ func Command() *kit.Command {
 			return err
 		}
 		h.quick, h.tell = *quick, func(s string) { fmt.Println("FAIL ", strings.ReplaceAll(s, "\n", "\n      ")) }
-		if *only != "crash" {
-			err = h.calls()
-		}
-		if err == nil && *only != "calls" {
+		if err = h.calls(); err == nil {
 			err = h.crash()
 		}
 		fmt.Printf("%d runs, %d failures\n", h.runs, h.failures)

@@ -22,9 +22,8 @@ import (
 // Command returns the subcommand. DIR has a program, its records, and converted copies of the files that it loads.
 func Command() *kit.Command {
 	c := kit.New("gotables", "DIR", 1, 1)
-	verbose := c.Bool("verbose", false, "print walks that are wrong")
 	c.Run = func(args []string) error {
-		counts, wrong, err := judgeRecords(args[0], *verbose)
+		counts, wrong, err := judgeRecords(args[0])
 		if err != nil {
 			return fmt.Errorf("%s: %w", args[0], err)
 		}
@@ -78,7 +77,6 @@ type judge struct {
 	arch    *arch.Arch
 	order   binary.ByteOrder
 	modules []*module
-	verbose bool
 }
 
 // load adds a file of the program, at the address where /proc/self/maps has it.
@@ -245,22 +243,11 @@ func (j *judge) compare(r *record) string {
 		end == atStart && i < len(r.Callers):
 		how = unlike
 	}
-	if j.verbose && (how == unlike || how == lost || how == outside) {
-		fmt.Printf("%s, %s:", r.Kind, end)
-		for _, pc := range pcs {
-			fmt.Printf(" %#x %s", pc, j.function(pc-1))
-		}
-		fmt.Printf("\n  runtime, %d of %d:", i, len(r.Callers))
-		for _, pc := range r.Callers {
-			fmt.Printf(" %#x %s", pc, j.function(pc-1))
-		}
-		fmt.Println()
-	}
 	return how
 }
 
 // judgeRecords compares the records of a program. It returns how they compare, and how many are wrong.
-func judgeRecords(dir string, verbose bool) (counts map[string]uint64, wrong int, err error) {
+func judgeRecords(dir string) (counts map[string]uint64, wrong int, err error) {
 	f, err := os.Open(filepath.Join(dir, "records"))
 	if err != nil {
 		return nil, 0, err
@@ -275,7 +262,7 @@ func judgeRecords(dir string, verbose bool) (counts map[string]uint64, wrong int
 	if err != nil {
 		return nil, 0, err
 	}
-	j := &judge{verbose: verbose}
+	j := &judge{}
 	for _, path := range files {
 		if err := j.load(strings.TrimSuffix(path, ".sframe"), maps); err != nil {
 			return nil, 0, err

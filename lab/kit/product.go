@@ -26,7 +26,7 @@ func Top() (string, error) {
 }
 
 // BuildProduct builds cfi2sframe, without the C library, into a file or an existing directory.
-func BuildProduct(path string, flags ...string) error {
+func BuildProduct(path string) error {
 	top, err := Top()
 	if err != nil {
 		return err
@@ -34,7 +34,7 @@ func BuildProduct(path string, flags ...string) error {
 	if path, err = filepath.Abs(path); err != nil {
 		return err
 	}
-	cmd := exec.Command("go", append(append([]string{"build"}, flags...), "-o", path, "./cmd/cfi2sframe")...)
+	cmd := exec.Command("go", "build", "-o", path, "./cmd/cfi2sframe")
 	cmd.Dir, cmd.Env = top, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w\n%s", cmd, err, out)
@@ -58,10 +58,9 @@ func WithProduct(fn func(program, dir string) error) error {
 
 // A Report is what cfi2sframe says about a file, in the terms of its JSON report.
 type Report struct {
-	Kept, Why string // why the file gets no section: the name of the reason, and in words
+	Kept      string // the reason why the file gets no section
 	Described uint64
 	Covered   uint64
-	Verified  bool
 	Gaps      []struct {
 		Reason string
 		Bytes  uint64

@@ -28,7 +28,7 @@ func TestRemote(t *testing.T) {
 		t.Fatalf("exit status %d, %v", status, err)
 	}
 	// From after the call on, which has left its own return address in x30, up to where the right one is loaded.
-	want := []string{"CFI liar +8..+12 RA: CFA sp+16, RA x30; the return address is elsewhere; 2 2"}
+	want := []string{"CFI liar +8..+12 RA: CFA sp+16, RA x30; the return address is elsewhere; 2"}
 	if got := found(r); !slices.Equal(got, want) {
 		t.Errorf("found %q, want %q", got, want)
 	}

@@ -45,7 +45,6 @@ type Finding struct {
 	Wrong          string // CFA, RA, FP; caller: it says there is none; address: it leads nowhere
 	Says, Truth    string
 	Steps          uint64
-	Confirmed      uint64 // steps in frames that ended by a return
 }
 
 // Faults returns the number of steps in which SFrame is wrong and the CFI is not, or differently so.
@@ -99,7 +98,7 @@ func (w *walk) findings() {
 			File: d.site.module.path, Function: name, Side: sideName(d.side),
 			Begin: d.site.addr, Last: d.site.addr, Offset: d.site.addr - begin,
 			Wrong: d.wrong, Says: w.m.describe(d.site.answers[d.side]), Truth: d.truth,
-			Steps: d.steps, Confirmed: d.confirmed,
+			Steps: d.steps,
 		})
 	}
 	slices.SortFunc(list, func(a, b Finding) int {
@@ -111,10 +110,9 @@ func (w *walk) findings() {
 		if n := len(r.Findings); n > 0 {
 			last := &r.Findings[n-1]
 			same := *last
-			same.Begin, same.Last, same.Offset = f.Begin, f.Last, f.Offset
-			same.Steps, same.Confirmed = f.Steps, f.Confirmed
+			same.Begin, same.Last, same.Offset, same.Steps = f.Begin, f.Last, f.Offset, f.Steps
 			if same == f {
-				last.Last, last.Steps, last.Confirmed = f.Last, last.Steps+f.Steps, last.Confirmed+f.Confirmed
+				last.Last, last.Steps = f.Last, last.Steps+f.Steps
 				continue
 			}
 		}
@@ -144,10 +142,7 @@ func (r *Report) Text(out io.Writer) {
 		if i == 0 || f.Function != r.Findings[i-1].Function || f.Side != r.Findings[i-1].Side {
 			fmt.Fprintf(out, "  %s of %s, %s:\n", f.Function, f.File, f.Side)
 		}
-		fmt.Fprintf(out, "    %#x to %#x (+%#x), %d steps", f.Begin, f.Last, f.Offset, f.Steps)
-		if f.Confirmed < f.Steps {
-			fmt.Fprintf(out, " (%d in frames that did not end by a return)", f.Steps-f.Confirmed)
-		}
-		fmt.Fprintf(out, ": wrong %s; it says %s; %s\n", f.Wrong, f.Says, f.Truth)
+		fmt.Fprintf(out, "    %#x to %#x (+%#x), %d steps: wrong %s; it says %s; %s\n",
+			f.Begin, f.Last, f.Offset, f.Steps, f.Wrong, f.Says, f.Truth)
 	}
 }

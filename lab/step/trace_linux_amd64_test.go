@@ -44,8 +44,8 @@ func trace(t *testing.T, opt Options, args ...string) *Report {
 func found(r *Report) []string {
 	var s []string
 	for _, f := range r.Findings {
-		s = append(s, fmt.Sprintf("%s %s +%d..+%d %s: %s; %s; %d %d",
-			f.Side, f.Function, f.Offset, f.Offset+f.Last-f.Begin, f.Wrong, f.Says, f.Truth, f.Steps, f.Confirmed))
+		s = append(s, fmt.Sprintf("%s %s +%d..+%d %s: %s; %s; %d",
+			f.Side, f.Function, f.Offset, f.Offset+f.Last-f.Begin, f.Wrong, f.Says, f.Truth, f.Steps))
 	}
 	return s
 }
@@ -57,9 +57,9 @@ func TestLies(t *testing.T) {
 	r := trace(t, made, lies(t, 1))
 	want := []string{
 		// nop and call, and after the return of that the addition; the lie about the CFA is one about RA, too.
-		"CFI liar +4..+10 CFA, RA: CFA rsp+8; the CFA is rsp+32; 3 3",
-		"CFI keeper +6..+7 FP: CFA rsp+16; the caller's rbp is at c-16; 2 2",
-		"CFI epilogue +5..+5 address: CFA rbp+16, rbp *(c-16); the CFA is rsp+8; 1 1",
+		"CFI liar +4..+10 CFA, RA: CFA rsp+8; the CFA is rsp+32; 3",
+		"CFI keeper +6..+7 FP: CFA rsp+16; the caller's rbp is at c-16; 2",
+		"CFI epilogue +5..+5 address: CFA rbp+16, rbp *(c-16); the CFA is rsp+8; 1",
 	}
 	if got := found(r); !slices.Equal(got, want) {
 		t.Errorf("found\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -107,7 +107,7 @@ func TestFault(t *testing.T) {
 		t.Fatal(err)
 	}
 	r = trace(t, Options{}, prog)
-	want := []string{"SFrame V2 honest +1..+10 CFA, RA: CFA rsp+24; the CFA is rsp+16; 16 16"}
+	want := []string{"SFrame V2 honest +1..+10 CFA, RA: CFA rsp+24; the CFA is rsp+16; 16"}
 	if got := found(r); !slices.Equal(got, want) || r.Faults() != 16 || r.Sides[0].Wrong != 0 {
 		t.Errorf("found %q, want %q; %d faults, %d wrong", got, want, r.Faults(), r.Sides[0].Wrong)
 	}

@@ -3,8 +3,7 @@
 //
 // The truth is a second stack, of frames. A call adds the return address, the stack pointer after the return and the
 // caller's frame pointer. A return that goes where the call came from removes them. Signals, longjmp, unwinders, other
-// stacks and threads are followed as well. A wrong answer is confirmed when the frame ends by a return to where the
-// truth said.
+// stacks and threads are followed as well.
 //
 // Programs for amd64 run under ptrace (Trace); those for other machines run under QEMU (Remote).
 package step
@@ -31,7 +30,7 @@ type frame struct {
 	caller
 	signal  bool    // the caller was interrupted
 	on      *stack  // the caller's: handlers may have another one
-	pending doubts  // wrong answers that are confirmed if the frame turns out to be true
+	pending doubts  // wrong answers, which may say where a jump goes
 	from    *caller // thread.from, if the function that calls is on another stack than its frame
 }
 
@@ -55,13 +54,6 @@ func (d doubts) add(diff *diff, got caller) doubts {
 		d[diff] = &doubt{1, got, true}
 	}
 	return d
-}
-
-// confirm counts the answers as wrong: the truth was true.
-func (d doubts) confirm() {
-	for diff, p := range d {
-		diff.confirmed += p.steps
-	}
 }
 
 // jumped counts the answers that said where a jump goes.
@@ -229,7 +221,7 @@ func (w *walk) follow(th *thread, r *registers, s *site, sp uint64) {
 		w.Calls++
 		th.moving, th.left = false, nil
 	case ret, indirect:
-		returns, moving := w.Returns, th.moving
+		moving := th.moving
 		th.moving = false
 		if moving && s.begins() && !w.begun(st, sp) {
 			// The frames there are of another time: the function begins anew, as Go's do on another stack.
@@ -237,9 +229,6 @@ func (w *walk) follow(th *thread, r *registers, s *site, sp uint64) {
 		}
 		w.transfer(st, last, r, s, sp)
 		if moving {
-			if w.Returns > returns {
-				th.left.confirm()
-			}
 			th.left.jumped(w.target(r))
 			th.left = nil
 		}
@@ -267,10 +256,9 @@ func (w *walk) dead(f *frame, sp uint64, exact bool) bool {
 	return sp > w.back(f) || sp == w.back(f) && (exact || !w.m.linked())
 }
 
-// returned removes the last frame, which was true.
+// returned removes the last frame.
 func (w *walk) returned(st *stack) {
 	n := len(st.frames) - 1
-	st.frames[n].pending.confirm()
 	if from := st.frames[n].from; from != nil {
 		w.th.moving, w.th.from = true, *from
 	}
@@ -398,7 +386,6 @@ func (w *walk) resumed(th *thread, r *registers, sp uint64) {
 	switch {
 	case f == nil:
 	case r.pc == f.ra && sp == w.back(f):
-		f.pending.confirm()
 		return
 	case !w.m.linked() && sp == f.cfa-8: // the handler has added a call there, as that of Go does
 		f.signal, f.pending, f.fp = false, nil, r.r[w.m.FP]
@@ -483,10 +470,9 @@ func (w *walk) check(a *answer, r *registers, is *caller) (wrong string, got cal
 // A diff is a wrong answer at an instruction.
 type diff struct {
 	diffKey
-	steps     uint64
-	confirmed uint64 // in frames that have ended as the truth said
-	target    uint64 // where the answer was where the frame has jumped to
-	truth     string // at the first step
+	steps  uint64
+	target uint64 // where the answer was where the frame has jumped to
+	truth  string // at the first step
 }
 
 type diffKey struct {

@@ -1,12 +1,13 @@
 package walker
 
 import (
-	"bufio"
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
+	"math/rand/v2"
 	"os/exec"
+	"slices"
 	"strings"
 
 	"cfi2sframe/sframe"
@@ -28,41 +29,6 @@ const (
 	sfwNoProgress
 )
 
-// A walker is a program of c/query.c that runs.
-type walker struct {
-	cmd    *exec.Cmd
-	stdin  io.Closer
-	in     *bufio.Writer
-	out    *bufio.Reader
-	err    error // of reading
-	stderr strings.Builder
-}
-
-// start runs the command, which may be an emulator's.
-func start(command ...string) (*walker, error) {
-	w := &walker{cmd: exec.Command(command[0], command[1:]...)}
-	w.cmd.Stderr = &w.stderr
-	in, err := w.cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	out, err := w.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	w.in, w.stdin, w.out = bufio.NewWriterSize(in, 1<<16), in, bufio.NewReaderSize(out, 1<<16)
-	return w, w.cmd.Start()
-}
-
-// close ends the program, and returns an error if it has failed.
-func (w *walker) close() error {
-	_ = w.stdin.Close()
-	if err := w.cmd.Wait(); err != nil {
-		return fmt.Errorf("%v: %w\n%s", w.cmd.Args, err, w.stderr.String())
-	}
-	return nil
-}
-
 // A row is what a lookup finds.
 type row struct {
 	how int
@@ -82,9 +48,54 @@ func lookup(s *sframe.Section, pc uint64) row {
 	return row{sfwOK, sframe.FRE{Start: m.Start, Row: m.Row}, m.FDE.KeyB, m.FDE.Signal}
 }
 
-// compare asks the walker for rows and steps at all pcs, and returns an error if package sframe finds another row, or
-// the row leads elsewhere. After an error the walker must not be used again.
-func (w *walker) compare(s *section, pcs []uint64) error {
+// compare asks a program of c/query.c for rows and steps in all sections, and returns an error if package sframe finds
+// another row, or the row leads elsewhere. The command may be an emulator's.
+func compare(list []*section, command ...string) error {
+	const most = 100 // sections in a run, whose answers are in memory
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for some := range slices.Chunk(list, most) {
+		var questions []byte
+		var asked [][]uint64
+		for _, s := range some {
+			list := pcs(s, rnd)
+			questions = s.appendQuestion(questions, list)
+			asked = append(asked, list)
+		}
+		cmd := exec.Command(command[0], command[1:]...)
+		var stderr strings.Builder
+		cmd.Stdin, cmd.Stderr = bytes.NewReader(questions), &stderr
+		out, err := cmd.Output()
+		if err != nil {
+			return fmt.Errorf("%v: %w\n%s", command, err, stderr.String())
+		}
+		a := answers(out)
+		for i, s := range some {
+			if err := a.compare(s, asked[i]); err != nil {
+				return fmt.Errorf("%s: %w", s.name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// appendQuestion appends the input of c/query.c about a section.
+func (s *section) appendQuestion(b []byte, pcs []uint64) []byte {
+	le := binary.LittleEndian
+	for _, v := range []uint64{uint64(len(s.data)), s.addr, uint64(len(pcs))} {
+		b = le.AppendUint64(b, v)
+	}
+	b = append(b, s.data...)
+	for _, pc := range pcs {
+		b = le.AppendUint64(b, pc)
+	}
+	return b
+}
+
+// answers are what c/query.c prints. A program that has ended without an error has printed all of them.
+type answers []byte
+
+// compare compares the next answers, those about a section at some pcs.
+func (a *answers) compare(s *section, pcs []uint64) error {
 	sec, wrong := sframe.Decode(s.data, s.addr)
 	if wrong == nil && (sec.FixedRA != 0) != (sec.ABI.FixedRA() != 0) {
 		wrong = errors.New("a fixed offset of RA where the ABI has none, or none where it has one")
@@ -93,88 +104,67 @@ func (w *walker) compare(s *section, pcs []uint64) error {
 	if wrong != nil {
 		want = sfwBadSection
 	}
-	asked := make(chan struct{})
-	go w.ask(s, pcs, asked)
-	opened, checked := int(w.number(1)), int(w.number(1))
-	if w.err == nil && checked != want {
-		return fmt.Errorf("%s: the walker says %d of the section, want %d (%v)", s.name, checked, want, wrong)
+	opened, checked := int(a.number(1)), int(a.number(1))
+	if checked != want {
+		return fmt.Errorf("the walker says %d of the section, want %d (%v)", checked, want, wrong)
 	}
 	for _, pc := range pcs {
-		got := w.row()
-		if wrong == nil && w.err == nil {
+		got := a.row()
+		if wrong == nil {
 			found := got
 			if found.how == sfwOK { // the walker adds fixed rules when it takes the step
 				found.Row = sec.Complete(got.Row)
 			}
 			if want := lookup(sec, pc); found != want {
-				return fmt.Errorf("%s: pc %#x: the walker finds how %d, %v; want how %d, %v",
-					s.name, pc, found.how, found, want.how, want)
+				return fmt.Errorf("pc %#x: the walker finds how %d, %v; want how %d, %v",
+					pc, found.how, found, want.how, want)
 			}
 		}
 		if opened != sfwOK {
 			continue
 		}
 		for _, topmost := range []bool{true, false} {
-			taken := w.step()
+			taken := a.step()
 			abi := sframe.ABI(s.data[4])
 			want := evaluate(abi, &got, pc, topmost)
-			if w.err == nil && taken != want && !trampoline(&got, abi, taken.pc) {
-				return fmt.Errorf("%s: pc %#x: by %+v, topmost %v, the walker steps to %+v, want %+v",
-					s.name, pc, got, topmost, taken, want)
+			if taken != want && !trampoline(&got, abi, taken.pc) {
+				return fmt.Errorf("pc %#x: by %+v, topmost %v, the walker steps to %+v, want %+v",
+					pc, got, topmost, taken, want)
 			}
 		}
 	}
-	if w.err != nil {
-		return fmt.Errorf("%s: %w\n%s", s.name, w.err, w.stderr.String())
-	}
-	<-asked
 	return nil
 }
 
-// ask sends a question, while the answer is read. The answer shows errors.
-func (w *walker) ask(s *section, pcs []uint64, done chan<- struct{}) {
-	defer close(done)
-	le := binary.LittleEndian
-	for _, v := range []uint64{uint64(len(s.data)), s.addr, uint64(len(pcs))} {
-		_, _ = w.in.Write(le.AppendUint64(nil, v))
-	}
-	_, _ = w.in.Write(s.data)
-	for _, pc := range pcs {
-		_, _ = w.in.Write(le.AppendUint64(nil, pc))
-	}
-	_ = w.in.Flush()
-}
-
 // number reads a number of the given size in bytes.
-func (w *walker) number(size int) uint64 {
+func (a *answers) number(size int) uint64 {
 	var b [8]byte
-	if w.err == nil {
-		_, w.err = io.ReadFull(w.out, b[:size])
-	}
+	copy(b[:], (*a)[:size])
+	*a = (*a)[size:]
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-func (w *walker) flag() bool { return w.number(1) == 1 }
+func (a *answers) flag() bool { return a.number(1) == 1 }
 
-func (w *walker) rule() sframe.Rule {
+func (a *answers) rule() sframe.Rule {
 	return sframe.Rule{
-		Offset: int32(w.number(4)), Reg: uint16(w.number(2)), Base: sframe.Base(w.number(1)), Deref: w.flag(),
+		Offset: int32(a.number(4)), Reg: uint16(a.number(2)), Base: sframe.Base(a.number(1)), Deref: a.flag(),
 	}
 }
 
-func (w *walker) row() row {
-	r := row{how: int(w.number(1))}
+func (a *answers) row() row {
+	r := row{how: int(a.number(1))}
 	if r.how == sfwOK {
-		r.Outermost, r.Signed, r.keyB, r.signal = w.flag(), w.flag(), w.flag(), w.flag()
-		r.Start = uint32(w.number(4))
-		r.CFA, r.RA, r.FP = w.rule(), w.rule(), w.rule()
+		r.Outermost, r.Signed, r.keyB, r.signal = a.flag(), a.flag(), a.flag(), a.flag()
+		r.Start = uint32(a.number(4))
+		r.CFA, r.RA, r.FP = a.rule(), a.rule(), a.rule()
 	}
 	return r
 }
 
-func (w *walker) step() step {
+func (a *answers) step() step {
 	return step{
-		how: int(w.number(1)), interrupted: w.flag(), valid: uint32(w.number(4)),
-		pc: w.number(8), floor: w.number(8), sp: w.number(8), fp: w.number(8),
+		how: int(a.number(1)), interrupted: a.flag(), valid: uint32(a.number(4)),
+		pc: a.number(8), floor: a.number(8), sp: a.number(8), fp: a.number(8),
 	}
 }

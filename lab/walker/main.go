@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,16 +37,7 @@ func Check(dir, path string) error {
 	if err != nil {
 		return err
 	}
-	w, err := start(filepath.Join(dir, query))
-	if err != nil {
-		return err
-	}
-	if err := w.compare(s, pcs(s, rand.New(rand.NewPCG(1, 2)))); err != nil {
-		_ = w.cmd.Process.Kill()
-		_ = w.cmd.Wait()
-		return err
-	}
-	return w.close()
+	return compare([]*section{s}, filepath.Join(dir, query))
 }
 
 // WriteSeed writes an input of c/fuzz.c with a file's section to a directory, unless the section is large: a pc, the
