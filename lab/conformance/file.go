@@ -1,16 +1,10 @@
 package conformance
 
 import (
-	"bytes"
-	"context"
-	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 
-	"cfi2sframe/cfi"
-	"cfi2sframe/convert"
-	"cfi2sframe/elffile"
+	"cfi2sframe/internal/testkit/linked"
 	"cfi2sframe/lab/conformance/vector"
 	"cfi2sframe/lab/kit"
 	"cfi2sframe/sframe"
@@ -22,40 +16,17 @@ var abiNames = map[sframe.ABI]string{
 	sframe.S390XBig: "s390x",
 }
 
-// FromFile converts a file to a format, and returns a vector of the result. Its answers are the rows that package
-// sframe finds, after kit has compared them with the CFI. Readers take PC-mask functions in different ways, and some
-// formats of V2 cannot reach code that is 2 GiB away: there are no answers for these.
-func FromFile(path, format string, opt convert.Options) (*vector.Vector, error) {
-	opt.Force = true
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	var out bytes.Buffer
-	if _, err := convert.Convert(context.Background(), bytes.NewReader(b), int64(len(b)), &out, opt); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	f, err := elffile.New(bytes.NewReader(out.Bytes()), int64(out.Len()))
+// FromFile returns a vector of a converted file. Its answers are the rows that package sframe finds; kit.CompareRows
+// compares them with the CFI. Readers take PC-mask functions in different ways, and some formats of V2 cannot reach code
+// that is 2 GiB away: there are no answers for these.
+func FromFile(path, format string) (*vector.Vector, error) {
+	f, section, err := linked.Load(path)
 	if err != nil {
 		return nil, err
 	}
 	s := f.Section(sframe.SectionName)
-	if s == nil {
-		return nil, fmt.Errorf("%s: no %s", path, sframe.SectionName)
-	}
 	data, err := f.ReadSection(s)
 	if err != nil {
-		return nil, err
-	}
-	section, err := sframe.Decode(data, s.Addr)
-	if err != nil {
-		return nil, err
-	}
-	table, err := cfi.Load(f, opt.Source, nil)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := kit.CompareRows(table, section, kit.Stubs(f)); err != nil {
 		return nil, err
 	}
 	abi := abiNames[section.ABI]

@@ -23,6 +23,7 @@ import (
 	"cfi2sframe/internal/testkit/linked"
 	"cfi2sframe/lab/kit"
 	"cfi2sframe/lab/linux"
+	"cfi2sframe/lab/readers"
 	"cfi2sframe/lab/walker"
 )
 
@@ -32,6 +33,7 @@ type corpus struct {
 	forms   []string // flags of conversions
 	linux   bool     // files are kernels and modules
 	checks  []func(*job) error
+	end     func() error // prints the results of a check, or nil
 
 	mu    sync.Mutex
 	wrong int
@@ -64,6 +66,7 @@ func Command() *kit.Command {
 	root := cmd.String("root", "/", "the files belong to the system in `DIR`; each argument is a path inside it")
 	query := cmd.Bool("walker", false, "convert to all forms, and compare the walker in C with package sframe")
 	seeds := cmd.String("seeds", "", "convert to all forms, and write seeds of the walker's fuzzer to `DIR`")
+	libsframe := cmd.Bool("libsframe", false, "convert to all formats of libsframe, and look all rows up by it")
 	dumps := cmd.Bool("dumps", false, "compare what dump and objdump print")
 	cmd.BoolVar(&c.linux, "linux", false, "convert modules and kernels for Linux, and compare them in its memory")
 	most := cmd.Int("files", 0, "convert up to `N` files, spread over all; 0 for all")
@@ -98,6 +101,14 @@ func Command() *kit.Command {
 			}
 			if *dumps {
 				c.checks = append(c.checks, c.dump)
+			}
+			if *libsframe {
+				libraries, err := readers.Start(".", temp)
+				if err != nil {
+					return err
+				}
+				c.forms, c.end = readers.Forms(), libraries.Print
+				c.checks = append(c.checks, func(j *job) error { return libraries.Check(j.out, j.form) })
 			}
 			files, err := c.find(*root, paths)
 			if err != nil {
@@ -174,6 +185,9 @@ func (c *corpus) run(files []string, temp string) error {
 		}
 	}
 	fmt.Printf("%d files, %d results are wrong\n", len(files), c.wrong)
+	if c.end != nil {
+		err = errors.Join(err, c.end())
+	}
 	if err == nil && c.wrong > 0 {
 		err = kit.ErrFound
 	}

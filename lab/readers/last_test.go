@@ -97,29 +97,30 @@ func TestLastCall(t *testing.T) {
 					t.Fatalf("%s fits its alignment: no padding follows; change its size in c/last.h", name)
 				}
 				for _, f := range formats {
-					for _, f.opt.NoPadding = range []bool{false, true} {
-						v, err := conformance.FromFile(path, f.vectors, f.opt)
+					for _, padding := range []string{"on", "off"} {
+						file := converted(t, path, f.form+" --padding="+padding)
+						v, err := conformance.FromFile(file, f.vectors)
 						if err != nil {
 							t.Fatal(err)
 						}
 						answers := []conformance.Reader{*own}
 						if slices.Contains(strings.Fields(f.abis), v.ABI) {
-							answers = append(answers, *libs[f.library])
+							answers = append(answers, *libs.readers[f.library])
 						}
 						for _, r := range answers {
 							pcs := []vector.Hex{vector.Hex(call), vector.Hex(ret)}
 							q := vector.Question{ABI: v.ABI, Address: v.Address, PCs: pcs, Section: v.Section}
 							reply, err := r.Ask(&q)
 							if err != nil || len(reply.Answers) != 2 || reply.Answers[0] == nil {
-								t.Fatalf("%s, %s: error %v, %+v", name, f.name, err, reply)
+								t.Fatalf("%s, %s: error %v, %+v", name, f.form, err, reply)
 							}
 							row, after := reply.Answers[0], reply.Answers[1]
-							if f.opt.NoPadding {
+							if padding == "off" {
 								row = nil
 							}
 							if !vector.Same(row, after) {
-								t.Errorf("%s, %s, NoPadding %t, %s: at the return address %#x %v, want %v",
-									name, f.name, f.opt.NoPadding, r.Hello.Reader, ret, after, row)
+								t.Errorf("%s, %s, padding %s, %s: at the return address %#x %v, want %v",
+									name, f.form, padding, r.Hello.Reader, ret, after, row)
 							}
 						}
 					}

@@ -1,127 +1,125 @@
-// Package readers has the libraries that people use look up what cfi2sframe writes, and compares their answers with the
-// call frame information.
+// Package readers has the libraries that people use look up what cfi2sframe writes, and compares their answers with
+// those of package sframe. It also judges the output of programs that scripts/readers runs.
 package readers
 
 import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
+	"sync"
 
-	"cfi2sframe/cfi"
-	"cfi2sframe/convert"
 	"cfi2sframe/lab/conformance"
 	"cfi2sframe/lab/conformance/vector"
 	"cfi2sframe/lab/kit"
-	"cfi2sframe/sframe"
 )
 
 // A format is one that a library is asked about.
 type format struct {
 	library string
-	name    string
+	form    string // flags of the conversion
 	vectors string // its name in conformance
-	opt     convert.Options
 	abis    string // 2.44 does not know s390x; 2.47 refuses shared rows in the other byte order
 }
 
 const allABIs = "amd64 aarch64 aarch64_be s390x"
 
 var formats = []format{
-	{"libsframe-2.44", "V2", "2", convert.Options{Version: sframe.V2}, "amd64 aarch64 aarch64_be"},
-	{"libsframe-2.47", "V2 --pcrel", "2e1", convert.Options{Version: sframe.V2, PCRel: true}, allABIs},
-	{
-		"libsframe-2.47", "V2 --pcrel --outermost", "2e2",
-		convert.Options{Version: sframe.V2, PCRel: true, Outermost: true}, allABIs,
-	},
-	{"libsframe-2.47", "V3", "3", convert.Options{Version: sframe.V3}, allABIs},
-	{
-		"libsframe-2.47", "V3 --share=on", "3",
-		convert.Options{Version: sframe.V3, Share: convert.ShareOn}, "amd64 aarch64",
-	},
+	{"libsframe-2.44", "--format 2", "2", "amd64 aarch64 aarch64_be"},
+	{"libsframe-2.47", "--format 2 --pcrel", "2e1", allABIs},
+	{"libsframe-2.47", "--format 2 --pcrel --outermost", "2e2", allABIs},
+	{"libsframe-2.47", "--format 3", "3", allABIs},
+	{"libsframe-2.47", "--format 3 --share on", "3", "amd64 aarch64"},
 }
 
 // Command returns the subcommand.
 func Command() *kit.Command {
-	c := kit.New("readers", "libsframe FILE... | chains FLAGS PROGRAM LIBGCC SCENES <OUTPUT", 2, math.MaxInt)
+	c := kit.New("readers", "FLAGS PROGRAM LIBGCC SCENES <OUTPUT", 4, 4)
 	c.Run = func(args []string) error {
-		switch {
-		case args[0] == "libsframe":
-			return run(".", args[1:])
-		case args[0] == "chains" && len(args) == 5:
-			out, err := io.ReadAll(os.Stdin)
-			if err != nil {
-				return err
-			}
-			p := &program{flags: args[1], name: args[2], libgcc: args[3]}
-			if p.scenes, err = strconv.Atoi(args[4]); err != nil {
-				return err
-			}
-			return p.judge(string(out))
+		out, err := io.ReadAll(os.Stdin)
+		if err != nil {
+			return err
 		}
-		return errors.New("scripts/readers runs this")
+		p := &program{flags: args[0], name: args[1], libgcc: args[2]}
+		if p.scenes, err = strconv.Atoi(args[3]); err != nil {
+			return err
+		}
+		return p.judge(string(out))
 	}
 	return c
+}
+
+// Forms returns the flags for conversions to the formats.
+func Forms() (forms []string) {
+	for _, f := range formats {
+		forms = append(forms, f.form)
+	}
+	return forms
+}
+
+// Libraries are the libraries, and their answers in each format.
+type Libraries struct {
+	readers map[string]*conformance.Reader
+	mu      sync.Mutex
+	sums    map[string]*counts // by form
 }
 
 // counts are what lookups came to.
 type counts struct {
 	files, lookups, rows int
 	known                int // wrong RA by the known error flexible-padding
-	wrong                []error
 }
 
-// run asks the libraries about files. The top is that of the repository.
-func run(top string, files []string) error {
-	begin := time.Now()
-	dir, err := os.MkdirTemp("", "readers-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	table := kit.NewTable(os.Stdout, "library", "format", ">files", ">lookups", ">rows", ">known errors", ">wrong")
-	var errs []error
-	for i := range formats {
-		f := &formats[i]
-		r, err := conformance.StartReader(f.library, top, dir)
-		if err != nil {
-			return err
-		}
-		var sum counts
-		for _, path := range files {
-			if err := f.file(r, path, &sum); err != nil {
-				sum.wrong = append(sum.wrong, fmt.Errorf("%s, %s, %s: %w", f.library, f.name, path, err))
+// Start starts the libraries. The top is that of the repository; dir is for compiled programs.
+func Start(top, dir string) (*Libraries, error) {
+	l := &Libraries{readers: make(map[string]*conformance.Reader), sums: make(map[string]*counts)}
+	for _, f := range formats {
+		l.sums[f.form] = new(counts)
+		if l.readers[f.library] == nil {
+			r, err := conformance.StartReader(f.library, top, dir)
+			if err != nil {
+				return nil, err
 			}
-		}
-		table.Row(f.library, f.name, sum.files, sum.lookups, sum.rows, sum.known, len(sum.wrong))
-		errs = append(errs, sum.wrong...)
-		if sum.rows == 0 {
-			errs = append(errs, fmt.Errorf("%s, %s: no rows were compared", f.library, f.name))
+			l.readers[f.library] = r
 		}
 	}
-	fmt.Printf("%.0f s\n", time.Since(begin).Seconds())
-	return errors.Join(errs...)
+	return l, nil
 }
 
-// file asks about a file. Files without CFI or of other ABIs are skipped.
-func (f *format) file(r *conformance.Reader, path string, sum *counts) error {
-	v, err := conformance.FromFile(path, f.vectors, f.opt)
-	if errors.Is(err, cfi.ErrNone) || errors.Is(err, convert.ErrNoCode) {
-		return nil
-	}
-	if err != nil {
+// Check asks about a file that was converted to a form, unless the library does not know its ABI.
+func (l *Libraries) Check(path, form string) error {
+	f := &formats[slices.IndexFunc(formats, func(f format) bool { return f.form == form })]
+	v, err := conformance.FromFile(path, f.vectors)
+	if err != nil || !slices.Contains(strings.Fields(f.abis), v.ABI) {
 		return err
 	}
-	if !slices.Contains(strings.Fields(f.abis), v.ABI) {
-		return nil
+	sum := counts{files: 1}
+	err = f.ask(l.readers[f.library], v, &sum)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := l.sums[form]
+	all.files += sum.files
+	all.lookups += sum.lookups
+	all.rows += sum.rows
+	all.known += sum.known
+	return err
+}
+
+// Print prints a table of the answers, and returns an error if there are none in a format.
+func (l *Libraries) Print() error {
+	table := kit.NewTable(os.Stdout, "library", "format", ">files", ">lookups", ">rows", ">known errors")
+	var errs []error
+	for _, f := range formats {
+		sum := l.sums[f.form]
+		table.Row(f.library, f.form, sum.files, sum.lookups, sum.rows, sum.known)
+		if sum.rows == 0 {
+			errs = append(errs, fmt.Errorf("%s, %s: no rows were compared", f.library, f.form))
+		}
 	}
-	sum.files++
-	return f.ask(r, v, sum)
+	return errors.Join(errs...)
 }
 
 // ask asks a reader for all rows of a vector, some thousand at a time, and returns the first wrong answer.

@@ -2,29 +2,53 @@ package readers
 
 import (
 	"bytes"
+	"fmt"
+	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
 
-	"cfi2sframe/convert"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/lab/conformance"
+	"cfi2sframe/lab/kit"
 	"cfi2sframe/sframe"
 )
 
 const top = "../.."
 
+// product is cfi2sframe, for all tests.
+var product string
+
+func TestMain(m *testing.M) {
+	status := 1
+	err := kit.WithProduct(func(program, _ string) error {
+		product = program
+		status = m.Run()
+		return nil
+	})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	os.Exit(status)
+}
+
 // libraries starts the libraries.
-func libraries(t *testing.T) map[string]*conformance.Reader {
+func libraries(t *testing.T) *Libraries {
 	t.Helper()
-	out := make(map[string]*conformance.Reader)
-	for _, name := range []string{"libsframe-2.44", "libsframe-2.47"} {
-		r, err := conformance.StartReader(name, top, t.TempDir())
-		if err != nil {
-			peer.Missing(t, err.Error())
-		}
-		out[name] = r
+	l, err := Start(top, t.TempDir())
+	if err != nil {
+		peer.Missing(t, err.Error())
+	}
+	return l
+}
+
+// converted returns a converted file.
+func converted(t *testing.T, path, form string) string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "out")
+	if r, err := kit.Convert(product, path, out, strings.Fields(form)...); err != nil || r.Kept != "" {
+		t.Fatalf("%s: %v %s", path, err, r.Kept)
 	}
 	return out
 }
@@ -49,20 +73,17 @@ func rowsOf(section []byte, addr uint64) (rows [][]sframe.FRE, err error) {
 
 // TestWrongByte changes bytes of sections. If the rows say something else then, an answer has to be wrong.
 func TestWrongByte(t *testing.T) {
-	libs := libraries(t)
-	for _, tt := range []struct{ format, file string }{
-		{"V2", "amd64/prologue"}, {"V2", "aarch64/pac"},
-		{"V2 --pcrel", "amd64/prologue"}, {"V2 --pcrel", "s390x/prologue"},
-		{"V3", "amd64/prologue"}, {"V3", "aarch64/pac"}, {"V3", "s390x/prologue"},
+	l := libraries(t)
+	for _, tt := range []struct {
+		format int
+		file   string
+	}{
+		{0, "amd64/prologue"}, {0, "aarch64/pac"}, {1, "amd64/prologue"}, {1, "s390x/prologue"},
+		{3, "amd64/prologue"}, {3, "aarch64/pac"}, {3, "s390x/prologue"},
 	} {
-		var f *format
-		for i := range formats {
-			if formats[i].name == tt.format {
-				f = &formats[i]
-			}
-		}
-		r := libs[f.library]
-		v, err := conformance.FromFile(top+"/testdata/bin/"+tt.file, f.vectors, f.opt)
+		f := &formats[tt.format]
+		r := l.readers[f.library]
+		v, err := conformance.FromFile(converted(t, top+"/testdata/bin/"+tt.file, f.form), f.vectors)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -100,33 +121,19 @@ func TestWrongByte(t *testing.T) {
 
 // TestFixtures looks all rows of the fixtures up.
 func TestFixtures(t *testing.T) {
-	libraries(t)
+	l := libraries(t)
 	paths, err := filepath.Glob(top + "/testdata/bin/*/*")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := run(top, paths); err != nil {
-		t.Error(err)
-	}
-}
-
-// TestFile expects files without CFI and of other ABIs to be skipped, and errors to be returned.
-func TestFile(t *testing.T) {
-	libs := libraries(t)
-	for _, tt := range []struct {
-		path string
-		opt  convert.Options
-		want string
-	}{
-		{"/testdata/bin/s390x/prologue", convert.Options{Version: sframe.V2}, ""},
-		{"/README.md", convert.Options{Version: sframe.V2}, "ELF"},
-		{"/testdata/bin/amd64/prologue", convert.Options{Version: sframe.V3}, "refused"},
-	} {
-		f := formats[0]
-		f.opt = tt.opt
-		err := f.file(libs["libsframe-2.44"], top+tt.path, &counts{})
-		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%s: error %v, want %q", tt.path, err, tt.want)
+	for _, form := range Forms() {
+		for _, path := range paths {
+			if err := l.Check(converted(t, path, form), form); err != nil {
+				t.Errorf("%s, %s: %v", path, form, err)
+			}
+		}
+		if sum := l.sums[form]; sum.files < 20 || sum.rows < 1000 {
+			t.Errorf("%s: %+v", form, sum)
 		}
 	}
 }
