@@ -16,22 +16,21 @@ type client struct {
 	preload string   // the profiler
 	always  bool     // the profiler is preloaded in plain runs as well: it is an allocator
 	env     []string // switches the profile on; TMP stands for a directory
-	most    float64  // of DWARF's slow-down, or 0
 	timed   bool     // it takes stacks by time: too few to slow a program down
 }
 
 const debianLib = "/usr/lib/x86_64-linux-gnu/"
 
 var clients = []client{
-	{name: "gperftools heap profile, libunwind", preload: debianLib + "libtcmalloc.so.4", always: true, most: 1. / 3,
+	{name: "gperftools heap profile, libunwind", preload: debianLib + "libtcmalloc.so.4", always: true,
 		env: []string{"HEAPPROFILE=TMP/heap", "TCMALLOC_STACKTRACE_METHOD=libunwind"}},
-	{name: "gperftools heap profile, libgcc", preload: debianLib + "libtcmalloc.so.4", always: true, most: 1. / 3,
+	{name: "gperftools heap profile, libgcc", preload: debianLib + "libtcmalloc.so.4", always: true,
 		env: []string{"HEAPPROFILE=TMP/heap", "TCMALLOC_STACKTRACE_METHOD=libgcc"}},
 	{name: "gperftools CPU profile", preload: debianLib + "libprofiler.so.0", timed: true,
 		env: []string{"CPUPROFILE=TMP/cpu", "CPUPROFILE_FREQUENCY=4000", "TCMALLOC_STACKTRACE_METHOD=libunwind"}},
-	{name: "jemalloc heap profile, each allocation", preload: debianLib + "libjemalloc.so.2", always: true, most: 0.55,
+	{name: "jemalloc heap profile, each allocation", preload: debianLib + "libjemalloc.so.2", always: true,
 		env: []string{"MALLOC_CONF=prof:true,lg_prof_sample:0"}},
-	{name: "heaptrack", preload: "/usr/lib/heaptrack/libheaptrack_preload.so", most: 1,
+	{name: "heaptrack", preload: "/usr/lib/heaptrack/libheaptrack_preload.so",
 		env: []string{"DUMP_HEAPTRACK_OUTPUT=TMP/heaptrack"}},
 }
 
@@ -79,25 +78,23 @@ func (p *program) stdin() string {
 // A tracer takes stacks in a loop, and prints the time.
 type tracer struct {
 	name      string
-	build     string  // a command; OUT stands for the program, SRC for the sources
-	functions int     // of a program that wide.sh makes
-	most      float64 // ns per frame, or 0
-	ratio     float64 // of DWARF's time, or 0
+	build     string // a command; OUT stands for the program, SRC for the sources
+	functions int    // of a program that wide.sh makes
 	traces    int
 	onward    bool // SFrame leads on where DWARF ends
 }
 
 var tracers = []tracer{
-	{name: "glibc `backtrace()`", build: "gcc -O2 SRC/glibc.c -o OUT", most: 8, traces: 30000},
-	{name: "glibc `backtrace()`, nothing cached", build: "gcc -O2 SRC/uncached.c -o OUT", most: 60, traces: 30000},
+	{name: "glibc `backtrace()`", build: "gcc -O2 SRC/glibc.c -o OUT", traces: 30000},
+	{name: "glibc `backtrace()`, nothing cached", build: "gcc -O2 SRC/uncached.c -o OUT", traces: 30000},
 	{name: "glibc `backtrace()`, 256 functions at random",
 		build: "gcc -O0 -ISRC OUT.c -o OUT", functions: 256, traces: 30000},
 	{name: "glibc `backtrace()`, 12,000 functions at random",
 		build: "gcc -O0 -ISRC OUT.c -o OUT", functions: 12000, traces: 10000},
-	{name: "glibc `backtrace()`, 2 fibers", build: "gcc -O2 -DFIBERS=2 SRC/fibers.c -o OUT", ratio: 1, traces: 10000},
-	{name: "glibc `backtrace()`, 3 fibers", build: "gcc -O2 -DFIBERS=3 SRC/fibers.c -o OUT", ratio: 1, traces: 10000},
-	{name: "glibc `backtrace()`, 100 fibers", build: "gcc -O2 -DFIBERS=100 SRC/fibers.c -o OUT", ratio: 1, traces: 10000},
-	{name: "glibc `backtrace()`, 1,000 fibers", ratio: 1, traces: 10000,
+	{name: "glibc `backtrace()`, 2 fibers", build: "gcc -O2 -DFIBERS=2 SRC/fibers.c -o OUT", traces: 10000},
+	{name: "glibc `backtrace()`, 3 fibers", build: "gcc -O2 -DFIBERS=3 SRC/fibers.c -o OUT", traces: 10000},
+	{name: "glibc `backtrace()`, 100 fibers", build: "gcc -O2 -DFIBERS=100 SRC/fibers.c -o OUT", traces: 10000},
+	{name: "glibc `backtrace()`, 1,000 fibers", traces: 10000,
 		build: "gcc -O2 -DFIBERS=1000 SRC/fibers.c -o OUT"},
 	{name: "Boost.Stacktrace", build: "g++ -O2 SRC/boost.cc -ldl -o OUT", traces: 30000},
 	{name: "`std::stacktrace`", build: "g++ -O2 -std=c++23 SRC/stacktrace.cc -lstdc++exp -o OUT", traces: 30000},

@@ -3,11 +3,11 @@ package conformance
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 
 	"cfi2sframe/internal/testkit/suite"
 	"cfi2sframe/lab/conformance/vector"
+	"cfi2sframe/lab/kit"
 )
 
 // readerNames are those of all readers, in the order of tables.
@@ -33,10 +33,9 @@ func StartReader(name, top, dir string) (*Reader, error) {
 		}
 		out := filepath.Join(dir, "glibc")
 		// What the rest of glibc defines, and headers that it has by other ways.
-		b, err := exec.Command("gcc", "-O1", "-Dlibc_hidden_proto(x)=", "-include", "stddef.h", "-I"+glibc, "-o", out,
-			filepath.Join(sources, "glibc.c"), filepath.Join(glibc, "sframe-read.c")).CombinedOutput()
-		if err != nil {
-			return nil, fmt.Errorf("compiling glibc's reader: %w\n%s", err, b)
+		if err := kit.Run("", "gcc", "-O1", "-Dlibc_hidden_proto(x)=", "-include", "stddef.h", "-I"+glibc, "-o", out,
+			filepath.Join(sources, "glibc.c"), filepath.Join(glibc, "sframe-read.c")); err != nil {
+			return nil, err
 		}
 		return startAdapter(out)
 	case "llvm-readobj":
@@ -51,11 +50,9 @@ func StartReader(name, top, dir string) (*Reader, error) {
 		}, nil
 	case "walker":
 		out := filepath.Join(dir, "walker")
-		b, err := exec.Command("gcc", "-std=gnu11", "-Wall", "-Wextra", "-Wno-unused-function", "-O1",
-			"-I"+filepath.Join(top, "walker"), "-o", out,
-			filepath.Join(sources, "walker.c")).CombinedOutput()
-		if err != nil {
-			return nil, fmt.Errorf("compiling the walker: %w\n%s", err, b)
+		if err := kit.Run("", "gcc", "-std=gnu11", "-Wall", "-Wextra", "-Wno-unused-function", "-O1",
+			"-I"+filepath.Join(top, "walker"), "-o", out, filepath.Join(sources, "walker.c")); err != nil {
+			return nil, err
 		}
 		return startAdapter(out)
 	}
@@ -77,25 +74,15 @@ func libsframe(name, cc, api, sources, dir string) (*Reader, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(work)
-	for _, file := range []string{"protocol.h", "libsframe.c"} {
-		b, err := os.ReadFile(filepath.Join(sources, file))
-		if err != nil {
-			return nil, err
-		}
-		if err := os.WriteFile(filepath.Join(work, file), b, 0o666); err != nil {
-			return nil, err
-		}
+	if err := kit.Run(sources, "cp", "protocol.h", "libsframe.c", work); err != nil {
+		return nil, err
 	}
 	script := fmt.Sprintf("%s -Wall -Wextra -O1 -DAPI=%s -o libsframe libsframe.c -l:libsframe.so.%s", cc, api, api)
 	if err := suite.Script(name, work, script); err != nil {
 		return nil, err
 	}
-	b, err := os.ReadFile(filepath.Join(work, "libsframe"))
-	if err != nil {
-		return nil, err
-	}
 	out := filepath.Join(dir, "libsframe-"+name)
-	if err := os.WriteFile(out, b, 0o777); err != nil {
+	if err := kit.Run(work, "cp", "libsframe", out); err != nil {
 		return nil, err
 	}
 	root, err := suite.Folder(name)

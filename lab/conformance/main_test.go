@@ -177,9 +177,6 @@ func TestJudge(t *testing.T) {
 		{"refused", []vector.Reply{{Refused: "x"}, {Refused: "y"}}, nil, []Status{Wrong, Right}},
 		{"known", []vector.Reply{{Refused: "x"}, {Refused: "y"}},
 			[]Known{{ID: "k", Readers: []string{"r"}, Vectors: []string{"2-amd64/{x,y}"}}}, []Status{Expected, Wrong}},
-		{"except", []vector.Reply{{Refused: "x"}, {Refused: "y"}},
-			[]Known{{ID: "k", Readers: []string{"r"}, Vectors: []string{"2-amd64/*"}, Except: []string{"*/y"}}},
-			[]Status{Expected, Right}},
 		{"another's", []vector.Reply{{Refused: "x"}, {Refused: "y"}},
 			[]Known{{ID: "k", Readers: []string{"s"}, Vectors: []string{"*/*"}}}, []Status{Wrong, Right}},
 	} {

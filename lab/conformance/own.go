@@ -42,25 +42,18 @@ func Own(q *vector.Question) vector.Reply {
 
 // rule returns a rule as answers have it, in which SP and FP go by their names.
 func rule(abi sframe.ABI, r sframe.Rule) *vector.Rule {
-	out := &vector.Rule{Offset: int64(r.Offset), Deref: r.Deref}
-	switch r.Base {
-	case sframe.None:
+	base := ""
+	switch {
+	case r.Base == sframe.None:
 		return nil
-	case sframe.CFA:
-		out.Base = "cfa"
-	case sframe.SP:
-		out.Base = "sp"
-	case sframe.FP:
-		out.Base = "fp"
-	case sframe.Register:
-		switch r.Reg {
-		case abi.SP():
-			out.Base = "sp"
-		case abi.FP():
-			out.Base = "fp"
-		default:
-			out.Base = fmt.Sprint("r", r.Reg)
-		}
+	case r.Base == sframe.CFA:
+		base = "cfa"
+	case r.Base == sframe.SP, r.Base == sframe.Register && r.Reg == abi.SP():
+		base = "sp"
+	case r.Base == sframe.FP, r.Base == sframe.Register && r.Reg == abi.FP():
+		base = "fp"
+	default:
+		base = fmt.Sprint("r", r.Reg)
 	}
-	return out
+	return &vector.Rule{Base: base, Offset: int64(r.Offset), Deref: r.Deref}
 }

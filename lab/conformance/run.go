@@ -41,8 +41,7 @@ type Known struct {
 	ID      string   `json:"id"`
 	Readers []string `json:"readers"`
 	What    string   `json:"what"`
-	Vectors []string `json:"vectors"`          // names; * stands for any characters but /, {a,b} for either
-	Except  []string `json:"except,omitempty"` // of them
+	Vectors []string `json:"vectors"` // names; * stands for any characters but /, {a,b} for either
 	// Sometimes is an error that depends on what memory outside of a section holds: it may come out right.
 	Sometimes bool `json:"sometimes,omitempty"`
 }
@@ -62,8 +61,7 @@ func loadKnown(file string) ([]Known, error) {
 
 // has reports whether the error is one of a reader and a vector.
 func (k *Known) has(reader, name string) bool {
-	return slices.Contains(k.Readers, reader) && slices.ContainsFunc(k.Vectors, is(name)) &&
-		!slices.ContainsFunc(k.Except, is(name))
+	return slices.Contains(k.Readers, reader) && slices.ContainsFunc(k.Vectors, is(name))
 }
 
 var patternSyntax = strings.NewReplacer("*", "[^/]*", "{", "(", "}", ")", ",", "|")
@@ -82,7 +80,7 @@ func unused(known []Known, reader string, vectors []vector.Vector) []string {
 		if !slices.Contains(k.Readers, reader) {
 			continue
 		}
-		for _, p := range slices.Concat(k.Vectors, k.Except) {
+		for _, p := range k.Vectors {
 			if !slices.ContainsFunc(vectors, func(v vector.Vector) bool { return is(v.Name)(p) }) {
 				out = append(out, k.ID+": "+p)
 			}

@@ -3,14 +3,12 @@
 package corpus
 
 import (
-	"bytes"
 	"debug/elf"
 	"errors"
 	"fmt"
 	"maps"
 	"math"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -160,7 +158,7 @@ func (c *corpus) find(root string, paths []string) ([]string, error) {
 
 // run converts all files, and prints a line for each kind.
 func (c *corpus) run(files []string, temp string) error {
-	err := kit.Each(2, files, func(_ int, path string) error {
+	err := kit.Each(files, func(_ int, path string) error {
 		for _, form := range c.forms {
 			dir, err := os.MkdirTemp(temp, "file-")
 			if err != nil {
@@ -252,7 +250,7 @@ func (c *corpus) convert(j *job) (kind string, rows kit.Rows, report kit.Report,
 
 // compare compares a file with its result.
 func compare(before *elffile.File, out string) (rows kit.Rows, err error) {
-	after, err := linked.Open(out)
+	after, section, err := linked.Load(out)
 	if err != nil {
 		return rows, err
 	}
@@ -260,10 +258,6 @@ func compare(before *elffile.File, out string) (rows kit.Rows, err error) {
 		return rows, err
 	}
 	table, err := cfi.Load(after, cfi.Auto, nil)
-	if err != nil {
-		return rows, err
-	}
-	_, section, err := linked.Load(out)
 	if err != nil {
 		return rows, err
 	}
@@ -276,21 +270,15 @@ func (c *corpus) attach(j *job) error {
 		return nil
 	}
 	separate, attached := j.out+".sframe", j.out+".attached"
-	detach := append([]string{"detach", "-q", j.path, "-o", separate}, strings.Fields(j.form)...)
-	for _, args := range [][]string{detach, {"attach", "-q", j.path, "--sframe", separate, "-o", attached}} {
-		if text, err := exec.Command(c.program, args...).CombinedOutput(); err != nil {
-			return fmt.Errorf("%s: %w: %s", args[0], err, text)
+	detach := append([]string{c.program, "detach", "-q", j.path, "-o", separate}, strings.Fields(j.form)...)
+	for _, command := range [][]string{
+		detach, {c.program, "attach", "-q", j.path, "--sframe", separate, "-o", attached}, {"cmp", attached, j.out},
+	} {
+		if err := kit.Run("", command...); err != nil {
+			return err
 		}
 	}
-	want, err := os.ReadFile(j.out)
-	if err != nil {
-		return err
-	}
-	got, err := os.ReadFile(attached)
-	if err == nil && !bytes.Equal(got, want) {
-		err = errors.New("attached, it has other bytes than converted")
-	}
-	return err
+	return nil
 }
 
 var numbers = regexp.MustCompile(`0x[0-9a-f]+|[0-9]+`)

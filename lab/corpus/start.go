@@ -16,6 +16,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"cfi2sframe/lab/kit"
 )
 
 // timeout is how long one start may take. Loaders under an emulator on a busy machine take some seconds.
@@ -310,9 +312,4 @@ func libraryDirs(f *elf.File, origin string) (dirs []string) {
 
 // copyFile makes a copy that can be run. A copy by this process could be open in another one that it starts, and would
 // not run then.
-func copyFile(from, to string) error {
-	if out, err := exec.Command("install", "-D", "-m", "755", from, to).CombinedOutput(); err != nil {
-		return fmt.Errorf("install: %w: %s", err, out)
-	}
-	return nil
-}
+func copyFile(from, to string) error { return kit.Run("", "install", "-D", "-m", "755", from, to) }

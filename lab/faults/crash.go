@@ -6,12 +6,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
 )
 
 // A power failure is a copy of a disk. The disk is a file in a file system whose files can share blocks, so a copy
 // takes one step; mounting it replays the journal, as after the failure. Copies are made after each system call that
-// changes something, and after the end of the run.
+// changes something, and after the run.
 //
 // The kernel may write names long before contents, but waits up to half a minute. Another file is synced before each
 // copy, which makes the journal write all that it has.
@@ -151,10 +150,7 @@ func (h *harness) moments(d *disk, s *scenario, synced bool) (all []*moment, err
 	if out.status.ExitStatus() != 0 {
 		return nil, fmt.Errorf("status %v\n%s", out.status, out.stderr)
 	}
-	for wait := range 2 {
-		time.Sleep(time.Duration(wait) * time.Second)
-		take(fmt.Sprintf("%d s later", wait), true)
-	}
+	take("after the run", true)
 	return all, failed
 }
 

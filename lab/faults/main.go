@@ -6,7 +6,7 @@
 //	calls  Each system call on files fails once, in several ways (EIO, ENOSPC, EINTR, half of the bytes ...), in every
 //	       mode that writes files. Signals arrive at each, and the program is killed at each. Calls of the Go runtime
 //	       (memory, threads, signals, time) are not covered: the program ends if they fail.
-//	crash  The power fails after each system call that changes a file system, and later, on ext4, XFS and btrfs. Runs
+//	crash  The power fails after each system call that changes a file system, and afterwards, on ext4, XFS and btrfs. Runs
 //	       with --no-sync show that the check can fail.
 //
 // Exits with 1 if anything is wrong. Only a kill or a power failure between the two system calls that make and remove

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"syscall"
@@ -116,14 +115,7 @@ func (h *harness) prepare(list []*scenario) error {
 }
 
 // shell runs a shell script in a directory.
-func shell(dir, script string) error {
-	cmd := exec.Command("sh", "-ec", script)
-	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w\n%s", script, err, out)
-	}
-	return nil
-}
+func shell(dir, script string) error { return kit.Run(dir, "sh", "-ec", script) }
 
 // snapshot returns the state of each file in a directory: mode, owner, an extended attribute, and contents.
 func snapshot(dir string) (map[string]string, error) {

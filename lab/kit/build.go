@@ -12,6 +12,16 @@ import (
 	"unicode"
 )
 
+// Run runs a command in a directory. Its error has the command's output.
+func Run(dir string, command ...string) error {
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", strings.Join(command, " "), err, out)
+	}
+	return nil
+}
+
 // Build runs a command in a directory with sources. It builds a program that is called after name in the directory
 // dir. OUT stands for the program, SRC for the sources.
 func Build(command, sources, dir, name string) (program string, err error) {

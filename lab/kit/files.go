@@ -63,10 +63,10 @@ func Spread[T any](list []T, n int) []T {
 	return out
 }
 
-// Each calls fn for each element, jobs at a time, and returns all errors. Worker is the number of the job.
-func Each[T any](jobs int, list []T, fn func(worker int, x T) error) error {
+// Each calls fn for each element, two at a time, and returns all errors. Worker is 0 or 1.
+func Each[T any](list []T, fn func(worker int, x T) error) error {
 	work := make(chan T)
-	errs := make([]error, max(jobs, 1))
+	errs := make([]error, 2)
 	var wg sync.WaitGroup
 	for i := range errs {
 		wg.Go(func() {

@@ -34,12 +34,7 @@ func BuildProduct(path string) error {
 	if path, err = filepath.Abs(path); err != nil {
 		return err
 	}
-	cmd := exec.Command("go", "build", "-o", path, "./cmd/cfi2sframe")
-	cmd.Dir, cmd.Env = top, append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w\n%s", cmd, err, out)
-	}
-	return nil
+	return Run(top, "env", "CGO_ENABLED=0", "go", "build", "-o", path, "./cmd/cfi2sframe")
 }
 
 // WithProduct builds cfi2sframe in a temporary directory, and calls fn with its path and the directory.

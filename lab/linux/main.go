@@ -7,7 +7,6 @@ import (
 	"debug/elf"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 
@@ -59,12 +58,9 @@ func Compare(program, path, out string) (kind string, rows kit.Rows, report kit.
 			rows.Covered, rows.Described, report.Covered, report.Described)
 	}
 	if symbols == "" {
-		check := exec.Command(program, "check", "-q", "--for", "linux-module", out)
-		if text, err := check.CombinedOutput(); err != nil {
-			return "", rows, report, fmt.Errorf("%v: %w\n%s", check, err, text)
-		}
+		err = kit.Run("", program, "check", "-q", "--for", "linux-module", out)
 	}
-	return kind, rows, report, nil
+	return kind, rows, report, err
 }
 
 // reserve makes bytes of a linked kernel free that only debuggers read, and returns the symbols around them: those of

@@ -30,18 +30,15 @@ type config struct {
 	arguments string   // the mutants that no test can notice; see arguments
 	number    int      // of mutants in all packages
 	seed      int
-	jobs      int
 	least     float64 // percent that have to be noticed
 }
 
 // Command returns the subcommand.
 func Command() *kit.Command {
-	c := config{arguments: argumentText}
+	c := config{arguments: argumentText, least: 95}
 	cmd := kit.New("mutants", "[PACKAGE...]", 0, math.MaxInt)
 	cmd.IntVar(&c.number, "number", 400, "try `N` mutants; 0 stands for all")
 	cmd.IntVar(&c.seed, "seed", 1, "choose them by `N`")
-	cmd.IntVar(&c.jobs, "jobs", 2, "try `N` at a time")
-	cmd.Float64Var(&c.least, "least", 95, "fail if less than `PERCENT` are noticed")
 	own := cmd.Bool("own", false, "run the tests of the changed package only")
 	cmd.Run = func(args []string) error {
 		if c.packages = args; len(args) == 0 {
@@ -159,7 +156,7 @@ func (c *config) tryAll(pkg string, some []mutant, why map[string]string) ([]out
 	for i := range numbers {
 		numbers[i] = i
 	}
-	return outcomes, kit.Each(c.jobs, numbers, func(_, i int) (err error) {
+	return outcomes, kit.Each(numbers, func(_, i int) (err error) {
 		outcomes[i], err = c.try(pkg, &some[i])
 		if why[some[i].key()] != "" {
 			switch outcomes[i] {

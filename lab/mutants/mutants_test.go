@@ -69,7 +69,7 @@ func toy(t *testing.T) *config {
 	write(t, "go.mod", "module toy\n\ngo 1.26\n")
 	write(t, "a/a.go", code)
 	write(t, "a/a_test.go", tests)
-	return &config{packages: []string{"a"}, jobs: 2, seed: 1, least: 100}
+	return &config{packages: []string{"a"}, seed: 1, least: 100}
 }
 
 func write(t *testing.T, name, text string) {

@@ -35,9 +35,7 @@ func Command() *kit.Command {
 	c.SetInterspersed(false) // the arguments after the program are the program's
 	steps := c.Uint64("steps", 1e6, "follow `N` instructions of each program, and N/20 under QEMU; 0 for all")
 	quick := c.Bool("quick", false, "follow 250,000 instructions of small programs")
-	only := c.StringSlice("only", nil, "the programs or ABIs of these `NAMES`")
 	verbose := c.BoolP("verbose", "v", false, "list the wrong answers of each program")
-	jobs := c.Int("jobs", 2, "programs at a time, each on one processor")
 	c.Run = func(args []string) error {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
@@ -52,15 +50,15 @@ func Command() *kit.Command {
 		if *quick {
 			*steps = 250_000
 		}
-		list := slices.DeleteFunc(slices.Clone(programs), func(p program) bool {
-			named := len(*only) == 0 || slices.Contains(*only, p.name) || slices.Contains(*only, p.abi)
-			return !named || *quick && !p.quick
-		})
+		list := slices.DeleteFunc(slices.Clone(programs), func(p program) bool { return *quick && !p.quick })
 		table := kit.NewTable(os.Stdout, "ABI", "program", ">steps", ">CFI right", ">wrong", ">none",
 			">V2 right", ">repeats the CFI", ">wrong", ">no row", ">V3 right", ">repeats the CFI", ">wrong", ">no row")
 		var mu sync.Mutex
-		err = kit.Each(*jobs, list, func(cpu int, p program) error {
-			pin(cpu)
+		err = kit.Each(list, func(cpu int, p program) error {
+			// On one processor: a program and its follower run by turns, and waking another processor takes longer.
+			var set unix.CPUSet
+			set.Set(cpu)
+			_ = unix.SchedSetaffinity(0, &set)
 			r, err := p.follow(ctx, dir, *steps)
 			mu.Lock()
 			defer mu.Unlock()
@@ -101,14 +99,6 @@ func traceOne(ctx context.Context, args []string, steps uint64) error {
 		err = kit.ErrFound
 	}
 	return err
-}
-
-// pin keeps this thread, and the processes that it starts, on a processor: a program and its follower run by turns, and
-// waking another processor takes longer.
-func pin(cpu int) {
-	var set unix.CPUSet
-	set.Set(cpu)
-	_ = unix.SchedSetaffinity(0, &set) // a processor that is not available costs time only
 }
 
 // find builds a program in a directory, or finds the one that is installed, and returns its path.

@@ -56,7 +56,7 @@ func Remote(ctx context.Context, args []string, opt Options) (*Report, int, erro
 	defer cmd.Wait()
 	defer cmd.Process.Kill()
 	var conn *net.UnixConn
-	for range 1000 {
+	for range 10_000 {
 		if conn, err = net.DialUnix("unix", nil, &net.UnixAddr{Name: sock, Net: "unix"}); err == nil {
 			break
 		}

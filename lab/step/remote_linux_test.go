@@ -1,12 +1,10 @@
 package step
 
 import (
-	"context"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"testing"
-	"time"
 
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/sframe"
@@ -20,10 +18,8 @@ func TestRemote(t *testing.T) {
 	if b, err := gcc.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, b)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
 	opt := Options{Made: []sframe.Version{sframe.V2, sframe.V3}}
-	r, status, err := Remote(ctx, []string{peer.Look(t, "qemu-aarch64-static"), prog}, opt)
+	r, status, err := Remote(t.Context(), []string{peer.Look(t, "qemu-aarch64-static"), prog}, opt)
 	if err != nil || status != 0 {
 		t.Fatalf("exit status %d, %v", status, err)
 	}

@@ -41,7 +41,7 @@ func newBench(s *subject, program string) (*bench, error) {
 	if b.table, err = cfi.Load(f, cfi.Auto, nil); err != nil {
 		return nil, err
 	}
-	b.rows, err = b.check(b.converted)
+	b.rows, err = check(b.converted, b.table)
 	return b, err
 }
 
@@ -51,7 +51,7 @@ func (b *bench) try(t *tool) (original, converted error) {
 	after, converted := b.change(t, "after", b.converted)
 	if converted == nil {
 		var rows kit.Rows
-		rows, converted = b.check(filepath.Join(b.dir, "after", b.file))
+		rows, converted = check(filepath.Join(b.dir, "after", b.file), b.table)
 		if converted == nil && rows != b.rows {
 			converted = fmt.Errorf(".sframe describes %+v instead of %+v", rows, b.rows)
 		}
@@ -112,13 +112,4 @@ func (b *bench) run(dir string) (string, error) {
 		all += addresses.ReplaceAllString(out, "ADDRESS")
 	}
 	return all, nil
-}
-
-// check checks the section of a converted file, and returns what the comparison with the original's CFI found.
-func (b *bench) check(file string) (kit.Rows, error) {
-	f, err := linked.Open(file)
-	if err != nil {
-		return kit.Rows{}, err
-	}
-	return checked(f, b.table)
 }

@@ -2,36 +2,25 @@ package survive
 
 import (
 	"debug/elf"
-	"errors"
 	"fmt"
 
 	"cfi2sframe/cfi"
-	"cfi2sframe/elffile"
 	"cfi2sframe/internal/testkit/image"
 	"cfi2sframe/internal/testkit/linked"
 	"cfi2sframe/lab/kit"
-	"cfi2sframe/sframe"
 )
 
-// checked returns an error unless the .sframe of a file is in its place and agrees with the CFI of the original: some
-// tools remove .debug_frame. It returns what the comparison found.
-func checked(f *elffile.File, table *cfi.Table) (kit.Rows, error) {
-	s := f.Section(sframe.SectionName)
-	if s == nil {
-		return kit.Rows{}, errors.New(".sframe is gone")
+// check returns an error unless the .sframe of a file is in its place and agrees with the CFI of the original: some tools
+// remove .debug_frame. It returns what the comparison found.
+func check(path string, table *cfi.Table) (kit.Rows, error) {
+	f, s, err := linked.Load(path)
+	if err != nil {
+		return kit.Rows{}, err
 	}
 	if err := image.Segment(f, nil); err != nil {
 		return kit.Rows{}, err
 	}
-	b, err := f.ReadSection(s)
-	if err != nil {
-		return kit.Rows{}, err
-	}
-	d, err := sframe.Decode(b, s.Addr)
-	if err != nil {
-		return kit.Rows{}, err
-	}
-	return kit.CompareRows(table, d, kit.Stubs(f))
+	return kit.CompareRows(table, s, kit.Stubs(f))
 }
 
 // contents returns the allocated sections of a file by name, without .sframe and those that say where others are: the

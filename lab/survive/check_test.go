@@ -13,6 +13,7 @@ import (
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/linked"
 	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/lab/kit"
 	"cfi2sframe/sframe"
 )
@@ -52,7 +53,7 @@ func TestChecks(t *testing.T) {
 		damage     func(f *elffile.File, b []byte)
 	}{
 		{"none", "", func(*elffile.File, []byte) {}},
-		{"no name", ".sframe is gone", func(f *elffile.File, b []byte) {
+		{"no name", "has no .sframe", func(f *elffile.File, b []byte) {
 			b[bytes.Index(b, []byte("\x00.sframe\x00"))+1] = 'x'
 		}},
 		{"not allocated", "exactly under PT_GNU_SFRAME", func(f *elffile.File, b []byte) {
@@ -78,7 +79,9 @@ func TestChecks(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			damaged := bytes.Clone(b)
 			tt.damage(elftest.Parse(t, b), damaged)
-			_, err := checked(elftest.Parse(t, damaged), table)
+			path := filepath.Join(t.TempDir(), "damaged")
+			testfile.Write(t, path, string(damaged))
+			_, err := check(path, table)
 			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 				t.Errorf("error %v, want %q", err, tt.want)
 			}

@@ -22,9 +22,8 @@ import (
 func Command() *kit.Command {
 	c := kit.New("survive", "", 0, 0)
 	quick := c.Bool("quick", false, "only a few subjects and tools")
-	jobs := c.Int("jobs", 2, "`N` subjects at a time")
 	c.Run = func([]string) error {
-		return kit.WithProduct(func(program, _ string) error { return tryAll(program, *quick, *jobs) })
+		return kit.WithProduct(func(program, _ string) error { return tryAll(program, *quick) })
 	}
 	return c
 }
@@ -43,7 +42,7 @@ type run struct {
 }
 
 // tryAll tries every tool on every subject.
-func tryAll(program string, quick bool, jobs int) error {
+func tryAll(program string, quick bool) error {
 	tools, missing := versions(quick)
 	r := &run{tools: tools, counts: make(map[*tool]*count)}
 	for _, t := range tools {
@@ -52,7 +51,7 @@ func tryAll(program string, quick bool, jobs int) error {
 	for _, err := range missing {
 		r.without(err)
 	}
-	_ = kit.Each(jobs, subjects(), func(_ int, s *subject) error {
+	_ = kit.Each(subjects(), func(_ int, s *subject) error {
 		if !quick || s.quick {
 			r.subject(s, program)
 		}
@@ -132,20 +131,14 @@ func command(dir string, env []string, words ...string) (string, error) {
 	cmd.Dir, cmd.Env, cmd.WaitDelay = dir, env, time.Second
 	b, err := cmd.CombinedOutput()
 	out := strings.ReplaceAll(string(b), dir+"/", "")
-	if line := firstLine(out); err != nil && line != "" {
-		err = fmt.Errorf("%w: %s", err, line)
+	if err != nil {
+		err = fmt.Errorf("%w: %s", err, firstLine(out))
 	}
 	return out, err
 }
 
-// firstLine returns the first line of a program's output, printable and short.
+// firstLine returns the first line of a program's output.
 func firstLine(s string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
-	line = strings.Map(func(r rune) rune {
-		if r < ' ' || r > '~' {
-			return '?'
-		}
-		return r
-	}, line)
-	return line[:min(len(line), 200)]
+	return fmt.Sprintf("%.200q", line)
 }

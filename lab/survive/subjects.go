@@ -3,15 +3,14 @@ package survive
 import (
 	"debug/elf"
 	"embed"
-	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 
 	"cfi2sframe/internal/testkit/linked"
 	"cfi2sframe/internal/testkit/suite"
+	"cfi2sframe/lab/kit"
 )
 
 //go:embed testdata
@@ -125,21 +124,7 @@ func shell(in, dir, script string) error {
 	if in != "" {
 		return suite.Script(in, dir, script)
 	}
-	cmd := exec.Command("sh", "-ec", script)
-	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w\n%s", script, err, out)
-	}
-	return nil
-}
-
-// copySources copies the sources to a directory.
-func copySources(dir string) error {
-	testdata, err := fs.Sub(sources, "testdata")
-	if err != nil {
-		return err
-	}
-	return os.CopyFS(dir, testdata)
+	return kit.Run(dir, "sh", "-ec", script)
 }
 
 // build builds the subject in a new directory.
@@ -148,7 +133,11 @@ func (s *subject) build() error {
 	if s.dir, err = suite.TempDir(s.suite); err != nil {
 		return err
 	}
-	if err := copySources(s.dir); err != nil {
+	testdata, err := fs.Sub(sources, "testdata")
+	if err == nil {
+		err = os.CopyFS(s.dir, testdata)
+	}
+	if err != nil {
 		return err
 	}
 	// Not the machine's mold (1.10): patchelf moves the .bss of what that writes, also in the original.

@@ -8,9 +8,9 @@ import (
 	"fmt"
 	"hash/crc32"
 	"os"
-	"os/exec"
 	"path/filepath"
 
+	"cfi2sframe/lab/kit"
 	"cfi2sframe/sframe"
 )
 
@@ -24,11 +24,7 @@ const query = "query"
 
 // Compile makes the program that asks the walker, in a directory.
 func Compile(dir string) error {
-	cc := exec.Command("cc", "-std=c11", "-O2", "-Iwalker", "lab/walker/c/query.c", "-o", filepath.Join(dir, query))
-	if out, err := cc.CombinedOutput(); err != nil {
-		return fmt.Errorf("cc: %w\n%s", err, out)
-	}
-	return nil
+	return kit.Run("", "cc", "-std=c11", "-O2", "-Iwalker", "lab/walker/c/query.c", "-o", filepath.Join(dir, query))
 }
 
 // Check compares the answers about a file's section, by the program that Compile made in a directory.

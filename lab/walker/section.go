@@ -1,9 +1,7 @@
 package walker
 
 import (
-	"debug/elf"
-	"os"
-
+	"cfi2sframe/internal/testkit/linked"
 	"cfi2sframe/sframe"
 )
 
@@ -16,15 +14,11 @@ type section struct {
 
 // read returns the section of a file.
 func read(path string) (*section, error) {
-	f, err := elf.Open(path)
+	f, _, err := linked.Load(path)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
 	s := f.Section(sframe.SectionName)
-	if s == nil {
-		return nil, os.ErrNotExist
-	}
-	data, err := s.Data()
+	data, err := f.ReadSection(s)
 	return &section{path, data, s.Addr}, err
 }
