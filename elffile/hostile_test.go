@@ -190,9 +190,14 @@ func TestLargeNumbers(t *testing.T) {
 	}
 }
 
-// TestNames has section names that are none: they are empty.
-func TestNames(t *testing.T) {
+// TestNoNames has files whose sections have no names, or that have no sections.
+func TestNoNames(t *testing.T) {
 	for name, change := range map[string]func(p *elftest.Patcher){
+		"no section headers": noSections,
+		"a table of no section headers": func(p *elftest.Patcher) {
+			noSections(p)
+			p.Put64(elftest.EhShoff, shdrs)
+		},
 		"past the table": func(p *elftest.Patcher) { p.Put32(p.Section(".text"), math.MaxUint32) },
 		"without end": func(p *elftest.Patcher) {
 			p.Put64(p.Section(".shstrtab")+elftest.ShSize, uint64(p.U32(p.Section(".text")))+5)
@@ -203,22 +208,9 @@ func TestNames(t *testing.T) {
 		text := p.Index(".text")
 		change(p)
 		f := mustOpen(t, p.B)
-		if got := f.Sections[text].Name; got != "" || f.Section(".text") != nil {
-			t.Errorf("%s: the name of section %d is %q", name, text, got)
-		}
-	}
-}
-
-// TestNoSections has a file without section headers.
-func TestNoSections(t *testing.T) {
-	for name, shoff := range map[string]uint64{"without a table": 0, "with a table of none": shdrs} {
-		p := elftest.Patch(t.Fatalf, fixture(t, "amd64/plt"))
-		noSections(p)
-		p.Put64(elftest.EhShoff, shoff)
-		f := mustOpen(t, p.B)
-		if len(f.Sections) != 0 || len(f.Progs) != 9 || f.Section(".text") != nil {
-			t.Errorf("%s: %d sections and %d program headers; want 0 and 9", name, len(f.Sections),
-				len(f.Progs))
+		if n := len(f.Sections); f.Section(".text") != nil || n > 0 && f.Sections[text].Name != "" || len(f.Progs) != 9 ||
+			(n == 0) != strings.HasSuffix(name, "section headers") {
+			t.Errorf("%s: %d sections, %d program headers, .text: %+v", name, n, len(f.Progs), f.Section(".text"))
 		}
 	}
 }
@@ -241,9 +233,6 @@ func TestHeaders(t *testing.T) {
 		t.Fatalf(".interp: %+v", s)
 	}
 	const want = "/lib64/ld-linux-x86-64.so.2\x00"
-	if b, err := f.ReadSection(s); err != nil || string(b) != want {
-		t.Errorf(".interp: %q, %v", b, err)
-	}
 	b := make([]byte, len(want))
 	if _, err := f.Contents().ReadAt(b, int64(s.Off)); err != nil || string(b) != want {
 		t.Errorf("Contents: %q, %v", b, err)
@@ -288,8 +277,6 @@ func TestContentErrors(t *testing.T) {
 			"the compression type is 3, not zlib (1) or zstd (2)"},
 		{"zlib, 2^64-1 bytes claimed", packed(elftest.Compressed(elf.COMPRESS_ZLIB, math.MaxUint64, nil)), 0,
 			"18446744073709551615 bytes when decompressed are more than the limit"},
-		{"zlib of nothing", packed(elftest.Compressed(elf.COMPRESS_ZLIB, 10, nil)), 0,
-			"does not decompress to the 10 bytes its header says"},
 		// one block of 2,000 bytes without the stream's end, which reading all of it would miss
 		{"zlib of more", packed(elftest.Compressed(elf.COMPRESS_ZLIB, 1000,
 			append([]byte("\x78\x01\x00\xd0\x07\x2f\xf8"), make([]byte, 2000)...))), 0,

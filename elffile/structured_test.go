@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"debug/elf"
 	"errors"
+	"slices"
 	"testing"
 
 	"cfi2sframe/elffile"
@@ -57,27 +58,16 @@ func FuzzStructured(f *testing.F) {
 				t.Errorf("section %d has %d bytes that are not those at file offset %#x", i, len(got), s.Off)
 			}
 		}
-		for i := range x.Progs {
-			p := &x.Progs[i]
-			off, ok := x.FileOffset(p.Vaddr, p.Filesz)
-			if ok && (off > x.Size || p.Filesz > x.Size-off) {
-				t.Errorf("address %#x, %d bytes, is said to be at file offset %#x of %d", p.Vaddr, p.Filesz,
-					off, x.Size)
-			}
-			if damage == 0 && elf.ProgType(p.Type) == elf.PT_LOAD && (!ok || off != p.Off) {
-				t.Errorf("the segment at file offset %#x is said to be at %#x (%t)", p.Off, off, ok)
-			}
-		}
+		offsets(t, x)
 		for _, s := range []struct {
 			typ  elf.SectionType
 			read func() ([]elf.Symbol, error)
 		}{{elf.SHT_SYMTAB, func() ([]elf.Symbol, error) { return peer.Symbols() }},
 			{elf.SHT_DYNSYM, func() ([]elf.Symbol, error) { return peer.DynamicSymbols() }}} {
-			var names []string
-			var values []uint64
-			err := x.Symbols(s.typ, func(table *elffile.Section, sym elffile.Symbol) {
-				names = append(names, x.SymbolName(table, sym.Name))
-				values = append(values, sym.Value)
+			var got []elf.Symbol
+			err := x.Symbols(s.typ, func(table *elffile.Section, s elffile.Symbol) {
+				got = append(got, elf.Symbol{Name: x.SymbolName(table, s.Name), Info: s.Info, Other: s.Other,
+					Section: elf.SectionIndex(s.Section), Value: s.Value, Size: s.Size})
 			})
 			if err != nil || peer == nil || x.IsObject() || damage != 0 {
 				if err != nil && damage == 0 {
@@ -91,16 +81,44 @@ func FuzzStructured(f *testing.F) {
 			} else if err != nil {
 				t.Fatal(err)
 			}
-			if len(names) != len(want) && len(names) != len(want)+1 { // the null symbol
-				t.Fatalf("%d symbols of type %v; there are %d", len(names), s.typ, len(want))
+			if len(got) > len(want) {
+				got = got[1:] // the null symbol
 			}
-			for i, w := range want {
-				if j := i + len(names) - len(want); names[j] != w.Name || values[j] != w.Value {
-					t.Errorf("symbol %d is %q at %#x; want %q at %#x", j, names[j], values[j], w.Name, w.Value)
+			for i := range want {
+				w := &want[i]
+				*w = elf.Symbol{Name: w.Name, Info: w.Info, Other: w.Other, Section: w.Section, Value: w.Value, Size: w.Size}
+				if w.Section >= elf.SHN_LORESERVE {
+					w.Section = 0
 				}
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("symbols of type %v: %+v; want %+v", s.typ, got, want)
 			}
 		}
 	})
+}
+
+// offsets compares the file offsets of addresses at the borders of segments with a search through all segments.
+func offsets(t *testing.T, x *elffile.File) {
+	t.Helper()
+	for i := range x.Progs {
+		p := &x.Progs[i]
+		for _, at := range []uint64{p.Vaddr - 1, p.Vaddr, p.Vaddr + p.Filesz/2, p.Vaddr + p.Filesz} {
+			for _, n := range []uint64{0, 1, p.Filesz / 2, p.Filesz/2 + 1, p.Filesz} {
+				var want uint64
+				holds := false
+				for _, p := range x.Progs {
+					if elf.ProgType(p.Type) == elf.PT_LOAD && !holds && at >= p.Vaddr && n <= p.Filesz &&
+						at-p.Vaddr <= p.Filesz-n && p.Off+at-p.Vaddr <= x.Size && n <= x.Size-(p.Off+at-p.Vaddr) {
+						want, holds = p.Off+at-p.Vaddr, true
+					}
+				}
+				if off, ok := x.FileOffset(at, n); ok != holds || off != want {
+					t.Fatalf("FileOffset(%#x, %d) = %#x, %t with %+v; want %#x, %t", at, n, off, ok, x.Progs, want, holds)
+				}
+			}
+		}
+	}
 }
 
 // compare compares the headers with what Go's package reads.
