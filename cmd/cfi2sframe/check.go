@@ -45,8 +45,8 @@ func (c *call) checkCommand() *cobra.Command {
 	s.defineVerbose(cmd, "also list skipped files")
 	s.defineLeast(cmd, "exit with 3")
 	cmd.Flags().StringVar(&s.reader, "for", "",
-		"also report why `READER` would not read the section: "+presetNames+"; or one of the format in a file of this name")
-	offer(cmd, "for", cobra.ShellCompDirectiveDefault, presetWords())
+		"also report why `READER` would not read the section: "+presetNames)
+	offer(cmd, "for", cobra.ShellCompDirectiveNoFileComp, presetWords())
 	cmd.Flags().BoolVar(&s.require, "require", false,
 		"fail if a program or library has no section, but could have one; skip other files")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -117,9 +117,8 @@ func (s *conversion) formatFlags(cmd *cobra.Command) {
 	wordFlag(cmd, "format", "VERSION", strconv.Itoa(int(convert.DefaultVersion)), []string{"1", "2", "3"},
 		"SFrame version to write: 1, 2 or 3", func(word string) { s.Version = sframe.Version(word[0] - '0') })
 	f.StringVar(&s.like, "for", "",
-		"write what `READER` reads, such as perf or glibc; all: "+presetNames+
-			"; or the format of the .sframe in a file of this name")
-	offer(cmd, "for", cobra.ShellCompDirectiveDefault, presetWords())
+		"write what `READER` reads, such as perf or glibc; all: "+presetNames)
+	offer(cmd, "for", cobra.ShellCompDirectiveNoFileComp, presetWords())
 	f.BoolVar(&s.PCRel, "pcrel", false, "start addresses relative to their own field (errata 1, binutils 2.45)")
 	f.BoolVar(&s.Outermost, "outermost", false, "rows without data words for code without a caller (errata 2)")
 	wordFlag(cmd, "share", "WHEN", "auto", []string{"auto", "on", "off"},

@@ -59,7 +59,7 @@ func (s *conversion) distinct(stdout, stderr io.Writer) error {
 		err = cmp.Or(err, link.distinct("the output", s.output), to.distinct("the output", s.output))
 	}
 	for _, d := range []*destination{to, output} {
-		err = cmp.Or(err, d.distinct("the file of --for", s.like), s.debugDistinct(d), s.sframeDistinct(d))
+		err = cmp.Or(err, s.debugDistinct(d), s.sframeDistinct(d))
 	}
 	if s.to.ByBuildID && to != nil && to.path != "" && below(to.path, debugfile.Store(s.output)) {
 		err = cmp.Or(err, fmt.Errorf("%s is among the outputs below %s; use another file", to.name, s.output))

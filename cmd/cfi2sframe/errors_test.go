@@ -51,7 +51,7 @@ func TestExclusiveFlags(t *testing.T) {
 	for args, want := range map[string]string{
 		"--format 1 --pcrel --dry-run prog": "--pcrel and --outermost require --format 2",
 		"--outermost --dry-run prog":        "--pcrel and --outermost require --format 2",
-		"dump -r prog":                      "--recursive is not for dump",
+		"dump -r prog":                      "unknown flag: -r",
 		"-r prog -o out":                    "-r and -o cannot be combined",
 		"--skip-status --in-place prog":     "--skip-status requires -r or --skip-unsupported",
 	} {

@@ -14,7 +14,7 @@ import (
 // helpWidth is the number of columns of all help.
 const helpWidth = 80
 
-// groups are the headings of flags in --help. Other flags are advanced.
+// groups are the headings of flags. Other flags are advanced.
 var groups = []struct{ title, flags string }{
 	{"Output", "output in-place recursive dry-run preserve-dates update force skip-unsupported objects"},
 	{"Format", "for format pcrel outermost share padding into"},
@@ -22,15 +22,8 @@ var groups = []struct{ title, flags string }{
 	{"Advanced", ""},
 }
 
-// common are the flags that -h lists.
-const common = "output recursive dry-run for report verbose require objects shard " +
-	"print-dir cfi"
-
-// verbWidth is the number of columns of verbs in -h.
+// verbWidth is the number of columns of verbs.
 const verbWidth = 19
-
-// briefWidth is the length of usages that -h does not shorten.
-const briefWidth = helpWidth - 26
 
 // groupOf returns the index of the group of a flag.
 func groupOf(f *pflag.Flag) int {
@@ -42,8 +35,8 @@ func groupOf(f *pflag.Flag) int {
 	return len(groups) - 1
 }
 
-// printHelp prints the help of a command, or the most important of it.
-func (c *call) printHelp(cmd *cobra.Command, full bool) {
+// printHelp prints the help of a command.
+func (c *call) printHelp(cmd *cobra.Command) {
 	name := ""
 	if cmd.Name() != "cfi2sframe" {
 		name = "cfi2sframe "
@@ -51,11 +44,7 @@ func (c *call) printHelp(cmd *cobra.Command, full bool) {
 	for i, form := range strings.Split(cmd.Use, "\n") {
 		fmt.Fprintf(c.out, "%-6s %s%s\n", []string{"Usage:", ""}[min(i, 1)], name, form)
 	}
-	if full && cmd.Long != "" {
-		fmt.Fprintf(c.out, "\n%s", cmd.Long)
-	} else {
-		fmt.Fprintf(c.out, "\n%s.\n", strings.ToUpper(cmd.Short[:1])+cmd.Short[1:])
-	}
+	fmt.Fprintf(c.out, "\n%s", cmp.Or(cmd.Long, strings.ToUpper(cmd.Short[:1])+cmd.Short[1:]+".\n"))
 	if name == "" {
 		fmt.Fprintln(c.out, "\nVerbs:")
 		n := len(c.verbs()) - 3 // the last three need no words
@@ -68,25 +57,10 @@ func (c *call) printHelp(cmd *cobra.Command, full bool) {
 		}
 		fmt.Fprintf(c.out, "  %s, %s, %s\n", c.made[n].Use, c.made[n+1].Use, c.made[n+2].Use)
 	}
-	if full {
-		c.printFlags(cmd)
-		fmt.Fprint(c.out, statusesOf(cmd))
-		if cmd.Example != "" {
-			fmt.Fprintf(c.out, "\nExamples:\n%s", cmd.Example)
-		}
-		return
-	}
-	few := pflag.NewFlagSet("", pflag.ContinueOnError)
-	few.SortFlags = false
-	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if slices.Contains(strings.Fields(common), f.Name) {
-			short := bare(f)
-			short.Usage = brief(f.Usage)
-			few.AddFlag(short)
-		}
-	})
-	if few.HasFlags() {
-		fmt.Fprintf(c.out, "\nFlags (--help lists all):\n%s", few.FlagUsages())
+	c.printFlags(cmd)
+	fmt.Fprint(c.out, statusesOf(cmd))
+	if cmd.Example != "" {
+		fmt.Fprintf(c.out, "\nExamples:\n%s", cmd.Example)
 	}
 }
 
@@ -103,17 +77,6 @@ func bare(f *pflag.Flag) *pflag.Flag {
 type untyped struct{ pflag.Value }
 
 func (untyped) Type() string { return "" }
-
-// brief returns the beginning of a usage, up to its details.
-func brief(usage string) string {
-	usage, _, _ = strings.Cut(usage, "; ")
-	for _, end := range []string{": ", " (", ", "} {
-		if len(usage) > briefWidth {
-			usage, _, _ = strings.Cut(usage, end)
-		}
-	}
-	return usage
-}
 
 // printFlags prints all flags of a command in groups.
 func (c *call) printFlags(cmd *cobra.Command) {
@@ -132,7 +95,7 @@ func (c *call) printFlags(cmd *cobra.Command) {
 
 // helpCommand returns the verb help.
 func (c *call) helpCommand() *cobra.Command {
-	cmd := newCommand("help [VERB]", "print all help of cfi2sframe or of a verb")
+	cmd := newCommand("help [VERB]", "print the help of cfi2sframe or of a verb")
 	cmd.ValidArgs = strings.Fields(verbNames)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		about := cmd.Root()
@@ -141,10 +104,10 @@ func (c *call) helpCommand() *cobra.Command {
 			return errors.New("help takes one verb")
 		case len(args) == 1:
 			if about = c.verb(args[0]); about == nil {
-				return cmp.Or(unknownVerb(args[0]), fmt.Errorf("unknown verb: %q", args[0]))
+				return fmt.Errorf("unknown verb: %q", args[0])
 			}
 		}
-		c.printHelp(about, true)
+		c.printHelp(about)
 		return nil
 	}
 	return cmd

@@ -211,7 +211,7 @@ func (l *link) settings(names []string) (*conversion, error) {
 	s := newConversion()
 	cmd := c.convertCommand(s)
 	if err := cmd.ParseFlags(args); err != nil {
-		return nil, c.flagError(c.convertCommand(newConversion()), cmd, err)
+		return nil, flagError(cmd, err)
 	}
 	f := cmd.Flags()
 	for _, name := range linkRefused {

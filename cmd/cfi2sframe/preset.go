@@ -2,10 +2,7 @@ package main
 
 import (
 	"cmp"
-	"context"
-	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,8 +10,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"cfi2sframe/convert"
-	"cfi2sframe/internal/files"
-	"cfi2sframe/internal/outfile"
 	"cfi2sframe/sframe"
 )
 
@@ -101,39 +96,14 @@ func presetWords() []string {
 	return words
 }
 
-// findPreset returns the preset for the value of --for: one of the table, or the format of a file. A value that is no
-// name of a preset is a file if it exists or has a slash.
+// findPreset returns the preset for the value of --for.
 func findPreset(reader string) (preset, error) {
 	for _, p := range presets {
 		if p.name == reader {
 			return p, nil
 		}
 	}
-	if _, err := os.Stat(reader); err != nil && !strings.Contains(reader, "/") {
-		return preset{}, fmt.Errorf("--for %q is not known; use %s or a file", reader, presetNames)
-	}
-	f, err := formatOf(reader)
-	if errors.Is(err, sframe.ErrNone) {
-		err = fmt.Errorf("it has no .sframe that shows the format; use a file with one, or %s", presetNames)
-	}
-	if err != nil {
-		return preset{}, fmt.Errorf("--for %s: %w", reader, err)
-	}
-	return preset{name: reader, Format: f}, nil
-}
-
-// formatOf returns the format of the .sframe of a file, or sframe.ErrNone.
-func formatOf(path string) (convert.Format, error) {
-	p, err := files.OpenProgram(context.Background(), path, files.Sources{}) // does not wait: it is no pipe
-	if err != nil {
-		return convert.Format{}, err
-	}
-	defer p.Close()
-	s, err := p.Section()
-	if err := p.Err(err); err != nil {
-		return convert.Format{}, outfile.Plain(err)
-	}
-	return convert.FormatOf(s)
+	return preset{}, fmt.Errorf("--for %q is not known; use one of %s", reader, presetNames)
 }
 
 // apply sets the flags that a preset stands for, and refuses flags that contradict it.

@@ -14,7 +14,6 @@ import (
 	"testing"
 
 	"cfi2sframe/convert"
-	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/plain"
 	"cfi2sframe/internal/testkit/suite"
@@ -269,24 +268,5 @@ func TestPresetLookups(t *testing.T) {
 		if found := bytes.Equal(got, want.Bytes()); found != tt.found {
 			t.Errorf("--for %s: libsframe finds the rows: %t", tt.name, found)
 		}
-	}
-}
-
-// TestPresetOfObject has objects tell the same.
-func TestPresetOfObject(t *testing.T) {
-	object := filepath.Join(t.TempDir(), "object.o")
-	if err := os.WriteFile(object, elftest.NewObject().Bytes(), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := findPreset(object); err == nil || !strings.Contains(err.Error(), "it has no .sframe") {
-		t.Errorf("an object without: %v", err)
-	}
-	var stderr bytes.Buffer
-	if status := run(t.Context(), []string{"-q", "--for", "linux", "--in-place", object}, &stderr,
-		&stderr); status != exitDone {
-		t.Fatalf("status %d\n%s", status, stderr.String())
-	}
-	if p, err := findPreset(object); err != nil || p.Version != sframe.V3 || !p.PCRel || !p.Outermost {
-		t.Errorf("an object: %+v, error %v", p, err)
 	}
 }

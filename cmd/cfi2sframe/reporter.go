@@ -72,7 +72,7 @@ func (r *reporter) finish(line string) error {
 		}
 	}
 	if r.html {
-		if err := report.HTML(r.out, r.pages, footer()...); err != nil {
+		if err := report.HTML(r.out, r.pages, thisVersion()); err != nil {
 			return outfile.Plain(err)
 		}
 	}

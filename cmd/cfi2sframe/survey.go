@@ -124,7 +124,7 @@ func (w *sumWork) write(r *reporter, s *survey.Survey, paths []string) error {
 		if n := len(paths) - 1; n > 0 {
 			heading += " and " + strconv.Itoa(n) + " more"
 		}
-		return outfile.Plain(s.HTML(r.out, heading, footer()...))
+		return outfile.Plain(s.HTML(r.out, heading, thisVersion()))
 	}
 	return nil
 }

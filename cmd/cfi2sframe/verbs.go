@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -75,23 +74,17 @@ func (c *call) root() *cobra.Command {
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetOut(c.out)
 	root.SetErr(c.stderr)
-	root.SetHelpFunc(func(cmd *cobra.Command, args []string) { c.printHelp(cmd, slices.Contains(args, "--help")) })
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return c.flagError(root, cmd, err) })
+	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { c.printHelp(cmd) })
+	root.SetFlagErrorFunc(flagError)
 	return root
 }
 
 // execute runs a command line, and returns the command it was for. The root has the verbs only if the first argument is
 // one: cobra would also find them later.
 func (c *call) execute(root *cobra.Command, args []string) (*cobra.Command, error) {
-	if len(args) > 0 {
-		if isVerb(args) || strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
-			root.SetHelpCommand(c.verb("help"))
-			root.AddCommand(c.verbs()...)
-		} else if err := unknownVerb(args[0]); err != nil {
-			return root, err
-		} else if err := helpOfFile(args); err != nil {
-			return root, err
-		}
+	if len(args) > 0 && (isVerb(args) || strings.HasPrefix(args[0], cobra.ShellCompRequestCmd)) {
+		root.SetHelpCommand(c.verb("help"))
+		root.AddCommand(c.verbs()...)
 	}
 	root.SetArgs(args)
 	return root.ExecuteC()
@@ -105,28 +98,6 @@ func (c *call) verb(name string) *cobra.Command {
 	return nil
 }
 
-// helpOfFile returns an error for the help of a verb that does not exist.
-func helpOfFile(args []string) error {
-	if strings.HasPrefix(args[0], "-") || !slices.ContainsFunc(args, func(arg string) bool {
-		return arg == "-h" || arg == "--help"
-	}) {
-		return nil
-	}
-	if _, err := os.Stat(args[0]); err == nil {
-		return nil
-	}
-	return fmt.Errorf("unknown verb: %q", args[0])
-}
-
-// unknownVerb returns an error if an argument is similar to a verb, and no file.
-func unknownVerb(arg string) error {
-	like := similar(arg, strings.Fields(verbNames))
-	if _, err := os.Stat(arg); like == "" || err == nil || strings.HasPrefix(arg, "-") {
-		return nil
-	}
-	return fmt.Errorf("unknown verb: %s; did you mean %s?", arg, like)
-}
-
 //go:embed help/*.txt
 var helpFiles embed.FS
 
@@ -136,12 +107,12 @@ func newCommand(usage, short string) *cobra.Command {
 	text, _ := helpFiles.ReadFile("help/" + cmd.Name() + ".txt")
 	cmd.Long, cmd.Example, _ = strings.Cut(string(text), "\nExamples:\n")
 	cmd.Flags().SortFlags = false
-	cmd.Flags().BoolP("help", "h", false, "print all help; -h prints less")
+	cmd.Flags().BoolP("help", "h", false, "print this help")
 	return cmd
 }
 
 // flagError rewords an error of pflag.
-func (c *call) flagError(root, cmd *cobra.Command, err error) error {
+func flagError(_ *cobra.Command, err error) error {
 	var invalid *pflag.InvalidValueError
 	var unknown *pflag.NotExistError
 	var without *pflag.ValueRequiredError
@@ -159,61 +130,15 @@ func (c *call) flagError(root, cmd *cobra.Command, err error) error {
 		kind, _ := pflag.UnquoteUsage(f)
 		return fmt.Errorf("--%s requires a value: %s", f.Name, kind)
 	case errors.As(err, &unknown):
-		return c.unknownFlag(root, cmd, unknown)
+		dashes := "--"
+		if unknown.GetSpecifiedShortnames() != "" {
+			dashes = "-"
+		}
+		return fmt.Errorf("unknown flag: %s%s", dashes, unknown.GetSpecifiedName())
 	case errors.As(err, &syntax):
 		return fmt.Errorf("%s is not a flag; use -- before a file of this name", syntax.GetSpecifiedFlag())
 	}
 	return err
-}
-
-// unknownFlag says which verbs have a flag, or which flag has a similar name.
-func (c *call) unknownFlag(root, cmd *cobra.Command, err *pflag.NotExistError) error {
-	name := err.GetSpecifiedName()
-	find := func(cmd *cobra.Command) *pflag.Flag {
-		if err.GetSpecifiedShortnames() != "" {
-			return cmd.Flags().ShorthandLookup(name)
-		}
-		return cmd.Flags().Lookup(name)
-	}
-	if f := find(root); f != nil {
-		return fmt.Errorf("--%s is not for %s", f.Name, cmd.Name())
-	}
-	var verbs []string
-	full := name
-	for _, v := range c.verbs() {
-		if f := find(v); f != nil {
-			verbs = append(verbs, v.Name())
-			full = f.Name
-		}
-	}
-	if verbs != nil {
-		return fmt.Errorf("--%s is for %s", full, list(verbs, "and"))
-	}
-	if err.GetSpecifiedShortnames() != "" {
-		return fmt.Errorf("unknown flag: -%s", name)
-	}
-	var names []string
-	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-	like := similar(name, names)
-	switch {
-	case isVerb([]string{name}):
-		return fmt.Errorf("unknown flag: --%s; use 'cfi2sframe %s'", name, name)
-	case like != "":
-		return fmt.Errorf("unknown flag: --%s; did you mean --%s?", name, like)
-	}
-	return fmt.Errorf("unknown flag: --%s", name)
-}
-
-// similar returns the name that is most similar to another, or "". At most two letters, and a third of all, may differ.
-func similar(to string, names []string) string {
-	all := &cobra.Command{SuggestionsMinimumDistance: min(2, (len(to)+1)/3)}
-	for _, name := range names {
-		all.AddCommand(&cobra.Command{Use: name, Run: func(*cobra.Command, []string) {}})
-	}
-	if like := all.SuggestionsFor(to); len(to) > 2 && len(like) > 0 {
-		return like[0]
-	}
-	return ""
 }
 
 // list joins words as a sentence has them.
@@ -272,7 +197,7 @@ func (c *call) linkCommand() *cobra.Command {
 		case args[0] == "--print-dir":
 			c.printLinkerDir()
 		case len(args) == 1 && (args[0] == "--help" || args[0] == "-h"):
-			c.printHelp(cmd, args[0] == "--help")
+			c.printHelp(cmd)
 		default:
 			c.status, _ = runLinker(append([]string{"cfi2sframe", "ld"}, args...), c.stdout, c.stderr)
 		}

@@ -21,25 +21,23 @@ func TestWrongUsage(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	for args, want := range map[string]string{
-		"survey --format 3 .":               "--format is not for survey",
-		"survey --force .":                  "--force is not for survey",
-		"survey -p .":                       "--preserve-dates is not for survey",
-		"survey -v .":                       "--verbose is not for survey",
-		"remove --min-coverage 99 f -o out": "--min-coverage is not for remove",
+		"survey --format 3 .":               "unknown flag: --format",
+		"survey --force .":                  "unknown flag: --force",
+		"survey -p .":                       "unknown flag: -p",
+		"survey -v .":                       "unknown flag: -v",
+		"remove --min-coverage 99 f -o out": "unknown flag: --min-coverage",
 		"remove --report html f -o out":     `--report "html" is not known; use none, text or json`,
-		"dump --report html f":              "--report is not for dump",
-		"dump -q f":                         "--quiet is not for dump",
-		"dump -o out f":                     "--output is not for dump",
-		"check --format 3 f":                "--format is not for check",
+		"dump --report html f":              "unknown flag: --report",
+		"dump -q f":                         "unknown flag: -q",
+		"dump -o out f":                     "unknown flag: -o",
+		"check --format 3 f":                "unknown flag: --format",
 		"check --report csv f":              `--report "csv" is not known; use none, text or json`,
-		"diff --min-coverage 99 a b":        "--min-coverage is not for diff",
+		"diff --min-coverage 99 a b":        "unknown flag: --min-coverage",
 		"diff a":                            "diff requires two files, OLD and NEW",
-		"merge --objects a":                 "--objects is for survey",
-		"--shard 1/2 f -o out":              "--shard is for survey",
+		"merge --objects a":                 "unknown flag: --objects",
+		"--shard 1/2 f -o out":              "unknown flag: --shard",
 		"--report csv f -o out":             `--report "csv" is not known; use none, text, json or html`,
-		"--check f":                         "unknown flag: --check; use 'cfi2sframe check'",
-		"check --dump f":                    "unknown flag: --dump; use 'cfi2sframe dump'",
-		"survey -r d":                       "--recursive is not for survey",
+		"survey -r d":                       "unknown flag: -r",
 		"ld --print-dir f":                  "--print-dir takes no argument",
 		"ld":                                "ld requires a program, or -- and the arguments of ld",
 		"--dry-run f -o out":                "-o, --in-place and --dry-run cannot be combined",
@@ -50,21 +48,14 @@ func TestWrongUsage(t *testing.T) {
 		"--min-coverage 0.99 f -o out":      `--min-coverage "0.99" is 0.99 %; did you mean 99?`,
 		"--min-coverage 0.9999 f -o out":    `--min-coverage "0.9999" is 0.9999 %; did you mean 99.99?`,
 		"--min-coverage 1 f -o out":         `--min-coverage "1" is 1 %; did you mean 100?`,
-		"chekc f":                           "unknown verb: chekc; did you mean check?",
-		"surve f -o out":                    "unknown verb: surve; did you mean survey?",
-		"help chec":                         "unknown verb: chec; did you mean check?",
 		"help nothing":                      `unknown verb: "nothing"`,
 		"help a b":                          "help takes one verb",
-		"--formt 3 f -o out":                "unknown flag: --formt; did you mean --format?",
-		"check --min-coverge 99 f":          "unknown flag: --min-coverge; did you mean --min-coverage?",
 		"--frobnicate f -o out":             "unknown flag: --frobnicate",
 		"-x f -o out":                       "unknown flag: -x",
 		"--version extra":                   `version takes no argument, but "extra" is one`,
 		"version extra":                     `version takes no argument, but "extra" is one`,
 		"completion csh":                    "completion requires one of bash, fish and zsh",
 		"survey --shard 3/2 .":              `--shard "3/2" is not I/N with whole numbers, 1 <= I <= N <= 1048576`,
-		"frob -h":                           `unknown verb: "frob"`,
-		"frob --help":                       `unknown verb: "frob"`,
 	} {
 		said := says(t, exitUsage, "cfi2sframe: "+want+"\nTry 'cfi2sframe ", io.Discard, strings.Fields(args)...)
 		if !strings.HasPrefix(said, "cfi2sframe: "+want) {
@@ -139,7 +130,7 @@ func TestVerbIsFirst(t *testing.T) {
 	}
 }
 
-// TestHelp expects -h to fit a terminal, --help to have all flags, and both to have no types of Go.
+// TestHelp expects -h and --help to have all flags, and no types of Go.
 func TestHelp(t *testing.T) {
 	c := newCall(t.Context(), io.Discard, io.Discard)
 	for i, v := range c.verbs() {
@@ -155,10 +146,10 @@ func TestHelp(t *testing.T) {
 		if says(t, exitDone, "", &same, append([]string{"help"}, verb...)...); same.String() != long.String() {
 			t.Errorf("help %s is not that of --help:\n%s", verb, same.String())
 		}
-		if n := strings.Count(short.String(), "\n"); n > 25 {
-			t.Errorf("%s -h has %d lines", verb, n)
+		if short.String() != long.String() {
+			t.Errorf("%s -h is not --help:\n%s", verb, short.String())
 		}
-		for line := range strings.Lines(short.String() + long.String()) {
+		for line := range strings.Lines(long.String()) {
 			if len(line) > helpWidth+1 ||
 				regexp.MustCompile(`-[a-z]+ (int|string|strings|float|float64|bool|value)\b`).MatchString(line) {
 				t.Errorf("%s: %s", verb, line)

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"html/template"
 	"math"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -27,7 +26,7 @@ var (
 
 // policy allows the inlined style and script by their hashes: markup in a name can neither run nor load anything. A
 // test computes the hashes, so that the program needs no cryptography.
-const policy = "default-src 'none'; style-src 'sha256-m3anCgvy3QDvxbE3Zw38GLmojPUuu30iLwOWRwOIQU4='; script-src 'sha256-cD/WPB0AtBwba8VcMNTN0LMPOsNeLFiONIdPizIx0AE='"
+const policy = "default-src 'none'; style-src 'sha256-Q+I6wscG42ZmS9LuUAENajpUuSLzlRgiWsPuOj1uV18='; script-src 'sha256-cD/WPB0AtBwba8VcMNTN0LMPOsNeLFiONIdPizIx0AE='"
 
 // Template returns the template of a page and of the parts.
 func Template(text string, funcs template.FuncMap) *template.Template {
@@ -43,45 +42,15 @@ func Template(text string, funcs template.FuncMap) *template.Template {
 
 // A Frame has the data of the parts "top" and "end", which every page begins and ends with.
 type Frame struct {
-	Title  string
-	Footer []Fact
-	Data   Data
+	Title string
+	Maker string // the name and version of the program
+	Data  Data
 }
 
-// NewFrame returns the frame of a page without tables. Its footer has pairs of names and texts that are not "".
-func NewFrame(title string, footer ...string) Frame {
-	f := Frame{Title: title, Data: Data{Reasons: map[string]string{}, Tables: map[string][][]string{}}}
-	for i := 0; i < len(footer); i += 2 {
-		if footer[i+1] != "" {
-			f.Footer = append(f.Footer, Fact{footer[i], footer[i+1]})
-		}
-	}
-	return f
+// NewFrame returns the frame of a page without tables.
+func NewFrame(title, maker string) Frame {
+	return Frame{title, maker, Data{Reasons: map[string]string{}, Tables: map[string][][]string{}}}
 }
-
-// A Fact is a line of the footer.
-type Fact struct{ Name, Text string }
-
-// maxCommand bounds the command in a footer, in bytes: command lines can have thousands of files.
-const maxCommand = 1000
-
-// Command returns a command line of cfi2sframe for a shell. Of a long one it returns the beginning.
-func Command(args ...string) string {
-	line := "cfi2sframe"
-	for _, a := range args {
-		if len(line)+len(a) > maxCommand {
-			return line + " ..."
-		}
-		if !unquoted.MatchString(a) {
-			a = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
-		}
-		line += " " + a
-	}
-	return line
-}
-
-// unquoted matches arguments that no shell takes for something else.
-var unquoted = regexp.MustCompile(`^[-\w./=:,+@%]+$`)
 
 // A Split says what becomes of code, in bytes: the data of the parts "stack" and "cards".
 type Split struct{ Code, Unwindable, NotCovered, NoCFI uint64 }

@@ -93,13 +93,6 @@ type DiffFunction struct {
 	Covered uint64 `json:"covered"`
 }
 
-// An Only is a file of which only one of two directories has an .sframe.
-type Only struct {
-	Schema int    `json:"schema"`
-	File   string `json:"file"`
-	Only   string `json:"only"` // old or new
-}
-
 // Place returns the function's address.
 func (f *DiffFunction) Place() string { return fmt.Sprintf("%s%#x", inSection(f.Section), f.Begin) }
 

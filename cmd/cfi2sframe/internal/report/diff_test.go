@@ -127,8 +127,8 @@ func TestWriteErrors(t *testing.T) {
 		"text":                    func(w io.Writer) error { return c.Text(w, -1) },
 		"JSON":                    func(w io.Writer) error { return report.WriteJSON(w, c) },
 		"JSON of what stays":      func(w io.Writer) error { return report.WriteJSON(w, kept) },
-		"HTML":                    func(w io.Writer) error { return report.HTML(w, []*report.Coverage{c}) },
-		"HTML of several reports": func(w io.Writer) error { return report.HTML(w, []*report.Coverage{c, c}) },
+		"HTML":                    func(w io.Writer) error { return report.HTML(w, []*report.Coverage{c}, "") },
+		"HTML of several reports": func(w io.Writer) error { return report.HTML(w, []*report.Coverage{c, c}, "") },
 	} {
 		var whole bytes.Buffer
 		if err := write(&whole); err != nil {

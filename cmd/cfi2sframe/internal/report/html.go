@@ -23,11 +23,11 @@ var pageTemplate = sync.OnceValue(func() *template.Template {
 })
 
 // HTML writes one page about the files, without references to other files: the result for each, gaps by reason, and a
-// table of all gaps that can be sorted and filtered. Names come from files that may be hostile. The footer has pairs of
-// names and texts.
-func HTML(w io.Writer, files []*Coverage, footer ...string) error {
+// table of all gaps that can be sorted and filtered. Names come from files that may be hostile. The maker is the
+// program with its version.
+func HTML(w io.Writer, files []*Coverage, maker string) error {
 	out := bufio.NewWriter(w)
-	if err := pageTemplate().Execute(out, newPage(files, footer)); err != nil {
+	if err := pageTemplate().Execute(out, newPage(files, maker)); err != nil {
 		return err
 	}
 	return out.Flush()
@@ -76,12 +76,12 @@ var (
 	)
 )
 
-func newPage(files []*Coverage, footer []string) *pageOf {
+func newPage(files []*Coverage, maker string) *pageOf {
 	title := "SFrame coverage of " + plural(len(files), "file")
 	if len(files) == 1 {
 		title = "SFrame coverage of " + Printable(files[0].File)
 	}
-	p := &pageOf{Frame: page.NewFrame(title, footer...), Several: len(files) != 1}
+	p := &pageOf{Frame: page.NewFrame(title, maker), Several: len(files) != 1}
 	for i, c := range files {
 		id := ""
 		if len(files) > 1 && i < maxShown {

@@ -37,7 +37,6 @@ func fullCoverage() *report.Coverage {
 			Bytes: 10, Padding: 3, Startup: 2, Omitted: 1,
 			Sections: []report.UncoveredSection{{
 				Name: ".text", Begin: 4096, Size: 64, Bytes: 10, Padding: 3, Startup: 2,
-				Ranges: []report.UncoveredRange{{Begin: 4100, End: 4108, Bytes: 8}},
 			}},
 			Functions: []report.UncoveredFunction{{Function: "g()", Symbol: "_Z1gv", Section: ".text",
 				Begin: 4, Size: 8,
@@ -161,7 +160,6 @@ func evilCoverage() *report.Coverage {
 		c.Uncovered.Functions = append(c.Uncovered.Functions, f)
 		s := c.Uncovered.Sections[0]
 		s.Name, s.Begin = name, 0
-		s.Ranges = []report.UncoveredRange{{Begin: 4, End: 12, Bytes: 8}}
 		c.Uncovered.Sections = append(c.Uncovered.Sections, s)
 	}
 	return c

@@ -33,24 +33,16 @@ func noneUncovered() Uncovered {
 // An UncoveredSection is an executable section, or in a file without section headers an
 // executable segment.
 type UncoveredSection struct {
-	Name    string           `json:"name"`
-	Begin   uint64           `json:"begin"` // address; 0 in a relocatable object
-	Size    uint64           `json:"size"`
-	Bytes   uint64           `json:"bytes"`   // of that, without CFI
-	Padding uint64           `json:"padding"` // of the bytes without CFI
-	Startup uint64           `json:"startup"` // of the bytes without CFI
-	Ranges  []UncoveredRange `json:"ranges"`  // by address, the largest maxRanges
+	Name    string `json:"name"`
+	Begin   uint64 `json:"begin"` // address; 0 in a relocatable object
+	Size    uint64 `json:"size"`
+	Bytes   uint64 `json:"bytes"`   // of that, without CFI
+	Padding uint64 `json:"padding"` // of the bytes without CFI
+	Startup uint64 `json:"startup"` // of the bytes without CFI
 }
 
 // WithoutCFI returns how much of the section's code has no CFI, without start-up code.
 func (s UncoveredSection) WithoutCFI() uint64 { return s.Bytes - s.Padding - s.Startup }
-
-// An UncoveredRange is a range of code without CFI.
-type UncoveredRange struct {
-	Begin uint64 `json:"begin"` // address; in a relocatable object, from the section's start
-	End   uint64 `json:"end"`   // address after the last byte
-	Bytes uint64 `json:"bytes"` // of code without CFI: all
-}
 
 // An UncoveredFunction is a function with a part that no CFI describes.
 type UncoveredFunction struct {
@@ -64,9 +56,6 @@ type UncoveredFunction struct {
 
 // maxUncovered bounds the functions without CFI that are listed.
 const maxUncovered = 10000
-
-// maxRanges bounds the ranges of a section. A library has padding after every other function.
-const maxRanges = 256
 
 // A rangeSet is a set of sorted and disjoint ranges, with the bytes in the ranges before each.
 type rangeSet struct {
@@ -101,12 +90,8 @@ func findUncovered(d *convert.Details, files []*elffile.File, names *namer) Unco
 	u, free := uncoveredSections(d.File, d.Table, d.Stubs, d.Pads)
 	u.functions(d, files, free, names)
 	for i := range u.Sections {
-		if s := &u.Sections[i]; d.File.IsObject() { // where addresses count from the section's start
-			for j := range s.Ranges {
-				s.Ranges[j].Begin -= s.Begin
-				s.Ranges[j].End -= s.Begin
-			}
-			s.Begin = 0
+		if d.File.IsObject() { // where addresses count from the section's start
+			u.Sections[i].Begin = 0
 		}
 	}
 	return u
@@ -146,7 +131,7 @@ func uncoveredSections(f *elffile.File, t *cfi.Table, stubs []plt.Stub, known []
 	}
 	for _, code := range codeOf(f) {
 		own := subtract(code.Span, described)
-		s := UncoveredSection{Name: code.Name, Begin: code.Begin, Size: code.Size(), Ranges: largest(own)}
+		s := UncoveredSection{Name: code.Name, Begin: code.Begin, Size: code.Size()}
 		free = append(free, own...)
 		for _, r := range own {
 			s.Bytes += r.Size()
@@ -185,20 +170,6 @@ func uncoveredSections(f *elffile.File, t *cfi.Table, stubs []plt.Stub, known []
 		others = append(others, subtract(r, startup)...)
 	}
 	return u, others
-}
-
-// largest returns the largest ranges, by address.
-func largest(ranges []elffile.Span) []UncoveredRange {
-	ranges = slices.SortedFunc(slices.Values(ranges), func(a, b elffile.Span) int {
-		return cmp.Or(cmp.Compare(b.Size(), a.Size()), byBegin(a, b))
-	})
-	ranges = ranges[:min(len(ranges), maxRanges)]
-	slices.SortFunc(ranges, byBegin)
-	out := make([]UncoveredRange, len(ranges))
-	for i, r := range ranges {
-		out[i] = UncoveredRange{r.Begin, r.End, r.Size()}
-	}
-	return out
 }
 
 // codeOf returns where the bytes of a file's code are, by address.

@@ -1,11 +1,9 @@
 package report
 
 import (
-	"cmp"
 	"debug/elf"
 	"fmt"
 	"math"
-	"slices"
 	"testing"
 
 	"cfi2sframe/convert"
@@ -35,7 +33,7 @@ func TestUncoveredPlaces(t *testing.T) {
 		Table: elftest.Described(t, elftest.Range{Begin: f.Sections[cold].Base + 8, End: f.Sections[cold].Base + 20}),
 	}, []*elffile.File{f}, newNamer(NewLimits()))
 	// All of it are zeros.
-	want := "[{.text 0 64 64 64 0 [{0 64 64}]} {.text.cold 0 32 20 20 0 [{0 8 8} {20 32 12}]}]"
+	want := "[{.text 0 64 64 64 0} {.text.cold 0 32 20 20 0}]"
 	if got := fmt.Sprint(u.Sections); got != want || u.Bytes != 84 {
 		t.Errorf("in an object %s, %d bytes; want %s", got, u.Bytes, want)
 	}
@@ -45,7 +43,7 @@ func TestUncoveredPlaces(t *testing.T) {
 	p.Put16(elftest.EhShnum, 0)
 	p.Put16(elftest.EhShstrndx, 0)
 	u = report(elftest.Parse(t, p.B))
-	want = "[{PT_LOAD 0 984 891 0 0 [{0 648 648} {741 984 243}]}]"
+	want = "[{PT_LOAD 0 984 891 0 0}]"
 	if got := fmt.Sprint(u.Sections); got != want || u.Bytes != 0x3d8-(0x2e5-0x288) {
 		t.Errorf("without sections %s, %d bytes; want %s", got, u.Bytes, want)
 	}
@@ -64,7 +62,7 @@ func TestUncoveredPlaces(t *testing.T) {
 	}
 }
 
-// TestUncoveredBounded lists the largest functions and ranges of more than are listed.
+// TestUncoveredBounded lists the largest functions of more than are listed.
 func TestUncoveredBounded(t *testing.T) {
 	const n = maxUncovered + 3
 	p := elftest.Patch(t.Fatalf, fixture(t, "drap2.so"))
@@ -78,17 +76,6 @@ func TestUncoveredBounded(t *testing.T) {
 	u := findUncovered(&convert.Details{File: f, Table: elftest.Described(t)}, []*elffile.File{f}, newNamer(NewLimits()))
 	if len(u.Functions) != maxUncovered || u.Omitted != 3 {
 		t.Fatalf("%d functions, and %d more; want %d and 3", len(u.Functions), u.Omitted, maxUncovered)
-	}
-	described := make([]elftest.Range, maxRanges+2) // a range without CFI after each, the last one to the end
-	for i := range described {
-		begin := text + 8*uint64(i)
-		described[i] = elftest.Range{Begin: begin, End: begin + 4 + uint64(i%2)} // ranges of 4 and 3 bytes in turn
-	}
-	all := findUncovered(&convert.Details{File: f, Table: elftest.Described(t, described...)}, nil, newNamer(NewLimits()))
-	ranges := all.Sections[len(all.Sections)-1].Ranges
-	if len(ranges) != maxRanges || ranges[0] != (UncoveredRange{text + 4, text + 8, 4}) ||
-		!slices.IsSortedFunc(ranges, func(a, b UncoveredRange) int { return cmp.Compare(a.Begin, b.Begin) }) {
-		t.Errorf("%d ranges: %v", len(ranges), ranges)
 	}
 	if first, second := u.Functions[0], u.Functions[1]; first.Begin != symbols[n-1].value || second.Begin != text {
 		t.Errorf("the first ones are %+v and %+v", first, second)

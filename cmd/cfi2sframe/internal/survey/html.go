@@ -46,13 +46,13 @@ var fileColumns = page.Columns(
 	"In format 2", "number", "Mostly by", "reason", "Code", "number", "ABI", "text", "Remarks", "text",
 )
 
-// HTML writes the survey as a page that needs nothing else, with a footer as page.NewFrame has it.
-func (s *Survey) HTML(w io.Writer, heading string, footer ...string) error {
+// HTML writes the survey as a page that needs nothing else. The maker is the program with its version.
+func (s *Survey) HTML(w io.Writer, heading, maker string) error {
 	out := bufio.NewWriter(w)
 	funcs := template.FuncMap{
 		"count": count[uint64], "bytes": func(n uint64) string { return countOf(n, "byte") },
 	}
-	if err := page.Template(pageText, funcs).Execute(out, s.page(heading, footer)); err != nil {
+	if err := page.Template(pageText, funcs).Execute(out, s.page(heading, maker)); err != nil {
 		return err
 	}
 	return out.Flush()
@@ -64,9 +64,9 @@ func (r *Record) split() page.Split {
 	return page.NewSplit(r.Code, format(r.Formats, detailed).Unwindable, lost)
 }
 
-func (s *Survey) page(heading string, footer []string) *surveyPage {
+func (s *Survey) page(heading, maker string) *surveyPage {
 	p := &surveyPage{
-		Frame: page.NewFrame(s.title(), footer...), Kind: "SFrame survey", Heading: heading, Format: detailed,
+		Frame: page.NewFrame(s.title(), maker), Kind: "SFrame survey", Heading: heading, Format: detailed,
 		Files: s.Total.Files, WithCFI: s.Total.WithCFI,
 	}
 	files := slices.DeleteFunc(slices.Clone(s.Files), func(r *Record) bool { return r.Code == 0 && r.Error == "" })

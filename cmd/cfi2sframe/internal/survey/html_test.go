@@ -56,7 +56,7 @@ func TestWithoutScript(t *testing.T) {
 	s := model(1200)
 	var b strings.Builder
 	const worst = "/usr/bin/a-long-name-of-a-program-1199" // k of 1,199 bytes, and k+1 lost
-	if err := s.HTML(&b, "/usr/bin"); err != nil {
+	if err := s.HTML(&b, "/usr/bin", ""); err != nil {
 		t.Fatal(err)
 	}
 	_, text, _ := strings.Cut(b.String(), `<div class="table" id="files"`)

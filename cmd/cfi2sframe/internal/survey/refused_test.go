@@ -203,7 +203,7 @@ func TestLongLists(t *testing.T) {
 		{Begin: 0x1000, Size: 10, Lost: 1, Reason: "drap"},
 	}
 	s := New(records, Skipped{})
-	if p := s.page("/a", nil); p.NotListed != "2 files" {
+	if p := s.page("/a", ""); p.NotListed != "2 files" {
 		t.Errorf("%q are not listed", p.NotListed)
 	}
 	var text bytes.Buffer
@@ -236,7 +236,7 @@ func (w *fullWriter) Write(b []byte) (int, error) {
 func TestWriteErrors(t *testing.T) {
 	s := model(100)
 	for form, write := range map[string]func(io.Writer) error{
-		"text": s.Text, "json": s.JSON, "html": func(w io.Writer) error { return s.HTML(w, "heading") },
+		"text": s.Text, "json": s.JSON, "html": func(w io.Writer) error { return s.HTML(w, "heading", "") },
 	} {
 		var whole bytes.Buffer
 		if err := write(&whole); err != nil {

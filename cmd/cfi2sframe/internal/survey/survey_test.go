@@ -254,7 +254,7 @@ func TestShards(t *testing.T) {
 func forms(t *testing.T, s *Survey) string {
 	t.Helper()
 	var b bytes.Buffer
-	for _, err := range []error{s.Text(&b), s.JSON(&b), s.HTML(&b, "heading")} {
+	for _, err := range []error{s.Text(&b), s.JSON(&b), s.HTML(&b, "heading", "")} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -379,7 +379,7 @@ func TestTextAndHTML(t *testing.T) {
 	if strings.ContainsAny(text.String(), "\x1b\t\r") {
 		t.Error("control characters in the text")
 	}
-	if err := s.HTML(&page, dir); err != nil {
+	if err := s.HTML(&page, dir, ""); err != nil {
 		t.Fatal(err)
 	}
 	for _, bad := range []string{"<b>", "\x1b", "http:", "https:", "<script>alert", "src="} {
