@@ -3,10 +3,8 @@ package emit
 import (
 	"cmp"
 	"math"
-	"math/bits"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"cfi2sframe/sframe"
 )
@@ -25,8 +23,8 @@ import (
 //  3. Dynamic programming divides each chain at the least cost. A list that occurs n times costs 1/n of its size.
 //  4. The lists of the chosen pieces are counted instead of all possible ones, and step 3 is repeated.
 //
-// All but step 2 is done for blocks of blockUses functions at the same time. No chain crosses the end of a block, so
-// the result does not depend on the number of goroutines.
+// Goroutines take steps 3 and 4 for some chains each. No chain crosses a multiple of blockUses functions, so chains are
+// short, and the result does not depend on the number of goroutines.
 //
 // The effects below are those on the sections of gdb, libcrypto and libLLVM-14 in November 2026.
 const (
@@ -37,83 +35,57 @@ const (
 	blockUses = 1024 // 0.1 %
 )
 
-// A cluster is rows that stay together. Offsets count from the start of the chain.
-type cluster struct {
-	start, last uint32 // offsets of the first and the last row; only the first cluster of a chain starts at 0
-	size        uint32 // of the rows in bytes, without their start addresses
-	hash        uint32 // of the rows and of their distances
-	row         uint32 // index of the first row in Builder.rows
-	rows        uint16
-	part        uint16 // index of the Builder
-}
-
 // A chain is code in which FDEs can begin and end at any cluster.
 type chain struct {
-	start   uint64 // address
-	size    uint32 // of the code in bytes
-	cluster int    // index of the first cluster in the block
-	run     *run   // of the first function; what fde and class say is the same for all
-}
-
-// A block is some of the code. A chain and a cluster more end the last ones.
-type block struct {
-	uses     []use
-	chains   []chain
-	clusters []cluster
-	index    int // of the first cluster, counted through all blocks
+	start uint64 // address
+	size  uint32 // of the code in bytes
+	class uint16
+	place int // index of the first place
 }
 
 // A piece is what one FDE describes.
 type piece struct {
-	fde  sframe.FDE
-	list uint32 // index of its rows
+	start uint64
+	size  uint32
+	list  uint32 // index of its rows
+	class uint16
 }
 
-// divide divides the code of all parts into pieces, and stores their lists.
-func divide(parts []*Builder) ([]piece, lists) {
-	opt := &parts[0].opt
-	blocks, limit := newBlocks(parts)
-	dividers := make([]divider, len(parts))
+// divide divides the code into pieces, and stores their lists. It works with the given number of goroutines.
+func divide(b *Builder, workers int) ([]piece, lists) {
+	if len(b.uses) == 0 {
+		return nil, lists{}
+	}
+	byStart := func(a, b use) int { return cmp.Compare(a.start, b.start) }
+	if !slices.IsSortedFunc(b.uses, byStart) {
+		slices.SortStableFunc(b.uses, byStart)
+	}
+	most, limit := b.measure()
+	chains, places := b.chains(most)
+	t := newTrie(b, places)
+	dividers, end := make([]*divider, workers), 0
 	for i := range dividers {
-		dividers[i] = divider{
-			layout: parts[0].layout, limit: limit, lists: newLists(opt.Share),
-			pieces: make([]piece, 0, blockUses*(len(blocks)/len(parts)+1)),
+		begin := end
+		for end < len(chains)-1 && chains[end].place < len(places)*(i+1)/workers {
+			end++
 		}
+		dividers[i] = newDivider(b, t, chains[begin:end+1], limit)
 	}
-	// all calls f for each block, by all dividers at the same time.
-	all := func(f func(d *divider, b *block)) {
-		each(len(dividers), func(i int) {
-			for k := len(blocks) * i / len(dividers); k < len(blocks)*(i+1)/len(dividers); k++ {
-				f(&dividers[i], &blocks[k])
-			}
-		})
-	}
-	all(func(_ *divider, b *block) { b.load(parts) })
-	t := &trie{}
-	if opt.Share && len(blocks) > 0 {
-		t = newTrie(blocks, limit)
-		t.price()
+	if b.opt.Share {
+		t.grow(limit)
 		for range rounds - 1 {
-			uses := make([]uint32, len(t.nodes))
-			all(func(d *divider, b *block) {
-				d.divide(b, t, func(_, begin, end int) {
-					if n := t.at(b.index+begin, end-begin); n > 0 {
-						atomic.AddUint32(&uses[n], 1)
-					}
-				})
-			})
-			for i := range uses {
-				t.nodes[i].uses = uses[i]
-			}
 			t.price()
+			each(dividers, func(d *divider) { d.divide(t.count) })
 		}
 	}
-	all(func(d *divider, b *block) {
-		d.divide(b, t, func(chain, begin, end int) { d.cut(parts, b, chain, begin, end) })
+	t.price()
+	each(dividers, func(d *divider) {
+		d.made = make([]uint32, len(t.nodes))
+		d.pieces = make([]piece, 0, len(b.uses)/workers*9/8)
+		d.divide(d.cut)
 	})
-	first := &dividers[0]
-	for i := range dividers[1:] {
-		d := &dividers[1+i]
+	first := dividers[0]
+	for _, d := range dividers[1:] {
 		to := first.lists.join(&d.lists)
 		for _, p := range d.pieces {
 			p.list = to[p.list]
@@ -123,25 +95,26 @@ func divide(parts []*Builder) ([]piece, lists) {
 	return first.pieces, first.lists
 }
 
-// newBlocks returns blocks of all functions, in address order, with memory for their clusters. It also returns how many
-// rows a piece may have.
-func newBlocks(parts []*Builder) (blocks []block, limit uint32) {
-	index, bytes, rows := 0, 0.0, 0.0
-	for uses := range slices.Chunk(sortedUses(parts), blockUses) {
-		blocks = append(blocks, block{uses: uses, index: index})
-		for i := range uses {
-			r := &parts[uses[i].part].runs[uses[i].run]
-			index += int(r.clusters)
-			bytes += float64(uses[i].size)
-			rows += float64(uses[i].size) * float64(r.num)
-		}
-		index++
+// each calls f for all dividers at the same time.
+func each(dividers []*divider, f func(*divider)) {
+	var wg sync.WaitGroup
+	for _, d := range dividers[1:] {
+		wg.Go(func() { f(d) })
 	}
-	clusters := make([]cluster, index)
-	for i := range blocks {
-		blocks[i].clusters = clusters[blocks[i].index:]
+	f(dividers[0])
+	wg.Wait()
+}
+
+// measure returns how many places all uses have at most, and how many rows a piece may have.
+func (b *Builder) measure() (places int, limit uint32) {
+	bytes, rows := 0.0, 0.0
+	for i := range b.uses {
+		r, size := &b.runs[b.uses[i].run], float64(b.uses[i].size)
+		places += int(r.places)
+		bytes += size
+		rows += size * float64(r.rows)
 	}
-	return blocks, rowLimit(rows / max(bytes, 1))
+	return places, rowLimit(rows / max(bytes, 1))
 }
 
 // rowLimit returns how many rows a piece may have, if the function of an average byte of code has the given number.
@@ -150,118 +123,41 @@ func newBlocks(parts []*Builder) (blocks []block, limit uint32) {
 // 18 on amd64.
 func rowLimit(rows float64) uint32 { return uint32(min(max(2*rows, minRows), maxRows)) }
 
-// each calls f for all numbers below n at the same time.
-func each(n int, f func(int)) {
-	var wg sync.WaitGroup
-	for i := 1; i < n; i++ {
-		wg.Go(func() { f(i) })
-	}
-	f(0)
-	wg.Wait()
-}
-
-// sortedUses returns all uses in the order of their addresses.
-func sortedUses(parts []*Builder) []use {
-	n := 0
-	for _, p := range parts {
-		n += len(p.uses)
-	}
-	uses := make([]use, 0, n)
-	for i, p := range parts {
-		for _, u := range p.uses {
-			u.part = uint32(i)
-			uses = append(uses, u)
-		}
-	}
-	byStart := func(a, b use) int { return cmp.Compare(a.start, b.start) }
-	if !slices.IsSortedFunc(uses, byStart) {
-		slices.SortStableFunc(uses, byStart)
-	}
-	return uses
-}
-
-// key returns the bytes of a row of up to 7 bytes, with their number, and 0 for a longer one.
-func (f *form) key() uint64 {
-	if f.size > 7 {
-		return 0
-	}
-	return f.bytes | uint64(f.size)<<56
-}
-
-// nextCluster returns how many of the rows the first cluster has: all of them, or those that are near enough.
-func nextCluster(rows []sframe.Ref, all bool) int {
-	if all {
-		return len(rows)
-	}
-	n := 1
-	for n < len(rows) && n < maxRows && rows[n].Start-rows[n-1].Start < minGap {
-		n++
-	}
-	return n
-}
-
-// numClusters returns how many clusters the rows have.
-func numClusters(rows []sframe.Ref, all bool) (n uint32) {
-	for ; len(rows) > 0; n++ {
-		rows = rows[nextCluster(rows, all):]
-	}
-	return n
-}
-
-// newCluster returns the cluster of all the rows, whose offsets count from the start of their function.
-func newCluster(rows []sframe.Ref, forms []form) cluster {
-	c := cluster{start: rows[0].Start, last: rows[0].Start, rows: uint16(len(rows))}
-	hash := uint64(0)
-	for _, e := range rows {
-		f := &forms[e.Row]
-		hash = mix(hash + uint64(e.Start-c.last)<<56 ^ f.bytes)
-		c.last, c.size = e.Start, c.size+f.size
-	}
-	c.hash = uint32(hash)
-	return c
-}
-
-// mix is a step of a hash. It is always the same, as the division of code depends on it.
-func mix(v uint64) uint64 {
-	hi, lo := bits.Mul64(v^0x243f6a8885a308d3, 0x9e3779b97f4a7c15)
-	return hi ^ lo
-}
-
-// load makes chains of the functions of the block.
-func (b *block) load(parts []*Builder) {
+// chains makes chains of the functions, whose uses are sorted. They have the given number of places at most. Offsets of
+// places count from the start of the chain; only its first place starts at 0. A chain and a place more end the last
+// ones.
+func (b *Builder) chains(most int) (chains []chain, places []place) {
+	places = make([]place, 0, most+1)
 	var ch *chain
-	last, n := uint64(0), 0 // the row before, and the number of clusters
+	last := uint32(0) // the form of the row before
 	for i := range b.uses {
 		u := &b.uses[i]
-		p := parts[u.part]
-		r := &p.runs[u.run]
-		if i == 0 || !ch.takes(u, r) {
-			b.chains = append(b.chains, chain{start: u.start, cluster: n, run: r})
-			ch = &b.chains[len(b.chains)-1]
+		r := &b.runs[u.run]
+		if i%blockUses == 0 || !b.continues(ch, u, r) {
+			chains = append(chains, chain{start: u.start, place: len(places), class: r.class})
+			ch = &chains[len(chains)-1]
 			last = 0
 		}
-		row, rows, forms := r.row, p.rows[r.row:][:r.num], p.forms[typeIndex(r.fde.Flexible)]
-		if last > 0 && forms[rows[0].Row].key() == last {
-			row, rows = row+1, rows[1:]
+		of := b.places[r.first:][:r.places]
+		c := &b.clusters[of[0].cluster]
+		if c.first == last && last > 0 {
+			if c.rest > 0 {
+				places = append(places, place{ch.size + b.refs[c.row+1].Start, c.rest})
+			}
+			of = of[1:]
 		}
-		last = forms[p.rows[r.row+r.num-1].Row].key()
-		for len(rows) > 0 {
-			k := nextCluster(rows, r.fde.PCMask)
-			c := newCluster(rows[:k], forms)
-			c.start, c.last, c.row, c.part = c.start+ch.size-r.base, c.last+ch.size-r.base, row, uint16(u.part)
-			b.clusters[n] = c
-			row, rows, n = row+uint32(k), rows[k:], n+1
+		for _, p := range of {
+			places = append(places, place{ch.size + p.start, p.cluster})
 		}
+		last = b.clusters[b.places[r.first+r.places-1].cluster].last
 		ch.size += u.size
 	}
-	b.clusters[n] = cluster{} // the start of the next chain
-	b.clusters = b.clusters[:n+1]
-	b.chains = append(b.chains, chain{cluster: n})
+	return append(chains, chain{place: len(places)}), append(places, place{})
 }
 
-// takes reports whether a use of a run continues the chain. A PC-mask FDE stays alone.
-func (ch *chain) takes(u *use, r *run) bool {
-	return r.class == ch.run.class && !r.fde.PCMask && u.start == ch.start+uint64(ch.size) &&
+// continues reports whether a use of a run continues a chain. A PC-mask FDE stays alone.
+func (b *Builder) continues(ch *chain, u *use, r *run) bool {
+	return r.class == ch.class && !b.classes[r.class].PCMask && u.start == ch.start+uint64(ch.size) &&
 		uint64(ch.size)+uint64(u.size) <= math.MaxUint32
 }
 
@@ -270,99 +166,120 @@ const byteCost = 1 << 16
 
 // A divider divides one chain after the other.
 type divider struct {
-	layout *sframe.Layout
+	*Builder
+	trie   *trie
+	chains []chain
 	limit  uint32 // of the rows of a piece
+	fde    uint64 // the cost of an FDE
+	entry  uint64 // the same with an attribute
 	pieces []piece
 	lists  lists
+	made   []uint32 // by index of a node: its list plus 1, or 0
 
-	best []division // of the first clusters of a chain, by their number
-	ends []int
+	best      []division // of a chain; the last one has no place
+	stretches []stretch
 }
 
-// A division is the cheapest one of the first clusters of a chain.
+// newDivider returns a divider of chains, without the last one.
+func newDivider(b *Builder, t *trie, chains []chain, limit uint32) *divider {
+	fde, attr := uint64(b.layout.FDESize)*byteCost, uint64(b.layout.AttrSize)*byteCost
+	return &divider{
+		Builder: b, trie: t, chains: chains, limit: limit, fde: fde, entry: fde + attr, lists: newLists(b.opt.Share),
+	}
+}
+
+// A division is the cheapest one of the places before a place.
 type division struct {
-	cost uint64
-	from int // the cluster with which the last piece begins
+	place
+	cost   uint64
+	places uint32 // of the last piece
+	node   uint32 // of its list, or 0
 }
 
-// divide divides all chains of the block, and calls take for each piece: clusters of a chain from begin to before end.
-func (d *divider) divide(b *block, t *trie, take func(chain, begin, end int)) {
-	for i := range b.chains[:len(b.chains)-1] {
-		begin := b.chains[i].cluster
-		for _, end := range d.choose(b, t, begin, b.chains[i+1].cluster) {
-			take(i, begin, end)
-			begin = end
+// A stretch is the places of a piece, from begin to before end.
+type stretch struct {
+	begin, end int
+	node       uint32 // of its list, or 0 if it occurs once
+}
+
+// divide divides the chains, and calls take for each piece.
+func (d *divider) divide(take func(ch *chain, s stretch)) {
+	for i := range d.chains[:len(d.chains)-1] {
+		for _, s := range d.choose(d.chains[i].place, d.chains[i+1].place) {
+			take(&d.chains[i], s)
 		}
 	}
 }
 
-// choose divides the clusters from first to before last, a chain, at the least cost. It returns the cluster after each
-// piece; the slice is valid until the next call.
-func (d *divider) choose(b *block, t *trie, first, last int) []int {
-	fde, attr := uint64(d.layout.FDESize)*byteCost, uint32(d.layout.AttrSize)
-	all := b.clusters[first:last]
-	d.best = slices.Grow(d.best[:0], len(all)+1)
-	best := d.best[:len(all)+1]
-	for i := range best {
-		best[i].cost = math.MaxUint64
+// choose divides the places from first to before last, a chain, at the least cost. The slice is valid until the next
+// call.
+func (d *divider) choose(first, last int) []stretch {
+	best := d.best[:0]
+	for _, p := range d.trie.places[first : last+1] {
+		best = append(best, division{place: p, cost: math.MaxUint64})
 	}
-	best[0].cost = 0
-	for i := range all {
-		// Pieces that begin with cluster i: ends[k] is the division after k+1 clusters.
-		clusters, ends := all[i:], best[i+1:]
-		before, begin := best[i].cost+fde, clusters[0].start
-		rows, size, list := uint32(0), uint32(0), uint32(0) // of the rows without and with their start addresses
-		prices := t.costs(b.index + first + i)
-		for k, price := range prices {
-			c, end := &clusters[k], &ends[k]
-			rows, size = rows+uint32(c.rows), size+c.size
-			list = size + rows<<sframe.TypeFor(c.last-begin)
-			if cost := before + uint64(attr+list)*uint64(price); cost < end.cost {
-				*end = division{cost, i}
-			}
-		}
-		for k := len(prices); k < len(clusters); k++ {
-			if k > 0 && ends[k-1].cost+fde <= before+uint64(list)*byteCost {
-				break // pieces that begin with cluster i+k are not worse than those with all rows from i on
-			}
-			c, end := &clusters[k], &ends[k]
-			if rows += uint32(c.rows); rows > d.limit && k > 0 {
-				break
-			}
-			size += c.size
-			list = size + rows<<sframe.TypeFor(c.last-begin)
-			if cost := before + uint64(attr+list)*byteCost; cost < end.cost {
-				*end = division{cost, i}
-			}
-		}
+	best[0].cost, best[last-first].cluster = 0, 0
+	d.best = best
+	for i, deepest := range d.trie.deepest[first:last] {
+		d.try(best, i, d.trie.nodes, deepest)
 	}
-	d.ends = d.ends[:0]
-	for i := len(all); i > 0; i = best[i].from {
-		d.ends = append(d.ends, first+i)
+	d.stretches = d.stretches[:0]
+	for end := last; end > first; {
+		e := &best[end-first]
+		s := stretch{end - int(e.places), end, e.node}
+		d.stretches = append(d.stretches, s)
+		end = s.begin
 	}
-	slices.Reverse(d.ends)
-	return d.ends
+	slices.Reverse(d.stretches)
+	return d.stretches
 }
 
-// cut makes a piece of clusters of a chain.
-func (d *divider) cut(parts []*Builder, b *block, chain, begin, end int) {
-	ch := &b.chains[chain]
-	start, stop := b.clusters[begin].start, ch.size
-	if end < b.chains[chain+1].cluster {
-		stop = b.clusters[end].start
+// try tries the pieces that begin with place i: first those with lists of the trie, then longer ones.
+func (d *divider) try(best []division, i int, nodes []node, deepest uint32) {
+	before := best[i].cost + d.fde
+	for j := deepest; j > 0; {
+		n := &nodes[j]
+		e := &best[i+int(n.depth)]
+		if cost := before + n.cost; cost < e.cost {
+			e.cost, e.places, e.node = cost, n.depth, j
+		}
+		j = n.parent
 	}
-	p := piece{fde: ch.run.fde}
-	p.fde.Start, p.fde.Size = ch.start+uint64(start), stop-start
-	clusters, rows := b.clusters[begin:end], uint32(0)
-	for i := range clusters {
-		rows += uint32(clusters[i].rows)
+	n, start := &nodes[deepest], best[i].start
+	rows, size, cost := n.rows, n.size, before+uint64(n.list)*byteCost
+	k := i + int(n.depth)
+	e := &best[k]
+	// If it costs less, pieces that begin with place k are not worse than those with all rows from place i on.
+	for e.cost+d.entry > cost && e.cluster > 0 {
+		c := &d.clusters[e.cluster]
+		if rows += c.rows; rows > d.limit {
+			break
+		}
+		size += c.size
+		cost = before + uint64(size+rows<<sframe.TypeFor(e.start+c.span-start))*byteCost
+		k++
+		e = &best[k]
+		if cost < e.cost {
+			e.cost, e.places, e.node = cost, uint32(k-i), 0
+		}
 	}
-	e := d.lists.begin(parts[0].codec, &p.fde, rows, clusters[len(clusters)-1].last-start)
-	for i := range clusters {
-		c := &clusters[i]
-		rows := parts[c.part].rows[c.row:][:c.rows]
-		d.lists.rows(&e, parts[c.part], rows, start-(c.start-rows[0].Start))
+}
+
+// cut makes a piece of places of a chain.
+func (d *divider) cut(ch *chain, s stretch) {
+	places := d.trie.places
+	start, stop := places[s.begin].start, ch.size
+	if next := places[s.end].start; next > 0 {
+		stop = next
 	}
-	p.list = d.lists.add(e.off, e.list)
+	p := piece{start: ch.start + uint64(start), size: stop - start, class: ch.class}
+	if made := d.made[s.node]; made > 0 && d.lists.all[made-1].class == p.class {
+		p.list = made - 1
+	} else {
+		p.list = d.lists.add(d.Builder, p.class, places[s.begin:s.end])
+		if s.node > 0 && d.opt.Share {
+			d.made[s.node] = p.list + 1
+		}
+	}
 	d.pieces = append(d.pieces, p)
 }

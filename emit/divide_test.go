@@ -200,29 +200,27 @@ func TestManyFunctions(t *testing.T) {
 
 // A wholeSearch finds the least cost of a block by trying all divisions.
 type wholeSearch struct {
-	b     *block
-	uses  map[string]uint64 // of each list
-	fde   uint64
-	attr  uint32
-	parts []*Builder
-	limit int
+	*Builder
+	places []place
+	uses   map[string]uint64 // of each list
+	fde    uint64
+	limit  int
 }
 
 // list returns the clusters with the distances of their rows, and the size of the list in bytes. The same rows in other
 // clusters count as another list.
 func (w *wholeSearch) list(begin, end int) (key string, size uint32, rows int) {
 	last := uint32(0)
-	for _, c := range w.b.clusters[begin:end] {
-		refs := w.parts[c.part].rows[c.row:][:c.rows]
-		for _, e := range refs {
-			last = c.start + e.Start - refs[0].Start - w.b.clusters[begin].start
+	for _, p := range w.places[begin:end] {
+		for _, e := range w.rowsOf(p.cluster) {
+			last = p.start + e.Start - w.places[begin].start
 			key += fmt.Sprintf("%d:%d ", last, e.Row)
-			size += w.parts[c.part].forms[0][e.Row].size
+			size += uint32(len(w.forms[e.Row]))
 			rows++
 		}
 		key += "|"
 	}
-	return key, w.attr + size + uint32(rows*sframe.TypeFor(last).Size()), rows
+	return key, uint32(w.layout.AttrSize) + size + uint32(rows*sframe.TypeFor(last).Size()), rows
 }
 
 // cost returns the cost of a piece, and false if it has too many rows.
@@ -269,36 +267,34 @@ func TestChoose(t *testing.T) {
 				start += 16
 			}
 		}
-		parts := []*Builder{b}
-		blocks, _ := newBlocks(parts)
 		limit := []int{12, 4}[seed/2%2]
-		blocks[0].load(parts)
-		tr := newTrie(blocks, uint32(limit))
+		most, _ := b.measure()
+		chains, places := b.chains(most)
+		tr := newTrie(b, places)
+		tr.grow(uint32(limit))
 		tr.price()
-		w := &wholeSearch{&blocks[0], map[string]uint64{}, uint64(b.layout.FDESize) * byteCost,
-			uint32(b.layout.AttrSize), parts, limit}
-		chains := blocks[0].chains
+		w := &wholeSearch{b, places, map[string]uint64{}, uint64(b.layout.FDESize) * byteCost, limit}
 		for i := range chains[:len(chains)-1] {
-			for begin := chains[i].cluster; begin < chains[i+1].cluster; begin++ {
-				for end := begin + 1; end <= chains[i+1].cluster; end++ {
+			for begin := chains[i].place; begin < chains[i+1].place; begin++ {
+				for end := begin + 1; end <= chains[i+1].place; end++ {
 					key, _, _ := w.list(begin, end)
 					w.uses[key]++
 				}
 			}
 		}
-		d := divider{layout: b.layout, limit: uint32(limit)}
+		d := newDivider(b, tr, chains, uint32(limit))
 		for i := range chains[:len(chains)-1] {
-			begin, end := chains[i].cluster, chains[i+1].cluster
+			begin, end := chains[i].place, chains[i+1].place
 			if end-begin > 18 {
 				continue // 2^17 divisions
 			}
 			got, from := uint64(0), begin
-			for _, next := range d.choose(&blocks[0], tr, begin, end) {
-				cost, ok := w.cost(from, next)
+			for _, s := range d.choose(begin, end) {
+				cost, ok := w.cost(from, s.end)
 				if !ok {
-					t.Errorf("seed %d, chain %d: too many rows from %d to %d", seed, i, from, next)
+					t.Errorf("seed %d, chain %d: too many rows from %d to %d", seed, i, from, s.end)
 				}
-				got, from = got+cost, next
+				got, from = got+cost, s.end
 			}
 			if least := w.least(begin, end); got != least || from != end {
 				t.Errorf("seed %d, chain %d of %d clusters: cost %d, and %d is possible", seed, i, end-begin,

@@ -1,15 +1,13 @@
 package emit
 
 import (
-	"bytes"
-	"encoding/binary"
 	"fmt"
 	"math"
 
 	"cfi2sframe/sframe"
 )
 
-// typeIndex returns the index in Builder.forms.
+// typeIndex returns the index in Builder.formsOf.
 func typeIndex(flexible bool) int {
 	if flexible {
 		return 1
@@ -17,30 +15,31 @@ func typeIndex(flexible bool) int {
 	return 0
 }
 
-// encode adds the forms of a row.
-func (b *Builder) encode(r *sframe.Row) {
-	var buf [sframe.MaxRowSize]byte
-	for t := range b.forms {
-		var f form
-		var long []byte
-		if out, ok := b.codec.AppendRow(buf[:0], r, t == typeIndex(true)); ok {
-			f = form{formBytes(out), uint32(len(out))}
-			if len(out) > 8 {
-				long = bytes.Clone(out)
-			}
-		}
-		b.forms[t], b.long[t] = append(b.forms[t], f), append(b.long[t], long)
+// addForms adds the forms of a row.
+func (b *Builder) addForms(r *sframe.Row) {
+	for t := range b.formsOf {
+		out, _ := b.codec.AppendRow(nil, r, t == typeIndex(true))
+		b.formsOf[t] = append(b.formsOf[t], b.form(string(out)))
 	}
 }
 
-// formBytes returns form.bytes. The hash of a long row is always the same, as the division of code depends on it.
-func formBytes(b []byte) (v uint64) {
-	for ; len(b) > 8; b = b[8:] {
-		v = mix(v ^ binary.LittleEndian.Uint64(b))
+// form returns the index of a form.
+func (b *Builder) form(s string) uint32 {
+	n, ok := b.formAt[s]
+	if !ok {
+		n = uint32(len(b.forms))
+		b.forms = append(b.forms, s)
+		b.formAt[s] = n
 	}
-	var c [8]byte
-	copy(c[:], b)
-	return v ^ binary.LittleEndian.Uint64(c[:])
+	return n
+}
+
+// short returns the index of the form, or 0 if it is too long to be merged with an equal one of the function before.
+func (b *Builder) short(form uint32) uint32 {
+	if len(b.forms[form]) > 7 {
+		return 0
+	}
+	return form
 }
 
 // chooseTypes returns for each row whether it belongs to a flexible FDE, so that the function is as small as possible.
@@ -51,7 +50,7 @@ func (b *Builder) chooseTypes(rows []sframe.Ref) ([]bool, error) {
 	change := b.layout.FDESize + b.layout.AttrSize
 	from := make([][2]uint8, len(rows)) // of each row and type: the type before it that costs least
 	for i, e := range rows {
-		if b.forms[0][e.Row].size == 0 && b.forms[1][e.Row].size == 0 {
+		if b.formsOf[0][e.Row] == 0 && b.formsOf[1][e.Row] == 0 {
 			return nil, fmt.Errorf("row at %#x has no form in %v", e.Start, b.opt.Version)
 		}
 		var next [2]int
@@ -60,7 +59,7 @@ func (b *Builder) chooseTypes(rows []sframe.Ref) ([]bool, error) {
 			if i > 0 && cost[1-t]+change < next[t] {
 				next[t], from[i][t] = cost[1-t]+change, uint8(1-t)
 			}
-			size := int(b.forms[t][e.Row].size)
+			size := len(b.forms[b.formsOf[t][e.Row]])
 			if next[t] += size; size == 0 {
 				next[t] = none
 			}

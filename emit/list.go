@@ -16,6 +16,7 @@ type list struct {
 	sframe.List        // Off is set by place
 	off, size   uint32 // in lists.data
 	owner       uint32 // plus 1: another list that begins with this one; 0: none
+	class       uint16 // of the first FDE with this list
 }
 
 // lists are the FRE lists of a section. If they are shared, no two are equal.
@@ -40,10 +41,29 @@ func newLists(share bool) lists {
 // bytes returns the bytes of a list.
 func (l *lists) bytes(e *list) []byte { return l.data[e.off:][:e.size] }
 
-// add adds the list in data from off on and returns its index. If lists are shared and an equal one exists, add removes
-// the bytes and returns the index of that one.
-func (l *lists) add(off int, what sframe.List) uint32 {
-	e := list{List: what, off: uint32(off), size: uint32(len(l.data) - off)}
+// add adds the list of the places, whose first one is at the start of an FDE of the class, and returns its index.
+func (l *lists) add(b *Builder, class uint16, places []place) uint32 {
+	rows, base := uint32(0), places[0].start
+	for _, p := range places {
+		rows += b.clusters[p.cluster].rows
+	}
+	last := &places[len(places)-1]
+	list := sframe.List{Num: rows, Type: sframe.TypeFor(last.start + b.clusters[last.cluster].span - base)}
+	off := len(l.data)
+	l.data = b.codec.AppendAttr(l.data, &b.classes[class], &list)
+	for _, p := range places {
+		for _, e := range b.rowsOf(p.cluster) {
+			l.data = b.codec.AppendStart(l.data, p.start-base+e.Start, list.Type)
+			l.data = append(l.data, b.forms[e.Row]...)
+		}
+	}
+	return l.store(off, class, list)
+}
+
+// store stores the list in data from off on and returns its index. If lists are shared and an equal one exists, store
+// removes the bytes and returns the index of that one.
+func (l *lists) store(off int, class uint16, what sframe.List) uint32 {
+	e := list{List: what, off: uint32(off), size: uint32(len(l.data) - off), class: class}
 	if l.index != nil {
 		b := l.data[off:]
 		h := maphash.Bytes(seed, b)
@@ -67,7 +87,7 @@ func (l *lists) join(m *lists) []uint32 {
 	for i := range m.all {
 		off := len(l.data)
 		l.data = append(l.data, m.bytes(&m.all[i])...)
-		to[i] = l.add(off, m.all[i].List)
+		to[i] = l.store(off, m.all[i].class, m.all[i].List)
 	}
 	return to
 }
@@ -125,42 +145,4 @@ func (l *lists) append(out []byte) []byte {
 		}
 	}
 	return out
-}
-
-// A draft is a list that is being encoded: the last bytes of lists.data.
-type draft struct {
-	codec *sframe.Codec
-	off   int // where it begins
-	t     int // index in Builder.forms
-	list  sframe.List
-}
-
-// begin begins a list for an FDE with the given number of rows. The last one begins at offset last.
-func (l *lists) begin(c *sframe.Codec, d *sframe.FDE, rows, last uint32) draft {
-	e := draft{c, len(l.data), typeIndex(d.Flexible), sframe.List{Num: rows, Type: sframe.TypeFor(last)}}
-	l.data = c.AppendAttr(l.data, d, &e.list)
-	return e
-}
-
-// rows adds rows of a Builder, whose starts count from base bytes before the FDE.
-func (l *lists) rows(e *draft, b *Builder, rows []sframe.Ref, base uint32) {
-	forms, long, width := b.forms[e.t], b.long[e.t], e.list.Type.Size()
-	data := slices.Grow(l.data, len(rows)*(width+sframe.MaxRowSize)+8)
-	out, n := data[:cap(data)], len(data)
-	for i := range rows {
-		start, f := rows[i].Start-base, &forms[rows[i].Row]
-		if width == 1 {
-			out[n] = byte(start)
-		} else {
-			e.codec.AppendStart(out[n:n], start, e.list.Type)
-		}
-		n += width
-		if f.size <= 8 { // the next row overwrites what is too much
-			binary.LittleEndian.PutUint64(out[n:], f.bytes)
-		} else {
-			copy(out[n:], long[rows[i].Row])
-		}
-		n += int(f.size)
-	}
-	l.data = out[:n]
 }

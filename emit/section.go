@@ -11,26 +11,30 @@ import (
 
 // A Section is a section without an address.
 type Section struct {
-	opt    Options
-	codec  *sframe.Codec
-	layout *sframe.Layout
-	pieces []piece
-	lists  lists
-	num    uint64 // of FREs, counted for each FDE
+	opt     Options
+	codec   *sframe.Codec
+	layout  *sframe.Layout
+	classes []sframe.FDE
+	pieces  []piece
+	lists   lists
+	num     uint64 // of FREs, counted for each FDE
 }
 
 // Join returns the section of the functions of all parts, which must have the same Options and are not usable
 // afterwards. It works on the parts in parallel.
 func Join(parts []*Builder) *Section {
 	b := parts[0]
-	s := &Section{opt: b.opt, codec: b.codec, layout: b.layout}
+	for _, p := range parts[1:] {
+		b.merge(p)
+	}
+	s := &Section{opt: b.opt, codec: b.codec, layout: b.layout, classes: b.classes}
 	if s.opt.Join {
-		s.pieces, s.lists = divide(parts)
+		s.pieces, s.lists = divide(b, len(parts))
 		if s.opt.Share && s.layout.AttrSize == 0 {
 			s.lists.sharePrefixes()
 		}
 	} else {
-		s.pieces, s.lists = single(parts)
+		s.pieces, s.lists = single(b)
 	}
 	s.lists.place()
 	for i := range s.pieces {
@@ -40,24 +44,11 @@ func Join(parts []*Builder) *Section {
 }
 
 // single makes an FDE with its own list for each use, in the order of their addition.
-func single(parts []*Builder) (pieces []piece, l lists) {
-	n := 0
-	for _, b := range parts {
-		n += len(b.uses)
-	}
-	pieces, l.all = make([]piece, 0, n), make([]list, 0, n)
-	for _, b := range parts {
-		for i := range b.uses {
-			u := &b.uses[i]
-			r := &b.runs[u.run]
-			p := piece{fde: r.fde}
-			p.fde.Start, p.fde.Size = u.start, u.size
-			rows := b.rows[r.row : r.row+r.num]
-			e := l.begin(b.codec, &p.fde, r.num, rows[len(rows)-1].Start-r.base)
-			l.rows(&e, b, rows, r.base)
-			p.list = l.add(e.off, e.list)
-			pieces = append(pieces, p)
-		}
+func single(b *Builder) (pieces []piece, l lists) {
+	pieces, l.all = make([]piece, len(b.uses)), make([]list, 0, len(b.uses))
+	for i, u := range b.uses {
+		r := &b.runs[u.run]
+		pieces[i] = piece{u.start, u.size, l.add(b, r.class, b.places[r.first:][:r.places]), r.class}
 	}
 	return pieces, l
 }
@@ -97,7 +88,7 @@ func (s *Section) Encode(addr uint64) ([]byte, error) {
 	if pcrel {
 		flags |= sframe.FDEFuncStartPCRel
 	}
-	byStart := func(a, b piece) int { return cmp.Compare(a.fde.Start, b.fde.Start) }
+	byStart := func(a, b piece) int { return cmp.Compare(a.start, b.start) }
 	if !slices.IsSortedFunc(s.pieces, byStart) { // without Options.Join
 		s.pieces = slices.SortedStableFunc(slices.Values(s.pieces), byStart)
 	}
@@ -148,13 +139,16 @@ func (s *Section) encode(flags sframe.Flags, start func(d *sframe.FDE, off int) 
 		Flags: flags, NumFDEs: uint32(len(s.pieces)), NumFREs: uint32(s.num),
 		FRELen: uint32(size) - uint32(s.layout.HeaderSize) - uint32(fdeLen), FREOff: uint32(fdeLen),
 	})
+	var d sframe.FDE
 	for i := range s.pieces {
 		p := &s.pieces[i]
-		v, err := start(&p.fde, len(out))
+		d = s.classes[p.class]
+		d.Start, d.Size = p.start, p.size
+		v, err := start(&d, len(out))
 		if err != nil {
 			return nil, err
 		}
-		out = s.codec.AppendFDE(out, &p.fde, v, &s.lists.all[p.list].List)
+		out = s.codec.AppendFDE(out, &d, v, &s.lists.all[p.list].List)
 	}
 	s.lists.append(out)
 	return buf, nil

@@ -182,7 +182,7 @@ func TestListTypes(t *testing.T) {
 	add := func(typ sframe.FREType, b ...byte) uint32 {
 		off := len(l.data)
 		l.data = append(l.data, b...)
-		return l.add(off, sframe.List{Num: 1, Type: typ})
+		return l.store(off, 0, sframe.List{Num: 1, Type: typ})
 	}
 	first, second := add(sframe.Addr1, 0, 0, 3, 8), add(sframe.Addr2, 0, 0, 3, 8)
 	if first == second {

@@ -1,167 +1,153 @@
 package emit
 
-import "math/bits"
+import (
+	"math/bits"
+	"sync/atomic"
+
+	"cfi2sframe/sframe"
+)
 
 // A trie has a node for each list that occurs several times in the code. Each step from a node to the next is a
 // cluster.
 type trie struct {
-	nodes   []node   // the first one is the root, the empty list
-	deepest []uint32 // of each cluster, by index: the node of the longest such list that begins with it
-	prices  []uint32 // the cost of a byte of each list on the way to a node
+	clusters []cluster
+	limit    uint32 // of the rows of a list
+	places   []place
+	nodes    []node   // the first one is the root, the empty list
+	deepest  []uint32 // of each place: the node of the longest such list that begins with it
 }
 
 // A node is a list.
 type node struct {
+	cost   uint64 // of the list in an FDE: it is divided among all that use it
 	parent uint32 // the list without its last cluster
 	uses   uint32 // how often the list occurs
-	path   uint32 // where the costs begin in prices
 	depth  uint32 // number of clusters
+	rows   uint32 // their number
+	size   uint32 // of the rows in bytes, without their start addresses, and of the attribute
+	list   uint32 // the same with start addresses
 }
 
-// An occurrence is where a list occurs.
-type occurrence struct {
-	cluster uint32 // index of its first cluster
-	node    uint32 // of the list without its last cluster; then of the list, or 0 if it occurs once
-	rows    uint32 // without the last cluster
-}
-
-// newTrie returns the trie of all lists in the blocks. It begins with the lists of one cluster. Each round extends the
-// lists that occur several times by one cluster.
-func newTrie(blocks []block, limit uint32) *trie {
-	last := &blocks[len(blocks)-1]
-	clusters := blocks[0].clusters[:last.index+len(last.clusters)] // of all blocks
-	places := make([]occurrence, 0, len(clusters))
-	for _, b := range blocks {
-		for i := range len(b.clusters) - 1 {
-			places = append(places, occurrence{cluster: uint32(b.index + i)})
-		}
-	}
+// newTrie returns a trie of the lists of one cluster. Their nodes have the indexes of the clusters.
+func newTrie(b *Builder, places []place) *trie {
 	t := &trie{
-		nodes:   make([]node, 1, len(clusters)/4+1), // about as many lists occur again in large files
-		deepest: make([]uint32, len(clusters)),
+		clusters: b.clusters, places: places, deepest: make([]uint32, len(places)),
+		nodes: make([]node, 1, len(b.clusters)+len(places)/3), // enough for most large files
 	}
-	table := newHashTable(len(places))
-	for depth := uint32(1); len(places) > 0 && depth <= limit; depth++ {
-		table.clear(len(places))
-		t.count(places, clusters, depth, &table)
-		places = t.extend(places, clusters, depth, limit)
+	t.nodes[0].size = uint32(b.layout.AttrSize)
+	for i := range t.clusters[1:] {
+		c := &t.clusters[1+i]
+		t.add(0, c, c.span)
+	}
+	for i := range places {
+		t.deepest[i] = places[i].cluster
 	}
 	return t
 }
 
-// count sets the nodes of the places to those of their lists, and makes nodes for lists that occur several times. Lists
-// are compared by hashes: a collision makes a section larger, not wrong.
-func (t *trie) count(places []occurrence, clusters []cluster, depth uint32, table *hashTable) {
-	for i := range places {
-		p := &places[i]
-		parent, at := p.node, p.cluster+depth-1
-		h := uint64(parent)
-		if depth > 1 { // the distance to what is before the list does not matter
-			h = mix(h<<32 ^ uint64(clusters[at].start-clusters[at-1].last))
+// grow adds all longer lists that occur several times. Each round extends those of the round before by a cluster.
+func (t *trie) grow(limit uint32) {
+	for _, n := range t.deepest {
+		t.nodes[n].uses++
+	}
+	t.limit = limit
+	starts := make([]uint32, 0, len(t.places))
+	for i, n := range t.deepest {
+		if t.nodes[n].uses > 1 {
+			starts = t.extendable(starts, uint32(i), n)
 		}
-		h = mix(h ^ uint64(clusters[at].hash))
-		first := &places[table.add(h, uint32(i))]
-		if first == p {
-			p.node = 0
-			continue
-		}
-		if first.node == 0 {
-			first.node = uint32(len(t.nodes))
-			t.nodes = append(t.nodes, node{parent: parent, uses: 1, depth: depth})
-		}
-		p.node = first.node
-		t.nodes[p.node].uses++
+	}
+	slots := make([]slot, 1<<bits.Len(uint(len(starts))))
+	for depth := uint32(1); len(starts) > 0; depth++ {
+		slots = slots[:1<<bits.Len(uint(len(starts)))]
+		clear(slots)
+		starts = t.extend(starts, depth, slots)
 	}
 }
 
-// extend returns the places of lists that can be extended by a cluster: those that occur several times, and are
-// followed by a cluster of the same chain that does not have too many rows.
-func (t *trie) extend(places []occurrence, clusters []cluster, depth, limit uint32) []occurrence {
-	left := places[:0]
-	for _, p := range places {
-		if p.node == 0 {
-			continue
-		}
-		t.deepest[p.cluster] = p.node
-		last, next := &clusters[p.cluster+depth-1], &clusters[p.cluster+depth]
-		p.rows += uint32(last.rows)
-		if next.start > 0 && p.rows+uint32(next.rows) <= limit {
-			left = append(left, p)
+// A slot of a hash table has a list that is a cluster longer than a node.
+type slot struct {
+	hash  uint32
+	start uint32 // where the list is first, plus 1; 0: the slot is free
+}
+
+// extend adds the lists with a cluster more than depth to the trie. It gets the places with which such lists begin, and
+// returns those whose lists can be extended again.
+func (t *trie) extend(starts []uint32, depth uint32, slots []slot) []uint32 {
+	left, shift, mask := starts[:0], 65-bits.Len(uint(len(slots))), uint64(len(slots)-1)
+	places, deepest := t.places, t.deepest
+	for _, start := range starts {
+		parent, step := deepest[start], stepTo(places, start+depth)
+		h := mix(uint64(parent)*0x9e3779b97f4a7c15 ^ uint64(step.start)<<32 ^ uint64(step.cluster))
+		for i := h >> shift; ; i++ {
+			s := &slots[i&mask]
+			if s.start == 0 {
+				*s = slot{uint32(h), start + 1}
+				break
+			}
+			first := s.start - 1
+			if s.hash != uint32(h) || stepTo(places, first+depth) != step {
+				continue
+			}
+			n := deepest[first]
+			if n == parent { // until now, the list occurred once
+				p := &places[first+depth]
+				c := &t.clusters[p.cluster]
+				n = t.add(parent, c, p.start+c.span-places[first].start)
+				t.nodes[n].uses = 1
+				deepest[first] = n
+				left = t.extendable(left, first, n)
+			} else if t.nodes[n].parent != parent {
+				continue
+			}
+			t.nodes[n].uses++
+			deepest[start] = n
+			left = t.extendable(left, start, n)
+			break
 		}
 	}
 	return left
 }
 
-// A hashTable has the hashes of lists, and the index of the first place of each.
-type hashTable struct {
-	slots []slot
-	shift int // of hashes
+// stepTo returns the cluster at a place, and its distance from the cluster before.
+func stepTo(places []place, i uint32) place {
+	p := places[i]
+	p.start -= places[i-1].start
+	return p
 }
 
-type slot struct {
-	hash  uint32
-	place uint32 // plus 1; 0: the slot is free
+// add adds the node of a list and returns its index. The list is its parent and a cluster, whose last row is at an
+// offset from the first row of the list.
+func (t *trie) add(parent uint32, c *cluster, last uint32) uint32 {
+	p := &t.nodes[parent]
+	n := node{parent: parent, depth: p.depth + 1, rows: p.rows + c.rows, size: p.size + c.size}
+	n.list = n.size + n.rows<<sframe.TypeFor(last)
+	t.nodes = append(t.nodes, n)
+	return uint32(len(t.nodes) - 1)
 }
 
-func newHashTable(n int) hashTable { return hashTable{slots: make([]slot, 1<<bits.Len(uint(n)))} }
-
-// clear makes the table an empty one for up to n hashes, not more than before.
-func (t *hashTable) clear(n int) {
-	log := bits.Len(uint(n))
-	t.slots, t.shift = t.slots[:1<<log], 64-log
-	clear(t.slots)
-}
-
-// add returns the first place with the hash, which is the given one if the table has no other.
-func (t *hashTable) add(h uint64, place uint32) uint32 {
-	for i := h >> t.shift; ; i++ {
-		s := &t.slots[i&uint64(len(t.slots)-1)]
-		if s.place == 0 {
-			*s = slot{uint32(h), place + 1}
-			return place
-		}
-		if s.hash == uint32(h) {
-			return s.place - 1
-		}
+// extendable adds a place to those whose lists can be extended, if the list is followed by a cluster of the same chain
+// that does not have too many rows.
+func (t *trie) extendable(starts []uint32, start, n uint32) []uint32 {
+	next := &t.places[start+t.nodes[n].depth]
+	if next.start > 0 && t.nodes[n].rows+t.clusters[next.cluster].rows <= t.limit {
+		starts = append(starts, start)
 	}
+	return starts
 }
 
-// price sets prices: the cost of a list is divided among the FDEs that use it.
+// price sets the costs of lists by their uses, and resets these.
 func (t *trie) price() {
-	if t.prices == nil {
-		size := uint32(0)
-		for i := range t.nodes {
-			size += t.nodes[i].depth
-		}
-		t.prices = make([]uint32, 0, size)
-	}
-	t.prices = t.prices[:0]
-	for i := 1; i < len(t.nodes); i++ {
+	for i := range t.nodes {
 		n := &t.nodes[i]
-		parent := &t.nodes[n.parent]
-		n.path = uint32(len(t.prices))
-		t.prices = append(t.prices, t.prices[parent.path:][:parent.depth]...)
-		t.prices = append(t.prices, byteCost/max(n.uses, 1))
+		n.cost = uint64(n.list) * (byteCost / uint64(max(n.uses, 1)))
+		n.uses = 0
 	}
 }
 
-// costs returns the costs of a byte of the shared lists that begin with a cluster, by their number of clusters.
-func (t *trie) costs(cluster int) []uint32 {
-	if t.deepest == nil { // lists are not shared
-		return nil
+// count counts a use.
+func (t *trie) count(_ *chain, s stretch) {
+	if s.node > 0 {
+		atomic.AddUint32(&t.nodes[s.node].uses, 1)
 	}
-	n := &t.nodes[t.deepest[cluster]]
-	return t.prices[n.path:][:n.depth]
-}
-
-// at returns the index of the node of the list of the given number of clusters, or 0 if it occurs only once.
-func (t *trie) at(cluster, clusters int) uint32 {
-	i := t.deepest[cluster]
-	for t.nodes[i].depth > uint32(clusters) {
-		i = t.nodes[i].parent
-	}
-	if t.nodes[i].depth < uint32(clusters) {
-		return 0
-	}
-	return i
 }

@@ -1,0 +1,115 @@
+package emit
+
+import (
+	"math/bits"
+	"slices"
+
+	"cfi2sframe/sframe"
+)
+
+// A cluster is rows that stay together, wherever they are in the code.
+type cluster struct {
+	row, rows   uint32 // index of the first row in Builder.refs, and their number
+	size        uint32 // of the rows in bytes, without their start addresses
+	span        uint32 // from the start of the first row to that of the last one
+	first, last uint32 // forms of these rows, or 0; see short
+	rest        uint32 // the cluster without its first row
+}
+
+// A place is where a cluster is in a run or in a chain.
+type place struct {
+	start   uint32 // offset of the first row
+	cluster uint32
+}
+
+// rowsOf returns the rows of a cluster.
+func (b *Builder) rowsOf(cluster uint32) []sframe.Ref {
+	c := &b.clusters[cluster]
+	return b.refs[c.row:][:c.rows]
+}
+
+// align returns how many of the rows the first cluster has: all of them, or those that are near enough. It makes their
+// starts count from the first row.
+func align(rows []sframe.Ref, all bool) int {
+	n, start := 0, rows[0].Start
+	for last := start; n < len(rows) && (n < maxRows && rows[n].Start-last < minGap || all); n++ {
+		last = rows[n].Start
+		rows[n].Start -= start
+	}
+	return n
+}
+
+// cluster returns the index of the cluster of all the rows, whose starts count from the first row.
+func (b *Builder) cluster(rows []sframe.Ref) uint32 {
+	hash := uint64(0)
+	for _, e := range rows {
+		hash = mix(hash ^ uint64(e.Start)<<32 ^ uint64(e.Row))
+	}
+	i, ok := b.hashes[hash]
+	for ; ok; i, ok = b.hashes[hash] {
+		if slices.Equal(b.rowsOf(i), rows) {
+			return i
+		}
+		hash++
+	}
+	i = uint32(len(b.clusters))
+	b.hashes[hash] = i
+	first, last := rows[0], rows[len(rows)-1]
+	c := cluster{row: uint32(len(b.refs)), rows: uint32(len(rows)), span: last.Start, first: b.short(first.Row),
+		last: b.short(last.Row)}
+	for _, e := range rows {
+		c.size += uint32(len(b.forms[e.Row]))
+	}
+	b.refs = append(b.refs, rows...)
+	b.clusters = append(b.clusters, c)
+	return i
+}
+
+// addRest sets the rest of a cluster.
+func (b *Builder) addRest(cluster uint32) {
+	if c := &b.clusters[cluster]; c.rest == 0 && c.rows > 1 {
+		rest := slices.Clone(b.rowsOf(cluster)[1:])
+		rest = rest[:align(rest, true)]
+		b.clusters[cluster].rest = b.cluster(rest)
+	}
+}
+
+// mix is a step of a hash.
+func mix(v uint64) uint64 {
+	hi, lo := bits.Mul64(v^0x243f6a8885a308d3, 0x9e3779b97f4a7c15)
+	return hi ^ lo
+}
+
+// merge adds the functions of another Builder.
+func (b *Builder) merge(p *Builder) {
+	forms := make([]uint32, len(p.forms))
+	for i, form := range p.forms {
+		forms[i] = b.form(form)
+	}
+	clusters := make([]uint32, len(p.clusters))
+	for i := 1; i < len(clusters); i++ {
+		b.rows = append(b.rows[:0], p.rowsOf(uint32(i))...)
+		for j := range b.rows {
+			b.rows[j].Row = forms[b.rows[j].Row]
+		}
+		clusters[i] = b.cluster(b.rows)
+	}
+	for i, c := range p.clusters {
+		if c.rest > 0 {
+			b.clusters[clusters[i]].rest = clusters[c.rest]
+		}
+	}
+	firstPlace, firstRun := uint32(len(b.places)), uint32(len(b.runs))
+	for _, e := range p.places {
+		b.places = append(b.places, place{e.start, clusters[e.cluster]})
+	}
+	for _, r := range p.runs {
+		r.first += firstPlace
+		r.class = b.class(p.classes[r.class], p.classes[r.class].Flexible)
+		b.runs = append(b.runs, r)
+	}
+	for _, u := range p.uses {
+		u.run += firstRun
+		b.uses = append(b.uses, u)
+	}
+}
