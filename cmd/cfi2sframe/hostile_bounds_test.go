@@ -285,7 +285,7 @@ func overlappingCIEs(t testing.TB) []byte {
 		}
 		f.B = append(f.B, body...)
 		for i := range n {
-			f.Record(uint32(len(f.B)+4-(at+len(cie)*i)), make([]byte, 7))
+			f.Entry(at+len(cie)*i, make([]byte, 7))
 		}
 	}).B
 }
@@ -325,10 +325,10 @@ func manyPieces(t testing.TB) []byte {
 		}
 	})
 	var f elftest.Frames
-	cie := f.Record(0xffffffff, append([]byte{1, 0, 1, 0x78, 16}, elftest.Sound...))
+	cie := f.Record(-1, append([]byte{1, 0, 1, 0x78, 16}, elftest.Sound...))
 	body := binary.LittleEndian.AppendUint64(nil, codeAddr)
 	body = binary.LittleEndian.AppendUint64(body, 2_000_000)
-	f.Record(uint32(cie), append(body, bytes.Repeat([]byte{0x86, 2, 0x41, 0xc6, 0x41}, 400_000)...))
+	f.Record(cie, append(body, bytes.Repeat([]byte{0x86, 2, 0x41, 0xc6, 0x41}, 400_000)...))
 	p.AddSection(".debug_frame", 0, f.B)
 	return p.B
 }

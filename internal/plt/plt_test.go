@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"cfi2sframe/cfi"
-	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/generate"
 )
 
 // stubs returns the stubs of a section.
@@ -113,7 +113,7 @@ func TestSection(t *testing.T) {
 			t.Errorf("%s:\n got %+v\nwant %+v", tt.name, got, tt.want)
 		}
 		// What CFI describes is left to it.
-		described := elftest.Described(t, elftest.Range{Begin: addr, End: addr + uint64(len(code))})
+		described := generate.Described(t, generate.Range{Begin: addr, End: addr + uint64(len(code))})
 		if got := stubs(tt.m, code, addr, described); len(got) > 0 {
 			t.Errorf("%s: %+v although CFI describes it", tt.name, got)
 		}
@@ -144,7 +144,7 @@ func TestBoundaries(t *testing.T) {
 		name      string
 		m         *stubForms
 		code      string
-		described []elftest.Range
+		described []generate.Range
 		want      []Stub
 	}{
 		{"behind a push", amd64(), "50 0f1f4000 666690 " + jump, nil, nil},
@@ -152,28 +152,28 @@ func TestBoundaries(t *testing.T) {
 		{"in front of a push", amd64(), jump + "50 0f1f4000 666690", nil, nil},
 		{"behind padding that is run", amd64(), "0f1f4000 0f1f4000 " + jump, nil, nil},
 		{"behind a function that ends in a jump, and padding", amd64(), jump + "0f1f4000 0f1f4000" + jump,
-			[]elftest.Range{{Begin: 0x1000, End: 0x1008}}, []Stub{{0x1010, 0x1018, one}}},
-		{"not aligned", amd64(), jump + "0f1f4000 " + jump + "0f1f4000", []elftest.Range{{Begin: 0x1000, End: 0x1008}},
+			[]generate.Range{{Begin: 0x1000, End: 0x1008}}, []Stub{{0x1010, 0x1018, one}}},
+		{"not aligned", amd64(), jump + "0f1f4000 " + jump + "0f1f4000", []generate.Range{{Begin: 0x1000, End: 0x1008}},
 			nil},
-		{"behind a function that ends in a jump", amd64(), jump + jump, []elftest.Range{{Begin: 0x1000, End: 0x1008}},
+		{"behind a function that ends in a jump", amd64(), jump + jump, []generate.Range{{Begin: 0x1000, End: 0x1008}},
 			[]Stub{{0x1008, 0x1010, one}}},
 		{"behind a function that goes on", amd64(), "41530f1f440000 90 " + jump,
-			[]elftest.Range{{Begin: 0x1000, End: 0x1008}}, nil},
+			[]generate.Range{{Begin: 0x1000, End: 0x1008}}, nil},
 		{"behind a function that is padding", amd64(), "0f1f4000 0f1f4000 " + jump,
-			[]elftest.Range{{Begin: 0x1000, End: 0x1008}}, nil},
+			[]generate.Range{{Begin: 0x1000, End: 0x1008}}, nil},
 		{"behind a function with unknown instructions", amd64(), "50 5890 c3 90909090" + jump,
-			[]elftest.Range{{Begin: 0x1000, End: 0x1008}}, nil},
+			[]generate.Range{{Begin: 0x1000, End: 0x1008}}, nil},
 		{"behind other code and a function that ends in a jump", amd64(), "50 0f1f4000 666690 " + jump + jump,
-			[]elftest.Range{{Begin: 0x1008, End: 0x1010}}, nil},
-		{"in front of a function in the middle of it", amd64(), jump, []elftest.Range{{Begin: 0x1004, End: 0x1008}},
+			[]generate.Range{{Begin: 0x1008, End: 0x1010}}, nil},
+		{"in front of a function in the middle of it", amd64(), jump, []generate.Range{{Begin: 0x1004, End: 0x1008}},
 			nil},
 		{"jumped to with something pushed", amd64(), // the second one's entry jumps to the first one
 			jump + "0f1f4000 0f1f4000 " + "ff25d4230000 6800000000 e9e0ffffff", nil,
 			[]Stub{{0x1010, 0x1020, []Step{{CFA: 8}, {Offset: 11, CFA: 16}}}}},
 		{"jumped to by a function with something pushed", amd64(), jump + "6800000000 e9eeffffff" + "0f1f4000 6690",
-			[]elftest.Range{{Begin: 0x1008, End: 0x1018}}, nil},
+			[]generate.Range{{Begin: 0x1008, End: 0x1018}}, nil},
 		{"jumped to by a function with nothing pushed", amd64(), jump + "6800000000 ff2500000000 e9e8ffffff",
-			[]elftest.Range{{Begin: 0x1008, End: 0x1018}}, []Stub{{0x1000, 0x1008, one}}},
+			[]generate.Range{{Begin: 0x1008, End: 0x1018}}, []Stub{{0x1000, 0x1008, one}}},
 		{"jumped into", amd64(), // after endbr64, with something pushed
 			"f30f1efa ff25d4230000 0f1f440000 90 " + "ff25d4230000 6800000000 e9e4ffffff", nil,
 			[]Stub{{0x1010, 0x1020, []Step{{CFA: 8}, {Offset: 11, CFA: 16}}}}},
@@ -194,7 +194,7 @@ func TestBoundaries(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", tt.name, err)
 		}
-		got := stubs(tt.m, code, addr, elftest.Described(t, tt.described...))
+		got := stubs(tt.m, code, addr, generate.Described(t, tt.described...))
 		if !slices.EqualFunc(got, tt.want, func(a, b Stub) bool {
 			return a.Begin == b.Begin && a.End == b.End && slices.Equal(a.Steps, b.Steps)
 		}) {

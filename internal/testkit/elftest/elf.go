@@ -129,14 +129,72 @@ func (p *Patcher) BigPLT(size int, stub ...byte) {
 	p.Put64(s+ShSize, uint64(size))
 }
 
-// Frames builds an .eh_frame.
-type Frames struct{ B []byte }
+// Frames builds a section of CFI.
+type Frames struct {
+	B     []byte
+	Order Order // nil: little-endian
+	Debug bool  // .debug_frame
+	Wide  bool  // the next records are 64-bit DWARF
+}
 
-// Record appends a record, and returns its offset.
-func (f *Frames) Record(id uint32, body []byte) int {
+func (f *Frames) order() Order {
+	if f.Order == nil {
+		return binary.LittleEndian
+	}
+	return f.Order
+}
+
+// id returns where the next record has its ID, and the size of that.
+func (f *Frames) id() (at, size int) {
+	switch {
+	case f.Wide && f.Debug:
+		return len(f.B) + 12, 8
+	case f.Wide:
+		return len(f.B) + 12, 4
+	}
+	return len(f.B) + 4, 4
+}
+
+// Next returns where the contents of the next record will be.
+func (f *Frames) Next() int {
+	at, size := f.id()
+	return at + size
+}
+
+// Record appends a record with an ID and contents, and returns its offset.
+func (f *Frames) Record(id int, body []byte) int {
 	off := len(f.B)
-	f.B = append(Append(f.B, binary.LittleEndian, []uint32{uint32(4 + len(body)), id}), body...)
+	_, size := f.id()
+	if length := size + len(body); f.Wide {
+		f.B = Append(f.B, f.order(), uint32(math.MaxUint32))
+		f.B = Append(f.B, f.order(), uint64(length))
+	} else {
+		f.B = Append(f.B, f.order(), uint32(length))
+	}
+	if size == 8 {
+		f.B = Append(f.B, f.order(), uint64(id))
+	} else {
+		f.B = Append(f.B, f.order(), uint32(id))
+	}
+	f.B = append(f.B, body...)
 	return off
+}
+
+// Shared appends a CIE with the contents of a body, and returns its offset.
+func (f *Frames) Shared(body ...[]byte) int {
+	if f.Debug {
+		return f.Record(-1, slices.Concat(body...))
+	}
+	return f.Record(0, slices.Concat(body...))
+}
+
+// Entry appends an FDE with the contents of a body.
+func (f *Frames) Entry(cie int, body ...[]byte) int {
+	if f.Debug {
+		return f.Record(cie, slices.Concat(body...))
+	}
+	at, _ := f.id()
+	return f.Record(at-cie, slices.Concat(body...))
 }
 
 // Sound is what a compiler says of a function's start: CFA rsp+8, RA c-8.
@@ -150,13 +208,17 @@ func (f *Frames) CIE(instructions ...byte) int {
 // CIEOf appends a CIE of version 1 with the given augmentation string and data, and
 // the code alignment as it is encoded.
 func (f *Frames) CIEOf(aug string, codeAlign byte, data, instructions []byte) int {
-	return f.Record(0, slices.Concat([]byte("\x01"+aug), []byte{0, codeAlign, 0x78, 16}, data, instructions))
+	return f.Shared([]byte("\x01"+aug), []byte{0, codeAlign, 0x78, 16}, data, instructions)
 }
 
 // FDE appends an FDE.
 func (f *Frames) FDE(cie int, start, size uint64, instructions ...byte) int {
-	body := Append(nil, binary.LittleEndian, []uint64{start, size})
-	return f.Record(uint32(len(f.B)+4-cie), append(body, instructions...))
+	return f.Entry(cie, f.Addresses(start, size), instructions)
+}
+
+// Addresses returns a start and a size of 8 bytes each.
+func (f *Frames) Addresses(start, size uint64) []byte {
+	return Append(nil, f.order(), []uint64{start, size})
 }
 
 // NewSections gives the file n more section headers, each of which is set by fill.
@@ -208,8 +270,7 @@ func (f *Frames) Near(instructions ...byte) int {
 
 // Here appends an FDE of such a CIE, for size bytes at its own address.
 func (f *Frames) Here(cie int, size uint16, instructions ...byte) {
-	body := binary.LittleEndian.AppendUint16([]byte{0, 0}, size)
-	f.Record(uint32(len(f.B)+4-cie), append(append(body, 0), instructions...))
+	f.Entry(cie, binary.LittleEndian.AppendUint16([]byte{0, 0}, size), []byte{0}, instructions)
 }
 
 // Gaps describes n ranges of a byte without an SFrame form, each followed by one with a form.

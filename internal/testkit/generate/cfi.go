@@ -5,6 +5,10 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"testing"
+
+	"cfi2sframe/cfi"
+	"cfi2sframe/internal/testkit/elftest"
 )
 
 // Pointer encodings (LSB Core, "DWARF Exception Header Encoding").
@@ -74,16 +78,17 @@ type Layout struct {
 	GOT  uint64 // the same of data
 }
 
-// An encoder writes a section.
+// An encoder writes a section. The contents of a record are in b, and in Frames when they are complete.
 type encoder struct {
 	*CFI
 	Layout
+	elftest.Frames
 	b []byte
 }
 
 // Encode returns the section as it is at an address.
 func (c *CFI) Encode(l Layout) []byte {
-	e := encoder{CFI: c, Layout: l}
+	e := encoder{CFI: c, Layout: l, Frames: elftest.Frames{Order: c.Machine.Order, Debug: c.Debug}}
 	at := make([]int, len(c.CIEs))
 	for i := range at {
 		at[i] = -1
@@ -91,8 +96,7 @@ func (c *CFI) Encode(l Layout) []byte {
 	for i := range c.FDEs {
 		f := &c.FDEs[i]
 		if at[f.CIE] < 0 { // an FDE follows its CIE sooner or later
-			at[f.CIE] = len(e.b)
-			e.cie(&c.CIEs[f.CIE])
+			at[f.CIE] = e.cie(&c.CIEs[f.CIE])
 		}
 		e.fde(f, &c.CIEs[f.CIE], at[f.CIE])
 	}
@@ -101,81 +105,50 @@ func (c *CFI) Encode(l Layout) []byte {
 			e.cie(&c.CIEs[i])
 		}
 	}
+	return e.B
+}
+
+// body returns the contents of a record, padded by DW_CFA_nop.
+func (e *encoder) body() []byte {
+	for (e.Next()+len(e.b))%4 != 0 {
+		e.b = append(e.b, 0)
+	}
 	return e.b
 }
 
-// record writes a record of the given id; fill writes what follows.
-func (e *encoder) record(wide bool, id func(at int) uint64, fill func()) {
-	o := e.Machine.Order
-	start := len(e.b)
-	size := 4
-	if wide {
-		e.b = o.AppendUint32(e.b, math.MaxUint32)
-		e.b = o.AppendUint64(e.b, 0)
-		if e.Debug {
-			size = 8
-		}
+func (e *encoder) cie(c *CIE) int {
+	e.Wide = c.Wide
+	e.b = append([]byte{byte(c.Version)}, c.Letters+"\x00"...)
+	if c.Version == 4 {
+		e.b = append(e.b, 8, 0)
+	}
+	if c.Letters == "eh" {
+		e.b = append(e.b, 1, 2, 3, 4, 5, 6, 7, 8)
+	}
+	e.b = uleb(e.b, c.Code)
+	e.b = sleb(e.b, c.Data)
+	if c.Version == 1 {
+		e.b = append(e.b, byte(c.RA))
 	} else {
-		e.b = o.AppendUint32(e.b, 0)
+		e.b = uleb(e.b, c.RA)
 	}
-	body := len(e.b)
-	if v := id(body); size == 8 {
-		e.b = o.AppendUint64(e.b, v)
-	} else {
-		e.b = o.AppendUint32(e.b, uint32(v))
-	}
-	fill()
-	for (len(e.b)-body)%4 != 0 {
-		e.b = append(e.b, 0) // DW_CFA_nop
-	}
-	if n := uint64(len(e.b) - body); wide {
-		o.PutUint64(e.b[start+4:], n)
-	} else {
-		o.PutUint32(e.b[start:], uint32(n))
-	}
-}
-
-func (e *encoder) cie(c *CIE) {
-	o := e.Machine.Order
-	id := func(int) uint64 {
-		if e.Debug {
-			return math.MaxUint64
-		}
-		return 0
-	}
-	e.record(c.Wide, id, func() {
-		e.b = append(e.b, byte(c.Version))
-		e.b = append(append(e.b, c.Letters...), 0)
-		if c.Version == 4 {
-			e.b = append(e.b, 8, 0)
-		}
-		if c.Letters == "eh" {
-			e.b = o.AppendUint64(e.b, 0x1234)
-		}
-		e.b = uleb(e.b, c.Code)
-		e.b = sleb(e.b, c.Data)
-		if c.Version == 1 {
-			e.b = append(e.b, byte(c.RA))
-		} else {
-			e.b = uleb(e.b, c.RA)
-		}
-		if strings.HasPrefix(c.Letters, "z") {
-			e.augmented(func() {
-				for _, l := range c.Letters[1:] {
-					switch l {
-					case 'R':
-						e.b = append(e.b, c.Encoding)
-					case 'L':
-						e.b = append(e.b, c.LSDA)
-					case 'P':
-						e.b = append(e.b, c.Handler)
-						e.other(c.Handler)
-					}
+	if strings.HasPrefix(c.Letters, "z") {
+		e.augmented(func() {
+			for _, l := range c.Letters[1:] {
+				switch l {
+				case 'R':
+					e.b = append(e.b, c.Encoding)
+				case 'L':
+					e.b = append(e.b, c.LSDA)
+				case 'P':
+					e.b = append(e.b, c.Handler)
+					e.other(c.Handler)
 				}
-			})
-		}
-		e.instructions(c.Initial, c)
-	})
+			}
+		})
+	}
+	e.instructions(c.Initial, c)
+	return e.Shared(e.body())
 }
 
 // augmented writes augmentation data after its size, which is below 128.
@@ -187,25 +160,19 @@ func (e *encoder) augmented(fill func()) {
 }
 
 func (e *encoder) fde(f *FDE, c *CIE, cie int) {
-	id := func(at int) uint64 {
-		if e.Debug {
-			return uint64(cie)
-		}
-		return uint64(at - cie)
+	e.Wide, e.b = f.Wide, nil
+	e.pointer(c.Encoding, f.Start)
+	e.form(c.Encoding, f.Size)
+	if strings.HasPrefix(c.Letters, "z") {
+		e.augmented(func() {
+			if strings.Contains(c.Letters, "L") && c.LSDA != encOmit {
+				e.other(c.LSDA)
+			}
+			e.b = append(e.b, make([]byte, f.Padding)...)
+		})
 	}
-	e.record(f.Wide, id, func() {
-		e.pointer(c.Encoding, f.Start)
-		e.form(c.Encoding, f.Size)
-		if strings.HasPrefix(c.Letters, "z") {
-			e.augmented(func() {
-				if strings.Contains(c.Letters, "L") && c.LSDA != encOmit {
-					e.other(c.LSDA)
-				}
-				e.b = append(e.b, make([]byte, f.Padding)...)
-			})
-		}
-		e.instructions(f.Instructions, c)
-	})
+	e.instructions(f.Instructions, c)
+	e.Entry(cie, e.body())
 }
 
 // other writes a pointer that does not matter.
@@ -219,7 +186,7 @@ func (e *encoder) other(enc byte) {
 func (e *encoder) pointer(enc byte, v uint64) {
 	switch enc & 0x70 {
 	case encPC:
-		v -= e.Addr + uint64(len(e.b))
+		v -= e.Addr + uint64(e.Next()+len(e.b))
 	case encText:
 		v -= e.Text
 	case encData:
@@ -230,7 +197,7 @@ func (e *encoder) pointer(enc byte, v uint64) {
 
 // form writes a value in the form of an encoding.
 func (e *encoder) form(enc byte, v uint64) {
-	o := e.Machine.Order
+	o := e.Order
 	switch enc & 0xf {
 	case encULEB:
 		e.b = uleb(e.b, v)
@@ -334,4 +301,18 @@ func (c *CFI) newCIE(s *Source) CIE {
 	}
 	c.initial(s, &d)
 	return d
+}
+
+// Described returns a table of functions on amd64, which have no instructions.
+func Described(t testing.TB, functions ...Range) *cfi.Table {
+	t.Helper()
+	c := CFI{Machine: &Machines[0], CIEs: []CIE{{Version: 1, Code: 1, Data: -8, RA: 16}}}
+	for _, r := range functions {
+		c.FDEs = append(c.FDEs, FDE{Start: r.Begin, Size: r.End - r.Begin})
+	}
+	table, err := cfi.Parse(c.Machine.Elf, c.Machine.Order, cfi.Section{Source: cfi.EHFrame, Data: c.Encode(Layout{})})
+	if err != nil || table.Len() != len(functions) || table.NumErrors > 0 {
+		t.Fatalf("errors %v, %v", err, table)
+	}
+	return table
 }

@@ -44,7 +44,7 @@ var operands = map[byte]string{
 
 // instructions writes instructions of a CIE, or of one of its FDEs.
 func (e *encoder) instructions(list []Instruction, d *CIE) {
-	o := e.Machine.Order
+	o := e.Order
 	for i := range list {
 		in := &list[i]
 		op := in.Op

@@ -10,6 +10,7 @@ import (
 	"cfi2sframe/cfi"
 	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/generate"
 	"cfi2sframe/translate"
 )
 
@@ -72,15 +73,15 @@ func TestPlaces(t *testing.T) {
 func TestMeasureCode(t *testing.T) {
 	f := elftest.Parse(t, drap2(t))
 	for _, tt := range []struct {
-		functions []elftest.Range
+		functions []generate.Range
 		want      uint64
 	}{
 		{nil, 0x94},
-		{[]elftest.Range{{Begin: 0x288, End: 0x2e1}}, 3 + 56},
-		{[]elftest.Range{{Begin: 0x288, End: 0x2e1}, {Begin: 0x2e1, End: 0x2e1 + 50}}, 3 + 6},
-		{[]elftest.Range{{Begin: 0x285, End: 0x285 + 0x94}}, 0},
+		{[]generate.Range{{Begin: 0x288, End: 0x2e1}}, 3 + 56},
+		{[]generate.Range{{Begin: 0x288, End: 0x2e1}, {Begin: 0x2e1, End: 0x2e1 + 50}}, 3 + 6},
+		{[]generate.Range{{Begin: 0x285, End: 0x285 + 0x94}}, 0},
 	} {
-		if _, got := report.MeasureCode(f, elftest.Described(t, tt.functions...), nil); got != tt.want {
+		if _, got := report.MeasureCode(f, generate.Described(t, tt.functions...), nil); got != tt.want {
 			t.Errorf("%d functions: %d bytes; want %d", len(tt.functions), got, tt.want)
 		}
 	}

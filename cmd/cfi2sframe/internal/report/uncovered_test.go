@@ -10,6 +10,7 @@ import (
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/plt"
 	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/generate"
 )
 
 // TestUncoveredPlaces says where code without CFI is: by section in an object, and by segment where no sections are
@@ -23,14 +24,14 @@ func TestUncoveredPlaces(t *testing.T) {
 	}
 	report := func(f *elffile.File) Uncovered {
 		in := convert.Details{
-			File: f, Table: elftest.Described(t, elftest.Range{Begin: 0x288, End: 0x2e1}),
+			File: f, Table: generate.Described(t, generate.Range{Begin: 0x288, End: 0x2e1}),
 			Stubs: []plt.Stub{{Begin: 0x2e1, End: 0x2e5}},
 		}
 		return findUncovered(&in, []*elffile.File{f}, newNamer(NewLimits()))
 	}
 	u := findUncovered(&convert.Details{
 		File:  f,
-		Table: elftest.Described(t, elftest.Range{Begin: f.Sections[cold].Base + 8, End: f.Sections[cold].Base + 20}),
+		Table: generate.Described(t, generate.Range{Begin: f.Sections[cold].Base + 8, End: f.Sections[cold].Base + 20}),
 	}, []*elffile.File{f}, newNamer(NewLimits()))
 	// All of it are zeros.
 	want := "[{.text 0 64 64 64 0} {.text.cold 0 32 20 20 0}]"
@@ -73,7 +74,7 @@ func TestUncoveredBounded(t *testing.T) {
 	}
 	symbols[n-1].size = 2
 	f := withSymbols(t, p.B, symbols)
-	u := findUncovered(&convert.Details{File: f, Table: elftest.Described(t)}, []*elffile.File{f}, newNamer(NewLimits()))
+	u := findUncovered(&convert.Details{File: f, Table: generate.Described(t)}, []*elffile.File{f}, newNamer(NewLimits()))
 	if len(u.Functions) != maxUncovered || u.Omitted != 3 {
 		t.Fatalf("%d functions, and %d more; want %d and 3", len(u.Functions), u.Omitted, maxUncovered)
 	}
