@@ -10,9 +10,9 @@ import (
 // parse reads a section of records in memory.
 func parse(t *testing.T, w *writer) *Table {
 	t.Helper()
-	s := Section{Source: EHFrame, Data: w.b, Addr: frameAddr}
-	if w.debug {
-		s = Section{Source: DebugFrame, Data: w.b}
+	s := Section{Source: EHFrame, Data: w.B, Addr: frameAddr}
+	if w.Debug {
+		s = Section{Source: DebugFrame, Data: w.B}
 	}
 	table, err := Parse(w.machine, w.order, s)
 	if err != nil {
@@ -107,9 +107,10 @@ func TestErrorPlaces(t *testing.T) {
 		{"unknown opcode in the CIE", s390x, []byte{0x3f}, nil, 0, "unknown opcode 0x3f"},
 	} {
 		for _, debug := range []bool{false, true} {
-			w := &writer{target: tt.tg, debug: debug}
-			cie := w.cie(plainCIE, tt.cie)
-			fde := w.fde(cie, w.abs(textAddr, 0x80), tt.fde)
+			w := ehFrame(tt.tg)
+			w.Debug = debug
+			cie := w.Shared(plainCIE, tt.cie)
+			fde := w.Entry(cie, w.Addresses(textAddr, 0x80), tt.fde)
 			table := parse(t, w)
 			name := map[bool]string{false: ".eh_frame", true: ".debug_frame"}[debug]
 			var got []*Error
@@ -169,15 +170,15 @@ func sleb(v int64) (b []byte) {
 
 // TestManyRules has more different rules than are numbered.
 func TestManyRules(t *testing.T) {
-	w := &writer{target: amd64}
-	cie := w.cie(plainCIE)
+	w := ehFrame(amd64)
+	cie := w.Shared(plainCIE)
 	const each = 1 << 12
 	for n := range maxRules/each + 1 {
 		var code []byte
 		for i := range each {
 			code = append(append(code, 0x41, 0x0e), leb(uint64(n*each+i+16))...)
 		}
-		w.fde(cie, w.abs(textAddr+each*2*uint64(n), each*2), code)
+		w.Entry(cie, w.Addresses(textAddr+each*2*uint64(n), each*2), code)
 	}
 	table := parse(t, w)
 	last := table.At(table.Len() - 1)
@@ -194,15 +195,15 @@ func TestManyRules(t *testing.T) {
 // depends on where the instructions are, and so does whether it goes back.
 func TestFixedPrograms(t *testing.T) {
 	for _, tg := range targets {
-		w := &writer{target: tg}
-		cie := w.cie([]byte("\x01zR\x00"), []byte{1, 0x78, 16, 1, 0x1b, 0x0c, 7, 8}) // pc-relative, 4 bytes
+		w := ehFrame(tg)
+		cie := w.Shared([]byte("\x01zR\x00"), []byte{1, 0x78, 16, 1, 0x1b, 0x0c, 7, 8}) // pc-relative, 4 bytes
 		// Records have 24 bytes, so that the second one's set_loc goes 24 bytes further than the first one's.
 		const first, second = textAddr + 0x100, textAddr + 0x108
-		operand := frameAddr + uint64(len(w.b)) + 18
+		operand := frameAddr + uint64(len(w.B)) + 18
 		code := slices.Concat([]byte{0x01}, w.order.AppendUint32(nil, uint32(first-8-operand)), []byte{0x0e, 16})
 		add := func(start uint64, size uint32, code []byte) {
-			field := frameAddr + uint64(len(w.b)) + 8
-			w.fde(cie, w.order.AppendUint32(w.order.AppendUint32(nil, uint32(start-field)), size), []byte{0}, code)
+			field := frameAddr + uint64(len(w.B)) + 8
+			w.Entry(cie, w.order.AppendUint32(w.order.AppendUint32(nil, uint32(start-field)), size), []byte{0}, code)
 		}
 		add(first, 8, code)
 		add(second, 0x20, code)
@@ -224,10 +225,10 @@ func TestEndOfMemory(t *testing.T) {
 	const far = math.MaxUint64 - 0xff
 	code := []byte{0x41, 0x0e, 16, 0x03, 0, 2, 0x0e, 24} // from 1 on, and from 0x201
 	for _, starts := range [][]uint64{{textAddr, far}, {far}} {
-		w := &writer{target: amd64}
-		cie := w.cie(plainCIE)
+		w := ehFrame(amd64)
+		cie := w.Shared(plainCIE)
 		for _, start := range starts {
-			w.fde(cie, w.abs(start, 0x80), code)
+			w.Entry(cie, w.Addresses(start, 0x80), code)
 		}
 		table := parse(t, w)
 		fn := table.At(table.Len() - 1)
@@ -245,9 +246,9 @@ func TestEndOfMemory(t *testing.T) {
 // TestSetLoc has set_loc go on, and stay where it is, which changes nothing: the location may not decrease only.
 func TestSetLoc(t *testing.T) {
 	to := func(pc uint64) []byte { return append([]byte{0x01}, amd64.order.AppendUint64(nil, pc)...) }
-	w := &writer{target: amd64}
+	w := ehFrame(amd64)
 	// CFA 16 from the start on, by set_loc to that; 24 and then 32 from 4 on; 40 from 8 on.
-	w.fde(w.cie(plainCIE), w.abs(textAddr, 0x10), slices.Concat(
+	w.Entry(w.Shared(plainCIE), w.Addresses(textAddr, 0x10), slices.Concat(
 		to(textAddr), []byte{0x0e, 16, 0x44, 0x0e, 24}, to(textAddr+4), []byte{0x0e, 32}, to(textAddr+8),
 		[]byte{0x0e, 40}))
 	fn := parse(t, w).At(0)

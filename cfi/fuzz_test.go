@@ -10,13 +10,14 @@ import (
 // runs all rows.
 func FuzzLoad(f *testing.F) {
 	for _, tg := range targets {
-		w := &writer{target: tg}
-		w.fde(w.cie(plainCIE), w.abs(textAddr, 0x80), []byte{0x41, 0x0e, 16, 0x0a, 0x86, 2, 0x42, 0x0b})
-		f.Add(w.b)
-		d := &writer{target: tg, debug: true, wide: true}
-		d.fde(d.cie([]byte{4, 0, 8, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x90, 1}), d.abs(textAddr, 0x80),
+		w := ehFrame(tg)
+		w.Entry(w.Shared(plainCIE), w.Addresses(textAddr, 0x80), []byte{0x41, 0x0e, 16, 0x0a, 0x86, 2, 0x42, 0x0b})
+		f.Add(w.B)
+		d := debugFrame(tg)
+		d.Wide = true
+		d.Entry(d.Shared([]byte{4, 0, 8, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x90, 1}), d.Addresses(textAddr, 0x80),
 			[]byte{0x0f, 2, 0x77, 8, 0x02, 9, 0x0c, 7, 16})
-		f.Add(d.b)
+		f.Add(d.B)
 	}
 	files, err := filepath.Glob("../testdata/bin/*/*")
 	if err != nil || len(files) == 0 {

@@ -59,14 +59,15 @@ func TestParseErrors(t *testing.T) {
 func TestBothSections(t *testing.T) {
 	for _, tg := range targets {
 		for _, wide := range []bool{false, true} {
-			eh, debug := &writer{target: tg, wide: wide}, &writer{target: tg, debug: true, wide: wide}
-			first := eh.fde(eh.cie(plainCIE), eh.abs(0, 0x10), []byte{0x0e, 24}) // address 0 is one as any other
-			third := eh.fde(0, eh.abs(0x30, 0x10), []byte{0x0e, 24})
-			cie := debug.cie([]byte{4, 0, 8, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x90, 1})
+			eh, debug := ehFrame(tg), debugFrame(tg)
+			eh.Wide, debug.Wide = wide, wide
+			first := eh.Entry(eh.Shared(plainCIE), eh.Addresses(0, 0x10), []byte{0x0e, 24}) // address 0 is one as any other
+			third := eh.Entry(0, eh.Addresses(0x30, 0x10), []byte{0x0e, 24})
+			cie := debug.Shared([]byte{4, 0, 8, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x90, 1})
 			// from 8 on, and from 32
-			second := debug.fde(cie, debug.abs(0x20, 0x40), []byte{0x48, 0x0e, 32, 0x58, 0x0e, 40})
-			table, err := Parse(tg.machine, tg.order, Section{Source: EHFrame, Data: eh.b},
-				Section{Source: DebugFrame, Data: debug.b})
+			second := debug.Entry(cie, debug.Addresses(0x20, 0x40), []byte{0x48, 0x0e, 32, 0x58, 0x0e, 40})
+			table, err := Parse(tg.machine, tg.order, Section{Source: EHFrame, Data: eh.B},
+				Section{Source: DebugFrame, Data: debug.B})
 			if err != nil || table.NumErrors > 0 {
 				t.Fatalf("%v: errors %v %v", tg.machine, table.Errors, err)
 			}
@@ -96,7 +97,7 @@ func TestBothSections(t *testing.T) {
 				a.Program() != b.Program() {
 				t.Errorf("%v: functions %+v and %+v", tg.machine, a, b)
 			}
-			info := []SourceInfo{{".eh_frame", uint64(len(eh.b)), 2}, {".debug_frame", uint64(len(debug.b)), 1}}
+			info := []SourceInfo{{".eh_frame", uint64(len(eh.B)), 2}, {".debug_frame", uint64(len(debug.B)), 1}}
 			if !slices.Equal(table.Sources, info) {
 				t.Errorf("%v: sources %+v", tg.machine, table.Sources)
 			}
@@ -107,11 +108,11 @@ func TestBothSections(t *testing.T) {
 // tableAt returns a table with functions of size 0x10 at the given addresses, with two rows each.
 func tableAt(t *testing.T, starts ...uint64) *Table {
 	t.Helper()
-	w := &writer{target: amd64}
-	cie := w.cie(plainCIE)
+	w := ehFrame(amd64)
+	cie := w.Shared(plainCIE)
 	for _, s := range starts {
 		// from 4 on, and from 36, which is after its end
-		w.fde(cie, w.abs(s, 0x10), []byte{0x44, 0x0e, 16, 0x60, 0x0e, 24})
+		w.Entry(cie, w.Addresses(s, 0x10), []byte{0x44, 0x0e, 16, 0x60, 0x0e, 24})
 	}
 	return parse(t, w)
 }
@@ -176,10 +177,10 @@ func TestPart(t *testing.T) {
 
 // TestLarge has a function of 4 GiB, and one of a byte less.
 func TestLarge(t *testing.T) {
-	w := &writer{target: s390x}
-	cie := w.cie(plainCIE)
-	w.fde(cie, w.abs(1<<40, math.MaxUint32))
-	at := w.fde(cie, w.abs(2<<40, math.MaxUint32+1))
+	w := ehFrame(s390x)
+	cie := w.Shared(plainCIE)
+	w.Entry(cie, w.Addresses(1<<40, math.MaxUint32))
+	at := w.Entry(cie, w.Addresses(2<<40, math.MaxUint32+1))
 	table := parse(t, w)
 	if table.Len() != 2 || table.At(0).Err() != nil {
 		t.Fatalf("%d functions, error %v", table.Len(), table.At(0).Err())
@@ -192,11 +193,11 @@ func TestLarge(t *testing.T) {
 
 // TestBadRecords has records that cannot be read, after those of a sound function, which stays described.
 func TestBadRecords(t *testing.T) {
-	raw := func(b string) func(*writer) { return func(w *writer) { w.b = append(w.b, b...) } }
+	raw := func(b string) func(*writer) { return func(w *writer) { w.B = append(w.B, b...) } }
 	cie := func(body ...[]byte) func(*writer) { // with an FDE
-		return func(w *writer) { w.fde(w.cie(body...), w.abs(textAddr, 0x10), []byte{0x20, 0}) }
+		return func(w *writer) { w.Entry(w.Shared(body...), w.Addresses(textAddr, 0x10), []byte{0x20, 0}) }
 	}
-	pointer := func(p uint64) func(*writer) { return func(w *writer) { w.record(p, w.abs(textAddr, 0x10)) } }
+	pointer := func(p uint64) func(*writer) { return func(w *writer) { w.Record(int(p), w.Addresses(textAddr, 0x10)) } }
 	long := append(bytes.Repeat([]byte{0x80}, 99), 1)
 	const zeros, max = "\x00\x00\x00\x00", "\xff\xff\xff\xff"
 	for _, tt := range []struct {
@@ -237,9 +238,9 @@ func TestBadRecords(t *testing.T) {
 		{"EH data cut off", cie([]byte("\x01eh\x001234")), 12,
 			"operand of 8 bytes, but 4 bytes are left in the record"},
 	} {
-		w := &writer{target: amd64}
-		w.fde(w.cie(plainCIE), w.abs(textAddr+0x100, 0x10))
-		sound := uint64(len(w.b))
+		w := ehFrame(amd64)
+		w.Entry(w.Shared(plainCIE), w.Addresses(textAddr+0x100, 0x10))
+		sound := uint64(len(w.B))
 		tt.add(w)
 		table := parse(t, w)
 		if table.Len() != 1 || table.At(0).Begin != textAddr+0x100 || len(table.Errors) == 0 ||
@@ -249,9 +250,9 @@ func TestBadRecords(t *testing.T) {
 	}
 
 	// Offsets of CIEs in .debug_frame count from its start.
-	w := &writer{target: amd64, debug: true}
-	w.cie(plainCIE)
-	w.fde(1000, w.abs(textAddr, 0x10))
+	w := debugFrame(amd64)
+	w.Shared(plainCIE)
+	w.Entry(1000, w.Addresses(textAddr, 0x10))
 	if table := parse(t, w); len(table.Errors) != 2 ||
 		*table.Errors[0] != (Error{".debug_frame", 1000, "no CIE here: past the end of the section"}) {
 		t.Errorf("errors %v", table.Errors)
@@ -261,9 +262,9 @@ func TestBadRecords(t *testing.T) {
 // TestManyErrors has more FDEs without a CIE than errors are kept.
 func TestManyErrors(t *testing.T) {
 	const n = maxErrors + 50
-	w := &writer{target: amd64, debug: true}
+	w := debugFrame(amd64)
 	for i := range n {
-		w.fde(i<<20, w.abs(textAddr, 0x10))
+		w.Entry(i<<20, w.Addresses(textAddr, 0x10))
 	}
 	table := parse(t, w)
 	if table.Len() != 0 || len(table.Errors) != maxErrors || table.NumErrors != 2*n {
@@ -273,20 +274,20 @@ func TestManyErrors(t *testing.T) {
 
 // TestOverlappingCIEs has so many CIEs inside of others that they have more bytes than the section.
 func TestOverlappingCIEs(t *testing.T) {
-	w := &writer{target: amd64, debug: true}
+	w := debugFrame(amd64)
 	// Each of these words is the length of a record of 0x1000 bytes, with an id after it.
 	for range 16 {
-		w.b = append(w.b, 0xff, 0x0f, 0, 0, 0xff, 0xff, 0xff, 0xff)
+		w.B = append(w.B, 0xff, 0x0f, 0, 0, 0xff, 0xff, 0xff, 0xff)
 	}
-	w.b = append(w.b, make([]byte, 0x1003+8-len(w.b))...)
-	w.b = append(w.b, make([]byte, 0x100)...)
+	w.B = append(w.B, make([]byte, 0x1003+8-len(w.B))...)
+	w.B = append(w.B, make([]byte, 0x100)...)
 	for i := range 16 {
-		w.fde(8*i, w.abs(textAddr+0x10*uint64(i), 0x10))
+		w.Entry(8*i, w.Addresses(textAddr+0x10*uint64(i), 0x10))
 	}
 	table := parse(t, w)
 	found := slices.ContainsFunc(table.Errors, func(e *Error) bool {
 		return e.Msg == fmt.Sprintf("CIEs overlap: those up to this one have more than the %d bytes of the section",
-			len(w.b))
+			len(w.B))
 	})
 	if !found || table.Len() != 0 {
 		t.Errorf("%d functions, errors %v", table.Len(), table.Errors)
@@ -296,8 +297,8 @@ func TestOverlappingCIEs(t *testing.T) {
 // TestLoadNothing loads files that have no call frame information, or none from where it is asked for.
 func TestLoadNothing(t *testing.T) {
 	other := tinyELF(t, amd64, ".data", []byte{1})
-	eh := &writer{target: amd64}
-	eh.fde(eh.cie(plainCIE), eh.abs(textAddr, 0x10))
+	eh := ehFrame(amd64)
+	eh.Entry(eh.Shared(plainCIE), eh.Addresses(textAddr, 0x10))
 	for _, tt := range []struct {
 		f    *elffile.File
 		src  Source
@@ -306,8 +307,8 @@ func TestLoadNothing(t *testing.T) {
 		{other, Auto, "neither .eh_frame nor .debug_frame is there"},
 		{other, EHFrame, "there is no .eh_frame, nor a PT_GNU_EH_FRAME that leads to one"},
 		{other, DebugFrame, "there is no .debug_frame"},
-		{tinyELF(t, amd64, ".eh_frame", eh.b), DebugFrame, "there is no .debug_frame"},
-		{tinyELF(t, amd64, ".debug_frame", eh.b), EHFrame,
+		{tinyELF(t, amd64, ".eh_frame", eh.B), DebugFrame, "there is no .debug_frame"},
+		{tinyELF(t, amd64, ".debug_frame", eh.B), EHFrame,
 			"there is no .eh_frame, nor a PT_GNU_EH_FRAME that leads to one"},
 	} {
 		if _, err := Load(tt.f, tt.src, nil); !errors.Is(err, ErrNone) || !strings.HasSuffix(err.Error(), tt.want) {
@@ -323,9 +324,9 @@ func TestLoadNothing(t *testing.T) {
 
 // TestDebugFile takes .debug_frame from a debug file, unless the file has one.
 func TestDebugFile(t *testing.T) {
-	debug := &writer{target: aarch64, debug: true}
-	debug.fde(debug.cie([]byte{1, 0, 1, 0x78, 30, 0x0c, 31, 0}), debug.abs(textAddr, 0x10))
-	with, without := tinyELF(t, aarch64, ".debug_frame", debug.b), tinyELF(t, aarch64, ".data", []byte{1})
+	debug := debugFrame(aarch64)
+	debug.Entry(debug.Shared([]byte{1, 0, 1, 0x78, 30, 0x0c, 31, 0}), debug.Addresses(textAddr, 0x10))
+	with, without := tinyELF(t, aarch64, ".debug_frame", debug.B), tinyELF(t, aarch64, ".data", []byte{1})
 	for _, tt := range []struct {
 		f, debug *elffile.File
 		want     bool
@@ -344,11 +345,11 @@ func TestDebugFile(t *testing.T) {
 func TestHeader(t *testing.T) {
 	const off = 64 + 56 // of the contents in tinyELF
 	for _, tg := range targets {
-		w := &writer{target: tg}
-		w.fde(w.cie(plainCIE), w.abs(frameAddr, 0x10))
-		w.b = append(w.b, 0, 0, 0, 0) // the end
-		w.b = append(w.b, 9, 9, 9, 9, 9)
-		header := len(w.b)
+		w := ehFrame(tg)
+		w.Entry(w.Shared(plainCIE), w.Addresses(frameAddr, 0x10))
+		w.B = append(w.B, 0, 0, 0, 0) // the end
+		w.B = append(w.B, 9, 9, 9, 9, 9)
+		header := len(w.B)
 		words := func(enc byte, v uint32) []byte { return w.order.AppendUint32([]byte{1, enc, 3, 0x3b}, v) }
 		for _, tt := range []struct {
 			name string
@@ -369,7 +370,7 @@ func TestHeader(t *testing.T) {
 			{"ELF header", words(0x03, frameAddr-off),
 				"no CFI: there is no .eh_frame, nor a PT_GNU_EH_FRAME that leads to one"},
 		} {
-			data := slices.Concat(w.b, tt.b)
+			data := slices.Concat(w.B, tt.b)
 			f := tinyELF(t, tg, ".eh_frame", data)
 			f.Sections = nil
 			p := &f.Progs[0]

@@ -32,12 +32,12 @@ func TestBadPointers(t *testing.T) {
 		{"indirect and aligned, in no file", 0xd0, make([]byte, 7+16), at + 7 + 8,
 			"indirect pointer at address 0x0, which is in no section that is known"},
 	} {
-		w := &writer{target: amd64}
-		cie := w.cie([]byte("\x01zR\x00"), []byte{1, 0x78, 16, 1, tt.enc}, plainCIE[5:10], []byte{0, 0, 0})
-		if len(w.b) != at-8 {
-			t.Fatalf("the CIE has %d bytes", len(w.b))
+		w := ehFrame(amd64)
+		cie := w.Shared([]byte("\x01zR\x00"), []byte{1, 0x78, 16, 1, tt.enc}, plainCIE[5:10], []byte{0, 0, 0})
+		if len(w.B) != at-8 {
+			t.Fatalf("the CIE has %d bytes", len(w.B))
 		}
-		w.fde(cie, tt.data)
+		w.Entry(cie, tt.data)
 		table := parse(t, w)
 		want := Error{".eh_frame", tt.off, tt.want}
 		if table.Len() != 0 || len(table.Errors) != 1 || *table.Errors[0] != want {
@@ -46,10 +46,10 @@ func TestBadPointers(t *testing.T) {
 	}
 
 	// In a file, where no segment holds the pointer.
-	w := &writer{target: s390x}
-	cie := w.cie([]byte("\x01zR\x00"), []byte{1, 0x78, 16, 1, 0x80})
-	w.fde(cie, w.abs(0x1234, 0x10), []byte{0})
-	table, err := Load(tinyELF(t, s390x, ".eh_frame", w.b), EHFrame, nil)
+	w := ehFrame(s390x)
+	cie := w.Shared([]byte("\x01zR\x00"), []byte{1, 0x78, 16, 1, 0x80})
+	w.Entry(cie, w.Addresses(0x1234, 0x10), []byte{0})
+	table, err := Load(tinyELF(t, s390x, ".eh_frame", w.B), EHFrame, nil)
 	if err != nil || len(table.Errors) != 1 ||
 		table.Errors[0].Msg != "indirect pointer at address 0x1234, which no loaded segment holds" {
 		t.Errorf("%v, error %v", table.Errors, err)
@@ -63,14 +63,14 @@ func TestPersonality(t *testing.T) {
 		0x00: 8, 0x04: 8, 0x0c: 8, 0x9b: 4, 0x1b: 4, 0x0b: 4, 0x03: 4, 0x02: 2, 0x0a: 2, 0x01: 3, 0x09: 3, 0xff: 0,
 		0x50: 5 + 8, 0xd0: 5 + 8, // aligned; the pointer is at 19
 	} {
-		w := &writer{target: aarch64BE}
+		w := ehFrame(aarch64BE)
 		pointer := bytes.Repeat([]byte{0x81}, n)
 		if enc == 0x01 || enc == 0x09 {
 			pointer[n-1] = 1
 		}
-		cie := w.cie([]byte("\x01zPLR\x00"), []byte{1, 0x78, 30, byte(1 + n + 2), enc}, pointer, []byte{0x1b, 0x00},
+		cie := w.Shared([]byte("\x01zPLR\x00"), []byte{1, 0x78, 30, byte(1 + n + 2), enc}, pointer, []byte{0x1b, 0x00},
 			[]byte{0x0c, 31, 0})
-		w.fde(cie, w.abs(textAddr, 0x20), []byte{0})
+		w.Entry(cie, w.Addresses(textAddr, 0x20), []byte{0})
 		table := parse(t, w)
 		if table.Len() != 1 || table.At(0).Begin != textAddr || table.At(0).End != textAddr+0x20 {
 			t.Errorf("encoding %#02x: %d functions, errors %v", enc, table.Len(), table.Errors)
@@ -81,9 +81,9 @@ func TestPersonality(t *testing.T) {
 		}
 	}
 	// In a form that is unknown it cannot be passed over.
-	w := &writer{target: amd64}
-	cie := w.cie([]byte("\x01zPR\x00"), []byte{1, 0x78, 30, 10, 0x07}, make([]byte, 9))
-	w.fde(cie, w.abs(textAddr, 0x20), []byte{0})
+	w := ehFrame(amd64)
+	cie := w.Shared([]byte("\x01zPR\x00"), []byte{1, 0x78, 30, 10, 0x07}, make([]byte, 9))
+	w.Entry(cie, w.Addresses(textAddr, 0x20), []byte{0})
 	if table := parse(t, w); len(table.Errors) != 2 ||
 		table.Errors[0].Msg != "pointer encoding 0x07 has an unknown form" {
 		t.Errorf("errors %v", table.Errors)

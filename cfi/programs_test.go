@@ -8,8 +8,8 @@ import (
 // TestPrograms numbers functions by their CIE and instructions.
 func TestPrograms(t *testing.T) {
 	for _, tg := range targets {
-		w := &writer{target: tg}
-		first, second := w.cie(plainCIE), w.cie(plainCIE)
+		w := ehFrame(tg)
+		first, second := w.Shared(plainCIE), w.Shared(plainCIE)
 		rows := []byte{0x41, 0x0e, 16, 0x48, 0x0e, 8} // at 4 and 36, or 1 and 9 without a code alignment of 4
 		other := []byte{0x41, 0x0e, 24, 0x48, 0x0e, 8}
 		setLoc := append([]byte{0x01}, tg.order.AppendUint64(nil, textAddr+0x600+1)...)
@@ -35,9 +35,9 @@ func TestPrograms(t *testing.T) {
 			if i+1 < len(tests) && tests[i+1].number < 0 {
 				start += 0xf0
 			}
-			w.fde(tt.cie, w.abs(start, tt.size), tt.code)
+			w.Entry(tt.cie, w.Addresses(start, tt.size), tt.code)
 		}
-		table, err := Load(tinyELF(t, tg, ".eh_frame", w.b), Auto, nil)
+		table, err := Load(tinyELF(t, tg, ".eh_frame", w.B), Auto, nil)
 		if err != nil || table.Len() != len(tests) {
 			t.Fatalf("%d functions, errors %v %v; want %d", table.Len(), table.Errors, err, len(tests))
 		}
@@ -54,13 +54,13 @@ func TestPrograms(t *testing.T) {
 
 // TestManyPrograms has more of them than room was made for.
 func TestManyPrograms(t *testing.T) {
-	w := &writer{target: amd64}
-	cie := w.cie(plainCIE)
+	w := ehFrame(amd64)
+	cie := w.Shared(plainCIE)
 	const n, different = 0xf0, 200
 	for i := range n {
-		w.fde(cie, w.abs(textAddr+uint64(i), 1), []byte{0x0e, byte(i % different), 0})
+		w.Entry(cie, w.Addresses(textAddr+uint64(i), 1), []byte{0x0e, byte(i % different), 0})
 	}
-	table, err := Load(tinyELF(t, amd64, ".eh_frame", w.b), Auto, nil)
+	table, err := Load(tinyELF(t, amd64, ".eh_frame", w.B), Auto, nil)
 	if err != nil || table.Len() != n || table.NumPrograms() != different {
 		t.Fatalf("%d functions, %d programs, error %v", table.Len(), table.NumPrograms(), err)
 	}

@@ -47,13 +47,13 @@ func testNumbering(t *testing.T, tg target, sp, fp, ra byte) {
 		{1, 0, 2, 0x78, ra, 0x0c, sp, 8, 0x80 | ra, 1},        // another code alignment
 		{1, 0, 1, 0x78, ra, 0x0c, sp, 8, 0x80 | ra, 1, 7, fp}, // more rules
 	}
-	eh, debug := &writer{target: tg}, &writer{target: tg, debug: true}
+	eh, debug := ehFrame(tg), debugFrame(tg)
 	start := uint64(textAddr)
 	var alone []*Table
 	for _, w := range []*writer{eh, debug} {
 		var at []int
 		for _, c := range cies {
-			at = append(at, w.cie(c))
+			at = append(at, w.Shared(c))
 		}
 		for range 400 {
 			var code []byte
@@ -65,15 +65,15 @@ func testNumbering(t *testing.T, tg target, sp, fp, ra byte) {
 			}
 			i := r.IntN(len(cies))
 			// with padding, which those that are remembered have behind them
-			w.fde(at[i], w.abs(start, 0x10), code, make([]byte, r.IntN(10)))
-			one := &writer{target: tg}
-			one.fde(one.cie(cies[i]), one.abs(start, 0x10), code)
+			w.Entry(at[i], w.Addresses(start, 0x10), code, make([]byte, r.IntN(10)))
+			one := ehFrame(tg)
+			one.Entry(one.Shared(cies[i]), one.Addresses(start, 0x10), code)
 			alone = append(alone, parse(t, one))
 			start += 0x10
 		}
 	}
-	table, err := Parse(tg.machine, tg.order, Section{Source: EHFrame, Data: eh.b, Addr: frameAddr},
-		Section{Source: DebugFrame, Data: debug.b})
+	table, err := Parse(tg.machine, tg.order, Section{Source: EHFrame, Data: eh.B, Addr: frameAddr},
+		Section{Source: DebugFrame, Data: debug.B})
 	if err != nil || table.NumErrors > 0 || table.Len() != len(alone) {
 		t.Fatalf("%v: %d functions, errors %v %v", tg.machine, table.Len(), table.Errors, err)
 	}

@@ -1,7 +1,6 @@
 package cfi
 
 import (
-	"bytes"
 	"debug/elf"
 	"encoding/binary"
 	"fmt"
@@ -11,6 +10,7 @@ import (
 	"testing"
 
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/testkit/elftest"
 )
 
 // Addresses of the sections of tinyELF.
@@ -23,10 +23,7 @@ const (
 // A target is a machine and byte order.
 type target struct {
 	machine elf.Machine
-	order   interface {
-		binary.ByteOrder
-		binary.AppendByteOrder
-	}
+	order   elftest.Order
 }
 
 var (
@@ -42,109 +39,40 @@ var (
 // section at frameAddr, and section headers.
 func tinyELF(t testing.TB, tg target, name string, data []byte) *elffile.File {
 	t.Helper()
-	names := "\x00.text\x00.shstrtab\x00" + name + "\x00"
-	h := elf.Header64{
-		Type: uint16(elf.ET_DYN), Machine: uint16(tg.machine), Version: 1, Ehsize: 64,
-		Phentsize: 56, Phnum: 1, Phoff: 64, Shentsize: 64, Shnum: 4, Shstrndx: 3,
+	const off = elffile.HeaderSize + elffile.ProgSize
+	o := elftest.Object{Big: tg.order == binary.BigEndian}
+	o.Header = elf.Header64{
+		Type: uint16(elf.ET_DYN), Machine: uint16(tg.machine), Phentsize: elffile.ProgSize, Phnum: 1,
+		Phoff: elffile.HeaderSize,
 	}
-	copy(h.Ident[:], elf.ELFMAG)
-	h.Ident[elf.EI_CLASS], h.Ident[elf.EI_VERSION] = byte(elf.ELFCLASS64), 1
-	h.Ident[elf.EI_DATA] = byte(elf.ELFDATA2LSB)
-	if tg.order.Uint16([]byte{0, 1}) == 1 {
-		h.Ident[elf.EI_DATA] = byte(elf.ELFDATA2MSB)
-	}
-	const dataOff = 64 + 56
-	namesOff := uint64(dataOff + len(data))
-	h.Shoff = namesOff + uint64(len(names))
-	flags := uint64(0)
-	if name == ".eh_frame" {
-		flags = uint64(elf.SHF_ALLOC)
-	}
-	sections := []elf.Section64{
-		{},
-		{Name: 1, Type: uint32(elf.SHT_PROGBITS), Flags: uint64(elf.SHF_ALLOC | elf.SHF_EXECINSTR), Addr: textAddr,
-			Size: textSize},
-		{Name: uint32(strings.Index(names, name)), Type: uint32(elf.SHT_PROGBITS), Flags: flags, Addr: frameAddr,
-			Off: dataOff, Size: uint64(len(data))},
-		{Name: 7, Type: uint32(elf.SHT_STRTAB), Off: namesOff, Size: uint64(len(names))},
-	}
-	sections[1].Type = uint32(elf.SHT_NOBITS) // its contents do not matter
 	load := elf.Prog64{
-		Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R), Off: dataOff, Vaddr: frameAddr,
+		Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R), Off: off, Vaddr: frameAddr,
 		Filesz: uint64(len(data)), Memsz: uint64(len(data)),
 	}
-	var b bytes.Buffer
-	for _, v := range []any{&h, &load} {
-		if err := binary.Write(&b, tg.order, v); err != nil {
-			t.Fatal(err)
-		}
+	o.Head = append(elftest.Append(make([]byte, elffile.HeaderSize), tg.order, &load), data...)
+	o.Add("", elf.SHT_NULL, 0, nil)
+	text := o.Add(".text", elf.SHT_NOBITS, elf.SHF_ALLOC|elf.SHF_EXECINSTR, nil) // its contents do not matter
+	o.At(text, 0, textSize)
+	flags := elf.SectionFlag(0)
+	if name == ".eh_frame" {
+		flags = elf.SHF_ALLOC
 	}
-	b.Write(data)
-	b.WriteString(names)
-	if err := binary.Write(&b, tg.order, sections); err != nil {
-		t.Fatal(err)
-	}
-	f, err := elffile.New(bytes.NewReader(b.Bytes()), int64(b.Len()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return f
+	section := o.Add(name, elf.SHT_PROGBITS, flags, nil)
+	o.At(section, off, uint64(len(data)))
+	o.Sections[text].Addr, o.Sections[section].Addr = textAddr, frameAddr
+	o.Names()
+	return elftest.Parse(t, o.Bytes())
 }
 
-// A writer builds CFI records.
+// A writer builds a section of CFI.
 type writer struct {
 	target
-	debug bool // .debug_frame
-	wide  bool // 64-bit DWARF
-	b     []byte
+	elftest.Frames
 }
 
-// record appends a record with the given id and contents, and returns where it is.
-func (w *writer) record(id uint64, body []byte) int {
-	at := len(w.b)
-	idSize := 4
-	if w.wide && w.debug {
-		idSize = 8
-	}
-	if w.wide {
-		w.b = w.order.AppendUint32(w.b, math.MaxUint32)
-		w.b = w.order.AppendUint64(w.b, uint64(idSize+len(body)))
-	} else {
-		w.b = w.order.AppendUint32(w.b, uint32(idSize+len(body)))
-	}
-	if idSize == 8 {
-		w.b = w.order.AppendUint64(w.b, id)
-	} else {
-		w.b = w.order.AppendUint32(w.b, uint32(id))
-	}
-	w.b = append(w.b, body...)
-	return at
-}
-
-func (w *writer) cie(body ...[]byte) int {
-	id := uint64(0)
-	if w.debug {
-		id = math.MaxUint64
-	}
-	return w.record(id, slices.Concat(body...))
-}
-
-func (w *writer) fde(cie int, body ...[]byte) int {
-	id := uint64(cie)
-	if !w.debug {
-		header := 4
-		if w.wide {
-			header = 12
-		}
-		id = uint64(len(w.b) + header - cie)
-	}
-	return w.record(id, slices.Concat(body...))
-}
-
-// abs returns an address and a size of 8 bytes each.
-func (w *writer) abs(addr, size uint64) []byte {
-	return w.order.AppendUint64(w.order.AppendUint64(nil, addr), size)
-}
+// ehFrame and debugFrame begin a section.
+func ehFrame(tg target) *writer    { return &writer{tg, elftest.Frames{Order: tg.order}} }
+func debugFrame(tg target) *writer { return &writer{tg, elftest.Frames{Order: tg.order, Debug: true}} }
 
 // plainCIE is version 1 without augmentation: code alignment 1, data alignment -8,
 // return address column 16, CFA = r7+8, RA at CFA-8.
@@ -189,9 +117,9 @@ func TestPointerEncodings(t *testing.T) {
 			0x50,       // aligned
 			0x80, 0x9b, // indirect
 		} {
-			w := &writer{target: tg}
-			cie := w.cie([]byte("\x01zR\x00"), []byte{1, 0x78, 16, 1, enc, 0x0c, 7, 8, 0x90, 1})
-			field := frameAddr + uint64(len(w.b)) + 8
+			w := ehFrame(tg)
+			cie := w.Shared([]byte("\x01zR\x00"), []byte{1, 0x78, 16, 1, enc, 0x0c, 7, 8, 0x90, 1})
+			field := frameAddr + uint64(len(w.B)) + 8
 			base := map[byte]uint64{0x10: field, 0x20: textAddr}[enc&0x70]
 			value := start - base
 			// A section to point to for the indirect forms: the pointer follows the FDE.
@@ -222,12 +150,12 @@ func TestPointerEncodings(t *testing.T) {
 				body = make([]byte, -field%8)
 			}
 			body = slices.Concat(body, put(value), put(0x80), []byte{0})
-			w.fde(cie, body)
+			w.Entry(cie, body)
 			if indirect {
-				w.b = append(w.b, make([]byte, int(field-frameAddr)+64-len(w.b))...)
-				w.b = w.order.AppendUint64(w.b, start)
+				w.B = append(w.B, make([]byte, int(field-frameAddr)+64-len(w.B))...)
+				w.B = w.order.AppendUint64(w.B, start)
 			}
-			table, err := Load(tinyELF(t, tg, ".eh_frame", w.b), EHFrame, nil)
+			table, err := Load(tinyELF(t, tg, ".eh_frame", w.B), EHFrame, nil)
 			if err != nil {
 				t.Errorf("encoding %#02x: %v", enc, err)
 				continue
@@ -273,22 +201,22 @@ func TestAugmentations(t *testing.T) {
 		{aug: "zR", data: []byte{100, 0x0b}, err: "augmentation data of 100 bytes"},
 	}
 	for _, tt := range tests {
-		w := &writer{target: amd64}
+		w := ehFrame(amd64)
 		body := append([]byte{1}, append([]byte(tt.aug), 0)...)
 		if tt.aug == "eh" {
 			body = append(body, 1, 2, 3, 4, 5, 6, 7, 8)
 		}
 		body = slices.Concat(body, []byte{1, 0x78, 16}, tt.data, []byte{0x0c, 7, 8, 0x90, 1})
-		cie := w.cie(body)
+		cie := w.Shared(body)
 		fde := tt.fde
 		if fde == nil {
-			fde = w.abs(textAddr, 0x80)
+			fde = w.Addresses(textAddr, 0x80)
 			if strings.HasPrefix(tt.aug, "z") {
 				fde = append(fde, 0)
 			}
 		}
-		w.fde(cie, fde, []byte{0x41, 0x0e, 16})
-		table, err := Load(tinyELF(t, amd64, ".eh_frame", w.b), Auto, nil)
+		w.Entry(cie, fde, []byte{0x41, 0x0e, 16})
+		table, err := Load(tinyELF(t, amd64, ".eh_frame", w.B), Auto, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -379,13 +307,13 @@ func TestInstructions(t *testing.T) {
 		// libgcc keeps no state from one program to the next.
 		{"restore_state of the CIE's state", "\x10\x0c\x07\x08\x0a", "\x0b", "restore_state without a remember_state"},
 	} {
-		w := &writer{target: amd64}
+		w := ehFrame(amd64)
 		cie := plainCIE
 		if tt.cie != "" {
 			cie = append([]byte{1, 0, 1, 0x78}, tt.cie...)
 		}
-		w.fde(w.cie(cie), w.abs(textAddr, 0x80), []byte(tt.code))
-		rows, err := loadRows(t, amd64, ".eh_frame", w.b)
+		w.Entry(w.Shared(cie), w.Addresses(textAddr, 0x80), []byte(tt.code))
+		rows, err := loadRows(t, amd64, ".eh_frame", w.B)
 		got := fmt.Sprint(err)
 		if err == nil {
 			got = rows[0].String()
@@ -411,11 +339,11 @@ func TestAdvance(t *testing.T) {
 			"MIPS_advance_loc8": o.AppendUint64([]byte{0x1d}, 5),
 			"set_loc":           o.AppendUint64([]byte{0x01}, textAddr+20),
 		} {
-			w := &writer{target: tg}
+			w := ehFrame(tg)
 			cie := slices.Clone(plainCIE)
 			cie[2] = 4 // code alignment
-			w.fde(w.cie(cie), w.abs(textAddr, 0x80), []byte{0x0e, 16}, advance, []byte{0x0e, 24})
-			rows, err := loadRows(t, tg, ".eh_frame", w.b)
+			w.Entry(w.Shared(cie), w.Addresses(textAddr, 0x80), []byte{0x0e, 16}, advance, []byte{0x0e, 24})
+			rows, err := loadRows(t, tg, ".eh_frame", w.B)
 			if err != nil || len(rows) != 2 || rows[0].end != textAddr+20 || rows[1].begin != textAddr+20 ||
 				rows[1].end != textAddr+0x80 {
 				t.Errorf("%v %s: rows %+v, error %v", tg.machine, name, rows, err)
@@ -430,9 +358,9 @@ func TestSigning(t *testing.T) {
 		"\x2d": Signed, "\x2d\x2d": Unsigned, "\x2c": SignedWithPC, "\x2c\x2c": Unsigned, "\x2d\x2c": SignUnknown,
 		"\x2d\xe2": Unsigned, "\x0a\x2d\x0b": Unsigned, "\x16\x22\x01\x31": SignUnknown, "\x05\x22\x01": SignUnknown,
 	} {
-		w := &writer{target: aarch64BE}
-		w.fde(w.cie([]byte{1, 0, 4, 0x78, 30, 0x0c, 31, 0}), w.abs(textAddr, 0x80), []byte(code))
-		rows, err := loadRows(t, aarch64BE, ".eh_frame", w.b)
+		w := ehFrame(aarch64BE)
+		w.Entry(w.Shared([]byte{1, 0, 4, 0x78, 30, 0x0c, 31, 0}), w.Addresses(textAddr, 0x80), []byte(code))
+		rows, err := loadRows(t, aarch64BE, ".eh_frame", w.B)
 		if err != nil || rows[0].Sign != want {
 			t.Errorf("% x: rows %+v, error %v, want %v", code, rows, err, want)
 		}
@@ -441,8 +369,8 @@ func TestSigning(t *testing.T) {
 
 // TestFunctions checks which FDEs count.
 func TestFunctions(t *testing.T) {
-	w := &writer{target: amd64}
-	cie := w.cie(plainCIE)
+	w := ehFrame(amd64)
+	cie := w.Shared(plainCIE)
 	for _, r := range [][2]uint64{
 		{textAddr + 0x200, 0x100},
 		{textAddr, 0x80},
@@ -456,9 +384,9 @@ func TestFunctions(t *testing.T) {
 		{textAddr + 0xfff0, 0x1000}, // longer than the code
 		{textAddr + 0x400, math.MaxUint64},
 	} {
-		w.fde(cie, w.abs(r[0], r[1]))
+		w.Entry(cie, w.Addresses(r[0], r[1]))
 	}
-	table, err := Load(tinyELF(t, amd64, ".eh_frame", w.b), Auto, nil)
+	table, err := Load(tinyELF(t, amd64, ".eh_frame", w.B), Auto, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
