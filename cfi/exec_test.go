@@ -2,6 +2,7 @@ package cfi
 
 import (
 	"bytes"
+	"encoding/binary"
 	"math"
 	"slices"
 	"testing"
@@ -22,12 +23,7 @@ func parse(t *testing.T, w *writer) *Table {
 }
 
 // leb returns an unsigned LEB128 number.
-func leb(v uint64) (b []byte) {
-	for ; v >= 0x80; v >>= 7 {
-		b = append(b, byte(v)|0x80)
-	}
-	return append(b, byte(v))
-}
+func leb(v uint64) []byte { return binary.AppendUvarint(nil, v) }
 
 // TestErrorPlaces has an instruction that is wrong in an FDE, and in a CIE where that makes a difference.
 // The error says where the instruction is, or its operand.

@@ -1,23 +1,22 @@
-package cfi
+package cfi_test
 
 import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"cfi2sframe/cfi"
+	"cfi2sframe/internal/testkit/generate"
 )
 
-// FuzzLoad reads arbitrary bytes as .eh_frame and as .debug_frame of every machine, and
-// runs all rows.
+// FuzzLoad reads arbitrary bytes as .eh_frame and as .debug_frame of every machine, and runs all rows.
 func FuzzLoad(f *testing.F) {
-	for _, tg := range targets {
-		w := ehFrame(tg)
-		w.Entry(w.Shared(plainCIE), w.Addresses(textAddr, 0x80), []byte{0x41, 0x0e, 16, 0x0a, 0x86, 2, 0x42, 0x0b})
-		f.Add(w.B)
-		d := debugFrame(tg)
-		d.Wide = true
-		d.Entry(d.Shared([]byte{4, 0, 8, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x90, 1}), d.Addresses(textAddr, 0x80),
-			[]byte{0x0f, 2, 0x77, 8, 0x02, 9, 0x0c, 7, 16})
-		f.Add(d.B)
+	text := []generate.Range{{Begin: 0x1000, End: 0x2000}}
+	for i := range generate.Machines {
+		for _, debug := range []bool{false, true} {
+			s := generate.From(generate.Seeded(uint64(i), 100))
+			f.Add(generate.NewCFI(s, &generate.Machines[i], debug, text).Encode(generate.Layout{}))
+		}
 	}
 	files, err := filepath.Glob("../testdata/bin/*/*")
 	if err != nil || len(files) == 0 {
@@ -33,31 +32,36 @@ func FuzzLoad(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		for _, tg := range targets {
-			for _, name := range []string{".eh_frame", ".debug_frame"} {
-				table, err := Load(tinyELF(t, tg, name, data), Auto, nil)
+		for _, m := range generate.Machines {
+			for _, source := range []cfi.Source{cfi.EHFrame, cfi.DebugFrame} {
+				table, err := cfi.Parse(m.Elf, m.Order, cfi.Section{Source: source, Data: data})
 				if err != nil {
-					continue
+					t.Fatal(err)
 				}
-				var end uint64
-				for fn := range table.Functions() {
-					if fn.Begin < end || fn.End <= fn.Begin {
-						t.Fatalf("function %#x-%#x behind one that ends at %#x", fn.Begin, fn.End, end)
-					}
-					end = fn.End
-					at := fn.Begin
-					for row := range fn.Rows() {
-						if row.Begin != at || row.End <= row.Begin || row.End > fn.End {
-							t.Fatalf("row %#x-%#x of function %#x-%#x; want it at %#x", row.Begin, row.End,
-								fn.Begin, fn.End, at)
-						}
-						at = row.End
-					}
-					if fn.Err() == nil && at != fn.End {
-						t.Fatalf("rows of function %#x-%#x end at %#x", fn.Begin, fn.End, at)
-					}
-				}
+				ordered(t, table)
 			}
 		}
 	})
+}
+
+// ordered expects functions and their rows in the order of addresses, and rows for all bytes of sound functions.
+func ordered(t *testing.T, table *cfi.Table) {
+	t.Helper()
+	end := uint64(0)
+	for fn := range table.Functions() {
+		if fn.Begin < end || fn.End <= fn.Begin {
+			t.Fatalf("function %#x-%#x after one that ends at %#x", fn.Begin, fn.End, end)
+		}
+		end = fn.End
+		at := fn.Begin
+		for r := range fn.Rows() {
+			if r.Begin != at || r.End <= at || r.End > fn.End {
+				t.Fatalf("row %#x-%#x of function %#x-%#x", r.Begin, r.End, fn.Begin, fn.End)
+			}
+			at = r.End
+		}
+		if fn.Err() == nil && at != fn.End {
+			t.Fatalf("rows of the function %#x-%#x end at %#x", fn.Begin, fn.End, at)
+		}
+	}
 }

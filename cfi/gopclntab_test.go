@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
-	"os"
 	"strings"
 	"testing"
 
@@ -13,22 +12,19 @@ import (
 	"cfi2sframe/internal/arch"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/goprog"
+	"cfi2sframe/internal/testkit/testfile"
 )
 
-// openBytes opens a file in memory.
-func openBytes(t testing.TB, b []byte) *elffile.File {
+// readGo builds a program, and returns its contents.
+func readGo(t testing.TB, env string, flags ...string) []byte {
 	t.Helper()
-	f, err := elffile.New(bytes.NewReader(b), int64(len(b)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return f
+	return testfile.Read(t, goprog.Build(t, env, flags...))
 }
 
 // loadGo loads the table of a program, which must be sound.
 func loadGo(t testing.TB, b []byte, src cfi.Source) *cfi.Table {
 	t.Helper()
-	table, err := cfi.Load(openBytes(t, b), src, nil)
+	table, err := cfi.Load(elftest.Parse(t, b), src, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,10 +57,7 @@ func TestGoTable(t *testing.T) {
 		{"s390x", "CGO_ENABLED=0 GOARCH=s390x", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			b, err := os.ReadFile(goprog.Build(t, tt.env, strings.Fields(tt.flags)...))
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := readGo(t, tt.env, strings.Fields(tt.flags)...)
 			debug, table := loadGo(t, b, cfi.DebugFrame), loadGo(t, b, cfi.GoPCLNTab)
 			compareGo(t, debug, table)
 			bare := loadGo(t, withoutHeaders(t, b), cfi.GoPCLNTab)
@@ -122,29 +115,19 @@ func compareGo(t *testing.T, debug, table *cfi.Table) {
 	}
 }
 
-// TestGoFirst has a program in which both sources describe all functions.
+// TestGoFirst has a program in which both sources describe all functions, and one with .gopclntab alone.
 func TestGoFirst(t *testing.T) {
-	b, err := os.ReadFile(goprog.Build(t, "CGO_ENABLED=0"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for src, want := range map[cfi.Source]string{cfi.Auto: ".gopclntab", cfi.DebugFrame: ".debug_frame",
-		cfi.GoPCLNTab: ".gopclntab"} {
+	b := readGo(t, "CGO_ENABLED=0")
+	for src, want := range map[cfi.Source]string{cfi.Auto: ".gopclntab", cfi.DebugFrame: ".debug_frame"} {
 		for fn := range loadGo(t, b, src).Functions() {
 			if fn.Section() != want {
 				t.Fatalf("%v: function at %#x from %s; want %s", src, fn.Begin, fn.Section(), want)
 			}
 		}
 	}
-	stripped, err := os.ReadFile(goprog.Build(t, "CGO_ENABLED=0", "-ldflags=-s -w"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	stripped := readGo(t, "CGO_ENABLED=0", "-ldflags=-s -w")
 	if n, want := loadGo(t, stripped, cfi.Auto).Len(), loadGo(t, b, cfi.GoPCLNTab).Len(); n != want {
 		t.Errorf("%d functions in the stripped program; want %d", n, want)
-	}
-	if _, err := cfi.Load(openBytes(t, stripped), cfi.DebugFrame, nil); err == nil {
-		t.Error("the stripped program has .debug_frame")
 	}
 }
 
@@ -158,10 +141,7 @@ func TestGoStacks(t *testing.T) {
 
 // testGoStacks wants the CFA of asmcgocall at a distance from the frame pointer; -1: no CFA.
 func testGoStacks(t *testing.T, asmcgocall int64, env string, flags ...string) {
-	b, err := os.ReadFile(goprog.Build(t, env, flags...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := readGo(t, env, flags...)
 	table := loadGo(t, b, cfi.GoPCLNTab)
 	f, err := elf.NewFile(bytes.NewReader(b))
 	if err != nil {
@@ -242,11 +222,8 @@ func TestGoInjected(t *testing.T) {
 		{"s390x", 8, "runtime.sigpanic runtime.asyncPreempt.abi0"},
 	} {
 		t.Run(tt.arch, func(t *testing.T) {
-			b, err := os.ReadFile(goprog.Build(t, "CGO_ENABLED=0 GOARCH="+tt.arch))
-			if err != nil {
-				t.Fatal(err)
-			}
-			file := openBytes(t, b)
+			b := readGo(t, "CGO_ENABLED=0 GOARCH="+tt.arch)
+			file := elftest.Parse(t, b)
 			symbols, err := file.FindSymbols(append(strings.Fields(tt.names), "runtime.sigtramp.abi0", "runtime.main",
 				"runtime.sigreturn__sigaction.abi0")...)
 			if err != nil {
@@ -307,11 +284,8 @@ func TestGoInjected(t *testing.T) {
 
 // TestGoTableDamaged changes words of a table.
 func TestGoTableDamaged(t *testing.T) {
-	b, err := os.ReadFile(goprog.Build(t, "CGO_ENABLED=0", "-ldflags=-s -w"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := openBytes(t, b)
+	b := readGo(t, "CGO_ENABLED=0", "-ldflags=-s -w")
+	f := elftest.Parse(t, b)
 	at := f.Section(".gopclntab").Off
 	le := binary.LittleEndian
 	records := at + le.Uint64(b[at+64:])
@@ -339,7 +313,7 @@ func TestGoTableDamaged(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			bad := bytes.Clone(b)
 			le.PutUint32(bad[tt.off:], tt.word)
-			table, err := cfi.Load(openBytes(t, bad), cfi.Auto, nil)
+			table, err := cfi.Load(elftest.Parse(t, bad), cfi.Auto, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -355,11 +329,8 @@ func TestGoTableDamaged(t *testing.T) {
 
 // FuzzGoTable changes a word of a program, and reads its table.
 func FuzzGoTable(f *testing.F) {
-	b, err := os.ReadFile(goprog.Build(f, "CGO_ENABLED=0", "-ldflags=-s -w"))
-	if err != nil {
-		f.Fatal(err)
-	}
-	file := openBytes(f, b)
+	b := readGo(f, "CGO_ENABLED=0", "-ldflags=-s -w")
+	file := elftest.Parse(f, b)
 	table, module := file.Section(".gopclntab").Off, file.Section(".go.module").Off
 	for i := range uint64(9) {
 		f.Add(table+8*i, uint64(1)<<33)
@@ -379,14 +350,6 @@ func FuzzGoTable(f *testing.F) {
 		if err != nil {
 			return
 		}
-		var end uint64
-		for fn := range table.Functions() {
-			if fn.Begin < end || fn.End <= fn.Begin {
-				t.Fatalf("function at %#x-%#x after one that ends at %#x", fn.Begin, fn.End, end)
-			}
-			end = fn.End
-			for range fn.Rows() {
-			}
-		}
+		ordered(t, table)
 	})
 }

@@ -2,13 +2,11 @@ package cfi_test
 
 import (
 	"bufio"
-	"encoding/binary"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,8 +14,9 @@ import (
 	"github.com/go-delve/delve/pkg/dwarf/frame"
 
 	"cfi2sframe/cfi"
-	"cfi2sframe/elffile"
+	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/testfile"
 )
 
 // subjects are files of the system with call frame information, not made for this
@@ -37,24 +36,6 @@ func subjects(t *testing.T) []string {
 		}
 	}
 	return files
-}
-
-func open(t *testing.T, path string) *elffile.File {
-	t.Helper()
-	r, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { r.Close() })
-	info, err := r.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := elffile.New(r, info.Size())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return f
 }
 
 var registers = []string{
@@ -154,7 +135,7 @@ func word(r cfi.Rule) string {
 func TestReadelf(t *testing.T) {
 	readelf := peer.Look(t, "readelf")
 	for _, path := range subjects(t) {
-		table, err := cfi.Load(open(t, path), cfi.EHFrame, nil)
+		table, err := cfi.Load(elftest.Parse(t, testfile.Read(t, path)), cfi.EHFrame, nil)
 		if err != nil {
 			t.Errorf("%s: %v", path, err)
 			continue
@@ -211,11 +192,8 @@ func TestUnwinder(t *testing.T) {
 	peer.Look(t, "gcc")
 	dir := peer.Run(t, "", "gcc -O1 -fno-omit-frame-pointer -no-pie -o prog unwind.c && ./prog >out",
 		"../testdata/c/unwind.c")
-	out, err := os.ReadFile(filepath.Join(dir, "out"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	table, err := cfi.Load(open(t, filepath.Join(dir, "prog")), cfi.EHFrame, nil)
+	out := testfile.Read(t, filepath.Join(dir, "out"))
+	table, err := cfi.Load(elftest.Parse(t, testfile.Read(t, filepath.Join(dir, "prog"))), cfi.EHFrame, nil)
 	if err != nil || len(table.Errors) > 0 {
 		t.Fatalf("errors %v, %v", err, table.Errors)
 	}
@@ -244,67 +222,4 @@ func TestUnwinder(t *testing.T) {
 			t.Errorf("%s: the caller's rbp is said to be %s, and libgcc finds %s", name, got, want)
 		}
 	}
-}
-
-// TestDelve compares rows with those that delve's executor finds, where it works:
-// little-endian amd64, functions without DW_CFA_restore, which it takes for
-// undefined.
-func TestDelve(t *testing.T) {
-	compared := 0
-	for _, path := range subjects(t) {
-		f := open(t, path)
-		table, err := cfi.Load(f, cfi.EHFrame, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		sec := f.Section(".eh_frame")
-		data, err := f.ReadSection(sec)
-		if err != nil {
-			t.Fatal(err)
-		}
-		fdes, err := frame.Parse(data, binary.LittleEndian, 0, 8, sec.Addr)
-		if err != nil {
-			t.Errorf("%s: delve: %v", path, err)
-			continue
-		}
-		for fn := range table.Functions() {
-			fde, err := fdes.FDEForPC(fn.Begin)
-			if err != nil || hasRestore(fde.Instructions) {
-				continue
-			}
-			for rows := range fn.Rows() {
-				ctx, err := fde.EstablishFrame(rows.Begin)
-				if err != nil {
-					break // an opcode that it does not know
-				}
-				if rows.CFA.Rule == frame.RuleCFA && (ctx.CFA.Rule != frame.RuleCFA || ctx.CFA.Reg != rows.CFA.Reg ||
-					ctx.CFA.Offset != rows.CFA.Offset) {
-					t.Errorf("%s at %#x: CFA %+v, delve has %+v", path, rows.Begin, rows.CFA, ctx.CFA)
-				}
-				for reg, mine := range map[uint64]cfi.Rule{6: rows.FP, 16: rows.RA} {
-					theirs, ok := ctx.Regs[reg]
-					if mine.Rule == frame.RuleOffset &&
-						(!ok || theirs.Rule != frame.RuleOffset || theirs.Offset != mine.Offset) {
-						t.Errorf("%s at %#x: register %d %+v, delve has %+v", path, rows.Begin, reg, mine, theirs)
-					}
-				}
-				compared++
-			}
-			if t.Failed() {
-				return
-			}
-		}
-	}
-	if compared < 1000 {
-		t.Errorf("%d rows were compared; want at least 1000", compared)
-	}
-}
-
-// hasRestore reports whether there may be a DW_CFA_restore in the instructions:
-// any byte that could be one.
-func hasRestore(code []byte) bool {
-	return slices.ContainsFunc(code, func(b byte) bool {
-		return b&0xc0 == frame.DW_CFA_restore ||
-			b == frame.DW_CFA_restore_extended
-	})
 }

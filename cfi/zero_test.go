@@ -1,15 +1,14 @@
 package cfi_test
 
 import (
-	"bytes"
 	"fmt"
-	"os"
 	"path/filepath"
 	"testing"
 
 	"cfi2sframe/cfi"
-	"cfi2sframe/elffile"
+	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/testfile"
 )
 
 // TestAtZero links programs with code at address 0, or elsewhere, and with FDEs of functions that
@@ -52,23 +51,12 @@ func TestAtZero(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
-			var files []string
-			for name, source := range map[string]string{"a.s": tt.a, "b.s": tt.b} {
-				files = append(files, filepath.Join(dir, name))
-				if err := os.WriteFile(filepath.Join(dir, name), []byte(source), 0o666); err != nil {
-					t.Fatal(err)
-				}
-			}
+			files := []string{filepath.Join(dir, "a.s"), filepath.Join(dir, "b.s")}
+			testfile.Write(t, files[0], tt.a)
+			testfile.Write(t, files[1], tt.b)
 			dir = peer.Run(t, "sid", "as a.s -o a.o; as b.s -o b.o; ld --gc-sections -e _start "+tt.link+
 				" a.o b.o -o prog; "+tt.after, files...)
-			b, err := os.ReadFile(filepath.Join(dir, "prog"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			f, err := elffile.New(bytes.NewReader(b), int64(len(b)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			f := elftest.Parse(t, testfile.Read(t, filepath.Join(dir, "prog")))
 			table, err := cfi.Load(f, cfi.Auto, nil)
 			if err != nil {
 				t.Fatal(err)
