@@ -4,10 +4,12 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"slices"
+	"strings"
 	"testing"
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/internal/arch"
+	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/sframe"
 )
 
@@ -162,9 +164,11 @@ func TestForm(t *testing.T) {
 	}
 }
 
-// TestRuleWriter puts rules into the words that readelf --debug-dump=frames-interp has for them, and
-// expressions into what they come down to.
+// TestRuleWriter puts rules into the words that readelf --debug-dump=frames-interp has for them, and expressions into
+// what they come down to. Those without a known value are printed by their operations, as the DWARF standard names them,
+// and those that are too long or cut off by their bytes.
 func TestRuleWriter(t *testing.T) {
+	long := slices.Repeat([]byte{0x96}, maxPrinted)
 	for _, tt := range []struct {
 		abi    sframe.ABI
 		column Column
@@ -187,6 +191,14 @@ func TestRuleWriter(t *testing.T) {
 		{sframe.AArch64Big, ColumnRA, inRegister(200), "r200"},
 		{sframe.S390XBig, ColumnFP, inRegister(16), "f0"},
 		{sframe.ABI(99), ColumnFP, inRegister(3), "r3"},
+		{sframe.AMD64Little, ColumnCFA, computed(0x77, 8, 0x06, 0x06), "exp DW_OP_breg7(rsp) 0x8 DW_OP_deref DW_OP_deref"},
+		{sframe.AMD64Little, ColumnCFA, computed(0x40), "exp DW_OP_lit16"},
+		{sframe.AMD64Little, ColumnFP, computed(0x22), "exp DW_OP_plus"},
+		{sframe.AMD64Little, ColumnFP, valComputed(0x06, 0x06), "exp DW_OP_deref DW_OP_deref"},
+		{sframe.AMD64Little, ColumnCFA, computed(0x9e, 0xff, 0xff, 0xff, 0x7f), "exp 9e ff ff ff 7f"},
+		{sframe.AMD64Little, ColumnCFA, computed(0x10, 0x80), "exp DW_OP_constu 10 80"},
+		{sframe.AMD64Little, ColumnCFA, computed(append(long, 0x06, 0x06)...), "exp " +
+			strings.Repeat("96 ", maxPrinted-1) + "96 and 2 bytes more"},
 	} {
 		if got := NewRuleWriter(tt.abi).Rule(&Gap{Column: tt.column, Rule: tt.rule}); got != tt.want {
 			t.Errorf("%v: %+v is %q, want %q", tt.abi, tt.rule, got, tt.want)
@@ -221,64 +233,43 @@ func TestReachOf(t *testing.T) {
 	}
 }
 
-// overlaid returns the table of an FDE in .eh_frame that lies within another one in .debug_frame, and so leaves two
-// pieces of it.
-func overlaid(t *testing.T, cie, fde, debugCIE, debugFDE []byte) *cfi.Table {
-	t.Helper()
-	first := record(0, cie...)
-	eh := slices.Concat(first, record(uint32(len(first)+4), fde...))
-	debug := slices.Concat(record(0xffffffff, debugCIE...), record(0, debugFDE...))
-	table, err := cfi.Parse(elf.EM_X86_64, binary.LittleEndian, cfi.Section{Source: cfi.EHFrame, Data: eh},
-		cfi.Section{Source: cfi.DebugFrame, Data: debug})
-	if err != nil || table.NumErrors > 0 || table.Len() != 3 {
-		t.Fatalf("%d functions, errors %v, %v", table.Len(), err, table.Errors)
-	}
-	return table
-}
-
-// TestPieces counts an FDE as one function if another one leaves its first and its last part.
+// TestPieces has an FDE of .debug_frame of which another one leaves the first and the last part. They count as one
+// function. If the first, the second, or both have a gap, that is not whole.
 func TestPieces(t *testing.T) {
-	// Of version 1, with code and data alignments of 1 and -8; CFA r7+8; r16 at CFA-8, or undefined.
-	within := []byte{1, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x90, 1}
-	around := []byte{1, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x07, 16}
-	table := overlaid(t, within, bounds(0x1040, 0x20), around, bounds(0x1000, 0x100))
-	for n := 1; n <= 3; n++ {
-		var parts []*Result
-		for _, p := range table.Split(n) {
-			res, err := Translate(p, Options{Version: sframe.V2}, Discard())
-			if err != nil {
-				t.Fatal(err)
-			}
-			parts = append(parts, res)
-		}
-		res := Merge(parts)
-		if want := (Sum{Functions: 1, Ranges: 2, Bytes: 0x100 - 0x20}); res.Functions != 2 ||
-			res.Sums[Outermost] != want || res.Covered != 0x20 {
-			t.Errorf("%d parts: %d functions, %d bytes covered, gaps %+v; want 2, 32 and %+v", n,
-				res.Functions, res.Covered, res.Sums[Outermost], want)
-		}
-	}
-}
-
-// TestLossyPieces has a row that V2 has no form for, with the CFA in r10, in the first, the second, or both of two
-// pieces of an FDE that another one leaves. They count as one function, which is not whole.
-func TestLossyPieces(t *testing.T) {
 	const advance = 0x40
-	rules := []byte{1, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x90, 1} // CFA r7+8, r16 at CFA-8
-	for bits, whole := range []int{2, 1, 1, 1} {
-		rule := func(bit int) []byte {
-			if bits&bit != 0 {
-				return []byte{0x0c, 10, 8}
-			}
-			return []byte{0x0c, 7, 16}
+	onR10, sound := []byte{0x0c, 10, 8}, []byte{0x0c, 7, 8} // a CFA on r10 has no form in V2
+	for gaps, want := range []Sum{{}, {1, 1, 0x10}, {1, 1, 0x20}, {1, 2, 0x30}} {
+		first, last := sound, sound
+		if gaps&1 != 0 {
+			first = onR10
 		}
-		code := slices.Concat(bounds(0x1000, 0x40), rule(1), []byte{advance | 0x18}, rule(2))
-		table := overlaid(t, rules, bounds(0x1010, 0x10), rules, code)
-		res, err := Translate(table, Options{Version: sframe.V2}, Discard())
-		if n := res.Sums[CFARegister].Functions; err != nil || res.Functions != 2 || res.Whole != whole ||
-			n != 2-whole {
-			t.Errorf("%02b: %d functions, of them %d whole and %d with such rows, error %v; want 2, %d and %d",
-				bits, res.Functions, res.Whole, n, err, whole, 2-whole)
+		if gaps&2 != 0 {
+			last = onR10
+		}
+		eh, debug := elftest.Frames{}, elftest.Frames{Debug: true}
+		eh.FDE(eh.CIE(elftest.Sound...), 0x1010, 0x10)
+		cie := debug.CIE(elftest.Sound...)
+		debug.FDE(cie, 0x1000, 0x40, slices.Concat(first, []byte{advance | 0x18}, last)...)
+		table, err := cfi.Parse(elf.EM_X86_64, binary.LittleEndian, cfi.Section{Source: cfi.EHFrame, Data: eh.B},
+			cfi.Section{Source: cfi.DebugFrame, Data: debug.B})
+		if err != nil || table.NumErrors > 0 || table.Len() != 3 {
+			t.Fatalf("%d functions, errors %v, %v", table.Len(), err, table.Errors)
+		}
+		whole := 2 - want.Functions
+		for n := 1; n <= 3; n++ {
+			var parts []*Result
+			for _, p := range table.Split(n) {
+				res, err := Translate(p, Options{Version: sframe.V2}, Discard())
+				if err != nil {
+					t.Fatal(err)
+				}
+				parts = append(parts, res)
+			}
+			res := Merge(parts)
+			if res.Functions != 2 || res.Whole != whole || res.Sums[CFARegister] != want || res.Covered != 0x40-want.Bytes {
+				t.Errorf("%d, %d parts: %d functions, %d whole, %d bytes covered, gaps %+v; want 2, %d, %d and %+v", gaps, n,
+					res.Functions, res.Whole, res.Covered, res.Sums[CFARegister], whole, 0x40-want.Bytes, want)
+			}
 		}
 	}
 }

@@ -1,10 +1,14 @@
 package translate
 
 import (
+	"cmp"
+	"reflect"
 	"slices"
 	"testing"
 
 	"cfi2sframe/cfi"
+	"cfi2sframe/elffile"
+	"cfi2sframe/internal/plt"
 	"cfi2sframe/internal/testkit/generate"
 	"cfi2sframe/sframe"
 )
@@ -52,25 +56,32 @@ func FuzzTranslate(f *testing.F) {
 			t.Fatal(err)
 		}
 		add(t, table, res, &all, codec, c.Rows())
-		parts := table.Split(3)
+		opt.Stubs = []plt.Stub{{Begin: 0x30000, End: 0x30010, Steps: []plt.Step{{CFA: 8}}}}
 		var joined kept
-		var results []*Result
-		for _, p := range parts {
-			r, err := Translate(p, opt, &joined)
-			if err != nil {
-				t.Fatal(err)
+		if res, err = Translate(table, opt, &joined); err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range []int{1, 3, 50} {
+			var inParts kept
+			var results []*Result
+			parts := table.Split(n)
+			for i, p := range parts {
+				opt := opt
+				if i+1 < len(parts) {
+					opt.Stubs = nil
+				}
+				r, err := Translate(p, opt, &inParts)
+				if err != nil {
+					t.Fatal(err)
+				}
+				results = append(results, r)
 			}
-			results = append(results, r)
-		}
-		sum := Merge(results)
-		if sum.Covered != res.Covered || sum.Described != res.Described || len(sum.Gaps) != len(res.Gaps) ||
-			sum.Functions != res.Functions || sum.Whole != res.Whole {
-			t.Errorf("in parts: %d of %d bytes, %d gaps, %d of %d functions; want %d of %d, %d, %d of %d",
-				sum.Covered, sum.Described, len(sum.Gaps),
-				sum.Whole, sum.Functions, res.Covered, res.Described, len(res.Gaps), res.Whole, res.Functions)
-		}
-		if !slices.Equal(joined.fdes, all.fdes) {
-			t.Errorf("in parts, the FDEs are\n%+v\nand they were\n%+v", joined.fdes, all.fdes)
+			if got := Merge(results); !reflect.DeepEqual(got, res) {
+				t.Errorf("in %d parts: %+v, want %+v", n, got, res)
+			}
+			if !slices.Equal(inParts.fdes, joined.fdes) {
+				t.Errorf("in %d parts, the FDEs are\n%+v\nand they were\n%+v", n, inParts.fdes, joined.fdes)
+			}
 		}
 	})
 }
@@ -82,13 +93,10 @@ func add(t *testing.T, table *cfi.Table, res *Result, s *kept, codec *sframe.Cod
 	for fn := range table.Functions() {
 		described += fn.End - fn.Begin
 	}
-	type piece struct {
-		begin, end uint64
-	}
-	var pieces []piece
+	var pieces []elffile.Span
 	for i, d := range s.fdes {
 		covered += uint64(d.Size)
-		pieces = append(pieces, piece{d.Start, d.End()})
+		pieces = append(pieces, elffile.Span{Begin: d.Start, End: d.End()})
 		for j, r := range s.refs[i] {
 			if j == 0 && r.Start != 0 || j > 0 && r.Start <= s.refs[i][j-1].Start || r.Start >= d.Size {
 				t.Errorf("row %d of the FDE %#x-%#x starts at %#x", j, d.Start, d.End(), r.Start)
@@ -102,7 +110,7 @@ func add(t *testing.T, table *cfi.Table, res *Result, s *kept, codec *sframe.Cod
 	for i := range res.Gaps {
 		g := &res.Gaps[i]
 		gaps += g.Size()
-		pieces = append(pieces, piece{g.Begin, g.End})
+		pieces = append(pieces, elffile.Span{Begin: g.Begin, End: g.End})
 		if g.Begin < g.Function.Begin || g.End > g.Function.End || g.Begin >= g.End || g.Reason.Name() == "" {
 			t.Errorf("gap %#x-%#x (%v) of the function %#x-%#x", g.Begin, g.End, g.Reason, g.Function.Begin,
 				g.Function.End)
@@ -115,15 +123,10 @@ func add(t *testing.T, table *cfi.Table, res *Result, s *kept, codec *sframe.Cod
 		t.Errorf("%d bytes are described and %d covered; functions have %d, FDEs %d, gaps %d", res.Described,
 			res.Covered, described, covered, gaps)
 	}
-	slices.SortFunc(pieces, func(a, b piece) int {
-		if a.begin < b.begin {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(pieces, func(a, b elffile.Span) int { return cmp.Compare(a.Begin, b.Begin) })
 	for i := 1; i < len(pieces); i++ {
-		if pieces[i].begin < pieces[i-1].end {
-			t.Errorf("%#x-%#x and %#x-%#x overlap", pieces[i-1].begin, pieces[i-1].end, pieces[i].begin, pieces[i].end)
+		if pieces[i].Begin < pieces[i-1].End {
+			t.Errorf("%#x and %#x overlap", pieces[i-1], pieces[i])
 		}
 	}
 }

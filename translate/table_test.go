@@ -13,6 +13,7 @@ import (
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/plt"
+	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/sframe"
 )
 
@@ -22,18 +23,6 @@ type described struct {
 	code        []byte // after the rules of the CIE: CFA rsp+8, return address at CFA-8
 }
 
-// record returns a CIE or an FDE with what follows its id.
-func record(id uint32, body ...byte) []byte {
-	le := binary.LittleEndian
-	return slices.Concat(le.AppendUint32(nil, uint32(4+len(body))), le.AppendUint32(nil, id), body)
-}
-
-// bounds returns the range of an FDE.
-func bounds(begin, size uint64) []byte {
-	le := binary.LittleEndian
-	return le.AppendUint64(le.AppendUint64(nil, begin), size)
-}
-
 // parse makes a table of .eh_frame on amd64, with code and data alignments of 1 and -8.
 func parse(t *testing.T, augmentation string, fns ...described) *cfi.Table {
 	t.Helper()
@@ -41,13 +30,12 @@ func parse(t *testing.T, augmentation string, fns ...described) *cfi.Table {
 	if augmentation != "" {
 		length = []byte{0}
 	}
-	data := record(0, slices.Concat([]byte{1}, []byte(augmentation), []byte{0, 1, 0x78, 16}, length,
-		[]byte{0x0c, 7, 8, 0x90, 1})...)
+	var f elftest.Frames
+	cie := f.CIEOf(augmentation, 1, length, elftest.Sound)
 	for _, fn := range fns {
-		data = append(data, record(uint32(len(data)+4), slices.Concat(bounds(fn.begin, fn.size), length,
-			fn.code)...)...)
+		f.Entry(cie, f.Addresses(fn.begin, fn.size), length, fn.code)
 	}
-	table, err := cfi.Parse(elf.EM_X86_64, binary.LittleEndian, cfi.Section{Source: cfi.EHFrame, Data: data})
+	table, err := cfi.Parse(elf.EM_X86_64, binary.LittleEndian, cfi.Section{Source: cfi.EHFrame, Data: f.B})
 	if err != nil || table.Len() != len(fns) {
 		t.Fatalf("%d functions of %d, errors %v, %v", table.Len(), len(fns), err, table.Errors)
 	}
@@ -313,37 +301,6 @@ func TestStubs(t *testing.T) {
 		if err != nil || sink.String() != tt.want || res.Synthesised != tt.bytes || res.Covered != 0 {
 			t.Errorf("%s: error %v, %d bytes\n%swant %d\n%s", tt.name, err, res.Synthesised, &sink, tt.bytes, tt.want)
 		}
-	}
-}
-
-// TestUnknownValues prints expressions whose value is not known by their operations, as the DWARF standard names them,
-// and those that are too long or cut off by their bytes.
-func TestUnknownValues(t *testing.T) {
-	long := slices.Repeat([]byte{0x96}, maxPrinted)
-	for _, tt := range []struct {
-		column Column
-		rule   cfi.Rule
-		want   string
-	}{
-		{ColumnCFA, computed(0x77, 8, 0x06, 0x06), "exp DW_OP_breg7(rsp) 0x8 DW_OP_deref DW_OP_deref"},
-		{ColumnCFA, computed(0x40), "exp DW_OP_lit16"},
-		{ColumnFP, computed(0x22), "exp DW_OP_plus"},
-		{ColumnFP, valComputed(0x06, 0x06), "exp DW_OP_deref DW_OP_deref"},
-		{ColumnCFA, computed(0x9e, 0xff, 0xff, 0xff, 0x7f), "exp 9e ff ff ff 7f"},
-		{ColumnCFA, computed(0x10, 0x80), "exp DW_OP_constu 10 80"},
-		{ColumnCFA, computed(append(slices.Clone(long), 0x06, 0x06)...), "exp " + strings.Repeat("96 ", maxPrinted-1) +
-			"96 and 2 bytes more"},
-	} {
-		got := NewRuleWriter(sframe.AMD64Little).Rule(&Gap{Column: tt.column, Rule: tt.rule})
-		if got != tt.want {
-			t.Errorf("% x is %q, want %q", tt.rule.Expression, got, tt.want)
-		}
-	}
-	if got := fmt.Sprint(ColumnNone, ColumnCFA, ColumnRA, ColumnFP, ColumnSP); got != " CFA RA FP SP" {
-		t.Errorf("columns %s", got)
-	}
-	if r := Malformed + 1; r.Name() != "reason-24" || r.String() != "Reason(24)" || Reason(0).Name() != "reason-0" {
-		t.Errorf("%s, %s, %s", r.Name(), r, Reason(0).Name())
 	}
 }
 

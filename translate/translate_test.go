@@ -2,6 +2,8 @@ package translate
 
 import (
 	"bytes"
+	"fmt"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -176,7 +178,33 @@ func TestReasons(t *testing.T) {
 			t.Errorf("docs/reasons.md does not have %s", name)
 		}
 	}
+	if got := fmt.Sprint(ColumnNone, ColumnCFA, ColumnRA, ColumnFP, ColumnSP); got != " CFA RA FP SP" {
+		t.Errorf("columns %s", got)
+	}
+	if r := Malformed + 1; r.Name() != "reason-24" || r.String() != "Reason(24)" || Reason(0).Name() != "reason-0" {
+		t.Errorf("%s, %s, %s", r.Name(), r, Reason(0).Name())
+	}
 	if n := len(Reasons()); n != int(Malformed) {
 		t.Errorf("%d reasons, want %d", n, Malformed)
+	}
+}
+
+// TestListedTo says up to where all gaps are known.
+func TestListedTo(t *testing.T) {
+	gaps := []Gap{{Begin: 0x10, End: 0x14}, {Begin: 0x20, End: 0x28}}
+	sums := func(a, b int) map[Reason]Sum {
+		return map[Reason]Sum{DRAP: {Ranges: a}, SPRule: {Ranges: b}}
+	}
+	for _, tt := range []struct {
+		res  Result
+		want uint64
+	}{
+		{Result{}, math.MaxUint64},
+		{Result{Gaps: gaps, Sums: sums(1, 1)}, math.MaxUint64},
+		{Result{Gaps: gaps, Sums: sums(1, 2)}, 0x28},
+	} {
+		if got := tt.res.ListedTo(); got != tt.want {
+			t.Errorf("%+v: %#x, want %#x", tt.res, got, tt.want)
+		}
 	}
 }
