@@ -238,21 +238,3 @@ func TestEndOfMemory(t *testing.T) {
 		}
 	}
 }
-
-// TestSetLoc has set_loc go on, and stay where it is, which changes nothing: the location may not decrease only.
-func TestSetLoc(t *testing.T) {
-	to := func(pc uint64) []byte { return append([]byte{0x01}, amd64.order.AppendUint64(nil, pc)...) }
-	w := ehFrame(amd64)
-	// CFA 16 from the start on, by set_loc to that; 24 and then 32 from 4 on; 40 from 8 on.
-	w.Entry(w.Shared(plainCIE), w.Addresses(textAddr, 0x10), slices.Concat(
-		to(textAddr), []byte{0x0e, 16, 0x44, 0x0e, 24}, to(textAddr+4), []byte{0x0e, 32}, to(textAddr+8),
-		[]byte{0x0e, 40}))
-	fn := parse(t, w).At(0)
-	var got [][2]uint64
-	for r := range fn.Rows() {
-		got = append(got, [2]uint64{r.Begin - textAddr, uint64(r.CFA.Offset)})
-	}
-	if want := [][2]uint64{{0, 16}, {4, 32}, {8, 40}}; fn.Err() != nil || !slices.Equal(got, want) {
-		t.Errorf("rows %d, error %v, want %d", got, fn.Err(), want)
-	}
-}

@@ -189,24 +189,6 @@ func testGoStacks(t *testing.T, asmcgocall int64, env string, flags ...string) {
 	for name := range wants {
 		t.Errorf("no symbol %s", name)
 	}
-	prologues := 0
-	for fn := range table.Functions() {
-		if text.Addr <= fn.Begin && fn.End <= text.Addr+text.Size && !fn.SwitchesStack() {
-			code := b[text.Offset+fn.Begin-text.Addr:][:min(fn.End-fn.Begin, 40)]
-			i := bytes.Index(code, []byte("\x55\x48\x89\xe5")) // push %rbp; mov %rsp,%rbp
-			if i < 0 {
-				continue
-			}
-			prologues++
-			row, _ := table.Lookup(fn.Begin + uint64(i) + 4)
-			if row.RA.Rule != cfi.RuleUndefined && row.FP.Rule != cfi.RuleOffset {
-				t.Errorf("function at %#x: %v; the caller's frame pointer is saved", fn.Begin, row.Rules)
-			}
-		}
-	}
-	if prologues < 500 {
-		t.Errorf("%d prologues; want more", prologues)
-	}
 }
 
 // TestGoInjected has functions of the runtime whose callers a signal interrupted. What signal handlers push is in

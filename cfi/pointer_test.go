@@ -1,9 +1,6 @@
 package cfi
 
-import (
-	"bytes"
-	"testing"
-)
+import "testing"
 
 // TestBadPointers has encodings that say nothing, or nothing that can be read. Errors say where the
 // pointer is, or what is after it if it leads nowhere.
@@ -53,39 +50,5 @@ func TestBadPointers(t *testing.T) {
 	if err != nil || len(table.Errors) != 1 ||
 		table.Errors[0].Msg != "indirect pointer at address 0x1234, which no loaded segment holds" {
 		t.Errorf("%v, error %v", table.Errors, err)
-	}
-}
-
-// TestPersonality passes over the pointer to a personality routine in each form. The encoding of addresses
-// stands after it.
-func TestPersonality(t *testing.T) {
-	for enc, n := range map[byte]int{
-		0x00: 8, 0x04: 8, 0x0c: 8, 0x9b: 4, 0x1b: 4, 0x0b: 4, 0x03: 4, 0x02: 2, 0x0a: 2, 0x01: 3, 0x09: 3, 0xff: 0,
-		0x50: 5 + 8, 0xd0: 5 + 8, // aligned; the pointer is at 19
-	} {
-		w := ehFrame(aarch64BE)
-		pointer := bytes.Repeat([]byte{0x81}, n)
-		if enc == 0x01 || enc == 0x09 {
-			pointer[n-1] = 1
-		}
-		cie := w.Shared([]byte("\x01zPLR\x00"), []byte{1, 0x78, 30, byte(1 + n + 2), enc}, pointer, []byte{0x1b, 0x00},
-			[]byte{0x0c, 31, 0})
-		w.Entry(cie, w.Addresses(textAddr, 0x20), []byte{0})
-		table := parse(t, w)
-		if table.Len() != 1 || table.At(0).Begin != textAddr || table.At(0).End != textAddr+0x20 {
-			t.Errorf("encoding %#02x: %d functions, errors %v", enc, table.Len(), table.Errors)
-			continue
-		}
-		if row, _ := table.Lookup(textAddr); row.CFA.Reg != 31 {
-			t.Errorf("encoding %#02x: %+v", enc, row)
-		}
-	}
-	// In a form that is unknown it cannot be passed over.
-	w := ehFrame(amd64)
-	cie := w.Shared([]byte("\x01zPR\x00"), []byte{1, 0x78, 30, 10, 0x07}, make([]byte, 9))
-	w.Entry(cie, w.Addresses(textAddr, 0x20), []byte{0})
-	if table := parse(t, w); len(table.Errors) != 2 ||
-		table.Errors[0].Msg != "pointer encoding 0x07 has an unknown form" {
-		t.Errorf("errors %v", table.Errors)
 	}
 }

@@ -165,6 +165,12 @@ func TestAugmentations(t *testing.T) {
 		{aug: "zRBG", data: []byte{1, 0x0b}, fde: slices.Concat(sdata4, []byte{0}), keyB: true},
 		{aug: "zPLR", data: []byte{7, 0x1b, 1, 2, 3, 4, 0x1b, 0x0b}, fde: slices.Concat(sdata4, []byte{4, 9, 9, 9, 9})},
 		{aug: "zPR", data: []byte{3, 0xff, 0x0b, 0}, fde: slices.Concat(sdata4, []byte{0})},
+		{aug: "zPR", data: []byte{4, 0x0a, 1, 2, 0x0b}, fde: slices.Concat(sdata4, []byte{0})},
+		{aug: "zPR", data: []byte{4, 0x01, 0x81, 1, 0x0b}, fde: slices.Concat(sdata4, []byte{0})},
+		{aug: "zPR", data: []byte{10, 0x04, 1, 2, 3, 4, 5, 6, 7, 8, 0x0b}, fde: slices.Concat(sdata4, []byte{0})},
+		{aug: "zPR", data: []byte{16, 0x50, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0x0b}, // aligned
+			fde: slices.Concat(sdata4, []byte{0})},
+		{aug: "zPR", data: append([]byte{10, 0x07}, make([]byte, 9)...), err: "pointer encoding 0x07 has an unknown form"},
 		{aug: "zRX", data: []byte{5, 0x0b, 1, 2, 3, 4}, fde: slices.Concat(sdata4, []byte{0})},
 		{aug: "zRXS", data: []byte{2, 0x0b, 1}, fde: slices.Concat(sdata4, []byte{0}), signal: true},
 		{aug: "eh", fde: nil},
@@ -378,32 +384,6 @@ func TestExecutable(t *testing.T) {
 		code := executable(&elffile.File{Sections: append(f.Sections[:2:2], other)})
 		if len(code) != tt.parts || code[0].Begin != tt.begin || code[len(code)-1].End != other.Base+0x10 {
 			t.Errorf("sections at %#x and %#x: code %#x", tt.begin, other.Base, code)
-		}
-	}
-}
-
-// TestFill checks that .debug_frame describes what .eh_frame does not.
-func TestFill(t *testing.T) {
-	d := &cie{sec: &section{}}
-	fns := func(spans ...uint64) (out []Function) {
-		for i := 0; i < len(spans); i += 2 {
-			out = append(out, Function{Begin: spans[i], End: spans[i+1], off: uint32(i), cie: d})
-		}
-		return out
-	}
-	same := func(f, g Function) bool { return f.Begin == g.Begin && f.End == g.End }
-	for _, tt := range []struct{ a, b, want []Function }{
-		{fns(10, 20), fns(10, 20), fns(10, 20)},
-		{fns(10, 20), fns(0, 30), fns(0, 10, 10, 20, 20, 30)},
-		{fns(10, 20, 30, 40), fns(0, 50), fns(0, 10, 10, 20, 20, 30, 30, 40, 40, 50)},
-		{fns(10, 20), fns(12, 15), fns(10, 20)},
-		{fns(10, 20), fns(15, 25, 30, 35), fns(10, 20, 20, 25, 30, 35)},
-		{fns(10, 20), fns(0, 5, 5, 12), fns(0, 5, 5, 10, 10, 20)},
-		{nil, fns(1, 2), fns(1, 2)},
-		{fns(1, 2), nil, fns(1, 2)},
-	} {
-		if got := new(Table).fill(tt.a, tt.b); !slices.EqualFunc(got, tt.want, same) {
-			t.Errorf("fill(%v, %v) = %v, want %v", tt.a, tt.b, got, tt.want)
 		}
 	}
 }
