@@ -1,12 +1,11 @@
 package conformance
 
 import (
-	"encoding/json"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -125,7 +124,7 @@ func TestGuide(t *testing.T) {
 			}
 		}
 		slices.Sort(formats)
-		want := []string{strings.Join(formats, ", "), jsonOf(t, n)}
+		want := []string{strings.Join(formats, ", "), strconv.Itoa(n)}
 		if r := rows[feature]; n == 0 || len(r) < 4 || !slices.Equal(r[len(r)-2:], want) {
 			t.Errorf("%s: %q; want the last cells %q", feature, r, want)
 		}
@@ -137,64 +136,43 @@ func TestGuide(t *testing.T) {
 	}
 }
 
-func jsonOf(t *testing.T, v any) string {
-	t.Helper()
-	b, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(b)
-}
-
 // TestJudge knows answers that are wrong, each in one way.
 func TestJudge(t *testing.T) {
+	row := func(offset int64) *vector.Row { return &vector.Row{CFA: &vector.Rule{Base: "sp", Offset: offset}} }
 	vectors := []vector.Vector{{
 		Name: "2-amd64/x", Feature: "cfa", Format: "2", ABI: "amd64", Section: []byte{1},
-		Expect: vector.Expects{{From: 0x10, To: 0x20, Row: &vector.Row{CFA: &vector.Rule{Base: "sp", Offset: 8}}},
-			{From: 0x20, To: 0x21}},
+		Expect: vector.Expects{{From: 0x10, To: 0x20, Row: row(8)}, {From: 0x20, To: 0x21}},
 	}, {
 		Name: "2-amd64/y", Feature: "refuse-bounds", Format: "2", ABI: "amd64", Section: []byte{2},
 		Refuse: &vector.Refuse{What: "y", PCs: []vector.Hex{1}},
 	}}
-	right := func(offset int64) *vector.Row { return &vector.Row{CFA: &vector.Rule{Base: "sp", Offset: offset}} }
+	answers := func(rows ...*vector.Row) vector.Reply { return vector.Reply{Answers: rows} }
+	right, refused := answers(row(8), row(8), row(8), nil, nil, nil), vector.Reply{Refused: "y"}
 	for _, tt := range []struct {
-		name    string
-		replies []vector.Reply
-		known   []Known
-		want    []Status
+		name  string
+		x, y  vector.Reply
+		known []Known
+		want  [2]Status
 	}{
-		{"right", []vector.Reply{{Answers: []*vector.Row{right(8), right(8), right(8), nil, nil, nil}}, {Refused: "y"}},
-			nil,
-			[]Status{Right, Right}},
-		{"no row at all", []vector.Reply{{Answers: []*vector.Row{right(8), right(8), right(8), nil, nil, nil}},
-			{Answers: []*vector.Row{nil}}}, nil, []Status{Right, Right}},
-		{"last pc", []vector.Reply{{Answers: []*vector.Row{right(8), right(8), right(9), nil, nil, nil}},
-			{Answers: []*vector.Row{right(8)}}}, nil, []Status{Wrong, Wrong}},
-		{"hole", []vector.Reply{{Answers: []*vector.Row{right(8), right(8), right(8), nil, nil, right(8)}},
-			{Ended: "x"}},
-			nil, []Status{Wrong, Wrong}},
-		{"too few", []vector.Reply{{Answers: []*vector.Row{right(8)}}, {Refused: "y"}}, nil, []Status{Wrong, Right}},
-		{"refused", []vector.Reply{{Refused: "x"}, {Refused: "y"}}, nil, []Status{Wrong, Right}},
-		{"known", []vector.Reply{{Refused: "x"}, {Refused: "y"}},
-			[]Known{{ID: "k", Readers: []string{"r"}, Vectors: []string{"2-amd64/{x,y}"}}}, []Status{Expected, Wrong}},
-		{"another's", []vector.Reply{{Refused: "x"}, {Refused: "y"}},
-			[]Known{{ID: "k", Readers: []string{"s"}, Vectors: []string{"*/*"}}}, []Status{Wrong, Right}},
+		{"right", right, refused, nil, [2]Status{Right, Right}},
+		{"no row at all", right, answers(nil), nil, [2]Status{Right, Right}},
+		{"last pc", answers(row(8), row(8), row(9), nil, nil, nil), answers(row(8)), nil, [2]Status{Wrong, Wrong}},
+		{"hole", answers(row(8), row(8), row(8), nil, nil, row(8)), vector.Reply{Ended: "x"}, nil,
+			[2]Status{Wrong, Wrong}},
+		{"too few", answers(row(8)), refused, nil, [2]Status{Wrong, Right}},
+		{"refused", refused, refused, nil, [2]Status{Wrong, Right}},
+		{"known", refused, refused, []Known{{ID: "k", Readers: []string{"r"}, Vectors: []string{"2-amd64/{x,y}"}}},
+			[2]Status{Expected, Wrong}},
+		{"another's", refused, refused, []Known{{ID: "k", Readers: []string{"s"}, Vectors: []string{"*/*"}}},
+			[2]Status{Wrong, Right}},
 	} {
 		r := &Reader{
 			Hello: vector.Hello{Reader: "r", Formats: []string{"2"}, ABIs: []string{"amd64"}},
-			Ask:   func(q *vector.Question) (vector.Reply, error) { return tt.replies[q.ID], nil },
+			Ask:   func(q *vector.Question) (vector.Reply, error) { return []vector.Reply{tt.x, tt.y}[q.ID], nil },
 		}
 		got, err := askAll(r, vectors, tt.known)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i, res := range got {
-			if res.Status != tt.want[i] {
-				t.Errorf("%s: %s: %v, %s; want %v", tt.name, res.Vector.Name, res.Status, res.What, tt.want[i])
-			}
-		}
-		if len(got) != len(tt.want) {
-			t.Errorf("%s: %d results", tt.name, len(got))
+		if err != nil || len(got) != 2 || got[0].Status != tt.want[0] || got[1].Status != tt.want[1] {
+			t.Errorf("%s: %+v, error %v; want %v", tt.name, got, err, tt.want)
 		}
 	}
 }
@@ -241,14 +219,5 @@ func TestCommand(t *testing.T) {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is missing in\n%s", want, out.String())
 		}
-	}
-}
-
-// TestScript starts the script that people use.
-func TestScript(t *testing.T) {
-	peer.Look(t, "bash")
-	b, err := exec.Command(filepath.Join(top, "scripts/conformance")).CombinedOutput()
-	if err != nil || !strings.Contains(string(b), "0 wrong, 0 wrong as known") {
-		t.Errorf("%v\n%s", err, b)
 	}
 }

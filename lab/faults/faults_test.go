@@ -4,13 +4,11 @@ import (
 	"maps"
 	"os"
 	"slices"
-	"strings"
 	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
-	"cfi2sframe/internal/testkit/long"
 	"cfi2sframe/internal/testkit/peer"
 )
 
@@ -29,33 +27,6 @@ func prepared(t *testing.T) *harness {
 		peer.Missing(t, err.Error())
 	}
 	return h
-}
-
-// TestSystemCalls lets each system call on files of a run fail once, and kills cfi2sframe at each.
-// scripts/lab faults does that for all modes.
-func TestSystemCalls(t *testing.T) {
-	long.Test(t)
-	h := prepared(t)
-	s := named("report file")
-	if err := h.prepare([]*scenario{s}); err != nil {
-		t.Fatal(err)
-	}
-	for i := range faults {
-		f := &faults[i]
-		if f.name == "EIO" || f.name == "end of file" || f.signals != nil || strings.HasPrefix(f.name, "no ") {
-			if err := h.failEach(s, f); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	failed := h.runs
-	moments, left, err := h.killEach(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if failed < 100 || moments < 100 || left > 6 {
-		t.Errorf("%d system calls failed, and %d kills left %d second names", failed, moments, left)
-	}
 }
 
 // TestOtherNames has a disk that fails when the tool looks which names a file has: no name keeps the old file without
@@ -113,13 +84,15 @@ func TestSyncOrder(t *testing.T) {
 
 // TestJudge checks runs with and without mistakes.
 func TestJudge(t *testing.T) {
+	type states = map[string]string
 	s := &scenario{
-		before: map[string]string{"p": "old", "report": "old", "m": "same"},
-		after:  map[string]string{"p": "new", "report": "new", "m": "same"},
+		before: states{"p": "old", "report": "old", "m": "same"},
+		after:  states{"p": "new", "report": "new", "m": "same"},
 		stdout: "all",
 	}
-	old, done := maps.Clone(s.before), maps.Clone(s.after)
-	with := func(m map[string]string, name, what string) map[string]string {
+	two := &scenario{before: states{"p": "old", "q": "old"}, after: states{"p": "new", "q": "new"}}
+	half := states{"p": "new", "q": "old"}
+	with := func(m states, name, what string) states {
 		m = maps.Clone(m)
 		m[name] = what
 		if what == "" {
@@ -127,94 +100,61 @@ func TestJudge(t *testing.T) {
 		}
 		return m
 	}
-	exit := func(status int) syscall.WaitStatus { return syscall.WaitStatus(status << 8) }
+	const said, interrupted = "cfi2sframe: p: no", "cfi2sframe: q: interrupted, nothing written"
+	done, interrupt := fault{harmless: true}, fault{action: action{signals: []syscall.Signal{syscall.SIGINT}}}
+	twice := fault{action: action{signals: []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP}}}
 	for _, tt := range []struct {
 		name           string
-		status         syscall.WaitStatus
+		s              *scenario
+		fault          fault
+		status         int // exit status, or a negative signal
 		stdout, stderr string
-		now            map[string]string
-		harmless, ok   bool
+		now            states
+		ok             bool
 	}{
-		{"all is done", exit(0), "all", "", done, true, true},
-		{"nothing is done", exit(1), "", "cfi2sframe: p: no", old, false, true},
-		{"the report failed", exit(1), "",
-			"cfi2sframe: files that are replaced nevertheless: 1", with(done, "report", "old"), false, true},
-		{"nothing is done, and nothing said", exit(0), "all", "", old, false, false},
-		{"half is done", exit(0), "all", "", with(done, "p", "old"), false, false},
-		{"the report is not the same", exit(0), "al", "", done, false, false},
-		{"harmless, but it fails", exit(1), "", "cfi2sframe: p: no", old, true, false},
-		{"all is done, and it fails", exit(1), "all", "cfi2sframe: p: no", done, false, false},
-		{"a report on what is not done", exit(1), "", "cfi2sframe: p: no", with(done, "p", "old"), false, false},
-		{"no message", exit(1), "", "", old, false, false},
-		{"a panic", exit(2), "", "panic", old, false, false},
-		{"a signal", syscall.WaitStatus(11), "", "", old, false, false},
-		{"something is left", exit(1), "", "cfi2sframe: p: no", with(old, prefix+"1", "new"), false, false},
-		{"something is left, and named", exit(1), "",
-			"cfi2sframe: p: no; " + prefix + "1 is left behind", with(old, prefix+"1", "new"), false, true},
-		{"a broken file", exit(1), "", "cfi2sframe: p: no", with(old, "p", "half"), false, false},
-		{"a broken input", exit(0), "all", "", with(done, "m", "half"), false, false},
-		{"a file is gone", exit(1), "", "cfi2sframe: p: no", with(old, "p", ""), false, false},
+		{"all is done", s, done, 0, "all", "", s.after, true},
+		{"nothing is done", s, fault{}, 1, "", said, s.before, true},
+		{"the report failed", s, fault{}, 1, "", "cfi2sframe: files that are replaced nevertheless: 1",
+			with(s.after, "report", "old"), true},
+		{"nothing is done, and nothing said", s, fault{}, 0, "all", "", s.before, false},
+		{"half is done", s, fault{}, 0, "all", "", with(s.after, "p", "old"), false},
+		{"the report is not the same", s, fault{}, 0, "al", "", s.after, false},
+		{"harmless, but it fails", s, done, 1, "", said, s.before, false},
+		{"all is done, and it fails", s, fault{}, 1, "all", said, s.after, false},
+		{"a report on what is not done", s, fault{}, 1, "", said, with(s.after, "p", "old"), false},
+		{"no message", s, fault{}, 1, "", "", s.before, false},
+		{"a panic", s, fault{}, 2, "", "panic", s.before, false},
+		{"a signal", s, fault{}, -11, "", "", s.before, false},
+		{"something is left", s, fault{}, 1, "", said, with(s.before, prefix+"1", "new"), false},
+		{"something is left, and named", s, fault{}, 1, "", said + "; " + prefix + "1 is left behind",
+			with(s.before, prefix+"1", "new"), true},
+		{"a broken file", s, fault{}, 1, "", said, with(s.before, "p", "half"), false},
+		{"a broken input", s, fault{}, 0, "all", "", with(s.after, "m", "half"), false},
+		{"a file is gone", s, fault{}, 1, "", said, with(s.before, "p", ""), false},
+		{"a signal before anything is done", two, interrupt, -int(syscall.SIGINT), "", "", two.before, true},
+		{"a signal after a file is replaced", two, interrupt, -int(syscall.SIGINT), "", "", two.after, false},
+		{"ended by the second signal", two, twice, -int(syscall.SIGHUP), "", "", two.after, true},
+		{"ended by another signal", two, twice, -int(syscall.SIGSEGV), "", "", two.before, false},
+		{"a signal, and a name is left", two, twice, -int(syscall.SIGHUP), "", "",
+			with(two.before, prefix+"1", "new"), false},
+		{"interrupted, half is done", two, interrupt, 130, "", interrupted, half, true},
+		{"interrupted, nothing is done", two, interrupt, 130, "",
+			"cfi2sframe: p: interrupted, nothing written\n" + interrupted, two.before, true},
+		{"status of the second signal", two, twice, 129, "", interrupted, half, true},
+		{"it failed before the signal", two, interrupt, 1, "", "cfi2sframe: q: no", half, true},
+		{"no signal came", two, fault{}, 130, "", interrupted, half, false},
+		{"another signal came", two, twice, 130, "", interrupted, half, false},
+		{"another status", two, interrupt, 3, "", interrupted, half, false},
+		{"interrupted, all is done", two, interrupt, 130, "", interrupted, two.after, false},
+		{"interrupted, not a word of it", two, interrupt, 130, "", "cfi2sframe: q: no", half, false},
+		{"interrupted, another file is named", two, interrupt, 130, "", "cfi2sframe: p: interrupted, nothing written",
+			half, false},
 	} {
-		out := &outcome{status: tt.status, stdout: tt.stdout, stderr: tt.stderr}
-		err := s.judge(&fault{harmless: tt.harmless}, out, tt.now)
-		if (err == nil) != tt.ok {
-			t.Errorf("%s: %v", tt.name, err)
+		status := syscall.WaitStatus(tt.status << 8)
+		if tt.status < 0 {
+			status = syscall.WaitStatus(-tt.status)
 		}
-	}
-}
-
-// TestJudgeSignals checks runs that ended by a signal.
-func TestJudgeSignals(t *testing.T) {
-	s := &scenario{before: map[string]string{"p": "old"}, after: map[string]string{"p": "new"}}
-	one, two := []syscall.Signal{syscall.SIGINT}, []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP}
-	for _, tt := range []struct {
-		name string
-		sent []syscall.Signal
-		by   syscall.Signal
-		now  map[string]string
-		ok   bool
-	}{
-		{"before anything is done", one, syscall.SIGINT, s.before, true},
-		{"after a file is replaced", one, syscall.SIGINT, s.after, false},
-		{"by the second signal", two, syscall.SIGHUP, s.after, true},
-		{"by another signal", two, syscall.SIGSEGV, s.before, false},
-		{"a name is left", two, syscall.SIGHUP, map[string]string{"p": "old", prefix + "1": "new"}, false},
-	} {
-		out := &outcome{status: syscall.WaitStatus(tt.by)}
-		if err := s.judge(&fault{action: action{signals: tt.sent}}, out, tt.now); (err == nil) != tt.ok {
-			t.Errorf("%s: %v", tt.name, err)
-		}
-	}
-}
-
-// TestHonest checks runs of two files that got a signal.
-func TestHonest(t *testing.T) {
-	s := &scenario{before: map[string]string{"p": "old", "q": "old"}, after: map[string]string{"p": "new", "q": "new"}}
-	half := map[string]string{"p": "new", "q": "old"}
-	const said = "cfi2sframe: q: interrupted, nothing written"
-	for _, tt := range []struct {
-		name    string
-		status  int
-		stderr  string
-		signals []syscall.Signal
-		now     map[string]string
-		ok      bool
-	}{
-		{"half is done", 130, said, []syscall.Signal{syscall.SIGINT}, half, true},
-		{"nothing is done", 130, "cfi2sframe: p: interrupted, nothing written\n" + said,
-			[]syscall.Signal{syscall.SIGINT}, s.before, true},
-		{"by the second signal", 129, said, []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP}, half, true},
-		{"it failed before", 1, "cfi2sframe: q: no", []syscall.Signal{syscall.SIGINT}, half, true},
-		{"no signal came", 130, said, nil, half, false},
-		{"another signal came", 130, said, []syscall.Signal{syscall.SIGTERM}, half, false},
-		{"another status", 3, said, []syscall.Signal{syscall.SIGINT}, half, false},
-		{"all is done", 130, said, []syscall.Signal{syscall.SIGINT}, s.after, false},
-		{"not a word of it", 130, "cfi2sframe: q: no", []syscall.Signal{syscall.SIGINT}, half, false},
-		{"another file is named", 130, "cfi2sframe: p: interrupted, nothing written",
-			[]syscall.Signal{syscall.SIGINT}, half, false},
-	} {
-		f := &fault{action: action{signals: tt.signals}}
-		err := s.honest(f, &outcome{status: syscall.WaitStatus(tt.status << 8), stderr: tt.stderr}, tt.now)
+		err := tt.s.judge(&tt.fault, &outcome{status: status, stdout: tt.stdout, stderr: tt.stderr}, tt.now)
 		if (err == nil) != tt.ok {
 			t.Errorf("%s: %v", tt.name, err)
 		}

@@ -19,6 +19,7 @@ import (
 	"cfi2sframe/internal/testkit/linked"
 	"cfi2sframe/internal/testkit/long"
 	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 )
 
@@ -209,31 +210,45 @@ func TestLinkedObjects(t *testing.T) {
 	}
 }
 
-// TestObjectKinds converts objects that look different, links them, and runs what comes
-// out.
+// TestObjectKinds converts objects that look different, or that other tools work on before or after, links them, and runs
+// the program.
 func TestObjectKinds(t *testing.T) {
+	const (
+		user  = "gcc-16 -O2 -g -c user.c -o prog.o "
+		debug = user + "-fno-asynchronous-unwind-tables -fno-unwind-tables "
+		parts = "g++-16 -O2 -ffunction-sections -c one.cc two.cc; as hand_amd64.s -o hand.o; "
+	)
 	for _, tt := range []struct {
-		name, compile, link string
-		want                string // section that the object has
+		name, compile, want string   // a section that an object has
+		objects             []string // nil: prog.o
+		link                string
 	}{
-		{"CFI in .debug_frame only", "gcc-16 -O2 -g -fno-asynchronous-unwind-tables -fno-unwind-tables -c user.c -o prog.o", "gcc-16", ".rela.debug_frame"},
-		{"CFI in compressed .debug_frame only",
-			"gcc-16 -O2 -g -gz -fno-asynchronous-unwind-tables -fno-unwind-tables -c user.c -o prog.o", "gcc-16",
-			".rela.debug_frame"},
-		{"both", "gcc-16 -O2 -g -c user.c -o user.o; gcc-16 -Dmain=other -O2 -g -fno-asynchronous-unwind-tables -fno-unwind-tables -c user.c -o other.o\n" +
-			"ld -r user.o other.o -o prog.o", "gcc-16", ".rela.debug_frame"},
-		{"large code model", "clang-23 -O2 -mcmodel=large -fno-pic -c user.c -o prog.o", "gcc-16 -no-pie",
-			".rela.eh_frame"},
-		{"kernel code model, linked with -r",
-			"gcc-16 -O2 -mcmodel=kernel -fno-pic -ffunction-sections -c user.c -o user.o\n" +
-				"as hand_amd64.s -o hand.o; ld -r user.o hand.o -o prog.o", "gcc-16 -no-pie", ".text.by_hand"},
+		{"CFI in .debug_frame only", debug, ".rela.debug_frame", nil, "gcc-16 prog.o -lm"},
+		{"CFI in compressed .debug_frame only", debug + "-gz", ".rela.debug_frame", nil, "gcc-16 prog.o -lm"},
+		{"both", user + "; mv prog.o user.o; " + debug + "-Dmain=other; mv prog.o other.o; ld -r user.o other.o -o prog.o",
+			".rela.debug_frame", nil, "gcc-16 prog.o -lm"},
+		{"large code model", "clang-23 -O2 -mcmodel=large -fno-pic -c user.c -o prog.o", ".rela.eh_frame", nil,
+			"gcc-16 -no-pie prog.o -lm"},
+		{"kernel code model, linked with -r", user + "-mcmodel=kernel -fno-pic -ffunction-sections; mv prog.o user.o; " +
+			"as hand_amd64.s -o hand.o; ld -r user.o hand.o -o prog.o", ".text.by_hand", nil, "gcc-16 -no-pie prog.o -lm"},
 		{"without .note.GNU-stack, debug information, realigned stacks",
 			"clang-23 -O2 -g -mavx2 -mstackrealign -c user.c -o prog.o; objcopy -R .note.GNU-stack prog.o",
-			"gcc-16 -Wl,-z,noexecstack", ".rela.eh_frame"},
+			".rela.eh_frame", nil, "gcc-16 -Wl,-z,noexecstack prog.o -lm"},
+		{"lld -r before", parts + "ld.lld-23 -r one.o two.o hand.o -o prog.o", ".rela.eh_frame", nil, "g++-16 prog.o"},
+		{"mold -r before", parts + "mold -r one.o two.o hand.o -o prog.o", ".rela.eh_frame", nil, "g++-16 prog.o"},
+		{"strip -g after", parts, ".rela.eh_frame", []string{"one.o", "two.o", "hand.o"},
+			"strip -g *.o; g++-16 *.o"},
+		{"strip --strip-unneeded after", parts, ".rela.eh_frame", []string{"one.o", "two.o", "hand.o"},
+			"strip --strip-unneeded *.o; g++-16 *.o"},
+		{"objcopy after", parts, ".rela.eh_frame", []string{"one.o", "two.o", "hand.o"},
+			"for f in *.o; do objcopy $f; done; g++-16 *.o"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			dir := peer.Run(t, "sid", tt.compile, "../../testdata/c/user.c", "../../testdata/cxx/hand_amd64.s")
-			f, err := elf.Open(filepath.Join(dir, "prog.o"))
+			if tt.objects == nil {
+				tt.objects = []string{"prog.o"}
+			}
+			dir := peer.Run(t, "sid", tt.compile, append(sources(targets["amd64"]), "../../testdata/c/user.c")...)
+			f, err := elf.Open(filepath.Join(dir, tt.objects[0]))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -241,76 +256,39 @@ func TestObjectKinds(t *testing.T) {
 			if f.Section(tt.want) == nil || strings.HasSuffix(tt.name, "only") && f.Section(".eh_frame") != nil {
 				t.Fatal("the compiler made something else than what is to be tested")
 			}
-			convertAll(t, dir, convert.Options{Version: sframe.V3}, "prog.o")
-			peer.Again(t, "sid", dir, tt.link+" prog.o -lm -o prog; ./prog")
-			r, err := linked.Check(filepath.Join(dir, "prog"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			for name := range r.Wrong {
-				if name != ".plt.got" {
-					t.Errorf(".sframe contradicts the CFI in %s: %v", name, r.Mismatches)
-				}
-			}
-			for name, n := range r.Missing {
-				if name != "_start" && name != "_dl_relocate_static_pie" { // of crt1.o
-					t.Errorf("%d bytes of %s are missing in the merged .sframe", n, name)
-				}
-			}
-			t.Logf("%d FDEs, %d of %d bytes", r.FDEs, r.Covered, r.Described)
-		})
-	}
-}
-
-// TestReworkedObjects has other tools work on objects before or after they are converted.
-func TestReworkedObjects(t *testing.T) {
-	long.Test(t)
-	dir := peer.Run(t, "sid", `
-		for f in one two; do
-			g++-16 -O2 -ffunction-sections -c $f.cc
-			g++-16 -O2 -ffunction-sections -Wa,--gsframe -c $f.cc -o as_$f.o
-			clang++-23 -O2 -ffunction-sections -c $f.cc -o clang_$f.o
-		done
-		as hand_amd64.s -o hand.o; cp hand.o clang_hand.o; as --gsframe hand_amd64.s -o as_hand.o
-		ld.lld-23 -r one.o two.o hand.o -o lld.o
-		ld.lld-23 -r clang_one.o clang_two.o clang_hand.o -o lld_clang.o
-		mold -r one.o two.o hand.o -o mold.o`, sources(targets["amd64"])...)
-	opt := convert.Options{Version: sframe.V3, Force: true} // instead of GNU as's
-	convertAll(t, dir, opt, "one.o", "two.o", "hand.o", "as_one.o", "as_two.o", "as_hand.o", "lld.o",
-		"lld_clang.o", "mold.o")
-	for _, tt := range []struct{ name, script string }{
-		{"replaced", "g++-16 as_*.o -o prog"},
-		{"lld -r before", "g++-16 lld.o -o prog"},
-		{"lld -r before, clang", "g++-16 lld_clang.o -o prog"},
-		{"mold -r before", "g++-16 mold.o -o prog"},
-		{"strip -g after", "for f in one two hand; do strip -g $f.o -o g_$f.o; done; g++-16 g_*.o -o prog"},
-		{"strip --strip-unneeded after",
-			"for f in one two hand; do strip --strip-unneeded $f.o -o u_$f.o; done; g++-16 u_*.o -o prog"},
-		{"objcopy after", "for f in one two hand; do objcopy $f.o c_$f.o; done; g++-16 c_*.o -o prog"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			peer.Again(t, "sid", dir, tt.script+"\n./prog")
+			convertAll(t, dir, convert.Options{Version: sframe.V3}, tt.objects...)
+			peer.Again(t, "sid", dir, tt.link+" -o prog; ./prog")
 			r, err := linked.Check(filepath.Join(dir, "prog"))
 			if err != nil {
 				t.Fatal(err)
 			}
 			delete(r.Wrong, ".plt.got") // ld's own
-			delete(r.Missing, "_start") // of Scrt1.o, which is not converted
-			if len(r.Wrong) > 0 || len(r.Missing) > 0 || r.FDEs < 30 {
+			delete(r.Missing, "_start") // of crt1.o, which is not converted
+			delete(r.Missing, "_dl_relocate_static_pie")
+			if len(r.Wrong) > 0 || len(r.Missing) > 0 || r.FDEs < 3 {
 				t.Errorf("%d FDEs, wrong %v, missing %v", r.FDEs, r.Wrong, r.Missing)
 			}
 		})
 	}
-	// What is left where GNU as's sections were is an object still.
-	for _, name := range []string{"as_one.o", "as_two.o", "as_hand.o"} {
+}
+
+// TestReplacedObjects replaces the sections of GNU as, links the objects, and removes the sections again.
+func TestReplacedObjects(t *testing.T) {
+	dir := peer.Run(t, "sid", "g++-16 -O2 -ffunction-sections -Wa,--gsframe -c one.cc two.cc", sources(targets["amd64"])...)
+	convertAll(t, dir, convert.Options{Version: sframe.V3, Force: true}, "one.o", "two.o")
+	peer.Again(t, "sid", dir, "as hand_amd64.s -o hand.o; g++-16 *.o -o prog; ./prog")
+	if _, section, err := linked.Load(filepath.Join(dir, "prog")); err != nil || section.Len() < 20 {
+		t.Fatalf("%v, %+v", err, section)
+	}
+	for _, name := range []string{"one.o", "two.o"} {
 		path := filepath.Join(dir, name)
-		if _, err := files.Convert(context.Background(), path, path,
-			files.Options{Work: files.Remove("")}); err != nil {
+		if _, err := files.Convert(t.Context(), path, path, files.Options{Work: files.Remove("")}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	peer.Again(t, "sid", dir, "g++-16 as_*.o -o prog; ./prog")
-	if _, _, err := linked.Load(filepath.Join(dir, "prog")); !errors.Is(err, sframe.ErrNone) {
+	peer.Again(t, "sid", dir, "g++-16 *.o -o prog; ./prog")
+	if _, _, err := linked.Load(filepath.Join(dir, "prog")); err == nil ||
+		!strings.Contains(err.Error(), "no .sframe") {
 		t.Errorf("after the removal, the program still has an .sframe (%v)", err)
 	}
 }
@@ -330,9 +308,7 @@ func TestManySections(t *testing.T) {
 				"pop %%rax\n.cfi_adjust_cfa_offset -8\nret\n.cfi_endproc\n.size f%d, .-f%d\n", i, i, i, i, i)
 		}
 		source := filepath.Join(dir, name+".s")
-		if err := os.WriteFile(source, []byte(b.String()), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		testfile.Write(t, source, b.String())
 		if out, err := as(source, "-o", filepath.Join(dir, name+".o")).CombinedOutput(); err != nil {
 			t.Fatalf("as: %v\n%s", err, out)
 		}

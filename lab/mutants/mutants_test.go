@@ -2,11 +2,12 @@ package mutants
 
 import (
 	"bytes"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"cfi2sframe/internal/testkit/long"
+	"cfi2sframe/internal/testkit/testfile"
 )
 
 // code is a package of which tests notice some changes.
@@ -66,20 +67,10 @@ func TestSum(t *testing.T) {
 func toy(t *testing.T) *config {
 	t.Helper()
 	t.Chdir(t.TempDir())
-	write(t, "go.mod", "module toy\n\ngo 1.26\n")
-	write(t, "a/a.go", code)
-	write(t, "a/a_test.go", tests)
+	testfile.Write(t, "go.mod", "module toy\n\ngo 1.26\n")
+	testfile.Write(t, "a/a.go", code)
+	testfile.Write(t, "a/a_test.go", tests)
 	return &config{packages: []string{"a"}, seed: 1, least: 100}
-}
-
-func write(t *testing.T, name, text string) {
-	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(name), 0o777); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(name, []byte(text), 0o666); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // TestSites finds the changes of a file.
@@ -133,6 +124,7 @@ func TestSites(t *testing.T) {
 
 // TestRun tries the mutants of a small package.
 func TestRun(t *testing.T) {
+	long.Test(t)
 	c := toy(t)
 	var out bytes.Buffer
 	err := c.run(&out)
@@ -165,7 +157,7 @@ func TestRun(t *testing.T) {
 	if err := c.run(&out); err != nil || strings.Contains(out.String(), "n >= 10") {
 		t.Errorf("error %v\n%s", err, &out)
 	}
-	write(t, "a/wide_test.go", "package a\n\nimport \"testing\"\n\nfunc TestWide(t *testing.T) { t.Error(1) }\n")
+	testfile.Write(t, "a/wide_test.go", "package a\n\nimport \"testing\"\n\nfunc TestWide(t *testing.T) { t.Error(1) }\n")
 	if err := c.run(&out); err == nil || !strings.Contains(err.Error(), "the tests of a fail without any change") {
 		t.Errorf("error %v", err)
 	}

@@ -3,14 +3,45 @@ package schema
 
 import (
 	"bytes"
-	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"cfi2sframe/internal/testkit/testfile"
+	"cfi2sframe/lab/kit"
 )
 
+const (
+	reports  = "../../cmd/cfi2sframe/internal/report/"
+	survey   = "../../cmd/cfi2sframe/internal/survey/survey.schema.json"
+	fixtures = "../../testdata/bin/"
+)
+
+// product is cfi2sframe.
+var product string
+
+func TestMain(m *testing.M) {
+	status := 1
+	err := kit.WithProduct(func(program, _ string) error {
+		product = program
+		status = m.Run()
+		return nil
+	})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	os.Exit(status)
+}
+
 // value returns JSON as schemas take it, and are made of.
-func value(t testing.TB, b []byte) any {
+func value(t *testing.T, b []byte) any {
 	t.Helper()
 	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(b))
 	if err != nil {
@@ -19,23 +50,171 @@ func value(t testing.TB, b []byte) any {
 	return v
 }
 
-// compile returns the first of some schemas. The others are those that it refers to, by their $id.
-func compile(t testing.TB, schemas ...any) *jsonschema.Schema {
+// compile reads a schema. If strict, it refuses fields that it does not describe.
+func compile(t *testing.T, path string, strict bool) *jsonschema.Schema {
 	t.Helper()
+	doc := value(t, testfile.Read(t, path))
+	if strict {
+		refuseOthers(doc)
+	}
 	c := jsonschema.NewCompiler()
-	name := func(schema any) string {
-		object, _ := schema.(map[string]any)
-		id, _ := object["$id"].(string)
-		return cmp.Or(id, "schema.json")
+	if err := c.AddResource("schema.json", doc); err != nil {
+		t.Fatal(err)
 	}
-	for _, s := range schemas {
-		if err := c.AddResource(name(s), s); err != nil {
-			t.Fatal(err)
-		}
-	}
-	s, err := c.Compile(name(schemas[0]))
+	s, err := c.Compile("schema.json")
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
+}
+
+func refuseOthers(v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		if _, ok := v["properties"]; ok {
+			v["unevaluatedProperties"] = false
+		}
+		for _, e := range v {
+			refuseOthers(e)
+		}
+	case []any:
+		for _, e := range v {
+			refuseOthers(e)
+		}
+	}
+}
+
+// run returns what cfi2sframe prints. Some verbs exit with 1 for what they find.
+func run(t *testing.T, args ...string) []byte {
+	t.Helper()
+	out, err := exec.Command(product, args...).Output()
+	var exit *exec.ExitError
+	if err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 1) {
+		t.Fatalf("%v: %v", args, err)
+	}
+	return out
+}
+
+// TestReports expects each line of a report to be what its schema says, and to have no other field.
+func TestReports(t *testing.T) {
+	dir := t.TempDir()
+	drap := testfile.Read(t, fixtures+"amd64/drap1")
+	write := func(name string, off int, change ...byte) {
+		b := bytes.Clone(drap)
+		copy(b[off:], change)
+		testfile.Write(t, filepath.Join(dir, "files", name), b)
+	}
+	write("good", 0)
+	write("mips", 18, 8)
+	write("object.o", 16, 1)
+	write("32-bit", 4, 1)
+	write("damaged", 40, 0xff, 0xff)
+	testfile.Write(t, filepath.Join(dir, "files/script"), "#!/bin/sh\n")
+	testfile.Write(t, filepath.Join(dir, "files/empty"), "")
+	for _, form := range []string{"2", "3"} {
+		run(t, "-q", "--format", form, fixtures+"amd64/undefra", "-o", filepath.Join(dir, "V"+form))
+	}
+	lookup := []string{"lookup", "--report", "json", filepath.Join(dir, "V3"), "leaf", "_start", "fp_lost+0xe", "0"}
+	convert := []string{"-r", "--dry-run", "--report", "json", "--skip-unsupported"}
+	for _, tt := range []struct {
+		schema string
+		lines  int // at least
+		args   []string
+	}{
+		{reports + "report.schema.json", 20, append(convert, "--format", "1", fixtures+"amd64")},
+		{reports + "report.schema.json", 50, append(convert, "--format", "2", fixtures)},
+		{reports + "report.schema.json", 50, append(convert, "--format", "3", fixtures)},
+		{reports + "report.schema.json", 1, []string{
+			"--dry-run", "--skip-unsupported", "--report", "json", filepath.Join(dir, "files/script")}},
+		{reports + "report.schema.json", 2, []string{
+			"check", "--report", "json", filepath.Join(dir, "V2"), filepath.Join(dir, "V3")}},
+		{reports + "report.schema.json", 1, lookup},
+		{reports + "report.schema.json", 1, append(lookup, "--cfi")},
+		{reports + "diff.schema.json", 1, []string{
+			"diff", "--report", "json", filepath.Join(dir, "V2"), filepath.Join(dir, "V3")}},
+		{survey, 4, []string{"survey", "--report", "json", filepath.Join(dir, "files")}},
+		{survey, 50, []string{"survey", "--report", "json", fixtures}},
+		{survey, 5, []string{"survey", "--report", "json", "--shard", "1/3", fixtures + "amd64"}},
+	} {
+		s := compile(t, tt.schema, true)
+		n := 0
+		for line := range bytes.Lines(run(t, tt.args...)) {
+			if err := s.Validate(value(t, line)); err != nil {
+				t.Errorf("%v: %v\n%s", tt.args, err, line)
+			}
+			n++
+		}
+		if n < tt.lines {
+			t.Errorf("%v: %d lines, want at least %d", tt.args, n, tt.lines)
+		}
+	}
+}
+
+// TestTypes breaks the type of every field of a report in turn. A test of package report compares fields with Go's.
+func TestTypes(t *testing.T) {
+	for _, tt := range []struct {
+		schema, full string
+		fields       int
+	}{{"report.schema.json", "full.json", 60}, {"diff.schema.json", "diff.json", 30}} {
+		s := compile(t, reports+tt.schema, false)
+		full := value(t, testfile.Read(t, reports+"testdata/"+tt.full)).(map[string]any)
+		full["new_field"] = "may come"
+		if err := s.Validate(full); err != nil {
+			t.Fatalf("%s: %v", tt.full, err)
+		}
+		delete(full, "new_field")
+		broken := 0
+		var walk func(at string, v any)
+		walk = func(at string, v any) {
+			switch v := v.(type) {
+			case []any:
+				for i := range v {
+					walk(fmt.Sprintf("%s[%d]", at, i), v[i])
+				}
+			case map[string]any:
+				for name, old := range v {
+					v[name] = json.Number("-1.5")
+					if s.Validate(full) == nil {
+						t.Errorf("%s: %s.%s may be -1.5", tt.full, at, name)
+					}
+					v[name] = old
+					broken++
+					walk(at+"."+name, old)
+				}
+			}
+		}
+		walk("", full)
+		if broken < tt.fields {
+			t.Errorf("%s: %d fields only", tt.full, broken)
+		}
+	}
+}
+
+// TestVectors holds the files of vectors to their schema, and the schema to files that are wrong.
+func TestVectors(t *testing.T) {
+	s := compile(t, "../../conformance/vectors.schema.json", false)
+	names, err := filepath.Glob("../../conformance/vectors/*.json")
+	if err != nil || len(names) == 0 {
+		t.Fatalf("no files: %v", err)
+	}
+	for _, name := range names {
+		if err := s.Validate(value(t, testfile.Read(t, name))); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	good := `{"about":"x","vectors":[{"name":"2-amd64/x","feature":"cfa","format":"2","abi":"amd64","about":"x",` +
+		`"address":"0x0","section":"00","expect":[["0x0",{"cfa":["sp",8],"ra":["cfa",-8,"*"]}],["0x1",null],` +
+		`["0x2","?"],["0x3",{"outermost":true}],["0x4"]]}]}`
+	for _, change := range []struct{ old, new string }{
+		{"", ""}, {`"2-amd64/x"`, `3`}, {`"format":"2"`, `"format":"4"`}, {`"amd64",`, `"mips",`}, {`"00"`, `"0"`},
+		{`"00"`, `"0G"`}, {`"0x0"`, `"0"`}, {`["sp",8]`, `["sp"]`}, {`["sp",8]`, `["x",8]`},
+		{`["sp",8]`, `["sp",8,"!"]`}, {`"outermost":true`, `"outermost":false`}, {`"cfa":["sp",8],`, ``},
+		{`"cfa":`, `"cfb":`}, {`"expect":`, `"refuse":{"what":"x","pcs":[]},"expect":`}, {`"?"`, `"!"`},
+		{`,["0x4"]`, ``},
+	} {
+		err := s.Validate(value(t, []byte(strings.Replace(good, change.old, change.new, 1))))
+		if (err == nil) != (change.old == "") {
+			t.Errorf("%s instead of %s: %v", change.new, change.old, err)
+		}
+	}
 }

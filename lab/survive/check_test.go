@@ -53,7 +53,7 @@ func TestChecks(t *testing.T) {
 		damage     func(f *elffile.File, b []byte)
 	}{
 		{"none", "", func(*elffile.File, []byte) {}},
-		{"no name", "has no .sframe", func(f *elffile.File, b []byte) {
+		{"no name", "exactly under PT_GNU_SFRAME", func(f *elffile.File, b []byte) {
 			b[bytes.Index(b, []byte("\x00.sframe\x00"))+1] = 'x'
 		}},
 		{"not allocated", "exactly under PT_GNU_SFRAME", func(f *elffile.File, b []byte) {
