@@ -146,24 +146,12 @@ func Find(f *elffile.File, t *cfi.Table) ([]Stub, error) {
 	if known == nil {
 		return nil, nil
 	}
+	all := sections(f)
+	if !slices.ContainsFunc(all, func(s *elffile.Section) bool { return !described(t, s) }) {
+		return nil, nil
+	}
 	w := walker{stubForms: known()}
-	var seen []*elffile.Section
-	room := uint64(maxSection)
-	for i := range f.Sections {
-		s := &f.Sections[i]
-		if !sectionNames[s.Name] || !s.Alloc() || !s.HasBytes() || s.Flags&uint64(elf.SHF_EXECINSTR) == 0 ||
-			s.Size > room || len(seen) == maxSections {
-			continue
-		}
-		if off, ok := f.FileOffset(s.Addr, s.Size); !ok || off != s.Off {
-			continue // a segment loads something else to this address
-		}
-		overlaps := func(t *elffile.Section) bool { return s.Addr < t.Addr+t.Size && t.Addr < s.Addr+s.Size }
-		if slices.ContainsFunc(seen, overlaps) {
-			continue
-		}
-		seen = append(seen, s)
-		room -= s.Size
+	for _, s := range all {
 		if err := f.Budget().Spend(costStub, s.Size); err != nil {
 			return nil, fmt.Errorf("section %s at file offset %#x: %w", s.Name, s.Off, err)
 		}
@@ -174,6 +162,39 @@ func Find(f *elffile.File, t *cfi.Table) ([]Stub, error) {
 		w.section(b, s.Addr, t)
 	}
 	return w.sound(), nil
+}
+
+// sections returns the PLT sections of f. They do not overlap.
+func sections(f *elffile.File) (all []*elffile.Section) {
+	room := uint64(maxSection)
+	for i := range f.Sections {
+		s := &f.Sections[i]
+		if !sectionNames[s.Name] || !s.Alloc() || !s.HasBytes() || s.Flags&uint64(elf.SHF_EXECINSTR) == 0 ||
+			s.Size > room || len(all) == maxSections {
+			continue
+		}
+		if off, ok := f.FileOffset(s.Addr, s.Size); !ok || off != s.Off {
+			continue // a segment loads something else to this address
+		}
+		overlaps := func(t *elffile.Section) bool { return s.Addr < t.Addr+t.Size && t.Addr < s.Addr+s.Size }
+		if !slices.ContainsFunc(all, overlaps) {
+			all = append(all, s)
+			room -= s.Size
+		}
+	}
+	return all
+}
+
+// described reports whether functions of the table have all code of a section.
+func described(t *cfi.Table, s *elffile.Section) bool {
+	for pc := s.Addr; pc < s.Addr+s.Size; {
+		fn := t.Find(pc)
+		if fn == nil {
+			return false
+		}
+		pc = fn.End
+	}
+	return true
 }
 
 // A walker finds the stubs of sections.
