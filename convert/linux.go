@@ -180,7 +180,6 @@ func (l Linux) refuse(s *sframe.Section, sorted bool, accepts func(pc uint64) bo
 	}
 	s = s.Sorted()
 	reader, last := s.NewReader(), uint64(0)
-	var refs []sframe.Ref
 	for i := range s.Len() {
 		d := s.FDE(i)
 		at := func(what string) string {
@@ -195,8 +194,7 @@ func (l Linux) refuse(s *sframe.Section, sorted bool, accepts func(pc uint64) bo
 			return at("is flexible, which the kernel's own unwinder does not support")
 		}
 		last = d.Start
-		var err error
-		if _, refs, err = reader.Refs(i, refs[:0]); err != nil {
+		if _, _, err := reader.Refs(i); err != nil {
 			return at(fmt.Sprintf("has malformed rows: %v", err))
 		}
 	}

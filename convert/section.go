@@ -88,10 +88,9 @@ func FormatOf(s *sframe.Section) (Format, error) {
 		return found, nil
 	}
 	reader, rows := s.NewReader(), 0
-	var refs []sframe.Ref
 	for i := range s.Len() {
-		var err error
-		if _, refs, err = reader.Refs(i, refs[:0]); err != nil {
+		_, refs, err := reader.Refs(i)
+		if err != nil {
 			return Format{}, err
 		}
 		if rows += len(refs); rows > maxFormatRows {

@@ -45,7 +45,6 @@ func (s *Section) Dump(w io.Writer, where func(uint64) uint64) error {
 		fmt.Fprintf(out, "    CFA fixed RA offset: %d\n", s.FixedRA)
 	}
 	fmt.Fprintf(out, "    Num FDEs: %d\n    Num FREs: %d\n\n  Function Index :\n", s.NumFDEs, s.NumFREs)
-	var refs []Ref
 	var line []byte
 	room := max(maxDumped, len(s.data)/2)
 	reader := s.NewReader()
@@ -53,8 +52,8 @@ func (s *Section) Dump(w io.Writer, where func(uint64) uint64) error {
 		if where != nil {
 			d.Start = where(d.Start)
 		}
-		var err error
-		if _, refs, err = reader.Refs(i, refs[:0]); err != nil {
+		_, refs, err := reader.Refs(i)
+		if err != nil {
 			out.Flush() // what is printed up to there helps to find it
 			return err
 		}

@@ -48,7 +48,7 @@ func FuzzDecode(f *testing.F) {
 			sound = sound && err == nil
 			// The second time the rows are known.
 			for range 2 {
-				_, refs, err2 := r.Refs(i, nil)
+				_, refs, err2 := r.Refs(i)
 				var got []FRE
 				for _, ref := range refs {
 					got = append(got, FRE{ref.Start, r.Rows[ref.Row]})

@@ -147,7 +147,7 @@ func TestRowBytes(t *testing.T) {
 			continue
 		}
 		fres, err := s.FREs(0, nil)
-		_, refs, err2 := s.NewReader().Refs(0, nil)
+		_, refs, err2 := s.NewReader().Refs(0)
 		for _, err := range []error{err, err2} {
 			var e *Error
 			if !errors.As(err, &e) || e.Off != tt.off || !strings.HasPrefix(e.Msg, tt.want) {

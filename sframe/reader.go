@@ -9,6 +9,10 @@ type Reader struct {
 	s       *Section
 	numbers [2]map[string]uint32 // by the bytes of rows, in regular and in flexible FDEs
 	recent  [1 << recentBits]recentRow
+	// FDEs share lists of FREs. Those that were read are here.
+	lists []knownList
+	at    []uint32 // by a list's offset divided by listStep: its index in lists, plus 1
+	refs  []Ref    // of all lists
 }
 
 // A Ref is an FRE that refers to its row by number.
@@ -16,6 +20,15 @@ type Ref struct {
 	Start uint32 // as in FRE
 	Row   uint32 // index of Reader.Rows
 }
+
+// A knownList is a list whose FREs are in Reader.refs from first on.
+type knownList struct {
+	List
+	first int
+}
+
+// listStep is less than the size of lists in V3, so that each has its place unless they overlap.
+const listStep = 4
 
 // A recentRow is a row of up to maxRecent bytes: the lower bytes of key. The highest byte of key is the type of the FDE
 // plus 1.
@@ -31,76 +44,71 @@ const (
 
 // NewReader returns a Reader of the section's FREs.
 func (s *Section) NewReader() *Reader {
-	return &Reader{s: s, numbers: [2]map[string]uint32{{}, {}}}
+	n := (len(s.data)-s.fres)/listStep + 1
+	return &Reader{s: s, numbers: [2]map[string]uint32{{}, {}}, at: make([]uint32, n), refs: make([]Ref, 0, n)}
 }
 
-// Refs appends the i-th FDE's FREs to buf and returns both.
-func (r *Reader) Refs(i int, buf []Ref) (FDE, []Ref, error) {
+// Refs returns the i-th FDE and its FREs, which callers must not change.
+func (r *Reader) Refs(i int) (FDE, []Ref, error) {
 	d, l := r.s.fde(r.s.entry(i))
 	if r.s.outermost(&d, &l) {
-		n, _ := r.number([]byte{0}, &d)
-		return d, append(buf, Ref{0, n}), nil
+		n, _ := r.number([]byte{0}, false)
+		return d, []Ref{{0, n}}, nil
 	}
 	w := r.s.walk(&d, &l)
-	width, typed := w.width, uint64(1)<<(8*maxRecent)
-	if d.Flexible {
-		typed *= 2
-	}
-	next, data := uint32(0), w.s.data[w.off:]
-	for range l.Num {
-		// Most rows are small and already known.
-		var key uint64
-		var found *recentRow
-		if len(data) >= width+8 {
-			bytes := binary.LittleEndian.Uint64(data[width:])
-			if size := RowSize(byte(bytes)); size <= maxRecent {
-				start := uint32(data[0])
-				if width > 1 {
-					start = w.s.codec.unsigned(data, width)
-				}
-				key = bytes&(1<<(8*size)-1) | typed
-				found = &r.recent[key*0x9e3779b97f4a7c15>>(64-recentBits)]
-				if found.key == key && start >= next && start < w.limit {
-					buf = append(buf, Ref{start, found.number})
-					data = data[width+size:]
-					next = start + 1
-					continue
-				}
-			}
+	at := &r.at[l.Off/listStep]
+	if *at > 0 && r.lists[*at-1].List == l {
+		refs := r.refs[r.lists[*at-1].first:][:l.Num]
+		if l.Num > 0 && refs[l.Num-1].Start < w.limit {
+			return d, refs, nil
 		}
-		w.off, w.next = len(w.s.data)-len(data), next
+	}
+	if len(r.refs) > len(r.s.data) { // lists overlap
+		r.refs, r.lists = nil, nil
+		clear(r.at)
+	}
+	first := len(r.refs)
+	for w.left > 0 {
 		start, b, err := w.fre()
 		if err != nil {
-			return d, buf, err
+			return d, r.refs[first:], err
 		}
-		number, what := r.number(b, &d)
+		number, what := r.number(b, d.Flexible)
 		if what != "" {
-			return d, buf, w.wrong(b, what)
+			return d, r.refs[first:], w.wrong(b, what)
 		}
-		buf = append(buf, Ref{start, number})
-		data, next = w.s.data[w.off:], w.next
-		if found != nil {
-			*found = recentRow{key, number}
-		}
+		r.refs = append(r.refs, Ref{start, number})
 	}
-	return d, buf, nil
+	r.lists = append(r.lists, knownList{l, first})
+	*at = uint32(len(r.lists))
+	return d, r.refs[first:], nil
 }
 
 // number returns the number of the row at the start of b, or its error.
-func (r *Reader) number(b []byte, d *FDE) (uint32, string) {
-	numbers := r.numbers[0]
-	if d.Flexible {
-		numbers = r.numbers[1]
+func (r *Reader) number(b []byte, flexible bool) (uint32, string) {
+	numbers, fdeType := r.numbers[0], uint64(1)
+	if flexible {
+		numbers, fdeType = r.numbers[1], 2
 	}
-	key := b[:min(RowSize(b[0]), len(b))]
-	if n, ok := numbers[string(key)]; ok {
-		return n, ""
+	size := RowSize(b[0])
+	recent := &recentRow{}
+	var key uint64
+	if size <= maxRecent && len(b) > maxRecent {
+		key = binary.LittleEndian.Uint64(b)&(1<<(8*size&63)-1) | fdeType<<(8*maxRecent)
+		if recent = &r.recent[key*0x9e3779b97f4a7c15>>(64-recentBits)]; recent.key == key {
+			return recent.number, ""
+		}
 	}
-	row, _, what := r.s.codec.row(b, d.Flexible)
-	if what != "" {
-		return 0, what
+	data := b[:min(size, len(b))]
+	n, ok := numbers[string(data)]
+	if !ok {
+		row, _, what := r.s.codec.row(b, flexible)
+		if what != "" {
+			return 0, what
+		}
+		n = uint32(len(r.Rows))
+		r.Rows, numbers[string(data)] = append(r.Rows, row), n
 	}
-	n := uint32(len(r.Rows))
-	r.Rows, numbers[string(key)] = append(r.Rows, row), n
+	*recent = recentRow{key, n}
 	return n, ""
 }

@@ -127,7 +127,7 @@ func FuzzStructured(f *testing.F) {
 			r, distinct := x.NewReader(), make(map[sframe.Row]bool)
 			for i, d := range x.FDEs() {
 				e := all[slices.IndexFunc(all, func(e described) bool { return e.d.Start == d.Start })]
-				_, refs, err := r.Refs(i, nil)
+				_, refs, err := r.Refs(i)
 				if err != nil || len(refs) != len(e.fres) {
 					t.Fatalf("FDE at %#x: %d rows, error %v; want %d", d.Start, len(refs), err, len(e.fres))
 				}

@@ -108,7 +108,7 @@ func (s *segments) set() {
 func (s *segments) load(index int) error {
 	for ; index < s.after; index++ {
 		var err error
-		s.fde, s.refs, err = s.reader.Refs(index, s.refs[:0])
+		s.fde, s.refs, err = s.reader.Refs(index)
 		start, end := s.fde.Start, s.fde.End()
 		if start < s.last || end < start {
 			return fmt.Errorf("FDE %d at %#x overlaps the one before it, or wraps around", index, start)

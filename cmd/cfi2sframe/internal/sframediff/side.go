@@ -259,7 +259,6 @@ func spans(section *sframe.Section) ([]span, error) {
 	words := make(map[key]string)
 	reader := section.NewReader()
 	var all []span
-	var refs []sframe.Ref
 	var last, rows uint64
 	most := maxSharedRows + section.Size()/2
 	for i, d := range section.FDEs() {
@@ -267,8 +266,8 @@ func spans(section *sframe.Section) ([]span, error) {
 			return nil, fmt.Errorf("FDE %d at %#x overlaps the one before it, or wraps around", i, d.Start)
 		}
 		last = d.End()
-		var err error
-		if _, refs, err = reader.Refs(i, refs[:0]); err != nil {
+		_, refs, err := reader.Refs(i)
+		if err != nil {
 			return nil, err
 		}
 		step := uint64(d.Size)
