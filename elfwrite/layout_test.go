@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"testing"
 
@@ -423,41 +422,11 @@ func TestRenumber(t *testing.T) {
 	}
 }
 
-// TestRemovedSymbol has a symbol in the .sframe that is removed. It keeps its value, which is a number then.
-func TestRemovedSymbol(t *testing.T) {
-	b := add(t, read(t, "alloca"), content(1000), Options{})
-	f := elftest.Parse(t, b)
-	at := slices.IndexFunc(f.Sections, func(s elffile.Section) bool { return s.Name == ".sframe" })
-	addr := f.Sections[at].Addr
-	setSymbol(t, b, addr, at, elf.STT_OBJECT)
-	last := func(f *elffile.File) (last elffile.Symbol) {
-		if err := f.Symbols(elf.SHT_SYMTAB, func(_ *elffile.Section, s elffile.Symbol) { last = s }); err != nil {
-			t.Fatal(err)
-		}
-		return last
-	}
-	if s := last(elftest.Parse(t, remove(t, b))); elf.SectionIndex(s.Shndx) != elf.SHN_ABS || s.Value != addr {
-		t.Errorf("removed, it is %+v", s)
-	}
-	// Replaced, it moves with it.
-	g := elftest.Parse(t, add(t, b, content(100000), Options{Force: true}))
-	if s := last(g); s.Section == 0 || g.Sections[s.Section].Name != ".sframe" ||
-		s.Value != g.Sections[s.Section].Addr {
-		t.Errorf("replaced, it is %+v", s)
-	}
-}
-
 // TestHeadGrows has a file without section headers whose program headers end 56 bytes before the end of a page. The
 // segment that holds them can grow to the next one's first page in memory, whatever space the file has.
 func TestHeadGrows(t *testing.T) {
 	const num = 71
-	le := binary.LittleEndian
 	for addr, fits := range map[uint64]bool{0x1000: false, 0x2000: true} {
-		h := elf.Header64{
-			Type: uint16(elf.ET_DYN), Machine: uint16(elf.EM_X86_64), Version: 1, Phoff: elffile.HeaderSize,
-			Ehsize: elffile.HeaderSize, Phentsize: elffile.ProgSize, Phnum: num,
-		}
-		copy(h.Ident[:], elf.ELFMAG+"\x02\x01\x01")
 		progs := [num]elf.Prog64{
 			{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R), Align: 0x1000},
 			{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X), Align: 0x1000, Off: 0x2000, Filesz: 16,
@@ -469,20 +438,18 @@ func TestHeadGrows(t *testing.T) {
 		}
 		progs[0].Filesz = elffile.HeaderSize + num*elffile.ProgSize
 		progs[0].Memsz = progs[0].Filesz
-		var b bytes.Buffer
-		for _, part := range []any{h, progs, make([]byte, 0x2000-progs[0].Filesz), bytes.Repeat([]byte{0x90}, 16)} {
-			if err := binary.Write(&b, le, part); err != nil {
-				t.Fatal(err)
-			}
-		}
-		before := elftest.Parse(t, b.Bytes())
+		b := elftest.Encode(append(make([]byte, 0x2000), bytes.Repeat([]byte{0x90}, 16)...), binary.LittleEndian,
+			elf.Header64{Type: uint16(elf.ET_DYN), Machine: uint16(elf.EM_X86_64), Phoff: elffile.HeaderSize,
+				Phentsize: elffile.ProgSize, Phnum: num}, nil)
+		copy(b[elffile.HeaderSize:], elftest.Append(nil, binary.LittleEndian, progs))
+		before := elftest.Parse(t, b)
 		if !fits {
 			if _, err := Plan(before, 100, Options{}); !errors.Is(err, ErrNoRoom) {
 				t.Errorf("next segment at %#x: error %v, want %v", addr, err, ErrNoRoom)
 			}
 			continue
 		}
-		after := elftest.Parse(t, add(t, b.Bytes(), content(100), Options{}))
+		after := elftest.Parse(t, add(t, b, content(100), Options{}))
 		if err := image.Compare(before, after); err != nil {
 			t.Errorf("next segment at %#x: %v", addr, err)
 		}
@@ -566,65 +533,38 @@ func TestLinkersSection(t *testing.T) {
 	}
 }
 
-// TestManySections has more sections than a symbol's field can number, and symbols in the
-// last of them.
+// TestManySections has more sections than a symbol's field can number, and symbols in the last of them.
 func TestManySections(t *testing.T) {
-	old := read(t, "prologue")
-	f := elftest.Parse(t, old)
 	const many = 70000
-	var symtab int
-	for i := range f.Sections {
-		if elf.SectionType(f.Sections[i].Type) == elf.SHT_SYMTAB {
-			symtab = i
-		}
-	}
-	sym := &f.Sections[symtab]
-	num := sym.Size / elffile.SymSize
-	sections := make([]elf.Section64, 0, many)
-	for i := range f.Sections {
-		sections = append(sections, f.Sections[i].Section64)
-	}
-	for len(sections) < many-1 {
-		sections = append(sections, elf.Section64{Type: uint32(elf.SHT_PROGBITS), Off: sym.Off, Size: 1})
-	}
-	b := bytes.Clone(old)
-	indexes := uint64(len(b))
-	sections = append(sections, elf.Section64{Type: uint32(elf.SHT_SYMTAB_SHNDX), Link: uint32(symtab), Off: indexes,
-		Size: 4 * num, Entsize: 4, Addralign: 4})
-	b = append(b, make([]byte, 4*num)...)
-	b = append(b, make([]byte, -len(b)&7)...)
-	// The last symbol is in the last section but one, and the name table's index does not
-	// fit the ELF header either.
-	binary.LittleEndian.PutUint32(b[indexes+4*(num-1):], many-2)
-	binary.LittleEndian.PutUint16(b[sym.Off+(num-1)*elffile.SymSize+6:], uint16(elf.SHN_XINDEX))
-	sections[many-2] = sections[f.Shstrndx]
-	sections[0].Size, sections[0].Link = many, many-2
-	binary.LittleEndian.PutUint64(b[40:], uint64(len(b)))
-	binary.LittleEndian.PutUint16(b[60:], 0)
-	binary.LittleEndian.PutUint16(b[62:], uint16(elf.SHN_XINDEX))
-	var table bytes.Buffer
-	if err := binary.Write(&table, binary.LittleEndian, sections); err != nil {
-		t.Fatal(err)
-	}
-	b = append(b, table.Bytes()...)
-	out := add(t, b, content(100), Options{})
-	after := elftest.Parse(t, out)
-	if len(after.Sections) != many+1 || after.Section(".sframe") != &after.Sections[many] || after.Shstrndx != many-2 {
+	p := elftest.Patch(t.Fatalf, read(t, "prologue"))
+	symtab := p.Index(".symtab")
+	names, sym := p.U64(elftest.EhShstrndx)&0xffff, p.Header(symtab)
+	last := int(p.U64(sym+elftest.ShOff)+p.U64(sym+elftest.ShSize)) - elffile.SymSize
+	num := int(p.U64(sym+elftest.ShSize)) / elffile.SymSize
+	// The last symbol is in the last section, and the name table's index does not fit the ELF header either.
+	indexes := make([]byte, 4*num)
+	binary.LittleEndian.PutUint32(indexes[4*(num-1):], many-1)
+	p.Put16(last+elffile.SymShndx, uint16(elf.SHN_XINDEX))
+	p.SectionIn(elf.SHT_SYMTAB_SHNDX, 0, uint64(p.Append(indexes)), 0, uint64(len(indexes)))
+	p.Put32(p.Header(int(p.U16(elftest.EhShnum))-1)+elftest.ShLink, uint32(symtab))
+	p.NewSections(many-int(p.U16(elftest.EhShnum)), func(_, h int) { p.CopySection(h, ".text") })
+	copy(p.B[p.Header(many-1):], p.B[p.Header(int(names)):][:elffile.SectionSize])
+	p.Put32(p.Header(0)+elftest.ShLink, many-1)
+	p.Put16(elftest.EhShstrndx, uint16(elf.SHN_XINDEX))
+	out := add(t, p.B, content(100), Options{})
+	before, after := elftest.Parse(t, p.B), elftest.Parse(t, out)
+	if len(after.Sections) != many+1 || after.Section(".sframe") != &after.Sections[many] || after.Shstrndx != many-1 {
 		t.Errorf("%d sections, names in %d", len(after.Sections), after.Shstrndx)
 	}
-	if err := image.Compare(elftest.Parse(t, b), after); err != nil {
+	if err := image.Compare(before, after); err != nil {
 		t.Error(err)
 	}
-	last := 0
-	if err := after.Symbols(elf.SHT_SYMTAB,
-		func(_ *elffile.Section, s elffile.Symbol) { last = s.Section }); err != nil || last != many-2 {
-		t.Errorf("the last symbol is in section %d, want %d (error %v)", last, many-2, err)
-	}
 	// Sections after one that is removed move down, and symbols with them.
-	without := elftest.Parse(t, remove(t, out))
-	if err := without.Symbols(elf.SHT_SYMTAB,
-		func(_ *elffile.Section, s elffile.Symbol) { last = s.Section }); err != nil || last != many-2 ||
-		len(without.Sections) != many {
-		t.Errorf("the last symbol is in section %d of %d, want %d (error %v)", last, len(without.Sections), many-2, err)
+	for _, f := range []*elffile.File{after, elftest.Parse(t, remove(t, out))} {
+		last := 0
+		err := f.Symbols(elf.SHT_SYMTAB, func(_ *elffile.Section, s elffile.Symbol) { last = s.Section })
+		if err != nil || last != many-1 {
+			t.Errorf("of %d sections, the last symbol is in section %d (error %v)", len(f.Sections), last, err)
+		}
 	}
 }

@@ -108,7 +108,7 @@ func TestObject(t *testing.T) {
 	}
 }
 
-// TestObjectRemoval takes .sframe out of an object again, which is what it was then.
+// TestObjectRemoval removes .sframe from an object again, which is what it was then.
 func TestObjectRemoval(t *testing.T) {
 	o := elftest.NewObject()
 	// GNU as puts the section names last, and right after the strings.
@@ -118,8 +118,7 @@ func TestObjectRemoval(t *testing.T) {
 	o.Tail = []byte("what somebody put there")
 	old := o.Bytes()
 	obj := Object{Type: elf.SHT_PROGBITS, StartSize: 4, Starts: []Start{start(t, old, elftest.ObjText, 0, 28)}}
-	b := addObject(t, old, content(60), obj, Options{})
-	if got := remove(t, b); !bytes.Equal(got, old) {
+	if got := remove(t, addObject(t, old, content(60), obj, Options{})); !bytes.Equal(got, old) {
 		t.Errorf("%d bytes, which are not the %d of the object before", len(got), len(old))
 	}
 	if _, err := PlanRemoval(elftest.Parse(t, old)); !errors.Is(err, ErrNone) {

@@ -4,21 +4,14 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
-	"fmt"
-	"os"
-	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/arch"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/image"
-	"cfi2sframe/internal/testkit/peer"
 )
 
 // TestSymbolInSection has a symbol in each of the sections that give way otherwise. They stay,
@@ -74,175 +67,6 @@ func TestSymbolInSection(t *testing.T) {
 		}
 		if tried < 2 {
 			t.Errorf("%s: %d sections give way", name, tried)
-		}
-	}
-}
-
-// TestRelocationForms compares the places and targets of relocations in all forms that dynamic
-// linkers know with what llvm-readelf decodes.
-func TestRelocationForms(t *testing.T) {
-	const source = `
-static int numbers[600];
-int *const steady[] = {&numbers[1], &numbers[2], &numbers[3], &numbers[4], &numbers[5], &numbers[6]};
-struct { int *a; long n; int *b; } scattered[40] = {{&numbers[7], 1, &numbers[8]}, {&numbers[9], 2, 0}, [39] = {0, 3, &numbers[599]}};
-extern int outer; int *undefined = &outer; extern int own; int own = 7; int *named = &own; int *behind = &own + 5;
-int *value(int i) { return steady[i]; }
-`
-	dir := t.TempDir()
-	path := filepath.Join(dir, "lib.c")
-	if err := os.WriteFile(path, []byte(source), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	for _, tt := range []struct{ cc, forms string }{
-		{"clang-23 --target=x86_64-linux-gnu", "none relr"},
-		{"clang-23 --target=aarch64-linux-gnu", "none relr"},
-		{"clang-23 --target=aarch64_be-linux-gnu", "none relr"},
-	} {
-		dir := peer.Run(t, "sid", tt.cc+" -O2 -fPIC -c lib.c -o lib.o\nfor f in "+tt.forms+`; do
-			ld.lld-23 -shared --pack-dyn-relocs=$f lib.o -o $f.so
-			llvm-readelf-23 -rW $f.so >$f.relocs
-		done`, path)
-		for _, form := range strings.Fields(tt.forms) {
-			b, err := os.ReadFile(filepath.Join(dir, form+".so"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			listed, err := os.ReadFile(filepath.Join(dir, form+".relocs"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			f := elftest.Parse(t, b)
-			want := relocated(t, f, string(listed))
-			got := marked(t, f)
-			if len(want) < 20 || !slices.Equal(got, want) {
-				t.Errorf("%s, %s: places and targets are\n%#x; llvm-readelf has\n%#x", tt.cc, form, got, want)
-			}
-		}
-	}
-}
-
-// marked returns the words of the image that symbols do not name and relocations are about.
-func marked(t *testing.T, f *elffile.File) []uint64 {
-	t.Helper()
-	var r references
-	var parts []elffile.Span
-	for i := range f.Progs {
-		if h := &f.Progs[i]; elf.ProgType(h.Type) == elf.PT_LOAD {
-			for at := h.Vaddr &^ 7; at < h.Vaddr+h.Memsz; at += 4 {
-				parts = append(parts, span(at, at+4))
-			}
-		}
-	}
-	r.cut(parts)
-	s := scan{references: &r, f: f, arch: arch.Of(elf.Machine(f.Machine))}
-	tables, err := s.tables()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.allSymbols(); err != nil {
-		t.Fatal(err)
-	}
-	clear(r.hit) // of the symbols; only what they are worth was wanted
-	for i := range tables {
-		if err := s.table(&tables[i]); err != nil {
-			t.Fatal(err)
-		}
-	}
-	var words []uint64
-	for i, hit := range r.hit {
-		if hit {
-			words = append(words, r.cuts[i])
-		}
-	}
-	return words
-}
-
-// relocated returns the places and targets that llvm-readelf lists.
-func relocated(t *testing.T, f *elffile.File, listed string) []uint64 {
-	t.Helper()
-	line := regexp.MustCompile(`^([0-9a-f]{16}) +[0-9a-f]{16} +(R_\S+) +(?:([0-9a-f]{16}) +(\S+) *([+-]) *([0-9a-f]+)|([0-9a-f]+))?`)
-	relr := regexp.MustCompile(`^(?:[0-9a-f]{4}:  [0-9a-f]{16}| {23}) ([0-9a-f]{16})`)
-	words := make(map[uint64]bool)
-	number := func(s string) uint64 {
-		v, err := strconv.ParseUint(s, 16, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-	for _, text := range strings.Split(listed, "\n") {
-		m := line.FindStringSubmatch(text)
-		if r := relr.FindStringSubmatch(text); r != nil {
-			m = append(r, make([]string, 6)...)
-		}
-		if m == nil {
-			continue
-		}
-		place := number(m[1])
-		words[place&^3] = true
-		switch {
-		case m[3] != "" && number(m[3]) != 0:
-			words[(number(m[3])+number(m[6]))&^3] = true
-		case m[3] != "": // undefined
-		case m[7] != "":
-			words[number(m[7])&^3] = true
-		default: // the addend is in the place
-			off, ok := f.FileOffset(place, 8)
-			if !ok {
-				t.Fatalf("%#x is not in the file", place)
-			}
-			b, err := f.ReadAt("word", off, 8)
-			if err != nil {
-				t.Fatal(err)
-			}
-			words[f.Order.Uint64(b)&^3] = true
-		}
-	}
-	var sorted []uint64
-	for w := range words {
-		sorted = append(sorted, w)
-	}
-	slices.Sort(sorted)
-	return sorted
-}
-
-// TestManyRelocations decodes tables of relocations in places that are far apart, or that are no
-// places at all, in the time that it takes to read the file some times.
-func TestManyRelocations(t *testing.T) {
-	const size = 6 << 20
-	b := make([]byte, size)
-	h := elf.Header64{
-		Type: uint16(elf.ET_DYN), Machine: uint16(elf.EM_X86_64), Version: 1, Ehsize: elffile.HeaderSize,
-		Phoff: elffile.HeaderSize, Phentsize: elffile.ProgSize, Phnum: 1,
-	}
-	copy(h.Ident[:], elf.ELFMAG+"\x02\x01\x01")
-	var head bytes.Buffer
-	for _, v := range []any{&h, &elf.Prog64{Type: uint32(elf.PT_LOAD), Filesz: size, Memsz: size}} {
-		if err := binary.Write(&head, binary.LittleEndian, v); err != nil {
-			t.Fatal(err)
-		}
-	}
-	copy(b, head.Bytes())
-	const begin = 4096
-	for name, entry := range map[string]func(i int) uint64{
-		"bits":               func(i int) uint64 { return []uint64{0, 1<<64 - 1}[min(i, 1)] },
-		"both ends in turns": func(i int) uint64 { return uint64(i%2*(size-16)) &^ 1 },
-		"nowhere":            func(i int) uint64 { return 1 << 40 },
-	} {
-		for i := range (size - begin) / 8 {
-			binary.LittleEndian.PutUint64(b[begin+8*i:], entry(i))
-		}
-		f := elftest.Parse(t, b)
-		r := references{}
-		r.cut([]elffile.Span{span(64, 128)})
-		s := scan{references: &r, f: f, arch: arch.Of(elf.EM_X86_64)}
-		start := time.Now()
-		err := s.table(&relocTable{span(begin, size), formRELR})
-		if err == nil || !strings.Contains(err.Error(), "not in the file, or they are in no order") {
-			t.Errorf("%s: error is %v", name, err)
-		}
-		if d := time.Since(start); d > 20*time.Second {
-			t.Errorf("%s: it takes %v", name, d)
 		}
 	}
 }
@@ -334,65 +158,75 @@ func TestKeptRelocations(t *testing.T) {
 	}
 }
 
-// TestRelocationTables marks the places and targets of relocations whose addends are in their places, by
-// the address and by a symbol.
+// TestRelocationTables marks the places and targets of relocations: with addends, with addends in their places, by a
+// symbol, and as bits (DT_RELR of the ELF gABI: an address, or 63 bits for the words after it).
 func TestRelocationTables(t *testing.T) {
-	// The first words of .dynamic of this file, which are given addresses in their place.
-	const place, other = 0x1f40, 0x1f48
-	b := patched(t, "rareg.so", func(p *elftest.Patcher) {
-		off := 0xf40 // of .dynamic
-		p.Put64(off, 0x1f0)
-		p.Put64(off+8, 0x218)
-	})
-	le := binary.LittleEndian
-	entry := func(place uint64, sym uint32, typ elf.R_X86_64) []byte {
-		return rela(le, place, sym, uint32(typ), 0)[:16]
-	}
-	for _, tt := range []struct {
-		name    string
-		form    relocForm
-		entries []byte
-		want    []uint64
-	}{
-		{"relative", formREL, entry(place, 0, elf.R_X86_64_RELATIVE), []uint64{place, 0x1f0}},
-		{"two", formREL, slices.Concat(entry(place, 0, elf.R_X86_64_RELATIVE), entry(other, 0, elf.R_X86_64_RELATIVE)),
-			[]uint64{place, other, 0x1f0, 0x218}},
-		{"by a symbol", formREL, entry(other, 1, elf.R_X86_64_64), []uint64{other, 0x1000 + 0x218}},
-		{"by an undefined symbol", formREL, entry(other, 2, elf.R_X86_64_64), []uint64{other}},
-		{"by a symbol that is not there", formREL, entry(other, 99, elf.R_X86_64_64), []uint64{other}},
-	} {
-		f := elftest.Parse(t, b)
-		var r references
-		var parts []elffile.Span
-		for at := uint64(0); at < 0x3000; at += 8 {
-			parts = append(parts, span(at, at+8))
+	// The first words of .dynamic of this file are given addresses in their place, and the words after them have some.
+	const place, other, dynamic = 0x1f40, 0x1f48, 0xf40
+	const header = 0x40 // a program header, which is no address
+	for _, order := range []elftest.Order{binary.LittleEndian, binary.BigEndian} {
+		b := patched(t, "rareg.so", func(p *elftest.Patcher) { clear(p.B[dynamic:][:0x90]) })
+		order.PutUint64(b[header+64*8:], 0x218)
+		for i := range 16 {
+			order.PutUint64(b[dynamic+8*i:], []uint64{0x1f0, 0x218, 0x300}[min(i, 2)])
 		}
-		r.cut(parts)
-		s := scan{references: &r, f: f, arch: arch.Of(elf.EM_X86_64), dynsyms: []uint64{noValue, 0x1000, noValue}}
-		s.f = elftest.Parse(t, append(bytes.Clone(b), tt.entries...))
-		if err := s.table(&relocTable{span(uint64(len(b)), uint64(len(b)+len(tt.entries))), tt.form}); err != nil {
-			t.Errorf("%s: %v", tt.name, err)
-			continue
+		entry := func(place uint64, sym uint32, typ elf.R_X86_64, addend uint64) []byte {
+			return rela(order, place, sym, uint32(typ), addend)
 		}
-		var got []uint64
-		for i, hit := range r.hit {
-			if hit {
-				got = append(got, r.cuts[i])
+		rel := func(place uint64, sym uint32, typ elf.R_X86_64) []byte { return entry(place, sym, typ, 0)[:relSize] }
+		words := func(all ...uint64) (b []byte) {
+			for _, w := range all {
+				b = order.AppendUint64(b, w)
+			}
+			return b
+		}
+		outside := "the place 0x10000000000 of one is not in the file, or they are in no order"
+		for _, tt := range []struct {
+			name    string
+			form    relocForm
+			entries []byte
+			want    []uint64
+			err     string
+		}{
+			{"relative", formRELA, entry(place, 0, elf.R_X86_64_RELATIVE, 0x400), []uint64{0x400, place}, ""},
+			{"by a symbol", formRELA, entry(place, 1, elf.R_X86_64_64, 0x40), []uint64{0x1040, place}, ""},
+			{"relative, in place", formREL, rel(place, 0, elf.R_X86_64_RELATIVE), []uint64{0x1f0, place}, ""},
+			{"two", formREL, slices.Concat(rel(place, 0, elf.R_X86_64_RELATIVE), rel(other, 0, elf.R_X86_64_RELATIVE)),
+				[]uint64{0x1f0, 0x218, place, other}, ""},
+			{"by a symbol, in place", formREL, rel(other, 1, elf.R_X86_64_64), []uint64{0x1000 + 0x218, other}, ""},
+			{"by an undefined symbol", formREL, rel(other, 2, elf.R_X86_64_64), []uint64{other}, ""},
+			{"by a symbol that is not there", formREL, rel(other, 99, elf.R_X86_64_64), []uint64{other}, ""},
+			{"outside", formREL, rel(1<<40, 0, elf.R_X86_64_RELATIVE), nil, outside},
+			{"an address", formRELR, words(other), []uint64{0x218, other}, ""},
+			{"bits for the words after it", formRELR, words(place, 1|1<<1|1<<4),
+				[]uint64{0x1f0, 0x218, 0x300, place, other, place + 32}, ""},
+			{"bits after bits", formRELR, words(header, 1, 1|1<<1), []uint64{header, 0x218, header + 64*8}, ""},
+			{"an address outside", formRELR, words(1 << 40), nil, outside},
+		} {
+			b := append(bytes.Clone(b), tt.entries...)
+			var r references
+			var parts []elffile.Span
+			for at := uint64(0); at < 0x3000; at += 8 {
+				parts = append(parts, span(at, at+8))
+			}
+			r.cut(parts)
+			f := elftest.Parse(t, b)
+			f.Order = order
+			s := scan{references: &r, f: f, arch: arch.Of(elf.EM_X86_64), dynsyms: []uint64{noValue, 0x1000, noValue}}
+			err := s.table(&relocTable{span(uint64(len(b)-len(tt.entries)), uint64(len(b))), tt.form})
+			if (err != nil) != (tt.err != "") || err != nil && !strings.Contains(err.Error(), tt.err) {
+				t.Errorf("%s: error %v, want %q", tt.name, err, tt.err)
+			}
+			var got []uint64
+			for i, hit := range r.hit {
+				if hit {
+					got = append(got, r.cuts[i])
+				}
+			}
+			if err == nil && !slices.Equal(got, tt.want) {
+				t.Errorf("%v, %s: %#x is marked; want %#x", order, tt.name, got, tt.want)
 			}
 		}
-		slices.Sort(tt.want)
-		if !slices.Equal(got, tt.want) {
-			t.Errorf("%s: %#x is marked; want %#x", tt.name, got, tt.want)
-		}
-	}
-	f := elftest.Parse(t, b)
-	s := scan{references: &references{}, f: f, arch: arch.Of(elf.EM_X86_64)}
-	entries := entry(1<<40, 0, elf.R_X86_64_RELATIVE)
-	s.f = elftest.Parse(t, append(bytes.Clone(b), entries...))
-	err := s.table(&relocTable{span(uint64(len(b)), uint64(len(b)+len(entries))), formREL})
-	want := fmt.Sprintf("relocations at file offset %#x: the place 0x10000000000 of one is not in the file", len(b))
-	if err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("error is %v, want %q", err, want)
 	}
 }
 
