@@ -48,19 +48,10 @@ func TestCode(t *testing.T) {
 // sections that hold pointers.
 func TestCodeOf(t *testing.T) {
 	const leaf, once, start = 0x3a7, 0x3aa, 0x402 // functions, as readelf -s prints them
-	tagged := func(tag elf.DynTag, value uint64) func(*elftest.Patcher) {
-		return func(p *elftest.Patcher) {
-			off := dynamicEntry(p, elf.DT_DEBUG)
-			p.Put64(off, uint64(tag))
-			p.Put64(off+8, value)
-		}
-	}
 	arrayAt := func(addr, size uint64) func(*elftest.Patcher) {
 		return func(p *elftest.Patcher) {
-			off := dynamicEntry(p, elf.DT_DEBUG)
+			dynamic(elf.DT_FINI_ARRAY, addr)(p)
 			null := dynamicEntry(p, elf.DT_NULL)
-			p.Put64(off, uint64(elf.DT_FINI_ARRAY))
-			p.Put64(off+8, addr)
 			p.Put64(null, uint64(elf.DT_FINI_ARRAYSZ))
 			p.Put64(null+8, size)
 		}
@@ -73,7 +64,7 @@ func TestCodeOf(t *testing.T) {
 	}{
 		{"symbols", func(*elftest.Patcher) {}, 0, ""},
 		{"the entry point", func(p *elftest.Patcher) { p.Put64(elftest.EhEntry, once+3) }, once + 3, ""},
-		{"DT_INIT", tagged(elf.DT_INIT, once+5), once + 5, ""},
+		{"DT_INIT", dynamic(elf.DT_INIT, once+5), once + 5, ""},
 		{"DT_FINI_ARRAY", func(p *elftest.Patcher) {
 			arrayAt(0x448, 8)(p) // .eh_frame
 			p.Put64(0x448, once+7)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"debug/elf"
 	"errors"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -22,10 +21,6 @@ func TestFixtures(t *testing.T) {
 		before := elftest.Parse(t, old)
 		if _, err := PlanRemoval(before); !errors.Is(err, ErrNone) {
 			t.Errorf("%s: error %v, want %v", name, err, ErrNone)
-		}
-		empty, err := Plan(before, 0, Options{})
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
 		}
 		for _, size := range []int{32, 4096, 100000} {
 			with, without := roundTrip(t, name, old, size, 1000)
@@ -55,52 +50,8 @@ func TestFixtures(t *testing.T) {
 			if name != "interpreter" && inOrder(before) {
 				checkHeaderOrder(t, name, before, after)
 			}
-			checkResize(t, name, empty, uint64(size))
 		}
 	})
-}
-
-// checkResize expects of a layout that gets another size what a plan for that size is.
-func checkResize(t *testing.T, name string, l *Layout, size uint64) {
-	t.Helper()
-	want, err := Plan(l.f, size, Options{})
-	if err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
-	got, err := l.Resize(size)
-	if err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
-	got.program, want.program = nil, nil
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("%s: resized to %d bytes it is %+v; want %+v", name, size, got, want)
-	}
-}
-
-// TestAligned has files in which what is not loaded, and so follows the segment of .sframe, is aligned: there is padding
-// between them.
-func TestAligned(t *testing.T) {
-	tried := 0
-	allFixtures(t, func(name string, old []byte) {
-		f := elftest.Parse(t, old)
-		for _, align := range []uint64{16, 32, 64} {
-			at := slices.IndexFunc(f.Sections, func(s elffile.Section) bool {
-				return s.Type != 0 && s.Flags&uint64(elf.SHF_ALLOC) == 0 && s.HasBytes() && s.Off%align == 0
-			})
-			if at < 0 {
-				continue
-			}
-			tried++
-			old := slices.Clone(old)
-			f.Order.PutUint64(old[f.Shoff+uint64(at)*elffile.SectionSize+48:], align)
-			for _, other := range []int{72, 1008, 50008} {
-				roundTrip(t, name, old, 1000, other)
-			}
-		}
-	})
-	if tried == 0 {
-		t.Error("no fixture has a section that can be aligned")
-	}
 }
 
 // TestBare has no section headers: program headers and dynamic entries are all there is.

@@ -86,6 +86,26 @@ func dynamicEntry(p *elftest.Patcher, tag elf.DynTag) int {
 	return off
 }
 
+// dynamic puts an entry in the place of DT_DEBUG.
+func dynamic(tag elf.DynTag, value uint64) func(*elftest.Patcher) {
+	return func(p *elftest.Patcher) {
+		off := dynamicEntry(p, elf.DT_DEBUG)
+		p.Put64(off, uint64(tag))
+		p.Put64(off+8, value)
+	}
+}
+
+// instead puts a program header in the place of PT_GNU_STACK.
+func instead(typ elf.ProgType, off, addr, size uint64) func(*elftest.Patcher) {
+	return func(p *elftest.Patcher) { p.Prog(p.Segment(elf.PT_GNU_STACK, 0), typ, off, addr, size) }
+}
+
+// setSize gives the segment with the program header at h a size in the file and in memory.
+func setSize(p *elftest.Patcher, h int, size uint64) {
+	p.Put64(h+elftest.PhFilesz, size)
+	p.Put64(h+elftest.PhMemsz, size)
+}
+
 // setSymbol changes the last symbol of .symtab.
 func setSymbol(t *testing.T, b []byte, value uint64, section int, typ elf.SymType) {
 	t.Helper()

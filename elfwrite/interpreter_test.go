@@ -138,29 +138,6 @@ func TestSizeMultiple(t *testing.T) {
 	}
 }
 
-// TestInterpreterAlone adds nothing but .sframe to an interpreter that has unused program headers. Its
-// segment ends with a page all the same.
-func TestInterpreterAlone(t *testing.T) {
-	p := elftest.Patch(t.Fatalf, interpreter(t))
-	for _, typ := range []elf.ProgType{elf.PT_GNU_STACK, elf.PT_GNU_RELRO} {
-		p.Prog(p.Segment(typ, 0), elf.PT_NULL, 0, 0, 0)
-	}
-	out := add(t, p.B, content(0x1018), Options{})
-	before, f := elftest.Parse(t, p.B), elftest.Parse(t, out)
-	h, s := f.Progs[lastLoad(f.Progs)], f.Section(".sframe")
-	if h.Off != s.Off || h.Vaddr != s.Addr || h.Filesz != 0x1018 || h.Memsz != 0x1018 || (h.Off+h.Filesz)%4096 != 0 ||
-		(h.Vaddr+h.Memsz)%4096 != 0 {
-		t.Errorf("segment %+v, .sframe %+v", h, s.Section64)
-	}
-	if err := image.Compare(before, f); err != nil {
-		t.Error(err)
-	}
-	// Removed, it is what it was, but for its .bss, which stays in the file.
-	if err := image.Contents(before, elftest.Parse(t, remove(t, out))); err != nil {
-		t.Error(err)
-	}
-}
-
 // TestInterpreterInPlace replaces the .sframe that a linker put into an interpreter, which ends its section, by a
 // smaller one: that ends where the old one did.
 func TestInterpreterInPlace(t *testing.T) {

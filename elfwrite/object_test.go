@@ -316,71 +316,52 @@ func TestObjectRefused(t *testing.T) {
 		return p.B
 	}
 	plain := func(change func(*elftest.Patcher)) []byte { return patch(elftest.NewObject(), change) }
-	second := func(name string, typ elf.SectionType) []byte {
-		o, s := withSFrame(true)
+	relocations := func(relocated bool, name string, typ elf.SectionType) []byte {
+		o, s := withSFrame(relocated)
 		o.Sections[o.RelaOf(name, s)].Type = uint32(typ)
 		return o.Bytes()
 	}
-	section := func(change func(p *elftest.Patcher, header int)) []byte {
-		o, s := withSFrame(true)
-		return patch(o, func(p *elftest.Patcher) { change(p, p.Header(s)) })
+	twice := func(p *elftest.Patcher) { p.Put32(p.Header(elftest.ObjStrtab)+elftest.ShType, sframe.SHTGNUSFrame) }
+	section := func(change func(p *elftest.Patcher)) []byte {
+		o, _ := withSFrame(true)
+		return patch(o, change)
 	}
+	sound := elftest.NewObject().Bytes()
 	for _, tt := range []struct {
 		name string
 		b    []byte
 		obj  Object
 		want string
 	}{
-		{name: "no sections", b: plain(func(p *elftest.Patcher) {
-			p.Put64(elftest.EhShoff, 0)
-			p.Put16(elftest.EhShnum,
-				0)
-		}), want: "without section headers or names"},
-		{name: "no names", b: plain(func(p *elftest.Patcher) { p.Put16(elftest.EhShstrndx, 0) }),
-			want: "without section headers or names"},
-		{name: "program headers", b: plain(func(p *elftest.Patcher) {
+		{"no sections", plain(bare), Object{}, "without section headers or names"},
+		{"no names", plain(func(p *elftest.Patcher) { p.Put16(elftest.EhShstrndx, 0) }), Object{},
+			"without section headers or names"},
+		{"program headers", plain(func(p *elftest.Patcher) {
 			p.Put64(elftest.EhPhoff, elffile.HeaderSize)
 			p.Put16(elftest.EhPhentsize, elffile.ProgSize)
 			p.Put16(elftest.EhPhnum, 1)
-		}), want: "relocatable object with 1 program headers"},
-		{name: "outside the file", b: plain(func(p *elftest.Patcher) {
-			p.Put64(p.Header(elftest.ObjText)+elftest.ShSize,
-				1<<20)
-		}), want: "section 1 (.text): 1048576 bytes at file offset"},
-		{name: "over the ELF header", b: plain(func(p *elftest.Patcher) {
-			p.Put64(p.Header(elftest.ObjText)+
-				elftest.ShOff, 32)
-		}), want: "section 1 (.text) at file offset 0x20 overlaps the ELF header"},
-		{name: "two of them", b: section(func(p *elftest.Patcher, h int) {
-			p.Put32(p.Header(elftest.ObjStrtab)+elftest.ShType, sframe.SHTGNUSFrame)
-		}), want: "are both .sframe"},
-		{name: "the type without the name",
-			b: plain(func(p *elftest.Patcher) {
-				p.Put32(p.Header(elftest.ObjStrtab)+elftest.ShType,
-					sframe.SHTGNUSFrame)
-			}),
-			want: `section 5 is ".strtab" of type`},
-		{name: "the name without the type",
-			b:    section(func(p *elftest.Patcher, h int) { p.Put32(h+elftest.ShType, uint32(elf.SHT_NOTE)) }),
-			want: `section 7 is ".sframe" of type SHT_NOTE, not .sframe of type SHT_PROGBITS or 0x6ffffff4`},
-		{name: "code", b: section(func(p *elftest.Patcher,
-			h int) {
-			p.Put64(h+elftest.ShFlags, uint64(elf.SHF_ALLOC|elf.SHF_EXECINSTR))
-		}),
-			want: "section 7 (.sframe) cannot be replaced: its flags are SHF_ALLOC+SHF_EXECINSTR, not SHF_ALLOC"},
-		{name: "relocations twice", b: second(".rela.again", elf.SHT_RELA),
-			want: "section 10 (.rela.again) has relocations of .sframe; only one section may, of type SHT_RELA"},
-		{name: "relocations without addends", b: func() []byte {
-			o, s := withSFrame(false)
-			o.Sections[o.RelaOf(".rel.sframe", s)].Type = uint32(elf.SHT_REL)
-			return o.Bytes()
-		}(), want: "section 9 (.rel.sframe) has relocations of .sframe"},
-		{name: "machine", b: plain(func(p *elftest.Patcher) { p.Put16(18, uint16(elf.EM_386)) }),
-			want: "machine EM_386 is not supported"},
-		{name: "size of start addresses", b: plain(func(*elftest.Patcher) {}), obj: Object{StartSize: 2},
-			want: "machine EM_X86_64 has no known relocation of 2 bytes"},
-		{name: "a function that is nowhere", b: plain(func(*elftest.Patcher) {}),
-			obj: Object{StartSize: 4, Starts: []Start{{Addr: 0x123}}}, want: "function at 0x123 is in no section"},
+		}), Object{}, "relocatable object with 1 program headers"},
+		{"outside the file", plain(func(p *elftest.Patcher) { p.Put64(p.Header(elftest.ObjText)+elftest.ShSize, 1<<20) }),
+			Object{}, "section 1 (.text): 1048576 bytes at file offset"},
+		{"over the ELF header", plain(func(p *elftest.Patcher) { p.Put64(p.Header(elftest.ObjText)+elftest.ShOff, 32) }),
+			Object{}, "section 1 (.text) at file offset 0x20 overlaps the ELF header"},
+		{"two of them", section(twice), Object{}, "are both .sframe"},
+		{"the type without the name", plain(twice), Object{}, `section 5 is ".strtab" of type`},
+		{"the name without the type", section(func(p *elftest.Patcher) {
+			p.Put32(p.Section(".sframe")+elftest.ShType, uint32(elf.SHT_NOTE))
+		}), Object{}, `section 7 is ".sframe" of type SHT_NOTE, not .sframe of type SHT_PROGBITS or 0x6ffffff4`},
+		{"code", section(func(p *elftest.Patcher) {
+			p.Put64(p.Section(".sframe")+elftest.ShFlags, uint64(elf.SHF_ALLOC|elf.SHF_EXECINSTR))
+		}), Object{}, "section 7 (.sframe) cannot be replaced: its flags are SHF_ALLOC+SHF_EXECINSTR, not SHF_ALLOC"},
+		{"relocations twice", relocations(true, ".rela.again", elf.SHT_RELA), Object{},
+			"section 10 (.rela.again) has relocations of .sframe; only one section may, of type SHT_RELA"},
+		{"relocations without addends", relocations(false, ".rel.sframe", elf.SHT_REL), Object{},
+			"section 9 (.rel.sframe) has relocations of .sframe"},
+		{"machine", plain(func(p *elftest.Patcher) { p.Put16(18, uint16(elf.EM_386)) }), Object{},
+			"machine EM_386 is not supported"},
+		{"size of start addresses", sound, Object{StartSize: 2}, "machine EM_X86_64 has no known relocation of 2 bytes"},
+		{"a function that is nowhere", sound, Object{StartSize: 4, Starts: []Start{{Addr: 0x123}}},
+			"function at 0x123 is in no section"},
 	} {
 		if tt.obj.StartSize == 0 {
 			tt.obj.StartSize = 4

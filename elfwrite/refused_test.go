@@ -16,6 +16,15 @@ import (
 
 // TestRefusedFiles has files that contradict themselves, or that no layout is meant for.
 func TestRefusedFiles(t *testing.T) {
+	moreProgs := func(p *elftest.Patcher, n int) {
+		p.ManyProgs(n, func(_, off int) { p.Put32(off, uint32(odd)) })
+	}
+	manyEntries := func(p *elftest.Patcher) {
+		off := p.Append(make([]byte, 1<<20+16))
+		h := p.Segment(elf.PT_DYNAMIC, 0)
+		p.Put64(h+elftest.PhOff, uint64(off))
+		p.Put64(h+elftest.PhFilesz, 1<<20+16)
+	}
 	// What is loaded of this file ends at 0x1000, where .symtab, section 10, begins.
 	for _, tt := range []struct {
 		name   string
@@ -35,10 +44,9 @@ func TestRefusedFiles(t *testing.T) {
 		{"no dynamic entries", func(p *elftest.Patcher) { p.Put32(p.Segment(elf.PT_DYNAMIC, 0), uint32(odd)) },
 			"cannot be moved"},
 		{"bytes of no section", func(p *elftest.Patcher) { // .interp, which comes first, loses its last 4 bytes
-			h := p.Segment(elf.PT_INTERP, 0)
-			for _, size := range []int{p.Section(".interp") + elftest.ShSize, h + elftest.PhFilesz, h + elftest.PhMemsz} {
-				p.Put64(size, p.U64(size)-4)
-			}
+			h, s := p.Segment(elf.PT_INTERP, 0), p.Section(".interp")+elftest.ShSize
+			p.Put64(s, p.U64(s)-4)
+			setSize(p, h, p.U64(s))
 		}, "belong to no section"},
 		{"machine", func(p *elftest.Patcher) { p.Put16(18, uint16(elf.EM_386)) }, "machine EM_386 is not supported"},
 		{"no names", func(p *elftest.Patcher) { p.Put16(elftest.EhShstrndx, 0) },
@@ -59,29 +67,13 @@ func TestRefusedFiles(t *testing.T) {
 		}, "program header 3: segment at 0x0 overlaps the one before it, or is out of order"},
 		{"section outside", func(p *elftest.Patcher) { p.Put64(p.Section(".strtab")+elftest.ShOff, 1<<63) },
 			"section 11 (.strtab): 75 bytes at file offset 0x8000000000000000 do not fit"},
-		{"table after what is loaded", func(p *elftest.Patcher) {
-			p.ManyProgs(1,
-				func(_, off int) { p.Put32(off, uint32(odd)) })
-		},
-			"it is not before 0x1000, where loaded bytes end"},
+		{"table after what is loaded", func(p *elftest.Patcher) { moreProgs(p, 1) }, "it is not before 0x1000, where loaded bytes end"},
 		{"section across the end", func(p *elftest.Patcher) { p.Put64(p.Section(".symtab")+elftest.ShOff, 0xff8) },
 			"section 10 (.symtab) at file offset 0xff8, 240 bytes, lies across 0x1000, where loaded bytes end"},
-		{"segment across the end", func(p *elftest.Patcher) {
-			p.Prog(p.Segment(elf.PT_GNU_STACK, 0), odd, 0xff8,
-				0, 0x10)
-		},
-			"program header 7 at file offset 0xff8, 16 bytes, lies across 0x1000, where loaded bytes end"},
-		{"dynamic entries", func(p *elftest.Patcher) {
-			off := p.Append(make([]byte, 1<<20+16))
-			h := p.Segment(elf.PT_DYNAMIC, 0)
-			p.Put64(h+elftest.PhOff, uint64(off))
-			p.Put64(h+elftest.PhFilesz, 1<<20+16)
-		}, "PT_DYNAMIC at file offset 0x14f8: 1048592 bytes; at most 1048576 are accepted"},
+		{"segment across the end", instead(odd, 0xff8, 0, 16), "program header 7 at file offset 0xff8, 16 bytes, lies across 0x1000, where loaded bytes end"},
+		{"dynamic entries", manyEntries, "PT_DYNAMIC at file offset 0x14f8: 1048592 bytes; at most 1048576 are accepted"},
 		{"dynamic entries, bare", func(p *elftest.Patcher) {
-			off := p.Append(make([]byte, 1<<20+16))
-			h := p.Segment(elf.PT_DYNAMIC, 0)
-			p.Put64(h+elftest.PhOff, uint64(off))
-			p.Put64(h+elftest.PhFilesz, 1<<20+16)
+			manyEntries(p)
 			bare(p)
 		}, "at most 1048576 are accepted"},
 		{"two PT_GNU_SFRAME", func(p *elftest.Patcher) {
@@ -90,24 +82,18 @@ func TestRefusedFiles(t *testing.T) {
 			}
 		}, "program headers 7 and 8 are both PT_GNU_SFRAME, but a file may have only one"},
 		{"many program headers, bare", func(p *elftest.Patcher) {
-			p.ManyProgs(65500+23, func(_, off int) { p.Put32(off, uint32(odd)) })
+			moreProgs(p, 65500+23)
 			bare(p)
 		}, "65532 program headers: no section header can hold the number of two more"},
 		{"no room after the table's segment", func(p *elftest.Patcher) {
 			// The segment ends with the table, and the next byte is somebody's.
-			h := p.Segment(elf.PT_LOAD, 0)
-			for _, field := range []int{elftest.PhFilesz, elftest.PhMemsz} {
-				p.Put64(h+field, 0x238)
-			}
+			setSize(p, p.Segment(elf.PT_LOAD, 0), 0x238)
 		}, "no room for 2 more program headers: the segment ends at file offset 0x238"},
 		{"table in no segment", func(p *elftest.Patcher) {
 			h := p.Segment(elf.PT_LOAD, 0)
-			for _, field := range []int{elftest.PhOff, elftest.PhVaddr} {
-				p.Put64(h+field, 0x100)
-			}
-			for _, field := range []int{elftest.PhFilesz, elftest.PhMemsz} {
-				p.Put64(h+field, 0x3bc)
-			}
+			p.Put64(h+elftest.PhOff, 0x100)
+			p.Put64(h+elftest.PhVaddr, 0x100)
+			setSize(p, h, 0x3bc)
 		}, "no loaded segment holds the table"},
 	} {
 		refused(t, tt.name, patched(t, "alloca", tt.change), 1000, tt.want)
@@ -121,10 +107,6 @@ func TestRefusedFiles(t *testing.T) {
 // the program headers: .interp in one file, the build-id in the other.
 func TestFixed(t *testing.T) {
 	const interp = 0x238 // file offset and address
-	setSize := func(p *elftest.Patcher, h int, size uint64) {
-		p.Put64(h+elftest.PhFilesz, size)
-		p.Put64(h+elftest.PhMemsz, size)
-	}
 	note := func(change func(p *elftest.Patcher, prog, section int)) func(*elftest.Patcher) {
 		return func(p *elftest.Patcher) { change(p, p.Segment(elf.PT_NOTE, 0), p.Section(".note.gnu.build-id")) }
 	}
@@ -134,32 +116,20 @@ func TestFixed(t *testing.T) {
 		change     func(*elftest.Patcher)
 		want       string
 	}{
-		{"a program header", "alloca", func(p *elftest.Patcher) {
-			p.Prog(p.Segment(elf.PT_GNU_STACK, 0), odd, interp+24,
-				interp+24, 8)
-		},
+		{"a program header", "alloca", instead(odd, interp+24, interp+24, 8),
 			fmt.Sprintf(".interp at file offset 0x238 cannot be moved: program header 7 (%v) overlaps it", odd)},
 		{"a section", "alloca", func(p *elftest.Patcher) {
-			p.SectionIn(elf.SHT_PROGBITS, elf.SHF_ALLOC, interp+16,
-				interp+16, 16)
-		},
-			".interp at file offset 0x238 cannot be moved: section 13 () overlaps it"},
-		{"a dynamic entry", "alloca", func(p *elftest.Patcher) {
-			off := dynamicEntry(p, elf.DT_DEBUG)
-			p.Put64(off, uint64(elf.DT_FINI))
-			p.Put64(off+8, interp+4)
-		}, ".interp at file offset 0x238 cannot be moved: dynamic entry 5 leads into it"},
-		{"a dynamic entry of another kind", "alloca", func(p *elftest.Patcher) {
-			off := dynamicEntry(p, elf.DT_DEBUG)
-			p.Put64(off, uint64(elf.DT_PLTGOT))
-			p.Put64(off+8, 0x278)
-		}, ".gnu.hash at file offset 0x278 cannot be moved: code finds it by its address, not by a header or a dynamic entry"},
+			p.SectionIn(elf.SHT_PROGBITS, elf.SHF_ALLOC, interp+16, interp+16, 16)
+		}, ".interp at file offset 0x238 cannot be moved: section 13 () overlaps it"},
+		{"a dynamic entry", "alloca", dynamic(elf.DT_FINI, interp+4),
+			".interp at file offset 0x238 cannot be moved: dynamic entry 5 leads into it"},
+		{"a dynamic entry of another kind", "alloca", dynamic(elf.DT_PLTGOT, 0x278),
+			".gnu.hash at file offset 0x278 cannot be moved: code finds it by its address, not by a header or a dynamic entry"},
 		{"no section", "alloca", func(p *elftest.Patcher) { p.Put64(p.Section(".interp")+elftest.ShSize, 0) },
 			"bytes at file offset 0x238 belong to no section"},
 		{"writable", "alloca", func(p *elftest.Patcher) {
 			p.Put64(p.Section(".interp")+elftest.ShFlags, uint64(elf.SHF_ALLOC|elf.SHF_WRITE))
-		},
-			".interp at file offset 0x238 cannot be moved: code finds it by its address"},
+		}, ".interp at file offset 0x238 cannot be moved: code finds it by its address"},
 		{"no PT_NOTE", "rareg.so", note(func(p *elftest.Patcher, h, s int) { p.Prog(h, elf.PT_GNU_STACK, 0, 0, 0) }),
 			"no PT_NOTE leads to it; code may find it in another way"},
 		{"a PT_NOTE that begins before", "rareg.so",
@@ -174,12 +144,10 @@ func TestFixed(t *testing.T) {
 		{"sections overlap", "rareg.so",
 			note(func(p *elftest.Patcher, h, s int) { p.SectionIn(elf.SHT_NOTE, elf.SHF_ALLOC, id+12, id+12, 12) }),
 			"it holds more than notes"},
-		{"bytes after it", "rareg.so", note(func(p *elftest.Patcher, h,
-			s int) {
+		{"bytes after it", "rareg.so", note(func(p *elftest.Patcher, h, s int) {
 			p.B[id+0x25] = 1
 			setSize(p, h, 0x28)
-		}),
-			"bytes in its PT_NOTE belong to no section"},
+		}), "bytes in its PT_NOTE belong to no section"},
 		{"bytes in between", "rareg.so", note(func(p *elftest.Patcher, h, s int) {
 			p.Put32(p.Section(".gnu.hash")+elftest.ShType, uint32(elf.SHT_NOTE))
 			p.B[id+0x25] = 1
@@ -214,19 +182,15 @@ func TestFixedTags(t *testing.T) {
 		elf.DT_MOVETAB,
 		elf.DT_SYMINFO, tlsdescPLT, tlsdescGOT, androidREL, androidRELA, androidRELR,
 	} {
-		entry := func(p *elftest.Patcher, off int) {
-			p.Put64(off, uint64(tag))
-			p.Put64(off+8, 0x23c)
-		}
-		refused(t, tag.String(), patched(t, "alloca",
-			func(p *elftest.Patcher) { entry(p, dynamicEntry(p, elf.DT_DEBUG)) }), 1000,
+		refused(t, tag.String(), patched(t, "alloca", dynamic(tag, 0x23c)), 1000,
 			".interp at file offset 0x238 cannot be moved: dynamic entry 5 leads into it")
 		ended := patched(t, "alloca", func(p *elftest.Patcher) {
 			off := dynamicEntry(p, elf.DT_NULL) + elffile.DynSize
 			if elf.DynTag(p.U64(off)) != elf.DT_NULL {
 				t.Fatal("there is no room behind the end of the dynamic entries")
 			}
-			entry(p, off)
+			p.Put64(off, uint64(tag))
+			p.Put64(off+8, 0x23c)
 		})
 		if _, err := Plan(elftest.Parse(t, ended), 1000, Options{}); err != nil {
 			t.Errorf("%v behind the end of the dynamic entries: %v", tag, err)
@@ -243,9 +207,7 @@ func crashpadNote(size uint32) func(*elftest.Patcher) {
 		contents := binary.LittleEndian.AppendUint64(nil, 0x1000)[:size]
 		n := copy(p.B[at:], elftest.Note(9, size, crashpad.typ, "Crashpad\x00\x00\x00\x00", contents))
 		p.Put64(p.Section(".note.gnu.build-id")+elftest.ShSize, uint64(n))
-		h := p.Segment(elf.PT_NOTE, 0)
-		p.Put64(h+elftest.PhFilesz, uint64(n))
-		p.Put64(h+elftest.PhMemsz, uint64(n))
+		setSize(p, p.Segment(elf.PT_NOTE, 0), uint64(n))
 	}
 }
 
@@ -287,19 +249,12 @@ func TestOldRefused(t *testing.T) {
 	}{
 		{"no magic number", func(p *elftest.Patcher) { p.Put16(int(s.Off), 0x1234) },
 			"it starts with 34 12, not with the magic number 0xdee2"},
-		{"a program header", func(p *elftest.Patcher) {
-			p.Prog(p.Segment(elf.PT_GNU_STACK, 0), odd, s.Off+8,
-				s.Addr+8, 4)
-		},
+		{"a program header", instead(odd, s.Off+8, s.Addr+8, 4),
 			fmt.Sprintf("(%v) overlaps it", odd)},
 		{"a section", func(p *elftest.Patcher) {
 			p.SectionIn(elf.SHT_PROGBITS, elf.SHF_ALLOC, s.Off+s.Size-1, s.Addr+s.Size-1, 1)
 		}, "section 14 () overlaps it"},
-		{"a dynamic entry", func(p *elftest.Patcher) {
-			off := dynamicEntry(p, elf.DT_DEBUG)
-			p.Put64(off, uint64(elf.DT_INIT))
-			p.Put64(off+8, s.Addr+s.Size-1)
-		}, "dynamic entry 5 leads into it"},
+		{"a dynamic entry", dynamic(elf.DT_INIT, s.Addr+s.Size-1), "dynamic entry 5 leads into it"},
 		{"the entry point", func(p *elftest.Patcher) { p.Put64(elftest.EhEntry, s.Addr) },
 			fmt.Sprintf("the entry point is %#x", s.Addr)},
 	} {

@@ -97,8 +97,9 @@ func TestLayouts(t *testing.T) {
 			t.Errorf("%v: %+v, want %+v", v, got, want)
 		}
 		for a := range ABI(8) {
-			if _, err := NewCodec(v, a); (err == nil) != slices.Contains(want.ABIs, a) {
-				t.Errorf("%v, %v: error %v", v, a, err)
+			_, err := NewCodec(v, a)
+			if (err == nil) != slices.Contains(want.ABIs, a) || (a.Order() != nil) != slices.Contains(abis, a) {
+				t.Errorf("%v, %v: byte order %v, error %v", v, a, a.Order(), err)
 			}
 		}
 	}

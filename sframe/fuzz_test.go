@@ -28,7 +28,9 @@ func FuzzDecode(f *testing.F) {
 			f.Fatal(err)
 		}
 		f.Add([]byte(s))
-		f.Add([]byte(strings.Replace(s, "\x0b\x03", "\x00\x03", 1))) // a row that starts where the one before does
+		// A row starts where the one before does, or at the end of a block.
+		f.Add([]byte(strings.Replace(s, "\x0b\x03", "\x00\x03", 1)))
+		f.Add([]byte(strings.Replace(s, "\x0b\x03", "\x10\x03", 1)))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s, err := Decode(data, 0x10000)
