@@ -28,9 +28,9 @@ func FuzzDecode(f *testing.F) {
 			f.Fatal(err)
 		}
 		f.Add([]byte(s))
-		// A row starts where the one before does, or at the end of a block.
-		f.Add([]byte(strings.Replace(s, "\x0b\x03", "\x00\x03", 1)))
-		f.Add([]byte(strings.Replace(s, "\x0b\x03", "\x10\x03", 1)))
+		// A row that is known starts where the one before does, or at the end of a block.
+		f.Add([]byte(strings.Replace(s, "\x0b\x03\x10", "\x00\x03\x08", 1)))
+		f.Add([]byte(strings.Replace(s, "\x0b\x03\x10", "\x10\x03\x08", 1)))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s, err := Decode(data, 0x10000)
