@@ -98,7 +98,9 @@ static int set_stack(struct walk *w, uint64_t sp) {
 }
 
 void sframe_start_walk(struct walk *w, uint64_t sp) {
-	memset(&w->process, 0, sizeof w->process);
+	w->process.stacks[0] = w->process.stacks[1] = (struct sfw_range){0, 0};
+	w->process.kernel_reads = 0;
+	w->process.file.begin = w->process.file.end = w->process.file.num = 0;
 	w->process.how = SFW_NO_SECTION;
 	w->assumed = w->signal = w->begins = 0;
 	set_stack(w, sp);
@@ -110,13 +112,10 @@ void sframe_start_walk(struct walk *w, uint64_t sp) {
 	};
 }
 
-/* note_signals sets w->signal if one of the frames is of interrupted code, and then assumes nothing of stacks. */
-static void note_signals(
-	struct walk *w, const struct sfw_regs *regs, const struct sfw_frame *frames, size_t n) {
+/* note_signal sets w->signal if a signal interrupted the frame or its caller. From there on, no stack is assumed. */
+static void note_signal(struct walk *w, const struct sfw_regs *regs, const struct sfw_frame *frame) {
 	uint64_t sp;
-	for (size_t i = 0; i < n; i++)
-		w->signal |= frames[i].interrupted || frames[i].how == SFW_SIGNAL;
-	w->signal |= regs->interrupted || regs->how == SFW_SIGNAL;
+	w->signal |= frame->interrupted || frame->how == SFW_SIGNAL || regs->interrupted || regs->how == SFW_SIGNAL;
 	if (!w->signal || !w->assumed)
 		return;
 	w->process.stacks[0] = (struct sfw_range){0, 0};
@@ -125,31 +124,23 @@ static void note_signals(
 		set_stack(w, sp);
 }
 
-/* sframe_next is sfw_walk, and goes on where the walk comes to another stack, by the stack pointer or by the frame
- * pointer. */
-size_t sframe_next(struct walk *w, struct sfw_regs *regs, struct sfw_frame *frames, size_t max, enum sfw_how *end) {
+/* sframe_next is sfw_walk for one frame. If memory cannot be read, it tries again with the stack of the stack pointer,
+ * and with that of the frame pointer. */
+enum sfw_how sframe_next(struct walk *w, struct sfw_regs *regs, struct sfw_frame *frame) {
 	const struct sfw_abi *a = sfw_abi_of(SFW_HOST_ABI);
 	uint64_t at = 0;
+	enum sfw_how end;
 	unsigned tries = 0;
-	size_t n = 0;
-	*end = SFW_FULL;
-	while (n < max) {
-		w->process.file.begin = w->process.file.end = 0; /* sfw_walk begins without a section */
-		size_t got = sfw_walk(&w->space, regs, frames + n, w->assumed ? 1 : max - n, end);
-		note_signals(w, regs, frames + n, got);
-		n += got;
-		tries = got > 1 || *end == SFW_FULL ? 0 : tries;
-		if (*end == SFW_FULL)
-			continue;
-		int moved = 0;
-		while (*end == SFW_BAD_MEMORY && tries < 2 && !moved)
+	int moved;
+	do {
+		sfw_walk_on(&w->space, &w->section, regs, frame, 1, &end);
+		note_signal(w, regs, frame);
+		moved = 0;
+		while (end == SFW_BAD_MEMORY && tries < 2 && !moved)
 			moved = sfw_get(regs, tries++ == 0 ? a->sp : a->fp, &at) && set_stack(w, at);
-		if (!moved)
-			break;
-		n--; /* the last frame once more */
-	}
-	w->begins = *end == SFW_NO_ROW && sfw_get(regs, a->sp, &at) && sframe_context_begins(at);
-	return n;
+	} while (moved);
+	w->begins = end == SFW_NO_ROW && sfw_get(regs, a->sp, &at) && sframe_context_begins(at);
+	return end;
 }
 
 int sframe_may_leave(const struct walk *w, const struct sfw_regs *regs) {
@@ -177,22 +168,23 @@ struct trace {
 const uint64_t sframe_magic[2] = {0x7366726d2d627472, 0xb1a5edfaceb0a710};
 struct context {
 	uint64_t magic[2];
-	struct sfw_frame frame;
+	uint64_t pc, sp;
+	int interrupted;
 };
 
-static const struct sfw_frame *frame_of(unwind_context *c) {
+static const struct context *frame_of(unwind_context *c) {
 	const struct context *ours = (const struct context *)(const void *)c;
-	return memcmp(ours->magic, sframe_magic, sizeof sframe_magic) == 0 ? &ours->frame : NULL;
+	return memcmp(ours->magic, sframe_magic, sizeof sframe_magic) == 0 ? ours : NULL;
 }
 
 /* put adds a frame to the trace. */
-static void put(struct trace *t, const struct sfw_frame *f) {
+static inline void put(struct trace *t, uint64_t pc, uint64_t sp, int interrupted) {
 	if (t->call == NULL) {
-		t->array[t->num++] = (void *)(uintptr_t)f->pc;
+		t->array[t->num++] = (void *)(uintptr_t)pc;
 		t->stopped = t->num == t->size;
 		return;
 	}
-	struct context c = {{sframe_magic[0], sframe_magic[1]}, *f};
+	struct context c = {{sframe_magic[0], sframe_magic[1]}, pc, sp, interrupted};
 	t->stopped = t->call((unwind_context *)(void *)&c, t->argument) != _URC_NO_REASON;
 }
 
@@ -202,201 +194,247 @@ static _Unwind_Reason_Code on_frame(unwind_context *c, void *argument) {
 	struct trace *t = argument;
 	const struct sfw_abi *a = sfw_abi_of(SFW_HOST_ABI);
 	int interrupted = 0;
-	struct sfw_frame f;
-	f.pc = libgcc.ip(c, &interrupted);
-	f.sp = libgcc.cfa(c) - (uint64_t)(int64_t)a->bias;
-	f.how = SFW_OK;
-	f.interrupted = 0;
+	const uint64_t pc = libgcc.ip(c, &interrupted), sp = libgcc.cfa(c) - (uint64_t)(int64_t)a->bias;
 	if (interrupted)
 		return _URC_NORMAL_STOP;
 	t->steps++;
 	if (!t->found) {
-		uint64_t sp;
-		t->found = f.pc == t->regs.pc && sfw_get(&t->regs, a->sp, &sp) && sp == f.sp;
+		uint64_t at;
+		t->found = pc == t->regs.pc && sfw_get(&t->regs, a->sp, &at) && at == sp;
 		return _URC_NO_REASON;
 	}
-	if (f.pc == 0) {
+	if (pc == 0) {
 		t->ended = 1;
 		return _URC_NORMAL_STOP;
 	}
 	if (sframe_statistics != NULL)
 		sframe_count(t->regs.pc, 0);
-	t->regs.pc = f.pc;
+	t->regs.pc = pc;
 	t->regs.interrupted = 0;
 	t->regs.how = SFW_OK;
 	t->regs.valid = 0;
 	t->regs.floor = 0;
-	sfw_set(&t->regs, a->sp, f.sp);
-	struct sfw_section s;
-	int described = sframe_section(&t->walk.process, f.pc - 1, &s) == SFW_OK; /* and finds the file of the code */
-	if ((described && t->steps < MAX_STEPS) || sfw_trampoline(SFW_HOST_ABI, f.pc, &t->walk.space) != 0) {
+	sfw_set(&t->regs, a->sp, sp);
+	int described = sframe_section(&t->walk.process, pc - 1, &t->walk.section) == SFW_OK; /* and finds the file */
+	if ((described && t->steps < MAX_STEPS) || sfw_trampoline(SFW_HOST_ABI, pc, &t->walk.space) != 0) {
 		sfw_set(&t->regs, a->fp, libgcc.gr(c, a->fp));
 		t->back = 1;
 		return _URC_NORMAL_STOP;
 	}
-	put(t, &f);
+	put(t, pc, sp, 0);
 	return t->stopped ? _URC_NORMAL_STOP : _URC_NO_REASON;
 }
 
 /*
- * The last trace of a thread. The next one mostly has the same outer frames: they are, if the words that lead from one
- * to the next are unchanged. To compare these takes 3.8 ns a frame where rows of the cache take 8, and misses
- * the processor's cache less: a program under heaptrack takes four fifths of the time without this (3 runs, 2026-11).
+ * Frames whose rows are cached. The last trace of a thread is remembered, because the next one mostly has the same outer
+ * frames: it does if the words that lead from one frame to the next are unchanged. Comparing these words takes half the
+ * time of a row, and misses the processor's cache less: without it, a program under heaptrack takes a quarter more time
+ * (3 runs, 2026-11).
  */
-enum { MAX_STEPS_KEPT = 256, NUM_MEMORIES = 64, NOT_SAVED = -1 };
+enum { MAX_STEPS_KEPT = 256, NUM_MEMORIES = 64 };
+enum { NOT_SAVED = -1, NOT_COMPARED = INT32_MIN }; /* the latter is outside of each stack */
 struct step {
 	uint64_t pc, sp, fp;
-	int32_t ra, saved; /* where RA and FP are saved, from SP, in bytes */
+	int32_t ra, saved; /* where RA and FP are saved, in bytes from SP */
 };
 static struct memory {
 	unsigned busy; /* by another thread, or a walk that this one interrupts: then there is no memory */
-	unsigned num, misses, pause; /* misses: traces in a row with less than half of their frames in the memory */
+	unsigned misses, pause; /* misses: traces in a row with less than half of their frames in the memory */
+	unsigned num, num_fresh;
 	uint64_t generation;
 	struct step steps[MAX_STEPS_KEPT]; /* the outermost first */
 	struct step fresh[MAX_STEPS_KEPT]; /* of this trace, the innermost first */
 } memories[NUM_MEMORIES];
 
-/* same_steps puts the frames of the memory from the i-th on as long as they are those of the stack, and returns the
- * number of the last one, which is not put. */
-static unsigned same_steps(struct trace *t, const struct memory *m, unsigned i, uint64_t low, uint64_t last) {
-	for (; i > 0 && !t->stopped; i--) {
-		const struct step *s = &m->steps[i], *next = s - 1;
+/* take_memory returns the thread's memory for a trace into an array, or NULL. Filling it takes twice the time of walking
+ * by rows, so that most traces do without it if they have little in common. */
+static struct memory *take_memory(const struct trace *t) {
+	enum { MISSES = 4, PAUSE = 32 };
+	struct memory *m = &memories[((uint64_t)(uintptr_t)pthread_self() >> 12) % NUM_MEMORIES];
+	if (t->call != NULL || t->walk.space.cache == NULL || __atomic_exchange_n(&m->busy, 1, __ATOMIC_ACQUIRE))
+		return NULL;
+	if (m->generation != t->walk.cache.generation)
+		m->num = 0;
+	m->generation = t->walk.cache.generation;
+	m->num_fresh = 0;
+	if (m->misses < MISSES || ++m->pause % PAUSE < 2) /* one trace fills it, and the next one compares */
+		return m;
+	__atomic_store_n(&m->busy, 0, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+static void remember(struct memory *m, struct step s) {
+	if (m->num_fresh < MAX_STEPS_KEPT)
+		m->fresh[m->num_fresh] = s;
+	m->num_fresh++;
+}
+
+/* keep_steps replaces all steps but the outermost ones by those of this trace. */
+static void keep_steps(struct memory *m, unsigned outermost) {
+	m->num = outermost + m->num_fresh <= MAX_STEPS_KEPT ? outermost + m->num_fresh : 0;
+	for (unsigned i = outermost; i < m->num; i++)
+		m->steps[i] = m->fresh[m->num - 1 - i];
+}
+
+/* load_ra loads a return address, without its signature. */
+static uint64_t load_ra(const struct trace *t, uint64_t at) {
+	uint64_t ra = sfw_load(at);
+	return SFW_HOST_ABI == SFW_AMD64 || SFW_HOST_ABI == SFW_S390X ? ra : sfw_strip(&t->walk.space, ra);
+}
+
+/* same_steps puts frames while they are those of the memory, where that of f is the n-th outermost. It returns the number
+ * of the frame where it stops. f is then that frame, which is not put. */
+static unsigned same_steps(struct trace *t, const struct memory *m, unsigned n, struct sfw_fast *f) {
+	const struct step *s = &m->steps[n] - 1;
+	if (n == 0 || s->sp != f->sp || s->pc != f->pc || s->fp != f->fp)
+		return n;
+	for (; s > m->steps && !t->stopped; s--) {
+		const struct step *next = s - 1;
 		uint64_t ra = s->sp + (uint64_t)(int64_t)s->ra, fp = s->sp + (uint64_t)(int64_t)s->saved, value = s->fp;
-		if (ra - low > last || sfw_load(ra) != next->pc)
+		if (ra - f->low > f->last || load_ra(t, ra) != next->pc)
 			break;
 		if (s->saved != NOT_SAVED) {
-			if (fp - low > last)
+			if (fp - f->low > f->last)
 				break;
 			value = sfw_load(fp);
 		}
 		if (value != next->fp)
 			break;
-		t->array[t->num++] = (void *)(uintptr_t)s->pc;
-		t->stopped = t->num == t->size;
+		put(t, s->pc, s->sp, 0);
 	}
-	return i;
+	f->pc = s->pc;
+	f->sp = s->sp;
+	f->fp = s->fp;
+	return (unsigned)(s - m->steps) + 1;
 }
 
-/* known_frames puts frames from t->regs on into the array: first those with cached rows, and then those of the memory.
- * If traces have little in common, most do not look there: a frame of 256 functions at random takes 10 ns, and 15
- * otherwise (2026-11). */
-__attribute__((noinline)) static void known_frames(struct trace *t, struct memory *m) {
-	enum { MISSES = 4, PAUSE = 16 };
-	const struct sfw_abi *a = sfw_abi_of(SFW_HOST_ABI);
-	const struct sfw_cache cache = t->walk.cache;
-	struct sfw_fast f = {t->regs.pc, t->regs.r[a->sp], t->regs.r[a->fp], 0, 0, 0, 0, 0};
-	const struct sfw_range *stack = sfw_stack_of(t->walk.process.stacks, SFW_NUM_STACKS, f.sp);
-	if (stack == NULL || stack->high - stack->low > INT32_MAX) /* distances in it fit into a step */
-		return;
-	f.low = stack->low;
-	f.last = stack->high - stack->low - 8;
-	const int looks = m->misses < MISSES || ++m->pause % PAUSE < 2; /* one that fills it, and one that compares */
-	unsigned known = looks && m->generation == cache.generation ? m->num : 0, num = 0, from = 0;
-	while (!t->stopped && num < MAX_STEPS_KEPT - 1) {
+/* step_by_row goes to the caller of f by a cached row, and returns whether it could. */
+static int step_by_row(const struct trace *t, struct sfw_fast *f, uint64_t *row) {
+	const struct sfw_cache cache = {slots, NUM_SLOTS, t->walk.cache.generation};
+	*row = sfw_cached(&cache, f->pc - 1);
+	return sfw_fast_step(&t->walk.space, sfw_abi_of(SFW_HOST_ABI), f, *row);
+}
+
+/* put_by_memory puts the frames of the memory, and others by cached rows. */
+static void put_by_memory(struct trace *t, struct memory *m, struct sfw_fast *from) {
+	struct sfw_fast f = *from; /* a copy: in registers */
+	unsigned known = m->num, left, outermost = 0, by_memory = 0, by_row = 0;
+	uint64_t row;
+	while (!t->stopped) {
 		while (known > 0 && m->steps[known - 1].sp < f.sp)
 			known--;
-		const struct step *old = known > 0 ? &m->steps[known - 1] : NULL;
-		if (old != NULL && old->sp == f.sp && old->pc == f.pc && old->fp == f.fp) {
-			unsigned i = same_steps(t, m, known - 1, f.low, f.last);
-			f.pc = m->steps[i].pc;
-			f.sp = m->steps[i].sp;
-			f.fp = m->steps[i].fp;
-			if (i == 0 || t->stopped || num + known > MAX_STEPS_KEPT) {
-				from = known; /* these stay in the memory */
-				break;
-			}
-			while (--known > i) /* from the i-th on, there are other callers */
-				m->fresh[num++] = m->steps[known];
-		}
-		struct step *s = &m->fresh[num];
-		const uint64_t pc = f.pc, sp = f.sp, row = sfw_cached(&cache, pc - 1);
-		num += looks != 0;
-		*s = (struct step){pc, sp, f.fp, 0, NOT_SAVED};
-		if ((row & (SFW_KEPT_SIGNED | SFW_KEPT_CFA_DEREF)) != 0 ||
-			!sfw_fast_step(&t->walk.space, &f, row, (uint64_t)(int64_t)a->bias))
+		left = same_steps(t, m, known, &f);
+		by_memory += known - left;
+		struct step s = {f.pc, f.sp, f.fp, NOT_COMPARED, NOT_SAVED};
+		if (t->stopped || !step_by_row(t, &f, &row)) {
+			outermost = left < known ? known : 0;
 			break;
-		s->ra = (int32_t)(f.ra_at - sp);
+		}
+		by_row++;
+		put(t, s.pc, s.sp, 0);
+		if ((row & SFW_KEPT_CFA_DEREF) == 0)
+			s.ra = (int32_t)(f.ra_at - s.sp);
 		if (f.fp_at != 0)
-			s->saved = (int32_t)(f.fp_at - sp);
-		t->array[t->num++] = (void *)(uintptr_t)pc;
-		t->stopped = t->num == t->size;
+			s.saved = (int32_t)(f.fp_at - s.sp);
+		while (known > left) /* put by the memory, but the frame that they lead to has changed */
+			remember(m, m->steps[--known]);
+		remember(m, s);
 	}
-	if (!t->stopped && sfw_cached(&cache, f.pc - 1) == SFW_KEPT_OUTERMOST) {
-		t->array[t->num++] = (void *)(uintptr_t)f.pc;
+	if (outermost == 0)
+		remember(m, (struct step){f.pc, f.sp, f.fp, NOT_COMPARED, NOT_SAVED});
+	*from = f;
+	keep_steps(m, outermost);
+	m->misses = by_memory > by_row ? 0 : m->misses + 1;
+}
+
+/* put_by_rows puts frames by cached rows. */
+static void put_by_rows(struct trace *t, struct sfw_fast *from) {
+	struct sfw_fast f = *from;
+	void **next = t->array + t->num, **end = t->array + t->size;
+	uint64_t row;
+	while (next < end) {
+		uint64_t pc = f.pc;
+		if (!step_by_row(t, &f, &row))
+			break;
+		*next++ = (void *)(uintptr_t)pc;
+	}
+	t->num = (int)(next - t->array);
+	t->stopped = next == end;
+	*from = f;
+}
+
+/* put_calls is put_by_rows for a trace by calls. */
+static void put_calls(struct trace *t, struct sfw_fast *f) {
+	uint64_t pc = f->pc, sp = f->sp, row;
+	while (!t->stopped && step_by_row(t, f, &row)) {
+		put(t, pc, sp, 0);
+		pc = f->pc;
+		sp = f->sp;
+	}
+}
+
+/* put_cached puts frames from that of t->regs on as long as their rows are cached and lead on in one stack. */
+__attribute__((noinline)) static void put_cached(struct trace *t, struct memory *m) {
+	struct sfw_fast f;
+	if (sframe_statistics != NULL || t->regs.interrupted || !sfw_fast_begin(&t->walk.space, &t->regs, &f))
+		return;
+	const uint64_t sp = f.sp;
+	if (t->call != NULL)
+		put_calls(t, &f);
+	else if (m != NULL && f.last <= INT32_MAX) /* distances in the stack fit into a step */
+		put_by_memory(t, m, &f);
+	else
+		put_by_rows(t, &f);
+	if (f.sp != sp)
+		sfw_fast_end(&t->walk.space, &t->regs, &f);
+	if (!t->stopped && sfw_cached(&t->walk.cache, f.pc - 1) == SFW_KEPT_OUTERMOST) {
+		put(t, f.pc, f.sp, 0);
 		t->ended = 1;
 	}
-	sfw_regs_of_caller(&t->regs, f.pc, f.sp, f.fp);
-	if (!looks)
-		return;
-	m->misses = from >= num ? 0 : m->misses + 1;
-	m->num = from + num <= MAX_STEPS_KEPT ? from + num : 0;
-	for (unsigned i = from; i < m->num; i++)
-		m->steps[i] = m->fresh[m->num - 1 - i];
-	m->generation = cache.generation;
 }
 
-/* count_frames counts the frames that a walk has found. The next one's how says how it was found. */
-__attribute__((noinline)) static void count_frames(
-	const struct sfw_frame *frames, size_t n, enum sfw_how end, const struct sfw_regs *next) {
-	for (size_t i = 0; i < n; i++) {
-		unsigned how = i + 1 < n ? frames[i + 1].how : end == SFW_FULL ? next->how : (unsigned)end;
-		if (how == SFW_SFRAME || how == SFW_SIGNAL || how == SFW_OUTERMOST || how == SFW_ZERO)
-			sframe_count(frames[i].pc, 1);
-		else if (how == SFW_FRAME_POINTER || sframe_otherwise != BY_DWARF)
-			sframe_count(frames[i].pc, 0);
-	}
-}
-
-/* put_all adds frames to the trace. A call for each would take a fifth of the time of a trace into an array. */
-static void put_all(struct trace *t, const struct sfw_frame *frames, size_t n) {
-	size_t i = 0;
-	if (t->call == NULL) {
-		size_t num = (size_t)(t->size - t->num) < n ? (size_t)(t->size - t->num) : n;
-		for (; i < num; i++)
-			t->array[t->num + (int)i] = (void *)(uintptr_t)frames[i].pc;
-		t->num += (int)num;
-		t->stopped = t->num == t->size;
-		return;
-	}
-	for (; i < n && !t->stopped; i++)
-		put(t, &frames[i]);
+/* count_frame counts a frame that a walk has found, and from which it has gone to that of next. */
+__attribute__((noinline)) static void count_frame(uint64_t pc, enum sfw_how end, const struct sfw_regs *next) {
+	unsigned how = end == SFW_FULL ? next->how : (unsigned)end;
+	if (how == SFW_SFRAME || how == SFW_SIGNAL || how == SFW_OUTERMOST || how == SFW_ZERO)
+		sframe_count(pc, 1);
+	else if (how == SFW_FRAME_POINTER || sframe_otherwise != BY_DWARF)
+		sframe_count(pc, 0);
 }
 
 /* take_trace puts all frames, from that of the caller of a function here on, which has this CFA. It is inlined, as
  * alternate stacks are small. */
 __attribute__((always_inline)) static inline void take_trace(struct trace *t, void *pc, uint64_t sp, uint64_t fp) {
-	enum { CHUNK = SFW_HOST_ABI == SFW_AMD64 ? 8 : 3 }; /* what fits into 1.5 KiB of an alternate stack */
-	struct sfw_frame frames[CHUNK];
-	enum sfw_how end = SFW_FULL;
 	sframe_ready();
 	t->stopped = t->ended = 0;
 	t->steps = 0;
 	sfw_regs_of_caller(&t->regs, (uint64_t)(uintptr_t)pc, sp, fp);
 	sframe_start_walk(&t->walk, sp);
-	struct memory *m = &memories[((uint64_t)(uintptr_t)pthread_self() >> 12) % NUM_MEMORIES];
-	if (t->call == NULL && sframe_statistics == NULL && t->walk.space.cache != NULL &&
-		!__atomic_exchange_n(&m->busy, 1, __ATOMIC_ACQUIRE)) {
-		known_frames(t, m);
+	struct memory *m = take_memory(t);
+	put_cached(t, m);
+	if (m != NULL)
 		__atomic_store_n(&m->busy, 0, __ATOMIC_RELEASE);
-	}
 	while (!t->stopped && !t->ended) {
-		size_t n = sframe_next(&t->walk, &t->regs, frames, CHUNK, &end);
+		struct sfw_frame frame;
+		enum sfw_how end = sframe_next(&t->walk, &t->regs, &frame);
 		t->ended = end == SFW_OUTERMOST || end == SFW_ZERO;
 		if (sframe_statistics != NULL)
-			count_frames(frames, n, end, &t->regs);
-		put_all(t, frames, n);
+			count_frame(frame.pc, end, &t->regs);
+		put(t, frame.pc, frame.sp, frame.interrupted);
 		if (t->stopped)
 			return;
+		if (end == SFW_FULL) {
+			put_cached(t, NULL);
+			continue;
+		}
 		t->found = t->back = 0;
-		if (end != SFW_FULL && !t->ended && libgcc.backtrace != NULL && sframe_may_leave(&t->walk, &t->regs))
+		if (!t->ended && libgcc.backtrace != NULL && sframe_may_leave(&t->walk, &t->regs))
 			libgcc.backtrace(on_frame, t);
-		if (end != SFW_FULL && !t->back)
+		if (!t->back)
 			break;
 	}
-	if (t->ended && t->call != NULL) {
-		frames[0] = (struct sfw_frame){0, 0, SFW_OUTERMOST, 0};
-		put_all(t, frames, 1);
-	}
+	if (t->ended && t->call != NULL)
+		put(t, 0, 0, 0);
 }
 
 /* ENTRY defines a function of two arguments, which calls another one with the caller's stack and frame pointer, too.
@@ -440,26 +478,26 @@ _Unwind_Reason_Code sframe_unwind_backtrace(_Unwind_Trace_Fn call, void *argumen
 ENTRY(_Unwind_Backtrace, "sframe_unwind_backtrace")
 
 PUBLIC _Unwind_Ptr EXPORTED(_Unwind_GetIP)(unwind_context *c) {
-	const struct sfw_frame *f = frame_of(c);
+	const struct context *f = frame_of(c);
 	return f != NULL ? f->pc : NEXT(_Unwind_GetIP)(c);
 }
 
 PUBLIC _Unwind_Ptr EXPORTED(_Unwind_GetIPInfo)(unwind_context *c, int *before) {
-	const struct sfw_frame *f = frame_of(c);
+	const struct context *f = frame_of(c);
 	if (f == NULL)
 		return NEXT(_Unwind_GetIPInfo)(c, before);
-	*before = f->interrupted != 0;
+	*before = f->interrupted;
 	return f->pc;
 }
 
 PUBLIC _Unwind_Word EXPORTED(_Unwind_GetCFA)(unwind_context *c) {
-	const struct sfw_frame *f = frame_of(c);
+	const struct context *f = frame_of(c);
 	return f != NULL ? f->sp + (uint64_t)(int64_t)sfw_abi_of(SFW_HOST_ABI)->bias : NEXT(_Unwind_GetCFA)(c);
 }
 
 /* Of the registers SFrame knows few, and frames only the stack pointer. */
 PUBLIC _Unwind_Word EXPORTED(_Unwind_GetGR)(unwind_context *c, int reg) {
-	const struct sfw_frame *f = frame_of(c);
+	const struct context *f = frame_of(c);
 	if (f == NULL)
 		return NEXT(_Unwind_GetGR)(c, reg);
 	return reg == sfw_abi_of(SFW_HOST_ABI)->sp ? f->sp : 0;
@@ -467,7 +505,7 @@ PUBLIC _Unwind_Word EXPORTED(_Unwind_GetGR)(unwind_context *c, int reg) {
 
 /* FDEs of SFrame may be of several functions: where one begins, the CFI says. */
 PUBLIC _Unwind_Ptr EXPORTED(_Unwind_GetRegionStart)(unwind_context *c) {
-	const struct sfw_frame *f = frame_of(c);
+	const struct context *f = frame_of(c);
 	if (f == NULL)
 		return NEXT(_Unwind_GetRegionStart)(c);
 	return (_Unwind_Ptr)_Unwind_FindEnclosingFunction((void *)(uintptr_t)(f->pc + (f->interrupted != 0)));

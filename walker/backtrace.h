@@ -56,13 +56,13 @@ struct walk {
 	struct sfw_process process;
 	struct sfw_cache cache;
 	struct sfw_space space;
+	struct sfw_section section; /* of the last frame that no cached row described */
 	uint8_t assumed; /* the bounds of this stack are not known: see sframe_start_walk */
 	uint8_t signal;  /* the walk has come to code that a signal interrupted */
 	uint8_t begins;  /* the walk has come to where a coroutine begins */
 };
 INNER void sframe_start_walk(struct walk *w, uint64_t sp);
-INNER size_t sframe_next(
-	struct walk *w, struct sfw_regs *regs, struct sfw_frame *frames, size_t max, enum sfw_how *end);
+INNER enum sfw_how sframe_next(struct walk *w, struct sfw_regs *regs, struct sfw_frame *frame);
 /* sframe_may_leave returns whether another unwinder may go on at the frame where a walk has ended. */
 INNER int sframe_may_leave(const struct walk *w, const struct sfw_regs *regs);
 

@@ -108,14 +108,13 @@ static int convert_cursor(struct cursor *c) {
 static int step_cursor(struct cursor *c, int (*next)(void *)) {
 	struct walk w;
 	struct sfw_frame frame;
-	enum sfw_how end;
 	uint64_t sp = 0;
 	if (c->regs.pc == 0)
 		return 0;
 	sfw_get(&c->regs, sfw_abi_of(SFW_HOST_ABI)->sp, &sp);
 	sframe_start_walk(&w, sp);
 	w.signal = c->signal;
-	sframe_next(&w, &c->regs, &frame, 1, &end);
+	enum sfw_how end = sframe_next(&w, &c->regs, &frame);
 	c->signal = w.signal;
 	if (end == SFW_FULL)
 		return 1;

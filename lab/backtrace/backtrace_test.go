@@ -443,7 +443,7 @@ func TestEdges(t *testing.T) {
 		env  []string
 	}{
 		{"begin", all}, {"interrupted", nil}, {"calls", all}, {"errno", nil}, {"errno", all}, {"stack", all},
-		{"outermost", nil}, {"sandbox", all}, {"truncated", all},
+		{"outermost", nil}, {"sandbox", all}, {"truncated", all}, {"changing", nil}, {"changing", all},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			command := []string{"./edges", c.name}
@@ -536,15 +536,17 @@ func TestNotes(t *testing.T) {
 
 // TestEdgesOfOtherMachines has those that depend on the machine.
 func TestEdgesOfOtherMachines(t *testing.T) {
-	for _, m := range []struct{ machine, loader string }{{"aarch64", "ld-linux-aarch64.so.1"}, {"s390x", "ld64.so.1"}} {
-		gcc := m.machine + "-linux-gnu-gcc-16"
+	for _, m := range []struct{ machine, flags, loader string }{
+		{"aarch64", " -mbranch-protection=standard", "ld-linux-aarch64.so.1"}, {"s390x", "", "ld64.so.1"},
+	} {
+		gcc := m.machine + "-linux-gnu-gcc-16" + m.flags
 		dir := peer.Run(t, "sid", strings.ReplaceAll(edges, "gcc ", gcc+" ")+"\n"+gcc+shared+strict+code+" -o "+library,
 			sources(t)...)
 		from := filepath.Join(peer.Root(t, "sid"), "usr", m.machine+"-linux-gnu", "lib")
 		store := filepath.Join(dir, "store")
 		separate(t, store, filepath.Join(dir, "edges"), filepath.Join(from, "libc.so.6"),
 			filepath.Join(from, "libgcc_s.so.1"), filepath.Join(from, m.loader))
-		for _, name := range []string{"begin", "interrupted", "calls", "errno", "stack"} {
+		for _, name := range []string{"begin", "interrupted", "calls", "errno", "stack", "changing"} {
 			t.Run(m.machine+" "+name, func(t *testing.T) {
 				path := store
 				if name == "interrupted" {

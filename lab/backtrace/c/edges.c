@@ -3,6 +3,7 @@
  * with libgcc's.
  */
 #define _GNU_SOURCE
+#include <alloca.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <execinfo.h>
@@ -23,7 +24,7 @@
 #include <unistd.h>
 #include <unwind.h>
 
-enum { MAX = 128, STACK = 1 << 16 };
+enum { MAX = 512, STACK = 1 << 16 };
 static _Unwind_Reason_Code (*other_trace)(_Unwind_Trace_Fn, void *);
 static _Unwind_Ptr (*other_ip)(struct _Unwind_Context *);
 struct chain {
@@ -308,12 +309,69 @@ static int truncated(char **paths) {
 	return same();
 }
 
+/* Stacks of functions whose frames have three forms, at random: each one has some frames of the stack before it. */
+static unsigned any(unsigned n) {
+	static uint64_t seed = 1;
+	seed = seed * 6364136223846793005U + 1442695040888963407U;
+	return (unsigned)(seed >> 33) % n;
+}
+
+static int traces_left;
+static void call_any(int depth);
+
+static __attribute__((noinline)) int plain(int depth) {
+	volatile int kept = depth;
+	call_any(depth);
+	return kept;
+}
+
+static __attribute__((noinline)) int with_frame_pointer(int depth) {
+	volatile char *space = alloca(16 + 16 * any(4));
+	space[0] = (char)depth;
+	call_any(depth);
+	return space[0];
+}
+
+static __attribute__((noinline)) int aligned(int depth) {
+	_Alignas(64) volatile char space[64];
+	space[0] = (char)depth;
+	call_any(depth);
+	return space[0];
+}
+
+/* Into a short array, into a long one, and the same again. */
+static __attribute__((noinline)) int same_in_parts(void) {
+	void *some[8], *all[MAX];
+	int n = backtrace(some, 8);
+	return backtrace(all, MAX) >= n && memcmp(some + 1, all + 1, (size_t)(n - 1) * sizeof *all) == 0 && same() && same();
+}
+
+static __attribute__((noinline)) void call_any(int depth) {
+	static int (*const forms[])(int) = {plain, plain, with_frame_pointer, aligned};
+	if (depth == 0) {
+		result &= same_in_parts();
+		traces_left--;
+		return;
+	}
+	do
+		forms[any(sizeof forms / sizeof *forms)](depth - 1);
+	while (traces_left > 0 && result && any(4) == 0);
+}
+
+static int changing(void) {
+	for (int i = 0; i < 200 && result; i++) {
+		traces_left = 16;
+		call_any(i % 40 == 0 ? 200 : (int)any(40));
+	}
+	return result;
+}
+
 int main(int n, char **arguments) {
 	static const struct {
 		const char *name;
 		int (*run)(void);
 	} cases[] = {{"begin", begin}, {"interrupted", interrupted}, {"calls", calls}, {"errno", keeps_errno},
-		{"stack", stack_use}, {"outermost", outermost}, {"sandbox", in_sandbox}, {"same", same}};
+		{"stack", stack_use}, {"outermost", outermost}, {"sandbox", in_sandbox}, {"same", same}, {"changing", changing}};
 	if (n > 2 && strcmp(arguments[1], "truncated") == 0)
 		result = truncated(arguments + 2);
 	for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++)
