@@ -14,6 +14,8 @@ import (
 	"cfi2sframe/elffile"
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/outfile"
+	"cfi2sframe/internal/padding"
+	"cfi2sframe/internal/plt"
 	"cfi2sframe/sframe"
 	"cfi2sframe/translate"
 	"cfi2sframe/verify"
@@ -28,8 +30,9 @@ type single struct {
 	create func() (*os.File, error)
 	debug  *Companion // the debug file, or nil
 	table  *cfi.Table
-	padded bool
-	pads   []uint8          // sizes of the padding after functions, if padded is set
+	stubs  []plt.Stub
+	gaps   *padding.Gaps    // what may be padding, or nil; pads is set then
+	pads   []uint8          // sizes of the padding after functions, or nil
 	layout *elfwrite.Layout // of a linked file with an empty section, or nil
 
 	facts       *Facts       // or nil if nothing was translated
@@ -79,6 +82,9 @@ func (s *single) add() (err error) {
 			return fmt.Errorf("no CFI that can be used: %w", s.table.Errors[0])
 		}
 		return ErrNoCode
+	}
+	if err := s.findGaps(); err != nil {
+		return err
 	}
 	old := s.opt.Update && (s.opt.Reserved != "" || hasSFrame(f))
 	if old && !f.IsObject() {
@@ -147,7 +153,7 @@ func runs(f *elffile.File) error {
 
 // firstLayout returns the layout of a linked file with an empty section.
 func (s *single) firstLayout() (*elfwrite.Layout, error) {
-	opt := elfwrite.Options{Force: s.opt.replaces()}
+	opt := elfwrite.Options{Force: s.opt.replaces(), Refers: s.gaps.Refer}
 	switch {
 	case s.detach:
 		return elfwrite.PlanDetached(s.f, 0, opt)

@@ -42,7 +42,7 @@ type Details struct {
 	Table     *cfi.Table
 	Stubs     []plt.Stub
 	Result    *translate.Result // of a conversion
-	Pads      []uint8           // sizes of the padding after functions, as padding.Find returns them, or nil
+	Pads      []uint8           // sizes of the padding after functions, as padding.Gaps.Sizes returns them, or nil
 }
 
 // note notes the facts about a translation.
@@ -71,6 +71,6 @@ func (s *single) report(kept *Kept, unsigned bool) error {
 	}
 	return s.job.Report(&Details{
 		Facts: s.facts, InputSize: uint64(s.job.Size), File: s.f, Debug: s.debug, Table: s.table,
-		Stubs: s.translation.stubs, Result: s.translation.Result, Pads: s.pads,
+		Stubs: s.stubs, Result: s.translation.Result, Pads: s.pads,
 	})
 }

@@ -23,7 +23,6 @@ type translation struct {
 	*translate.Result
 	content *emit.Section
 	abi     sframe.ABI
-	stubs   []plt.Stub
 	layout  *elfwrite.Layout // of the new file; set by fit
 	section []byte           // encoded for the layout
 }
@@ -136,13 +135,9 @@ func (s *single) translate(reach translate.Reach) (*translation, error) {
 	if enc.Align, err = elfwrite.SizeMultiple(s.f); err != nil {
 		return nil, err
 	}
-	stubs, err := plt.Find(s.f, s.table)
-	if err != nil {
-		return nil, err
-	}
-	t := &translation{abi: abi, stubs: stubs}
+	t, stubs := &translation{abi: abi}, s.stubs
 	topt := translate.Options{
-		Version: opt.Version, Outermost: opt.Outermost, Reach: reach, Stubs: stubs, Padding: s.padding(stubs),
+		Version: opt.Version, Outermost: opt.Outermost, Reach: reach, Stubs: stubs, Padding: s.padding(),
 		Moves: s.f.Moves, Budget: s.f.Budget(), Plain: opt.Linux.inKernel(), NoPCMask: opt.NoPCMask, Code: s.code,
 	}
 	if topt.Outside, err = opt.Linux.outside(s.f, s.table); err != nil {
@@ -214,18 +209,28 @@ func (t *translation) parallel(parts []*cfi.Table, enc emit.Options, opt transla
 	return builders, nil
 }
 
+// findGaps finds the PLT stubs, and the gaps between functions that may be padding.
+func (s *single) findGaps() (err error) {
+	if s.stubs, err = plt.Find(s.f, s.table); err == nil && !s.opt.NoPadding {
+		s.gaps = padding.Find(s.f, s.table, s.stubs)
+	}
+	return err
+}
+
 // padding returns the sizes of the padding after functions, or nil for none. It looks for them once.
-func (s *single) padding(stubs []plt.Stub) []uint8 {
-	if s.padded || s.opt.NoPadding || s.f.IsObject() {
+func (s *single) padding() []uint8 {
+	if s.gaps == nil {
 		return s.pads
 	}
-	s.padded = true
-	references := func() (*elfwrite.Code, error) { return elfwrite.CodeOf(s.f) }
-	if s.layout != nil {
-		references = s.layout.Code
+	var err error
+	if s.layout == nil {
+		err = elfwrite.References(s.f, s.gaps.Refer)
+	} else {
+		err = s.layout.References(s.gaps.Refer)
 	}
-	if code, err := references(); err == nil { // otherwise references to the padding are not known
-		s.pads = padding.Find(s.f, s.table, stubs, code.Referred, s.opt.workers(s.table, s.f.Size))
+	if err == nil { // otherwise references to the padding are not known
+		s.pads = s.gaps.Sizes(s.opt.workers(s.table, s.f.Size))
 	}
+	s.gaps = nil
 	return s.pads
 }

@@ -1,9 +1,7 @@
 package elfwrite
 
 import (
-	"cmp"
 	"debug/elf"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -11,88 +9,51 @@ import (
 	"cfi2sframe/elffile"
 )
 
-// Code tells which bytes of a file's code something refers to.
-type Code struct {
-	first, size uint64
-	referred    []uint64 // a bit for each byte
-}
-
-// errCode is the error for code that has no common range of addresses.
-var errCode = errors.New("the sections with code are too far from each other")
-
-// codeOf returns the addresses of the code of f that is in the file.
-func codeOf(f *elffile.File) []elffile.Span {
-	var all []elffile.Span
+// codeOf returns the range of the code of f that is in the file.
+func codeOf(f *elffile.File) elffile.Span {
+	code := span(math.MaxUint64, 0)
 	for _, c := range f.Code() {
 		if c.Filesz > 0 {
-			all = append(all, span(c.Begin, c.Begin+c.Filesz))
+			code = span(min(code.Begin, c.Begin), max(code.End, c.Begin+c.Filesz))
 		}
 	}
-	return all
+	return code
 }
 
-// newCode returns the code of f, to which nothing refers.
-func newCode(f *elffile.File) (Code, error) {
-	first, end := uint64(math.MaxUint64), uint64(0)
-	for _, s := range codeOf(f) {
-		first, end = min(first, s.Begin), max(end, s.End)
-	}
-	if first >= end {
-		return Code{}, nil
-	}
-	const between = 16 << 20 // segments of small files
-	if end-first > 2*f.Size+between {
-		return Code{}, errCode
-	}
-	return Code{first, end - first, make([]uint64, (end-first)/64+1)}, nil
-}
-
-// Referred reports whether something refers to one of the addresses from begin to end, the latter excluded.
-func (c *Code) Referred(begin, end uint64) bool {
-	for at := max(begin, c.first); at < end && at-c.first < c.size; at++ {
-		if off := at - c.first; c.referred[off/64]>>(off%64)&1 != 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// mark notes references to the addresses from first to last, which are few.
-func (c *Code) mark(first, last uint64) {
-	for at := max(first, c.first); at <= last && at-c.first < c.size; at++ {
-		off := at - c.first
-		c.referred[off/64] |= 1 << (off % 64)
+// markCode notes a reference to one of the addresses from first to last.
+func (r *references) markCode(first, last uint64) {
+	if first < r.code.End && last >= r.code.Begin && r.refers != nil {
+		r.refers(first, last)
 	}
 }
 
-// Code returns the references to the code of the old file: of symbols, of relocations, and of the start and the end of
-// the program. It is an error if they cannot all be found.
-func (l *Layout) Code() (*Code, error) {
+// References is the function for the old file. It does not scan it again if Plan did, with refers in its options.
+func (l *Layout) References(refers func(first, last uint64)) error {
 	if l.program == nil || l.program.refs == nil {
-		return CodeOf(l.f)
+		return References(l.f, refers)
 	}
-	return l.program.refs.ofCode(l.f)
+	return l.program.refs.toCode(l.f)
 }
 
-// CodeOf is Layout.Code for a file without a layout.
-func CodeOf(f *elffile.File) (*Code, error) {
-	return newReferences(f, nil).ofCode(f)
+// References calls refers for the references to the code of f: of symbols, of relocations, and of the start and the end
+// of the program. Each leads to one of the addresses from first to last. It is an error if they cannot all be found.
+func References(f *elffile.File, refers func(first, last uint64)) error {
+	return newReferences(f, nil, refers).toCode(f)
 }
 
-// ofCode adds references of the start and the end of the program to those to code.
-func (r *references) ofCode(f *elffile.File) (*Code, error) {
-	if err := cmp.Or(r.err, r.codeErr); err != nil {
-		return nil, err
+// toCode notes the references of the start and the end of the program to its code.
+func (r *references) toCode(f *elffile.File) error {
+	if r.err != nil {
+		return r.err
 	}
-	c := &r.code
-	c.mark(f.Entry, f.Entry)
+	r.markCode(f.Entry, f.Entry)
 	tags, err := dynamicValues(f)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for _, tag := range []elf.DynTag{elf.DT_INIT, elf.DT_FINI} {
 		if addr, ok := tags[tag]; ok {
-			c.mark(addr, addr)
+			r.markCode(addr, addr)
 		}
 	}
 	for tag, size := range arrays {
@@ -102,32 +63,32 @@ func (r *references) ofCode(f *elffile.File) (*Code, error) {
 		}
 		off, ok := f.FileOffset(addr, n)
 		if !ok {
-			return nil, fmt.Errorf("%v leads to %d bytes at address %#x, which no loaded segment holds", tag, n, addr)
+			return fmt.Errorf("%v leads to %d bytes at address %#x, which no loaded segment holds", tag, n, addr)
 		}
-		if err := c.markPointers(f, tag.String(), off, n); err != nil {
-			return nil, err
+		if err := r.markPointers(f, tag.String(), off, n); err != nil {
+			return err
 		}
 	}
 	for i := range f.Sections {
 		s := &f.Sections[i]
 		if s.HasBytes() && slices.Contains(pointerSections, s.Name) {
-			if err := c.markPointers(f, "section "+s.Name, s.Off, s.Size); err != nil {
-				return nil, err
+			if err := r.markPointers(f, "section "+s.Name, s.Off, s.Size); err != nil {
+				return err
 			}
 		}
 	}
-	return c, nil
+	return nil
 }
 
 // markPointers notes references to the addresses in a part of the file.
-func (c *Code) markPointers(f *elffile.File, name string, off, size uint64) error {
+func (r *references) markPointers(f *elffile.File, name string, off, size uint64) error {
 	const most = 16 << 20
 	if size > most {
 		return fmt.Errorf("%s has %d bytes; at most %d are accepted", name, size, most)
 	}
 	b, err := f.ReadAt(name, off, size)
 	for ; len(b) >= wordSize; b = b[wordSize:] {
-		c.mark(f.Order.Uint64(b), f.Order.Uint64(b))
+		r.markCode(f.Order.Uint64(b), f.Order.Uint64(b))
 	}
 	return err
 }

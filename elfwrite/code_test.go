@@ -3,50 +3,16 @@ package elfwrite
 import (
 	"debug/elf"
 	"encoding/binary"
-	"errors"
-	"math"
-	"reflect"
+	"maps"
 	"strings"
 	"testing"
 
-	"cfi2sframe/elffile"
 	"cfi2sframe/internal/testkit/elftest"
 )
 
-// TestCode has references at the ends of the code, to multiples of codeAlign and others, and across the ends.
-func TestCode(t *testing.T) {
-	exec := func(addr, size uint64) elf.Prog64 {
-		return elf.Prog64{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_X), Vaddr: addr, Filesz: size, Memsz: size}
-	}
-	c, err := newCode(&elffile.File{Progs: []elf.Prog64{exec(0x1010, 0x100), exec(0x3000, 0x23)}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, r := range [][2]uint64{
-		{0, 7}, {0xff0, 0x1008}, {0x1020, 0x1020}, {0x1033, 0x1033}, {0x2ffe, 0x3001}, {0x3022, 0x3040},
-		{math.MaxUint64, math.MaxUint64},
-	} {
-		c.mark(r[0], r[1])
-	}
-	marked := map[uint64]bool{0x1020: true, 0x1033: true, 0x2ffe: true, 0x2fff: true, 0x3000: true, 0x3001: true,
-		0x3022: true}
-	for pc := uint64(0x1010); pc < 0x3023; pc++ {
-		if got := c.Referred(pc, pc+1); got != marked[pc] {
-			t.Errorf("%#x: referred is %t", pc, got)
-		}
-	}
-	if c.Referred(0x1034, 0x2ffe) || !c.Referred(0x1034, 0x2fff) {
-		t.Error("the range before 0x2ffe is wrong")
-	}
-	_, err = newCode(&elffile.File{Progs: []elf.Prog64{exec(0x1000, 0x100), exec(1<<40, 0x100)}})
-	if !errors.Is(err, errCode) {
-		t.Errorf("code at 0x1000 and at 1<<40: error %v", err)
-	}
-}
-
-// TestCodeOf finds references to the code of a program: by symbols, by the entry point, by dynamic entries, and by
+// TestReferences finds references to the code of a program: by symbols, by the entry point, by dynamic entries, and by
 // sections that hold pointers.
-func TestCodeOf(t *testing.T) {
+func TestReferences(t *testing.T) {
 	const leaf, once, start = 0x3a7, 0x3aa, 0x402 // functions, as readelf -s prints them
 	arrayAt := func(addr, size uint64) func(*elftest.Patcher) {
 		return func(p *elftest.Patcher) {
@@ -83,7 +49,15 @@ func TestCodeOf(t *testing.T) {
 		}, 0, "has relocations of type 0x40000014, which are not supported"},
 	} {
 		f := elftest.Parse(t, patched(t, "alloca", tt.change))
-		c, err := CodeOf(f)
+		found, planned := make(map[uint64]bool), make(map[uint64]bool)
+		into := func(all map[uint64]bool) func(first, last uint64) {
+			return func(first, last uint64) {
+				for at := first; at <= last; at++ {
+					all[at] = true
+				}
+			}
+		}
+		err := References(f, into(found))
 		if tt.err != "" {
 			if err == nil || !strings.Contains(err.Error(), tt.err) {
 				t.Errorf("%s: error %v, want %q", tt.name, err, tt.err)
@@ -94,16 +68,15 @@ func TestCodeOf(t *testing.T) {
 			t.Errorf("%s: %v", tt.name, err)
 			continue
 		}
-		l, err := Plan(f, 100, Options{})
+		l, err := Plan(f, 100, Options{Refers: into(planned)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		scanned, err := l.Code()
-		if err != nil || !reflect.DeepEqual(scanned, c) {
+		if err := l.References(into(planned)); err != nil || !maps.Equal(planned, found) {
 			t.Errorf("%s: the layout knows other references, error %v", tt.name, err)
 		}
 		for pc := uint64(leaf); pc < start; pc++ {
-			if got, want := c.Referred(pc, pc+1), pc == leaf || pc == once || pc == 0x3d2 || pc == tt.more; got != want {
+			if got, want := found[pc], pc == leaf || pc == once || pc == 0x3d2 || pc == tt.more; got != want {
 				t.Errorf("%s: %#x is referred to: %t", tt.name, pc, got)
 			}
 		}

@@ -29,6 +29,8 @@ var ErrNone = errors.New("the file has no .sframe section")
 // Options change what Plan accepts.
 type Options struct {
 	Force bool // replace an .sframe section that is there
+	// Refers, if not nil, is called by Plan, if that looks for references, and by Layout.References.
+	Refers func(first, last uint64)
 }
 
 // A Layout is a plan for the new file.
@@ -76,7 +78,7 @@ func sectionSpan(s *elffile.Section) elffile.Span { return span(s.Off, s.Off+s.S
 // Plan finds the layout of f with an .sframe of size bytes.
 func Plan(f *elffile.File, size uint64, opt Options) (l *Layout, err error) {
 	defer readWhole(f, &l, &err)
-	p, err := newProgram(f, opt.Force)
+	p, err := newProgram(f, opt)
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +102,7 @@ func PlanRemoval(f *elffile.File) (l *Layout, err error) {
 		return planObjectRemoval(f)
 	}
 	defer readWhole(f, &l, &err)
-	p, err := newProgram(f, true)
+	p, err := newProgram(f, Options{Force: true})
 	if err != nil {
 		return nil, err
 	}

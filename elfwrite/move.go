@@ -26,8 +26,8 @@ func (p *program) layout(t *table, seg *segment) (*Layout, error) {
 		l.Addr = seg.sframeAddr()
 	}
 	if t.front != nil && t.front.shift > 0 {
-		for _, s := range codeOf(p.f) {
-			l.MovedCode += s.Size()
+		for _, c := range p.f.Code() {
+			l.MovedCode += c.Filesz
 		}
 	}
 	m.bytes(l)

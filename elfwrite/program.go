@@ -21,18 +21,19 @@ type program struct {
 	marks         []uint64 // file offsets that they locate, in a file without section headers
 	isInterpreter bool
 	loadAddrs     loadAddrs
-	head          *elf.Prog64 // the PT_LOAD that holds the program header table, or nil
-	old           *old        // its .sframe, or nil
-	own           *elf.Prog64 // the PT_LOAD that an earlier run added, which is laid out anew, or nil
-	returned      []*unit     // what the earlier run moved there
-	loadEnd       uint64      // end of the bytes of the other PT_LOADs
-	addrEnd       uint64      // end of their addresses
-	refs          *references // what refers to parts of the file, if it was scanned
+	head          *elf.Prog64              // the PT_LOAD that holds the program header table, or nil
+	old           *old                     // its .sframe, or nil
+	own           *elf.Prog64              // the PT_LOAD that an earlier run added, which is laid out anew, or nil
+	returned      []*unit                  // what the earlier run moved there
+	loadEnd       uint64                   // end of the bytes of the other PT_LOADs
+	addrEnd       uint64                   // end of their addresses
+	refs          *references              // what refers to parts of the file, if it was scanned
+	refers        func(first, last uint64) // of Options
 }
 
-// newProgram refuses unsupported files, and those with an .sframe unless it is to be replaced.
-func newProgram(f *elffile.File, replace bool) (*program, error) {
-	p := &program{f: f}
+// newProgram refuses unsupported files, and those with an .sframe unless opt.Force is set.
+func newProgram(f *elffile.File, opt Options) (*program, error) {
+	p := &program{f: f, refers: opt.Refers}
 	var err error
 	if p.page, err = pageOf(f); err != nil {
 		return nil, err
@@ -58,7 +59,7 @@ func newProgram(f *elffile.File, replace bool) (*program, error) {
 	if p.old, err = findOld(f); err != nil {
 		return nil, err
 	}
-	if p.old != nil && !replace {
+	if p.old != nil && !opt.Force {
 		return nil, ErrExists
 	}
 	if err := p.checkOld(); err != nil {

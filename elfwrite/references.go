@@ -21,8 +21,8 @@ type references struct {
 	hit  []bool   // something refers to an address from this cut to the next one
 	err  error    // of the scan
 
-	code    Code  // the references to it
-	codeErr error // if there can be none
+	code   elffile.Span             // in which references are to code
+	refers func(first, last uint64) // is called for these, or nil
 }
 
 // to returns an error if something may refer to the addresses.
@@ -47,7 +47,7 @@ func (r *references) at(addr uint64) int {
 
 // mark notes a reference to one of the addresses from first to last.
 func (r *references) mark(first, last uint64) {
-	r.code.mark(first, last)
+	r.markCode(first, last)
 	if n := len(r.cuts); n == 0 || last < r.cuts[0] || first >= r.cuts[n-1] {
 		return
 	}
@@ -59,7 +59,7 @@ func (r *references) mark(first, last uint64) {
 // refersTo returns an error if something may refer to the addresses of the old file, which is scanned once.
 func (p *program) refersTo(s elffile.Span) error {
 	if p.refs == nil {
-		p.refs = newReferences(p.f, p.parts())
+		p.refs = newReferences(p.f, p.parts(), p.refers)
 	}
 	return p.refs.to(s)
 }
@@ -105,11 +105,10 @@ func (r *references) cut(parts []elffile.Span) {
 	r.hit = make([]bool, len(r.cuts))
 }
 
-// newReferences finds the references to the parts of f, and to its code.
-func newReferences(f *elffile.File, parts []elffile.Span) *references {
-	r := &references{}
+// newReferences finds the references to the parts of f, and calls refers for those to its code.
+func newReferences(f *elffile.File, parts []elffile.Span, refers func(first, last uint64)) *references {
+	r := &references{code: codeOf(f), refers: refers}
 	r.cut(parts)
-	r.code, r.codeErr = newCode(f)
 	r.err = r.scan(f)
 	return r
 }
@@ -186,7 +185,7 @@ func (s *scan) symbolTables(t elf.SectionType, needed bool) ([]uint64, error) {
 		if o := &s.f.Sections[sym.Section]; sym.Section > 0 && o.Size > 0 && v == o.Addr+o.Size {
 			v--
 		}
-		s.code.mark(v, v)
+		s.markCode(v, v)
 		if i := s.at(v); i >= 0 && i+1 < len(s.cuts) && !s.hit[i] && !s.harmless(table, &sym) {
 			s.hit[i] = true
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
+	"math/bits"
 
 	"cfi2sframe/elffile"
 )
@@ -143,23 +144,27 @@ func jumpsAMD64(b []byte, pc uint64, to elffile.Span) bool {
 // search8 reports whether is holds for an index from at to last. It calls is only if the byte equals the low byte of
 // end-index, which must not pass 0 or a multiple of 256.
 func search8(b []byte, at, last, end int, is func(at int) bool) bool {
-	const ones = 0x0101010101010101
-	want := uint64(byte(end-at))*ones - 0x0706050403020100 // of 8 bytes; none gets less than 0
-	for ; at+7 <= last; at, want = at+8, want-8*ones {
-		x := binary.LittleEndian.Uint64(b[at:]) ^ want
-		if (x-ones)&^x&(ones<<7) == 0 { // no byte is 0
-			continue
-		}
-		for i := at; i < at+8; i++ {
-			if is(i) {
-				return true
-			}
-		}
-	}
 	for ; at <= last; at++ {
-		if is(at) {
+		if at += index8(b[at:last+1], byte(end-at)); at <= last && is(at) {
 			return true
 		}
 	}
 	return false
+}
+
+// index8 returns the first index of a byte that equals first-index, or len(b).
+func index8(b []byte, first byte) int {
+	const ones = 0x0101010101010101
+	want := uint64(first)*ones - 0x0706050403020100 // of 8 bytes
+	i := 0
+	for ; i < len(b)-7; i += 8 {
+		x := binary.LittleEndian.Uint64(b[i:]) ^ want
+		if zeros := (x - ones) &^ x & (ones << 7); zeros != 0 {
+			return i + bits.TrailingZeros64(zeros)/8
+		}
+		want -= 8 * ones
+	}
+	for ; i < len(b) && b[i] != first-byte(i); i++ {
+	}
+	return i
 }

@@ -84,7 +84,7 @@ func TestDecode(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		x := finder{instructionSet: machines[tt.m]}
+		x := Gaps{instructionSet: machines[tt.m]}
 		if got := x.decode(b); got != tt.want {
 			t.Errorf("%v: %s is of kind %d; want %d", tt.m, tt.code, got, tt.want)
 		}

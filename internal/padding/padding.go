@@ -18,6 +18,7 @@ import (
 	"cmp"
 	"debug/elf"
 	"math"
+	"math/bits"
 	"slices"
 	"sort"
 	"sync"
@@ -51,20 +52,74 @@ type instructionSet struct {
 // machines are the supported machines. Each machine's file adds one.
 var machines = make(map[elf.Machine]instructionSet)
 
-// Find returns for each function of the table how many bytes of padding after it get its last row. Stubs are the PLT
-// stubs without CFI. Referred reports whether anything refers to a range of addresses, end excluded. The result does
-// not depend on the number of workers. It is nil for objects, as linkers may add to their padding.
-func Find(f *elffile.File, t *cfi.Table, stubs []plt.Stub, referred func(begin, end uint64) bool, workers int) []uint8 {
+// Gaps are the gaps between the functions of a file that may be padding.
+type Gaps struct {
+	instructionSet
+	file  *elffile.File
+	table *cfi.Table
+	sizes []uint8 // by functions: of the gap after it, or 0
+
+	// Blocks of 1<<shift bytes from the first function on have about one function each. The index has the first gap that
+	// ends after the start of each block.
+	shift int
+	index []int32
+}
+
+// Find returns the gaps after the functions of the table. Stubs are the PLT stubs without CFI. It returns nil for
+// objects, as linkers may add to their padding.
+func Find(f *elffile.File, t *cfi.Table, stubs []plt.Stub) *Gaps {
 	m, ok := machines[elf.Machine(f.Machine)]
 	if !ok || f.IsObject() || t.Len() == 0 {
 		return nil
 	}
-	x := finder{file: f, table: t, instructionSet: m, referred: referred, sizes: make([]uint8, t.Len())}
-	x.gaps(allCode(f), stubs)
-	parts := max(1, min(workers, t.Len()))
+	x := &Gaps{instructionSet: m, file: f, table: t, sizes: make([]uint8, t.Len())}
+	x.find(allCode(f), stubs)
+	x.makeIndex()
+	return x
+}
+
+// Refer removes gaps with any of the addresses from first to last: something refers to one of them.
+func (x *Gaps) Refer(first, last uint64) {
+	if x == nil {
+		return
+	}
+	begin := x.table.At(0).Begin
+	block := min((max(first, begin)-begin)>>x.shift, uint64(len(x.index)-2))
+	at, end := int(x.index[block]), int(x.index[block+1])
+	at += sort.Search(end-at, func(i int) bool { return x.gap(at+i).End > first })
+	for ; at < len(x.sizes) && x.table.At(at).End <= last; at++ {
+		x.sizes[at] = 0
+	}
+}
+
+// makeIndex makes the index, which ends with the number of functions.
+func (x *Gaps) makeIndex() {
+	n := len(x.sizes)
+	begin := x.table.At(0).Begin
+	size := x.table.At(n-1).End - begin
+	x.shift = bits.Len64(size / uint64(n))
+	x.index = make([]int32, size>>x.shift+2)
+	at := 0
+	for block := range uint64(len(x.index) - 1) {
+		for at < n && x.gap(at).End-begin <= block<<x.shift {
+			at++
+		}
+		x.index[block] = int32(at)
+	}
+	x.index[len(x.index)-1] = int32(n)
+}
+
+// Sizes returns for each function how many bytes of padding after it get its last row. All references have to be known.
+// The result does not depend on the number of workers. It is nil if x is.
+func (x *Gaps) Sizes(workers int) []uint8 {
+	if x == nil {
+		return nil
+	}
+	n := len(x.sizes)
+	parts := max(1, min(workers, n))
 	var all sync.WaitGroup
 	for i := range parts {
-		all.Go(func() { x.read(i*t.Len()/parts, (i+1)*t.Len()/parts) })
+		all.Go(func() { x.read(i*n/parts, (i+1)*n/parts) })
 	}
 	all.Wait()
 	return x.sizes
@@ -129,17 +184,8 @@ func fill(all []code, f *elffile.File) {
 	}
 }
 
-// A finder finds the padding of a file.
-type finder struct {
-	instructionSet
-	file     *elffile.File
-	table    *cfi.Table
-	referred func(begin, end uint64) bool
-	sizes    []uint8 // by functions: of what may be padding after it
-}
-
-// gaps sets sizes to the distances between functions that are small enough.
-func (x *finder) gaps(all []code, stubs []plt.Stub) {
+// find sets sizes to the distances between functions that are small enough.
+func (x *Gaps) find(all []code, stubs []plt.Stub) {
 	for i := range x.sizes {
 		fn := x.table.At(i)
 		for len(all) > 0 && all[0].End < fn.End {
@@ -167,7 +213,7 @@ func (x *finder) gaps(all []code, stubs []plt.Stub) {
 }
 
 // gap returns the range after function i that may be padding.
-func (x *finder) gap(i int) elffile.Span {
+func (x *Gaps) gap(i int) elffile.Span {
 	end := x.table.At(i).End
 	return elffile.Span{Begin: end, End: end + uint64(x.sizes[i])}
 }
@@ -180,7 +226,7 @@ const (
 )
 
 // read reads the code around the gaps of functions first to before last, and removes gaps that are not padding.
-func (x *finder) read(first, last int) {
+func (x *Gaps) read(first, last int) {
 	w := window{file: x.file, offset: x.file.FileOffset, size: windowSize}
 	for i := first; i < last; i++ {
 		gap := x.gap(i)
@@ -193,7 +239,7 @@ func (x *finder) read(first, last int) {
 			after.End += min(x.table.At(i+1).End-gap.End, reachAfter)
 		}
 		b := w.at(before.Begin, after.End-before.Begin)
-		if b == nil || x.referred(gap.Begin, gap.End) {
+		if b == nil {
 			x.sizes[i] = 0
 			continue
 		}
@@ -214,7 +260,7 @@ func (x *finder) read(first, last int) {
 }
 
 // begins reports whether a function has no caller where it begins.
-func (x *finder) begins(fn *cfi.Function, code []byte) bool {
+func (x *Gaps) begins(fn *cfi.Function, code []byte) bool {
 	if x.switches != nil && x.switches(code) {
 		return true
 	}
@@ -223,7 +269,7 @@ func (x *finder) begins(fn *cfi.Function, code []byte) bool {
 }
 
 // differs reports whether the row after the padding of function i may differ from the function's last row.
-func (x *finder) differs(i int) bool {
+func (x *Gaps) differs(i int) bool {
 	if i+1 == len(x.sizes) {
 		return true
 	}
@@ -250,7 +296,7 @@ const (
 )
 
 // decode returns the kind of b.
-func (x *finder) decode(b []byte) kind {
+func (x *Gaps) decode(b []byte) kind {
 	is, short := traps, 0
 	if len(b) == 0 {
 		return other

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -44,22 +45,24 @@ func load(t *testing.T, path string) (*elffile.File, *cfi.Table) {
 	return f, table
 }
 
-// find returns what Find does. However many workers there are, that is the same.
+// find returns the sizes. However many workers there are, that is the same.
 func find(t *testing.T, f *elffile.File, table *cfi.Table) []uint8 {
 	t.Helper()
 	stubs, err := plt.Find(f, table)
 	if err != nil {
 		t.Fatal(err)
 	}
-	refs, err := elfwrite.CodeOf(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sizes := padding.Find(f, table, stubs, refs.Referred, 1)
-	for _, workers := range []int{2, 3, 8, 1000} {
-		if other := padding.Find(f, table, stubs, refs.Referred, workers); string(other) != string(sizes) {
+	var sizes []uint8
+	for _, workers := range []int{1, 2, 3, 8, 1000} {
+		gaps := padding.Find(f, table, stubs)
+		if err := elfwrite.References(f, gaps.Refer); err != nil {
+			t.Fatal(err)
+		}
+		other := gaps.Sizes(workers)
+		if workers > 1 && string(other) != string(sizes) {
 			t.Errorf("%d workers find something else", workers)
 		}
+		sizes = other
 	}
 	return sizes
 }
@@ -99,6 +102,32 @@ func TestFind(t *testing.T) {
 			if size != expected {
 				t.Errorf("%s: %d bytes after %s at %#x; want %d", tt.name, size, name, fn.Begin, expected)
 			}
+		}
+	}
+}
+
+// TestRefer refers to padding, and to what is around it.
+func TestRefer(t *testing.T) {
+	f, table := load(t, "../../testdata/bin/amd64/padding")
+	sizes := padding.Find(f, table, nil).Sizes(1)
+	i := slices.IndexFunc(sizes, func(size uint8) bool { return size > 0 })
+	begin := table.At(i).End
+	end := begin + uint64(sizes[i])
+	for _, tt := range []struct {
+		first, last uint64
+		keeps       bool
+	}{
+		{begin - 1, begin - 1, true}, {begin - 1, begin, false}, {begin + 1, begin + 1, false}, {end - 1, end, false},
+		{end, end + 1, true}, {begin - 1, end, false},
+	} {
+		gaps := padding.Find(f, table, nil)
+		gaps.Refer(tt.first, tt.last)
+		want := slices.Clone(sizes)
+		if !tt.keeps {
+			want[i] = 0
+		}
+		if got := gaps.Sizes(1); !bytes.Equal(got, want) {
+			t.Errorf("after a reference to %#x to %#x: got %d; want %d", tt.first, tt.last, got, want)
 		}
 	}
 }
@@ -166,7 +195,7 @@ func TestSections(t *testing.T) {
 			t.Fatalf("the fixture is another one: %+v", next)
 		}
 		tt.change(next, &f.Progs[segment])
-		sizes := padding.Find(f, table, nil, func(uint64, uint64) bool { return false }, 1)
+		sizes := padding.Find(f, table, nil).Sizes(1)
 		if got := sizes[len(sizes)-1]; table.At(table.Len()-1).End != 0xaa1 || got != tt.want {
 			t.Errorf("%s: %d bytes after the function that ends at %#x; want %d", tt.name, got,
 				table.At(table.Len()-1).End, tt.want)

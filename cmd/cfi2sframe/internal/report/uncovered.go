@@ -105,7 +105,7 @@ func MeasureCode(f *elffile.File, t *cfi.Table, stubs []plt.Stub) (code, without
 }
 
 // uncoveredSections returns the sections of code with the code without CFI in each, and the ranges of that code except
-// start-up code. known has the sizes of the padding after functions, as padding.Find returns them, or is nil.
+// start-up code. known has the sizes of the padding after functions, as padding.Gaps.Sizes returns them, or is nil.
 func uncoveredSections(f *elffile.File, t *cfi.Table, stubs []plt.Stub, known []uint8) (Uncovered, []elffile.Span) {
 	described := make([]elffile.Span, 0, t.Len()+len(stubs))
 	for fn := range t.Functions() {

@@ -106,13 +106,13 @@ func Load(path string, p *files.Program) (*Side, error) {
 	return s, nil
 }
 
-// paddingOf returns the sizes of the padding after the functions of a file, as padding.Find does, or nil.
+// paddingOf returns the sizes of the padding after the functions of a file, as padding.Gaps.Sizes does, or nil.
 func paddingOf(f *elffile.File, table *cfi.Table) []uint8 {
-	code, err := elfwrite.CodeOf(f)
-	if err != nil || f.IsObject() {
+	gaps := padding.Find(f, table, nil)
+	if gaps == nil || elfwrite.References(f, gaps.Refer) != nil {
 		return nil
 	}
-	return padding.Find(f, table, nil, code.Referred, 1)
+	return gaps.Sizes(1)
 }
 
 // hashCode returns a hash of the code of a file, and of its addresses if it is linked. Parts that overlap, which no
