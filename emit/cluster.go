@@ -18,7 +18,7 @@ type cluster struct {
 
 // A place is where a cluster is in a run or in a chain.
 type place struct {
-	start   uint32 // offset of the first row
+	gap     uint32 // from the start of the place before; 0 at the start of the run or chain
 	cluster uint32
 }
 
@@ -101,7 +101,7 @@ func (b *Builder) merge(p *Builder) {
 	}
 	firstPlace, firstRun := uint32(len(b.places)), uint32(len(b.runs))
 	for _, e := range p.places {
-		b.places = append(b.places, place{e.start, clusters[e.cluster]})
+		b.places = append(b.places, place{e.gap, clusters[e.cluster]})
 	}
 	for _, r := range p.runs {
 		r.first += firstPlace

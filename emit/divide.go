@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"cfi2sframe/sframe"
 )
@@ -75,7 +76,7 @@ func divide(b *Builder, workers int) ([]piece, lists) {
 		t.grow(limit)
 		for range rounds - 1 {
 			t.price()
-			each(dividers, func(d *divider) { d.divide(t.count) })
+			each(dividers, func(d *divider) { d.divide(d.count) })
 		}
 	}
 	t.price()
@@ -123,33 +124,35 @@ func (b *Builder) measure() (places int, limit uint32) {
 // 18 on amd64.
 func rowLimit(rows float64) uint32 { return uint32(min(max(2*rows, minRows), maxRows)) }
 
-// chains makes chains of the functions, whose uses are sorted. They have the given number of places at most. Offsets of
-// places count from the start of the chain; only its first place starts at 0. A chain and a place more end the last
-// ones.
+// chains makes chains of the functions, whose uses are sorted. They have the given number of places at most. A chain and
+// a place more end the last ones.
 func (b *Builder) chains(most int) (chains []chain, places []place) {
 	places = make([]place, 0, most+1)
 	var ch *chain
-	last := uint32(0) // the form of the row before
+	last, at := uint32(0), uint32(0) // the form of the row before, and the offset of the last place
 	for i := range b.uses {
 		u := &b.uses[i]
 		r := &b.runs[u.run]
 		if i%blockUses == 0 || !b.continues(ch, u, r) {
 			chains = append(chains, chain{start: u.start, place: len(places), class: r.class})
 			ch = &chains[len(chains)-1]
-			last = 0
+			last, at = 0, 0
 		}
-		of := b.places[r.first:][:r.places]
-		c := &b.clusters[of[0].cluster]
-		if c.first == last && last > 0 {
-			if c.rest > 0 {
-				places = append(places, place{ch.size + b.refs[c.row+1].Start, c.rest})
+		of, start := b.places[r.first:][:r.places], ch.size
+		for j, p := range of {
+			start += p.gap
+			offset := start
+			if c := &b.clusters[p.cluster]; j == 0 && c.first == last && last > 0 { // drop the first row
+				if c.rest == 0 {
+					continue
+				}
+				p.cluster = c.rest
+				offset += b.refs[c.row+1].Start
 			}
-			of = of[1:]
+			places = append(places, place{offset - at, p.cluster})
+			at = offset
 		}
-		for _, p := range of {
-			places = append(places, place{ch.size + p.start, p.cluster})
-		}
-		last = b.clusters[b.places[r.first+r.places-1].cluster].last
+		last = b.clusters[of[len(of)-1].cluster].last
 		ch.size += u.size
 	}
 	return append(chains, chain{place: len(places)}), append(places, place{})
@@ -176,8 +179,7 @@ type divider struct {
 	lists  lists
 	made   []uint32 // by index of a node: its list plus 1, or 0
 
-	best      []division // of a chain; the last one has no place
-	stretches []stretch
+	best []division // of a chain; the last one has no place
 }
 
 // newDivider returns a divider of chains, without the last one.
@@ -188,50 +190,45 @@ func newDivider(b *Builder, t *trie, chains []chain, limit uint32) *divider {
 	}
 }
 
-// A division is the cheapest one of the places before a place.
+// A division is the cheapest one of the places before a place; after choose, the piece that begins with the place.
 type division struct {
-	place
-	cost   uint64
-	places uint32 // of the last piece
-	node   uint32 // of its list, or 0
+	cost    uint64
+	start   uint32 // offset of the place in its chain
+	cluster uint32
+	places  uint32 // of the last piece
+	node    uint32 // of its list, or 0 if it occurs once
 }
 
-// A stretch is the places of a piece, from begin to before end.
-type stretch struct {
-	begin, end int
-	node       uint32 // of its list, or 0 if it occurs once
-}
-
-// divide divides the chains, and calls take for each piece.
-func (d *divider) divide(take func(ch *chain, s stretch)) {
+// divide divides the chains, and calls take for each piece with the index of its first place in the chain.
+func (d *divider) divide(take func(ch *chain, i int)) {
 	for i := range d.chains[:len(d.chains)-1] {
-		for _, s := range d.choose(d.chains[i].place, d.chains[i+1].place) {
-			take(&d.chains[i], s)
+		ch := &d.chains[i]
+		d.choose(ch, d.chains[i+1].place)
+		for k := 0; k < len(d.best)-1; k += int(d.best[k].places) {
+			take(ch, k)
 		}
 	}
 }
 
-// choose divides the places from first to before last, a chain, at the least cost. The slice is valid until the next
-// call.
-func (d *divider) choose(first, last int) []stretch {
-	best := d.best[:0]
-	for _, p := range d.trie.places[first : last+1] {
-		best = append(best, division{place: p, cost: math.MaxUint64})
+// choose divides a chain at the least cost. Its places end before last.
+func (d *divider) choose(ch *chain, last int) {
+	n, start := last-ch.place, uint32(0)
+	best := slices.Grow(d.best[:0], n+1)[:n+1]
+	for i, p := range d.trie.places[ch.place:last] {
+		start += p.gap
+		best[i] = division{cost: math.MaxUint64, start: start, cluster: p.cluster}
 	}
-	best[0].cost, best[last-first].cluster = 0, 0
+	best[0].cost, best[n] = 0, division{cost: math.MaxUint64, start: ch.size}
 	d.best = best
-	for i, deepest := range d.trie.deepest[first:last] {
+	for i, deepest := range d.trie.deepest[ch.place:last] {
 		d.try(best, i, d.trie.nodes, deepest)
 	}
-	d.stretches = d.stretches[:0]
-	for end := last; end > first; {
-		e := &best[end-first]
-		s := stretch{end - int(e.places), end, e.node}
-		d.stretches = append(d.stretches, s)
-		end = s.begin
+	for places, node := best[n].places, best[n].node; n > 0; {
+		n -= int(places)
+		e := &best[n]
+		places, e.places = e.places, places
+		node, e.node = e.node, node
 	}
-	slices.Reverse(d.stretches)
-	return d.stretches
 }
 
 // try tries the pieces that begin with place i: first those with lists of the trie, then longer ones.
@@ -265,20 +262,23 @@ func (d *divider) try(best []division, i int, nodes []node, deepest uint32) {
 	}
 }
 
-// cut makes a piece of places of a chain.
-func (d *divider) cut(ch *chain, s stretch) {
-	places := d.trie.places
-	start, stop := places[s.begin].start, ch.size
-	if next := places[s.end].start; next > 0 {
-		stop = next
+// count counts a use of a list.
+func (d *divider) count(_ *chain, i int) {
+	if n := d.best[i].node; n > 0 {
+		atomic.AddUint32(&d.trie.nodes[n].uses, 1)
 	}
-	p := piece{start: ch.start + uint64(start), size: stop - start, class: ch.class}
-	if made := d.made[s.node]; made > 0 && d.lists.all[made-1].class == p.class {
+}
+
+// cut makes a piece.
+func (d *divider) cut(ch *chain, i int) {
+	e := &d.best[i]
+	p := piece{start: ch.start + uint64(e.start), size: d.best[i+int(e.places)].start - e.start, class: ch.class}
+	if made := d.made[e.node]; made > 0 && d.lists.all[made-1].class == p.class {
 		p.list = made - 1
 	} else {
-		p.list = d.lists.add(d.Builder, p.class, places[s.begin:s.end])
-		if s.node > 0 && d.opt.Share {
-			d.made[s.node] = p.list + 1
+		p.list = d.lists.add(d.Builder, p.class, d.trie.places[ch.place+i:][:e.places])
+		if e.node > 0 && d.opt.Share {
+			d.made[e.node] = p.list + 1
 		}
 	}
 	d.pieces = append(d.pieces, p)

@@ -210,10 +210,13 @@ type wholeSearch struct {
 // list returns the clusters with the distances of their rows, and the size of the list in bytes. The same rows in other
 // clusters count as another list.
 func (w *wholeSearch) list(begin, end int) (key string, size uint32, rows int) {
-	last := uint32(0)
-	for _, p := range w.places[begin:end] {
+	at, last := uint32(0), uint32(0)
+	for i, p := range w.places[begin:end] {
+		if i > 0 {
+			at += p.gap
+		}
 		for _, e := range w.rowsOf(p.cluster) {
-			last = p.start + e.Start - w.places[begin].start
+			last = at + e.Start
 			key += fmt.Sprintf("%d:%d ", last, e.Row)
 			size += uint32(len(w.forms[e.Row]))
 			rows++
@@ -289,12 +292,13 @@ func TestChoose(t *testing.T) {
 				continue // 2^17 divisions
 			}
 			got, from := uint64(0), begin
-			for _, s := range d.choose(begin, end) {
-				cost, ok := w.cost(from, s.end)
+			for d.choose(&chains[i], end); from < end; {
+				next := from + int(d.best[from-begin].places)
+				cost, ok := w.cost(from, next)
 				if !ok {
-					t.Errorf("seed %d, chain %d: too many rows from %d to %d", seed, i, from, s.end)
+					t.Errorf("seed %d, chain %d: too many rows from %d to %d", seed, i, from, next)
 				}
-				got, from = got+cost, s.end
+				got, from = got+cost, next
 			}
 			if least := w.least(begin, end); got != least || from != end {
 				t.Errorf("seed %d, chain %d of %d clusters: cost %d, and %d is possible", seed, i, end-begin,

@@ -66,7 +66,7 @@ type Builder struct {
 // A run is the rows of a function, or of a part of one if the function needs FDEs of several types.
 type run struct {
 	base   uint32 // offset of the run in its function
-	first  uint32 // index in Builder.places; starts count from the start of the run
+	first  uint32 // index in Builder.places
 	places uint32 // their number
 	rows   uint32 // their number
 	class  uint16 // index in Builder.classes
@@ -185,8 +185,9 @@ func (b *Builder) addRun(d *sframe.FDE, rows []sframe.Ref, flexible bool) {
 		next: true,
 	}
 	together := d.PCMask || !b.opt.Join
-	for len(rows) > 0 {
-		p := place{start: rows[0].Start - r.base}
+	for before := r.base; len(rows) > 0; {
+		p := place{gap: rows[0].Start - before}
+		before = rows[0].Start
 		n := align(rows, together)
 		p.cluster = b.cluster(rows[:n])
 		if len(b.places) == int(r.first) && !together {

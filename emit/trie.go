@@ -2,7 +2,6 @@ package emit
 
 import (
 	"math/bits"
-	"sync/atomic"
 
 	"cfi2sframe/sframe"
 )
@@ -36,8 +35,7 @@ func newTrie(b *Builder, places []place) *trie {
 	}
 	t.nodes[0].size = uint32(b.layout.AttrSize)
 	for i := range t.clusters[1:] {
-		c := &t.clusters[1+i]
-		t.add(0, c, c.span)
+		t.add(0, uint32(1+i), 0)
 	}
 	for i := range places {
 		t.deepest[i] = places[i].cluster
@@ -47,6 +45,9 @@ func newTrie(b *Builder, places []place) *trie {
 
 // grow adds all longer lists that occur several times. Each round extends those of the round before by a cluster.
 func (t *trie) grow(limit uint32) {
+	for i := range t.nodes {
+		t.nodes[i].uses = 0
+	}
 	for _, n := range t.deepest {
 		t.nodes[n].uses++
 	}
@@ -54,7 +55,7 @@ func (t *trie) grow(limit uint32) {
 	starts := make([]uint32, 0, len(t.places))
 	for i, n := range t.deepest {
 		if t.nodes[n].uses > 1 {
-			starts = t.extendable(starts, uint32(i), n)
+			starts = append(starts, uint32(i))
 		}
 	}
 	slots := make([]slot, 1<<bits.Len(uint(len(starts))))
@@ -71,69 +72,62 @@ type slot struct {
 	start uint32 // where the list is first, plus 1; 0: the slot is free
 }
 
-// extend adds the lists with a cluster more than depth to the trie. It gets the places with which such lists begin, and
-// returns those whose lists can be extended again.
+// extend extends the lists of the given depth, and adds those to the trie that occur several times. It returns their
+// places.
 func (t *trie) extend(starts []uint32, depth uint32, slots []slot) []uint32 {
-	left, shift, mask := starts[:0], 65-bits.Len(uint(len(slots))), uint64(len(slots)-1)
+	left := starts[:0]
 	places, deepest := t.places, t.deepest
 	for _, start := range starts {
-		parent, step := deepest[start], stepTo(places, start+depth)
-		h := mix(uint64(parent)*0x9e3779b97f4a7c15 ^ uint64(step.start)<<32 ^ uint64(step.cluster))
-		for i := h >> shift; ; i++ {
-			s := &slots[i&mask]
+		parent, next := deepest[start], places[start+depth]
+		if next.gap == 0 { // another chain
+			continue
+		}
+		h := mix(uint64(parent)*0x9e3779b97f4a7c15 ^ uint64(next.gap)<<32 ^ uint64(next.cluster))
+		for i := h; ; i++ {
+			s := &slots[i&uint64(len(slots)-1)]
 			if s.start == 0 {
-				*s = slot{uint32(h), start + 1}
+				*s = slot{uint32(h >> 32), start + 1}
 				break
 			}
 			first := s.start - 1
-			if s.hash != uint32(h) || stepTo(places, first+depth) != step {
+			if s.hash != uint32(h>>32) || places[first+depth] != next {
 				continue
 			}
 			n := deepest[first]
 			if n == parent { // until now, the list occurred once
-				p := &places[first+depth]
-				c := &t.clusters[p.cluster]
-				n = t.add(parent, c, p.start+c.span-places[first].start)
-				t.nodes[n].uses = 1
+				if t.nodes[n].rows+t.clusters[next.cluster].rows > t.limit {
+					break
+				}
+				n = t.add(parent, next.cluster, t.distance(first, depth))
 				deepest[first] = n
-				left = t.extendable(left, first, n)
+				left = append(left, first)
 			} else if t.nodes[n].parent != parent {
 				continue
 			}
 			t.nodes[n].uses++
 			deepest[start] = n
-			left = t.extendable(left, start, n)
+			left = append(left, start)
 			break
 		}
 	}
 	return left
 }
 
-// stepTo returns the cluster at a place, and its distance from the cluster before.
-func stepTo(places []place, i uint32) place {
-	p := places[i]
-	p.start -= places[i-1].start
-	return p
+// distance returns the distance of two places.
+func (t *trie) distance(start, places uint32) (sum uint32) {
+	for _, p := range t.places[start+1 : start+places+1] {
+		sum += p.gap
+	}
+	return sum
 }
 
-// add adds the node of a list and returns its index. The list is its parent and a cluster, whose last row is at an
-// offset from the first row of the list.
-func (t *trie) add(parent uint32, c *cluster, last uint32) uint32 {
-	p := &t.nodes[parent]
-	n := node{parent: parent, depth: p.depth + 1, rows: p.rows + c.rows, size: p.size + c.size}
-	n.list = n.size + n.rows<<sframe.TypeFor(last)
+// add adds the node of a list and returns its index. The list is its parent and a cluster at an offset.
+func (t *trie) add(parent, cluster, offset uint32) uint32 {
+	p, c := &t.nodes[parent], &t.clusters[cluster]
+	n := node{parent: parent, uses: 1, depth: p.depth + 1, rows: p.rows + c.rows, size: p.size + c.size}
+	n.list = n.size + n.rows<<sframe.TypeFor(offset+c.span)
 	t.nodes = append(t.nodes, n)
 	return uint32(len(t.nodes) - 1)
-}
-
-// extendable adds a place to those whose lists can be extended, if the list is followed by a cluster of the same chain
-// that does not have too many rows.
-func (t *trie) extendable(starts []uint32, start, n uint32) []uint32 {
-	next := &t.places[start+t.nodes[n].depth]
-	if next.start > 0 && t.nodes[n].rows+t.clusters[next.cluster].rows <= t.limit {
-		starts = append(starts, start)
-	}
-	return starts
 }
 
 // price sets the costs of lists by their uses, and resets these.
@@ -142,12 +136,5 @@ func (t *trie) price() {
 		n := &t.nodes[i]
 		n.cost = uint64(n.list) * (byteCost / uint64(max(n.uses, 1)))
 		n.uses = 0
-	}
-}
-
-// count counts a use.
-func (t *trie) count(_ *chain, s stretch) {
-	if s.node > 0 {
-		atomic.AddUint32(&t.nodes[s.node].uses, 1)
 	}
 }
