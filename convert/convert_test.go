@@ -15,6 +15,7 @@ import (
 
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/image"
 	"cfi2sframe/internal/testkit/long"
 	"cfi2sframe/internal/testkit/peer"
@@ -119,30 +120,13 @@ func runJob(t *testing.T, path string, j job) (string, *conversion) {
 
 func open(t *testing.T, path string) *elffile.File {
 	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := elffile.New(bytes.NewReader(b), int64(len(b)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return f
+	return elftest.Parse(t, testfile.Read(t, path))
 }
 
 // dump prints the .sframe of a file.
 func dump(t *testing.T, path string) string {
 	t.Helper()
-	f := open(t, path)
-	s := f.Section(".sframe")
-	if s == nil {
-		t.Fatalf("%s has no .sframe", path)
-	}
-	b, err := f.ReadSection(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := sframe.Decode(b, s.Addr)
+	d, err := convert.ReadSection(open(t, path))
 	if err != nil {
 		t.Fatal(err)
 	}

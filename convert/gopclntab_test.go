@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"cfi2sframe/convert"
-	"cfi2sframe/elffile"
+	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/goprog"
 	"cfi2sframe/sframe"
 )
@@ -21,7 +21,7 @@ func TestGoProgram(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			f := openFile(t, b)
+			f := elftest.Parse(t, b)
 			order, at := f.Order, f.Section(".gopclntab").Off
 			pctab, records := at+order.Uint64(b[at+56:]), at+order.Uint64(b[at+64:])
 			var pcsp uint64
@@ -68,20 +68,11 @@ func convertGo(t *testing.T, b []byte) (*conversion, *sframe.Section) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	section, err := convert.ReadSection(openFile(t, out))
+	section, err := convert.ReadSection(elftest.Parse(t, out))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return c, section
-}
-
-func openFile(t *testing.T, b []byte) *elffile.File {
-	t.Helper()
-	f, err := elffile.New(bytes.NewReader(b), int64(len(b)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return f
 }
 
 // TestGoOtherCode has a program whose code is not that of its table: all functions of Go are gaps.
@@ -90,7 +81,7 @@ func TestGoOtherCode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := openFile(t, b).Section(".text")
+	text := elftest.Parse(t, b).Section(".text")
 	for i := range text.Size {
 		b[text.Off+i] = 0xcc
 	}

@@ -45,7 +45,7 @@ func TestReader(t *testing.T) {
 		{"plt", convert.Options{Version: sframe.V2, NoPCMask: true},
 			convert.Reader{Formats: []convert.Format{v2}, NoPCMask: true}, ""},
 	} {
-		section, err := convert.ReadSection(openFile(t, converted(t, tt.name, tt.opt)))
+		section, err := convert.ReadSection(elftest.Parse(t, converted(t, tt.name, tt.opt)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -119,7 +119,7 @@ func TestSeparate(t *testing.T) {
 // TestOtherFiles has files that are none of those that the options are for.
 func TestOtherFiles(t *testing.T) {
 	prog, v3 := testfile.Read(t, filepath.Join(fixtures, "amd64/plt")), converted(t, "plt", convert.Options{Version: sframe.V3})
-	f := openFile(t, v3)
+	f := elftest.Parse(t, v3)
 	section, err := convert.ReadSection(f)
 	if err != nil {
 		t.Fatal(err)
@@ -146,14 +146,14 @@ func TestOtherFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows, err := convert.ReadSection(openFile(t, object))
+	rows, err := convert.ReadSection(elftest.Parse(t, object))
 	if err != nil {
 		t.Fatal(err)
 	}
 	const machine = 18 // offset of e_machine
 	p = elftest.Patch(t.Fatalf, object)
 	p.Put16(machine, uint16(elf.EM_RISCV))
-	if why, err := convert.LinuxModule.Refusal(openFile(t, p.B), rows); err != nil ||
+	if why, err := convert.LinuxModule.Refusal(elftest.Parse(t, p.B), rows); err != nil ||
 		why != "machine EM_RISCV has no SFrame ABI" {
 		t.Errorf("another machine: %q, %v", why, err)
 	}
@@ -178,7 +178,7 @@ func TestOtherFiles(t *testing.T) {
 	damaged := converted(t, "prologue", convert.Options{Version: sframe.V2, Share: convert.ShareOff})
 	_, in := sectionOf(t, damaged, ".sframe")
 	damaged[int(in.Offset)+28+20*int(damaged[in.Offset+8])+1] = 0x63 // a row's info, with words of no size
-	if section, err = convert.ReadSection(openFile(t, damaged)); err != nil {
+	if section, err = convert.ReadSection(elftest.Parse(t, damaged)); err != nil {
 		t.Fatal(err)
 	}
 	reader := convert.Reader{Formats: []convert.Format{{Version: sframe.V2}}}

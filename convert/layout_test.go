@@ -134,12 +134,7 @@ _start:
 func TestReach(t *testing.T) {
 	const functions, size = 1000, 4
 	for _, bss := range []uint64{0x6f000000, 0x70100000, 0x7fff0000, 0x7fff9000, 0x7fffa000, 0x7fffb000, 0x80000000} {
-		dir := t.TempDir()
-		source := filepath.Join(dir, "many.s")
-		if err := os.WriteFile(source, []byte(many(functions, bss)), 0o666); err != nil {
-			t.Fatal(err)
-		}
-		prog := filepath.Join(peer.Run(t, "sid", "as many.s -o many.o; ld many.o -o prog", source), "prog")
+		prog := linkObject(t, assembled(t, many(functions, bss)))
 		in := open(t, prog)
 		for _, opt := range []convert.Options{{Version: sframe.V1}, {Version: sframe.V2}, {Version: sframe.V3},
 			{Version: sframe.V2, PCRel: true}} {
@@ -184,13 +179,7 @@ func TestHighAddresses(t *testing.T) {
 		{"0xffffffffffffd000", ""},
 		{"0xffffffffffffe000", "no addresses are left"}, // what follows .text has the last page
 	} {
-		dir := t.TempDir()
-		source := filepath.Join(dir, "many.s")
-		if err := os.WriteFile(source, []byte(many(3, 0)), 0o666); err != nil {
-			t.Fatal(err)
-		}
-		dir = peer.Run(t, "sid", "as many.s -o many.o; ld -Ttext="+tt.text+" many.o -o prog", source)
-		in := filepath.Join(dir, "prog")
+		in := linkObject(t, assembled(t, many(3, 0)), "-Ttext="+tt.text)
 		for _, opt := range []convert.Options{{Version: sframe.V1}, {Version: sframe.V2},
 			{Version: sframe.V2, PCRel: true}, {Version: sframe.V3}} {
 			dryRun := dry(add(opt))
@@ -329,12 +318,7 @@ func noteAt(f *elffile.File, off, n uint64) bool {
 func TestLargeObject(t *testing.T) {
 	long.Test(t)
 	const size = 1<<31 - 1<<20
-	dir := t.TempDir()
-	source := filepath.Join(dir, "many.s")
-	if err := os.WriteFile(source, []byte(many(2, 0)), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(peer.Run(t, "sid", "as many.s -o many.o", source), "many.o")
+	path := assembled(t, many(2, 0))
 	f := open(t, path)
 	b := testfile.Read(t, path)
 	text := slices.IndexFunc(f.Sections, func(s elffile.Section) bool { return s.Name == ".text" })

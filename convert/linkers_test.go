@@ -3,7 +3,6 @@ package convert_test
 import (
 	"debug/elf"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -65,13 +64,7 @@ func TestLinkers(t *testing.T) {
 					t.Errorf("V3: %d of %d bytes covered; gaps %+v", c.Covered, c.Described, c.Gaps)
 				}
 				name := fmt.Sprintf("v%d", version)
-				b, err := os.ReadFile(out)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(filepath.Join(dir, name), b, 0o777); err != nil {
-					t.Fatal(err)
-				}
+				replace(t, out, filepath.Join(dir, name))
 				peer.Again(t, "sid", dir, tt.run+" ./"+name)
 			}
 		})
@@ -81,12 +74,7 @@ func TestLinkers(t *testing.T) {
 // plts expects every byte of the PLT sections to be described.
 func plts(t *testing.T, f *elffile.File) {
 	t.Helper()
-	s := f.Section(".sframe")
-	b, err := f.ReadSection(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := sframe.Decode(b, s.Addr)
+	d, err := convert.ReadSection(f)
 	if err != nil {
 		t.Fatal(err)
 	}

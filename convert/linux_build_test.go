@@ -14,7 +14,6 @@ import (
 	"cfi2sframe/elffile"
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/testkit/elftest"
-	"cfi2sframe/internal/testkit/goprog"
 	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 	"cfi2sframe/translate"
@@ -171,7 +170,7 @@ func TestInto(t *testing.T) {
 			t.Errorf("check between %q: %+v, %v", symbols, c, err)
 		}
 	}
-	if _, err := convert.FindSection(openFile(t, filled), "zeros:no_zeros"); err == nil ||
+	if _, err := convert.FindSection(elftest.Parse(t, filled), "zeros:no_zeros"); err == nil ||
 		!strings.Contains(err.Error(), "no loaded segment has the bytes from") {
 		t.Errorf("symbols that are not in the file: %v", err)
 	}
@@ -219,6 +218,8 @@ func TestModule(t *testing.T) {
 		{"another relocation", func(p *elftest.Patcher) {
 			p.Put64(int(rela.Offset)+8, binary.LittleEndian.Uint64(p.B[rela.Offset+8:])&^0xffffffff|uint64(elf.R_X86_64_64))
 		}, "the relocation of .sframe+0x1c has type 1, not 24"},
+		{"no relocations", func(p *elftest.Patcher) { p.Put64(p.Section(".rela.sframe")+elftest.ShSize, 0) },
+			"1 FDEs have 0 relocations"},
 		{"no flag 0x4", func(p *elftest.Patcher) { p.B[int(section.Offset)+3] = 0 }, "flag 0x4 is clear"},
 	} {
 		p := elftest.Patch(t.Fatalf, b)
@@ -240,7 +241,7 @@ func TestModule(t *testing.T) {
 // refusal returns why Linux refuses the section of a file, or "".
 func refusal(t *testing.T, b []byte, linux convert.Linux) string {
 	t.Helper()
-	f := openFile(t, b)
+	f := elftest.Parse(t, b)
 	s, err := convert.FindSection(f, "")
 	if err != nil {
 		t.Fatal(err)
@@ -298,17 +299,13 @@ func TestLinuxSegments(t *testing.T) {
 
 // TestNotExecutable names the segment of code that is not executable.
 func TestNotExecutable(t *testing.T) {
-	for path, want := range map[string]string{
-		filepath.Join(fixtures, "amd64/plt"): "section .plt at file offset 0x510 is code, but program header 2 at file " +
-			"offset 0xb0, with its bytes, has flags 0x0 and not PF_X",
-		goprog.Build(t, "CGO_ENABLED=0 GOARCH=amd64", "-ldflags=-s -w"): "section .text at file offset 0x1000 is code, but ",
-	} {
-		p := elftest.Patch(t.Fatalf, testfile.Read(t, path))
-		p.Put32(p.Segment(elf.PT_LOAD, 0)+4, 0) // p_flags
-		for i, j := range []job{add(convert.Options{}), detach(convert.Options{}), dry(add(convert.Options{}))} {
-			if _, res, err := do(p.B, j); err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("%s, %d: %+v, %v; want %q", path, i, res, err, want)
-			}
+	const want = "section .plt at file offset 0x510 is code, but program header 2 at file offset 0xb0, with its bytes, " +
+		"has flags 0x0 and not PF_X"
+	p := elftest.Patch(t.Fatalf, testfile.Read(t, filepath.Join(fixtures, "amd64/plt")))
+	p.Put32(p.Segment(elf.PT_LOAD, 0)+elftest.PhFlags, 0)
+	for i, j := range []job{add(convert.Options{}), detach(convert.Options{}), dry(add(convert.Options{}))} {
+		if _, res, err := do(p.B, j); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%d: %+v, %v; want %q", i, res, err, want)
 		}
 	}
 }

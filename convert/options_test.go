@@ -1,37 +1,33 @@
 package convert
 
 import (
-	"os"
 	"runtime"
 	"testing"
 
-	"cfi2sframe/cfi"
-	"cfi2sframe/internal/testkit/elftest"
-	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/generate"
 )
 
-// TestSmallFiles expects that a small file is worked on by one worker, and a larger one by more, unless
-// somebody says how many.
+// TestSmallFiles expects one worker for a small file, and more for a larger one, within the memory that its size allows.
+// The option bounds them.
 func TestSmallFiles(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
-	for name, want := range map[string]int{"/bin/ls": 1, "/bin/bash": 2} {
-		b, err := os.ReadFile(peer.File(t, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		f := elftest.Parse(t, b)
-		table, err := cfi.Load(f, cfi.Auto, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if small := table.Len() < 2*functionsPerWorker; small != (want == 1) {
-			t.Skipf("%s has %d functions", name, table.Len())
-		}
-		if got := (&Options{}).workers(table, f.Size); got != want {
-			t.Errorf("%s: %d workers for %d functions; want %d", name, got, table.Len(), want)
-		}
-		if got := (&Options{Workers: 3}).workers(table, f.Size); got != 3 {
-			t.Errorf("%s: %d workers; want 3", name, got)
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
+	functions := make([]generate.Range, 3*functionsPerWorker)
+	for i := range functions {
+		functions[i] = generate.Range{Begin: uint64(16 * i), End: uint64(16*i + 16)}
+	}
+	for _, tt := range []struct {
+		functions, workers int
+		size               uint64 // of the file
+		want               int
+	}{
+		{2, 0, 0, 1}, {2*functionsPerWorker - 1, 0, 0, 1}, {2 * functionsPerWorker, 0, 0, 2},
+		{3 * functionsPerWorker, 0, 0, 3}, {2, 3, 0, 2}, {2000, 3, 0, 3}, {2000, 1, 0, 1},
+		// One program needs 2 MiB and 48 bytes; any file has 96 MiB, and more for its size.
+		{2000, 200, 0, 47}, {2000, 200, 4 * 104 << 20, 99},
+	} {
+		table := generate.Described(t, functions[:tt.functions]...)
+		if got := (&Options{Workers: tt.workers}).workers(table, tt.size); got != tt.want {
+			t.Errorf("%+v: %d workers, %d programs", tt, got, table.NumPrograms())
 		}
 	}
 }

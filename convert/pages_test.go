@@ -2,7 +2,6 @@ package convert_test
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -58,13 +57,7 @@ func TestLargePages(t *testing.T) {
 			}
 			for _, version := range []sframe.Version{sframe.V2, sframe.V3} {
 				for _, f := range files {
-					b, err := os.ReadFile(results[f+fmt.Sprint(version)])
-					if err != nil {
-						t.Fatal(err)
-					}
-					if err := os.WriteFile(filepath.Join(dir, f), b, 0o777); err != nil {
-						t.Fatal(err)
-					}
+					replace(t, results[f+fmt.Sprint(version)], filepath.Join(dir, f))
 				}
 				start(1)
 			}
