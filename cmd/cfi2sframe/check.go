@@ -53,8 +53,11 @@ func (c *call) checkCommand() *cobra.Command {
 		if err := cmp.Or(checkInputs(args), s.reporting.check(), s.checkTrees(), s.applyReader()); err != nil {
 			return err
 		}
+		if err := c.distinctInputs(&s.reporting, args); err != nil {
+			return c.usage(err)
+		}
 		unread := 0
-		if s.given = args; s.recursive {
+		if s.give(args); s.recursive {
 			args, unread = c.walk(args, s.destination(c.stdout, "standard output"), s.quiet)
 		}
 		c.status = c.check(s, args, unread)
@@ -299,6 +302,9 @@ func (c *call) dumpCommand() *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := checkInputs(args); err != nil {
 			return err
+		}
+		if err := c.distinctInputs(&reporting{}, args); err != nil {
+			return c.usage(err)
 		}
 		c.status = c.dump(args, *s)
 		return nil

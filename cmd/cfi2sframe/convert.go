@@ -100,7 +100,7 @@ func (c *call) convert(s *conversion, cmd *cobra.Command, args []string) error {
 		return err
 	}
 	unread := 0
-	if s.given = args; s.recursive {
+	if s.give(args); s.recursive {
 		s.files, unread = c.walk(args, s.destination(s.stream(c.stdout, c.stderr)), s.quiet)
 	}
 	if err := s.distinct(c.stdout, c.stderr); err != nil {
@@ -171,7 +171,7 @@ type trees struct {
 	recursive  bool
 	skip       bool
 	skipStatus bool
-	given      []string // the paths of the command line
+	given      map[string]bool // the paths of the command line
 }
 
 // defineTrees defines the flags.
@@ -191,7 +191,15 @@ func (t *trees) checkTrees() error {
 
 // skips reports whether a file is skipped if it is unsupported. With -r, only a file of the command line is an error.
 func (t *trees) skips(path string) bool {
-	return t.skip || t.recursive && !slices.Contains(t.given, path)
+	return t.skip || t.recursive && !t.given[path]
+}
+
+// give notes the paths of the command line.
+func (t *trees) give(paths []string) {
+	t.given = make(map[string]bool)
+	for _, path := range paths {
+		t.given[path] = true
+	}
 }
 
 // A rule refuses a combination of flags.

@@ -31,6 +31,9 @@ func (c *call) diffCommand() *cobra.Command {
 		if err := cmp.Or(checkInputs(args), err, s.reporting.check()); err != nil {
 			return err
 		}
+		if err := c.distinctInputs(&s.reporting, args); err != nil {
+			return c.usage(err)
+		}
 		c.status = c.diff(s, args)
 		return nil
 	}

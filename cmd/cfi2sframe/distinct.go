@@ -48,13 +48,14 @@ func (s *conversion) distinct(stdout, stderr io.Writer) error {
 		link = destinationOf("--debug-link-update", s.to.DebugLinkUpdate)
 	}
 	to := s.destination(s.stream(stdout, stderr))
-	if output != nil && slices.ContainsFunc(s.inputs(), output.is) {
+	inputs := inputPaths(s.files)
+	if output != nil && slices.ContainsFunc(inputs, output.is) {
 		if s.verb == "detach" {
 			return fmt.Errorf("%s is also an input; use another file", output.name)
 		}
 		return fmt.Errorf("%s is also an input; use --in-place, or another file", output.name)
 	}
-	err := to.distinct("an input", s.inputs()...)
+	err := to.distinct("an input", inputs...)
 	if output != nil {
 		err = cmp.Or(err, link.distinct("the output", s.output), to.distinct("the output", s.output))
 	}
@@ -67,9 +68,14 @@ func (s *conversion) distinct(stdout, stderr io.Writer) error {
 	return err
 }
 
-// inputs returns paths of the input files.
-func (s *conversion) inputs() []string {
-	inputs := slices.Clone(s.files)
+// distinctInputs returns an error if the report of a verb that writes nothing else is also one of the inputs.
+func (c *call) distinctInputs(r *reporting, inputs []string) error {
+	return r.destination(c.stdout, "standard output").distinct("an input", inputPaths(inputs)...)
+}
+
+// inputPaths returns the paths of input files.
+func inputPaths(names []string) []string {
+	inputs := slices.Clone(names)
 	if i := slices.Index(inputs, files.Stdin); i >= 0 {
 		inputs[i] = "/dev/stdin"
 	}

@@ -36,6 +36,9 @@ func (c *call) lookupCommand() *cobra.Command {
 		if err := cmp.Or(checkInputs(args[:min(len(args), 1)]), err, s.reporting.check()); err != nil {
 			return err
 		}
+		if err := c.distinctInputs(&s.reporting, args[:1]); err != nil {
+			return c.usage(err)
+		}
 		c.status = c.lookup(s, args[0], args[1:])
 		return nil
 	}

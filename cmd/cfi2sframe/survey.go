@@ -50,12 +50,11 @@ func (c *call) surveyCommand() *cobra.Command {
 		if err := cmp.Or(checkInputs(args), w.reporting.check()); err != nil {
 			return err
 		}
-		to := w.destination(c.stdout, "standard output")
-		if err := to.distinct("an input", args...); err != nil {
+		if err := c.distinctInputs(&w.reporting, args); err != nil {
 			return c.usage(err)
 		}
 		w.console = c.console(w.quiet)
-		opt.Scanning, opt.IsOutput = w.scanning, to.is
+		opt.Scanning, opt.IsOutput = w.scanning, w.destination(c.stdout, "standard output").is
 		c.status = w.run(c.ctx, args, func() (*survey.Survey, error) {
 			return survey.Run(c.ctx, args, opt, w.progress)
 		})
@@ -73,8 +72,8 @@ func (c *call) mergeCommand() *cobra.Command {
 		if err := cmp.Or(checkInputs(args), w.reporting.check()); err != nil {
 			return err
 		}
-		if err := w.destination(c.stdout, "standard output").distinct("an input", args...); err != nil {
-			return err
+		if err := c.distinctInputs(&w.reporting, args); err != nil {
+			return c.usage(err)
 		}
 		w.console = c.console(w.quiet)
 		c.status = w.run(c.ctx, args, func() (*survey.Survey, error) { return survey.Merge(args) })

@@ -96,12 +96,12 @@ func (e *examiner) examine(budget *elffile.Budget, r io.ReaderAt, name string, s
 		return refused(name, statusOf(err), err)
 	}
 	n := cfi.Size(f)
-	if e.Starting != nil {
-		e.Starting(n, f.Size)
-	}
 	if n > largeCFI {
 		e.large.Lock()
 		defer e.large.Unlock()
+	}
+	if e.Starting != nil {
+		e.Starting(n, f.Size)
 	}
 	record := &Record{File: valid(name)}
 	err = record.translate(f)

@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"cfi2sframe/convert"
+	"cfi2sframe/elffile"
 	"cfi2sframe/internal/testkit/elftest"
 )
 
@@ -183,6 +184,32 @@ func TestStarting(t *testing.T) {
 		if want := []uint64{tt.want(size), size}; !slices.Equal(got, want) {
 			t.Errorf("%s: %d; want %d", tt.name, got, want)
 		}
+	}
+}
+
+// TestLargeAlone expects files with much CFI to be examined one at a time, and others at any time.
+func TestLargeAlone(t *testing.T) {
+	var e examiner
+	examined := 0
+	e.Starting = func(cfi, _ uint64) {
+		free := e.large.TryLock()
+		if free {
+			e.large.Unlock()
+		}
+		if examined++; free != (cfi <= largeCFI) {
+			t.Errorf("%d bytes of CFI: another file can be examined: %t", cfi, free)
+		}
+	}
+	for _, size := range []int{100, largeCFI} {
+		p := elftest.Patch(t.Fatalf, sound(t))
+		p.AddSection(".debug_frame", 0, make([]byte, size))
+		n := int64(len(p.B))
+		if _, err := e.examine(elffile.NewBudget(n), bytes.NewReader(p.B), "file", n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if examined != 2 || !e.large.TryLock() {
+		t.Errorf("%d files were examined, or the last one still is", examined)
 	}
 }
 
