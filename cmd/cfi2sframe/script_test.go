@@ -15,7 +15,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,7 +24,6 @@ import (
 	"time"
 
 	"cfi2sframe/internal/testkit/elftest"
-	"cfi2sframe/internal/testkit/long"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
@@ -462,135 +460,6 @@ func interruptOpen(t *testing.T, sig syscall.Signal, command func() (cmd *exec.C
 		}
 	}
 	t.Errorf("%v: no run was interrupted", sig)
-}
-
-// notDone matches lines of JSON on files that were not replaced.
-var notDone = regexp.MustCompile(`(?m)^.*"kept":"failed".*\n`)
-
-// TestAnyMoment sends signals at many moments, most of them before the program is known to catch any. Whatever comes of
-// it, the status says so, each file is as it was or as it is to be, and there is no other.
-func TestAnyMoment(t *testing.T) {
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	plain, err := os.ReadFile(filepath.Join(fixtures, "plt"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	// run runs the program on three files, a, b and c, sends a signal, if it is one, after some time, and
-	// returns what the program wrote to stdout and stderr.
-	run := func(t *testing.T, dir, args string, sig syscall.Signal, delay time.Duration) (stdout, stderr string,
-		status syscall.WaitStatus) {
-		t.Helper()
-		for _, name := range []string{"a", "b", "c"} {
-			if err := os.WriteFile(filepath.Join(dir, name), plain, 0o755); err != nil {
-				t.Fatal(err)
-			}
-		}
-		var out, errs strings.Builder
-		cmd := exec.Command(exe)
-		cmd.Args = append([]string{"cfi2sframe"}, strings.Fields(args)...)
-		cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &out, &errs
-		cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0") // the race detector waits for a second at the end
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		if sig != 0 {
-			time.Sleep(delay)
-			_ = cmd.Process.Signal(sig) // it may have ended
-		}
-		var exit *exec.ExitError
-		if err := cmd.Wait(); err != nil && !errors.As(err, &exit) {
-			t.Fatal(err)
-		}
-		return out.String(), errs.String(), cmd.ProcessState.Sys().(syscall.WaitStatus)
-	}
-	// contents are those of what is in a folder.
-	contents := func(t *testing.T, dir string) map[string]string {
-		t.Helper()
-		entries, err := os.ReadDir(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all := make(map[string]string)
-		for _, e := range entries {
-			b, err := os.ReadFile(filepath.Join(dir, e.Name()))
-			if err != nil {
-				t.Fatal(err)
-			}
-			all[e.Name()] = string(b)
-		}
-		return all
-	}
-	moments := long.Pick(t, 10, 30)
-	for _, test := range []struct{ name, args string }{
-		{"new output", "-q a -o out"},
-		{"existing output", "-q a -o b"},
-		{"in place", "-q --in-place a"},
-		{"three files", "-q --in-place a b c"},
-		{"one after the other", "-q --no-sync --in-place a b c"},
-		{"stdout", "-q a -o -"},
-		{"report", "--dry-run --report json --report-file r a b c"},
-		{"survey", "survey --report json --report-file r a b c"},
-	} {
-		t.Run(strings.ReplaceAll(test.name, " ", "-"), func(t *testing.T) {
-			dir := t.TempDir()
-			start := time.Now()
-			whole, stderr, status := run(t, dir, test.args, 0, 0)
-			took := time.Since(start)
-			if status != 0 {
-				t.Fatalf("status %v; %s", status, stderr)
-			}
-			after := contents(t, dir)
-			killed := 0
-			// On a busy machine, runs may end before their signal is sent.
-			for i := 0; i < moments || killed == 0 && i < 10*moments; i++ {
-				sig := []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP}[i%3]
-				delay := took * time.Duration(i%moments) / time.Duration(moments)
-				dir := t.TempDir()
-				stdout, stderr, status := run(t, dir, test.args, sig, delay)
-				there := contents(t, dir)
-				done := true // each file is as it is to be
-				for name, want := range after {
-					done = done && there[name] == want
-				}
-				wrong := ""
-				switch {
-				case status.Signaled() && status.Signal() == sig:
-					killed++
-				case status == 0:
-					if !done || stdout != whole {
-						wrong = "not everything is done"
-					}
-				case status.ExitStatus() != 128+int(sig) || !strings.Contains(stderr, "interrupted"):
-					wrong = "another status was expected"
-				}
-				if !strings.HasPrefix(whole, stdout) {
-					wrong = "what is written is wrong"
-				}
-				for name, b := range there {
-					old := string(plain)
-					if name == "r" || name == "out" {
-						old = after[name]
-					}
-					if name == "r" && status.ExitStatus() == 128+int(sig) &&
-						strings.HasPrefix(after[name], notDone.ReplaceAllString(b, "")) {
-						continue // what was done is reported, and after it what was not
-					}
-					if want, ok := after[name]; !ok || b != want && b != old {
-						wrong = name + " should not be there, or not be like that"
-					}
-				}
-				if wrong != "" {
-					t.Errorf("%v after %v: %s: status %#x, stderr %q", sig, delay, wrong, status, stderr)
-				}
-			}
-			if killed == 0 {
-				t.Error("no run was ended")
-			}
-		})
-	}
 }
 
 // TestSecondSignal signals a program that waits for the reader of a pipe.
