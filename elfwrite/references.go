@@ -21,8 +21,9 @@ type references struct {
 	hit  []bool   // something refers to an address from this cut to the next one
 	err  error    // of the scan
 
-	code   elffile.Span             // in which references are to code
-	refers func(first, last uint64) // is called for these, or nil
+	begin, end uint64                   // of the code and all parts
+	code       elffile.Span             // in which references are to code
+	refers     func(first, last uint64) // is called for these, or nil
 }
 
 // to returns an error if something may refer to the addresses.
@@ -45,8 +46,15 @@ func (r *references) at(addr uint64) int {
 	return sort.Search(len(r.cuts), func(i int) bool { return r.cuts[i] > addr }) - 1
 }
 
-// mark notes a reference to one of the addresses from first to last.
+// mark notes a reference to one of the addresses from first to last. Most are to data.
 func (r *references) mark(first, last uint64) {
+	if last >= r.begin && first < r.end {
+		r.markPart(first, last)
+	}
+}
+
+// markPart is mark for addresses that may be in code or in a part.
+func (r *references) markPart(first, last uint64) {
 	r.markCode(first, last)
 	if n := len(r.cuts); n == 0 || last < r.cuts[0] || first >= r.cuts[n-1] {
 		return
@@ -109,6 +117,10 @@ func (r *references) cut(parts []elffile.Span) {
 func newReferences(f *elffile.File, parts []elffile.Span, refers func(first, last uint64)) *references {
 	r := &references{code: codeOf(f), refers: refers}
 	r.cut(parts)
+	r.begin, r.end = r.code.Begin, r.code.End
+	if n := len(r.cuts); n > 0 {
+		r.begin, r.end = min(r.begin, r.cuts[0]), max(r.end, r.cuts[n-1])
+	}
 	r.err = r.scan(f)
 	return r
 }
