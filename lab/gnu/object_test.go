@@ -1,13 +1,11 @@
 package gnu
 
 import (
-	"context"
 	"debug/elf"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,11 +13,13 @@ import (
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
+	"cfi2sframe/elffile"
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/linked"
 	"cfi2sframe/internal/testkit/long"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/testfile"
+	"cfi2sframe/lab/kit"
 	"cfi2sframe/sframe"
 )
 
@@ -48,7 +48,7 @@ func convertAll(t *testing.T, dir string, opt convert.Options, names ...string) 
 	t.Helper()
 	for _, name := range names {
 		path := filepath.Join(dir, name)
-		res, err := files.Convert(context.Background(), path, path, files.Options{Work: files.Add(opt, "")})
+		res, err := files.Convert(t.Context(), path, path, files.Options{Work: files.Add(opt, "")})
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -60,41 +60,18 @@ func convertAll(t *testing.T, dir string, opt convert.Options, names ...string) 
 	}
 }
 
-// oldLinker puts binutils 2.44's ld for a target into the folder b of dir, which is one
-// of sid's: there are no compilers for it in its own suite.
+// oldLinker puts binutils 2.44's ld for a target into the directory b of dir, which is one of sid's: there are no
+// compilers for it in its own suite.
 func oldLinker(t *testing.T, dir string, tg target) {
 	t.Helper()
 	root := peer.Root(t, "trixie")
-	libs := filepath.Join(root, "usr/lib/x86_64-linux-gnu")
-	b := filepath.Join(dir, "b")
-	if err := os.Mkdir(b, 0o777); err != nil {
-		t.Fatal(err)
-	}
-	files := []string{peer.File(t, filepath.Join(root, "usr/bin", tg.prefix+"ld"))}
-	for _, pattern := range []string{"libbfd-2.44-*.so", "libctf*.so.0", "libsframe.so.*", "libjansson.so.*",
-		"libzstd.so.*", "libz.so.*"} {
-		found, err := filepath.Glob(filepath.Join(libs, pattern))
-		if err != nil {
-			t.Fatal(err)
-		}
-		files = append(files, found...)
-	}
-	for i, path := range files {
-		data, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		name := filepath.Base(path)
-		if i == 0 {
-			name = "ld.bin"
-		}
-		if err := os.WriteFile(filepath.Join(b, name), data, 0o777); err != nil {
-			t.Fatal(err)
-		}
-	}
-	inside := "/tmp/" + filepath.Base(dir) + "/b"
-	wrapper := fmt.Sprintf("#!/bin/sh\nLD_LIBRARY_PATH=%s exec %s/ld.bin \"$@\"\n", inside, inside)
-	if err := os.WriteFile(filepath.Join(b, "ld"), []byte(wrapper), 0o777); err != nil {
+	err := kit.Run(dir, "sh", "-ec", fmt.Sprintf(`mkdir b
+		cp -L %[1]s/usr/bin/%[2]sld b/ld.bin
+		cd %[1]s/usr/lib/x86_64-linux-gnu
+		cp -L libbfd-2.44-*.so libctf*.so.0 libsframe.so.* libjansson.so.* libzstd.so.* libz.so.* %[3]s/b
+		printf '#!/bin/sh\nLD_LIBRARY_PATH=%[4]s exec %[4]s/ld.bin "$@"\n' >%[3]s/b/ld
+		chmod +x %[3]s/b/ld`, root, tg.prefix, dir, "/tmp/"+filepath.Base(dir)+"/b"))
+	if err != nil {
 		t.Fatal(err)
 	}
 	peer.Again(t, "sid", dir, "b/ld --version | grep -q 2.44")
@@ -169,7 +146,7 @@ func TestLinkedObjects(t *testing.T) {
 			convertAll(t, dir, convert.Options{Version: tt.version}, "one.o", "two.o", "hand.o")
 			for _, name := range []string{"Scrt1.o", "crti.o", "crtbeginS.o", "crtendS.o", "crtn.o"} {
 				path := filepath.Join(dir, name)
-				_, err := files.Convert(context.Background(), path, path,
+				_, err := files.Convert(t.Context(), path, path,
 					files.Options{Work: files.Add(convert.Options{Version: tt.version}, "")})
 				if err != nil && !errors.Is(err, cfi.ErrNone) && !errors.Is(err, convert.ErrNoCode) {
 					t.Errorf("%s: %v", name, err)
@@ -360,38 +337,34 @@ type reloc struct {
 	target string // section and offset in it
 }
 
-// relocs reads the relocations of .sframe, by means of the Go library.
-func relocs(t *testing.T, path string) []reloc {
+// relocs reads the relocations of .sframe, by means of the Go library, and what the section header and the header in it
+// say, but for sizes.
+func relocs(t *testing.T, path string) (list []reloc, header string) {
 	t.Helper()
 	f, err := elf.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	s := f.Section(".rela.sframe")
-	if s == nil {
-		t.Fatalf("%s has no .rela.sframe", path)
+	s, r := f.Section(".sframe"), f.Section(".rela.sframe")
+	if s == nil || r == nil {
+		t.Fatalf("%s has no .sframe or no .rela.sframe", path)
 	}
-	if s.Entsize != 24 || f.Sections[s.Info].Name != ".sframe" || f.Sections[s.Link].Type != elf.SHT_SYMTAB {
-		t.Errorf("%s: .rela.sframe has entries of %d bytes, for section %s, by %v",
-			path, s.Entsize, f.Sections[s.Info].Name, f.Sections[s.Link].Type)
+	section, err1 := s.Data()
+	b, err2 := r.Data()
+	symbols, err3 := f.Symbols()
+	if err := errors.Join(err1, err2, err3); err != nil || len(section) < 12 {
+		t.Fatalf("%s: %d bytes of .sframe (%v)", path, len(section), err)
 	}
-	b, err := s.Data()
-	if err != nil {
-		t.Fatal(err)
-	}
-	symbols, err := f.Symbols()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out []reloc
 	for ; len(b) >= 24; b = b[24:] {
 		info := f.ByteOrder.Uint64(b[8:])
 		sym := symbols[info>>32-1] // Symbols leaves out the null symbol
 		where := fmt.Sprintf("%s%+d", f.Sections[sym.Section].Name, int64(sym.Value+f.ByteOrder.Uint64(b[16:])))
-		out = append(out, reloc{f.ByteOrder.Uint64(b), uint32(info), where})
+		list = append(list, reloc{f.ByteOrder.Uint64(b), uint32(info), where})
 	}
-	return out
+	return list, fmt.Sprintf("type %#x flags %v align %d entsize %d: % x, %d FDEs; relocations of %d bytes, for %s, by %v",
+		uint32(s.Type), s.Flags, s.Addralign, s.Entsize, section[:8], f.ByteOrder.Uint32(section[8:]),
+		r.Entsize, f.Sections[r.Info].Name, f.Sections[r.Link].Type)
 }
 
 // TestRelocations holds the relocations of converted objects against those of GNU as.
@@ -424,7 +397,8 @@ func TestRelocations(t *testing.T) {
 					}
 				}
 				convertAll(t, dir, convert.Options{Version: tt.version}, name+".o")
-				want, got := relocs(t, theirs), relocs(t, ours)
+				want, theirHeader := relocs(t, theirs)
+				got, header := relocs(t, ours)
 				byTarget := func(a, b reloc) int { return strings.Compare(a.target, b.target) }
 				for _, list := range [][]reloc{want, got} {
 					if !slices.IsSortedFunc(list, func(a, b reloc) int { return int(a.off) - int(b.off) }) {
@@ -442,127 +416,81 @@ func TestRelocations(t *testing.T) {
 				if !slices.Equal(want, got) {
 					t.Errorf("%s: GNU as has %d relocations\n%v\nours are %d\n%v", name, len(want), want, len(got), got)
 				}
-				if want, got := header(t, theirs), header(t, ours); want != got {
-					t.Errorf("%s: .sframe of GNU as is %+v, ours %+v", name, want, got)
+				if header != theirHeader {
+					t.Errorf("%s: .sframe of GNU as is %s, ours %s", name, theirHeader, header)
 				}
 			}
 		})
 	}
-}
-
-// header returns what the section header of .sframe and the header in it say, but for
-// sizes.
-func header(t *testing.T, path string) string {
-	t.Helper()
-	f, err := elf.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	s := f.Section(".sframe")
-	b, err := s.Data()
-	if err != nil || len(b) < 12 {
-		t.Fatalf("%s: %d bytes of .sframe (%v)", path, len(b), err)
-	}
-	return fmt.Sprintf("type %#x flags %v align %d entsize %d: % x, %d FDEs",
-		uint32(s.Type), s.Flags, s.Addralign, s.Entsize, b[:8], f.ByteOrder.Uint32(b[8:]))
 }
 
 // TestMergers links objects of each format by GNU ld 2.44 and 2.47 and mold, and expects those linkers to merge them
 // that Mergers says. Others write the program without their rows, and GNU ld says so; it fails only with V1.
 func TestMergers(t *testing.T) {
+	peer.Binutils(t, "2.40") // whose as writes V1, which cfi2sframe does not write in objects
 	dir := peer.Run(t, "sid", "g++-16 -O2 -S one.cc two.cc\nfor f in one two hand_amd64; do as $f.s -o $f.o; done",
 		sources(targets["amd64"])...)
 	oldLinker(t, dir, targets["amd64"])
-	version := func(t *testing.T, format string, opt convert.Options) {
-		t.Helper()
+	if err := kit.Run(dir, "sh", "-ec", "for f in one two; do as --gsframe $f.s -o V1$f.o; done"); err != nil {
+		t.Fatal(err)
+	}
+	const dropped = "no .sframe will be created"
+	for _, tt := range []struct {
+		name   string
+		format convert.Format
+		says   [3]string // part of what each linker prints
+	}{
+		{"V1", convert.Format{Version: sframe.V1}, [3]string{"different format versions", "section ignored", ""}},
+		{"V2", convert.Format{Version: sframe.V2}, [3]string{"", "section ignored", ""}},
+		{"V2pcrel", convert.Format{Version: sframe.V2, PCRel: true}, [3]string{dropped, "section ignored", ""}},
+		{"V3", convert.Format{Version: sframe.V3}, [3]string{dropped, "", ""}},
+	} {
 		for _, name := range []string{"one.o", "two.o"} {
-			path := filepath.Join(dir, name)
-			if _, err := files.Convert(t.Context(), path, filepath.Join(dir, format+name),
-				files.Options{Work: files.Add(opt, "")}); err != nil {
+			if tt.name == "V1" {
+				continue
+			}
+			opt := convert.Options{Version: tt.format.Version, PCRel: tt.format.PCRel}
+			in, out := filepath.Join(dir, name), filepath.Join(dir, tt.name+name)
+			if _, err := files.Convert(t.Context(), in, out, files.Options{Work: files.Add(opt, "")}); err != nil {
 				t.Fatal(err)
 			}
 		}
-	}
-	version(t, "V2", convert.Options{Version: sframe.V2})
-	version(t, "V2pcrel", convert.Options{Version: sframe.V2, PCRel: true})
-	version(t, "V3", convert.Options{Version: sframe.V3})
-	for _, tt := range []struct {
-		format convert.Format
-		name   string
-		linker string // as Mergers has it
-		says   string // part of what it prints
-	}{
-		{convert.Format{Version: sframe.V1}, "V1", "GNU ld 2.41 to 2.44", "different format versions"},
-		{convert.Format{Version: sframe.V2}, "V2", "GNU ld 2.41 to 2.44", ""},
-		{convert.Format{Version: sframe.V2, PCRel: true}, "V2pcrel", "GNU ld 2.41 to 2.44", "no .sframe will be created"},
-		{convert.Format{Version: sframe.V3}, "V3", "GNU ld 2.41 to 2.44", "no .sframe will be created"},
-		{convert.Format{Version: sframe.V1}, "V1", "GNU ld 2.46 and later", "section ignored"},
-		{convert.Format{Version: sframe.V2}, "V2", "GNU ld 2.46 and later", "section ignored"},
-		{convert.Format{Version: sframe.V2, PCRel: true}, "V2pcrel", "GNU ld 2.46 and later", "section ignored"},
-		{convert.Format{Version: sframe.V3}, "V3", "GNU ld 2.46 and later", ""},
-		{convert.Format{Version: sframe.V1}, "V1", "mold 3", ""},
-		{convert.Format{Version: sframe.V2}, "V2", "mold 3", ""},
-		{convert.Format{Version: sframe.V2, PCRel: true}, "V2pcrel", "mold 3", ""},
-		{convert.Format{Version: sframe.V3}, "V3", "mold 3", ""},
-	} {
-		t.Run(tt.name+", "+tt.linker, func(t *testing.T) {
-			if tt.format.Version == sframe.V1 { // which cfi2sframe does not write in objects
-				peer.Binutils(t, "2.40")
-				for _, name := range []string{"one", "two"} {
-					cmd := exec.Command("as", "--gsframe", name+".s", "-o", "V1"+name+".o")
-					cmd.Dir = dir
-					if out, err := cmd.CombinedOutput(); err != nil {
-						t.Fatalf("%v: %s", err, out)
-					}
-				}
-			}
-			flag := map[string]string{"GNU ld 2.41 to 2.44": "-B$PWD/b", "mold 3": "-fuse-ld=mold"}[tt.linker]
+		for i, linker := range []string{"GNU ld 2.41 to 2.44", "GNU ld 2.46 and later", "mold 3"} { // as Mergers has it
 			peer.Again(t, "sid", dir, fmt.Sprintf("rm -f prog\n"+
-				"g++-16 %s %sone.o %[2]stwo.o hand_amd64.o -o prog >log 2>&1 || exit 0\n./prog", flag, tt.name))
-			log, err := os.ReadFile(filepath.Join(dir, "log"))
-			if err != nil {
-				t.Fatal(err)
+				"g++-16 %s %sone.o %[2]stwo.o hand_amd64.o -o prog >log 2>&1 || exit 0\n./prog",
+				[]string{"-B$PWD/b", "", "-fuse-ld=mold"}[i], tt.name))
+			log, says := string(testfile.Read(t, filepath.Join(dir, "log"))), tt.says[i]
+			if !strings.Contains(log, says) || says == "" && log != "" {
+				t.Errorf("%s, %s: it says %q; want %q", tt.name, linker, log, says)
 			}
-			if !strings.Contains(string(log), tt.says) || tt.says == "" && len(log) > 0 {
-				t.Errorf("it says %q; want %q", log, tt.says)
-			}
-			f, err := elf.Open(filepath.Join(dir, "prog"))
-			if failed := tt.says == "different format versions"; failed || err != nil {
-				if !failed || err == nil {
-					t.Errorf("linked: %v", err)
+			f, section, err := linked.Load(filepath.Join(dir, "prog"))
+			switch {
+			case says == "different format versions":
+				if !errors.Is(err, os.ErrNotExist) {
+					t.Errorf("%s, %s: linked (%v)", tt.name, linker, err)
 				}
-				return
+				continue
+			case err != nil && !errors.Is(err, sframe.ErrNone):
+				t.Fatalf("%s, %s: %v", tt.name, linker, err)
 			}
-			defer f.Close()
-			if got, want := hasRowOf(t, f, "main"), slices.Contains(tt.format.Mergers(), tt.linker); got != want {
-				t.Errorf("main has a row: %t; want %t", got, want)
+			got := err == nil && hasRowOf(t, f, section, "main")
+			if want := slices.Contains(tt.format.Mergers(), linker); got != want {
+				t.Errorf("%s, %s: main has a row: %t; want %t", tt.name, linker, got, want)
 			}
-		})
+		}
 	}
 }
 
-// hasRowOf reports whether the .sframe of a program, if it has one, has a row for a function.
-func hasRowOf(t *testing.T, f *elf.File, name string) bool {
+// hasRowOf reports whether a section has a row for a function.
+func hasRowOf(t *testing.T, f *elffile.File, section *sframe.Section, function string) (found bool) {
 	t.Helper()
-	s, err := sframe.FromELF(f)
-	if errors.Is(err, sframe.ErrNone) {
-		return false
-	}
+	err := f.Symbols(elf.SHT_SYMTAB, func(table *elffile.Section, s elffile.Symbol) {
+		if f.SymbolName(table, s.Name) == function {
+			_, found, _ = section.Lookup(s.Value)
+		}
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	symbols, err := f.Symbols()
-	if err != nil {
-		t.Fatal(err)
-	}
-	i := slices.IndexFunc(symbols, func(s elf.Symbol) bool { return s.Name == name })
-	if i < 0 {
-		t.Fatalf("there is no %s", name)
-	}
-	_, ok, err := s.Lookup(symbols[i].Value)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return ok
+	return found
 }
