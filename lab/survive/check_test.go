@@ -3,43 +3,32 @@ package survive
 import (
 	"bytes"
 	"debug/elf"
-	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
-	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/linked"
-	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/lab/kit"
 	"cfi2sframe/sframe"
 )
 
-// TestChecks damages a converted file in many ways.
-func TestChecks(t *testing.T) {
-	peer.Look(t, "gcc")
-	s := &subject{arch: "amd64", name: "library", file: "libsubject.so", script: "CC=gcc\n" + library}
-	err := s.build()
-	defer os.RemoveAll(s.dir)
+// TestCheck damages a converted file.
+func TestCheck(t *testing.T) {
+	const fixture = "../../testdata/bin/amd64/prologue"
+	path := filepath.Join(t.TempDir(), "converted")
+	err := kit.WithProduct(func(program, _ string) error {
+		_, err := kit.Convert(program, fixture, path, "--format", "2")
+		return err
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	good := filepath.Join(t.TempDir(), "converted")
-	tool := filepath.Join(t.TempDir(), "cfi2sframe")
-	if err := kit.BuildProduct(tool); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := kit.Convert(tool, s.path(), good, "--format", "2"); err != nil {
-		t.Fatal(err)
-	}
-	b, err := os.ReadFile(good)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := linked.Open(s.path())
+	good := testfile.Read(t, path)
+	f, _, err := linked.Load(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,66 +36,28 @@ func TestChecks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-
+	s := f.Section(sframe.SectionName)
+	segment := slices.IndexFunc(f.Progs, func(p elf.Prog64) bool { return p.Type == sframe.PTGNUSFrame })
 	for _, tt := range []struct {
 		name, want string
-		damage     func(f *elffile.File, b []byte)
+		off        uint64
+		bits       byte
 	}{
-		{"none", "", func(*elffile.File, []byte) {}},
-		{"no name", "exactly under PT_GNU_SFRAME", func(f *elffile.File, b []byte) {
-			b[bytes.Index(b, []byte("\x00.sframe\x00"))+1] = 'x'
-		}},
-		{"not allocated", "exactly under PT_GNU_SFRAME", func(f *elffile.File, b []byte) {
-			b[header(f, ".sframe")+8] = 0
-		}},
-		{"moved", "exactly under PT_GNU_SFRAME", func(f *elffile.File, b []byte) {
-			b[header(f, ".sframe")+16] ^= 8
-		}},
-		{"no program header", "no PT_GNU_SFRAME", func(f *elffile.File, b []byte) {
-			b[program(f, elf.ProgType(sframe.PTGNUSFrame))] ^= 1
-		}},
-		{"writable", "read-only", func(f *elffile.File, b []byte) {
-			b[program(f, elf.PT_LOAD)+4] |= byte(elf.PF_W)
-		}},
-		{"other rows", "the frame is", func(f *elffile.File, b []byte) {
-			s := f.Section(".sframe")
-			b[s.Off+s.Size-1] ^= 8
-		}},
-		{"no section", "magic", func(f *elffile.File, b []byte) {
-			b[f.Section(".sframe").Off] = 0
-		}},
+		{"nothing", "", 0, 0},
+		{"the type of the program header", "PT_GNU_SFRAME", f.Phoff + uint64(segment)*elffile.ProgSize, 1},
+		{"the address of the program header", "PT_GNU_SFRAME is not inside",
+			f.Phoff + uint64(segment)*elffile.ProgSize + 16, 8},
+		{"a row", "the frame is", s.Off + s.Size - 1, 8},
+		{"the magic number", "magic", s.Off, 1},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			damaged := bytes.Clone(b)
-			tt.damage(elftest.Parse(t, b), damaged)
-			path := filepath.Join(t.TempDir(), "damaged")
-			testfile.Write(t, path, string(damaged))
-			_, err := check(path, table)
-			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
-				t.Errorf("error %v, want %q", err, tt.want)
-			}
-		})
-	}
-}
-
-// header returns the file offset of a section header.
-func header(f *elffile.File, name string) uint64 {
-	for i := range f.Sections {
-		if f.Sections[i].Name == name {
-			return f.Shoff + uint64(i)*elffile.SectionSize
+		b := bytes.Clone(good)
+		b[tt.off] ^= tt.bits
+		testfile.Write(t, path, b)
+		_, err := check(path, table)
+		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: error %v, want %q", tt.name, err, tt.want)
 		}
 	}
-	panic(name + " is missing")
-}
-
-// program returns the file offset of the last program header of a type.
-func program(f *elffile.File, typ elf.ProgType) (off uint64) {
-	for i := range f.Progs {
-		if elf.ProgType(f.Progs[i].Type) == typ {
-			off = f.Phoff + uint64(i)*elffile.ProgSize
-		}
-	}
-	return off
 }
 
 // TestCompare allows a change only if the original also gets it.

@@ -90,14 +90,7 @@ func (s *section) damaged(rnd *rand.Rand) *section {
 		if rnd.IntN(3) == 0 {
 			i = rnd.IntN(min(len(data), 64))
 		}
-		switch rnd.IntN(3) {
-		case 0:
-			data[i] ^= 1 << rnd.IntN(8)
-		case 1:
-			data[i] = byte(rnd.Uint32())
-		case 2:
-			data[i]++
-		}
+		data[i] ^= byte(1 + rnd.IntN(255))
 	}
 	if rnd.IntN(8) == 0 {
 		data = data[:rnd.IntN(len(data)+1)]

@@ -127,7 +127,11 @@ func (a *answers) compare(s *section, pcs []uint64) error {
 			taken := a.step()
 			abi := sframe.ABI(s.data[4])
 			want := evaluate(abi, &got, pc, topmost)
-			if taken != want && !trampoline(&got, abi, taken.pc) {
+			at := pc // as evaluate has it
+			if !topmost {
+				at++
+			}
+			if taken != want && !trampoline(&got, abi, at) {
 				return fmt.Errorf("pc %#x: by %+v, topmost %v, the walker steps to %+v, want %+v",
 					pc, got, topmost, taken, want)
 			}
