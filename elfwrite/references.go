@@ -111,16 +111,16 @@ func (r *references) cut(parts []elffile.Span) {
 	slices.Sort(r.cuts)
 	r.cuts = slices.Compact(r.cuts)
 	r.hit = make([]bool, len(r.cuts))
+	r.begin, r.end = r.code.Begin, r.code.End
+	if n := len(r.cuts); n > 0 {
+		r.begin, r.end = min(r.begin, r.cuts[0]), max(r.end, r.cuts[n-1])
+	}
 }
 
 // newReferences finds the references to the parts of f, and calls refers for those to its code.
 func newReferences(f *elffile.File, parts []elffile.Span, refers func(first, last uint64)) *references {
 	r := &references{code: codeOf(f), refers: refers}
 	r.cut(parts)
-	r.begin, r.end = r.code.Begin, r.code.End
-	if n := len(r.cuts); n > 0 {
-		r.begin, r.end = min(r.begin, r.cuts[0]), max(r.end, r.cuts[n-1])
-	}
 	r.err = r.scan(f)
 	return r
 }
