@@ -103,7 +103,7 @@ func (h *filled) fill(index int, s *elf.Section64) {
 	if elf.SectionType(s.Type) == elf.SHT_NOBITS {
 		s.Type, s.Off = uint32(elf.SHT_PROGBITS), h.Off+(s.Addr-h.Vaddr)
 	}
-	if index == h.last && index > 0 {
+	if index == h.last {
 		s.Size = h.Vaddr + h.Filesz - s.Addr
 	}
 }

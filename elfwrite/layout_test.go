@@ -522,6 +522,36 @@ func TestLinkersSection(t *testing.T) {
 	}
 }
 
+// TestOthersSegment has an .sframe in a segment that is not as this package makes them. A larger one gets another segment,
+// and a smaller one too if the old one is written to.
+func TestOthersSegment(t *testing.T) {
+	converted := add(t, read(t, "alloca"), content(1000), Options{})
+	flags := func(flags elf.ProgFlag) func(*elftest.Patcher) {
+		return func(p *elftest.Patcher) { p.Put32(p.LastLoad()+elftest.PhFlags, uint32(flags)) }
+	}
+	for name, tt := range map[string]struct {
+		change         func(*elftest.Patcher)
+		smaller, other int // segments
+	}{
+		"our own":    {func(*elftest.Patcher) {}, 3, 3},
+		"writable":   {flags(elf.PF_R | elf.PF_W), 4, 4},
+		"executable": {flags(elf.PF_R | elf.PF_X), 3, 4},
+		"with a .bss": {func(p *elftest.Patcher) {
+			memsz := p.LastLoad() + elftest.PhMemsz
+			p.Put64(memsz, p.U64(memsz)+8)
+		}, 3, 4},
+	} {
+		p := elftest.Patch(t.Fatalf, converted)
+		tt.change(p)
+		for size, want := range map[int]int{500: tt.smaller, 5000: tt.other} {
+			f := elftest.Parse(t, add(t, p.B, content(size), Options{Force: true}))
+			if got := len(loadsOf(f.Progs)); got != want {
+				t.Errorf("%s: %d segments with %d bytes; want %d", name, got, size, want)
+			}
+		}
+	}
+}
+
 // TestManySections has more sections than a symbol's field can number, and symbols in the last of them.
 func TestManySections(t *testing.T) {
 	const many = 70000

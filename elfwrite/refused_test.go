@@ -268,4 +268,9 @@ func TestOldRefused(t *testing.T) {
 			t.Errorf("%s, removed: error is %v, want %q", tt.name, err, tt.want)
 		}
 	}
+	p := elftest.Patch(t.Fatalf, converted)
+	p.Put64(elftest.EhEntry, s.Addr+s.Size)
+	if _, err := PlanRemoval(elftest.Parse(t, p.B)); err != nil {
+		t.Errorf("with the entry point after it: %v", err)
+	}
 }
