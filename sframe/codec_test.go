@@ -58,6 +58,8 @@ func TestRows(t *testing.T) {
 		{V2, S390XBig, Row{CFA: sp(320), RA: slot(-48), FP: slot(-72)}, false, "\x07\x14\xd0\xb8"},
 		{V2, S390XBig, Row{CFA: sp(160), FP: slot(-72)}, false, "\x07\x00\x00\xb8"},
 		{V2, S390XBig, Row{CFA: sp(160), RA: reg(17), FP: reg(16)}, false, "\x07\x00\x23\x21"},
+		{V2, S390XBig, Row{CFA: sp(160), RA: reg(math.MaxUint16), FP: reg(16)}, false,
+			"\x47\x00\x00\x00\x00\x00\x01\xff\xff\x00\x00\x00\x21"},
 		{V2, S390XBig, Row{CFA: sp(160 + 8*128)}, false, "\x23\x00\x80"},
 		{V2, S390XBig, Row{CFA: sp(164)}, false, no},
 		{V2, S390XBig, Row{CFA: sp(160), RA: slot(-47)}, false, no},

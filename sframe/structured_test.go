@@ -1,6 +1,7 @@
 package sframe_test
 
 import (
+	"errors"
 	"io"
 	"slices"
 	"testing"
@@ -108,6 +109,9 @@ func FuzzStructured(f *testing.F) {
 		if err := out.Dump(io.Discard, nil); err != nil {
 			t.Errorf("Dump: %v", err)
 		}
+		if err := out.Dump(full{}, nil); !errors.Is(err, io.ErrShortWrite) {
+			t.Errorf("Dump to a writer that takes nothing: %v", err)
+		}
 		sorted := out.Sorted()
 		if starts := startsOf(sorted); !slices.IsSorted(starts) || sorted.Flags != h.Flags|sframe.FDESorted {
 			t.Errorf("sorted, flags are %#x, and FDEs start at %#x", sorted.Flags, starts)
@@ -144,6 +148,11 @@ func FuzzStructured(f *testing.F) {
 		}
 	})
 }
+
+// full is a writer that takes nothing.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
 
 // startsOf returns where the FDEs of a section start.
 func startsOf(s *sframe.Section) (starts []uint64) {
