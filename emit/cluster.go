@@ -1,7 +1,6 @@
 package emit
 
 import (
-	"math/bits"
 	"slices"
 
 	"cfi2sframe/sframe"
@@ -43,7 +42,7 @@ func align(rows []sframe.Ref, all bool) int {
 func (b *Builder) cluster(rows []sframe.Ref) uint32 {
 	hash := uint64(0)
 	for _, e := range rows {
-		hash = mix(hash ^ uint64(e.Start)<<32 ^ uint64(e.Row))
+		hash = (hash ^ uint64(e.Start)<<32 ^ uint64(e.Row)) * hashFactor
 	}
 	i, ok := b.hashes[hash]
 	for ; ok; i, ok = b.hashes[hash] {
@@ -74,11 +73,8 @@ func (b *Builder) addRest(cluster uint32) {
 	}
 }
 
-// mix is a step of a hash.
-func mix(v uint64) uint64 {
-	hi, lo := bits.Mul64(v^0x243f6a8885a308d3, 0x9e3779b97f4a7c15)
-	return hi ^ lo
-}
+// hashFactor spreads the bits of a number over the higher bits of its product.
+const hashFactor = 0x9e3779b97f4a7c15
 
 // merge adds the functions of another Builder.
 func (b *Builder) merge(p *Builder) {

@@ -136,16 +136,17 @@ func (b *Builder) Add(d sframe.FDE, rows []sframe.Ref) (int, error) {
 	if len(b.places) > math.MaxUint32/2 {
 		return 0, fmt.Errorf("more than 2^31 FREs do not fit %v", b.opt.Version)
 	}
-	b.rows = b.rows[:0]
-	simple, last, forms := true, uint32(math.MaxUint32), b.formsOf[0]
+	b.rows = slices.Grow(b.rows[:0], len(rows))
+	simple, last, forms, added := true, uint32(math.MaxUint32), b.formsOf[0], b.rows
 	for _, e := range rows {
 		if e.Row != last {
 			last = e.Row
 			e.Row = forms[e.Row]
 			simple = simple && e.Row > 0
-			b.rows = append(b.rows, e)
+			added = append(added, e)
 		}
 	}
+	b.rows = added
 	if simple && uint64(len(b.rows)) <= uint64(b.layout.MaxFREs) {
 		b.addRun(&d, b.rows, false)
 	} else if err := b.addTypes(&d, rows); err != nil {

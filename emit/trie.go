@@ -75,22 +75,22 @@ type slot struct {
 // extend extends the lists of the given depth, and adds those to the trie that occur several times. It returns their
 // places.
 func (t *trie) extend(starts []uint32, depth uint32, slots []slot) []uint32 {
-	left := starts[:0]
+	left, mask := starts[:0], uint32(len(slots)-1)
 	places, deepest := t.places, t.deepest
 	for _, start := range starts {
 		parent, next := deepest[start], places[start+depth]
 		if next.gap == 0 { // another chain
 			continue
 		}
-		h := mix(uint64(parent)*0x9e3779b97f4a7c15 ^ uint64(next.gap)<<32 ^ uint64(next.cluster))
-		for i := h; ; i++ {
-			s := &slots[i&uint64(len(slots)-1)]
+		hash := uint32((uint64(parent)*hashFactor ^ uint64(next.gap)<<32 ^ uint64(next.cluster)) * hashFactor >> 32)
+		for i := hash; ; i++ {
+			s := &slots[i&mask]
 			if s.start == 0 {
-				*s = slot{uint32(h >> 32), start + 1}
+				*s = slot{hash, start + 1}
 				break
 			}
 			first := s.start - 1
-			if s.hash != uint32(h>>32) || places[first+depth] != next {
+			if s.hash != hash || places[first+depth] != next {
 				continue
 			}
 			n := deepest[first]

@@ -375,7 +375,7 @@ func (x *translator) simple(steps []cfi.Step) bool {
 			break
 		}
 		k := &x.known[s.Number]
-		if k.is != asRow || x.top[k.n] {
+		if k.is != asRow {
 			return false
 		}
 		refs = append(refs, sframe.Ref{Start: s.Off, Row: k.n})
@@ -512,8 +512,9 @@ type known struct {
 type kind uint8
 
 const (
-	unseen kind = iota
-	asRow
+	unseen    kind = iota
+	asRow          // it holds in any frame
+	asTopmost      // a row that needs registers other than SP and FP
 	asGap
 	asPLT // the CFA depends on the pc
 	asEpilogue
@@ -526,7 +527,7 @@ func (x *translator) translate() error {
 		*k = x.first()
 	}
 	switch k.is {
-	case asRow:
+	case asRow, asTopmost:
 		x.add(r.Begin, r.End, k.n)
 	case asGap:
 		x.gap(r.Begin, r.End, x.lost[k.n])
@@ -556,7 +557,11 @@ func (x *translator) first() known {
 		x.epilogues = append(x.epilogues, p)
 		return known{is: asEpilogue, n: uint32(len(x.epilogues) - 1)}
 	}
-	return known{is: asRow, n: x.number(e)}
+	n := x.number(e)
+	if x.top[n] {
+		return known{is: asTopmost, n: n}
+	}
+	return known{is: asRow, n: n}
 }
 
 // cfa returns the CFA of the current row.
