@@ -64,34 +64,6 @@ func TestChangedInput(t *testing.T) {
 	}
 }
 
-// TestReusedInode replaces a file between two others. The second may get the number that
-// the first one had.
-func TestReusedInode(t *testing.T) {
-	dir := t.TempDir()
-	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
-	copyFixture(t, a)
-	var batch files.Batch
-	opt := convert.Options{Version: sframe.V2}
-	if err := inPlace(context.Background(), &batch, a, opt); err != nil {
-		t.Fatal(err)
-	}
-	// Some file systems give a number out again at once, others never.
-	for range 10 {
-		if err := os.WriteFile(b+".new", []byte("other contents"), 0o666); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(b+".new", b); err != nil {
-			t.Fatal(err)
-		}
-		if err := inPlace(context.Background(), &batch, b, opt); err == nil {
-			t.Error("a file that is no ELF file was converted")
-		}
-		if got, err := os.ReadFile(b); err != nil || string(got) != "other contents" {
-			t.Fatalf("it was replaced, error %v", err)
-		}
-	}
-}
-
 // inPlace converts a file in place, at once.
 func inPlace(ctx context.Context, b *files.Batch, path string, opt convert.Options) error {
 	b.AddInPlace(ctx, path, files.Options{Work: files.Add(opt, "")})

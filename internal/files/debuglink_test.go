@@ -191,37 +191,6 @@ func TestDebugLinkErrors(t *testing.T) {
 	}
 }
 
-// TestDebugFrameElsewhere takes the call frame information from the debug file, and says so.
-func TestDebugFrameElsewhere(t *testing.T) {
-	at, _ := split(t, "gcc -g -O1 -fno-asynchronous-unwind-tables -fno-unwind-tables -nostdlib -static -Wl,-e,main -o prog prog.c\n"+splitOff)
-	if _, err := files.Convert(t.Context(), at("prog"), at("out"), files.Options{}); err == nil {
-		t.Error("there is CFI without the debug file")
-	}
-	debug := ""
-	opt := files.Options{Work: files.Add(convert.Options{}, "auto"), Run: convert.Run{Report: func(d *convert.Details) error {
-		debug = d.Debug.Path
-		return nil
-	}}}
-	res, err := files.Convert(t.Context(), at("prog"), at("out"), opt)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if c := res.Facts[0]; debug != at("prog.debug") || c.Functions != 2 || c.Covered == 0 || !c.Verified {
-		t.Errorf("%+v", c)
-	}
-	for _, source := range []string{"", "auto"} {
-		c, err := check(t.Context(), at("out"), files.Sources{DebugFile: source})
-		if (err == nil) != (source == "auto") || err == nil &&
-			(c.Covered != res.Facts[0].Covered || len(c.Mismatches) > 0) {
-			t.Errorf("--debug-file %q: %+v, %v", source, c, err)
-		}
-	}
-	if _, err := check(t.Context(), at("out"), files.Sources{DebugFile: at("missing")}); err == nil ||
-		!strings.Contains(err.Error(), "missing: no such file") {
-		t.Errorf("a debug file that is missing: %v", err)
-	}
-}
-
 // TestOutputsRefused has outputs, and inputs, that fail at different steps: the error says which, and nothing is left.
 func TestOutputsRefused(t *testing.T) {
 	dir := t.TempDir()

@@ -2,168 +2,73 @@ package bar
 
 import (
 	"errors"
-	"io"
 	"regexp"
-	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
+	"unicode/utf8"
 )
 
-// columns is how wide what is no terminal is taken for.
-const columns = 80
+// seconds matches those of a duration with minutes. Busy machines take some.
+var seconds = regexp.MustCompile(`m\d+s`)
 
-// A screen shows what a terminal would.
-type screen struct {
-	mu     sync.Mutex
-	t      *testing.T
-	lines  []string
-	at     int // the line that the cursor is in the first column of
-	failed bool
+// drawn returns a bar with done of three parts, which fills a line of 80 columns.
+func drawn(before string, done int, after string) string {
+	width := 80 - utf8.RuneCountInString(before) - len(" || ") - len(after)
+	full := (width*done + 1) / 3
+	after = seconds.ReplaceAllString(after, "m0s")
+	return before + " |" + strings.Repeat("█", full) + strings.Repeat(" ", width-full) + "| " + after + "\n"
 }
 
-var (
-	text = regexp.MustCompile(`^[^\x1b\n]+\n`)
-	up   = regexp.MustCompile(`^\x1b\[(\d+)A`)
-	wipe = regexp.MustCompile(`^\x1b\[J`)
-
-	seconds = regexp.MustCompile(`\ds([:\]])`)
-)
-
-func (s *screen) Write(b []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.failed {
-		return 0, errors.New("the terminal is gone")
-	}
-	for rest := string(b); rest != ""; {
-		var n int
-		if m := text.FindString(rest); m != "" {
-			s.lines = append(s.lines[:s.at], strings.TrimRight(m, " \n"))
-			s.at++
-			n = len(m)
-		} else if m := up.FindStringSubmatch(rest); m != nil {
-			lines, err := strconv.Atoi(m[1])
-			if err != nil || lines > s.at {
-				s.t.Errorf("the cursor goes %s up from line %d", m[1], s.at)
-				return 0, io.ErrShortWrite
-			}
-			s.at -= lines
-			n = len(m[0])
-		} else if m := wipe.FindString(rest); m != "" {
-			s.lines = s.lines[:s.at]
-			n = len(m)
-		} else {
-			s.t.Errorf("%q is written", rest)
-			return 0, io.ErrShortWrite
-		}
-		rest = rest[n:]
-	}
-	return len(b), nil
-}
-
-// now returns what the screen shows.
-func (s *screen) now() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return strings.Join(s.lines, "\n")
-}
-
-// expect waits until the screen shows something. The last digit of seconds is taken for 0, as this may take some.
-func (s *screen) expect(want string) {
-	s.t.Helper()
-	for end := time.Now().Add(time.Minute); seconds.ReplaceAllString(s.now(),
-		"0s$1") != want; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			s.t.Fatalf("the screen shows\n%q; expected\n%q", s.now(), want)
-		}
-	}
-}
-
-// line returns a bar as wide as the screen, with so many full columns.
-func line(before string, done, total int, after string) string {
-	width := columns - len(" || ") - len(after)
-	for _, r := range before {
-		width--
-		if r >= '一' { // Chinese characters are two columns wide
-			width--
-		}
-	}
-	full := (width*done + total/2) / total
-	return before + " |" + strings.Repeat("█", full) + strings.Repeat(" ", width-full) + "| " + after
-}
-
-func TestScreen(t *testing.T) {
-	s := &screen{t: t}
-	b := New(s, 3)
-	b.Clear()
-	s.expect("")
-	b.Describe("first name")
-	s.expect(line("first name   0%", 0, 3, "(0/3) [0s:0s]"))
-	b.Set(1)
-	s.expect(line("first name  33%", 1, 3, "(1/3) [0s:0s]"))
-	b.Describe("größe") // letters of two bytes
-	s.expect(line("größe  33%", 1, 3, "(1/3) [0s:0s]"))
-	b.Set(2)
-	s.expect(line("größe  67%", 2, 3, "(2/3) [0s:0s]"))
-	// What is printed after it has gone has the screen for itself, at once.
-	b.Clear()
-	if got := s.now(); got != "" {
-		t.Fatalf("the screen shows %q after Clear", got)
-	}
-	if _, err := io.WriteString(s, "a report\n"); err != nil {
-		t.Fatal(err)
-	}
-	b.Describe("next")
-	s.expect("a report\n" + line("next  67%", 2, 3, "(2/3) [0s:0s]"))
-	b.Set(3)
-	if got := s.now(); got != "a report" {
-		t.Errorf("the screen shows %q when all is done", got)
-	}
-	b.Describe("after the end")
-	b.Clear()
-	if got := s.now(); got != "a report" {
-		t.Errorf("the screen shows %q after the end", got)
-	}
-}
-
-// TestTimes draws a bar when a third has been done, in 62 seconds.
-func TestTimes(t *testing.T) {
-	s := &screen{t: t}
-	b := New(s, 3)
+// TestBar compares what is written to the terminal.
+func TestBar(t *testing.T) {
+	var terminal strings.Builder
+	b := New(&terminal, 3)
 	b.start = b.start.Add(-62 * time.Second)
-	b.Set(1)
-	s.expect(line("  33%", 1, 3, "(1/3) [1m0s:2m0s]"))
-	b.Clear()
-	// Taken away and drawn again, it has not begun anew.
-	b.Describe("x")
-	s.expect(line("x  33%", 1, 3, "(1/3) [1m0s:2m0s]"))
-	b.Clear()
+	for _, tt := range []struct {
+		do   func()
+		want string
+	}{
+		{b.Clear, ""},
+		{func() { b.Describe("größe") }, drawn("größe   0%", 0, "(0/3) [1m2s:0s]")},
+		{func() { b.Set(1) }, erase + drawn("größe  33%", 1, "(1/3) [1m2s:2m4s]")},
+		{b.Clear, erase},
+		{b.Clear, ""},
+		{func() { b.Describe("x") }, drawn("x  33%", 1, "(1/3) [1m2s:2m4s]")},
+		{func() { b.Set(3) }, erase},
+		{func() { b.Describe("after the end") }, ""},
+		{func() { b.Say("scanning") }, "scanning\n"},
+		{func() { b.Say("still scanning") }, erase + "still scanning\n"},
+	} {
+		terminal.Reset()
+		tt.do()
+		if got := seconds.ReplaceAllString(terminal.String(), "m0s"); got != tt.want {
+			t.Errorf("%q is written; want %q", got, tt.want)
+		}
+	}
+	var none *Bar
+	none.Describe("x")
+	none.Set(1)
+	none.Say("x")
+	none.Clear()
 }
 
-// TestGone goes on when the terminal cannot be written to.
+// A gone terminal cannot be written to.
+type gone struct{ writes int }
+
+func (g *gone) Write([]byte) (int, error) {
+	g.writes++
+	return 0, errors.New("the terminal is gone")
+}
+
+// TestGone expects no further writes after an error of the terminal.
 func TestGone(t *testing.T) {
-	s := &screen{t: t}
-	b := New(s, 10)
+	var terminal gone
+	b := New(&terminal, 10)
 	b.Set(1)
-	s.expect(line("  10%", 1, 10, "(1/10) [0s:0s]"))
-	s.mu.Lock()
-	s.failed = true
-	s.mu.Unlock()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for n := range 10 {
-			b.Set(n + 1)
-			if n%4 == 2 {
-				b.Clear()
-			}
-		}
-	}()
-	select {
-	case <-done:
-	case <-time.After(time.Minute):
-		t.Fatal("the bar waits for a terminal that is gone")
+	b.Set(2)
+	b.Clear()
+	if terminal.writes != 1 {
+		t.Errorf("%d writes", terminal.writes)
 	}
 }

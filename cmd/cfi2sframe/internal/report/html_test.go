@@ -217,47 +217,6 @@ func TestHTMLBars(t *testing.T) {
 	}
 }
 
-// TestHTMLFixtures writes the pages of all test programs, one by one and together, and of none.
-func TestHTMLFixtures(t *testing.T) {
-	var all []*report.Coverage
-	gaps, functions := 0, 0
-	for name, c := range fixtures(t) {
-		s := page(t, c)
-		lossy := 0 // gaps that the page has: code without a caller is covered
-		for _, g := range c.Gaps {
-			if g.Reason != "outermost" {
-				lossy++
-			}
-		}
-		if rows := pageRows(t, s, "gaps"); len(rows) != lossy {
-			t.Errorf("%s: %d rows for %d gaps", name, len(rows), lossy)
-		}
-		gaps, functions = gaps+lossy, functions+len(c.Uncovered.Functions)
-		all = append(all, c)
-	}
-	s := page(t, all...)
-	for table, want := range map[string]int{"files": len(all), "gaps": gaps, "functions": functions} {
-		if rows := pageRows(t, s, table); len(rows) != want || want == 0 {
-			t.Errorf("%s: %d rows, %d expected", table, len(rows), want)
-		}
-	}
-	ids := make(map[string]bool)
-	for _, m := range regexp.MustCompile(` id="([^"]*)"`).FindAllStringSubmatch(s, -1) {
-		if ids[m[1]] {
-			t.Errorf("id %s is there twice", m[1])
-		}
-		ids[m[1]] = true
-	}
-	for i := range all {
-		if !ids[fmt.Sprintf("file-%d", i+1)] {
-			t.Errorf("file %d has no id", i+1)
-		}
-	}
-	if text := visible(page(t)); !strings.Contains(text, "SFrame coverage of 0 files") {
-		t.Errorf("page of no file: %s", text)
-	}
-}
-
 // TestReasonColours expects a colour for each reason that pages name, in light and dark.
 func TestReasonColours(t *testing.T) {
 	css, err := os.ReadFile("../page/page.css")

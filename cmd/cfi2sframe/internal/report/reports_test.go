@@ -2,18 +2,13 @@ package report_test
 
 import (
 	"bytes"
-	"errors"
 	"flag"
-	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"cfi2sframe/cmd/cfi2sframe/internal/report"
-	"cfi2sframe/convert"
-	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/testfile"
-	"cfi2sframe/sframe"
 )
 
 var update = flag.Bool("update", false, "write testdata/*.json anew")
@@ -47,42 +42,6 @@ func fullCoverage() *report.Coverage {
 		MovedCode: 50, Unsigned: true, Notes: []string{"words"}, Warnings: []string{"words"},
 		Size: 100, EHFrame: 200, EHHdr: 12, Verified: true, MergedBy: []string{"GNU ld 2.46 and later", "mold 3"},
 	}
-}
-
-// fixtures returns the coverage of all test programs in all formats, by name.
-func fixtures(t *testing.T) map[string]*report.Coverage {
-	t.Helper()
-	paths, err := filepath.Glob("../../../../testdata/bin/*/*")
-	if err != nil || len(paths) == 0 {
-		t.Fatalf("no fixtures: %v", err)
-	}
-	all := make(map[string]*report.Coverage)
-	for _, path := range paths {
-		dir, file := filepath.Split(path)
-		abi := filepath.Base(dir)
-		for _, v := range []sframe.Version{sframe.V1, sframe.V2, sframe.V3} {
-			if v == sframe.V1 && abi == "s390x" { // which format 1 does not know
-				continue
-			}
-			out := filepath.Join(t.TempDir(), file)
-			var c *report.Coverage
-			opt := files.Options{Work: files.Add(convert.Options{Version: v}, "")}
-			opt.Run.Report = func(d *convert.Details) (err error) {
-				c = report.Converted(d, report.NewLimits())
-				return nil
-			}
-			_, err := files.Convert(t.Context(), path, out, opt)
-			switch {
-			case errors.Is(err, convert.ErrNoCode):
-			case err != nil:
-				t.Fatalf("%s: %v", path, err)
-			default:
-				all[fmt.Sprintf("%s/%s V%d", abi, file, v)] = c
-				c.File, c.Output = path, out
-			}
-		}
-	}
-	return all
 }
 
 // fullDiff has every kind of difference, and every field set.

@@ -138,32 +138,3 @@ func TestTextNothing(t *testing.T) {
 		t.Errorf("%v\n%s\nwant:\n%s", err, &got, want)
 	}
 }
-
-// TestTextOne has one of everything that is counted.
-func TestTextOne(t *testing.T) {
-	c := &report.Coverage{
-		File: "prog", ABI: "amd64", Format: 2, Functions: 1, FREs: 1, Size: 1, MovedCode: 1,
-		Amounts: report.Amounts{Code: 3, Unwindable: 2, Described: 1, Covered: 1, PLT: 1}, Topmost: 1, Padding: 1,
-		Omitted: 1,
-		Reasons: []report.Reason{{Text: "words", Functions: 1, Ranges: 1, Bytes: 1}},
-	}
-	c.Uncovered.Bytes = 1
-	c.Uncovered.Functions = []report.UncoveredFunction{{Function: "f", Begin: 16, Size: 2, Bytes: 1}}
-	const want = `prog: 66.67 % of the code is unwindable (2 of 3 bytes)
-  SFrame V2 covers 100.00 % of what CFI describes (1 of 1 byte)
-  covered without rows: 1 byte in 1 range of 1 function: words
-  1 byte of code has no CFI
-    0x10-0x12 f: 1 byte of 2 without CFI
-  1 byte covered in topmost frames only, by other registers than SP and FP
-  1 byte of PLT stubs without CFI has rows
-  1 byte of padding after functions has their last rows
-  1 byte of code has another place in the file than before: let perf forget the old file (perf buildid-cache --remove FILE)
-  amd64: 1 function, 1 row
-  .sframe has 1 byte
-  1 gap is not listed
-`
-	var got bytes.Buffer
-	if err := c.Text(&got, -1); err != nil || got.String() != want {
-		t.Errorf("%v\n%s\nwant:\n%s", err, &got, want)
-	}
-}

@@ -1,22 +1,16 @@
 package sframediff_test
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/cmd/cfi2sframe/internal/report"
-	"cfi2sframe/cmd/cfi2sframe/internal/sframediff"
 	"cfi2sframe/convert"
-	"cfi2sframe/elffile"
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/long"
@@ -257,34 +251,6 @@ func TestDiffNotWritten(t *testing.T) {
 	}
 }
 
-// TestDiffManyGaps compares programs with more gaps than are listed, of whose rest the reason is not known.
-func TestDiffManyGaps(t *testing.T) {
-	long.Test(t)
-	const many = 70000
-	gap := function("", "nop", ".cfi_escape 0x0f, 3, 0x77, 0, 0x1f", "nop") // CFA = -rsp
-	in := link(t, strings.Repeat(gap, many))
-	out, c := run(t, in, convert.Options{Workers: 1})
-	if c.Omitted == 0 {
-		t.Fatalf("all of %d gaps are listed", len(c.Gaps))
-	}
-	// Which are listed does not depend on how many work on it.
-	if _, more := run(t, in, convert.Options{Workers: 3}); len(more.Gaps) != len(c.Gaps) ||
-		!slices.Equal(more.Gaps, c.Gaps) {
-		t.Errorf("by three workers other gaps are listed than by one: %d and %d", len(more.Gaps), len(c.Gaps))
-	}
-	d := diff(t, out, out)
-	sum := uint64(0)
-	for _, g := range d.Gaps {
-		if sum += g.New; g.Old != g.New || g.Gained+g.Lost > 0 {
-			t.Errorf("%+v", g)
-		}
-	}
-	if last := d.Gaps[len(d.Gaps)-1]; sum != c.Described-c.Covered || last.Reason != "not-known" || last.New == 0 ||
-		len(d.Gaps) != 2 || !d.Same {
-		t.Errorf("%+v; want %d bytes in two kinds", d.Gaps, c.Described-c.Covered)
-	}
-}
-
 // TestDiffErrors has files that cannot be compared: the error says which one it is, and why.
 func TestDiffErrors(t *testing.T) {
 	dir := t.TempDir()
@@ -353,40 +319,4 @@ func TestDiffPadding(t *testing.T) {
 	if d.Old.Padding != 0 || d.New.Padding == 0 || d.Same || d.Functions != (report.DiffFunctions{Same: 2}) {
 		t.Errorf("%+v and %+v, %+v", d.Old, d.New, d.Functions)
 	}
-}
-
-// TestDiffReadErrors has each read of a file fail once. It is the error of the system then.
-func TestDiffReadErrors(t *testing.T) {
-	for _, name := range []string{"amd64/prologue", "amd64/plt"} {
-		path, _ := run(t, filepath.Join(fixtures, name), convert.Options{})
-		b := testfile.Read(t, path)
-		for n, done := 0, false; !done; n++ {
-			r := &failing{ReaderAt: bytes.NewReader(b), left: n}
-			f, err := elffile.New(r, int64(len(b)))
-			var s *sframediff.Side
-			if err == nil {
-				p := &files.Program{File: f}
-				s, err = sframediff.Load(path, p)
-				if err = p.Err(err); err != nil {
-					s = nil
-				}
-			}
-			if done = r.left >= 0; done != (err == nil) || done != (s != nil) || !done && !errors.Is(err, syscall.EIO) {
-				t.Fatalf("%s: read %d: %v", name, n, err)
-			}
-		}
-	}
-}
-
-// A failing is a file. One read fails, after N others.
-type failing struct {
-	io.ReaderAt
-	left int
-}
-
-func (f *failing) ReadAt(b []byte, off int64) (int, error) {
-	if f.left--; f.left == -1 {
-		return 0, syscall.EIO
-	}
-	return f.ReaderAt.ReadAt(b, off)
 }

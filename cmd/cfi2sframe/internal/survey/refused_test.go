@@ -246,37 +246,3 @@ func TestLongLists(t *testing.T) {
 		}
 	}
 }
-
-// A fullWriter takes a number of bytes, and no more.
-type fullWriter struct{ room int }
-
-func (w *fullWriter) Write(b []byte) (int, error) {
-	n := min(len(b), w.room)
-	w.room -= n
-	if n < len(b) {
-		return n, errDisk
-	}
-	return n, nil
-}
-
-// TestWriteErrors expects of all forms that they say when they could not be written, wherever that is.
-func TestWriteErrors(t *testing.T) {
-	s := model(100)
-	for form, write := range map[string]func(io.Writer) error{
-		"text": s.Text, "json": s.JSON, "html": func(w io.Writer) error { return s.HTML(w, "heading", "") },
-	} {
-		var whole bytes.Buffer
-		if err := write(&whole); err != nil {
-			t.Fatal(err)
-		}
-		n := whole.Len()
-		for _, room := range []int{0, n / 2, n - 1} {
-			if err := write(&fullWriter{room}); !errors.Is(err, errDisk) {
-				t.Errorf("%s, %d of %d bytes: %v", form, room, n, err)
-			}
-		}
-		if err := write(&fullWriter{n}); err != nil {
-			t.Errorf("%s, with room for all: %v", form, err)
-		}
-	}
-}
