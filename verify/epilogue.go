@@ -16,10 +16,10 @@ import (
 // maxEpilogue bounds the code in bytes that is decoded for such a row.
 const maxEpilogue = 64
 
-// popped reports whether want, by the current CFI row, and got, by the current row of the section from begin to end,
+// popped reports whether want, by the current rules of CFI, and got, by the current row of the section from begin to end,
 // differ in the frame pointer only, which the code has restored.
 func (c *checker) popped(begin, end uint64, want, got frameState) bool {
-	r := &c.row
+	r := c.rules
 	saved := r.FP.Rule == cfi.RuleExpression && bytes.Equal(r.FP.Expression, c.abi.fpAtFP)
 	unchanged := c.segs.reader.Rows[c.segs.row].FP.Base == sframe.None
 	want.fp = c.vm.reg(c.abi.fp)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"sort"
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
@@ -19,15 +20,16 @@ type checker struct {
 	table *cfi.Table
 	last  uint64 // where the function after the last one of table begins
 	segs  segments
-	row   cfi.Row       // the current row of CFI
 	fn    *cfi.Function // the current one
 	marks marks         // of fn
+	rules *cfi.Rules    // the current ones of CFI, or nil if fn is malformed
 	vm    machine
 	places
 	code   codeReader
 	pads   paddings
 	proven uint64 // end of the rows in the current function for which popped is true
 
+	noRules uint32 // the number of the rules of functions without rows
 	// By the number of CFI rules: the number of the section's row that last agreed with them, plus 1, if no rule
 	// depends on the pc.
 	agreed  []uint32
@@ -60,25 +62,26 @@ func (c *checker) function(fn *cfi.Function, next uint64) error {
 	if err := c.orphansTo(fn.Begin); err != nil {
 		return err
 	}
-	c.row = cfi.Row{Begin: fn.Begin, End: fn.End} // without rules
 	if fn.Err() != nil {
-		_, err := c.compareRow(&c.res.Covered)
+		_, _, err := c.compareRow(fn.Begin, fn.End, c.noRules)
 		return err
 	}
+	number := c.noRules
 	steps := c.steps(fn)
-	for k := 0; k < len(steps) && uint64(steps[k].Off) < fn.End-fn.Begin; k++ {
-		k = c.skipAgreed(steps, k)
-		n := steps[k].Number
-		c.row = cfi.Row{Begin: fn.Begin + uint64(steps[k].Off), End: fn.End, Number: n, Rules: c.table.Rules(n)}
+	for k := 0; k < len(steps); k++ {
+		k += c.skipAgreed(steps[k:])
+		begin, end := fn.Begin+uint64(steps[k].Off), fn.End
 		if k+1 < len(steps) {
-			c.row.End = min(fn.End, fn.Begin+uint64(steps[k+1].Off))
+			end = fn.Begin + uint64(steps[k+1].Off)
 		}
-		described, err := c.compareRow(&c.res.Covered)
+		number = steps[k].Number
+		agree, left, err := c.compareRow(begin, end, number)
 		if err != nil {
 			return err
 		}
-		if c.row.RA.Rule == cfi.RuleUndefined {
-			c.res.Outermost += c.row.End - c.row.Begin - described
+		c.res.Covered += agree
+		if left > 0 && c.table.Rules(number).RA.Rule == cfi.RuleUndefined {
+			c.res.Outermost += left
 		}
 	}
 	if c.segs.begin >= next {
@@ -88,15 +91,19 @@ func (c *checker) function(fn *cfi.Function, next uint64) error {
 	if !ok {
 		return nil
 	}
-	c.row.Begin, c.row.End = fn.End, end
-	_, err := c.compareRow(&c.res.Padding)
+	agree, _, err := c.compareRow(fn.End, end, number)
+	c.res.Padding += agree
 	return err
 }
 
 // steps returns the rows of a function. The first one begins with it.
 func (c *checker) steps(fn *cfi.Function) []cfi.Step {
 	if fn.Program() >= 0 {
-		return fn.Steps()
+		steps, size := fn.Steps(), fn.End-fn.Begin
+		if n := len(steps); n > 0 && uint64(steps[n-1].Off) >= size { // the program is that of a larger function
+			steps = steps[:sort.Search(n, func(i int) bool { return uint64(steps[i].Off) >= size })]
+		}
+		return steps
 	}
 	c.cut = c.cut[:0]
 	for row := range fn.Rows() {
@@ -105,21 +112,17 @@ func (c *checker) steps(fn *cfi.Function) []cfi.Step {
 	return c.cut
 }
 
-// skipAgreed advances from row k of the current function on while both sides have rows at the same addresses that are
-// known to agree, and returns the index of the row that it did not compare. Without it, libLLVM-14 takes 5 % more
+// skipAgreed advances through the segments and the steps as long as both have rows at the same addresses that are known
+// to agree, and returns the number of steps up to the one that it did not compare. Without it, libLLVM-14 takes 5 % more
 // instructions (2026-11-24).
-func (c *checker) skipAgreed(steps []cfi.Step, k int) int {
-	s, begin, size := &c.segs, c.fn.Begin+uint64(steps[k].Off), uint32(c.fn.End-c.fn.Begin)
+func (c *checker) skipAgreed(steps []cfi.Step) int {
+	s, begin := &c.segs, c.fn.Begin+uint64(steps[0].Off)
 	if s.begin != begin || s.repeats || s.marks != c.marks {
-		return k
+		return 0
 	}
-	steps, shift, refs := steps[k:], uint32(c.fn.Begin-s.block), s.refs[s.i:]
-	n := 0
-	for n+1 < len(steps) && n+1 < len(refs) {
-		off := steps[n+1].Off
-		if off >= size || off+shift != refs[n+1].Start || c.agreed[steps[n].Number] != refs[n].Row+1 {
-			break
-		}
+	refs, shift := s.refs[s.i:], uint32(c.fn.Begin-s.block)
+	last, n := min(len(steps), len(refs))-1, 0
+	for n < last && c.agreed[steps[n].Number] == refs[n].Row+1 && steps[n+1].Off+shift == refs[n+1].Start {
 		n++
 	}
 	if n > 0 {
@@ -127,33 +130,37 @@ func (c *checker) skipAgreed(steps []cfi.Step, k int) int {
 		s.set()
 		c.res.Covered += s.begin - begin
 	}
-	return k + n
+	return n
 }
 
-// compareRow compares the current CFI row with the segments in it. It adds the bytes for which they agree to sum, and
-// returns the number of bytes that the segments describe.
-func (c *checker) compareRow(sum *uint64) (described uint64, err error) {
-	s, r := &c.segs, &c.row
-	for s.begin < r.End {
-		end := min(s.end, r.End)
-		described += end - s.begin
-		same := r.Rules != nil && c.agreed[r.Number] == s.row+1 && s.marks == c.marks
+// compareRow compares the rules with a number, which hold from begin to end, with the segments there. It returns the
+// number of bytes for which they agree, and of those that no segment describes.
+func (c *checker) compareRow(begin, end uint64, number uint32) (agree, left uint64, err error) {
+	s := &c.segs
+	left = end - begin
+	for s.begin < end {
+		stop := min(s.end, end)
+		left -= stop - s.begin
+		same := c.agreed[number] == s.row+1 && s.marks == c.marks
 		if !same {
-			if same, err = c.compare(s.begin, end); err != nil {
-				return 0, err
+			if c.rules = nil; number != c.noRules {
+				c.rules = c.table.Rules(number)
+			}
+			if same, err = c.compare(s.begin, stop, number); err != nil {
+				return 0, 0, err
 			}
 			if c.res.Total > maxTotal {
-				return 0, errTotal
+				return 0, 0, errTotal
 			}
 		}
 		if same {
-			*sum += end - s.begin
+			agree += stop - s.begin
 		}
-		if err := s.skip(end); err != nil {
-			return 0, err
+		if err := s.skip(stop); err != nil {
+			return 0, 0, err
 		}
 	}
-	return described, nil
+	return agree, left, nil
 }
 
 // orphansTo records the described code without CFI up to an address, for stubs.
@@ -187,16 +194,16 @@ func (c *checker) blocks(d *sframe.FDE) bool {
 	return true
 }
 
-// compare compares the current CFI row with the current segment over [begin, end), and reports whether they agree. It
-// returns an error if that takes too long.
-func (c *checker) compare(begin, end uint64) (bool, error) {
-	e, r := &c.segs.reader.Rows[c.segs.row], &c.row
+// compare compares the current rules of CFI, which have a number, with the current segment over [begin, end), and
+// reports whether they agree. It returns an error if that takes too long.
+func (c *checker) compare(begin, end uint64, number uint32) (bool, error) {
+	e, r := &c.segs.reader.Rows[c.segs.row], c.rules
 	fail := func(format string, args ...any) (bool, error) {
 		c.res.mismatch(begin, end, format, args...)
 		return false, nil
 	}
 	switch {
-	case r.Rules == nil:
+	case r == nil:
 		return fail("SFrame describes a function whose CFI is malformed (%v)", c.fn.Err())
 	case c.segs.marks&signal != c.marks&signal:
 		return fail("signal frame: %t in SFrame, %t in CFI", c.segs.fde.Signal, c.fn.Signal())
@@ -211,7 +218,7 @@ func (c *checker) compare(begin, end uint64) (bool, error) {
 	}
 	origin, unit := c.grid(begin)
 	for pc := begin; pc < end; pc++ {
-		if c.cycle.agrees(r.Number, pc, c.segs.row) && (origin|unit)%uint64(len(c.cycle.rows)) == 0 {
+		if c.cycle.agrees(number, pc, c.segs.row) && (origin|unit)%uint64(len(c.cycle.rows)) == 0 {
 			continue
 		}
 		c.vm.pc, c.vm.pcBits = pc, 0
@@ -228,16 +235,16 @@ func (c *checker) compare(begin, end uint64) (bool, error) {
 			return true, nil
 		case got != want:
 			c.res.mismatch(pc, end, "%s: SFrame has CFA %v, RA %v, FP %v; CFI has %v", want.differs(got), e.CFA, e.RA,
-				e.FP, r.Rules)
+				e.FP, r)
 			return false, nil
 		case c.vm.pcBits == 0: // the rules are the same for the other pcs
-			c.agreed[r.Number] = c.segs.row + 1
+			c.agreed[number] = c.segs.row + 1
 			return true, nil
 		case (origin|unit)&c.vm.pcBits != 0:
 			return fail("CFI depends on the load address: SFrame has CFA %v, RA %v, FP %v; CFI has %v", e.CFA, e.RA, e.FP,
-				r.Rules)
+				r)
 		}
-		c.cycle.add(r.Number, pc, c.vm.pcBits, c.segs.row)
+		c.cycle.add(number, pc, c.vm.pcBits, c.segs.row)
 	}
 	return true, nil
 }
@@ -280,9 +287,9 @@ func (w frameState) differs(g frameState) string {
 	return "caller's stack pointer differs"
 }
 
-// byCFI takes a step up the stack by the current CFI row.
+// byCFI takes a step up the stack by the current rules.
 func (c *checker) byCFI() (f frameState, err error) {
-	r := &c.row
+	r := c.rules
 	switch r.CFA.Rule {
 	case cfi.RuleCFA:
 		f.cfa = c.vm.reg(r.CFA.Reg) + uint64(r.CFA.Offset)

@@ -150,7 +150,8 @@ func Check(t *cfi.Table, s *sframe.Section, f *elffile.File, opt Options) (*Resu
 		c.places, c.code, c.pads = places{f}, codeReader{file: f}, pads
 		c.segs.reader, c.segs.limit, c.segs.maxRows = s.NewReader(), codeEnd(t, f), maxRows
 		c.vm = machine{order: t.Order, pcReg: a.pc}
-		c.agreed = make([]uint32, t.NumRules())
+		c.noRules = uint32(t.NumRules())
+		c.agreed = make([]uint32, c.noRules+1)
 		if i+1 < len(parts) && parts[i+1].table.Len() > 0 {
 			c.last = parts[i+1].table.At(0).Begin
 		}
