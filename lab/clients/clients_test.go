@@ -10,6 +10,7 @@ import (
 
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/testfile"
+	"cfi2sframe/lab/kit"
 )
 
 // TestQuick compares the stacks of all clients in sqlite3. SFrame has each frame.
@@ -66,8 +67,8 @@ func TestCompare(t *testing.T) {
 	source := filepath.Join(dir, "liar.c")
 	testfile.Write(t, source, liar)
 	build := func(args ...string) {
-		if out, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
-			t.Fatalf("gcc %v: %v\n%s", args, err, out)
+		if err := kit.Run("", append([]string{"gcc"}, args...)...); err != nil {
+			t.Fatal(err)
 		}
 	}
 	program, compare := filepath.Join(dir, "program"), filepath.Join(dir, "compare.so")

@@ -54,18 +54,15 @@ func start(words []string, dir string) (*Reader, error) {
 	return startAdapter(words...)
 }
 
-// conformance asks all readers, prints the results, and reports whether all errors are known. The file of known errors
-// may be "".
+// conformance asks all readers, prints the results, and reports whether all errors are known.
 func conformance(w io.Writer, dir, knownFile string, commands [][]string, markdown, verbose bool) (bool, error) {
 	vectors, err := vector.Load(dir)
 	if err != nil {
 		return false, err
 	}
-	var known []Known
-	if knownFile != "" {
-		if known, err = loadKnown(knownFile); err != nil {
-			return false, err
-		}
+	known, err := loadKnown(knownFile)
+	if err != nil {
+		return false, err
 	}
 	tmp, err := os.MkdirTemp("", "conformance-")
 	if err != nil {

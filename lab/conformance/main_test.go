@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -10,6 +9,7 @@ import (
 	"testing"
 
 	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/lab/conformance/vector"
 )
 
@@ -69,10 +69,7 @@ func TestOwn(t *testing.T) {
 
 // TestReaders runs those of others, and expects docs/readers.md to have the table of what came of it.
 func TestReaders(t *testing.T) {
-	doc, err := os.ReadFile(filepath.Join(top, "docs/readers.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	doc := testfile.Read(t, filepath.Join(top, "docs/readers.md"))
 	var names []string
 	all := make([][]Result, len(readerNames))
 	t.Run("each", func(t *testing.T) {
@@ -101,10 +98,7 @@ func TestReaders(t *testing.T) {
 // TestGuide expects conformance/README.md to name each feature with the formats and the number of its vectors.
 func TestGuide(t *testing.T) {
 	vectors, _ := load(t)
-	b, err := os.ReadFile(filepath.Join(top, "conformance/README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testfile.Read(t, filepath.Join(top, "conformance/README.md"))
 	rows := make(map[string][]string)
 	for _, line := range strings.Split(string(b), "\n") {
 		if m := regexp.MustCompile("^\\| `([a-z-]+)` \\|").FindStringSubmatch(line); m != nil {
@@ -206,11 +200,11 @@ func TestCommand(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "adapter")
 	text := "#!/bin/sh\necho '{\"reader\":\"none\",\"formats\":[\"2\"],\"abis\":[\"amd64\"]}'\n" +
 		"while read -r line; do id=${line#*\\\"id\\\":}; echo \"{\\\"id\\\":${id%%,*},\\\"refused\\\":\\\"no\\\"}\"; done\n"
-	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testfile.Write(t, script, text)
+	known := filepath.Join(t.TempDir(), "known.json")
+	testfile.Write(t, known, "[]")
 	var out strings.Builder
-	ok, err := conformance(&out, filepath.Join(top, "conformance/vectors"), "", [][]string{{script}}, true, false)
+	ok, err := conformance(&out, filepath.Join(top, "conformance/vectors"), known, [][]string{{"sh", script}}, true, false)
 	if err != nil || ok {
 		t.Fatalf("%t, error %v", ok, err)
 	}

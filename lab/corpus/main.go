@@ -148,7 +148,9 @@ func (c *corpus) find(root string, paths []string) ([]string, error) {
 	}
 	found, err := kit.ELFFiles(paths...)
 	if c.linux {
-		found = slices.DeleteFunc(found, func(path string) bool { return !linux.IsKernel(path) })
+		found = slices.DeleteFunc(found, func(path string) bool {
+			return filepath.Ext(path) != ".ko" && !strings.HasPrefix(filepath.Base(path), "vmlinux")
+		})
 	}
 	if err == nil && len(found) == 0 {
 		err = errors.New("no such 64-bit ELF file")

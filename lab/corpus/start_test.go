@@ -3,13 +3,13 @@ package corpus
 import (
 	"debug/elf"
 	"encoding/binary"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/testfile"
+	"cfi2sframe/lab/kit"
 )
 
 // TestStart compares files with themselves, and with damaged copies that do not start.
@@ -26,26 +26,18 @@ func TestStart(t *testing.T) {
 	}{{program, "-pie"}, {program, "-no-pie"}, {library, "-shared"}} {
 		t.Run(tt.flags, func(t *testing.T) {
 			dir := t.TempDir()
-			source, original := filepath.Join(dir, "main.c"), filepath.Join(dir, "main")
+			original, harmed := filepath.Join(dir, "main"), filepath.Join(dir, "harmed")
 			// What the program itself would do must not happen.
 			text := "#include <unistd.h>\nint main(void) { return rmdir(\"main is not to run\"); }\n"
-			if err := os.WriteFile(source, []byte(text), 0o666); err != nil {
+			testfile.Write(t, original+".c", text)
+			if err := kit.Run("", "cc", "-fPIC", tt.flags, "-o", original, original+".c"); err != nil {
 				t.Fatal(err)
 			}
-			if out, err := exec.Command("cc", "-fPIC", tt.flags, "-o", original, source).CombinedOutput(); err != nil {
-				t.Fatalf("%v\n%s", err, out)
-			}
-			harmed := filepath.Join(dir, "harmed")
-			b, err := os.ReadFile(original)
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := testfile.Read(t, original)
 			hideDynamic(t, original, b)
-			if err := os.WriteFile(harmed, b, 0o777); err != nil {
-				t.Fatal(err)
-			}
+			testfile.Write(t, harmed, b)
 			s.counts = make(map[string]uint64)
-			err = s.check(&job{path: original, out: original, dir: t.TempDir()})
+			err := s.check(&job{path: original, out: original, dir: t.TempDir()})
 			want := "started as x86_64 " + string(tt.way)
 			if err != nil || len(s.counts) != 1 || s.counts[want] != 1 {
 				t.Errorf("%v, %v; want one %s", err, s.counts, want)

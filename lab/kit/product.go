@@ -51,6 +51,20 @@ func WithProduct(fn func(program, dir string) error) error {
 	return fn(program, dir)
 }
 
+// Tests builds cfi2sframe, sets its path, and runs the tests of a package.
+func Tests(m interface{ Run() int }, program *string) (status int) {
+	err := WithProduct(func(path, _ string) error {
+		*program = path
+		status = m.Run()
+		return nil
+	})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return status
+}
+
 // A Report is what cfi2sframe says about a file, in the terms of its JSON report.
 type Report struct {
 	Kept      string // the reason why the file gets no section

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"debug/elf"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -21,6 +22,10 @@ int used(int x) { return large(x) + printk("c"); }
 __attribute__((section(".text.other"))) int other(int x) { return used(x) + used(x + 1); }
 `
 
+var product string
+
+func TestMain(m *testing.M) { os.Exit(kit.Tests(m, &product)) }
+
 // build compiles a module.
 func build(t *testing.T) string {
 	t.Helper()
@@ -36,18 +41,14 @@ func build(t *testing.T) string {
 // TestModule loads a module, and one with wrong rows, starts and relocations.
 func TestModule(t *testing.T) {
 	path := build(t)
-	dir := t.TempDir()
-	program, out := filepath.Join(dir, "cfi2sframe"), filepath.Join(dir, "out")
-	if err := kit.BuildProduct(program); err != nil {
-		t.Fatal(err)
-	}
-	kind, s, report, err := Compare(program, path, out)
+	out := filepath.Join(t.TempDir(), "out")
+	kind, s, report, err := Compare(product, path, out)
 	if err != nil || kind != "EM_X86_64 modules" || s.Functions != 4 || s.Covered == 0 || s.Covered == s.Described ||
 		len(report.Gaps) != 1 || report.Gaps[0].Reason != "outside-text" || s.Covered+report.Gaps[0].Bytes != s.Described ||
 		s.PCs < 8 {
 		t.Fatalf("%s: %+v, %+v, error %v", kind, s, report, err)
 	}
-	if _, err := kit.Convert(program, path, out, "--for", "linux-module"); err != nil {
+	if _, err := kit.Convert(product, path, out, "--for", "linux-module"); err != nil {
 		t.Fatal(err)
 	}
 	good := testfile.Read(t, out)

@@ -7,16 +7,9 @@ import (
 	"debug/elf"
 	"fmt"
 	"os"
-	"path/filepath"
-	"strings"
 
 	"cfi2sframe/lab/kit"
 )
-
-// IsKernel reports whether a file has the name of a module or of a kernel.
-func IsKernel(path string) bool {
-	return filepath.Ext(path) == ".ko" || strings.HasPrefix(filepath.Base(path), "vmlinux")
-}
 
 // Compare converts a file to out, and compares it. The result has the name of its kind.
 func Compare(program, path, out string) (kind string, rows kit.Rows, report kit.Report, err error) {

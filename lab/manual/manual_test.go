@@ -2,7 +2,6 @@
 package manual
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,28 +15,19 @@ import (
 	"cfi2sframe/lab/kit"
 )
 
-// made is where the program is, and what was made for it.
-var made struct{ dir, program string }
+// product is cfi2sframe.
+var product string
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
+func TestMain(m *testing.M) { os.Exit(kit.Tests(m, &product)) }
 
-func run(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "manual")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+// made returns the directory of what scripts/manual writes.
+func made(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := kit.Run("", "../../scripts/manual", product, dir); err != nil {
+		t.Fatal(err)
 	}
-	defer os.RemoveAll(dir)
-	made.dir, made.program = dir, filepath.Join(dir, "cfi2sframe")
-	if err := kit.BuildProduct(made.program); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	if out, err := exec.Command("../../scripts/manual", made.program, dir).CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "scripts/manual: %v\n%s", err, out)
-		return 1
-	}
-	return m.Run()
+	return dir
 }
 
 // overstrike matches what is printed below a bold or an underlined character.
@@ -45,7 +35,7 @@ var overstrike = regexp.MustCompile(".\x08")
 
 // TestPage expects mandoc to find nothing wrong with the page, and to print each line of the help.
 func TestPage(t *testing.T) {
-	path := filepath.Join(made.dir, "cfi2sframe.1")
+	path := filepath.Join(made(t), "cfi2sframe.1")
 	mandoc := peer.Tool(t, "", "mandoc")
 	if out, err := mandoc("-T", "lint", path).CombinedOutput(); err != nil || len(out) > 0 {
 		t.Errorf("mandoc: %v\n%s", err, out)
@@ -56,7 +46,7 @@ func TestPage(t *testing.T) {
 	}
 	text = overstrike.ReplaceAll(text, nil)
 	for _, args := range [][]string{{"--help"}, {"help", "check"}, {"help", "ld"}, {"help", "survey"}} {
-		help, err := exec.Command(made.program, args...).Output()
+		help, err := exec.Command(product, args...).Output()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -127,10 +117,11 @@ func TestBash(t *testing.T) {
 	for _, name := range files {
 		testfile.Write(t, filepath.Join(dir, name), "")
 	}
-	t.Setenv("PATH", made.dir+":"+os.Getenv("PATH"))
+	script := filepath.Join(made(t), "cfi2sframe.bash")
+	t.Setenv("PATH", filepath.Dir(product)+":"+os.Getenv("PATH"))
 	for _, whole := range []string{"", "whole"} {
 		for _, c := range completions {
-			cmd := bash("--norc", "-c", ". "+system+"; . "+filepath.Join(made.dir, "cfi2sframe.bash")+program, "bash",
+			cmd := bash("--norc", "-c", ". "+system+"; . "+script+program, "bash",
 				c.line, whole)
 			cmd.Dir = dir
 			out, err := cmd.Output()

@@ -2,7 +2,6 @@ package readers
 
 import (
 	"debug/elf"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -11,27 +10,28 @@ import (
 	"strings"
 	"testing"
 
+	"cfi2sframe/elffile"
+	"cfi2sframe/internal/testkit/linked"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/lab/conformance"
 	"cfi2sframe/lab/conformance/vector"
+	"cfi2sframe/lab/kit"
 )
 
 // lastCall returns the address of the last instruction of a function, which has to be a call, and the return address.
 func lastCall(t *testing.T, objdump, path, name string) (call, ret uint64) {
 	t.Helper()
-	f, err := elf.Open(path)
+	f, err := linked.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
-	symbols, err := f.Symbols()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, s := range symbols {
-		if strings.Contains(s.Name, name) && elf.ST_TYPE(s.Info) == elf.STT_FUNC && s.Size > 0 {
+	err = f.Symbols(elf.SHT_SYMTAB, func(table *elffile.Section, s elffile.Symbol) {
+		if strings.Contains(f.SymbolName(table, s.Name), name) && elf.SymType(s.Info&15) == elf.STT_FUNC && s.Size > 0 {
 			ret = s.Value + s.Size
 		}
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 	if ret == 0 {
 		t.Fatalf("%s has no function %s", path, name)
@@ -76,19 +76,9 @@ func TestLastCall(t *testing.T) {
 	} {
 		t.Run(tt.compiler+" "+tt.functions, func(t *testing.T) {
 			dir := t.TempDir()
-			for _, name := range []string{"last.h", "last.rs", "end.c"} {
-				b, err := os.ReadFile("c/" + name)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(filepath.Join(dir, name), b, 0o666); err != nil {
-					t.Fatal(err)
-				}
-			}
-			cmd := exec.Command(peer.Look(t, tt.compiler), append(strings.Fields(tt.flags), "-o", "last.so")...)
-			cmd.Dir, cmd.Env = dir, append(os.Environ(), "RUSTC_BOOTSTRAP=1")
-			if out, err := cmd.CombinedOutput(); err != nil {
-				t.Fatalf("%v\n%s", err, out)
+			command := strings.Fields("env -C c RUSTC_BOOTSTRAP=1 " + peer.Look(t, tt.compiler) + " " + tt.flags)
+			if err := kit.Run("", append(command, "-o", filepath.Join(dir, "last.so"))...); err != nil {
+				t.Fatal(err)
 			}
 			path := filepath.Join(dir, "last.so")
 			for _, name := range strings.Fields(tt.functions) {

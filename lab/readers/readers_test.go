@@ -2,7 +2,6 @@ package readers
 
 import (
 	"bytes"
-	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -20,18 +19,7 @@ const top = "../.."
 // product is cfi2sframe, for all tests.
 var product string
 
-func TestMain(m *testing.M) {
-	status := 1
-	err := kit.WithProduct(func(program, _ string) error {
-		product = program
-		status = m.Run()
-		return nil
-	})
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-	}
-	os.Exit(status)
-}
+func TestMain(m *testing.M) { os.Exit(kit.Tests(m, &product)) }
 
 // libraries starts the libraries.
 func libraries(t *testing.T) *Libraries {

@@ -27,18 +27,7 @@ const (
 // product is cfi2sframe.
 var product string
 
-func TestMain(m *testing.M) {
-	status := 1
-	err := kit.WithProduct(func(program, _ string) error {
-		product = program
-		status = m.Run()
-		return nil
-	})
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-	}
-	os.Exit(status)
-}
+func TestMain(m *testing.M) { os.Exit(kit.Tests(m, &product)) }
 
 // value returns JSON as schemas take it, and are made of.
 func value(t *testing.T, b []byte) any {

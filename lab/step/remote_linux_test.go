@@ -1,8 +1,6 @@
 package step
 
 import (
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"testing"
 
@@ -12,12 +10,7 @@ import (
 
 // TestRemote is TestLies for another machine, under QEMU.
 func TestRemote(t *testing.T) {
-	prog := filepath.Join(t.TempDir(), "prog")
-	gcc := exec.Command(peer.Look(t, "aarch64-linux-gnu-gcc"), "-nostdlib", "-static", "-o", prog,
-		"testdata/lies_aarch64.s")
-	if b, err := gcc.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, b)
-	}
+	prog := build(t, "aarch64-linux-gnu-gcc", "-nostdlib", "-static", "testdata/lies_aarch64.s")
 	opt := Options{Made: []sframe.Version{sframe.V2, sframe.V3}}
 	r, status, err := Remote(t.Context(), []string{peer.Look(t, "qemu-aarch64-static"), prog}, opt)
 	if err != nil || status != 0 {

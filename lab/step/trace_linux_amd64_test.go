@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/lab/kit"
 	"cfi2sframe/sframe"
 )
@@ -19,8 +20,9 @@ import (
 func build(t *testing.T, args ...string) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "prog")
-	if b, err := exec.Command(peer.Look(t, args[0]), append(args[1:], "-o", out)...).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %v\n%s", args, err, b)
+	peer.Look(t, args[0])
+	if err := kit.Run("", append(args, "-o", out)...); err != nil {
+		t.Fatal(err)
 	}
 	return out
 }
@@ -83,17 +85,14 @@ func TestLies(t *testing.T) {
 
 // TestFault changes a row of the section in a program: the CFI is right, and so it is the section's fault.
 func TestFault(t *testing.T) {
-	prog, tool := lies(t, 0), filepath.Join(t.TempDir(), "cfi2sframe")
-	if err := kit.BuildProduct(tool); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.Command(tool, "-q", "--format", "2", "--in-place", prog).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	converted, err := os.ReadFile(prog)
+	prog := lies(t, 0)
+	err := kit.WithProduct(func(program, _ string) error {
+		return kit.Run("", program, "-q", "--format", "2", "--in-place", prog)
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	converted := testfile.Read(t, prog)
 	r := trace(t, Options{}, prog)
 	if r.Faults() != 0 || r.Sides[sframe.V2].Right != 34 {
 		t.Errorf("before the change: %+v", r.Sides)
@@ -103,9 +102,7 @@ func TestFault(t *testing.T) {
 	if n := bytes.Count(converted, row); n != 1 {
 		t.Fatalf("the row of honest is %d times in the file", n)
 	}
-	if err := os.WriteFile(prog, bytes.Replace(converted, row, []byte{1, 1 | 1<<1, 24}, 1), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testfile.Write(t, prog, bytes.Replace(converted, row, []byte{1, 1 | 1<<1, 24}, 1)) // which keeps its mode
 	r = trace(t, Options{}, prog)
 	want := []string{"SFrame V2 honest +1..+10 CFA, RA: CFA rsp+24; the CFA is rsp+16; 16"}
 	if got := found(r); !slices.Equal(got, want) || r.Faults() != 16 || r.Sides[0].Wrong != 0 {

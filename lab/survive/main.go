@@ -102,25 +102,17 @@ func (r *run) subject(s *subject, program string) {
 func (r *run) count(s *subject, t *tool, original, converted error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	word := "neither"
 	switch {
 	case converted == nil:
 		r.counts[t].survive++
-		return
 	case original != nil:
 		r.counts[t].neither++
+		fmt.Printf("neither %v, %v: original %v; converted %v\n", s, t, original, converted)
 	default:
-		word, r.failed = "FAIL", true
 		r.counts[t].fail++
+		r.failed = true
+		fmt.Printf("FAIL    %v, %v: %v\n", s, t, converted)
 	}
-	fmt.Printf("%-8s%v, %v: original %v; converted %v\n", word, s, t, describe(original), describe(converted))
-}
-
-func describe(err error) string {
-	if err == nil {
-		return "works"
-	}
-	return err.Error()
 }
 
 // command runs a command in a directory and returns what it prints.

@@ -19,12 +19,9 @@ var Forms = []string{
 	"--format 1", "--format 2", "--format 2 --pcrel --outermost", "--format 3", "--format 3 --share off",
 }
 
-// query is the name of the program of c/query.c.
-const query = "query"
-
 // Compile makes the program that asks the walker, in a directory.
 func Compile(dir string) error {
-	return kit.Run("", "cc", "-std=c11", "-O2", "-Iwalker", "lab/walker/c/query.c", "-o", filepath.Join(dir, query))
+	return kit.Run("", "cc", "-std=c11", "-O2", "-Iwalker", "lab/walker/c/query.c", "-o", filepath.Join(dir, "query"))
 }
 
 // Check compares the answers about a file's section, by the program that Compile made in a directory.
@@ -33,7 +30,7 @@ func Check(dir, path string) error {
 	if err != nil {
 		return err
 	}
-	return compare([]*section{s}, filepath.Join(dir, query))
+	return compare([]*section{s}, filepath.Join(dir, "query"))
 }
 
 // WriteSeed writes an input of c/fuzz.c with a file's section to a directory, unless the section is large: a pc, the

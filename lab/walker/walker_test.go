@@ -26,18 +26,7 @@ const (
 // product is cfi2sframe, for all tests.
 var product string
 
-func TestMain(m *testing.M) {
-	status := 1
-	err := kit.WithProduct(func(program, _ string) error {
-		product = program
-		status = m.Run()
-		return nil
-	})
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-	}
-	os.Exit(status)
-}
+func TestMain(m *testing.M) { os.Exit(kit.Tests(m, &product)) }
 
 // compile builds a program of c with a compiler of the machine.
 func compile(t *testing.T, name string, command ...string) string {
