@@ -2,6 +2,7 @@ package mutants
 
 import (
 	"bytes"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -160,5 +161,28 @@ func TestRun(t *testing.T) {
 	testfile.Write(t, "a/wide_test.go", "package a\n\nimport \"testing\"\n\nfunc TestWide(t *testing.T) { t.Error(1) }\n")
 	if err := c.run(&out); err == nil || !strings.Contains(err.Error(), "the tests of a fail without any change") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// TestArguments expects that all arguments are about mutants of the product.
+func TestArguments(t *testing.T) {
+	t.Chdir("../..")
+	why, err := arguments(argumentText)
+	if err != nil {
+		t.Fatal(err)
+	}
+	packages := make(map[string]bool)
+	for key := range why {
+		file, _, _ := strings.Cut(key, " ")
+		packages[path.Dir(file)] = true
+	}
+	for pkg := range packages {
+		all, err := findAll(pkg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := stale(pkg, all, why); err != nil {
+			t.Error(err)
+		}
 	}
 }
