@@ -18,6 +18,9 @@ import (
 // To replace a file takes a second name for a moment, as a link cannot replace another. Only a process that is killed
 // in that moment leaves it.
 
+// named is for tests: no files without names.
+var named bool
+
 // prefix begins temporary names.
 const prefix = ".cfi2sframe-"
 

@@ -1,15 +1,18 @@
-//go:build linux && !portable
+//go:build unix
 
 package outfile
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"cfi2sframe/internal/inode"
@@ -99,9 +102,12 @@ func expect(t *testing.T, dir string, want map[string]string) {
 	}
 }
 
-// eachWay runs a test with files without names, and with those that have temporary ones.
+// eachWay runs a test with files without names, where the system has these, and with those that have temporary ones.
 func eachWay(t *testing.T, run func(t *testing.T)) {
-	t.Run("nameless", run)
+	if f := nameless(t.TempDir(), 0o600); f != nil {
+		f.Close()
+		t.Run("nameless", run)
+	}
 	t.Run("named", func(t *testing.T) {
 		named = true
 		defer func() { named = false }()
@@ -112,21 +118,38 @@ func eachWay(t *testing.T, run func(t *testing.T)) {
 	})
 }
 
-// TestMode replaces a file that there is, and one that there is not.
+// TestMode makes a new file, and replaces old ones: by their names, by a link, and as the input.
 func TestMode(t *testing.T) {
 	old := syscall.Umask(0o027)
 	defer syscall.Umask(old)
 	eachWay(t, func(t *testing.T) {
-		dir := t.TempDir()
-		for name, want := range map[string]os.FileMode{"new": 0o640, "old": 0o604} {
-			path := filepath.Join(dir, name)
-			if name == "old" {
-				put(t, path, "old contents, which are longer")
-				if err := os.Chmod(path, want); err != nil {
+		for name, want := range map[string]os.FileMode{"new": 0o640, "old": 0o604, "link": 0o700, "in": 0o751 | os.ModeSetgid} {
+			dir := t.TempDir()
+			file, path := filepath.Join(dir, "file"), filepath.Join(dir, "file")
+			if name != "new" {
+				put(t, file, "old contents, which are longer")
+				if err := os.Chmod(file, want); err != nil {
 					t.Fatal(err)
 				}
 			}
-			o, err := Open(path, 0o666)
+			if name == "link" || name == "in" {
+				path = filepath.Join(t.TempDir(), "link")
+				if err := os.Symlink(file, path); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var o *File
+			var err error
+			if name == "in" {
+				p, _, _, failed := OpenInput(path)
+				if failed != nil {
+					t.Fatal(failed)
+				}
+				defer p.Close()
+				o, err = Replace(p)
+			} else {
+				o, err = Open(path, 0o666)
+			}
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -134,16 +157,17 @@ func TestMode(t *testing.T) {
 			if err := o.Commit(); err != nil {
 				t.Error(err)
 			}
+			if name != "new" {
+				if err := o.Replaced().SyncDirectory(); err != nil {
+					t.Error(err)
+				}
+			}
 			o.Close()
-			info, err := os.Stat(path)
-			if err != nil {
-				t.Fatal(err)
+			if info, err := os.Stat(file); err != nil || info.Mode() != want {
+				t.Errorf("%s has mode %v, error %v; want %v", name, info.Mode(), err, want)
 			}
-			if info.Mode() != want {
-				t.Errorf("%s has mode %v; want %v", name, info.Mode(), want)
-			}
+			expect(t, dir, map[string]string{"file": name})
 		}
-		expect(t, dir, map[string]string{"new": "new", "old": "old"})
 	})
 }
 
@@ -176,64 +200,43 @@ func TestNamesUntilCommit(t *testing.T) {
 	})
 }
 
-// TestTaken has something else come to the output's place. It stays.
+// TestTaken has something else come to the output's place, which stays, or has the old file removed.
 func TestTaken(t *testing.T) {
 	eachWay(t, func(t *testing.T) {
-		dir := t.TempDir()
-		old, other, fresh := filepath.Join(dir, "old"), filepath.Join(dir, "other"), filepath.Join(dir, "fresh")
-		put(t, old, "old")
-		put(t, other, "other")
-		for _, tt := range []struct{ path, err string }{{old, "the file was replaced or removed"},
-			{fresh, "was created meanwhile"}} {
-			o, err := Open(tt.path, 0o666)
+		for _, tt := range []struct {
+			old, other bool
+			err        string
+		}{
+			{true, true, "the file was replaced or removed"},
+			{true, false, "file"}, // whose attributes Linux cannot read
+			{false, true, "was created meanwhile"},
+		} {
+			dir := t.TempDir()
+			path, want := filepath.Join(dir, "file"), map[string]string{}
+			if tt.old {
+				put(t, path, "old")
+			}
+			o, err := Open(path, 0o666)
 			if err != nil {
 				t.Fatal(err)
 			}
 			write(t, o, "contents")
-			if err := os.Rename(other, tt.path); err != nil {
+			if tt.other {
+				put(t, path+"2", "other")
+				err, want["file"] = os.Rename(path+"2", path), "other"
+			} else {
+				err = os.Remove(path)
+			}
+			if err != nil {
 				t.Fatal(err)
 			}
 			if err := o.Commit(); err == nil || !strings.Contains(err.Error(), tt.err) {
-				t.Errorf("%s: error %v", tt.path, err)
+				t.Errorf("%+v: error %v", tt, err)
 			}
 			o.Close()
-			expect(t, dir, map[string]string{filepath.Base(tt.path): "other"})
-			if err := os.Rename(tt.path, other); err != nil {
-				t.Fatal(err)
-			}
+			expect(t, dir, want)
 		}
 	})
-}
-
-// TestLastMoment has another file come to the place before the result, or none. It is not lost.
-func TestLastMoment(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "in")
-	put(t, path, "old")
-	p, _, _, err := OpenInput(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
-	put(t, filepath.Join(dir, "other"), "other")
-	if err := os.Rename(filepath.Join(dir, "other"), path); err != nil {
-		t.Fatal(err)
-	}
-	temp := filepath.Join(dir, "temp")
-	put(t, temp, "ours")
-	if err := p.rename(temp); err != errMoved {
-		t.Errorf("error %v", err)
-	}
-	expect(t, dir, map[string]string{"in": "other"})
-	// The place is empty.
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	put(t, temp, "ours")
-	if err := p.rename(temp); err != errMoved {
-		t.Errorf("error %v", err)
-	}
-	expect(t, dir, map[string]string{})
 }
 
 // TestAbandon ends the work before the result is in its place.
@@ -341,8 +344,16 @@ func TestRelink(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	expect(t, dir, map[string]string{"result": "result", "name": "other"})
-	if err := Relink(name, id, open()); err == nil {
-		t.Error("another file than the result is linked")
+	if err := errors.Join(os.Rename(name, filepath.Join(dir, "kept")), Relink(result, id, first)); !errors.Is(err, errMoved) {
+		t.Errorf("no file is there: error %v", err)
+	}
+	if err := os.Rename(filepath.Join(dir, "kept"), name); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]error{name: errMoved, filepath.Join(dir, "none"): fs.ErrNotExist} {
+		if err := Relink(path, id, open()); !errors.Is(err, want) || !strings.HasPrefix(err.Error(), path+": ") {
+			t.Errorf("another file than the result is linked: %v", err)
+		}
 	}
 	if err := Relink(result, id, open()); err != nil {
 		t.Error(err)
@@ -354,5 +365,26 @@ func TestRelink(t *testing.T) {
 	a, errA := os.Stat(name)
 	if errA != nil || !os.SameFile(a, info) {
 		t.Errorf("it is another file, error %v", errA)
+	}
+}
+
+func TestEqual(t *testing.T) {
+	for _, n := range []int{0, 1, 64<<10 - 1, 64 << 10, 64<<10 + 1} {
+		text := strings.Repeat("x", n)
+		if same, err := Equal(strings.NewReader(text), strings.NewReader(text)); !same || err != nil {
+			t.Errorf("%d bytes: %v, %v", n, same, err)
+		}
+		if same, err := Equal(strings.NewReader(text+"y"), strings.NewReader(text+"z")); same || err != nil {
+			t.Errorf("%d bytes, and a different one: %v, %v", n, same, err)
+		}
+	}
+	failing := errors.New("no disk")
+	for _, second := range []io.Reader{strings.NewReader("x"), iotest.ErrReader(failing)} {
+		if same, err := Equal(iotest.ErrReader(failing), second); same || err != failing {
+			t.Errorf("streams with an error are equal: %v, %v", same, err)
+		}
+	}
+	if same, err := Equal(strings.NewReader("x"), iotest.ErrReader(failing)); same || err != failing {
+		t.Errorf("streams with an error are equal: %v, %v", same, err)
 	}
 }

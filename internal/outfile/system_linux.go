@@ -15,9 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// named is for tests: no files without names.
-var named bool
-
 // holdFlags open a file that perhaps cannot be read, to be described only.
 const holdFlags = unix.O_PATH
 
