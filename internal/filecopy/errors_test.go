@@ -30,7 +30,7 @@ func two(t *testing.T, contents string) (src, dst *os.File) {
 	return src, dst
 }
 
-// TestSources copies the same part of a file, of a part of a file, and of memory.
+// TestSources copies the same part of a file, of a part of a file, and of memory, to a file and to memory.
 func TestSources(t *testing.T) {
 	const text = "what is copied, and what is not"
 	src, _ := two(t, text)
@@ -39,11 +39,15 @@ func TestSources(t *testing.T) {
 		"part of memory": io.NewSectionReader(strings.NewReader(text), 0, int64(len(text))),
 	} {
 		_, dst := two(t, "")
-		if err := Range(t.Context(), dst, 3, r, 8, 6); err != nil {
-			t.Errorf("%s: %v", name, err)
+		var inMemory memory
+		for _, target := range []Target{dst, &inMemory} {
+			if err := Range(t.Context(), target, 3, r, 8, 6); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
 		}
-		if b, err := os.ReadFile(dst.Name()); err != nil || string(b) != "\x00\x00\x00copied" {
-			t.Errorf("%s: %q, %v", name, b, err)
+		const want = "\x00\x00\x00copied"
+		if b, err := os.ReadFile(dst.Name()); err != nil || string(b) != want || inMemory.String() != want {
+			t.Errorf("%s: %q, %q, %v", name, b, inMemory.String(), err)
 		}
 	}
 	// A part of a file ends where it ends.
@@ -54,25 +58,16 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// TestNothing copies no bytes, and touches nothing.
-func TestNothing(t *testing.T) {
-	if err := Bytes(t.Context(), nil, 0, nil, 0, 0); err != nil {
-		t.Error(err)
-	}
-	src, dst := two(t, "text")
-	if err := Range(t.Context(), dst, 100, src, 0, 0); err != nil {
-		t.Error(err)
-	}
-	if info, err := dst.Stat(); err != nil || info.Size() != 0 {
-		t.Errorf("%v, %v", info, err)
-	}
-}
-
 // TestCopyErrors has files that cannot be read or written.
 func TestCopyErrors(t *testing.T) {
 	src, dst := two(t, "text")
 	closed, other := two(t, "")
 	closed.Close()
+	dir, err := os.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
 		t.Skip(err)
@@ -89,6 +84,7 @@ func TestCopyErrors(t *testing.T) {
 		{"output closed", Bytes(t.Context(), closed, 0, src, 0, 4), os.ErrClosed},
 		{"input closed, with holes", Range(t.Context(), other, 0, closed, 0, 4), syscall.EBADF},
 		{"output full", Range(t.Context(), full, 0, src, 0, 4), syscall.ENOSPC},
+		{"a directory", Range(t.Context(), other, 0, dir, 0, 4), syscall.EISDIR},
 		{"canceled", Range(ctx, dst, 0, src, 0, 4), context.Canceled},
 		{"canceled, memory", Range(ctx, dst, 0, bytes.NewReader(make([]byte, 4)), 0, 4), context.Canceled},
 	} {
@@ -131,11 +127,25 @@ func (m *memory) WriteAt(b []byte, off int64) (int, error) {
 
 func (m *memory) Truncate(int64) error { return nil }
 
-// TestToMemory copies a part of a file to what is no file.
-func TestToMemory(t *testing.T) {
-	src, _ := two(t, "what is copied, and what is not")
-	var dst memory
-	if err := Range(t.Context(), &dst, 3, src, 8, 6); err != nil || dst.String() != "\x00\x00\x00copied" {
-		t.Errorf("%q, error %v", dst.String(), err)
+// TestSized reads a file that has its size, and one that ends before.
+func TestSized(t *testing.T) {
+	for _, tt := range []struct {
+		size, off int64
+		n         int // of 4
+		end       bool
+		want      string
+	}{
+		{6, 2, 4, false, ""},
+		{6, 4, 2, true, ""},
+		{6, 6, 0, true, ""},
+		{7, 4, 2, false, "the file ends early: at offset 0x6, and not 0x7"},
+		{9, 6, 0, false, "the file ends early: at offset 0x6, and not 0x9"},
+	} {
+		r := Sized(Sized(strings.NewReader("abcdef"), tt.size), tt.size)
+		n, err := r.ReadAt(make([]byte, 4), tt.off)
+		if n != tt.n || (err == io.EOF) != tt.end || tt.want != "" && (err == nil || err.Error() != tt.want) ||
+			tt.want == "" && !tt.end && err != nil {
+			t.Errorf("%+v: %d bytes, %v", tt, n, err)
+		}
 	}
 }

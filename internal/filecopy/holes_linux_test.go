@@ -118,16 +118,3 @@ func TestShrunk(t *testing.T) {
 		}
 	}
 }
-
-// TestReadError copies a file that is none to be read.
-func TestReadError(t *testing.T) {
-	dir, err := os.Open(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer dir.Close()
-	dst, _ := sparse(t, 0)
-	if err := Range(t.Context(), dst, 0, dir, 0, 10); err == nil {
-		t.Error("a folder was copied")
-	}
-}
