@@ -3,7 +3,6 @@ package archive
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"cfi2sframe/internal/testkit/elftest"
 )
 
 // header returns a member's header (ar(5) of the GNU kind): name, date, owner, group and
@@ -27,27 +28,6 @@ func member(name, contents string) string {
 		s += "\n"
 	}
 	return s
-}
-
-// index returns the contents of a symbol index of 32-bit entries.
-func index(offsets ...uint32) string {
-	b := binary.BigEndian.AppendUint32(nil, uint32(len(offsets)))
-	for _, v := range offsets {
-		b = binary.BigEndian.AppendUint32(b, v)
-	}
-	for i := range offsets {
-		b = fmt.Appendf(b, "sym%d\x00", i)
-	}
-	return string(b)
-}
-
-// index64 is index with 64-bit entries.
-func index64(offsets ...uint64) string {
-	b := binary.BigEndian.AppendUint64(nil, uint64(len(offsets)))
-	for _, v := range offsets {
-		b = binary.BigEndian.AppendUint64(b, v)
-	}
-	return string(b) + "sym\x00"
 }
 
 // file writes contents to a file and opens it.
@@ -102,69 +82,6 @@ func rewrite(t testing.TB, a *Archive, change func(name, contents string) string
 
 func same(_, contents string) string { return contents }
 
-const (
-	table = "a-long-name-of-a-member.o/\nanother-long-name.o/\n"
-)
-
-// TestRewrite changes the sizes of members, odd ones among them.
-func TestRewrite(t *testing.T) {
-	build := func(first, second, third string) string {
-		head := int64(len(Magic)) + headerSize + int64(len(index(0, 0, 0))+1) + headerSize + int64(len(table)+
-			len(table)&1)
-		off := []int64{head}
-		for _, s := range []string{first, second} {
-			off = append(off, off[len(off)-1]+headerSize+int64(len(s)+len(s)&1))
-		}
-		// Symbols of the second, the first and the third member.
-		return Magic + member("/", index(uint32(off[1]), uint32(off[0]), uint32(off[2]))) + member("//", table) +
-			member("/0", first) + member("short.o/", second) + member("/27", third)
-	}
-	before := build("odd", "even", "the end")
-	a, err := Open(file(t, before), int64(len(before)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var names []string
-	for i := range a.Members {
-		if m := &a.Members[i]; !m.Special() {
-			names = append(names, m.Name)
-		}
-	}
-	if got := strings.Join(names, " "); got != "a-long-name-of-a-member.o short.o another-long-name.o" {
-		t.Errorf("members %q", got)
-	}
-	if got, err := rewrite(t, a, same); err != nil || got != before {
-		t.Errorf("written again, the archive is\n%q\nand was\n%q (%v)", got, before, err)
-	}
-	got, err := rewrite(t, a, func(name, contents string) string {
-		if name == "short.o" {
-			return contents
-		}
-		return contents + " and more"
-	})
-	if want := build("odd and more", "even", "the end and more"); err != nil || got != want {
-		t.Errorf("the archive is\n%q\nand should be\n%q (%v)", got, want, err)
-	}
-}
-
-// TestIndex64 changes the sizes of members after a 64-bit index.
-func TestIndex64(t *testing.T) {
-	build := func(first, second string) string {
-		head := uint64(len(Magic) + headerSize + len(index64(0, 0)))
-		return Magic + member("/SYM64/", index64(head, head+headerSize+uint64(len(first)))) + member("a.o/",
-			first) + member("b.o/", second)
-	}
-	before := build("xx", "yy")
-	a, err := Open(file(t, before), int64(len(before)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := rewrite(t, a, func(_, contents string) string { return contents + contents })
-	if want := build("xxxx", "yyyy"); err != nil || got != want {
-		t.Errorf("the archive is\n%q\nand should be\n%q (%v)", got, want, err)
-	}
-}
-
 // TestNoIndex has archives that are fine without a symbol index, or with an empty one.
 func TestNoIndex(t *testing.T) {
 	for _, s := range []string{
@@ -212,13 +129,27 @@ func TestIs(t *testing.T) {
 	}
 }
 
+// TestManyMembers has as many members as are accepted, and one more.
+func TestManyMembers(t *testing.T) {
+	one := member("a/", "")
+	for n, want := range map[int]string{maxMembers: "<nil>", maxMembers +
+		1: fmt.Sprintf("archive at offset %#x: more than 524288 members", 8+60*maxMembers)} {
+		all := Magic + strings.Repeat(one, n)
+		a, err := Open(strings.NewReader(all), int64(len(all)))
+		if fmt.Sprint(err) != want || err == nil && len(a.Members) != n {
+			t.Errorf("%d members: error %v, want %s", n, err, want)
+		}
+	}
+}
+
 // FuzzOpen reads arbitrary bytes as an archive. What can be read can be written again,
 // with the same names and contents, and comes out the same when it is done twice.
 func FuzzOpen(f *testing.F) {
 	f.Add([]byte(Magic))
-	f.Add([]byte(Magic + member("/", index(82)) + member("a.o/", "abcd")))
-	f.Add([]byte(Magic + member("/SYM64/", index64(88)) + member("a.o/", "abc") + member("b.o/", "")))
-	f.Add([]byte(Magic + member("//", table) + member("/0", "abc") + member("/27", "abcdef")))
+	f.Add(elftest.Ar(elftest.ArMember("/", elftest.ArIndex(4, 1, 140)), elftest.ArMember("a.o/", []byte("abcd"))))
+	f.Add(elftest.Ar(elftest.ArMember("/SYM64/", elftest.ArIndex(8, 1, 148)), elftest.ArMember("a.o/", []byte("abc"))))
+	f.Add([]byte(Magic + member("//", "a-long-name-of-a-member.o/\nanother-long-name.o/\n") + member("/0", "abc") +
+		member("/27", "abcdef")))
 	f.Add([]byte(thinMagic + header("a.o/", 4)))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if len(data) > 1<<16 {

@@ -70,6 +70,9 @@ func TestOpenErrors(t *testing.T) {
 		if !errors.As(err, &e) || e.Off != tt.off || !strings.Contains(err.Error(), tt.msg) {
 			t.Errorf("%s: %v; want offset %#x, %q", tt.name, err, tt.off, tt.msg)
 		}
+		if kind := tt.name == "thin" || strings.HasPrefix(tt.name, "BSD"); errors.Is(err, ErrKind) != kind {
+			t.Errorf("%s: %v is an error of the kind of archive: %t, want %t", tt.name, err, !kind, kind)
+		}
 	}
 }
 
