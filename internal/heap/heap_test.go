@@ -3,6 +3,7 @@ package heap
 import (
 	"math"
 	"runtime/debug"
+	"sync"
 	"testing"
 )
 
@@ -36,6 +37,27 @@ func TestLimit(t *testing.T) {
 	} {
 		if Raise(step.cfi, step.size); get() != step.want {
 			t.Errorf("for %d bytes of CFI in %d the limit is %d; want %d", step.cfi, step.size, get(), step.want)
+		}
+	}
+}
+
+// TestPrepare looks at the target of the garbage collector for CFI and archives, large or not, unless the user set
+// another one.
+func TestPrepare(t *testing.T) {
+	prepare := func(cfi uint64) { Prepare(cfi, cfi) }
+	for _, tt := range []struct {
+		prepare    func(uint64)
+		size       uint64
+		gogc, want int
+	}{
+		{prepare, 100 << 10, 100, 100}, {prepare, 1 << 20, 100, gcPercent}, {prepare, 1 << 20, 50, 50},
+		{PrepareArchive, 1<<20 - 1, 100, 100}, {PrepareArchive, 1 << 20, 100, gcPercent}, {PrepareArchive, 1 << 20, 50, 50},
+	} {
+		old := debug.SetGCPercent(tt.gogc)
+		huge = sync.Once{}
+		tt.prepare(tt.size)
+		if got := debug.SetGCPercent(old); got != tt.want {
+			t.Errorf("%d bytes, GOGC=%d: GC percent is %d; want %d", tt.size, tt.gogc, got, tt.want)
 		}
 	}
 }
