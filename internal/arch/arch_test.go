@@ -54,27 +54,6 @@ func TestNone(t *testing.T) {
 	}
 }
 
-// TestPCRelType looks up the relocations of start addresses.
-func TestPCRelType(t *testing.T) {
-	for _, tt := range []struct {
-		arch *Arch
-		size int
-		want uint32
-	}{
-		{&amd64, 4, uint32(elf.R_X86_64_PC32)},
-		{&amd64, 8, uint32(elf.R_X86_64_PC64)},
-		{&aarch64, 4, uint32(elf.R_AARCH64_PREL32)},
-		{&aarch64, 8, uint32(elf.R_AARCH64_PREL64)},
-		{&s390x, 4, uint32(elf.R_390_PC32)},
-		{&s390x, 8, uint32(elf.R_390_PC64)},
-		{&s390x, 2, 0},
-	} {
-		if got, ok := tt.arch.PCRelType(tt.size); got != tt.want || ok != (tt.want != 0) {
-			t.Errorf("%s, %d bytes: type %d, %v", tt.arch.Name, tt.size, got, ok)
-		}
-	}
-}
-
 // TestPushAt recognises the expressions of GNU ld for PLTs with and without IBT, and no others.
 func TestPushAt(t *testing.T) {
 	with := func(at int, b byte) []byte {

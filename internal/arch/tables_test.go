@@ -66,6 +66,12 @@ func TestTables(t *testing.T) {
 				t.Errorf("%v: register %d is %s, want %s", tt.machine, n, got.Register(uint64(n)), name)
 			}
 		}
+		for size := 2; size <= 8; size *= 2 {
+			typ, ok := got.PCRelType(size)
+			if field := got.Fields[typ]; ok != (size > 2) || ok && field != (Field{Size: size, PCRel: true}) {
+				t.Errorf("%v, %d bytes: type %d, %v", tt.machine, size, typ, ok)
+			}
+		}
 		for _, abi := range []sframe.ABI{want.Little, want.Big} {
 			if abi != 0 && OfABI(abi) != got {
 				t.Errorf("ABI %d is not that of %v", abi, tt.machine)

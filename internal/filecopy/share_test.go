@@ -14,28 +14,18 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/testfile"
 )
 
 // TestShare copies inside a file system whose files can share blocks, and that has no room for a
 // second copy of the file. It needs root, loop devices and mkfs.xfs.
 func TestShare(t *testing.T) {
-	dir := t.TempDir()
-	image, mount := filepath.Join(dir, "image"), filepath.Join(dir, "mount")
-	if err := os.WriteFile(image, nil, 0o666); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Truncate(image, 320<<20); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(mount, 0o777); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.Command(peer.Look(t, "mkfs.xfs"), "-q", "-m", "reflink=1", image).CombinedOutput(); err != nil {
-		t.Fatalf("mkfs.xfs: %v %s", err, out)
-	}
+	peer.Look(t, "mkfs.xfs")
+	mount := t.TempDir()
+	script := `cd $(mktemp -d "$0.XXXXXX"); truncate -s 320M image; mkfs.xfs -q -m reflink=1 image; mount -o loop image $0; rm image`
 	// Not every machine lets root mount something.
-	if out, err := exec.Command("mount", "-o", "loop", image, mount).CombinedOutput(); err != nil {
-		t.Skipf("mount: %v %s", err, out)
+	if out, err := exec.Command("sh", "-ec", script, mount).CombinedOutput(); err != nil {
+		t.Skipf("%v %s", err, out)
 	}
 	t.Cleanup(func() {
 		if out, err := exec.Command("umount", mount).CombinedOutput(); err != nil {
@@ -54,9 +44,7 @@ func TestShare(t *testing.T) {
 	old := make([]byte, 130<<20+100)
 	r := rand.NewChaCha8([32]byte{})
 	_, _ = r.Read(old) // it always can
-	if err := os.WriteFile(filepath.Join(mount, "old"), old, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	testfile.Write(t, filepath.Join(mount, "old"), old)
 	src, err := os.Open(filepath.Join(mount, "old"))
 	if err != nil {
 		t.Fatal(err)
@@ -86,11 +74,7 @@ func TestShare(t *testing.T) {
 		if shared := grown < tt.n/2; shared != tt.shared {
 			t.Errorf("%s: %d bytes are taken for %d; want shared %t", tt.name, grown, tt.n, tt.shared)
 		}
-		got, err := os.ReadFile(dst.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !bytes.Equal(got, append(make([]byte, tt.to), old[tt.from:tt.from+tt.n]...)) {
+		if !bytes.Equal(testfile.Read(t, dst.Name()), append(make([]byte, tt.to), old[tt.from:tt.from+tt.n]...)) {
 			t.Errorf("%s: other bytes", tt.name)
 		}
 	}

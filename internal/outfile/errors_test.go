@@ -197,19 +197,6 @@ func TestAttributes(t *testing.T) {
 	}
 }
 
-// TestNotGiven has messages on attributes that the result cannot have.
-func TestNotGiven(t *testing.T) {
-	for input, want := range map[bool]string{
-		true:  "its owner (user 7) cannot be given to the result: operation not permitted",
-		false: "the owner of the output (user 7) cannot be given to the result: operation not permitted",
-	} {
-		err := (&File{input: input}).attributeError("owner", " (user 7)", unix.EPERM)
-		if err.Error() != want || !errors.Is(err, unix.EPERM) {
-			t.Errorf("%v; want %q", err, want)
-		}
-	}
-}
-
 // TestWords has what messages are made of.
 func TestWords(t *testing.T) {
 	for err, want := range map[error]string{
@@ -234,30 +221,6 @@ func TestWords(t *testing.T) {
 			t.Errorf("%v is a %s; want %s", m, got, want)
 		}
 	}
-}
-
-// TestChangedMeanwhile changes the old file's attributes when the result has them already: it gets them
-// once more.
-func TestChangedMeanwhile(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "file")
-	put(t, path, "old")
-	o, err := Open(path, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer o.Close()
-	write(t, o, "new")
-	if err := os.Chmod(path, 0o701); err != nil {
-		t.Fatal(err)
-	}
-	if err := o.Commit(); err != nil {
-		t.Fatal(err)
-	}
-	if info, err := os.Stat(path); err != nil || info.Mode() != 0o701 {
-		t.Errorf("%v, %v; want mode 0701", info.Mode(), err)
-	}
-	expect(t, dir, map[string]string{"file": "new"})
 }
 
 // TestClosed has outputs whose file is gone before they are done: nothing gets to its place.
