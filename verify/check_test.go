@@ -105,6 +105,8 @@ func TestRules(t *testing.T) {
 			"return address: CFI says that it is in no place"},
 		{"column pc", aarch64, function{column: 32}, sframe.FDE{}, nil,
 			"return address: CFI says that it is in no place"},
+		{"column FP", amd64, function{column: 6, code: []byte{0x86, 1}}, sframe.FDE{}, nil,
+			"caller's frame pointer differs"},
 		{"column 17", aarch64, function{column: 17}, sframe.FDE{Flexible: true},
 			&sframe.Row{CFA: at(sframe.SP, 0), RA: reg(17, 0)}, ""},
 		{"register 2", s390x, function{code: []byte{0x09, 14, 2}}, sframe.FDE{Flexible: true},
@@ -245,6 +247,8 @@ func TestPlaces(t *testing.T) {
 		{"16 bytes, an object's section of 32", object(32), plt, two, ""},
 		{"16 bytes, an object's section of 8", object(8), plt, two, depends},
 		{"16 bytes, an object's section of 1", object(1), plt, two, depends},
+		{"16 bytes, an object's section of 24", object(24), plt, two, depends},
+		{"16 bytes, an object's section of four pages", object(0x4000), plt, two, ""},
 		{"16 bytes, an object without sections", bareFile(elf.ET_REL), plt, two, depends},
 	} {
 		base := uint64(0x1000)
@@ -263,34 +267,63 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// TestGrid says by what code can be moved.
-func TestGrid(t *testing.T) {
-	object := fileOf(t, elf.ET_REL, elf.EM_X86_64, amd64.order,
-		region{name: ".text", code: make([]byte, 0x100), apart: true},
-		region{name: ".text.b", code: make([]byte, 0x100), apart: true})
+// TestHeader changes the header of a section that is right.
+func TestHeader(t *testing.T) {
 	for _, tt := range []struct {
-		kind   elf.Type
-		align  uint64
-		unit   uint64
-		origin bool // that of the section
+		at   int
+		xor  byte
+		want string
 	}{
-		{elf.ET_EXEC, 16, 0, false}, {elf.ET_DYN, 16, 0x1000, false},
-		{elf.ET_REL, 0, 1, true}, {elf.ET_REL, 1, 1, true}, {elf.ET_REL, 3, 1, true}, {elf.ET_REL, 16, 16, true},
-		{elf.ET_REL, 0x1000, 0x1000, true}, {elf.ET_REL, 0x2000, 0x1000, true}, {elf.ET_REL, 48, 1, true},
+		{6, 8, "fixed offsets of RA and FP are -16 and 0, but the ABI has -8 and 0"},
+		{5, 8, "fixed offsets of RA and FP are -8 and 8, but the ABI has -8 and 0"},
+		{3, 1, "FDEs are not marked as sorted"},
+		{3, 2, "section claims that every function keeps a frame pointer"},
 	} {
-		object.Type = uint16(tt.kind)
-		s := &object.Sections[2]
-		s.Addralign = tt.align
-		p := places{object}
-		pc := s.Base + 0x21
-		wantOrigin := uint64(0)
-		if tt.origin {
-			wantOrigin = s.Base
+		data := amd64.encode(t, sframe.V2, fde{sframe.FDE{Start: 0x1000, Size: 8}, spRows(0, 8)})
+		data[tt.at] ^= tt.xor
+		res, err := Check(amd64.cfi(t, function{begin: 0x1000, end: 0x1008}), decodeSection(t, data), bareFile(elf.ET_DYN),
+			Options{Keep: 2})
+		if err != nil || res.Total != 1 || res.Mismatches[0].What != tt.want {
+			t.Errorf("byte %d: %+v, error %v; want %q", tt.at, res, err, tt.want)
 		}
-		origin, unit := p.grid(pc)
-		if unit != tt.unit || origin != wantOrigin {
-			t.Errorf("%v, alignment %d: origin %#x, unit %#x, want %#x, %#x", tt.kind, tt.align, origin, unit,
-				wantOrigin, tt.unit)
+	}
+}
+
+// TestColumns has functions whose CIEs differ in the return address column only, described by the same rows.
+func TestColumns(t *testing.T) {
+	table := aarch64.cfi(t, function{begin: 0x1000, end: 0x1010}, function{begin: 0x1010, end: 0x1020, column: 17})
+	row := one(sframe.Row{CFA: at(sframe.SP, 0)})
+	res, err := Check(table, aarch64.section(t, sframe.V2, fde{sframe.FDE{Start: 0x1000, Size: 0x20}, row}),
+		bareFile(elf.ET_DYN), Options{Keep: 2})
+	if err != nil || res.Covered != 0x10 || res.Total != 1 || res.Mismatches[0].Begin != 0x1010 {
+		t.Errorf("%+v, error %v", res, err)
+	}
+}
+
+// TestMasked has PC-mask FDEs whose rows are what the CFI says wherever there are any.
+func TestMasked(t *testing.T) {
+	for _, tt := range []struct {
+		name       string
+		start      uint64
+		size       uint32
+		rep, front uint8 // bytes of a block, and of those before its first row
+		covered    uint64
+		want       string
+	}{
+		{"whole blocks", 0x1000, 32, 16, 0, 32, ""},
+		{"from 4 on", 0x1000, 32, 16, 4, 24, ""},
+		{"of 24 bytes, in code that moves by pages", 0x1008, 48, 24, 4, 0,
+			"blocks of 24 bytes are others where the code is moved by 4096"},
+		{"from the middle of a block", 0x1001, 32, 16, 4, 0, "rows hold for other code in some readers than in others"},
+	} {
+		data := amd64.encode(t, sframe.V2, fde{sframe.FDE{Start: tt.start, Size: tt.size, PCMask: true, RepSize: tt.rep},
+			spRows(0, 8)})
+		data[28+20] = tt.front // where the row starts
+		res, err := Check(amd64.cfi(t, function{begin: 0x1000, end: 0x1040}), decodeSection(t, data), bareFile(elf.ET_DYN),
+			Options{Keep: 2})
+		if err != nil || res.Covered != tt.covered || (res.Total > 0) != (tt.want != "") ||
+			res.Total > 0 && !strings.Contains(res.Mismatches[0].What, tt.want) {
+			t.Errorf("%s: %+v, error %v; want %d bytes covered, %q", tt.name, res, err, tt.covered, tt.want)
 		}
 	}
 }
@@ -458,18 +491,6 @@ func TestNoRows(t *testing.T) {
 		function{begin: 0x1010, end: 0x1018})
 	res, err := Check(table, decodeSection(t, data), bareFile(elf.ET_DYN), Options{})
 	if err != nil || res.Total > 0 || res.Described != 24 || res.Covered != 8 || res.Outermost != 0 {
-		t.Errorf("%+v, error %v", res, err)
-	}
-}
-
-// TestAmbiguous has PC-mask FDEs whose rows hold for other code in some readers than in others.
-func TestAmbiguous(t *testing.T) {
-	table := amd64.cfi(t, function{begin: 0x1000, end: 0x1040})
-	d := blocks(8)
-	d.Start = 0x1001 // in the middle of a block
-	res, err := Check(table, amd64.section(t, sframe.V2, d), bareFile(elf.ET_DYN), Options{Keep: 1})
-	const want = "0x1001-0x1011: PC-mask FDE whose rows hold for other code in some readers than in others"
-	if err != nil || res.Total != 1 || res.Mismatches[0].String() != want || res.Covered != 0 {
 		t.Errorf("%+v, error %v", res, err)
 	}
 }

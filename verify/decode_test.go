@@ -1,14 +1,9 @@
 package verify
 
 import (
-	"encoding/binary"
 	"encoding/hex"
-	"math/rand/v2"
-	"slices"
 	"strings"
 	"testing"
-
-	"golang.org/x/arch/s390x/s390xasm"
 )
 
 // bytesOf returns the bytes of hexadecimal numbers.
@@ -173,69 +168,5 @@ func TestStubs(t *testing.T) {
 				t.Errorf("%s: %+v; it is not of a stub", text, got)
 			}
 		}
-	}
-}
-
-// TestStubsS390X decodes instructions of all opcodes, and expects what a disassembler says of them.
-func TestStubsS390X(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 2))
-	known := make(map[s390xasm.Op]int)
-	decode := func(b []byte) {
-		got, ok := stubS390X(b, 0x1000)
-		in, theirErr := s390xasm.Decode(b)
-		writes := false // a register that is not for stubs
-		if reg, ok := in.Args[0].(s390xasm.Reg); ok {
-			writes = reg != s390xasm.R0 && reg != s390xasm.R1
-		}
-		want := effect{size: uint8(in.Len)}
-		right := theirErr == nil && !writes
-		switch mask, to := b[1]>>4, b[1]&0xf; in.Op {
-		case s390xasm.STG, s390xasm.MVC:
-			right = theirErr == nil
-		case s390xasm.BCR:
-			right = mask == 0 || mask == 15 && to != 0
-			want.ends, want.pad = mask == 15, mask == 0
-		case s390xasm.BASR:
-			want.ends = to != 0
-		case s390xasm.LARL, s390xasm.LG, s390xasm.LGF, s390xasm.SGR, s390xasm.AGR, s390xasm.AGHI, s390xasm.SRLG:
-		case s390xasm.BRCL:
-			right = mask == 15
-			want.ends, want.size = true, 10
-			want.target = 0x1000 + 2*uint64(int64(int32(binary.BigEndian.Uint32(b[2:]))))
-		default:
-			right = false
-		}
-		if right {
-			known[in.Op]++
-		}
-		if right != ok || right && got != want {
-			t.Fatalf("%x (%v): %+v, %t; want %+v", b, in, got, ok, want)
-		}
-	}
-	b := make([]byte, 10)
-	for first := range 0x10000 {
-		if first>>8 == 0 { // no instruction
-			continue
-		}
-		tries := 1
-		if slices.Contains([]int{0xa7, 0xb9, 0xc0, 0xe3, 0xeb}, first>>8) { // few of these are known
-			tries = 32
-		}
-		for try := range tries {
-			binary.BigEndian.PutUint16(b, uint16(first))
-			for i := range b[2:] {
-				b[2+i] = byte(r.Uint32())
-			}
-			if try%2 == 1 {
-				b[2] = 0
-			}
-			if r.IntN(2) == 0 {
-				b[5] = []byte{0x04, 0x0c, 0x14, 0x24}[r.IntN(4)]
-			}
-			decode(b)
-		}
-	}
-	if len(known) != 12 {
-		t.Errorf("instructions that are known: %v; want 12 kinds", known)
 	}
 }
