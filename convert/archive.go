@@ -31,7 +31,6 @@ func (c *conversion) archive() (*Kept, error) {
 		if err := c.ctx.Err(); err != nil {
 			return nil, err
 		}
-		c.progress(i, len(a.Members))
 		m := &a.Members[i]
 		var changed *os.File
 		if !m.Special() {

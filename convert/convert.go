@@ -45,8 +45,6 @@ type Run struct {
 	// Starting, if not nil, is called before work on a file, and on each member of an archive, begins: a program can
 	// prepare its heap for large ones.
 	Starting func(Work)
-	// Progress, if not nil, is called with the finished and all steps of a linked file, or members of an archive.
-	Progress func(done, total int)
 }
 
 // Work is a file, or a member of an archive, that is converted next. Sizes are in bytes.
@@ -177,13 +175,6 @@ func (c *conversion) run() (*Result, error) {
 		c.res.Stays = kept.Reason
 	}
 	return c.res, nil
-}
-
-// progress calls Run.Progress, if it is set.
-func (c *conversion) progress(done, total int) {
-	if c.job.Progress != nil {
-		c.job.Progress(done, total)
-	}
 }
 
 // starting calls Run.Starting, if it is set.

@@ -39,22 +39,6 @@ type single struct {
 	translation *translation // that the facts are about
 }
 
-// Steps of a conversion, for Options.Progress.
-const (
-	stepLoad = iota
-	stepTranslate
-	stepWrite
-	stepCheck
-	steps
-)
-
-// step notes the next step, unless the members of an archive are counted.
-func (s *single) step(next int) {
-	if !s.res.Archive {
-		s.progress(next, steps)
-	}
-}
-
 // add adds an .sframe. With an error there may be facts to report.
 func (s *single) add() (err error) {
 	f := s.f
@@ -73,7 +57,6 @@ func (s *single) add() (err error) {
 		return err
 	}
 	s.starting(Work{Size: f.Size, CFI: cfi.Size(f)})
-	s.step(stepLoad)
 	if s.table, err = LoadCFI(f, s.opt.Source, s.debug.File()); err != nil {
 		return err
 	}
@@ -97,7 +80,6 @@ func (s *single) add() (err error) {
 			return err
 		}
 	}
-	s.step(stepTranslate)
 	t, err := s.fit()
 	if err != nil {
 		return err
@@ -177,12 +159,10 @@ func (s *single) write(t *translation) error {
 		s.facts.Verified = err == nil
 		return err
 	}
-	s.step(stepWrite)
 	dst, err := s.output(t.layout, t.section)
 	if err != nil {
 		return err
 	}
-	s.step(stepCheck)
 	if s.opt.NoVerify || len(t.section) == 0 {
 		return nil
 	}

@@ -106,7 +106,7 @@ func (c *call) convert(s *conversion, cmd *cobra.Command, args []string) error {
 	if err := s.distinct(c.stdout, c.stderr); err != nil {
 		return c.usage(err)
 	}
-	w := &work{settings: s, console: c.console(s.quiet), errors: unread}
+	w := &work{settings: s, console: console{c.stdout, c.stderr}, errors: unread}
 	c.status = w.run(c.ctx)
 	return nil
 }

@@ -53,10 +53,10 @@ func (c *call) surveyCommand() *cobra.Command {
 		if err := c.distinctInputs(&w.reporting, args); err != nil {
 			return c.usage(err)
 		}
-		w.console = c.console(w.quiet)
-		opt.Scanning, opt.IsOutput = w.scanning, w.destination(c.stdout, "standard output").is
+		w.console = console{c.stdout, c.stderr}
+		opt.IsOutput = w.destination(c.stdout, "standard output").is
 		c.status = w.run(c.ctx, args, func() (*survey.Survey, error) {
-			return survey.Run(c.ctx, args, opt, w.progress)
+			return survey.Run(c.ctx, args, opt)
 		})
 		return nil
 	}
@@ -75,7 +75,7 @@ func (c *call) mergeCommand() *cobra.Command {
 		if err := c.distinctInputs(&w.reporting, args); err != nil {
 			return c.usage(err)
 		}
-		w.console = c.console(w.quiet)
+		w.console = console{c.stdout, c.stderr}
 		c.status = w.run(c.ctx, args, func() (*survey.Survey, error) { return survey.Merge(args) })
 		return nil
 	}
@@ -88,8 +88,6 @@ func (w *sumWork) run(ctx context.Context, paths []string, survey func() (*surve
 	if err == nil {
 		defer r.close()
 		s, failed := survey()
-		w.scan.Clear()
-		w.bar.Clear()
 		err = failed
 		if err == nil {
 			err = w.write(r, s, paths)

@@ -11,14 +11,10 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
 
-	"golang.org/x/term"
-
-	"cfi2sframe/cmd/cfi2sframe/internal/bar"
 	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/files"
@@ -65,20 +61,12 @@ func (w *work) run(ctx context.Context) int {
 	}
 	w.all = len(w.settings.files)
 	w.many = w.all > 1
-	w.startBar(w.all)
-	if w.all == 1 {
-		w.large(w.settings.files[0])
-	}
 	for i, in := range w.settings.files {
 		if w.interrupted {
 			w.failed(in, context.Canceled)
 			continue
 		}
-		w.bar.Describe(report.Printable(filepath.Base(in)))
 		w.add(ctx, in)
-		if w.many {
-			w.bar.Set(i + 1)
-		}
 		last := i == len(w.settings.files)-1 || ctx.Err() != nil
 		if !last && !w.batch.Full(w.settings.to) {
 			continue
@@ -108,22 +96,8 @@ func (w *work) add(ctx context.Context, in string) {
 	w.results[j] = r
 }
 
-// largeSize is the size in bytes of files whose conversion takes seconds.
-const largeSize = 200 << 20
-
-// large shows the progress of a single large file.
-func (w *work) large(in string) {
-	if info, err := os.Stat(in); err == nil && info.Size() >= largeSize {
-		w.settings.to.Run.Progress = func(done, total int) {
-			w.progress(done, total)
-			w.bar.Describe(report.Printable(filepath.Base(in)))
-		}
-	}
-}
-
 // end ends the report with some lines, and returns the exit status.
 func (w *work) end(ctx context.Context, lines string) int {
-	w.bar.Clear()
 	r := w.report
 	var err error
 	if !r.ended && (r.file != nil || !w.interrupted) {
@@ -172,7 +146,6 @@ func (w *work) put(ctx context.Context, last bool) error {
 		w.batch.Reset()
 		clear(w.results)
 	}()
-	w.bar.Clear()
 	w.batch.Finish(ctx)
 	broken := w.say(last)
 	named := false
@@ -325,54 +298,7 @@ func (w *work) failed(in string, err error) {
 }
 
 // A console is where a verb prints.
-type console struct {
-	stdout, stderr io.Writer
-	noBar          bool
-	bar, scan      *bar.Bar // or nil
-}
-
-func (c *call) console(quiet bool) console {
-	return console{stdout: c.stdout, stderr: c.stderr, noBar: quiet}
-}
-
-// terminal returns standard error if it is a terminal that interprets escape sequences, or nil.
-func (c *console) terminal() *os.File {
-	if f, ok := c.stderr.(*os.File); ok && term.IsTerminal(int(f.Fd())) && runtime.GOOS != "windows" {
-		return f
-	}
-	return nil
-}
-
-// startBar shows a progress bar on a terminal if there are many files.
-func (c *console) startBar(n int) {
-	if f := c.terminal(); f != nil && n > 1 && !c.noBar {
-		c.bar = bar.New(f, n)
-	}
-}
-
-// scanStep is the number of files between two numbers on the terminal.
-const scanStep = 100
-
-// scanning shows how many files were found so far.
-func (c *console) scanning(n int) {
-	f := c.terminal()
-	if f == nil || c.noBar || n%scanStep != 0 {
-		return
-	}
-	if c.scan == nil {
-		c.scan = bar.New(f, 0)
-	}
-	c.scan.Say(fmt.Sprintf("scanning: %s files", report.Digits(uint64(n))))
-}
-
-// progress shows how much is done.
-func (c *console) progress(done, total int) {
-	if c.bar == nil {
-		c.scan.Clear()
-		c.startBar(total)
-	}
-	c.bar.Set(done)
-}
+type console struct{ stdout, stderr io.Writer }
 
 // A tally counts finished files.
 type tally struct {
@@ -448,8 +374,6 @@ func (c *call) walk(paths []string, to *destination, quiet bool) (found []string
 		complain(c.stderr, name, outfile.Plain(err))
 		failed++
 	}
-	console := c.console(quiet)
-	defer func() { console.scan.Clear() }()
 	for _, path := range paths {
 		info, err := os.Stat(path)
 		if path == files.Stdin || err != nil || !info.IsDir() { // errors are reported when it is opened
@@ -471,7 +395,6 @@ func (c *call) walk(paths []string, to *destination, quiet bool) (found []string
 					name = "." + string(filepath.Separator) + name
 				}
 				found = append(found, name)
-				console.scanning(len(found))
 			case d.IsDir():
 				if here, err := d.Info(); err == nil && !inode.SameDevice(here, info) {
 					if !quiet {

@@ -15,6 +15,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"cfi2sframe/sframe"
 )
@@ -27,7 +28,6 @@ type Options struct {
 	// Starting, if not nil, is called before a file is examined, with the bytes of its CFI and its size.
 	// It is called concurrently.
 	Starting func(cfi, size uint64)
-	Scanning func(files int) // if not nil, it is called with the number of files found so far
 	// IsOutput, if not nil, reports whether a path leads to a file that is written later. To examine it is an error.
 	IsOutput func(path string) bool
 }
@@ -49,9 +49,8 @@ type Survey struct {
 }
 
 // Run surveys the ELF files that the paths are, or that are below them. A file with several names counts once, under
-// the first. progress may be nil; it is called with the number of finished files and of all files. An error means that
-// a path does not exist, that the machine failed (outfile.OfMachine), or that ctx ended.
-func Run(ctx context.Context, paths []string, opt Options, progress func(done, total int)) (*Survey, error) {
+// the first. An error means that a path does not exist, that the machine failed (outfile.OfMachine), or that ctx ended.
+func Run(ctx context.Context, paths []string, opt Options) (*Survey, error) {
 	files, skipped, err := walk(ctx, paths, opt)
 	if err != nil {
 		return nil, err
@@ -62,21 +61,15 @@ func Run(ctx context.Context, paths []string, opt Options, progress func(done, t
 	e := &examiner{Options: opt}
 	found, errs := make([][]*Record, len(files)), make([]error, len(files))
 	var workers sync.WaitGroup
-	var mu sync.Mutex // of the numbers of files that are begun and done
-	begun, done := 0, 0
+	var begun atomic.Int64 // files
 	for range opt.Jobs {
 		workers.Go(func() {
-			mu.Lock()
-			defer mu.Unlock()
-			for begun < len(files) && ctx.Err() == nil {
-				i := begun
-				begun++
-				mu.Unlock()
-				found[i], errs[i] = e.file(ctx, &files[i])
-				mu.Lock()
-				if done++; progress != nil {
-					progress(done, len(files))
+			for ctx.Err() == nil {
+				i := int(begun.Add(1)) - 1
+				if i >= len(files) {
+					return
 				}
+				found[i], errs[i] = e.file(ctx, &files[i])
 			}
 		})
 	}

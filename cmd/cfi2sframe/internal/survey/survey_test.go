@@ -23,7 +23,7 @@ const fixtures = "../../../../testdata/bin/"
 
 func run(t *testing.T, opt Options, paths ...string) *Survey {
 	t.Helper()
-	s, err := Run(t.Context(), paths, opt, nil)
+	s, err := Run(t.Context(), paths, opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,11 +266,11 @@ func forms(t *testing.T, s *Survey) string {
 func TestMachineFails(t *testing.T) {
 	const mem = "/proc/self/mem"
 	peer.File(t, mem)
-	s, err := Run(t.Context(), []string{fixtures + "amd64/drap1", mem}, Options{}, nil)
+	s, err := Run(t.Context(), []string{fixtures + "amd64/drap1", mem}, Options{})
 	if !errors.Is(err, syscall.EIO) || !strings.HasPrefix(err.Error(), mem+": ") {
 		t.Errorf("%+v, %v; want %v", s, err, syscall.EIO)
 	}
-	if _, err := Run(t.Context(), []string{t.TempDir() + "/gone"}, Options{}, nil); err == nil {
+	if _, err := Run(t.Context(), []string{t.TempDir() + "/gone"}, Options{}); err == nil {
 		t.Error("a path that is not there is no error")
 	}
 }
@@ -313,22 +313,8 @@ func TestDeterminism(t *testing.T) {
 	dir := tree(t)
 	first := ""
 	for _, jobs := range []int{1, 2, 3, 16} {
-		calls, last := 0, 0
-		s, err := Run(t.Context(), []string{fixtures, dir}, Options{Objects: true, Jobs: jobs},
-			func(done, total int) {
-				calls++
-				if done != calls || total < done {
-					t.Errorf("progress %d of %d in call %d", done, total, calls)
-				}
-				last = total
-			})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if calls != last || calls == 0 {
-			t.Errorf("%d calls of progress for %d files", calls, last)
-		}
-		if got := forms(t, s); first == "" {
+		got := forms(t, run(t, Options{Objects: true, Jobs: jobs}, fixtures, dir))
+		if first == "" {
 			first = got
 		} else if got != first {
 			t.Errorf("other output with %d workers than with 1", jobs)
@@ -338,18 +324,19 @@ func TestDeterminism(t *testing.T) {
 
 func TestCancellation(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	s, err := Run(ctx, []string{fixtures}, Options{Jobs: 1}, func(done, total int) {
-		if done == 2 {
+	examined := 0
+	s, err := Run(ctx, []string{fixtures}, Options{Jobs: 1, Starting: func(_, _ uint64) {
+		if examined++; examined == 2 {
 			cancel()
 		}
-		if done > 4 {
-			t.Errorf("%d of %d files are done", done, total)
-		}
-	})
+	}})
+	if examined != 2 {
+		t.Errorf("%d files were examined", examined)
+	}
 	if s != nil || !errors.Is(err, context.Canceled) {
 		t.Errorf("Run returns %v, %v", s, err)
 	}
-	if _, err := Run(ctx, []string{fixtures}, Options{}, nil); !errors.Is(err, context.Canceled) {
+	if _, err := Run(ctx, []string{fixtures}, Options{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("Run returns %v when the context has ended", err)
 	}
 }

@@ -55,9 +55,6 @@ func walk(ctx context.Context, paths []string, opt Options) (out []candidate, sk
 				}
 			}
 			all = append(all, c)
-			if opt.Scanning != nil {
-				opt.Scanning(len(all))
-			}
 			return nil
 		})
 		if err != nil {
