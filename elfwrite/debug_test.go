@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"debug/elf"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -14,33 +13,28 @@ import (
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 )
 
 // split makes a program, and has its debug information split off.
-func split(t *testing.T, by string) (prog, debug []byte) {
+func split(t *testing.T) (prog, debug []byte) {
 	t.Helper()
-	peer.Look(t, "gcc")
-	peer.Look(t, strings.Fields(by)[0])
-	dir := t.TempDir()
-	source := "#include <stdio.h>\nint twice(int n) { return printf(\"%d\\n\", n); }\n" +
-		"int main(int argc, char **argv) { return twice(argc); }\n__attribute__((section(\".init\"))) void init(void) {}\n"
-	if err := os.WriteFile(filepath.Join(dir, "prog.c"), []byte(source), 0o666); err != nil {
-		t.Fatal(err)
+	for _, tool := range []string{"gcc", "objcopy", "strip"} {
+		peer.Look(t, tool)
 	}
+	dir := t.TempDir()
+	source := "int main(void) { return 0; }\n__attribute__((section(\".init\"))) void init(void) {}\n"
+	testfile.Write(t, filepath.Join(dir, "prog.c"), source)
 	// Start files of the system may have an .sframe.
-	cmd := exec.Command("sh", "-ec", "gcc -g -O1 -nostartfiles -Wl,-e,main -o prog prog.c\n"+by)
+	cmd := exec.Command("sh", "-ec", "gcc -g -O1 -nostartfiles -Wl,-e,main -o prog prog.c\n"+
+		"objcopy --only-keep-debug prog prog.debug; strip --strip-unneeded prog")
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v\n%s", by, err, out)
+		t.Fatalf("%v\n%s", err, out)
 	}
-	return readFile(t, filepath.Join(dir, "prog")), readFile(t, filepath.Join(dir, "prog.debug"))
+	return testfile.Read(t, filepath.Join(dir, "prog")), testfile.Read(t, filepath.Join(dir, "prog.debug"))
 }
-
-const (
-	byObjcopy = "objcopy --only-keep-debug prog prog.debug; strip --strip-unneeded prog"
-	byEu      = "eu-strip -f prog.debug prog"
-)
 
 // checkDebug expects of a debug file the segments and the loaded sections of its program, its own contents, as they were
 // in the file before, and symbols of the same sections.
@@ -56,6 +50,12 @@ func checkDebug(t *testing.T, name string, before, after, prog *elffile.File) {
 		}
 		if a.Type == sframe.PTGNUSFrame && a.Filesz != 0 {
 			t.Errorf("%s: PT_GNU_SFRAME has %d bytes", name, a.Filesz)
+		}
+		if elf.ProgType(a.Type) == elf.PT_NOTE {
+			got, err := after.ReadAt("note", a.Off, a.Filesz)
+			if want, err2 := prog.ReadAt("note", p.Off, p.Filesz); err != nil || err2 != nil || !bytes.Equal(got, want) {
+				t.Errorf("%s: the notes of segment %d differ, errors %v, %v", name, i, err, err2)
+			}
 		}
 	}
 	loaded := func(f *elffile.File) (all []string) {
@@ -113,48 +113,9 @@ func symbols(t *testing.T, f *elffile.File) (all []string) {
 	return all
 }
 
-// TestDebug gives the debug file of each tool the headers of its program: when that gets an .sframe, one of another
-// size, and none again.
-func TestDebug(t *testing.T) {
-	for _, by := range []string{byObjcopy, byEu} {
-		prog, debug := split(t, by)
-		for _, step := range []struct {
-			name string
-			size int // of .sframe; 0 for none
-		}{{"an .sframe", 100}, {"a larger one", 5000}, {"none again", 0}} {
-			now := prog
-			if step.size > 0 {
-				now = add(t, prog, content(step.size), Options{})
-			}
-			before, of := elftest.Parse(t, debug), elftest.Parse(t, now)
-			l, err := PlanDebug(before, of)
-			if err != nil {
-				t.Fatal(err)
-			}
-			debug = write(t, l, debug, nil)
-			f := elftest.Parse(t, debug)
-			name := by[:strings.IndexByte(by, ' ')] + ", " + step.name
-			checkDebug(t, name, before, f, of)
-			for i, h := range f.Progs {
-				if elf.ProgType(h.Type) != elf.PT_NOTE {
-					continue
-				}
-				a, err := f.ReadAt("note", h.Off, h.Filesz)
-				if err != nil {
-					t.Fatal(err)
-				}
-				b, err := of.ReadAt("note", of.Progs[i].Off, of.Progs[i].Filesz)
-				if err != nil || !bytes.Equal(a, b) {
-					t.Errorf("%s: the notes of segment %d differ, error %v", name, i, err)
-				}
-			}
-		}
-	}
-}
-
 // TestDebugRefused refuses a file that is not the program's debug file.
 func TestDebugRefused(t *testing.T) {
-	prog, debug := split(t, byObjcopy)
+	prog, debug := split(t)
 	object := elftest.BigObject(elf.EM_S390, 5).Bytes()
 	patched := func(b []byte, change func(p *elftest.Patcher)) []byte {
 		p := elftest.Patch(t.Fatalf, slices.Clone(b))

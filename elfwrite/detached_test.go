@@ -13,6 +13,7 @@ import (
 	"cfi2sframe/internal/arch"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/generate"
+	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 )
 
@@ -102,7 +103,7 @@ func TestDetached(t *testing.T) {
 	}
 	section := bytes.Repeat([]byte{0xe2, 0xde, 2, 1}, 25)
 	for _, path := range paths {
-		b := readFile(t, path)
+		b := testfile.Read(t, path)
 		out, err := detach(t, b, section)
 		if err != nil {
 			t.Fatalf("%s: %v", path, err)
@@ -146,7 +147,7 @@ func TestBelongs(t *testing.T) {
 		{"code", "amd64/pltlib.so", ".plt", noTable, 0xaeeb9b741355c367},
 		{"no section headers", "amd64/pltlib.so", ".eh_frame_hdr", bare, 0xaca58945ac66a06a},
 	} {
-		p := elftest.Patch(t.Fatalf, readFile(t, "../testdata/bin/"+tt.file))
+		p := elftest.Patch(t.Fatalf, testfile.Read(t, "../testdata/bin/"+tt.file))
 		s := elftest.Parse(t, p.B).Section(tt.section)
 		if tt.change != nil {
 			tt.change(p)

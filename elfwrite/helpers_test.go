@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -18,22 +17,14 @@ import (
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/image"
 	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 )
 
 // read returns a fixture of amd64.
 func read(t *testing.T, name string) []byte {
 	t.Helper()
-	return readFile(t, "../testdata/bin/amd64/"+name)
-}
-
-func readFile(t *testing.T, path string) []byte {
-	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
+	return testfile.Read(t, "../testdata/bin/amd64/"+name)
 }
 
 // allFixtures calls fn with every linked fixture of all ABIs, and an interpreter.
@@ -44,7 +35,7 @@ func allFixtures(t *testing.T, fn func(name string, b []byte)) {
 		t.Fatalf("%d fixtures: %v", len(files), err)
 	}
 	for _, path := range files {
-		fn(strings.TrimPrefix(path, "../testdata/bin/"), readFile(t, path))
+		fn(strings.TrimPrefix(path, "../testdata/bin/"), testfile.Read(t, path))
 	}
 	fn("interpreter", interpreter(t))
 }
@@ -120,9 +111,7 @@ func setSymbol(t *testing.T, b []byte, value uint64, section int, typ elf.SymTyp
 func assembled(t *testing.T, source, linker string, options ...string) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "source.s")
-	if err := os.WriteFile(path, []byte(source), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	testfile.Write(t, path, source)
 	return linked(t, path, nil, linker, options...)
 }
 
@@ -139,7 +128,7 @@ func linked(t *testing.T, source string, asOptions []string, linker string, opti
 			t.Fatalf("%v: %v\n%s", cmd, err, text)
 		}
 	}
-	return readFile(t, out)
+	return testfile.Read(t, out)
 }
 
 // content is an .sframe that says nothing; this package looks at the magic number only.
