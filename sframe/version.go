@@ -67,9 +67,6 @@ func Versions() []Version {
 	return all
 }
 
-// Newest returns the newest version.
-func Newest() Version { return Version(len(layouts) - 1) }
-
 // layout returns the version's layout, or an empty one.
 func (v Version) layout() *Layout {
 	if int(v) < len(layouts) {

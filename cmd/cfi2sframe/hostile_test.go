@@ -750,29 +750,6 @@ func crowded(n int) []byte {
 	return append(b, tail.Bytes()...)
 }
 
-// TestHostileTruncated cuts a file at every place in its headers and records, and
-// at some in between.
-func TestHostileTruncated(t *testing.T) {
-	whole := fixture(t, "plt")
-	dir := t.TempDir()
-	step := long.Pick(t, 61, 5)
-	for n := 0; n < len(whole); n++ {
-		if n > 700 && n < len(whole)-80 && n%step > 0 {
-			continue
-		}
-		// The section headers stand last, so that all of them are missed.
-		o := convertHostile(t, dir, whole[:n])
-		named := n == 0 && strings.HasSuffix(o.stderr, ": is empty\n") || strings.Contains(o.stderr, "ELF header at") ||
-			strings.Contains(o.stderr, "section header table at")
-		if o.status != exitError || !named {
-			t.Fatalf("%d bytes: exit status %d\n%s", n, o.status, o.stderr)
-		}
-		if t.Failed() {
-			t.Fatalf("%d bytes", n)
-		}
-	}
-}
-
 // TestHostileBytes changes each byte of the headers and of .eh_frame. Whatever
 // that does, the output is sound or not there.
 func TestHostileBytes(t *testing.T) {

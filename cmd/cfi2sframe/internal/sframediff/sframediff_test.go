@@ -182,29 +182,6 @@ func TestDiffWords(t *testing.T) {
 			t.Errorf("%s: no row is said to be %q: %+v", name, want, d.Changes)
 		}
 	}
-	// The key that signs return addresses is bit 5 of an FDE's info, which is byte 16 of 20 in V2.
-	pac, _ := run(t, filepath.Join(fixtures, "aarch64/pac"), convert.Options{Version: sframe.V2})
-	b := testfile.Read(t, pac)
-	sec := sectionOf(t, b, ".sframe")
-	for at := 28; at < 28+20*int(b[sec.Offset+8]); at += 20 {
-		b[sec.Offset+uint64(at)+16] ^= 1 << 5
-	}
-	other := filepath.Join(t.TempDir(), "other")
-	testfile.Write(t, other, b)
-	d := diff(t, pac, other)
-	if n := d.Functions; n.Rows == 0 || n.Rows != d.Old.Functions || n != (report.DiffFunctions{Rows: n.Rows}) {
-		t.Errorf("%+v; want %d functions with other rows", n, d.Old.Functions)
-	}
-	for _, c := range d.Changes {
-		if a, b := strings.CutSuffix(c.OldRow, ", key B"); b == strings.HasSuffix(c.NewRow, ", key B") ||
-			a != strings.TrimSuffix(c.NewRow, ", key B") {
-			t.Errorf("%+v; want the key alone to be different", c)
-		}
-		// which is what they are called in pac.s
-		if b := strings.HasSuffix(c.OldRow, ", key B"); b != strings.HasSuffix(c.Function, "_b") {
-			t.Errorf("%s: %s", c.Function, c.OldRow)
-		}
-	}
 }
 
 // TestDiffObjects compares objects, in which places are told by sections, and which V3 covers more of.

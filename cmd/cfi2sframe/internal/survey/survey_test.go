@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 
 	"cfi2sframe/convert"
@@ -260,19 +259,6 @@ func forms(t *testing.T, s *Survey) string {
 		}
 	}
 	return b.String()
-}
-
-// TestMachineFails surveys a file that reads as one on a broken disk: nothing is mapped at address 0.
-func TestMachineFails(t *testing.T) {
-	const mem = "/proc/self/mem"
-	peer.File(t, mem)
-	s, err := Run(t.Context(), []string{fixtures + "amd64/drap1", mem}, Options{})
-	if !errors.Is(err, syscall.EIO) || !strings.HasPrefix(err.Error(), mem+": ") {
-		t.Errorf("%+v, %v; want %v", s, err, syscall.EIO)
-	}
-	if _, err := Run(t.Context(), []string{t.TempDir() + "/gone"}, Options{}); err == nil {
-		t.Error("a path that is not there is no error")
-	}
 }
 
 // TestObjects surveys an object and an archive of it twice, and an archive that is none.
