@@ -96,6 +96,8 @@ func (b *Builder) merge(p *Builder) {
 		}
 	}
 	firstPlace, firstRun := uint32(len(b.places)), uint32(len(b.runs))
+	b.places = slices.Grow(b.places, len(p.places))
+	b.runs, b.uses = slices.Grow(b.runs, len(p.runs)), slices.Grow(b.uses, len(p.uses))
 	for _, e := range p.places {
 		b.places = append(b.places, place{e.gap, clusters[e.cluster]})
 	}

@@ -80,12 +80,14 @@ func divide(b *Builder, workers int) ([]piece, lists) {
 		}
 	}
 	t.price()
+	first := dividers[0]
+	pieces := len(b.uses) * 9 / 8
+	first.pieces = make([]piece, 0, pieces) // also of the others
 	each(dividers, func(d *divider) {
-		d.made = make([]uint32, len(t.nodes))
-		d.pieces = make([]piece, 0, len(b.uses)/workers*9/8)
+		d.pieces = slices.Grow(d.pieces, pieces/workers)
+		d.made, d.lists = make([]uint32, len(t.nodes)), newLists(b.opt.Share, len(b.uses)/workers/8)
 		d.divide(d.cut)
 	})
-	first := dividers[0]
 	for _, d := range dividers[1:] {
 		to := first.lists.join(&d.lists)
 		for _, p := range d.pieces {
@@ -186,7 +188,7 @@ type divider struct {
 func newDivider(b *Builder, t *trie, chains []chain, limit uint32) *divider {
 	fde, attr := uint64(b.layout.FDESize)*byteCost, uint64(b.layout.AttrSize)*byteCost
 	return &divider{
-		Builder: b, trie: t, chains: chains, limit: limit, fde: fde, entry: fde + attr, lists: newLists(b.opt.Share),
+		Builder: b, trie: t, chains: chains, limit: limit, fde: fde, entry: fde + attr,
 	}
 }
 

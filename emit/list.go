@@ -30,12 +30,14 @@ type lists struct {
 // seed is the seed of the hashes in lists.index. The section does not depend on it.
 var seed = maphash.MakeSeed()
 
-// newLists returns an empty collection.
-func newLists(share bool) lists {
+// newLists returns an empty collection for about n lists.
+func newLists(share bool, n int) lists {
+	const size = 64 // of a list in bytes, about
+	l := lists{data: make([]byte, 0, size*n), all: make([]list, 0, n)}
 	if share {
-		return lists{index: make(map[uint64]uint32)}
+		l.index = make(map[uint64]uint32, n)
 	}
-	return lists{}
+	return l
 }
 
 // bytes returns the bytes of a list.

@@ -178,7 +178,7 @@ func TestJoin(t *testing.T) {
 
 // TestListTypes has lists with the same bytes, but with start addresses of different widths: other rows.
 func TestListTypes(t *testing.T) {
-	l := newLists(true)
+	l := newLists(true, 3)
 	add := func(typ sframe.FREType, b ...byte) uint32 {
 		off := len(l.data)
 		l.data = append(l.data, b...)
