@@ -514,7 +514,7 @@ func (fn *Function) work() int { return 16 + int(fn.limit-fn.code) }
 // disjoint sorts the functions of one source and removes overlaps: the function that begins first, or comes first in
 // the section, keeps the code.
 func (t *Table) disjoint(fns []Function) []Function {
-	slices.SortStableFunc(fns, func(a, b Function) int { return cmp.Compare(a.Begin, b.Begin) })
+	sortByBegin(fns)
 	var end uint64
 	sound := 0 // number of functions before the first overlap
 	for ; sound < len(fns) && fns[sound].Begin >= end; sound++ {
@@ -533,6 +533,29 @@ func (t *Table) disjoint(fns []Function) []Function {
 		out = append(out, fn)
 	}
 	return out
+}
+
+// sortByBegin sorts functions, and does not change the order of those that begin at the same address. Nearly all are in
+// order: of the others, each begins before one that precedes it.
+func sortByBegin(fns []Function) {
+	ordered, others := fns[:0], []Function(nil)
+	for _, fn := range fns {
+		if n := len(ordered); n > 0 && fn.Begin < ordered[n-1].Begin {
+			others = append(others, fn)
+		} else {
+			ordered = append(ordered, fn)
+		}
+	}
+	slices.SortStableFunc(others, func(a, b Function) int { return cmp.Compare(a.Begin, b.Begin) })
+	for i, j := len(ordered), len(others); j > 0; {
+		if i > 0 && ordered[i-1].Begin > others[j-1].Begin {
+			i--
+			fns[i+j] = ordered[i]
+		} else {
+			j--
+			fns[i+j] = others[j]
+		}
+	}
 }
 
 // maxParts bounds the work on the second and further parts of functions: each part executes all instructions.
