@@ -226,10 +226,10 @@ static _Unwind_Reason_Code on_frame(unwind_context *c, void *argument) {
 }
 
 /*
- * Frames whose rows are cached. The last trace of a thread is remembered, because the next one mostly has the same outer
- * frames: it does if the words that lead from one frame to the next are unchanged. Comparing these words takes half the
- * time of a row, and misses the processor's cache less: without it, a program under heaptrack takes a quarter more time
- * (3 runs, 2026-11).
+ * Frames whose rows are cached. The last trace of a thread is remembered, because the next one mostly has the same
+ * outer frames: it does if the words that lead from one frame to the next are unchanged. Comparing these words takes
+ * half the time of a row, and misses the processor's cache less: without it, a program under heaptrack takes a quarter
+ * more time (3 runs, 2026-11).
  */
 enum { MAX_STEPS_KEPT = 256, NUM_MEMORIES = 64 };
 enum { NOT_SAVED = -1, NOT_COMPARED = INT32_MIN }; /* the latter is outside of each stack */
@@ -246,8 +246,8 @@ static struct memory {
 	struct step fresh[MAX_STEPS_KEPT]; /* of this trace, the innermost first */
 } memories[NUM_MEMORIES];
 
-/* take_memory returns the thread's memory for a trace into an array, or NULL. Filling it takes twice the time of walking
- * by rows, so that most traces do without it if they have little in common. */
+/* take_memory returns the thread's memory for a trace into an array, or NULL. Filling it takes twice the time of
+ * walking by rows, so most traces do without it if they have little in common. */
 static struct memory *take_memory(const struct trace *t) {
 	enum { MISSES = 4, PAUSE = 32 };
 	struct memory *m = &memories[((uint64_t)(uintptr_t)pthread_self() >> 12) % NUM_MEMORIES];
@@ -282,8 +282,8 @@ static uint64_t load_ra(const struct trace *t, uint64_t at) {
 	return SFW_HOST_ABI == SFW_AMD64 || SFW_HOST_ABI == SFW_S390X ? ra : sfw_strip(&t->walk.space, ra);
 }
 
-/* same_steps puts frames while they are those of the memory, where that of f is the n-th outermost. It returns the number
- * of the frame where it stops. f is then that frame, which is not put. */
+/* same_steps puts frames while they are those of the memory, where f is the n-th outermost. It returns the number of
+ * the frame where it stops. f is then that frame, which is not put. */
 static unsigned same_steps(struct trace *t, const struct memory *m, unsigned n, struct sfw_fast *f) {
 	const struct step *s = &m->steps[n] - 1;
 	if (n == 0 || s->sp != f->sp || s->pc != f->pc || s->fp != f->fp)

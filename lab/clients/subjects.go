@@ -89,6 +89,8 @@ var tracers = []tracer{
 	{name: "glibc `backtrace()`, nothing cached", build: "gcc -O2 SRC/uncached.c -o OUT", traces: 30000},
 	{name: "glibc `backtrace()`, 256 functions at random",
 		build: "gcc -O0 -ISRC OUT.c -o OUT", functions: 256, traces: 30000},
+	{name: "libunwind `unw_backtrace()`, 256 functions at random",
+		build: "gcc -O0 -ISRC -DLIBUNWIND OUT.c -o OUT -lunwind", functions: 256, traces: 30000},
 	{name: "glibc `backtrace()`, 12,000 functions at random",
 		build: "gcc -O0 -ISRC OUT.c -o OUT", functions: 12000, traces: 10000},
 	{name: "glibc `backtrace()`, 2 fibers", build: "gcc -O2 -DFIBERS=2 SRC/fibers.c -o OUT", traces: 10000},

@@ -343,7 +343,8 @@ static __attribute__((noinline)) int aligned(int depth) {
 static __attribute__((noinline)) int same_in_parts(void) {
 	void *some[8], *all[MAX];
 	int n = backtrace(some, 8);
-	return backtrace(all, MAX) >= n && memcmp(some + 1, all + 1, (size_t)(n - 1) * sizeof *all) == 0 && same() && same();
+	return backtrace(all, MAX) >= n && memcmp(some + 1, all + 1, (size_t)(n - 1) * sizeof *all) == 0 && same() &&
+		same();
 }
 
 static __attribute__((noinline)) void call_any(int depth) {
@@ -371,7 +372,8 @@ int main(int n, char **arguments) {
 		const char *name;
 		int (*run)(void);
 	} cases[] = {{"begin", begin}, {"interrupted", interrupted}, {"calls", calls}, {"errno", keeps_errno},
-		{"stack", stack_use}, {"outermost", outermost}, {"sandbox", in_sandbox}, {"same", same}, {"changing", changing}};
+		{"stack", stack_use}, {"outermost", outermost}, {"sandbox", in_sandbox}, {"same", same},
+		{"changing", changing}};
 	if (n > 2 && strcmp(arguments[1], "truncated") == 0)
 		result = truncated(arguments + 2);
 	for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++)

@@ -1,9 +1,16 @@
 #!/bin/sh
-# Prints a program whose stacks are of $1 functions at random. With 12,000, there are more return addresses than a cache has.
+# Prints a program whose stacks are of $1 functions at random. 12,000 have more return addresses than the cache has slots.
+# With -DLIBUNWIND, libunwind takes the stacks.
 echo "enum { FUNCTIONS = $1 };"
 cat <<'END'
 #include "traces.h"
+#ifdef LIBUNWIND
+#define UNW_LOCAL_ONLY
+#include <libunwind.h>
+#define backtrace unw_backtrace
+#else
 #include <execinfo.h>
+#endif
 typedef int function(int);
 static function *const table[];
 static unsigned long seed = 1;
