@@ -2,8 +2,6 @@
 # which goes when the test ends, and puts the tool into $CFI2SFRAME and into the PATH.
 #
 # CFI2SFRAME: the tool; by default it is built from this tree.
-# CFI2SFRAME_SOURCES: a folder that keeps sources of Debian packages, by default one
-# beside those of scripts/peers.
 
 [ "$(id -u)" = 0 ] || PATH=$PATH:/usr/sbin:/sbin
 PATH=$PATH:/usr/local/go/bin:$HOME/.cargo/bin
@@ -61,26 +59,6 @@ need() {
 		command -v "${pair%%:*}" >/dev/null || packages+=("${pair#*:}")
 	done
 	[ ${#packages[@]} = 0 ] || install_packages "${packages[@]}"
-}
-
-# source_of PACKAGE FOLDER: unpacks the original sources of a Debian package.
-source_of() {
-	local codename mirror sources
-	codename=$(. /etc/os-release && echo "$VERSION_CODENAME")
-	sources=${CFI2SFRAME_SOURCES:-${CFI2SFRAME_PEERS:-/var/cache/cfi2sframe-peers}/sources-$codename}
-	if ! ls "$sources/$1"_*.orig.tar.* >/dev/null 2>&1; then
-		mirror=$("$here/../../scripts/mirror")
-		mkdir -p "$sources" "$tmp/apt/lists/partial"
-		echo "deb-src $mirror $codename main" >"$tmp/apt/sources.list"
-		# The machine's own lists stay as they are.
-		local options=(-qq -o "Dir::Etc::sourcelist=$tmp/apt/sources.list" -o Dir::Etc::sourceparts=-
-			-o "Dir::State::lists=$tmp/apt/lists" -o Acquire::Check-Valid-Until=false -o APT::Sandbox::User=root)
-		apt-get "${options[@]}" update >&2
-		(cd "$tmp/apt" && apt-get "${options[@]}" source --download-only "$1" >&2)
-		cp "$tmp/apt/$1"_*.orig.tar.*z* "$sources"
-	fi
-	mkdir -p "$2"
-	tar -xf "$(find "$sources" -name "$1_*.orig.tar.*" ! -name '*.asc' | sort | tail -n 1)" -C "$2" --strip-components=1
 }
 
 # has_sframe FILE...: each file has the section (readelf says so, and that its segment
