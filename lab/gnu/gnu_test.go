@@ -5,6 +5,7 @@ package gnu
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -81,51 +82,34 @@ func compare(t *testing.T, gnuPath, oursPath string) map[string]bool {
 	return wrong
 }
 
-// known are the functions in which a version of GNU's contradicts the CFI, and what it
-// makes of them.
-var known = map[sframe.Version]map[string]string{
-	sframe.V1: {
-		".plt":           "blocks without a size, which V1 does not have",
-		".plt.sec":       "the same",
-		"_start":         "an undefined return address is covered",
-		"new_stack":      "the same",
-		"fp_lost":        "an undefined frame pointer is covered",
-		"fp_same":        "same_value of the frame pointer is ignored",
-		"nested":         "only one remembered state is kept",
-		"sp_popped":      "an explicit rule for SP is ignored",
-		"on_stack":       "a CFA on rbx is covered as if it were on SP or FP",
-		"on_stack_last":  "the same",
-		"gap_a":          "the same on rcx",
-		"gap_b":          "the same",
-		"gap_larger":     "the same",
-		"endless_a":      "the same",
-		"endless_b":      "the same",
-		"endless_larger": "the same",
-		"signal":         "a signal frame is covered, which the version has no mark for",
-	},
-	sframe.V2: {
-		".plt.got":  "ld has the CFA at sp+16, where the CFI and the code have it at sp+8",
-		"_start":    "an undefined return address is covered",
-		"new_stack": "the same",
-		"fp_lost":   "an undefined frame pointer is covered",
-		"fp_same":   "same_value of the frame pointer is ignored",
-		"nested":    "only one remembered state is kept",
-		"ra_mid":    "a return address in a register is ignored",
-		"sp_popped": "an explicit rule for SP is ignored",
-		"ra_at_cfa": "a return address at CFA+0 is written as a word of 0, which reads as no rule",
-		"signal":    "a signal frame is covered, which the version has no mark for",
-	},
-	sframe.V3: {
-		".plt.got":  "ld has the CFA at sp+16, where the CFI and the code have it at sp+8",
-		".plt":      "on s390x, blocks of 32 bytes of a PLT that starts inside one",
-		"nested":    "only one remembered state is kept",
-		"fp_same":   "same_value of the frame pointer is ignored",
-		"sp_popped": "an explicit rule for SP is ignored",
-		"ra_at_cfa": "a return address at CFA+0 is written as a word of 0, which reads as no rule",
-		"at_cfa":    "the same on s390x",
-		"unaligned": "on s390x, a CFA offset that is no multiple of 8 is rounded",
-		"fprules.s": "FP = CFA+16 is written with a control word of 0, which reads as no rule, and an offset word behind it",
-	},
+// mistakes are the functions in which some versions of GNU's contradict the CFI, and what GNU's makes of them.
+var mistakes = []struct{ versions, functions, what string }{
+	{"1", ".plt .plt.sec", "blocks without a size, which V1 does not have"},
+	{"1", "on_stack on_stack_last gap_a gap_b gap_larger endless_a endless_b endless_larger",
+		"a CFA on rbx or rcx is covered as if it were on SP or FP"},
+	{"12", "_start new_stack", "an undefined return address is covered"},
+	{"12", "fp_lost", "an undefined frame pointer is covered"},
+	{"12", "signal", "a signal frame is covered, which the version has no mark for"},
+	{"123", "fp_same", "same_value of the frame pointer is ignored"},
+	{"123", "nested", "only one remembered state is kept"},
+	{"123", "sp_popped", "an explicit rule for SP is ignored"},
+	{"2", "ra_mid", "a return address in a register is ignored"},
+	{"23", ".plt.got", "ld has the CFA at sp+16, where the CFI and the code have it at sp+8"},
+	{"23", "ra_at_cfa", "a return address at CFA+0 is written as a word of 0, which reads as no rule"},
+	{"3", ".plt", "on s390x, blocks of 32 bytes of a PLT that starts inside one"},
+	{"3", "at_cfa", "on s390x, the same as ra_at_cfa"},
+	{"3", "unaligned", "on s390x, a CFA offset that is no multiple of 8 is rounded"},
+	{"3", "fprules.s", "FP = CFA+16 is written with a control word of 0, which reads as no rule, and an offset word after it"},
+}
+
+// known reports whether a function is one of those.
+func known(version sframe.Version, function string) bool {
+	for _, m := range mistakes {
+		if strings.Contains(m.versions, fmt.Sprint(int(version))) && slices.Contains(strings.Fields(m.functions), function) {
+			return true
+		}
+	}
+	return false
 }
 
 // TestGNU compares the fixtures' sources and a C program, on every ABI for which a
@@ -176,7 +160,7 @@ func TestGNU(t *testing.T) {
 			var names []string
 			for name := range wrong {
 				names = append(names, name)
-				if known[tt.version][name] == "" {
+				if !known(tt.version, name) {
 					t.Errorf("GNU contradicts the CFI in %s, which is not known", name)
 				}
 			}

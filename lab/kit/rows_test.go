@@ -9,34 +9,26 @@ import (
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/internal/testkit/linked"
-	"cfi2sframe/sframe"
 )
 
 // TestCompareRows compares a section with its own CFI, and with none. Tests of linux and survive have wrong rows.
 func TestCompareRows(t *testing.T) {
-	const fixtures = "../../testdata/bin/amd64/"
-	f, err := linked.Open(fixtures + "prologue")
-	if err != nil {
-		t.Fatal(err)
-	}
-	table, err := cfi.Load(f, cfi.Auto, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
 	none, err := cfi.Parse(elf.EM_X86_64, binary.LittleEndian, cfi.Section{Source: cfi.DebugFrame})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var section *sframe.Section
-	err = WithProduct(func(program, dir string) error {
-		out := filepath.Join(dir, "out")
-		if _, err := Convert(program, fixtures+"prologue", out); err != nil {
-			return err
-		}
-		var err error
-		_, section, err = linked.Load(out)
-		return err
+	out := filepath.Join(t.TempDir(), "out")
+	err = WithProduct(func(program, _ string) error {
+		return Run("", program, "-q", "../../testdata/bin/amd64/prologue", "-o", out)
 	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, section, err := linked.Load(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := cfi.Load(f, cfi.Auto, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -130,20 +130,6 @@ func TestJumps(t *testing.T) {
 	}
 }
 
-// TestExceptions follows an unwinder to the handlers.
-func TestExceptions(t *testing.T) {
-	prog := build(t, "g++", "-O2", "testdata/throws.cc")
-	r := trace(t, Options{Entry: true, Steps: 300000, Made: []sframe.Version{sframe.V3}}, prog, "1000000")
-	if r.Steps != 300000 || r.Jumps < 10 || r.Faults() != 0 {
-		t.Errorf("%d steps, %d jumps, %d faults", r.Steps, r.Jumps, r.Faults())
-	}
-	for _, f := range r.Findings {
-		if f.File == prog || strings.Contains(f.File, "libstdc++") {
-			t.Errorf("%+v", f)
-		}
-	}
-}
-
 // TestNotAProgram expects errors that say what is wrong.
 func TestNotAProgram(t *testing.T) {
 	if _, _, err := Trace(t.Context(), exec.Command("/nowhere"), Options{}); err == nil {

@@ -85,58 +85,26 @@ func TestLookups(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	list := sections(t, rnd)
 	for _, s := range list[:len(list):len(list)] {
-		list = append(list, s.behind(), s.moved(), s.emptied(t, rnd), s.fixed())
+		list = append(list, s.behind(), s.moved())
 	}
 	same(t, list, compile(t, "query.c", "cc", "-O2"))
 }
 
-// part is a function, and its rows.
-type part struct {
-	fde  sframe.FDE
-	rows []sframe.FRE
-}
-
-// laidOut returns a section of amd64 with these functions.
-func laidOut(t *testing.T, name string, v sframe.Version, flags sframe.Flags, parts ...part) *section {
-	t.Helper()
-	const addr = 0x8000
-	c, err := sframe.NewCodec(v, sframe.AMD64Little)
+// TestEmpty has more and more functions of no bytes with one that has code. So that lookups in a section that is made to
+// have millions are not slow, 64 do not hide it, and more do; where all have to be gone through they never do.
+func TestEmpty(t *testing.T) {
+	const bound = 64
+	begin, addr := uint64(0x1000), uint64(0x8000)
+	program := compile(t, "query.c", "cc", "-O2")
+	c, err := sframe.NewCodec(sframe.V2, sframe.AMD64Little)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var fdes, fres []byte
-	var num uint32
-	for _, p := range parts {
-		l := sframe.List{Off: uint32(len(fres)), Num: uint32(len(p.rows))}
-		fdes = c.AppendFDE(fdes, &p.fde, p.fde.Start-addr, &l)
-		for _, r := range p.rows {
-			fres, _ = c.AppendRow(c.AppendStart(fres, r.Start, sframe.Addr1), &r.Row, false)
-		}
-		num += l.Num
-	}
-	data := c.AppendHeader(nil, &sframe.Header{
-		Flags: flags, NumFDEs: uint32(len(parts)), NumFREs: num, FRELen: uint32(len(fres)), FREOff: uint32(len(fdes)),
-	})
-	return &section{name, append(append(data, fdes...), fres...), addr}
-}
-
-// at returns rows that begin at these bytes.
-func at(starts ...uint32) (rows []sframe.FRE) {
-	for i, start := range starts {
-		rows = append(rows, sframe.FRE{Start: start,
-			Row: sframe.Row{CFA: sframe.Rule{Base: sframe.SP, Offset: int32(8 + 8*i)}}})
-	}
-	return rows
-}
-
-// TestEmpty has more and more functions of no bytes behind one with code. So that lookups in a section that is made to
-// have millions are not slow, 64 do not hide it, and more do; where all have to be gone through they never do.
-func TestEmpty(t *testing.T) {
-	const bound, begin = 64, 0x1000
-	program := compile(t, "query.c", "cc", "-O2")
+	row := sframe.Row{CFA: sframe.Rule{Base: sframe.SP, Offset: 8}}
+	fre, _ := c.AppendRow(c.AppendStart(nil, 0, sframe.Addr1), &row, false)
 	for _, test := range []struct {
 		flags  sframe.Flags
-		num    int
+		num    uint32
 		at     uint64 // in the function
 		hidden bool
 	}{
@@ -144,28 +112,22 @@ func TestEmpty(t *testing.T) {
 		{sframe.FDESorted, 10_000, 0, true}, {0, bound, 0, false}, {0, bound + 1, 0, false}, {0, 1000, 0, false},
 		{sframe.FDESorted, 1, 4, false}, {sframe.FDESorted, 3, 4, false}, {0, 3, 4, false},
 	} {
-		parts := []part{{sframe.FDE{Start: begin, Size: 16}, at(0)}}
+		fdes := c.AppendFDE(nil, &sframe.FDE{Start: begin, Size: 16}, begin-addr, &sframe.List{Num: 1})
 		for range test.num {
-			parts = append(parts, part{fde: sframe.FDE{Start: begin + test.at}})
+			start := begin + test.at
+			fdes = c.AppendFDE(fdes, &sframe.FDE{Start: start}, start-addr, &sframe.List{Off: uint32(len(fre))})
 		}
-		s := laidOut(t, fmt.Sprintf("flags %#x, %d of no bytes", test.flags, test.num), sframe.V2, test.flags, parts...)
+		data := c.AppendHeader(nil, &sframe.Header{
+			Flags: test.flags, NumFDEs: test.num + 1, NumFREs: 1, FRELen: uint32(len(fre)), FREOff: uint32(len(fdes)),
+		})
 		// Package sframe, which orders all of them once, finds the one with code.
+		s := &section{fmt.Sprintf("flags %#x, %d of no bytes", test.flags, test.num), append(append(data, fdes...), fre...), addr}
 		err := compare([]*section{s}, program)
 		hidden := err != nil && strings.Contains(err.Error(), fmt.Sprintf("the walker finds how %d", sfwNoRow))
 		if hidden != test.hidden || (err != nil) != hidden {
 			t.Errorf("%s: hidden %v; want %v: %v", s.name, hidden, test.hidden, err)
 		}
 	}
-}
-
-// TestMasks has functions of blocks as version 1 has them: only of a single row at 0 it is certain what it holds for.
-func TestMasks(t *testing.T) {
-	var list []*section
-	for _, starts := range [][]uint32{{}, {0}, {4}, {0, 4}} {
-		f := part{sframe.FDE{Start: 0x1001, Size: 32, PCMask: true}, at(starts...)}
-		list = append(list, laidOut(t, fmt.Sprintf("rows at %v", starts), sframe.V1, sframe.FDESorted, f))
-	}
-	same(t, list, compile(t, "query.c", "cc", "-O2"))
 }
 
 // TestDamaged expects the same of sections that are not sound, without reading a byte that is not theirs.
