@@ -218,7 +218,8 @@ func (c *checker) compare(begin, end uint64, number uint32) (bool, error) {
 	}
 	origin, unit := c.grid(begin)
 	for pc := begin; pc < end; pc++ {
-		if c.cycle.agrees(number, pc, c.segs.row) && (origin|unit)%uint64(len(c.cycle.rows)) == 0 {
+		known := &c.cycle.rows[pc%cycleSize]
+		if c.cycle.number == number && *known == c.segs.row+1 && (origin|unit)%cycleSize == 0 {
 			continue
 		}
 		c.vm.pc, c.vm.pcBits = pc, 0
@@ -244,33 +245,24 @@ func (c *checker) compare(begin, end uint64, number uint32) (bool, error) {
 			return fail("CFI depends on the load address: SFrame has CFA %v, RA %v, FP %v; CFI has %v", e.CFA, e.RA, e.FP,
 				r)
 		}
-		c.cycle.add(number, pc, c.vm.pcBits, c.segs.row)
+		if c.vm.pcBits < cycleSize {
+			if c.cycle.number != number {
+				c.cycle = cycle{number: number}
+			}
+			*known = c.segs.row + 1
+		}
 	}
 	return true, nil
 }
 
-// A cycle has the rows of the section that agree with the rules of one number, which depend on the low bits of the pc:
-// by these bits, the row's number plus 1. Linkers write such rules for a PLT.
+// A cycle has what agrees with the rules of one number, which depend on the low bits of the pc: by these bits, the number
+// of the section's row, plus 1. Linkers write such rules for a PLT.
 type cycle struct {
 	number uint32
-	rows   [16]uint32
+	rows   [cycleSize]uint32
 }
 
-// agrees reports whether a row is known to agree with the rules at pc.
-func (c *cycle) agrees(number uint32, pc uint64, row uint32) bool {
-	return c.number == number && c.rows[pc%uint64(len(c.rows))] == row+1
-}
-
-// add adds a row that agrees with the rules at pc, of which these bits matter.
-func (c *cycle) add(number uint32, pc, bits uint64, row uint32) {
-	if bits >= uint64(len(c.rows)) {
-		return
-	}
-	if c.number != number {
-		*c = cycle{number: number}
-	}
-	c.rows[pc%uint64(len(c.rows))] = row + 1
-}
+const cycleSize = 16
 
 // A frameState is the result of one step of a stack trace.
 type frameState struct{ cfa, ra, fp, sp uint64 }
