@@ -2,13 +2,9 @@ package verify_test
 
 import (
 	"bytes"
-	"context"
 	"testing"
 
-	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
-	"cfi2sframe/elffile"
-	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/testkit/generate"
 	"cfi2sframe/internal/testkit/readback"
 	"cfi2sframe/sframe"
@@ -28,41 +24,23 @@ func FuzzCheck(f *testing.F) {
 			return
 		}
 		file := generate.NewFile(generate.From(choices))
-		opt := convert.Options{Version: sframe.V1 + sframe.Version(kind%3), NoVerify: true}
-		var out bytes.Buffer
-		if _, err := convert.Convert(context.Background(), bytes.NewReader(file.Bytes), int64(len(file.Bytes)), &out,
-			opt); err != nil {
+		in := converted(t, file.Bytes, convert.Options{Version: sframe.V1 + sframe.Version(kind%3)})
+		if in == nil {
 			return
 		}
-		x, err := elffile.New(bytes.NewReader(out.Bytes()), int64(out.Len()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		where, err := elfwrite.FindSFrame(x)
-		if err != nil || where.Segment < 0 {
-			t.Fatalf("the result has no .sframe (%v)", err)
-		}
-		p := &x.Progs[where.Segment]
-		data, err := x.ReadAt("PT_GNU_SFRAME", p.Off, p.Filesz)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := in.data
 		// Of the header only what counts is of interest: its reader refuses the rest.
 		if damage != 0 && len(data) > 28 {
 			data = append(bytes.Clone(data[:28]), changed(data[28:], damage)...)
 		}
-		s, err := sframe.Decode(data, p.Vaddr)
+		s, err := sframe.Decode(data, in.addr)
 		if err != nil {
 			if damage == 0 {
 				t.Fatal(err)
 			}
 			return
 		}
-		table, err := cfi.Load(x, cfi.Auto, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		res, err := verify.Check(table, s, x, verify.Options{Keep: 10, Workers: 1 + int(kind>>7)})
+		res, err := verify.Check(in.table, s, in.file, verify.Options{Keep: 10, Workers: 1 + int(kind>>7)})
 		if err != nil {
 			if damage == 0 {
 				t.Fatal(err)

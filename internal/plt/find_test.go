@@ -11,6 +11,7 @@ import (
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/plt"
 	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/generate"
 )
 
 // withPLT returns a file with a PLT of 32 bytes, four stubs of jmp *x(%rip), that no CFI describes.
@@ -29,13 +30,13 @@ func withPLT(t *testing.T) *elftest.Patcher {
 	return p
 }
 
-func find(t *testing.T, b []byte) []plt.Stub {
+func find(t *testing.T, b []byte, table *cfi.Table) []plt.Stub {
 	t.Helper()
 	f, err := elffile.New(bytes.NewReader(b), int64(len(b)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	stubs, err := plt.Find(f, &cfi.Table{})
+	stubs, err := plt.Find(f, table)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,16 +94,22 @@ func TestFind(t *testing.T) {
 	} {
 		p := withPLT(t)
 		tt.change(p)
-		if got := find(t, p.B); len(got) != tt.want {
+		if got := find(t, p.B, &cfi.Table{}); len(got) != tt.want {
 			t.Errorf("%s: %+v; want %d stubs", tt.name, got, tt.want)
 		}
 	}
-	stubs := find(t, withPLT(t).B)
+	stubs := find(t, withPLT(t).B, &cfi.Table{})
 	for i, s := range stubs {
 		// A call arrives with the return address on top of the stack.
 		if begin := uint64(0x100000 + 8*i); s.Begin != begin || s.End != begin+8 || len(s.Steps) != 1 ||
 			s.Steps[0] != (plt.Step{CFA: 8}) {
 			t.Errorf("stub %d: %+v", i, s)
+		}
+	}
+	for end, want := range map[uint64]int{8: 3, 24: 1, 32: 0} { // of the code that CFI describes
+		table := generate.Described(t, generate.Range{Begin: 0x100000, End: 0x100000 + end})
+		if got := find(t, withPLT(t).B, table); len(got) != want {
+			t.Errorf("with CFI for %d bytes: %+v; want %d stubs", end, got, want)
 		}
 	}
 }
