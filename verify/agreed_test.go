@@ -170,14 +170,3 @@ func TestLastBlock(t *testing.T) {
 		}
 	}
 }
-
-// TestWraps has an FDE that reaches beyond the end of the address space.
-func TestWraps(t *testing.T) {
-	f := bareFile(elf.ET_DYN)
-	f.Progs = []elf.Prog64{{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_X), Vaddr: 0, Filesz: ^uint64(0)}}
-	s := amd64.section(t, sframe.V3, fde{sframe.FDE{Start: ^uint64(0) - 7, Size: 16}, spRows(0, 8)})
-	if res, err := Check(amd64.cfi(t), s, f, Options{}); err == nil ||
-		!strings.HasSuffix(err.Error(), "overlaps the one before it, or wraps around") {
-		t.Errorf("%+v, error %v", res, err)
-	}
-}

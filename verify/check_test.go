@@ -385,31 +385,17 @@ func TestLimits(t *testing.T) {
 
 // TestManyBlocks has PC-mask FDEs whose blocks have more rows than are gone through.
 func TestManyBlocks(t *testing.T) {
-	// CFA = rsp + 16 + ((rip & 1) << 3), which is right for each byte.
-	code := []byte{0x0f, 9, 0x77, 16, 0x80, 0, 0x31, 0x1a, 0x33, 0x24, 0x22}
-	d := blocks(8)
-	c := checker{abi: abis[amd64.abi]}
-	for _, rows := range []uint64{maxBlocks - 16, maxBlocks - 15} {
-		s := segments{reader: amd64.section(t, sframe.V2, d).NewReader(), after: 1, maxRows: 2,
-			blocks: rows, limit: math.MaxUint64}
-		s.masked = func(*sframe.FDE) bool { return true }
+	for before, want := range map[uint64]string{maxBlocks - 16: "",
+		maxBlocks - 15: "blocks of PC-mask FDEs have more than 4194304 rows, up to FDE 0 at 0x1000, which are not gone through"} {
+		s := segments{reader: amd64.section(t, sframe.V2, blocks(8)).NewReader(), after: 1, maxRows: 2,
+			blocks: before, limit: math.MaxUint64, masked: func(*sframe.FDE) bool { return true }}
 		n, err := 0, s.load(0)
 		for ; err == nil && s.begin < math.MaxUint64; n++ {
 			err = s.skip(s.end)
 		}
-		if rows == maxBlocks-16 && (err != nil || n != 16) {
-			t.Errorf("%d rows are gone through, error %v", n, err)
+		if (err != nil) != (want != "") || err != nil && err.Error() != want || err == nil && n != 16 {
+			t.Errorf("%d rows are gone through, error %v; want %q", n, err, want)
 		}
-		if rows > maxBlocks-16 && (err == nil ||
-			!strings.Contains(err.Error(),
-				"blocks of PC-mask FDEs have more than 4194304 rows, up to FDE 0 at 0x1000")) {
-			t.Errorf("%d rows are gone through, error %v", n, err)
-		}
-	}
-	res, err := Check(amd64.cfi(t, function{begin: 0x1000, end: 0x1010, code: code}), amd64.section(t, sframe.V2, d),
-		bareFile(elf.ET_DYN), Options{Keep: 1})
-	if err != nil || res.Total > 0 || res.Covered != 0x10 {
-		t.Errorf("%v: %+v, error %v", c.abi.machine, res, err)
 	}
 }
 
@@ -437,7 +423,8 @@ func TestBeyond(t *testing.T) {
 		f.Progs = []elf.Prog64{{Type: uint32(typ), Flags: uint32(flags), Vaddr: 0x1020, Filesz: 0x10, Memsz: 0x1000}}
 		return f
 	}
-	loaded := code(elf.PF_X, elf.PT_LOAD)
+	loaded, everything := code(elf.PF_X, elf.PT_LOAD), code(elf.PF_X, elf.PT_LOAD)
+	everything.Progs[0].Filesz = ^uint64(0) - 0x1020
 	for _, tt := range []struct {
 		name string
 		f    *elffile.File
@@ -452,12 +439,14 @@ func TestBeyond(t *testing.T) {
 		{"up to the end of code", loaded, []fde{{sframe.FDE{Start: 0x1020, Size: 0x10}, row}}, ""},
 		{"a byte more", loaded, []fde{{sframe.FDE{Start: 0x1020, Size: 0x11}, row}},
 			"FDE 0 at 0x1020, 0x11 bytes, reaches beyond the code that CFI describes"},
+		{"around the end of the address space", everything, []fde{{sframe.FDE{Start: ^uint64(0) - 7, Size: 16}, row}},
+			"overlaps the one before it, or wraps around"},
 		{"data behind the code", code(elf.PF_R, elf.PT_LOAD), []fde{{sframe.FDE{Start: 0x1020, Size: 0x10}, row}},
 			"reaches beyond"},
 		{"another segment behind the code", code(elf.PF_X, elf.PT_NOTE),
 			[]fde{{sframe.FDE{Start: 0x1020, Size: 0x10}, row}}, "reaches beyond"},
 	} {
-		_, err := Check(table, amd64.section(t, sframe.V2, tt.fdes...), tt.f, Options{})
+		_, err := Check(table, amd64.section(t, sframe.V3, tt.fdes...), tt.f, Options{})
 		if (err != nil) != (tt.want != "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: error %v, want %q", tt.name, err, tt.want)
 		}

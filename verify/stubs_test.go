@@ -151,29 +151,23 @@ func TestFollower(t *testing.T) {
 		{"a jump after jumps", amd64, slots + "ebf8 6690 ebfa 6690 6a03 ebf8",
 			[]string{"0x1000-0x1006 after 8", "0x1006-0x1008 after 8", "0x1008-0x100a padding",
 				"0x100a-0x100c after 8", "0x100c-0x100e padding", "0x100e-0x1012"}},
+		// push $1; jmp 0x1000, in another PLT
+		{"a jump to another PLT", amd64, slots + " / 6a01 ebf6", []string{"0x1000-0x1006 after 8", "0x1006-0x100a"}},
+		// 0x1000 jumps to 0x1006 with 8 pushed, 0x1004 with nothing: the second PLT begins there, and jumps to 0x1008.
+		{"a jump after different things pushed, to another PLT", amd64, "6a01 eb02 eb00 / eb00" + slots,
+			[]string{"0x1000-0x1004", "0x1004-0x1006", "0x1006-0x1008 stubs jump to it with different things pushed",
+				"0x1008-0x100e stubs jump to it with different things pushed"}},
 	} {
-		code := bytesOf(t, strings.ReplaceAll(tt.code, " ", ""))
-		if got := followed(tt.p, plt{0x1000, 0x1000 + uint64(len(code)), code}); !slices.Equal(got, tt.want) {
+		var plts []plt
+		begin := uint64(0x1000)
+		for part := range strings.SplitSeq(tt.code, "/") {
+			code := bytesOf(t, part)
+			plts = append(plts, plt{begin, begin + uint64(len(code)), code})
+			begin += uint64(len(code))
+		}
+		if got := followed(tt.p, plts...); !slices.Equal(got, tt.want) {
 			t.Errorf("%s:\n got %q\nwant %q", tt.name, got, tt.want)
 		}
-	}
-}
-
-// TestJumpsAcross has stubs of one PLT that jump to those of another one.
-func TestJumpsAcross(t *testing.T) {
-	code := func(text string) []byte { return bytesOf(t, text) }
-	one := plt{0x1000, 0x1006, code("ff2500000000")}
-	two := plt{0x1010, 0x1014, code("6a01 ebec")} // push $1; jmp 0x1000
-	if got, want := followed(amd64, one, two),
-		[]string{"0x1000-0x1006 after 8", "0x1010-0x1014"}; !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
-	}
-	// 0x1000 jumps to 0x1006 with 8 pushed, 0x1004 with nothing: the second PLT begins there, and jumps to 0x1008.
-	one, two = plt{0x1000, 0x1006, code("6a01 eb02 eb00")}, plt{0x1006, 0x100e, code("eb00 ff2500000000")}
-	if got, want := followed(amd64, one, two),
-		[]string{"0x1000-0x1004", "0x1004-0x1006", "0x1006-0x1008 stubs jump to it with different things pushed",
-			"0x1008-0x100e stubs jump to it with different things pushed"}; !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
 	}
 }
 
