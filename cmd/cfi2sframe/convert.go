@@ -72,7 +72,7 @@ func (c *call) convertCommand(s *conversion) *cobra.Command {
 	version := cmd.Flags().Bool("version", false, "print the version and its origin")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if *version {
-			return c.verb("version").RunE(cmd, args)
+			return c.versionCommand().RunE(cmd, args)
 		}
 		return c.convert(s, cmd, args)
 	}

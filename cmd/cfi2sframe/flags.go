@@ -109,7 +109,7 @@ func sframeFlag(cmd *cobra.Command, sframe *string) {
 }
 
 // symbolPair is the form of --into.
-var symbolPair = regexp.MustCompile("^[^:]+:[^:]+$")
+const symbolPair = "^[^:]+:[^:]+$"
 
 // intoUsage is the usage of --into for verbs that look for the section.
 const intoUsage = ".sframe is between the symbols START:END; without --into, also found between __start_sframe and " +
@@ -119,7 +119,7 @@ const intoUsage = ".sframe is between the symbols START:END; without --into, als
 func intoFlag(cmd *cobra.Command, symbols *string, usage string) {
 	v := &value{kind: "START:END"}
 	v.set = func(s string) error {
-		if !symbolPair.MatchString(s) {
+		if ok, _ := regexp.MatchString(symbolPair, s); !ok {
 			return errors.New("is not START:END, the names of two symbols")
 		}
 		*symbols = s

@@ -3,7 +3,8 @@ package files
 import (
 	"context"
 	"errors"
-	"regexp"
+	"slices"
+	"strings"
 
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
@@ -52,12 +53,13 @@ func Attach(sframe string, opt convert.AttachOptions, debug string) Work {
 	}
 }
 
-// modulePath is the name of a compressed kernel module. Few other compressed files are ELF files.
-var modulePath = regexp.MustCompile(`\.ko\.(gz|xz|zst)$`)
+// moduleNames end the names of compressed kernel modules. Few other compressed files are ELF files.
+var moduleNames = []string{".ko.gz", ".ko.xz", ".ko.zst"}
 
 // OpenError returns the error of a file that is no ELF file: its name may tell more.
 func OpenError(path string, err error) error {
-	if errors.Is(err, elffile.ErrNotELF) && modulePath.MatchString(path) {
+	named := func(end string) bool { return strings.HasSuffix(path, end) }
+	if errors.Is(err, elffile.ErrNotELF) && slices.ContainsFunc(moduleNames, named) {
 		return convert.ErrCompressed
 	}
 	return err

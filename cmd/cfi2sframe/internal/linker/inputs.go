@@ -12,7 +12,7 @@ import (
 
 // refusing matches names of linkers that fail for objects with .sframe. lld and gold concatenate these sections, and
 // stop at FDEs of COMDAT groups that they have discarded; Zig's linker stops at all of them.
-var refusing = regexp.MustCompile(`(^|[.-])(lld|gold|zig)($|[.-])`)
+const refusing = `(^|[.-])(lld|gold|zig)($|[.-])`
 
 // Refuses reports whether a linker, or the linker of a compiler with these arguments, can fail for objects with .sframe.
 func Refuses(program string, args []string) bool {
@@ -24,7 +24,8 @@ func Refuses(program string, args []string) bool {
 		}
 	}
 	real, err := filepath.EvalSymlinks(program)
-	return refusing.MatchString(filepath.Base(program)) || err == nil && refusing.MatchString(filepath.Base(real))
+	is := regexp.MustCompile(refusing).MatchString
+	return is(filepath.Base(program)) || err == nil && is(filepath.Base(real))
 }
 
 // An Input is an argument that can stand for an object or archive.

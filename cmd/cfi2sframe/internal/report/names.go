@@ -257,18 +257,14 @@ const (
 	writtenByte   = 16
 )
 
-// The identifiers of a function are also in its mangled name, but those of template arguments may not be.
-var (
-	identifiers = regexp.MustCompile(`[A-Za-z_][A-Za-z_0-9]*`)
-	arguments   = regexp.MustCompile(`<.*>`)
-)
-
 // Find returns the addresses of the functions of a name, mangled or as the source has it, with or without parameters.
 // The debug file may be nil.
 func Find(f, debug *elffile.File, name string) ([]uint64, error) {
 	var found []uint64
 	unread := maxFound
 	path, _, _ := strings.Cut(name, "(")
+	// Identifiers are also in the mangled name, but those of template arguments may not be.
+	identifiers, arguments := regexp.MustCompile(`[A-Za-z_][A-Za-z_0-9]*`), regexp.MustCompile(`<.*>`)
 	word := "" // of the mangled name; of operators, none is known
 	if words := identifiers.FindAllString(arguments.ReplaceAllString(path, ""), -1); words != nil &&
 		!slices.Contains(words, "operator") {
