@@ -1,6 +1,7 @@
 package emit
 
 import (
+	"math/rand/v2"
 	"slices"
 
 	"cfi2sframe/sframe"
@@ -11,7 +12,7 @@ type cluster struct {
 	row, rows   uint32 // index of the first row in Builder.refs, and their number
 	size        uint32 // of the rows in bytes, without their start addresses
 	span        uint32 // from the start of the first row to that of the last one
-	first, last uint32 // forms of these rows, or 0; see short
+	first, last uint32 // forms of these rows
 	rest        uint32 // the cluster without its first row
 }
 
@@ -53,9 +54,8 @@ func (b *Builder) cluster(rows []sframe.Ref) uint32 {
 	}
 	i = uint32(len(b.clusters))
 	b.hashes[hash] = i
-	first, last := rows[0], rows[len(rows)-1]
-	c := cluster{row: uint32(len(b.refs)), rows: uint32(len(rows)), span: last.Start, first: b.short(first.Row),
-		last: b.short(last.Row)}
+	last := rows[len(rows)-1]
+	c := cluster{row: uint32(len(b.refs)), rows: uint32(len(rows)), span: last.Start, first: rows[0].Row, last: last.Row}
 	for _, e := range rows {
 		c.size += uint32(len(b.forms[e.Row]))
 	}
@@ -73,8 +73,9 @@ func (b *Builder) addRest(cluster uint32) {
 	}
 }
 
-// hashFactor spreads the bits of a number over the higher bits of its product.
-const hashFactor = 0x9e3779b97f4a7c15
+// hashFactor is odd, so products spread over their higher bits. It is random, so that no file can have many rows with
+// the same hash. The section does not depend on it.
+var hashFactor = rand.Uint64() | 1
 
 // merge adds the functions of another Builder.
 func (b *Builder) merge(p *Builder) {

@@ -54,9 +54,6 @@ type piece struct {
 
 // divide divides the code into pieces, and stores their lists. It works with the given number of goroutines.
 func divide(b *Builder, workers int) ([]piece, lists) {
-	if len(b.uses) == 0 {
-		return nil, lists{}
-	}
 	byStart := func(a, b use) int { return cmp.Compare(a.start, b.start) }
 	if !slices.IsSortedFunc(b.uses, byStart) {
 		slices.SortStableFunc(b.uses, byStart)
@@ -144,7 +141,7 @@ func (b *Builder) chains(most int) (chains []chain, places []place) {
 		for j, p := range of {
 			start += p.gap
 			offset := start
-			if c := &b.clusters[p.cluster]; j == 0 && c.first == last && last > 0 { // drop the first row
+			if c := &b.clusters[p.cluster]; j == 0 && c.first == last && len(b.forms[last]) <= 7 { // drop the first row
 				if c.rest == 0 {
 					continue
 				}
@@ -187,9 +184,7 @@ type divider struct {
 // newDivider returns a divider of chains, without the last one.
 func newDivider(b *Builder, t *trie, chains []chain, limit uint32) *divider {
 	fde, attr := uint64(b.layout.FDESize)*byteCost, uint64(b.layout.AttrSize)*byteCost
-	return &divider{
-		Builder: b, trie: t, chains: chains, limit: limit, fde: fde, entry: fde + attr,
-	}
+	return &divider{Builder: b, trie: t, chains: chains, limit: limit, fde: fde, entry: fde + attr}
 }
 
 // A division is the cheapest one of the places before a place; after choose, the piece that begins with the place.

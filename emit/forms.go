@@ -34,14 +34,6 @@ func (b *Builder) form(s string) uint32 {
 	return n
 }
 
-// short returns the index of the form, or 0 if it is too long to be merged with an equal one of the function before.
-func (b *Builder) short(form uint32) uint32 {
-	if len(b.forms[form]) > 7 {
-		return 0
-	}
-	return form
-}
-
 // chooseTypes returns for each row whether it belongs to a flexible FDE, so that the function is as small as possible.
 // Each change of type from one row to the next costs an FDE.
 func (b *Builder) chooseTypes(rows []sframe.Ref) ([]bool, error) {

@@ -45,20 +45,19 @@ func (l *lists) bytes(e *list) []byte { return l.data[e.off:][:e.size] }
 
 // add adds the list of the places, whose first one is at the start of an FDE of the class, and returns its index.
 func (l *lists) add(b *Builder, class uint16, places []place) uint32 {
-	list, at := sframe.List{}, uint32(0)
-	for i, p := range places {
-		if i > 0 {
-			at += p.gap
-		}
+	var list sframe.List
+	begin := -places[0].gap // the first place is at 0
+	at := begin
+	for _, p := range places {
+		at += p.gap
 		c := &b.clusters[p.cluster]
 		list.Num, list.Type = list.Num+c.rows, sframe.TypeFor(at+c.span)
 	}
 	off := len(l.data)
 	l.data = b.codec.AppendAttr(l.data, &b.classes[class], &list)
-	for i, p := range places {
-		if at += p.gap; i == 0 {
-			at = 0
-		}
+	at = begin
+	for _, p := range places {
+		at += p.gap
 		for _, e := range b.rowsOf(p.cluster) {
 			l.data = b.codec.AppendStart(l.data, at+e.Start, list.Type)
 			l.data = append(l.data, b.forms[e.Row]...)

@@ -2,6 +2,7 @@ package emit
 
 import (
 	"math/bits"
+	"slices"
 
 	"cfi2sframe/sframe"
 )
@@ -58,9 +59,10 @@ func (t *trie) grow(limit uint32) {
 			starts = append(starts, uint32(i))
 		}
 	}
-	slots := make([]slot, 1<<bits.Len(uint(len(starts))))
+	var slots []slot
 	for depth := uint32(1); len(starts) > 0; depth++ {
-		slots = slots[:1<<bits.Len(uint(len(starts)))]
+		n := 1 << bits.Len(uint(len(starts)*4/3)) // at most three quarters are used
+		slots = slices.Grow(slots[:0], n)[:n]
 		clear(slots)
 		starts = t.extend(starts, depth, slots)
 	}
