@@ -141,6 +141,9 @@ func TestDebugRefused(t *testing.T) {
 			p.Put64(p.Section(".text")+32,
 				p.U64(p.Section(".text")+32)+1)
 		}), prog, "section .text has "},
+		{"another size, up to the end of a page", patched(debug, func(p *elftest.Patcher) {
+			p.Put64(p.Section(".text")+elftest.ShSize, 4096-p.U64(p.Section(".text")+elftest.ShAddr)%4096)
+		}), prog, "section .text has "},
 		{"one section less", patched(debug,
 			func(p *elftest.Patcher) { h := p.Section(".init"); p.Put64(h+8, p.U64(h+8)&^uint64(elf.SHF_ALLOC)) }),
 			prog, "it has no section .init, which the program has at 0x"},

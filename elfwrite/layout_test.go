@@ -284,6 +284,18 @@ func TestHeadMoves(t *testing.T) {
 		t.Errorf("%d bytes of code have moved; layout %+v, error %v", moved, l, err)
 	}
 
+	// So it does if the next segment begins where it ends in the file.
+	next := elftest.Patch(t.Fatalf, old)
+	setSize(next, next.Segment(elf.PT_LOAD, 0), before.Progs[1].Off)
+	before = elftest.Parse(t, next.B)
+	after = elftest.Parse(t, add(t, next.B, content(1000), Options{}))
+	if moved, _ := movedCode(before, after, 0x1000); moved != 0 {
+		t.Errorf("%d bytes of code have moved where the next segment begins", moved)
+	}
+	if err := image.Compare(before, after); err != nil {
+		t.Error(err)
+	}
+
 	// It cannot go where sections do not end with it, or something lies in it. Everything moves up.
 	for name, change := range map[string]func(*elftest.Patcher){
 		"a section goes on":  func(p *elftest.Patcher) { p.SectionIn(elf.SHT_PROGBITS, 0, head.Filesz-8, 0, 16) },
