@@ -267,6 +267,25 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
+// TestPlacesApart has the same CFI in two sections of an object, of which the second need not be aligned to 16 bytes.
+func TestPlacesApart(t *testing.T) {
+	f := fileOf(t, elf.ET_REL, elf.EM_X86_64, amd64.order, region{name: ".a", code: make([]byte, 0x10), apart: true},
+		region{name: ".b", code: make([]byte, 0x10), apart: true})
+	var fns []function
+	var fdes []fde
+	for i, align := range []uint64{16, 8} {
+		f.Sections[i+1].Addralign = align
+		begin := f.Sections[i+1].Base
+		fns = append(fns, function{begin: begin, end: begin + 0x10,
+			code: []byte{0x0f, 11, 0x77, 8, 0x80, 0, 0x3f, 0x1a, 0x38, 0x2a, 0x33, 0x24, 0x22}})
+		fdes = append(fdes, fde{sframe.FDE{Start: begin, Size: 0x10}, spRows(0, 8, 8, 16)})
+	}
+	res, err := Check(amd64.cfi(t, fns...), amd64.section(t, sframe.V2, fdes...), f, Options{Keep: 9})
+	if err != nil || res.Covered != 0x10 || res.Total == 0 || res.Mismatches[0].Begin != fns[1].begin {
+		t.Errorf("%+v, error %v", res, err)
+	}
+}
+
 // TestHeader changes the header of a section that is right.
 func TestHeader(t *testing.T) {
 	for _, tt := range []struct {

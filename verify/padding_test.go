@@ -33,7 +33,7 @@ func TestPadding(t *testing.T) {
 	push := []byte{0x41, 0x0e, 16}            // after 1 byte
 	fns := []function{
 		{begin: 0x1000, end: 0x100d, code: push},                               // a
-		{begin: 0x1010, end: 0x102c, code: append(push[:3:3], 0x60, 0x0e, 24)}, // b, with a row after its end
+		{begin: 0x1010, end: 0x102c, code: append(push[:3:3], 0x5b, 0x0e, 24)}, // b, with a row at its end
 		{begin: 0x1030, end: 0x103e, code: push},                               // c
 		{begin: 0x1040, end: 0x1051},                                           // d
 		{begin: 0x1090, end: 0x1091},                                           // e
