@@ -17,6 +17,9 @@ func TestEpilogue(t *testing.T) {
 	r10 := []byte{0x0c, 10, 0, 0x10, 6, 2, 0x76, 0, 0x45, 0x0c, 7, 8}
 	// CFA r13, rsp+16 from 5 on, rsp+8 from 7 on.
 	r13 := []byte{0x0c, 13, 0, 0x10, 6, 2, 0x76, 0, 0x45, 0x0c, 7, 16, 0x42, 0x0c, 7, 8}
+	// The same as r10, and from 3 on another return address.
+	moved := slices.Concat(r10[:8], []byte{0x10, 16, 11, 0x38, 0x1c, 0x80, 0, 0x3f, 0x1a, 0x33, 0x2a, 0x33, 0x24, 0x22},
+		r10[8:])
 	saved := sframe.Rule{Base: sframe.FP, Deref: true}
 	reg := func(n uint16) sframe.Rule { return sframe.Rule{Base: sframe.Register, Reg: n} }
 	type rows = []sframe.FRE
@@ -75,6 +78,8 @@ func TestEpilogue(t *testing.T) {
 			"0x1001-0x1005: caller's frame pointer differs; 0x1005-0x1007: caller's frame pointer differs"},
 		{"a store", "5d498d62f8488907c3", r10, epilogue,
 			"0x1001-0x1005: caller's frame pointer differs; 0x1005-0x1009: caller's frame pointer differs"},
+		{"a return address that depends on the pc", "5d498d62f8c3", moved, epilogue,
+			"0x1001-0x1005: caller's frame pointer differs; 0x1005-0x1006: return address differs"},
 		{"as the CFI says", "5d498d62f8c3", r10, rows{row(0, reg(10), saved), row(5, at(sframe.SP, 8), saved)}, ""},
 
 		{"before pop", "5d498d62f8c3", r10, rows{row(0, reg(10), none), row(5, at(sframe.SP, 8), none)},
