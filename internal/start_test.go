@@ -1,10 +1,16 @@
 package internal_test
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+
+	"cfi2sframe/internal/testkit/long"
 )
 
 // unwanted are packages that take time when a program starts which has them, whether it uses them or not, and
@@ -36,5 +42,34 @@ func TestStart(t *testing.T) {
 				t.Errorf("the command has %s in it; use %s", dep, u.instead)
 			}
 		}
+	}
+}
+
+// TestInstructions counts the instructions of --version, if valgrind is there. A Go program that does nothing executes
+// 0.3 million.
+func TestInstructions(t *testing.T) {
+	long.Test(t)
+	valgrind, err := exec.LookPath("valgrind")
+	if err != nil {
+		t.Skip("valgrind is missing")
+	}
+	const most = 1_500_000
+	program := filepath.Join(t.TempDir(), "cfi2sframe")
+	build := exec.Command("go", "build", "-o", program, "../cmd/cfi2sframe")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	run := exec.Command(valgrind, "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null", program,
+		"--version")
+	run.Env = append(os.Environ(), "GODEBUG=cpu.rdtscp=off") // which valgrind does not know
+	out, err := run.CombinedOutput()
+	counted := regexp.MustCompile(`I +refs: +([\d,]+)`).FindSubmatch(out)
+	if err != nil || counted == nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	n, err := strconv.Atoi(strings.ReplaceAll(string(counted[1]), ",", ""))
+	if err != nil || n > most {
+		t.Errorf("%d instructions, error %v; want at most %d", n, err, most)
 	}
 }
