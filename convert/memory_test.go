@@ -29,7 +29,8 @@ func ar(files ...[]byte) []byte {
 	return b
 }
 
-// TestConvert expects the same of a writer as of a file: of linked files, and of archives with members of several kinds.
+// TestConvert expects the same of a writer as of a file: of linked files, and of archives with members of several
+// kinds.
 func TestConvert(t *testing.T) {
 	inputs := make(map[string][]byte)
 	for _, abi := range []string{"amd64", "aarch64", "aarch64_be", "s390x"} {

@@ -7,8 +7,8 @@ import (
 	"cfi2sframe/internal/testkit/generate"
 )
 
-// TestSmallFiles expects one worker for a small file, and more for a larger one, within the memory that its size allows.
-// The option bounds them.
+// TestSmallFiles expects one worker for a small file, and more for a larger one, within the memory that its size
+// allows. The option bounds them.
 func TestSmallFiles(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
 	functions := make([]generate.Range, 3*functionsPerWorker)

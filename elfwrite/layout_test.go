@@ -519,8 +519,8 @@ func TestLinkersSection(t *testing.T) {
 	}
 }
 
-// TestOthersSegment has an .sframe in a segment that is not as this package makes them. A larger one gets another segment,
-// and a smaller one too if the old one is written to.
+// TestOthersSegment has an .sframe in a segment that is not as this package makes them. A larger one gets another
+// segment, and a smaller one too if the old one is written to.
 func TestOthersSegment(t *testing.T) {
 	converted := add(t, read(t, "alloca"), content(1000), Options{})
 	flags := func(flags elf.ProgFlag) func(*elftest.Patcher) {

@@ -67,10 +67,12 @@ func TestRefusedFiles(t *testing.T) {
 		}, "program header 3: segment at 0x0 overlaps the one before it, or is out of order"},
 		{"section outside", func(p *elftest.Patcher) { p.Put64(p.Section(".strtab")+elftest.ShOff, 1<<63) },
 			"section 11 (.strtab): 75 bytes at file offset 0x8000000000000000 do not fit"},
-		{"table after what is loaded", func(p *elftest.Patcher) { moreProgs(p, 1) }, "it is not before 0x1000, where loaded bytes end"},
+		{"table after what is loaded", func(p *elftest.Patcher) { moreProgs(p, 1) },
+			"it is not before 0x1000, where loaded bytes end"},
 		{"section across the end", func(p *elftest.Patcher) { p.Put64(p.Section(".symtab")+elftest.ShOff, 0xff8) },
 			"section 10 (.symtab) at file offset 0xff8, 240 bytes, lies across 0x1000, where loaded bytes end"},
-		{"segment across the end", instead(odd, 0xff8, 0, 16), "program header 7 at file offset 0xff8, 16 bytes, lies across 0x1000, where loaded bytes end"},
+		{"segment across the end", instead(odd, 0xff8, 0, 16),
+			"program header 7 at file offset 0xff8, 16 bytes, lies across 0x1000, where loaded bytes end"},
 		{"dynamic entries", manyEntries, "PT_DYNAMIC at file offset 0x14f8: 1048592 bytes; at most 1048576 are accepted"},
 		{"dynamic entries, bare", func(p *elftest.Patcher) {
 			manyEntries(p)

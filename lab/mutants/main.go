@@ -42,7 +42,10 @@ func Command() *kit.Command {
 	own := cmd.Bool("own", false, "run the tests of the changed package only")
 	cmd.Run = func(args []string) error {
 		if c.packages = args; len(args) == 0 {
-			c.packages = []string{"cfi", "elfwrite", "emit", "internal/arch", "internal/padding", "internal/plt", "sframe", "translate", "verify"}
+			c.packages = []string{
+				"cfi", "elffile", "elfwrite", "emit", "internal/arch", "internal/padding", "internal/plt", "sframe",
+				"translate", "verify",
+			}
 		}
 		if !*own {
 			c.users = []string{"convert"}
