@@ -244,7 +244,7 @@ func (a adapter) ask(q *vector.Question) (vector.Reply, error) {
 
 // run runs the adapter with the line of a question or none, and returns its first line, and the answer if it was asked.
 func (a adapter) run(question []byte) (hello vector.Hello, reply vector.Reply, err error) {
-	const timeout = 20 * time.Second
+	const timeout = 10 * time.Minute // for readers without end
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, a[0], a[1:]...)

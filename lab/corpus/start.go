@@ -20,8 +20,8 @@ import (
 	"cfi2sframe/lab/kit"
 )
 
-// timeout is how long one start may take. Loaders under an emulator on a busy machine take some seconds.
-const timeout = 60 * time.Second
+// timeout ends a start that hangs. Loaders under an emulator on a busy machine take some seconds.
+const timeout = 3 * time.Minute
 
 //go:embed c
 var sources embed.FS

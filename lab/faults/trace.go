@@ -87,8 +87,8 @@ type outcome struct {
 	stdout, stderr string
 }
 
-// timeout is the limit for a run.
-const timeout = 60 * time.Second
+// timeout ends a run that hangs.
+const timeout = 10 * time.Minute
 
 // trace runs cfi2sframe in a directory. It asks before which action to take at each system call on files, and calls
 // after with each of these calls after it was done. Both may be nil.

@@ -117,7 +117,7 @@ func (r *run) count(s *subject, t *tool, original, converted error) {
 
 // command runs a command in a directory and returns what it prints.
 func command(dir string, env []string, words ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
 	cmd.Dir, cmd.Env, cmd.WaitDelay = dir, env, time.Second
