@@ -426,3 +426,23 @@ func TestTooMuch(t *testing.T) {
 		}
 	}
 }
+
+// TestSize sums up sections by their headers.
+func TestSize(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		flags elf.SectionFlag
+		want  uint64
+	}{{".eh_frame", 0, 100}, {".debug_frame", 0, 100}, {".debug_frame", elf.SHF_COMPRESSED, 400}, {".zdebug_frame", 0, 400},
+		{".data", 0, 0}} {
+		f := tinyELF(t, amd64, tt.name, make([]byte, 100))
+		f.Sections[2].Flags |= uint64(tt.flags)
+		n := Size(f)
+		f.Sections[2].Size = f.Size + 1
+		large := Size(f)
+		f.Sections = nil
+		if n != tt.want || large != 0 || Size(f) != f.Size {
+			t.Errorf("%+v: %d bytes, %d of a section larger than the file, %d without headers", tt, n, large, Size(f))
+		}
+	}
+}

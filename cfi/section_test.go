@@ -321,7 +321,7 @@ func TestSigning(t *testing.T) {
 		w := ehFrame(aarch64BE)
 		w.Entry(w.Shared([]byte{1, 0, 4, 0x78, 30, 0x0c, 31, 0}), w.Addresses(textAddr, 0x80), []byte(code))
 		rows, err := loadRows(t, aarch64BE, ".eh_frame", w.B)
-		if err != nil || rows[0].Sign != want {
+		if err != nil || rows[0].Sign != want || strings.HasSuffix(rows[0].String(), ", signed") != (want != Unsigned) {
 			t.Errorf("% x: rows %+v, error %v, want %v", code, rows, err, want)
 		}
 	}

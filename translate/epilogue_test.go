@@ -11,7 +11,7 @@ import (
 func TestEpilogue(t *testing.T) {
 	// CFA r10, rbp saved at rbp; from 5 on CFA rsp+8.
 	cfi := []byte{0x0c, 10, 0, 0x10, 6, 2, 0x76, 0, 0x45, 0x0c, 7, 8}
-	code := "\x5d\x49\x8d\x62\xf8\xc3\x0f\x1f\x40\x00" + // pop %rbp; lea -8(%r10),%rsp; ret; a no-op
+	code := "\x5d\x49\x8d\x62\xf8\xe9\x00\x01\x00\x00" + // pop %rbp; lea -8(%r10),%rsp; jmp to another function
 		"\x90\x49\x8d\x62\xf8\x5d\xc3\x0f\x1f\x00" // nop; lea; pop %rbp; ret; a no-op
 	const (
 		asCFI  = ": 0x0 r10+0 fp *(fp+0) 0x5 sp+8 fp *(fp+0)\n"

@@ -69,6 +69,8 @@ func TestForm(t *testing.T) {
 		{"frame pointer saved at the CFA less a constant, computed", elf.EM_X86_64,
 			x86(cfaOf(6, 16), offset(-8), computed(0x40, 0x1c), none), both(row(fp(16), sframe.Rule{}, slot(-16)))},
 		{"frame pointer unchanged", elf.EM_X86_64, x86(cfaOf(7, 8), offset(-8), sameValue, none), both(row(sp(8)))},
+		{"frame pointer unchanged, computed", elf.EM_X86_64, x86(cfaOf(6, 16), offset(-8), valComputed(0x76, 0), none),
+			both(row(fp(16)))},
 		{"SP said to be the CFA", elf.EM_X86_64, x86(cfaOf(7, 8), offset(-8), none, valOffset(0)), both(row(sp(8)))},
 		{"on r10", elf.EM_X86_64, x86(cfaOf(10, 0), offset(-8), none, none),
 			[2]any{gap(CFARegister, ColumnCFA), row(reg(10, 0))}},
@@ -79,6 +81,9 @@ func TestForm(t *testing.T) {
 		// *(rbp-8), *(rbp)
 		{"DRAP", elf.EM_X86_64, x86(computed(0x76, 0x78, 0x06), offset(-8), computed(0x76, 0), none),
 			[2]any{gap(DRAP, ColumnCFA), row(deref(fp(-8)), sframe.Rule{}, deref(fp(0)))}},
+		{"loaded, and SP said to be the same", elf.EM_X86_64,
+			x86(computed(0x76, 0x78, 0x06), offset(-8), none, valComputed(0x76, 0x78, 0x06)),
+			[2]any{gap(DRAP, ColumnCFA), row(deref(fp(-8)))}},
 		{"loaded by SP", elf.EM_X86_64, x86(computed(0x77, 8, 0x06), offset(-8), none, none),
 			[2]any{gap(CFAExpression, ColumnCFA), row(deref(sp(8)))}},
 		{"loaded twice", elf.EM_X86_64, x86(computed(0x77, 8, 0x06, 0x06), offset(-8), none, none),

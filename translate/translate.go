@@ -693,11 +693,7 @@ func (x *translator) spImplied(cfa value) bool {
 			return true
 		}
 	}
-	v := x.register(r, x.arch.SP, cfa)
-	if x.arch.CallerSP == 0 && v == cfa {
-		return true
-	}
-	return v == value{base: ofCFA, off: x.arch.CallerSP}
+	return x.register(r, x.arch.SP, cfa) == value{base: ofCFA, off: x.arch.CallerSP}
 }
 
 // rule returns the SFrame rule for a value relative to the CFA or a register. It returns a reason if a number does not
