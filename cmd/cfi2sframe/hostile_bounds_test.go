@@ -220,6 +220,19 @@ func described(t testing.TB, fill func(f *elftest.Frames, text uint64)) *elftest
 	return p
 }
 
+// near appends a CIE whose FDEs have addresses of two bytes, relative to where they are.
+func near(f *elftest.Frames) int { return f.CIEOf("zR", 1, []byte{1, 0x1a}, elftest.Sound) }
+
+// nearFDE appends an FDE of such a CIE, for size bytes at its own address.
+func nearFDE(f *elftest.Frames, cie int, size uint16, instructions ...byte) {
+	f.Entry(cie, binary.LittleEndian.AppendUint16([]byte{0, 0}, size), []byte{0}, instructions)
+}
+
+// addGaps describes n ranges of a byte without an SFrame form, each followed by one with a form.
+func addGaps(f *elftest.Frames, text uint64, n int) {
+	f.FDE(f.CIE(elftest.Sound...), text, uint64(2*n), bytes.Repeat([]byte{0x41, 0x0d, 3, 0x41, 0x0d, 7}, n)...)
+}
+
 // one describes 16 bytes of code.
 func one(f *elftest.Frames, text uint64) { f.FDE(f.CIE(elftest.Sound...), text, 16) }
 
@@ -265,9 +278,9 @@ func badCIEs(t testing.TB) []byte {
 
 func smallFDEs(t testing.TB) []byte {
 	return described(t, func(f *elftest.Frames, text uint64) {
-		cie := f.Near()
+		cie := near(f)
 		for i := 0; len(f.B) < hugeFile; i++ {
-			f.Here(cie, 16, 0x0e, 0x80|byte(i), 0x80|byte(i>>7), byte(i>>14))
+			nearFDE(f, cie, 16, 0x0e, 0x80|byte(i), 0x80|byte(i>>7), byte(i>>14))
 		}
 	}).B
 }
@@ -295,7 +308,7 @@ func manyCIEs(t testing.TB) []byte {
 		for i := 0; len(f.B) < hugeFile; i++ {
 			cie := f.CIEOf("zR", 1, []byte{1, 0x1a}, []byte{0x0c, 7, 8, 0x90, 1, 0x86, byte(2 + i%100), 0x0e,
 				byte(i / 100)})
-			f.Here(cie, 30)
+			nearFDE(f, cie, 30)
 		}
 	}).B
 }
@@ -350,9 +363,9 @@ func longPLT(t testing.TB) []byte {
 
 func sameFrames(t testing.TB) []byte {
 	p := described(t, func(f *elftest.Frames, text uint64) {
-		cie := f.Near()
+		cie := near(f)
 		for len(f.B) < 1<<20 {
-			f.Here(cie, 13)
+			nearFDE(f, cie, 13)
 		}
 	})
 	p.NewSections(120, func(i, h int) {
@@ -379,9 +392,9 @@ func manyPLTs(t testing.TB) []byte {
 // hollow describes every 13th byte of size bytes of code, so that there are as many pieces without CFI.
 func hollow(t testing.TB, size int) *elftest.Patcher {
 	p := described(t, func(f *elftest.Frames, text uint64) {
-		cie := f.Near()
+		cie := near(f)
 		for len(f.B) < size {
-			f.Here(cie, 1)
+			nearFDE(f, cie, 1)
 		}
 	})
 	h := p.Section(".text")
@@ -403,7 +416,7 @@ func manyUncovered(t testing.TB) []byte {
 }
 
 func longName(t testing.TB) []byte {
-	p := described(t, func(f *elftest.Frames, text uint64) { f.Gaps(text, 60_000) })
+	p := described(t, func(f *elftest.Frames, text uint64) { addGaps(f, text, 60_000) })
 	p.Contents(".strtab", append(append([]byte{0}, bytes.Repeat([]byte("x"), 60<<10)...), 0))
 	p.Contents(".symtab", elftest.Symbol(1, codeAddr, 1<<24, uint16(p.Index(".text"))))
 	return p.B
@@ -411,7 +424,7 @@ func longName(t testing.TB) []byte {
 
 func mangledNames(t testing.TB) []byte {
 	const n = 60_000
-	p := described(t, func(f *elftest.Frames, text uint64) { f.Gaps(text, n) })
+	p := described(t, func(f *elftest.Frames, text uint64) { addGaps(f, text, n) })
 	// Each template has the one before twice as its arguments.
 	long := "_Z1f1AIiiE"
 	for i := range 10 {
@@ -432,7 +445,7 @@ func mangledNames(t testing.TB) []byte {
 }
 
 func gapsInArchive(t testing.TB) []byte {
-	p := described(t, func(f *elftest.Frames, text uint64) { f.Gaps(text, 20_000) })
+	p := described(t, func(f *elftest.Frames, text uint64) { addGaps(f, text, 20_000) })
 	return elftest.Ar(bytes.Repeat(elftest.ArMember("a/", p.B), 36))
 }
 

@@ -53,9 +53,9 @@ func TestHostileInputs(t *testing.T) {
 // compressedObjects is an archive of objects, each with 11 MiB of .debug_frame.
 func compressedObjects(t testing.TB) []byte {
 	var f elftest.Frames
-	cie := f.Near()
+	cie := near(&f)
 	for len(f.B) < 1<<20 {
-		f.Here(cie, 16)
+		nearFDE(&f, cie, 16)
 	}
 	o := elftest.NewObject()
 	o.Add(".debug_frame", elf.SHT_PROGBITS, elf.SHF_COMPRESSED, elftest.Compressed(elf.COMPRESS_ZSTD, 11<<20,
@@ -93,9 +93,9 @@ func smallObjects(testing.TB) []byte {
 // framesApart is a program with compressed .debug_frame, as a debug file has it.
 func framesApart(t testing.TB) []byte {
 	var f elftest.Frames
-	cie := f.Near()
+	cie := near(&f)
 	for i := 0; len(f.B) < 1<<20; i++ {
-		f.Here(cie, 16, 0x0e, 0x80|byte(i), 0x80|byte(i>>7), byte(i>>14))
+		nearFDE(&f, cie, 16, 0x0e, 0x80|byte(i), 0x80|byte(i>>7), byte(i>>14))
 	}
 	p := elftest.Patch(t.Fatalf, fixture(t, "plt"))
 	p.AddSection(".debug_frame", uint64(elf.SHF_COMPRESSED), elftest.Compressed(elf.COMPRESS_ZSTD, 11<<20,

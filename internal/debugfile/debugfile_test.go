@@ -3,8 +3,10 @@ package debugfile
 import (
 	"bytes"
 	"debug/elf"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
+	"hash/crc32"
 	"os"
 	"path/filepath"
 	"strings"
@@ -26,7 +28,24 @@ func plain(t *testing.T) []byte {
 }
 
 // with returns the file with other notes than its build-id, and a link, if these are not nil.
-func with(t *testing.T, notes, link []byte) []byte { return elftest.Linked(t, plain(t), notes, link) }
+func with(t *testing.T, notes, link []byte) []byte {
+	t.Helper()
+	p := elftest.Patch(t.Fatalf, plain(t))
+	if notes != nil {
+		p.Put32(int(p.U64(p.Section(".note.gnu.build-id")+elftest.ShOff))+8, 1) // the ABI, by its type
+		p.AddSection(".note.other", 0, notes)
+		p.Put32(p.Section(".note.other")+elftest.ShType, uint32(elf.SHT_NOTE))
+	}
+	if link != nil {
+		p.AddSection(".gnu_debuglink", 0, link)
+	}
+	return p.B
+}
+
+// debugLink returns the contents of .gnu_debuglink for a debug file with the given contents.
+func debugLink(name string, data []byte) []byte {
+	return binary.LittleEndian.AppendUint32(elftest.Pad([]byte(name+"\x00"), 4), crc32.ChecksumIEEE(data))
+}
 
 func put(t *testing.T, path string, b []byte) string {
 	t.Helper()
@@ -74,10 +93,10 @@ func TestNamed(t *testing.T) {
 		{"the same build-id", plain(t), plain(t), ""},
 		{"another build-id", plain(t), with(t, note("abcd"), nil),
 			"it belongs to another build: its build-id is 61626364, not "},
-		{"the same build-id, and a link with another checksum", with(t, nil, elftest.DebugLink("debug", []byte("x"))),
+		{"the same build-id, and a link with another checksum", with(t, nil, debugLink("debug", []byte("x"))),
 			plain(t), ""},
-		{"the right checksum", with(t, none, elftest.DebugLink("debug", with(t, none, nil))), with(t, none, nil), ""},
-		{"a wrong checksum", with(t, none, elftest.DebugLink("debug", []byte("x"))), with(t, none, nil),
+		{"the right checksum", with(t, none, debugLink("debug", with(t, none, nil))), with(t, none, nil), ""},
+		{"a wrong checksum", with(t, none, debugLink("debug", []byte("x"))), with(t, none, nil),
 			"it belongs to another build: its checksum is 0x"},
 		{"neither build-id nor link, the same code", with(t, none, nil), with(t, none, nil), ""},
 		{"code elsewhere", plain(t), moved(), "it belongs to another program: "},
@@ -150,7 +169,7 @@ func TestHuge(t *testing.T) {
 		want        string
 	}{
 		{"build-id", plain(t), plain(t), ""},
-		{"checksum", with(t, none, elftest.DebugLink("debug", nil)), with(t, none, nil),
+		{"checksum", with(t, none, debugLink("debug", nil)), with(t, none, nil),
 			"it has no build-id, and 4398046511104 bytes are more than the limit for a checksum of 4294967296"},
 	} {
 		path := put(t, filepath.Join(t.TempDir(), "debug"), tt.debug)
@@ -175,7 +194,7 @@ func TestAuto(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	data := with(t, nil, elftest.DebugLink("prog.debug", nil))
+	data := with(t, nil, debugLink("prog.debug", nil))
 	f := elftest.Parse(t, data)
 	id, _, err := f.BuildID()
 	if err != nil || len(id) != 20 { // SHA-1
@@ -289,7 +308,7 @@ func TestLink(t *testing.T) {
 			t.Errorf("%s: the checksum is not at %#x", tt.name, link.SumOffset)
 		}
 	}
-	p := elftest.Patch(t.Fatalf, with(t, nil, elftest.DebugLink("debug", nil)))
+	p := elftest.Patch(t.Fatalf, with(t, nil, debugLink("debug", nil)))
 	p.Put64(p.Section(".gnu_debuglink")+elftest.ShOff, 1<<40)
 	if d, err := Open(Auto, "", elftest.Parse(t, p.B)); d != nil || err == nil ||
 		!strings.Contains(err.Error(), "section .gnu_debuglink at file offset 0x10000000000") {

@@ -6,9 +6,9 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
-	"hash/crc32"
 	"math"
 	"slices"
+	"testing"
 
 	"cfi2sframe/elffile"
 )
@@ -263,30 +263,9 @@ func Symbol(name uint32, value, size uint64, section uint16) []byte {
 	return Append(nil, binary.LittleEndian, &s)
 }
 
-// Near is a CIE whose FDEs have addresses of two bytes, relative to where they are.
-func (f *Frames) Near(instructions ...byte) int {
-	return f.CIEOf("zR", 1, []byte{1, 0x1a}, append(slices.Clone(Sound), instructions...))
-}
-
-// Here appends an FDE of such a CIE, for size bytes at its own address.
-func (f *Frames) Here(cie int, size uint16, instructions ...byte) {
-	f.Entry(cie, binary.LittleEndian.AppendUint16([]byte{0, 0}, size), []byte{0}, instructions)
-}
-
-// Gaps describes n ranges of a byte without an SFrame form, each followed by one with a form.
-func (f *Frames) Gaps(text uint64, n int) {
-	f.FDE(f.CIE(Sound...), text, uint64(2*n), bytes.Repeat([]byte{0x41, 0x0d, 3, 0x41, 0x0d, 7}, n)...)
-}
-
 // Note returns a note.
 func Note(nameSize, descSize, typ uint32, name string, desc []byte) []byte {
 	return slices.Concat(Append(nil, binary.LittleEndian, []uint32{nameSize, descSize, typ}), []byte(name), desc)
-}
-
-// DebugLink returns the contents of .gnu_debuglink for a debug file with the given
-// contents.
-func DebugLink(name string, data []byte) []byte {
-	return binary.LittleEndian.AppendUint32(Pad([]byte(name+"\x00"), 4), crc32.ChecksumIEEE(data))
 }
 
 // Prog makes the header at off one of the given type over a part of the file that is
@@ -325,4 +304,14 @@ func (p *Patcher) ManyProgs(n int, fill func(i, off int)) {
 		return
 	}
 	p.Put16(EhPhnum, uint16(old+n))
+}
+
+// Parse reads an ELF file in memory.
+func Parse(t testing.TB, b []byte) *elffile.File {
+	t.Helper()
+	f, err := elffile.New(bytes.NewReader(b), int64(len(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
 }
