@@ -271,6 +271,17 @@ type program struct {
 	initial *state
 }
 
+// advances are instructions that change the location, common ones several times.
+var advances = []Instruction{
+	{Op: frame.DW_CFA_advance_loc}, {Op: frame.DW_CFA_advance_loc}, {Op: frame.DW_CFA_advance_loc},
+	{Op: frame.DW_CFA_advance_loc}, {Op: frame.DW_CFA_advance_loc}, {Op: frame.DW_CFA_advance_loc},
+	{Op: frame.DW_CFA_advance_loc}, {Op: frame.DW_CFA_advance_loc1, N: 9}, {Op: frame.DW_CFA_advance_loc1, N: 255},
+	{Op: frame.DW_CFA_advance_loc2, N: 1}, {Op: frame.DW_CFA_advance_loc2, N: 257},
+	{Op: frame.DW_CFA_advance_loc2, N: 65535}, {Op: frame.DW_CFA_advance_loc4, N: 7},
+	{Op: frame.DW_CFA_advance_loc4, N: 65536}, {Op: frame.DW_CFA_advance_loc4, N: 1<<32 - 1},
+	{Op: advanceLoc8, N: 9}, {Op: advanceLoc8, N: 1 << 33}, {Op: frame.DW_CFA_set_loc}, {Op: frame.DW_CFA_set_loc},
+}
+
 // program gives an FDE its instructions, and returns the offset of the last row.
 func (c *CFI) program(s *Source, f *FDE, d *CIE) uint64 {
 	g := program{s: s, m: c.Machine, d: d, initial: d.state()}
@@ -281,25 +292,18 @@ func (c *CFI) program(s *Source, f *FDE, d *CIE) uint64 {
 		var in Instruction
 		switch s.N(8) {
 		case 0, 1, 2:
-			in.Op = frame.DW_CFA_advance_loc
-			in.N = int64(s.N(64))
-			switch s.N(16) {
-			case 10, 11:
-				in.Op, in.N = frame.DW_CFA_advance_loc1, int64(s.N(256))
-			case 12:
-				in.Op, in.N = frame.DW_CFA_advance_loc2, one[int64](s, 1, 200, 255, 256, 257, 300, 65535)
-			case 13:
-				in.Op, in.N = frame.DW_CFA_advance_loc4, one[int64](s, 1, 7, 65535, 65536, 1<<31, 1<<32-1)
-			case 14:
-				in.Op, in.N = advanceLoc8, one[int64](s, 1, 9, 1<<31, 1<<33)
-			case 15:
-				if (d.Encoding&0xf != encU2 && d.Encoding&0xf != encS2 || loc < 1<<12) && loc < 1<<30 {
-					in.Op, in.N = frame.DW_CFA_set_loc, int64(f.Start+loc+uint64(s.N(64)))
-				}
+			in = one(s, advances...)
+			switch {
+			case in.Op == frame.DW_CFA_advance_loc:
+				in.N = int64(s.N(64))
+			case in.Op != frame.DW_CFA_set_loc:
+			case (d.Encoding&0xf == encU2 || d.Encoding&0xf == encS2) && loc >= 1<<12, loc >= 1<<30:
+				in.Op = frame.DW_CFA_nop // it may have no form
+			default:
+				loc += uint64(s.N(64))
+				in.N = int64(f.Start + loc)
 			}
-			if in.Op == frame.DW_CFA_set_loc {
-				loc = uint64(in.N) - f.Start
-			} else {
+			if in.Op != frame.DW_CFA_set_loc {
 				loc += uint64(in.N) * d.Code
 			}
 		case 3:
@@ -398,39 +402,30 @@ func (g *program) change(restore bool) (in Instruction, ok bool) {
 // expression makes a DWARF expression; onCFA says that the CFA is on its stack at the beginning.
 func (g *program) expression(onCFA bool) []byte {
 	s := g.s
-	breg := func(b []byte, reg uint64, n int64) []byte {
+	breg := func(reg uint64, n int64) []byte {
 		if reg < 32 {
-			return sleb(append(b, 0x70+byte(reg)), n)
+			return sleb([]byte{0x70 + byte(reg)}, n)
 		}
-		return sleb(uleb(append(b, 0x92), reg), n)
+		return sleb(uleb([]byte{0x92}, reg), n)
 	}
 	var b []byte
 	if !onCFA || s.Rarely(2) {
-		b = breg(b, g.base(), g.offset())
+		b = breg(g.base(), g.offset())
 	}
 	for range s.N(4) {
-		switch s.N(10) {
-		case 0, 1:
-			b = append(b, 0x06) // deref
-		case 2:
-			b = uleb(append(b, 0x23), uint64(max(0, g.offset()))) // plus_uconst
-		case 3:
-			b = sleb(append(b, 0x11), g.offset())   // consts
-			b = append(b, one[byte](s, 0x22, 0x1c)) // plus, minus
-		case 4:
-			b = append(b, 0x12, 0x13) // dup, drop
-		case 5:
-			b = append(b, 0x38, 0x22) // lit8, plus
-		case 6:
-			b = append(b, 0x09, byte(s.N(256)), 0x22) // const1s, plus
-		case 7:
-			b = append(b, 0x94, 8) // deref_size
-		case 8:
-			b = append(b, 0x09, 0xf0, 0x1a) // and -16, as for a realigned stack
-		case 9:
-			b = breg(b, g.base(), 0)
-			b = append(b, 0x16, 0x13) // swap, drop
-		}
+		n, reg := g.offset(), g.base()
+		b = append(b, one(s,
+			[]byte{0x06}, []byte{0x06}, // deref
+			uleb([]byte{0x23}, uint64(max(0, n))), // plus_uconst
+			append(sleb([]byte{0x11}, n), 0x22),   // consts, plus
+			append(sleb([]byte{0x11}, n), 0x1c),   // consts, minus
+			[]byte{0x12, 0x13},                    // dup, drop
+			[]byte{0x38, 0x22},                    // lit8, plus
+			[]byte{0x09, byte(n), 0x22},           // const1s, plus
+			[]byte{0x94, 8},                       // deref_size
+			[]byte{0x09, 0xf0, 0x1a},              // and -16, as for a realigned stack
+			append(breg(reg, 0), 0x16, 0x13),      // swap, drop
+		)...)
 	}
 	return b
 }
