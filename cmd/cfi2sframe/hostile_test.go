@@ -516,7 +516,7 @@ func TestHostileObjects(t *testing.T) {
 			frame := o.Add(".eh_frame", elf.SHT_PROGBITS, elf.SHF_ALLOC, nil)
 			rela := o.RelaOf(".rela.eh_frame", frame)
 			o.CIE(frame)
-			o.FDEIn(frame, rela, uint32(o.Symbol(elf.STB_LOCAL, elf.STT_SECTION, uint16(text), 0)), 0, 32)
+			o.FDEIn(frame, rela, uint32(o.Symbol(elf.STB_LOCAL, elf.STT_SECTION, uint16(text), 0)), pc32, 0, 32)
 		}), want: "describes (96 of "},
 		{name: "an .sframe, and nothing that could be in it, replaced", data: object(func(o *elftest.Object) {
 			s := &o.Sections[elftest.ObjFrame]

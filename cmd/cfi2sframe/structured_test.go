@@ -39,7 +39,7 @@ func FuzzStructured(f *testing.F) {
 		f.Add(generate.Seeded(seed+1000, 250), uint8(seed*37), generate.Damage(seed))
 	}
 	// no section headers, no PT_INTERP, and a page in front
-	f.Add(generate.Seeded(82, 286), uint8(0), uint64(0))
+	f.Add(generate.Seeded(164, 286), uint8(0), uint64(0))
 	f.Fuzz(func(t *testing.T, choices []byte, flags uint8, damage uint64) {
 		if len(choices) > 4096 {
 			return

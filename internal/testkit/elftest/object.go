@@ -91,16 +91,6 @@ func (o *Object) Function(name string, section int, value, size uint64) {
 	o.Strings = append(append(o.Strings, name...), 0)
 }
 
-// Symtab adds .symtab and .strtab for the symbols so far, all of which are local, and returns the index of .symtab.
-func (o *Object) Symtab() int {
-	i := o.Add(".symtab", elf.SHT_SYMTAB, 0, nil)
-	strings := o.Add(".strtab", elf.SHT_STRTAB, 0, o.Strings)
-	s := &o.Sections[i]
-	s.Link, s.Entsize, s.Addralign = uint32(strings), elffile.SymSize, 8
-	s.Info = uint32(len(o.Symbols) / elffile.SymSize)
-	return i
-}
-
 // Names adds .shstrtab.
 func (o *Object) Names() { o.Header.Shstrndx = uint16(o.Add(".shstrtab", elf.SHT_STRTAB, 0, nil)) }
 
@@ -133,15 +123,11 @@ func (o *Object) CIE(frame int) {
 
 // FDE appends an FDE for a function at an offset from a symbol.
 func (o *Object) FDE(sym uint32, addend int64, size int) {
-	o.FDEIn(ObjFrame, ObjRela, sym, addend, size)
+	o.FDEIn(ObjFrame, ObjRela, sym, uint32(elf.R_X86_64_PC32), addend, size, 0x41, 0x0e, 16)
 }
 
-// FDEIn is FDE for a section of CFI and its relocations.
-func (o *Object) FDEIn(frame, rela int, sym uint32, addend int64, size int) {
-	o.fde(frame, rela, sym, uint32(elf.R_X86_64_PC32), addend, size, 0x41, 0x0e, 16)
-}
-
-func (o *Object) fde(frame, rela int, sym, typ uint32, addend int64, size int, instructions ...byte) {
+// FDEIn is FDE for a section of CFI and its relocations, whose type it has.
+func (o *Object) FDEIn(frame, rela int, sym, typ uint32, addend int64, size int, instructions ...byte) {
 	at := len(o.Sections[frame].Data)
 	body := Append(nil, o.Order(), []uint32{uint32(at + 4), 0, uint32(size)})
 	o.Record(frame, append(append(body, 0), instructions...))
@@ -255,6 +241,6 @@ func BigObject(m elf.Machine, pc32 uint32) *Object {
 		cie = "zR\x00\x01\x78\x0e\x01\x1b\x0c\x0f\xa0\x01" // RA in r14; CFA r15+160
 	}
 	o.Record(ObjFrame, append([]byte{0, 0, 0, 0, 1}, cie...))
-	o.fde(ObjFrame, ObjRela, 1, pc32, 0, 64)
+	o.FDEIn(ObjFrame, ObjRela, 1, pc32, 0, 64)
 	return o
 }

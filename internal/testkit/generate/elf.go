@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"debug/elf"
 	"encoding/binary"
-	"fmt"
 	"slices"
 	"sort"
 
@@ -93,10 +92,9 @@ const (
 func NewFile(s *Source) *File {
 	m := &Machines[s.N(len(Machines))]
 	b := &builder{s: s, m: m, f: &File{Machine: m, Headers: true}}
-	b.o = elftest.Object{Big: m.Order == binary.BigEndian, Strings: []byte{0}}
+	b.o = elftest.Object{Big: m.Order == binary.BigEndian}
 	b.o.Header.Machine = uint16(m.Elf)
 	b.o.Add("", elf.SHT_NULL, 0, nil)
-	b.o.Symbol(0, 0, 0, 0)
 	b.linked()
 	b.f.Bytes = b.o.Bytes()
 	return b.f
@@ -212,13 +210,13 @@ func (b *builder) linked() {
 		b.o.Sections[i].Entsize = elffile.RelaSize
 	}
 	b.segment(textBase, elf.PF_R|elf.PF_X)
-	text, sections := b.text()
+	text := b.text()
 	b.segment(roBase, elf.PF_R)
 	b.readOnly(text)
 	b.segment(dataBase, elf.PF_R|elf.PF_W)
 	b.data(isDynamic)
 	b.programHeaders(first, space, spare)
-	b.notLoaded(text, sections)
+	b.notLoaded()
 	b.o.Header.Type, b.o.Header.Entry = uint16(kind), b.base+text[0].Begin&0xffff
 }
 
@@ -247,15 +245,15 @@ func (b *builder) notes() {
 }
 
 // text adds the code, and makes CFI for it.
-func (b *builder) text() (text []Range, sections []int) {
-	text = b.code(b.here())
+func (b *builder) text() []Range {
+	text := b.code(b.here())
 	b.frames(text)
 	for i, r := range text {
 		b.pad(r.Begin)
 		code := make([]byte, r.End-r.Begin)
-		sections = append(sections, b.add(textNames[i], elf.SHT_PROGBITS, elf.SHF_EXECINSTR, 16, code))
+		b.add(textNames[i], elf.SHT_PROGBITS, elf.SHF_EXECINSTR, 16, code)
 	}
-	return text, sections
+	return text
 }
 
 // readOnly adds .eh_frame, and what is next to it.
@@ -319,37 +317,17 @@ func (b *builder) programHeaders(first []elf.Prog64, space, spare int) {
 }
 
 // notLoaded adds what is not in memory.
-func (b *builder) notLoaded(text []Range, sections []int) {
+func (b *builder) notLoaded() {
 	f := b.f
 	b.o.Add(".comment", elf.SHT_PROGBITS, elf.SHF_MERGE|elf.SHF_STRINGS, []byte("made\x00"))
 	if f.Debug != nil {
 		frames := f.Debug.Encode(Layout{})
 		b.o.Add(".debug_frame", elf.SHT_PROGBITS, 0, frames)
 	}
-	if b.s.N(4) > 0 || f.CFI == nil { // else it is stripped
-		for i, c := range []*CFI{f.CFI, f.Debug} {
-			if c != nil {
-				b.functions(fmt.Sprintf("f%d_", i), c, text, sections)
-			}
-		}
-		b.o.Symtab()
-	}
 	if f.Headers = b.s.N(8) < 7 || f.CFI == nil || f.Debug != nil || f.CFI.needsSections(); f.Headers {
 		b.o.Names()
 	} else {
 		b.o.Sections = nil
-	}
-}
-
-// functions adds symbols for the FDEs of a section of CFI.
-func (b *builder) functions(prefix string, c *CFI, text []Range, sections []int) {
-	for j := range c.FDEs {
-		d := &c.FDEs[j]
-		for k, r := range text {
-			if d.Start >= r.Begin && d.Start < r.End {
-				b.o.Function(fmt.Sprint(prefix, j), sections[k], d.Start, d.Size)
-			}
-		}
 	}
 }
 

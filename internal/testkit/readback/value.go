@@ -114,22 +114,8 @@ func (x *stack) step(r *Reader, pc uint64) {
 		x.push(number(x.unsigned()))
 	case code == op.DW_OP_consts:
 		x.push(number(uint64(x.signed())))
-	case code == op.DW_OP_dup:
-		v := x.pop()
-		x.values = append(x.values, v, v)
-	case code == op.DW_OP_drop:
-		x.pop()
-	case code == op.DW_OP_swap:
-		a, b := x.pop(), x.pop()
-		x.values = append(x.values, a, b)
 	case code == op.DW_OP_deref:
 		x.push(x.pop().load())
-	case code == op.DW_OP_deref_size:
-		if n := x.take(1)[0]; n != 8 {
-			x.push(combined(fmt.Sprint("load", n), x.pop()))
-		} else {
-			x.push(x.pop().load())
-		}
 	case code == op.DW_OP_plus_uconst:
 		x.push(x.pop().add(int64(x.unsigned())))
 	default:
