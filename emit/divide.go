@@ -48,7 +48,7 @@ type chain struct {
 type piece struct {
 	start uint64
 	size  uint32
-	list  uint32 // index of its rows
+	list  uint32 // index in lists.all
 	class uint16
 }
 
@@ -141,7 +141,8 @@ func (b *Builder) chains(most int) (chains []chain, places []place) {
 		for j, p := range of {
 			start += p.gap
 			offset := start
-			if c := &b.clusters[p.cluster]; j == 0 && c.first == last && len(b.forms[last]) <= 7 { // drop the first row
+			// Drop the first row. Rows of more than 7 bytes are not compared.
+			if c := &b.clusters[p.cluster]; j == 0 && c.first == last && len(b.forms[last]) <= 7 {
 				if c.rest == 0 {
 					continue
 				}

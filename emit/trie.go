@@ -7,8 +7,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A trie has a node for each list that occurs several times in the code. Each step from a node to the next is a
-// cluster.
+// A trie has a node for each cluster, and for each longer list that occurs several times in the code. Each step from a
+// node to the next is a cluster.
 type trie struct {
 	clusters []cluster
 	limit    uint32 // of the rows of a list
@@ -46,9 +46,6 @@ func newTrie(b *Builder, places []place) *trie {
 
 // grow adds all longer lists that occur several times. Each round extends those of the round before by a cluster.
 func (t *trie) grow(limit uint32) {
-	for i := range t.nodes {
-		t.nodes[i].uses = 0
-	}
 	for _, n := range t.deepest {
 		t.nodes[n].uses++
 	}
@@ -101,6 +98,7 @@ func (t *trie) extend(starts []uint32, depth uint32, slots []slot) []uint32 {
 					break
 				}
 				n = t.add(parent, next.cluster, t.distance(first, depth))
+				t.nodes[n].uses = 1
 				deepest[first] = n
 				left = append(left, first)
 			} else if t.nodes[n].parent != parent {
@@ -126,7 +124,7 @@ func (t *trie) distance(start, places uint32) (sum uint32) {
 // add adds the node of a list and returns its index. The list is its parent and a cluster at an offset.
 func (t *trie) add(parent, cluster, offset uint32) uint32 {
 	p, c := &t.nodes[parent], &t.clusters[cluster]
-	n := node{parent: parent, uses: 1, depth: p.depth + 1, rows: p.rows + c.rows, size: p.size + c.size}
+	n := node{parent: parent, depth: p.depth + 1, rows: p.rows + c.rows, size: p.size + c.size}
 	n.list = n.size + n.rows<<sframe.TypeFor(offset+c.span)
 	t.nodes = append(t.nodes, n)
 	return uint32(len(t.nodes) - 1)
