@@ -165,7 +165,10 @@ func (x *executor) execute() {
 
 // change executes an instruction that changes the state, unless its effect on the current state is known.
 func (x *executor) change(op byte) {
-	code := x.short(op)
+	code := uint32(0)
+	if b := x.sec.data[x.at:]; len(b) >= 4 {
+		code = short(op, binary.LittleEndian.Uint32(b))
+	}
 	h := (uint64(code)<<32 ^ uint64(x.number)<<8 ^ uint64(x.cie.number)) * 0x9e3779b97f4a7c15
 	e := &x.effects[h>>(64-effectBits)]
 	if end := x.at + int(e.size); e.code == code && e.from == x.number && e.cie == x.cie && end <= len(x.data) {
@@ -181,12 +184,8 @@ func (x *executor) change(op byte) {
 	}
 }
 
-// short returns the bytes of a frequent instruction of up to three bytes, and 0 for others.
-func (x *executor) short(op byte) uint32 {
-	if len(x.sec.data)-x.at < 4 {
-		return 0
-	}
-	code := binary.LittleEndian.Uint32(x.sec.data[x.at:])
+// short returns the bytes of a frequent instruction of up to three bytes, which code begins with, and 0 for others.
+func short(op byte, code uint32) uint32 {
 	switch kind := op & opcodeMask; {
 	case kind == frame.DW_CFA_restore:
 		return code & 0xff
