@@ -320,8 +320,25 @@ func fuzzDamaged(t *testing.T, data, out []byte, res *convert.Result, opt conver
 	if err != nil {
 		t.Fatalf("the result has no CFI: %v", err)
 	}
-	if err := readback.Table(table, s); err != nil {
-		t.Errorf("V%d: %v", opt.Version, err)
+	r, err := readback.New(table.Machine, table.Order, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for fn := range table.Functions() {
+		fact := readback.Fact{Signal: fn.Signal(), KeyB: fn.KeyB()}
+		if fn.Err() != nil {
+			if _, err := r.Row(fn.Begin, &fact); err != nil {
+				t.Fatalf("V%d: %v", opt.Version, err)
+			}
+		}
+		for row := range fn.Rows() {
+			fact.Rules = row.Rules
+			for _, pc := range []uint64{row.Begin, row.Begin + (row.End-row.Begin)/2, row.End - 1} {
+				if _, err := r.Row(pc, &fact); err != nil {
+					t.Fatalf("V%d: %v", opt.Version, err)
+				}
+			}
+		}
 	}
 	// The program headers, the sections and the CFI of a damaged file may contradict each other, so that less can be
 	// said of the rest.

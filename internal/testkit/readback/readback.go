@@ -191,28 +191,3 @@ func (r *Reader) CFI(rules *cfi.Rules, pc uint64) (f Frame, err error) {
 	}
 	return f, err
 }
-
-// Table compares the section with a table at the first, a middle and the last pc of every row.
-func Table(t *cfi.Table, s *sframe.Section) error {
-	r, err := New(t.Machine, t.Order, s)
-	if err != nil {
-		return err
-	}
-	for fn := range t.Functions() {
-		f := Fact{Signal: fn.Signal(), KeyB: fn.KeyB()}
-		if fn.Err() != nil {
-			if _, err := r.Row(fn.Begin, &f); err != nil {
-				return err
-			}
-		}
-		for row := range fn.Rows() {
-			f.Rules = row.Rules
-			for _, pc := range []uint64{row.Begin, row.Begin + (row.End-row.Begin)/2, row.End - 1} {
-				if _, err := r.Row(pc, &f); err != nil {
-					return err
-				}
-			}
-		}
-	}
-	return nil
-}
