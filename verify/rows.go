@@ -80,7 +80,7 @@ func (c *checker) function(fn *cfi.Function, next uint64) error {
 			return err
 		}
 		c.res.Covered += agree
-		if left > 0 && c.table.Rules(number).RA.Rule == cfi.RuleUndefined {
+		if c.table.Rules(number).RA.Rule == cfi.RuleUndefined {
 			c.res.Outermost += left
 		}
 	}
