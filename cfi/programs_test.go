@@ -51,22 +51,3 @@ func TestPrograms(t *testing.T) {
 		}
 	}
 }
-
-// TestManyPrograms has more of them than room was made for.
-func TestManyPrograms(t *testing.T) {
-	w := ehFrame(amd64)
-	cie := w.Shared(plainCIE)
-	const n, different = 0xf0, 200
-	for i := range n {
-		w.Entry(cie, w.Addresses(textAddr+uint64(i), 1), []byte{0x0e, byte(i % different), 0})
-	}
-	table, err := Load(tinyELF(t, amd64, ".eh_frame", w.B), Auto, nil)
-	if err != nil || table.Len() != n || table.NumPrograms() != different {
-		t.Fatalf("%d functions, %d programs, error %v", table.Len(), table.NumPrograms(), err)
-	}
-	for i := range table.Len() {
-		if got := table.At(i).Program(); got != i%different {
-			t.Fatalf("function %d has number %d", i, got)
-		}
-	}
-}
