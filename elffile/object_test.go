@@ -5,6 +5,7 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -209,6 +210,14 @@ func TestBuildID(t *testing.T) {
 		if found := bytes.Equal(id, p.B[at+16:][:20]); found != tt.found || found && in.Off != at {
 			t.Errorf("%s: %x in %+v; found: %t", tt.name, id, in, tt.found)
 		}
+	}
+	// After another note that ends in the middle of 8 bytes.
+	p := elftest.Patch(t.Fatalf, fixture(t, "amd64/plt"))
+	p.Contents(".note.gnu.build-id", slices.Concat(elftest.Note(4, 4, 5, "GNU\x00", make([]byte, 8)),
+		elftest.Note(4, 8, 3, "GNU\x00", []byte("12345678"))))
+	p.Put64(p.Section(".note.gnu.build-id")+elftest.ShAlign, 8)
+	if id, _, err := mustOpen(t, p.B).BuildID(); err != nil || string(id) != "12345678" {
+		t.Errorf("aligned to 8 bytes: %q, error %v", id, err)
 	}
 }
 
