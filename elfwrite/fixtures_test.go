@@ -43,6 +43,9 @@ func TestFixtures(t *testing.T) {
 			if after.Phoff != before.Phoff {
 				t.Errorf("%s: program headers moved from %#x to %#x", name, before.Phoff, after.Phoff)
 			}
+			if h := after.Prog(elf.PT_PHDR); h != nil && h.Filesz != uint64(len(after.Progs))*elffile.ProgSize {
+				t.Errorf("%s: PT_PHDR has %d bytes for %d headers", name, h.Filesz, len(after.Progs))
+			}
 			if a, b := notes(before), notes(after); a != b {
 				t.Errorf("%s: %d PT_NOTEs become %d", name, a, b)
 			}
