@@ -100,6 +100,8 @@ func TestForm(t *testing.T) {
 			[2]any{gap(RAOffset, ColumnRA), row(sp(16), slot(-16))}},
 		{"return address a number from the CFA", elf.EM_X86_64, x86(cfaOf(7, 16), valOffset(-16), none, none),
 			[2]any{gap(RARule, ColumnRA), row(sp(16), sp(0))}},
+		{"return address a number from rdi", elf.EM_X86_64, x86(cfaOf(7, 16), valComputed(0x75, 8), none, none),
+			[2]any{gap(RARule, ColumnRA), row(sp(16), reg(5, 8))}},
 		{"return address without a rule", elf.EM_X86_64, x86(cfaOf(7, 8), none, none, none), never(RARule, ColumnRA)},
 		{"return address loaded twice", elf.EM_X86_64, x86(cfaOf(7, 8), computed(0x77, 0, 0x06), none, none),
 			never(RARule, ColumnRA)},
