@@ -184,7 +184,7 @@ func (x *executor) change(op byte) {
 	}
 }
 
-// short returns the bytes of a frequent instruction of up to three bytes, which code begins with, and 0 for others.
+// short returns the bytes of a frequent instruction of up to four bytes, which code begins with, and 0 for others.
 func short(op byte, code uint32) uint32 {
 	switch kind := op & opcodeMask; {
 	case kind == frame.DW_CFA_restore:
@@ -196,8 +196,13 @@ func short(op byte, code uint32) uint32 {
 		if code&0x800000 == 0 {
 			return code & 0xffffff
 		}
-	case op == frame.DW_CFA_def_cfa && code&0x808000 == 0:
-		return code & 0xffffff
+	case code&0x8000 == 0 && (op == frame.DW_CFA_def_cfa || op == cfaGNUNegativeOffsetExtended):
+		if code&0x800000 == 0 {
+			return code & 0xffffff
+		}
+		if code&0x80000000 == 0 {
+			return code
+		}
 	}
 	return 0
 }
