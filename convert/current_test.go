@@ -173,7 +173,7 @@ func TestCurrentObjects(t *testing.T) {
 	}
 	v2.Update, v2.Force = false, true
 	if forced, _ := must(partly, v2, ""); !bytes.Equal(forced, got) {
-		t.Error("with Force, the archive is another one")
+		t.Error("with Force, the archive differs")
 	}
 }
 

@@ -109,7 +109,7 @@ func TestSeparate(t *testing.T) {
 		}
 	}
 	if got, _, err := do(prog, attach(alone)); err != nil || string(got) != string(with) {
-		t.Errorf("attached, the file is another one: %v", err)
+		t.Errorf("attached, the file differs: %v", err)
 	}
 	if _, res, err := do(with, detach(convert.Options{Force: true})); err != nil || res.Stays != "" {
 		t.Errorf("detached with Force: %+v, %v", res, err)

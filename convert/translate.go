@@ -135,16 +135,16 @@ func (s *single) translate(reach translate.Reach) (*translation, error) {
 	if enc.Align, err = elfwrite.SizeMultiple(s.f); err != nil {
 		return nil, err
 	}
-	t, stubs := &translation{abi: abi}, s.stubs
+	t := &translation{abi: abi}
 	topt := translate.Options{
-		Version: opt.Version, Outermost: opt.Outermost, Reach: reach, Stubs: stubs, Padding: s.padding(),
+		Version: opt.Version, Outermost: opt.Outermost, Reach: reach, Stubs: s.stubs, Padding: s.padding(),
 		Moves: s.f.Moves, Budget: s.f.Budget(), Plain: opt.Linux.inKernel(), NoPCMask: opt.NoPCMask, Code: s.code,
 	}
 	if topt.Outside, err = opt.Linux.outside(s.f, s.table); err != nil {
 		return nil, err
 	}
 	if outside := topt.Outside; outside != nil {
-		topt.Stubs = slices.DeleteFunc(slices.Clone(stubs), func(st plt.Stub) bool { return outside(st.Begin) })
+		topt.Stubs = slices.DeleteFunc(slices.Clone(s.stubs), func(st plt.Stub) bool { return outside(st.Begin) })
 	}
 	parts := s.table.Split(opt.workers(s.table, s.f.Size))
 	b, err := t.parallel(parts, enc, topt)

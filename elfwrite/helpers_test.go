@@ -229,8 +229,8 @@ func remove(t *testing.T, old []byte) []byte {
 	return write(t, l, old, nil)
 }
 
-// roundTrip adds an .sframe, and expects the same file where another one was replaced or removed. It returns that file,
-// and the one without .sframe.
+// roundTrip adds an .sframe, and expects the same file where an older one was replaced or removed. It returns that
+// file, and the one without .sframe.
 func roundTrip(t *testing.T, name string, old []byte, size, other int) (with, without []byte) {
 	t.Helper()
 	with = add(t, old, content(size), Options{})

@@ -240,8 +240,8 @@ func TestReachOf(t *testing.T) {
 	}
 }
 
-// TestPieces has an FDE of .debug_frame of which another one leaves the first and the last part. They count as one
-// function. If the first, the second, or both have a gap, that is not whole.
+// TestPieces has an FDE of .debug_frame whose middle an FDE of .eh_frame describes: its first and last part remain. They
+// count as one function. If the first, the second, or both have a gap, that is not whole.
 func TestPieces(t *testing.T) {
 	const advance = 0x40
 	onR10, sound := []byte{0x0c, 10, 8}, []byte{0x0c, 7, 8} // a CFA on r10 has no form in V2
