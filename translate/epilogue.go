@@ -46,7 +46,6 @@ func (x *translator) restored(e sframe.Row) (p epilogue, ok bool) {
 // epilogue adds the current row: as the CFI has it, and from the instruction on that restores SP with FP unchanged.
 func (x *translator) epilogue(p *epilogue) {
 	r, fn := &x.row, x.fn
-	x.codeRead = true
 	if p.reg != math.MaxUint64 {
 		x.popped = elffile.Span{}
 		begin := r.End - min(r.End-r.Begin, epilogueSize)

@@ -10,11 +10,12 @@ import (
 // same CFI have different code.
 func TestEpilogue(t *testing.T) {
 	// CFA r10, rbp saved at rbp; from 5 on CFA rsp+8.
-	cfi := []byte{0x0c, 10, 0, 0x10, 6, 2, 0x76, 0, 0x45, 0x0c, 7, 8}
+	onR10 := func(offset byte) []byte { return []byte{0x0c, 10, offset, 0x10, 6, 2, 0x76, 0, 0x45, 0x0c, 7, 8} }
 	code := "\x5d\x49\x8d\x62\xf8\xe9\x00\x01\x00\x00" + // pop %rbp; lea -8(%r10),%rsp; jmp to another function
 		"\x90\x49\x8d\x62\xf8\x5d\xc3\x0f\x1f\x00" // nop; lea; pop %rbp; ret; a no-op
 	const (
 		asCFI  = ": 0x0 r10+0 fp *(fp+0) 0x5 sp+8 fp *(fp+0)\n"
+		above  = ": 0x0 r10+8 fp *(fp+0) 0x5 sp+8 fp *(fp+0)\n"
 		popped = ": 0x0 r10+0 fp *(fp+0) 0x1 r10+0 0x5 sp+8\n"
 	)
 	read := func(addr, n uint64) []byte {
@@ -27,21 +28,23 @@ func TestEpilogue(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		opt  Options
+		cfi  []byte
 		want string
 	}{
-		{"with code", Options{Code: read}, "0x1000+0xa" + popped + "0x100a+0xa" + asCFI},
-		{"with padding", Options{Code: read, Padding: []uint8{0, 5}}, "0x1000+0xa" + popped + "0x100a+0xf" + asCFI},
-		{"without code", Options{}, "0x1000+0xa" + asCFI + "0x100a+0xa" + asCFI},
-		{"code that cannot be read", Options{Code: func(_, _ uint64) []byte { return nil }},
+		{"with code", Options{Code: read}, onR10(0), "0x1000+0xa" + popped + "0x100a+0xa" + asCFI},
+		{"with padding", Options{Code: read, Padding: []uint8{0, 5}}, onR10(0), "0x1000+0xa" + popped + "0x100a+0xf" + asCFI},
+		{"a CFA above the register", Options{Code: read}, onR10(8), "0x1000+0xa" + above + "0x100a+0xa" + above},
+		{"without code", Options{}, onR10(0), "0x1000+0xa" + asCFI + "0x100a+0xa" + asCFI},
+		{"code that cannot be read", Options{Code: func(_, _ uint64) []byte { return nil }}, onR10(0),
 			"0x1000+0xa" + asCFI + "0x100a+0xa" + asCFI},
-		{"V2", Options{Version: sframe.V2, Code: read}, ""},
-		{"without flexible FDEs", Options{Plain: true, Code: read}, ""},
+		{"V2", Options{Version: sframe.V2, Code: read}, onR10(0), ""},
+		{"without flexible FDEs", Options{Plain: true, Code: read}, onR10(0), ""},
 	} {
 		if tt.opt.Version == 0 {
 			tt.opt.Version = sframe.V3
 		}
 		var sink kept
-		res, err := Translate(parse(t, "", described{0x1000, 10, cfi}, described{0x100a, 10, cfi}), tt.opt, &sink)
+		res, err := Translate(parse(t, "", described{0x1000, 10, tt.cfi}, described{0x100a, 10, tt.cfi}), tt.opt, &sink)
 		if err != nil || sink.String() != tt.want {
 			t.Errorf("%s: error %v\n%swant\n%s", tt.name, err, &sink, tt.want)
 			continue

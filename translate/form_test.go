@@ -130,6 +130,8 @@ func TestForm(t *testing.T) {
 		{"signed", elf.EM_AARCH64, arm(cfaOf(31, 16), none, none, cfi.Signed), both(signed)},
 		{"signed with the pc", elf.EM_AARCH64, arm(cfaOf(31, 16), none, none, cfi.SignedWithPC),
 			never(RASigned, ColumnNone)},
+		{"return address at the CFA", elf.EM_AARCH64, arm(cfaOf(31, 16), offset(0), none, cfi.Unsigned),
+			[2]any{gap(RAOffset, ColumnRA), row(sp(16), slot(0))}},
 		{"return address in x17", elf.EM_AARCH64, arm(cfaOf(31, 0), inRegister(17), none, cfi.Unsigned),
 			[2]any{gap(RARegister, ColumnRA), row(sp(0), reg(17, 0))}},
 
@@ -241,17 +243,19 @@ func TestReachOf(t *testing.T) {
 }
 
 // TestPieces has an FDE of .debug_frame whose middle an FDE of .eh_frame describes: its first and last part remain. They
-// count as one function. If the first, the second, or both have a gap, that is not whole.
+// count as one function. If the first, the second, or both have gaps of two reasons, that is not whole.
 func TestPieces(t *testing.T) {
 	const advance = 0x40
-	onR10, sound := []byte{0x0c, 10, 8}, []byte{0x0c, 7, 8} // a CFA on r10 has no form in V2
-	for gaps, want := range []Sum{{}, {1, 1, 0x10}, {1, 1, 0x20}, {1, 2, 0x30}} {
+	// A CFA on r10, or a frame pointer in rbx, has no form in V2.
+	gap := []byte{0x0c, 10, 8, advance | 8, 0x0c, 7, 8, 0x09, 6, 3}
+	sound := []byte{0x0c, 7, 8, 0x08, 6, advance | 8}
+	for gaps, want := range [][2]Sum{{}, {{1, 1, 8}, {1, 1, 8}}, {{1, 1, 8}, {1, 1, 0x18}}, {{1, 2, 16}, {1, 2, 0x20}}} {
 		first, last := sound, sound
 		if gaps&1 != 0 {
-			first = onR10
+			first = gap
 		}
 		if gaps&2 != 0 {
-			last = onR10
+			last = gap
 		}
 		eh, debug := elftest.Frames{}, elftest.Frames{Debug: true}
 		eh.FDE(eh.CIE(elftest.Sound...), 0x1010, 0x10)
@@ -262,7 +266,7 @@ func TestPieces(t *testing.T) {
 		if err != nil || table.NumErrors > 0 || table.Len() != 3 {
 			t.Fatalf("%d functions, errors %v, %v", table.Len(), err, table.Errors)
 		}
-		whole := 2 - want.Functions
+		whole, covered := 2-want[0].Functions, 0x40-want[0].Bytes-want[1].Bytes
 		for n := 1; n <= 3; n++ {
 			var parts []*Result
 			for _, p := range table.Split(n) {
@@ -273,9 +277,10 @@ func TestPieces(t *testing.T) {
 				parts = append(parts, res)
 			}
 			res := Merge(parts)
-			if res.Functions != 2 || res.Whole != whole || res.Sums[CFARegister] != want || res.Covered != 0x40-want.Bytes {
+			got := [2]Sum{res.Sums[CFARegister], res.Sums[FPRegister]}
+			if res.Functions != 2 || res.Whole != whole || got != want || res.Covered != covered {
 				t.Errorf("%d, %d parts: %d functions, %d whole, %d bytes covered, gaps %+v; want 2, %d, %d and %+v", gaps, n,
-					res.Functions, res.Whole, res.Covered, res.Sums[CFARegister], whole, 0x40-want.Bytes, want)
+					res.Functions, res.Whole, res.Covered, got, whole, covered, want)
 			}
 		}
 	}

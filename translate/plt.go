@@ -144,7 +144,7 @@ func (x *translator) likeStubs(stubs []plt.Stub) error {
 	}
 	x.open, x.runs, x.refs = false, x.runs[:0], x.refs[:0]
 	rep := uint64(0)
-	if len(stubs) > 1 && len(steps) > 1 {
+	if len(steps) > 1 {
 		rep = stubs[0].End - begin
 	}
 	x.spread(steps, begin, end, rep)

@@ -14,6 +14,8 @@ import (
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/plt"
 	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/goprog"
+	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 )
 
@@ -226,6 +228,26 @@ func TestFunctions(t *testing.T) {
 				t.Errorf("%s: gaps of %d bytes with reason %v, want %d", tt.name, sum[r], r, s.Bytes)
 			}
 		}
+	}
+}
+
+// TestGoTable has a function of Go's table whose rows are withdrawn: the gap says why.
+func TestGoTable(t *testing.T) {
+	path := goprog.Build(t, "CGO_ENABLED=0", "-ldflags=-s -w")
+	table, err := cfi.Load(elftest.Parse(t, testfile.Read(t, path)), cfi.GoPCLNTab, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fn := table.At(3)
+	table.Withdraw(fn, "other code")
+	res, err := Translate(table, Options{Version: sframe.V3}, Discard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(res.Gaps, func(g Gap) bool { return g.Reason == GoTable })
+	if i < 0 || res.Gaps[i].Begin != fn.Begin || res.Gaps[i].End != fn.End ||
+		!strings.HasSuffix(fmt.Sprint(res.Gaps[i].Err), ": other code") || res.Sums[GoTable].Functions != 1 {
+		t.Errorf("gaps %+v, want a Go table's at %#x", res.Gaps, fn.Begin)
 	}
 }
 

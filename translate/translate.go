@@ -292,7 +292,6 @@ type translator struct {
 
 	epilogues []epilogue   // by known.n
 	popped    elffile.Span // code of the current function in which FP is the caller's, whatever the CFI says
-	codeRead  bool         // a row of the current function depends on its code
 }
 
 // A run is an FDE in the making.
@@ -305,7 +304,7 @@ type run struct {
 }
 
 func (x *translator) function(fn *cfi.Function) error {
-	x.fn, x.open, x.pcRead, x.codeRead, x.popped = fn, false, false, false, elffile.Span{}
+	x.fn, x.open, x.pcRead, x.popped = fn, false, false, elffile.Span{}
 	x.runs, x.refs, x.gaps = x.runs[:0], x.refs[:0], x.gaps[:0]
 	x.res.Described += fn.End - fn.Begin
 	if end := fn.End + x.pad; !x.opt.Reach.Has(fn.Begin, end-1) || end-fn.Begin > math.MaxUint32 {
@@ -385,7 +384,8 @@ func (x *translator) simple(steps []cfi.Step) bool {
 	return true
 }
 
-// A repeatable says how to repeat a function: it became one FDE without gaps, and no row depends on the pc.
+// A repeatable says how to repeat a function: it became one FDE without gaps, and no row depends on the pc or, by an
+// epilogue, on the code.
 type repeatable struct {
 	run   uint32 // the number that the sink returned for it, plus 1; 0: the function cannot be repeated
 	above uint32 // functions with the same program and more bytes than this have the same rows
@@ -393,7 +393,7 @@ type repeatable struct {
 
 // repeatable returns how to repeat the current function, whose last row begins at an offset.
 func (x *translator) repeatable(last uint32) repeatable {
-	if len(x.runs) != 1 || len(x.gaps) > 0 || x.pcRead || x.codeRead || x.runs[0].topmost > 0 {
+	if len(x.runs) != 1 || len(x.gaps) > 0 || x.pcRead || x.runs[0].topmost > 0 {
 		return repeatable{}
 	}
 	return repeatable{uint32(x.runs[0].handle) + 1, last}

@@ -1,7 +1,7 @@
 // Package mutants breaks one rule of the product at a time, and reports which changes no test notices.
 //
 // A change is made in a copy of a file, which go test takes instead of the file (-overlay). The tests of the changed
-// package are run first, then those of package convert.
+// package are run first, then those of package convert, and at last the tests of the changed package that take long.
 package mutants
 
 import (
@@ -151,8 +151,10 @@ func stale(pkg string, all []mutant, why map[string]string) error {
 
 // tryAll tries mutants of a package, and returns their outcomes.
 func (c *config) tryAll(pkg string, some []mutant, why map[string]string) ([]outcome, error) {
-	if o, text := c.test(pkg, ""); o != missed {
-		return nil, fmt.Errorf("the tests of %s fail without any change:\n%s", pkg, text)
+	for _, short := range []bool{true, false} {
+		if o, text := c.test(pkg, "", short); o != missed {
+			return nil, fmt.Errorf("the tests of %s fail without any change:\n%s", pkg, text)
+		}
 	}
 	outcomes := make([]outcome, len(some))
 	numbers := make([]int, len(some))
@@ -196,21 +198,24 @@ func (c *config) try(pkg string, m *mutant) (outcome, error) {
 		return 0, err
 	}
 	for _, p := range slices.Concat([]string{pkg}, c.users) {
-		if o, _ := c.test(p, overlay); o != missed {
+		if o, _ := c.test(p, overlay, true); o != missed {
 			return o, nil
 		}
 	}
-	return missed, nil
+	o, _ := c.test(pkg, overlay, false)
+	return o, nil
 }
 
-// test runs the tests of a package. A change may make them ask for memory without end, so it is bounded.
-func (c *config) test(pkg, overlay string) (outcome, string) {
-	script := `ulimit -v 16777216; exec go test -short -failfast -vet=off -timeout 3m "$@"`
-	args := []string{"-c", script, "sh", "./" + pkg}
+// test runs the tests of a package; if short, without those that take long. A change may make them ask for memory
+// without end, so it is bounded.
+func (c *config) test(pkg, overlay string, short bool) (outcome, string) {
+	timeout := map[bool]string{true: "3m", false: "20m"}[short]
+	script := `ulimit -v 16777216; exec go test -failfast -vet=off "$@"`
+	args := []string{"-c", script, "sh", "-timeout", timeout, fmt.Sprintf("-short=%t", short)}
 	if overlay != "" {
-		args = []string{"-c", script, "sh", "-overlay", overlay, "./" + pkg}
+		args = append(args, "-overlay", overlay)
 	}
-	out, err := exec.Command("sh", args...).CombinedOutput()
+	out, err := exec.Command("sh", append(args, "./"+pkg)...).CombinedOutput()
 	switch {
 	case err == nil:
 		return missed, ""
