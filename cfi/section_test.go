@@ -287,6 +287,7 @@ func TestInstructions(t *testing.T) {
 		{"restore after a rule", "\x10\x0c\x07\x08\x86\x02\xc6", "", sp + "none, FP none, SP none"},
 		{"restore, and a rule in the FDE", "\x10\x0c\x07\x08\xc6", "\x86\x02\xc6", sp + "none, FP none, SP none"},
 		{"restore before a rule", "\x10\x0c\x07\x08\xc6\x86\x02", "\x07\x06\xc6", sp + "none, FP c-16, SP none"},
+		{"restore between rules", "\x10\x0c\x07\x08\x86\x02\xc6\x86\x02", "\xc6\x00\x00\x00", sp + "none, FP c-16, SP none"},
 		{"remember in the CIE", "\x10\x0c\x07\x08\x86\x02\x0a\x07\x06\x0b", "", sp + "none, FP c-16, SP none"},
 		{"no CFA", "\x10\x0a", "\x0e\x08", "part of a CFA rule is changed, but there is none"},
 		// libgcc keeps no state from one program to the next.
@@ -341,6 +342,7 @@ func TestFunctions(t *testing.T) {
 		{math.MaxUint64, 0x10},      // discarded
 		{math.MaxUint64 - 1, 1},     // discarded
 		{frameAddr, 0x10},           // not code
+		{textAddr + textSize, 0x10}, // nor is this, which follows it
 		{textAddr + 0xfff0, 0x1000}, // longer than the code
 		{textAddr + 0x400, math.MaxUint64},
 	} {
@@ -358,7 +360,7 @@ func TestFunctions(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("functions %#x, want %#x", got, want)
 	}
-	if d := (Dropped{ZeroLength: 1, Discarded: 4, Overlapped: 2}); table.Dropped != d {
+	if d := (Dropped{ZeroLength: 1, Discarded: 5, Overlapped: 2}); table.Dropped != d {
 		t.Errorf("dropped %+v, want %+v", table.Dropped, d)
 	}
 	if len(table.Errors) != 2 || !strings.Contains(table.Errors[0].Msg, "executable code there ends at 0x11000") ||

@@ -146,6 +146,9 @@ func TestPaddingAfterSections(t *testing.T) {
 		return s
 	}
 	a, b, c := section(0x1000, 0x20), section(0x1030, 0x20), section(0x10c0, 0x38)
+	stubs, data, noBytes, notLoaded := a, a, a, a
+	stubs.Name, data.Flags, noBytes.Type = ".plt", uint64(elf.SHF_ALLOC), uint32(elf.SHT_NOBITS)
+	notLoaded.Flags = uint64(elf.SHF_EXECINSTR)
 	for _, tt := range []struct {
 		name       string
 		begin, end uint64
@@ -154,6 +157,10 @@ func TestPaddingAfterSections(t *testing.T) {
 		wrong      bool
 	}{
 		{"up to the next section", 0x1000, 0x1030, []elffile.Section{a, b, c}, 16, false},
+		{"after PLT stubs", 0x1000, 0x1030, []elffile.Section{stubs, b, c}, 0, true},
+		{"after data", 0x1000, 0x1030, []elffile.Section{data, b, c}, 0, true},
+		{"after a section without bytes", 0x1000, 0x1030, []elffile.Section{noBytes, b, c}, 0, true},
+		{"after a section that is not loaded", 0x1000, 0x1030, []elffile.Section{notLoaded, b, c}, 0, true},
 		{"in reverse order", 0x1000, 0x1030, []elffile.Section{c, b, a}, 16, false},
 		{"a part", 0x1000, 0x1021, []elffile.Section{a, b, c}, 1, false},
 		{"and the next one", 0x1000, 0x1050, []elffile.Section{a, b, c}, 16, false},

@@ -380,4 +380,11 @@ func TestOutside(t *testing.T) {
 	if err != nil || !slices.Equal(res.Mismatches, want) || res.Stubs != 4 || res.Total != len(want) {
 		t.Errorf("%+v, error %v, want %v", res, err, want)
 	}
+	f.Sections = nil
+	const bare = "SFrame describes code that CFI does not: there are no section headers, which could say that it is a PLT"
+	res, err = Check(amd64.cfi(t), s, f, Options{Keep: 10})
+	want = []Mismatch{{0x1000, 0x1020, bare}, {0x1030, 0x1050, bare}, {0x1060, 0x1070, bare}}
+	if err != nil || !slices.Equal(res.Mismatches, want) || res.Stubs != 0 {
+		t.Errorf("without section headers: %+v, error %v, want %v", res, err, want)
+	}
 }

@@ -134,6 +134,17 @@ func TestSection(t *testing.T) {
 	}
 }
 
+// TestIsSection knows the sections that linkers have for stubs by their names.
+func TestIsSection(t *testing.T) {
+	for name, want := range map[string]bool{
+		".plt": true, ".plt.got": true, ".plt.sec": true, ".iplt": true, ".text": false, ".plt.x": false,
+	} {
+		if got := IsSection(name); got != want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
 // TestBoundaries has code that is a stub if nothing runs into it, or jumps there with something
 // pushed.
 func TestBoundaries(t *testing.T) {
