@@ -62,13 +62,18 @@ func TestInterpreterRefused(t *testing.T) {
 
 // TestSizeMultiple expects sizes that are no multiple of anything but in interpreters.
 func TestSizeMultiple(t *testing.T) {
+	changed := func(change func(*elftest.Patcher)) []byte {
+		p := elftest.Patch(t.Fatalf, interpreter(t))
+		change(p)
+		return p.B
+	}
 	// with has an entry in the place of DT_SONAME.
 	with := func(tag elf.DynTag, value uint64) []byte {
-		p := elftest.Patch(t.Fatalf, interpreter(t))
-		off := dynamicEntry(p, elf.DT_SONAME)
-		p.Put64(off, uint64(tag))
-		p.Put64(off+8, value)
-		return p.B
+		return changed(func(p *elftest.Patcher) {
+			off := dynamicEntry(p, elf.DT_SONAME)
+			p.Put64(off, uint64(tag))
+			p.Put64(off+8, value)
+		})
 	}
 	for _, tt := range []struct {
 		name string
@@ -79,6 +84,12 @@ func TestSizeMultiple(t *testing.T) {
 		{"a library with an entry point that needs another one", with(elf.DT_NEEDED, 0), 1},
 		{"a static PIE", with(elf.DT_FLAGS_1, uint64(elf.DF_1_PIE)), 1},
 		{"an interpreter with other flags", with(elf.DT_FLAGS_1, uint64(elf.DF_1_NOW)), 8},
+		{"with an interpreter", changed(instead(elf.PT_INTERP, 0, 0, 8)), 1},
+		{"without an entry point", changed(func(p *elftest.Patcher) { p.Put64(elftest.EhEntry, 0) }), 1},
+		{"without dynamic entries", changed(func(p *elftest.Patcher) {
+			p.Put32(p.Segment(elf.PT_DYNAMIC, 0), uint32(elf.PT_NULL))
+		}), 1},
+		{"of another type", changed(func(p *elftest.Patcher) { p.Put16(16, uint16(elf.ET_EXEC)) }), 1},
 		{"a library", read(t, "pltlib.so"), 1},
 		{"a program", read(t, "plt"), 1},
 		{"a static program", read(t, "static"), 1},

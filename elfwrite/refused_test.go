@@ -271,6 +271,9 @@ func TestOldRefused(t *testing.T) {
 		}
 	}
 	p := elftest.Patch(t.Fatalf, converted)
+	p.Put64(p.Section(".sframe")+elftest.ShSize, 1)
+	refused(t, "one byte", p.B, 500, "it starts with e2, not with the magic number 0xdee2")
+	p = elftest.Patch(t.Fatalf, converted)
 	p.Put64(elftest.EhEntry, s.Addr+s.Size)
 	if _, err := PlanRemoval(elftest.Parse(t, p.B)); err != nil {
 		t.Errorf("with the entry point after it: %v", err)
