@@ -45,6 +45,8 @@ type Run struct {
 	// Starting, if not nil, is called before work on a file, and on each member of an archive, begins: a program can
 	// prepare its heap for large ones.
 	Starting func(Work)
+	// Workers, if not 0, replaces Options.Workers.
+	Workers int
 }
 
 // Work is a file, or a member of an archive, that is converted next. Sizes are in bytes.
@@ -154,6 +156,7 @@ func newConversion(ctx context.Context, run *Run, one func(*single) error) *conv
 
 // run converts the file.
 func (c *conversion) run() (*Result, error) {
+	c.opt.Workers = cmp.Or(c.job.Workers, c.opt.Workers)
 	is, err := archive.Is(c.src)
 	if err != nil {
 		return nil, outfile.Plain(err)

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -27,7 +28,7 @@ type work struct {
 	console
 	settings      *conversion
 	batch         files.Batch
-	results       map[*files.Job]*result // of the batch
+	results       map[*files.Job]*result // of the batch, and of files that it has begun
 	report        *reporter
 	tally         tally // of finished files
 	errors, short int   // files that failed, and files with too little coverage
@@ -46,6 +47,7 @@ func (w *work) begin() (err error) {
 		return err
 	}
 	w.report.html = w.settings.form == "html"
+	w.results = make(map[*files.Job]*result)
 	return nil
 }
 
@@ -55,18 +57,25 @@ func (w *work) run(ctx context.Context) int {
 		return exitError
 	}
 	defer w.report.close()
-	defer w.batch.Reset()
+	defer w.batch.Close()
 	if w.settings.inPlace {
 		w.batch.Expect(w.settings.files)
 	}
 	w.all = len(w.settings.files)
 	w.many = w.all > 1
+	w.batch.Workers = w.workers()
+	next := 0 // to begin
 	for i, in := range w.settings.files {
 		if w.interrupted {
 			w.failed(in, context.Canceled)
 			continue
 		}
-		w.add(ctx, in)
+		for ; next == i || next < w.all && w.batch.Ahead(); next++ {
+			w.announce(ctx, w.settings.files[next])
+		}
+		w.batch.Next(ctx)
+		j := w.batch.Jobs[len(w.batch.Jobs)-1]
+		w.results[j].name(j)
 		last := i == len(w.settings.files)-1 || ctx.Err() != nil
 		if !last && !w.batch.Full(w.settings.to) {
 			continue
@@ -79,21 +88,26 @@ func (w *work) run(ctx context.Context) int {
 	return w.end(ctx, w.summary(&w.tally))
 }
 
-// add converts a file.
-func (w *work) add(ctx context.Context, in string) {
+// workers returns how many threads convert files at the same time. Files are converted one after the other if one of
+// them may be read for another, or if there is a limit for the pages of all.
+func (w *work) workers() int {
+	s := w.settings
+	debug := s.to.DebugLinkUpdate != "" || s.debugFile != "" && s.inPlace
+	if !w.many || debug || s.limits != nil {
+		return 1
+	}
+	return cmp.Or(s.Workers, runtime.GOMAXPROCS(0))
+}
+
+// announce announces a file to the batch.
+func (w *work) announce(ctx context.Context, in string) {
 	r := &result{}
 	opt := r.options(w.settings, in)
 	if w.settings.inPlace {
-		w.batch.AddInPlace(ctx, in, opt)
+		w.results[w.batch.BeginInPlace(ctx, in, opt)] = r
 	} else {
-		w.batch.Add(ctx, in, w.settings.output, opt)
+		w.results[w.batch.Begin(ctx, in, w.settings.output, opt)] = r
 	}
-	j := w.batch.Jobs[len(w.batch.Jobs)-1]
-	r.name(j)
-	if w.results == nil {
-		w.results = make(map[*files.Job]*result)
-	}
-	w.results[j] = r
 }
 
 // end ends the report with some lines, and returns the exit status.
@@ -143,8 +157,10 @@ func (w *work) stopped(left int) {
 // the error of the report, which ends the run.
 func (w *work) put(ctx context.Context, last bool) error {
 	defer func() {
+		for _, j := range w.batch.Jobs {
+			delete(w.results, j)
+		}
 		w.batch.Reset()
-		clear(w.results)
 	}()
 	w.batch.Finish(ctx)
 	broken := w.say(last)

@@ -14,8 +14,17 @@ import (
 
 // A Batch converts files, and then replaces the old ones together. If several names of one file (hard or symbolic
 // links) are to be replaced, the file is converted once, and all names get the result.
+//
+// With several workers, Begin begins the work on a file before it is its turn. All else is done by Next, file by file, so
+// that the outcome is the same.
 type Batch struct {
-	Jobs []*Job // since the last Reset
+	Jobs    []*Job // since the last Reset
+	Workers int    // threads for all files together; up to 1: files are converted one after the other
+
+	ahead   []*Job            // of Begin, before their turn
+	opened  map[inode.ID]bool // files in place whose work was begun before their turn
+	threads chan struct{}     // has an element for each thread that works on a job of Begin
+	taking  sync.Mutex        // held while a job takes its threads
 
 	named map[inode.ID]map[string]bool // the names to be replaced of files with several names
 	lost  map[string]error             // why it is unknown of which file a path is a name
@@ -30,6 +39,10 @@ const (
 	maxBatch      = 32 // a job has up to four open files
 	maxBatchBytes = 512 << 20
 )
+
+// perThread is how many bytes of a file one thread works on. A larger file has more threads, so that fewer are converted
+// at the same time: memory in use depends on their sizes.
+const perThread = 8 << 20
 
 // Full reports whether the batch must be committed before another file is added.
 func (b *Batch) Full(opt Options) bool {
@@ -65,32 +78,108 @@ func (b *Batch) Expect(paths []string) {
 
 // Add converts the file in, and writes the result to out.
 func (b *Batch) Add(ctx context.Context, in, out string, opt Options) {
-	j := b.job(in, out, opt)
-	if j.Err = ctx.Err(); j.Err != nil {
-		return
-	}
-	if j.input, j.Err = open(ctx, in, opt.Run.SkipUnsupported); j.Err == nil {
-		b.convert(ctx, j)
-	}
+	b.Begin(ctx, in, out, opt)
+	b.Next(ctx)
 }
 
 // AddInPlace converts the file that a path leads to, in order to replace it.
 func (b *Batch) AddInPlace(ctx context.Context, path string, opt Options) {
-	j := b.job(path, path, opt)
-	if j.Err = cmp.Or(ctx.Err(), b.lost[path]); j.Err != nil {
-		return
+	b.BeginInPlace(ctx, path, opt)
+	b.Next(ctx)
+}
+
+// Begin announces a file that a later Next adds.
+func (b *Batch) Begin(ctx context.Context, in, out string, opt Options) *Job {
+	return b.begin(ctx, &Job{In: in, out: out, opt: opt})
+}
+
+// BeginInPlace is Begin for AddInPlace.
+func (b *Batch) BeginInPlace(ctx context.Context, path string, opt Options) *Job {
+	return b.begin(ctx, &Job{In: path, out: path, inPlace: true, opt: opt})
+}
+
+// begin announces a job, and begins its work unless an earlier job may change the outcome: by another name of the file.
+// After errors, and if standard input is to be waited for, the work begins when it is the job's turn.
+func (b *Batch) begin(ctx context.Context, j *Job) *Job {
+	if b.detached == nil {
+		b.detached, b.opened = make(map[string]string), make(map[inode.ID]bool)
+		b.threads = make(chan struct{}, b.Workers)
 	}
-	if j.input, j.Err = OpenInPlace(path); j.Err != nil {
+	j.detached = b.detached
+	b.ahead = append(b.ahead, j)
+	if b.Workers < 2 || j.In == Stdin || ctx.Err() != nil || j.open(ctx) != nil {
+		return j
+	}
+	if id, ok := inode.Of(j.input.Info); j.inPlace {
+		if !ok || b.opened[id] || b.known[id] != nil {
+			j.input.Close()
+			j.input = nil
+			return j
+		}
+		b.opened[id] = true
+	}
+	j.begun = make(chan struct{})
+	go func() {
+		b.work(ctx, j)
+		close(j.begun)
+	}()
+	return j
+}
+
+// work does the work of a job when enough threads are free.
+func (b *Batch) work(ctx context.Context, j *Job) {
+	n := 0
+	if b.Workers > 1 {
+		n = int(min(int64(b.Workers), 1+j.input.Info.Size()/perThread))
+	}
+	b.taking.Lock()
+	for range n {
+		b.threads <- struct{}{}
+	}
+	b.taking.Unlock()
+	j.work(ctx, n)
+	for range n {
+		<-b.threads
+	}
+}
+
+// Ahead reports whether more files may begin.
+func (b *Batch) Ahead() bool {
+	bytes := b.bytes
+	for _, j := range b.ahead {
+		if j.input != nil {
+			bytes += j.input.Info.Size()
+		}
+	}
+	return b.Workers > 1 && len(b.ahead) < maxBatch && bytes < maxBatchBytes
+}
+
+// Next adds the first file that was announced.
+func (b *Batch) Next(ctx context.Context) {
+	j := b.ahead[0]
+	b.ahead = b.ahead[1:]
+	b.Jobs = append(b.Jobs, j)
+	if j.Err = ctx.Err(); j.inPlace {
+		j.Err = cmp.Or(j.Err, b.lost[j.In])
+	}
+	if j.Err == nil && j.input == nil {
+		j.Err = j.open(ctx)
+	}
+	if j.Err != nil {
 		return
 	}
 	id, ok := inode.Of(j.input.Info)
-	if j.same = b.known[id]; ok && j.same != nil {
+	if !j.inPlace || !ok {
+		b.convert(ctx, j)
+		return
+	}
+	if j.same = b.known[id]; j.same != nil {
 		if stays := j.same.Result.Stays; stays != "" {
 			j.Result = &Result{Result: &convert.Result{Stays: stays}}
 		}
 		return
 	}
-	if b.convert(ctx, j); j.Err != nil || !ok {
+	if b.convert(ctx, j); j.Err != nil {
 		return
 	}
 	if b.known == nil {
@@ -102,18 +191,13 @@ func (b *Batch) AddInPlace(ctx context.Context, path string, opt Options) {
 	}
 }
 
-// job adds a job.
-func (b *Batch) job(in, out string, opt Options) *Job {
-	if b.detached == nil {
-		b.detached = make(map[string]string)
-	}
-	j := &Job{In: in, out: out, opt: opt, detached: b.detached}
-	b.Jobs = append(b.Jobs, j)
-	return j
-}
-
 // convert converts the file of a job. While others are converted, the system begins to write the result to the disk.
 func (b *Batch) convert(ctx context.Context, j *Job) {
+	if j.begun == nil {
+		b.work(ctx, j)
+	} else {
+		<-j.begun
+	}
 	if j.Err = j.convert(ctx); j.Err != nil {
 		j.close()
 		j.input, j.output, j.debug = nil, nil, nil
@@ -232,10 +316,17 @@ func (b *Batch) relink(j *Job) error {
 	return nil
 }
 
-// Reset discards results that were not committed, and empties the batch.
+// Reset discards results that were not committed, and empties the batch. Files that were announced remain.
 func (b *Batch) Reset() {
 	for _, j := range b.Jobs {
 		j.close()
 	}
 	b.Jobs, b.bytes = nil, 0
+}
+
+// Close is Reset that also ends the work on files that were announced. Afterwards nothing of them is left.
+func (b *Batch) Close() {
+	b.Jobs = append(b.Jobs, b.ahead...)
+	b.ahead = nil
+	b.Reset()
 }

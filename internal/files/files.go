@@ -85,9 +85,14 @@ type Job struct {
 
 	opt    Options
 	out    string
-	input  *Input        // or nil after an error
+	input  *Input        // or nil before it is open, and after an error
 	output *outfile.File // or nil
 	debug  *debugUpdate  // or nil
+
+	inPlace bool            // the result replaces the input
+	begun   chan struct{}   // closed when work that began before the job's turn has ended; otherwise nil
+	made    *convert.Result // by the work
+	failed  error           // of the work
 
 	detached map[string]string // the inputs of detached files that this run has made, by output
 
@@ -96,17 +101,27 @@ type Job struct {
 	lost error    // why the ID is unknown, or nil
 }
 
-// convert makes the result.
+// open opens the input.
+func (j *Job) open(ctx context.Context) (err error) {
+	if j.inPlace {
+		j.input, err = OpenInPlace(j.In)
+	} else {
+		j.input, err = open(ctx, j.In, j.opt.Run.SkipUnsupported)
+	}
+	return err
+}
+
+// convert makes the result after the work.
 func (j *Job) convert(ctx context.Context) error {
-	res, err := j.work(ctx)
+	err := j.failed
 	if j.output != nil {
 		err = j.full(err)
 	}
 	if err != nil {
 		return err
 	}
-	j.Result = &Result{Result: res}
-	if !j.opt.DryRun && (res.Stays == "" || j.input.place == nil) {
+	j.Result = &Result{Result: j.made}
+	if !j.opt.DryRun && (j.made.Stays == "" || j.input.place == nil) {
 		j.Result.Output = j.out
 	}
 	if j.opt.Accept != nil {
@@ -157,6 +172,11 @@ var errCurrent = errors.New("its detached .sframe is up to date")
 func (j *Job) keepDetached() error {
 	if !j.opt.Detach || j.output == nil {
 		return nil
+	}
+	if j.begun != nil { // before earlier results came to their places
+		if err := j.output.FindAgain(); err != nil {
+			return err
+		}
 	}
 	same, err := j.output.Same()
 	if err == nil && !same && j.opt.ByBuildID {
@@ -303,8 +323,11 @@ func (j *Job) commit() error {
 	return err
 }
 
-// close discards results that were not committed.
+// close discards results that were not committed, after the work has ended.
 func (j *Job) close() {
+	if j.begun != nil {
+		<-j.begun
+	}
 	j.debug.close()
 	j.discard()
 	if j.input != nil {

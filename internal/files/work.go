@@ -65,10 +65,10 @@ func OpenError(path string, err error) error {
 	return err
 }
 
-// work does the work of a job.
-func (j *Job) work(ctx context.Context) (*convert.Result, error) {
+// work does the work of a job, with the given number of threads if it is not 0.
+func (j *Job) work(ctx context.Context, threads int) {
 	run := j.opt.Run
-	run.In, run.Size = j.input.File, j.input.Info.Size()
+	run.In, run.Size, run.Workers = j.input.File, j.input.Info.Size(), threads
 	if !j.opt.DryRun {
 		run.Create = j.create
 	}
@@ -76,14 +76,14 @@ func (j *Job) work(ctx context.Context) (*convert.Result, error) {
 	if work == nil {
 		work = Add(convert.Options{}, "")
 	}
-	res, err := work(ctx, &run, j.In)
-	if err != nil {
-		return nil, OpenError(j.In, err)
+	if j.failed = ctx.Err(); j.failed != nil {
+		return
 	}
-	if res.Stays == convert.NotELF {
+	res, err := work(ctx, &run, j.In)
+	if err == nil && res.Stays == convert.NotELF {
 		why := OpenError(j.In, res.Kept[0].Why)
 		res.Stays = convert.ReasonOf(why)
 		res.Kept[0] = convert.Kept{Reason: res.Stays, Why: why}
 	}
-	return res, nil
+	j.made, j.failed = res, OpenError(j.In, err)
 }

@@ -80,6 +80,8 @@ func PrepareArchive(size uint64) {
 
 // allowGarbage raises the target of the garbage collector, unless the user (GOGC) or an earlier file has changed it.
 func allowGarbage(percent int) {
+	mu.Lock()
+	defer mu.Unlock()
 	if old := debug.SetGCPercent(percent); old != 100 {
 		debug.SetGCPercent(old)
 	}
