@@ -19,6 +19,7 @@ import (
 	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/files"
+	"cfi2sframe/internal/heap"
 	"cfi2sframe/internal/inode"
 	"cfi2sframe/internal/outfile"
 )
@@ -63,7 +64,9 @@ func (w *work) run(ctx context.Context) int {
 	}
 	w.all = len(w.settings.files)
 	w.many = w.all > 1
-	w.batch.Workers = w.workers()
+	if w.batch.Workers = w.workers(); w.batch.Workers > 1 {
+		heap.PrepareMany()
+	}
 	next := 0 // to begin
 	for i, in := range w.settings.files {
 		if w.interrupted {

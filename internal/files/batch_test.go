@@ -7,7 +7,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"cfi2sframe/convert"
 	"cfi2sframe/elfwrite"
@@ -264,6 +266,52 @@ func TestBatchInterrupted(t *testing.T) {
 		expectFile(t, step, a, testfile.Read(t, filepath.Join(fixtures, "amd64/plt")))
 		if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
 			t.Errorf("%s: %d files are there, error %v", step, len(left), err)
+		}
+	}
+}
+
+// TestBatchThreads has two small files, whose work only ends when both are worked on, and a large one between others,
+// which has all threads.
+func TestBatchThreads(t *testing.T) {
+	dir := t.TempDir()
+	small, large := filepath.Join(fixtures, "amd64", "plt"), filepath.Join(dir, "large")
+	copyFixture(t, large)
+	if err := os.Truncate(large, 100<<20); err != nil {
+		t.Fatal(err)
+	}
+	b := files.Batch{Workers: 4}
+	defer b.Close()
+	var threads, both atomic.Int32
+	both.Store(2)
+	met := make(chan struct{})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	work := func(ctx context.Context, run *convert.Run, path string) (*convert.Result, error) {
+		if n := threads.Add(int32(run.Workers)); n > 4 || path == large && run.Workers != 4 {
+			t.Errorf("%s has %d threads, all have %d", path, run.Workers, n)
+		}
+		defer threads.Add(-int32(run.Workers))
+		if path == small && both.Add(-1) == 0 {
+			close(met)
+		}
+		if path == small {
+			select {
+			case <-met:
+			case <-ctx.Done():
+				t.Error("files are converted one after the other")
+			}
+		}
+		return convert.Add(ctx, run, convert.Options{})
+	}
+	for _, path := range []string{small, small, large, small, small} {
+		b.Begin(ctx, path, "", files.Options{Work: work, DryRun: true})
+	}
+	for range 5 {
+		b.Next(ctx)
+	}
+	for _, j := range b.Jobs {
+		if j.Err != nil {
+			t.Errorf("%s: %v", j.In, j.Err)
 		}
 	}
 }

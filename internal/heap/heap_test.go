@@ -45,16 +45,22 @@ func TestLimit(t *testing.T) {
 // another one.
 func TestPrepare(t *testing.T) {
 	prepare := func(cfi uint64) { Prepare(cfi, cfi) }
+	many := func(cfi uint64) {
+		PrepareMany()
+		Prepare(cfi, cfi)
+	}
+	defer func() { percent = 100 }()
 	for _, tt := range []struct {
 		prepare    func(uint64)
 		size       uint64
 		gogc, want int
 	}{
 		{prepare, 100 << 10, 100, 100}, {prepare, 1 << 20, 100, gcPercent}, {prepare, 1 << 20, 50, 50},
+		{many, 0, 100, manyPercent}, {many, 0, 50, 50}, {many, 0, manyPercent, manyPercent}, {many, 1 << 20, 100, gcPercent},
 		{PrepareArchive, 1<<20 - 1, 100, 100}, {PrepareArchive, 1 << 20, 100, gcPercent}, {PrepareArchive, 1 << 20, 50, 50},
 	} {
 		old := debug.SetGCPercent(tt.gogc)
-		huge = sync.Once{}
+		huge, percent = sync.Once{}, 100
 		tt.prepare(tt.size)
 		if got := debug.SetGCPercent(old); got != tt.want {
 			t.Errorf("%d bytes, GOGC=%d: GC percent is %d; want %d", tt.size, tt.gogc, got, tt.want)

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"cfi2sframe/internal/testkit/testfile"
+)
+
+// readPrograms reads the programs of makeTree, before the directory is changed.
+func readPrograms(t *testing.T) (programs [][]byte) {
+	for _, name := range []string{"plt", "static", "pltlib.so", "drap1", "signal"} {
+		programs = append(programs, testfile.Read(t, filepath.Join(fixtures, name)))
+	}
+	return programs
+}
+
+// makeTree makes a tree with 80 programs, and with other files between them if mixed is set.
+func makeTree(t *testing.T, programs [][]byte, mixed bool) {
+	t.Helper()
+	if err := os.MkdirAll("tree/sub", 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 80 {
+		testfile.Write(t, fmt.Sprintf("tree/%02d", i), programs[i%len(programs)])
+	}
+	if !mixed {
+		return
+	}
+	plt := string(programs[0])
+	other := []byte(plt)
+	other[0x667] = 0x18 // another frame: another program with the same build-id
+	for name, contents := range map[string]string{
+		"10-text": "no program", "11-short": plt[:100], "20-damaged": plt[:len(plt)/2], "30-other": string(other),
+		"79-last": "\x7fELF",
+	} {
+		testfile.Write(t, "tree/"+name, contents)
+	}
+	for _, to := range []string{"tree/00-again", "tree/40-again", "tree/sub/again"} {
+		if err := os.Link("tree/00", to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, to := range []string{"tree/11-again", "tree/50-again"} {
+		if err := os.Link("tree/11-short", to); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestTreeOrder expects the same messages, reports and files of a tree with one processor and with four.
+func TestTreeOrder(t *testing.T) {
+	programs := readPrograms(t)
+	for _, args := range []string{
+		"-r --dry-run --report json tree",
+		"-r --in-place tree",
+		"-r --in-place --no-sync --report json tree tree/00",
+		"-r --in-place --no-sync --min-coverage 50 --format 2 -v tree",
+		"--in-place --no-sync tree/00 missing tree/sub/again ./tree/00 tree/11-short tree/50-again tree/11-short",
+		"--dry-run tree/00 tree/10-text tree/00 tree/05",
+		"-r --dry-run --report html tree",
+		"detach -r tree -o store",
+		"remove -r --in-place tree",
+	} {
+		outcome := func(processors int) (all map[string]string) {
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(processors))
+			dir := t.TempDir()
+			t.Chdir(dir)
+			makeTree(t, programs, true)
+			var stdout, stderr bytes.Buffer
+			status := run(t.Context(), strings.Fields(args), &stdout, &stderr)
+			all, err := snapshot(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			files := make(map[string]string) // by names below dir
+			for path, what := range all {
+				files[strings.TrimPrefix(path, dir)] = what
+			}
+			files["status"], files["stdout"], files["stderr"] = fmt.Sprint(status), stdout.String(), stderr.String()
+			info, errA := os.Stat("tree/00")
+			same, errB := os.Stat("tree/sub/again")
+			if errA != nil || errB != nil || !os.SameFile(info, same) {
+				t.Errorf("%s: with %d processors a hard link is lost; %v, %v", args, processors, errA, errB)
+			}
+			return files
+		}
+		one, four := outcome(1), outcome(4)
+		if d := changes(one, four); d != "" {
+			t.Errorf("%s: with four processors:\n%s", args, d)
+		}
+	}
+}
+
+// TestTreeInterrupted ends the context while four files are converted at the same time. Each file is the old one, and
+// then named, or has its result.
+func TestTreeInterrupted(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
+	programs := readPrograms(t)
+	for _, flags := range []string{"-r --in-place", "-r --in-place --no-sync"} {
+		t.Chdir(t.TempDir())
+		makeTree(t, programs, false)
+		before, err := snapshot(".")
+		if err != nil {
+			t.Fatal(err)
+		}
+		args := append(strings.Fields(flags), "tree")
+		says(t, exitDone, "80 done", os.Stdout, args...)
+		want, err := snapshot(".")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := int64(0); ; n = 2*n + 1 {
+			t.Chdir(t.TempDir())
+			makeTree(t, programs, false)
+			ctx := &countdown{Context: context.Background(), done: make(chan struct{})}
+			ctx.left.Store(n)
+			var stdout, stderr bytes.Buffer
+			if status := run(ctx, args, &stdout, &stderr); status == exitDone {
+				if n < 100 {
+					t.Errorf("%s: the context is looked at %d times only", flags, n)
+				}
+				break
+			}
+			expected := maps.Clone(want)
+			for line := range strings.Lines(stderr.String()) {
+				path, ok := strings.CutSuffix(strings.TrimPrefix(line, "cfi2sframe: "), ": interrupted, nothing written\n")
+				if ok && path == "tree" { // while its files were searched for
+					expected = before
+				} else if ok {
+					expected[path] = before[path]
+				}
+			}
+			after, err := snapshot(".")
+			if d := changes(expected, after); err != nil || d != "" {
+				t.Errorf("%s: after %d: error %v\n%s%s", flags, n, err, d, stderr.String())
+			}
+			if slices.Equal(slices.Sorted(maps.Values(expected)), slices.Sorted(maps.Values(want))) {
+				t.Errorf("%s: after %d: no file is named: %s", flags, n, stderr.String())
+			}
+		}
+	}
+}
