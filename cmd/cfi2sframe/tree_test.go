@@ -64,7 +64,7 @@ func TestTreeOrder(t *testing.T) {
 		"-r --in-place tree",
 		"-r --in-place --no-sync --report json tree tree/00",
 		"-r --in-place --no-sync --min-coverage 50 --format 2 -v tree",
-		"--in-place --no-sync tree/00 missing tree/sub/again ./tree/00 tree/11-short tree/50-again tree/11-short",
+		"--in-place --no-sync tree/00 missing tree/sub/again ./tree/00 tree/11-short tree/50-again tree/11-short tree/05 tree/05",
 		"--dry-run tree/00 tree/10-text tree/00 tree/05",
 		"-r --dry-run --report html tree",
 		"detach -r tree -o store",
