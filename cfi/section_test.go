@@ -407,8 +407,7 @@ func TestFillParts(t *testing.T) {
 	}
 	const want = 1 + maxParts/(work+16)
 	if len(parts) != want || table.Dropped.Overlapped != 1000-want {
-		t.Fatalf("%d parts, and %d are dropped; want %d and %d", len(parts), table.Dropped.Overlapped, want,
-			1000-want)
+		t.Fatalf("%d parts, and %d are dropped; want %d and %d", len(parts), table.Dropped.Overlapped, want, 1000-want)
 	}
 	for i, fn := range parts {
 		if begin := 10*uint64(i) + 5; fn.Begin != begin || fn.End != begin+5 || fn.whole() != (elffile.Span{End: 10_000}) ||

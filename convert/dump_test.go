@@ -167,8 +167,7 @@ func TestNoSFrame(t *testing.T) {
 			p.Put64(p.Segment(elf.ProgType(sframe.PTGNUSFrame), 0)+elftest.PhOff, 1<<40)
 		})), "PT_GNU_SFRAME"},
 		{"two of them", damaged(func(p *elftest.Patcher) {
-			p.Put32(p.Section(".strtab")+elftest.ShType,
-				sframe.SHTGNUSFrame)
+			p.Put32(p.Section(".strtab")+elftest.ShType, sframe.SHTGNUSFrame)
 		}), "are both .sframe, but a file may have only one"},
 	} {
 		var text bytes.Buffer

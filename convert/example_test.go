@@ -93,8 +93,7 @@ func ExampleCheck() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Printf("%v, %v, %d FDEs: %d of %d bytes of code agree\n", c.ABI, c.Version, c.FDEs, c.Covered,
-		c.Described)
+	fmt.Printf("%v, %v, %d FDEs: %d of %d bytes of code agree\n", c.ABI, c.Version, c.FDEs, c.Covered, c.Described)
 	for _, m := range c.Mismatches {
 		fmt.Println(m)
 	}

@@ -53,8 +53,7 @@ SECTIONS {
 	farther := linkScript(t, assembled(t, strings.Replace(text, "near, \"ax\"\n\tfunction", "near, \"ax\"", 1)), layout)
 	out, c := run(t, in, convert.Options{Force: true})
 	if c.Described != 2*size || c.Covered != 2*size || !c.Verified {
-		t.Errorf("%d of %d bytes are covered, verified %t; want %d", c.Covered, c.Described,
-			c.Verified, 2*size)
+		t.Errorf("%d of %d bytes are covered, verified %t; want %d", c.Covered, c.Described, c.Verified, 2*size)
 	}
 	if at := open(t, out).Section(sframe.SectionName).Addr; at < 0x90000000 {
 		t.Errorf("the section is at %#x", at)

@@ -74,6 +74,14 @@ func TestSeparate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	d, at := sectionOf(t, alone, ".sframe")
+	first, err := sframe.Decode(d, at.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const header, fde, attribute = 28, 16, 5 // bytes, of V3; a row begins with its start and an info byte
+	wrong := bytes.Clone(alone)
+	wrong[at.Offset+header+fde*uint64(first.Len())+attribute+2] += 8 // the CFA
 	object, with := elftest.NewObject().Bytes(), converted(t, "plt", convert.Options{})
 	byBuildID := func(ctx context.Context, run *convert.Run) (*convert.Result, error) {
 		return convert.Detach(ctx, run, 1<<10, convert.Options{})
@@ -98,6 +106,7 @@ func TestSeparate(t *testing.T) {
 		{"attach what cannot be opened", prog,
 			attachBy(func(*elffile.File) (*convert.Companion, error) { return nil, failing }), "", failing.Error()},
 		{"attach that of another program", prog, attach(other), "", "detached .sframe detached: "},
+		{"attach rows that are wrong", prog, attach(wrong), "", "is not that of this file"},
 		{"attach a program", prog, attach(prog), "", "it has no .note.cfi2sframe"},
 	} {
 		if _, res, err := do(tt.b, tt.job); err == nil || !strings.Contains(err.Error(), tt.want) {

@@ -71,20 +71,17 @@ func TestReread(t *testing.T) {
 		{"no PT_GNU_SFRAME", func(p *elftest.Patcher) { p.Put32(gnu(p), uint32(elf.PT_NULL)) },
 			unsound + "no PT_GNU_SFRAME", false},
 		{"two of them", func(p *elftest.Patcher) {
-			copy(p.B[p.Segment(elf.PT_GNU_STACK, 0):],
-				p.B[gnu(p):][:elffile.ProgSize])
+			copy(p.B[p.Segment(elf.PT_GNU_STACK, 0):], p.B[gnu(p):][:elffile.ProgSize])
 		}, unsound, false},
 		{"not loaded", func(p *elftest.Patcher) { p.Put64(gnu(p)+elftest.PhVaddr, 1<<40) },
 			unsound + "PT_GNU_SFRAME does not lie in a loaded segment", false},
 		{"loaded from elsewhere", func(p *elftest.Patcher) { p.Put64(gnu(p)+elftest.PhOff, 0x100) },
 			unsound + "PT_GNU_SFRAME does not lie in a loaded segment", false},
 		{"more in memory", func(p *elftest.Patcher) {
-			p.Put64(gnu(p)+elftest.PhMemsz,
-				p.U64(gnu(p)+elftest.PhMemsz)-1)
+			p.Put64(gnu(p)+elftest.PhMemsz, p.U64(gnu(p)+elftest.PhMemsz)-1)
 		}, unsound + "PT_GNU_SFRAME does not lie", false},
 		{"a section of another type", func(p *elftest.Patcher) {
-			p.Put32(p.Section(".sframe")+elftest.ShType,
-				uint32(elf.SHT_PROGBITS))
+			p.Put32(p.Section(".sframe")+elftest.ShType, uint32(elf.SHT_PROGBITS))
 		},
 			unsound + "section .sframe is not what PT_GNU_SFRAME says", false},
 		{"a section elsewhere", func(p *elftest.Patcher) { p.Put64(p.Section(".sframe")+elftest.ShAddr, 0) },

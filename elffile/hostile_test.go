@@ -120,8 +120,7 @@ func TestHeaderErrors(t *testing.T) {
 		{"e_shnum 1", put16(elftest.EhShnum, 1), ident, 0x3e,
 			"section name table index 18, but there are only 1 sections"},
 		{"names of .bss kind", func(p *elftest.Patcher) {
-			p.Put32(p.Section(".shstrtab")+elftest.ShType,
-				uint32(elf.SHT_NOBITS))
+			p.Put32(p.Section(".shstrtab")+elftest.ShType, uint32(elf.SHT_NOBITS))
 		},
 			name, names, "157 bytes of type SHT_NOBITS are not inside the file of 6048 bytes"},
 		{"names past the end", table(elftest.ShOff, 6048-156), name, 6048 - 156,

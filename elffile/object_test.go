@@ -528,16 +528,14 @@ func TestSymbolErrors(t *testing.T) {
 		{"at the end of the table", func(*elftest.Patcher) {}, 6, ""},
 		{"at 2^32-1", func(*elftest.Patcher) {}, math.MaxUint32, ""},
 		{"of 1,000 bytes", func(p *elftest.Patcher) {
-			p.Contents(".strtab",
-				append(bytes.Repeat([]byte("x"), 1000), 0))
+			p.Contents(".strtab", append(bytes.Repeat([]byte("x"), 1000), 0))
 		}, 1, string(bytes.Repeat([]byte("x"), 999))},
 		{"of 2 MB", func(p *elftest.Patcher) { p.Contents(".strtab", append(bytes.Repeat([]byte("x"), 2<<20), 0)) }, 1,
 			""},
 		{"without end", func(p *elftest.Patcher) { p.Contents(".strtab", []byte("\x00text")) }, 1, ""},
 		{"in a table past the end", put(".strtab", elftest.ShOff, 1<<40), 1, ""},
 		{"in a table without bytes", func(p *elftest.Patcher) {
-			p.Put32(p.Section(".strtab")+elftest.ShType,
-				uint32(elf.SHT_NOBITS))
+			p.Put32(p.Section(".strtab")+elftest.ShType, uint32(elf.SHT_NOBITS))
 		}, 1, ""},
 		{"in no table", func(p *elftest.Patcher) { p.Put32(p.Section(".symtab")+elftest.ShLink, 1<<31) }, 1, ""},
 	} {

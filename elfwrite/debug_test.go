@@ -138,8 +138,7 @@ func TestDebugRefused(t *testing.T) {
 		{"without names", patched(debug, func(p *elftest.Patcher) { p.Put16(62, 0) }), prog,
 			"it has no section headers with names"},
 		{"another size", patched(debug, func(p *elftest.Patcher) {
-			p.Put64(p.Section(".text")+32,
-				p.U64(p.Section(".text")+32)+1)
+			p.Put64(p.Section(".text")+32, p.U64(p.Section(".text")+32)+1)
 		}), prog, "section .text has "},
 		{"another size, up to the end of a page", patched(debug, func(p *elftest.Patcher) {
 			p.Put64(p.Section(".text")+elftest.ShSize, 4096-p.U64(p.Section(".text")+elftest.ShAddr)%4096)

@@ -251,8 +251,7 @@ func TestOldRefused(t *testing.T) {
 	}{
 		{"no magic number", func(p *elftest.Patcher) { p.Put16(int(s.Off), 0x1234) },
 			"it starts with 34 12, not with the magic number 0xdee2"},
-		{"a program header", instead(odd, s.Off+8, s.Addr+8, 4),
-			fmt.Sprintf("(%v) overlaps it", odd)},
+		{"a program header", instead(odd, s.Off+8, s.Addr+8, 4), fmt.Sprintf("(%v) overlaps it", odd)},
 		{"a section", func(p *elftest.Patcher) {
 			p.SectionIn(elf.SHT_PROGBITS, elf.SHF_ALLOC, s.Off+s.Size-1, s.Addr+s.Size-1, 1)
 		}, "section 14 () overlaps it"},

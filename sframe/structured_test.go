@@ -123,8 +123,7 @@ func FuzzStructured(f *testing.F) {
 					got, ok, err := x.Lookup(pc)
 					if err != nil || ok != want || ok != (x.Find(pc) >= 0) || ok &&
 						(got.Start != row.Start || !abi.SameRow(got.Row, out.Complete(row.Row))) {
-						t.Fatalf("%v: at %#x %+v, %t, error %v; want %+v, %t", c.Version(), pc, got, ok, err,
-							row, want)
+						t.Fatalf("%v: at %#x %+v, %t, error %v; want %+v, %t", c.Version(), pc, got, ok, err, row, want)
 					}
 				}
 			}

@@ -167,8 +167,7 @@ var (
 	goS390XLa = goFunc{"main.la", "c0a1ffffffd0 41ffa000 0700", []int{0, 10, 48, 2}, 0}
 
 	// push %rbp; mov %rsp,%rbp; mov 0x38(%rdx),%rsp; call *%rdi; mov 0x38(%rax),%rsp; pop %rbp; ret
-	goSystemstack = goFunc{"runtime.systemstack", "55 4889e5 488b6238 ffd7 488b6038 5d c3",
-		[]int{0, 1, 8, 14, 0, 1}, 2}
+	goSystemstack = goFunc{"runtime.systemstack", "55 4889e5 488b6238 ffd7 488b6038 5d c3", []int{0, 1, 8, 14, 0, 1}, 2}
 	// push %rbp; mov %rsp,%rbp; mov 0x38(%rdx),%rsp; call *%rdi; int3
 	goMcall = goFunc{"runtime.mcall", "55 4889e5 488b6238 ffd7 cc", []int{0, 1, 8, 10}, 2}
 	// mov $15,%rax; syscall; int3

@@ -141,8 +141,7 @@ func TestFollower(t *testing.T) {
 			[]string{"0x1000-0x1006 stubs jump to it with different things pushed"}},
 		// push $1; jmp 0x1004; push $2; jmp 0x1008; jmp *x(%rip): 16 bytes are pushed before the last one.
 		{"a jump after a jump", amd64, "6a01 eb00 6a02 eb00" + slots,
-			[]string{"0x1000-0x1004", "0x1004-0x1008 after 8",
-				"0x1008-0x100e after 16"}},
+			[]string{"0x1000-0x1004", "0x1004-0x1008 after 8", "0x1008-0x100e after 16"}},
 		// 0x1000 jumps to 0x1006 with 8 pushed, 0x1004 with nothing, and from there it goes to 0x1008.
 		{"a jump after different things pushed", amd64, "6a01 eb02 eb00 eb00" + slots,
 			[]string{"0x1000-0x1004", "0x1004-0x1006", "0x1006-0x1008 stubs jump to it with different things pushed",
