@@ -584,3 +584,38 @@ func TestManySections(t *testing.T) {
 		}
 	}
 }
+
+// TestBegin writes files whose first part was written before the size was known, by a layout with the same ranges, and
+// by one with others.
+func TestBegin(t *testing.T) {
+	section := content(304)
+	allFixtures(t, func(name string, b []byte) {
+		for _, old := range [][]byte{b, add(t, b, content(64), Options{})} {
+			empty, err := Plan(elftest.Parse(t, old), 0, Options{Force: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			l, err := empty.Resize(uint64(len(section)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := write(t, l, old, section)
+			other := &Layout{off: 64, copies: []extent{{16, 0, 32}, {8, 32, 32}}}
+			for _, begun := range []*Layout{empty, other} {
+				dst := buffer{left: 1 << 20}
+				if err := begun.Begin(t.Context(), &dst, bytes.NewReader(old)); err != nil {
+					t.Fatal(err)
+				}
+				if len(dst.b) < 48 {
+					t.Errorf("%s: only %d bytes are before .sframe", name, len(dst.b))
+				}
+				if err := l.Finish(t.Context(), &dst, bytes.NewReader(old), section, begun); err != nil {
+					t.Fatal(err)
+				}
+				if !bytes.Equal(dst.b, want) {
+					t.Errorf("%s: another file than without Begin", name)
+				}
+			}
+		}
+	})
+}

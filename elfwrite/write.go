@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/filecopy"
@@ -15,13 +16,29 @@ import (
 // Write writes the new file to dst, which is empty, from the old file src and the section's contents, which are Size
 // bytes for address Addr. It ends when ctx does.
 func (l *Layout) Write(ctx context.Context, dst filecopy.Target, src io.ReaderAt, section []byte) error {
+	return l.Finish(ctx, dst, src, section, nil)
+}
+
+// Begin writes what is before .sframe and does not depend on its size to dst, which is empty.
+func (l *Layout) Begin(ctx context.Context, dst filecopy.Target, src io.ReaderAt) error {
+	return copyRanges(ctx, dst, src, l.first())
+}
+
+// Finish is Write to a file that another layout of the same file may have begun. Begun is nil if dst is empty.
+func (l *Layout) Finish(ctx context.Context, dst filecopy.Target, src io.ReaderAt, section []byte, begun *Layout) error {
 	if uint64(len(section)) != l.Size {
 		return fmt.Errorf(".sframe has %d bytes, but the layout is for %d", len(section), l.Size)
 	}
-	for _, c := range l.copied() {
-		if err := filecopy.Range(ctx, dst, int64(c.to), src, int64(c.from), int64(c.n)); err != nil {
+	copies := l.copied()
+	if begun != nil {
+		if done := begun.first(); slices.Equal(done, copies[:min(len(done), len(copies))]) {
+			copies = copies[len(done):]
+		} else if err := dst.Truncate(0); err != nil {
 			return err
 		}
+	}
+	if err := copyRanges(ctx, dst, src, copies); err != nil {
+		return err
 	}
 	for _, z := range l.zeros { // holes; the last byte makes the file long enough
 		if err := writeAt(dst, make([]byte, min(z.Size(), 1)), max(z.End, 1)-1); err != nil {
@@ -45,6 +62,26 @@ func (l *Layout) Write(ctx context.Context, dst filecopy.Target, src io.ReaderAt
 		return err
 	}
 	return l.headers(dst)
+}
+
+// copyRanges copies ranges of src to dst.
+func copyRanges(ctx context.Context, dst filecopy.Target, src io.ReaderAt, ranges []extent) error {
+	for _, c := range ranges {
+		if err := filecopy.Range(ctx, dst, int64(c.to), src, int64(c.from), int64(c.n)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// first returns the ranges that Begin copies.
+func (l *Layout) first() []extent {
+	copies := l.copied()
+	n := 0
+	for n < len(copies) && copies[n].to+copies[n].n <= l.off {
+		n++
+	}
+	return copies[:n]
 }
 
 // copied returns the ranges that are copied first: copies without zeros.
