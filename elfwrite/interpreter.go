@@ -96,7 +96,7 @@ func (p *program) lastSection(h *elf.Prog64) int {
 // fill makes the section s, which has the given index, fit the segment: zeros become a part of the file, and the last
 // section ends with the segment.
 func (h *filled) fill(index int, s *elf.Section64) {
-	if h.Filesz == 0 || elf.SectionFlag(s.Flags)&(elf.SHF_ALLOC|elf.SHF_TLS) != elf.SHF_ALLOC || s.Addr < h.Vaddr ||
+	if elf.SectionFlag(s.Flags)&(elf.SHF_ALLOC|elf.SHF_TLS) != elf.SHF_ALLOC || s.Addr < h.Vaddr ||
 		s.Addr-h.Vaddr >= h.Filesz {
 		return
 	}

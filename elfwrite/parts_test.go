@@ -168,7 +168,7 @@ func TestOverflow(t *testing.T) {
 }
 
 // TestNext has what comes next in the file: sections and segments with bytes, the end of the head, what dynamic entries
-// locate, or the end of the file.
+// locate, or the end of the file; and the alignment of what comes.
 func TestNext(t *testing.T) {
 	section := func(typ elf.SectionType, off, size uint64) elffile.Section {
 		return elffile.Section{Section64: elf.Section64{Type: uint32(typ), Off: off, Size: size}}
@@ -180,13 +180,38 @@ func TestNext(t *testing.T) {
 		Progs: []elf.Prog64{{Type: uint32(elf.PT_LOAD), Filesz: 0x400}, {Type: uint32(elf.PT_PHDR), Off: 0x130, Filesz: 8},
 			{Type: uint32(elf.PT_NOTE), Off: 0x140}, {Type: uint32(elf.PT_NOTE), Off: 0x180, Filesz: 8}},
 	}
-	p := &program{f: f, head: &f.Progs[0], marks: []uint64{0x500, 0x300}}
+	p := &program{f: f, page: 0x1000, head: &f.Progs[0], marks: []uint64{0x500, 0x300}}
 	for off, want := range map[uint64]uint64{
 		0: 0, 1: 0x100, 0x100: 0x100, 0x101: 0x101, 0x10f: 0x10f, 0x110: 0x180, 0x180: 0x180, 0x181: 0x300, 0x300: 0x300,
 		0x301: 0x400, 0x400: 0x500, 0x501: 0x1000,
 	} {
 		if got := p.next(off); got != want {
 			t.Errorf("after %#x: %#x, want %#x", off, got, want)
+		}
+	}
+	f.Sections[1].Addralign, f.Sections[2].Addralign, f.Sections[3].Addralign = 64, 128, 16
+	for off, want := range map[uint64]uint64{0x100: 64, 0x101: 16, 0x128: 16, 0x129: sectionAlign} {
+		if got := p.tailAlign(off); got != want {
+			t.Errorf("from %#x on, the alignment is %d, want %d", off, got, want)
+		}
+	}
+	f.Sections = f.Sections[:1]
+	if got := p.tailAlign(0); got != sectionAlign {
+		t.Errorf("with one section the alignment is %d", got)
+	}
+	f.Sections = nil
+	if got := p.tailAlign(0); got != 1 {
+		t.Errorf("without section headers the alignment is %d", got)
+	}
+	for without, b := range map[bool][]byte{false: read(t, "alloca"), true: patched(t, "alloca", bare)} {
+		p, err := newProgram(elftest.Parse(t, b), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const hash, symbols = 0x278, 0x2b8 // .gnu.hash and .dynsym (readelf)
+		if slices.Contains(p.marks, hash) != without || slices.Contains(p.marks, symbols) != without ||
+			len(p.marks) > 0 != without {
+			t.Errorf("without section headers: %t, dynamic entries lead to %#x", without, p.marks)
 		}
 	}
 }
