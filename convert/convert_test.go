@@ -393,35 +393,12 @@ func subjects(t *testing.T, abi string) []string {
 	return files
 }
 
-// assembled makes an amd64 object of assembler source.
-func assembled(t *testing.T, source string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "a.o")
-	as := exec.Command(peer.Look(t, "as"), "--64", "-", "-o", path)
-	as.Stdin = strings.NewReader(source)
-	if out, err := as.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	return path
-}
-
-// linkObject links an amd64 object with flags of ld.
-func linkObject(t *testing.T, path string, flags ...string) string {
-	t.Helper()
-	prog := filepath.Join(t.TempDir(), "prog")
-	ld := exec.Command(peer.Look(t, "ld"), append(flags, "-m", "elf_x86_64", path, "-o", prog)...)
-	if out, err := ld.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %v\n%s", ld.Args, err, out)
-	}
-	return prog
-}
-
 // linkScript links an amd64 object with a linker script.
 func linkScript(t *testing.T, path, script string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "script")
 	testfile.Write(t, file, script)
-	return linkObject(t, path, "-T", file)
+	return peer.Linked(t, path, "-T", file)
 }
 
 // TestAlike has rows and functions that look like others, of which something must not be taken
@@ -444,7 +421,8 @@ func TestAlike(t *testing.T) {
 		{"the return address in another column", function("nop", push) + function(".cfi_return_column rbx", "nop",
 			push), 4, 2, 0},
 	} {
-		_, c := run(t, linkObject(t, assembled(t, ".globl _start\n_start:\n"+tt.source)), convert.Options{Version: sframe.V3})
+		in := peer.Linked(t, peer.Assembled(t, ".globl _start\n_start:\n"+tt.source))
+		_, c := run(t, in, convert.Options{Version: sframe.V3})
 		if c.Described != tt.described || c.Covered != tt.covered || c.Topmost != tt.topmost {
 			t.Errorf("%s: %d of %d bytes are covered, %d in topmost frames; want %d of %d, %d", tt.name,
 				c.Covered, c.Described, c.Topmost, tt.covered, tt.described, tt.topmost)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"cfi2sframe/convert"
+	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/sframe"
 )
 
@@ -49,8 +50,8 @@ SECTIONS {
 		size = 3 // of each function
 	)
 	text, layout := fmt.Sprintf(source, sframe.Magic), fmt.Sprintf(script, sframe.PTGNUSFrame)
-	in := linkScript(t, assembled(t, text), layout)
-	farther := linkScript(t, assembled(t, strings.Replace(text, "near, \"ax\"\n\tfunction", "near, \"ax\"", 1)), layout)
+	in := linkScript(t, peer.Assembled(t, text), layout)
+	farther := linkScript(t, peer.Assembled(t, strings.Replace(text, "near, \"ax\"\n\tfunction", "near, \"ax\"", 1)), layout)
 	out, c := run(t, in, convert.Options{Force: true})
 	if c.Described != 2*size || c.Covered != 2*size || !c.Verified {
 		t.Errorf("%d of %d bytes are covered, verified %t; want %d", c.Covered, c.Described, c.Verified, 2*size)

@@ -14,6 +14,7 @@ import (
 	"cfi2sframe/elffile"
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 	"cfi2sframe/translate"
@@ -59,7 +60,7 @@ SECTIONS
 
 // TestInto fills the bytes between two symbols.
 func TestInto(t *testing.T) {
-	kernel := testfile.Read(t, linkScript(t, assembled(t, kernelSource), kernelScript))
+	kernel := testfile.Read(t, linkScript(t, peer.Assembled(t, kernelSource), kernelScript))
 	opt := convert.Options{
 		Version: sframe.V3, Linux: convert.LinuxKernel, Reserved: convert.KernelSymbols, NoPadding: true,
 	}

@@ -35,9 +35,9 @@ func TestMoved(t *testing.T) {
 		{"library", plt(16), shared, true},
 		{"program", plt(16), fixed, true},
 	} {
-		path := assembled(t, ".globl _start\n_start:\n"+tt.source)
+		path := peer.Assembled(t, ".globl _start\n_start:\n"+tt.source)
 		if tt.link != nil {
-			path = linkObject(t, path, tt.link...)
+			path = peer.Linked(t, path, tt.link...)
 		}
 		for _, version := range []sframe.Version{sframe.V1, sframe.V2, sframe.V3} {
 			if version == sframe.V1 && tt.link == nil {
@@ -65,7 +65,7 @@ func TestMovedObject(t *testing.T) {
 	}{{"trixie", sframe.V2}, {"sid", sframe.V3}} {
 		ld := peer.Tool(t, tt.suite, "ld.bfd")
 		// The other function has rows that are merged anyway.
-		in := assembled(t, ".globl _start\n_start:\n.cfi_startproc\nnop\n.cfi_endproc\n.section .text.plt,\"ax\"\n"+
+		in := peer.Assembled(t, ".globl _start\n_start:\n.cfi_startproc\nnop\n.cfi_endproc\n.section .text.plt,\"ax\"\n"+
 			plt(16))
 		object, res := run(t, in, convert.Options{Version: tt.version})
 		for _, at := range []int{0x401000, 0x401010, 0x401020, 0x401030} {

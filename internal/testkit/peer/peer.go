@@ -33,6 +33,29 @@ func Binutils(t testing.TB, version string) {
 	}
 }
 
+// Assembled returns the path of an amd64 object of assembler source.
+func Assembled(t testing.TB, source string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "a.o")
+	as := exec.Command(Look(t, "as"), "--64", "-", "-o", path)
+	as.Stdin = strings.NewReader(source)
+	if out, err := as.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return path
+}
+
+// Linked returns the path of what ld makes, with flags, of an amd64 object.
+func Linked(t testing.TB, object string, flags ...string) string {
+	t.Helper()
+	prog := filepath.Join(t.TempDir(), "prog")
+	ld := exec.Command(Look(t, "ld"), append(flags, "-m", "elf_x86_64", object, "-o", prog)...)
+	if out, err := ld.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", ld.Args, err, out)
+	}
+	return prog
+}
+
 // Missing skips the test for want of something, or fails it.
 func Missing(t testing.TB, what string) {
 	t.Helper()

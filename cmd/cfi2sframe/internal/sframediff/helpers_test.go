@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"context"
 	"debug/elf"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"cfi2sframe/cmd/cfi2sframe/internal/report"
@@ -35,28 +33,10 @@ func run(t *testing.T, path string, opt convert.Options) (string, *report.Covera
 	return to, c
 }
 
-// assembled makes an amd64 object of assembler source.
-func assembled(t *testing.T, source string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "a.o")
-	as := exec.Command(peer.Look(t, "as"), "--64", "-", "-o", path)
-	as.Stdin = strings.NewReader(source)
-	if out, err := as.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	return path
-}
-
 // link makes an amd64 program of assembler source.
 func link(t *testing.T, source string) string {
 	t.Helper()
-	object := assembled(t, ".globl _start\n_start:\n"+source)
-	prog := filepath.Join(filepath.Dir(object), "prog")
-	if out, err := exec.Command(peer.Look(t, "ld"), "-m", "elf_x86_64", object, "-o",
-		prog).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	return prog
+	return peer.Linked(t, peer.Assembled(t, ".globl _start\n_start:\n"+source))
 }
 
 // sectionOf returns where a section is, as debug/elf finds it.

@@ -14,6 +14,7 @@ import (
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/long"
+	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 )
@@ -186,7 +187,7 @@ func TestDiffWords(t *testing.T) {
 
 // TestDiffObjects compares objects, in which places are told by sections, and which V3 covers more of.
 func TestDiffObjects(t *testing.T) {
-	in := assembled(t, ".section .text.one, \"ax\"\n"+function("one", "nop", frame(16))+
+	in := peer.Assembled(t, ".section .text.one, \"ax\"\n"+function("one", "nop", frame(16))+
 		".section .text.two, \"ax\"\nnop\n"+function("two", "nop", ".cfi_undefined rip", "nop"))
 	two, _ := run(t, in, convert.Options{Version: sframe.V2})
 	three, _ := run(t, in, convert.Options{Version: sframe.V3})
