@@ -199,11 +199,7 @@ func (c *conversion) elf(src io.ReaderAt, size int64, member string, create func
 		return c.kept(nil, err)
 	}
 	s := &single{conversion: c, f: f, src: src, member: member, create: create}
-	s.begun = func() error { return nil }
-	defer func() {
-		_ = s.begun() // an error is known, or the output is discarded
-		s.debug.Close()
-	}()
+	defer func() { s.debug.Close() }()
 	kept, err := c.kept(f, c.one(s))
 	unsigned := err == nil && kept == nil && signature > 0
 	if err == nil {

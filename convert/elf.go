@@ -35,8 +35,9 @@ type single struct {
 	gaps   *padding.Gaps    // what may be padding, or nil; pads is set then
 	pads   []uint8          // sizes of the padding after functions, or nil
 	layout *elfwrite.Layout // of a linked file with an empty section, or nil
-	dst    *os.File         // the output, if it has begun, or nil
-	begun  func() error     // waits until its first part is written
+	dst    *os.File         // the output of begin, or nil
+	copies sync.WaitGroup   // begin's
+	failed error            // of copies
 
 	facts       *Facts       // or nil if nothing was translated
 	translation *translation // that the facts are about
@@ -85,6 +86,7 @@ func (s *single) add() (err error) {
 		if err := s.begin(); err != nil {
 			return err
 		}
+		defer s.copies.Wait()
 	}
 	t, err := s.fit()
 	if err != nil {
@@ -187,9 +189,10 @@ func (s *single) output(layout *elfwrite.Layout, section []byte) (*os.File, erro
 		return nil, err
 	}
 	if s.dst != nil {
-		err := s.begun()
+		s.copies.Wait()
+		err := s.failed
 		if err == nil {
-			err = layout.Finish(s.ctx, s.dst, s.src, section, s.layout)
+			err = layout.Write(s.ctx, s.dst, s.src, section, s.layout)
 		}
 		return s.dst, outfile.Plain(err)
 	}
@@ -197,7 +200,7 @@ func (s *single) output(layout *elfwrite.Layout, section []byte) (*os.File, erro
 	if err != nil {
 		return nil, err
 	}
-	return dst, outfile.Plain(layout.Write(s.ctx, dst, s.src, section))
+	return dst, outfile.Plain(layout.Write(s.ctx, dst, s.src, section, nil))
 }
 
 // begin begins the output of a linked file that several workers share: what is before .sframe is copied while the file is
@@ -206,13 +209,10 @@ func (s *single) begin() (err error) {
 	if s.create == nil || s.detach || s.opt.workers(s.table, s.f.Size) == 1 {
 		return nil
 	}
-	if s.dst, err = s.create(); err != nil {
-		return err
+	if s.dst, err = s.create(); err == nil {
+		s.copies.Go(func() { s.failed = s.layout.Begin(s.ctx, s.dst, s.src) })
 	}
-	result := make(chan error, 1)
-	go func() { result <- s.layout.Begin(s.ctx, s.dst, s.src) }()
-	s.begun = sync.OnceValue(func() error { return <-result })
-	return nil
+	return err
 }
 
 // remove removes .sframe.
@@ -411,7 +411,7 @@ func (s *single) unchanged(t *translation) (bool, error) {
 		return false, err
 	}
 	defer dst.Close()
-	if err := t.layout.Write(s.ctx, dst, s.src, t.section); err != nil {
+	if err := t.layout.Write(s.ctx, dst, s.src, t.section, nil); err != nil {
 		return false, outfile.Plain(err)
 	}
 	info, err := dst.Stat()

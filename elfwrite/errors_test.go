@@ -69,7 +69,7 @@ func TestReadErrors(t *testing.T) {
 				t.Fatal(err)
 			}
 			src := &failing{bytes.NewReader(j.old), n}
-			err = l.Write(t.Context(), &buffer{left: 1 << 20}, src, j.section)
+			err = l.Write(t.Context(), &buffer{left: 1 << 20}, src, j.section, nil)
 			if more = src.left < 0; more != (err != nil) {
 				t.Errorf("%s: read %d fails: %t, and the error of Write is %v", j.name, n, more, err)
 			}
@@ -89,7 +89,7 @@ func TestWriteErrors(t *testing.T) {
 		n := 0
 		for ; ; n++ {
 			dst := &buffer{left: n}
-			err := l.Write(t.Context(), dst, bytes.NewReader(j.old), j.section)
+			err := l.Write(t.Context(), dst, bytes.NewReader(j.old), j.section, nil)
 			if dst.left >= 0 {
 				break
 			}
@@ -101,7 +101,7 @@ func TestWriteErrors(t *testing.T) {
 			t.Errorf("%s: %d writes; or the input was changed, or another file after errors", j.name, n)
 		}
 		dst := buffer{left: n}
-		if err := l.Write(t.Context(), &dst, bytes.NewReader(j.old), content(7)); err == nil || len(dst.b) > 0 ||
+		if err := l.Write(t.Context(), &dst, bytes.NewReader(j.old), content(7), nil); err == nil || len(dst.b) > 0 ||
 			err.Error() != fmt.Sprintf(".sframe has 7 bytes, but the layout is for %d", len(j.section)) {
 			t.Errorf("%s: a section of another size: %v, %d bytes written", j.name, err, len(dst.b))
 		}
@@ -120,7 +120,7 @@ func TestInterruptedCopy(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dst.Close()
-	if err := l.Write(ctx, dst, bytes.NewReader(make([]byte, size)), nil); err != context.Canceled {
+	if err := l.Write(ctx, dst, bytes.NewReader(make([]byte, size)), nil, nil); err != context.Canceled {
 		t.Errorf("error is %v", err)
 	}
 	if info, err := dst.Stat(); err != nil || info.Size() >= size {

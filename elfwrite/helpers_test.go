@@ -186,7 +186,7 @@ func (f *failing) ReadAt(b []byte, off int64) (int, error) {
 func write(t *testing.T, l *Layout, old, section []byte) []byte {
 	t.Helper()
 	dst := buffer{left: 1 << 20}
-	if err := l.Write(t.Context(), &dst, bytes.NewReader(old), section); err != nil {
+	if err := l.Write(t.Context(), &dst, bytes.NewReader(old), section, nil); err != nil {
 		t.Fatal(err)
 	}
 	return dst.b

@@ -609,7 +609,7 @@ func TestBegin(t *testing.T) {
 				if len(dst.b) < 48 {
 					t.Errorf("%s: only %d bytes are before .sframe", name, len(dst.b))
 				}
-				if err := l.Finish(t.Context(), &dst, bytes.NewReader(old), section, begun); err != nil {
+				if err := l.Write(t.Context(), &dst, bytes.NewReader(old), section, begun); err != nil {
 					t.Fatal(err)
 				}
 				if !bytes.Equal(dst.b, want) {

@@ -465,7 +465,7 @@ func TestBudget(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Write(t.Context(), &buffer{left: 100}, bytes.NewReader(b), nil); !errors.Is(err, elffile.ErrBudget) {
+	if err := l.Write(t.Context(), &buffer{left: 100}, bytes.NewReader(b), nil, nil); !errors.Is(err, elffile.ErrBudget) {
 		t.Errorf("symbols: error is %v", err)
 	}
 }

@@ -13,19 +13,14 @@ import (
 	"cfi2sframe/internal/filecopy"
 )
 
-// Write writes the new file to dst, which is empty, from the old file src and the section's contents, which are Size
-// bytes for address Addr. It ends when ctx does.
-func (l *Layout) Write(ctx context.Context, dst filecopy.Target, src io.ReaderAt, section []byte) error {
-	return l.Finish(ctx, dst, src, section, nil)
-}
-
 // Begin writes what is before .sframe and does not depend on its size to dst, which is empty.
 func (l *Layout) Begin(ctx context.Context, dst filecopy.Target, src io.ReaderAt) error {
 	return copyRanges(ctx, dst, src, l.first())
 }
 
-// Finish is Write to a file that another layout of the same file may have begun. Begun is nil if dst is empty.
-func (l *Layout) Finish(ctx context.Context, dst filecopy.Target, src io.ReaderAt, section []byte, begun *Layout) error {
+// Write writes the new file to dst, from the old file src and the section's contents, which are Size bytes for address
+// Addr. Dst is what another layout of the file has begun, or empty if begun is nil. Write ends when ctx does.
+func (l *Layout) Write(ctx context.Context, dst filecopy.Target, src io.ReaderAt, section []byte, begun *Layout) error {
 	if uint64(len(section)) != l.Size {
 		return fmt.Errorf(".sframe has %d bytes, but the layout is for %d", len(section), l.Size)
 	}
@@ -53,13 +48,10 @@ func (l *Layout) Finish(ctx context.Context, dst filecopy.Target, src io.ReaderA
 	if err := l.symbols(dst); err != nil {
 		return err
 	}
-	for _, p := range l.patches {
+	for _, p := range slices.Concat(l.patches, []patch{{l.off, section}}) {
 		if err := writeAt(dst, p.data, p.off); err != nil {
 			return err
 		}
-	}
-	if err := writeAt(dst, section, l.off); err != nil {
-		return err
 	}
 	return l.headers(dst)
 }

@@ -90,7 +90,7 @@ func (u *debugUpdate) write(ctx context.Context, j *Job, prog *elffile.File) (su
 	if u.output, err = u.input.Output("", 0); err != nil {
 		return 0, err
 	}
-	if err := layout.Write(ctx, u.output.File, u.input.File, nil); err != nil {
+	if err := layout.Write(ctx, u.output.File, u.input.File, nil, nil); err != nil {
 		return 0, outfile.Plain(err)
 	}
 	sum, same, err := u.compare()

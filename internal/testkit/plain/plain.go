@@ -29,7 +29,7 @@ func File(t testing.TB, path string) string {
 		t.Fatal(err)
 	}
 	defer dst.Close()
-	if err := l.Write(t.Context(), dst, f.Contents(), nil); err != nil {
+	if err := l.Write(t.Context(), dst, f.Contents(), nil, nil); err != nil {
 		t.Fatalf("%s: %v", path, err)
 	}
 	return dst.Name()
