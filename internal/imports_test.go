@@ -25,12 +25,14 @@ var layers = map[string][]string{
 		"internal/files", "internal/heap", "internal/inode", "cmd/cfi2sframe/internal/linker",
 		"cmd/cfi2sframe/internal/lookup", "internal/outfile", "cmd/cfi2sframe/internal/sframediff", "cmd/cfi2sframe/internal/survey",
 		"cmd/cfi2sframe/internal/report", "sframe"},
-	"convert": {"internal/arch", "cfi", "elffile", "elfwrite", "emit", "internal/archive",
+	"convert": {"internal/arch", "cfi", "elffile", "elfwrite", "emit", "internal/archive", "internal/code",
 		"internal/filecopy", "internal/outfile", "internal/padding", "internal/plt", "sframe", "translate", "verify"},
 	"elffile":            {"internal/arch"},
 	"elfwrite":           {"internal/arch", "elffile", "internal/filecopy", "sframe"},
 	"emit":               {"sframe"},
-	"internal/gopclntab": {"elffile"},
+	"internal/code":      {"cfi", "elffile", "internal/insn"},
+	"internal/gopclntab": {"elffile", "internal/insn"},
+	"internal/insn":      {},
 	"internal/archive":   {"internal/filecopy"},
 	"internal/debugfile": {"convert", "elffile", "internal/outfile"},
 	"internal/filecopy":  {},
@@ -58,7 +60,8 @@ var layers = map[string][]string{
 
 // knowMachines are the packages that may name a machine; all others ask arch. What is in sframe is about
 // the format.
-var knowMachines = []string{"internal/arch", "internal/gopclntab", "internal/padding", "internal/plt", "sframe", "verify"}
+var knowMachines = []string{"internal/arch", "internal/code", "internal/gopclntab", "internal/insn", "internal/padding",
+	"internal/plt", "sframe", "verify"}
 
 // TestMachines expects no other package to name a machine, an ABI, or a relocation of one.
 func TestMachines(t *testing.T) {

@@ -1,68 +1,43 @@
 package gopclntab
 
 import (
-	"math/rand/v2"
-	"slices"
 	"testing"
 
-	"golang.org/x/arch/x86/x86asm"
+	"cfi2sframe/internal/insn"
 )
 
-// TestDecodeAMD64 compares what is known of random instructions with another decoder.
-func TestDecodeAMD64(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 2))
-	known := 0
-	for range 200_000 {
-		b := make([]byte, 15)
-		for i := range b {
-			b[i] = byte(r.Uint32() & r.Uint32() & r.Uint32()) // small numbers: SP and FP are frequent
-		}
-		b[0] = byte(r.Uint32())
-		if opcode := byte(r.Uint32()); r.IntN(2) == 0 {
-			b[r.IntN(2)], b[2], b[3] = byte([]int{0x0f, 0x48, 0x4c, 0x66}[r.IntN(4)]), opcode, byte(r.Uint32())
-		}
-		in := decodeAMD64(b)
-		want, err := x86asm.Decode(b, 64)
-		if in.size == 0 || err != nil || want.Op == 0 { // the latter is an opcode without an instruction
-			continue
-		}
-		known++
-		to, from := want.Args[0], want.Args[1]
-		rel, jumps := to.(x86asm.Rel)
-		wantIn := instruction{
-			size: want.Len, jumps: jumps && want.Op != x86asm.CALL,
-			ends:   slices.Contains([]x86asm.Op{x86asm.RET, x86asm.UD2, x86asm.HLT, x86asm.INT, x86asm.JMP}, want.Op),
-			popsFP: want.Op == x86asm.POP && (to == x86asm.RBP || to == x86asm.BP),
-			clearsFP: want.Op == x86asm.MOV && (to == x86asm.RBP || to == x86asm.EBP) && from == x86asm.Imm(0) ||
-				want.Op == x86asm.XOR && (to == x86asm.RBP || to == x86asm.EBP) && to == from,
-			loadsSP: want.Op == x86asm.MOV && slices.Contains([]x86asm.Arg{x86asm.RSP, x86asm.ESP, x86asm.SP}, to),
-		}
-		if wantIn.jumps {
-			wantIn.jump = int32(rel)
-		}
-		wantIn.writesFP = in.writesFP // also of some that only read it
-		if in != wantIn || writesFP(want) && !in.writesFP {
-			t.Fatalf("% x: %+v; want %v, %+v", b, in, want, wantIn)
+// TestEffects has the effects of instructions on the frame pointer and on control, from the Intel SDM.
+func TestEffects(t *testing.T) {
+	type effects struct{ ends, jumps, clears, pops, writes, loads bool }
+	for _, tt := range []struct {
+		code string
+		want effects
+	}{
+		{"\xc3", effects{ends: true}},                                 // ret
+		{"\xf4", effects{ends: true}},                                 // hlt
+		{"\xff\xe0", effects{ends: true}},                             // jmp *%rax
+		{"\xff\x20", effects{ends: true}},                             // jmp *(%rax)
+		{"\xeb\x00", effects{ends: true, jumps: true}},                // jmp
+		{"\x74\x00", effects{jumps: true}},                            // je
+		{"\xe8\x00\x00\x00\x00", effects{}},                           // call
+		{"\x31\xed", effects{clears: true, writes: true}},             // xor %ebp,%ebp
+		{"\xbd\x00\x00\x00\x00", effects{clears: true, writes: true}}, // mov $0,%ebp
+		{"\xbd\x01\x00\x00\x00", effects{writes: true}},               // mov $1,%ebp
+		{"\x66\xbd\x00\x00", effects{writes: true}},                   // mov $0,%bp
+		{"\x5d", effects{pops: true, writes: true}},                   // pop %rbp
+		{"\xc9", effects{writes: true}},                               // leave
+		{"\x48\x95", effects{writes: true}},                           // xchg %rax,%rbp
+		{"\x48\x89\xe5", effects{writes: true}},                       // mov %rsp,%rbp
+		{"\x0f\xb6\xe8", effects{writes: true}},                       // movzbl %al,%ebp
+		{"\x48\x89\xec", effects{loads: true}},                        // mov %rbp,%rsp
+		{"\x48\x8b\x23", effects{loads: true}},                        // mov (%rbx),%rsp
+		{"\x48\x83\xec\x08", effects{}},                               // sub $8,%rsp
+		{"\x48\x39\xc5", effects{}},                                   // cmp %rax,%rbp
+	} {
+		in, ok := insn.DecodeAMD64([]byte(tt.code), 0)
+		got := effects{ends(&in), jumps(&in), clearsFP(&in), popsFP(&in), writesFP(&in), loadsSP(&in)}
+		if !ok || in.Size != len(tt.code) || got != tt.want {
+			t.Errorf("% x: %+v; want %+v", tt.code, got, tt.want)
 		}
 	}
-	if known < 60_000 {
-		t.Errorf("%d instructions are known; want more", known)
-	}
-}
-
-func isFP(a x86asm.Arg) bool {
-	return slices.Contains([]x86asm.Arg{x86asm.RBP, x86asm.EBP, x86asm.BP, x86asm.BPB}, a)
-}
-
-// writesFP reports whether the first operand, which instructions write, is the frame pointer, or both are exchanged.
-func writesFP(in x86asm.Inst) bool {
-	switch in.Op {
-	case x86asm.PUSH, x86asm.CMP, x86asm.TEST, x86asm.JMP, x86asm.CALL, x86asm.MUL, x86asm.DIV, x86asm.IDIV:
-		return false
-	case x86asm.LEAVE:
-		return true
-	case x86asm.XCHG, x86asm.XADD:
-		return isFP(in.Args[0]) || isFP(in.Args[1])
-	}
-	return isFP(in.Args[0])
 }

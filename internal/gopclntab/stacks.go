@@ -3,6 +3,8 @@ package gopclntab
 import (
 	"debug/elf"
 	"slices"
+
+	"cfi2sframe/internal/insn"
 )
 
 // A Base says where the caller's frame is.
@@ -80,26 +82,25 @@ func (f *flow) follow(at uint32, base Base) bool {
 		if f.size[at] > 0 {
 			return f.base[at] == base
 		}
-		in := decodeAMD64(f.code[at:])
-		if in.size == 0 {
+		in, ok := insn.DecodeAMD64(f.code[at:], uint64(at))
+		if !ok {
 			return false
 		}
-		f.size[at], f.base[at] = uint8(in.size), base
-		next := at + uint32(in.size)
+		f.size[at], f.base[at] = uint8(in.Size), base
 		switch {
-		case in.clearsFP, f.final && (base == NoCaller || in.loadsSP):
+		case clearsFP(&in), f.final && (base == NoCaller || loadsSP(&in)):
 			base = NoCaller
-		case in.popsFP && base == OfFP:
+		case popsFP(&in) && base == OfFP:
 			base = OfSP // what it pops is the caller's only where the return address is next
-		case in.writesFP || base == OfSP:
+		case writesFP(&in) || base == OfSP:
 			base = Unknown
 		}
-		if to := next + uint32(in.jump); in.jumps && to < uint32(len(f.code)) && !f.follow(to, base) {
+		if jumps(&in) && in.Target < uint64(len(f.code)) && !f.follow(uint32(in.Target), base) {
 			return false
 		}
-		if in.ends {
+		if ends(&in) {
 			return true
 		}
-		at = next
+		at += uint32(in.Size)
 	}
 }

@@ -1,0 +1,898 @@
+package insn
+
+import "encoding/binary"
+
+// Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, appendix A: opcodes. AMD64 Architecture
+// Programmer's Manual, volume 6: XOP. Registers have the numbers of their encoding.
+const (
+	rax = iota
+	rcx
+	rdx
+	rbx
+	rsp
+	rbp
+	rsi
+	rdi
+	r11 = 11
+)
+
+// Sizes in bytes.
+const (
+	longest  = 15 // of instructions
+	wordSize = 8
+)
+
+// An amd64 is an instruction that is being decoded.
+type amd64 struct {
+	Inst
+	code    []byte // of the instruction and wordSize more bytes
+	pc      uint64
+	wide    bool // REX.W
+	short   bool // operands of 16 bits
+	rex     byte // with the bits of VEX and others; its high nibble is not 0 if there is one
+	repeat  byte // f2 or f3, or 0
+	lock    bool
+	narrow  bool // addresses of 32 bits
+	opcode  byte
+	vector  int // size of vectors in bytes, in VEX and EVEX
+	evex    bool
+	vvvv    int // register in VEX, EVEX and XOP
+	r, rm   int // registers of ModRM; rm is None for memory
+	operand byte
+}
+
+// DecodeAMD64 decodes the instruction at the start of code, which is at pc. It reports whether it is known.
+func DecodeAMD64(code []byte, pc uint64) (Inst, bool) {
+	n := min(len(code), longest)
+	if len(code) < longest+wordSize { // what is read after an instruction's end
+		var b [longest + wordSize]byte
+		copy(b[:longest], code) // zeros follow
+		code = b[:]
+	}
+	d := amd64{code: code, pc: pc, Inst: Inst{Reg: None, Src: None}, r: None, rm: None}
+	d.Mem.Base, d.Mem.Index = None, None
+	ok := d.decode()
+	if d.Op == Other {
+		d.Reg, d.Src = None, None
+	}
+	if d.Mem.Relative {
+		d.Mem.Disp += int64(pc) + int64(d.Size)
+	}
+	return d.Inst, ok && d.Size <= n
+}
+
+func (d *amd64) decode() bool {
+	for d.Size < longest-1 && d.prefix(d.code[d.Size]) {
+		d.Size++
+	}
+	b := d.next()
+	if b&0xf0 == 0x40 {
+		d.rex, d.wide = b, b&8 != 0
+		b = d.next()
+	}
+	switch {
+	case b == 0xc4, b == 0xc5, b == 0x62:
+		return d.rex == 0 && !d.short && !d.lock && d.repeat == 0 && d.vex(b)
+	case b == 0x8f && d.code[d.Size]&0x1f >= 8:
+		return d.xop()
+	case b == 0x0f:
+		return d.escape()
+	}
+	d.opcode, d.operand = b, oneByte[b]
+	return d.operands() && d.effects(oneByteWrites[b], d.one)
+}
+
+func (d *amd64) next() byte {
+	d.Size++
+	return d.code[d.Size-1]
+}
+
+// prefix reports whether b is a prefix other than REX.
+func (d *amd64) prefix(b byte) bool {
+	switch b {
+	case 0x66:
+		d.short = true
+	case 0x67:
+		d.narrow = true
+	case 0xf2, 0xf3:
+		d.repeat = b
+	case 0x64, 0x65:
+		d.Mem.Elsewhere = true
+	case 0xf0:
+		d.lock = true
+	case 0x26, 0x2e, 0x36, 0x3e:
+	default:
+		return false
+	}
+	return true
+}
+
+// escape decodes the opcodes that begin with 0f.
+func (d *amd64) escape() bool {
+	switch b := d.next(); b {
+	case 0x38:
+		d.opcode, d.operand = d.next(), 'm'
+		return d.legacy(2) && d.operands() && d.third()
+	case 0x3a:
+		d.opcode, d.operand = d.next(), 'B'
+		return d.legacy(3) && d.operands() && d.fourth()
+	default:
+		d.opcode, d.operand = b, twoBytes[b]
+		return d.legacy(1) && d.operands() && d.form() && d.effects(twoBytesWrites[b], d.two)
+	}
+}
+
+// legacy reports whether a map has the opcode, with the prefixes of the instruction.
+func (d *amd64) legacy(m int) bool {
+	prefix := 0
+	switch {
+	case d.repeat == 0xf3:
+		prefix = 2
+	case d.repeat == 0xf2:
+		prefix = 3
+	case d.short:
+		prefix = 1
+	}
+	return legacyMaps[m][prefix].has(d.opcode)
+}
+
+// form reports whether an opcode after 0f, or of the first map of VEX, exists with memory or without.
+func (d *amd64) form() bool {
+	memory := d.rm == None
+	switch d.opcode {
+	case 0x12, 0x16: // movlpd, movhpd
+		return memory || !d.short || d.repeat != 0
+	case 0x0d, 0x13, 0x17, 0x2b, 0xc3, 0xe7, 0xf0: // prefetch, movlps, movhps, movntps, movnti, movntdq, lddqu
+		return memory
+	case 0x50, 0xc5, 0xd7, 0xf7: // movmskps, pextrw, pmovmskb, maskmovdqu
+		return !memory
+	case 0xd6:
+		return !memory || d.repeat == 0
+	}
+	return d.shift()
+}
+
+// shift reports whether an opcode from 71 to 73, shifts of vectors by a number, exists. 73 has shifts of bytes for XMM.
+func (d *amd64) shift() bool {
+	kinds := byte(1<<2 | 1<<4 | 1<<6)
+	switch {
+	case d.opcode < 0x71 || d.opcode > 0x73:
+		return true
+	case d.opcode == 0x73 && (d.short || d.repeat != 0):
+		kinds = 1<<2 | 1<<3 | 1<<6 | 1<<7
+	case d.opcode == 0x73:
+		kinds = 1<<2 | 1<<6
+	}
+	return d.rm != None && kinds>>(d.r&7)&1 != 0
+}
+
+// The bits of a REX prefix, which VEX and others have inverted.
+const (
+	rexB = 1 << iota
+	rexX
+	rexR
+	rexW
+)
+
+// vex decodes what follows c4, c5 (VEX) or 62 (EVEX).
+func (d *amd64) vex(b byte) bool {
+	p, m := d.next(), byte(1)
+	last := p // has vvvv and pp
+	d.rex = 0x40 | ^p>>5&rexR
+	if b != 0xc5 {
+		d.rex = 0x40 | ^p>>5&7
+		m, last = p&0x1f, d.next()
+		d.wide = last&0x80 != 0
+	}
+	d.vvvv, d.vector = int(^last>>3&15), 16<<(last>>2&1)
+	maps := vexMaps[:]
+	if b == 0x62 {
+		if m&0x18 != 0 && m&0x08 != 0 || last&4 == 0 { // APX
+			return false
+		}
+		m &= 7
+		l := d.next() >> 5 & 3
+		d.vector, d.evex, maps = 16<<l, true, evexMaps[:]
+	}
+	d.opcode = d.next()
+	prefix := last & 3
+	if int(m) >= len(maps) || !maps[m][prefix].has(d.opcode) {
+		return false
+	}
+	d.short, d.repeat = prefix == 1, [...]byte{0, 0, 0xf3, 0xf2}[prefix]
+	d.operand = 'm'
+	switch {
+	case m == 1 && d.opcode == 0x77: // vzeroupper
+		d.operand = '.'
+	case m == 1:
+		d.operand = twoBytes[d.opcode] // the same immediates as without VEX
+		if d.operand != 'B' {
+			d.operand = 'm'
+		}
+	case m == 3:
+		d.operand = 'B'
+	}
+	if !d.operands() {
+		return false
+	}
+	switch m {
+	case 1, 5:
+		if m == 1 && !d.evex && !d.form() {
+			return false
+		}
+		return d.vector1()
+	case 2, 6:
+		return d.vector2()
+	}
+	return d.fourth()
+}
+
+// xop decodes what follows 8f.
+func (d *amd64) xop() bool {
+	p, last := d.next(), d.next()
+	m := int(p&0x1f) - 8
+	d.rex, d.wide, d.vvvv = 0x40|^p>>5&7, last&0x80 != 0, int(^last>>3&15)
+	d.opcode = d.next()
+	if m >= len(xopMaps) || last&3 != 0 || !xopMaps[m].has(d.opcode) {
+		return false
+	}
+	d.operand = "BmZ"[m]
+	if !d.operands() {
+		return false
+	}
+	switch {
+	case m == 1 && d.opcode <= 2: // blcfill and others
+		const groups = 0xfe | 1<<(8+1) | 1<<(8+6) // of 1 and 2
+		d.Writes = 1 << d.vvvv
+		return groups>>(d.r&7+8*(int(d.opcode)-1))&1 != 0
+	case m == 1 && d.opcode == 0x12, m == 2 && d.opcode == 0x12: // llwpcb, lwpins
+		return false
+	case m == 2: // bextr
+		d.Writes = 1 << d.r
+	}
+	return true
+}
+
+// operands decodes what follows the opcode.
+func (d *amd64) operands() bool {
+	if d.operand == 'm' || d.operand == 'B' || d.operand == 'Z' {
+		d.modRM()
+	}
+	size := 0 // of the immediate operand
+	switch d.operand {
+	case '-':
+		return false
+	case 'b', 'B', 'j':
+		size = 1
+	case 'w':
+		size = 2
+	case 'e':
+		size = 3
+	case 'J':
+		size = 4
+		if d.short && !d.wide { // differs between processors
+			return false
+		}
+	case 'o':
+		size = 8
+		if d.narrow {
+			size = 4
+		}
+	case 'z', 'Z', 'v':
+		size = 4
+		if d.wide && d.operand == 'v' {
+			size = 8
+		} else if d.short && !d.wide {
+			size = 2
+		}
+	}
+	d.immediate(size)
+	if d.operand == 'o' {
+		d.Mem.Disp, d.Imm = d.Imm, 0
+		if d.narrow {
+			d.Mem.Disp, d.Mem.Elsewhere = int64(uint32(d.Mem.Disp)), true
+		}
+	}
+	return true
+}
+
+func (d *amd64) immediate(size int) {
+	shift := 64 - 8*size
+	d.Imm = int64(binary.LittleEndian.Uint64(d.code[d.Size:])) << shift >> shift
+	d.Size += size
+}
+
+// modRM decodes ModRM, SIB and displacement.
+func (d *amd64) modRM() {
+	b := d.next()
+	mod, low := b>>6, int(b&7)
+	d.r = int(b>>3&7) | int(d.rex&rexR)<<1
+	if mod == 3 {
+		d.rm = low | int(d.rex&rexB)<<3
+		return
+	}
+	base := low
+	if low == 4 { // SIB
+		sib := d.next()
+		base = int(sib & 7)
+		d.Mem.Scale = 1 << (sib >> 6)
+		if i := int(sib>>3&7) | int(d.rex&rexX)<<2; i != rsp {
+			d.Mem.Index = i
+		}
+	}
+	size := [...]int{0, 1, 4}[mod]
+	if mod == 0 && base == 5 {
+		d.Mem.Relative, size = low == 5, 4
+	} else {
+		d.Mem.Base = base | int(d.rex&rexB)<<3
+	}
+	d.immediate(size)
+	d.Mem.Disp, d.Imm = d.Imm, 0
+	d.Mem.Vague = d.evex && mod == 1
+	if d.narrow {
+		d.Mem.Elsewhere = true
+	}
+}
+
+// effects notes what an opcode writes, by its letter. Those of special need more.
+func (d *amd64) effects(letter byte, special func() bool) bool {
+	switch letter {
+	case '*':
+		return special()
+	case 'b':
+		d.writesRM(1)
+	case 'E':
+		d.writesRM(d.width())
+	case 'g':
+		d.Writes = 1 << d.byteRegister(d.r)
+	case 'G':
+		d.Writes = 1 << d.r
+	case 'x':
+		d.writesRM(1)
+		d.Writes |= 1 << d.byteRegister(d.r)
+	case 'X':
+		d.writesRM(d.width())
+		d.Writes |= 1 << d.r
+	case 'A':
+		d.Writes = 1 << rax
+	case 'D':
+		d.Writes = 1<<rax | 1<<rdx
+	case 'R':
+		d.Writes = 1 << d.inOpcode()
+	case 'r':
+		d.Writes = 1 << d.byteRegister(d.inOpcode())
+	case 'S':
+		d.Writes = 1<<rax | 1<<rcx | 1<<rsi | 1<<rdi
+	case 's':
+		d.writesMem(max(d.vector, 16))
+	case 'M':
+		d.writesMem(d.width())
+	}
+	return letter != '-'
+}
+
+// width returns the size of operands in bytes.
+func (d *amd64) width() int {
+	switch {
+	case d.wide:
+		return 8
+	case d.short:
+		return 2
+	}
+	return 4
+}
+
+// inOpcode returns the register that is in the opcode.
+func (d *amd64) inOpcode() int { return int(d.opcode&7) | int(d.rex&rexB)<<3 }
+
+// byteRegister returns the register that holds a register of one byte: without REX, 4 to 7 are the second bytes of the
+// first four.
+func (d *amd64) byteRegister(r int) int {
+	if d.rex == 0 && r >= 4 {
+		return r - 4
+	}
+	return r
+}
+
+// writesRM notes that the operand r/m of the given size in bytes is written.
+func (d *amd64) writesRM(size int) {
+	switch {
+	case d.rm == None:
+		d.writesMem(size)
+	case size == 1:
+		d.Writes |= 1 << d.byteRegister(d.rm)
+	default:
+		d.Writes |= 1 << d.rm
+	}
+}
+
+// writesMem notes that memory is written, if the operand is in memory.
+func (d *amd64) writesMem(size int) {
+	if d.rm == None {
+		d.Stores = size
+	}
+}
+
+// full makes the instruction one of an op if its operands have 64 bits and are registers. Otherwise r/m is written.
+func (d *amd64) full(o Op, reg, src int) bool {
+	if d.wide && d.rm != None {
+		d.Op, d.Reg, d.Src = o, reg, src
+	} else {
+		d.writesRM(d.width())
+	}
+	return true
+}
+
+// one is for the opcodes of one byte.
+func (d *amd64) one() bool {
+	switch o := d.opcode; {
+	case o&^7 == 0x50:
+		d.Op, d.Src = Push, d.inOpcode()
+		return !d.short
+	case o&^7 == 0x58:
+		d.Op, d.Reg = Pop, d.inOpcode()
+		return !d.short
+	case o == 0x01, o == 0x29: // add, sub
+		return d.full(addOrSub(o), d.rm, d.r)
+	case o == 0x03, o == 0x2b:
+		if d.Op, d.Reg, d.Src = addOrSub(o), d.r, d.rm; d.rm == None || !d.wide {
+			d.Op, d.Writes = Other, 1<<d.r
+		}
+		return true
+	case o == 0x31, o == 0x33: // xor
+		if d.rm == d.r && (d.wide || !d.short) {
+			d.Op, d.Reg = Const, d.r
+			return true
+		}
+		if d.Writes = 1 << d.r; o == 0x31 {
+			d.Writes = 0
+			d.writesRM(d.width())
+		}
+		return true
+	case o == 0x63: // movsxd
+		d.load(Extend)
+		return true
+	case o == 0x05, o == 0x25, o == 0x2d: // add, and, sub
+		d.r, d.rm = int(o>>3), rax
+		return d.group1()
+	case o == 0x68, o == 0x6a, o == 0x9c: // push, pushf
+		d.Op = Push
+		return !d.short
+	case o == 0x9d: // popf
+		d.Op, d.Reg = Pop, None
+		return !d.short
+	case o == 0x80:
+		if d.r&7 != 7 { // cmp
+			d.writesRM(1)
+		}
+		return true
+	case o == 0x81, o == 0x83:
+		return d.group1()
+	case o == 0x89: // mov
+		if d.rm == None && d.wide {
+			d.Op, d.Src = Store, d.r
+			return true
+		}
+		return d.full(Move, d.rm, d.r)
+	case o == 0x8b:
+		if d.rm != None && d.wide {
+			d.Op, d.Reg, d.Src = Move, d.r, d.rm
+			return true
+		}
+		d.load(Load)
+		return true
+	case o == 0x8d: // lea
+		if d.rm != None {
+			return false
+		}
+		d.load(Address)
+		return true
+	case o == 0x8f: // pop
+		if d.short || d.r&7 != 0 {
+			return false
+		}
+		if d.Op = PopMem; d.rm != None {
+			d.Op, d.Reg = Pop, d.rm
+		}
+		return true
+	case o == 0x90 && d.rex&rexB == 0: // nop, pause
+		return true
+	case o&^7 == 0x90: // xchg
+		d.Op, d.Reg, d.Src = Swap, rax, d.inOpcode()
+		if !d.wide {
+			d.Op, d.Writes = Other, 1<<rax|1<<d.inOpcode()
+		}
+		return true
+	case o == 0x87:
+		if d.rm != None && d.wide {
+			d.Op, d.Reg, d.Src = Swap, d.r, d.rm
+			return true
+		}
+		d.writesRM(d.width())
+		d.Writes |= 1 << d.r
+		return true
+	case o&^7 == 0xb8: // mov
+		d.Op, d.Reg = Const, d.inOpcode()
+		if !d.wide {
+			d.Imm = int64(uint32(d.Imm))
+		}
+		if d.short && !d.wide {
+			d.Op, d.Writes = Other, 1<<d.Reg
+		}
+		return true
+	case o == 0xc7:
+		if d.r&7 != 0 {
+			return false
+		}
+		if !d.wide && !d.short && d.rm != None {
+			d.Op, d.Reg, d.Imm = Const, d.rm, int64(uint32(d.Imm))
+			return true
+		}
+		return d.full(Const, d.rm, None)
+	case o == 0xc6:
+		d.writesRM(1)
+		return d.r&7 == 0
+	case o == 0xc2, o == 0xc3: // ret
+		d.Op = Return
+		return !d.short && d.Imm == 0
+	case o == 0xc9:
+		d.Op = Leave
+		return !d.short
+	case o == 0xcc, o == 0xf4: // int3, hlt
+		d.Op = Trap
+		return true
+	case o&^7 == 0xd8:
+		return d.x87()
+	default:
+		return d.flow()
+	}
+}
+
+func addOrSub(opcode byte) Op {
+	if opcode < 0x08 {
+		return AddReg
+	}
+	return SubReg
+}
+
+// load makes the instruction one of an op that writes the register of ModRM, if that gets 64 bits.
+func (d *amd64) load(o Op) {
+	if d.Op, d.Reg = o, d.r; !d.wide || d.rm != None {
+		d.Op, d.Writes = Other, 1<<d.r
+	}
+}
+
+// group1 is for add, or, adc, sbb, and, sub, xor and cmp with an immediate operand.
+func (d *amd64) group1() bool {
+	switch d.r & 7 {
+	case 0:
+		return d.full(Add, d.rm, None)
+	case 4:
+		return d.full(And, d.rm, None)
+	case 5:
+		d.Imm = -d.Imm
+		return d.full(Add, d.rm, None)
+	case 7: // cmp
+	default:
+		d.writesRM(d.width())
+	}
+	return true
+}
+
+// x87 is for d8 to df: fnstsw %ax writes a register, and others memory.
+func (d *amd64) x87() bool {
+	const most = 108 // bytes that fnsave writes
+	i, known := d.opcode&7, uint64(0)
+	if d.rm == None {
+		known = uint64(x87Memory[i]) >> (d.r & 7)
+	} else {
+		known = x87Registers[i] >> (d.r&7<<3 | d.rm&7)
+	}
+	if d.opcode != 0xd8 && d.opcode != 0xdc {
+		d.writesMem(most)
+	}
+	if d.opcode == 0xdf && d.rm != None && d.rm&7 == rax && d.r&7 == 4 {
+		d.Writes = 1 << rax
+	}
+	return known&1 != 0
+}
+
+// flow is for jumps, and for the groups f6, f7, fe and ff.
+func (d *amd64) flow() bool {
+	switch o := d.opcode; {
+	case o&^0xf == 0x70:
+		d.jump(Branch)
+		return true
+	case o&^3 == 0xe0: // loopne, loope, loop, jrcxz
+		d.jump(Branch)
+		if o < 0xe3 {
+			d.Writes = 1 << rcx
+		}
+		return true
+	case o == 0xe8:
+		d.jump(Call)
+		return true
+	case o == 0xe9, o == 0xeb:
+		d.jump(Jump)
+		return true
+	case o == 0xcd: // int
+		d.Writes = 1 << rax
+		return true
+	case o == 0xf6 || o == 0xf7:
+		return d.group3()
+	case o == 0xfe:
+		d.writesRM(1)
+		return d.r&7 < 2
+	case o == 0xff:
+		return d.group5()
+	}
+	return false
+}
+
+func (d *amd64) jump(o Op) {
+	d.Op, d.Target = o, d.pc+uint64(d.Size)+uint64(d.Imm)
+}
+
+// group3 is for test, not, neg, mul and div.
+func (d *amd64) group3() bool {
+	size := 1
+	if d.opcode == 0xf7 {
+		size = d.width()
+	}
+	switch d.r & 7 {
+	case 0, 1:
+		d.immediate(min(size, 4))
+	case 2, 3:
+		d.writesRM(size)
+	default:
+		d.Writes = 1<<rax | 1<<rdx
+	}
+	return true
+}
+
+// group5 is for inc, dec, push, and indirect calls and jumps.
+func (d *amd64) group5() bool {
+	ops := [...][2]Op{2: {CallMem, CallReg}, 4: {JumpMem, JumpReg}, 6: {PushMem, Push}}
+	switch r := d.r & 7; r {
+	case 0, 1:
+		d.Imm = 1 - 2*int64(r)
+		return d.full(Add, d.rm, None)
+	case 2, 4, 6:
+		if d.Op = ops[r][0]; d.rm != None {
+			if d.Op = ops[r][1]; r == 6 {
+				d.Src = d.rm
+			} else {
+				d.Reg = d.rm
+			}
+		}
+		return !d.short
+	}
+	return false
+}
+
+// two is for opcodes after 0f.
+func (d *amd64) two() bool {
+	memory := d.rm == None
+	switch o := d.opcode; {
+	case o&^0xf == 0x80:
+		d.jump(Branch)
+		return true
+	case o == 0x01: // xgetbv and others
+		return !memory && !d.short && d.repeat == 0 && d.group7()
+	case o&^1 == 0x2c: // cvttss2si and others; to MMX without a prefix
+		if d.repeat != 0 {
+			d.Writes = 1 << d.r
+		}
+		return true
+	case o == 0x05: // syscall
+		d.Writes = 1<<rax | 1<<rcx | 1<<r11
+		return true
+	case o == 0x0b: // ud2
+		d.Op = Trap
+		return true
+	case o == 0x1e: // rdssp, endbr64, nop
+		if d.repeat == 0xf3 && !memory && d.r&7 == 1 {
+			d.writesRM(d.width())
+		}
+		return true
+	case o == 0x7e, o == 0x7f, o == 0xd6:
+		return d.moves()
+	case o == 0xa0, o == 0xa8:
+		d.Op = Push
+		return !d.short
+	case o == 0xa1, o == 0xa9:
+		d.Op = Pop
+		return !d.short
+	case o == 0xa2: // cpuid
+		d.Writes = 1<<rax | 1<<rbx | 1<<rcx | 1<<rdx
+		return true
+	case o == 0xae:
+		return d.group15()
+	case o == 0xb0:
+		d.writesRM(1)
+		d.Writes |= 1 << rax
+		return true
+	case o == 0xb1:
+		d.writesRM(d.width())
+		d.Writes |= 1 << rax
+		return true
+	case o == 0xb7: // movzwl
+		if d.Op, d.Reg = Short, d.r; !memory || d.short && !d.wide {
+			d.Op, d.Writes = Other, 1<<d.r
+		}
+		return true
+	case o == 0xb8: // popcnt
+		d.Writes = 1 << d.r
+		return d.repeat == 0xf3
+	case o == 0xb9: // ud1
+		d.Op = Trap
+		return true
+	case o == 0xba:
+		if d.r&7 > 4 { // bts, btr, btc
+			d.writesRM(d.width())
+		}
+		return d.r&7 >= 4
+	case o == 0xc7:
+		return d.group9()
+	}
+	return false
+}
+
+// moves is for movd, movq, movdqa and movdqu.
+func (d *amd64) moves() bool {
+	switch {
+	case d.opcode == 0x7e && d.repeat == 0xf3: // a load
+	case d.opcode == 0x7e:
+		d.writesRM(max(4, d.width()))
+	case d.opcode == 0x7f:
+		d.writesMem(max(d.vector, 16))
+	case d.short: // movq
+		d.writesMem(8)
+	}
+	return true
+}
+
+// group7 reports whether a form of 0f 01 without memory is known: those of XCR0, transactions, protection keys and
+// others that programs use.
+func (d *amd64) group7() bool {
+	switch d.r<<3 | d.rm {
+	case 0o20, 0o56, 0o71: // xgetbv, rdpkru, rdtscp
+		d.Writes = 1<<rax | 1<<rcx | 1<<rdx
+	case 0o25, 0o26, 0o50, 0o57, 0o72, 0o73, 0o74: // xend, xtest, serialize, wrpkru, monitorx, mwaitx, clzero
+	default:
+		return false
+	}
+	return true
+}
+
+// group15 is for fxsave, fences and others.
+func (d *amd64) group15() bool {
+	const most = 512 // bytes that fxsave writes
+	r, plain := d.r&7, !d.short && d.repeat == 0
+	if d.vector > 0 && r&^1 != 2 { // not vldmxcsr, vstmxcsr
+		return false
+	}
+	switch {
+	case d.rm == None && plain && r == 0: // fxsave
+		d.writesMem(most)
+	case d.rm == None && plain && r == 3: // stmxcsr
+		d.writesMem(4)
+	case d.rm == None && plain:
+		return r != 4 && r != 6 // xsave, xsaveopt: of any size
+	case d.rm == None:
+		return d.repeat == 0 && r >= 6 // clwb, clflushopt
+	case d.repeat == 0xf3 && r < 2 && !d.short: // rdfsbase, rdgsbase
+		d.writesRM(8)
+	case d.repeat == 0xf3: // wrfsbase, wrgsbase, ptwrite, incssp, umonitor
+		return !d.short && r != 7
+	case d.repeat == 0xf2: // umwait
+		return r == 6
+	case d.short: // tpause
+		return r == 6
+	default: // lfence, mfence, sfence
+		return r >= 5 && d.rm&7 == 0
+	}
+	return true
+}
+
+// group9 is for cmpxchg8b, rdrand and others.
+func (d *amd64) group9() bool {
+	switch r := d.r & 7; {
+	case d.rm == None && r == 1:
+		d.writesMem(16)
+		d.Writes = 1<<rax | 1<<rdx
+	case d.rm != None && (d.repeat == 0 && r >= 6 || d.repeat == 0xf3 && r == 7): // rdrand, rdseed, rdpid
+		d.writesRM(8)
+	default:
+		return false
+	}
+	return true
+}
+
+// third is for opcodes after 0f 38.
+func (d *amd64) third() bool {
+	switch o := d.opcode; {
+	case o == 0xf1 && d.repeat == 0: // movbe
+		d.writesMem(d.width())
+		return d.rm == None
+	case o == 0xf0 && d.repeat == 0:
+		d.Writes = 1 << d.r
+		return d.rm == None
+	case o == 0xf0, o == 0xf1, o == 0xf6: // crc32, adcx, adox
+		d.Writes = 1 << d.r
+	case o == 0xf9: // movdiri
+		d.writesMem(8)
+		return d.rm == None
+	case o == 0x2a: // movntdqa
+		return d.rm == None
+	}
+	return true
+}
+
+// fourth is for opcodes after 0f 3a, and for those of the third map of VEX and EVEX.
+func (d *amd64) fourth() bool {
+	switch o := d.opcode; {
+	case o >= 0x14 && o <= 0x17: // pextrb and others
+		d.writesRM(8)
+	case o == 0x19, o == 0x1b, o == 0x1d, o == 0x39, o == 0x3b: // vextracti128 and others
+		if d.vector > 0 {
+			d.writesMem(32)
+		}
+	case o == 0x61, o == 0x63: // pcmpestri, pcmpistri
+		d.Writes = 1 << rcx
+	case o == 0xf0: // rorx
+		d.Writes = 1 << d.r
+	}
+	return true
+}
+
+// vector1 is for the first and the fifth map of VEX and EVEX.
+func (d *amd64) vector1() bool {
+	switch o := d.opcode; {
+	case o >= 0x90 && o <= 0x99: // kmov and others
+		if o == 0x91 {
+			d.writesMem(8)
+		}
+		if o == 0x93 {
+			d.Writes = 1 << d.r
+		}
+		return true
+	case o >= 0x41 && o <= 0x4b: // kand and others; cmov without VEX
+		return true
+	case o == 0x78, o == 0x79: // vcvttss2usi
+		if d.repeat != 0 {
+			d.Writes = 1 << d.r
+		}
+		return true
+	case o == 0x7a, o == 0x7b, o == 0x7e && d.repeat == 0xf3:
+		return true
+	}
+	if d.opcode == 0x11 || d.opcode == 0x29 || d.opcode == 0x2b || d.opcode == 0x7f || d.opcode == 0xe7 {
+		if d.Mem.Vague && d.repeat == 0 {
+			d.Mem.Disp, d.Mem.Vague = d.Mem.Disp*int64(d.vector), false
+		}
+	}
+	return d.effects(twoBytesWrites[d.opcode], d.two)
+}
+
+// vector2 is for the second and the sixth map of VEX and EVEX.
+func (d *amd64) vector2() bool {
+	if o := d.opcode &^ 3; o == 0x90 || d.evex && o == 0xa0 { // vpgatherdd, vpscatterdd: the index is a vector
+		d.Mem.Index, d.Mem.Vague = None, true
+	}
+	switch o := d.opcode; {
+	case d.evex && d.repeat == 0xf3 && o&^0x3f == 0 && o&0xf <= 5 && o >= 0x10, // vpmovqb and others
+		d.evex && (o == 0x63 || o == 0x8a || o == 0x8b), // vpcompressb and others
+		o == 0x2e, o == 0x2f, o == 0x8e, // vmaskmov
+		d.evex && o&^3 == 0xa0: // vpscatterdd and others
+		d.writesMem(max(d.vector, 16))
+	case d.evex:
+	case o == 0xf2, o == 0xf5, o == 0xf7: // andn, bzhi, bextr and others
+		d.Writes = 1 << d.r
+	case o == 0xf3: // blsr and others
+		d.Writes = 1 << d.vvvv
+	case o == 0xf6: // mulx
+		d.Writes = 1<<d.r | 1<<d.vvvv
+	}
+	return true
+}

@@ -1,0 +1,213 @@
+package insn
+
+import (
+	"bufio"
+	"encoding/hex"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"cfi2sframe/internal/testkit/peer"
+)
+
+// These are for scripts/lab instructions.
+var (
+	files = flag.String("files", "", "compare the code of `FILES`, separated by blanks, and print a table")
+	tool  = flag.String("disassembler", "objdump", "`PROGRAM` of sid that -files compares with")
+)
+
+// listing calls fn for each instruction that a disassembler prints.
+func listing(t *testing.T, cmd *exec.Cmd, fn func(pc uint64, code []byte, text string)) {
+	t.Helper()
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	sc := bufio.NewScanner(out)
+	for sc.Scan() {
+		address, rest, _ := strings.Cut(sc.Text(), ":")
+		digits, text, ok := strings.Cut(strings.TrimSpace(rest), "\t")
+		pc, err := strconv.ParseUint(strings.TrimSpace(address), 16, 64)
+		if !ok || err != nil {
+			continue
+		}
+		code, err := hex.DecodeString(strings.ReplaceAll(digits, " ", ""))
+		if err != nil {
+			t.Fatalf("%q: %v", sc.Text(), err)
+		}
+		fn(pc, code, text)
+	}
+	if err := sc.Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A tally counts what is compared.
+type tally struct {
+	bytes, instructions, bad, differences int
+	unknown                               map[string]int
+	incomplete                            bool // the disassembler does not know all instructions
+}
+
+// add compares the instruction at the start of code. The disassembler prints a text for its first size bytes.
+func (c *tally) add(t *testing.T, pc uint64, code []byte, size int, printed string) {
+	t.Helper()
+	wait := 0 // bytes of wait, which objdump prints as a part of the next instruction
+	if size > 2 && code[1] == 0x9b && strings.IndexByte("\x66\xf2\xf3", code[0]) >= 0 {
+		wait = 2
+	} else if size > 1 && code[0] == 0x9b {
+		wait = 1
+	}
+	code, pc, size = code[wait:], pc+uint64(wait), size-wait
+	in, ok := DecodeAMD64(code, pc)
+	differs := func(err error) {
+		if c.differences++; c.differences < 20 {
+			t.Errorf("%x: % x: %s: %v", pc, code[:size], printed, err)
+		}
+	}
+	if strings.Contains(printed, "(bad)") || strings.Contains(printed, "<unknown>") {
+		// Reserved bits of VEX and EVEX are not checked.
+		vex := code[0]&^1 == 0xc4 || code[0] == 0x62
+		if c.bad++; ok && !vex && !c.incomplete {
+			differs(fmt.Errorf("size %d; want none", in.Size))
+		}
+		return
+	}
+	parsed := parseText(printed)
+	if parsed.name == "" { // prefixes without an instruction
+		return
+	}
+	c.instructions++
+	c.bytes += size
+	if !ok {
+		c.unknown[parsed.name]++
+	} else if err := parsed.compare(in, pc, size); err != nil {
+		differs(err)
+	}
+}
+
+// TestObjdump compares each instruction of libraries with what objdump prints: its size, where it goes, its operands in
+// memory, the registers and the memory that it writes, and what it does to the stack pointer.
+func TestObjdump(t *testing.T) {
+	list := strings.Fields(*files)
+	if len(list) == 0 {
+		list = []string{filepath.Join(peer.Root(t, "sid"), "usr/lib/x86_64-linux-gnu/libc.so.6")}
+	}
+	for _, file := range list {
+		c := tally{unknown: map[string]int{}, incomplete: *tool != "objdump"}
+		args := []string{"-d", "-w", "--insn-width=16", file}
+		if c.incomplete { // LLVM's
+			args = []string{"-d", "--print-imm-hex", file}
+		}
+		var prefix []byte // LLVM prints it as an instruction
+		listing(t, peer.Tool(t, "sid", *tool)(args...), func(pc uint64, code []byte, text string) {
+			pc -= uint64(len(prefix))
+			if code, prefix = append(prefix, code...), nil; prefixNames[text] {
+				prefix = code
+				return
+			}
+			c.add(t, pc, code, len(code), text)
+		})
+		var names []string
+		for name, n := range c.unknown {
+			names = append(names, fmt.Sprintf("%s %d", name, n))
+		}
+		slices.Sort(names)
+		if c.instructions == 0 {
+			t.Errorf("%s: %s prints no instructions", file, *tool)
+		}
+		if *files != "" {
+			fmt.Printf("| %s | %d | %d | %d | %s | %d |\n", filepath.Base(file), c.bytes, c.instructions, c.bad,
+				strings.Join(names, ", "), c.differences)
+		} else if c.instructions < 100_000 || len(names) > 5 {
+			t.Errorf("%s: %d instructions; unknown: %v", file, c.instructions, names)
+		}
+	}
+}
+
+// slot is the distance of instructions in TestEncodings. No-ops before each end what zeros begin.
+const slot = 32
+
+type encodings []byte
+
+func (e *encodings) add(parts ...byte) {
+	const noOps = "\x90\x90\x90\x90\x90\x90"
+	*e = append(append(*e, noOps...), parts...)
+	*e = append(*e, make([]byte, slot-len(noOps)-len(parts))...)
+}
+
+// modRM adds an opcode with memory and with a register, and with each other operand or group in ModRM.
+func (e *encodings) modRM(opcode ...byte) {
+	for r := range byte(8) {
+		e.forms(r, opcode...)
+	}
+}
+
+// vector adds an instruction with VEX or EVEX. Shifts and blsr are groups.
+func (e *encodings) vector(opcode ...byte) {
+	if op := opcode[len(opcode)-1]; op >= 0x71 && op <= 0x73 || op == 0xae || op == 0xf3 {
+		e.modRM(opcode...)
+	} else {
+		e.forms(1+op%7, opcode...)
+	}
+}
+
+func (e *encodings) forms(r byte, opcode ...byte) {
+	e.add(append(slices.Clip(opcode), r<<3|1)...)
+	e.add(append(slices.Clip(opcode), 0xc0|r<<3|1)...)
+}
+
+// TestEncodings compares all opcodes with all prefixes that matter to them, and with the forms of ModRM.
+func TestEncodings(t *testing.T) {
+	var e encodings
+	prefixes := []string{"", "\x66", "\xf3", "\xf2", "\x48", "\x66\x48", "\xf3\x48", "\xf2\x48", "\x64\x67\x45"}
+	for op := range byte(255) {
+		for _, prefix := range prefixes {
+			for _, escape := range []string{"", "\x0f", "\x0f\x38", "\x0f\x3a"} {
+				e.modRM(append([]byte(prefix+escape), op)...)
+			}
+		}
+		e.modRM(0x8f, 0xe9, 0x78, op)
+		for _, last := range []byte{0x78, 0xf8} { // VEX.W
+			for pp := range byte(4) {
+				for _, m := range []byte{1, 2, 3, 5, 6} {
+					if m <= 3 {
+						e.vector(0xc4, 0xe0|m, last|pp, op)
+					}
+					e.vector(0x62, 0xf0|m, last|pp|4, 0x48, op)
+				}
+			}
+		}
+	}
+	path := filepath.Join(t.TempDir(), "code")
+	if err := os.WriteFile(path, e, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	c := tally{unknown: map[string]int{}}
+	cmd := peer.Tool(t, "sid", "objdump")("-D", "-w", "-b", "binary", "-m", "i386:x86-64", "--insn-width=16", path)
+	listing(t, cmd, func(pc uint64, code []byte, text string) {
+		if pc%slot == 6 {
+			c.add(t, pc, e[pc:pc+longest], len(code), text)
+		}
+	})
+	unknown := 0
+	for _, n := range c.unknown {
+		unknown += n
+	}
+	t.Logf("%d instructions, of these unknown %d; %d do not exist", c.instructions, unknown, c.bad)
+	if c.instructions < 60_000 || unknown > c.instructions/8 {
+		t.Error("too few are known")
+	}
+}
