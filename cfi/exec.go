@@ -41,6 +41,7 @@ type executor struct {
 	numbering
 	slots   []slot // a hash table of programs; its size is a power of two
 	seed    maphash.Seed
+	cies    uint32                  // how many there are
 	touched uint32                  // what addPrograms read ahead, so that it is read
 	chunk   []Step                  // memory for steps
 	effects [1 << effectBits]effect // by a hash

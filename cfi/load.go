@@ -12,6 +12,7 @@ import (
 
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/arch"
+	"cfi2sframe/internal/gopclntab"
 )
 
 // A Source is a section that CFI comes from, or a choice of them.
@@ -163,8 +164,11 @@ type Table struct {
 	Errors    []*Error // malformed records, maxErrors at most
 	NumErrors int      // all of them
 
+	Refused []Refusal // code without CFI for which no rows could be inferred, by address
+
 	functions []Function // sorted by Begin, without overlaps
 	programs  *programs
+	exec      *executor // for Infer
 }
 
 const maxErrors = 1000
@@ -259,6 +263,8 @@ func (t *Table) parse(secs []*section, f, debug *elffile.File, table *goSection)
 	if table != nil {
 		table.parse(t, x, code, cies)
 	}
+	x.cies = uint32(cies + int(gopclntab.NumKinds))
+	t.exec = x
 	t.programs.rules = x.numbering.rules
 	t.functions = t.disjoint(parts[EHFrame])
 	if d := t.disjoint(parts[DebugFrame]); len(d) > 0 {

@@ -2,8 +2,6 @@ package verify
 
 import (
 	"debug/elf"
-	"encoding/binary"
-	"strings"
 
 	"cfi2sframe/sframe"
 )
@@ -17,146 +15,6 @@ func init() {
 		fpAtFP: []byte{0x76, 0}, epilogue: epilogueAMD64, // breg6 (rbp) 0
 	}
 }
-
-// An instruction is one of amd64. Registers have the numbers of their encoding; -1 is none.
-type instruction struct {
-	size     int  // in bytes
-	op       int  // opcode; 0x0f00 more for those of two bytes
-	wide     bool // REX.W
-	short    bool // operands of 16 bits
-	repeat   byte // prefix f0 (lock), f2 or f3, or 0
-	segment  bool // has a prefix of a segment
-	reg      int  // of ModRM; a part of some opcodes
-	rm       int  // the other register of ModRM, or that of the opcode; -1 for memory
-	base     int  // of memory at base+disp; -1 also for memory elsewhere
-	relative bool // memory at disp from the next instruction
-	disp     int64
-	imm      int64 // immediate operand, or distance of a jump
-}
-
-// Numbers of registers in instructions.
-const (
-	rsp = 4
-	rbp = 5
-	r10 = 10
-	r11 = 11
-	r13 = 13
-)
-
-// The operands of opcodes: none (.), ModRM (m), an immediate of 1 byte (b) or of 2 or 4 (z), ModRM and an immediate (B,
-// Z). Others (-) are unknown. Those with a VEX or EVEX prefix are among them. Intel SDM, volume 2, appendix A.
-const (
-	oneByte = "mmmmbz--mmmmbz--" + "mmmmbz--mmmmbz--" + "mmmmbz--mmmmbz--" + "mmmmbz--mmmmbz--" +
-		"----------------" + "................" + "---m----zZbB----" + "bbbbbbbbbbbbbbbb" +
-		"BZ-Bmmmmmmmm-m--" + "..........-....." + "----....bz......" + "bbbbbbbbzzzzzzzz" +
-		"BB-.--BZ-.--.b--" + "mmmm----mmmmmmmm" + "bbbb----zz-b----" + "----..mm......mm"
-	twoBytes = "-m---.-----.-m--" + "mmmmmmmmmmmmmmmm" + "--------mmmmmmmm" + "-.--------------" +
-		"mmmmmmmmmmmmmmmm" + "mmmmmmmmmmmmmmmm" + "mmmmmmmmmmmmmmmm" + "BBBBmmm.----mmmm" +
-		"zzzzzzzzzzzzzzzz" + "mmmmmmmmmmmmmmmm" + "--.mBm-----mBmmm" + "mm-m--mmm-Bmmmmm" +
-		"mmBmBBBm........" + "mmmmmmmmmmmmmmmm" + "mmmmmmmmmmmmmmmm" + "mmmmmmmmmmmmmmm-"
-)
-
-// decodeAMD64 decodes the instruction at the start of code, and reports whether it is known.
-func decodeAMD64(code []byte) (in instruction, ok bool) {
-	const longest = 15
-	var b [2 * longest]byte // zeros follow
-	copy(b[:longest], code)
-	n := 0
-	for ; n < longest-1 && in.prefix(b[n]); n++ {
-	}
-	var rex int
-	if b[n]&0xf0 == 0x40 {
-		rex = int(b[n])
-		in.wide = rex&8 != 0
-		n++
-	}
-	in.op = int(b[n])
-	kind := oneByte[in.op]
-	if in.op == 0x0f {
-		n++
-		in.op, kind = 0x0f00|int(b[n]), twoBytes[b[n]]
-	}
-	n++
-	in.reg, in.rm, in.base = -1, -1, -1
-	switch {
-	case strings.IndexByte("mBZ", kind) >= 0:
-		n += in.modRM(b[n:], rex)
-	case in.op&^0xf == 0x50, in.op&^7 == 0x90, in.op&^0xf == 0xb0, in.op&^7 == 0x0fc8:
-		in.rm = in.op&7 | rex&1<<3
-	}
-	size := 0 // of the immediate operand
-	switch {
-	case kind == '-', in.op&^1 == 0xc6 && in.reg&7 != 0:
-		return in, false
-	case in.op&^7 == 0xb8 && in.wide: // mov
-		size = 8
-	case kind == 'b', kind == 'B', in.op == 0xf6 && in.reg&7 < 2: // the latter is test
-		size = 1
-	case (kind == 'z' || kind == 'Z' || in.op == 0xf7 && in.reg&7 < 2) && in.short && !in.wide:
-		size = 2
-	case kind == 'z', kind == 'Z', in.op == 0xf7 && in.reg&7 < 2:
-		size = 4
-	}
-	shift := 64 - 8*size
-	in.imm = int64(binary.LittleEndian.Uint64(b[n:])) << shift >> shift
-	in.size = n + size
-	jump, _ := in.isJump()
-	differs := in.short && (jump || in.op == 0xe8) // between processors
-	return in, in.size <= min(len(code), longest) && !differs
-}
-
-// prefix reports whether b is a prefix other than REX. A later REX.W would cancel in.short.
-func (in *instruction) prefix(b byte) bool {
-	switch b {
-	case 0x66:
-		in.short = true
-	case 0xf0, 0xf2, 0xf3:
-		in.repeat = b
-	case 0x26, 0x2e, 0x36, 0x3e, 0x64, 0x65:
-		in.segment = true
-	default:
-		return false
-	}
-	return true
-}
-
-// modRM decodes ModRM, SIB and displacement, and returns their size.
-func (in *instruction) modRM(b []byte, rex int) (size int) {
-	mod, low := b[0]>>6, int(b[0]&7)
-	in.reg, in.rm = int(b[0]>>3&7)|rex&4<<1, -1
-	size = 1
-	base := low
-	if low == 4 && mod != 3 { // SIB
-		base, size = int(b[1]&7), 2
-	}
-	if low != 4 || b[1]>>3&7 == 4 && rex&2 == 0 { // without an index
-		in.base = base | rex&1<<3
-	}
-	switch {
-	case mod == 3:
-		in.rm, in.base = low|rex&1<<3, -1
-	case mod == 0 && base == 5:
-		in.base, in.relative = -1, low == 5
-		in.disp = int64(int32(binary.LittleEndian.Uint32(b[size:])))
-		size += 4
-	case mod == 1:
-		in.disp = int64(int8(b[size]))
-		size++
-	case mod == 2:
-		in.disp = int64(int32(binary.LittleEndian.Uint32(b[size:])))
-		size += 4
-	}
-	return size
-}
-
-// isJump reports whether the instruction is a direct jump, and whether it depends on a condition.
-func (in *instruction) isJump() (jump, conditional bool) {
-	conditional = in.op&^0xf == 0x70 || in.op&^0xf == 0x0f80 || in.op&^3 == 0xe0
-	return conditional || in.op == 0xe9 || in.op == 0xeb, conditional
-}
-
-// target returns where a direct jump or call at pc leads.
-func (in *instruction) target(pc uint64) uint64 { return pc + uint64(in.size) + uint64(in.imm) }
 
 // stubAMD64 knows the instructions of PLT stubs.
 func stubAMD64(b []byte, pc uint64) (e effect, ok bool) {
@@ -216,7 +74,7 @@ func prologueAMD64(p *prologue, b []byte) int {
 	jump, conditional := in.isJump()
 	group := in.reg & 7
 	switch {
-	case !ok, in.short && (in.writes(rsp) || in.op&^7 == 0x50 || in.op == 0x68 || in.op == 0x6a || in.op == 0xff):
+	case !ok, in.short && (in.written()>>rsp&1 != 0 || in.op&^7 == 0x50 || in.op == 0x68 || in.op == 0x6a || in.op == 0xff):
 		return 0
 	case in.op&^7 == 0x50, in.op == 0x68, in.op == 0x6a, in.op == 0xff && group == 6: // push
 		if p.sp += 8; in.op == 0x55 && in.rm == rbp {
@@ -231,26 +89,10 @@ func prologueAMD64(p *prologue, b []byte) int {
 	case jump && conditional:
 		p.skip = in.imm
 	case jump, in.op == 0xe8, in.op == 0xc3, in.op == 0xff && group >= 2, in.op&^7 == 0x58,
-		in.writes(rsp), in.writes(rbp): // jmp, call, ret, pop
+		in.written()>>rsp&1 != 0, in.written()>>rbp&1 != 0: // jmp, call, ret, pop
 		return 0
 	}
 	return in.size
-}
-
-// writes reports whether the instruction may write a register that has a number below 8. It is true for some that only
-// read it.
-func (in *instruction) writes(reg int) bool {
-	switch op, group := in.op, in.reg&7; {
-	case op&^7 == 0x50, op&^3 == 0x38, op&^1 == 0x84, op&^1 == 0xf6 && group < 2, // push, cmp, test
-		op&^3 == 0x80 && group == 7, op == 0xff && group >= 2, // cmp; push, and control flow
-		op == 0x0f1f, op&^1 == 0x0f10, op&^1 == 0x0f28, op == 0x0f57, op == 0x0fef: // no-op, and of vectors
-		return false
-	case op&^1 == 0x88, op&^3 == 0x80, op&^1 == 0xc0, op&^1 == 0xc6, op&^3 == 0xd0, op&^1 == 0xf6, op == 0xff: // to r/m
-		return in.rm == reg
-	case op == 0xc9: // leave
-		return true
-	}
-	return in.rm == reg || in.reg == reg
 }
 
 // epilogueAMD64 takes lea from the register that has the CFA, pop of that register, moves between others, no-ops, and
@@ -298,9 +140,9 @@ func stackAMD64(b []byte) stackEffect {
 	if in.op == 0x8b {
 		to, from = from, to
 	}
-	e := stackEffect{size: in.size, jumps: jump, skip: in.imm, writesFP: in.writes(rbp)}
+	e := stackEffect{size: in.size, jumps: jump, skip: in.imm, writesFP: in.written()>>rbp&1 != 0}
 	switch in.op {
-	case 0xc3, 0xcc, 0xcd, 0xf4, 0x0f0b: // ret, int3, int, hlt, ud2
+	case 0xc2, 0xc3, 0xcc, 0xcd, 0xf4, 0x0f0b: // ret, int3, int, hlt, ud2
 		e.ends = true
 	default:
 		e.ends = jump && !conditional || in.op == 0xff && group == 4 // jmp

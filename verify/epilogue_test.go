@@ -67,7 +67,7 @@ func TestEpilogue(t *testing.T) {
 		{"pop of another register", "5d498d65f0415cc3", r13, rows{row(0, reg(13), saved), row(1, reg(13), none),
 			row(5, at(sframe.SP, 16), none), row(7, at(sframe.SP, 8), none)},
 			"0x1001-0x1005: caller's frame pointer differs; 0x1005-0x1007: caller's frame pointer differs"},
-		{"an unknown instruction", "5d498d62f8c5f877c3", r10, epilogue,
+		{"an unknown instruction", "5d498d62f8069090c3", r10, epilogue,
 			"0x1001-0x1005: caller's frame pointer differs; 0x1005-0x1009: caller's frame pointer differs"},
 		{"a far jump", "5d498d62f8ff2d00000000", r10, epilogue,
 			"0x1001-0x1005: caller's frame pointer differs; 0x1005-0x100b: caller's frame pointer differs"},

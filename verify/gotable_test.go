@@ -473,7 +473,7 @@ func TestPrologue(t *testing.T) {
 		{"after rbp was set", "\x48\x89\xfd" + frame, 7, goSlot{}, ""},
 		{"after comparisons of rsp", "\x49\x3b\x66\x10\x48\x81\xfc\x00\x01\x00\x00" + frame, 15,
 			goSlot{true, 20, 48, 8}, ""},
-		{"after an unknown instruction", "\xc5\xf8\x77" + frame, 7, goSlot{}, ""},
+		{"after an unknown instruction", "\x06\x90\x90" + frame, 7, goSlot{}, ""},
 		{"saved with an index", "\x48\x83\xec\x30\x48\x89\x6c\x04\x28\xc3", 4, goSlot{}, ""},
 		{"a half of it saved", "\x48\x83\xec\x30\x89\x6c\x24\x28\xc3", 4, goSlot{}, ""},
 		{"another size", "\x48\x83\xec\x38\x48\x89\x6c\x24\x28", 4, goSlot{},

@@ -66,7 +66,7 @@ func (c *checker) function(fn *cfi.Function, next uint64) error {
 		_, _, err := c.compareRow(fn.Begin, fn.End, c.noRules)
 		return err
 	}
-	number := c.noRules
+	number, before := c.noRules, c.res.Covered
 	steps := c.steps(fn)
 	for k := 0; k < len(steps); k++ {
 		k += c.skipAgreed(steps[k:])
@@ -83,6 +83,9 @@ func (c *checker) function(fn *cfi.Function, next uint64) error {
 		if c.table.Rules(number).RA.Rule == cfi.RuleUndefined {
 			c.res.Outermost += left
 		}
+	}
+	if fn.Inferred() {
+		c.res.Inferred += c.res.Covered - before
 	}
 	if c.segs.begin >= next {
 		return nil

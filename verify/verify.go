@@ -1,5 +1,5 @@
 // Package verify checks an SFrame section against the CFI it was made from, and what is made without CFI against the
-// code. It has five jobs, each in a file:
+// code. It has six jobs, each in a file:
 //
 //   - rows.go compares the rows of CFI with those of the section.
 //   - stubs.go follows the code that only the section describes, which must be PLT stubs.
@@ -7,6 +7,7 @@
 //   - epilogue.go proves rows of functions with a realigned stack that say more than the CFI.
 //   - gotable.go compares the rows from the table of a Go program with the table, and with the code; gostacks.go those
 //     of functions that leave their stack.
+//   - inferred.go compares rows that come from instructions with the instructions; steps.go has their effects.
 //
 // The comparison is numeric. Registers get arbitrary values and memory gets arbitrary contents, and the rules of both
 // sides are evaluated as two unwinders would. At every pc that SFrame describes, the CFA and the caller's pc, frame
@@ -46,6 +47,7 @@ func (m Mismatch) String() string {
 type Result struct {
 	Described  uint64 // by CFI
 	Covered    uint64 // by CFI and SFrame, which agree
+	Inferred   uint64 // the part of Covered in functions whose rows come from instructions
 	Outermost  uint64 // by CFI only, and without a caller
 	Stubs      uint64 // by SFrame only, and right by the instructions
 	Padding    uint64 // the same, after functions
@@ -189,6 +191,7 @@ func Check(t *cfi.Table, s *sframe.Section, f *elffile.File, opt Options) (*Resu
 func (r *Result) add(p *Result) {
 	r.Described += p.Described
 	r.Covered += p.Covered
+	r.Inferred += p.Inferred
 	r.Outermost += p.Outermost
 	r.Padding += p.Padding
 	r.Total += p.Total

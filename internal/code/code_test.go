@@ -1,0 +1,260 @@
+package code
+
+import (
+	"debug/elf"
+	"fmt"
+	"maps"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/testfile"
+)
+
+// base is the address of assembled code.
+const base = 0x1000
+
+// A source is code in assembly: a gap, from described@ on code that is not in the gap, and from data@ on data. Functions
+// are the start and labels that begin with f. @ makes labels unique; start@ is the start, and at@ is the start minus
+// base.
+type source struct {
+	name string
+	asm  string
+	want string // as describe says
+}
+
+// describe says what was found: functions with their rows, the targets of jumps in them, and refused code. Numbers count
+// from base. A row is in effect to the next one; fp is where the caller's RBP is saved, from the CFA.
+func describe(t *Text) string {
+	inf, refused, err := Find(t)
+	if err != nil {
+		return err.Error()
+	}
+	names := [...]string{"rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp",
+		"r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15"}
+	said := map[uint64]string{}
+	for _, fn := range inf.Functions {
+		var rows []string
+		for _, r := range fn.Rows {
+			s := fmt.Sprintf("%s%+d", names[r.Reg], r.Offset)
+			if r.Off > 0 {
+				s = fmt.Sprintf("%d %s", fn.Begin-base+uint64(r.Off), s)
+			}
+			switch {
+			case r.Lost:
+				s += " lost"
+			case r.FP != 0:
+				s += fmt.Sprintf(" fp%+d", r.FP)
+			}
+			rows = append(rows, s)
+		}
+		said[fn.Begin] = fmt.Sprintf("%d-%d: %s", fn.Begin-base, fn.End-base, strings.Join(rows, ", "))
+	}
+	for _, r := range refused {
+		said[r.Begin] += fmt.Sprintf("%d-%d %s", r.Begin-base, r.End-base, strings.TrimPrefix(r.Reason.String(), "code-"))
+	}
+	var all []string
+	for _, pc := range slices.Sorted(maps.Keys(said)) {
+		all = append(all, said[pc])
+	}
+	for _, pc := range slices.Sorted(maps.Keys(inf.Jumps)) {
+		s := fmt.Sprintf("%d to", pc-base)
+		for _, to := range inf.Jumps[pc] {
+			s += fmt.Sprintf(" %d", to-base)
+		}
+		all = append(all, s)
+	}
+	return strings.Join(all, "; ")
+}
+
+// assemble assembles sources.
+func assemble(t *testing.T, sources []source) []*Text {
+	t.Helper()
+	var asm strings.Builder
+	for i, s := range sources {
+		text := fmt.Sprintf(".section .text.%d,\"ax\"\nstart@:\n.set at@, start@-%#x\n%s\nend@:\n", i, base, s.asm)
+		asm.WriteString(strings.ReplaceAll(text, "@", fmt.Sprintf("_%d", i)))
+	}
+	dir := t.TempDir()
+	in, out := filepath.Join(dir, "code.s"), filepath.Join(dir, "code.o")
+	testfile.Write(t, in, asm.String())
+	if msg, err := exec.Command(peer.Look(t, "as"), "--64", "-o", out, in).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, msg)
+	}
+	f, err := elf.Open(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	symbols, err := f.Symbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var texts []*Text
+	for i := range sources {
+		section := f.Section(fmt.Sprintf(".text.%d", i))
+		code, err := section.Data()
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := &Text{Machine: elf.EM_X86_64, Functions: []uint64{base}}
+		at := map[string]int{"described": len(code), "data": len(code)}
+		for _, s := range symbols {
+			name, number, _ := strings.Cut(s.Name, "_")
+			if number != fmt.Sprint(i) {
+				continue
+			}
+			if at[name] = int(s.Value); name[0] == 'f' {
+				text.Functions = append(text.Functions, base+s.Value)
+			}
+		}
+		described := min(at["described"], at["data"])
+		text.Gaps = []Gap{{base, code[:described]}}
+		text.Described = func(f func(addr uint64, code []byte)) error {
+			f(base+uint64(described), code[described:at["data"]])
+			return nil
+		}
+		text.Data = func(addr uint64, n int) []byte {
+			if addr < base || addr >= base+uint64(len(code)) {
+				return nil
+			}
+			return code[addr-base:][:min(n, len(code)-int(addr-base))]
+		}
+		texts = append(texts, text)
+	}
+	return texts
+}
+
+// pushes returns the rows of n pushes at pc, each of 1 byte, in a function that has pushed before.
+func pushes(pc, n, before int) string {
+	var s []string
+	for i := range n {
+		s = append(s, fmt.Sprintf("%d rsp%+d", pc+i, 8+8*(before+i)))
+	}
+	return strings.Join(s, ", ")
+}
+
+// TestFind has rows by the System V ABI: at the entry the CFA is RSP+8, and the return address is at CFA-8.
+func TestFind(t *testing.T) {
+	sources := []source{
+		{"leaf", "xor %eax,%eax; ret", "0-3: rsp+8"},
+		{"push", "push %rbx; push %rbp; xor %ebp,%ebp; pop %rbp; pop %rbx; ret",
+			"0-7: rsp+8, 1 rsp+16, 2 rsp+24 fp-24, 5 rsp+16, 6 rsp+8"},
+		{"sub", "sub $24,%rsp; nop; add $24,%rsp; ret", "0-10: rsp+8, 4 rsp+32, 9 rsp+8"},
+		{"leave", "push %rbp; mov %rsp,%rbp; sub $32,%rsp; leave; ret",
+			"0-10: rsp+8, 1 rsp+16 fp-16, 4 rbp+16 fp-16, 9 rsp+8"},
+		{"lea from FP", "push %rbp; mov %rsp,%rbp; push %rbx; sub $16,%rsp; lea -8(%rbp),%rsp; pop %rbx; pop %rbp; ret",
+			"0-16: rsp+8, 1 rsp+16 fp-16, 4 rbp+16 fp-16, 15 rsp+8"},
+		{"FP is not needed", "push %rbp; mov %rsp,%rbp; pop %rbp; ret", "0-6: rsp+8, 1 rsp+16 fp-16, 5 rsp+8"},
+		{"copy", "mov %rsp,%rax; sub $64,%rsp; mov %rax,%rsp; ret", "0-11: rsp+8, 7 rsp+72, 10 rsp+8"},
+		{"exchange", "xchg %rsp,%rax; xchg %rsp,%rax; ret", "0-5: rsp+8, 2 rax+8, 4 rsp+8"},
+		{"memory", "push (%rdi); pop (%rdi); ret", "0-5: rsp+8, 2 rsp+16, 4 rsp+8"},
+		{"copy in the stack", "mov %rsp,%rax; sub $24,%rsp; and $-32,%rsp; mov %rax,8(%rsp); xor %eax,%eax; mov 8(%rsp),%rsp; ret",
+			"0-24 unknown-stack"}, // no register has the frame before the last load
+		{"realigned", "mov %rsp,%r11; and $-32,%rsp; sub $64,%rsp; mov %r11,%rsp; ret",
+			"0-15: rsp+8, 7 r11+8, 14 rsp+8"},
+		{"realigned, with a new frame", `lea 8(%rsp),%r10; and $-32,%rsp; push -8(%r10); push %rbp; mov %rsp,%rbp; push %r10
+			pop %r10; pop %rbp; lea -8(%r10),%rsp; ret`, "0-27: rsp+8, 9 r10+0, 17 r10+0 lost, 22 r10+0, 26 rsp+8"},
+		{"aligned to no power of two", "mov %rsp,%r11; and $-24,%rsp; mov %r11,%rsp; ret",
+			"0-11: rsp+8, 7 r11+8, 10 rsp+8"},
+		{"constant size", "mov $0x1000,%eax; sub %rax,%rsp; add %rax,%rsp; ret", "0-12: rsp+8, 8 rsp+4104, 11 rsp+8"},
+		{"computed size", "sub %r11,%rsp; add %r11,%rsp; ret", "0-7 unknown-stack"},
+		{"computed size, with FP", "push %rbp; mov %rsp,%rbp; sub %rax,%rsp; leave; ret",
+			"0-9: rsp+8, 1 rsp+16 fp-16, 4 rbp+16 fp-16, 8 rsp+8"},
+		{"SP from elsewhere", "mov %rdi,%rsp; ret", "0-4 unknown-stack"},
+		{"leave without a frame", "leave; ret", "0-2 unknown-stack"},
+
+		{"lost FP", "xor %ebp,%ebp; ret", "0-3: rsp+8, 2 rsp+8 lost"},
+		{"call of code that loses FP", "call f@; ret; f@: call f2@; ret; f2@: xor %ebp,%ebp; ret",
+			"0-6: rsp+8, 5 rsp+8 lost; 6-12: rsp+8, 11 rsp+8 lost; 12-15: rsp+8, 14 rsp+8 lost"},
+		{"call, with FP saved", "push %rbp; call f@; pop %rbp; ret; f@: xor %ebp,%ebp; ret",
+			"0-8: rsp+8, 1 rsp+16 fp-16, 7 rsp+8; 8-11: rsp+8, 10 rsp+8 lost"},
+		{"call of code that changes RBX", "mov %rsp,%rbx; and $-16,%rsp; call f@; mov %rbx,%rsp; ret; f@: xor %ebx,%ebx; ret",
+			"0-16 unknown-stack; 16-19: rsp+8"},
+		{"call of other code", "mov %rsp,%rbx; and $-16,%rsp; call *%rax; mov %rbx,%rsp; ret",
+			"0-13: rsp+8, 7 rbx+8, 12 rsp+8"},
+		{"call changes scratch registers", "mov %rsp,%r11; and $-16,%rsp; call *(%rax); mov %r11,%rsp; ret",
+			"0-13 unknown-stack"},
+		{"FP in the red zone", "mov %rbp,-8(%rsp); xor %ebp,%ebp; mov -8(%rsp),%rbp; ret",
+			"0-13: rsp+8, 7 rsp+8 fp-16, 12 rsp+8"},
+		{"below the red zone, a signal overwrites FP", "mov %rbp,-136(%rsp); xor %ebp,%ebp; ret", "0-11: rsp+8, 10 rsp+8 lost"},
+		{"a call overwrites FP", "mov %rbp,-8(%rsp); xor %ebp,%ebp; call *%rax; ret",
+			"0-10: rsp+8, 7 rsp+8 fp-16, 9 rsp+8 lost"},
+		{"a call overwrites what was popped", "push %rbp; pop %rax; xor %ebp,%ebp; call *%rax; ret",
+			"0-7: rsp+8, 1 rsp+16 fp-16, 2 rsp+8, 4 rsp+8 fp-16, 6 rsp+8 lost"},
+		{"a store overwrites FP", "push %rbp; xor %ebp,%ebp; mov %rax,(%rsp); pop %rbp; ret",
+			"0-9: rsp+8, 1 rsp+16 fp-16, 7 rsp+16 lost, 8 rsp+8 lost"},
+		{"a store overwrites a part of FP", "push %rbp; xor %ebp,%ebp; movl $0,4(%rsp); pop %rbp; ret",
+			"0-13: rsp+8, 1 rsp+16 fp-16, 11 rsp+16 lost, 12 rsp+8 lost"},
+		{"a vector overwrites FP", "push %rbp; xor %ebp,%ebp; movups %xmm0,-8(%rsp); pop %rbp; ret",
+			"0-10: rsp+8, 1 rsp+16 fp-16, 8 rsp+16 lost, 9 rsp+8 lost"},
+		{"a store beside FP", "push %rbp; xor %ebp,%ebp; mov %rax,-8(%rsp); pop %rbp; ret",
+			"0-10: rsp+8, 1 rsp+16 fp-16, 9 rsp+8"},
+		{"more slots than are followed", ".rept 32; push %rbx; .endr; push %rbp; xor %ebp,%ebp; mov %rsp,%rax; add $264,%rsp; ret",
+			"0-46: rsp+8, " + pushes(1, 33, 1) + ", 35 rsp+272 lost, 45 rsp+8 lost"},
+
+		{"branches", "test %edi,%edi; jz 1f; push %rbx; pop %rbx; 1: ret", "0-7: rsp+8, 5 rsp+16, 6 rsp+8"},
+		{"branches at two depths", "test %edi,%edi; jz 1f; push %rbx; 1: ret", "0-6 unknown-stack"},
+		{"loop", "push %rbx; 1: dec %edi; jnz 1b; pop %rbx; ret", "0-7: rsp+8, 1 rsp+16, 6 rsp+8"},
+		{"endless loop", "nop; 1: jmp 1b", "0-3 runs-on"},
+		{"trap", "test %edi,%edi; jz 1f; ret; 1: ud2", "0-7 runs-on"},
+		{"end of the code", "nop", "0-1 runs-on"},
+		{"runs into other code", "nop; described@: ret", "0-1 runs-on"},
+		{"runs into a function", "nop; f@: ret", "0-1: rsp+8; 1-2: rsp+8"},
+		{"runs into a function at another depth", "push %rbx; f@: ret", "0-1 unbalanced; 1-2: rsp+8"},
+		{"unreached", "ret; nop; ret", "0-1: rsp+8; 1-3 unreached"},
+		{"return at another depth", "push %rbx; ret", "0-2 unbalanced"},
+		{"return that pops arguments", "ret $8", "0-1 overlap; 1-3 unreached"},
+		{"above the return address", "pop %rax; push %rax; ret", "0-3 unbalanced"},
+		{"call of the next instruction", "call 1f; 1: pop %rax; ret", "0-7: rsp+8, 5 rsp+16, 6 rsp+8"},
+		{"into an instruction", "jz 1f+1; 1: mov $0xc3c3c3c3,%eax; ret", "0-8 overlap"},
+		{"unknown bytes", "nop; .byte 6; nop", "0-2 overlap; 2-3 unreached"},
+		{"unknown bytes after a branch", "jz 1f; ret; 1: .byte 6", "0-4 overlap"},
+		{"tail call", "push %rbx; pop %rbx; jmp f@; f@: ret", "0-4: rsp+8, 1 rsp+16, 2 rsp+8; 4-5: rsp+8"},
+		{"tail call at another depth", "push %rbx; jmp f@; f@: ret", "0-3 unbalanced; 3-4: rsp+8"},
+		{"tail call of other code", "jmp 1f; described@: 1: ret", "0-2: rsp+8"},
+		{"indirect tail calls", "jz 1f; jmp *%rax; 1: jmp *(%rax)", "0-6: rsp+8"},
+		{"indirect jump", "push %rbx; jmp *%rax", "0-3 indirect"},
+		{"entries from other code", "ret; 1: ret; 2: ret; 3: ret; nop; described@: call 1b; lea 2b(%rip),%rax; jz 3b; .byte 6; call 4f; 4:",
+			"0-1: rsp+8; 1-2: rsp+8; 2-3: rsp+8; 3-4: rsp+8; 4-5 unreached"},
+		{"entry from an address", "lea 1f(%rip),%rax; ret; 1: push %rbx; pop %rbx; ret",
+			"0-8: rsp+8; 8-11: rsp+8, 9 rsp+16, 10 rsp+8"},
+		{"joined functions", "push %rbx; jmp 1f; f@: push %rbx; nop; 1: pop %rbx; ret",
+			"0-3: rsp+8, 1 rsp+16; 3-7: rsp+8, 4 rsp+16, 6 rsp+8"},
+		{"one of two joined functions is odd", "jz 2f; push %rbx; jmp 1f; f@: push %rbx; 2: jmp *%rax; 1: pop %rbx; ret",
+			"0-10 unknown-stack"},
+
+		{"table of 8 bytes", "jmp *(data@-at@)(,%rax,8); 1: ret; 2: push %rbx; pop %rbx; ret; data@: .quad 1b-at@, 2b-at@, 0",
+			"0-11: rsp+8, 9 rsp+16, 10 rsp+8; 0 to 7 8"},
+		{"address from a table of 8 bytes", `lea data@(%rip),%rdx; mov (%rdx,%rax,8),%rax; jmp *%rax; 1: ret; 2: ret
+			data@: .quad 0, 1b-at@, 2b-at@`, "0-15: rsp+8; 11 to 13 14"},
+		{"table of 4 bytes", `lea data@(%rip),%rdx; movslq (%rdx,%rax,4),%rax; add %rdx,%rax; jmp *%rax; 1: ret; 2: ret; nop
+			data@: .long 1b-data@, 2b-data@, -1`, "0-18: rsp+8; 18-19 unreached; 14 to 16 17"},
+		{"table of 2 bytes", `lea data@(%rip),%rdx; lea start@(%rip),%rcx; movzwl (%rdx,%rax,2),%eax; lea 1(%rcx,%rax),%rax
+			jmp *%rax; 1: push %rbx; nop; pop %rbx; ret; 2: ret; data@: .short 1b-start@-1, 2b-start@-1`,
+			"0-30: rsp+8, 26 rsp+16, 28 rsp+8; 23 to 25 29"},
+		{"table that other data follows", `jmp *(data@-at@)(,%rax,8); 1: ret; 2: mov $0xc3c3c3c3,%eax; ret
+			data@: .quad 1b-at@, 2b-at@, 1b-at@, 2b-at@, 1b-at@, 2b+1-at@, 0, 1b-at@`, "0-14: rsp+8; 0 to 7 8"},
+		{"table that another one follows", `jmp *(data@-at@)(,%rax,8); 1: jmp *(3f-at@)(,%rax,8); 2: ret
+			data@: .quad 1b-at@; 3: .quad 2b-at@`, "0-15: rsp+8; 0 to 7; 7 to 14"},
+		{"table of what is no code", "push %rbx; jmp *(data@-at@)(,%rax,8); ret; data@: .quad 1, 1<<40", "0-8 indirect; 8-9 unreached"},
+		{"constant address", "push %rbx; lea 1f(%rip),%rax; jmp *%rax; 1: pop %rbx; ret",
+			"0-12: rsp+8, 1 rsp+16, 11 rsp+8; 8 to 10"},
+		{"address of the next part", `test %edi,%edi; jz 1f; lea 2f(%rip),%r8; jmp 4f; 1: lea 3f(%rip),%r8; jmp 4f
+			2: ret; 3: ret; 4: push %rbx; pop %rbx; jmp *%r8`,
+			"0-29: rsp+8, 25 rsp+16, 26 rsp+8; 26 to 22 23"},
+	}
+	for i, text := range assemble(t, sources) {
+		t.Run(sources[i].name, func(t *testing.T) {
+			if got := describe(text); got != sources[i].want {
+				t.Errorf("got  %s\nwant %s", got, sources[i].want)
+			}
+			if again := describe(text); again != describe(text) {
+				t.Errorf("then %s", again)
+			}
+		})
+	}
+}

@@ -1,0 +1,264 @@
+package code
+
+import (
+	"slices"
+
+	"cfi2sframe/elffile"
+	"cfi2sframe/internal/insn"
+)
+
+// Marks of a byte of code.
+const (
+	begins  = 1 << iota // an instruction that is reached
+	inside              // such an instruction, after its first byte
+	leads               // a block
+	enters              // a function, or a label whose address something has
+	function            // it is a function: a symbol says so, or it is called
+	overlap             // instructions that overlap, or cannot be decoded
+)
+
+// A finder follows code from entries, and marks what it reaches.
+type finder struct {
+	*Text
+	marks [][]byte // of each gap
+	last  int      // the gap that was used last
+	seeds []uint64 // functions that described code calls, or jumps to
+	taken []uint64 // addresses that it has
+	refs  []uint64 // addresses that code refers to; sorted up to sorted
+
+	// What follows is found again in each round.
+	work   []uint64              // leaders that are not followed yet
+	found  []uint64              // entries that are new
+	cuts   []uint64              // leaders in code that was reached before
+	tables map[uint64]*jumpTable // by the address of the jump
+	labels map[uint64]*labelLoad // by the address of the instruction
+
+	never map[uint64]bool // addresses that tables do not lead to
+	steps uint64          // that are left
+}
+
+// The bound on the time for a file: instructions that are decoded, jumps and calls that are followed, and entries of
+// tables.
+// Real code needs fewer than 3 steps for a byte.
+const (
+	stepsPerByte = 32
+	minSteps     = 1 << 20
+)
+
+// spend takes a step, and reports whether there was one left.
+func (f *finder) spend() bool {
+	if f.steps == 0 {
+		return false
+	}
+	f.steps--
+	return true
+}
+
+func newFinder(t *Text) *finder {
+	f := &finder{Text: t, never: map[uint64]bool{}, steps: minSteps}
+	for i := range t.Gaps {
+		f.marks = append(f.marks, make([]byte, len(t.Gaps[i].Code)))
+		f.steps += stepsPerByte * uint64(len(t.Gaps[i].Code))
+	}
+	return f
+}
+
+// mark returns the mark of the byte at pc, or nil outside of the gaps.
+func (f *finder) mark(pc uint64) *byte {
+	if len(f.Gaps) == 0 {
+		return nil
+	}
+	if g := &f.Gaps[f.last]; pc-g.Addr >= uint64(len(g.Code)) {
+		i, found := slices.BinarySearchFunc(f.Gaps, pc, func(g Gap, pc uint64) int {
+			switch {
+			case pc < g.Addr:
+				return 1
+			case pc >= g.end():
+				return -1
+			}
+			return 0
+		})
+		if !found {
+			return nil
+		}
+		f.last = i
+	}
+	return &f.marks[f.last][pc-f.Gaps[f.last].Addr]
+}
+
+// is reports whether the byte at pc is in a gap and has all of the marks.
+func (f *finder) is(pc uint64, marks byte) bool {
+	m := f.mark(pc)
+	return m != nil && *m&marks == marks
+}
+
+// isCode reports whether pc is in a gap.
+func (f *finder) isCode(pc uint64) bool { return f.mark(pc) != nil }
+
+// decode decodes the instruction at pc.
+func (f *finder) decode(pc uint64) (insn.Inst, bool) {
+	if !f.isCode(pc) {
+		return insn.Inst{}, false
+	}
+	f.spend()
+	g := &f.Gaps[f.last]
+	return insn.DecodeAMD64(g.Code[pc-g.Addr:], pc)
+}
+
+// forget forgets what was reached.
+func (f *finder) forget() {
+	for _, marks := range f.marks {
+		clear(marks)
+	}
+	f.work, f.found, f.cuts = nil, nil, nil
+	f.tables, f.labels = map[uint64]*jumpTable{}, map[uint64]*labelLoad{}
+}
+
+// begin notes the known entries.
+func (f *finder) begin() {
+	f.forget()
+	for _, list := range [][]uint64{f.Functions, f.seeds} {
+		for _, e := range list {
+			f.entry(e, enters|function)
+		}
+	}
+	for _, list := range [][]uint64{f.Entries, f.taken} {
+		for _, e := range list {
+			f.entry(e, enters)
+		}
+	}
+}
+
+// entry notes that a function begins at pc, or a label, by marks.
+func (f *finder) entry(pc uint64, marks byte) {
+	if m := f.mark(pc); m != nil && *m&marks != marks {
+		if *m&enters == 0 {
+			f.found = append(f.found, pc)
+		}
+		*m |= marks
+		f.leader(pc)
+	}
+}
+
+// leader notes that a block begins at pc.
+func (f *finder) leader(pc uint64) {
+	m := f.mark(pc)
+	if m == nil {
+		return
+	}
+	if *m&(begins|leads) == begins {
+		f.cuts = append(f.cuts, pc)
+	}
+	*m |= leads
+	if *m&begins == 0 {
+		f.work = append(f.work, pc)
+	}
+}
+
+// scan notes where described code leads.
+func (f *finder) scan(addr uint64, code []byte) {
+	for off := 0; off < len(code); {
+		pc := addr + uint64(off)
+		in, ok := insn.DecodeAMD64(code[off:], pc)
+		if !ok {
+			return
+		}
+		f.refer(&in)
+		jumps := in.Op == insn.Call || in.Op == insn.Jump || in.Op == insn.Branch
+		if jumps && f.isCode(in.Target) {
+			f.seeds = append(f.seeds, in.Target)
+		}
+		if in.Op == insn.Address && in.Mem.Relative && f.isCode(uint64(in.Mem.Disp)) {
+			f.taken = append(f.taken, uint64(in.Mem.Disp))
+		}
+		off += in.Size
+	}
+}
+
+// refer notes what an instruction has the address of.
+func (f *finder) refer(in *insn.Inst) {
+	if m := &in.Mem; m.Relative || m.Base == insn.None && m.Index != insn.None {
+		f.refs = append(f.refs, uint64(in.Mem.Disp))
+	}
+}
+
+// follow marks what is reached from the work.
+func (f *finder) follow() {
+	for len(f.work) > 0 {
+		pc := f.work[len(f.work)-1]
+		f.work = f.work[:len(f.work)-1]
+		for on := true; on; {
+			if m := f.mark(pc); m == nil || *m&begins != 0 {
+				break
+			}
+			pc, on = f.reach(pc)
+		}
+	}
+}
+
+// reach marks the instruction at pc, and notes where it leads. It returns the next one, and whether that follows.
+func (f *finder) reach(pc uint64) (next uint64, on bool) {
+	m := f.mark(pc)
+	in, ok := f.decode(pc)
+	*m |= begins
+	if *m&inside != 0 {
+		*m |= overlap
+		for at := pc - 1; f.is(at, 0); at-- { // of the other instruction
+			if b := f.mark(at); *b&begins != 0 {
+				*b |= overlap
+				break
+			}
+		}
+	}
+	if !ok {
+		*m |= overlap
+		return 0, false
+	}
+	next = pc + uint64(in.Size)
+	for at := pc + 1; at < next; at++ {
+		b := f.mark(at)
+		if *b&begins != 0 {
+			*m |= overlap
+			*b |= overlap
+		}
+		*b |= inside
+	}
+	f.refer(&in)
+	if to := uint64(in.Mem.Disp); in.Op == insn.Address && in.Mem.Relative && f.isCode(to) {
+		f.labels[pc] = &labelLoad{to, -1}
+	}
+	switch in.Op {
+	case insn.Branch:
+		f.leader(in.Target)
+		f.leader(next)
+	case insn.Jump:
+		f.leader(in.Target)
+		return next, false
+	case insn.Call:
+		if in.Target != next {
+			f.entry(in.Target, enters|function)
+		}
+	case insn.JumpReg, insn.JumpMem, insn.Return, insn.Trap:
+		return next, false
+	}
+	return next, true
+}
+
+// unmarked returns the code that is not reached.
+func (f *finder) unmarked(why Reason) []Refusal {
+	var out []Refusal
+	for i := range f.Gaps {
+		begin := -1
+		marks, addr := f.marks[i], f.Gaps[i].Addr
+		for off := 0; off <= len(marks); off++ {
+			switch reached := off == len(marks) || marks[off]&(begins|inside) != 0; {
+			case reached && begin >= 0:
+				out = append(out, Refusal{elffile.Span{Begin: addr + uint64(begin), End: addr + uint64(off)}, why})
+				begin = -1
+			case !reached && begin < 0:
+				begin = off
+			}
+		}
+	}
+	return out
+}

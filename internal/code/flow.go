@@ -1,0 +1,480 @@
+package code
+
+import (
+	"maps"
+	"slices"
+
+	"cfi2sframe/internal/insn"
+)
+
+// A block is code that control enters at its start only, up to the next block, a jump or a return.
+type block struct {
+	pc        uint64
+	in        state // before its first instruction, if seen
+	next      []int32
+	calls     []uint64 // functions that it calls, or jumps to
+	writes    uint32   // registers that it changes
+	mask      uint32   // registers that it, what follows and what it calls change
+	component int32    // a block of the same component, or itself
+	seen      bool     // control arrives
+	queued    bool
+	leaves    bool // control leaves the function, with the stack as at the entry
+	balanced  bool // a block that leaves can be reached
+	byFP      bool // SP is loaded from FP
+	label     bool // nothing says that it is a function, but something has its address
+	indirect  bool // a jump that is not known leaves
+	odd       Reason
+}
+
+// A flow has the blocks, and follows control through them.
+type flow struct {
+	*finder
+	pages     [][]block
+	num       int32            // of blocks
+	index     map[uint64]int32 // of blocks, by address
+	queue     []int32
+	sites     []int64 // numbers in values
+	siteIndex map[int64]uint16
+	state     state     // at the place that is executed
+	inst      insn.Inst // that is executed
+}
+
+const (
+	blocksPerPage = 1 << 10
+
+	// maxRounds bounds how often tables are read again, and how often all blocks are looked at for what is new: real
+	// code needs fewer than 20 rounds.
+	maxRounds = 64
+)
+
+func (w *flow) b(i int32) *block { return &w.pages[i/blocksPerPage][i%blocksPerPage] }
+
+// block returns the index of the block at pc, or -1 if no block begins there.
+func (w *flow) block(pc uint64) int32 {
+	if i, ok := w.index[pc]; ok {
+		return i
+	}
+	if !w.is(pc, begins|leads) {
+		return -1
+	}
+	i := w.num
+	if w.num++; i%blocksPerPage == 0 {
+		w.pages = append(w.pages, make([]block, blocksPerPage))
+	}
+	*w.b(i) = block{pc: pc, component: i}
+	w.index[pc] = i
+	return i
+}
+
+// holding returns the block that the instruction at pc is in, or -1.
+func (w *flow) holding(pc uint64) int32 {
+	for ; w.isCode(pc) && w.spend(); pc-- {
+		if w.is(pc, begins|leads) {
+			return w.block(pc)
+		}
+	}
+	return -1
+}
+
+// component returns the block that stands for the component of block i.
+func (w *flow) component(i int32) int32 {
+	for w.b(i).component != i {
+		w.b(i).component = w.b(w.b(i).component).component
+		i = w.b(i).component
+	}
+	return i
+}
+
+func (w *flow) join(i, j int32) { w.b(w.component(i)).component = w.component(j) }
+
+func (w *flow) enqueue(i int32) {
+	if b := w.b(i); b.seen && !b.queued {
+		b.queued = true
+		w.queue = append(w.queue, i)
+	}
+}
+
+// run finds the states of all blocks. It reports false if the code is too complex.
+func (w *flow) run() bool {
+	for range maxRounds {
+		w.follow()
+		for _, pc := range w.found {
+			if i := w.block(pc); i >= 0 {
+				w.arrive(i, &entryState)
+			}
+		}
+		for _, pc := range w.cuts {
+			if i := w.holding(pc - 1); i >= 0 {
+				w.enqueue(i)
+			}
+		}
+		w.found, w.cuts = w.found[:0], w.cuts[:0]
+		for len(w.queue) > 0 && w.steps > 0 {
+			i := w.queue[0]
+			w.queue = w.queue[1:]
+			w.b(i).queued = false
+			w.execute(i)
+		}
+		if w.steps == 0 {
+			return false
+		}
+		if !w.summarize() && !w.resolve() && !w.newFunctions() {
+			return w.steps > 0
+		}
+	}
+	return false
+}
+
+// execute executes a block, and passes the state on to those that follow.
+func (w *flow) execute(i int32) {
+	b := w.b(i)
+	b.next, b.calls, b.writes = b.next[:0], b.calls[:0], 0
+	w.walk(i, visitor{
+		each: func(pc uint64, in *insn.Inst) {
+			if l := w.labels[pc]; l != nil && in.Op == insn.Address {
+				l.block = i
+			}
+			w.note(b, in, pc)
+		},
+		to: func(pc uint64) { w.pass(i, pc) },
+		out: func(in *insn.Inst) {
+			if in.Op != insn.Return { // other code
+				b.writes |= scratch
+			}
+		},
+	})
+}
+
+// pass brings the state from a block to the one at pc.
+func (w *flow) pass(from int32, pc uint64) {
+	w.spend()
+	i := w.block(pc)
+	b := w.b(from)
+	if i < 0 || w.is(pc, function) {
+		if b.calls = append(b.calls, pc); i < 0 { // other code
+			b.writes |= scratch
+		}
+		return
+	}
+	b.next = append(b.next, i)
+	w.join(from, i)
+	w.arrive(i, &w.state)
+}
+
+// arrive notes that control may arrive at block i in a state.
+func (w *flow) arrive(i int32, s *state) {
+	b := w.b(i)
+	if !b.seen {
+		b.in.copyFrom(s)
+		b.seen = true
+		w.enqueue(i)
+	} else if b.in.meet(s, w.isCode) {
+		w.enqueue(i)
+	}
+}
+
+// A visitor is told what a walk through a block meets, while w.state is the state there. Functions may be nil.
+type visitor struct {
+	each func(pc uint64, in *insn.Inst) // each instruction
+	to   func(pc uint64)                // where control goes on, in this code or other code
+	out  func(in *insn.Inst)            // a return, or a jump whose targets are not known
+	ends func(pc uint64)                // control runs into something that is not code
+}
+
+// leaves reports whether control does not reach the next instruction.
+func leaves(op insn.Op) bool {
+	switch op {
+	case insn.Jump, insn.JumpReg, insn.JumpMem, insn.Return, insn.Trap:
+		return true
+	}
+	return false
+}
+
+// walk executes a block.
+func (w *flow) walk(i int32, v visitor) {
+	first := w.b(i).pc
+	s, in, ok := &w.state, &w.inst, false
+	s.copyFrom(&w.b(i).in)
+	for pc := first; ; {
+		m := w.mark(pc)
+		if m != nil && *m&leads != 0 && pc != first {
+			v.to(pc)
+			return
+		}
+		if *in, ok = w.decode(pc); !ok {
+			if v.ends != nil {
+				v.ends(pc)
+			}
+			return
+		}
+		if v.each != nil {
+			v.each(pc, in)
+		}
+		next := pc + uint64(in.Size)
+		switch in.Op {
+		case insn.Branch:
+			s.clobber(in.Writes)
+			v.to(in.Target)
+		case insn.Jump:
+			v.to(in.Target)
+		case insn.JumpReg, insn.JumpMem:
+			w.indirect(i, pc, in, v)
+		case insn.Call, insn.CallReg, insn.CallMem:
+			if in.Op == insn.Call && in.Target == next {
+				s.push(value{})
+			} else {
+				s.call(w.clobbered(in))
+			}
+		case insn.Return:
+			if v.out != nil {
+				v.out(in)
+			}
+		case insn.Trap:
+		default:
+			sp := s.reg[rsp]
+			w.step(s, in, pc)
+			if now := s.reg[rsp]; now.kind != sp.kind || now.site != sp.site {
+				s.forgetBelow(sp)
+			}
+		}
+		if leaves(in.Op) {
+			return
+		}
+		pc = next
+	}
+}
+
+// clobbered returns the registers that a call may change.
+func (w *flow) clobbered(in *insn.Inst) uint32 {
+	if in.Op == insn.Call && w.is(in.Target, function) {
+		if i := w.block(in.Target); i >= 0 {
+			return w.b(i).mask
+		}
+	}
+	return scratch
+}
+
+// note notes what an instruction changes and calls.
+func (w *flow) note(b *block, in *insn.Inst, pc uint64) {
+	b.writes |= in.Writes
+	b.byFP = b.byFP || loadsFP(in)
+	switch in.Op {
+	case insn.Store, insn.Push, insn.PushMem, insn.PopMem, insn.Branch, insn.JumpReg:
+	case insn.Call:
+		if w.is(in.Target, function) {
+			b.calls = append(b.calls, in.Target)
+		} else if in.Target != pc+uint64(in.Size) {
+			b.writes |= scratch
+		}
+	case insn.CallReg, insn.CallMem:
+		b.writes |= scratch
+	case insn.Swap:
+		b.writes |= 1<<in.Reg | 1<<in.Src
+	case insn.Leave:
+		b.writes |= 1 << rbp
+	default:
+		if in.Reg != insn.None {
+			b.writes |= 1 << in.Reg
+		}
+	}
+}
+
+// summarize finds which registers functions change, and reports whether some change more than was known.
+func (w *flow) summarize() bool {
+	followers := func(b *block, f func(j int32)) {
+		for _, j := range b.next {
+			f(j)
+		}
+		for _, pc := range b.calls {
+			if j := w.block(pc); j >= 0 {
+				f(j)
+			}
+		}
+	}
+	before := w.reversed(followers)
+	var work []int32
+	add := func(i int32, mask uint32) (added bool) {
+		b := w.b(i)
+		if added = mask&^b.mask != 0; added {
+			b.mask |= mask
+			work = append(work, i)
+		}
+		return added
+	}
+	more := false
+	// Each change is passed on once: a block has at most 16.
+	for i := range w.num {
+		add(i, w.b(i).writes&^(1<<rsp))
+		followers(w.b(i), func(j int32) { add(i, w.b(j).mask) })
+	}
+	for len(work) > 0 {
+		i := work[len(work)-1]
+		work = work[:len(work)-1]
+		b := w.b(i)
+		for _, j := range before.of(i) {
+			w.spend()
+			add(j, b.mask)
+			if w.is(b.pc, function) {
+				w.enqueue(j)
+				more = true
+			}
+		}
+	}
+	return more
+}
+
+// edges are lists of blocks, one for each block.
+type edges struct {
+	start []int32 // in list
+	list  []int32
+}
+
+func (e *edges) of(i int32) []int32 { return e.list[e.start[i]:e.start[i+1]] }
+
+// reversed returns the blocks that each block follows.
+func (w *flow) reversed(followers func(b *block, f func(j int32))) *edges {
+	e := &edges{start: make([]int32, w.num+1)}
+	for i := range w.num {
+		followers(w.b(i), func(j int32) { e.start[j]++ })
+	}
+	n := int32(0)
+	for i := range e.start {
+		n += e.start[i]
+		e.start[i] = n // the end; it moves to the start as the list is filled
+	}
+	e.list = make([]int32, n)
+	for i := range w.num {
+		followers(w.b(i), func(j int32) {
+			e.start[j]--
+			e.list[e.start[j]] = i
+		})
+	}
+	return e
+}
+
+// indirect goes on after a jump through a register or memory.
+func (w *flow) indirect(i int32, pc uint64, in *insn.Inst, v visitor) {
+	to := value{}
+	switch {
+	case in.Op == insn.JumpReg:
+		to = w.state.reg[in.Reg]
+	case in.Mem.Index != insn.None:
+		to = w.state.entry(&in.Mem, 8)
+	}
+	t := w.tables[pc]
+	switch {
+	case to.kind == label && t != nil:
+		t.value = to
+	case t != nil:
+	case to.kind == label, to.kind == target, to.kind == entry && to.reg == 8,
+		to.kind == constant && w.isCode(uint64(int64(to.off))):
+		t = &jumpTable{value: to}
+		w.tables[pc] = t
+	}
+	if t != nil {
+		t.block = i
+	}
+	if t == nil || len(t.targets) == 0 {
+		if v.out != nil {
+			v.out(in)
+		}
+		return
+	}
+	for _, to := range t.targets {
+		v.to(to)
+	}
+}
+
+// resolve finds targets of indirect jumps, and reports whether there are more.
+func (w *flow) resolve() bool {
+	w.refs = sorted(w.refs)
+	var labels map[int32][]uint64 // by component
+	more := false
+	for _, pc := range slices.Sorted(maps.Keys(w.tables)) {
+		t := w.tables[pc]
+		n := len(t.targets)
+		switch {
+		case t.value.kind == label:
+			if labels == nil {
+				labels = w.labelsOf()
+			}
+			t.targets = labels[w.component(t.block)]
+		case t.value.kind == constant:
+			t.targets = []uint64{uint64(int64(t.value.off))}
+		case t.value.kind != label && !t.read:
+			t.read = true
+			t.targets = w.targets(pc, t.value)
+		}
+		if len(t.targets) > n {
+			more = true
+			for _, to := range t.targets {
+				if w.spend() {
+					w.leader(to)
+				}
+			}
+			w.enqueue(t.block)
+		}
+	}
+	return more
+}
+
+// labelsOf returns the addresses of code that instructions of a component load.
+func (w *flow) labelsOf() map[int32][]uint64 {
+	labels := map[int32][]uint64{}
+	for _, l := range w.labels {
+		if l.block >= 0 {
+			c := w.component(l.block)
+			labels[c] = append(labels[c], l.to)
+		}
+	}
+	for c, list := range labels {
+		labels[c] = sorted(list)
+	}
+	return labels
+}
+
+// newFunctions takes addresses in code that nothing else reaches for entries of functions, and reports whether there
+// are some.
+func (w *flow) newFunctions() bool {
+	found := false
+	var all []uint64
+	for _, l := range w.labels {
+		all = append(all, l.to)
+	}
+	for _, to := range sorted(all) {
+		if m := w.mark(to); *m&(begins|inside|enters) == 0 {
+			w.entry(to, enters)
+			found = true
+		}
+	}
+	return found
+}
+
+// excludes excludes targets of tables that lie in the middle of instructions, and reports whether there are some, or a
+// table is shorter because code refers to what follows it.
+func (w *flow) excludes() bool {
+	w.refs = sorted(w.refs)
+	for _, bad := range []byte{inside, overlap} {
+		found := false
+		for _, t := range w.tables {
+			if t.value.kind == label || t.value.kind == constant {
+				continue
+			}
+			for _, to := range t.targets {
+				if w.is(to, bad) && !w.never[to] {
+					w.never[to], found = true, true
+				}
+			}
+		}
+		if found {
+			return true
+		}
+	}
+	for _, pc := range slices.Sorted(maps.Keys(w.tables)) {
+		t := w.tables[pc]
+		if t.read && len(w.targets(pc, t.value)) < len(t.targets) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,190 @@
+package code
+
+import (
+	"debug/elf"
+	"encoding/binary"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// textOf makes a text of two gaps, with other code between them, and of entries and data.
+func textOf(a, described, b, entries, data []byte) *Text {
+	described = append(described, 0x90)
+	t := &Text{Machine: elf.EM_X86_64, Gaps: []Gap{{base, a}, {base + uint64(len(a)+len(described)), b}}}
+	t.Gaps = slices.DeleteFunc(t.Gaps, func(g Gap) bool { return len(g.Code) == 0 })
+	t.Described = func(f func(addr uint64, code []byte)) error {
+		f(base+uint64(len(a)), described)
+		return nil
+	}
+	for i := 0; i+1 < len(entries); i += 2 {
+		t.Entries = append(t.Entries, base+uint64(entries[i])<<8+uint64(entries[i+1]))
+	}
+	const dataAt = 0x800000
+	t.Data = func(addr uint64, n int) []byte {
+		if addr-dataAt >= uint64(len(data)) {
+			return nil
+		}
+		return data[addr-dataAt:][:min(n, len(data)-int(addr-dataAt))]
+	}
+	return t
+}
+
+// checkFound finds rows twice. All code of the gaps has rows or is refused, and none both.
+func checkFound(t *testing.T, text *Text) {
+	t.Helper()
+	inf, refused, err := Find(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, r, _ := Find(text); !reflect.DeepEqual(inf, again) || !slices.Equal(refused, r) {
+		t.Error("the second result is another one")
+	}
+	type span struct{ begin, end uint64 }
+	var all []span
+	for i, fn := range inf.Functions {
+		all = append(all, span{fn.Begin, fn.End})
+		if i > 0 && fn.Begin < inf.Functions[i-1].End {
+			t.Errorf("function at %#x overlaps", fn.Begin)
+		}
+		if len(fn.Rows) == 0 || fn.Rows[0].Off != 0 {
+			t.Errorf("function at %#x without a first row", fn.Begin)
+		}
+		for j, r := range fn.Rows {
+			if fn.Begin+uint64(r.Off) >= fn.End || j > 0 && r.Off <= fn.Rows[j-1].Off {
+				t.Errorf("function at %#x: row at %d", fn.Begin, r.Off)
+			}
+		}
+	}
+	for _, r := range refused {
+		all = append(all, span{r.Begin, r.End})
+		if !strings.HasPrefix(r.Reason.String(), "code-") {
+			t.Errorf("reason %d", r.Reason)
+		}
+	}
+	slices.SortFunc(all, func(a, b span) int { return int(a.begin) - int(b.begin) })
+	for _, g := range text.Gaps {
+		for at := g.Addr; at < g.end(); {
+			if len(all) == 0 || all[0].begin != at || all[0].end <= at || all[0].end > g.end() {
+				t.Fatalf("%#x is not described once: %x", at, all)
+			}
+			at, all = all[0].end, all[1:]
+		}
+	}
+	if len(all) > 0 {
+		t.Errorf("outside of the gaps: %x", all)
+	}
+}
+
+func FuzzFind(f *testing.F) {
+	f.Add([]byte("\x48\x89\xe3\xff\xe0\xc3"), []byte("\xe8\xfa\xff\xff\xff"), []byte("\x55\xeb\xf0\x06"), []byte("\x00\x00"), []byte{})
+	f.Add([]byte("\xff\x24\xc5\x00\x00\x80\x00\xc3\xb8\xc3\xc3\xc3\xc3\xc3"), []byte("\xc3"), []byte("\x90\xc3"), []byte("\x00\x00"),
+		[]byte("\x07\x10\x00\x00\x00\x00\x00\x00\x08\x10\x00\x00\x00\x00\x00\x00\x09\x10\x00\x00\x00\x00\x00\x00"))
+	f.Add([]byte("\x4c\x8d\x05\x05\x00\x00\x00\x74\x01\xc3\x41\xff\xe0\xc3"), []byte{}, []byte("\x48\x83"), []byte("\x00\x00\x00\x0f"), []byte{})
+	f.Fuzz(func(t *testing.T, a, described, b, entries, data []byte) {
+		checkFound(t, textOf(a, described, b, entries, data))
+	})
+}
+
+// hostile has code in which each step could look at all other code.
+var hostile = []struct {
+	name    string
+	code    func(n int) []byte // of about n bytes
+	entries int                // one at each so many bytes; 0: only the first
+	data    bool
+	complex bool // the bound ends it
+}{
+	{"tables that overlap", func(n int) []byte {
+		var b []byte
+		for i := range n / 9 { // jz +7; jmp *(0x800000+8*i)(,%rax,8)
+			b = append(b, 0x74, 7, 0xff, 0x24, 0xc5, byte(8*i), byte(8*i>>8), 0x80, 0)
+		}
+		return append(b, 0xc3)
+	}, 0, true, false},
+	{"states that change one by one", func(n int) []byte {
+		var b []byte
+		for i := range n / 4 { // xor of a register; jz back to the start
+			b = append(b, 0x31, 0xc0|9*byte([]int{0, 1, 2, 3, 5, 6, 7}[i%7]), 0x74, byte(-min(4*i, 120)))
+		}
+		return append(b, 0xc3)
+	}, 0, false, false},
+	{"labels times jumps", func(n int) []byte {
+		b := []byte{0x4c, 0x8d, 5, 0, 0, 0, 0}
+		for range n / 18 { // jz +7; lea 0(%rip),%r8
+			b = append(b, 0x74, 7, 0x4c, 0x8d, 5, 0, 0, 0, 0)
+		}
+		for range n / 10 { // jz +3; jmp *%r8
+			b = append(b, 0x74, 3, 0x41, 0xff, 0xe0)
+		}
+		return append(b, 0xc3)
+	}, 0, false, true},
+	{"labels in a long block", func(n int) []byte {
+		b := []byte{0x74, 7, 0x4c, 0x8d, 5, 0, 0, 0, 0, 0x74, 7, 0x4c, 0x8d, 5, 1, 0, 0, 0}
+		for range n / 7 {
+			b = append(b, 0x48, 0x8d, 5, 0, 0, 0, 0)
+		}
+		return append(b, 0x41, 0xff, 0xe0, 0xc3)
+	}, 0, false, false},
+	{"all bytes are entries", func(n int) []byte { return []byte(strings.Repeat("\x90", n)) }, 1, false, false},
+	{"tails that many functions share", func(n int) []byte { return []byte(strings.Repeat("\x66\x90", n/2)) }, 2, false, true},
+	{"a cut at each instruction", func(n int) []byte {
+		b := []byte(strings.Repeat("\x90", n/6))
+		for i := range n / 6 { // jz
+			b = append(b, 0x0f, 0x84)
+			to := int32(-len(b) - 4 + n/6 - 1 - i)
+			b = append(b, byte(to), byte(to>>8), byte(to>>16), byte(to>>24))
+		}
+		return append(b, 0xc3)
+	}, 0, false, false},
+	{"a chain of private callees", func(n int) []byte { // call next; inc of a register; ret
+		return append([]byte(strings.Repeat("\xe8\x03\x00\x00\x00\xff\xc3\xc3", n/8)), 0x31, 0xed, 0xc3)
+	}, 0, false, false},
+	{"many private callees of a block", func(n int) []byte {
+		var b []byte
+		k := n / 8
+		for i := range k {
+			to := 5*(k-i-1) + 1 + 3*i
+			b = append(b, 0xe8, byte(to), byte(to>>8), byte(to>>16), byte(to>>24))
+		}
+		b = append(b, 0xc3)
+		for i := range k {
+			b = append(b, 0xff, 0xc0|byte(i%3), 0xc3)
+		}
+		return b
+	}, 0, false, false},
+}
+
+// TestSteps finds rows in hostile code. Twice the code takes at most 2.2 times the steps, or the bound ends it.
+func TestSteps(t *testing.T) {
+	for _, tt := range hostile {
+		t.Run(tt.name, func(t *testing.T) {
+			var steps [2]uint64
+			for i, n := range []int{1 << 13, 1 << 14} {
+				code := tt.code(n)
+				var data []byte
+				for j := 0; tt.data && j < n; j++ {
+					data = binary.LittleEndian.AppendUint64(data, base+uint64(9*j%n))
+				}
+				text := textOf(code, nil, nil, []byte{0, 0}, data)
+				for at := 1; tt.entries != 0 && at < n; at += tt.entries {
+					text.Entries = append(text.Entries, base+uint64(at))
+				}
+				if i == 0 {
+					checkFound(t, text)
+				}
+				w := newFinder(text)
+				left := w.steps
+				_, refused := w.find()
+				steps[i] = left - w.steps
+				complex := len(refused) == 1 && refused[0].Reason == TooComplex
+				if complex != (w.steps == 0) || complex && !tt.complex || i == 1 && complex != tt.complex {
+					t.Errorf("%d steps of %d left, refused: %v", w.steps, left, refused)
+				}
+			}
+			if !tt.complex && 10*steps[1] > 22*steps[0] {
+				t.Errorf("%d and %d steps", steps[0], steps[1])
+			}
+		})
+	}
+}

@@ -1,0 +1,131 @@
+package code_test
+
+import (
+	"bytes"
+	"debug/elf"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"cfi2sframe/cfi"
+	"cfi2sframe/internal/code"
+	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/testfile"
+)
+
+// hidden finds the rows of a file as if it had no CFI, with its symbols as entries. The function at assembly has CFI for
+// its call only.
+func hidden(t *testing.T, b []byte) (inf *cfi.Inference, assembly, size uint64) {
+	t.Helper()
+	f, err := elf.NewFile(bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := &code.Text{Machine: f.Machine, Described: func(func(uint64, []byte)) error { return nil }}
+	data := map[*elf.Section][]byte{}
+	for _, s := range f.Sections {
+		if s.Flags&elf.SHF_ALLOC == 0 || s.Type == elf.SHT_NOBITS {
+			continue
+		}
+		if data[s], err = s.Data(); err != nil {
+			t.Fatal(err)
+		}
+		if s.Name == ".text" {
+			text.Gaps = append(text.Gaps, code.Gap{Addr: s.Addr, Code: data[s]})
+			size += s.Size
+		}
+	}
+	symbols, err := f.Symbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range symbols {
+		if elf.ST_TYPE(s.Info) == elf.STT_FUNC && !strings.HasSuffix(s.Name, ".cold") { // a part of a function
+			text.Functions = append(text.Functions, s.Value)
+		}
+		if s.Name == "makecontext" && s.Section != elf.SHN_UNDEF {
+			assembly = s.Value
+		}
+	}
+	text.Data = func(addr uint64, n int) []byte {
+		for s, b := range data {
+			if s.Flags&elf.SHF_WRITE == 0 && addr >= s.Addr && addr-s.Addr < s.Size {
+				b = b[addr-s.Addr:]
+				return b[:min(n, len(b))]
+			}
+		}
+		return nil
+	}
+	if inf, _, err = code.Find(text); err != nil {
+		t.Fatal(err)
+	}
+	return inf, assembly, size
+}
+
+// TestHidden hides the CFI of compiled code, and compares each row with it.
+func TestHidden(t *testing.T) {
+	sources, err := filepath.Glob("../../walker/*.c")
+	if err != nil || len(sources) == 0 {
+		t.Fatalf("no sources: %v", err)
+	}
+	const fp = 6 // DWARF number
+	for _, flags := range [][]string{
+		{"gcc", "-O2"}, {"gcc", "-Os", "-fno-omit-frame-pointer", "-mno-red-zone"}, {"clang", "-O2"},
+	} {
+		t.Run(flags[0]+flags[1], func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "library.so")
+			args := append(flags[1:], "-std=gnu11", "-fPIC", "-shared", "-fasynchronous-unwind-tables", "-o", path)
+			cmd := exec.Command(peer.Look(t, flags[0]), append(args, sources...)...)
+			if msg, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, msg)
+			}
+			b := testfile.Read(t, path)
+			table, err := cfi.Load(elftest.Parse(t, b), cfi.EHFrame, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			inf, assembly, size := hidden(t, b)
+			claimed, described, other, lost := uint64(0), uint64(0), uint64(0), uint64(0)
+			for _, fn := range inf.Functions {
+				claimed += fn.End - fn.Begin
+				if fn.Begin == assembly {
+					continue
+				}
+				for i, r := range fn.Rows {
+					end := fn.End
+					if i+1 < len(fn.Rows) {
+						end = fn.Begin + uint64(fn.Rows[i+1].Off)
+					}
+					for pc := fn.Begin + uint64(r.Off); pc < end; pc++ {
+						want, ok := table.Lookup(pc)
+						if !ok {
+							continue
+						}
+						described++
+						if want.CFA.Reg != r.Reg {
+							other++
+						} else if want.CFA.Offset != r.Offset {
+							t.Errorf("%#x: CFA r%d%+d, and %v in the CFI", pc, r.Reg, r.Offset, want.CFA)
+						}
+						// Where RBP still has the caller's value, one may say that, and the other where it is saved: clang's CFI
+						// does the latter after the last push only.
+						kept := want.FP.Rule == cfi.RuleArchitectural || want.FP.Rule == cfi.RuleSameVal
+						saved := want.FP.Rule == cfi.RuleOffset && want.FP.Offset == r.FP
+						if r.Lost && kept {
+							lost++
+						}
+						if r.FP != 0 && !saved && !kept || r.Reg == fp && r.FP == 0 {
+							t.Errorf("%#x: FP c%+d, lost: %t, and %v in the CFI", pc, r.FP, r.Lost, want.FP)
+						}
+					}
+				}
+			}
+			if 10*claimed < 6*size || 10*described < 9*claimed || 10*lost > described {
+				t.Errorf("%d of %d bytes claimed; CFI describes %d, %d by another register; FP is lost in %d",
+					claimed, size, described, other, lost)
+			}
+		})
+	}
+}

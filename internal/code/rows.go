@@ -1,0 +1,234 @@
+package code
+
+import (
+	"cmp"
+	"slices"
+
+	"cfi2sframe/cfi"
+	"cfi2sframe/elffile"
+	"cfi2sframe/internal/insn"
+)
+
+// A Reason says why code has no rows.
+type Reason uint8
+
+const (
+	Unreached    Reason = iota + 1 // no known entry leads there
+	Overlap                        // instructions overlap, or are not known
+	UnknownStack                   // neither SP nor another register is known to hold the frame
+	Unbalanced                     // control leaves with the stack at another depth than at the entry
+	Indirect                       // a jump to an address that is not known
+	RunsOn                         // control runs into something else, or never leaves
+	TooComplex                     // it takes too long to follow
+	Unproved                       // the rows could not be proved
+)
+
+var reasonNames = [...]string{
+	Unreached: "code-unreached", Overlap: "code-overlap", UnknownStack: "code-unknown-stack",
+	Unbalanced: "code-unbalanced", Indirect: "code-indirect", RunsOn: "code-runs-on", TooComplex: "code-too-complex",
+	Unproved: "code-unproved",
+}
+
+// String returns the reason's name in reports.
+func (r Reason) String() string { return reasonNames[r] }
+
+// judge notes what is odd in a block, and whether control leaves there.
+func (w *flow) judge(i int32) {
+	b := w.b(i)
+	odd := func(why Reason) {
+		if b.odd == 0 {
+			b.odd = why
+		}
+	}
+	leave := func(otherwise Reason) {
+		if w.state.isEntry() {
+			b.leaves = true
+		} else {
+			odd(otherwise)
+		}
+	}
+	w.walk(i, visitor{
+		each: func(pc uint64, in *insn.Inst) {
+			if w.is(pc, overlap) {
+				odd(Overlap)
+			}
+			if sp := w.state.reg[rsp]; sp.kind == frame && sp.off > atEntry {
+				odd(Unbalanced)
+			}
+			if _, ok := w.state.row(false); !ok {
+				odd(UnknownStack)
+			}
+		},
+		to: func(pc uint64) {
+			if w.block(pc) < 0 || w.is(pc, function) {
+				leave(Unbalanced)
+			}
+		},
+		out: func(in *insn.Inst) {
+			if in.Op == insn.Return {
+				leave(Unbalanced)
+			} else {
+				leave(Indirect)
+				b.indirect = true
+			}
+		},
+		ends: func(pc uint64) {
+			if w.isCode(pc) {
+				odd(Overlap)
+			} else {
+				odd(RunsOn)
+			}
+		},
+	})
+}
+
+// claim returns the rows of the components in which nothing is odd, and the other code.
+func (w *flow) claim() (*cfi.Inference, []Refusal) {
+	for i := range w.num {
+		if w.b(i).seen {
+			w.judge(i)
+		}
+	}
+	w.balance()
+	for i := range w.num { // the block that stands for a component gets what is known of all
+		b, c := w.b(i), w.b(w.component(i))
+		c.odd = cmp.Or(c.odd, b.odd)
+		c.byFP = c.byFP || b.byFP
+		c.indirect = c.indirect || b.indirect
+		c.label = c.label || w.is(b.pc, enters) && !w.is(b.pc, function)
+	}
+	for i := range w.num {
+		b, c := w.b(i), w.b(w.component(i))
+		if b.seen && !b.balanced {
+			c.odd = cmp.Or(c.odd, RunsOn)
+		}
+		if c.label && c.indirect { // a part of a function that is entered by a table, and left in the same way
+			c.odd = cmp.Or(c.odd, Indirect)
+		}
+	}
+	inf := &cfi.Inference{Jumps: map[uint64][]uint64{}}
+	refused := w.unmarked(Unreached)
+	order := make([]int32, w.num)
+	for i := range order {
+		order[i] = int32(i)
+	}
+	slices.SortFunc(order, func(i, j int32) int { return cmp.Compare(w.b(i).pc, w.b(j).pc) })
+	for _, i := range order {
+		c := w.component(i)
+		why := w.b(c).odd
+		if !w.b(i).seen {
+			why = Unreached
+		}
+		w.walk(i, visitor{
+			each: func(pc uint64, in *insn.Inst) {
+				end := pc + uint64(in.Size)
+				if why != 0 {
+					refused = addRefusal(refused, Refusal{elffile.Span{Begin: pc, End: end}, why})
+					return
+				}
+				row, _ := w.state.row(w.b(c).byFP)
+				addRow(inf, pc, end, c, w.is(pc, enters), row)
+				if t := w.tables[pc]; t != nil && len(t.targets) > 0 {
+					inf.Jumps[pc] = t.targets
+				}
+			},
+			to: func(uint64) {},
+			ends: func(pc uint64) {
+				if w.isCode(pc) {
+					refused = append(refused, Refusal{elffile.Span{Begin: pc, End: pc + 1}, why})
+				}
+			},
+		})
+	}
+	return inf, disjoint(refused)
+}
+
+// disjoint sorts refused code by address. Of instructions that overlap, the first one counts.
+func disjoint(list []Refusal) []Refusal {
+	slices.SortFunc(list, func(a, b Refusal) int { return cmp.Compare(a.Begin, b.Begin) })
+	var out []Refusal
+	end := uint64(0)
+	for _, r := range list {
+		r.Begin = max(r.Begin, end)
+		if r.Begin < r.End {
+			out = addRefusal(out, r)
+			end = r.End
+		}
+	}
+	return out
+}
+
+// balance marks the blocks from which a block that leaves can be reached.
+func (w *flow) balance() {
+	before := w.reversed(func(b *block, f func(j int32)) {
+		for _, j := range b.next {
+			f(j)
+		}
+	})
+	var work []int32
+	for i := range w.num {
+		if w.b(i).leaves {
+			work = append(work, i)
+		}
+	}
+	for len(work) > 0 {
+		i := work[len(work)-1]
+		work = work[:len(work)-1]
+		if b := w.b(i); !b.balanced {
+			b.balanced = true
+			work = append(work, before.of(i)...)
+		}
+	}
+}
+
+// addRefusal appends code to what was refused before it for the same reason, if it is contiguous.
+func addRefusal(list []Refusal, r Refusal) []Refusal {
+	if n := len(list); n > 0 && list[n-1].End == r.Begin && list[n-1].Reason == r.Reason {
+		list[n-1].End = r.End
+		return list
+	}
+	return append(list, r)
+}
+
+// addRow adds the row of an instruction. A function ends where another one or another component begins.
+func addRow(inf *cfi.Inference, pc, end uint64, component int32, enters bool, row cfi.InferredRow) {
+	n := len(inf.Functions)
+	if n == 0 || enters || inf.Functions[n-1].End != pc || inf.Functions[n-1].Component != int(component) {
+		inf.Functions = append(inf.Functions, cfi.InferredFunction{Begin: pc, Component: int(component)})
+		n++
+	}
+	fn := &inf.Functions[n-1]
+	fn.End = end
+	row.Off = uint32(pc - fn.Begin)
+	if k := len(fn.Rows); k > 0 {
+		last := fn.Rows[k-1]
+		if last.Off = row.Off; last == row {
+			return
+		}
+	}
+	fn.Rows = append(fn.Rows, row)
+}
+
+// row returns where the frame is, by FP if that holds it and is preferred.
+func (s *state) row(byFP bool) (row cfi.InferredRow, ok bool) {
+	var r int
+	switch i := slices.IndexFunc(holders[:], func(r int) bool { return s.reg[r].kind == frame }); {
+	case i < 0:
+		return row, false
+	case byFP && s.reg[rbp].kind == frame:
+		r = rbp
+	default:
+		r = holders[i]
+	}
+	row.Reg, row.Offset = dwarf[r], -int64(s.reg[r].off)
+	// A place where FP is saved is better than the register, which soon may have another value.
+	saved := value{kind: entryValue, reg: rbp}
+	row.Lost = s.reg[rbp] != saved
+	for _, x := range s.slots {
+		if x.value == saved && x.at.kind == frame && s.holds(x.at, row.Lost) && int64(x.at.off) < row.FP {
+			row.FP = int64(x.at.off)
+		}
+	}
+	row.Lost = row.Lost && row.FP == 0
+	return row, true
+}

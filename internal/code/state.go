@@ -1,0 +1,314 @@
+package code
+
+import (
+	"math"
+	"slices"
+
+	"cfi2sframe/internal/insn"
+)
+
+// A value is what is known of the contents of a register or of a stack slot, of 64 bits.
+type value struct {
+	kind kind
+	reg  uint8  // of entryValue; the size of entries in bytes of entry and target
+	site uint16 // of aligned and target: an index of sites
+	off  int32  // of the others
+}
+
+type kind uint8
+
+const (
+	unknown    kind = iota
+	entryValue      // what register reg was at the function's entry
+	frame           // CFA + off
+	aligned         // an address below the CFA that an instruction has aligned, + off; site is the instruction
+	constant        // off
+	entry           // of a table of numbers at off
+	target          // such an entry + a number, which is site
+	label           // the address of one of several instructions
+)
+
+// onStack reports whether the value is an address in the frame.
+func (v value) onStack() bool { return v.kind == frame || v.kind == aligned }
+
+// plus returns the value with a number added.
+func (v value) plus(n int64) value {
+	sum := int64(v.off) + n
+	if !v.onStack() && v.kind != constant || sum != int64(int32(sum)) {
+		return value{}
+	}
+	v.off = int32(sum)
+	return v
+}
+
+// number returns a constant value, or an unknown one for a number of more than 32 bits.
+func number(n int64) value { return value{kind: constant}.plus(n) }
+
+// A slot is 8 bytes of the stack with a value that is known.
+type slot struct {
+	at    value // an address in the frame
+	value value
+}
+
+// A state is what is known before an instruction.
+type state struct {
+	reg   [numRegs]value
+	slots []slot
+}
+
+// entryState is the state at the entry of a function.
+var entryState = func() (s state) {
+	for i := range s.reg {
+		s.reg[i] = value{kind: entryValue, reg: uint8(i)}
+	}
+	s.reg[rsp] = value{kind: frame, off: atEntry}
+	return s
+}()
+
+// isEntry reports whether the stack is as at the entry of a function.
+func (s *state) isEntry() bool { return s.reg[rsp] == entryState.reg[rsp] }
+
+// copyFrom makes s a copy of t.
+func (s *state) copyFrom(t *state) { s.reg, s.slots = t.reg, append(s.slots[:0], t.slots...) }
+
+// meet reduces s to what t knows as well, and reports whether s changed. Different addresses of code are labels.
+func (s *state) meet(t *state, isCode func(pc uint64) bool) (changed bool) {
+	isLabel := func(v value) bool { return v.kind == label || v.kind == constant && isCode(uint64(v.off)) }
+	for i, old := range s.reg {
+		if v := t.reg[i]; v != old {
+			s.reg[i] = value{}
+			if isLabel(old) && isLabel(v) {
+				s.reg[i].kind = label
+			}
+			changed = changed || s.reg[i] != old
+		}
+	}
+	n := len(s.slots)
+	s.slots = slices.DeleteFunc(s.slots, func(x slot) bool { return !slices.Contains(t.slots, x) })
+	return changed || len(s.slots) < n
+}
+
+// load returns the value of the 8 bytes at an address in the frame.
+func (s *state) load(at value) value {
+	for i := range s.slots {
+		if s.slots[i].at == at {
+			return s.slots[i].value
+		}
+	}
+	return value{}
+}
+
+// forget forgets what is known of size bytes at an address.
+func (s *state) forget(at value, size int) {
+	s.slots = slices.DeleteFunc(s.slots, func(x slot) bool {
+		return x.at.kind == at.kind && x.at.site == at.site && int64(x.at.off) < int64(at.off)+int64(size) &&
+			int64(at.off) < int64(x.at.off)+wordSize
+	})
+}
+
+// isBelow reports whether an address in the frame is known to be below another one.
+func (v value) isBelow(w value) bool { return v.kind == w.kind && v.site == w.site && v.off < w.off }
+
+// holds reports whether what is saved at an address stays there: not below the stack pointer and the red zone, where
+// signals overwrite it. Below the stack pointer it is not needed unless it is lost elsewhere.
+func (s *state) holds(at value, lost bool) bool {
+	sp := s.reg[rsp]
+	return !at.isBelow(sp) || lost && at.off >= sp.off-redZone
+}
+
+// forgetBelow forgets what is below an address.
+func (s *state) forgetBelow(sp value) {
+	s.slots = slices.DeleteFunc(s.slots, func(x slot) bool { return x.at.isBelow(sp) })
+}
+
+// call forgets what a call may change: registers, and all below the stack pointer.
+func (s *state) call(changed uint32) {
+	s.clobber(changed)
+	s.forgetBelow(s.reg[rsp])
+}
+
+// maxSlots bounds what is known of a stack.
+const maxSlots = 32
+
+// save notes that the 8 bytes at an address have a value, if that can matter later.
+func (s *state) save(at, v value) {
+	s.forget(at, wordSize)
+	if (v.onStack() || v.kind == entryValue) && len(s.slots) < maxSlots {
+		s.slots = append(s.slots, slot{at, v})
+	}
+}
+
+// address returns what is known of the address of a memory operand.
+func (s *state) address(m *insn.Mem) value {
+	switch {
+	case m.Elsewhere || m.Vague:
+		return value{}
+	case m.Relative, m.Base == insn.None && m.Index == insn.None:
+		return number(m.Disp)
+	case m.Base == insn.None || m.Index != insn.None:
+		return value{}
+	}
+	return s.reg[m.Base].plus(m.Disp)
+}
+
+// loadFrom returns the value of 8 bytes of memory.
+func (s *state) loadFrom(m *insn.Mem) value {
+	if a := s.address(m); a.onStack() {
+		return s.load(a)
+	}
+	return value{}
+}
+
+// storeTo notes that 8 bytes of memory get a value.
+func (s *state) storeTo(m *insn.Mem, v value) {
+	if a := s.address(m); a.onStack() {
+		s.save(a, v)
+	}
+}
+
+func (s *state) push(v value) {
+	sp := &s.reg[rsp]
+	*sp = sp.plus(-wordSize)
+	if sp.onStack() {
+		s.save(*sp, v)
+	}
+}
+
+func (s *state) pop() value {
+	v := value{}
+	sp := &s.reg[rsp]
+	if sp.onStack() {
+		v = s.load(*sp)
+	}
+	*sp = sp.plus(wordSize)
+	return v
+}
+
+// clobber makes registers unknown.
+func (s *state) clobber(regs uint32) {
+	for r := range s.reg {
+		if regs>>r&1 != 0 {
+			s.reg[r] = value{}
+		}
+	}
+}
+
+// step executes an instruction that is not a jump, a call or a return. A store to an address that is not known is none
+// to where registers are saved, as in all code of compilers.
+func (w *flow) step(s *state, in *insn.Inst, pc uint64) {
+	to, v := in.Reg, value{}
+	switch in.Op {
+	case insn.Move:
+		v = s.reg[in.Src]
+	case insn.Add:
+		v = s.reg[to].plus(in.Imm)
+	case insn.AddReg:
+		v = w.sum(s.reg[to], s.reg[in.Src])
+	case insn.SubReg:
+		if c := s.reg[in.Src]; c.kind == constant {
+			v = s.reg[to].plus(-int64(c.off))
+		}
+	case insn.And:
+		if old := s.reg[to]; old.onStack() && in.Imm < 0 && in.Imm&-in.Imm == -in.Imm {
+			if site, ok := w.site(int64(pc)); ok {
+				v = value{kind: aligned, site: site}
+			}
+		}
+	case insn.Const:
+		v = number(in.Imm)
+	case insn.Address:
+		v = s.address(&in.Mem)
+		if m := &in.Mem; m.Base != insn.None && m.Index != insn.None && m.Scale == 1 {
+			v = w.sum(w.sum(s.reg[m.Base], s.reg[m.Index]), number(m.Disp))
+		}
+	case insn.Load:
+		v = s.loadFrom(&in.Mem)
+		if in.Mem.Index != insn.None {
+			v = s.entry(&in.Mem, 8)
+		}
+	case insn.Extend:
+		v = s.entry(&in.Mem, 4)
+	case insn.Short:
+		v = s.entry(&in.Mem, 2)
+	case insn.Store:
+		s.storeTo(&in.Mem, s.reg[in.Src])
+	case insn.Swap:
+		s.reg[to], s.reg[in.Src] = s.reg[in.Src], s.reg[to]
+		return
+	case insn.Push:
+		if in.Src != insn.None {
+			v = s.reg[in.Src]
+		}
+		s.push(v)
+	case insn.PushMem:
+		s.push(s.loadFrom(&in.Mem))
+	case insn.Pop:
+		v = s.pop()
+	case insn.PopMem:
+		v = s.pop()
+		s.storeTo(&in.Mem, v)
+	case insn.Leave:
+		if s.reg[rsp] = s.reg[rbp]; !s.reg[rsp].onStack() {
+			s.reg[rsp] = value{}
+		}
+		to, v = rbp, s.pop()
+	}
+	if a := s.address(&in.Mem); in.Stores > 0 && a.onStack() {
+		s.forget(a, in.Stores)
+	}
+	s.clobber(in.Writes)
+	if to != insn.None && in.Op != insn.Push {
+		s.reg[to] = v
+	}
+}
+
+// sum returns the sum of two values, of which one is constant.
+func (w *flow) sum(x, y value) value {
+	if y.kind != constant {
+		x, y = y, x
+	}
+	switch {
+	case y.kind != constant:
+		return value{}
+	case x.kind == entry:
+		site, ok := w.site(int64(y.off))
+		if !ok {
+			return value{}
+		}
+		return value{kind: target, reg: x.reg, site: site, off: x.off}
+	case x.kind == target:
+		site, ok := w.site(w.sites[x.site] + int64(y.off))
+		if x.site = site; !ok {
+			return value{}
+		}
+		return x
+	}
+	return x.plus(int64(y.off))
+}
+
+// site returns the index of a number in sites.
+func (w *flow) site(n int64) (uint16, bool) {
+	i, ok := w.siteIndex[n]
+	if !ok && len(w.sites) <= math.MaxUint16 {
+		i, ok = uint16(len(w.sites)), true
+		w.sites = append(w.sites, n)
+		w.siteIndex[n] = i
+	}
+	return i, ok
+}
+
+// entry returns the value of an entry of a table, which has entries of size bytes.
+func (s *state) entry(m *insn.Mem, size uint8) value {
+	at := value{}
+	switch {
+	case m.Elsewhere || m.Vague || m.Index == insn.None || m.Scale != int(size):
+	case m.Base == insn.None:
+		at = number(m.Disp)
+	case s.reg[m.Base].kind == constant:
+		at = s.reg[m.Base].plus(m.Disp)
+	}
+	if at.kind != constant {
+		return value{}
+	}
+	return value{kind: entry, reg: size, off: at.off}
+}

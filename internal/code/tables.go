@@ -1,0 +1,87 @@
+package code
+
+import (
+	"encoding/binary"
+	"slices"
+)
+
+// A jumpTable has the targets of an indirect jump.
+type jumpTable struct {
+	value   value
+	targets []uint64
+	read    bool
+	block   int32 // that ends with the jump
+}
+
+// A labelLoad is an instruction that loads an address of code.
+type labelLoad struct {
+	to    uint64
+	block int32 // that the instruction is in, or -1
+}
+
+const (
+	maxDistance = 1 << 16 // between a jump and its targets, in bytes
+	maxEntries  = 2048
+	maxFirst    = 4 // entries at the start of a table that may be none: hand-written code may count from one
+)
+
+// targets reads a table for the jump at pc. It ends before something that is not a target, or that code refers to.
+func (w *flow) targets(pc uint64, v value) []uint64 {
+	size, base := int(v.reg), uint64(0)
+	if v.kind == target {
+		base = uint64(w.sites[v.site])
+	}
+	table := uint64(int64(v.off))
+	b := w.Data(table, size*maxEntries)
+	if i, _ := slices.BinarySearch(w.refs, table+1); i < len(w.refs) {
+		b = b[:min(uint64(len(b)), w.refs[i]-table)]
+	}
+	var out []uint64
+	for i := 0; (i+1)*size <= len(b) && w.spend(); i++ {
+		var to uint64
+		switch e := b[i*size:]; size {
+		case 8:
+			to = binary.LittleEndian.Uint64(e)
+		case 4:
+			to = base + uint64(int32(binary.LittleEndian.Uint32(e)))
+		case 2:
+			to = base + uint64(binary.LittleEndian.Uint16(e))
+		}
+		switch {
+		case to+maxDistance-pc <= 2*maxDistance && !w.never[to] && w.plausible(to):
+			out = append(out, to)
+		case i >= maxFirst:
+			return sorted(out)
+		}
+	}
+	return sorted(out)
+}
+
+func sorted(list []uint64) []uint64 {
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// plausible reports whether the code at pc can be followed to where control leaves, or to code that is reached.
+func (f *finder) plausible(pc uint64) bool {
+	for f.spend() {
+		m := f.mark(pc)
+		switch {
+		case m == nil:
+			return false
+		case *m&begins != 0:
+			return true
+		case *m&inside != 0:
+			return false
+		}
+		in, ok := f.decode(pc)
+		if !ok {
+			return false
+		}
+		if leaves(in.Op) {
+			return true
+		}
+		pc += uint64(in.Size)
+	}
+	return false
+}

@@ -1,0 +1,493 @@
+package verify
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+	"sort"
+
+	"cfi2sframe/cfi"
+	"cfi2sframe/elffile"
+)
+
+// Rows that come from instructions are claims. This is a proof checker for them: the row before an instruction and the
+// effect of the instruction give the row after it, at every place where control goes. Nothing is searched: instructions
+// are decoded twice, from one end to the other. The first time, the places where they begin and those to which they
+// jump are found, and the second time, what they do is compared with the rows.
+//
+// From one instruction to the next the checker knows more than the rows say, as where registers point. Where jumps lead
+// to, it knows only the row, and whether the frame pointer is saved as well where the row says that its register has it
+// (settle).
+
+// A Violation says why rows are refused.
+type Violation struct {
+	PC   uint64
+	What string
+}
+
+func (v Violation) String() string { return fmt.Sprintf("%#x: %s", v.PC, v.What) }
+
+// A component is a set of functions that jumps connect.
+type component struct {
+	number  int
+	written uint32 // registers, also by code that it calls
+	losesFP bool   // it may return with another frame pointer
+	refused bool
+	exits   bool // it leaves with another frame than that of its entry
+	callers []caller
+}
+
+// A caller is a component that calls another one, or jumps to it.
+type caller struct {
+	index int32
+	jumps bool
+}
+
+// A proof checks rows.
+type proof struct {
+	code      codeReader
+	functions []cfi.InferredFunction
+	jumps     map[uint64][]uint64
+	first     []uint64 // for each function, the number of bytes in those before it
+	starts    []uint64 // for each byte, a bit: an instruction begins there
+	aimed     []uint64 // a jump leads there
+	settled   []uint64 // a jump that leads there, or the instruction before, was checked
+	saved     []uint64 // and the frame pointer was not only in its register, but also in its slot
+	index     []int32  // for each function, its component
+	slots     []int64  // for each function, where its first row that says so has the caller's frame pointer
+	parts     []component
+	refused   map[int]Violation
+	in        instruction
+	decoded   int // instructions
+}
+
+// Code compares rows from instructions with the instructions. It returns the components that it refuses, with the
+// reason.
+func Code(f *elffile.File, inf *cfi.Inference) (map[int]Violation, error) {
+	p, err := newProof(f, inf)
+	if err != nil {
+		return nil, err
+	}
+	return p.refused, p.run(f)
+}
+
+func newProof(f *elffile.File, inf *cfi.Inference) (*proof, error) {
+	p := &proof{code: codeReader{file: f}, functions: inf.Functions, jumps: inf.Jumps, refused: make(map[int]Violation)}
+	if elf.Machine(f.Machine) != elf.EM_X86_64 {
+		return nil, fmt.Errorf("rows from instructions of machine %v cannot be checked", elf.Machine(f.Machine))
+	}
+	numbers := make(map[int]int32)
+	p.first = make([]uint64, len(p.functions)+1)
+	p.index = make([]int32, len(p.functions))
+	p.slots = make([]int64, len(p.functions))
+	end := uint64(0)
+	for i := range p.functions {
+		fn := &p.functions[i]
+		if fn.Begin < end || fn.End <= fn.Begin {
+			return nil, errors.New("functions from instructions are not in order")
+		}
+		end = fn.End
+		c, known := numbers[fn.Component]
+		if !known {
+			c = int32(len(p.parts))
+			numbers[fn.Component] = c
+			p.parts = append(p.parts, component{number: fn.Component})
+		}
+		p.index[i] = c
+		p.first[i+1] = p.first[i] + fn.End - fn.Begin
+		if _, ok := f.FileOffset(fn.Begin, fn.End-fn.Begin); !ok {
+			p.first[i+1] = p.first[i]
+			p.refuse(i, fn.Begin, "code that is not in the file")
+		} else if what := malformed(fn); what != "" {
+			p.refuse(i, fn.Begin, what)
+		}
+		for k := 0; k < len(fn.Rows) && p.slots[i] == 0; k++ {
+			p.slots[i] = fn.Rows[k].FP
+		}
+	}
+	words := p.first[len(p.functions)]/64 + 1
+	p.starts, p.aimed = make([]uint64, words), make([]uint64, words)
+	p.settled, p.saved = make([]uint64, words), make([]uint64, words)
+	return p, nil
+}
+
+// malformed returns what is wrong with the rows of a function by themselves.
+func malformed(fn *cfi.InferredFunction) string {
+	if len(fn.Rows) == 0 || fn.Rows[0].Off != 0 {
+		return "no row at the start"
+	}
+	for i := range fn.Rows {
+		r := &fn.Rows[i]
+		switch {
+		case i > 0 && r.Off <= fn.Rows[i-1].Off, uint64(r.Off) >= fn.End-fn.Begin:
+			return "rows are not in order"
+		case r.Reg >= uint64(len(fromDWARF)), fromDWARF[r.Reg] == rsp && r.Offset < 8:
+			return "a CFA that is no caller's"
+		case r.FP != 0 && (r.FP > -16 || r.Lost):
+			return "a place of the frame pointer that is not in the frame"
+		}
+	}
+	return ""
+}
+
+// refuse refuses the rows of the component that has a function.
+func (p *proof) refuse(fn int, pc uint64, what string) {
+	c := &p.parts[p.index[fn]]
+	if !c.refused {
+		c.refused = true
+		p.refused[c.number] = Violation{pc, what}
+	}
+}
+
+func (p *proof) run(f *elffile.File) error {
+	p.each(p.survey)
+	for _, table := range []elf.SectionType{elf.SHT_SYMTAB, elf.SHT_DYNSYM} {
+		err := f.Symbols(table, func(_ *elffile.Section, sym elffile.Symbol) {
+			if fn, ok := p.find(0, sym.Value); ok && elf.ST_TYPE(sym.Info) == elf.STT_FUNC && sym.Section > 0 {
+				p.entry(fn, sym.Value, "a function symbol at a row that is not that of a call")
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	p.callees()
+	w := &walk{proof: p}
+	p.each(w.check)
+	w.leave()
+	p.spread()
+	return nil
+}
+
+// each calls visit for each instruction of each function with its row. Visit reports whether the function goes on.
+func (p *proof) each(visit func(fn int, pc uint64, r *cfi.InferredRow) bool) {
+	for i := range p.functions {
+		fn := &p.functions[i]
+		if p.first[i] == p.first[i+1] || malformed(fn) != "" {
+			continue
+		}
+		row := 0
+		for pc := fn.Begin; pc < fn.End; pc += uint64(p.in.size) {
+			p.decoded++
+			if !p.in.decode(p.code.read(pc, min(fn.End-pc, reads))) {
+				p.refuse(i, pc, "an instruction that is not known")
+				break
+			}
+			if row+1 < len(fn.Rows) && pc-fn.Begin >= uint64(fn.Rows[row+1].Off) {
+				if row++; pc-fn.Begin != uint64(fn.Rows[row].Off) {
+					p.refuse(i, pc, "a row begins within an instruction")
+					break
+				}
+			}
+			if !visit(i, pc, &fn.Rows[row]) {
+				break
+			}
+		}
+	}
+}
+
+// find returns the function that has an address. It is near most often.
+func (p *proof) find(near int, addr uint64) (fn int, ok bool) {
+	if near < len(p.functions) && p.functions[near].Begin <= addr && addr < p.functions[near].End {
+		return near, true
+	}
+	i := sort.Search(len(p.functions), func(i int) bool { return p.functions[i].End > addr })
+	return i, i < len(p.functions) && p.functions[i].Begin <= addr
+}
+
+// bit returns the place of an address of a function in p.starts and p.aimed.
+func (p *proof) bit(fn int, addr uint64) (word uint64, mask uint64) {
+	n := p.first[fn] + min(addr-p.functions[fn].Begin, p.first[fn+1]-p.first[fn])
+	return n / 64, 1 << (n % 64)
+}
+
+// row returns the row at an address of a function, or nil.
+func (p *proof) row(fn int, addr uint64) *cfi.InferredRow {
+	rows := p.functions[fn].Rows
+	off := addr - p.functions[fn].Begin
+	i := sort.Search(len(rows), func(i int) bool { return uint64(rows[i].Off) > off })
+	if i == 0 {
+		return nil
+	}
+	return &rows[i-1]
+}
+
+// isEntry reports whether a row is that of the first instruction after a call.
+func isEntry(r *cfi.InferredRow) bool {
+	return r != nil && fromDWARF[r.Reg] == rsp && r.Offset == 8 && r.FP == 0 && !r.Lost
+}
+
+// entry refuses a function if its row at an address, to which calls may lead, is not that of an entry.
+func (p *proof) entry(fn int, addr uint64, what string) {
+	if malformed(&p.functions[fn]) == "" && !isEntry(p.row(fn, addr)) {
+		p.refuse(fn, addr, what)
+	}
+}
+
+// survey finds what the current instruction says of others.
+func (p *proof) survey(fn int, pc uint64, r *cfi.InferredRow) bool {
+	in, c := &p.in, &p.parts[p.index[fn]]
+	word, mask := p.bit(fn, pc)
+	p.starts[word] |= mask
+	c.written |= in.written()
+	aim := func(addr uint64) {
+		to, ok := p.find(fn, addr)
+		if !ok {
+			c.losesFP = c.losesFP || r.Lost
+			c.written |= ^uint32(calleeSaved)
+			return
+		}
+		word, mask := p.bit(to, addr)
+		p.aimed[word] |= mask
+		p.leads(fn, to, true)
+	}
+	switch in.flow() {
+	case flowJump, flowBranch:
+		aim(in.target(pc))
+	case flowIndirect:
+		for _, addr := range p.jumps[pc] {
+			aim(addr)
+		}
+		if len(p.jumps[pc]) == 0 {
+			c.losesFP = c.losesFP || r.Lost
+			c.written |= ^uint32(calleeSaved)
+		}
+	case flowReturn:
+		c.losesFP = c.losesFP || r.Lost
+	case flowCallIndirect:
+		c.written |= ^uint32(calleeSaved)
+	case flowCall:
+		if in.imm == 0 {
+			break
+		}
+		to, ok := p.find(fn, in.target(pc))
+		if !ok {
+			c.written |= ^uint32(calleeSaved)
+			break
+		}
+		p.entry(to, in.target(pc), "a call leads to a row that is not that of a call")
+		p.leads(fn, to, false)
+	}
+	return true
+}
+
+// leads records that a function calls another one, or jumps to it.
+func (p *proof) leads(fn, to int, jumps bool) {
+	callee, from := &p.parts[p.index[to]], caller{p.index[fn], jumps}
+	if n := len(callee.callers); p.index[fn] != p.index[to] && (n == 0 || callee.callers[n-1] != from) {
+		callee.callers = append(callee.callers, from)
+	}
+}
+
+// callees adds what callees do to what their callers do.
+func (p *proof) callees() {
+	work := make([]int32, len(p.parts))
+	for i := range work {
+		work[i] = int32(i)
+	}
+	for len(work) > 0 {
+		last := len(work) - 1
+		callee := &p.parts[work[last]]
+		work = work[:last]
+		for _, from := range callee.callers {
+			c := &p.parts[from.index]
+			written, losesFP := c.written|callee.written, c.losesFP || from.jumps && callee.losesFP
+			if written != c.written || losesFP != c.losesFP {
+				c.written, c.losesFP = written, losesFP
+				work = append(work, from.index)
+			}
+		}
+	}
+}
+
+// spread refuses components that call those that do not return as they should.
+func (p *proof) spread() {
+	var work []int32
+	for i := range p.parts {
+		if p.parts[i].exits {
+			work = append(work, int32(i))
+		}
+	}
+	for len(work) > 0 {
+		last := len(work) - 1
+		callee := &p.parts[work[last]]
+		work = work[:last]
+		for _, from := range callee.callers {
+			if c := &p.parts[from.index]; !c.exits {
+				c.exits = true
+				if !c.refused {
+					c.refused = true
+					pc := p.refused[callee.number].PC
+					p.refused[c.number] = Violation{pc, "it calls code that returns with another frame"}
+				}
+				work = append(work, from.index)
+			}
+		}
+		callee.callers = nil
+	}
+}
+
+// A walk compares rows with instructions.
+type walk struct {
+	*proof
+	frame  frameFacts // before the current instruction, if control arrives there:
+	at     uint64     // the address after the last instruction, or 0 if that does not go on
+	from   int        // the function of the last instruction
+	called bool       // the last instruction was a call
+}
+
+// check compares the current instruction with the rows. The facts of a row that it contradicts are used from there on.
+func (w *walk) check(fn int, pc uint64, r *cfi.InferredRow) bool {
+	if w.at != pc {
+		w.leave()
+	}
+	word, mask := w.bit(fn, pc)
+	joined := w.aimed[word]&mask != 0
+	switch arrives := w.at == pc; {
+	case arrives && w.index[w.from] != w.index[fn]:
+		if !w.called && (!w.frame.agrees(r) || !isEntry(r)) {
+			w.refuse(w.from, pc, "it goes on in another function")
+			w.refuse(fn, pc, "another function goes on in it")
+		}
+		w.frame.reduce(r)
+	case arrives && (!w.frame.agrees(r) || joined && !w.settle(fn, pc, r)):
+		w.refuse(fn, pc, "the instructions before give another row")
+		w.frame.reduce(r)
+	case !arrives && !joined && !isEntry(r):
+		w.refuse(fn, pc, "nothing leads to a row that is not that of a call")
+	}
+	if w.at != pc && joined { // nothing is known yet of where jumps come from; the code before is most similar
+		w.settle(fn, pc, r)
+	}
+	if w.at != pc || joined {
+		w.frame.reduce(r)
+		if w.saved[word]&mask != 0 {
+			w.frame.slot = w.slots[fn]
+		}
+	}
+	w.from, w.called, w.at = fn, false, pc+uint64(w.in.size)
+	w.step(fn, pc, r)
+	if w.frame.known>>rsp&1 != 0 && w.frame.off[rsp] > -8 && w.at != 0 {
+		w.refuse(fn, pc, "the stack pointer is above the return address")
+	}
+	return true
+}
+
+// settle reports whether the frame agrees with those that arrived at an address before, besides in what the row says:
+// where the register has the frame pointer, either all or none have it in its slot.
+func (w *walk) settle(fn int, pc uint64, r *cfi.InferredRow) bool {
+	if w.slots[fn] == 0 {
+		w.slots[fn] = w.frame.slot
+	}
+	saved := r.FP == 0 && !r.Lost && w.frame.slot != 0 && w.frame.slot == w.slots[fn]
+	word, mask := w.bit(fn, pc)
+	if w.settled[word]&mask == 0 {
+		w.settled[word] |= mask
+		if saved {
+			w.saved[word] |= mask
+		}
+	}
+	return saved || w.saved[word]&mask == 0
+}
+
+// leave checks what follows the last instruction of a function, if no function does.
+func (w *walk) leave() {
+	if w.at != 0 && !w.called {
+		w.refuse(w.from, w.at, "it goes on where no row is")
+	}
+	w.at = 0
+}
+
+// step executes the current instruction.
+func (w *walk) step(fn int, pc uint64, r *cfi.InferredRow) {
+	in := &w.in
+	switch in.flow() {
+	case flowNext:
+		if what := w.frame.execute(in); what != "" {
+			w.refuse(fn, pc, what)
+		}
+	case flowCall, flowCallIndirect:
+		if in.flow() == flowCall && in.imm == 0 {
+			w.frame.push(8)
+			return
+		}
+		w.called = true
+		w.call(fn, pc)
+	case flowBranch:
+		w.frame.clear(in.written())
+		w.jump(fn, in.target(pc), pc, r)
+	case flowJump:
+		w.jump(fn, in.target(pc), pc, r)
+		w.at = 0
+	case flowIndirect:
+		targets := w.jumps[pc]
+		for _, addr := range targets {
+			w.jump(fn, addr, pc, r)
+		}
+		if len(targets) == 0 {
+			w.exit(fn, pc, r)
+		}
+		w.at = 0
+	case flowReturn:
+		w.exit(fn, pc, r)
+		w.at = 0
+	case flowTrap:
+		w.at = 0
+	default:
+		w.refuse(fn, pc, "an instruction whose effect on the stack is not known")
+		w.at = 0
+	}
+}
+
+// jump checks a jump to an address.
+func (w *walk) jump(fn int, addr, pc uint64, r *cfi.InferredRow) {
+	to, ok := w.find(fn, addr)
+	if !ok {
+		w.exit(fn, pc, r)
+		return
+	}
+	word, mask := w.bit(to, addr)
+	there := w.row(to, addr)
+	switch {
+	case w.starts[word]&mask == 0:
+		w.refuse(fn, pc, "it jumps into an instruction")
+		w.refuse(to, addr, "a jump into an instruction")
+	case there == nil || !w.frame.agrees(there) || !w.settle(to, addr, there),
+		w.index[to] != w.index[fn] && !isEntry(there):
+		w.refuse(fn, pc, "it jumps to another row")
+		w.refuse(to, addr, "a jump with another row")
+		w.parts[w.index[fn]].exits = w.parts[w.index[fn]].exits || w.index[to] != w.index[fn]
+	}
+}
+
+// exit checks that the frame is that of the entry.
+func (w *walk) exit(fn int, pc uint64, r *cfi.InferredRow) {
+	what := ""
+	switch {
+	case !w.frame.is(rsp, -8):
+		what = "it leaves with another stack pointer"
+	case w.frame.fp>>rbp&1 == 0 && !r.Lost:
+		what = "it leaves with another frame pointer"
+	default:
+		return
+	}
+	w.refuse(fn, pc, what)
+	w.parts[w.index[fn]].exits = true
+}
+
+// call executes a call. By the ABI, callees save some registers. Callees with rows may not keep to that.
+func (w *walk) call(fn int, pc uint64) {
+	w.frame.store(rsp, -8, 8, -1)
+	w.frame.below()
+	lost := ^uint32(calleeSaved)
+	if w.in.flow() == flowCall {
+		if to, ok := w.find(fn, w.in.target(pc)); ok {
+			callee := &w.parts[w.index[to]]
+			lost = callee.written &^ (1<<rsp | 1<<rbp)
+			if callee.losesFP {
+				lost |= 1 << rbp
+			}
+		}
+	}
+	w.frame.clear(lost)
+}

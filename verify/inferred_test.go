@@ -1,0 +1,374 @@
+package verify
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"cfi2sframe/cfi"
+	"cfi2sframe/elffile"
+	"cfi2sframe/internal/testkit/peer"
+)
+
+// claims assembles a program for GNU as, in which rows precede instructions: "sp+16 -16" says that the CFA is rsp+16
+// and the caller's frame pointer saved at CFA-16, "sp+16 lost" that it is lost. Lines "fn" begin a function, "fn apart" one
+// of another component, "gap" code without rows, and "targets a b" precedes an indirect jump.
+func claims(t *testing.T, text string) (*elffile.File, *cfi.Inference) {
+	t.Helper()
+	var source strings.Builder
+	inf := &cfi.Inference{Jumps: make(map[uint64][]uint64)}
+	type place struct {
+		label string
+		set   func(addr func(label string) uint64, pc uint64)
+	}
+	var places []place
+	mark := func(set func(addr func(string) uint64, pc uint64)) {
+		label := fmt.Sprintf("place%d", len(places))
+		places = append(places, place{label, set})
+		source.WriteString(label + ":\n")
+	}
+	open, parts := false, 0
+	end := func() {
+		if i := len(inf.Functions) - 1; open {
+			mark(func(_ func(string) uint64, pc uint64) { inf.Functions[i].End = pc })
+		}
+		open = false
+	}
+	for line := range strings.Lines("fn\n" + text) {
+		f := strings.Fields(line)
+		if len(f) > 0 && strings.HasSuffix(f[0], ":") {
+			source.WriteString(f[0] + "\n")
+			f = f[1:]
+		}
+		if len(f) == 0 {
+			continue
+		}
+		if name, offset, ok := strings.Cut(f[0], "+"); ok {
+			reg, known := general["%r"+name]
+			if !known {
+				reg = general["%"+name]
+			}
+			r := cfi.InferredRow{Reg: uint64(slices.Index(fromDWARF[:], reg))}
+			var err error
+			if r.Offset, err = strconv.ParseInt(offset, 10, 64); err != nil {
+				t.Fatal(err)
+			}
+			f = f[1:]
+			if len(f) > 0 && (f[0] == "lost" || f[0][0] == '-') {
+				r.FP, err = strconv.ParseInt(f[0], 10, 64)
+				r.Lost = err != nil
+				f = f[1:]
+			}
+			i := len(inf.Functions) - 1
+			mark(func(_ func(string) uint64, pc uint64) {
+				r.Off = uint32(pc - inf.Functions[i].Begin)
+				inf.Functions[i].Rows = append(inf.Functions[i].Rows, r)
+			})
+		}
+		switch i := len(inf.Functions); {
+		case len(f) == 0:
+		case f[0] == "gap":
+			end()
+		case f[0] == "fn":
+			end()
+			parts += len(f) - 1
+			inf.Functions = append(inf.Functions, cfi.InferredFunction{Component: parts})
+			mark(func(_ func(string) uint64, pc uint64) { inf.Functions[i].Begin = pc })
+			open = true
+		case f[0] == "targets":
+			mark(func(addr func(string) uint64, pc uint64) {
+				for _, label := range f[1:] {
+					inf.Jumps[pc] = append(inf.Jumps[pc], addr(label))
+				}
+			})
+		default:
+			source.WriteString(strings.Join(f, " ") + "\n")
+		}
+	}
+	end()
+	dir := t.TempDir()
+	object, program := filepath.Join(dir, "a.o"), filepath.Join(dir, "a")
+	as := exec.Command(peer.Look(t, "as"), "--64", "-o", object)
+	as.Stdin = strings.NewReader(source.String())
+	if out, err := as.CombinedOutput(); err != nil {
+		t.Fatalf("as: %v\n%s\n%s", err, out, source.String())
+	}
+	ld := exec.Command(peer.Look(t, "ld"), "-m", "elf_x86_64", "-Ttext=0x1000", "-e", "0", "-o", program, object)
+	if out, err := ld.CombinedOutput(); err != nil {
+		t.Fatalf("ld: %v\n%s", err, out)
+	}
+	b, err := os.ReadFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := openImage(t, bytes.NewReader(b), len(b))
+	addrs := make(map[string]uint64)
+	err = file.Symbols(elf.SHT_SYMTAB, func(table *elffile.Section, sym elffile.Symbol) {
+		addrs[file.SymbolName(table, sym.Name)] = sym.Value
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range places {
+		p.set(func(label string) uint64 { return addrs[label] }, addrs[p.label])
+	}
+	return file, inf
+}
+
+// right are functions with the rows that the ABI and the instructions give.
+var right = map[string]string{
+	"leaf":         "sp+8 xor %eax,%eax \n ret",
+	"push and pop": "sp+8 push %rbx \n sp+16 xor %ebx,%ebx \n pop %rbx \n sp+8 ret",
+	"sub and add":  "sp+8 sub $0x108,%rsp \n sp+272 nop \n add $0x108,%rsp \n sp+8 ret",
+	"lea":          "sp+8 lea -24(%rsp),%rsp \n sp+32 nop \n lea 24(%rsp),%rsp \n sp+8 ret",
+	"frame pointer": "sp+8 push %rbp \n sp+16 -16 mov %rsp,%rbp \n bp+16 -16 and $-32,%rsp \n call *%rax \n " +
+		"leave \n sp+8 ret",
+	"lea from rbp": "sp+8 push %rbp \n sp+16 -16 mov %rsp,%rbp \n bp+16 -16 push %rbx \n sub %rax,%rsp \n" +
+		"1: dec %eax \n jne 1b \n lea -8(%rbp),%rsp \n pop %rbx \n pop %rbp \n sp+8 ret",
+	"realigned by r10": "sp+8 mov %rsp,%r10 \n r10+8 and $-64,%rsp \n sub $256,%rsp \n" +
+		"vmovdqu64 %zmm0,(%rsp) \n mov %r10,%rsp \n sp+8 ret",
+	"realigned by rax": "sp+8 lea 8(%rsp),%rax \n ax+0 and $-16,%rsp \n movaps %xmm0,-16(%rsp) \n " +
+		"lea -8(%rax),%rsp \n sp+8 ret",
+	"rbp as a number": "sp+8 push %rbp \n sp+16 -16 lea 1(%rdi),%ebp \n 1: sub $1,%ebp \n jnz 1b \n " +
+		"pop %rbp \n sp+8 ret",
+	"rbp saved by mov": "sp+8 sub $24,%rsp \n sp+32 mov %rbp,8(%rsp) \n test %edi,%edi \n je 1f \n" +
+		"sp+32 -24 mov %edi,%ebp \n mov 8(%rsp),%rbp \n sp+32 1: add $24,%rsp \n sp+8 ret",
+	"rbp in the red zone": "sp+8 mov %rbp,-8(%rsp) \n sp+8 -16 xor %ebp,%ebp \n mov -8(%rsp),%rbp \n sp+8 ret",
+	"rbp in rdx":          "sp+8 mov %rbp,%rdx \n sp+8 lost xor %ebp,%ebp \n mov %rdx,%rbp \n sp+8 ret",
+	"jump table": "sp+8 push %rbx \n sp+16 lea a(%rip),%rbx \n targets a b \n jmp *%rbx \n a: nop \n" +
+		"b: pop %rbx \n sp+8 ret",
+	"return by a register": "sp+8 jmp *%rdx",
+	"tail call":            "sp+8 push %rbx \n sp+16 pop %rbx \n sp+8 jmp other \n gap \n other: ret",
+	"tail call to rows":    "sp+8 jmp other \n fn apart \n other: sp+8 ret",
+	"call of the next":     "sp+8 call 1f \n sp+16 1: pop %rax \n sp+8 ret",
+	"call at the end":      "sp+8 push %rbx \n sp+16 call 1f \n gap \n nop \n 1: ret",
+	"two parts":            "sp+8 push %rbx \n sp+16 jmp 1f \n gap \n int3 \n fn \n sp+16 1: pop %rbx \n sp+8 ret",
+	"on in the next":       "sp+8 push %rbx \n fn \n sp+16 pop %rbx \n sp+8 ret",
+	"a private callee that loses rbp": "sp+8 push %rbp \n sp+16 -16 call 1f \n pop %rbp \n sp+8 ret \n fn apart \n" +
+		"sp+8 1: nop \n sp+8 lost xor %ebp,%ebp \n ret",
+	"a private callee that keeps rax": "sp+8 mov %rsp,%rax \n ax+8 and $-32,%rsp \n call 1f \n " +
+		"mov %rax,%rsp \n sp+8 ret \n" +
+		"fn apart \n sp+8 1: mov %rdi,%rdx \n ret",
+	"rbx across a call": "sp+8 push %rbx \n sp+16 mov %rsp,%rbx \n bx+16 and $-32,%rsp \n call *%rax \n " +
+		"mov %rbx,%rsp \n" +
+		"sp+16 pop %rbx \n sp+8 ret",
+	"vectors": "sp+8 sub $64,%rsp \n sp+72 vmovups %zmm17,(%rsp) \n vpaddd %ymm1,%ymm2,%ymm3 \n" +
+		"vpermq $1,%zmm1,%zmm2{%k1} \n vzeroupper \n andn %eax,%ecx,%edx \n add $64,%rsp \n sp+8 ret",
+	"high bytes":      "sp+8 mov $1,%ah \n mov $2,%ch \n setc %dh \n ret",
+	"notrack":         "sp+8 endbr64 \n targets a \n notrack jmp *%rax \n a: ret",
+	"function symbol": "f: .type f,@function \n sp+8 ret",
+	"inc and dec":     "sp+8 dec %rsp \n sp+9 inc %rsp \n sp+8 ret",
+	"unknown stores": "sp+8 push %rbp \n sp+16 -16 mov %rsp,%rbp \n bp+16 -16 mov %rax,(%rdi) \n pop %rbp \n " +
+		"sp+8 ret",
+}
+
+func TestCodeRight(t *testing.T) {
+	for name, text := range right {
+		f, inf := claims(t, text)
+		if refused, err := Code(f, inf); err != nil || len(refused) > 0 {
+			t.Errorf("%s: %v, error %v", name, refused, err)
+		}
+	}
+}
+
+func TestCodeWrong(t *testing.T) {
+	const before, jumps = "the instructions before give another row", "it jumps to another row"
+	for name, tt := range map[string]struct{ text, want string }{
+		"a missing pop":       {"sp+8 push %rbx \n sp+16 nop \n ret", "it leaves with another stack pointer"},
+		"a wrong offset":      {"sp+8 push %rbx \n sp+24 pop %rbx \n sp+16 ret", before},
+		"an offset too early": {"sp+8 nop \n sp+16 push %rbx \n pop %rbx \n sp+8 ret", before},
+		"ret n":               {"sp+8 ret $8", "an instruction whose effect on the stack is not known"},
+		"enter": {"sp+8 enter $8,$0 \n leave \n " +
+			"ret", "an instruction whose effect on the stack is not known"},
+		"a computed size": {"sp+8 sub %rax,%rsp \n nop \n add %rax,%rsp \n ret", before},
+		"a half of rsp":   {"sp+8 add $8,%esp \n sub $8,%esp \n ret", before},
+		"16 bits pushed":  {"sp+8 pushw $1 \n sp+10 nop \n add $2,%rsp \n sp+8 ret", before},
+		"push in a loop":  {"sp+8 1: push %rax \n sp+16 dec %edi \n jne 1b \n pop %rax \n sp+8 ret", jumps},
+		"above the return": {"sp+8 add $8,%rsp \n sub $8,%rsp \n " +
+			"ret", "the stack pointer is above the return address"},
+		"popped return":  {"sp+8 pop %rax \n jmp *%rax", "the stack pointer is above the return address"},
+		"another return": {"sp+8 mov %rax,(%rsp) \n ret", "it writes the return address"},
+		"another frame":  {"sp+8 push %rbx \n sp+16 jmp *%rax", "it leaves with another stack pointer"},
+		"tail call at depth": {"sp+8 push %rbx \n sp+16 jmp 1f \n gap \n " +
+			"1: ret", "it leaves with another stack pointer"},
+		"another entry": {"sp+8 push %rbx \n sp+16 jmp 1f \n fn apart \n sp+8 1: ret", jumps},
+		"a branch at depth": {"sp+8 push %rbx \n sp+16 je 1f \n pop %rbx \n sp+8 ret \n gap \n " +
+			"1: ret", "it leaves with another stack pointer"},
+		"a jump table": {"sp+8 push %rbx \n sp+16 targets a b \n jmp *%rbx \n a: pop %rbx \n " +
+			"sp+8 b: ret", jumps},
+		"a target inside": {"sp+8 je 1f+1 \n 1: mov $1,%eax \n ret", "it jumps into an instruction"},
+		"a target in the gap": {"sp+8 push %rbx \n sp+16 targets a \n jmp *%rbx \n gap \n " +
+			"a: ret", "it leaves with another stack pointer"},
+		"nothing leads there": {"sp+8 ret \n sp+16 nop \n pop %rbx \n " +
+			"sp+8 ret", "nothing leads to a row that is not that of a call"},
+		"an entry with frame": {"sp+16 pop %rbx \n sp+8 ret", "nothing leads to a row that is not that of a call"},
+		"call of an inner row": {"sp+8 push %rbx \n sp+16 1: pop %rbx \n sp+8 ret \n fn apart \n " +
+			"sp+8 call 1b \n ret", "a call leads to a row that is not that of a call"},
+		"function symbol": {"sp+8 push %rbx \n sp+16 f: .type f,@function \n pop %rbx \n " +
+			"sp+8 ret", "a function symbol at a row that is not that of a call"},
+		"it runs on":     {"sp+8 nop \n gap \n ret", "it goes on where no row is"},
+		"at the end":     {"sp+8 nop", "it goes on where no row is"},
+		"truncated":      {"sp+8 .byte 0xe9,0,0", "an instruction that is not known"},
+		"no instruction": {"sp+8 .byte 6 \n ret", "an instruction that is not known"},
+		"a row inside": {"sp+8 .byte 0xb8 \n sp+8 .byte 0,0,0,0 \n " +
+			"ret", "a row begins within an instruction"},
+		"far return": {"sp+8 lretq", "an instruction whose effect on the stack is not known"},
+		"rbp not restored": {"sp+8 push %rbp \n sp+16 -16 xor %ebp,%ebp \n add $8,%rsp \n " +
+			"sp+8 lost nop \n sp+8 ret", before},
+		"rbp lost at ret": {"sp+8 xor %ebp,%ebp \n ret", before},
+		"rbp of another slot": {"sp+8 push %rbp \n sp+16 -16 push %rbx \n sp+24 -16 pop %rbp \n " +
+			"sp+16 pop %rbx \n sp+8 ret", before},
+		"the slot overwritten": {"sp+8 push %rbp \n sp+16 -16 xor %ebp,%ebp \n mov %ebp,4(%rsp) \n " +
+			"pop %rbp \n sp+8 ret", before},
+		"by a vector": {"sp+8 push %rbp \n sp+16 -16 push %rbx \n sp+24 -16 vmovups %xmm0,(%rsp) \n " +
+			"pop %rbx \n sp+16 -16 pop %rbp \n sp+8 ret", before},
+		"by EVEX": {"sp+8 push %rbp \n sp+16 -16 sub $64,%rsp \n " +
+			"sp+80 -16 vmovups %zmm0,-64(%rsp) \n vmovups %xmm0,64(%rsp){%k1} \n add $64,%rsp \n " +
+			"sp+16 -16 pop %rbp \n sp+8 ret", "it writes the return address"},
+		"by a callee's frame": {"sp+8 mov %rbp,-8(%rsp) \n sp+8 -16 xor %ebp,%ebp \n call *%rax \n " +
+			"mov -8(%rsp),%rbp \n sp+8 ret", before},
+		"rbp by mov, or not": {"sp+8 test %edi,%edi \n je 1f \n push %rbp \n sp+16 -16 xor %ebp,%ebp \n " +
+			"pop %rax \n sp+8 1: ret", before},
+		"rax across a call": {"sp+8 mov %rsp,%rax \n ax+8 and $-32,%rsp \n call *%rdx \n mov %rax,%rsp \n " +
+			"sp+8 ret", before},
+		"rbx and its callee": {"sp+8 push %rbx \n sp+16 mov %rsp,%rbx \n bx+16 and $-32,%rsp \n call 1f \n " +
+			"mov %rbx,%rsp \n sp+16 pop %rbx \n sp+8 ret \n fn apart \n sp+8 1: xor %ebx,%ebx \n ret", before},
+		"and the callee's": {"sp+8 push %rbx \n sp+16 mov %rsp,%rbx \n bx+16 and $-32,%rsp \n call 1f \n " +
+			"mov %rbx,%rsp \n sp+16 pop %rbx \n sp+8 ret \n fn apart \n sp+8 1: jmp 2f \n fn apart \n " +
+			"sp+8 2: xor %ebx,%ebx \n ret", before},
+		"rbp and its callee": {"sp+8 call 1f \n ret \n fn apart \n sp+8 1: nop \n " +
+			"sp+8 lost xor %ebp,%ebp \n ret", before},
+		"and its tail call": {"sp+8 call 1f \n ret \n fn apart \n sp+8 1: jmp 2f \n fn apart \n " +
+			"sp+8 2: nop \n sp+8 lost xor %ebp,%ebp \n ret", before},
+		"an odd callee": {"sp+8 call 1f \n ret \n fn apart \n sp+8 1: push %rbx \n " +
+			"sp+16 ret", "it calls code that returns with another frame"},
+		"on in another": {"sp+8 push %rbx \n fn apart \n sp+16 pop %rbx \n " +
+			"sp+8 ret", "it goes on in another function"},
+		"exchanged": {"sp+8 push %rbx \n sp+16 mov %rsp,%rbx \n xchg %rsp,%rax \n bx+16 nop \n " +
+			"sp+16 pop %rbx \n sp+8 ret", before},
+	} {
+		f, inf := claims(t, tt.text)
+		refused, err := Code(f, inf)
+		if err != nil || refused[0].What != tt.want {
+			t.Errorf("%s: %v, error %v; want %q", name, refused, err, tt.want)
+		}
+	}
+}
+
+// TestCodeChanged changes each row of functions that are right.
+func TestCodeChanged(t *testing.T) {
+	for name, text := range right {
+		if strings.Contains(text, "lost") {
+			continue
+		}
+		f, inf := claims(t, text)
+		for i := range inf.Functions {
+			for k := range inf.Functions[i].Rows {
+				for what, change := range map[string]func(r *cfi.InferredRow){
+					"register":  func(r *cfi.InferredRow) { r.Reg = (r.Reg + 5) % 16 },
+					"offset":    func(r *cfi.InferredRow) { r.Offset += 8 },
+					"offset -8": func(r *cfi.InferredRow) { r.Offset -= 8 },
+					"slot":      func(r *cfi.InferredRow) { r.FP = min(r.FP-8, -16) - 8 },
+					"start":     func(r *cfi.InferredRow) { r.Off++ },
+					"start -1":  func(r *cfi.InferredRow) { r.Off-- },
+				} {
+					r := &inf.Functions[i].Rows[k]
+					old := *r
+					if what == "start" && k > 0 && r.Reg != inf.Functions[i].Rows[k-1].Reg {
+						continue // both registers point to the frame
+					}
+					change(r)
+					refused, err := Code(f, inf)
+					if err != nil || len(refused) == 0 {
+						t.Errorf("%s: function %d, row %d, %s: %+v is accepted, error %v", name, i, k, what, *r, err)
+					}
+					*r = old
+				}
+			}
+		}
+	}
+}
+
+// TestCodeForms has claims that are wrong without any code.
+func TestCodeForms(t *testing.T) {
+	f, inf := claims(t, "sp+8 push %rbp \n sp+16 -16 pop %rbp \n sp+8 ret")
+	for _, rows := range [][]cfi.InferredRow{
+		nil, {{Off: 1, Reg: 7, Offset: 8}}, {{Reg: 7, Offset: 8}, {Reg: 7, Offset: 8}}, {{Reg: 16, Offset: 8}},
+		{{Reg: 7, Offset: 8}, {Off: 3, Reg: 7, Offset: 8}}, {{Reg: 7, Offset: 8, FP: -8}},
+		{{Reg: 7, Offset: 8, FP: -16, Lost: true}},
+	} {
+		inf.Functions[0].Rows = rows
+		if refused, err := Code(f, inf); err != nil || len(refused) != 1 {
+			t.Errorf("%+v: %v, error %v", rows, refused, err)
+		}
+	}
+	fn := inf.Functions[0]
+	for _, fns := range [][]cfi.InferredFunction{{fn, fn}, {{Begin: 2, End: 1}}} {
+		if _, err := Code(f, &cfi.Inference{Functions: fns}); err == nil {
+			t.Errorf("%+v: no error", fns)
+		}
+	}
+	inf.Functions[0] = cfi.InferredFunction{Begin: 1 << 60, End: 1 << 62, Rows: []cfi.InferredRow{{Reg: 7, Offset: 8}}}
+	if refused, err := Code(f, inf); err != nil || len(refused) != 1 {
+		t.Errorf("code elsewhere: %v, error %v", refused, err)
+	}
+	if _, err := Code(bareFile(elf.ET_DYN), inf); err == nil && bareFile(elf.ET_DYN).Machine != f.Machine {
+		t.Error("another machine: no error")
+	}
+}
+
+// FuzzCode checks arbitrary rows of arbitrary code. Each instruction is decoded twice.
+func FuzzCode(f *testing.F) {
+	f.Add([]byte{0x55, 0x48, 0x89, 0xe5, 0xc9, 0xc3}, []byte{0, 7, 8, 0, 1, 7, 16, 16, 3, 6, 16, 16, 1, 7, 8, 0})
+	f.Add([]byte{0x55, 0xff, 0xe0, 0x5d, 0xc3, 0xeb, 0xfe}, []byte{0, 7, 8, 0, 1, 7, 16, 16, 255, 0, 2, 4})
+	f.Fuzz(func(t *testing.T, code, choices []byte) {
+		if len(code) == 0 || len(code) > 1<<16 {
+			return
+		}
+		text := region{name: ".text", addr: 0x1000, code: code}
+		file := fileOf(t, elf.ET_DYN, elf.EM_X86_64, binary.LittleEndian, text)
+		end := 0x1000 + uint64(len(code))
+		inf := &cfi.Inference{Jumps: make(map[uint64][]uint64)}
+		inf.Functions = []cfi.InferredFunction{{Begin: 0x1000, End: end}}
+		for ; len(choices) >= 4; choices = choices[4:] {
+			fn := &inf.Functions[len(inf.Functions)-1]
+			at := uint64(choices[0] & 0x7f)
+			switch choices[0] >> 6 {
+			case 3:
+				pc := fn.Begin + uint64(choices[1])
+				inf.Jumps[pc] = append(inf.Jumps[pc], fn.Begin+uint64(choices[2]), 0x1000+uint64(choices[3]))
+				continue
+			case 2:
+				if at++; at < end-fn.Begin {
+					fn.End = fn.Begin + at
+					next := cfi.InferredFunction{Begin: fn.End, End: end, Component: int(choices[1] & 3)}
+					inf.Functions = append(inf.Functions, next)
+				}
+				continue
+			}
+			if n := len(fn.Rows); n > 0 {
+				at += uint64(fn.Rows[n-1].Off)
+			}
+			fn.Rows = append(fn.Rows, cfi.InferredRow{Off: uint32(at), Reg: uint64(choices[1] & 31),
+				Offset: int64(int8(choices[2])), FP: -int64(choices[3] &^ 1), Lost: choices[3]&1 != 0})
+		}
+		p, err := newProof(file, inf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.run(file); err != nil {
+			t.Fatal(err)
+		}
+		if p.decoded > 2*len(code) {
+			t.Errorf("%d instructions decoded in %d bytes", p.decoded, len(code))
+		}
+	})
+}
