@@ -23,6 +23,7 @@ type Comparison struct {
 	Sorted     bool
 	Described  uint64            // code that CFI describes
 	Covered    uint64            // of Described: with rows that agree, and Outermost
+	Inferred   uint64            // of Covered: by rows from instructions
 	Outermost  uint64            // of Covered: code without a caller that has no row
 	Stubs      uint64            // PLT stubs without CFI that have rows
 	Padding    uint64            // padding after functions that has their last rows
@@ -46,7 +47,7 @@ func Check(f *elffile.File, s *sframe.Section, table *cfi.Table) (*Comparison, e
 	slices.SortStableFunc(res.Mismatches, func(a, b verify.Mismatch) int { return cmp.Compare(a.Begin, b.Begin) })
 	c := &Comparison{
 		ABI: s.ABI, Version: s.Version, FDEs: s.Len(), FREs: uint64(s.NumFREs), Sorted: sorted,
-		Described: res.Described, Covered: res.Covered + res.Outermost, Outermost: res.Outermost, Stubs: res.Stubs,
+		Described: res.Described, Covered: res.Covered + res.Outermost, Inferred: res.Inferred, Outermost: res.Outermost, Stubs: res.Stubs,
 		Padding: res.Padding, Mismatches: res.Mismatches,
 	}
 	if res.Ended {

@@ -123,13 +123,14 @@ type AttachOptions struct {
 	Section Opener     // opens the file with the detached section
 	Source  cfi.Source // where the CFI comes from
 	Debug   Opener     // opens the debug file, or nil
+	Infer   bool       // also find rows from instructions
 	Force   bool       // replace an old .sframe
 }
 
 // Attach adds the section of another file, if it agrees with the CFI.
 func Attach(ctx context.Context, run *Run, opt AttachOptions) (*Result, error) {
 	c := newConversion(ctx, run, func(s *single) error { return s.attach(opt.Section) })
-	c.opt, c.linked = Options{Source: opt.Source, Debug: opt.Debug, Force: opt.Force}, true
+	c.opt, c.linked = Options{Source: opt.Source, Infer: opt.Infer, Debug: opt.Debug, Force: opt.Force}, true
 	return c.run()
 }
 

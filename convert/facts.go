@@ -17,6 +17,7 @@ type Facts struct {
 	Functions    int                                // that CFI describes
 	Described    uint64                             // code that CFI describes
 	Covered      uint64                             // of Described: with rows, and Outermost
+	Inferred     uint64                             // of Covered: by rows from instructions
 	Outermost    uint64                             // of Covered: code without a caller that has no row
 	Topmost      uint64                             // of Covered: by registers that are known in the topmost frame only
 	Stubs        uint64                             // PLT stubs without CFI that have rows
@@ -52,7 +53,7 @@ func (s *single) note(t *translation) {
 	s.facts = &Facts{
 		Member: s.member, ABI: t.abi,
 		Format:    Format{Version: s.opt.Version, PCRel: s.opt.PCRel, Outermost: s.opt.Outermost},
-		Functions: r.Functions, Described: r.Described, Covered: r.Covered + lost, Outermost: lost, Topmost: r.Topmost,
+		Functions: r.Functions, Described: r.Described, Covered: r.Covered + lost, Inferred: r.Inferred, Outermost: lost, Topmost: r.Topmost,
 		Stubs: r.Synthesised, Padding: r.Padding, Sums: r.Sums,
 	}
 }

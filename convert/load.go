@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"debug/elf"
 	"errors"
 
 	"cfi2sframe/cfi"
@@ -9,13 +10,35 @@ import (
 )
 
 // LoadCFI is cfi.Load, without the rows of .gopclntab that are not proved by the code. No other table describes frames
-// without saying so, and a function more than the check can follow does not make the others wrong.
-func LoadCFI(f *elffile.File, src cfi.Source, debug *elffile.File) (*cfi.Table, error) {
-	t, err := cfi.Load(f, src, debug)
-	if err != nil {
+// without saying so, and a function more than the check can follow does not make the others wrong. With inferring, the
+// table also has rows for code without CFI that its instructions prove.
+func LoadCFI(f *elffile.File, src cfi.Source, debug *elffile.File, inferring bool) (*cfi.Table, error) {
+	t, none := cfi.Load(f, src, debug)
+	if errors.Is(none, cfi.ErrNone) && inferring {
+		var err error
+		if t, err = cfi.Parse(elf.Machine(f.Machine), f.Order); err != nil {
+			return nil, err
+		}
+	} else if none != nil {
+		return nil, none
+	}
+	if err := proveGo(f, t); err != nil {
 		return nil, err
 	}
-	err = verify.Go(t, f, t.Withdraw)
+	if inferring {
+		if err := infer(f, t); err != nil {
+			return nil, err
+		}
+	}
+	if none != nil && t.Len() == 0 {
+		return nil, none
+	}
+	return t, nil
+}
+
+// proveGo withdraws rows of .gopclntab that are not proved.
+func proveGo(f *elffile.File, t *cfi.Table) error {
+	err := verify.Go(t, f, t.Withdraw)
 	if errors.Is(err, verify.ErrGo) { // of the whole table
 		for fn := range t.Functions() {
 			if fn.Section() == ".gopclntab" {
@@ -24,5 +47,5 @@ func LoadCFI(f *elffile.File, src cfi.Source, debug *elffile.File) (*cfi.Table, 
 		}
 		err = nil
 	}
-	return t, err
+	return err
 }

@@ -27,6 +27,7 @@ type Options struct {
 	Force     bool           // replace an old .sframe
 	Update    bool           // replace an old .sframe, unless it is up to date
 	NoVerify  bool           // do not check the result
+	Infer     bool           // rows from instructions, for code without CFI
 	NoPadding bool           // do not describe the padding between functions
 	NoPCMask  bool           // describe PLTs with rows for each entry, not with PC-mask FDEs
 	Share     Share          // of FRE lists

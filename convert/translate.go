@@ -211,7 +211,8 @@ func (t *translation) parallel(parts []*cfi.Table, enc emit.Options, opt transla
 
 // findGaps finds the PLT stubs, and the gaps between functions that may be padding.
 func (s *single) findGaps() (err error) {
-	if s.stubs, err = plt.Find(s.f, s.table); err == nil && !s.opt.NoPadding {
+	s.stubs, err = plt.Find(s.f, s.table)
+	if err == nil && !s.opt.NoPadding {
 		s.gaps = padding.Find(s.f, s.table, s.stubs)
 	}
 	return err

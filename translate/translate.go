@@ -151,9 +151,10 @@ type Result struct {
 	Described uint64 // code that CFI describes
 	Covered   uint64 // code that CFI and SFrame describe
 	// the part of Covered with rules for registers other than SP and FP, which hold in the topmost frame
-	Topmost uint64
-	Gaps    []Gap // the first maxGaps, by address; adjacent rows with the same rule are one gap
-	Sums    map[Reason]Sum
+	Topmost  uint64
+	Inferred uint64 // the part of Covered in functions whose rows come from instructions
+	Gaps     []Gap  // the first maxGaps, by address; adjacent rows with the same rule are one gap
+	Sums     map[Reason]Sum
 	// Synthesised is the size of PLT stubs without CFI that SFrame describes.
 	Synthesised uint64
 	// Padding is the size of the padding that SFrame describes.
@@ -218,6 +219,7 @@ func Merge(parts []*Result) *Result {
 		sum.Described += p.Described
 		sum.Covered += p.Covered
 		sum.Topmost += p.Topmost
+		sum.Inferred += p.Inferred
 		sum.Synthesised += p.Synthesised
 		sum.Padding += p.Padding
 		sum.Gaps = append(sum.Gaps, p.Gaps[:min(len(p.Gaps), maxGaps-len(sum.Gaps))]...)
@@ -402,11 +404,19 @@ func (x *translator) repeatable(last uint32) repeatable {
 // again adds the current function with the rows of an earlier one.
 func (x *translator) again(handle int) {
 	fn := x.fn
-	x.res.Covered += fn.End - fn.Begin
+	x.covered(fn.End - fn.Begin)
 	x.res.Padding += x.pad
 	x.res.Whole++
 	x.sink.Repeat(sframe.FDE{Start: fn.Begin, Size: uint32(fn.End - fn.Begin + x.pad), KeyB: fn.KeyB(),
 		Signal: fn.Signal()}, handle)
+}
+
+// covered counts bytes of the current function that have rows.
+func (x *translator) covered(n uint64) {
+	x.res.Covered += n
+	if x.fn.Inferred() {
+		x.res.Inferred += n
+	}
 }
 
 // commit passes the runs and gaps of the current function to the sink and the result.
@@ -424,7 +434,7 @@ func (x *translator) commit() error {
 		x.res.Padding += x.after(r)
 		x.res.Topmost += r.topmost
 	}
-	x.res.Covered += covered
+	x.covered(covered)
 	drap := slices.ContainsFunc(x.gaps, func(g Gap) bool { return g.Reason == DRAP })
 	var o outcome
 	for _, g := range x.gaps {

@@ -39,7 +39,7 @@ func (c *call) checkCommand() *cobra.Command {
 	cmd := newCommand("check FILE...", "compare .sframe with the CFI")
 	sframeFlag(cmd, &s.SFrame)
 	intoFlag(cmd, &s.Reserved, intoUsage)
-	cfiFlags(cmd, &s.CFI, &s.DebugFile)
+	cfiFlags(cmd, &s.CFI, &s.Infer, &s.DebugFile)
 	s.defineTrees(cmd)
 	s.define(cmd, "report on each file: none, text or json", fileForms)
 	s.defineVerbose(cmd, "also list skipped files")
@@ -156,8 +156,22 @@ func (s *checkSettings) compareProgram(p *files.Program) (*report.Check, error) 
 		return nil, err
 	}
 	c.Refused = refused
+	if s.Infer {
+		list, compared, err := convert.Contradictions(p.File, table)
+		if err != nil {
+			return nil, err
+		}
+		c.Contradicted(p.File, p.Debug.File(), list, compared)
+	}
+	uncovered := func(m report.Mismatch) bool { return table.Find(m.Begin) == nil }
+	if !s.Infer && convert.Infers(p.File) && slices.ContainsFunc(c.Mismatches, uncovered) {
+		c.Warnings = append(c.Warnings, warnInferred)
+	}
 	return c, tooMany
 }
+
+// warnInferred is the advice on rows for code without CFI.
+const warnInferred = "some rows are for code without CFI; if the section was made with --infer, also check it with --infer"
 
 // check compares the .sframe of each file with the CFI, prints the mismatches, and returns the exit status.
 func (c *call) check(s *checkSettings, paths []string, unread int) int {
@@ -269,22 +283,32 @@ func printChecked(
 
 // checkedText prints the mismatches of a file, and the summary.
 func checkedText(w io.Writer, path string, c *report.Check, summary bool) {
-	for _, m := range c.Mismatches {
-		place := ""
-		if m.Function != "" {
-			place = fmt.Sprintf(" %s+%#x", report.PrintableMessage(m.Function), m.Offset)
+	list := func(what string, all []report.Mismatch) {
+		for _, m := range all {
+			place := ""
+			if m.Function != "" {
+				place = fmt.Sprintf(" %s+%#x", report.PrintableMessage(m.Function), m.Offset)
+			}
+			fmt.Fprintf(w, "%s: %#x-%#x%s: %s%s\n", path, m.Begin, m.End, place, what, m.What)
 		}
-		fmt.Fprintf(w, "%s: %#x-%#x%s: %s\n", path, m.Begin, m.End, place, m.What)
 	}
+	list("", c.Mismatches)
+	list("CFI contradicts the instructions: ", c.Contradictions)
 	if !summary {
 		return
 	}
 	fmt.Fprintf(w, "%s: %v\n  %s\n", path, &c.Amounts, c.OfCFI(c.Format))
+	for _, warning := range c.Warnings {
+		fmt.Fprintf(w, "  warning: %s\n", warning)
+	}
 	if c.PLT > 0 {
 		fmt.Fprintf(w, "  %s bytes of PLT stubs without CFI are right\n", report.Digits(c.PLT))
 	}
 	if c.Padding > 0 {
 		fmt.Fprintf(w, "  %s bytes of padding after functions have their last rows\n", report.Digits(c.Padding))
+	}
+	if c.Compared > 0 {
+		fmt.Fprintf(w, "  %s bytes of CFI compared with the instructions\n", report.Digits(c.Compared))
 	}
 	fmt.Fprintf(w, "  %s, %d FDEs, %d FREs", c.ABI, c.FDEs, c.FREs)
 	if !c.Sorted {

@@ -63,7 +63,7 @@ func (c *call) convertCommand(s *conversion) *cobra.Command {
 	intoFlag(cmd, &s.Reserved,
 		"put .sframe between the symbols START:END, where the linker script of a kernel reserves bytes for it")
 	s.replaceFlags(cmd)
-	cfiFlags(cmd, &s.Source, &s.debugFile)
+	cfiFlags(cmd, &s.Source, &s.Infer, &s.debugFile)
 	s.debugLinkFlag(cmd)
 	s.define(cmd, "report as none, text, json or html; text is on stderr, others are on stdout",
 		append(slices.Clip(fileForms), "html"))

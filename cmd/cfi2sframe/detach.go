@@ -25,7 +25,7 @@ func (c *call) detachCommand(s *conversion) *cobra.Command {
 	s.defineTrees(cmd)
 	f.BoolVar(&s.Force, "force", false, "also detach from files that have an .sframe")
 	s.formatFlags(cmd)
-	cfiFlags(cmd, &s.Source, &s.debugFile)
+	cfiFlags(cmd, &s.Source, &s.Infer, &s.debugFile)
 	s.define(cmd, "report on each file: none, text (on stderr) or json (on stdout)", fileForms)
 	s.defineFile(cmd)
 	s.defineVerbose(cmd, "list all gaps; otherwise the first ten")
@@ -40,7 +40,7 @@ func (c *call) detachCommand(s *conversion) *cobra.Command {
 func (c *call) attachCommand(s *conversion) *cobra.Command {
 	s.verb = "attach"
 	s.work = func() files.Work {
-		return files.Attach(s.sframe, convert.AttachOptions{Source: s.Source, Force: s.Force}, s.debugFile)
+		return files.Attach(s.sframe, convert.AttachOptions{Source: s.Source, Infer: s.Infer, Force: s.Force}, s.debugFile)
 	}
 	cmd := newCommand("attach IN --sframe PATH -o OUT\nattach --in-place FILE... --sframe PATH",
 		"add a separate .sframe")
@@ -48,7 +48,7 @@ func (c *call) attachCommand(s *conversion) *cobra.Command {
 	s.outputFlags(cmd, "replace each FILE by its result")
 	s.defineTrees(cmd)
 	cmd.Flags().BoolVar(&s.Force, "force", false, "replace .sframe")
-	cfiFlags(cmd, &s.Source, &s.debugFile)
+	cfiFlags(cmd, &s.Source, &s.Infer, &s.debugFile)
 	s.define(cmd, "report on each file: none, text (on stderr) or json (on stdout)", fileForms)
 	s.defineFile(cmd)
 	s.defineVerbose(cmd, "also report unchanged files")

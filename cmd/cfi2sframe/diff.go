@@ -23,7 +23,7 @@ func (c *call) diffCommand() *cobra.Command {
 	s := &diffSettings{}
 	cmd := newCommand("diff OLD NEW", "print differences by function")
 	sframeFlag(cmd, &s.SFrame)
-	cfiFlags(cmd, &s.CFI, &s.DebugFile)
+	cfiFlags(cmd, &s.CFI, &s.Infer, &s.DebugFile)
 	s.define(cmd, "report: none, text or json", fileForms)
 	s.defineVerbose(cmd, "list all functions, not only the first ten")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -92,14 +92,19 @@ func percentFlag(cmd *cobra.Command, name string, percent *float64, usage string
 	cmd.Flags().Var(v, name, usage)
 }
 
-// cfiFlags defines where the CFI comes from.
-func cfiFlags(cmd *cobra.Command, source *cfi.Source, debugFile *string) {
+// cfiFlags defines where the CFI comes from, and other rows.
+func cfiFlags(cmd *cobra.Command, source *cfi.Source, infer *bool, debugFile *string) {
 	wordFlag(cmd, "source", "SECTION", "auto", []string{"auto", "eh_frame", "debug_frame", "gopclntab"},
 		"where the CFI comes from: auto, eh_frame, debug_frame or gopclntab",
 		func(s string) { *source, _ = cfi.ParseSource(s) })
 	cmd.Flags().StringVar(debugFile, "debug-file", "",
 		"also read .debug_frame and names from `FILE`; auto: find it by build-id or .gnu_debuglink")
 	offer(cmd, "debug-file", cobra.ShellCompDirectiveDefault, []string{"auto"})
+	inferFlag(cmd, infer)
+}
+
+func inferFlag(cmd *cobra.Command, infer *bool) {
+	cmd.Flags().BoolVar(infer, "infer", false, "also find rows from instructions, for code without CFI (amd64)")
 }
 
 // sframeFlag defines where detached sections are.

@@ -26,7 +26,7 @@ func (c *call) lookupCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&s.cfi, "cfi", false, "print the rows of the CFI, not those of .sframe")
 	sframeFlag(cmd, &s.SFrame)
 	intoFlag(cmd, &s.Reserved, intoUsage)
-	cfiFlags(cmd, &s.CFI, &s.DebugFile)
+	cfiFlags(cmd, &s.CFI, &s.Infer, &s.DebugFile)
 	s.define(cmd, "report: none, text or json", fileForms)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		err := refuse(

@@ -37,6 +37,7 @@ func (c *call) surveyCommand() *cobra.Command {
 	cmd := newCommand("survey PATH...", "sum up the coverage of all files of a tree")
 	f := cmd.Flags()
 	f.BoolVar(&opt.Objects, "objects", false, "also survey relocatable objects and archives")
+	inferFlag(cmd, &opt.Infer)
 	shard := &value{kind: "I/N", set: func(text string) (err error) {
 		if opt.Shard, err = survey.ParseShard(text); err != nil {
 			err = errors.New(strings.TrimPrefix(err.Error(), strconv.Quote(text)+" ")) // pflag names the value

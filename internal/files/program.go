@@ -16,6 +16,7 @@ import (
 // Sources say where the CFI and the .sframe of a program are.
 type Sources struct {
 	CFI       cfi.Source
+	Infer     bool   // also rows from instructions
 	DebugFile string // as debugfile.Open has it
 	SFrame    string // a file with the detached .sframe, or a directory that has it by build-id; or ""
 	Reserved  string // the symbols START:END around .sframe, or ""
@@ -60,12 +61,12 @@ func (p *Program) CFI() (table *cfi.Table, err error) {
 	if p.Debug, err = debugfile.Open(p.Sources.DebugFile, p.path, p.File); err != nil {
 		return nil, err
 	}
-	return convert.LoadCFI(p.File, p.Sources.CFI, p.Debug.File())
+	return convert.LoadCFI(p.File, p.Sources.CFI, p.Debug.File(), p.Sources.Infer)
 }
 
 // WhyNone returns why the file cannot have an .sframe, or "" if it can.
 func (p *Program) WhyNone(ctx context.Context, opt convert.Options) (convert.Reason, error) {
-	opt.Source, opt.Debug = p.Sources.CFI, debugfile.Opener(p.Sources.DebugFile, p.path)
+	opt.Source, opt.Infer, opt.Debug = p.Sources.CFI, p.Sources.Infer, debugfile.Opener(p.Sources.DebugFile, p.path)
 	opt.Reserved, opt.NoVerify = p.Sources.Reserved, true
 	run := &convert.Run{In: p.in.File, Size: p.in.Info.Size(), SkipUnsupported: true}
 	res, err := convert.Add(ctx, run, opt)

@@ -92,7 +92,7 @@ func Check(path string) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	table, err := convert.LoadCFI(f, cfi.Auto, nil)
+	table, err := convert.LoadCFI(f, cfi.Auto, nil, false)
 	if err != nil {
 		return nil, err
 	}

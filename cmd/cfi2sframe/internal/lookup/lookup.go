@@ -54,6 +54,9 @@ func Lookup(p *files.Program, places []string, fromCFI bool) (*report.Lookup, er
 		if err := x.row(&l.PCs[i], fromCFI); err != nil {
 			return nil, err
 		}
+		if fn := x.function(l.PCs[i].PC); fn != nil && fn.Inferred() {
+			l.PCs[i].Source = cfi.Inferred
+		}
 	}
 	if err := x.gaps(l.PCs, fromCFI); err != nil {
 		return nil, err
@@ -158,6 +161,14 @@ func (x *lookup) row(p *report.PC, fromCFI bool) error {
 	return err
 }
 
+// function returns the function that a pc is in, or nil.
+func (x *lookup) function(pc uint64) *cfi.Function {
+	if x.table == nil {
+		return nil
+	}
+	return x.table.Find(pc)
+}
+
 // rule prints a rule. Flexible FDEs name SP and FP by their numbers.
 func (x *lookup) rule(r sframe.Rule) string {
 	switch {
@@ -213,10 +224,8 @@ func (x *lookup) rangeOf(pc uint64, m *sframe.Match) (begin, end uint64, err err
 func (x *lookup) gaps(pcs []report.PC, fromCFI bool) error {
 	wanted := make(map[uint64]bool) // starts of functions
 	for _, p := range pcs {
-		if x.table != nil && (p.Row == nil || fromCFI) {
-			if fn := x.table.Find(p.PC); fn != nil {
-				wanted[fn.Begin] = true
-			}
+		if fn := x.function(p.PC); fn != nil && (p.Row == nil || fromCFI) {
+			wanted[fn.Begin] = true
 		}
 	}
 	var gaps []translate.Gap
@@ -241,9 +250,9 @@ func (x *lookup) gaps(pcs []report.PC, fromCFI bool) error {
 		case x.table == nil:
 			p.Why = "no FDE; the file has no CFI"
 		case x.table.Find(p.PC) == nil && fromCFI:
-			p.Why = "no CFI describes this code"
+			p.Why = "no CFI describes this code" + x.refusal(p.PC)
 		case x.table.Find(p.PC) == nil:
-			p.Why = "no FDE; no CFI describes this code"
+			p.Why = "no FDE; no CFI describes this code" + x.refusal(p.PC)
 		case p.Gap != nil:
 			p.Why = p.Gap.Text
 		default:
@@ -251,6 +260,16 @@ func (x *lookup) gaps(pcs []report.PC, fromCFI bool) error {
 		}
 	}
 	return nil
+}
+
+// refusal says why the instructions at a pc give no row.
+func (x *lookup) refusal(pc uint64) string {
+	for _, r := range x.table.Refused {
+		if r.Begin <= pc && pc < r.End {
+			return ", and its instructions give no rows (" + r.Reason + ")"
+		}
+	}
+	return ""
 }
 
 // gapText says why a row of the CFI has no form.

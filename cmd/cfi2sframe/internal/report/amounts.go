@@ -8,12 +8,13 @@ import (
 
 // Amounts say how much of a file's code can be unwound. All reports have the same.
 type Amounts struct {
-	Code       uint64 `json:"code"`       // bytes without padding and start-up code, or 0 if they were not counted
-	Unwindable uint64 `json:"unwindable"` // of Code: Covered and PLT
-	Described  uint64 `json:"described"`  // code that CFI describes
-	Covered    uint64 `json:"covered"`    // of Described, code with complete stack traces: with rows, and Outermost
-	Outermost  uint64 `json:"outermost"`  // of Covered, code without a caller that has no row: a stack trace ends there
-	PLT        uint64 `json:"plt"`        // PLT stubs without CFI that have rows
+	Code       uint64 `json:"code"`               // bytes without padding and start-up code, or 0 if they were not counted
+	Unwindable uint64 `json:"unwindable"`         // of Code: Covered and PLT
+	Described  uint64 `json:"described"`          // code that CFI describes, and code whose rows are inferred
+	Covered    uint64 `json:"covered"`            // of Described, code with complete stack traces: with rows, and Outermost
+	Inferred   uint64 `json:"inferred,omitempty"` // of Covered, by rows from instructions: code without CFI
+	Outermost  uint64 `json:"outermost"`          // of Covered, code without a caller that has no row: a stack trace ends there
+	PLT        uint64 `json:"plt"`                // PLT stubs without CFI that have rows
 
 	// As the text report has them. WriteJSON sets them.
 	PercentUnwindable float64 `json:"unwindable_percent"`
@@ -39,6 +40,7 @@ func (a *Amounts) Add(b *Amounts) {
 	a.Unwindable += b.Unwindable
 	a.Described += b.Described
 	a.Covered += b.Covered
+	a.Inferred += b.Inferred
 	a.Outermost += b.Outermost
 	a.PLT += b.PLT
 }
@@ -52,10 +54,14 @@ func (a *Amounts) String() string {
 		bytesOf(a.Code))
 }
 
-// OfCFI returns how much of what CFI describes a section of a format covers, as reports have it.
+// OfCFI returns how much of what CFI describes, and instructions, a section of a format covers, as reports have it.
 func (a *Amounts) OfCFI(format int) string {
-	return fmt.Sprintf("SFrame V%d covers %s of what CFI describes (%s of %s)", format, a.CoveredShare(),
-		Digits(a.Covered), bytesOf(a.Described))
+	what, apart := "CFI describes", ""
+	if a.Inferred > 0 {
+		what, apart = "CFI and instructions describe", ", "+Digits(a.Inferred)+" by instructions"
+	}
+	return fmt.Sprintf("SFrame V%d covers %s of what %s (%s of %s%s)", format, a.CoveredShare(), what,
+		Digits(a.Covered), bytesOf(a.Described), apart)
 }
 
 // UnwindablePercent returns how much of the code can be unwound.

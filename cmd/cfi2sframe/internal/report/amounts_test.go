@@ -5,11 +5,11 @@ import (
 	"testing"
 )
 
-// TestSparse expects a warning if more than 5 % of the code has no CFI. Sums have other shares than their files.
+// TestSparse expects a warning if more than 5 % of the code has no CFI, or 1 % if --infer may help. Sums have other shares than their files.
 func TestSparse(t *testing.T) {
 	file := func(code, bytes, padding, startup uint64, others ...string) *Coverage {
 		c := &Coverage{Amounts: Amounts{Code: code}, Uncovered: Uncovered{Bytes: bytes, Padding: padding, Startup: startup}}
-		if w := c.sparse(); w != "" {
+		if w := c.sparse(false); w != "" {
 			c.Warnings = append(c.Warnings, w)
 		}
 		c.Warnings = append(c.Warnings, others...)
@@ -34,6 +34,48 @@ func TestSparse(t *testing.T) {
 	} {
 		if !slices.Equal(tt.c.Warnings, tt.want) {
 			t.Errorf("%d of %d bytes: %q; want %q", tt.c.WithoutCFI(), tt.c.Code, tt.c.Warnings, tt.want)
+		}
+	}
+}
+
+// TestInferable expects the name of --infer in the warning, unless it was used.
+func TestInferable(t *testing.T) {
+	const advice = " of the code has no CFI: --infer finds rows from its instructions; or build with " +
+		"-fasynchronous-unwind-tables, write .cfi directives in assembly, or use --debug-file"
+	const otherwise = " of the code has no CFI: build with -fasynchronous-unwind-tables, write .cfi directives in " +
+		"assembly, or use --debug-file"
+	refused := []RefusedCode{{Reason: "code-indirect", Ranges: 1, Bytes: 6000}}
+	for _, tt := range []struct {
+		bytes, inferred uint64
+		refused         []RefusedCode
+		want            string
+	}{
+		{1000, 0, nil, ""},
+		{1001, 0, nil, "1.00 %" + advice},
+		{6000, 0, nil, "6.00 %" + advice},
+		{6000, 1, nil, "6.00 %" + otherwise},
+		{6000, 0, refused, "6.00 %" + otherwise},
+		{4000, 0, refused, ""},
+	} {
+		c := &Coverage{
+			Amounts:   Amounts{Code: 100_000, Inferred: tt.inferred},
+			Uncovered: Uncovered{Bytes: tt.bytes, Refused: tt.refused},
+		}
+		if got := c.sparse(true); got != tt.want {
+			t.Errorf("%+v: %q", tt, got)
+		}
+	}
+}
+
+// TestOfCFI counts rows from instructions apart.
+func TestOfCFI(t *testing.T) {
+	for a, want := range map[Amounts]string{
+		{Described: 4000, Covered: 1000}: "SFrame V3 covers 25.00 % of what CFI describes (1,000 of 4,000 bytes)",
+		{Described: 4000, Covered: 3000, Inferred: 2500}: "SFrame V3 covers 75.00 % of what CFI and instructions " +
+			"describe (3,000 of 4,000 bytes, 2,500 by instructions)",
+	} {
+		if got := a.OfCFI(3); got != want {
+			t.Errorf("%s; want %s", got, want)
 		}
 	}
 }

@@ -21,7 +21,7 @@ func Converted(d *convert.Details, limits *Limits) *Coverage {
 	c := &Coverage{
 		Schema: Schema, Kept: string(f.Stays), ABI: f.ABI.String(), Format: int(f.Format.Version),
 		Functions: f.Functions, FDEs: f.FDEs, FREs: f.FREs,
-		Amounts: Amounts{Described: f.Described, Covered: f.Covered, Outermost: f.Outermost, PLT: f.Stubs},
+		Amounts: Amounts{Described: f.Described, Covered: f.Covered, Inferred: f.Inferred, Outermost: f.Outermost, PLT: f.Stubs},
 		Topmost: f.Topmost, Padding: f.Padding, Sources: []Source{}, Dropped: Dropped(d.Table.Dropped),
 		Malformed: Malformed{Count: d.Table.NumErrors}, MovedCode: f.MovedCode, Unsigned: f.Unsigned,
 		Size: f.Size, EHFrame: sectionSize(d.File, ".eh_frame"), EHHdr: sectionSize(d.File, ".eh_frame_hdr"),
@@ -47,7 +47,7 @@ func Converted(d *convert.Details, limits *Limits) *Coverage {
 	}
 	c.sumReasons(d.Result)
 	c.listGaps(d, limits)
-	if w := c.sparse(); w != "" {
+	if w := c.sparse(convert.Infers(d.File)); w != "" {
 		c.Warnings = append(c.Warnings, w)
 	}
 	if f.StaleHeaders {
@@ -119,17 +119,24 @@ func (c *Coverage) WithoutCFI() uint64 {
 // There is a warning if more code has no CFI than in programs of compilers with CFI, which contain some assembly.
 const (
 	maxWithoutCFI = 5   // in percent of the code
+	maxInferable  = 1   // the same, if --infer may find rows
 	minWithoutCFI = 256 // bytes: less is no matter in small programs
 )
 
 // sparse returns the warning that much code has no CFI, or "".
-func (c *Coverage) sparse() string {
+func (c *Coverage) sparse(inferable bool) string {
 	n := c.WithoutCFI()
-	if n < minWithoutCFI || c.Code == 0 || percent(n, c.Code) <= maxWithoutCFI {
-		return ""
+	inferable = inferable && c.Uncovered.Refused == nil && c.Inferred == 0
+	switch share := percent(n, c.Code); {
+	case n < minWithoutCFI || c.Code == 0:
+	case inferable && share > maxInferable:
+		return Share(n, c.Code) + " of the code has no CFI: --infer finds rows from its instructions; or build with " +
+			"-fasynchronous-unwind-tables, write .cfi directives in assembly, or use --debug-file"
+	case share > maxWithoutCFI:
+		return Share(n, c.Code) + " of the code has no CFI: build with -fasynchronous-unwind-tables, " +
+			"write .cfi directives in assembly, or use --debug-file"
 	}
-	return Share(n, c.Code) + " of the code has no CFI: build with -fasynchronous-unwind-tables, " +
-		"write .cfi directives in assembly, or use --debug-file"
+	return ""
 }
 
 // Checked returns the report on a comparison of the file f, without its name. The debug file may be nil.
@@ -142,7 +149,7 @@ func Checked(c *convert.Comparison, f, debug *elffile.File, table *cfi.Table) (*
 	check := &Check{
 		Schema: Schema, ABI: c.ABI.String(), Format: int(c.Version), FDEs: c.FDEs, FREs: c.FREs, Sorted: c.Sorted,
 		Amounts: NewAmounts(code, Amounts{
-			Described: c.Described, Covered: c.Covered, Outermost: c.Outermost, PLT: c.Stubs,
+			Described: c.Described, Covered: c.Covered, Inferred: c.Inferred, Outermost: c.Outermost, PLT: c.Stubs,
 		}),
 		Padding: c.Padding, Mismatches: []Mismatch{},
 	}
@@ -157,4 +164,18 @@ func Checked(c *convert.Comparison, f, debug *elffile.File, table *cfi.Table) (*
 		})
 	}
 	return check, nil
+}
+
+// Contradicted adds code whose CFI contradicts its instructions, of the size that was compared.
+func (c *Check) Contradicted(f, debug *elffile.File, list []convert.Contradiction, compared uint64) {
+	ranges := make([]elffile.Span, len(list))
+	for i, x := range list {
+		ranges[i] = elffile.Span{Begin: x.Begin, End: x.End}
+	}
+	c.Compared = compared
+	for i, at := range Locate(f, debug, ranges) {
+		c.Contradictions = append(c.Contradictions, Mismatch{
+			Begin: list[i].Begin, End: list[i].End, Function: at.Function, Offset: at.Offset, What: list[i].What,
+		})
+	}
 }

@@ -22,6 +22,7 @@ type PC struct {
 	Section  string `json:"section,omitempty"`
 	Function string `json:"function,omitempty"` // or the section, if no symbol names it
 	Offset   uint64 `json:"offset"`
+	Source   string `json:"source,omitempty"` // instructions, if these describe the code and not CFI
 	Row      *PCRow `json:"row,omitempty"`
 	Why      string `json:"why,omitempty"`
 	Gap      *PCGap `json:"gap,omitempty"` // why the row of the CFI has no form in SFrame
@@ -83,6 +84,9 @@ func (p *PC) String() string {
 		return s + ": no row: " + PrintableMessage(p.Why)
 	}
 	s += fmt.Sprintf(": %#x-%#x: %v", p.Row.Begin, p.Row.End, p.Row)
+	if p.Source != "" {
+		s += "; from " + p.Source
+	}
 	if p.Gap != nil {
 		s += "; " + p.Gap.Text
 	}

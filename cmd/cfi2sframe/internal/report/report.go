@@ -105,7 +105,11 @@ type Check struct {
 	Amounts
 	Padding    uint64     `json:"padding,omitempty"` // padding after functions that has their last rows
 	Refused    string     `json:"refused,omitempty"` // why Linux refuses the section
+	Warnings   []string   `json:"warnings,omitempty"`
 	Mismatches []Mismatch `json:"mismatches"`
+	// Code whose CFI contradicts its instructions, and how much was compared, if rows are inferred.
+	Contradictions []Mismatch `json:"contradictions,omitempty"`
+	Compared       uint64     `json:"compared,omitempty"`
 }
 
 // A Mismatch is a range of code for which the rows differ.

@@ -2,6 +2,7 @@ package report_test
 
 import (
 	"encoding/json"
+	"maps"
 	"os"
 	"reflect"
 	"regexp"
@@ -44,6 +45,7 @@ func TestSchemaFields(t *testing.T) {
 				t.Errorf("%s: new fields may not come", at)
 			}
 			properties, _ := s["properties"].(map[string]any)
+			properties = maps.Clone(properties)
 			required := make(map[any]bool)
 			for _, name := range s["required"].([]any) {
 				required[name] = true
@@ -106,5 +108,34 @@ func TestSchemaKept(t *testing.T) {
 	want = append(want, "failed")
 	if got := root.Defs.Kept.Properties.Kept.Enum; len(want) < 10 || !slices.Equal(got, want) {
 		t.Errorf("reasons %q; want %q", got, want)
+	}
+}
+
+// TestSchemaCodeReasons expects the schema and docs/assembly.md to have the reasons of package code.
+func TestSchemaCodeReasons(t *testing.T) {
+	var root struct {
+		Defs struct {
+			Reason struct{ Enum []string } `json:"code_reason"`
+		} `json:"$defs"`
+	}
+	if err := json.Unmarshal([]byte(report.JSONSchema), &root); err != nil {
+		t.Fatal(err)
+	}
+	find := func(path, pattern string) (names []string) {
+		text, err := os.ReadFile("../../../../" + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(pattern).FindAllSubmatch(text, -1) {
+			names = append(names, string(m[1]))
+		}
+		return names
+	}
+	want := find("internal/code/rows.go", `: "(code-[a-z-]+)"`)
+	if got := root.Defs.Reason.Enum; len(want) < 8 || !slices.Equal(got, want) {
+		t.Errorf("the schema has %q; want %q", got, want)
+	}
+	if got := find("docs/assembly.md", "(?m)^\\| `(code-[a-z-]+)` \\|"); !slices.Equal(got, want) {
+		t.Errorf("docs/assembly.md has %q; want %q", got, want)
 	}
 }

@@ -32,7 +32,7 @@ func Sum(file string, files []*Coverage) *Coverage {
 		sum.Dropped.Overlapped += c.Dropped.Overlapped
 		sum.Malformed.Count += c.Malformed.Count
 		sum.Malformed.Errors = append(sum.Malformed.Errors, c.Malformed.Errors...)
-		own := c.sparse()
+		own := c.sparse(false)
 		others := slices.DeleteFunc(slices.Clone(c.Warnings), func(w string) bool { return w == own })
 		sum.Warnings = union(sum.Warnings, others)
 		sum.Notes = first(union(sum.Notes, c.Notes), maxNotes)
@@ -51,7 +51,7 @@ func Sum(file string, files []*Coverage) *Coverage {
 			to.Bytes += r.Bytes
 		}
 	}
-	if w := sum.sparse(); w != "" {
+	if w := sum.sparse(false); w != "" {
 		sum.Warnings = append(sum.Warnings, w)
 	}
 	return sum

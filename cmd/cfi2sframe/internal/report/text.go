@@ -134,8 +134,12 @@ func Causes(files []*Coverage, n int, withoutCFI bool) []string {
 
 // String returns the function as the text report has it.
 func (f *UncoveredFunction) String() string {
-	return fmt.Sprintf("%s %s: %s of %s without CFI", f.Place(), cmp.Or(Printable(f.Function), "function"),
+	s := fmt.Sprintf("%s %s: %s of %s without CFI", f.Place(), cmp.Or(Printable(f.Function), "function"),
 		bytesOf(f.Bytes), Digits(f.Size))
+	if f.Reason != "" {
+		s += " (" + f.Reason + ")"
+	}
+	return s
 }
 
 // Place returns the function's addresses.

@@ -34,7 +34,7 @@ func TestTextWhole(t *testing.T) {
 	)
 	const (
 		head = `"a\x1bprog": 72.50 % of the code is unwindable (29 of 40 bytes)
-  SFrame V2 covers 80.00 % of what CFI describes (24 of 30 bytes)
+  SFrame V2 covers 80.00 % of what CFI and instructions describe (24 of 30 bytes, 6 by instructions)
   warning: words
 `
 		short = `  not covered: 10 bytes in 1 range of 1 function: words
@@ -43,8 +43,8 @@ func TestTextWhole(t *testing.T) {
 		long = short + `  covered without rows: 2 bytes in 1 range of 1 function: more words
 `
 		sections = "  2 bytes of start-up code of the C library\n" +
-			"  1,005 bytes of code have no CFI\n"
-		uncovered = "    .text: 5 bytes\n    \".more\\n\": 1,000 bytes\n" + `    .text+0x4-0xc g(): 8 bytes of 8 without CFI
+			"  1,005 bytes of code have no CFI\n    code-indirect: 8 bytes in 1 range\n"
+		uncovered = "    .text: 5 bytes\n    \".more\\n\": 1,000 bytes\n" + `    .text+0x4-0xc g(): 8 bytes of 8 without CFI (code-indirect)
     0x2000-0x2010 function: 4 bytes of 16 without CFI
     and 1 function more
 `
@@ -106,7 +106,7 @@ func TestCauses(t *testing.T) {
 	stripped := &report.Coverage{File: "s\n"}
 	stripped.Uncovered.Bytes, stripped.Uncovered.Startup = 18, 9
 	stripped.Uncovered.Sections = []report.UncoveredSection{{Name: ".init", Bytes: 9, Startup: 9}, {Name: ".text", Bytes: 9}}
-	gap, function := "prog: .text+0x1-0xb f()+0x1: words (CFA r10+0)", "prog: .text+0x4-0xc g(): 8 bytes of 8 without CFI"
+	gap, function := "prog: .text+0x1-0xb f()+0x1: words (CFA r10+0)", "prog: .text+0x4-0xc g(): 8 bytes of 8 without CFI (code-indirect)"
 	section := `"s\n": 9 bytes of code without CFI in .text`
 	for _, tt := range []struct {
 		n          int

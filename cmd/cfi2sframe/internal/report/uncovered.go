@@ -19,7 +19,8 @@ type Uncovered struct {
 	Padding   uint64              `json:"padding"` // of that, recognised by its instructions
 	Startup   uint64              `json:"startup"` // of that, start-up code of the C library
 	Sections  []UncoveredSection  `json:"sections"`
-	Functions []UncoveredFunction `json:"functions"` // by function symbol, the largest first
+	Refused   []RefusedCode       `json:"refused,omitempty"` // if rows were inferred: why the code has none
+	Functions []UncoveredFunction `json:"functions"`         // by function symbol, the largest first
 	Omitted   int                 `json:"functions_omitted"`
 
 	code uint64 // of the file: Amounts.Code
@@ -28,6 +29,30 @@ type Uncovered struct {
 // noneUncovered has empty lists, which JSON needs.
 func noneUncovered() Uncovered {
 	return Uncovered{Sections: []UncoveredSection{}, Functions: []UncoveredFunction{}}
+}
+
+// RefusedCode is code for which its instructions give no rows, for one reason.
+type RefusedCode struct {
+	Reason string `json:"reason"`
+	Ranges int    `json:"ranges"`
+	Bytes  uint64 `json:"bytes"`
+}
+
+// refusedCode sums up refusals by reason, the largest first.
+func refusedCode(list []cfi.Refusal) []RefusedCode {
+	var sums []RefusedCode
+	for _, r := range list {
+		i := slices.IndexFunc(sums, func(s RefusedCode) bool { return s.Reason == r.Reason })
+		if i < 0 {
+			i, sums = len(sums), append(sums, RefusedCode{Reason: r.Reason})
+		}
+		sums[i].Ranges++
+		sums[i].Bytes += r.End - r.Begin
+	}
+	slices.SortFunc(sums, func(a, b RefusedCode) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Reason, b.Reason))
+	})
+	return sums
 }
 
 // An UncoveredSection is an executable section, or in a file without section headers an
@@ -51,7 +76,8 @@ type UncoveredFunction struct {
 	Section  string `json:"section,omitempty"`
 	Begin    uint64 `json:"begin"` // address
 	Size     uint64 `json:"size"`
-	Bytes    uint64 `json:"bytes"` // of that, without CFI
+	Bytes    uint64 `json:"bytes"`            // of that, without CFI
+	Reason   string `json:"reason,omitempty"` // why its instructions give no rows, if that was tried
 }
 
 // maxUncovered bounds the functions without CFI that are listed.
@@ -89,6 +115,7 @@ func (s *rangeSet) bytesIn(begin, end uint64) uint64 {
 func findUncovered(d *convert.Details, files []*elffile.File, names *namer) Uncovered {
 	u, free := uncoveredSections(d.File, d.Table, d.Stubs, d.Pads)
 	u.functions(d, files, free, names)
+	u.Refused = refusedCode(d.Table.Refused)
 	for i := range u.Sections {
 		if d.File.IsObject() { // where addresses count from the section's start
 			u.Sections[i].Begin = 0
@@ -232,10 +259,20 @@ func (u *Uncovered) functions(d *convert.Details, files []*elffile.File, free []
 	for _, s := range first(all, maxUncovered) {
 		name := names.name(s.place)
 		s.Function, s.Symbol = name.name, name.symbol
+		s.Reason = refusal(d.Table.Refused, s.Begin, s.Begin+s.Size)
 		s.Section, s.Begin = sectionRelative(d.File, s.Begin)
 		u.Functions = append(u.Functions, s.UncoveredFunction)
 	}
 	u.Omitted = len(all) - len(u.Functions)
+}
+
+// refusal returns why the first refused code from begin to end has no rows, or "".
+func refusal(refused []cfi.Refusal, begin, end uint64) string {
+	i := sort.Search(len(refused), func(i int) bool { return refused[i].End > begin })
+	if i == len(refused) || refused[i].Begin >= end {
+		return ""
+	}
+	return refused[i].Reason
 }
 
 // sectionRelative returns the section of an address of a relocatable object, and the address from there: the object has

@@ -57,7 +57,7 @@ func TestUncoveredPlaces(t *testing.T) {
 		{"endless", elf.STT_FUNC, text, 0x286, math.MaxUint64 - 0x285},
 		{"described", elf.STT_FUNC, text, 0x2e0, 2}, {"partly", elf.STT_GNU_IFUNC, text, 0x2e4, 2},
 	}))
-	want = "[{large   768 8 8} {partly   740 2 1}]"
+	want = "[{large   768 8 8 } {partly   740 2 1 }]"
 	if got := fmt.Sprint(u.Functions); got != want {
 		t.Errorf("functions %s; want %s", got, want)
 	}

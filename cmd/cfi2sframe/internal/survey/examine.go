@@ -104,7 +104,7 @@ func (e *examiner) examine(budget *elffile.Budget, r io.ReaderAt, name string, s
 		e.Starting(n, f.Size)
 	}
 	record := &Record{File: valid(name)}
-	err = record.translate(f)
+	err = record.translate(f, e.Infer)
 	status := statusOf(err)
 	if failed := f.ReadError(); failed != nil {
 		err, status = failed, unreadable
@@ -146,13 +146,13 @@ func nameFunctions(r io.ReaderAt, size int64, functions []Function) error {
 }
 
 // translate fills in the record of an ELF file. An error says why there is nothing to translate.
-func (r *Record) translate(f *elffile.File) error {
+func (r *Record) translate(f *elffile.File, infer bool) error {
 	_, abi, err := arch.Find(elf.Machine(f.Machine), f.Order)
 	if err != nil {
 		return err
 	}
 	r.ABI = abi.String()
-	table, err := convert.LoadCFI(f, cfi.Auto, nil)
+	table, err := convert.LoadCFI(f, cfi.Auto, nil, infer)
 	none := errors.Is(err, cfi.ErrNone)
 	if none {
 		table = &cfi.Table{Machine: elf.Machine(f.Machine), Order: f.Order}

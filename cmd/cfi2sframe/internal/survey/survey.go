@@ -24,7 +24,8 @@ import (
 type Options struct {
 	Objects bool // relocatable objects and archives
 	Shard   Shard
-	Jobs    int // files that are examined at a time; 0: one for each processor
+	Infer   bool // rows from instructions count as well
+	Jobs    int  // files that are examined at a time; 0: one for each processor
 	// Starting, if not nil, is called before a file is examined, with the bytes of its CFI and its size.
 	// It is called concurrently.
 	Starting func(cfi, size uint64)

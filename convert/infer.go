@@ -1,0 +1,209 @@
+package convert
+
+import (
+	"cmp"
+	"debug/elf"
+	"slices"
+	"sort"
+
+	"cfi2sframe/cfi"
+	"cfi2sframe/elffile"
+	"cfi2sframe/elfwrite"
+	"cfi2sframe/internal/code"
+	"cfi2sframe/internal/padding"
+	"cfi2sframe/internal/plt"
+	"cfi2sframe/verify"
+)
+
+// Infers reports whether rows for code without CFI can be inferred in a file: one of amd64 that is linked, as the jumps
+// of objects have no targets yet.
+func Infers(f *elffile.File) bool { return !f.IsObject() && code.Supports(elf.Machine(f.Machine)) }
+
+// infer adds rows to the table for code that neither the table nor a PLT stub describes: those that its instructions
+// prove.
+func infer(f *elffile.File, t *cfi.Table) error {
+	if !Infers(f) {
+		return nil
+	}
+	var described []elffile.Span
+	for fn := range t.Functions() {
+		described = append(described, elffile.Span{Begin: fn.Begin, End: fn.End})
+	}
+	inf, refused, err := inferred(f, t, described)
+	if err != nil {
+		return err
+	}
+	t.Infer(inf)
+	for _, x := range refused {
+		t.Refused = append(t.Refused, cfi.Refusal{Begin: x.Begin, End: x.End, Reason: x.Reason.String()})
+	}
+	return nil
+}
+
+// inferred returns the rows of code that is neither described nor a PLT stub, and the code that has none.
+func inferred(f *elffile.File, t *cfi.Table, described []elffile.Span) (*cfi.Inference, []code.Refusal, error) {
+	stubs, err := plt.Find(f, t)
+	if err != nil {
+		return nil, nil, err
+	}
+	known := slices.Clone(described)
+	for _, s := range stubs {
+		known = append(known, elffile.Span{Begin: s.Begin, End: s.End})
+	}
+	slices.SortFunc(known, func(a, b elffile.Span) int { return cmp.Compare(a.Begin, b.Begin) })
+	r := &codeReader{f: f}
+	text := &code.Text{Machine: elf.Machine(f.Machine), Data: r.data}
+	if text.Gaps, err = r.gaps(known); err != nil {
+		return nil, nil, err
+	}
+	err = elfwrite.References(f, func(first, last uint64) {
+		if first == last {
+			text.Entries = append(text.Entries, first)
+		}
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, table := range []elf.SectionType{elf.SHT_SYMTAB, elf.SHT_DYNSYM} {
+		err := f.Symbols(table, func(_ *elffile.Section, s elffile.Symbol) {
+			if t := elf.ST_TYPE(s.Info); t == elf.STT_FUNC || t == elf.STT_GNU_IFUNC {
+				text.Functions = append(text.Functions, s.Value)
+			}
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	text.Described = func(f func(addr uint64, code []byte)) error { return r.each(described, f) }
+	inf, refused, err := code.Find(text)
+	if err != nil {
+		return nil, nil, err
+	}
+	return prove(f, inf, r.withoutPadding(refused))
+}
+
+// prove leaves out what verify refuses.
+func prove(f *elffile.File, inf *cfi.Inference, refused []code.Refusal) (*cfi.Inference, []code.Refusal, error) {
+	wrong, err := verify.Code(f, inf)
+	if err != nil {
+		return nil, nil, err
+	}
+	inf.Functions = slices.DeleteFunc(inf.Functions, func(fn cfi.InferredFunction) bool {
+		_, bad := wrong[fn.Component]
+		if bad {
+			refused = append(refused, code.Refusal{Span: elffile.Span{Begin: fn.Begin, End: fn.End}, Reason: code.Unproved})
+		}
+		return bad
+	})
+	slices.SortFunc(refused, func(a, b code.Refusal) int { return cmp.Compare(a.Begin, b.Begin) })
+	return inf, refused, nil
+}
+
+// A codeReader reads code, and constant data.
+type codeReader struct {
+	f    *elffile.File
+	addr uint64 // of the window
+	b    []byte
+}
+
+// gaps returns the code that is not known, without padding at its ends.
+func (r *codeReader) gaps(known []elffile.Span) ([]code.Gap, error) {
+	var out []code.Gap
+	meter := padding.NewMeter(r.f)
+	end := uint64(0)
+	for _, c := range r.f.Code() {
+		begin, last := max(c.Begin, end), c.Begin+c.Filesz
+		if begin >= last {
+			continue
+		}
+		end = last
+		meter.Enter(c.Begin, c.Filesz, c.Off)
+		add := func(begin, end uint64) error {
+			if begin < end {
+				begin, end = meter.Trim(begin, end)
+			}
+			if begin >= end {
+				return nil
+			}
+			b, err := r.f.ReadAt("code", c.Off+begin-c.Begin, end-begin)
+			out = append(out, code.Gap{Addr: begin, Code: b})
+			return err
+		}
+		i := sort.Search(len(known), func(i int) bool { return known[i].End > begin })
+		for ; begin < last; i++ {
+			next := elffile.Span{Begin: last, End: last}
+			if i < len(known) && known[i].Begin < last {
+				next = known[i]
+			}
+			if err := add(begin, next.Begin); err != nil {
+				return nil, err
+			}
+			begin = max(begin, next.End)
+		}
+	}
+	return out, nil
+}
+
+// withoutPadding returns the refused code without the padding between functions, which nothing reaches.
+func (r *codeReader) withoutPadding(refused []code.Refusal) []code.Refusal {
+	meter := padding.NewMeter(r.f)
+	var in elffile.CodeRange
+	ranges := r.f.Code()
+	for i := range refused {
+		x := &refused[i]
+		if x.Reason != code.Unreached {
+			continue
+		}
+		if !in.Has(x.Begin) {
+			in = ranges[slices.IndexFunc(ranges, func(c elffile.CodeRange) bool { return c.Has(x.Begin) })]
+			meter.Enter(in.Begin, in.Filesz, in.Off)
+		}
+		x.Begin, x.End = meter.Trim(x.Begin, x.End)
+	}
+	return slices.DeleteFunc(refused, func(x code.Refusal) bool { return x.Begin >= x.End })
+}
+
+// window is the size in bytes of the code that is read at once.
+const window = 256 << 10
+
+// each calls f for the code of functions, sorted by address.
+func (r *codeReader) each(functions []elffile.Span, f func(addr uint64, code []byte)) error {
+	for _, fn := range functions {
+		if end := r.addr + uint64(len(r.b)); fn.Begin < r.addr || fn.End > end {
+			n := max(fn.Size(), window)
+			off, ok := r.f.FileOffset(fn.Begin, n)
+			for !ok && n > fn.Size() { // the end of the segment may be near
+				n = max(n/2, fn.Size())
+				off, ok = r.f.FileOffset(fn.Begin, n)
+			}
+			if !ok {
+				continue
+			}
+			if uint64(cap(r.b)) < n {
+				r.b = make([]byte, n)
+			}
+			r.addr, r.b = fn.Begin, r.b[:n]
+			if err := r.f.ReadInto("code", r.b, off); err != nil {
+				return err
+			}
+		}
+		f(fn.Begin, r.b[fn.Begin-r.addr:fn.End-r.addr])
+	}
+	return nil
+}
+
+// data returns up to n bytes at an address that the program does not change.
+func (r *codeReader) data(addr uint64, n int) []byte {
+	for i := range r.f.Progs {
+		h := &r.f.Progs[i]
+		constant := h.Type == uint32(elf.PT_LOAD) && h.Flags&uint32(elf.PF_W) == 0 ||
+			h.Type == uint32(elf.PT_GNU_RELRO)
+		if constant && addr >= h.Vaddr && addr-h.Vaddr < h.Filesz {
+			n := min(uint64(n), h.Filesz-(addr-h.Vaddr))
+			if b, err := r.f.ReadAt("data", h.Off+addr-h.Vaddr, n); err == nil {
+				return b
+			}
+		}
+	}
+	return nil
+}

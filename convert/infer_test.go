@@ -1,0 +1,64 @@
+package convert
+
+import (
+	"bytes"
+	"debug/elf"
+	"errors"
+	"testing"
+
+	"cfi2sframe/cfi"
+	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/testfile"
+)
+
+// TestConstantData reads data from read-only segments and RELRO only.
+func TestConstantData(t *testing.T) {
+	b := testfile.Read(t, "../testdata/bin/amd64/plt")
+	for i, h := range elftest.Parse(t, b).Progs {
+		if h.Type != uint32(elf.PT_LOAD) || h.Filesz < 8 {
+			continue
+		}
+		for _, tt := range []struct {
+			typ   elf.ProgType
+			flags elf.ProgFlag
+			want  bool
+		}{
+			{elf.PT_LOAD, elf.PF_R, true}, {elf.PT_LOAD, elf.PF_R | elf.PF_W, false},
+			{elf.PT_GNU_RELRO, elf.PF_R | elf.PF_W, true}, {elf.PT_NOTE, elf.PF_R, false},
+		} {
+			f := elftest.Parse(t, b)
+			f.Progs = f.Progs[i : i+1]
+			f.Progs[0].Type, f.Progs[0].Flags = uint32(tt.typ), uint32(tt.flags)
+			r := codeReader{f: f}
+			got := r.data(h.Vaddr+h.Filesz-8, 100)
+			if tt.want != bytes.Equal(got, b[h.Off+h.Filesz-8:][:8]) || tt.want != (got != nil) {
+				t.Errorf("%v %v: %x", tt.typ, tt.flags, got)
+			}
+			if r.data(h.Vaddr+h.Filesz, 1) != nil || r.data(h.Vaddr-1, 1) != nil {
+				t.Errorf("%v: data outside of the segment", tt.typ)
+			}
+		}
+	}
+}
+
+// TestInferWithoutCFI has files without .eh_frame: only with inferring there is a table.
+func TestInferWithoutCFI(t *testing.T) {
+	p := elftest.Patch(t.Fatalf, testfile.Read(t, "../testdata/bin/amd64/prologue"))
+	for _, section := range []int{p.Section(".eh_frame"), p.Section(".eh_frame_hdr")} {
+		p.Put32(section, 0) // without a name
+	}
+	p.Put32(p.Segment(elf.PT_GNU_EH_FRAME, 0), uint32(elf.PT_NULL))
+	f := elftest.Parse(t, p.B)
+	if _, err := LoadCFI(f, cfi.Auto, nil, false); !errors.Is(err, cfi.ErrNone) {
+		t.Errorf("without inferring: %v", err)
+	}
+	table, err := LoadCFI(f, cfi.Auto, nil, true)
+	if err != nil || table.Len() == 0 {
+		t.Fatalf("with inferring: %v", err)
+	}
+	for fn := range table.Functions() {
+		if row, ok := table.Lookup(fn.Begin); !ok || !fn.Inferred() || row.CFA.Offset != 8 {
+			t.Errorf("function at %#x: %v", fn.Begin, row)
+		}
+	}
+}
