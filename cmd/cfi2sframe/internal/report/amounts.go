@@ -8,13 +8,14 @@ import (
 
 // Amounts say how much of a file's code can be unwound. All reports have the same.
 type Amounts struct {
-	Code       uint64 `json:"code"`               // bytes without padding and start-up code, or 0 if they were not counted
-	Unwindable uint64 `json:"unwindable"`         // of Code: Covered and PLT
-	Described  uint64 `json:"described"`          // code that CFI describes, and code whose rows are inferred
-	Covered    uint64 `json:"covered"`            // of Described, code with complete stack traces: with rows, and Outermost
-	Inferred   uint64 `json:"inferred,omitempty"` // of Covered, by rows from instructions: code without CFI
-	Outermost  uint64 `json:"outermost"`          // of Covered, code without a caller that has no row: a stack trace ends there
-	PLT        uint64 `json:"plt"`                // PLT stubs without CFI that have rows
+	Code       uint64 `json:"code"`       // bytes without padding and start-up code, or 0 if they were not counted
+	Unwindable uint64 `json:"unwindable"` // of Code: Covered and PLT
+	Described  uint64 `json:"described"`  // code that CFI describes, and code whose rows are inferred
+	Covered    uint64 `json:"covered"`    // of Described, code with complete stack traces: with rows, and Outermost
+	Outermost  uint64 `json:"outermost"`  // of Covered, code without a caller that has no row: a stack trace ends there
+	PLT        uint64 `json:"plt"`        // PLT stubs without CFI that have rows
+	// Of Covered, by rows from instructions: code without CFI.
+	Inferred uint64 `json:"inferred,omitempty"`
 
 	// As the text report has them. WriteJSON sets them.
 	PercentUnwindable float64 `json:"unwindable_percent"`
