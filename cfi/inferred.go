@@ -75,7 +75,7 @@ func (t *Table) Infer(inf *Inference) {
 }
 
 // Inferred reports whether the rows of the function come from its instructions.
-func (f *Function) Inferred() bool { return f.cie.sec.name == Inferred }
+func (fn *Function) Inferred() bool { return fn.cie.sec.name == Inferred }
 
 // infer appends the instructions for a function.
 func (s *section) infer(a *arch.Arch, fn *InferredFunction) {
