@@ -18,7 +18,7 @@ import (
 const base = 0x1000
 
 // A source is code in assembly: a gap, from described@ on code that is not in the gap, and from data@ on data. Functions
-// are the start and labels that begin with f. @ makes labels unique; start@ is the start, and at@ is the start minus
+// are the start and labels that begin with f, and others have the addresses of those that begin with g. @ makes labels unique; start@ is the start, and at@ is the start minus
 // base.
 type source struct {
 	name string
@@ -107,8 +107,11 @@ func assemble(t *testing.T, sources []source) []*Text {
 			if number != fmt.Sprint(i) {
 				continue
 			}
-			if at[name] = int(s.Value); name[0] == 'f' {
+			switch at[name] = int(s.Value); name[0] {
+			case 'f':
 				text.Functions = append(text.Functions, base+s.Value)
+			case 'g':
+				text.Entries = append(text.Entries, base+s.Value)
 			}
 		}
 		described := min(at["described"], at["data"])
@@ -161,6 +164,11 @@ func TestFind(t *testing.T) {
 		{"aligned to no power of two", "mov %rsp,%r11; and $-24,%rsp; mov %r11,%rsp; ret",
 			"0-11: rsp+8, 7 r11+8, 10 rsp+8"},
 		{"constant size", "mov $0x1000,%eax; sub %rax,%rsp; add %rax,%rsp; ret", "0-12: rsp+8, 8 rsp+4104, 11 rsp+8"},
+		{"callee that does not return to its caller", "push %rbx; call f@; pop %rbx; ret; f@: add $8,%rsp; pop %rbx; ret",
+			"0-14 unbalanced"},
+		{"label with an address", "ret; g@: nop; ret", "0-1: rsp+8; 1-3: rsp+8"},
+		{"label with an address, which leaves by an address", "ret; g@: nop; jmp *%rax", "0-1: rsp+8; 1-4 indirect"},
+		{"label that code jumps to", "push %rbx; jmp g@; g@: pop %rbx; ret", "0-5 unknown-stack"},
 		{"computed size", "sub %r11,%rsp; add %r11,%rsp; ret", "0-7 unknown-stack"},
 		{"computed size, with FP", "push %rbp; mov %rsp,%rbp; sub %rax,%rsp; leave; ret",
 			"0-9: rsp+8, 1 rsp+16 fp-16, 4 rbp+16 fp-16, 8 rsp+8"},

@@ -9,12 +9,12 @@ import (
 
 // Marks of a byte of code.
 const (
-	begins  = 1 << iota // an instruction that is reached
-	inside              // such an instruction, after its first byte
-	leads               // a block
-	enters              // a function, or a label whose address something has
-	function            // it is a function: a symbol says so, or it is called
-	overlap             // instructions that overlap, or cannot be decoded
+	begins   = 1 << iota // an instruction that is reached
+	inside               // such an instruction, after its first byte
+	leads                // a block
+	enters               // a function, or a label whose address something has
+	function             // it is a function: a symbol says so, or it is called
+	overlap              // instructions that overlap, or cannot be decoded
 )
 
 // A finder follows code from entries, and marks what it reaches.

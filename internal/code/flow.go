@@ -23,6 +23,8 @@ type block struct {
 	byFP      bool // SP is loaded from FP
 	label     bool // nothing says that it is a function, but something has its address
 	indirect  bool // a jump that is not known leaves
+	astray    bool // it leaves the stack at another depth
+	lost      bool // a block of its component does so, or one that it calls
 	odd       Reason
 }
 
@@ -285,11 +287,7 @@ func (w *flow) summarize() bool {
 		for _, j := range b.next {
 			f(j)
 		}
-		for _, pc := range b.calls {
-			if j := w.block(pc); j >= 0 {
-				f(j)
-			}
-		}
+		w.callees(b, f)
 	}
 	before := w.reversed(followers)
 	var work []int32
@@ -321,6 +319,15 @@ func (w *flow) summarize() bool {
 		}
 	}
 	return more
+}
+
+// callees calls f for the functions that a block calls or jumps to.
+func (w *flow) callees(b *block, f func(j int32)) {
+	for _, pc := range b.calls {
+		if j := w.block(pc); j >= 0 {
+			f(j)
+		}
+	}
 }
 
 // edges are lists of blocks, one for each block.

@@ -54,6 +54,7 @@ func (w *flow) judge(i int32) {
 			}
 			if sp := w.state.reg[rsp]; sp.kind == frame && sp.off > atEntry {
 				odd(Unbalanced)
+				b.astray = true
 			}
 			if _, ok := w.state.row(false); !ok {
 				odd(UnknownStack)
@@ -67,6 +68,7 @@ func (w *flow) judge(i int32) {
 		out: func(in *insn.Inst) {
 			if in.Op == insn.Return {
 				leave(Unbalanced)
+				b.astray = b.astray || w.state.reg[rsp].kind == frame && !w.state.isEntry()
 			} else {
 				leave(Indirect)
 				b.indirect = true
@@ -90,6 +92,7 @@ func (w *flow) claim() (*cfi.Inference, []Refusal) {
 		}
 	}
 	w.balance()
+	w.spread()
 	for i := range w.num { // the block that stands for a component gets what is known of all
 		b, c := w.b(i), w.b(w.component(i))
 		c.odd = cmp.Or(c.odd, b.odd)
@@ -156,6 +159,34 @@ func disjoint(list []Refusal) []Refusal {
 		}
 	}
 	return out
+}
+
+// spread notes that components are odd that call those that do not return to them with the same stack.
+func (w *flow) spread() {
+	callers := w.reversed(w.callees)
+	members := w.reversed(func(b *block, f func(j int32)) { f(w.component(b.component)) })
+	var work []int32 // components
+	add := func(i int32) {
+		if c := w.component(i); !w.b(c).lost {
+			w.b(c).lost = true
+			w.b(c).odd = cmp.Or(w.b(c).odd, Unbalanced)
+			work = append(work, c)
+		}
+	}
+	for i := range w.num {
+		if w.b(i).astray {
+			add(i)
+		}
+	}
+	for len(work) > 0 {
+		c := work[len(work)-1]
+		work = work[:len(work)-1]
+		for _, i := range members.of(c) {
+			for _, j := range callers.of(i) {
+				add(j)
+			}
+		}
+	}
 }
 
 // balance marks the blocks from which a block that leaves can be reached.
