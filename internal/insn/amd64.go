@@ -615,8 +615,10 @@ func (d *amd64) flow() bool {
 	case o == 0xe9, o == 0xeb:
 		d.jump(Jump)
 		return true
-	case o == 0xcd: // int
-		d.Writes = 1 << rax
+	case o == 0xcd: // int; int $3 is a longer int3
+		if d.Writes = 1 << rax; d.Imm == 3 {
+			d.Op, d.Writes, d.Imm = Trap, 0, 0
+		}
 		return true
 	case o == 0xf6 || o == 0xf7:
 		return d.group3()

@@ -99,6 +99,7 @@ func TestDecodeAMD64(t *testing.T) {
 		{"c20800", "ret $8", Inst{}},
 		{"c8100000", "enter $16,$0", Inst{}},
 		{"cc", "int3", op(Trap, None, None)},
+		{"cd03", "int $3", op(Trap, None, None)},
 		{"f4", "hlt", op(Trap, None, None)},
 		{"0f0b", "ud2", op(Trap, None, None)},
 		{"0f05", "syscall", writes(1<<rax | 1<<rcx | 1<<r11)},

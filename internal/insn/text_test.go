@@ -283,7 +283,7 @@ func (t *text) want(pc uint64, size int) (want Inst, err error) {
 		want.Op = Leave
 	case name == "ret":
 		want.Op, want.Imm = Return, imm
-	case name == "int3" || name == "hlt" || strings.HasPrefix(name, "ud1") || name == "ud2":
+	case name == "int3" || name == "int" && first == "$0x3" || name == "hlt" || strings.HasPrefix(name, "ud1") || name == "ud2":
 		want.Op = Trap
 	case jumps && strings.HasPrefix(first, "*"):
 		ops := [2]Op{JumpReg, JumpMem}
