@@ -98,8 +98,9 @@ func (b *Batch) BeginInPlace(ctx context.Context, path string, opt Options) *Job
 	return b.begin(ctx, &Job{In: path, out: path, inPlace: true, opt: opt})
 }
 
-// begin announces a job, and begins its work unless an earlier job may change the outcome: by another name of the file.
-// After errors, and if standard input is to be waited for, the work begins when it is the job's turn.
+// begin announces a job, and begins its work unless an earlier job may change the outcome: by another name of the file,
+// or by a detached file for the same place. After errors, and if standard input is to be waited for, the work begins
+// when it is the job's turn.
 func (b *Batch) begin(ctx context.Context, j *Job) *Job {
 	if b.detached == nil {
 		b.detached, b.opened = make(map[string]string), make(map[inode.ID]bool)
@@ -107,7 +108,7 @@ func (b *Batch) begin(ctx context.Context, j *Job) *Job {
 	}
 	j.detached = b.detached
 	b.ahead = append(b.ahead, j)
-	if b.Workers < 2 || j.In == Stdin || ctx.Err() != nil || j.open(ctx) != nil {
+	if b.Workers < 2 || j.opt.Detach || j.In == Stdin || ctx.Err() != nil || j.open(ctx) != nil {
 		return j
 	}
 	if id, ok := inode.Of(j.input.Info); j.inPlace {

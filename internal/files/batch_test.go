@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -314,36 +313,5 @@ func TestBatchThreads(t *testing.T) {
 		if j.Err != nil {
 			t.Errorf("%s: %v", j.In, j.Err)
 		}
-	}
-}
-
-// TestBatchSameOutput begins two files with one output at the same time. The second result replaces the first, as it
-// would if the files were converted one after the other.
-func TestBatchSameOutput(t *testing.T) {
-	in, out := filepath.Join(fixtures, "amd64", "plt"), filepath.Join(t.TempDir(), "out")
-	b := files.Batch{Workers: 2}
-	defer b.Close()
-	var created sync.WaitGroup
-	for _, contents := range []string{"first", "second"} {
-		created.Add(1)
-		work := func(_ context.Context, run *convert.Run, _ string) (*convert.Result, error) {
-			defer created.Done()
-			f, err := run.Create()
-			if err == nil {
-				_, err = f.WriteString(contents)
-			}
-			return &convert.Result{}, err
-		}
-		b.Begin(t.Context(), in, out, files.Options{Work: work, Detach: true})
-	}
-	created.Wait()
-	for _, want := range []string{"first", "second"} {
-		b.Next(t.Context())
-		put(t.Context(), &b)
-		if err := b.Jobs[0].Err; err != nil {
-			t.Error(err)
-		}
-		b.Reset()
-		expectFile(t, want, out, []byte(want))
 	}
 }

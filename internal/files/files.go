@@ -173,11 +173,6 @@ func (j *Job) keepDetached() error {
 	if !j.opt.Detach || j.output == nil {
 		return nil
 	}
-	if j.begun != nil { // before earlier results came to their places
-		if err := j.output.FindAgain(); err != nil {
-			return err
-		}
-	}
 	same, err := j.output.Same()
 	if err == nil && !same && j.opt.ByBuildID {
 		err = j.otherProgram()

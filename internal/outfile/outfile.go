@@ -184,16 +184,6 @@ func (o *File) ReplacesInput(src *os.File) (bool, error) {
 	return o.input, err
 }
 
-// FindAgain examines the place of the output of Open again, for the case that another output of this run is there now.
-func (o *File) FindAgain() error {
-	if o.Stream() {
-		return nil
-	}
-	old := o.place
-	defer old.Close()
-	return o.find(old.path)
-}
-
 // Same reports whether the place of the output has a file with the same contents.
 func (o *File) Same() (bool, error) {
 	if o.Stream() {
