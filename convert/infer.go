@@ -66,7 +66,8 @@ func inferred(f *elffile.File, t *cfi.Table, described []elffile.Span) (*cfi.Inf
 	}
 	for _, table := range []elf.SectionType{elf.SHT_SYMTAB, elf.SHT_DYNSYM} {
 		err := f.Symbols(table, func(_ *elffile.Section, s elffile.Symbol) {
-			if t := elf.ST_TYPE(s.Info); t == elf.STT_FUNC || t == elf.STT_GNU_IFUNC {
+			t, local := elf.ST_TYPE(s.Info), elf.ST_BIND(s.Info) == elf.STB_LOCAL // as those of .cold parts
+			if !local && (t == elf.STT_FUNC || t == elf.STT_GNU_IFUNC) {
 				text.Functions = append(text.Functions, s.Value)
 			}
 		})

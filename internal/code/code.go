@@ -32,7 +32,7 @@ type Text struct {
 	Gaps []Gap
 	// Described calls f for all other code, in pieces that begin and end between instructions.
 	Described func(f func(addr uint64, code []byte)) error
-	// Functions are addresses of functions, by symbols.
+	// Functions are addresses of functions, by global symbols.
 	Functions []uint64
 	// Entries are other addresses that symbols and relocations have: of functions, or of labels in them.
 	Entries []uint64

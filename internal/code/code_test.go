@@ -168,6 +168,7 @@ func TestFind(t *testing.T) {
 			"0-14 unbalanced"},
 		{"label with an address", "ret; g@: nop; ret", "0-1: rsp+8; 1-3: rsp+8"},
 		{"label with an address, which leaves by an address", "ret; g@: nop; jmp *%rax", "0-1: rsp+8; 1-4 indirect"},
+		{"label with an address, which leaves by a jump", "1: ret; g@: jmp 1b", "0-1: rsp+8; 1-3 indirect"},
 		{"label that code jumps to", "push %rbx; jmp g@; g@: pop %rbx; ret", "0-5 unknown-stack"},
 		{"computed size", "sub %r11,%rsp; add %r11,%rsp; ret", "0-7 unknown-stack"},
 		{"computed size, with FP", "push %rbp; mov %rsp,%rbp; sub %rax,%rsp; leave; ret",

@@ -23,6 +23,7 @@ type block struct {
 	byFP      bool // SP is loaded from FP
 	label     bool // nothing says that it is a function, but something has its address
 	indirect  bool // a jump that is not known leaves
+	returns   bool
 	astray    bool // it leaves the stack at another depth
 	lost      bool // a block of its component does so, or one that it calls
 	odd       Reason

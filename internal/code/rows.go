@@ -68,6 +68,7 @@ func (w *flow) judge(i int32) {
 		out: func(in *insn.Inst) {
 			if in.Op == insn.Return {
 				leave(Unbalanced)
+				b.returns = true
 				b.astray = b.astray || w.state.reg[rsp].kind == frame && !w.state.isEntry()
 			} else {
 				leave(Indirect)
@@ -98,6 +99,7 @@ func (w *flow) claim() (*cfi.Inference, []Refusal) {
 		c.odd = cmp.Or(c.odd, b.odd)
 		c.byFP = c.byFP || b.byFP
 		c.indirect = c.indirect || b.indirect
+		c.returns = c.returns || b.returns
 		c.label = c.label || w.is(b.pc, enters) && !w.is(b.pc, function)
 	}
 	for i := range w.num {
@@ -105,7 +107,7 @@ func (w *flow) claim() (*cfi.Inference, []Refusal) {
 		if b.seen && !b.balanced {
 			c.odd = cmp.Or(c.odd, RunsOn)
 		}
-		if c.label && c.indirect { // a part of a function that is entered by a table, and left in the same way
+		if c.label && (c.indirect || !c.returns) { // it can be a part of a function that others enter and leave
 			c.odd = cmp.Or(c.odd, Indirect)
 		}
 	}
