@@ -39,6 +39,7 @@ func TestDecode(t *testing.T) {
 		{elf.EM_X86_64, "90662e0f1f840000000000", two},              // .align 2
 		{elf.EM_X86_64, "9090", pieces},                             // by hand
 		{elf.EM_X86_64, "669090", pieces},                           // the same
+		{elf.EM_X86_64, "9090904863d2", other},                      // movslq %edx,%rdx after no-ops
 		{elf.EM_X86_64, "906690669066902e0f1f840000000000", pieces}, // the same
 		{elf.EM_X86_64, "0f1f440000660f1f440000", pieces},           // two fills
 		{elf.EM_X86_64, "cccccc", traps},                            // lld

@@ -312,7 +312,7 @@ func (x *Gaps) decode(b []byte) kind {
 				is, short = two, short-1
 			}
 		case runs && is == two && n == 1:
-			return pieces
+			is = pieces
 		}
 		if runs && n < x.long {
 			if short++; short > 1 {
