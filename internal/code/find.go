@@ -14,6 +14,7 @@ const (
 	leads                // a block
 	enters               // a function, or a label whose address something has
 	function             // it is a function: a symbol says so, or it is called
+	known                // by a symbol or described code: other calls may be data that was taken for code
 	overlap              // instructions that overlap, or cannot be decoded
 )
 
@@ -119,7 +120,7 @@ func (f *finder) begin() {
 	f.forget()
 	for _, list := range [][]uint64{f.Functions, f.seeds} {
 		for _, e := range list {
-			f.entry(e, enters|function)
+			f.entry(e, enters|function|known)
 		}
 	}
 	for _, list := range [][]uint64{f.Entries, f.taken} {

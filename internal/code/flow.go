@@ -21,7 +21,7 @@ type block struct {
 	leaves    bool // control leaves the function, with the stack as at the entry
 	balanced  bool // a block that leaves can be reached
 	byFP      bool // SP is loaded from FP
-	label     bool // nothing says that it is a function, but something has its address
+	label     bool // it is entered, but may be no function
 	indirect  bool // a jump that is not known leaves
 	returns   bool
 	astray    bool // it leaves the stack at another depth

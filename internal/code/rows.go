@@ -100,7 +100,7 @@ func (w *flow) claim() (*cfi.Inference, []Refusal) {
 		c.byFP = c.byFP || b.byFP
 		c.indirect = c.indirect || b.indirect
 		c.returns = c.returns || b.returns
-		c.label = c.label || w.is(b.pc, enters) && !w.is(b.pc, function)
+		c.label = c.label || w.is(b.pc, enters) && !w.is(b.pc, known)
 	}
 	for i := range w.num {
 		b, c := w.b(i), w.b(w.component(i))
