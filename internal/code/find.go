@@ -25,7 +25,7 @@ type finder struct {
 	last  int      // the gap that was used last
 	seeds []uint64 // functions that described code calls, or jumps to
 	taken []uint64 // addresses that it has
-	refs  []uint64 // addresses that code refers to; sorted up to sorted
+	refs  []uint64 // addresses that code refers to
 
 	// What follows is found again in each round.
 	work   []uint64              // leaders that are not followed yet
@@ -39,8 +39,7 @@ type finder struct {
 }
 
 // The bound on the time for a file: instructions that are decoded, jumps and calls that are followed, and entries of
-// tables.
-// Real code needs fewer than 3 steps for a byte.
+// tables. Real code needs fewer than 3 steps for a byte.
 const (
 	stepsPerByte = 32
 	minSteps     = 1 << 20
@@ -234,15 +233,12 @@ func (f *finder) reach(pc uint64) (next uint64, on bool) {
 		f.leader(next)
 	case insn.Jump:
 		f.leader(in.Target)
-		return next, false
 	case insn.Call:
 		if in.Target != next {
 			f.entry(in.Target, enters|function)
 		}
-	case insn.JumpReg, insn.JumpMem, insn.Return, insn.Trap:
-		return next, false
 	}
-	return next, true
+	return next, !in.Op.Leaves()
 }
 
 // unmarked returns the code that is not reached.

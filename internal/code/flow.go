@@ -184,15 +184,6 @@ type visitor struct {
 	ends func(pc uint64)                // control runs into something that is not code
 }
 
-// leaves reports whether control does not reach the next instruction.
-func leaves(op insn.Op) bool {
-	switch op {
-	case insn.Jump, insn.JumpReg, insn.JumpMem, insn.Return, insn.Trap:
-		return true
-	}
-	return false
-}
-
 // walk executes a block.
 func (w *flow) walk(i int32, v visitor) {
 	first := w.b(i).pc
@@ -240,7 +231,7 @@ func (w *flow) walk(i int32, v visitor) {
 				s.forgetBelow(sp)
 			}
 		}
-		if leaves(in.Op) {
+		if in.Op.Leaves() {
 			return
 		}
 		pc = next
@@ -292,13 +283,11 @@ func (w *flow) summarize() bool {
 	}
 	before := w.reversed(followers)
 	var work []int32
-	add := func(i int32, mask uint32) (added bool) {
-		b := w.b(i)
-		if added = mask&^b.mask != 0; added {
+	add := func(i int32, mask uint32) {
+		if b := w.b(i); mask&^b.mask != 0 {
 			b.mask |= mask
 			work = append(work, i)
 		}
-		return added
 	}
 	more := false
 	// Each change is passed on once: a block has at most 16.
@@ -409,7 +398,7 @@ func (w *flow) resolve() bool {
 			t.targets = labels[w.component(t.block)]
 		case t.value.kind == constant:
 			t.targets = []uint64{uint64(int64(t.value.off))}
-		case t.value.kind != label && !t.read:
+		case !t.read:
 			t.read = true
 			t.targets = w.targets(pc, t.value)
 		}

@@ -35,11 +35,7 @@ func (r Reason) String() string { return reasonNames[r] }
 // judge notes what is odd in a block, and whether control leaves there.
 func (w *flow) judge(i int32) {
 	b := w.b(i)
-	odd := func(why Reason) {
-		if b.odd == 0 {
-			b.odd = why
-		}
-	}
+	odd := func(why Reason) { b.odd = cmp.Or(b.odd, why) }
 	leave := func(otherwise Reason) {
 		if w.state.isEntry() {
 			b.leaves = true
@@ -223,7 +219,8 @@ func addRefusal(list []Refusal, r Refusal) []Refusal {
 	return append(list, r)
 }
 
-// addRow adds the row of an instruction. A function ends where another one or another component begins.
+// addRow adds the row of an instruction. A function ends where the next
+// function or another component begins.
 func addRow(inf *cfi.Inference, pc, end uint64, component int32, enters bool, row cfi.InferredRow) {
 	n := len(inf.Functions)
 	if n == 0 || enters || inf.Functions[n-1].End != pc || inf.Functions[n-1].Component != int(component) {

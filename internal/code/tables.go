@@ -78,7 +78,7 @@ func (f *finder) plausible(pc uint64) bool {
 		if !ok {
 			return false
 		}
-		if leaves(in.Op) {
+		if in.Op.Leaves() {
 			return true
 		}
 		pc += uint64(in.Size)

@@ -8,15 +8,6 @@ const (
 	numberFP = 5
 )
 
-// ends reports whether control does not reach the next instruction.
-func ends(in *insn.Inst) bool {
-	switch in.Op {
-	case insn.Jump, insn.JumpReg, insn.JumpMem, insn.Return, insn.Trap:
-		return true
-	}
-	return false
-}
-
 // jumps reports whether control can go to the instruction's target.
 func jumps(in *insn.Inst) bool { return in.Op == insn.Jump || in.Op == insn.Branch }
 

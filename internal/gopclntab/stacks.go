@@ -98,7 +98,7 @@ func (f *flow) follow(at uint32, base Base) bool {
 		if jumps(&in) && in.Target < uint64(len(f.code)) && !f.follow(uint32(in.Target), base) {
 			return false
 		}
-		if ends(&in) {
+		if in.Op.Leaves() {
 			return true
 		}
 		at += uint32(in.Size)

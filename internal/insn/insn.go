@@ -38,6 +38,15 @@ const (
 	Trap // does not go on
 )
 
+// Leaves reports whether control does not reach the next instruction.
+func (op Op) Leaves() bool {
+	switch op {
+	case Jump, JumpReg, JumpMem, Return, Trap:
+		return true
+	}
+	return false
+}
+
 // None is no register.
 const None = -1
 
