@@ -55,7 +55,7 @@ type Refusal struct {
 }
 
 // Supports reports whether rows are found in code of a machine.
-func Supports(m elf.Machine) bool { return m == elf.EM_X86_64 }
+func Supports(m elf.Machine) bool { return machineOf(m) != nil }
 
 // Find finds the rows of the code, and says why other code has none.
 func Find(t *Text) (*cfi.Inference, []Refusal, error) {

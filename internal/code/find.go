@@ -21,11 +21,12 @@ const (
 // A finder follows code from entries, and marks what it reaches.
 type finder struct {
 	*Text
-	marks [][]byte // of each gap
-	last  int      // the gap that was used last
-	seeds []uint64 // functions that described code calls, or jumps to
-	taken []uint64 // addresses that it has
-	refs  []uint64 // addresses that code refers to
+	machine *machine
+	marks   [][]byte // of each gap
+	last    int      // the gap that was used last
+	seeds   []uint64 // functions that described code calls, or jumps to
+	taken   []uint64 // addresses that it has
+	refs    []uint64 // addresses that code refers to
 
 	// What follows is found again in each round.
 	work   []uint64              // leaders that are not followed yet
@@ -55,7 +56,7 @@ func (f *finder) spend() bool {
 }
 
 func newFinder(t *Text) *finder {
-	f := &finder{Text: t, never: map[uint64]bool{}, steps: minSteps}
+	f := &finder{Text: t, machine: machineOf(t.Machine), never: map[uint64]bool{}, steps: minSteps}
 	for i := range t.Gaps {
 		f.marks = append(f.marks, make([]byte, len(t.Gaps[i].Code)))
 		f.steps += stepsPerByte * uint64(len(t.Gaps[i].Code))
@@ -102,7 +103,7 @@ func (f *finder) decode(pc uint64) (insn.Inst, bool) {
 	}
 	f.spend()
 	g := &f.Gaps[f.last]
-	return insn.DecodeAMD64(g.Code[pc-g.Addr:], pc)
+	return f.machine.decode(g.Code[pc-g.Addr:], pc)
 }
 
 // forget forgets what was reached.
@@ -159,7 +160,7 @@ func (f *finder) leader(pc uint64) {
 func (f *finder) scan(addr uint64, code []byte) {
 	for off := 0; off < len(code); {
 		pc := addr + uint64(off)
-		in, ok := insn.DecodeAMD64(code[off:], pc)
+		in, ok := f.machine.decode(code[off:], pc)
 		if !ok {
 			return
 		}

@@ -103,7 +103,7 @@ func (w *flow) run() bool {
 		w.follow()
 		for _, pc := range w.found {
 			if i := w.block(pc); i >= 0 {
-				w.arrive(i, &entryState)
+				w.arrive(i, &w.machine.entry)
 			}
 		}
 		for _, pc := range w.cuts {
@@ -142,7 +142,7 @@ func (w *flow) execute(i int32) {
 		to: func(pc uint64) { w.pass(i, pc) },
 		out: func(in *insn.Inst) {
 			if in.Op != insn.Return { // other code
-				b.writes |= scratch
+				b.writes |= w.machine.scratch
 			}
 		},
 	})
@@ -155,7 +155,7 @@ func (w *flow) pass(from int32, pc uint64) {
 	b := w.b(from)
 	if i < 0 || w.is(pc, function) {
 		if b.calls = append(b.calls, pc); i < 0 { // other code
-			b.writes |= scratch
+			b.writes |= w.machine.scratch
 		}
 		return
 	}
@@ -225,9 +225,9 @@ func (w *flow) walk(i int32, v visitor) {
 			}
 		case insn.Trap:
 		default:
-			sp := s.reg[rsp]
+			sp := s.reg[s.machine.sp]
 			w.step(s, in, pc)
-			if now := s.reg[rsp]; now.kind != sp.kind || now.site != sp.site {
+			if now := s.reg[s.machine.sp]; now.kind != sp.kind || now.site != sp.site {
 				s.forgetBelow(sp)
 			}
 		}
@@ -245,27 +245,27 @@ func (w *flow) clobbered(in *insn.Inst) uint32 {
 			return w.b(i).mask
 		}
 	}
-	return scratch
+	return w.machine.scratch
 }
 
 // note notes what an instruction changes and calls.
 func (w *flow) note(b *block, in *insn.Inst, pc uint64) {
 	b.writes |= in.Writes
-	b.byFP = b.byFP || loadsFP(in)
+	b.byFP = b.byFP || w.machine.loadsFP(in)
 	switch in.Op {
 	case insn.Store, insn.Push, insn.PushMem, insn.PopMem, insn.Branch, insn.JumpReg:
 	case insn.Call:
 		if w.is(in.Target, function) {
 			b.calls = append(b.calls, in.Target)
 		} else if in.Target != pc+uint64(in.Size) {
-			b.writes |= scratch
+			b.writes |= w.machine.scratch
 		}
 	case insn.CallReg, insn.CallMem:
-		b.writes |= scratch
+		b.writes |= w.machine.scratch
 	case insn.Swap:
 		b.writes |= 1<<in.Reg | 1<<in.Src
 	case insn.Leave:
-		b.writes |= 1 << rbp
+		b.writes |= 1 << w.machine.fp
 	default:
 		if in.Reg != insn.None {
 			b.writes |= 1 << in.Reg
@@ -292,7 +292,7 @@ func (w *flow) summarize() bool {
 	more := false
 	// Each change is passed on once: a block has at most 16.
 	for i := range w.num {
-		add(i, w.b(i).writes&^(1<<rsp))
+		add(i, w.b(i).writes&^(1<<w.machine.sp))
 		followers(w.b(i), func(j int32) { add(i, w.b(j).mask) })
 	}
 	for len(work) > 0 {

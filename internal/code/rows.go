@@ -48,7 +48,7 @@ func (w *flow) judge(i int32) {
 			if w.is(pc, overlap) {
 				odd(Overlap)
 			}
-			if sp := w.state.reg[rsp]; sp.kind == frame && sp.off > atEntry {
+			if sp := w.state.reg[w.machine.sp]; sp.kind == frame && sp.off > w.machine.atEntry {
 				odd(Unbalanced)
 				b.astray = true
 			}
@@ -65,7 +65,7 @@ func (w *flow) judge(i int32) {
 			if in.Op == insn.Return {
 				leave(Unbalanced)
 				b.returns = true
-				b.astray = b.astray || w.state.reg[rsp].kind == frame && !w.state.isEntry()
+				b.astray = b.astray || w.state.reg[w.machine.sp].kind == frame && !w.state.isEntry()
 			} else {
 				leave(Indirect)
 				b.indirect = true
@@ -241,19 +241,19 @@ func addRow(inf *cfi.Inference, pc, end uint64, component int32, enters bool, ro
 
 // row returns where the frame is, by FP if that holds it and is preferred.
 func (s *state) row(byFP bool) (row cfi.InferredRow, ok bool) {
-	var r int
-	switch i := slices.IndexFunc(holders[:], func(r int) bool { return s.reg[r].kind == frame }); {
+	m, r := s.machine, 0
+	switch i := slices.IndexFunc(m.holders, func(r int) bool { return s.reg[r].kind == frame }); {
 	case i < 0:
 		return row, false
-	case byFP && s.reg[rbp].kind == frame:
-		r = rbp
+	case byFP && s.reg[m.fp].kind == frame:
+		r = m.fp
 	default:
-		r = holders[i]
+		r = m.holders[i]
 	}
-	row.Reg, row.Offset = dwarf[r], -int64(s.reg[r].off)
+	row.Reg, row.Offset = m.dwarf[r], -int64(s.reg[r].off)
 	// A place where FP is saved is better than the register, which soon may have another value.
-	saved := value{kind: entryValue, reg: rbp}
-	row.Lost = s.reg[rbp] != saved
+	saved := value{kind: entryValue, reg: uint8(m.fp)}
+	row.Lost = s.reg[m.fp] != saved
 	for _, x := range s.slots {
 		if x.value == saved && x.at.kind == frame && s.holds(x.at, row.Lost) && int64(x.at.off) < row.FP {
 			row.FP = int64(x.at.off)

@@ -52,24 +52,18 @@ type slot struct {
 
 // A state is what is known before an instruction.
 type state struct {
-	reg   [numRegs]value
-	slots []slot
+	machine *machine
+	reg     [maxRegs]value
+	slots   []slot
 }
 
-// entryState is the state at the entry of a function.
-var entryState = func() (s state) {
-	for i := range s.reg {
-		s.reg[i] = value{kind: entryValue, reg: uint8(i)}
-	}
-	s.reg[rsp] = value{kind: frame, off: atEntry}
-	return s
-}()
-
 // isEntry reports whether the stack is as at the entry of a function.
-func (s *state) isEntry() bool { return s.reg[rsp] == entryState.reg[rsp] }
+func (s *state) isEntry() bool { return s.reg[s.machine.sp] == s.machine.entry.reg[s.machine.sp] }
 
 // copyFrom makes s a copy of t.
-func (s *state) copyFrom(t *state) { s.reg, s.slots = t.reg, append(s.slots[:0], t.slots...) }
+func (s *state) copyFrom(t *state) {
+	s.machine, s.reg, s.slots = t.machine, t.reg, append(s.slots[:0], t.slots...)
+}
 
 // meet reduces s to what t knows as well, and reports whether s changed. Different addresses of code are labels.
 func (s *state) meet(t *state, isCode func(pc uint64) bool) (changed bool) {
@@ -112,8 +106,8 @@ func (v value) isBelow(w value) bool { return v.kind == w.kind && v.site == w.si
 // holds reports whether what is saved at an address stays there: not below the stack pointer and the red zone, where
 // signals overwrite it. Below the stack pointer it is not needed unless it is lost elsewhere.
 func (s *state) holds(at value, lost bool) bool {
-	sp := s.reg[rsp]
-	return !at.isBelow(sp) || lost && at.off >= sp.off-redZone
+	sp := s.reg[s.machine.sp]
+	return !at.isBelow(sp) || lost && at.off >= sp.off-s.machine.redZone
 }
 
 // forgetBelow forgets what is below an address.
@@ -124,7 +118,7 @@ func (s *state) forgetBelow(sp value) {
 // call forgets what a call may change: registers, and all below the stack pointer.
 func (s *state) call(changed uint32) {
 	s.clobber(changed)
-	s.forgetBelow(s.reg[rsp])
+	s.forgetBelow(s.reg[s.machine.sp])
 }
 
 // maxSlots bounds what is known of a stack.
@@ -167,7 +161,7 @@ func (s *state) storeTo(m *insn.Mem, v value) {
 }
 
 func (s *state) push(v value) {
-	sp := &s.reg[rsp]
+	sp := &s.reg[s.machine.sp]
 	*sp = sp.plus(-wordSize)
 	if sp.onStack() {
 		s.save(*sp, v)
@@ -176,7 +170,7 @@ func (s *state) push(v value) {
 
 func (s *state) pop() value {
 	v := value{}
-	sp := &s.reg[rsp]
+	sp := &s.reg[s.machine.sp]
 	if sp.onStack() {
 		v = s.load(*sp)
 	}
@@ -248,10 +242,11 @@ func (w *flow) step(s *state, in *insn.Inst, pc uint64) {
 		v = s.pop()
 		s.storeTo(&in.Mem, v)
 	case insn.Leave:
-		if s.reg[rsp] = s.reg[rbp]; !s.reg[rsp].onStack() {
-			s.reg[rsp] = value{}
+		m := s.machine
+		if s.reg[m.sp] = s.reg[m.fp]; !s.reg[m.sp].onStack() {
+			s.reg[m.sp] = value{}
 		}
-		to, v = rbp, s.pop()
+		to, v = m.fp, s.pop()
 	}
 	if a := s.address(&in.Mem); in.Stores > 0 && a.onStack() {
 		s.forget(a, in.Stores)
