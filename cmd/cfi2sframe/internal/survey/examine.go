@@ -189,7 +189,7 @@ func (r *Record) addVersion(v sframe.Version, res *translate.Result) {
 	amounts := report.NewAmounts(r.Code, report.Amounts{Covered: res.Covered + outermost, PLT: res.Synthesised})
 	r.Formats = append(r.Formats, Format{
 		Format: v, Whole: uint64(res.Whole), Unwindable: amounts.Unwindable, Described: res.Described,
-		Covered: amounts.Covered, Topmost: res.Topmost,
+		Covered: amounts.Covered, Topmost: res.Topmost, Inferred: res.Inferred,
 	})
 	if v != detailed {
 		return

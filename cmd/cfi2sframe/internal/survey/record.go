@@ -67,8 +67,9 @@ type Format struct {
 	Whole      uint64         `json:"functions_covered,omitzero"`
 	Unwindable uint64         `json:"unwindable,omitzero"` // as report.Amounts has it
 	Described  uint64         `json:"described,omitzero"`
-	Covered    uint64         `json:"covered,omitzero"` // as report.Amounts has it
-	Topmost    uint64         `json:"topmost,omitzero"` // of Covered, by registers known only in the topmost frame
+	Covered    uint64         `json:"covered,omitzero"`  // as report.Amounts has it
+	Topmost    uint64         `json:"topmost,omitzero"`  // of Covered, by registers known only in the topmost frame
+	Inferred   uint64         `json:"inferred,omitzero"` // of Covered, by rows from instructions
 }
 
 // A Gap sums up the gaps of one reason.

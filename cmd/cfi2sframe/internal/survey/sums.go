@@ -64,6 +64,7 @@ func (s *Sums) add(r *Record) {
 		to.Described += f.Described
 		to.Covered += f.Covered
 		to.Topmost += f.Topmost
+		to.Inferred += f.Inferred
 	}
 	for _, g := range r.Gaps {
 		to := element(&s.Gaps, Gap{Reason: g.Reason}, func(g Gap) int { return int(g.reason()) })

@@ -54,8 +54,13 @@ func (s *Survey) headline() string {
 	if s.Total.Code == 0 {
 		return ""
 	}
-	code := report.Amounts{Code: s.Total.Code, Unwindable: format(s.Total.Formats, detailed).Unwindable}
-	return fmt.Sprintf("Format %d: %v", detailed, &code)
+	f := format(s.Total.Formats, detailed)
+	code := report.Amounts{Code: s.Total.Code, Unwindable: f.Unwindable}
+	line := fmt.Sprintf("Format %d: %v", detailed, &code)
+	if f.Inferred > 0 {
+		line += fmt.Sprintf("; %s by instructions", countOf(f.Inferred, "byte"))
+	}
+	return line
 }
 
 // tables returns the tables that are not empty.
