@@ -28,6 +28,8 @@ type Comparison struct {
 	Stubs      uint64            // PLT stubs without CFI that have rows
 	Padding    uint64            // padding after functions that has their last rows
 	Mismatches []verify.Mismatch // by address
+
+	Undescribed bool // some mismatches begin in code that CFI does not describe
 }
 
 // maxMismatches bounds the mismatches that are kept.
@@ -47,9 +49,10 @@ func Check(f *elffile.File, s *sframe.Section, table *cfi.Table) (*Comparison, e
 	slices.SortStableFunc(res.Mismatches, func(a, b verify.Mismatch) int { return cmp.Compare(a.Begin, b.Begin) })
 	c := &Comparison{
 		ABI: s.ABI, Version: s.Version, FDEs: s.Len(), FREs: uint64(s.NumFREs), Sorted: sorted,
-		Described: res.Described, Covered: res.Covered + res.Outermost, Inferred: res.Inferred, Outermost: res.Outermost, Stubs: res.Stubs,
-		Padding: res.Padding, Mismatches: res.Mismatches,
+		Described: res.Described, Covered: res.Covered + res.Outermost, Inferred: res.Inferred,
+		Outermost: res.Outermost, Stubs: res.Stubs, Padding: res.Padding, Mismatches: res.Mismatches,
 	}
+	c.Undescribed = slices.ContainsFunc(c.Mismatches, func(m verify.Mismatch) bool { return table.Find(m.Begin) == nil })
 	if res.Ended {
 		return c, fmt.Errorf("more than %d mismatches; the first %d are listed, the rest of the code is not compared",
 			res.Total-1, len(res.Mismatches))

@@ -73,6 +73,9 @@ func (s *single) checkAttached(f *elffile.File, d *sframe.Section) (err error) {
 		m := &c.Mismatches[0]
 		err = fmt.Errorf("nothing was written: the detached .sframe is not that of this file: %d mismatches with the "+
 			"CFI, the first at %#x-%#x: %s", len(c.Mismatches), m.Begin, m.End, m.What)
+		if !s.opt.Infer && c.Undescribed {
+			err = mayInfer(f, err)
+		}
 	}
 	if err != nil || s.job.Report == nil {
 		return err

@@ -68,7 +68,10 @@ func (s *single) add() (err error) {
 		if len(s.table.Errors) > 0 {
 			return fmt.Errorf("no CFI that can be used: %w", s.table.Errors[0])
 		}
-		return ErrNoCode
+		if s.opt.Infer {
+			return ErrNoCode
+		}
+		return mayInfer(f, ErrNoCode)
 	}
 	if err := s.findGaps(); err != nil {
 		return err

@@ -3,6 +3,8 @@ package convert
 import (
 	"cmp"
 	"debug/elf"
+	"errors"
+	"fmt"
 	"slices"
 	"sort"
 
@@ -18,6 +20,17 @@ import (
 // Infers reports whether rows for code without CFI can be inferred in a file: one of amd64 that is linked, as the jumps
 // of objects have no targets yet.
 func Infers(f *elffile.File) bool { return !f.IsObject() && code.Supports(elf.Machine(f.Machine)) }
+
+// ErrMayInfer is part of the errors that Options.Infer may avoid.
+var ErrMayInfer = errors.New("its instructions may give rows")
+
+// mayInfer adds ErrMayInfer to an error if the file has code that can be examined.
+func mayInfer(f *elffile.File, err error) error {
+	if Infers(f) && slices.ContainsFunc(f.Code(), func(c elffile.CodeRange) bool { return c.Filesz > 0 }) {
+		return fmt.Errorf("%w; %w", err, ErrMayInfer)
+	}
+	return err
+}
 
 // infer adds rows to the table for code that neither the table nor a PLT stub describes: those that its instructions
 // prove.

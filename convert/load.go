@@ -20,6 +20,9 @@ func LoadCFI(f *elffile.File, src cfi.Source, debug *elffile.File, inferring boo
 			return nil, err
 		}
 	} else if none != nil {
+		if src == cfi.Auto && errors.Is(none, cfi.ErrNone) {
+			none = mayInfer(f, none)
+		}
 		return nil, none
 	}
 	if err := proveGo(f, t); err != nil {

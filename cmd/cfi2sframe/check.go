@@ -163,8 +163,7 @@ func (s *checkSettings) compareProgram(p *files.Program) (*report.Check, error) 
 		}
 		c.Contradicted(p.File, p.Debug.File(), list, compared)
 	}
-	uncovered := func(m report.Mismatch) bool { return table.Find(m.Begin) == nil }
-	if !s.Infer && convert.Infers(p.File) && slices.ContainsFunc(c.Mismatches, uncovered) {
+	if !s.Infer && convert.Infers(p.File) && comparison.Undescribed {
 		c.Warnings = append(c.Warnings, warnInferred)
 	}
 	return c, tooMany

@@ -53,6 +53,8 @@ func explain(path string, err error, recursive bool) error {
 		return errors.New("is a directory; use a file")
 	case info.Mode()&fs.ModeNamedPipe != 0:
 		return errors.New("is a pipe; use - for a pipe")
+	case errors.Is(err, convert.ErrMayInfer):
+		return fmt.Errorf("%w; %s", err, adviceOn(err))
 	case !errors.Is(err, elffile.ErrNotELF) && !errors.Is(err, sframe.ErrNone):
 		return err
 	}
@@ -90,6 +92,7 @@ var advice = []struct {
 	{convert.ErrHasSFrame, "--force adds another one"},
 	{convert.ErrNotModule, "use --for linux-kernel or linux"},
 	{convert.ErrReserved, "omit --into"},
+	{convert.ErrMayInfer, "use --infer"},
 	{convert.ErrNoSymbols, "use --into " + convert.KernelSymbols + ", or convert vmlinux.o"},
 }
 
