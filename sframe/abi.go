@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// An ABI is an ABI and byte order (section "SFrame ABI/arch Identifier").
+// An ABI identifies a processor ABI and its byte order (section "SFrame ABI/arch Identifier").
 type ABI uint8
 
 const (
@@ -15,20 +15,20 @@ const (
 	S390XBig      ABI = 4
 )
 
-// An abiInfo holds what the format fixes for an ABI.
+// An abiInfo holds the format's constants for an ABI.
 type abiInfo struct {
 	name    string
 	order   Order
-	fixedRA int8   // offset in bytes of the RA slot from the CFA; 0: RA is tracked row by row
-	sp, fp  uint16 // DWARF register numbers, which flexible FDEs use
+	fixedRA int8   // offset of the RA slot from the CFA in bytes; 0: tracked per row
+	sp, fp  uint16 // DWARF register numbers, used by flexible FDEs
 	// The data word of a CFA offset is (offset - cfaBias) / cfaScale (section "s390x").
 	cfaBias, cfaScale int32
-	// Data words are CFA, RA, FP. padRA says that an FP without an RA has a word 0 in RA's place. regWords says that
-	// words may be register numbers.
+	// Data words are CFA, RA, FP. With padRA, a row with an FP but no RA has a zero RA word. With regWords, words may
+	// be register numbers.
 	padRA, regWords bool
 }
 
-// abis lists what the format defines for each ABI.
+// abis holds the constants of each ABI.
 var abis = [...]abiInfo{
 	AArch64Big:    {name: "aarch64_be", order: binary.BigEndian, sp: 31, fp: 29, cfaScale: 1},
 	AArch64Little: {name: "aarch64", order: binary.LittleEndian, sp: 31, fp: 29, cfaScale: 1},
@@ -37,7 +37,7 @@ var abis = [...]abiInfo{
 		regWords: true},
 }
 
-// info returns the abiInfo of the ABI, or an empty one.
+// info returns the abiInfo of the ABI. It is zero for an unknown ABI.
 func (a ABI) info() *abiInfo {
 	if int(a) < len(abis) {
 		return &abis[a]
@@ -61,20 +61,21 @@ type Order interface {
 // Order returns the byte order of the ABI, or nil for an unknown ABI.
 func (a ABI) Order() Order { return a.info().order }
 
-// FixedRA returns the offset in bytes from the CFA of every saved return address, for the header field of that name.
-// Zero means that rows say where it is.
+// FixedRA returns the fixed offset of the return address from the CFA in bytes, as in the header. If it is 0, each row
+// locates the return address.
 func (a ABI) FixedRA() int8 { return a.info().fixedRA }
 
-// SP returns the DWARF number of the stack pointer, as flexible FDEs name it.
+// SP returns the DWARF number of the stack pointer, as used in flexible FDEs.
 func (a ABI) SP() uint16 { return a.info().sp }
 
-// FP returns the DWARF number of the frame pointer, as flexible FDEs name it.
+// FP returns the DWARF number of the frame pointer, as used in flexible FDEs.
 func (a ABI) FP() uint16 { return a.info().fp }
 
-// SameRow reports whether two rows are equivalent, in FDEs of any type: flexible FDEs name SP and FP by their numbers.
+// SameRow reports whether two rows are equivalent. Rows of flexible FDEs refer to SP and FP by register number.
 func (a ABI) SameRow(x, y Row) bool { return a.Normal(x) == a.Normal(y) }
 
-// Normal returns the row with SP and FP named by their numbers. Equivalent normal rows are equal.
+// Normal returns the row with SP and FP replaced by their register numbers. Two rows are equivalent if and only if
+// their normal forms are equal.
 func (a ABI) Normal(r Row) Row {
 	for _, rule := range []*Rule{&r.CFA, &r.RA, &r.FP} {
 		switch rule.Base {

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// A Codec encodes and decodes the records of one version for one ABI. It is immutable, and safe for concurrent use.
+// A Codec encodes and decodes the records of one version for one ABI. It is immutable and safe for concurrent use.
 type Codec struct {
 	version Version
 	abi     ABI
@@ -20,25 +20,25 @@ type Codec struct {
 func NewCodec(v Version, a ABI) (*Codec, error) {
 	l := v.layout()
 	if l.HeaderSize == 0 {
-		return nil, fmt.Errorf("%v is not known", v)
+		return nil, fmt.Errorf("%v is unknown", v)
 	}
 	if !slices.Contains(l.ABIs, a) {
-		return nil, fmt.Errorf("%v does not know the ABI %v", v, a)
+		return nil, fmt.Errorf("%v does not support ABI %v", v, a)
 	}
 	i := a.info()
 	return &Codec{v, a, l, i, i.order, i.order == Order(binary.BigEndian)}, nil
 }
 
-// Version returns the version.
+// Version returns the version of the format.
 func (c *Codec) Version() Version { return c.version }
 
 // ABI returns the ABI.
 func (c *Codec) ABI() ABI { return c.abi }
 
-// Layout returns the version's layout, which must not be changed.
+// Layout returns the version's layout, which callers must not modify.
 func (c *Codec) Layout() *Layout { return c.layout }
 
-// u16, u32 and u64 read integers. Calls of order are not inlined.
+// u16, u32 and u64 decode integers. They exist because calls through c.order are not inlined.
 func (c *Codec) u16(b []byte) uint16 {
 	if c.big {
 		return binary.BigEndian.Uint16(b)
@@ -60,7 +60,7 @@ func (c *Codec) u64(b []byte) uint64 {
 	return binary.LittleEndian.Uint64(b)
 }
 
-// unsigned returns the integer of 1, 2 or 4 bytes at the start of b.
+// unsigned decodes the 1-, 2- or 4-byte integer at the start of b.
 func (c *Codec) unsigned(b []byte, size int) uint32 {
 	switch size {
 	case 1:
@@ -71,7 +71,7 @@ func (c *Codec) unsigned(b []byte, size int) uint32 {
 	return c.u32(b)
 }
 
-// appendUnsigned is the inverse.
+// appendUnsigned is the inverse of unsigned.
 func (c *Codec) appendUnsigned(out []byte, v uint32, size int) []byte {
 	switch size {
 	case 1:

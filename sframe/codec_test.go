@@ -24,9 +24,9 @@ func fp(off int32) Rule              { return Rule{Base: FP, Offset: off} }
 func at(n uint16, off int32) Rule    { return Rule{Base: Register, Reg: n, Offset: off} }
 func deref(n uint16, off int32) Rule { return Rule{Base: Register, Reg: n, Offset: off, Deref: true} }
 
-// TestRows encodes rows by the structures of the format document, and reads them back.
+// TestRows encodes rows as the format document specifies, and decodes them again.
 func TestRows(t *testing.T) {
-	const no = "" // no such form
+	const no = "" // cannot be encoded
 	for _, tt := range []struct {
 		version  Version
 		abi      ABI
@@ -44,7 +44,7 @@ func TestRows(t *testing.T) {
 		{V2, AMD64Little, Row{CFA: sp(math.MinInt32)}, false, "\x43\x00\x00\x00\x80"},
 		{V2, AMD64Little, Row{CFA: sp(8), FP: slot(math.MinInt16)}, false, "\x25\x08\x00\x00\x80"},
 		{V2, AMD64Little, Row{Outermost: true}, false, "\x00"},
-		{V2, AMD64Little, Row{CFA: sp(8), RA: slot(-16)}, false, no}, // the header says where RA is
+		{V2, AMD64Little, Row{CFA: sp(8), RA: slot(-16)}, false, no}, // the header fixes the RA
 		{V2, AMD64Little, Row{CFA: at(10, 0)}, false, no},
 		{V2, AMD64Little, Row{CFA: deref(6, -8)}, false, no},
 		{V2, AMD64Little, Row{CFA: sp(8), FP: reg(3)}, false, no},
@@ -52,7 +52,7 @@ func TestRows(t *testing.T) {
 		{V1, AArch64Little, Row{CFA: sp(32), RA: slot(-8), FP: slot(-16), Signed: true}, false, "\x87\x20\xf8\xf0"},
 		{V2, AArch64Little, Row{CFA: sp(0)}, false, "\x03\x00"},
 		{V2, AArch64Little, Row{CFA: sp(32), FP: slot(-16)}, false, no}, // FP without RA
-		{V2, AArch64Little, Row{CFA: sp(32), RA: slot(0)}, false, no},   // reads as no rule
+		{V2, AArch64Little, Row{CFA: sp(32), RA: slot(0)}, false, no},   // decodes as no rule
 		{V2, AArch64Big, Row{CFA: sp(0x120), RA: slot(-8)}, false, "\x25\x01\x20\xff\xf8"},
 		{V2, S390XBig, Row{CFA: sp(160)}, false, "\x03\x00"},
 		{V2, S390XBig, Row{CFA: sp(320), RA: slot(-48), FP: slot(-72)}, false, "\x07\x14\xd0\xb8"},
@@ -76,7 +76,7 @@ func TestRows(t *testing.T) {
 		{V3, AMD64Little, Row{CFA: at(7, 1<<20), RA: slot(-8), FP: slot(-1 << 20)}, true,
 			"\x4c\x39\x00\x00\x00\x00\x00\x10\x00\x02\x00\x00\x00\xf8\xff\xff\xff\x02\x00\x00\x00\x00\x00\xf0\xff"},
 		{V3, AMD64Little, Row{Outermost: true}, true, "\x00"},
-		{V3, AMD64Little, Row{CFA: at(7, 8), RA: Rule{Base: CFA}}, true, no}, // reads as no rule
+		{V3, AMD64Little, Row{CFA: at(7, 8), RA: Rule{Base: CFA}}, true, no}, // decodes as no rule
 		{V3, AMD64Little, Row{CFA: Rule{Base: CFA, Offset: 8}}, true, no},
 		{V3, AMD64Little, Row{}, true, no},
 	} {
@@ -91,13 +91,13 @@ func TestRows(t *testing.T) {
 			form = c.Flexible
 		}
 		if form(&tt.row) != ok {
-			t.Errorf("%v, %v: %+v, flexible %t: asked for the form: %t, encoded: %t", tt.version, tt.abi, tt.row,
+			t.Errorf("%v, %v: %+v, flexible %t: reported encodable: %t, encoded: %t", tt.version, tt.abi, tt.row,
 				tt.flexible, !ok, ok)
 		}
 		if !ok {
 			continue
 		}
-		// More bytes after the row make no difference, fewer are an error.
+		// Bytes after the row are ignored; a truncated row is an error.
 		row, size, wrong := c.row(append([]byte(tt.want), 1, 2, 3), tt.flexible)
 		if row != tt.row || size != len(tt.want) || size != RowSize(tt.want[0]) || wrong != "" {
 			t.Errorf("%v, %v: % x, flexible %t, is read as %+v, %d bytes, %s; want %+v", tt.version, tt.abi,
@@ -111,7 +111,7 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// TestFlexibleNames writes SP and FP by their numbers.
+// TestFlexibleNames encodes SP and FP by register number.
 func TestFlexibleNames(t *testing.T) {
 	for _, abi := range []ABI{AMD64Little, AArch64Little, AArch64Big, S390XBig} {
 		c := codec(t, V3, abi)
@@ -128,7 +128,7 @@ func TestFlexibleNames(t *testing.T) {
 	}
 }
 
-// TestNoRow reads words that make no row.
+// TestNoRow decodes words that are not a valid row.
 func TestNoRow(t *testing.T) {
 	for _, tt := range []struct {
 		version  Version
@@ -139,7 +139,7 @@ func TestNoRow(t *testing.T) {
 	}{
 		{V2, AMD64Little, false, "", "ends inside"},
 		{V2, AMD64Little, false, "\x63\x08\x00\x00\x00\x00\x00\x00\x00",
-			"info word 0x63 has data words of size code 3"},
+			"info word 0x63 has the undefined data word size 3"},
 		{V2, AMD64Little, false, "\x07\x08\xf0\x00", "3 data words of an FRE make no row"},
 		{V2, S390XBig, false, "\x43\x7f\xff\xff\xff", "1 data words"}, // times 8
 		{V2, S390XBig, false, "\x45\x00\x00\x00\x00\xff\xff\xff\xff", "2 data words"},
@@ -148,7 +148,7 @@ func TestNoRow(t *testing.T) {
 		{V3, AMD64Little, true, "\x04\x02\x00", "2 data words"},                       // a CFA relative to the CFA
 		{V3, AMD64Little, true, "\x04\x00\x00", "2 data words"},
 		{V3, AMD64Little, true, "\x04\x3d\x00", "2 data words"},                         // bit 2
-		{V3, AMD64Little, true, "\x08\x39\x08\x08\x00", "4 data words"},                 // a register that is not used
+		{V3, AMD64Little, true, "\x08\x39\x08\x08\x00", "4 data words"},                 // a register for CFA+n
 		{V3, AMD64Little, true, "\x44\x01\x00\x08\x00\x00\x00\x00\x00", "2 data words"}, // register 65536
 		{V3, AMD64Little, true, "\x0a\x39\x08\x02\xf8\x02", "5 data words"},
 	} {
@@ -167,7 +167,7 @@ type part struct {
 	fres []FRE
 }
 
-// section encodes a section, by the structures of the format document where the Codec is not asked.
+// section encodes a section. Parts that the Codec does not encode follow the format document.
 func section(t testing.TB, c *Codec, flags Flags, addr uint64, parts ...part) []byte {
 	t.Helper()
 	var fdes, fres []byte
@@ -188,7 +188,7 @@ func section(t testing.TB, c *Codec, flags Flags, addr uint64, parts ...part) []
 			var ok bool
 			fres = c.AppendStart(fres, e.Start, list.Type)
 			if fres, ok = c.AppendRow(fres, &e.Row, p.fde.Flexible); !ok {
-				t.Fatalf("%+v has no form", e)
+				t.Fatalf("%+v cannot be encoded", e)
 			}
 		}
 		num += len(p.fres)
@@ -200,7 +200,7 @@ func section(t testing.TB, c *Codec, flags Flags, addr uint64, parts ...part) []
 	return slices.Concat(h, fdes, fres)
 }
 
-// TestSection spells a section of each version out, and reads it back.
+// TestSection encodes a section of each version byte by byte, and decodes it again.
 func TestSection(t *testing.T) {
 	parts := []part{
 		{FDE{Start: 0x1000, Size: 0x20}, []FRE{{0, Row{CFA: sp(8)}}, {1, Row{CFA: sp(16)}}}},
@@ -213,24 +213,29 @@ func TestSection(t *testing.T) {
 		addr    uint64
 		want    string
 	}{
-		{V1, FDESorted, 0x10000, "\xe2\xde\x01\x01\x03\x00\xf8\x00\x02\x00\x00\x00\x04\x00\x00\x00\x0c\x00\x00\x00\x00\x00\x00\x00\x22\x00\x00\x00" +
+		{V1, FDESorted, 0x10000, "\xe2\xde\x01\x01\x03\x00\xf8\x00\x02\x00\x00\x00\x04\x00\x00\x00" +
+			"\x0c\x00\x00\x00\x00\x00\x00\x00\x22\x00\x00\x00" +
 			"\x00\x10\xff\xff\x20\x00\x00\x00\x00\x00\x00\x00\x02\x00\x00\x00\x00" +
 			"\x00\x20\xff\xff\x40\x00\x00\x00\x06\x00\x00\x00\x02\x00\x00\x00\x10" +
 			"\x00\x03\x08\x01\x03\x10" + "\x00\x03\x08\x0b\x03\x10"},
-		{V2, FDESorted, 0x10000, "\xe2\xde\x02\x01\x03\x00\xf8\x00\x02\x00\x00\x00\x04\x00\x00\x00\x0c\x00\x00\x00\x00\x00\x00\x00\x28\x00\x00\x00" +
+		{V2, FDESorted, 0x10000, "\xe2\xde\x02\x01\x03\x00\xf8\x00\x02\x00\x00\x00\x04\x00\x00\x00" +
+			"\x0c\x00\x00\x00\x00\x00\x00\x00\x28\x00\x00\x00" +
 			"\x00\x10\xff\xff\x20\x00\x00\x00\x00\x00\x00\x00\x02\x00\x00\x00\x00\x00\x00\x00" +
 			"\x00\x20\xff\xff\x40\x00\x00\x00\x06\x00\x00\x00\x02\x00\x00\x00\x10\x10\x00\x00" +
 			"\x00\x03\x08\x01\x03\x10" + "\x00\x03\x08\x0b\x03\x10"},
 		{V2, FDESorted | FDEFuncStartPCRel, 0x10000,
-			"\xe2\xde\x02\x05\x03\x00\xf8\x00\x02\x00\x00\x00\x04\x00\x00\x00\x0c\x00\x00\x00\x00\x00\x00\x00\x28\x00\x00\x00" +
+			"\xe2\xde\x02\x05\x03\x00\xf8\x00\x02\x00\x00\x00\x04\x00\x00\x00" +
+				"\x0c\x00\x00\x00\x00\x00\x00\x00\x28\x00\x00\x00" +
 				"\xe4\x0f\xff\xff\x20\x00\x00\x00\x00\x00\x00\x00\x02\x00\x00\x00\x00\x00\x00\x00" +
 				"\xd0\x1f\xff\xff\x40\x00\x00\x00\x06\x00\x00\x00\x02\x00\x00\x00\x10\x10\x00\x00" +
 				"\x00\x03\x08\x01\x03\x10" + "\x00\x03\x08\x0b\x03\x10"},
 		{V3, FDESorted | FDEFuncStartPCRel, 0x10000,
-			"\xe2\xde\x03\x05\x03\x00\xf8\x00\x02\x00\x00\x00\x04\x00\x00\x00\x16\x00\x00\x00\x00\x00\x00\x00\x20\x00\x00\x00" +
+			"\xe2\xde\x03\x05\x03\x00\xf8\x00\x02\x00\x00\x00\x04\x00\x00\x00" +
+				"\x16\x00\x00\x00\x00\x00\x00\x00\x20\x00\x00\x00" +
 				"\xe4\x0f\xff\xff\xff\xff\xff\xff\x20\x00\x00\x00\x00\x00\x00\x00" +
 				"\xd4\x1f\xff\xff\xff\xff\xff\xff\x40\x00\x00\x00\x0b\x00\x00\x00" +
-				"\x02\x00\x00\x00\x00" + "\x00\x03\x08\x01\x03\x10" + "\x02\x00\x10\x00\x10" + "\x00\x03\x08\x0b\x03\x10"},
+				"\x02\x00\x00\x00\x00" + "\x00\x03\x08\x01\x03\x10" +
+				"\x02\x00\x10\x00\x10" + "\x00\x03\x08\x0b\x03\x10"},
 	} {
 		c := codec(t, tt.version, AMD64Little)
 		parts := slices.Clone(parts)
@@ -259,7 +264,7 @@ func TestSection(t *testing.T) {
 	}
 }
 
-// TestLookup finds rows as a stack tracer does.
+// TestLookup looks up rows like a stack tracer.
 func TestLookup(t *testing.T) {
 	rows := []FRE{{0, Row{CFA: sp(8)}}, {4, Row{CFA: sp(16)}}}
 	for _, tt := range []struct {
@@ -274,7 +279,7 @@ func TestLookup(t *testing.T) {
 				0xfff: "", 0x1000: "sp+8", 0x1003: "sp+8", 0x1004: "sp+16", 0x1007: "sp+16", 0x1008: "", 0x1010: "",
 				0x1013: "", 0x1014: "sp+16", 0x1018: "",
 			}},
-		{"in no order", V2, []part{{FDE{Start: 0x1010, Size: 8}, rows}, {FDE{Start: 0x1000, Size: 8}, rows}}, 0,
+		{"unsorted", V2, []part{{FDE{Start: 0x1010, Size: 8}, rows}, {FDE{Start: 0x1000, Size: 8}, rows}}, 0,
 			map[uint64]string{
 				0xfff: "", 0x1000: "sp+8", 0x1007: "sp+16", 0x1008: "", 0x1010: "sp+8", 0x1017: "sp+16", 0x1018: "",
 			}},
@@ -289,11 +294,11 @@ func TestLookup(t *testing.T) {
 			map[uint64]string{
 				0x1000: "", 0x1001: "sp+8", 0x1028: "sp+8", 0x1029: "",
 			}},
-		{"blocks of V1 with one row behind 0", V1, []part{{FDE{Start: 0x1000, Size: 40, PCMask: true}, rows[1:]}},
+		{"blocks of V1 with one row after 0", V1, []part{{FDE{Start: 0x1000, Size: 40, PCMask: true}, rows[1:]}},
 			FDESorted, map[uint64]string{0x1000: "", 0x1004: ""}},
-		{"no bytes, before", V2, []part{{FDE{Start: 0x1000}, nil}, {FDE{Start: 0x1000, Size: 8}, rows}}, FDESorted,
+		{"empty FDE before", V2, []part{{FDE{Start: 0x1000}, nil}, {FDE{Start: 0x1000, Size: 8}, rows}}, FDESorted,
 			map[uint64]string{0xfff: "", 0x1000: "sp+8", 0x1007: "sp+16"}},
-		{"no bytes, behind", V2, []part{{FDE{Start: 0x1000, Size: 8}, rows}, {FDE{Start: 0x1000}, nil},
+		{"empty FDE after", V2, []part{{FDE{Start: 0x1000, Size: 8}, rows}, {FDE{Start: 0x1000}, nil},
 			{FDE{Start: 0x1000}, nil}, {FDE{Start: 0x1008, Size: 1}, rows[:1]}},
 			FDESorted, map[uint64]string{0xfff: "", 0x1000: "sp+8", 0x1007: "sp+16", 0x1008: "sp+8", 0x1009: ""}},
 		{"outermost", V3, []part{{FDE{Start: 0x1000, Size: 4}, nil}}, FDESorted | FDEFuncStartPCRel,
@@ -333,7 +338,7 @@ func TestLookup(t *testing.T) {
 	}
 }
 
-// TestAmbiguous knows what readers disagree on.
+// TestAmbiguous covers what readers disagree about.
 func TestAmbiguous(t *testing.T) {
 	for _, tt := range []struct {
 		fde  FDE

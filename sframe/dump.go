@@ -9,12 +9,12 @@ import (
 	"strconv"
 )
 
-// maxDumped bounds the printed rows of a section, together with half the section's size in bytes: FDEs that share rows
-// could have any number.
+// maxDumped bounds the number of printed rows, unless half the section's size in bytes is larger. FDEs that share rows
+// could otherwise print any number of them.
 const maxDumped = 1 << 22
 
-// Dump prints the section as binutils' objdump --sframe does. Where returns the address to print for that of an FDE;
-// nil prints the FDE's address. An error says where the output ends early.
+// Dump prints the section like binutils' objdump --sframe. If where is not nil, it maps each FDE's address to the
+// address to print. After an error, the output is incomplete.
 func (s *Section) Dump(w io.Writer, where func(uint64) uint64) error {
 	out := bufio.NewWriter(w)
 	flags := "NONE"
@@ -54,12 +54,12 @@ func (s *Section) Dump(w io.Writer, where func(uint64) uint64) error {
 		}
 		_, refs, err := reader.Refs(i)
 		if err != nil {
-			out.Flush() // what is printed up to there helps to find it
+			out.Flush() // the output so far helps to locate the error
 			return err
 		}
 		if room -= len(refs); room < 0 {
 			out.Flush()
-			return fmt.Errorf("FDEs share rows: more than %d, up to FDE %d at %#x, are not printed",
+			return fmt.Errorf("FDEs share too many rows: output exceeds %d rows at FDE %d (%#x)",
 				max(maxDumped, len(s.data)/2), i, d.Start)
 		}
 		fmt.Fprintf(out, "\n    func idx [%d]: pc = %#x, size = %d bytes", i, d.Start, d.Size)
@@ -91,7 +91,7 @@ func (s *Section) Dump(w io.Writer, where func(uint64) uint64) error {
 	return out.Flush()
 }
 
-// appendRow appends the line of a row.
+// appendRow appends the line for an FRE.
 func (s *Section) appendRow(b []byte, base uint64, d *FDE, e *FRE) []byte {
 	b = append(b, "    "...)
 	b = hex.AppendEncode(b, binary.BigEndian.AppendUint64(nil, base+uint64(e.Start)))
@@ -108,7 +108,7 @@ func (s *Section) appendRow(b []byte, base uint64, d *FDE, e *FRE) []byte {
 	case e.RA.Base != None:
 		b = s.appendRule(b, d, e.RA)
 	case e.FP.Base != None && (d.Flexible || s.FixedRA == 0):
-		b = append(b, 'U') // a word that stands for no rule
+		b = append(b, 'U') // a zero word: no rule
 	case s.FixedRA != 0:
 		b = append(b, 'f')
 	default:
@@ -120,7 +120,7 @@ func (s *Section) appendRow(b []byte, base uint64, d *FDE, e *FRE) []byte {
 	return append(pad(b, at+13), '\n')
 }
 
-// pad appends blanks up to a length.
+// pad pads b with spaces to length n.
 func pad(b []byte, n int) []byte {
 	for len(b) < n {
 		b = append(b, ' ')
@@ -128,7 +128,7 @@ func pad(b []byte, n int) []byte {
 	return b
 }
 
-// appendRule appends a rule. Rules relative to the CFA look the same with and without a load.
+// appendRule appends a rule. A rule relative to the CFA prints the same whether or not it is dereferenced.
 func (s *Section) appendRule(b []byte, d *FDE, r Rule) []byte {
 	name := baseNames[r.Base]
 	switch r.Base {
@@ -151,13 +151,13 @@ func (s *Section) appendRule(b []byte, d *FDE, r Rule) []byte {
 	switch {
 	case r.Deref:
 		return append(appendSigned(append(append(b, '('), name...), r.Offset), ')')
-	case !d.Flexible: // binutils does not look at the sign
+	case !d.Flexible: // binutils prints "+" even before a minus sign
 		return strconv.AppendInt(append(append(b, name...), '+'), int64(r.Offset), 10)
 	}
 	return appendSigned(append(b, name...), r.Offset)
 }
 
-// appendSigned appends a number with its sign.
+// appendSigned appends a number with an explicit sign.
 func appendSigned(b []byte, n int32) []byte {
 	if n >= 0 {
 		b = append(b, '+')

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// printed is what binutils' objdump 2.47 prints of the sections of TestDump.
+// printed is the output of binutils' objdump 2.47 for the sections of TestDump.
 var printed = map[string]string{
 	"amd64v3": `  Header :
 
@@ -95,7 +95,7 @@ var printed = map[string]string{
 `,
 }
 
-// TestDump prints what the other test of dumps, of convert, finds in no file.
+// TestDump covers cases that no file of convert's dump test contains.
 func TestDump(t *testing.T) {
 	every4 := func(rows ...Row) (all []FRE) {
 		for i, r := range rows {

@@ -10,15 +10,15 @@ import (
 // ErrNone is returned for files without an SFrame section.
 var ErrNone = errors.New("no .sframe section and no PT_GNU_SFRAME")
 
-// IsHeader reports whether a section header with the given name and type (sh_type) is that of an SFrame section: by the
-// type, or by the name, as older tools use the type SHT_PROGBITS.
+// IsHeader reports whether a section header with the given name and type (sh_type) belongs to an SFrame section. The
+// name alone suffices because older tools use the type SHT_PROGBITS.
 func IsHeader(name string, typ uint32) bool { return typ == SHTGNUSFrame || name == SectionName }
 
-// FindSection returns the index of the SFrame section among n section headers, or 0. Header returns the name and type
-// (sh_type) of a header. The type decides, and otherwise the name. Several such sections are an error.
+// FindSection returns the index of the SFrame section among n section headers, or 0 if there is none. Function header
+// returns the name and type (sh_type) of a section header. It is an error if several sections qualify.
 func FindSection(n int, header func(int) (name string, typ uint32)) (int, error) {
 	found := 0
-	for i := 1; i < n; i++ { // the first one is none
+	for i := 1; i < n; i++ { // index 0 is reserved
 		if name, typ := header(i); !IsHeader(name, typ) {
 			continue
 		}
@@ -30,12 +30,12 @@ func FindSection(n int, header func(int) (name string, typ uint32)) (int, error)
 	return found, nil
 }
 
-// FromELF returns the section of a linked ELF file: by its section header, or by PT_GNU_SFRAME if there are no section
-// headers. Addresses are those of the file. It returns ErrNone for a file without a section, and an *Error for a
-// malformed section.
+// FromELF returns the SFrame section of a linked ELF file. It uses the section headers, or PT_GNU_SFRAME if they list
+// no such section. Addresses are virtual addresses in the file. It returns ErrNone if the file has no section, and an
+// *Error if the section is malformed.
 func FromELF(f *elf.File) (*Section, error) {
 	if f.Type == elf.ET_REL {
-		return nil, errors.New("this is a relocatable object, in which functions have no addresses; link it first")
+		return nil, errors.New("relocatable object: functions have no addresses yet; link it first")
 	}
 	header := func(i int) (string, uint32) { return f.Sections[i].Name, uint32(f.Sections[i].Type) }
 	i, err := FindSection(len(f.Sections), header)
@@ -45,7 +45,7 @@ func FromELF(f *elf.File) (*Section, error) {
 	if i > 0 {
 		s := f.Sections[i]
 		if s.Type == elf.SHT_NOBITS {
-			return nil, fmt.Errorf("section %d (%s) has no bytes in the file", i, s.Name)
+			return nil, fmt.Errorf("section %d (%s) has no contents in the file", i, s.Name)
 		}
 		b, err := s.Data()
 		if err != nil {

@@ -12,7 +12,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// TestFromELF finds the section of a program by its header, or without section headers by its segment.
+// TestFromELF finds the section of a program by its section header, or by its segment if there are no section headers.
 func TestFromELF(t *testing.T) {
 	prog, err := io.ReadAll(converted("../testdata/bin/amd64/prologue"))
 	if err != nil {
@@ -42,9 +42,9 @@ func TestFromELF(t *testing.T) {
 			notByName(p)
 		}, sframe.ErrNone.Error()},
 		{"two", func(p *elftest.Patcher) { p.Put32(p.Section(".text")+typ, sframe.SHTGNUSFrame) }, "are both .sframe"},
-		{"without bytes", func(p *elftest.Patcher) { p.Put32(header(p)+typ, uint32(elf.SHT_NOBITS)) },
-			" (.sframe) has no bytes in the file"},
-		{"cut off", cut, io.ErrUnexpectedEOF.Error()},
+		{"SHT_NOBITS", func(p *elftest.Patcher) { p.Put32(header(p)+typ, uint32(elf.SHT_NOBITS)) },
+			" (.sframe) has no contents in the file"},
+		{"truncated", cut, io.ErrUnexpectedEOF.Error()},
 		{"malformed", func(p *elftest.Patcher) { p.Put64(header(p)+off, 0) }, ".sframe+0x0: starts with 7f 45"},
 		{"object", func(p *elftest.Patcher) { p.Put16(16, uint16(elf.ET_REL)) }, "link it first"},
 	} {
@@ -70,7 +70,7 @@ func TestFromELF(t *testing.T) {
 	}
 }
 
-// TestTypes has the numbers of the format document, "SFrame Section", and of the GNU toolchain's elf/common.h.
+// TestTypes compares constants with the format document, "SFrame Section", and with the GNU toolchain's elf/common.h.
 func TestTypes(t *testing.T) {
 	if sframe.SHTGNUSFrame != 0x6ffffff4 || sframe.PTGNUSFrame != 0x6474e554 || sframe.SectionName != ".sframe" {
 		t.Errorf("SHT_GNU_SFRAME is %#x, PT_GNU_SFRAME %#x, and the section is called %s", sframe.SHTGNUSFrame,

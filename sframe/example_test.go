@@ -26,7 +26,7 @@ func converted(name string) *bytes.Reader {
 	return bytes.NewReader(out.Bytes())
 }
 
-// section returns a test program with its section.
+// section returns a test program and its section.
 func section() (*elf.File, *sframe.Section) {
 	f, err := elf.NewFile(converted("../testdata/bin/amd64/prologue"))
 	if err != nil {
@@ -39,7 +39,7 @@ func section() (*elf.File, *sframe.Section) {
 	return f, s
 }
 
-// A profiler looks for the frame of the function that a pc is in.
+// A profiler finds the frame of the function that contains a pc.
 func ExampleFromELF() {
 	f, err := elf.NewFile(converted("../testdata/bin/amd64/prologue"))
 	if err != nil {
@@ -55,14 +55,14 @@ func ExampleFromELF() {
 }
 
 // In a running process, addresses of position-independent code differ from those in the file by the load bias: the
-// start of the file's first mapping in /proc/PID/maps, less the address of the first PT_LOAD.
+// start of the file's first mapping in /proc/PID/maps minus the page of the first PT_LOAD's address.
 func ExampleSection_Lookup() {
 	f, s := section()
 	const firstMapping, pc = 0x555555554000, 0x555555554451
 	var first uint64
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_LOAD {
-			first = p.Vaddr &^ 0xfff // mappings begin at pages
+			first = p.Vaddr &^ 0xfff // mappings are page-aligned
 			break
 		}
 	}
@@ -77,7 +77,7 @@ func ExampleSection_Lookup() {
 	// 0x555555554451: FDE from 0x555555554438 on, row from 0x555555554448 on: CFA fp+16, RA *(c-8), FP *(c-16)
 }
 
-// All FDEs of a section, with their rows.
+// Print all FDEs of a section and their rows.
 func ExampleSection_FDEs() {
 	_, s := section()
 	for i, d := range s.FDEs() {

@@ -1,7 +1,6 @@
 package sframe
 
-// FREType is the width of the start addresses of a function's FREs (section
-// "The SFrame FRE Types").
+// FREType is the width of the start addresses of a function's FREs (section "The SFrame FRE Types").
 type FREType uint8
 
 const (
@@ -13,7 +12,7 @@ const (
 // Size returns the width in bytes.
 func (t FREType) Size() int { return 1 << t }
 
-// TypeFor returns the narrowest type for FREs. The last of them starts at the given offset.
+// TypeFor returns the narrowest type for a list of FREs whose last FRE starts at offset last.
 func TypeFor(last uint32) FREType {
 	switch {
 	case last < 1<<8:
@@ -24,8 +23,7 @@ func TypeFor(last uint32) FREType {
 	return Addr4
 }
 
-// Bits of the FDE info word (section "The SFrame FDE Info Word"), from bit 0:
-// FREType in four bits, then these.
+// Bits of the FDE info word (section "The SFrame FDE Info Word"). Bits 0 to 3 are the FREType.
 const (
 	fdeInfoFREType = 0x0f
 	fdeInfoPCMask  = 1 << 4
@@ -39,15 +37,15 @@ const (
 	fdeTypeFlexible = 1
 )
 
-// A List says where the FREs of an FDE are.
+// A List locates the FREs of an FDE.
 type List struct {
-	Off  uint32 // in the FRE sub-section, in bytes; in V3 of the attribute before them
-	Num  uint32 // of FREs
+	Off  uint32 // offset in the FRE sub-section in bytes; in V3, of the preceding attribute
+	Num  uint32 // number of FREs
 	Type FREType
 }
 
-// AppendFDE appends a function descriptor, in V3 its index entry. Start is the value of the field: an address relative
-// to the section or to the field.
+// AppendFDE appends a function descriptor entry; in V3, its index entry. Start is the value of the start address field:
+// relative to the section or to the field itself.
 func (c *Codec) AppendFDE(out []byte, d *FDE, start uint64, l *List) []byte {
 	if c.layout.StartSize == 8 {
 		out = c.order.AppendUint64(out, start)
@@ -67,7 +65,7 @@ func (c *Codec) AppendFDE(out []byte, d *FDE, start uint64, l *List) []byte {
 	return out
 }
 
-// AppendAttr appends the attribute of an FDE, which precedes its FREs in V3. In other versions it appends nothing.
+// AppendAttr appends the attribute that precedes the FREs of an FDE in V3. In other versions it appends nothing.
 func (c *Codec) AppendAttr(out []byte, d *FDE, l *List) []byte {
 	if c.layout.AttrSize == 0 {
 		return out
@@ -110,7 +108,7 @@ func (s *Section) start(off int) uint64 {
 	return start
 }
 
-// fde decodes the FDE at off. Its attribute must be inside the section.
+// fde decodes the FDE at off. Its attribute must be within the section.
 func (s *Section) fde(off int) (d FDE, l List) {
 	c, b := s.codec, s.data[off+s.codec.layout.StartSize:]
 	d.Start, d.Size, l.Off = s.start(off), c.u32(b), c.u32(b[4:])
@@ -132,7 +130,7 @@ func (s *Section) fde(off int) (d FDE, l List) {
 	return d, l
 }
 
-// checkFDE decodes the FDE at off. It returns an error if the FDE contradicts itself or the section.
+// checkFDE decodes the FDE at off. It returns an error if the FDE is invalid or does not fit the section.
 func (s *Section) checkFDE(off int) (d FDE, l List, err error) {
 	c := s.codec
 	at, infoAt := off, off+c.layout.StartSize+12

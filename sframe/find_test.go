@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestTypeFor gives the narrowest start addresses: unsigned ones of 1, 2 and 4 bytes.
+// TestTypeFor expects the narrowest start addresses: unsigned, of 1, 2 or 4 bytes.
 func TestTypeFor(t *testing.T) {
 	for _, tt := range []struct {
 		last uint32
@@ -38,7 +38,7 @@ func TestTypeFor(t *testing.T) {
 	}
 }
 
-// TestIsSection looks at the magic number only.
+// TestIsSection expects IsSection to check only the magic number.
 func TestIsSection(t *testing.T) {
 	for b, want := range map[string]bool{"": false, "\xe2": false, "\xe2\xde": true, "\xde\xe2": true,
 		"\xe2\xde\xff": true, "\xe2\xe2": false, "\xde\xde": false} {
@@ -48,7 +48,7 @@ func TestIsSection(t *testing.T) {
 	}
 }
 
-// TestNoFREs has V3 say of a function without FREs that it has no caller, and other versions nothing.
+// TestNoFREs decodes FDEs without FREs: in V3 the function has no caller; in other versions it has no rows.
 func TestNoFREs(t *testing.T) {
 	for _, tt := range []struct {
 		v        Version
@@ -71,7 +71,7 @@ func TestNoFREs(t *testing.T) {
 	}
 }
 
-// TestRuleNames prints rules as people write them.
+// TestRuleNames prints rules in the usual notation.
 func TestRuleNames(t *testing.T) {
 	for want, r := range map[string]Rule{"u": {}, "sp+8": sp(8), "fp-16": fp(-16), "*(c-16)": slot(-16),
 		"r10+0": at(10, 0), "*(r6-8)": deref(6, -8)} {
@@ -81,8 +81,7 @@ func TestRuleNames(t *testing.T) {
 	}
 }
 
-// TestLayouts compares what is known of each version with the format document: sizes of records, flags, ABIs, and what
-// each version brought.
+// TestLayouts compares the Layout of each version with the format document: record sizes, flags, ABIs and features.
 func TestLayouts(t *testing.T) {
 	before := []ABI{AArch64Big, AArch64Little, AMD64Little}
 	abis := append(slices.Clone(before), S390XBig)
@@ -108,7 +107,7 @@ func TestLayouts(t *testing.T) {
 	}
 	for _, v := range []Version{0, 4, 255} {
 		_, ok := v.Layout()
-		if _, err := NewCodec(v, AMD64Little); ok || err == nil || !strings.HasSuffix(err.Error(), "is not known") {
+		if _, err := NewCodec(v, AMD64Little); ok || err == nil || !strings.HasSuffix(err.Error(), "is unknown") {
 			t.Errorf("%v: known %t, error %v", v, ok, err)
 		}
 	}
@@ -123,8 +122,8 @@ func TestLayouts(t *testing.T) {
 	}
 }
 
-// TestLookupFixed has the offsets that the header fixes for all functions (section "SFrame Header": signed bytes 5 and
-// 6, FP and RA). Rules of a row take precedence.
+// TestLookupFixed looks up rows with the offsets that the header fixes for all functions (section "SFrame Header": FP
+// and RA are the signed bytes 5 and 6). A row's own rules take precedence.
 func TestLookupFixed(t *testing.T) {
 	data := section(t, codec(t, V2, AArch64Little), FDESorted, 0x8000, part{FDE{Start: 0x1000, Size: 16}, []FRE{
 		{0, Row{CFA: sp(0)}}, {4, Row{CFA: sp(16), RA: slot(-8), FP: slot(-24)}},
@@ -144,7 +143,8 @@ func TestLookupFixed(t *testing.T) {
 		}
 		for i, want := range tt.want {
 			m, ok, err := s.Lookup(0x1000 + uint64(4*i) + 1)
-			if err != nil || !ok || m.Row != want || m.Start != uint32(4*i) || m.FDE.Start != 0x1000 || m.FDE.Size != 16 {
+			if err != nil || !ok || m.Row != want || m.Start != uint32(4*i) || m.FDE.Start != 0x1000 ||
+				m.FDE.Size != 16 {
 				t.Errorf("fixed %#x, %#x: %+v, %+v, %t, error %v; want %v", tt.fp, tt.ra, m.FDE, m.Row, ok, err, want)
 			}
 		}

@@ -8,19 +8,21 @@ import (
 	"testing"
 )
 
-// FuzzDecode reads arbitrary bytes as a section.
+// FuzzDecode decodes arbitrary bytes as a section.
 func FuzzDecode(f *testing.F) {
-	// A plain function and a PC-mask one in V2, a flexible one in V3, and one with
-	// registers in s390x's V2.
+	// A default and a PC-mask FDE in V2, a flexible FDE in V3, and an FDE with register rules in V2 for s390x.
 	for _, s := range []string{
-		"\xe2\xde\x02\x01\x03\x00\xf8\x00\x02\x00\x00\x00\x05\x00\x00\x00\x12\x00\x00\x00\x00\x00\x00\x00\x28\x00\x00\x00" +
+		"\xe2\xde\x02\x01\x03\x00\xf8\x00\x02\x00\x00\x00\x05\x00\x00\x00" +
+			"\x12\x00\x00\x00\x00\x00\x00\x00\x28\x00\x00\x00" +
 			"\x00\x10\xff\xff\x00\x02\x00\x00\x06\x00\x00\x00\x03\x00\x00\x00\x01\x00\x00\x00" +
 			"\x20\x20\xff\xff\x40\x00\x00\x00\x00\x00\x00\x00\x02\x00\x00\x00\x10\x10\x00\x00" +
 			"\x00\x03\x08\x0b\x03\x10\x00\x00\x03\x08\x04\x00\x04\x10\xf0\xff\x01\x00",
-		"\xe2\xde\x03\x05\x03\x00\xf8\x00\x01\x00\x00\x00\x02\x00\x00\x00\x10\x00\x00\x00\x00\x00\x00\x00\x10\x00\x00\x00" +
+		"\xe2\xde\x03\x05\x03\x00\xf8\x00\x01\x00\x00\x00\x02\x00\x00\x00" +
+			"\x10\x00\x00\x00\x00\x00\x00\x00\x10\x00\x00\x00" +
 			"\x17\xf0\xff\xff\xff\xff\xff\xff\x32\x00\x00\x00\x00\x00\x00\x00" +
 			"\x02\x00\x00\x01\x00\x00\x04\x39\x08\x11\x0a\x51\x00\x00\x33\x00",
-		"\xde\xe2\x02\x01\x04\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x01\x00\x00\x00\x05\x00\x00\x00\x00\x00\x00\x00\x14" +
+		"\xde\xe2\x02\x01\x04\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x01" +
+			"\x00\x00\x00\x05\x00\x00\x00\x00\x00\x00\x00\x14" +
 			"\xff\xff\xf0\x00\x00\x00\x00\x10\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00" +
 			"\x00\x07\x00\x23\x21",
 	} {
@@ -28,7 +30,7 @@ func FuzzDecode(f *testing.F) {
 			f.Fatal(err)
 		}
 		f.Add([]byte(s))
-		// A row that is known starts where the one before does, or at the end of a block.
+		// A cached row starts where the previous row does, or at the end of a block.
 		f.Add([]byte(strings.Replace(s, "\x0b\x03\x10", "\x00\x03\x08", 1)))
 		f.Add([]byte(strings.Replace(s, "\x0b\x03\x10", "\x10\x03\x08", 1)))
 	}
@@ -48,7 +50,7 @@ func FuzzDecode(f *testing.F) {
 			var err error
 			fres, err = s.FREs(i, fres[:0])
 			sound = sound && err == nil
-			// The second time the rows are known.
+			// The second time, the rows are cached.
 			for range 2 {
 				_, refs, err2 := r.Refs(i)
 				var got []FRE
@@ -56,7 +58,7 @@ func FuzzDecode(f *testing.F) {
 					got = append(got, FRE{ref.Start, r.Rows[ref.Row]})
 				}
 				if !slices.Equal(got, fres) || fmt.Sprint(err) != fmt.Sprint(err2) {
-					t.Fatalf("FDE %d: %v, error %v one by one; %v, error %v numbered", i, fres, err, got, err2)
+					t.Fatalf("FDE %d: %v, error %v from FREs; %v, error %v from Refs", i, fres, err, got, err2)
 				}
 			}
 			for j := range fres {
@@ -66,7 +68,7 @@ func FuzzDecode(f *testing.F) {
 			}
 		}
 		if err := s.Dump(io.Discard, nil); (err == nil) != sound {
-			t.Fatalf("Dump: error %v; all rows are sound: %t", err, sound)
+			t.Fatalf("Dump: error %v; all rows are valid: %t", err, sound)
 		}
 	})
 }

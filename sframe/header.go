@@ -2,23 +2,24 @@ package sframe
 
 import "encoding/binary"
 
-// A Header is the header of a section (section "SFrame Header"). Its offsets count from its end, after the auxiliary
-// header.
+// A Header is the header of a section (section "SFrame Header"). Its offsets are relative to its end, including the
+// auxiliary header.
 type Header struct {
 	Version Version
 	Flags   Flags
 	ABI     ABI
-	FixedFP int8   // offset in bytes of the saved FP from the CFA; 0: tracked row by row
-	FixedRA int8   // the same of RA
-	AuxLen  uint8  // of the auxiliary header, in bytes
-	NumFDEs uint32 // function descriptors
-	NumFREs uint32 // the sum of what the FDEs say they have; those that are shared count for each
-	FRELen  uint32 // of the FRE sub-section, in bytes
-	FDEOff  uint32 // where the FDE sub-section begins
-	FREOff  uint32 // where the FRE sub-section begins
+	FixedFP int8   // offset of the saved FP from the CFA in bytes; 0: tracked per row
+	FixedRA int8   // the same for RA
+	AuxLen  uint8  // length of the auxiliary header in bytes
+	NumFDEs uint32 // number of FDEs
+	NumFREs uint32 // sum of the FDEs' FRE counts; shared FREs count once per FDE
+	FRELen  uint32 // length of the FRE sub-section in bytes
+	FDEOff  uint32 // offset of the FDE sub-section
+	FREOff  uint32 // offset of the FRE sub-section
 }
 
-// AppendHeader appends the header of a section to out. The Codec determines the version, the ABI and the fixed offsets.
+// AppendHeader appends the header of a section to out. The Codec sets the version, the ABI and the fixed RA offset of
+// h.
 func (c *Codec) AppendHeader(out []byte, h *Header) []byte {
 	h.Version, h.ABI, h.FixedRA = c.version, c.abi, c.info.fixedRA
 	out = c.order.AppendUint16(out, Magic)
@@ -29,7 +30,7 @@ func (c *Codec) AppendHeader(out []byte, h *Header) []byte {
 	return out
 }
 
-// magicOrder returns the byte order of a section's magic number, or nil.
+// magicOrder returns the byte order in which b starts with the magic number, or nil if it does not.
 func magicOrder(b []byte) Order {
 	switch {
 	case len(b) < 2:
@@ -41,13 +42,13 @@ func magicOrder(b []byte) Order {
 	return nil
 }
 
-// IsSection reports whether b begins with the magic number, in either byte order.
+// IsSection reports whether b starts with the magic number, in either byte order.
 func IsSection(b []byte) bool { return magicOrder(b) != nil }
 
 // decodeHeader decodes the header of data, and returns the Codec for the rest.
 func decodeHeader(data []byte) (h Header, c *Codec, err error) {
 	if len(data) < 4 {
-		return h, nil, errorf(0, "%d bytes are too few for an SFrame preamble of 4", len(data))
+		return h, nil, errorf(0, "section of %d bytes is shorter than a preamble (4 bytes)", len(data))
 	}
 	order := magicOrder(data)
 	if order == nil {
@@ -56,27 +57,26 @@ func decodeHeader(data []byte) (h Header, c *Codec, err error) {
 	h.Version, h.Flags = Version(data[2]), Flags(data[3])
 	l := h.Version.layout()
 	if l.HeaderSize == 0 {
-		return h, nil, errorf(2, "version %d is not known", data[2])
+		return h, nil, errorf(2, "unknown version %d", data[2])
 	}
 	if bad := h.Flags &^ l.Flags; bad != 0 {
 		return h, nil, errorf(3, "flags %#x are not defined in %v", uint8(bad), h.Version)
 	}
 	if len(data) < l.HeaderSize {
-		return h, nil, errorf(0, "%d bytes are too few for a header of %d", len(data), l.HeaderSize)
+		return h, nil, errorf(0, "section of %d bytes is shorter than a header (%d bytes)", len(data), l.HeaderSize)
 	}
 	h.ABI, h.FixedFP, h.FixedRA, h.AuxLen = ABI(data[4]), int8(data[5]), int8(data[6]), data[7]
 	if c, err = NewCodec(h.Version, h.ABI); err != nil {
-		return h, nil, errorf(4, "ABI %d is not known in %v", data[4], h.Version)
+		return h, nil, errorf(4, "ABI %d is not defined in %v", data[4], h.Version)
 	}
 	if c.order != order {
-		return h, nil, errorf(0, "byte order is %v, but that of ABI %v is %v", order, h.ABI, c.order)
+		return h, nil, errorf(0, "byte order is %v, but ABI %v is %v", order, h.ABI, c.order)
 	}
 	for i, v := range []*uint32{&h.NumFDEs, &h.NumFREs, &h.FRELen, &h.FDEOff, &h.FREOff} {
 		*v = order.Uint32(data[8+4*i:])
 	}
 	if l.PCRel && h.Flags&FDEFuncStartPCRel == 0 && h.NumFDEs > 0 {
-		return h, nil, errorf(3, "flag %#x is missing, without which %v has no meaning", uint8(FDEFuncStartPCRel),
-			h.Version)
+		return h, nil, errorf(3, "flag %#x is not set, but %v requires it", uint8(FDEFuncStartPCRel), h.Version)
 	}
 	return h, c, nil
 }

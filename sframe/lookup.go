@@ -2,13 +2,13 @@ package sframe
 
 import "sort"
 
-// LookupSorted is Lookup for many pcs, which must ascend: it goes through FDEs and rows once. It sets matches, which
-// has the length of pcs. A match without a row is zero: its FDE has no bytes. It returns the number of rows, and the
-// first error, whose pcs have no rows; all others have theirs.
+// LookupSorted is Lookup for many pcs in ascending order. It makes a single pass over FDEs and rows. It stores the
+// results in matches, which must have the length of pcs; for a pc without a row, the Match is zero. It returns the
+// number of rows found and the first error. A pc whose lookup fails has no row; the others are not affected.
 func (s *Section) LookupSorted(pcs []uint64, matches []Match) (rows int, err error) {
 	clear(matches[:len(pcs)])
 	var c cursor
-	for next, n := 0, 0; n < len(pcs); n++ { // FDEs before next begin at or before the pc
+	for next, n := 0, 0; n < len(pcs); n++ { // FDEs before next start at or before the pc
 		pc := pcs[n]
 		if next < len(s.starts) && s.starts[next] <= pc {
 			next += s.after(s.starts[next:], pc)
@@ -31,7 +31,8 @@ func (s *Section) LookupSorted(pcs []uint64, matches []Match) (rows int, err err
 	return rows, err
 }
 
-// after returns the number of starts up to pc, most of which are few: it doubles the part that it searches.
+// after returns how many of the ascending starts are at or before pc. It searches exponentially because the number is
+// usually small.
 func (s *Section) after(starts []uint64, pc uint64) int {
 	end := 1
 	for end < len(starts) && starts[end] <= pc {
@@ -42,19 +43,19 @@ func (s *Section) after(starts []uint64, pc uint64) int {
 	return begin + sort.Search(end-begin, func(i int) bool { return starts[begin+i] > pc })
 }
 
-// A cursor is a place among the rows of an FDE, for pcs that ascend.
+// A cursor is a position among the rows of an FDE, for ascending pcs.
 type cursor struct {
-	entry  int // of the FDE; 0 is none
+	entry  int // offset of the FDE; 0: none
 	fde    FDE
 	w      walk
-	found  []byte // the row that holds, and what follows it
-	start  uint32 // of it
-	next   []byte // the row after it
-	begins uint32 // of that
+	found  []byte // data from the current row on
+	start  uint32 // start of the current row
+	next   []byte // data from the next row on
+	begins uint32 // start of the next row
 	err    error
 }
 
-// lookup is Section.match, and continues where the lookup before has ended.
+// lookup is like Section.match, but resumes where the previous lookup ended.
 func (c *cursor) lookup(s *Section, entry int, pc uint64) (m Match, ok bool, err error) {
 	if entry != c.entry {
 		d, l := s.fde(entry)
@@ -92,12 +93,12 @@ func (c *cursor) lookup(s *Section, entry int, pc uint64) (m Match, ok bool, err
 	return Match{FDE: c.fde, Start: c.start, Row: s.Complete(row)}, true, nil
 }
 
-// An Encoded is a section whose FDEs are not decoded and checked beforehand, for few lookups in a large section. It is
-// safe for concurrent use.
+// An Encoded is a section whose FDEs are decoded and checked on demand. It suits a few lookups in a large section. It
+// is safe for concurrent use.
 type Encoded struct{ s *Section }
 
-// Open reads the header of the section in data at address addr. Unlike Decode, it takes no longer for larger sections,
-// and nothing but the data is kept in memory. Errors are of type *Error.
+// Open decodes the header of the section in data at address addr. Unlike Decode, it takes constant time and retains
+// only data. Errors are of type *Error.
 func Open(data []byte, addr uint64) (Encoded, error) {
 	s, err := open(data, addr)
 	return Encoded{s}, err
@@ -106,8 +107,8 @@ func Open(data []byte, addr uint64) (Encoded, error) {
 // Header returns the header of the section.
 func (e Encoded) Header() Header { return e.s.Header }
 
-// Lookup is Section.Lookup. It checks what it reads: the FDE and its rows. A section whose FDEs are not in the order
-// that its flag promises has an unspecified result. If the flag is clear, it reads the start of each FDE.
+// Lookup is like Section.Lookup, but checks the FDE and the rows that it reads. If the flag FDESorted is set although
+// the FDEs are not sorted, the result is unspecified. If the flag is clear, Lookup reads the start of every FDE.
 func (e Encoded) Lookup(pc uint64) (m Match, ok bool, err error) {
 	i := e.last(pc)
 	if i < 0 {
@@ -119,8 +120,8 @@ func (e Encoded) Lookup(pc uint64) (m Match, ok bool, err error) {
 	return e.s.match(e.s.entry(i), pc)
 }
 
-// last returns the index of the last FDE that begins at or before pc, or -1. Of those at one address it is the last
-// that describes bytes.
+// last returns the index of the last FDE that starts at or before pc, or -1. If several start at the same address, it
+// is the last one with a nonzero size.
 func (e Encoded) last(pc uint64) int {
 	s := e.s
 	if s.Flags&FDESorted == 0 {

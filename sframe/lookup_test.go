@@ -29,7 +29,7 @@ func lookupAll(t *testing.T, data []byte, addr uint64, pcs []uint64) (rows int) 
 	if e.Header() != s.Header {
 		t.Fatalf("Open's header is %+v; want %+v", e.Header(), s.Header)
 	}
-	matches := slices.Repeat([]sframe.Match{{Start: 1}}, len(pcs)) // of an earlier lookup
+	matches := slices.Repeat([]sframe.Match{{Start: 1}}, len(pcs)) // from an earlier lookup
 	got, gotErr := s.LookupSorted(pcs, matches)
 	var first error
 	for i, pc := range pcs {
@@ -53,7 +53,7 @@ func lookupAll(t *testing.T, data []byte, addr uint64, pcs []uint64) (rows int) 
 	return rows
 }
 
-// around returns pcs around the starts and the ends of all FDEs and rows, and others, in ascending order.
+// around returns, in ascending order, pcs near the starts and ends of all FDEs and rows, and others.
 func around(s *sframe.Section, rnd *rand.Rand) []uint64 {
 	pcs := []uint64{0, 1, ^uint64(0)}
 	for i, d := range s.FDEs() {
@@ -73,8 +73,8 @@ func around(s *sframe.Section, rnd *rand.Rand) []uint64 {
 	return pcs
 }
 
-// TestLookupForms compares the lookups in sections of all versions and machines, with sorted and unsorted FDEs, and in
-// damaged ones.
+// TestLookupForms compares the lookup functions in sections of all versions and machines, with sorted and unsorted
+// FDEs, and in damaged sections.
 func TestLookupForms(t *testing.T) {
 	files, err := filepath.Glob("../testdata/bin/*/*")
 	if err != nil {
@@ -124,7 +124,7 @@ func TestLookupForms(t *testing.T) {
 	}
 }
 
-// FuzzLookups looks up pcs in arbitrary bytes, also where Decode would refuse the section.
+// FuzzLookups looks up pcs in arbitrary bytes, including sections that Decode rejects.
 func FuzzLookups(f *testing.F) {
 	for _, name := range []string{"prologue", "plt", "padding"} {
 		file, err := elf.NewFile(converted("../testdata/bin/amd64/" + name))
@@ -155,7 +155,7 @@ func FuzzLookups(f *testing.F) {
 	})
 }
 
-// A profiler looks up all pcs of its samples at once.
+// A profiler looks up the pcs of all samples at once.
 func ExampleSection_LookupSorted() {
 	_, s := section()
 	pcs := []uint64{0x10, 0x440, 0x445, 0x451}
@@ -177,7 +177,7 @@ func ExampleSection_LookupSorted() {
 	// 0x451: CFA offset 16
 }
 
-// A crash handler needs one row of a section that is in memory.
+// A crash handler looks up one row of a section in memory.
 func ExampleOpen() {
 	f, err := elf.NewFile(converted("../testdata/bin/amd64/prologue"))
 	if err != nil {

@@ -1,6 +1,6 @@
 package sframe
 
-// Move changes the start addresses of the section in data, which is at address from, for address to.
+// Move adjusts the start addresses of the section in data for its move from address from to address to.
 func Move(data []byte, from, to uint64) error {
 	s, err := Decode(data, from)
 	if err != nil {
@@ -15,7 +15,7 @@ func Move(data []byte, from, to uint64) error {
 		}
 		v := int64(int32(order.Uint32(field))) + int64(from-to)
 		if v != int64(int32(v)) {
-			return errorf(at, "start address of FDE %d: it is more than 2 GiB away from a section at %#x", i, to)
+			return errorf(at, "FDE %d starts more than 2 GiB from a section at %#x", i, to)
 		}
 		order.PutUint32(field, uint32(v))
 	}

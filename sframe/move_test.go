@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestMove moves sections: they have the rows at the same addresses, and the bytes that Decode says for the new place.
+// TestMove moves sections. Decode must return the same rows at the same addresses.
 func TestMove(t *testing.T) {
 	row := []FRE{{0, Row{CFA: sp(8)}}}
 	parts := []part{{FDE{Start: 0x1000, Size: 0x20}, row}, {FDE{Start: 0x2000, Size: 0x10}, row}}
@@ -27,15 +27,15 @@ func TestMove(t *testing.T) {
 				t.Errorf("%v to %#x: % x, %v; want % x", tt, to, data, err, want)
 			}
 		}
-		// Start addresses of 4 bytes reach 2 GiB.
+		// Start addresses of 4 bytes span 2 GiB.
 		data := section(t, codec(t, tt.version, tt.abi), tt.flags, from, parts...)
 		err := Move(data, from, 1<<40)
 		if wide := tt.version == V3; (err == nil) != wide ||
-			!wide && !strings.Contains(err.Error(), "FDE 0: it is more than 2 GiB away from a section at 0x10000000000") {
+			!wide && !strings.Contains(err.Error(), "FDE 0 starts more than 2 GiB from a section at 0x10000000000") {
 			t.Errorf("%v: %v", tt, err)
 		}
 		if err := Move(data[:len(data)-1], from, math.MaxUint64); err == nil {
-			t.Errorf("%v: no error of a section that is cut off", tt)
+			t.Errorf("%v: no error for a truncated section", tt)
 		}
 	}
 }

@@ -2,17 +2,17 @@ package sframe
 
 import "encoding/binary"
 
-// A Reader reads the FREs of many FDEs, and numbers the distinct rows. A section has few of them.
+// A Reader decodes the FREs of many FDEs and numbers the distinct rows. A section has few distinct rows.
 type Reader struct {
 	Rows []Row // by number
 
 	s       *Section
-	numbers [2]map[string]uint32 // by the bytes of rows, in regular and in flexible FDEs
+	numbers [2]map[string]uint32 // by encoded row, for default and flexible FDEs
 	recent  [1 << recentBits]recentRow
-	// FDEs share lists of FREs. Those that were read are here.
+	// FDEs may share lists of FREs. lists holds the lists decoded so far.
 	lists []knownList
-	at    []uint32 // by a list's offset divided by listStep: its index in lists, plus 1
-	refs  []Ref    // of all lists
+	at    []uint32 // index in lists plus 1, by the list's offset divided by listStep
+	refs  []Ref    // FREs of all lists
 }
 
 // A Ref is an FRE that refers to its row by number.
@@ -21,17 +21,17 @@ type Ref struct {
 	Row   uint32 // index of Reader.Rows
 }
 
-// A knownList is a list whose FREs are in Reader.refs from first on.
+// A knownList is a decoded list. Its FREs start at Reader.refs[first].
 type knownList struct {
 	List
 	first int
 }
 
-// listStep is less than the size of lists in V3, so that each has its place unless they overlap.
+// listStep is at most the size of a list in V3, so lists have distinct entries in at unless they overlap.
 const listStep = 4
 
-// A recentRow is a row of up to maxRecent bytes: the lower bytes of key. The highest byte of key is the type of the FDE
-// plus 1.
+// A recentRow caches the number of a row of up to maxRecent bytes. The low bytes of key are the row; the high byte is
+// the type of the FDE plus 1.
 type recentRow struct {
 	key    uint64
 	number uint32
@@ -48,7 +48,7 @@ func (s *Section) NewReader() *Reader {
 	return &Reader{s: s, numbers: [2]map[string]uint32{{}, {}}, at: make([]uint32, n), refs: make([]Ref, 0, n)}
 }
 
-// Refs returns the i-th FDE and its FREs, which callers must not change.
+// Refs returns the i-th FDE and its FREs. Callers must not modify them.
 func (r *Reader) Refs(i int) (FDE, []Ref, error) {
 	d, l := r.s.fde(r.s.entry(i))
 	if r.s.outermost(&d, &l) {
@@ -63,7 +63,7 @@ func (r *Reader) Refs(i int) (FDE, []Ref, error) {
 			return d, refs, nil
 		}
 	}
-	if len(r.refs) > len(r.s.data) { // lists overlap
+	if len(r.refs) > len(r.s.data) { // overlapping lists: bound the memory
 		r.refs, r.lists = nil, nil
 		clear(r.at)
 	}
@@ -84,7 +84,7 @@ func (r *Reader) Refs(i int) (FDE, []Ref, error) {
 	return d, r.refs[first:], nil
 }
 
-// number returns the number of the row at the start of b, or its error.
+// number returns the number of the row at the start of b, or a message if the row is invalid.
 func (r *Reader) number(b []byte, flexible bool) (uint32, string) {
 	numbers, fdeType := r.numbers[0], uint64(1)
 	if flexible {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestReaderLists has FDEs that share a list, a part of one, or bytes of lists of another type.
+// TestReaderLists reads FDEs that share a list, a part of a list, or bytes of a list of another type.
 func TestReaderLists(t *testing.T) {
 	c, r := codec(t, V2, AMD64Little), rand.New(rand.NewPCG(1, 2))
 	var fres []FRE
@@ -20,7 +20,7 @@ func TestReaderLists(t *testing.T) {
 	for i := range 100 {
 		d, num := data[28+20*i:], []uint32{0, 1, 52, 55, 57}[r.IntN(5)]
 		binary.LittleEndian.PutUint32(d[4:], 50+r.Uint32N(11))
-		binary.LittleEndian.PutUint32(d[8:], 3*r.Uint32N(3)) // the list's offset
+		binary.LittleEndian.PutUint32(d[8:], 3*r.Uint32N(3)) // offset of the list
 		binary.LittleEndian.PutUint32(d[12:], num)
 		if total += num; r.IntN(8) == 0 {
 			d[16] = byte(Addr2)
@@ -48,6 +48,6 @@ func TestReaderLists(t *testing.T) {
 		}
 	}
 	if most := 2 * len(data); cap(reader.refs) > most || len(reader.lists) > most {
-		t.Errorf("%d FREs and %d lists are stored for %d bytes", cap(reader.refs), len(reader.lists), len(data))
+		t.Errorf("%d bytes need %d FREs and %d lists", cap(reader.refs), len(reader.lists), len(data))
 	}
 }

@@ -13,22 +13,22 @@ const (
 	freInfoMangledRA = 1 << 7 // return address is signed
 )
 
-// Bits of the control word before each offset word in flexible FDEs. A control word of zero means that the rule is
-// missing, and has no offset word.
+// Bits of the control word before each offset word in flexible FDEs. A control word of 0 means that there is no rule;
+// no offset word follows.
 const (
-	controlReg      = 1 << 0 // the register in the bits from controlRegShift on is the base, not the CFA
-	controlDeref    = 1 << 1 // the value is in memory there
+	controlReg      = 1 << 0 // the base is the register in the upper bits, not the CFA
+	controlDeref    = 1 << 1 // the value is loaded from that address
 	controlRegShift = 3
 )
 
-// RowSize returns the size in bytes of a row with the given FRE info word, including the word, without the start
+// RowSize returns the size in bytes of a row with the given FRE info word, including that word but not the start
 // address.
 func RowSize(info byte) int {
 	return 1 + int(info>>freInfoCount&0xf)<<(info>>freInfoSize&3)
 }
 
-// MaxRowSize is the size in bytes of the largest row, without its start address: the info word, and the control and
-// offset words of three rules.
+// MaxRowSize is the size in bytes of the largest row without its start address: the info word, and a control and an
+// offset word for each of three rules.
 const MaxRowSize = 1 + 6*4
 
 // AppendStart appends the start address of an FRE.
@@ -36,11 +36,11 @@ func (c *Codec) AppendStart(out []byte, start uint32, t FREType) []byte {
 	return c.appendUnsigned(out, start, t.Size())
 }
 
-// Start returns the start address of the FRE at the start of b.
+// Start decodes the start address of the FRE at the start of b.
 func (c *Codec) Start(b []byte, t FREType) uint32 { return c.unsigned(b, t.Size()) }
 
-// AppendRow appends a row for FDEs of the given type, without its start address: the FRE info word and the smallest
-// data words. It reports whether the row has that form.
+// AppendRow appends a row for an FDE of the given type, without its start address: the FRE info word and data words of
+// the smallest possible size. It reports whether the row can be encoded.
 func (c *Codec) AppendRow(out []byte, r *Row, flexible bool) ([]byte, bool) {
 	var w words
 	ok := false
@@ -67,19 +67,19 @@ func (c *Codec) AppendRow(out []byte, r *Row, flexible bool) ([]byte, bool) {
 	return out, true
 }
 
-// Default reports whether FDEs of the default type can hold the row.
+// Default reports whether an FDE of the default type can hold the row.
 func (c *Codec) Default(r *Row) bool {
 	var w words
 	return w.regular(c, r)
 }
 
-// Flexible reports whether the version has FDEs of the flexible type, and they can hold the row.
+// Flexible reports whether the version has flexible FDEs and they can hold the row.
 func (c *Codec) Flexible(r *Row) bool {
 	var w words
 	return w.flexible(c, r)
 }
 
-// words are the data words of a row to encode.
+// words holds the data words of a row to encode.
 type words struct {
 	sp       bool // the CFA's base is SP, not FP (default FDEs)
 	count    int
@@ -92,7 +92,7 @@ func (w *words) add(v int32) {
 	w.count++
 }
 
-// logSize returns the binary logarithm of the smallest size in bytes that holds all words.
+// logSize returns the binary logarithm of the smallest word size in bytes that holds all words.
 func (w *words) logSize() int {
 	size := 0
 	for i, v := range w.word[:w.count] {
@@ -112,8 +112,8 @@ func (w *words) logSize() int {
 	return size
 }
 
-// encodeCFA returns the data word for the offset of the CFA from its base, and whether there is one (section "s390x":
-// the offset is adjusted and scaled).
+// encodeCFA returns the data word for a CFA offset, and whether the offset can be encoded (section "s390x": offsets are
+// biased and scaled).
 func (i *abiInfo) encodeCFA(offset int32) (int32, bool) {
 	v := int64(offset) - int64(i.cfaBias)
 	if v%int64(i.cfaScale) != 0 {
@@ -123,14 +123,14 @@ func (i *abiInfo) encodeCFA(offset int32) (int32, bool) {
 	return int32(v), v == int64(int32(v))
 }
 
-// decodeCFA is the inverse of encodeCFA. It reports whether the offset fits.
+// decodeCFA is the inverse of encodeCFA. It reports whether the offset fits in 32 bits.
 func (i *abiInfo) decodeCFA(word int32) (int32, bool) {
 	v := int64(word)*int64(i.cfaScale) + int64(i.cfaBias)
 	return int32(v), v == int64(int32(v))
 }
 
-// regular sets the words of a row in a default FDE: CFA [RA] [FP], RA if the ABI tracks it. It reports whether the row
-// has that form.
+// regular sets the words of a row in a default FDE: CFA [RA] [FP], with RA only if the ABI tracks it. It reports
+// whether the row can be encoded.
 func (w *words) regular(c *Codec, r *Row) bool {
 	if r.Outermost {
 		return true
@@ -155,12 +155,12 @@ func (w *words) regular(c *Codec, r *Row) bool {
 	return ok
 }
 
-// slot adds the word of a rule for RA or FP in a default FDE, and reports whether there is one.
+// slot adds the word of an RA or FP rule in a default FDE. It reports whether the rule can be encoded.
 func (w *words) slot(c *Codec, r Rule) bool {
 	regWords := c.info.regWords && c.layout.RegWords
 	switch {
 	case r.Base == CFA && r.Deref:
-		// If odd words are register numbers, offsets must be even.
+		// Odd words are register numbers, so offsets must be even.
 		if regWords && r.Offset&1 != 0 {
 			return false
 		}
@@ -173,7 +173,7 @@ func (w *words) slot(c *Codec, r Rule) bool {
 	return true
 }
 
-// slot is the inverse of words.slot: it returns the rule of the next word.
+// slot is the inverse of words.slot. It decodes the next word.
 func (w *readWords) slot() Rule {
 	v := w.signed()
 	switch {
@@ -193,7 +193,7 @@ func (w *readWords) regular(base Base, r *Row) {
 	w.cfa(w.signed(), r)
 	r.CFA.Base = base
 	if w.codec.info.fixedRA == 0 {
-		// SFRAME_FRE_RA_OFFSET_INVALID: since binutils 2.47 a word of 0 means no rule on every ABI.
+		// SFRAME_FRE_RA_OFFSET_INVALID: since binutils 2.47, a zero word means no rule for every ABI.
 		if r.RA = w.slot(); r.RA == (Rule{Base: CFA, Deref: true}) {
 			r.RA = Rule{}
 		}
@@ -201,15 +201,15 @@ func (w *readWords) regular(base Base, r *Row) {
 	r.FP = w.slot()
 }
 
-// cfa sets the CFA's offset.
+// cfa decodes the offset of the CFA.
 func (w *readWords) cfa(word int32, r *Row) {
 	var fits bool
 	r.CFA.Offset, fits = w.codec.info.decodeCFA(word)
 	w.bad = w.bad || !fits
 }
 
-// flexible sets the words of a row in a flexible FDE: CFA [RA [FP]], each a control word and an offset word. It reports
-// whether the row has that form.
+// flexible sets the words of a row in a flexible FDE: CFA [RA [FP]], each with a control word and an offset word. It
+// reports whether the row can be encoded.
 func (w *words) flexible(c *Codec, r *Row) bool {
 	if !c.layout.Flexible {
 		return false
@@ -233,7 +233,7 @@ func (w *words) flexible(c *Codec, r *Row) bool {
 	return ok
 }
 
-// rule adds the words of a rule in a flexible FDE, and reports whether there are any.
+// rule adds the words of a rule in a flexible FDE. It reports whether the rule can be encoded.
 func (w *words) rule(c *Codec, r Rule, offset int32) bool {
 	control := int32(0)
 	switch r.Base {
@@ -248,7 +248,7 @@ func (w *words) rule(c *Codec, r Rule, offset int32) bool {
 		control |= controlDeref
 	}
 	if control == 0 {
-		return false // reads as no rule
+		return false // would decode as no rule
 	}
 	w.unsigned[w.count] = true
 	w.add(control)
@@ -256,7 +256,7 @@ func (w *words) rule(c *Codec, r Rule, offset int32) bool {
 	return true
 }
 
-// rule is the inverse of words.rule: it returns the rule of the next words.
+// rule is the inverse of words.rule. It decodes the next words.
 func (w *readWords) rule() Rule {
 	c := w.unsigned()
 	if w.none || c == 0 {
@@ -285,14 +285,14 @@ func (w *readWords) flexible(r *Row) {
 	r.FP = w.rule()
 }
 
-// readWords are the data words of a row to decode, in order.
+// readWords holds the data words of a row to decode, in order.
 type readWords struct {
 	codec *Codec
 	b     []byte
-	size  int  // of each, in bytes
-	left  int  // how many
-	none  bool // one was asked for, and there was none
-	bad   bool // they make no row
+	size  int  // of a word in bytes
+	left  int  // number of remaining words
+	none  bool // a read was attempted after the last word
+	bad   bool // the words are not a valid row
 }
 
 // unsigned returns the next word zero-extended.
@@ -313,8 +313,8 @@ func (w *readWords) signed() int32 {
 	return int32(w.unsigned()<<shift) >> shift
 }
 
-// row decodes the row at the start of b, in an FDE of the given type. It returns its size in bytes, and what is wrong,
-// or "".
+// row decodes the row at the start of b, in an FDE of the given type. It returns the size of the row in bytes, and a
+// message if the row is invalid.
 func (c *Codec) row(b []byte, flexible bool) (r Row, size int, wrong string) {
 	if len(b) == 0 {
 		return r, 0, "section ends inside an FRE"
@@ -322,7 +322,7 @@ func (c *Codec) row(b []byte, flexible bool) (r Row, size int, wrong string) {
 	info := b[0]
 	count, logSize := int(info>>freInfoCount&0xf), info>>freInfoSize&3
 	if logSize > 2 {
-		return r, 0, fmt.Sprintf("FRE info word %#02x has data words of size code 3, which is not defined", info)
+		return r, 0, fmt.Sprintf("FRE info word %#02x has the undefined data word size 3", info)
 	}
 	size = RowSize(info)
 	if len(b) < size {

@@ -8,25 +8,25 @@ import (
 	"sort"
 )
 
-// A Section is a checked section, except for its FREs, which are checked when they are read. It is immutable, and safe
-// for concurrent use.
+// A Section is a decoded section. Everything except the FREs has been checked; FREs are checked when they are read. A
+// Section is immutable and safe for concurrent use.
 type Section struct {
 	Header
 
 	codec      *Codec
-	data       []byte // up to the end of the FREs
-	addr       uint64 // of the section
-	pcrel      bool   // start addresses count from their own field
-	fdes, fres int    // where the FDEs and the FREs begin in data
-	// Indexes of the FDEs in the section: in the order of FDE, and by address. Nil means the order of the section.
+	data       []byte // ends after the FREs
+	addr       uint64 // address of the section
+	pcrel      bool   // start addresses are relative to their field
+	fdes, fres int    // offsets of the FDEs and the FREs in data
+	// Indexes of FDEs as stored: in the order of FDE, and sorted by address. Nil means the stored order.
 	order, sorted []uint32
-	starts        []uint64 // where the code of the FDEs begins, by address
+	starts        []uint64 // start addresses of the FDEs, sorted
 }
 
-// Decode decodes the section in data at address addr, and checks everything except the FREs. The Section refers to
-// data. Errors are of type *Error.
+// Decode decodes the section in data at address addr, and checks everything except the FREs. The Section keeps a
+// reference to data. Errors are of type *Error.
 //
-// In relocatable objects, relocations must be applied first.
+// If data is from a relocatable object, its relocations must have been applied.
 func Decode(data []byte, addr uint64) (*Section, error) {
 	s, err := open(data, addr)
 	if err != nil {
@@ -35,26 +35,27 @@ func Decode(data []byte, addr uint64) (*Section, error) {
 	return s, s.check()
 }
 
-// open decodes the header, and finds the FDEs and the FREs.
+// open decodes the header and locates the FDEs and the FREs.
 func open(data []byte, addr uint64) (*Section, error) {
 	h, c, err := decodeHeader(data)
 	if err != nil {
 		return nil, err
 	}
-	// Sub-section offsets count from the end of the header.
+	// Sub-section offsets are relative to the end of the header.
 	base := uint64(c.layout.HeaderSize) + uint64(h.AuxLen)
 	fdeOff, freOff := base+uint64(h.FDEOff), base+uint64(h.FREOff)
 	fdeEnd := fdeOff + uint64(h.NumFDEs)*uint64(c.layout.FDESize)
 	size := uint64(len(data))
 	if size > math.MaxUint32 {
-		return nil, errorf(0, "%d bytes; a section has less than 4 GiB", size)
+		return nil, errorf(0, "section of %d bytes exceeds 4 GiB", size)
 	}
 	if base > size || fdeEnd > size {
-		return nil, errorf(20, "%d FDEs at %#x do not fit the section of %d bytes", h.NumFDEs, fdeOff, size)
+		return nil, errorf(20, "%d FDEs at %#x extend past the end of the section (%d bytes)", h.NumFDEs, fdeOff, size)
 	}
 	if freOff < fdeEnd && h.NumFDEs > 0 || freOff+uint64(h.FRELen) > size {
-		return nil, errorf(24, "FREs at %#x, %d bytes, overlap the FDEs or do not fit the section of %d bytes", freOff,
-			h.FRELen, size)
+		return nil, errorf(24,
+			"FREs at %#x (%d bytes) overlap the FDEs or extend past the end of the section (%d bytes)",
+			freOff, h.FRELen, size)
 	}
 	return &Section{
 		Header: h, codec: c, data: data[:freOff+uint64(h.FRELen)], addr: addr, pcrel: h.Flags&FDEFuncStartPCRel != 0,
@@ -75,14 +76,14 @@ func (s *Section) check() error {
 		s.starts[i] = d.Start
 	}
 	if sum != uint64(s.NumFREs) {
-		return errorf(12, "header says %d FREs, but the FDEs have %d", s.NumFREs, sum)
+		return errorf(12, "header declares %d FREs, but the FDEs have %d", s.NumFREs, sum)
 	}
 	ascending := slices.IsSorted(s.starts)
 	if ascending && !s.hidden() {
 		return nil
 	}
 	if !ascending && s.Flags&FDESorted != 0 {
-		return errorf(s.fdes, "FDEs are not sorted by start address, but the flag says so")
+		return errorf(s.fdes, "FDEs are not sorted by start address, but the flag is set")
 	}
 	s.sorted = make([]uint32, s.Len())
 	for i := range s.sorted {
@@ -101,13 +102,13 @@ func (s *Section) check() error {
 	return nil
 }
 
-// empty reports whether the FDE at a place in the section describes no bytes.
+// empty reports whether the i-th stored FDE has size 0.
 func (s *Section) empty(i int) bool {
 	return s.codec.u32(s.data[s.fdes+i*s.codec.layout.FDESize+s.codec.layout.StartSize:]) == 0
 }
 
-// hidden reports whether an empty FDE with the same start follows an FDE, so that a search for the last FDE with this
-// start would not find it.
+// hidden reports whether an empty FDE follows a nonempty one with the same start. A search for the last FDE with this
+// start would not find the nonempty one.
 func (s *Section) hidden() bool {
 	for i := 1; i < len(s.starts); i++ {
 		if s.starts[i] == s.starts[i-1] && s.empty(i) && !s.empty(i-1) {
@@ -126,7 +127,7 @@ func (s *Section) Size() uint64 { return uint64(len(s.data)) }
 // Len returns the number of FDEs.
 func (s *Section) Len() int { return int(s.NumFDEs) }
 
-// entry returns the place of the i-th FDE in the section.
+// entry returns the offset of the i-th FDE in data.
 func (s *Section) entry(i int) int {
 	if s.order != nil {
 		i = int(s.order[i])
@@ -140,7 +141,7 @@ func (s *Section) FDE(i int) FDE {
 	return d
 }
 
-// FDEs yields all FDEs with their indexes.
+// FDEs returns an iterator over the FDEs and their indexes.
 func (s *Section) FDEs() iter.Seq2[int, FDE] {
 	return func(yield func(int, FDE) bool) {
 		for i := range s.Len() {
@@ -151,8 +152,8 @@ func (s *Section) FDEs() iter.Seq2[int, FDE] {
 	}
 }
 
-// Sorted returns the section with its FDEs sorted by start address, as after linking. In relocatable objects they have
-// any order.
+// Sorted returns the section with its FDEs sorted by start address, as after linking. In relocatable objects, FDEs may
+// be in any order.
 func (s *Section) Sorted() *Section {
 	t := *s
 	t.Flags |= FDESorted
@@ -165,11 +166,11 @@ func (s *Section) Sorted() *Section {
 // A walk iterates over the FREs of an FDE.
 type walk struct {
 	s     *Section
-	off   int // of the next FRE in the section
-	left  uint32
-	width int // of a start address
-	next  uint32
-	limit uint32
+	off   int    // offset of the next FRE in the section
+	left  uint32 // number of remaining FREs
+	width int    // of a start address in bytes
+	next  uint32 // lowest valid start
+	limit uint32 // starts must be less
 }
 
 // walk starts an iteration over the FREs of an FDE.
@@ -183,12 +184,12 @@ func (s *Section) walk(d *FDE, l *List) walk {
 	}
 }
 
-// outermost reports whether the whole FDE is code without a caller: in V3, an FDE without FREs.
+// outermost reports whether the FDE marks a function without a caller: in V3, an FDE without FREs.
 func (s *Section) outermost(d *FDE, l *List) bool {
 	return l.Num == 0 && s.codec.layout.Outermost && !d.Flexible
 }
 
-// fre returns the start address of the next FRE and the bytes from its row on.
+// fre returns the start address of the next FRE, and the data from its row on.
 func (w *walk) fre() (start uint32, row []byte, err error) {
 	data := w.s.data
 	if len(data)-w.off < w.width+1 {
@@ -198,10 +199,10 @@ func (w *walk) fre() (start uint32, row []byte, err error) {
 		start = w.s.codec.unsigned(data[w.off:], w.width)
 	}
 	if start >= w.limit {
-		return 0, nil, errorf(w.off, "FRE starts at %#x of a function or block of %#x bytes", start, w.limit)
+		return 0, nil, errorf(w.off, "FRE starts at %#x, outside the function or block of %#x bytes", start, w.limit)
 	}
 	if start < w.next {
-		return 0, nil, errorf(w.off, "FRE starts at %#x, not after the one before it", start)
+		return 0, nil, errorf(w.off, "FREs out of order at %#x", start)
 	}
 	row = data[w.off+w.width:]
 	w.off += w.width + RowSize(row[0])
@@ -210,16 +211,16 @@ func (w *walk) fre() (start uint32, row []byte, err error) {
 	return start, row, nil
 }
 
-// wrong returns the error for a row, given the message of Codec.row.
+// wrong returns the error for a row from the message of Codec.row.
 func (w *walk) wrong(row []byte, what string) error {
 	return errorf(len(w.s.data)-len(row), "%s", what)
 }
 
-// FREs appends the i-th FDE's FREs to buf and returns it.
+// FREs appends the FREs of the i-th FDE to buf and returns the extended slice.
 func (s *Section) FREs(i int, buf []FRE) ([]FRE, error) {
 	d, l := s.fde(s.entry(i))
 	if s.outermost(&d, &l) {
-		return append(buf, FRE{Row: Row{Outermost: true}}), nil // for the whole of it
+		return append(buf, FRE{Row: Row{Outermost: true}}), nil // covers the whole FDE
 	}
 	for w := s.walk(&d, &l); w.left > 0; {
 		start, b, err := w.fre()
@@ -235,8 +236,7 @@ func (s *Section) FREs(i int, buf []FRE) ([]FRE, error) {
 	return buf, nil
 }
 
-// Find returns the index of the FDE that describes pc, or -1: the last FDE that begins at or before pc, if it contains
-// pc.
+// Find returns the index of the FDE that covers pc, or -1. Only the last FDE that starts at or before pc is considered.
 func (s *Section) Find(pc uint64) int {
 	i := s.last(pc)
 	if i < 0 {
@@ -248,7 +248,7 @@ func (s *Section) Find(pc uint64) int {
 	return i
 }
 
-// last returns the index of the last FDE, by address, that begins at or before pc, or -1.
+// last returns the index of the last FDE by address that starts at or before pc, or -1.
 func (s *Section) last(pc uint64) int {
 	i := sort.Search(len(s.starts), func(i int) bool { return s.starts[i] > pc }) - 1
 	if i >= 0 && s.sorted != nil {
@@ -257,16 +257,17 @@ func (s *Section) last(pc uint64) int {
 	return i
 }
 
-// A Match is the result of Lookup: an FDE, and the row in it.
+// A Match is the result of Lookup: an FDE and one of its rows.
 type Match struct {
 	FDE   FDE
-	Start uint32 // of the row, in bytes from the FDE's start, or from that of each repetition
+	Start uint32 // offset of the row in bytes from the start of the FDE, or of the repeated block
 	Row
 }
 
-// Lookup returns the row for pc, and whether one exists, as a stack tracer finds it: a binary search for the FDE, then
-// a walk through its rows. Readers disagree about PC-mask FDEs of V1, so these have rows only if they have a single row
-// at 0. A rule that the section fixes for all functions (RA on amd64) is in the row. Errors are of type *Error.
+// Lookup returns the row for pc, and whether there is one. Like a stack tracer, it searches the FDEs and then scans the
+// rows of the FDE found. Readers disagree about PC-mask FDEs of V1, so Lookup returns a row of such an FDE only if it
+// is the only row and starts at 0. The row includes rules that the header fixes for all functions (RA on amd64). Errors
+// are of type *Error.
 func (s *Section) Lookup(pc uint64) (m Match, ok bool, err error) {
 	i := s.last(pc)
 	if i < 0 {
@@ -275,7 +276,7 @@ func (s *Section) Lookup(pc uint64) (m Match, ok bool, err error) {
 	return s.match(s.entry(i), pc)
 }
 
-// match is Lookup in the FDE at a place in the section.
+// match is Lookup in the FDE at offset entry.
 func (s *Section) match(entry int, pc uint64) (m Match, ok bool, err error) {
 	d, l := s.fde(entry)
 	if pc-d.Start >= uint64(d.Size) {
@@ -286,7 +287,7 @@ func (s *Section) match(entry int, pc uint64) (m Match, ok bool, err error) {
 	case d.PCMask && d.RepSize > 0:
 		at = uint32(pc % uint64(d.RepSize))
 	case d.PCMask && l.Num == 1:
-		at = 0 // of all that a mask of 0 leaves
+		at = 0 // the only start that every reader finds
 	case d.PCMask:
 		return m, false, nil
 	}
@@ -295,7 +296,7 @@ func (s *Section) match(entry int, pc uint64) (m Match, ok bool, err error) {
 		m.Row.Outermost = true
 		return m, true, nil
 	}
-	var found []byte // the row, and what follows it
+	var found []byte // data from the row on
 	w := s.walk(&d, &l)
 	for w.left > 0 {
 		start, row, err := w.fre()
@@ -318,7 +319,7 @@ func (s *Section) match(entry int, pc uint64) (m Match, ok bool, err error) {
 	return m, true, nil
 }
 
-// Complete returns a row of FREs or a Reader with the rules that the section fixes for all functions.
+// Complete adds to a row from FREs or a Reader the rules that the header fixes for all functions.
 func (s *Section) Complete(r Row) Row {
 	if r.Outermost {
 		return r

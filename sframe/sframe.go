@@ -1,51 +1,50 @@
-// Package sframe is the SFrame format: the contents of sections, the versions and ABIs of the format, encoding and
-// decoding. It depends on the standard library only.
+// Package sframe implements the SFrame format: it encodes and decodes sections of all versions and ABIs. It depends
+// only on the standard library.
 //
-// An SFrame section describes functions. A function descriptor entry (FDE) names a range of code, and has a list of
-// frame row entries (FREs). Each FRE holds from its start address to the next FRE's. A row says how to find the
-// canonical frame address (CFA), and from it the return address (RA) and the caller's frame pointer (FP). The CFA
-// implies the caller's stack pointer.
+// An SFrame section describes functions. A function descriptor entry (FDE) covers a range of code and has a list of
+// frame row entries (FREs). Each FRE applies from its start address to the start of the next FRE. A row tells how to
+// compute the canonical frame address (CFA) and, from it, to locate the return address (RA) and the caller's frame
+// pointer (FP). The CFA implies the caller's stack pointer.
 //
-// FromELF and Decode return a Section, in which Lookup finds the row for a pc. A Codec encodes and decodes the parts of
-// a section: header, FDEs and rows. Layout says what a version can express; Codec.Default and Codec.Flexible, whether
-// it can express a row.
+// FromELF and Decode return a Section; its method Lookup finds the row for a pc. A Codec encodes and decodes the parts
+// of a section: header, FDEs and rows. A Layout describes what a version can express. Codec.Default and Codec.Flexible
+// report whether a row can be expressed.
 //
-// Names of sections in the comments below are those of "The SFrame format", version 2 errata 1; for version 3, those of
+// Section names quoted in comments are from "The SFrame format", version 2 errata 1; for version 3, comments refer to
 // binutils' include/sframe.h.
 //
-// Not in this package: which functions share rows (package emit), which rows they have (package translate), and whether
+// Other packages decide which functions share rows (package emit), compute the rows (package translate), and check that
 // they are correct (package verify).
 package sframe
 
 import "fmt"
 
-// Magic is the first field of a section, in the byte order of its ABI (section
-// "SFrame Magic Number and Endianness").
+// Magic is the first field of a section, in the byte order of its ABI (section "SFrame Magic Number and Endianness").
 const Magic = 0xdee2
 
 // SectionName is the name of the section in an ELF file.
 const SectionName = ".sframe"
 
-// Section and segment types of linked files (ELF vocabulary, since errata 1).
+// Section and segment types in linked files (ELF constants, since errata 1).
 const (
 	SHTGNUSFrame = 0x6ffffff4
 	PTGNUSFrame  = 0x6474e554
 )
 
-// Flags are the section-wide flags of the preamble (section "SFrame Flags").
+// Flags are the flags in the preamble of a section (section "SFrame Flags").
 type Flags uint8
 
 const (
 	FDESorted         Flags = 1 << 0 // FDEs are sorted by start address
-	FramePointer      Flags = 1 << 1 // every function keeps a frame pointer
-	FDEFuncStartPCRel Flags = 1 << 2 // start addresses count from their own field (errata 1)
+	FramePointer      Flags = 1 << 1 // all functions use a frame pointer
+	FDEFuncStartPCRel Flags = 1 << 2 // start addresses are relative to their field (errata 1)
 )
 
-// A Base is the value from which a rule's offset counts.
+// A Base is the value to which a rule adds its offset.
 type Base uint8
 
 const (
-	None     Base = iota // no rule: FP keeps its value, and RA is in its register, unless the header has fixed offsets
+	None     Base = iota // no rule: FP is unchanged and RA is in its register, unless the header fixes their offsets
 	CFA                  // the canonical frame address
 	SP                   // the stack pointer
 	FP                   // the frame pointer
@@ -54,10 +53,10 @@ const (
 
 var baseNames = [...]string{None: "none", CFA: "c", SP: "sp", FP: "fp", Register: "r"}
 
-// A Rule is a value: Base + Offset, loaded from there if Deref.
+// A Rule computes a value: Base + Offset, or the value in memory at that address if Deref is set.
 type Rule struct {
 	Offset int32  // in bytes
-	Reg    uint16 // DWARF number, for Base Register
+	Reg    uint16 // DWARF number, if Base is Register
 	Base   Base
 	Deref  bool
 }
@@ -77,14 +76,14 @@ func (r Rule) String() string {
 	return s
 }
 
-// A Row says how to find the caller's frame.
+// A Row tells how to find the caller's frame.
 type Row struct {
 	CFA, RA, FP Rule
 	Signed      bool // the return address is signed (AArch64)
-	Outermost   bool // there is no caller: no rule is meaningful (errata 2)
+	Outermost   bool // there is no caller, and the rules are meaningless (errata 2)
 }
 
-// String returns the row's rules, such as "CFA sp+16, RA *(c-8), FP *(c-16)". A missing rule is "u".
+// String returns the row's rules, for example "CFA sp+16, RA *(c-8), FP *(c-16)". A missing rule is "u".
 func (r Row) String() string {
 	if r.Outermost {
 		return "outermost"
@@ -98,7 +97,7 @@ func (r Row) String() string {
 
 // An FRE is a frame row entry: a row and its start.
 type FRE struct {
-	// Start is the first pc of the row, in bytes from the FDE's start, or from the start of each repetition for a
+	// Start is the offset of the row's first pc in bytes from the start of the FDE, or of the repeated block of a
 	// PC-mask FDE.
 	Start uint32
 	Row
@@ -109,29 +108,30 @@ type FDE struct {
 	Start uint64 // address of the first byte
 	Size  uint32 // in bytes
 	// PCMask is the PC type: FREs are looked up by pc modulo RepSize, the size in bytes of a repeated block. RepSize is
-	// zero in V1 and for other FDEs.
+	// 0 in V1 and if PCMask is false.
 	PCMask  bool
 	RepSize uint8
-	KeyB    bool // return addresses are signed with key B (AArch64)
+	KeyB    bool // return addresses are signed with the B key (AArch64)
 	Signal  bool // signal frame (V3)
-	// Flexible is the type of the FDE (V3): its rows may use any register, dereferenced or not.
+	// Flexible is the FDE type (V3): rules may be based on any register and may be dereferenced.
 	Flexible bool
 }
 
-// End returns the address after the last byte.
+// End returns the address after the last byte of the FDE.
 func (d *FDE) End() uint64 { return d.Start + uint64(d.Size) }
 
-// Ambiguous reports whether readers disagree about the code of the rows, if there are several. Without a repetition
-// size (V1), some readers use pc modulo the size of the function, others the distance from its start. If a PC-mask FDE
-// starts inside a block, some use pc modulo the repetition size, others the distance from the start.
+// Ambiguous reports whether readers disagree about which row applies to a pc, if there are several rows. In a PC-mask
+// FDE without a repetition size (V1), some readers use pc modulo the size of the function, others the offset from its
+// start. If a PC-mask FDE does not start at a multiple of the repetition size, some use pc modulo that size, others the
+// offset.
 func (d *FDE) Ambiguous() bool {
 	return d.PCMask && (d.RepSize == 0 || d.Start%uint64(d.RepSize) != 0)
 }
 
 // An Error describes a malformed section.
 type Error struct {
-	Off uint64 // in bytes from the start of the section
-	Msg string // what is wrong
+	Off uint64 // offset from the start of the section in bytes
+	Msg string
 }
 
 func (e *Error) Error() string { return fmt.Sprintf("%s+%#x: %s", SectionName, e.Off, e.Msg) }

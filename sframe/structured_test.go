@@ -10,9 +10,9 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// FuzzStructured writes sections as other tools may write them, record by record: unsorted, with an auxiliary header,
-// with rows in any order, shared, and unused ones between them, PC-mask FDEs with blocks of every size. At every pc the
-// row is found that was meant.
+// FuzzStructured builds sections record by record, as other tools may write them: FDEs unsorted, with an auxiliary
+// header, rows in any order, shared rows, unused bytes between rows, and PC-mask FDEs with blocks of every size. At
+// every pc, Lookup must return the expected row.
 func FuzzStructured(f *testing.F) {
 	for seed := range uint64(120) {
 		f.Add(generate.Seeded(seed, 80+4*int(seed)))
@@ -26,7 +26,7 @@ func FuzzStructured(f *testing.F) {
 		abi := []sframe.ABI{sframe.AMD64Little, sframe.AArch64Little, sframe.S390XBig, sframe.AArch64Big}[s.N(4)]
 		c, err := sframe.NewCodec(sframe.V1+sframe.Version(s.N(3)), abi)
 		if err != nil {
-			return // V1 knows no s390x
+			return // V1 does not support s390x
 		}
 		l := c.Layout()
 		var all []described
@@ -36,7 +36,7 @@ func FuzzStructured(f *testing.F) {
 			e := described{d: sframe.FDE{Start: at, Size: 1 + uint32(s.N(300))}}
 			if l.RepSize && s.Rarely(4) {
 				e.d.PCMask, e.d.RepSize = true, []uint8{8, 16, 1, 3, 24, 255}[s.N(6)]
-				e.d.Start += uint64(e.d.RepSize) - e.d.Start%uint64(e.d.RepSize) // blocks begin where the function does
+				e.d.Start += uint64(e.d.RepSize) - e.d.Start%uint64(e.d.RepSize) // blocks are aligned with the function
 			}
 			e.d.Signal = l.Signal && s.Rarely(5)
 			e.d.Flexible = l.Flexible && s.Rarely(3)
@@ -51,14 +51,14 @@ func FuzzStructured(f *testing.F) {
 				}
 				e.fres = append(e.fres, sframe.FRE{Start: start, Row: anyRow(s, c, e.d.Flexible)})
 			}
-			rows = append(rows, s.Bytes(s.N(3))...) // without references
+			rows = append(rows, s.Bytes(s.N(3))...) // not referenced
 			e.list.Off, e.list.Num = uint32(len(rows)), uint32(len(e.fres))
 			rows = c.AppendAttr(rows, &e.d, &e.list)
 			for i := range e.fres {
 				rows = c.AppendStart(rows, e.fres[i].Start, e.list.Type)
 				var ok bool
 				if rows, ok = c.AppendRow(rows, &e.fres[i].Row, e.d.Flexible); !ok {
-					t.Fatalf("%+v has no form, but it should", e.fres[i])
+					t.Fatalf("%+v cannot be encoded, but should be", e.fres[i])
 				}
 			}
 			all = append(all, e)
@@ -148,12 +148,12 @@ func FuzzStructured(f *testing.F) {
 	})
 }
 
-// full is a writer that takes nothing.
+// full is a writer that always fails.
 type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
 
-// startsOf returns where the FDEs of a section start.
+// startsOf returns the start addresses of the FDEs of a section.
 func startsOf(s *sframe.Section) (starts []uint64) {
 	for _, d := range s.FDEs() {
 		starts = append(starts, d.Start)
@@ -168,7 +168,7 @@ type described struct {
 	fres []sframe.FRE
 }
 
-// wanted goes through all functions for the row of a pc.
+// wanted searches all functions for the row of a pc.
 func wanted(pc uint64, all []described) (found bool, row sframe.FRE) {
 	i := slices.IndexFunc(all, func(e described) bool { return e.d.Start <= pc && pc < e.d.End() })
 	if i < 0 {
@@ -186,7 +186,7 @@ func wanted(pc uint64, all []described) (found bool, row sframe.FRE) {
 	return found, row
 }
 
-// anyRow makes a row that FDEs of the given type have a form for.
+// anyRow generates a row that FDEs of the given type can hold.
 func anyRow(s *generate.Source, c *sframe.Codec, flexible bool) sframe.Row {
 	for range 8 {
 		n := func() int32 {

@@ -19,24 +19,24 @@ func (v Version) String() string { return fmt.Sprintf("SFRAME_VERSION_%d", uint8
 // A Layout describes the records of a version and what they can express. Sizes are in bytes.
 type Layout struct {
 	HeaderSize int // without the auxiliary header
-	FDESize    int // of a function descriptor; in V3 of its index entry
+	FDESize    int // of a function descriptor entry; in V3, of its index entry
 	AttrSize   int // of the attribute before a function's FREs, or 0
-	StartSize  int // of the start address in a function descriptor
+	StartSize  int // of the start address in a function descriptor entry
 	Flags      Flags
-	MaxFREs    uint32 // of one function
+	MaxFREs    uint32 // per function
 	ABIs       []ABI
 
-	PCRel     bool // start addresses always count from their own field
-	RepSize   bool // PC-mask FDEs give the size of their blocks
+	PCRel     bool // start addresses are always relative to their field
+	RepSize   bool // PC-mask FDEs have a repetition size
 	Signal    bool // FDEs can mark signal frames
-	Flexible  bool // FDEs of the flexible type: rules may use any register, dereferenced or not
-	Outermost bool // rows without data words mean that there is no caller, for every reader of the version
-	Errata2   bool // they mean that for readers that know errata 2
+	Flexible  bool // FDEs may be flexible: rules may use any register, dereferenced or not
+	Outermost bool // for all readers, a row without data words means that there is no caller
+	Errata2   bool // for readers that implement errata 2, it does
 	RegWords  bool // s390x: a data word with its lowest bit set is a register number
 	Objects   bool // linkers merge the sections of relocatable objects
 }
 
-// layouts lists all differences between versions.
+// layouts holds all differences between versions.
 var layouts = [...]Layout{
 	V1: {
 		HeaderSize: 28, FDESize: 17, StartSize: 4, MaxFREs: math.MaxUint32, Flags: FDESorted | FramePointer,
@@ -67,7 +67,7 @@ func Versions() []Version {
 	return all
 }
 
-// layout returns the version's layout, or an empty one.
+// layout returns the version's layout. It is zero for an unknown version.
 func (v Version) layout() *Layout {
 	if int(v) < len(layouts) {
 		return &layouts[v]
