@@ -7,8 +7,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// DWARF for the Arm 64-bit Architecture, "DWARF register names", and ELF for the Arm 64-bit
-// Architecture, "Relocation" and "Mapping symbols". The two byte orders differ in nothing else.
+// Sources: DWARF for the Arm 64-bit Architecture, "DWARF register names"; ELF for the Arm 64-bit Architecture,
+// "Relocation" and "Mapping symbols". Both byte orders share these facts.
 var aarch64 = Arch{
 	Machine: elf.EM_AARCH64,
 	Name:    "aarch64",
@@ -38,7 +38,8 @@ var aarch64 = Arch{
 	Relative: []uint32{uint32(elf.R_AARCH64_RELATIVE), uint32(elf.R_AARCH64_IRELATIVE)},
 }
 
-// Arm Architecture Reference Manual, A64: B and BL. Instructions are little-endian, also where data is not.
+// branchAArch64 decodes B and BL (Arm Architecture Reference Manual, A64). Instructions are little-endian even if data
+// is big-endian.
 func branchAArch64(b []byte, pc uint64) (size int, target uint64, call bool) {
 	if len(b) < 4 || pc%4 != 0 || b[3]&0x7c != 0x14 {
 		return 0, 0, false

@@ -8,8 +8,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// System V ABI for AMD64: figure 3.36, "DWARF Register Number Mapping", and table 4.9,
-// "Relocation Types".
+// Sources: System V ABI for AMD64, figure 3.36, "DWARF Register Number Mapping", and table 4.9, "Relocation Types".
 var amd64 = Arch{
 	Machine: elf.EM_X86_64,
 	Name:    "amd64",
@@ -25,9 +24,9 @@ var amd64 = Arch{
 		"r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "rip",
 	},
 
-	EntryCFA: 8, // with the return address on top
+	EntryCFA: 8, // the return address is at the top of the stack
 	FixedRA:  int64(sframe.AMD64Little.FixedRA()),
-	// breg7 (rsp) 8; breg16 (rip) 0; lit15; and; lit of the byte; ge; lit3; shl; plus
+	// breg7 (rsp) 8; breg16 (rip) 0; lit15; and; lit<push offset>; ge; lit3; shl; plus
 	PLTCFA: []byte{0x77, 8, 0x80, 0, 0x3f, 0x1a, pltByte, 0x2a, 0x33, 0x24, 0x22},
 
 	Epilogue: epilogueAMD64,
@@ -44,7 +43,8 @@ var amd64 = Arch{
 	Relative: []uint32{uint32(elf.R_X86_64_RELATIVE), uint32(elf.R_X86_64_IRELATIVE), 38}, // R_X86_64_RELATIVE64
 }
 
-// Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2: CALL and JMP with a relative displacement.
+// branchAMD64 decodes CALL and JMP with a relative displacement (Intel 64 and IA-32 Architectures Software Developer's
+// Manual, volume 2).
 func branchAMD64(b []byte, pc uint64) (size int, target uint64, call bool) {
 	switch {
 	case len(b) >= 2 && b[0] == 0xeb:
@@ -55,8 +55,8 @@ func branchAMD64(b []byte, pc uint64) (size int, target uint64, call bool) {
 	return 0, 0, false
 }
 
-// epilogueAMD64 recognises the epilogues of GCC: "pop %rbp" or "leave"; "lea -n(reg),%rsp", where reg is r10 or r13;
-// "pop reg" if it is r13; sometimes moves between registers; then a return or a jump.
+// epilogueAMD64 recognizes GCC's epilogues: "pop %rbp" or "leave"; "lea -n(reg),%rsp", where reg is r10 or r13; "pop
+// reg" if reg is r13; optional moves between registers; then a return or a jump.
 func epilogueAMD64(code []byte, pc uint64, at int, reg uint64, stays func(pc uint64) bool) (first, last int) {
 	first = at - 4
 	if first < 1 || reg < 8 || reg > 15 || code[first-1] != 0x5d && code[first-1] != 0xc9 ||
@@ -84,8 +84,8 @@ func epilogueAMD64(code []byte, pc uint64, at int, reg uint64, stays func(pc uin
 	}
 }
 
-// moveAMD64 returns the size in bytes of the move between registers, other than to rbp and rsp, at the start of b, or
-// 0.
+// moveAMD64 returns the size in bytes of the register-to-register move at the start of b, or 0 if there is none or it
+// writes rbp or rsp.
 func moveAMD64(b []byte) int {
 	i, rex := 0, byte(0)
 	if len(b) > 0 && b[0]&0xf0 == 0x40 {
@@ -130,7 +130,8 @@ func leavesAMD64(b []byte) int {
 	return 0
 }
 
-// noOpAMD64 returns the size in bytes of the no-op at the start of b, as assemblers write them, or 0.
+// noOpAMD64 returns the size in bytes of the no-op at the start of b, or 0. It recognizes the forms that assemblers
+// emit.
 func noOpAMD64(b []byte) int {
 	i := 0
 	for i < len(b) && (b[i] == 0x66 || b[i] == 0x2e) {

@@ -1,8 +1,8 @@
-// Package arch holds the facts about each machine that SFrame is defined for: from its ABI, from its ELF and DWARF
-// supplements, and from the conventions of assemblers and linkers. Each machine has a file with one value.
+// Package arch describes the machines for which SFrame is defined: facts from their ABIs, from the ELF and DWARF
+// supplements, and from the conventions of assemblers and linkers. There is one file and one Arch per machine.
 //
-// Not in this package: what the SFrame format defines for an ABI (package sframe), the instructions of PLT stubs
-// (package plt), and the numbers that package verify uses, which are separate so that a mistake here cannot hide there.
+// Other packages hold what the SFrame format defines for an ABI (package sframe) and the instructions of PLT stubs
+// (package plt). Package verify has a separate set of numbers, so that a mistake here cannot hide there.
 //
 // docs/architecture.md lists the files to change for a new machine.
 package arch
@@ -18,10 +18,10 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// NoReg stands for a register that a machine does not have.
+// NoReg marks a register that a machine does not have.
 const NoReg = ^uint64(0)
 
-// MinPage is the smallest page size in bytes of all machines. Loaders move code by multiples of it.
+// MinPage is the smallest page size of all machines in bytes. Loaders relocate code by multiples of it.
 const MinPage = 1 << 12
 
 // PLTEntry is the size in bytes of the PLT entries that PLTCFA describes.
@@ -29,65 +29,66 @@ const PLTEntry = 16
 
 const pltByte = 0xff
 
-// An Arch is a machine. Registers are DWARF numbers; offsets and sizes are in bytes. Values are shared and must not be
-// changed.
+// An Arch describes a machine. Registers are DWARF numbers; offsets and sizes are in bytes. Callers must not modify an
+// Arch.
 type Arch struct {
 	Machine elf.Machine
 	Name    string // without the byte order: amd64, aarch64, s390x
-	// The SFrame ABIs of the byte orders, or 0.
+	// The SFrame ABI for each byte order, or 0.
 	Little, Big sframe.ABI
 
 	SP, FP uint64
-	RA     uint64 // the register that a call leaves the return address in; on amd64 a column that stands for its slot
-	PC     uint64 // the register that reads as pc in expressions, or NoReg
-	// RAState is the pseudo-register that says whether the return address is signed, or NoReg.
+	RA     uint64 // holds the return address after a call; on amd64 a virtual column for its stack slot
+	PC     uint64 // yields the pc in expressions, or NoReg
+	// RAState is the pseudo-register that tells whether the return address is signed, or NoReg.
 	RAState   uint64
-	Registers []string // names, by number
+	Registers []string // names by number
 
-	EntryCFA int32 // the CFA from SP where a call arrives
-	FixedRA  int64 // where the return address is always saved, from the CFA; 0: it is not always
-	CallerSP int64 // the caller's SP, from the CFA
-	// SavesSP says that CFI may have rules for saved SPs. Their value is CallerSP by definition.
+	EntryCFA int32 // CFA - SP at function entry
+	FixedRA  int64 // fixed offset of the saved return address from the CFA, or 0
+	CallerSP int64 // caller's SP - CFA
+	// SavesSP tells that CFI may have rules for a saved SP. Its value is the caller's SP by definition.
 	SavesSP bool
-	// PLTCFA is the expression for the CFA that GNU ld writes for a whole PLT, or nil: EntryCFA from SP, and 8 more
-	// from a byte of each entry on. pltByte stands for the operation that pushes the number of that byte.
+	// PLTCFA is the CFA expression that GNU ld emits for a whole PLT, or nil: SP+EntryCFA, plus 8 from a certain byte
+	// of each entry on. pltByte stands for the operation that pushes the offset of that byte.
 	PLTCFA []byte
 
-	// Epilogue recognises the end of a function that realigns its stack; see its type. Nil stands for none.
+	// Epilogue recognizes the end of a function that realigns its stack, or is nil; see its type.
 	Epilogue Epilogue
 
-	MaxPage uint64 // the largest pages
-	// MappingSymbols says that assemblers mark code and data with symbols $x and $d.
+	MaxPage uint64 // largest page size in bytes
+	// MappingSymbols tells that assemblers mark code and data with symbols $x and $d.
 	MappingSymbols bool
-	// Branch returns the size of a direct jump or call at the start of b, which is at pc, or 0; and its target.
+	// Branch decodes the direct jump or call at the start of b, which is at pc. It returns its size in bytes, or 0 if
+	// there is none, its target, and whether it is a call.
 	Branch func(b []byte, pc uint64) (size int, target uint64, call bool)
-	// Fields are the relocation types of objects in sections that are not code.
+	// Fields maps the relocation types of non-code sections in objects to their fields.
 	Fields map[uint32]Field
-	// Relative are the types of dynamic relocations without a symbol whose addend is an address in the file:
+	// Relative lists the types of dynamic relocations without a symbol whose addend is an address in the file:
 	// R_*_RELATIVE first, then R_*_IRELATIVE.
 	Relative []uint32
 }
 
-// An Epilogue recognises the end of a function that realigns its stack. Its rows until there say that FP is saved where
-// FP points, although FP has the caller's value again.
+// An Epilogue recognizes the end of a function that realigns its stack. There, CFI still says that FP is saved where FP
+// points, although FP already has the caller's value.
 //
-// Code lies at pc, and its instruction that ends at offset at restores SP from register reg. The result is the range of
-// offsets from that instruction on in which FP is the caller's: up to where control leaves the function, with the
-// no-ops after it. Stays reports whether an address is in the function, but not its first one. Without such an epilogue
-// the range is empty.
+// code starts at pc; the instruction that ends at offset at restores SP from register reg. The result is the range of
+// offsets, starting at that instruction, in which FP has the caller's value. It ends where control leaves the function,
+// after any no-ops. If there is no such epilogue, the range is empty. stays reports whether an address is within the
+// function but not its start.
 type Epilogue func(code []byte, pc uint64, at int, reg uint64, stays func(pc uint64) bool) (first, last int)
 
 // A Field is the field of a relocation.
 type Field struct {
 	Size   int  // in bytes: 4 or 8
-	PCRel  bool // counts from the field's own address
-	Signed bool // absolute, but extended with its sign
+	PCRel  bool // relative to the field's address
+	Signed bool // absolute and sign-extended
 }
 
-// all are the machines, in the order of messages.
+// all lists the machines in the order used in messages.
 var all = [...]*Arch{&amd64, &aarch64, &s390x}
 
-// Of returns the Arch of a machine, or nil if SFrame is not defined for it.
+// Of returns the Arch of an ELF machine, or nil if SFrame is not defined for it.
 func Of(m elf.Machine) *Arch {
 	for _, a := range all {
 		if a.Machine == m {
@@ -108,9 +109,9 @@ func OfABI(abi sframe.ABI) *Arch {
 }
 
 // ErrABI is the error for a machine and byte order without an SFrame ABI.
-var ErrABI = errors.New("no SFrame ABI that is supported")
+var ErrABI = errors.New("no supported SFrame ABI")
 
-// Find returns the Arch of a machine, and its SFrame ABI in the given byte order.
+// Find returns the Arch of a machine and its SFrame ABI for the byte order.
 func Find(m elf.Machine, o binary.ByteOrder) (*Arch, sframe.ABI, error) {
 	if a := Of(m); a != nil && a.ABI(o) != 0 {
 		return a, a.ABI(o), nil
@@ -118,7 +119,7 @@ func Find(m elf.Machine, o binary.ByteOrder) (*Arch, sframe.ABI, error) {
 	return nil, 0, fmt.Errorf("machine %v, %v: %w", m, o, ErrABI)
 }
 
-// ABI returns the machine's SFrame ABI in the given byte order, or 0.
+// ABI returns the machine's SFrame ABI for the byte order, or 0.
 func (a *Arch) ABI(o binary.ByteOrder) sframe.ABI {
 	switch o {
 	case binary.LittleEndian:
@@ -137,7 +138,7 @@ func (a *Arch) Register(n uint64) string {
 	return fmt.Sprintf("r%d", n)
 }
 
-// PCRelType returns the relocation type of a pc-relative field of 4 or 8 bytes, and whether the machine has one.
+// PCRelType returns the relocation type for a pc-relative field of 4 or 8 bytes, and whether the machine has one.
 func (a *Arch) PCRelType(size int) (uint32, bool) {
 	for t, f := range a.Fields {
 		if f == (Field{Size: size, PCRel: true}) {
@@ -147,7 +148,8 @@ func (a *Arch) PCRelType(size int) (uint32, bool) {
 	return 0, false
 }
 
-// PushAt reports whether cfa is PLTCFA, and returns the byte of an entry from which on the stack has 8 more bytes.
+// PushAt reports whether cfa has the form of PLTCFA, and returns the offset in an entry from which the stack has 8 more
+// bytes.
 func (a *Arch) PushAt(cfa []byte) (uint64, bool) {
 	i := bytes.IndexByte(a.PLTCFA, pltByte)
 	if i < 0 || len(cfa) != len(a.PLTCFA) {
@@ -160,7 +162,7 @@ func (a *Arch) PushAt(cfa []byte) (uint64, bool) {
 	return uint64(at), 0 < at && at < PLTEntry
 }
 
-// Names returns the names of all machines, for a message: "amd64, aarch64 and s390x".
+// Names returns the names of all machines for a message: "amd64, aarch64 and s390x".
 func Names() string {
 	var names []string
 	for _, a := range all {

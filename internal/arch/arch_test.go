@@ -8,15 +8,15 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// TestABIs expects every ABI of the format to be that of one machine, in the byte order that the
-// format gives it, with the return address where the format has it, and other machines to have none.
+// TestABIs expects each ABI of the format to belong to exactly one machine, with the format's byte order and return
+// address offset. Other machines have no ABI.
 func TestABIs(t *testing.T) {
 	known := 0
 	for abi := sframe.ABI(1); abi.Order() != nil; abi++ {
 		known++
 		a := OfABI(abi)
 		if a == nil {
-			t.Errorf("%v is that of no machine", abi)
+			t.Errorf("%v has no machine", abi)
 			continue
 		}
 		if found, got, err := Find(a.Machine, abi.Order()); err != nil || found != a || got != abi {
@@ -33,18 +33,19 @@ func TestABIs(t *testing.T) {
 		t.Errorf("%d ABIs", known)
 	}
 	for machine, order := range map[elf.Machine]binary.ByteOrder{
-		elf.EM_X86_64: binary.BigEndian, elf.EM_S390: binary.LittleEndian, elf.EM_PPC64: binary.BigEndian, elf.EM_NONE: nil,
+		elf.EM_X86_64: binary.BigEndian, elf.EM_S390: binary.LittleEndian, elf.EM_PPC64: binary.BigEndian,
+		elf.EM_NONE: nil,
 	} {
 		if a, abi, err := Find(machine, order); err == nil {
 			t.Errorf("%v, %v is %s, %v", machine, order, a.Name, abi)
 		}
 	}
 	if a := OfABI(0); a != nil {
-		t.Errorf("ABI 0 is that of %s", a.Name)
+		t.Errorf("ABI 0 belongs to %s", a.Name)
 	}
 }
 
-// TestPushAt recognises the expressions of GNU ld for PLTs with and without IBT, and no others.
+// TestPushAt expects only GNU ld's expressions for PLTs with and without IBT to be recognized.
 func TestPushAt(t *testing.T) {
 	with := func(at int, b byte) []byte {
 		code := []byte{0x77, 8, 0x80, 0, 0x3f, 0x1a, 0x3b, 0x2a, 0x33, 0x24, 0x22}

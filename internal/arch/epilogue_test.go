@@ -6,10 +6,11 @@ import (
 	"testing"
 )
 
-// TestEpilogue has the ends of functions with a realigned stack, as GCC 12 and 16 write them (objdump), and other code.
+// TestEpilogue decodes the epilogues that GCC 12 and 16 generate for functions with a realigned stack (from objdump),
+// and other code.
 func TestEpilogue(t *testing.T) {
 	for _, tt := range []struct {
-		code string // the part after / follows the instruction that restores rsp
+		code string // "/" marks the end of the instruction that restores rsp
 		reg  uint64
 		last int // 0: no epilogue
 	}{
@@ -36,13 +37,13 @@ func TestEpilogue(t *testing.T) {
 		{"5d498d62f8/4c8be8c3", 10, 9},                // mov %rax,%r13
 		{"5d498d62f8/4889cdc3", 10, 0},                // mov %rcx,%rbp
 		{"5d498d62f8/4889450089c0c3", 10, 0},          // a store
-		{"5d498d62f8/eb00", 10, 0},                    // jmp inside of the function
+		{"5d498d62f8/eb00", 10, 0},                    // jmp within the function
 		{"5d498d62f8/415dc3", 10, 0},                  // pop of another register
 		{"5d498d62f8/5dc3", 10, 0},                    // pop %rbp only here
 		{"5d498d62f8/e8000100000f0b", 10, 0},          // call
 		{"5d498d62f8/7410", 10, 0},                    // je
-		{"5d498d62f8/c2", 10, 0},                      // ret n, as no compiler writes it
-		{"5d498d62f8/e900", 10, 0},                    // a part of an instruction
+		{"5d498d62f8/c2", 10, 0},                      // ret n, which compilers do not emit
+		{"5d498d62f8/e900", 10, 0},                    // truncated instruction
 		{"5d498d62f8/", 10, 0},                        //
 		{"5b498d62f8/c3", 10, 0},                      // pop %rbx
 		{"5d498d62f8/c3", 13, 0},                      // another register

@@ -7,9 +7,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// zSeries ELF Application Binary Interface Supplement, "DWARF Register Number
-// Mapping", "Relocation Types" and "Hash Table". The CFA is 160 bytes above the caller's SP: the
-// register save area.
+// Source: zSeries ELF Application Binary Interface Supplement, "DWARF Register Number Mapping", "Relocation Types" and
+// "Hash Table". The CFA is 160 bytes above the caller's SP because of the register save area.
 var s390x = Arch{
 	Machine: elf.EM_S390,
 	Name:    "s390x",
@@ -40,8 +39,8 @@ var s390x = Arch{
 	Relative: []uint32{uint32(elf.R_390_RELATIVE), 61}, // R_390_IRELATIVE
 }
 
-// z/Architecture Principles of Operation: BRANCH RELATIVE ON CONDITION LONG with a mask of 15, and BRANCH RELATIVE AND
-// SAVE LONG. Displacements count halfwords.
+// branchS390X decodes BRANCH RELATIVE ON CONDITION LONG with mask 15, and BRANCH RELATIVE AND SAVE LONG (z/Architecture
+// Principles of Operation). Displacements are in halfwords.
 func branchS390X(b []byte, pc uint64) (size int, target uint64, call bool) {
 	if len(b) < 6 || pc%2 != 0 || b[0] != 0xc0 || b[1] != 0xf4 && b[1] != 0xe5 {
 		return 0, 0, false
