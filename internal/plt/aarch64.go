@@ -32,8 +32,8 @@ var aarch64 = sync.OnceValue(func() *stubForms {
 			{letter: 'n', code: word(0xd4200000, 0xffe0001f)},                   // brk #n
 		},
 		stubs: []form{
-			stub("c?saldrn*"),      // the start of .plt
-			stub("c?al[dn]?p?rn*"), // its entries; mold has no add in .plt.got
+			stub("c?saldrn*"),      // PLT header
+			stub("c?al[dn]?p?rn*"), // PLT entries; mold's .plt.got has no add
 			stub("c?tAALDRn*"),     // TLS descriptors
 		},
 	}

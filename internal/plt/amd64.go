@@ -42,19 +42,19 @@ var amd64 = sync.OnceValue(func() *stubForms {
 			{letter: 'C', code: code("cc")},                         // int3
 		},
 		stubs: []form{
-			lazy("GJN*", 8),  // GNU ld and lld: the start of .plt, jumped to by its entries
+			lazy("GJN*", 8),  // GNU ld and lld: PLT header, to which the entries jump
 			stub("JPB"),      // their entries
-			stub("EPBN*"),    // the same with IBT
-			stub("ERGJC*"),   // mold: the start of .plt, reached through the GOT
+			stub("EPBN*"),    // entries with IBT
+			stub("ERGJC*"),   // mold: PLT header, reached through the GOT
 			stub("E?MJC*"),   // its entries
 			stub("E?J[NC]*"), // .plt.sec, .plt.got
-			// lld -z retpolineplt: entries call or jump to code that calls the thunk. After the calls is a loop for
-			// speculation.
-			lazy("GQKAFLC*", 8), // the start of .plt
-			stub("KAFLC*"),      // the same with -z now
+			// lld -z retpolineplt: entries call or jump to code that calls the thunk. A loop after each call traps
+			// speculative execution.
+			lazy("GQKAFLC*", 8), // PLT header
+			stub("KAFLC*"),      // PLT header with -z now
 			thunk("WTC*"),
-			stub("QKBPBC*"), // the entries
-			stub("QBC*"),    // with -z now
+			stub("QKBPBC*"), // entries
+			stub("QBC*"),    // entries with -z now
 		},
 	}
 })

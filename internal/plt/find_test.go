@@ -14,7 +14,7 @@ import (
 	"cfi2sframe/internal/testkit/generate"
 )
 
-// withPLT returns a file with a PLT of 32 bytes, four stubs of jmp *x(%rip), that no CFI describes.
+// withPLT returns a file with a PLT of 32 bytes without CFI: four stubs of jmp *x(%rip).
 func withPLT(t *testing.T) *elftest.Patcher {
 	t.Helper()
 	b, err := os.ReadFile("../../testdata/bin/amd64/pltlib.so")
@@ -43,7 +43,7 @@ func find(t *testing.T, b []byte, table *cfi.Table) []plt.Stub {
 	return stubs
 }
 
-// TestFind looks for stubs where the code of PLT sections is loaded, and nowhere else.
+// TestFind expects stubs only where PLT sections are loaded.
 func TestFind(t *testing.T) {
 	header := func(field int, v uint64) func(*elftest.Patcher) {
 		return func(p *elftest.Patcher) { p.Put64(p.Section(".plt")+field, v) }
@@ -62,29 +62,29 @@ func TestFind(t *testing.T) {
 		change func(*elftest.Patcher)
 		want   int
 	}{
-		{"sound", func(*elftest.Patcher) {}, 4},
-		{"twice the same", again(0), 4},
+		{"valid", func(*elftest.Patcher) {}, 4},
+		{"two identical headers", again(0), 4},
 		{"overlapping", again(8), 4},
 		{"not loaded", header(elftest.ShFlags, uint64(elf.SHF_EXECINSTR)), 0},
-		{"no code", header(elftest.ShFlags, uint64(elf.SHF_ALLOC)), 0},
-		{"without bytes", func(p *elftest.Patcher) {
+		{"not executable", header(elftest.ShFlags, uint64(elf.SHF_ALLOC)), 0},
+		{"SHT_NOBITS", func(p *elftest.Patcher) {
 			p.Put32(p.Section(".plt")+elftest.ShType,
 				uint32(elf.SHT_NOBITS))
 		}, 0},
-		{"at another place than what runs", func(p *elftest.Patcher) {
+		{"offset differs from the segment's", func(p *elftest.Patcher) {
 			at := p.Append(bytes.Repeat([]byte{0x90}, 32))
 			header(elftest.ShOff, uint64(at))(p)
 		}, 0},
-		{"at an address that is not loaded", header(elftest.ShAddr, 1<<40), 0},
-		{"larger than what is read", header(elftest.ShSize, 2<<20+1), 0},
+		{"address not loaded", header(elftest.ShAddr, 1<<40), 0},
+		{"larger than the limit", header(elftest.ShSize, 2<<20+1), 0},
 		{"another name", func(p *elftest.Patcher) { p.Put32(p.Section(".plt"), p.U32(p.Section(".text"))) }, 0},
 		{"another machine", func(p *elftest.Patcher) { p.Put16(18, uint16(elf.EM_RISCV)) }, 0}, // e_machine
-		{"behind 64 others", func(p *elftest.Patcher) {
+		{"after 64 others", func(p *elftest.Patcher) {
 			addr, off := p.U64(p.Section(".plt")+elftest.ShAddr), p.U64(p.Section(".plt")+elftest.ShOff)
 			header(elftest.ShSize, 0)(p)
 			p.NewSections(65, func(i, h int) {
 				p.CopySection(h, ".plt")
-				if i == 64 { // of 63 after the first, which has no bytes either
+				if i == 64 { // 63 after the first, which is SHT_NOBITS too
 					p.Put64(h+elftest.ShAddr, addr)
 					p.Put64(h+elftest.ShOff, off)
 					p.Put64(h+elftest.ShSize, 32)
@@ -100,13 +100,13 @@ func TestFind(t *testing.T) {
 	}
 	stubs := find(t, withPLT(t).B, &cfi.Table{})
 	for i, s := range stubs {
-		// A call arrives with the return address on top of the stack.
+		// At the target of a call, the return address is at the top of the stack.
 		if begin := uint64(0x100000 + 8*i); s.Begin != begin || s.End != begin+8 || len(s.Steps) != 1 ||
 			s.Steps[0] != (plt.Step{CFA: 8}) {
 			t.Errorf("stub %d: %+v", i, s)
 		}
 	}
-	for end, want := range map[uint64]int{8: 3, 24: 1, 32: 0} { // of the code that CFI describes
+	for end, want := range map[uint64]int{8: 3, 24: 1, 32: 0} { // end of the code covered by CFI
 		table := generate.Described(t, generate.Range{Begin: 0x100000, End: 0x100000 + end})
 		if got := find(t, withPLT(t).B, table); len(got) != want {
 			t.Errorf("with CFI for %d bytes: %+v; want %d stubs", end, got, want)

@@ -17,7 +17,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// pieces are instructions of stubs, and some that have no place there, by machine.
+// pieces lists, by machine, instructions of stubs and some that do not occur in stubs.
 var pieces = map[string][][]byte{
 	"amd64": {
 		{0xff, 0x25, 0, 0, 0, 0}, {0x68, 1, 0, 0, 0}, {0xe9, 0, 0, 0, 0}, {0xf3, 0x0f, 0x1e, 0xfa},
@@ -34,13 +34,13 @@ var pieces = map[string][][]byte{
 	},
 }
 
-// FuzzFind makes a PLT of instructions that stubs have, and of some that they have not. Stubs that are found lie in it
-// one after the other, and what is said of them in a section is right by the instructions.
+// FuzzFind builds a PLT of instructions from pieces. The stubs found must not overlap, and the section generated for
+// them must agree with the instructions.
 func FuzzFind(f *testing.F) {
 	for seed := range uint64(60) {
 		f.Add(generate.Seeded(seed, 32), uint8(seed))
 	}
-	// GNU ld's of amd64: the header, and an entry.
+	// GNU ld's PLT on amd64: the header and an entry.
 	f.Add([]byte{0, 9, 0, 0, 0, 8, 0, 0, 0, 1, 0, 2}, uint8(0))
 	files := make(map[string][]byte)
 	for name := range pieces {
@@ -85,7 +85,7 @@ func FuzzFind(f *testing.F) {
 		end := uint64(0)
 		for _, stub := range stubs {
 			if stub.Begin < end || stub.End <= stub.Begin || len(stub.Steps) == 0 || stub.Steps[0].Offset != 0 {
-				t.Fatalf("stub %+v behind one that ends at %#x", stub, end)
+				t.Fatalf("stub %+v overlaps the previous stub, which ends at %#x", stub, end)
 			}
 			for i, step := range stub.Steps {
 				if i > 0 && step.Offset <= stub.Steps[i-1].Offset || uint64(step.Offset) >= stub.End-stub.Begin ||
@@ -109,7 +109,7 @@ func FuzzFind(f *testing.F) {
 			found += stub.End - stub.Begin
 		}
 		if c := res.Facts[0]; c.Stubs > found {
-			t.Errorf("%d bytes of stubs are described, of %d that were found", c.Stubs, found)
+			t.Errorf("%d bytes of stubs covered, %d found", c.Stubs, found)
 		}
 	})
 }

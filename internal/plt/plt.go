@@ -1,12 +1,11 @@
-// Package plt finds PLT stubs without CFI, and derives their frames from their instructions.
+// Package plt finds PLT stubs without CFI and derives their frames from their instructions.
 //
-// GNU ld writes CFI for its PLT on amd64 and s390x. lld and mold do not, and on aarch64 no linker does. Stubs are one
-// of a few instruction sequences. A stub is recognised as a whole, instruction by instruction. If a section contains
-// any other instruction, none of its stubs is described: that code might run or jump into a stub with other pushed
-// data.
+// GNU ld emits CFI for its PLT on amd64 and s390x. lld and mold do not, and on aarch64 no linker does. A stub is one of
+// a few known instruction sequences, and all its instructions must match. If a section contains any other instruction,
+// none of its stubs is described: that code might fall through or jump into a stub with a different stack depth.
 //
-// In: .plt, .plt.got, .plt.sec and .iplt of GNU ld, lld and mold, with and without IBT, BTI and PAC, those of lld's
-// -z retpolineplt, and TLS descriptor stubs on aarch64. Out: stubs that CFI describes, which package translate handles.
+// Supported: .plt, .plt.got, .plt.sec and .iplt of GNU ld, lld and mold, with and without IBT, BTI and PAC; the stubs
+// of lld's -z retpolineplt; and TLS descriptor stubs on aarch64. Stubs with CFI are handled by package translate.
 package plt
 
 import (
@@ -24,58 +23,58 @@ import (
 	"cfi2sframe/elffile"
 )
 
-// A Step says where the frame is from an instruction of a stub on.
+// A Step describes the frame from an instruction of a stub on.
 type Step struct {
 	Offset uint32 // in bytes from the start of the stub
-	CFA    int32  // in bytes from SP
-	RA     int32  // offset of the saved return address from the CFA, in bytes; 0: where the call put it
+	CFA    int32  // CFA - SP in bytes
+	RA     int32  // offset of the saved return address from the CFA in bytes; 0: where the call left it
 }
 
 // A Stub is a PLT stub.
 type Stub struct {
-	Begin, End uint64 // addresses, End excluded
-	Steps      []Step // the first one at offset 0
+	Begin, End uint64 // addresses; End is exclusive
+	Steps      []Step // the first is at offset 0
 }
 
 // stubForms describes the stubs of a machine.
 type stubForms struct {
-	align  uint64 // stubs start at multiples of it
+	align  uint64 // alignment of stubs in bytes
 	tokens []token
 	stubs  []form
-	entry  int32 // the CFA from SP at the first instruction
-	// Letters of jumps, after which control does not continue, and of no-ops.
+	entry  int32 // CFA - SP at the first instruction
+	// leaving lists the letters of unconditional jumps, padding those of no-ops and traps.
 	leaving, padding string
-	thunk            string // letters of the code that may be called, or ""
+	thunk            string // letters of the code that stubs may call, or ""
 }
 
-// A token is an instruction.
+// A token describes an instruction.
 type token struct {
 	letter byte
 	code   pattern
-	push   int32 // bytes by which it lowers SP
+	push   int32 // decrement of SP in bytes
 	ra     int32 // offset from the CFA at which it saves the return address, or 0
-	jumps  bool  // a direct jump: its last 4 bytes are the distance from its end, little-endian
-	calls  bool  // the same, a call of a stub's own thunk, which does not return
+	jumps  bool  // direct jump; its last 4 bytes are a little-endian displacement from its end
+	calls  bool  // direct call of a stub's thunk, which does not return; encoded likewise
 }
 
-// A form is a kind of stub.
+// A form describes a kind of stub.
 type form struct {
-	seq    *regexp.Regexp // of the letters of its tokens
-	pushed int32          // bytes on the stack at its start, in addition to those of a call
-	rows   int            // its first tokens, which have rows; 0 stands for all
+	seq    *regexp.Regexp // matches the letters of its tokens
+	pushed int32          // bytes already pushed at its start, besides a return address
+	rows   int            // number of leading tokens with rows; 0: all
 }
 
 func stub(seq string) form { return form{seq: regexp.MustCompile("^(?:" + seq + ")")} }
 
-// lazy returns the form of a stub that other stubs jump to after pushing data.
+// lazy returns the form of a stub to which other stubs jump after pushing data.
 func lazy(seq string, pushed int32) form {
 	f := stub(seq)
 	f.pushed = pushed
 	return f
 }
 
-// thunk returns the form of code that stubs call to jump: its first token replaces the return address, so that rows
-// hold for this token only.
+// thunk returns the form of code that stubs call in order to jump. Its first token overwrites the return address, so
+// only this token has rows.
 func thunk(seq string) form {
 	f := stub(seq)
 	f.rows = 1
@@ -85,12 +84,12 @@ func thunk(seq string) form {
 // A pattern is machine code. Bits outside the mask may have any value.
 type pattern struct{ value, mask []byte }
 
-// code parses a pattern of hexadecimal digits; ? stands for any digit.
+// code parses a pattern in hexadecimal; ? matches any digit.
 func code(s string) pattern {
 	s = strings.ReplaceAll(s, " ", "")
 	value, err := hex.DecodeString(strings.ReplaceAll(s, "?", "0"))
 	if err != nil {
-		panic(err) // of a constant in this package
+		panic(err) // patterns are constants
 	}
 	mask := make([]byte, len(value))
 	for i := range s {
@@ -101,7 +100,7 @@ func code(s string) pattern {
 	return pattern{value, mask}
 }
 
-// word returns a pattern of one little-endian instruction of 32 bits.
+// word returns a pattern for one 32-bit little-endian instruction.
 func word(value, mask uint32) pattern {
 	var p pattern
 	for i := range 4 {
@@ -123,24 +122,24 @@ func (p pattern) match(b []byte) bool {
 	return true
 }
 
-// machines are the supported machines. Each machine's file adds one. They are built on demand, as a run needs one.
+// machines holds the supported machines, added by their files. They are built on demand because a run needs only one.
 var machines = make(map[elf.Machine]func() *stubForms)
 
 var sectionNames = map[string]bool{".plt": true, ".plt.got": true, ".plt.sec": true, ".iplt": true}
 
-// IsSection reports whether sections of the given name have PLT stubs.
+// IsSection reports whether sections with the given name contain PLT stubs.
 func IsSection(name string) bool { return sectionNames[name] }
 
-// maxSection bounds the sum of the sizes of PLT sections in bytes. The largest programs have a few hundred KiB.
+// maxSection bounds the total size of PLT sections in bytes. The largest programs have a few hundred KiB.
 const maxSection = 2 << 20
 
-// maxSections bounds their number. Linkers write four at most.
+// maxSections bounds the number of PLT sections. Linkers emit at most four.
 const maxSections = 64
 
-// costStub is what a byte of a PLT without CFI costs of the budget.
+// costStub is the budget cost per byte of a PLT without CFI.
 const costStub = 250
 
-// Find returns the stubs of f that the table does not describe, by address.
+// Find returns the stubs of f that the table does not cover, sorted by address.
 func Find(f *elffile.File, t *cfi.Table) ([]Stub, error) {
 	known := machines[elf.Machine(f.Machine)]
 	if known == nil {
@@ -164,7 +163,7 @@ func Find(f *elffile.File, t *cfi.Table) ([]Stub, error) {
 	return w.sound(), nil
 }
 
-// sections returns the PLT sections of f. They do not overlap.
+// sections returns the PLT sections of f, which do not overlap.
 func sections(f *elffile.File) (all []*elffile.Section) {
 	room := uint64(maxSection)
 	for i := range f.Sections {
@@ -174,7 +173,7 @@ func sections(f *elffile.File) (all []*elffile.Section) {
 			continue
 		}
 		if off, ok := f.FileOffset(s.Addr, s.Size); !ok || off != s.Off {
-			continue // a segment loads something else to this address
+			continue // a segment maps other file contents to this address
 		}
 		overlaps := func(t *elffile.Section) bool { return s.Addr < t.Addr+t.Size && t.Addr < s.Addr+s.Size }
 		if !slices.ContainsFunc(all, overlaps) {
@@ -185,7 +184,7 @@ func sections(f *elffile.File) (all []*elffile.Section) {
 	return all
 }
 
-// described reports whether functions of the table have all code of a section.
+// described reports whether the functions of the table cover the whole section.
 func described(t *cfi.Table, s *elffile.Section) bool {
 	for pc := s.Addr; pc < s.Addr+s.Size; {
 		fn := t.Find(pc)
@@ -207,20 +206,20 @@ type walker struct {
 // A candidate is code that looks like a stub.
 type candidate struct {
 	Stub
-	lazy  bool // the start of a PLT, to which entries jump
+	lazy  bool // PLT header, to which entries jump
 	entry bool // an entry jumps to its start
-	wrong bool // a jump into it arrives with another CFA
+	wrong bool // some jump into it has a different CFA
 }
 
 // A jump is a direct jump.
 type jump struct {
 	to  uint64
-	cfa int32 // from SP, at the target
+	cfa int32 // CFA - SP at the target
 }
 
 // section finds the stubs in b, the contents of a section at addr. The section may contain stubs, padding, and code
-// that CFI describes and that consists of the same instructions. After other instructions neither the pushed data nor
-// the start of the next instruction is known.
+// with CFI made up of the same instructions. After any other instruction, neither the stack depth nor the start of the
+// next instruction is known, so the section is rejected.
 func (w *walker) section(b []byte, addr uint64, t *cfi.Table) {
 	found, jumps := len(w.found), len(w.jumps)
 	i := sort.Search(t.Len(), func(i int) bool { return t.At(i).End > addr })
@@ -244,7 +243,7 @@ func (w *walker) section(b []byte, addr uint64, t *cfi.Table) {
 	}
 }
 
-// stubs finds the stubs in b, which lies at pc. It reports whether b contains only stubs and padding. Padding is
+// stubs finds the stubs in b, which starts at pc. It reports whether b contains only stubs and padding. Padding is
 // allowed after stubs, and at the start if jumped is set.
 func (w *walker) stubs(b []byte, pc uint64, jumped bool) bool {
 	letters, starts := w.tokenize(b)
@@ -274,8 +273,8 @@ func (w *walker) stubs(b []byte, pc uint64, jumped bool) bool {
 	return true
 }
 
-// callsThunk reports whether all calls of a stub in b go to a thunk in b. Such a call does not return: the code after
-// it is never executed.
+// callsThunk reports whether all calls of a stub in b target a thunk in b. Such a call does not return, so the code
+// after it is never executed.
 func (w *walker) callsThunk(b []byte, letters []byte, starts []int) bool {
 	for i, letter := range letters {
 		if !w.token(letter).calls {
@@ -297,7 +296,7 @@ func (w *walker) callsThunk(b []byte, letters []byte, starts []int) bool {
 	return true
 }
 
-// function reads code at pc that CFI describes. It reports whether all instructions are known, and the last one before
+// function scans code with CFI at pc. It reports whether all instructions are known and the last instruction before
 // padding is a jump.
 func (w *walker) function(b []byte, pc uint64) bool {
 	letters, starts := w.tokenize(b)
@@ -312,9 +311,9 @@ func (w *walker) function(b []byte, pc uint64) bool {
 	return n > 0 && w.ends(letters[n-1]) && !slices.Contains(letters, 0)
 }
 
-// direct notes the direct jumps among the tokens of b, which lies at pc. At the first token the CFA is at SP+cfa.
+// direct records the direct jumps among the tokens of b, which starts at pc. At the first token, the CFA is SP+cfa.
 func (w *walker) direct(b []byte, pc uint64, letters []byte, starts []int, cfa int32) {
-	called := false // code that is not executed
+	called := false // after a call: not executed
 	for i, letter := range letters {
 		t := w.token(letter)
 		if end := starts[i+1]; (t.jumps || t.calls) && !called {
@@ -334,14 +333,14 @@ func (w *walker) direct(b []byte, pc uint64, letters []byte, starts []int, cfa i
 	}
 }
 
-// cfa returns the CFA from SP at an offset from the stub's start.
+// cfa returns CFA - SP at an offset from the start of the stub.
 func (s *Stub) cfa(offset uint32) int32 {
 	i := sort.Search(len(s.Steps), func(i int) bool { return s.Steps[i].Offset > offset })
 	return s.Steps[i-1].CFA
 }
 
-// sound returns the stubs whose frames are certain: all jumps into them arrive with the expected CFA, and an entry
-// jumps to the start of a lazy PLT.
+// sound returns the stubs whose frames are certain: all jumps into them agree with the CFA, and a lazy PLT header is
+// the target of an entry's jump.
 func (w *walker) sound() []Stub {
 	slices.SortFunc(w.found, func(a, b candidate) int { return cmp.Compare(a.Begin, b.Begin) })
 	for _, j := range w.jumps {
@@ -361,8 +360,8 @@ func (w *walker) sound() []Stub {
 	return out
 }
 
-// tokenize divides code into tokens. It returns their letters, and their starts followed by the end of the last token.
-// The letter 0 stands for unknown code, and is the last one.
+// tokenize splits code into tokens. It returns their letters, and their offsets followed by the end of the last token.
+// Letter 0 is unknown code and ends the list.
 func (m *stubForms) tokenize(b []byte) (letters []byte, starts []int) {
 	for off := 0; off < len(b); {
 		starts = append(starts, off)
@@ -376,13 +375,13 @@ func (m *stubForms) tokenize(b []byte) (letters []byte, starts []int) {
 	return letters, append(starts, len(b))
 }
 
-// ends reports whether the letter's instruction always jumps.
+// ends reports whether the letter's instruction is an unconditional jump.
 func (m *stubForms) ends(letter byte) bool { return strings.IndexByte(m.leaving, letter) >= 0 }
 
 // pads reports whether the letter's instruction is padding.
 func (m *stubForms) pads(letter byte) bool { return strings.IndexByte(m.padding, letter) >= 0 }
 
-// match returns the number of tokens of the stub at the start, and its form.
+// match returns the number of tokens of the stub at the start of letters, and its form.
 func (m *stubForms) match(letters []byte) (int, *form) {
 	for i := range m.stubs {
 		if loc := m.stubs[i].seq.FindIndex(letters); loc != nil {
@@ -392,7 +391,7 @@ func (m *stubForms) match(letters []byte) (int, *form) {
 	return 0, nil
 }
 
-// token returns an instruction with the given letter. All such instructions have the same effect.
+// token returns a token with the given letter. All tokens with the same letter have the same effect.
 func (m *stubForms) token(letter byte) token {
 	if i := slices.IndexFunc(m.tokens, func(t token) bool { return t.letter == letter }); i >= 0 {
 		return m.tokens[i]
@@ -400,7 +399,7 @@ func (m *stubForms) token(letter byte) token {
 	return token{}
 }
 
-// steps follows SP through a stub.
+// steps tracks SP through a stub.
 func (m *stubForms) steps(f *form, letters []byte, starts []int) []Step {
 	now := Step{CFA: m.entry + f.pushed}
 	steps := []Step{now}

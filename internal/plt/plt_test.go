@@ -29,7 +29,7 @@ const (
 		"4c8b1d00000000 e9d4ffffff cccccccc" // mov x(%rip),%r11; jmp 0x1000
 )
 
-// TestSection recognises the stubs of each linker, as they write them.
+// TestSection finds the stubs of each linker.
 func TestSection(t *testing.T) {
 	const addr = 0x1000
 	one := []Step{{CFA: 8}}
@@ -40,7 +40,8 @@ func TestSection(t *testing.T) {
 		want []Stub
 	}{
 		{"lld, lazy", amd64(),
-			"ff354a220000 ff254c220000 0f1f4000" + "ff254a220000 6800000000 e9e0ffffff" + "ff2542220000 6801000000 e9d0ffffff",
+			"ff354a220000 ff254c220000 0f1f4000" + "ff254a220000 6800000000 e9e0ffffff" +
+				"ff2542220000 6801000000 e9d0ffffff",
 			[]Stub{
 				{0x1000, 0x1010, []Step{{CFA: 16}, {Offset: 6, CFA: 24}}},
 				{0x1010, 0x1020, []Step{{CFA: 8}, {Offset: 11, CFA: 16}}},
@@ -60,7 +61,7 @@ func TestSection(t *testing.T) {
 		{"lld -z retpolineplt,-z,now", amd64(), retpolineNow,
 			[]Stub{{0x1000, 0x1010, one}, {0x1010, 0x1014, one}, {0x1020, 0x1030, one}}},
 		{"a call of other code", amd64(), strings.Replace(retpolineNow, "e80b000000", "e80c000000", 1), nil},
-		{"a call to another place", amd64(), strings.Replace(retpolineNow, "e80b000000", "e80b000001", 1), nil},
+		{"a call to another address", amd64(), strings.Replace(retpolineNow, "e80b000000", "e80b000001", 1), nil},
 		{"a thunk that does not return", amd64(), strings.Replace(retpolineNow, "4c891c24 c3", "4c891c24 cc", 1), nil},
 		{".plt.sec", amd64(),
 			"f30f1efa ff2546220000 660f1f440000" + "f30f1efa f2ff253d220000 0f1f440000",
@@ -74,9 +75,9 @@ func TestSection(t *testing.T) {
 			}},
 		{".plt.got", amd64(), "ff25d4230000 6690" + "f30f1efa ff25d0230000 cccccccccccc",
 			[]Stub{{0x1000, 0x1008, one}, {0x1008, 0x1018, one}}},
-		{"something else between two stubs", amd64(), "ff25d4230000 6690" + "4883ec084883c408" + "ff25d4230000 6690",
+		{"other code between two stubs", amd64(), "ff25d4230000 6690" + "4883ec084883c408" + "ff25d4230000 6690",
 			nil},
-		{"a stub cut off", amd64(), "ff25d4230000 6690 ff25d423", nil},
+		{"a truncated stub", amd64(), "ff25d4230000 6690 ff25d423", nil},
 		{"aarch64", aarch64(),
 			"f07bbfa9 100000f0 11fe47f9 10e23f91 20021fd6 1f2003d5 1f2003d5 1f2003d5" +
 				"10010090 110240f9 1f2003d5 20021fd6" + "10010090 110640f9 10220091 20021fd6",
@@ -84,7 +85,7 @@ func TestSection(t *testing.T) {
 				{0x1000, 0x1020, []Step{{}, {Offset: 4, CFA: 16, RA: -8}}},
 				{0x1020, 0x1030, []Step{{}}}, {0x1030, 0x1040, []Step{{}}},
 			}},
-		{"aarch64, padding of traps", aarch64(),
+		{"aarch64, traps as padding", aarch64(),
 			"10010090 110240f9 20021fd6 200020d4 e0ff3fd4" + "10010090 110640f9 10220091 20021fd6",
 			[]Stub{{0x1000, 0x1014, []Step{{}}}, {0x1014, 0x1024, []Step{{}}}}},
 		{"aarch64, BTI and PAC", aarch64(),
@@ -112,29 +113,29 @@ func TestSection(t *testing.T) {
 		}) {
 			t.Errorf("%s:\n got %+v\nwant %+v", tt.name, got, tt.want)
 		}
-		// What CFI describes is left to it.
+		// Stubs with CFI are skipped.
 		described := generate.Described(t, generate.Range{Begin: addr, End: addr + uint64(len(code))})
 		if got := stubs(tt.m, code, addr, described); len(got) > 0 {
 			t.Errorf("%s: %+v although CFI describes it", tt.name, got)
 		}
-		// So is what something unknown may run into.
+		// So are stubs that unknown code may fall into.
 		unknown, _ := hex.DecodeString(map[uint64]string{8: "500f1f4000666690", 4: "ff4300d1"}[tt.m.align])
 		if got := stubs(tt.m, slices.Concat(unknown, code), addr, &cfi.Table{}); len(got) > 0 {
-			t.Errorf("%s: %+v behind other code", tt.name, got)
+			t.Errorf("%s: %+v after other code", tt.name, got)
 		}
-		// Damage to the code of one instruction costs its stub.
+		// A stub with one damaged opcode is not found.
 		for i := range tt.want {
 			broken := slices.Clone(code)
 			broken[tt.want[i].Begin-addr] ^= 0xff
 			if got := stubs(tt.m, broken, addr, &cfi.Table{}); slices.ContainsFunc(got,
 				func(s Stub) bool { return s.Begin == tt.want[i].Begin }) {
-				t.Errorf("%s: stub %d is still recognised with another first byte", tt.name, i)
+				t.Errorf("%s: stub %d is still found with another first byte", tt.name, i)
 			}
 		}
 	}
 }
 
-// TestIsSection knows the sections that linkers have for stubs by their names.
+// TestIsSection checks the names of linkers' PLT sections.
 func TestIsSection(t *testing.T) {
 	for name, want := range map[string]bool{
 		".plt": true, ".plt.got": true, ".plt.sec": true, ".iplt": true, ".text": false, ".plt.x": false,
@@ -145,8 +146,8 @@ func TestIsSection(t *testing.T) {
 	}
 }
 
-// TestBoundaries has code that is a stub if nothing runs into it, or jumps there with something
-// pushed.
+// TestBoundaries checks code that is a stub only if no other code falls into it, or jumps to it with a different stack
+// depth.
 func TestBoundaries(t *testing.T) {
 	const addr = 0x1000
 	const jump = "ff25d4230000 6690 " // jmp *x(%rip); xchg %ax,%ax
@@ -158,47 +159,47 @@ func TestBoundaries(t *testing.T) {
 		described []generate.Range
 		want      []Stub
 	}{
-		{"behind a push", amd64(), "50 0f1f4000 666690 " + jump, nil, nil},
-		{"behind a push and a stub", amd64(), jump + "50 0f1f4000 666690 " + jump, nil, nil},
-		{"in front of a push", amd64(), jump + "50 0f1f4000 666690", nil, nil},
-		{"behind padding that is run", amd64(), "0f1f4000 0f1f4000 " + jump, nil, nil},
-		{"behind a function that ends in a jump, and padding", amd64(), jump + "0f1f4000 0f1f4000" + jump,
+		{"after a push", amd64(), "50 0f1f4000 666690 " + jump, nil, nil},
+		{"after a push and a stub", amd64(), jump + "50 0f1f4000 666690 " + jump, nil, nil},
+		{"before a push", amd64(), jump + "50 0f1f4000 666690", nil, nil},
+		{"after padding that is executed", amd64(), "0f1f4000 0f1f4000 " + jump, nil, nil},
+		{"after a function that ends in a jump, and padding", amd64(), jump + "0f1f4000 0f1f4000" + jump,
 			[]generate.Range{{Begin: 0x1000, End: 0x1008}}, []Stub{{0x1010, 0x1018, one}}},
-		{"not aligned", amd64(), jump + "0f1f4000 " + jump + "0f1f4000", []generate.Range{{Begin: 0x1000, End: 0x1008}},
+		{"misaligned", amd64(), jump + "0f1f4000 " + jump + "0f1f4000", []generate.Range{{Begin: 0x1000, End: 0x1008}},
 			nil},
-		{"behind a function that ends in a jump", amd64(), jump + jump, []generate.Range{{Begin: 0x1000, End: 0x1008}},
+		{"after a function that ends in a jump", amd64(), jump + jump, []generate.Range{{Begin: 0x1000, End: 0x1008}},
 			[]Stub{{0x1008, 0x1010, one}}},
-		{"behind a function that goes on", amd64(), "41530f1f440000 90 " + jump,
+		{"after a function that falls through", amd64(), "41530f1f440000 90 " + jump,
 			[]generate.Range{{Begin: 0x1000, End: 0x1008}}, nil},
-		{"behind a function that is padding", amd64(), "0f1f4000 0f1f4000 " + jump,
+		{"after a function that is padding", amd64(), "0f1f4000 0f1f4000 " + jump,
 			[]generate.Range{{Begin: 0x1000, End: 0x1008}}, nil},
-		{"behind a function with unknown instructions", amd64(), "50 5890 c3 90909090" + jump,
+		{"after a function with unknown instructions", amd64(), "50 5890 c3 90909090" + jump,
 			[]generate.Range{{Begin: 0x1000, End: 0x1008}}, nil},
-		{"behind other code and a function that ends in a jump", amd64(), "50 0f1f4000 666690 " + jump + jump,
+		{"after other code and a function that ends in a jump", amd64(), "50 0f1f4000 666690 " + jump + jump,
 			[]generate.Range{{Begin: 0x1008, End: 0x1010}}, nil},
-		{"in front of a function in the middle of it", amd64(), jump, []generate.Range{{Begin: 0x1004, End: 0x1008}},
+		{"overlapping a function", amd64(), jump, []generate.Range{{Begin: 0x1004, End: 0x1008}},
 			nil},
-		{"jumped to with something pushed", amd64(), // the second one's entry jumps to the first one
+		{"jumped to after a push", amd64(), // the second stub's entry jumps to the first stub
 			jump + "0f1f4000 0f1f4000 " + "ff25d4230000 6800000000 e9e0ffffff", nil,
 			[]Stub{{0x1010, 0x1020, []Step{{CFA: 8}, {Offset: 11, CFA: 16}}}}},
-		{"jumped to by a function with something pushed", amd64(), jump + "6800000000 e9eeffffff" + "0f1f4000 6690",
+		{"jumped to by a function after a push", amd64(), jump + "6800000000 e9eeffffff" + "0f1f4000 6690",
 			[]generate.Range{{Begin: 0x1008, End: 0x1018}}, nil},
-		{"jumped to by a function with nothing pushed", amd64(), jump + "6800000000 ff2500000000 e9e8ffffff",
+		{"jumped to by a function without a push", amd64(), jump + "6800000000 ff2500000000 e9e8ffffff",
 			[]generate.Range{{Begin: 0x1008, End: 0x1018}}, []Stub{{0x1000, 0x1008, one}}},
-		{"jumped into", amd64(), // after endbr64, with something pushed
+		{"jumped into", amd64(), // past endbr64, after a push
 			"f30f1efa ff25d4230000 0f1f440000 90 " + "ff25d4230000 6800000000 e9e4ffffff", nil,
 			[]Stub{{0x1010, 0x1020, []Step{{CFA: 8}, {Offset: 11, CFA: 16}}}}},
-		{"jumped into with as much pushed", amd64(), // to the jump of the same entry
+		{"jumped into at the same stack depth", amd64(), // to the jump of the same entry
 			"ff25d4230000 6800000000 e9fbffffff" + jump, nil,
 			[]Stub{{0x1000, 0x1010, []Step{{CFA: 8}, {Offset: 11, CFA: 16}}}, {0x1010, 0x1018, one}}},
-		{"behind sub sp,sp,#16, aarch64", aarch64(), "ff4300d1 1f2003d5 10010090 110240f9 10020091 20021fd6", nil, nil},
-		{"behind nop, aarch64", aarch64(), "1f2003d5 1f2003d5 10010090 110240f9 10020091 20021fd6", nil, nil},
-		{"behind br, aarch64", aarch64(), "10010090 110240f9 20021fd6 1f2003d5 10010090 110240f9 10020091 20021fd6",
+		{"after sub sp,sp,#16, aarch64", aarch64(), "ff4300d1 1f2003d5 10010090 110240f9 10020091 20021fd6", nil, nil},
+		{"after nop, aarch64", aarch64(), "1f2003d5 1f2003d5 10010090 110240f9 10020091 20021fd6", nil, nil},
+		{"after br, aarch64", aarch64(), "10010090 110240f9 20021fd6 1f2003d5 10010090 110240f9 10020091 20021fd6",
 			nil, []Stub{{0x1000, 0x1010, []Step{{}}}, {0x1010, 0x1020, []Step{{}}}}},
-		{"behind lay %r15,-16(%r15), s390x", s390x(), "e3f0fff0ff71 0700 c01000001180 e31010000004 07f1 0000",
+		{"after lay %r15,-16(%r15), s390x", s390x(), "e3f0fff0ff71 0700 c01000001180 e31010000004 07f1 0000",
 			nil, nil},
-		{"behind nopr, s390x", s390x(), "0700 0700 c01000001180 e31010000004 07f1 0000", nil, nil},
-		{"behind br, s390x", s390x(), "c01000001180 e31010000004 07f1 0000 c01000001180 e31010000004 07f1 0000", nil,
+		{"after nopr, s390x", s390x(), "0700 0700 c01000001180 e31010000004 07f1 0000", nil, nil},
+		{"after br, s390x", s390x(), "c01000001180 e31010000004 07f1 0000 c01000001180 e31010000004 07f1 0000", nil,
 			[]Stub{{0x1000, 0x1010, []Step{{CFA: 160}}}, {0x1010, 0x1020, []Step{{CFA: 160}}}}},
 	} {
 		code, err := hex.DecodeString(strings.ReplaceAll(tt.code, " ", ""))
