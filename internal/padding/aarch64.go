@@ -7,8 +7,8 @@ import (
 	"cfi2sframe/elffile"
 )
 
-// Arm Architecture Reference Manual for A-profile, C4.1: branches, exception generation, hints. Instructions are
-// little-endian in both byte orders.
+// Source: Arm Architecture Reference Manual for A-profile, C4.1: branches, exception generation, hints. Instructions
+// are little-endian in both byte orders.
 func init() {
 	machines[elf.EM_AARCH64] = instructionSet{padAArch64, 0, leavesAArch64, nil, jumpsAArch64}
 }
@@ -48,7 +48,7 @@ func leavesAArch64(b []byte) bool {
 func jumpsAArch64(b []byte, pc uint64, to elffile.Span) bool {
 	for ; len(b) >= 4; b, pc = b[4:], pc+4 {
 		w := binary.LittleEndian.Uint32(b)
-		var words int32 // displacement
+		var words int32 // displacement in words
 		switch {
 		case w&0x7c000000 == 0x14000000: // b, bl
 			words = int32(w<<6) >> 6

@@ -9,20 +9,20 @@ import (
 	"cfi2sframe/elffile"
 )
 
-// Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2: NOP, INT3, Jcc, JMP, LOOP, and the forms of
-// ModR/M in chapter 2.
+// Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2: NOP, INT3, Jcc, JMP, LOOP; chapter 2
+// for the forms of ModR/M.
 func init() {
 	machines[elf.EM_X86_64] = instructionSet{padAMD64, 7, leavesAMD64, switchesAMD64, jumpsAMD64}
 }
 
-// switchesAMD64 recognizes mov %reg,%rsp, which __start_context of glibc begins with.
+// switchesAMD64 recognizes mov %reg,%rsp, the first instruction of glibc's __start_context.
 func switchesAMD64(b []byte) bool {
 	b = bytes.TrimPrefix(b, []byte{0xf3, 0x0f, 0x1e, 0xfa}) // endbr64
 	return len(b) >= 3 && (b[0] == 0x48 || b[0] == 0x4c) && b[1] == 0x89 && b[2]&0xc7 == 0xc4
 }
 
 func padAMD64(b []byte) (size int, runs bool) {
-	const most = 15 // bytes of an instruction
+	const most = 15 // maximum size of an instruction in bytes
 	switch b[0] {
 	case 0x00, 0xcc: // zeros; int3
 		return 1, false
@@ -49,7 +49,7 @@ func padAMD64(b []byte) (size int, runs bool) {
 	return i, true
 }
 
-// prefixAMD64 reports whether a byte is a prefix of no-ops: an operand size or a segment.
+// prefixAMD64 reports whether a byte is a prefix used in no-ops: operand size or segment.
 func prefixAMD64(b byte) bool {
 	switch b {
 	case 0x66, 0x2e, 0x36, 0x3e, 0x26, 0x64, 0x65:
@@ -58,7 +58,8 @@ func prefixAMD64(b byte) bool {
 	return false
 }
 
-// modRM returns the size in bytes of ModR/M, SIB and displacement at the start of b, or 0 if b is too short.
+// modRM returns the total size in bytes of the ModR/M byte, SIB byte and displacement at the start of b, or 0 if b is
+// truncated.
 func modRM(b []byte) int {
 	mod, rm, n := b[0]>>6, b[0]&7, 1
 	if mod == 3 {
@@ -81,7 +82,7 @@ func modRM(b []byte) int {
 }
 
 func leavesAMD64(b []byte) bool {
-	at := func(i int) byte { // the i-th from the end
+	at := func(i int) byte { // i-th byte from the end
 		if i > len(b) {
 			return 0x90
 		}
@@ -103,10 +104,10 @@ func leavesAMD64(b []byte) bool {
 	return false
 }
 
-// jumpsAMD64 finds jumps to the start of the range only: long no-ops leave no other place for a label. Any bytes may be
-// an instruction. For jumps backwards, it finds short ones only.
+// jumpsAMD64 finds only jumps to the start of the range, because long no-ops have no other place for a label. It treats
+// every byte as a possible instruction. Of backward jumps, it finds only short ones.
 func jumpsAMD64(b []byte, pc uint64, to elffile.Span) bool {
-	// Displacements count from their own end, so the wanted value decreases with each address.
+	// A displacement is relative to its own end, so the wanted value decreases with each offset.
 	target := int(int64(to.Begin - pc))
 	first, last := max(target-128, 1), min(target+127, len(b)-1)
 	if target > 0 {
@@ -124,9 +125,9 @@ func jumpsAMD64(b []byte, pc uint64, to elffile.Span) bool {
 			(b[at-1]&0xfe == 0xe8 || b[at-1]&0xf0 == 0x80 && at > 1 && b[at-2] == 0x0f)
 	}
 	at, last := 1, min(target, len(b))-4
-	// The second byte of a displacement changes after 256 places only.
+	// The second byte of the displacement changes only every 256 offsets.
 	for target-4-at >= 256 && at <= last {
-		stop := min(last, at+(target-4-at)&0xff) // is the last of these places
+		stop := min(last, at+(target-4-at)&0xff) // the last offset with this second byte
 		for second := byte((target - 4 - at) >> 8); at <= stop; at++ {
 			i := bytes.IndexByte(b[at+1:stop+2], second)
 			if i < 0 {
@@ -141,8 +142,8 @@ func jumpsAMD64(b []byte, pc uint64, to elffile.Span) bool {
 	return search8(b, at, last, target-4, isNear)
 }
 
-// search8 reports whether is holds for an index from at to last. It calls is only if the byte equals the low byte of
-// end-index, which must not pass 0 or a multiple of 256.
+// search8 reports whether is holds for any index from at to last. It calls is only where the byte equals the low byte
+// of end-index, whose upper bits must not change within the range.
 func search8(b []byte, at, last, end int, is func(at int) bool) bool {
 	for ; at <= last; at++ {
 		if at += index8(b[at:last+1], byte(end-at)); at <= last && is(at) {
@@ -152,10 +153,10 @@ func search8(b []byte, at, last, end int, is func(at int) bool) bool {
 	return false
 }
 
-// index8 returns the first index of a byte that equals first-index, or len(b).
+// index8 returns the first index whose byte equals first-index (modulo 256), or len(b).
 func index8(b []byte, first byte) int {
 	const ones = 0x0101010101010101
-	want := uint64(first)*ones - 0x0706050403020100 // of 8 bytes
+	want := uint64(first)*ones - 0x0706050403020100 // the next 8 bytes
 	i := 0
 	for ; i < len(b)-7; i += 8 {
 		x := binary.LittleEndian.Uint64(b[i:]) ^ want

@@ -13,7 +13,7 @@ import (
 	"cfi2sframe/internal/insn"
 )
 
-// TestDecode has padding and what is none, from the manuals and as objdump prints it.
+// TestDecode decodes padding and other code, from the manuals and from objdump.
 func TestDecode(t *testing.T) {
 	for _, tt := range []struct {
 		m    elf.Machine
@@ -30,42 +30,42 @@ func TestDecode(t *testing.T) {
 		{elf.EM_X86_64, "0f1f840000000000", filled},
 		{elf.EM_X86_64, "660f1f840000000000", filled},
 		{elf.EM_X86_64, "662e0f1f840000000000", filled},             // cs nopw
-		{elf.EM_X86_64, "666666666666662e0f1f840000000000", other},  // 16 bytes
+		{elf.EM_X86_64, "666666666666662e0f1f840000000000", other},  // 16 bytes: too long
 		{elf.EM_X86_64, "6666666666662e0f1f840000000000", filled},   // data16, 15 bytes
-		{elf.EM_X86_64, "66662e0f1f8400000000000f1f4000", filled},   // 11 and 4, as GNU as fills 15 bytes
-		{elf.EM_X86_64, "662e0f1f8400000000000f1f440000", filled},   // 10 and 5, as LLVM does
-		{elf.EM_X86_64, "0f1f80000000000f1f840000000000", filled},   // 7 and 8, older GNU as
+		{elf.EM_X86_64, "66662e0f1f8400000000000f1f4000", filled},   // 11 and 4: GNU as fills 15 bytes
+		{elf.EM_X86_64, "662e0f1f8400000000000f1f440000", filled},   // 10 and 5: LLVM
+		{elf.EM_X86_64, "0f1f80000000000f1f840000000000", filled},   // 7 and 8: older GNU as
 		{elf.EM_X86_64, "0f1f80000000000f1f8000000000", filled},     // 7 and 7
 		{elf.EM_X86_64, "90662e0f1f840000000000", two},              // .align 2
-		{elf.EM_X86_64, "9090", pieces},                             // by hand
+		{elf.EM_X86_64, "9090", pieces},                             // written by hand
 		{elf.EM_X86_64, "669090", pieces},                           // the same
 		{elf.EM_X86_64, "9090904863d2", other},                      // movslq %edx,%rdx after no-ops
 		{elf.EM_X86_64, "906690669066902e0f1f840000000000", pieces}, // the same
 		{elf.EM_X86_64, "0f1f440000660f1f440000", pieces},           // two fills
 		{elf.EM_X86_64, "cccccc", traps},                            // lld
-		{elf.EM_X86_64, "000000", traps},                            // a linker's
-		{elf.EM_X86_64, "0f1f440000000000", filled},                 // an assembler's and a linker's
+		{elf.EM_X86_64, "000000", traps},                            // linkers
+		{elf.EM_X86_64, "0f1f440000000000", filled},                 // assembler, then linker
 		{elf.EM_X86_64, "cc0f1f00", filled},                         //
 		{elf.EM_X86_64, "f390", other},                              // pause
 		{elf.EM_X86_64, "f30f1efa", other},                          // endbr64
 		{elf.EM_X86_64, "4190", other},                              // xchg %eax,%r8d
 		{elf.EM_X86_64, "87c0", other},                              // xchg %eax,%eax
-		{elf.EM_X86_64, "0f1f48", other},                            // a part
-		{elf.EM_X86_64, "0f1f", other},                              // the same
-		{elf.EM_X86_64, "0f1f8400000000", other},                    // the same
-		{elf.EM_X86_64, "0f1f04", other},                            // the same
-		{elf.EM_X86_64, "66", other},                                // the same
+		{elf.EM_X86_64, "0f1f48", other},                            // truncated
+		{elf.EM_X86_64, "0f1f", other},                              // truncated
+		{elf.EM_X86_64, "0f1f8400000000", other},                    // truncated
+		{elf.EM_X86_64, "0f1f04", other},                            // truncated
+		{elf.EM_X86_64, "66", other},                                // truncated
 		{elf.EM_X86_64, "900f0b", other},                            // ud2
 		{elf.EM_X86_64, "90c3", other},                              // ret
 		{elf.EM_X86_64, "", other},                                  //
 		{elf.EM_AARCH64, "1f2003d5", filled},                        // nop
 		{elf.EM_AARCH64, "1f2003d51f2003d5", filled},                //
 		{elf.EM_AARCH64, "00000000", traps},                         // udf #0
-		{elf.EM_AARCH64, "000000000000", traps},                     // zeros
+		{elf.EM_AARCH64, "000000000000", traps},                     // truncated zeros
 		{elf.EM_AARCH64, "3f2003d5", other},                         // yield
 		{elf.EM_AARCH64, "5f2403d5", other},                         // bti c
 		{elf.EM_AARCH64, "01000000", other},                         // udf #1
-		{elf.EM_AARCH64, "1f2003d51f20", other},                     // a part
+		{elf.EM_AARCH64, "1f2003d51f20", other},                     // truncated
 		{elf.EM_S390, "0707", filled},                               // nopr %r7
 		{elf.EM_S390, "0700", filled},                               // nopr
 		{elf.EM_S390, "47000000", filled},                           // nop
@@ -75,7 +75,7 @@ func TestDecode(t *testing.T) {
 		{elf.EM_S390, "0000", traps},                                //
 		{elf.EM_S390, "07fe", other},                                // br %r14
 		{elf.EM_S390, "07e0", other},                                // bcr 14,%r0: serialization
-		{elf.EM_S390, "c0040000", other},                            // a part
+		{elf.EM_S390, "c0040000", other},                            // truncated
 		{elf.EM_S390, "a7f40000", other},                            // j
 		{elf.EM_S390, "c0e500000000", other},                        // brasl
 	} {
@@ -90,7 +90,7 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// TestLeaves has the last instructions of functions.
+// TestLeaves checks the last instructions of functions.
 func TestLeaves(t *testing.T) {
 	for _, tt := range []struct {
 		m    elf.Machine
@@ -125,7 +125,7 @@ func TestLeaves(t *testing.T) {
 		{elf.EM_AARCH64, "00000100", false},     // reserved
 		{elf.EM_AARCH64, "00000054", false},     // b.eq
 		{elf.EM_AARCH64, "010000d4", false},     // svc
-		{elf.EM_AARCH64, "0000", false},         // a part
+		{elf.EM_AARCH64, "0000", false},         // truncated
 		{elf.EM_S390, "07fe", true},             // br %r14
 		{elf.EM_S390, "c0e500000000", true},     // brasl
 		{elf.EM_S390, "c0f400000000", true},     // jg
@@ -145,7 +145,7 @@ func TestLeaves(t *testing.T) {
 	}
 }
 
-// jumpsTo is what jumpsAMD64 has to return, byte by byte: all short jumps, and others to a higher address.
+// jumpsTo is a byte-by-byte reference for jumpsAMD64: it finds all short jumps, and other jumps forward.
 func jumpsTo(b []byte, pc, target uint64) bool {
 	for i := 1; i < len(b); i++ {
 		op := b[i-1]
@@ -162,7 +162,7 @@ func jumpsTo(b []byte, pc, target uint64) bool {
 	return false
 }
 
-// TestJumps has a jump at each place of a function, by each kind of displacement, and compares with a plain loop.
+// TestSwitches recognizes moves to the stack pointer.
 func TestSwitches(t *testing.T) {
 	for _, tt := range []struct {
 		code string
@@ -174,7 +174,7 @@ func TestSwitches(t *testing.T) {
 		{"4889e5", false},        // mov %rsp,%rbp
 		{"48891c24", false},      // mov %rbx,(%rsp)
 		{"89dc90", false},        // mov %ebx,%esp
-		{"4889", false},          // a part
+		{"4889", false},          // truncated
 		{"", false},
 	} {
 		b, err := hex.DecodeString(tt.code)
@@ -187,6 +187,8 @@ func TestSwitches(t *testing.T) {
 	}
 }
 
+// TestJumps places a jump at each offset of a function, with each kind of displacement, and compares with the reference
+// loop.
 func TestJumps(t *testing.T) {
 	const pc = 0x1000
 	for _, size := range []int{2, 5, 6, 7, 12, 13, 14, 31, 300, 70000} {
@@ -240,7 +242,7 @@ func TestJumps(t *testing.T) {
 	}
 }
 
-// FuzzAMD64 compares no-ops with another decoder, and jumps with a plain loop.
+// FuzzAMD64 compares no-ops with another decoder, and jumps with the reference loop.
 func FuzzAMD64(f *testing.F) {
 	for _, s := range []string{"90", "66662e0f1f8400000000000f1f4000", "0f1f440000660f1f440000", "cc0f1f00", "f390",
 		"e900000000eb10"} {
@@ -256,7 +258,7 @@ func FuzzAMD64(f *testing.F) {
 			if runs {
 				in, ok := insn.DecodeAMD64(rest, 0)
 				if !ok || in.Size != n || in.Op != insn.Other || in.Writes != 0 || in.Stores != 0 {
-					t.Fatalf("% x: %+v, %t; a no-op of %d bytes was found", rest, in, ok, n)
+					t.Fatalf("% x: %+v, %t; found a no-op of %d bytes", rest, in, ok, n)
 				}
 			}
 			rest = rest[n:]
@@ -269,7 +271,7 @@ func FuzzAMD64(f *testing.F) {
 	})
 }
 
-// TestReserved has hint instructions that are no no-ops (0f 1f /1 to /7).
+// TestReserved expects reserved hint instructions (0f 1f /1 to /7) not to be no-ops.
 func TestReserved(t *testing.T) {
 	for reg := range byte(8) {
 		if n, _ := padAMD64([]byte{0x0f, 0x1f, 0x40 | reg<<3, 0}); (n == 4) != (reg == 0) {
@@ -278,7 +280,7 @@ func TestReserved(t *testing.T) {
 	}
 }
 
-// TestSearch8 finds a byte that search8 looks for wherever it is, whatever the others are.
+// TestSearch8 expects search8 to find a byte at any index, whatever the other bytes.
 func TestSearch8(t *testing.T) {
 	const end = 200
 	for other := range byte(255) {
@@ -289,13 +291,13 @@ func TestSearch8(t *testing.T) {
 			}
 			b[at] = byte(end - at)
 			if !search8(b, 0, end-1, end, func(i int) bool { return b[i] == byte(end-i) }) {
-				t.Fatalf("the byte at %d is not found among others", at)
+				t.Fatalf("the byte at %d is not found", at)
 			}
 		}
 	}
 }
 
-// TestMeter has padding at both ends of code, and bytes of instructions that look like it.
+// TestMeter measures padding at both ends of code, among bytes of instructions that look like padding.
 func TestMeter(t *testing.T) {
 	const long = "66662e0f1f840000000000" // data16 cs nopw 0(%rax,%rax,1)
 	for _, tt := range []struct {
@@ -310,14 +312,14 @@ func TestMeter(t *testing.T) {
 		{"no-ops before code", elf.EM_X86_64, "0f1f4000" + "31c0c3", 4},
 		{"no-ops after ret", elf.EM_X86_64, "31c0c3" + long, 11},
 		{"at both ends, and between functions", elf.EM_X86_64, "90" + "c3" + "9090" + "c3" + "cccc", 3},
-		{"no-ops into which code runs", elf.EM_X86_64, "31c0" + "0f1f4000", 0},
-		{"a displacement of int3", elf.EM_X86_64, "31c0" + "ebcc" + "cccc", 2},
-		{"a displacement with a prefix", elf.EM_X86_64, "eb66" + long, 11},
+		{"no-ops after code that falls through", elf.EM_X86_64, "31c0" + "0f1f4000", 0},
+		{"a displacement like int3", elf.EM_X86_64, "31c0" + "ebcc" + "cccc", 2},
+		{"a displacement like a prefix", elf.EM_X86_64, "eb66" + long, 11},
 		{"a jump over zeros", elf.EM_X86_64, "e912340000", 0},
 		{"zeros after a jump over zeros", elf.EM_X86_64, "e912340000" + "0000", 2},
 		{"an immediate of zeros", elf.EM_X86_64, "c3" + "b800000000", 0},
-		{"a no-op cut off", elf.EM_X86_64, "c3" + "0f1f", 0},
-		{"more than is read at a time", elf.EM_X86_64, strings.Repeat(long, 1000) + "c3" + strings.Repeat("cc", 3000),
+		{"a truncated no-op", elf.EM_X86_64, "c3" + "0f1f", 0},
+		{"more than one read", elf.EM_X86_64, strings.Repeat(long, 1000) + "c3" + strings.Repeat("cc", 3000),
 			14_000},
 		{"no-ops after ret on aarch64", elf.EM_AARCH64, "00008052" + "c0035fd6" + "1f2003d5" + "1f2003d5", 8},
 		{"an odd end on aarch64", elf.EM_AARCH64, "c0035fd6" + "0000", 2},

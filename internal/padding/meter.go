@@ -6,26 +6,26 @@ import (
 	"cfi2sframe/elffile"
 )
 
-// A Meter tells how much of a section's or segment's code without CFI is padding. It needs less than Find, which
-// describes padding: the code is not described either way, so it does not matter what refers to it.
+// A Meter measures how much of the code without CFI in a section or segment is padding. Unlike Find, it ignores
+// references to the padding: the code remains without rows in any case.
 type Meter struct {
 	instructionSet
 	w window
 
-	addr, size, off uint64 // of the current code; off is its offset in the file
+	addr, size, off uint64 // of the current code; off is its file offset
 
-	end [meterTail + 1]bool // by distance from the end of the code: all from there on is padding
+	end [meterTail + 1]bool // by distance from the end of the code: only padding follows
 }
 
-// Sizes in bytes. Instructions have up to 15.
+// Sizes in bytes.
 const (
-	meterWindow = 16 << 10 // that is read at once: ranges are far from each other
-	meterPart   = 4 << 10  // of the code that is decoded at a time
-	meterTail   = 4 << 10  // of the padding at the end of code
-	longest     = 15
+	meterWindow = 16 << 10 // of one read; small because ranges are far apart
+	meterPart   = 4 << 10  // of code decoded at a time
+	meterTail   = 4 << 10  // limit on trailing padding
+	longest     = 15       // of an instruction
 )
 
-// NewMeter returns a Meter for a file, or nil for other machines.
+// NewMeter returns a Meter for a file, or nil if the machine is not supported.
 func NewMeter(f *elffile.File) *Meter {
 	m, ok := machines[elf.Machine(f.Machine)]
 	if !ok {
@@ -39,7 +39,7 @@ func NewMeter(f *elffile.File) *Meter {
 	return meter
 }
 
-// Enter makes the size bytes of code at an address, which are at a file offset, the current ones.
+// Enter sets the current code: size bytes at addr in memory and at off in the file.
 func (m *Meter) Enter(addr, size, off uint64) {
 	if m == nil {
 		return
@@ -47,9 +47,9 @@ func (m *Meter) Enter(addr, size, off uint64) {
 	m.w.b, m.addr, m.size, m.off = nil, addr, size, off
 }
 
-// Trim returns the range from begin to end, which no CFI describes, without padding: that at the start, and that at the
-// end that comes after an instruction that leaves the function. Functions are between the two. Nothing tells no-ops
-// between functions from no-ops in them.
+// Trim returns the range from begin to end, which has no CFI, without its padding: the padding at its start, and the
+// padding at its end after an instruction that leaves the function. It keeps padding in between, because no-ops between
+// functions look like no-ops within functions.
 func (m *Meter) Trim(begin, end uint64) (uint64, uint64) {
 	if m == nil {
 		return begin, end
@@ -69,7 +69,7 @@ func (m *Meter) leading(begin, end uint64) uint64 {
 			}
 			rest = rest[n:]
 		}
-		if len(rest) == len(b) { // the end, or a part that cannot be read
+		if len(rest) == len(b) { // the end, or unreadable
 			return at - begin
 		}
 		at += uint64(len(b) - len(rest))
@@ -79,7 +79,7 @@ func (m *Meter) leading(begin, end uint64) uint64 {
 func (m *Meter) trailing(begin, end uint64) uint64 {
 	b := m.w.at(end-min(end-begin, meterTail), min(end-begin, meterTail))
 	m.end[0] = true
-	size, last := 0, 0 // of the padding; the largest distance at which it may begin
+	size, last := 0, 0 // size of the padding; largest distance known to start padding
 	for n := 1; n <= len(b) && n <= last+longest; n++ {
 		at := len(b) - n
 		pad, _ := m.pad(b[at:])

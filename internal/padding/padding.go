@@ -1,17 +1,17 @@
-// Package padding finds what assemblers and linkers put between functions so that these begin at multiples of
-// their alignment: no-ops, traps and zeros.
+// Package padding finds the no-ops, traps and zeros that assemblers and linkers insert between functions to align them.
 //
-// CFI does not describe padding. But if a function ends with a call that does not return (abort), the return address
-// lies in the padding after it. Readers that look up the return address itself need a row there, so padding gets the
-// last row of the function before it.
+// CFI does not describe padding. But if a function ends with a call that does not return (abort), the return address is
+// in the padding after the function. Readers that look up the return address itself need a row there, so padding gets
+// the last row of the preceding function.
 //
-// Padding is recognised instruction by instruction, up to the next function. Other code without CFI is never described.
-// Padding to which a symbol, a relocation or anything else refers may be code, and is not described. No-ops run into
-// the next function. If the rows before and after them differ, they must be unreachable: no code runs into them, or
-// jumps to them from nearby.
+// Padding is recognized instruction by instruction, up to the next function. Other code without CFI is never described.
+// Padding to which a symbol, a relocation or anything else refers may be code, so it is not described either. No-ops
+// fall through into the next function. If the rows before and after them differ, the no-ops must be unreachable: no
+// code falls into them, and no nearby code jumps to them.
 //
-// The first byte of a function without a caller can be a return address as well: makecontext makes the function of a
-// coroutine return to such code. Readers then look up the byte before it, so the last byte of that padding has no row.
+// The first byte of a function without a caller can be a return address, too: makecontext makes the function of a
+// coroutine return to such code. Readers then look up the byte before it, so the last byte of padding before such a
+// function has no row.
 package padding
 
 import (
@@ -28,45 +28,45 @@ import (
 	"cfi2sframe/internal/plt"
 )
 
-// Limit is the size in bytes from which on padding is not described. Functions are rarely aligned to more.
+// Limit is the size in bytes at which a gap is too large to be padding. Functions are rarely aligned to more.
 const Limit = 64
 
-// An instructionSet recognises instructions of a machine.
+// An instructionSet recognizes instructions of a machine.
 type instructionSet struct {
-	// pad returns the size in bytes of the no-op, trap or zeros at the start of b, and whether control continues after
-	// it. For other code the size is 0.
+	// pad returns the size in bytes of the no-op, trap or zeros at the start of b, and whether execution continues
+	// after it. For other code, the size is 0.
 	pad func(b []byte) (size int, runs bool)
-	// long is the size in bytes that all no-ops but one have at least in padding by assemblers.
+	// long is the minimum size in bytes of no-ops in padding from assemblers. One no-op may be shorter.
 	long int
-	// leaves reports whether the instruction at the end of b leaves the function: a jump, a call that may not
-	// return, or a trap.
+	// leaves reports whether the instruction at the end of b may end a function: a jump, a call that may not return, a
+	// return or a trap.
 	leaves func(b []byte) bool
-	// switches reports whether the instruction at the start of b sets the stack pointer to another register: code
-	// without a caller. Nil if the machine's C libraries say so in CFI.
+	// switches reports whether the instruction at the start of b sets the stack pointer from another register, which
+	// means that the code has no caller. It is nil if the CFI of the machine's C libraries marks such code.
 	switches func(b []byte) bool
-	// jumps reports whether an instruction in b, which lies at pc, may jump to the range, which does not overlap b. The
-	// first and the last instruction may be incomplete.
+	// jumps reports whether an instruction in b, which starts at pc, may jump into the range, which does not overlap b.
+	// The first and the last instruction of b may be truncated.
 	jumps func(b []byte, pc uint64, to elffile.Span) bool
 }
 
-// machines are the supported machines. Each machine's file adds one.
+// machines holds the supported machines, added by their files.
 var machines = make(map[elf.Machine]instructionSet)
 
-// Gaps are the gaps between the functions of a file that may be padding.
+// Gaps holds the gaps between the functions of a file that may be padding.
 type Gaps struct {
 	instructionSet
 	file  *elffile.File
 	table *cfi.Table
-	sizes []uint8 // by functions: of the gap after it, or 0
+	sizes []uint8 // by function: size of the gap after it, or 0
 
-	// Blocks of 1<<shift bytes from the first function on have about one function each. The index has the first gap that
-	// ends after the start of each block.
+	// The code from the first function on is divided into blocks of 1<<shift bytes, about one per function. For each
+	// block, index has the first gap that ends after the start of the block.
 	shift int
 	index []int32
 }
 
-// Find returns the gaps after the functions of the table. Stubs are the PLT stubs without CFI. It returns nil for
-// objects, as linkers may add to their padding.
+// Find returns the gaps after the functions of the table. Stubs are the PLT stubs without CFI. Find returns nil for
+// objects, because linkers may extend their padding.
 func Find(f *elffile.File, t *cfi.Table, stubs []plt.Stub) *Gaps {
 	m, ok := machines[elf.Machine(f.Machine)]
 	if !ok || f.IsObject() || t.Len() == 0 {
@@ -78,7 +78,7 @@ func Find(f *elffile.File, t *cfi.Table, stubs []plt.Stub) *Gaps {
 	return x
 }
 
-// Refer removes gaps with any of the addresses from first to last: something refers to one of them.
+// Refer removes the gaps that contain any address from first to last, because something refers to it.
 func (x *Gaps) Refer(first, last uint64) {
 	if x == nil {
 		return
@@ -92,7 +92,7 @@ func (x *Gaps) Refer(first, last uint64) {
 	}
 }
 
-// makeIndex makes the index, which ends with the number of functions.
+// makeIndex builds the index. Its last entry is the number of functions.
 func (x *Gaps) makeIndex() {
 	n := len(x.sizes)
 	begin := x.table.At(0).Begin
@@ -109,8 +109,8 @@ func (x *Gaps) makeIndex() {
 	x.index[len(x.index)-1] = int32(n)
 }
 
-// Sizes returns for each function how many bytes of padding after it get its last row. All references have to be known.
-// The result does not depend on the number of workers. It is nil if x is.
+// Sizes returns, for each function, the number of padding bytes after it that get its last row, or nil if x is nil. All
+// calls of Refer must precede it. The result does not depend on the number of workers.
 func (x *Gaps) Sizes(workers int) []uint8 {
 	if x == nil {
 		return nil
@@ -125,13 +125,13 @@ func (x *Gaps) Sizes(workers int) []uint8 {
 	return x.sizes
 }
 
-// A code is a section of code except PLTs, or a segment without section headers.
+// A code is a code section other than a PLT, or an executable segment if the file has no section headers.
 type code struct {
 	elffile.Span
-	fill uint64 // end of the bytes after it that belong to no section: the linker's
+	fill uint64 // end of the linker's fill: bytes after it that belong to no section
 }
 
-// allCode returns the code of a file, by address.
+// allCode returns the code of a file, sorted by address.
 func allCode(f *elffile.File) []code {
 	var all []code
 	for _, c := range f.Code() {
@@ -149,10 +149,10 @@ func allCode(f *elffile.File) []code {
 	return all
 }
 
-// fill sets where the bytes after sections of code end: at the next section, or at the end of the segment. It finds
-// none after a section that another one overlaps.
+// fill sets the end of the fill after each code section: the next section, or the end of the segment. If another
+// section overlaps the section's end, there is no fill.
 func fill(all []code, f *elffile.File) {
-	var loaded, segments []elffile.Span // sections, and the bytes of executable segments in the file
+	var loaded, segments []elffile.Span // sections; executable segments without their zero-fill
 	for i := range f.Sections {
 		if s := &f.Sections[i]; s.Alloc() && s.Size > 0 {
 			loaded = append(loaded, elffile.Span{Begin: s.Addr, End: s.Addr + s.Size})
@@ -166,7 +166,7 @@ func fill(all []code, f *elffile.File) {
 	byBegin := func(a, b elffile.Span) int { return cmp.Compare(a.Begin, b.Begin) }
 	slices.SortFunc(loaded, byBegin)
 	slices.SortFunc(segments, byBegin)
-	last := uint64(0) // end of the sections that begin before the current section's end
+	last := uint64(0) // largest end of the sections that start before the current section's end
 	for i := range all {
 		c := &all[i]
 		for len(loaded) > 0 && loaded[0].Begin < c.End {
@@ -184,7 +184,7 @@ func fill(all []code, f *elffile.File) {
 	}
 }
 
-// find sets sizes to the distances between functions that are small enough.
+// find sets sizes to the distances between functions that are below Limit.
 func (x *Gaps) find(all []code, stubs []plt.Stub) {
 	for i := range x.sizes {
 		fn := x.table.At(i)
@@ -218,14 +218,14 @@ func (x *Gaps) gap(i int) elffile.Span {
 	return elffile.Span{Begin: end, End: end + uint64(x.sizes[i])}
 }
 
-// The sizes in bytes of the code before and after padding that is searched for jumps to it. Nearly all functions are
+// Sizes in bytes of the code before and after padding that is searched for jumps to it. Almost all functions are
 // smaller than reachBefore.
 const (
 	reachBefore = windowSize / 2
 	reachAfter  = 128
 )
 
-// read reads the code around the gaps of functions first to before last, and removes gaps that are not padding.
+// read examines the gaps after functions first to last-1, and removes those that are not padding.
 func (x *Gaps) read(first, last int) {
 	w := window{file: x.file, offset: x.file.FileOffset, size: windowSize}
 	for i := first; i < last; i++ {
@@ -259,7 +259,7 @@ func (x *Gaps) read(first, last int) {
 	}
 }
 
-// begins reports whether a function has no caller where it begins.
+// begins reports whether a function has no caller at its start.
 func (x *Gaps) begins(fn *cfi.Function, code []byte) bool {
 	if x.switches != nil && x.switches(code) {
 		return true
@@ -284,15 +284,15 @@ func (x *Gaps) differs(i int) bool {
 	return len(steps) == 0 || len(after) == 0 || steps[len(steps)-1].Number != after[0].Number
 }
 
-// A kind is the contents of a gap.
+// A kind classifies the contents of a gap.
 type kind uint8
 
 const (
 	other  kind = iota // not only padding
-	traps              // padding that does not run: traps and zeros
-	filled             // no-ops as assemblers write them
-	two                // the same, after a no-op of one byte: GCC aligns methods to 2 bytes first
-	pieces             // other no-ops, among which there may be labels
+	traps              // padding that never executes: traps and zeros
+	filled             // no-ops as emitted by assemblers
+	two                // filled, after a one-byte no-op: GCC aligns methods to 2 bytes first
+	pieces             // other no-ops, with possible labels in between
 )
 
 // decode returns the kind of b.
@@ -324,16 +324,16 @@ func (x *Gaps) decode(b []byte) kind {
 	return is
 }
 
-// A window is a part of a file's code.
+// A window buffers a part of a file's code.
 type window struct {
 	file      *elffile.File
-	offset    func(addr, n uint64) (uint64, bool) // of n bytes in the file, as File.FileOffset returns it
-	size      uint64                              // that is read at once
+	offset    func(addr, n uint64) (uint64, bool) // file offset of n bytes, like File.FileOffset
+	size      uint64                              // of one read
 	addr      uint64                              // of b
 	b, buffer []byte
 }
 
-// windowSize is the size in bytes of the code that is read at once. It fits the processor's cache.
+// windowSize is the size of one read in bytes. It fits into the processor's cache.
 const windowSize = 128 << 10
 
 // at returns n bytes at an address, or nil if the file does not contain them.
@@ -341,7 +341,7 @@ func (w *window) at(addr, n uint64) []byte {
 	if off := addr - w.addr; off <= uint64(len(w.b)) && n <= uint64(len(w.b))-off {
 		return w.b[off:][:n]
 	}
-	for size := w.size; size > n/2; size /= 2 { // where the segment ends, there are fewer
+	for size := w.size; size > n/2; size /= 2 { // near the end of the segment, fewer bytes are available
 		size = max(size, n)
 		if off, ok := w.offset(addr, size); ok {
 			if w.buffer == nil {

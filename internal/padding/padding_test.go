@@ -45,7 +45,7 @@ func load(t *testing.T, path string) (*elffile.File, *cfi.Table) {
 	return f, table
 }
 
-// find returns the sizes. However many workers there are, that is the same.
+// find returns the sizes, which must not depend on the number of workers.
 func find(t *testing.T, f *elffile.File, table *cfi.Table) []uint8 {
 	t.Helper()
 	stubs, err := plt.Find(f, table)
@@ -60,25 +60,25 @@ func find(t *testing.T, f *elffile.File, table *cfi.Table) []uint8 {
 		}
 		other := gaps.Sizes(workers)
 		if workers > 1 && string(other) != string(sizes) {
-			t.Errorf("%d workers find something else", workers)
+			t.Errorf("%d workers: different result", workers)
 		}
 		sizes = other
 	}
 	return sizes
 }
 
-// TestFind has a function for each kind of what follows functions (testdata/asm/amd64/padding.s).
+// TestFind has a function for each kind of code that follows functions (testdata/asm/amd64/padding.s).
 func TestFind(t *testing.T) {
-	want := map[string]uint8{ // up to the next function, as nm and objdump print it; 0 for all others
+	want := map[string]uint8{ // distance to the next function, from nm and objdump; 0 for all others
 		"same": 15, "back": 13, "call": 10, "jump": 12, "method": 10, "zeros": 10, "int3": 10, "most": 63, "last": 10,
-		"other": 3, // up to .eh_frame_hdr
+		"other": 3, // ends at .eh_frame_hdr
 	}
 	for _, tt := range []struct {
 		name   string
-		unseen []string // references that the file does not have
+		unseen []string // references that the file lacks
 	}{
 		{"padding", nil},
-		{"padding-fixed", []string{"pointer"}}, // linked at a fixed address: an address in .data is a number
+		{"padding-fixed", []string{"pointer"}}, // fixed load address: a pointer in .data has no relocation
 	} {
 		f, table := load(t, "../../testdata/bin/amd64/"+tt.name)
 		starts := make(map[uint64]string)
@@ -106,7 +106,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestRefer refers to padding, and to what is around it.
+// TestRefer refers to padding and to addresses around it.
 func TestRefer(t *testing.T) {
 	f, table := load(t, "../../testdata/bin/amd64/padding")
 	sizes := padding.Find(f, table, nil).Sizes(1)
@@ -132,7 +132,7 @@ func TestRefer(t *testing.T) {
 	}
 }
 
-// contexts has a function before code that has no caller, and before code that discards its stack. The padding is 15
+// contexts has a function before code without a caller, and one before code that discards its stack. The padding is 15
 // bytes.
 const contexts = `	.text
 	.globl	before, start, after, context, plain
@@ -142,8 +142,8 @@ const contexts = `	.text
 	"context:	.cfi_startproc; mov %rbx,%rsp; ret; .cfi_endproc; .p2align 4\n" +
 	"plain:	.cfi_startproc; ret; .cfi_endproc\n"
 
-// TestContexts expects no row for the last byte of padding before code that makecontext's functions return to: readers
-// look up the byte before a return address.
+// TestContexts expects no row for the last byte of padding before code to which functions of makecontext return,
+// because readers look up the byte before a return address.
 func TestContexts(t *testing.T) {
 	gcc, dir := peer.Look(t, "gcc"), t.TempDir()
 	source, path := filepath.Join(dir, "contexts.s"), filepath.Join(dir, "contexts.so")
@@ -160,23 +160,23 @@ func TestContexts(t *testing.T) {
 	}
 }
 
-// TestSections has the 3 bytes of zeros after .text, which ends at 0xaa1, and other sections and segments around them.
+// TestSections varies the sections and segments around the 3 zero bytes after .text, which ends at 0xaa1.
 func TestSections(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		change func(next *elffile.Section, segment *elf.Prog64)
 		want   uint8
 	}{
-		{"as they are", func(*elffile.Section, *elf.Prog64) {}, 3},
+		{"unchanged", func(*elffile.Section, *elf.Prog64) {}, 3},
 		{"a section after 1 byte", func(next *elffile.Section, _ *elf.Prog64) { next.Addr-- }, 2},
 		{"adjacent", func(next *elffile.Section, _ *elf.Prog64) { next.Addr = 0xaa1 }, 0},
 		{"not zeros", func(next *elffile.Section, _ *elf.Prog64) { next.Addr += 4 }, 0},
-		{"none near", func(next *elffile.Section, _ *elf.Prog64) { next.Addr += 100 }, 0},
+		{"far away", func(next *elffile.Section, _ *elf.Prog64) { next.Addr += 100 }, 0},
 		{"empty", func(next *elffile.Section, _ *elf.Prog64) { next.Size = 0 }, 0},
 		{"not loaded", func(next *elffile.Section, _ *elf.Prog64) { next.Flags = 0 }, 0},
 		{"overlapping", func(next *elffile.Section, _ *elf.Prog64) { next.Addr = 0xa00 }, 0},
-		{"the end of the segment", func(_ *elffile.Section, p *elf.Prog64) { p.Filesz = 0xaa2 - p.Vaddr }, 1},
-		{"no more in the segment", func(_ *elffile.Section, p *elf.Prog64) { p.Filesz = 0xaa1 - p.Vaddr }, 0},
+		{"one more byte in the segment", func(_ *elffile.Section, p *elf.Prog64) { p.Filesz = 0xaa2 - p.Vaddr }, 1},
+		{"end of the segment", func(_ *elffile.Section, p *elf.Prog64) { p.Filesz = 0xaa1 - p.Vaddr }, 0},
 	} {
 		f, table := load(t, "../../testdata/bin/amd64/padding")
 		var next *elffile.Section
@@ -192,7 +192,7 @@ func TestSections(t *testing.T) {
 			}
 		}
 		if next == nil || next.Addr != 0xaa4 || segment < 0 {
-			t.Fatalf("the fixture is another one: %+v", next)
+			t.Fatalf("unexpected fixture: %+v", next)
 		}
 		tt.change(next, &f.Progs[segment])
 		sizes := padding.Find(f, table, nil).Sizes(1)
@@ -203,13 +203,14 @@ func TestSections(t *testing.T) {
 	}
 }
 
-// pads are the instructions of padding as objdump prints them.
-var pads = regexp.MustCompile(`^((data16|cs|xchg +%ax,%ax|nop[wl]?|int3|add +%al,\(%rax\)|\.byte 0x0|udf\s+#0|nopr?|jgnop|\.long 0x00000000|\.short 0x0000|\.\.\.)\b.*|\.inst\s+0x00000000.*|nopr?.*)$`)
+// pads lists the padding instructions as objdump prints them.
+var pads = regexp.MustCompile(`^((data16|cs|xchg +%ax,%ax|nop[wl]?|int3|add +%al,\(%rax\)|\.byte 0x0|udf\s+#0|nopr?|` +
+	`jgnop|\.long 0x00000000|\.short 0x0000|\.\.\.)\b.*|\.inst\s+0x00000000.*|nopr?.*)$`)
 
-// An instruction is what objdump prints.
+// An instruction is an instruction as printed by objdump.
 type instruction struct {
 	text string
-	size uint64 // up to the next one
+	size uint64 // distance to the next one
 }
 
 // disassemble returns the instructions of a file by address.
@@ -240,12 +241,12 @@ func disassemble(t *testing.T, objdump, path string) map[uint64]instruction {
 	return code
 }
 
-// TestPeer compares with what objdump shows between functions. All that is described has to be padding there, and
-// nearly all that is padding there has to be described.
+// TestPeer compares gaps with objdump's instructions between functions. All gaps found must be padding in objdump's
+// output, and almost all padding there must be found.
 func TestPeer(t *testing.T) {
 	type program struct{ objdump, path string }
 	programs := []program{
-		{"objdump", "/usr/bin/ls"}, // whose last padding is at the end of the segment
+		{"objdump", "/usr/bin/ls"}, // its last padding is at the end of the segment
 		{"objdump", "/usr/bin/bash"},
 		{"objdump", "/usr/bin/perl"},
 		{"objdump", "/usr/bin/gdb"},
@@ -255,12 +256,12 @@ func TestPeer(t *testing.T) {
 	for _, tt := range long.Pick(t, programs[:1], programs) {
 		path := peer.File(t, tt.path)
 		f, table := load(t, path)
-		code := make(map[uint64]bool) // where instructions begin, and whether they are padding
+		code := make(map[uint64]bool) // by start of an instruction: whether it is padding
 		for pc, in := range disassemble(t, tt.objdump, path) {
 			code[pc] = pads.MatchString(in.text)
 		}
 		gaps, described := 0, 0
-		lost := 0 // objdump takes the end of a function of s390x for data, as there is a trap of two zeros in it
+		lost := 0 // on s390x, objdump takes a trap of two zeros at the end of a function for data
 		for i, size := range find(t, f, table) {
 			fn := table.At(i)
 			if size > 0 {
@@ -272,7 +273,7 @@ func TestPeer(t *testing.T) {
 			}
 			for pc := fn.End; pc < fn.End+uint64(size); pc++ {
 				if is, ok := code[pc]; ok && !is {
-					t.Errorf("%s: %#x is described, after the function at %#x; objdump shows no padding", path,
+					t.Errorf("%s: %#x is padding after the function at %#x, but not for objdump", path,
 						pc, fn.Begin)
 				}
 			}
@@ -290,7 +291,8 @@ func TestPeer(t *testing.T) {
 		}
 		t.Logf("%s: %d gaps, %d of them described", path, gaps, described)
 		if described < gaps*97/100 || described == 0 || lost > 1 {
-			t.Errorf("%s: %d gaps are padding for objdump, %d of them described; at the ends of %d functions it shows no instruction", path, gaps, described, lost)
+			t.Errorf("%s: %d gaps are padding for objdump, found %d of them; no instruction at the ends of %d functions",
+				path, gaps, described, lost)
 		}
 	}
 }

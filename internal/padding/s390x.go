@@ -7,12 +7,12 @@ import (
 	"cfi2sframe/elffile"
 )
 
-// z/Architecture Principles of Operation, chapter 7 and appendix B: branches (those with mask 0 do nothing).
+// Source: z/Architecture Principles of Operation, chapter 7 and appendix B. A branch with mask 0 is a no-op.
 func init() { machines[elf.EM_S390] = instructionSet{padS390X, 0, leavesS390X, nil, jumpsS390X} }
 
 func padS390X(b []byte) (size int, runs bool) {
 	switch {
-	case b[0] == 0 && len(b) == 1, len(b) >= 2 && b[0] == 0 && b[1] == 0: // no instruction
+	case b[0] == 0 && len(b) == 1, len(b) >= 2 && b[0] == 0 && b[1] == 0: // not an instruction
 		return min(len(b), 2), false
 	case len(b) >= 2 && b[0] == 0x07 && b[1]&0xf0 == 0: // bcr 0
 		return 2, true
@@ -27,7 +27,7 @@ func padS390X(b []byte) (size int, runs bool) {
 }
 
 func leavesS390X(b []byte) bool {
-	at := func(i int) byte { // the i-th from the end
+	at := func(i int) byte { // i-th byte from the end
 		if i > len(b) {
 			return 0
 		}
@@ -41,11 +41,11 @@ func leavesS390X(b []byte) bool {
 	case at(6) == 0xc0 && (at(5) == 0xf4 || at(5)&0xf == 5): // jg, brasl
 		return true
 	}
-	return len(b) >= 2 && at(2) == 0 && at(1) == 0 // no instruction
+	return len(b) >= 2 && at(2) == 0 && at(1) == 0 // not an instruction
 }
 
-// jumpsS390X takes any halfword for an instruction. Displacements count halfwords from the instruction's start, and are
-// in its second halfword, or its second and third.
+// jumpsS390X treats every halfword as a possible instruction. Displacements are in halfwords from the start of the
+// instruction, and are in its second halfword, or its second and third.
 func jumpsS390X(b []byte, pc uint64, to elffile.Span) bool {
 	for i := 0; i+4 <= len(b); i += 2 {
 		var halfwords int64
