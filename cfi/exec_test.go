@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"testing"
+
+	"cfi2sframe/internal/testkit/must"
 )
 
 // parse reads a section of records in memory.
@@ -15,11 +17,7 @@ func parse(t *testing.T, w *writer) *Table {
 	if w.Debug {
 		s = Section{Source: DebugFrame, Data: w.B}
 	}
-	table, err := Parse(w.machine, w.order, s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return table
+	return must.Get(Parse(w.machine, w.order, s))(t)
 }
 
 // leb returns an unsigned LEB128 number.

@@ -1,12 +1,13 @@
 package cfi_test
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/internal/testkit/generate"
+	"cfi2sframe/internal/testkit/must"
+	"cfi2sframe/internal/testkit/testfile"
 )
 
 // FuzzLoad reads arbitrary bytes as .eh_frame and as .debug_frame of every machine, and runs all rows.
@@ -23,10 +24,7 @@ func FuzzLoad(f *testing.F) {
 		f.Fatalf("no fixtures: %v", err)
 	}
 	for _, path := range files {
-		b, err := os.ReadFile(path)
-		if err != nil {
-			f.Fatal(err)
-		}
+		b := testfile.Read(f, path)
 		if len(b) > 512 {
 			f.Add(b[len(b)/4:][:512]) // wherever that is
 		}
@@ -34,10 +32,7 @@ func FuzzLoad(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, m := range generate.Machines {
 			for _, source := range []cfi.Source{cfi.EHFrame, cfi.DebugFrame} {
-				table, err := cfi.Parse(m.Elf, m.Order, cfi.Section{Source: source, Data: data})
-				if err != nil {
-					t.Fatal(err)
-				}
+				table := must.Get(cfi.Parse(m.Elf, m.Order, cfi.Section{Source: source, Data: data}))(t)
 				ordered(t, table)
 			}
 		}

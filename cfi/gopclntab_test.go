@@ -12,6 +12,7 @@ import (
 	"cfi2sframe/internal/arch"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/goprog"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/testfile"
 )
 
@@ -24,10 +25,7 @@ func readGo(t testing.TB, env string, flags ...string) []byte {
 // loadGo loads the table of a program, which must be sound.
 func loadGo(t testing.TB, b []byte, src cfi.Source) *cfi.Table {
 	t.Helper()
-	table, err := cfi.Load(elftest.Parse(t, b), src, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := must.Get(cfi.Load(elftest.Parse(t, b), src, nil))(t)
 	for _, e := range table.Errors {
 		t.Error(e)
 	}
@@ -143,14 +141,8 @@ func TestGoStacks(t *testing.T) {
 func testGoStacks(t *testing.T, asmcgocall int64, env string, flags ...string) {
 	b := readGo(t, env, flags...)
 	table := loadGo(t, b, cfi.GoPCLNTab)
-	f, err := elf.NewFile(bytes.NewReader(b))
-	if err != nil {
-		t.Fatal(err)
-	}
-	symbols, err := f.Symbols()
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(elf.NewFile(bytes.NewReader(b)))(t)
+	symbols := must.Get(f.Symbols())(t)
 	text := f.Section(".text")
 	wants := map[string]struct {
 		call string // the instructions of the call on another stack
@@ -206,11 +198,8 @@ func TestGoInjected(t *testing.T) {
 		t.Run(tt.arch, func(t *testing.T) {
 			b := readGo(t, "CGO_ENABLED=0 GOARCH="+tt.arch)
 			file := elftest.Parse(t, b)
-			symbols, err := file.FindSymbols(append(strings.Fields(tt.names), "runtime.sigtramp.abi0", "runtime.main",
-				"runtime.sigreturn__sigaction.abi0")...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			symbols := must.Get(file.FindSymbols(append(strings.Fields(tt.names), "runtime.sigtramp.abi0", "runtime.main",
+				"runtime.sigreturn__sigaction.abi0")...))(t)
 			debug, table := loadGo(t, b, cfi.DebugFrame), loadGo(t, b, cfi.GoPCLNTab)
 			a := arch.Of(table.Machine)
 			for _, name := range strings.Fields(tt.names) {
@@ -295,10 +284,7 @@ func TestGoTableDamaged(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			bad := bytes.Clone(b)
 			le.PutUint32(bad[tt.off:], tt.word)
-			table, err := cfi.Load(elftest.Parse(t, bad), cfi.Auto, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			table := must.Get(cfi.Load(elftest.Parse(t, bad), cfi.Auto, nil))(t)
 			if table.NumErrors == 0 || !strings.Contains(table.Errors[0].Error(), tt.want) {
 				t.Errorf("errors: %v; want %q", table.Errors, tt.want)
 			}

@@ -15,6 +15,7 @@ import (
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/testfile"
 )
@@ -77,10 +78,7 @@ func readelfRows(t *testing.T, readelf, path string) map[uint64][]readelfRow {
 		case strings.Contains(lines.Text(), " FDE "):
 			inFDE = true
 			pc := lines.Text()[strings.Index(lines.Text(), "pc=")+3:]
-			start, err = strconv.ParseUint(pc[:16], 16, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
+			start = must.Get(strconv.ParseUint(pc[:16], 16, 64))(t)
 			all[start] = []readelfRow{}
 			if c, ok := cies[strings.TrimPrefix(f[4], "cie=")]; ok {
 				c.loc = start

@@ -11,6 +11,7 @@ import (
 
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/must"
 )
 
 // Addresses of the sections of tinyELF.
@@ -201,10 +202,7 @@ func TestAugmentations(t *testing.T) {
 			}
 		}
 		w.Entry(cie, fde, []byte{0x41, 0x0e, 16})
-		table, err := Load(tinyELF(t, amd64, ".eh_frame", w.B), Auto, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		table := must.Get(Load(tinyELF(t, amd64, ".eh_frame", w.B), Auto, nil))(t)
 		if tt.err != "" {
 			if len(table.Errors) != 2 || !strings.Contains(table.Errors[0].Msg, tt.err) ||
 				!strings.Contains(table.Errors[1].Msg, "FDE of a CIE that cannot be used") {
@@ -348,10 +346,7 @@ func TestFunctions(t *testing.T) {
 	} {
 		w.Entry(cie, w.Addresses(r[0], r[1]))
 	}
-	table, err := Load(tinyELF(t, amd64, ".eh_frame", w.B), Auto, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := must.Get(Load(tinyELF(t, amd64, ".eh_frame", w.B), Auto, nil))(t)
 	var got [][2]uint64
 	for fn := range table.Functions() {
 		got = append(got, [2]uint64{fn.Begin, fn.End})

@@ -10,6 +10,7 @@ import (
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/testkit/generate"
+	"cfi2sframe/internal/testkit/must"
 )
 
 // FuzzStructured makes files whose meaning is known of the bytes, and expects the rows that they were made to have. The
@@ -25,14 +26,8 @@ func FuzzStructured(f *testing.F) {
 			damaged(t, file, damage)
 			return
 		}
-		x, err := elffile.New(bytes.NewReader(file.Bytes), int64(len(file.Bytes)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		table, err := cfi.Load(x, cfi.Auto, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		x := must.Get(elffile.New(bytes.NewReader(file.Bytes), int64(len(file.Bytes))))(t)
+		table := must.Get(cfi.Load(x, cfi.Auto, nil))(t)
 		if table.NumErrors > 0 {
 			t.Fatalf("%v are reported of a file without mistakes", table.Errors)
 		}

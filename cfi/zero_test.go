@@ -7,6 +7,7 @@ import (
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/testfile"
 )
@@ -57,10 +58,7 @@ func TestAtZero(t *testing.T) {
 			dir = peer.Run(t, "sid", "as a.s -o a.o; as b.s -o b.o; ld --gc-sections -e _start "+tt.link+
 				" a.o b.o -o prog; "+tt.after, files...)
 			f := elftest.Parse(t, testfile.Read(t, filepath.Join(dir, "prog")))
-			table, err := cfi.Load(f, cfi.Auto, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			table := must.Get(cfi.Load(f, cfi.Auto, nil))(t)
 			at := -1
 			for fn := range table.Functions() {
 				if fn.Begin == 0 {

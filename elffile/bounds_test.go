@@ -15,6 +15,7 @@ import (
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/long"
+	"cfi2sframe/internal/testkit/must"
 )
 
 // withSections returns a file with compressed sections of the given contents, from index 1 on.
@@ -33,19 +34,12 @@ func packed(t *testing.T, kind elf.CompressionType, data []byte, size int) []byt
 	t.Helper()
 	var out bytes.Buffer
 	if kind == elf.COMPRESS_ZSTD {
-		z, err := zstd.NewWriter(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		z := must.Get(zstd.NewWriter(nil))(t)
 		return elftest.Compressed(kind, uint64(size), z.EncodeAll(data, nil))
 	}
 	z := zlib.NewWriter(&out)
-	if _, err := z.Write(data); err != nil {
-		t.Fatal(err)
-	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(z.Write(data))(t)
+	must.Do(t, z.Close())
 	return elftest.Compressed(kind, uint64(size), out.Bytes())
 }
 

@@ -3,9 +3,10 @@ package elffile
 import (
 	"bytes"
 	"debug/elf"
-	"os"
 	"path/filepath"
 	"testing"
+
+	"cfi2sframe/internal/testkit/testfile"
 )
 
 // FuzzNew reads arbitrary bytes as an ELF file.
@@ -15,10 +16,7 @@ func FuzzNew(f *testing.F) {
 		f.Fatalf("no fixtures: %v", err)
 	}
 	for _, path := range files {
-		b, err := os.ReadFile(path)
-		if err != nil {
-			f.Fatal(err)
-		}
+		b := testfile.Read(f, path)
 		f.Add(b)
 		f.Add(b[:len(b)/2])
 	}

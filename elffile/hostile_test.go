@@ -14,26 +14,20 @@ import (
 
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/must"
+	"cfi2sframe/internal/testkit/testfile"
 )
 
 func fixture(t *testing.T, path string) []byte {
 	t.Helper()
-	b, err := os.ReadFile("../testdata/bin/" + path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
+	return testfile.Read(t, "../testdata/bin/"+path)
 }
 
 func open(b []byte) (*elffile.File, error) { return elffile.New(bytes.NewReader(b), int64(len(b))) }
 
 func mustOpen(t *testing.T, b []byte) *elffile.File {
 	t.Helper()
-	f, err := open(b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return f
+	return must.Get(open(b))(t)
 }
 
 // expect expects an error that says where in the file something is wrong, and what was expected.

@@ -11,6 +11,7 @@ import (
 
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/must"
 )
 
 // Symbols of objects by newObject.
@@ -48,10 +49,7 @@ func TestLargeText(t *testing.T) {
 	o.Rela(elftest.ObjRela, 16, symText, uint32(elf.R_X86_64_32), size-16)
 	f := mustOpen(t, o.Bytes())
 	text, eh := f.Section(".text"), f.Section(".eh_frame")
-	b, err := f.ReadRelocated(eh)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(f.ReadRelocated(eh))(t)
 	for _, v := range []struct{ got, want uint64 }{
 		{eh.Base + uint64(int32(binary.LittleEndian.Uint32(b))), text.Base},
 		{eh.Base + 4 + uint64(int32(binary.LittleEndian.Uint32(b[4:]))), text.Base + size - 16},

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/must"
 )
 
 // TestReferences finds references to the code of a program: by symbols, by the entry point, by dynamic entries, and by
@@ -68,10 +69,7 @@ func TestReferences(t *testing.T) {
 			t.Errorf("%s: %v", tt.name, err)
 			continue
 		}
-		l, err := Plan(f, 100, Options{Refers: into(planned)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must.Get(Plan(f, 100, Options{Refers: into(planned)}))(t)
 		if err := l.References(into(planned)); err != nil || !maps.Equal(planned, found) {
 			t.Errorf("%s: the layout knows other references, error %v", tt.name, err)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
@@ -75,10 +76,7 @@ func checkDebug(t *testing.T, name string, before, after, prog *elffile.File) {
 		if !s.HasBytes() || s.Name == ".shstrtab" || s.Name == ".symtab" || s.Type == sframe.SHTGNUSFrame {
 			continue
 		}
-		want, err := before.ReadSection(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := must.Get(before.ReadSection(s))(t)
 		got := []byte(nil)
 		if x := after.Section(s.Name); x != nil && x.HasBytes() {
 			got, _ = after.ReadSection(x)
@@ -103,13 +101,10 @@ func checkDebug(t *testing.T, name string, before, after, prog *elffile.File) {
 // symbols lists the symbols of a file with the names of their sections, except those of .sframe.
 func symbols(t *testing.T, f *elffile.File) (all []string) {
 	t.Helper()
-	err := f.Symbols(elf.SHT_SYMTAB, func(table *elffile.Section, s elffile.Symbol) {
+	must.Do(t, f.Symbols(elf.SHT_SYMTAB, func(table *elffile.Section, s elffile.Symbol) {
 		in := f.Sections[s.Section].Name
 		all = append(all, fmt.Sprintf("%s in %s, value %#x", f.SymbolName(table, s.Name), in, s.Value))
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return all
 }
 

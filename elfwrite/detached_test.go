@@ -13,6 +13,7 @@ import (
 	"cfi2sframe/internal/arch"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/generate"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 )
@@ -27,10 +28,7 @@ func detach(t *testing.T, b, section []byte) ([]byte, error) {
 		return nil, err
 	}
 	out := write(t, l, b, section)
-	f, err := elf.NewFile(bytes.NewReader(out))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(elf.NewFile(bytes.NewReader(out)))(t)
 	if f.Type != elf.Type(old.Type) || f.Machine != elf.Machine(old.Machine) || f.ByteOrder != old.Order {
 		t.Errorf("header %+v", f.FileHeader)
 	}
@@ -158,15 +156,9 @@ func TestBelongs(t *testing.T) {
 			tt.change(p)
 		}
 		f := elftest.Parse(t, p.B)
-		l, err := PlanDetached(f, 0, Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must.Get(PlanDetached(f, 0, Options{}))(t)
 		d := elftest.Parse(t, write(t, l, p.B, nil))
-		note, err := d.ReadSection(d.Section(".note.cfi2sframe"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		note := must.Get(d.ReadSection(d.Section(".note.cfi2sframe")))(t)
 		if sum := f.Order.Uint64(note[24+16:]); sum != tt.sum {
 			t.Errorf("%s: note %x; want checksum %#x", tt.name, note, tt.sum)
 		}

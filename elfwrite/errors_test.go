@@ -14,6 +14,7 @@ import (
 
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/must"
 )
 
 // A job is a change of a file.
@@ -115,10 +116,7 @@ func TestInterruptedCopy(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	l := &Layout{copies: []extent{{0, 0, size}}}
-	dst, err := os.Create(filepath.Join(t.TempDir(), "out"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	dst := must.Get(os.Create(filepath.Join(t.TempDir(), "out")))(t)
 	defer dst.Close()
 	if err := l.Write(ctx, dst, bytes.NewReader(make([]byte, size)), nil, nil); err != context.Canceled {
 		t.Errorf("error is %v", err)

@@ -16,6 +16,7 @@ import (
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/image"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
@@ -186,23 +187,16 @@ func (f *failing) ReadAt(b []byte, off int64) (int, error) {
 func write(t *testing.T, l *Layout, old, section []byte) []byte {
 	t.Helper()
 	dst := buffer{left: 1 << 20}
-	if err := l.Write(t.Context(), &dst, bytes.NewReader(old), section, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, l.Write(t.Context(), &dst, bytes.NewReader(old), section, nil))
 	return dst.b
 }
 
 // add plans and writes, and returns the new file.
 func add(t *testing.T, old, section []byte, opt Options) []byte {
 	t.Helper()
-	l, err := Plan(elftest.Parse(t, old), uint64(len(section)), opt)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(Plan(elftest.Parse(t, old), uint64(len(section)), opt))(t)
 	b := write(t, l, old, section)
-	if err := placed(elftest.Parse(t, b), l, section); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, placed(elftest.Parse(t, b), l, section))
 	return b
 }
 
@@ -222,10 +216,7 @@ func placed(f *elffile.File, l *Layout, section []byte) error {
 // remove writes the file without its .sframe.
 func remove(t *testing.T, old []byte) []byte {
 	t.Helper()
-	l, err := PlanRemoval(elftest.Parse(t, old))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(PlanRemoval(elftest.Parse(t, old)))(t)
 	return write(t, l, old, nil)
 }
 

@@ -13,6 +13,7 @@ import (
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/image"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/sframe"
 )
@@ -591,27 +592,17 @@ func TestBegin(t *testing.T) {
 	section := content(304)
 	allFixtures(t, func(name string, b []byte) {
 		for _, old := range [][]byte{b, add(t, b, content(64), Options{})} {
-			empty, err := Plan(elftest.Parse(t, old), 0, Options{Force: true})
-			if err != nil {
-				t.Fatal(err)
-			}
-			l, err := empty.Resize(uint64(len(section)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			empty := must.Get(Plan(elftest.Parse(t, old), 0, Options{Force: true}))(t)
+			l := must.Get(empty.Resize(uint64(len(section))))(t)
 			want := write(t, l, old, section)
 			other := &Layout{off: 64, copies: []extent{{16, 0, 32}, {8, 32, 32}}}
 			for _, begun := range []*Layout{empty, other} {
 				dst := buffer{left: 1 << 20}
-				if err := begun.Begin(t.Context(), &dst, bytes.NewReader(old)); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, begun.Begin(t.Context(), &dst, bytes.NewReader(old)))
 				if len(dst.b) < 48 {
 					t.Errorf("%s: only %d bytes are before .sframe", name, len(dst.b))
 				}
-				if err := l.Write(t.Context(), &dst, bytes.NewReader(old), section, begun); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, l.Write(t.Context(), &dst, bytes.NewReader(old), section, begun))
 				if !bytes.Equal(dst.b, want) {
 					t.Errorf("%s: another file than without Begin", name)
 				}

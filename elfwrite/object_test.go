@@ -11,16 +11,14 @@ import (
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/image"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/sframe"
 )
 
 // addObject plans and writes an object.
 func addObject(t *testing.T, old, section []byte, o Object, opt Options) []byte {
 	t.Helper()
-	l, err := PlanObject(elftest.Parse(t, old), uint64(len(section)), o, opt)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(PlanObject(elftest.Parse(t, old), uint64(len(section)), o, opt))(t)
 	return write(t, l, old, section)
 }
 
@@ -61,10 +59,7 @@ func TestObject(t *testing.T) {
 	if err := image.Compare(before, elftest.Parse(t, b)); err != nil {
 		t.Error(err)
 	}
-	f, err := elf.NewFile(bytes.NewReader(b))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(elf.NewFile(bytes.NewReader(b)))(t)
 	n := len(before.Sections)
 	if len(f.Sections) != n+2 {
 		t.Fatalf("%d sections become %d", n, len(f.Sections))
@@ -195,10 +190,7 @@ func sameSection(t *testing.T, before, after *elffile.File, i int) {
 	if i == before.Shstrndx || !x.HasBytes() {
 		return
 	}
-	a, err := before.ReadSection(&x)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Get(before.ReadSection(&x))(t)
 	if b, err := after.ReadSection(&y); err != nil || !bytes.Equal(a, b) {
 		t.Errorf("section %d (%s) has other contents, error %v", i, x.Name, err)
 	}
@@ -441,14 +433,8 @@ func TestObjectInUse(t *testing.T) {
 func TestBudget(t *testing.T) {
 	parse := func(b []byte) *elffile.File {
 		budget := elffile.NewBudget(0)
-		if err := budget.Spend(1, 1_200_000_000); err != nil {
-			t.Fatal(err)
-		}
-		f, err := elffile.NewIn(budget, bytes.NewReader(b), int64(len(b)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return f
+		must.Do(t, budget.Spend(1, 1_200_000_000))
+		return must.Get(elffile.NewIn(budget, bytes.NewReader(b), int64(len(b))))(t)
 	}
 	o, s := withSFrame(true)
 	o.Symbol(elf.STB_LOCAL, elf.STT_SECTION, uint16(s), 0)
@@ -461,10 +447,7 @@ func TestBudget(t *testing.T) {
 		t.Errorf("relocations of a program: error is %v", err)
 	}
 	b := add(t, read(t, "alloca"), content(1000), Options{})
-	l, err := PlanRemoval(parse(b))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(PlanRemoval(parse(b)))(t)
 	if err := l.Write(t.Context(), &buffer{left: 100}, bytes.NewReader(b), nil, nil); !errors.Is(err, elffile.ErrBudget) {
 		t.Errorf("symbols: error is %v", err)
 	}
@@ -492,10 +475,7 @@ func TestObjectOwnSymbol(t *testing.T) {
 		if after.Section(".sframe") != nil || after.Section(".rela.sframe") != nil {
 			t.Error(".sframe is still there")
 		}
-		want, err := before.ReadSection(&before.Sections[elftest.ObjSymtab])
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := must.Get(before.ReadSection(&before.Sections[elftest.ObjSymtab]))(t)
 		clear(want[sym*elffile.SymSize:][:elffile.SymSize])
 		if got, err := after.ReadSection(&after.Sections[elftest.ObjSymtab]); err != nil || !bytes.Equal(got, want) {
 			t.Errorf("symbols are\n% x, error %v; expected\n% x", got, err, want)

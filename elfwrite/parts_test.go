@@ -9,6 +9,7 @@ import (
 
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/must"
 )
 
 // TestIsIdentifier has names that C can have after __start_ and __stop_, and others.
@@ -204,10 +205,7 @@ func TestNext(t *testing.T) {
 		t.Errorf("without section headers the alignment is %d", got)
 	}
 	for without, b := range map[bool][]byte{false: read(t, "alloca"), true: patched(t, "alloca", bare)} {
-		p, err := newProgram(elftest.Parse(t, b), Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must.Get(newProgram(elftest.Parse(t, b), Options{}))(t)
 		const hash, symbols = 0x278, 0x2b8 // .gnu.hash and .dynsym (readelf)
 		if slices.Contains(p.marks, hash) != without || slices.Contains(p.marks, symbols) != without ||
 			len(p.marks) > 0 != without {

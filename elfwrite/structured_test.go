@@ -11,6 +11,7 @@ import (
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/generate"
 	"cfi2sframe/internal/testkit/image"
+	"cfi2sframe/internal/testkit/must"
 )
 
 // FuzzPlan makes a file, adds a section of any size and contents to it, replaces that by one of another size, and takes
@@ -68,10 +69,7 @@ func FuzzPlan(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%d bytes have no room, and %d had: %v", other, len(section), err)
 		}
-		resized, err := guess.Resize(uint64(len(section)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		resized := must.Get(guess.Resize(uint64(len(section))))(t)
 		if again := write(t, resized, b, section); !bytes.Equal(again, first) {
 			t.Error("resized, it is another file")
 		}
@@ -134,10 +132,7 @@ func FuzzDebug(f *testing.F) {
 		if !file.Headers {
 			return
 		}
-		debug, err := generate.OnlyDebug(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		debug := must.Get(generate.OnlyDebug(file))(t)
 		if damage != 0 {
 			debug = generate.Damaged(debug, damage)
 		}
@@ -165,21 +160,12 @@ func FuzzDebug(f *testing.F) {
 		}
 		after := elftest.Parse(t, out)
 		checkDebug(t, "generated", d, after, prog)
-		twice, err := PlanDebug(after, prog)
-		if err != nil {
-			t.Fatal(err)
-		}
+		twice := must.Get(PlanDebug(after, prog))(t)
 		if again := write(t, twice, out, nil); !bytes.Equal(again, out) {
 			t.Error("a second time, it is another file")
 		}
-		back, err := PlanDebug(after, elftest.Parse(t, file.Bytes))
-		if err != nil {
-			t.Fatal(err)
-		}
-		was, err := PlanDebug(d, elftest.Parse(t, file.Bytes))
-		if err != nil {
-			t.Fatal(err)
-		}
+		back := must.Get(PlanDebug(after, elftest.Parse(t, file.Bytes)))(t)
+		was := must.Get(PlanDebug(d, elftest.Parse(t, file.Bytes)))(t)
 		if x, y := write(t, back, out, nil), write(t, was, debug, nil); len(x) != len(y) {
 			t.Errorf("with the old program's headers it has %d bytes, and %d without the way round", len(x), len(y))
 		}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/sframe"
 )
 
@@ -59,16 +60,10 @@ func TestJoinFunctions(t *testing.T) {
 				slices.Reverse(fns)
 			}
 			_, data := encodeAll(t, joined(sframe.V3), fns, 1)
-			s, err := sframe.Decode(data, 0x100000)
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := must.Get(sframe.Decode(data, 0x100000))(t)
 			var got []string
 			for i, d := range s.FDEs() {
-				fres, err := s.FREs(i, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				fres := must.Get(s.FREs(i, nil))(t)
 				var starts []uint32
 				for _, e := range fres {
 					starts = append(starts, e.Start)
@@ -151,10 +146,7 @@ func TestMaxRows(t *testing.T) {
 			fn.fres = append(fn.fres, sp(i*distance, int32(8+8*(i%7))))
 		}
 		_, data := encodeAll(t, joined(sframe.V2), []function{fn}, 1)
-		s, err := sframe.Decode(data, 0x100000)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(sframe.Decode(data, 0x100000))(t)
 		at := fn.fde.Start
 		for i, d := range s.FDEs() {
 			if fres, err := s.FREs(i, nil); err != nil || len(fres) > maxRows {
@@ -180,10 +172,7 @@ func TestManyFunctions(t *testing.T) {
 	}
 	for _, parts := range []int{1, 7} {
 		section, data := encodeAll(t, joined(sframe.V2), fns, parts)
-		s, err := sframe.Decode(data, 0x100000)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(sframe.Decode(data, 0x100000))(t)
 		if section.NumFDEs() > len(fns)/3 {
 			t.Errorf("%d FDEs for %d functions", section.NumFDEs(), len(fns))
 		}
@@ -251,10 +240,7 @@ func TestChoose(t *testing.T) {
 	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		version := []sframe.Version{sframe.V2, sframe.V3}[seed%2]
-		b, err := NewBuilder(joined(version))
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(NewBuilder(joined(version)))(t)
 		start := uint64(0x1000)
 		for range 60 {
 			d := sframe.FDE{Start: start}
@@ -263,9 +249,7 @@ func TestChoose(t *testing.T) {
 				fres = append(fres, sp(d.Size, int32(8+8*r.IntN(3))))
 				d.Size += []uint32{1, 2, minGap, minGap, 200, 300}[r.IntN(6)]
 			}
-			if err := addTo(b, d, fres); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, addTo(b, d, fres))
 			if start = d.End(); r.IntN(4) == 0 { // a chain has some 10 clusters
 				start += 16
 			}

@@ -7,17 +7,14 @@ import (
 	"strings"
 	"testing"
 
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/sframe"
 )
 
 func build(t *testing.T, opt Options) *Builder {
 	t.Helper()
 	opt.Version, opt.ABI = sframe.V2, sframe.AMD64Little
-	b, err := NewBuilder(opt)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
+	return must.Get(NewBuilder(opt))(t)
 }
 
 // addTo adds a function whose rows are not numbered.
@@ -62,21 +59,13 @@ func TestWidths(t *testing.T) {
 	} {
 		b := build(t, Options{})
 		// The function is large in every case: only the last row counts.
-		if err := addTo(b, sframe.FDE{Start: 0x1000, Size: 1 << 24}, tt.rows); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, addTo(b, sframe.FDE{Start: 0x1000, Size: 1 << 24}, tt.rows))
 		section := join(b)
 		if got := section.Size() - 28 - 20; got != tt.size {
 			t.Errorf("%+v take %d bytes, want %d", tt.rows, got, tt.size)
 		}
-		data, err := section.Encode(0x1000)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := sframe.Decode(data, 0x1000)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Get(section.Encode(0x1000))(t)
+		s := must.Get(sframe.Decode(data, 0x1000))(t)
 		if rows, err := s.FREs(0, nil); err != nil || !slices.Equal(rows, tt.rows) {
 			t.Errorf("%+v are read back as %+v, error %v", tt.rows, rows, err)
 		}
@@ -114,9 +103,7 @@ func TestErrors(t *testing.T) {
 		t.Errorf("error %v for a PC-mask function of two types", err)
 	}
 	b := build(t, Options{})
-	if err := addTo(b, sframe.FDE{Start: 0x1000, Size: 16}, []sframe.FRE{sp(0, 8)}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, addTo(b, sframe.FDE{Start: 0x1000, Size: 16}, []sframe.FRE{sp(0, 8)}))
 	if _, err := join(b).Encode(1 << 32); err == nil || !strings.Contains(err.Error(), "more than 2 GiB away") {
 		t.Errorf("error %v for a function 4 GiB away", err)
 	}
@@ -130,11 +117,7 @@ func TestErrors(t *testing.T) {
 
 func v3(t *testing.T) *Builder {
 	t.Helper()
-	b, err := NewBuilder(Options{Version: sframe.V3, ABI: sframe.AMD64Little})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
+	return must.Get(NewBuilder(Options{Version: sframe.V3, ABI: sframe.AMD64Little}))(t)
 }
 
 func r10(start uint32) sframe.FRE {
@@ -150,13 +133,8 @@ func TestBytesV3(t *testing.T) {
 		{Start: 0x11, Row: sframe.Row{CFA: sframe.Rule{Base: sframe.Register, Reg: 10}, FP: slot}},
 		{Start: 0x13, Row: sframe.Row{CFA: sframe.Rule{Base: sframe.FP, Offset: -8, Deref: true}, FP: slot}},
 	}
-	if err := addTo(b, sframe.FDE{Start: 0x1033, Size: 0x32}, rows); err != nil {
-		t.Fatal(err)
-	}
-	got, err := join(b).Encode(0x2000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, addTo(b, sframe.FDE{Start: 0x1033, Size: 0x32}, rows))
+	got := must.Get(join(b).Encode(0x2000))(t)
 	want := slices.Concat(
 		[]byte{0xe2, 0xde, 3, 5, 3, 0, 0xf8, 0, 1, 0, 0, 0, 4, 0, 0, 0, 27, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0, 0},
 		[]byte{0x17, 0xf0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x32, 0, 0, 0, 0, 0, 0, 0}, // 0x1033 - 0x201c
@@ -174,19 +152,10 @@ func TestBytesV3(t *testing.T) {
 // decoded returns the FDEs of a section and their rows.
 func decoded(t *testing.T, section *Section) (fdes []sframe.FDE, rows [][]sframe.FRE) {
 	t.Helper()
-	data, err := section.Encode(0x10000000)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := sframe.Decode(data, 0x10000000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(section.Encode(0x10000000))(t)
+	s := must.Get(sframe.Decode(data, 0x10000000))(t)
 	for i, d := range s.FDEs() {
-		fres, err := s.FREs(i, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fres := must.Get(s.FREs(i, nil))(t)
 		fdes, rows = append(fdes, d), append(rows, fres)
 	}
 	return fdes, rows
@@ -200,9 +169,7 @@ func TestManyRows(t *testing.T) {
 		rows[i] = sp(uint32(4*i), int32(8+8*(i%2)))
 	}
 	b := v3(t)
-	if err := addTo(b, sframe.FDE{Start: 0x1000, Size: 4 * n}, rows); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, addTo(b, sframe.FDE{Start: 0x1000, Size: 4 * n}, rows))
 	fdes, fres := decoded(t, join(b))
 	if len(fdes) != 3 || len(fres[0]) != 65535 || len(fres[1]) != 65535 || len(fres[2]) != 10 {
 		t.Fatalf("%d FDEs", len(fdes))
@@ -241,9 +208,7 @@ func TestSplit(t *testing.T) {
 		{"none flexible", long(0, 60), []bool{false}},
 	} {
 		b := v3(t)
-		if err := addTo(b, sframe.FDE{Start: 0x1000, Size: 0x1000}, tt.rows); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, addTo(b, sframe.FDE{Start: 0x1000, Size: 0x1000}, tt.rows))
 		section := join(b)
 		fdes, _ := decoded(t, section)
 		var got []bool

@@ -6,6 +6,7 @@ import (
 
 	"cfi2sframe/emit"
 	"cfi2sframe/internal/testkit/generate"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/sframe"
 )
 
@@ -75,10 +76,7 @@ func FuzzSection(f *testing.F) {
 		if err != nil {
 			return
 		}
-		b, err := emit.NewBuilder(opt)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(emit.NewBuilder(opt))(t)
 		// A handful of rows, as in programs.
 		var alphabet []sframe.Row
 		for range 2 + s.N(8) {
@@ -145,17 +143,11 @@ func FuzzSection(f *testing.F) {
 		}
 		section := emit.Join([]*emit.Builder{b})
 		const addr = 0x4000000
-		data, err := section.Encode(addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Get(section.Encode(addr))(t)
 		if uint64(len(data)) != section.Size() || uint64(len(data))%max(opt.Align, 1) != 0 {
 			t.Fatalf("%d bytes; %d were announced, a multiple of %d", len(data), section.Size(), opt.Align)
 		}
-		out, err := sframe.Decode(data, addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := must.Get(sframe.Decode(data, addr))(t)
 		if out.Len() != section.NumFDEs() || uint64(out.NumFREs) != section.NumFREs() {
 			t.Errorf("%d FDEs and %d FREs; %d and %d were announced", out.Len(), out.NumFREs, section.NumFDEs(),
 				section.NumFREs())

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"cfi2sframe/internal/testkit/long"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/sframe"
 )
 
@@ -22,22 +23,14 @@ func encodeAll(t *testing.T, opt Options, fns []function, parts int) (*Section, 
 	t.Helper()
 	var builders []*Builder
 	for i := range parts {
-		b, err := NewBuilder(opt)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(NewBuilder(opt))(t)
 		for _, fn := range fns[len(fns)*i/parts : len(fns)*(i+1)/parts] {
-			if err := addTo(b, fn.fde, fn.fres); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, addTo(b, fn.fde, fn.fres))
 		}
 		builders = append(builders, b)
 	}
 	section := Join(builders)
-	data, err := section.Encode(0x100000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(section.Encode(0x100000))(t)
 	if uint64(len(data)) != section.Size() {
 		t.Errorf("Size is %d, the section has %d bytes", section.Size(), len(data))
 	}
@@ -47,20 +40,14 @@ func encodeAll(t *testing.T, opt Options, fns []function, parts int) (*Section, 
 // said returns which row holds where, however code is divided into FDEs.
 func said(t *testing.T, data []byte) []string {
 	t.Helper()
-	s, err := sframe.Decode(data, 0x100000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(sframe.Decode(data, 0x100000))(t)
 	type stretch struct {
 		begin, end uint64
 		row        string
 	}
 	var all []stretch
 	for i, d := range s.FDEs() {
-		fres, err := s.FREs(i, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fres := must.Get(s.FREs(i, nil))(t)
 		for j, e := range fres {
 			x := stretch{d.Start + uint64(e.Start), d.End(), fmt.Sprintf("%+v %t %t %t %d", e.Row, d.KeyB, d.Signal,
 				d.PCMask, d.RepSize)}

@@ -6,15 +6,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"cfi2sframe/internal/testkit/must"
 )
 
 func codec(t testing.TB, v Version, a ABI) *Codec {
 	t.Helper()
-	c, err := NewCodec(v, a)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	return must.Get(NewCodec(v, a))(t)
 }
 
 func slot(off int32) Rule            { return Rule{Base: CFA, Offset: off, Deref: true} }

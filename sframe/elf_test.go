@@ -9,15 +9,13 @@ import (
 	"testing"
 
 	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/sframe"
 )
 
 // TestFromELF finds the section of a program by its section header, or by its segment if there are no section headers.
 func TestFromELF(t *testing.T) {
-	prog, err := io.ReadAll(converted("../testdata/bin/amd64/prologue"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	prog := must.Get(io.ReadAll(converted("../testdata/bin/amd64/prologue")))(t)
 	const typ, off, size = elftest.ShType, elftest.ShOff, elftest.ShSize
 	header := func(p *elftest.Patcher) int { return p.Section(".sframe") }
 	segment := func(p *elftest.Patcher) int { return p.Segment(elf.ProgType(sframe.PTGNUSFrame), 0) }

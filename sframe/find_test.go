@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"cfi2sframe/internal/testkit/must"
 )
 
 // TestTypeFor expects the narrowest start addresses: unsigned, of 1, 2 or 4 bytes.
@@ -59,11 +61,8 @@ func TestNoFREs(t *testing.T) {
 		if tt.v == V3 {
 			flags |= FDEFuncStartPCRel
 		}
-		s, err := Decode(section(t, codec(t, tt.v, AMD64Little), flags, 0,
-			part{FDE{Start: 0x1000, Size: 8, Flexible: tt.flexible}, nil}), 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(Decode(section(t, codec(t, tt.v, AMD64Little), flags, 0,
+			part{FDE{Start: 0x1000, Size: 8, Flexible: tt.flexible}, nil}), 0))(t)
 		fres, err := s.FREs(0, nil)
 		if err != nil || fmt.Sprint(fres) != tt.want {
 			t.Errorf("%v, flexible %t: %v, error %v, want %s", tt.v, tt.flexible, fres, err, tt.want)
@@ -137,10 +136,7 @@ func TestLookupFixed(t *testing.T) {
 		{0xf0, 0, [2]Row{{CFA: sp(0), FP: slot(-16)}, {CFA: sp(16), RA: slot(-8), FP: slot(-24)}}},
 	} {
 		data[5], data[6] = tt.fp, tt.ra
-		s, err := Decode(data, 0x8000)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(Decode(data, 0x8000))(t)
 		for i, want := range tt.want {
 			m, ok, err := s.Lookup(0x1000 + uint64(4*i) + 1)
 			if err != nil || !ok || m.Row != want || m.Start != uint32(4*i) || m.FDE.Start != 0x1000 ||

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"cfi2sframe/internal/testkit/must"
 )
 
 // FuzzDecode decodes arbitrary bytes as a section.
@@ -26,9 +28,7 @@ func FuzzDecode(f *testing.F) {
 			"\xff\xff\xf0\x00\x00\x00\x00\x10\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00" +
 			"\x00\x07\x00\x23\x21",
 	} {
-		if _, err := Decode([]byte(s), 0x10000); err != nil {
-			f.Fatal(err)
-		}
+		must.Get(Decode([]byte(s), 0x10000))(f)
 		f.Add([]byte(s))
 		// A cached row starts where the previous row does, or at the end of a block.
 		f.Add([]byte(strings.Replace(s, "\x0b\x03\x10", "\x00\x03\x08", 1)))

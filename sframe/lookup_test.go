@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"cfi2sframe/convert"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/sframe"
 )
 
@@ -76,10 +77,7 @@ func around(s *sframe.Section, rnd *rand.Rand) []uint64 {
 // TestLookupForms compares the lookup functions in sections of all versions and machines, with sorted and unsorted
 // FDEs, and in damaged sections.
 func TestLookupForms(t *testing.T) {
-	files, err := filepath.Glob("../testdata/bin/*/*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must.Get(filepath.Glob("../testdata/bin/*/*"))(t)
 	rnd := rand.New(rand.NewPCG(1, 2))
 	sections, rows := 0, 0
 	for _, path := range files {
@@ -97,10 +95,7 @@ func TestLookupForms(t *testing.T) {
 			if err != nil || f.Section(".sframe") == nil {
 				continue
 			}
-			data, err := f.Section(".sframe").Data()
-			if err != nil {
-				t.Fatal(err)
-			}
+			data := must.Get(f.Section(".sframe").Data())(t)
 			const addr = 0x1000_0000
 			s, err := sframe.Decode(data, addr)
 			if err != nil {
@@ -127,14 +122,8 @@ func TestLookupForms(t *testing.T) {
 // FuzzLookups looks up pcs in arbitrary bytes, including sections that Decode rejects.
 func FuzzLookups(f *testing.F) {
 	for _, name := range []string{"prologue", "plt", "padding"} {
-		file, err := elf.NewFile(converted("../testdata/bin/amd64/" + name))
-		if err != nil {
-			f.Fatal(err)
-		}
-		data, err := file.Section(".sframe").Data()
-		if err != nil {
-			f.Fatal(err)
-		}
+		file := must.Get(elf.NewFile(converted("../testdata/bin/amd64/" + name)))(f)
+		data := must.Get(file.Section(".sframe").Data())(f)
 		f.Add(data, uint64(len(data)))
 	}
 	f.Fuzz(func(t *testing.T, data []byte, seed uint64) {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"cfi2sframe/internal/testkit/must"
 )
 
 // sound returns a valid section: one function of 16 bytes with two rows.
@@ -36,9 +38,7 @@ func TestFields(t *testing.T) {
 	v1, v2, v3 := sound(t, V1, AMD64Little), sound(t, V2, AMD64Little), sound(t, V3, AMD64Little)
 	big := sound(t, V2, S390XBig)
 	const fde, fres2, attr3 = 28, 28 + 20, 28 + 16
-	if _, err := Decode(v1, 0); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(Decode(v1, 0))(t)
 	for _, tt := range []struct {
 		name string
 		data []byte

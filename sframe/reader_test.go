@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"cfi2sframe/internal/testkit/must"
 )
 
 // TestReaderLists reads FDEs that share a list, a part of a list, or bytes of a list of another type.
@@ -27,10 +29,7 @@ func TestReaderLists(t *testing.T) {
 		}
 	}
 	binary.LittleEndian.PutUint32(data[12:], total)
-	s, err := Decode(data, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(Decode(data, 0))(t)
 	reader := s.NewReader()
 	for n := range 5000 { // more rows than the section has bytes
 		i := r.IntN(100)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"cfi2sframe/internal/testkit/generate"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/sframe"
 )
 
@@ -102,10 +103,7 @@ func FuzzStructured(f *testing.F) {
 		}
 		data = append(data, make([]byte, l.HeaderSize+int(h.AuxLen)+int(h.FREOff)-len(data))...)
 		data = append(data, rows...)
-		out, err := sframe.Decode(data, addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := must.Get(sframe.Decode(data, addr))(t)
 		if err := out.Dump(io.Discard, nil); err != nil {
 			t.Errorf("Dump: %v", err)
 		}

@@ -10,6 +10,7 @@ import (
 	"cfi2sframe/cfi"
 	"cfi2sframe/internal/arch"
 	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/sframe"
 )
 
@@ -151,10 +152,7 @@ func TestForm(t *testing.T) {
 			if abi == 0 {
 				abi = a.Big
 			}
-			codec, err := sframe.NewCodec(v, abi)
-			if err != nil {
-				t.Fatal(err)
-			}
+			codec := must.Get(sframe.NewCodec(v, abi))(t)
 			x := translator{arch: a, codec: codec, layout: codec.Layout(), opt: Options{Version: v}}
 			x.row = cfi.Row{Begin: 0x1000, End: 0x1010, Rules: &tt.rules}
 			row, g := x.form(x.cfa())
@@ -270,10 +268,7 @@ func TestPieces(t *testing.T) {
 		for n := 1; n <= 3; n++ {
 			var parts []*Result
 			for _, p := range table.Split(n) {
-				res, err := Translate(p, Options{Version: sframe.V2}, Discard())
-				if err != nil {
-					t.Fatal(err)
-				}
+				res := must.Get(Translate(p, Options{Version: sframe.V2}, Discard()))(t)
 				parts = append(parts, res)
 			}
 			res := Merge(parts)

@@ -10,6 +10,7 @@ import (
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/plt"
 	"cfi2sframe/internal/testkit/generate"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/sframe"
 )
 
@@ -51,10 +52,7 @@ func FuzzTranslate(f *testing.F) {
 				abi = a
 			}
 		}
-		codec, err := sframe.NewCodec(opt.Version, abi)
-		if err != nil {
-			t.Fatal(err)
-		}
+		codec := must.Get(sframe.NewCodec(opt.Version, abi))(t)
 		add(t, table, res, &all, codec, c.Rows())
 		opt.Stubs = []plt.Stub{{Begin: 0x30000, End: 0x30010, Steps: []plt.Step{{CFA: 8}}}}
 		var joined kept
@@ -70,10 +68,7 @@ func FuzzTranslate(f *testing.F) {
 				if i+1 < len(parts) {
 					opt.Stubs = nil
 				}
-				r, err := Translate(p, opt, &inParts)
-				if err != nil {
-					t.Fatal(err)
-				}
+				r := must.Get(Translate(p, opt, &inParts))(t)
 				results = append(results, r)
 			}
 			if got := Merge(results); !reflect.DeepEqual(got, res) {

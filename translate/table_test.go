@@ -15,6 +15,7 @@ import (
 	"cfi2sframe/internal/plt"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/goprog"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 )
@@ -234,16 +235,10 @@ func TestFunctions(t *testing.T) {
 // TestGoTable has a function of Go's table whose rows are withdrawn: the gap says why.
 func TestGoTable(t *testing.T) {
 	path := goprog.Build(t, "CGO_ENABLED=0", "-ldflags=-s -w")
-	table, err := cfi.Load(elftest.Parse(t, testfile.Read(t, path)), cfi.GoPCLNTab, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := must.Get(cfi.Load(elftest.Parse(t, testfile.Read(t, path)), cfi.GoPCLNTab, nil))(t)
 	fn := table.At(3)
 	table.Withdraw(fn, "other code")
-	res, err := Translate(table, Options{Version: sframe.V3}, Discard())
-	if err != nil {
-		t.Fatal(err)
-	}
+	res := must.Get(Translate(table, Options{Version: sframe.V3}, Discard()))(t)
 	i := slices.IndexFunc(res.Gaps, func(g Gap) bool { return g.Reason == GoTable })
 	if i < 0 || res.Gaps[i].Begin != fn.Begin || res.Gaps[i].End != fn.End ||
 		!strings.HasSuffix(fmt.Sprint(res.Gaps[i].Err), ": other code") || res.Sums[GoTable].Functions != 1 {

@@ -4,11 +4,11 @@ import (
 	"bytes"
 	"fmt"
 	"math"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 
+	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 )
 
@@ -159,10 +159,7 @@ func TestSpread(t *testing.T) {
 
 // TestReasons names each reason once, for programs and for people. docs/reasons.md has all names.
 func TestReasons(t *testing.T) {
-	readme, err := os.ReadFile("../docs/reasons.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	readme := testfile.Read(t, "../docs/reasons.md")
 	seen := make(map[string]Reason)
 	for _, r := range Reasons() {
 		for _, s := range []string{r.Name(), r.String()} {

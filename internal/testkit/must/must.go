@@ -1,0 +1,22 @@
+// Package must ends tests on errors that they do not expect.
+package must
+
+import "testing"
+
+// Do ends the test if err is not nil.
+func Do(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Get returns a function, as calls with two results cannot have other arguments: must.Get(os.Open(name))(t) is the
+// file, or ends the test.
+func Get[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		Do(t, err)
+		return v
+	}
+}
