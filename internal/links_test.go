@@ -2,6 +2,7 @@ package internal_test
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -38,6 +39,14 @@ func TestLinks(t *testing.T) {
 	}
 	if checked < 20 {
 		t.Errorf("%d links", checked)
+	}
+}
+
+// TestPicture expects the README's picture to show the numbers in the documents.
+func TestPicture(t *testing.T) {
+	cmd := exec.Command("sh", "-c", "cat ../docs/*.md | ../scripts/picture | diff - ../docs/overview.svg")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v; scripts/picture draws it\n%s", err, out)
 	}
 }
 
