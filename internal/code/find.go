@@ -16,6 +16,7 @@ const (
 	function             // it is a function: a symbol says so, or it is called
 	known                // by a symbol or described code: other calls may be data that was taken for code
 	overlap              // instructions that overlap, or cannot be decoded
+	plain                // an instruction that changes neither registers nor the stack, and does not overlap
 )
 
 // A finder follows code from entries, and marks what it reaches.
@@ -96,14 +97,26 @@ func (f *finder) is(pc uint64, marks byte) bool {
 // isCode reports whether pc is in a gap.
 func (f *finder) isCode(pc uint64) bool { return f.mark(pc) != nil }
 
-// decode decodes the instruction at pc.
+// decode decodes the instruction at pc. Plain instructions of a block that follow each other are one: they are most of
+// the code of hand-written functions.
 func (f *finder) decode(pc uint64) (insn.Inst, bool) {
-	if !f.isCode(pc) {
+	m := f.mark(pc)
+	if m == nil {
 		return insn.Inst{}, false
 	}
 	f.spend()
-	g := &f.Gaps[f.last]
-	return f.machine.decode(g.Code[pc-g.Addr:], pc)
+	off := pc - f.Gaps[f.last].Addr
+	if *m&plain == 0 {
+		return f.machine.decode(f.Gaps[f.last].Code[off:], pc)
+	}
+	n := 1
+	for _, m := range f.marks[f.last][off+1:] {
+		if m != inside && m != begins|plain {
+			break
+		}
+		n++
+	}
+	return insn.Inst{Size: n, Reg: insn.None, Src: insn.None}, true
 }
 
 // forget forgets what was reached.
@@ -206,7 +219,7 @@ func (f *finder) reach(pc uint64) (next uint64, on bool) {
 		*m |= overlap
 		for at := pc - 1; f.is(at, 0); at-- { // of the other instruction
 			if b := f.mark(at); *b&begins != 0 {
-				*b |= overlap
+				*b = *b&^plain | overlap
 				break
 			}
 		}
@@ -220,9 +233,12 @@ func (f *finder) reach(pc uint64) (next uint64, on bool) {
 		b := f.mark(at)
 		if *b&begins != 0 {
 			*m |= overlap
-			*b |= overlap
+			*b = *b&^plain | overlap
 		}
 		*b |= inside
+	}
+	if *m&overlap == 0 && in.Op == insn.Other && in.Writes == 0 && in.Stores == 0 {
+		*m |= plain
 	}
 	f.refer(&in)
 	if to := uint64(in.Mem.Disp); in.Op == insn.Address && in.Mem.Relative && f.isCode(to) {
