@@ -29,8 +29,7 @@ type Start struct {
 
 // PlanObject finds the layout of the relocatable object f with an .sframe of size bytes and its relocations, as GNU as
 // writes them. Both sections come last, so that no section gets another index.
-func PlanObject(f *elffile.File, size uint64, o Object, opt Options) (l *Layout, err error) {
-	defer readWhole(f, &l, &err)
+func PlanObject(f *elffile.File, size uint64, o Object, opt Options) (*Layout, error) {
 	p, err := newObject(f, size)
 	if err != nil {
 		return nil, err
