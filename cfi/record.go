@@ -110,7 +110,7 @@ func (r *record) decode(s *section, off int) {
 }
 
 // minFDE is the smallest length field of an FDE: a CIE pointer, and addresses of two bytes.
-const minFDE = 4 + 2 + 2
+const minFDE = 8
 
 // reserve allocates memory for all functions.
 func (p *parser) reserve() {
