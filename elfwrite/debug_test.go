@@ -31,9 +31,7 @@ func split(t *testing.T) (prog, debug []byte) {
 	cmd := exec.Command("sh", "-ec", "gcc -g -O1 -nostartfiles -Wl,-e,main -o prog prog.c\n"+
 		"objcopy --only-keep-debug prog prog.debug; strip --strip-unneeded prog")
 	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	must.Run(t, cmd)
 	return testfile.Read(t, filepath.Join(dir, "prog")), testfile.Read(t, filepath.Join(dir, "prog.debug"))
 }
 

@@ -125,9 +125,7 @@ func linked(t *testing.T, source string, asOptions []string, linker string, opti
 		append([]string{"as", "--64", source, "-o", object}, asOptions...),
 		append([]string{linker, "-m", "elf_x86_64", object, "-o", out}, options...),
 	} {
-		if text, err := exec.Command(peer.Look(t, cmd[0]), cmd[1:]...).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %v\n%s", cmd, err, text)
-		}
+		must.Run(t, exec.Command(peer.Look(t, cmd[0]), cmd[1:]...))
 	}
 	return testfile.Read(t, out)
 }

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"cfi2sframe/internal/testkit/must"
 )
 
 // layers lists for each package those of this module that it may import. Data goes
@@ -67,10 +69,7 @@ var knowMachines = []string{"internal/arch", "internal/code", "internal/gopclnta
 func TestMachines(t *testing.T) {
 	found := 0
 	sources(t, func(dir, file string) {
-		tree, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		tree := must.Get(parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution))(t)
 		ast.Inspect(tree, func(n ast.Node) bool {
 			sel, ok := n.(*ast.SelectorExpr)
 			if !ok {
@@ -104,7 +103,7 @@ func isMachine(pkg, name string) bool {
 // sources calls fn for all Go files but tests and what is below internal/testkit and lab, with the folder and the path.
 func sources(t *testing.T, fn func(dir, file string)) {
 	t.Helper()
-	err := filepath.WalkDir("..", func(file string, e fs.DirEntry, err error) error {
+	must.Do(t, filepath.WalkDir("..", func(file string, e fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
@@ -118,10 +117,7 @@ func sources(t *testing.T, fn func(dir, file string)) {
 			fn(dir, file)
 		}
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 }
 
 func TestImports(t *testing.T) {
@@ -132,15 +128,9 @@ func TestImports(t *testing.T) {
 			t.Errorf("%s is in no layer", dir)
 		}
 		seen[dir] = true
-		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := must.Get(parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly))(t)
 		for _, spec := range f.Imports {
-			path, err := strconv.Unquote(spec.Path.Value)
-			if err != nil {
-				t.Fatal(err)
-			}
+			path := must.Get(strconv.Unquote(spec.Path.Value))(t)
 			if own, ok := strings.CutPrefix(path, "cfi2sframe/"); ok && !slices.Contains(allowed, own) {
 				t.Errorf("%s imports %s", file, path)
 			}
@@ -159,10 +149,7 @@ var notBelow = regexp.MustCompile(
 
 // TestLibrary expects convert to need none of them.
 func TestLibrary(t *testing.T) {
-	out, err := exec.Command("go", "list", "-deps", "cfi2sframe/convert").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(exec.Command("go", "list", "-deps", "cfi2sframe/convert").Output())(t)
 	deps := strings.Fields(string(out))
 	if !slices.Contains(deps, "cfi2sframe/translate") {
 		t.Fatalf("packages %v", deps)

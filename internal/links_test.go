@@ -7,22 +7,19 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"cfi2sframe/internal/testkit/must"
+	"cfi2sframe/internal/testkit/testfile"
 )
 
 // TestLinks follows the relative links of the documents that are installed.
 func TestLinks(t *testing.T) {
 	files := []string{"../README.md", "../CONTRIBUTING.md", "../walker/README.md", "../conformance/README.md"}
-	docs, err := filepath.Glob("../docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	docs := must.Get(filepath.Glob("../docs/*.md"))(t)
 	links := regexp.MustCompile(`\]\(([^)#:]*)(#[^)]*)?\)`)
 	checked := 0
 	for _, file := range append(files, docs...) {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := testfile.Read(t, file)
 		for _, m := range links.FindAllSubmatch(text, -1) {
 			path, heading := file, string(m[2])
 			if len(m[1]) > 0 {

@@ -5,33 +5,25 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"cfi2sframe/internal/testkit/must"
+	"cfi2sframe/internal/testkit/testfile"
 )
 
 // TestOutside builds a program in a module of its own that imports this one, and runs it.
 func TestOutside(t *testing.T) {
-	root, err := filepath.Abs("..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := must.Get(filepath.Abs(".."))(t)
 	dir := t.TempDir()
 	for from, to := range map[string]string{"testdata/outside/main.go": "main.go", "../go.mod": "go.mod",
 		"../go.sum": "go.sum"} {
-		b, err := os.ReadFile(from)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, to), b, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		b := testfile.Read(t, from)
+		testfile.Write(t, filepath.Join(dir, to), b)
 	}
 	run := func(args ...string) string {
 		t.Helper()
 		cmd := exec.Command("go", args...)
 		cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOFLAGS=-mod=mod", "GOWORK=off")
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Fatalf("go %v: %v\n%s", args, err, out)
-		}
+		out := must.Run(t, cmd)
 		return string(out)
 	}
 	// The requirements stay those of this module, so that nothing has to be fetched.

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/testfile"
 )
 
@@ -21,9 +22,7 @@ func TestStages(t *testing.T) {
 	for _, name := range []string{"go", "gofmt", "gcc"} {
 		// gofmt names on standard output the files that are not formatted.
 		script := "#!/bin/sh\necho ran " + name + " $1 >&2\n"
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755))
 	}
 	for _, tt := range []struct {
 		args []string
@@ -31,10 +30,7 @@ func TestStages(t *testing.T) {
 	}{{nil, 3}, {[]string{"--race"}, 4}, {[]string{"--all"}, 7}, {[]string{"--race", "--all"}, 9}} {
 		cmd := exec.Command("../scripts/test", tt.args...)
 		cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "CC=gcc")
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
+		out := must.Run(t, cmd)
 		if n := len(regexp.MustCompile(`(?m)^test: .+\nran go`).FindAll(out, -1)); n != tt.want {
 			t.Errorf("%q: %d stages are announced; want %d\n%s", tt.args, n, tt.want, out)
 		}
@@ -46,10 +42,7 @@ func TestRaced(t *testing.T) {
 	raced := strings.Fields(string(testfile.Read(t, "../scripts/test")))
 	started := 0
 	sources(t, func(dir, file string) {
-		tree, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		tree := must.Get(parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution))(t)
 		ast.Inspect(tree, func(n ast.Node) bool {
 			_, starts := n.(*ast.GoStmt)
 			if call, ok := n.(*ast.SelectorExpr); ok {

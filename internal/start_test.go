@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"cfi2sframe/internal/testkit/long"
+	"cfi2sframe/internal/testkit/must"
 )
 
 // unwanted are packages that take time when a program starts which has them, whether it uses them or not, and
@@ -28,10 +29,7 @@ var unwanted = []struct{ path, instead string }{
 
 // TestStart keeps out of the command what would make it start later.
 func TestStart(t *testing.T) {
-	b, err := exec.Command("go", "list", "-deps", "../cmd/cfi2sframe").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(exec.Command("go", "list", "-deps", "../cmd/cfi2sframe").Output())(t)
 	deps := strings.Fields(string(b))
 	if !slices.Contains(deps, "github.com/spf13/pflag") {
 		t.Fatalf("these are not the packages of the command: %v", deps)
@@ -57,9 +55,7 @@ func TestInstructions(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "cfi2sframe")
 	build := exec.Command("go", "build", "-o", program, "../cmd/cfi2sframe")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	must.Run(t, build)
 	run := exec.Command(valgrind, "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null", program,
 		"--version")
 	run.Env = append(os.Environ(), "GODEBUG=cpu.rdtscp=off") // which valgrind does not know

@@ -4,6 +4,8 @@ import (
 	"encoding/hex"
 	"strings"
 	"testing"
+
+	"cfi2sframe/internal/testkit/must"
 )
 
 // TestEpilogue decodes the epilogues that GCC 12 and 16 generate for functions with a realigned stack (from objdump),
@@ -54,10 +56,7 @@ func TestEpilogue(t *testing.T) {
 		{"/c3", 10, 0},                                //
 	} {
 		before, after, _ := strings.Cut(tt.code, "/")
-		code, err := hex.DecodeString(before + after)
-		if err != nil {
-			t.Fatal(err)
-		}
+		code := must.Get(hex.DecodeString(before + after))(t)
 		const begin = 0x1000
 		end := begin + uint64(len(code))
 		first, last := amd64.Epilogue(code, begin, len(before)/2, tt.reg, func(pc uint64) bool {

@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/must"
+	"cfi2sframe/internal/testkit/testfile"
 )
 
 // header returns a member's header (ar(5) of the GNU kind): name, date, owner, group and
@@ -34,13 +36,8 @@ func member(name, contents string) string {
 func file(t testing.TB, contents string) *os.File {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "lib.a")
-	if err := os.WriteFile(path, []byte(contents), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testfile.Write(t, path, contents)
+	f := must.Get(os.OpenFile(path, os.O_RDWR, 0))(t)
 	t.Cleanup(func() { f.Close() })
 	return f
 }
@@ -49,10 +46,7 @@ func file(t testing.TB, contents string) *os.File {
 func rewrite(t testing.TB, a *Archive, change func(name, contents string) string) (string, error) {
 	t.Helper()
 	dst := file(t, "")
-	w, err := a.NewWriter(context.Background(), dst)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must.Get(a.NewWriter(context.Background(), dst))(t)
 	for i := range a.Members {
 		m := &a.Members[i]
 		if m.Special() {
@@ -61,10 +55,7 @@ func rewrite(t testing.TB, a *Archive, change func(name, contents string) string
 			}
 			continue
 		}
-		b, err := io.ReadAll(a.Contents(i))
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(io.ReadAll(a.Contents(i)))(t)
 		s := change(m.Name, string(b))
 		if err := w.Add(i, strings.NewReader(s), int64(len(s))); err != nil {
 			return "", err
@@ -73,10 +64,7 @@ func rewrite(t testing.TB, a *Archive, change func(name, contents string) string
 	if err := w.Close(); err != nil {
 		return "", err
 	}
-	b, err := os.ReadFile(dst.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testfile.Read(t, dst.Name())
 	return string(b), nil
 }
 
@@ -102,10 +90,7 @@ func TestNoIndex(t *testing.T) {
 	}
 	// The last member may lack its padding.
 	s := Magic + member("a.o/", "abc")
-	a, err := Open(file(t, s[:len(s)-1]), int64(len(s)-1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Get(Open(file(t, s[:len(s)-1]), int64(len(s)-1)))(t)
 	if got, err := rewrite(t, a, same); err != nil || got != s {
 		t.Errorf("%q (%v)", got, err)
 	}
@@ -192,10 +177,7 @@ func FuzzOpen(f *testing.F) {
 				t.Fatalf("member %d was %q of %d bytes, and is %q of %d", i, x.Name, x.Size, y.Name, y.Size)
 			}
 		}
-		shrunk, err := rewrite(t, b, func(_, contents string) string { return contents[:len(contents)-1] })
-		if err != nil {
-			t.Fatal(err)
-		}
+		shrunk := must.Get(rewrite(t, b, func(_, contents string) string { return contents[:len(contents)-1] }))(t)
 		plain, err := rewrite(t, a, same)
 		if err != nil || plain != shrunk {
 			t.Fatalf("grown and shrunk, it is\n%q\nand without that\n%q (%v)", shrunk, plain, err)

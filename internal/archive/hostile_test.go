@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/must"
 )
 
 // TestOpenErrors has archives that no ar makes, and says where what is wrong is.
@@ -129,10 +130,7 @@ func TestWriteErrors(t *testing.T) {
 	data := elftest.Ar(elftest.ArMember("/", elftest.ArIndex(4, 0)), elftest.ArMember("one.o/", []byte("text")),
 		elftest.ArMember("two.o/", []byte("text")))
 	f := file(t, string(data))
-	a, err := Open(f, int64(len(data)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Get(Open(f, int64(len(data))))(t)
 	closed := file(t, "")
 	closed.Close()
 	if _, err := a.NewWriter(t.Context(), closed); !errors.Is(err, os.ErrClosed) {
@@ -140,10 +138,7 @@ func TestWriteErrors(t *testing.T) {
 	}
 	writer := func() (*Writer, *os.File) {
 		dst := file(t, "")
-		w, err := a.NewWriter(t.Context(), dst)
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := must.Get(a.NewWriter(t.Context(), dst))(t)
 		return w, dst
 	}
 	for name, step := range map[string]func(w *Writer) error{
@@ -168,17 +163,12 @@ func TestWriteErrors(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	w, err = a.NewWriter(ctx, file(t, ""))
-	if err != nil {
-		t.Fatal(err)
-	}
+	w = must.Get(a.NewWriter(ctx, file(t, "")))(t)
 	if err := w.Add(1, strings.NewReader("other"), 5); !errors.Is(err, context.Canceled) {
 		t.Errorf("Add after the end: %v", err)
 	}
 	w, _ = writer()
-	if err := w.Keep(0); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.Keep(0))
 	f.Close()
 	if _, err := a.Contents(1).ReadAt(make([]byte, 1), 0); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("Contents, the input is closed: %v", err)
@@ -194,22 +184,14 @@ func TestSizes(t *testing.T) {
 	data := elftest.Ar(elftest.ArSized("//", "200000000", nil))
 	f := file(t, string(data))
 	const size = 8 + 60 + 200_000_000
-	if err := f.Truncate(size); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, f.Truncate(size))
 	if _, err := Open(f, size); err == nil ||
 		!strings.Contains(err.Error(), "archive at offset 0x44: // of 200000000 bytes; at most 134217728 are supported") {
 		t.Errorf("table of names: %v", err)
 	}
 	data = elftest.Ar(elftest.ArMember("one.o/", []byte("text")))
-	a, err := Open(file(t, string(data)), int64(len(data)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := a.NewWriter(t.Context(), file(t, ""))
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Get(Open(file(t, string(data)), int64(len(data))))(t)
+	w := must.Get(a.NewWriter(t.Context(), file(t, "")))(t)
 	large := file(t, "")
 	if err := large.Truncate(10_000_000_000); err != nil {
 		t.Skipf("no files of that size: %v", err)

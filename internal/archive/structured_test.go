@@ -8,6 +8,7 @@ import (
 
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/generate"
+	"cfi2sframe/internal/testkit/must"
 )
 
 // FuzzStructured makes an archive of the bytes: members with short names and long ones, a symbol index of either kind,
@@ -69,10 +70,7 @@ func FuzzStructured(f *testing.F) {
 			return string(elftest.Ar(parts...))
 		}
 		data := build(func(i int) string { return want[i].contents })
-		a, err := Open(file(t, data), int64(len(data)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := must.Get(Open(file(t, data), int64(len(data))))(t)
 		n := 0
 		for i := range a.Members {
 			m := &a.Members[i]
@@ -97,10 +95,7 @@ func FuzzStructured(f *testing.F) {
 			}
 			return contents
 		}
-		got, err := rewrite(t, a, change)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must.Get(rewrite(t, a, change))(t)
 		if other := build(func(i int) string {
 			return change(want[i].name,
 				want[i].contents)

@@ -15,16 +15,14 @@ import (
 
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/must"
+	"cfi2sframe/internal/testkit/testfile"
 )
 
 // plain is a file with a build-id, and without .gnu_debuglink.
 func plain(t *testing.T) []byte {
 	t.Helper()
-	b, err := os.ReadFile("../../testdata/bin/amd64/plt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
+	return testfile.Read(t, "../../testdata/bin/amd64/plt")
 }
 
 // with returns the file with other notes than its build-id, and a link, if these are not nil.
@@ -49,12 +47,8 @@ func debugLink(name string, data []byte) []byte {
 
 func put(t *testing.T, path string, b []byte) string {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, b, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	testfile.Write(t, path, b)
 	return path
 }
 
@@ -69,10 +63,7 @@ func TestNamed(t *testing.T) {
 		p.Put64(h, p.U64(h)+16)
 		return p.B
 	}
-	other, err := os.ReadFile("../../testdata/bin/amd64/undefra")
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := testfile.Read(t, "../../testdata/bin/amd64/undefra")
 	withID := func(add func(*elftest.Object)) []byte {
 		o := elftest.NewObject()
 		o.Add(".note.gnu.build-id", elf.SHT_NOTE, elf.SHF_ALLOC, note("abcd"))
@@ -145,10 +136,8 @@ func TestNamed(t *testing.T) {
 func TestNoFile(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
-	if err := errors.Join(syscall.Mkfifo(at("fifo"), 0o600), os.Mkdir(at("folder"), 0o700),
-		os.Symlink(at("loop"), at("loop"))); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(syscall.Mkfifo(at("fifo"), 0o600), os.Mkdir(at("folder"), 0o700),
+		os.Symlink(at("loop"), at("loop"))))
 	for name, want := range map[string]string{
 		at("fifo"): "regular file", at("folder"): "regular file", "/dev/zero": "regular file",
 		at("loop"): "too many levels of symbolic links", at("none"): "no such file or directory",
@@ -190,10 +179,7 @@ func TestAuto(t *testing.T) {
 	defer func(root string) { Root = root }(Root)
 	Root = t.TempDir()
 	dir := t.TempDir()
-	real, err := filepath.EvalSymlinks(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	real := must.Get(filepath.EvalSymlinks(dir))(t)
 	data := with(t, nil, debugLink("prog.debug", nil))
 	f := elftest.Parse(t, data)
 	id, _, err := f.BuildID()
@@ -202,9 +188,7 @@ func TestAuto(t *testing.T) {
 	}
 	prog := put(t, filepath.Join(real, "prog"), data)
 	link := filepath.Join(dir, "link")
-	if err := os.Symlink(prog, link); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink(prog, link))
 	s := hex.EncodeToString(id)
 	places := []string{
 		filepath.Join(Root, ".build-id", s[:2], s[2:]+".debug"),
@@ -232,9 +216,7 @@ func TestAuto(t *testing.T) {
 		t.Errorf("files of another build: %v, %v", d, err)
 	}
 	// Each of them is named, and those that are not there are not.
-	if err := os.Remove(places[2]); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(places[2]))
 	d, passedOver, err := Find(prog, f)
 	if d != nil || err != nil || len(passedOver) != 3 {
 		t.Fatalf("%v, %v, %v", d, passedOver, err)
@@ -247,17 +229,12 @@ func TestAuto(t *testing.T) {
 	}
 	// The one that is found is known by any name.
 	found := func(name, of string) bool {
-		info, err := os.Stat(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		info := must.Get(os.Stat(name))(t)
 		return IsFound(info, of)
 	}
 	put(t, places[3], plain(t))
 	other := filepath.Join(dir, "other")
-	if err := os.Link(places[3], other); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Link(places[3], other))
 	text := put(t, filepath.Join(dir, "text"), []byte("no ELF file"))
 	for _, tt := range []struct {
 		name, of string

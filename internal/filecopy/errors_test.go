@@ -10,6 +10,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"cfi2sframe/internal/testkit/must"
+	"cfi2sframe/internal/testkit/testfile"
 )
 
 // two returns a file with the given contents, and an empty one.
@@ -24,9 +27,7 @@ func two(t *testing.T, contents string) (src, dst *os.File) {
 		}
 		t.Cleanup(func() { (*f).Close() })
 	}
-	if _, err := src.WriteString(contents); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(src.WriteString(contents))(t)
 	return src, dst
 }
 
@@ -63,10 +64,7 @@ func TestCopyErrors(t *testing.T) {
 	src, dst := two(t, "text")
 	closed, other := two(t, "")
 	closed.Close()
-	dir, err := os.Open(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must.Get(os.Open(t.TempDir()))(t)
 	defer dir.Close()
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
@@ -102,10 +100,7 @@ func TestNoHoles(t *testing.T) {
 		t.Skip(err)
 	}
 	defer src.Close()
-	want, err := os.ReadFile("/proc/version")
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := testfile.Read(t, "/proc/version")
 	_, dst := two(t, "")
 	if err := Range(t.Context(), dst, 0, src, 0, int64(len(want))); err != nil {
 		t.Error(err)

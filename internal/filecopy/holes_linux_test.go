@@ -10,39 +10,30 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"cfi2sframe/internal/testkit/must"
 )
 
 // sparse makes a file of the given size with bytes at the given offsets, and nothing else.
 func sparse(t *testing.T, size int64, at ...int64) (*os.File, []byte) {
 	t.Helper()
-	f, err := os.Create(filepath.Join(t.TempDir(), "sparse"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(os.Create(filepath.Join(t.TempDir(), "sparse")))(t)
 	t.Cleanup(func() { f.Close() })
 	b := make([]byte, size)
 	for _, off := range at {
 		b[off] = 1
-		if _, err := f.WriteAt([]byte{1}, off); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(f.WriteAt([]byte{1}, off))(t)
 	}
-	if err := f.Truncate(size); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, f.Truncate(size))
 	return f, b
 }
 
 // used returns how many bytes a file takes on the disk.
 func used(t *testing.T, f *os.File) int64 {
 	t.Helper()
-	if err := f.Sync(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, f.Sync())
 	var st syscall.Stat_t
-	if err := syscall.Fstat(int(f.Fd()), &st); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.Fstat(int(f.Fd()), &st))
 	return 512 * st.Blocks
 }
 
@@ -87,9 +78,7 @@ func TestHoles(t *testing.T) {
 			}
 		}
 		over, _ := sparse(t, 0)
-		if _, err := over.Write(bytes.Repeat([]byte{7}, size)); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(over.Write(bytes.Repeat([]byte{7}, size)))(t)
 		if err := Bytes(t.Context(), over, tt.to, src, tt.from, tt.n); err != nil {
 			t.Errorf("%s: %v", tt.name, err)
 		}
@@ -109,9 +98,7 @@ func TestShrunk(t *testing.T) {
 			!strings.Contains(err.Error(), "the input ends 1 bytes early") {
 			t.Errorf("error %v", err)
 		}
-		if err := src.Truncate(0); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, src.Truncate(0))
 		if err := Range(t.Context(), dst, 0, src, 100, 10); err == nil ||
 			!strings.Contains(err.Error(), "10 bytes early") {
 			t.Errorf("error %v", err)

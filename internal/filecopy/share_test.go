@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/testfile"
 )
@@ -36,19 +37,14 @@ func TestShare(t *testing.T) {
 		t.Helper()
 		unix.Sync()
 		var s unix.Statfs_t
-		if err := unix.Statfs(mount, &s); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, unix.Statfs(mount, &s))
 		return int64(s.Blocks-s.Bfree) * s.Bsize
 	}
 	old := make([]byte, 130<<20+100)
 	r := rand.NewChaCha8([32]byte{})
 	_, _ = r.Read(old) // it always can
 	testfile.Write(t, filepath.Join(mount, "old"), old)
-	src, err := os.Open(filepath.Join(mount, "old"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	src := must.Get(os.Open(filepath.Join(mount, "old")))(t)
 	defer src.Close()
 	for _, tt := range []struct {
 		name     string
@@ -60,10 +56,7 @@ func TestShare(t *testing.T) {
 		{"blocks further", 2 * 4096, 4096, int64(len(old)) - 2*4096, true},
 		{"bytes further", 10, 7, 8 << 20, false},
 	} {
-		dst, err := os.Create(filepath.Join(mount, tt.name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		dst := must.Get(os.Create(filepath.Join(mount, tt.name)))(t)
 		defer dst.Close()
 		before := used()
 		if err := Range(context.Background(), dst, tt.to, src, tt.from, tt.n); err != nil {

@@ -14,6 +14,7 @@ import (
 	"cfi2sframe/convert"
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/files"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/testfile"
 )
 
@@ -80,13 +81,9 @@ func TestBatchNames(t *testing.T) {
 			path := func(name string) string { return filepath.Join(dir, name) }
 			copyFixture(t, path("a"))
 			for _, name := range []string{"b", "kept"} {
-				if err := os.Link(path("a"), path(name)); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.Link(path("a"), path(name)))
 			}
-			if err := os.Symlink("b", path("soft")); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Symlink("b", path("soft")))
 			names := []string{path("a"), path("b"), path("soft"), path("a")}
 			var batch files.Batch
 			batch.Expect(append(names, path("missing")))
@@ -117,10 +114,7 @@ func TestBatchNames(t *testing.T) {
 			expectFile(t, "a name", path("a"), want)
 			expectFile(t, "another name", path("b"), want)
 			expectFile(t, "a name that was not to be replaced", path("kept"), old)
-			a, err := os.Stat(path("a"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			a := must.Get(os.Stat(path("a")))(t)
 			if b, err := os.Stat(path("b")); err != nil || !os.SameFile(a, b) || a.Mode() != 0o755 {
 				t.Errorf("the names are not those of one file of mode %v, error %v", a.Mode(), err)
 			}
@@ -142,18 +136,14 @@ func TestBatchOther(t *testing.T) {
 	dir := t.TempDir()
 	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
 	copyFixture(t, a)
-	if err := os.Link(a, b); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Link(a, b))
 	var batch files.Batch
 	batch.Expect([]string{a, b})
 	batch.AddInPlace(t.Context(), a, files.Options{})
 	batch.AddInPlace(t.Context(), b, files.Options{})
 	batch.Finish(t.Context())
 	changed := append(testfile.Read(t, a), 1)
-	if err := os.WriteFile(a, changed, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(a, changed, 0o755))
 	batch.Commit(t.Context())
 	for i, want := range []string{"the input was changed while it was read", "it is the same file as " + a +
 		", which was not replaced"} {
@@ -171,20 +161,14 @@ func TestBatchReplaced(t *testing.T) {
 	dir := t.TempDir()
 	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
 	copyFixture(t, a)
-	if err := os.Link(a, b); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Link(a, b))
 	var batch files.Batch
 	batch.AddInPlace(t.Context(), a, files.Options{})
 	batch.AddInPlace(t.Context(), b, files.Options{})
 	batch.Finish(t.Context())
-	if err := os.Remove(b); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(b))
 	other := []byte("somebody's new file")
-	if err := os.WriteFile(b, other, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	testfile.Write(t, b, other)
 	batch.Commit(t.Context())
 	if batch.Jobs[0].Err != nil || batch.Jobs[1].Err == nil {
 		t.Errorf("errors are %v and %v", batch.Jobs[0].Err, batch.Jobs[1].Err)
@@ -199,9 +183,7 @@ func TestBatchAdd(t *testing.T) {
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name) }
 	twice := path("twice")
-	if err := os.WriteFile(twice, converted(t, "plt", convert.Options{}), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(twice, converted(t, "plt", convert.Options{}), 0o755))
 	fixture := func(name string) string { return filepath.Join(fixtures, "amd64", name) }
 	little := files.Options{Accept: func() string { return "too little" }}
 	dry := files.Options{DryRun: true}
@@ -276,9 +258,7 @@ func TestBatchThreads(t *testing.T) {
 	dir := t.TempDir()
 	small, large := filepath.Join(fixtures, "amd64", "plt"), filepath.Join(dir, "large")
 	copyFixture(t, large)
-	if err := os.Truncate(large, 100<<20); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Truncate(large, 100<<20))
 	b := files.Batch{Workers: 4}
 	defer b.Close()
 	var threads, both atomic.Int32

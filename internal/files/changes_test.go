@@ -11,6 +11,8 @@ import (
 
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/files"
+	"cfi2sframe/internal/testkit/must"
+	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 )
 
@@ -31,10 +33,7 @@ func (d *disturbance) Err() error {
 
 func copyFixture(t *testing.T, to string) {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join(fixtures, "amd64", "plt"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testfile.Read(t, filepath.Join(fixtures, "amd64", "plt"))
 	if err := errors.Join(os.WriteFile(to, b, 0o755), os.Chmod(to, 0o755)); err != nil { // whatever the umask is
 		t.Fatal(err)
 	}
@@ -46,14 +45,9 @@ func TestChangedInput(t *testing.T) {
 	in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out")
 	copyFixture(t, in)
 	ctx := &disturbance{Context: context.Background(), after: 1, do: func() { // the first time it is not open yet
-		f, err := os.OpenFile(in, os.O_WRONLY, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := must.Get(os.OpenFile(in, os.O_WRONLY, 0))(t)
 		defer f.Close()
-		if _, err := f.WriteAt([]byte{1}, 0x900); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(f.WriteAt([]byte{1}, 0x900))(t)
 	}}
 	_, err := files.Convert(ctx, in, out, files.Options{Work: files.Add(convert.Options{Version: sframe.V2}, "")})
 	if err == nil || !strings.Contains(err.Error(), "changed while it was read") {

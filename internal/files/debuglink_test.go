@@ -16,6 +16,7 @@ import (
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
@@ -35,9 +36,7 @@ func split(t *testing.T, commands string) (at func(name string) string, sh func(
 		t.Helper()
 		cmd := exec.Command("sh", "-ec", command)
 		cmd.Dir = dir
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%s: %v\n%s", command, err, out)
-		}
+		must.Run(t, cmd)
 	}
 	testfile.Write(t, filepath.Join(dir, "prog.c"),
 		"int twice(int n) { return n * 2; }\nint main(int argc, char **argv) { return twice(argc + 20) > 40 ? 0 : 1; }\n")
@@ -51,15 +50,9 @@ const splitOff = "objcopy -R .sframe prog; objcopy --only-keep-debug prog prog.d
 // together expects a debug file to have the headers of a program, and the program its checksum.
 func together(t *testing.T, prog, debug string) {
 	t.Helper()
-	p, err := elf.Open(prog)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(elf.Open(prog))(t)
 	defer p.Close()
-	d, err := elf.Open(debug)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := must.Get(elf.Open(debug))(t)
 	defer d.Close()
 	if len(p.Progs) != len(d.Progs) {
 		t.Errorf("%d segments; the program has %d", len(d.Progs), len(p.Progs))
@@ -73,10 +66,7 @@ func together(t *testing.T, prog, debug string) {
 	if (a == nil) != (b == nil) || a != nil && (a.Addr != b.Addr || a.Size != b.Size || b.Type != elf.SHT_NOBITS) {
 		t.Errorf("it has .sframe as %+v, and the program as %+v", b, a)
 	}
-	link, err := p.Section(".gnu_debuglink").Data()
-	if err != nil {
-		t.Fatal(err)
-	}
+	link := must.Get(p.Section(".gnu_debuglink").Data())(t)
 	if want := crc32.ChecksumIEEE(testfile.Read(t, debug)); p.ByteOrder.Uint32(link[len(link)-4:]) != want {
 		t.Errorf("the checksum of the debug file is %x; want %x", link[len(link)-4:], want)
 	}
@@ -88,15 +78,10 @@ func TestDebugLink(t *testing.T) {
 	prog, debug := at("prog"), at("prog.debug")
 	before := testfile.Read(t, debug)
 	then := time.Unix(1_000_000_000, 0)
-	if err := os.Chtimes(debug, then, then); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Chtimes(debug, then, then))
 	inPlace := func(opt files.Options) *files.Result {
 		t.Helper()
-		res, err := files.Convert(t.Context(), prog, prog, opt)
-		if err != nil {
-			t.Fatal(err)
-		}
+		res := must.Get(files.Convert(t.Context(), prog, prog, opt))(t)
 		together(t, prog, debug)
 		return res
 	}
@@ -118,9 +103,7 @@ func TestDebugLink(t *testing.T) {
 		t.Errorf("once more it is another one, of %q", res.DebugFile)
 	}
 	// The program stays, and the debug file of before gets its headers.
-	if err := os.WriteFile(debug, before, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	testfile.Write(t, debug, before)
 	opt = files.Options{Work: files.Add(convert.Options{Update: true}, ""), DebugLinkUpdate: debug}
 	if res := inPlace(opt); res.DebugFile != debug || res.Stays != convert.Current ||
 		!bytes.Equal(testfile.Read(t, debug), right) {
@@ -130,9 +113,7 @@ func TestDebugLink(t *testing.T) {
 	wrong := bytes.Clone(converted)
 	link, sec := sectionOf(t, wrong, ".gnu_debuglink")
 	wrong[sec.Offset+uint64(len(link))-1] ^= 1
-	if err := os.WriteFile(prog, wrong, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(prog, wrong, 0o777))
 	if res := inPlace(opt); res.DebugFile != "" || res.Stays != "" || !bytes.Equal(testfile.Read(t, prog), converted) {
 		t.Errorf("a checksum: it stays for %q, and the debug file is %q", res.Stays, res.DebugFile)
 	}
@@ -211,10 +192,7 @@ func TestOutputsRefused(t *testing.T) {
 		}
 	})
 	library := filepath.Join(t.TempDir(), "lib.a")
-	if err := os.WriteFile(library, elftest.Ar(elftest.ArMember("a.o/", elftest.NewObject().Bytes())),
-		0o666); err != nil {
-		t.Fatal(err)
-	}
+	testfile.Write(t, library, elftest.Ar(elftest.ArMember("a.o/", elftest.NewObject().Bytes())))
 	if _, err := files.Convert(t.Context(), library, filepath.Join(dir, "lib.a"), files.Options{}); err == nil ||
 		!strings.HasSuffix(err.Error(), ": cannot write to "+none+noFolder) {
 		t.Errorf("an archive without a folder for its members: %v", err)
@@ -247,9 +225,7 @@ func TestBatchKeptNames(t *testing.T) {
 	testfile.Write(t, at("text"), "This is no ELF file.")
 	copyFixture(t, at("prog"))
 	for _, name := range []string{"text", "prog"} {
-		if err := os.Link(at(name), at(name+"2")); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Link(at(name), at(name+"2")))
 	}
 	want := tree(t, dir)
 	var batch files.Batch
@@ -269,9 +245,7 @@ func TestBatchKeptNames(t *testing.T) {
 		batch.AddInPlace(t.Context(), at(name), files.Options{Work: files.Add(convert.Options{Version: sframe.V3}, "")})
 	}
 	testfile.Write(t, at("new"), "another one")
-	if err := os.Rename(at("new"), at("prog")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Rename(at("new"), at("prog")))
 	put(t.Context(), &batch)
 	if a, b := batch.Jobs[0].Err, batch.Jobs[1].Err; a == nil || b == nil ||
 		b.Error() != "it is the same file as "+at("prog")+", which was not replaced" {

@@ -9,6 +9,7 @@ import (
 
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/files"
+	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 )
 
@@ -31,9 +32,7 @@ func TestDetachTogether(t *testing.T) {
 	} {
 		out := filepath.Join(t.TempDir(), "out")
 		if tt.old != "" {
-			if err := os.WriteFile(out, []byte(tt.old), 0o666); err != nil {
-				t.Fatal(err)
-			}
+			testfile.Write(t, out, []byte(tt.old))
 		}
 		var first, second files.Batch
 		first.Add(context.Background(), in, out, detach(sframe.V2))

@@ -16,6 +16,7 @@ import (
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
@@ -35,16 +36,9 @@ func withStdin(t *testing.T, f *os.File, fn func()) {
 func opened(t *testing.T, b []byte, at int64) *os.File {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "stdin")
-	if err := os.WriteFile(path, b, 0o640); err != nil {
-		t.Fatal(err)
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.Seek(at, io.SeekStart); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, b, 0o640))
+	f := must.Get(os.Open(path))(t)
+	must.Get(f.Seek(at, io.SeekStart))(t)
 	return f
 }
 
@@ -98,10 +92,7 @@ func TestStdin(t *testing.T) {
 	}
 	for name, stdin := range map[string]*os.File{"file": opened(t, want, 0), "pipe": piped(t, want)} {
 		withStdin(t, stdin, func() {
-			in, err := files.Open(t.Context(), files.Stdin)
-			if err != nil {
-				t.Fatal(err)
-			}
+			in := must.Get(files.Open(t.Context(), files.Stdin))(t)
 			defer in.Close()
 			if b, err := io.ReadAll(io.NewSectionReader(in.File, 0, in.Info.Size())); err != nil ||
 				!bytes.Equal(b, want) {
@@ -119,10 +110,7 @@ func TestStdin(t *testing.T) {
 
 // TestStdinRefused expects no output of what is no file that can be converted.
 func TestStdinRefused(t *testing.T) {
-	folder, err := os.Open(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	folder := must.Get(os.Open(t.TempDir()))(t)
 	closed := opened(t, nil, 0)
 	for _, tt := range []struct {
 		name  string
@@ -170,9 +158,7 @@ func TestStdinInterrupted(t *testing.T) {
 func TestFileRefused(t *testing.T) {
 	dir := t.TempDir()
 	fifo := filepath.Join(dir, "fifo")
-	if err := unix.Mkfifo(fifo, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Mkfifo(fifo, 0o666))
 	prog := filepath.Join(fixtures, "amd64/plt")
 	out := filepath.Join(dir, "out")
 	for _, tt := range []struct {
@@ -223,22 +209,16 @@ func TestFileInPlace(t *testing.T) {
 	dir := t.TempDir()
 	in := filepath.Join(dir, "in")
 	copyFixture(t, in)
-	if err := os.Chmod(in, 0o511); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Chmod(in, 0o511))
 	want, plain := converted(t, "plt", convert.Options{Version: sframe.V3}), filepath.Join(dir, "plain")
-	if _, err := files.Convert(t.Context(), in, in,
-		files.Options{Work: files.Add(convert.Options{Version: sframe.V3}, "")}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(files.Convert(t.Context(), in, in,
+		files.Options{Work: files.Add(convert.Options{Version: sframe.V3}, "")}))(t)
 	expectFile(t, "converted", in, want)
 	if _, err := files.Convert(t.Context(), in, in, files.Options{}); err == nil {
 		t.Error("it was converted twice")
 	}
 	expectFile(t, "refused", in, want)
-	if _, err := files.Convert(t.Context(), in, plain, files.Options{Work: files.Remove("")}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(files.Convert(t.Context(), in, plain, files.Options{Work: files.Remove("")}))(t)
 	res, err := files.Convert(t.Context(), in, in, files.Options{Work: files.Remove("")})
 	if err != nil || len(res.Facts) > 0 || len(res.Kept) > 0 {
 		t.Errorf("removed: %+v, error %v", res, err)

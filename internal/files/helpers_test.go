@@ -8,6 +8,7 @@ import (
 
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/files"
+	"cfi2sframe/internal/testkit/must"
 )
 
 const fixtures = "../../testdata/bin"
@@ -22,15 +23,9 @@ func inMemory(b []byte, opt convert.Options) ([]byte, *convert.Result, error) {
 // sectionOf returns the bytes of a section and where it is, as debug/elf finds it.
 func sectionOf(t *testing.T, b []byte, name string) ([]byte, *elf.Section) {
 	t.Helper()
-	f, err := elf.NewFile(bytes.NewReader(b))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(elf.NewFile(bytes.NewReader(b)))(t)
 	s := f.Section(name)
-	data, err := s.Data()
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(s.Data())(t)
 	return data, s
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/files"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 )
 
@@ -19,15 +20,11 @@ func TestInterpreterDebug(t *testing.T) {
 	objcopy := peer.Look(t, "objcopy")
 	dir := t.TempDir()
 	debug, out := filepath.Join(dir, "ld.debug"), filepath.Join(dir, "ld.so")
-	if b, err := exec.Command(objcopy, "--only-keep-debug", ld, debug).CombinedOutput(); err != nil {
-		t.Fatalf("objcopy: %v\n%s", err, b)
-	}
+	must.Run(t, exec.Command(objcopy, "--only-keep-debug", ld, debug))
 	in := ld
 	for range 2 {
 		opt := files.Options{Work: files.Add(convert.Options{Force: true}, ""), DebugLinkUpdate: debug}
-		if _, err := files.Convert(context.Background(), in, out, opt); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(files.Convert(context.Background(), in, out, opt))(t)
 		prog, d := sections(t, out), sections(t, debug)
 		if s, ok := prog[".bss"]; !ok || (s.Addr+s.Size)%4096 != 0 {
 			t.Fatalf(".bss of ld.so is %+v, which does not end a page", s)
@@ -44,10 +41,7 @@ func TestInterpreterDebug(t *testing.T) {
 // sections returns the loaded sections of a file, as Go's own package reads them.
 func sections(t *testing.T, path string) map[string]elf.SectionHeader {
 	t.Helper()
-	f, err := elf.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(elf.Open(path))(t)
 	defer f.Close()
 	out := make(map[string]elf.SectionHeader)
 	for _, s := range f.Sections {

@@ -9,6 +9,8 @@ import (
 
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/files"
+	"cfi2sframe/internal/testkit/must"
+	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 )
 
@@ -58,19 +60,13 @@ func TestReplacedInput(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		in := filepath.Join(dir, "sub", "in")
-		if err := os.Mkdir(filepath.Dir(in), 0o777); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Mkdir(filepath.Dir(in), 0o777))
 		copyFixture(t, in)
 		copyFixture(t, filepath.Join(dir, "victim"))
-		if err := os.WriteFile(filepath.Join(dir, "new"), []byte("somebody's new file"), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		testfile.Write(t, filepath.Join(dir, "new"), "somebody's new file")
 		var after map[string]string
 		ctx := &disturbance{Context: context.Background(), after: 1, do: func() { // the first time it is not open yet
-			if err := tt.do(dir, in); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, tt.do(dir, in))
 			after = tree(t, dir)
 		}}
 		var batch files.Batch
@@ -97,7 +93,7 @@ func TestReplacedInput(t *testing.T) {
 func tree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := make(map[string]string)
-	err := filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {
+	must.Do(t, filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {
 		if err != nil {
 			return err
 		}
@@ -117,10 +113,7 @@ func tree(t *testing.T, dir string) map[string]string {
 		}
 		all[name] = info.Mode().String()
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return all
 }
 
@@ -130,29 +123,21 @@ func TestReusedLinkInode(t *testing.T) {
 	dir := t.TempDir()
 	a, b, c := filepath.Join(dir, "a"), filepath.Join(dir, "b"), filepath.Join(dir, "c")
 	copyFixture(t, a)
-	if err := os.Link(a, b); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Link(a, b))
 	var batch files.Batch
 	opt := convert.Options{Version: sframe.V2}
 	for _, path := range []string{a, b} {
-		if err := inPlace(context.Background(), &batch, path, opt); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, inPlace(context.Background(), &batch, path, opt))
 	}
 	other := []byte("other contents")
 	for range 10 { // some file systems give a number out again at once, others never
-		if err := os.WriteFile(c, other, 0o666); err != nil {
-			t.Fatal(err)
-		}
+		testfile.Write(t, c, other)
 		if err := inPlace(context.Background(), &batch, c, opt); err == nil {
 			t.Error("a file that is no ELF file was converted")
 		}
 		if got, err := os.ReadFile(c); err != nil || !bytes.Equal(got, other) {
 			t.Fatalf("it was replaced, error %v", err)
 		}
-		if err := os.Rename(c, c+".old"); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Rename(c, c+".old"))
 	}
 }

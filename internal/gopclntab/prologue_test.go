@@ -4,6 +4,8 @@ import (
 	"encoding/hex"
 	"strings"
 	"testing"
+
+	"cfi2sframe/internal/testkit/must"
 )
 
 // TestPrologues has prologues that save the frame pointer, and others that save it elsewhere or not at all. The
@@ -74,9 +76,5 @@ func TestPrologues(t *testing.T) {
 
 func decode(t *testing.T, text string) []byte {
 	t.Helper()
-	b, err := hex.DecodeString(strings.ReplaceAll(text, " ", ""))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
+	return must.Get(hex.DecodeString(strings.ReplaceAll(text, " ", "")))(t)
 }

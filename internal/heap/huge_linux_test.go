@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"unsafe"
+
+	"cfi2sframe/internal/testkit/must"
 )
 
 // TestHuge looks at the flags of the memory that the runtime gives out after Prepare.
@@ -36,10 +38,7 @@ func TestHuge(t *testing.T) {
 
 // isHuge reports whether huge pages were asked for at addr (proc_pid_smaps(5), "hg").
 func isHuge(t *testing.T, addr uintptr) bool {
-	f, err := os.Open("/proc/self/smaps")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(os.Open("/proc/self/smaps"))(t)
 	defer f.Close()
 	in := false
 	for s := bufio.NewScanner(f); s.Scan(); {

@@ -11,6 +11,7 @@ import (
 	"testing/fstest"
 
 	"cfi2sframe/internal/inode"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/testfile"
 )
@@ -20,15 +21,9 @@ func TestStat(t *testing.T) {
 	dir := t.TempDir()
 	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
 	testfile.Write(t, a, "")
-	if err := os.Link(a, b); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Link(a, b))
 	stat := func(path string) fs.FileInfo {
-		info, err := os.Stat(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return info
+		return must.Get(os.Stat(path))(t)
 	}
 	info := stat(b)
 	id, ok := inode.Of(info)
@@ -37,23 +32,15 @@ func TestStat(t *testing.T) {
 	}
 	uid, gid, ok := inode.Owner(info)
 	got := fmt.Sprintf("%s %d %d %d %t", id, inode.Links(info), uid, gid, ok)
-	out, err := exec.Command(peer.Look(t, "stat"), "-c", "%D:%i %h %u %g true", a).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(exec.Command(peer.Look(t, "stat"), "-c", "%D:%i %h %u %g true", a).Output())(t)
 	var dev, ino uint64
 	var rest string
-	if _, err := fmt.Sscanf(string(out), "%x:%d", &dev, &ino); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(fmt.Sscanf(string(out), "%x:%d", &dev, &ino))(t)
 	_, rest, _ = strings.Cut(strings.TrimSpace(string(out)), " ")
 	if want := fmt.Sprintf("%x:%x %s", dev, ino, rest); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	none, err := fs.Stat(fstest.MapFS{"x": {}}, "x")
-	if err != nil {
-		t.Fatal(err)
-	}
+	none := must.Get(fs.Stat(fstest.MapFS{"x": {}}, "x"))(t)
 	if !inode.SameDevice(info, stat(dir)) || inode.SameDevice(info, stat("/proc")) || !inode.SameDevice(info, none) ||
 		!inode.SameDevice(none, info) {
 		t.Error("SameDevice is wrong")

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 )
 
@@ -22,18 +23,11 @@ func TestOutputErrors(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
 	put(t, at("file"), "old")
-	if err := errors.Join(os.Symlink(at("loop"), at("loop")), os.Symlink(at("none"), at("dangling")),
-		os.Symlink(at("none/none"), at("nowhere"))); err != nil {
-		t.Fatal(err)
-	}
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(os.Symlink(at("loop"), at("loop")), os.Symlink(at("none"), at("dangling")),
+		os.Symlink(at("none/none"), at("nowhere"))))
+	fd := must.Get(unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0))(t)
 	defer unix.Close(fd)
-	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: at("s")}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Bind(fd, &unix.SockaddrUnix{Name: at("s")}))
 	long := at(strings.Repeat("x", 300))
 	for out, want := range map[string]string{
 		dir:                 "output " + dir + " is a directory, not a regular file, a pipe or a character device",
@@ -104,19 +98,11 @@ func TestReplacesInput(t *testing.T) {
 	at := func(name string) string { return filepath.Join(dir, name) }
 	put(t, at("in"), "old")
 	put(t, at("other"), "old")
-	if err := errors.Join(os.Link(at("in"), at("hard")), os.Symlink("in", at("soft"))); err != nil {
-		t.Fatal(err)
-	}
-	in, err := os.Open(at("in"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(os.Link(at("in"), at("hard")), os.Symlink("in", at("soft"))))
+	in := must.Get(os.Open(at("in")))(t)
 	defer in.Close()
 	for name, want := range map[string]bool{"in": true, "hard": true, "soft": true, "other": false, "new": false} {
-		o, err := Open(at(name), 0o666)
-		if err != nil {
-			t.Fatal(err)
-		}
+		o := must.Get(Open(at(name), 0o666))(t)
 		for range 2 { // which is the same when it is asked for again
 			if got, err := o.ReplacesInput(in); err != nil || got != want {
 				t.Errorf("%s: %t, %v", name, got, err)
@@ -129,10 +115,7 @@ func TestReplacesInput(t *testing.T) {
 		o.Close()
 	}
 	in.Close()
-	o, err := Open(at("other"), 0o666)
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := must.Get(Open(at("other"), 0o666))(t)
 	defer o.Close()
 	if _, err := o.ReplacesInput(in); err == nil {
 		t.Error("an input that is closed gives no error")
@@ -156,10 +139,8 @@ func TestAttributes(t *testing.T) {
 		if err := unix.Setxattr(path, user, []byte("value"), 0); err != nil {
 			peer.Missing(t, "extended attributes are missing: "+err.Error())
 		}
-		if err := errors.Join(os.Chown(path, uid, 4321), unix.Setxattr(path, capabilitiesName, capability, 0),
-			unix.Chmod(path, 0o6751)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, errors.Join(os.Chown(path, uid, 4321), unix.Setxattr(path, capabilitiesName, capability, 0),
+			unix.Chmod(path, 0o6751)))
 		var o *File
 		var err error
 		if input {
@@ -177,9 +158,7 @@ func TestAttributes(t *testing.T) {
 			t.Fatal(err)
 		}
 		write(t, o, "new")
-		if err := o.Commit(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, o.Commit())
 		o.Close()
 		var st unix.Stat_t
 		if err := unix.Stat(path, &st); err != nil || int(st.Uid) != uid || st.Gid != 4321 || st.Mode&0o7777 != 0o6751 {
@@ -229,10 +208,7 @@ func TestClosed(t *testing.T) {
 	path := filepath.Join(dir, "file")
 	put(t, path, "old")
 	for _, out := range []string{path, filepath.Join(dir, "new"), "/dev/null"} {
-		o, err := Open(out, 0o600)
-		if err != nil {
-			t.Fatal(err)
-		}
+		o := must.Get(Open(out, 0o600))(t)
 		o.File.Close()
 		if err := errors.Join(o.Finish(true), o.Commit()); err == nil {
 			t.Errorf("%s: no error", out)
@@ -264,14 +240,9 @@ func TestNoRoom(t *testing.T) {
 func TestNoName(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	put(t, path, "old")
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(os.Open(path))(t)
 	defer f.Close()
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(path))
 	out := descriptorPath(f) // a link to the name that the file had, and " (deleted)": proc(5)
 	want := "output " + out + " has no name, or was replaced while it was opened"
 	if o, err := Open(out, 0o666); err == nil || err.Error() != want {
@@ -286,10 +257,7 @@ func TestNoName(t *testing.T) {
 // TestClosedStdout tells a standard file that was closed from the null device.
 func TestClosedStdout(t *testing.T) {
 	for flags, want := range map[int]bool{os.O_RDWR: true, os.O_WRONLY: false} {
-		f, err := os.OpenFile(os.DevNull, flags, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := must.Get(os.OpenFile(os.DevNull, flags, 0))(t)
 		if got := closed(f); got != want {
 			t.Errorf("opened with %d: %t", flags, got)
 		}

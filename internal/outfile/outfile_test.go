@@ -16,14 +16,14 @@ import (
 	"time"
 
 	"cfi2sframe/internal/inode"
+	"cfi2sframe/internal/testkit/must"
+	"cfi2sframe/internal/testkit/testfile"
 )
 
 // TestPipe opens an output that is a pipe without a reader.
 func TestPipe(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pipe")
-	if err := syscall.Mkfifo(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.Mkfifo(path, 0o600))
 	opened := make(chan *File)
 	go func() {
 		o, err := Open(path, 0o666)
@@ -66,35 +66,23 @@ func TestPipe(t *testing.T) {
 // write writes to an output and finishes it.
 func write(t *testing.T, o *File, s string) {
 	t.Helper()
-	if _, err := io.WriteString(o, s); err != nil {
-		t.Fatal(err)
-	}
-	if err := o.Finish(true); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(io.WriteString(o, s))(t)
+	must.Do(t, o.Finish(true))
 }
 
 // put makes a file.
 func put(t *testing.T, path, s string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(s), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testfile.Write(t, path, s)
 }
 
 // expect compares what is in a folder with names and contents.
 func expect(t *testing.T, dir string, want map[string]string) {
 	t.Helper()
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := must.Get(os.ReadDir(dir))(t)
 	got := make(map[string]string)
 	for _, e := range entries {
-		b, err := os.ReadFile(filepath.Join(dir, e.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := testfile.Read(t, filepath.Join(dir, e.Name()))
 		got[e.Name()] = string(b)
 	}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
@@ -130,15 +118,11 @@ func TestMode(t *testing.T) {
 			file, path := filepath.Join(dir, "file"), filepath.Join(dir, "file")
 			if name != "new" {
 				put(t, file, "old contents, which are longer")
-				if err := os.Chmod(file, want); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.Chmod(file, want))
 			}
 			if name == "link" || name == "in" {
 				path = filepath.Join(t.TempDir(), "link")
-				if err := os.Symlink(file, path); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.Symlink(file, path))
 			}
 			var o *File
 			var err error
@@ -186,10 +170,7 @@ func TestNamesUntilCommit(t *testing.T) {
 		dir := t.TempDir()
 		put(t, filepath.Join(dir, "old"), "old")
 		for _, name := range []string{"old", "new"} {
-			o, err := Open(filepath.Join(dir, name), 0o666)
-			if err != nil {
-				t.Fatal(err)
-			}
+			o := must.Get(Open(filepath.Join(dir, name), 0o666))(t)
 			write(t, o, "contents")
 			if entries, err := os.ReadDir(dir); err != nil || !named && len(entries) > 1 {
 				t.Errorf("there is %v, error %v", entries, err)
@@ -197,10 +178,7 @@ func TestNamesUntilCommit(t *testing.T) {
 			o.Close()
 		}
 		expect(t, dir, map[string]string{"old": "old"})
-		scratch, err := Scratch()
-		if err != nil {
-			t.Fatal(err)
-		}
+		scratch := must.Get(Scratch())(t)
 		defer scratch.Close()
 		if _, err := scratch.WriteString("contents"); err != nil {
 			t.Error(err)
@@ -252,10 +230,7 @@ func TestAbandon(t *testing.T) {
 	eachWay(t, func(t *testing.T) {
 		dir := t.TempDir()
 		path := filepath.Join(dir, "out")
-		o, err := Open(path, 0o666)
-		if err != nil {
-			t.Fatal(err)
-		}
+		o := must.Get(Open(path, 0o666))(t)
 		write(t, o, "contents")
 		Abandon()
 		expect(t, dir, map[string]string{})
@@ -277,23 +252,16 @@ func TestAbandon(t *testing.T) {
 func TestPlaces(t *testing.T) {
 	dir := t.TempDir()
 	for _, d := range []string{"a", "b"} {
-		if err := os.Mkdir(filepath.Join(dir, d), 0o777); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Mkdir(filepath.Join(dir, d), 0o777))
 	}
 	put(t, filepath.Join(dir, "a/file"), "")
 	for name, to := range map[string]string{
 		"folder": "a", "a/soft": "file", "b/there": "../a/soft", "b/absolute": filepath.Join(dir, "folder/soft"),
 		"nothing": "missing", "a/loop": "loop", "b/far": "../nowhere/file",
 	} {
-		if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Symlink(to, filepath.Join(dir, name)))
 	}
-	want, err := RealPath(filepath.Join(dir, "a/file"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := must.Get(RealPath(filepath.Join(dir, "a/file")))(t)
 	for _, name := range []string{"folder/file", "a/soft", "b/there", "b/absolute", "b/../a/./file", "a//file"} {
 		if got, err := RealPath(dir + "/" + name); err != nil || got != want {
 			t.Errorf("%s is %v, error %v; want %v", name, got, err, want)
@@ -321,10 +289,7 @@ func TestRelink(t *testing.T) {
 	result, name := filepath.Join(dir, "result"), filepath.Join(dir, "name")
 	put(t, result, "result")
 	put(t, name, "old")
-	info, err := os.Stat(result)
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := must.Get(os.Stat(result))(t)
 	id, _ := inode.Of(info)
 	open := func() *Place {
 		t.Helper()
@@ -337,9 +302,7 @@ func TestRelink(t *testing.T) {
 	}
 	first := open()
 	put(t, filepath.Join(dir, "other"), "other")
-	if err := os.Rename(filepath.Join(dir, "other"), name); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Rename(filepath.Join(dir, "other"), name))
 	if err := Relink(result, id, first); err != errMoved {
 		t.Errorf("error %v", err)
 	}
@@ -347,9 +310,7 @@ func TestRelink(t *testing.T) {
 	if err := errors.Join(os.Rename(name, filepath.Join(dir, "kept")), Relink(result, id, first)); !errors.Is(err, errMoved) {
 		t.Errorf("no file is there: error %v", err)
 	}
-	if err := os.Rename(filepath.Join(dir, "kept"), name); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Rename(filepath.Join(dir, "kept"), name))
 	for path, want := range map[string]error{name: errMoved, filepath.Join(dir, "none"): fs.ErrNotExist} {
 		if err := Relink(path, id, open()); !errors.Is(err, want) || !strings.HasPrefix(err.Error(), path+": ") {
 			t.Errorf("another file than the result is linked: %v", err)

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cfi2sframe/internal/inode"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 )
 
@@ -35,9 +36,7 @@ func asStranger(t *testing.T, f func()) {
 		peer.Missing(t, "root is missing, to be somebody else")
 	}
 	runtime.LockOSThread()
-	if err := unix.Setfsuid(stranger); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Setfsuid(stranger))
 	defer func() {
 		if err := unix.Setfsuid(0); err != nil {
 			t.Error(err)
@@ -77,10 +76,7 @@ func replaceIn(t *testing.T, dir string, input bool) *File {
 	t.Helper()
 	path := filepath.Join(dir, "old")
 	if !input {
-		o, err := Open(path, 0o666)
-		if err != nil {
-			t.Fatal(err)
-		}
+		o := must.Get(Open(path, 0o666))(t)
 		t.Cleanup(o.Close)
 		return o
 	}
@@ -89,10 +85,7 @@ func replaceIn(t *testing.T, dir string, input bool) *File {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.Close)
-	o, err := Replace(p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := must.Get(Replace(p))(t)
 	t.Cleanup(o.Close)
 	return o
 }
@@ -103,9 +96,7 @@ func TestDates(t *testing.T) {
 	from := filepath.Join(dir, "from")
 	put(t, from, "from")
 	accessed, changed := time.Unix(1_000_000_000, 123_456_789), time.Unix(1_100_000_000, 987_654_321)
-	if err := os.Chtimes(from, accessed, changed); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Chtimes(from, accessed, changed))
 	file, info, err := OpenRegular(from)
 	if err != nil {
 		t.Fatal(err)
@@ -116,30 +107,20 @@ func TestDates(t *testing.T) {
 		put(t, filepath.Join(dir, "old"), "old")
 		for _, name := range []string{"old", "new"} {
 			path := filepath.Join(dir, name)
-			o, err := Open(path, 0o666)
-			if err != nil {
-				t.Fatal(err)
-			}
+			o := must.Get(Open(path, 0o666))(t)
 			defer o.Close()
 			o.KeepDates(info)
 			write(t, o, name)
-			if err := o.Commit(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, o.Commit())
 			var st unix.Stat_t
-			if err := unix.Stat(path, &st); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, unix.Stat(path, &st))
 			if a, m := time.Unix(st.Atim.Unix()), time.Unix(st.Mtim.Unix()); !a.Equal(accessed) || !m.Equal(changed) {
 				t.Errorf("%s has dates %v and %v; want %v and %v", name, a, m, accessed, changed)
 			}
 		}
 	})
 
-	o, err := Open(filepath.Join(dir, "closed"), 0o666)
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := must.Get(Open(filepath.Join(dir, "closed"), 0o666))(t)
 	defer o.Close()
 	o.KeepDates(info)
 	o.File.Close()
@@ -154,9 +135,7 @@ func TestOpenRegular(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
 	put(t, at("file"), "contents")
-	if err := errors.Join(os.Symlink("file", at("link")), unix.Mkfifo(at("pipe"), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(os.Symlink("file", at("link")), unix.Mkfifo(at("pipe"), 0o600)))
 	for _, name := range []string{"file", "link"} {
 		f, info, err := OpenRegular(at(name))
 		if err != nil {
@@ -197,18 +176,11 @@ func TestNoDevice(t *testing.T) {
 // TestPipeGone removes a pipe before the result goes there.
 func TestPipeGone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pipe")
-	if err := unix.Mkfifo(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	o, err := Open(path, 0o666)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Mkfifo(path, 0o600))
+	o := must.Get(Open(path, 0o666))(t)
 	defer o.Close()
 	write(t, o, "contents")
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(path))
 	if err, want := o.Commit(), "output "+path+": no such file or directory"; err == nil || err.Error() != want {
 		t.Errorf("%v; want %q", err, want)
 	}
@@ -235,9 +207,7 @@ func TestStranger(t *testing.T) {
 		const want = 0o4755
 		dir := folderOf(t, stranger, 0o700)
 		path := filepath.Join(dir, "old")
-		if err := unix.Chmod(path, 0o4755); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, unix.Chmod(path, 0o4755))
 		asStranger(t, func() {
 			o := replaceIn(t, dir, input)
 			write(t, o, "new")
@@ -255,9 +225,7 @@ func TestStranger(t *testing.T) {
 	// A folder that cannot be read, and a file in it that can be, or cannot be either.
 	for _, mode := range []uint32{0o600, 0o200} {
 		dir := folderOf(t, stranger, 0o300)
-		if err := unix.Chmod(filepath.Join(dir, "old"), mode); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, unix.Chmod(filepath.Join(dir, "old"), mode))
 		asStranger(t, func() {
 			o := replaceIn(t, dir, false)
 			write(t, o, "new")
@@ -311,9 +279,7 @@ func TestStrangerRefused(t *testing.T) {
 		late = replaceIn(t, dir, true)
 		write(t, late, "new")
 	})
-	if err := os.Chown(path, 7, 0); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Chown(path, 7, 0))
 	const owner = "its owner (user 7) cannot be given to the result: operation not permitted"
 	asStranger(t, func() {
 		refused(late.Commit(), owner)
@@ -324,17 +290,13 @@ func TestStrangerRefused(t *testing.T) {
 
 	// The group, when it is set and when a set-group-ID bit would be lost: the folder gives its own group to new
 	// files.
-	if err := os.Chown(path, stranger, 4321); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Chown(path, stranger, 4321))
 	asStranger(t, func() {
 		refused(replaceIn(t, dir, true).Finish(true),
 			"its group (4321) cannot be given to the result: operation not permitted")
 	})
-	if err := errors.Join(os.Chown(dir, stranger, 4321), unix.Chmod(dir, 0o2700),
-		unix.Chmod(path, 0o2755)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(os.Chown(dir, stranger, 4321), unix.Chmod(dir, 0o2700),
+		unix.Chmod(path, 0o2755)))
 	asStranger(t, func() {
 		refused(replaceIn(t, dir, true).Finish(true),
 			"its mode (grwxr-xr-x) cannot be given to the result: operation not permitted")
@@ -361,14 +323,10 @@ func dropped(t *testing.T, capability int) func() {
 	runtime.LockOSThread()
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
-	if err := unix.Capget(&header, &data[0]); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Capget(&header, &data[0]))
 	had := data
 	data[capability/32].Effective &^= 1 << (capability % 32)
-	if err := unix.Capset(&header, &data[0]); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Capset(&header, &data[0]))
 	return func() {
 		if err := unix.Capset(&header, &had[0]); err != nil {
 			t.Error(err)
@@ -403,9 +361,7 @@ func TestFolderLocked(t *testing.T) {
 			}
 			defer other.Close()
 			id, _ := inode.Of(o.place.info)
-			if err := unix.Chmod(dir, 0o500); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, unix.Chmod(dir, 0o500))
 			temp := o.temp
 			err = o.Commit()
 			if !errors.Is(err, unix.EACCES) {
@@ -418,9 +374,7 @@ func TestFolderLocked(t *testing.T) {
 			if err := Relink(filepath.Join(dir, "old"), id, other); err != unix.EACCES {
 				t.Errorf("a link: %v; want %v", err, unix.EACCES)
 			}
-			if err := unix.Chmod(dir, 0o700); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, unix.Chmod(dir, 0o700))
 			if temp != "" {
 				if err := os.Remove(temp); err != nil {
 					t.Error(err)
@@ -450,15 +404,11 @@ func TestSameACL(t *testing.T) {
 			peer.Missing(t, "ACLs are missing: "+err.Error())
 		}
 		if has {
-			if err := unix.Setxattr(path, aclName, acl, 0); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, unix.Setxattr(path, aclName, acl, 0))
 		}
 		o := replaceIn(t, dir, true)
 		write(t, o, "new")
-		if err := o.Commit(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, o.Commit())
 		b := make([]byte, 100)
 		n, err := unix.Getxattr(path, aclName, b)
 		if has && (err != nil || string(b[:n]) != string(acl)) || !has && err != unix.ENODATA {

@@ -11,6 +11,7 @@ import (
 
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/insn"
+	"cfi2sframe/internal/testkit/must"
 )
 
 // TestDecode decodes padding and other code, from the manuals and from objdump.
@@ -79,10 +80,7 @@ func TestDecode(t *testing.T) {
 		{elf.EM_S390, "a7f40000", other},                            // j
 		{elf.EM_S390, "c0e500000000", other},                        // brasl
 	} {
-		b, err := hex.DecodeString(tt.code)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(hex.DecodeString(tt.code))(t)
 		x := Gaps{instructionSet: machines[tt.m]}
 		if got := x.decode(b); got != tt.want {
 			t.Errorf("%v: %s is of kind %d; want %d", tt.m, tt.code, got, tt.want)
@@ -135,10 +133,7 @@ func TestLeaves(t *testing.T) {
 		{elf.EM_S390, "0707", false},            // nopr
 		{elf.EM_S390, "0de0", false},            // basr %r14,0 does not branch
 	} {
-		b, err := hex.DecodeString(tt.code)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(hex.DecodeString(tt.code))(t)
 		if got := machines[tt.m].leaves(b); got != tt.want {
 			t.Errorf("%v: %s leaves: %t; want %t", tt.m, tt.code, got, tt.want)
 		}
@@ -177,10 +172,7 @@ func TestSwitches(t *testing.T) {
 		{"4889", false},          // truncated
 		{"", false},
 	} {
-		b, err := hex.DecodeString(tt.code)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(hex.DecodeString(tt.code))(t)
 		if got := switchesAMD64(b); got != tt.want {
 			t.Errorf("%s: got %v", tt.code, got)
 		}
@@ -325,10 +317,7 @@ func TestMeter(t *testing.T) {
 		{"an odd end on aarch64", elf.EM_AARCH64, "c0035fd6" + "0000", 2},
 		{"no-ops after br on s390x", elf.EM_S390, "a7290000" + "07fe" + "0707" + "47000000", 6},
 	} {
-		code, err := hex.DecodeString(tt.code)
-		if err != nil {
-			t.Fatal(err)
-		}
+		code := must.Get(hex.DecodeString(tt.code))(t)
 		m := Meter{instructionSet: machines[tt.machine], w: window{addr: 0x1000, b: code}}
 		size := uint64(len(code))
 		if begin, end := m.Trim(0x1000, 0x1000+size); size-(end-begin) != tt.want {

@@ -19,45 +19,30 @@ import (
 	"cfi2sframe/internal/padding"
 	"cfi2sframe/internal/plt"
 	"cfi2sframe/internal/testkit/long"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/testfile"
 )
 
 // load returns a file and its functions.
 func load(t *testing.T, path string) (*elffile.File, *cfi.Table) {
 	t.Helper()
-	r, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(os.Open(path))(t)
 	t.Cleanup(func() { r.Close() })
-	info, err := r.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := elffile.New(r, info.Size())
-	if err != nil {
-		t.Fatal(err)
-	}
-	table, err := cfi.Load(f, cfi.Auto, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := must.Get(r.Stat())(t)
+	f := must.Get(elffile.New(r, info.Size()))(t)
+	table := must.Get(cfi.Load(f, cfi.Auto, nil))(t)
 	return f, table
 }
 
 // find returns the sizes, which must not depend on the number of workers.
 func find(t *testing.T, f *elffile.File, table *cfi.Table) []uint8 {
 	t.Helper()
-	stubs, err := plt.Find(f, table)
-	if err != nil {
-		t.Fatal(err)
-	}
+	stubs := must.Get(plt.Find(f, table))(t)
 	var sizes []uint8
 	for _, workers := range []int{1, 2, 3, 8, 1000} {
 		gaps := padding.Find(f, table, stubs)
-		if err := elfwrite.References(f, gaps.Refer); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, elfwrite.References(f, gaps.Refer))
 		other := gaps.Sizes(workers)
 		if workers > 1 && string(other) != string(sizes) {
 			t.Errorf("%d workers: different result", workers)
@@ -82,14 +67,11 @@ func TestFind(t *testing.T) {
 	} {
 		f, table := load(t, "../../testdata/bin/amd64/"+tt.name)
 		starts := make(map[uint64]string)
-		err := f.Symbols(elf.SHT_SYMTAB, func(tab *elffile.Section, s elffile.Symbol) {
+		must.Do(t, f.Symbols(elf.SHT_SYMTAB, func(tab *elffile.Section, s elffile.Symbol) {
 			if elf.SymType(s.Info&0xf) == elf.STT_FUNC {
 				starts[s.Value] = f.SymbolName(tab, s.Name)
 			}
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 		for i, size := range find(t, f, table) {
 			fn := table.At(i)
 			name := starts[fn.Begin]
@@ -147,12 +129,8 @@ const contexts = `	.text
 func TestContexts(t *testing.T) {
 	gcc, dir := peer.Look(t, "gcc"), t.TempDir()
 	source, path := filepath.Join(dir, "contexts.s"), filepath.Join(dir, "contexts.so")
-	if err := os.WriteFile(source, []byte(contexts), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.Command(gcc, "-nostdlib", "-shared", source, "-o", path).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	testfile.Write(t, source, contexts)
+	must.Run(t, exec.Command(gcc, "-nostdlib", "-shared", source, "-o", path))
 	f, table := load(t, path)
 	sizes := find(t, f, table)
 	if want := []uint8{14, 15, 14, 12}; len(sizes) != 5 || !bytes.Equal(sizes[:4], want) {
@@ -234,9 +212,7 @@ func disassemble(t *testing.T, objdump, path string) map[uint64]instruction {
 			last = pc
 		}
 	}
-	if err := cmd.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Wait())
 	delete(code, 0)
 	return code
 }

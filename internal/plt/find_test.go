@@ -4,23 +4,20 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/hex"
-	"os"
 	"testing"
 
 	"cfi2sframe/cfi"
-	"cfi2sframe/elffile"
 	"cfi2sframe/internal/plt"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/generate"
+	"cfi2sframe/internal/testkit/must"
+	"cfi2sframe/internal/testkit/testfile"
 )
 
 // withPLT returns a file with a PLT of 32 bytes without CFI: four stubs of jmp *x(%rip).
 func withPLT(t *testing.T) *elftest.Patcher {
 	t.Helper()
-	b, err := os.ReadFile("../../testdata/bin/amd64/pltlib.so")
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testfile.Read(t, "../../testdata/bin/amd64/pltlib.so")
 	p := elftest.Patch(t.Fatalf, b)
 	stub, err := hex.DecodeString("ff25000000006690") // jmp *x(%rip); xchg %ax,%ax
 	if err != nil {
@@ -32,15 +29,8 @@ func withPLT(t *testing.T) *elftest.Patcher {
 
 func find(t *testing.T, b []byte, table *cfi.Table) []plt.Stub {
 	t.Helper()
-	f, err := elffile.New(bytes.NewReader(b), int64(len(b)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	stubs, err := plt.Find(f, table)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return stubs
+	f := elftest.Parse(t, b)
+	return must.Get(plt.Find(f, table))(t)
 }
 
 // TestFind expects stubs only where PLT sections are loaded.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"os"
 	"testing"
 
 	"cfi2sframe/cfi"
@@ -14,6 +13,8 @@ import (
 	"cfi2sframe/internal/plt"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/generate"
+	"cfi2sframe/internal/testkit/must"
+	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 )
 
@@ -44,10 +45,7 @@ func FuzzFind(f *testing.F) {
 	f.Add([]byte{0, 9, 0, 0, 0, 8, 0, 0, 0, 1, 0, 2}, uint8(0))
 	files := make(map[string][]byte)
 	for name := range pieces {
-		b, err := os.ReadFile("../../testdata/bin/" + name + "/pltlib.so")
-		if err != nil {
-			f.Fatal(err)
-		}
+		b := testfile.Read(f, "../../testdata/bin/"+name+"/pltlib.so")
 		files[name] = b
 	}
 	f.Fuzz(func(t *testing.T, choices []byte, kind uint8) {
@@ -74,14 +72,8 @@ func FuzzFind(f *testing.F) {
 		}
 		p := elftest.Patch(t.Fatalf, files[name])
 		p.BigPLT(len(code), code...)
-		x, err := elffile.New(bytes.NewReader(p.B), int64(len(p.B)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		stubs, err := plt.Find(x, &cfi.Table{Order: binary.LittleEndian})
-		if err != nil {
-			t.Fatal(err)
-		}
+		x := must.Get(elffile.New(bytes.NewReader(p.B), int64(len(p.B))))(t)
+		stubs := must.Get(plt.Find(x, &cfi.Table{Order: binary.LittleEndian}))(t)
 		end := uint64(0)
 		for _, stub := range stubs {
 			if stub.Begin < end || stub.End <= stub.Begin || len(stub.Steps) == 0 || stub.Steps[0].Offset != 0 {

@@ -8,6 +8,7 @@ import (
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/internal/testkit/generate"
+	"cfi2sframe/internal/testkit/must"
 )
 
 // stubs returns the stubs of a section.
@@ -103,10 +104,7 @@ func TestSection(t *testing.T) {
 				"c01000001180 e31010000004 07f1 0d10 e310100c0014 c0f4ffffffe5 00000000",
 			[]Stub{{0x1000, 0x1020, []Step{{CFA: 160}}}, {0x1020, 0x1040, []Step{{CFA: 160}}}}},
 	} {
-		code, err := hex.DecodeString(strings.ReplaceAll(tt.code, " ", ""))
-		if err != nil {
-			t.Fatal(err)
-		}
+		code := must.Get(hex.DecodeString(strings.ReplaceAll(tt.code, " ", "")))(t)
 		got := stubs(tt.m, code, addr, &cfi.Table{})
 		if !slices.EqualFunc(got, tt.want, func(a, b Stub) bool {
 			return a.Begin == b.Begin && a.End == b.End && slices.Equal(a.Steps, b.Steps)

@@ -1,7 +1,10 @@
 // Package must ends tests on errors that they do not expect.
 package must
 
-import "testing"
+import (
+	"os/exec"
+	"testing"
+)
 
 // Do ends the test if err is not nil.
 func Do(t testing.TB, err error) {
@@ -19,4 +22,14 @@ func Get[T any](v T, err error) func(testing.TB) T {
 		Do(t, err)
 		return v
 	}
+}
+
+// Run runs a command, and returns what it prints.
+func Run(t testing.TB, cmd *exec.Cmd) []byte {
+	t.Helper()
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %v\n%s", cmd, err, out)
+	}
+	return out
 }
