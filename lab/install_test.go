@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 )
 
@@ -14,16 +15,12 @@ import (
 func TestInstall(t *testing.T) {
 	gnu := peer.Tool(t, "", "make")
 	dir, rpm := t.TempDir(), t.TempDir()
-	if err := os.WriteFile(filepath.Join(rpm, "rpm"), []byte("#!/bin/sh\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(rpm, "rpm"), []byte("#!/bin/sh\n"), 0o755))
 	run := func(target string) {
 		cmd := gnu(target, "PREFIX=/usr", "DESTDIR="+dir, "VERSION=9.8")
 		cmd.Dir = ".."
 		cmd.Env = append(os.Environ(), "PATH="+rpm+":"+os.Getenv("PATH"))
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("make %s: %v\n%s", target, err, out)
-		}
+		must.Run(t, cmd)
 	}
 	run("all")
 	run("install")
@@ -53,10 +50,7 @@ func TestInstall(t *testing.T) {
 		t.Fatal(err)
 	}
 	if bytes.Contains(help, []byte("--print-dir")) {
-		own, err := os.Stat(program)
-		if err != nil {
-			t.Fatal(err)
-		}
+		own := must.Get(os.Stat(program))(t)
 		for _, name := range []string{"cc", "ld", "ld.bfd", "ld.gold", "ld.lld", "ld.mold", "aarch64-linux-gnu-ld"} {
 			info, err := os.Stat(filepath.Join(dir, "usr/libexec/cfi2sframe", name))
 			if err != nil || !os.SameFile(own, info) {

@@ -22,7 +22,9 @@ import (
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/long"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 )
 
@@ -74,14 +76,10 @@ const (
 // convertAll converts files into a directory.
 func convertAll(t testing.TB, to string, version sframe.Version, paths ...string) {
 	t.Helper()
-	if err := os.MkdirAll(to, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(to, 0o777))
 	for _, p := range paths {
 		opt := files.Options{Work: files.Add(convert.Options{Version: version, Force: true}, "")}
-		if _, err := files.Convert(context.Background(), p, filepath.Join(to, filepath.Base(p)), opt); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(files.Convert(context.Background(), p, filepath.Join(to, filepath.Base(p)), opt))(t)
 	}
 }
 
@@ -108,10 +106,7 @@ func run(t testing.TB, dir, libraries string, env []string, command ...string) s
 	}
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), env...)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v %v: %v\n%s", env, command, err, out)
-	}
+	out := must.Run(t, cmd)
 	return string(out)
 }
 
@@ -185,10 +180,7 @@ func stats(t *testing.T, dir, libraries string, env []string, file string, comma
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "stats")
 	out = run(t, dir, libraries, append(env, "SFRAME_BACKTRACE_STATS="+path), command...)
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testfile.Read(t, path)
 	for line := range strings.Lines(string(b)) {
 		var name string
 		if n, _ := fmt.Sscan(line, &by, &others, &name); n == 3 && filepath.Base(name) == file {
@@ -204,9 +196,7 @@ func separate(t testing.TB, store string, paths ...string) {
 	t.Helper()
 	for _, p := range paths {
 		opt := files.Options{Work: files.Detach(true, convert.Options{Version: sframe.V3}, ""), Detach: true, ByBuildID: true}
-		if _, err := files.Convert(context.Background(), p, store, opt); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(files.Convert(context.Background(), p, store, opt))(t)
 	}
 }
 
@@ -228,26 +218,16 @@ func TestSeparate(t *testing.T) {
 	}
 	for _, p := range list {
 		name := filepath.Base(filepath.Dir(p)) + strings.TrimSuffix(filepath.Base(p), ".sframe")
-		id, err := hex.DecodeString(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		b, err := os.ReadFile(p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		id := must.Get(hex.DecodeString(name))(t)
+		b := testfile.Read(t, p)
 		at := bytes.Index(b, id)
 		if at < 0 {
 			t.Fatalf("%s has no build-id %s", p, name)
 		}
 		b[at+len(id)-1]++
-		if err := os.WriteFile(p, b, 0o666); err != nil {
-			t.Fatal(err)
-		}
+		testfile.Write(t, p, b)
 	}
-	if err := os.WriteFile(list[0], []byte("\x7fELF and no more"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	testfile.Write(t, list[0], "\x7fELF and no more")
 	out, by, others = stats(t, dir, "", append(env, "SHORT=1"), "traces", "./traces")
 	wantPlaces(t, "other build-ids", out)
 	if by != 0 || others < 1000 {
@@ -283,10 +263,7 @@ func TestSecure(t *testing.T) {
 		peer.Missing(t, "root, who can make set-user-ID programs, is missing")
 	}
 	dir := build(t, traces+" -L. -Wl,--no-as-needed -l:"+library+" -Wl,-rpath,$PWD")
-	dir, err := filepath.EvalSymlinks(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir = must.Get(filepath.EvalSymlinks(dir))(t)
 	stats := filepath.Join(dir, "stats")
 	for _, mode := range []os.FileMode{0o755, 0o755 | os.ModeSetuid} {
 		program := filepath.Join(dir, "traces")
@@ -334,10 +311,7 @@ func TestStatic(t *testing.T) {
 			if program == "traces" {
 				cmd.Env = append(os.Environ(), "SHORT=1")
 			}
-			out, err := cmd.CombinedOutput()
-			if err != nil {
-				t.Fatalf("%s %s: %v\n%s", machine, program, err, out)
-			}
+			out := must.Run(t, cmd)
 			wantPlaces(t, machine+" "+program, string(out))
 		}
 	}
@@ -346,10 +320,7 @@ func TestStatic(t *testing.T) {
 // wraps returns the linker's flags of the pkg-config file.
 func wraps(t *testing.T) string {
 	t.Helper()
-	b, err := os.ReadFile("../../walker/sframe-backtrace.pc.in")
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testfile.Read(t, "../../walker/sframe-backtrace.pc.in")
 	m := regexp.MustCompile(`(?m)^wrap=(.*)$`).FindSubmatch(b)
 	if m == nil {
 		t.Fatal("no wrap in the pkg-config file")
@@ -417,10 +388,7 @@ func TestOtherMachines(t *testing.T) {
 			for _, name := range []string{"one.so", "two.so", "one.so"} {
 				arguments = append(arguments, filepath.Join(dir, program, name))
 			}
-			out, err := peer.Tool(t, "sid", "qemu-"+m.machine)(arguments...).CombinedOutput()
-			if err != nil {
-				t.Fatalf("%s: %v\n%s", m.machine, err, out)
-			}
+			out := must.Run(t, peer.Tool(t, "sid", "qemu-"+m.machine)(arguments...))
 			text := regexp.MustCompile(`(plugin [12], )first`).ReplaceAllString(string(out), "${1}at the same address")
 			wantPlaces(t, m.machine+" "+program, text, "plugin 0, first", "plugin 1, at the same address",
 				"plugin 2, at the same address")
@@ -489,9 +457,7 @@ func TestStore(t *testing.T) {
 	}
 	misaligned := slices.Clone(good)
 	misaligned[32]++ // e_phoff
-	if err := os.WriteFile(path, misaligned, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	testfile.Write(t, path, misaligned)
 	if by, _ := frames("edges"); by > 0 {
 		t.Errorf("%d frames by a section with misaligned headers", by)
 	}
@@ -511,23 +477,15 @@ func TestStore(t *testing.T) {
 func TestNotes(t *testing.T) {
 	dir := build(t, plugins)
 	path := filepath.Join(dir, "one.so")
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := elf.NewFile(bytes.NewReader(b))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testfile.Read(t, path)
+	f := must.Get(elf.NewFile(bytes.NewReader(b)))(t)
 	const headers, size, vaddr = 64, 56, 16
 	for i, p := range f.Progs {
 		if p.Type == elf.PT_NOTE {
 			binary.LittleEndian.PutUint64(b[headers+i*size+vaddr:], 1<<40)
 		}
 	}
-	if err := os.WriteFile(path, b, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, b, 0o777))
 	preload := "LD_PRELOAD=" + filepath.Join(dir, library) + ":" + path
 	if out := run(t, dir, "", []string{preload, "SFRAME_PATH=" + dir}, "/bin/echo", "ok"); out != "ok\n" {
 		t.Error(out)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/lab/kit"
@@ -21,10 +22,7 @@ func TestQuick(t *testing.T) {
 	for _, c := range clients {
 		peer.File(t, c.preload)
 	}
-	out, err := exec.Command("../../scripts/backtrace", "--quick").CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	out := must.Run(t, exec.Command("../../scripts/backtrace", "--quick"))
 	for _, c := range clients {
 		want := regexp.MustCompile(regexp.QuoteMeta("| "+c.name+" | sqlite3 | ") + `[1-9]\d{4,} \| \d{5,} \| 0 \| 0 \| `)
 		if !c.timed && !want.Match(out) {
@@ -67,9 +65,7 @@ func TestCompare(t *testing.T) {
 	source := filepath.Join(dir, "liar.c")
 	testfile.Write(t, source, liar)
 	build := func(args ...string) {
-		if err := kit.Run("", append([]string{"gcc"}, args...)...); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, kit.Run("", append([]string{"gcc"}, args...)...))
 	}
 	program, compare := filepath.Join(dir, "program"), filepath.Join(dir, "compare.so")
 	lies := filepath.Join(dir, "liar.so")
@@ -84,13 +80,9 @@ func TestCompare(t *testing.T) {
 		cmd := exec.Command(program, "5", "0")
 		cmd.Env = append(os.Environ(), "COMPARE_OUT="+out, c.env+"=1",
 			"LD_PRELOAD="+strings.Join([]string{compare, lies, "libunwind.so.8", "libgcc_s.so.1"}, ":"))
-		if b, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, b)
-		}
+		must.Run(t, cmd)
 		r := &counts{n: make(map[string]uint64)}
-		if err := r.read(out); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.read(out))
 		n := r.n
 		if n["stacks"] != 1 || n["tally differ"] != c.differ || n["tally behind"] != c.behind || n["tally ahead"] != 0 {
 			t.Errorf("%s: got %+v", c.env, r)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/lab/conformance/vector"
@@ -18,14 +19,8 @@ const top = "../.."
 // load returns all vectors and known errors.
 func load(t *testing.T) ([]vector.Vector, []Known) {
 	t.Helper()
-	vectors, err := vector.Load(filepath.Join(top, "conformance/vectors"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	known, err := loadKnown(filepath.Join(top, "conformance/known.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	vectors := must.Get(vector.Load(filepath.Join(top, "conformance/vectors")))(t)
+	known := must.Get(loadKnown(filepath.Join(top, "conformance/known.json")))(t)
 	return vectors, known
 }
 
@@ -33,10 +28,7 @@ func load(t *testing.T) ([]vector.Vector, []Known) {
 func results(t *testing.T, r *Reader) []Result {
 	t.Helper()
 	vectors, known := load(t)
-	out, err := askAll(r, vectors, known)
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(askAll(r, vectors, known))(t)
 	for _, res := range out {
 		if res.Status == Wrong {
 			t.Errorf("%s: %s: %v: %s", r.Hello.Reader, res.Vector.Name, res.Status, res.What)
@@ -50,10 +42,7 @@ func results(t *testing.T, r *Reader) []Result {
 
 // TestOwn runs our own reader, which has no known error.
 func TestOwn(t *testing.T) {
-	r, err := StartReader("own", top, t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(StartReader("own", top, t.TempDir()))(t)
 	for _, res := range results(t, r) {
 		if res.Status != Right {
 			t.Errorf("%s: %v", res.Vector.Name, res.Status)
@@ -169,11 +158,8 @@ func TestJudge(t *testing.T) {
 func TestAdapter(t *testing.T) {
 	peer.Look(t, "sh")
 	const hello = `echo '{"reader":"r","formats":["2"],"abis":["amd64"]}';`
-	r, err := startAdapter("sh", "-c", hello+
-		` while read -r line; do case $line in *'"id":7,'*) echo '{"id":7,"answers":[null]}';; *) exit 5;; esac; done`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(startAdapter("sh", "-c", hello+
+		` while read -r line; do case $line in *'"id":7,'*) echo '{"id":7,"answers":[null]}';; *) exit 5;; esac; done`))(t)
 	for range 2 {
 		if reply, err := r.Ask(&vector.Question{ID: 7}); err != nil || len(reply.Answers) != 1 {
 			t.Errorf("reply %+v, error %v", reply, err)
@@ -185,27 +171,5 @@ func TestAdapter(t *testing.T) {
 	if _, err := startAdapter("sh", "-c", "echo nothing; exec cat"); err == nil || !strings.Contains(err.Error(),
 		"does not name a reader") {
 		t.Errorf("error %v", err)
-	}
-}
-
-// TestCommand runs the command with an adapter that refuses everything.
-func TestCommand(t *testing.T) {
-	peer.Look(t, "sh")
-	script := filepath.Join(t.TempDir(), "adapter")
-	text := "#!/bin/sh\necho '{\"reader\":\"none\",\"formats\":[\"2\"],\"abis\":[\"amd64\"]}'\n" +
-		"while read -r line; do id=${line#*\\\"id\\\":}; echo \"{\\\"id\\\":${id%%,*},\\\"refused\\\":\\\"no\\\"}\"; done\n"
-	testfile.Write(t, script, text)
-	known := filepath.Join(t.TempDir(), "known.json")
-	testfile.Write(t, known, "[]")
-	var out strings.Builder
-	ok, err := conformance(&out, filepath.Join(top, "conformance/vectors"), known, [][]string{{"sh", script}}, true, false)
-	if err != nil || ok {
-		t.Fatalf("%t, error %v", ok, err)
-	}
-	for _, want := range []string{"none: 2-amd64/cfa-sp-1: wrong: refused: no\n", "| refuse-bounds | 23 |\n",
-		"| flexible | - |\n", "| signed | - |\n"} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("%q is missing in\n%s", want, out.String())
-		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/lab/kit"
@@ -15,10 +16,7 @@ import (
 // TestStart compares files with themselves, and with damaged copies that do not start.
 func TestStart(t *testing.T) {
 	peer.Look(t, "cc")
-	s, err := newStarter("/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(newStarter("/"))(t)
 	defer s.close()
 	for _, tt := range []struct {
 		way   way
@@ -30,9 +28,7 @@ func TestStart(t *testing.T) {
 			// What the program itself would do must not happen.
 			text := "#include <unistd.h>\nint main(void) { return rmdir(\"main is not to run\"); }\n"
 			testfile.Write(t, original+".c", text)
-			if err := kit.Run("", "cc", "-fPIC", tt.flags, "-o", original, original+".c"); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, kit.Run("", "cc", "-fPIC", tt.flags, "-o", original, original+".c"))
 			b := testfile.Read(t, original)
 			hideDynamic(t, original, b)
 			testfile.Write(t, harmed, b)
@@ -52,10 +48,7 @@ func TestStart(t *testing.T) {
 
 // hideDynamic makes the program header of the dynamic section unused.
 func hideDynamic(t *testing.T, path string, b []byte) {
-	f, err := elf.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(elf.Open(path))(t)
 	defer f.Close()
 	phoff := binary.LittleEndian.Uint64(b[32:])
 	for i, p := range f.Progs {

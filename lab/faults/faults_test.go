@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 )
 
@@ -18,10 +19,7 @@ func prepared(t *testing.T) *harness {
 	for _, name := range []string{"as", "ar", "cp", "setfattr"} {
 		peer.Look(t, name)
 	}
-	h, err := newHarness(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := must.Get(newHarness(t.TempDir()))(t)
 	h.tell = func(s string) { t.Error(s) }
 	if _, err := h.trace(&scenario{args: "--version"}, h.dir, nil, nil); err != nil { // machines may forbid tracing
 		peer.Missing(t, err.Error())
@@ -34,13 +32,9 @@ func prepared(t *testing.T) *harness {
 func TestOtherNames(t *testing.T) {
 	h := prepared(t)
 	s := named("three files, two names of one")
-	if err := h.prepare([]*scenario{s}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, h.prepare([]*scenario{s}))
 	f := &fault{name: "EIO", action: action{fail: unix.EIO}, calls: []string{"newfstatat", "fstat"}}
-	if err := h.failEach(s, f); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, h.failEach(s, f))
 	if h.runs < 50 {
 		t.Errorf("%d calls failed", h.runs)
 	}
@@ -62,9 +56,7 @@ func TestSyncOrder(t *testing.T) {
 		},
 	} {
 		s := named(name)
-		if err := h.prepare([]*scenario{s}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, h.prepare([]*scenario{s}))
 		var got []string
 		if _, _, err := h.run(s, nil, func(c *call) {
 			if slices.Contains([]string{"fsync", "linkat", "renameat", "unlinkat"}, c.name) {
@@ -76,9 +68,7 @@ func TestSyncOrder(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", name, got, want)
 		}
-		if err := os.RemoveAll(s.template); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.RemoveAll(s.template))
 	}
 }
 

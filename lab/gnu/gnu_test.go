@@ -16,6 +16,7 @@ import (
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/linked"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/sframe"
 	"cfi2sframe/verify"
@@ -43,10 +44,7 @@ func compare(t *testing.T, gnuPath, oursPath string) map[string]bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	table, err := cfi.Load(f, cfi.Auto, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := must.Get(cfi.Load(f, cfi.Auto, nil))(t)
 	check, err := verify.Check(table, gnu, f, verify.Options{Keep: 100})
 	if err != nil { // rows that no reader can read
 		t.Logf("%s: %v", source, err)

@@ -17,6 +17,7 @@ import (
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/linked"
 	"cfi2sframe/internal/testkit/long"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/lab/kit"
@@ -65,15 +66,12 @@ func convertAll(t *testing.T, dir string, opt convert.Options, names ...string) 
 func oldLinker(t *testing.T, dir string, tg target) {
 	t.Helper()
 	root := peer.Root(t, "trixie")
-	err := kit.Run(dir, "sh", "-ec", fmt.Sprintf(`mkdir b
+	must.Do(t, kit.Run(dir, "sh", "-ec", fmt.Sprintf(`mkdir b
 		cp -L %[1]s/usr/bin/%[2]sld b/ld.bin
 		cd %[1]s/usr/lib/x86_64-linux-gnu
 		cp -L libbfd-2.44-*.so libctf*.so.0 libsframe.so.* libjansson.so.* libzstd.so.* libz.so.* %[3]s/b
 		printf '#!/bin/sh\nLD_LIBRARY_PATH=%[4]s exec %[4]s/ld.bin "$@"\n' >%[3]s/b/ld
-		chmod +x %[3]s/b/ld`, root, tg.prefix, dir, "/tmp/"+filepath.Base(dir)+"/b"))
-	if err != nil {
-		t.Fatal(err)
-	}
+		chmod +x %[3]s/b/ld`, root, tg.prefix, dir, "/tmp/"+filepath.Base(dir)+"/b")))
 	peer.Again(t, "sid", dir, "b/ld --version | grep -q 2.44")
 }
 
@@ -225,180 +223,19 @@ func TestObjectKinds(t *testing.T) {
 				tt.objects = []string{"prog.o"}
 			}
 			dir := peer.Run(t, "sid", tt.compile, append(sources(targets["amd64"]), "../../testdata/c/user.c")...)
-			f, err := elf.Open(filepath.Join(dir, tt.objects[0]))
-			if err != nil {
-				t.Fatal(err)
-			}
+			f := must.Get(elf.Open(filepath.Join(dir, tt.objects[0])))(t)
 			defer f.Close()
 			if f.Section(tt.want) == nil || strings.HasSuffix(tt.name, "only") && f.Section(".eh_frame") != nil {
 				t.Fatal("the compiler made something else than what is to be tested")
 			}
 			convertAll(t, dir, convert.Options{Version: sframe.V3}, tt.objects...)
 			peer.Again(t, "sid", dir, tt.link+" -o prog; ./prog")
-			r, err := linked.Check(filepath.Join(dir, "prog"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := must.Get(linked.Check(filepath.Join(dir, "prog")))(t)
 			delete(r.Wrong, ".plt.got") // ld's own
 			delete(r.Missing, "_start") // of crt1.o, which is not converted
 			delete(r.Missing, "_dl_relocate_static_pie")
 			if len(r.Wrong) > 0 || len(r.Missing) > 0 || r.FDEs < 3 {
 				t.Errorf("%d FDEs, wrong %v, missing %v", r.FDEs, r.Wrong, r.Missing)
-			}
-		})
-	}
-}
-
-// TestManySections converts objects with about 65,280 sections and more, for which
-// e_shnum has no room, nor the symbols' section indexes.
-func TestManySections(t *testing.T) {
-	long.Test(t)
-	as, readelf := peer.Tool(t, "sid", "as"), peer.Tool(t, "sid", "readelf")
-	ld := peer.Tool(t, "sid", "ld")
-	dir := t.TempDir()
-	assemble := func(name string, functions int) string {
-		t.Helper()
-		source := filepath.Join(dir, name+".s")
-		testfile.Write(t, source, fmt.Sprintf(`.rept %d
-			.section .text.f\+,"ax"
-			.type f\+,@function
-			f\+: .cfi_startproc; push %%rax; .cfi_adjust_cfa_offset 8; pop %%rax; .cfi_adjust_cfa_offset -8; ret; .cfi_endproc
-			.size f\+, .-f\+
-			.endr
-			`, functions))
-		if out, err := as(source, "-o", filepath.Join(dir, name+".o")).CombinedOutput(); err != nil {
-			t.Fatalf("as: %v\n%s", err, out)
-		}
-		return filepath.Join(dir, name+".o")
-	}
-	sections := func(path string) int {
-		t.Helper()
-		f, err := elf.Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer f.Close()
-		return len(f.Sections)
-	}
-	const loReserve = int(elf.SHN_LORESERVE)
-	others := sections(assemble("one", 1)) - 1
-	for _, n := range []int{
-		loReserve - 1, // the new sections pass the limit
-		loReserve,     // the header fields are 0 and SHN_XINDEX already
-		loReserve + 5000,
-	} {
-		path := assemble(fmt.Sprint("n", n), n-others)
-		// GNU as adds .symtab_shndx.
-		before := sections(path)
-		convertAll(t, dir, convert.Options{Version: sframe.V3}, filepath.Base(path))
-		if got := sections(path); got != before+2 {
-			t.Errorf("%d sections, %d before", got, before)
-		}
-		out, err := readelf("-hW", path).CombinedOutput()
-		if err != nil || strings.Contains(string(out), "arning") ||
-			!strings.Contains(string(out), fmt.Sprintf("0 (%d)", before+2)) {
-			t.Errorf("readelf (%v):\n%s", err, out)
-		}
-		lib := filepath.Join(dir, "lib.so")
-		if out, err := ld("-shared", path, "-o", lib).CombinedOutput(); err != nil {
-			t.Fatalf("ld: %v\n%s", err, out)
-		}
-		if r := judge(t, lib, sframe.V3, false); r != nil && (r.FDEs != n-others || r.Covered != r.Described) {
-			t.Errorf("%d FDEs, %d of %d bytes; want %d FDEs and all bytes", r.FDEs, r.Covered,
-				r.Described, n-others)
-		}
-	}
-}
-
-// A reloc is a relocation, by what it refers to.
-type reloc struct {
-	off    uint64
-	typ    uint32
-	target string // section and offset in it
-}
-
-// relocs reads the relocations of .sframe, by means of the Go library, and what the section header and the header in it
-// say, but for sizes.
-func relocs(t *testing.T, path string) (list []reloc, header string) {
-	t.Helper()
-	f, err := elf.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	s, r := f.Section(".sframe"), f.Section(".rela.sframe")
-	if s == nil || r == nil {
-		t.Fatalf("%s has no .sframe or no .rela.sframe", path)
-	}
-	section, err1 := s.Data()
-	b, err2 := r.Data()
-	symbols, err3 := f.Symbols()
-	if err := errors.Join(err1, err2, err3); err != nil || len(section) < 12 {
-		t.Fatalf("%s: %d bytes of .sframe (%v)", path, len(section), err)
-	}
-	for ; len(b) >= 24; b = b[24:] {
-		info := f.ByteOrder.Uint64(b[8:])
-		sym := symbols[info>>32-1] // Symbols leaves out the null symbol
-		where := fmt.Sprintf("%s%+d", f.Sections[sym.Section].Name, int64(sym.Value+f.ByteOrder.Uint64(b[16:])))
-		list = append(list, reloc{f.ByteOrder.Uint64(b), uint32(info), where})
-	}
-	return list, fmt.Sprintf("type %#x flags %v align %d entsize %d: % x, %d FDEs; relocations of %d bytes, for %s, by %v",
-		uint32(s.Type), s.Flags, s.Addralign, s.Entsize, section[:8], f.ByteOrder.Uint32(section[8:]),
-		r.Entsize, f.Sections[r.Info].Name, f.Sections[r.Link].Type)
-}
-
-// TestRelocations holds the relocations of converted objects against those of GNU as.
-func TestRelocations(t *testing.T) {
-	for _, tt := range []struct {
-		suite, abi string
-		version    sframe.Version
-	}{
-		{"trixie", "amd64", sframe.V2},
-		{"trixie", "aarch64", sframe.V2},
-		{"sid", "amd64", sframe.V3},
-		{"sid", "aarch64", sframe.V3},
-		{"sid", "s390x", sframe.V3},
-	} {
-		t.Run(tt.suite+" "+tt.abi, func(t *testing.T) {
-			if tt.abi != "amd64" {
-				long.Test(t)
-			}
-			tg := targets[tt.abi]
-			as := peer.Tool(t, tt.suite, tg.prefix+"as")
-			dir := peer.Run(t, "sid", "for f in one two; do "+tg.prefix+
-				"g++-16 -O2 -ffunction-sections -S $f.cc -o $f.s; done\n"+
-				"sed -i '/\\.aeabi_/d' *.s; mv hand_*.s hand.s", sources(tg)...) // binutils 2.44 does not know these
-			for _, name := range []string{"one", "two", "hand"} {
-				source, theirs, ours := filepath.Join(dir, name+".s"), filepath.Join(dir, name+".gnu.o"),
-					filepath.Join(dir, name+".o")
-				for _, args := range [][]string{{"--gsframe", source, "-o", theirs}, {source, "-o", ours}} {
-					if out, err := as(args...).CombinedOutput(); err != nil {
-						t.Fatalf("as %v: %v\n%s", args, err, out)
-					}
-				}
-				convertAll(t, dir, convert.Options{Version: tt.version}, name+".o")
-				want, theirHeader := relocs(t, theirs)
-				got, header := relocs(t, ours)
-				byTarget := func(a, b reloc) int { return strings.Compare(a.target, b.target) }
-				for _, list := range [][]reloc{want, got} {
-					if !slices.IsSortedFunc(list, func(a, b reloc) int { return int(a.off) - int(b.off) }) {
-						t.Errorf("%s: relocations are not in the order of the FDEs", name)
-					}
-					first, step := list[0].off, list[1].off-list[0].off
-					for i := range list { // as keeps the order of the source; ours is that of the sections
-						list[i].off -= uint64(i) * step
-						if list[i].off != first {
-							t.Errorf("%s: relocations are not %d bytes apart", name, step)
-						}
-					}
-					slices.SortFunc(list, byTarget)
-				}
-				if !slices.Equal(want, got) {
-					t.Errorf("%s: GNU as has %d relocations\n%v\nours are %d\n%v", name, len(want), want, len(got), got)
-				}
-				if header != theirHeader {
-					t.Errorf("%s: .sframe of GNU as is %s, ours %s", name, theirHeader, header)
-				}
 			}
 		})
 	}
@@ -411,9 +248,7 @@ func TestMergers(t *testing.T) {
 	dir := peer.Run(t, "sid", "g++-16 -O2 -S one.cc two.cc\nfor f in one two hand_amd64; do as $f.s -o $f.o; done",
 		sources(targets["amd64"])...)
 	oldLinker(t, dir, targets["amd64"])
-	if err := kit.Run(dir, "sh", "-ec", "for f in one two; do as --gsframe $f.s -o V1$f.o; done"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, kit.Run(dir, "sh", "-ec", "for f in one two; do as --gsframe $f.s -o V1$f.o; done"))
 	const dropped = "no .sframe will be created"
 	for _, tt := range []struct {
 		name   string
@@ -431,9 +266,7 @@ func TestMergers(t *testing.T) {
 			}
 			opt := convert.Options{Version: tt.format.Version, PCRel: tt.format.PCRel}
 			in, out := filepath.Join(dir, name), filepath.Join(dir, tt.name+name)
-			if _, err := files.Convert(t.Context(), in, out, files.Options{Work: files.Add(opt, "")}); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(files.Convert(t.Context(), in, out, files.Options{Work: files.Add(opt, "")}))(t)
 		}
 		for i, linker := range []string{"GNU ld 2.41 to 2.44", "GNU ld 2.46 and later", "mold 3"} { // as Mergers has it
 			peer.Again(t, "sid", dir, fmt.Sprintf("rm -f prog\n"+
@@ -464,13 +297,10 @@ func TestMergers(t *testing.T) {
 // hasRowOf reports whether a section has a row for a function.
 func hasRowOf(t *testing.T, f *elffile.File, section *sframe.Section, function string) (found bool) {
 	t.Helper()
-	err := f.Symbols(elf.SHT_SYMTAB, func(table *elffile.Section, s elffile.Symbol) {
+	must.Do(t, f.Symbols(elf.SHT_SYMTAB, func(table *elffile.Section, s elffile.Symbol) {
 		if f.SymbolName(table, s.Name) == function {
 			_, found, _ = section.Lookup(s.Value)
 		}
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return found
 }

@@ -9,29 +9,21 @@ import (
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/internal/testkit/linked"
+	"cfi2sframe/internal/testkit/must"
 )
 
 // TestCompareRows compares a section with its own CFI, and with none. Tests of linux and survive have wrong rows.
 func TestCompareRows(t *testing.T) {
-	none, err := cfi.Parse(elf.EM_X86_64, binary.LittleEndian, cfi.Section{Source: cfi.DebugFrame})
-	if err != nil {
-		t.Fatal(err)
-	}
+	none := must.Get(cfi.Parse(elf.EM_X86_64, binary.LittleEndian, cfi.Section{Source: cfi.DebugFrame}))(t)
 	out := filepath.Join(t.TempDir(), "out")
-	err = WithProduct(func(program, _ string) error {
+	must.Do(t, WithProduct(func(program, _ string) error {
 		return Run("", program, "-q", "../../testdata/bin/amd64/prologue", "-o", out)
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	f, section, err := linked.Load(out)
 	if err != nil {
 		t.Fatal(err)
 	}
-	table, err := cfi.Load(f, cfi.Auto, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := must.Get(cfi.Load(f, cfi.Auto, nil))(t)
 	rows, err := CompareRows(table, section, nil)
 	if err != nil || rows.Functions != 4 || rows.Described != 107 || rows.Covered != 107 || rows.PCs < 30 {
 		t.Errorf("its own CFI: %+v, error %v", rows, err)

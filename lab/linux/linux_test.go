@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/lab/kit"
@@ -48,14 +49,9 @@ func TestModule(t *testing.T) {
 		s.PCs < 8 {
 		t.Fatalf("%s: %+v, %+v, error %v", kind, s, report, err)
 	}
-	if _, err := kit.Convert(product, path, out, "--for", "linux-module"); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(kit.Convert(product, path, out, "--for", "linux-module"))(t)
 	good := testfile.Read(t, out)
-	e, err := elf.NewFile(bytes.NewReader(good))
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := must.Get(elf.NewFile(bytes.NewReader(good)))(t)
 	section, rela := int(e.Section(".sframe").Offset), int(e.Section(".rela.sframe").Offset)
 	const header, entry, attribute = 28, 16, 5
 	rows := section + header + 3*entry + attribute // three functions in .text*

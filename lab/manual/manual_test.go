@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/lab/kit"
@@ -24,9 +25,7 @@ func TestMain(m *testing.M) { os.Exit(kit.Tests(m, &product)) }
 func made(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := kit.Run("", "../../scripts/manual", product, dir); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, kit.Run("", "../../scripts/manual", product, dir))
 	return dir
 }
 
@@ -40,16 +39,10 @@ func TestPage(t *testing.T) {
 	if out, err := mandoc("-T", "lint", path).CombinedOutput(); err != nil || len(out) > 0 {
 		t.Errorf("mandoc: %v\n%s", err, out)
 	}
-	text, err := mandoc("-T", "utf8", "-O", "width=100", path).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(mandoc("-T", "utf8", "-O", "width=100", path).Output())(t)
 	text = overstrike.ReplaceAll(text, nil)
 	for _, args := range [][]string{{"--help"}, {"help", "check"}, {"help", "ld"}, {"help", "survey"}} {
-		help, err := exec.Command(product, args...).Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		help := must.Get(exec.Command(product, args...).Output())(t)
 		for line := range strings.Lines(string(help)) {
 			if line = strings.TrimSpace(strings.TrimPrefix(line, "Usage:")); !strings.Contains(string(text), line) {
 				t.Errorf("the page does not have %q", line)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"cfi2sframe/internal/testkit/long"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/testfile"
 )
 
@@ -77,10 +78,7 @@ func toy(t *testing.T) *config {
 // TestSites finds the changes of a file.
 func TestSites(t *testing.T) {
 	toy(t)
-	all, err := find("a/a.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Get(find("a/a.go"))(t)
 	var got []string
 	seen := make(map[string]bool)
 	for _, m := range all {
@@ -157,20 +155,14 @@ func TestRun(t *testing.T) {
 // TestArguments expects that all arguments are about mutants of the product.
 func TestArguments(t *testing.T) {
 	t.Chdir("../..")
-	why, err := arguments(argumentText)
-	if err != nil {
-		t.Fatal(err)
-	}
+	why := must.Get(arguments(argumentText))(t)
 	packages := make(map[string]bool)
 	for key := range why {
 		file, _, _ := strings.Cut(key, " ")
 		packages[path.Dir(file)] = true
 	}
 	for pkg := range packages {
-		all, err := findAll(pkg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		all := must.Get(findAll(pkg))(t)
 		if err := stale(pkg, all, why); err != nil {
 			t.Error(err)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/testkit/linked"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/lab/conformance"
 	"cfi2sframe/lab/conformance/vector"
@@ -25,22 +26,16 @@ func lastCall(t *testing.T, objdump, path, name string) (call, ret uint64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = f.Symbols(elf.SHT_SYMTAB, func(table *elffile.Section, s elffile.Symbol) {
+	must.Do(t, f.Symbols(elf.SHT_SYMTAB, func(table *elffile.Section, s elffile.Symbol) {
 		if strings.Contains(f.SymbolName(table, s.Name), name) && elf.SymType(s.Info&15) == elf.STT_FUNC && s.Size > 0 {
 			ret = s.Value + s.Size
 		}
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	if ret == 0 {
 		t.Fatalf("%s has no function %s", path, name)
 	}
 	end := strconv.FormatUint(ret, 10)
-	out, err := exec.Command(objdump, "-d", "--no-show-raw-insn", "--stop-address", end, path).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(exec.Command(objdump, "-d", "--no-show-raw-insn", "--stop-address", end, path).Output())(t)
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	m := regexp.MustCompile(`^ *([0-9a-f]+):\s+(call|bl|brasl)\s`).FindStringSubmatch(lines[len(lines)-1])
 	if m == nil {
@@ -56,10 +51,7 @@ func lastCall(t *testing.T, objdump, path, name string) (call, ret uint64) {
 // after the function has the row of the call. So do the bytes after main in end.c, which is the last function of .text.
 func TestLastCall(t *testing.T) {
 	libs := libraries(t)
-	own, err := conformance.StartReader("own", top, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	own := must.Get(conformance.StartReader("own", top, ""))(t)
 	const cfi = "-O2 -fasynchronous-unwind-tables "
 	const flags = cfi + "-fstack-protector-all -shared -fPIC"
 	for _, tt := range []struct{ compiler, flags, binutils, functions string }{
@@ -77,9 +69,7 @@ func TestLastCall(t *testing.T) {
 		t.Run(tt.compiler+" "+tt.functions, func(t *testing.T) {
 			dir := t.TempDir()
 			command := strings.Fields("env -C c RUSTC_BOOTSTRAP=1 " + peer.Look(t, tt.compiler) + " " + tt.flags)
-			if err := kit.Run("", append(command, "-o", filepath.Join(dir, "last.so"))...); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, kit.Run("", append(command, "-o", filepath.Join(dir, "last.so"))...))
 			path := filepath.Join(dir, "last.so")
 			for _, name := range strings.Fields(tt.functions) {
 				call, ret := lastCall(t, peer.Look(t, tt.binutils+"objdump"), path, name)
@@ -89,10 +79,7 @@ func TestLastCall(t *testing.T) {
 				for _, f := range formats {
 					for _, padding := range []string{"on", "off"} {
 						file := converted(t, path, f.form+" --padding="+padding)
-						v, err := conformance.FromFile(file, f.vectors)
-						if err != nil {
-							t.Fatal(err)
-						}
+						v := must.Get(conformance.FromFile(file, f.vectors))(t)
 						answers := []conformance.Reader{*own}
 						if slices.Contains(strings.Fields(f.abis), v.ABI) {
 							answers = append(answers, *libs.readers[f.library])

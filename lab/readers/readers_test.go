@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/lab/conformance"
 	"cfi2sframe/lab/kit"
@@ -71,18 +72,12 @@ func TestWrongByte(t *testing.T) {
 	} {
 		f := &formats[tt.format]
 		r := l.readers[f.library]
-		v, err := conformance.FromFile(converted(t, top+"/testdata/bin/"+tt.file, f.form), f.vectors)
-		if err != nil {
-			t.Fatal(err)
-		}
+		v := must.Get(conformance.FromFile(converted(t, top+"/testdata/bin/"+tt.file, f.form), f.vectors))(t)
 		var sum counts
 		if err := f.ask(r, v, &sum); err != nil || sum.rows < 10 {
 			t.Fatalf("%v: error %v, %+v", tt, err, sum)
 		}
-		before, err := rowsOf(v.Section, uint64(v.Address))
-		if err != nil {
-			t.Fatal(err)
-		}
+		before := must.Get(rowsOf(v.Section, uint64(v.Address)))(t)
 		noticed, all := 0, 0
 		section := v.Section
 		for at := 28; at < len(section); at++ { // after the header
@@ -110,10 +105,7 @@ func TestWrongByte(t *testing.T) {
 // TestFixtures looks all rows of the fixtures up.
 func TestFixtures(t *testing.T) {
 	l := libraries(t)
-	paths, err := filepath.Glob(top + "/testdata/bin/*/*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	paths := must.Get(filepath.Glob(top + "/testdata/bin/*/*"))(t)
 	for _, form := range Forms() {
 		for _, path := range paths {
 			if err := l.Check(converted(t, path, form), form); err != nil {

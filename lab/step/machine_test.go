@@ -4,6 +4,8 @@ import (
 	"encoding/hex"
 	"strings"
 	"testing"
+
+	"cfi2sframe/internal/testkit/must"
 )
 
 // TestClassify decodes instructions, with objdump's text. Their sizes are those of the code.
@@ -57,10 +59,7 @@ func TestClassify(t *testing.T) {
 		{"s390x", "e3 f0 ff 60 ff 71", "lay %r15,-160(%r15)", insn{}},
 		{"s390x", "a7 fb ff 60", "aghi %r15,-160", insn{}},
 	} {
-		code, err := hex.DecodeString(strings.ReplaceAll(c.code, " ", ""))
-		if err != nil {
-			t.Fatal(err)
-		}
+		code := must.Get(hex.DecodeString(strings.ReplaceAll(c.code, " ", "")))(t)
 		c.want.size = uint8(len(code))
 		code = append(code, make([]byte, 16-len(code))...)
 		if got := classifiers[c.machine](code); got != c.want {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/lab/kit"
@@ -21,9 +22,7 @@ func build(t *testing.T, args ...string) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "prog")
 	peer.Look(t, args[0])
-	if err := kit.Run("", append(args, "-o", out)...); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, kit.Run("", append(args, "-o", out)...))
 	return out
 }
 
@@ -86,12 +85,9 @@ func TestLies(t *testing.T) {
 // TestFault changes a row of the section in a program: the CFI is right, and so it is the section's fault.
 func TestFault(t *testing.T) {
 	prog := lies(t, 0)
-	err := kit.WithProduct(func(program, _ string) error {
+	must.Do(t, kit.WithProduct(func(program, _ string) error {
 		return kit.Run("", program, "-q", "--format", "2", "--in-place", prog)
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	converted := testfile.Read(t, prog)
 	r := trace(t, Options{}, prog)
 	if r.Faults() != 0 || r.Sides[sframe.V2].Right != 34 {

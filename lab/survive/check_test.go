@@ -11,6 +11,7 @@ import (
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/testkit/linked"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/lab/kit"
 	"cfi2sframe/sframe"
@@ -20,22 +21,16 @@ import (
 func TestCheck(t *testing.T) {
 	const fixture = "../../testdata/bin/amd64/prologue"
 	path := filepath.Join(t.TempDir(), "converted")
-	err := kit.WithProduct(func(program, _ string) error {
+	must.Do(t, kit.WithProduct(func(program, _ string) error {
 		_, err := kit.Convert(program, fixture, path, "--format", "2")
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	good := testfile.Read(t, path)
 	f, _, err := linked.Load(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	table, err := cfi.Load(f, cfi.Auto, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := must.Get(cfi.Load(f, cfi.Auto, nil))(t)
 	s := f.Section(sframe.SectionName)
 	segment := slices.IndexFunc(f.Progs, func(p elf.Prog64) bool { return p.Type == sframe.PTGNUSFrame })
 	for _, tt := range []struct {

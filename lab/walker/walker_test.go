@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"cfi2sframe/internal/testkit/long"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/lab/kit"
@@ -34,19 +35,14 @@ func compile(t *testing.T, name string, command ...string) string {
 	out := filepath.Join(t.TempDir(), strings.TrimSuffix(name, ".c"))
 	args := append(command[1:len(command):len(command)], "-std=c11", "-I", filepath.Dir(header),
 		filepath.Join("c", name), "-o", out)
-	if err := kit.Run("", append([]string{peer.Look(t, command[0])}, args...)...); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, kit.Run("", append([]string{peer.Look(t, command[0])}, args...)...))
 	return out
 }
 
 // sections returns those of all fixtures in all forms, and the same with their FDEs in another order.
 func sections(t *testing.T, rnd *rand.Rand) (list []*section) {
 	t.Helper()
-	files, err := kit.ELFFiles(fixtures)
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must.Get(kit.ELFFiles(fixtures))(t)
 	out := filepath.Join(t.TempDir(), "out")
 	for _, path := range files {
 		for _, form := range Forms {
@@ -54,10 +50,7 @@ func sections(t *testing.T, rnd *rand.Rand) (list []*section) {
 				continue
 			}
 			convertTo(t, path, out, strings.Fields(form)...)
-			s, err := read(out)
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := must.Get(read(out))(t)
 			s.name = path + " by " + form
 			list = append(list, s, s.unsorted(t, rnd))
 		}
@@ -76,9 +69,7 @@ func (s *section) moved() *section { return &section{s.name + ", moved", s.data,
 // same expects the walker to find the same as package sframe in all sections.
 func same(t *testing.T, list []*section, command ...string) {
 	t.Helper()
-	if err := compare(list, command...); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, compare(list, command...))
 }
 
 func TestLookups(t *testing.T) {
@@ -96,10 +87,7 @@ func TestEmpty(t *testing.T) {
 	const bound = 64
 	begin, addr := uint64(0x1000), uint64(0x8000)
 	program := compile(t, "query.c", "cc", "-O2")
-	c, err := sframe.NewCodec(sframe.V2, sframe.AMD64Little)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(sframe.NewCodec(sframe.V2, sframe.AMD64Little))(t)
 	row := sframe.Row{CFA: sframe.Rule{Base: sframe.SP, Offset: 8}}
 	fre, _ := c.AppendRow(c.AppendStart(nil, 0, sframe.Addr1), &row, false)
 	for _, test := range []struct {
@@ -301,10 +289,7 @@ func wantPlaces(t *testing.T, name string, version sframe.Version, first, out st
 func TestProcess(t *testing.T) {
 	program := compile(t, "process.c", "gcc", "-O2")
 	for _, version := range sframe.Versions() {
-		out, err := inFolder(withLibraries(t, program, version), filepath.Base(program)).CombinedOutput()
-		if err != nil {
-			t.Fatalf("%v: %v\n%s", version, err, out)
-		}
+		out := must.Run(t, inFolder(withLibraries(t, program, version), filepath.Base(program)))
 		wantPlaces(t, "", version, "kernel reads 1, after fork the same", string(out))
 	}
 	// Without sections there is nothing to go by.
@@ -332,10 +317,7 @@ func TestOtherProcesses(t *testing.T) {
 			for _, program := range []string{"static", "dynamic"} {
 				converted := filepath.Join(dir, program+".sframe")
 				convertTo(t, filepath.Join(dir, program), converted, format(version))
-				out, err := peer.Tool(t, "sid", "qemu-"+m.machine)("-L", dir, converted).CombinedOutput()
-				if err != nil {
-					t.Fatalf("%s, %s, %v: %v\n%s", m.machine, program, version, err, out)
-				}
+				out := must.Run(t, peer.Tool(t, "sid", "qemu-"+m.machine)("-L", dir, converted))
 				wantPlaces(t, m.machine+", "+program, version, "kernel reads 0, after fork the same", string(out))
 			}
 		}
@@ -353,14 +335,9 @@ func TestReadme(t *testing.T) {
 	path, program := filepath.Join(dir, "example.c"), filepath.Join(dir, "example")
 	testfile.Write(t, path, code)
 	cc := peer.Look(t, "cc") + " " + warnings + " -O2 -I " + filepath.Dir(header)
-	if err := kit.Run("", append(strings.Fields(cc), path, "-o", program)...); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, kit.Run("", append(strings.Fields(cc), path, "-o", program)...))
 	dir = withLibraries(t, program, sframe.V3)
-	out, err := inFolder(dir, filepath.Base(program)).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(inFolder(dir, filepath.Base(program)).Output())(t)
 	// From raise in libc by main to _start.
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	if n := len(lines); n < 6 || lines[n-1] != fmt.Sprintf("%d frames, end %d", n-1, sfwOutermost) {
