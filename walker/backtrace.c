@@ -36,7 +36,7 @@
 
 typedef struct _Unwind_Context unwind_context;
 
-/* The functions of others that are called. */
+/* Functions of the replaced unwinders that are called. */
 #define OF_LIBGCC(of) \
 	of(_Unwind_Reason_Code, _Unwind_Backtrace, _Unwind_Trace_Fn trace, void *argument) \
 	of(_Unwind_Ptr, _Unwind_GetIP, unwind_context *c) \
@@ -48,7 +48,7 @@ typedef struct _Unwind_Context unwind_context;
 #define ALL(of) OF_LIBGCC(of) of(int, dlclose, void *handle)
 ALL(NEXT_OF)
 
-/* Where libgcc's functions are that continue a trace: no other unwinder's, which next may be. */
+/* libgcc's functions, which continue a trace. RTLD_NEXT might find another unwinder's. */
 static struct {
 	_Unwind_Reason_Code (*backtrace)(_Unwind_Trace_Fn, void *);
 	_Unwind_Ptr (*ip)(unwind_context *, int *);
@@ -58,10 +58,8 @@ static struct {
 
 enum sframe_mode sframe_otherwise;
 
-/*
- * What threads share: rows by pc. They hold for a generation. While dlclose runs, walks keep nothing: the code of
- * destructors is still there.
- */
+/* Rows by pc, shared by all threads, valid for one generation. While dlclose runs, walks cache nothing: the code of
+ * destructors is still mapped. */
 enum { NUM_SLOTS = 1 << 14 };
 static struct sfw_cache_slot slots[NUM_SLOTS] __attribute__((aligned(64)));
 static uint64_t generation;
@@ -76,15 +74,13 @@ PUBLIC int EXPORTED(dlclose)(void *handle) {
 	return failed;
 }
 
-/*
- * The memory that a walk reads: of stacks, from the frame on where it comes to them. Where the end of a stack is not
- * known (fibers that are no contexts of makecontext, alternate stacks that are not set by sigaltstack), the frames of
- * functions that run are read as the processor reads them, within a window that moves with them. Registers that a
- * signal has interrupted may have any value: they are only read on stacks that are known.
- */
+/* The memory that a walk reads: stacks, from the current frame up. If the bounds of a stack are unknown (fibers not
+ * created by makecontext, alternate stacks not set by sigaltstack), frames of running functions are read within a
+ * window that moves with them. Registers of interrupted code may hold any value, so they are dereferenced on known
+ * stacks only. */
 enum { WINDOW = 1 << 16 };
 
-/* set_stack makes the stack that sp is in the one that is read first, and returns whether it could. */
+/* set_stack makes the stack that contains sp the first to be read, and returns whether it could. */
 static int set_stack(struct walk *w, uint64_t sp) {
 	struct sfw_range stack;
 	int known = sframe_stack(sp, &stack);
@@ -112,7 +108,7 @@ void sframe_start_walk(struct walk *w, uint64_t sp) {
 	};
 }
 
-/* note_signal sets w->signal if a signal interrupted the frame or its caller. From there on, no stack is assumed. */
+/* note_signal sets w->signal if a signal interrupted the frame or its caller. Above, unknown stacks are not read. */
 static void note_signal(struct walk *w, const struct sfw_regs *regs, const struct sfw_frame *frame) {
 	uint64_t sp;
 	w->signal |= frame->interrupted || frame->how == SFW_SIGNAL || regs->interrupted || regs->how == SFW_SIGNAL;
@@ -124,8 +120,8 @@ static void note_signal(struct walk *w, const struct sfw_regs *regs, const struc
 		set_stack(w, sp);
 }
 
-/* sframe_next is sfw_walk for one frame. If memory cannot be read, it tries again with the stack of the stack pointer,
- * and with that of the frame pointer. */
+/* sframe_next is sfw_walk for one frame. If memory cannot be read, it retries with the stack of the stack pointer,
+ * then with that of the frame pointer. */
 enum sfw_how sframe_next(struct walk *w, struct sfw_regs *regs, struct sfw_frame *frame) {
 	const struct sfw_abi *a = sfw_abi_of(SFW_HOST_ABI);
 	uint64_t at = 0;
@@ -149,9 +145,7 @@ int sframe_may_leave(const struct walk *w, const struct sfw_regs *regs) {
 		_dl_find_object((void *)(uintptr_t)(regs->pc - 1), &o) == 0;
 }
 
-/*
- * Traces: of backtrace, into an array, or of _Unwind_Backtrace, by calls.
- */
+/* Traces: backtrace fills an array, _Unwind_Backtrace calls a function for each frame. */
 struct trace {
 	struct sfw_regs regs; /* of the next frame */
 	struct walk walk;
@@ -159,8 +153,8 @@ struct trace {
 	int size, num;
 	_Unwind_Trace_Fn call;
 	void *argument;
-	/* For libgcc's unwinder: whether it has come to the frame of regs, to the end, or to a file with a section; and the
-	 * number of its steps until it is not left again, as it begins at the top each time. */
+	/* For libgcc's unwinder: whether it has reached the frame of regs, the end, or a file with a section. Then the
+	 * number of steps to skip, as it starts at the top each time. */
 	uint8_t found, ended, back, stopped;
 	unsigned steps;
 };
@@ -188,7 +182,7 @@ static inline void put(struct trace *t, uint64_t pc, uint64_t sp, int interrupte
 	t->stopped = t->call((unwind_context *)(void *)&c, t->argument) != _URC_NO_REASON;
 }
 
-/* on_frame is called for each frame by libgcc. It does not let libgcc step from a signal trampoline. */
+/* on_frame is called by libgcc for each frame. It stops libgcc from stepping out of a signal trampoline. */
 static _Unwind_Reason_Code on_frame(unwind_context *c, void *argument) {
 	enum { MAX_STEPS = 64 };
 	struct trace *t = argument;
@@ -225,12 +219,10 @@ static _Unwind_Reason_Code on_frame(unwind_context *c, void *argument) {
 	return t->stopped ? _URC_NORMAL_STOP : _URC_NO_REASON;
 }
 
-/*
- * Frames whose rows are cached. The last trace of a thread is remembered, because the next one mostly has the same
- * outer frames: it does if the words that lead from one frame to the next are unchanged. Comparing these words takes
- * half the time of a row, and misses the processor's cache less: without it, a program under heaptrack takes a quarter
- * more time (3 runs, 2026-11).
- */
+/* Frames with cached rows. Each thread remembers its last trace, because most traces share the outer frames with the
+ * one before: they do if the words that lead from frame to frame are unchanged. Comparing these takes half the time
+ * of a row, with fewer cache misses: without it, a program under heaptrack takes a quarter more time (3 runs,
+ * 2026-11). */
 enum { MAX_STEPS_KEPT = 256, NUM_MEMORIES = 64 };
 enum { NOT_SAVED = -1, NOT_COMPARED = INT32_MIN }; /* the latter is outside of each stack */
 struct step {
@@ -246,8 +238,8 @@ static struct memory {
 	struct step fresh[MAX_STEPS_KEPT]; /* of this trace, the innermost first */
 } memories[NUM_MEMORIES];
 
-/* take_memory returns the thread's memory for a trace into an array, or NULL. Filling it takes twice the time of
- * walking by rows, so most traces do without it if they have little in common. */
+/* take_memory returns the thread's memory for a trace into an array, or NULL. Filling it takes twice as long as
+ * walking by rows, so threads whose traces have little in common use it rarely. */
 static struct memory *take_memory(const struct trace *t) {
 	enum { MISSES = 4, PAUSE = 32 };
 	struct memory *m = &memories[((uint64_t)(uintptr_t)pthread_self() >> 12) % NUM_MEMORIES];
@@ -269,21 +261,21 @@ static void remember(struct memory *m, struct step s) {
 	m->num_fresh++;
 }
 
-/* keep_steps replaces all steps but the outermost ones by those of this trace. */
+/* keep_steps replaces all but the outermost steps by those of this trace. */
 static void keep_steps(struct memory *m, unsigned outermost) {
 	m->num = outermost + m->num_fresh <= MAX_STEPS_KEPT ? outermost + m->num_fresh : 0;
 	for (unsigned i = outermost; i < m->num; i++)
 		m->steps[i] = m->fresh[m->num - 1 - i];
 }
 
-/* load_ra loads a return address, without its signature. */
+/* load_ra loads a return address and removes its pointer authentication code. */
 static uint64_t load_ra(const struct trace *t, uint64_t at) {
 	uint64_t ra = sfw_load(at);
 	return SFW_HOST_ABI == SFW_AMD64 || SFW_HOST_ABI == SFW_S390X ? ra : sfw_strip(&t->walk.space, ra);
 }
 
-/* same_steps puts frames while they are those of the memory, where f is the n-th outermost. It returns the number of
- * the frame where it stops. f is then that frame, which is not put. */
+/* same_steps adds frames while they equal those in the memory; f is the n-th outermost. It returns the number of the
+ * frame where it stops, which f then is. That frame is not added. */
 static unsigned same_steps(struct trace *t, const struct memory *m, unsigned n, struct sfw_fast *f) {
 	const struct step *s = &m->steps[n] - 1;
 	if (n == 0 || s->sp != f->sp || s->pc != f->pc || s->fp != f->fp)
@@ -308,14 +300,14 @@ static unsigned same_steps(struct trace *t, const struct memory *m, unsigned n, 
 	return (unsigned)(s - m->steps) + 1;
 }
 
-/* step_by_row goes to the caller of f by a cached row, and returns whether it could. */
+/* step_by_row unwinds f with a cached row, and returns whether it could. */
 static int step_by_row(const struct trace *t, struct sfw_fast *f, uint64_t *row) {
 	const struct sfw_cache cache = {slots, NUM_SLOTS, t->walk.cache.generation};
 	*row = sfw_cached(&cache, f->pc - 1);
 	return sfw_fast_step(&t->walk.space, sfw_abi_of(SFW_HOST_ABI), f, *row);
 }
 
-/* put_by_memory puts the frames of the memory, and others by cached rows. */
+/* put_by_memory adds the frames in the memory, and others by cached rows. */
 static void put_by_memory(struct trace *t, struct memory *m, struct sfw_fast *from) {
 	struct sfw_fast f = *from; /* a copy: in registers */
 	unsigned known = m->num, left, outermost = 0, by_memory = 0, by_row = 0;
@@ -347,7 +339,7 @@ static void put_by_memory(struct trace *t, struct memory *m, struct sfw_fast *fr
 	m->misses = by_memory > by_row ? 0 : m->misses + 1;
 }
 
-/* put_by_rows puts frames by cached rows. */
+/* put_by_rows adds frames by cached rows. */
 static void put_by_rows(struct trace *t, struct sfw_fast *from) {
 	struct sfw_fast f = *from;
 	void **next = t->array + t->num, **end = t->array + t->size;
@@ -363,7 +355,7 @@ static void put_by_rows(struct trace *t, struct sfw_fast *from) {
 	*from = f;
 }
 
-/* put_calls is put_by_rows for a trace by calls. */
+/* put_calls is put_by_rows for _Unwind_Backtrace. */
 static void put_calls(struct trace *t, struct sfw_fast *f) {
 	uint64_t pc = f->pc, sp = f->sp, row;
 	while (!t->stopped && step_by_row(t, f, &row)) {
@@ -373,7 +365,7 @@ static void put_calls(struct trace *t, struct sfw_fast *f) {
 	}
 }
 
-/* put_cached puts frames from that of t->regs on as long as their rows are cached and lead on in one stack. */
+/* put_cached adds frames from t->regs on, while their rows are cached and they are on one stack. */
 __attribute__((noinline)) static void put_cached(struct trace *t, struct memory *m) {
 	struct sfw_fast f;
 	if (sframe_statistics != NULL || t->regs.interrupted || !sfw_fast_begin(&t->walk.space, &t->regs, &f))
@@ -393,7 +385,7 @@ __attribute__((noinline)) static void put_cached(struct trace *t, struct memory 
 	}
 }
 
-/* count_frame counts a frame that a walk has found, and from which it has gone to that of next. */
+/* count_frame counts a frame and how its caller was found. */
 __attribute__((noinline)) static void count_frame(uint64_t pc, enum sfw_how end, const struct sfw_regs *next) {
 	unsigned how = end == SFW_FULL ? next->how : (unsigned)end;
 	if (how == SFW_SFRAME || how == SFW_SIGNAL || how == SFW_OUTERMOST || how == SFW_ZERO)
@@ -402,7 +394,7 @@ __attribute__((noinline)) static void count_frame(uint64_t pc, enum sfw_how end,
 		sframe_count(pc, 0);
 }
 
-/* take_trace puts all frames, from that of the caller of a function here on, which has this CFA. It is inlined, as
+/* take_trace adds all frames, starting at the caller of an exported function with this CFA. Inlined, because
  * alternate stacks are small. */
 __attribute__((always_inline)) static inline void take_trace(struct trace *t, void *pc, uint64_t sp, uint64_t fp) {
 	sframe_ready();
@@ -437,8 +429,8 @@ __attribute__((always_inline)) static inline void take_trace(struct trace *t, vo
 		put(t, 0, 0, 0);
 }
 
-/* ENTRY defines a function of two arguments, which calls another one with the caller's stack and frame pointer, too.
- * The frame pointer is lost as soon as C begins. */
+/* ENTRY defines a function with two arguments that also passes the caller's stack pointer and frame pointer: C code
+ * may overwrite the latter. */
 #if defined(__x86_64__)
 #define ENTER(from, to) "endbr64\n\tlea 8(%rsp), %rdx\n\tmov %rbp, %rcx\n\tjmp " to "\n"
 #elif defined(__aarch64__)
@@ -495,7 +487,7 @@ PUBLIC _Unwind_Word EXPORTED(_Unwind_GetCFA)(unwind_context *c) {
 	return f != NULL ? f->sp + (uint64_t)(int64_t)sfw_abi_of(SFW_HOST_ABI)->bias : NEXT(_Unwind_GetCFA)(c);
 }
 
-/* Of the registers SFrame knows few, and frames only the stack pointer. */
+/* SFrame restores few registers, and a frame records the stack pointer only. */
 PUBLIC _Unwind_Word EXPORTED(_Unwind_GetGR)(unwind_context *c, int reg) {
 	const struct context *f = frame_of(c);
 	if (f == NULL)
@@ -503,7 +495,7 @@ PUBLIC _Unwind_Word EXPORTED(_Unwind_GetGR)(unwind_context *c, int reg) {
 	return reg == sfw_abi_of(SFW_HOST_ABI)->sp ? f->sp : 0;
 }
 
-/* FDEs of SFrame may be of several functions: where one begins, the CFI says. */
+/* An FDE of SFrame may cover several functions, so the CFI says where this one starts. */
 PUBLIC _Unwind_Ptr EXPORTED(_Unwind_GetRegionStart)(unwind_context *c) {
 	const struct context *f = frame_of(c);
 	if (f == NULL)
@@ -516,9 +508,7 @@ PUBLIC void *EXPORTED(_Unwind_GetLanguageSpecificData)(unwind_context *c) {
 }
 
 
-/*
- * The beginning.
- */
+/* Start-up. */
 #ifndef SFRAME_BACKTRACE_WRAP
 static void find_functions(void *file) { ALL(SET_NEXT) }
 
@@ -540,8 +530,8 @@ static void find_libgcc(void *file) {
 }
 #endif
 
-/* open_unwinders finds libunwind's functions, and libgcc's own. That library is loaded: this one needs it. dlopen would
- * run libc's constructor with no arguments, if that has not run. */
+/* open_unwinders finds the functions of libunwind and of libgcc, which is loaded, because this library needs it.
+ * dlopen would run libc's constructor without arguments if it has not run yet. */
 static void open_unwinders(void) {
 	if (environ == NULL)
 		return;
@@ -584,8 +574,8 @@ static void read_environment(char **environment) {
 		sframe_say("SFRAME_BACKTRACE=", value, " is unknown; use dwarf, fp or sframe");
 }
 
-/* Calls that come meanwhile, of other threads, or of the allocator that dlsym calls, find the library as it is: traces
- * end where a section is missing. */
+/* Until then, calls by other threads, or by an allocator that dlsym calls, find no separate sections: their traces
+ * end at a file without a section. */
 static unsigned started;
 static void start_once(char **environment) {
 	int before = errno;
@@ -593,7 +583,7 @@ static void start_once(char **environment) {
 		return;
 	read_environment(environment);
 #ifndef SFRAME_BACKTRACE_WRAP
-	/* These are there: a dlsym that fails calls malloc, and allocators would read environ before it is there. */
+	/* These exist. A failing dlsym calls malloc, and allocators would read environ before it is set. */
 	find_functions(RTLD_NEXT);
 	sframe_find_contexts(RTLD_NEXT);
 	struct dl_find_object o;
@@ -612,7 +602,7 @@ void sframe_ready(void) {
 		start_once(environ);
 }
 
-/* The linker's -z initfirst makes this constructor the first of all, also of libc's: environ is not there yet. */
+/* With the linker's -z initfirst, this constructor runs before all others, libc's included: environ is not set yet. */
 __attribute__((constructor(101))) static void start(int n, char **arguments, char **environment) {
 	(void)n;
 	(void)arguments;
@@ -620,8 +610,8 @@ __attribute__((constructor(101))) static void start(int n, char **arguments, cha
 }
 
 #ifndef SFRAME_BACKTRACE_WRAP
-/* What the C library's start files call in each file that is loaded, before its constructors, if it is defined. It was
- * meant for profiles. dlopen cannot be wrapped: it searches the RUNPATH of its caller. */
+/* The C library's start files call this function, if it exists, in each loaded file before its constructors. It was
+ * meant for profiling. dlopen cannot be wrapped: it searches the RUNPATH of its caller. */
 PUBLIC void __gmon_start__(void);
 __attribute__((no_sanitize("thread"))) PUBLIC void __gmon_start__(void) {
 	static uint64_t seen;

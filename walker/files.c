@@ -27,7 +27,7 @@ void sframe_say(const char *a, const char *b, const char *c) {
 		return;
 }
 
-/* A place in the array is taken before its section is known. */
+/* A slot in the array is taken before its section is known. */
 static struct separate {
 	uint8_t ready, id_size;
 	unsigned char id[MAX_ID];
@@ -60,7 +60,7 @@ static const unsigned char *build_id(const unsigned char *notes, size_t size, si
 	return id != NULL && *id_size > 1 && *id_size <= MAX_ID ? id : NULL;
 }
 
-/* checksum is that of docs/detached.md. */
+/* checksum is the checksum that docs/detached.md specifies. */
 __attribute__((no_sanitize("address"))) static uint64_t checksum(const unsigned char *b, uint64_t size) {
 	uint64_t sum = size;
 	for (uint64_t i = 0; i < size; i += 8) {
@@ -72,7 +72,7 @@ __attribute__((no_sanitize("address"))) static uint64_t checksum(const unsigned 
 	return sum;
 }
 
-/* proves returns whether the checksums of a separate file are those of the loaded one: its code cannot change. */
+/* proves returns whether the checksums in a separate file match the loaded file, whose code cannot change. */
 static int proves(const unsigned char *sums, size_t size, const struct sfw_file *f) {
 	enum { SUM = 24 };
 	if (size == 0 || size % SUM != 0)
@@ -86,7 +86,8 @@ static int proves(const unsigned char *sums, size_t size, const struct sfw_file 
 	return 1;
 }
 
-/* section_of_file finds the section in a separate file, and returns whether it is sound and for the loaded file. */
+/* section_of_file finds the section in a separate file, and returns whether it is valid and belongs to the loaded
+ * file. */
 static int section_of_file(struct separate *s, const unsigned char *bytes, size_t size, const struct sfw_file *f) {
 	struct sfw_file file;
 	int same = 0, proven = 0, sound = 0;
@@ -111,12 +112,12 @@ static int section_of_file(struct separate *s, const unsigned char *bytes, size_
 	return same && proven && sound;
 }
 
-/* read_file reads a regular file into new memory, or returns MAP_FAILED. Calls are the kernel's, where libc's would be
- * cancellation points. */
+/* read_file reads a regular file into new memory, or returns MAP_FAILED. It makes raw system calls, because libc's
+ * are cancellation points. */
 static unsigned char *read_file(const char *path, size_t *size) {
 	enum { MOST = 1 << 30 };
 	struct stat st;
-	/* Not to wait at a FIFO. */
+	/* Does not wait for a FIFO. */
 	int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	if (fd < 0)
 		return MAP_FAILED;
@@ -140,7 +141,7 @@ static unsigned char *read_file(const char *path, size_t *size) {
 	return b;
 }
 
-/* load_separate looks for the file with the section in all directories. */
+/* load_separate searches all directories for the separate file. */
 static void load_separate(struct separate *s, const struct sfw_file *f) {
 	for (const char *dir = directories; *dir != 0; dir += strlen(dir) + 1) {
 		static const char digits[] = "0123456789abcdef", part[] = "/.build-id/";
@@ -177,7 +178,7 @@ static const unsigned char *id_of(const struct sfw_file *f, size_t *size) {
 	return NULL;
 }
 
-/* separate_of returns what is known of a build-id, or NULL. */
+/* separate_of returns the entry of a build-id, or NULL. */
 static struct separate *separate_of(const unsigned char *id, size_t size) {
 	unsigned n = __atomic_load_n(&num_separates, __ATOMIC_RELAXED);
 	for (unsigned i = 0; i < n && i < MAX_FILES; i++)
@@ -208,7 +209,7 @@ static int load_separate_of(struct dl_phdr_info *info, size_t size, void *argume
 	return 0;
 }
 
-/* sframe_load_sections reads the sections of files that were loaded since it was called last. */
+/* sframe_load_sections reads the sections of files that were loaded since the last call. */
 void sframe_load_sections(void) {
 	static uint64_t generation;
 	int before = errno;
@@ -229,8 +230,8 @@ static enum sfw_how separate_section(struct sfw_section *section, const struct s
 	return SFW_OK;
 }
 
-/* is_gconv returns whether a file is a module of iconv, which libc unloads without dlclose. strstr takes 300 bytes of
- * stack on some machines. */
+/* is_gconv returns whether a file is a module of iconv, which libc unloads without dlclose. strstr would take 300
+ * bytes of stack on some machines. */
 static int is_gconv(const char *path) {
 	static const char name[] = "/gconv";
 	const char *base = strrchr(path, '/');
@@ -238,7 +239,7 @@ static int is_gconv(const char *path) {
 		memcmp(base - (sizeof name - 1), name, sizeof name - 1) == 0;
 }
 
-/* sframe_section is sfw_process_section, and finds separate sections. */
+/* sframe_section is sfw_process_section, extended to separate sections. */
 enum sfw_how sframe_section(void *context, uint64_t pc, struct sfw_section *s) {
 	struct sfw_process *p = context;
 	if (pc - p->file.begin < p->file.end - p->file.begin)
@@ -250,7 +251,7 @@ enum sfw_how sframe_section(void *context, uint64_t pc, struct sfw_section *s) {
 	return p->how;
 }
 
-/* sframe_set_path takes the directories of SFRAME_PATH. */
+/* sframe_set_path sets the directories from SFRAME_PATH. */
 void sframe_set_path(const char *path) {
 	char *to = directories;
 	for (size_t n; path != NULL && *path != 0; path += n + (path[n] == ':')) {
@@ -306,7 +307,7 @@ static int compare_files(const void *a, const void *b) {
 	return strcmp(one->name, two->name);
 }
 
-/* Two entries may be of one file, if two threads have come to it at a time, or it was loaded twice. */
+/* A file may have two entries: if two threads reached it at the same time, or if it was loaded twice. */
 __attribute__((destructor)) static void print_statistics(void) {
 	if (sframe_statistics == NULL)
 		return;

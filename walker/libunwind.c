@@ -6,7 +6,7 @@
  */
 #include "backtrace.h"
 
-/* libunwind has each function twice: for stacks of this process only, and for all. */
+/* libunwind has two copies of each function: for stacks of this process, and for any. */
 #if defined(__x86_64__)
 #define UNW_LOCAL(name) JOIN(_ULx86_64_, name)
 #define UNW_ANY(name) JOIN(_Ux86_64_, name)
@@ -26,7 +26,7 @@ enum { UNW_SP = 15, UNW_FP = 11, UNW_IP = 33, UNW_CFA = 15 };
 
 typedef uint64_t word;
 
-/* Functions that take a cursor, but for those that are written below. All arguments are passed on. */
+/* Functions that take a cursor, except those defined below. All arguments are passed on. */
 #define OF_CURSORS(of, name) \
 	of(int, name(set_reg), void *cursor, word a, word b, word c, word d) \
 	of(int, name(get_fpreg), void *cursor, word a, word b, word c, word d) \
@@ -46,8 +46,8 @@ typedef uint64_t word;
 	OF_CURSORS(of, name)
 #define ALL(of) OF_LIBUNWIND(of, UNW_LOCAL) OF_LIBUNWIND(of, UNW_ANY)
 ALL(NEXT_OF)
-/* FOUND is NEXT in calls of libunwind's own code, which may come before its functions were found: of threads that an
- * allocator has begun. */
+/* FOUND is NEXT for calls by libunwind itself, which may come before its functions were found, in threads that an
+ * allocator started. */
 #define FOUND(name) (NEXT(name) == NULL ? sframe_find_cursors() : (void)0, NEXT(name))
 
 enum { NO_INFO = -10, BAD_REGISTER = -3, INIT_SIGNAL_FRAME = 1 };
@@ -83,7 +83,7 @@ static int init_cursor(void *cursor, void *context, int flag, int any) {
 	return 0;
 }
 
-/* convert_cursor makes libunwind's cursor of one here, and returns whether it could. */
+/* convert_cursor turns a cursor of this library into libunwind's, and returns whether it could. */
 static int convert_cursor(struct cursor *c) {
 	const struct unwinder unwinders[] = {
 		{NEXT(UNW_LOCAL(init_local2)), NEXT(UNW_LOCAL(step)), NEXT(UNW_LOCAL(get_reg))},
@@ -135,7 +135,7 @@ static int get_reg_of_cursor(const struct cursor *c, int reg, word *value) {
 	return reg >= 0 && sfw_get(&c->regs, (unsigned)reg, value) ? 0 : BAD_REGISTER;
 }
 
-/* is_libunwind returns whether code is libunwind's, whose own cursors are not ours. */
+/* is_libunwind returns whether code belongs to libunwind, whose own cursors are not ours. */
 static int is_libunwind(const void *code) {
 	struct dl_find_object o;
 	return _dl_find_object((void *)(uintptr_t)code, &o) == 0 && strstr(o.dlfo_link_map->l_name, "/libunwind") != NULL;
@@ -179,7 +179,8 @@ OF_CURSORS(PASS_ON, UNW_ANY)
 #ifndef SFRAME_BACKTRACE_WRAP
 static void find_libunwind(void *file) { ALL(SET_NEXT) }
 
-/* find_in finds the functions in libunwind, if it is loaded: also after this library, where RTLD_NEXT does not look. */
+/* find_in finds the functions in libunwind if it is loaded, even after this library, where RTLD_NEXT does not
+ * search. */
 static void find_in(const char *name) {
 	void *file = dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
 	if (file == NULL)

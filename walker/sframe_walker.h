@@ -31,13 +31,13 @@
 /* ABIs, as the header of a section numbers them. */
 enum { SFW_AARCH64_BIG = 1, SFW_AARCH64 = 2, SFW_AMD64 = 3, SFW_S390X = 4 };
 
-/* What came of a call, how a frame was found, and why a walk ended there. */
+/* Result of a call: how a frame was found, or why a walk ended. */
 enum sfw_how {
 	SFW_OK = 0,        /* a lookup: there is a row; a frame: the one that the walk began with */
 	SFW_SFRAME,        /* found by a row */
 	SFW_SIGNAL,        /* a signal interrupted it: found by the registers that the kernel saved */
 	SFW_FRAME_POINTER, /* found by the frame pointer, because there was no row; only if that was asked for */
-	/* Ends of a walk, of which a lookup has SFW_NO_ROW and SFW_BAD_SECTION. */
+	/* Why walks end; a lookup returns SFW_NO_ROW and SFW_BAD_SECTION only. */
 	SFW_OUTERMOST,   /* the row says that there is no caller */
 	SFW_ZERO,        /* the return address is 0, as at the start of some threads */
 	SFW_NO_SECTION,  /* nothing is known of the file that the pc is in, or it is in none */
@@ -49,7 +49,7 @@ enum sfw_how {
 	SFW_FULL         /* the caller's array is full, and there are more frames */
 };
 
-/* What a rule's offset counts from. */
+/* Base of a rule's offset. */
 enum {
 	SFW_NONE, /* no rule: FP keeps its value; RA is where the ABI has it: at its fixed offset, or in its register */
 	SFW_CFA,  /* the canonical frame address */
@@ -58,7 +58,7 @@ enum {
 	SFW_REGISTER /* the register of DWARF's number reg */
 };
 
-/* A rule is a value: base + offset, loaded from there if deref. */
+/* A rule is a value: base + offset, or if deref is set, the word at that address. */
 struct sfw_rule {
 	int32_t offset; /* in bytes */
 	uint16_t reg;   /* for SFW_REGISTER */
@@ -66,7 +66,7 @@ struct sfw_rule {
 	uint8_t deref;
 };
 
-/* A row says how to find the frame of the caller. */
+/* A row describes how to find the caller's frame. */
 struct sfw_row {
 	struct sfw_rule cfa, ra, fp;
 	uint32_t start;       /* of the row, in bytes from the start of the function or of the repeated block */
@@ -76,7 +76,7 @@ struct sfw_row {
 	uint8_t signal_frame; /* the return address is that of an interrupted instruction */
 };
 
-/* A section, as sfw_open found it. Its bytes have to stay. */
+/* A section opened by sfw_open. Its bytes must stay in memory. */
 struct sfw_section {
 	const unsigned char *data;
 	uint64_t address;       /* of the section */
@@ -92,22 +92,22 @@ struct sfw_section {
 };
 
 enum { SFW_NO_CODE = 2 };
-/* Registers of the ABI by DWARF's numbers; bit i of valid says that the value of r[i] is known. */
+/* Registers of the ABI, by DWARF number. Bit i of valid is set if r[i] is known. */
 #define SFW_NUM_REGS 32
 struct sfw_regs {
 	uint64_t pc;
 	uint64_t floor; /* the CFA of the frame before, or 0: stacks grow down, so that the next one is above */
 	uint32_t valid;
-	/* The instruction at pc is still to be executed. Otherwise pc is a return address, which may be that of
-	 * the next function, and what counts is the call before it. SFW_NO_CODE: it cannot, and that was the fault. */
+	/* Set if the instruction at pc has not been executed. Otherwise pc is a return address, which may belong to the
+	 * next function, so the call before it is looked up. SFW_NO_CODE: executing pc caused the fault. */
 	uint8_t interrupted;
 	uint8_t how;    /* enum sfw_how: how the frame was found, SFW_OK for the one that a walk begins with */
 	uint8_t stacks; /* that functions with a frame pointer have left, 0 at the begin */
 	uint64_t r[SFW_NUM_REGS];
 };
 
-/* Rows by pc: for walks of stacks in this process (stacks in struct sfw_space). The memory is the caller's, all 0 at the
- * begin. Threads and their handlers may share a cache: a slot that two write at a time holds nothing. */
+/* Rows by pc, for walking stacks of this process (the stacks in struct sfw_space). The caller provides the memory,
+ * zeroed. Threads and signal handlers may share a cache: a slot written by two of them at once is invalid. */
 struct sfw_cache_slot {
 	uint64_t key; /* of the pc, the row and the generation, so that a row of another one is never taken */
 	uint64_t row; /* SFW_KEPT_ROW and others */
@@ -115,32 +115,31 @@ struct sfw_cache_slot {
 struct sfw_cache {
 	struct sfw_cache_slot *slots;
 	uint32_t num; /* a power of two, 2 or more */
-	/* A number that changes when a file is unloaded, which makes all slots invalid: see sfw_generation. Set it before a
-	 * walk. */
+	/* Changes when a file is unloaded, which invalidates all slots; see sfw_generation. Set it before a walk. */
 	uint64_t generation;
 };
 
-/* Memory from low up to high. */
+/* Memory from low to high, excluding high. */
 struct sfw_range {
 	uint64_t low, high;
 };
 
-/* What a walk sees of the program. */
+/* Access to the program's memory and sections. */
 struct sfw_space {
-	/* Copies 8 bytes of memory, and returns whether it could: of stacks, and of code, where walks look for the
-	 * instructions of signal trampolines (aligned words). */
+	/* Copies 8 bytes, and returns whether they are readable. Walks read stacks, and aligned words of code to
+	 * recognise signal trampolines. */
 	int (*read)(void *context, uint64_t address, unsigned char bytes[8]);
-	/* Finds the section of the file that the pc is in. It fills *s and returns SFW_OK, or returns SFW_NO_SECTION or
-	 * SFW_BAD_SECTION. Only for sfw_walk. The *s of the call before is still in there, or num_fdes is 0. */
+	/* Finds the section of the file that contains pc. It fills *s and returns SFW_OK, or returns SFW_NO_SECTION or
+	 * SFW_BAD_SECTION. Only sfw_walk calls it. On entry *s is the section found before, or num_fdes is 0. */
 	enum sfw_how (*section)(void *context, uint64_t pc, struct sfw_section *s);
 	void *context;
-	/* The bits of an address that hold the signature of pointer authentication (aarch64): PTRACE_GETREGSET tells
-	 * them (NT_ARM_PAC_MASK). 0 stands for all bits from 48 on. */
+	/* Bits of an address that hold a pointer authentication code (aarch64), from PTRACE_GETREGSET (NT_ARM_PAC_MASK).
+	 * 0 means all bits from 48 up. */
 	uint64_t pac_mask;
 	const struct sfw_cache *cache; /* or NULL */
 	uint8_t abi;                   /* for frames without a section, and of what is in the cache */
 	uint8_t frame_pointer;         /* where there is no row, try the frame pointer */
-	/* Stacks in this process, which sfw_walk may read itself: those that it walks by the cache. */
+	/* Stacks of this process that sfw_walk may read directly; those it walks with the cache. */
 	uint8_t num_stacks;
 	const struct sfw_range *stacks;
 };
@@ -152,13 +151,13 @@ struct sfw_frame {
 	uint8_t interrupted;
 };
 
-/* What is fixed for each ABI. */
+/* Constants of each ABI. */
 struct sfw_abi {
 	uint8_t big, sp, fp, lr; /* byte order, DWARF's numbers; lr is SFW_NUM_REGS where calls push */
 	int8_t fixed_ra;         /* offset of the return address from the CFA; 0: rows tell */
 	int16_t bias, scale;     /* a word w of the CFA's offset is w * scale + bias, and the caller's SP is CFA - bias */
-	/* Linux: what a signal handler returns to, instructions that call rt_sigreturn, and the ucontext of what it
-	 * interrupted: its distance from the handler's CFA; the places of pc and registers in it, in words of 8 bytes. */
+	/* Linux: the code that signal handlers return to (a call of rt_sigreturn), and the ucontext of the interrupted
+	 * code: its distance from the handler's CFA, and where pc and the registers are in it, in 8-byte words. */
 	uint8_t code_size, code[9];
 	uint8_t context, saved_pc, num_saved;
 	uint8_t fault; /* the place of what the last fault was, or 0: amd64: error code and trap, aarch64: the address */
@@ -177,7 +176,7 @@ static inline const struct sfw_abi *sfw_abi_of(unsigned abi) {
 		/* mov $15, %rax; syscall */
 		{0, 7, 6, SFW_NUM_REGS, -8, 0, 1, 9, {0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05}, 0, 21, 16, 24,
 			{18, 17, 19, 16, 14, 13, 15, 20, 5, 6, 7, 8, 9, 10, 11, 12}},
-		/* svc 173. Floating-point registers are not in DWARF's order. */
+		/* svc 173. Floating-point registers are not in DWARF order. */
 		{1, 15, 11, 14, 0, 160, 8, 2, {0x0a, 173}, 136, 6, 32, 0, {7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20,
 			21, 22, 32, 34, 36, 38, 33, 35, 37, 39, 40, 42, 44, 46, 41, 43, 45, 47}},
 	};
@@ -185,7 +184,7 @@ static inline const struct sfw_abi *sfw_abi_of(unsigned abi) {
 	return abi >= SFW_AARCH64_BIG && abi <= SFW_S390X ? &abis[abi] : NULL;
 }
 
-/* Loads that need no alignment, and no memcpy. */
+/* Unaligned loads without memcpy. */
 typedef struct { uint16_t v; } __attribute__((packed, may_alias)) sfw_u16;
 typedef struct { uint32_t v; } __attribute__((packed, may_alias)) sfw_u32;
 typedef struct { uint64_t v; } __attribute__((packed, may_alias)) sfw_u64;
@@ -207,7 +206,7 @@ static inline uint64_t sfw_load64(const unsigned char *b, unsigned swap) {
 
 #define SFW_HOST_BIG (__BYTE_ORDER__ == __ORDER_BIG_ENDIAN__)
 
-/* sfw_no_section makes *s one that describes nothing. */
+/* sfw_no_section makes *s an empty section. */
 static inline void sfw_no_section(struct sfw_section *s) {
 	s->data = NULL;
 	s->address = 0;
@@ -216,8 +215,8 @@ static inline void sfw_no_section(struct sfw_section *s) {
 	s->fixed_ra = s->fixed_fp = 0;
 }
 
-/* sfw_open reads the header of the section in data, which is at the given address in memory. There may be bytes behind
- * the section, as GNU ld leaves them in a PT_GNU_SFRAME. */
+/* sfw_open parses the header of the section in data, which is at the given address in memory. Bytes after the
+ * section are allowed: GNU ld leaves some in PT_GNU_SFRAME. */
 static inline enum sfw_how sfw_open(struct sfw_section *s, const void *bytes, size_t size, uint64_t address) {
 	enum { HEADER = 28, MAGIC = 0xdee2, SORTED = 1, FRAME_POINTER = 2, PCREL = 4 };
 	static const uint8_t known[] = {0, SORTED | FRAME_POINTER, SORTED | FRAME_POINTER | PCREL, SORTED | PCREL};
@@ -235,11 +234,11 @@ static inline enum sfw_how sfw_open(struct sfw_section *s, const void *bytes, si
 	if (version < 1 || version > 3 || (flags & ~(unsigned)known[version]) != 0 || a == NULL ||
 		(b[4] == SFW_S390X && version == 1) || a->big != (swap ^ SFW_HOST_BIG))
 		return SFW_BAD_SECTION;
-	/* A fixed offset of RA where the ABI has none, or none where it has one, would change what words a row has. */
+	/* A fixed RA offset must be present exactly where the ABI has one: otherwise rows would contain other words. */
 	if ((b[6] != 0) != (a->fixed_ra != 0))
 		return SFW_BAD_SECTION;
 	uint32_t num = sfw_load32(b + 8, swap), len = sfw_load32(b + 16, swap);
-	/* Offsets count from the end of the header. */
+	/* Offsets are relative to the end of the header. */
 	uint64_t base = (uint64_t)HEADER + b[7];
 	uint64_t fdes = base + sfw_load32(b + 20, swap), fres = base + sfw_load32(b + 24, swap);
 	uint64_t end = fdes + (uint64_t)num * fde_sizes[version];
@@ -265,7 +264,7 @@ static inline enum sfw_how sfw_open(struct sfw_section *s, const void *bytes, si
 	return SFW_OK;
 }
 
-/* sfw_start returns where the code of the i-th FDE begins. */
+/* sfw_start returns the start address of the i-th FDE. */
 static inline uint64_t sfw_start(const struct sfw_section *s, uint32_t i) {
 	uint32_t at = s->fdes + i * s->fde_size;
 	uint64_t start = s->address;
@@ -276,12 +275,12 @@ static inline uint64_t sfw_start(const struct sfw_section *s, uint32_t i) {
 	return s->pcrel ? start + at : start;
 }
 
-/* sfw_empty returns whether the i-th FDE is of a function of no bytes. */
+/* sfw_empty returns whether the i-th FDE has size 0. */
 static inline int sfw_empty(const struct sfw_section *s, uint32_t i) {
 	return sfw_load32(s->data + s->fdes + i * s->fde_size + (s->version == 3 ? 8 : 4), s->swap) == 0;
 }
 
-/* A function descriptor that was found sound. */
+/* A valid FDE. */
 struct sfw_fde {
 	uint32_t size, num;         /* bytes of code, rows */
 	uint32_t rows;              /* where the rows begin in the section */
@@ -290,7 +289,7 @@ struct sfw_fde {
 	uint8_t key_b, signal_frame, flexible;
 };
 
-/* sfw_fde_at reads the i-th FDE, and returns whether it is sound. */
+/* sfw_fde_at decodes the i-th FDE, and returns whether it is valid. */
 static inline int sfw_fde_at(const struct sfw_section *s, uint32_t i, struct sfw_fde *d) {
 	enum { TYPE = 0xf, MASK = 1 << 4, KEY_B = 1 << 5, SIGNAL = 1 << 7, ATTRIBUTE = 5, FLEXIBLE = 1 };
 	const unsigned char *b = s->data + s->fdes + i * s->fde_size + (s->version == 3 ? 8 : 4);
@@ -330,15 +329,15 @@ static inline int sfw_fde_at(const struct sfw_section *s, uint32_t i, struct sfw
 	d->key_b = (info & KEY_B) != 0;
 	d->signal_frame = (info & SIGNAL) != 0;
 	d->flexible = type == FLEXIBLE;
-	/* A row takes a start address and an info byte at least. */
+	/* A row has at least a start address and an info byte. */
 	return (uint64_t)d->num * (d->width + 1U) <= left;
 }
 
-/* sfw_search returns the last FDE that begins at pc or before it, or num_fdes. Of several at one address it is the last
- * one that has code. Sections whose FDEs are not sorted, which are those of objects, are gone through. */
+/* sfw_search returns the last FDE that starts at or before pc, or num_fdes. Of several FDEs with the same start it
+ * returns the last that is not empty. Unsorted sections, as in objects, are searched linearly. */
 static inline uint32_t sfw_search(const struct sfw_section *s, uint64_t pc) {
-	/* How many functions of no bytes behind one at their address do not hide it: any number is allowed, but a section
-	 * that is made to have millions must not make lookups slow. */
+	/* How many empty FDEs are skipped after an FDE with the same start. Any number is valid, but a section with
+	 * millions of them must not make lookups slow. */
 	enum { EMPTY = 64 };
 	uint32_t found = s->num_fdes;
 	if (!s->sorted) {
@@ -352,7 +351,7 @@ static inline uint32_t sfw_search(const struct sfw_section *s, uint64_t pc) {
 		}
 		return found;
 	}
-	/* With branches, so that the processor loads ahead what it guesses: most of the time is that of memory. */
+	/* Branches, so that the processor can load speculatively: most of the time is memory latency. */
 	uint32_t low = 0, high = s->num_fdes; /* those before low begin at pc or before it, those from high on after it */
 	while (low < high) {
 		uint32_t middle = low + (high - low) / 2;
@@ -370,7 +369,7 @@ static inline uint32_t sfw_search(const struct sfw_section *s, uint64_t pc) {
 	return found;
 }
 
-/* Data words of a row, which are taken one by one. */
+/* Data words of a row, consumed in order. */
 struct sfw_words {
 	const unsigned char *b;
 	unsigned swap, size, left;
@@ -393,7 +392,7 @@ static inline int32_t sfw_signed(struct sfw_words *w) {
 	return w->size == 1 ? (int8_t)v : w->size == 2 ? (int16_t)v : (int32_t)v;
 }
 
-/* sfw_cfa_offset returns the offset that a word stands for. */
+/* sfw_cfa_offset returns the offset that a word encodes. */
 static inline int32_t sfw_cfa_offset(struct sfw_words *w, const struct sfw_abi *a, int32_t word) {
 	int64_t v = (int64_t)word * a->scale + a->bias;
 	if (v < INT32_MIN || v > INT32_MAX)
@@ -401,7 +400,7 @@ static inline int32_t sfw_cfa_offset(struct sfw_words *w, const struct sfw_abi *
 	return (int32_t)v;
 }
 
-/* sfw_slot reads a rule of a default FDE. Version 2 on s390x has odd words for registers. */
+/* sfw_slot decodes a rule of a default FDE. In version 2 on s390x, odd words are registers. */
 static inline void sfw_slot(struct sfw_words *w, const struct sfw_section *s, struct sfw_rule *r) {
 	int32_t v = sfw_signed(w);
 	if (w->none)
@@ -418,7 +417,7 @@ static inline void sfw_slot(struct sfw_words *w, const struct sfw_section *s, st
 	r->deref = 1;
 }
 
-/* sfw_rule_words reads a rule of a flexible FDE: a control word, and if that is not 0 an offset. */
+/* sfw_rule_words decodes a rule of a flexible FDE: a control word, followed by an offset unless it is 0. */
 static inline void sfw_rule_words(struct sfw_words *w, struct sfw_rule *r) {
 	enum { REGISTER = 1, DEREF = 2, UNKNOWN = 4, SHIFT = 3 };
 	uint32_t control = sfw_unsigned(w);
@@ -437,15 +436,15 @@ static inline void sfw_rule_words(struct sfw_words *w, struct sfw_rule *r) {
 		w->bad = 1;
 }
 
-/* Bits of the info byte of a row: the CFA's base, the number of data words and the binary logarithm of their size. */
+/* Info byte of a row: base of the CFA, number of data words, and the binary logarithm of their size. */
 enum { SFW_ROW_SP = 1, SFW_ROW_COUNT = 1, SFW_ROW_SIZE = 5, SFW_ROW_MANGLED = 1 << 7 };
 
-/* sfw_row_size returns the size of a row without its start address. */
+/* sfw_row_size returns the size of a row, excluding its start address. */
 static inline uint32_t sfw_row_size(unsigned info) {
 	return 1 + ((info >> SFW_ROW_COUNT & 0xf) << (info >> SFW_ROW_SIZE & 3));
 }
 
-/* sfw_fixed gives a row without a rule the one that the header says, at an offset from the CFA. */
+/* sfw_fixed gives a row without a rule the offset from the CFA in the section's header. */
 static inline void sfw_fixed(struct sfw_rule *r, int8_t offset) {
 	if (r->base != SFW_NONE || offset == 0)
 		return;
@@ -454,7 +453,7 @@ static inline void sfw_fixed(struct sfw_rule *r, int8_t offset) {
 	r->deref = 1;
 }
 
-/* sfw_no_rules makes a row that has none: there is no caller. */
+/* sfw_no_rules makes a row that says that there is no caller. */
 static inline void sfw_no_rules(struct sfw_row *row) {
 	static const struct sfw_rule none = {0, 0, SFW_NONE, 0};
 	row->cfa = row->ra = row->fp = none;
@@ -463,7 +462,7 @@ static inline void sfw_no_rules(struct sfw_row *row) {
 	row->mangled = row->key_b = row->signal_frame = 0;
 }
 
-/* sfw_decode reads the row at an offset, and returns whether it makes sense. */
+/* sfw_decode decodes the row at an offset, and returns whether it is valid. */
 static inline int sfw_decode(const struct sfw_section *s, uint32_t at, unsigned flexible, struct sfw_row *row) {
 	static const struct sfw_rule no_rule = {0, 0, SFW_NONE, 0};
 	const struct sfw_abi *a = sfw_abi_of(s->abi);
@@ -503,9 +502,8 @@ static inline int sfw_decode(const struct sfw_section *s, uint32_t at, unsigned 
 	return !w.bad && w.left == 0;
 }
 
-/* sfw_find looks up the row that holds for pc: SFW_OK, SFW_NO_ROW or SFW_BAD_SECTION. A PC-mask FDE of version 1 does
- * not say what its rows are repeated by, so that there is no row, but for a single one at 0: that holds for all of
- * it. */
+/* sfw_find looks up the row for pc. It returns SFW_OK, SFW_NO_ROW or SFW_BAD_SECTION. A PC-mask FDE of version 1
+ * does not give its block size, so it has a row only if that is its only one and starts at 0. */
 static inline enum sfw_how sfw_find(const struct sfw_section *s, uint64_t pc, struct sfw_row *row) {
 	uint32_t i = sfw_search(s, pc);
 	struct sfw_fde d;
@@ -544,7 +542,7 @@ static inline enum sfw_how sfw_find(const struct sfw_section *s, uint64_t pc, st
 		row->start = start;
 		next = start + 1;
 		uint32_t size = d.width + sfw_row_size(b[d.width]);
-		/* The last row's words may be missing, which only matters if it is the one. */
+		/* The last row may be truncated; this matters only if it is the result. */
 		off = size > end - off ? end : off + size;
 	}
 	if (found == 0)
@@ -560,8 +558,8 @@ static inline enum sfw_how sfw_lookup(
 	return how == SFW_OK ? sfw_find(&s, pc, row) : how;
 }
 
-/* sfw_check reads all FDEs of a section: whether they are sound, in the order that the header says, and have as many
- * rows as it says. Lookups do not need that. */
+/* sfw_check validates all FDEs of a section, their order, and the number of rows in the header. Lookups do not need
+ * it. */
 static inline enum sfw_how sfw_check(const struct sfw_section *s) {
 	uint64_t sum = 0, before = 0;
 	for (uint32_t i = 0; i < s->num_fdes; i++) {
@@ -597,7 +595,7 @@ static inline int sfw_read(const struct sfw_space *m, const struct sfw_abi *a, u
 	return 1;
 }
 
-/* sfw_value evaluates a rule: SFW_OK, SFW_NO_REGISTER or SFW_BAD_MEMORY. */
+/* sfw_value evaluates a rule. It returns SFW_OK, SFW_NO_REGISTER or SFW_BAD_MEMORY. */
 static inline enum sfw_how sfw_value(const struct sfw_rule *r, const struct sfw_regs *regs, uint64_t cfa,
 	const struct sfw_space *m, const struct sfw_abi *a, uint64_t *value) {
 	uint64_t v = cfa;
@@ -613,12 +611,12 @@ static inline enum sfw_how sfw_value(const struct sfw_rule *r, const struct sfw_
 	return SFW_OK;
 }
 
-/* sfw_strip takes the signature out of a return address. */
+/* sfw_strip removes the pointer authentication code from a return address. */
 static inline uint64_t sfw_strip(const struct sfw_space *m, uint64_t address) {
 	return address & ~(m->pac_mask != 0 ? m->pac_mask : 0xffff000000000000U);
 }
 
-/* sfw_base returns SFW_SP or SFW_FP for the rule of a flexible FDE that names their registers. */
+/* sfw_base returns SFW_SP or SFW_FP if the rule of a flexible FDE uses that register. */
 static inline unsigned sfw_base(const struct sfw_rule *r, const struct sfw_abi *a) {
 	if (r->base == SFW_REGISTER && r->reg == a->fp)
 		return SFW_FP;
@@ -627,8 +625,8 @@ static inline unsigned sfw_base(const struct sfw_rule *r, const struct sfw_abi *
 	return r->base;
 }
 
-/* sfw_step_row goes from the registers of a frame to those of its caller by a row. It returns SFW_SFRAME, or why there
- * is no such step, and then leaves the registers alone. */
+/* sfw_step_row unwinds one frame with a row. It returns SFW_SFRAME; any other result is an error, and leaves the
+ * registers unchanged. */
 static inline enum sfw_how sfw_step_row(
 	const struct sfw_row *row, unsigned abi, struct sfw_regs *regs, const struct sfw_space *m) {
 	const struct sfw_abi *a = sfw_abi_of(abi);
@@ -661,8 +659,8 @@ static inline enum sfw_how sfw_step_row(
 		ra = sfw_strip(m, ra);
 	if (ra == 0)
 		return SFW_ZERO;
-	/* A caller's frame is above, but for leaf functions that have none of their own. What a signal has interrupted may
-	 * have another stack, and so may a function's frame that only the frame pointer leads to (Go's asmcgocall). */
+	/* The caller's frame is above this one, except for leaf functions without a frame. Code interrupted by a signal
+	 * may be on another stack, and so may a frame that only the frame pointer leads to (Go's asmcgocall). */
 	if (!row->signal_frame && (cfa < regs->floor || (cfa == regs->floor && !regs->interrupted))) {
 		enum { MAX_STACKS = 64 };
 		if (sfw_base(&row->cfa, a) != SFW_FP || row->cfa.deref || regs->stacks == MAX_STACKS)
@@ -680,8 +678,8 @@ static inline enum sfw_how sfw_step_row(
 	return SFW_SFRAME;
 }
 
-/* sfw_step_fp is the same by the frame pointer: there is a record of the caller's one and of the return address. Where
- * the caller's stack pointer is, only amd64 tells. On s390x there is no such record. */
+/* sfw_step_fp unwinds one frame with the frame pointer, which points to the caller's frame pointer and the return
+ * address. Only on amd64 does this give the caller's stack pointer. s390x has no such frame record. */
 static inline enum sfw_how sfw_step_fp(unsigned abi, struct sfw_regs *regs, const struct sfw_space *m) {
 	const struct sfw_abi *a = sfw_abi_of(abi);
 	uint64_t at, fp, ra;
@@ -706,14 +704,14 @@ static inline enum sfw_how sfw_step_fp(unsigned abi, struct sfw_regs *regs, cons
 	return SFW_FRAME_POINTER;
 }
 
-/* sfw_no_code returns whether a fault was that pc is not executable, by what the kernel has saved of the fault. */
+/* sfw_no_code returns whether the saved state of a fault says that pc is not executable. */
 static inline int sfw_no_code(const struct sfw_abi *a, uint64_t pc, uint64_t fault, uint64_t next) {
 	enum { PAGE_FAULT = 14, FETCH = 16 };
 	return a->fault != 0 && (a->lr == SFW_NUM_REGS ? next == PAGE_FAULT && (fault & FETCH) != 0 : fault == pc);
 }
 
-/* sfw_saved takes the registers out of the ucontext at an address. It returns whether it could, and otherwise leaves
- * them alone: all words are read before the first is taken. */
+/* sfw_saved reads the registers from the ucontext at an address, and returns whether it could. If not, the registers
+ * are unchanged: all words are read before the first is assigned. */
 static inline int sfw_saved(
 	const struct sfw_abi *a, uint64_t context, struct sfw_regs *regs, const struct sfw_space *m) {
 	uint64_t pc, value, fault, next;
@@ -734,11 +732,11 @@ static inline int sfw_saved(
 	return 1;
 }
 
-/* On s390x, handlers without SA_SIGINFO return to svc 119 (sigreturn), and have another frame. */
+/* On s390x, handlers without SA_SIGINFO return to svc 119 (sigreturn), and have a different frame. */
 enum { SFW_SIGRETURN = 119 };
 
-/* sfw_trampoline returns whether the code at pc is what the kernel has handlers return to: the last byte of its
- * instructions, or 0. It reads whole words, as these are in no two pages. */
+/* sfw_trampoline returns the last byte of the instructions at pc if the kernel makes handlers return to them, or 0.
+ * It reads whole words, which do not cross pages. */
 static inline unsigned sfw_trampoline(unsigned abi, uint64_t pc, const struct sfw_space *m) {
 	const struct sfw_abi *a = sfw_abi_of(abi);
 	unsigned char word[8];
@@ -755,8 +753,8 @@ static inline unsigned sfw_trampoline(unsigned abi, uint64_t pc, const struct sf
 	return last == a->code[a->code_size - 1] || (abi == SFW_S390X && last == SFW_SIGRETURN) ? last : 0;
 }
 
-/* sfw_step_signal goes from the trampoline, whose stack pointer is that of a handler's caller, to what the signal has
- * interrupted. All of its registers are known. */
+/* sfw_step_signal goes from the trampoline, whose stack pointer is that of the handler's caller, to the interrupted
+ * code. All of its registers are known. */
 static inline enum sfw_how sfw_step_signal(unsigned abi, struct sfw_regs *regs, const struct sfw_space *m) {
 	enum { SIGNO = 8, ADDRESS = 24, OLD_CONTEXT = 8, MCONTEXT = 40, OLD_SIGNO = 384 };
 	enum { ILL = 4, TRAP = 5, FPE = 8, SEGV = 11 };
@@ -768,7 +766,7 @@ static inline enum sfw_how sfw_step_signal(unsigned abi, struct sfw_regs *regs, 
 	context = cfa + a->context;
 	if (abi != SFW_S390X)
 		return sfw_saved(a, context, regs, m) ? SFW_SIGNAL : SFW_BAD_MEMORY;
-	/* Of a fault that ends the instruction the pc is behind it, as of a call. */
+	/* After a fault that completes the instruction, pc is the next one, as after a call. */
 	uint64_t number = cfa + SIGNO;
 	if (sfw_trampoline(abi, regs->pc, m) == SFW_SIGRETURN) {
 		if (!sfw_read(m, a, cfa + OLD_CONTEXT, &context))
@@ -787,11 +785,10 @@ static inline enum sfw_how sfw_step_signal(unsigned abi, struct sfw_regs *regs, 
 	return SFW_SIGNAL;
 }
 
-/* sfw_lookup_pc returns the pc to look up for a frame: of a caller, that of its call. */
+/* sfw_lookup_pc returns the pc to look up for a frame; for a caller, that is within its call. */
 static inline uint64_t sfw_lookup_pc(const struct sfw_regs *regs) { return regs->pc - (regs->interrupted ? 0 : 1); }
 
-/* A cached row: flags, and offsets in words of 8 bytes. Rows of other forms and sizes, which are rare, are looked up each
- * time. */
+/* A cached row: flags, and offsets in 8-byte words. Rows that do not fit are rare, and are looked up each time. */
 enum {
 	SFW_KEPT_ROW = 1,           /* CFA at an offset from SP; RA, and FP if it is saved, from the CFA */
 	SFW_KEPT_OUTERMOST = 2, /* no caller */
@@ -807,18 +804,18 @@ enum {
 	SFW_FP_AT = SFW_RA_AT - SFW_OFFSET_BITS
 };
 
-/* sfw_key mixes what a slot is for: halves of two slots make a key that no pc has. */
+/* sfw_key hashes the contents of a slot, so that halves of two slots do not match any pc. */
 static inline uint64_t sfw_key(uint64_t pc, uint64_t row, uint64_t generation) {
 	return pc + row * 0x9e3779b97f4a7c15U + generation * 0xc2b2ae3d27d4eb4fU;
 }
 
-/* sfw_slots_of returns the two slots where a pc may be. The low bits of return addresses spread as well as random
- * numbers: 5 % of 5,000 in python3, libc, cc1 and libstdc++ find both slots taken (2026-11). */
+/* sfw_slots_of returns the two slots that a pc may use. The low bits of return addresses are as uniform as random
+ * numbers: of 5,000 in python3, libc, cc1 and libstdc++, 5 % find both slots taken (2026-11). */
 static inline struct sfw_cache_slot *sfw_slots_of(const struct sfw_cache *c, uint64_t pc) {
 	return &c->slots[((pc + 1) & (2 * c->num - 1) & ~(uint64_t)3) / 2];
 }
 
-/* sfw_row_in returns the row of a slot, or 0 if it is not for the pc. */
+/* sfw_row_in returns the row in a slot, or 0 if the slot belongs to another pc. */
 static inline uint64_t sfw_row_in(const struct sfw_cache_slot *slot, uint64_t pc, uint64_t generation) {
 	uint64_t row = __atomic_load_n(&slot->row, __ATOMIC_RELAXED);
 	return __atomic_load_n(&slot->key, __ATOMIC_RELAXED) == sfw_key(pc, row, generation) ? row : 0;
@@ -831,7 +828,7 @@ static inline uint64_t sfw_cached(const struct sfw_cache *c, uint64_t pc) {
 	return __builtin_expect(row != 0, 1) ? row : sfw_row_in(slot + 1, pc, c->generation);
 }
 
-/* sfw_pack puts an offset into a cached row, and returns whether it fits there. */
+/* sfw_pack stores an offset in a cached row, and returns whether it fits. */
 static inline int sfw_pack(uint64_t *row, int32_t offset, unsigned at) {
 	int32_t words = offset / 8, limit = (int32_t)1 << (SFW_OFFSET_BITS - 1);
 	*row |= ((uint64_t)(int64_t)words & (((uint64_t)1 << SFW_OFFSET_BITS) - 1)) << at;
@@ -843,7 +840,7 @@ static inline uint64_t sfw_offset(uint64_t row, unsigned at) {
 	return (uint64_t)((int64_t)(row << (64 - at - SFW_OFFSET_BITS)) >> (64 - SFW_OFFSET_BITS)) * 8;
 }
 
-/* sfw_keep writes a row, or NULL for none, into the first slot of a pc, and what was there into the other one. */
+/* sfw_keep stores a row, or NULL for no row, in the first slot of a pc, and moves what was there to the other. */
 static inline void sfw_keep(
 	const struct sfw_cache *c, uint64_t pc, const struct sfw_row *row, const struct sfw_abi *a) {
 	uint64_t kept = row == NULL ? SFW_KEPT_NO_ROW : row->outermost ? SFW_KEPT_OUTERMOST : SFW_KEPT_ROW;
@@ -875,13 +872,13 @@ static inline void sfw_keep(
 	__atomic_store_n(&slot->key, sfw_key(pc, kept, c->generation), __ATOMIC_RELAXED);
 }
 
-/* sfw_load reads a stack of this process, which is not the compiler's business. */
+/* sfw_load reads from a stack of this process, without sanitizers. */
 __attribute__((no_sanitize("address"))) __attribute__((no_sanitize("thread"))) static inline uint64_t sfw_load(
 	uint64_t address) {
 	return ((const sfw_u64 *)(uintptr_t)address)->v;
 }
 
-/* sfw_stack_of returns the stack that sp is in, or NULL. */
+/* sfw_stack_of returns the stack that contains sp, or NULL. */
 static inline const struct sfw_range *sfw_stack_of(const struct sfw_range *stacks, unsigned num, uint64_t sp) {
 	for (unsigned i = 0; i < num; i++)
 		if (sp >= stacks[i].low && sp < stacks[i].high && stacks[i].high - stacks[i].low >= 8)
@@ -889,14 +886,14 @@ static inline const struct sfw_range *sfw_stack_of(const struct sfw_range *stack
 	return NULL;
 }
 
-/* A frame, from which steps go by cached rows. */
+/* A frame unwound with cached rows. */
 struct sfw_fast {
 	uint64_t pc, sp, fp;
 	uint64_t low, last; /* of the words in its stack: the first one's address, and the distance of the last one */
 	uint64_t ra_at, fp_at; /* where the last step has found RA, and FP or 0 */
 };
 
-/* sfw_fast_step goes to the caller by a cached row, and returns whether it could. */
+/* sfw_fast_step unwinds one frame with a cached row, and returns whether it could. */
 static inline int sfw_fast_step(
 	const struct sfw_space *m, const struct sfw_abi *a, struct sfw_fast *f, uint64_t row) {
 	uint64_t cfa = ((row & SFW_KEPT_CFA_OF_FP) != 0 ? f->fp : f->sp) + sfw_offset(row, SFW_CFA_AT), fp = f->fp;
@@ -928,7 +925,7 @@ static inline int sfw_fast_step(
 	return 1;
 }
 
-/* sfw_fast_begin returns whether steps from the frame of regs may go by cached rows. */
+/* sfw_fast_begin returns whether cached rows can be used from this frame on. */
 static inline int sfw_fast_begin(const struct sfw_space *m, const struct sfw_regs *regs, struct sfw_fast *f) {
 	const struct sfw_abi *a = sfw_abi_of(m->abi);
 	if (m->cache == NULL || regs->interrupted == SFW_NO_CODE || a == NULL || a->big != SFW_HOST_BIG ||
@@ -943,7 +940,7 @@ static inline int sfw_fast_begin(const struct sfw_space *m, const struct sfw_reg
 	return 1;
 }
 
-/* sfw_fast_end sets regs to those of the frame that fast steps have led to. */
+/* sfw_fast_end sets regs to those of the current frame. */
 static inline void sfw_fast_end(const struct sfw_space *m, struct sfw_regs *regs, const struct sfw_fast *f) {
 	const struct sfw_abi *a = sfw_abi_of(m->abi);
 	regs->valid = 0;
@@ -955,7 +952,7 @@ static inline void sfw_fast_end(const struct sfw_space *m, struct sfw_regs *regs
 	regs->interrupted = 0;
 }
 
-/* sfw_run does what sfw_walk does, from the n-th frame on, as long as rows are cached and lead on in one stack. */
+/* sfw_run is sfw_walk from the n-th frame on, for as long as rows are cached and frames are on one stack. */
 static inline size_t sfw_run(const struct sfw_space *m, struct sfw_regs *regs, struct sfw_frame *frames, size_t n,
 	size_t max, enum sfw_how *end) {
 	struct sfw_fast f;
@@ -985,8 +982,8 @@ static inline size_t sfw_run(const struct sfw_space *m, struct sfw_regs *regs, s
 	return n + (*end != SFW_FULL);
 }
 
-/* sfw_step is a step by the section that describes regs->pc, or if s is NULL by none. It returns SFW_SFRAME, SFW_SIGNAL
- * or SFW_FRAME_POINTER, or why the walk ends here, and then leaves the registers alone. */
+/* sfw_step unwinds one frame with the section for regs->pc; s may be NULL. It returns SFW_SFRAME, SFW_SIGNAL or
+ * SFW_FRAME_POINTER; any other result is the reason why the walk ends, and leaves the registers unchanged. */
 static inline enum sfw_how sfw_step(
 	const struct sfw_section *s, struct sfw_regs *regs, const struct sfw_space *m) {
 	struct sfw_row row;
@@ -995,7 +992,7 @@ static inline enum sfw_how sfw_step(
 	sfw_no_rules(&row);
 	if (s != NULL)
 		how = sfw_find(s, sfw_lookup_pc(regs), &row);
-	/* The row of a signal trampoline tells fewer registers than the kernel saved. */
+	/* The row of a signal trampoline restores fewer registers than the kernel saved. */
 	if ((how != SFW_OK || row.signal_frame) && sfw_trampoline(abi, regs->pc, m) != 0) {
 		how = sfw_step_signal(abi, regs, m);
 	} else {
@@ -1010,8 +1007,8 @@ static inline enum sfw_how sfw_step(
 	return sfw_step_fp(abi, regs, m) == SFW_FRAME_POINTER ? SFW_FRAME_POINTER : how;
 }
 
-/* sfw_return goes from code that could not be executed to its caller, if that is in a file with a section: a call has
- * pushed the return address, or it is in its register. A walk has no frame for the former. */
+/* sfw_return goes from an address that is not executable to its caller, if that is in a file with a section. The
+ * return address is on the stack, or in its register. The walk has no frame for the address itself. */
 static inline void sfw_return(const struct sfw_space *m, struct sfw_regs *regs, struct sfw_section *s) {
 	const struct sfw_abi *a = sfw_abi_of(m->abi);
 	struct sfw_row row;
@@ -1030,7 +1027,7 @@ static inline void sfw_return(const struct sfw_space *m, struct sfw_regs *regs, 
 	regs->interrupted = 0;
 }
 
-/* sfw_walk_on is sfw_walk for callers that keep the section from one call to the next. */
+/* sfw_walk_on is sfw_walk for callers that keep the section between calls. */
 static inline size_t sfw_walk_on(const struct sfw_space *m, struct sfw_section *s, struct sfw_regs *regs,
 	struct sfw_frame *frames, size_t max, enum sfw_how *end) {
 	const struct sfw_abi *a = sfw_abi_of(m->abi);
@@ -1056,9 +1053,9 @@ static inline size_t sfw_walk_on(const struct sfw_space *m, struct sfw_section *
 	return n;
 }
 
-/* sfw_walk writes up to max frames from regs on, the topmost first, and returns their number. *end says why the walk
- * ended. After SFW_FULL regs are those of the next frame, so that another call continues the walk; otherwise they are
- * those of the last frame. */
+/* sfw_walk writes up to max frames, starting at regs, the topmost first, and returns their number. *end is the
+ * reason why the walk ended. After SFW_FULL, regs are those of the next frame, so another call continues the walk;
+ * otherwise they are those of the last frame. */
 static inline size_t sfw_walk(
 	const struct sfw_space *m, struct sfw_regs *regs, struct sfw_frame *frames, size_t max, enum sfw_how *end) {
 	struct sfw_section s;
@@ -1094,7 +1091,7 @@ static inline size_t sfw_walk(
 
 enum { SFW_NUM_STACKS = 2, SFW_PT_GNU_SFRAME = 0x6474e554 };
 
-/* A loaded file: its program headers, the distance of its addresses from theirs, and as what it was loaded. */
+/* A loaded file: its program headers, its load bias, and how it was loaded. */
 struct sfw_file {
 	const ElfW(Phdr) *h;
 	size_t num;
@@ -1102,20 +1099,19 @@ struct sfw_file {
 	const char *name;
 };
 
-/* What a walk in the process needs to know. It is for one thread; walks in handlers that interrupt each other may use
- * it. */
+/* State of walks in this process. It belongs to one thread; signal handlers that interrupt each other may share it. */
 struct sfw_process {
-	/* Memory that may be read: a thread's stack (sfw_stack_of_thread), and the alternate one of its handlers. */
+	/* Readable memory: the thread's stack (sfw_stack_of_thread), and its alternate signal stack. */
 	struct sfw_range stacks[SFW_NUM_STACKS];
 	const struct sfw_cache *cache; /* or NULL */
 	uint8_t kernel_reads;          /* read other memory by process_vm_readv, a system call for each word */
 	uint8_t frame_pointer;         /* where there is no row, try the frame pointer */
-	/* The walker's: the file of the last frame, and what came of looking for its section. */
+	/* Private: the file of the last frame, and the result of the search for its section. */
 	struct sfw_file file;
 	enum sfw_how how;
 };
 
-/* sfw_auxval is getauxval, which changes errno: that is the interrupted code's. */
+/* sfw_auxval is getauxval, but leaves errno unchanged. */
 static inline unsigned long sfw_auxval(unsigned long type) {
 	int before = errno;
 	unsigned long value = getauxval(type);
@@ -1123,7 +1119,7 @@ static inline unsigned long sfw_auxval(unsigned long type) {
 	return value;
 }
 
-/* sfw_loaded returns whether bytes of a file are in a segment with these of the flags. */
+/* sfw_loaded returns whether bytes of a file are in a segment with one of the flags. */
 static inline int sfw_loaded(
 	const struct sfw_file *f, uint64_t begin, uint64_t size, ElfW(Word) flags, ElfW(Word) of_flags) {
 	for (size_t i = 0; i < f->num; i++) {
@@ -1155,14 +1151,14 @@ static inline int sfw_count_phdr(struct dl_phdr_info *info, size_t size, void *g
 }
 
 /* sfw_generation returns a number that changes with each dlopen and dlclose. It takes 7 ns and the dynamic linker's
- * lock, so that it is not for signal handlers. */
+ * lock, so signal handlers must not call it. */
 static inline uint64_t sfw_generation(void) {
 	uint64_t generation = 0;
 	dl_iterate_phdr(sfw_count_phdr, &generation);
 	return generation;
 }
 
-/* sfw_headers finds the program headers of a file, which is in memory from start on, in its first page. */
+/* sfw_headers finds the program headers of a file in its first page, at start. */
 static inline void sfw_headers(const void *start, struct sfw_file *f) {
 	enum { PAGE = 4096 };
 	const ElfW(Ehdr) *e = (const ElfW(Ehdr) *)start;
@@ -1175,9 +1171,9 @@ static inline void sfw_headers(const void *start, struct sfw_file *f) {
 	f->num = e->e_phnum;
 }
 
-/* sfw_find_file finds the file that an address is in, or the vDSO, and returns whether there is one. Program headers are
- * in the first page, but for few libraries, which are walked as if without a section, and for the program, where the
- * kernel says. Not inlined, as sfw_kernel_read: alternate stacks are small. */
+/* sfw_find_file finds the file, or the vDSO, that contains an address, and returns whether there is one. Program
+ * headers are in the first page, except in a few libraries, which are walked as if they had no section, and in the
+ * program, whose headers the kernel locates. Not inlined, like sfw_kernel_read: alternate stacks are small. */
 __attribute__((noinline, unused)) static int sfw_find_file(uint64_t address, struct sfw_file *f) {
 	struct dl_find_object o;
 	f->num = 0;
@@ -1213,7 +1209,7 @@ static inline enum sfw_how sfw_process_section(void *context, uint64_t pc, struc
 	return p->how;
 }
 
-/* sfw_kernel_read has the kernel read, which knows what is there. */
+/* sfw_kernel_read reads through the kernel, which checks the address. */
 __attribute__((noinline, unused)) static int sfw_kernel_read(uint64_t address, unsigned char bytes[8]) {
 	int before = errno; /* which is the interrupted code's */
 	struct iovec to = {bytes, 8}, from = {(void *)(uintptr_t)address, 8};
@@ -1226,7 +1222,7 @@ static inline int sfw_process_read(
 	void *context, uint64_t address, unsigned char bytes[8]) {
 	const struct sfw_process *p = (const struct sfw_process *)context;
 	const struct sfw_range *stack = sfw_stack_of(p->stacks, SFW_NUM_STACKS, address);
-	/* Or a word of the code of the last frame's file. */
+	/* Or code of the last frame's file. */
 	if ((stack != NULL && address <= stack->high - 8) ||
 		sfw_loaded(&p->file, address - p->file.bias, 8, PF_R | PF_X, PF_R | PF_X)) {
 		((sfw_u64 *)(void *)bytes)->v = sfw_load(address);
@@ -1235,7 +1231,7 @@ static inline int sfw_process_read(
 	return p->kernel_reads && sfw_kernel_read(address, bytes);
 }
 
-/* sfw_process_walk is sfw_walk in this process. It may be called in signal handlers. Registers come from
+/* sfw_process_walk is sfw_walk in this process. Signal handlers may call it. Get the registers from
  * sfw_regs_of_context or sfw_regs_here. */
 static inline size_t sfw_process_walk(
 	const struct sfw_process *p, struct sfw_regs *regs, struct sfw_frame *frames, size_t max, enum sfw_how *end) {
@@ -1248,7 +1244,7 @@ static inline size_t sfw_process_walk(
 	return sfw_walk(&space, regs, frames, max, end);
 }
 
-/* sfw_regs_of_caller takes the registers of the caller of a function, which have these values there. */
+/* sfw_regs_of_caller sets the registers to those of a function's caller. */
 static inline void sfw_regs_of_caller(struct sfw_regs *regs, uint64_t pc, uint64_t sp, uint64_t fp) {
 	regs->pc = pc;
 	regs->floor = 0;
@@ -1260,8 +1256,8 @@ static inline void sfw_regs_of_caller(struct sfw_regs *regs, uint64_t pc, uint64
 	sfw_set(regs, sfw_abi_of(SFW_HOST_ABI)->fp, fp);
 }
 
-/* sfw_regs_of_context takes the registers that a signal handler of SA_SIGINFO is given as its third argument. On
- * s390x, set regs->interrupted to 0 after SIGILL, SIGTRAP and SIGFPE: pc is the address after the instruction. */
+/* sfw_regs_of_context reads the registers from the third argument of an SA_SIGINFO handler. On s390x, set
+ * regs->interrupted to 0 after SIGILL, SIGTRAP and SIGFPE: pc is after the instruction. */
 static inline void sfw_regs_of_context(struct sfw_regs *regs, const void *context) {
 	const struct sfw_abi *a = sfw_abi_of(SFW_HOST_ABI);
 	const sfw_u64 *words = (const sfw_u64 *)context;
@@ -1272,7 +1268,7 @@ static inline void sfw_regs_of_context(struct sfw_regs *regs, const void *contex
 		sfw_set(regs, i, words[a->saved[i]].v);
 }
 
-/* sfw_regs_here takes the registers of the function that calls it: the walk begins there. */
+/* sfw_regs_here reads the registers of the calling function, where the walk starts. */
 __attribute__((always_inline)) static inline void sfw_regs_here(struct sfw_regs *regs) {
 	uint64_t pc, sp, fp;
 #if defined(__x86_64__)
@@ -1293,8 +1289,8 @@ __attribute__((always_inline)) static inline void sfw_regs_here(struct sfw_regs 
 	regs->interrupted = 1;
 }
 
-/* sfw_stack_of_thread returns the bounds of the calling thread's stack, and whether it could. It is not for signal
- * handlers, but for where a thread begins. Only for the main thread it needs /proc. */
+/* sfw_stack_of_thread returns the bounds of the calling thread's stack, and whether it could. Call it when a thread
+ * starts, not in signal handlers. It needs /proc only for the main thread. */
 static inline int sfw_stack_of_thread(struct sfw_range *bounds) {
 	pthread_attr_t a;
 	void *stack = NULL;

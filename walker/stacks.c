@@ -19,8 +19,8 @@ static size_t descriptor_at; /* of the words in struct pthread, or 0 */
 
 static uint64_t descriptor_word(size_t i) { return sfw_load((uint64_t)(uintptr_t)pthread_self() + 8 * i); }
 
-/* sframe_learn_stacks is for the main thread. Between the begin of its stack and the limit that the kernel has let it
- * grow to, there is nothing else. */
+/* sframe_learn_stacks is for the main thread. Nothing else is mapped between the start of its stack and its size
+ * limit. */
 void sframe_learn_stacks(void) {
 	/* The smallest struct pthread of glibc 2.35 to 2.43. */
 	enum { SIZE = 1856, MOST = 128 << 20 };
@@ -38,7 +38,7 @@ void sframe_learn_stacks(void) {
 	main_stack.low = main_stack.high - (limit.rlim_cur < MOST ? limit.rlim_cur : MOST);
 }
 
-/* thread_stack returns the stack of the thread that calls, if it is not the main thread. */
+/* thread_stack returns the stack of the calling thread, unless that is the main thread. */
 static struct sfw_range thread_stack(void) {
 	struct sfw_range none = {0, 0};
 	if (descriptor_at == 0)
@@ -48,7 +48,7 @@ static struct sfw_range thread_stack(void) {
 	return low == 0 || guard > size ? none : (struct sfw_range){low + guard, low + size};
 }
 
-/* Runtimes of sanitizers call sigaltstack before they are ready for what they watch. */
+/* Sanitizers call sigaltstack before their runtime is ready for instrumented code. */
 __attribute__((no_sanitize("thread"))) static void set_range(struct sfw_range *r, uint64_t low, uint64_t high) {
 	__atomic_store_n(&r->high, 0, __ATOMIC_SEQ_CST); /* who reads it now finds no stack */
 	__atomic_store_n(&r->low, low, __ATOMIC_SEQ_CST);
@@ -66,7 +66,7 @@ __attribute__((no_sanitize("thread"))) PUBLIC int EXPORTED(sigaltstack)(const st
 	return failed;
 }
 
-/* Stacks of makecontext: the last so many. A stack that is freed stays: nothing walks it. */
+/* The last stacks passed to makecontext. Freed ones stay: nothing walks them. */
 enum { MAX_CONTEXTS = 4096 };
 static struct sfw_range contexts[MAX_CONTEXTS];
 static unsigned num_contexts;
@@ -77,7 +77,7 @@ NEEDS_NEXT_OF(void, makecontext, ucontext_t *context, void (*function)(void), in
 void sframe_find_contexts(void *file) { SET_NEXT(void, makecontext) }
 #endif
 
-/* sframe_note_context notes a stack, and returns the function that makes the context. */
+/* sframe_note_context records a stack, and returns makecontext. */
 typedef void make_context(ucontext_t *, void (*)(void), int, ...);
 __attribute__((used)) INNER make_context *sframe_note_context(const ucontext_t *context);
 make_context *sframe_note_context(const ucontext_t *context) {
@@ -92,7 +92,7 @@ make_context *sframe_note_context(const ucontext_t *context) {
 	return NEXT(makecontext);
 }
 
-/* makecontext takes any number of arguments, which stay in their registers and on the stack. */
+/* makecontext takes any number of arguments, which stay in registers and on the stack. */
 #if defined(__x86_64__)
 #define PASS_ON \
 	"endbr64\n\tpush %rdi\n\tpush %rsi\n\tpush %rdx\n\tpush %rcx\n\tpush %r8\n\tpush %r9\n\tpush %rax\n\t" \
@@ -137,15 +137,15 @@ static int context_stack(uint64_t sp, struct sfw_range *stack) {
 	return 0;
 }
 
-/* sframe_stack finds the stack that sp is in, and returns whether it could: the memory from sp on, which is in use. */
+/* sframe_stack finds the part in use of the stack that contains sp: from sp up. It returns whether it could. */
 int sframe_stack(uint64_t sp, struct sfw_range *stack) {
 	struct sfw_range thread = thread_stack();
 	return in_range(&thread, sp, stack) || in_range(&main_stack, sp, stack) || in_range(&alternate, sp, stack) ||
 		context_stack(sp, stack);
 }
 
-/* sframe_context_begins returns whether sp is where a context of makecontext has begun: what is called there returns to
- * code without a caller and without a row. */
+/* sframe_context_begins returns whether sp is where a context of makecontext starts. A function called there returns
+ * to code without a caller and without a row. */
 int sframe_context_begins(uint64_t sp) {
 	enum { ARGUMENTS = 512 };
 	struct sfw_range stack;
