@@ -14,7 +14,7 @@ import (
 	"cfi2sframe/lab/kit"
 )
 
-// TestQuick compares the stacks of all clients in sqlite3. SFrame has each frame.
+// TestQuick compares the stacks of all clients in sqlite3. SFrame has a row for each frame.
 func TestQuick(t *testing.T) {
 	for _, name := range []string{"gcc", "make", "sqlite3"} {
 		peer.Look(t, name)
@@ -31,7 +31,7 @@ func TestQuick(t *testing.T) {
 	}
 }
 
-// TestOutside compares stacks of signal handlers with those of a copy of libgcc. None is shorter.
+// TestOutside compares stacks of signal handlers with those of a copy of libgcc's unwinder. None is shorter.
 func TestOutside(t *testing.T) {
 	for _, name := range []string{"gcc", "g++", "make"} {
 		peer.Look(t, name)
@@ -42,7 +42,7 @@ func TestOutside(t *testing.T) {
 	}
 }
 
-// liar takes backtrace()'s stacks without its own frame. Others have a wrong fifth frame, or end there.
+// liar implements backtrace() without its own frame. Some of its stacks have a wrong fifth frame, or end there.
 const liar = `#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -57,7 +57,7 @@ int backtrace(void **pcs, int size) {
 }
 `
 
-// TestCompare has compare.c notice wrong stacks.
+// TestCompare expects compare.c to notice wrong stacks.
 func TestCompare(t *testing.T) {
 	peer.Look(t, "gcc")
 	peer.File(t, debianLib+"libunwind.so.8")

@@ -10,13 +10,13 @@ import (
 	"cfi2sframe/lab/kit"
 )
 
-// counts are the results of c/compare.c in a program: numbers by name, and one for each place where stacks differ.
+// counts are the results of c/compare.c in a program: named numbers, and a tally for each place where stacks differ.
 type counts struct {
 	n       map[string]uint64
 	tallies []tally
 }
 
-// A tally is a number of stacks with the same difference, after the same return address of a file.
+// A tally counts stacks with the same difference after the same return address of a file.
 type tally struct {
 	kind        string
 	count, addr uint64
@@ -46,7 +46,7 @@ func (c *counts) read(path string) error {
 	return nil
 }
 
-// explain describes the tallies, with their number and the function, the largest number first.
+// explain describes the tallies with their counts and functions, the largest first.
 func (c *counts) explain() []string {
 	reasons, functions := make(map[string]uint64), make(map[string]kit.Functions)
 	for _, t := range c.tallies {

@@ -1,10 +1,9 @@
 // Package clients runs Debian's own clients of backtrace(), _Unwind_Backtrace and libunwind with their DWARF unwinder
 // and with libsframe-backtrace.so: heap and CPU profilers in sqlite3, cc1 and python3, and programs that take stacks in
-// a loop. scripts/backtrace builds what it needs.
-//
-// It measures processor time. Runs take turns, and medians are printed. The slow-down is the time that the profiler
-// adds to the program; allocators' profilers are compared with the allocator. Then each stack of each client is
-// compared with the DWARF unwinder's in the same process, and differences are explained.
+// a loop. scripts/backtrace builds what it needs. It measures processor time in alternating runs, and prints medians.
+// The slow-down is the time that the profiler adds to the program; a profiler that is part of an allocator is compared
+// with the allocator. Then each stack of each client is compared with the DWARF unwinder's in the same process, and
+// differences are explained.
 package clients
 
 import (
@@ -21,14 +20,14 @@ import (
 	"cfi2sframe/lab/kit"
 )
 
-// A lab is where clients run.
+// A lab holds what clients need to run.
 type lab struct {
 	dir, sources string
 	library, run string // libsframe-backtrace.so, sframe-run
-	compare      string // the library that compares
+	compare      string // the library that compares stacks
 	rounds       int
 	only         []string
-	bad          []string // what the command fails by
+	bad          []string // reasons to fail
 }
 
 // Command returns the subcommand.
@@ -73,7 +72,7 @@ func Command() *kit.Command {
 
 func (l *lab) fail(format string, args ...any) { l.bad = append(l.bad, fmt.Sprintf(format, args...)) }
 
-// build makes the library that compares, and copies the sources.
+// build builds the library that compares stacks, and copies the sources.
 func (l *lab) build() error {
 	l.sources, l.compare = filepath.Join(l.dir, "src"), filepath.Join(l.dir, "compare.so")
 	if err := os.CopyFS(l.sources, os.DirFS("lab/clients/c")); err != nil {
@@ -109,7 +108,7 @@ func (l *lab) build() error {
 	return nil
 }
 
-// wanted reports whether a combination of names is to be run.
+// wanted reports whether --only selects a combination of names.
 func (l *lab) wanted(names ...string) bool {
 	all := strings.Join(names, " ")
 	return !slices.ContainsFunc(l.only, func(word string) bool { return !strings.Contains(all, word) })
@@ -123,7 +122,7 @@ type pair struct {
 
 func (p *pair) String() string { return p.client.name + " in " + p.program.name }
 
-// pairs calls fn for those whose names are wanted, and whose client is there.
+// pairs calls fn for each selected pair whose client is installed.
 func (l *lab) pairs(fn func(p *pair) error) error {
 	for i := range clients {
 		c := &clients[i]
@@ -147,21 +146,21 @@ func (l *lab) pairs(fn func(p *pair) error) error {
 	return nil
 }
 
-// cover writes the sections of what a command loads to the cache.
+// cover writes the sections of all files that a command loads to the cache.
 func (l *lab) cover(preload string, command ...string) error {
 	args := []string{"env", "XDG_CACHE_HOME=" + l.dir, l.run, "--also", l.compare}
 	if preload != "" {
 		args = append(args, "--preload", preload)
 	}
-	return kit.Run(l.dir, append(append(args, "--learn"), command...)...) // profilers write there
+	return kit.Run(l.dir, append(append(args, "--learn"), command...)...) // where profilers may write
 }
 
-// with returns the environment for libraries that are preloaded.
+// with returns the environment that preloads libraries.
 func (l *lab) with(preload ...string) []string {
 	return []string{"LD_PRELOAD=" + strings.Join(preload, ":"), "SFRAME_PATH=" + filepath.Join(l.dir, "cfi2sframe")}
 }
 
-// start runs a command to its end, and returns its processor time and its output.
+// start runs a command, and returns its processor time and output.
 func start(env []string, input string, command ...string) (time.Duration, string, error) {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Env = append(os.Environ(), env...)
@@ -174,7 +173,7 @@ func start(env []string, input string, command ...string) (time.Duration, string
 	return cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), out.String(), nil
 }
 
-// slowDowns measures what each client adds to each program.
+// slowDowns measures the time that each client adds to each program.
 func (l *lab) slowDowns() error {
 	table := kit.NewTable(os.Stdout, "client", "program", ">alone, ms", ">with DWARF", ">with SFrame",
 		">slow-down, of DWARF's")
@@ -249,11 +248,11 @@ func (l *lab) traces() error {
 	return nil
 }
 
-// fewest is the number of stacks in place of a larger one, where a second of processor time gives some hundreds.
+// fewest replaces the number of stacks for clients that take only some hundred per second of processor time.
 const fewest = 1000
 
-// compareAll compares stacks: count of each client, or those of one run of each program. The library does not go on by
-// DWARF: where it has no row, its stack ends first.
+// compareAll compares stacks: count of each client, or those of one run of each program. The library does not continue
+// with DWARF, so its stack ends at a frame without a row.
 func (l *lab) compareAll(count int, quick bool) error {
 	table := kit.NewTable(os.Stdout, "client", "program", ">stacks", ">frames", ">differ", ">SFrame ends first",
 		">DWARF ends first")
@@ -275,7 +274,7 @@ func (l *lab) compareAll(count int, quick bool) error {
 			if _, _, err := start(env, p.stdin(), p.command...); err != nil {
 				return err
 			}
-			if err := sum.read(out); err != nil { // there is none if the client has asked for no stack
+			if err := sum.read(out); err != nil { // missing if the client has taken no stack
 				return err
 			}
 		}

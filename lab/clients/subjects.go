@@ -10,13 +10,13 @@ import (
 	"cfi2sframe/lab/kit"
 )
 
-// A client is a profiler of Debian that takes stacks in the process that it profiles.
+// A client is a profiler of Debian that takes stacks in the profiled process.
 type client struct {
 	name    string
 	preload string   // the profiler
-	always  bool     // the profiler is preloaded in plain runs as well: it is an allocator
-	env     []string // switches the profile on; TMP stands for a directory
-	timed   bool     // it takes stacks by time: too few to slow a program down
+	always  bool     // preload the profiler in plain runs as well: it is an allocator
+	env     []string // enables profiling; TMP is replaced by a directory
+	timed   bool     // takes stacks at intervals: too few to slow a program down
 }
 
 const debianLib = "/usr/lib/x86_64-linux-gnu/"
@@ -34,12 +34,12 @@ var clients = []client{
 		env: []string{"DUMP_HEAPTRACK_OUTPUT=TMP/heaptrack"}},
 }
 
-// A program is profiled.
+// A program is profiled by each client.
 type program struct {
 	name    string
 	env     []string
-	command []string // TMP stands for a directory
-	input   string   // of the size that %d says
+	command []string // TMP is replaced by a directory
+	input   string   // %d is replaced by size
 	size    int
 }
 
@@ -78,10 +78,10 @@ func (p *program) stdin() string {
 // A tracer takes stacks in a loop, and prints the time.
 type tracer struct {
 	name      string
-	build     string // a command; OUT stands for the program, SRC for the sources
-	functions int    // of a program that wide.sh makes
+	build     string // a command; OUT is replaced by the program, SRC by the sources
+	functions int    // of a program made by wide.sh
 	traces    int
-	onward    bool // SFrame leads on where DWARF ends
+	onward    bool // SFrame finds more frames than DWARF
 }
 
 var tracers = []tracer{

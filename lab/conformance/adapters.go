@@ -10,10 +10,10 @@ import (
 	"cfi2sframe/lab/kit"
 )
 
-// readerNames are those of all readers, in the order of tables.
+// readerNames are the names of all readers, in the order of the tables.
 var readerNames = []string{"own", "libsframe-2.44", "libsframe-2.47", "glibc", "llvm-readobj", "walker"}
 
-// StartReader starts a reader by its name. The top is that of the repository; dir is for compiled programs.
+// StartReader starts the reader with the given name. Top is the repository; compiled programs go to dir.
 func StartReader(name, top, dir string) (*Reader, error) {
 	sources := filepath.Join(top, "conformance/adapters")
 	switch name {
@@ -32,7 +32,7 @@ func StartReader(name, top, dir string) (*Reader, error) {
 			return nil, fmt.Errorf("%s: no sources of glibc's reader; use scripts/conformance --prepare", glibc)
 		}
 		out := filepath.Join(dir, "glibc")
-		// What the rest of glibc defines, and headers that it has by other ways.
+		// Replaces definitions and includes of the rest of glibc.
 		if err := kit.Run("", "gcc", "-O1", "-Dlibc_hidden_proto(x)=", "-include", "stddef.h", "-I"+glibc, "-o", out,
 			filepath.Join(sources, "glibc.c"), filepath.Join(glibc, "sframe-read.c")); err != nil {
 			return nil, err
@@ -59,7 +59,7 @@ func StartReader(name, top, dir string) (*Reader, error) {
 	return nil, fmt.Errorf("unknown reader %q; use one of %q", name, readerNames)
 }
 
-// glibcSources returns the directory with the sources of glibc's reader.
+// glibcSources returns the source directory of glibc's reader.
 func glibcSources() string {
 	if dir := os.Getenv("CFI2SFRAME_GLIBC"); dir != "" {
 		return dir
@@ -67,7 +67,7 @@ func glibcSources() string {
 	return "/var/cache/cfi2sframe-conformance/glibc"
 }
 
-// libsframe compiles the adapter of a suite's libsframe there, and starts it with the libraries of that suite.
+// libsframe compiles the adapter in a suite with that suite's libsframe, and starts it with the suite's libraries.
 func libsframe(name, cc, api, sources, dir string) (*Reader, error) {
 	work, err := suite.TempDir(name)
 	if err != nil {

@@ -10,15 +10,15 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// abiNames are the ABIs of vectors.
+// abiNames are the names of ABIs in vectors.
 var abiNames = map[sframe.ABI]string{
 	sframe.AMD64Little: "amd64", sframe.AArch64Little: "aarch64", sframe.AArch64Big: "aarch64_be",
 	sframe.S390XBig: "s390x",
 }
 
-// FromFile returns a vector of a converted file. Its answers are the rows that package sframe finds; kit.CompareRows
-// compares them with the CFI. Readers take PC-mask functions in different ways, and some formats of V2 cannot reach code
-// that is 2 GiB away: there are no answers for these.
+// FromFile returns a vector for a converted file. Its answers are the rows that package sframe finds; kit.CompareRows
+// compares them with the CFI. PC-mask functions have no answers, because readers interpret them in different ways. Nor
+// has code 2 GiB away in formats of V2 that cannot reach it.
 func FromFile(path, format string) (*vector.Vector, error) {
 	f, section, err := linked.Load(path)
 	if err != nil {
@@ -38,7 +38,7 @@ func FromFile(path, format string) (*vector.Vector, error) {
 	return v, nil
 }
 
-// expected returns the answers of package sframe about a section, as far as FromFile has some.
+// expected returns package sframe's answers for a section, except where FromFile has none.
 func expected(section *sframe.Section, v *vector.Vector) vector.Expects {
 	q := vector.Question{Address: v.Address, Section: v.Section}
 	for _, pc := range kit.Borders(section, 1) {

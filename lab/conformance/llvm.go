@@ -16,12 +16,12 @@ import (
 	"cfi2sframe/lab/conformance/vector"
 )
 
-// llvmHello says what is claimed of LLVM 23. Of s390x it prints the words as they are.
+// llvmHello is what LLVM 23 supports. For s390x it prints raw words.
 var llvmHello = vector.Hello{
 	Reader: "llvm-readobj 23", Formats: []string{"2", "2e1"}, ABIs: []string{"amd64", "aarch64", "aarch64_be", "s390x"},
 }
 
-// llvm answers a question by what llvm-readobj, the words of a command, prints of a file with the section.
+// llvm answers a question from the output of llvm-readobj (a command) for a file with the section.
 func llvm(words []string, q *vector.Question, file string) vector.Reply {
 	if err := os.WriteFile(file, object(q), 0o666); err != nil {
 		return vector.Reply{Refused: err.Error()}
@@ -66,13 +66,13 @@ func object(q *vector.Question) []byte {
 	return o.Bytes()
 }
 
-// An llvmSection is what llvm-readobj prints of a section. Its "unused" offset of FP is used.
+// An llvmSection is llvm-readobj's output for a section. Its "unused" offset of FP is used.
 type llvmSection struct {
 	Header struct {
 		FixedFP int64 `json:"CFA fixed FP offset (unused)"`
 		FixedRA int64 `json:"CFA fixed RA offset"`
 	}
-	Functions []map[string]llvmFunction `json:"Function Index"` // each has one element
+	Functions []map[string]llvmFunction `json:"Function Index"` // one element each
 }
 
 type llvmFunction struct {
@@ -98,10 +98,10 @@ type llvmRow struct {
 	FP     *int64   `json:"FP Offset"`
 }
 
-// padding2 has no comma before it, and the comma after it on the next line.
+// padding2 lacks the comma before it; the one after it is on the next line.
 var padding2 = regexp.MustCompile(`Padding2: 0x[0-9A-F]+\n`)
 
-// parse reads the section from what was printed.
+// parse decodes llvm-readobj's output.
 func parse(text []byte) (*llvmSection, error) {
 	var printed []map[string]json.RawMessage
 	if err := json.Unmarshal(padding2.ReplaceAll(text, nil), &printed); err != nil {

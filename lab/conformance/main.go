@@ -1,5 +1,5 @@
-// Package conformance asks readers of SFrame about the vectors of the directory conformance, and prints which answers
-// are right. See conformance/README.md.
+// Package conformance asks readers of SFrame about the vectors in the directory conformance, and prints how many
+// answers are right. See conformance/README.md.
 package conformance
 
 import (
@@ -31,7 +31,7 @@ func Command() *kit.Command {
 	return c
 }
 
-// commands returns the commands of readers: all for "all", and our own for none.
+// commands returns the commands of the readers: all for "all", and our own by default.
 func commands(words []string) [][]string {
 	switch {
 	case len(words) == 0:
@@ -46,7 +46,7 @@ func commands(words []string) [][]string {
 	return all
 }
 
-// start returns the reader of a command.
+// start returns the reader that a command starts.
 func start(words []string, dir string) (*Reader, error) {
 	if len(words) == 1 && slices.Contains(readerNames, words[0]) {
 		return StartReader(words[0], ".", dir)

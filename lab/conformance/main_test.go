@@ -24,7 +24,8 @@ func load(t *testing.T) ([]vector.Vector, []Known) {
 	return vectors, known
 }
 
-// results asks a reader about all vectors, and fails for what is wrong and not known, or right and known as wrong.
+// results asks a reader about all vectors. It fails for wrong answers that are not known, and for known ones that are
+// right.
 func results(t *testing.T, r *Reader) []Result {
 	t.Helper()
 	vectors, known := load(t)
@@ -40,7 +41,7 @@ func results(t *testing.T, r *Reader) []Result {
 	return out
 }
 
-// TestOwn runs our own reader, which has no known error.
+// TestOwn runs our own reader, which has no known errors.
 func TestOwn(t *testing.T) {
 	r := must.Get(StartReader("own", top, t.TempDir()))(t)
 	for _, res := range results(t, r) {
@@ -50,7 +51,7 @@ func TestOwn(t *testing.T) {
 	}
 }
 
-// TestReaders runs those of others, and expects docs/readers.md to have the table of what came of it.
+// TestReaders runs the other readers, and expects their results in docs/readers.md.
 func TestReaders(t *testing.T) {
 	doc := testfile.Read(t, filepath.Join(top, "docs/readers.md"))
 	var names []string
@@ -70,7 +71,7 @@ func TestReaders(t *testing.T) {
 		}
 	})
 	if len(names) < len(readerNames) {
-		return // which has been skipped, or has failed
+		return // skipped or failed
 	}
 	var table strings.Builder
 	if writeTable(&table, names, all); !strings.Contains(string(doc), table.String()) {
@@ -78,7 +79,7 @@ func TestReaders(t *testing.T) {
 	}
 }
 
-// TestGuide expects conformance/README.md to name each feature with the formats and the number of its vectors.
+// TestGuide expects conformance/README.md to list each feature with its formats and number of vectors.
 func TestGuide(t *testing.T) {
 	vectors, _ := load(t)
 	b := testfile.Read(t, filepath.Join(top, "conformance/README.md"))
@@ -113,7 +114,7 @@ func TestGuide(t *testing.T) {
 	}
 }
 
-// TestJudge knows answers that are wrong, each in one way.
+// TestJudge has answers that are each wrong in one way.
 func TestJudge(t *testing.T) {
 	row := func(offset int64) *vector.Row { return &vector.Row{CFA: &vector.Rule{Base: "sp", Offset: offset}} }
 	vectors := []vector.Vector{{
@@ -154,7 +155,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestAdapter runs a program that answers, one that ends, and one that says nothing.
+// TestAdapter runs a program that answers, one that exits, and one that prints nothing.
 func TestAdapter(t *testing.T) {
 	peer.Look(t, "sh")
 	const hello = `echo '{"reader":"r","formats":["2"],"abis":["amd64"]}';`

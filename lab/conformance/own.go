@@ -7,13 +7,13 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// ownHello says what our own reader claims: everything.
+// ownHello says that our own reader supports everything.
 var ownHello = vector.Hello{
 	Reader: "cfi2sframe", Formats: []string{"1", "2", "2e1", "2e2", "3"},
 	ABIs: []string{"amd64", "aarch64", "aarch64_be", "s390x"},
 }
 
-// Own answers a question by package sframe.
+// Own answers a question with package sframe.
 func Own(q *vector.Question) vector.Reply {
 	s, err := sframe.Decode(q.Section, uint64(q.Address))
 	if err != nil {
@@ -40,7 +40,7 @@ func Own(q *vector.Question) vector.Reply {
 	return reply
 }
 
-// rule returns a rule as answers have it, in which SP and FP go by their names.
+// rule converts a rule to the form of answers, which name SP and FP.
 func rule(abi sframe.ABI, r sframe.Rule) *vector.Rule {
 	base := ""
 	switch {

@@ -17,32 +17,32 @@ import (
 	"cfi2sframe/lab/conformance/vector"
 )
 
-// A Status is what became of a vector.
+// A Status is the result of asking about a vector.
 type Status uint8
 
 const (
 	Right    Status = iota
-	Wrong           // the answer is, or the reader ended, or the list of known errors is
-	Expected        // wrong, as the list of known errors says
-	Other           // of a format or ABI that the reader does not claim to read, and refused
+	Wrong           // wrong answer, crash, or outdated list of known errors
+	Expected        // wrong, and in the list of known errors
+	Other           // refused, and the reader does not claim to support the format or ABI
 )
 
 func (s Status) String() string { return [...]string{"right", "wrong", "wrong as known", "other"}[s] }
 
-// A Result is what became of a vector, and why.
+// A Result is the status of a vector, and the reason for it.
 type Result struct {
 	Vector *vector.Vector
 	Status Status
 	What   string // what is wrong
 }
 
-// A Known is an error of a reader. It is in a list until it is fixed.
+// A Known is a known error of a reader, listed until it is fixed.
 type Known struct {
 	ID      string   `json:"id"`
 	Readers []string `json:"readers"`
 	What    string   `json:"what"`
-	Vectors []string `json:"vectors"` // names; * stands for any characters but /, {a,b} for either
-	// Sometimes is an error that depends on what memory outside of a section holds: it may come out right.
+	Vectors []string `json:"vectors"` // names; * matches any characters but /, {a,b} either
+	// Sometimes marks an error that depends on memory outside the section: the answer may be right.
 	Sometimes bool `json:"sometimes,omitempty"`
 }
 
@@ -59,21 +59,21 @@ func loadKnown(file string) ([]Known, error) {
 	return list, nil
 }
 
-// has reports whether the error is one of a reader and a vector.
+// has reports whether the error applies to a reader and a vector.
 func (k *Known) has(reader, name string) bool {
 	return slices.Contains(k.Readers, reader) && slices.ContainsFunc(k.Vectors, is(name))
 }
 
 var patternSyntax = strings.NewReplacer("*", "[^/]*", "{", "(", "}", ")", ",", "|")
 
-// is reports whether a pattern of known errors stands for a name.
+// is returns a function that reports whether a pattern matches a name.
 func is(name string) func(pattern string) bool {
 	return func(pattern string) bool {
 		return regexp.MustCompile("^" + patternSyntax.Replace(pattern) + "$").MatchString(name)
 	}
 }
 
-// unused returns those patterns of the errors of a reader that no vector has.
+// unused returns the patterns of a reader's known errors that match no vector.
 func unused(known []Known, reader string, vectors []vector.Vector) []string {
 	var out []string
 	for _, k := range known {
@@ -108,7 +108,7 @@ func askAll(r *Reader, vectors []vector.Vector, known []Known) ([]Result, error)
 		v := &vectors[i]
 		claimed := slices.Contains(r.Hello.Formats, v.Format) && slices.Contains(r.Hello.ABIs, v.ABI)
 		if !claimed && (v.Feature != "cfa" || v.Format == "2e2") {
-			continue // a few are enough to see that a format is refused; nothing marks errata 2
+			continue // a few show that a format is refused; errata 2 cannot be told apart
 		}
 		if err := os.WriteFile(file, v.Section, 0o666); err != nil {
 			return nil, err
@@ -131,7 +131,7 @@ func askAll(r *Reader, vectors []vector.Vector, known []Known) ([]Result, error)
 	return out, nil
 }
 
-// errorOf returns the known error of a reader that a vector shows, or nil.
+// errorOf returns the known error of a reader for a vector, or nil.
 func errorOf(known []Known, reader, vector string) *Known {
 	i := slices.IndexFunc(known, func(k Known) bool { return k.has(reader, vector) })
 	if i < 0 {
@@ -140,8 +140,8 @@ func errorOf(known []Known, reader, vector string) *Known {
 	return &known[i]
 }
 
-// result returns the result of a vector, by what is wrong with the answer, whether the reader claims to read the
-// format, and the error that is known.
+// result returns the result for a vector: what is wrong with the answer, whether the reader claims to support the
+// format, and the known error.
 func result(v *vector.Vector, what string, claimed bool, known *Known) Result {
 	switch {
 	case known != nil && (what != "" || known.Sometimes):
@@ -184,18 +184,18 @@ func Judge(v *vector.Vector, q *vector.Question, r *vector.Reply, cannot []strin
 	return ""
 }
 
-// unclaimed is Judge for a vector that the reader does not claim to read: it has to refuse it, or to read it right.
+// unclaimed is Judge for a vector that the reader does not claim to support: it must refuse it, or answer correctly.
 func unclaimed(v *vector.Vector, q *vector.Question, r *vector.Reply, cannot []string) string {
 	if r.Refused != "" {
 		return ""
 	}
 	if !slices.ContainsFunc(r.Answers, func(a *vector.Row) bool { return a != nil }) {
-		return "" // no row is given
+		return "" // no answer has a row
 	}
 	return Judge(v, q, r, cannot)
 }
 
-// without returns an answer without what the reader has no words for.
+// without removes from an answer what the reader cannot express.
 func without(r *vector.Row, cannot []string) *vector.Row {
 	if r == nil || len(cannot) == 0 {
 		return r
@@ -216,10 +216,10 @@ func without(r *vector.Row, cannot []string) *vector.Row {
 	return &c
 }
 
-// An adapter is the words of a command that answers questions.
+// An adapter is a command that answers questions.
 type adapter []string
 
-// startAdapter returns the reader of an adapter, which runs anew for each question: it may end before it has answered.
+// startAdapter returns the reader of an adapter. It runs once per question, because it may crash.
 func startAdapter(words ...string) (*Reader, error) {
 	a := adapter(words)
 	hello, _, err := a.run(nil)
@@ -242,9 +242,9 @@ func (a adapter) ask(q *vector.Question) (vector.Reply, error) {
 	return reply, err
 }
 
-// run runs the adapter with the line of a question or none, and returns its first line, and the answer if it was asked.
+// run runs the adapter with a question or none. It returns the adapter's first line, and its reply to the question.
 func (a adapter) run(question []byte) (hello vector.Hello, reply vector.Reply, err error) {
-	const timeout = 10 * time.Minute // for readers without end
+	const timeout = 10 * time.Minute // for readers that do not terminate
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, a[0], a[1:]...)

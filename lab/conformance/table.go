@@ -7,14 +7,14 @@ import (
 	"cfi2sframe/lab/kit"
 )
 
-// features are the groups of vectors in the order of tables.
+// features are the groups of vectors, in the order of the tables.
 var features = []string{
 	"cfa", "fp", "ra", "register-words", "row-starts", "pc-mask", "functions", "shared-rows", "padding", "unsorted",
 	"addresses", "header", "fixed-offsets", "signed", "outermost", "signal", "flexible", "programs", "gnu",
 	"refuse-bounds", "refuse-undefined", "refuse-contradiction",
 }
 
-// writeTable writes a table of features by readers: how many of the vectors that a reader claims to read are right.
+// writeTable writes a table of features and readers: how many vectors of supported formats are answered correctly.
 func writeTable(w io.Writer, names []string, all [][]Result) {
 	columns := []string{"feature"}
 	for _, name := range names {

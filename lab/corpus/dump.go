@@ -11,8 +11,8 @@ import (
 	"cfi2sframe/internal/testkit/suite"
 )
 
-// dump compares what cfi2sframe dump and objdump --sframe print of a result, from "Function Index" on: format 2 by
-// binutils 2.44, format 3 by 2.47.
+// dump compares the output of cfi2sframe dump with that of objdump --sframe, from "Function Index" on: format 2 with
+// binutils 2.44, format 3 with 2.47.
 func (c *corpus) dump(j *job) error {
 	in, tool := "sid", "objdump"
 	if j.form == "--format 2" {

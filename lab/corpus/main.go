@@ -1,5 +1,5 @@
-// Package corpus converts every ELF file below some directories, and compares the result with the file: nothing changes
-// that a program sees, and the rows of programs and libraries agree with their CFI at every pc. Flags add checks.
+// Package corpus converts every ELF file below the given directories, and compares the results with the files: programs
+// see the same bytes, and the rows of programs and libraries agree with their CFI at every pc. Flags add checks.
 package corpus
 
 import (
@@ -25,20 +25,20 @@ import (
 	"cfi2sframe/lab/walker"
 )
 
-// A corpus is what is done with each file, and the results.
+// A corpus is what to do with each file, and the results.
 type corpus struct {
 	program string   // cfi2sframe
-	forms   []string // flags of conversions
+	forms   []string // flags for each conversion
 	linux   bool     // files are kernels and modules
 	checks  []func(*job) error
-	end     func() error // prints the results of a check, or nil
+	end     func() error // prints the results of a check; may be nil
 
 	mu    sync.Mutex
 	wrong int
 	sums  map[string]*sum // by kind of file
 }
 
-// A job is a conversion of a file.
+// A job is one conversion of a file.
 type job struct {
 	path, out, dir string // dir is temporary
 	form           string // flags
@@ -46,11 +46,11 @@ type job struct {
 	object         bool
 }
 
-// A sum adds up results of files.
+// A sum adds up the results of files.
 type sum struct {
 	kit.Rows
 	files int
-	kept  map[string]uint64 // files that get no section, by reason
+	kept  map[string]uint64 // files without a section, by reason
 	gaps  map[string]uint64 // bytes of code, by reason
 }
 
@@ -88,7 +88,7 @@ func Command() *kit.Command {
 					return err
 				}
 				c.checks = append(c.checks, func(j *job) error {
-					if j.object { // whose start addresses are relocations
+					if j.object { // start addresses are relocations
 						return nil
 					}
 					return walker.Check(temp, j.out)
@@ -132,7 +132,7 @@ func Command() *kit.Command {
 	return cmd
 }
 
-// find returns the files below the paths inside a root.
+// find returns the files below paths in a root.
 func (c *corpus) find(root string, paths []string) ([]string, error) {
 	for i, path := range paths {
 		if root != "/" {
@@ -225,8 +225,8 @@ func (c *corpus) file(j *job) {
 	}
 }
 
-// convert converts a file, checks that the conversion changed nothing that the program sees, and compares the rows. The
-// kind is "" if the version does not know the machine.
+// convert converts a file, checks that programs see the same bytes as before, and compares the rows. The kind is "" if
+// the version does not support the machine.
 func (c *corpus) convert(j *job) (kind string, rows kit.Rows, report kit.Report, err error) {
 	if c.linux {
 		return linux.Compare(c.program, j.path, j.out)
@@ -256,7 +256,7 @@ func compare(before *elffile.File, out string) (rows kit.Rows, err error) {
 	if err != nil {
 		return rows, err
 	}
-	if err := image.Compare(before, after); err != nil || after.IsObject() { // whose start addresses are relocations
+	if err := image.Compare(before, after); err != nil || after.IsObject() { // start addresses are relocations
 		return rows, err
 	}
 	table, err := cfi.Load(after, cfi.Auto, nil)
@@ -266,7 +266,7 @@ func compare(before *elffile.File, out string) (rows kit.Rows, err error) {
 	return kit.CompareRows(table, section, kit.Stubs(after))
 }
 
-// attach detaches the section of a file, attaches it, and expects the bytes of the conversion.
+// attach detaches a file's section, attaches it, and expects the bytes of the conversion.
 func (c *corpus) attach(j *job) error {
 	if j.object {
 		return nil
@@ -285,7 +285,7 @@ func (c *corpus) attach(j *job) error {
 
 var numbers = regexp.MustCompile(`0x[0-9a-f]+|[0-9]+`)
 
-// generalize makes one reason of messages that differ in numbers only.
+// generalize returns the same string for messages that differ in numbers only.
 func generalize(s string) string {
 	return numbers.ReplaceAllString(s[strings.LastIndex(strings.TrimSpace(s), "\n")+1:], "N")
 }

@@ -20,7 +20,7 @@ import (
 	"cfi2sframe/lab/kit"
 )
 
-// timeout ends a start that hangs. Loaders under an emulator on a busy machine take some seconds.
+// timeout bounds a start. Loaders under emulation on a busy machine take some seconds.
 const timeout = 3 * time.Minute
 
 //go:embed c
@@ -29,7 +29,7 @@ var sources embed.FS
 // A system runs files of one machine.
 type system struct {
 	name     string   // as printed
-	root     string   // what it sees as /
+	root     string   // its root directory
 	emulator []string // before the file, or nil
 	helpers  string   // directory inside the root with preload.so and load
 }
@@ -38,16 +38,16 @@ type system struct {
 type way string
 
 const (
-	// program: the loader calls the constructor of a preloaded library first, which ends the process. No code of the
-	// program itself runs.
+	// program: the loader first calls the constructor of a preloaded library, which ends the process. No code of the
+	// program runs.
 	program way = "program"
 	// library: dlopen.
 	library way = "library"
-	// interpreter: ld.so, as a command, loads a program.
+	// interpreter: ld.so loads a program given as its argument.
 	interpreter way = "interpreter"
 )
 
-// start starts a file, which is inside the root. It returns the mark that says so, or why the file did not start.
+// start starts a file inside the root. It returns the mark that the started code prints, or the reason for its absence.
 func (s *system) start(w way, path string, libraryDirs []string) (mark, why string) {
 	dir, inside, load := filepath.Dir(path), within(s.root, path), filepath.Join(s.helpers, "load")
 	env := []string{"LD_BIND_NOW=1", "LD_LIBRARY_PATH=" + strings.Join(libraryDirs, ":")}
@@ -61,8 +61,8 @@ func (s *system) start(w way, path string, libraryDirs []string) (mark, why stri
 	}
 }
 
-// run runs a command with the given environment, and looks for the mark. Constructors of libraries do run: they cannot
-// write to files, and what they start is killed with them.
+// run runs a command with the given environment, and looks for the mark. Constructors of libraries run, but they cannot
+// write to files, and processes that they start are killed.
 func (s *system) run(dir string, env []string, args ...string) (mark, why string) {
 	argv := []string{"/usr/bin/prlimit", "--core=0", "--fsize=0", "--cpu=60", "/usr/bin/env", "-i"}
 	if s.emulator == nil {
@@ -106,22 +106,22 @@ func (s *system) run(dir string, env []string, args ...string) (mark, why string
 	return "", fmt.Sprintf("%v, %.120q", err, generalize(string(said[max(0, len(said)-2000):])))
 }
 
-// within returns a path as a process in a root sees it.
+// within returns a path as seen by a process in a root.
 func within(root, path string) string {
 	return filepath.Join("/", strings.TrimPrefix(path, strings.TrimSuffix(root, "/")))
 }
 
-// A starter starts originals and results, and counts. It runs copies, which have no special modes or capabilities.
+// A starter starts originals and results, and counts them. It runs copies without special modes or capabilities.
 type starter struct {
 	root    string // an absolute path without symbolic links
 	dir     string // temporary directory inside it
 	systems map[elf.Machine][]*system
 
 	mu     sync.Mutex
-	counts map[string]uint64 // started files by system and way, others by the reason
+	counts map[string]uint64 // files started by system and way; others by reason
 }
 
-// machines are the names of machines in compilers and emulators.
+// machines are the names of machines in names of compilers and emulators.
 var machines = map[elf.Machine]string{elf.EM_X86_64: "x86_64", elf.EM_AARCH64: "aarch64", elf.EM_S390: "s390x"}
 
 const native = elf.EM_X86_64
@@ -146,7 +146,7 @@ func newStarter(root string) (*starter, error) {
 	for m, name := range machines {
 		s.systems[m] = s.prepare(m, name)
 	}
-	// Programs may run with another user's rights.
+	// Programs may change their user.
 	return s, os.Chmod(dir, 0o755)
 }
 
@@ -170,15 +170,15 @@ func (s *starter) prepare(m elf.Machine, name string) (systems []*system) {
 	return systems
 }
 
-// emulators returns systems with qemu-user. qemu before version 9 can pretend that pages are larger. A static one of
-// the host runs inside any root.
+// emulators returns systems with qemu-user. QEMU before version 9 can emulate larger pages. The host's static QEMU runs
+// in any root.
 func (s *starter) emulators(m elf.Machine, name string) []*system {
 	if m == native {
 		return []*system{{name: name}}
 	}
 	libraries := "/usr/" + name + "-linux-gnu"
 	list := []*system{{name: name, emulator: []string{"/usr/bin/qemu-" + name, "-L", libraries}}}
-	if m != elf.EM_AARCH64 { // the only one with pages of several sizes
+	if m != elf.EM_AARCH64 { // the only one with several page sizes
 		return list
 	}
 	copied := filepath.Join(s.dir, "qemu-aarch64-static")
@@ -194,7 +194,7 @@ func (s *starter) emulators(m elf.Machine, name string) []*system {
 	return append(list, &system{name: name + ", 64 KiB pages", emulator: large})
 }
 
-// compile makes preload.so and load.
+// compile builds preload.so and load.
 func (s *starter) compile(m elf.Machine, name, dir string) error {
 	if err := os.CopyFS(dir, sources); err != nil {
 		return err
@@ -277,7 +277,7 @@ func (s *starter) count(format string, args ...any) {
 	s.counts[fmt.Sprintf(format, args...)]++
 }
 
-// waysOf returns the ways to start a file.
+// waysOf returns the ways in which a file can be started.
 func waysOf(f *elf.File, name string) (ways []way) {
 	loaded := slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })
 	flags, _ := f.DynValue(elf.DT_FLAGS_1)
@@ -288,15 +288,15 @@ func waysOf(f *elf.File, name string) (ways []way) {
 	} else if f.Type == elf.ET_DYN && !pie && f.Entry != 0 && strings.HasPrefix(name, "ld") {
 		ways = append(ways, interpreter)
 	}
-	// libc.so.6 is a library with a loader, and ld.so one without.
+	// libc.so.6 is a library with an interpreter; ld.so is one without.
 	if f.Type == elf.ET_DYN && !pie && (!loaded || len(soname) > 0) {
 		ways = append(ways, library)
 	}
 	return ways
 }
 
-// libraryDirs returns the directories of a file's libraries, for a copy of it in another directory. Plugins rely on the
-// program that loads them to know their directory.
+// libraryDirs returns the directories of a file's libraries, for a copy elsewhere. Plugins expect the program that
+// loads them to know their directory.
 func libraryDirs(f *elf.File, origin string) (dirs []string) {
 	for _, tag := range []elf.DynTag{elf.DT_RPATH, elf.DT_RUNPATH} {
 		values, _ := f.DynString(tag)
@@ -310,6 +310,6 @@ func libraryDirs(f *elf.File, origin string) (dirs []string) {
 	return append(dirs, origin)
 }
 
-// copyFile makes a copy that can be run. A copy by this process could be open in another one that it starts, and would
-// not run then.
+// copyFile makes an executable copy. If this process wrote it, a child forked meanwhile could have it open for writing,
+// and running it would fail.
 func copyFile(from, to string) error { return kit.Run("", "install", "-D", "-m", "755", from, to) }

@@ -25,7 +25,7 @@ func TestStart(t *testing.T) {
 		t.Run(tt.flags, func(t *testing.T) {
 			dir := t.TempDir()
 			original, harmed := filepath.Join(dir, "main"), filepath.Join(dir, "harmed")
-			// What the program itself would do must not happen.
+			// The program's own code must not run.
 			text := "#include <unistd.h>\nint main(void) { return rmdir(\"main is not to run\"); }\n"
 			testfile.Write(t, original+".c", text)
 			must.Do(t, kit.Run("", "cc", "-fPIC", tt.flags, "-o", original, original+".c"))

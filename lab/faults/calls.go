@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A fault is an action at each system call that it fits, one in a run.
+// A fault is an action at each matching system call, at one call per run.
 type fault struct {
 	name string
 	action
@@ -33,7 +33,7 @@ var faults = []fault{
 	{name: "EINTR", action: action{fail: unix.EINTR}, harmless: true, calls: []string{"openat", "read", "pread64",
 		"write", "pwrite64", "copy_file_range", "ftruncate", "fsync", "close", "fstat", "newfstatat", "lseek", "linkat",
 		"renameat", "unlinkat", "readlinkat", "fchmod", "fchown", "fsetxattr", "fgetxattr", "lgetxattr", "llistxattr",
-	}, only: func(c *call) bool { return c.name != "lseek" || holes(c) }}, // setting a position asks no file system
+	}, only: func(c *call) bool { return c.name != "lseek" || holes(c) }}, // seeking is no I/O
 	{name: "half of the bytes", action: action{short: true}, harmless: true,
 		calls: []string{"read", "pread64", "write", "pwrite64"}},
 	{name: "end of file", action: action{empty: true}, calls: []string{"pread64"}},
@@ -43,19 +43,19 @@ var faults = []fault{
 	{name: "no copying in the kernel", action: action{fail: unix.EXDEV}, harmless: true,
 		calls: []string{"copy_file_range"}},
 	{name: "SIGINT", action: action{signals: []syscall.Signal{syscall.SIGINT}}},
-	// The second signal must not wait for what the first one began.
+	// The second signal must not wait for the handler of the first.
 	{name: "SIGTERM and SIGHUP", action: action{signals: []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP}}},
 }
 
-// holes reports whether a call looks for holes.
+// holes reports whether a call searches for holes.
 func holes(c *call) bool { return c.args[2] == unix.SEEK_DATA || c.args[2] == unix.SEEK_HOLE }
 
-// fits reports whether a fault can happen at a call.
+// fits reports whether a fault can occur at a call.
 func (f *fault) fits(c *call) bool {
 	return (f.calls == nil || slices.Contains(f.calls, c.name)) && (f.only == nil || f.only(c))
 }
 
-// calls lets each system call fail, and interrupts and kills cfi2sframe at each.
+// calls makes each system call fail, and interrupts and kills cfi2sframe at each.
 func (h *harness) calls() error {
 	list := scenarios
 	if h.quick {
@@ -82,7 +82,7 @@ func (h *harness) calls() error {
 	return nil
 }
 
-// at runs cfi2sframe with a fault at the nth call that it fits, and returns that call as text, or "" if there is none.
+// at runs cfi2sframe with a fault at the nth matching call, and returns that call as text, or "" if there is none.
 func (h *harness) at(s *scenario, nth int, f *fault, after func(*call)) (
 	hit string, out *outcome, now map[string]string, err error,
 ) {
@@ -99,7 +99,7 @@ func (h *harness) at(s *scenario, nth int, f *fault, after func(*call)) (
 	return hit, out, now, err
 }
 
-// failEach runs the scenario with the fault at each of its system calls.
+// failEach runs the scenario once for each of its system calls, with the fault at that call.
 func (h *harness) failEach(s *scenario, f *fault) error {
 	for nth := 0; ; nth++ {
 		hit, out, now, err := h.at(s, nth, f, nil)
@@ -113,7 +113,7 @@ func (h *harness) failEach(s *scenario, f *fault) error {
 	}
 }
 
-// killEach kills cfi2sframe at each system call on files. It returns how many of these moments leave a second name.
+// killEach kills cfi2sframe at each system call on files. It returns how many kills leave a second name.
 func (h *harness) killEach(s *scenario) (moments, left int, err error) {
 	kill := &fault{action: action{signals: []syscall.Signal{syscall.SIGKILL}}}
 	for nth := 0; ; nth++ {

@@ -8,32 +8,30 @@ import (
 	"slices"
 )
 
-// A power failure is a copy of a disk. The disk is a file in a file system whose files can share blocks, so a copy
-// takes one step; mounting it replays the journal, as after the failure. Copies are made after each system call that
-// changes something, and after the run.
-//
-// The kernel may write names long before contents, but waits up to half a minute. Another file is synced before each
-// copy, which makes the journal write all that it has.
+// A power failure is a copy of a disk. The disk is a file in a file system with shared blocks, so a copy is atomic;
+// mounting it replays the journal, as after the failure. Copies are made after each system call that changes something,
+// and after the run. The kernel may write names long before contents, but delays them up to half a minute. Syncing
+// another file before each copy flushes the journal.
 
-// A disk is a kind of file system.
+// A disk is a file system to test.
 type disk struct {
 	kind   string
 	mkfs   string
 	size   int64
 	run    string // mount options of the run
-	mount  string // those of a copy
-	breaks bool   // without a sync, the failure breaks a file
+	mount  string // mount options of copies
+	breaks bool   // without a sync, a power failure breaks a file
 }
 
 var disks = []disk{
-	// Without the option, ext4 writes the contents of a file before it replaces another.
+	// Without this option, ext4 writes a file's contents before it replaces another file.
 	{"ext4", "mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0", 64 << 20, "loop,noauto_da_alloc", "loop", true},
 	{"xfs", "mkfs.xfs -q", 320 << 20, "loop", "loop,nouuid", true},
-	// Its log of synced files has none of other files, and the rest comes too late to wait for it.
+	// The log of synced files contains no others, and the next commit is too late to wait for.
 	{"btrfs", "mkfs.btrfs -q", 256 << 20, "loop", "loop", false},
 }
 
-// crash lets the power fail.
+// crash simulates power failures.
 func (h *harness) crash() (err error) {
 	if os.Geteuid() != 0 {
 		return errors.New("mounting file systems requires root")
@@ -68,15 +66,15 @@ func (h *harness) crash() (err error) {
 	return nil
 }
 
-// A moment is a copy of the disk.
+// A moment is a copy of the disk, made during or after a run.
 type moment struct {
 	path string
 	when string
-	over bool // the run had ended
+	over bool // after the run
 }
 
-// cut expects all files to be whole after power failures; and a broken one without a sync, as the check could not fail
-// otherwise.
+// cut checks that all files are whole after power failures. Without a sync, one must be broken: this shows that the
+// check can fail.
 func (h *harness) cut(d *disk, s *scenario, synced bool) error {
 	moments, err := h.moments(d, s, synced)
 	if err != nil {
@@ -167,10 +165,10 @@ func syncOther(path string) error {
 	return f.Sync()
 }
 
-// look mounts a copy, which replays its journal, and returns the state of the files. It removes the copy.
+// look mounts a copy, which replays its journal, and returns the state of its files. It removes the copy.
 func (h *harness) look(d *disk, m *moment) (now map[string]string, err error) {
 	defer os.Remove(m.path)
-	// btrfs takes copies for the same disk, unless it forgets what it has seen.
+	// btrfs confuses copies of a disk unless it forgets the devices it has seen.
 	script := fmt.Sprintf("btrfs device scan --forget 2>log || :; mount -o %s '%s' copy", d.mount, m.path)
 	if err := shell(h.dir, script); err != nil {
 		return nil, err

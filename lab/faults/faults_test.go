@@ -21,14 +21,13 @@ func prepared(t *testing.T) *harness {
 	}
 	h := must.Get(newHarness(t.TempDir()))(t)
 	h.tell = func(s string) { t.Error(s) }
-	if _, err := h.trace(&scenario{args: "--version"}, h.dir, nil, nil); err != nil { // machines may forbid tracing
+	if _, err := h.trace(&scenario{args: "--version"}, h.dir, nil, nil); err != nil { // tracing may be forbidden
 		peer.Missing(t, err.Error())
 	}
 	return h
 }
 
-// TestOtherNames has a disk that fails when the tool looks which names a file has: no name keeps the old file without
-// an error.
+// TestOtherNames makes reading the other names of a file fail: no name may keep the old file without an error.
 func TestOtherNames(t *testing.T) {
 	h := prepared(t)
 	s := named("three files, two names of one")
@@ -40,8 +39,8 @@ func TestOtherNames(t *testing.T) {
 	}
 }
 
-// TestSyncOrder checks the order of system calls: a file is synced before it replaces another one, and its directory
-// afterwards. A new file need not be.
+// TestSyncOrder checks the order of system calls: a file is synced before it replaces another, and its directory after
+// that. New files need no sync.
 func TestSyncOrder(t *testing.T) {
 	h := prepared(t)
 	for name, want := range map[string][]string{

@@ -14,10 +14,10 @@ func (s *scenario) targets() []string {
 	return slices.DeleteFunc(all, func(name string) bool { return s.before[name] == s.after[name] })
 }
 
-// prefix begins the temporary names.
+// prefix is the prefix of temporary names.
 const prefix = ".cfi2sframe-"
 
-// whole returns an error unless each file is unchanged or complete. It returns temporary names that are left.
+// whole returns an error unless each file is unchanged or complete. It returns the temporary names left over.
 func (s *scenario) whole(now map[string]string) (left []string, err error) {
 	for name, state := range now {
 		old, existed := s.before[name]
@@ -41,8 +41,8 @@ func (s *scenario) whole(now map[string]string) (left []string, err error) {
 	return left, nil
 }
 
-// honest returns an error unless the exit status and the messages agree with the files. The report file may only be
-// complete if all files are. The status of a run that got signals may name one of them.
+// honest returns an error unless the exit status and the messages match the files. The report may be complete only if
+// all files are. The status of a run that received signals may name one of them.
 func (s *scenario) honest(f *fault, out *outcome, now map[string]string) error {
 	if !out.status.Exited() {
 		return fmt.Errorf("it ended by %v", out.status.Signal())
@@ -85,7 +85,7 @@ func (s *scenario) honest(f *fault, out *outcome, now map[string]string) error {
 	return fmt.Errorf("status %d %s; stdout %q, stderr %q", status, problem, out.stdout, out.stderr)
 }
 
-// judge returns an error if a run with a fault did something wrong.
+// judge returns an error if a run with a fault violates a promise.
 func (s *scenario) judge(f *fault, out *outcome, now map[string]string) error {
 	left, err := s.whole(now)
 	if err != nil {
@@ -96,7 +96,7 @@ func (s *scenario) judge(f *fault, out *outcome, now map[string]string) error {
 			return fmt.Errorf("%s is left", name)
 		}
 	}
-	// The second signal ends it at once, and the first one does before it is caught.
+	// The second signal ends cfi2sframe at once; the first may arrive before it is caught.
 	if slices.Contains(f.signals, out.status.Signal()) && (len(f.signals) > 1 || maps.Equal(now, s.before)) {
 		return nil
 	}

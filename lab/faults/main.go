@@ -1,17 +1,18 @@
-// Package faults lets everything fail that can fail while cfi2sframe writes files. Each file must be unchanged or
-// complete, no temporary file may be left, and the exit status and the messages must be right.
+// Package faults injects failures while cfi2sframe writes files. Each file must be unchanged or complete, no temporary
+// file may be left, and the exit status and the messages must be right.
 //
 // Usage: scripts/lab faults [--quick]
 //
 //	calls  Each system call on files fails once, in several ways (EIO, ENOSPC, EINTR, half of the bytes ...), in every
-//	       mode that writes files. Signals arrive at each, and the program is killed at each. Calls of the Go runtime
-//	       (memory, threads, signals, time) are not covered: the program ends if they fail.
-//	crash  The power fails after each system call that changes a file system, and afterwards, on ext4, XFS and btrfs. Runs
-//	       with --no-sync show that the check can fail.
+//	       mode that writes files; signals arrive at each, and the program is killed at each. Calls of the Go runtime
+//	       (memory, threads, signals, time) are not covered: the program aborts if they fail.
+//	crash  The power fails after each system call that changes a file system, and after the run, on ext4, XFS and
+//	       btrfs. Runs with --no-sync show that the check can fail.
 //
-// Exits with 1 if anything is wrong. Only a kill or a power failure between the two system calls that make and remove
-// a second name of a file, .cfi2sframe-*, may leave that name; these are counted. The quick mode takes a minute or two.
-// Needs as and ar and, for crash, root, loop devices, mkfs.ext4, mkfs.xfs and mkfs.btrfs (not in the quick mode).
+// Exits with 1 if anything is wrong. Only a kill or a power failure between the two system calls that create and remove
+// a second name of a file, .cfi2sframe-*, may leave that name; these cases are counted. The quick mode takes one or two
+// minutes. Needs as and ar; crash needs root, loop devices, mkfs.ext4, mkfs.xfs and mkfs.btrfs, and is not in the quick
+// mode.
 package faults
 
 import (

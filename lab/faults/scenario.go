@@ -15,18 +15,18 @@ import (
 // A scenario is a directory with files, and a command line.
 type scenario struct {
 	name  string
-	make  string // a shell script that makes the files from those of makeMaterial
+	make  string // a shell script that makes the files from those in makeMaterial
 	args  string
 	stdin string
-	// others are files that are read and do not change; errors of them leave no other file incomplete.
+	// others are input files that must not change. Errors in them leave no other file incomplete.
 	others []string
 
 	before, after  map[string]string // states of files, by name
 	stdout, stderr string
-	template       string // a directory with the files
+	template       string // directory with the initial files
 }
 
-// scenarios are all modes that write files. Names of files that are only read begin with "m".
+// scenarios covers all modes that write files. Names of input files begin with "m".
 var scenarios = []*scenario{
 	{name: "new output", args: "-q mprog -o out"},
 	{name: "existing output", make: "echo old >out; chmod 640 out; setfattr -n user.kept -v 1 out || true",
@@ -54,7 +54,7 @@ var scenarios = []*scenario{
 	{name: "debug file", make: "cp mgaps p; cp mgaps mdebug", args: "-v --debug-file mdebug --in-place p"},
 }
 
-// largeScenarios are those of power failures: their files are large enough to be written late.
+// largeScenarios are for power failures: their files are too large to be written early.
 var largeScenarios = []*scenario{
 	{name: "in place", make: "cp mlarge p; chmod 750 p", args: "-q --in-place p"},
 	{name: "existing output", make: "echo old >out; chmod 640 out", args: "-q mlarge -o out"},
@@ -64,12 +64,12 @@ var largeScenarios = []*scenario{
 		args: "--report html --report-file report --in-place p"},
 }
 
-// named returns the scenario with that name.
+// named returns the scenario with the given name.
 func named(name string) *scenario {
 	return scenarios[slices.IndexFunc(scenarios, func(s *scenario) bool { return s.name == name })]
 }
 
-// makeMaterial makes the files that scenarios begin with.
+// makeMaterial makes the files that scenarios start from.
 func (h *harness) makeMaterial() error {
 	top, err := kit.Top()
 	if err != nil {
@@ -91,7 +91,7 @@ func (h *harness) makeMaterial() error {
 		'%[2]s' -q mobject -o mobject.done`, top, h.tool))
 }
 
-// prepare makes the directories of scenarios, and runs cfi2sframe in each without a fault.
+// prepare makes the directories of scenarios, and runs cfi2sframe in each without faults.
 func (h *harness) prepare(list []*scenario) error {
 	for i, s := range list {
 		s.template = filepath.Join(h.dir, fmt.Sprintf("scenario%d-%d", len(list), i))

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fileCalls are the system calls on files. The others are those of the Go runtime, which ends if they fail: futex,
-// mmap, clone, epoll, signals, clocks, getrandom, exit.
+// fileCalls are the system calls on files. All others belong to the Go runtime, which aborts if they fail: futex, mmap,
+// clone, epoll, signals, clocks, getrandom, exit.
 var fileCalls = map[uint64]string{
 	unix.SYS_OPENAT: "openat", unix.SYS_OPEN: "open", unix.SYS_CLOSE: "close", unix.SYS_FCNTL: "fcntl",
 	unix.SYS_DUP: "dup", unix.SYS_READ: "read", unix.SYS_PREAD64: "pread64", unix.SYS_WRITE: "write",
@@ -38,14 +38,14 @@ var fileCalls = map[uint64]string{
 	unix.SYS_FSETXATTR: "fsetxattr", unix.SYS_FREMOVEXATTR: "fremovexattr", unix.SYS_UTIMENSAT: "utimensat",
 }
 
-// changing are the system calls that change a file system.
+// changing lists the system calls that change a file system.
 var changing = []string{
 	"write", "pwrite64", "copy_file_range", "ioctl", "ftruncate", "fallocate", "fsync", "linkat", "link", "unlinkat",
 	"unlink", "rename", "renameat", "renameat2", "fchmod", "fchmodat", "fchown", "fchownat", "fsetxattr",
 	"fremovexattr", "mkdirat",
 }
 
-// A call is a system call before or after the kernel has done it.
+// A call is a system call, before or after the kernel executes it.
 type call struct {
 	name string
 	args [6]uint64
@@ -56,7 +56,7 @@ type call struct {
 // text returns the string that an argument points to.
 func (c *call) text(arg int) string {
 	b := make([]byte, 256)
-	n, _ := syscall.PtracePeekData(c.tid, uintptr(c.args[arg]), b) // less at the end of the memory there
+	n, _ := syscall.PtracePeekData(c.tid, uintptr(c.args[arg]), b) // short at the end of mapped memory
 	s, _, _ := bytes.Cut(b[:n], []byte{0})
 	return string(s)
 }
@@ -72,16 +72,16 @@ func (c *call) String() string {
 	return s
 }
 
-// An action is done at a system call.
+// An action is what to do at a system call.
 type action struct {
 	fail  syscall.Errno // skip it, and return this error
-	short bool          // do it for half of the bytes
-	empty bool          // do it for no bytes
-	// signals are sent to the program before it; SIGKILL ends it there.
+	short bool          // process half of the bytes
+	empty bool          // process no bytes
+	// signals are sent to the program before the call; SIGKILL ends it there.
 	signals []syscall.Signal
 }
 
-// An outcome is the end of a run.
+// An outcome is the result of a run.
 type outcome struct {
 	status         syscall.WaitStatus
 	stdout, stderr string
@@ -90,16 +90,16 @@ type outcome struct {
 // timeout ends a run that hangs.
 const timeout = 10 * time.Minute
 
-// trace runs cfi2sframe in a directory. It asks before which action to take at each system call on files, and calls
-// after with each of these calls after it was done. Both may be nil.
+// trace runs cfi2sframe in a directory. It calls before for the action to take at each system call on files, and after
+// when the call has returned. Both may be nil.
 func (h *harness) trace(s *scenario, dir string, before func(*call) action, after func(*call)) (*outcome, error) {
-	runtime.LockOSThread() // the tracer is a thread
+	runtime.LockOSThread() // ptrace works per thread
 	defer runtime.UnlockOSThread()
 	cmd := exec.Command(h.tool, strings.Fields(s.args)...)
 	cmd.Args[0] = "cfi2sframe"
 	cmd.Dir = dir
 	env := slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, "GO") })
-	cmd.Env = append(env, "TMPDIR="+dir, "LC_ALL=C", "GOMAXPROCS=1") // makes runs alike
+	cmd.Env = append(env, "TMPDIR="+dir, "LC_ALL=C", "GOMAXPROCS=1") // for reproducible runs
 	stdout, err1 := os.Create(filepath.Join(h.dir, "stdout"))
 	stderr, err2 := os.Create(filepath.Join(h.dir, "stderr"))
 	if err := errors.Join(err1, err2); err != nil {
@@ -144,7 +144,7 @@ type tracer struct {
 	after   func(*call)
 	current map[int]*call // by thread
 	failed  map[int]syscall.Errno
-	known   map[int]bool // threads that have begun
+	known   map[int]bool // threads that have started
 	killed  bool
 }
 
@@ -182,8 +182,8 @@ func (t *tracer) follow() (syscall.WaitStatus, error) {
 			if err := t.stop(tid); err != nil && err != syscall.ESRCH {
 				return status, err
 			}
-		case s == syscall.SIGTRAP && status.TrapCause() > 0: // a thread begins
-		case s == syscall.SIGSTOP && !t.known[tid]: // this one
+		case s == syscall.SIGTRAP && status.TrapCause() > 0: // a thread starts
+		case s == syscall.SIGSTOP && !t.known[tid]: // that thread
 			t.known[tid] = true
 		default:
 			signal = int(s)
@@ -206,7 +206,7 @@ type syscallInfo struct {
 	_     [2]uint64
 }
 
-// stop is called at the begin and at the end of a system call.
+// stop is called on entry to and exit from a system call.
 func (t *tracer) stop(tid int) error {
 	var info syscallInfo
 	_, _, errno := syscall.Syscall6(syscall.SYS_PTRACE, unix.PTRACE_GET_SYSCALL_INFO, uintptr(tid), unsafe.Sizeof(info),
@@ -270,13 +270,13 @@ func (t *tracer) act(tid int, a action) error {
 		return change(tid, func(regs *syscall.PtraceRegs) { regs.Rdx = 0 })
 	case a.fail != 0:
 		t.failed[tid] = a.fail
-		return change(tid, func(regs *syscall.PtraceRegs) { regs.Orig_rax = ^uint64(0) }) // no system call
+		return change(tid, func(regs *syscall.PtraceRegs) { regs.Orig_rax = ^uint64(0) }) // skip the system call
 	}
 	return nil
 }
 
-// internal reports whether a call is of the Go runtime: it opens the first three files if they are closed, and its
-// threads wake each other through anonymous inodes.
+// internal reports whether the Go runtime makes a call: it opens closed standard files at start, and its threads wake
+// each other through anonymous inodes.
 func (t *tracer) internal(c *call) bool {
 	switch c.name {
 	case "fcntl":

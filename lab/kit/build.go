@@ -12,7 +12,7 @@ import (
 	"unicode"
 )
 
-// Run runs a command in a directory. Its error has the command's output.
+// Run runs a command in a directory. Its error includes the command's output.
 func Run(dir string, command ...string) error {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Dir = dir
@@ -22,8 +22,8 @@ func Run(dir string, command ...string) error {
 	return nil
 }
 
-// Build runs a command in a directory with sources. It builds a program that is called after name in the directory
-// dir. OUT stands for the program, SRC for the sources.
+// Build runs a command in the directory sources. It builds a program, named after name, in the directory dir. In the
+// command, OUT is the program and SRC the sources.
 func Build(command, sources, dir, name string) (program string, err error) {
 	program = ProgramPath(dir, name)
 	args := strings.Fields(strings.NewReplacer("OUT", program, "SRC", sources).Replace(command))
@@ -36,7 +36,7 @@ func Build(command, sources, dir, name string) (program string, err error) {
 	return program, nil
 }
 
-// ProgramPath returns where Build puts a program.
+// ProgramPath returns the path of a program made by Build.
 func ProgramPath(dir, name string) string {
 	return filepath.Join(dir, strings.Map(func(r rune) rune {
 		if unicode.IsLetter(r) || unicode.IsDigit(r) || r == '_' {
@@ -46,7 +46,7 @@ func ProgramPath(dir, name string) string {
 	}, name))
 }
 
-// Ranked returns lines of a number and what it counts, the largest number first.
+// Ranked returns a line for each key with its number, the largest first.
 func Ranked(counts map[string]uint64) (lines []string) {
 	for _, what := range slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
 		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))

@@ -1,4 +1,4 @@
-// Package kit is what subcommands of the laboratory share: flags, files, work in parallel, and tables.
+// Package kit provides what the laboratory's subcommands share: flags, files, parallel work, and tables.
 package kit
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// A Command is a subcommand. Run gets between Least and Most arguments.
+// A Command is a subcommand. Run receives between Least and Most arguments.
 type Command struct {
 	*pflag.FlagSet
 	Usage       string // of the arguments
@@ -18,7 +18,7 @@ type Command struct {
 	Run         func(args []string) error
 }
 
-// New returns a command of the given name.
+// New returns a command with the given name.
 func New(name, usage string, least, most int) *Command {
 	c := &Command{FlagSet: pflag.NewFlagSet(name, pflag.ContinueOnError), Usage: usage, Least: least, Most: most}
 	c.SetOutput(io.Discard)
@@ -26,10 +26,10 @@ func New(name, usage string, least, most int) *Command {
 	return c
 }
 
-// ErrFound ends a command that has printed what is wrong.
+// ErrFound is the error of a command that has already printed what is wrong.
 var ErrFound = errors.New("something is wrong")
 
-// Main runs the command and returns its exit status: 1 if anything is wrong, 2 for a wrong command line.
+// Main runs the command and returns its exit status: 1 for findings and errors, 2 for a wrong command line.
 func (c *Command) Main(args []string) int {
 	usage := fmt.Sprintf("usage: lab %s [flags] %s\n%s", c.Name(), c.Usage, c.FlagUsages())
 	err := c.Parse(args)

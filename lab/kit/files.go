@@ -10,7 +10,7 @@ import (
 	"cfi2sframe/internal/inode"
 )
 
-// ELFFiles returns the 64-bit ELF files below the paths, in order, and of hard links one.
+// ELFFiles returns the 64-bit ELF files below the paths, sorted, and one name of each hard-linked file.
 func ELFFiles(paths ...string) ([]string, error) {
 	var found []string
 	seen := make(map[inode.ID]bool)
@@ -51,7 +51,7 @@ func isELF(path string) bool {
 	return string(b[:n]) == "\x7fELF\x02"
 }
 
-// Spread returns up to n elements of a list, spread over all of it; 0 stands for all.
+// Spread returns up to n elements, evenly spaced; n = 0 returns all.
 func Spread[T any](list []T, n int) []T {
 	if n <= 0 || n >= len(list) {
 		return list
@@ -63,7 +63,7 @@ func Spread[T any](list []T, n int) []T {
 	return out
 }
 
-// Each calls fn for each element, two at a time, and returns all errors. Worker is 0 or 1.
+// Each calls fn for each element on two workers, numbered 0 and 1, and returns all errors.
 func Each[T any](list []T, fn func(worker int, x T) error) error {
 	work := make(chan T)
 	errs := make([]error, 2)

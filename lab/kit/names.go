@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// Functions are what the symbols of an ELF file name in its code, by address.
+// Functions are the function symbols of an ELF file, by address.
 type Functions []elf.Symbol
 
-// FunctionsOf reads the symbols of a file. A stripped program names the functions that it exports.
+// FunctionsOf reads the function symbols of a file; of a stripped one, the exported ones.
 func FunctionsOf(f *elf.File) (list Functions) {
 	symbols, _ := f.Symbols()
 	dynamic, _ := f.DynamicSymbols()
@@ -26,7 +26,7 @@ func FunctionsOf(f *elf.File) (list Functions) {
 	return list
 }
 
-// At returns the function that an address is in, and where it begins, or "".
+// At returns the name and start of the function that contains an address, or "".
 func (list Functions) At(addr uint64) (name string, begin uint64) {
 	n, _ := slices.BinarySearchFunc(list, addr, func(s elf.Symbol, addr uint64) int {
 		if s.Value <= addr {

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 )
 
-// Top returns the top directory of the repository. The current directory must be in it.
+// Top returns the top directory of the repository, which must contain the current directory.
 func Top() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -25,7 +25,7 @@ func Top() (string, error) {
 	}
 }
 
-// BuildProduct builds cfi2sframe, without the C library, into a file or an existing directory.
+// BuildProduct builds cfi2sframe without cgo. The path is a file, or an existing directory.
 func BuildProduct(path string) error {
 	top, err := Top()
 	if err != nil {
@@ -51,7 +51,7 @@ func WithProduct(fn func(program, dir string) error) error {
 	return fn(program, dir)
 }
 
-// Tests builds cfi2sframe, sets its path, and runs the tests of a package.
+// Tests builds cfi2sframe, sets *program to its path, and runs the tests of a package.
 func Tests(m interface{ Run() int }, program *string) (status int) {
 	err := WithProduct(func(path, _ string) error {
 		*program = path
@@ -65,9 +65,9 @@ func Tests(m interface{ Run() int }, program *string) (status int) {
 	return status
 }
 
-// A Report is what cfi2sframe says about a file, in the terms of its JSON report.
+// A Report is the part of cfi2sframe's JSON report that the laboratory reads.
 type Report struct {
-	Kept      string // the reason why the file gets no section
+	Kept      string // why the file gets no section
 	Described uint64
 	Covered   uint64
 	Gaps      []struct {
@@ -76,7 +76,7 @@ type Report struct {
 	} `json:"gaps_by_reason"`
 }
 
-// Convert runs cfi2sframe, the program that BuildProduct built. Files that get no section are no error.
+// Convert runs the cfi2sframe built by BuildProduct. A file without a section is not an error.
 func Convert(program, in, out string, flags ...string) (r Report, err error) {
 	args := []string{"--skip-unsupported", "--skip-status", "--report", "json", "--no-sync", in, "-o", out}
 	cmd := exec.Command(program, append(args, flags...)...)

@@ -16,13 +16,13 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// Rows says what a comparison of a section with call frame information found. Sizes are in bytes of code.
+// Rows counts what a comparison of a section with CFI found. Sizes are in bytes of code.
 type Rows struct {
-	Functions, PCs                     int // PCs are those at which rows were compared
+	Functions, PCs                     int // PCs counts compared addresses
 	Described, Covered, Padding, Stubs uint64
 }
 
-// Add adds what another comparison found.
+// Add adds the counts of another comparison.
 func (r *Rows) Add(other Rows) {
 	r.Functions += other.Functions
 	r.PCs += other.PCs
@@ -32,27 +32,27 @@ func (r *Rows) Add(other Rows) {
 	r.Stubs += other.Stubs
 }
 
-// A known is rules and a row that agreed.
+// A known is a pair of rules and row that are equal.
 type known struct {
 	number       uint32
 	row          sframe.Row
 	signal, keyB bool
 }
 
-// A comparer compares a section with call frame information.
+// A comparer compares a section with CFI.
 type comparer struct {
 	Rows
 	machine elf.Machine
 	section *sframe.Section
 	reader  *readback.Reader
-	borders []uint64 // where the section's rows begin and end, sorted
+	borders []uint64 // where the section's rows start and end, sorted
 	next    int      // the first border after the last range
 	agreed  map[known]bool
 }
 
-// CompareRows compares a section with call frame information at every pc: at the first and the last byte of each range
-// in which neither changes. It shares no code with the product but the readers of both formats. Where no CFI is, only
-// padding may have a row, the one before it, and stubs any.
+// CompareRows compares a section with CFI at every pc: at the first and last byte of each range in which both are
+// constant. It shares only the readers of both formats with the product. Outside CFI, padding may have the row before
+// it, and stubs any row.
 func CompareRows(table *cfi.Table, s *sframe.Section, stub func(pc uint64) bool) (Rows, error) {
 	reader, err := readback.New(table.Machine, table.Order, s)
 	if err != nil {
@@ -65,7 +65,7 @@ func CompareRows(table *cfi.Table, s *sframe.Section, stub func(pc uint64) bool)
 	if len(c.borders) == 0 {
 		return Rows{}, nil
 	}
-	var end uint64 // of the function before
+	var end uint64 // end of the previous function
 	var fact readback.Fact
 	var number uint32
 	for fn := range table.Functions() {
@@ -76,7 +76,7 @@ func CompareRows(table *cfi.Table, s *sframe.Section, stub func(pc uint64) bool)
 		end = fn.End
 		c.Functions++
 		c.Described += fn.End - fn.Begin
-		if fn.Err() != nil { // no row may be there
+		if fn.Err() != nil { // must have no rows
 			if err := c.row(fn.Begin, fn.End, &fact, 0, true); err != nil {
 				return c.Rows, err
 			}
@@ -93,8 +93,8 @@ func CompareRows(table *cfi.Table, s *sframe.Section, stub func(pc uint64) bool)
 	return c.Rows, c.beside(end, max(end, c.borders[len(c.borders)-1]+1), &fact, number, stub)
 }
 
-// Borders returns where rows of a section begin and end, sorted: of PC-mask FDEs in that many blocks at most. Rows that
-// cannot be decoded have none.
+// Borders returns where rows of a section start and end, sorted. Of a PC-mask FDE it takes up to the given number of
+// blocks. Invalid rows are skipped.
 func Borders(s *sframe.Section, blocks uint64) []uint64 {
 	var borders []uint64
 	add := func(d *sframe.FDE, at uint64) {
@@ -124,7 +124,7 @@ func Borders(s *sframe.Section, blocks uint64) []uint64 {
 	return slices.Compact(borders)
 }
 
-// rangeEnd returns the first border after pc, up to a limit. The pcs of its calls ascend.
+// rangeEnd returns the first border after pc, up to limit. Each call's pc must be higher than the last.
 func (c *comparer) rangeEnd(pc, limit uint64) uint64 {
 	for c.next < len(c.borders) && c.borders[c.next] <= pc {
 		c.next++
@@ -135,7 +135,7 @@ func (c *comparer) rangeEnd(pc, limit uint64) uint64 {
 	return limit
 }
 
-// row compares what the section says where a row of call frame information holds.
+// row compares the section with one row of CFI.
 func (c *comparer) row(begin, end uint64, fact *readback.Fact, number uint32, varies bool) error {
 	for begin < end {
 		to := c.rangeEnd(begin, end)
@@ -151,7 +151,7 @@ func (c *comparer) row(begin, end uint64, fact *readback.Fact, number uint32, va
 	return nil
 }
 
-// same compares at the first and the last byte of a range, and reports whether the section describes it.
+// same compares the first and the last byte of a range, and reports whether the section covers it.
 func (c *comparer) same(begin, end uint64, fact *readback.Fact, number uint32, varies bool) (covered bool, err error) {
 	for _, pc := range []uint64{begin, end - 1} {
 		c.PCs++
@@ -179,14 +179,14 @@ func (c *comparer) same(begin, end uint64, fact *readback.Fact, number uint32, v
 	return covered, nil
 }
 
-// afterRealigned reports whether rules are those after rbp was restored, at the end of a function with a realigned
-// stack. GCC's CFI still has the caller's rbp where rbp points.
+// afterRealigned reports whether rules are those of GCC at the end of a function with a realigned stack: rbp has been
+// restored, but CFI still says that it is saved where rbp points.
 func afterRealigned(r *cfi.Rules) bool {
 	return r.CFA.Rule == cfi.RuleCFA && r.FP.Rule == cfi.RuleExpression &&
 		slices.Equal(r.FP.Expression, []byte{byte(op.DW_OP_breg6), 0})
 }
 
-// beside checks the code between two functions, of which the first has its last row in fact.
+// beside checks the code between two functions; fact has the last row of the first.
 func (c *comparer) beside(from, to uint64, fact *readback.Fact, number uint32, stub func(pc uint64) bool) error {
 	const mostPadding = 64
 	for pc := cmp.Or(from, min(to, c.borders[0])); pc < to; {
@@ -211,7 +211,7 @@ func (c *comparer) beside(from, to uint64, fact *readback.Fact, number uint32, s
 	return nil
 }
 
-// Stubs returns a function that reports whether a pc is in a PLT of a file: a section describes more stubs than CFI.
+// Stubs returns a function that reports whether a pc is in a PLT: a section covers more stubs than CFI.
 func Stubs(f *elffile.File) func(pc uint64) bool {
 	var plts []elffile.Section
 	for _, s := range f.Sections {

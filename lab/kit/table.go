@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// A Table is one in Markdown that is written row by row.
+// A Table writes a Markdown table, row by row.
 type Table struct{ w io.Writer }
 
-// NewTable writes the head of a table. Columns whose names begin with ">" have numbers.
+// NewTable writes the header. Columns whose names start with ">" are right-aligned.
 func NewTable(w io.Writer, columns ...string) Table {
 	rule := make([]any, len(columns))
 	names := make([]any, len(columns))

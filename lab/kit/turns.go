@@ -2,10 +2,10 @@ package kit
 
 import "slices"
 
-// Turns calls functions that measure something, in turn, so that other load affects them equally. It returns the
-// medians of what each measures.
+// Turns runs functions that measure something alternately, so that other load affects all of them. It returns the
+// medians of each function's measurements.
 func Turns(rounds int, runs []func() ([]float64, error)) ([][]float64, error) {
-	all := make([][][]float64, len(runs)) // by function, and by what it measures
+	all := make([][][]float64, len(runs)) // by function, then by measurement
 	for range max(rounds, 1) {
 		for i, run := range runs {
 			values, err := run()

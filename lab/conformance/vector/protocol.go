@@ -1,15 +1,15 @@
 package vector
 
-// A Hello is the first line that an adapter writes: its reader, and what that claims to read.
+// A Hello is an adapter's first line: the name of its reader, and what it claims to support.
 type Hello struct {
 	Reader  string   `json:"reader"`
 	Formats []string `json:"formats"`
 	ABIs    []string `json:"abis"`
-	// Cannot lists what the reader cannot say: signed, key, signal. Answers are compared without it.
+	// Cannot lists what the reader cannot express: signed, key, signal. Answers are compared without these.
 	Cannot []string `json:"cannot,omitempty"`
 }
 
-// A Question is a line that an adapter reads. The section's bytes are also in the file.
+// A Question is a line of an adapter's input. The file has the section's bytes as well.
 type Question struct {
 	ID      int    `json:"id"`
 	ABI     string `json:"abi"`
@@ -19,8 +19,8 @@ type Question struct {
 	Section Bytes  `json:"section"`
 }
 
-// A Reply is the line that the adapter writes: why the section is refused, or a row or null for each pc, or that the
-// reader ended by a signal.
+// A Reply is a line of an adapter's output: the reason to refuse the section; or a row or null for each pc; or the
+// signal that killed the reader.
 type Reply struct {
 	ID      int    `json:"id"`
 	Refused string `json:"refused,omitempty"`

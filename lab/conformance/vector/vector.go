@@ -1,5 +1,5 @@
-// Package vector reads the vectors of the directory conformance: sections, and the right answers of readers.
-// conformance/README.md describes the format.
+// Package vector reads the vectors in the directory conformance: sections, and the right answers. conformance/README.md
+// describes the format.
 package vector
 
 import (
@@ -20,32 +20,32 @@ type File struct {
 	Vectors []Vector `json:"vectors"`
 }
 
-// A Vector is a section, and the right answers.
+// A Vector is a section with the right answers.
 type Vector struct {
 	Name    string  `json:"name"`
 	Feature string  `json:"feature"`
 	Format  string  `json:"format"` // 1, 2, 2e1, 2e2 or 3
 	ABI     string  `json:"abi"`
 	About   string  `json:"about"`
-	Source  string  `json:"source,omitempty"` // unless made by hand
-	Text    string  `json:"text,omitempty"`   // section of the format's document
+	Source  string  `json:"source,omitempty"` // empty if handwritten
+	Text    string  `json:"text,omitempty"`   // section of the format's specification
 	Address Hex     `json:"address"`
 	Section Bytes   `json:"section"`
 	Expect  Expects `json:"expect,omitempty"`
 	Refuse  *Refuse `json:"refuse,omitempty"`
 }
 
-// An Expect is the row for every pc from From up to To, not included; nil if there is none.
+// An Expect is the row for all pcs from From to To, excluding To; nil for none.
 type Expect struct {
 	From, To Hex
 	Row      *Row
 }
 
-// Expects are in the order of their addresses. In a file, each has its first address and its row, and holds up to the
-// address of the next one; the last has an address only. Where nothing is said, there is "?" for a row.
+// Expects are sorted by address. In a file, each has its first address and its row, and extends to the next; the last
+// has an address only. A row "?" means no expectation.
 type Expects []Expect
 
-// Add appends what holds from an address up to another; to is 0 for the end of the address space.
+// Add appends the row of a range; to is 0 at the end of the address space.
 func (e *Expects) Add(from, to uint64, row *Row) {
 	if n := len(*e); n > 0 && (*e)[n-1].To == Hex(from) && Same((*e)[n-1].Row, row) {
 		(*e)[n-1].To = Hex(to)
@@ -86,10 +86,10 @@ func (e *Expects) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// A Refuse is the reason why a section is to be refused.
+// A Refuse is the reason to refuse a section.
 type Refuse struct {
 	What string `json:"what"`
-	PCs  []Hex  `json:"pcs"` // at which no row may be given if the section is not refused as a whole
+	PCs  []Hex  `json:"pcs"` // must have no row if the section is not refused as a whole
 }
 
 // A Row is an answer.
@@ -102,8 +102,8 @@ type Row struct {
 	Signal    bool   `json:"signal,omitempty"`
 }
 
-// A Rule is a base (cfa, sp, fp, or r and a DWARF number), an offset, and whether what it
-// stands for is in memory there: ["cfa", -8, "*"].
+// A Rule is a base (cfa, sp, fp, or r with a DWARF number), an offset, and whether to load from there: ["cfa", -8,
+// "*"].
 type Rule struct {
 	Base   string
 	Offset int64
@@ -151,11 +151,11 @@ func (r *Row) String() string {
 	return s
 }
 
-// Same reports whether two answers say the same. What counts from the register that the CFA counts from can be counted
-// from the CFA as well.
+// Same reports whether two answers are equivalent: a rule that uses the CFA's register can be relative to the CFA
+// instead.
 func Same(a, b *Row) bool { return a.Normal().String() == b.Normal().String() }
 
-// Normal returns the row with what can be counted from the CFA counted from there.
+// Normal returns the row with such rules made relative to the CFA.
 func (r *Row) Normal() *Row {
 	if r == nil || r.CFA == nil || r.CFA.Deref {
 		return r
@@ -169,7 +169,7 @@ func (r *Row) Normal() *Row {
 	return &n
 }
 
-// A Hex is written as a string in hexadecimal: numbers of JSON are not exact enough.
+// A Hex is a hexadecimal string in JSON, whose numbers are not exact enough.
 type Hex uint64
 
 func (h Hex) MarshalText() ([]byte, error) { return fmt.Appendf(nil, "%#x", uint64(h)), nil }
@@ -180,7 +180,7 @@ func (h *Hex) UnmarshalText(b []byte) error {
 	return err
 }
 
-// Bytes are written in hexadecimal.
+// Bytes are a hexadecimal string in JSON.
 type Bytes []byte
 
 func (b Bytes) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, b), nil }
@@ -191,12 +191,11 @@ func (b *Bytes) UnmarshalText(text []byte) error {
 	return err
 }
 
-// PCs returns the addresses that a reader is asked about: the first, the last and one in the middle of each
-// range, in this order.
+// PCs returns the addresses to ask about: the first, the last and a middle one of each range, in this order.
 func (v *Vector) PCs() []Hex {
 	var pcs []Hex
 	for _, e := range v.Expect {
-		last := e.To - 1 // To may be 0, for the end of the address space
+		last := e.To - 1 // To is 0 at the end of the address space
 		pcs = append(pcs, e.From, e.From+(last-e.From)/2, last)
 	}
 	if v.Refuse != nil {
@@ -205,7 +204,7 @@ func (v *Vector) PCs() []Hex {
 	return pcs
 }
 
-// Load reads all files of vectors in a directory, in the order of their names.
+// Load reads all vector files in a directory, sorted by name.
 func Load(dir string) ([]Vector, error) {
 	names, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err != nil {
