@@ -11,7 +11,7 @@ import (
 	"cfi2sframe/internal/testkit/peer"
 )
 
-// TestInstall installs to a folder, as packages are made, and takes everything away again.
+// TestInstall installs into a directory, as packagers do, and uninstalls everything.
 func TestInstall(t *testing.T) {
 	gnu := peer.Tool(t, "", "make")
 	dir, rpm := t.TempDir(), t.TempDir()
@@ -38,7 +38,7 @@ func TestInstall(t *testing.T) {
 			t.Errorf("%s: %v, mode %v", path, err, info)
 		}
 	}
-	// What is no command, no example and no document is for the tests.
+	// Files that only tests use are not installed.
 	for _, name := range []string{"lib/build.sh", "make/test", "rootfs/sframe-rootfs", "rpm/brotli.spec"} {
 		if _, err := os.Stat(filepath.Join(dir, "usr/share/cfi2sframe", name)); err == nil {
 			t.Errorf("%s is installed", name)

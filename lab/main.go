@@ -36,7 +36,7 @@ func main() {
 		}
 		names = append(names, c.Name())
 	}
-	scripts, _ := os.ReadDir("lab/sh") // which scripts/lab runs
+	scripts, _ := os.ReadDir("lab/sh") // run by scripts/lab
 	for _, s := range scripts {
 		if filepath.Ext(s.Name()) == "" {
 			names = append(names, s.Name())

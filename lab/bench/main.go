@@ -1,4 +1,4 @@
-// Package bench measures commands that take turns, and prints medians. scripts/bench runs it.
+// Package bench measures alternating runs of commands, and prints medians. scripts/bench uses it.
 package bench
 
 import (
@@ -22,7 +22,7 @@ func Command() *kit.Command {
 		var runs []func() ([]float64, error)
 		for _, command := range commands {
 			runs = append(runs, func() ([]float64, error) {
-				_ = os.Remove(*out) // it may not be there
+				_ = os.Remove(*out) // it may not exist
 				return measure(strings.Fields(command))
 			})
 		}
@@ -42,7 +42,7 @@ func Command() *kit.Command {
 	return c
 }
 
-// measure runs a command, and returns its wall time and CPU time in ms, and the peak of its memory in MiB.
+// measure runs a command. It returns wall time and CPU time in ms, and peak memory in MiB.
 func measure(command []string) ([]float64, error) {
 	cmd := exec.Command(command[0], command[1:]...)
 	var errs strings.Builder

@@ -15,13 +15,13 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A loaded file has its .sframe and its CFI as they are in the memory of a kernel.
+// A loaded file is the .sframe and the CFI as in the memory of a kernel.
 type loaded struct {
 	section *sframe.Section
 	table   *cfi.Table
 }
 
-// load loads a module at arbitrary addresses, or takes a kernel as it is linked, with .sframe between two symbols.
+// load loads a module at arbitrary addresses, or takes a kernel as linked, with .sframe between two symbols.
 func load(b []byte, symbols string) (*loaded, error) {
 	e, err := elf.NewFile(bytes.NewReader(b))
 	if err != nil {
@@ -47,12 +47,12 @@ func load(b []byte, symbols string) (*loaded, error) {
 	if l.section, err = sframe.Decode(data, addr); err != nil {
 		return nil, err
 	}
-	l.section = l.section.Sorted() // as the kernel does with a module's
+	l.section = l.section.Sorted() // as the kernel does for modules
 	l.table, err = cfi.Parse(e.Machine, e.ByteOrder, cfi.Section{Source: cfi.DebugFrame, Data: frames})
 	return l, err
 }
 
-// compare compares all rows at every pc.
+// compare compares the rows at every pc.
 func (l *loaded) compare() (kit.Rows, error) {
 	for _, d := range l.section.FDEs() {
 		if d.PCMask {
@@ -62,7 +62,7 @@ func (l *loaded) compare() (kit.Rows, error) {
 	return kit.CompareRows(l.table, l.section, nil)
 }
 
-// between returns the bytes between the two symbols START:END, and their address.
+// between returns the bytes between two symbols START:END, and their address.
 func between(e *elf.File, symbols string) ([]byte, uint64, error) {
 	first, last, _ := strings.Cut(symbols, ":")
 	var begin, end uint64
@@ -85,17 +85,16 @@ func between(e *elf.File, symbols string) ([]byte, uint64, error) {
 	return nil, 0, fmt.Errorf("no segment has %s, %#x to %#x: %w", symbols, begin, end, err)
 }
 
-// A module is one that is loaded.
+// A module is a loaded module.
 type module struct {
 	*elf.File
-	addrs []uint64 // of the sections
+	addrs []uint64 // of sections
 }
 
-// layOut gives addresses to the allocated sections: those of the same kind follow each other (text, read-only data,
-// data, and each of these that only initialization needs), and each kind is elsewhere, in any order (kernel/module,
-// layout_sections and move_module).
+// layOut assigns addresses to the allocated sections. Sections of one kind are adjacent (text, read-only data, data,
+// and the same for initialization); the kinds are in random order (layout_sections and move_module of kernel/module).
 func (m *module) layOut(rnd *rand.Rand) {
-	const space, page = 0xffffffffa0000000, 0x1000 // of the modules of an amd64 kernel
+	const space, page = 0xffffffffa0000000, 0x1000 // where amd64 kernels load modules
 	kinds := make(map[string][]int)
 	for i, s := range m.Sections {
 		if s.Flags&elf.SHF_ALLOC != 0 {
@@ -117,8 +116,8 @@ func (m *module) layOut(rnd *rand.Rand) {
 	}
 }
 
-// relocated returns the contents of a section with its relocations applied, and its address. Of a section that the
-// kernel loads, only those types are applied that its module loader applies to .sframe, in its way.
+// relocated returns the relocated contents of a section and its address. If the kernel loads the section, only the
+// types that its module loader supports are applied, in the same way.
 func (m *module) relocated(name string, loads bool) ([]byte, uint64, error) {
 	i := slices.IndexFunc(m.Sections, func(s *elf.Section) bool { return s.Name == name })
 	if i < 0 {
@@ -152,7 +151,7 @@ func (m *module) relocated(name string, loads bool) ([]byte, uint64, error) {
 	return data, m.addrs[i], nil
 }
 
-// relocate applies a relocation to data at an address: apply_relocate_add of x86 and arm64.
+// relocate applies a relocation to data at an address, like apply_relocate_add of x86 and arm64.
 func (m *module) relocate(data []byte, addr uint64, rela []byte, symbols []elf.Symbol, loads bool) error {
 	le := binary.LittleEndian
 	off, info, addend := le.Uint64(rela), le.Uint64(rela[8:]), le.Uint64(rela[16:])

@@ -11,7 +11,7 @@ import (
 	"cfi2sframe/lab/kit"
 )
 
-// Compare converts a file to out, and compares it. The result has the name of its kind.
+// Compare converts a file to out and compares them. It returns the kind of file.
 func Compare(program, path, out string) (kind string, rows kit.Rows, report kit.Report, err error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -56,8 +56,8 @@ func Compare(program, path, out string) (kind string, rows kit.Rows, report kit.
 	return kind, rows, report, err
 }
 
-// reserve makes bytes of a linked kernel free that only debuggers read, and returns the symbols around them: those of
-// .BTF become zero, and its first symbol moves to a multiple of 8.
+// reserve frees bytes of a linked kernel that only debuggers read, and returns the symbols around them: it clears .BTF,
+// and moves its first symbol to a multiple of 8.
 func reserve(b []byte, e *elf.File) (string, error) {
 	const first, last = "__start_BTF", "__stop_BTF"
 	btf, table := e.Section(".BTF"), e.SectionByType(elf.SHT_SYMTAB)
@@ -66,7 +66,7 @@ func reserve(b []byte, e *elf.File) (string, error) {
 		return "", fmt.Errorf("a kernel without .BTF, whose place .sframe takes here, or without symbols: %w", err)
 	}
 	clear(b[btf.Offset : btf.Offset+btf.Size])
-	for i, s := range symbols { // without the first symbol of the table
+	for i, s := range symbols { // symbols lacks the table's first symbol
 		if s.Name == first {
 			const value = 8 // offset of st_value
 			e.ByteOrder.PutUint64(b[table.Offset+uint64(i+1)*elf.Sym64Size+value:], (s.Value+7)&^7)

@@ -5,9 +5,8 @@ import (
 	"strings"
 )
 
-// arguments reads the list of mutants that cannot be noticed: paragraphs, each of a line with the file and the function, a
-// line with the source line as it is after the change, and the argument, these two indented. It returns the arguments
-// by the keys of mutants.
+// arguments parses the list of equivalent mutants. A paragraph consists of a line with the file and the function, and
+// two kinds of indented lines: the changed source line, and the argument. The result maps keys of mutants to arguments.
 func arguments(text string) (map[string]string, error) {
 	all := make(map[string]string)
 	for block := range strings.SplitSeq(text, "\n\n") {

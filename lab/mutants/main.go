@@ -1,7 +1,6 @@
-// Package mutants breaks one rule of the product at a time, and reports which changes no test notices.
-//
-// A change is made in a copy of a file, which go test takes instead of the file (-overlay). The tests of the changed
-// package are run first, then those of package convert, and at last the tests of the changed package that take long.
+// Package mutants breaks one rule of the product at a time, and reports changes that no test notices. Changes are made
+// with go test -overlay. The tests of the changed package run first, then those of package convert, then the slow tests
+// of the changed package.
 package mutants
 
 import (
@@ -23,14 +22,14 @@ import (
 //go:embed argued.txt
 var argumentText string
 
-// A config says what to do.
+// A config holds the settings of a run.
 type config struct {
 	packages  []string
-	users     []string // packages whose tests may also notice a change
-	arguments string   // the mutants that no test can notice; see arguments
-	number    int      // of mutants in all packages
+	users     []string // packages whose tests may also notice changes
+	arguments string   // equivalent mutants; see arguments
+	number    int      // total number of mutants
 	seed      int
-	least     float64 // percent that have to be noticed
+	least     float64 // required percentage
 }
 
 // Command returns the subcommand.
@@ -55,17 +54,17 @@ func Command() *kit.Command {
 	return cmd
 }
 
-// An outcome is what became of a mutant.
+// An outcome is the result of trying a mutant.
 type outcome uint8
 
 const (
 	noticed outcome = iota
 	missed
-	argued  // missed, and argued.txt says that no test can notice it
-	invalid // the mutant does not compile
+	argued  // not noticed, but listed as equivalent
+	invalid // does not compile
 )
 
-// run tries the mutants, and prints those that no test notices, and a table.
+// run tries mutants, and prints those not noticed, and a table.
 func (c *config) run(out io.Writer) error {
 	why, err := arguments(c.arguments)
 	if err != nil {
@@ -138,7 +137,7 @@ func findAll(pkg string) (all []mutant, err error) {
 	return all, nil
 }
 
-// stale returns an error if an argument is about a mutant of a package that does not exist.
+// stale returns an error if an argument names a mutant of a package that does not exist.
 func stale(pkg string, all []mutant, why map[string]string) error {
 	for _, key := range slices.Sorted(maps.Keys(why)) {
 		exists := slices.ContainsFunc(all, func(m mutant) bool { return m.key() == key })
@@ -149,7 +148,7 @@ func stale(pkg string, all []mutant, why map[string]string) error {
 	return nil
 }
 
-// tryAll tries mutants of a package, and returns their outcomes.
+// tryAll tries mutants of a package and returns their outcomes.
 func (c *config) tryAll(pkg string, some []mutant, why map[string]string) ([]outcome, error) {
 	for _, short := range []bool{true, false} {
 		if o, text := c.test(pkg, "", short); o != missed {
@@ -175,7 +174,7 @@ func (c *config) tryAll(pkg string, some []mutant, why map[string]string) ([]out
 	})
 }
 
-// try runs the tests with the mutant.
+// try runs the tests with a mutant.
 func (c *config) try(pkg string, m *mutant) (outcome, error) {
 	dir, err := os.MkdirTemp("", "mutant-")
 	if err != nil {
@@ -206,8 +205,8 @@ func (c *config) try(pkg string, m *mutant) (outcome, error) {
 	return o, nil
 }
 
-// test runs the tests of a package; if short, without those that take long. A change may make them ask for memory
-// without end, so it is bounded.
+// test runs the tests of a package, without the slow ones if short is set. Memory is bounded, because a mutant may
+// allocate forever.
 func (c *config) test(pkg, overlay string, short bool) (outcome, string) {
 	timeout := map[bool]string{true: "3m", false: "20m"}[short]
 	script := `ulimit -v 16777216; exec go test -failfast -vet=off "$@"`

@@ -12,7 +12,7 @@ import (
 	"cfi2sframe/internal/testkit/testfile"
 )
 
-// code is a package of which tests notice some changes.
+// code is a package whose tests notice some changes.
 const code = `package a
 
 import "errors"
@@ -65,7 +65,7 @@ func TestSum(t *testing.T) {
 }
 `
 
-// toy makes a module with a package and its tests the current directory.
+// toy creates a module with a package and its tests, and makes it the current directory.
 func toy(t *testing.T) *config {
 	t.Helper()
 	t.Chdir(t.TempDir())
@@ -75,7 +75,7 @@ func toy(t *testing.T) *config {
 	return &config{packages: []string{"a"}, seed: 1, least: 100}
 }
 
-// TestSites finds the changes of a file.
+// TestSites lists the mutants of a file.
 func TestSites(t *testing.T) {
 	toy(t)
 	all := must.Get(find("a/a.go"))(t)
@@ -152,7 +152,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestArguments expects that all arguments are about mutants of the product.
+// TestArguments expects all arguments to match mutants of the product.
 func TestArguments(t *testing.T) {
 	t.Chdir("../..")
 	why := must.Get(arguments(argumentText))(t)

@@ -14,23 +14,23 @@ import (
 	"strings"
 )
 
-// A mutant is one change of one file.
+// A mutant is a change of a file.
 type mutant struct {
-	file, fn string // fn is the function, or the variables, in which it is
+	file, fn string // fn is the function or variables it is in
 	line     int
 	changed  string // the source line after the change
-	nth      int    // 1 for the first mutant of the function with this line
-	text     []byte // of the file
-	from, to int    // the part of it that with replaces
+	nth      int    // 1 for the function's first mutant with this line
+	text     []byte // of the original file
+	from, to int    // the range to replace
 	with     string
 }
 
-// source returns the file after the change.
+// source returns the changed file.
 func (m *mutant) source() []byte {
 	return slices.Concat(m.text[:m.from], []byte(m.with), m.text[m.to:])
 }
 
-// key names the mutant. Changes of other lines do not change the name.
+// key identifies the mutant. It does not depend on other lines.
 func (m *mutant) key() string {
 	key := m.file + " " + m.fn + "\n" + m.changed
 	if m.nth > 1 {
@@ -41,7 +41,7 @@ func (m *mutant) key() string {
 
 func (m *mutant) String() string { return fmt.Sprintf("%s:%d %s: %s", m.file, m.line, m.fn, m.changed) }
 
-// shuffle sorts mutants by a hash of their names, so that the same seed gives the same order.
+// shuffle sorts mutants by a hash of their keys, so that a seed always gives the same order.
 func shuffle(all []mutant, seed int) {
 	rank := func(m *mutant) uint64 {
 		sum := sha256.Sum256(fmt.Appendf(nil, "%d %s", seed, m.key()))
@@ -56,9 +56,9 @@ type finder struct {
 	text  []byte
 	fset  *token.FileSet
 	fn    string
-	fails bool // the last result of fn is an error
+	fails bool // fn's last result is an error
 	found []mutant
-	count map[string]int // by name
+	count map[string]int // by key
 }
 
 // find returns the mutants of a file. Some may not compile.
@@ -111,7 +111,7 @@ func (g *finder) at(p token.Pos) int { return g.fset.Position(p).Offset }
 
 func (g *finder) textOf(n ast.Node) string { return string(g.text[g.at(n.Pos()):g.at(n.End())]) }
 
-// add adds the mutant that has other text between two places.
+// add adds a mutant that replaces the text between two positions.
 func (g *finder) add(from, to token.Pos, with string) {
 	m := mutant{
 		file: g.name, fn: g.fn, line: g.fset.Position(from).Line, text: g.text,
@@ -127,10 +127,10 @@ func (g *finder) add(from, to token.Pos, with string) {
 
 func (g *finder) replace(n ast.Node, with string) { g.add(n.Pos(), n.End(), with) }
 
-// drop disables a statement, but leaves its names used.
+// drop disables a statement, but keeps its names used.
 func (g *finder) drop(n ast.Node) { g.replace(n, "if false { "+g.textOf(n)+" }") }
 
-// operators are replaced by another one.
+// operators maps each operator to its replacement.
 var operators = map[token.Token]token.Token{
 	token.LSS: token.LEQ, token.LEQ: token.LSS, token.GTR: token.GEQ, token.GEQ: token.GTR,
 	token.EQL: token.NEQ, token.NEQ: token.EQL, token.LAND: token.LOR, token.LOR: token.LAND,
@@ -147,7 +147,7 @@ func (g *finder) swap(at token.Pos, op token.Token) {
 	}
 }
 
-// node adds the mutants of a node. It reports whether those of its parts are of use: messages have none.
+// node adds the mutants of a node. It reports whether to descend: messages are not changed.
 func (g *finder) node(n ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.CallExpr:
@@ -199,7 +199,7 @@ func (g *finder) node(n ast.Node) bool {
 		if with := map[string]string{"true": "false", "false": "true"}[n.Name]; with != "" {
 			g.replace(n, with)
 		}
-	case *ast.KeyValueExpr: // an entry of a table, or a field
+	case *ast.KeyValueExpr: // table entry or field
 		g.replace(n, "/* "+strings.ReplaceAll(g.textOf(n), "*/", "")+" */")
 	}
 	return true

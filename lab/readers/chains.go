@@ -9,20 +9,20 @@ import (
 	"strings"
 )
 
-// A program is one whose chains scripts/readers compares.
+// A program is one of the programs whose call chains scripts/readers compares.
 type program struct {
-	flags  string // by which it and its libraries are converted
+	flags  string // conversion flags of the program and its libraries
 	name   string
-	libgcc string // that backtrace() can use without SFrame: none, there, or static
-	scenes int    // that it has
+	libgcc string // libgcc for backtrace() without SFrame: none, there, or static
+	scenes int    // number of scenes
 }
 
 const (
 	bare   = "--format 2 --padding=off"
-	unread = "--format 3" // this glibc does not read it, so that there are no chains without libgcc
+	unread = "--format 3" // not read by this glibc, so there are no chains without libgcc
 )
 
-// limits are the scenes that cannot be equal, and why. An equal one fails the run: then glibc has changed.
+// limits are scenes whose chains cannot be equal, and why. An equal one fails the run, because glibc has changed.
 var limits = map[string]string{
 	"realigned stack":           "V2 has no form for its CFI",
 	"call that does not return": "no padding follows it",
@@ -32,7 +32,7 @@ var limits = map[string]string{
 	"makecontext":               "it ends in a function that nothing calls, and FP is not 0",
 }
 
-// padded are the scenes with a return address in the padding after a function.
+// padded are scenes with a return address in the padding after a function.
 var padded = []string{
 	"abort", "__stack_chk_fail", "throw", "Rust panic",
 	"on_exit", "atexit", "std::atexit", "destructor of a static object",
@@ -43,12 +43,12 @@ var (
 	sampleLine = regexp.MustCompile(`^samples .*: (\d+), not equal (\d+)$`)
 )
 
-// judge prints a row about the output of a program, and returns what is wrong.
+// judge prints a table row for the output of a program, and returns what is wrong.
 func (p *program) judge(out string) error {
 	var errs []error
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	var scenes, equal, samples, failed, sampleLines int
-	wrong := false // chains follow scenes and samples that are not equal
+	wrong := false // chains follow unequal scenes and samples
 	for line := range strings.Lines(out) {
 		line = strings.TrimSuffix(line, "\n")
 		if m := sampleLine.FindStringSubmatch(line); m != nil {
@@ -90,7 +90,7 @@ func (p *program) judge(out string) error {
 	if p.name != "C++" && sampleLines != 2 {
 		fail("%d lines about samples, want 2", sampleLines)
 	}
-	// The rest are interrupted in code without CFI, or in CFI that V2 has no form for: _dl_runtime_resolve of ld.so.
+	// The others were interrupted in code without CFI, or where V2 has gaps: _dl_runtime_resolve of ld.so.
 	if p.flags == unread && failed < samples || p.flags != unread && failed*50 > samples {
 		fail("%d of %d samples are not equal", failed, samples)
 	}

@@ -19,7 +19,7 @@ import (
 	"cfi2sframe/lab/kit"
 )
 
-// lastCall returns the address of the last instruction of a function, which has to be a call, and the return address.
+// lastCall returns the address of a function's last instruction, which must be a call, and the return address.
 func lastCall(t *testing.T, objdump, path, name string) (call, ret uint64) {
 	t.Helper()
 	f, err := linked.Open(path)
@@ -47,8 +47,8 @@ func lastCall(t *testing.T, objdump, path, name string) (call, ret uint64) {
 	return call, ret
 }
 
-// TestLastCall looks up return addresses, as they are, of calls that do not return and end their functions. Padding
-// after the function has the row of the call. So do the bytes after main in end.c, which is the last function of .text.
+// TestLastCall looks up unadjusted return addresses of calls that do not return and end their functions. Padding after
+// a function has the row of the call, and so do the bytes after main in end.c, the last function of .text.
 func TestLastCall(t *testing.T) {
 	libs := libraries(t)
 	own := must.Get(conformance.StartReader("own", top, ""))(t)
@@ -63,7 +63,7 @@ func TestLastCall(t *testing.T) {
 		{"clang++", flags + " -x c++ last.h", "", "last_throw"},
 		{"clang", cfi + "end.c", "", "main"},
 		{"clang", cfi + "-fuse-ld=lld end.c", "", "main"},
-		// Older releases put an instruction after the call unless told not to.
+		// Older releases emit an instruction after the call by default.
 		{"rustc", "-O -Z trap-unreachable=no --crate-type cdylib last.rs", "", "last_panic"},
 	} {
 		t.Run(tt.compiler+" "+tt.functions, func(t *testing.T) {

@@ -1,5 +1,5 @@
-// Package readers has the libraries that people use look up what cfi2sframe writes, and compares their answers with
-// those of package sframe. It also judges the output of programs that scripts/readers runs.
+// Package readers looks up rows written by cfi2sframe with libraries in use, and compares their answers with those of
+// package sframe. It also judges the output of programs run by scripts/readers.
 package readers
 
 import (
@@ -17,12 +17,12 @@ import (
 	"cfi2sframe/lab/kit"
 )
 
-// A format is one that a library is asked about.
+// A format is a format to ask a library about.
 type format struct {
 	library string
-	form    string // flags of the conversion
-	vectors string // its name in conformance
-	abis    string // 2.44 does not know s390x; 2.47 refuses shared rows in the other byte order
+	form    string // conversion flags
+	vectors string // name in conformance
+	abis    string // 2.44 does not support s390x; 2.47 rejects shared rows in the other byte order
 }
 
 const allABIs = "amd64 aarch64 aarch64_be s390x"
@@ -52,7 +52,7 @@ func Command() *kit.Command {
 	return c
 }
 
-// Forms returns the flags for conversions to the formats.
+// Forms returns the conversion flags for the formats.
 func Forms() (forms []string) {
 	for _, f := range formats {
 		forms = append(forms, f.form)
@@ -60,20 +60,20 @@ func Forms() (forms []string) {
 	return forms
 }
 
-// Libraries are the libraries, and their answers in each format.
+// Libraries are the started libraries, and the counts for each format.
 type Libraries struct {
 	readers map[string]*conformance.Reader
 	mu      sync.Mutex
 	sums    map[string]*counts // by form
 }
 
-// counts are what lookups came to.
+// counts are the results of lookups.
 type counts struct {
 	files, lookups, rows int
-	known                int // wrong RA by the known error flexible-padding
+	known                int // wrong RA due to the known error flexible-padding
 }
 
-// Start starts the libraries. The top is that of the repository; dir is for compiled programs.
+// Start starts the libraries. Top is the repository; compiled programs go to dir.
 func Start(top, dir string) (*Libraries, error) {
 	l := &Libraries{readers: make(map[string]*conformance.Reader), sums: make(map[string]*counts)}
 	for _, f := range formats {
@@ -89,7 +89,7 @@ func Start(top, dir string) (*Libraries, error) {
 	return l, nil
 }
 
-// Check asks about a file that was converted to a form, unless the library does not know its ABI.
+// Check looks up the rows of a file converted to a form, if the library supports its ABI.
 func (l *Libraries) Check(path, form string) error {
 	f := &formats[slices.IndexFunc(formats, func(f format) bool { return f.form == form })]
 	v, err := conformance.FromFile(path, f.vectors)
@@ -108,7 +108,7 @@ func (l *Libraries) Check(path, form string) error {
 	return err
 }
 
-// Print prints a table of the answers, and returns an error if there are none in a format.
+// Print prints a table, and returns an error if a format has no answers.
 func (l *Libraries) Print() error {
 	table := kit.NewTable(os.Stdout, "library", "format", ">files", ">lookups", ">rows", ">known errors")
 	var errs []error
@@ -122,7 +122,7 @@ func (l *Libraries) Print() error {
 	return errors.Join(errs...)
 }
 
-// ask asks a reader for all rows of a vector, some thousand at a time, and returns the first wrong answer.
+// ask looks up all rows of a vector, some thousand at a time, and returns the first wrong answer.
 func (f *format) ask(r *conformance.Reader, v *vector.Vector, sum *counts) error {
 	const most = 20000
 	for all := v.Expect; len(all) > 0; {

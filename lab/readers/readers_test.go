@@ -17,7 +17,7 @@ import (
 
 const top = "../.."
 
-// product is cfi2sframe, for all tests.
+// product is the path of cfi2sframe.
 var product string
 
 func TestMain(m *testing.M) { os.Exit(kit.Tests(m, &product)) }
@@ -60,7 +60,7 @@ func rowsOf(section []byte, addr uint64) (rows [][]sframe.FRE, err error) {
 	return rows, nil
 }
 
-// TestWrongByte changes bytes of sections. If the rows say something else then, an answer has to be wrong.
+// TestWrongByte changes bytes of sections. If this changes a row, an answer must be wrong.
 func TestWrongByte(t *testing.T) {
 	l := libraries(t)
 	for _, tt := range []struct {
@@ -102,7 +102,7 @@ func TestWrongByte(t *testing.T) {
 	}
 }
 
-// TestFixtures looks all rows of the fixtures up.
+// TestFixtures looks up all rows of the fixtures.
 func TestFixtures(t *testing.T) {
 	l := libraries(t)
 	paths := must.Get(filepath.Glob(top + "/testdata/bin/*/*"))(t)
@@ -118,7 +118,7 @@ func TestFixtures(t *testing.T) {
 	}
 }
 
-// TestJudge has outputs of programs that are wrong.
+// TestJudge has wrong outputs of programs.
 func TestJudge(t *testing.T) {
 	const good = `libgcc_s: none
 main 5 equal

@@ -45,7 +45,7 @@ func newBench(s *subject, program string) (*bench, error) {
 	return b, err
 }
 
-// try applies the tool to both files, and returns what is wrong with each of them then.
+// try applies the tool to both files, and returns what is then wrong with each.
 func (b *bench) try(t *tool) (original, converted error) {
 	before, original := b.change(t, "before", b.path())
 	after, converted := b.change(t, "after", b.converted)
@@ -72,7 +72,7 @@ func (b *bench) change(t *tool, side, file string) (c change, err error) {
 		return c, err
 	}
 	path := filepath.Join(dir, b.file)
-	// A copy by this process could be open in another one that it starts, and would not run then.
+	// If this process wrote the copy, a child forked meanwhile could have it open, and running it would fail.
 	if _, err := command(dir, b.env, "cp", file, path); err != nil {
 		return c, err
 	}
@@ -101,7 +101,7 @@ func (b *bench) change(t *tool, side, file string) (c change, err error) {
 
 var addresses = regexp.MustCompile(`0x[0-9a-f]+`)
 
-// run runs the subject's commands in a directory and returns what they print.
+// run runs the subject's commands in a directory and returns their output.
 func (b *bench) run(dir string) (string, error) {
 	var all string
 	for _, script := range b.runs {

@@ -10,8 +10,8 @@ import (
 	"cfi2sframe/lab/kit"
 )
 
-// check returns an error unless the .sframe of a file is in its place and agrees with the CFI of the original: some tools
-// remove .debug_frame. It returns what the comparison found.
+// check returns an error unless a file has its .sframe, and it agrees with the CFI of the original: some tools remove
+// .debug_frame. It returns the counts of the comparison.
 func check(path string, table *cfi.Table) (kit.Rows, error) {
 	f, s, err := linked.Load(path)
 	if err != nil {
@@ -23,8 +23,8 @@ func check(path string, table *cfi.Table) (kit.Rows, error) {
 	return kit.CompareRows(table, s, kit.Stubs(f))
 }
 
-// contents returns the allocated sections of a file by name, without .sframe and those that say where others are: the
-// loader reads these when the file is run. A name's second section has #1 after it, and so on.
+// contents returns the allocated sections of a file by name, without .sframe and sections with addresses of others,
+// which the loader checks when the file runs. The second section with a name gets the suffix #1, and so on.
 func contents(path string) (map[string]string, error) {
 	f, err := linked.Open(path)
 	if err != nil {
@@ -54,11 +54,11 @@ func contents(path string) (map[string]string, error) {
 	return all, nil
 }
 
-// A change is the sections of a file before and after a tool. A missing section is "".
+// A change holds the sections of a file before and after a tool. A missing section is "".
 type change struct{ before, after map[string]string }
 
-// compare returns an error for a section that the tool changes in the converted file, but not in the original in the
-// same way.
+// compare returns an error for a section that the tool changes in the converted file, unless it changes the same
+// section of the original in the same way.
 func compare(original, converted change) error {
 	for _, sections := range []map[string]string{converted.before, converted.after} {
 		for name := range sections {

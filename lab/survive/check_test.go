@@ -55,7 +55,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestCompare allows a change only if the original also gets it.
+// TestCompare allows a change only if it also occurs in the original.
 func TestCompare(t *testing.T) {
 	old := map[string]string{".text": "a", ".dynamic": "NEEDED 1"}
 	rpath := map[string]string{".text": "a", ".dynamic": "RUNPATH 2"}

@@ -1,8 +1,6 @@
 // Package survive tries tools that change linked files, such as strip and patchelf, on converted files and on the
-// originals.
-//
-// A converted file has to run as its original does, and to survive every tool that its original survives: the tool's
-// result has to run, with a correct .sframe, and no other section may change that does not change in the original.
+// originals. A converted file must run like its original, and survive every tool that the original survives: the result
+// must run, with a correct .sframe, and no other section may change that is unchanged in the original.
 package survive
 
 import (
@@ -67,7 +65,7 @@ func tryAll(program string, quick bool) error {
 	return nil
 }
 
-// without says what is not there to try.
+// without records a tool or subject that is missing.
 func (r *run) without(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -98,7 +96,7 @@ func (r *run) subject(s *subject, program string) {
 	}
 }
 
-// count counts what is wrong with each file after a tool.
+// count counts the results of a tool.
 func (r *run) count(s *subject, t *tool, original, converted error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -115,7 +113,7 @@ func (r *run) count(s *subject, t *tool, original, converted error) {
 	}
 }
 
-// command runs a command in a directory and returns what it prints.
+// command runs a command in a directory and returns its output.
 func command(dir string, env []string, words ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()

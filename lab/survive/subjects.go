@@ -16,19 +16,19 @@ import (
 //go:embed testdata
 var sources embed.FS
 
-// sourceDir is where the debug information says that the sources are.
+// sourceDir is the source directory in the debug information.
 const sourceDir = "/build/subject"
 
-// A subject is a file to convert, and to change by the tools.
+// A subject is a file to convert and to change with tools.
 type subject struct {
-	arch, name string // arch as Go calls it
-	suite      string // that builds it
-	script     string // builds file in a directory with the sources
+	arch, name string // arch is a GOARCH
+	suite      string // where it is built
+	script     string // builds the file in a directory with the sources
 	file       string
-	runs       []string // show that it works, in the file's directory: $S is that of the script, $QEMU runs programs
+	runs       []string // commands to run in the file's directory; $S is the script's, $QEMU runs programs
 	quick      bool
 
-	dir         string // of the script
+	dir         string // where the script ran
 	interpreter string // another path of its interpreter, or ""
 }
 
@@ -36,7 +36,7 @@ func (s *subject) String() string { return s.arch + " " + s.name }
 
 func (s *subject) path() string { return filepath.Join(s.dir, s.file) }
 
-// triples name the cross compilers of sid, and its directories.
+// triples are the prefixes of sid's cross compilers and their directories.
 var triples = map[string]string{"arm64": "aarch64-linux-gnu", "s390x": "s390x-linux-gnu"}
 
 // triple returns "" for this machine.
@@ -54,7 +54,7 @@ func gcc(flags string) string { return "gcc -B. $CFLAGS " + flags + " -o prog su
 
 func goBuild(flags string) string { return "go build -trimpath -o prog " + flags + "/main.go" }
 
-// subjects returns all subjects. Those that take long come first.
+// subjects returns all subjects, the slowest first.
 func subjects() []*subject {
 	all := []*subject{
 		{name: "PIE", script: gcc("-pie -fPIE"), quick: true},
@@ -72,7 +72,7 @@ func subjects() []*subject {
 		{name: "musl static-PIE", suite: "sid", script: musl + gcc("-DNO_UNWINDER -static-pie -fPIE")},
 		{name: "libc.so.6", script: "cp " + systemLibs + "libc.so.6 .\ngcc -o used subject.c", file: "libc.so.6",
 			runs: []string{"./libc.so.6", "env LD_LIBRARY_PATH=. $S/used"}},
-		// The kernel finds the loader from the directory that the program is run in.
+		// The interpreter is a relative path: the kernel resolves it in the current directory.
 		{name: "ld.so", file: "ld.so",
 			script: "cp " + systemLibs + "ld-linux-x86-64.so.2 ld.so\ngcc -o used subject.c\n" +
 				"gcc -Wl,-dynamic-linker=./ld.so -o loaded subject.c",
@@ -140,7 +140,7 @@ func (s *subject) build() error {
 	if err != nil {
 		return err
 	}
-	// Not the machine's mold (1.10): patchelf moves the .bss of what that writes, also in the original.
+	// The machine's mold (1.10) writes a .bss that patchelf moves even in the original.
 	if mold, err := suite.Program("sid", "mold"); err == nil && s.suite == "" {
 		script := "#!/bin/sh\nexec " + strings.Join(mold, " ") + ` "$@"` + "\n"
 		if err := os.WriteFile(filepath.Join(s.dir, "ld.mold"), []byte(script), 0o777); err != nil {
@@ -167,7 +167,7 @@ func (s *subject) build() error {
 	if err != nil {
 		return err
 	}
-	// Longer than the path of any loader, so that a tool has to move it.
+	// Longer than the path of any loader, so that tools must move it.
 	s.interpreter = filepath.Join(s.dir, "the-same-loader-by-another-name")
 	return os.Symlink(filepath.Join(root, strings.TrimRight(string(b), "\x00")), s.interpreter)
 }
@@ -181,7 +181,7 @@ func (s *subject) root() (string, error) {
 	return filepath.Join(sid, "usr", s.triple()), err
 }
 
-// environment returns the variables of the subject's runs.
+// environment returns the environment for running the subject.
 func (s *subject) environment() ([]string, error) {
 	env := append(os.Environ(), "LC_ALL=C", "S="+s.dir, "QEMU=")
 	if s.triple() == "" {

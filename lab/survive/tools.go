@@ -9,21 +9,21 @@ import (
 	"cfi2sframe/internal/testkit/suite"
 )
 
-// A tool changes a linked file, with one version of its programs.
+// A tool changes a linked file with programs of one version.
 type tool struct {
 	name    string // such as "strip -g"
 	in      []variant
-	dynamic bool // needs a file that loads libraries
-	cross   bool // binutils, with programs for each architecture
-	// steps are the commands: FILE is the file to change, DEBUG a file for its debug information, INTERP another path
-	// of its interpreter.
+	dynamic bool // only for files that load libraries
+	cross   bool // binutils, which have programs for each architecture
+	// steps are commands. FILE is the file to change, DEBUG a file for its debug information, INTERP another path of
+	// its interpreter.
 	steps []string
 
 	variant
 	version string
 }
 
-// A variant is a suite with a version of the programs, and the suffix of their names there.
+// A variant is a suite with a version of the programs, and the suffix of their names.
 type variant struct {
 	suite, suffix string
 	quick         bool
@@ -61,7 +61,7 @@ var tools = []tool{
 
 var number = regexp.MustCompile(`[0-9]+\.[0-9]+(\.[0-9]{1,3})?\b`)
 
-// versions returns the tools in all versions, and errors for those that are missing.
+// versions returns all versions of the tools, and errors for missing ones.
 func versions(quick bool) (all []*tool, missing []error) {
 	for _, t := range tools {
 		for _, v := range t.in {
@@ -87,11 +87,11 @@ func versions(quick bool) (all []*tool, missing []error) {
 	return all, missing
 }
 
-// applies reports whether the tool is for a subject.
+// applies reports whether the tool can be used on a subject.
 func (t *tool) applies(s *subject) bool {
 	static := s.interpreter == ""
 	switch {
-	case t.cross && t.suite == "" && s.triple() != "", // the machine's binutils are for its architecture
+	case t.cross && t.suite == "" && s.triple() != "", // the machine's binutils support its own architecture only
 		t.dynamic && static && !strings.Contains(s.file, ".so"),
 		strings.Contains(t.steps[0], "INTERP") && static:
 		return false

@@ -8,7 +8,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// unsorted returns a section with the same FDEs in another order, and says so.
+// unsorted returns the section with its FDEs in another order, marked as unsorted.
 func (s *section) unsorted(t *testing.T, rnd *rand.Rand) *section {
 	t.Helper()
 	sec, err := sframe.Decode(s.data, s.addr)
@@ -35,7 +35,7 @@ func (s *section) unsorted(t *testing.T, rnd *rand.Rand) *section {
 	return &section{s.name + ", not sorted", data, s.addr}
 }
 
-// damaged returns the section with some bytes changed, most of them where they say much.
+// damaged returns the section with some bytes changed, mostly in headers and FDEs.
 func (s *section) damaged(rnd *rand.Rand) *section {
 	data := bytes.Clone(s.data)
 	for range 1 + rnd.IntN(3) {

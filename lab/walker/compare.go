@@ -13,7 +13,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// The walker's answers: enum sfw_how.
+// Results of the walker: enum sfw_how.
 const (
 	sfwOK = iota
 	sfwSFrame
@@ -29,14 +29,14 @@ const (
 	sfwNoProgress
 )
 
-// A row is what a lookup finds.
+// A row is the result of a lookup.
 type row struct {
 	how int
 	sframe.FRE
 	keyB, signal bool
 }
 
-// lookup returns what package sframe finds.
+// lookup looks up a pc with package sframe.
 func lookup(s *sframe.Section, pc uint64) row {
 	m, ok, err := s.Lookup(pc)
 	switch {
@@ -48,10 +48,10 @@ func lookup(s *sframe.Section, pc uint64) row {
 	return row{sfwOK, sframe.FRE{Start: m.Start, Row: m.Row}, m.FDE.KeyB, m.FDE.Signal}
 }
 
-// compare asks a program of c/query.c for rows and steps in all sections, and returns an error if package sframe finds
-// another row, or the row leads elsewhere. The command may be an emulator's.
+// compare runs c/query.c on all sections, and returns an error if its rows or steps differ from those of package
+// sframe. The command may include an emulator.
 func compare(list []*section, command ...string) error {
-	const most = 100 // sections in a run, whose answers are in memory
+	const most = 100 // sections per run, whose answers are in memory
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for some := range slices.Chunk(list, most) {
 		var questions []byte
@@ -78,7 +78,7 @@ func compare(list []*section, command ...string) error {
 	return nil
 }
 
-// appendQuestion appends the input of c/query.c about a section.
+// appendQuestion appends the input of c/query.c for a section.
 func (s *section) appendQuestion(b []byte, pcs []uint64) []byte {
 	le := binary.LittleEndian
 	for _, v := range []uint64{uint64(len(s.data)), s.addr, uint64(len(pcs))} {
@@ -91,10 +91,10 @@ func (s *section) appendQuestion(b []byte, pcs []uint64) []byte {
 	return b
 }
 
-// answers are what c/query.c prints. A program that has ended without an error has printed all of them.
+// answers is the output of c/query.c. If the program succeeded, it is complete.
 type answers []byte
 
-// compare compares the next answers, those about a section at some pcs.
+// compare compares the next answers: those for a section at the given pcs.
 func (a *answers) compare(s *section, pcs []uint64) error {
 	sec, wrong := sframe.Decode(s.data, s.addr)
 	if wrong == nil && (sec.FixedRA != 0) != (sec.ABI.FixedRA() != 0) {
@@ -112,7 +112,7 @@ func (a *answers) compare(s *section, pcs []uint64) error {
 		got := a.row()
 		if wrong == nil {
 			found := got
-			if found.how == sfwOK { // the walker adds fixed rules when it takes the step
+			if found.how == sfwOK { // the walker applies fixed rules when it steps
 				found.Row = sec.Complete(got.Row)
 			}
 			if want := lookup(sec, pc); found != want {
@@ -127,7 +127,7 @@ func (a *answers) compare(s *section, pcs []uint64) error {
 			taken := a.step()
 			abi := sframe.ABI(s.data[4])
 			want := evaluate(abi, &got, pc, topmost)
-			at := pc // as evaluate has it
+			at := pc // as in evaluate
 			if !topmost {
 				at++
 			}
@@ -140,7 +140,7 @@ func (a *answers) compare(s *section, pcs []uint64) error {
 	return nil
 }
 
-// number reads a number of the given size in bytes.
+// number reads a number of size bytes.
 func (a *answers) number(size int) uint64 {
 	var b [8]byte
 	copy(b[:], (*a)[:size])

@@ -7,13 +7,13 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A step is the frame that it leads to.
+// A step is the result of unwinding one frame.
 type step struct {
 	how         int
 	interrupted bool
 	valid       uint32
 	pc, floor   uint64
-	sp, fp      uint64 // unchanged if not valid
+	sp, fp      uint64 // unchanged unless valid
 }
 
 // mix scatters its argument over 64 bits (the finalizer of splitmix64).
@@ -24,7 +24,7 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// load returns a word of memory, and whether it is readable.
+// load returns a word of the imagined memory, and whether it is readable.
 func load(addr uint64) (uint64, bool) {
 	switch v := mix(addr); v % 16 {
 	case 0:
@@ -36,16 +36,16 @@ func load(addr uint64) (uint64, bool) {
 	}
 }
 
-// A frame is the registers that a step begins with.
+// A frame is the registers before a step.
 type frame struct {
 	step
 	abi     sframe.ABI
 	regs    [32]uint64
-	why     int    // the first reason why a value is not available
-	cfa, ra uint64 // where the step leads
+	why     int    // the first reason for a missing value
+	cfa, ra uint64 // of the caller
 }
 
-// link returns the register that calls leave the return address in, or -1.
+// link returns the register of the return address of calls, or -1.
 func link(a sframe.ABI) int {
 	switch a {
 	case sframe.AArch64Big, sframe.AArch64Little:
@@ -95,8 +95,8 @@ func (f *frame) value(r sframe.Rule) uint64 {
 	return v
 }
 
-// evaluate takes the step that c/query.c takes: from registers and memory with arbitrary values, as the topmost frame
-// with all registers, or as a caller with SP and FP. At some pcs the walker may use the frame pointer.
+// evaluate unwinds one frame as c/query.c does: registers and memory have arbitrary values; the topmost frame has all
+// registers, a caller only SP and FP. At some pcs the walker may use the frame pointer.
 func evaluate(abi sframe.ABI, r *row, pc uint64, topmost bool) step {
 	f := frame{abi: abi}
 	for i := range f.regs {
@@ -120,7 +120,7 @@ func evaluate(abi sframe.ABI, r *row, pc uint64, topmost bool) step {
 	return res
 }
 
-// byRow takes the step that the row says.
+// byRow unwinds with a row.
 func (f frame) byRow(r *row) step {
 	stay := f.step
 	switch {
@@ -169,7 +169,7 @@ func (f frame) byRow(r *row) step {
 	return to
 }
 
-// byFramePointer takes the step that a record of the frame pointer and the return address says.
+// byFramePointer unwinds with the frame record that FP points to.
 func (f frame) byFramePointer() step {
 	at := f.step.fp
 	if f.abi == sframe.S390XBig || at < f.floor || at > math.MaxUint64-16 {
@@ -189,8 +189,8 @@ func (f frame) byFramePointer() step {
 	return to
 }
 
-// trampoline reports whether pc has no row, or that of a signal frame, and memory, which is arbitrary, has the two
-// bytes there that s390x handlers return to. The walker then looks for the registers that the kernel saved.
+// trampoline reports whether pc has no row or that of a signal frame, and the arbitrary memory there happens to hold
+// the two bytes that s390x handlers return to. The walker then reads the registers saved by the kernel.
 func trampoline(r *row, abi sframe.ABI, pc uint64) bool {
 	if abi != sframe.S390XBig || r.how == sfwOK && !r.signal {
 		return false

@@ -1,6 +1,6 @@
-// Package walker compares the stack walker in C (walker/sframe_walker.h) with package sframe: both have to find the same
-// row at every border of rows and functions, in holes and at random pcs, and steps have to lead where the rows say. It
-// also makes seeds for the walker's fuzzer.
+// Package walker compares the stack walker in C (walker/sframe_walker.h) with package sframe: both must find the same
+// row at every border of rows and functions, in gaps and at random pcs, and unwind to the same frame. It also makes
+// seeds for the walker's fuzzer.
 package walker
 
 import (
@@ -14,17 +14,17 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// Forms are flags for the forms of sections that readers may meet.
+// Forms are the conversion flags to test with.
 var Forms = []string{
 	"--format 1", "--format 2", "--format 2 --pcrel --outermost", "--format 3", "--format 3 --share off",
 }
 
-// Compile makes the program that asks the walker, in a directory.
+// Compile builds the program that queries the walker, in a directory.
 func Compile(dir string) error {
 	return kit.Run("", "cc", "-std=c11", "-O2", "-Iwalker", "lab/walker/c/query.c", "-o", filepath.Join(dir, "query"))
 }
 
-// Check compares the answers about a file's section, by the program that Compile made in a directory.
+// Check compares lookups in a file's section, with the program that Compile built in a directory.
 func Check(dir, path string) error {
 	s, err := read(path)
 	if err != nil {
@@ -33,8 +33,8 @@ func Check(dir, path string) error {
 	return compare([]*section{s}, filepath.Join(dir, "query"))
 }
 
-// WriteSeed writes an input of c/fuzz.c with a file's section to a directory, unless the section is large: a pc, the
-// section's address, the stack pointer, flags, the stack and the section.
+// WriteSeed writes an input of c/fuzz.c with a file's section to a directory, unless the section is large. It consists
+// of a pc, the section's address, the stack pointer, flags, the stack and the section.
 func WriteSeed(dir, path string) error {
 	const largest, words = 2048, 8
 	const sp = 0x7e8000001000 - 8*words // where the fuzzer maps it

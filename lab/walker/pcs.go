@@ -7,10 +7,10 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// pcs returns the borders of rows and functions of a section, the pcs beside these, some in holes, and random ones. A
-// section that cannot be read has random ones.
+// pcs returns the borders of rows and functions of a section, the pcs next to them, some in gaps, and random ones. An
+// invalid section has only random ones.
 func pcs(s *section, rnd *rand.Rand) []uint64 {
-	const maxBlocks, someAny = 16, 64 // of PC-mask FDEs, and random pcs
+	const maxBlocks, someAny = 16, 64 // blocks per PC-mask FDE, and random pcs
 	var out []uint64
 	for range 8 {
 		out = append(out, rnd.Uint64(), s.addr+uint64(int64(int32(rnd.Uint32()))))

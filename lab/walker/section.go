@@ -5,7 +5,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A section is the bytes of an .sframe, and where they are in memory.
+// A section is the contents of an .sframe and its address.
 type section struct {
 	name string
 	data []byte

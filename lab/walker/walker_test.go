@@ -24,12 +24,12 @@ const (
 	fixtures = "../../testdata/bin"
 )
 
-// product is cfi2sframe, for all tests.
+// product is the path of cfi2sframe.
 var product string
 
 func TestMain(m *testing.M) { os.Exit(kit.Tests(m, &product)) }
 
-// compile builds a program of c with a compiler of the machine.
+// compile builds a program from c with a compiler of this machine.
 func compile(t *testing.T, name string, command ...string) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), strings.TrimSuffix(name, ".c"))
@@ -39,14 +39,14 @@ func compile(t *testing.T, name string, command ...string) string {
 	return out
 }
 
-// sections returns those of all fixtures in all forms, and the same with their FDEs in another order.
+// sections returns the sections of all fixtures in all forms, sorted and unsorted.
 func sections(t *testing.T, rnd *rand.Rand) (list []*section) {
 	t.Helper()
 	files := must.Get(kit.ELFFiles(fixtures))(t)
 	out := filepath.Join(t.TempDir(), "out")
 	for _, path := range files {
 		for _, form := range Forms {
-			if form == "--format 1" && strings.Contains(path, "s390x") { // V1 has no ABI for it
+			if form == "--format 1" && strings.Contains(path, "s390x") { // V1 does not support it
 				continue
 			}
 			convertTo(t, path, out, strings.Fields(form)...)
@@ -58,15 +58,15 @@ func sections(t *testing.T, rnd *rand.Rand) (list []*section) {
 	return list
 }
 
-// behind returns the section with bytes behind it, as GNU ld leaves them in a PT_GNU_SFRAME.
+// behind returns the section followed by other bytes, as GNU ld leaves them in PT_GNU_SFRAME.
 func (s *section) behind() *section {
 	return &section{s.name + " and more", append(s.data[:len(s.data):len(s.data)], 0, 0, 0xff, 1, 2, 3), s.addr}
 }
 
-// moved returns the section at another address, with all code: what repeats starts inside a block there.
+// moved returns the section at another address, with its code: repeated blocks then start at other pcs.
 func (s *section) moved() *section { return &section{s.name + ", moved", s.data, s.addr + 4} }
 
-// same expects the walker to find the same as package sframe in all sections.
+// same expects the walker to agree with package sframe in all sections.
 func same(t *testing.T, list []*section, command ...string) {
 	t.Helper()
 	must.Do(t, compare(list, command...))
