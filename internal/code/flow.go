@@ -156,6 +156,10 @@ func (w *flow) pass(from int32, pc uint64) {
 	if i < 0 || w.is(pc, function) {
 		if b.calls = append(b.calls, pc); i < 0 { // other code
 			b.writes |= w.machine.scratch
+		} else if fp := w.machine.fp; w.state.reg[fp] != w.machine.entry.reg[fp] { // only calls begin with the caller's
+			entry := w.machine.entry
+			entry.reg[fp] = value{}
+			w.arrive(i, &entry)
 		}
 		return
 	}
