@@ -2,22 +2,22 @@ package gopclntab
 
 import "cfi2sframe/internal/insn"
 
-// Numbers of registers in instructions of amd64.
+// Register numbers in amd64 instructions.
 const (
 	numberSP = 4
 	numberFP = 5
 )
 
-// jumps reports whether control can go to the instruction's target.
+// jumps reports whether the instruction may jump to its target.
 func jumps(in *insn.Inst) bool { return in.Op == insn.Jump || in.Op == insn.Branch }
 
-// clearsFP reports whether the frame pointer becomes 0.
+// clearsFP reports whether the instruction sets the frame pointer to 0.
 func clearsFP(in *insn.Inst) bool { return in.Op == insn.Const && in.Reg == numberFP && in.Imm == 0 }
 
-// popsFP reports whether the frame pointer is popped.
+// popsFP reports whether the instruction pops the frame pointer.
 func popsFP(in *insn.Inst) bool { return in.Op == insn.Pop && in.Reg == numberFP }
 
-// writesFP reports whether the frame pointer changes.
+// writesFP reports whether the instruction changes the frame pointer.
 func writesFP(in *insn.Inst) bool {
 	switch in.Op {
 	case insn.Move, insn.Add, insn.AddReg, insn.SubReg, insn.And, insn.Const, insn.Address, insn.Load, insn.Extend,
@@ -31,7 +31,7 @@ func writesFP(in *insn.Inst) bool {
 	return in.Writes>>numberFP&1 != 0
 }
 
-// loadsSP reports whether the stack pointer gets another value than a sum of it and a number.
+// loadsSP reports whether the instruction sets the stack pointer to a value that is not SP plus a constant.
 func loadsSP(in *insn.Inst) bool {
 	switch in.Op {
 	case insn.Move, insn.Load, insn.Const:

@@ -6,7 +6,7 @@ import (
 	"cfi2sframe/internal/insn"
 )
 
-// TestEffects has the effects of instructions on the frame pointer and on control, from the Intel SDM.
+// TestEffects checks the effects of instructions on the frame pointer and on control flow, from the Intel SDM.
 func TestEffects(t *testing.T) {
 	type effects struct{ ends, jumps, clears, pops, writes, loads bool }
 	for _, tt := range []struct {

@@ -15,17 +15,18 @@ const (
 	magic120 = 0xfffffff1 // Go 1.20 and later
 )
 
-// sections are the names under which linkers keep the table.
+// sections lists the names of the section that contains the table.
 var sections = [...]string{Name, ".data.rel.ro.gopclntab"}
 
-// signs are sections that Go programs have. If one has no section for the table, another one contains it: linkers of C
-// do this in position-independent files.
+// signs lists sections that indicate a Go program. If such a file has no section for the table, the table is within
+// another section: C linkers do this in position-independent files.
 var signs = [...]string{".go.buildinfo", ".note.go.buildid", ".go.module"}
 
-// maxFound bounds the tables, and places that may be module data, of a file.
+// maxFound bounds the number of tables, and of module data candidates, in a file.
 const maxFound = 64
 
-// Find returns the table of a linked file, or nil if the file has none. An *Error says that it is damaged.
+// Find returns the table of a linked file, or nil if the file has none. If the table is malformed, it returns an
+// *Error.
 func Find(f *elffile.File) (*Table, error) {
 	if f.IsObject() || !isGo(f) {
 		return nil, nil
@@ -54,7 +55,7 @@ func Find(f *elffile.File) (*Table, error) {
 	return nil, first
 }
 
-// isGo reports whether the file may have a table. The search reads all of a file.
+// isGo reports whether the file may have a table. It avoids the search, which reads the whole file.
 func isGo(f *elffile.File) bool {
 	for i := range f.Sections {
 		name := f.Sections[i].Name
@@ -65,7 +66,7 @@ func isGo(f *elffile.File) bool {
 	return len(f.Sections) == 0
 }
 
-// A place may be a module's data (runtime.moduledata): its first word is the address of a table.
+// A place is a candidate for module data (runtime.moduledata): its first word is the address of a table.
 type place struct{ addr, table uint64 }
 
 type search struct {
@@ -74,7 +75,7 @@ type search struct {
 	places []place
 }
 
-// words calls fn for each aligned word of the loaded segments that have all of the flags, with its address.
+// words calls fn with each nonzero aligned word, and its address, of the loaded segments that have all of the flags.
 func (s *search) words(flags elf.ProgFlag, fn func(word, addr uint64)) error {
 	f := s.file
 	for i := range f.Progs {
@@ -106,7 +107,7 @@ func (s *search) words(flags elf.ProgFlag, fn func(word, addr uint64)) error {
 	return nil
 }
 
-// start is the first word of a table (runtime.pcHeader).
+// start decodes the first word of a table (runtime.pcHeader), and reports whether it is valid.
 func start(o binary.ByteOrder, w uint64) (magic uint32, quantum byte, ok bool) {
 	var b [8]byte
 	o.PutUint64(b[:], w)
@@ -125,7 +126,7 @@ func (s *search) tables() error {
 				return err
 			}
 			if _, _, ok := start(f.Order, f.Order.Uint64(b)); !ok {
-				return errorf(0, "first bytes % x, not those of a table of Go 1.18 or later", b)
+				return errorf(0, "starts with % x instead of the magic of Go 1.18 or later", b)
 			}
 			s.found = append(s.found, sec.Addr)
 			return nil
@@ -138,9 +139,9 @@ func (s *search) tables() error {
 	})
 }
 
-// modules finds the words that are addresses of tables, in the file or by relocations. The runtime writes to module
-// data (gcdatamask), so that only writable segments have it. Reading all segments made Find take 11 ms instead of 2
-// (stripped cfi2sframe, 15 MB, 2026-11-23).
+// modules finds the words that contain the address of a table, in the file or after relocation. It searches only
+// writable segments, because the runtime writes to module data (gcdatamask). Searching all segments made Find take 11
+// ms instead of 2 (stripped cfi2sframe, 15 MB, 2026-11-23).
 func (s *search) modules() error {
 	add := func(w, addr uint64) {
 		if slices.Contains(s.found, w) && len(s.places) < maxFound {
@@ -159,7 +160,7 @@ func (s *search) modules() error {
 	})
 }
 
-// relocations calls fn for each dynamic relocation with an addend.
+// relocations calls fn with the address and addend of each dynamic relocation.
 func (s *search) relocations(fn func(addr, addend uint64)) error {
 	f := s.file
 	h := f.Prog(elf.PT_DYNAMIC)
@@ -193,7 +194,7 @@ func (s *search) relocations(fn func(addr, addend uint64)) error {
 	})
 }
 
-// Words of a module's data, the same in all releases.
+// Indexes of words in module data, the same in all releases.
 const (
 	modTable   = 0
 	modRecords = 13 // address, and size in bytes
@@ -204,10 +205,11 @@ const (
 	modWords   = 23
 )
 
-// costTable is what a byte of the table costs of the budget, from reading to verification.
+// costTable is the budget cost per byte of the table, from reading to verification.
 const costTable = 25
 
-// table returns the table at an address, if a module's data at addr describes it. An error says that it is damaged.
+// table returns the table at address table if the module data at addr describes it, and nil otherwise. If the table is
+// malformed, it returns an error.
 func (s *search) table(addr, table uint64) (*Table, error) {
 	f := s.file
 	var m [modWords]uint64
@@ -236,10 +238,10 @@ func (s *search) table(addr, table uint64) (*Table, error) {
 	}
 	t := &Table{Addr: table, Size: m[modRecords] - table + m[modRecords+1], file: f, text: m[modText]}
 	if m[modRecords+1] > f.Size || t.Size > f.Size {
-		return nil, errorf(0, "table of %d bytes in a file of %d", t.Size, f.Size)
+		return nil, errorf(0, "table of %d bytes is larger than the file (%d bytes)", t.Size, f.Size)
 	}
 	if off, ok = f.FileOffset(table, t.Size); !ok {
-		return nil, errorf(0, "table of %d bytes, which is not in one segment", t.Size)
+		return nil, errorf(0, "table of %d bytes is not within one segment", t.Size)
 	}
 	if err := f.Budget().Spend(costTable, t.Size); err != nil {
 		return nil, err
@@ -256,28 +258,29 @@ func (t *Table) header(m *[modWords]uint64) error {
 	magic, quantum, _ := start(o, o.Uint64(t.data))
 	t.old, t.quantum = magic == magic118, uint64(quantum)
 	word := func(i int) uint64 { return o.Uint64(t.data[8*i:]) }
-	// Words: functions, files, text (unused from Go 1.26 on), and offsets of names, units, files, pctab and records.
+	// Words: number of functions, number of files, text (unused since Go 1.26), offsets of names, units, files, pctab,
+	// records.
 	count, names, units, pctab, records := word(1), word(4), word(5), word(7), word(8)
 	size := uint64(len(t.data))
 	switch {
 	case records != m[modRecords]-t.Addr:
-		return errorf(64, "functions at %#x; module data says %#x", records, m[modRecords]-t.Addr)
+		return errorf(64, "functions are at %#x, but at %#x according to module data", records, m[modRecords]-t.Addr)
 	case count+1 != m[modList+1]:
-		return errorf(8, "%d functions; module data says %d", count, m[modList+1]-1)
+		return errorf(8, "%d functions, but %d according to module data", count, m[modList+1]-1)
 	case count >= (size-records)/entrySize:
-		return errorf(8, "%d functions; the table has %d bytes for them", count, size-records)
+		return errorf(8, "%d functions do not fit in %d bytes", count, size-records)
 	case names > units || units > size:
-		return errorf(32, "names from %#x to %#x of a table of %d bytes", names, units, size)
+		return errorf(32, "names from %#x to %#x are not within the table of %d bytes", names, units, size)
 	case pctab > records:
-		return errorf(56, "pctab at %#x, after the functions at %#x", pctab, records)
+		return errorf(56, "pctab at %#x is after the functions at %#x", pctab, records)
 	}
 	t.count, t.names, t.pctab, t.records = int(count), t.data[names:units], t.data[pctab:records], records
 	t.exports = bytes.Contains(t.names, []byte("\x00_cgoexp_"))
 	first := t.text + uint64(o.Uint32(t.data[records:]))
 	last := t.text + uint64(o.Uint32(t.data[records+count*entrySize:]))
 	if first != m[modMinPC] || last != m[modMaxPC] {
-		return errorf(records, "functions from %#x to %#x; module data says %#x to %#x", first, last, m[modMinPC],
-			m[modMaxPC])
+		return errorf(records, "functions from %#x to %#x, but from %#x to %#x according to module data", first, last,
+			m[modMinPC], m[modMaxPC])
 	}
 	t.code = code{file: t.file}
 	t.code.find = prologues[elf.Machine(t.file.Machine)]

@@ -1,11 +1,11 @@
-// Package gopclntab reads the table by which the runtime of a Go program walks its stacks, of Go 1.18 and later.
+// Package gopclntab reads the table that the runtime of Go programs uses to unwind stacks, for Go 1.18 and later.
 //
-// Linkers of Go write it for all Go code, and strip leaves it. For each function it has the pcsp table: at each pc,
-// the distance from the stack pointer to the caller's frame. The rows are those that Go's linker writes to
-// .debug_frame, and where a function has saved the caller's frame pointer, if the instructions of its prologue prove
-// that.
+// Go's linker emits it for all Go code, and strip keeps it. For each function it contains the pcsp table: the distance
+// from the stack pointer to the caller's frame at each pc. The resulting rows are those that Go's linker emits in
+// .debug_frame. In addition, they tell where the caller's frame pointer is saved, if the instructions of the prologue
+// prove it.
 //
-// The layout is that of runtime/symtab.go (pcHeader, moduledata), runtime/runtime2.go (_func) and
+// The layout is defined by runtime/symtab.go (pcHeader, moduledata), runtime/runtime2.go (_func) and
 // cmd/internal/obj/pcln.go (funcpctab).
 package gopclntab
 
@@ -21,68 +21,69 @@ import (
 	"cfi2sframe/elffile"
 )
 
-// Name is the section that has the table as a rule, and stands for the table in messages.
+// Name is the usual name of the section with the table. Messages use it for the table.
 const Name = ".gopclntab"
 
-// A Kind says what rows a function has.
+// A Kind classifies a function by its rows.
 type Kind uint8
 
 const (
 	Framed    Kind = iota
-	Outermost      // it has no caller
-	Switches       // it leaves its stack for another one; its rows have a Base
-	// A signal handler put a call of it into the code that the signal interrupted, so that its return address is that of
-	// an instruction that was not executed. Its rows have a Base.
+	Outermost      // has no caller
+	Switches       // switches to another stack; rows have a Base
+	// A signal handler injected a call of the function into interrupted code, so its return address is that of an
+	// instruction not yet executed. Rows have a Base.
 	Injected
-	SigReturn // the kernel's signal handlers return to it; it has no rows
+	SigReturn // signal handlers return to it; has no rows
 )
 
 // NumKinds is the number of kinds.
 const NumKinds = int(SigReturn) + 1
 
-// A Row holds from its offset in the function up to the next one.
+// A Row applies from its offset in the function to the next row.
 type Row struct {
 	Off   uint32
-	Frame uint32 // bytes that the function has on the stack, without the return address that a call leaves there
-	// Saved is where the caller's frame pointer is, in bytes below the stack pointer that a call leaves; 0 if it is in
-	// its register.
+	Frame uint32 // size of the frame in bytes, without the return address that a call pushes
+	// Saved locates the caller's frame pointer, in bytes below the stack pointer before the call. If it is 0, the frame
+	// pointer is in its register.
 	Saved uint32
-	Base  Base // only of functions of kind Switches and Injected
+	Base  Base // for kinds Switches and Injected only
 }
 
-// A Function is a function of Go, or of the assembler of Go.
+// A Function is a Go or Go assembly function.
 type Function struct {
 	Begin, End uint64
-	Off        uint32 // of its record in the table
+	Off        uint32 // offset of its record in the table
 	Kind       Kind
-	Pushed     uint32 // bytes that an injected call has on the stack besides the return address
-	Rows       []Row  // without Rows that equal the one before
+	Pushed     uint32 // bytes that an injected call pushes besides the return address
+	Rows       []Row  // adjacent rows differ
 }
 
 // A Table is the table of a file.
 type Table struct {
-	Addr uint64 // of the table
+	Addr uint64 // address of the table
 	Size uint64 // in bytes
 
 	file    *elffile.File
 	data    []byte
-	text    uint64 // the address that functions count from
-	count   int    // functions
+	text    uint64 // base address of functions
+	count   int    // number of functions
 	names   []byte // NUL-terminated
 	pctab   []byte // the pcsp tables
-	records uint64 // offset of the list of functions, which their records follow
+	records uint64 // offset of the list of functions; their records follow it
 	old     bool   // the layout of Go 1.18 and 1.19
 	minor   int    // the release is Go 1.minor; 0 if it is unknown
 	quantum uint64 // addresses are multiples of it
 	code    code
-	left    int // bytes of pcsp tables that may still be decoded
-	// exports: C may call functions of Go. A stack that grows there moves, and C's frame pointers do not.
+	left    int // number of bytes of pcsp tables that may still be decoded
+	// exports tells that C may call Go functions. The stack that is active then may move, but C's frame pointers are
+	// not adjusted.
 	exports bool
 }
 
 // An Error is a malformed record.
 type Error struct {
-	Off uint64 // from the start of the table
+	Off uint64 // offset from the start of the table
 	Msg string
 }
 
@@ -99,8 +100,8 @@ const (
 	recordSize = 40
 	recordName = 4
 	recordPCSP = 16
-	recordID   = 40 // from Go 1.20 on; 4 less before
-	recordFlag = 41 // the same
+	recordID   = 40 // since Go 1.20; 36 before
+	recordFlag = 41 // since Go 1.20; 37 before
 )
 
 // Bits of a record's flag (internal/abi/symtab.go).
@@ -109,7 +110,8 @@ const (
 	flagSPWrite
 )
 
-// Functions yields the functions by address, or the error of a malformed one. They are valid until the next one.
+// Functions returns an iterator over the functions by address. For a malformed function it yields an error. A Function
+// is valid only until the next iteration.
 func (t *Table) Functions() iter.Seq2[*Function, *Error] {
 	return func(yield func(*Function, *Error) bool) {
 		t.left = len(t.data)
@@ -132,10 +134,10 @@ func (t *Table) function(i int, fn *Function) *Error {
 	entry, next := o.Uint32(t.data[at:]), o.Uint32(t.data[at+entrySize:])
 	off := t.records + uint64(o.Uint32(t.data[at+4:]))
 	if next < entry {
-		return errorf(at, "function that ends at %#x, before it begins at %#x", next, entry)
+		return errorf(at, "function ends at %#x, before its start %#x", next, entry)
 	}
 	if uint64(len(t.data)) < off+recordSize+4 || off > math.MaxUint32 {
-		return errorf(at, "function with a record at %#x; the table ends at %#x", off, len(t.data))
+		return errorf(at, "record at %#x is past the end of the table (%#x)", off, len(t.data))
 	}
 	*fn = Function{Begin: t.text + uint64(entry), Off: uint32(off), Rows: fn.Rows[:0]}
 	record := t.data[off:]
@@ -144,14 +146,14 @@ func (t *Table) function(i int, fn *Function) *Error {
 		return nil
 	}
 	if uint64(pcsp) >= uint64(len(t.pctab)) {
-		return errorf(off+recordPCSP, "pcsp table at %#x of a pctab of %d bytes", pcsp, len(t.pctab))
+		return errorf(off+recordPCSP, "pcsp table at %#x is past the end of pctab (%d bytes)", pcsp, len(t.pctab))
 	}
 	size, err := t.rows(fn, t.pctab[pcsp:], off+recordPCSP)
 	if err != nil {
 		return err
 	}
 	if size > uint64(next-entry) {
-		return errorf(off+recordPCSP, "pcsp table for %d bytes of a function of %d", size, next-entry)
+		return errorf(off+recordPCSP, "pcsp table covers %d bytes, but the function has %d", size, next-entry)
 	}
 	fn.End = fn.Begin + size
 	name := t.name(o.Uint32(record[recordName:]))
@@ -182,18 +184,18 @@ func (t *Table) function(i int, fn *Function) *Error {
 	return nil
 }
 
-// rows decodes a pcsp table into fn.Rows, and returns the size of the function; at is where errors are. A table is a
-// sequence of pairs: what the value changes by, signed, and the number of quanta that it holds for. The value before
-// the first pair is -1, and a change of 0 in another pair is the end.
+// rows decodes a pcsp table into fn.Rows, and returns the size of the function in bytes; at is the offset for errors. A
+// table is a sequence of pairs: a signed change of the value, and the number of quanta for which the value applies. The
+// initial value is -1. Except in the first pair, a change of 0 ends the table.
 func (t *Table) rows(fn *Function, b []byte, at uint64) (size uint64, err *Error) {
 	value, all := int32(-1), len(b)
 	for {
 		change, n := varint(b)
 		if n == 0 {
-			return 0, errorf(at, "pcsp table without an end")
+			return 0, errorf(at, "pcsp table is not terminated")
 		}
 		if t.left -= n; t.left < 0 {
-			return 0, errorf(at, "pcsp tables overlap: together they are larger than the table")
+			return 0, errorf(at, "pcsp tables overlap: their total size exceeds that of the table")
 		}
 		if b = b[n:]; change == 0 && len(b) < all-n {
 			return size, nil
@@ -201,23 +203,24 @@ func (t *Table) rows(fn *Function, b []byte, at uint64) (size uint64, err *Error
 		value += int32(-(change & 1) ^ change>>1)
 		quanta, n := varint(b)
 		if n == 0 {
-			return 0, errorf(at, "pcsp table without an end")
+			return 0, errorf(at, "pcsp table is not terminated")
 		}
 		b = b[n:]
 		row := Row{Off: uint32(size), Frame: uint32(value)}
-		if value < 0 { // it removes what its caller has on the stack
+		if value < 0 { // the function pops part of its caller's frame
 			row.Frame, row.Base = 0, Unknown
 		}
 		if last := len(fn.Rows); last == 0 || fn.Rows[last-1].Frame != row.Frame || fn.Rows[last-1].Base != row.Base {
 			fn.Rows = append(fn.Rows, row)
 		}
 		if size += uint64(quanta) * t.quantum; size > math.MaxInt32 {
-			return 0, errorf(at, "pcsp table of %d bytes of code", size)
+			return 0, errorf(at, "pcsp table covers %d bytes of code", size)
 		}
 	}
 }
 
-// varint decodes a number of at most 32 bits, and returns its size in bytes, or 0 if it has no end.
+// varint decodes a number of up to 32 bits and returns its size in bytes. If the number is not terminated, the size is
+// 0.
 func varint(b []byte) (v uint32, n int) {
 	for shift := 0; shift < 35 && n < len(b); shift += 7 {
 		v |= uint32(b[n]&0x7f) << shift
@@ -228,17 +231,18 @@ func varint(b []byte) (v uint32, n int) {
 	return 0, 0
 }
 
-// switchers are functions that leave their stack. Most have the flag as well, but not where the kernel switches.
+// switchers lists functions of the runtime that switch stacks. Most have flagSPWrite, except where the kernel switches
+// the stack.
 var switchers = [...]string{"asmcgocall", "asmcgocall_no_g", "asmcgocall_landingpad", "cgocallback", "clone", "gogo",
 	"gosave_systemstack_switch", "mcall", "morestack", "sigreturn", "sigreturn__sigaction", "systemstack",
 	"systemstack_switch"}
 
-// sigtramp is the signal handler. It has the flag, but what called it has the frame of a signal.
+// sigtramp is the signal handler. It has flagTopFrame, but its caller is a signal frame.
 const sigtramp = "runtime.sigtramp"
 
-// name returns the name at an offset, or the first bytes of a long one.
+// name returns the name at an offset. A name that is too long yields the empty string.
 func (t *Table) name(at uint32) string {
-	const longest = 64 // of the names that matter
+	const longest = 64 // longer than all relevant names
 	if uint64(at) >= uint64(len(t.names)) {
 		return ""
 	}
@@ -247,7 +251,7 @@ func (t *Table) name(at uint32) string {
 	return string(b[:max(bytes.IndexByte(b, 0), 0)])
 }
 
-// kind returns the kind of a function with the ID, flag and name of its record.
+// kind returns the kind of a function from the ID, flag and name in its record.
 func (t *Table) kind(fn *Function, id, flag byte, name string) Kind {
 	short, ok := strings.CutPrefix(name, "runtime.")
 	switch {
@@ -258,7 +262,7 @@ func (t *Table) kind(fn *Function, id, flag byte, name string) Kind {
 	case ok && strings.HasPrefix(short, "sigreturn") && t.code.returns(fn):
 		return SigReturn
 	case flag&flagTopFrame != 0, t.file.Entry == fn.Begin,
-		// The program begins there; a library's code of this name returns to the loader.
+		// Programs start there; the library variants return to the loader.
 		strings.HasPrefix(name, "_rt0_") && !strings.Contains(name, "_lib"):
 		return Outermost
 	case flag&flagSPWrite != 0:

@@ -9,19 +9,19 @@ import (
 	"cfi2sframe/elffile"
 )
 
-// code reads code in the order of addresses.
+// code reads the code of functions in ascending order.
 type code struct {
 	file *elffile.File
-	find finder // nil: no frame pointers are saved
-	addr uint64 // of data[0]
+	find finder // nil if functions save no frame pointers
+	addr uint64 // address of data[0]
 	data []byte
 }
 
-// A finder looks at the instructions around the pc at which a function has a frame for the first time. It returns how
-// many bytes after pc the caller's frame pointer has been saved, and where, as in Row.Saved.
+// A finder examines the instructions around the first pc at which a function has a frame. It returns after how many
+// bytes from pc the caller's frame pointer is saved, and where, as in Row.Saved.
 type finder func(before, after []byte, frame uint32) (done int, saved uint32, ok bool)
 
-// Longest prologues in bytes before and after that pc.
+// Maximum sizes in bytes of prologues before and after that pc.
 const (
 	maxBefore = 8
 	maxAfter  = 8
@@ -30,8 +30,8 @@ const (
 
 var prologues = map[elf.Machine]finder{elf.EM_X86_64: prologueAMD64, elf.EM_AARCH64: prologueAArch64}
 
-// prologue finds where the function saves the caller's frame pointer, and completes its rows. Go's code has no frame
-// without a prologue, and the slot keeps its value until the frame ends.
+// prologue finds where the function saves the caller's frame pointer, and updates its rows. Go functions set up a frame
+// only in their prologues, and the slot is unchanged until the frame is removed.
 func (c *code) prologue(fn *Function) {
 	if c.find == nil || len(fn.Rows) < 2 || fn.Rows[0].Frame != 0 {
 		return
@@ -58,14 +58,14 @@ func (c *code) prologue(fn *Function) {
 	}
 }
 
-// bytes returns the code of a range, or nothing.
+// bytes returns the code from begin to end, or nil.
 func (c *code) bytes(begin, end uint64) []byte {
 	if begin >= end {
 		return nil
 	}
 	if begin < c.addr || end-c.addr > uint64(len(c.data)) {
 		c.addr, c.data = begin, c.data[:0]
-		for n := uint64(window); n >= end-begin; n /= 2 { // the end of the segment may be near
+		for n := uint64(window); n >= end-begin; n /= 2 { // near the end of the segment, fewer bytes are available
 			if off, ok := c.file.FileOffset(begin, n); ok {
 				if cap(c.data) == 0 {
 					c.data = make([]byte, window)
@@ -84,17 +84,18 @@ func (c *code) bytes(begin, end uint64) []byte {
 	return c.data[begin-c.addr : end-c.addr]
 }
 
-// sigreturn is mov $15,%rax; syscall, to which handlers return on amd64. Other kernels have that code in their vDSO.
+// sigreturn is mov $15,%rax; syscall, to which signal handlers return on amd64. For other machines this code is in the
+// vDSO.
 var sigreturn = []byte{0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05}
 
-// returns reports whether a function begins with the system call by which signal handlers end.
+// returns reports whether a function starts with the sigreturn system call.
 func (c *code) returns(fn *Function) bool {
 	return elf.Machine(c.file.Machine) == elf.EM_X86_64 && fn.End-fn.Begin >= uint64(len(sigreturn)) &&
 		bytes.Equal(c.bytes(fn.Begin, fn.Begin+uint64(len(sigreturn))), sigreturn)
 }
 
-// early makes a function begin with the byte before it, if this is padding. Handlers return to the function's first
-// byte, and readers look up the byte before return addresses.
+// early extends a function by the byte before it, if that is padding. Signal handlers return to the function's first
+// byte, and readers look up the byte before a return address.
 func (c *code) early(fn *Function) {
 	const int3 = 0xcc
 	if b := c.bytes(fn.Begin-1, fn.Begin); len(b) > 0 && b[0] == int3 {
@@ -102,16 +103,17 @@ func (c *code) early(fn *Function) {
 	}
 }
 
-// prologueAMD64 knows the prologues of Go's assembler (cmd/internal/obj/x86/obj6.go):
+// prologueAMD64 matches the prologues that Go's assembler emits (cmd/internal/obj/x86/obj6.go):
 //
 //	push %rbp; mov %rsp,%rbp                                          from Go 1.21 on
 //	sub $frame,%rsp; mov %rbp,frame-8(%rsp); lea frame-8(%rsp),%rbp   before
 //
-// Intel SDM, volume 2, has the encodings.
+// For the encodings see Intel SDM, volume 2.
 func prologueAMD64(before, after []byte, frame uint32) (done int, saved uint32, ok bool) {
-	const slot = 8 // below the stack pointer at the call, where the return address is
-	if n := len(before); frame == 8 && n > 0 && before[n-1] == 0x55 && bytes.HasPrefix(after, []byte{0x48, 0x89, 0xe5}) {
-		// 41 55 is push %r13, unless 41 is the distance of a conditional jump, 76 41.
+	const slot = 8 // below the stack pointer before the call, above which the return address is
+	mov := []byte{0x48, 0x89, 0xe5}
+	if n := len(before); frame == 8 && n > 0 && before[n-1] == 0x55 && bytes.HasPrefix(after, mov) {
+		// 41 55 is push %r13, unless 41 is the displacement of a conditional jump, 76 41.
 		return 0, slot, n == 1 || before[n-2] != 0x41 || n > 2 && before[n-3] == 0x76
 	}
 	le := binary.LittleEndian
@@ -138,7 +140,8 @@ func prologueAMD64(before, after []byte, frame uint32) (done int, saved uint32, 
 	return 0, 0, false
 }
 
-// prologueAArch64 knows the prologues of Go's assembler (cmd/internal/obj/arm64/obj7.go), which save FP below SP:
+// prologueAArch64 matches the prologues that Go's assembler emits (cmd/internal/obj/arm64/obj7.go). They save FP below
+// SP:
 //
 //	str x30,[sp,#-frame]!; stur x29,[sp,#-8]
 //	sub x20,sp,#frame; stp x29,x30,[x20,#-8]; mov sp,x20
@@ -146,15 +149,15 @@ func prologueAMD64(before, after []byte, frame uint32) (done int, saved uint32, 
 //	sub sp,sp,#frame; stur x29,[sp,#-8]                    in asyncPreempt
 //	stp x29,x30,[sp,#-frame-8]; sub sp,sp,#frame           in debugCallV2
 //
-// Arm Architecture Reference Manual for A-profile, C6.2, has the encodings.
+// For the encodings see the Arm Architecture Reference Manual for A-profile, C6.2.
 func prologueAArch64(before, after []byte, frame uint32) (done int, saved uint32, ok bool) {
 	const (
 		strLR     = 0xf8000ffe
-		strMask   = 0xffe00fff // without the offset, bits 12 to 20
+		strMask   = 0xffe00fff // excludes the offset, bits 12 to 20
 		subSP     = 0xd10003ff
-		subMask   = 0xffc003ff // without the number, bits 10 to 21
+		subMask   = 0xffc003ff // excludes the immediate, bits 10 to 21
 		stpFPLR   = 0xa9007bfd
-		stpMask   = 0xffc07fff // without the offset, bits 15 to 21
+		stpMask   = 0xffc07fff // excludes the offset, bits 15 to 21
 		sturFP    = 0xf81f83fd
 		stpFrame  = 0xa93ffa9d
 		movSP     = 0x9100029f

@@ -8,8 +8,8 @@ import (
 	"cfi2sframe/internal/testkit/must"
 )
 
-// TestPrologues has prologues that save the frame pointer, and others that save it elsewhere or not at all. The
-// instructions are those of GNU as.
+// TestPrologues decodes prologues that save the frame pointer, save it elsewhere, or do not save it. The instructions
+// are from GNU as.
 func TestPrologues(t *testing.T) {
 	const (
 		push      = "55"                      // push %rbp
@@ -39,17 +39,17 @@ func TestPrologues(t *testing.T) {
 		before, after string
 		frame         uint32
 		done          int
-		saved         uint32 // 0: it is not proven
+		saved         uint32 // 0: not proven
 	}{
 		{"push", prologueAMD64, push, mov, 8, 0, 8},
-		{"push after a conditional jump by 0x41", prologueAMD64, "76 41" + push, mov, 8, 0, 8},
+		{"push after a conditional jump of 0x41 bytes", prologueAMD64, "76 41" + push, mov, 8, 0, 8},
 		{"push of r13", prologueAMD64, "90 41" + push, mov, 8, 0, 0},
 		{"push without mov", prologueAMD64, push, "48 89 e6", 8, 0, 0},
 		{"push and a larger frame", prologueAMD64, push, mov, 16, 0, 0},
 		{"the smallest frame", prologueAMD64, sub8, save0, 8, 4, 8},
-		{"a frame of a byte", prologueAMD64, sub64, save56, 64, 5, 8},
+		{"a frame size of one byte", prologueAMD64, sub64, save56, 64, 5, 8},
 		{"add", prologueAMD64, add128, save120, 128, 5, 8},
-		{"a frame of four bytes", prologueAMD64, sub288, save280, 288, 8, 8},
+		{"a frame size of four bytes", prologueAMD64, sub288, save280, 288, 8, 8},
 		{"another slot", prologueAMD64, sub64, save120, 64, 0, 0},
 		{"another slot of four bytes", prologueAMD64, sub288, save276, 288, 0, 0},
 		{"the smallest frame's slot in a larger one", prologueAMD64, sub64, save0, 64, 0, 0},

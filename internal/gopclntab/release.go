@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// pinned is the first minor release whose collector does not shrink the stack of a goroutine that is in systemstack
-// (isShrinkStackSafe in runtime/stack.go). Before, the frame pointer there may lead into a stack that was freed.
+// pinned is the first minor release whose garbage collector does not shrink the stack of a goroutine in systemstack
+// (isShrinkStackSafe in runtime/stack.go). In earlier releases, the frame pointer there may point into a freed stack.
 const pinned = 26
 
-// injectedIDs are the function IDs of asyncPreempt, debugCallV2 and sigpanic (cmd/internal/objabi/funcid.go).
+// injectedIDs lists the function IDs of asyncPreempt, debugCallV2 and sigpanic (cmd/internal/objabi/funcid.go).
 var injectedIDs = [...]struct {
 	first, last int // minor releases
 	ids         [3]byte
@@ -23,11 +23,12 @@ var injectedIDs = [...]struct {
 	{25, 27, [...]byte{3, 6, 20}},
 }
 
-// injectedNames are the same functions, and the one through which signal handlers call sigpanic on amd64.
+// injectedNames lists the names of these functions, and of the wrapper through which signal handlers call sigpanic on
+// amd64.
 var injectedNames = []string{"runtime.asyncPreempt", "runtime.debugCallV2", "runtime.sigpanic", "runtime.sigpanic0"}
 
-// pushed are the bytes that a signal handler pushes before it injects a call: the link register, which the call
-// overwrites (pushCall and preparePanic in runtime/signal_arm64.go and signal_linux_s390x.go).
+// pushed is the number of bytes that a signal handler pushes before it injects a call: it saves the link register,
+// which the call overwrites (pushCall and preparePanic in runtime/signal_arm64.go and signal_linux_s390x.go).
 var pushed = map[elf.Machine]uint32{elf.EM_AARCH64: 16, elf.EM_S390: 8}
 
 // injected reports whether signal handlers inject calls of the function.
@@ -40,12 +41,12 @@ func (t *Table) injected(id byte, name string) bool {
 	return slices.Contains(injectedNames, name)
 }
 
-// The build information (debug/buildinfo): magic, flags, and after the header the length and text of the version.
+// Layout of build information (debug/buildinfo): magic and flags; after the header, the length and text of the version.
 const (
 	infoMagic  = "\xff Go buildinf:"
 	infoFlags  = 15
 	infoHeader = 32
-	inline     = 2       // the flag that the version is there
+	inline     = 2       // flag: the version is stored inline
 	maxVersion = 1 << 10 // bytes
 )
 
@@ -81,7 +82,7 @@ func (s *search) release() (minor int, err error) {
 	return 0, err
 }
 
-// minorOf returns the minor release of a version such as go1.26.8, or 0 for versions before a release, and others.
+// minorOf returns the minor release of a version such as go1.26.8, or 0 for pre-releases and other strings.
 func minorOf(version string) int {
 	rest, ok := strings.CutPrefix(version, "go1.")
 	end := strings.TrimLeft(rest, "0123456789")

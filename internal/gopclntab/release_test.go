@@ -13,7 +13,8 @@ func TestMinor(t *testing.T) {
 	}
 }
 
-// TestInjected has function IDs of releases (internal/abi/symtab.go, cmd/internal/objabi/funcid.go), and names.
+// TestInjected checks function IDs of several releases (internal/abi/symtab.go, cmd/internal/objabi/funcid.go) and
+// names.
 func TestInjected(t *testing.T) {
 	for _, tt := range []struct {
 		minor int

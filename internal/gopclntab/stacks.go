@@ -7,27 +7,27 @@ import (
 	"cfi2sframe/internal/insn"
 )
 
-// A Base says where the caller's frame is.
+// A Base tells from which register the caller's frame is found.
 type Base uint8
 
 const (
 	OfSP     Base = iota // Row.Frame above the stack pointer
-	OfFP                 // above the frame pointer, which a push at the function's start has made
-	NoCaller             // nowhere: the runtime has cleared the frame pointer, as at the start of a stack
+	OfFP                 // above the frame pointer, which the prologue has pushed
+	NoCaller             // none: the runtime has cleared the frame pointer, as at the base of a stack
 	Unknown
 )
 
-// largest bounds the bytes of functions that are read to the end.
+// largest is the maximum size in bytes of functions that are analyzed.
 const largest = 1 << 14
 
-// onStacks sets the rows of a function that leaves its stack. The table does not know on which stack the function is,
-// but some functions have a frame pointer all the time, or clear it on a stack where nothing called them. The
-// instructions are followed from the function's start on: where they have come to with one Base only, it holds. Final
-// says that the function does not come back from the other stack: its caller goes on elsewhere.
+// onStacks sets the rows of a function that switches stacks. The table does not tell on which stack the function is,
+// but some functions preserve the frame pointer, or clear it on a stack without callers. onStacks follows the
+// instructions from the start of the function. Final means that the function does not return from the other stack: its
+// caller resumes elsewhere.
 func (c *code) onStacks(fn *Function, final bool) {
 	at, base := uint32(0), Unknown
 	if len(fn.Rows) > 1 && fn.Rows[1].Off == 1 && fn.Rows[1].Saved > 0 {
-		const prologue = 4 // bytes of push %rbp; mov %rsp,%rbp
+		const prologue = 4 // size of push %rbp; mov %rsp,%rbp in bytes
 		at, base = prologue, OfFP
 		fn.Rows = append(fn.Rows[:2], Row{Off: prologue})
 	} else {
@@ -56,7 +56,7 @@ func (c *code) onStacks(fn *Function, final bool) {
 	}
 }
 
-// withoutFP removes the rows from the first one on that leads on by the frame pointer.
+// withoutFP removes the rows starting with the first that relies on the frame pointer.
 func (fn *Function) withoutFP() {
 	if i := slices.IndexFunc(fn.Rows, func(r Row) bool { return r.Base == OfFP }); i >= 0 {
 		fn.Rows = fn.Rows[:i+1]
@@ -64,16 +64,16 @@ func (fn *Function) withoutFP() {
 	}
 }
 
-// A flow is the flow of control in a function.
+// A flow tracks control flow through a function.
 type flow struct {
 	code  []byte
 	final bool
-	base  []Base  // by the offset of an instruction, if it has a size
-	size  []uint8 // of instructions that control comes to
+	base  []Base  // by offset of a reached instruction
+	size  []uint8 // sizes of reached instructions; otherwise 0
 }
 
-// follow follows the instructions from an offset on, and reports whether it could follow all, and came to each with
-// one base.
+// follow follows control flow from an offset on. It reports whether all instructions were decoded and each has a unique
+// base.
 func (f *flow) follow(at uint32, base Base) bool {
 	for {
 		if uint64(at) >= uint64(len(f.code)) {
@@ -91,7 +91,7 @@ func (f *flow) follow(at uint32, base Base) bool {
 		case clearsFP(&in), f.final && (base == NoCaller || loadsSP(&in)):
 			base = NoCaller
 		case popsFP(&in) && base == OfFP:
-			base = OfSP // what it pops is the caller's only where the return address is next
+			base = OfSP // popped the caller's FP only if the return address is next on the stack
 		case writesFP(&in) || base == OfSP:
 			base = Unknown
 		}
