@@ -6,19 +6,19 @@ import (
 
 // An Error describes malformed CFI.
 type Error struct {
-	Section string // such as ".eh_frame"
+	Section string // for example ".eh_frame"
 	Off     uint64 // offset in bytes from the start of the (decompressed) section
-	Msg     string // what is wrong
+	Msg     string
 }
 
 func (e *Error) Error() string {
 	return fmt.Sprintf("%s+%#x: %s", e.Section, e.Off, e.Msg)
 }
 
-// A cursor reads from a part of a section. After the first error all reads return zeros.
+// A cursor decodes part of a section. After the first error, all methods return zero values.
 type cursor struct {
 	sec  *section
-	data []byte // sec.data up to the end of the part
+	data []byte // sec.data, truncated at the end of the part
 	pos  int
 	err  *Error
 }
@@ -33,7 +33,7 @@ func (c *cursor) fail(pos int, format string, args ...any) {
 // take returns the next n bytes, or nil after an error.
 func (c *cursor) take(n uint64, what string) []byte {
 	if left := uint64(len(c.data) - c.pos); n > left {
-		c.fail(c.pos, "%s of %d bytes, but %d bytes are left in the record", what, n, left)
+		c.fail(c.pos, "%s of %d bytes, but the record has only %d left", what, n, left)
 		return nil
 	}
 	b := c.data[c.pos:][:n:n]
@@ -43,7 +43,7 @@ func (c *cursor) take(n uint64, what string) []byte {
 
 func (c *cursor) u8() byte {
 	if c.pos >= len(c.data) {
-		c.fail(c.pos, "record ends before an operand")
+		c.fail(c.pos, "record ends before operand")
 		return 0
 	}
 	b := c.data[c.pos]
@@ -51,7 +51,7 @@ func (c *cursor) u8() byte {
 	return b
 }
 
-// uint returns the next unsigned integer of size 1, 2, 4 or 8 bytes.
+// uint decodes an unsigned integer of size 1, 2, 4 or 8 bytes.
 func (c *cursor) uint(size int) uint64 {
 	if size > len(c.data)-c.pos {
 		c.take(uint64(size), "operand")
@@ -70,7 +70,7 @@ func (c *cursor) uint(size int) uint64 {
 	return c.sec.order.Uint64(b)
 }
 
-// maxLEB is the length in bytes of the longest LEB128 encoding of 64 bits.
+// maxLEB is the maximum length in bytes of a 64-bit LEB128 number.
 const maxLEB = 10
 
 func (c *cursor) uleb() uint64 {
@@ -99,7 +99,7 @@ func (c *cursor) ulebLong() uint64 {
 			return v
 		}
 	}
-	c.fail(start, "unsigned LEB128 number longer than 64 bits")
+	c.fail(start, "unsigned LEB128 number exceeds 64 bits")
 	return 0
 }
 
@@ -122,6 +122,6 @@ func (c *cursor) sleb() int64 {
 			return v
 		}
 	}
-	c.fail(start, "signed LEB128 number longer than 64 bits")
+	c.fail(start, "signed LEB128 number exceeds 64 bits")
 	return 0
 }

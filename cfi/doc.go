@@ -1,9 +1,9 @@
-// Package cfi reads DWARF call frame information and executes it into rows.
+// Package cfi decodes DWARF call frame information (CFI) and executes it to get rows.
 //
-// Load finds the .eh_frame of a linked file or an object (through section headers, or else PT_GNU_EH_FRAME) and its
-// .debug_frame (plain, SHF_COMPRESSED or .zdebug_frame). Parse takes sections in memory. Both return a Table of
-// functions by address, without overlaps. A function has rows: ranges of addresses with the rules for the CFA, the
-// return address, the frame pointer and the stack pointer. Rules of other registers are decoded and dropped.
+// Load finds .eh_frame in a linked file or object (through section headers, or else PT_GNU_EH_FRAME), and .debug_frame
+// (plain, SHF_COMPRESSED or .zdebug_frame). Parse decodes sections in memory. Both return a Table of non-overlapping
+// functions sorted by address. A function has rows: address ranges with rules for the CFA, the return address, the
+// frame pointer and the stack pointer. Rules for other registers are decoded and dropped.
 //
 //	for fn := range table.Functions() {
 //		for row := range fn.Rows() {
@@ -12,18 +12,18 @@
 //	}
 //
 // A file has many rows, but few distinct rules. Rows with the same Number have the same rules, and functions with the
-// same Program have the same rows, so that later work can be done once for each.
+// same Program have the same rows, so clients can process each only once.
 //
-// In: CIE versions 1, 3 and 4; 32-bit and 64-bit DWARF; both byte orders; the augmentations z, R, P, L, S, B, G and eh
-// (S, B and G also without z); every DW_EH_PE pointer form; every DW_CFA opcode of DWARF 5 and the GNU, MIPS and
-// AArch64 ones in use. A damaged record is reported with its offset, and the others are read.
+// Supported: CIE versions 1, 3 and 4; 32-bit and 64-bit DWARF; both byte orders; augmentations z, R, P, L, S, B, G and
+// eh (S, B and G also without z); all DW_EH_PE pointer encodings; all DW_CFA opcodes of DWARF 5 and the GNU, MIPS and
+// AArch64 extensions in use. A malformed record is reported with its offset, and the remaining records are decoded.
 //
-// Out: evaluating DWARF expressions (rules contain them as bytes), and any notion of SFrame.
+// The package does not evaluate DWARF expressions (rules contain them as bytes), and it knows nothing about SFrame.
 //
-// The rule type and its kinds are those of github.com/go-delve/delve's pkg/dwarf/frame, where they say what DWARF says.
-// That package's reader (v1.27.2) is not used: it assumes little-endian sections, rejects a whole section for one
+// Rules use the type and kinds of github.com/go-delve/delve/pkg/dwarf/frame, which follow the DWARF standard. That
+// package's parser (v1.27.2) is not used: it assumes little-endian sections, rejects a whole section because of one
 // unknown augmentation, panics on truncated records, and executes a function from its start for each row.
 //
-// A register without a rule has RuleArchitectural, which is not RuleUndefined: the ABI defines its value
-// (callee-saved registers keep it, and SP is derived from the CFA).
+// A register without a rule has RuleArchitectural, which differs from RuleUndefined: the ABI defines its value
+// (callee-saved registers are preserved, and SP is derived from the CFA).
 package cfi

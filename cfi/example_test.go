@@ -11,7 +11,7 @@ import (
 	"cfi2sframe/elffile"
 )
 
-// The call frame information of a program, row by row.
+// Print the call frame information of a program, row by row.
 func ExampleLoad() {
 	r, err := os.Open("../testdata/bin/amd64/prologue")
 	if err != nil {
@@ -49,7 +49,7 @@ func ExampleLoad() {
 	//   from 0x46c: CFA r7+8, RA c-8, FP c-16, SP none
 }
 
-// Call frame information in memory: a .debug_frame section with a CIE and an FDE.
+// Parse call frame information in memory: a .debug_frame section with a CIE and an FDE.
 func ExampleParse() {
 	data := []byte{
 		20, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, // length, CIE
@@ -60,7 +60,7 @@ func ExampleParse() {
 		0, 0, 0, 0,
 
 		28, 0, 0, 0, 0, 0, 0, 0, // length, FDE of the CIE at 0
-		0, 0x10, 0, 0, 0, 0, 0, 0, // begins at 0x1000
+		0, 0x10, 0, 0, 0, 0, 0, 0, // starts at 0x1000
 		0x20, 0, 0, 0, 0, 0, 0, 0, // 32 bytes
 		0x41, 0x0e, 16, // DW_CFA_advance_loc: 1; DW_CFA_def_cfa_offset: 16
 		0, 0, 0, 0, 0,

@@ -11,67 +11,67 @@ import (
 	"cfi2sframe/internal/arch"
 )
 
-// DWARF opcodes that the frame package does not name.
+// DWARF opcodes that package frame does not define.
 const (
 	cfaMIPSAdvanceLoc8           = 0x1d
 	cfaAArch64NegateRAStateWithP = 0x2c
 	cfaAArch64NegateRAState      = 0x2d
 	cfaGNUNegativeOffsetExtended = 0x2f
 
-	opcodeMask  = 0xc0 // of the opcodes with an operand in the low six bits
+	opcodeMask  = 0xc0 // for opcodes with an operand in the low six bits
 	operandMask = 0x3f
 )
 
-// maxStates bounds the nesting of remember_state. Compilers nest two or three deep.
+// maxStates bounds the nesting of remember_state. Compilers nest two or three levels.
 const maxStates = 4096
 
-// maxOffset bounds factored offsets, so that sums of them cannot overflow.
+// maxOffset bounds factored offsets so that their sums cannot overflow.
 const maxOffset = 1 << 48
 
-// A Step is the start of a row: Off bytes after the start of the FDE. It ends where the next one starts.
+// A Step is a row: it starts at Off bytes from the start of the FDE and ends at the next Step.
 type Step struct {
 	Off    uint32
-	Number uint32 // of the rules
+	Number uint32 // number of the rules
 }
 
-// An executor runs CFA programs.
+// An executor runs the instructions of CIEs and FDEs.
 type executor struct {
 	cursor
 	*programs
 	numbering
-	slots   []slot // a hash table of programs; its size is a power of two
+	slots   []slot // hash table of programs; its size is a power of two
 	seed    maphash.Seed
-	cies    uint32                  // how many there are
-	touched uint32                  // what addPrograms read ahead, so that it is read
+	cies    uint32                  // number of CIEs
+	touched uint32                  // keeps the read-ahead in addPrograms from being optimized away
 	chunk   []Step                  // memory for steps
-	effects [1 << effectBits]effect // by a hash
+	effects [1 << effectBits]effect // cache, indexed by hash
 
-	// Of the current program.
+	// State of the current program.
 	cie     *cie
 	steps   []Step
 	start   uint64   // address of the function
 	at      int      // offset of the current instruction
-	loc     uint64   // start of the current row, from the start of the function
-	number  uint32   // of the state of the current row
-	now     state    // that state, while change works
-	stack   []uint32 // of remember_state
-	fixed   bool     // an instruction gives an address, not a distance
-	initial bool     // the program is that of a CIE
+	loc     uint64   // offset of the current row from the start of the function
+	number  uint32   // number of the current state
+	now     state    // current state, during change
+	stack   []uint32 // saved by remember_state
+	fixed   bool     // set_loc was executed
+	initial bool     // executing the instructions of a CIE
 }
 
-// An effect is the state after an instruction in a state. Large programs execute millions of instructions, but few
-// different ones in few different states.
+// An effect caches the state that an instruction results in, given the state before. Large programs execute millions of
+// instructions, but few distinct instructions in few distinct states.
 type effect struct {
 	cie      *cie
-	code     uint32 // of short
+	code     uint32 // result of short
 	size     uint32 // in bytes
 	from, to uint32 // numbers of states
 }
 
 const effectBits = 11
 
-// run executes the instructions of a function and returns its rows, which are valid until the next call. The offset of
-// an error counts from the start of the instructions.
+// run executes the instructions of a function and returns its rows, which are valid until the next call. Offsets of
+// errors are relative to the start of the instructions.
 func (x *executor) run(fn *Function) ([]Step, *Error) {
 	d := fn.cie
 	x.begin(d, fn.code, fn.limit)
@@ -88,7 +88,7 @@ func (x *executor) run(fn *Function) ([]Step, *Error) {
 	return x.steps, nil
 }
 
-// runInitial executes the instructions of a CIE from pos to end. They set the initial rules of its functions.
+// runInitial executes the instructions of a CIE from pos to end. They define the initial rules of its FDEs.
 func (x *executor) runInitial(d *cie, pos, end int) *Error {
 	x.begin(d, uint32(pos), uint32(end))
 	start := noState
@@ -108,7 +108,7 @@ func (x *executor) begin(d *cie, code, limit uint32) {
 	x.cie, x.at, x.loc, x.stack = d, x.pos, 0, x.stack[:0]
 }
 
-// row ends the current row at next. It merges the row with the one before if they have the same rules.
+// row ends the current row at next. If the row has the same rules as the previous row, they are merged.
 func (x *executor) row(next uint64) {
 	if n := len(x.steps); x.loc <= math.MaxUint32 && (n == 0 || x.steps[n-1].Number != x.number) {
 		x.steps = append(x.steps, Step{uint32(x.loc), x.number})
@@ -120,12 +120,12 @@ func (x *executor) row(next uint64) {
 func (x *executor) numbered(s *state) uint32 {
 	n, ok := x.numbering.number(s)
 	if !ok {
-		x.fail(x.at, "more than %d different rules in one file", maxRules)
+		x.fail(x.at, "more than %d distinct rules in one file", maxRules)
 	}
 	return n
 }
 
-// execute runs the instructions.
+// execute executes the instructions.
 func (x *executor) execute() {
 	for x.pos < len(x.data) {
 		x.at = x.pos
@@ -157,14 +157,14 @@ func (x *executor) execute() {
 		case frame.DW_CFA_restore_state:
 			x.recall()
 		case frame.DW_CFA_GNU_args_size:
-			x.uleb() // of concern to exception handling only
+			x.uleb() // only used for exception handling
 		default:
 			x.change(op)
 		}
 	}
 }
 
-// change executes an instruction that changes the state, unless its effect on the current state is known.
+// change executes an instruction that changes the state, or applies its cached effect.
 func (x *executor) change(op byte) {
 	code := uint32(0)
 	if b := x.sec.data[x.at:]; len(b) >= 4 {
@@ -179,19 +179,20 @@ func (x *executor) change(op byte) {
 	from := x.number
 	x.now = x.states[from]
 	x.instruction(op)
-	// In a CIE, the same instruction can have another effect.
+	// In a CIE, restore has a different effect.
 	if x.number = x.numbered(&x.now); code != 0 && x.err == nil && !x.initial {
 		*e = effect{x.cie, code, uint32(x.pos - x.at), from, x.number}
 	}
 }
 
-// short returns the bytes of a frequent instruction of up to four bytes, which code begins with, and 0 for others.
+// short returns the bytes of a frequent instruction of up to four bytes at the start of code, or 0 for other
+// instructions.
 func short(op byte, code uint32) uint32 {
 	switch kind := op & opcodeMask; {
 	case kind == frame.DW_CFA_restore:
 		return code & 0xff
 	case kind == frame.DW_CFA_offset, op == frame.DW_CFA_def_cfa_offset, op == frame.DW_CFA_def_cfa_register:
-		if code&0x8000 == 0 { // an operand of one byte
+		if code&0x8000 == 0 { // one-byte operand
 			return code & 0xffff
 		}
 		if code&0x800000 == 0 {
@@ -274,8 +275,8 @@ func (x *executor) instruction(op byte) {
 	}
 }
 
-// advance adds a factored delta to the location. It does not check the end of the function or of the address space:
-// functions elsewhere may have the same instructions.
+// advance adds a factored delta to the location. It does not check for the end of the function or of the address space,
+// because functions at other addresses may share the instructions.
 func (x *executor) advance(delta uint64) {
 	hi, d := bits.Mul64(delta, x.cie.codeAlign)
 	next, carry := bits.Add64(x.loc, d, 0)
@@ -284,22 +285,22 @@ func (x *executor) advance(delta uint64) {
 	case hi != 0 || carry != 0:
 		x.fail(x.at, "location advances past 2^64")
 	case x.initial:
-		x.fail(x.at, "initial instructions of a CIE change the location")
+		x.fail(x.at, "location change in the initial instructions of a CIE")
 	default:
 		x.row(next)
 	}
 }
 
-// setLoc sets the location to an address. Errors depend on the start of the function.
+// setLoc sets the location to an address. Its errors depend on the start of the function.
 func (x *executor) setLoc() {
 	x.fixed = true
 	next := x.pointer(x.cie.fdeEnc, x.start)
 	switch {
 	case x.err != nil:
 	case x.initial:
-		x.fail(x.at, "initial instructions of a CIE change the location")
+		x.fail(x.at, "location change in the initial instructions of a CIE")
 	case next < x.start || next-x.start < x.loc:
-		x.fail(x.at, "set_loc goes back from %#x to %#x", x.start+x.loc, next)
+		x.fail(x.at, "set_loc moves backward from %#x to %#x", x.start+x.loc, next)
 	default:
 		if next -= x.start; next > x.loc {
 			x.row(next)
@@ -327,7 +328,7 @@ func (x *executor) recall() {
 	x.stack = x.stack[:n-1]
 }
 
-// negateRAState switches the return address between unsigned and signed in the given way.
+// negateRAState toggles the return address between unsigned and signed in the given way.
 func (x *executor) negateRAState(to Sign) {
 	switch now := x.now.sign; {
 	case x.sec.regs.raState == arch.NoReg:
@@ -340,7 +341,7 @@ func (x *executor) negateRAState(to Sign) {
 	x.now.sign = to
 }
 
-// factored reads an unsigned offset and multiplies it by the data alignment.
+// factored decodes an unsigned offset and multiplies it by the data alignment.
 func (x *executor) factored() int64 {
 	at := x.pos
 	v := x.uleb()
@@ -365,23 +366,23 @@ func (x *executor) factor(at int, v int64) int64 {
 	return 0
 }
 
-// expression reads an expression and returns its number.
+// expression decodes an expression and returns its number.
 func (x *executor) expression() uint32 {
 	return x.numbering.expression(x.take(x.uleb(), "expression"))
 }
 
-// cfa returns the CFA rule for an instruction that changes a part of it. DWARF requires a rule with a register and an
-// offset (DWARF 5, section 6.4.2.2). libgcrypt's assembly and GCC's SVE code change parts of an expression, which all
-// unwinders read in the same way: a new register has the last offset, and a new offset has no effect until there is a
-// register.
+// cfa returns the CFA rule for an instruction that modifies part of it. DWARF requires a rule with a register and an
+// offset (DWARF 5, section 6.4.2.2), but libgcrypt's assembly and GCC's SVE code modify parts of an expression. All
+// unwinders agree on the result: a new register uses the last offset, and a new offset has no effect until a register
+// is set.
 func (x *executor) cfa() *rule {
 	if x.now.cfa.kind == RuleUndefined {
-		x.fail(x.at, "part of a CFA rule is changed, but there is none")
+		x.fail(x.at, "instruction modifies the CFA rule, but there is none")
 	}
 	return &x.now.cfa
 }
 
-// setCFA changes the CFA rule.
+// setCFA sets the CFA rule.
 func (x *executor) setCFA(r rule) {
 	x.now.cfa = r
 	x.setCFAOffset(r.offset)
@@ -399,8 +400,8 @@ func (x *executor) set(reg uint64, r rule) {
 	x.assign(reg, &state{ra: r, fp: r, sp: r, sign: SignUnknown})
 }
 
-// restore sets the rule of a register to that after the CIE's instructions. In a CIE, it removes the rule, as in all
-// unwinders.
+// restore sets the rule of a register to its initial rule from the CIE. In a CIE, it removes the rule, as all unwinders
+// do.
 func (x *executor) restore(reg uint64) {
 	if x.initial {
 		x.assign(reg, &noState)
@@ -409,8 +410,8 @@ func (x *executor) restore(reg uint64) {
 	}
 }
 
-// assign copies the rules that belong to a register from s: those of RA, FP and SP, and the sign. The CIE's return
-// address column can be any register, FP and SP included; unwinders look for the return address there.
+// assign copies the rules for a register from s: RA, FP, SP, and the sign. The return address column of a CIE can be
+// any register, including FP and SP; unwinders look for the return address there.
 func (x *executor) assign(reg uint64, s *state) {
 	if reg == x.cie.raReg {
 		x.now.ra = s.ra

@@ -10,7 +10,7 @@ import (
 	"cfi2sframe/internal/testkit/must"
 )
 
-// parse reads a section of records in memory.
+// parse parses a section in memory.
 func parse(t *testing.T, w *writer) *Table {
 	t.Helper()
 	s := Section{Source: EHFrame, Data: w.B, Addr: frameAddr}
@@ -20,23 +20,23 @@ func parse(t *testing.T, w *writer) *Table {
 	return must.Get(Parse(w.machine, w.order, s))(t)
 }
 
-// leb returns an unsigned LEB128 number.
+// leb encodes an unsigned LEB128 number.
 func leb(v uint64) []byte { return binary.AppendUvarint(nil, v) }
 
-// TestErrorPlaces has an instruction that is wrong in an FDE, and in a CIE where that makes a difference.
-// The error says where the instruction is, or its operand.
+// TestErrorPlaces executes invalid instructions in an FDE and, where it makes a difference, in a CIE. The offset of the
+// error must be that of the instruction or its operand.
 func TestErrorPlaces(t *testing.T) {
 	const (
-		inFDE = 18 + 24 // of the instructions, after plainCIE and the addresses
-		inCIE = 18      // after those of plainCIE
+		inFDE = 18 + 24 // offset of the instructions, after plainCIE and the addresses
+		inCIE = 18      // offset after the instructions of plainCIE
 	)
 	long := slices.Concat(bytes.Repeat([]byte{0x80}, 10), []byte{0})
 	for _, tt := range []struct {
 		name string
 		tg   target
-		cie  []byte // more instructions of the CIE
+		cie  []byte // additional instructions of the CIE
 		fde  []byte
-		off  uint64 // from the start of these
+		off  uint64 // relative to the start of these instructions
 		want string
 	}{
 		{"unknown opcode", amd64, nil, []byte{0, 0x3f}, 1, "unknown opcode 0x3f"},
@@ -48,25 +48,25 @@ func TestErrorPlaces(t *testing.T) {
 		{"advance past 2^64", amd64, nil, []byte{0x41, 0x1d, 255, 255, 255, 255, 255, 255, 255, 255}, 1,
 			"location advances past 2^64"},
 		{"advance without operand", amd64, nil, []byte{0x41, 0x02}, 2,
-			"operand of 1 bytes, but 0 bytes are left in the record"},
+			"operand of 1 bytes, but the record has only 0 left"},
 		{"advance of two bytes without one", s390x, nil, []byte{0x03, 1}, 1,
-			"operand of 2 bytes, but 1 bytes are left in the record"},
+			"operand of 2 bytes, but the record has only 1 left"},
 		{"advance of eight bytes without one", amd64, nil, []byte{0x1d, 1, 2, 3, 4, 5, 6, 7}, 1,
-			"operand of 8 bytes, but 7 bytes are left in the record"},
+			"operand of 8 bytes, but the record has only 7 left"},
 		{"set_loc back", amd64, nil, []byte{0x44, 0x01, 3, 0x10, 0, 0, 0, 0, 0, 0}, 1,
-			"set_loc goes back from 0x1004 to 0x1003"},
-		{"set_loc in front of the function", amd64, nil, []byte{0x01, 0xff, 0x0f, 0, 0, 0, 0, 0, 0}, 0,
-			"set_loc goes back from 0x1000 to 0xfff"},
+			"set_loc moves backward from 0x1004 to 0x1003"},
+		{"set_loc before the function", amd64, nil, []byte{0x01, 0xff, 0x0f, 0, 0, 0, 0, 0, 0}, 0,
+			"set_loc moves backward from 0x1000 to 0xfff"},
 		{"set_loc without operand", amd64, nil, []byte{0x01, 0, 0x10}, 1,
-			"operand of 8 bytes, but 2 bytes are left in the record"},
+			"operand of 8 bytes, but the record has only 2 left"},
 
-		{"def_cfa without register", amd64, nil, []byte{0x0c}, 1, "record ends before an operand"},
-		{"def_cfa without offset", amd64, nil, []byte{0x0c, 7}, 2, "record ends before an operand"},
+		{"def_cfa without register", amd64, nil, []byte{0x0c}, 1, "record ends before operand"},
+		{"def_cfa without offset", amd64, nil, []byte{0x0c, 7}, 2, "record ends before operand"},
 		{"def_cfa, large", amd64, nil, slices.Concat([]byte{0x0c, 7}, leb(maxOffset)), 0,
 			"CFA offset 281474976710656 is too large"},
 		{"def_cfa_offset, large", amd64, nil, slices.Concat([]byte{0, 0x0e}, leb(maxOffset)), 1,
 			"CFA offset 281474976710656 is too large"},
-		{"def_cfa_offset behind an expression, large", amd64, nil,
+		{"def_cfa_offset after an expression, large", amd64, nil,
 			slices.Concat([]byte{0x0f, 1, 0x30, 0x0e}, leb(maxOffset)), 3, "CFA offset 281474976710656 is too large"},
 		{"offset, large", amd64, nil, slices.Concat([]byte{0x86}, leb(maxOffset)), 1,
 			"offset 281474976710656 is too large"},
@@ -76,28 +76,28 @@ func TestErrorPlaces(t *testing.T) {
 			slices.Concat([]byte{0x11, 6}, bytes.Repeat([]byte{0x80}, 8), []byte{0x40}), 2,
 			"offset -4611686018427387904 times the data alignment -8 is too large"},
 		{"unsigned number, too long", amd64, nil, slices.Concat([]byte{0x0e}, long), 1,
-			"unsigned LEB128 number longer than 64 bits"},
+			"unsigned LEB128 number exceeds 64 bits"},
 		{"unsigned number of more than 64 bits", amd64, nil, slices.Concat([]byte{0x0e}, bytes.Repeat([]byte{0x80}, 9),
-			[]byte{2}), 1, "unsigned LEB128 number longer than 64 bits"},
-		{"unsigned number without end", amd64, nil, []byte{0x0e, 0x80}, 2, "record ends before an operand"},
+			[]byte{2}), 1, "unsigned LEB128 number exceeds 64 bits"},
+		{"unsigned number not terminated", amd64, nil, []byte{0x0e, 0x80}, 2, "record ends before operand"},
 		{"signed number, too long", amd64, nil, slices.Concat([]byte{0x13}, long), 1,
-			"signed LEB128 number longer than 64 bits"},
+			"signed LEB128 number exceeds 64 bits"},
 		{"signed number of more than 64 bits", amd64, nil, slices.Concat([]byte{0x13}, bytes.Repeat([]byte{0x80}, 9),
-			[]byte{1}), 1, "signed LEB128 number longer than 64 bits"},
-		{"signed number without end", amd64, nil, []byte{0x13, 0x80}, 2, "record ends before an operand"},
-		{"expression without length", amd64, nil, []byte{0x0f}, 1, "record ends before an operand"},
-		{"expression cut off", amd64, nil, []byte{0x10, 6, 3, 0x76, 0}, 3,
-			"expression of 3 bytes, but 2 bytes are left in the record"},
-		{"another register's expression cut off", amd64, nil, []byte{0x10, 3, 3, 0x76, 0}, 3,
-			"expression of 3 bytes, but 2 bytes are left in the record"},
-		{"another register's offset", amd64, nil, []byte{0x83}, 1, "record ends before an operand"},
+			[]byte{1}), 1, "signed LEB128 number exceeds 64 bits"},
+		{"signed number not terminated", amd64, nil, []byte{0x13, 0x80}, 2, "record ends before operand"},
+		{"expression without length", amd64, nil, []byte{0x0f}, 1, "record ends before operand"},
+		{"expression truncated", amd64, nil, []byte{0x10, 6, 3, 0x76, 0}, 3,
+			"expression of 3 bytes, but the record has only 2 left"},
+		{"another register's expression truncated", amd64, nil, []byte{0x10, 3, 3, 0x76, 0}, 3,
+			"expression of 3 bytes, but the record has only 2 left"},
+		{"another register's offset", amd64, nil, []byte{0x83}, 1, "record ends before operand"},
 
 		{"remember_state in the CIE", amd64, bytes.Repeat([]byte{0x0a}, maxStates+1), nil, maxStates,
 			"remember_state nests deeper than 4096"},
 		{"restore_state in the CIE", amd64, []byte{0x0b}, nil, 0, "restore_state without a remember_state"},
-		{"advance in the CIE", amd64, []byte{0, 0x41}, nil, 1, "initial instructions of a CIE change the location"},
+		{"advance in the CIE", amd64, []byte{0, 0x41}, nil, 1, "location change in the initial instructions of a CIE"},
 		{"set_loc in the CIE", amd64, []byte{0x01, 0, 0x10, 0, 0, 0, 0, 0, 0}, nil, 0,
-			"initial instructions of a CIE change the location"},
+			"location change in the initial instructions of a CIE"},
 		{"unknown opcode in the CIE", s390x, []byte{0x3f}, nil, 0, "unknown opcode 0x3f"},
 	} {
 		for _, debug := range []bool{false, true} {
@@ -121,7 +121,7 @@ func TestErrorPlaces(t *testing.T) {
 			} else {
 				got = table.Errors
 				first := &Error{name, inCIE + tt.off, tt.want}
-				want = []*Error{first, {name, uint64(fde), "FDE of a CIE that cannot be used (" + first.Error() + ")"}}
+				want = []*Error{first, {name, uint64(fde), "FDE with an invalid CIE (" + first.Error() + ")"}}
 			}
 			if !slices.EqualFunc(got, want, func(a, b *Error) bool { return a != nil && *a == *b }) {
 				t.Errorf("%s: %v, want %v", tt.name, got, want)
@@ -130,7 +130,7 @@ func TestErrorPlaces(t *testing.T) {
 	}
 }
 
-// TestNumbers reads LEB128 numbers of all lengths up to ten bytes.
+// TestNumbers decodes LEB128 numbers of all lengths up to ten bytes.
 func TestNumbers(t *testing.T) {
 	c := func(b []byte) *cursor { return &cursor{sec: &section{}, data: b} }
 	for shift := range 64 {
@@ -145,7 +145,7 @@ func TestNumbers(t *testing.T) {
 			}
 		}
 	}
-	// With padding, as assemblers and compilers write it.
+	// With padding, which assemblers and compilers emit.
 	if u := c([]byte{0x81, 0x80, 0x80, 0}); u.uleb() != 1 || u.pos != 4 {
 		t.Error("a padded number is not read")
 	}
@@ -154,7 +154,7 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// sleb returns a signed LEB128 number.
+// sleb encodes a signed LEB128 number.
 func sleb(v int64) (b []byte) {
 	for ; v < -64 || v > 63; v >>= 7 {
 		b = append(b, byte(v)|0x80)
@@ -162,7 +162,7 @@ func sleb(v int64) (b []byte) {
 	return append(b, byte(v)&0x7f)
 }
 
-// TestManyRules has more different rules than are numbered.
+// TestManyRules exceeds the maximum number of distinct rules.
 func TestManyRules(t *testing.T) {
 	w := ehFrame(amd64)
 	cie := w.Shared(plainCIE)
@@ -179,19 +179,19 @@ func TestManyRules(t *testing.T) {
 	if table.NumRules() != maxRules || table.At(table.Len()-2).Err() == nil {
 		t.Errorf("%d rules, error %v", table.NumRules(), table.At(table.Len()-2).Err())
 	}
-	if e, ok := last.Err().(*Error); !ok || e.Msg != "more than 131072 different rules in one file" ||
+	if e, ok := last.Err().(*Error); !ok || e.Msg != "more than 131072 distinct rules in one file" ||
 		e.Section != ".eh_frame" || e.Off != last.Offset()+24+1 {
 		t.Errorf("error %v", last.Err())
 	}
 }
 
-// TestFixedPrograms has functions with the same instructions, set_loc among them: where it goes to
-// depends on where the instructions are, and so does whether it goes back.
+// TestFixedPrograms has functions with the same instructions including set_loc: its target, and whether it moves
+// backward, depends on the address of the instructions.
 func TestFixedPrograms(t *testing.T) {
 	for _, tg := range targets {
 		w := ehFrame(tg)
 		cie := w.Shared([]byte("\x01zR\x00"), []byte{1, 0x78, 16, 1, 0x1b, 0x0c, 7, 8}) // pc-relative, 4 bytes
-		// Records have 24 bytes, so that the second one's set_loc goes 24 bytes further than the first one's.
+		// Records have 24 bytes, so the second set_loc goes 24 bytes further than the first.
 		const first, second = textAddr + 0x100, textAddr + 0x108
 		operand := frameAddr + uint64(len(w.B)) + 18
 		code := slices.Concat([]byte{0x01}, w.order.AppendUint32(nil, uint32(first-8-operand)), []byte{0x0e, 16})
@@ -203,7 +203,7 @@ func TestFixedPrograms(t *testing.T) {
 		add(second, 0x20, code)
 		table := parse(t, w)
 		a, b := table.At(0), table.At(1)
-		if e, ok := a.Err().(*Error); !ok || e.Msg != "set_loc goes back from 0x1100 to 0x10f8" {
+		if e, ok := a.Err().(*Error); !ok || e.Msg != "set_loc moves backward from 0x1100 to 0x10f8" {
 			t.Errorf("%v: the first function has error %v", tg.machine, a.Err())
 		}
 		if row, ok := table.Lookup(first + 16); !ok || row.Begin != first+16 || row.CFA.Offset != 16 ||
@@ -213,8 +213,8 @@ func TestFixedPrograms(t *testing.T) {
 	}
 }
 
-// TestEndOfMemory has functions with the same instructions, one of them so near to the end of the address
-// space that the last row begins after that.
+// TestEndOfMemory has functions with the same instructions, one of them so close to the end of the address space that
+// its last row starts past it.
 func TestEndOfMemory(t *testing.T) {
 	const far = math.MaxUint64 - 0xff
 	code := []byte{0x41, 0x0e, 16, 0x03, 0, 2, 0x0e, 24} // from 1 on, and from 0x201

@@ -10,7 +10,7 @@ import (
 	"cfi2sframe/internal/testkit/testfile"
 )
 
-// FuzzLoad reads arbitrary bytes as .eh_frame and as .debug_frame of every machine, and runs all rows.
+// FuzzLoad decodes arbitrary bytes as .eh_frame and .debug_frame for every machine, and iterates over all rows.
 func FuzzLoad(f *testing.F) {
 	text := []generate.Range{{Begin: 0x1000, End: 0x2000}}
 	for i := range generate.Machines {
@@ -26,7 +26,7 @@ func FuzzLoad(f *testing.F) {
 	for _, path := range files {
 		b := testfile.Read(f, path)
 		if len(b) > 512 {
-			f.Add(b[len(b)/4:][:512]) // wherever that is
+			f.Add(b[len(b)/4:][:512]) // an arbitrary place
 		}
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -39,7 +39,7 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// ordered expects functions and their rows in the order of addresses, and rows for all bytes of sound functions.
+// ordered expects functions and their rows in ascending order, and rows for all bytes of valid functions.
 func ordered(t *testing.T, table *cfi.Table) {
 	t.Helper()
 	end := uint64(0)

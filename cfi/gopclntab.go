@@ -13,8 +13,8 @@ import (
 	"cfi2sframe/internal/gopclntab"
 )
 
-// goTable reads the table of a Go program as instructions of CFI: its functions have programs as those of FDEs. It
-// returns nil if the file has no table, or one that is damaged.
+// goTable finds the table of a Go program; its functions get programs like those of FDEs. It returns nil if the file
+// has no table or the table is malformed.
 func (t *Table) goTable(f *elffile.File) (*goSection, error) {
 	g, err := gopclntab.Find(f)
 	if e, ok := errors.AsType[*gopclntab.Error](err); ok {
@@ -27,15 +27,15 @@ func (t *Table) goTable(f *elffile.File) (*goSection, error) {
 	return &goSection{table: g}, nil
 }
 
-// A goSection is the table of a Go program, as a section.
+// A goSection presents the table of a Go program as a CFI section.
 type goSection struct {
 	section
 	table *gopclntab.Table
 	fns   []Function
 }
 
-// parse makes the functions. Their rows are those that Go's linker writes to .debug_frame (writeframes in
-// cmd/link/internal/ld/dwarf.go), but CFAs count as the ABI of the machine defines.
+// parse creates the functions. Their rows are those that Go's linker emits in .debug_frame (writeframes in
+// cmd/link/internal/ld/dwarf.go), except that the CFA is the one that the machine's ABI defines.
 func (s *goSection) parse(t *Table, x *executor, code []elffile.Span, cies int) {
 	a := arch.Of(t.Machine)
 	s.name, s.source, s.order, s.programs = gopclntab.Name, GoPCLNTab, t.Order, t.programs
@@ -91,7 +91,7 @@ func (s *goSection) parse(t *Table, x *executor, code []elffile.Span, cies int) 
 		x.addPrograms(part)
 	}
 	t.Sources = append(t.Sources, SourceInfo{s.name, s.table.Size, n})
-	s.table = nil // rows do not need it
+	s.table = nil // no longer needed
 }
 
 // instructions appends the instructions for a function.
@@ -117,8 +117,8 @@ func (s *goSection) instructions(a *arch.Arch, fn *gopclntab.Function) {
 	}
 }
 
-// switching appends the instructions for a function that leaves its stack. Each row begins with the rules of the CIE,
-// which know nothing.
+// switching appends the instructions for a function that switches stacks. Each row starts from the rules of the CIE,
+// which are all undefined.
 func (s *goSection) switching(a *arch.Arch, fn *gopclntab.Function) {
 	at := uint32(0)
 	for i, r := range fn.Rows {
@@ -138,17 +138,18 @@ func (s *goSection) switching(a *arch.Arch, fn *gopclntab.Function) {
 				s.saved(a.FP, entry+uint64(r.Saved))
 			}
 		case gopclntab.OfFP:
-			const slots = 2 // of the frame pointer and the return address
+			const slots = 2 // frame pointer and return address
 			s.data = append(s.data, frame.DW_CFA_def_cfa, byte(a.FP), 8*slots)
 			s.saved(a.FP, 8*slots)
 		case gopclntab.NoCaller:
-			s.data = append(s.data, frame.DW_CFA_def_cfa, byte(a.SP), byte(a.EntryCFA), frame.DW_CFA_undefined, byte(a.RA))
+			s.data = append(s.data, frame.DW_CFA_def_cfa, byte(a.SP), byte(a.EntryCFA), frame.DW_CFA_undefined,
+				byte(a.RA))
 		}
 	}
 }
 
-// sigreturn appends the instructions for what signal handlers return to on amd64. The stack pointer is at the ucontext,
-// which has the registers of the interrupted code (arch/x86/include/uapi/asm/ucontext.h and sigcontext.h).
+// sigreturn appends the instructions for the code to which signal handlers return on amd64. SP points to the ucontext,
+// which contains the registers of the interrupted code (arch/x86/include/uapi/asm/ucontext.h and sigcontext.h).
 func (s *goSection) sigreturn(a *arch.Arch) {
 	s.data = append(s.data,
 		frame.DW_CFA_def_cfa_expression, 4, 0x77, 0xa0, 0x01, 0x06, // breg7 (rsp) 160; deref
@@ -156,7 +157,7 @@ func (s *goSection) sigreturn(a *arch.Arch) {
 		frame.DW_CFA_expression, byte(a.FP), 3, 0x77, 0xf8, 0x00) // breg7 120
 }
 
-// advance appends the instruction that goes on to an offset in the function.
+// advance appends the instruction that advances to an offset in the function.
 func (s *goSection) advance(at *uint32, to uint32) {
 	if to > *at {
 		s.data = s.order.(binary.AppendByteOrder).AppendUint32(append(s.data, frame.DW_CFA_advance_loc4), to-*at)
@@ -164,16 +165,17 @@ func (s *goSection) advance(at *uint32, to uint32) {
 	}
 }
 
-// saved appends the instruction for a register that is saved below the CFA.
+// saved appends the instruction for a register saved below the CFA.
 func (s *goSection) saved(reg, below uint64) {
 	s.data = append(s.data, cfaGNUNegativeOffsetExtended, byte(reg))
 	s.data = binary.AppendUvarint(s.data, below)
 }
 
-// SwitchesStack reports whether the function goes to another stack, so that some rows have no CFA (Go's systemstack).
+// SwitchesStack reports whether the function switches to another stack, so some of its rows have no CFA (Go's
+// systemstack).
 func (fn *Function) SwitchesStack() bool { return fn.cie.switches }
 
-// Withdraw removes the rows of a function of .gopclntab. Its Err then says why.
+// Withdraw removes the rows of a function of .gopclntab. Afterwards, its Err reports why.
 func (t *Table) Withdraw(fn *Function, why string) {
 	p := t.programs
 	n := uint32(len(p.all))

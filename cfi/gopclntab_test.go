@@ -16,13 +16,13 @@ import (
 	"cfi2sframe/internal/testkit/testfile"
 )
 
-// readGo builds a program, and returns its contents.
+// readGo builds a program and returns its contents.
 func readGo(t testing.TB, env string, flags ...string) []byte {
 	t.Helper()
 	return testfile.Read(t, goprog.Build(t, env, flags...))
 }
 
-// loadGo loads the table of a program, which must be sound.
+// loadGo loads the table of a program, which must be valid.
 func loadGo(t testing.TB, b []byte, src cfi.Source) *cfi.Table {
 	t.Helper()
 	table := must.Get(cfi.Load(elftest.Parse(t, b), src, nil))(t)
@@ -41,8 +41,8 @@ func withoutHeaders(t testing.TB, b []byte) []byte {
 	return p.B
 }
 
-// TestGoTable compares the rows of the table with those of .debug_frame, which Go's linker writes, in all kinds of
-// programs, and with those of the table alone.
+// TestGoTable compares the rows from the table with those that Go's linker emits in .debug_frame, for all build modes,
+// and with those of the same program without section headers.
 func TestGoTable(t *testing.T) {
 	for _, tt := range []struct{ name, env, flags string }{
 		{"static", "CGO_ENABLED=0", ""},
@@ -64,14 +64,15 @@ func TestGoTable(t *testing.T) {
 			}
 			for i := range min(bare.Len(), table.Len()) {
 				if a, b := bare.At(i), table.At(i); a.Begin != b.Begin || a.End != b.End {
-					t.Fatalf("function %d is at %#x-%#x without section headers; want %#x-%#x", i, a.Begin, a.End, b.Begin, b.End)
+					t.Fatalf("function %d is at %#x-%#x without section headers; want %#x-%#x", i, a.Begin, a.End,
+						b.Begin, b.End)
 				}
 			}
 		})
 	}
 }
 
-// compareGo compares the functions of Go by .debug_frame with those of the table.
+// compareGo compares the functions in .debug_frame with those in the table.
 func compareGo(t *testing.T, debug, table *cfi.Table) {
 	t.Helper()
 	a := arch.Of(table.Machine)
@@ -82,7 +83,7 @@ func compareGo(t *testing.T, debug, table *cfi.Table) {
 			t.Fatalf("the table has no function at %#x-%#x", fn.Begin, fn.End)
 		}
 		first, _ := table.Lookup(fn.Begin)
-		before, _ := debug.Lookup(fn.Begin) // of sigtramp it says that there is no caller
+		before, _ := debug.Lookup(fn.Begin) // for sigtramp it claims that there is no caller
 		if got.SwitchesStack() || got.Signal() || first.RA.Rule == cfi.RuleUndefined ||
 			before.RA.Rule == cfi.RuleUndefined {
 			other++
@@ -92,13 +93,15 @@ func compareGo(t *testing.T, debug, table *cfi.Table) {
 		for row := range got.Rows() {
 			for pc := row.Begin; pc < row.End; {
 				want, _ := debug.Lookup(pc)
-				ra := row.RA.Rule == want.RA.Rule || row.RA.Rule == cfi.RuleArchitectural && want.RA.Rule == cfi.RuleSameVal
+				ra := row.RA.Rule == want.RA.Rule ||
+					row.RA.Rule == cfi.RuleArchitectural && want.RA.Rule == cfi.RuleSameVal
 				if row.RA.Rule == cfi.RuleOffset {
-					ra = want.RA.Rule == cfi.RuleOffset && row.CFA.Offset+row.RA.Offset == want.CFA.Offset+want.RA.Offset
+					ra = want.RA.Rule == cfi.RuleOffset &&
+						row.CFA.Offset+row.RA.Offset == want.CFA.Offset+want.RA.Offset
 				}
-				// .debug_frame calls the caller's SP the CFA, on s390x as well.
+				// In .debug_frame, the CFA is the caller's SP even on s390x.
 				if row.CFA.Reg != want.CFA.Reg || row.CFA.Offset+a.CallerSP != want.CFA.Offset || !ra {
-					t.Fatalf("at %#x: %v; .debug_frame says %v", pc, row.Rules, want.Rules)
+					t.Fatalf("at %#x: %v; .debug_frame has %v", pc, row.Rules, want.Rules)
 				}
 				pc = min(row.End, want.End)
 			}
@@ -113,7 +116,8 @@ func compareGo(t *testing.T, debug, table *cfi.Table) {
 	}
 }
 
-// TestGoFirst has a program in which both sources describe all functions, and one with .gopclntab alone.
+// TestGoFirst expects the default to prefer .gopclntab in a program with both sources, and the same functions after
+// stripping.
 func TestGoFirst(t *testing.T) {
 	b := readGo(t, "CGO_ENABLED=0")
 	for src, want := range map[cfi.Source]string{cfi.Auto: ".gopclntab", cfi.DebugFrame: ".debug_frame"} {
@@ -129,15 +133,17 @@ func TestGoFirst(t *testing.T) {
 	}
 }
 
-// TestGoStacks has the functions by which the runtime leaves a goroutine's stack, and calls others on another one. The
-// rows after these calls are where Go's own unwinder goes on, or ends. C that calls functions of Go may move the stack
-// that asmcgocall has left.
+// TestGoStacks checks the functions with which the runtime leaves a goroutine's stack and calls functions on another
+// one. The rows after these calls are where Go's unwinder continues or stops. If C calls Go functions, the stack that
+// asmcgocall left may move.
 func TestGoStacks(t *testing.T) {
 	t.Run("Go", func(t *testing.T) { testGoStacks(t, 16, "CGO_ENABLED=0") })
-	t.Run("cgo with exports", func(t *testing.T) { testGoStacks(t, -1, "CGO_ENABLED=1", "-ldflags=-linkmode=external") })
+	t.Run("cgo with exports", func(t *testing.T) {
+		testGoStacks(t, -1, "CGO_ENABLED=1", "-ldflags=-linkmode=external")
+	})
 }
 
-// testGoStacks wants the CFA of asmcgocall at a distance from the frame pointer; -1: no CFA.
+// testGoStacks expects asmcgocall's CFA at FP+cfa, or no CFA if cfa is -1.
 func testGoStacks(t *testing.T, asmcgocall int64, env string, flags ...string) {
 	b := readGo(t, env, flags...)
 	table := loadGo(t, b, cfi.GoPCLNTab)
@@ -145,8 +151,8 @@ func testGoStacks(t *testing.T, asmcgocall int64, env string, flags ...string) {
 	symbols := must.Get(f.Symbols())(t)
 	text := f.Section(".text")
 	wants := map[string]struct {
-		call string // the instructions of the call on another stack
-		cfa  int64  // from the frame pointer; 0: there is no caller; -1: it is not known
+		call string // instructions of the call on another stack
+		cfa  int64  // CFA - FP; 0: no caller; -1: unknown
 	}{
 		"runtime.systemstack.abi0": {"\xff\xd7", 16},
 		"runtime.mcall":            {"\x41\xff\xd4", 0},
@@ -183,13 +189,13 @@ func testGoStacks(t *testing.T, asmcgocall int64, env string, flags ...string) {
 	}
 }
 
-// TestGoInjected has functions of the runtime whose callers a signal interrupted. What signal handlers push is in
-// pushCall and preparePanic of runtime/signal_*.go.
+// TestGoInjected checks functions of the runtime that signal handlers inject into interrupted code. For the bytes that
+// signal handlers push, see pushCall and preparePanic in runtime/signal_*.go.
 func TestGoInjected(t *testing.T) {
 	for _, tt := range []struct {
 		arch   string
 		pushed int64
-		names  string // of the symbols
+		names  string // names of symbols
 	}{
 		{"amd64", 0, "runtime.sigpanic runtime.sigpanic0.abi0 runtime.asyncPreempt.abi0 runtime.debugCallV2"},
 		{"arm64", 16, "runtime.sigpanic runtime.asyncPreempt.abi0 runtime.debugCallV2"},
@@ -205,22 +211,23 @@ func TestGoInjected(t *testing.T) {
 			for _, name := range strings.Fields(tt.names) {
 				fn := table.Find(symbols[name].Value)
 				if fn == nil || !fn.Signal() {
-					t.Errorf("%s is no signal frame", name)
+					t.Errorf("%s is not a signal frame", name)
 					continue
 				}
 				var rows int
 				for row := range fn.Rows() {
 					want, _ := debug.Lookup(row.Begin)
-					if row.CFA.Rule == cfi.RuleUndefined { // where the interrupted code's stack pointer is restored
+					if row.CFA.Rule == cfi.RuleUndefined { // after the interrupted code's stack pointer is restored
 						if callerSP := want.CFA.Offset; callerSP != -tt.pushed || row.End != fn.End {
-							t.Errorf("%s: at %#x a gap; .debug_frame says %v", name, row.Begin, want.Rules)
+							t.Errorf("%s: at %#x a gap; .debug_frame has %v", name, row.Begin, want.Rules)
 						}
 						continue
 					}
 					rows++
 					if row.CFA.Reg != want.CFA.Reg || row.CFA.Offset+a.CallerSP != want.CFA.Offset+tt.pushed ||
-						row.RA.Rule == cfi.RuleOffset && row.CFA.Offset+row.RA.Offset != want.CFA.Offset+want.RA.Offset {
-						t.Errorf("%s: at %#x %v; .debug_frame says %v, without %d bytes", name, row.Begin, row.Rules,
+						row.RA.Rule == cfi.RuleOffset &&
+							row.CFA.Offset+row.RA.Offset != want.CFA.Offset+want.RA.Offset {
+						t.Errorf("%s: at %#x %v; .debug_frame has %v, without %d bytes", name, row.Begin, row.Rules,
 							want.Rules, tt.pushed)
 					}
 				}
@@ -241,7 +248,7 @@ func TestGoInjected(t *testing.T) {
 				return
 			}
 			at := symbols["runtime.sigreturn__sigaction.abi0"].Value
-			for _, pc := range []uint64{at - 1, at, at + 7} { // also where readers look up the return address
+			for _, pc := range []uint64{at - 1, at, at + 7} { // at-1 is where readers look up the return address
 				row, ok := table.Lookup(pc)
 				// breg7 (rsp) 160, deref; breg7 168; breg7 120 (struct ucontext: rsp, rip, rbp)
 				if !ok || !table.Find(pc).Signal() || string(row.CFA.Expression) != "\x77\xa0\x01\x06" ||
@@ -253,32 +260,34 @@ func TestGoInjected(t *testing.T) {
 	}
 }
 
-// TestGoTableDamaged changes words of a table.
+// TestGoTableDamaged overwrites words of a table.
 func TestGoTableDamaged(t *testing.T) {
 	b := readGo(t, "CGO_ENABLED=0", "-ldflags=-s -w")
 	f := elftest.Parse(t, b)
 	at := f.Section(".gopclntab").Off
 	le := binary.LittleEndian
 	records := at + le.Uint64(b[at+64:])
-	record := records + uint64(le.Uint32(b[records+8+4:])) // of the second function
+	record := records + uint64(le.Uint32(b[records+8+4:])) // the second function's
 	pctab := at + le.Uint64(b[at+56:])
 	all := loadGo(t, b, cfi.GoPCLNTab).Len()
 	for _, tt := range []struct {
 		name string
 		off  uint64
 		word uint32
-		left int // functions
+		left int // number of functions
 		want string
 	}{
-		{"another magic", at, 0xfffffffb, 0, ".gopclntab+0x0: first bytes "},
-		{"more functions", at + 8, 1 << 30, 0, ".gopclntab+0x8: 1073741824 functions; module data says "},
-		{"pctab after the functions", at + 56, 1 << 30, 0, ".gopclntab+0x38: pctab at 0x40000000, after the functions at "},
-		{"functions elsewhere", at + 64, 96, 0, ".gopclntab+0x40: functions at 0x60; module data says "},
+		{"another magic", at, 0xfffffffb, 0, ".gopclntab+0x0: starts with "},
+		{"more functions", at + 8, 1 << 30, 0, ".gopclntab+0x8: 1073741824 functions, but "},
+		{"pctab after the functions", at + 56, 1 << 30, 0,
+			".gopclntab+0x38: pctab at 0x40000000 is after the functions at "},
+		{"functions elsewhere", at + 64, 96, 0, ".gopclntab+0x40: functions are at 0x60, but at "},
 		{"names after their end", at + 32, 1 << 30, 0, ".gopclntab+0x20: names from 0x40000000 to "},
-		{"first function elsewhere", records, 4096, 0, "module data says "},
-		{"a record outside", records + 8 + 4, 1 << 30, all - 1, ": function with a record at 0x"},
-		{"a function that ends before it begins", records + 8, 1 << 30, all - 1, "before it begins at 0x40000000"},
-		{"a pcsp table outside", record + 16, 1 << 30, all - 1, ": pcsp table at 0x40000000 of a pctab of "},
+		{"first function elsewhere", records, 4096, 0, " according to module data"},
+		{"a record past the end", records + 8 + 4, 1 << 30, all - 1, ": record at 0x"},
+		{"a function that ends before it begins", records + 8, 1 << 30, all - 1, "before its start 0x40000000"},
+		{"a pcsp table past the end", record + 16, 1 << 30, all - 1,
+			": pcsp table at 0x40000000 is past the end of pctab "},
 		{"a pcsp table of another size", pctab + uint64(le.Uint32(b[record+16:])), 0xff7fff02, -1, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -295,7 +304,7 @@ func TestGoTableDamaged(t *testing.T) {
 	}
 }
 
-// FuzzGoTable changes a word of a program, and reads its table.
+// FuzzGoTable overwrites a word of a program and reads its table.
 func FuzzGoTable(f *testing.F) {
 	b := readGo(f, "CGO_ENABLED=0", "-ldflags=-s -w")
 	file := elftest.Parse(f, b)

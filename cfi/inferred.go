@@ -10,47 +10,48 @@ import (
 	"cfi2sframe/internal/arch"
 )
 
-// Inferred is the name of the section of functions whose rows come from their instructions.
+// Inferred is the section name of functions whose rows are inferred from their instructions.
 const Inferred = "instructions"
 
-// An Inference has rows for code without CFI.
+// An Inference holds rows for code without CFI.
 type Inference struct {
 	Functions []InferredFunction // sorted by address, disjoint, and without overlap with functions of the table
-	// Jumps has the targets of the indirect jumps in them, by the address of the jump. One that is not here leaves its
-	// function, as a tail call.
+	// Jumps maps the address of an indirect jump in Functions to its targets. A jump that is missing here leaves its
+	// function: it is a tail call.
 	Jumps map[uint64][]uint64
 }
 
-// An InferredFunction is contiguous code whose rows are known from its instructions.
+// An InferredFunction is contiguous code whose rows are inferred from its instructions.
 type InferredFunction struct {
-	Begin, End uint64 // addresses, End excluded
-	// Component is a number. Functions with the same one are connected by jumps: either all of them have rows, or none.
+	Begin, End uint64 // addresses; End is exclusive
+	// Component identifies a set of functions connected by jumps. Either all of them have rows, or none.
 	Component int
-	Rows      []InferredRow // the first one has Off 0
+	Rows      []InferredRow // the first has Off 0
 }
 
-// An InferredRow says where the frame is from an instruction on. Registers are DWARF numbers.
+// An InferredRow describes the frame from an instruction on. Registers are DWARF numbers.
 type InferredRow struct {
-	Off    uint32 // from the start of the function, in bytes; ascending
-	Reg    uint64 // the CFA is this register
-	Offset int64  // plus this, in bytes
-	// FP is where the caller's frame pointer is saved, from the CFA in bytes. If it is 0, the register has it, unless
-	// Lost is set.
+	Off    uint32 // from the start of the function in bytes; ascending
+	Reg    uint64 // the CFA is Reg + Offset
+	Offset int64  // in bytes
+	// FP is the offset of the saved frame pointer from the CFA in bytes. If it is 0, the frame pointer is in its
+	// register, unless Lost is set.
 	FP   int64
 	Lost bool
 }
 
-// A Refusal is code for which no rows can be inferred.
+// A Refusal is code whose rows cannot be inferred.
 type Refusal struct {
-	Begin, End uint64 // addresses, End excluded
-	Reason     string // its name in reports
+	Begin, End uint64 // addresses; End is exclusive
+	Reason     string // as named in reports
 }
 
 // Infer adds functions to the table.
 func (t *Table) Infer(inf *Inference) {
 	fns := inf.Functions
 	a := arch.Of(t.Machine)
-	s := &section{name: Inferred, order: t.Order, programs: t.programs, regs: registers{sp: a.SP, fp: a.FP, raState: a.RAState}}
+	regs := registers{sp: a.SP, fp: a.FP, raState: a.RAState}
+	s := &section{name: Inferred, order: t.Order, programs: t.programs, regs: regs}
 	d := &cie{sec: s, number: t.exec.cies, codeAlign: 1, dataAlign: 1, raReg: a.RA, initial: noState}
 	t.exec.cies++
 	d.initial.raReg = a.RA
@@ -62,7 +63,8 @@ func (t *Table) Infer(inf *Inference) {
 	for i := range fns {
 		begin := uint32(len(s.data))
 		s.infer(a, &fns[i])
-		added = append(added, Function{Begin: fns[i].Begin, End: fns[i].End, code: begin, limit: uint32(len(s.data)), cie: d})
+		limit := uint32(len(s.data))
+		added = append(added, Function{Begin: fns[i].Begin, End: fns[i].End, code: begin, limit: limit, cie: d})
 	}
 	x := t.exec
 	x.grow(max(1<<bits.Len(uint(len(added)/2)), len(x.slots)))
@@ -74,7 +76,7 @@ func (t *Table) Infer(inf *Inference) {
 	t.Sources = append(t.Sources, SourceInfo{s.name, 0, len(added)})
 }
 
-// Inferred reports whether the rows of the function come from its instructions.
+// Inferred reports whether the rows of the function are inferred from its instructions.
 func (fn *Function) Inferred() bool { return fn.cie.sec.name == Inferred }
 
 // infer appends the instructions for a function.

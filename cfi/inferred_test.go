@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestInfer adds functions before, between and after those of a section.
+// TestInfer adds functions before, between and after the functions of a section.
 func TestInfer(t *testing.T) {
 	w := ehFrame(amd64)
 	cie := w.Shared(plainCIE)
@@ -18,7 +18,8 @@ func TestInfer(t *testing.T) {
 		t.Fatalf("%d functions, error %v", table.Len(), err)
 	}
 	const rbx, rbp, rsp = 3, 6, 7
-	saved := []InferredRow{{Reg: rsp, Offset: 8}, {Off: 1, Reg: rsp, Offset: 16}, {Off: 4, Reg: rbp, Offset: 16, FP: -16},
+	saved := []InferredRow{{Reg: rsp, Offset: 8}, {Off: 1, Reg: rsp, Offset: 16},
+		{Off: 4, Reg: rbp, Offset: 16, FP: -16},
 		{Off: 0x300, Reg: rsp, Offset: 1 << 20, Lost: true}, {Off: 0x20000, Reg: rbx, Offset: 0}}
 	programs := table.NumPrograms()
 	table.Infer(&Inference{Functions: []InferredFunction{
@@ -27,7 +28,8 @@ func TestInfer(t *testing.T) {
 		{Begin: textAddr + 0x118, End: textAddr + 0x200, Rows: saved[:3]},
 		{Begin: textAddr + 0x1000, End: textAddr + 0x30000, Rows: saved},
 	}})
-	if n := table.NumPrograms() - programs; n != 3 || table.Find(textAddr+0x110).Program() != table.Find(textAddr+0x118).Program() {
+	if n := table.NumPrograms() - programs; n != 3 ||
+		table.Find(textAddr+0x110).Program() != table.Find(textAddr+0x118).Program() {
 		t.Errorf("%d programs, want 3: two functions share one", n)
 	}
 	var got []string

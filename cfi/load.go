@@ -15,11 +15,11 @@ import (
 	"cfi2sframe/internal/gopclntab"
 )
 
-// A Source is a section that CFI comes from, or a choice of them.
+// A Source selects the sections from which CFI is loaded.
 type Source uint8
 
 const (
-	Auto       Source = iota // .gopclntab; for what that does not describe .eh_frame, and then .debug_frame
+	Auto       Source = iota // .gopclntab, then .eh_frame, then .debug_frame for code not yet covered
 	EHFrame                  // .eh_frame only
 	DebugFrame               // .debug_frame only
 	GoPCLNTab                // .gopclntab only: the table of Go programs
@@ -34,7 +34,7 @@ func (s Source) String() string {
 	return fmt.Sprintf("Source(%d)", uint8(s))
 }
 
-// ParseSource returns the Source of the given name.
+// ParseSource returns the Source with the given name.
 func ParseSource(name string) (Source, error) {
 	if i := slices.Index(sourceNames[:], name); i >= 0 {
 		return Source(i), nil
@@ -42,48 +42,48 @@ func ParseSource(name string) (Source, error) {
 	return 0, fmt.Errorf("unknown source %q; use auto, eh_frame, debug_frame or gopclntab", name)
 }
 
-// registers holds the DWARF numbers of the registers whose rules are tracked. On a machine with raState, opcodes 0x2c
+// registers holds the DWARF numbers of the registers whose rules are tracked. If the machine has raState, opcodes 0x2c
 // and 0x2d change how the return address is signed.
 type registers struct{ sp, fp, raState uint64 }
 
-// signs reports whether the register is the one that says whether return addresses are signed.
+// signs reports whether the register is the one that tells whether return addresses are signed.
 func (r *registers) signs(reg uint64) bool { return reg == r.raState && reg != arch.NoReg }
 
 // section is one CFI section.
 type section struct {
 	name     string
 	source   Source
-	data     []byte // nil once it is released
-	addr     uint64 // of data[0] in memory; 0 for .debug_frame
-	textBase uint64 // of DW_EH_PE_textrel
-	dataBase uint64 // of DW_EH_PE_datarel
+	data     []byte
+	addr     uint64 // address of data[0]; 0 for .debug_frame
+	textBase uint64 // base of DW_EH_PE_textrel
+	dataBase uint64 // base of DW_EH_PE_datarel
 	order    binary.ByteOrder
 	regs     registers
 	file     *elffile.File // nil for Parse
-	open     bool          // the size is unknown: the first zero length ends it
+	open     bool          // the size is unknown: a zero length ends the section
 	programs *programs
-	whole    map[uint32]elffile.Span // the ranges of FDEs that overlap others, by the offset of the FDE
+	whole    map[uint32]elffile.Span // full ranges of FDEs that overlap others, by offset of the FDE
 }
 
-// A Function is a range of code and the FDE that describes it.
+// A Function is a range of code and its FDE.
 type Function struct {
-	// Begin and End are the addresses described, End excluded. If FDEs overlap, the range is a part of the FDE's range.
+	// Begin and End delimit the code; End is exclusive. If FDEs overlap, this is only a part of the FDE's range.
 	Begin, End uint64
 
-	off     uint32 // of the FDE in its section
+	off     uint32 // offset of the FDE in its section
 	code    uint32 // offset of the instructions
 	limit   uint32 // offset of their end
-	program uint32 // the number of the program; with the bit cut if the range is a part of the FDE's range
+	program uint32 // number of the program; bit cut is set if the range is only a part of the FDE's range
 	cie     *cie
 }
 
-// cut marks functions whose FDE has a larger range, which is in section.whole.
+// cut marks functions whose FDE has a larger range, stored in section.whole.
 const cut = 1 << 31
 
 // number returns the number of the function's program.
 func (fn *Function) number() uint32 { return fn.program &^ cut }
 
-// whole returns the range of the FDE, at whose start the program starts.
+// whole returns the full range of the FDE. The program starts at its start.
 func (fn *Function) whole() elffile.Span {
 	if fn.program&cut != 0 {
 		return fn.cie.sec.whole[fn.off]
@@ -91,7 +91,7 @@ func (fn *Function) whole() elffile.Span {
 	return elffile.Span{Begin: fn.Begin, End: fn.End}
 }
 
-// narrow sets the function's range to a part of the FDE's range.
+// narrow restricts the function to a part of the FDE's range.
 func (fn *Function) narrow(begin, end uint64) {
 	if fn.program&cut == 0 {
 		s := fn.cie.sec
@@ -107,13 +107,12 @@ func (fn *Function) narrow(begin, end uint64) {
 // Signal reports whether the function is a signal frame (augmentation S).
 func (fn *Function) Signal() bool { return fn.cie.signal }
 
-// KeyB reports whether return addresses are signed with key B (augmentation B,
-// AArch64 only).
+// KeyB reports whether return addresses are signed with the B key (augmentation B, AArch64 only).
 func (fn *Function) KeyB() bool { return fn.cie.keyB }
 
-// Program returns a number below Table.NumPrograms, or -1 if the function is a part of an FDE that overlaps others.
-// Functions with the same CIE and the same bytes of instructions have the same number, and the same Steps. In large
-// programs most functions share it.
+// Program returns a number below Table.NumPrograms, or -1 if the function is only a part of an FDE that overlaps
+// others. Functions with the same CIE and identical instructions have the same number and the same Steps. In large
+// programs most functions share their program.
 func (fn *Function) Program() int {
 	if fn.program&cut != 0 {
 		return -1
@@ -121,33 +120,33 @@ func (fn *Function) Program() int {
 	return int(fn.program)
 }
 
-// An FDE identifies an FDE. It can be compared.
+// An FDE identifies an FDE. FDEs are comparable.
 type FDE struct {
 	sec *section
 	off uint32
 }
 
-// FDE returns the FDE that describes the function. Several functions have the same FDE if it overlaps others.
+// FDE returns the FDE of the function. Several functions have the same FDE if it overlaps others.
 func (fn *Function) FDE() FDE { return FDE{fn.cie.sec, fn.off} }
 
 // Section returns the name of the FDE's section.
 func (fn *Function) Section() string { return fn.cie.sec.name }
 
-// Offset returns the offset in bytes of the FDE in its section.
+// Offset returns the offset of the FDE in its section in bytes.
 func (fn *Function) Offset() uint64 { return uint64(fn.off) }
 
-// Dropped counts FDEs that describe no code of this file.
+// Dropped counts FDEs that describe no code in the file.
 type Dropped struct {
-	ZeroLength int // FDEs of no bytes
-	// Discarded counts FDEs of code that the linker discarded: they start outside of executable code, at -1 or -2, or
-	// at 0 if no function is there.
+	ZeroLength int // FDEs that cover no bytes
+	// Discarded counts FDEs for code that the linker discarded: they start outside executable code, at -1 or -2, or at
+	// 0 if there is no function.
 	Discarded int
-	// Overlapped counts FDEs that were cut or dropped because another one of the same source describes the code, and
+	// Overlapped counts FDEs that were truncated or dropped because another FDE of the same source covers the code, and
 	// parts of .debug_frame FDEs beyond maxParts.
 	Overlapped int
 }
 
-// A SourceInfo says what was read from one section.
+// A SourceInfo describes a section that was read.
 type SourceInfo struct {
 	Name string
 	Size uint64 // in bytes, decompressed
@@ -159,12 +158,12 @@ type Table struct {
 	Machine   elf.Machine
 	Order     binary.ByteOrder
 	Sources   []SourceInfo
-	Debug     bool // .debug_frame is that of the debug file
+	Debug     bool // .debug_frame is from the debug file
 	Dropped   Dropped
-	Errors    []*Error // malformed records, maxErrors at most
-	NumErrors int      // all of them
+	Errors    []*Error // malformed records, up to maxErrors
+	NumErrors int      // total number of malformed records
 
-	Refused []Refusal // code without CFI for which no rows could be inferred, by address
+	Refused []Refusal // code whose rows could not be inferred, by address
 
 	functions []Function // sorted by Begin, without overlaps
 	programs  *programs
@@ -186,7 +185,7 @@ func (t *Table) full() bool { return len(t.Errors) >= maxErrors }
 // ErrNone is returned for files without CFI.
 var ErrNone = errors.New("no CFI")
 
-// Load reads the CFI of f. If f has no .debug_frame, that of its debug file is used, which may be nil. Malformed
+// Load reads the CFI of f. If f has no .debug_frame, Load uses that of its debug file, which may be nil. Malformed
 // records are reported in the Table. It is an error if the requested source has no CFI.
 func Load(f *elffile.File, src Source, debug *elffile.File) (*Table, error) {
 	if arch.Of(elf.Machine(f.Machine)) == nil {
@@ -222,20 +221,20 @@ func Load(f *elffile.File, src Source, debug *elffile.File) (*Table, error) {
 	}
 	if len(secs) == 0 && table == nil && t.NumErrors == 0 {
 		return nil, fmt.Errorf("%w: %s", ErrNone, map[Source]string{
-			Auto:       "neither .eh_frame nor .debug_frame is there",
-			EHFrame:    "there is no .eh_frame, nor a PT_GNU_EH_FRAME that leads to one",
-			DebugFrame: "there is no .debug_frame",
-			GoPCLNTab:  "there is no .gopclntab of Go 1.18 or later",
+			Auto:       "neither .eh_frame nor .debug_frame",
+			EHFrame:    "neither .eh_frame nor a PT_GNU_EH_FRAME that points to it",
+			DebugFrame: "no .debug_frame",
+			GoPCLNTab:  "no .gopclntab of Go 1.18 or later",
 		}[src])
 	}
 	t.parse(secs, f, debug, table)
 	if err := f.Budget().Spend(costProgram, t.programs.work()); err != nil {
-		return nil, fmt.Errorf("CFI with %d different functions: %w", t.NumPrograms(), err)
+		return nil, fmt.Errorf("CFI with %d distinct programs: %w", t.NumPrograms(), err)
 	}
 	return t, nil
 }
 
-// parse reads the sections, which are those of f, and the table of a Go program, which may be nil.
+// parse decodes the sections, which belong to f, and the table of a Go program, which may be nil.
 func (t *Table) parse(secs []*section, f, debug *elffile.File, table *goSection) {
 	code := []elffile.Span{{End: math.MaxUint64}}
 	if f != nil {
@@ -277,15 +276,15 @@ func (t *Table) parse(secs []*section, f, debug *elffile.File, table *goSection)
 
 // A Section is call frame information in memory.
 type Section struct {
-	Source Source // EHFrame or DebugFrame: the form of its records
+	Source Source // EHFrame or DebugFrame: the format of the records
 	Data   []byte // with relocations applied; must not change while the Table is in use
-	Addr   uint64 // of Data[0]; the base of pc-relative pointers
-	Text   uint64 // the base of DW_EH_PE_textrel
-	GOT    uint64 // the base of DW_EH_PE_datarel
+	Addr   uint64 // address of Data[0]; the base of pc-relative pointers
+	Text   uint64 // base of DW_EH_PE_textrel
+	GOT    uint64 // base of DW_EH_PE_datarel
 }
 
-// Parse reads call frame information without a file. Any address counts as executable, and indirect pointers are
-// errors. Malformed records are reported in the Table.
+// Parse decodes call frame information in memory. Every address counts as executable, and indirect pointers are errors.
+// Malformed records are reported in the Table.
 func Parse(m elf.Machine, order binary.ByteOrder, sections ...Section) (*Table, error) {
 	if arch.Of(m) == nil {
 		return nil, notDefined(m)
@@ -314,23 +313,23 @@ func (m notDefined) Error() string {
 
 func (m notDefined) Unwrap() error { return arch.ErrABI }
 
-// The limits of the CFI of a file in bytes: its size, at least anyTotal and at most maxTotal. CFI is larger than its
-// file only if it is compressed unusually well, or several headers name the same bytes. Tables need up to fifty times
-// as many bytes as the CFI.
+// Limits on the total size of a file's CFI in bytes: the size of the file, but at least anyTotal and at most maxTotal.
+// CFI is larger than its file only if it is compressed exceptionally well or several headers refer to the same bytes.
+// Tables need up to fifty times the size of the CFI.
 const (
 	maxTotal = 128 << 20
 	anyTotal = 12 << 20
 )
 
-// What work costs of the budget, as measured in 2026-11.
+// Budget costs, measured in November 2026.
 const (
-	costCFI     = 25  // a byte of call frame information, from reading to verification
-	costProgram = 250 // a byte of instructions that only one function has
+	costCFI     = 25  // per byte of CFI, from reading to verification
+	costProgram = 250 // per byte of distinct instructions
 )
 
 // A reader reads the CFI sections of a file and of its debug file.
 type reader struct {
-	limit uint64 // of the bytes of all sections
+	limit uint64 // on the total size of the sections in bytes
 	read  uint64 // bytes so far
 }
 
@@ -342,11 +341,11 @@ func newReader(f, debug *elffile.File) *reader {
 	return &reader{limit: min(max(size, anyTotal), maxTotal)}
 }
 
-// take adds n bytes. It returns an error if they exceed the limit, or the work on them exceeds the budget of f.
+// take accounts for n bytes. It returns an error if they exceed the limit, or their cost exceeds the budget of f.
 func (r *reader) take(f *elffile.File, where string, off, n uint64) error {
 	if n > r.limit-r.read {
-		return fmt.Errorf("%s at file offset %#x: %d bytes of CFI, beside %d of other sections; "+
-			"at most %d are accepted in a file of this size", where, off, n, r.read, r.limit)
+		return fmt.Errorf("%s at file offset %#x: %d bytes of CFI, in addition to %d in other sections, "+
+			"exceed the limit of %d for a file of this size", where, off, n, r.read, r.limit)
 	}
 	r.read += n
 	if err := f.Budget().Spend(costCFI, n); err != nil {
@@ -411,8 +410,8 @@ func (r *reader) ehFrames(f *elffile.File) ([]*section, error) {
 	return []*section{s}, nil
 }
 
-// fromHdr finds .eh_frame through PT_GNU_EH_FRAME, which leads to .eh_frame_hdr
-// (LSB Core, "The .eh_frame_hdr section").
+// fromHdr finds .eh_frame through PT_GNU_EH_FRAME, which contains .eh_frame_hdr (LSB Core, "The .eh_frame_hdr
+// section").
 func (r *reader) fromHdr(f *elffile.File) (*section, error) {
 	const where = "PT_GNU_EH_FRAME"
 	p := f.Prog(elf.PT_GNU_EH_FRAME)
@@ -434,12 +433,12 @@ func (r *reader) fromHdr(f *elffile.File) (*section, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
-	// Up to the end of the segment: the header does not give a size.
+	// The header has no size, so the section extends to the end of the segment.
 	for i := range f.Progs {
 		p := &f.Progs[i]
 		if elf.ProgType(p.Type) == elf.PT_LOAD && addr >= p.Vaddr && addr-p.Vaddr < p.Filesz {
 			off, n := p.Off+(addr-p.Vaddr), p.Filesz-(addr-p.Vaddr)
-			if off == 0 { // mold: without .eh_frame the pointer leads to the ELF header
+			if off == 0 { // mold: if there is no .eh_frame, the pointer refers to the ELF header
 				return nil, nil
 			}
 			if err := r.take(f, ".eh_frame", off, n); err != nil {
@@ -452,18 +451,19 @@ func (r *reader) fromHdr(f *elffile.File) (*section, error) {
 			return &section{name: ".eh_frame", source: EHFrame, data: b, addr: addr, open: true}, nil
 		}
 	}
-	return nil, &Error{where, 0, fmt.Sprintf("leads to .eh_frame at address %#x, which no loaded segment holds", addr)}
+	const msg = "points to .eh_frame at address %#x, which is not in a loaded segment"
+	return nil, &Error{where, 0, fmt.Sprintf(msg, addr)}
 }
 
 func (r *reader) debugFrames(f *elffile.File) ([]*section, error) {
 	return r.sections(f, DebugFrame, ".debug_frame", ".zdebug_frame")
 }
 
-// maxPadding is the largest distance in bytes of two executable sections that count as one range, as an FDE may
-// describe neighbouring sections. Linkers rarely align them to more.
+// maxPadding is the maximum distance in bytes between executable sections that are treated as one range, because an FDE
+// may cover adjacent sections. Linkers rarely align sections to more.
 const maxPadding = 64
 
-// executable returns the ranges of executable code, sorted.
+// executable returns the ranges of executable code in ascending order.
 func executable(f *elffile.File) []elffile.Span {
 	var merged []elffile.Span
 	for _, s := range f.Code() {
@@ -476,7 +476,7 @@ func executable(f *elffile.File) []elffile.Span {
 	return merged
 }
 
-// find returns the range of code that addr is in.
+// find returns the range of code that contains addr.
 func find(code []elffile.Span, addr uint64) (elffile.Span, bool) {
 	i := sort.Search(len(code), func(i int) bool { return code[i].End > addr })
 	if i < len(code) && code[i].Begin <= addr {
@@ -485,14 +485,14 @@ func find(code []elffile.Span, addr uint64) (elffile.Span, bool) {
 	return elffile.Span{}, false
 }
 
-// Part returns the table with the functions from index first to before last. Parts can be used at the same time.
+// Part returns the table restricted to functions first to last-1. Parts can be used concurrently.
 func (t *Table) Part(first, last int) *Table {
 	part := *t
 	part.functions = t.functions[first:last:last]
 	return &part
 }
 
-// Split divides the table into n parts with about the same number of functions.
+// Split splits the table into n parts with about the same number of functions.
 func (t *Table) Split(n int) []*Table {
 	n = max(n, 1)
 	parts := make([]*Table, n)
@@ -502,7 +502,7 @@ func (t *Table) Split(n int) []*Table {
 	return parts
 }
 
-// Only returns the table with the functions for which keep returns true.
+// Only returns the table restricted to the functions for which keep returns true.
 func (t *Table) Only(keep func(*Function) bool) *Table {
 	part := *t
 	part.functions = nil
@@ -517,8 +517,8 @@ func (t *Table) Only(keep func(*Function) bool) *Table {
 // work estimates the time to execute the function's instructions.
 func (fn *Function) work() int { return 16 + int(fn.limit-fn.code) }
 
-// disjoint sorts the functions of one source and removes overlaps: the function that begins first, or comes first in
-// the section, keeps the code.
+// disjoint sorts the functions of one source and removes overlaps: the code belongs to the function that starts first,
+// or comes first in the section.
 func (t *Table) disjoint(fns []Function) []Function {
 	sortByBegin(fns)
 	var end uint64
@@ -541,8 +541,8 @@ func (t *Table) disjoint(fns []Function) []Function {
 	return out
 }
 
-// sortByBegin sorts functions, and does not change the order of those that begin at the same address. Nearly all are in
-// order: of the others, each begins before one that precedes it.
+// sortByBegin sorts functions stably by their start. It is fast because almost all functions are already in order;
+// others are the functions that start before a preceding one.
 func sortByBegin(fns []Function) {
 	ordered, others := fns[:0], []Function(nil)
 	for _, fn := range fns {
@@ -564,11 +564,11 @@ func sortByBegin(fns []Function) {
 	}
 }
 
-// maxParts bounds the work on the second and further parts of functions: each part executes all instructions.
+// maxParts bounds the work on all but the first part of each function: every part executes all instructions.
 const maxParts = 1 << 20
 
-// fill returns the functions a, and the parts of the functions b that a does not describe. Both are sorted and
-// disjoint, as is the result. Parts beyond maxParts are dropped.
+// fill returns the functions a, and the parts of the functions b that a does not cover. Both lists are sorted and
+// disjoint, and so is the result. Parts beyond maxParts are dropped.
 func (t *Table) fill(a, b []Function) []Function {
 	out := make([]Function, 0, len(a)+len(b))
 	room, parts := maxParts, 0
@@ -607,7 +607,7 @@ func (t *Table) fill(a, b []Function) []Function {
 	return append(out, a...)
 }
 
-// Size returns the number of bytes of CFI in a file, without reading it. For compressed sections it is an estimate.
+// Size returns the size of the CFI in a file in bytes, without reading it. For compressed sections it is an estimate.
 func Size(f *elffile.File) uint64 {
 	if len(f.Sections) == 0 {
 		return f.Size

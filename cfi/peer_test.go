@@ -20,8 +20,7 @@ import (
 	"cfi2sframe/internal/testkit/testfile"
 )
 
-// subjects are files of the system with call frame information, not made for this
-// project, and the fixtures.
+// subjects returns system files with call frame information, and the fixtures.
 func subjects(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("../testdata/bin/amd64/*")
@@ -44,7 +43,7 @@ var registers = []string{
 	"r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "rip",
 }
 
-// readelfRow is a row as readelf prints it: the columns by name.
+// readelfRow is a row as readelf prints it: columns by name.
 type readelfRow struct {
 	loc  uint64
 	cols map[string]string
@@ -52,18 +51,18 @@ type readelfRow struct {
 
 var numbered = regexp.MustCompile(`\br[0-9]+ \((\w+)\)`)
 
-// readelfRows returns readelf's rows by the start of the function.
+// readelfRows returns readelf's rows by start address of the function.
 func readelfRows(t *testing.T, readelf, path string) map[uint64][]readelfRow {
 	t.Helper()
 	cmd := exec.Command(readelf, "--debug-dump=frames-interp", path)
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
-	// readelf's status also says that it found no separate debug file.
+	// readelf also exits with an error if it finds no separate debug file.
 	out, err := cmd.Output()
 	if len(out) == 0 {
 		t.Fatalf("readelf %s: %v", path, err)
 	}
 	all := make(map[uint64][]readelfRow)
-	cies := make(map[string]readelfRow) // by offset; they stand for FDEs without instructions
+	cies := make(map[string]readelfRow) // by offset; for FDEs without instructions
 	cie := ""
 	var head []string
 	var start uint64
@@ -107,7 +106,7 @@ func readelfRows(t *testing.T, readelf, path string) map[uint64][]readelfRow {
 	return all
 }
 
-// word says a rule the way readelf does.
+// word formats a rule like readelf.
 func word(r cfi.Rule) string {
 	switch r.Rule {
 	case frame.RuleCFA:
@@ -126,7 +125,7 @@ func word(r cfi.Rule) string {
 	case frame.RuleSameVal:
 		return "s"
 	}
-	return "u" // readelf has one word for undefined and for no rule
+	return "u" // readelf prints the same for an undefined value and for no rule
 }
 
 // TestReadelf compares every row with readelf's.
@@ -149,7 +148,7 @@ func TestReadelf(t *testing.T) {
 		for fn := range table.Functions() {
 			want := theirs[fn.Begin]
 			for rows := range fn.Rows() {
-				// The last row that starts at or before this one.
+				// Find the last row that starts at or before this one.
 				j := len(want)
 				for j > 0 && want[j-1].loc > rows.Begin {
 					j--
@@ -184,8 +183,8 @@ func TestReadelf(t *testing.T) {
 	}
 }
 
-// TestUnwinder compares where libgcc finds the caller's rbp with what the rows say: on the stack,
-// where the return address is, or nowhere else than it was.
+// TestUnwinder compares where libgcc finds the caller's rbp with the rows: on the stack, in the return address slot, or
+// unchanged in its register.
 func TestUnwinder(t *testing.T) {
 	peer.Look(t, "gcc")
 	dir := peer.Run(t, "", "gcc -O1 -fno-omit-frame-pointer -no-pie -o prog unwind.c && ./prog >out",
@@ -217,7 +216,7 @@ func TestUnwinder(t *testing.T) {
 			}
 		}
 		if got != want {
-			t.Errorf("%s: the caller's rbp is said to be %s, and libgcc finds %s", name, got, want)
+			t.Errorf("%s: the caller's rbp is %s, but libgcc finds %s", name, got, want)
 		}
 	}
 }

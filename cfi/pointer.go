@@ -1,6 +1,6 @@
 package cfi
 
-// Pointer encodings (LSB Core, "DWARF Exception Header Encoding"). The low four bits are the form, the next three the
+// Pointer encodings (LSB Core, "DWARF Exception Header Encoding"). The low four bits are the format, the next three the
 // base.
 const (
 	peAbsptr  = 0x00
@@ -27,10 +27,10 @@ const (
 	peBaseMask = 0x70
 )
 
-// addrSize is the size in bytes of an address; all machines here are 64-bit.
+// addrSize is the size of an address in bytes; all supported machines are 64-bit.
 const addrSize = 8
 
-// rawPointer reads a value in the form of the encoding, without adding the base.
+// rawPointer decodes a value in the format of the encoding, without adding the base.
 func (c *cursor) rawPointer(enc byte) uint64 {
 	switch enc & peFormMask {
 	case peAbsptr, peUdata8, peSigned, peSdata8:
@@ -48,18 +48,18 @@ func (c *cursor) rawPointer(enc byte) uint64 {
 	case peSdata4:
 		return uint64(int64(int32(c.uint(4))))
 	}
-	c.fail(c.pos, "pointer encoding %#02x has an unknown form", enc)
+	c.fail(c.pos, "pointer encoding %#02x has an unknown format", enc)
 	return 0
 }
 
-// pointer reads an encoded pointer. Function-relative pointers count from fn.
+// pointer decodes an encoded pointer. Function-relative pointers are relative to fn.
 func (c *cursor) pointer(enc byte, fn uint64) uint64 {
 	if enc == peOmit {
 		c.fail(c.pos, "required pointer is omitted (encoding 0xff)")
 		return 0
 	}
 	if enc&^peIndirect == peAligned {
-		// An absolute address at the next aligned address.
+		// An absolute pointer at the next aligned address.
 		pad := -(c.sec.addr + uint64(c.pos)) % addrSize
 		c.take(pad, "alignment")
 		return c.indirect(enc, c.uint(addrSize))
@@ -85,13 +85,13 @@ func (c *cursor) pointer(enc byte, fn uint64) uint64 {
 	return c.indirect(enc, v)
 }
 
-// indirect returns the pointer at address v if the encoding is indirect. It reads the file, not running memory.
+// indirect returns v, or the pointer stored at address v if the encoding is indirect. It reads from the file.
 func (c *cursor) indirect(enc byte, v uint64) uint64 {
 	if enc&peIndirect == 0 || c.err != nil {
 		return v
 	}
 	if c.sec.file == nil {
-		c.fail(c.pos, "indirect pointer at address %#x, which is in no section that is known", v)
+		c.fail(c.pos, "indirect pointer at address %#x, which is not in a known section", v)
 		return 0
 	}
 	if off, ok := c.sec.file.FileOffset(v, addrSize); ok {
@@ -99,7 +99,7 @@ func (c *cursor) indirect(enc byte, v uint64) uint64 {
 			return c.sec.order.Uint64(b)
 		}
 	}
-	c.fail(c.pos, "indirect pointer at address %#x, which no loaded segment holds", v)
+	c.fail(c.pos, "indirect pointer at address %#x, which is not in a loaded segment", v)
 	return 0
 }
 

@@ -2,10 +2,10 @@ package cfi
 
 import "testing"
 
-// TestBadPointers has encodings that say nothing, or nothing that can be read. Errors say where the
-// pointer is, or what is after it if it leads nowhere.
+// TestBadPointers decodes invalid encodings and unreadable pointers. The offset of an error is that of the pointer, or
+// of its end if its target is missing.
 func TestBadPointers(t *testing.T) {
-	const at = 25 + 8 // of the pointer: after the CIE, and the FDE's length and CIE pointer
+	const at = 25 + 8 // offset of the pointer: after the CIE, and the FDE's length and CIE pointer
 	for _, tt := range []struct {
 		name string
 		enc  byte
@@ -14,20 +14,20 @@ func TestBadPointers(t *testing.T) {
 		want string
 	}{
 		{"omitted", 0xff, make([]byte, 16), at, "required pointer is omitted (encoding 0xff)"},
-		{"form 5", 0x05, make([]byte, 16), at, "pointer encoding 0x05 has an unknown form"},
-		{"form 0xf", 0x1f, make([]byte, 16), at, "pointer encoding 0x1f has an unknown form"},
+		{"format 5", 0x05, make([]byte, 16), at, "pointer encoding 0x05 has an unknown format"},
+		{"format 0xf", 0x1f, make([]byte, 16), at, "pointer encoding 0x1f has an unknown format"},
 		{"base 6", 0x6b, make([]byte, 16), at, "pointer encoding 0x6b has an unknown base"},
-		{"aligned, with a form", 0x5b, make([]byte, 16), at, "pointer encoding 0x5b has an unknown base"},
-		{"cut off", 0x1b, []byte{0, 0}, at, "operand of 4 bytes, but 2 bytes are left in the record"},
-		{"no size", 0x1b, []byte{0, 0, 0, 0}, at + 4, "operand of 4 bytes, but 0 bytes are left in the record"},
-		{"aligned, cut off in the padding", 0x50, []byte{0}, at,
-			"alignment of 7 bytes, but 1 bytes are left in the record"},
-		{"aligned, cut off", 0x50, make([]byte, 10), at + 7, "operand of 8 bytes, but 3 bytes are left in the record"},
-		{"number without end", 0x01, []byte{0x80}, at + 1, "record ends before an operand"},
-		{"indirect, in no file", 0x80, []byte{0x34, 0x12, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0}, at + 8,
-			"indirect pointer at address 0x1234, which is in no section that is known"},
-		{"indirect and aligned, in no file", 0xd0, make([]byte, 7+16), at + 7 + 8,
-			"indirect pointer at address 0x0, which is in no section that is known"},
+		{"aligned, with a format", 0x5b, make([]byte, 16), at, "pointer encoding 0x5b has an unknown base"},
+		{"truncated", 0x1b, []byte{0, 0}, at, "operand of 4 bytes, but the record has only 2 left"},
+		{"no size", 0x1b, []byte{0, 0, 0, 0}, at + 4, "operand of 4 bytes, but the record has only 0 left"},
+		{"aligned, truncated in the padding", 0x50, []byte{0}, at,
+			"alignment of 7 bytes, but the record has only 1 left"},
+		{"aligned, truncated", 0x50, make([]byte, 10), at + 7, "operand of 8 bytes, but the record has only 3 left"},
+		{"number not terminated", 0x01, []byte{0x80}, at + 1, "record ends before operand"},
+		{"indirect, without a file", 0x80, []byte{0x34, 0x12, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0}, at + 8,
+			"indirect pointer at address 0x1234, which is not in a known section"},
+		{"indirect and aligned, without a file", 0xd0, make([]byte, 7+16), at + 7 + 8,
+			"indirect pointer at address 0x0, which is not in a known section"},
 	} {
 		w := ehFrame(amd64)
 		cie := w.Shared([]byte("\x01zR\x00"), []byte{1, 0x78, 16, 1, tt.enc}, plainCIE[5:10], []byte{0, 0, 0})
@@ -42,13 +42,13 @@ func TestBadPointers(t *testing.T) {
 		}
 	}
 
-	// In a file, where no segment holds the pointer.
+	// In a file, if no segment contains the pointer.
 	w := ehFrame(s390x)
 	cie := w.Shared([]byte("\x01zR\x00"), []byte{1, 0x78, 16, 1, 0x80})
 	w.Entry(cie, w.Addresses(0x1234, 0x10), []byte{0})
 	table, err := Load(tinyELF(t, s390x, ".eh_frame", w.B), EHFrame, nil)
 	if err != nil || len(table.Errors) != 1 ||
-		table.Errors[0].Msg != "indirect pointer at address 0x1234, which no loaded segment holds" {
+		table.Errors[0].Msg != "indirect pointer at address 0x1234, which is not in a loaded segment" {
 		t.Errorf("%v, error %v", table.Errors, err)
 	}
 }

@@ -5,18 +5,18 @@ import (
 	"hash/maphash"
 )
 
-// The programs of a table are its distinct sequences of instructions, executed.
+// programs holds the executed distinct instruction sequences of a table.
 type programs struct {
 	all   []program
-	errs  map[uint32]*Error // what is wrong with some of them; Off counts from the start of the instructions
+	errs  map[uint32]*Error // errors by program; Off is relative to the start of the instructions
 	rules []Rules           // by number
 }
 
-// A program is the result of instructions that functions share.
+// A program is the result of executing instructions that functions share.
 type program struct {
 	steps       []Step
 	cie         *cie
-	code, limit uint32 // the instructions of the first function that has it
+	code, limit uint32 // instructions of the first function with this program
 }
 
 func newExecutor() *executor {
@@ -27,13 +27,13 @@ func newExecutor() *executor {
 	}
 }
 
-// maxChunk is the largest number of steps for which memory is allocated at once.
+// maxChunk is the maximum number of steps allocated at once.
 const maxChunk = 1 << 13
 
 // batch is the number of functions that addPrograms looks up together.
 const batch = 16
 
-// addPrograms numbers the programs of functions, at most batch; see Function.Program.
+// addPrograms assigns program numbers to up to batch functions; see Function.Program.
 func (x *executor) addPrograms(fns []Function) {
 	for 4*(len(x.all)+len(fns)) > 3*len(x.slots) {
 		x.grow(2 * len(x.slots))
@@ -42,7 +42,7 @@ func (x *executor) addPrograms(fns []Function) {
 	// of 30 ms (libLLVM-14, 2026-11-23).
 	var hashes [batch]uint32
 	for i := range fns {
-		// The same code with another CIE is another program.
+		// The same instructions with another CIE are a different program.
 		hashes[i] = uint32(maphash.Bytes(x.seed, fns[i].instructions())) ^ fns[i].cie.number*0x9e3779b1
 		x.touched |= x.slots[hashes[i]&uint32(len(x.slots)-1)].number
 	}
@@ -53,7 +53,7 @@ func (x *executor) addPrograms(fns []Function) {
 			continue
 		}
 		x.addProgram(&fns[i])
-		if !x.fixed { // with addresses in it, it is that of no other function
+		if !x.fixed { // with set_loc, the program cannot be shared
 			*s = slot{hashes[i], uint32(len(x.all))}
 		}
 	}
@@ -69,13 +69,13 @@ func (x *executor) addProgram(fn *Function) {
 	x.all = append(x.all, program{x.keep(steps), fn.cie, fn.code, fn.limit})
 }
 
-// A slot of the hash table of programs.
+// A slot is an entry of the hash table of programs.
 type slot struct {
 	hash   uint32
-	number uint32 // plus 1; 0 for none
+	number uint32 // program number plus 1; 0: empty
 }
 
-// slot returns the slot of the function's program, or a free slot for it. Without a function it returns a free slot.
+// slot returns the slot of the function's program, or an empty slot for it. If fn is nil, it returns an empty slot.
 func (x *executor) slot(hash uint32, fn *Function) *slot {
 	for i := hash; ; i++ {
 		s := &x.slots[i&uint32(len(x.slots)-1)]
@@ -90,7 +90,7 @@ func (p *program) is(fn *Function) bool {
 	return p.cie == fn.cie && bytes.Equal(fn.cie.sec.data[p.code:p.limit], fn.instructions())
 }
 
-// grow makes a hash table of n slots, a power of two.
+// grow resizes the hash table to n slots, a power of two.
 func (x *executor) grow(n int) {
 	old := x.slots
 	x.slots = make([]slot, n)
@@ -101,7 +101,7 @@ func (x *executor) grow(n int) {
 	}
 }
 
-// keep returns a copy of steps, from memory that is allocated in chunks.
+// keep returns a copy of steps in memory allocated in chunks.
 func (x *executor) keep(steps []Step) []Step {
 	if cap(x.chunk)-len(x.chunk) < len(steps) {
 		x.chunk = make([]Step, 0, max(len(steps), min(2*cap(x.chunk), maxChunk), 16))
@@ -111,7 +111,7 @@ func (x *executor) keep(steps []Step) []Step {
 	return x.chunk[n:len(x.chunk):len(x.chunk)]
 }
 
-// work estimates the time that a pass over all programs takes.
+// work estimates the time for a pass over all programs.
 func (p *programs) work() uint64 {
 	var sum int
 	for i := range p.all {
@@ -123,5 +123,5 @@ func (p *programs) work() uint64 {
 // of returns the steps of a function's program.
 func (p *programs) of(fn *Function) []Step { return p.all[fn.number()].steps }
 
-// instructions returns the instructions, with their padding.
+// instructions returns the instructions including padding.
 func (fn *Function) instructions() []byte { return fn.cie.sec.data[fn.code:fn.limit] }

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestPrograms numbers functions by their CIE and instructions.
+// TestPrograms expects functions to be numbered by CIE and instructions.
 func TestPrograms(t *testing.T) {
 	for _, tg := range targets {
 		w := ehFrame(tg)
@@ -28,7 +28,7 @@ func TestPrograms(t *testing.T) {
 			{first, 0x40, slices.Concat(setLoc, []byte{0x0e, 16}), 4},
 			{first, 0x40, []byte{0x3e}, 5}, // malformed
 			{first, 0x20, rows, 0},
-			{first, 0x40, rows, -1}, // cut by the one before
+			{first, 0x40, rows, -1}, // truncated by the previous FDE
 		}
 		for i, tt := range tests {
 			start := textAddr + 0x100*uint64(i)

@@ -11,53 +11,53 @@ import (
 	"cfi2sframe/elffile"
 )
 
-// cie is a decoded Common Information Entry (DWARF 5, section 6.4.1).
+// A cie is a decoded Common Information Entry (DWARF 5, section 6.4.1).
 type cie struct {
 	sec       *section
 	number    uint32 // in order of use
 	codeAlign uint64
 	dataAlign int64
 	raReg     uint64
-	fdeEnc    byte // of the addresses in its FDEs
-	augmented bool // z: FDEs have augmentation data, with a length
+	fdeEnc    byte // encoding of the addresses in its FDEs
+	augmented bool // z: FDEs have augmentation data with a length
 	signal    bool
 	keyB      bool
-	switches  bool   // to another stack; of .gopclntab only
+	switches  bool   // the function switches stacks; .gopclntab only
 	initial   state  // the rules after the initial instructions
-	first     uint32 // their number plus 1, or 0
+	first     uint32 // number of the initial state plus 1, or 0 if not assigned
 	err       *Error
 }
 
-// parser reads the records of one section.
+// A parser decodes the records of one section.
 type parser struct {
 	sec   *section
 	table *Table
 	exec  *executor
 	code  []elffile.Span
-	cies  map[uint64]*cie // by offset; damaged ones have err
+	cies  map[uint64]*cie // by offset; malformed CIEs have err set
 	fns   []Function
-	// Functions at address 0, if code is there; see atZero.
+	// Functions at address 0, if there is code; see atZero.
 	zeros      []Function
-	otherZeros int // FDEs at address 0 that are larger than the code there
+	otherZeros int // number of FDEs at address 0 that are larger than the code there
 	fdes       int
-	executed   int  // functions whose programs were executed
-	room       int  // bytes of CIEs that may still be decoded
-	bad        *cie // stands for further damaged CIEs when the list of errors is full
+	executed   int  // number of functions whose programs were executed
+	room       int  // number of bytes of CIEs that may still be decoded
+	bad        *cie // represents further malformed CIEs once the list of errors is full
 }
 
-// A record is a CIE or an FDE. Its cursor is after the CIE id or CIE pointer.
+// A record is a CIE or an FDE. Its cursor is positioned after the CIE id or CIE pointer.
 type record struct {
 	cursor
-	off  int    // of the length field
+	off  int    // offset of the length field
 	end  int    // offset of the end; 0 if unknown
-	cie  uint64 // the CIE's offset, for an FDE
+	cie  uint64 // of an FDE: offset of its CIE
 	kind recordKind
 }
 
 type recordKind uint8
 
 const (
-	recordZero recordKind = iota // a length of zero
+	recordZero recordKind = iota // the length is 0
 	recordCIE
 	recordFDE
 )
@@ -76,7 +76,7 @@ func (r *record) decode(s *section, off int) {
 		return
 	}
 	if left := uint64(len(s.data) - r.pos); length > left {
-		r.fail(off, "record of %d bytes, but the section has %d left", length, left)
+		r.fail(off, "record of %d bytes, but the section has only %d left", length, left)
 		return
 	}
 	id := r.pos
@@ -85,15 +85,15 @@ func (r *record) decode(s *section, off int) {
 		return
 	}
 	r.data = s.data[:r.end]
-	// In .eh_frame the CIE pointer is a distance, of 4 bytes even with a 64-bit length (LSB Core, "The .eh_frame
-	// section").
+	// In .eh_frame the CIE pointer is a distance. It has 4 bytes even if the length has 64 bits (LSB Core, "The
+	// .eh_frame section").
 	if s.source == EHFrame {
 		switch distance := r.uint(4); {
 		case r.err != nil:
 		case distance == 0:
 			r.kind = recordCIE
 		case distance > uint64(id):
-			r.fail(id, "CIE pointer %#x reaches before the start of the section", distance)
+			r.fail(id, "CIE pointer %#x points before the start of the section", distance)
 		default:
 			r.kind, r.cie = recordFDE, uint64(id)-distance
 		}
@@ -109,7 +109,7 @@ func (r *record) decode(s *section, off int) {
 	}
 }
 
-// minFDE is the smallest length field of an FDE: a CIE pointer, and addresses of two bytes.
+// minFDE is the minimum length field of an FDE: a CIE pointer, and addresses of two bytes.
 const minFDE = 8
 
 // reserve allocates memory for all functions.
@@ -126,12 +126,12 @@ func (p *parser) reserve() {
 		data = data[4+length:]
 	}
 	p.fns = make([]Function, 0, n)
-	// In large files, fewer than half of the functions have a new program.
+	// In large files, fewer than half of the functions have distinct programs.
 	p.exec.all = slices.Grow(p.exec.all, n/2)
 	p.exec.grow(max(1<<bits.Len(uint(n/2)), len(p.exec.slots)))
 }
 
-// parse reads all records.
+// parse decodes all records.
 func (p *parser) parse() {
 	p.reserve()
 	var r record
@@ -139,7 +139,7 @@ func (p *parser) parse() {
 		r.decode(p.sec, off)
 		switch {
 		case r.err != nil:
-		case r.kind == recordFDE: // CIEs are decoded on demand, as hostile files have millions
+		case r.kind == recordFDE: // CIEs are decoded on demand because hostile files have millions
 			p.fdes++
 			p.fde(&r)
 		case r.kind == recordZero && p.sec.open:
@@ -156,13 +156,13 @@ func (p *parser) parse() {
 	p.execute()
 }
 
-// execute runs the instructions of the functions added since the last call.
+// execute executes the instructions of the functions added since the last call.
 func (p *parser) execute() {
 	p.exec.addPrograms(p.fns[p.executed:])
 	p.executed = len(p.fns)
 }
 
-// cie returns the CIE at off, decoding it the first time.
+// cie returns the CIE at off. It decodes each CIE once.
 func (p *parser) cie(off uint64) *cie {
 	c := p.cies[off]
 	if c == nil {
@@ -180,30 +180,30 @@ func (p *parser) cie(off uint64) *cie {
 	return c
 }
 
-// minCIE is the least number of bytes that a CIE counts for in parser.room.
+// minCIE is the minimum number of bytes that a CIE subtracts from parser.room.
 const minCIE = 16
 
-// decodeCIE decodes the CIE at off. It refuses further CIEs when they have more bytes than the section, because they
-// overlap.
+// decodeCIE decodes the CIE at off. CIEs with a larger total size than the section overlap; further CIEs are then
+// rejected.
 func (p *parser) decodeCIE(off uint64) *cie {
 	s := p.sec
 	if p.room < 0 {
 		if p.bad != nil {
 			return p.bad
 		}
-		const msg = "CIEs overlap: those up to this one have more than the %d bytes of the section"
+		const msg = "CIEs overlap: their total size exceeds the %d bytes of the section"
 		return &cie{sec: s, err: &Error{s.name, off, fmt.Sprintf(msg, len(s.data))}}
 	}
 	d := &cie{sec: s, number: uint32(len(p.cies)), fdeEnc: peAbsptr}
 	if off >= uint64(len(s.data)) {
-		d.err = &Error{s.name, off, "no CIE here: past the end of the section"}
+		d.err = &Error{s.name, off, "CIE pointer points past the end of the section"}
 		return d
 	}
 	var c record
 	c.decode(s, int(off))
 	p.room -= max(c.end-int(off), minCIE)
 	if c.err == nil && c.kind != recordCIE {
-		c.fail(int(off), "no CIE here, but an FDE says so")
+		c.fail(int(off), "not a CIE, but an FDE refers to it")
 	}
 	body := c.pos
 	version := c.u8()
@@ -214,8 +214,8 @@ func (p *parser) decodeCIE(off uint64) *cie {
 	if version == 4 {
 		at := c.pos
 		if size, seg := c.u8(), c.u8(); c.err == nil && (size != addrSize || seg != 0) {
-			c.fail(at, "CIE with addresses of %d and segments of %d bytes; only %d and 0 are supported", size,
-				seg, addrSize)
+			c.fail(at, "CIE with address size %d and segment size %d; only %d and 0 are supported", size, seg,
+				addrSize)
 		}
 	}
 	if aug == "eh" {
@@ -239,11 +239,10 @@ func (p *parser) decodeCIE(off uint64) *cie {
 			d.augment(&data, aug[1:])
 			c.err = data.err
 		}
-	case strings.Trim(aug, withoutData) == "": // GNU as writes "S" in .debug_frame
+	case strings.Trim(aug, withoutData) == "": // GNU as emits "S" in .debug_frame
 		d.augment(&c.cursor, aug)
 	default:
-		c.fail(body+1, "augmentation %.32q is unknown and does not start with z, so its data cannot be passed over",
-			aug)
+		c.fail(body+1, "augmentation %.32q is unknown and lacks z, so its data cannot be skipped", aug)
 	}
 	if c.err == nil {
 		c.err = p.exec.runInitial(d, c.pos, c.end)
@@ -252,32 +251,32 @@ func (p *parser) decodeCIE(off uint64) *cie {
 	return d
 }
 
-// maxAugmentation is the longest supported augmentation string in bytes. Compilers write at most six letters.
+// maxAugmentation is the maximum length of an augmentation string in bytes. Compilers use at most six letters.
 const maxAugmentation = 64
 
-// augmentation reads the NUL-terminated augmentation string.
+// augmentation decodes the NUL-terminated augmentation string.
 func (c *cursor) augmentation() []byte {
 	rest := c.data[c.pos:]
 	n := bytes.IndexByte(rest, 0)
 	if n < 0 {
-		c.fail(c.pos, "augmentation string has no end")
+		c.fail(c.pos, "augmentation string is not terminated")
 		return nil
 	}
 	c.pos += n + 1
 	if n > maxAugmentation {
-		c.fail(c.pos-n-1, "augmentation %.32q of %d bytes is unknown; at most %d are accepted",
-			rest[:maxAugmentation], n, maxAugmentation)
+		c.fail(c.pos-n-1, "augmentation %.32q has %d bytes, more than %d", rest[:maxAugmentation], n,
+			maxAugmentation)
 		return nil
 	}
 	return rest[:n]
 }
 
-// withoutData are the letters without data, which are also valid without z.
+// withoutData lists the letters without augmentation data. They are valid without z.
 const withoutData = "SBG"
 
-// augment decodes the augmentation data that the letters after z describe.
+// augment decodes the augmentation data for the letters after z.
 func (d *cie) augment(c *cursor, letters string) {
-	known := true // all letters so far, so that the data of the next letter can be found
+	known := true // all letters so far are known, so the data of the next letter can be located
 	for i := range len(letters) {
 		switch l := letters[i]; l {
 		case 'S':
@@ -310,7 +309,7 @@ func (p *parser) fde(r *record) {
 	d := p.cie(r.cie)
 	if d.err != nil {
 		if r.err = d.err; !p.table.full() {
-			r.err = &Error{p.sec.name, uint64(r.off), "FDE of a CIE that cannot be used (" + d.err.Error() + ")"}
+			r.err = &Error{p.sec.name, uint64(r.off), "FDE with an invalid CIE (" + d.err.Error() + ")"}
 		}
 		return
 	}
@@ -335,7 +334,7 @@ func (p *parser) fde(r *record) {
 		p.otherZeros++
 		return
 	case size > in.End-start:
-		r.fail(r.off, "FDE of the %d bytes at %#x, but the executable code there ends at %#x", size, start, in.End)
+		r.fail(r.off, "FDE covers %d bytes at %#x, but executable code ends at %#x", size, start, in.End)
 		return
 	case start == 0:
 		to = &p.zeros

@@ -7,22 +7,22 @@ import (
 	"sort"
 )
 
-// A Row says how to find the caller's frame at addresses from Begin to before End.
+// A Row describes the caller's frame for addresses from Begin to End-1.
 type Row struct {
-	Begin, End uint64 // addresses, End excluded
-	// Number is the number of the Rules, below Table.NumRules. Rows of a Table with the same number have the same
-	// meaning, unless an expression reads the pc.
+	Begin, End uint64 // addresses; End is exclusive
+	// Number is the number of the Rules, below Table.NumRules. Rows of a Table with the same number are equivalent,
+	// unless an expression reads the pc.
 	Number uint32
-	*Rules // which must not be changed
+	*Rules // must not be modified
 }
 
-// Rows yields the function's rows by address, without holes. Neighbours differ. A function with malformed instructions
-// has no rows; see Err.
+// Rows returns an iterator over the function's rows by address. They cover the function without gaps, and adjacent rows
+// differ. A function with malformed instructions has no rows; see Err.
 func (fn *Function) Rows() iter.Seq[Row] {
 	return func(yield func(Row) bool) {
 		x := fn.cie.sec.programs
 		steps, start := x.of(fn), fn.whole().Begin
-		front, size := fn.Begin-start, fn.End-start // what others left of it, from its start
+		front, size := fn.Begin-start, fn.End-start // the function's part of the FDE's range, from its start
 		if front > 0 {
 			i := sort.Search(len(steps), func(i int) bool { return uint64(steps[i].Off) > front })
 			steps = steps[max(i, 1)-1:]
@@ -43,18 +43,18 @@ func (fn *Function) Rows() iter.Seq[Row] {
 	}
 }
 
-// Steps returns the rows of the function's program, including rows that begin after the function's end. Callers must
-// not change them. Malformed instructions have none.
+// Steps returns the rows of the function's program, including rows that start after the end of the function. Callers
+// must not modify them. If the instructions are malformed, there are none.
 func (fn *Function) Steps() []Step { return fn.cie.sec.programs.of(fn) }
 
-// Err returns the error of malformed instructions, an *Error, or nil.
+// Err returns an *Error if the instructions are malformed, or nil.
 func (fn *Function) Err() error {
 	e := fn.cie.sec.programs.errs[fn.number()]
 	if e != nil {
 		return &Error{e.Section, e.Off + uint64(fn.code), e.Msg}
 	}
 	if whole := fn.whole(); whole.End-whole.Begin > math.MaxUint32 {
-		const msg = "FDE of %d bytes of code; less than 4 GiB is supported"
+		const msg = "FDE covers %d bytes of code; at most 4 GiB - 1 are supported"
 		return &Error{fn.Section(), fn.Offset(), fmt.Sprintf(msg, whole.End-whole.Begin)}
 	}
 	return nil
@@ -66,7 +66,7 @@ func (t *Table) Len() int { return len(t.functions) }
 // At returns the i-th function by address.
 func (t *Table) At(i int) *Function { return &t.functions[i] }
 
-// Functions yields the functions by address. They do not overlap.
+// Functions returns an iterator over the functions by address. They do not overlap.
 func (t *Table) Functions() iter.Seq[*Function] {
 	return func(yield func(*Function) bool) {
 		for i := range t.functions {
@@ -77,7 +77,7 @@ func (t *Table) Functions() iter.Seq[*Function] {
 	}
 }
 
-// Find returns the function that describes pc, or nil.
+// Find returns the function that covers pc, or nil.
 func (t *Table) Find(pc uint64) *Function {
 	i := sort.Search(len(t.functions), func(i int) bool { return t.functions[i].End > pc })
 	if i == len(t.functions) || t.functions[i].Begin > pc {
@@ -86,7 +86,7 @@ func (t *Table) Find(pc uint64) *Function {
 	return &t.functions[i]
 }
 
-// Lookup returns the row for pc, and whether one exists.
+// Lookup returns the row for pc, and whether there is one.
 func (t *Table) Lookup(pc uint64) (Row, bool) {
 	if fn := t.Find(pc); fn != nil {
 		for row := range fn.Rows() {
@@ -101,7 +101,7 @@ func (t *Table) Lookup(pc uint64) (Row, bool) {
 // NumRules returns the number of distinct rules in the file.
 func (t *Table) NumRules() int { return len(t.programs.rules) }
 
-// Rules returns the rules with the given number, which must not be changed.
+// Rules returns the rules with the given number. Callers must not modify them.
 func (t *Table) Rules(n uint32) *Rules { return &t.programs.rules[n] }
 
 // NumPrograms returns the number of distinct programs in the file; see Function.Program.

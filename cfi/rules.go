@@ -7,12 +7,12 @@ import (
 	"github.com/go-delve/delve/pkg/dwarf/frame"
 )
 
-// A Rule says how to find the caller's value of a register, or the CFA. Its kind is in the field Rule; its operands are
+// A Rule tells how to find the caller's value of a register, or the CFA. The field Rule is its kind; its operands are
 // in Reg, Offset and Expression:
 //
 //	kind                 of the CFA                  of a register
-//	RuleArchitectural                                none was given
-//	RuleUndefined        none was given              the value is lost
+//	RuleArchitectural                                no rule
+//	RuleUndefined        no rule                     the value is lost
 //	RuleSameVal                                      unchanged
 //	RuleCFA              register Reg plus Offset
 //	RuleOffset                                       in memory at CFA plus Offset
@@ -21,8 +21,8 @@ import (
 //	RuleExpression       the value of Expression     in memory at the value of Expression
 //	RuleValExpression                                the value of Expression
 //
-// (DWARF 5, section 6.4.1.) Registers are DWARF numbers, offsets are in bytes. Expressions must not be changed. The ABI
-// defines the value of a register without a rule: callee-saved registers keep their value, and SP is derived from the
+// See DWARF 5, section 6.4.1. Registers are DWARF numbers; offsets are in bytes. Expressions must not be modified. The
+// ABI defines the value of a register without a rule: callee-saved registers are preserved, and SP is derived from the
 // CFA.
 type Rule frame.DWRule
 
@@ -66,25 +66,25 @@ func SameRule(a, b *Rule) bool {
 	return a.Rule == b.Rule && a.Offset == b.Offset && a.Reg == b.Reg && bytes.Equal(a.Expression, b.Expression)
 }
 
-// A Sign says whether the return address is signed (AArch64 pointer authentication).
+// A Sign tells whether and how the return address is signed (AArch64 pointer authentication).
 type Sign uint8
 
 const (
 	Unsigned     Sign = iota
 	Signed            // with SP as the modifier (negate_ra_state)
 	SignedWithPC      // with SP and PC (negate_ra_state_with_pc)
-	SignUnknown       // by a rule for the pseudo-register RA_SIGN_STATE
+	SignUnknown       // RA_SIGN_STATE has an explicit rule
 )
 
-// Rules are the rules of a row.
+// Rules holds the rules of a row.
 type Rules struct {
 	CFA        Rule
 	RA, FP, SP Rule
-	RAReg      uint64 // DWARF number of the return address column, which RA is the rule of
+	RAReg      uint64 // DWARF number of the return address column; RA is its rule
 	Sign       Sign
 }
 
-// String returns the rules in the notation of Rule, such as "CFA r7+16, RA c-8, FP c-16, SP none".
+// String returns the rules in the notation of Rule, for example "CFA r7+16, RA c-8, FP c-16, SP none".
 func (r *Rules) String() string {
 	s := fmt.Sprintf("CFA %v, RA %v, FP %v, SP %v", r.CFA, r.RA, r.FP, r.SP)
 	if r.Sign != Unsigned {
@@ -103,7 +103,7 @@ type state struct {
 // A rule is a Rule in a comparable form.
 type rule struct {
 	kind       frame.Rule
-	expression uint32 // its number; 0: none
+	expression uint32 // number of the expression; 0: none
 	reg        uint64
 	offset     int64
 }
@@ -115,23 +115,23 @@ var noState = state{
 	sp: rule{kind: RuleArchitectural},
 }
 
-// A numbering numbers states. A file has many rows, but few distinct states.
+// A numbering assigns numbers to states. A file has many rows, but few distinct states.
 type numbering struct {
 	rules       []Rules // by number
-	states      []state // the same
+	states      []state // by number
 	numbers     map[state]uint32
 	expressions [][]byte          // by number
 	ofBytes     map[string]uint32 // numbers of expressions
 }
 
-// maxRules bounds the distinct rules of a file. Large programs have a thousand.
+// maxRules bounds the number of distinct rules in a file. Large programs have a thousand.
 const maxRules = 1 << 17
 
 func newNumbering() numbering {
 	return numbering{numbers: make(map[state]uint32), expressions: make([][]byte, 1), ofBytes: make(map[string]uint32)}
 }
 
-// number returns the number of a state. It returns false if there are too many states.
+// number returns the number of a state, and false if there are too many states.
 func (a *numbering) number(s *state) (uint32, bool) {
 	n, ok := a.numbers[*s]
 	if !ok {

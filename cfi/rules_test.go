@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestNumbering checks that rows of a table have the same number if they have the same rules, and else not:
-// of one function and of several, of several CIEs that say it otherwise, and of both sections. And they are
-// those that a function has alone, whatever others did before.
+// TestNumbering expects rows of a table to have the same number if and only if they have the same rules: within a
+// function, across functions, across CIEs that encode the rules differently, and across both sections. A function's
+// rows must not depend on the functions executed before it.
 func TestNumbering(t *testing.T) {
 	for _, tt := range []struct {
 		target
@@ -22,7 +22,7 @@ func TestNumbering(t *testing.T) {
 
 func testNumbering(t *testing.T, tg target, sp, fp, ra byte) {
 	r := rand.New(rand.NewPCG(3, 4))
-	// Instructions that say the same in several ways, or something else in one field.
+	// Instructions with the same effect, or that differ in one field.
 	codes := [][]byte{
 		{0x0e, 16}, {0x0c, sp, 16}, {0x12, sp, 0x7e}, {0x13, 0x7e}, {0x0c, fp, 16}, {0x0d, fp}, {0x0e, 8}, {0x0e, 24},
 		{0x0e, 0x90, 0}, {0x0e, 0x90, 1}, {0x0e, 0x90, 0x81, 1}, {0x0e, 0x90, 0x81, 2}, {0x0c, sp, 0x90, 1},
@@ -40,8 +40,8 @@ func testNumbering(t *testing.T, tg target, sp, fp, ra byte) {
 	}
 	cies := [][]byte{
 		{1, 0, 1, 0x78, ra, 0x0c, sp, 8, 0x80 | ra, 1},
-		{1, 0, 1, 0x78, ra, 0x0c, sp, 8, 0x80 | ra, 1},        // the same at another place
-		{1, 0, 1, 0x78, ra, 0x12, sp, 0x7f, 0x11, ra, 1},      // the same in other words
+		{1, 0, 1, 0x78, ra, 0x0c, sp, 8, 0x80 | ra, 1},        // identical, at another offset
+		{1, 0, 1, 0x78, ra, 0x12, sp, 0x7f, 0x11, ra, 1},      // the same rules, encoded differently
 		{1, 0, 1, 0x78, fp, 0x0c, sp, 8, 0x80 | fp, 1},        // another column
 		{3, 0, 1, 0x7c, ra, 0x0c, sp, 8, 0x80 | ra, 2},        // another data alignment
 		{1, 0, 1, 0x78, ra, 0x0c, sp, 8},                      // no rule for the return address
@@ -66,7 +66,7 @@ func testNumbering(t *testing.T, tg target, sp, fp, ra byte) {
 				}
 			}
 			i := r.IntN(len(cies))
-			// with padding, which those that are remembered have behind them
+			// With padding, which follows the cached instructions.
 			w.Entry(at[i], w.Addresses(start, 0x10), code, make([]byte, r.IntN(10)))
 			one := ehFrame(tg)
 			one.Entry(one.Shared(cies[i]), one.Addresses(start, 0x10), code)
@@ -112,9 +112,9 @@ func testNumbering(t *testing.T, tg target, sp, fp, ra byte) {
 			t.Fatalf("%v: function at %#x: rows %q, error %v, alone %q", tg.machine, fn.Begin, got, fn.Err(), want)
 		}
 	}
-	// So that something was compared: there are hundreds.
+	// Expect a minimum of comparisons: there are hundreds.
 	if len(numbers) < 200 || rows < 2*len(numbers) {
-		t.Errorf("%v: %d rows with %d different rules", tg.machine, rows, len(numbers))
+		t.Errorf("%v: %d rows with %d distinct rules", tg.machine, rows, len(numbers))
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 	"cfi2sframe/internal/testkit/must"
 )
 
-// Addresses of the sections of tinyELF.
+// Addresses of the sections in tinyELF.
 const (
 	textAddr  = 0x1000
 	textSize  = 0x10000
@@ -36,8 +36,7 @@ var (
 	targets = []target{amd64, aarch64, aarch64BE, s390x}
 )
 
-// tinyELF returns a linked file with executable code at textAddr, the given
-// section at frameAddr, and section headers.
+// tinyELF returns a linked file with executable code at textAddr, the given section at frameAddr, and section headers.
 func tinyELF(t testing.TB, tg target, name string, data []byte) *elffile.File {
 	t.Helper()
 	const off = elffile.HeaderSize + elffile.ProgSize
@@ -71,12 +70,12 @@ type writer struct {
 	elftest.Frames
 }
 
-// ehFrame and debugFrame begin a section.
+// ehFrame and debugFrame start a section.
 func ehFrame(tg target) *writer    { return &writer{tg, elftest.Frames{Order: tg.order}} }
 func debugFrame(tg target) *writer { return &writer{tg, elftest.Frames{Order: tg.order, Debug: true}} }
 
-// plainCIE is version 1 without augmentation: code alignment 1, data alignment -8,
-// return address column 16, CFA = r7+8, RA at CFA-8.
+// plainCIE is version 1 without augmentation: code alignment 1, data alignment -8, return address column 16, CFA =
+// r7+8, RA at CFA-8.
 var plainCIE = []byte{1, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x90, 1}
 
 // loadRows loads the section and returns the rows of its only function.
@@ -105,13 +104,13 @@ type row struct {
 	Rules
 }
 
-// TestPointerEncodings puts the start of a function in encodings that FuzzStructured does not use.
+// TestPointerEncodings encodes the start of a function in ways that FuzzStructured does not use.
 func TestPointerEncodings(t *testing.T) {
 	const start = textAddr + 0x40
 	for _, tg := range targets {
 		for _, enc := range []byte{
-			0x33, 0x3b, // data-relative; there is no .got, so from 0
-			0x43, 0x4b, // function-relative, of the function itself: from 0
+			0x33, 0x3b, // data-relative; without .got, relative to 0
+			0x43, 0x4b, // function-relative; for the function itself, relative to 0
 			0x50,       // aligned
 			0x80, 0x9b, // indirect
 		} {
@@ -142,13 +141,14 @@ func TestPointerEncodings(t *testing.T) {
 			}
 			table, err := Load(tinyELF(t, tg, ".eh_frame", w.B), EHFrame, nil)
 			if err != nil || table.Len() != 1 || table.At(0).Begin != start || table.At(0).End != start+0x80 {
-				t.Errorf("%v, encoding %#02x: %+v, error %v; want %#x-%#x", tg.machine, enc, table, err, start, start+0x80)
+				t.Errorf("%v, encoding %#02x: %+v, error %v; want %#x-%#x", tg.machine, enc, table, err, start,
+					start+0x80)
 			}
 		}
 	}
 }
 
-// TestAugmentations checks what each letter says, and what unknown ones cost.
+// TestAugmentations checks the meaning of each letter, and the effect of unknown letters.
 func TestAugmentations(t *testing.T) {
 	sdata4 := []byte{0, 0x10, 0, 0, 0x80, 0, 0, 0}
 	tests := []struct {
@@ -171,16 +171,17 @@ func TestAugmentations(t *testing.T) {
 		{aug: "zPR", data: []byte{10, 0x04, 1, 2, 3, 4, 5, 6, 7, 8, 0x0b}, fde: slices.Concat(sdata4, []byte{0})},
 		{aug: "zPR", data: []byte{16, 0x50, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0x0b}, // aligned
 			fde: slices.Concat(sdata4, []byte{0})},
-		{aug: "zPR", data: append([]byte{10, 0x07}, make([]byte, 9)...), err: "pointer encoding 0x07 has an unknown form"},
+		{aug: "zPR", data: append([]byte{10, 0x07}, make([]byte, 9)...),
+			err: "pointer encoding 0x07 has an unknown format"},
 		{aug: "zRX", data: []byte{5, 0x0b, 1, 2, 3, 4}, fde: slices.Concat(sdata4, []byte{0})},
 		{aug: "zRXS", data: []byte{2, 0x0b, 1}, fde: slices.Concat(sdata4, []byte{0}), signal: true},
 		{aug: "eh", fde: nil},
-		{aug: "S", fde: nil, signal: true}, // as GNU as writes .debug_frame
+		{aug: "S", fde: nil, signal: true}, // GNU as in .debug_frame
 		{aug: "B", fde: nil, keyB: true},
 		{aug: "SBG", fde: nil, signal: true, keyB: true},
 		{aug: "GB", fde: nil, keyB: true},
 		{aug: "SX", err: "augmentation \"SX\" is unknown"}, // X may have data
-		{aug: "RS", err: "augmentation \"RS\" is unknown"}, // R has
+		{aug: "RS", err: "augmentation \"RS\" is unknown"}, // R has data
 		{aug: "ehS", err: "augmentation \"ehS\" is unknown"},
 		{aug: "zXR", data: []byte{2, 1, 0x0b}, err: "pointer encoding (R) after unknown augmentations"},
 		{aug: "X", err: "augmentation \"X\" is unknown"},
@@ -205,7 +206,7 @@ func TestAugmentations(t *testing.T) {
 		table := must.Get(Load(tinyELF(t, amd64, ".eh_frame", w.B), Auto, nil))(t)
 		if tt.err != "" {
 			if len(table.Errors) != 2 || !strings.Contains(table.Errors[0].Msg, tt.err) ||
-				!strings.Contains(table.Errors[1].Msg, "FDE of a CIE that cannot be used") {
+				!strings.Contains(table.Errors[1].Msg, "FDE with an invalid CIE") {
 				t.Errorf("%q: errors %v, want %q and its FDE", tt.aug, table.Errors, tt.err)
 			}
 			continue
@@ -228,8 +229,8 @@ func TestAugmentations(t *testing.T) {
 	}
 }
 
-// TestInstructions runs each instruction of DWARF 5, section 6.4.2, and the vendors' ones, and looks at the rules after
-// it. Without a CIE of its own, a function has plainCIE.
+// TestInstructions executes each instruction of DWARF 5, section 6.4.2, and the vendor extensions, and checks the
+// resulting rules. Functions use plainCIE unless they have their own.
 func TestInstructions(t *testing.T) {
 	const (
 		sp = "CFA r7+8, RA "
@@ -270,7 +271,7 @@ func TestInstructions(t *testing.T) {
 		{"GNU_args_size", "", "\x2e\x10", ra + "none, SP none"},
 		{"other registers", "", "\x83\x02\x07\x03\x09\x03\x04\x10\x03\x01\x30", ra + "none, SP none"},
 
-		// A return address column has one rule. An unwinder reads the return address where it finds the register
+		// The return address column has a single rule. Unwinders read the return address where that register is saved
 		// (TestUnwinder).
 		{"column FP", "\x06\x0c\x07\x08", "\x86\x01", sp + "c-8, FP c-8, SP none"},
 		{"column SP", "\x07\x0c\x07\x08", "\x87\x01", sp + "c-8, FP none, SP c-8"},
@@ -285,10 +286,11 @@ func TestInstructions(t *testing.T) {
 		{"restore after a rule", "\x10\x0c\x07\x08\x86\x02\xc6", "", sp + "none, FP none, SP none"},
 		{"restore, and a rule in the FDE", "\x10\x0c\x07\x08\xc6", "\x86\x02\xc6", sp + "none, FP none, SP none"},
 		{"restore before a rule", "\x10\x0c\x07\x08\xc6\x86\x02", "\x07\x06\xc6", sp + "none, FP c-16, SP none"},
-		{"restore between rules", "\x10\x0c\x07\x08\x86\x02\xc6\x86\x02", "\xc6\x00\x00\x00", sp + "none, FP c-16, SP none"},
+		{"restore between rules", "\x10\x0c\x07\x08\x86\x02\xc6\x86\x02", "\xc6\x00\x00\x00",
+			sp + "none, FP c-16, SP none"},
 		{"remember in the CIE", "\x10\x0c\x07\x08\x86\x02\x0a\x07\x06\x0b", "", sp + "none, FP c-16, SP none"},
-		{"no CFA", "\x10\x0a", "\x0e\x08", "part of a CFA rule is changed, but there is none"},
-		// libgcc keeps no state from one program to the next.
+		{"no CFA", "\x10\x0a", "\x0e\x08", "instruction modifies the CFA rule, but there is none"},
+		// libgcc does not carry state from one program to the next.
 		{"restore_state of the CIE's state", "\x10\x0c\x07\x08\x0a", "\x0b", "restore_state without a remember_state"},
 	} {
 		w := ehFrame(amd64)
@@ -311,7 +313,7 @@ func TestInstructions(t *testing.T) {
 	}
 }
 
-// TestSigning checks the AArch64 instructions for signed return addresses.
+// TestSigning executes the AArch64 instructions for signed return addresses.
 func TestSigning(t *testing.T) {
 	for code, want := range map[string]Sign{
 		"\x2d": Signed, "\x2d\x2d": Unsigned, "\x2c": SignedWithPC, "\x2c\x2c": Unsigned, "\x2d\x2c": SignUnknown,
@@ -326,21 +328,21 @@ func TestSigning(t *testing.T) {
 	}
 }
 
-// TestFunctions checks which FDEs count.
+// TestFunctions checks which FDEs are used.
 func TestFunctions(t *testing.T) {
 	w := ehFrame(amd64)
 	cie := w.Shared(plainCIE)
 	for _, r := range [][2]uint64{
 		{textAddr + 0x200, 0x100},
 		{textAddr, 0x80},
-		{textAddr + 0x40, 0x80},     // overlaps the one before by half
-		{textAddr + 0x50, 0x10},     // and so it does, wholly
+		{textAddr + 0x40, 0x80},     // half overlaps the previous FDE
+		{textAddr + 0x50, 0x10},     // overlaps entirely
 		{textAddr + 0x100, 0},       // no code
 		{0, 0x10},                   // discarded
 		{math.MaxUint64, 0x10},      // discarded
 		{math.MaxUint64 - 1, 1},     // discarded
 		{frameAddr, 0x10},           // not code
-		{textAddr + textSize, 0x10}, // nor is this, which follows it
+		{textAddr + textSize, 0x10}, // after the code
 		{textAddr + 0xfff0, 0x1000}, // longer than the code
 		{textAddr + 0x400, math.MaxUint64},
 	} {
@@ -358,14 +360,13 @@ func TestFunctions(t *testing.T) {
 	if d := (Dropped{ZeroLength: 1, Discarded: 5, Overlapped: 2}); table.Dropped != d {
 		t.Errorf("dropped %+v, want %+v", table.Dropped, d)
 	}
-	if len(table.Errors) != 2 || !strings.Contains(table.Errors[0].Msg, "executable code there ends at 0x11000") ||
-		!strings.HasPrefix(table.Errors[1].Msg, "FDE of the 18446744073709551615 bytes at 0x1400") {
+	if len(table.Errors) != 2 || !strings.Contains(table.Errors[0].Msg, "executable code ends at 0x11000") ||
+		!strings.HasPrefix(table.Errors[1].Msg, "FDE covers 18446744073709551615 bytes at 0x1400") {
 		t.Errorf("errors %v", table.Errors)
 	}
 }
 
-// TestExecutable joins sections of code that only padding separates, at the end of the address
-// space, too.
+// TestExecutable merges code sections separated only by padding, including at the end of the address space.
 func TestExecutable(t *testing.T) {
 	f := tinyELF(t, amd64, ".eh_frame", nil)
 	other := f.Sections[1]
@@ -385,10 +386,9 @@ func TestExecutable(t *testing.T) {
 	}
 }
 
-// TestFillParts has a function in so many parts that to execute its instructions for each would take
-// forever.
+// TestFillParts splits a function into so many parts that executing its instructions for each would take forever.
 func TestFillParts(t *testing.T) {
-	const work = 64 << 10 // bytes of instructions
+	const work = 64 << 10 // size of the instructions in bytes
 	var a []Function
 	for i := range uint64(1000) {
 		a = append(a, Function{Begin: 10 * i, End: 10*i + 5})
@@ -405,7 +405,8 @@ func TestFillParts(t *testing.T) {
 		t.Fatalf("%d parts, and %d are dropped; want %d and %d", len(parts), table.Dropped.Overlapped, want, 1000-want)
 	}
 	for i, fn := range parts {
-		if begin := 10*uint64(i) + 5; fn.Begin != begin || fn.End != begin+5 || fn.whole() != (elffile.Span{End: 10_000}) ||
+		whole := elffile.Span{End: 10_000}
+		if begin := 10*uint64(i) + 5; fn.Begin != begin || fn.End != begin+5 || fn.whole() != whole ||
 			fn.Program() >= 0 {
 			t.Errorf("part %d is %d-%d of %v, with program %d", i, fn.Begin, fn.End, fn.whole(), fn.Program())
 		}

@@ -13,8 +13,8 @@ import (
 	"cfi2sframe/internal/testkit/must"
 )
 
-// FuzzStructured makes files whose meaning is known of the bytes, and expects the rows that they were made to have. The
-// last byte says what is damaged then: that costs an error at most, which names the place.
+// FuzzStructured generates files with known rows and compares the decoded rows. The last byte selects damage to apply
+// afterwards, which must at most cause an error with its location.
 func FuzzStructured(f *testing.F) {
 	for seed := range uint64(300) {
 		f.Add(generate.Seeded(seed, 200+int(seed)), uint64(0))
@@ -29,7 +29,7 @@ func FuzzStructured(f *testing.F) {
 		x := must.Get(elffile.New(bytes.NewReader(file.Bytes), int64(len(file.Bytes))))(t)
 		table := must.Get(cfi.Load(x, cfi.Auto, nil))(t)
 		if table.NumErrors > 0 {
-			t.Fatalf("%v are reported of a file without mistakes", table.Errors)
+			t.Fatalf("errors for a valid file: %v", table.Errors)
 		}
 		if err := same(table, file.Rows()); err != nil {
 			for _, c := range []*generate.CFI{file.CFI, file.Debug} {
@@ -42,9 +42,9 @@ func FuzzStructured(f *testing.F) {
 	})
 }
 
-// same compares a table with rows that are known.
+// same compares a table with the expected rows.
 func same(table *cfi.Table, want []generate.Row) error {
-	next := 0 // of want, those whose code was looked at
+	next := 0 // index in want of the first row not yet compared
 	for fn := range table.Functions() {
 		rows := []cfi.Row{{Begin: fn.Begin, End: fn.End}}
 		if fn.Err() == nil {
@@ -56,7 +56,7 @@ func same(table *cfi.Table, want []generate.Row) error {
 		for _, r := range rows {
 			for at := r.Begin; at < r.End; {
 				if next == len(want) || want[next].Begin != at {
-					return fmt.Errorf("the function %#x-%#x has a row at %#x, which was not expected there", fn.Begin,
+					return fmt.Errorf("function %#x-%#x has an unexpected row at %#x", fn.Begin,
 						fn.End, at)
 				}
 				w := &want[next]
@@ -65,7 +65,7 @@ func same(table *cfi.Table, want []generate.Row) error {
 				}
 				switch {
 				case (w.Rules == nil) != (r.Rules == nil):
-					return fmt.Errorf("function at %#x: error %v; a broken one: %t", fn.Begin, fn.Err(), w.Rules == nil)
+					return fmt.Errorf("function at %#x: error %v; malformed: %t", fn.Begin, fn.Err(), w.Rules == nil)
 				case w.Signal != fn.Signal() || w.KeyB != fn.KeyB():
 					return fmt.Errorf("function at %#x: signal frame %t, key B %t; want %t and %t", fn.Begin,
 						fn.Signal(), fn.KeyB(), w.Signal, w.KeyB)
@@ -78,12 +78,12 @@ func same(table *cfi.Table, want []generate.Row) error {
 		}
 	}
 	if next < len(want) {
-		return fmt.Errorf("nothing is said of the code at %#x", want[next].Begin)
+		return fmt.Errorf("no function at %#x", want[next].Begin)
 	}
 	return nil
 }
 
-// equal reports whether rules say the same. Of an expression, the offset does not matter.
+// equal reports whether rules are equivalent. The offset of an expression is ignored.
 func equal(a, b *cfi.Rules) bool {
 	x, y := a.CFA, b.CFA
 	if x.Rule == cfi.RuleExpression {
@@ -94,8 +94,7 @@ func equal(a, b *cfi.Rules) bool {
 		a.RAReg == b.RAReg && a.Sign == b.Sign
 }
 
-// damaged changes some bytes of a file. What is read of it then is in order, and what is not has a reason that says
-// where.
+// damaged overwrites some bytes of a file. The decoded rows must be in order, and errors must tell their location.
 func damaged(t *testing.T, file *generate.File, damage uint64) {
 	b := generate.Damaged(file.Bytes, damage)
 	x, err := elffile.New(bytes.NewReader(b), int64(len(b)))
@@ -129,12 +128,12 @@ func damaged(t *testing.T, file *generate.File, damage uint64) {
 	}
 }
 
-// placed expects an error to say where something is wrong.
+// placed expects an error to tell its location.
 func placed(t *testing.T, err error) {
 	t.Helper()
 	var e *elffile.Error
 	var c *cfi.Error
 	if !errors.As(err, &e) && !errors.As(err, &c) && !strings.Contains(err.Error(), "file offset") {
-		t.Errorf("error %q does not say where", err)
+		t.Errorf("error %q has no location", err)
 	}
 }

@@ -7,13 +7,13 @@ import (
 	"cfi2sframe/elffile"
 )
 
-// Linkers write 0 as the start of FDEs whose code they removed. In kernels and firmware, a function at address 0 has
-// the same start.
+// Linkers set the start of FDEs for removed code to 0. In kernels and firmware, a function at address 0 has the same
+// start.
 
-// atZero adds the function at address 0, if code is there, and drops FDEs of removed code. From .eh_frame, linkers
-// remove the FDEs of removed code, so the only FDE at 0 is the function's, or equal copies of it. In .debug_frame the
-// FDEs remain: one counts only if a symbol of that size exists at 0, as the function may have none. If the FDEs differ,
-// all are dropped, as nothing tells which is right.
+// atZero adds the function at address 0, if there is code, and drops FDEs of removed code. Linkers remove FDEs of
+// removed code from .eh_frame, so its only FDEs at 0 belong to the function. In .debug_frame the FDEs remain; there, an
+// FDE counts only if a symbol of the same size exists at 0, because the function may have no FDE. If the FDEs at 0
+// differ, all are dropped, because any of them may be wrong.
 func (p *parser) atZero(files []*elffile.File) {
 	if p.table.Dropped.Discarded += p.otherZeros; len(p.zeros) == 0 {
 		return
@@ -33,7 +33,7 @@ func (p *parser) atZero(files []*elffile.File) {
 	p.table.Dropped.Discarded += len(p.zeros) - 1
 }
 
-// hasHeader reports whether the ELF header is at address 0, so that no code can be there. Without section headers,
+// hasHeader reports whether the ELF header is loaded at address 0, so there can be no code. Without section headers,
 // executable segments count as code.
 func hasHeader(f *elffile.File) bool {
 	if f == nil {
@@ -56,7 +56,7 @@ func (d *cie) same(e *cie) bool {
 	return x == *e
 }
 
-// hasFunction reports whether a symbol in one of the files, which may be nil, is a function at address 0 of the given
+// hasFunction reports whether any of the files, which may be nil, has a function symbol at address 0 with the given
 // size in bytes.
 func hasFunction(files []*elffile.File, size uint64) bool {
 	found := false
@@ -65,7 +65,7 @@ func hasFunction(files []*elffile.File, size uint64) bool {
 			continue
 		}
 		for _, t := range []elf.SectionType{elf.SHT_SYMTAB, elf.SHT_DYNSYM} {
-			// A damaged symbol table counts as one without the function.
+			// A malformed symbol table counts as lacking the function.
 			_ = f.Symbols(t, func(_ *elffile.Section, s elffile.Symbol) {
 				found = found || s.Value == 0 && s.Size == size && elf.SymType(s.Info&0xf) == elf.STT_FUNC &&
 					f.Sections[s.Section].Flags&uint64(elf.SHF_EXECINSTR) != 0

@@ -12,18 +12,19 @@ import (
 	"cfi2sframe/internal/testkit/testfile"
 )
 
-// TestAtZero links programs with code at address 0, or elsewhere, and with FDEs of functions that
-// the linker drops: in .debug_frame these get the start 0.
+// TestAtZero links programs with code at address 0 or elsewhere, and with FDEs of functions that the linker removes. In
+// .debug_frame, such FDEs start at 0.
 func TestAtZero(t *testing.T) {
-	// function returns one in a section of its own, with nops to make its size.
+	// function returns the assembly of a function in its own section, padded with nops.
 	function := func(name string, nops int, cfi bool) string {
 		start, end := ".cfi_startproc\npush %rbp\n.cfi_def_cfa_offset 16\n", ".cfi_endproc\n"
 		if !cfi {
 			start, end = "push %rbp\n", ""
 		}
-		return fmt.Sprintf(".section .text.%s,\"ax\"\n.globl %[1]s\n.type %[1]s,@function\n%[1]s:\n%s.skip %d,0x90\nret\n%s.size %[1]s,.-%[1]s\n", name, start, nops, end)
+		return fmt.Sprintf(".section .text.%s,\"ax\"\n.globl %[1]s\n.type %[1]s,@function\n%[1]s:\n%s"+
+			".skip %d,0x90\nret\n%s.size %[1]s,.-%[1]s\n", name, start, nops, end)
 	}
-	// comdat makes the function's section one of a group; a linker keeps one of them.
+	// comdat puts the function's section into a group, of which a linker keeps one.
 	const (
 		debug  = ".cfi_sections .debug_frame\n"
 		both   = ".cfi_sections .eh_frame, .debug_frame\n"
@@ -34,7 +35,7 @@ func TestAtZero(t *testing.T) {
 	start, dead, large := function("_start", 10, true), function("dead", 5, true), function("large", 20, true)
 	for _, tt := range []struct {
 		name, a, b, link, after string
-		at                      int // bytes that are described at address 0, or -1
+		at                      int // size of the function at address 0 in bytes, or -1
 		discarded               int
 	}{
 		{".eh_frame", start + dead, "", zero, "", 12, 0}, // the linker also drops the FDE

@@ -152,11 +152,12 @@ func TestHostileBounds(t *testing.T) {
 		want   string // part of what is printed by the first of the commands
 	}{
 		{name: "FDEs of bad CIEs, compressed to a thousandth", make: badCIEs, args: [][]string{toText}, status: 1,
-			want: "94371840 bytes of CFI, beside 42 of other sections; at most 12582912 are accepted in a file of this size"},
+			want: "94371840 bytes of CFI, in addition to 42 in other sections, " +
+				"exceed the limit of 12582912 for a file of this size"},
 		{name: "small FDEs for many processors", make: smallFDEs, env: []string{"GOMAXPROCS=64"},
 			args: [][]string{{"-q", "-j", "100000", "IN", "-o", "OUT"}}},
 		{name: "CIEs inside of each other", make: overlappingCIEs, args: [][]string{toText},
-			want: "CIEs overlap: those up to this one have more than the 9600055 bytes of the section"},
+			want: "CIEs overlap: their total size exceeds the 9600055 bytes of the section"},
 		{name: "a CIE for each FDE", make: manyCIEs, args: [][]string{toOut}},
 		{name: "rows that are all different", make: manyRows, args: [][]string{toOut}},
 		{name: "a function cut in pieces", make: manyPieces, args: [][]string{toText},
@@ -164,7 +165,7 @@ func TestHostileBounds(t *testing.T) {
 		{name: "a PLT with long expressions", make: longPLT, args: [][]string{toText},
 			want: "1,048,576 bytes in 1 range of 1 function: CFA given by an expression"},
 		{name: "120 sections .eh_frame of the same bytes", make: sameFrames, args: [][]string{toText}, status: 1,
-			want: "1048576 bytes of CFI, beside 12582912 of other sections"},
+			want: "1048576 bytes of CFI, in addition to 12582912 in other sections"},
 		{name: "PLTs of a stub", make: manyPLTs, args: [][]string{toOut}},
 		{name: "functions without CFI, each over all of the others", make: manyUncovered, args: [][]string{toText}},
 		{name: "gaps of a function with a long name", make: longName, args: [][]string{toList, toJSON, toPage}},

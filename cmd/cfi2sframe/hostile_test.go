@@ -363,7 +363,7 @@ func TestHostileFiles(t *testing.T) {
 		{name: "no sections, .eh_frame_hdr leads nowhere", change: func(p *elftest.Patcher) {
 			withoutSections(p)
 			p.B[int(p.U64(p.Segment(elf.PT_GNU_EH_FRAME, 0)+elftest.PhOff))+7] = 0x70
-		}, status: 1, want: "leads to .eh_frame at address 0x70000608, which no loaded segment holds"},
+		}, status: 1, want: "points to .eh_frame at address 0x70000608, which is not in a loaded segment"},
 		{name: "no page before a static program", fixture: "static",
 			change: field(elf.PT_LOAD, 0, elftest.PhVaddr, 4096), status: 1,
 			want: "no page is free before address 0x1000"},
