@@ -62,7 +62,7 @@ func ExampleAdd() {
 	//   0x38e-0x39c: stack realignment (DRAP)
 	//   0x39c-0x3b5: stack realignment (DRAP)
 	//   0x3b5-0x3ba: stack realignment (DRAP)
-	//   0x3ba-0x3bb: frame pointer by another rule
+	//   0x3ba-0x3bb: unsupported frame pointer rule
 	// SFRAME_VERSION_3: 53 of 53 bytes covered
 }
 

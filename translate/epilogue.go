@@ -7,21 +7,20 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// GCC (12 to 16, amd64) ends functions that realign their stack with "pop %rbp; lea -8(%r10),%rsp; ret", and its CFI
-// says at the last two instructions that the caller's rbp is still where rbp points. The rows there say what is true:
-// rbp is the caller's, as nothing writes it before control leaves the function.
+// GCC (12 to 16, amd64) ends functions that realign their stack with "pop %rbp; lea -8(%r10),%rsp; ret". At the last
+// two instructions, its CFI claims that the caller's rbp is still saved where rbp points. The translated rows are
+// correct there: rbp has the caller's value, because it is not written again before control leaves the function.
 
-// An epilogue is a row that says that FP is saved where FP points, as it does in all of a function with a realigned
-// stack.
+// An epilogue is a row that says that FP is saved where FP points, as in all rows of a function with a realigned stack.
 type epilogue struct {
-	asCFI, popped uint32 // the row as the CFI has it, and with FP unchanged
-	reg           uint64 // on which the CFA is based, without an offset; math.MaxUint64 for SP
+	asCFI, popped uint32 // row numbers: according to the CFI, and with FP unchanged
+	reg           uint64 // base of the CFA, whose offset is 0; math.MaxUint64 for SP
 }
 
-// epilogueSize is the size in bytes of the code around the restoring of SP that is read: instructions and no-ops.
+// epilogueSize is the size in bytes of the code that is read before and after SP is restored: instructions and no-ops.
 const epilogueSize = 48
 
-// restored returns the rows of an epilogue, if a row may belong to it.
+// restored returns the rows of an epilogue, if the row may belong to one.
 func (x *translator) restored(e sframe.Row) (p epilogue, ok bool) {
 	if x.opt.Code == nil || x.arch.Epilogue == nil || e.CFA.Deref ||
 		e.FP != (sframe.Rule{Base: sframe.FP, Deref: true}) {
@@ -43,7 +42,7 @@ func (x *translator) restored(e sframe.Row) (p epilogue, ok bool) {
 	return p, ok
 }
 
-// epilogue adds the current row: as the CFI has it, and from the instruction on that restores SP with FP unchanged.
+// epilogue adds the current row: according to the CFI, but with FP unchanged from the instruction that restores SP on.
 func (x *translator) epilogue(p *epilogue) {
 	r, fn := &x.row, x.fn
 	if p.reg != math.MaxUint64 {
@@ -64,7 +63,7 @@ func (x *translator) epilogue(p *epilogue) {
 	x.addPart(end, r.End, p.asCFI)
 }
 
-// addPart is add for a range that can be empty.
+// addPart is add for a possibly empty range.
 func (x *translator) addPart(begin, end uint64, row uint32) {
 	if begin < end {
 		x.add(begin, end, row)

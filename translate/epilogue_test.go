@@ -6,10 +6,10 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// TestEpilogue has the end of a function that realigns its stack, with and without its code. Two functions with the
-// same CFI have different code.
+// TestEpilogue translates the end of a function that realigns its stack, with and without its code. Two functions with
+// the same CFI have different code.
 func TestEpilogue(t *testing.T) {
-	// CFA r10, rbp saved at rbp; from 5 on CFA rsp+8.
+	// CFA r10, rbp saved at rbp; from offset 5 on, CFA rsp+8.
 	onR10 := func(offset byte) []byte { return []byte{0x0c, 10, offset, 0x10, 6, 2, 0x76, 0, 0x45, 0x0c, 7, 8} }
 	code := "\x5d\x49\x8d\x62\xf8\xe9\x00\x01\x00\x00" + // pop %rbp; lea -8(%r10),%rsp; jmp to another function
 		"\x90\x49\x8d\x62\xf8\x5d\xc3\x0f\x1f\x00" // nop; lea; pop %rbp; ret; a no-op
@@ -20,7 +20,7 @@ func TestEpilogue(t *testing.T) {
 	)
 	read := func(addr, n uint64) []byte {
 		if addr < 0x1000 || addr+n > 0x1000+uint64(len(code)) {
-			t.Errorf("%d bytes at %#x are read", n, addr)
+			t.Errorf("unexpected read of %d bytes at %#x", n, addr)
 			return nil
 		}
 		return []byte(code)[addr-0x1000:][:n]
@@ -32,7 +32,8 @@ func TestEpilogue(t *testing.T) {
 		want string
 	}{
 		{"with code", Options{Code: read}, onR10(0), "0x1000+0xa" + popped + "0x100a+0xa" + asCFI},
-		{"with padding", Options{Code: read, Padding: []uint8{0, 5}}, onR10(0), "0x1000+0xa" + popped + "0x100a+0xf" + asCFI},
+		{"with padding", Options{Code: read, Padding: []uint8{0, 5}}, onR10(0),
+			"0x1000+0xa" + popped + "0x100a+0xf" + asCFI},
 		{"a CFA above the register", Options{Code: read}, onR10(8), "0x1000+0xa" + above + "0x100a+0xa" + above},
 		{"without code", Options{}, onR10(0), "0x1000+0xa" + asCFI + "0x100a+0xa" + asCFI},
 		{"code that cannot be read", Options{Code: func(_, _ uint64) []byte { return nil }}, onR10(0),

@@ -10,13 +10,13 @@ import (
 type base uint8
 
 const (
-	unknown   base = iota // not a form known here
-	undefined             // there is no value
+	unknown   base = iota // not supported
+	undefined             // has no value
 	ofCFA                 // the CFA
 	ofReg                 // register reg
 )
 
-// A value is base + off, loaded from memory there if deref.
+// A value is base + off, or the contents of memory at that address if deref is set.
 type value struct {
 	base  base
 	deref bool
@@ -24,7 +24,7 @@ type value struct {
 	off   int64
 }
 
-// load returns the value at address v.
+// load returns the value in memory at address v.
 func load(v value) value {
 	if v.deref || v.base == unknown {
 		return value{}
@@ -42,13 +42,13 @@ func plus(v value, n int64) value {
 	return v
 }
 
-// maxExpression is the longest expression in bytes that is evaluated. Compilers and linkers write a dozen bytes; in
-// hostile files many rows share a long one.
+// maxExpression is the maximum size in bytes of expressions that are evaluated. Compilers and linkers emit a dozen
+// bytes; hostile files share a long expression among many rows.
 const maxExpression = 256
 
-// evaluate returns the value of an expression that starts with v (DWARF 5, section 6.4.2: the CFA for register rules,
-// nothing for the CFA's rule). It supports registers, sums with constants, and one load. Other expressions, and those
-// with register pc, are unknown.
+// evaluate returns the value of an expression with initial value v (DWARF 5, section 6.4.2: the CFA for register rules,
+// none for the CFA's rule). It supports registers, sums with constants, and one load. Other expressions, and those that
+// use register pc, are unknown.
 func evaluate(code []byte, v value, pc uint64) value {
 	if len(code) > maxExpression {
 		return value{}
@@ -80,13 +80,13 @@ func evaluate(code []byte, v value, pc uint64) value {
 	return v
 }
 
-// An expression reads the operations of an expression.
+// An expression decodes the operations of a DWARF expression.
 type expression struct {
-	code []byte // the rest
+	code []byte // remaining bytes
 	bad  bool   // an operand is truncated or too large
 }
 
-// opcode reads a byte.
+// opcode decodes an opcode, or 1-byte operand.
 func (e *expression) opcode() op.Opcode {
 	if len(e.code) == 0 {
 		e.bad = true
@@ -97,7 +97,7 @@ func (e *expression) opcode() op.Opcode {
 	return op.Opcode(b)
 }
 
-// sum reads an operation, and returns v + n or v - n.
+// sum decodes an operation and returns v + n or v - n.
 func (e *expression) sum(v value, n int64) value {
 	switch e.opcode() {
 	case op.DW_OP_plus:
@@ -108,7 +108,7 @@ func (e *expression) sum(v value, n int64) value {
 	return value{}
 }
 
-// unsigned reads an unsigned LEB128 number.
+// unsigned decodes an unsigned LEB128 number.
 func (e *expression) unsigned() uint64 {
 	v, n := binary.Uvarint(e.code)
 	if n <= 0 {
@@ -119,10 +119,10 @@ func (e *expression) unsigned() uint64 {
 	return v
 }
 
-// signed reads a signed LEB128 number.
+// signed decodes a signed LEB128 number.
 func (e *expression) signed() int64 {
 	before := len(e.code)
 	v := int64(e.unsigned())
-	unused := max(0, 64-7*(before-len(e.code))) // bits above those of the number
+	unused := max(0, 64-7*(before-len(e.code))) // number of bits above the encoded ones
 	return v << unused >> unused
 }

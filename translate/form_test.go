@@ -31,8 +31,8 @@ func valComputed(code ...byte) cfi.Rule {
 	return cfi.Rule{Rule: cfi.RuleValExpression, Expression: code}
 }
 
-// TestForm says for rules of each kind what they are in each version: a row of the format, or a gap
-// with the rule that is to blame. Registers are those of the ABIs' DWARF supplements.
+// TestForm translates rules of each kind in each version: the result is a row, or a gap with the rule that causes it.
+// Register numbers are from the ABIs' DWARF supplements.
 func TestForm(t *testing.T) {
 	sp := func(n int32) sframe.Rule { return sframe.Rule{Base: sframe.SP, Offset: n} }
 	fp := func(n int32) sframe.Rule { return sframe.Rule{Base: sframe.FP, Offset: n} }
@@ -62,9 +62,9 @@ func TestForm(t *testing.T) {
 		name    string
 		machine elf.Machine
 		rules   cfi.Rules
-		want    [2]any // in V2 and V3: a row or a gap
+		want    [2]any // in V2 and V3: row or gap
 	}{
-		{"at a call", elf.EM_X86_64, x86(cfaOf(7, 8), offset(-8), none, none), both(row(sp(8)))},
+		{"function entry", elf.EM_X86_64, x86(cfaOf(7, 8), offset(-8), none, none), both(row(sp(8)))},
 		{"with a frame pointer", elf.EM_X86_64, x86(cfaOf(6, 16), offset(-8), offset(-16), none),
 			both(row(fp(16), sframe.Rule{}, slot(-16)))},
 		{"frame pointer saved at the CFA less a constant, computed", elf.EM_X86_64,
@@ -75,21 +75,21 @@ func TestForm(t *testing.T) {
 		{"SP said to be the CFA", elf.EM_X86_64, x86(cfaOf(7, 8), offset(-8), none, valOffset(0)), both(row(sp(8)))},
 		{"on r10", elf.EM_X86_64, x86(cfaOf(10, 0), offset(-8), none, none),
 			[2]any{gap(CFARegister, ColumnCFA), row(reg(10, 0))}},
-		{"on the last register with room", elf.EM_X86_64, x86(cfaOf(1<<16-1, 0), offset(-8), none, none),
+		{"on the last register of 16 bits", elf.EM_X86_64, x86(cfaOf(1<<16-1, 0), offset(-8), none, none),
 			[2]any{gap(CFARegister, ColumnCFA), row(reg(1<<16-1, 0))}},
-		{"on a register without room", elf.EM_X86_64, x86(cfaOf(1<<16, 0), offset(-8), none, none),
+		{"on a register over 16 bits", elf.EM_X86_64, x86(cfaOf(1<<16, 0), offset(-8), none, none),
 			never(CFARegister, ColumnCFA)},
 		// *(rbp-8), *(rbp)
 		{"DRAP", elf.EM_X86_64, x86(computed(0x76, 0x78, 0x06), offset(-8), computed(0x76, 0), none),
 			[2]any{gap(DRAP, ColumnCFA), row(deref(fp(-8)), sframe.Rule{}, deref(fp(0)))}},
-		{"loaded, and SP said to be the same", elf.EM_X86_64,
+		{"loaded, and SP with the same rule", elf.EM_X86_64,
 			x86(computed(0x76, 0x78, 0x06), offset(-8), none, valComputed(0x76, 0x78, 0x06)),
 			[2]any{gap(DRAP, ColumnCFA), row(deref(fp(-8)))}},
 		{"loaded by SP", elf.EM_X86_64, x86(computed(0x77, 8, 0x06), offset(-8), none, none),
 			[2]any{gap(CFAExpression, ColumnCFA), row(deref(sp(8)))}},
 		{"loaded twice", elf.EM_X86_64, x86(computed(0x77, 8, 0x06, 0x06), offset(-8), none, none),
 			never(CFAExpression, ColumnCFA)},
-		{"a register plus a number, computed", elf.EM_X86_64, x86(computed(0x77, 8), offset(-8), none, none),
+		{"a register plus a constant, computed", elf.EM_X86_64, x86(computed(0x77, 8), offset(-8), none, none),
 			both(row(sp(8)))},
 		{"no CFA", elf.EM_X86_64, x86(undef, offset(-8), none, none), never(CFAMissing, ColumnCFA)},
 		{"CFA offset of 32 bits and one", elf.EM_X86_64, x86(cfaOf(7, 1<<31), offset(-8), none, none),
@@ -99,21 +99,21 @@ func TestForm(t *testing.T) {
 			[2]any{gap(RARegister, ColumnRA), row(sp(8), reg(5, 0))}},
 		{"return address at CFA-16", elf.EM_X86_64, x86(cfaOf(7, 16), offset(-16), none, none),
 			[2]any{gap(RAOffset, ColumnRA), row(sp(16), slot(-16))}},
-		{"return address a number from the CFA", elf.EM_X86_64, x86(cfaOf(7, 16), valOffset(-16), none, none),
+		{"return address CFA-16, not loaded", elf.EM_X86_64, x86(cfaOf(7, 16), valOffset(-16), none, none),
 			[2]any{gap(RARule, ColumnRA), row(sp(16), sp(0))}},
-		{"return address a number from rdi", elf.EM_X86_64, x86(cfaOf(7, 16), valComputed(0x75, 8), none, none),
+		{"return address rdi+8", elf.EM_X86_64, x86(cfaOf(7, 16), valComputed(0x75, 8), none, none),
 			[2]any{gap(RARule, ColumnRA), row(sp(16), reg(5, 8))}},
 		{"return address without a rule", elf.EM_X86_64, x86(cfaOf(7, 8), none, none, none), never(RARule, ColumnRA)},
 		{"return address loaded twice", elf.EM_X86_64, x86(cfaOf(7, 8), computed(0x77, 0, 0x06), none, none),
 			never(RARule, ColumnRA)},
 		{"frame pointer in rbx", elf.EM_X86_64, x86(cfaOf(7, 8), offset(-8), inRegister(3), none),
 			[2]any{gap(FPRegister, ColumnFP), row(sp(8), sframe.Rule{}, reg(3, 0))}},
-		{"frame pointer in a register without room", elf.EM_X86_64, x86(cfaOf(7, 8), offset(-8), inRegister(1<<16),
+		{"frame pointer in a register over 16 bits", elf.EM_X86_64, x86(cfaOf(7, 8), offset(-8), inRegister(1<<16),
 			none), never(FPRegister, ColumnFP)},
 		{"frame pointer lost", elf.EM_X86_64, x86(cfaOf(7, 8), offset(-8), undef, none), never(FPUndefined, ColumnFP)},
-		{"frame pointer a number from the CFA", elf.EM_X86_64, x86(cfaOf(7, 16), offset(-8), valOffset(-24), none),
+		{"frame pointer CFA-24, not loaded", elf.EM_X86_64, x86(cfaOf(7, 16), offset(-8), valOffset(-24), none),
 			[2]any{gap(FPRule, ColumnFP), row(sp(16), sframe.Rule{}, sp(-8))}},
-		{"frame pointer where the CFA's register was", elf.EM_X86_64,
+		{"frame pointer equal to the CFA's register", elf.EM_X86_64,
 			x86(cfaOf(7, 16), offset(-8), valComputed(0x77, 24), none),
 			[2]any{gap(FPRule, ColumnFP), row(sp(16), sframe.Rule{}, sp(24))}},
 		{"frame pointer loaded twice", elf.EM_X86_64, x86(cfaOf(7, 16), offset(-8), computed(0x77, 24, 0x06), none),
@@ -121,7 +121,7 @@ func TestForm(t *testing.T) {
 		{"SP in r8", elf.EM_X86_64, x86(cfaOf(7, 8), offset(-8), none, inRegister(8)), never(SPRule, ColumnSP)},
 		{"SP saved", elf.EM_X86_64, x86(cfaOf(7, 8), offset(-8), none, offset(-16)), never(SPRule, ColumnSP)},
 
-		{"at a call, aarch64", elf.EM_AARCH64, arm(cfaOf(31, 0), none, none, cfi.Unsigned), both(row(sp(0)))},
+		{"function entry, aarch64", elf.EM_AARCH64, arm(cfaOf(31, 0), none, none, cfi.Unsigned), both(row(sp(0)))},
 		{"frame record", elf.EM_AARCH64, arm(cfaOf(29, 32), offset(-24), offset(-32), cfi.Unsigned),
 			both(row(fp(32), slot(-24), slot(-32)))},
 		{"return address only", elf.EM_AARCH64, arm(cfaOf(31, 16), offset(-16), none, cfi.Unsigned),
@@ -136,7 +136,7 @@ func TestForm(t *testing.T) {
 		{"return address in x17", elf.EM_AARCH64, arm(cfaOf(31, 0), inRegister(17), none, cfi.Unsigned),
 			[2]any{gap(RARegister, ColumnRA), row(sp(0), reg(17, 0))}},
 
-		{"at a call, s390x", elf.EM_S390, z(cfaOf(15, 160), none, none, none), both(row(sp(160)))},
+		{"function entry, s390x", elf.EM_S390, z(cfaOf(15, 160), none, none, none), both(row(sp(160)))},
 		{"saved registers, s390x", elf.EM_S390, z(cfaOf(11, 328), offset(-48), offset(-72), offset(-40)),
 			both(row(fp(328), slot(-48), slot(-72)))},
 		{"frame pointer only, s390x", elf.EM_S390, z(cfaOf(15, 320), none, offset(-72), none),
@@ -171,9 +171,8 @@ func TestForm(t *testing.T) {
 	}
 }
 
-// TestRuleWriter puts rules into the words that readelf --debug-dump=frames-interp has for them, and expressions into
-// what they come down to. Those without a known value are printed by their operations, as the DWARF standard names them,
-// and those that are too long or cut off by their bytes.
+// TestRuleWriter expects the notation of readelf --debug-dump=frames-interp. Expressions print as their value, as the
+// operations of the DWARF standard if the value is not known, or as bytes if they are truncated or too long.
 func TestRuleWriter(t *testing.T) {
 	long := slices.Repeat([]byte{0x96}, maxPrinted)
 	for _, tt := range []struct {
@@ -198,14 +197,15 @@ func TestRuleWriter(t *testing.T) {
 		{sframe.AArch64Big, ColumnRA, inRegister(200), "r200"},
 		{sframe.S390XBig, ColumnFP, inRegister(16), "f0"},
 		{sframe.ABI(99), ColumnFP, inRegister(3), "r3"},
-		{sframe.AMD64Little, ColumnCFA, computed(0x77, 8, 0x06, 0x06), "exp DW_OP_breg7(rsp) 0x8 DW_OP_deref DW_OP_deref"},
+		{sframe.AMD64Little, ColumnCFA, computed(0x77, 8, 0x06, 0x06),
+			"exp DW_OP_breg7(rsp) 0x8 DW_OP_deref DW_OP_deref"},
 		{sframe.AMD64Little, ColumnCFA, computed(0x40), "exp DW_OP_lit16"},
 		{sframe.AMD64Little, ColumnFP, computed(0x22), "exp DW_OP_plus"},
 		{sframe.AMD64Little, ColumnFP, valComputed(0x06, 0x06), "exp DW_OP_deref DW_OP_deref"},
 		{sframe.AMD64Little, ColumnCFA, computed(0x9e, 0xff, 0xff, 0xff, 0x7f), "exp 9e ff ff ff 7f"},
 		{sframe.AMD64Little, ColumnCFA, computed(0x10, 0x80), "exp DW_OP_constu 10 80"},
 		{sframe.AMD64Little, ColumnCFA, computed(append(long, 0x06, 0x06)...), "exp " +
-			strings.Repeat("96 ", maxPrinted-1) + "96 and 2 bytes more"},
+			strings.Repeat("96 ", maxPrinted-1) + "96 and 2 more bytes"},
 	} {
 		if got := NewRuleWriter(tt.abi).Rule(&Gap{Column: tt.column, Rule: tt.rule}); got != tt.want {
 			t.Errorf("%v: %+v is %q, want %q", tt.abi, tt.rule, got, tt.want)
@@ -213,8 +213,8 @@ func TestRuleWriter(t *testing.T) {
 	}
 }
 
-// TestReachOf calculates from where to where a signed 32-bit distance leads, from the section's start
-// or from the fields of all FDEs, which begin 28 bytes from there and are 20 bytes apart in V2.
+// TestReachOf computes the range of a signed 32-bit distance from the start of the section, or from the fields of all
+// FDEs, the first of which is at offset 28 and which have 20 bytes in V2.
 func TestReachOf(t *testing.T) {
 	const addr = 1 << 40
 	for _, tt := range []struct {
@@ -240,14 +240,16 @@ func TestReachOf(t *testing.T) {
 	}
 }
 
-// TestPieces has an FDE of .debug_frame whose middle an FDE of .eh_frame describes: its first and last part remain. They
-// count as one function. If the first, the second, or both have gaps of two reasons, that is not whole.
+// TestPieces has an FDE of .debug_frame whose middle is covered by an FDE of .eh_frame, so its first and last parts
+// remain. They count as one function, which is not whole if any part has a gap.
 func TestPieces(t *testing.T) {
 	const advance = 0x40
-	// A CFA on r10, or a frame pointer in rbx, has no form in V2.
+	// A CFA on r10, or a frame pointer in rbx, cannot be expressed in V2.
 	gap := []byte{0x0c, 10, 8, advance | 8, 0x0c, 7, 8, 0x09, 6, 3}
 	sound := []byte{0x0c, 7, 8, 0x08, 6, advance | 8}
-	for gaps, want := range [][2]Sum{{}, {{1, 1, 8}, {1, 1, 8}}, {{1, 1, 8}, {1, 1, 0x18}}, {{1, 2, 16}, {1, 2, 0x20}}} {
+	for gaps, want := range [][2]Sum{
+		{}, {{1, 1, 8}, {1, 1, 8}}, {{1, 1, 8}, {1, 1, 0x18}}, {{1, 2, 16}, {1, 2, 0x20}},
+	} {
 		first, last := sound, sound
 		if gaps&1 != 0 {
 			first = gap
@@ -274,7 +276,7 @@ func TestPieces(t *testing.T) {
 			res := Merge(parts)
 			got := [2]Sum{res.Sums[CFARegister], res.Sums[FPRegister]}
 			if res.Functions != 2 || res.Whole != whole || got != want || res.Covered != covered {
-				t.Errorf("%d, %d parts: %d functions, %d whole, %d bytes covered, gaps %+v; want 2, %d, %d and %+v", gaps, n,
+				t.Errorf("%d, %d parts: %d functions, %d whole, %d bytes, gaps %+v; want 2, %d, %d and %+v", gaps, n,
 					res.Functions, res.Whole, res.Covered, got, whole, covered, want)
 			}
 		}

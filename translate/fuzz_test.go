@@ -14,9 +14,9 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// FuzzTranslate makes call frame information, translates it, and adds up: each byte that is described is covered once,
-// or is in one gap; each row begins in its function, and has a form; and parts of a table give what the whole of
-// it does.
+// FuzzTranslate generates call frame information, translates it, and adds up the result: each described byte is covered
+// once or belongs to one gap; each row starts in its function and can be encoded; and the parts of a table give the
+// same result as the whole.
 func FuzzTranslate(f *testing.F) {
 	for seed := range uint64(120) {
 		f.Add(generate.Seeded(seed, 100+4*int(seed)), uint8(seed))
@@ -44,7 +44,7 @@ func FuzzTranslate(f *testing.F) {
 		var all kept
 		res, err := Translate(table, opt, &all)
 		if err != nil {
-			return // V1 has no s390x
+			return // V1 does not support s390x
 		}
 		abi := sframe.AMD64Little
 		for _, a := range []sframe.ABI{sframe.AArch64Little, sframe.AArch64Big, sframe.S390XBig} {
@@ -75,13 +75,13 @@ func FuzzTranslate(f *testing.F) {
 				t.Errorf("in %d parts: %+v, want %+v", n, got, res)
 			}
 			if !slices.Equal(inParts.fdes, joined.fdes) {
-				t.Errorf("in %d parts, the FDEs are\n%+v\nand they were\n%+v", n, inParts.fdes, joined.fdes)
+				t.Errorf("in %d parts, the FDEs are\n%+v\nwant\n%+v", n, inParts.fdes, joined.fdes)
 			}
 		}
 	})
 }
 
-// add adds up what became of a table.
+// add adds up the results for a table.
 func add(t *testing.T, table *cfi.Table, res *Result, s *kept, codec *sframe.Codec, rows []generate.Row) {
 	t.Helper()
 	var described, covered, gaps uint64
@@ -98,7 +98,7 @@ func add(t *testing.T, table *cfi.Table, res *Result, s *kept, codec *sframe.Cod
 			}
 			row := s.rows[r.Row]
 			if !row.Outermost && !codec.Default(&row) && !codec.Flexible(&row) {
-				t.Errorf("at %#x: row %+v has no form", d.Start+uint64(r.Start), row)
+				t.Errorf("at %#x: row %+v cannot be encoded", d.Start+uint64(r.Start), row)
 			}
 		}
 	}
@@ -115,7 +115,7 @@ func add(t *testing.T, table *cfi.Table, res *Result, s *kept, codec *sframe.Cod
 		}
 	}
 	if res.Described != described || res.Covered != covered || covered+gaps != described {
-		t.Errorf("%d bytes are described and %d covered; functions have %d, FDEs %d, gaps %d", res.Described,
+		t.Errorf("%d bytes described and %d covered; functions have %d, FDEs %d, gaps %d", res.Described,
 			res.Covered, described, covered, gaps)
 	}
 	slices.SortFunc(pieces, func(a, b elffile.Span) int { return cmp.Compare(a.Begin, b.Begin) })

@@ -9,14 +9,14 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// maxPLT bounds the PLT in bytes that one row describes. The largest programs have a few hundred KiB.
+// maxPLT bounds the size in bytes of a PLT described by one row. The largest programs have a few hundred KiB.
 const maxPLT = 1 << 20
 
-// costVarying is what a byte of code whose CFA depends on the pc costs of the budget.
+// costVarying is the budget cost per byte of code whose CFA depends on the pc.
 const costVarying = 250
 
-// plt translates the current row, which GNU ld wrote for a whole PLT: each entry has 8 more bytes on the stack from its
-// byte pushAt on. The row is a gap if the code can move to an address that is not a multiple of the entry size.
+// plt translates the current row, which GNU ld emitted for a whole PLT: from byte pushAt of each entry on, the stack
+// has 8 more bytes. If the load address may change by less than a multiple of the entry size, the row is a gap.
 func (x *translator) plt(pushAt uint64) error {
 	r := &x.row
 	size := r.End - r.Begin
@@ -52,13 +52,13 @@ func (x *translator) plt(pushAt uint64) error {
 	return nil
 }
 
-// spread adds rows for [begin, end): as PC-mask blocks of rep bytes if the version supports them, otherwise a row for
-// each step. A rep of 0 means that the steps do not repeat.
+// spread adds rows for [begin, end): as a PC-mask FDE with blocks of rep bytes if the version supports it, otherwise as
+// one row per step. If rep is 0, the steps do not repeat.
 func (x *translator) spread(steps []sframe.Ref, begin, end, rep uint64) {
-	first := end // start of the blocks
-	// V1 has no field for the block size, and its readers disagree about such FDEs.
+	first := end // start of the first block
+	// V1 does not encode the block size, and its readers disagree about PC-mask FDEs.
 	if x.layout.RepSize && !x.opt.NoPCMask && 0 < rep && rep <= math.MaxUint8 && x.opt.moves(begin)%rep == 0 {
-		// Blocks start at multiples of rep: SFrame uses pc modulo the block size.
+		// Blocks start at multiples of rep because readers use pc modulo the block size.
 		first = begin + (rep-begin%rep)%rep
 		if first > end || end-first < 2*rep {
 			first = end
@@ -71,7 +71,7 @@ func (x *translator) spread(steps []sframe.Ref, begin, end, rep uint64) {
 	}
 }
 
-// plain adds the steps up to limit as rows.
+// plain adds a row for each step up to limit.
 func (x *translator) plain(steps []sframe.Ref, begin, limit uint64) {
 	for i, e := range steps {
 		lo, hi := begin+uint64(e.Start), limit
@@ -101,7 +101,7 @@ func (x *translator) masked(steps []sframe.Ref, begin, first, end, rep uint64) {
 	x.runs = append(x.runs, d)
 }
 
-// stubs translates PLT stubs without CFI. Equal neighbours become one FDE.
+// stubs translates PLT stubs without CFI. Adjacent stubs with the same frames become one FDE.
 func (x *translator) stubs(stubs []plt.Stub) error {
 	for len(stubs) > 0 {
 		n := 1
@@ -116,8 +116,8 @@ func (x *translator) stubs(stubs []plt.Stub) error {
 	return nil
 }
 
-// alike reports whether b directly follows a and has the same frames. Sizes must be equal if the frame changes within
-// the stub.
+// alike reports whether b directly follows a and has the same frames. If the frame changes within a stub, their sizes
+// must be equal.
 func alike(a, b *plt.Stub) bool {
 	return a.End == b.Begin && slices.Equal(a.Steps, b.Steps) && (len(a.Steps) == 1 || a.End-a.Begin == b.End-b.Begin)
 }
@@ -135,7 +135,7 @@ func (x *translator) likeStubs(stubs []plt.Stub) error {
 				e.RA = sframe.Rule{Base: sframe.CFA, Offset: st.RA, Deref: true}
 			}
 			if !x.codec.Default(&e) {
-				return nil // a stub without an SFrame form is not described
+				return nil // the stubs cannot be expressed in SFrame
 			}
 			if row := x.number(e); len(steps) == 0 || steps[len(steps)-1].Row != row {
 				steps = append(steps, sframe.Ref{Start: uint32(stubs[i].Begin-begin) + st.Offset, Row: row})

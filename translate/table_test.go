@@ -20,16 +20,16 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A described function is an FDE by hand.
+// A described is a function for which parse generates an FDE.
 type described struct {
 	begin, size uint64
-	code        []byte // after the rules of the CIE: CFA rsp+8, return address at CFA-8
+	code        []byte // after the CIE's instructions: CFA rsp+8, return address at CFA-8
 }
 
-// parse makes a table of .eh_frame on amd64, with code and data alignments of 1 and -8.
+// parse returns a table from .eh_frame on amd64, with code alignment 1 and data alignment -1.
 func parse(t *testing.T, augmentation string, fns ...described) *cfi.Table {
 	t.Helper()
-	var length []byte // of the augmentation's data
+	var length []byte // of the augmentation data
 	if augmentation != "" {
 		length = []byte{0}
 	}
@@ -45,13 +45,13 @@ func parse(t *testing.T, augmentation string, fns ...described) *cfi.Table {
 	return table
 }
 
-// A kept is a sink that keeps all that it is given.
+// A kept is a sink that records its input.
 type kept struct {
 	rows []sframe.Row
 	num  map[sframe.Row]uint32
 	fdes []sframe.FDE
 	refs [][]sframe.Ref
-	fail int // the call of Add that is to fail, from 1
+	fail int // the call of Add that must fail, starting at 1
 }
 
 var errFull = errors.New("no room")
@@ -106,10 +106,10 @@ func (k *kept) String() string {
 	return b.String()
 }
 
-// pltCFA sets the CFA to what GNU ld has for .plt: rsp + 8 + (((rip & 15) >= 11) << 3).
+// pltCFA sets the CFA to GNU ld's expression for .plt: rsp + 8 + (((rip & 15) >= 11) << 3).
 var pltCFA = []byte{0x0f, 11, 0x77, 8, 0x80, 0, 0x3f, 0x1a, 0x3b, 0x2a, 0x33, 0x24, 0x22}
 
-// TestFunctions says what functions become, by the rules of their instructions: rows, or gaps with a reason.
+// TestFunctions translates functions to rows, or gaps with a reason.
 func TestFunctions(t *testing.T) {
 	fixed := func(uint64) uint64 { return 0 }
 	by16 := func(uint64) uint64 { return 16 }
@@ -125,18 +125,19 @@ func TestFunctions(t *testing.T) {
 		opt  Options
 		aug  string
 		fns  []described
-		want string // the FDEs
+		want string // expected FDEs
 		gaps map[Reason]Sum
 	}{
-		{"two that are the same", Options{}, "", []described{{0x1000, 8, push}, {0x1010, 16, push}, {0x1020, 1, push},
+		{"identical functions", Options{}, "", []described{{0x1000, 8, push}, {0x1010, 16, push}, {0x1020, 1, push},
 			{0x1030, 2, push}},
-			"0x1000+0x8: 0x0 sp+8 0x1 sp+16\n0x1010+0x10: 0x0 sp+8 0x1 sp+16\n0x1020+0x1: 0x0 sp+8\n0x1030+0x2: 0x0 sp+8 0x1 sp+16\n", nil},
+			"0x1000+0x8: 0x0 sp+8 0x1 sp+16\n0x1010+0x10: 0x0 sp+8 0x1 sp+16\n" +
+				"0x1020+0x1: 0x0 sp+8\n0x1030+0x2: 0x0 sp+8 0x1 sp+16\n", nil},
 		{"a gap in the middle", Options{}, "", []described{{0x1000, 8, []byte{0x41, 0x0d, 10, 0x42, 0x0d, 7}}},
 			"0x1000+0x1: 0x0 sp+8\n0x1003+0x5: 0x0 sp+8\n", map[Reason]Sum{CFARegister: {1, 1, 2}}},
 		{"a register and DRAP", Options{}, "",
 			[]described{{0x1000, 8, []byte{0x41, 0x0d, 10, 0x41, 0x0f, 3, 0x76, 0x78, 0x06, 0x41, 0x0c, 7, 8}}},
 			"0x1000+0x1: 0x0 sp+8\n0x1003+0x5: 0x0 sp+8\n", map[Reason]Sum{DRAP: {1, 2, 2}}},
-		{"gaps of the same rule are one", Options{}, "",
+		{"adjacent gaps with the same rule are merged", Options{}, "",
 			[]described{{0x1000, 8, []byte{0x41, 0x0d, 10, 0x41, 0x83, 3, 0x41, 0x0c, 7, 8}}},
 			"0x1000+0x1: 0x0 sp+8\n0x1003+0x5: 0x0 sp+8\n", map[Reason]Sum{CFARegister: {1, 1, 2}}},
 		{"a signal frame in V2", Options{}, "zS", []described{{0x1000, 8, push}}, "",
@@ -157,21 +158,21 @@ func TestFunctions(t *testing.T) {
 		{"too many rows", Options{}, "", []described{{0x1000, maxRows + 7, every(maxRows - 1)}}, "",
 			map[Reason]Sum{TooLarge: {1, 1, maxRows + 7}}},
 
-		{"a PLT that stays", Options{Moves: fixed}, "", []described{{0x1000, 64, pltCFA}},
+		{"a PLT that does not move", Options{Moves: fixed}, "", []described{{0x1000, 64, pltCFA}},
 			"0x1000+0x40 rep 16: 0x0 sp+8 0xb sp+16\n", nil},
-		{"a PLT that is moved by blocks", Options{Moves: by16}, "", []described{{0x1000, 64, pltCFA}},
+		{"a PLT moved by multiples of a block", Options{Moves: by16}, "", []described{{0x1000, 64, pltCFA}},
 			"0x1000+0x40 rep 16: 0x0 sp+8 0xb sp+16\n", nil},
 		{"a PLT without PC-mask FDEs", Options{Moves: by16, NoPCMask: true}, "", []described{{0x1000, 32, pltCFA}},
 			"0x1000+0x20: 0x0 sp+8 0xb sp+16 0x10 sp+8 0x1b sp+16\n", nil},
 		{"a PLT in V1", Options{Version: sframe.V1, Moves: by16}, "", []described{{0x1000, 32, pltCFA}},
 			"0x1000+0x20: 0x0 sp+8 0xb sp+16 0x10 sp+8 0x1b sp+16\n", nil},
-		{"a PLT that is moved anywhere", Options{}, "", []described{{0x1000, 64, pltCFA}}, "",
+		{"a PLT moved by any distance", Options{}, "", []described{{0x1000, 64, pltCFA}}, "",
 			map[Reason]Sum{CFAAddress: {1, 1, 64}}},
-		{"a PLT that is moved by 8", Options{Moves: func(uint64) uint64 { return 8 }}, "",
+		{"a PLT moved by multiples of 8", Options{Moves: func(uint64) uint64 { return 8 }}, "",
 			[]described{{0x1000, 64, pltCFA}}, "", map[Reason]Sum{CFAAddress: {1, 1, 64}}},
 		{"a PLT of a block and a half", Options{Moves: by16}, "", []described{{0x1000, 24, pltCFA}},
 			"0x1000+0x18: 0x0 sp+8 0xb sp+16 0x10 sp+8\n", nil},
-		{"a PLT that starts in a block", Options{Moves: by16}, "", []described{{0x1008, 56, pltCFA}},
+		{"a PLT that starts within a block", Options{Moves: by16}, "", []described{{0x1008, 56, pltCFA}},
 			"0x1008+0x8: 0x0 sp+8 0x3 sp+16\n0x1010+0x30 rep 16: 0x0 sp+8 0xb sp+16\n", nil},
 		{"a PLT of one entry", Options{Moves: by16}, "", []described{{0x1000, 16, pltCFA}},
 			"0x1000+0x10: 0x0 sp+8 0xb sp+16\n", nil},
@@ -187,9 +188,10 @@ func TestFunctions(t *testing.T) {
 		{"a PLT with the frame pointer undefined", Options{Moves: by16}, "",
 			[]described{{0x1000, 64, append(pltCFA[:len(pltCFA):len(pltCFA)], 0x07, 6)}},
 			"", map[Reason]Sum{FPUndefined: {1, 1, 64}}},
-		{"another CFA by the pc", Options{Moves: fixed}, "", []described{{0x1000, 4, []byte{0x0f, 2, 0x80, 0}}}, "",
+		{"another CFA that depends on the pc", Options{Moves: fixed}, "",
+			[]described{{0x1000, 4, []byte{0x0f, 2, 0x80, 0}}}, "",
 			map[Reason]Sum{CFAExpression: {1, 1, 4}}},
-		{"the CFA is what is at an address by pc", Options{Moves: fixed}, "",
+		{"the CFA is loaded from a pc-relative address", Options{Moves: fixed}, "",
 			[]described{{0x1000, 4, []byte{0x0f, 3, 0x80, 0, 0x06}}}, "", map[Reason]Sum{CFAExpression: {1, 1, 4}}},
 	} {
 		if tt.opt.Version == 0 {
@@ -232,7 +234,7 @@ func TestFunctions(t *testing.T) {
 	}
 }
 
-// TestGoTable has a function of Go's table whose rows are withdrawn: the gap says why.
+// TestGoTable withdraws the rows of a function from Go's table: the gap has the reason.
 func TestGoTable(t *testing.T) {
 	path := goprog.Build(t, "CGO_ENABLED=0", "-ldflags=-s -w")
 	table := must.Get(cfi.Load(elftest.Parse(t, testfile.Read(t, path)), cfi.GoPCLNTab, nil))(t)
@@ -246,7 +248,7 @@ func TestGoTable(t *testing.T) {
 	}
 }
 
-// TestBudget has more code in PLTs than the size of the input justifies.
+// TestBudget has more code in PLTs than the size of the input allows.
 func TestBudget(t *testing.T) {
 	var fns []described
 	for i := range uint64(5) {
@@ -259,13 +261,13 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestRefused returns errors of the sink, and knows machines and versions.
+// TestRefused expects errors from the sink, and errors for unknown machines and versions.
 func TestRefused(t *testing.T) {
 	table := parse(t, "", described{0x1000, 8, nil})
 	stubs := []plt.Stub{{Begin: 0x2000, End: 0x2010, Steps: []plt.Step{{CFA: 8}}}}
 	for fail, want := range map[int]error{1: errFull, 2: errFull, 3: nil} {
 		if _, err := Translate(table, Options{Version: sframe.V2, Stubs: stubs}, &kept{fail: fail}); err != want {
-			t.Errorf("the sink fails at its call %d: error %v, want %v", fail, err, want)
+			t.Errorf("sink fails at call %d: error %v, want %v", fail, err, want)
 		}
 	}
 	if _, err := Translate(table, Options{}, Discard()); err == nil ||
@@ -280,7 +282,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestStubs makes one FDE of neighbours that are alike.
+// TestStubs expects one FDE for adjacent stubs with the same frames.
 func TestStubs(t *testing.T) {
 	stub := func(begin, size uint64, steps ...plt.Step) plt.Stub {
 		return plt.Stub{Begin: begin, End: begin + size, Steps: steps}
@@ -295,9 +297,9 @@ func TestStubs(t *testing.T) {
 		bytes uint64
 	}{
 		{"one", Reach{}, []plt.Stub{stub(0x1000, 16, at(0, 8))}, "0x1000+0x10: 0x0 sp+8\n", 16},
-		{"neighbours of the same frame", Reach{}, []plt.Stub{stub(0x1000, 16, at(0, 8)), stub(0x1010, 8, at(0, 8))},
+		{"adjacent with the same frame", Reach{}, []plt.Stub{stub(0x1000, 16, at(0, 8)), stub(0x1010, 8, at(0, 8))},
 			"0x1000+0x18: 0x0 sp+8\n", 24},
-		{"a byte between", Reach{}, []plt.Stub{stub(0x1000, 15, at(0, 8)), stub(0x1010, 8, at(0, 8))},
+		{"a byte in between", Reach{}, []plt.Stub{stub(0x1000, 15, at(0, 8)), stub(0x1010, 8, at(0, 8))},
 			"0x1000+0xf: 0x0 sp+8\n0x1010+0x8: 0x0 sp+8\n", 23},
 		{"other frames", Reach{}, []plt.Stub{stub(0x1000, 16, at(0, 8)), stub(0x1010, 16, at(0, 16))},
 			"0x1000+0x10: 0x0 sp+8\n0x1010+0x10: 0x0 sp+16\n", 32},
@@ -309,7 +311,7 @@ func TestStubs(t *testing.T) {
 		{"the last byte out of reach", Reach{0x1000, 0x100e}, []plt.Stub{stub(0x1000, 16, at(0, 8))}, "", 0},
 		{"all in reach", Reach{0x1000, 0x100f}, []plt.Stub{stub(0x1000, 16, at(0, 8)), stub(0x2000, 16, at(0, 8))},
 			"0x1000+0x10: 0x0 sp+8\n", 16},
-		{"a return address that has no form", Reach{}, []plt.Stub{stub(0x1000, 16, plt.Step{CFA: 8, RA: -16}),
+		{"a return address that cannot be expressed", Reach{}, []plt.Stub{stub(0x1000, 16, plt.Step{CFA: 8, RA: -16}),
 			stub(0x2000, 16, at(0, 8))}, "0x2000+0x10: 0x0 sp+8\n", 16},
 	} {
 		var sink kept

@@ -13,8 +13,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A RuleWriter formats rules in the notation of readelf --debug-dump=frames-interp, with the ABI's register names:
-// r10+0, c-8, u. An expression is printed as its value, such as *(rbp-8), if it is simple, otherwise as its operations.
+// A RuleWriter formats rules like readelf --debug-dump=frames-interp, with the ABI's register names: r10+0, c-8, u. It
+// prints the value of simple expressions, for example *(rbp-8), and the operations of others.
 type RuleWriter struct {
 	arch *arch.Arch
 }
@@ -28,7 +28,7 @@ func NewRuleWriter(id sframe.ABI) *RuleWriter {
 	return &RuleWriter{a}
 }
 
-// Rule formats the gap's rule. It returns "" if no rule is the reason.
+// Rule formats the rule that causes the gap. If no rule does, it returns "".
 func (w *RuleWriter) Rule(g *Gap) string {
 	r := &g.Rule
 	switch {
@@ -56,14 +56,14 @@ func (w *RuleWriter) Rule(g *Gap) string {
 	return w.value(v)
 }
 
-// maxPrinted is the longest expression in bytes that is printed in full.
+// maxPrinted is the maximum size in bytes of expressions that are printed in full.
 const maxPrinted = 64
 
-// prettyPrint is op.PrettyPrint for damaged expressions. op.PrettyPrint panics on truncated ones, and allocates the
-// claimed size of a block before it checks it.
+// prettyPrint is op.PrettyPrint, but safe for malformed expressions. op.PrettyPrint panics on truncated expressions,
+// and allocates the encoded size of a block before it checks that size.
 func prettyPrint(out io.Writer, code []byte, name func(uint64) string) {
 	if len(code) > maxPrinted {
-		fmt.Fprintf(out, "% x and %d bytes more", code[:maxPrinted], len(code)-maxPrinted)
+		fmt.Fprintf(out, "% x and %d more bytes", code[:maxPrinted], len(code)-maxPrinted)
 		return
 	}
 	if bytes.IndexByte(code, byte(op.DW_OP_implicit_value)) >= 0 {

@@ -12,37 +12,38 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// Options say what to translate to.
+// Options control the translation.
 type Options struct {
 	Version sframe.Version
-	// Outermost writes a row without data words where the return address is
-	// undefined (errata 2); otherwise such code gets no row.
+	// Outermost emits a row without data words where the return address is undefined (errata 2); otherwise such code
+	// gets no row.
 	Outermost bool
-	// Reach limits where functions may start, for versions whose start addresses
-	// are 32 bits wide. The zero value is no limit.
+	// Reach limits the start addresses of functions, for versions with 32-bit start addresses. The zero value means no
+	// limit.
 	Reach Reach
-	// Stubs are PLT stubs that no CFI describes; see package plt.
+	// Stubs are PLT stubs without CFI; see package plt.
 	Stubs []plt.Stub
-	// Budget bounds the work on PLTs. Nil has no bound.
+	// Budget bounds the work on PLTs. Nil means no bound.
 	Budget *elffile.Budget
-	// Padding is how many bytes of padding after each of the functions get its last row; see package padding. Nil
-	// stands for none.
+	// Padding is, for each function, the number of padding bytes after it that get its last row; see package padding.
+	// Nil means none.
 	Padding []uint8
-	// Plain writes no FDEs of the flexible type (V3).
+	// Plain prohibits flexible FDEs (V3).
 	Plain bool
-	// NoPCMask writes rows for each entry of a PLT, and no PC-mask FDEs.
+	// NoPCMask emits rows for each entry of a PLT instead of PC-mask FDEs.
 	NoPCMask bool
-	// Code returns n bytes of code at an address, or nil. Without it, epilogues are as the CFI has them; see epilogue.
+	// Code returns n bytes of code at an address, or nil. If Code is nil, epilogues are translated according to the
+	// CFI; see epilogue.
 	Code func(addr, n uint64) []byte
-	// Outside reports whether a function at an address gets no rows because its reader never looks it up. Nil stands
-	// for none.
+	// Outside reports whether the function at an address gets no rows because its reader never looks it up. Nil means
+	// none.
 	Outside func(pc uint64) bool
 	// Moves returns the alignment in bytes that a linker or loader preserves when it moves the code at an address: a
-	// power of two, or 0 if it does not move it. Nil stands for an alignment of 1.
+	// power of two, or 0 if the code does not move. A nil Moves means an alignment of 1.
 	Moves func(pc uint64) uint64
 }
 
-// moves is Moves, if there is one.
+// moves calls Moves, if it is set.
 func (o *Options) moves(pc uint64) uint64 {
 	if o.Moves == nil {
 		return 1
@@ -50,18 +51,18 @@ func (o *Options) moves(pc uint64) uint64 {
 	return o.Moves(pc)
 }
 
-// A Reach is a range of addresses, Last included.
+// A Reach is a range of addresses. Last is inclusive.
 type Reach struct{ First, Last uint64 }
 
-// ReachOf returns the addresses that start addresses can express in a section of version v at addr. There is no limit
-// if they have 64 bits. With pcrel, or in a version that requires it, they count from their own fields, and the range
-// shrinks with the number of FDEs. If that is not yet known, 1 stands for the best case.
+// ReachOf returns the range of addresses that start addresses in a section of version v at addr can express. 64-bit
+// start addresses have no limit. With pcrel, or in a version that requires it, they are relative to their own field, so
+// the range shrinks with the number of FDEs. If that number is not yet known, use 1, the best case.
 func ReachOf(v sframe.Version, addr uint64, pcrel bool, fdes int) Reach {
 	l, ok := v.Layout()
 	if !ok || l.StartSize == 8 {
 		return Reach{}
 	}
-	const below, above = 1 << 31, 1<<31 - 1 // of an int32
+	const below, above = 1 << 31, 1<<31 - 1 // range of int32
 	first, last := addr, addr
 	if pcrel || l.PCRel {
 		first += uint64(l.HeaderSize)
@@ -70,23 +71,23 @@ func ReachOf(v sframe.Version, addr uint64, pcrel bool, fdes int) Reach {
 	return Reach{First: last - min(last, below), Last: first + min(math.MaxUint64-first, above)}
 }
 
-// Has reports whether all addresses from first to last are in the range.
+// Has reports whether the range contains all addresses from first to last.
 func (r Reach) Has(first, last uint64) bool {
 	return r == Reach{} || r.First <= first && last <= r.Last
 }
 
-// A Sink takes functions as they are translated. It must not keep its arguments.
+// A Sink receives translated functions. It must not keep its arguments.
 type Sink interface {
-	// Row returns a number for the row. Equal rows have the same one, and numbers count from 0.
+	// Row returns the number of a row. Equal rows have the same number; numbers start at 0.
 	Row(sframe.Row) uint32
-	// Add adds a function with the rows of the given numbers. It returns a number for Repeat.
+	// Add adds a function whose rows have the given numbers. It returns a handle for Repeat.
 	Add(sframe.FDE, []sframe.Ref) (int, error)
-	// Repeat adds a function with the rows of the one for which Add returned n. D differs from that function's FDE only
-	// in Start and Size, and is not a PC-mask FDE.
+	// Repeat adds a function with the same rows as the function for which Add returned n. Its FDE differs only in Start
+	// and Size, and is not a PC-mask FDE.
 	Repeat(d sframe.FDE, n int)
 }
 
-// Discard returns a Sink that drops the rows, for callers that need only the Result.
+// Discard returns a Sink that discards the rows, for callers that need only the Result.
 func Discard() Sink { return make(discard) }
 
 type discard map[sframe.Row]uint32
@@ -103,7 +104,7 @@ func (d discard) Row(r sframe.Row) uint32 {
 func (discard) Add(sframe.FDE, []sframe.Ref) (int, error) { return 0, nil }
 func (discard) Repeat(sframe.FDE, int)                    {}
 
-// A Column names the part of a row that a rule is about.
+// A Column identifies the part of a row to which a rule applies.
 type Column uint8
 
 const (
@@ -118,12 +119,12 @@ func (c Column) String() string {
 	return [...]string{"", "CFA", "RA", "FP", "SP"}[c]
 }
 
-// A Gap is a range of code that CFI describes and SFrame does not.
+// A Gap is a range of code with CFI but without SFrame rows.
 type Gap struct {
 	Function   *cfi.Function
-	Begin, End uint64 // addresses, End excluded
+	Begin, End uint64 // addresses; End is exclusive
 	Reason     Reason
-	Column     Column   // the column of the rule that is the reason, or ColumnNone
+	Column     Column   // column of the rule that causes the gap, or ColumnNone
 	Rule       cfi.Rule // that rule
 	Err        error    // for Malformed and GoTable
 }
@@ -131,38 +132,38 @@ type Gap struct {
 // Size returns the number of bytes in the gap.
 func (g *Gap) Size() uint64 { return g.End - g.Begin }
 
-// maxRows bounds the rows of a function. The largest real functions have a few thousand.
+// maxRows bounds the number of rows of a function. The largest real functions have a few thousand.
 const maxRows = 1 << 19
 
 // maxGaps bounds Result.Gaps. Further gaps are only counted.
 const maxGaps = 1 << 16
 
-// A Sum counts the gaps of one reason.
+// A Sum counts the gaps with one reason.
 type Sum struct {
 	Functions int
 	Ranges    int
 	Bytes     uint64
 }
 
-// A Result counts what was translated. Sizes are in bytes of code.
+// A Result holds the gaps and counts of a translation. Sizes are in bytes of code.
 type Result struct {
-	Functions int    // functions with CFI; the parts of an FDE that overlaps others count as one function
-	Whole     int    // functions without a gap, except gaps that lose nothing (see Reason.Loss)
-	Described uint64 // code that CFI describes
-	Covered   uint64 // code that CFI and SFrame describe
-	// the part of Covered with rules for registers other than SP and FP, which hold in the topmost frame
+	Functions int    // number of functions with CFI; all parts of an FDE count as one
+	Whole     int    // number of functions without gaps, except gaps without loss (see Reason.Loss)
+	Described uint64 // code with CFI
+	Covered   uint64 // code with CFI and SFrame rows
+	// the part of Covered whose rules use registers other than SP and FP, which are known only in the topmost frame
 	Topmost  uint64
-	Inferred uint64 // the part of Covered in functions whose rows come from instructions
-	Gaps     []Gap  // the first maxGaps, by address; adjacent rows with the same rule are one gap
+	Inferred uint64 // the part of Covered in functions whose rows are inferred from instructions
+	Gaps     []Gap  // the first maxGaps gaps by address; adjacent rows with the same rule are one gap
 	Sums     map[Reason]Sum
-	// Synthesised is the size of PLT stubs without CFI that SFrame describes.
+	// Synthesised is the size of PLT stubs without CFI that have SFrame rows.
 	Synthesised uint64
-	// Padding is the size of the padding that SFrame describes.
+	// Padding is the size of padding with SFrame rows.
 	Padding uint64
-	cuts    map[cfi.FDE]outcome // of FDEs that overlap others
+	cuts    map[cfi.FDE]outcome // outcomes of FDEs that overlap others
 }
 
-// ListedTo returns the address up to which Gaps has all gaps.
+// ListedTo returns the address up to which Gaps is complete.
 func (r *Result) ListedTo() uint64 {
 	ranges := 0
 	for _, s := range r.Sums {
@@ -176,11 +177,11 @@ func (r *Result) ListedTo() uint64 {
 
 // An outcome is the result for one FDE.
 type outcome struct {
-	lossy   bool   // it has a gap by which a stack trace loses frames
-	reasons uint64 // a bit for each Reason of its gaps
+	lossy   bool   // has a gap that makes a stack trace lose frames
+	reasons uint64 // bit set of the Reasons of its gaps
 }
 
-// Translate translates the table's functions, in their order, into sink.
+// Translate translates the table's functions in order and passes them to sink.
 func Translate(t *cfi.Table, opt Options, sink Sink) (*Result, error) {
 	a, abi, err := arch.Find(t.Machine, t.Order)
 	if err != nil {
@@ -210,7 +211,7 @@ func Translate(t *cfi.Table, opt Options, sink Sink) (*Result, error) {
 	return x.res, nil
 }
 
-// Merge returns the Result for a table, from the Results for its parts in order.
+// Merge merges the Results for the parts of a table, in order.
 func Merge(parts []*Result) *Result {
 	sum := parts[0]
 	for _, p := range parts[1:] {
@@ -249,7 +250,7 @@ func (r *Result) piece(fde cfi.FDE, o outcome) {
 	r.cuts[fde] = o
 }
 
-// uncount removes what was counted twice, for two parts of an FDE.
+// uncount corrects the counts after two parts of an FDE were counted.
 func (r *Result) uncount(a, b outcome) {
 	r.Functions--
 	if !a.lossy || !b.lossy {
@@ -263,7 +264,7 @@ func (r *Result) uncount(a, b outcome) {
 	}
 }
 
-// join makes o the outcome of two parts of an FDE.
+// join combines the outcomes of two parts of an FDE.
 func (o *outcome) join(p outcome) {
 	o.lossy = o.lossy || p.lossy
 	o.reasons |= p.reasons
@@ -277,32 +278,32 @@ type translator struct {
 	sink   Sink
 	res    *Result
 
-	fn    *cfi.Function // the current one
+	fn    *cfi.Function // current function
 	pad   uint64        // bytes of padding after it
-	row   cfi.Row       // the current one
-	open  bool          // rows can be added to the last run
+	row   cfi.Row       // current row
+	open  bool          // the last run can be extended
 	runs  []run
 	refs  []sframe.Ref
 	gaps  []Gap
 	steps []sframe.Ref
 
-	known  []known      // by the number of the rules
-	lost   []Gap        // for rules without a form
-	top    []bool       // by the number of the sink's row: it needs registers other than SP and FP
-	repeat []repeatable // by the number of the program
+	known  []known      // by number of the rules
+	lost   []Gap        // gaps for rules that cannot be expressed
+	top    []bool       // by sink's row number: the row uses registers other than SP and FP
+	repeat []repeatable // by number of the program
 	pcRead bool         // a rule of the current function depends on the pc
 
 	epilogues []epilogue   // by known.n
-	popped    elffile.Span // code of the current function in which FP is the caller's, whatever the CFI says
+	popped    elffile.Span // epilogue of the current function in which FP has the caller's value despite the CFI
 }
 
-// A run is an FDE in the making.
+// A run is an FDE under construction.
 type run struct {
 	begin, end  uint64
-	first, last int // range of its rows in refs
+	first, last int // its rows are refs[first:last]
 	rep         uint8
-	topmost     uint64 // bytes whose rows need registers other than SP and FP
-	handle      int    // the number that the sink returned
+	topmost     uint64 // bytes of code whose rows use registers other than SP and FP
+	handle      int    // returned by the sink
 }
 
 func (x *translator) function(fn *cfi.Function) error {
@@ -365,8 +366,8 @@ func (x *translator) translateRows() error {
 	return nil
 }
 
-// simple translates the current function if the forms of all its rows are known, and hold in any frame. Most functions
-// are simple. The function must have a Program.
+// simple translates the current function if all its rows have been seen, have no gap and are valid in any frame. Most
+// functions are simple. The function must have a Program.
 func (x *translator) simple(steps []cfi.Step) bool {
 	fn, refs := x.fn, x.refs
 	size := fn.End - fn.Begin
@@ -386,14 +387,14 @@ func (x *translator) simple(steps []cfi.Step) bool {
 	return true
 }
 
-// A repeatable says how to repeat a function: it became one FDE without gaps, and no row depends on the pc or, by an
-// epilogue, on the code.
+// A repeatable tells how to repeat a function: it became one FDE without gaps, and none of its rows depends on the pc
+// or (in an epilogue) on the code.
 type repeatable struct {
-	run   uint32 // the number that the sink returned for it, plus 1; 0: the function cannot be repeated
-	above uint32 // functions with the same program and more bytes than this have the same rows
+	run   uint32 // handle plus 1; 0: the function cannot be repeated
+	above uint32 // functions with the same program that are larger than this have the same rows
 }
 
-// repeatable returns how to repeat the current function, whose last row begins at an offset.
+// repeatable returns how to repeat the current function, whose last row starts at an offset.
 func (x *translator) repeatable(last uint32) repeatable {
 	if len(x.runs) != 1 || len(x.gaps) > 0 || x.pcRead || x.runs[0].topmost > 0 {
 		return repeatable{}
@@ -401,7 +402,7 @@ func (x *translator) repeatable(last uint32) repeatable {
 	return repeatable{uint32(x.runs[0].handle) + 1, last}
 }
 
-// again adds the current function with the rows of an earlier one.
+// again adds the current function with the rows of an earlier function.
 func (x *translator) again(handle int) {
 	fn := x.fn
 	x.covered(fn.End - fn.Begin)
@@ -411,7 +412,7 @@ func (x *translator) again(handle int) {
 		Signal: fn.Signal()}, handle)
 }
 
-// covered counts bytes of the current function that have rows.
+// covered counts n bytes of the current function as having rows.
 func (x *translator) covered(n uint64) {
 	x.res.Covered += n
 	if x.fn.Inferred() {
@@ -419,7 +420,7 @@ func (x *translator) covered(n uint64) {
 	}
 }
 
-// commit passes the runs and gaps of the current function to the sink and the result.
+// commit passes the runs of the current function to the sink, and adds its gaps to the result.
 func (x *translator) commit() error {
 	var covered uint64
 	for i := range x.runs {
@@ -472,7 +473,7 @@ func (x *translator) after(r *run) uint64 {
 	return x.pad
 }
 
-// gap adds a gap, and ends the run of rows before it.
+// gap adds a gap and ends the current run of rows.
 func (x *translator) gap(begin, end uint64, g Gap) {
 	x.open = false
 	if g.Reason == CFAMissing && x.fn.SwitchesStack() {
@@ -499,7 +500,7 @@ func (x *translator) number(r sframe.Row) uint32 {
 	return n
 }
 
-// add adds a row of the given number to the last run, or to a new one.
+// add adds a row with the given number to the last run, or to a new one.
 func (x *translator) add(begin, end uint64, row uint32) {
 	if !x.open {
 		x.runs = append(x.runs, run{begin: begin, first: len(x.refs)})
@@ -513,18 +514,18 @@ func (x *translator) add(begin, end uint64, row uint32) {
 	r.end, r.last = end, len(x.refs)
 }
 
-// A known is the translation of rules. A file has many rows, but few distinct rules.
+// A known is the translation of a set of rules. A file has many rows, but few distinct rules.
 type known struct {
 	is kind
-	n  uint32 // the number of the sink's row, an index of translator.lost or epilogues, or the result of arch.PushAt
+	n  uint32 // sink's row number, index of translator.lost or epilogues, or result of arch.PushAt
 }
 
 type kind uint8
 
 const (
 	unseen    kind = iota
-	asRow          // it holds in any frame
-	asTopmost      // a row that needs registers other than SP and FP
+	asRow          // valid in any frame
+	asTopmost      // uses registers other than SP and FP
 	asGap
 	asPLT // the CFA depends on the pc
 	asEpilogue
@@ -587,7 +588,7 @@ func (x *translator) cfa() value {
 	return value{}
 }
 
-// register returns the value that a rule gives register reg, relative to the CFA if possible.
+// register returns the value that a rule assigns to register reg, relative to the CFA if possible.
 func (x *translator) register(rule *cfi.Rule, reg uint64, cfa value) value {
 	var v value
 	switch rule.Rule {
@@ -611,7 +612,7 @@ func (x *translator) register(rule *cfi.Rule, reg uint64, cfa value) value {
 	case v == cfa && v.base == ofReg:
 		return value{base: ofCFA}
 	case v.base == ofReg && v.reg == reg && !v.deref && v.off == 0:
-		return v // unchanged: needs no rule
+		return v // unchanged; no rule needed
 	case v.base == ofReg && cfa.base == ofReg && v.reg == cfa.reg && !cfa.deref:
 		v.base, v.reg, v.off = ofCFA, 0, v.off-cfa.off
 	}
@@ -630,8 +631,8 @@ func (x *translator) form(cfa value) (sframe.Row, Gap) {
 	return e, x.whyNot(e)
 }
 
-// rules returns the rules of the current row with the given CFA, whether or not a version has a form for all of them
-// together; or a gap.
+// rules returns the rules of the current row with the given CFA, or a gap if one of them cannot be expressed. A version
+// may still be unable to express their combination.
 func (x *translator) rules(cfa value) (e sframe.Row, g Gap) {
 	r := &x.row
 	if r.RA.Rule == cfi.RuleUndefined {
@@ -649,7 +650,7 @@ func (x *translator) rules(cfa value) (e sframe.Row, g Gap) {
 		ra = value{}
 	}
 	fp := x.register(&r.FP, x.arch.FP, cfa)
-	// First each rule must have a form, then the whole row.
+	// First, each rule must be expressible, then the whole row.
 	var reason Reason
 	if e.CFA, reason = x.cfaRule(cfa); reason != 0 {
 		return e, Gap{Reason: reason, Column: ColumnCFA, Rule: r.CFA}
@@ -666,7 +667,7 @@ func (x *translator) rules(cfa value) (e sframe.Row, g Gap) {
 	return e, Gap{}
 }
 
-// fit returns the row in the form that FDEs can hold, if there is one.
+// fit returns the row in a form that an FDE can hold, and whether there is one.
 func (x *translator) fit(e sframe.Row) (sframe.Row, bool) {
 	if x.codec.Default(&e) {
 		return e, true
@@ -675,13 +676,13 @@ func (x *translator) fit(e sframe.Row) (sframe.Row, bool) {
 	return e, !x.opt.Plain && x.codec.Flexible(&e)
 }
 
-// staysIn reports whether a return address without a rule can be in the register.
+// staysIn reports whether the register can hold a return address without a rule.
 func (x *translator) staysIn(reg uint64) bool {
 	return x.arch.FixedRA == 0 && reg != x.arch.SP && reg != x.arch.PC
 }
 
-// byRegister rewrites a value relative to the CFA as one relative to the CFA's register, as CFA plus offset, without a
-// load, has no form.
+// byRegister rewrites a CFA-relative value as relative to the CFA's register, because CFA plus offset without a load
+// cannot be encoded.
 func byRegister(r, cfa sframe.Rule) sframe.Rule {
 	sum := int64(r.Offset) + int64(cfa.Offset)
 	if r.Base != sframe.CFA || r.Deref || cfa.Deref || !fits(sum) {
@@ -706,8 +707,8 @@ func (x *translator) spImplied(cfa value) bool {
 	return x.register(r, x.arch.SP, cfa) == value{base: ofCFA, off: x.arch.CallerSP}
 }
 
-// rule returns the SFrame rule for a value relative to the CFA or a register. It returns a reason if a number does not
-// fit: register or computed for the register number, without or with a load.
+// rule returns the SFrame rule for a value relative to the CFA or a register. If a number is out of range, it returns a
+// reason: OffsetRange for the offset; for the register number, computed if the value is loaded, otherwise register.
 func (x *translator) rule(v value, register, computed Reason) (sframe.Rule, Reason) {
 	r := sframe.Rule{Offset: int32(v.off), Deref: v.deref}
 	switch {
@@ -767,8 +768,8 @@ func (x *translator) fpRule(v value) (sframe.Rule, Reason) {
 	return x.rule(v, FPRegister, FPRule)
 }
 
-// whyNot returns the gap for a row that has no form, although each of its rules has one. It blames the
-// first rule without which the rest of the row would have a form.
+// whyNot returns the gap for a row that cannot be expressed although each of its rules can. It blames the first rule
+// that makes the row inexpressible.
 func (x *translator) whyNot(e sframe.Row) Gap {
 	r := &x.row
 	gap := func(reason Reason, c Column, rule cfi.Rule) Gap { return Gap{Reason: reason, Column: c, Rule: rule} }
