@@ -7,18 +7,18 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A cluster is rows that stay together, wherever they are in the code.
+// A cluster is a sequence of rows that are always used together and may occur anywhere in the code.
 type cluster struct {
-	row, rows   uint32 // index of the first row in Builder.refs, and their number
+	row, rows   uint32 // index of the first row in Builder.refs, and number of rows
 	size        uint32 // of the rows in bytes, without their start addresses
-	span        uint32 // from the start of the first row to that of the last one
-	first, last uint32 // forms of these rows
+	span        uint32 // from the start of the first row to the start of the last
+	first, last uint32 // forms of the first and last row
 	rest        uint32 // the cluster without its first row
 }
 
-// A place is where a cluster is in a run or in a chain.
+// A place is the position of a cluster in a run or chain.
 type place struct {
-	gap     uint32 // from the start of the place before; 0 at the start of the run or chain
+	gap     uint32 // distance from the start of the previous place; 0 at the start of the run or chain
 	cluster uint32
 }
 
@@ -28,8 +28,8 @@ func (b *Builder) rowsOf(cluster uint32) []sframe.Ref {
 	return b.refs[c.row:][:c.rows]
 }
 
-// align returns how many of the rows the first cluster has: all of them, or those that are near enough. It makes their
-// starts count from the first row.
+// align returns how many rows the first cluster has: all of them, or those close enough to each other. It makes their
+// starts relative to the first row.
 func align(rows []sframe.Ref, all bool) int {
 	n, start := 0, rows[0].Start
 	for last := start; n < len(rows) && (n < maxRows && rows[n].Start-last < minGap || all); n++ {
@@ -39,7 +39,7 @@ func align(rows []sframe.Ref, all bool) int {
 	return n
 }
 
-// cluster returns the index of the cluster of all the rows, whose starts count from the first row.
+// cluster returns the index of the cluster of all the rows. Their starts must be relative to the first row.
 func (b *Builder) cluster(rows []sframe.Ref) uint32 {
 	hash := uint64(0)
 	for _, e := range rows {
@@ -55,7 +55,9 @@ func (b *Builder) cluster(rows []sframe.Ref) uint32 {
 	i = uint32(len(b.clusters))
 	b.hashes[hash] = i
 	last := rows[len(rows)-1]
-	c := cluster{row: uint32(len(b.refs)), rows: uint32(len(rows)), span: last.Start, first: rows[0].Row, last: last.Row}
+	c := cluster{
+		row: uint32(len(b.refs)), rows: uint32(len(rows)), span: last.Start, first: rows[0].Row, last: last.Row,
+	}
 	for _, e := range rows {
 		c.size += uint32(len(b.forms[e.Row]))
 	}
@@ -73,8 +75,8 @@ func (b *Builder) addRest(cluster uint32) {
 	}
 }
 
-// hashFactor is odd, so products spread over their higher bits. It is random, so that no file can have many rows with
-// the same hash. The section does not depend on it.
+// hashFactor is odd, so that products are spread over the higher bits. It is random, so that a hostile file cannot
+// contain many rows with the same hash. The section does not depend on it.
 var hashFactor = rand.Uint64() | 1
 
 // merge adds the functions of another Builder.

@@ -10,33 +10,33 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// How Join divides code into FDEs.
+// How Join divides code into FDEs
 //
-// Functions with the same attributes and no byte between them form a chain. The rows of a chain in address order are
-// one sequence; a row equal to the one before it is dropped, also at the start of a function. An FDE describes a piece:
-// some of these rows that follow each other. It costs an index entry (20 bytes or so) and its FRE list, which costs
-// nothing more if another FDE has the same one. So long pieces save entries, and short ones save lists: most functions
-// have rows in common with others up to the first epilogue, or from an epilogue on.
+// Adjacent functions with the same attributes form a chain. The rows of a chain in address order are one sequence; a
+// row equal to its predecessor is dropped, even at the start of a function. An FDE describes a piece: some consecutive
+// rows of a chain. It costs an index entry (about 20 bytes) and its FRE list, which is free if another FDE has the same
+// list. So long pieces save entries, and short pieces save lists: most functions share rows with others up to the first
+// epilogue, or from an epilogue on.
 //
-//  1. Rows that begin less than minGap bytes after the one before them form a cluster: a prologue, or an epilogue up to
-//     the first instruction after it. A piece is one or more clusters, with a limited number of rows; see rowLimit.
-//  2. A trie of clusters finds all lists that occur several times, and how often; see trie.go.
-//  3. Dynamic programming divides each chain at the least cost. A list that occurs n times costs 1/n of its size.
-//  4. The lists of the chosen pieces are counted instead of all possible ones, and step 3 is repeated.
+//  1. A cluster is a sequence of rows that start less than minGap bytes apart: a prologue, or an epilogue up to the
+//     instruction after it. A piece is one or more clusters with a limited number of rows; see rowLimit.
+//  2. A trie of clusters finds all lists that occur several times, and counts them; see trie.go.
+//  3. Dynamic programming divides each chain at minimum cost. A list that occurs n times costs 1/n of its size.
+//  4. Step 3 is repeated with counts of the lists of the chosen pieces instead of all possible lists.
 //
-// Goroutines take steps 3 and 4 for some chains each. No chain crosses a multiple of blockUses functions, so chains are
-// short, and the result does not depend on the number of goroutines.
+// Several goroutines run steps 3 and 4, each on some of the chains. No chain crosses a multiple of blockUses functions,
+// so chains are short, and the result does not depend on the number of goroutines.
 //
-// The effects below are those on the sections of gdb, libcrypto and libLLVM-14 in November 2026.
+// The effects below are on the size of the sections of gdb, libcrypto and libLLVM-14 in November 2026.
 const (
-	minGap    = 6    // bytes: 12 costs up to 1.7 % (sqlite), 1 saves 0.3 % in three times the time
+	minGap    = 6    // in bytes: 12 costs up to 1.7 % (sqlite), 1 saves 0.3 % but takes three times as long
 	maxRows   = 24   // 16 costs 2 to 3 %, 32 saves up to 1 %
-	minRows   = 10   // of the limit; see rowLimit
-	rounds    = 2    // the second division saves 3 to 6 %, further ones 0.5 %
-	blockUses = 1024 // 0.1 %
+	minRows   = 10   // lower bound of rowLimit
+	rounds    = 2    // the second division saves 3 to 6 %, further divisions 0.5 %
+	blockUses = 1024 // costs 0.1 %
 )
 
-// A chain is code in which FDEs can begin and end at any cluster.
+// A chain is code in which FDEs can start and end at any cluster.
 type chain struct {
 	start uint64 // address
 	size  uint32 // of the code in bytes
@@ -44,7 +44,7 @@ type chain struct {
 	place int // index of the first place
 }
 
-// A piece is what one FDE describes.
+// A piece is the code described by one FDE.
 type piece struct {
 	start uint64
 	size  uint32
@@ -52,7 +52,7 @@ type piece struct {
 	class uint16
 }
 
-// divide divides the code into pieces, and stores their lists. It works with the given number of goroutines.
+// divide divides the code into pieces and stores their lists, with workers goroutines.
 func divide(b *Builder, workers int) ([]piece, lists) {
 	byStart := func(a, b use) int { return cmp.Compare(a.start, b.start) }
 	if !slices.IsSortedFunc(b.uses, byStart) {
@@ -79,7 +79,7 @@ func divide(b *Builder, workers int) ([]piece, lists) {
 	t.price()
 	first := dividers[0]
 	pieces := len(b.uses) * 9 / 8
-	first.pieces = make([]piece, 0, pieces) // also of the others
+	first.pieces = make([]piece, 0, pieces) // room for those of the others
 	each(dividers, func(d *divider) {
 		d.pieces = slices.Grow(d.pieces, pieces/workers)
 		d.made, d.lists = make([]uint32, len(t.nodes)), newLists(b.opt.Share, len(b.uses)/workers/8)
@@ -95,7 +95,7 @@ func divide(b *Builder, workers int) ([]piece, lists) {
 	return first.pieces, first.lists
 }
 
-// each calls f for all dividers at the same time.
+// each calls f concurrently for all dividers.
 func each(dividers []*divider, f func(*divider)) {
 	var wg sync.WaitGroup
 	for _, d := range dividers[1:] {
@@ -105,7 +105,7 @@ func each(dividers []*divider, f func(*divider)) {
 	wg.Wait()
 }
 
-// measure returns how many places all uses have at most, and how many rows a piece may have.
+// measure returns the maximum number of places of all uses, and the maximum number of rows of a piece.
 func (b *Builder) measure() (places int, limit uint32) {
 	bytes, rows := 0.0, 0.0
 	for i := range b.uses {
@@ -117,18 +117,18 @@ func (b *Builder) measure() (places int, limit uint32) {
 	return places, rowLimit(rows / max(bytes, 1))
 }
 
-// rowLimit returns how many rows a piece may have, if the function of an average byte of code has the given number.
-// Readers go through the rows of an FDE one by one. With twice as many rows, which costs as much time as fewer FDEs
-// save, lookups take as long as with an FDE for each function. These functions have 5 to 7 rows on aarch64, and 12 to
-// 18 on amd64.
+// rowLimit returns the maximum number of rows of a piece, given the number of rows of the function that contains an
+// average byte of code. Readers search the rows of an FDE linearly. With twice as many rows as functions have, the
+// longer search takes as much time as fewer FDEs save, so lookups take as long as with one FDE per function. These
+// functions have 5 to 7 rows on aarch64, and 12 to 18 on amd64.
 func rowLimit(rows float64) uint32 { return uint32(min(max(2*rows, minRows), maxRows)) }
 
-// chains makes chains of the functions, whose uses are sorted. They have the given number of places at most. A chain and
-// a place more end the last ones.
+// chains builds the chains from the sorted uses, which have at most the given number of places. An additional chain and
+// an additional place terminate the lists.
 func (b *Builder) chains(most int) (chains []chain, places []place) {
 	places = make([]place, 0, most+1)
 	var ch *chain
-	last, at := uint32(0), uint32(0) // the form of the row before, and the offset of the last place
+	last, at := uint32(0), uint32(0) // form of the previous row; offset of the last place
 	for i := range b.uses {
 		u := &b.uses[i]
 		r := &b.runs[u.run]
@@ -141,7 +141,7 @@ func (b *Builder) chains(most int) (chains []chain, places []place) {
 		for j, p := range of {
 			start += p.gap
 			offset := start
-			// Drop the first row. Rows of more than 7 bytes are not compared.
+			// Drop the first row if it equals the previous row. Rows of more than 7 bytes are not compared.
 			if c := &b.clusters[p.cluster]; j == 0 && c.first == last && len(b.forms[last]) <= 7 {
 				if c.rest == 0 {
 					continue
@@ -158,46 +158,47 @@ func (b *Builder) chains(most int) (chains []chain, places []place) {
 	return append(chains, chain{place: len(places)}), append(places, place{})
 }
 
-// continues reports whether a use of a run continues a chain. A PC-mask FDE stays alone.
+// continues reports whether a use of a run can be appended to a chain. A PC-mask FDE is always separate.
 func (b *Builder) continues(ch *chain, u *use, r *run) bool {
 	return r.class == ch.class && !b.classes[r.class].PCMask && u.start == ch.start+uint64(ch.size) &&
 		uint64(ch.size)+uint64(u.size) <= math.MaxUint32
 }
 
-// Costs are sizes in units of 1/byteCost byte.
+// Costs are sizes in units of 1/byteCost bytes.
 const byteCost = 1 << 16
 
-// A divider divides one chain after the other.
+// A divider divides chains one at a time.
 type divider struct {
 	*Builder
 	trie   *trie
 	chains []chain
-	limit  uint32 // of the rows of a piece
-	fde    uint64 // the cost of an FDE
-	entry  uint64 // the same with an attribute
+	limit  uint32 // maximum number of rows of a piece
+	fde    uint64 // cost of an FDE without attribute
+	entry  uint64 // cost of an FDE with its attribute
 	pieces []piece
 	lists  lists
 	made   []uint32 // by index of a node: its list plus 1, or 0
 
-	best []division // of a chain; the last one has no place
+	best []division // by place of the chain; the last element is its end
 }
 
-// newDivider returns a divider of chains, without the last one.
+// newDivider returns a divider for all chains but the last, which is only a terminator.
 func newDivider(b *Builder, t *trie, chains []chain, limit uint32) *divider {
 	fde, attr := uint64(b.layout.FDESize)*byteCost, uint64(b.layout.AttrSize)*byteCost
 	return &divider{Builder: b, trie: t, chains: chains, limit: limit, fde: fde, entry: fde + attr}
 }
 
-// A division is the cheapest one of the places before a place; after choose, the piece that begins with the place.
+// A division is the cheapest division of the places before a place. After choose, it is the piece that starts at the
+// place.
 type division struct {
 	cost    uint64
 	start   uint32 // offset of the place in its chain
 	cluster uint32
-	places  uint32 // of the last piece
-	node    uint32 // of its list, or 0 if it occurs once
+	places  uint32 // number of places of the last piece
+	node    uint32 // node of its list, or 0 if the list occurs once
 }
 
-// divide divides the chains, and calls take for each piece with the index of its first place in the chain.
+// divide divides the chains. It calls take for each piece with the index of its first place in the chain.
 func (d *divider) divide(take func(ch *chain, i int)) {
 	for i := range d.chains[:len(d.chains)-1] {
 		ch := &d.chains[i]
@@ -208,7 +209,7 @@ func (d *divider) divide(take func(ch *chain, i int)) {
 	}
 }
 
-// choose divides a chain at the least cost. Its places end before last.
+// choose divides a chain at minimum cost. Its places end before last.
 func (d *divider) choose(ch *chain, last int) {
 	n, start := last-ch.place, uint32(0)
 	best := slices.Grow(d.best[:0], n+1)[:n+1]
@@ -229,7 +230,7 @@ func (d *divider) choose(ch *chain, last int) {
 	}
 }
 
-// try tries the pieces that begin with place i: first those with lists of the trie, then longer ones.
+// try tries the pieces that start at place i: first those whose lists are in the trie, then longer ones.
 func (d *divider) try(best []division, i int, nodes []node, deepest uint32) {
 	before := best[i].cost + d.fde
 	for j := deepest; j > 0; {
@@ -244,7 +245,7 @@ func (d *divider) try(best []division, i int, nodes []node, deepest uint32) {
 	rows, size, cost := n.rows, n.size, before+uint64(n.list)*byteCost
 	k := i + int(n.depth)
 	e := &best[k]
-	// If it costs less, pieces that begin with place k are not worse than those with all rows from place i on.
+	// Once it costs less to start a piece at place k, longer pieces from place i cannot be better.
 	for e.cost+d.entry > cost && e.cluster > 0 {
 		c := &d.clusters[e.cluster]
 		if rows += c.rows; rows > d.limit {
@@ -260,14 +261,14 @@ func (d *divider) try(best []division, i int, nodes []node, deepest uint32) {
 	}
 }
 
-// count counts a use of a list.
+// count counts a use of the list of a piece.
 func (d *divider) count(_ *chain, i int) {
 	if n := d.best[i].node; n > 0 {
 		atomic.AddUint32(&d.trie.nodes[n].uses, 1)
 	}
 }
 
-// cut makes a piece.
+// cut adds a piece.
 func (d *divider) cut(ch *chain, i int) {
 	e := &d.best[i]
 	p := piece{start: ch.start + uint64(e.start), size: d.best[i+int(e.places)].start - e.start, class: ch.class}

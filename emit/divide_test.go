@@ -12,12 +12,12 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// joined are the options under test.
+// joined holds the options under test.
 func joined(version sframe.Version) Options {
 	return Options{Version: version, ABI: sframe.AMD64Little, Join: true, Share: true}
 }
 
-// TestJoinFunctions says which functions one FDE may describe.
+// TestJoinFunctions checks which functions can share an FDE.
 func TestJoinFunctions(t *testing.T) {
 	fde := func(start uint64, size uint32) sframe.FDE { return sframe.FDE{Start: start, Size: size} }
 	with := func(d sframe.FDE, set func(*sframe.FDE)) sframe.FDE { set(&d); return d }
@@ -27,14 +27,14 @@ func TestJoinFunctions(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		fns  []function
-		want []string // start, size, and starts of rows of each FDE
+		want []string // start, size and row starts of each FDE
 	}{
 		{"two functions", []function{{fde(0x1000, 10), frame}, {fde(0x100a, 10), frame}},
 			[]string{"0x1000 20 [0 1 9 11 19]"}},
-		{"a leaf function has no row of its own", []function{{fde(0x1000, 10), frame}, {fde(0x100a, 5), frame[:1]},
+		{"a leaf function needs no separate row", []function{{fde(0x1000, 10), frame}, {fde(0x100a, 5), frame[:1]},
 			{fde(0x100f, 10), frame}},
 			[]string{"0x1000 25 [0 1 9 16 24]"}},
-		{"a byte between them", []function{{fde(0x1000, 10), frame[:2]}, {fde(0x100b, 10), frame}},
+		{"a byte in between", []function{{fde(0x1000, 10), frame[:2]}, {fde(0x100b, 10), frame}},
 			[]string{"0x1000 10 [0 1]", "0x100b 10 [0 1 9]"}},
 		{"key B", []function{{fde(0x1000, 10), frame}, {with(fde(0x100a, 10), func(d *sframe.FDE) { d.KeyB = true }),
 			frame[:2]}},
@@ -48,7 +48,7 @@ func TestJoinFunctions(t *testing.T) {
 		}, []string{"0x1000 32 [0 1 9]", "0x1020 32 [0 1]"}},
 		{"flexible", []function{{fde(0x1000, 10), frame}, {fde(0x100a, 10), []sframe.FRE{r10(0)}}},
 			[]string{"0x1000 10 [0 1 9]", "0x100a 10 [0]"}},
-		{"rows that are too long to be compared", []function{{fde(0x1000, 10), []sframe.FRE{long}},
+		{"rows too long to be compared", []function{{fde(0x1000, 10), []sframe.FRE{long}},
 			{fde(0x100a, 10), []sframe.FRE{long}}},
 			[]string{"0x1000 20 [0 10]"}},
 		{"more than 4 GiB", []function{{fde(0x1000, math.MaxUint32), frame[:1]}, {fde(0x100000fff, 16), frame[:1]}},
@@ -77,7 +77,8 @@ func TestJoinFunctions(t *testing.T) {
 	}
 }
 
-// TestShareOnly shares nothing without Join, as in objects, where linkers write the rows of each function again.
+// TestShareOnly expects Share to have no effect without Join, as in objects, whose linkers emit the rows of each
+// function separately.
 func TestShareOnly(t *testing.T) {
 	fns := epilogues(20, 2)
 	fns = append(fns, function{sframe.FDE{Start: 0x800000, Size: 10}, fns[0].fres[:2]})
@@ -90,8 +91,7 @@ func TestShareOnly(t *testing.T) {
 	}
 }
 
-// epilogues returns functions that pop registers in the same way, each a number of times, but at other distances from
-// their start.
+// epilogues returns functions with equal sequences of pops, each repeated, at different offsets.
 func epilogues(n, times int) []function {
 	var fns []function
 	for i := range n {
@@ -103,7 +103,7 @@ func epilogues(n, times int) []function {
 		add(16)
 		for j := range times {
 			at += minGap
-			add(64) // the body, of a length that occurs once
+			add(64) // a body of unique length
 			at += uint32(20 + 7*i + 31*j)
 			for off := int32(56); off > 0; off -= 8 {
 				add(off)
@@ -116,7 +116,7 @@ func epilogues(n, times int) []function {
 	return fns
 }
 
-// TestDivide makes FDEs of epilogues, which all functions then share.
+// TestDivide expects separate FDEs for epilogues, which all functions then share.
 func TestDivide(t *testing.T) {
 	const n, times = 60, 3
 	fns := epilogues(n, times)
@@ -125,20 +125,20 @@ func TestDivide(t *testing.T) {
 		section, data := encodeAll(t, joined(version), fns, 1)
 		_, plain := encodeAll(t, Options{Version: version, ABI: sframe.AMD64Little}, fns, 1)
 		if !slices.Equal(said(t, plain), said(t, data)) {
-			t.Errorf("%v: rows of divided functions are others", version)
+			t.Errorf("%v: rows of divided functions differ", version)
 		}
-		// Each function has its start, and each epilogue is with the body after it.
+		// Each function has an FDE for its start, and one for each epilogue with the body after it.
 		if section.NumFDEs() != n*(times+1) {
 			t.Errorf("%v: %d FDEs, want %d", version, section.NumFDEs(), n*(times+1))
 		}
-		// The rows of the start, of an epilogue with the body after it, and of the last one.
+		// The rows of the start, of an epilogue with the body after it, and of the last epilogue.
 		if most := l.HeaderSize + section.NumFDEs()*l.FDESize + 3*(l.AttrSize+9*3); len(data) > most {
 			t.Errorf("%v: %d bytes, want %d at most; %d without Join", version, len(data), most, len(plain))
 		}
 	}
 }
 
-// TestMaxRows expects maxRows rows at most in each FDE, whether rows are near each other or not.
+// TestMaxRows expects at most maxRows rows in each FDE, whether or not the rows are close together.
 func TestMaxRows(t *testing.T) {
 	for _, distance := range []uint32{1, minGap - 1, minGap, 1000} {
 		fn := function{fde: sframe.FDE{Start: 0x10000, Size: 500 * distance}}
@@ -163,7 +163,7 @@ func TestMaxRows(t *testing.T) {
 	}
 }
 
-// TestManyFunctions has more functions in a row than a block, which all fit into one chain.
+// TestManyFunctions has more adjacent functions than a block, so they do not fit into one chain.
 func TestManyFunctions(t *testing.T) {
 	var fns []function
 	for i := range uint64(3*blockUses + 5) {
@@ -187,17 +187,17 @@ func TestManyFunctions(t *testing.T) {
 	}
 }
 
-// A wholeSearch finds the least cost of a block by trying all divisions.
+// A wholeSearch finds the minimum cost of a chain by trying all divisions.
 type wholeSearch struct {
 	*Builder
 	places []place
-	uses   map[string]uint64 // of each list
+	uses   map[string]uint64 // number of uses by list
 	fde    uint64
 	limit  int
 }
 
-// list returns the clusters with the distances of their rows, and the size of the list in bytes. The same rows in other
-// clusters count as another list.
+// list returns a key for the clusters and the distances of their rows, and the size of the list in bytes. Equal rows in
+// different clusters are different lists.
 func (w *wholeSearch) list(begin, end int) (key string, size uint32, rows int) {
 	at, last := uint32(0), uint32(0)
 	for i, p := range w.places[begin:end] {
@@ -221,7 +221,7 @@ func (w *wholeSearch) cost(begin, end int) (uint64, bool) {
 	return w.fde + uint64(size)*(byteCost/w.uses[key]), rows <= w.limit || end == begin+1
 }
 
-// least returns the least cost of the clusters from begin to end.
+// least returns the minimum cost of the clusters from begin to end.
 func (w *wholeSearch) least(begin, end int) uint64 {
 	if begin == end {
 		return 0
@@ -235,7 +235,7 @@ func (w *wholeSearch) least(begin, end int) uint64 {
 	return least
 }
 
-// TestChoose compares the division of chains by the trie with the best one of all, by counts of all lists.
+// TestChoose compares the division of chains using the trie with an exhaustive search, which counts all lists.
 func TestChoose(t *testing.T) {
 	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -250,7 +250,7 @@ func TestChoose(t *testing.T) {
 				d.Size += []uint32{1, 2, minGap, minGap, 200, 300}[r.IntN(6)]
 			}
 			must.Do(t, addTo(b, d, fres))
-			if start = d.End(); r.IntN(4) == 0 { // a chain has some 10 clusters
+			if start = d.End(); r.IntN(4) == 0 { // a chain has about 10 clusters
 				start += 16
 			}
 		}
@@ -285,14 +285,14 @@ func TestChoose(t *testing.T) {
 				got, from = got+cost, next
 			}
 			if least := w.least(begin, end); got != least || from != end {
-				t.Errorf("seed %d, chain %d of %d clusters: cost %d, and %d is possible", seed, i, end-begin,
+				t.Errorf("seed %d, chain %d of %d clusters: cost %d, but %d is possible", seed, i, end-begin,
 					got, least)
 			}
 		}
 	}
 }
 
-// TestRowLimit has the limits for the code of libraries: functions of aarch64 and of amd64.
+// TestRowLimit checks the limits for library code on aarch64 and amd64.
 func TestRowLimit(t *testing.T) {
 	for rows, want := range map[float64]uint32{0: 10, 3.4: 10, 6.5: 13, 12.1: 24, 42: 24} {
 		if got := rowLimit(rows); got != want {

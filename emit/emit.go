@@ -1,21 +1,20 @@
-// Package emit writes SFrame sections: rows of functions in, bytes out.
+// Package emit builds SFrame sections from functions and their rows.
 //
-// It works in three phases, each with a type:
+// It works in three phases, each with its type:
 //
 //   - A Builder collects functions. Each distinct row gets a number and is encoded once. Builders for parts of a program
-//     may be filled at the same time.
+//     can be filled concurrently.
 //   - Join decides which code each FDE describes and which FDEs share their rows. It returns a Section, whose size is
-//     known. The bytes do not depend on the number of Builders.
+//     known. Its bytes do not depend on the number of Builders.
 //   - Section.Encode returns the bytes for an address. FREs do not depend on the address of the section; start addresses
 //     of FDEs do.
 //
-// An FDE describes a range of code, not a function. Without Options.Join each function gets an FDE. With it, all rows in
-// address order form one sequence, and Join divides this sequence into FDEs at the least cost; divide.go explains how. A
-// width of start addresses follows from the start of the last row, each row takes the smallest data words that hold its
-// offsets, and equal neighbouring rows are merged.
+// An FDE describes a range of code, not a function. Without Options.Join each function gets an FDE. With it, all rows
+// in address order form one sequence, and Join divides this sequence into FDEs at minimum cost, as divide.go explains.
+// The start of the last row determines the width of an FDE's start addresses, each row uses the smallest data words
+// that hold its offsets, and adjacent equal rows are merged.
 //
-// Not in this package: which rows a function has (package translate), and where the section lies in the file (package
-// elfwrite).
+// Package translate determines the rows of a function, and package elfwrite the address of the section in the file.
 package emit
 
 import (
@@ -27,18 +26,19 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// Options say what to write.
+// Options describe the section.
 type Options struct {
 	Version sframe.Version
 	ABI     sframe.ABI
-	// PCRel makes start addresses of FDEs count from their own field (flag 0x4, errata 1), not from the section's start.
+	// PCRel makes start addresses of FDEs relative to their own field (flag 0x4, errata 1) instead of the start of the
+	// section.
 	PCRel bool
-	// Align makes the size of the section a multiple of it, with zeros after the last row. 0 means 1.
+	// Align is the alignment of the section's size in bytes; the section is padded with zeros. 0 means 1.
 	Align uint64
-	// Join divides code into FDEs without regard to functions: an FDE may describe several functions that follow each
-	// other, or a part of one. Otherwise each function gets one FDE, as far as the version allows.
+	// Join divides code into FDEs regardless of functions: an FDE may describe several adjacent functions, or a part of
+	// a function. Otherwise each function gets one FDE, as far as the version allows.
 	Join bool
-	// Share, with Join, stores equal FRE lists only once.
+	// Share, together with Join, stores equal FRE lists only once.
 	Share bool
 }
 
@@ -49,31 +49,31 @@ type Builder struct {
 	layout *sframe.Layout
 
 	numbers  map[sframe.Row]uint32 // indexes in formsOf
-	formsOf  [2][]uint32           // of each row, in default and in flexible FDEs
-	forms    []string              // distinct encoded rows without start addresses; the first one is empty: no form
-	formAt   map[string]uint32     // their indexes
-	clusters []cluster             // distinct ones; the first one has no rows
-	refs     []sframe.Ref          // their rows: the form, and the distance from the first row of the cluster
-	hashes   map[uint64]uint32     // indexes of clusters
-	classes  []sframe.FDE          // distinct ones without Start and Size
+	formsOf  [2][]uint32           // indexes in forms by row number, for default and flexible FDEs
+	forms    []string              // distinct encoded rows without start addresses; the first is empty: no encoding
+	formAt   map[string]uint32     // indexes in forms
+	clusters []cluster             // distinct clusters; the first has no rows
+	refs     []sframe.Ref          // rows of clusters: form, and distance from the first row of the cluster
+	hashes   map[uint64]uint32     // indexes in clusters by hash
+	classes  []sframe.FDE          // distinct FDEs without Start and Size
 
 	places []place // of all runs
 	runs   []run
 	uses   []use
-	rows   []sframe.Ref // of the function that is added
+	rows   []sframe.Ref // of the current function
 }
 
-// A run is the rows of a function, or of a part of one if the function needs FDEs of several types.
+// A run holds the rows of a function, or of a part of it if the function needs FDEs of several types.
 type run struct {
 	base   uint32 // offset of the run in its function
-	first  uint32 // index in Builder.places
-	places uint32 // their number
-	rows   uint32 // their number
+	first  uint32 // index of the first place in Builder.places
+	places uint32 // number of places
+	rows   uint32 // number of rows
 	class  uint16 // index in Builder.classes
 	next   bool   // the next run belongs to the same function
 }
 
-// A use is a range of code that has the rows of a run.
+// A use is a range of code with the rows of a run.
 type use struct {
 	start uint64
 	size  uint32
@@ -88,7 +88,7 @@ func NewBuilder(opt Options) (*Builder, error) {
 	}
 	l := c.Layout()
 	if opt.PCRel && l.Flags&sframe.FDEFuncStartPCRel == 0 {
-		return nil, fmt.Errorf("%v has no start addresses relative to their own field", opt.Version)
+		return nil, fmt.Errorf("%v does not support start addresses relative to their own field", opt.Version)
 	}
 	return &Builder{
 		opt: opt, codec: c, layout: l, numbers: make(map[sframe.Row]uint32),
@@ -97,16 +97,16 @@ func NewBuilder(opt Options) (*Builder, error) {
 	}, nil
 }
 
-// Grow reserves memory for n more functions: about added calls of Add. The others are calls of Repeat.
+// Grow reserves memory for n more functions, of which about added are added with Add and the rest with Repeat.
 func (b *Builder) Grow(n, added int) {
-	const places = 4 // of a function; about 3 on amd64
+	const places = 4 // per function; about 3 on amd64
 	b.uses = slices.Grow(b.uses, n)
 	b.runs = slices.Grow(b.runs, added)
 	b.places = slices.Grow(b.places, places*added)
 }
 
-// Row returns the number of a row, for Add. Equal rows have the same number. Add returns an error for rows without a
-// form in the version.
+// Row returns the number of a row, for Add. Equal rows have the same number. If the version cannot express the row, Add
+// returns an error.
 func (b *Builder) Row(r sframe.Row) uint32 {
 	n, ok := b.numbers[r]
 	if !ok {
@@ -117,7 +117,7 @@ func (b *Builder) Row(r sframe.Row) uint32 {
 	return n
 }
 
-// Refs returns the rows of FREs by their numbers, for Add.
+// Refs returns the row numbers of FREs, for Add.
 func (b *Builder) Refs(fres []sframe.FRE) []sframe.Ref {
 	refs := make([]sframe.Ref, len(fres))
 	for i := range fres {
@@ -126,15 +126,15 @@ func (b *Builder) Refs(fres []sframe.FRE) []sframe.Ref {
 	return refs
 }
 
-// Add adds a function. Its rows have numbers from Row, are sorted by start address, and the first one starts at 0. Add
-// does not keep the argument. Functions may come in any order, but must not overlap. Repeat takes the number that Add
-// returns.
+// Add adds a function. Its rows have numbers from Row and are sorted by start address; the first starts at 0. Add does
+// not keep its arguments. Functions may be added in any order, but must not overlap. Add returns a handle for Repeat.
 //
-// A function becomes several FDEs if the version limits the number of rows, or if that is smaller than one flexible FDE.
+// A function becomes several FDEs if the version limits the number of rows, or if they are smaller than one flexible
+// FDE.
 func (b *Builder) Add(d sframe.FDE, rows []sframe.Ref) (int, error) {
 	n := len(b.runs)
 	if len(b.places) > math.MaxUint32/2 {
-		return 0, fmt.Errorf("more than 2^31 FREs do not fit %v", b.opt.Version)
+		return 0, fmt.Errorf("more than 2^31 FREs; %v does not support them", b.opt.Version)
 	}
 	b.rows = slices.Grow(b.rows[:0], len(rows))
 	simple, last, forms, added := true, uint32(math.MaxUint32), b.formsOf[0], b.rows
@@ -170,8 +170,8 @@ func (b *Builder) addTypes(d *sframe.FDE, rows []sframe.Ref) error {
 			rows[end].Row = b.formsOf[typeIndex(types[end])][rows[end].Row]
 			end++
 		}
-		if d.PCMask && end-begin < len(types) { // starts count from the block's
-			return errors.New("its rows need several FDEs, and one with a PC mask cannot be divided")
+		if d.PCMask && end-begin < len(types) { // starts are relative to the block
+			return errors.New("rows need several FDEs, but a PC-mask FDE cannot be split")
 		}
 		b.addRun(d, rows[begin:end], types[begin])
 		begin = end
@@ -179,7 +179,7 @@ func (b *Builder) addTypes(d *sframe.FDE, rows []sframe.Ref) error {
 	return nil
 }
 
-// addRun adds rows as a run for FDEs of the given type. It changes the rows, which have the numbers of forms.
+// addRun adds rows, which refer to forms, as a run for FDEs of the given type. It overwrites the rows.
 func (b *Builder) addRun(d *sframe.FDE, rows []sframe.Ref, flexible bool) {
 	r := run{
 		base: rows[0].Start, first: uint32(len(b.places)), rows: uint32(len(rows)), class: b.class(*d, flexible),
@@ -212,8 +212,8 @@ func (b *Builder) class(d sframe.FDE, flexible bool) uint16 {
 	return uint16(i)
 }
 
-// Repeat adds a function of d.Size bytes at d.Start, otherwise equal to the function for which Add returned n. All its
-// rows begin inside of it. It is not a PC-mask FDE.
+// Repeat adds a function of d.Size bytes at d.Start that otherwise equals the function for which Add returned n. All
+// its rows start within it. It is not a PC-mask FDE.
 func (b *Builder) Repeat(d sframe.FDE, n int) {
 	for i := n; ; i++ {
 		r := &b.runs[i]

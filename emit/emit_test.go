@@ -17,13 +17,13 @@ func build(t *testing.T, opt Options) *Builder {
 	return must.Get(NewBuilder(opt))(t)
 }
 
-// addTo adds a function whose rows are not numbered.
+// addTo adds a function whose rows have no numbers yet.
 func addTo(b *Builder, d sframe.FDE, fres []sframe.FRE) error {
 	_, err := b.Add(d, b.Refs(fres))
 	return err
 }
 
-// join returns the section of one Builder.
+// join returns the section of a single Builder.
 func join(b *Builder) *Section { return Join([]*Builder{b}) }
 
 func sp(start uint32, off int32) sframe.FRE {
@@ -36,11 +36,11 @@ func fp(start uint32, off, saved int32) sframe.FRE {
 	}}
 }
 
-// TestWidths checks that rows take the smallest widths.
+// TestWidths expects rows of the smallest width.
 func TestWidths(t *testing.T) {
 	for _, tt := range []struct {
 		rows []sframe.FRE
-		size uint64 // of the FREs in bytes
+		size uint64 // size of the FREs in bytes
 	}{
 		{[]sframe.FRE{sp(0, 127)}, 3},
 		{[]sframe.FRE{sp(0, 128)}, 4},
@@ -58,7 +58,7 @@ func TestWidths(t *testing.T) {
 		{[]sframe.FRE{sp(0, 8), sp(65536, 16)}, 12},
 	} {
 		b := build(t, Options{})
-		// The function is large in every case: only the last row counts.
+		// The function is always large: only the last row matters.
 		must.Do(t, addTo(b, sframe.FDE{Start: 0x1000, Size: 1 << 24}, tt.rows))
 		section := join(b)
 		if got := section.Size() - 28 - 20; got != tt.size {
@@ -67,12 +67,12 @@ func TestWidths(t *testing.T) {
 		data := must.Get(section.Encode(0x1000))(t)
 		s := must.Get(sframe.Decode(data, 0x1000))(t)
 		if rows, err := s.FREs(0, nil); err != nil || !slices.Equal(rows, tt.rows) {
-			t.Errorf("%+v are read back as %+v, error %v", tt.rows, rows, err)
+			t.Errorf("%+v decode as %+v, error %v", tt.rows, rows, err)
 		}
 	}
 }
 
-// TestErrors checks what cannot be written.
+// TestErrors adds functions that cannot be encoded.
 func TestErrors(t *testing.T) {
 	reg := sp(0, 8)
 	reg.CFA = sframe.Rule{Base: sframe.Register, Reg: 10}
@@ -84,27 +84,27 @@ func TestErrors(t *testing.T) {
 		row  sframe.FRE
 		want string
 	}{
-		{reg, "row at 0x0 has no form in SFRAME_VERSION_2"},
+		{reg, "row at 0x0 cannot be expressed in SFRAME_VERSION_2"},
 		{drap, "function at 0x1000"},
-		{saved, "has no form"},
+		{saved, "cannot be expressed"},
 	} {
 		err := addTo(build(t, Options{}), sframe.FDE{Start: 0x1000, Size: 16}, []sframe.FRE{tt.row})
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("error %v, want %q", err, tt.want)
 		}
 	}
-	// A PC-mask function with a row for a flexible FDE, and more for a default one than that costs.
+	// A PC-mask function that has a row for a flexible FDE, and so many default rows that two FDEs would be smaller.
 	rows := []sframe.FRE{r10(0)}
 	for i := range uint32(30) {
 		rows = append(rows, sp(1+i, int32(8*i)))
 	}
 	err := addTo(v3(t), sframe.FDE{Start: 0x1000, Size: 64, PCMask: true, RepSize: 32}, rows)
-	if err == nil || !strings.Contains(err.Error(), "cannot be divided") {
+	if err == nil || !strings.Contains(err.Error(), "cannot be split") {
 		t.Errorf("error %v for a PC-mask function of two types", err)
 	}
 	b := build(t, Options{})
 	must.Do(t, addTo(b, sframe.FDE{Start: 0x1000, Size: 16}, []sframe.FRE{sp(0, 8)}))
-	if _, err := join(b).Encode(1 << 32); err == nil || !strings.Contains(err.Error(), "more than 2 GiB away") {
+	if _, err := join(b).Encode(1 << 32); err == nil || !strings.Contains(err.Error(), "more than 2 GiB from") {
 		t.Errorf("error %v for a function 4 GiB away", err)
 	}
 	if _, err := NewBuilder(Options{Version: 9, ABI: sframe.AMD64Little}); err == nil {
@@ -124,7 +124,7 @@ func r10(start uint32) sframe.FRE {
 	return sframe.FRE{Start: start, Row: sframe.Row{CFA: sframe.Rule{Base: sframe.Register, Reg: 10}}}
 }
 
-// TestBytesV3 spells out the bytes that GNU as 2.47 writes for a DRAP function.
+// TestBytesV3 expects the bytes that GNU as 2.47 emits for a DRAP function.
 func TestBytesV3(t *testing.T) {
 	b := v3(t)
 	slot := sframe.Rule{Base: sframe.FP, Deref: true}
@@ -161,7 +161,7 @@ func decoded(t *testing.T, section *Section) (fdes []sframe.FDE, rows [][]sframe
 	return fdes, rows
 }
 
-// TestManyRows splits functions where V3 cannot count their rows.
+// TestManyRows expects functions to be split if V3 cannot count their rows.
 func TestManyRows(t *testing.T) {
 	const n = 2*65535 + 10
 	rows := make([]sframe.FRE, n)
@@ -186,8 +186,7 @@ func TestManyRows(t *testing.T) {
 	}
 }
 
-// TestSplit makes one flexible FDE of a function, or several FDEs, whichever is
-// smaller.
+// TestSplit expects one flexible FDE or several FDEs for a function, whichever is smaller.
 func TestSplit(t *testing.T) {
 	long := func(from, to uint32) (rows []sframe.FRE) {
 		for i := from; i < to; i++ {
@@ -198,11 +197,11 @@ func TestSplit(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		rows []sframe.FRE
-		want []bool // of each FDE: is it flexible?
+		want []bool // by FDE: flexible
 	}{
 		{"few default rows", slices.Concat(long(0, 3), []sframe.FRE{r10(12)}), []bool{true}},
-		{"many default rows in front", slices.Concat(long(0, 60), []sframe.FRE{r10(240)}), []bool{false, true}},
-		{"many behind", slices.Concat([]sframe.FRE{r10(0)}, long(1, 60)), []bool{true, false}},
+		{"many default rows before", slices.Concat(long(0, 60), []sframe.FRE{r10(240)}), []bool{false, true}},
+		{"many after", slices.Concat([]sframe.FRE{r10(0)}, long(1, 60)), []bool{true, false}},
 		{"many on both sides", slices.Concat(long(0, 30), []sframe.FRE{r10(120)}, long(31, 60)),
 			[]bool{false, true, false}},
 		{"none flexible", long(0, 60), []bool{false}},

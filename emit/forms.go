@@ -7,7 +7,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// typeIndex returns the index in Builder.formsOf.
+// typeIndex returns the index of an FDE type in Builder.formsOf.
 func typeIndex(flexible bool) int {
 	if flexible {
 		return 1
@@ -15,7 +15,7 @@ func typeIndex(flexible bool) int {
 	return 0
 }
 
-// addForms adds the forms of a row.
+// addForms encodes a row for both FDE types.
 func (b *Builder) addForms(r *sframe.Row) {
 	for t := range b.formsOf {
 		out, _ := b.codec.AppendRow(nil, r, t == typeIndex(true))
@@ -23,7 +23,7 @@ func (b *Builder) addForms(r *sframe.Row) {
 	}
 }
 
-// form returns the index of a form.
+// form returns the index of an encoded row.
 func (b *Builder) form(s string) uint32 {
 	n, ok := b.formAt[s]
 	if !ok {
@@ -34,16 +34,16 @@ func (b *Builder) form(s string) uint32 {
 	return n
 }
 
-// chooseTypes returns for each row whether it belongs to a flexible FDE, so that the function is as small as possible.
-// Each change of type from one row to the next costs an FDE.
+// chooseTypes returns, for each row, whether to put it into a flexible FDE, so that the encoded function is as small as
+// possible. Each change of type between adjacent rows costs an FDE.
 func (b *Builder) chooseTypes(rows []sframe.Ref) ([]bool, error) {
 	const none = math.MaxInt / 2
-	var cost [2]int // of the rows so far, if the last one has the type
+	var cost [2]int // of the rows so far, by type of the last row
 	change := b.layout.FDESize + b.layout.AttrSize
-	from := make([][2]uint8, len(rows)) // of each row and type: the type before it that costs least
+	from := make([][2]uint8, len(rows)) // by row and type: the cheapest type of the previous row
 	for i, e := range rows {
 		if b.formsOf[0][e.Row] == 0 && b.formsOf[1][e.Row] == 0 {
-			return nil, fmt.Errorf("row at %#x has no form in %v", e.Start, b.opt.Version)
+			return nil, fmt.Errorf("row at %#x cannot be expressed in %v", e.Start, b.opt.Version)
 		}
 		var next [2]int
 		for t := range 2 {

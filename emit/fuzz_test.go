@@ -10,16 +10,16 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A function is one that is added, with what it is to say.
+// A function is an added function and its expected rows.
 type function struct {
 	d    sframe.FDE
 	fres []sframe.FRE
 }
 
-// abis are all there are.
+// abis lists all ABIs.
 var abis = []sframe.ABI{sframe.AMD64Little, sframe.AArch64Little, sframe.S390XBig, sframe.AArch64Big}
 
-// rowOf makes a row that some versions have a form for.
+// rowOf generates a row that some versions can express.
 func rowOf(s *generate.Source, abi sframe.ABI, flexible bool) sframe.Row {
 	offset := func() int32 {
 		v := []int32{16, 8, 24, 32, 160, 1016, 1024, 127, 128, 32760, 1 << 16, 1 << 20, -8, -16, -24, -48,
@@ -54,8 +54,8 @@ func rowOf(s *generate.Source, abi sframe.ABI, flexible bool) sframe.Row {
 	return r
 }
 
-// FuzzSection makes functions of the bytes, with rows that occur again, and expects every pc to have its row in the
-// section that comes out, whichever way lists are shared and functions divided.
+// FuzzSection generates functions with repeated rows. It expects the row of every pc in the section, regardless of how
+// lists are shared and code is divided.
 func FuzzSection(f *testing.F) {
 	for seed := range uint64(120) {
 		f.Add(generate.Seeded(seed, 64+8*int(seed)), uint8(seed))
@@ -77,7 +77,7 @@ func FuzzSection(f *testing.F) {
 			return
 		}
 		b := must.Get(emit.NewBuilder(opt))(t)
-		// A handful of rows, as in programs.
+		// Few distinct rows, as in programs.
 		var alphabet []sframe.Row
 		for range 2 + s.N(8) {
 			if r := rowOf(s, opt.ABI, false); codec.Default(&r) {
@@ -145,18 +145,19 @@ func FuzzSection(f *testing.F) {
 		const addr = 0x4000000
 		data := must.Get(section.Encode(addr))(t)
 		if uint64(len(data)) != section.Size() || uint64(len(data))%max(opt.Align, 1) != 0 {
-			t.Fatalf("%d bytes; %d were announced, a multiple of %d", len(data), section.Size(), opt.Align)
+			t.Fatalf("%d bytes; Size returned %d; alignment %d", len(data), section.Size(), opt.Align)
 		}
 		out := must.Get(sframe.Decode(data, addr))(t)
 		if out.Len() != section.NumFDEs() || uint64(out.NumFREs) != section.NumFREs() {
-			t.Errorf("%d FDEs and %d FREs; %d and %d were announced", out.Len(), out.NumFREs, section.NumFDEs(),
+			t.Errorf("%d FDEs and %d FREs; NumFDEs and NumFREs return %d and %d", out.Len(), out.NumFREs,
+				section.NumFDEs(),
 				section.NumFREs())
 		}
 		look(t, out, functions)
 	})
 }
 
-// look looks up both ends of every row, and the pcs beside the functions.
+// look looks up both ends of every row, and the pcs next to functions.
 func look(t *testing.T, s *sframe.Section, functions []function) {
 	t.Helper()
 	described := func(pc uint64) bool {
@@ -180,7 +181,7 @@ func look(t *testing.T, s *sframe.Section, functions []function) {
 		}
 		for _, pc := range []uint64{fn.d.Start - 1, fn.d.End()} {
 			if got, ok, err := s.Lookup(pc); !described(pc) && (ok || err != nil) {
-				t.Fatalf("at %#x, which is in no function: %+v, error %v", pc, got, err)
+				t.Fatalf("at %#x, outside all functions: %+v, error %v", pc, got, err)
 			}
 		}
 	}

@@ -11,28 +11,28 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A list is the encoded FREs of an FDE, in V3 with the attribute before them.
+// A list holds the encoded FREs of an FDE, in V3 with the preceding attribute.
 type list struct {
 	sframe.List        // Off is set by place
 	off, size   uint32 // in lists.data
-	owner       uint32 // plus 1: another list that begins with this one; 0: none
+	owner       uint32 // index plus 1 of another list that starts with this one; 0: none
 	class       uint16 // of the first FDE with this list
 }
 
-// lists are the FRE lists of a section. If they are shared, no two are equal.
+// lists holds the FRE lists of a section. If lists are shared, they are distinct.
 type lists struct {
 	data  []byte
 	all   []list
-	index map[uint64]uint32 // by the hash of their bytes; nil if lists are not shared
+	index map[uint64]uint32 // indexes in all by hash of the bytes; nil if lists are not shared
 	size  uint64            // in the section, in bytes
 }
 
 // seed is the seed of the hashes in lists.index. The section does not depend on it.
 var seed = maphash.MakeSeed()
 
-// newLists returns an empty collection for about n lists.
+// newLists returns an empty collection with room for about n lists.
 func newLists(share bool, n int) lists {
-	const size = 64 // of a list in bytes, about
+	const size = 64 // approximate size of a list in bytes
 	l := lists{data: make([]byte, 0, size*n), all: make([]list, 0, n)}
 	if share {
 		l.index = make(map[uint64]uint32, n)
@@ -43,10 +43,11 @@ func newLists(share bool, n int) lists {
 // bytes returns the bytes of a list.
 func (l *lists) bytes(e *list) []byte { return l.data[e.off:][:e.size] }
 
-// add adds the list of the places, whose first one is at the start of an FDE of the class, and returns its index.
+// add adds the list of the places, the first of which is at the start of an FDE of the class. It returns the index of
+// the list.
 func (l *lists) add(b *Builder, class uint16, places []place) uint32 {
 	var list sframe.List
-	begin := -places[0].gap // the first place is at 0
+	begin := -places[0].gap // so that the first place is at 0
 	at := begin
 	for _, p := range places {
 		at += p.gap
@@ -66,8 +67,8 @@ func (l *lists) add(b *Builder, class uint16, places []place) uint32 {
 	return l.store(off, class, list)
 }
 
-// store stores the list in data from off on and returns its index. If lists are shared and an equal one exists, store
-// removes the bytes and returns the index of that one.
+// store adds the list that occupies data from off on, and returns its index. If lists are shared and an equal list
+// exists, store removes the bytes and returns the index of the existing list.
 func (l *lists) store(off int, class uint16, what sframe.List) uint32 {
 	e := list{List: what, off: uint32(off), size: uint32(len(l.data) - off), class: class}
 	if l.index != nil {
@@ -87,7 +88,7 @@ func (l *lists) store(off int, class uint16, what sframe.List) uint32 {
 	return uint32(len(l.all) - 1)
 }
 
-// join adds the lists of m and returns their indexes in l.
+// join adds the lists of m. It returns their indexes in l.
 func (l *lists) join(m *lists) []uint32 {
 	to := make([]uint32, len(m.all))
 	for i := range m.all {
@@ -98,11 +99,11 @@ func (l *lists) join(m *lists) []uint32 {
 	return to
 }
 
-// sharePrefixes finds for each list another one that begins with it. In V1 and V2, whose lists do not contain the
-// number of FREs, both can use the same bytes.
+// sharePrefixes finds, for each list, another list that starts with it. In V1 and V2, lists do not contain the number
+// of FREs, so both can use the same bytes.
 func (l *lists) sharePrefixes() {
 	type key struct {
-		first uint64 // the type and the first bytes, which decide nearly all comparisons
+		first uint64 // type and first bytes, which decide almost all comparisons
 		index uint32
 	}
 	order := make([]key, len(l.all))
@@ -117,7 +118,7 @@ func (l *lists) sharePrefixes() {
 		}
 		return bytes.Compare(l.bytes(&l.all[a.index]), l.bytes(&l.all[b.index]))
 	})
-	// If any list begins with the one at i, the next one does.
+	// If any list starts with the list at i, the next list does.
 	for i := range len(order) - 1 {
 		e, next := &l.all[order[i].index], &l.all[order[i+1].index]
 		if next.Type == e.Type && bytes.HasPrefix(l.bytes(next), l.bytes(e)) {

@@ -9,7 +9,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A Section is a section without an address.
+// A Section is an SFrame section that has no address yet.
 type Section struct {
 	opt     Options
 	codec   *sframe.Codec
@@ -17,11 +17,11 @@ type Section struct {
 	classes []sframe.FDE
 	pieces  []piece
 	lists   lists
-	num     uint64 // of FREs, counted for each FDE
+	num     uint64 // number of FREs; shared FREs count once per FDE
 }
 
-// Join returns the section of the functions of all parts, which must have the same Options and are not usable
-// afterwards. It works on the parts in parallel.
+// Join returns the section for the functions of all parts, which must have the same Options. The parts cannot be used
+// afterwards. Join uses one goroutine per part.
 func Join(parts []*Builder) *Section {
 	b := parts[0]
 	for _, p := range parts[1:] {
@@ -43,7 +43,7 @@ func Join(parts []*Builder) *Section {
 	return s
 }
 
-// single makes an FDE with its own list for each use, in the order of their addition.
+// single makes an FDE with its own list for each use, in the order in which they were added.
 func single(b *Builder) (pieces []piece, l lists) {
 	pieces, l.all = make([]piece, len(b.uses)), make([]list, 0, len(b.uses))
 	for i, u := range b.uses {
@@ -65,23 +65,23 @@ func (s *Section) Size() uint64 {
 // NumFDEs returns the number of FDEs.
 func (s *Section) NumFDEs() int { return len(s.pieces) }
 
-// NumFREs returns the number of rows, counted for each FDE.
+// NumFREs returns the number of rows. Shared rows count once per FDE.
 func (s *Section) NumFREs() uint64 { return s.num }
 
 // StartSize returns the size of a start address in bytes.
 func (s *Section) StartSize() int { return s.layout.StartSize }
 
-// A RangeError says that a function is too far from the section for its start address.
+// A RangeError reports that a function is too far from the section for its start address.
 type RangeError struct {
-	PC   uint64 // where the function begins
-	Addr uint64 // of the section
+	PC   uint64 // start of the function
+	Addr uint64 // address of the section
 }
 
 func (e *RangeError) Error() string {
-	return fmt.Sprintf("function at %#x is more than 2 GiB away from .sframe at %#x", e.PC, e.Addr)
+	return fmt.Sprintf("function at %#x is more than 2 GiB from .sframe at %#x", e.PC, e.Addr)
 }
 
-// Encode returns the section for the given address, Size bytes. If a start address does not fit 32 bits, the error is
+// Encode returns the Size bytes of the section for the given address. If a start address exceeds 32 bits, the error is
 // a *RangeError.
 func (s *Section) Encode(addr uint64) ([]byte, error) {
 	flags, pcrel := sframe.FDESorted, s.opt.PCRel || s.layout.PCRel
@@ -107,12 +107,12 @@ func (s *Section) Encode(addr uint64) ([]byte, error) {
 
 // A Start is a start address that a linker fills in.
 type Start struct {
-	Off  uint64 // of the field in the section, in bytes
-	Addr uint64 // of the function
+	Off  uint64 // offset of the field in the section in bytes
+	Addr uint64 // address of the function
 }
 
-// EncodeObject returns the section for a relocatable object, as GNU as writes it: not sorted, with start addresses of
-// zero. It also returns the start addresses, in the order of the FDEs, which linkers rely on.
+// EncodeObject returns the section for a relocatable object in the form that GNU as emits: not sorted, with zero start
+// addresses. It also returns the start addresses in the order of the FDEs, on which linkers rely.
 func (s *Section) EncodeObject() ([]byte, []Start, error) {
 	var flags sframe.Flags
 	if s.opt.PCRel || s.layout.PCRel {
@@ -126,11 +126,11 @@ func (s *Section) EncodeObject() ([]byte, []Start, error) {
 	return data, starts, err
 }
 
-// encode returns the section. For each FDE, start returns the start address, whose field is at the given offset.
+// encode returns the section. start returns the start address of each FDE, given the offset of its field.
 func (s *Section) encode(flags sframe.Flags, start func(d *sframe.FDE, off int) (uint64, error)) ([]byte, error) {
 	size := s.Size()
 	if size > math.MaxUint32 || s.num > math.MaxUint32 {
-		return nil, fmt.Errorf("%d FDEs and %d rows, %d bytes: more than the header can count", len(s.pieces),
+		return nil, fmt.Errorf("%d FDEs and %d rows in %d bytes exceed the fields of the header", len(s.pieces),
 			s.num, size)
 	}
 	fdeLen := len(s.pieces) * s.layout.FDESize

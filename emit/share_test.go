@@ -12,13 +12,13 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A function is what Add takes.
+// A function holds the arguments of Add.
 type function struct {
 	fde  sframe.FDE
 	fres []sframe.FRE
 }
 
-// encodeAll builds a section of the functions in the given number of parts.
+// encodeAll encodes the functions with the given number of Builders.
 func encodeAll(t *testing.T, opt Options, fns []function, parts int) (*Section, []byte) {
 	t.Helper()
 	var builders []*Builder
@@ -37,7 +37,7 @@ func encodeAll(t *testing.T, opt Options, fns []function, parts int) (*Section, 
 	return section, data
 }
 
-// said returns which row holds where, however code is divided into FDEs.
+// said returns the row at each address, regardless of how code is divided into FDEs.
 func said(t *testing.T, data []byte) []string {
 	t.Helper()
 	s := must.Get(sframe.Decode(data, 0x100000))(t)
@@ -68,23 +68,23 @@ func said(t *testing.T, data []byte) []string {
 	return out
 }
 
-// TestShare stores lists once that are the same, and in V2 those that others begin with.
+// TestShare expects equal lists to be stored once and, in V2, prefixes of lists not to be stored.
 func TestShare(t *testing.T) {
 	var fns []function
 	add := func(size uint32, fres ...sframe.FRE) {
 		fns = append(fns, function{sframe.FDE{Start: 0x1000 * uint64(len(fns)+1), Size: size}, fres})
 	}
-	add(64, sp(0, 8), sp(1, 16))            // begins the next one
-	add(64, sp(0, 8), sp(1, 16), sp(9, 24)) // and that begins the fourth
-	add(32, sp(0, 8), sp(1, 16))            // the first one again, of another function
+	add(64, sp(0, 8), sp(1, 16))            // prefix of the next list
+	add(64, sp(0, 8), sp(1, 16), sp(9, 24)) // prefix of the fourth list
+	add(32, sp(0, 8), sp(1, 16))            // equal to the first list, in another function
 	add(64, sp(0, 8), sp(1, 16), sp(9, 24), sp(20, 8))
 	add(64, sp(0, 8), sp(2, 16))
 	add(64, sp(0, 8))
-	const row = 3 // bytes: start address, info, one word
+	const row = 3 // size in bytes: start address, info, one word
 	for _, tt := range []struct {
 		version sframe.Version
-		rows    int // that are left in the pool
-		lists   int // attributes that are left
+		rows    int // number of rows stored
+		lists   int // number of attributes stored
 	}{
 		{sframe.V1, 4 + 2, 0},
 		{sframe.V2, 4 + 2, 0},             // the fourth, the fifth
@@ -96,7 +96,7 @@ func TestShare(t *testing.T) {
 		opt.Join, opt.Share = true, true
 		_, shared := encodeAll(t, opt, fns, 1)
 		if !slices.Equal(said(t, plain), said(t, shared)) {
-			t.Errorf("%v: shared rows are others", tt.version)
+			t.Errorf("%v: shared rows differ", tt.version)
 		}
 		if want := l.HeaderSize + len(fns)*l.FDESize + tt.rows*row + tt.lists*l.AttrSize; len(shared) != want {
 			t.Errorf("%v: %d bytes, want %d", tt.version, len(shared), want)
@@ -109,8 +109,7 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// TestJoin expects the same bytes however the functions are divided, and the same rows
-// whether they are shared or not.
+// TestJoin expects the same bytes for any number of Builders, and the same rows whether or not they are shared.
 func TestJoin(t *testing.T) {
 	for _, version := range []sframe.Version{sframe.V1, sframe.V2, sframe.V3} {
 		for seed := range long.Pick[uint64](t, 3, 20) {
@@ -128,33 +127,33 @@ func TestJoin(t *testing.T) {
 					}
 					fn.fres = append(fn.fres, e)
 				}
-				if i > 0 && r.IntN(3) == 0 { // the rows of another one, or its first ones
+				if i > 0 && r.IntN(3) == 0 { // the rows of another function, or the first of them
 					other := fns[r.IntN(i)]
 					fn.fde.Size, fn.fres = other.fde.Size, other.fres[:1+r.IntN(len(other.fres))]
 				}
 				fns = append(fns, fn)
 			}
-			if seed%3 == 0 { // nothing between most of them
+			if seed%3 == 0 { // mostly adjacent
 				for i := range fns[1:] {
 					if r.IntN(8) > 0 {
 						fns[i+1].fde.Start = fns[i].fde.End()
 					}
 				}
 			}
-			if seed%2 != 0 { // and in any order
+			if seed%2 != 0 { // in any order
 				r.Shuffle(len(fns), func(i, j int) { fns[i], fns[j] = fns[j], fns[i] })
 			}
 			opt := Options{Version: version, ABI: sframe.AMD64Little, Join: true, Share: true}
 			_, want := encodeAll(t, opt, fns, 1)
 			for _, parts := range []int{2, 3, 8, 40} {
 				if _, got := encodeAll(t, opt, fns, parts); !bytes.Equal(got, want) {
-					t.Errorf("%v, seed %d: other bytes in %d parts", version, seed, parts)
+					t.Errorf("%v, seed %d: bytes differ in %d parts", version, seed, parts)
 				}
 			}
 			opt.Join, opt.Share = false, false
 			_, plain := encodeAll(t, opt, fns, 4)
 			if !slices.Equal(said(t, plain), said(t, want)) {
-				t.Errorf("%v, seed %d: shared rows are others", version, seed)
+				t.Errorf("%v, seed %d: shared rows differ", version, seed)
 			}
 			if len(plain) <= len(want) {
 				t.Errorf("%v, seed %d: %d bytes shared, %d not", version, seed, len(want), len(plain))
@@ -163,7 +162,7 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// TestListTypes has lists with the same bytes, but with start addresses of different widths: other rows.
+// TestListTypes has lists with the same bytes but start addresses of different widths, so their rows differ.
 func TestListTypes(t *testing.T) {
 	l := newLists(true, 3)
 	add := func(typ sframe.FREType, b ...byte) uint32 {
@@ -176,7 +175,7 @@ func TestListTypes(t *testing.T) {
 		t.Error("lists of two types are one")
 	}
 	if again := add(sframe.Addr1, 0, 0, 3, 8); again != first || len(l.data) != 8 {
-		t.Errorf("the same list is %d, want %d, with %d bytes", again, first, len(l.data))
+		t.Errorf("equal list has index %d, want %d; %d bytes", again, first, len(l.data))
 	}
 	longer := add(sframe.Addr2, 0, 0, 3, 8, 9)
 	l.sharePrefixes()

@@ -7,28 +7,28 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A trie has a node for each cluster, and for each longer list that occurs several times in the code. Each step from a
-// node to the next is a cluster.
+// A trie has a node for each cluster, and for each longer list that occurs several times in the code. Each edge is a
+// cluster.
 type trie struct {
 	clusters []cluster
-	limit    uint32 // of the rows of a list
+	limit    uint32 // maximum number of rows of a list
 	places   []place
-	nodes    []node   // the first one is the root, the empty list
-	deepest  []uint32 // of each place: the node of the longest such list that begins with it
+	nodes    []node   // the first is the root, the empty list
+	deepest  []uint32 // by place: node of the longest list that starts there
 }
 
 // A node is a list.
 type node struct {
-	cost   uint64 // of the list in an FDE: it is divided among all that use it
+	cost   uint64 // of the list in an FDE; shared by all uses
 	parent uint32 // the list without its last cluster
-	uses   uint32 // how often the list occurs
+	uses   uint32 // number of occurrences of the list
 	depth  uint32 // number of clusters
-	rows   uint32 // their number
-	size   uint32 // of the rows in bytes, without their start addresses, and of the attribute
-	list   uint32 // the same with start addresses
+	rows   uint32 // number of rows
+	size   uint32 // of the attribute and the rows without start addresses in bytes
+	list   uint32 // size including start addresses
 }
 
-// newTrie returns a trie of the lists of one cluster. Their nodes have the indexes of the clusters.
+// newTrie returns a trie of the lists of one cluster. Their nodes have the same indexes as the clusters.
 func newTrie(b *Builder, places []place) *trie {
 	t := &trie{
 		clusters: b.clusters, places: places, deepest: make([]uint32, len(places)),
@@ -44,7 +44,7 @@ func newTrie(b *Builder, places []place) *trie {
 	return t
 }
 
-// grow adds all longer lists that occur several times. Each round extends those of the round before by a cluster.
+// grow adds all longer lists that occur several times. Each round extends the lists of the previous round by a cluster.
 func (t *trie) grow(limit uint32) {
 	for _, n := range t.deepest {
 		t.nodes[n].uses++
@@ -65,20 +65,20 @@ func (t *trie) grow(limit uint32) {
 	}
 }
 
-// A slot of a hash table has a list that is a cluster longer than a node.
+// A slot is an entry of a hash table. Its list is one cluster longer than a node.
 type slot struct {
 	hash  uint32
-	start uint32 // where the list is first, plus 1; 0: the slot is free
+	start uint32 // place of the first occurrence plus 1; 0: the slot is empty
 }
 
-// extend extends the lists of the given depth, and adds those to the trie that occur several times. It returns their
+// extend extends the lists of the given depth, and adds those that occur several times to the trie. It returns their
 // places.
 func (t *trie) extend(starts []uint32, depth uint32, slots []slot) []uint32 {
 	left, mask := starts[:0], uint32(len(slots)-1)
 	places, deepest := t.places, t.deepest
 	for _, start := range starts {
 		parent, next := deepest[start], places[start+depth]
-		if next.gap == 0 { // another chain
+		if next.gap == 0 { // start of another chain
 			continue
 		}
 		hash := uint32((uint64(parent)*hashFactor ^ uint64(next.gap)<<32 ^ uint64(next.cluster)) * hashFactor >> 32)
@@ -93,7 +93,7 @@ func (t *trie) extend(starts []uint32, depth uint32, slots []slot) []uint32 {
 				continue
 			}
 			n := deepest[first]
-			if n == parent { // until now, the list occurred once
+			if n == parent { // second occurrence of the list
 				if t.nodes[n].rows+t.clusters[next.cluster].rows > t.limit {
 					break
 				}
@@ -113,7 +113,7 @@ func (t *trie) extend(starts []uint32, depth uint32, slots []slot) []uint32 {
 	return left
 }
 
-// distance returns the distance of two places.
+// distance returns the distance from the place at start to the one the given number of places later.
 func (t *trie) distance(start, places uint32) (sum uint32) {
 	for _, p := range t.places[start+1 : start+places+1] {
 		sum += p.gap
@@ -121,7 +121,7 @@ func (t *trie) distance(start, places uint32) (sum uint32) {
 	return sum
 }
 
-// add adds the node of a list and returns its index. The list is its parent and a cluster at an offset.
+// add adds the node of a list and returns its index. The list is its parent's list, followed by a cluster at an offset.
 func (t *trie) add(parent, cluster, offset uint32) uint32 {
 	p, c := &t.nodes[parent], &t.clusters[cluster]
 	n := node{parent: parent, depth: p.depth + 1, rows: p.rows + c.rows, size: p.size + c.size}
@@ -130,7 +130,7 @@ func (t *trie) add(parent, cluster, offset uint32) uint32 {
 	return uint32(len(t.nodes) - 1)
 }
 
-// price sets the costs of lists by their uses, and resets these.
+// price sets the costs of lists from their uses, and resets the uses.
 func (t *trie) price() {
 	for i := range t.nodes {
 		n := &t.nodes[i]
