@@ -18,7 +18,7 @@ import (
 	"cfi2sframe/internal/testkit/must"
 )
 
-// withSections returns a file with compressed sections of the given contents, from index 1 on.
+// withSections returns a file with compressed sections of the given contents, starting at index 1.
 func withSections(t *testing.T, contents ...[]byte) *elffile.File {
 	t.Helper()
 	o := &elftest.Object{Header: elf.Header64{Type: uint16(elf.ET_DYN), Machine: uint16(elf.EM_X86_64)}}
@@ -29,7 +29,7 @@ func withSections(t *testing.T, contents ...[]byte) *elffile.File {
 	return mustOpen(t, o.Bytes())
 }
 
-// packed compresses data, as the contents of a section that claims the given size.
+// packed returns the contents of a compressed section that declares the given size.
 func packed(t *testing.T, kind elf.CompressionType, data []byte, size int) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -43,7 +43,7 @@ func packed(t *testing.T, kind elf.CompressionType, data []byte, size int) []byt
 	return elftest.Compressed(kind, uint64(size), out.Bytes())
 }
 
-// TestDecompression reads sections that are compressed, of as many bytes as they say, fewer and more.
+// TestDecompression decompresses sections whose size equals, exceeds or is less than the declared size.
 func TestDecompression(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, kind := range []elf.CompressionType{elf.COMPRESS_ZLIB, elf.COMPRESS_ZSTD} {
@@ -64,15 +64,15 @@ func TestDecompression(t *testing.T) {
 				if claimed == n && (err != nil || !bytes.Equal(got, data)) {
 					t.Errorf("%v, %d bytes: %d bytes, %v", kind, n, len(got), err)
 				}
-				if claimed != n && (err == nil || !strings.Contains(err.Error(), "does not decompress to the")) {
-					t.Errorf("%v, %d bytes that claim to be %d: %v", kind, n, claimed, err)
+				if claimed != n && (err == nil || !strings.Contains(err.Error(), "cannot decompress to the")) {
+					t.Errorf("%v, %d bytes that declare %d: %v", kind, n, claimed, err)
 				}
 			}
 		}
 	}
 }
 
-// TestDecompressionRoom expects that a small file can have a section of 30 MB, and no two of them.
+// TestDecompressionRoom expects that a small file can have one section of 30 MB, but not two.
 func TestDecompressionRoom(t *testing.T) {
 	const size = 30 << 20
 	b := packed(t, elf.COMPRESS_ZSTD, make([]byte, size), size)
@@ -82,12 +82,12 @@ func TestDecompressionRoom(t *testing.T) {
 	}
 	_, err := f.ReadUncompressed(&f.Sections[2])
 	if !errors.Is(err, elffile.ErrBudget) || !strings.Contains(err.Error(),
-		"31457280 bytes when decompressed: more work than its size justifies") {
+		"decompressed size of 31457280 bytes: too much work for an input of this size") {
 		t.Errorf("section 2: %v", err)
 	}
 }
 
-// TestFileOffset has two segments one after the other; the file ends in the second one. FuzzStructured has others.
+// TestFileOffset has two adjacent segments; the file ends in the second. FuzzStructured covers others.
 func TestFileOffset(t *testing.T) {
 	load := func(off, addr uint64) elf.Prog64 {
 		return elf.Prog64{Type: uint32(elf.PT_LOAD), Off: off, Vaddr: addr, Filesz: 16, Memsz: 16}
@@ -97,7 +97,7 @@ func TestFileOffset(t *testing.T) {
 	copy(b[elffile.HeaderSize:], elftest.Append(nil, binary.LittleEndian, []elf.Prog64{load(200, 16), load(300, 32)}))
 	f := mustOpen(t, b)
 	for _, tt := range []struct {
-		addr, n, want uint64 // 0 if no segment has them
+		addr, n, want uint64 // 0 if no segment contains them
 	}{{15, 1, 0}, {16, 16, 200}, {16, 17, 0}, {32, 0, 216}, {32, 10, 300}, {32, 11, 0}, {48, 1, 0}} {
 		if off, ok := f.FileOffset(tt.addr, tt.n); off != tt.want || ok != (tt.want > 0) {
 			t.Errorf("%d bytes at %d: %d, %t; want %d", tt.n, tt.addr, off, ok, tt.want)

@@ -7,20 +7,20 @@ import (
 	"sync/atomic"
 )
 
-// ErrBudget is the cause of the error of an input that would take too much work.
-var ErrBudget = errors.New("more work than its size justifies")
+// ErrBudget is the cause of errors for inputs that would take too much work.
+var ErrBudget = errors.New("too much work for an input of this size")
 
 // A Budget bounds the work on an input: an ELF file, or an archive with its members. The unit is about a nanosecond of
-// processor time on a machine of 2026; code that spends has a constant with its cost. A nil Budget has no bound.
+// CPU time on a machine of 2026; code that spends defines its cost as a constant. A nil Budget has no bound.
 //
-// All work that can be large for a small input spends from it. Work in proportion to the input's size costs less than
-// the budget has for its bytes.
+// Work that can be large for a small input must spend from the budget. Work proportional to the size of the input costs
+// less than perByte.
 type Budget struct {
 	size int64
 	left atomic.Int64
 }
 
-// The budget of any input, and for each of its bytes. An input of 10 MB has 4.2 s.
+// The budget is anyInput plus perByte for each byte of the input. An input of 10 MB has 4.2 s.
 const (
 	anyInput = 1_200_000_000
 	perByte  = 300
@@ -41,7 +41,7 @@ func (b *Budget) Size() uint64 {
 	return uint64(b.size)
 }
 
-// Spend takes n times the cost from the budget. If not enough is left, it takes nothing and returns an error.
+// Spend subtracts n times the cost from the budget. If not enough is left, it subtracts nothing and returns an error.
 func (b *Budget) Spend(cost int64, n uint64) error {
 	if b == nil {
 		return nil
@@ -52,5 +52,5 @@ func (b *Budget) Spend(cost int64, n uint64) error {
 		return nil
 	}
 	b.left.Add(sum)
-	return fmt.Errorf("%w: %d bytes of input; if it is sound, convert its parts one by one", ErrBudget, b.size)
+	return fmt.Errorf("%w (%d bytes); if it is valid, convert its parts separately", ErrBudget, b.size)
 }

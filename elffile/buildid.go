@@ -2,14 +2,14 @@ package elffile
 
 import "debug/elf"
 
-// maxNotes bounds the size of all notes that are read, in bytes.
+// maxNotes bounds the total size in bytes of notes that are read.
 const maxNotes = 1 << 20
 
-// noteBuildID is NT_GNU_BUILD_ID, the type of the note with the build-id.
+// noteBuildID is NT_GNU_BUILD_ID, the type of the build-id note.
 const noteBuildID = 3
 
-// BuildID returns the build-id, and the header of the section with its note, or nil. In a file without section headers,
-// that section is a PT_NOTE.
+// BuildID returns the build-id and the header of the section that contains it, or nil. In a file without section
+// headers, the header describes a PT_NOTE.
 func (f *File) BuildID() (id []byte, in *elf.Section64, err error) {
 	var all []elf.Section64
 	var names []string

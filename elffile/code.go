@@ -7,30 +7,30 @@ import (
 	"slices"
 )
 
-// A Span is a range of addresses or of file offsets, End excluded.
+// A Span is a range of addresses or file offsets. End is exclusive.
 type Span struct{ Begin, End uint64 }
 
 // Size returns the size of s in bytes.
 func (s Span) Size() uint64 { return s.End - s.Begin }
 
-// Has reports whether an address or offset is in s.
+// Has reports whether s contains an address or offset.
 func (s Span) Has(at uint64) bool { return s.Begin <= at && at < s.End }
 
 // Overlaps reports whether s and t share bytes.
 func (s Span) Overlaps(t Span) bool { return s.Begin < t.End && t.Begin < s.End }
 
-// Contains reports whether t is in s.
+// Contains reports whether t is within s.
 func (s Span) Contains(t Span) bool { return s.Begin <= t.Begin && t.End <= s.End }
 
-// A CodeRange is a section of code, or in a file without section headers an executable segment.
+// A CodeRange is a code section or, in a file without section headers, an executable segment.
 type CodeRange struct {
-	Span          // addresses, as of Section.Base
+	Span          // addresses; see Section.Base
 	Name   string // of the section, or "PT_LOAD"
-	Off    uint64 // of its bytes in the file
-	Filesz uint64 // how many bytes the file has: none in debug files, and in segments not the zeros at the end
+	Off    uint64 // file offset
+	Filesz uint64 // size in the file: 0 in debug files; excludes the zero-fill of segments
 }
 
-// Code returns where the code of the file is, by address. Empty sections are not code.
+// Code returns the code of the file, sorted by address. Empty sections are not code.
 func (f *File) Code() []CodeRange {
 	isCode := func(s *Section) bool {
 		return s.Alloc() && s.Flags&uint64(elf.SHF_EXECINSTR) != 0 && (!f.IsObject() || s.Base != 0)

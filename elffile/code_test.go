@@ -28,7 +28,10 @@ func TestCode(t *testing.T) {
 		section(".no.base", elf.SHT_PROGBITS, code, 0, 4),
 	}
 	segments := []elf.Prog64{
-		{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X), Off: 0x80, Vaddr: 0x9000, Memsz: 0x30, Filesz: 0x20},
+		{
+			Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X), Off: 0x80, Vaddr: 0x9000, Memsz: 0x30,
+			Filesz: 0x20,
+		},
 		{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R), Vaddr: 0xa000, Memsz: 8, Filesz: 8},
 		{Type: uint32(elf.PT_GNU_STACK), Flags: uint32(elf.PF_X), Memsz: 8},
 	}
@@ -61,7 +64,8 @@ func TestSpan(t *testing.T) {
 		t                  Span
 		overlaps, contains bool
 	}{
-		{Span{0, 10}, false, false}, {Span{0, 11}, true, false}, {Span{10, 20}, true, true}, {Span{19, 21}, true, false},
+		{Span{0, 10}, false, false}, {Span{0, 11}, true, false},
+		{Span{10, 20}, true, true}, {Span{19, 21}, true, false},
 		{Span{20, 21}, false, false}, {Span{12, 13}, true, true},
 	} {
 		if s.Overlaps(tt.t) != tt.overlaps || s.Contains(tt.t) != tt.contains {
@@ -73,11 +77,11 @@ func TestSpan(t *testing.T) {
 	}
 }
 
-// TestMaxContent expects that no section has more bytes than maxContent, whatever the size of its file.
+// TestMaxContent expects maxContent to limit the size of contents, whatever the size of the file.
 func TestMaxContent(t *testing.T) {
 	for size, want := range map[uint64]string{
-		maxContent:     "does not decompress to the 134217728 bytes its header says",
-		maxContent + 1: "134217729 bytes when decompressed are more than the limit of 134217728",
+		maxContent:     "cannot decompress to the 134217728 bytes declared in the header",
+		maxContent + 1: "134217729 bytes exceeds the limit of 134217728",
 	} {
 		f := &File{budget: NewBudget(1 << 40)}
 		_, err := f.decompress("section x", 0, &compression{elf.COMPRESS_ZLIB, 0, size}, nil)
@@ -87,7 +91,7 @@ func TestMaxContent(t *testing.T) {
 	}
 }
 
-// TestOffsets compares with the structures of debug/elf.
+// TestOffsets compares offsets with the structs of debug/elf.
 func TestOffsets(t *testing.T) {
 	for i, tt := range []struct{ got, want uintptr }{
 		{HeaderSize, unsafe.Sizeof(elf.Header64{})},

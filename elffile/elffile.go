@@ -1,15 +1,15 @@
-// Package elffile reads the headers and contents of 64-bit ELF files of either byte order, which may be damaged or
+// Package elffile reads the headers and contents of 64-bit ELF files of either byte order, which may be malformed or
 // hostile.
 //
-// It differs from debug/elf in what a rewriter needs. Headers are as in the file (indexes, offsets, positions of the
-// tables), and section headers are optional. Every offset is checked against the file's size before memory is
-// allocated for it. Contents are read only on request, so that damage in unused parts does no harm. The work on a file
-// is bounded by its size; see Budget. Types and constants are those of debug/elf.
+// Unlike debug/elf, it meets the needs of a rewriter. Headers are as in the file (indexes, offsets, positions of the
+// tables), and section headers are optional. Every offset is checked against the size of the file before memory is
+// allocated. Contents are read only on request, so damage in unused parts does no harm. The work on a file is bounded
+// by its size; see Budget. Types and constants are those of debug/elf.
 //
-// Relocatable objects have no addresses. New assigns addresses to sections of code and to .eh_frame (Section.Base), as
-// a linker would, and ReadRelocated writes them into contents.
+// Relocatable objects have no addresses. New assigns addresses to code sections and to .eh_frame (Section.Base), as a
+// linker would, and ReadRelocated applies relocations to contents.
 //
-// A File is for one goroutine at a time, except ReadAt, ReadInto and Contents.
+// A File is not safe for concurrent use, except for ReadAt, ReadInto and Contents.
 package elffile
 
 import (
@@ -30,7 +30,7 @@ import (
 	"cfi2sframe/internal/arch"
 )
 
-// Sizes in bytes of the 64-bit records, as in the ELF specification.
+// Sizes in bytes of the 64-bit records in the ELF specification.
 const (
 	HeaderSize  = 64
 	ProgSize    = 56
@@ -40,8 +40,8 @@ const (
 	DynSize     = 16
 )
 
-// Offsets in bytes of fields in these records. The first field of a relocation is its offset, and that of a dynamic
-// entry its tag.
+// Offsets in bytes of fields in these records. The first field of a relocation is its offset; the first field of a
+// dynamic entry is its tag.
 const (
 	SymShndx   = 6
 	SymValue   = 8
@@ -50,7 +50,7 @@ const (
 	DynValue   = 8
 )
 
-// Offsets in bytes of fields of the ELF header, for errors.
+// Offsets in bytes of fields in the ELF header, for errors.
 const (
 	offPhentsize = 0x36
 	offShentsize = 0x3a
@@ -58,16 +58,16 @@ const (
 	offShstrndx  = 0x3e
 )
 
-// An Error says what is wrong with the file, and where.
+// An Error describes a malformed file.
 type Error struct {
-	Where string // the part of the file, such as "program header 3" or "section .eh_frame"
+	Where string // part of the file, for example "program header 3" or "section .eh_frame"
 	Off   uint64 // offset in bytes from the start of the file
 	Msg   string
 
 	cause error
 }
 
-// Reasons why a sound file cannot be read.
+// Reasons why a valid file cannot be read.
 var (
 	ErrNotELF = errors.New("not an ELF file")
 	Err32Bit  = errors.New("32-bit ELF file")
@@ -77,7 +77,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s at file offset %#x: %s", e.Where, e.Off, e.Msg)
 }
 
-// Unwrap returns the cause, such as an error of the system, ErrNotELF or Err32Bit, or nil.
+// Unwrap returns the cause: a system error, ErrNotELF, Err32Bit or nil.
 func (e *Error) Unwrap() error { return e.cause }
 
 func errorf(where string, off uint64, format string, args ...any) error {
@@ -90,7 +90,7 @@ func errorf(where string, off uint64, format string, args ...any) error {
 	return e
 }
 
-// A reader remembers the first error of the system.
+// A reader records the first system error.
 type reader struct {
 	io.ReaderAt
 	size   int64
@@ -100,7 +100,7 @@ type reader struct {
 func (r *reader) ReadAt(b []byte, off int64) (int, error) {
 	n, err := r.ReaderAt.ReadAt(b, off)
 	if end := off + int64(n); n < len(b) && end < r.size && (err == nil || errors.Is(err, io.EOF)) {
-		err = fmt.Errorf("the file ends early: at offset %#x, and not %#x", end, r.size)
+		err = fmt.Errorf("file ends at offset %#x instead of %#x", end, r.size)
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		r.failed.CompareAndSwap(nil, &err)
@@ -112,16 +112,16 @@ func (r *reader) ReadAt(b []byte, off int64) (int, error) {
 type Section struct {
 	elf.Section64
 	Name string
-	Base uint64 // Addr, or in a relocatable object the address that New assigned, or 0
+	Base uint64 // Addr; in a relocatable object, the address assigned by New, or 0
 }
 
 // Compressed reports whether the section has SHF_COMPRESSED set.
 func (s *Section) Compressed() bool { return s.Flags&uint64(elf.SHF_COMPRESSED) != 0 }
 
-// Alloc reports whether the section occupies memory when the program runs.
+// Alloc reports whether the section occupies memory at run time.
 func (s *Section) Alloc() bool { return s.Flags&uint64(elf.SHF_ALLOC) != 0 }
 
-// IsCode reports whether the section has bytes of code, which are in memory when the program runs.
+// IsCode reports whether the section contains code that is in memory at run time.
 func (s *Section) IsCode() bool {
 	return s.Alloc() && s.HasBytes() && s.Flags&uint64(elf.SHF_EXECINSTR) != 0
 }
@@ -132,35 +132,35 @@ func (s *Section) HasBytes() bool {
 	return t != elf.SHT_NOBITS && t != elf.SHT_NULL
 }
 
-// A File is an ELF file whose headers have been read and checked.
+// A File is an ELF file with decoded and checked headers.
 type File struct {
 	elf.Header64
 	Order    binary.ByteOrder
 	Progs    []elf.Prog64
-	Sections []Section // as in the file: index 0 is the null section; empty without section headers
+	Sections []Section // as in the file: index 0 is the null section; empty if there are no section headers
 	Shstrndx int       // index of the section name table, or 0
-	Size     uint64    // of the file, in bytes
+	Size     uint64    // of the file in bytes
 
 	r       reader
-	indexes map[uint32]int // by symbol table, its section of type SHT_SYMTAB_SHNDX
+	indexes map[uint32]int // SHT_SYMTAB_SHNDX section by symbol table
 	budget  *Budget
 	loads   []int // indexes of the PT_LOADs
-	sorted  bool  // by address, and none overlaps another
+	sorted  bool  // loads is sorted by address and does not overlap
 
-	based []int // indexes of the sections of an object that have a Base, in the order of addresses
+	based []int // indexes of the sections of an object that have a Base, by address
 
-	// For relocations.
+	// Relocations.
 	fields   map[uint32]arch.Field // by type
-	relas    map[*Section][]int    // indexes of the relocation sections of a section
+	relas    map[*Section][]int    // indexes of relocation sections by target
 	places   map[int]*symbolPlaces // by index of the symbol table
-	placesOf uint64                // bytes of the symbol tables in places
+	placesOf uint64                // total size of the symbol tables in places
 }
 
-// New reads the headers of the ELF file of the given size in r. Both header tables are inside the file then; the
-// contents need not be. The File reads from r as long as it is used.
+// New decodes the headers of the ELF file of the given size in r. Both header tables are within the file, but contents
+// may not be. The File reads from r as long as it is used.
 func New(r io.ReaderAt, size int64) (*File, error) { return NewIn(NewBudget(size), r, size) }
 
-// NewIn is New with the budget of the input that contains the file.
+// NewIn is like New, but uses the budget of the input that contains the file.
 func NewIn(budget *Budget, r io.ReaderAt, size int64) (*File, error) {
 	f := &File{Size: uint64(size), r: reader{ReaderAt: r, size: size}, budget: budget}
 	raw := make([]byte, min(max(size, 0), HeaderSize))
@@ -168,17 +168,18 @@ func NewIn(budget *Budget, r io.ReaderAt, size int64) (*File, error) {
 		return nil, errorf("ELF header", 0, "%v", err)
 	}
 	if !bytes.HasPrefix(raw, []byte(elf.ELFMAG)) {
-		return nil, errorf("ELF header", 0, "%v: it starts with %q", ErrNotELF, raw[:min(len(raw), len(elf.ELFMAG))])
+		return nil, errorf("ELF header", 0, "%v: starts with %q", ErrNotELF, raw[:min(len(raw), len(elf.ELFMAG))])
 	}
 	if len(raw) < HeaderSize {
-		return nil, errorf("ELF header", 0, "the file has %d bytes, less than an ELF header of %d", size, HeaderSize)
+		return nil, errorf("ELF header", 0, "file of %d bytes is shorter than an ELF header (%d bytes)", size,
+			HeaderSize)
 	}
 	switch c := elf.Class(raw[elf.EI_CLASS]); c {
 	case elf.ELFCLASS64:
 	case elf.ELFCLASS32:
 		return nil, errorf("ELF header", elf.EI_CLASS, "%v; SFrame is defined for 64-bit ABIs only", Err32Bit)
 	default:
-		return nil, errorf("ELF header", elf.EI_CLASS, "the class is %d, not ELFCLASS64 (2)", c)
+		return nil, errorf("ELF header", elf.EI_CLASS, "class is %d, not ELFCLASS64 (2)", c)
 	}
 	switch d := elf.Data(raw[elf.EI_DATA]); d {
 	case elf.ELFDATA2LSB:
@@ -187,10 +188,10 @@ func NewIn(budget *Budget, r io.ReaderAt, size int64) (*File, error) {
 		f.Order = binary.BigEndian
 	default:
 		return nil, errorf("ELF header", elf.EI_DATA,
-			"the data encoding is %d, not 1 (little-endian) or 2 (big-endian)", d)
+			"data encoding is %d, not 1 (little-endian) or 2 (big-endian)", d)
 	}
 	if v := raw[elf.EI_VERSION]; v != byte(elf.EV_CURRENT) {
-		return nil, errorf("ELF header", elf.EI_VERSION, "the version is %d, not 1", v)
+		return nil, errorf("ELF header", elf.EI_VERSION, "version is %d, not 1", v)
 	}
 	_, _ = binary.Decode(raw, f.Order, &f.Header64) // raw has its size
 	if err := f.readSectionHeaders(); err != nil {
@@ -222,25 +223,25 @@ func (f *File) readAt(b []byte, off uint64) error {
 	return err
 }
 
-// inFile reports whether n bytes at off lie inside the file.
+// inFile reports whether the file contains n bytes at off.
 func (f *File) inFile(off, n uint64) bool { return n <= f.Size && off <= f.Size-n }
 
 const sectionTable = "section header table"
 
-// maxSections is the largest number of section headers.
+// maxSections is the maximum number of section headers.
 const maxSections = 3 << 18
 
-// readSectionHeaders reads the section headers and their names.
+// readSectionHeaders decodes the section headers and their names.
 func (f *File) readSectionHeaders() error {
 	num, shstrndx, err := f.sectionNumbers()
 	if err != nil || num == 0 {
 		return err
 	}
 	if num > maxSections {
-		return errorf(sectionTable, f.Shoff, "%d section headers are more than the limit of %d", num, maxSections)
+		return errorf(sectionTable, f.Shoff, "%d section headers exceed the limit of %d", num, maxSections)
 	}
 	if !f.inFile(f.Shoff, num*SectionSize) {
-		return errorf(sectionTable, f.Shoff, "%d headers of %d bytes do not fit the file of %d bytes", num,
+		return errorf(sectionTable, f.Shoff, "%d headers of %d bytes do not fit in the file of %d bytes", num,
 			SectionSize, f.Size)
 	}
 	f.Sections = make([]Section, 0, num)
@@ -261,22 +262,22 @@ func (f *File) readSectionHeaders() error {
 	if err != nil {
 		return err
 	}
-	// The null section is no section, but its header can hold these numbers.
+	// The null section is not a section, but its header can hold these numbers.
 	first := &f.Sections[0]
 	first.Section64 = elf.Section64{Size: first.Size, Link: first.Link, Info: first.Info}
 	if shstrndx == 0 {
 		return nil
 	}
 	if shstrndx >= num {
-		return errorf("ELF header", offShstrndx, "section name table index %d, but there are only %d sections",
+		return errorf("ELF header", offShstrndx, "section name table index is %d, but there are only %d sections",
 			shstrndx, num)
 	}
 	f.Shstrndx = int(shstrndx)
 	return f.readSectionNames(&f.Sections[shstrndx])
 }
 
-// sectionNumbers returns how many section headers the file has, and which of them is that of the names. If the ELF
-// header cannot hold the numbers, they are in the null section (ELF gABI, "ELF Header").
+// sectionNumbers returns the number of section headers, and the index of the section name table. If they do not fit in
+// the ELF header, they are in the null section (ELF gABI, "ELF Header").
 func (f *File) sectionNumbers() (num, shstrndx uint64, err error) {
 	if f.Shoff == 0 {
 		if f.Shnum != 0 {
@@ -294,7 +295,7 @@ func (f *File) sectionNumbers() (num, shstrndx uint64, err error) {
 	}
 	var raw [SectionSize]byte
 	if err := f.readAt(raw[:], f.Shoff); err != nil {
-		return 0, 0, errorf(sectionTable, f.Shoff, "lies outside the file of %d bytes", f.Size)
+		return 0, 0, errorf(sectionTable, f.Shoff, "past the end of the file (%d bytes)", f.Size)
 	}
 	var s elf.Section64
 	_, _ = binary.Decode(raw[:], f.Order, &s)
@@ -307,27 +308,27 @@ func (f *File) sectionNumbers() (num, shstrndx uint64, err error) {
 	return num, shstrndx, nil
 }
 
-// Bounds on section names, in bytes. Names may share bytes of their table. Without meanName, a few kilobytes could be
-// the names of 100,000 sections.
+// Bounds on section names in bytes. Names may share bytes of their table. Without meanName, a few kilobytes could
+// contain the names of 100,000 sections.
 const (
-	maxNames       = 64 << 20 // their table
-	maxSectionName = 4096     // a name; a longer one is read as ""
-	meanName       = 64       // the mean of all, beyond twice the size of the table
+	maxNames       = 64 << 20 // table size
+	maxSectionName = 4096     // size of a name; longer names are read as ""
+	meanName       = 64       // allowance per section, in addition to twice the table size
 )
 
-// readSectionNames names the sections by their table. Names that are not terminated or outside the table are empty.
+// readSectionNames sets the names of the sections. Names that are not terminated or outside the table are empty.
 func (f *File) readSectionNames(table *Section) error {
 	const where = "section name table"
 	if !table.HasBytes() || table.Size > maxNames || !f.inFile(table.Off, table.Size) {
 		return errorf(where, table.Off,
-			"%d bytes of type %v are not inside the file of %d bytes, or more than the limit of %d",
+			"%d bytes of type %v are not within the file of %d bytes, or exceed the limit of %d",
 			table.Size, elf.SectionType(table.Type), f.Size, maxNames)
 	}
 	names := make([]byte, table.Size)
 	if err := f.ReadInto(where, names, table.Off); err != nil {
 		return err
 	}
-	all := string(names) // whose memory all names share
+	all := string(names) // names are substrings and share its memory
 	most := meanName*uint64(len(f.Sections)) + 2*table.Size
 	left := most
 	for i := range f.Sections {
@@ -339,15 +340,15 @@ func (f *File) readSectionNames(table *Section) error {
 			}
 		}
 		if uint64(len(s.Name)) > left {
-			return errorf(where, table.Off, "the names of %d sections overlap in its %d bytes: "+
-				"they have more than %d bytes up to section %d", len(f.Sections), table.Size, most, i)
+			return errorf(where, table.Off, "names of %d sections overlap in %d bytes: "+
+				"their total size exceeds %d bytes at section %d", len(f.Sections), table.Size, most, i)
 		}
 		left -= uint64(len(s.Name))
 	}
 	return nil
 }
 
-// Bounds on program headers. Linux loads files with up to 1170.
+// Bounds on the number of program headers. Linux loads files with up to 1170.
 const (
 	maxProgs = 1 << 17
 	maxLoads = 1 << 11 // of type PT_LOAD
@@ -366,10 +367,11 @@ func (f *File) readProgramHeaders() error {
 		return errorf("ELF header", offPhentsize, "e_phentsize is %d, not %d", f.Phentsize, ProgSize)
 	}
 	if !f.inFile(f.Phoff, num*ProgSize) {
-		return errorf(where, f.Phoff, "%d headers of %d bytes do not fit the file of %d bytes", num, ProgSize, f.Size)
+		return errorf(where, f.Phoff, "%d headers of %d bytes do not fit in the file of %d bytes", num, ProgSize,
+			f.Size)
 	}
 	if num > maxProgs {
-		return errorf(where, f.Phoff, "%d program headers are more than the limit of %d", num, maxProgs)
+		return errorf(where, f.Phoff, "%d program headers exceed the limit of %d", num, maxProgs)
 	}
 	raw := make([]byte, num*ProgSize)
 	if err := f.readAt(raw, f.Phoff); err != nil {
@@ -383,7 +385,7 @@ func (f *File) readProgramHeaders() error {
 			return errorf(fmt.Sprintf("program header %d", i), f.Phoff+uint64(i)*ProgSize, format, args...)
 		}
 		if p.Memsz > math.MaxUint64-p.Vaddr {
-			return wrong("p_vaddr %#x + p_memsz %#x passes 2^64", p.Vaddr, p.Memsz)
+			return wrong("p_vaddr %#x + p_memsz %#x exceeds 2^64", p.Vaddr, p.Memsz)
 		}
 		if elf.ProgType(p.Type) != elf.PT_LOAD {
 			continue
@@ -422,11 +424,11 @@ func (f *File) Budget() *Budget {
 	return f.budget
 }
 
-// Contents returns the file's bytes.
+// Contents returns the contents of the file.
 func (f *File) Contents() io.ReaderAt { return &f.r }
 
-// ReadError returns the first error of the system when the file was read, or nil. Results made of the file must not be
-// used then: unreadable parts may have been taken for missing or damaged ones.
+// ReadError returns the first system error from reading the file, or nil. After such an error, results derived from the
+// file must not be used, because unreadable parts may have been treated as missing or malformed.
 func (f *File) ReadError() error {
 	if f == nil {
 		return nil
@@ -438,44 +440,44 @@ func (f *File) ReadError() error {
 	cause := *err
 	var p *fs.PathError
 	if errors.As(cause, &p) {
-		cause = p.Err // callers add the name of the file
+		cause = p.Err // callers add the file name
 	}
-	return fmt.Errorf("reading it: %w", cause)
+	return fmt.Errorf("read error: %w", cause)
 }
 
-// ReadSection returns the contents of s in the file. It does not decompress them.
+// ReadSection returns the contents of s in the file, without decompressing them.
 func (f *File) ReadSection(s *Section) ([]byte, error) {
 	where := "section " + s.Name
 	if !s.HasBytes() {
-		return nil, errorf(where, s.Off, "has type %v and no bytes in the file", elf.SectionType(s.Type))
+		return nil, errorf(where, s.Off, "section of type %v has no contents in the file", elf.SectionType(s.Type))
 	}
 	return f.ReadAt(where, s.Off, s.Size)
 }
 
-// fits returns an error unless n bytes at off lie inside the file.
+// fits returns an error unless the file contains n bytes at off.
 func (f *File) fits(where string, off, n uint64) error {
 	if f.inFile(off, n) {
 		return nil
 	}
-	return errorf(where, off, "%d bytes do not fit the file of %d bytes", n, f.Size)
+	return errorf(where, off, "%d bytes do not fit in the file of %d bytes", n, f.Size)
 }
 
-// maxContent is how many bytes of contents are read at once, decompressed.
+// maxContent bounds the size in bytes of contents that are read at once, after decompression.
 const maxContent = 128 << 20
 
-// ReadAt returns n bytes from the given file offset; where names them in errors.
+// ReadAt returns n bytes at a file offset; where names them in errors.
 func (f *File) ReadAt(where string, off, n uint64) ([]byte, error) {
 	if err := f.fits(where, off, n); err != nil {
 		return nil, err
 	}
 	if n > maxContent {
-		return nil, errorf(where, off, "%d bytes are more than the limit of %d", n, maxContent)
+		return nil, errorf(where, off, "%d bytes exceed the limit of %d", n, maxContent)
 	}
 	b := make([]byte, n)
 	return b, f.ReadInto(where, b, off)
 }
 
-// ReadInto reads len(b) bytes from the given file offset into b; where names them in errors.
+// ReadInto reads len(b) bytes at a file offset into b; where names them in errors.
 func (f *File) ReadInto(where string, b []byte, off uint64) error {
 	if err := f.readAt(b, off); err != nil {
 		return errorf(where, off, "%v", err)
@@ -483,10 +485,10 @@ func (f *File) ReadInto(where string, b []byte, off uint64) error {
 	return nil
 }
 
-// ReadTable calls fn for parts of the n bytes at a file offset, with their offsets. A part has whole records of the
-// given size, and is overwritten after the call; where names the table in errors.
+// ReadTable calls fn for successive parts of the n bytes at a file offset, with the file offset of each part. A part
+// consists of whole records of the given size and is valid only during the call; where names the table in errors.
 func (f *File) ReadTable(where string, off, n, size uint64, fn func(b []byte, off uint64) error) error {
-	const records = 1 << 11 // that are read at a time: they fit the processor's cache
+	const records = 1 << 11 // per read; they fit in the processor's cache
 	n -= n % size
 	if err := f.fits(where, off, n); err != nil {
 		return err
@@ -504,18 +506,19 @@ func (f *File) ReadTable(where string, off, n, size uint64, fn func(b []byte, of
 	return nil
 }
 
-// addSize adds the size of a table in s to the total of its kind. Tables that are together larger than the file
-// overlap, and reading all would take too long.
+// addSize adds the size of a table in s to the total of its kind. If the total exceeds the size of the file, tables
+// overlap, and reading all of them would take too long.
 func (f *File) addSize(total *uint64, s *Section, kind string) error {
 	if s.Size > f.Size || *total > f.Size-s.Size {
 		return errorf("section "+s.Name, s.Off,
-			"%s overlap: together they are larger than the file of %d bytes", kind, f.Size)
+			"%s overlap: their total size exceeds the file size of %d bytes", kind, f.Size)
 	}
 	*total += s.Size
 	return nil
 }
 
-// UncompressedSize returns the size in bytes that headers give for the result of ReadUncompressed. It may be wrong.
+// UncompressedSize returns the size in bytes of the result of ReadUncompressed according to headers, which may be
+// wrong.
 func (f *File) UncompressedSize(s *Section) (uint64, error) {
 	if err := f.fits("section "+s.Name, s.Off, s.Size); err != nil {
 		return 0, err
@@ -527,8 +530,8 @@ func (f *File) UncompressedSize(s *Section) (uint64, error) {
 	return c.size, nil
 }
 
-// ReadUncompressed returns the contents of s, decompressed if it has SHF_COMPRESSED (zlib or zstd) or is an old
-// .zdebug_ section.
+// ReadUncompressed returns the contents of s, decompressed if s has SHF_COMPRESSED (zlib or zstd) or is an old .zdebug_
+// section.
 func (f *File) ReadUncompressed(s *Section) ([]byte, error) {
 	c, err := f.compression(s)
 	if err != nil {
@@ -541,18 +544,18 @@ func (f *File) ReadUncompressed(s *Section) ([]byte, error) {
 	return f.decompress("section "+s.Name, s.Off, c, b)
 }
 
-// Sizes in bytes of headers before compressed contents: a compression header (ELF gABI, "Section Compression"), or in
-// an old .zdebug_ section "ZLIB" and the size, big-endian.
+// Sizes in bytes of headers of compressed contents: a compression header (ELF gABI, "Section Compression"), or in an
+// old .zdebug_ section "ZLIB" and the size as a big-endian number.
 const (
 	chdrSize   = 24
 	zdebugSize = 12
 )
 
-// A compression says how the contents of a section are compressed.
+// A compression describes how a section is compressed.
 type compression struct {
 	kind   elf.CompressionType
-	header int    // size in bytes
-	size   uint64 // in bytes, when decompressed
+	header int    // size of the header in bytes
+	size   uint64 // decompressed size in bytes
 }
 
 // compression returns how s is compressed, or nil if it is not.
@@ -561,8 +564,8 @@ func (f *File) compression(s *Section) (*compression, error) {
 	switch {
 	case s.Compressed():
 		if s.Size < chdrSize {
-			return nil, errorf(where, s.Off, "compressed, but %d bytes are too few for a compression header of %d",
-				s.Size, chdrSize)
+			return nil, errorf(where, s.Off,
+				"compressed section of %d bytes is shorter than a compression header (%d bytes)", s.Size, chdrSize)
 		}
 		b, err := f.ReadAt(where, s.Off, chdrSize)
 		if err != nil {
@@ -575,24 +578,24 @@ func (f *File) compression(s *Section) (*compression, error) {
 			return nil, err
 		}
 		if len(b) < zdebugSize || string(b[:4]) != "ZLIB" {
-			return nil, errorf(where, s.Off, "does not start with ZLIB and a size of 8 bytes")
+			return nil, errorf(where, s.Off, "does not start with ZLIB and an 8-byte size")
 		}
 		return &compression{elf.COMPRESS_ZLIB, zdebugSize, binary.BigEndian.Uint64(b[4:])}, nil
 	}
 	return nil, nil
 }
 
-// costUnpacked is what a decompressed byte costs of the budget: 4 for time, the rest for memory.
+// costUnpacked is the budget cost per decompressed byte: 4 for time, the rest for memory.
 const costUnpacked = 32
 
-// decompress decompresses the contents of a section, which must give c.size bytes.
+// decompress decompresses the contents of a section, whose decompressed size must be c.size.
 func (f *File) decompress(where string, off uint64, c *compression, b []byte) ([]byte, error) {
 	size := c.size
 	if size > maxContent {
-		return nil, errorf(where, off, "%d bytes when decompressed are more than the limit of %d", size, maxContent)
+		return nil, errorf(where, off, "decompressed size of %d bytes exceeds the limit of %d", size, maxContent)
 	}
 	if err := f.budget.Spend(costUnpacked, size); err != nil {
-		return nil, errorf(where, off, "%d bytes when decompressed: %v", size, err)
+		return nil, errorf(where, off, "decompressed size of %d bytes: %v", size, err)
 	}
 	var out []byte
 	var err error
@@ -602,18 +605,18 @@ func (f *File) decompress(where string, off uint64, c *compression, b []byte) ([
 	case elf.COMPRESS_ZSTD:
 		out, err = f.unzstd(b, size)
 	default:
-		return nil, errorf(where, off, "the compression type is %d, not zlib (1) or zstd (2)", c.kind)
+		return nil, errorf(where, off, "compression type is %d, not zlib (1) or zstd (2)", c.kind)
 	}
 	if err == nil && uint64(len(out)) != size {
-		err = errors.New("the size is different")
+		err = errors.New("size differs")
 	}
 	if err != nil {
-		return nil, errorf(where, off, "does not decompress to the %d bytes its header says: %v", size, err)
+		return nil, errorf(where, off, "cannot decompress to the %d bytes declared in the header: %v", size, err)
 	}
 	return out, nil
 }
 
-// inflate decompresses b by zlib, up to size bytes and one more, which shows that the size is wrong.
+// inflate decompresses zlib data b. It stops after size+1 bytes, which reveals a wrong size.
 func inflate(b []byte, size uint64) ([]byte, error) {
 	z, err := zlib.NewReader(bytes.NewReader(b))
 	if err != nil {
@@ -622,24 +625,25 @@ func inflate(b []byte, size uint64) ([]byte, error) {
 	return unpacked(z, size)
 }
 
-// unpacked returns what r decompresses, as inflate does.
+// unpacked reads up to size+1 bytes from r.
 func unpacked(r io.Reader, size uint64) ([]byte, error) {
-	// A buffer that grows would take four times as much memory.
+	// A growing buffer would take four times as much memory.
 	var out bytes.Buffer
 	out.Grow(int(size) + 1 + bytes.MinRead)
 	_, err := io.Copy(&out, io.LimitReader(r, int64(size)+1))
 	return out.Bytes(), err
 }
 
-// unzstd is inflate for a section with its compression header. The decoder of debug/elf reads sections of files only, so
-// it gets a file with this one.
+// unzstd is like inflate, for zstd data with its compression header. The decoder in debug/elf reads only sections of
+// files, so unzstd builds a file with this section.
 func (f *File) unzstd(b []byte, size uint64) ([]byte, error) {
 	const headers = HeaderSize + 3*SectionSize
 	h := elf.Header64{
-		Ident: f.Ident, Version: uint32(elf.EV_CURRENT), Shoff: HeaderSize, Shentsize: SectionSize, Shnum: 3, Shstrndx: 1,
+		Ident: f.Ident, Version: uint32(elf.EV_CURRENT), Shoff: HeaderSize, Shentsize: SectionSize, Shnum: 3,
+		Shstrndx: 1,
 	}
 	sections := []elf.Section64{
-		1: {Type: uint32(elf.SHT_STRTAB), Off: elf.EI_NIDENT - 1, Size: 1}, // a zero
+		1: {Type: uint32(elf.SHT_STRTAB), Off: elf.EI_NIDENT - 1, Size: 1}, // a NUL byte
 		2: {Flags: uint64(elf.SHF_COMPRESSED), Off: headers, Size: uint64(len(b))},
 	}
 	file, err := binary.Append(make([]byte, 0, headers+len(b)), f.Order, h)
@@ -656,11 +660,11 @@ func (f *File) unzstd(b []byte, size uint64) ([]byte, error) {
 	return unpacked(e.Sections[2].Open(), size)
 }
 
-// FileOffset returns the file offset of the n bytes at an address. It reports false if no single PT_LOAD has them in
-// the file.
+// FileOffset returns the file offset of the n bytes at an address. It reports false if they are not within the file
+// contents of a single PT_LOAD.
 func (f *File) FileOffset(addr, n uint64) (uint64, bool) {
 	loads := f.loads
-	if f.sorted && n > 0 { // only the last one that begins at addr or before can have them
+	if f.sorted && n > 0 { // only the last segment that starts at or before addr can contain them
 		i := sort.Search(len(loads), func(i int) bool { return f.Progs[loads[i]].Vaddr > addr })
 		loads = loads[max(i-1, 0):i]
 	}

@@ -11,8 +11,7 @@ import (
 	"cfi2sframe/elffile"
 )
 
-// The code behind an address of the program is found in the file through its segments, which are there even
-// where section headers are not.
+// Segments locate the code at an address in the file, even without section headers.
 func ExampleFile_FileOffset() {
 	b, err := os.ReadFile("../testdata/bin/amd64/prologue")
 	if err != nil {
@@ -32,7 +31,7 @@ func ExampleFile_FileOffset() {
 	// .text at address 0x438 is in the file at 0x438: true
 }
 
-// An error says which part of the file is wrong, and where that is.
+// An Error tells which part of the file is malformed, and its offset.
 func ExampleError() {
 	b, err := os.ReadFile("../testdata/bin/amd64/prologue")
 	if err != nil {
@@ -45,5 +44,5 @@ func ExampleError() {
 	}
 	// Output:
 	// section header table, offset 0x1220
-	// section header table at file offset 0x1220: 14 headers of 64 bytes do not fit the file of 1000 bytes
+	// section header table at file offset 0x1220: 14 headers of 64 bytes do not fit in the file of 1000 bytes
 }

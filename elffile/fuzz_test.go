@@ -9,7 +9,7 @@ import (
 	"cfi2sframe/internal/testkit/testfile"
 )
 
-// FuzzNew reads arbitrary bytes as an ELF file.
+// FuzzNew decodes arbitrary bytes as an ELF file.
 func FuzzNew(f *testing.F) {
 	files, err := filepath.Glob("../testdata/bin/*/p*")
 	if err != nil || len(files) == 0 {

@@ -30,7 +30,7 @@ func mustOpen(t *testing.T, b []byte) *elffile.File {
 	return must.Get(open(b))(t)
 }
 
-// expect expects an error that says where in the file something is wrong, and what was expected.
+// expect checks the location and the message of an error.
 func expect(t *testing.T, err error, where string, off uint64, msg string) {
 	t.Helper()
 	var e *elffile.Error
@@ -39,8 +39,8 @@ func expect(t *testing.T, err error, where string, off uint64, msg string) {
 	}
 }
 
-// What readelf says of the fixture plt: 6048 bytes, 9 program headers at 0x40, 19 section headers at
-// 0x12e0, section names at 0x1242.
+// The fixture plt according to readelf: 6048 bytes, 9 program headers at 0x40, 19 section headers at 0x12e0, section
+// names at 0x1242.
 const (
 	phdrs = 0x40
 	shdrs = 0x12e0
@@ -49,13 +49,13 @@ const (
 	ident, program, section, name = "ELF header", "program header table", "section header table", "section name table"
 )
 
-// TestHeaderErrors has headers that lie.
+// TestHeaderErrors has malformed headers.
 func TestHeaderErrors(t *testing.T) {
 	put8 := func(off int, v byte) func(*elftest.Patcher) { return func(p *elftest.Patcher) { p.B[off] = v } }
 	put16 := func(off int, v uint16) func(*elftest.Patcher) { return func(p *elftest.Patcher) { p.Put16(off, v) } }
 	put64 := func(off int, v uint64) func(*elftest.Patcher) { return func(p *elftest.Patcher) { p.Put64(off, v) } }
 	cut := func(n int) func(*elftest.Patcher) { return func(p *elftest.Patcher) { p.B = p.B[:n] } }
-	// first puts a number into the first section header, for one that does not fit the ELF header.
+	// first puts a number that does not fit in the ELF header into the first section header.
 	first := func(off int, v uint16, field int, n uint64) func(*elftest.Patcher) {
 		return func(p *elftest.Patcher) {
 			p.Put16(off, v)
@@ -79,59 +79,59 @@ func TestHeaderErrors(t *testing.T) {
 		off    uint64
 		msg    string
 	}{
-		{"empty", cut(0), ident, 0, `not an ELF file: it starts with ""`},
-		{"magic only", cut(4), ident, 0, "the file has 4 bytes, less than an ELF header of 64"},
-		{"header of 63 bytes", cut(63), ident, 0, "the file has 63 bytes, less than an ELF header of 64"},
-		{"another file", put8(0, 'x'), ident, 0, `not an ELF file: it starts with "xELF"`},
+		{"empty", cut(0), ident, 0, `not an ELF file: starts with ""`},
+		{"magic only", cut(4), ident, 0, "file of 4 bytes is shorter than an ELF header (64 bytes)"},
+		{"header of 63 bytes", cut(63), ident, 0, "file of 63 bytes is shorter than an ELF header (64 bytes)"},
+		{"another file", put8(0, 'x'), ident, 0, `not an ELF file: starts with "xELF"`},
 		{"32 bits", put8(elf.EI_CLASS, 1), ident, 4, "32-bit ELF file"},
-		{"class 3", put8(elf.EI_CLASS, 3), ident, 4, "the class is 3, not ELFCLASS64 (2)"},
+		{"class 3", put8(elf.EI_CLASS, 3), ident, 4, "class is 3, not ELFCLASS64 (2)"},
 		{"byte order 0", put8(elf.EI_DATA, 0), ident, 5,
-			"the data encoding is 0, not 1 (little-endian) or 2 (big-endian)"},
-		{"version 2", put8(elf.EI_VERSION, 2), ident, 6, "the version is 2, not 1"},
+			"data encoding is 0, not 1 (little-endian) or 2 (big-endian)"},
+		{"version 2", put8(elf.EI_VERSION, 2), ident, 6, "version is 2, not 1"},
 
 		{"e_shoff at the end", put64(elftest.EhShoff, 6048), section, 6048,
-			"19 headers of 64 bytes do not fit the file of 6048 bytes"},
+			"19 headers of 64 bytes do not fit in the file of 6048 bytes"},
 		{"e_shoff 2^64-1", put64(elftest.EhShoff, math.MaxUint64), section, math.MaxUint64,
 			"19 headers of 64 bytes do not fit"},
 		{"e_shoff 0", put64(elftest.EhShoff, 0), ident, 0x3c, "e_shnum is 19 but e_shoff is 0"},
 		{"e_shnum 0xffff", put16(elftest.EhShnum, 0xffff), section, shdrs, "65535 headers of 64 bytes do not fit"},
 		{"e_shnum 0, and 2^40 in section 0", first(elftest.EhShnum, 0, elftest.ShSize, 1<<40), section, shdrs,
-			"1099511627776 section headers are more than the limit"},
+			"1099511627776 section headers exceed the limit"},
 		{"e_shnum 0, and 2^64-1 in section 0", first(elftest.EhShnum, 0, elftest.ShSize, math.MaxUint64), section,
-			shdrs, "18446744073709551615 section headers are more than the limit"},
+			shdrs, "18446744073709551615 section headers exceed the limit"},
 		{"e_shnum 0, and 2^19 in section 0", first(elftest.EhShnum, 0, elftest.ShSize, 1<<19), section, shdrs,
 			"524288 headers of 64 bytes do not fit"},
 		{"e_shnum 0, and no section 0", func(p *elftest.Patcher) {
 			p.Put16(elftest.EhShnum, 0)
 			p.Put64(elftest.EhShoff, 6048-63)
-		}, section, 6048 - 63, "lies outside the file of 6048 bytes"},
+		}, section, 6048 - 63, "past the end of the file (6048 bytes)"},
 		{"e_shentsize 40", put16(elftest.EhShentsize, 40), ident, 0x3a, "e_shentsize is 40, not 64"},
 		{"e_shstrndx 0xfeff", put16(elftest.EhShstrndx, 0xfeff), ident, 0x3e,
-			"section name table index 65279, but there are only 19 sections"},
+			"section name table index is 65279, but there are only 19 sections"},
 		{"e_shstrndx 0xffff, and 2^32-1 in section 0", first(elftest.EhShstrndx, 0xffff, elftest.ShLink,
 			math.MaxUint32), ident, 0x3e,
-			"section name table index 4294967295, but there are only 19 sections"},
+			"section name table index is 4294967295, but there are only 19 sections"},
 		{"e_shnum 1", put16(elftest.EhShnum, 1), ident, 0x3e,
-			"section name table index 18, but there are only 1 sections"},
-		{"names of .bss kind", func(p *elftest.Patcher) {
+			"section name table index is 18, but there are only 1 sections"},
+		{"names without contents", func(p *elftest.Patcher) {
 			p.Put32(p.Section(".shstrtab")+elftest.ShType, uint32(elf.SHT_NOBITS))
 		},
-			name, names, "157 bytes of type SHT_NOBITS are not inside the file of 6048 bytes"},
+			name, names, "157 bytes of type SHT_NOBITS are not within the file of 6048 bytes"},
 		{"names past the end", table(elftest.ShOff, 6048-156), name, 6048 - 156,
-			"157 bytes of type SHT_STRTAB are not inside the file of 6048 bytes"},
+			"157 bytes of type SHT_STRTAB are not within the file of 6048 bytes"},
 		{"names of 2^63 bytes", table(elftest.ShSize, 1<<63), name, names, "9223372036854775808 bytes"},
 		{"a name of 4 KB for 600 sections", func(p *elftest.Patcher) {
 			long := append(bytes.Repeat([]byte("n"), 4000), 0)
 			at := p.Append(long)
-			p.Put64(p.Section(".shstrtab")+elftest.ShSize, 0) // nothing has the old names
+			p.Put64(p.Section(".shstrtab")+elftest.ShSize, 0) // remove the old names
 			h := p.Header(18)
 			p.Put64(h+elftest.ShOff, uint64(at))
 			p.Put64(h+elftest.ShSize, uint64(len(long)))
 			p.NewSections(600, func(_, h int) {})
-		}, name, 6048, "the names of 619 sections overlap in its 4001 bytes"},
+		}, name, 6048, "names of 619 sections overlap in 4001 bytes"},
 
 		{"e_phoff at the end", put64(elftest.EhPhoff, 6048), program, 6048,
-			"9 headers of 56 bytes do not fit the file of 6048 bytes"},
+			"9 headers of 56 bytes do not fit in the file of 6048 bytes"},
 		{"e_phoff 2^64-1", put64(elftest.EhPhoff, math.MaxUint64), program, math.MaxUint64,
 			"9 headers of 56 bytes do not fit"},
 		{"e_phentsize 32", put16(elftest.EhPhentsize, 32), ident, 0x36, "e_phentsize is 32, not 56"},
@@ -140,7 +140,7 @@ func TestHeaderErrors(t *testing.T) {
 			program, phdrs,
 			"4294967295 headers of 56 bytes do not fit"},
 		{"200,000 program headers", func(p *elftest.Patcher) { p.ManyProgs(200_000, func(int, int) {}) }, program, 6048,
-			"200009 program headers are more than the limit of 131072"},
+			"200009 program headers exceed the limit of 131072"},
 		{"3,000 segments", func(p *elftest.Patcher) {
 			p.ManyProgs(3000, func(i, off int) { p.Prog(off, elf.PT_LOAD, 0x400, 0x100000+uint64(i)*4096, 16) })
 		}, "program header 2055", 6048 + 2055*elffile.ProgSize, "more than 2048 segments (PT_LOAD)"},
@@ -148,7 +148,7 @@ func TestHeaderErrors(t *testing.T) {
 			"p_filesz 0x6b0 is larger than p_memsz 0x10"},
 		{"p_vaddr plus p_memsz past 2^64", load(1, elftest.PhMemsz, math.MaxUint64), "program header 3",
 			phdrs + 3*elffile.ProgSize,
-			"p_vaddr 0x1e80 + p_memsz 0xffffffffffffffff passes 2^64"},
+			"p_vaddr 0x1e80 + p_memsz 0xffffffffffffffff exceeds 2^64"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := elftest.Patch(t.Fatalf, fixture(t, "amd64/plt"))
@@ -159,14 +159,14 @@ func TestHeaderErrors(t *testing.T) {
 	}
 }
 
-// TestLargeNumbers has the numbers in section 0 that may be there (ELF gABI, "ELF Header"): the headers
-// are those of before.
+// TestLargeNumbers moves the numbers that may be in section 0 there (ELF gABI, "ELF Header"). The headers must be the
+// same.
 func TestLargeNumbers(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		field int
-		mark  uint16 // in the ELF header
-		in    int    // in section 0
+		mark  uint16 // value in the ELF header
+		in    int    // offset in section 0
 	}{
 		{"e_shnum", elftest.EhShnum, 0, elftest.ShSize},
 		{"e_shstrndx", elftest.EhShstrndx, uint16(elf.SHN_XINDEX), elftest.ShLink},
@@ -183,7 +183,7 @@ func TestLargeNumbers(t *testing.T) {
 	}
 }
 
-// TestNoNames has files whose sections have no names, or that have no sections.
+// TestNoNames reads files whose sections have no names, and files without sections.
 func TestNoNames(t *testing.T) {
 	for name, change := range map[string]func(p *elftest.Patcher){
 		"no section headers": noSections,
@@ -201,18 +201,20 @@ func TestNoNames(t *testing.T) {
 		text := p.Index(".text")
 		change(p)
 		f := mustOpen(t, p.B)
-		if n := len(f.Sections); f.Section(".text") != nil || n > 0 && f.Sections[text].Name != "" || len(f.Progs) != 9 ||
+		if n := len(f.Sections); f.Section(".text") != nil || n > 0 && f.Sections[text].Name != "" ||
+			len(f.Progs) != 9 ||
 			(n == 0) != strings.HasSuffix(name, "section headers") {
 			t.Errorf("%s: %d sections, %d program headers, .text: %+v", name, n, len(f.Progs), f.Section(".text"))
 		}
 	}
 }
 
-// TestHeaders finds headers and contents of a sound file, as readelf -lS prints them.
+// TestHeaders finds headers and contents of a valid file; the expected values are from readelf -lS.
 func TestHeaders(t *testing.T) {
 	f := mustOpen(t, fixture(t, "amd64/plt"))
 	s := f.Section(".interp")
-	if h := f.Prog(elf.PT_INTERP); h == nil || h.Off != 0x238 || f.Prog(elf.PT_TLS) != nil || s == nil || s.Off != 0x238 ||
+	if h := f.Prog(elf.PT_INTERP); h == nil || h.Off != 0x238 || f.Prog(elf.PT_TLS) != nil || s == nil ||
+		s.Off != 0x238 ||
 		!s.Alloc() || s.Compressed() || s.Base != s.Addr || f.IsObject() {
 		t.Fatalf("PT_INTERP %+v, .interp %+v", h, s)
 	}
@@ -221,7 +223,7 @@ func TestHeaders(t *testing.T) {
 	if _, err := f.Contents().ReadAt(b, int64(s.Off)); err != nil || string(b) != want {
 		t.Errorf("Contents: %q, %v", b, err)
 	}
-	if b, err := f.ReadRelocated(s); err != nil || string(b) != want { // nothing is, in a linked file
+	if b, err := f.ReadRelocated(s); err != nil || string(b) != want { // a linked file has no relocations
 		t.Errorf("ReadRelocated: %q, %v", b, err)
 	}
 	if err := f.ReadError(); err != nil {
@@ -229,7 +231,7 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// TestContentErrors reads contents that are not there.
+// TestContentErrors reads contents that are missing or malformed.
 func TestContentErrors(t *testing.T) {
 	sized := func(off, size uint64) func(*elftest.Patcher) {
 		return func(p *elftest.Patcher) {
@@ -247,29 +249,31 @@ func TestContentErrors(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		change func(*elftest.Patcher)
-		off    uint64 // 0: where the section is
+		off    uint64 // 0: that of the section
 		msg    string
 	}{
-		{"sh_offset past the end", sized(1<<40, 1), 1 << 40, "1 bytes do not fit the file of"},
-		{"sh_offset 2^64-1", sized(math.MaxUint64, 2), math.MaxUint64, "2 bytes do not fit the file of"},
-		{"sh_size 2^64-1", sized(1, math.MaxUint64), 1, "18446744073709551615 bytes do not fit the file of"},
-		{"no bytes", func(p *elftest.Patcher) { p.Put32(p.Section(".comment")+elftest.ShType, uint32(elf.SHT_NOBITS)) },
-			0, "has type SHT_NOBITS and no bytes in the file"},
-		{"compression header cut off", packed(make([]byte, 23)), 0,
-			"compressed, but 23 bytes are too few for a compression header of 24"},
+		{"sh_offset past the end", sized(1<<40, 1), 1 << 40, "1 bytes do not fit in the file of"},
+		{"sh_offset 2^64-1", sized(math.MaxUint64, 2), math.MaxUint64, "2 bytes do not fit in the file of"},
+		{"sh_size 2^64-1", sized(1, math.MaxUint64), 1, "18446744073709551615 bytes do not fit in the file of"},
+		{"SHT_NOBITS", func(p *elftest.Patcher) {
+			p.Put32(p.Section(".comment")+elftest.ShType, uint32(elf.SHT_NOBITS))
+		},
+			0, "section of type SHT_NOBITS has no contents in the file"},
+		{"compression header truncated", packed(make([]byte, 23)), 0,
+			"compressed section of 23 bytes is shorter than a compression header (24 bytes)"},
 		{"unknown compression", packed(elftest.Compressed(3, 1000, nil)), 0,
-			"the compression type is 3, not zlib (1) or zstd (2)"},
-		{"zlib, 2^64-1 bytes claimed", packed(elftest.Compressed(elf.COMPRESS_ZLIB, math.MaxUint64, nil)), 0,
-			"18446744073709551615 bytes when decompressed are more than the limit"},
-		// one block of 2,000 bytes without the stream's end, which reading all of it would miss
-		{"zlib of more", packed(elftest.Compressed(elf.COMPRESS_ZLIB, 1000,
+			"compression type is 3, not zlib (1) or zstd (2)"},
+		{"zlib, 2^64-1 bytes declared", packed(elftest.Compressed(elf.COMPRESS_ZLIB, math.MaxUint64, nil)), 0,
+			"18446744073709551615 bytes exceeds the limit"},
+		// One block of 2,000 bytes; the stream has no end, which only reading to the end would detect.
+		{"zlib, larger than declared", packed(elftest.Compressed(elf.COMPRESS_ZLIB, 1000,
 			append([]byte("\x78\x01\x00\xd0\x07\x2f\xf8"), make([]byte, 2000)...))), 0,
-			"does not decompress to the 1000 bytes its header says: the size is different"},
-		{"zstd of more", packed(elftest.Compressed(elf.COMPRESS_ZSTD, 1000,
+			"cannot decompress to the 1000 bytes declared in the header: size differs"},
+		{"zstd, larger than declared", packed(elftest.Compressed(elf.COMPRESS_ZSTD, 1000,
 			append([]byte("\x28\xb5\x2f\xfd\x00\x50\x80\x3e\x00"), make([]byte, 2000)...))), 0,
-			"does not decompress to the 1000 bytes its header says: the size is different"},
-		{"zstd of nothing", packed(elftest.Compressed(elf.COMPRESS_ZSTD, 10, []byte("text"))), 0,
-			"does not decompress to the 10 bytes its header says"},
+			"cannot decompress to the 1000 bytes declared in the header: size differs"},
+		{"zstd, not a stream", packed(elftest.Compressed(elf.COMPRESS_ZSTD, 10, []byte("text"))), 0,
+			"cannot decompress to the 10 bytes declared in the header"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := elftest.Patch(t.Fatalf, fixture(t, "amd64/plt"))
@@ -287,8 +291,8 @@ func TestContentErrors(t *testing.T) {
 	}
 }
 
-// TestOldCompression has .zdebug_ sections: ZLIB, the size as a big-endian number of 8 bytes, and a
-// stream (GNU binutils, bfd/compress.c).
+// TestOldCompression decompresses .zdebug_ sections: ZLIB, the size as a big-endian 8-byte number, and a stream (GNU
+// binutils, bfd/compress.c).
 func TestOldCompression(t *testing.T) {
 	stream := []byte{0x78, 0x01, 0x01, 4, 0, 0xfb, 0xff, 't', 'e', 'x', 't', 0x04, 0x67, 0x01, 0xc6} // RFC 1950, stored
 	old := func(size uint64) []byte {
@@ -298,14 +302,14 @@ func TestOldCompression(t *testing.T) {
 		name string
 		data []byte
 		want string // contents
-		size uint64 // that is claimed
-		msg  string // in the error
+		size uint64 // declared
+		msg  string // of the error
 	}{
-		{"sound", old(4), "text", 4, ""},
-		{"not compressed", []byte("some other bytes"), "", 0, "does not start with ZLIB and a size of 8 bytes"},
-		{"size too small", old(3), "", 3, "does not decompress to the 3 bytes its header says"},
-		{"size too large", old(5), "", 5, "does not decompress to the 5 bytes its header says"},
-		{"header cut off", []byte("ZLIB\x00"), "", 0, "does not start with ZLIB and a size of 8 bytes"},
+		{"valid", old(4), "text", 4, ""},
+		{"not compressed", []byte("some other bytes"), "", 0, "does not start with ZLIB and an 8-byte size"},
+		{"size too small", old(3), "", 3, "cannot decompress to the 3 bytes declared in the header"},
+		{"size too large", old(5), "", 5, "cannot decompress to the 5 bytes declared in the header"},
+		{"header truncated", []byte("ZLIB\x00"), "", 0, "does not start with ZLIB and an 8-byte size"},
 	} {
 		p := elftest.Patch(t.Fatalf, fixture(t, "amd64/plt"))
 		p.AddSection(".zdebug_frame", 0, tt.data)
@@ -338,12 +342,12 @@ func (r broken) ReadAt(b []byte, off int64) (int, error) {
 	return r.Reader.ReadAt(b, off)
 }
 
-// TestReadError has a system that does not give what the file has: that is told from damage.
+// TestReadError expects system errors to be distinguished from malformed files.
 func TestReadError(t *testing.T) {
 	b := fixture(t, "amd64/plt")
 	for _, tt := range []struct {
 		name  string
-		from  int64 // what is after that cannot be read
+		from  int64 // reads past this offset fail
 		where string
 		off   uint64
 	}{
@@ -365,25 +369,25 @@ func TestReadError(t *testing.T) {
 	r.from = 0
 	_, err = f.ReadSection(f.Section(".text"))
 	expect(t, err, "section .text", f.Section(".text").Off, "input/output error")
-	if err := f.ReadError(); err == nil || err.Error() != "reading it: input/output error" ||
+	if err := f.ReadError(); err == nil || err.Error() != "read error: input/output error" ||
 		!errors.Is(err, syscall.EIO) {
 		t.Errorf("ReadError: %v", err)
 	}
 	if err := (*elffile.File)(nil).ReadError(); err != nil {
 		t.Errorf("ReadError of no file: %v", err)
 	}
-	// A file that became shorter gives io.EOF.
+	// Reading a file that was truncated returns io.EOF.
 	r.from, r.err = int64(len(b)), io.EOF
 	if f, err = elffile.New(r, int64(len(b))); err != nil {
 		t.Fatal(err)
 	}
 	r.from = 100
 	_, err = f.ReadAt("part", 100, 8)
-	expect(t, err, "part", 100, "the file ends early: at offset 0x64, and not ")
-	if err := f.ReadError(); err == nil || !strings.Contains(err.Error(), "the file ends early") {
+	expect(t, err, "part", 100, "file ends at offset 0x64 instead of ")
+	if err := f.ReadError(); err == nil || !strings.Contains(err.Error(), "file ends at offset") {
 		t.Errorf("ReadError: %v", err)
 	}
 	if _, err := elffile.New(bytes.NewReader(nil), 8); err == nil || errors.Is(err, elffile.ErrNotELF) {
-		t.Errorf("a file of 8 bytes that has none: %v", err)
+		t.Errorf("ReadError of a file of 8 bytes: %v", err)
 	}
 }

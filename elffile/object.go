@@ -11,19 +11,19 @@ import (
 	"cfi2sframe/internal/arch"
 )
 
-// Addresses in an object.
+// Bounds on addresses in an object.
 const (
-	firstBase = 1 << 28               // above all offsets in sections of CFI
-	baseGap   = 256                   // between sections: code does not reach into the next one
+	firstBase = 1 << 28               // above all offsets in CFI sections
+	baseGap   = 256                   // keeps code from running into the next section
 	minAlign  = 16                    // default alignment of code on most machines
-	maxAlign  = 1 << 16               // the largest pages
-	lastBase  = firstBase + 1<<31 - 1 // distances fit 32 bits, as in the linked file
+	maxAlign  = 1 << 16               // largest page size
+	lastBase  = firstBase + 1<<31 - 1 // distances fit in 32 bits, as in the linked file
 )
 
-// AlignUp returns the lowest multiple of a power of two that is not below v.
+// AlignUp rounds v up to a multiple of align, a power of two.
 func AlignUp(v, align uint64) uint64 { return (v + align - 1) &^ (align - 1) }
 
-// ValidAlign returns an alignment of a header, or 1 if that is no power of two.
+// ValidAlign returns the alignment from a header, or 1 if it is not a power of two.
 func ValidAlign(align uint64) uint64 {
 	if bits.OnesCount64(align) != 1 {
 		return 1
@@ -31,7 +31,7 @@ func ValidAlign(align uint64) uint64 {
 	return align
 }
 
-// assignBases gives addresses to code and then to .eh_frame.
+// assignBases assigns addresses to code and then to .eh_frame.
 func (f *File) assignBases() error {
 	next := uint64(firstBase)
 	for _, wanted := range []func(*Section) bool{
@@ -50,7 +50,7 @@ func (f *File) assignBases() error {
 			s.Base = AlignUp(next+baseGap, align)
 			if s.Size > lastBase || s.Base > lastBase-s.Size {
 				return errorf("section header table", f.Shoff,
-					"code and CFI have more than 2 GiB, up to section %d (%s)",
+					"code and CFI exceed 2 GiB at section %d (%s)",
 					i, s.Name)
 			}
 			next = s.Base + s.Size
@@ -60,8 +60,8 @@ func (f *File) assignBases() error {
 	return nil
 }
 
-// TakeBases gives the sections of code of an object, in their order, the addresses of those in code: the sections of
-// another object, whose debug file f is. In f they may have no bytes.
+// TakeBases assigns to the code sections of f, in order, the addresses of the sections in code. f is the debug file of
+// the object that contains code, so its sections may be SHT_NOBITS.
 func (f *File) TakeBases(code []Section) {
 	f.based = nil
 	for i := range f.Sections {
@@ -75,7 +75,7 @@ func (f *File) TakeBases(code []Section) {
 	}
 }
 
-// SectionAt returns the index of the section of an object that holds an address, or 0.
+// SectionAt returns the index of the section of an object that contains an address, or 0.
 func (f *File) SectionAt(addr uint64) int {
 	i := sort.Search(len(f.based), func(i int) bool { return f.Sections[f.based[i]].Base > addr }) - 1
 	if i < 0 {
@@ -90,7 +90,7 @@ func (f *File) SectionAt(addr uint64) int {
 // IsObject reports whether the file is a relocatable object.
 func (f *File) IsObject() bool { return elf.Type(f.Type) == elf.ET_REL }
 
-// ReadRelocated is ReadUncompressed with the relocations applied if the file is an object.
+// ReadRelocated is like ReadUncompressed, but applies relocations if the file is an object.
 func (f *File) ReadRelocated(s *Section) ([]byte, error) {
 	b, err := f.ReadUncompressed(s)
 	if err != nil || !f.IsObject() {
@@ -149,24 +149,24 @@ func (f *File) applyRelocations(b []byte, s, r *Section) error {
 	})
 }
 
-// symbolPlaces has the addresses and the sections of a table's symbols.
+// symbolPlaces holds the addresses and the sections of a table's symbols.
 type symbolPlaces struct {
 	values   []uint64
 	sections []int32
 }
 
-// symbolPlaces returns the places of the symbols in a table, which it reads once.
+// symbolPlaces returns the places of the symbols in a table. It reads each table once.
 func (f *File) symbolPlaces(table int) (*symbolPlaces, error) {
 	if table >= len(f.Sections) || elf.SectionType(f.Sections[table].Type) != elf.SHT_SYMTAB {
 		return nil, errorf("section header table", f.Shoff,
-			"section %d, which relocations use for symbols, is not a symbol table", table)
+			"relocations refer to section %d, which is not a symbol table", table)
 	}
 	if p, ok := f.places[table]; ok {
 		return p, nil
 	}
 	s := &f.Sections[table]
 	if s.Size > maxContent {
-		return nil, errorf("section "+s.Name, s.Off, "%d bytes are more than the limit of %d", s.Size, maxContent)
+		return nil, errorf("section "+s.Name, s.Off, "%d bytes exceed the limit of %d", s.Size, maxContent)
 	}
 	if err := f.addSize(&f.placesOf, s, "symbol tables"); err != nil {
 		return nil, err
@@ -186,8 +186,9 @@ func (f *File) symbolPlaces(table int) (*symbolPlaces, error) {
 	return p, nil
 }
 
-// target returns the value of a symbol plus addend for a relocation of s. It is an address in a section with a Base, or
-// an offset in s itself, by which records of .debug_frame refer to each other. All else is 0, which is not in any code.
+// target returns the value of a symbol plus addend for a relocation of s: an address in a section with a Base, or an
+// offset in s itself, which records of .debug_frame use to refer to each other. Otherwise it returns 0, which is not
+// the address of any code.
 func (f *File) target(s *Section, value uint64, section int32, addend uint64) uint64 {
 	t := &f.Sections[section]
 	v := value + addend
@@ -206,13 +207,13 @@ func (f *File) relocate(b []byte, s *Section, rela []byte, symbols *symbolPlaces
 	}
 	field, ok := f.fields[typ]
 	if !ok {
-		return fmt.Errorf("relocation type %d of %s+%#x is unknown", typ, s.Name, off)
+		return fmt.Errorf("unknown relocation type %d at %s+%#x", typ, s.Name, off)
 	}
 	if n := uint64(len(b)); off > n || uint64(field.Size) > n-off {
-		return fmt.Errorf("relocation of %s+%#x is outside its %d bytes", s.Name, off, n)
+		return fmt.Errorf("relocation at %s+%#x is past the end of the section (%d bytes)", s.Name, off, n)
 	}
 	if sym >= uint64(len(symbols.values)) {
-		return fmt.Errorf("relocation of %s+%#x uses symbol %d; the table has %d", s.Name, off, sym,
+		return fmt.Errorf("relocation at %s+%#x uses symbol %d, but the table has only %d", s.Name, off, sym,
 			len(symbols.values))
 	}
 	v := f.target(s, symbols.values[sym], symbols.sections[sym], addend)
@@ -225,7 +226,7 @@ func (f *File) relocate(b []byte, s *Section, rela []byte, symbols *symbolPlaces
 			fits = int64(v) == int64(int32(v))
 		}
 		if !fits {
-			return fmt.Errorf("relocation of %s+%#x: %#x does not fit 4 bytes", s.Name, off, v)
+			return fmt.Errorf("relocation at %s+%#x: %#x does not fit in 4 bytes", s.Name, off, v)
 		}
 		f.Order.PutUint32(b[off:], uint32(v))
 	} else {
@@ -234,8 +235,8 @@ func (f *File) relocate(b []byte, s *Section, rela []byte, symbols *symbolPlaces
 	return nil
 }
 
-// Moves returns the alignment of the distance by which linkers and loaders can move the code at an address: a power of
-// two, or 0 if the address is fixed. Linkers align the sections of an object, and loaders align files to pages.
+// Moves returns the alignment that linkers and loaders preserve when they move the code at an address: a power of two,
+// or 0 if the address is fixed. Linkers preserve the alignment of an object's sections, and loaders that of pages.
 func (f *File) Moves(addr uint64) uint64 {
 	switch elf.Type(f.Type) {
 	case elf.ET_EXEC:
@@ -245,7 +246,7 @@ func (f *File) Moves(addr uint64) uint64 {
 			return 1
 		}
 		s := &f.Sections[f.SectionAt(addr)]
-		// The base can be aligned to less. In a library, loaders align only to pages.
+		// The base may be less aligned. In a library, loaders preserve only page alignment.
 		return min(ValidAlign(s.Addralign), arch.MinPage, max(1, s.Base&-s.Base))
 	}
 	return arch.MinPage

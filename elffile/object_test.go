@@ -14,16 +14,16 @@ import (
 	"cfi2sframe/internal/testkit/must"
 )
 
-// Symbols of objects by newObject.
+// Symbols of objects made by newObject.
 const (
-	symText  = 1 + iota // the section
+	symText  = 1 + iota // section .text
 	symFunc             // .text+0x10
-	symData             // a section without a base
+	symData             // section without a base
 	symOuter            // undefined
 	symAbs
 )
 
-// newObject returns an object with an .eh_frame without relocations, and the symbols above.
+// newObject returns an object with these symbols, and an .eh_frame without relocations.
 func newObject(m elf.Machine, big bool, frame []byte) *elftest.Object {
 	o := elftest.NewObject()
 	o.Big, o.Header.Machine, o.Symbols = big, uint16(m), nil
@@ -38,7 +38,7 @@ func newObject(m elf.Machine, big bool, frame []byte) *elftest.Object {
 	return o
 }
 
-// TestLargeText has nearly as much code as relocations of 32 bits can reach, which describe a function at its end.
+// TestLargeText has almost as much code as 32-bit relocations can address, and a function at its end.
 func TestLargeText(t *testing.T) {
 	const size = 1<<31 - 1<<16
 	o := newObject(elf.EM_X86_64, false, make([]byte, 64))
@@ -60,22 +60,22 @@ func TestLargeText(t *testing.T) {
 			t.Errorf("address %#x; want %#x", v.got, v.want)
 		}
 	}
-	// An address that a field extends with its sign cannot be that large.
+	// A sign-extended field cannot hold such a large address.
 	o.Rela(elftest.ObjRela, 0, symText, uint32(elf.R_X86_64_32S), size-16)
 	f = mustOpen(t, o.Bytes())
 	if _, err := f.ReadRelocated(f.Section(".eh_frame")); err == nil ||
-		!strings.Contains(err.Error(), "does not fit 4 bytes") {
+		!strings.Contains(err.Error(), "does not fit in 4 bytes") {
 		t.Errorf("error is %v", err)
 	}
 }
 
-// TestReadRelocated applies every relocation type that is known, in both byte orders.
+// TestReadRelocated applies each supported relocation type in both byte orders.
 func TestReadRelocated(t *testing.T) {
 	for _, m := range []struct {
 		machine                  elf.Machine
 		big                      bool
 		abs64, abs32, pc64, pc32 uint32
-		other                    uint32 // of 4 bytes, absolute; or 0
+		other                    uint32 // a 4-byte absolute type, or 0
 	}{
 		{elf.EM_X86_64, false, uint32(elf.R_X86_64_64), uint32(elf.R_X86_64_32), uint32(elf.R_X86_64_PC64),
 			uint32(elf.R_X86_64_PC32), uint32(elf.R_X86_64_32S)},
@@ -95,10 +95,10 @@ func TestReadRelocated(t *testing.T) {
 		}{
 			{0, symText, m.abs64, 4}, {8, symFunc, m.abs64, -4}, {16, symText, m.pc64, 0}, {24, symFunc, m.pc32, 8},
 			{28, symText, m.abs32, 1},
-			// What is in no section with a base, or not in its symbol's, is no address of code.
+			// A value outside sections with a base, or outside the symbol's section, is not the address of code.
 			{32, symData, m.abs64, 7}, {40, symOuter, m.abs64, 9}, {48, symAbs, m.abs64, 11},
 			{56, symText, m.other, 2},  // R_*_NONE on other machines
-			{60, symText, m.abs32, 65}, // beyond .text
+			{60, symText, m.abs32, 65}, // past .text
 			{1 << 40, 77, 0, 0},        // R_*_NONE
 		} {
 			o.Rela(elftest.ObjRela, r.off, r.sym, r.typ, r.addend)
@@ -124,7 +124,7 @@ func TestReadRelocated(t *testing.T) {
 	}
 }
 
-// TestTakeBases gives the code of a debug file the addresses of its object.
+// TestTakeBases assigns the addresses of an object to the code of its debug file.
 func TestTakeBases(t *testing.T) {
 	o := elftest.NewObject()
 	o.Code(".text.other", 32)
@@ -156,10 +156,10 @@ func TestTakeBases(t *testing.T) {
 	}
 }
 
-// TestFindSymbols finds symbols by their names: the last of several, and none that is undefined.
+// TestFindSymbols finds symbols by name: the last of several, and no undefined symbols.
 func TestFindSymbols(t *testing.T) {
 	o := elftest.NewObject()
-	o.Strings = make([]byte, 2000) // so many can be read once only
+	o.Strings = make([]byte, 2000) // large enough to be read only once
 	for i, name := range []string{"twice", "once", "twice", "prefixed"} {
 		o.Function(name, elftest.ObjText, uint64(8*i), 8)
 	}
@@ -173,15 +173,15 @@ func TestFindSymbols(t *testing.T) {
 	}
 	o.At(elftest.ObjStrtab, 1<<40, 8)
 	_, err = mustOpen(t, o.Bytes()).FindSymbols("once")
-	expect(t, err, "section .strtab", 1<<40, "8 bytes do not fit the file")
+	expect(t, err, "section .strtab", 1<<40, "8 bytes do not fit in the file")
 	o.At(elftest.ObjStrtab, elffile.HeaderSize, 1<<40)
 	_, err = mustOpen(t, o.Bytes()).FindSymbols("once")
 	expect(t, err, "section .strtab", elffile.HeaderSize, "string tables overlap")
 }
 
-// TestBuildID finds the build-id by section headers and without them, and no other note.
+// TestBuildID finds the build-id, with and without section headers, and no other note.
 func TestBuildID(t *testing.T) {
-	const at = 0x254 // of the note in the file, as readelf -ln prints it
+	const at = 0x254 // file offset of the note, from readelf -ln
 	for _, tt := range []struct {
 		name   string
 		change func(*elftest.Patcher)
@@ -192,7 +192,7 @@ func TestBuildID(t *testing.T) {
 		{"without section headers", noSections, true, ""},
 		{"another type", func(p *elftest.Patcher) { p.Put32(at+8, 1) }, false, ""},
 		{"another owner", func(p *elftest.Patcher) { copy(p.B[at+12:], "Go\x00\x00") }, false, ""},
-		{"contents beyond the note", func(p *elftest.Patcher) { p.Put32(at+4, 0x1000) }, false, ""},
+		{"contents past the note", func(p *elftest.Patcher) { p.Put32(at+4, 0x1000) }, false, ""},
 		{"too many notes", func(p *elftest.Patcher) {
 			p.Put64(p.Section(".note.gnu.build-id")+elftest.ShSize, 2<<20)
 		}, false, ""},
@@ -209,7 +209,7 @@ func TestBuildID(t *testing.T) {
 			t.Errorf("%s: %x in %+v; found: %t", tt.name, id, in, tt.found)
 		}
 	}
-	// After another note that ends in the middle of 8 bytes.
+	// After another note that does not end at a multiple of 8 bytes.
 	p := elftest.Patch(t.Fatalf, fixture(t, "amd64/plt"))
 	p.Contents(".note.gnu.build-id", slices.Concat(elftest.Note(4, 4, 5, "GNU\x00", make([]byte, 8)),
 		elftest.Note(4, 8, 3, "GNU\x00", []byte("12345678"))))
@@ -226,16 +226,16 @@ func noSections(p *elftest.Patcher) {
 	p.Put16(elftest.EhShstrndx, 0)
 }
 
-// TestBudget spends from a budget, and from none.
+// TestBudget spends from a budget, and from a nil budget.
 func TestBudget(t *testing.T) {
 	b := elffile.NewBudget(10)
 	if err := b.Spend(1, 1_200_000_000); err != nil || b.Size() != 10 {
 		t.Errorf("%d bytes: %v", b.Size(), err)
 	}
-	if err := b.Spend(3000, 2); err == nil || !strings.Contains(err.Error(), "10 bytes of input") {
-		t.Errorf("too much: %v", err)
+	if err := b.Spend(3000, 2); err == nil || !strings.Contains(err.Error(), "input of this size (10 bytes)") {
+		t.Errorf("exceeded: %v", err)
 	}
-	if err := b.Spend(3000, 1); err != nil { // nothing was taken before
+	if err := b.Spend(3000, 1); err != nil { // the failed call subtracted nothing
 		t.Error(err)
 	}
 	if f := mustOpen(t, fixture(t, "amd64/plt")); f.Budget().Size() != f.Size || (*elffile.File)(nil).Budget() != nil {
@@ -247,14 +247,14 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestRelocationErrors has relocations and symbols that no assembler makes.
+// TestRelocationErrors has relocations and symbols that assemblers do not emit.
 func TestRelocationErrors(t *testing.T) {
 	const (
 		pc32 = uint32(elf.R_X86_64_PC32)
 		rela = "section .rela.eh_frame"
 		tab  = "section .symtab"
-		much = "code and CFI have more than 2 GiB, up to section "
-		size = 22 + 20 // bytes of .eh_frame: a CIE and an FDE
+		much = "code and CFI exceed 2 GiB at section "
+		size = 22 + 20 // of .eh_frame in bytes: a CIE and an FDE
 	)
 	header := func(o *elftest.Object, i int) *elf.Section64 { return &o.Sections[i].Section64 }
 	link := func(v uint32) func(*elftest.Object) {
@@ -263,7 +263,7 @@ func TestRelocationErrors(t *testing.T) {
 	symtab := func(off, size uint64) func(*elftest.Object) {
 		return func(o *elftest.Object) { o.At(elftest.ObjSymtab, off, size) }
 	}
-	// more appends a relocation to the one that there is.
+	// more appends a relocation to the existing one.
 	more := func(off uint64, sym, typ uint32, addend int64) func(*elftest.Object) {
 		return func(o *elftest.Object) { o.Rela(elftest.ObjRela, off, sym, typ, addend) }
 	}
@@ -274,25 +274,25 @@ func TestRelocationErrors(t *testing.T) {
 		off    func(f *elffile.File) uint64
 		msg    string
 	}{
-		{"no symbols", link(0), section, shoff, "section 0, which relocations use for symbols, is not a symbol table"},
-		{"symbols in nothing", link(math.MaxUint32), section, shoff,
-			"section 4294967295, which relocations use for symbols,"},
+		{"no symbols", link(0), section, shoff, "relocations refer to section 0, which is not a symbol table"},
+		{"symbol table index out of range", link(math.MaxUint32), section, shoff,
+			"relocations refer to section 4294967295,"},
 		{"dynamic symbols", func(o *elftest.Object) { header(o, elftest.ObjSymtab).Type = uint32(elf.SHT_DYNSYM) },
 			section, shoff,
-			"section 4, which relocations use for symbols,"},
-		{"symbols past the end", symtab(1<<20, 48), tab, at(1 << 20), "48 bytes do not fit the file"},
-		{"symbols of 2^63 bytes", symtab(64, 1<<63), tab, at(64), "9223372036854775808 bytes are more than the limit"},
+			"relocations refer to section 4,"},
+		{"symbols past the end", symtab(1<<20, 48), tab, at(1 << 20), "48 bytes do not fit in the file"},
+		{"symbols of 2^63 bytes", symtab(64, 1<<63), tab, at(64), "9223372036854775808 bytes exceed the limit"},
 		{"more symbols than the file has bytes", symtab(64, 1<<20), tab, at(64),
-			"symbol tables overlap: together they are larger than the"},
+			"symbol tables overlap: their total size exceeds the"},
 		{"empty symbol table", func(o *elftest.Object) { o.Symbols = nil }, rela, entry(0),
-			"relocation of .eh_frame+0x1e uses symbol 1; the table has 0"},
+			"relocation at .eh_frame+0x1e uses symbol 1, but the table has only 0"},
 		{"symbol table of half a symbol", func(o *elftest.Object) { o.Symbols = o.Symbols[:36] }, rela, entry(0),
-			"relocation of .eh_frame+0x1e uses symbol 1; the table has 1"},
+			"relocation at .eh_frame+0x1e uses symbol 1, but the table has only 1"},
 		{"section indexes past the end", func(o *elftest.Object) {
 			i := o.Add(".symtab_shndx", elf.SHT_SYMTAB_SHNDX, 0, nil)
 			header(o, i).Link = elftest.ObjSymtab
 			o.At(i, 1<<50, 8)
-		}, "section .symtab_shndx", at(1 << 50), "8 bytes do not fit the file"},
+		}, "section .symtab_shndx", at(1 << 50), "8 bytes do not fit in the file"},
 
 		{"3 GiB of code in one section", func(o *elftest.Object) { o.At(elftest.ObjText, 64, 3<<30) }, section, shoff,
 			much + "1 (.text)"},
@@ -302,27 +302,27 @@ func TestRelocationErrors(t *testing.T) {
 			o.At(elftest.ObjText, 64, 3<<29)
 			o.At(o.Code(".text.more", 16), 64, 3<<29)
 		}, section, shoff, much + "7 (.text.more)"},
-		{"behind the section", more(1000, 1, pc32, 0), rela, entry(1),
-			"relocation of .eh_frame+0x3e8 is outside its 42 bytes"},
+		{"after the section", more(1000, 1, pc32, 0), rela, entry(1),
+			"relocation at .eh_frame+0x3e8 is past the end of the section (42 bytes)"},
 		{"at 2^64-2", more(math.MaxUint64-1, 1, pc32, 0), rela, entry(1),
-			"relocation of .eh_frame+0xfffffffffffffffe is outside its"},
-		{"over the end", more(size-3, 1, pc32, 0), rela, entry(1),
-			"relocation of .eh_frame+0x27 is outside its 42 bytes"},
-		{"unknown type", more(0, 1, 0x1234, 0), rela, entry(1), "relocation type 4660 of .eh_frame+0x0 is unknown"},
-		{"a symbol that is not there", more(0, math.MaxUint32, pc32, 0), rela, entry(1),
-			"relocation of .eh_frame+0x0 uses symbol 4294967295; the table has 2"},
+			"relocation at .eh_frame+0xfffffffffffffffe is past the end of the section"},
+		{"across the end", more(size-3, 1, pc32, 0), rela, entry(1),
+			"relocation at .eh_frame+0x27 is past the end of the section (42 bytes)"},
+		{"unknown type", more(0, 1, 0x1234, 0), rela, entry(1), "unknown relocation type 4660 at .eh_frame+0x0"},
+		{"a missing symbol", more(0, math.MaxUint32, pc32, 0), rela, entry(1),
+			"relocation at .eh_frame+0x0 uses symbol 4294967295, but the table has only 2"},
 		{"without addends", func(o *elftest.Object) { header(o, elftest.ObjRela).Type = uint32(elf.SHT_REL) },
 			rela, entry(0),
 			"relocations without addends (SHT_REL) are not supported"},
 		{"past the end", func(o *elftest.Object) { o.At(elftest.ObjRela, 1<<40, 24) }, rela, at(1 << 40),
-			"24 bytes do not fit the file"},
+			"24 bytes do not fit in the file"},
 		{"of 2^64-1 bytes", func(o *elftest.Object) { o.At(elftest.ObjRela, 1, math.MaxUint64) }, rela, at(1),
-			"relocation sections overlap: together they are larger than the"},
-		{"sections of relocations that overlap", func(o *elftest.Object) {
+			"relocation sections overlap: their total size exceeds the"},
+		{"overlapping relocation sections", func(o *elftest.Object) {
 			o.Sections[elftest.ObjRela].Data = bytes.Repeat(o.Sections[elftest.ObjRela].Data, 1000)
 			i := o.RelaOf(".rela.eh_frame", elftest.ObjFrame)
 			o.At(i, 64, 24_000)
-		}, rela, at(64), "relocation sections overlap: together they are larger than the"},
+		}, rela, at(64), "relocation sections overlap: their total size exceeds the"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := elftest.NewObject()
@@ -350,8 +350,8 @@ func entry(i uint64) func(*elffile.File) uint64 {
 	return func(f *elffile.File) uint64 { return f.Section(".rela.eh_frame").Off + i*elffile.RelaSize }
 }
 
-// TestRelocated has relocations of the FDE's start, at .eh_frame+0x1e, by a symbol of .text. It becomes the distance to
-// .text (psABI, S + A - P), or that of address 0 if that is unknown. Without relocations the field is unchanged.
+// TestRelocated relocates the start of the FDE at .eh_frame+0x1e with a symbol of .text. It becomes the distance to
+// .text (psABI, S + A - P), or to address 0 if the target is unknown. Without relocations, the field is unchanged.
 func TestRelocated(t *testing.T) {
 	symbol := func(change func(sym []byte)) func(*elftest.Object) {
 		return func(o *elftest.Object) { change(o.Symbols[elffile.SymSize:]) }
@@ -365,7 +365,7 @@ func TestRelocated(t *testing.T) {
 	relas := func(change func(*elftest.Section)) func(*elftest.Object) {
 		return func(o *elftest.Object) { change(&o.Sections[elftest.ObjRela]) }
 	}
-	// indexed has the section index of the symbol in a table of its own.
+	// indexed stores the section index of the symbol in a SHT_SYMTAB_SHNDX section.
 	indexed := func(table []byte) func(*elftest.Object) {
 		return func(o *elftest.Object) {
 			shndx(uint16(elf.SHN_XINDEX))(o)
@@ -375,8 +375,8 @@ func TestRelocated(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		change func(*elftest.Object)
-		known  any    // or nil without relocations
-		behind uint64 // the start of .text
+		known  any    // nil if there are no relocations
+		behind uint64 // offset from the start of .text
 	}{
 		{"relocations of nothing", relas(func(s *elftest.Section) { s.Info = math.MaxUint32 }), nil, 0},
 		{"relocations of themselves", relas(func(s *elftest.Section) { s.Info = elftest.ObjRela }), nil, 0},
@@ -389,14 +389,15 @@ func TestRelocated(t *testing.T) {
 		{"undefined", shndx(0), false, 0},
 		{"absolute", shndx(uint16(elf.SHN_ABS)), false, 0},
 		{"common", shndx(uint16(elf.SHN_COMMON)), false, 0},
-		{"in a section that is not there", shndx(200), false, 0},
+		{"in a missing section", shndx(200), false, 0},
 		{"SHN_XINDEX without a table", shndx(uint16(elf.SHN_XINDEX)), false, 0},
 		{"SHN_XINDEX with a table", indexed([]byte{0, 0, 0, 0, elftest.ObjText, 0, 0, 0}), true, 0},
 		{"SHN_XINDEX with a table that is too short", indexed([]byte{0, 0, 0, 0, elftest.ObjText, 0, 0}), false, 0},
 		{"SHN_XINDEX of 2^32-1", indexed(bytes.Repeat([]byte{0xff}, 8)), false, 0},
 		{"addend 2^63", addend(1 << 63), false, 0},
 		{"addend 0x20", addend(0x20), true, 0x20},
-		{"type none besides", func(o *elftest.Object) { o.Rela(elftest.ObjRela, math.MaxUint64, math.MaxUint32, 0, 0) },
+		{"another of type none",
+			func(o *elftest.Object) { o.Rela(elftest.ObjRela, math.MaxUint64, math.MaxUint32, 0, 0) },
 			true, 0},
 		{"two tables of relocations", func(o *elftest.Object) {
 			o.Sections[o.RelaOf(".rela.again", elftest.ObjFrame)].Data = bytes.Clone(o.Sections[elftest.ObjRela].Data)
@@ -428,11 +429,11 @@ func TestRelocated(t *testing.T) {
 	}
 }
 
-// TestObjectBases expects that code and .eh_frame have addresses that do not overlap, and others none.
+// TestObjectBases expects code and .eh_frame, and only these, to have addresses that do not overlap.
 func TestObjectBases(t *testing.T) {
 	o := elftest.NewObject()
 	odd := o.Code(".text.odd", 5000)
-	o.Sections[odd].Addralign = 3 // no power of two
+	o.Sections[odd].Addralign = 3 // not a power of two
 	wide := o.Code(".text.wide", 64)
 	o.Sections[wide].Addralign = 4096
 	huge := o.Code(".text.huge", 64)
@@ -443,7 +444,7 @@ func TestObjectBases(t *testing.T) {
 	for _, i := range based {
 		s := &f.Sections[i]
 		if s.Base <= end || s.Base%16 != 0 || i == wide && s.Base%4096 != 0 {
-			t.Errorf("section %d (%s) has the address %#x, behind %#x", i, s.Name, s.Base, end)
+			t.Errorf("section %d (%s) has the address %#x, but the previous one ends at %#x", i, s.Name, s.Base, end)
 		}
 		for addr, want := range map[uint64]int{s.Base: i, s.Base + s.Size - 1: i, s.Base + s.Size: 0, s.Base - 1: 0} {
 			if got := f.SectionAt(addr); got != want {
@@ -477,7 +478,7 @@ func TestObjectBases(t *testing.T) {
 	}
 }
 
-// TestMoves has files that are linked: fixed addresses stay, all else moves by pages.
+// TestMoves expects fixed addresses not to move, and other linked files to move by pages.
 func TestMoves(t *testing.T) {
 	for name, want := range map[string]uint64{"amd64/static": 0, "amd64/plt": 4096, "amd64/pltlib.so": 4096} {
 		if got := mustOpen(t, fixture(t, name)).Moves(0x1000); got != want {
@@ -491,7 +492,7 @@ func TestMoves(t *testing.T) {
 	}
 }
 
-// TestSymbolErrors has symbol tables and names that are not there.
+// TestSymbolErrors has missing symbol tables and names.
 func TestSymbolErrors(t *testing.T) {
 	put := func(section string, field int, v uint64) func(*elftest.Patcher) {
 		return func(p *elftest.Patcher) { p.Put64(p.Section(section)+field, v) }
@@ -502,9 +503,9 @@ func TestSymbolErrors(t *testing.T) {
 		off    uint64
 		msg    string
 	}{
-		{"past the end", put(".symtab", elftest.ShOff, 1<<40), 1 << 40, "do not fit the file"},
+		{"past the end", put(".symtab", elftest.ShOff, 1<<40), 1 << 40, "do not fit in the file"},
 		{"larger than the file", put(".symtab", elftest.ShSize, 1<<40), 0,
-			"symbol tables overlap: together they are larger than the"},
+			"symbol tables overlap: their total size exceeds the"},
 	} {
 		p := elftest.Patch(t.Fatalf, fixture(t, "amd64/drap2.so"))
 		tt.change(p)
@@ -521,7 +522,7 @@ func TestSymbolErrors(t *testing.T) {
 		at     uint32
 		want   string
 	}{
-		{"sound", func(*elftest.Patcher) {}, 1, "text"},
+		{"valid", func(*elftest.Patcher) {}, 1, "text"},
 		{"in the middle", func(*elftest.Patcher) {}, 3, "xt"},
 		{"at the end of the table", func(*elftest.Patcher) {}, 6, ""},
 		{"at 2^32-1", func(*elftest.Patcher) {}, math.MaxUint32, ""},
@@ -530,12 +531,12 @@ func TestSymbolErrors(t *testing.T) {
 		}, 1, string(bytes.Repeat([]byte("x"), 999))},
 		{"of 2 MB", func(p *elftest.Patcher) { p.Contents(".strtab", append(bytes.Repeat([]byte("x"), 2<<20), 0)) }, 1,
 			""},
-		{"without end", func(p *elftest.Patcher) { p.Contents(".strtab", []byte("\x00text")) }, 1, ""},
+		{"not terminated", func(p *elftest.Patcher) { p.Contents(".strtab", []byte("\x00text")) }, 1, ""},
 		{"in a table past the end", put(".strtab", elftest.ShOff, 1<<40), 1, ""},
-		{"in a table without bytes", func(p *elftest.Patcher) {
+		{"in a SHT_NOBITS table", func(p *elftest.Patcher) {
 			p.Put32(p.Section(".strtab")+elftest.ShType, uint32(elf.SHT_NOBITS))
 		}, 1, ""},
-		{"in no table", func(p *elftest.Patcher) { p.Put32(p.Section(".symtab")+elftest.ShLink, 1<<31) }, 1, ""},
+		{"without a table", func(p *elftest.Patcher) { p.Put32(p.Section(".symtab")+elftest.ShLink, 1<<31) }, 1, ""},
 	} {
 		p := elftest.Patch(t.Fatalf, fixture(t, "amd64/drap2.so"))
 		p.Contents(".strtab", []byte("\x00text\x00"))

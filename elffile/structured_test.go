@@ -11,8 +11,8 @@ import (
 	"cfi2sframe/internal/testkit/generate"
 )
 
-// FuzzStructured makes a file and, if damage is not 0, changes some bytes of it. What is read has to be what Go's own
-// package reads, and an error says where something is wrong.
+// FuzzStructured generates a file and, if damage is not 0, overwrites some bytes. The result must agree with Go's
+// debug/elf, and errors must have a location.
 func FuzzStructured(f *testing.F) {
 	for seed := range uint64(60) {
 		f.Add(generate.Seeded(seed, 200), uint64(0))
@@ -40,7 +40,7 @@ func FuzzStructured(f *testing.F) {
 			if damage == 0 {
 				t.Fatal(err)
 			}
-			peer = nil // it reads names and compressed headers at once
+			peer = nil // it reads names and compression headers immediately
 		}
 		if peer != nil {
 			compare(t, x, peer)
@@ -55,7 +55,7 @@ func FuzzStructured(f *testing.F) {
 				continue
 			}
 			if s.Off > uint64(len(b)) || s.Size > uint64(len(b))-s.Off || !bytes.Equal(got, b[s.Off:][:s.Size]) {
-				t.Errorf("section %d has %d bytes that are not those at file offset %#x", i, len(got), s.Off)
+				t.Errorf("section %d has %d bytes that differ from those at file offset %#x", i, len(got), s.Off)
 			}
 		}
 		offsets(t, x)
@@ -86,7 +86,9 @@ func FuzzStructured(f *testing.F) {
 			}
 			for i := range want {
 				w := &want[i]
-				*w = elf.Symbol{Name: w.Name, Info: w.Info, Other: w.Other, Section: w.Section, Value: w.Value, Size: w.Size}
+				*w = elf.Symbol{
+					Name: w.Name, Info: w.Info, Other: w.Other, Section: w.Section, Value: w.Value, Size: w.Size,
+				}
 				if w.Section >= elf.SHN_LORESERVE {
 					w.Section = 0
 				}
@@ -98,7 +100,7 @@ func FuzzStructured(f *testing.F) {
 	})
 }
 
-// offsets compares the file offsets of addresses at the borders of segments with a search through all segments.
+// offsets compares the file offsets of addresses at the boundaries of segments with a linear search.
 func offsets(t *testing.T, x *elffile.File) {
 	t.Helper()
 	for i := range x.Progs {
@@ -114,14 +116,15 @@ func offsets(t *testing.T, x *elffile.File) {
 					}
 				}
 				if off, ok := x.FileOffset(at, n); ok != holds || off != want {
-					t.Fatalf("FileOffset(%#x, %d) = %#x, %t with %+v; want %#x, %t", at, n, off, ok, x.Progs, want, holds)
+					t.Fatalf("FileOffset(%#x, %d) = %#x, %t with %+v; want %#x, %t", at, n, off, ok, x.Progs, want,
+						holds)
 				}
 			}
 		}
 	}
 }
 
-// compare compares the headers with what Go's package reads.
+// compare compares the headers with those read by debug/elf.
 func compare(t *testing.T, x *elffile.File, peer *elf.File) {
 	t.Helper()
 	if len(x.Progs) != len(peer.Progs) || len(x.Sections) != len(peer.Sections) {
@@ -142,7 +145,7 @@ func compare(t *testing.T, x *elffile.File, peer *elf.File) {
 	for i, w := range peer.Sections {
 		s := &x.Sections[i]
 		if i == 0 {
-			continue // its fields are those of the ELF header that have no room there
+			continue // holds fields that do not fit in the ELF header
 		}
 		if s.Name != w.Name || elf.SectionType(s.Type) != w.Type || s.Off != w.Offset || s.Addr != w.Addr ||
 			s.Section64.Size != w.FileSize && !s.Compressed() ||

@@ -6,15 +6,15 @@ import (
 	"debug/elf"
 )
 
-// A Symbol is a symbol with its section. Its value is an address, also in a relocatable object.
+// A Symbol is a symbol with its section. Its value is an address even in a relocatable object.
 type Symbol struct {
 	elf.Sym64
 	Section int    // index of its section, or 0 if it is undefined, absolute or common
-	Index   uint32 // in the table
+	Index   uint32 // index in the symbol table
 }
 
 // SymbolIndexes returns the index of the SHT_SYMTAB_SHNDX section of a symbol table, or 0. Only files with more than
-// 65,279 sections need one.
+// 65,279 sections need such a section.
 func (f *File) SymbolIndexes(table int) int {
 	i := f.indexes[uint32(table)]
 	if f.Sections[i].Size/4 < f.Sections[table].Size/SymSize {
@@ -23,7 +23,7 @@ func (f *File) SymbolIndexes(table int) int {
 	return i
 }
 
-// Symbols calls fn for every symbol of the tables of type t (SHT_SYMTAB or SHT_DYNSYM), with the table's section.
+// Symbols calls fn for each symbol of the tables of type t (SHT_SYMTAB or SHT_DYNSYM), with the table's section.
 func (f *File) Symbols(t elf.SectionType, fn func(table *Section, sym Symbol)) error {
 	var total uint64
 	for i := range f.Sections {
@@ -41,7 +41,7 @@ func (f *File) Symbols(t elf.SectionType, fn func(table *Section, sym Symbol)) e
 	return nil
 }
 
-// symbols calls fn for every symbol of the table with the given section index.
+// symbols calls fn for each symbol of the table with the given section index.
 func (f *File) symbols(table int, fn func(table *Section, sym Symbol)) error {
 	s := &f.Sections[table]
 	wide := f.SymbolIndexes(table)
@@ -68,7 +68,8 @@ func (f *File) symbols(table int, fn func(table *Section, sym Symbol)) error {
 	})
 }
 
-// symbol decodes the symbol at the start of b, which has an index; section is its section index if that does not fit.
+// symbol decodes the symbol at the start of b, which has the given index. If its section index does not fit in the
+// symbol, it is section.
 func (f *File) symbol(b []byte, index, section uint32) Symbol {
 	o := f.Order
 	s := Symbol{Index: index, Sym64: elf.Sym64{
@@ -85,15 +86,15 @@ func (f *File) symbol(b []byte, index, section uint32) Symbol {
 		s.Section = 0
 	}
 	if s.Section > 0 && f.IsObject() {
-		s.Value += f.Sections[s.Section].Base // it is an offset in the section
+		s.Value += f.Sections[s.Section].Base // the value is an offset in the section
 	}
 	return s
 }
 
-// maxName is the size of the longest symbol name in bytes.
+// maxName is the maximum size of a symbol name in bytes.
 const maxName = 64 << 10
 
-// SymbolName returns the name at an offset of the string table of a symbol table, or "".
+// SymbolName returns the name at an offset in the string table of a symbol table, or "".
 func (f *File) SymbolName(table *Section, name uint32) string {
 	if int(table.Link) >= len(f.Sections) {
 		return ""
@@ -102,7 +103,7 @@ func (f *File) SymbolName(table *Section, name uint32) string {
 	if uint64(name) >= s.Size || !s.HasBytes() {
 		return ""
 	}
-	for size := uint64(256); ; size *= 16 { // most names fit 256 bytes
+	for size := uint64(256); ; size *= 16 { // most names have up to 256 bytes
 		n := min(size, s.Size-uint64(name))
 		b, err := f.ReadAt("section "+s.Name, s.Off+uint64(name), n)
 		if err != nil {
@@ -117,11 +118,11 @@ func (f *File) SymbolName(table *Section, name uint32) string {
 	}
 }
 
-// FindSymbols returns the defined symbols of the given names in the tables of type SHT_SYMTAB. Of several with a name
-// it returns the last one.
+// FindSymbols returns the defined symbols with the given names in the tables of type SHT_SYMTAB. If several symbols
+// have the same name, it returns the last.
 func (f *File) FindSymbols(names ...string) (map[string]Symbol, error) {
 	found := make(map[string]Symbol)
-	var of *Section // the table whose names are in strings
+	var of *Section // the table to which strings belongs
 	var strings []byte
 	var total uint64
 	var failed error
@@ -136,7 +137,8 @@ func (f *File) FindSymbols(names ...string) (map[string]Symbol, error) {
 			return
 		}
 		for _, name := range names {
-			if rest := strings[s.Name:]; len(rest) > len(name) && rest[len(name)] == 0 && string(rest[:len(name)]) == name {
+			rest := strings[s.Name:]
+			if len(rest) > len(name) && rest[len(name)] == 0 && string(rest[:len(name)]) == name {
 				found[name] = s
 			}
 		}

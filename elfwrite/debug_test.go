@@ -144,7 +144,7 @@ func TestDebugRefused(t *testing.T) {
 			"section .comment at 0x0 is not in the program"},
 		{"contents beyond the end", patched(debug,
 			func(p *elftest.Patcher) { p.Put64(p.Section(".debug_info")+32, uint64(len(debug))) }), prog,
-			"do not fit the file of"},
+			"do not fit in the file of"},
 		{"contents that are there twice", patched(debug, func(p *elftest.Patcher) {
 			for _, name := range []string{".debug_info", ".debug_str", ".debug_line", ".debug_abbrev"} {
 				p.Put64(p.Section(name)+24, 0)

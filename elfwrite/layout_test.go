@@ -558,7 +558,7 @@ func TestManySections(t *testing.T) {
 	names, sym := p.U64(elftest.EhShstrndx)&0xffff, p.Header(symtab)
 	last := int(p.U64(sym+elftest.ShOff)+p.U64(sym+elftest.ShSize)) - elffile.SymSize
 	num := int(p.U64(sym+elftest.ShSize)) / elffile.SymSize
-	// The last symbol is in the last section, and the name table's index does not fit the ELF header either.
+	// The last symbol is in the last section, and the name table's index does not fit in the ELF header either.
 	indexes := make([]byte, 4*num)
 	binary.LittleEndian.PutUint32(indexes[4*(num-1):], many-1)
 	p.Put16(last+elffile.SymShndx, uint16(elf.SHN_XINDEX))

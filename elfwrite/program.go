@@ -102,7 +102,7 @@ func (p *program) checkTables() error {
 	for i := range f.Progs {
 		h := &f.Progs[i]
 		if h.Filesz > 0 && (h.Off > f.Size || h.Filesz > f.Size-h.Off) {
-			return fmt.Errorf("program header %d: %d bytes at file offset %#x do not fit the file of %d bytes",
+			return fmt.Errorf("program header %d: %d bytes at file offset %#x do not fit in the file of %d bytes",
 				i, h.Filesz, h.Off, f.Size)
 		}
 		if elf.ProgType(h.Type) == elf.PT_PHDR && h.Off != f.Phoff {
@@ -166,7 +166,7 @@ func checkSections(f *elffile.File) error {
 	for i := range f.Sections {
 		s := &f.Sections[i]
 		if s.HasBytes() && (s.Off > f.Size || s.Size > f.Size-s.Off) {
-			return fmt.Errorf("section %d (%s): %d bytes at file offset %#x do not fit the file of %d bytes",
+			return fmt.Errorf("section %d (%s): %d bytes at file offset %#x do not fit in the file of %d bytes",
 				i, s.Name, s.Size, s.Off, f.Size)
 		}
 	}

@@ -35,7 +35,7 @@ func TestRefusedFiles(t *testing.T) {
 		{"overlapping segments", func(p *elftest.Patcher) { p.Put64(p.LastLoad()+elftest.PhVaddr, 0x10) },
 			"overlaps the one before it"},
 		{"segment outside the file", func(p *elftest.Patcher) { p.Put64(p.LastLoad()+elftest.PhOff, 1<<40) },
-			"do not fit the file"},
+			"do not fit in the file"},
 		{"address space used up", func(p *elftest.Patcher) {
 			h := p.LastLoad()
 			p.Put64(h+elftest.PhMemsz, 1<<64-4096-p.U64(h+elftest.PhVaddr)+1)

@@ -125,7 +125,7 @@ func writeTable[T any](dst filecopy.Target, order binary.ByteOrder, off uint64, 
 	return writeAt(dst, b, off)
 }
 
-// overflow puts numbers that do not fit the ELF header into the first section header (ELF gABI, "ELF Header").
+// overflow puts numbers that do not fit in the ELF header into the first section header (ELF gABI, "ELF Header").
 func (l *Layout) overflow(h *elf.Header64) {
 	first := &l.sections[0]
 	first.Size, first.Link, first.Info = 0, 0, 0

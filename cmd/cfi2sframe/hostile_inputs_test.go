@@ -14,7 +14,7 @@ import (
 )
 
 // tooMuch is part of what is said of an input that would take too much.
-const tooMuch = "more work than its size justifies"
+const tooMuch = "too much work for an input of this size"
 
 // TestHostileInputs has archives. Each member would be accepted alone.
 func TestHostileInputs(t *testing.T) {

@@ -340,7 +340,7 @@ func TestHostileFiles(t *testing.T) {
 	}
 	for _, tt := range []hostileCase{
 		{name: "e_shoff at the end", change: func(p *elftest.Patcher) { p.Put64(elftest.EhShoff, uint64(len(p.B))) },
-			status: 1, want: "section header table at file offset 0x17a0: 19 headers of 64 bytes do not fit the file"},
+			status: 1, want: "section header table at file offset 0x17a0: 19 headers of 64 bytes do not fit in the file"},
 		{name: "PT_LOADs overlap", change: field(elf.PT_LOAD, 1, elftest.PhVaddr, 0x100), status: 1,
 			want: "program header 3: segment at 0x100 overlaps the one before it, or is out of order"},
 		{name: "p_memsz 2^63", change: field(elf.PT_LOAD, 1, elftest.PhMemsz, 1<<63), args: formatV2,

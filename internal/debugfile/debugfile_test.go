@@ -105,18 +105,18 @@ func TestNamed(t *testing.T) {
 			"its section of code 1 is .b, not .a"},
 		{"another machine", plain(t), elftest.BigObject(elf.EM_S390, 0).Bytes(),
 			"it is for machine EM_S390, BigEndian"},
-		{"nothing in it", plain(t), nil, `not an ELF file: it starts with ""`},
+		{"nothing in it", plain(t), nil, `not an ELF file: starts with ""`},
 		{"headers past the end", plain(t), plain(t)[:64], "section header table at file offset 0x12e0"},
 		{"notes past the end", plain(t), func() []byte {
 			p := elftest.Patch(t.Fatalf, plain(t))
 			p.Put64(p.Section(".note.gnu.build-id")+elftest.ShOff, 1<<40)
 			return p.B
-		}(), "section .note.gnu.build-id at file offset 0x10000000000: 36 bytes do not fit the file"},
+		}(), "section .note.gnu.build-id at file offset 0x10000000000: 36 bytes do not fit in the file"},
 		{"the file's notes past the end", func() []byte {
 			p := elftest.Patch(t.Fatalf, plain(t))
 			p.Put64(p.Section(".note.gnu.build-id")+elftest.ShOff, 1<<40)
 			return p.B
-		}(), plain(t), "section .note.gnu.build-id at file offset 0x10000000000: 36 bytes do not fit the file"},
+		}(), plain(t), "section .note.gnu.build-id at file offset 0x10000000000: 36 bytes do not fit in the file"},
 	} {
 		path := put(t, filepath.Join(t.TempDir(), "debug"), tt.debug)
 		d, err := Open(path, "", elftest.Parse(t, tt.file))

@@ -121,7 +121,7 @@ func TestStdinRefused(t *testing.T) {
 		{"text", piped(t, []byte("text")), "ELF"},
 		{"much text", piped(t, bytes.Repeat([]byte("text"), 1<<20)), "ELF"},
 		{"a part of a file", piped(t, testfile.Read(t, filepath.Join(fixtures, "amd64/plt"))[:100]),
-			"headers of 64 bytes do not fit the file of 100 bytes"},
+			"headers of 64 bytes do not fit in the file of 100 bytes"},
 		{"a folder", folder, "standard input is a directory; redirect a file or a pipe"},
 		{"an empty file", closed, "ELF"},
 	} {

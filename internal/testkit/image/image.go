@@ -54,7 +54,7 @@ func Contents(before, after *elffile.File) error {
 }
 
 // objects compares relocatable objects. Section names may follow those of before, and the first section header has
-// numbers that do not fit the ELF header.
+// numbers that do not fit in the ELF header.
 func objects(before, after *elffile.File) error {
 	if len(after.Sections) < len(before.Sections) || after.Shstrndx != before.Shstrndx {
 		return fmt.Errorf("%d sections with names in %d instead of %d in %d", len(after.Sections), after.Shstrndx,
