@@ -12,10 +12,10 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// TestCases has files with an oddity each. What is loaded stays the same.
+// TestCases has files with one peculiarity each. Loaded contents must not change.
 func TestCases(t *testing.T) {
 	payload := []byte("PK\x03\x04 something that finds itself from the end of the file")
-	// PT_GNU_STACK and PT_GNU_RELRO become entries that can be used again.
+	// PT_GNU_STACK and PT_GNU_RELRO become reusable entries.
 	spare := func(typ elf.ProgType) func(*elftest.Patcher) {
 		return func(p *elftest.Patcher) {
 			p.Prog(p.Segment(elf.PT_GNU_STACK, 0), typ, 0, 0, 0)
@@ -50,48 +50,48 @@ func TestCases(t *testing.T) {
 		check      func(before, after *elffile.File, b []byte) bool
 	}{
 		{"unused entries", "prologue", spare(elf.PT_NULL), nothingMoves},
-		{"a PT_GNU_SFRAME that is left over", "prologue", spare(elf.ProgType(sframe.PTGNUSFrame)), nothingMoves},
-		{"bytes after everything", "prologue", func(p *elftest.Patcher) { p.B = append(p.B, payload...) },
+		{"a stale PT_GNU_SFRAME", "prologue", spare(elf.ProgType(sframe.PTGNUSFrame)), nothingMoves},
+		{"bytes at the end of the file", "prologue", func(p *elftest.Patcher) { p.B = append(p.B, payload...) },
 			func(_, after *elffile.File, b []byte) bool {
 				return bytes.HasSuffix(b, payload) && oldHeaders(after).End == uint64(len(b)-len(payload))
 			}},
-		{"bytes that patchelf leaves", "alloca", func(p *elftest.Patcher) {
+		{"patchelf's filler", "alloca", func(p *elftest.Patcher) {
 			h := p.Section(".interp")
 			copy(p.B[p.U64(h+elftest.ShOff):], bytes.Repeat([]byte("X"), int(p.U64(h+elftest.ShSize))))
 			p.Put64(h+elftest.ShSize, 0)
 			p.Prog(p.Segment(elf.PT_INTERP, 0), odd, 0, 0, 0)
 		}, nil},
-		{"an alignment that a page in front breaks", "static", func(p *elftest.Patcher) {
+		{"an alignment that an inserted page violates", "static", func(p *elftest.Patcher) {
 			p.Put64(p.Segment(elf.PT_LOAD, 0)+elftest.PhAlign, 2<<20)
 		}, nil},
-		{"a segment without bytes at the file offset of the head", "static", func(p *elftest.Patcher) {
+		{"a segment without contents at the file offset of the head", "static", func(p *elftest.Patcher) {
 			h := p.Segment(elf.PT_GNU_STACK, 0)
 			p.Prog(h, elf.PT_LOAD, 0, 0x500000, 0)
 			p.Put64(h+elftest.PhMemsz, 0x100)
 			p.Put64(h+elftest.PhAlign, 0x1000)
-		}, func(_, after *elffile.File, _ []byte) bool { // the page belongs to the head
+		}, func(_, after *elffile.File, _ []byte) bool { // the page is part of the head
 			return slices.ContainsFunc(after.Progs, func(h elf.Prog64) bool {
 				return h.Vaddr == 0x500000 && h.Filesz == 0 && h.Memsz == 0x100
 			})
 		}},
-		{"section headers that are loaded", "alloca", func(p *elftest.Patcher) {
+		{"loaded section headers", "alloca", func(p *elftest.Patcher) {
 			n := int(p.U16(elftest.EhShnum)) * elffile.SectionSize
 			if n > headers || len(bytes.Trim(p.B[loaded:][:headers], "\x00")) > 0 {
 				t.Fatal("no space for section headers")
 			}
 			copy(p.B[loaded:], p.B[p.Header(0):][:n])
 			p.Put64(elftest.EhShoff, loaded)
-		}, func(_, after *elffile.File, b []byte) bool { // nothing of them is left
+		}, func(_, after *elffile.File, b []byte) bool { // they are cleared
 			return after.Shoff >= 0x1000 && len(bytes.Trim(b[loaded:][:headers], "\x00")) == 0
 		}},
-		{"a section whose name is where the new one is put", "alloca", func(p *elftest.Patcher) {
+		{"a section with an out-of-range name", "alloca", func(p *elftest.Patcher) {
 			p.Put32(p.Section(".eh_frame_hdr"), uint32(p.U64(p.Section(".shstrtab")+elftest.ShSize)))
 		}, func(before, after *elffile.File, _ []byte) bool { // it is not called .sframe
 			i := slices.IndexFunc(after.Sections, func(s elffile.Section) bool { return s.Addr == 0x420 })
 			return after.Sections[i].Name == "" && oneSection(before, after, nil)
 		}},
-		{"an .sframe of no bytes", "alloca", emptyOld(elf.SectionType(sframe.SHTGNUSFrame), 0), oneSection},
-		{"an .sframe that is not in the file", "alloca", emptyOld(elf.SHT_NOBITS, 16), oneSection},
+		{"an empty .sframe", "alloca", emptyOld(elf.SectionType(sframe.SHTGNUSFrame), 0), oneSection},
+		{"an .sframe without contents", "alloca", emptyOld(elf.SHT_NOBITS, 16), oneSection},
 	} {
 		old := patched(t, tt.file, tt.change)
 		b := add(t, old, content(1000), Options{Force: true})

@@ -9,7 +9,7 @@ import (
 	"cfi2sframe/elffile"
 )
 
-// codeOf returns the range of the code of f that is in the file.
+// codeOf returns the smallest range that contains all code of f with bytes in the file.
 func codeOf(f *elffile.File) elffile.Span {
 	code := span(math.MaxUint64, 0)
 	for _, c := range f.Code() {
@@ -20,14 +20,15 @@ func codeOf(f *elffile.File) elffile.Span {
 	return code
 }
 
-// markCode notes a reference to one of the addresses from first to last.
+// markCode reports a reference to some address from first to last if it may be to code.
 func (r *references) markCode(first, last uint64) {
 	if first < r.code.End && last >= r.code.Begin && r.refers != nil {
 		r.refers(first, last)
 	}
 }
 
-// References is the function for the old file. It does not scan it again if Plan did, with refers in its options.
+// References is like the function References for the old file. It does not repeat the scan if Plan did one with
+// Options.Refers set to refers.
 func (l *Layout) References(refers func(first, last uint64)) error {
 	if l.program == nil || l.program.refs == nil {
 		return References(l.f, refers)
@@ -35,13 +36,14 @@ func (l *Layout) References(refers func(first, last uint64)) error {
 	return l.program.refs.toCode(l.f)
 }
 
-// References calls refers for the references to the code of f: of symbols, of relocations, and of the start and the end
-// of the program. Each leads to one of the addresses from first to last. It is an error if they cannot all be found.
+// References calls refers for each reference to the code of f: from symbols, from relocations, and from the headers
+// that locate initialization and termination code. A reference is to some address from first to last. It is an error if
+// not all references can be found.
 func References(f *elffile.File, refers func(first, last uint64)) error {
 	return newReferences(f, nil, refers).toCode(f)
 }
 
-// toCode notes the references of the start and the end of the program to its code.
+// toCode reports references to code from the entry point, dynamic entries and arrays of pointers.
 func (r *references) toCode(f *elffile.File) error {
 	if r.err != nil {
 		return r.err
@@ -63,7 +65,7 @@ func (r *references) toCode(f *elffile.File) error {
 		}
 		off, ok := f.FileOffset(addr, n)
 		if !ok {
-			return fmt.Errorf("%v leads to %d bytes at address %#x, which no loaded segment holds", tag, n, addr)
+			return fmt.Errorf("%v refers to %d bytes at address %#x, which are not in a loaded segment", tag, n, addr)
 		}
 		if err := r.markPointers(f, tag.String(), off, n); err != nil {
 			return err
@@ -80,11 +82,11 @@ func (r *references) toCode(f *elffile.File) error {
 	return nil
 }
 
-// markPointers notes references to the addresses in a part of the file.
+// markPointers reports references from the pointers in a part of the file.
 func (r *references) markPointers(f *elffile.File, name string, off, size uint64) error {
 	const most = 16 << 20
 	if size > most {
-		return fmt.Errorf("%s has %d bytes; at most %d are accepted", name, size, most)
+		return fmt.Errorf("%s has %d bytes, more than the limit of %d", name, size, most)
 	}
 	b, err := f.ReadAt(name, off, size)
 	for ; len(b) >= wordSize; b = b[wordSize:] {
@@ -93,14 +95,14 @@ func (r *references) markPointers(f *elffile.File, name string, off, size uint64
 	return err
 }
 
-// arrays are the dynamic tags of arrays of addresses, and of their sizes.
+// arrays maps the dynamic tags of pointer arrays to the tags of their sizes.
 var arrays = map[elf.DynTag]elf.DynTag{
 	elf.DT_INIT_ARRAY:    elf.DT_INIT_ARRAYSZ,
 	elf.DT_FINI_ARRAY:    elf.DT_FINI_ARRAYSZ,
 	elf.DT_PREINIT_ARRAY: elf.DT_PREINIT_ARRAYSZ,
 }
 
-// pointerSections hold addresses of code, which no relocation repeats in programs with a fixed address.
+// pointerSections lists sections with addresses of code that have no relocations in programs with fixed addresses.
 var pointerSections = []string{
 	"__patchable_function_entries", ".init_array", ".fini_array", ".preinit_array", ".ctors", ".dtors",
 }

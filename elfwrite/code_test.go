@@ -11,10 +11,10 @@ import (
 	"cfi2sframe/internal/testkit/must"
 )
 
-// TestReferences finds references to the code of a program: by symbols, by the entry point, by dynamic entries, and by
-// sections that hold pointers.
+// TestReferences finds references to the code of a program from symbols, the entry point, dynamic entries, and sections
+// of pointers.
 func TestReferences(t *testing.T) {
-	const leaf, once, start = 0x3a7, 0x3aa, 0x402 // functions, as readelf -s prints them
+	const leaf, once, start = 0x3a7, 0x3aa, 0x402 // functions, from readelf -s
 	arrayAt := func(addr, size uint64) func(*elftest.Patcher) {
 		return func(p *elftest.Patcher) {
 			dynamic(elf.DT_FINI_ARRAY, addr)(p)
@@ -26,7 +26,7 @@ func TestReferences(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		change func(*elftest.Patcher)
-		more   uint64 // an address that is referred to, beside the functions
+		more   uint64 // additional address that is referred to
 		err    string
 	}{
 		{"symbols", func(*elftest.Patcher) {}, 0, ""},
@@ -39,15 +39,15 @@ func TestReferences(t *testing.T) {
 		{"a section of pointers", func(p *elftest.Patcher) {
 			p.AddSection(".ctors", uint64(elf.SHF_ALLOC), binary.LittleEndian.AppendUint64(nil, once+9))
 		}, once + 9, ""},
-		{"an array that is not in the file", arrayAt(1<<40, 8), 0,
-			"DT_FINI_ARRAY leads to 8 bytes at address 0x10000000000, which no loaded segment holds"},
+		{"an array outside the file", arrayAt(1<<40, 8), 0,
+			"DT_FINI_ARRAY refers to 8 bytes at address 0x10000000000, which are not in a loaded segment"},
 		{"a large section of pointers", func(p *elftest.Patcher) {
 			p.AddSection(".ctors", uint64(elf.SHF_ALLOC), make([]byte, 17<<20))
-		}, 0, "section .ctors has 17825792 bytes; at most 16777216 are accepted"},
-		{"dynamic symbols without section headers", bare, 0, "without section headers, the symbols are not known"},
-		{"relocations that are not known", func(p *elftest.Patcher) {
+		}, 0, "section .ctors has 17825792 bytes, more than the limit of 16777216"},
+		{"dynamic symbols without section headers", bare, 0, "without section headers, the symbols are unknown"},
+		{"unsupported relocations", func(p *elftest.Patcher) {
 			addRelocations(p, shtCREL, elf.SHF_ALLOC, 4, 0, make([]byte, 8))
-		}, 0, "has relocations of type 0x40000014, which are not supported"},
+		}, 0, "has unsupported relocations of type 0x40000014"},
 	} {
 		f := elftest.Parse(t, patched(t, "alloca", tt.change))
 		found, planned := make(map[uint64]bool), make(map[uint64]bool)

@@ -12,11 +12,11 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// PlanDebug finds the layout of the debug file d of a program with the headers that the program has now: the same
-// segments, and the same loaded sections at the same addresses, .sframe among them without its bytes. Debuggers and
-// eu-unstrip compare these. Write then takes an empty section.
+// PlanDebug returns the layout of debug file d that matches the current headers of its program: it has the same
+// segments, and the same loaded sections at the same addresses, including .sframe without contents. Debuggers and
+// eu-unstrip compare these. Pass an empty section to Write.
 //
-// Nothing of a debug file is loaded, and so all of it is laid out anew. Bytes that are in no section are dropped.
+// No part of a debug file is loaded, so the whole file is laid out anew. Bytes outside sections are dropped.
 func PlanDebug(d, prog *elffile.File) (l *Layout, err error) {
 	defer readWhole(d, &l, &err)
 	defer readWhole(prog, &l, &err)
@@ -33,24 +33,24 @@ func PlanDebug(d, prog *elffile.File) (l *Layout, err error) {
 	return p.Layout, nil
 }
 
-// A debugPlanner makes the layout of a debug file.
+// A debugPlanner computes the layout of a debug file.
 type debugPlanner struct {
 	*Layout
 	prog   *elffile.File
-	inProg map[int]int // from indexes of loaded sections to those in the program
-	order  []int       // indexes of the debug file's sections in their new order, newSection for .sframe
+	inProg map[int]int // program's section index by index of a loaded section
+	order  []int       // indexes of the debug file's sections in their new order; newSection is .sframe
 	at     int         // index of .sframe in the program, or 0
-	gone   int         // that of an .sframe in the debug file, or 0
+	gone   int         // index of an old .sframe in the debug file, or 0
 }
 
-// check refuses files that do not belong together, or have no section headers.
+// check rejects files that do not belong together or have no section headers.
 func (p *debugPlanner) check() error {
 	d, prog := p.f, p.prog
 	switch {
 	case d.IsObject() || prog.IsObject():
 		return errors.New("relocatable objects are not supported")
 	case d.Machine != prog.Machine || d.Order != prog.Order || d.Type != prog.Type:
-		return fmt.Errorf("it is for machine %v, %v, ELF type %v, and the program for %v, %v, %v",
+		return fmt.Errorf("it is for machine %v, %v, ELF type %v, but the program is for %v, %v, %v",
 			elf.Machine(d.Machine), d.Order, elf.Type(d.Type),
 			elf.Machine(prog.Machine), prog.Order, elf.Type(prog.Type))
 	case len(prog.Sections) == 0:
@@ -58,7 +58,7 @@ func (p *debugPlanner) check() error {
 	case len(d.Sections) == 0 || d.Shstrndx == 0:
 		return errors.New("it has no section headers with names")
 	case len(d.Sections)+1 > int(elf.SHN_LORESERVE) || len(prog.Progs) > maxDebugSegments:
-		return fmt.Errorf("%d sections and %d segments are too many", len(d.Sections), len(prog.Progs))
+		return fmt.Errorf("too many sections (%d) or segments (%d)", len(d.Sections), len(prog.Progs))
 	}
 	at, err := FindSFrame(prog)
 	if err != nil {
@@ -81,10 +81,10 @@ func (p *debugPlanner) check() error {
 	return nil
 }
 
-// maxDebugSegments is far more than any program has.
+// maxDebugSegments bounds the number of segments. Real programs have far fewer.
 const maxDebugSegments = 1 << 12
 
-// match pairs the loaded sections of both files by their names. All but .sframe have to be in both, of the same size.
+// match pairs the loaded sections of both files by name. All except .sframe must be in both files, with the same size.
 func (p *debugPlanner) match() error {
 	named := make(map[string][]int)
 	for i := 1; i < len(p.f.Sections); i++ {
@@ -104,10 +104,10 @@ func (p *debugPlanner) match() error {
 		}
 		list := named[s.Name]
 		if len(list) == 0 {
-			return fmt.Errorf("it has no section %s, which the program has at %#x", s.Name, s.Addr)
+			return fmt.Errorf("it has no section %s, but the program has it at %#x", s.Name, s.Addr)
 		}
 		if o := &p.f.Sections[list[0]]; o.Size != s.Size && !p.filledPage(o, s) {
-			return fmt.Errorf("section %s has %d bytes, and %d in the program", s.Name, o.Size, s.Size)
+			return fmt.Errorf("section %s has %d bytes, but %d in the program", s.Name, o.Size, s.Size)
 		}
 		p.inProg[list[0]] = i
 		p.order = append(p.order, list[0])
@@ -126,8 +126,8 @@ func (p *debugPlanner) match() error {
 	return nil
 }
 
-// filledPage reports whether a section has another size than in the program because one of them is the last of an
-// interpreter, which grew to the end of its page.
+// filledPage reports whether the size of a section differs because it is the last section of an interpreter, which was
+// extended to the end of its page.
 func (p *debugPlanner) filledPage(o, s *elffile.Section) bool {
 	is, err := isInterpreter(p.prog)
 	const alike = elf.SHF_WRITE | elf.SHF_ALLOC
@@ -135,7 +135,7 @@ func (p *debugPlanner) filledPage(o, s *elffile.Section) bool {
 		(s.Addr+max(s.Size, o.Size))%arch.MinPage == 0
 }
 
-// layOut lays out the file.
+// layOut computes the layout of the file.
 func (p *debugPlanner) layOut() error {
 	f := p.f
 	names, name, err := p.names(sframe.SectionName, p.at == 0, func(i int) bool { return i > 0 && i == p.gone })
@@ -163,7 +163,7 @@ func (p *debugPlanner) layOut() error {
 	return nil
 }
 
-// contents puts what sections have in the file one after the other, and the section headers after it.
+// contents places the contents of sections one after the other, followed by the section headers.
 func (p *debugPlanner) contents(names []byte) {
 	f := p.f
 	var list []int
@@ -177,7 +177,7 @@ func (p *debugPlanner) contents(names []byte) {
 		return cmp.Or(cmp.Compare(x.Off, y.Off), cmp.Compare(x.Size, y.Size), cmp.Compare(p.index[a], p.index[b]))
 	})
 	at := elffile.HeaderSize + uint64(len(p.progs))*elffile.ProgSize
-	loaded := at // where the contents of loaded sections end
+	loaded := at // end of the contents of loaded sections
 	for _, i := range list {
 		s, to := &f.Sections[i], &p.sections[p.index[i]]
 		at = elffile.AlignUp(at, min(elffile.ValidAlign(s.Addralign), firstPage))
@@ -201,8 +201,8 @@ func (p *debugPlanner) contents(names []byte) {
 	p.shoff = elffile.AlignUp(at, tableAlign)
 }
 
-// segments fits the program headers to the contents of the debug file, usually notes. objcopy clears the sizes of the
-// others, and eu-strip does not.
+// segments adjusts the program headers to the contents of the debug file, which are usually notes. objcopy clears the
+// file sizes of other segments; eu-strip does not.
 func (p *debugPlanner) segments() {
 	bare := slices.ContainsFunc(p.f.Progs, func(h elf.Prog64) bool {
 		return elf.ProgType(h.Type) == elf.PT_LOAD && elf.ProgFlag(h.Flags)&elf.PF_X != 0 && h.Filesz == 0
@@ -216,13 +216,13 @@ func (p *debugPlanner) segments() {
 			h.Filesz = 0
 			table := p.phoff + uint64(len(p.progs))*elffile.ProgSize
 			if t == elf.PT_LOAD && h.Off == 0 && h.Memsz >= table {
-				h.Filesz = table // where readers expect it
+				h.Filesz = table // readers expect the headers in it
 			}
 		}
 	}
 }
 
-// bytesOf returns where the debug file has all bytes of a segment, if it has.
+// bytesOf returns the file offset of a segment, if the debug file contains all of its bytes.
 func (p *debugPlanner) bytesOf(h *elf.Prog64) (uint64, bool) {
 	var off uint64
 	end := h.Vaddr

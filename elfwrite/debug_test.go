@@ -18,7 +18,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// split makes a program, and has its debug information split off.
+// split links a program and splits off its debug information.
 func split(t *testing.T) (prog, debug []byte) {
 	t.Helper()
 	for _, tool := range []string{"gcc", "objcopy", "strip"} {
@@ -27,7 +27,7 @@ func split(t *testing.T) (prog, debug []byte) {
 	dir := t.TempDir()
 	source := "int main(void) { return 0; }\n__attribute__((section(\".init\"))) void init(void) {}\n"
 	testfile.Write(t, filepath.Join(dir, "prog.c"), source)
-	// Start files of the system may have an .sframe.
+	// The system's start files may contain an .sframe.
 	cmd := exec.Command("sh", "-ec", "gcc -g -O1 -nostartfiles -Wl,-e,main -o prog prog.c\n"+
 		"objcopy --only-keep-debug prog prog.debug; strip --strip-unneeded prog")
 	cmd.Dir = dir
@@ -35,8 +35,8 @@ func split(t *testing.T) (prog, debug []byte) {
 	return testfile.Read(t, filepath.Join(dir, "prog")), testfile.Read(t, filepath.Join(dir, "prog.debug"))
 }
 
-// checkDebug expects of a debug file the segments and the loaded sections of its program, its own contents, as they were
-// in the file before, and symbols of the same sections.
+// checkDebug expects a debug file to have the segments and the loaded sections of its program, its previous contents,
+// and symbols in the same sections.
 func checkDebug(t *testing.T, name string, before, after, prog *elffile.File) {
 	t.Helper()
 	if len(after.Progs) != len(prog.Progs) {
@@ -52,7 +52,8 @@ func checkDebug(t *testing.T, name string, before, after, prog *elffile.File) {
 		}
 		if elf.ProgType(a.Type) == elf.PT_NOTE {
 			got, err := after.ReadAt("note", a.Off, a.Filesz)
-			if want, err2 := prog.ReadAt("note", p.Off, p.Filesz); err != nil || err2 != nil || !bytes.Equal(got, want) {
+			if want, err2 := prog.ReadAt("note", p.Off, p.Filesz); err != nil || err2 != nil ||
+				!bytes.Equal(got, want) {
 				t.Errorf("%s: the notes of segment %d differ, errors %v, %v", name, i, err, err2)
 			}
 		}
@@ -96,7 +97,7 @@ func checkDebug(t *testing.T, name string, before, after, prog *elffile.File) {
 	}
 }
 
-// symbols lists the symbols of a file with the names of their sections, except those of .sframe.
+// symbols returns the symbols of a file with the names of their sections, except those of .sframe.
 func symbols(t *testing.T, f *elffile.File) (all []string) {
 	t.Helper()
 	must.Do(t, f.Symbols(elf.SHT_SYMTAB, func(table *elffile.Section, s elffile.Symbol) {
@@ -106,7 +107,7 @@ func symbols(t *testing.T, f *elffile.File) (all []string) {
 	return all
 }
 
-// TestDebugRefused refuses a file that is not the program's debug file.
+// TestDebugRefused rejects files that are not the program's debug file.
 func TestDebugRefused(t *testing.T) {
 	prog, debug := split(t)
 	object := elftest.BigObject(elf.EM_S390, 5).Bytes()
@@ -125,7 +126,8 @@ func TestDebugRefused(t *testing.T) {
 		{"another machine", patched(debug, func(p *elftest.Patcher) { p.Put16(18, uint16(elf.EM_AARCH64)) }), prog,
 			"it is for machine EM_AARCH64"},
 		{"another type", patched(debug, func(p *elftest.Patcher) { p.Put16(16, uint16(elf.ET_EXEC)) }), prog,
-			"it is for machine EM_X86_64, LittleEndian, ELF type ET_EXEC, and the program for EM_X86_64, LittleEndian, ET_DYN"},
+			"it is for machine EM_X86_64, LittleEndian, ELF type ET_EXEC, " +
+				"but the program is for EM_X86_64, LittleEndian, ET_DYN"},
 		{"a program without headers", debug, patched(prog, bare), "the program has no section headers"},
 		{"without headers", patched(debug, bare), prog, "it has no section headers with names"},
 		{"without names", patched(debug, func(p *elftest.Patcher) { p.Put16(62, 0) }), prog,
@@ -138,14 +140,14 @@ func TestDebugRefused(t *testing.T) {
 		}), prog, "section .text has "},
 		{"one section less", patched(debug,
 			func(p *elftest.Patcher) { h := p.Section(".init"); p.Put64(h+8, p.U64(h+8)&^uint64(elf.SHF_ALLOC)) }),
-			prog, "it has no section .init, which the program has at 0x"},
+			prog, "it has no section .init, but the program has it at 0x"},
 		{"one section more", patched(debug,
 			func(p *elftest.Patcher) { h := p.Section(".comment"); p.Put64(h+8, uint64(elf.SHF_ALLOC)) }), prog,
 			"section .comment at 0x0 is not in the program"},
-		{"contents beyond the end", patched(debug,
+		{"contents past the end", patched(debug,
 			func(p *elftest.Patcher) { p.Put64(p.Section(".debug_info")+32, uint64(len(debug))) }), prog,
 			"do not fit in the file of"},
-		{"contents that are there twice", patched(debug, func(p *elftest.Patcher) {
+		{"overlapping contents", patched(debug, func(p *elftest.Patcher) {
 			for _, name := range []string{".debug_info", ".debug_str", ".debug_line", ".debug_abbrev"} {
 				p.Put64(p.Section(name)+24, 0)
 				p.Put64(p.Section(name)+32, uint64(len(debug))/2)

@@ -8,12 +8,12 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// PlanDetached finds the layout of another file for the .sframe of f, which does not change. The new file has the note
-// with the build-id, a note for Belongs, and the headers of f's loaded sections and segments without their bytes.
-// Symbols and debug information of f play no part, so that strip makes no difference.
+// PlanDetached returns the layout of a separate file with the .sframe of f, which is not modified. The new file has the
+// build-id note, a note for Belongs, and the headers of f's loaded sections and segments without contents. The result
+// does not depend on symbols or debug information, so strip has no effect on it.
 //
-// The address of .sframe is the first page after the last segment of f. Readers that have the section without this file
-// know it by that.
+// The address of .sframe is the first page after the last segment of f. It tells readers that the section is from a
+// separate file.
 func PlanDetached(f *elffile.File, size uint64, opt Options) (l *Layout, err error) {
 	defer readWhole(f, &l, &err)
 	page, err := pageOf(f)
@@ -52,7 +52,7 @@ func PlanDetached(f *elffile.File, size uint64, opt Options) (l *Layout, err err
 	if addrEnd > math.MaxUint64-page-size {
 		return nil, noAddresses(addrEnd)
 	}
-	headers := len(l.progs) + newHeaders + 1 // the note for Belongs
+	headers := len(l.progs) + newHeaders + 1 // 1 for the note for Belongs
 	if note != nil {
 		headers++
 	}
@@ -84,12 +84,12 @@ func PlanDetached(f *elffile.File, size uint64, opt Options) (l *Layout, err err
 	return l, nil
 }
 
-// indexed is an empty section. debuginfod (elfutils 0.188) serves a file without code only if the name of a section
-// begins with ".debug_".
+// indexed is the name of an empty section. debuginfod (elfutils 0.188) serves a file without code only if some section
+// name starts with ".debug_".
 const indexed = ".debug_sframe"
 
-// detachedSections makes the section headers: those of the notes, of other loaded sections except old, of .sframe and
-// of the names.
+// detachedSections creates the section headers: notes, other loaded sections except old, .sframe, and the section
+// names.
 func (l *Layout) detachedSections(note *elf.Section64, noteOff uint64, proof elf.Section64, old int) {
 	f := l.f
 	var names []byte

@@ -18,8 +18,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// detach returns the separate file, and what is wrong with it for debug/elf: it has to have the section at the first
-// page after all segments, the build-id, and the headers of the old file's loaded sections and segments.
+// detach returns the separate file, after checking it with debug/elf: it must have the section at the first page after
+// all segments, the build-id, and the headers of the old file's loaded sections and segments.
 func detach(t *testing.T, b, section []byte) ([]byte, error) {
 	t.Helper()
 	old := elftest.Parse(t, b)
@@ -53,7 +53,8 @@ func detach(t *testing.T, b, section []byte) ([]byte, error) {
 		!bytes.Equal(got, section) {
 		t.Errorf("PT_GNU_SFRAME %+v, %v; want address %#x", last.ProgHeader, err, addr)
 	}
-	if load := f.Progs[len(f.Progs)-2]; load.Type != elf.PT_LOAD || load.Off != last.Off || load.Filesz != last.Filesz ||
+	if load := f.Progs[len(f.Progs)-2]; load.Type != elf.PT_LOAD || load.Off != last.Off ||
+		load.Filesz != last.Filesz ||
 		load.Vaddr != last.Vaddr {
 		t.Errorf("PT_LOAD %+v; want that of %+v", load.ProgHeader, last.ProgHeader)
 	}
@@ -93,7 +94,7 @@ func contains(p *elf.Prog, part []byte) bool {
 	return err == nil && bytes.Contains(b, part)
 }
 
-// TestDetached expects of each fixture's separate file the sections of the old one that are loaded, without contents.
+// TestDetached expects the separate file of each fixture to have the loaded sections of the fixture, without contents.
 func TestDetached(t *testing.T) {
 	paths, err := filepath.Glob("../testdata/bin/*/*")
 	if err != nil || len(paths) < 40 {
@@ -131,12 +132,12 @@ func TestDetached(t *testing.T) {
 	}
 }
 
-// TestBelongs expects checksums by another implementation (Python) in the notes, and the separate file to be refused for
-// another program with the same build-id.
+// TestBelongs expects the notes to contain checksums computed by another implementation (Python), and the separate file
+// to be rejected for another program with the same build-id.
 func TestBelongs(t *testing.T) {
 	noTable := func(p *elftest.Patcher) { p.Put32(p.Section(".eh_frame")+elftest.ShType, uint32(elf.SHT_NOBITS)) }
 	for _, tt := range []struct {
-		name, file, section string // whose bytes the checksum is of
+		name, file, section string // the checksum is of section
 		change              func(p *elftest.Patcher)
 		sum                 uint64
 	}{
@@ -178,7 +179,7 @@ func TestBelongs(t *testing.T) {
 	}
 }
 
-// TestDetachedRefused has files without a separate .sframe.
+// TestDetachedRefused has files that cannot have a separate .sframe.
 func TestDetachedRefused(t *testing.T) {
 	loads := func(p *elftest.Patcher, change func(h int)) {
 		for i := range int(p.U16(elftest.EhPhnum)) {
@@ -187,16 +188,16 @@ func TestDetachedRefused(t *testing.T) {
 			}
 		}
 	}
-	const vaddr = 16 // in a program header
+	const vaddr = 16 // offset in a program header
 	for _, tt := range []struct {
 		want   string
 		change func(p *elftest.Patcher)
 	}{
 		{"machine EM_386 is not supported", func(p *elftest.Patcher) { p.Put16(18, uint16(elf.EM_386)) }},
-		{"it has no loaded segment", func(p *elftest.Patcher) {
+		{"no loaded segment", func(p *elftest.Patcher) {
 			loads(p, func(h int) { p.Put32(h, uint32(elf.PT_NULL)) })
 		}},
-		{"no addresses are left after 0xffffffffffff", func(p *elftest.Patcher) {
+		{"no addresses left after 0xffffffffffff", func(p *elftest.Patcher) {
 			loads(p, func(h int) { p.Put64(h+vaddr, p.U64(h+vaddr)|0xffffffffffffd000) })
 		}},
 		{ErrExists.Error(), func(p *elftest.Patcher) {
@@ -216,7 +217,7 @@ func TestDetachedRefused(t *testing.T) {
 	}
 }
 
-// FuzzDetached makes a file, and its separate one. Damaged ones are refused, or the section is there all the same.
+// FuzzDetached generates a file and its separate file. A damaged file must be rejected or get a valid section.
 func FuzzDetached(f *testing.F) {
 	for seed := range uint64(60) {
 		f.Add(generate.Seeded(seed, 120), uint16(seed*331), uint64(0))
@@ -256,7 +257,7 @@ func FuzzDetached(f *testing.F) {
 	})
 }
 
-// TestDebugOnly expects that files of debug information are told from programs and objects.
+// TestDebugOnly expects debug files to be distinguished from programs and objects.
 func TestDebugOnly(t *testing.T) {
 	noBytes := func(p *elftest.Patcher) {
 		for i := 1; i < int(p.U16(elftest.EhShnum)); i++ {

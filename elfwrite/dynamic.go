@@ -13,11 +13,12 @@ type dynTag struct {
 	entry   uint64 // index in the dynamic table
 	tag     elf.DynTag
 	value   uint64
-	movable bool   // it locates a section that may move
-	size    uint64 // that another entry gives the section there, or 0
+	movable bool   // locates a section that may move
+	size    uint64 // size of that section according to another entry, or 0
 }
 
-// movable maps the dynamic tags that locate sections to the tags of their sizes. Nothing else leads to these sections.
+// movable maps the dynamic tags that locate movable sections to the tags of their sizes. Nothing else locates these
+// sections.
 var movable = map[elf.DynTag]elf.DynTag{
 	elf.DT_GNU_HASH: 0,
 	elf.DT_HASH:     0,
@@ -34,10 +35,10 @@ const (
 	dtRELRSZ = elf.DynTag(35)
 	dtRELR   = elf.DynTag(36)
 
-	maxDynamic = 1 << 20 // bytes of all dynamic entries
+	maxDynamic = 1 << 20 // limit on the size of .dynamic in bytes
 )
 
-// fixedTags are the other tags whose values are addresses. A section that one of them points into does not move.
+// fixedTags lists the other tags whose values are addresses. A section does not move if one of them points into it.
 var fixedTags = []elf.DynTag{
 	elf.DT_PLTGOT, elf.DT_INIT, elf.DT_FINI, elf.DT_REL, elf.DT_JMPREL, elf.DT_INIT_ARRAY, elf.DT_FINI_ARRAY,
 	elf.DT_PREINIT_ARRAY, elf.DT_SYMTAB_SHNDX, elf.DT_TLSDESC_PLT, elf.DT_TLSDESC_GOT, elf.DT_GNU_CONFLICT,
@@ -45,14 +46,14 @@ var fixedTags = []elf.DynTag{
 	dtAndroidREL, dtAndroidRELA, dtAndroidRELR,
 }
 
-// dynamicEntries calls fn for the dynamic entries up to DT_NULL, with their indexes.
+// dynamicEntries calls fn for each dynamic entry before DT_NULL, with its index.
 func dynamicEntries(f *elffile.File, fn func(i uint64, tag elf.DynTag, value uint64)) error {
 	h := f.Prog(elf.PT_DYNAMIC)
 	if h == nil {
 		return nil
 	}
 	if h.Filesz > maxDynamic {
-		return fmt.Errorf("PT_DYNAMIC at file offset %#x: %d bytes; at most %d are accepted",
+		return fmt.Errorf("PT_DYNAMIC at file offset %#x: %d bytes exceed the limit of %d",
 			h.Off, h.Filesz, maxDynamic)
 	}
 	b, err := f.ReadAt("PT_DYNAMIC", h.Off, h.Filesz)
@@ -69,14 +70,14 @@ func dynamicEntries(f *elffile.File, fn func(i uint64, tag elf.DynTag, value uin
 	return nil
 }
 
-// dynamicValues returns the values of the dynamic entries by their tags.
+// dynamicValues returns the values of the dynamic entries by tag.
 func dynamicValues(f *elffile.File) (map[elf.DynTag]uint64, error) {
 	values := make(map[elf.DynTag]uint64)
 	err := dynamicEntries(f, func(_ uint64, tag elf.DynTag, value uint64) { values[tag] = value })
 	return values, err
 }
 
-// dynamicTags returns the entries that are addresses.
+// dynamicTags returns the dynamic entries whose values are addresses.
 func dynamicTags(f *elffile.File) ([]dynTag, error) {
 	sizes, err := dynamicValues(f)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"cfi2sframe/internal/testkit/must"
 )
 
-// A job is a change of a file.
+// A job is one kind of change to a file.
 type job struct {
 	name         string
 	old, section []byte
@@ -32,7 +32,7 @@ func jobs(t *testing.T) []job {
 	add1000 := func(f *elffile.File) (*Layout, error) { return Plan(f, 1000, Options{}) }
 	return []job{
 		{"add", plain, content(1000), add1000},
-		{"add in front", read(t, "static"), content(1000), add1000},
+		{"add with an inserted page", read(t, "static"), content(1000), add1000},
 		{"replace", with, content(5000), func(f *elffile.File) (*Layout, error) {
 			return Plan(f, 5000, Options{Force: true})
 		}},
@@ -48,7 +48,7 @@ func jobs(t *testing.T) []job {
 	}
 }
 
-// TestReadErrors has each read of the old file fail once: when it is planned, and when the new one is written.
+// TestReadErrors makes each read of the old file fail once, during planning and writing.
 func TestReadErrors(t *testing.T) {
 	for _, j := range jobs(t) {
 		for n, more := 0, true; more; n++ {
@@ -78,7 +78,7 @@ func TestReadErrors(t *testing.T) {
 	}
 }
 
-// TestWriteErrors has each write fail once.
+// TestWriteErrors makes each write fail once.
 func TestWriteErrors(t *testing.T) {
 	for _, j := range jobs(t) {
 		l, err := j.plan(elftest.Parse(t, j.old))
@@ -109,8 +109,7 @@ func TestWriteErrors(t *testing.T) {
 	}
 }
 
-// TestInterruptedCopy ends the context before the copy begins, which notices that after its
-// first part.
+// TestInterruptedCopy cancels the context before the copy starts. The copy must stop after its first part.
 func TestInterruptedCopy(t *testing.T) {
 	const size = 24 << 20
 	ctx, cancel := context.WithCancel(t.Context())
@@ -126,8 +125,7 @@ func TestInterruptedCopy(t *testing.T) {
 	}
 }
 
-// TestUnchanged writes an object that has program headers, which is odd but no reason to lose
-// them.
+// TestUnchanged writes an object with program headers, which are unusual but must be preserved.
 func TestUnchanged(t *testing.T) {
 	old := read(t, "plt")
 	binary.LittleEndian.PutUint16(old[16:], uint16(elf.ET_REL))

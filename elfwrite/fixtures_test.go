@@ -13,9 +13,10 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// TestFixtures adds sections of several sizes to every fixture, replaces and removes them, and compares what is loaded.
+// TestFixtures adds sections of several sizes to every fixture, replaces and removes them, and compares loaded
+// contents.
 func TestFixtures(t *testing.T) {
-	// The original bytes do not return where a page was inserted, .bss stays filled, or headers have another order.
+	// The original bytes are not restored if a page was inserted, .bss was filled, or headers were reordered.
 	changed := []string{"interpreter", "amd64/static", "amd64/padding-fixed", "amd64/far.so"}
 	allFixtures(t, func(name string, old []byte) {
 		before := elftest.Parse(t, old)
@@ -57,7 +58,7 @@ func TestFixtures(t *testing.T) {
 	})
 }
 
-// TestBare has no section headers: program headers and dynamic entries are all there is.
+// TestBare has files without section headers: only program headers and dynamic entries remain.
 func TestBare(t *testing.T) {
 	converted := 0
 	allFixtures(t, func(name string, b []byte) {
@@ -76,7 +77,7 @@ func TestBare(t *testing.T) {
 	}
 }
 
-// notes returns how many PT_NOTEs there are.
+// notes returns the number of PT_NOTEs.
 func notes(f *elffile.File) (n int) {
 	for i := range f.Progs {
 		if elf.ProgType(f.Progs[i].Type) == elf.PT_NOTE {
@@ -107,8 +108,8 @@ func checkBuildID(t *testing.T, name string, f *elffile.File) {
 	t.Errorf("%s: no PT_NOTE holds the build-id", name)
 }
 
-// inOrder reports whether the allocated sections' headers are in the order of the file.
-// What dynamic entries locate may be anywhere.
+// inOrder reports whether the headers of allocated sections are in file order. Sections located by dynamic entries may
+// be anywhere.
 func inOrder(f *elffile.File) bool {
 	var last uint64
 	for i := range f.Sections {
@@ -128,9 +129,8 @@ func inOrder(f *elffile.File) bool {
 	return true
 }
 
-// checkHeaderOrder expects the allocated sections' headers in the order of the file, .sframe
-// first of those in the new segment, and sections before or after those that they
-// refer to as in the file before.
+// checkHeaderOrder expects the headers of allocated sections in file order, .sframe first of those in the new segment,
+// and each section on the same side of the sections to which it refers as before.
 func checkHeaderOrder(t *testing.T, name string, before, f *elffile.File) {
 	t.Helper()
 	ahead := func(f *elffile.File, s *elffile.Section) bool {

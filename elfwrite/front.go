@@ -9,36 +9,37 @@ import (
 	"cfi2sframe/elffile"
 )
 
-// lowestAddr is the lowest address that kernels map for programs (vm.mmap_min_addr).
+// lowestAddr is the lowest address at which kernels map programs (vm.mmap_min_addr).
 const lowestAddr = 64 << 10
 
-// A frontPage is a page before everything, for the ELF header and the program headers alone. Addresses below an
-// executable with fixed ones are free. The old headers stay, as code may look for notes from __ehdr_start on
-// (compiler-rt's profile writer). The notes after the program headers move to the page if they can.
+// A frontPage is a page before all segments that contains only the ELF header and the program headers. Addresses below
+// an executable with fixed addresses are free. The old headers remain because code may look for notes relative to
+// __ehdr_start (compiler-rt's profile writer). Movable notes after the program headers move to the page.
 //
-// In the file, that page takes the place of the head, which goes after other loaded bytes. If the head has code or
-// sections do not end with it, everything moves up by a page instead.
+// In the file, the page replaces the head, which moves after the other loaded bytes. If the head contains code, or is
+// crossed by sections, everything moves up by a page instead.
 type frontPage struct {
-	shift   uint64 // how many bytes everything moves up, or 0
+	shift   uint64 // distance in bytes by which everything moves up, or 0
 	headOff uint64 // new file offset of the head, or 0
-	end     uint64 // where the contents of the page end, if the head moves
+	end     uint64 // end of the contents of the page, if the head moves
 }
 
-// insertPage gives the table a page before everything.
+// insertPage inserts a page for the table before all segments.
 func (p *program) insertPage(t *table) error {
 	head := p.head
 	if head == nil || head.Off != 0 {
-		return errors.New("no segment begins with the ELF header, which would load a page before it")
+		return errors.New("no segment starts with the ELF header, so a page before it would not be loaded")
 	}
 	lower := func(h elf.Prog64) bool { return elf.ProgType(h.Type) == elf.PT_LOAD && h.Vaddr < head.Vaddr }
 	if slices.ContainsFunc(p.f.Progs, lower) {
-		return errors.New("a page cannot go before the segment with the ELF header, which is not the lowest one")
+		return errors.New("cannot insert a page: the segment with the ELF header is not the lowest segment")
 	}
 	if head.Vaddr < lowestAddr+p.page || head.Vaddr%p.page != 0 {
 		return fmt.Errorf("no page is free before address %#x", head.Vaddr)
 	}
 	if p.loadAddrs == physical {
-		return errors.New("load addresses are not those at run time, and what is before them is not known")
+		return errors.New("cannot insert a page: load addresses differ from run-time addresses, " +
+			"and the memory before them may be in use")
 	}
 	t.off = elffile.HeaderSize
 	// The page needs a program header if the head does not follow it in the file.
@@ -50,14 +51,15 @@ func (p *program) insertPage(t *table) error {
 	}
 	end = t.end()
 	if end > p.page {
-		return fmt.Errorf("%d bytes of headers do not fit a page", end)
+		return fmt.Errorf("%d bytes of headers do not fit in a page", end)
 	}
 	t.front = &frontPage{shift: p.page}
 	return p.notesToPage(t, span(end, p.page))
 }
 
-// headSpace returns how many bytes at the start of the file, a page at most, are free if the segment with the ELF
-// header moves in the file, or 0 if it cannot. One with code cannot: profilers know code by its file offset.
+// headSpace returns the number of bytes at the start of the file, up to a page, that become free if the segment with
+// the ELF header moves in the file. It returns 0 if the segment cannot move, for example because it contains code:
+// profilers identify code by file offset.
 func (p *program) headSpace() uint64 {
 	head := p.head
 	end := fileSpan(head).End
@@ -89,7 +91,7 @@ func (p *program) headSpace() uint64 {
 	return space
 }
 
-// notesToPage moves the notes after the program headers to a part of the page before them.
+// notesToPage moves the notes after the program headers to space in the inserted page.
 func (p *program) notesToPage(t *table, space elffile.Span) error {
 	t.units = slices.Clone(p.returned)
 	for at := p.oldTable().End; len(t.units) < maxUnits; {
@@ -105,13 +107,13 @@ func (p *program) notesToPage(t *table, space elffile.Span) error {
 	spaces := []elffile.Span{space}
 	for _, u := range t.units {
 		if !u.put(&head, spaces) && u.buildID {
-			return errors.New("the build-id does not fit a page before the program")
+			return errors.New("the build-id does not fit in the inserted page")
 		}
 	}
 	return nil
 }
 
-// addPage adds the page to the program headers. Alignments that the shift would break become the page size.
+// addPage adds the page to the program headers. Alignments that the shift would violate are reduced to the page size.
 func (m *move) addPage(progs []elf.Prog64) []elf.Prog64 {
 	front, p := m.t.front, m.p
 	if front == nil {

@@ -41,7 +41,7 @@ func allFixtures(t *testing.T, fn func(name string, b []byte)) {
 	fn("interpreter", interpreter(t))
 }
 
-// interpreter returns a library without libraries of its own, with an entry point and a .bss.
+// interpreter returns a shared library that needs no libraries, with an entry point and a .bss.
 func interpreter(t *testing.T) []byte {
 	t.Helper()
 	return patched(t, "pltlib.so", func(p *elftest.Patcher) {
@@ -51,7 +51,7 @@ func interpreter(t *testing.T) []byte {
 	})
 }
 
-// patched returns a fixture with changes.
+// patched returns a modified fixture.
 func patched(t *testing.T, name string, change func(*elftest.Patcher)) []byte {
 	t.Helper()
 	p := elftest.Patch(t.Fatalf, read(t, name))
@@ -69,7 +69,7 @@ func bare(p *elftest.Patcher) {
 // odd is an unknown program header.
 const odd = elf.PT_LOOS + 0x123
 
-// dynamicEntry returns the file offset of the entry with a tag.
+// dynamicEntry returns the file offset of the dynamic entry with a tag.
 func dynamicEntry(p *elftest.Patcher, tag elf.DynTag) int {
 	off := int(p.U64(p.Segment(elf.PT_DYNAMIC, 0) + elftest.PhOff))
 	for elf.DynTag(p.U64(off)) != tag {
@@ -78,7 +78,7 @@ func dynamicEntry(p *elftest.Patcher, tag elf.DynTag) int {
 	return off
 }
 
-// dynamic puts an entry in the place of DT_DEBUG.
+// dynamic replaces DT_DEBUG by a dynamic entry.
 func dynamic(tag elf.DynTag, value uint64) func(*elftest.Patcher) {
 	return func(p *elftest.Patcher) {
 		off := dynamicEntry(p, elf.DT_DEBUG)
@@ -87,12 +87,12 @@ func dynamic(tag elf.DynTag, value uint64) func(*elftest.Patcher) {
 	}
 }
 
-// instead puts a program header in the place of PT_GNU_STACK.
+// instead replaces PT_GNU_STACK by a program header.
 func instead(typ elf.ProgType, off, addr, size uint64) func(*elftest.Patcher) {
 	return func(p *elftest.Patcher) { p.Prog(p.Segment(elf.PT_GNU_STACK, 0), typ, off, addr, size) }
 }
 
-// setSize gives the segment with the program header at h a size in the file and in memory.
+// setSize sets the file and memory sizes of the segment whose program header is at h.
 func setSize(p *elftest.Patcher, h int, size uint64) {
 	p.Put64(h+elftest.PhFilesz, size)
 	p.Put64(h+elftest.PhMemsz, size)
@@ -108,7 +108,7 @@ func setSymbol(t *testing.T, b []byte, value uint64, section int, typ elf.SymTyp
 	sym[4] = info
 }
 
-// assembled returns what a linker makes of an assembler's source for amd64. The linker's arguments end with the input.
+// assembled assembles and links source for amd64. The linker's arguments end with the input.
 func assembled(t *testing.T, source, linker string, options ...string) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "source.s")
@@ -116,7 +116,7 @@ func assembled(t *testing.T, source, linker string, options ...string) []byte {
 	return linked(t, path, nil, linker, options...)
 }
 
-// linked is assembled for a file with the source.
+// linked is like assembled, but returns a parsed file.
 func linked(t *testing.T, source string, asOptions []string, linker string, options ...string) []byte {
 	t.Helper()
 	dir := t.TempDir()
@@ -130,7 +130,7 @@ func linked(t *testing.T, source string, asOptions []string, linker string, opti
 	return testfile.Read(t, out)
 }
 
-// content is an .sframe that says nothing; this package looks at the magic number only.
+// content returns an .sframe without meaning; this package checks only the magic number.
 func content(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -142,10 +142,10 @@ func content(n int) []byte {
 	return b
 }
 
-// A buffer is a new file in memory. Writes fail after some.
+// A buffer is a new file in memory. Writes fail after a number of writes.
 type buffer struct {
 	b    []byte
-	left int // writes that succeed
+	left int // number of writes that succeed
 }
 
 var errFull = errors.New("no space left")
@@ -168,7 +168,7 @@ func (f *buffer) Truncate(size int64) error {
 	return nil
 }
 
-// A failing file cannot be read once, after a number of reads.
+// A failing file fails once, after a number of reads.
 type failing struct {
 	io.ReaderAt
 	left int
@@ -189,7 +189,7 @@ func write(t *testing.T, l *Layout, old, section []byte) []byte {
 	return dst.b
 }
 
-// add plans and writes, and returns the new file.
+// add adds an .sframe and returns the new file.
 func add(t *testing.T, old, section []byte, opt Options) []byte {
 	t.Helper()
 	l := must.Get(Plan(elftest.Parse(t, old), uint64(len(section)), opt))(t)
@@ -198,7 +198,7 @@ func add(t *testing.T, old, section []byte, opt Options) []byte {
 	return b
 }
 
-// placed returns an error unless the section is where the layout says.
+// placed returns an error unless the section is where the layout placed it.
 func placed(f *elffile.File, l *Layout, section []byte) error {
 	h := f.Prog(elf.ProgType(sframe.PTGNUSFrame))
 	if h == nil || h.Vaddr != l.Addr {
@@ -211,15 +211,15 @@ func placed(f *elffile.File, l *Layout, section []byte) error {
 	return err
 }
 
-// remove writes the file without its .sframe.
+// remove returns the file without its .sframe.
 func remove(t *testing.T, old []byte) []byte {
 	t.Helper()
 	l := must.Get(PlanRemoval(elftest.Parse(t, old)))(t)
 	return write(t, l, old, nil)
 }
 
-// roundTrip adds an .sframe, and expects the same file where an older one was replaced or removed. It returns that
-// file, and the one without .sframe.
+// roundTrip adds an .sframe, and expects the same file after an older one was replaced or removed. It returns this
+// file, and the file without .sframe.
 func roundTrip(t *testing.T, name string, old []byte, size, other int) (with, without []byte) {
 	t.Helper()
 	with = add(t, old, content(size), Options{})
@@ -241,7 +241,7 @@ func roundTrip(t *testing.T, name string, old []byte, size, other int) (with, wi
 	return with, without
 }
 
-// refused expects the plan of an .sframe of some size, instead of one that is there, to fail, and the file to stay.
+// refused expects that planning an .sframe, replacing any existing one, fails and leaves the file unchanged.
 func refused(t *testing.T, name string, b []byte, size uint64, want string) {
 	t.Helper()
 	saved := bytes.Clone(b)

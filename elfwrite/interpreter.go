@@ -7,16 +7,16 @@ import (
 	"cfi2sframe/elffile"
 )
 
-// Linux before 6.7 expects the segment with .bss of a program interpreter (ld.so) to be the last one: it clears the
-// rest of the page after the highest end of file contents, and leaves other .bss alone. Therefore .bss becomes a part
-// of the file, up to the end of its last page, which ld.so also uses, and the new segment ends with a page. Both ends
-// are those of sections, .sframe the last of all, because strip and objcopy lay segments out anew by their sections.
+// Linux before 6.7 expects the segment with .bss of a program interpreter (ld.so) to be the last segment: it clears the
+// rest of the page after the highest end of file contents, and no other .bss. Therefore .bss is stored in the file up
+// to the end of its last page, which ld.so also uses, and the new segment ends at a page boundary. Both ends coincide
+// with the end of a section, with .sframe last, because strip and objcopy compute segments from sections.
 
-// maxFilled is the largest .bss in bytes that becomes a part of the file. That of ld.so has a few hundred.
+// maxFilled is the maximum size in bytes of a .bss that is stored in the file. ld.so's has a few hundred bytes.
 const maxFilled = 1 << 20
 
-// SizeMultiple returns what must divide the size of f's .sframe, in bytes: that of an interpreter is aligned and ends a
-// page.
+// SizeMultiple returns the number of which the size of f's .sframe in bytes must be a multiple: in an interpreter,
+// .sframe is aligned and ends at a page boundary.
 func SizeMultiple(f *elffile.File) (uint64, error) {
 	is, err := isInterpreter(f)
 	if err != nil || !is {
@@ -25,7 +25,8 @@ func SizeMultiple(f *elffile.File) (uint64, error) {
 	return sectionAlign, nil
 }
 
-// isInterpreter reports whether the file is a shared object with an entry point, without interpreter and libraries.
+// isInterpreter reports whether the file is a shared object with an entry point, but without an interpreter or
+// libraries.
 func isInterpreter(f *elffile.File) (bool, error) {
 	if elf.Type(f.Type) != elf.ET_DYN || f.Entry == 0 || f.Prog(elf.PT_INTERP) != nil || f.Prog(elf.PT_DYNAMIC) == nil {
 		return false, nil
@@ -36,40 +37,40 @@ func isInterpreter(f *elffile.File) (bool, error) {
 	return err == nil && !needs && !staticPIE, err
 }
 
-// A filled is the segment of an interpreter whose .bss becomes a part of the file.
+// A filled is the segment of an interpreter whose .bss is stored in the file.
 type filled struct {
-	elf.Prog64     // as it will be
+	elf.Prog64     // new header
 	last       int // index of its last section
 }
 
-// interpreterSegment is newSegment for an interpreter.
+// interpreterSegment is like newSegment, for an interpreter.
 func (p *program) interpreterSegment(t *table, size uint64) (*segment, error) {
 	h := t.progs[lastLoad(t.progs)]
 	if fileSpan(&h).End != p.loadEnd {
-		return nil, fmt.Errorf("interpreter whose last segment, at %#x, is not the last one in the file", h.Vaddr)
+		return nil, fmt.Errorf("interpreter: the last segment, at %#x, is not the last in the file", h.Vaddr)
 	}
 	s := &segment{size: size}
 	base := elffile.AlignUp(p.addrEnd, p.page)
 	if elf.ProgFlag(h.Flags)&elf.PF_W != 0 {
 		if n := h.Memsz - h.Filesz; n > maxFilled {
-			return nil, fmt.Errorf("interpreter with a .bss of %d bytes, which would become a part of the file; "+
-				"at most %d are accepted", n, maxFilled)
+			return nil, fmt.Errorf("interpreter: the .bss of %d bytes, which must be stored in the file, "+
+				"exceeds the limit of %d", n, maxFilled)
 		}
 		h.Filesz, h.Memsz = base-h.Vaddr, base-h.Vaddr
 		s.filled = filled{h, p.lastSection(&h)}
 	}
 	before := fileSpan(&h).End
-	if t.removes() && !t.hasMoved() { // what comes next needs no page
+	if t.removes() && !t.hasMoved() { // nothing follows
 		s.Span = span(before, before)
 		return s, nil
 	}
-	// What moved comes first, at the start of a page.
+	// Moved units come first, at the start of a page.
 	begin := elffile.AlignUp(before, p.page)
 	end := elffile.AlignUp(t.moveUnits(begin, base)+size, p.page)
 	s.off = end - size
 	if s.off%sectionAlign != 0 {
-		return nil, fmt.Errorf("interpreter: an .sframe of %d bytes, no multiple of %d, cannot end a page",
-			size, sectionAlign)
+		return nil, fmt.Errorf("interpreter: .sframe of %d bytes cannot end a page: not a multiple of %d", size,
+			sectionAlign)
 	}
 	s.Span, s.addr = span(begin, end), base
 	if !t.hasMoved() {
@@ -78,7 +79,7 @@ func (p *program) interpreterSegment(t *table, size uint64) (*segment, error) {
 	return s, nil
 }
 
-// lastSection returns the index of the section that ends last in a segment's memory.
+// lastSection returns the index of the section with the highest end in a segment's memory.
 func (p *program) lastSection(h *elf.Prog64) int {
 	last, end := 0, uint64(0)
 	for i := range p.f.Sections {
@@ -93,8 +94,8 @@ func (p *program) lastSection(h *elf.Prog64) int {
 	return last
 }
 
-// fill makes the section s, which has the given index, fit the segment: zeros become a part of the file, and the last
-// section ends with the segment.
+// fill adjusts section s, which has the given index, to the segment: zeros are stored in the file, and the last section
+// ends with the segment.
 func (h *filled) fill(index int, s *elf.Section64) {
 	if elf.SectionFlag(s.Flags)&(elf.SHF_ALLOC|elf.SHF_TLS) != elf.SHF_ALLOC || s.Addr < h.Vaddr ||
 		s.Addr-h.Vaddr >= h.Filesz {

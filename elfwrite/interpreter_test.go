@@ -12,8 +12,8 @@ import (
 	"cfi2sframe/internal/testkit/image"
 )
 
-// TestInterpreter expects of a converted interpreter what load_elf_interp of old kernels takes for granted: nothing to
-// clear after the last segment, and no .bss before it.
+// TestInterpreter expects what load_elf_interp of old kernels assumes: nothing to clear after the last segment, and no
+// .bss before it.
 func TestInterpreter(t *testing.T) {
 	old := interpreter(t)
 	before := elftest.Parse(t, old)
@@ -33,8 +33,8 @@ func TestInterpreter(t *testing.T) {
 			if p.Filesz != p.Memsz {
 				t.Errorf("PT_LOAD at %#x has %#x bytes in the file and %#x in memory", p.Vaddr, p.Filesz, p.Memsz)
 			}
-			// What is left of the page is used by ld.so, which expects zeros; a section holds it, so that tools leave it
-			// alone. Strip would cut off what comes after the last section.
+			// ld.so uses the rest of the page and expects zeros. A section covers it, so that tools preserve it: strip
+			// would truncate anything after the last section.
 			end := p.Vaddr + p.Filesz
 			if (i == last || elf.ProgFlag(p.Flags)&elf.PF_W != 0) && (!ends(end) || end%4096 != 0) {
 				t.Errorf("segment at %#x ends at %#x, which is not the end of a section and a page", p.Vaddr, end)
@@ -46,28 +46,28 @@ func TestInterpreter(t *testing.T) {
 	}
 }
 
-// TestInterpreterRefused has interpreters for which there is no layout that old kernels load.
+// TestInterpreterRefused has interpreters without a layout that old kernels load.
 func TestInterpreterRefused(t *testing.T) {
 	p := elftest.Patch(t.Fatalf, interpreter(t))
 	h := p.LastLoad()
-	refused(t, "another size", p.B, 1001, "interpreter: an .sframe of 1001 bytes, no multiple of 8, cannot end a page")
+	refused(t, "another size", p.B, 1001, "interpreter: .sframe of 1001 bytes cannot end a page: not a multiple of 8")
 	p.Put64(h+elftest.PhMemsz, p.U64(h+elftest.PhFilesz)+1<<20+1)
-	refused(t, "a large .bss", p.B, 1000, "interpreter with a .bss of 1048577 bytes, which would become a part of the "+
-		"file; at most 1048576 are accepted")
+	refused(t, "a large .bss", p.B, 1000, "interpreter: the .bss of 1048577 bytes, which must be stored in the file, "+
+		"exceeds the limit of 1048576")
 	p.Put64(h+elftest.PhOff, 0x100)
 	p.Put64(h+elftest.PhFilesz, 8)
 	refused(t, "segments in another order in the file", p.B, 1000, fmt.Sprintf(
-		"interpreter whose last segment, at %#x, is not the last one in the file", p.U64(h+elftest.PhVaddr)))
+		"interpreter: the last segment, at %#x, is not the last in the file", p.U64(h+elftest.PhVaddr)))
 }
 
-// TestSizeMultiple expects sizes that are no multiple of anything but in interpreters.
+// TestSizeMultiple expects a multiple other than 1 only for interpreters.
 func TestSizeMultiple(t *testing.T) {
 	changed := func(change func(*elftest.Patcher)) []byte {
 		p := elftest.Patch(t.Fatalf, interpreter(t))
 		change(p)
 		return p.B
 	}
-	// with has an entry in the place of DT_SONAME.
+	// with replaces DT_SONAME by another entry.
 	with := func(tag elf.DynTag, value uint64) []byte {
 		return changed(func(p *elftest.Patcher) {
 			off := dynamicEntry(p, elf.DT_SONAME)
@@ -102,13 +102,13 @@ func TestSizeMultiple(t *testing.T) {
 	large.Put64(large.Segment(elf.PT_DYNAMIC, 0)+elftest.PhFilesz, 1<<21)
 	large.Append(make([]byte, 1<<21))
 	if got, err := SizeMultiple(elftest.Parse(t, large.B)); err == nil ||
-		!strings.Contains(err.Error(), "at most 1048576 are accepted") {
+		!strings.Contains(err.Error(), "exceed the limit of 1048576") {
 		t.Errorf("with many dynamic entries: %d, error %v", got, err)
 	}
 }
 
-// TestInterpreterInPlace replaces the .sframe that a linker put into an interpreter, which ends its section, by a
-// smaller one: that ends where the old one did.
+// TestInterpreterInPlace replaces a linker's .sframe, the last section of an interpreter, by a smaller one that must
+// end at the same offset.
 func TestInterpreterInPlace(t *testing.T) {
 	p := elftest.Patch(t.Fatalf, interpreter(t))
 	s := linkersSection(t, p)

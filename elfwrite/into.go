@@ -8,22 +8,22 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// PlanInto finds the layout of the linked file f with an .sframe of size bytes from address begin on, in loaded bytes
-// that its linker script reserves up to address end. What the section does not need is zero. Headers do not change.
+// PlanInto returns the layout of the linked file f with an .sframe of size bytes at address begin, in loaded bytes that
+// its linker script reserves up to address end. The remaining bytes are zero. Headers do not change.
 func PlanInto(f *elffile.File, begin, end, size uint64, opt Options) (*Layout, error) {
 	where := fmt.Sprintf("the bytes from %#x to %#x", begin, end)
 	off, ok := f.FileOffset(begin, end-begin)
 	switch {
 	case begin >= end:
-		return nil, fmt.Errorf("%s are none; reserve them in the linker script", where)
+		return nil, fmt.Errorf("%s: the range is empty; reserve bytes in the linker script", where)
 	case begin%sectionAlign != 0:
-		return nil, fmt.Errorf("%s: the first address is not a multiple of %d; align it in the linker script",
+		return nil, fmt.Errorf("%s: the start is not a multiple of %d; align it in the linker script",
 			where, sectionAlign)
 	case !ok:
 		return nil, fmt.Errorf("%s are not in a loaded segment of the file; "+
-			"a BYTE(0) at their end in the linker script puts them there", where)
+			"add BYTE(0) at their end in the linker script", where)
 	case size > end-begin:
-		return nil, fmt.Errorf("%s are %d; .sframe needs %d: reserve more in the linker script",
+		return nil, fmt.Errorf("%s are only %d, but .sframe needs %d; reserve more in the linker script",
 			where, end-begin, size)
 	}
 	b, err := f.ReadAt("reserved bytes", off, end-begin)

@@ -10,9 +10,9 @@ import (
 	"cfi2sframe/internal/testkit/elftest"
 )
 
-// TestInto fills bytes that a linker script reserves. Nothing else changes.
+// TestInto fills bytes reserved by a linker script. Nothing else changes.
 func TestInto(t *testing.T) {
-	const begin, end = 0x600, 0x700 // zeros after the code of alloca, which are loaded here
+	const begin, end = 0x600, 0x700 // loaded zeros after the code of alloca
 	reserved := func(change func(*elftest.Patcher)) []byte {
 		return patched(t, "alloca", func(p *elftest.Patcher) {
 			h := p.Segment(elf.PT_LOAD, 0)
@@ -49,10 +49,10 @@ func TestInto(t *testing.T) {
 		begin, end, size uint64
 		want             string
 	}{
-		{"no bytes", begin, begin, 0, "the bytes from 0x600 to 0x600 are none"},
-		{"not aligned", begin + 4, end, 8, "the first address is not a multiple of 8"},
+		{"no bytes", begin, begin, 0, "the bytes from 0x600 to 0x600: the range is empty"},
+		{"not aligned", begin + 4, end, 8, "the start is not a multiple of 8"},
 		{"not loaded", 0x900, 0xa00, 8, "are not in a loaded segment of the file"},
-		{"too small", begin, begin + 8, 16, "are 8; .sframe needs 16: reserve more in the linker script"},
+		{"too small", begin, begin + 8, 16, "are only 8, but .sframe needs 16; reserve more in the linker script"},
 		{"in use", 0x3a0, 0x400, 8, "are in use: byte 0x3a0 is 0x61, not 0"},
 	} {
 		l, err := PlanInto(elftest.Parse(t, old), tt.begin, tt.end, tt.size, Options{Force: true})

@@ -8,17 +8,17 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// sectionAlign is the alignment of .sframe, in bytes, as V3 demands.
+// sectionAlign is the alignment of .sframe in bytes, as V3 requires.
 const sectionAlign = 8
 
 // tableAlign is the alignment of headers and relocations in the file, in bytes.
 const tableAlign = 8
 
-// firstPage is the part of the file that must have the build-id: kernels and core dumps look no further.
+// firstPage is the size of the part of the file that must contain the build-id: kernels and core dumps include no more.
 const firstPage = 4096
 
-// ErrExists is returned for a file that has an .sframe section already.
-var ErrExists = errors.New("the file has an .sframe section already")
+// ErrExists is returned for a file that already has an .sframe section.
+var ErrExists = errors.New("the file already has an .sframe section")
 
 // ErrNoRoom is returned for a file whose program header table cannot grow.
 var ErrNoRoom = errors.New("no room")
@@ -26,41 +26,41 @@ var ErrNoRoom = errors.New("no room")
 // ErrNone is returned by PlanRemoval for a file without an .sframe section.
 var ErrNone = errors.New("the file has no .sframe section")
 
-// Options change what Plan accepts.
+// Options control Plan.
 type Options struct {
-	Force bool // replace an .sframe section that is there
-	// Refers, if not nil, is called by Plan, if that looks for references, and by Layout.References.
+	Force bool // replace an existing .sframe section
+	// Refers, if not nil, is called for references found by Plan, if it searches for them, and by Layout.References.
 	Refers func(first, last uint64)
 }
 
 // A Layout is a plan for the new file.
 type Layout struct {
-	Addr uint64 // of .sframe, when the program runs unrelocated
-	Size uint64 // of .sframe, in bytes
+	Addr uint64 // address of .sframe in the file
+	Size uint64 // size of .sframe in bytes
 
-	// MovedCode is how many bytes of code change their file offset.
+	// MovedCode is the number of bytes of code whose file offset changes.
 	MovedCode uint64
-	// StaleHeaders reports whether a page was inserted before the headers, so that __ehdr_start leads to the old ones.
+	// StaleHeaders reports whether a page was inserted before the headers, so __ehdr_start refers to the old headers.
 	StaleHeaders bool
 
 	f        *elffile.File
-	program  *program                           // of Plan and PlanRemoval, or nil
-	resize   func(size uint64) (*Layout, error) // of the other layouts that Resize accepts, or nil
-	phoff    uint64                             // of the program header table
+	program  *program                           // for Plan and PlanRemoval, or nil
+	resize   func(size uint64) (*Layout, error) // for other layouts that Resize accepts, or nil
+	phoff    uint64                             // offset of the program header table
 	progs    []elf.Prog64
 	sections []elf.Section64   // in their new order
-	index    []uint32          // from old section indexes to new ones
-	values   map[uint32]uint64 // added to addresses in a section that moved, by its old index
-	shoff    uint64            // of the section header table
+	index    []uint32          // new section index by old index
+	values   map[uint32]uint64 // increment of addresses in moved sections, by old index
+	shoff    uint64            // offset of the section header table
 	shstrndx uint32
-	off      uint64 // of .sframe in the file
+	off      uint64 // file offset of .sframe
 	copies   []extent
-	moves    []extent       // copied after zeros was cleared
-	zeros    []elffile.Span // of the new file
+	moves    []extent       // copied after zeros is cleared
+	zeros    []elffile.Span // cleared in the new file
 	patches  []patch
 }
 
-// An extent is a range of the old file that is copied to the new one.
+// An extent is a range of the old file to copy to the new file.
 type extent struct{ from, to, n uint64 }
 
 // A patch overwrites bytes of the new file.
@@ -75,7 +75,7 @@ func fileSpan(p *elf.Prog64) elffile.Span { return span(p.Off, p.Off+p.Filesz) }
 
 func sectionSpan(s *elffile.Section) elffile.Span { return span(s.Off, s.Off+s.Size) }
 
-// Plan finds the layout of f with an .sframe of size bytes.
+// Plan returns the layout of f with an .sframe of size bytes.
 func Plan(f *elffile.File, size uint64, opt Options) (l *Layout, err error) {
 	defer readWhole(f, &l, &err)
 	p, err := newProgram(f, opt)
@@ -85,8 +85,8 @@ func Plan(f *elffile.File, size uint64, opt Options) (l *Layout, err error) {
 	return p.withSFrame(size)
 }
 
-// Resize is Plan, PlanDetached or PlanInto for the same file and options with an .sframe of another size. It does not
-// scan the file again.
+// Resize returns the layout that Plan, PlanDetached or PlanInto returns for an .sframe of another size. It does not
+// repeat the scan of the file.
 func (l *Layout) Resize(size uint64) (resized *Layout, err error) {
 	if l.resize != nil {
 		return l.resize(size)
@@ -95,8 +95,8 @@ func (l *Layout) Resize(size uint64) (resized *Layout, err error) {
 	return l.program.withSFrame(size)
 }
 
-// PlanRemoval finds the layout of f without its .sframe and without segments that hold nothing else. Write then takes
-// an empty section.
+// PlanRemoval returns the layout of f without its .sframe and without segments that contain nothing else. Pass an empty
+// section to Write.
 func PlanRemoval(f *elffile.File) (l *Layout, err error) {
 	if f.IsObject() {
 		return planObjectRemoval(f)
@@ -112,7 +112,8 @@ func PlanRemoval(f *elffile.File) (l *Layout, err error) {
 	return p.withoutSFrame()
 }
 
-// readWhole makes the error of reading f that of the plan: parts that cannot be read may have been taken for damaged.
+// readWhole replaces the result of a plan by the read error of f, if any: unreadable parts may have been treated as
+// malformed.
 func readWhole(f *elffile.File, l **Layout, err *error) {
 	if failed := f.ReadError(); failed != nil {
 		*l, *err = nil, failed
@@ -151,7 +152,7 @@ func (p *program) withoutSFrame() (*Layout, error) {
 	return p.layout(t, seg)
 }
 
-// programHeader returns the PT_GNU_SFRAME of the section, which has a load address.
+// programHeader returns the PT_GNU_SFRAME for the section, which has the given load address.
 func (l *Layout) programHeader(loadAddr uint64) elf.Prog64 {
 	return elf.Prog64{
 		Type: sframe.PTGNUSFrame, Flags: uint32(elf.PF_R), Off: l.off,
@@ -159,7 +160,7 @@ func (l *Layout) programHeader(loadAddr uint64) elf.Prog64 {
 	}
 }
 
-// sectionHeader returns the header of .sframe, whose name is at an offset of the section names.
+// sectionHeader returns the header of .sframe, whose name is at offset name in the section name table.
 func (l *Layout) sectionHeader(name uint32) elf.Section64 {
 	return elf.Section64{
 		Name: name, Type: sframe.SHTGNUSFrame, Flags: uint64(elf.SHF_ALLOC),

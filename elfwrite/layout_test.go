@@ -18,27 +18,27 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// TestLoadAddresses expects load addresses for what is new that are after all bytes of other segments,
-// in none of their .bss, and as far into a page as the addresses at run time.
+// TestLoadAddresses expects the load addresses of the new segment to be after all contents of other segments, not to
+// overlap their .bss, and to have the same offset in a page as its run-time addresses.
 func TestLoadAddresses(t *testing.T) {
 	const (
-		vaddr = 0x400000     // of the first segment, 0x4ec bytes, and the other one is at 0x401ed0, 0x130 bytes
-		first = 0x10_0000    // load address of the first one
-		data  = 0x20_0000_00 // and of the other one
+		vaddr = 0x400000     // address of the first segment, 0x4ec bytes; the second is at 0x401ed0, 0x130 bytes
+		first = 0x10_0000    // load address of the first segment
+		data  = 0x20_0000_00 // load address of the second
 	)
-	type load struct{ paddr, memsz uint64 } // of the second segment; 0 for as many bytes as in the file
+	type load struct{ paddr, memsz uint64 } // of the second segment; memsz 0 means the size in the file
 	for _, tt := range []struct {
 		name string
 		load
-		bss  []elffile.Span // load addresses of more segments, which have no bytes in the file
-		want uint64         // page of the load address of what is new
+		bss  []elffile.Span // load addresses of additional segments without contents
+		want uint64         // page of the new segment's load address
 	}{
-		{"behind the data", load{data, 0}, nil, data + 0x1000},
-		{"behind the first segment", load{first - 0x8000, 0}, nil, first + 0x1000},
-		{"no .bss of the data", load{data, 0x2345}, nil, data + 0x3000},
+		{"after the data", load{data, 0}, nil, data + 0x1000},
+		{"after the first segment", load{first - 0x8000, 0}, nil, first + 0x1000},
+		{"after the .bss of the data", load{data, 0x2345}, nil, data + 0x3000},
 		{"a .bss elsewhere", load{data, 0}, []elffile.Span{span(data+0x1000_0000, data+0x1000_0100)}, data + 0x1000},
 		{"a .bss there", load{data, 0}, []elffile.Span{span(data+0x1200, data+0x7001)}, data + 0x8000},
-		{"one .bss behind the other", load{data, 0x1800}, []elffile.Span{span(data+0x2000, data+0x4001)}, data + 0x5000},
+		{"one .bss after the other", load{data, 0x1800}, []elffile.Span{span(data+0x2000, data+0x4001)}, data + 0x5000},
 		{"one .bss before the other", load{data, 0},
 			[]elffile.Span{span(data+0x5000, data+0x6000), span(data+0x1200, data+0x4801)}, data + 0x6000},
 	} {
@@ -65,7 +65,7 @@ func TestLoadAddresses(t *testing.T) {
 		if g := f.Prog(elf.ProgType(sframe.PTGNUSFrame)); g.Paddr-h.Paddr != g.Vaddr-h.Vaddr {
 			t.Errorf("%s: PT_GNU_SFRAME %+v, segment %+v", tt.name, g, h)
 		}
-		// What moved within the first segment keeps its distance from that.
+		// Units that moved within the first segment keep their distance from it.
 		if g := f.Prog(elf.PT_INTERP); g.Vaddr-vaddr < 0x1000 && g.Paddr != first+(g.Vaddr-vaddr) ||
 			g.Vaddr == vaddr+0x238 {
 			t.Errorf("%s: PT_INTERP %+v", tt.name, g)
@@ -89,19 +89,19 @@ func TestLoadAddresses(t *testing.T) {
 		p.Put64(p.Segment(elf.PT_LOAD, 1)+elftest.PhVaddr+8, math.MaxUint64-0x2000)
 	})
 	refused(t, "at the end", high, 1000,
-		fmt.Sprintf("program header 3: no load addresses are left after %#x for one more segment",
+		fmt.Sprintf("program header 3: no load addresses left after %#x for another segment",
 			uint64(math.MaxUint64-0x2000)))
 }
 
-// static is a static program whose head has no code, and cannot move: .rela.plt is at its start.
+// static is a static program whose head has no code and cannot move because .rela.plt is at its start.
 func static(t *testing.T, options ...string) []byte {
 	t.Helper()
 	options = append([]string{"-static", "--build-id", "--eh-frame-hdr", "-z", "separate-code"}, options...)
 	return linked(t, "../testdata/asm/amd64/static.s", nil, "ld", options...)
 }
 
-// TestNotesStay has programs with hash tables of several sizes after a note that has to stay. The difference of its
-// file offset and its address has to be that of the ELF header.
+// TestNotesStay has programs with hash tables of several sizes after a note that must stay. The difference between its
+// file offset and address must be that of the ELF header.
 func TestNotesStay(t *testing.T) {
 	const source = `.globl _start
 _start: .irp n, 1, 2, 3, 4, 5, 6, 7, 8, 9
@@ -128,8 +128,8 @@ f\n: ret
 	}
 }
 
-// TestPropertyMoves has a program with a note of its own, which stays. There is room for program headers only if
-// PT_GNU_PROPERTY alone leads to .note.gnu.property: it is found by its address then, and moves.
+// TestPropertyMoves has a program with a note of its own, which stays. There is space for program headers only if
+// .note.gnu.property moves, which requires that only PT_GNU_PROPERTY locates it.
 func TestPropertyMoves(t *testing.T) {
 	peer.Binutils(t, "2.40") // others sort the notes differently
 	const source = `.globl _start
@@ -158,8 +158,8 @@ _start: ret
 	}
 }
 
-// TestFewBytesMove has a library with many symbols. What makes room is its smallest sufficient section, and not the
-// large ones before that: these would leave holes, where patchelf --set-rpath puts .dynamic, which is written to.
+// TestFewBytesMove has a library with many symbols. The smallest sufficient section must move, and not the large ones
+// before it: these would leave holes, where patchelf --set-rpath puts .dynamic, which is writable.
 func TestFewBytesMove(t *testing.T) {
 	var source strings.Builder
 	for i := range 200 {
@@ -181,10 +181,10 @@ func TestFewBytesMove(t *testing.T) {
 	}
 }
 
-// TestSectionAfterHeaders replaces an .sframe that lld has put right after the program headers: its bytes are space for
-// more of them.
+// TestSectionAfterHeaders replaces an .sframe that lld placed directly after the program headers: its bytes become
+// space for headers.
 func TestSectionAfterHeaders(t *testing.T) {
-	// lld leaves space for one: less than it takes, as much, and more
+	// lld leaves space for one: smaller than, equal to and larger than required.
 	for _, size := range []int{40, elffile.ProgSize, 400} {
 		old := assembled(t, fmt.Sprintf(".globl f\nf: ret\n.section .sframe,\"a\",@%#x\n.balign 8\n.short %#x\n"+
 			".fill %d, 1, 0x5a\n", sframe.SHTGNUSFrame, sframe.Magic, size-2), "ld.lld", "-shared", "--build-id=none")
@@ -212,14 +212,14 @@ func TestSectionAfterHeaders(t *testing.T) {
 	}
 }
 
-// TestFrontAgain has an executable whose data ends so many bytes before what is not loaded. The head ends
-// elsewhere, and so there is other padding after it; none of it may add up.
+// TestFrontAgain has an executable whose data ends a number of bytes before contents that are not loaded. The head ends
+// elsewhere, so it is followed by different padding. Padding must not accumulate.
 func TestFrontAgain(t *testing.T) {
 	whole := static(t)
 	for _, c := range []struct {
 		gap    uint64
 		filler byte
-		kept   bool // the bytes between are not padding
+		kept   bool // the bytes in between are not padding
 	}{{0, 0, false}, {4, 0, false}, {4, 0xaa, true}, {24, 0, true}} {
 		p := elftest.Patch(t.Fatalf, whole)
 		data, load := p.Section(".got.plt"), p.LastLoad()
@@ -248,8 +248,8 @@ func TestFrontAgain(t *testing.T) {
 	}
 }
 
-// TestHeadMoves has an executable whose head goes after what is loaded, in favour of a page in front:
-// no code has another place in the file then.
+// TestHeadMoves has an executable whose head moves after the loaded contents to make room for an inserted page. Code
+// must not change its file offset.
 func TestHeadMoves(t *testing.T) {
 	old := static(t)
 	before := elftest.Parse(t, old)
@@ -259,7 +259,7 @@ func TestHeadMoves(t *testing.T) {
 	}
 	b, _ := roundTrip(t, "static", old, 1000, 64)
 	after := elftest.Parse(t, b)
-	// The page in front has the headers and the build-id, and is loaded where they are looked for.
+	// The inserted page contains the headers and the build-id at the expected addresses.
 	page := after.Progs[0]
 	if page.Off != 0 || page.Vaddr != head.Vaddr-0x1000 || page.Filesz > 0x1000 || page.Filesz != page.Memsz ||
 		page.Flags != head.Flags || page.Align != 0x1000 {
@@ -272,7 +272,7 @@ func TestHeadMoves(t *testing.T) {
 			end = max(end, h.Off+h.Filesz)
 		}
 	}
-	// The head is in the next page after what was loaded.
+	// The head is in the next page after the loaded contents.
 	other := after.Progs[1]
 	if want := (end + 0xfff) &^ 0xfff; other.Vaddr != head.Vaddr || other.Off != want || other.Filesz != head.Filesz {
 		t.Errorf("the head is %+v; want file offset %#x", other, want)
@@ -285,7 +285,7 @@ func TestHeadMoves(t *testing.T) {
 		t.Errorf("%d bytes of code have moved; layout %+v, error %v", moved, l, err)
 	}
 
-	// So it does if the next segment begins where it ends in the file.
+	// Also if the next segment starts where the head ends in the file.
 	next := elftest.Patch(t.Fatalf, old)
 	setSize(next, next.Segment(elf.PT_LOAD, 0), before.Progs[1].Off)
 	before = elftest.Parse(t, next.B)
@@ -297,12 +297,14 @@ func TestHeadMoves(t *testing.T) {
 		t.Error(err)
 	}
 
-	// It cannot go where sections do not end with it, or something lies in it. Everything moves up.
+	// The head cannot move if sections cross its end, or something overlaps it. Then everything moves up.
 	for name, change := range map[string]func(*elftest.Patcher){
 		"a section goes on":  func(p *elftest.Patcher) { p.SectionIn(elf.SHT_PROGBITS, 0, head.Filesz-8, 0, 16) },
 		"a segment goes on":  instead(odd, head.Filesz-8, 0, 16),
 		"a segment is in it": instead(elf.PT_LOAD, 0x100, 0x7000000, 8),
-		"there is a .bss":    func(p *elftest.Patcher) { p.Put64(p.Segment(elf.PT_LOAD, 0)+elftest.PhMemsz, head.Memsz+1) },
+		"there is a .bss": func(p *elftest.Patcher) {
+			p.Put64(p.Segment(elf.PT_LOAD, 0)+elftest.PhMemsz, head.Memsz+1)
+		},
 	} {
 		p := elftest.Patch(t.Fatalf, old)
 		change(p)
@@ -314,15 +316,15 @@ func TestHeadMoves(t *testing.T) {
 		}
 		after := elftest.Parse(t, write(t, l, p.B, content(1000)))
 		if moved, all := movedCode(before, after, 0x1000); moved != all || l.MovedCode != all {
-			t.Errorf("%s: %d of %d bytes of code have moved by a page, and %d are said to have", name, moved, all, l.MovedCode)
+			t.Errorf("%s: %d of %d bytes of code moved by a page, but MovedCode is %d", name, moved, all, l.MovedCode)
 		}
-		if err := image.Compare(before, after); err != nil && name != "a segment is in it" { // and is loaded twice
+		if err := image.Compare(before, after); err != nil && name != "a segment is in it" { // is loaded twice
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-// movedCode returns how many bytes of code have moved by a distance in the file, and all others.
+// movedCode returns the number of bytes of code that moved by a distance in the file, and of all code.
 func movedCode(before, after *elffile.File, by uint64) (moved, all uint64) {
 	for i := range before.Sections {
 		s := &before.Sections[i]
@@ -339,7 +341,7 @@ func movedCode(before, after *elffile.File, by uint64) (moved, all uint64) {
 	return moved, all
 }
 
-// TestFrontRefused has executables that would need a page in front, and cannot have one.
+// TestFrontRefused has executables that need an inserted page but cannot have one.
 func TestFrontRefused(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -352,14 +354,14 @@ func TestFrontRefused(t *testing.T) {
 				p.Put64(h+field, p.U64(h+field)+0x40)
 			}
 			setSize(p, h, p.U64(h+elftest.PhFilesz)-0x40)
-		}, "no segment begins with the ELF header, which would load a page before it"},
+		}, "no segment starts with the ELF header, so a page before it would not be loaded"},
 		{"a segment is lower", func(p *elftest.Patcher) {
 			h := p.Segment(elf.PT_GNU_STACK, 0)
 			p.Prog(h, elf.PT_LOAD, 0, 0x100000, 0)
 			p.Put64(h+elftest.PhMemsz, 0x1000)
-		}, "a page cannot go before the segment with the ELF header, which is not the lowest one"},
+		}, "cannot insert a page: the segment with the ELF header is not the lowest segment"},
 		{"load addresses", func(p *elftest.Patcher) { p.Put64(p.Segment(elf.PT_LOAD, 0)+elftest.PhVaddr+8, 0x100000) },
-			"load addresses are not those at run time, and what is before them is not known"},
+			"cannot insert a page: load addresses differ from run-time addresses"},
 	} {
 		b := patched(t, "static", tt.change)
 		refused(t, tt.name, b, 1000, ".rela.plt at file offset 0x1b8 cannot be moved")
@@ -371,10 +373,10 @@ func TestFrontRefused(t *testing.T) {
 		".rela.plt at file offset 0x1b8 cannot be moved")
 	large := static(t, "--build-id=0x"+strings.Repeat("ab", 4096))
 	refused(t, "a build-id of more than a page", large, 1000,
-		"; and the build-id does not fit a page before the program")
+		"; and the build-id does not fit in the inserted page")
 }
 
-// TestRenumber changes symbols whose sections got other indexes, moved, or are gone.
+// TestRenumber updates symbols whose sections were renumbered, moved or removed.
 func TestRenumber(t *testing.T) {
 	f := elftest.Parse(t, read(t, "alloca"))
 	s := f.Sections[3]
@@ -393,11 +395,11 @@ func TestRenumber(t *testing.T) {
 		{"undefined", symbol{0, 7}, symbol{0, 7}, false},
 		{"absolute", symbol{elf.SHN_ABS, s.Addr}, symbol{elf.SHN_ABS, s.Addr}, false},
 		{"index in another table", symbol{elf.SHN_XINDEX, s.Addr}, symbol{elf.SHN_XINDEX, s.Addr}, false},
-		{"just no section", symbol{6, 7}, symbol{6, 7}, false},
+		{"first invalid section", symbol{6, 7}, symbol{6, 7}, false},
 		{"no such section", symbol{100, 7}, symbol{100, 7}, false},
 		{"moved", symbol{3, s.Addr + 8}, symbol{4, s.Addr + 0x1008}, true},
 		{"moved, at its end", symbol{3, s.Addr + s.Size}, symbol{4, s.Addr + s.Size + 0x1000}, true},
-		{"not in what moved", symbol{3, s.Addr - 1}, symbol{4, s.Addr - 1}, true},
+		{"outside the moved section", symbol{3, s.Addr - 1}, symbol{4, s.Addr - 1}, true},
 		{"gone", symbol{4, 7}, symbol{elf.SHN_ABS, 7}, true},
 	} {
 		b := elftest.Symbol(1, tt.before.value, 2, uint16(tt.before.shndx))
@@ -409,8 +411,8 @@ func TestRenumber(t *testing.T) {
 	}
 }
 
-// TestHeadGrows has a file without section headers whose program headers end 56 bytes before the end of a page. The
-// segment that holds them can grow to the next one's first page in memory, whatever space the file has.
+// TestHeadGrows has a file without section headers whose program headers end 56 bytes before the end of a page. Their
+// segment can grow up to the first page of the next segment in memory, however much space the file has.
 func TestHeadGrows(t *testing.T) {
 	const num = 71
 	for addr, fits := range map[uint64]bool{0x1000: false, 0x2000: true} {
@@ -446,8 +448,8 @@ func TestHeadGrows(t *testing.T) {
 	}
 }
 
-// TestFront has a static executable, whose head cannot move: everything moves up by a page, and the notes go into it, so
-// that the build-id is in the first page.
+// TestFront has a static executable whose head cannot move: everything moves up by a page, and the notes move into the
+// page, so the build-id is in the first page.
 func TestFront(t *testing.T) {
 	old := read(t, "static")
 	before, after := elftest.Parse(t, old), elftest.Parse(t, add(t, old, content(100), Options{}))
@@ -456,7 +458,7 @@ func TestFront(t *testing.T) {
 		after.Phoff != elffile.HeaderSize {
 		t.Errorf("first PT_LOAD %+v, program headers at %#x", load, after.Phoff)
 	}
-	// What may be found through __ehdr_start is still there.
+	// Contents located through __ehdr_start are unchanged.
 	off, ok := after.FileOffset(first.Vaddr, elffile.HeaderSize)
 	if b, err := after.ReadAt("old header", off, elffile.HeaderSize); !ok || err != nil ||
 		!bytes.Equal(b, old[:elffile.HeaderSize]) {
@@ -464,7 +466,8 @@ func TestFront(t *testing.T) {
 	}
 }
 
-// TestSectionNames expects the original bytes of a library by lld, which has the section names before other sections.
+// TestSectionNames expects the original bytes to be restored in a library from lld, which places the section names
+// before other sections.
 func TestSectionNames(t *testing.T) {
 	const source = ".globl f, g, h\nf: g: h: .cfi_startproc\nret\n.cfi_endproc\n.data\n.quad 1\n"
 	old := assembled(t, source, "ld.lld", "-shared", "--eh-frame-hdr")
@@ -476,7 +479,7 @@ func TestSectionNames(t *testing.T) {
 	}
 }
 
-// linkersSection makes an .sframe of .eh_frame, as GNU ld puts it into a segment, and returns it.
+// linkersSection turns .eh_frame into an .sframe within a segment, as GNU ld places it, and returns it.
 func linkersSection(t *testing.T, p *elftest.Patcher) elf.Section64 {
 	t.Helper()
 	s := elftest.Parse(t, p.B).Section(".eh_frame").Section64
@@ -496,8 +499,8 @@ func typedSections(f *elffile.File) (all []elf.Section64) {
 	return all
 }
 
-// TestLinkersSection replaces an .sframe as GNU ld puts it, in the middle of a segment: in its place if that is large
-// enough, else elsewhere.
+// TestLinkersSection replaces an .sframe from GNU ld in the middle of a segment: in place if there is enough space,
+// otherwise elsewhere.
 func TestLinkersSection(t *testing.T) {
 	var s elf.Section64
 	old := patched(t, "prologue", func(p *elftest.Patcher) { s = linkersSection(t, p) })
@@ -520,8 +523,8 @@ func TestLinkersSection(t *testing.T) {
 	}
 }
 
-// TestOthersSegment has an .sframe in a segment that is not as this package makes them. A larger one gets another
-// segment, and a smaller one too if the old one is written to.
+// TestOthersSegment has an .sframe in a segment that this package did not create. A larger section gets another
+// segment, and so does a smaller one if the old segment is writable.
 func TestOthersSegment(t *testing.T) {
 	converted := add(t, read(t, "alloca"), content(1000), Options{})
 	flags := func(flags elf.ProgFlag) func(*elftest.Patcher) {
@@ -529,7 +532,7 @@ func TestOthersSegment(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		change         func(*elftest.Patcher)
-		smaller, other int // segments
+		smaller, other int // number of segments
 	}{
 		"our own":    {func(*elftest.Patcher) {}, 3, 3},
 		"writable":   {flags(elf.PF_R | elf.PF_W), 4, 4},
@@ -550,7 +553,7 @@ func TestOthersSegment(t *testing.T) {
 	}
 }
 
-// TestManySections has more sections than a symbol's field can number, and symbols in the last of them.
+// TestManySections has more sections than fit in a symbol's index field, and symbols in the last of them.
 func TestManySections(t *testing.T) {
 	const many = 70000
 	p := elftest.Patch(t.Fatalf, read(t, "prologue"))
@@ -576,7 +579,7 @@ func TestManySections(t *testing.T) {
 	if err := image.Compare(before, after); err != nil {
 		t.Error(err)
 	}
-	// Sections after one that is removed move down, and symbols with them.
+	// Sections after a removed one move down, and their symbols are updated.
 	for _, f := range []*elffile.File{after, elftest.Parse(t, remove(t, out))} {
 		last := 0
 		err := f.Symbols(elf.SHT_SYMTAB, func(_ *elffile.Section, s elffile.Symbol) { last = s.Section })
@@ -587,7 +590,7 @@ func TestManySections(t *testing.T) {
 }
 
 // TestBegin writes files whose first part was written before the size was known, by a layout with the same ranges, and
-// by one with others.
+// by another layout.
 func TestBegin(t *testing.T) {
 	section := content(304)
 	allFixtures(t, func(name string, b []byte) {

@@ -10,14 +10,14 @@ import (
 	"cfi2sframe/elffile"
 )
 
-// loadAddrs says what the load addresses (p_paddr) of a file's segments are. Boot loaders go by them, and objcopy -O
-// binary, whose output begins with the lowest one.
+// loadAddrs classifies the load addresses (p_paddr) of a file's segments. Boot loaders use them, and so does objcopy -O
+// binary, whose output starts with the lowest.
 type loadAddrs uint8
 
 const (
-	virtual  loadAddrs = iota // the addresses at run time
+	virtual  loadAddrs = iota // equal to run-time addresses
 	absent                    // zero
-	physical                  // others, as those of kernels and firmware
+	physical                  // others, as in kernels and firmware
 )
 
 func loadAddrsOf(f *elffile.File) loadAddrs {
@@ -26,7 +26,7 @@ func loadAddrsOf(f *elffile.File) loadAddrs {
 	for i := range f.Progs {
 		h := &f.Progs[i]
 		none = none && h.Paddr == 0
-		// GNU ld gives a segment of headers alone the address of the page before.
+		// If a segment contains only headers, GNU ld sets its load address to the preceding page.
 		alone := h.Off == 0 && h.Filesz == h.Memsz && h.Filesz <= headers
 		if elf.ProgType(h.Type) == elf.PT_LOAD && h.Memsz > 0 && !alone {
 			all = all && h.Paddr == h.Vaddr
@@ -41,8 +41,8 @@ func loadAddrsOf(f *elffile.File) loadAddrs {
 	return physical
 }
 
-// physicalAddr returns the load address of the new segment, or 0 if such addresses are not physical. It is as low as
-// possible after all bytes of other segments, and in none of their .bss.
+// physicalAddr returns the load address of the new segment, or 0 if load addresses are not physical. It is the lowest
+// address after all contents of other segments that does not overlap their .bss.
 func (p *program) physicalAddr(s *segment) (uint64, error) {
 	if p.loadAddrs != physical {
 		return 0, nil
@@ -55,7 +55,7 @@ func (p *program) physicalAddr(s *segment) (uint64, error) {
 			continue
 		}
 		if h.Paddr > math.MaxUint64-h.Memsz-2*p.page-s.Size() {
-			return 0, fmt.Errorf("program header %d: no load addresses are left after %#x for one more segment",
+			return 0, fmt.Errorf("program header %d: no load addresses left after %#x for another segment",
 				i, h.Paddr)
 		}
 		others = append(others, span(h.Paddr, h.Paddr+h.Memsz))
@@ -74,7 +74,7 @@ func (p *program) physicalAddr(s *segment) (uint64, error) {
 	return addr, nil
 }
 
-// loadAddrIn returns the load address of something at an address of the new file, which has the given new segment.
+// loadAddrIn returns the load address for an address in the new file with new segment s.
 func (p *program) loadAddrIn(s *segment, addr uint64) uint64 {
 	if s.load > 0 && addr >= s.addr {
 		return s.load + (addr - s.addr)
@@ -82,7 +82,7 @@ func (p *program) loadAddrIn(s *segment, addr uint64) uint64 {
 	return p.loadAddr(addr)
 }
 
-// loadAddr returns the load address of something at an address of the old file.
+// loadAddr returns the load address for an address in the old file.
 func (p *program) loadAddr(addr uint64) uint64 {
 	switch p.loadAddrs {
 	case virtual:
@@ -90,7 +90,7 @@ func (p *program) loadAddr(addr uint64) uint64 {
 	case absent:
 		return 0
 	}
-	var in elf.Prog64 // the segment that it is in; one that grows has no larger size yet
+	var in elf.Prog64 // the segment that contains or precedes addr; it may still grow
 	for i := range p.f.Progs {
 		if h := &p.f.Progs[i]; elf.ProgType(h.Type) == elf.PT_LOAD && h.Vaddr <= addr && h.Vaddr >= in.Vaddr {
 			in = *h

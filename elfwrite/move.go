@@ -10,12 +10,12 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A move says where each part of the old file is in the new one.
+// A move maps each part of the old file to its position in the new file.
 type move struct {
 	p       *program
 	t       *table
 	seg     *segment
-	newTail uint64 // where what is not loaded begins
+	newTail uint64 // new file offset of contents that are not loaded
 }
 
 // layout returns the layout of the program with the table and the segment.
@@ -38,7 +38,7 @@ func (p *program) layout(t *table, seg *segment) (*Layout, error) {
 	return l, m.patch(l)
 }
 
-// newOff returns where the byte at off of the old file is in the new one, if it is in no unit.
+// newOff returns the new file offset for an old file offset outside units.
 func (m *move) newOff(off uint64) uint64 {
 	switch front := m.t.front; {
 	case off >= m.t.tail:
@@ -52,7 +52,7 @@ func (m *move) newOff(off uint64) uint64 {
 	}
 }
 
-// unitAt returns the unit that a part of the old file lies in, or nil.
+// unitAt returns the unit that contains a part of the old file, or nil.
 func (m *move) unitAt(s elffile.Span) *unit {
 	i := slices.IndexFunc(m.t.units, func(u *unit) bool { return s.Begin < s.End && u.Contains(s) })
 	if i < 0 {
@@ -63,7 +63,7 @@ func (m *move) unitAt(s elffile.Span) *unit {
 
 func (m *move) loadAddr(addr uint64) uint64 { return m.p.loadAddrIn(m.seg, addr) }
 
-// bytes says which loaded bytes are copied, and which are cleared.
+// bytes sets which loaded bytes are copied and which are cleared.
 func (m *move) bytes(l *Layout) {
 	p, front := m.p, m.t.front
 	switch {
@@ -90,7 +90,7 @@ func (m *move) bytes(l *Layout) {
 	}
 }
 
-// sections lays out what is not loaded, after the new segment: contents, the section names and headers, and bytes that
+// sections lays out what is not loaded, after the new segment: contents, section names, section headers, and bytes that
 // belong to nothing.
 func (m *move) sections(l *Layout) error {
 	p := m.p
@@ -125,8 +125,8 @@ func (m *move) sections(l *Layout) error {
 	return nil
 }
 
-// namesBefore returns the file offset of a copy of the section names after the section that precedes them by its
-// header: if .sframe is removed, they return to where lld and mold have them, before other sections.
+// namesBefore returns the file offset of a copy of the section names after the section that precedes them in the
+// section headers. When .sframe is removed, the names return to where lld and mold place them, before other sections.
 func (m *move) namesBefore(names []byte) (uint64, bool) {
 	before := &m.p.f.Sections[m.p.f.Shstrndx-1]
 	at, n := before.Off+before.Size, uint64(len(names))
@@ -148,18 +148,18 @@ func (m *move) section(i int) elf.Section64 {
 	case old.HasBytes() || !old.Alloc():
 		s.Off = m.newOff(s.Off)
 	case m.t.front != nil:
-		s.Off += m.t.front.shift // .bss keeps its nominal offset
+		s.Off += m.t.front.shift // .bss: only the nominal offset changes
 	}
 	m.seg.filled.fill(i, &s)
 	return s
 }
 
-// newSection stands for .sframe in the order of sections.
+// newSection represents .sframe in the order of sections.
 const newSection = -1
 
-// order returns the sections in their new order. Notes and .interp are in the order of the file, as patchelf expects.
-// Others keep their places: if .dynsym comes late, strip and objcopy reorder the sections, but not the section indexes
-// in it.
+// order returns the sections in their new order. Notes and .interp are in file order, as patchelf expects. Others keep
+// their positions: if .dynsym came later, strip and objcopy would reorder the sections without updating the section
+// indexes in it.
 func (m *move) order() []int {
 	f := m.p.f
 	if len(f.Sections) >= int(elf.SHN_LORESERVE) {
@@ -209,8 +209,8 @@ func (m *move) order() []int {
 	return out
 }
 
-// sameOrder returns the order in which no section of the old file gets another index, because symbols have those from
-// SHN_LORESERVE on in another place.
+// sameOrder returns an order in which no section of the old file gets another index, because symbols store indexes from
+// SHN_LORESERVE on elsewhere.
 func (p *program) sameOrder(remove bool) []int {
 	out := oldOrder(p.f)
 	switch {
@@ -223,7 +223,7 @@ func (p *program) sameOrder(remove bool) []int {
 	return out
 }
 
-// oldOrder returns the sections of the old file in their order.
+// oldOrder returns the sections of the old file in order.
 func oldOrder(f *elffile.File) []int {
 	order := make([]int, len(f.Sections))
 	for i := range order {
@@ -232,7 +232,7 @@ func oldOrder(f *elffile.File) []int {
 	return order
 }
 
-// programHeaders returns the new table.
+// programHeaders returns the new program header table.
 func (m *move) programHeaders(l *Layout) []elf.Prog64 {
 	p, t := m.p, m.t
 	progs := slices.Clone(t.progs)
@@ -263,7 +263,7 @@ func (m *move) programHeaders(l *Layout) []elf.Prog64 {
 	if !t.removes() {
 		progs = append(progs, l.programHeader(m.loadAddr(l.Addr)))
 	} else if len(p.f.Sections) == 0 {
-		// Only these tell that the bytes after the table are free for another .sframe.
+		// Only these headers mark the bytes after the table as free for another .sframe.
 		progs = append(progs, make([]elf.Prog64, max(0, len(p.f.Progs)-len(progs)))...)
 	}
 	for i := range progs {
@@ -279,13 +279,13 @@ func (m *move) programHeaders(l *Layout) []elf.Prog64 {
 	return progs
 }
 
-// lastLoad returns the index of the last PT_LOAD. The one of an earlier run is never the only one.
+// lastLoad returns the index of the last PT_LOAD. If an earlier run added a PT_LOAD, there are others.
 func lastLoad(progs []elf.Prog64) int {
 	loads := loadsOf(progs)
 	return loads[len(loads)-1]
 }
 
-// patch changes what has the addresses of units: dynamic entries, and notes that say how far from them something is.
+// patch updates what depends on the addresses of units: dynamic entries, and notes with a distance to something else.
 func (m *move) patch(l *Layout) error {
 	f := m.p.f
 	for _, u := range m.t.units {

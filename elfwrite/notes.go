@@ -13,7 +13,7 @@ import (
 
 // A noteKind identifies a kind of notes (ELF gABI, "Note Section").
 type noteKind struct {
-	name string // of who defines the type
+	name string // owner of the type
 	typ  uint32
 }
 
@@ -22,38 +22,38 @@ func (k noteKind) String() string { return fmt.Sprintf("%.20q of type %#x", k.na
 // gnuBuildID is NT_GNU_BUILD_ID.
 var gnuBuildID = noteKind{"GNU", 3}
 
-// headerNotes are the kinds of notes whose readers, named after each, find them by program or section headers only.
-// Code may have the address of other notes.
+// headerNotes lists the kinds of notes that their readers (in the comments) find only through program or section
+// headers. Code may refer to other notes.
 var headerNotes = []noteKind{
 	gnuBuildID,          // debuggers, tracers, kernels
 	{"GNU", 1},          // the ABI: loaders
 	{"GNU", 5},          // properties: loaders, kernels
 	{"FDO", 0xcafe1a7e}, // the package: systemd
-	{"FDO", 0x407c0c0a}, // what the program may load: packagers
+	{"FDO", 0x407c0c0a}, // libraries loaded at run time: packagers
 	{"Go", 4},           // Go's own build id: its tools
 	{"Android", 1},      // the version, and memory tagging: its loader
 	{"Android", 4},
-	crashpad, // Crashpad's handler, which takes the contents for the distance from themselves to something else
+	crashpad, // Crashpad's handler; the contents are a distance from their own address
 }
 
-// crashpad is CRASHPAD_ELF_NOTE_TYPE_CRASHPAD_INFO. Its contents are crashpadSize bytes.
+// crashpad is CRASHPAD_ELF_NOTE_TYPE_CRASHPAD_INFO. Its contents have crashpadSize bytes.
 var crashpad = noteKind{"Crashpad", 0x4f464e49}
 
 const crashpadSize = 8
 
-// maxNoteAlign is the largest alignment in bytes of a PT_NOTE that moves. Notes are aligned to 4 or 8 bytes, whatever
-// their segment claims.
+// maxNoteAlign is the maximum alignment in bytes of a PT_NOTE that moves. Notes are aligned to 4 or 8 bytes, whatever
+// their segment declares.
 const maxNoteAlign = 16
 
-// A note is where a note of some kind is in the file, and where its contents are.
+// A note is a note in the file, with the file offset of its contents.
 type note struct {
 	noteKind
 	elffile.Span
 	contents uint64
 }
 
-// notes returns the notes in a part of the file, which are aligned to 8 bytes if align is 8, and to 4 otherwise. It
-// reports false if there is anything but notes.
+// notes returns the notes in a part of the file. They are aligned to 8 bytes if align is 8, otherwise to 4. It reports
+// false if there is anything but notes.
 func (p *program) notes(s elffile.Span, align uint64) ([]note, bool) {
 	if align != 8 {
 		align = 4
@@ -62,7 +62,7 @@ func (p *program) notes(s elffile.Span, align uint64) ([]note, bool) {
 	if err != nil {
 		return nil, false
 	}
-	const head = 12 // the sizes of the name and the contents, and the type
+	const head = 12 // sizes of the name and the contents; type
 	var all []note
 	for at, size := uint64(0), uint64(len(b)); at < size; {
 		if size-at < head {
@@ -83,8 +83,8 @@ func (p *program) notes(s elffile.Span, align uint64) ([]note, bool) {
 	return all, true
 }
 
-// noteUnit widens u, a note section, to the PT_NOTEs and the PT_GNU_PROPERTY that it is in. It returns an error if
-// there is more in them than notes that only headers find.
+// noteUnit extends u, a note section, to the PT_NOTEs and PT_GNU_PROPERTY that contain it. It returns an error if they
+// contain anything but notes in headerNotes.
 func (p *program) noteUnit(u *unit, progs []elf.Prog64) error {
 	found := false
 	for _, h := range byOffset(progs, elf.PT_NOTE, elf.PT_GNU_PROPERTY) {
@@ -93,7 +93,7 @@ func (p *program) noteUnit(u *unit, progs []elf.Prog64) error {
 			continue
 		}
 		if h.Off < u.Begin {
-			return fmt.Errorf("%v at file offset %#x begins before it", t, h.Off)
+			return fmt.Errorf("%v at file offset %#x starts before it", t, h.Off)
 		}
 		found = true
 		u.notes = u.notes || t == elf.PT_NOTE
@@ -101,7 +101,7 @@ func (p *program) noteUnit(u *unit, progs []elf.Prog64) error {
 		u.End = max(u.End, fileSpan(h).End)
 	}
 	if !found {
-		return errors.New("no PT_NOTE leads to it; code may find it in another way")
+		return errors.New("no PT_NOTE contains it; code may refer to it in another way")
 	}
 	if len(p.f.Sections) == 0 {
 		return p.headerNotesIn(u, u.Span, u.align)
@@ -116,7 +116,7 @@ func (p *program) noteUnit(u *unit, progs []elf.Prog64) error {
 			return fmt.Errorf("its PT_NOTE includes %s of type %v", s.Name, elf.SectionType(s.Type))
 		}
 		if isIdentifier(s.Name) {
-			return fmt.Errorf("code can refer to a section %s by the symbols of its start and end that linkers make",
+			return fmt.Errorf("code can refer to section %s through linker-defined __start_ and __stop_ symbols",
 				s.Name)
 		}
 		if err := p.headerNotesIn(u, sectionSpan(s), s.Addralign); err != nil {
@@ -130,24 +130,23 @@ func (p *program) noteUnit(u *unit, progs []elf.Prog64) error {
 	return nil
 }
 
-// headerNotesIn returns an error if there is more in a part of a unit, with its alignment, than notes that only headers
-// find.
+// headerNotesIn returns an error if a part of a unit, with its alignment, contains anything but notes in headerNotes.
 func (p *program) headerNotesIn(u *unit, s elffile.Span, align uint64) error {
 	all, ok := p.notes(s, align)
 	if !ok {
-		return errors.New("it holds more than notes")
+		return errors.New("it contains more than notes")
 	}
 	for _, n := range all {
 		if !slices.Contains(headerNotes, n.noteKind) {
-			return fmt.Errorf("the program may read the note by %v in it; link it by mold --spare-program-headers=2, "+
-				"or give the section another type than SHT_NOTE", n.noteKind)
+			return fmt.Errorf("the program may read its note %v; link it with mold --spare-program-headers=2, "+
+				"or change the type of the section from SHT_NOTE", n.noteKind)
 		}
 		u.buildID = u.buildID || n.noteKind == gnuBuildID
 		if n.noteKind != crashpad {
 			continue
 		}
 		if n.End-n.contents != crashpadSize {
-			return fmt.Errorf("the note by %v in it has %d bytes, not %d",
+			return fmt.Errorf("its note %v has %d bytes, not %d",
 				n.noteKind, n.End-n.contents, crashpadSize)
 		}
 		u.distances = append(u.distances, n.contents)
@@ -155,7 +154,7 @@ func (p *program) headerNotesIn(u *unit, s elffile.Span, align uint64) error {
 	return nil
 }
 
-// byOffset returns the program headers of some types in the order of the file.
+// byOffset returns the program headers of the given types, sorted by file offset.
 func byOffset(progs []elf.Prog64, types ...elf.ProgType) []*elf.Prog64 {
 	var all []*elf.Prog64
 	for i := range progs {
@@ -167,7 +166,7 @@ func byOffset(progs []elf.Prog64, types ...elf.ProgType) []*elf.Prog64 {
 	return all
 }
 
-// isIdentifier reports whether linkers make __start_ and __stop_ symbols for a section of this name.
+// isIdentifier reports whether linkers define __start_ and __stop_ symbols for a section with this name.
 func isIdentifier(name string) bool {
 	for i := range len(name) {
 		c := name[i]

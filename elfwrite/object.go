@@ -13,22 +13,22 @@ import (
 
 const relaName = ".rela" + sframe.SectionName
 
-// An Object is what a relocatable object needs beside the contents of .sframe.
+// An Object describes the section of a relocatable object, in addition to its contents.
 type Object struct {
-	Type      elf.SectionType // of .sframe
-	StartSize int             // of a start address, in bytes
+	Type      elf.SectionType // type of .sframe
+	StartSize int             // size of a start address in bytes
 	Starts    []Start         // in the order of the relocations
-	Module    bool            // a loader relocates the object alone
+	Module    bool            // the object is loaded as it is, not linked with others
 }
 
-// A Start is a start address that the linker fills in.
+// A Start is a start address that the linker relocates.
 type Start struct {
-	Off  uint64 // of the field in .sframe, in bytes
-	Addr uint64 // that it stands for, in terms of elffile.Section.Base
+	Off  uint64 // offset of the field in .sframe in bytes
+	Addr uint64 // its target, relative to elffile.Section.Base
 }
 
-// PlanObject finds the layout of the relocatable object f with an .sframe of size bytes and its relocations, as GNU as
-// writes them. Both sections come last, so that no section gets another index.
+// PlanObject returns the layout of the relocatable object f with an .sframe of size bytes and its relocations, in the
+// form that GNU as emits. Both sections come last, so section indexes do not change.
 func PlanObject(f *elffile.File, size uint64, o Object, opt Options) (*Layout, error) {
 	p, err := newObject(f, size)
 	if err != nil {
@@ -78,7 +78,7 @@ func PlanObject(f *elffile.File, size uint64, o Object, opt Options) (*Layout, e
 	return p.Layout, nil
 }
 
-// Unchanged returns the present layout of a file.
+// Unchanged returns the current layout of a file.
 func Unchanged(f *elffile.File) *Layout {
 	return &Layout{
 		f: f, phoff: f.Phoff, progs: f.Progs, shoff: f.Shoff, shstrndx: uint32(f.Shstrndx),
@@ -86,13 +86,13 @@ func Unchanged(f *elffile.File) *Layout {
 	}
 }
 
-// planObjectRemoval finds the layout of an object without .sframe and its relocations. Where these are not the last
-// sections, empty headers take their place, so that no index changes.
+// planObjectRemoval returns the layout of an object without .sframe and its relocations. If these are not the last
+// sections, empty headers replace them, so section indexes do not change.
 func planObjectRemoval(f *elffile.File) (*Layout, error) {
 	if old, err := FindSFrame(f); err != nil {
 		return nil, err
 	} else if old.Section == 0 {
-		return nil, ErrNone // however odd the rest of the file is
+		return nil, ErrNone // even if the rest of the file is unsupported
 	}
 	p, err := newObject(f, 0)
 	if err != nil {
@@ -125,7 +125,7 @@ func planObjectRemoval(f *elffile.File) (*Layout, error) {
 	return p.Layout, nil
 }
 
-// An object makes the layout of a relocatable object.
+// An object computes the layout of a relocatable object.
 type object struct {
 	*Layout
 	section, rela int // indexes of .sframe and of its relocations, or 0
@@ -150,10 +150,10 @@ func newObject(f *elffile.File, size uint64) (*object, error) {
 	return p, p.findOld()
 }
 
-// isOld reports whether a section is the old .sframe or has its relocations.
+// isOld reports whether a section is the old .sframe or contains its relocations.
 func (p *object) isOld(i int) bool { return i > 0 && (i == p.section || i == p.rela) }
 
-// findOld finds an .sframe that is there already, and its relocations.
+// findOld finds an existing .sframe and its relocations.
 func (p *object) findOld() error {
 	f := p.f
 	old, err := FindSFrame(f)
@@ -179,7 +179,7 @@ func (p *object) findOld() error {
 		}
 		if p.rela > 0 || elf.SectionType(s.Type) != elf.SHT_RELA || s.Flags&^uint64(elf.SHF_INFO_LINK) != 0 ||
 			i == f.Shstrndx {
-			return fmt.Errorf("section %d (%s) has relocations of .sframe; only one section may, of type SHT_RELA",
+			return fmt.Errorf("section %d (%s) relocates .sframe; only a single section of type SHT_RELA is supported",
 				i, s.Name)
 		}
 		p.rela = i
@@ -187,8 +187,8 @@ func (p *object) findOld() error {
 	return nil
 }
 
-// checkUnused returns an error if something refers to a section that is to be removed. Its own symbol, which ld -r and
-// objcopy write for each section, becomes an empty one if nothing refers to that either.
+// checkUnused returns an error if something refers to a section that is to be removed. If only its section symbol does,
+// which ld -r and objcopy add for each section, and nothing uses that symbol, the symbol is cleared.
 func (p *object) checkUnused(section int) error {
 	f := p.f
 	inUse := func(what string) error {
@@ -232,11 +232,11 @@ func (p *object) checkUnused(section int) error {
 	return nil
 }
 
-// refers reports whether a section that refers to symbols does so to the one with an index.
+// refers reports whether a section refers to the symbol with the given index.
 func (p *object) refers(s *elffile.Section, symbol uint32) (bool, error) {
 	sizes := map[elf.SectionType]int{elf.SHT_REL: relSize, elf.SHT_RELA: elffile.RelaSize}
 	size := sizes[elf.SectionType(s.Type)]
-	if size == 0 { // a group has the name of the symbol
+	if size == 0 { // a group is named after a symbol
 		return elf.SectionType(s.Type) == elf.SHT_GROUP && s.Info == symbol, nil
 	}
 	if err := p.f.Budget().Spend(scanCost, s.Size); err != nil { // sections may overlap
@@ -251,7 +251,7 @@ func (p *object) refers(s *elffile.Section, symbol uint32) (bool, error) {
 	return false, err
 }
 
-// relocations returns the contents of .rela.sframe, and the index of their symbol table.
+// relocations returns the contents of .rela.sframe and the index of its symbol table.
 func (p *object) relocations(o *Object) ([]byte, int, error) {
 	f := p.f
 	m := elf.Machine(f.Machine)
@@ -261,7 +261,7 @@ func (p *object) relocations(o *Object) ([]byte, int, error) {
 	}
 	typ, ok := a.PCRelType(o.StartSize)
 	if !ok {
-		return nil, 0, fmt.Errorf("machine %v has no known relocation of %d bytes", m, o.StartSize)
+		return nil, 0, fmt.Errorf("machine %v: no known pc-relative relocation of %d bytes", m, o.StartSize)
 	}
 	symtab, anchors, err := p.anchors(o.Module)
 	if err != nil {
@@ -275,7 +275,7 @@ func (p *object) relocations(o *Object) ([]byte, int, error) {
 		}
 		a, ok := anchors[i]
 		if !ok {
-			return nil, 0, fmt.Errorf("section %d (%s) has no local symbol that relocations could refer to",
+			return nil, 0, fmt.Errorf("section %d (%s) has no local symbol for relocations",
 				i, f.Sections[i].Name)
 		}
 		b := make([]byte, elffile.RelaSize)
@@ -293,9 +293,9 @@ func symtabOf(f *elffile.File) int {
 	return slices.IndexFunc(f.Sections, isSymtab)
 }
 
-// anchors returns for each section a symbol by which relocations can refer to it, and the index of the symbol table. It
-// has to be local, if possible the section's: the linker may take another object's function for a global one. In a module
-// any symbol will do.
+// anchors returns, for each section, a symbol to which relocations can refer, and the index of the symbol table. The
+// symbol must be local, preferably the section symbol: the linker may resolve a global symbol to another object's
+// function. In a module, any symbol will do.
 func (p *object) anchors(module bool) (int, map[int]elffile.Symbol, error) {
 	f := p.f
 	symtab := max(symtabOf(f), 0)

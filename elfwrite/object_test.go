@@ -15,7 +15,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// addObject plans and writes an object.
+// addObject adds an .sframe to an object.
 func addObject(t *testing.T, old, section []byte, o Object, opt Options) []byte {
 	t.Helper()
 	l := must.Get(PlanObject(elftest.Parse(t, old), uint64(len(section)), o, opt))(t)
@@ -32,23 +32,23 @@ func start(t *testing.T, b []byte, section int, off, field uint64) Start {
 	return Start{Off: field, Addr: s.Base + off}
 }
 
-// rela returns a relocation as it lies in the file (ELF gABI, "Relocation").
+// rela returns an encoded relocation (ELF gABI, "Relocation").
 func rela(order binary.AppendByteOrder, place uint64, sym, typ uint32, addend uint64) []byte {
 	b := order.AppendUint64(nil, place)
 	b = order.AppendUint64(b, uint64(sym)<<32|uint64(typ))
 	return order.AppendUint64(b, addend)
 }
 
-// TestObject adds .sframe to an object, and expects the places and contents that GNU as gives it:
-// last of all, its relocations by the symbols of the sections. debug/elf reads them.
+// TestObject adds .sframe to an object, and expects the layout that GNU as produces: .sframe and its relocations come
+// last, and relocations refer to section symbols. debug/elf reads the result.
 func TestObject(t *testing.T) {
 	o := elftest.NewObject()
-	o.Sections[elftest.ObjStrtab].Data = make([]byte, 8) // so that nothing before the names is padding
+	o.Sections[elftest.ObjStrtab].Data = make([]byte, 8) // so that there is no padding before the names
 	cold := o.Code(".text.cold", 32)
 	o.Tail = []byte("what somebody put there")
 	old := o.Bytes()
 	section := content(60)
-	sym := uint32(len(o.Symbols)/elffile.SymSize - 1) // that of .text.cold is the last one
+	sym := uint32(len(o.Symbols)/elffile.SymSize - 1) // the last symbol, that of .text.cold
 	want := append(rela(binary.LittleEndian, 28, 1, uint32(elf.R_X86_64_PC32), 48),
 		rela(binary.LittleEndian, 48, sym, uint32(elf.R_X86_64_PC32), 4)...)
 	obj := Object{Type: elf.SHT_PROGBITS, StartSize: 4, Starts: []Start{
@@ -84,7 +84,7 @@ func TestObject(t *testing.T) {
 		t.Error("what was at the end is not there any more")
 	}
 
-	// Another one takes its place, with the type of later assemblers and relocations of 8 bytes.
+	// Replace it, with the section type of later assemblers and 8-byte relocations.
 	obj.Type, obj.StartSize = elf.SectionType(sframe.SHTGNUSFrame), 8
 	if _, err := PlanObject(elftest.Parse(t, b), 60, obj, Options{}); !errors.Is(err, ErrExists) {
 		t.Errorf("error is %v, want %v", err, ErrExists)
@@ -103,10 +103,10 @@ func TestObject(t *testing.T) {
 	}
 }
 
-// TestObjectRemoval removes .sframe from an object again, which is what it was then.
+// TestObjectRemoval removes .sframe from an object, which must restore the original object.
 func TestObjectRemoval(t *testing.T) {
 	o := elftest.NewObject()
-	// GNU as puts the section names last, and right after the strings.
+	// GNU as places the section names last, directly after the strings.
 	o.Sections[elftest.ObjStrtab].Data = make([]byte, 8)
 	o.At(0, 0, 0) // as the first header is (ELF gABI, "Sections")
 	o.Sections[0].Addralign = 0
@@ -121,7 +121,7 @@ func TestObjectRemoval(t *testing.T) {
 	}
 }
 
-// withSFrame is an object with an .sframe that is not last, and its relocations unless there are none.
+// withSFrame is an object with an .sframe that is not last, with or without relocations.
 func withSFrame(relocated bool) (*elftest.Object, int) {
 	o := elftest.NewObject()
 	s := o.Add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC, content(40))
@@ -132,8 +132,8 @@ func withSFrame(relocated bool) (*elftest.Object, int) {
 	return o, s
 }
 
-// TestObjectMiddle removes and replaces an .sframe that has sections after it. They keep their
-// indexes, which are all over an object.
+// TestObjectMiddle removes and replaces an .sframe followed by other sections. Their indexes, which are used throughout
+// an object, must not change.
 func TestObjectMiddle(t *testing.T) {
 	for _, relocated := range []bool{true, false} {
 		o, at := withSFrame(relocated)
@@ -161,7 +161,7 @@ func TestObjectMiddle(t *testing.T) {
 			t.Errorf("%s has %d bytes, error %v", f.Sections[at].Name, len(got), err)
 		}
 		index, want := at+1, len(before.Sections)
-		if !relocated { // they come last then
+		if !relocated { // new relocations come last
 			index, want = len(before.Sections), want+1
 		}
 		if r := &f.Sections[index]; r.Name != ".rela.sframe" || r.Info != uint32(at) || len(f.Sections) != want {
@@ -175,7 +175,7 @@ func TestObjectMiddle(t *testing.T) {
 	}
 }
 
-// sameSection expects a section of an object to be as before, but for its place.
+// sameSection expects a section of an object to be unchanged except for its offset.
 func sameSection(t *testing.T, before, after *elffile.File, i int) {
 	t.Helper()
 	x, y := before.Sections[i], after.Sections[i]
@@ -196,8 +196,8 @@ func sameSection(t *testing.T, before, after *elffile.File, i int) {
 	}
 }
 
-// TestObjectNames expects the names of .sframe to stay where others may have theirs in them, and to go
-// from the end of the table otherwise.
+// TestObjectNames expects the names of .sframe to remain if other names may share their bytes, and otherwise to be
+// removed from the end of the table.
 func TestObjectNames(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -215,7 +215,7 @@ func TestObjectNames(t *testing.T) {
 		r := o.RelaOf(".rela.sframe", s)
 		tt.change(o)
 		old := o.Bytes()
-		// .sframe begins after .rela: assemblers write one name for both.
+		// .sframe starts after .rela: assemblers store one name for both.
 		f := elftest.Parse(t, old)
 		p := elftest.Patch(t.Fatalf, old)
 		h := p.Header(s)
@@ -237,7 +237,7 @@ func TestObjectNames(t *testing.T) {
 	}
 }
 
-// TestObjectAnchors expects relocations by a local symbol: the section's own, or any other that is an
+// TestObjectAnchors expects relocations to refer to a local symbol: the section symbol, or any other that is an
 // address.
 func TestObjectAnchors(t *testing.T) {
 	const other = elftest.ObjNames + 1
@@ -246,7 +246,7 @@ func TestObjectAnchors(t *testing.T) {
 		change func(*elftest.Object)
 		sym    uint32
 		addend uint64
-		want   string // the error, or ""
+		want   string // error, or ""
 	}{
 		{"a function", func(o *elftest.Object) { o.Symbol(elf.STB_LOCAL, elf.STT_FUNC, other, 4) }, 2, 8 - 4, ""},
 		{"a function after the address", func(o *elftest.Object) { o.Symbol(elf.STB_LOCAL, elf.STT_FUNC, other, 12) },
@@ -259,13 +259,13 @@ func TestObjectAnchors(t *testing.T) {
 			o.Symbol(elf.STB_LOCAL, elf.STT_FUNC, other, 4)
 			o.Symbol(elf.STB_LOCAL, elf.STT_SECTION, other, 0)
 		}, 3, 8, ""},
-		{"no number, and no file", func(o *elftest.Object) {
+		{"neither absolute nor a file", func(o *elftest.Object) {
 			o.Symbol(elf.STB_LOCAL, elf.STT_TLS, other, 4)
 			o.Symbol(elf.STB_LOCAL, elf.STT_FILE, other, 4)
 			o.Symbol(elf.STB_LOCAL, elf.STT_OBJECT, other, 6)
 		}, 4, 2, ""},
-		{"none that is local", func(o *elftest.Object) { o.Symbol(elf.STB_GLOBAL, elf.STT_FUNC, other, 0) }, 0, 0,
-			"section 7 (.text.other) has no local symbol that relocations could refer to"},
+		{"no local symbol", func(o *elftest.Object) { o.Symbol(elf.STB_GLOBAL, elf.STT_FUNC, other, 0) }, 0, 0,
+			"section 7 (.text.other) has no local symbol for relocations"},
 	} {
 		o := elftest.NewObject()
 		o.Add(".text.other", elf.SHT_PROGBITS, elf.SHF_ALLOC|elf.SHF_EXECINSTR, make([]byte, 16))
@@ -286,7 +286,7 @@ func TestObjectAnchors(t *testing.T) {
 	}
 }
 
-// TestObjectBig has objects of big-endian machines, whose relocations are of their own kinds.
+// TestObjectBig has objects for big-endian machines, which have other relocation types.
 func TestObjectBig(t *testing.T) {
 	const aarch64Prel32, s390PC32 = 261, 5 // ELF for the Arm 64-bit Architecture; s390x ABI, "Relocation Types"
 	for m, typ := range map[elf.Machine]uint32{elf.EM_AARCH64: aarch64Prel32, elf.EM_S390: s390PC32} {
@@ -300,7 +300,7 @@ func TestObjectBig(t *testing.T) {
 	}
 }
 
-// TestObjectRefused says why, for an object that is to get an .sframe or to lose it.
+// TestObjectRefused has objects to which an .sframe cannot be added, or from which it cannot be removed.
 func TestObjectRefused(t *testing.T) {
 	patch := func(o *elftest.Object, change func(*elftest.Patcher)) []byte {
 		p := elftest.Patch(t.Fatalf, o.Bytes())
@@ -333,11 +333,15 @@ func TestObjectRefused(t *testing.T) {
 			p.Put16(elftest.EhPhentsize, elffile.ProgSize)
 			p.Put16(elftest.EhPhnum, 1)
 		}), Object{}, "relocatable object with 1 program headers"},
-		{"outside the file", plain(func(p *elftest.Patcher) { p.Put64(p.Header(elftest.ObjText)+elftest.ShSize, 1<<20) }),
+		{"outside the file", plain(func(p *elftest.Patcher) {
+			p.Put64(p.Header(elftest.ObjText)+elftest.ShSize, 1<<20)
+		}),
 			Object{}, "section 1 (.text): 1048576 bytes at file offset"},
-		{"over the ELF header", plain(func(p *elftest.Patcher) { p.Put64(p.Header(elftest.ObjText)+elftest.ShOff, 32) }),
+		{"over the ELF header", plain(func(p *elftest.Patcher) {
+			p.Put64(p.Header(elftest.ObjText)+elftest.ShOff, 32)
+		}),
 			Object{}, "section 1 (.text) at file offset 0x20 overlaps the ELF header"},
-		{"two of them", section(twice), Object{}, "are both .sframe"},
+		{"two .sframe", section(twice), Object{}, "are both .sframe"},
 		{"the type without the name", plain(twice), Object{}, `section 5 is ".strtab" of type`},
 		{"the name without the type", section(func(p *elftest.Patcher) {
 			p.Put32(p.Section(".sframe")+elftest.ShType, uint32(elf.SHT_NOTE))
@@ -346,13 +350,14 @@ func TestObjectRefused(t *testing.T) {
 			p.Put64(p.Section(".sframe")+elftest.ShFlags, uint64(elf.SHF_ALLOC|elf.SHF_EXECINSTR))
 		}), Object{}, "section 7 (.sframe) cannot be replaced: its flags are SHF_ALLOC+SHF_EXECINSTR, not SHF_ALLOC"},
 		{"relocations twice", relocations(true, ".rela.again", elf.SHT_RELA), Object{},
-			"section 10 (.rela.again) has relocations of .sframe; only one section may, of type SHT_RELA"},
+			"section 10 (.rela.again) relocates .sframe; only a single section of type SHT_RELA is supported"},
 		{"relocations without addends", relocations(false, ".rel.sframe", elf.SHT_REL), Object{},
-			"section 9 (.rel.sframe) has relocations of .sframe"},
+			"section 9 (.rel.sframe) relocates .sframe"},
 		{"machine", plain(func(p *elftest.Patcher) { p.Put16(18, uint16(elf.EM_386)) }), Object{},
 			"machine EM_386 is not supported"},
-		{"size of start addresses", sound, Object{StartSize: 2}, "machine EM_X86_64 has no known relocation of 2 bytes"},
-		{"a function that is nowhere", sound, Object{StartSize: 4, Starts: []Start{{Addr: 0x123}}},
+		{"size of start addresses", sound, Object{StartSize: 2},
+			"machine EM_X86_64: no known pc-relative relocation of 2 bytes"},
+		{"a function outside all sections", sound, Object{StartSize: 4, Starts: []Start{{Addr: 0x123}}},
 			"function at 0x123 is in no section"},
 	} {
 		if tt.obj.StartSize == 0 {
@@ -367,7 +372,7 @@ func TestObjectRefused(t *testing.T) {
 			l, err := plan(f)
 			want := tt.want
 			if at, failed := FindSFrame(f); what == "remove" && failed == nil && at.Section == 0 {
-				want = ErrNone.Error() // whatever else is odd about it
+				want = ErrNone.Error() // even if the rest is unsupported
 			}
 			if err == nil || l != nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s, %s: error is %v, want %q", tt.name, what, err, want)
@@ -379,10 +384,10 @@ func TestObjectRefused(t *testing.T) {
 	}
 }
 
-// TestObjectInUse refuses to remove an .sframe that something refers to: a section or a symbol, or by the section's own
-// symbol relocations or the name of a group (ELF gABI, "Relocation", "Section Groups").
+// TestObjectInUse expects an error when removing an .sframe to which something refers: a section or a symbol, or
+// through the section symbol, a relocation or a group (ELF gABI, "Relocation", "Section Groups").
 func TestObjectInUse(t *testing.T) {
-	const sym = 2 // that of .sframe
+	const sym = 2 // symbol of .sframe
 	for _, tt := range []struct {
 		name   string
 		change func(o *elftest.Object, s int)
@@ -429,7 +434,7 @@ func TestObjectInUse(t *testing.T) {
 	}
 }
 
-// TestBudget has nothing left of the budget where a file is scanned: tables of relocations and symbols can overlap.
+// TestBudget exhausts the budget where a file is scanned: tables of relocations and symbols can overlap.
 func TestBudget(t *testing.T) {
 	parse := func(b []byte) *elffile.File {
 		budget := elffile.NewBudget(0)
@@ -448,19 +453,20 @@ func TestBudget(t *testing.T) {
 	}
 	b := add(t, read(t, "alloca"), content(1000), Options{})
 	l := must.Get(PlanRemoval(parse(b)))(t)
-	if err := l.Write(t.Context(), &buffer{left: 100}, bytes.NewReader(b), nil, nil); !errors.Is(err, elffile.ErrBudget) {
+	err := l.Write(t.Context(), &buffer{left: 100}, bytes.NewReader(b), nil, nil)
+	if !errors.Is(err, elffile.ErrBudget) {
 		t.Errorf("symbols: error is %v", err)
 	}
 }
 
-// TestObjectOwnSymbol removes an .sframe that has a symbol, as ld -r gives each section one. It becomes an empty one,
-// and the others keep their indexes.
+// TestObjectOwnSymbol removes an .sframe that has a section symbol, as after ld -r. The symbol is cleared, and the
+// others keep their indexes.
 func TestObjectOwnSymbol(t *testing.T) {
 	for _, wide := range []bool{false, true} {
 		o, s := withSFrame(true)
 		sym := o.Symbol(elf.STB_LOCAL, elf.STT_SECTION, uint16(s), 0)
 		last := o.Symbol(elf.STB_LOCAL, elf.STT_NOTYPE, elftest.ObjText, 4)
-		o.Rela(s+1, 32, uint32(sym), uint32(elf.R_X86_64_PC32), 0) // which also goes
+		o.Rela(s+1, 32, uint32(sym), uint32(elf.R_X86_64_PC32), 0) // removed as well
 		o.Rela(o.RelaOf(".rela.text", elftest.ObjText), 0, uint32(last), uint32(elf.R_X86_64_PC32), 0)
 		indexes := 0
 		if wide {

@@ -10,14 +10,14 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// An SFrame says which headers of a file are those of .sframe, whichever tool wrote it.
+// An SFrame identifies the headers of a file's .sframe, whichever tool wrote it.
 type SFrame struct {
 	Section int // index of the section, or 0
-	Segment int // index of the PT_GNU_SFRAME with bytes in the file, or -1
+	Segment int // index of the PT_GNU_SFRAME with contents in the file, or -1
 }
 
 // FindSFrame finds the headers of a file's .sframe. They may contradict each other, and files without section headers
-// have a segment only. Two sections or two segments are an error.
+// have only a segment. Two sections or two segments are an error.
 func FindSFrame(f *elffile.File) (SFrame, error) {
 	segment := -1
 	for i := range f.Progs {
@@ -39,15 +39,15 @@ func FindSFrame(f *elffile.File) (SFrame, error) {
 	return SFrame{section, segment}, nil
 }
 
-// An old is an .sframe that is in the file already.
+// An old is an existing .sframe.
 type old struct {
 	section      int // its index, or 0 in a file without section headers
 	segment      int // index of its PT_GNU_SFRAME, or -1
-	elffile.Span     // in the file; empty if it has no bytes there
+	elffile.Span     // file offsets; empty if it has no contents
 	addr         uint64
 }
 
-// findOld returns the .sframe that is there already, or nil.
+// findOld returns the existing .sframe, or nil.
 func findOld(f *elffile.File) (*old, error) {
 	at, err := FindSFrame(f)
 	if err != nil {
@@ -63,7 +63,7 @@ func findOld(f *elffile.File) (*old, error) {
 	case o.segment >= 0 && len(f.Sections) == 0:
 		h := &f.Progs[o.segment]
 		o.Span, o.addr = fileSpan(h), h.Vaddr
-	default: // a PT_GNU_SFRAME without its section is a leftover
+	default: // ignore a PT_GNU_SFRAME without a section
 		return nil, nil
 	}
 	return o, nil
@@ -72,7 +72,7 @@ func findOld(f *elffile.File) (*old, error) {
 // isOld reports whether a section is the old .sframe.
 func (p *program) isOld(i int) bool { return p.old != nil && i > 0 && i == p.old.section }
 
-// checkOld refuses an .sframe that is not one, or that something refers to.
+// checkOld rejects an .sframe that is malformed, or to which something refers.
 func (p *program) checkOld() error {
 	f, o := p.f, p.old
 	if o == nil || o.Begin == o.End {
@@ -82,7 +82,7 @@ func (p *program) checkOld() error {
 	if err == nil {
 		switch {
 		case len(b) < 2 || binary.LittleEndian.Uint16(b) != sframe.Magic && binary.BigEndian.Uint16(b) != sframe.Magic:
-			err = fmt.Errorf("it starts with % x, not with the magic number %#x", b, sframe.Magic)
+			err = fmt.Errorf("it starts with % x instead of the magic number %#x", b, sframe.Magic)
 		case f.Entry-o.addr < o.Size():
 			err = fmt.Errorf("the entry point is %#x", f.Entry)
 		default:
@@ -96,9 +96,9 @@ func (p *program) checkOld() error {
 	return nil
 }
 
-// ownSegment returns a segment as this package makes it, with what can move in it: the last PT_LOAD, read-only, last in
-// the file too, with nothing else in it but .sframe. It is laid out anew, so that converting twice gives what converting
-// once gives.
+// ownSegment returns a segment that an earlier run added, with the units in it: the last PT_LOAD by address and file
+// offset, read-only, with nothing else but .sframe. It is laid out anew, so that converting a file twice gives the same
+// result as converting it once.
 func (p *program) ownSegment() (*elf.Prog64, []*unit) {
 	f := p.f
 	loads := loadsOf(f.Progs)
@@ -124,7 +124,7 @@ func (p *program) ownSegment() (*elf.Prog64, []*unit) {
 		default:
 			u, err := p.unit(at, h, f.Progs)
 			if err != nil || u.End > fileSpan(h).End || len(units) == maxUnits {
-				return nil, nil // another's segment
+				return nil, nil // added by another tool
 			}
 			u.returned = true
 			units = append(units, u)
@@ -137,8 +137,8 @@ func (p *program) ownSegment() (*elf.Prog64, []*unit) {
 	return h, units
 }
 
-// inPlace returns the layout with the new .sframe in place of a linker's, or nil: that stays in the linker's segment if
-// it is large enough.
+// inPlace returns a layout that stores the new .sframe in place of a linker's, or nil. The old one stays in the
+// linker's segment if it is large enough.
 func (p *program) inPlace(size uint64) *Layout {
 	f, o := p.f, p.old
 	if o == nil || p.own != nil || o.segment < 0 || o.Size() < size || o.addr%sectionAlign != 0 {
@@ -152,7 +152,7 @@ func (p *program) inPlace(size uint64) *Layout {
 	}
 	l := Unchanged(f)
 	l.program, l.Addr, l.Size, l.off = p, o.addr, size, o.Begin
-	if p.isInterpreter { // whose last section has to end where it did
+	if p.isInterpreter { // the end of the last section must not change
 		shift := (o.Size() - size) &^ (sectionAlign - 1)
 		l.Addr, l.off = o.addr+shift, o.Begin+shift
 	}

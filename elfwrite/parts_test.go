@@ -12,7 +12,7 @@ import (
 	"cfi2sframe/internal/testkit/must"
 )
 
-// TestIsIdentifier has names that C can have after __start_ and __stop_, and others.
+// TestIsIdentifier has names that are valid in C after __start_ and __stop_, and others.
 func TestIsIdentifier(t *testing.T) {
 	for name, want := range map[string]bool{
 		"a": true, "z": true, "A": true, "Z": true, "_": true, "a0": true, "a9": true, "note_abi": true, "_0": true,
@@ -25,10 +25,10 @@ func TestIsIdentifier(t *testing.T) {
 	}
 }
 
-// TestMergeNotes has two PT_NOTEs, which can be one if the notes of both are adjacent in the file, in memory, and by
-// load addresses, and are read in the same way with an alignment of 4 bytes.
+// TestMergeNotes has two PT_NOTEs, which can be merged if their notes are adjacent in the file, in memory and by load
+// address, and parse the same with an alignment of 4 bytes.
 func TestMergeNotes(t *testing.T) {
-	const size = 20 // of a note with a name and contents of 4 bytes each
+	const size = 20 // of a note with a 4-byte name and 4-byte contents
 	plain := elftest.Note(4, 4, 1, "GNU\x00", make([]byte, 4))
 	wide := elftest.Note(4, 4, 5, "GNU\x00", make([]byte, 4)) // with an alignment of 8, padding follows
 	for _, tt := range []struct {
@@ -37,10 +37,12 @@ func TestMergeNotes(t *testing.T) {
 		merged bool
 	}{
 		{"adjacent", func(a, b *elf.Prog64) {}, true},
-		{"in another order", func(a, b *elf.Prog64) { *a, *b = *b, *a }, true},
-		{"an empty one first", func(a, b *elf.Prog64) { a.Filesz, a.Memsz, b.Off, b.Vaddr, b.Paddr = 0, 0, a.Off, 0x400, 0x800 },
+		{"in reverse order", func(a, b *elf.Prog64) { *a, *b = *b, *a }, true},
+		{"empty first", func(a, b *elf.Prog64) {
+			a.Filesz, a.Memsz, b.Off, b.Vaddr, b.Paddr = 0, 0, a.Off, 0x400, 0x800
+		},
 			false},
-		{"an empty one last", func(a, b *elf.Prog64) { b.Filesz, b.Memsz = 0, 0 }, false},
+		{"empty last", func(a, b *elf.Prog64) { b.Filesz, b.Memsz = 0, 0 }, false},
 		{"more memory first", func(a, b *elf.Prog64) { a.Memsz++ }, false},
 		{"more memory last", func(a, b *elf.Prog64) { b.Memsz++ }, false},
 		{"other flags", func(a, b *elf.Prog64) { b.Flags |= uint32(elf.PF_W) }, false},
@@ -80,7 +82,7 @@ func TestMergeNotes(t *testing.T) {
 	}
 }
 
-// TestLastSection has sections that a segment's memory has, in any order, and others.
+// TestLastSection has sections within a segment's memory, in any order, and others.
 func TestLastSection(t *testing.T) {
 	const alloc = elf.SHF_ALLOC
 	for _, tt := range []struct {
@@ -90,18 +92,19 @@ func TestLastSection(t *testing.T) {
 		last       bool
 	}{
 		{"at the start", alloc, 0x1000, 0x81, true},
-		{"that ends before the other one", alloc, 0x1000, 0x7f, false},
+		{"ending before the other", alloc, 0x1000, 0x7f, false},
 		{"at the last byte", alloc, 0x10ff, 1, true},
 		{"before the segment", alloc, 0xfff, 0x200, false},
 		{"after the segment", alloc, 0x1100, 8, false},
 		{"not loaded", 0, 0x1080, 8, false},
-		{"of threads", alloc | elf.SHF_TLS, 0x1080, 8, false},
+		{"thread-local", alloc | elf.SHF_TLS, 0x1080, 8, false},
 	} {
 		section := func(flags elf.SectionFlag, addr, size uint64) elffile.Section {
 			return elffile.Section{Section64: elf.Section64{Flags: uint64(flags), Addr: addr, Size: size}}
 		}
-		f := &elffile.File{Sections: []elffile.Section{{}, section(alloc, 0x1040, 0x40), section(tt.flags, tt.addr, tt.size),
-			section(alloc, 0x1010, 8)}}
+		f := &elffile.File{Sections: []elffile.Section{
+			{}, section(alloc, 0x1040, 0x40), section(tt.flags, tt.addr, tt.size), section(alloc, 0x1010, 8),
+		}}
 		got := (&program{f: f}).lastSection(&elf.Prog64{Vaddr: 0x1000, Memsz: 0x100})
 		if want := map[bool]int{false: 1, true: 2}[tt.last]; got != want {
 			t.Errorf("%s: %d, want %d", tt.name, got, want)
@@ -109,14 +112,14 @@ func TestLastSection(t *testing.T) {
 	}
 }
 
-// TestSymbolValues has symbols that may be addresses in the file, by their types and sections.
+// TestSymbolValues has symbols that may be addresses in the file, by type and section.
 func TestSymbolValues(t *testing.T) {
 	sections := []elffile.Section{{}, {Section64: elf.Section64{Flags: uint64(elf.SHF_ALLOC)}}, {}}
 	for _, tt := range []struct {
 		name    string
 		file    elf.Type
 		typ     elf.SymType
-		section int // the index in the file, or 0
+		section int // index in the file, or 0
 		shndx   elf.SectionIndex
 		address bool
 	}{
@@ -124,7 +127,7 @@ func TestSymbolValues(t *testing.T) {
 		{"an object", elf.ET_DYN, elf.STT_OBJECT, 1, 1, true},
 		{"an object that is not loaded", elf.ET_DYN, elf.STT_OBJECT, 2, 2, false},
 		{"a label that is not loaded", elf.ET_DYN, elf.STT_NOTYPE, 2, 2, true},
-		{"of threads", elf.ET_DYN, elf.STT_TLS, 1, 1, false},
+		{"thread-local", elf.ET_DYN, elf.STT_TLS, 1, 1, false},
 		{"a file", elf.ET_DYN, elf.STT_FILE, 1, 1, false},
 		{"undefined", elf.ET_DYN, elf.STT_NOTYPE, 0, elf.SHN_UNDEF, false},
 		{"undefined in a program", elf.ET_EXEC, elf.STT_NOTYPE, 0, elf.SHN_UNDEF, false},
@@ -141,8 +144,8 @@ func TestSymbolValues(t *testing.T) {
 	}
 }
 
-// TestOverflow has numbers that fit the ELF header, and the smallest that the first section header holds (ELF gABI, "ELF
-// Header": e_shnum, e_shstrndx and e_phnum).
+// TestOverflow has the largest numbers that fit in the ELF header, and the smallest that are stored in the first
+// section header (ELF gABI, "ELF Header": e_shnum, e_shstrndx and e_phnum).
 func TestOverflow(t *testing.T) {
 	const reserved = int(elf.SHN_LORESERVE)
 	for _, tt := range []struct {
@@ -168,8 +171,8 @@ func TestOverflow(t *testing.T) {
 	}
 }
 
-// TestNext has what comes next in the file: sections and segments with bytes, the end of the head, what dynamic entries
-// locate, or the end of the file; and the alignment of what comes.
+// TestNext checks the next part of the file: sections and segments with contents, the end of the head, addresses in
+// dynamic entries, or the end of the file; and the alignment of what follows.
 func TestNext(t *testing.T) {
 	section := func(typ elf.SectionType, off, size uint64) elffile.Section {
 		return elffile.Section{Section64: elf.Section64{Type: uint32(typ), Off: off, Size: size}}
@@ -178,13 +181,15 @@ func TestNext(t *testing.T) {
 		Size: 0x1000,
 		Sections: []elffile.Section{{}, section(elf.SHT_PROGBITS, 0x100, 0x10), section(elf.SHT_NOBITS, 0x120, 8),
 			section(elf.SHT_PROGBITS, 0x128, 0)},
-		Progs: []elf.Prog64{{Type: uint32(elf.PT_LOAD), Filesz: 0x400}, {Type: uint32(elf.PT_PHDR), Off: 0x130, Filesz: 8},
-			{Type: uint32(elf.PT_NOTE), Off: 0x140}, {Type: uint32(elf.PT_NOTE), Off: 0x180, Filesz: 8}},
+		Progs: []elf.Prog64{
+			{Type: uint32(elf.PT_LOAD), Filesz: 0x400}, {Type: uint32(elf.PT_PHDR), Off: 0x130, Filesz: 8},
+			{Type: uint32(elf.PT_NOTE), Off: 0x140}, {Type: uint32(elf.PT_NOTE), Off: 0x180, Filesz: 8},
+		},
 	}
 	p := &program{f: f, page: 0x1000, head: &f.Progs[0], marks: []uint64{0x500, 0x300}}
 	for off, want := range map[uint64]uint64{
-		0: 0, 1: 0x100, 0x100: 0x100, 0x101: 0x101, 0x10f: 0x10f, 0x110: 0x180, 0x180: 0x180, 0x181: 0x300, 0x300: 0x300,
-		0x301: 0x400, 0x400: 0x500, 0x501: 0x1000,
+		0: 0, 1: 0x100, 0x100: 0x100, 0x101: 0x101, 0x10f: 0x10f, 0x110: 0x180, 0x180: 0x180, 0x181: 0x300,
+		0x300: 0x300, 0x301: 0x400, 0x400: 0x500, 0x501: 0x1000,
 	} {
 		if got := p.next(off); got != want {
 			t.Errorf("after %#x: %#x, want %#x", off, got, want)
@@ -214,17 +219,19 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// TestHarmless has the symbols that no code uses: local ones by their names, as long as few were looked at.
+// TestHarmless has symbols that no code uses: local symbols with certain names, as long as few names were read.
 func TestHarmless(t *testing.T) {
 	names := []string{"", "__abi_tag", "$x", "other"}
-	b := patched(t, "plt", func(p *elftest.Patcher) { p.Contents(".strtab", []byte(strings.Join(names, "\x00")+"\x00")) })
+	b := patched(t, "plt", func(p *elftest.Patcher) {
+		p.Contents(".strtab", []byte(strings.Join(names, "\x00")+"\x00"))
+	})
 	f := elftest.Parse(t, b)
 	const most = 1 << 16
 	for _, tt := range []struct {
 		name   string
 		bind   elf.SymBind
 		typ    elf.SymType
-		before int // symbols that were looked at
+		before int // number of symbols examined before
 		want   bool
 	}{
 		{"__abi_tag", elf.STB_LOCAL, elf.STT_OBJECT, 0, true},
@@ -245,7 +252,7 @@ func TestHarmless(t *testing.T) {
 	}
 }
 
-// TestFill makes sections fit the segment of an interpreter, whose .bss becomes a part of the file.
+// TestFill adjusts sections to the segment of an interpreter whose .bss is stored in the file.
 func TestFill(t *testing.T) {
 	const alloc, bits, noBits = elf.SHF_ALLOC, elf.SHT_PROGBITS, elf.SHT_NOBITS
 	h := filled{elf.Prog64{Off: 0x100, Vaddr: 0x1000, Filesz: 0x80}, 3}
@@ -261,11 +268,12 @@ func TestFill(t *testing.T) {
 	}{
 		{".bss", 2, section(noBits, alloc, 7, 0x1040), section(bits, alloc, 0x140, 0x1040)},
 		{"at the start", 2, section(noBits, alloc, 7, 0x1000), section(bits, alloc, 0x100, 0x1000)},
-		{"the last one", 3, section(noBits, alloc, 7, 0x1070), last},
+		{"the last section", 3, section(noBits, alloc, 7, 0x1070), last},
 		{"data", 2, section(bits, alloc, 0x110, 0x1010), section(bits, alloc, 0x110, 0x1010)},
 		{"before it", 3, section(noBits, alloc, 7, 0xff0), section(noBits, alloc, 7, 0xff0)},
 		{"after it", 3, section(noBits, alloc, 7, 0x1080), section(noBits, alloc, 7, 0x1080)},
-		{"of threads", 3, section(noBits, alloc|elf.SHF_TLS, 7, 0x1040), section(noBits, alloc|elf.SHF_TLS, 7, 0x1040)},
+		{"thread-local", 3, section(noBits, alloc|elf.SHF_TLS, 7, 0x1040),
+			section(noBits, alloc|elf.SHF_TLS, 7, 0x1040)},
 		{"not loaded", 3, section(bits, 0, 7, 0x1040), section(bits, 0, 7, 0x1040)},
 	} {
 		s := tt.old
@@ -275,7 +283,7 @@ func TestFill(t *testing.T) {
 	}
 }
 
-// TestMark has references to some addresses, of parts from 0x10 to 0x20 and from 0x20 to 0x30.
+// TestMark marks references to addresses, with parts from 0x10 to 0x20 and from 0x20 to 0x30.
 func TestMark(t *testing.T) {
 	for _, tt := range []struct {
 		first, last uint64

@@ -13,25 +13,25 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A program is a linked file, with what layouts depend on.
+// A program is a linked file and the facts that layouts depend on.
 type program struct {
 	f             *elffile.File
 	page          uint64
 	tags          []dynTag
-	marks         []uint64 // file offsets that they locate, in a file without section headers
+	marks         []uint64 // file offsets of tags' values, in a file without section headers
 	isInterpreter bool
 	loadAddrs     loadAddrs
-	head          *elf.Prog64              // the PT_LOAD that holds the program header table, or nil
-	old           *old                     // its .sframe, or nil
-	own           *elf.Prog64              // the PT_LOAD that an earlier run added, which is laid out anew, or nil
-	returned      []*unit                  // what the earlier run moved there
-	loadEnd       uint64                   // end of the bytes of the other PT_LOADs
+	head          *elf.Prog64              // the PT_LOAD that contains the program header table, or nil
+	old           *old                     // existing .sframe, or nil
+	own           *elf.Prog64              // PT_LOAD added by an earlier run, to be laid out anew, or nil
+	returned      []*unit                  // units that the earlier run moved to own
+	loadEnd       uint64                   // end of the contents of the other PT_LOADs
 	addrEnd       uint64                   // end of their addresses
-	refs          *references              // what refers to parts of the file, if it was scanned
-	refers        func(first, last uint64) // of Options
+	refs          *references              // references to parts of the file, after a scan
+	refers        func(first, last uint64) // Options.Refers
 }
 
-// newProgram refuses unsupported files, and those with an .sframe unless opt.Force is set.
+// newProgram rejects unsupported files, and files with an .sframe unless opt.Force is set.
 func newProgram(f *elffile.File, opt Options) (*program, error) {
 	p := &program{f: f, refers: opt.Refers}
 	var err error
@@ -69,14 +69,14 @@ func newProgram(f *elffile.File, opt Options) (*program, error) {
 	for i := range f.Progs {
 		h := &f.Progs[i]
 		if elf.ProgType(h.Type) == elf.PT_LOAD && h != p.own {
-			p.loadEnd = max(p.loadEnd, min(h.Off+h.Filesz, f.Size)) // a segment of .bss only may be anywhere
+			p.loadEnd = max(p.loadEnd, min(h.Off+h.Filesz, f.Size)) // a segment without contents may have any offset
 			p.addrEnd = max(p.addrEnd, h.Vaddr+h.Memsz)
 		}
 	}
 	return p, nil
 }
 
-// pageOf returns the size of a page. It refuses files that are no programs and libraries of a known machine.
+// pageOf returns the page size. It rejects files other than programs and libraries for a supported machine.
 func pageOf(f *elffile.File) (uint64, error) {
 	switch t := elf.Type(f.Type); t {
 	case elf.ET_EXEC, elf.ET_DYN:
@@ -90,14 +90,14 @@ func pageOf(f *elffile.File) (uint64, error) {
 	return a.MaxPage, nil
 }
 
-// checkTables refuses unsupported headers, and finds the head.
+// checkTables rejects unsupported headers and finds the head.
 func (p *program) checkTables() error {
 	f := p.f
 	if len(f.Progs)+newHeaders+1 >= math.MaxUint16 && len(f.Sections) == 0 {
-		return fmt.Errorf("%d program headers: no section header can hold the number of two more", len(f.Progs))
+		return fmt.Errorf("%d program headers: two more need a section header to store their number", len(f.Progs))
 	}
 	if len(f.Sections) > 0 && f.Shstrndx == 0 {
-		return errors.New("the sections have no name table (e_shstrndx is 0)")
+		return errors.New("no section name table (e_shstrndx is 0)")
 	}
 	for i := range f.Progs {
 		h := &f.Progs[i]
@@ -116,18 +116,18 @@ func (p *program) checkTables() error {
 	return checkOrder(f)
 }
 
-// oldTable returns where the program headers are.
+// oldTable returns the range of the program headers.
 func (p *program) oldTable() elffile.Span {
 	return span(p.f.Phoff, p.f.Phoff+uint64(len(p.f.Progs))*elffile.ProgSize)
 }
 
-// oldHeaders returns where the section headers are.
+// oldHeaders returns the range of the section headers.
 func oldHeaders(f *elffile.File) elffile.Span {
 	return span(f.Shoff, f.Shoff+uint64(len(f.Sections))*elffile.SectionSize)
 }
 
-// checkOrder refuses segments that overlap or are not in the order of their addresses. Those of kernels need no order:
-// processors have data at other addresses.
+// checkOrder rejects segments that overlap or are not in address order. The order does not matter in kernels, which
+// place per-processor data at other addresses.
 func checkOrder(f *elffile.File) error {
 	loads := loadsOf(f.Progs)
 	if elf.Type(f.Type) == elf.ET_EXEC && f.Prog(elf.PT_INTERP) == nil {
@@ -137,7 +137,7 @@ func checkOrder(f *elffile.File) error {
 	for _, i := range loads {
 		h := &f.Progs[i]
 		if h.Vaddr < end {
-			return fmt.Errorf("program header %d: segment at %#x overlaps the one before it, or is out of order",
+			return fmt.Errorf("program header %d: segment at %#x overlaps the previous segment or is out of order",
 				i, h.Vaddr)
 		}
 		end = h.Vaddr + h.Memsz
@@ -148,7 +148,7 @@ func checkOrder(f *elffile.File) error {
 	return nil
 }
 
-var errNoLoad = errors.New("it has no loaded segment (PT_LOAD)")
+var errNoLoad = errors.New("no loaded segment (PT_LOAD)")
 
 // loadsOf returns the indexes of the PT_LOADs.
 func loadsOf(progs []elf.Prog64) []int {
@@ -161,7 +161,7 @@ func loadsOf(progs []elf.Prog64) []int {
 	return loads
 }
 
-// checkSections refuses sections that are not in the file.
+// checkSections rejects files with sections outside the file.
 func checkSections(f *elffile.File) error {
 	for i := range f.Sections {
 		s := &f.Sections[i]
@@ -173,33 +173,33 @@ func checkSections(f *elffile.File) error {
 	return nil
 }
 
-// checkEnd refuses a file with something across the place of the new segment.
+// checkEnd rejects files in which something crosses the place of the new segment.
 func (p *program) checkEnd() error {
 	if table := p.oldTable(); table.End > p.loadEnd {
-		return fmt.Errorf("program header table at file offset %#x: it is not before %#x, where loaded bytes end",
+		return fmt.Errorf("program header table at file offset %#x is after %#x, where loaded bytes end",
 			table.Begin, p.loadEnd)
 	}
 	across := func(s elffile.Span) bool { return s.Begin < p.loadEnd && p.loadEnd < s.End }
 	for i := range p.f.Sections {
 		if s := &p.f.Sections[i]; s.HasBytes() && !p.isOld(i) && across(sectionSpan(s)) {
-			return fmt.Errorf("section %d (%s) at file offset %#x, %d bytes, lies across %#x, "+
+			return fmt.Errorf("section %d (%s) at file offset %#x, %d bytes, crosses %#x, "+
 				"where loaded bytes end", i, s.Name, s.Off, s.Size, p.loadEnd)
 		}
 	}
 	for i := range p.f.Progs {
 		if h := &p.f.Progs[i]; h.Type != sframe.PTGNUSFrame && across(fileSpan(h)) {
-			return fmt.Errorf("program header %d at file offset %#x, %d bytes, lies across %#x, "+
+			return fmt.Errorf("program header %d at file offset %#x, %d bytes, crosses %#x, "+
 				"where loaded bytes end", i, h.Off, h.Filesz, p.loadEnd)
 		}
 	}
 	return nil
 }
 
-// tail returns the file offset where bytes that are not loaded begin, without padding of an earlier run before them.
+// tail returns the start of the bytes that are not loaded, excluding padding from an earlier run before them.
 func (p *program) tail() uint64 {
 	if p.head != nil {
 		for i := range p.f.Progs {
-			// An earlier run inserted a page before the head and moved that to the end.
+			// An earlier run inserted a page before the head and moved the head to the end.
 			h := &p.f.Progs[i]
 			if elf.ProgType(h.Type) == elf.PT_LOAD && h != p.own && h.Filesz > 0 && fileSpan(h).End == p.loadEnd &&
 				h.Vaddr == p.head.Vaddr+p.page {
@@ -218,8 +218,8 @@ func (p *program) tail() uint64 {
 	return min(tail, p.f.Size)
 }
 
-// alignedTail returns where bytes that are not loaded begin, without padding before them. Where a page was inserted,
-// another segment is the last one than before, and the padding of both places would stay.
+// alignedTail returns the start of the bytes that are not loaded, excluding padding before them. After a page was
+// inserted, another segment is last, and the padding after both would accumulate.
 func (p *program) alignedTail() uint64 {
 	from := p.loadEnd
 	if p.own != nil {
@@ -231,7 +231,7 @@ func (p *program) alignedTail() uint64 {
 	return from
 }
 
-// tailAlign returns the largest alignment of the sections from a file offset on, which are not loaded.
+// tailAlign returns the largest alignment of the sections at or after a file offset, which are not loaded.
 func (p *program) tailAlign(from uint64) uint64 {
 	if len(p.f.Sections) == 0 {
 		return 1
@@ -245,8 +245,8 @@ func (p *program) tailAlign(from uint64) uint64 {
 	return align
 }
 
-// unused reports whether the bytes of the file, except for some parts, are padding: zeros, the X that patchelf leaves
-// after moving a section, the old section headers or the old .sframe.
+// unused reports whether the bytes of the file, except for some parts, are padding: zeros, the X that patchelf writes
+// over moved sections, the old section headers or the old .sframe.
 func (p *program) unused(s elffile.Span, but ...elffile.Span) bool {
 	if s.Begin >= s.End {
 		return true
@@ -267,8 +267,8 @@ func (p *program) unused(s elffile.Span, but ...elffile.Span) bool {
 	return !slices.ContainsFunc(b, func(c byte) bool { return c != 0 && c != 'X' })
 }
 
-// next returns the file offset of the first section or segment at or after off, or of the end of the segment that holds
-// the table. Without section headers, addresses in dynamic entries count as well. The old .sframe does not.
+// next returns the file offset of the first section or segment at or after off, or of the end of the segment that
+// contains the table. Without section headers, addresses in dynamic entries count as well. The old .sframe is ignored.
 func (p *program) next(off uint64) uint64 {
 	n := p.f.Size
 	if p.head != nil && fileSpan(p.head).End > off {
@@ -294,7 +294,7 @@ func (p *program) next(off uint64) uint64 {
 	return n
 }
 
-// headerAt returns the index of the section at the given file offset, or -1.
+// headerAt returns the index of the section at a file offset, or -1.
 func (p *program) headerAt(off uint64) int {
 	return slices.IndexFunc(p.f.Sections, func(s elffile.Section) bool {
 		return s.Off == off && s.HasBytes() && s.Size > 0

@@ -12,29 +12,29 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A proof is a checksum of bytes of the program in a detached file. Builds that set the build-id themselves can give
-// the same to different programs.
+// A proof is a checksum, stored in a detached file, of bytes of its program. Builds that set the build-id themselves
+// may use the same build-id for different programs.
 type proof struct{ Addr, Size, Sum uint64 }
 
-// The note with the proofs. Its text is an array of them.
+// The note with the proofs. Its contents are an array of proofs.
 const (
 	proofNote    = "cfi2sframe\x00"
 	proofType    = 1
 	proofSection = ".note.cfi2sframe"
-	proofText    = 24 // offset in the note: after a header of 12 bytes and the name, which is padded to 4 bytes
+	proofText    = 24 // offset of the contents: after a header of 12 bytes and the name padded to 4 bytes
 	proofSize    = 24
 	maxProofs    = 16
 )
 
-// ErrOther is returned by Belongs for the detached file of another program.
+// ErrOther is returned by Belongs if the detached file is for another program.
 var ErrOther = errors.New("it belongs to another program with the same build-id")
 
-// errNoProof is the error of a detached file by another tool.
-var errNoProof = errors.New("it has no " + proofSection + ", which shows its program; detach again")
+// errNoProof is the error for a detached file from another tool.
+var errNoProof = errors.New("it has no " + proofSection + ", which identifies its program; detach again")
 
-// proofs returns the proofs of f: of the tables from which rows are made, if they are loaded and constant, and
-// otherwise of the code. Reading the tables only is much faster. Without section headers it is .eh_frame_hdr, which has
-// the start of each function.
+// proofs returns the proofs of f: checksums of the tables from which rows are made, if they are loaded and constant,
+// otherwise of the code. Reading only the tables is much faster. Without section headers, the table is .eh_frame_hdr,
+// which contains the start of each function.
 func proofs(f *elffile.File) ([]proof, error) {
 	constant := func(addr, size uint64) bool {
 		_, ok := f.FileOffset(addr, size)
@@ -75,11 +75,11 @@ func proofs(f *elffile.File) ([]proof, error) {
 	return tables, nil
 }
 
-// sum returns the checksum of the bytes in f. docs/detached.md has the algorithm.
+// sum returns the checksum of the bytes in f. The algorithm is documented in docs/detached.md.
 func (p *proof) sum(f *elffile.File) (uint64, error) {
 	off, ok := f.FileOffset(p.Addr, p.Size)
 	if !ok {
-		return 0, fmt.Errorf("no loaded segment has the %d bytes at %#x", p.Size, p.Addr)
+		return 0, fmt.Errorf("no loaded segment contains the %d bytes at %#x", p.Size, p.Addr)
 	}
 	if err := f.Budget().Spend(scanCost, p.Size); err != nil { // ranges may overlap
 		return 0, err
@@ -118,7 +118,7 @@ func proofNoteOf(f *elffile.File) ([]byte, error) {
 	return binary.Append(b, f.Order, all)
 }
 
-// Belongs returns an error unless the detached file d is that of f. Both have the same build-id.
+// Belongs returns an error unless the detached file d is for f. Both have the same build-id.
 func Belongs(d, f *elffile.File) error {
 	s := d.Section(proofSection)
 	if s == nil {
@@ -143,7 +143,8 @@ func Belongs(d, f *elffile.File) error {
 	return nil
 }
 
-// DebugOnly reports whether a linked file has headers of code, but no loaded bytes except notes and a detached .sframe.
+// DebugOnly reports whether a linked file has headers of code, but no loaded contents except notes and a detached
+// .sframe.
 func DebugOnly(f *elffile.File) bool {
 	code := false
 	for i := range f.Sections {

@@ -13,23 +13,23 @@ import (
 	"cfi2sframe/internal/arch"
 )
 
-// references are the addresses that symbols and relocations refer to. A part of the file that has one cannot move,
-// because code that refers to it is not rewritten. Movable sections, notes and the bytes after the program headers are
-// such parts.
+// references records the addresses to which symbols and relocations refer. A part of the file with such an address
+// cannot move, because code that refers to it is not rewritten. Parts are movable sections, notes and the bytes after
+// the program headers.
 type references struct {
-	cuts []uint64 // addresses where parts begin or end, sorted
-	hit  []bool   // something refers to an address from this cut to the next one
-	err  error    // of the scan
+	cuts []uint64 // sorted start and end addresses of parts
+	hit  []bool   // by cut: something refers to an address before the next cut
+	err  error    // error of the scan
 
-	begin, end uint64                   // of the code and all parts
-	code       elffile.Span             // in which references are to code
-	refers     func(first, last uint64) // is called for these, or nil
+	begin, end uint64                   // range of the code and all parts
+	code       elffile.Span             // range of the code
+	refers     func(first, last uint64) // called for references to code, or nil
 }
 
 // to returns an error if something may refer to the addresses.
 func (r *references) to(s elffile.Span) error {
 	if r.err != nil {
-		return fmt.Errorf("it is not known what refers to it: %w", r.err)
+		return fmt.Errorf("references to it are unknown: %w", r.err)
 	}
 	for i := max(r.at(s.Begin), 0); i < len(r.cuts) && r.cuts[i] < s.End; i++ {
 		if r.hit[i] {
@@ -39,21 +39,21 @@ func (r *references) to(s elffile.Span) error {
 	return nil
 }
 
-var errReferred = errors.New("a symbol or a relocation refers to it, and so may code")
+var errReferred = errors.New("a symbol or a relocation refers to it, so code may as well")
 
-// at returns the index of the part that an address is in, or -1 before the first one.
+// at returns the index of the cut at or before an address, or -1.
 func (r *references) at(addr uint64) int {
 	return sort.Search(len(r.cuts), func(i int) bool { return r.cuts[i] > addr }) - 1
 }
 
-// mark notes a reference to one of the addresses from first to last. Most are to data.
+// mark records a reference to some address from first to last. Most references are to data.
 func (r *references) mark(first, last uint64) {
 	if last >= r.begin && first < r.end {
 		r.markPart(first, last)
 	}
 }
 
-// markPart is mark for addresses that may be in code or in a part.
+// markPart is mark for addresses that may be in code or a part.
 func (r *references) markPart(first, last uint64) {
 	r.markCode(first, last)
 	if n := len(r.cuts); n == 0 || last < r.cuts[0] || first >= r.cuts[n-1] {
@@ -64,7 +64,7 @@ func (r *references) markPart(first, last uint64) {
 	}
 }
 
-// refersTo returns an error if something may refer to the addresses of the old file, which is scanned once.
+// refersTo returns an error if something may refer to the addresses of the old file. It scans the file once.
 func (p *program) refersTo(s elffile.Span) error {
 	if p.refs == nil {
 		p.refs = newReferences(p.f, p.parts(), p.refers)
@@ -72,7 +72,7 @@ func (p *program) refersTo(s elffile.Span) error {
 	return p.refs.to(s)
 }
 
-// parts returns the address ranges that refersTo is asked for.
+// parts returns the address ranges about which refersTo may be asked.
 func (p *program) parts() []elffile.Span {
 	f := p.f
 	var parts []elffile.Span
@@ -101,7 +101,7 @@ func (p *program) parts() []elffile.Span {
 	return parts
 }
 
-// cut makes parts of ranges.
+// cut sets cuts from ranges.
 func (r *references) cut(parts []elffile.Span) {
 	for _, s := range parts {
 		if s.Begin < s.End {
@@ -117,7 +117,7 @@ func (r *references) cut(parts []elffile.Span) {
 	}
 }
 
-// newReferences finds the references to the parts of f, and calls refers for those to its code.
+// newReferences finds the references to the parts of f, and calls refers for references to its code.
 func newReferences(f *elffile.File, parts []elffile.Span, refers func(first, last uint64)) *references {
 	r := &references{code: codeOf(f), refers: refers}
 	r.cut(parts)
@@ -125,7 +125,7 @@ func newReferences(f *elffile.File, parts []elffile.Span, refers func(first, las
 	return r
 }
 
-// scan looks through the symbols and relocations of f.
+// scan scans the symbols and relocations of f.
 func (r *references) scan(f *elffile.File) error {
 	s := scan{references: r, f: f, arch: arch.Of(elf.Machine(f.Machine))}
 	tables, err := s.tables()
@@ -143,27 +143,27 @@ func (r *references) scan(f *elffile.File) error {
 	return nil
 }
 
-// A scan looks for references.
+// A scan finds references.
 type scan struct {
 	*references
 	f       *elffile.File
 	arch    *arch.Arch
-	emitted bool // a linker emitted relocations of sections (--emit-relocs)
-	// The values of the symbols of SHT_DYNSYM, and of SHT_SYMTAB if relocations were emitted; noValue for those that
-	// are no addresses in the file.
+	emitted bool // the linker kept relocations of sections (--emit-relocs)
+	// The values of the symbols in SHT_DYNSYM, and in SHT_SYMTAB if relocations were kept; noValue if a symbol is not
+	// an address in the file.
 	dynsyms, symbols []uint64
-	nearby           []byte // the bytes from file offset nearAt on, as far as they were read
+	nearby           []byte // bytes read at file offset nearAt
 	nearAt           uint64
-	names            int // of symbols that were read
+	names            int // number of symbol names read
 }
 
-// noValue is the value of a symbol that is no address in the file.
+// noValue is the value of a symbol that is not an address in the file.
 const noValue = math.MaxUint64
 
 // errBare is the error for dynamic symbols without section headers: only hash tables tell their number.
-var errBare = errors.New("without section headers, the symbols are not known")
+var errBare = errors.New("without section headers, the symbols are unknown")
 
-// allSymbols marks what symbols are in, or at the end of.
+// allSymbols marks the parts that contain symbols, or end at them.
 func (s *scan) allSymbols() error {
 	if len(s.f.Sections) == 0 && s.f.Prog(elf.PT_DYNAMIC) != nil {
 		return errBare
@@ -175,8 +175,8 @@ func (s *scan) allSymbols() error {
 	return err
 }
 
-// symbolTables is allSymbols for the tables of one type. If values are needed, it returns those of the symbols of the
-// first table, which relocations are with.
+// symbolTables is allSymbols for the tables of one type. If needed is set, it returns the values of the symbols in the
+// first table, to which relocations refer.
 func (s *scan) symbolTables(t elf.SectionType, needed bool) ([]uint64, error) {
 	var first *elffile.Section
 	var values []uint64
@@ -193,7 +193,7 @@ func (s *scan) symbolTables(t elf.SectionType, needed bool) ([]uint64, error) {
 		if v == noValue || elf.SymType(sym.Info&0xf) == elf.STT_SECTION {
 			return
 		}
-		// What is at the end of a section is not in the next one.
+		// A symbol at the end of a section does not belong to the next section.
 		if o := &s.f.Sections[sym.Section]; sym.Section > 0 && o.Size > 0 && v == o.Addr+o.Size {
 			v--
 		}
@@ -205,17 +205,17 @@ func (s *scan) symbolTables(t elf.SectionType, needed bool) ([]uint64, error) {
 	return values, err
 }
 
-// value returns the value of a symbol if that is an address in the file, or noValue.
+// value returns the value of a symbol if it is an address in the file, or noValue.
 func (s *scan) value(sym *elffile.Symbol) uint64 {
 	switch elf.SymType(sym.Info & 0xf) {
 	case elf.STT_TLS, elf.STT_FILE:
 		return noValue
-	case elf.STT_OBJECT: // clang's records of coverage are in no segment
+	case elf.STT_OBJECT: // clang's coverage records are not loaded
 		if i := int(sym.Section); i > 0 && i < len(s.f.Sections) && !s.f.Sections[i].Alloc() {
 			return noValue
 		}
 	}
-	// Absolute values are numbers. They can be addresses only where these are fixed.
+	// Absolute values are numbers. They can be addresses only in a file with fixed addresses.
 	fixed := elf.SectionIndex(sym.Shndx) == elf.SHN_ABS && elf.Type(s.f.Type) == elf.ET_EXEC
 	if sym.Section == 0 && !fixed {
 		return noValue
@@ -223,10 +223,10 @@ func (s *scan) value(sym *elffile.Symbol) uint64 {
 	return sym.Value
 }
 
-// harmless reports whether no code uses a symbol: assemblers for AArch64 tell data from code by some, and glibc's start
-// files have one for the ABI note.
+// harmless reports whether no code uses a symbol: assemblers for AArch64 mark code and data with such symbols, and
+// glibc's start files have one for the ABI note.
 func (s *scan) harmless(table *elffile.Section, sym *elffile.Symbol) bool {
-	const most = 1 << 16 // names; one or two in practice
+	const most = 1 << 16 // limit on names read; one or two in practice
 	if s.names++; elf.SymBind(sym.Info>>4) != elf.STB_LOCAL || s.names > most {
 		return false
 	}

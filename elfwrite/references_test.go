@@ -14,8 +14,8 @@ import (
 	"cfi2sframe/internal/testkit/image"
 )
 
-// TestSymbolInSection has a symbol in each of the sections that give way otherwise. They stay,
-// and another way is found, or the reason is told.
+// TestSymbolInSection has a symbol in each of the sections that would otherwise move. They must stay, and another
+// layout is found or the reason is reported.
 func TestSymbolInSection(t *testing.T) {
 	for _, name := range []string{"alloca", "rareg.so"} {
 		old := read(t, name)
@@ -67,7 +67,7 @@ func TestSymbolInSection(t *testing.T) {
 	}
 }
 
-// addRelocations gives a file a section of relocations, that a linker has kept or loaders apply.
+// addRelocations adds a relocation section, either kept by a linker or applied by loaders.
 func addRelocations(p *elftest.Patcher, typ elf.SectionType, flags elf.SectionFlag, link, info int, entries []byte) {
 	p.SectionIn(typ, flags, uint64(p.Append(entries)), 0, uint64(len(entries)))
 	h := p.Header(int(p.U16(elftest.EhShnum)) - 1)
@@ -75,47 +75,50 @@ func addRelocations(p *elftest.Patcher, typ elf.SectionType, flags elf.SectionFl
 	p.Put32(h+elftest.ShInfo, uint32(info))
 }
 
-// TestKeptRelocations has relocations that a linker has kept. One is about .gnu.hash, which stays
-// then, and nothing else would be enough, but where the relocation is about something else.
+// TestKeptRelocations has relocations kept by a linker. A relocation to .gnu.hash prevents it from moving, and moving
+// other sections does not suffice.
 func TestKeptRelocations(t *testing.T) {
 	const (
-		text, symtab = 6, 10        // sections
-		leaf, leafAt = 3, 0x3a7     // a symbol, and its value
-		hash, dynsym = 0x278, 0x2b8 // where .gnu.hash begins and ends
-		code         = 0x3b0        // a place in .text
+		text, symtab = 6, 10        // section indexes
+		leaf, leafAt = 3, 0x3a7     // symbol index and value
+		hash, dynsym = 0x278, 0x2b8 // start and end of .gnu.hash
+		code         = 0x3b0        // an address in .text
 		pc32         = elf.R_X86_64_PC32
-		refers       = ".gnu.hash at file offset 0x278 cannot be moved: a symbol or a relocation refers to it, and so may code"
-		// What is meant can be as far as that from what the relocation says, and in what comes before.
-		before = ".note.gnu.build-id at file offset 0x254 cannot be moved: a symbol or a relocation refers to it, and so may code"
+		referred     = "a symbol or a relocation refers to it, so code may as well"
+		refers       = ".gnu.hash at file offset 0x278 cannot be moved: " + referred
+		// The target may be up to bias bytes away, and thus in the preceding section.
+		before = ".note.gnu.build-id at file offset 0x254 cannot be moved: " + referred
 	)
 	le := binary.LittleEndian
 	one := func(place uint64, sym uint32, typ elf.R_X86_64, addend uint64) []byte {
 		return rela(le, place, sym, uint32(typ), addend)
 	}
-	to := func(target int) uint64 { return uint64(target - leafAt) } // the addend, by the symbol
+	to := func(target int) uint64 { return uint64(target - leafAt) } // the addend for the symbol
 	for _, tt := range []struct {
 		name       string
 		typ        elf.SectionType
 		link, info int
 		entries    []byte
-		want       string // the error, or "" if it moves
+		want       string // error, or "" if the section moves
 	}{
 		{"to its start", elf.SHT_RELA, symtab, text, one(code, leaf, elf.R_X86_64_64, to(hash)), before},
 		{"in it", elf.SHT_RELA, symtab, text, one(code, leaf, elf.R_X86_64_64, to(hash+bias)), refers},
 		{"to its last byte", elf.SHT_RELA, symtab, text, one(code, leaf, elf.R_X86_64_64, to(dynsym-1)), refers},
 		{"from the end of the field", elf.SHT_RELA, symtab, text, one(code, leaf, pc32, to(hash-4)), before},
 		{"before all of it", elf.SHT_RELA, symtab, text, one(code, leaf, pc32, to(0x200)), ""},
-		{"far behind it", elf.SHT_RELA, symtab, text, one(code, leaf, pc32, to(0x1f30)), ""},
-		{"a place in it", elf.SHT_RELA, symtab, text, one(hash+8, leaf, pc32, 0), refers},
+		{"far after it", elf.SHT_RELA, symtab, text, one(code, leaf, pc32, to(0x1f30)), ""},
+		{"a field in it", elf.SHT_RELA, symtab, text, one(hash+8, leaf, pc32, 0), refers},
 		{"none", elf.SHT_RELA, symtab, text, one(hash, leaf, elf.R_X86_64_NONE, to(hash)), ""},
 		{"of the last of two", elf.SHT_RELA, symtab, text,
 			slices.Concat(one(code, leaf, pc32, 0), one(code, leaf, elf.R_X86_64_64, to(hash+bias))), refers},
-		{"in what is not loaded", elf.SHT_RELA, symtab, symtab, one(0, leaf, elf.R_X86_64_64, to(hash)), ""},
+		{"in a section that is not loaded", elf.SHT_RELA, symtab, symtab, one(0, leaf, elf.R_X86_64_64, to(hash)), ""},
 		{"in no section", elf.SHT_RELA, symtab, 1000, one(0, leaf, elf.R_X86_64_64, to(hash)), ""},
 		{"with other symbols", elf.SHT_RELA, 4, text, one(code, leaf, pc32, 0),
-			"it is not known what refers to it: section 13 () has relocations of type SHT_RELA with symbols in section 4, which are not SHT_RELA with those in section 10"},
+			"references to it are unknown: section 13 () has relocations of type SHT_RELA with symbols in section 4, " +
+				"not SHT_RELA with symbols in section 10"},
 		{"without addends", elf.SHT_REL, symtab, text, one(code, leaf, pc32, 0)[:16],
-			"it is not known what refers to it: section 13 () has relocations of type SHT_REL with symbols in section 10, which are not SHT_RELA with those in section 10"},
+			"references to it are unknown: section 13 () has relocations of type SHT_REL with symbols in section 10, " +
+				"not SHT_RELA with symbols in section 10"},
 	} {
 		b := patched(t, "alloca", func(p *elftest.Patcher) {
 			addRelocations(p, tt.typ, 0, tt.link, tt.info, tt.entries)
@@ -133,17 +136,17 @@ func TestKeptRelocations(t *testing.T) {
 		}
 	}
 	for name, b := range map[string][]byte{
-		"section 13 () has relocations of type 0x40000014, which are not supported": patched(t, "alloca",
+		"section 13 () has unsupported relocations of type 0x40000014": patched(t, "alloca",
 			func(p *elftest.Patcher) {
 				addRelocations(p, shtCREL, elf.SHF_ALLOC, 4, 0, make([]byte, 8))
 			}),
-		"section 13 () has relocations of type 0x60000002, which are not supported": patched(t, "alloca",
+		"section 13 () has unsupported relocations of type 0x60000002": patched(t, "alloca",
 			func(p *elftest.Patcher) {
 				addRelocations(p, shtAndroidRELA, elf.SHF_ALLOC, 4, 0, make([]byte, 8))
 			}),
-		"it is not known what refers to it: DT_JMPREL leads to 1099511627776 bytes": patched(t, "plt",
+		"references to it are unknown: DT_JMPREL refers to 1099511627776 bytes": patched(t, "plt",
 			func(p *elftest.Patcher) { p.Put64(dynamicEntry(p, elf.DT_PLTRELSZ)+8, 1<<40) }),
-		"dynamic entry 0x60000011 leads to packed relocations, which are not supported": patched(t, "pltlib.so",
+		"dynamic entry 0x60000011 refers to packed relocations, which are not supported": patched(t, "pltlib.so",
 			func(p *elftest.Patcher) {
 				p.Put64(dynamicEntry(p, elf.DT_JMPREL), uint64(dtAndroidRELA))
 				p.Put64(dynamicEntry(p, elf.DT_PLTRELSZ), uint64(dtAndroidRELASZ))
@@ -153,12 +156,13 @@ func TestKeptRelocations(t *testing.T) {
 	}
 }
 
-// TestRelocationTables marks the places and targets of relocations: with addends, with addends in their places, by a
-// symbol, and as bits (DT_RELR of the ELF gABI: an address, or 63 bits for the words after it).
+// TestRelocationTables marks the fields and targets of relocations: with addends, with addends in the fields, with a
+// symbol, and as bitmaps (DT_RELR of the ELF gABI: an address, or 63 bits for the words after it).
 func TestRelocationTables(t *testing.T) {
-	// The first words of .dynamic of this file are given addresses in their place, and the words after them have some.
+	// The first words of .dynamic in this file are overwritten with addresses; the following words already contain
+	// addresses.
 	const place, other, dynamic = 0x1f40, 0x1f48, 0xf40
-	const header = 0x40 // a program header, which is no address
+	const header = 0x40 // a program header, not an address
 	for _, order := range []elftest.Order{binary.LittleEndian, binary.BigEndian} {
 		b := patched(t, "rareg.so", func(p *elftest.Patcher) { clear(p.B[dynamic:][:0x90]) })
 		order.PutUint64(b[header+64*8:], 0x218)
@@ -175,7 +179,7 @@ func TestRelocationTables(t *testing.T) {
 			}
 			return b
 		}
-		outside := "the place 0x10000000000 of one is not in the file, or they are in no order"
+		outside := "the field at 0x10000000000 is not in the file, or the relocations are not sorted"
 		for _, tt := range []struct {
 			name    string
 			form    relocForm
@@ -190,7 +194,7 @@ func TestRelocationTables(t *testing.T) {
 				[]uint64{0x1f0, 0x218, place, other}, ""},
 			{"by a symbol, in place", formREL, rel(other, 1, elf.R_X86_64_64), []uint64{0x1000 + 0x218, other}, ""},
 			{"by an undefined symbol", formREL, rel(other, 2, elf.R_X86_64_64), []uint64{other}, ""},
-			{"by a symbol that is not there", formREL, rel(other, 99, elf.R_X86_64_64), []uint64{other}, ""},
+			{"by a missing symbol", formREL, rel(other, 99, elf.R_X86_64_64), []uint64{other}, ""},
 			{"outside", formREL, rel(1<<40, 0, elf.R_X86_64_RELATIVE), nil, outside},
 			{"an address", formRELR, words(other), []uint64{0x218, other}, ""},
 			{"bits for the words after it", formRELR, words(place, 1|1<<1|1<<4),
@@ -225,7 +229,7 @@ func TestRelocationTables(t *testing.T) {
 	}
 }
 
-// TestDynamicREL expects relocations of DT_JMPREL to be of the form that DT_PLTREL says.
+// TestDynamicREL expects the relocations of DT_JMPREL to have the format given by DT_PLTREL.
 func TestDynamicREL(t *testing.T) {
 	for value, want := range map[elf.DynTag]relocForm{elf.DT_RELA: formRELA, elf.DT_REL: formREL} {
 		b := patched(t, "pltlib.so", func(p *elftest.Patcher) {

@@ -14,7 +14,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// TestRefusedFiles has files that contradict themselves, or that no layout is meant for.
+// TestRefusedFiles has inconsistent files and unsupported files.
 func TestRefusedFiles(t *testing.T) {
 	moreProgs := func(p *elftest.Patcher, n int) {
 		p.ManyProgs(n, func(_, off int) { p.Put32(off, uint32(odd)) })
@@ -25,7 +25,7 @@ func TestRefusedFiles(t *testing.T) {
 		p.Put64(h+elftest.PhOff, uint64(off))
 		p.Put64(h+elftest.PhFilesz, 1<<20+16)
 	}
-	// What is loaded of this file ends at 0x1000, where .symtab, section 10, begins.
+	// The loaded contents of this file end at 0x1000, where .symtab, section 10, starts.
 	for _, tt := range []struct {
 		name   string
 		change func(*elftest.Patcher)
@@ -33,51 +33,51 @@ func TestRefusedFiles(t *testing.T) {
 	}{
 		{"relocatable", func(p *elftest.Patcher) { p.Put16(16, uint16(elf.ET_REL)) }, "ELF type ET_REL"},
 		{"overlapping segments", func(p *elftest.Patcher) { p.Put64(p.LastLoad()+elftest.PhVaddr, 0x10) },
-			"overlaps the one before it"},
+			"overlaps the previous segment"},
 		{"segment outside the file", func(p *elftest.Patcher) { p.Put64(p.LastLoad()+elftest.PhOff, 1<<40) },
 			"do not fit in the file"},
 		{"address space used up", func(p *elftest.Patcher) {
 			h := p.LastLoad()
 			p.Put64(h+elftest.PhMemsz, 1<<64-4096-p.U64(h+elftest.PhVaddr)+1)
-		}, "no addresses are left"},
-		{"no section headers", bare, "it is not known what refers to it: without section headers, the symbols are not known"},
+		}, "no addresses left"},
+		{"no section headers", bare, "references to it are unknown: without section headers, the symbols are unknown"},
 		{"no dynamic entries", func(p *elftest.Patcher) { p.Put32(p.Segment(elf.PT_DYNAMIC, 0), uint32(odd)) },
 			"cannot be moved"},
-		{"bytes of no section", func(p *elftest.Patcher) { // .interp, which comes first, loses its last 4 bytes
+		{"bytes of no section", func(p *elftest.Patcher) { // truncate .interp, which comes first, by 4 bytes
 			h, s := p.Segment(elf.PT_INTERP, 0), p.Section(".interp")+elftest.ShSize
 			p.Put64(s, p.U64(s)-4)
 			setSize(p, h, p.U64(s))
 		}, "belong to no section"},
 		{"machine", func(p *elftest.Patcher) { p.Put16(18, uint16(elf.EM_386)) }, "machine EM_386 is not supported"},
 		{"no names", func(p *elftest.Patcher) { p.Put16(elftest.EhShstrndx, 0) },
-			"the sections have no name table (e_shstrndx is 0)"},
+			"no section name table (e_shstrndx is 0)"},
 		{"PT_PHDR elsewhere", func(p *elftest.Patcher) { p.Put64(p.Segment(elf.PT_PHDR, 0)+elftest.PhOff, 0x80) },
 			"program header 0: PT_PHDR at file offset 0x80, but the program headers are at 0x40"},
 		{"nothing loaded", func(p *elftest.Patcher) {
 			for range 2 {
 				p.Put32(p.Segment(elf.PT_LOAD, 0), uint32(odd))
 			}
-		}, "it has no loaded segment (PT_LOAD)"},
+		}, "no loaded segment (PT_LOAD)"},
 		{"segments out of order", func(p *elftest.Patcher) {
 			first := p.Segment(elf.PT_LOAD, 0)
 			second := p.Segment(elf.PT_LOAD, 1)
 			b := bytes.Clone(p.B[first:][:elffile.ProgSize])
 			copy(p.B[first:], p.B[second:][:elffile.ProgSize])
 			copy(p.B[second:], b)
-		}, "program header 3: segment at 0x0 overlaps the one before it, or is out of order"},
+		}, "program header 3: segment at 0x0 overlaps the previous segment or is out of order"},
 		{"section outside", func(p *elftest.Patcher) { p.Put64(p.Section(".strtab")+elftest.ShOff, 1<<63) },
 			"section 11 (.strtab): 75 bytes at file offset 0x8000000000000000 do not fit"},
 		{"table after what is loaded", func(p *elftest.Patcher) { moreProgs(p, 1) },
-			"it is not before 0x1000, where loaded bytes end"},
+			"is after 0x1000, where loaded bytes end"},
 		{"section across the end", func(p *elftest.Patcher) { p.Put64(p.Section(".symtab")+elftest.ShOff, 0xff8) },
-			"section 10 (.symtab) at file offset 0xff8, 240 bytes, lies across 0x1000, where loaded bytes end"},
+			"section 10 (.symtab) at file offset 0xff8, 240 bytes, crosses 0x1000, where loaded bytes end"},
 		{"segment across the end", instead(odd, 0xff8, 0, 16),
-			"program header 7 at file offset 0xff8, 16 bytes, lies across 0x1000, where loaded bytes end"},
-		{"dynamic entries", manyEntries, "PT_DYNAMIC at file offset 0x14f8: 1048592 bytes; at most 1048576 are accepted"},
+			"program header 7 at file offset 0xff8, 16 bytes, crosses 0x1000, where loaded bytes end"},
+		{"dynamic entries", manyEntries, "PT_DYNAMIC at file offset 0x14f8: 1048592 bytes exceed the limit of 1048576"},
 		{"dynamic entries, bare", func(p *elftest.Patcher) {
 			manyEntries(p)
 			bare(p)
-		}, "at most 1048576 are accepted"},
+		}, "exceed the limit of 1048576"},
 		{"two PT_GNU_SFRAME", func(p *elftest.Patcher) {
 			for _, typ := range []elf.ProgType{elf.PT_GNU_STACK, elf.PT_GNU_RELRO} {
 				p.Prog(p.Segment(typ, 0), elf.ProgType(sframe.PTGNUSFrame), 0x448, 0x448, 8)
@@ -86,9 +86,9 @@ func TestRefusedFiles(t *testing.T) {
 		{"many program headers, bare", func(p *elftest.Patcher) {
 			moreProgs(p, 65500+23)
 			bare(p)
-		}, "65532 program headers: no section header can hold the number of two more"},
+		}, "65532 program headers: two more need a section header to store their number"},
 		{"no room after the table's segment", func(p *elftest.Patcher) {
-			// The segment ends with the table, and the next byte is somebody's.
+			// The segment ends with the table, and the next byte is in use.
 			setSize(p, p.Segment(elf.PT_LOAD, 0), 0x238)
 		}, "no room for 2 more program headers: the segment ends at file offset 0x238"},
 		{"table in no segment", func(p *elftest.Patcher) {
@@ -96,7 +96,7 @@ func TestRefusedFiles(t *testing.T) {
 			p.Put64(h+elftest.PhOff, 0x100)
 			p.Put64(h+elftest.PhVaddr, 0x100)
 			setSize(p, h, 0x3bc)
-		}, "no loaded segment holds the table"},
+		}, "no loaded segment contains the table"},
 	} {
 		refused(t, tt.name, patched(t, "alloca", tt.change), 1000, tt.want)
 	}
@@ -105,14 +105,14 @@ func TestRefusedFiles(t *testing.T) {
 	}
 }
 
-// TestFixed has headers and dynamic entries that lead into what would move, which comes first after
-// the program headers: .interp in one file, the build-id in the other.
+// TestFixed has headers and dynamic entries that refer to the first section that would move after the program headers:
+// .interp in one file, the build-id in the other.
 func TestFixed(t *testing.T) {
 	const interp = 0x238 // file offset and address
 	note := func(change func(p *elftest.Patcher, prog, section int)) func(*elftest.Patcher) {
 		return func(p *elftest.Patcher) { change(p, p.Segment(elf.PT_NOTE, 0), p.Section(".note.gnu.build-id")) }
 	}
-	const id = 0x1c8 // of the build-id in rareg.so; .gnu.hash is at 0x1f0
+	const id = 0x1c8 // offset of the build-id in rareg.so; .gnu.hash is at 0x1f0
 	for _, tt := range []struct {
 		name, file string
 		change     func(*elftest.Patcher)
@@ -124,28 +124,29 @@ func TestFixed(t *testing.T) {
 			p.SectionIn(elf.SHT_PROGBITS, elf.SHF_ALLOC, interp+16, interp+16, 16)
 		}, ".interp at file offset 0x238 cannot be moved: section 13 () overlaps it"},
 		{"a dynamic entry", "alloca", dynamic(elf.DT_FINI, interp+4),
-			".interp at file offset 0x238 cannot be moved: dynamic entry 5 leads into it"},
+			".interp at file offset 0x238 cannot be moved: dynamic entry 5 points into it"},
 		{"a dynamic entry of another kind", "alloca", dynamic(elf.DT_PLTGOT, 0x278),
-			".gnu.hash at file offset 0x278 cannot be moved: code finds it by its address, not by a header or a dynamic entry"},
+			".gnu.hash at file offset 0x278 cannot be moved: " +
+				"code refers to it by address, not through a header or a dynamic entry"},
 		{"no section", "alloca", func(p *elftest.Patcher) { p.Put64(p.Section(".interp")+elftest.ShSize, 0) },
 			"bytes at file offset 0x238 belong to no section"},
 		{"writable", "alloca", func(p *elftest.Patcher) {
 			p.Put64(p.Section(".interp")+elftest.ShFlags, uint64(elf.SHF_ALLOC|elf.SHF_WRITE))
-		}, ".interp at file offset 0x238 cannot be moved: code finds it by its address"},
+		}, ".interp at file offset 0x238 cannot be moved: code refers to it by address"},
 		{"no PT_NOTE", "rareg.so", note(func(p *elftest.Patcher, h, s int) { p.Prog(h, elf.PT_GNU_STACK, 0, 0, 0) }),
-			"no PT_NOTE leads to it; code may find it in another way"},
+			"no PT_NOTE contains it; code may refer to it in another way"},
 		{"a PT_NOTE that begins before", "rareg.so",
 			note(func(p *elftest.Patcher, h, s int) { p.Put64(h+elftest.PhOff, id-8) }),
-			"PT_NOTE at file offset 0x1c0 begins before it"},
-		{"a PT_NOTE with more", "rareg.so", note(func(p *elftest.Patcher, h, s int) { setSize(p, h, 0x50) }),
+			"PT_NOTE at file offset 0x1c0 starts before it"},
+		{"a PT_NOTE with other contents", "rareg.so", note(func(p *elftest.Patcher, h, s int) { setSize(p, h, 0x50) }),
 			"its PT_NOTE includes .gnu.hash of type SHT_GNU_HASH"},
-		{"a name for symbols", "rareg.so", note(func(p *elftest.Patcher, h, s int) {
+		{"a section name for linker-defined symbols", "rareg.so", note(func(p *elftest.Patcher, h, s int) {
 			names := int(p.U64(p.Section(".shstrtab") + elftest.ShOff))
 			copy(p.B[names+int(p.U32(s)):], "_note_gnu_build_id")
-		}), "code can refer to a section _note_gnu_build_id by the symbols of its start and end that linkers make"},
+		}), "code can refer to section _note_gnu_build_id through linker-defined __start_ and __stop_ symbols"},
 		{"sections overlap", "rareg.so",
 			note(func(p *elftest.Patcher, h, s int) { p.SectionIn(elf.SHT_NOTE, elf.SHF_ALLOC, id+12, id+12, 12) }),
-			"it holds more than notes"},
+			"it contains more than notes"},
 		{"bytes after it", "rareg.so", note(func(p *elftest.Patcher, h, s int) {
 			p.B[id+0x25] = 1
 			setSize(p, h, 0x28)
@@ -154,24 +155,25 @@ func TestFixed(t *testing.T) {
 			p.Put32(p.Section(".gnu.hash")+elftest.ShType, uint32(elf.SHT_NOTE))
 			p.B[id+0x25] = 1
 			setSize(p, h, 0x50)
-		}), "it holds more than notes"},
-		{"a name without an end", "rareg.so", note(func(p *elftest.Patcher, h, s int) { p.Put32(id, 0xffff) }),
-			"it holds more than notes"},
+		}), "it contains more than notes"},
+		{"a name that is not terminated", "rareg.so", note(func(p *elftest.Patcher, h, s int) { p.Put32(id, 0xffff) }),
+			"it contains more than notes"},
 		{"half a note after it", "rareg.so", note(func(p *elftest.Patcher, h, s int) {
 			p.Put64(s+elftest.ShSize, 0x28)
 			setSize(p, h, 0x28)
-		}), "it holds more than notes"},
-		{"another's note", "rareg.so", note(func(p *elftest.Patcher, h, s int) { copy(p.B[id+12:], "App") }),
-			`the program may read the note by "App" of type 0x3 in it`},
+		}), "it contains more than notes"},
+		{"an application's note", "rareg.so", note(func(p *elftest.Patcher, h, s int) { copy(p.B[id+12:], "App") }),
+			`the program may read its note "App" of type 0x3`},
 		{"a note of Crashpad's with fewer bytes", "rareg.so", crashpadNote(4),
-			`the note by "Crashpad" of type 0x4f464e49 in it has 4 bytes, not 8`},
+			`its note "Crashpad" of type 0x4f464e49 has 4 bytes, not 8`},
 	} {
 		refused(t, tt.name, patched(t, tt.file, tt.change), 1000, tt.want)
 	}
 }
 
-// TestFixedTags has a dynamic entry of each kind that is an address and that no header tells (ELF gABI, "Dynamic
-// Section"; GNU's and Android's elf.h) lead into what would move, and then behind the end of the entries.
+// TestFixedTags has a dynamic entry of each kind whose value is an address without a header (ELF gABI, "Dynamic
+// Section"; GNU's and Android's elf.h) point into a section that would move, and then places it after the end of the
+// entries.
 func TestFixedTags(t *testing.T) {
 	const (
 		androidREL, androidRELA, androidRELR = 0x6000000f, 0x60000011, 0x6fffe000
@@ -185,7 +187,7 @@ func TestFixedTags(t *testing.T) {
 		elf.DT_SYMINFO, tlsdescPLT, tlsdescGOT, androidREL, androidRELA, androidRELR,
 	} {
 		refused(t, tag.String(), patched(t, "alloca", dynamic(tag, 0x23c)), 1000,
-			".interp at file offset 0x238 cannot be moved: dynamic entry 5 leads into it")
+			".interp at file offset 0x238 cannot be moved: dynamic entry 5 points into it")
 		ended := patched(t, "alloca", func(p *elftest.Patcher) {
 			off := dynamicEntry(p, elf.DT_NULL) + elffile.DynSize
 			if elf.DynTag(p.U64(off)) != elf.DT_NULL {
@@ -200,8 +202,8 @@ func TestFixedTags(t *testing.T) {
 	}
 }
 
-// crashpadNote puts a note in the place of the build-id in rareg.so that has the distance from its
-// contents to something, if it has eight bytes.
+// crashpadNote replaces the build-id in rareg.so by a note that contains the distance from its contents to something,
+// if it has eight bytes.
 func crashpadNote(size uint32) func(*elftest.Patcher) {
 	return func(p *elftest.Patcher) {
 		const at = 0x1c8
@@ -213,7 +215,7 @@ func crashpadNote(size uint32) func(*elftest.Patcher) {
 	}
 }
 
-// TestDistance moves a note that counts from itself. It has to mean the same address.
+// TestDistance moves a note with a distance from itself. The target address must not change.
 func TestDistance(t *testing.T) {
 	const name = ".note.crashpad.info"
 	old := patched(t, "rareg.so", func(p *elftest.Patcher) {
@@ -240,7 +242,7 @@ func TestDistance(t *testing.T) {
 	}
 }
 
-// TestOldRefused has an .sframe that something refers to, or that is none.
+// TestOldRefused has an .sframe that is malformed, or to which something refers.
 func TestOldRefused(t *testing.T) {
 	converted := add(t, read(t, "alloca"), content(1000), Options{})
 	s := elftest.Parse(t, converted).Section(".sframe")
@@ -250,12 +252,12 @@ func TestOldRefused(t *testing.T) {
 		want   string
 	}{
 		{"no magic number", func(p *elftest.Patcher) { p.Put16(int(s.Off), 0x1234) },
-			"it starts with 34 12, not with the magic number 0xdee2"},
+			"it starts with 34 12 instead of the magic number 0xdee2"},
 		{"a program header", instead(odd, s.Off+8, s.Addr+8, 4), fmt.Sprintf("(%v) overlaps it", odd)},
 		{"a section", func(p *elftest.Patcher) {
 			p.SectionIn(elf.SHT_PROGBITS, elf.SHF_ALLOC, s.Off+s.Size-1, s.Addr+s.Size-1, 1)
 		}, "section 14 () overlaps it"},
-		{"a dynamic entry", dynamic(elf.DT_INIT, s.Addr+s.Size-1), "dynamic entry 5 leads into it"},
+		{"a dynamic entry", dynamic(elf.DT_INIT, s.Addr+s.Size-1), "dynamic entry 5 points into it"},
 		{"the entry point", func(p *elftest.Patcher) { p.Put64(elftest.EhEntry, s.Addr) },
 			fmt.Sprintf("the entry point is %#x", s.Addr)},
 	} {
@@ -271,7 +273,7 @@ func TestOldRefused(t *testing.T) {
 	}
 	p := elftest.Patch(t.Fatalf, converted)
 	p.Put64(p.Section(".sframe")+elftest.ShSize, 1)
-	refused(t, "one byte", p.B, 500, "it starts with e2, not with the magic number 0xdee2")
+	refused(t, "one byte", p.B, 500, "it starts with e2 instead of the magic number 0xdee2")
 	p = elftest.Patch(t.Fatalf, converted)
 	p.Put64(elftest.EhEntry, s.Addr+s.Size)
 	if _, err := PlanRemoval(elftest.Parse(t, p.B)); err != nil {

@@ -10,24 +10,24 @@ import (
 	"cfi2sframe/elffile"
 )
 
-// A relocForm is a form that relocations have in a file.
+// A relocForm is a format of relocations.
 type relocForm uint8
 
 const (
 	formRELA        relocForm = iota // with addends
-	formREL                          // with addends in the places
-	formRELR                         // places of R_*_RELATIVE, addends in the places (ELF gABI)
+	formREL                          // with addends in the relocated fields
+	formRELR                         // addresses of R_*_RELATIVE fields, which contain the addends (ELF gABI)
 	formEmitted                      // with addends, applied by a linker (--emit-relocs)
 	formUnsupported                  // CREL, or packed (Android's APS2)
 )
 
-// A relocTable is where relocations are in the file.
+// A relocTable is a range of the file that contains relocations.
 type relocTable struct {
 	elffile.Span
 	form relocForm
 }
 
-// Section types and dynamic tags of relocations that debug/elf does not know.
+// Section types and dynamic tags of relocations that debug/elf does not define.
 const (
 	shtRELR        = elf.SectionType(19)
 	shtCREL        = elf.SectionType(0x40000014)
@@ -43,14 +43,14 @@ const (
 	dtAndroidRELRSZ = elf.DynTag(0x6fffe001)
 )
 
-// relocSections are the forms by section type.
+// relocSections maps section types to formats.
 var relocSections = map[elf.SectionType]relocForm{
 	elf.SHT_RELA: formRELA, elf.SHT_REL: formREL, shtRELR: formRELR, shtAndroidRELR: formRELR,
 	shtCREL: formUnsupported, shtAndroidREL: formUnsupported, shtAndroidRELA: formUnsupported,
 }
 
-// relocTags are the dynamic tags of relocations, those of their sizes, and the forms. That of DT_JMPREL is another
-// entry's value.
+// relocTags lists the dynamic tags of relocations and of their sizes, and the formats. DT_PLTREL overrides the format
+// of DT_JMPREL.
 var relocTags = []struct {
 	tag, size elf.DynTag
 	form      relocForm
@@ -82,7 +82,7 @@ func (s *scan) tables() ([]relocTable, error) {
 	return tables, nil
 }
 
-// sectionForm returns the form of the relocations in a section, and whether they are of loaded contents.
+// sectionForm returns the format of the relocations in a section, and whether they apply to loaded contents.
 func (s *scan) sectionForm(i int) (relocForm, bool, error) {
 	f := s.f
 	r := &f.Sections[i]
@@ -93,24 +93,24 @@ func (s *scan) sectionForm(i int) (relocForm, bool, error) {
 	}
 	if r.Alloc() {
 		if form == formUnsupported {
-			return 0, false, fmt.Errorf("section %d (%s) has relocations of type %#x, which are not supported",
+			return 0, false, fmt.Errorf("section %d (%s) has unsupported relocations of type %#x",
 				i, r.Name, r.Type)
 		}
 		return form, true, nil
 	}
-	// Those of a linker are about one section.
+	// Relocations kept by a linker apply to one section.
 	if int(r.Info) >= len(f.Sections) || !f.Sections[r.Info].Alloc() {
 		return 0, false, nil
 	}
 	if symtab := symtabOf(f); form != formRELA || symtab < 0 || int(r.Link) != symtab {
 		return 0, false, fmt.Errorf("section %d (%s) has relocations of type %v with symbols in section %d, "+
-			"which are not SHT_RELA with those in section %d", i, r.Name, t, r.Link, symtab)
+			"not SHT_RELA with symbols in section %d", i, r.Name, t, r.Link, symtab)
 	}
 	s.emitted = true
 	return formEmitted, true, nil
 }
 
-// dynamicTables finds the relocations that dynamic entries locate.
+// dynamicTables finds the relocations located by dynamic entries.
 func (s *scan) dynamicTables() ([]relocTable, error) {
 	values, err := dynamicValues(s.f)
 	if err != nil {
@@ -127,19 +127,19 @@ func (s *scan) dynamicTables() ([]relocTable, error) {
 			form = formREL
 		}
 		if form == formUnsupported {
-			return nil, fmt.Errorf("dynamic entry %#x leads to packed relocations, which are not supported", int(tag))
+			return nil, fmt.Errorf("dynamic entry %#x refers to packed relocations, which are not supported", int(tag))
 		}
 		off, ok := s.f.FileOffset(values[tag], size)
 		if !ok {
-			return nil, fmt.Errorf("%v leads to %d bytes of relocations at address %#x, which no loaded segment holds",
-				tag, size, values[tag])
+			return nil, fmt.Errorf("%v refers to %d bytes of relocations at address %#x, "+
+				"which are not in a loaded segment", tag, size, values[tag])
 		}
 		tables = append(tables, relocTable{span(off, off+size), form})
 	}
 	return tables, nil
 }
 
-// Sizes in bytes of the other relocations: a place and its info word, and an entry of DT_RELR, which is one word.
+// Sizes in bytes of other relocations: an address and an info word, and an entry of DT_RELR, which is one word.
 const (
 	relSize  = 16
 	wordSize = 8
@@ -156,16 +156,16 @@ func (f relocForm) size() uint64 {
 	return elffile.RelaSize
 }
 
-// scanCost is what a byte of relocations or symbols costs of the budget.
+// scanCost is the budget cost per byte of relocations or symbols.
 const scanCost = 1
 
-// table marks what the relocations of a table refer to.
+// table marks the fields and targets of the relocations in a table.
 func (s *scan) table(t *relocTable) error {
 	size := t.form.size()
 	if err := s.f.Budget().Spend(scanCost, t.Size()); err != nil {
 		return err
 	}
-	var base uint64 // of the next bits of DT_RELR
+	var base uint64 // address of the next bitmap of DT_RELR
 	return s.f.ReadTable("relocations", t.Begin, t.Size(), size, func(b []byte, _ uint64) (err error) {
 		s.swap(b)
 		for ; uint64(len(b)) >= size && err == nil; b = b[size:] {
@@ -189,7 +189,7 @@ func (s *scan) table(t *relocTable) error {
 	})
 }
 
-// swap makes words little-endian. Calls of Order for each take 2 % of a conversion.
+// swap converts words to little-endian. Calling Order for each word takes 2 % of a conversion.
 func (s *scan) swap(b []byte) {
 	if s.f.Order.Uint16([]byte{0, 1}) != 1 {
 		return
@@ -202,7 +202,8 @@ func (s *scan) swap(b []byte) {
 // word returns the i-th little-endian word of b.
 func word(b []byte, i int) uint64 { return binary.LittleEndian.Uint64(b[i*wordSize:]) }
 
-// one marks the place and the target of a relocation, by the values of symbols. The target is known but for bias bytes.
+// one marks the field and the target of a relocation, given the values of symbols. The target is accurate to within
+// bias bytes.
 func (s *scan) one(values []uint64, place, info, addend, bias uint64) {
 	s.mark(place, place)
 	if target, ok := s.target(values, info, addend); ok {
@@ -210,7 +211,7 @@ func (s *scan) one(values []uint64, place, info, addend, bias uint64) {
 	}
 }
 
-// target returns the address that a relocation stands for, if it does, by the values of symbols.
+// target returns the target address of a relocation, if it has one, given the values of symbols.
 func (s *scan) target(values []uint64, info, addend uint64) (uint64, bool) {
 	sym := info >> 32
 	if sym == 0 {
@@ -222,21 +223,21 @@ func (s *scan) target(values []uint64, info, addend uint64) (uint64, bool) {
 	return values[sym] + addend, true
 }
 
-// bias is how many bytes the addend of a relocation of an instruction can be from the address: it counts from the
-// field, and the instruction from its end or start.
+// bias is the maximum distance in bytes between the address in a relocation of an instruction and its target: the
+// addend is relative to the field, but the instruction's operand to the end or start of the instruction.
 const bias = 8
 
-// inPlace marks the place and the target of a relocation whose addend is in its place.
+// inPlace marks the field and the target of a relocation whose addend is in the field.
 func (s *scan) inPlace(place, info uint64) error {
 	b := s.loaded(place, wordSize)
 	if b == nil {
-		return fmt.Errorf("the place %#x of one is not in the file, or they are in no order", place)
+		return fmt.Errorf("the field at %#x is not in the file, or the relocations are not sorted", place)
 	}
 	s.one(s.dynsyms, place, info, s.f.Order.Uint64(b), 0)
 	return nil
 }
 
-// relr marks the places and targets of an entry of DT_RELR: one address, or bits for the 63 words from base on. It
+// relr marks the fields and targets of an entry of DT_RELR: one address, or a bitmap of the 63 words from base on. It
 // returns the base of the next entry.
 func (s *scan) relr(base, entry uint64) (uint64, error) {
 	info := uint64(s.arch.Relative[0])
@@ -254,8 +255,8 @@ func (s *scan) relr(base, entry uint64) (uint64, error) {
 	return base + 63*wordSize, nil
 }
 
-// loaded returns n bytes, few, from an address on, or nil if the file does not have them. It reads more at a time, as
-// most places are in order.
+// loaded returns n bytes at an address, where n is small, or nil if the file does not contain them. It reads ahead
+// because most relocations are sorted.
 func (s *scan) loaded(addr, n uint64) []byte {
 	off, ok := s.f.FileOffset(addr, n)
 	if !ok {

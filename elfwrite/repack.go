@@ -10,34 +10,34 @@ import (
 	"cfi2sframe/elffile"
 )
 
-// smallHole is how many bytes may move to the new segment without a search for fewer. They must be fewer than .dynamic
-// has: patchelf --set-rpath moves that to unused space although it is not writable.
+// smallHole is the number of bytes that may move to the new segment without a search for fewer. It must be less than
+// the size of .dynamic: patchelf --set-rpath moves .dynamic to unused space even if that is not writable.
 const smallHole = 384
 
-// headPrice is how many bytes more of others move to spare .dynstr and .interp. patchelf --set-rpath uses the space of
-// all sections up to .dynstr, or space in the head if that is elsewhere, for .dynamic. The place of .interp cannot be
-// restored: linkers have it first, or after the build-id.
+// headPrice is the number of additional bytes of other sections that move to avoid moving .dynstr and .interp. patchelf
+// --set-rpath uses the space of all sections up to .dynstr, or space in the head if .dynstr is elsewhere, for .dynamic.
+// The position of .interp cannot be restored: linkers place it first, or after the build-id.
 const headPrice = 4 << 10
 
-// maxChoices is how many units are tried both ways, in the head and in the new segment: .interp, and nine sections that
-// dynamic entries locate.
+// maxChoices is the number of units for which both the head and the new segment are tried: .interp, and nine sections
+// that dynamic entries locate.
 const maxChoices = 10
 
 // A packing is a way to free bytes after the program headers.
 type packing struct {
-	units  []*unit        // all that move, with those of an earlier run
-	spaces []elffile.Span // for those that are in the head
+	units  []*unit        // all units that move, including those from an earlier run
+	spaces []elffile.Span // space in the head
 	unused elffile.Span   // bytes after the table that do not move
-	choice uint           // which units go to the new segment, by bits
-	cost   uint64         // in bytes that go there
+	choice uint           // bit set of the units that move to the new segment
+	cost   uint64         // number of bytes that move there
 }
 
-// packings calls fn with the ways to free bytes after the program headers, until it returns true: as few sections there
-// as can be move, or one more, and so on. The bytes tail after the head can be used, too. The error says why no more
-// sections can move.
+// packings calls fn with ways to free bytes after the program headers, until fn returns true: with as few movable
+// sections as possible, then with one more, and so on. The bytes tail after the head can be used as well. The error
+// tells why no more sections can move.
 func (p *program) packings(t *table, tail elffile.Span, fn func(*packing) bool) error {
 	if p.head == nil {
-		return errors.New("no loaded segment holds the table")
+		return errors.New("no loaded segment contains the table")
 	}
 	begin, end, headEnd := p.oldTable().End, t.end(), fileSpan(p.head).End
 	units := slices.Clone(p.returned)
@@ -71,16 +71,16 @@ func (p *program) packings(t *table, tail elffile.Span, fn func(*packing) bool) 
 	}
 }
 
-// unknown is the error for bytes at a file offset that may be anything.
+// unknown is the error for bytes at a file offset whose purpose is unknown.
 func (p *program) unknown(off uint64) error {
 	if len(p.f.Sections) == 0 {
-		return fmt.Errorf("without section headers it is not known what may move at file offset %#x", off)
+		return fmt.Errorf("without section headers, the bytes at file offset %#x cannot move", off)
 	}
 	return fmt.Errorf("bytes at file offset %#x belong to no section", off)
 }
 
-// repack frees bytes after the program headers by moving the units there: in the head, to the bytes tail after it, by
-// which it grows, and to the new segment. At most the given number of bytes go to the last.
+// repack frees bytes after the program headers by moving the units there: within the head, to the bytes tail after it
+// (the head grows), or to the new segment. At most the given number of bytes move to the new segment.
 func (p *program) repack(t *table, tail elffile.Span, most uint64) error {
 	var best *packing
 	err := p.packings(t, tail, func(w *packing) bool {
@@ -101,7 +101,8 @@ func (p *program) repack(t *table, tail elffile.Span, most uint64) error {
 	return fmt.Errorf("%w for %d more program headers: %w", ErrNoRoom, len(t.progs)+newHeaders-len(p.f.Progs), err)
 }
 
-// choose finds the units that go to the new segment, with the fewest bytes. It reports whether the others fit.
+// choose selects the units that move to the new segment so that the number of bytes is minimal. It reports whether the
+// others fit.
 func (w *packing) choose(head *elf.Prog64) bool {
 	n := 0
 	for _, u := range w.units {
@@ -119,11 +120,11 @@ func (w *packing) choose(head *elf.Prog64) bool {
 	return found
 }
 
-// canStay reports whether the unit may be in the head or in the new segment. Notes stay in the former.
+// canStay reports whether the unit may be in the head or in the new segment. Notes always stay in the head.
 func (u *unit) canStay() bool { return !u.returned && !u.notes }
 
-// pack puts the units into the spaces, in their order: all but those of an earlier run and those of the choice. It
-// reports whether they fit.
+// pack places the units into the spaces, in order, except those from an earlier run and those in choice. It reports
+// whether they fit.
 func (w *packing) pack(head *elf.Prog64) bool {
 	spaces, choice := slices.Clone(w.spaces), w.choice
 	w.cost = 0
@@ -144,7 +145,7 @@ func (w *packing) pack(head *elf.Prog64) bool {
 	return true
 }
 
-// price is what it costs that the unit goes to the new segment. Units of an earlier run are there.
+// price is the cost of moving the unit to the new segment. Units from an earlier run are already there.
 func (u *unit) price() uint64 {
 	switch {
 	case u.returned:
@@ -155,8 +156,8 @@ func (u *unit) price() uint64 {
 	return u.Size()
 }
 
-// restore moves the units of an earlier run back to the head, as linkers have them: after the table, without gaps, in
-// the order of their headers.
+// restore moves the units of an earlier run back to the head, where linkers place them: after the table, without gaps,
+// in the order of their headers.
 func (p *program) restore(t *table) {
 	var best *packing
 	_ = p.packings(t, elffile.Span{}, func(w *packing) bool {
@@ -168,7 +169,8 @@ func (p *program) restore(t *table) {
 		if !ok {
 			return false
 		}
-		// Linkers leave no bytes before the next section but for its alignment. If some are left, it has moved as well.
+		// Linkers leave no gap before the next section except for alignment. If there is one, that section has moved as
+		// well.
 		i := p.headerAt(w.unused.End)
 		whole := i < 0 || elffile.AlignUp(end, elffile.ValidAlign(p.f.Sections[i].Addralign)) == p.f.Sections[i].Addr
 		if whole || best == nil {
@@ -182,7 +184,7 @@ func (p *program) restore(t *table) {
 	}
 }
 
-// putBack puts all units into the head, and returns the address where they end. It reports whether they fit.
+// putBack places all units in the head, and returns the address of their end. It reports whether they fit.
 func (w *packing) putBack(head *elf.Prog64) (end uint64, ok bool) {
 	spaces := slices.Clone(w.spaces)
 	for _, u := range w.units {
@@ -193,16 +195,16 @@ func (w *packing) putBack(head *elf.Prog64) (end uint64, ok bool) {
 	return head.Vaddr + (spaces[0].Begin - head.Off), true
 }
 
-// belongsAfter reports whether one of the units that return to the head belongs after the section at a file offset
-// there. Headers of sections that dynamic entries locate keep their order.
+// belongsAfter reports whether a unit that returns to the head belongs after the section at a file offset there.
+// Headers of sections located by dynamic entries keep their order.
 func (p *program) belongsAfter(units []*unit, off uint64) bool {
 	i := p.headerAt(off)
 	returns := func(u *unit) bool { return u.returned && u.located != nil && u.section > i }
 	return slices.ContainsFunc(units, returns)
 }
 
-// linkerOrder returns the units as linkers order them: by their headers. Only .interp and notes have other headers in
-// the new segment; they come first.
+// linkerOrder returns the units in the order of linkers: by section header. Only .interp and notes have different
+// positions among the headers in the new segment; they come first.
 func linkerOrder(units []*unit) []*unit {
 	rank := func(u *unit) int {
 		if u.returned && u.located == nil {

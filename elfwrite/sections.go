@@ -7,8 +7,8 @@ import (
 	"cfi2sframe/elffile"
 )
 
-// setSections makes the section header table: header i is that of section order[i] of the old file. Other numbers stand
-// for new sections. gone is the old .sframe, or 0; the first new section takes its index.
+// setSections creates the section header table: header i is for section order[i] of the old file. Other values denote
+// new sections. gone is the index of the old .sframe, or 0; the first new section replaces it.
 func (l *Layout) setSections(order []int, gone int, header func(section int) elf.Section64) {
 	f := l.f
 	l.index, l.values = make([]uint32, len(f.Sections)), make(map[uint32]uint64)
@@ -19,7 +19,7 @@ func (l *Layout) setSections(order []int, gone int, header func(section int) elf
 			section = gone
 			gone = 0
 		} else if s.Name == f.Sections[section].Section64.Name && uint64(s.Name) >= f.Sections[f.Shstrndx].Size {
-			s.Name = 0 // it must not become the name of a new section
+			s.Name = 0 // must not refer to the name of a new section
 		}
 		if section > 0 {
 			l.index[section] = uint32(i)
@@ -49,7 +49,7 @@ func (l *Layout) newIndex(old uint32) uint32 {
 	return old
 }
 
-// setNames puts the section name table at an offset of the new file, and returns where it ends.
+// setNames places the section name table at an offset of the new file, and returns its end.
 func (l *Layout) setNames(names []byte, off uint64) uint64 {
 	s := &l.sections[l.shstrndx]
 	s.Off, s.Size = off, uint64(len(names))
@@ -57,8 +57,8 @@ func (l *Layout) setNames(names []byte, off uint64) uint64 {
 	return off + s.Size
 }
 
-// setHeaders puts the section headers after an offset of the new file, and the bytes of the old one from known on,
-// which belong to nothing, after them.
+// setHeaders places the section headers after an offset of the new file, followed by the bytes of the old file from
+// known on, which belong to nothing.
 func (l *Layout) setHeaders(off, known uint64) {
 	if len(l.sections) > 0 {
 		l.shoff = elffile.AlignUp(off, tableAlign)
@@ -67,8 +67,8 @@ func (l *Layout) setHeaders(off, known uint64) {
 	l.copies = append(l.copies, extent{known, off, l.f.Size - known})
 }
 
-// names returns the section name table with a name at its end, unless it is there, and the offset of the name. With
-// remove, it is the table without that end, if only removed sections use it.
+// names returns the section name table with name appended, unless it is already present, and the offset of the name.
+// With remove, it returns the table without that name, if it is at the end and only removed sections use it.
 func (l *Layout) names(name string, remove bool, removed func(section int) bool) ([]byte, uint32, error) {
 	names, err := l.f.ReadSection(&l.f.Sections[l.f.Shstrndx])
 	if err != nil {
@@ -97,8 +97,8 @@ func (l *Layout) names(name string, remove bool, removed func(section int) bool)
 	return names[:n], 0, nil
 }
 
-// contentEnds returns where the sections that stay end, except for the section names, and where everything known from
-// headers ends. Neither is before from.
+// contentEnds returns the end of the remaining sections except for the section names, and the end of everything that
+// headers describe. Both are at least from.
 func (l *Layout) contentEnds(from uint64, removed func(section int) bool) (end, known uint64) {
 	f := l.f
 	end, known = from, max(from, oldHeaders(f).End)

@@ -8,13 +8,13 @@ import (
 	"cfi2sframe/elffile"
 )
 
-// A segment is the new PT_LOAD, which has .sframe and the units that are not in the head. It may have no bytes.
+// A segment is the new PT_LOAD. It contains .sframe and the units outside the head, and may be empty.
 type segment struct {
-	elffile.Span        // in the file
-	addr         uint64 // of its start
-	load         uint64 // its load address, if such addresses are physical
-	off          uint64 // of .sframe in the file
-	size         uint64 // of .sframe
+	elffile.Span        // file offsets
+	addr         uint64 // start address
+	load         uint64 // load address, if load addresses are physical
+	off          uint64 // file offset of .sframe
+	size         uint64 // size of .sframe
 	filled       filled
 }
 
@@ -30,7 +30,7 @@ func (p *program) header(s *segment) elf.Prog64 {
 // sframeAddr returns the address of .sframe.
 func (s *segment) sframeAddr() uint64 { return s.addr + (s.off - s.Begin) }
 
-// loadedEnd returns where the old loaded bytes end in the new file.
+// loadedEnd returns the end of the old loaded bytes in the new file.
 func (p *program) loadedEnd(t *table) uint64 {
 	switch {
 	case t.front == nil:
@@ -44,7 +44,7 @@ func (p *program) loadedEnd(t *table) uint64 {
 // newSegment lays out the segment with an .sframe of size bytes, which comes first. If .sframe is removed and all units
 // are in the head, the segment is empty.
 func (p *program) newSegment(t *table, size uint64) (*segment, error) {
-	if p.addrEnd > math.MaxUint64-p.page { // to align it would wrap around
+	if p.addrEnd > math.MaxUint64-p.page { // aligning it would overflow
 		return nil, noAddresses(p.addrEnd)
 	}
 	if p.isInterpreter {
@@ -66,11 +66,10 @@ func (p *program) newSegment(t *table, size uint64) (*segment, error) {
 }
 
 func noAddresses(end uint64) error {
-	return fmt.Errorf("no addresses are left after %#x for one more segment", end)
+	return fmt.Errorf("no addresses left after %#x for another segment", end)
 }
 
-// moveUnits puts the units that are not in the head at a file offset and an address, and returns where they end in the
-// file.
+// moveUnits places the units outside the head at a file offset and an address, and returns their end in the file.
 func (t *table) moveUnits(off, addr uint64) uint64 {
 	end := off
 	for _, u := range t.units {

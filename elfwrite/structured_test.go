@@ -14,16 +14,15 @@ import (
 	"cfi2sframe/internal/testkit/must"
 )
 
-// FuzzPlan makes a file, adds a section of any size and contents to it, replaces that by one of another size, and takes
-// it out again. Every other byte of the file stays what it was for those who run or read it, and what comes out does
-// not depend on the way there. With damage, files are refused, or that holds as far as their headers do not contradict
-// each other.
+// FuzzPlan generates a file, adds a section of any size and contents, replaces it by a section of another size, and
+// removes it. All other contents must be unchanged for loaders and readers, and the result must not depend on the
+// intermediate steps. A damaged file must be rejected, or the same holds as far as its headers are consistent.
 func FuzzPlan(f *testing.F) {
 	for seed := range uint64(60) {
 		f.Add(generate.Seeded(seed, 120), uint16(seed*331), uint16(seed*7), uint64(0))
 		f.Add(generate.Seeded(seed, 120), uint16(seed*331), uint16(seed*7), generate.Damage(seed))
 	}
-	// no section headers, no PT_INTERP, and a page in front
+	// no section headers, no PT_INTERP, and an inserted page
 	f.Add(generate.Seeded(164, 286), uint16(331), uint16(7), uint64(0))
 	f.Fuzz(func(t *testing.T, choices []byte, size, other uint16, damage uint64) {
 		if len(choices) > 4096 {
@@ -37,7 +36,7 @@ func FuzzPlan(f *testing.F) {
 		if err != nil || old.IsObject() {
 			return
 		}
-		// a multiple of 8 bytes, as interpreters want it
+		// a multiple of 8 bytes, as interpreters require
 		section := bytes.Repeat([]byte{0xe2, 0xde, 2, 1}, 4+int(size/8)*2)
 		l, err := Plan(old, uint64(len(section)), Options{})
 		if err != nil {
@@ -116,9 +115,9 @@ func FuzzPlan(f *testing.F) {
 	})
 }
 
-// FuzzDebug makes a file and its debug file, and gives the latter the headers that the former has with a section more:
-// its sections and segments are those of the program then, its own contents are what they were, and doing it again, or
-// after another change of the program, depends on the program alone.
+// FuzzDebug generates a file and its debug file, and updates the latter's headers after a section was added to the
+// former. The sections and segments must then match the program, other contents must be unchanged, and repeated updates
+// must depend only on the current program.
 func FuzzDebug(f *testing.F) {
 	for seed := range uint64(60) {
 		f.Add(generate.Seeded(seed, 120), uint16(seed*331), uint64(0))
@@ -136,7 +135,7 @@ func FuzzDebug(f *testing.F) {
 		if damage != 0 {
 			debug = generate.Damaged(debug, damage)
 		}
-		// a multiple of 8 bytes, as interpreters want it
+		// a multiple of 8 bytes, as interpreters require
 		section := bytes.Repeat([]byte{0xe2, 0xde, 2, 1}, 4+int(size/8)*2)
 		l, err := Plan(elftest.Parse(t, file.Bytes), uint64(len(section)), Options{})
 		if err != nil {

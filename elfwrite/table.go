@@ -11,24 +11,24 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// newHeaders is how many program headers are added: PT_LOAD and PT_GNU_SFRAME.
+// newHeaders is the number of added program headers: PT_LOAD and PT_GNU_SFRAME.
 const newHeaders = 2
 
-// A table is where the program headers get their space, and what moves for it.
+// A table describes the space of the program headers and what moves for it.
 type table struct {
-	off    uint64       // in the new file
-	added  int          // headers to come: 0 or newHeaders
-	progs  []elf.Prog64 // headers of the old file that stay
+	off    uint64       // offset in the new file
+	added  int          // number of headers to add: 0 or newHeaders
+	progs  []elf.Prog64 // remaining headers of the old file
 	units  []*unit      // parts of the old file that move
-	unused elffile.Span // bytes after the table that do not move, to be cleared
-	front  *frontPage   // the page that is inserted before everything, or nil
-	tail   uint64       // file offset in the old file of what is not loaded
+	unused elffile.Span // bytes after the table that do not move; to be cleared
+	front  *frontPage   // inserted page, or nil
+	tail   uint64       // offset in the old file of contents that are not loaded
 }
 
-// end returns the file offset in the new file where the table ends.
+// end returns the end of the table in the new file.
 func (t *table) end() uint64 { return t.off + uint64(len(t.progs)+t.added)*elffile.ProgSize }
 
-// headEnd returns where in the new file the table and the units that stay with it end, if the table ends at an offset.
+// headEnd returns the end of the table and the units in the head in the new file, if the table ends at offset end.
 func (t *table) headEnd(end uint64) uint64 {
 	for _, u := range t.units {
 		if u.inHead {
@@ -38,7 +38,7 @@ func (t *table) headEnd(end uint64) uint64 {
 	return end
 }
 
-// removes reports whether there will be no .sframe.
+// removes reports whether .sframe is removed.
 func (t *table) removes() bool { return t.added == 0 }
 
 // hasMoved reports whether a unit is in the new segment.
@@ -46,7 +46,7 @@ func (t *table) hasMoved() bool {
 	return slices.ContainsFunc(t.units, func(u *unit) bool { return !u.inHead })
 }
 
-// newTable returns the table with the headers that stay, without those of the old .sframe.
+// newTable returns the table with the remaining headers, without those of the old .sframe.
 func (p *program) newTable() *table {
 	t := &table{off: p.f.Phoff, units: slices.Clone(p.returned), tail: p.tail()}
 	for i := range p.f.Progs {
@@ -57,15 +57,16 @@ func (p *program) newTable() *table {
 	return t
 }
 
-// cheapMove is how many bytes may move so that every PT_NOTE stays. If more would have to, as in static PIEs whose only
-// large section has relocations, PT_NOTEs become one: in 6 of 421 files of Debian 12 and unstable (2026-11-23).
+// cheapMove is the number of bytes that may move before PT_NOTEs are merged. More bytes would move, for example, in
+// static PIEs whose only large section contains relocations: PT_NOTEs are merged in 6 of 421 files of Debian 12 and
+// unstable (2026-11-23).
 const cheapMove = 16 << 10
 
-// attempts are ways to find space for the new program headers, the best first.
+// attempts lists ways to find space for the new program headers, in order of preference.
 var attempts = []struct {
-	reduce func(*program, *table) bool // makes fewer PT_NOTEs, and reports whether it did; or nil
-	grow   bool                        // the segment that holds the table may grow
-	most   uint64                      // bytes that may move
+	reduce func(*program, *table) bool // removes PT_NOTEs, and reports whether it did; or nil
+	grow   bool                        // the segment that contains the table may grow
+	most   uint64                      // maximum number of bytes that may move
 }{
 	{nil, false, cheapMove},
 	{nil, true, cheapMove},
@@ -117,8 +118,8 @@ func (p *program) extendTable() (*table, error) {
 	return all, nil
 }
 
-// shrinkTable removes the headers of the old .sframe, and moves units back. If they do not fit where linkers have them,
-// they stay in their segment.
+// shrinkTable removes the headers of the old .sframe, and moves units back. If they do not fit where linkers place
+// them, they stay in their segment.
 func (p *program) shrinkTable() *table {
 	t := p.newTable()
 	if len(t.units) > 0 && len(p.f.Sections) > 0 {
@@ -127,8 +128,8 @@ func (p *program) shrinkTable() *table {
 	return t
 }
 
-// dropDuplicate drops a PT_NOTE that repeats PT_GNU_PROPERTY, which loaders and kernels read. It reports whether it
-// found one.
+// dropDuplicate removes a PT_NOTE that duplicates PT_GNU_PROPERTY, because loaders and kernels read the latter. It
+// reports whether there was one.
 func (p *program) dropDuplicate(t *table) bool {
 	property := p.f.Prog(elf.PT_GNU_PROPERTY)
 	n := len(t.progs)
@@ -139,7 +140,7 @@ func (p *program) dropDuplicate(t *table) bool {
 	return len(t.progs) < n
 }
 
-// mergeNotes makes one PT_NOTE of adjacent ones that have the same notes together, and reports whether it found some.
+// mergeNotes merges adjacent PT_NOTEs if the result contains the same notes, and reports whether there were any.
 func (p *program) mergeNotes(t *table) bool {
 	n := len(t.progs)
 	var last *elf.Prog64
@@ -155,7 +156,7 @@ func (p *program) mergeNotes(t *table) bool {
 	return len(t.progs) < n
 }
 
-// adjacentNotes reports whether the second of two PT_NOTEs begins where the first one ends, and the notes of both are
+// adjacentNotes reports whether the second of two PT_NOTEs starts where the first ends, and the notes of both are
 // aligned to 4 bytes.
 func (p *program) adjacentNotes(a, b *elf.Prog64) bool {
 	if a.Filesz == 0 || b.Filesz == 0 || a.Filesz != a.Memsz || b.Filesz != b.Memsz || a.Flags != b.Flags ||
@@ -174,7 +175,7 @@ func (p *program) adjacentNotes(a, b *elf.Prog64) bool {
 	return true
 }
 
-// fits reports whether the table fits without moving anything: it does not grow, or unused bytes follow.
+// fits reports whether the table fits without moving anything: it does not grow, or is followed by unused bytes.
 func (p *program) fits(t *table) bool {
 	grown := span(p.oldTable().End, t.end())
 	if grown.End <= grown.Begin {
@@ -188,8 +189,7 @@ func (p *program) fits(t *table) bool {
 		p.refersTo(span(h.Vaddr+(grown.Begin-h.Off), h.Vaddr+(grown.End-h.Off))) == nil
 }
 
-// free reports whether bytes that are in no section are padding: zeros. Without section headers, zeros that are loaded
-// can be anything that is zero.
+// free reports whether bytes outside sections are padding: zeros. Without section headers, loaded zeros may be data.
 func (p *program) free(s elffile.Span) bool {
 	if s.Begin >= s.End {
 		return true
@@ -201,15 +201,15 @@ func (p *program) free(s elffile.Span) bool {
 	return p.unused(s)
 }
 
-// afterHead returns the unused bytes of the file by which the segment that holds the table can grow.
+// afterHead returns the unused bytes of the file by which the segment that contains the table can grow.
 func (p *program) afterHead() elffile.Span {
 	h := p.head
-	if h == nil || h.Filesz != h.Memsz || elf.ProgFlag(h.Flags)&elf.PF_W != 0 { // what is after data may be in use
+	if h == nil || h.Filesz != h.Memsz || elf.ProgFlag(h.Flags)&elf.PF_W != 0 { // bytes after data may be in use
 		return elffile.Span{}
 	}
 	s := span(fileSpan(h).End, min(p.loadEnd, p.next(fileSpan(h).End)))
 	for i := range p.f.Progs {
-		// What is mapped after it begins with a whole page.
+		// The next segment is mapped from the start of its first page.
 		o := &p.f.Progs[i]
 		if page := o.Vaddr &^ (p.page - 1); elf.ProgType(o.Type) == elf.PT_LOAD && o.Vaddr > h.Vaddr {
 			s.End = min(s.End, s.Begin+page-min(page, h.Vaddr+h.Memsz))

@@ -11,26 +11,26 @@ import (
 
 // A unit is a part of the file that moves as a whole: a section, or the sections of a PT_NOTE.
 type unit struct {
-	elffile.Span        // in the old file
-	addr         uint64 // in the old image
+	elffile.Span        // file offsets in the old file
+	addr         uint64 // old address
 	align        uint64
 	section      int     // index of its first section, or -1
 	returned     bool    // an earlier run moved it to a segment that is laid out anew
-	located      *dynTag // leads here; nil for .interp and notes
-	notes        bool    // a PT_NOTE leads to it
+	located      *dynTag // dynamic entry that locates it; nil for .interp and notes
+	notes        bool    // a PT_NOTE locates it
 	buildID      bool
-	inHead       bool   // is in the segment of the program headers
-	off          uint64 // in the new file
+	inHead       bool   // placed in the segment of the program headers
+	off          uint64 // new file offset
 	newAddr      uint64
 
-	distances []uint64 // file offsets of contents of notes that count from themselves
+	distances []uint64 // file offsets of note contents that are distances from their own address
 }
 
-// maxUnits is how many units may move. One or two do in practice.
+// maxUnits is the maximum number of units that may move. In practice, one or two do.
 const maxUnits = 64
 
-// put puts a unit into the first of the spaces, which are in the segment head of the new file, that is large enough. It
-// reports whether one is, and for the build-id, in the first page.
+// put places a unit into the first of the spaces that is large enough; they are in segment head of the new file. It
+// reports whether there is one and, for the build-id, whether it is in the first page.
 func (u *unit) put(head *elf.Prog64, spaces []elffile.Span) bool {
 	u.inHead = false
 	for i := range spaces {
@@ -45,8 +45,8 @@ func (u *unit) put(head *elf.Prog64, spaces []elffile.Span) bool {
 	return false
 }
 
-// thingAt returns the section at the given file offset; in a file without section headers, the contents of PT_INTERP or
-// of a PT_NOTE as if it were one.
+// thingAt returns the section at a file offset. In a file without section headers, it returns the contents of PT_INTERP
+// or of a PT_NOTE as a section.
 func (p *program) thingAt(off uint64) (elffile.Section, bool) {
 	if i := p.headerAt(off); i >= 0 {
 		return p.f.Sections[i], true
@@ -67,7 +67,7 @@ func (p *program) thingAt(off uint64) (elffile.Section, bool) {
 	return elffile.Section{}, false
 }
 
-// unit returns the movable unit that begins at a file offset, in the given segment of the program headers.
+// unit returns the movable unit that starts at a file offset in the segment load.
 func (p *program) unit(off uint64, load *elf.Prog64, progs []elf.Prog64) (*unit, error) {
 	s, ok := p.thingAt(off)
 	if !ok {
@@ -80,7 +80,7 @@ func (p *program) unit(off uint64, load *elf.Prog64, progs []elf.Prog64) (*unit,
 	return u, nil
 }
 
-// checkUnit completes the unit u that begins with a section. It returns an error if code may have its address.
+// checkUnit completes the unit u, which starts with a section. It returns an error if code may refer to it.
 func (p *program) checkUnit(u *unit, s *elffile.Section, load *elf.Prog64, progs []elf.Prog64) error {
 	const fixed = elf.SHF_WRITE | elf.SHF_EXECINSTR | elf.SHF_TLS
 	if u.align > p.page || !s.Alloc() || elf.SectionFlag(s.Flags)&fixed != 0 || s.Addr-load.Vaddr != s.Off-load.Off {
@@ -113,15 +113,15 @@ func (p *program) checkUnit(u *unit, s *elffile.Section, load *elf.Prog64, progs
 	return p.refersTo(span(u.addr, u.addr+u.Size()))
 }
 
-// errNotFound is why most sections stay.
-var errNotFound = errors.New("code finds it by its address, not by a header or a dynamic entry")
+// errNotFound is the reason why most sections cannot move.
+var errNotFound = errors.New("code refers to it by address, not through a header or a dynamic entry")
 
-// checkHeaders returns an error if headers or dynamic entries lead into u. Those of its parts may, if it moves with
-// them.
+// checkHeaders returns an error if headers or dynamic entries refer to u. If u moves, headers within it are allowed
+// because they move with it.
 func (p *program) checkHeaders(u *unit, moves bool) error {
 	for _, t := range p.tags {
 		if t.value-u.addr < u.Size() && !(u.located != nil && t.entry == u.located.entry) {
-			return fmt.Errorf("dynamic entry %d leads into it", t.entry)
+			return fmt.Errorf("dynamic entry %d points into it", t.entry)
 		}
 	}
 	for i := range p.f.Progs {

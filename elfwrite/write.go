@@ -13,13 +13,14 @@ import (
 	"cfi2sframe/internal/filecopy"
 )
 
-// Begin writes what is before .sframe and does not depend on its size to dst, which is empty.
+// Begin writes to dst, which is empty, the bytes before .sframe that do not depend on its size.
 func (l *Layout) Begin(ctx context.Context, dst filecopy.Target, src io.ReaderAt) error {
 	return copyRanges(ctx, dst, src, l.first())
 }
 
-// Write writes the new file to dst, from the old file src and the section's contents, which are Size bytes for address
-// Addr. Dst is what another layout of the file has begun, or empty if begun is nil. Write ends when ctx does.
+// Write writes the new file to dst, from the old file src and the section's contents, which have Size bytes and are
+// encoded for address Addr. If begun is not nil, dst has been written by begun.Begin; otherwise it is empty. Write
+// stops when ctx is done.
 func (l *Layout) Write(ctx context.Context, dst filecopy.Target, src io.ReaderAt, section []byte, begun *Layout) error {
 	if uint64(len(section)) != l.Size {
 		return fmt.Errorf(".sframe has %d bytes, but the layout is for %d", len(section), l.Size)
@@ -35,7 +36,7 @@ func (l *Layout) Write(ctx context.Context, dst filecopy.Target, src io.ReaderAt
 	if err := copyRanges(ctx, dst, src, copies); err != nil {
 		return err
 	}
-	for _, z := range l.zeros { // holes; the last byte makes the file long enough
+	for _, z := range l.zeros { // holes; the last byte extends the file
 		if err := writeAt(dst, make([]byte, min(z.Size(), 1)), max(z.End, 1)-1); err != nil {
 			return err
 		}
@@ -125,7 +126,7 @@ func writeTable[T any](dst filecopy.Target, order binary.ByteOrder, off uint64, 
 	return writeAt(dst, b, off)
 }
 
-// overflow puts numbers that do not fit in the ELF header into the first section header (ELF gABI, "ELF Header").
+// overflow stores numbers that do not fit in the ELF header in the first section header (ELF gABI, "ELF Header").
 func (l *Layout) overflow(h *elf.Header64) {
 	first := &l.sections[0]
 	first.Size, first.Link, first.Info = 0, 0, 0
@@ -140,8 +141,8 @@ func (l *Layout) overflow(h *elf.Header64) {
 	}
 }
 
-// symbols renumbers the sections of symbols, and moves those whose section moved. Indexes that do not fit a symbol
-// (SHN_XINDEX) never change.
+// symbols updates the section indexes of symbols, and the values of symbols in moved sections. Indexes that do not fit
+// in a symbol (SHN_XINDEX) never change.
 func (l *Layout) symbols(dst filecopy.Target) error {
 	for i := range l.index {
 		s := &l.f.Sections[i]
@@ -164,7 +165,7 @@ func (l *Layout) symbols(dst filecopy.Target) error {
 	return nil
 }
 
-// renumber changes the symbols in b, and reports whether that made a difference.
+// renumber updates the symbols in b, and reports whether any changed.
 func (l *Layout) renumber(b []byte) (changed bool) {
 	o := l.f.Order
 	for ; len(b) >= elffile.SymSize; b = b[elffile.SymSize:] {
@@ -173,15 +174,15 @@ func (l *Layout) renumber(b []byte) (changed bool) {
 			continue
 		}
 		n := l.index[old]
-		if n == 0 { // the section is gone
+		if n == 0 { // the section was removed
 			n = uint32(elf.SHN_ABS)
 		}
 		if n != old {
 			o.PutUint16(b[elffile.SymShndx:], uint16(n))
 			changed = true
 		}
-		// What linkers define for the ELF header, such as __ehdr_start, has the index of the first section and is not
-		// in it.
+		// Linker-defined symbols for the ELF header, such as __ehdr_start, have the index of the first section but are
+		// not in it.
 		s, v := &l.f.Sections[old], o.Uint64(b[elffile.SymValue:])
 		if d := l.values[old]; d != 0 && v-s.Addr <= s.Size {
 			o.PutUint64(b[elffile.SymValue:], v+d)

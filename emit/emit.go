@@ -2,12 +2,12 @@
 //
 // It works in three phases, each with its type:
 //
-//   - A Builder collects functions. Each distinct row gets a number and is encoded once. Builders for parts of a program
-//     can be filled concurrently.
+//   - A Builder collects functions. Each distinct row gets a number and is encoded once. Builders for parts of a
+//     program can be filled concurrently.
 //   - Join decides which code each FDE describes and which FDEs share their rows. It returns a Section, whose size is
 //     known. Its bytes do not depend on the number of Builders.
-//   - Section.Encode returns the bytes for an address. FREs do not depend on the address of the section; start addresses
-//     of FDEs do.
+//   - Section.Encode returns the bytes for an address. FREs do not depend on the address of the section; start
+//     addresses of FDEs do.
 //
 // An FDE describes a range of code, not a function. Without Options.Join each function gets an FDE. With it, all rows
 // in address order form one sequence, and Join divides this sequence into FDEs at minimum cost, as divide.go explains.

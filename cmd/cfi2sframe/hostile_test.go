@@ -348,7 +348,7 @@ func TestHostileFiles(t *testing.T) {
 		{name: "PT_NOTE over the whole file", change: func(p *elftest.Patcher) {
 			p.Put64(p.Segment(elf.PT_NOTE, 0)+elftest.PhOff, 0)
 			p.Put64(p.Segment(elf.PT_NOTE, 0)+elftest.PhFilesz, uint64(len(p.B)))
-		}, status: 1, want: "program header 5 at file offset 0x0, 6048 bytes, lies across 0x1028"},
+		}, status: 1, want: "program header 5 at file offset 0x0, 6048 bytes, crosses 0x1028"},
 		{name: "PT_PHDR twice", change: func(p *elftest.Patcher) {
 			copy(p.B[p.Segment(elf.PT_GNU_STACK, 0):], p.B[p.Segment(elf.PT_PHDR, 0):][:elffile.ProgSize])
 		}},
