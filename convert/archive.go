@@ -11,9 +11,9 @@ import (
 	"cfi2sframe/internal/outfile"
 )
 
-// archive converts an archive member by member. Members without CFI, and those that are not ELF files, are unchanged.
-// Any other error of a member is one of the archive. The output is made when the first member changes. If the file is
-// no archive that can be converted, archive returns the reason.
+// archive converts an archive member by member. Members without CFI and members that are not ELF files are unchanged.
+// Any other error of a member is an error of the archive. The output is created at the first member that changes. If
+// the file is not a supported archive, archive returns the reason.
 func (c *conversion) archive() (*Kept, error) {
 	a, err := archive.Open(c.src, c.job.Size)
 	if err != nil {
@@ -25,7 +25,7 @@ func (c *conversion) archive() (*Kept, error) {
 	}
 	scratch := &scratch{budget: c.budget}
 	defer scratch.close()
-	var out *archive.Writer // from the first member on that changes
+	var out *archive.Writer // nil before the first changed member
 	stays, changes := NoCFI, false
 	for i := range a.Members {
 		if err := c.ctx.Err(); err != nil {
@@ -40,7 +40,7 @@ func (c *conversion) archive() (*Kept, error) {
 			}
 			if kept == nil {
 				changes = true
-				changed = scratch.file // nil if nothing is written
+				changed = scratch.file // nil in a dry run
 			} else {
 				c.res.Kept = append(c.res.Kept, *kept)
 				if kept.Reason == Current {
@@ -69,16 +69,16 @@ func (c *conversion) archive() (*Kept, error) {
 	return nil, out.Close()
 }
 
-// A scratch is a temporary file that the members of an archive use in turn.
+// A scratch is a temporary file reused for the members of an archive.
 type scratch struct {
-	file   *os.File // nil until it is needed
+	file   *os.File // created on demand
 	budget *elffile.Budget
 }
 
-// costFile is what writing a file costs of the budget; half of it is the system's time.
+// costFile is the budget cost of writing a file; half of it is system time.
 const costFile = 250_000
 
-// empty returns the file without contents.
+// empty returns the file, truncated.
 func (s *scratch) empty() (*os.File, error) {
 	if err := s.budget.Spend(costFile, 1); err != nil {
 		return nil, err
@@ -119,7 +119,7 @@ func (c *conversion) member(m *archive.Member, contents *io.SectionReader, scrat
 	return kept, err
 }
 
-// startArchive makes the output with the first n members, which are unchanged.
+// startArchive creates the output with the first n members, which are unchanged.
 func (c *conversion) startArchive(a *archive.Archive, n int) (*archive.Writer, error) {
 	if err := c.ctx.Err(); err != nil {
 		return nil, err

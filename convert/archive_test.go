@@ -17,7 +17,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// output runs a command and returns what it prints on standard output.
+// output returns the standard output of a command.
 func output(t *testing.T, cmd *exec.Cmd) string {
 	t.Helper()
 	b, err := cmd.Output()
@@ -27,11 +27,11 @@ func output(t *testing.T, cmd *exec.Cmd) string {
 	return string(b)
 }
 
-// memberSize is the size in a line of ar tv.
+// memberSize matches the size in a line of ar tv.
 var memberSize = regexp.MustCompile(`(?m)^(\S+ \S+) +\d+ `)
 
-// TestArchive converts an archive with members of all kinds, and expects GNU ar, nm and
-// ld to find in it what they found before.
+// TestArchive converts an archive with members of all kinds. GNU ar, nm and ld must find the same members and symbols
+// as before.
 func TestArchive(t *testing.T) {
 	const long = "a-member-with-a-name-of-many-letters"
 	dir := peer.Run(t, "sid", `

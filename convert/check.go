@@ -14,29 +14,29 @@ import (
 	"cfi2sframe/verify"
 )
 
-// A Comparison is that of an .sframe with the CFI of its file. Sizes are in bytes.
+// A Comparison is the result of comparing an .sframe with the CFI of its file. Sizes are in bytes.
 type Comparison struct {
 	ABI        sframe.ABI
 	Version    sframe.Version
 	FDEs       int
 	FREs       uint64
 	Sorted     bool
-	Described  uint64            // code that CFI describes
-	Covered    uint64            // of Described: with rows that agree, and Outermost
-	Inferred   uint64            // of Covered: by rows from instructions
-	Outermost  uint64            // of Covered: code without a caller that has no row
-	Stubs      uint64            // PLT stubs without CFI that have rows
+	Described  uint64            // code with CFI
+	Covered    uint64            // part of Described with rows that agree, including Outermost
+	Inferred   uint64            // part of Covered whose rows are inferred from instructions
+	Outermost  uint64            // part of Covered without a caller and without rows
+	Stubs      uint64            // PLT stubs with rows but without CFI
 	Padding    uint64            // padding after functions that has their last rows
 	Mismatches []verify.Mismatch // by address
 
-	Undescribed bool // some mismatches begin in code that CFI does not describe
+	Undescribed bool // some mismatches start in code without CFI
 }
 
-// maxMismatches bounds the mismatches that are kept.
+// maxMismatches bounds the number of recorded mismatches.
 const maxMismatches = 1 << 16
 
-// Check compares the section s of the file f with the CFI. Mismatches are no error, unless they are too many. Then the
-// Comparison has the first of them.
+// Check compares the section s of the file f with the CFI. Mismatches are not an error unless there are too many. In
+// that case, the Comparison contains the first of them.
 func Check(f *elffile.File, s *sframe.Section, table *cfi.Table) (*Comparison, error) {
 	sorted := s.Flags&sframe.FDESorted != 0
 	if !sorted {
@@ -52,10 +52,11 @@ func Check(f *elffile.File, s *sframe.Section, table *cfi.Table) (*Comparison, e
 		Described: res.Described, Covered: res.Covered + res.Outermost, Inferred: res.Inferred,
 		Outermost: res.Outermost, Stubs: res.Stubs, Padding: res.Padding, Mismatches: res.Mismatches,
 	}
-	c.Undescribed = slices.ContainsFunc(c.Mismatches, func(m verify.Mismatch) bool { return table.Find(m.Begin) == nil })
+	undescribed := func(m verify.Mismatch) bool { return table.Find(m.Begin) == nil }
+	c.Undescribed = slices.ContainsFunc(c.Mismatches, undescribed)
 	if res.Ended {
-		return c, fmt.Errorf("more than %d mismatches; the first %d are listed, the rest of the code is not compared",
-			res.Total-1, len(res.Mismatches))
+		return c, fmt.Errorf("more than %d mismatches; the first %d are listed, "+
+			"and the rest of the code was not compared", res.Total-1, len(res.Mismatches))
 	}
 	if res.Total > len(res.Mismatches) {
 		return c, fmt.Errorf("%d mismatches; the first %d are listed", res.Total, len(res.Mismatches))
@@ -63,7 +64,7 @@ func Check(f *elffile.File, s *sframe.Section, table *cfi.Table) (*Comparison, e
 	return c, nil
 }
 
-// Dump prints the section s of the file f as objdump --sframe does. f is nil for a bare section.
+// Dump prints the section s of the file f like objdump --sframe. For a bare section, f is nil.
 func Dump(w io.Writer, f *elffile.File, s *sframe.Section) error {
 	if _, err := fmt.Fprintf(w, "Contents of the SFrame section .sframe:\n"); err != nil {
 		return err
@@ -74,10 +75,11 @@ func Dump(w io.Writer, f *elffile.File, s *sframe.Section) error {
 	return s.Dump(w, func(addr uint64) uint64 { return addr - f.Sections[f.SectionAt(addr)].Base })
 }
 
-// maxBare is how large a bare section may be, in bytes.
+// maxBare is the maximum size of a bare section in bytes.
 const maxBare = 1 << 30
 
-// ReadBare decodes a file that is a bare section, as objcopy -O binary makes it. It returns nil for other files.
+// ReadBare decodes a file that consists of a bare section, as produced by objcopy -O binary. It returns nil for other
+// files.
 func ReadBare(r io.ReaderAt, size int64) (*sframe.Section, error) {
 	r = filecopy.Sized(r, size)
 	magic := make([]byte, 2)

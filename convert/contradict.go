@@ -8,15 +8,15 @@ import (
 	"cfi2sframe/internal/arch"
 )
 
-// A Contradiction is code whose CFI is not what its instructions do.
+// A Contradiction is code whose CFI contradicts its instructions.
 type Contradiction struct {
-	Begin, End uint64 // addresses, End excluded
-	What       string // which value, by CFI and by instructions
+	Begin, End uint64 // addresses; End is exclusive
+	What       string // the value according to CFI and to instructions
 }
 
-// Contradictions compares the CFI with what the instructions say that do not know of it. Compared is the number of
-// bytes where both say where the frame is, from the same register. The CFA there must be equal, and so must the place of
-// the caller's frame pointer where it is saved by both.
+// Contradictions compares the CFI with rows inferred from instructions without using CFI. Compared is the number of
+// bytes where both locate the frame relative to the same register. There, the CFA must be equal, and also the location
+// of the caller's frame pointer if both have it saved.
 func Contradictions(f *elffile.File, t *cfi.Table) (list []Contradiction, compared uint64, err error) {
 	if !Infers(f) {
 		return nil, 0, nil
@@ -69,7 +69,7 @@ func inferredSpans(inf *cfi.Inference) []inferredSpan {
 	return spans
 }
 
-// contradicts returns in which value a row of CFI and one from instructions differ, or "".
+// contradicts returns the value in which a CFI row and an inferred row differ, or "".
 func contradicts(t *cfi.Table, known *cfi.Row, row *cfi.InferredRow) string {
 	switch fp := &known.FP; {
 	case known.CFA.Offset != row.Offset:
@@ -81,7 +81,7 @@ func contradicts(t *cfi.Table, known *cfi.Row, row *cfi.InferredRow) string {
 	return ""
 }
 
-// addContradiction appends code to what was found before it, if it is contiguous and the same.
+// addContradiction appends a contradiction, or extends the last one if it is adjacent and the same.
 func addContradiction(list []Contradiction, c Contradiction) []Contradiction {
 	if n := len(list); n > 0 && list[n-1].End == c.Begin && list[n-1].What == c.What {
 		list[n-1].End = c.End

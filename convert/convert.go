@@ -1,12 +1,12 @@
-// Package convert adds an .sframe section to ELF files, made from their DWARF call frame information (CFI).
+// Package convert adds an .sframe section made from DWARF call frame information (CFI) to ELF files.
 //
 // Add reads the input, translates the CFI, encodes and lays out the section, and verifies the result against the CFI.
-// The input is a linked file, a relocatable object, or an archive of these. Convert does the same for a writer. Remove
-// removes the section, Detach writes it to a separate file, and Attach adds such a file's. Check compares an .sframe,
-// which another tool may have written, with the CFI of its file. Dump prints it.
+// The input is a linked file, a relocatable object, or an archive of these. Convert does the same with a writer as
+// output. Remove removes the section, Detach writes it to a separate file, and Attach adds the section of such a file.
+// Check compares an .sframe, which may be from another tool, with the CFI of its file. Dump prints it.
 //
-// The single steps are in packages cfi, translate, emit, elfwrite and verify, which can be used alone. This package
-// does not open or replace files, limit memory, or handle signals.
+// The individual steps are in packages cfi, translate, emit, elfwrite and verify, which can be used separately. This
+// package does not open or replace files, limit memory, or handle signals.
 package convert
 
 import (
@@ -24,61 +24,62 @@ import (
 	"cfi2sframe/internal/outfile"
 )
 
-// ErrNoCode is returned for files whose CFI describes no code.
-var ErrNoCode = errors.New("the CFI describes no code of this file, so there is nothing to write")
+// ErrNoCode is returned for files whose CFI covers no code.
+var ErrNoCode = errors.New("the CFI covers no code in this file, so there is nothing to write")
 
-// ErrWrong is returned if the result does not pass the check against the CFI: a defect of cfi2sframe, not of its input.
+// ErrWrong is returned if the result fails the check against the CFI. This is a defect in cfi2sframe, not in its input.
 var ErrWrong = errors.New("nothing was written: the result is wrong")
 
-// A Run is the work on one file, whatever is done with it.
+// A Run describes an operation on one file.
 type Run struct {
 	In   io.ReaderAt
 	Size int64 // in bytes
-	// Create makes the output, empty, before the first write. Until then the input is only read. On an error, and if the
-	// file is unchanged (Result.Stays), the output may have a part of a result. If Create is nil, nothing is written.
+	// Create creates the empty output file before the first write. Until then, the input is only read. After an error,
+	// or if the file is unchanged (Result.Stays), the output may be incomplete. If Create is nil, nothing is written.
 	Create func() (*os.File, error)
-	// SkipUnsupported leaves unsupported files unchanged, which is no error: see Kept.
+	// SkipUnsupported leaves unsupported files unchanged instead of returning an error; see Kept.
 	SkipUnsupported bool
-	// Report, if not nil, is called with the result for each ELF file that was translated or compared, while it is open.
-	// An error of Report is that of the conversion.
+	// Report, if not nil, is called with the result for each ELF file that was translated or compared, while the file
+	// is open. If it returns an error, the conversion fails with that error.
 	Report func(*Details) error
-	// Starting, if not nil, is called before work on a file, and on each member of an archive, begins: a program can
-	// prepare its heap for large ones.
+	// Starting, if not nil, is called before work starts on a file, and on each member of an archive. It allows a
+	// program to prepare its heap for large files.
 	Starting func(Work)
-	// Workers, if not 0, replaces Options.Workers.
+	// Workers, if not 0, overrides Options.Workers.
 	Workers int
 }
 
-// Work is a file, or a member of an archive, that is converted next. Sizes are in bytes.
+// Work describes the file or archive member to be converted next. Sizes are in bytes.
 type Work struct {
-	Size    uint64 // of the file, or of the member of an archive
-	CFI     uint64 // of its CFI in the file; 0 for an archive
-	Archive bool   // an archive, whose members follow
+	Size    uint64 // of the file or archive member
+	CFI     uint64 // of its CFI; 0 for an archive
+	Archive bool   // an archive; calls for its members follow
 }
 
 // A Result describes a conversion.
 type Result struct {
-	// Facts are those of the file, or of the members of an archive. Files that were not translated have none.
+	// Facts has an element for the file, or for each member of an archive, that was translated.
 	Facts   []Facts
 	Archive bool
-	// Kept are the members of the archive that are unchanged, or the file itself.
+	// Kept holds the unchanged members of the archive, or the unchanged file itself.
 	Kept []Kept
-	// Stays is why the file is unchanged, or "" if it has changed. For an archive it is Current if one of the members
-	// is up to date, and otherwise NoCFI.
+	// Stays is the reason why the file is unchanged, or "" if it has changed. For an archive, it is Current if one of
+	// the members is up to date, otherwise NoCFI.
 	Stays Reason
-	// Unsigned says that the signature of a kernel module was removed, because the file has changed.
+	// Unsigned tells that the signature of a kernel module was removed because the file changed.
 	Unsigned bool
 }
 
-// Convert is Add for the file of the given size in r, and a writer, which gets the complete result. Until then the
-// result is in a temporary file. On an error, or when ctx ends, nothing is written, unless w returns the error.
+// Convert is like Add for the file of the given size in r, and writes the result to w once it is complete. Until then
+// the result is in a temporary file. After an error, or if ctx is done, nothing has been written, unless w returned the
+// error.
 func Convert(ctx context.Context, r io.ReaderAt, size int64, w io.Writer, opt Options) (*Result, error) {
 	out, err := outfile.Scratch()
 	if err != nil {
 		return nil, err
 	}
 	defer out.Close()
-	r = struct{ io.ReaderAt }{r} // to copy from a file would move its position
+	r = struct{ io.ReaderAt }{r} // copying from a file would move its position
 	res, err := Add(ctx, &Run{In: r, Size: size, Create: func() (*os.File, error) { return out, nil }}, opt)
 	if err != nil {
 		return nil, err
@@ -93,7 +94,7 @@ func Convert(ctx context.Context, r io.ReaderAt, size int64, w io.Writer, opt Op
 	return res, nil
 }
 
-// Add adds an .sframe. Unless opt.NoVerify is set, the new file is checked against the CFI at every pc.
+// Add adds an .sframe. Unless opt.NoVerify is set, it checks the new file against the CFI at every pc.
 func Add(ctx context.Context, run *Run, opt Options) (*Result, error) {
 	opt.Version = cmp.Or(opt.Version, DefaultVersion)
 	c := newConversion(ctx, run, (*single).add)
@@ -101,16 +102,16 @@ func Add(ctx context.Context, run *Run, opt Options) (*Result, error) {
 	return c.run()
 }
 
-// Remove removes .sframe and its segment. If the section is between two symbols START:END, these have to be given,
-// unless they are KernelSymbols.
+// Remove removes .sframe and its segment. If the section is in bytes reserved between two symbols, these must be given
+// as START:END, unless they are KernelSymbols.
 func Remove(ctx context.Context, run *Run, symbols string) (*Result, error) {
 	c := newConversion(ctx, run, (*single).remove)
 	c.opt.Reserved = symbols
 	return c.run()
 }
 
-// Detach writes a file with .sframe and the build-id: see elfwrite.PlanDetached. Files with a shorter build-id are not
-// supported. Of the options, Update and Reserved do not count.
+// Detach writes a file with .sframe and the build-id; see elfwrite.PlanDetached. Files whose build-id is shorter than
+// buildID bytes are rejected. The options Update and Reserved are ignored.
 func Detach(ctx context.Context, run *Run, buildID int, opt Options) (*Result, error) {
 	opt.Version, opt.Update, opt.Reserved = cmp.Or(opt.Version, DefaultVersion), false, ""
 	c := newConversion(ctx, run, (*single).add)
@@ -118,32 +119,32 @@ func Detach(ctx context.Context, run *Run, buildID int, opt Options) (*Result, e
 	return c.run()
 }
 
-// AttachOptions say how to attach a section.
+// AttachOptions control Attach.
 type AttachOptions struct {
 	Section Opener     // opens the file with the detached section
-	Source  cfi.Source // where the CFI comes from
+	Source  cfi.Source // sections from which CFI is loaded
 	Debug   Opener     // opens the debug file, or nil
-	Infer   bool       // also find rows from instructions
+	Infer   bool       // also infer rows from instructions
 	Force   bool       // replace an old .sframe
 }
 
-// Attach adds the section of another file, if it agrees with the CFI.
+// Attach adds the section of another file if it agrees with the CFI.
 func Attach(ctx context.Context, run *Run, opt AttachOptions) (*Result, error) {
 	c := newConversion(ctx, run, func(s *single) error { return s.attach(opt.Section) })
 	c.opt, c.linked = Options{Source: opt.Source, Infer: opt.Infer, Debug: opt.Debug, Force: opt.Force}, true
 	return c.run()
 }
 
-// A conversion is the work on one file.
+// A conversion is the state of an operation on one file.
 type conversion struct {
 	job     *Run
 	ctx     context.Context
 	src     io.ReaderAt
 	opt     Options
-	one     func(*single) error // the work on an ELF file
+	one     func(*single) error // operation on an ELF file
 	linked  bool                // archives are not supported
 	detach  bool
-	buildID int // the least size of a build-id, with detach
+	buildID int // minimum size of a build-id for detach
 	budget  *elffile.Budget
 	res     *Result
 }
@@ -188,7 +189,7 @@ func (c *conversion) starting(w Work) {
 	}
 }
 
-// elf converts the ELF file src, which is a member of an archive or "", to the file that create makes. If it is
+// elf converts the ELF file src to the file returned by create; member is its name in an archive, or "". If the file is
 // unchanged, elf returns the reason.
 func (c *conversion) elf(src io.ReaderAt, size int64, member string, create func() (*os.File, error)) (*Kept, error) {
 	signature, err := signatureSize(src, size)
@@ -206,7 +207,7 @@ func (c *conversion) elf(src io.ReaderAt, size int64, member string, create func
 	if err == nil {
 		err = s.report(kept, unsigned)
 	}
-	// Unreadable parts may have been taken for missing ones.
+	// Unreadable parts may have been treated as missing.
 	if err := cmp.Or(f.ReadError(), s.debug.ReadError(), err); err != nil {
 		return nil, err
 	}

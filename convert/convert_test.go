@@ -45,12 +45,12 @@ func fixtureNames(t *testing.T, abi string) []string {
 	return names
 }
 
-// tryRun converts a file into a temporary one.
+// tryRun converts a file to a temporary file.
 func tryRun(t *testing.T, path string, opt convert.Options) (string, error) {
 	return tryJob(t, path, add(opt))
 }
 
-// tryJob does a job with a file, to a temporary one.
+// tryJob runs a job on a file, with output to a temporary file.
 func tryJob(t *testing.T, path string, j job) (string, error) {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), filepath.Base(path))
@@ -65,19 +65,19 @@ func tryJob(t *testing.T, path string, j job) (string, error) {
 	return out, err
 }
 
-// A conversion has the facts about a file, and its gaps.
+// A conversion holds the facts about a file, and its gaps.
 type conversion struct {
 	convert.Facts
 	Gaps []gap
 }
 
-// A gap is one in words.
+// A gap is a gap in text form.
 type gap struct {
 	Begin, End           uint64
 	Reason, Column, Rule string
 }
 
-// note makes a job note the facts and gaps.
+// note makes a job record the facts and gaps.
 func (c *conversion) note(j job) job {
 	report := func(d *convert.Details) error {
 		c.Facts = *d.Facts
@@ -98,7 +98,7 @@ func (c *conversion) note(j job) job {
 	}
 }
 
-// run converts a file, to V2 unless it says otherwise, and expects that to work.
+// run converts a file, by default to V2, and expects success.
 func run(t *testing.T, path string, opt convert.Options) (string, *conversion) {
 	t.Helper()
 	if opt.Version == 0 {
@@ -107,7 +107,7 @@ func run(t *testing.T, path string, opt convert.Options) (string, *conversion) {
 	return runJob(t, path, add(opt))
 }
 
-// runJob does a job with a file, and expects that to work.
+// runJob runs a job on a file, and expects success.
 func runJob(t *testing.T, path string, j job) (string, *conversion) {
 	t.Helper()
 	c := &conversion{}
@@ -137,7 +137,7 @@ func dump(t *testing.T, path string) string {
 	return out.String()
 }
 
-// golden returns what is expected of a conversion: every gap, and the section.
+// golden returns the expected result of a conversion: all gaps, and the section.
 func golden(t *testing.T, out string, c *conversion) string {
 	t.Helper()
 	var b strings.Builder
@@ -148,8 +148,7 @@ func golden(t *testing.T, out string, c *conversion) string {
 	return b.String() + dump(t, out)
 }
 
-// TestGolden converts the fixtures of each ABI to each version, with and without the
-// optional forms.
+// TestGolden converts the fixtures of each ABI to each version, with and without errata.
 func TestGolden(t *testing.T) {
 	v1, v2, v3 := sframe.V1, sframe.V2, sframe.V3
 	for _, v := range []struct {
@@ -193,9 +192,9 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// withErrata returns what is expected with both errata of a file in which no code is without a caller,
-// from what is expected without. All that errata 1 changes is a flag ("SFrame Flags", 0x4): start addresses
-// are relative to their own fields then, but what they stand for, and a dump prints, stays the same.
+// withErrata returns the expected result with both errata, from the result without them, for a file in which all code
+// has a caller. Erratum 1 only sets a flag ("SFrame Flags", 0x4): start addresses are then relative to their own
+// fields, but their meaning, and the dump, are the same.
 func withErrata(t *testing.T, plain string) string {
 	t.Helper()
 	const sorted = "    Flags: SFRAME_F_FDE_SORTED"
@@ -206,7 +205,7 @@ func withErrata(t *testing.T, plain string) string {
 	return before + sorted + ",\n           SFRAME_F_FDE_FUNC_START_PCREL\n" + after
 }
 
-// converted is what becomes of a fixture.
+// A converted is the result of converting a fixture.
 func converted(t *testing.T, name string, opt convert.Options) []byte {
 	t.Helper()
 	b, _, err := inMemory(testfile.Read(t, filepath.Join(fixtures, "amd64", name)), opt)
@@ -216,12 +215,11 @@ func converted(t *testing.T, name string, opt convert.Options) []byte {
 	return b
 }
 
-// TestByteOrder expects the same of the two byte orders of aarch64, whose fixtures
-// have the same sources.
+// TestByteOrder expects the same result for both byte orders of aarch64, whose fixtures have the same sources.
 func TestByteOrder(t *testing.T) {
 	for _, version := range []sframe.Version{sframe.V1, sframe.V2, sframe.V3} {
 		for _, name := range fixtureNames(t, "aarch64") {
-			opt := convert.Options{Version: version, Share: convert.ShareOn} // which is off for big-endian output
+			opt := convert.Options{Version: version, Share: convert.ShareOn} // by default off for big-endian output
 			x, cx := run(t, filepath.Join(fixtures, "aarch64", name), opt)
 			y, cy := run(t, filepath.Join(fixtures, "aarch64_be", name), opt)
 			if little, big := relative(golden(t, x, cx)), relative(golden(t, y, cy)); little != big {
@@ -241,10 +239,10 @@ func firstDifference(got, want string) string {
 	return fmt.Sprintf("%d lines, want %d", len(g), len(w))
 }
 
-// TestRebuilt assembles and links the fixtures anew and expects the same of them
-// as of the committed ones, but for addresses.
+// TestRebuilt assembles and links the fixtures again, and expects the same result as for the committed files, except
+// for addresses.
 func TestRebuilt(t *testing.T) {
-	peer.Binutils(t, "2.40") // others lay files out in other ways
+	peer.Binutils(t, "2.40") // other versions use other layouts
 	dir := t.TempDir()
 	if out, err := exec.Command("../scripts/fixtures", dir).CombinedOutput(); err != nil {
 		t.Fatalf("scripts/fixtures: %v\n%s", err, out)
@@ -261,18 +259,17 @@ func TestRebuilt(t *testing.T) {
 
 var hex = regexp.MustCompile(`0x[0-9a-f]+-0x[0-9a-f]+|pc = 0x[0-9a-f]+|[0-9a-f]{16}`)
 
-// relative takes the addresses off.
+// relative removes the addresses.
 func relative(s string) string { return hex.ReplaceAllString(s, "ADDR") }
 
-// TestObjdump compares our dump with GNU objdump's, for each version and ABI that a
-// release of binutils reads: 2.40 knows V1, 2.44 knows V2 before the errata, and 2.47
-// V2 with them and V3. The big-endian ones are read by tools on a little-endian
+// TestObjdump compares our dump with GNU objdump's, for each version and ABI that a release of binutils reads: 2.40
+// reads V1, 2.44 V2 without errata, and 2.47 V2 with errata and V3. Big-endian sections are read on a little-endian
 // machine.
 func TestObjdump(t *testing.T) {
 	v1, v2, v3 := sframe.V1, sframe.V2, sframe.V3
 	for _, v := range []struct {
 		suite, prefix, abi string
-		opts               []convert.Options // each also detached, except V1
+		opts               []convert.Options // also detached, except for V1
 	}{
 		{"", "", "amd64", []convert.Options{{Version: v1}}},
 		{"trixie", "", "amd64", []convert.Options{{Version: v2}}},
@@ -334,13 +331,13 @@ func TestObjdump(t *testing.T) {
 	}
 }
 
-// asV1 prints a dump as binutils 2.40 did, which did not know of fixed offsets.
+// asV1 converts a dump to the format of binutils 2.40, which does not print fixed offsets.
 func asV1(s string) string {
 	s = strings.Replace(s, "    CFA fixed RA offset: -8\n", "", 1)
 	return regexp.MustCompile(`(?m) f            $`).ReplaceAllString(s, " u            ")
 }
 
-// TestReadobj has llvm-readobj read the same.
+// TestReadobj compares our dump with llvm-readobj's.
 func TestReadobj(t *testing.T) {
 	readobj := peer.Tool(t, "sid", "llvm-readobj-23")
 	v2 := convert.Options{Version: sframe.V2}
@@ -366,7 +363,7 @@ func TestReadobj(t *testing.T) {
 	}
 }
 
-// subjects are the fixtures of an ABI, and files of the system.
+// subjects returns the fixtures of an ABI, and system files.
 func subjects(t *testing.T, abi string) []string {
 	t.Helper()
 	files, err := filepath.Glob("../testdata/bin/" + abi + "/*")
@@ -401,8 +398,7 @@ func linkScript(t *testing.T, path, script string) string {
 	return peer.Linked(t, path, "-T", file)
 }
 
-// TestAlike has rows and functions that look like others, of which something must not be taken
-// over.
+// TestAlike has rows and functions that resemble others, but whose results must not be reused.
 func TestAlike(t *testing.T) {
 	function := func(lines ...string) string {
 		return ".cfi_startproc\n" + strings.Join(lines, "\n") + "\nnop\n.cfi_endproc\n"
@@ -430,7 +426,7 @@ func TestAlike(t *testing.T) {
 	}
 }
 
-// TestWorkers expects the same file from any number of workers.
+// TestWorkers expects the same output for any number of workers.
 func TestWorkers(t *testing.T) {
 	files := []string{plain.File(t, "/bin/bash"), plain.File(t, "/bin/ls")}
 	for _, abi := range []string{"amd64", "aarch64", "s390x"} {

@@ -14,7 +14,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// forms are options that change the section.
+// forms lists options that change the section.
 var forms = []convert.Options{
 	{Version: sframe.V1}, {Version: sframe.V2}, {Version: sframe.V2, PCRel: true},
 	{Version: sframe.V2, Outermost: true}, {Version: sframe.V3},
@@ -22,15 +22,15 @@ var forms = []convert.Options{
 	{Version: sframe.V3, NoPadding: true},
 }
 
-// TestCurrent updates fixtures of all ABIs from each format to each: what is of the asked one stays, and of everything
-// else becomes what becomes of the file without .sframe.
+// TestCurrent updates fixtures of all ABIs from each format to each: a file already in the requested format is
+// unchanged, and any other becomes what the file without .sframe becomes.
 func TestCurrent(t *testing.T) {
 	for _, abi := range []string{"amd64", "aarch64", "aarch64_be", "s390x"} {
 		for _, name := range fixtureNames(t, abi) {
 			b := testfile.Read(t, filepath.Join(fixtures, abi, name))
-			results := make(map[int][]byte) // by the index of the form
+			results := make(map[int][]byte) // by index of the form
 			for i, opt := range forms {
-				if out, _, err := inMemory(b, opt); err == nil { // V1 knows no s390x
+				if out, _, err := inMemory(b, opt); err == nil { // V1 does not support s390x
 					results[i] = out
 				}
 			}
@@ -58,7 +58,8 @@ func TestCurrent(t *testing.T) {
 	}
 }
 
-// TestWrongIsReplaced changes each byte of an .sframe, one at a time. What stays nevertheless has to be right.
+// TestWrongIsReplaced modifies each byte of an .sframe. If the file is unchanged by the update, the section must be
+// correct.
 func TestWrongIsReplaced(t *testing.T) {
 	for _, opt := range []convert.Options{{Version: sframe.V2}, {Version: sframe.V3}} {
 		want := converted(t, "plt", opt)
@@ -70,7 +71,7 @@ func TestWrongIsReplaced(t *testing.T) {
 			b[s.Offset+uint64(i)] ^= 1
 			got, res, err := inMemory(b, opt)
 			switch {
-			case err != nil: // nothing with such a magic number is replaced
+			case err != nil: // a section without the magic number is not replaced
 				refused++
 			case res.Stays == "":
 				replaced++
@@ -91,7 +92,8 @@ func TestWrongIsReplaced(t *testing.T) {
 	}
 }
 
-// TestLinkedIsReplaced updates libraries whose .sframe linkers made. It does not describe the same functions as ours.
+// TestLinkedIsReplaced updates libraries with linker-generated .sframe sections, which do not describe the same
+// functions as ours.
 func TestLinkedIsReplaced(t *testing.T) {
 	source := filepath.Join(t.TempDir(), "f.s")
 	testfile.Write(t, source, "f:\n.cfi_startproc\n.ifdef outermost\n.cfi_undefined rip\n.endif\n"+
@@ -103,7 +105,7 @@ func TestLinkedIsReplaced(t *testing.T) {
 	}{
 		{"an object without .sframe", "trixie", "as f.s -o a.o; cp a.o b.o", convert.Options{Version: sframe.V2},
 			convert.Options{Version: sframe.V2}, 65, 130},
-		// The object with .sframe has no caller, the other one has: both have the same size.
+		// The function in the object with .sframe has no caller, that in the other has one. Both have the same size.
 		{"rows of other functions", "trixie", "as --defsym outermost=1 f.s -o a.o; as f.s -o b.o",
 			convert.Options{Version: sframe.V2}, convert.Options{Version: sframe.V2, Outermost: true}, 65, 130},
 		{"GNU as", "sid", "as --gsframe f.s -o a.o; cp a.o b.o", convert.Options{}, convert.Options{}, 130, 130},
@@ -140,7 +142,7 @@ func TestLinkedIsReplaced(t *testing.T) {
 	}
 }
 
-// TestCurrentObjects updates objects, and archives of them, one member of which may be up to date.
+// TestCurrentObjects updates objects, and archives of objects with a member that may be up to date.
 func TestCurrentObjects(t *testing.T) {
 	none := elftest.NewObject()
 	none.Sections[elftest.ObjFrame].Data, none.Sections[elftest.ObjRela].Data = nil, nil
@@ -177,7 +179,7 @@ func TestCurrentObjects(t *testing.T) {
 	}
 }
 
-// TestSkipped has files that SFrame has nothing for: an error, or not.
+// TestSkipped has unsupported files, which are an error or skipped.
 func TestSkipped(t *testing.T) {
 	plain := testfile.Read(t, filepath.Join(fixtures, "amd64", "plt"))
 	with := func(f func(b []byte)) []byte {
@@ -192,7 +194,7 @@ func TestSkipped(t *testing.T) {
 	without := filepath.Join(dir, "without")
 	output(t, exec.Command(peer.Look(t, "objcopy"), "-R", ".eh_frame", "-R", ".eh_frame_hdr",
 		filepath.Join(fixtures, "amd64", "plt"), without))
-	// Only the terminator is left of what .eh_frame has.
+	// Only the terminator of .eh_frame remains.
 	_, frames := sectionOf(t, plain, ".eh_frame")
 	noCode := with(func(b []byte) { clear(b[frames.Offset : frames.Offset+frames.Size]) })
 	for _, test := range []struct {
@@ -202,7 +204,8 @@ func TestSkipped(t *testing.T) {
 	}{
 		{"an empty .eh_frame", noCode, convert.NoCode},
 		{"script", []byte("#!/bin/sh\n"), convert.NotELF},
-		{"linker script", []byte("/* GNU ld script */ GROUP ( libc.so.6 libc_nonshared.a AS_NEEDED ( ld-linux-x86-64.so.2 ) )\n"), convert.NotELF},
+		{"linker script", []byte("/* GNU ld script */ GROUP ( libc.so.6 libc_nonshared.a AS_NEEDED ( " +
+			"ld-linux-x86-64.so.2 ) )\n"), convert.NotELF},
 		{"nothing", nil, convert.NotELF},
 		{"32 bits", with(func(b []byte) { b[elf.EI_CLASS] = byte(elf.ELFCLASS32) }), convert.Class32},
 		{"RISC-V", with(func(b []byte) { b[18] = byte(elf.EM_RISCV) }), convert.Machine},
@@ -219,12 +222,12 @@ func TestSkipped(t *testing.T) {
 			t.Errorf("%s: %+v, error %v", test.name, res, err)
 		}
 	}
-	// What is damaged is an error still.
+	// Malformed files are still an error.
 	damaged := with(func(b []byte) { b[0x3a] = 1 }) // e_shentsize
 	if _, res, err := do(damaged, skip(add(convert.Options{}))); err == nil {
 		t.Errorf("damaged: %+v", res)
 	}
-	// Members of an archive that are of other machines.
+	// Members of an archive for other machines.
 	odd := ar(plain, with(func(b []byte) { b[18] = byte(elf.EM_RISCV) }))
 	if _, _, err := inMemory(odd, convert.Options{}); err == nil {
 		t.Error("archive: no error")

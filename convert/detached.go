@@ -71,7 +71,7 @@ func (s *single) checkAttached(f *elffile.File, d *sframe.Section) (err error) {
 	c, err := Check(f, d, s.table)
 	if err == nil && len(c.Mismatches) > 0 {
 		m := &c.Mismatches[0]
-		err = fmt.Errorf("nothing was written: the detached .sframe is not that of this file: %d mismatches with the "+
+		err = fmt.Errorf("nothing was written: the detached .sframe does not match this file: %d mismatches with the "+
 			"CFI, the first at %#x-%#x: %s", len(c.Mismatches), m.Begin, m.End, m.What)
 		if !s.opt.Infer && c.Undescribed {
 			err = mayInfer(f, err)
@@ -108,7 +108,7 @@ func (s *single) detached(open Opener) ([]byte, uint64, error) {
 	return b, f.Sections[at.Section].Addr, cmp.Or(d.ReadError(), err)
 }
 
-// Belongs returns an error if the file with a detached .sframe is that of another program than f.
+// Belongs returns an error if the file with a detached .sframe is for a program other than f.
 func Belongs(d *Companion, f *elffile.File) error {
 	if err := elfwrite.Belongs(d.File(), f); err != nil {
 		return cmp.Or(d.ReadError(), f.ReadError(), fmt.Errorf("detached .sframe %s: %w", d.Path, err))

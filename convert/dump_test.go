@@ -22,10 +22,10 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// title is the line before a dump.
+// title is the first line of a dump.
 const title = "Contents of the SFrame section .sframe:\n"
 
-// printed is what Dump prints of a file in memory.
+// printed returns the output of Dump for a file in memory.
 func printed(t *testing.T, b []byte) string {
 	t.Helper()
 	var text bytes.Buffer
@@ -35,7 +35,7 @@ func printed(t *testing.T, b []byte) string {
 	return text.String()
 }
 
-// goldenDump is what objdump prints of a converted fixture, and TestObjdump compares.
+// goldenDump returns objdump's output for a converted fixture, which TestObjdump compares.
 func goldenDump(t *testing.T, name string, version sframe.Version) string {
 	t.Helper()
 	suffix := map[sframe.Version]string{sframe.V1: ".v1", sframe.V3: ".v3"}[version]
@@ -47,7 +47,7 @@ func goldenDump(t *testing.T, name string, version sframe.Version) string {
 	return title + text[at:]
 }
 
-// withoutSections takes the section headers away from a little-endian file.
+// withoutSections removes the section headers of a little-endian file.
 func withoutSections(t *testing.T, b []byte) []byte {
 	p := elftest.Patch(t.Fatalf, b)
 	p.Put64(elftest.EhShoff, 0)
@@ -56,7 +56,7 @@ func withoutSections(t *testing.T, b []byte) []byte {
 	return p.B
 }
 
-// sectionOf returns the bytes of a section and where it is, as debug/elf finds it.
+// sectionOf returns the contents of a section and its header, found with debug/elf.
 func sectionOf(t *testing.T, b []byte, name string) ([]byte, *elf.Section) {
 	t.Helper()
 	f, err := elf.NewFile(bytes.NewReader(b))
@@ -74,8 +74,8 @@ func sectionOf(t *testing.T, b []byte, name string) ([]byte, *elf.Section) {
 	return data, s
 }
 
-// TestDump prints the same of a file with section headers, without, and of the section alone, where addresses count
-// from its start.
+// TestDump expects the same output for a file with and without section headers, and for the bare section, whose
+// addresses are relative to its start.
 func TestDump(t *testing.T) {
 	for _, version := range []sframe.Version{sframe.V2, sframe.V3} {
 		for _, name := range []string{"amd64/prologue", "amd64/drap1", "amd64/plt", "aarch64/pac", "s390x/prologue"} {
@@ -97,15 +97,16 @@ func TestDump(t *testing.T) {
 			if relative(got) != relative(want) {
 				t.Errorf("%s, the section alone:\n%s", name, firstDifference(relative(got), relative(want)))
 			}
-			const code = 0x438 // where that of prologue begins
-			if first := fmt.Sprintf("pc = %#x,", code-s.Addr); name == "amd64/prologue" && !strings.Contains(got, first) {
+			const code = 0x438 // start of the code in prologue
+			first := fmt.Sprintf("pc = %#x,", code-s.Addr)
+			if name == "amd64/prologue" && !strings.Contains(got, first) {
 				t.Errorf("%s, the section alone, has no %q:\n%s", name, first, got)
 			}
 		}
 	}
 }
 
-// TestDumpObject prints where functions are in their sections, which have no addresses yet.
+// TestDumpObject prints the offsets of functions in their sections, which have no addresses yet.
 func TestDumpObject(t *testing.T) {
 	for _, opt := range []convert.Options{{}, {PCRel: true}, {Version: sframe.V3}} {
 		o := elftest.NewObject()
@@ -128,7 +129,7 @@ func TestDumpObject(t *testing.T) {
 	}
 }
 
-// limited is a writer that takes so many bytes.
+// limited is a writer that accepts a limited number of bytes.
 type limited struct{ left int }
 
 func (w *limited) Write(b []byte) (int, error) {
@@ -138,8 +139,7 @@ func (w *limited) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestNoSFrame expects errors of files without an .sframe, or with one that is none, and of writers that
-// take no more.
+// TestNoSFrame expects errors for files without an .sframe, for malformed sections, and for writers that fail.
 func TestNoSFrame(t *testing.T) {
 	prog := testfile.Read(t, filepath.Join(fixtures, "amd64/prologue"))
 	with := converted(t, "prologue", convert.Options{})
@@ -159,7 +159,7 @@ func TestNoSFrame(t *testing.T) {
 		{"text", []byte("text"), "ELF"},
 		{"a program without", prog, "no .sframe section and no PT_GNU_SFRAME"},
 		{"an object without", elftest.NewObject().Bytes(), "no .sframe section"},
-		{"a part of the section", section[:20], ".sframe+0x0: 20 bytes are too few for a header of 28"},
+		{"a part of the section", section[:20], ".sframe+0x0: section of 20 bytes is shorter than a header (28 bytes)"},
 		{"no magic number", damaged(func(p *elftest.Patcher) { p.Put16(int(s.Offset), 0) }), "magic"},
 		{"outside the file", damaged(func(p *elftest.Patcher) { p.Put64(p.Section(".sframe")+elftest.ShOff, 1<<40) }),
 			"0x10000000000"},
@@ -176,7 +176,7 @@ func TestNoSFrame(t *testing.T) {
 			t.Errorf("%s: %q printed, error %v; want %q", tt.name, text.String(), err, tt.want)
 		}
 		if tt.name == "a part of the section" {
-			continue // which only Dump takes
+			continue // only Dump supports it
 		}
 		if c, err := check(tt.b); err == nil ||
 			c != nil || !strings.Contains(err.Error(), tt.want) {
@@ -194,19 +194,19 @@ func TestNoSFrame(t *testing.T) {
 	}
 }
 
-// TestCheckMismatches changes a row of a function, and expects to be told where: from the row's start to the
-// next one's, in code that is as long as the golden says.
+// TestCheckMismatches modifies a row of a function, and expects a mismatch from the start of the row to the start of
+// the next, within the code described by the golden file.
 func TestCheckMismatches(t *testing.T) {
 	with := converted(t, "prologue", convert.Options{Version: sframe.V2, Share: convert.ShareOff})
 	section, s := sectionOf(t, with, ".sframe")
 	const header, fde = 28, 20 // bytes, of V2
 	rows := header + 4*fde
-	// Rows are a start of a byte, an info byte, and the CFA's offset and others of a byte each. What the
-	// first function has in front of the second one is one row without another offset.
+	// A row is a 1-byte start, an info byte, and 1-byte offsets of the CFA and others. The first function has one row
+	// with no other offset before the second function's rows.
 	second := rows + 3
 	for _, tt := range []struct {
 		name       string
-		at         int // of the byte, in the section
+		at         int // offset of the byte in the section
 		begin, end uint64
 	}{
 		{"the only row of the first function", rows + 2, 0x438, 0x440},
@@ -234,7 +234,7 @@ func TestCheckMismatches(t *testing.T) {
 		}
 	}
 
-	// Two of them come in the order of addresses. FDEs that are not said to be sorted are looked through.
+	// Two mismatches are in address order. FDEs without the sorted flag are searched linearly.
 	p := elftest.Patch(t.Fatalf, with)
 	p.B[int(s.Offset)+second+3+2] += 8
 	p.B[int(s.Offset)+rows+2] += 8
@@ -250,11 +250,11 @@ func TestCheckMismatches(t *testing.T) {
 	}
 }
 
-// A once is a file. One read fails, after N others. Several goroutines may read.
+// A once is a file in which one read fails, after N others. It is safe for concurrent use.
 type once struct {
 	io.ReaderAt
 	left atomic.Int64
-	err  error // io.EOF as where pread returns 0
+	err  error // io.EOF means that pread returns 0
 }
 
 func (f *once) ReadAt(b []byte, off int64) (int, error) {
@@ -264,8 +264,8 @@ func (f *once) ReadAt(b []byte, off int64) (int, error) {
 	return f.ReaderAt.ReadAt(b, off)
 }
 
-// TestReadErrors has each read of a file fail once, in all that is done with files in memory. Nothing is
-// written then, and the error is that of the system, not what could be made of half a file.
+// TestReadErrors makes each read of a file fail once, in all operations on files in memory. Nothing must be written,
+// and the error must be the system's, not that of a file that appears malformed.
 func TestReadErrors(t *testing.T) {
 	prog, object := testfile.Read(t, filepath.Join(fixtures, "amd64/drap1")), elftest.NewObject()
 	with := converted(t, "drap1", convert.Options{})
@@ -320,7 +320,8 @@ func TestReadErrors(t *testing.T) {
 			_, res, err := do(prog, attachRead(r, size))
 			return res != nil, err
 		}},
-		{"skip a script", []byte("#!/bin/sh\n" + strings.Repeat("echo text\n", 20)), into(dry(skip(one(convert.Options{}))))},
+		{"skip a script", []byte("#!/bin/sh\n" + strings.Repeat("echo text\n", 20)),
+			into(dry(skip(one(convert.Options{}))))},
 		{"skip a tar archive", make([]byte, 1024), into(dry(skip(one(convert.Options{}))))},
 		{"skip a file of 32 bits", narrow, into(dry(skip(one(convert.Options{}))))},
 		{"check", with, checked},
@@ -337,7 +338,7 @@ func TestReadErrors(t *testing.T) {
 				r := &once{ReaderAt: bytes.NewReader(tt.b), err: failure}
 				r.left.Store(int64(n))
 				done, err := tt.do(r, int64(len(tt.b)))
-				if r.left.Load() >= 0 { // there are no more reads
+				if r.left.Load() >= 0 { // no more reads
 					if err != nil || !done {
 						t.Errorf("%s: all of %d reads succeed, and the error is %v", tt.name, n, err)
 					}
@@ -355,7 +356,7 @@ func TestReadErrors(t *testing.T) {
 	}
 }
 
-// TestTold expects to be told of the file, and of the members of an archive with their sizes.
+// TestTold expects calls of Starting for the file, and for the members of an archive with their sizes.
 func TestTold(t *testing.T) {
 	prog, object := testfile.Read(t, filepath.Join(fixtures, "amd64/drap1")), elftest.NewObject().Bytes()
 	library := ar(prog, []byte("odd"), object)
@@ -387,7 +388,7 @@ func TestTold(t *testing.T) {
 	}
 }
 
-// TestKept has objects without CFI, which stay as they are, and linked files without, which are refused.
+// TestKept expects objects without CFI to be unchanged, and linked files without CFI to be rejected.
 func TestKept(t *testing.T) {
 	without := elftest.NewObject()
 	without.Sections[elftest.ObjFrame].Data = nil
@@ -404,7 +405,7 @@ func TestKept(t *testing.T) {
 		}
 	}
 	none := elftest.Patch(t.Fatalf, testfile.Read(t, filepath.Join(fixtures, "amd64/prologue")))
-	none.Contents(".eh_frame", make([]byte, 4)) // its end
+	none.Contents(".eh_frame", make([]byte, 4)) // terminator
 	if got, res, err := inMemory(none.B, convert.Options{}); !errors.Is(err, convert.ErrNoCode) || res != nil ||
 		len(got) > 0 {
 		t.Errorf("a program whose CFI describes nothing: %+v, error %v", res, err)
@@ -414,12 +415,12 @@ func TestKept(t *testing.T) {
 	unusable := elftest.Patch(t.Fatalf, testfile.Read(t, filepath.Join(fixtures, "amd64/prologue")))
 	unusable.Contents(".eh_frame", append(frames.B, 0, 0, 0, 0))
 	if got, res, err := inMemory(unusable.B, convert.Options{}); err == nil ||
-		!strings.Contains(err.Error(), "no CFI that can be used: ") || res != nil || len(got) > 0 {
+		!strings.Contains(err.Error(), "no usable CFI: ") || res != nil || len(got) > 0 {
 		t.Errorf("a program of unknown CFI: %+v, error %v", res, err)
 	}
 }
 
-// inexpressible is an object whose only function has a CFA that no row can say: the stack pointer is at it.
+// inexpressible returns an object whose only function has a CFA that no row can express.
 func inexpressible(sections func(*elftest.Object)) []byte {
 	o := elftest.NewObject()
 	o.Sections[elftest.ObjFrame].Data, o.Sections[elftest.ObjRela].Data = nil, nil
@@ -432,8 +433,8 @@ func inexpressible(sections func(*elftest.Object)) []byte {
 	return o.Bytes()
 }
 
-// TestObjectWithoutRows expects no .sframe in an object of which nothing can be said, as linkers take an
-// empty one for a damaged one. One that is there goes if it may be replaced.
+// TestObjectWithoutRows expects no .sframe in an object without rows, because linkers reject an empty section. An
+// existing .sframe is removed if it may be replaced.
 func TestObjectWithoutRows(t *testing.T) {
 	b := inexpressible(func(*elftest.Object) {})
 	got, res, err := inMemory(b, convert.Options{})
@@ -465,14 +466,13 @@ func TestObjectWithoutRows(t *testing.T) {
 	v1 := add(convert.Options{Version: sframe.V1})
 	for _, j := range []job{v1, dry(v1)} {
 		if got, res, err := do(elftest.NewObject().Bytes(), j); err == nil || res != nil || len(got) > 0 ||
-			err.Error() != "relocatable objects are converted to format 2 or 3 only" {
+			err.Error() != "relocatable objects can be converted to format 2 or 3 only" {
 			t.Errorf("to V1: %+v, error %v", res, err)
 		}
 	}
 }
 
-// TestDryRun expects of a run that writes nothing what one that writes says, and the check to be left out
-// where nobody wants it.
+// TestDryRun expects a dry run to return the same result as a normal run, and NoVerify to skip the check.
 func TestDryRun(t *testing.T) {
 	for name, b := range map[string][]byte{
 		"program": testfile.Read(t, filepath.Join(fixtures, "amd64/drap1")), "object": elftest.NewObject().Bytes(),
@@ -499,7 +499,7 @@ func TestDryRun(t *testing.T) {
 	}
 }
 
-// TestShare has the names of a Share, and what is none.
+// TestShare parses valid and invalid names of a Share.
 func TestShare(t *testing.T) {
 	for _, want := range []convert.Share{convert.ShareAuto, convert.ShareOn, convert.ShareOff} {
 		if got, err := convert.ParseShare(want.String()); err != nil || got != want {
@@ -511,7 +511,9 @@ func TestShare(t *testing.T) {
 		t.Errorf("error is %v, want %s", err, want)
 	}
 	// By default, lists are shared in little-endian output only. Functions are joined in both.
-	for name, shared := range map[string]bool{"aarch64/fponly": true, "aarch64_be/fponly": false, "s390x/offsets": false} {
+	for name, shared := range map[string]bool{
+		"aarch64/fponly": true, "aarch64_be/fponly": false, "s390x/offsets": false,
+	} {
 		b := testfile.Read(t, filepath.Join(fixtures, name))
 		size := make(map[convert.Share]uint64)
 		for _, share := range []convert.Share{convert.ShareOn, convert.ShareAuto, convert.ShareOff} {
@@ -521,13 +523,14 @@ func TestShare(t *testing.T) {
 			}
 			size[share] = res.Facts[0].Size
 		}
-		if (size[convert.ShareAuto] == size[convert.ShareOn]) != shared || size[convert.ShareAuto] >= size[convert.ShareOff] {
+		if (size[convert.ShareAuto] == size[convert.ShareOn]) != shared ||
+			size[convert.ShareAuto] >= size[convert.ShareOff] {
 			t.Errorf("%s: bytes by sharing: %v; want lists to be shared by default: %t", name, size, shared)
 		}
 	}
 }
 
-// TestMisplaced updates a section that is right, and where readers do not look for it.
+// TestMisplaced updates a correct section that is not where readers look for it.
 func TestMisplaced(t *testing.T) {
 	with := converted(t, "prologue", convert.Options{})
 	p := elftest.Patch(t.Fatalf, with)

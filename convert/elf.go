@@ -22,7 +22,7 @@ import (
 	"cfi2sframe/verify"
 )
 
-// A single is the work on one ELF file: the input, or a member of an archive.
+// A single is the state of an operation on one ELF file: the input or a member of an archive.
 type single struct {
 	*conversion
 	f      *elffile.File
@@ -32,18 +32,18 @@ type single struct {
 	debug  *Companion // the debug file, or nil
 	table  *cfi.Table
 	stubs  []plt.Stub
-	gaps   *padding.Gaps    // what may be padding, or nil; pads is set then
+	gaps   *padding.Gaps    // possible padding; nil once pads is set, or without padding
 	pads   []uint8          // sizes of the padding after functions, or nil
-	layout *elfwrite.Layout // of a linked file with an empty section, or nil
-	dst    *os.File         // the output of begin, or nil
-	copies sync.WaitGroup   // begin's
-	failed error            // of copies
+	layout *elfwrite.Layout // for a linked file with an empty section, or nil
+	dst    *os.File         // output created by begin, or nil
+	copies sync.WaitGroup   // copying started by begin
+	failed error            // error of copies
 
-	facts       *Facts       // or nil if nothing was translated
-	translation *translation // that the facts are about
+	facts       *Facts       // nil if nothing was translated
+	translation *translation // described by facts
 }
 
-// add adds an .sframe. With an error there may be facts to report.
+// add adds an .sframe. Even after an error, there may be facts to report.
 func (s *single) add() (err error) {
 	f := s.f
 	if elfwrite.DebugOnly(f) {
@@ -66,7 +66,7 @@ func (s *single) add() (err error) {
 	}
 	if s.table.Len() == 0 {
 		if len(s.table.Errors) > 0 {
-			return fmt.Errorf("no CFI that can be used: %w", s.table.Errors[0])
+			return fmt.Errorf("no usable CFI: %w", s.table.Errors[0])
 		}
 		if s.opt.Infer {
 			return ErrNoCode
@@ -111,8 +111,8 @@ func (s *single) add() (err error) {
 	return s.write(t)
 }
 
-// runs returns an error if a linked file has code in a segment that is not executable: packages disagree on whether it
-// is code.
+// runs returns an error if a linked file has code in a segment that is not executable, because packages disagree about
+// whether it is code.
 func runs(f *elffile.File) error {
 	if f.IsObject() {
 		return nil
@@ -136,15 +136,15 @@ func runs(f *elffile.File) error {
 			}
 		}
 		if in >= 0 {
-			return fmt.Errorf("section %s at file offset %#x is code, but program header %d at file offset %#x, with its "+
-				"bytes, has flags %#x and not PF_X: the file is damaged", s.Name, s.Off, in,
+			return fmt.Errorf("section %s at file offset %#x is code, but its program header %d at file offset %#x "+
+				"has flags %#x without PF_X: malformed file", s.Name, s.Off, in,
 				f.Phoff+uint64(in)*elffile.ProgSize, f.Progs[in].Flags)
 		}
 	}
 	return nil
 }
 
-// firstLayout returns the layout of a linked file with an empty section.
+// firstLayout returns the layout for a linked file with an empty section.
 func (s *single) firstLayout() (*elfwrite.Layout, error) {
 	opt := elfwrite.Options{Force: s.opt.replaces(), Refers: s.gaps.Refer}
 	switch {
@@ -160,7 +160,7 @@ func (s *single) firstLayout() (*elfwrite.Layout, error) {
 	return elfwrite.PlanInto(s.f, r.Begin, r.End, 0, opt)
 }
 
-// write writes the new file, and checks it.
+// write writes the new file and checks it.
 func (s *single) write(t *translation) error {
 	if s.create == nil {
 		if s.opt.NoVerify {
@@ -186,7 +186,7 @@ func (s *single) write(t *translation) error {
 	return err
 }
 
-// output makes the output, and writes the new file to it.
+// output creates the output and writes the new file to it.
 func (s *single) output(layout *elfwrite.Layout, section []byte) (*os.File, error) {
 	if err := s.ctx.Err(); err != nil {
 		return nil, err
@@ -206,8 +206,8 @@ func (s *single) output(layout *elfwrite.Layout, section []byte) (*os.File, erro
 	return dst, outfile.Plain(layout.Write(s.ctx, dst, s.src, section, nil))
 }
 
-// begin begins the output of a linked file that several workers share: what is before .sframe is copied while the file is
-// analysed. Without it libLLVM-14.so.1 takes 1.2 times as long (2026-11-24).
+// begin starts the output of a linked file if several workers share the work: it copies the bytes before .sframe while
+// the file is analyzed. Without it, libLLVM-14.so.1 takes 1.2 times as long (2026-11-24).
 func (s *single) begin() (err error) {
 	if s.create == nil || s.detach || s.opt.workers(s.table, s.f.Size) == 1 {
 		return nil
@@ -246,7 +246,7 @@ func (s *single) remove() error {
 	return nil
 }
 
-// removal returns the layout of the file without .sframe, which is in reserved bytes if these have symbols.
+// removal returns the layout of the file without .sframe. If reserved has symbols, .sframe is in reserved bytes.
 func (s *single) removal(reserved string) (*elfwrite.Layout, error) {
 	if reserved == "" {
 		return elfwrite.PlanRemoval(s.f)
@@ -264,11 +264,12 @@ func (s *single) removal(reserved string) (*elfwrite.Layout, error) {
 	return elfwrite.PlanInto(s.f, r.Begin, r.End, 0, elfwrite.Options{Force: true})
 }
 
-// unsound begins errors of results that cannot be read. As a rule the section headers contradict each other.
-const unsound = "nothing was written: this file has no sound layout"
+// unsound is the prefix of errors for results that cannot be read, usually because the section headers are
+// inconsistent.
+const unsound = "nothing was written: no valid layout for this file"
 
-// reread decodes the section of the given size from the new file as its readers do, compares it with the CFI, and
-// expects rows for as much code as was translated. The code is in another file, or in the new one if that is nil.
+// reread decodes the section of the given size from the new file like its readers, compares it with the CFI, and
+// expects rows for exactly the translated code. The code is in the file code, or in the new file if that is nil.
 func reread(dst *os.File, opt *Options, size uint64, code *elffile.File, table *cfi.Table, want *translate.Result,
 	workers int) error {
 	var d *sframe.Section
@@ -289,7 +290,7 @@ func reread(dst *os.File, opt *Options, size uint64, code *elffile.File, table *
 	return cmp.Or(compare(cmp.Or(code, f), d, table, want, workers), f.ReadError())
 }
 
-// reopen reads the headers of a file that was just written.
+// reopen reads the headers of a newly written file.
 func reopen(dst *os.File) (*elffile.File, error) {
 	info, err := dst.Stat()
 	if err != nil {
@@ -298,10 +299,10 @@ func reopen(dst *os.File) (*elffile.File, error) {
 	return elffile.New(dst, info.Size())
 }
 
-// dryCheck is reread for a result that is not written.
+// dryCheck is like reread, for a result that is not written.
 func (s *single) dryCheck(t *translation) error {
 	section, addr := t.section, t.layout.Addr
-	if s.f.IsObject() { // whose sections are all near the first
+	if s.f.IsObject() { // all sections are close to the first
 		var err error
 		addr = s.table.At(0).Begin
 		if section, err = t.content.Encode(addr); err != nil {
@@ -315,7 +316,7 @@ func (s *single) dryCheck(t *translation) error {
 	return err
 }
 
-// compare compares a section with the CFI. The linker sorts that of an object.
+// compare compares a section with the CFI. The section of an object is sorted first, as linkers do.
 func compare(f *elffile.File, d *sframe.Section, table *cfi.Table, want *translate.Result, workers int) error {
 	if f.IsObject() {
 		d = d.Sorted()
@@ -329,7 +330,7 @@ func compare(f *elffile.File, d *sframe.Section, table *cfi.Table, want *transla
 			ErrWrong, res.Total, res.Mismatches[0])
 	}
 	if res.Covered != want.Covered || res.Stubs != want.Synthesised || res.Padding != want.Padding {
-		return fmt.Errorf("%w: SFrame describes %d bytes of code, %d of PLT stubs and %d of padding, "+
+		return fmt.Errorf("%w: SFrame covers %d bytes of code, %d of PLT stubs and %d of padding, "+
 			"but %d, %d and %d were translated",
 			ErrWrong, res.Covered, res.Stubs, res.Padding, want.Covered, want.Synthesised, want.Padding)
 	}
@@ -337,7 +338,7 @@ func compare(f *elffile.File, d *sframe.Section, table *cfi.Table, want *transla
 }
 
 // The end of a signed kernel module: the signature, struct module_signature (include/linux/module_signature.h), and the
-// magic. The structure is a big-endian length in its last four bytes, and at 3 and 4 the lengths of names before the
+// magic. The last four bytes of the struct are a big-endian length. Bytes 3 and 4 are the lengths of names before the
 // signature, which modules of Linux before 4.3 have.
 const (
 	signatureMagic  = "~Module signature appended~\n"
@@ -345,7 +346,7 @@ const (
 	signatureTail   = signatureStruct + len(signatureMagic)
 )
 
-// signatureSize returns how many bytes at the end of a file are a signature of a kernel module.
+// signatureSize returns the size in bytes of the kernel module signature at the end of a file, or 0.
 func signatureSize(r io.ReaderAt, size int64) (int64, error) {
 	b := make([]byte, signatureTail)
 	if size < int64(len(b)) {
@@ -359,14 +360,14 @@ func signatureSize(r io.ReaderAt, size int64) (int64, error) {
 	}
 	n := int64(len(b)) + int64(b[3]) + int64(b[4]) + int64(binary.BigEndian.Uint32(b[signatureStruct-4:]))
 	if n > size {
-		return 0, fmt.Errorf("its module signature says that it has %d bytes, and the file has %d; "+
-			"remove the signature (strip does)", n, size)
+		return 0, fmt.Errorf("module signature of %d bytes is larger than the file (%d bytes); "+
+			"remove the signature, for example with strip", n, size)
 	}
 	return n, nil
 }
 
-// current returns errCurrent, and notes the facts, if the old .sframe of a linked file is up to date: readers find it,
-// and it has the bytes that would be written. Otherwise it returns nil.
+// current returns errCurrent and records the facts if the old .sframe of a linked file is up to date: readers find it,
+// and its bytes are those that would be written. Otherwise it returns nil.
 func (s *single) current() error {
 	b, addr, err := s.opt.oldBytes(s.f)
 	if err != nil {
@@ -394,7 +395,7 @@ func (s *single) current() error {
 	return errCurrent
 }
 
-// oldBytes returns the bytes of the old .sframe of a linked file, or all reserved bytes, and their address.
+// oldBytes returns the contents of the old .sframe of a linked file, or all reserved bytes, and their address.
 func (o *Options) oldBytes(f *elffile.File) ([]byte, uint64, error) {
 	if o.Reserved != "" {
 		return intoBytes(f, o.Reserved)
@@ -407,7 +408,7 @@ func (o *Options) oldBytes(f *elffile.File) ([]byte, uint64, error) {
 	return b, h.Vaddr, err
 }
 
-// unchanged reports whether an object with an .sframe would not change, and checks the section then.
+// unchanged reports whether an object with an .sframe would not change. If so, it checks the section.
 func (s *single) unchanged(t *translation) (bool, error) {
 	dst, err := outfile.Scratch()
 	if err != nil {

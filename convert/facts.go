@@ -8,57 +8,57 @@ import (
 	"cfi2sframe/translate"
 )
 
-// Facts are about the conversion of an ELF file: the input, or a member of an archive. Sizes are in bytes.
+// Facts describes the conversion of an ELF file: the input or a member of an archive. Sizes are in bytes.
 type Facts struct {
 	Member       string // its name in the archive, or ""
-	Stays        Reason // why it is unchanged, or ""
+	Stays        Reason // reason why it is unchanged, or ""
 	ABI          sframe.ABI
 	Format       Format
-	Functions    int                                // that CFI describes
-	Described    uint64                             // code that CFI describes
-	Covered      uint64                             // of Described: with rows, and Outermost
-	Inferred     uint64                             // of Covered: by rows from instructions
-	Outermost    uint64                             // of Covered: code without a caller that has no row
-	Topmost      uint64                             // of Covered: by registers that are known in the topmost frame only
-	Stubs        uint64                             // PLT stubs without CFI that have rows
-	Padding      uint64                             // padding after functions that has rows
-	Sums         map[translate.Reason]translate.Sum // code of Described without rows
+	Functions    int                                // number of functions with CFI
+	Described    uint64                             // code with CFI
+	Covered      uint64                             // part of Described with rows, including Outermost
+	Inferred     uint64                             // part of Covered whose rows are inferred from instructions
+	Outermost    uint64                             // part of Covered without a caller and without rows
+	Topmost      uint64                             // part of Covered whose rows are valid only in the topmost frame
+	Stubs        uint64                             // PLT stubs with rows but without CFI
+	Padding      uint64                             // padding after functions with rows
+	Sums         map[translate.Reason]translate.Sum // part of Described without rows, by reason
 	FDEs         int
 	FREs         uint64
 	Size         uint64 // of .sframe
-	MovedCode    uint64 // code that has another place in the output than in the file
-	StaleHeaders bool   // code finds the old program headers at __ehdr_start
+	MovedCode    uint64 // code whose file offset changes
+	StaleHeaders bool   // __ehdr_start refers to the old program headers
 	Unsigned     bool   // the signature of a kernel module was removed
 	Verified     bool
 }
 
-// Details are the sources of Facts, or of a Comparison. They are valid while Run.Report runs.
+// Details are the sources of Facts, or of a Comparison. They are valid only during Run.Report.
 type Details struct {
 	Facts      *Facts      // of a conversion, or nil
 	Comparison *Comparison // of Attach, or nil
 
-	InputSize uint64 // of the file, or the archive that contains it
+	InputSize uint64 // size of the file, or of the archive that contains it
 	File      *elffile.File
 	Debug     *Companion // the debug file, or nil
 	Table     *cfi.Table
 	Stubs     []plt.Stub
 	Result    *translate.Result // of a conversion
-	Pads      []uint8           // sizes of the padding after functions, as padding.Gaps.Sizes returns them, or nil
+	Pads      []uint8           // sizes of the padding after functions (see padding.Gaps.Sizes), or nil
 }
 
-// note notes the facts about a translation.
+// note records the facts about a translation.
 func (s *single) note(t *translation) {
 	r, lost := t.Result, t.Sums[translate.Outermost].Bytes
 	s.translation = t
 	s.facts = &Facts{
 		Member: s.member, ABI: t.abi,
 		Format:    Format{Version: s.opt.Version, PCRel: s.opt.PCRel, Outermost: s.opt.Outermost},
-		Functions: r.Functions, Described: r.Described, Covered: r.Covered + lost, Inferred: r.Inferred, Outermost: lost, Topmost: r.Topmost,
-		Stubs: r.Synthesised, Padding: r.Padding, Sums: r.Sums,
+		Functions: r.Functions, Described: r.Described, Covered: r.Covered + lost, Inferred: r.Inferred,
+		Outermost: lost, Topmost: r.Topmost, Stubs: r.Synthesised, Padding: r.Padding, Sums: r.Sums,
 	}
 }
 
-// report completes the facts about a conversion, and passes them on.
+// report completes the facts about a conversion and passes them to Run.Report.
 func (s *single) report(kept *Kept, unsigned bool) error {
 	if s.facts == nil {
 		return nil

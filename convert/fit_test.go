@@ -10,8 +10,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// TestFarSection replaces an .sframe at a low address. One function is 1 GiB after it, and one 2.2 GiB. The rows of the
-// first one are too large for its place. After the code, start addresses of 32 bits reach both functions.
+// TestFarSection replaces an .sframe at a low address. One function is 1 GiB after it, another 2.2 GiB. The rows of the
+// first do not fit in the old space. After the code, 32-bit start addresses reach both functions.
 func TestFarSection(t *testing.T) {
 	const (
 		source = `	.macro function
@@ -47,11 +47,12 @@ SECTIONS {
 	.far : { *(.far) } :far
 }
 `
-		size = 3 // of each function
+		size = 3 // of each function in bytes
 	)
 	text, layout := fmt.Sprintf(source, sframe.Magic), fmt.Sprintf(script, sframe.PTGNUSFrame)
 	in := linkScript(t, peer.Assembled(t, text), layout)
-	farther := linkScript(t, peer.Assembled(t, strings.Replace(text, "near, \"ax\"\n\tfunction", "near, \"ax\"", 1)), layout)
+	text = strings.Replace(text, "near, \"ax\"\n\tfunction", "near, \"ax\"", 1)
+	farther := linkScript(t, peer.Assembled(t, text), layout)
 	out, c := run(t, in, convert.Options{Force: true})
 	if c.Described != 2*size || c.Covered != 2*size || !c.Verified {
 		t.Errorf("%d of %d bytes are covered, verified %t; want %d", c.Covered, c.Described, c.Verified, 2*size)
@@ -59,9 +60,9 @@ SECTIONS {
 	if at := open(t, out).Section(sframe.SectionName).Addr; at < 0x90000000 {
 		t.Errorf("the section is at %#x", at)
 	}
-	// From the old place no code is in reach.
+	// From the old address, no code is in reach.
 	if _, err := tryRun(t, farther, convert.Options{Force: true, Version: sframe.V2}); err == nil ||
-		!strings.Contains(err.Error(), "is more than 2 GiB away from all code") {
+		!strings.Contains(err.Error(), "is more than 2 GiB from all code") {
 		t.Errorf("too far from all code: %v", err)
 	}
 	if _, err := tryRun(t, farther,

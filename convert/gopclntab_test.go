@@ -12,8 +12,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// TestGoProgram converts stripped programs of Go. If a function's frame has another size in the table than in the code,
-// its rows, and those of functions with the same table, are gaps, and all others are as in the sound program.
+// TestGoProgram converts stripped Go programs. If the table has a different frame size for a function than the code,
+// its rows, and those of functions with the same table, must be gaps, and all others must be as in the valid program.
 func TestGoProgram(t *testing.T) {
 	for _, arch := range []string{"amd64", "arm64", "s390x"} {
 		t.Run(arch, func(t *testing.T) {
@@ -25,7 +25,7 @@ func TestGoProgram(t *testing.T) {
 			order, at := f.Order, f.Section(".gopclntab").Off
 			pctab, records := at+order.Uint64(b[at+56:]), at+order.Uint64(b[at+64:])
 			var pcsp uint64
-			for i := records + 8; ; i += 8 { // one whose second row is a frame of 8, 16 or 24 bytes
+			for i := records + 8; ; i += 8 { // a function whose second row has a frame of 8, 16 or 24 bytes
 				record := records + uint64(order.Uint32(b[i+4:]))
 				pcsp = pctab + uint64(order.Uint32(b[record+16:]))
 				twice := b[pcsp+2]
@@ -53,14 +53,16 @@ func TestGoProgram(t *testing.T) {
 			if _, ok, err := section.Lookup(found.Begin); ok || err != nil {
 				t.Errorf("the section has a row at %#x: %v", found.Begin, err)
 			}
-			if lost := bytesOf["go-table"]; !res.Verified || res.Covered+lost != sound.Covered || lost > res.Covered/10 {
-				t.Errorf("%d bytes of %d covered, without %d; verified: %t", res.Covered, sound.Covered, lost, res.Verified)
+			lost := bytesOf["go-table"]
+			if !res.Verified || res.Covered+lost != sound.Covered || lost > res.Covered/10 {
+				t.Errorf("%d bytes of %d covered, without %d; verified: %t", res.Covered, sound.Covered, lost,
+					res.Verified)
 			}
 		})
 	}
 }
 
-// convertGo converts a program to V3, and returns the report and the section.
+// convertGo converts a program to V3 and returns the report and the section.
 func convertGo(t *testing.T, b []byte) (*conversion, *sframe.Section) {
 	t.Helper()
 	c := &conversion{}
@@ -75,7 +77,7 @@ func convertGo(t *testing.T, b []byte) (*conversion, *sframe.Section) {
 	return c, section
 }
 
-// TestGoOtherCode has a program whose code is not that of its table: all functions of Go are gaps.
+// TestGoOtherCode has a program whose code does not match its table: all Go functions must be gaps.
 func TestGoOtherCode(t *testing.T) {
 	b, err := os.ReadFile(goprog.Build(t, "CGO_ENABLED=0 GOARCH=amd64", "-ldflags=-s -w"))
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"cfi2sframe/elffile"
 )
 
-// A job is what is done with a file.
+// A job is an operation on a file.
 type job func(context.Context, *convert.Run) (*convert.Result, error)
 
 func add(opt convert.Options) job {
@@ -73,7 +73,7 @@ func dry(j job) job {
 	}
 }
 
-// do does a job with a file in memory, and returns the result. That of a dry run is empty.
+// do runs a job on a file in memory, and returns the output. The output of a dry run is empty.
 func do(b []byte, j job) ([]byte, *convert.Result, error) {
 	return doRead(bytes.NewReader(b), int64(len(b)), j)
 }
@@ -128,7 +128,7 @@ func checkRead(r io.ReaderAt, size int64, symbols string) (*convert.Comparison, 
 	return c, err
 }
 
-// readError returns the error of reading a file, or else err.
+// readError returns the read error of a file, or else err.
 func readError(f *elffile.File, err error) error {
 	if failed := f.ReadError(); failed != nil {
 		return failed

@@ -17,11 +17,11 @@ import (
 	"cfi2sframe/verify"
 )
 
-// Infers reports whether rows for code without CFI can be inferred in a file: one of amd64 that is linked, as the jumps
-// of objects have no targets yet.
+// Infers reports whether rows for code without CFI can be inferred in a file: it must be linked, because jumps in
+// objects have no targets yet, and for a supported machine (amd64).
 func Infers(f *elffile.File) bool { return !f.IsObject() && code.Supports(elf.Machine(f.Machine)) }
 
-// ErrMayInfer is part of the errors that Options.Infer may avoid.
+// ErrMayInfer is wrapped by errors that Options.Infer may avoid.
 var ErrMayInfer = errors.New("its instructions may give rows")
 
 // mayInfer adds ErrMayInfer to an error if the file has code that can be examined.
@@ -32,8 +32,7 @@ func mayInfer(f *elffile.File, err error) error {
 	return err
 }
 
-// infer adds rows to the table for code that neither the table nor a PLT stub describes: those that its instructions
-// prove.
+// infer adds to the table the rows that instructions prove for code covered neither by the table nor by a PLT stub.
 func infer(f *elffile.File, t *cfi.Table) error {
 	if !Infers(f) {
 		return nil
@@ -53,7 +52,7 @@ func infer(f *elffile.File, t *cfi.Table) error {
 	return nil
 }
 
-// inferred returns the rows of code that is neither described nor a PLT stub, and the code that has none.
+// inferred returns the rows inferred for code that is neither described nor a PLT stub, and the code without rows.
 func inferred(f *elffile.File, t *cfi.Table, described []elffile.Span) (*cfi.Inference, []code.Refusal, error) {
 	stubs, err := plt.Find(f, t)
 	if err != nil {
@@ -79,7 +78,7 @@ func inferred(f *elffile.File, t *cfi.Table, described []elffile.Span) (*cfi.Inf
 	}
 	for _, table := range []elf.SectionType{elf.SHT_SYMTAB, elf.SHT_DYNSYM} {
 		err := f.Symbols(table, func(_ *elffile.Section, s elffile.Symbol) {
-			t, local := elf.ST_TYPE(s.Info), elf.ST_BIND(s.Info) == elf.STB_LOCAL // as those of .cold parts
+			t, local := elf.ST_TYPE(s.Info), elf.ST_BIND(s.Info) == elf.STB_LOCAL // .cold parts have local symbols
 			if !local && (t == elf.STT_FUNC || t == elf.STT_GNU_IFUNC) {
 				text.Functions = append(text.Functions, s.Value)
 			}
@@ -96,7 +95,7 @@ func inferred(f *elffile.File, t *cfi.Table, described []elffile.Span) (*cfi.Inf
 	return prove(f, inf, r.withoutPadding(refused))
 }
 
-// prove leaves out what verify refuses.
+// prove removes functions that verify rejects.
 func prove(f *elffile.File, inf *cfi.Inference, refused []code.Refusal) (*cfi.Inference, []code.Refusal, error) {
 	wrong, err := verify.Code(f, inf)
 	if err != nil {
@@ -105,7 +104,8 @@ func prove(f *elffile.File, inf *cfi.Inference, refused []code.Refusal) (*cfi.In
 	inf.Functions = slices.DeleteFunc(inf.Functions, func(fn cfi.InferredFunction) bool {
 		_, bad := wrong[fn.Component]
 		if bad {
-			refused = append(refused, code.Refusal{Span: elffile.Span{Begin: fn.Begin, End: fn.End}, Reason: code.Unproved})
+			span := elffile.Span{Begin: fn.Begin, End: fn.End}
+			refused = append(refused, code.Refusal{Span: span, Reason: code.Unproved})
 		}
 		return bad
 	})
@@ -113,14 +113,14 @@ func prove(f *elffile.File, inf *cfi.Inference, refused []code.Refusal) (*cfi.In
 	return inf, refused, nil
 }
 
-// A codeReader reads code, and constant data.
+// A codeReader reads code and constant data.
 type codeReader struct {
 	f    *elffile.File
-	addr uint64 // of the window
+	addr uint64 // address of b
 	b    []byte
 }
 
-// gaps returns the code that is not known, without padding at its ends.
+// gaps returns the code outside known, without padding at its ends.
 func (r *codeReader) gaps(known []elffile.Span) ([]code.Gap, error) {
 	var out []code.Gap
 	meter := padding.NewMeter(r.f)
@@ -158,7 +158,7 @@ func (r *codeReader) gaps(known []elffile.Span) ([]code.Gap, error) {
 	return out, nil
 }
 
-// withoutPadding returns the refused code without the padding between functions, which nothing reaches.
+// withoutPadding removes unreachable padding between functions from the refused code.
 func (r *codeReader) withoutPadding(refused []code.Refusal) []code.Refusal {
 	meter := padding.NewMeter(r.f)
 	var in elffile.CodeRange
@@ -177,16 +177,16 @@ func (r *codeReader) withoutPadding(refused []code.Refusal) []code.Refusal {
 	return slices.DeleteFunc(refused, func(x code.Refusal) bool { return x.Begin >= x.End })
 }
 
-// window is the size in bytes of the code that is read at once.
+// window is the size of one read in bytes.
 const window = 256 << 10
 
-// each calls f for the code of functions, sorted by address.
+// each calls f with the code of each function. The functions must be sorted by address.
 func (r *codeReader) each(functions []elffile.Span, f func(addr uint64, code []byte)) error {
 	for _, fn := range functions {
 		if end := r.addr + uint64(len(r.b)); fn.Begin < r.addr || fn.End > end {
 			n := max(fn.Size(), window)
 			off, ok := r.f.FileOffset(fn.Begin, n)
-			for !ok && n > fn.Size() { // the end of the segment may be near
+			for !ok && n > fn.Size() { // near the end of the segment, fewer bytes are available
 				n = max(n/2, fn.Size())
 				off, ok = r.f.FileOffset(fn.Begin, n)
 			}
@@ -206,7 +206,7 @@ func (r *codeReader) each(functions []elffile.Span, f func(addr uint64, code []b
 	return nil
 }
 
-// data returns up to n bytes at an address that the program does not change.
+// data returns up to n bytes of constant data at an address.
 func (r *codeReader) data(addr uint64, n int) []byte {
 	for i := range r.f.Progs {
 		h := &r.f.Progs[i]

@@ -11,7 +11,7 @@ import (
 	"cfi2sframe/internal/testkit/testfile"
 )
 
-// TestConstantData reads data from read-only segments and RELRO only.
+// TestConstantData expects data to be read only from read-only segments and RELRO.
 func TestConstantData(t *testing.T) {
 	b := testfile.Read(t, "../testdata/bin/amd64/plt")
 	for i, h := range elftest.Parse(t, b).Progs {
@@ -41,7 +41,7 @@ func TestConstantData(t *testing.T) {
 	}
 }
 
-// TestInferWithoutCFI has files without .eh_frame: only with inferring there is a table.
+// TestInferWithoutCFI has files without .eh_frame: they have a table only when rows are inferred.
 func TestInferWithoutCFI(t *testing.T) {
 	p := elftest.Patch(t.Fatalf, testfile.Read(t, "../testdata/bin/amd64/prologue"))
 	for _, section := range []int{p.Section(".eh_frame"), p.Section(".eh_frame_hdr")} {

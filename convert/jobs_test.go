@@ -19,9 +19,10 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// TestReader has readers of some formats, and why they do not read others.
+// TestReader checks which formats readers accept, and why they reject others.
 func TestReader(t *testing.T) {
-	v1, v2, v3 := convert.Format{Version: sframe.V1}, convert.Format{Version: sframe.V2}, convert.Format{Version: sframe.V3}
+	v1, v2 := convert.Format{Version: sframe.V1}, convert.Format{Version: sframe.V2}
+	v3 := convert.Format{Version: sframe.V3}
 	pcrel, outermost := v2, v2
 	pcrel.PCRel, outermost.Outermost = true, true
 	for _, tt := range []struct {
@@ -34,14 +35,15 @@ func TestReader(t *testing.T) {
 		{"undefra", convert.Options{Version: sframe.V3}, convert.Reader{Formats: []convert.Format{v1, v3}}, ""},
 		{"undefra", convert.Options{Version: sframe.V3}, convert.Reader{Formats: []convert.Format{v2}}, "it is V3"},
 		{"undefra", convert.Options{Version: sframe.V2, PCRel: true}, convert.Reader{Formats: []convert.Format{v2}},
-			"it is V2 with start addresses from their own fields"},
-		{"undefra", convert.Options{Version: sframe.V2, PCRel: true}, convert.Reader{Formats: []convert.Format{pcrel}}, ""},
+			"it is V2 with start addresses relative to their own fields"},
+		{"undefra", convert.Options{Version: sframe.V2, PCRel: true},
+			convert.Reader{Formats: []convert.Format{pcrel}}, ""},
 		{"undefra", convert.Options{Version: sframe.V2, Outermost: true}, convert.Reader{Formats: []convert.Format{v2}},
 			"it is V2 with rows for code without a caller"},
 		{"undefra", convert.Options{Version: sframe.V2, Outermost: true},
 			convert.Reader{Formats: []convert.Format{outermost}}, ""},
 		{"plt", convert.Options{Version: sframe.V2}, convert.Reader{Formats: []convert.Format{v2}, NoPCMask: true},
-			"FDE 1, at 0x520, describes repeated blocks (PC mask), which the reader does not find"},
+			"FDE 1 at 0x520 has a PC mask, which the reader does not support"},
 		{"plt", convert.Options{Version: sframe.V2, NoPCMask: true},
 			convert.Reader{Formats: []convert.Format{v2}, NoPCMask: true}, ""},
 	} {
@@ -55,15 +57,16 @@ func TestReader(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		format convert.Format
-		linker string // one that merges sections of the format, or ""
+		linker string // a linker that merges sections of the format, or ""
 	}{{v1, ""}, {v2, "GNU ld 2.41 to 2.44"}, {pcrel, "GNU ld 2.45"}, {v3, "mold 3"}} {
-		if got := tt.format.Mergers(); (len(got) == 0) != (tt.linker == "") || tt.linker != "" && !slices.Contains(got, tt.linker) {
+		if got := tt.format.Mergers(); (len(got) == 0) != (tt.linker == "") ||
+			tt.linker != "" && !slices.Contains(got, tt.linker) {
 			t.Errorf("%v is merged by %v; want %q", tt.format, got, tt.linker)
 		}
 	}
 }
 
-// TestSeparate has files that cannot have a separate section, or do not need one, and separate files that do not fit.
+// TestSeparate has files that cannot have or do not need a separate section, and separate files that do not match.
 func TestSeparate(t *testing.T) {
 	prog := testfile.Read(t, filepath.Join(fixtures, "amd64/plt"))
 	alone, _, err := do(prog, detach(convert.Options{}))
@@ -97,23 +100,24 @@ func TestSeparate(t *testing.T) {
 	}{
 		{"detach from an object", object, detach(convert.Options{}), convert.NotLinked, "neither a program nor"},
 		{"detach from an archive", ar(object), detach(convert.Options{}), convert.NotLinked, "neither a program nor"},
-		{"detach from a converted file", with, detach(convert.Options{}), convert.Exists, "has an .sframe already"},
+		{"detach from a converted file", with, detach(convert.Options{}), convert.Exists, "already has an .sframe"},
 		{"detach by a longer build-id", prog, byBuildID, convert.NoBuildID, "it has no build-id"},
 		{"attach to an object", object, attach(alone), convert.NotLinked, "neither a program nor"},
-		{"attach to a converted file", with, attach(alone), convert.Exists, "has an .sframe already"},
+		{"attach to a converted file", with, attach(alone), convert.Exists, "already has an .sframe"},
 		{"attach nothing", prog, attachBy(func(*elffile.File) (*convert.Companion, error) { return nil, nil }),
 			convert.NoSFrame, "no .sframe for its build-id"},
 		{"attach what cannot be opened", prog,
 			attachBy(func(*elffile.File) (*convert.Companion, error) { return nil, failing }), "", failing.Error()},
 		{"attach that of another program", prog, attach(other), "", "detached .sframe detached: "},
-		{"attach rows that are wrong", prog, attach(wrong), "", "is not that of this file"},
+		{"attach rows that are wrong", prog, attach(wrong), "", "does not match this file"},
 		{"attach a program", prog, attach(prog), "", "it has no .note.cfi2sframe"},
 	} {
 		if _, res, err := do(tt.b, tt.job); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %+v, %v; want %q", tt.name, res, err, tt.want)
 		}
 		got, res, err := do(tt.b, skip(tt.job))
-		if tt.stay == "" && err == nil || tt.stay != "" && (err != nil || res.Stays != tt.stay || string(got) != string(tt.b)) {
+		if tt.stay == "" && err == nil ||
+			tt.stay != "" && (err != nil || res.Stays != tt.stay || string(got) != string(tt.b)) {
 			t.Errorf("%s, skipped: %+v, %v; want %q", tt.name, res, err, tt.stay)
 		}
 	}
@@ -125,15 +129,17 @@ func TestSeparate(t *testing.T) {
 	}
 }
 
-// TestOtherFiles has files that are none of those that the options are for.
+// TestOtherFiles has files to which the options do not apply.
 func TestOtherFiles(t *testing.T) {
-	prog, v3 := testfile.Read(t, filepath.Join(fixtures, "amd64/plt")), converted(t, "plt", convert.Options{Version: sframe.V3})
+	prog := testfile.Read(t, filepath.Join(fixtures, "amd64/plt"))
+	v3 := converted(t, "plt", convert.Options{Version: sframe.V3})
 	f := elftest.Parse(t, v3)
 	section, err := convert.ReadSection(f)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if why := refusal(t, v3, convert.LinuxModule); why != "it is not in a relocatable object, as modules are" {
+	const notModule = "the file is not a relocatable object with .sframe, as modules are"
+	if why := refusal(t, v3, convert.LinuxModule); why != notModule {
 		t.Errorf("a program as a module: %q", why)
 	}
 	user := converted(t, "plt", convert.Options{Version: sframe.V3, Linux: convert.LinuxUser})
@@ -142,13 +148,15 @@ func TestOtherFiles(t *testing.T) {
 	}
 	p := elftest.Patch(t.Fatalf, v3)
 	p.Put32(p.Segment(elf.PT_LOAD, 0)+4, uint32(elf.PF_R)) // p_flags of the code
-	if why := refusal(t, p.B, convert.LinuxUser); !strings.Contains(why, "is outside of the text") {
+	if why := refusal(t, p.B, convert.LinuxUser); !strings.Contains(why, "is outside the text") {
 		t.Errorf("code that is not executable: %q", why)
 	}
-	if _, err := convert.LinuxKernel.Refusal(f, section); err == nil || !strings.Contains(err.Error(), "no symbols _stext") {
+	if _, err := convert.LinuxKernel.Refusal(f, section); err == nil ||
+		!strings.Contains(err.Error(), "no symbols _stext") {
 		t.Errorf("a program as a kernel: %v", err)
 	}
-	if _, err := convert.FindSection(f, "no:symbols"); err == nil || !strings.Contains(err.Error(), "no symbols no and") {
+	if _, err := convert.FindSection(f, "no:symbols"); err == nil ||
+		!strings.Contains(err.Error(), "no symbols no and") {
 		t.Errorf("no such symbols: %v", err)
 	}
 	object, _, err := inMemory(elftest.NewObject().Bytes(), convert.Options{Version: sframe.V3})
@@ -186,7 +194,7 @@ func TestOtherFiles(t *testing.T) {
 	}
 	damaged := converted(t, "prologue", convert.Options{Version: sframe.V2, Share: convert.ShareOff})
 	_, in := sectionOf(t, damaged, ".sframe")
-	damaged[int(in.Offset)+28+20*int(damaged[in.Offset+8])+1] = 0x63 // a row's info, with words of no size
+	damaged[int(in.Offset)+28+20*int(damaged[in.Offset+8])+1] = 0x63 // info byte with an undefined word size
 	if section, err = convert.ReadSection(elftest.Parse(t, damaged)); err != nil {
 		t.Fatal(err)
 	}

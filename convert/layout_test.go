@@ -9,7 +9,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// many returns functions of four bytes each, with a row more than their first, in front of a .bss.
+// many returns functions of four bytes, each with one row besides its first, before a .bss.
 func many(functions int, bss uint64) string {
 	return fmt.Sprintf(`	.text
 	.globl _start
@@ -29,8 +29,8 @@ _start:
 `, functions, bss)
 }
 
-// TestReach has a .bss between code and .sframe that is so large that only some of the functions,
-// all of them or none are near enough for start addresses of 32 bits.
+// TestReach has a .bss of various sizes between code and .sframe, so that some, all or none of the functions are within
+// reach of 32-bit start addresses.
 func TestReach(t *testing.T) {
 	const functions, size = 1000, 4
 	for _, bss := range []uint64{0x6f000000, 0x70100000, 0x7fff0000, 0x7fff9000, 0x7fffa000, 0x7fffb000, 0x80000000} {
@@ -40,8 +40,7 @@ func TestReach(t *testing.T) {
 			{Version: sframe.V2, PCRel: true}} {
 			out, c := run(t, prog, opt)
 			at := open(t, out).Section(".sframe").Addr
-			// From the start of the section, or from the field of each function, which come
-			// one after the other, to the function.
+			// The distance is from the start of the section, or from the field of each function, to the function.
 			want, least := uint64(0), uint64(0)
 			for n := uint64(0); n < functions; n++ {
 				start := in.Entry + n*size

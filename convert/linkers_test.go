@@ -14,8 +14,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// TestLinkers converts programs of several compilers and linkers, runs them, on this
-// machine or under qemu-user, and expects every byte of their PLTs to be described.
+// TestLinkers converts programs from several compilers and linkers, runs them natively or under qemu-user, and expects
+// every byte of their PLTs to be covered.
 func TestLinkers(t *testing.T) {
 	const (
 		cflags = " -O2 -o prog user.c -lm "
@@ -71,7 +71,7 @@ func TestLinkers(t *testing.T) {
 	}
 }
 
-// plts expects every byte of the PLT sections to be described.
+// plts expects every byte of the PLT sections to be covered.
 func plts(t *testing.T, f *elffile.File) {
 	t.Helper()
 	d, err := convert.ReadSection(f)

@@ -15,8 +15,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A Linux is a part of the Linux series that reads sections. The rules below are those of its code: for user space v14
-// (May 2026), for the kernel v4 to v8 (April to October 2026); docs/readers.md says which version has which.
+// A Linux is a part of Linux that reads sections. The rules below follow its patch series: v14 for user space (May
+// 2026), v4 to v8 for the kernel (April to October 2026). docs/readers.md tells which version has which rule.
 type Linux uint8
 
 const (
@@ -26,29 +26,30 @@ const (
 	LinuxModule       // *.ko
 )
 
-// ErrRefused is returned if Linux would refuse the result.
-var ErrRefused = errors.New("nothing was written: Linux would refuse the section")
+// ErrRefused is returned if Linux would reject the result.
+var ErrRefused = errors.New("nothing was written: Linux would reject the section")
 
-// Errors of files that are none of those that the options are for.
+// Errors for files that the options do not apply to.
 var (
-	ErrReserved  = errors.New("only linked files have reserved bytes; linkers merge the sections of objects")
-	ErrNotModule = errors.New("modules are relocatable objects (*.ko), and this is a linked file")
+	ErrReserved  = errors.New("only linked files can have reserved bytes; linkers merge the sections of objects")
+	ErrNotModule = errors.New("modules are relocatable objects (*.ko), but this is a linked file")
 	ErrNoSymbols = errors.New("a linked kernel finds .sframe by symbols")
 )
 
-// inKernel reports whether the code to unwind is the kernel's.
+// inKernel reports whether the code to unwind is in the kernel.
 func (l Linux) inKernel() bool { return l == LinuxKernel || l == LinuxModule }
 
-// KernelSymbols are the start and the end of a kernel's section.
+// KernelSymbols are the symbols at the start and end of a kernel's section.
 const KernelSymbols = "__start_sframe:__end_sframe"
 
-// kernelText has the symbols of the text of a linked kernel, and then of other code whose FDEs Linux accepts.
+// kernelText lists the symbols around the text of a linked kernel, then those around other code whose FDEs Linux
+// accepts.
 var kernelText = [][2]string{
 	{"_stext", "_etext"},
 	{"_sinittext", "_einittext"}, {"__exittext_begin", "__exittext_end"}, {"_srodatatext", "_erodatatext"},
 }
 
-// symbolRanges returns the ranges between pairs of symbols. Only those of the first pair have to be there.
+// symbolRanges returns the ranges between pairs of symbols. Only the first pair is required to exist.
 func symbolRanges(f *elffile.File, pairs ...[2]string) ([]elffile.Span, error) {
 	var names []string
 	for _, p := range pairs {
@@ -65,21 +66,21 @@ func symbolRanges(f *elffile.File, pairs ...[2]string) ([]elffile.Span, error) {
 		if ok && both {
 			ranges = append(ranges, elffile.Span{Begin: begin.Value, End: end.Value})
 		} else if i == 0 {
-			return nil, fmt.Errorf("it has no symbols %s and %s; use the unstripped file, whose linker script defines them",
+			return nil, fmt.Errorf("no symbols %s and %s; use the unstripped file, whose linker script defines them",
 				p[0], p[1])
 		}
 	}
 	return ranges, nil
 }
 
-// outside returns which functions get no rows, or nil.
+// outside returns a function that reports which functions get no rows, or nil if all get rows.
 func (l Linux) outside(f *elffile.File, table *cfi.Table) (func(pc uint64) bool, error) {
 	switch {
 	case l == NotLinux:
 		return nil, nil
 	case l == LinuxUser:
 		return outsideSegment(f, table), nil
-	case f.IsObject() && len(f.Sections) > 0: // the names by which the module loader finds text that it frees
+	case f.IsObject() && len(f.Sections) > 0: // names of text that the module loader frees
 		return func(pc uint64) bool {
 			name := f.Sections[f.SectionAt(pc)].Name
 			return strings.HasPrefix(name, ".init") || strings.HasPrefix(name, ".exit")
@@ -103,8 +104,8 @@ func executable(f *elffile.File) (ranges []elffile.Span) {
 	return ranges
 }
 
-// outsideSegment returns which functions are outside the executable segment with most code, or nil if there is only
-// one. Linux adds the section to each segment, and refuses it if FDEs start elsewhere.
+// outsideSegment returns a function that reports which functions are outside the executable segment with the most code,
+// or nil if there is only one. Linux registers the section for each segment, and rejects it if FDEs start elsewhere.
 func outsideSegment(f *elffile.File, table *cfi.Table) func(pc uint64) bool {
 	ranges := executable(f)
 	if len(ranges) < 2 {
@@ -120,7 +121,7 @@ func outsideSegment(f *elffile.File, table *cfi.Table) func(pc uint64) bool {
 	return func(pc uint64) bool { return !text.Has(pc) }
 }
 
-// accepts returns whether an FDE may start at an address.
+// accepts returns a function that reports whether an FDE may start at an address.
 func (l Linux) accepts(f *elffile.File) (func(pc uint64) bool, error) {
 	var ranges []elffile.Span
 	switch {
@@ -146,7 +147,7 @@ func (l Linux) accepts(f *elffile.File) (func(pc uint64) bool, error) {
 	}, nil
 }
 
-// Refusal returns why Linux refuses the section s of the file f, or "".
+// Refusal returns the reason why Linux rejects the section s of the file f, or "".
 func (l Linux) Refusal(f *elffile.File, s *sframe.Section) (string, error) {
 	if l == NotLinux {
 		return "", nil
@@ -163,33 +164,33 @@ func (l Linux) Refusal(f *elffile.File, s *sframe.Section) (string, error) {
 	return l.refuse(s, l != LinuxModule && !f.IsObject(), accepts), nil
 }
 
-// refuse returns why Linux refuses a section whose FDEs may start where accepts says, or "". As sframe_read_header and
-// sframe_validate_section do, except for what sframe.Decode has checked.
+// refuse returns the reason why Linux rejects a section, or "". accepts reports where FDEs may start. The checks are
+// those of sframe_read_header and sframe_validate_section, except for those that sframe.Decode performs.
 func (l Linux) refuse(s *sframe.Section, sorted bool, accepts func(pc uint64) bool) string {
 	switch {
 	case s.Version != sframe.V3:
-		return fmt.Sprintf("its version is %d, not 3", s.Version)
+		return fmt.Sprintf("version is %d, not 3", s.Version)
 	case s.Flags&sframe.FDEFuncStartPCRel == 0:
-		return "flag 0x4 is clear: start addresses do not count from their own fields"
+		return "flag 0x4 is clear: start addresses are not relative to their own fields"
 	case sorted && s.Flags&sframe.FDESorted == 0:
 		return "flag 0x1 is clear: FDEs are not sorted"
 	case s.AuxLen != 0:
-		return fmt.Sprintf("it has an auxiliary header of %d bytes", s.AuxLen)
+		return fmt.Sprintf("auxiliary header of %d bytes", s.AuxLen)
 	case s.NumFDEs == 0 || s.NumFREs == 0:
-		return fmt.Sprintf("it has %d FDEs and %d FREs, not one of each at least", s.NumFDEs, s.NumFREs)
+		return fmt.Sprintf("%d FDEs and %d FREs, but at least one of each is required", s.NumFDEs, s.NumFREs)
 	}
 	s = s.Sorted()
 	reader, last := s.NewReader(), uint64(0)
 	for i := range s.Len() {
 		d := s.FDE(i)
 		at := func(what string) string {
-			return fmt.Sprintf("FDE %d, of %d bytes at %#x, %s", i, d.Size, d.Start, what)
+			return fmt.Sprintf("FDE %d (%d bytes at %#x) %s", i, d.Size, d.Start, what)
 		}
 		switch {
 		case d.Start <= last:
-			return at(fmt.Sprintf("is not after the one at %#x", last))
+			return at(fmt.Sprintf("is not after the FDE at %#x", last))
 		case !accepts(d.Start):
-			return at("is outside of the text")
+			return at("is outside the text")
 		case d.Flexible && l.inKernel():
 			return at("is flexible, which the kernel's own unwinder does not support")
 		}
@@ -201,7 +202,7 @@ func (l Linux) refuse(s *sframe.Section, sorted bool, accepts func(pc uint64) bo
 	return ""
 }
 
-// refuseModule returns why the module loader refuses the section of a module, or "".
+// refuseModule returns the reason why the module loader rejects the section of a module, or "".
 func refuseModule(f *elffile.File, s *sframe.Section) (string, error) {
 	at, err := elfwrite.FindSFrame(f)
 	if err != nil {
@@ -209,7 +210,7 @@ func refuseModule(f *elffile.File, s *sframe.Section) (string, error) {
 	}
 	a := arch.Of(elf.Machine(f.Machine))
 	if !f.IsObject() || at.Section == 0 {
-		return "it is not in a relocatable object, as modules are", nil
+		return "the file is not a relocatable object with .sframe, as modules are", nil
 	}
 	if a == nil {
 		return fmt.Sprintf("machine %v has no SFrame ABI", elf.Machine(f.Machine)), nil
@@ -237,10 +238,10 @@ func refuseModule(f *elffile.File, s *sframe.Section) (string, error) {
 				n++
 				switch {
 				case typ != want:
-					why = fmt.Sprintf("the relocation of .sframe+%#x has type %d, not %d", off, typ, want)
+					why = fmt.Sprintf("relocation at .sframe+%#x has type %d, not %d", off, typ, want)
 				case off > uint64(len(b)) || uint64(len(b))-off < uint64(l.StartSize) ||
 					anyByte(b[off:off+uint64(l.StartSize)]):
-					why = fmt.Sprintf("the field of the relocation of .sframe+%#x is not zero", off)
+					why = fmt.Sprintf("field of the relocation at .sframe+%#x is not zero", off)
 				}
 			}
 			return nil
@@ -255,10 +256,10 @@ func refuseModule(f *elffile.File, s *sframe.Section) (string, error) {
 	return "", nil
 }
 
-// anyByte reports whether a byte is not zero.
+// anyByte reports whether any byte is nonzero.
 func anyByte(b []byte) bool { return len(bytes.TrimLeft(b, "\x00")) > 0 }
 
-// suits returns an error if a file is none of those that Linux and Reserved are for.
+// suits returns an error if the options Linux and Reserved do not apply to a file.
 func (o *Options) suits(f *elffile.File) error {
 	switch {
 	case o.Reserved != "" && f.IsObject():
@@ -271,7 +272,7 @@ func (o *Options) suits(f *elffile.File) error {
 	return nil
 }
 
-// intoRange returns the addresses between two symbols of a linked file, which are START:END.
+// intoRange returns the range between two symbols, START:END, of a linked file.
 func intoRange(f *elffile.File, symbols string) (elffile.Span, error) {
 	begin, end, _ := strings.Cut(symbols, ":")
 	r, err := symbolRanges(f, [2]string{begin, end})
@@ -281,7 +282,7 @@ func intoRange(f *elffile.File, symbols string) (elffile.Span, error) {
 	return r[0], nil
 }
 
-// symbolsOf returns the symbols of the reserved bytes that have the section of a file, or "".
+// symbolsOf returns the symbols around the reserved bytes that contain the section of a file, or "".
 func symbolsOf(f *elffile.File, symbols string) string {
 	if symbols != "" || f.IsObject() || hasSFrame(f) {
 		return symbols
@@ -300,13 +301,13 @@ func intoBytes(f *elffile.File, symbols string) ([]byte, uint64, error) {
 	}
 	off, ok := f.FileOffset(r.Begin, r.Size())
 	if !ok || r.Begin >= r.End {
-		return nil, 0, fmt.Errorf("no loaded segment has the bytes from %#x to %#x", r.Begin, r.End)
+		return nil, 0, fmt.Errorf("no loaded segment contains the bytes from %#x to %#x", r.Begin, r.End)
 	}
 	b, err := f.ReadAt(sframe.SectionName, off, r.Size())
 	return b, r.Begin, err
 }
 
-// readInto decodes the .sframe between two symbols of a linked file. Nothing but zeros may follow it.
+// readInto decodes the .sframe between two symbols of a linked file. Only zeros may follow it.
 func readInto(f *elffile.File, symbols string) (*sframe.Section, error) {
 	b, addr, err := intoBytes(f, symbols)
 	if err != nil {

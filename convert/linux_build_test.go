@@ -20,8 +20,8 @@ import (
 	"cfi2sframe/translate"
 )
 
-// A kernel of two functions in .text and one in .init.text, with 64 bytes for .sframe and a symbol in the middle of
-// them. Only a flexible FDE can describe the second function.
+// A kernel with two functions in .text and one in .init.text, 64 bytes for .sframe, and a symbol in the middle of
+// these. Only a flexible FDE can describe the second function.
 const kernelSource = `
 	.cfi_sections .debug_frame
 	.text
@@ -76,7 +76,7 @@ func TestInto(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A header, an index entry, an attribute and two rows; the specification has their sizes.
+	// A header, an index entry, an attribute and two rows; the sizes are from the specification.
 	const size = 28 + 16 + 5 + (1 + 1 + 1) + (1 + 1 + 2)
 	c := res.Facts[0]
 	gaps := make(map[string]uint64)
@@ -103,7 +103,8 @@ func TestInto(t *testing.T) {
 		t.Fatalf("%+v, error %v", d, err)
 	}
 	checked, err := check(filled)
-	if err != nil || refusal(t, filled, convert.LinuxKernel) != "" || len(checked.Mismatches) > 0 || checked.Covered != 2 {
+	if err != nil || refusal(t, filled, convert.LinuxKernel) != "" || len(checked.Mismatches) > 0 ||
+		checked.Covered != 2 {
 		t.Errorf("check: %+v, %v", checked, err)
 	}
 
@@ -118,25 +119,27 @@ func TestInto(t *testing.T) {
 		name string
 		in   []byte
 		job  job
-		want any // bytes, an error, or a part of its text
+		want any // bytes, an error, or part of its text
 	}{
 		{"again", filled, add(opt), elfwrite.ErrExists},
 		{"force", stale, with(opt.Reserved, func(o *convert.Options) { o.Force = true }), filled},
 		{"update", filled, with(opt.Reserved, func(o *convert.Options) { o.Update = true }), filled},
 		{"update what is stale", stale, with(opt.Reserved, func(o *convert.Options) { o.Update = true }), filled},
-		{"update what has bytes after it", dirty, with(opt.Reserved, func(o *convert.Options) { o.Update = true }), filled},
+		{"update a section with bytes after it", dirty, with(opt.Reserved, func(o *convert.Options) {
+			o.Update = true
+		}), filled},
 		{"update of nothing", kernel, with(opt.Reserved, func(o *convert.Options) { o.Update = true }), filled},
 		{"bytes that are in use", used, with(opt.Reserved, func(o *convert.Options) { o.Force = true }),
 			"are in use: byte 0xffffffff8100000f is 0x05, not 0"},
-		{"a byte too few", kernel, with("__start_sframe:less", nil), "are 55; .sframe needs 56"},
+		{"a byte too few", kernel, with("__start_sframe:less", nil), "are only 55, but .sframe needs 56"},
 		{"just enough", kernel, with("__start_sframe:exact", nil), filled},
 		{"bytes after them", kernel, with("__start_sframe:after", nil), "are in use"},
-		{"backwards", kernel, with("__end_sframe:__start_sframe", nil), "are none"},
-		{"no symbol", kernel, with("__start_sframe:nothing", nil), "it has no symbols __start_sframe and nothing"},
+		{"backwards", kernel, with("__end_sframe:__start_sframe", nil), "the range is empty"},
+		{"no symbol", kernel, with("__start_sframe:nothing", nil), "no symbols __start_sframe and nothing"},
 		{"a kernel without --into", kernel, plain, "finds .sframe by symbols"},
 		{"a linked module", kernel, with("", func(o *convert.Options) { o.Linux = convert.LinuxModule }),
 			"modules are relocatable objects"},
-		{"an object", elftest.NewObject().Bytes(), add(opt), "only linked files have reserved bytes"},
+		{"an object", elftest.NewObject().Bytes(), add(opt), "only linked files can have reserved bytes"},
 		{"remove", filled, remove(""), kernel},
 		{"remove from other symbols", filled, remove("__start_sframe:exact"), kernel},
 		{"remove nothing", kernel, remove(""), elfwrite.ErrNone},
@@ -158,7 +161,7 @@ func TestInto(t *testing.T) {
 			}
 		}
 	}
-	// No header leads to the section, but the symbols do.
+	// Only the symbols locate the section, no header.
 	for _, symbols := range []string{"", "__start_sframe:exact"} {
 		c, err := checkRead(bytes.NewReader(filled), int64(len(filled)), symbols)
 		if err != nil || len(c.Mismatches) > 0 || c.Covered != 2 {
@@ -166,7 +169,7 @@ func TestInto(t *testing.T) {
 		}
 	}
 	if _, err := convert.FindSection(elftest.Parse(t, filled), "zeros:no_zeros"); err == nil ||
-		!strings.Contains(err.Error(), "no loaded segment has the bytes from") {
+		!strings.Contains(err.Error(), "no loaded segment contains the bytes from") {
 		t.Errorf("symbols that are not in the file: %v", err)
 	}
 	if text := printed(t, filled); !strings.Contains(text, "pc = 0xffffffff81000000, size = 2 bytes") {
@@ -181,7 +184,7 @@ func TestInto(t *testing.T) {
 	}
 }
 
-// TestModule converts modules: text that the kernel frees gets no rows.
+// TestModule converts modules. Text that the kernel frees must get no rows.
 func TestModule(t *testing.T) {
 	o := elftest.NewObject()
 	o.Code(".init.text", 64)
@@ -209,21 +212,23 @@ func TestModule(t *testing.T) {
 		{"not SHF_ALLOC", func(p *elftest.Patcher) { p.Put64(p.Section(".sframe")+elftest.ShFlags, 0) },
 			"section .sframe is not SHF_ALLOC"},
 		{"a field that is not zero", func(p *elftest.Patcher) { p.B[int(section.Offset)+field+7] = 1 },
-			"the field of the relocation of .sframe+0x1c is not zero"},
+			"field of the relocation at .sframe+0x1c is not zero"},
 		{"another relocation", func(p *elftest.Patcher) {
-			p.Put64(int(rela.Offset)+8, binary.LittleEndian.Uint64(p.B[rela.Offset+8:])&^0xffffffff|uint64(elf.R_X86_64_64))
-		}, "the relocation of .sframe+0x1c has type 1, not 24"},
+			symbol := binary.LittleEndian.Uint64(p.B[rela.Offset+8:]) &^ 0xffffffff
+			p.Put64(int(rela.Offset)+8, symbol|uint64(elf.R_X86_64_64))
+		}, "relocation at .sframe+0x1c has type 1, not 24"},
 		{"no relocations", func(p *elftest.Patcher) { p.Put64(p.Section(".rela.sframe")+elftest.ShSize, 0) },
 			"1 FDEs have 0 relocations"},
 		{"no flag 0x4", func(p *elftest.Patcher) { p.B[int(section.Offset)+3] = 0 }, "flag 0x4 is clear"},
 	} {
 		p := elftest.Patch(t.Fatalf, b)
 		tt.change(p)
-		if got := refusal(t, p.B, convert.LinuxModule); (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) {
+		got := refusal(t, p.B, convert.LinuxModule)
+		if (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
 	}
-	// A machine without an ABI: nothing is known of its relocations.
+	// For a machine without an ABI, relocations are unknown.
 	p := elftest.Patch(t.Fatalf, b)
 	const machine = 18 // offset of e_machine
 	p.Put16(machine, uint16(elf.EM_RISCV))
@@ -233,7 +238,7 @@ func TestModule(t *testing.T) {
 	}
 }
 
-// refusal returns why Linux refuses the section of a file, or "".
+// refusal returns the reason why Linux rejects the section of a file, or "".
 func refusal(t *testing.T, b []byte, linux convert.Linux) string {
 	t.Helper()
 	f := elftest.Parse(t, b)
@@ -248,8 +253,8 @@ func refusal(t *testing.T, b []byte, linux convert.Linux) string {
 	return why
 }
 
-// TestLinuxSegments converts a program with two executable segments, both with code, as BOLT makes them: all FDEs start
-// in one of them, or Linux would refuse the section.
+// TestLinuxSegments converts a program with two executable segments that both contain code, as produced by BOLT. All
+// FDEs must start in one of them, or Linux would reject the section.
 func TestLinuxSegments(t *testing.T) {
 	b := testfile.Read(t, filepath.Join(fixtures, "amd64/plt"))
 	const first, split = 2, 0x578 // the first PT_LOAD, and .text
@@ -292,10 +297,10 @@ func TestLinuxSegments(t *testing.T) {
 	}
 }
 
-// TestNotExecutable names the segment of code that is not executable.
+// TestNotExecutable expects an error for code in a segment that is not executable.
 func TestNotExecutable(t *testing.T) {
-	const want = "section .plt at file offset 0x510 is code, but program header 2 at file offset 0xb0, with its bytes, " +
-		"has flags 0x0 and not PF_X"
+	const want = "section .plt at file offset 0x510 is code, but its program header 2 at file offset 0xb0 " +
+		"has flags 0x0 without PF_X"
 	p := elftest.Patch(t.Fatalf, testfile.Read(t, filepath.Join(fixtures, "amd64/plt")))
 	p.Put32(p.Segment(elf.PT_LOAD, 0)+elftest.PhFlags, 0)
 	for i, j := range []job{add(convert.Options{}), detach(convert.Options{}), dry(add(convert.Options{}))} {

@@ -15,7 +15,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A vector is one of conformance/vectors.
+// A vector is a test vector from conformance/vectors.
 type vector struct {
 	Name    string
 	Format  string
@@ -46,9 +46,8 @@ func readVectors(t *testing.T) []vector {
 	return all
 }
 
-// refusal returns the beginning or a part of the reason for which Linux refuses the valid section b at addr, or "": by
-// the series' code (kernel/unwind/sframe.c: sframe_read_header, sframe_validate_section), and read without package
-// sframe.
+// refusal returns a part of the reason why Linux rejects the valid section b at addr, or "". It follows the code of the
+// patch series (kernel/unwind/sframe.c: sframe_read_header, sframe_validate_section) and does not use package sframe.
 func refusal(b []byte, addr uint64, l Linux) string {
 	var o binary.ByteOrder = binary.LittleEndian
 	if b[0] == 0xde {
@@ -58,15 +57,15 @@ func refusal(b []byte, addr uint64, l Linux) string {
 	n := int(o.Uint32(b[8:]))
 	switch {
 	case b[2] != 3:
-		return "its version is "
+		return "version is "
 	case b[3]&4 == 0:
 		return "flag 0x4 is clear"
 	case b[3]&1 == 0 && l != LinuxModule:
 		return "flag 0x1 is clear"
 	case b[7] != 0:
-		return "an auxiliary header"
+		return "auxiliary header"
 	case n == 0 || o.Uint32(b[12:]) == 0:
-		return "not one of each at least"
+		return "but at least one of each is required"
 	}
 	type fde struct {
 		start    uint64
@@ -82,7 +81,7 @@ func refusal(b []byte, addr uint64, l Linux) string {
 	for _, d := range all {
 		switch {
 		case d.start <= last:
-			return "is not after the one at"
+			return "is not after the FDE at"
 		case d.flexible && l != LinuxUser:
 			return "is flexible, which"
 		}
@@ -91,7 +90,7 @@ func refusal(b []byte, addr uint64, l Linux) string {
 	return ""
 }
 
-// TestLinuxVectors applies the rules to the vectors. Linux refuses all that are not valid, and some others.
+// TestLinuxVectors applies the rules to the vectors. Linux rejects all invalid sections and some others.
 func TestLinuxVectors(t *testing.T) {
 	reasons := make(map[string]int)
 	for _, v := range readVectors(t) {
@@ -112,7 +111,8 @@ func TestLinuxVectors(t *testing.T) {
 		}
 		for _, l := range []Linux{LinuxUser, LinuxKernel, LinuxModule} {
 			want := refusal(b, addr, l)
-			if v.Refuse != nil || v.Name == "3-amd64/gnu-2.47-fprules" && l == LinuxUser { // GNU as wrote one word too many
+			// GNU as emitted one word too many in the second case.
+			if v.Refuse != nil || v.Name == "3-amd64/gnu-2.47-fprules" && l == LinuxUser {
 				want = cmp.Or(want, "has malformed rows: ")
 			}
 			got := l.refuse(s, l != LinuxModule, func(uint64) bool { return true })
@@ -122,15 +122,15 @@ func TestLinuxVectors(t *testing.T) {
 			reasons[want]++
 			if want == "" {
 				got := l.refuse(s, l != LinuxModule, func(pc uint64) bool { return pc != s.FDE(s.Len()-1).Start })
-				if !strings.HasSuffix(got, "is outside of the text") {
+				if !strings.HasSuffix(got, "is outside the text") {
 					t.Errorf("%s, %d, text without the last FDE: %q", v.Name, l, got)
 				}
 			}
 		}
 	}
 	for _, want := range []string{
-		"", "its version is ", "flag 0x1 is clear", "an auxiliary header", "not one of each at least",
-		"is not after the one at", "is flexible, which", "has malformed rows: ",
+		"", "version is ", "flag 0x1 is clear", "auxiliary header", "but at least one of each is required",
+		"is not after the FDE at", "is flexible, which", "has malformed rows: ",
 	} {
 		if reasons[want] < 3 {
 			t.Errorf("%q has %d vectors", want, reasons[want])

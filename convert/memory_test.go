@@ -17,7 +17,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// ar makes an archive of files.
+// ar creates an archive of files.
 func ar(files ...[]byte) []byte {
 	b := []byte("!<arch>\n")
 	for i, f := range files {
@@ -29,8 +29,8 @@ func ar(files ...[]byte) []byte {
 	return b
 }
 
-// TestConvert expects the same of a writer as of a file: of linked files, and of archives with members of several
-// kinds.
+// TestConvert expects the same output from a writer as from a file, for linked files and for archives with members of
+// several kinds.
 func TestConvert(t *testing.T) {
 	inputs := make(map[string][]byte)
 	for _, abi := range []string{"amd64", "aarch64", "aarch64_be", "s390x"} {
@@ -64,7 +64,7 @@ func TestConvert(t *testing.T) {
 	}
 }
 
-// silent is a writer that nothing is written to.
+// silent is a writer to which nothing may be written.
 type silent struct{ t *testing.T }
 
 func (s silent) Write(b []byte) (int, error) {
@@ -72,7 +72,7 @@ func (s silent) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestConvertNothing expects nothing to be written where there is an error.
+// TestConvertNothing expects nothing to be written after an error.
 func TestConvertNothing(t *testing.T) {
 	prog := testfile.Read(t, filepath.Join(fixtures, "amd64/prologue"))
 	twice, _, err := inMemory(prog, convert.Options{})
@@ -85,7 +85,7 @@ func TestConvertNothing(t *testing.T) {
 		name string
 		ctx  context.Context
 		b    []byte
-		want error // nil for any
+		want error // nil for any error
 	}{
 		{name: "no ELF file", b: []byte("text")},
 		{name: "nothing", b: nil},
@@ -124,7 +124,7 @@ type broken struct{}
 
 func (broken) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
-// TestConvertPosition expects the position of a file that is read to stay, which is its owner's.
+// TestConvertPosition expects the file position of the input to be preserved, because it belongs to the caller.
 func TestConvertPosition(t *testing.T) {
 	f, err := os.Open(filepath.Join(fixtures, "amd64/prologue"))
 	if err != nil {

@@ -12,20 +12,19 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// plt is a function of 96 bytes with CFA = rsp + 8, and 8 more where the last 4 bits of the pc are 11 or more.
+// plt is a function of 96 bytes with CFA = rsp + 8, or rsp + 16 where the last 4 bits of the pc are 11 or more.
 func plt(align int) string {
 	return fmt.Sprintf(".balign %d\n.globl plt\n.type plt, @function\nplt:\n.cfi_startproc\n"+
 		".cfi_escape 0x0f, 11, 0x77, 8, 0x80, 0, 0x3f, 0x1a, 0x3b, 0x2a, 0x33, 0x24, 0x22\n"+
 		".skip 96, 0x90\n.cfi_endproc\n.size plt, 96\n", align)
 }
 
-// TestMoved has functions whose CFA depends on the pc: on what is the same wherever the code is put,
-// or not.
+// TestMoved has functions whose CFA depends on the pc, either in a way that is independent of the load address or not.
 func TestMoved(t *testing.T) {
 	object, shared, fixed := []string(nil), []string{"-shared"}, []string{"-no-pie"}
 	for _, tt := range []struct {
 		name, source string
-		link         []string // flags of ld; nil for an object
+		link         []string // ld flags; nil for an object
 		certain      bool
 	}{
 		{"object, aligned to 16", plt(16), object, true},
@@ -56,22 +55,24 @@ func TestMoved(t *testing.T) {
 	}
 }
 
-// TestMovedObject has GNU ld put converted objects at odd and at even multiples of their alignment, and
-// checks what it merges with the CFI there.
+// TestMovedObject has GNU ld place converted objects at odd and even multiples of their alignment, and compares the
+// merged section with the CFI.
 func TestMovedObject(t *testing.T) {
 	for _, tt := range []struct {
 		suite   string
 		version sframe.Version
 	}{{"trixie", sframe.V2}, {"sid", sframe.V3}} {
 		ld := peer.Tool(t, tt.suite, "ld.bfd")
-		// The other function has rows that are merged anyway.
-		in := peer.Assembled(t, ".globl _start\n_start:\n.cfi_startproc\nnop\n.cfi_endproc\n.section .text.plt,\"ax\"\n"+
+		// The other function has rows that are always merged.
+		in := peer.Assembled(t, ".globl _start\n_start:\n.cfi_startproc\nnop\n.cfi_endproc\n"+
+			".section .text.plt,\"ax\"\n"+
 			plt(16))
 		object, res := run(t, in, convert.Options{Version: tt.version})
 		for _, at := range []int{0x401000, 0x401010, 0x401020, 0x401030} {
 			dir := t.TempDir()
 			script, prog := filepath.Join(dir, "script"), filepath.Join(dir, "prog")
-			text := fmt.Sprintf("SECTIONS { . = %#x; .text : { *(.text.plt) *(.text) } .eh_frame : { *(.eh_frame) } .sframe : { *(.sframe) } }", at)
+			text := fmt.Sprintf("SECTIONS { . = %#x; .text : { *(.text.plt) *(.text) } "+
+				".eh_frame : { *(.eh_frame) } .sframe : { *(.sframe) } }", at)
 			if err := os.WriteFile(script, []byte(text), 0o666); err != nil {
 				t.Fatal(err)
 			}

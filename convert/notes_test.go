@@ -16,15 +16,14 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// TestOwnNotes converts programs with notes that they read themselves, by an address in their code
-// or data, and runs them: whatever moves, they have to print the same. Where nothing can give way,
-// the file is refused, and the note is named.
+// TestOwnNotes converts programs that read their own notes through an address in code or data, and runs them: the
+// output must not change. If no layout is possible, the file must be rejected with an error that names the note.
 func TestOwnNotes(t *testing.T) {
 	const (
 		gcc     = "gcc-16 -O2 note.c "
 		own     = "-DKIND=OWN -DREACH=CODE -DSECTION=.note.version "
 		pack    = "-DKIND=PACKAGE -DSECTION=.note.release "
-		large   = "-DPOINTER -Wl,-z,notext " // aligned to 8 bytes, which gives it a PT_NOTE of its own
+		large   = "-DPOINTER -Wl,-z,notext " // aligned to 8 bytes, so it gets a separate PT_NOTE
 		lld     = "-Blld "
 		mold    = "-fuse-ld=mold "
 		library = "-shared -fPIC -DLIBRARY -o libnote.so"
@@ -32,7 +31,7 @@ func TestOwnNotes(t *testing.T) {
 	)
 	for _, tt := range []struct {
 		name, build string
-		refused     string // "" if there is a way
+		refused     string // "" if there is a layout
 	}{
 		{"unknown, PIE", gcc + own + program,
 			`.note.gnu.build-id at file offset 0x350 cannot be moved: the program may read its note "App" of type 0x1`},
@@ -41,14 +40,14 @@ func TestOwnNotes(t *testing.T) {
 		{"unknown, static, lld", gcc + own + "-static " + lld + program, ""},
 		{"unknown, static, mold", gcc + own + "-static " + mold + program, ""},
 		{"unknown, static, no separate code", gcc + own + "-static -Wl,-z,noseparate-code " + program, ""},
-		{"unknown, static-pie", gcc + own + "-static-pie -fPIE " + program, `the note by "App" of type 0x1`},
-		{"unknown, library", gcc + own + library, `the note by "App" of type 0x1`},
-		{"unknown, library, lld", gcc + own + lld + library, `the note by "App" of type 0x1`},
-		{"unknown, library, mold", gcc + own + mold + library, `the note by "App" of type 0x1`},
+		{"unknown, static-pie", gcc + own + "-static-pie -fPIE " + program, `its note "App" of type 0x1`},
+		{"unknown, library", gcc + own + library, `its note "App" of type 0x1`},
+		{"unknown, library, lld", gcc + own + lld + library, `its note "App" of type 0x1`},
+		{"unknown, library, mold", gcc + own + mold + library, `its note "App" of type 0x1`},
 		{"unknown, library, mold, spare headers", gcc + own + mold + "-Wl,--spare-program-headers=2 " + library, ""},
 		{"unknown, PT_NOTE of its own, PIE", gcc + own + large + program, ""},
 		{"unknown, PT_NOTE of its own, PIE, lld", gcc + own + large + lld + program, ""},
-		{"unknown, PT_NOTE of its own, library", gcc + own + large + library, `the note by "App" of type 0x1`},
+		{"unknown, PT_NOTE of its own, library", gcc + own + large + library, `its note "App" of type 0x1`},
 		{"package, pointer to it, PIE", gcc + pack + "-DREACH=DATA " + program, "refers"},
 		{"package, pointer to it, library", gcc + pack + "-DREACH=DATA " + library, "refers"},
 		{"package, symbol, library", gcc + pack + "-DREACH=SYMBOL " + library, "refers"},
@@ -57,7 +56,7 @@ func TestOwnNotes(t *testing.T) {
 		{"package, relative relocations, packed", gcc + pack + "-DREACH=DATA -Wl,-z,pack-relative-relocs " + library,
 			"refers"},
 		{"package, section with symbols of its start", gcc + "-DKIND=PACKAGE -DREACH=START -DSECTION=package_note -s " +
-			library, "symbols of its start"},
+			library, "__start_ and __stop_ symbols"},
 		{"package, nothing refers to it", gcc + pack + "-DREACH=NONE " + library, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -94,7 +93,7 @@ func TestOwnNotes(t *testing.T) {
 	}
 }
 
-// replace puts a file in the place of another one.
+// replace renames a file over another.
 func replace(t *testing.T, from, to string) {
 	t.Helper()
 	if err := os.WriteFile(to, testfile.Read(t, from), 0o777); err != nil {

@@ -13,41 +13,42 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// DefaultVersion is the version that is written unless Options has another one: the only one that GNU as and ld 2.47
-// write, and the Linux series reads.
+// DefaultVersion is the version written unless Options selects another. It is the only one that GNU as and ld 2.47
+// write and the Linux patch series reads.
 const DefaultVersion = sframe.V3
 
-// Options say how to make a section. The zero value makes one of the default version, and checks the result.
+// Options control the section. The zero value selects the default version and checks the result.
 type Options struct {
-	Version   sframe.Version // to write; 0 stands for DefaultVersion
-	PCRel     bool           // start addresses count from their own field (errata 1)
+	Version   sframe.Version // version to write; 0 means DefaultVersion
+	PCRel     bool           // start addresses are relative to their own field (errata 1)
 	Outermost bool           // rows for code without a caller (errata 2)
-	Source    cfi.Source     // where the CFI comes from
-	Debug     Opener         // opens the debug file, which has the .debug_frame and the names that are not in the file; or nil
+	Source    cfi.Source     // sections from which CFI is loaded
+	Debug     Opener         // opens the debug file, for .debug_frame and names that the file lacks; or nil
 	Force     bool           // replace an old .sframe
 	Update    bool           // replace an old .sframe, unless it is up to date
 	NoVerify  bool           // do not check the result
-	Infer     bool           // rows from instructions, for code without CFI
-	NoPadding bool           // do not describe the padding between functions
-	NoPCMask  bool           // describe PLTs with rows for each entry, not with PC-mask FDEs
-	Share     Share          // of FRE lists
-	// Workers bounds the threads. 0 stands for the number of processors, and fewer for small files. The result does not
-	// depend on it.
+	Infer     bool           // infer rows from instructions for code without CFI
+	NoPadding bool           // no rows for padding between functions
+	NoPCMask  bool           // rows for each entry of a PLT instead of PC-mask FDEs
+	Share     Share          // sharing of FRE lists
+	// Workers bounds the number of threads. 0 means the number of processors, or fewer for small files. The result does
+	// not depend on it.
 	Workers int
-	// Linux is the part of Linux that reads the section. In a kernel, it limits what is written.
+	// Linux is the part of Linux that reads the section. For a kernel, it restricts what is written.
 	Linux Linux
-	// Reserved has the symbols START:END of bytes in a linked file that a linker script reserves for the section.
+	// Reserved names the symbols START:END around the bytes of a linked file that a linker script reserves for the
+	// section.
 	Reserved string
 }
 
 // An Opener opens a file that belongs to f. It may return nil if there is none.
 type Opener func(f *elffile.File) (*Companion, error)
 
-// A Companion is an open file that belongs to another one: its debug file, or the file with its detached .sframe. It
-// may be nil.
+// A Companion is an open file that belongs to another: its debug file, or the file with its detached .sframe. It may be
+// nil.
 type Companion struct {
 	ELF    *elffile.File
-	Path   string // in messages
+	Path   string // for messages
 	Closer io.Closer
 }
 
@@ -59,7 +60,7 @@ func (o Opener) open(f *elffile.File) (*Companion, error) {
 	return o(f)
 }
 
-// File returns the ELF file, or nil without a Companion.
+// File returns the ELF file, or nil if c is nil.
 func (c *Companion) File() *elffile.File {
 	if c == nil {
 		return nil
@@ -74,7 +75,7 @@ func (c *Companion) Close() {
 	}
 }
 
-// ReadError returns the error of reading the file, as elffile.File.ReadError does.
+// ReadError returns the error from reading the file, like elffile.File.ReadError.
 func (c *Companion) ReadError() error {
 	if err := c.File().ReadError(); err != nil {
 		return fmt.Errorf("debug file %s: %w", c.Path, err)
@@ -85,19 +86,19 @@ func (c *Companion) ReadError() error {
 // replaces reports whether an old .sframe may be replaced.
 func (o *Options) replaces() bool { return o.Force || o.Update }
 
-// Bounds of the memory of all workers, in bytes. Each has a table of all different programs of the file.
+// Bounds on the memory of all workers in bytes. Each worker has a table of all distinct programs of the file.
 const (
-	anyWorkers  = 96 << 20 // for any file
-	workerShare = 4        // and one more for each 4 bytes of the file
-	perWorker   = 2 << 20  // of each
-	perProgram  = 48       // of each, for each program
+	anyWorkers  = 96 << 20 // total for any file
+	workerShare = 4        // one additional byte per 4 bytes of the file
+	perWorker   = 2 << 20  // per worker
+	perProgram  = 48       // per worker and program
 )
 
-// functionsPerWorker is the smallest number of functions for another worker: to start one takes about as long as it
-// saves.
+// functionsPerWorker is the minimum number of functions per worker: with fewer, starting a worker takes about as long
+// as it saves.
 const functionsPerWorker = 1000
 
-// workers returns how many workers share the work on a table of a file of the given size.
+// workers returns the number of workers for a table of a file of the given size.
 func (o *Options) workers(t *cfi.Table, size uint64) int {
 	n := o.Workers
 	if n <= 0 {
@@ -107,13 +108,13 @@ func (o *Options) workers(t *cfi.Table, size uint64) int {
 	return max(1, min(n, t.Len(), int(min(most, math.MaxInt))))
 }
 
-// Share says whether FDEs may describe several functions or parts of one, and whether equal FRE lists are stored once.
-// In relocatable objects each function has one FDE and one list: GNU ld 2.44 and 2.47 write a list for each function,
-// but allocate less, and overwrite the section after .sframe.
+// Share tells whether FDEs may describe several functions or parts of them, and whether equal FRE lists are stored
+// once. In relocatable objects each function has one FDE and one list: GNU ld 2.44 and 2.47 write a list for each
+// function, but allocate less space, and overwrite the section after .sframe.
 type Share uint8
 
 const (
-	ShareAuto Share = iota // lists are shared in little-endian output only, which all readers can read
+	ShareAuto Share = iota // share lists only in little-endian output, where all readers support it
 	ShareOn
 	ShareOff // each function has one FDE and one list
 )
@@ -122,7 +123,7 @@ var shareNames = [...]string{ShareAuto: "auto", ShareOn: "on", ShareOff: "off"}
 
 func (s Share) String() string { return shareNames[s] }
 
-// ParseShare returns the Share of the given name.
+// ParseShare returns the Share with the given name.
 func ParseShare(name string) (Share, error) {
 	if i := slices.Index(shareNames[:], name); i >= 0 {
 		return Share(i), nil

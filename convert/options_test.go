@@ -7,8 +7,8 @@ import (
 	"cfi2sframe/internal/testkit/generate"
 )
 
-// TestSmallFiles expects one worker for a small file, and more for a larger one, within the memory that its size
-// allows. The option bounds them.
+// TestSmallFiles expects one worker for a small file and more for a larger file, within the memory limit for its size.
+// The option bounds the number.
 func TestSmallFiles(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
 	functions := make([]generate.Range, 3*functionsPerWorker)
@@ -17,12 +17,12 @@ func TestSmallFiles(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		functions, workers int
-		size               uint64 // of the file
+		size               uint64 // of the file in bytes
 		want               int
 	}{
 		{2, 0, 0, 1}, {2*functionsPerWorker - 1, 0, 0, 1}, {2 * functionsPerWorker, 0, 0, 2},
 		{3 * functionsPerWorker, 0, 0, 3}, {2, 3, 0, 2}, {2000, 3, 0, 3}, {2000, 1, 0, 1},
-		// One program needs 2 MiB and 48 bytes; any file has 96 MiB, and more for its size.
+		// One program needs 2 MiB and 48 bytes; every file has 96 MiB, plus a share of its size.
 		{2000, 200, 0, 47}, {2000, 200, 4 * 104 << 20, 99},
 	} {
 		table := generate.Described(t, functions[:tt.functions]...)

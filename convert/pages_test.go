@@ -13,9 +13,9 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// TestLargePages runs converted aarch64 programs with pages of 4, 16 and 64 KiB, which
-// kernels of that machine have. What is added has to be where the larger pages allow it,
-// and the program headers where the emulator, like old kernels, looks for them.
+// TestLargePages runs converted aarch64 programs with pages of 4, 16 and 64 KiB, all of which kernels for that machine
+// use. The new segment must be valid for the largest pages, and the program headers must be where the emulator and old
+// kernels expect them.
 func TestLargePages(t *testing.T) {
 	qemu := largePages(t)
 	const (
@@ -65,9 +65,8 @@ func TestLargePages(t *testing.T) {
 	}
 }
 
-// largePages returns an emulator that pretends that pages are larger than this
-// machine's. Since version 9 qemu does not; Debian 12 has version 7.2, and a static one
-// runs inside every suite.
+// largePages returns an emulator that emulates pages larger than the host's. qemu does so before version 9; Debian 12
+// has version 7.2, and its static build runs in every suite.
 func largePages(t *testing.T) string {
 	t.Helper()
 	path := peer.Look(t, "qemu-aarch64-static")

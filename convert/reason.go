@@ -11,14 +11,14 @@ import (
 	"cfi2sframe/internal/outfile"
 )
 
-// A Kept is a file, or a member of an archive, that is unchanged.
+// A Kept is an unchanged file or archive member.
 type Kept struct {
-	Member string // of an archive, or "" for the file itself
+	Member string // name in the archive, or "" for the file itself
 	Reason Reason
 	Why    error // with details
 }
 
-// A Reason says why a file, or a member of an archive, is unchanged. The names are stable.
+// A Reason tells why a file or archive member is unchanged. The names are stable.
 type Reason string
 
 const (
@@ -33,36 +33,36 @@ const (
 	ArchiveKind Reason = "archive-kind"
 	NoRoom      Reason = "no-room"
 	NoSFrame    Reason = "no-sframe"
-	NotLinked   Reason = "not-linked" // of Detach and Attach
-	Exists      Reason = "exists"     // of Detach and Attach
+	NotLinked   Reason = "not-linked" // for Detach and Attach
+	Exists      Reason = "exists"     // for Detach and Attach
 	NoBuildID   Reason = "no-build-id"
 	Compressed  Reason = "compressed"
 )
 
-// Errors of files that are unchanged.
+// Errors for unchanged files.
 var (
 	errCurrent   = errors.New("its .sframe is up to date")
-	errNoRows    = errors.New("nothing of its CFI has a form in SFrame")
-	ErrHasSFrame = errors.New("it has an .sframe already")
-	errDetached  = errors.New("the directory has no .sframe for its build-id")
+	errNoRows    = errors.New("none of its CFI can be expressed in SFrame")
+	ErrHasSFrame = errors.New("it already has an .sframe")
+	errDetached  = errors.New("no .sframe for its build-id in the directory")
 	errDebugOnly = errors.New("it has debug information, but no code")
 	errNotLinked = errors.New("it is neither a program nor a shared library")
-	// ErrCompressed is that of a caller, which knows the name of the file.
+	// ErrCompressed is returned by a caller, which knows the file name.
 	ErrCompressed = errors.New("is a compressed kernel module; unpack it")
-	errNoBuildID  = errors.New("it has no build-id, by which a directory has .sframe; use a file as output")
+	errNoBuildID  = errors.New("it has no build-id to name its .sframe in a directory; use a file as output")
 )
 
-// A condition says when an error leaves a file unchanged. The conversion fails otherwise.
+// A condition tells when an error leaves a file unchanged. Otherwise the conversion fails.
 type condition uint8
 
 const (
-	opening condition = iota // it is found when the file is opened, and Run.SkipUnsupported is set
-	reading                  // it is found later, and Run.SkipUnsupported is set
-	objects                  // as reading, or the file is an object
-	always                   // it is found later
+	opening condition = iota // error when the file is opened, and Run.SkipUnsupported is set
+	reading                  // later error, and Run.SkipUnsupported is set
+	objects                  // like reading, or the file is an object
+	always                   // later error
 )
 
-// refusals has the reason for each error by which a file may be unchanged, and the reason in a few words.
+// refusals lists the errors that may leave a file unchanged, with the reason and a short text.
 var refusals = []struct {
 	err    error
 	reason Reason
@@ -72,11 +72,11 @@ var refusals = []struct {
 	{elffile.ErrNotELF, NotELF, opening, "not an ELF file"},
 	{elffile.Err32Bit, Class32, opening, "32-bit file"},
 	{ErrCompressed, Compressed, opening, "compressed kernel module; unpack it"},
-	{archive.ErrKind, ArchiveKind, opening, "thin archive, or one of the BSD kind"},
+	{archive.ErrKind, ArchiveKind, opening, "thin archive or BSD archive"},
 	{errCurrent, Current, always, ".sframe up to date"},
-	{errNoRows, NoRows, always, "CFI that has no form in SFrame"}, // ld takes an empty section for damaged
+	{errNoRows, NoRows, always, "CFI that cannot be expressed in SFrame"}, // ld rejects an empty section
 	{cfi.ErrNone, NoCFI, objects, "no CFI"},
-	{ErrNoCode, NoCode, objects, "CFI that describes no code"},
+	{ErrNoCode, NoCode, objects, "CFI that covers no code"},
 	{elfwrite.ErrNone, NoSFrame, objects, "no .sframe"},
 	{arch.ErrABI, Machine, reading, "machine without an SFrame ABI"},
 	{elfwrite.ErrNoRoom, NoRoom, reading, "no room for more program headers"},
@@ -84,10 +84,10 @@ var refusals = []struct {
 	{errNotLinked, NotLinked, reading, "neither a program nor a shared library"},
 	{errNoBuildID, NoBuildID, reading, "no build-id"},
 	{errDetached, NoSFrame, reading, "no .sframe"},
-	{ErrHasSFrame, Exists, reading, "an .sframe already"},
+	{ErrHasSFrame, Exists, reading, "existing .sframe"},
 }
 
-// Text returns the reason in a few words.
+// Text returns a short text for the reason.
 func (r Reason) Text() string {
 	for _, refusal := range refusals {
 		if refusal.reason == r {
@@ -97,7 +97,7 @@ func (r Reason) Text() string {
 	return ""
 }
 
-// ReasonOf returns the reason that an error is, or "".
+// ReasonOf returns the reason for an error, or "".
 func ReasonOf(err error) Reason {
 	for _, r := range refusals {
 		if err != nil && errors.Is(err, r.err) && !outfile.OfMachine(err) {
@@ -107,7 +107,8 @@ func ReasonOf(err error) Reason {
 	return ""
 }
 
-// kept returns why a file is unchanged, if err is such a reason, or err. f is nil if the file could not be opened.
+// kept returns the reason why a file is unchanged, if err is one; otherwise it returns err. f is nil if the file could
+// not be opened.
 func (c *conversion) kept(f *elffile.File, err error) (*Kept, error) {
 	for _, r := range refusals {
 		if err == nil || outfile.OfMachine(err) || !errors.Is(err, r.err) || (f == nil) != (r.when == opening) {

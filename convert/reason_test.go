@@ -12,7 +12,7 @@ import (
 	"cfi2sframe/internal/arch"
 )
 
-// TestReasonOf expects the names that reports have, also for errors with details.
+// TestReasonOf expects the names used in reports, including for errors with details.
 func TestReasonOf(t *testing.T) {
 	for want, err := range map[convert.Reason]error{
 		"not-elf": elffile.ErrNotELF, "32-bit": elffile.Err32Bit, "machine": arch.ErrABI, "no-cfi": cfi.ErrNone,

@@ -32,8 +32,8 @@ func created(t *testing.T, b []byte) *os.File {
 	return f
 }
 
-// TestReread changes a result after it was written. Whatever is wrong with it, it does not pass: its layout,
-// its rows, or how much they describe.
+// TestReread modifies a result after it was written. Any error in its layout, its rows or its coverage must be
+// detected.
 func TestReread(t *testing.T) {
 	prog, err := os.ReadFile("../testdata/bin/amd64/prologue")
 	if err != nil {
@@ -56,7 +56,7 @@ func TestReread(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const unsound = "nothing was written: this file has no sound layout: "
+	const unsound = "nothing was written: no valid layout for this file: "
 	gnu := func(p *elftest.Patcher) int { return p.Segment(elf.ProgType(sframe.PTGNUSFrame), 0) }
 	off := func(p *elftest.Patcher) int { return int(p.U64(gnu(p) + elftest.PhOff)) }
 	const header, fde = 28, 20 // bytes, of V2
@@ -64,7 +64,7 @@ func TestReread(t *testing.T) {
 		name   string
 		change func(*elftest.Patcher)
 		want   string
-		wrong  bool // it is ErrWrong
+		wrong  bool // the error is ErrWrong
 	}{
 		{"nothing", func(*elftest.Patcher) {}, "", false},
 		{"no ELF file", func(p *elftest.Patcher) { p.B[0] = 0 }, unsound, false},
@@ -74,18 +74,18 @@ func TestReread(t *testing.T) {
 			copy(p.B[p.Segment(elf.PT_GNU_STACK, 0):], p.B[gnu(p):][:elffile.ProgSize])
 		}, unsound, false},
 		{"not loaded", func(p *elftest.Patcher) { p.Put64(gnu(p)+elftest.PhVaddr, 1<<40) },
-			unsound + "PT_GNU_SFRAME does not lie in a loaded segment", false},
+			unsound + "PT_GNU_SFRAME is not in a loaded segment", false},
 		{"loaded from elsewhere", func(p *elftest.Patcher) { p.Put64(gnu(p)+elftest.PhOff, 0x100) },
-			unsound + "PT_GNU_SFRAME does not lie in a loaded segment", false},
+			unsound + "PT_GNU_SFRAME is not in a loaded segment", false},
 		{"more in memory", func(p *elftest.Patcher) {
 			p.Put64(gnu(p)+elftest.PhMemsz, p.U64(gnu(p)+elftest.PhMemsz)-1)
-		}, unsound + "PT_GNU_SFRAME does not lie", false},
+		}, unsound + "PT_GNU_SFRAME is not in", false},
 		{"a section of another type", func(p *elftest.Patcher) {
 			p.Put32(p.Section(".sframe")+elftest.ShType, uint32(elf.SHT_PROGBITS))
 		},
-			unsound + "section .sframe is not what PT_GNU_SFRAME says", false},
+			unsound + "section .sframe contradicts PT_GNU_SFRAME", false},
 		{"a section elsewhere", func(p *elftest.Patcher) { p.Put64(p.Section(".sframe")+elftest.ShAddr, 0) },
-			unsound + "section .sframe is not what PT_GNU_SFRAME says", false},
+			unsound + "section .sframe contradicts PT_GNU_SFRAME", false},
 		{"another size", func(p *elftest.Patcher) {
 			h, s := gnu(p), p.Section(".sframe")
 			n := p.U64(s+elftest.ShSize) - 1
@@ -97,7 +97,8 @@ func TestReread(t *testing.T) {
 		{"a row", func(p *elftest.Patcher) { p.B[off(p)+header+4*fde+2] += 8 },
 			ErrWrong.Error() + ": 1 mismatches between SFrame and CFI, the first at 0x438-0x440", true},
 		{"less code", func(p *elftest.Patcher) { p.Put32(off(p)+header+4, p.U32(off(p)+header+4)-1) },
-			ErrWrong.Error() + ": SFrame describes 106 bytes of code, 0 of PLT stubs and 0 of padding, but 107, 0 and 0 were translated", true},
+			ErrWrong.Error() + ": SFrame covers 106 bytes of code, 0 of PLT stubs and 0 of padding, " +
+				"but 107, 0 and 0 were translated", true},
 		{"another function's code", func(p *elftest.Patcher) { p.Put32(off(p)+header+4, 9) }, ErrWrong.Error(), true},
 	} {
 		p := elftest.Patch(t.Fatalf, out.Bytes())
@@ -116,8 +117,7 @@ func TestReread(t *testing.T) {
 	}
 }
 
-// TestTargets has targets that cannot be made, or that take nothing: whoever made them is told why, and there is no
-// result.
+// TestTargets has outputs that cannot be created or written. The caller must get the error and no result.
 func TestTargets(t *testing.T) {
 	errNone := errors.New("no room for it")
 	prog, err := os.ReadFile("../testdata/bin/amd64/prologue")
@@ -187,7 +187,7 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// TestInterruptedArchive ends the context in the first member, and at the start.
+// TestInterruptedArchive cancels the context in the first member, and at the start.
 func TestInterruptedArchive(t *testing.T) {
 	odd := elftest.Ar(elftest.ArMember("odd/", []byte("text")), elftest.ArMember("even/", []byte("text")))
 	ended, cancel := context.WithCancel(t.Context())

@@ -11,15 +11,15 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A Format has the properties of a section that options choose.
+// A Format holds the properties of a section that options select.
 type Format struct {
 	Version   sframe.Version
-	PCRel     bool // start addresses count from their own field
+	PCRel     bool // start addresses are relative to their own field
 	Outermost bool // code without a caller has rows without data words
 }
 
-// Mergers returns the linkers that merge the sections of objects of the format; see docs/limits.md. Others print that
-// they leave them out, or nothing, and write the program without them; or they fail.
+// Mergers returns the linkers that merge sections of the format in objects; see docs/limits.md. Other linkers warn that
+// they drop them, drop them silently, or fail.
 func (f Format) Mergers() []string {
 	switch {
 	case f.Version == sframe.V2 && !f.PCRel:
@@ -37,7 +37,7 @@ func (f Format) String() string {
 	text := fmt.Sprintf("V%d", f.Version)
 	l, _ := f.Version.Layout()
 	if f.PCRel && !l.PCRel {
-		text += " with start addresses from their own fields"
+		text += " with start addresses relative to their own fields"
 	}
 	if f.Outermost && !l.Outermost {
 		text += " with rows for code without a caller"
@@ -48,10 +48,10 @@ func (f Format) String() string {
 // A Reader reads sections of some formats.
 type Reader struct {
 	Formats  []Format
-	NoPCMask bool // it does not find FDEs with PC masks
+	NoPCMask bool // it does not support PC-mask FDEs
 }
 
-// Refusal returns why the reader does not read a section, or "".
+// Refusal returns the reason why the reader cannot read a section, or "".
 func (r *Reader) Refusal(s *sframe.Section) (string, error) {
 	format, err := FormatOf(s)
 	if err != nil {
@@ -70,14 +70,14 @@ func (r *Reader) Refusal(s *sframe.Section) (string, error) {
 	}
 	for i, d := range s.FDEs() {
 		if d.PCMask {
-			return fmt.Sprintf("FDE %d, at %#x, describes repeated blocks (PC mask), which the reader does not find", i,
+			return fmt.Sprintf("FDE %d at %#x has a PC mask, which the reader does not support", i,
 				d.Start), nil
 		}
 	}
 	return "", nil
 }
 
-// maxFormatRows bounds the rows that are searched for those without data words: FDEs can share them.
+// maxFormatRows bounds the number of rows searched for rows without data words, because FDEs can share rows.
 const maxFormatRows = 1 << 24
 
 // FormatOf returns the format of a section.
@@ -94,7 +94,7 @@ func FormatOf(s *sframe.Section) (Format, error) {
 			return Format{}, err
 		}
 		if rows += len(refs); rows > maxFormatRows {
-			return Format{}, fmt.Errorf("FDEs of .sframe share more than %d rows, up to FDE %d", maxFormatRows, i)
+			return Format{}, fmt.Errorf("FDEs of .sframe share too many rows: more than %d at FDE %d", maxFormatRows, i)
 		}
 	}
 	for i := range reader.Rows {
@@ -103,14 +103,14 @@ func FormatOf(s *sframe.Section) (Format, error) {
 	return found, nil
 }
 
-// hasSFrame reports whether a file has an .sframe, or headers of one that contradict each other.
+// hasSFrame reports whether a file has an .sframe, or inconsistent headers for one.
 func hasSFrame(f *elffile.File) bool {
 	at, err := elfwrite.FindSFrame(f)
 	return err != nil || at.Section > 0 || at.Segment >= 0
 }
 
-// FindSection is ReadSection, or decodes what is in reserved bytes: those between the symbols START:END, or the kernel's
-// if no header leads to a section.
+// FindSection is like ReadSection, but decodes reserved bytes if symbols START:END are given, or if the file has the
+// kernel's symbols and no header for a section.
 func FindSection(f *elffile.File, symbols string) (*sframe.Section, error) {
 	if symbols = symbolsOf(f, symbols); symbols != "" {
 		return readInto(f, symbols)
@@ -118,8 +118,8 @@ func FindSection(f *elffile.File, symbols string) (*sframe.Section, error) {
 	return ReadSection(f)
 }
 
-// ReadSection decodes the .sframe of a file, which another tool may have written. It is found by the section headers,
-// or by PT_GNU_SFRAME in a file without. If the file has none, the error is sframe.ErrNone.
+// ReadSection decodes the .sframe of a file, which may be from another tool. It uses the section headers, or
+// PT_GNU_SFRAME in a file without section headers. If the file has no section, the error is sframe.ErrNone.
 func ReadSection(f *elffile.File) (*sframe.Section, error) {
 	at, err := elfwrite.FindSFrame(f)
 	switch {
@@ -145,8 +145,8 @@ func ReadSection(f *elffile.File) (*sframe.Section, error) {
 	return nil, sframe.ErrNone
 }
 
-// readObject decodes the .sframe of an object with its relocations applied. They count from each field, even
-// without the flag, which only the linker needs.
+// readObject decodes the .sframe of an object after applying its relocations. Relocated start addresses are relative to
+// their fields even without the flag, which only the linker needs.
 func readObject(f *elffile.File, s *elffile.Section) (*sframe.Section, error) {
 	b, err := f.ReadRelocated(s)
 	if err != nil {
@@ -166,7 +166,7 @@ func readObject(f *elffile.File, s *elffile.Section) (*sframe.Section, error) {
 	return d, err
 }
 
-// readResult decodes the .sframe of a new file as a stack tracer finds it: by PT_GNU_SFRAME, in loaded memory.
+// readResult decodes the .sframe of a new file like a stack tracer: through PT_GNU_SFRAME, in loaded memory.
 func readResult(f *elffile.File, size uint64) (*sframe.Section, error) {
 	if f.IsObject() {
 		return ReadSection(f)
@@ -185,8 +185,7 @@ func readResult(f *elffile.File, size uint64) (*sframe.Section, error) {
 	return sframe.Decode(b, h.Vaddr)
 }
 
-// loaded returns the PT_GNU_SFRAME of a linked file. It has to lie in loaded memory, and to agree with the section
-// headers if there are any.
+// loaded returns the PT_GNU_SFRAME of a linked file. It must be in loaded memory, and agree with any section headers.
 func loaded(f *elffile.File) (*elf.Prog64, error) {
 	at, err := elfwrite.FindSFrame(f)
 	if err != nil {
@@ -198,12 +197,13 @@ func loaded(f *elffile.File) (*elf.Prog64, error) {
 	h := &f.Progs[at.Segment]
 	off, ok := f.FileOffset(h.Vaddr, h.Memsz)
 	if !ok || off != h.Off || h.Filesz != h.Memsz {
-		return nil, errors.New("PT_GNU_SFRAME does not lie in a loaded segment")
+		return nil, errors.New("PT_GNU_SFRAME is not in a loaded segment")
 	}
 	if len(f.Sections) > 0 {
 		s := &f.Sections[at.Section]
-		if s.Name != sframe.SectionName || s.Type != sframe.SHTGNUSFrame || s.Size != h.Filesz || s.Addr != h.Vaddr || s.Off != h.Off {
-			return nil, errors.New("section .sframe is not what PT_GNU_SFRAME says")
+		if s.Name != sframe.SectionName || s.Type != sframe.SHTGNUSFrame || s.Size != h.Filesz || s.Addr != h.Vaddr ||
+			s.Off != h.Off {
+			return nil, errors.New("section .sframe contradicts PT_GNU_SFRAME")
 		}
 	}
 	return h, nil

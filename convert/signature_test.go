@@ -15,15 +15,15 @@ import (
 	"cfi2sframe/internal/testkit/testfile"
 )
 
-// signed appends a signature as Linux's scripts/sign-file does: the signature, struct module_signature
-// (include/linux/module_signature.h) of the given length of it, and the magic.
+// signed appends a signature like Linux's scripts/sign-file: the signature, struct module_signature
+// (include/linux/module_signature.h) with the given length, and the magic.
 func signed(b []byte, signature int, length uint32) []byte {
 	end := []byte{0, 0, 2, 0, 0, 0, 0, 0} // algo, hash, id_type: PKEY_ID_PKCS7, signer_len, key_id_len, padding
 	end = binary.BigEndian.AppendUint32(end, length)
 	return slices.Concat(b, bytes.Repeat([]byte{0xa5}, signature), end, []byte("~Module signature appended~\n"))
 }
 
-// TestSignature converts files with a signature at their end: it goes if the file changes.
+// TestSignature converts files with a module signature: it must be removed if the file changes.
 func TestSignature(t *testing.T) {
 	object, prog := elftest.NewObject().Bytes(), testfile.Read(t, filepath.Join(fixtures, "amd64/prologue"))
 	for name, b := range map[string][]byte{"object": object, "program": prog} {
@@ -43,7 +43,7 @@ func TestSignature(t *testing.T) {
 		if err != nil || !bytes.Equal(got, plain) || !res.Unsigned {
 			t.Errorf("%s; want removed: %d bytes, %d; error %v", name, len(got), len(plain), err)
 		}
-		// What does not change keeps it.
+		// Unchanged files keep the signature.
 		current := signed(want, 3, 3)
 		got, res, err = inMemory(current, convert.Options{Update: true})
 		if err != nil || !bytes.Equal(got, current) || res.Unsigned || res.Facts[0].Unsigned {
@@ -54,13 +54,13 @@ func TestSignature(t *testing.T) {
 			name == "object" && (err != nil || res.Unsigned) {
 			t.Errorf("%s, nothing to remove: %v", name, err)
 		}
-		// One that is longer than the file is none that Linux accepts.
+		// Linux does not accept a signature that is longer than the file.
 		if _, _, err := inMemory(signed(b, 700, 1<<30), convert.Options{}); err == nil ||
 			!strings.Contains(err.Error(), "module signature") {
 			t.Errorf("%s: a signature of 2^30 bytes: %v", name, err)
 		}
 	}
-	// A part of the magic is no signature.
+	// A partial magic is not a signature.
 	cut := signed(object, 8, 8)
 	if _, res, err := inMemory(cut[:len(cut)-1], convert.Options{}); err != nil || res.Unsigned {
 		t.Errorf("without the last byte: %v", err)

@@ -18,20 +18,20 @@ import (
 	"cfi2sframe/translate"
 )
 
-// A translation has the rows of a file, and the section with them.
+// A translation holds the rows of a file and their section.
 type translation struct {
 	*translate.Result
 	content *emit.Section
 	abi     sframe.ABI
-	layout  *elfwrite.Layout // of the new file; set by fit
+	layout  *elfwrite.Layout // layout of the new file; set by fit
 	section []byte           // encoded for the layout
 }
 
-// fit translates the CFI and finds the layout of the new file. Start addresses of 32 bits may not reach all code, which
-// depends on the place of the section. As a rule that is the planned one. But the place of an old section has space for
-// a small section only; and start addresses that count from their own fields reach less if there are many.
+// fit translates the CFI and computes the layout of the new file. 32-bit start addresses may not reach all code,
+// depending on the section's address. Usually that is the planned address. But the space of an old section fits only a
+// small section, and start addresses relative to their own fields reach less code if there are many.
 func (s *single) fit() (*translation, error) {
-	var reach translate.Reach // of an object it is up to the linker
+	var reach translate.Reach // unlimited in an object: linkers place the section
 	var addr uint64
 	if s.layout != nil {
 		addr = s.layout.Addr
@@ -50,7 +50,7 @@ func (s *single) fit() (*translation, error) {
 		gaps := t.Sums[translate.TooFar].Ranges > 0
 		if err == nil && (!gaps || t.layout.Addr == addr || !first) {
 			if gaps && t.content.NumFDEs() == 0 && hasSFrame(s.f) {
-				return nil, fmt.Errorf("the old .sframe at %#x is more than 2 GiB away from all code; "+
+				return nil, fmt.Errorf("the old .sframe at %#x is more than 2 GiB from all code; "+
 					"remove it first, or use format 3", addr)
 			}
 			return t, nil
@@ -66,12 +66,13 @@ func (s *single) fit() (*translation, error) {
 	}
 }
 
-// reach returns which code a section at addr reaches.
+// reach returns the code that start addresses in a section at addr reach.
 func (s *single) reach(addr uint64, fdes int) translate.Reach {
 	return translate.ReachOf(s.opt.Version, addr, s.opt.PCRel, fdes)
 }
 
-// plan finds the layout of the new file, and encodes the section for it. With a *emit.RangeError there is a layout.
+// plan computes the layout of the new file and encodes the section for it. If the error is an *emit.RangeError, the
+// layout is valid.
 func (s *single) plan(b *emit.Section) (*elfwrite.Layout, []byte, error) {
 	if s.f.IsObject() {
 		return s.planObject(b)
@@ -84,10 +85,11 @@ func (s *single) plan(b *emit.Section) (*elfwrite.Layout, []byte, error) {
 	return layout, section, err
 }
 
-// planObject is plan for a relocatable object. One without rows gets no section: ld takes an empty one for damaged.
+// planObject is plan for a relocatable object. If there are no rows, it adds no section, because ld rejects empty
+// sections.
 func (s *single) planObject(b *emit.Section) (*elfwrite.Layout, []byte, error) {
 	if l, _ := s.opt.Version.Layout(); !l.Objects {
-		return nil, nil, errors.New("relocatable objects are converted to format 2 or 3 only")
+		return nil, nil, errors.New("relocatable objects can be converted to format 2 or 3 only")
 	}
 	if b.NumFDEs() == 0 {
 		if at, err := elfwrite.FindSFrame(s.f); err != nil {
@@ -116,9 +118,9 @@ func (s *single) planObject(b *emit.Section) (*elfwrite.Layout, []byte, error) {
 // objectType returns the type of an object's .sframe.
 func (s *single) objectType() elf.SectionType {
 	if l, _ := s.opt.Version.Layout(); l.PCRel || s.opt.PCRel {
-		return elf.SectionType(sframe.SHTGNUSFrame) // as binutils 2.45 and later write it
+		return elf.SectionType(sframe.SHTGNUSFrame) // binutils 2.45 and later
 	}
-	return elf.SHT_PROGBITS // 2.44
+	return elf.SHT_PROGBITS // binutils 2.44
 }
 
 // translate translates the CFI.
@@ -155,7 +157,7 @@ func (s *single) translate(reach translate.Reach) (*translation, error) {
 	return t, nil
 }
 
-// code returns n bytes of code at an address, or nil if the file does not have them.
+// code returns n bytes of code at an address, or nil if the file does not contain them.
 func (s *single) code(addr, n uint64) []byte {
 	off, ok := s.f.FileOffset(addr, n)
 	if s.f.IsObject() {
@@ -172,7 +174,7 @@ func (s *single) code(addr, n uint64) []byte {
 	return b
 }
 
-// parallel translates all parts of a table at the same time.
+// parallel translates all parts of a table concurrently.
 func (t *translation) parallel(parts []*cfi.Table, enc emit.Options, opt translate.Options) ([]*emit.Builder, error) {
 	builders := make([]*emit.Builder, len(parts))
 	results := make([]*translate.Result, len(parts))
@@ -184,13 +186,13 @@ func (t *translation) parallel(parts []*cfi.Table, enc emit.Options, opt transla
 			part.Padding, opt.Padding = opt.Padding[:parts[i].Len()], opt.Padding[parts[i].Len():]
 		}
 		if i < len(parts)-1 {
-			part.Stubs = nil // they come last
+			part.Stubs = nil // the last part has the stubs
 		}
 		work := func() {
 			if builders[i], errs[i] = emit.NewBuilder(enc); errs[i] != nil {
 				return
 			}
-			// Most programs occur in one part only, and each part has its share of them and some more.
+			// Most programs occur in only one part, so each part has its share of them and some more.
 			n, programs := parts[i].Len(), parts[i].NumPrograms()
 			builders[i].Grow(n, min(n, programs, programs/len(parts)*9/8+1))
 			results[i], errs[i] = translate.Translate(parts[i], part, builders[i])
@@ -209,7 +211,7 @@ func (t *translation) parallel(parts []*cfi.Table, enc emit.Options, opt transla
 	return builders, nil
 }
 
-// findGaps finds the PLT stubs, and the gaps between functions that may be padding.
+// findGaps finds the PLT stubs and the gaps between functions that may be padding.
 func (s *single) findGaps() (err error) {
 	s.stubs, err = plt.Find(s.f, s.table)
 	if err == nil && !s.opt.NoPadding {
@@ -218,7 +220,7 @@ func (s *single) findGaps() (err error) {
 	return err
 }
 
-// padding returns the sizes of the padding after functions, or nil for none. It looks for them once.
+// padding returns the sizes of the padding after functions, or nil if there is none. It searches only once.
 func (s *single) padding() []uint8 {
 	if s.gaps == nil {
 		return s.pads
@@ -229,7 +231,7 @@ func (s *single) padding() []uint8 {
 	} else {
 		err = s.layout.References(s.gaps.Refer)
 	}
-	if err == nil { // otherwise references to the padding are not known
+	if err == nil { // otherwise references to the padding are unknown
 		s.pads = s.gaps.Sizes(s.opt.workers(s.table, s.f.Size))
 	}
 	s.gaps = nil

@@ -100,7 +100,7 @@ type reader struct {
 func (r *reader) ReadAt(b []byte, off int64) (int, error) {
 	n, err := r.ReaderAt.ReadAt(b, off)
 	if end := off + int64(n); n < len(b) && end < r.size && (err == nil || errors.Is(err, io.EOF)) {
-		err = fmt.Errorf("file ends at offset %#x instead of %#x", end, r.size)
+		err = fmt.Errorf("file ends early: at offset %#x instead of %#x", end, r.size)
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		r.failed.CompareAndSwap(nil, &err)

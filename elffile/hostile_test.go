@@ -383,8 +383,8 @@ func TestReadError(t *testing.T) {
 	}
 	r.from = 100
 	_, err = f.ReadAt("part", 100, 8)
-	expect(t, err, "part", 100, "file ends at offset 0x64 instead of ")
-	if err := f.ReadError(); err == nil || !strings.Contains(err.Error(), "file ends at offset") {
+	expect(t, err, "part", 100, "file ends early: at offset 0x64 instead of ")
+	if err := f.ReadError(); err == nil || !strings.Contains(err.Error(), "file ends early") {
 		t.Errorf("ReadError: %v", err)
 	}
 	if _, err := elffile.New(bytes.NewReader(nil), 8); err == nil || errors.Is(err, elffile.ErrNotELF) {
