@@ -83,7 +83,7 @@ const cut = 1 << 31
 // number returns the number of the function's program.
 func (fn *Function) number() uint32 { return fn.program &^ cut }
 
-// whole returns the full range of the FDE. The program starts at its start.
+// whole returns the full range of the FDE. Offsets in the program are relative to its start.
 func (fn *Function) whole() elffile.Span {
 	if fn.program&cut != 0 {
 		return fn.cie.sec.whole[fn.off]

@@ -69,7 +69,7 @@ func inferredSpans(inf *cfi.Inference) []inferredSpan {
 	return spans
 }
 
-// contradicts returns the value in which a CFI row and an inferred row differ, or "".
+// contradicts describes the value in which a CFI row and an inferred row differ, or returns "".
 func contradicts(t *cfi.Table, known *cfi.Row, row *cfi.InferredRow) string {
 	switch fp := &known.FP; {
 	case known.CFA.Offset != row.Offset:

@@ -16,7 +16,7 @@ import (
 
 // FuzzPlan generates a file, adds a section of any size and contents, replaces it by a section of another size, and
 // removes it. All other contents must be unchanged for loaders and readers, and the result must not depend on the
-// intermediate steps. A damaged file must be rejected, or the same holds as far as its headers are consistent.
+// intermediate steps. A damaged file may be rejected; otherwise the same holds as far as its headers are consistent.
 func FuzzPlan(f *testing.F) {
 	for seed := range uint64(60) {
 		f.Add(generate.Seeded(seed, 120), uint16(seed*331), uint16(seed*7), uint64(0))
@@ -54,7 +54,7 @@ func FuzzPlan(f *testing.F) {
 		}
 		compare := image.Compare
 		if damage != 0 {
-			compare = image.Contents // segments whose alignment makes no sense stay as they are
+			compare = image.Contents // segments with invalid alignments are unchanged
 		}
 		first := write(t, l, b, section)
 		if err := placed(elftest.Parse(t, first), l, section); err != nil {

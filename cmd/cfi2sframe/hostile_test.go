@@ -342,7 +342,7 @@ func TestHostileFiles(t *testing.T) {
 		{name: "e_shoff at the end", change: func(p *elftest.Patcher) { p.Put64(elftest.EhShoff, uint64(len(p.B))) },
 			status: 1, want: "section header table at file offset 0x17a0: 19 headers of 64 bytes do not fit in the file"},
 		{name: "PT_LOADs overlap", change: field(elf.PT_LOAD, 1, elftest.PhVaddr, 0x100), status: 1,
-			want: "program header 3: segment at 0x100 overlaps the one before it, or is out of order"},
+			want: "program header 3: segment at 0x100 overlaps the previous segment or is out of order"},
 		{name: "p_memsz 2^63", change: field(elf.PT_LOAD, 1, elftest.PhMemsz, 1<<63), args: formatV2,
 			want: "not covered: 171 bytes in 5 ranges of 5 functions: more than 2 GiB from the section"},
 		{name: "PT_NOTE over the whole file", change: func(p *elftest.Patcher) {
@@ -440,7 +440,7 @@ func TestHostileAgain(t *testing.T) {
 			dyn := p.U64(p.Section(".dynamic") + elftest.ShOff)
 			p.Put64(int(dyn), uint64(elf.DT_INIT))
 			p.Put64(int(dyn)+8, addr+4)
-		}, status: 1, want: "dynamic entry 0 leads into it"},
+		}, status: 1, want: "dynamic entry 0 points into it"},
 		{name: "the entry point in .sframe", change: func(p *elftest.Patcher) {
 			_, addr := at(p)
 			p.Put64(elftest.EhEntry, addr)
@@ -460,7 +460,7 @@ func TestHostileAgain(t *testing.T) {
 			change: func(p *elftest.Patcher) { p.Put64(gnu(p)+elftest.PhFilesz, math.MaxUint64) }, status: 1,
 			want: "18446744073709551615 bytes at file offset"},
 		{name: ".sframe of a byte", change: func(p *elftest.Patcher) { p.Put64(p.Section(".sframe")+elftest.ShSize, 1) },
-			status: 1, want: "it starts with e2, not with the magic number 0xdee2"},
+			status: 1, want: "it starts with e2 instead of the magic number 0xdee2"},
 		{name: "a segment with a .bss", change: func(p *elftest.Patcher) {
 			p.Put64(p.LastLoad()+elftest.PhMemsz, p.U64(p.LastLoad()+elftest.PhMemsz)+4096)
 		}},
@@ -506,7 +506,7 @@ func TestHostileObjects(t *testing.T) {
 		}, want: "describes (64 of "},
 		{name: "relocation of unknown type",
 			data:   object(func(o *elftest.Object) { o.Rela(elftest.ObjRela, 0, 1, 0x1234, 0) }),
-			status: 1, want: "relocation type 4660 of .eh_frame+0x0"},
+			status: 1, want: "unknown relocation type 4660 at .eh_frame+0x0"},
 		{name: "relocations that contradict each other", data: object(func(o *elftest.Object) {
 			o.Code(".text.other", 64)
 			o.Rela(elftest.ObjRela, 20+8, 2, pc32, 0)
