@@ -122,7 +122,7 @@ func TestFind(t *testing.T) {
 	table := tableAt(t, 0x1000, 0x1010, 0x2000)
 	for _, tt := range []struct {
 		pc    uint64
-		begin uint64 // of the function, or 0
+		begin uint64 // start of the function, or 0
 		row   uint64
 	}{
 		{0, 0, 0}, {0xfff, 0, 0}, {0x1000, 0x1000, 0x1000}, {0x1003, 0x1000, 0x1000}, {0x1004, 0x1000, 0x1004},

@@ -376,7 +376,7 @@ func TestRelocated(t *testing.T) {
 		name   string
 		change func(*elftest.Object)
 		known  any    // nil if there are no relocations
-		behind uint64 // offset from the start of .text
+		after  uint64 // offset from the start of .text
 	}{
 		{"relocations of nothing", relas(func(s *elftest.Section) { s.Info = math.MaxUint32 }), nil, 0},
 		{"relocations of themselves", relas(func(s *elftest.Section) { s.Info = elftest.ObjRela }), nil, 0},
@@ -419,7 +419,7 @@ func TestRelocated(t *testing.T) {
 		want := uint32(0)
 		switch tt.known {
 		case true:
-			want = uint32(tt.behind + text.Base - (s.Base + field))
+			want = uint32(tt.after + text.Base - (s.Base + field))
 		case false:
 			want = uint32(-(s.Base + field))
 		}

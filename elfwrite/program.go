@@ -24,7 +24,7 @@ type program struct {
 	head          *elf.Prog64              // the PT_LOAD that contains the program header table, or nil
 	old           *old                     // existing .sframe, or nil
 	own           *elf.Prog64              // PT_LOAD added by an earlier run, to be laid out anew, or nil
-	returned      []*unit                  // units that the earlier run moved to own
+	returned      []*unit                  // units that an earlier run moved to that segment
 	loadEnd       uint64                   // end of the contents of the other PT_LOADs
 	addrEnd       uint64                   // end of their addresses
 	refs          *references              // references to parts of the file, after a scan

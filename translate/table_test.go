@@ -323,13 +323,13 @@ func TestStubs(t *testing.T) {
 	}
 }
 
-// TestTopmost has rules on other registers than SP and FP (V3 specification, "Flexible FDEs"): for the CFA, for the
-// return address, for the frame pointer, and for none.
+// TestTopmost has rules on registers other than SP and FP (V3 specification, "Flexible FDEs"): for the CFA, for the
+// return address, for the frame pointer, and none.
 func TestTopmost(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		code []byte
-		want uint64 // bytes
+		want uint64 // in bytes
 	}{
 		{"SP", nil, 0},
 		{"FP", []byte{0x0c, 6, 16}, 0},

@@ -20,7 +20,7 @@ func TestEvaluate(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		code []byte
-		on   value // on the stack
+		on   value // initially on the stack
 		want value
 	}{
 		{"breg0 8", []byte{0x70, 8}, value{}, reg(0, 8)},
@@ -67,7 +67,7 @@ func TestEvaluate(t *testing.T) {
 	}
 }
 
-// steps builds a step function from pairs of start and row.
+// steps returns a step function for pairs of start and row.
 func steps(pairs ...uint32) (out []sframe.Ref) {
 	for i := 0; i < len(pairs); i += 2 {
 		out = append(out, sframe.Ref{Start: pairs[i], Row: pairs[i+1]})
@@ -75,8 +75,8 @@ func steps(pairs ...uint32) (out []sframe.Ref) {
 	return out
 }
 
-// TestBlocks has steps that become blocks, or not: it depends on their size, which is an unsigned byte (specification,
-// "The SFrame FDE"), and on where the code can be.
+// TestBlocks checks whether steps become blocks, which depends on their size, an unsigned byte (specification, "The
+// SFrame FDE"), and on how the code may move.
 func TestBlocks(t *testing.T) {
 	for _, tt := range []struct {
 		rep, moves uint64
@@ -105,8 +105,7 @@ func TestBlocks(t *testing.T) {
 	}
 }
 
-// TestSpread checks that plain rows and blocks together say at each pc what the step
-// function says, wherever it starts.
+// TestSpread expects plain rows and blocks together to match the step function at each pc, whatever its start.
 func TestSpread(t *testing.T) {
 	at := func(pc uint64) uint32 {
 		if pc%16 >= 11 {
@@ -157,7 +156,7 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// TestReasons names each reason once, for programs and for people. docs/reasons.md has all names.
+// TestReasons expects a unique name and a unique text for each reason, and all names in docs/reasons.md.
 func TestReasons(t *testing.T) {
 	readme := testfile.Read(t, "../docs/reasons.md")
 	seen := make(map[string]Reason)
@@ -186,7 +185,7 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// TestListedTo says up to where all gaps are known.
+// TestListedTo checks the address up to which the list of gaps is complete.
 func TestListedTo(t *testing.T) {
 	gaps := []Gap{{Begin: 0x10, End: 0x14}, {Begin: 0x20, End: 0x28}}
 	sums := func(a, b int) map[Reason]Sum {

@@ -256,7 +256,7 @@ func TestDiffErrors(t *testing.T) {
 		damaged("overlap", 28+20, start...):        "overlap",
 		damaged("machine", 4, 2):                   "ABI ",
 		damaged("rows", 28+8, 0xff, 0xff, 0xff, 0): "",
-		wrongRow: "data words of size code 3",
+		wrongRow: "undefined data word size 3",
 	} {
 		if side, err := load(path, files.Sources{}); side != nil || err == nil ||
 			!strings.Contains(err.Error(), want) {
