@@ -374,12 +374,12 @@ func (w *walk) check(fn int, pc uint64, r *cfi.InferredRow) bool {
 }
 
 // settle reports whether the frame agrees with those that arrived at an address before, besides in what the row says:
-// where the register has the frame pointer, either all or none have it in its slot.
+// where the register has the frame pointer, either all or none have it in its slot. At entries of functions none has.
 func (w *walk) settle(fn int, pc uint64, r *cfi.InferredRow) bool {
 	if w.slots[fn] == 0 {
 		w.slots[fn] = w.frame.slot
 	}
-	saved := r.FP == 0 && !r.Lost && w.frame.slot != 0 && w.frame.slot == w.slots[fn]
+	saved := r.FP == 0 && !r.Lost && !isEntry(r) && w.frame.slot != 0 && w.frame.slot == w.slots[fn]
 	word, mask := w.bit(fn, pc)
 	if w.settled[word]&mask == 0 {
 		w.settled[word] |= mask

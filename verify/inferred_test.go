@@ -162,8 +162,10 @@ var right = map[string]string{
 		"sp+16 pop %rbx \n sp+8 ret",
 	"vectors": "sp+8 sub $64,%rsp \n sp+72 vmovups %zmm17,(%rsp) \n vpaddd %ymm1,%ymm2,%ymm3 \n" +
 		"vpermq $1,%zmm1,%zmm2{%k1} \n vzeroupper \n andn %eax,%ecx,%edx \n add $64,%rsp \n sp+8 ret",
-	"high bytes":      "sp+8 mov $1,%ah \n mov $2,%ch \n setc %dh \n ret",
-	"notrack":         "sp+8 endbr64 \n targets a \n notrack jmp *%rax \n a: ret",
+	"high bytes": "sp+8 mov $1,%ah \n mov $2,%ch \n setc %dh \n ret",
+	"notrack":    "sp+8 endbr64 \n targets a \n notrack jmp *%rax \n a: ret",
+	"a function after a frame that ends": "sp+8 push %rbp \n sp+16 -16 ud2 \n fn apart \n f: sp+8 ret \n " +
+		"fn apart \n sp+8 jmp f",
 	"function symbol": "f: .type f,@function \n sp+8 ret",
 	"inc and dec":     "sp+8 dec %rsp \n sp+9 inc %rsp \n sp+8 ret",
 	"unknown stores": "sp+8 push %rbp \n sp+16 -16 mov %rsp,%rbp \n bp+16 -16 mov %rax,(%rdi) \n pop %rbp \n " +
