@@ -19,6 +19,8 @@ type Inference struct {
 	// Jumps maps the address of an indirect jump in Functions to its targets. A jump that is missing here leaves its
 	// function: it is a tail call.
 	Jumps map[uint64][]uint64
+	// NoReturn are the addresses of calls of functions that do not return.
+	NoReturn map[uint64]bool
 }
 
 // An InferredFunction is contiguous code whose rows are inferred from its instructions.

@@ -68,6 +68,9 @@ func inferred(f *elffile.File, t *cfi.Table, described []elffile.Span) (*cfi.Inf
 	if text.Gaps, err = r.gaps(known); err != nil {
 		return nil, nil, err
 	}
+	if text.NoReturn, err = noReturn(f); err != nil {
+		return nil, nil, err
+	}
 	err = elfwrite.References(f, func(first, last uint64) {
 		if first == last {
 			text.Entries = append(text.Entries, first)

@@ -48,6 +48,7 @@ type proof struct {
 	code      codeReader
 	functions []cfi.InferredFunction
 	jumps     map[uint64][]uint64
+	noReturn  map[uint64]bool
 	first     []uint64 // for each function, the number of bytes in those before it
 	starts    []uint64 // for each byte, a bit: an instruction begins there
 	aimed     []uint64 // a jump leads there
@@ -72,7 +73,8 @@ func Code(f *elffile.File, inf *cfi.Inference) (map[int]Violation, error) {
 }
 
 func newProof(f *elffile.File, inf *cfi.Inference) (*proof, error) {
-	p := &proof{code: codeReader{file: f}, functions: inf.Functions, jumps: inf.Jumps, refused: make(map[int]Violation)}
+	p := &proof{code: codeReader{file: f}, functions: inf.Functions, jumps: inf.Jumps, noReturn: inf.NoReturn,
+		refused: make(map[int]Violation)}
 	if elf.Machine(f.Machine) != elf.EM_X86_64 {
 		return nil, fmt.Errorf("rows from instructions of machine %v cannot be checked", elf.Machine(f.Machine))
 	}
@@ -413,6 +415,9 @@ func (w *walk) step(fn int, pc uint64, r *cfi.InferredRow) {
 		}
 		w.called = true
 		w.call(fn, pc)
+		if w.noReturn[pc] {
+			w.at = 0
+		}
 	case flowBranch:
 		w.frame.clear(in.written())
 		w.jump(fn, in.target(pc), pc, r)

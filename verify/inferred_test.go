@@ -20,11 +20,12 @@ import (
 
 // claims assembles a program for GNU as, in which rows precede instructions: "sp+16 -16" says that the CFA is rsp+16
 // and the caller's frame pointer saved at CFA-16, "sp+16 lost" that it is lost. Lines "fn" begin a function, "fn apart" one
-// of another component, "gap" code without rows, and "targets a b" precedes an indirect jump.
+// of another component, "gap" code without rows, "targets a b" precedes an indirect jump, and "stops" a call that does
+// not return.
 func claims(t *testing.T, text string) (*elffile.File, *cfi.Inference) {
 	t.Helper()
 	var source strings.Builder
-	inf := &cfi.Inference{Jumps: make(map[uint64][]uint64)}
+	inf := &cfi.Inference{Jumps: make(map[uint64][]uint64), NoReturn: make(map[uint64]bool)}
 	type place struct {
 		label string
 		set   func(addr func(label string) uint64, pc uint64)
@@ -89,6 +90,9 @@ func claims(t *testing.T, text string) (*elffile.File, *cfi.Inference) {
 					inf.Jumps[pc] = append(inf.Jumps[pc], addr(label))
 				}
 			})
+		case f[0] == "stops":
+			mark(func(_ func(string) uint64, pc uint64) { inf.NoReturn[pc] = true })
+			source.WriteString(strings.Join(f[1:], " ") + "\n")
 		default:
 			source.WriteString(strings.Join(f, " ") + "\n")
 		}
@@ -150,8 +154,10 @@ var right = map[string]string{
 	"tail call to rows":    "sp+8 jmp other \n fn apart \n other: sp+8 ret",
 	"call of the next":     "sp+8 call 1f \n sp+16 1: pop %rax \n sp+8 ret",
 	"call at the end":      "sp+8 push %rbx \n sp+16 call 1f \n gap \n nop \n 1: ret",
-	"two parts":            "sp+8 push %rbx \n sp+16 jmp 1f \n gap \n int3 \n fn \n sp+16 1: pop %rbx \n sp+8 ret",
-	"on in the next":       "sp+8 push %rbx \n fn \n sp+16 pop %rbx \n sp+8 ret",
+	"no return": "sp+8 push %rbx \n sp+16 test %edi,%edi \n jne 1f \n pop %rbx \n sp+8 je 2f \n stops call *%rax \n " +
+		"sp+16 1: pop %rbx \n sp+8 2: ret",
+	"two parts":      "sp+8 push %rbx \n sp+16 jmp 1f \n gap \n int3 \n fn \n sp+16 1: pop %rbx \n sp+8 ret",
+	"on in the next": "sp+8 push %rbx \n fn \n sp+16 pop %rbx \n sp+8 ret",
 	"a private callee that loses rbp": "sp+8 push %rbp \n sp+16 -16 call 1f \n pop %rbp \n sp+8 ret \n fn apart \n" +
 		"sp+8 1: nop \n sp+8 lost xor %ebp,%ebp \n ret",
 	"a private callee that keeps rax": "sp+8 mov %rsp,%rax \n ax+8 and $-32,%rsp \n call 1f \n " +

@@ -36,6 +36,8 @@ type Text struct {
 	Functions []uint64
 	// Entries are other addresses that symbols and relocations have: of functions, or of labels in them.
 	Entries []uint64
+	// NoReturn are the addresses of functions that do not return, and of words with such an address, as in the GOT.
+	NoReturn map[uint64]bool
 	// Data returns up to n bytes of the file at an address that the program does not change, for tables of jumps.
 	Data func(addr uint64, n int) []byte
 }

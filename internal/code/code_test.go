@@ -18,8 +18,9 @@ import (
 const base = 0x1000
 
 // A source is code in assembly: a gap, from described@ on code that is not in the gap, and from data@ on data. Functions
-// are the start and labels that begin with f, and others have the addresses of those that begin with g. @ makes labels unique; start@ is the start, and at@ is the start minus
-// base.
+// are the start and labels that begin with f, and others have the addresses of those that begin with g. Words at labels
+// that begin with n have the address of a function that does not return. @ makes labels unique; start@ is the start, and
+// at@ is the start minus base.
 type source struct {
 	name string
 	asm  string
@@ -100,7 +101,7 @@ func assemble(t *testing.T, sources []source) []*Text {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text := &Text{Machine: elf.EM_X86_64, Functions: []uint64{base}}
+		text := &Text{Machine: elf.EM_X86_64, Functions: []uint64{base}, NoReturn: map[uint64]bool{}}
 		at := map[string]int{"described": len(code), "data": len(code)}
 		for _, s := range symbols {
 			name, number, _ := strings.Cut(s.Name, "_")
@@ -112,6 +113,8 @@ func assemble(t *testing.T, sources []source) []*Text {
 				text.Functions = append(text.Functions, base+s.Value)
 			case 'g':
 				text.Entries = append(text.Entries, base+s.Value)
+			case 'n':
+				text.NoReturn[base+s.Value] = true
 			}
 		}
 		described := min(at["described"], at["data"])
@@ -193,6 +196,19 @@ func TestFind(t *testing.T) {
 			"0-13: rsp+8, 7 rbx+8, 12 rsp+8"},
 		{"call changes scratch registers", "mov %rsp,%r11; and $-16,%rsp; call *(%rax); mov %r11,%rsp; ret",
 			"0-13 unknown-stack"},
+		// As in libstdc++: what follows is the code of another frame.
+		{"call that does not return",
+			"push %rbx; jz 1f; pop %rbx; ret; 1: call *n@(%rip); nop; 2: pop %rbx; ret; data@: n@: .quad 0", "0-11: rsp+8, 1 rsp+16, 4 rsp+8, 5 rsp+16; 11-14 unreached"},
+		{"by a stub", "push %rbx; call f@; pop %rbx; ret; f@: endbr64; jmp *n@(%rip); data@: n@: .quad 0",
+			"0-6: rsp+8, 1 rsp+16; 6-8 unreached; 8-18: rsp+8"},
+		{"by a stub in other code",
+			"push %rbx; call 1f; pop %rbx; ret; described@: 1: endbr64; jmp *n@(%rip); data@: n@: .quad 0", "0-6: rsp+8, 1 rsp+16; 6-8 unreached"},
+		{"by a function that does not return itself", `push %rbx; call f@; pop %rbx; ret
+			f2@: push %rbx; call *n@(%rip); f@: push %rbx; 1: test %edi,%edi; jz 1b; call f2@; data@: n@: .quad 0`,
+			"0-6: rsp+8, 1 rsp+16; 6-8 unreached; 8-15: rsp+8, 9 rsp+16; 15-25: rsp+8, 16 rsp+16"},
+		{"call of a function that returns after a call of its caller", `push %rbx; call f@; pop %rbx; ret
+			f@: test %edi,%edi; jz 1f; call start@; 1: ret`,
+			"0-8: rsp+8, 1 rsp+16, 7 rsp+8; 8-18: rsp+8"},
 		{"FP in the red zone", "mov %rbp,-8(%rsp); xor %ebp,%ebp; mov -8(%rsp),%rbp; ret",
 			"0-13: rsp+8, 7 rsp+8 fp-16, 12 rsp+8"},
 		{"below the red zone, a signal overwrites FP", "mov %rbp,-136(%rsp); xor %ebp,%ebp; ret", "0-11: rsp+8, 10 rsp+8 lost"},

@@ -36,8 +36,9 @@ type finder struct {
 	tables map[uint64]*jumpTable // by the address of the jump
 	labels map[uint64]*labelLoad // by the address of the instruction
 
-	never map[uint64]bool // addresses that tables do not lead to
-	steps uint64          // that are left
+	searches map[uint64]*search // by the entry of the function
+	never    map[uint64]bool    // addresses that tables do not lead to
+	steps    uint64             // that are left
 }
 
 // The bound on the time for a file: instructions that are decoded, jumps and calls that are followed, and entries of
@@ -57,7 +58,7 @@ func (f *finder) spend() bool {
 }
 
 func newFinder(t *Text) *finder {
-	f := &finder{Text: t, machine: machineOf(t.Machine), never: map[uint64]bool{}, steps: minSteps}
+	f := &finder{Text: t, machine: machineOf(t.Machine), searches: map[uint64]*search{}, never: map[uint64]bool{}, steps: minSteps}
 	for i := range t.Gaps {
 		f.marks = append(f.marks, make([]byte, len(t.Gaps[i].Code)))
 		f.steps += stepsPerByte * uint64(len(t.Gaps[i].Code))
@@ -255,7 +256,7 @@ func (f *finder) reach(pc uint64) (next uint64, on bool) {
 			f.entry(in.Target, enters|function)
 		}
 	}
-	return next, !in.Op.Leaves()
+	return next, !in.Op.Leaves() && f.goesOn(&in, pc)
 }
 
 // unmarked returns the code that is not reached.

@@ -186,6 +186,7 @@ type visitor struct {
 	to   func(pc uint64)                // where control goes on, in this code or other code
 	out  func(in *insn.Inst)            // a return, or a jump whose targets are not known
 	ends func(pc uint64)                // control runs into something that is not code
+	stop func(pc uint64)                // a call that does not return
 }
 
 // walk executes a block.
@@ -218,6 +219,12 @@ func (w *flow) walk(i int32, v visitor) {
 		case insn.JumpReg, insn.JumpMem:
 			w.indirect(i, pc, in, v)
 		case insn.Call, insn.CallReg, insn.CallMem:
+			if !w.goesOn(in, pc) {
+				if v.stop != nil {
+					v.stop(pc)
+				}
+				return
+			}
 			if in.Op == insn.Call && in.Target == next {
 				s.push(value{})
 			} else {

@@ -78,6 +78,7 @@ func (w *flow) judge(i int32) {
 				odd(RunsOn)
 			}
 		},
+		stop: func(uint64) { b.leaves = true },
 	})
 }
 
@@ -107,7 +108,7 @@ func (w *flow) claim() (*cfi.Inference, []Refusal) {
 			c.odd = cmp.Or(c.odd, Indirect)
 		}
 	}
-	inf := &cfi.Inference{Jumps: map[uint64][]uint64{}}
+	inf := &cfi.Inference{Jumps: map[uint64][]uint64{}, NoReturn: map[uint64]bool{}}
 	refused := w.unmarked(Unreached)
 	order := make([]int32, w.num)
 	for i := range order {
@@ -133,7 +134,8 @@ func (w *flow) claim() (*cfi.Inference, []Refusal) {
 					inf.Jumps[pc] = t.targets
 				}
 			},
-			to: func(uint64) {},
+			to:   func(uint64) {},
+			stop: func(pc uint64) { inf.NoReturn[pc] = true },
 			ends: func(pc uint64) {
 				if w.isCode(pc) {
 					refused = append(refused, Refusal{elffile.Span{Begin: pc, End: pc + 1}, why})

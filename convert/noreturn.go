@@ -1,0 +1,83 @@
+package convert
+
+import (
+	"bytes"
+	"cmp"
+	"debug/elf"
+
+	"cfi2sframe/elffile"
+)
+
+// neverReturn are functions of the C and C++ run-time libraries that do not return.
+var neverReturn = map[string]bool{
+	"abort": true, "exit": true, "_exit": true, "_Exit": true, "quick_exit": true, "pthread_exit": true, "thrd_exit": true,
+	"__assert": true, "__assert_fail": true, "__assert_perror_fail": true, "err": true, "errx": true, "verr": true,
+	"verrx": true, "longjmp": true, "_longjmp": true, "siglongjmp": true, "__longjmp_chk": true,
+	"__stack_chk_fail": true, "__chk_fail": true, "__libc_fatal": true, "__fortify_fail": true,
+	"_Unwind_Resume": true, "__cxa_throw": true, "__cxa_rethrow": true, "__cxa_bad_cast": true, "__cxa_bad_typeid": true,
+	"__cxa_throw_bad_array_new_length": true, "__cxa_throw_bad_array_length": true, "__cxa_pure_virtual": true,
+	"__cxa_deleted_virtual": true, "__cxa_call_unexpected": true, "__cxa_call_terminate": true,
+	"_ZSt9terminatev": true, "_ZSt10unexpectedv": true,
+	"_ZSt17rethrow_exceptionNSt15__exception_ptr13exception_ptrE": true,
+}
+
+// maxNeverReturn is not less than the size of the longest of these names.
+const maxNeverReturn = 64
+
+// doesNotReturn reports whether the function with the name at the start of b does not return. libstdc++ has
+// std::__throw_*.
+func doesNotReturn(b []byte) bool {
+	b = b[:min(len(b), maxNeverReturn)]
+	if i := bytes.IndexByte(b, 0); i >= 0 {
+		b = b[:i]
+	}
+	rest, std := bytes.CutPrefix(b, []byte("_ZSt"))
+	return neverReturn[string(b)] || std && bytes.HasPrefix(bytes.TrimLeft(rest, "0123456789"), []byte("__throw_"))
+}
+
+// noReturn returns the addresses of functions that do not return, and of words that get such an address.
+func noReturn(f *elffile.File) (map[uint64]bool, error) {
+	addrs := map[uint64]bool{}
+	functions := map[uint32]bool{} // by the index of the dynamic symbol
+	for _, t := range []elf.SectionType{elf.SHT_SYMTAB, elf.SHT_DYNSYM} {
+		var first *elffile.Section // of this type: a file has one
+		var names []byte
+		var failed error
+		err := f.Symbols(t, func(table *elffile.Section, s elffile.Symbol) {
+			if first == nil && int(table.Link) < len(f.Sections) {
+				first = table
+				names, failed = f.ReadSection(&f.Sections[table.Link])
+			}
+			if table != first || uint64(s.Name) >= uint64(len(names)) || !doesNotReturn(names[s.Name:]) {
+				return
+			}
+			if s.Section != 0 {
+				addrs[s.Value] = true
+			}
+			if t == elf.SHT_DYNSYM {
+				functions[s.Index] = true
+			}
+		})
+		if err = cmp.Or(err, failed); err != nil {
+			return nil, err
+		}
+	}
+	for i := range f.Sections {
+		s := &f.Sections[i]
+		if elf.SectionType(s.Type) != elf.SHT_RELA || !s.Alloc() || len(functions) == 0 {
+			continue
+		}
+		err := f.ReadTable("section "+s.Name, s.Off, s.Size, elffile.RelaSize, func(rela []byte, _ uint64) error {
+			for ; len(rela) >= elffile.RelaSize; rela = rela[elffile.RelaSize:] {
+				if functions[uint32(f.Order.Uint64(rela[elffile.RelaInfo:])>>32)] {
+					addrs[f.Order.Uint64(rela)] = true
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return addrs, nil
+}

@@ -1,0 +1,113 @@
+package code
+
+import "cfi2sframe/internal/insn"
+
+// A search looks for a way from the entry of a function to its caller. A function without one does not return, and its
+// calls end a block.
+type search struct {
+	returns bool
+	passed  map[uint64]bool // jumps and calls
+	waiting []path          // those that go on if the function returns
+}
+
+// A path is a place of a function that is reached.
+type path struct{ entry, pc uint64 }
+
+// goesOn reports whether control reaches the instruction after a call.
+func (f *finder) goesOn(in *insn.Inst, pc uint64) bool {
+	switch next := pc + uint64(in.Size); {
+	case in.Op == insn.CallMem:
+		return !f.neverReturns(in)
+	case in.Op != insn.Call || in.Target == next:
+		return true
+	case f.NoReturn[in.Target]:
+		return false
+	case !f.isCode(in.Target):
+		return !f.isStub(in.Target)
+	}
+	s, known := f.searches[in.Target]
+	if !known {
+		s = f.search(in.Target)
+	}
+	return s.returns
+}
+
+// neverReturns reports whether a call or jump through memory leads to a function that does not return.
+func (f *finder) neverReturns(in *insn.Inst) bool {
+	return in.Mem.Relative && f.NoReturn[uint64(in.Mem.Disp)]
+}
+
+// isStub reports whether the code at pc is a PLT stub of a function that does not return.
+func (f *finder) isStub(pc uint64) bool {
+	const most = 3 // a landing pad, a jump
+	if len(f.NoReturn) == 0 {
+		return false
+	}
+	code := f.Data(pc, 32)
+	for range most {
+		in, ok := f.machine.decode(code, pc)
+		if !ok || in.Op != insn.Other {
+			return ok && in.Op == insn.JumpMem && f.neverReturns(&in)
+		}
+		code, pc = code[in.Size:], pc+uint64(in.Size)
+	}
+	return false
+}
+
+// search searches from a function, and from those whose calls are on the way.
+func (f *finder) search(entry uint64) *search {
+	var work []path
+	begin := func(entry uint64) *search {
+		s := &search{passed: map[uint64]bool{}}
+		f.searches[entry] = s
+		work = append(work, path{entry, entry})
+		return s
+	}
+	first := begin(entry)
+	for len(work) > 0 {
+		p := work[len(work)-1]
+		work = work[:len(work)-1]
+		s := f.searches[p.entry]
+		for pc, on := p.pc, true; on && !s.returns; {
+			in, ok := f.decode(pc)
+			next := pc + uint64(in.Size)
+			if !ok || in.Op == insn.Return || in.Op == insn.JumpReg || in.Op == insn.JumpMem && !f.neverReturns(&in) {
+				s.returns = true
+				break
+			}
+			switch in.Op {
+			case insn.Branch, insn.Jump, insn.Call, insn.CallMem:
+				on = !s.passed[pc]
+				s.passed[pc] = true
+			}
+			switch {
+			case !on:
+			case in.Op == insn.Branch:
+				work = append(work, path{p.entry, in.Target})
+			case in.Op == insn.Jump && f.isCode(in.Target):
+				next = in.Target
+			case in.Op == insn.Jump:
+				s.returns = !f.isStub(in.Target)
+				on = false
+			case in.Op == insn.Call && in.Target != next && f.isCode(in.Target):
+				callee := f.searches[in.Target]
+				if callee == nil {
+					callee = begin(in.Target)
+				}
+				if on = callee.returns && !f.NoReturn[in.Target]; !on {
+					callee.waiting = append(callee.waiting, path{p.entry, next})
+				}
+			case in.Op == insn.Call || in.Op == insn.CallMem:
+				on = f.goesOn(&in, pc)
+			default:
+				on = !in.Op.Leaves()
+			}
+			pc = next
+		}
+		if s.returns {
+			work = append(work, s.waiting...)
+			s.passed, s.waiting = nil, nil
+		}
+	}
+	return first
+}
