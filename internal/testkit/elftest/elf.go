@@ -1,5 +1,5 @@
-// Package elftest makes files for tests: fixtures changed for the worse, relocatable objects, CFI and
-// archives that no assembler, linker or ar makes.
+// Package elftest makes files for tests: damaged fixtures, and relocatable objects, CFI and archives that no assembler,
+// linker or ar produces.
 package elftest
 
 import (
@@ -24,13 +24,13 @@ const (
 	ShLink, ShInfo, ShAlign                = 40, 44, 48
 )
 
-// A Patcher changes a little-endian ELF file in memory.
+// A Patcher modifies a little-endian ELF file in memory.
 type Patcher struct {
 	fatalf func(string, ...any)
 	B      []byte
 }
 
-// Patch returns a Patcher of a copy of b, which ends the test by fatalf if something is missing.
+// Patch returns a Patcher for a copy of b. If something is missing, the Patcher calls fatalf.
 func Patch(fatalf func(string, ...any), b []byte) *Patcher {
 	return &Patcher{fatalf, bytes.Clone(b)}
 }
@@ -40,7 +40,7 @@ func (p *Patcher) U16(off int) uint16 { return binary.LittleEndian.Uint16(p.B[of
 func (p *Patcher) U32(off int) uint32 { return binary.LittleEndian.Uint32(p.B[off:]) }
 func (p *Patcher) U64(off int) uint64 { return binary.LittleEndian.Uint64(p.B[off:]) }
 
-// Put16, Put32 and Put64 write one.
+// Put16, Put32 and Put64 write a number at a file offset.
 func (p *Patcher) Put16(off int, v uint16) { binary.LittleEndian.PutUint16(p.B[off:], v) }
 func (p *Patcher) Put32(off int, v uint32) { binary.LittleEndian.PutUint32(p.B[off:], v) }
 func (p *Patcher) Put64(off int, v uint64) { binary.LittleEndian.PutUint64(p.B[off:], v) }
@@ -66,7 +66,7 @@ func (p *Patcher) Index(name string) int {
 // Section returns the offset of a section's header.
 func (p *Patcher) Section(name string) int { return p.Header(p.Index(name)) }
 
-// segments returns the offsets of the program headers of a type.
+// segments returns the offsets of the program headers with a type.
 func (p *Patcher) segments(typ elf.ProgType) (all []int) {
 	for i := range int(p.U16(EhPhnum)) {
 		if off := int(p.U64(EhPhoff)) + i*elffile.ProgSize; elf.ProgType(p.U32(off)) == typ {
@@ -76,7 +76,7 @@ func (p *Patcher) segments(typ elf.ProgType) (all []int) {
 	return all
 }
 
-// Segment returns the offset of the nth program header of a type.
+// Segment returns the offset of the nth program header with a type.
 func (p *Patcher) Segment(typ elf.ProgType, n int) int {
 	all := p.segments(typ)
 	if n >= len(all) {
@@ -92,7 +92,7 @@ func (p *Patcher) LastLoad() int {
 	return all[len(all)-1]
 }
 
-// Append adds bytes at the end of the file and returns where.
+// Append adds bytes at the end of the file and returns their offset.
 func (p *Patcher) Append(data []byte) int {
 	p.B = Pad(p.B, 8)
 	off := len(p.B)
@@ -100,7 +100,7 @@ func (p *Patcher) Append(data []byte) int {
 	return off
 }
 
-// Contents gives a section other contents, at the end of the file.
+// Contents replaces the contents of a section; the new contents are at the end of the file.
 func (p *Patcher) Contents(name string, data []byte) {
 	off := p.Append(data)
 	h := p.Section(name)
@@ -108,18 +108,18 @@ func (p *Patcher) Contents(name string, data []byte) {
 	p.Put64(h+ShSize, uint64(len(data)))
 }
 
-// Code gives .text size zero bytes, and returns its address.
+// Code sets .text to size zero bytes, and returns its address.
 func (p *Patcher) Code(size int) uint64 {
 	p.Contents(".text", make([]byte, size))
 	return p.U64(p.Section(".text") + ShAddr)
 }
 
-// BigPLT adds a segment of PLT stubs, which no CFI describes.
+// BigPLT adds a segment of PLT stubs without CFI.
 func (p *Patcher) BigPLT(size int, stub ...byte) {
 	p.B = Pad(p.B, 4096)
 	off := p.Append(bytes.Repeat(stub, size/len(stub)))
 	const addr = 0x100000
-	// In the place of PT_GNU_STACK, after the other PT_LOADs.
+	// Replaces PT_GNU_STACK, which is after the other PT_LOADs.
 	h := p.Segment(elf.PT_GNU_STACK, 0)
 	p.Prog(h, elf.PT_LOAD, uint64(off), addr, uint64(size))
 	p.Put32(h+PhFlags, uint32(elf.PF_R|elf.PF_X))
@@ -134,7 +134,7 @@ type Frames struct {
 	B     []byte
 	Order Order // nil: little-endian
 	Debug bool  // .debug_frame
-	Wide  bool  // the next records are 64-bit DWARF
+	Wide  bool  // 64-bit DWARF from the next record on
 }
 
 func (f *Frames) order() Order {
@@ -144,7 +144,7 @@ func (f *Frames) order() Order {
 	return f.Order
 }
 
-// id returns where the next record has its ID, and the size of that.
+// id returns the offset and the size of the next record's ID.
 func (f *Frames) id() (at, size int) {
 	switch {
 	case f.Wide && f.Debug:
@@ -155,7 +155,7 @@ func (f *Frames) id() (at, size int) {
 	return len(f.B) + 4, 4
 }
 
-// Next returns where the contents of the next record will be.
+// Next returns the offset of the next record's contents.
 func (f *Frames) Next() int {
 	at, size := f.id()
 	return at + size
@@ -180,7 +180,7 @@ func (f *Frames) Record(id int, body []byte) int {
 	return off
 }
 
-// Shared appends a CIE with the contents of a body, and returns its offset.
+// Shared appends a CIE with the given body, and returns its offset.
 func (f *Frames) Shared(body ...[]byte) int {
 	if f.Debug {
 		return f.Record(-1, slices.Concat(body...))
@@ -188,7 +188,7 @@ func (f *Frames) Shared(body ...[]byte) int {
 	return f.Record(0, slices.Concat(body...))
 }
 
-// Entry appends an FDE with the contents of a body.
+// Entry appends an FDE with the given body.
 func (f *Frames) Entry(cie int, body ...[]byte) int {
 	if f.Debug {
 		return f.Record(cie, slices.Concat(body...))
@@ -197,16 +197,15 @@ func (f *Frames) Entry(cie int, body ...[]byte) int {
 	return f.Record(at-cie, slices.Concat(body...))
 }
 
-// Sound is what a compiler says of a function's start: CFA rsp+8, RA c-8.
+// Sound contains the usual initial instructions: CFA rsp+8, RA c-8.
 var Sound = []byte{0x0c, 7, 8, 0x90, 1}
 
-// CIE appends a CIE whose FDEs have absolute addresses, and returns its offset.
+// CIE appends a CIE for FDEs with absolute addresses, and returns its offset.
 func (f *Frames) CIE(instructions ...byte) int {
 	return f.CIEOf("", 1, nil, instructions)
 }
 
-// CIEOf appends a CIE of version 1 with the given augmentation string and data, and
-// the code alignment as it is encoded.
+// CIEOf appends a CIE of version 1 with the given augmentation string and data, and the encoded code alignment.
 func (f *Frames) CIEOf(aug string, codeAlign byte, data, instructions []byte) int {
 	return f.Shared([]byte("\x01"+aug), []byte{0, codeAlign, 0x78, 16}, data, instructions)
 }
@@ -216,12 +215,12 @@ func (f *Frames) FDE(cie int, start, size uint64, instructions ...byte) int {
 	return f.Entry(cie, f.Addresses(start, size), instructions)
 }
 
-// Addresses returns a start and a size of 8 bytes each.
+// Addresses encodes a start and a size, 8 bytes each.
 func (f *Frames) Addresses(start, size uint64) []byte {
 	return Append(nil, f.order(), []uint64{start, size})
 }
 
-// NewSections gives the file n more section headers, each of which is set by fill.
+// NewSections adds n section headers, which fill sets.
 func (p *Patcher) NewSections(n int, fill func(i, header int)) {
 	old := int(p.U16(EhShnum)) * elffile.SectionSize
 	table := p.Append(slices.Concat(p.B[p.Header(0):][:old], make([]byte, n*elffile.SectionSize)))
@@ -237,7 +236,7 @@ func (p *Patcher) NewSections(n int, fill func(i, header int)) {
 	p.Put16(EhShnum, uint16(n))
 }
 
-// CopySection makes the header at off that of the named section.
+// CopySection copies the named section's header to off.
 func (p *Patcher) CopySection(off int, name string) {
 	copy(p.B[off:], p.B[p.Section(name):][:elffile.SectionSize])
 }
@@ -268,8 +267,7 @@ func Note(nameSize, descSize, typ uint32, name string, desc []byte) []byte {
 	return slices.Concat(Append(nil, binary.LittleEndian, []uint32{nameSize, descSize, typ}), []byte(name), desc)
 }
 
-// Prog makes the header at off one of the given type over a part of the file that is
-// loaded at an address.
+// Prog sets the header at off to the given type, for a part of the file loaded at an address.
 func (p *Patcher) Prog(off int, typ elf.ProgType, at, addr, size uint64) {
 	p.put(off, &elf.Prog64{
 		Type: uint32(typ), Flags: uint32(elf.PF_R), Off: at, Vaddr: addr, Paddr: addr,
@@ -277,7 +275,7 @@ func (p *Patcher) Prog(off int, typ elf.ProgType, at, addr, size uint64) {
 	})
 }
 
-// SectionIn gives the file another section.
+// SectionIn adds a section to the file.
 func (p *Patcher) SectionIn(typ elf.SectionType, flags elf.SectionFlag, off, addr, size uint64) {
 	p.NewSections(1, func(_, h int) {
 		p.put(h, &elf.Section64{

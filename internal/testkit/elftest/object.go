@@ -8,9 +8,9 @@ import (
 	"cfi2sframe/elffile"
 )
 
-// An Object is an ELF file in the making, mostly a relocatable object.
+// An Object is an ELF file under construction, usually a relocatable object.
 type Object struct {
-	Head     []byte // the file before the contents of sections: not set, or with space for the ELF header
+	Head     []byte // the file before the sections' contents: nil, or with space for the ELF header
 	Sections []Section
 	Symbols  []byte // contents of .symtab
 	Strings  []byte // contents of .strtab, if a symbol has a name
@@ -20,7 +20,7 @@ type Object struct {
 	Tail     []byte // after the section headers
 }
 
-// A Section has its contents in Data, unless its Off and Size are set by At.
+// A Section has its contents in Data, unless At sets Off and Size.
 type Section struct {
 	elf.Section64
 	Name  string
@@ -28,7 +28,7 @@ type Section struct {
 	fixed bool
 }
 
-// Sections of the objects that NewObject makes.
+// Sections of objects made by NewObject.
 const (
 	ObjText = 1 + iota
 	ObjFrame
@@ -108,7 +108,7 @@ func (o *Object) Code(name string, size int) int {
 	return i
 }
 
-// Record appends a CFI record: its length, and the body.
+// Record appends a CFI record: its length and its body.
 func (o *Object) Record(frame int, body []byte) int {
 	s := &o.Sections[frame]
 	at := len(s.Data)
@@ -116,7 +116,7 @@ func (o *Object) Record(frame int, body []byte) int {
 	return at
 }
 
-// CIE begins a section of CFI.
+// CIE starts a section of CFI.
 func (o *Object) CIE(frame int) {
 	o.Record(frame, append([]byte("\x00\x00\x00\x00\x01zR\x00\x01\x78\x10\x01\x1b"), Sound...))
 }
@@ -126,7 +126,7 @@ func (o *Object) FDE(sym uint32, addend int64, size int) {
 	o.FDEIn(ObjFrame, ObjRela, sym, uint32(elf.R_X86_64_PC32), addend, size, 0x41, 0x0e, 16)
 }
 
-// FDEIn is FDE for a section of CFI and its relocations, whose type it has.
+// FDEIn is FDE for the given section of CFI and its relocations, which have the given type.
 func (o *Object) FDEIn(frame, rela int, sym, typ uint32, addend int64, size int, instructions ...byte) {
 	at := len(o.Sections[frame].Data)
 	body := Append(nil, o.Order(), []uint32{uint32(at + 4), 0, uint32(size)})
@@ -134,7 +134,7 @@ func (o *Object) FDEIn(frame, rela int, sym, typ uint32, addend int64, size int,
 	o.Rela(rela, uint64(at+8), sym, typ, addend)
 }
 
-// NewObject begins an object for amd64 with one function of 64 bytes.
+// NewObject returns an amd64 object with one function of 64 bytes.
 func NewObject() *Object {
 	h := elf.Header64{Type: uint16(elf.ET_REL), Machine: uint16(elf.EM_X86_64), Shstrndx: ObjNames}
 	o := &Object{Header: h}
@@ -153,7 +153,7 @@ func NewObject() *Object {
 	return o
 }
 
-// RelaOf adds an empty section of relocations.
+// RelaOf adds an empty relocation section.
 func (o *Object) RelaOf(name string, target int) int {
 	i := o.Add(name, elf.SHT_RELA, elf.SHF_INFO_LINK, nil)
 	s := &o.Sections[i]
@@ -185,7 +185,7 @@ func (o *Object) Bytes() []byte {
 	return append(Encode(b, o.Order(), o.Header, o.Sections), o.Tail...)
 }
 
-// Names gives the headers of sections their names, and returns the contents of .shstrtab.
+// Names sets the name offsets in section headers, and returns the contents of .shstrtab.
 func Names(sections []Section) []byte {
 	names := []byte{0}
 	offsets := map[string]uint32{"": 0}
@@ -200,7 +200,7 @@ func Names(sections []Section) []byte {
 	return names
 }
 
-// Encode appends the section headers, if any, to the contents of a file, and writes h at its beginning.
+// Encode appends the section headers, if any, to a file's contents, and writes h at the start.
 func Encode(b []byte, order Order, h elf.Header64, sections []Section) []byte {
 	copy(h.Ident[:], elf.ELFMAG+"\x02\x01\x01")
 	if order == binary.BigEndian {
@@ -221,13 +221,13 @@ func Encode(b []byte, order Order, h elf.Header64, sections []Section) []byte {
 	return b
 }
 
-// At sets where a section is in the file.
+// At sets the section's offset and size.
 func (o *Object) At(section int, off, size uint64) {
 	s := &o.Sections[section]
 	s.Off, s.Size, s.fixed = off, size, true
 }
 
-// BigObject begins an object of a big-endian machine with one function.
+// BigObject returns an object with one function for a big-endian machine.
 func BigObject(m elf.Machine, pc32 uint32) *Object {
 	o := NewObject()
 	o.Big = true

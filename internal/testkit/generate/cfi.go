@@ -19,9 +19,9 @@ const (
 	encOmit                                 = 0xff
 )
 
-// Encodings that can hold an address of any place that a section may have. Section, code and data are all within 31
-// bits of each other, and below 31 bits but for their upper half. Two bytes reach the code from its start only. What is
-// before the place that it counts from has no form in 4 bytes without a sign.
+// Encodings that can represent any address here. Section, code and data are within 31 bits of each other, and below
+// 2^31 except for their upper half. Two-byte encodings reach the code from its start only. Unsigned 4-byte encodings
+// cannot represent a negative distance.
 var (
 	encodings = []byte{
 		encPC | encS4, encPC | encS4, encPC | encS4, encPC | encS8, encPC | encSLEB, encPC | encU8, encPC | encULEB,
@@ -43,7 +43,7 @@ type CFI struct {
 // A Range is a range of addresses.
 type Range struct{ Begin, End uint64 }
 
-// A CIE is what several FDEs have in common.
+// A CIE holds what several FDEs share.
 type CIE struct {
 	Version  int
 	Wide     bool   // 64-bit DWARF
@@ -52,12 +52,12 @@ type CIE struct {
 	Data     int64
 	RA       uint64
 	Encoding byte // of addresses
-	LSDA     byte // encodings of pointers that a stack trace does not need
+	LSDA     byte // encodings of pointers that unwinding does not need
 	Handler  byte
 	Initial  []Instruction
 }
 
-// Signal and KeyB say what the augmentation says of FDEs.
+// Signal and KeyB are properties of all FDEs, from the augmentation.
 func (c *CIE) Signal() bool { return strings.Contains(c.Letters, "S") }
 func (c *CIE) KeyB() bool   { return strings.Contains(c.Letters, "B") }
 
@@ -68,17 +68,17 @@ type FDE struct {
 	Start, Size  uint64
 	Padding      int // additional bytes of augmentation data
 	Instructions []Instruction
-	Broken       bool // its instructions make no sense
+	Broken       bool // its instructions are invalid
 }
 
-// A Layout says where things are in memory.
+// A Layout holds addresses in memory.
 type Layout struct {
-	Addr uint64 // of the section
-	Text uint64 // what pointers relative to the text count from
-	GOT  uint64 // the same of data
+	Addr uint64 // the section
+	Text uint64 // base of text-relative pointers
+	GOT  uint64 // base of data-relative pointers
 }
 
-// An encoder writes a section. The contents of a record are in b, and in Frames when they are complete.
+// An encoder writes a section. The current record's contents are in b; complete records are in Frames.
 type encoder struct {
 	*CFI
 	Layout
@@ -86,7 +86,7 @@ type encoder struct {
 	b []byte
 }
 
-// Encode returns the section as it is at an address.
+// Encode returns the section's contents at an address.
 func (c *CFI) Encode(l Layout) []byte {
 	e := encoder{CFI: c, Layout: l, Frames: elftest.Frames{Order: c.Machine.Order, Debug: c.Debug}}
 	at := make([]int, len(c.CIEs))
@@ -95,7 +95,7 @@ func (c *CFI) Encode(l Layout) []byte {
 	}
 	for i := range c.FDEs {
 		f := &c.FDEs[i]
-		if at[f.CIE] < 0 { // an FDE follows its CIE sooner or later
+		if at[f.CIE] < 0 { // each FDE follows its CIE, not necessarily directly
 			at[f.CIE] = e.cie(&c.CIEs[f.CIE])
 		}
 		e.fde(f, &c.CIEs[f.CIE], at[f.CIE])
@@ -108,7 +108,7 @@ func (c *CFI) Encode(l Layout) []byte {
 	return e.B
 }
 
-// body returns the contents of a record, padded by DW_CFA_nop.
+// body returns the contents of a record, padded with DW_CFA_nop.
 func (e *encoder) body() []byte {
 	for (e.Next()+len(e.b))%4 != 0 {
 		e.b = append(e.b, 0)
@@ -151,7 +151,7 @@ func (e *encoder) cie(c *CIE) int {
 	return e.Shared(e.body())
 }
 
-// augmented writes augmentation data after its size, which is below 128.
+// augmented writes augmentation data, shorter than 128 bytes, after its size.
 func (e *encoder) augmented(fill func()) {
 	at := len(e.b)
 	e.b = append(e.b, 0)
@@ -175,7 +175,7 @@ func (e *encoder) fde(f *FDE, c *CIE, cie int) {
 	e.Entry(cie, e.body())
 }
 
-// other writes a pointer that does not matter.
+// other writes a pointer whose value does not matter.
 func (e *encoder) other(enc byte) {
 	if enc != encOmit {
 		e.form(enc, 0x71)
@@ -195,7 +195,7 @@ func (e *encoder) pointer(enc byte, v uint64) {
 	e.form(enc, v)
 }
 
-// form writes a value in the form of an encoding.
+// form writes a value in an encoding's form.
 func (e *encoder) form(enc byte, v uint64) {
 	o := e.Order
 	switch enc & 0xf {
@@ -222,7 +222,7 @@ func sleb(b []byte, v int64) []byte {
 	return append(b, byte(v)&0x7f)
 }
 
-// NewCFI makes a section for code in the given ranges, which are in order, and each of which has 64 bytes or more.
+// NewCFI makes a section for code in the given ranges, which are sorted and have at least 64 bytes each.
 func NewCFI(s *Source, m *Machine, debug bool, text []Range) *CFI {
 	c := &CFI{Machine: m, Debug: debug, Code: text}
 	for range 1 + s.N(3) {
@@ -238,7 +238,7 @@ func NewCFI(s *Source, m *Machine, debug bool, text []Range) *CFI {
 		}
 		r := text[in]
 		switch n := uint64(s.N(256)); s.N(8) {
-		case 6, 7: // some of it is described twice
+		case 6, 7: // part of it is described twice
 			at = max(r.Begin, at-min(at, n))
 		case 5: // a gap
 			at += n
@@ -248,7 +248,7 @@ func NewCFI(s *Source, m *Machine, debug bool, text []Range) *CFI {
 		}
 		f.Start = at
 		end := c.program(s, &f, d)
-		// The last row has some bytes, one or none, or rows begin after the end.
+		// The last row has several bytes, one or none; or rows start after the end.
 		n, rest := uint64(s.N(32)), r.End-f.Start
 		f.Size = one(s, end+1+n, end+1+n, end+1, end, end-min(end, n), n%3, rest)
 		f.Size = min(f.Size, rest)
@@ -259,7 +259,7 @@ func NewCFI(s *Source, m *Machine, debug bool, text []Range) *CFI {
 		}
 		at = f.Start + f.Size
 		c.FDEs = append(c.FDEs, f)
-		if s.Rarely(3) { // not in the order of their addresses
+		if s.Rarely(3) { // unsorted
 			slices.Reverse(c.FDEs[max(0, len(c.FDEs)-2):])
 		}
 	}
@@ -303,7 +303,7 @@ func (c *CFI) newCIE(s *Source) CIE {
 	return d
 }
 
-// Described returns a table of functions on amd64, which have no instructions.
+// Described returns a table of amd64 functions without instructions.
 func Described(t testing.TB, functions ...Range) *cfi.Table {
 	t.Helper()
 	c := CFI{Machine: &Machines[0], CIEs: []CIE{{Version: 1, Code: 1, Data: -8, RA: 16}}}

@@ -2,10 +2,10 @@ package generate
 
 import "bytes"
 
-// Damage returns an argument of Damaged for a seed.
+// Damage returns a random damage argument for Damaged.
 func Damage(seed uint64) uint64 { return seed*0x9e3779b97f4a7c15 | 1 }
 
-// Damaged changes up to four bytes of a file, as damage says: mostly in the headers, or in the tables at the end.
+// Damaged changes up to four bytes of a file, selected by damage, mostly in the headers or in the tables at the end.
 func Damaged(b []byte, damage uint64) []byte {
 	b = bytes.Clone(b)
 	for range 1 + damage>>1&3 {
@@ -18,7 +18,7 @@ func Damaged(b []byte, damage uint64) []byte {
 			at = len(b) - 1 - at%2048
 		}
 		if at = max(at, 0) % len(b); at < 6 {
-			continue // it remains an ELF file
+			continue // keep the ELF magic
 		}
 		switch damage >> 26 & 3 {
 		case 0:

@@ -33,7 +33,7 @@ func (f *File) Rows() []Row {
 	return out
 }
 
-// fill returns the rows a, and those parts of the rows b that a does not describe.
+// fill returns the rows a, and the parts of b that a does not cover.
 func fill(a, b []Row) []Row {
 	out := slices.Clone(a)
 	for _, r := range b {
@@ -57,7 +57,7 @@ func fill(a, b []Row) []Row {
 	return out
 }
 
-// At returns the row for pc, or nil. The rows are sorted.
+// At returns the row for pc, or nil. Rows must be sorted.
 func At(rows []Row, pc uint64) *Row {
 	i := sort.Search(len(rows), func(i int) bool { return rows[i].End > pc })
 	if i == len(rows) || rows[i].Begin > pc {
@@ -66,8 +66,8 @@ func At(rows []Row, pc uint64) *Row {
 	return &rows[i]
 }
 
-// A builder makes a file. A linked file is built in the order of its bytes: segment begins a segment, and add puts a
-// section into it.
+// A builder makes a file. A linked file is built in file order: segment starts a segment, and add appends a section to
+// it.
 type builder struct {
 	s     *Source
 	m     *Machine
@@ -75,13 +75,13 @@ type builder struct {
 	o     elftest.Object
 	page  uint64
 	base  uint64       // address of the first segment
-	diff  uint64       // addresses minus file offsets in the current segment
-	loads []elf.Prog64 // the segments so far; the last one is the current
-	other []elf.Prog64 // program headers for parts of them
+	diff  uint64       // address minus file offset in the current segment
+	loads []elf.Prog64 // segments so far; the last one is current
+	other []elf.Prog64 // program headers within them
 	dyn   []elf.Dyn64
 }
 
-// Addresses of segments, from the first one's.
+// Addresses of segments, relative to the first one's.
 const (
 	textBase = 0x20000
 	roBase   = 0x40000
@@ -103,7 +103,7 @@ func NewFile(s *Source) *File {
 // write encodes a value of fixed size.
 func (b *builder) write(v any) []byte { return elftest.Append(nil, b.m.Order, v) }
 
-// segment ends the current segment, and begins one at least at bytes after the first one's address.
+// segment ends the current segment and starts one, at least at bytes after the first one's address.
 func (b *builder) segment(at uint64, flags elf.ProgFlag) {
 	b.endSegment()
 	align := 16
@@ -117,7 +117,7 @@ func (b *builder) segment(at uint64, flags elf.ProgFlag) {
 	b.loads = append(b.loads, prog(elf.PT_LOAD, flags, off, addr, 0, b.page))
 }
 
-// endSegment gives the current segment its size.
+// endSegment sets the current segment's size.
 func (b *builder) endSegment() {
 	p := &b.loads[len(b.loads)-1]
 	p.Filesz = uint64(len(b.o.Head)) - p.Off
@@ -142,7 +142,7 @@ func (b *builder) add(name string, typ elf.SectionType, flags elf.SectionFlag, a
 	return i
 }
 
-// header adds a program header for a section.
+// header adds a program header that covers a section.
 func (b *builder) header(typ elf.ProgType, flags elf.ProgFlag, section int) {
 	x := &b.o.Sections[section]
 	b.other = append(b.other, prog(typ, flags, x.Off, x.Addr, x.Size, x.Addralign))
@@ -155,7 +155,7 @@ func prog(typ elf.ProgType, flags elf.ProgFlag, off, addr, n, align uint64) elf.
 	}
 }
 
-// code returns ranges for sections of code at an address, 64 bytes and more each.
+// code returns ranges for code sections at an address, at least 64 bytes each.
 func (b *builder) code(addr uint64) []Range {
 	var out []Range
 	for i := range 1 + b.s.N(2) {
@@ -192,7 +192,7 @@ func (b *builder) linked() {
 		kind = elf.ET_EXEC
 	}
 	isDynamic := kind == elf.ET_DYN || s.N(2) == 0
-	const space = elffile.HeaderSize + 16*elffile.ProgSize // is known at the end
+	const space = elffile.HeaderSize + 16*elffile.ProgSize // the number is known at the end
 	b.o.Head = make([]byte, space)
 	spare := one(s, 0, 2, 0, 1, 0)
 	b.loads = []elf.Prog64{prog(elf.PT_LOAD, elf.PF_R, 0, b.base, 0, b.page)}
@@ -220,7 +220,7 @@ func (b *builder) linked() {
 	b.o.Header.Type, b.o.Header.Entry = uint16(kind), b.base+text[0].Begin&0xffff
 }
 
-// got returns the address of .got: after .dynamic, wherever that begins in its page.
+// got returns the address of .got, which is after .dynamic, wherever that starts in its page.
 func (b *builder) got() uint64 { return b.base + dataBase + b.page + 0x1000 }
 
 // notes adds notes.
@@ -244,7 +244,7 @@ func (b *builder) notes() {
 	}
 }
 
-// text adds the code, and makes CFI for it.
+// text adds code with CFI.
 func (b *builder) text() []Range {
 	text := b.code(b.here())
 	b.frames(text)
@@ -256,7 +256,7 @@ func (b *builder) text() []Range {
 	return text
 }
 
-// readOnly adds .eh_frame, and what is next to it.
+// readOnly adds .eh_frame and its neighbours.
 func (b *builder) readOnly(text []Range) {
 	b.add(".rodata", elf.SHT_PROGBITS, 0, 8, b.s.Bytes(16))
 	if b.f.CFI == nil {
@@ -272,7 +272,7 @@ func (b *builder) readOnly(text []Range) {
 	b.header(elf.PT_GNU_EH_FRAME, elf.PF_R, hdr)
 }
 
-// data adds what is written.
+// data adds writable sections.
 func (b *builder) data(isDynamic bool) {
 	if isDynamic {
 		b.entry(elf.DT_NULL, 0)
@@ -292,8 +292,8 @@ func (b *builder) data(isDynamic bool) {
 	}
 }
 
-// programHeaders writes the program headers to the space after the ELF header. The rest of the space is free, except
-// that linkers leave no free bytes: if spare is less than 2, there is space for only so many more headers.
+// programHeaders writes the program headers into the space after the ELF header. The rest of the space stays unused. If
+// spare is less than 2, there is space for only that many more headers.
 func (b *builder) programHeaders(first []elf.Prog64, space, spare int) {
 	if b.s.N(2) == 0 {
 		table := prog(elf.PT_PHDR, elf.PF_R, elffile.HeaderSize, b.base+elffile.HeaderSize, 0, 8)
@@ -316,7 +316,7 @@ func (b *builder) programHeaders(first []elf.Prog64, space, spare int) {
 	h.Phoff, h.Phentsize, h.Phnum = elffile.HeaderSize, elffile.ProgSize, uint16(len(progs))
 }
 
-// notLoaded adds what is not in memory.
+// notLoaded adds what is not loaded.
 func (b *builder) notLoaded() {
 	f := b.f
 	b.o.Add(".comment", elf.SHT_PROGBITS, elf.SHF_MERGE|elf.SHF_STRINGS, []byte("made\x00"))
@@ -331,7 +331,7 @@ func (b *builder) notLoaded() {
 	}
 }
 
-// needsSections reports whether an address is relative to a section, so that the file needs section headers.
+// needsSections reports whether an address is relative to a section, which requires section headers.
 func (c *CFI) needsSections() bool {
 	return slices.ContainsFunc(c.CIEs, func(d CIE) bool {
 		return d.Encoding&0x70 == encText || d.Encoding&0x70 == encData
@@ -343,7 +343,7 @@ func (b *builder) entry(tag elf.DynTag, v uint64) {
 	b.dyn = append(b.dyn, elf.Dyn64{Tag: int64(tag), Val: v})
 }
 
-// table adds a section that an entry of .dynamic refers to.
+// table adds a section and the .dynamic entry that refers to it.
 func (b *builder) table(tag elf.DynTag, name string, typ elf.SectionType, entry int, data []byte) int {
 	i := b.add(name, typ, 0, 8, data)
 	b.o.Sections[i].Entsize = uint64(entry)
@@ -351,7 +351,7 @@ func (b *builder) table(tag elf.DynTag, name string, typ elf.SectionType, entry 
 	return i
 }
 
-// tables adds what the loader reads.
+// tables adds the loader's tables.
 func (b *builder) tables() {
 	s := b.s
 	names := []byte("\x00lib.so\x00one\x00two\x00")
@@ -359,7 +359,7 @@ func (b *builder) tables() {
 	symbols := b.write([]elf.Sym64{
 		{}, {Name: 8, Info: info}, {Name: 12, Info: info, Shndx: uint16(elf.SHN_ABS), Value: 4},
 	})
-	kinds := s.N(3) // one hash table, or the other one, or both
+	kinds := s.N(3) // one hash table, the other, or both
 	var users []int // of the symbols
 	if kinds != 1 {
 		h := b.write([]uint32{1, 3, 1, 0, 2, 0}) // a bucket, a chain of the symbols
@@ -369,7 +369,7 @@ func (b *builder) tables() {
 		users = append(users, b.table(elf.DT_HASH, ".hash", elf.SHT_HASH, b.m.HashWord, h))
 	}
 	if kinds != 0 {
-		// One bucket with the symbol two, whose hash is that of GNU's function.
+		// One bucket with the symbol two; the hash is GNU's.
 		hash := uint32(5381)
 		for _, c := range []byte("two") {
 			hash = hash*33 + uint32(c)
@@ -399,8 +399,8 @@ func (b *builder) tables() {
 	}
 }
 
-// OnlyDebug returns the debug file of a linked file with section headers: of the loaded sections, only the notes have
-// contents. Unlike objcopy --only-keep-debug it leaves unused bytes in the file.
+// OnlyDebug returns the debug file of a linked file with section headers: of the loaded sections, only the notes keep
+// their contents. Unlike objcopy --only-keep-debug, it leaves unused bytes in the file.
 func OnlyDebug(f *File) ([]byte, error) {
 	x, err := elffile.New(bytes.NewReader(f.Bytes), int64(len(f.Bytes)))
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"cfi2sframe/cfi"
 )
 
-// Opcodes that the frame package does not name.
+// Opcodes without a constant in package frame.
 const (
 	advanceLoc8      = 0x1d // MIPS
 	negateWithPC     = 0x2c // AArch64
@@ -28,8 +28,8 @@ type Instruction struct {
 	Block []byte
 }
 
-// operands are the forms of operands: r, q a register, Instruction.Reg or Reg2; u, s Instruction.N as a LEB128 number,
-// unsigned or signed; 1, 2, 4, 8 N in so many bytes; p N as a pointer; b a block. Opcodes in the high bits contain
+// operands are the forms of operands: r, q a register, Instruction.Reg or Reg2; u, s Instruction.N as an unsigned or
+// signed LEB128 number; 1, 2, 4, 8 N in that many bytes; p N as a pointer; b a block. Opcodes in the high bits contain
 // their first operand.
 var operands = map[byte]string{
 	frame.DW_CFA_offset: "u", frame.DW_CFA_set_loc: "p", frame.DW_CFA_advance_loc1: "1", frame.DW_CFA_advance_loc2: "2",
@@ -42,7 +42,7 @@ var operands = map[byte]string{
 	frame.DW_CFA_expression: "rb", frame.DW_CFA_val_expression: "rb", frame.DW_CFA_GNU_args_size: "u",
 }
 
-// instructions writes instructions of a CIE, or of one of its FDEs.
+// instructions encodes instructions of a CIE or one of its FDEs.
 func (e *encoder) instructions(list []Instruction, d *CIE) {
 	o := e.Order
 	for i := range list {
@@ -159,7 +159,7 @@ func (s *state) negate(to cfi.Sign) {
 	}
 }
 
-// rules returns what a stack trace needs of the state.
+// rules returns the part of the state that unwinding needs.
 func (s *state) rules(m *Machine, d *CIE) *cfi.Rules {
 	rule := func(reg uint64) cfi.Rule {
 		if r, ok := s.regs[reg]; ok {
@@ -170,15 +170,15 @@ func (s *state) rules(m *Machine, d *CIE) *cfi.Rules {
 	return &cfi.Rules{CFA: s.cfa, RA: rule(d.RA), FP: rule(m.FP), SP: rule(m.SP), RAReg: d.RA, Sign: s.sign}
 }
 
-// A Row holds for some addresses.
+// A Row applies to a range of addresses.
 type Row struct {
 	Range
-	Rules        *cfi.Rules // nil where the instructions make no sense
+	Rules        *cfi.Rules // nil if the instructions are invalid
 	Signal, KeyB bool
 	FDE          int
 }
 
-// rows returns the rows of an FDE, as far as it goes.
+// rows returns the rows of an FDE, up to an invalid instruction.
 func (c *CFI) rows(i int) []Row {
 	f := &c.FDEs[i]
 	d := &c.CIEs[f.CIE]
@@ -218,8 +218,8 @@ func (c *CFI) rows(i int) []Row {
 	return out
 }
 
-// Rows returns the rows of all FDEs, by address. If FDEs overlap, the one with the lowest start has the code, then the
-// one that is first in the section; others have what remains.
+// Rows returns the rows of all FDEs, by address. Overlapping code belongs to the FDE with the lowest start, then to the
+// first in the section.
 func (c *CFI) Rows() []Row {
 	order := make([]int, 0, len(c.FDEs))
 	for i := range c.FDEs {
@@ -241,7 +241,7 @@ func (c *CFI) Rows() []Row {
 	return out
 }
 
-// initial gives a CIE its instructions: mostly the rules at the entry of a function.
+// initial sets the instructions of a CIE: usually the rules at a function's entry.
 func (c *CFI) initial(s *Source, d *CIE) {
 	m := c.Machine
 	d.Initial = []Instruction{{Op: frame.DW_CFA_def_cfa, Reg: m.SP, N: m.Entry}}
@@ -262,7 +262,7 @@ func (c *CFI) initial(s *Source, d *CIE) {
 	}
 }
 
-// A program makes the instructions of a CIE or an FDE.
+// A program generates the instructions of a CIE or an FDE.
 type program struct {
 	s       *Source
 	m       *Machine
@@ -271,7 +271,7 @@ type program struct {
 	initial *state
 }
 
-// advances are instructions that change the location, common ones several times.
+// advances are instructions that advance the location; common ones are repeated.
 var advances = []Instruction{
 	{Op: frame.DW_CFA_advance_loc}, {Op: frame.DW_CFA_advance_loc}, {Op: frame.DW_CFA_advance_loc},
 	{Op: frame.DW_CFA_advance_loc}, {Op: frame.DW_CFA_advance_loc}, {Op: frame.DW_CFA_advance_loc},
@@ -282,7 +282,7 @@ var advances = []Instruction{
 	{Op: advanceLoc8, N: 9}, {Op: advanceLoc8, N: 1 << 33}, {Op: frame.DW_CFA_set_loc}, {Op: frame.DW_CFA_set_loc},
 }
 
-// program gives an FDE its instructions, and returns the offset of the last row.
+// program generates the instructions of an FDE, and returns the offset of the last row.
 func (c *CFI) program(s *Source, f *FDE, d *CIE) uint64 {
 	g := program{s: s, m: c.Machine, d: d, initial: d.state()}
 	g.now = g.initial.clone()
@@ -298,7 +298,7 @@ func (c *CFI) program(s *Source, f *FDE, d *CIE) uint64 {
 				in.N = int64(s.N(64))
 			case in.Op != frame.DW_CFA_set_loc:
 			case (d.Encoding&0xf == encU2 || d.Encoding&0xf == encS2) && loc >= 1<<12, loc >= 1<<30:
-				in.Op = frame.DW_CFA_nop // it may have no form
+				in.Op = frame.DW_CFA_nop // it may have no encoding
 			default:
 				loc += uint64(s.N(64))
 				in.N = int64(f.Start + loc)
@@ -332,7 +332,7 @@ func (c *CFI) program(s *Source, f *FDE, d *CIE) uint64 {
 	return loc
 }
 
-// offset chooses an offset, in bytes.
+// offset chooses an offset in bytes.
 func (g *program) offset() int64 {
 	v := one[int64](g.s, 16, 8, 0, 24, 32, 160, 48, 4, 120, 128, 1000, 1016, 1<<15, 1<<16+8, 1<<31-8, 1<<31, 1<<36)
 	if g.s.Rarely(2) {
@@ -341,10 +341,10 @@ func (g *program) offset() int64 {
 	return v
 }
 
-// factored returns an offset as it is written when it is multiplied by the data alignment.
+// factored returns an offset divided by the data alignment.
 func (g *program) factored() int64 { return g.offset() / g.d.Data }
 
-// reg chooses a register: mostly one that matters.
+// reg chooses a register, usually one that matters.
 func (g *program) reg() uint64 {
 	return one(g.s, g.m.FP, g.d.RA, g.m.SP, g.m.FP, g.d.RA, 3, 12, 17, 40, 200)
 }
@@ -352,7 +352,7 @@ func (g *program) reg() uint64 {
 // base chooses a register for the CFA.
 func (g *program) base() uint64 { return one(g.s, g.m.SP, g.m.FP, g.m.SP, g.m.FP, 10, 3, 17, 33) }
 
-// changes are the opcodes that change the rules, common ones several times.
+// changes are opcodes that change the rules; common ones are repeated.
 var changes = []byte{
 	frame.DW_CFA_def_cfa, frame.DW_CFA_def_cfa, frame.DW_CFA_def_cfa_sf, frame.DW_CFA_def_cfa_register,
 	frame.DW_CFA_def_cfa_register, frame.DW_CFA_def_cfa_offset, frame.DW_CFA_def_cfa_offset,
@@ -363,7 +363,7 @@ var changes = []byte{
 	frame.DW_CFA_restore_extended, frame.DW_CFA_GNU_args_size, negateRAState, negateRAState, negateWithPC,
 }
 
-// change chooses an instruction that changes the rules. It returns false for one that has no meaning there.
+// change chooses an instruction that changes the rules. It returns false if the instruction would be meaningless.
 func (g *program) change(restore bool) (in Instruction, ok bool) {
 	s := g.s
 	in = Instruction{Op: one(s, changes...), Reg: g.reg(), Reg2: g.reg()}
@@ -399,7 +399,7 @@ func (g *program) change(restore bool) (in Instruction, ok bool) {
 	return in, true
 }
 
-// expression makes a DWARF expression; onCFA says that the CFA is on its stack at the beginning.
+// expression generates a DWARF expression; onCFA says whether its initial stack holds the CFA.
 func (g *program) expression(onCFA bool) []byte {
 	s := g.s
 	breg := func(reg uint64, n int64) []byte {

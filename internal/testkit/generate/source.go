@@ -1,17 +1,17 @@
 // Package generate makes CFI, and ELF files with it, from a few bytes of choices. The result is well-formed, and comes
-// with the rules for every pc, computed here in the simplest way. The bytes come from a seed, or from a fuzzer, which
-// so changes structures and not their encoding.
+// with the rules for every pc, computed here in the simplest way. The bytes come from a seed or a fuzzer, which then
+// varies structures and not their encoding.
 package generate
 
 import "math/rand/v2"
 
-// A Source makes choices from bytes. Without bytes left, each choice is the first one.
+// A Source makes choices from bytes. When they are used up, each choice is the first one.
 type Source struct{ b []byte }
 
-// From returns a Source of the given bytes.
+// From returns a Source with the given bytes.
 func From(b []byte) *Source { return &Source{b} }
 
-// Seeded returns n bytes for a Source, which are always the same for a seed.
+// Seeded returns n reproducible bytes for a Source.
 func Seeded(seed uint64, n int) []byte {
 	r := rand.New(rand.NewPCG(seed, seed))
 	b := make([]byte, n)
@@ -21,10 +21,10 @@ func Seeded(seed uint64, n int) []byte {
 	return b
 }
 
-// Left returns how many bytes are not used yet.
+// Left returns the number of unused bytes.
 func (s *Source) Left() int { return len(s.b) }
 
-// N chooses a number below n, by one byte or by two.
+// N chooses a number below n, using one or two bytes.
 func (s *Source) N(n int) int {
 	v := s.byte()
 	if n > 256 {
@@ -42,7 +42,7 @@ func (s *Source) byte() int {
 	return int(v)
 }
 
-// Rarely is true in one of n cases, and not when the bytes are used up.
+// Rarely is true once in n cases, and false when the bytes are used up.
 func (s *Source) Rarely(n int) bool { return s.N(n) == n-1 }
 
 // Bytes returns n bytes.

@@ -1,4 +1,4 @@
-// Package goprog builds programs of Go for tests.
+// Package goprog builds Go programs for tests.
 package goprog
 
 import (
@@ -11,7 +11,7 @@ import (
 	"cfi2sframe/internal/testkit/peer"
 )
 
-// source has frames of several sizes, also one that needs a long offset, and calls on other stacks.
+// source has frames of several sizes, one of which needs a long offset, and calls on other stacks.
 const source = `package main
 
 import "os"
@@ -38,7 +38,7 @@ func main() {
 }
 `
 
-// Build builds a program with arguments of go build and variables of the environment, and returns its path. With
+// Build builds a program with the given arguments of go build and environment variables, and returns its path. With
 // CGO_ENABLED=1 it contains C.
 func Build(t testing.TB, env string, flags ...string) string {
 	t.Helper()

@@ -53,8 +53,8 @@ func Contents(before, after *elffile.File) error {
 	return loads(before, after, moved)
 }
 
-// objects compares relocatable objects. Section names may follow those of before, and the first section header has
-// numbers that do not fit in the ELF header.
+// objects compares relocatable objects. Section names may move to the end, and the first section header holds numbers
+// too large for the ELF header.
 func objects(before, after *elffile.File) error {
 	if len(after.Sections) < len(before.Sections) || after.Shstrndx != before.Shstrndx {
 		return fmt.Errorf("%d sections with names in %d instead of %d in %d", len(after.Sections), after.Shstrndx,
@@ -93,9 +93,8 @@ func tableLoaded(f *elffile.File) bool {
 	return ok && off == f.Phoff
 }
 
-// runtimeNotes expects that code finds notes of before in after where it goes from the ELF header in memory
-// (__ehdr_start) to the program headers, and by their file offsets to the notes, as compiler-rt's profile writer
-// does.
+// runtimeNotes expects that code still finds the notes of before if it walks from the ELF header in memory
+// (__ehdr_start) to the program headers, and by their file offsets to the notes, like compiler-rt's profile writer.
 func runtimeNotes(before, after *elffile.File) error {
 	i := slices.IndexFunc(before.Progs, func(h elf.Prog64) bool {
 		return elf.ProgType(h.Type) == elf.PT_LOAD && h.Off == 0 && h.Filesz > 0
@@ -106,7 +105,7 @@ func runtimeNotes(before, after *elffile.File) error {
 	header := before.Progs[i].Vaddr
 	old, err := notesFrom(before, header)
 	if err != nil {
-		return nil // before has them elsewhere
+		return nil // before does not have them there
 	}
 	found, err := notesFrom(after, header)
 	if err != nil {
@@ -117,7 +116,7 @@ func runtimeNotes(before, after *elffile.File) error {
 			return fmt.Errorf("from the ELF header at %#x on, a note %q is found that was not there", header, n)
 		}
 	}
-	var property []byte // may be all that leads to its note
+	var property []byte // may be the only reference to its note
 	if h := after.Prog(elf.PT_GNU_PROPERTY); h != nil {
 		if property, err = after.ReadAt("PT_GNU_PROPERTY", h.Off, h.Filesz); err != nil {
 			return err
@@ -131,8 +130,8 @@ func runtimeNotes(before, after *elffile.File) error {
 	return nil
 }
 
-// notesFrom returns the notes that code finds from an ELF header in memory on. Those of Crashpad count
-// from themselves, and are without their contents.
+// notesFrom returns the notes found from an ELF header in memory. Crashpad's are relative to themselves, and are
+// returned without their contents.
 func notesFrom(f *elffile.File, header uint64) ([]string, error) {
 	h, err := memory[elf.Header64](f, header, elffile.HeaderSize)
 	if err != nil {
@@ -160,7 +159,7 @@ func notesFrom(f *elffile.File, header uint64) ([]string, error) {
 	return all, nil
 }
 
-// notes returns the header and name, and then the contents, of each note.
+// notes returns two parts of each note: header and name, and contents.
 func notes(b []byte, order binary.ByteOrder, align uint64) (all []string, err error) {
 	const words = 12 // sizes and type
 	up := func(n uint64) uint64 { return (n + align - 1) / align * align }
@@ -183,10 +182,10 @@ func notes(b []byte, order binary.ByteOrder, align uint64) (all []string, err er
 	return all, nil
 }
 
-// A move is a section's old and new address.
+// A move holds a section's old and new address.
 type move struct{ from, to uint64 }
 
-// sections compares all sections but .sframe and the section names, and returns the moves of loaded ones.
+// sections compares all sections except .sframe and the section names, and returns the moves of loaded ones.
 func sections(before, after *elffile.File) ([]move, error) {
 	var moved []move
 	counterpart := pairs(before, after)
@@ -199,7 +198,7 @@ func sections(before, after *elffile.File) ([]move, error) {
 		if t == nil {
 			return nil, fmt.Errorf("section %s is gone", s.Name)
 		}
-		// In an interpreter, .bss becomes a part of the file, and the last section grows to the end of its page.
+		// In an interpreter, .bss becomes a part of the file, and the last section extends to the end of its page.
 		filled := loaded && elf.SectionType(s.Type) == elf.SHT_NOBITS && elf.SectionType(t.Type) == elf.SHT_PROGBITS
 		grown := loaded && t.Size > s.Size && s.Flags&uint64(elf.SHF_WRITE) != 0 && (t.Addr+t.Size)%4096 == 0
 		if filled || grown {
@@ -243,14 +242,14 @@ func sections(before, after *elffile.File) ([]move, error) {
 	return moved, nil
 }
 
-// contents compares the contents of a section, apart from section indexes.
+// contents compares the contents of a section, except section indexes.
 func contents(before, after *elffile.File, s, t *elffile.Section) error {
 	switch typ := elf.SectionType(s.Type); {
 	case typ == elf.SHT_DYNAMIC, isDynamic(before, s), typ == elf.SHT_SYMTAB_SHNDX:
-		return nil // dynamic compares entries
+		return nil // dynamic compares the entries
 	case typ == elf.SHT_DYNSYM, typ == elf.SHT_SYMTAB:
 		return symbols(before, after, s, t)
-	case s.Name == ".note.crashpad.info" && s.Size >= 8: // ends with how far from there something is
+	case s.Name == ".note.crashpad.info" && s.Size >= 8: // ends with a relative address
 		return same(before, after, s.Off, t.Off, s.Size-8)
 	case typ == elf.SHT_RELA && !s.Alloc():
 		x, y := int(s.Info), int(t.Info)
@@ -261,7 +260,7 @@ func contents(before, after *elffile.File, s, t *elffile.Section) error {
 	return same(before, after, s.Off, t.Off, s.Size)
 }
 
-// isDynamic reports whether the section is the dynamic table, of any type.
+// isDynamic reports whether a section is the dynamic table, whatever its type.
 func isDynamic(f *elffile.File, s *elffile.Section) bool {
 	h := f.Prog(elf.PT_DYNAMIC)
 	return h != nil && h.Off == s.Off
@@ -269,8 +268,7 @@ func isDynamic(f *elffile.File, s *elffile.Section) bool {
 
 func isSFrame(s *elffile.Section) bool { return s.Type == sframe.SHTGNUSFrame || s.Name == ".sframe" }
 
-// pairs returns for each section of before its counterpart in after: sections of one name
-// keep their order.
+// pairs maps each section of before to its counterpart in after: sections with equal names keep their order.
 func pairs(before, after *elffile.File) []*elffile.Section {
 	named := make(map[string][]*elffile.Section)
 	for i := range after.Sections {
@@ -304,7 +302,7 @@ func read[T any](f *elffile.File, off, size uint64) ([]T, error) {
 	return out, err
 }
 
-// memory is read at an address.
+// memory is a range of addresses to read.
 func memory[T any](f *elffile.File, addr, size uint64) ([]T, error) {
 	off, ok := f.FileOffset(addr, size)
 	if !ok {
@@ -406,8 +404,8 @@ func loads(before, after *elffile.File, moved []move) error {
 	}
 	type span struct{ begin, end uint64 }
 	skip := []span{
-		{0, head + 2*elffile.ProgSize}, // the headers that are added
-		{before.Shoff, before.Shoff + uint64(len(before.Sections))*elffile.SectionSize}, // are written elsewhere
+		{0, head + 2*elffile.ProgSize}, // headers that are added
+		{before.Shoff, before.Shoff + uint64(len(before.Sections))*elffile.SectionSize}, // written elsewhere
 	}
 	for i := range before.Sections {
 		s := &before.Sections[i]
@@ -445,8 +443,8 @@ func loads(before, after *elffile.File, moved []move) error {
 	return nil
 }
 
-// Segment checks that .sframe is in a read-only segment, exactly under PT_GNU_SFRAME. Old is its segment before, or
-// nil.
+// Segment checks that .sframe is in a read-only segment, with exactly the range of PT_GNU_SFRAME. Old is its segment
+// before, or nil.
 func Segment(f *elffile.File, old *elf.Prog64) error {
 	gnu := f.Prog(elf.ProgType(sframe.PTGNUSFrame))
 	if gnu == nil {

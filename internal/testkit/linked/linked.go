@@ -1,5 +1,5 @@
-// Package linked compares an .sframe that a linker merged from those of objects with the CFI of the linked file, and
-// with the result of converting the linked file.
+// Package linked compares an .sframe that a linker merged from objects with the CFI of the linked file, and with the
+// result of converting the linked file.
 package linked
 
 import (
@@ -40,7 +40,7 @@ func Load(path string) (*elffile.File, *sframe.Section, error) {
 	return f, s, err
 }
 
-// Walk calls a function for each address that section a has a row for, with the row of b or, without one, nil.
+// Walk calls a function for each address where section a has a row, with that row and the row of b, or nil.
 func Walk(a, b *sframe.Section, fn func(pc uint64, a, b *sframe.Match)) error {
 	for _, d := range a.FDEs() {
 		for pc := d.Start; pc < d.End(); pc++ {
@@ -62,7 +62,7 @@ func Walk(a, b *sframe.Section, fn func(pc uint64, a, b *sframe.Match)) error {
 	return nil
 }
 
-// Function returns the symbol that pc is in, or its section.
+// Function returns the name of the symbol, or else the section, that contains pc.
 func Function(f *elffile.File, pc uint64) string {
 	name := ""
 	_ = f.Symbols(elf.SHT_SYMTAB, func(table *elffile.Section, s elffile.Symbol) {
@@ -78,11 +78,11 @@ func Function(f *elffile.File, pc uint64) string {
 	return name
 }
 
-// A Result is the comparison of a linked file. Sizes are in bytes of code.
+// A Result compares a linked file. Sizes are in bytes of code.
 type Result struct {
 	*convert.Comparison
-	Direct uint64 // covered by converting the linked file: with PLT stubs that have no CFI, without padding
-	// Wrong are the bytes in mismatches, Missing those of Direct without a row in the linker's section, by function.
+	Direct uint64 // covered by converting the linked file, including PLT stubs without CFI, excluding padding
+	// Wrong counts bytes in mismatches, Missing those of Direct without a row in the linker's section, by function.
 	Wrong, Missing map[string]uint64
 }
 

@@ -1,4 +1,4 @@
-// Package long marks tests that take long. go test -short skips them, or runs a part of them.
+// Package long marks slow tests. go test -short skips them or runs a part of them.
 package long
 
 import "testing"
@@ -11,7 +11,7 @@ func Test(t testing.TB) {
 	}
 }
 
-// Pick returns few with -short, and all without.
+// Pick returns few with -short, and all otherwise.
 func Pick[T any](t testing.TB, few, all T) T {
 	t.Helper()
 	if !testing.Short() {

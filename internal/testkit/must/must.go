@@ -1,4 +1,4 @@
-// Package must ends tests on errors that they do not expect.
+// Package must ends tests on unexpected errors.
 package must
 
 import (
@@ -14,8 +14,8 @@ func Do(t testing.TB, err error) {
 	}
 }
 
-// Get returns a function, as calls with two results cannot have other arguments: must.Get(os.Open(name))(t) is the
-// file, or ends the test.
+// Get returns a function because calls with two results cannot have other arguments: must.Get(os.Open(name))(t) returns
+// the file, or ends the test.
 func Get[T any](v T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {
 		t.Helper()
@@ -24,7 +24,7 @@ func Get[T any](v T, err error) func(testing.TB) T {
 	}
 }
 
-// Run runs a command, and returns what it prints.
+// Run runs a command and returns its output.
 func Run(t testing.TB, cmd *exec.Cmd) []byte {
 	t.Helper()
 	out, err := cmd.CombinedOutput()

@@ -11,7 +11,7 @@ import (
 	"cfi2sframe/internal/testkit/suite"
 )
 
-// Look returns the path of a program, and skips the test without it.
+// Look returns the path of a program, or skips the test.
 func Look(t testing.TB, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
@@ -21,8 +21,7 @@ func Look(t testing.TB, name string) string {
 	return path
 }
 
-// Binutils skips the test unless the machine's own as, ld and objdump are of the given
-// version of GNU binutils.
+// Binutils skips the test unless this machine's as, ld and objdump are GNU binutils of the given version.
 func Binutils(t testing.TB, version string) {
 	t.Helper()
 	for _, name := range []string{"as", "ld", "objdump"} {
@@ -33,7 +32,7 @@ func Binutils(t testing.TB, version string) {
 	}
 }
 
-// Assembled returns the path of an amd64 object of assembler source.
+// Assembled assembles source for amd64 and returns the object's path.
 func Assembled(t testing.TB, source string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "a.o")
@@ -45,7 +44,7 @@ func Assembled(t testing.TB, source string) string {
 	return path
 }
 
-// Linked returns the path of what ld makes, with flags, of an amd64 object.
+// Linked links an amd64 object with the given flags and returns the output's path.
 func Linked(t testing.TB, object string, flags ...string) string {
 	t.Helper()
 	prog := filepath.Join(t.TempDir(), "prog")
@@ -56,7 +55,7 @@ func Linked(t testing.TB, object string, flags ...string) string {
 	return prog
 }
 
-// Missing skips the test for want of something, or fails it.
+// Missing skips the test because something is missing, or fails it.
 func Missing(t testing.TB, what string) {
 	t.Helper()
 	if os.Getenv(suite.Require) != "" {
@@ -65,7 +64,7 @@ func Missing(t testing.TB, what string) {
 	t.Skip(what)
 }
 
-// File returns path if there is such a file, and skips the test without it.
+// File returns path, or skips the test if there is no such file.
 func File(t testing.TB, path string) string {
 	t.Helper()
 	if _, err := os.Stat(path); err != nil {
@@ -74,8 +73,7 @@ func File(t testing.TB, path string) string {
 	return path
 }
 
-// Root returns the directory of a Debian suite prepared by scripts/peers, and skips the
-// test without it.
+// Root returns the directory of a Debian suite prepared by scripts/peers, or skips the test.
 func Root(t testing.TB, name string) string {
 	t.Helper()
 	root, err := suite.Folder(name)
@@ -85,8 +83,8 @@ func Root(t testing.TB, name string) string {
 	return root
 }
 
-// Tool returns a maker of commands that run a program of a Debian suite, or with ""
-// of this machine, and skips the test without it.
+// Tool returns a function that makes commands for a program of a Debian suite, or of this machine for "". If the
+// program is missing, the test is skipped.
 func Tool(t testing.TB, name, program string) func(args ...string) *exec.Cmd {
 	t.Helper()
 	words, err := suite.Program(name, program)
@@ -100,9 +98,8 @@ func Tool(t testing.TB, name, program string) func(args ...string) *exec.Cmd {
 	}
 }
 
-// Run runs a shell script inside a Debian suite, or with "" on this machine, in a
-// directory with the given files, and returns it. A suite needs root; the test
-// is skipped without it.
+// Run runs a shell script inside a Debian suite, or on this machine for "", in a directory with the given files, and
+// returns the directory. Running in a suite requires root; otherwise the test is skipped.
 func Run(t testing.TB, name, script string, files ...string) string {
 	t.Helper()
 	dir, err := suite.TempDir(name)

@@ -1,4 +1,4 @@
-// Package plain opens programs of the system, which may be converted.
+// Package plain opens system programs that may have been converted.
 package plain
 
 import (
@@ -12,8 +12,8 @@ import (
 	"cfi2sframe/internal/testkit/testfile"
 )
 
-// File returns the path of a program without .sframe: path or, if that has a section, a copy with the same name.
-// Without the program, the test is skipped.
+// File returns the path of a program without .sframe: path, or if that has a section, a copy with the same name. If the
+// program is missing, the test is skipped.
 func File(t testing.TB, path string) string {
 	t.Helper()
 	f := elftest.Parse(t, testfile.Read(t, peer.File(t, path)))

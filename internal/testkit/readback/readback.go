@@ -1,8 +1,7 @@
-// Package readback compares an .sframe with the call frame information that it was made from, as a stack
-// tracer would read it: pc by pc, by sframe.Lookup or another reader.
-//
-// It shares no code with package verify. Values are not numbers but words such as [r7+8-16]: rules are equal if their
-// words are. So they cannot be equal by chance, and a printed difference explains itself.
+// Package readback compares an .sframe with the CFI that it was made from, as a stack tracer would read it: pc by pc,
+// with sframe.Lookup or another reader. It shares no code with package verify. Values are not numbers but words such as
+// [r7+8-16]; rules are equal if their words are. So rules cannot be equal by chance, and a printed difference explains
+// itself.
 package readback
 
 import (
@@ -14,14 +13,14 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A Machine has facts of ABI documents, by DWARF register numbers. They are repeated here to find mistakes in package
-// arch.
+// A Machine holds facts from ABI documents, by DWARF register number. They are repeated here to find mistakes in
+// package arch.
 type Machine struct {
 	SP, FP  uint64
-	ra, pc  uint64 // ra is where rows without a rule have it; none where it always is in memory
-	FixedRA int64  // where a call leaves the return address, from the CFA; 0: in ra
-	caller  int64  // the caller's stack pointer, from the CFA
-	spSaved bool   // rules for SP say where it was saved; its value follows from the CFA all the same
+	ra, pc  uint64 // ra holds RA in rows without a rule; none if RA is always in memory
+	FixedRA int64  // where calls leave RA, relative to the CFA; 0: in ra
+	caller  int64  // the caller's stack pointer, relative to the CFA
+	spSaved bool   // rules for SP say where it was saved; its value still follows from the CFA
 }
 
 const none = ^uint64(0)
@@ -33,14 +32,14 @@ var machines = map[elf.Machine]Machine{
 	elf.EM_S390:    {SP: 15, FP: 11, ra: 14, pc: none, caller: -160, spSaved: true},
 }
 
-// A Reader knows a machine with a byte order, and may have a section.
+// A Reader interprets rows of a machine in one byte order. It may have a section.
 type Reader struct {
 	Machine
 	order binary.ByteOrder
 	s     *sframe.Section
 }
 
-// New returns a Reader of a section of a machine's. Without a section it has no method Row.
+// New returns a Reader. Without a section, its method Row must not be called.
 func New(m elf.Machine, order binary.ByteOrder, s *sframe.Section) (*Reader, error) {
 	known, ok := machines[m]
 	if !ok || s != nil && s.ABI.Order().Uint16([]byte{0, 1}) != order.Uint16([]byte{0, 1}) {
@@ -49,20 +48,20 @@ func New(m elf.Machine, order binary.ByteOrder, s *sframe.Section) (*Reader, err
 	return &Reader{known, order, s}, nil
 }
 
-// A Fact is what call frame information says of a pc.
+// A Fact is the CFI's row for a pc.
 type Fact struct {
-	Rules        *cfi.Rules // nil: nothing that can be understood
+	Rules        *cfi.Rules // nil if invalid
 	Signal, KeyB bool
 }
 
-// A Found is what a reader of SFrame finds at a pc.
+// A Found is a row that a reader of SFrame found.
 type Found struct {
 	sframe.Row
 	Signal, KeyB bool
 }
 
-// Row compares the section with what is known of a pc, and reports whether the section has a row for that.
-// F is nil where nothing may be said.
+// Row compares the section with the CFI at a pc, and reports whether the section has a row there. F is nil where no row
+// is allowed.
 func (r *Reader) Row(pc uint64, f *Fact) (bool, error) {
 	e, ok, err := r.s.Lookup(pc)
 	if err != nil || !ok {
@@ -71,7 +70,7 @@ func (r *Reader) Row(pc uint64, f *Fact) (bool, error) {
 	return true, r.Compare(pc, f, &Found{e.Row, e.FDE.Signal, e.FDE.KeyB})
 }
 
-// Compare compares what a reader finds at a pc with what is known of it.
+// Compare compares a row found at a pc with the CFI.
 func (r *Reader) Compare(pc uint64, f *Fact, e *Found) error {
 	fail := func(format string, args ...any) error {
 		return fmt.Errorf("at %#x, CFA %v, RA %v, FP %v: %s", pc, e.CFA, e.RA, e.FP, fmt.Sprintf(format, args...))
@@ -104,10 +103,10 @@ func (r *Reader) Compare(pc uint64, f *Fact, e *Found) error {
 	return nil
 }
 
-// A Frame is what one step of a stack trace finds, in words.
+// A Frame is the result of unwinding one frame, in words.
 type Frame struct{ CFA, RA, FP, SP string }
 
-// SFrame takes a step by a row of a section.
+// SFrame unwinds with a row of a section.
 func (m *Machine) SFrame(e *sframe.Row) Frame {
 	rule := func(v sframe.Rule, cfa Value) Value {
 		out := cfa
@@ -140,7 +139,7 @@ func (m *Machine) SFrame(e *sframe.Row) Frame {
 	return Frame{cfa.String(), ra.String(), fp.String(), cfa.add(m.caller).String()}
 }
 
-// CFI takes one by call frame information.
+// CFI unwinds with a row of CFI.
 func (r *Reader) CFI(rules *cfi.Rules, pc uint64) (f Frame, err error) {
 	var cfa Value
 	switch c := &rules.CFA; c.Rule {

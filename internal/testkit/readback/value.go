@@ -8,9 +8,9 @@ import (
 	"github.com/go-delve/delve/pkg/dwarf/op"
 )
 
-// A Value is a sum of something, such as a register, and a number.
+// A Value is the sum of a base, such as a register, and a number.
 type Value struct {
-	Base string // r7, [r7+8], or "" for a number alone
+	Base string // r7, [r7+8], or "" for a plain number
 	N    uint64
 }
 
@@ -20,7 +20,7 @@ func number(n uint64) Value { return Value{N: n} }
 
 func (v Value) add(n int64) Value { return Value{v.Base, v.N + uint64(n)} }
 
-// load returns what is in memory at v.
+// load returns the word in memory at v.
 func (v Value) load() Value { return Value{Base: "[" + v.String() + "]"} }
 
 func (v Value) String() string {
@@ -30,11 +30,11 @@ func (v Value) String() string {
 	return fmt.Sprintf("%s%+d", v.Base, int64(v.N))
 }
 
-// combined returns the result of an operator on values that are not all known.
+// combined returns the result of an operator whose operands are not all numbers.
 func combined(name string, args ...Value) Value { return Value{Base: fmt.Sprint(name, args)} }
 
-// evaluate evaluates an expression as far as its values are known. Operators on other values give words that no row of
-// a section has.
+// evaluate evaluates an expression as far as its values are known. Operators on other values yield words that no row
+// contains.
 func (r *Reader) evaluate(code []byte, pc uint64, initial ...Value) (Value, error) {
 	x := stack{code: code, values: slices.Clone(initial)}
 	for len(x.code) > 0 && x.err == nil {
@@ -43,9 +43,9 @@ func (r *Reader) evaluate(code []byte, pc uint64, initial ...Value) (Value, erro
 	return x.pop(), x.err
 }
 
-// A stack evaluates an expression.
+// A stack evaluates a DWARF expression.
 type stack struct {
-	code   []byte // the rest
+	code   []byte // remaining operations
 	values []Value
 	err    error
 }
@@ -89,7 +89,7 @@ func (x *stack) signed() int64 {
 	return int64(v<<unused) >> unused
 }
 
-// register reads an offset from register n.
+// register decodes an offset from register n.
 func (x *stack) register(r *Reader, n, pc uint64) {
 	v := register(n)
 	if n == r.pc {

@@ -1,5 +1,5 @@
-// Package suite runs programs of the Debian suites that scripts/peers prepares, each
-// in its own directory. The suite "" is the machine itself.
+// Package suite runs programs of the Debian suites that scripts/peers prepares, each in its own directory. The suite ""
+// is this machine.
 package suite
 
 import (
@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 )
 
-// Require is the environment variable that makes a missing program a failure. It is
-// set where a run that compared with nothing must not count as a pass.
+// Require is the environment variable that turns a missing program into a failure. It is set where a run without
+// comparisons must not pass.
 const Require = "CFI2SFRAME_REQUIRE_PEERS"
 
 // Folder returns the directory of a suite.
@@ -26,8 +26,8 @@ func Folder(name string) (string, error) {
 	return root, nil
 }
 
-// Program returns the words that begin a command with a program of a suite. The
-// program sees the machine's own files; its libraries are the suite's.
+// Program returns the start of a command that runs a program of a suite. The program accesses this machine's files, but
+// uses the suite's libraries.
 func Program(suite, name string) ([]string, error) {
 	if suite == "" {
 		path, err := exec.LookPath(name)
@@ -47,12 +47,12 @@ func Program(suite, name string) ([]string, error) {
 	return []string{
 		filepath.Join(root, "lib64/ld-linux-x86-64.so.2"),
 		"--library-path", filepath.Join(root, "usr/lib/x86_64-linux-gnu"),
-		// LLVM's tools are links to few programs, which go by their names.
+		// LLVM's tools are links to few programs, which check their name.
 		"--argv0", name, path,
 	}, nil
 }
 
-// TempDir makes a directory that scripts of a suite can work in.
+// TempDir makes a directory in which scripts of a suite can work.
 func TempDir(suite string) (string, error) {
 	if suite == "" {
 		return os.MkdirTemp("", "cfi2sframe-")
@@ -67,7 +67,7 @@ func TempDir(suite string) (string, error) {
 	return os.MkdirTemp(filepath.Join(root, "tmp"), "cfi2sframe-")
 }
 
-// Script runs a shell script inside a suite, in a directory that TempDir made.
+// Script runs a shell script inside a suite, in a directory made by TempDir.
 func Script(suite, dir, script string) error {
 	cmd := exec.Command("sh", "-ec", "cd "+dir+"\n"+script)
 	if suite != "" {

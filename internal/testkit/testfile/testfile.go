@@ -1,4 +1,4 @@
-// Package testfile reads and writes files of tests.
+// Package testfile reads and writes files in tests.
 package testfile
 
 import (
@@ -17,7 +17,7 @@ func Read(t testing.TB, path string) []byte {
 	return b
 }
 
-// Write writes a file, and makes its directory.
+// Write writes a file, and creates its directory.
 func Write[T string | []byte](t testing.TB, path string, contents T) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
