@@ -105,12 +105,14 @@ install:
 	umask 022; cd integrations && for file in $(COMMANDS); do \
 		install -m 755 "$$file" "$(DESTDIR)$(BINDIR)" || exit 1; \
 	done; \
-	find * -type f ! -path '*/test*' ! -path 'debian/*' ! -path 'lib/*' ! -name '*.go' ! -name '*.spec' ! -name '*.1' | \
+	find * -type f ! -path '*/test*' ! -path 'debian/[!R]*' ! -path 'lib/*' ! -name '*.go' ! -name '*.spec' ! -name '*.1' | \
 	while read -r file; do \
 		case ' $(COMMANDS) ' in *" $$file "*) continue ;; esac; \
 		mode=644; [ ! -x "$$file" ] || mode=755; \
 		mkdir -p "$(DESTDIR)$(SHAREDIR)/$${file%/*}" && \
 		install -m $$mode "$$file" "$(DESTDIR)$(SHAREDIR)/$$file" || exit 1; \
+		[ "$${file##*/}" != README.md ] || sed 's,(\.\./\.\./docs/,(../../doc/cfi2sframe/docs/,' "$$file" \
+			>"$(DESTDIR)$(SHAREDIR)/$$file" || exit 1; \
 	done
 
 uninstall:

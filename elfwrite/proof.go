@@ -75,7 +75,7 @@ func proofs(f *elffile.File) ([]proof, error) {
 	return tables, nil
 }
 
-// sum returns the checksum of the bytes in f. The algorithm is documented in docs/detached.md.
+// sum returns the checksum of the bytes in f. The algorithm is documented in walker/README.md.
 func (p *proof) sum(f *elffile.File) (uint64, error) {
 	off, ok := f.FileOffset(p.Addr, p.Size)
 	if !ok {

@@ -12,13 +12,20 @@ import (
 	"cfi2sframe/internal/testkit/testfile"
 )
 
-// TestLinks follows the relative links of the documents that are installed.
+// TestLinks follows the relative links of the documents that are installed. They lead to files that are installed.
 func TestLinks(t *testing.T) {
-	files := []string{"../README.md", "../CONTRIBUTING.md", "../walker/README.md", "../conformance/README.md"}
-	docs := must.Get(filepath.Glob("../docs/*.md"))(t)
+	var files []string
+	for _, pattern := range []string{"../*.md", "../walker/*.md", "../conformance/*.md", "../docs/*.md", "../integrations/*/*.md"} {
+		found := must.Get(filepath.Glob(pattern))(t)
+		if len(found) == 0 {
+			t.Fatalf("no file is %s", pattern)
+		}
+		files = append(files, found...)
+	}
+	installed := regexp.MustCompile(`^\.\./(([A-Z]+|docs/\w+|conformance/README)\.md|docs/overview\.svg|(walker|integrations)/.*)$`)
 	links := regexp.MustCompile(`\]\(([^)#:]*)(#[^)]*)?\)`)
 	checked := 0
-	for _, file := range append(files, docs...) {
+	for _, file := range files {
 		text := testfile.Read(t, file)
 		for _, m := range links.FindAllSubmatch(text, -1) {
 			path, heading := file, string(m[2])
@@ -26,6 +33,9 @@ func TestLinks(t *testing.T) {
 				path = filepath.Join(filepath.Dir(file), string(m[1]))
 			}
 			checked++
+			if !installed.MatchString(path) {
+				t.Errorf("%s: %s is not installed", file, path)
+			}
 			target, err := os.ReadFile(path)
 			if _, e := os.Stat(path); e != nil {
 				t.Errorf("%s: %s does not exist", file, m[1])

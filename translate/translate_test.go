@@ -156,9 +156,9 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// TestReasons expects a unique name and a unique text for each reason, and all names in docs/reasons.md.
+// TestReasons expects a unique name and a unique text for each reason, and all names in docs/reports.md.
 func TestReasons(t *testing.T) {
-	readme := testfile.Read(t, "../docs/reasons.md")
+	readme := testfile.Read(t, "../docs/reports.md")
 	seen := make(map[string]Reason)
 	for _, r := range Reasons() {
 		for _, s := range []string{r.Name(), r.String()} {
@@ -171,7 +171,7 @@ func TestReasons(t *testing.T) {
 			seen[s] = r
 		}
 		if name := "`" + r.Name() + "`"; !bytes.Contains(readme, []byte(name)) {
-			t.Errorf("docs/reasons.md does not have %s", name)
+			t.Errorf("docs/reports.md does not have %s", name)
 		}
 	}
 	if got := fmt.Sprint(ColumnNone, ColumnCFA, ColumnRA, ColumnFP, ColumnSP); got != " CFA RA FP SP" {

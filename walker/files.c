@@ -60,7 +60,7 @@ static const unsigned char *build_id(const unsigned char *notes, size_t size, si
 	return id != NULL && *id_size > 1 && *id_size <= MAX_ID ? id : NULL;
 }
 
-/* checksum is the checksum that docs/detached.md specifies. */
+/* checksum is the checksum that walker/README.md specifies. */
 __attribute__((no_sanitize("address"))) static uint64_t checksum(const unsigned char *b, uint64_t size) {
 	uint64_t sum = size;
 	for (uint64_t i = 0; i < size; i += 8) {

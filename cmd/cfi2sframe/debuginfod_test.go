@@ -18,7 +18,7 @@ import (
 )
 
 // TestDebuginfod lets debuginfod serve a separate .sframe beside the program and its debug file, each of which it still
-// serves, as docs/detached.md says.
+// serves, as docs/usage.md says.
 func TestDebuginfod(t *testing.T) {
 	long.Test(t)
 	server := peer.Look(t, "debuginfod")

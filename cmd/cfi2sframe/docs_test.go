@@ -4,11 +4,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/plain"
+	"cfi2sframe/internal/testkit/testfile"
 )
 
 // docsFiles makes the files that README.md and docs/usage.md use.
@@ -24,9 +26,20 @@ cp $BIN/pltlib.so build/lib/c.so
 echo 'int f(void) { return 1; }' >f.c
 cc -c f.c && ar r lib.a f.o 2>log
 echo 'int main(void) { return 0; }' >main.c
+cp $TOP/go.sum .
+echo 'module example' >go.mod
+printf 'package main\n\nimport _ "cfi2sframe/sframe"\n' >main.go
 `
 
-// TestDocs runs all commands of README.md and docs/usage.md, each file's in one directory, as a reader would.
+// docsElsewhere are the commands that TestDocs does not run, and where they run.
+var docsElsewhere = map[string]string{
+	"make && sudo make install": "integrations/debian/build-deb",
+	"CGO_ENABLED=0 go build -v ./cmd/cfi2sframe && ./cfi2sframe --for perf /bin/ls -o /tmp/ls && /tmp/ls -l /tmp/ls": "scripts/fresh",
+	"scripts/test": "scripts/fresh",
+}
+
+// TestDocs runs all commands of README.md and docs/usage.md, each file's in one directory, as a reader would. Lines
+// below a command are its output; "..." stands for any lines.
 func TestDocs(t *testing.T) {
 	for _, tool := range []string{"cc", "ar", "jq"} {
 		peer.Look(t, tool)
@@ -45,11 +58,8 @@ func TestDocs(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	t.Setenv("PATH", tools+":"+os.Getenv("PATH"))
+	local := strings.NewReplacer("/usr/bin /usr/lib", "rootfs", "/bin/ls", ls, "/path/to/clone", top)
 	for _, name := range []string{"README.md", "docs/usage.md"} {
-		text, err := os.ReadFile(filepath.Join("../..", name))
-		if err != nil {
-			t.Fatal(err)
-		}
 		dir := t.TempDir()
 		run := func(command string) (string, int) {
 			cmd := exec.Command("sh", "-c", command)
@@ -63,26 +73,70 @@ func TestDocs(t *testing.T) {
 		if out, status := run(docsFiles); status != 0 {
 			t.Fatalf("status %d: %s", status, out)
 		}
-		commands := 0
-		for line := range strings.Lines(string(text)) {
-			command, ok := strings.CutPrefix(strings.TrimSpace(line), "$ ")
-			if !ok || !strings.HasPrefix(line, "    ") {
-				continue
-			}
-			commands++
-			command = strings.Replace(command, "go build", "go build -C $TOP -o $PWD/built", 1)
-			command = strings.Replace(command, "/usr/bin /usr/lib", "rootfs", 1)
-			command = strings.Replace(command, "/bin/ls", ls, 1)
+		commands := docsCommands(t, name)
+		for _, c := range commands {
 			want := 0
-			if strings.HasPrefix(command, "cfi2sframe diff ") {
+			if strings.HasPrefix(c.line, "cfi2sframe diff ") {
 				want = 1
 			}
-			if out, status := run(command); status != want {
-				t.Errorf("%s: %s\nstatus %d, want %d: %s", name, command, status, want, out)
+			out, status := run(local.Replace(c.line))
+			if status != want {
+				t.Errorf("%s: %s\nstatus %d, want %d: %s", name, c.line, status, want, out)
+			}
+			if c.output != "" && !printed(local.Replace(c.output), out) {
+				t.Errorf("%s: %s\nprints: %s\nnot: %s", name, c.line, out, c.output)
 			}
 		}
-		if commands < 10 {
-			t.Errorf("%s has %d commands", name, commands)
+		if len(commands) < 10 {
+			t.Errorf("%s has %d commands", name, len(commands))
 		}
 	}
+}
+
+type docsCommand struct {
+	line, output string
+}
+
+// docsCommands returns the commands of a document's indented blocks. Fenced blocks are files, in a language.
+func docsCommands(t *testing.T, name string) []docsCommand {
+	t.Helper()
+	var commands []docsCommand
+	fenced, block := false, false
+	for line := range strings.Lines(string(testfile.Read(t, filepath.Join("../..", name)))) {
+		line = strings.TrimRight(line, "\n")
+		if language, ok := strings.CutPrefix(line, "```"); ok {
+			if fenced = !fenced; fenced && language == "" {
+				t.Errorf("%s: fence without a language", name)
+			}
+			continue
+		}
+		text, indented := strings.CutPrefix(line, "    ")
+		switch command, ok := strings.CutPrefix(text, "$ "); {
+		case fenced:
+		case !indented:
+			block = block && line == ""
+		case ok:
+			commands = append(commands, docsCommand{line: command})
+			block = true
+		case block:
+			commands[len(commands)-1].output += text + "\n"
+		case docsElsewhere[text] == "":
+			t.Errorf("%s: no test runs %q", name, text)
+		}
+	}
+	return commands
+}
+
+// printed reports whether output is what a document shows, apart from numbers and the width of columns.
+func printed(shown, output string) bool {
+	numbers := regexp.MustCompile(`\d[\d,.]*`)
+	shape := func(s string) string {
+		var lines []string
+		for line := range strings.Lines(numbers.ReplaceAllString(s, "N")) {
+			lines = append(lines, strings.Join(strings.Fields(line), " ")+"\n")
+		}
+		return strings.Join(lines, "")
+	}
+	pattern := strings.ReplaceAll(regexp.QuoteMeta(shape(shown)), regexp.QuoteMeta("...\n"), "(?s:.*)")
+	return regexp.MustCompile("^" + pattern + "$").MatchString(shape(output))
 }

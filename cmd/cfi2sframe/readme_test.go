@@ -11,13 +11,13 @@ import (
 	"cfi2sframe/translate"
 )
 
-// TestUsage expects docs/usage.md to name all flags, and docs/reasons.md all reasons.
+// TestUsage expects docs/usage.md to name all flags, and docs/reports.md all reasons.
 func TestUsage(t *testing.T) {
 	usage, err := os.ReadFile("../../docs/usage.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	reasons, err := os.ReadFile("../../docs/reasons.md")
+	reasons, err := os.ReadFile("../../docs/reports.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +31,7 @@ func TestUsage(t *testing.T) {
 	}
 	for _, r := range translate.Reasons() {
 		if !bytes.Contains(reasons, []byte("`"+r.Name()+"`")) {
-			t.Errorf("docs/reasons.md does not explain %s", r.Name())
+			t.Errorf("docs/reports.md does not explain %s", r.Name())
 		}
 	}
 }

@@ -51,9 +51,9 @@ func TestOwn(t *testing.T) {
 	}
 }
 
-// TestReaders runs the other readers, and expects their results in docs/readers.md.
+// TestReaders runs the other readers, and expects their results in conformance/README.md.
 func TestReaders(t *testing.T) {
-	doc := testfile.Read(t, filepath.Join(top, "docs/readers.md"))
+	doc := testfile.Read(t, filepath.Join(top, "conformance/README.md"))
 	var names []string
 	all := make([][]Result, len(readerNames))
 	t.Run("each", func(t *testing.T) {
@@ -75,7 +75,7 @@ func TestReaders(t *testing.T) {
 	}
 	var table strings.Builder
 	if writeTable(&table, names, all); !strings.Contains(string(doc), table.String()) {
-		t.Errorf("docs/readers.md does not have this table:\n%s", &table)
+		t.Errorf("conformance/README.md does not have this table:\n%s", &table)
 	}
 }
 
