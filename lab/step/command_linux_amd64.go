@@ -35,10 +35,24 @@ func Command() *kit.Command {
 	c.SetInterspersed(false) // the arguments after the program are the program's
 	steps := c.Uint64("steps", 1e6, "follow `N` instructions of each program, and N/20 under QEMU; 0 for all")
 	quick := c.Bool("quick", false, "follow 250,000 instructions of small programs")
+	inferred := c.Bool("inferred", false,
+		"follow calls of functions with rows from instructions, in converted files that PROGRAM is linked with")
+	calls := c.Uint64("calls", 1000, "with --inferred, follow `N` calls of each function; 0 for all")
 	verbose := c.BoolP("verbose", "v", false, "list the wrong answers of each program")
 	c.Run = func(args []string) error {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
+		if *inferred {
+			if len(args) == 0 {
+				return errors.New("--inferred requires a PROGRAM")
+			}
+			report, err := traceInferred(ctx, args, *steps, *calls)
+			fmt.Fprint(os.Stderr, report)
+			if err == nil && strings.Contains(report, "\nwrong: ") {
+				err = kit.ErrFound
+			}
+			return err
+		}
 		if len(args) > 0 {
 			return traceOne(ctx, args, *steps)
 		}

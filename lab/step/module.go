@@ -129,7 +129,7 @@ func (m *module) load(contents []byte, made []sframe.Version) (err error) {
 // convertTo returns the section that cfi2sframe writes for a file.
 func convertTo(v sframe.Version, contents []byte) (*sframe.Section, error) {
 	var out bytes.Buffer
-	in, opt := bytes.NewReader(contents), convert.Options{Version: v, Force: true, Workers: 1}
+	in, opt := bytes.NewReader(contents), convert.Options{Version: v, Infer: true, Force: true, Workers: 1}
 	if _, err := convert.Convert(context.Background(), in, int64(len(contents)), &out, opt); err != nil {
 		return nil, fmt.Errorf("format %d: %w", v, err)
 	}

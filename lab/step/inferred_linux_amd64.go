@@ -1,0 +1,86 @@
+package step
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"cfi2sframe/cfi"
+	"cfi2sframe/convert"
+	"cfi2sframe/elffile"
+	"cfi2sframe/lab/kit"
+)
+
+// traceInferred follows the calls of functions whose rows come from their instructions, in the files that a program is
+// linked with, and returns a report. Those of plugins are not followed, unless LD_PRELOAD names them.
+func traceInferred(ctx context.Context, args []string, steps, calls uint64) (string, error) {
+	dir, err := os.MkdirTemp("", "step-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(dir)
+	list, report := filepath.Join(dir, "entries"), filepath.Join(dir, "report")
+	preload := filepath.Join(dir, "inferred.so")
+	top, err := kit.Top()
+	if err == nil {
+		build := []string{"gcc", "-O2", "-shared", "-fPIC", "-Iwalker", "lab/step/c/inferred.c", "-o", preload}
+		err = errors.Join(kit.Run(top, build...), listInferred(args[0], list))
+	}
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Env = append(os.Environ(), "LD_PRELOAD="+preload+" "+os.Getenv("LD_PRELOAD"), "STEP_ENTRIES="+list,
+		"STEP_REPORT="+report, fmt.Sprintf("STEP_STEPS=%d", steps), fmt.Sprintf("STEP_CALLS=%d", calls))
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	ran := cmd.Run()
+	text, err := os.ReadFile(report)
+	return string(text), errors.Join(ran, err)
+}
+
+// listInferred writes a list of where functions begin whose rows come from instructions, for each converted file that a
+// program is linked with: lines of address and file.
+func listInferred(program, list string) error {
+	loaded, err := exec.Command("env", "LD_TRACE_LOADED_OBJECTS=1", program).Output() // ld.so(8): it does not run
+	if err != nil {
+		return err
+	}
+	var entries bytes.Buffer
+	for line := range strings.Lines(string(loaded)) {
+		fields := strings.Fields(line) // NAME => PATH (ADDRESS), or PATH (ADDRESS)
+		path := fields[max(len(fields)-2, 0)]
+		if !filepath.IsAbs(path) {
+			continue
+		}
+		contents, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		f, err := elffile.New(bytes.NewReader(contents), int64(len(contents)))
+		if err == nil && f.Section(".sframe") == nil {
+			continue
+		}
+		var table *cfi.Table
+		if err == nil {
+			table, err = convert.LoadCFI(f, cfi.Auto, nil, true)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		for fn := range table.Functions() {
+			if fn.Inferred() {
+				fmt.Fprintf(&entries, "%x %s\n", fn.Begin, path)
+			}
+		}
+	}
+	if entries.Len() == 0 {
+		return fmt.Errorf("%s loads no file with rows from instructions; set LD_LIBRARY_PATH to files converted with "+
+			"--infer that are called like the files it loads (see ldd)", program)
+	}
+	return os.WriteFile(list, entries.Bytes(), 0o666)
+}
