@@ -2,8 +2,9 @@ package code
 
 import "cfi2sframe/internal/insn"
 
-// System V ABI for AMD64, 3.2: a call leaves the return address on top of the stack, and signals do not overwrite 128
-// bytes below it. Registers have their numbers in instructions; figure 3.36 has those of DWARF.
+// Source: System V ABI for AMD64, 3.2: a call leaves the return address at the top of the stack, and signals do not
+// overwrite the 128 bytes below it. Registers have their numbers in instructions; figure 3.36 lists their DWARF
+// numbers.
 var amd64 = newMachine(machine{
 	decode: insn.DecodeAMD64,
 	dwarf:  []uint64{0, 2, 1, 3, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15},

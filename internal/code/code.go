@@ -1,21 +1,20 @@
-// Package code finds where the frame is in code without CFI, from its instructions.
+// Package code infers where the frame is in code without CFI, from its instructions.
 //
-// It has four steps, each in a file:
+// It works in steps:
 //
-//   - find.go marks the instructions that are reached from known entries: symbols, relocations, and what other code
-//     calls or jumps to. Code that nothing reaches has no rows.
-//   - flow.go follows the stack pointer and what registers and stack slots hold, through blocks of code up to a fixed
-//     point. state.go has the values, and tables.go reads tables of jumps.
-//   - rows.go joins blocks that jumps connect to components. Rows are for whole components in which nothing is odd:
-//     the code decodes, SP is always known or the frame is in another register, and control leaves with the stack as it
-//     was at the entry.
+//   - find.go marks the instructions reachable from known entries: symbols, relocations, and targets of calls and jumps
+//     in other code. Unreachable code has no rows.
+//   - flow.go tracks the stack pointer and the contents of registers and stack slots through blocks of code until a
+//     fixed point. state.go defines the values, and tables.go reads jump tables.
+//   - rows.go merges blocks connected by jumps into components. Only whole components get rows, and only if all code
+//     decodes, SP or another register always locates the frame, and control leaves with the stack as at the entry.
 //
-// Code is followed as compilers and people write it: a call returns and keeps the registers that the ABI saves, unless
-// the called code is known to change them; and stores to addresses that are not known do not change saved registers.
-// Time and memory are linear in the size of the code.
+// The analysis assumes code as compilers and people write it: a call returns and preserves callee-saved registers,
+// unless the called code is known to change them; and stores to unknown addresses do not change saved registers. Time
+// and memory are linear in the size of the code.
 //
-// Machines other than amd64 are out, as are frames whose place is in memory: SFrame has no form for most of these.
-// Package verify proves the rows, and shares nothing with this package.
+// Only amd64 is supported. Frames located by memory are not supported, because SFrame cannot express most of them.
+// Package verify proves the rows and shares no code with this package.
 package code
 
 import (
@@ -30,15 +29,15 @@ type Text struct {
 	Machine elf.Machine
 	// Gaps is code without rows, sorted by address and disjoint.
 	Gaps []Gap
-	// Described calls f for all other code, in pieces that begin and end between instructions.
+	// Described calls f for all other code, in pieces that start and end at instruction boundaries.
 	Described func(f func(addr uint64, code []byte)) error
-	// Functions are addresses of functions, by global symbols.
+	// Functions holds the addresses of functions with global symbols.
 	Functions []uint64
-	// Entries are other addresses that symbols and relocations have: of functions, or of labels in them.
+	// Entries holds other addresses from symbols and relocations: functions, or labels in them.
 	Entries []uint64
-	// NoReturn are the addresses of functions that do not return, and of words with such an address, as in the GOT.
+	// NoReturn holds the addresses of functions that do not return, and of words with such an address, as in the GOT.
 	NoReturn map[uint64]bool
-	// Data returns up to n bytes of the file at an address that the program does not change, for tables of jumps.
+	// Data returns up to n bytes of constant data at an address, for jump tables.
 	Data func(addr uint64, n int) []byte
 }
 
@@ -50,16 +49,16 @@ type Gap struct {
 
 func (g *Gap) end() uint64 { return g.Addr + uint64(len(g.Code)) }
 
-// A Refusal is code that has no rows.
+// A Refusal is code without rows.
 type Refusal struct {
 	elffile.Span
 	Reason Reason
 }
 
-// Supports reports whether rows are found in code of a machine.
+// Supports reports whether rows can be inferred for a machine.
 func Supports(m elf.Machine) bool { return machineOf(m) != nil }
 
-// Find finds the rows of the code, and says why other code has none.
+// Find infers the rows of the code, and returns the reasons why other code has none.
 func Find(t *Text) (*cfi.Inference, []Refusal, error) {
 	f := newFinder(t)
 	if err := t.Described(f.scan); err != nil {
@@ -69,9 +68,9 @@ func Find(t *Text) (*cfi.Inference, []Refusal, error) {
 	return inf, refused, nil
 }
 
-// find finds the rows, and says why other code has none.
+// find infers the rows, and returns the reasons why other code has none.
 func (f *finder) find() (*cfi.Inference, []Refusal) {
-	// A table of jumps has no length. Each round excludes targets that lie in the middle of instructions.
+	// The length of a jump table is unknown. Each round excludes targets within instructions.
 	for range maxRounds {
 		w := &flow{finder: f, index: map[uint64]int32{}, siteIndex: map[int64]uint16{}}
 		w.begin()

@@ -27,8 +27,8 @@ type source struct {
 	want string // as describe says
 }
 
-// describe says what was found: functions with their rows, the targets of jumps in them, and refused code. Numbers count
-// from base. A row is in effect to the next one; fp is where the caller's RBP is saved, from the CFA.
+// describe says what was found: functions with their rows, the targets of jumps in them, and refused code. Numbers
+// count from base. A row is in effect to the next one; fp is where the caller's RBP is saved, from the CFA.
 func describe(t *Text) string {
 	inf, refused, err := Find(t)
 	if err != nil {

@@ -9,46 +9,46 @@ import (
 
 // Marks of a byte of code.
 const (
-	begins   = 1 << iota // an instruction that is reached
-	inside               // such an instruction, after its first byte
-	leads                // a block
-	enters               // a function, or a label whose address something has
-	function             // it is a function: a symbol says so, or it is called
-	known                // by a symbol or described code: other calls may be data that was taken for code
-	overlap              // instructions that overlap, or cannot be decoded
-	plain                // an instruction that changes neither registers nor the stack, and does not overlap
+	begins   = 1 << iota // start of a reached instruction
+	inside               // a later byte of a reached instruction
+	leads                // start of a block
+	enters               // start of a function, or a label to which something refers
+	function             // start of a function: has a symbol or is called
+	known                // known from a symbol or described code; other callers may be data mistaken for code
+	overlap              // start of an instruction that overlaps another or cannot be decoded
+	plain                // start of an instruction that changes neither registers nor the stack, and does not overlap
 )
 
-// A finder follows code from entries, and marks what it reaches.
+// A finder follows code from its entries, and marks what it reaches.
 type finder struct {
 	*Text
 	machine *machine
-	marks   [][]byte // of each gap
-	last    int      // the gap that was used last
-	seeds   []uint64 // functions that described code calls, or jumps to
-	taken   []uint64 // addresses that it has
-	refs    []uint64 // addresses that code refers to
+	marks   [][]byte // by gap
+	last    int      // most recently used gap
+	seeds   []uint64 // targets of calls and jumps in described code
+	taken   []uint64 // addresses loaded by described code
+	refs    []uint64 // addresses to which code refers
 
-	// What follows is found again in each round.
-	work   []uint64              // leaders that are not followed yet
-	found  []uint64              // entries that are new
-	cuts   []uint64              // leaders in code that was reached before
-	tables map[uint64]*jumpTable // by the address of the jump
-	labels map[uint64]*labelLoad // by the address of the instruction
+	// Recomputed in each round.
+	work   []uint64              // leaders not followed yet
+	found  []uint64              // new entries
+	cuts   []uint64              // leaders in code already reached
+	tables map[uint64]*jumpTable // by address of the jump
+	labels map[uint64]*labelLoad // by address of the instruction
 
-	searches map[uint64]*search // by the entry of the function
-	never    map[uint64]bool    // addresses that tables do not lead to
-	steps    uint64             // that are left
+	searches map[uint64]*search // by entry of the function
+	never    map[uint64]bool    // addresses excluded as targets of tables
+	steps    uint64             // number of remaining steps
 }
 
-// The bound on the time for a file: instructions that are decoded, jumps and calls that are followed, and entries of
-// tables. Real code needs fewer than 3 steps for a byte.
+// The bound on the time for a file, in steps: decoded instructions, followed jumps and calls, and table entries. Real
+// code needs fewer than 3 steps per byte.
 const (
 	stepsPerByte = 32
 	minSteps     = 1 << 20
 )
 
-// spend takes a step, and reports whether there was one left.
+// spend uses up a step, and reports whether one was left.
 func (f *finder) spend() bool {
 	if f.steps == 0 {
 		return false
@@ -66,7 +66,7 @@ func newFinder(t *Text) *finder {
 	return f
 }
 
-// mark returns the mark of the byte at pc, or nil outside of the gaps.
+// mark returns the mark of the byte at pc, or nil outside the gaps.
 func (f *finder) mark(pc uint64) *byte {
 	if len(f.Gaps) == 0 {
 		return nil
@@ -98,8 +98,8 @@ func (f *finder) is(pc uint64, marks byte) bool {
 // isCode reports whether pc is in a gap.
 func (f *finder) isCode(pc uint64) bool { return f.mark(pc) != nil }
 
-// decode decodes the instruction at pc. Plain instructions of a block that follow each other are one: they are most of
-// the code of hand-written functions.
+// decode decodes the instruction at pc. It returns consecutive plain instructions of a block as one instruction,
+// because they make up most of hand-written functions.
 func (f *finder) decode(pc uint64) (insn.Inst, bool) {
 	m := f.mark(pc)
 	if m == nil {
@@ -120,7 +120,7 @@ func (f *finder) decode(pc uint64) (insn.Inst, bool) {
 	return insn.Inst{Size: n, Reg: insn.None, Src: insn.None}, true
 }
 
-// forget forgets what was reached.
+// forget clears what was reached.
 func (f *finder) forget() {
 	for _, marks := range f.marks {
 		clear(marks)
@@ -129,7 +129,7 @@ func (f *finder) forget() {
 	f.tables, f.labels = map[uint64]*jumpTable{}, map[uint64]*labelLoad{}
 }
 
-// begin notes the known entries.
+// begin adds the known entries.
 func (f *finder) begin() {
 	f.forget()
 	for _, list := range [][]uint64{f.Functions, f.seeds} {
@@ -144,7 +144,7 @@ func (f *finder) begin() {
 	}
 }
 
-// entry notes that a function begins at pc, or a label, by marks.
+// entry adds the entry of a function or a label at pc, with the given marks.
 func (f *finder) entry(pc uint64, marks byte) {
 	if m := f.mark(pc); m != nil && *m&marks != marks {
 		if *m&enters == 0 {
@@ -155,7 +155,7 @@ func (f *finder) entry(pc uint64, marks byte) {
 	}
 }
 
-// leader notes that a block begins at pc.
+// leader adds the start of a block at pc.
 func (f *finder) leader(pc uint64) {
 	m := f.mark(pc)
 	if m == nil {
@@ -170,7 +170,7 @@ func (f *finder) leader(pc uint64) {
 	}
 }
 
-// scan notes where described code leads.
+// scan records the targets of described code.
 func (f *finder) scan(addr uint64, code []byte) {
 	for off := 0; off < len(code); {
 		pc := addr + uint64(off)
@@ -190,14 +190,14 @@ func (f *finder) scan(addr uint64, code []byte) {
 	}
 }
 
-// refer notes what an instruction has the address of.
+// refer records an address to which an instruction refers.
 func (f *finder) refer(in *insn.Inst) {
 	if m := &in.Mem; m.Relative || m.Base == insn.None && m.Index != insn.None {
 		f.refs = append(f.refs, uint64(in.Mem.Disp))
 	}
 }
 
-// follow marks what is reached from the work.
+// follow marks the code reachable from the leaders in work.
 func (f *finder) follow() {
 	for len(f.work) > 0 {
 		pc := f.work[len(f.work)-1]
@@ -211,14 +211,15 @@ func (f *finder) follow() {
 	}
 }
 
-// reach marks the instruction at pc, and notes where it leads. It returns the next one, and whether that follows.
+// reach marks the instruction at pc and records its targets. It returns the address of the next instruction, and
+// whether execution continues there.
 func (f *finder) reach(pc uint64) (next uint64, on bool) {
 	m := f.mark(pc)
 	in, ok := f.decode(pc)
 	*m |= begins
 	if *m&inside != 0 {
 		*m |= overlap
-		for at := pc - 1; f.is(at, 0); at-- { // of the other instruction
+		for at := pc - 1; f.is(at, 0); at-- { // find the other instruction
 			if b := f.mark(at); *b&begins != 0 {
 				*b = *b&^plain | overlap
 				break
@@ -259,7 +260,7 @@ func (f *finder) reach(pc uint64) (next uint64, on bool) {
 	return next, !in.Op.Leaves() && f.goesOn(&in, pc)
 }
 
-// unmarked returns the code that is not reached.
+// unmarked returns the code that was not reached.
 func (f *finder) unmarked(why Reason) []Refusal {
 	var out []Refusal
 	for i := range f.Gaps {

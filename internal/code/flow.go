@@ -7,52 +7,52 @@ import (
 	"cfi2sframe/internal/insn"
 )
 
-// A block is code that control enters at its start only, up to the next block, a jump or a return.
+// A block is code that is entered only at its start. It extends to the next block, a jump or a return.
 type block struct {
 	pc        uint64
-	in        state // before its first instruction, if seen
+	in        state // before the first instruction, if seen
 	next      []int32
-	calls     []uint64 // functions that it calls, or jumps to
-	writes    uint32   // registers that it changes
-	mask      uint32   // registers that it, what follows and what it calls change
+	calls     []uint64 // functions that it calls or jumps to
+	writes    uint32   // registers changed in the block
+	mask      uint32   // registers changed in the block, its successors and callees
 	component int32    // a block of the same component, or itself
-	seen      bool     // control arrives
+	seen      bool     // control reaches the block
 	queued    bool
-	leaves    bool // control leaves the function, with the stack as at the entry
-	balanced  bool // a block that leaves can be reached
+	leaves    bool // control leaves the function with the stack as at the entry
+	balanced  bool // a block that leaves is reachable
 	byFP      bool // SP is loaded from FP
-	label     bool // it is entered, but may be no function
-	indirect  bool // a jump that is not known leaves
+	label     bool // entered, but possibly not a function
+	indirect  bool // leaves by a jump to an unknown address
 	returns   bool
-	astray    bool // it leaves the stack at another depth
-	lost      bool // a block of its component does so, or one that it calls
+	astray    bool // leaves with a different stack depth
+	lost      bool // a block of its component, or one that it calls, is astray
 	odd       Reason
 }
 
-// A flow has the blocks, and follows control through them.
+// A flow holds the blocks, and tracks control flow through them.
 type flow struct {
 	*finder
 	pages     [][]block
-	num       int32            // of blocks
-	index     map[uint64]int32 // of blocks, by address
+	num       int32            // number of blocks
+	index     map[uint64]int32 // index of a block by address
 	queue     []int32
 	sites     []int64 // numbers in values
 	siteIndex map[int64]uint16
-	state     state     // at the place that is executed
-	inst      insn.Inst // that is executed
+	state     state     // current state
+	inst      insn.Inst // current instruction
 }
 
 const (
 	blocksPerPage = 1 << 10
 
-	// maxRounds bounds how often tables are read again, and how often all blocks are looked at for what is new: real
-	// code needs fewer than 20 rounds.
+	// maxRounds bounds how often tables are read again, and how often all blocks are checked for new facts. Real code
+	// needs fewer than 20 rounds.
 	maxRounds = 64
 )
 
 func (w *flow) b(i int32) *block { return &w.pages[i/blocksPerPage][i%blocksPerPage] }
 
-// block returns the index of the block at pc, or -1 if no block begins there.
+// block returns the index of the block at pc, or -1 if no block starts there.
 func (w *flow) block(pc uint64) int32 {
 	if i, ok := w.index[pc]; ok {
 		return i
@@ -69,7 +69,7 @@ func (w *flow) block(pc uint64) int32 {
 	return i
 }
 
-// holding returns the block that the instruction at pc is in, or -1.
+// holding returns the block that contains the instruction at pc, or -1.
 func (w *flow) holding(pc uint64) int32 {
 	for ; w.isCode(pc) && w.spend(); pc-- {
 		if w.is(pc, begins|leads) {
@@ -79,7 +79,7 @@ func (w *flow) holding(pc uint64) int32 {
 	return -1
 }
 
-// component returns the block that stands for the component of block i.
+// component returns the block that represents the component of block i.
 func (w *flow) component(i int32) int32 {
 	for w.b(i).component != i {
 		w.b(i).component = w.b(w.b(i).component).component
@@ -97,7 +97,7 @@ func (w *flow) enqueue(i int32) {
 	}
 }
 
-// run finds the states of all blocks. It reports false if the code is too complex.
+// run computes the states of all blocks. It returns false if the code is too complex.
 func (w *flow) run() bool {
 	for range maxRounds {
 		w.follow()
@@ -128,7 +128,7 @@ func (w *flow) run() bool {
 	return false
 }
 
-// execute executes a block, and passes the state on to those that follow.
+// execute executes a block and passes the resulting state to its successors.
 func (w *flow) execute(i int32) {
 	b := w.b(i)
 	b.next, b.calls, b.writes = b.next[:0], b.calls[:0], 0
@@ -148,7 +148,7 @@ func (w *flow) execute(i int32) {
 	})
 }
 
-// pass brings the state from a block to the one at pc.
+// pass passes the current state from a block to the block at pc.
 func (w *flow) pass(from int32, pc uint64) {
 	w.spend()
 	i := w.block(pc)
@@ -168,7 +168,7 @@ func (w *flow) pass(from int32, pc uint64) {
 	w.arrive(i, &w.state)
 }
 
-// arrive notes that control may arrive at block i in a state.
+// arrive merges a state into the state at the start of block i.
 func (w *flow) arrive(i int32, s *state) {
 	b := w.b(i)
 	if !b.seen {
@@ -180,12 +180,13 @@ func (w *flow) arrive(i int32, s *state) {
 	}
 }
 
-// A visitor is told what a walk through a block meets, while w.state is the state there. Functions may be nil.
+// A visitor receives the events of a walk through a block; w.state is the state at that point. Functions may be nil,
+// except for to.
 type visitor struct {
 	each func(pc uint64, in *insn.Inst) // each instruction
-	to   func(pc uint64)                // where control goes on, in this code or other code
-	out  func(in *insn.Inst)            // a return, or a jump whose targets are not known
-	ends func(pc uint64)                // control runs into something that is not code
+	to   func(pc uint64)                // control continues at pc, in a gap or elsewhere
+	out  func(in *insn.Inst)            // a return, or a jump with unknown targets
+	ends func(pc uint64)                // control reaches something that is not code
 	stop func(pc uint64)                // a call that does not return
 }
 
@@ -259,7 +260,7 @@ func (w *flow) clobbered(in *insn.Inst) uint32 {
 	return w.machine.scratch
 }
 
-// note notes what an instruction changes and calls.
+// note records the changes and calls of an instruction.
 func (w *flow) note(b *block, in *insn.Inst, pc uint64) {
 	b.writes |= in.Writes
 	b.byFP = b.byFP || w.machine.loadsFP(in)
@@ -284,7 +285,7 @@ func (w *flow) note(b *block, in *insn.Inst, pc uint64) {
 	}
 }
 
-// summarize finds which registers functions change, and reports whether some change more than was known.
+// summarize computes which registers functions change, and reports whether some change more than was known.
 func (w *flow) summarize() bool {
 	followers := func(b *block, f func(j int32)) {
 		for _, j := range b.next {
@@ -301,7 +302,7 @@ func (w *flow) summarize() bool {
 		}
 	}
 	more := false
-	// Each change is passed on once: a block has at most 16.
+	// Each change is propagated once: a block has at most 16.
 	for i := range w.num {
 		add(i, w.b(i).writes&^(1<<w.machine.sp))
 		followers(w.b(i), func(j int32) { add(i, w.b(j).mask) })
@@ -331,7 +332,7 @@ func (w *flow) callees(b *block, f func(j int32)) {
 	}
 }
 
-// edges are lists of blocks, one for each block.
+// edges holds a list of blocks for each block.
 type edges struct {
 	start []int32 // in list
 	list  []int32
@@ -339,7 +340,7 @@ type edges struct {
 
 func (e *edges) of(i int32) []int32 { return e.list[e.start[i]:e.start[i+1]] }
 
-// reversed returns the blocks that each block follows.
+// reversed returns the predecessors of each block.
 func (w *flow) reversed(followers func(b *block, f func(j int32))) *edges {
 	e := &edges{start: make([]int32, w.num+1)}
 	for i := range w.num {
@@ -348,7 +349,7 @@ func (w *flow) reversed(followers func(b *block, f func(j int32))) *edges {
 	n := int32(0)
 	for i := range e.start {
 		n += e.start[i]
-		e.start[i] = n // the end; it moves to the start as the list is filled
+		e.start[i] = n // end of the list; decremented to the start as the list is filled
 	}
 	e.list = make([]int32, n)
 	for i := range w.num {
@@ -360,7 +361,7 @@ func (w *flow) reversed(followers func(b *block, f func(j int32))) *edges {
 	return e
 }
 
-// indirect goes on after a jump through a register or memory.
+// indirect continues after a jump through a register or memory.
 func (w *flow) indirect(i int32, pc uint64, in *insn.Inst, v visitor) {
 	to := value{}
 	switch {
@@ -393,7 +394,7 @@ func (w *flow) indirect(i int32, pc uint64, in *insn.Inst, v visitor) {
 	}
 }
 
-// resolve finds targets of indirect jumps, and reports whether there are more.
+// resolve finds targets of indirect jumps, and reports whether there are new ones.
 func (w *flow) resolve() bool {
 	w.refs = sorted(w.refs)
 	var labels map[int32][]uint64 // by component
@@ -426,7 +427,7 @@ func (w *flow) resolve() bool {
 	return more
 }
 
-// labelsOf returns the addresses of code that instructions of a component load.
+// labelsOf returns the addresses of code loaded by the instructions of each component.
 func (w *flow) labelsOf() map[int32][]uint64 {
 	labels := map[int32][]uint64{}
 	for _, l := range w.labels {
@@ -441,8 +442,8 @@ func (w *flow) labelsOf() map[int32][]uint64 {
 	return labels
 }
 
-// newFunctions takes addresses in code that nothing else reaches for entries of functions, and reports whether there
-// are some.
+// newFunctions treats loaded addresses of code that nothing else reaches as function entries, and reports whether there
+// are any.
 func (w *flow) newFunctions() bool {
 	found := false
 	var all []uint64
@@ -458,8 +459,8 @@ func (w *flow) newFunctions() bool {
 	return found
 }
 
-// excludes excludes targets of tables that lie in the middle of instructions, and reports whether there are some, or a
-// table is shorter because code refers to what follows it.
+// excludes excludes targets of tables that are within instructions. It reports whether there are any, or a table
+// becomes shorter because code refers to the bytes after it.
 func (w *flow) excludes() bool {
 	w.refs = sorted(w.refs)
 	for _, bad := range []byte{inside, overlap} {

@@ -15,8 +15,8 @@ import (
 	"cfi2sframe/internal/testkit/testfile"
 )
 
-// hidden finds the rows of a file as if it had no CFI, with its symbols as entries. The function at assembly has CFI for
-// its call only.
+// hidden finds the rows of a file as if it had no CFI, with its symbols as entries. The function at assembly has CFI
+// for its call only.
 func hidden(t *testing.T, b []byte) (inf *cfi.Inference, assembly, size uint64) {
 	t.Helper()
 	f, err := elf.NewFile(bytes.NewReader(b))
@@ -109,8 +109,8 @@ func TestHidden(t *testing.T) {
 						} else if want.CFA.Offset != r.Offset {
 							t.Errorf("%#x: CFA r%d%+d, and %v in the CFI", pc, r.Reg, r.Offset, want.CFA)
 						}
-						// Where RBP still has the caller's value, one may say that, and the other where it is saved: clang's CFI
-						// does the latter after the last push only.
+						// Where RBP still has the caller's value, one may say that, and the other where it is saved:
+						// clang's CFI does the latter after the last push only.
 						kept := want.FP.Rule == cfi.RuleArchitectural || want.FP.Rule == cfi.RuleSameVal
 						saved := want.FP.Rule == cfi.RuleOffset && want.FP.Offset == r.FP
 						if r.Lost && kept {

@@ -6,20 +6,20 @@ import (
 	"cfi2sframe/internal/insn"
 )
 
-// A machine has the facts of an ABI. Registers have their numbers in instructions.
+// A machine holds the facts of an ABI. Registers have their numbers in instructions.
 type machine struct {
 	decode  func(code []byte, pc uint64) (insn.Inst, bool)
-	dwarf   []uint64 // the DWARF numbers of the registers
+	dwarf   []uint64 // DWARF numbers of the registers
 	sp, fp  int
-	ra      int    // the register that a call leaves the return address in; None if it is on the stack
-	scratch uint32 // registers that functions may change
-	holders []int  // registers that may hold the frame, the preferred ones first
-	atEntry int32  // SP from the CFA, in bytes
-	redZone int32  // bytes below SP that signals do not overwrite
-	entry   state  // at the entry of a function
+	ra      int    // register with the return address after a call; None if it is on the stack
+	scratch uint32 // caller-saved registers
+	holders []int  // registers that may locate the frame, in order of preference
+	atEntry int32  // SP - CFA at function entry in bytes
+	redZone int32  // number of bytes below SP that signals do not overwrite
+	entry   state  // state at function entry
 }
 
-// maxRegs is the largest number of registers of a machine.
+// maxRegs is the maximum number of registers of a machine.
 const maxRegs = 16
 
 // wordSize is the size of registers and addresses in bytes.

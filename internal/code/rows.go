@@ -9,17 +9,17 @@ import (
 	"cfi2sframe/internal/insn"
 )
 
-// A Reason says why code has no rows.
+// A Reason tells why code has no rows.
 type Reason uint8
 
 const (
-	Unreached    Reason = iota + 1 // no known entry leads there
-	Overlap                        // instructions overlap, or are not known
-	UnknownStack                   // neither SP nor another register is known to hold the frame
-	Unbalanced                     // control leaves with the stack at another depth than at the entry
-	Indirect                       // a jump to an address that is not known
-	RunsOn                         // control runs into something else, or never leaves
-	TooComplex                     // it takes too long to follow
+	Unreached    Reason = iota + 1 // not reachable from a known entry
+	Overlap                        // instructions overlap or are unknown
+	UnknownStack                   // no register is known to locate the frame
+	Unbalanced                     // control leaves with a different stack depth than at the entry
+	Indirect                       // a jump to an unknown address
+	RunsOn                         // control runs into something other than code, or never leaves
+	TooComplex                     // the analysis takes too long
 	Unproved                       // the rows could not be proved
 )
 
@@ -29,10 +29,10 @@ var reasonNames = [...]string{
 	Unproved: "code-unproved",
 }
 
-// String returns the reason's name in reports.
+// String returns the name of the reason in reports.
 func (r Reason) String() string { return reasonNames[r] }
 
-// judge notes what is odd in a block, and whether control leaves there.
+// judge records why a block can have no rows, and whether control leaves there.
 func (w *flow) judge(i int32) {
 	b := w.b(i)
 	odd := func(why Reason) { b.odd = cmp.Or(b.odd, why) }
@@ -82,7 +82,7 @@ func (w *flow) judge(i int32) {
 	})
 }
 
-// claim returns the rows of the components in which nothing is odd, and the other code.
+// claim returns the rows of the components without problems, and the other code.
 func (w *flow) claim() (*cfi.Inference, []Refusal) {
 	for i := range w.num {
 		if w.b(i).seen {
@@ -91,7 +91,7 @@ func (w *flow) claim() (*cfi.Inference, []Refusal) {
 	}
 	w.balance()
 	w.spread()
-	for i := range w.num { // the block that stands for a component gets what is known of all
+	for i := range w.num { // collect the facts of all blocks in the block that represents the component
 		b, c := w.b(i), w.b(w.component(i))
 		c.odd = cmp.Or(c.odd, b.odd)
 		c.byFP = c.byFP || b.byFP
@@ -104,7 +104,7 @@ func (w *flow) claim() (*cfi.Inference, []Refusal) {
 		if b.seen && !b.balanced {
 			c.odd = cmp.Or(c.odd, RunsOn)
 		}
-		if c.label && (c.indirect || !c.returns) { // it can be a part of a function that others enter and leave
+		if c.label && (c.indirect || !c.returns) { // it may be part of a function that is entered and left elsewhere
 			c.odd = cmp.Or(c.odd, Indirect)
 		}
 	}
@@ -146,7 +146,7 @@ func (w *flow) claim() (*cfi.Inference, []Refusal) {
 	return inf, disjoint(refused)
 }
 
-// disjoint sorts refused code by address. Of instructions that overlap, the first one counts.
+// disjoint sorts refused code by address. Where instructions overlap, the first takes precedence.
 func disjoint(list []Refusal) []Refusal {
 	slices.SortFunc(list, func(a, b Refusal) int { return cmp.Compare(a.Begin, b.Begin) })
 	var out []Refusal
@@ -161,7 +161,7 @@ func disjoint(list []Refusal) []Refusal {
 	return out
 }
 
-// spread notes that components are odd that call those that do not return to them with the same stack.
+// spread marks components that call components that do not return with the same stack.
 func (w *flow) spread() {
 	callers := w.reversed(w.callees)
 	members := w.reversed(func(b *block, f func(j int32)) { f(w.component(b.component)) })
@@ -189,7 +189,7 @@ func (w *flow) spread() {
 	}
 }
 
-// balance marks the blocks from which a block that leaves can be reached.
+// balance marks the blocks from which a block that leaves is reachable.
 func (w *flow) balance() {
 	before := w.reversed(func(b *block, f func(j int32)) {
 		for _, j := range b.next {
@@ -212,7 +212,7 @@ func (w *flow) balance() {
 	}
 }
 
-// addRefusal appends code to what was refused before it for the same reason, if it is contiguous.
+// addRefusal appends refused code, or extends the last refusal if it is adjacent and has the same reason.
 func addRefusal(list []Refusal, r Refusal) []Refusal {
 	if n := len(list); n > 0 && list[n-1].End == r.Begin && list[n-1].Reason == r.Reason {
 		list[n-1].End = r.End
@@ -221,8 +221,7 @@ func addRefusal(list []Refusal, r Refusal) []Refusal {
 	return append(list, r)
 }
 
-// addRow adds the row of an instruction. A function ends where the next
-// function or another component begins.
+// addRow adds the row of an instruction. A function ends where the next function or another component starts.
 func addRow(inf *cfi.Inference, pc, end uint64, component int32, enters bool, row cfi.InferredRow) {
 	n := len(inf.Functions)
 	if n == 0 || enters || inf.Functions[n-1].End != pc || inf.Functions[n-1].Component != int(component) {
@@ -241,7 +240,7 @@ func addRow(inf *cfi.Inference, pc, end uint64, component int32, enters bool, ro
 	fn.Rows = append(fn.Rows, row)
 }
 
-// row returns where the frame is, by FP if that holds it and is preferred.
+// row returns the row that locates the frame, based on FP if byFP is set and FP locates the frame.
 func (s *state) row(byFP bool) (row cfi.InferredRow, ok bool) {
 	m, r := s.machine, 0
 	switch i := slices.IndexFunc(m.holders, func(r int) bool { return s.reg[r].kind == frame }); {
@@ -253,7 +252,7 @@ func (s *state) row(byFP bool) (row cfi.InferredRow, ok bool) {
 		r = m.holders[i]
 	}
 	row.Reg, row.Offset = m.dwarf[r], -int64(s.reg[r].off)
-	// A place where FP is saved is better than the register, which soon may have another value.
+	// The slot in which FP is saved is preferable to the register, which may soon change.
 	saved := value{kind: entryValue, reg: uint8(m.fp)}
 	row.Lost = s.reg[m.fp] != saved
 	for _, x := range s.slots {

@@ -7,31 +7,31 @@ import (
 	"cfi2sframe/internal/insn"
 )
 
-// A value is what is known of the contents of a register or of a stack slot, of 64 bits.
+// A value is what is known about the 64-bit contents of a register or stack slot.
 type value struct {
 	kind kind
-	reg  uint8  // of entryValue; the size of entries in bytes of entry and target
-	site uint16 // of aligned and target: an index of sites
-	off  int32  // of the others
+	reg  uint8  // for entryValue: register; for entry and target: size of table entries in bytes
+	site uint16 // for aligned and target: index in sites
+	off  int32
 }
 
 type kind uint8
 
 const (
 	unknown    kind = iota
-	entryValue      // what register reg was at the function's entry
+	entryValue      // value of register reg at function entry
 	frame           // CFA + off
-	aligned         // an address below the CFA that an instruction has aligned, + off; site is the instruction
+	aligned         // an address below the CFA, aligned by instruction site, + off
 	constant        // off
-	entry           // of a table of numbers at off
-	target          // such an entry + a number, which is site
+	entry           // an entry of the table at off
+	target          // an entry of the table at off + number site
 	label           // the address of one of several instructions
 )
 
 // onStack reports whether the value is an address in the frame.
 func (v value) onStack() bool { return v.kind == frame || v.kind == aligned }
 
-// plus returns the value with a number added.
+// plus returns the value plus n.
 func (v value) plus(n int64) value {
 	sum := int64(v.off) + n
 	if !v.onStack() && v.kind != constant || sum != int64(int32(sum)) {
@@ -41,10 +41,10 @@ func (v value) plus(n int64) value {
 	return v
 }
 
-// number returns a constant value, or an unknown one for a number of more than 32 bits.
+// number returns a constant, or an unknown value if n exceeds 32 bits.
 func number(n int64) value { return value{kind: constant}.plus(n) }
 
-// A slot is 8 bytes of the stack with a value that is known.
+// A slot is 8 bytes of the stack with a known value.
 type slot struct {
 	at    value // an address in the frame
 	value value
@@ -57,7 +57,7 @@ type state struct {
 	slots   []slot
 }
 
-// isEntry reports whether the stack is as at the entry of a function.
+// isEntry reports whether the stack is as at function entry.
 func (s *state) isEntry() bool { return s.reg[s.machine.sp] == s.machine.entry.reg[s.machine.sp] }
 
 // copyFrom makes s a copy of t.
@@ -65,7 +65,8 @@ func (s *state) copyFrom(t *state) {
 	s.machine, s.reg, s.slots = t.machine, t.reg, append(s.slots[:0], t.slots...)
 }
 
-// meet reduces s to what t knows as well, and reports whether s changed. Different addresses of code are labels.
+// meet reduces s to the facts that t shares, and reports whether s changed. Two different addresses of code become a
+// label.
 func (s *state) meet(t *state, isCode func(pc uint64) bool) (changed bool) {
 	isLabel := func(v value) bool { return v.kind == label || v.kind == constant && isCode(uint64(v.off)) }
 	for i, old := range s.reg {
@@ -92,7 +93,7 @@ func (s *state) load(at value) value {
 	return value{}
 }
 
-// forget forgets what is known of size bytes at an address.
+// forget removes what is known about size bytes at an address.
 func (s *state) forget(at value, size int) {
 	s.slots = slices.DeleteFunc(s.slots, func(x slot) bool {
 		return x.at.kind == at.kind && x.at.site == at.site && int64(x.at.off) < int64(at.off)+int64(size) &&
@@ -100,31 +101,31 @@ func (s *state) forget(at value, size int) {
 	})
 }
 
-// isBelow reports whether an address in the frame is known to be below another one.
+// isBelow reports whether an address in the frame is known to be below another.
 func (v value) isBelow(w value) bool { return v.kind == w.kind && v.site == w.site && v.off < w.off }
 
-// holds reports whether what is saved at an address stays there: not below the stack pointer and the red zone, where
-// signals overwrite it. Below the stack pointer it is not needed unless it is lost elsewhere.
+// holds reports whether a saved value at an address can be relied on. Below SP it is used only if it is lost elsewhere,
+// and only in the red zone, because signals overwrite the rest.
 func (s *state) holds(at value, lost bool) bool {
 	sp := s.reg[s.machine.sp]
 	return !at.isBelow(sp) || lost && at.off >= sp.off-s.machine.redZone
 }
 
-// forgetBelow forgets what is below an address.
+// forgetBelow removes what is known about the stack below an address.
 func (s *state) forgetBelow(sp value) {
 	s.slots = slices.DeleteFunc(s.slots, func(x slot) bool { return x.at.isBelow(sp) })
 }
 
-// call forgets what a call may change: registers, and all below the stack pointer.
+// call removes what a call may change: registers, and everything below the stack pointer.
 func (s *state) call(changed uint32) {
 	s.clobber(changed)
 	s.forgetBelow(s.reg[s.machine.sp])
 }
 
-// maxSlots bounds what is known of a stack.
+// maxSlots bounds the number of known stack slots.
 const maxSlots = 32
 
-// save notes that the 8 bytes at an address have a value, if that can matter later.
+// save records the value of the 8 bytes at an address, if it may be needed later.
 func (s *state) save(at, v value) {
 	s.forget(at, wordSize)
 	if (v.onStack() || v.kind == entryValue) && len(s.slots) < maxSlots {
@@ -132,7 +133,7 @@ func (s *state) save(at, v value) {
 	}
 }
 
-// address returns what is known of the address of a memory operand.
+// address returns what is known about the address of a memory operand.
 func (s *state) address(m *insn.Mem) value {
 	switch {
 	case m.Elsewhere || m.Vague:
@@ -153,7 +154,7 @@ func (s *state) loadFrom(m *insn.Mem) value {
 	return value{}
 }
 
-// storeTo notes that 8 bytes of memory get a value.
+// storeTo records a store of 8 bytes to memory.
 func (s *state) storeTo(m *insn.Mem, v value) {
 	if a := s.address(m); a.onStack() {
 		s.save(a, v)
@@ -187,8 +188,8 @@ func (s *state) clobber(regs uint32) {
 	}
 }
 
-// step executes an instruction that is not a jump, a call or a return. A store to an address that is not known is none
-// to where registers are saved, as in all code of compilers.
+// step executes an instruction other than a jump, call or return. A store to an unknown address is assumed not to
+// overwrite saved registers, as in all compiled code.
 func (w *flow) step(s *state, in *insn.Inst, pc uint64) {
 	to, v := in.Reg, value{}
 	switch in.Op {
@@ -257,7 +258,7 @@ func (w *flow) step(s *state, in *insn.Inst, pc uint64) {
 	}
 }
 
-// sum returns the sum of two values, of which one is constant.
+// sum returns the sum of two values if one of them is constant.
 func (w *flow) sum(x, y value) value {
 	if y.kind != constant {
 		x, y = y, x
@@ -292,7 +293,7 @@ func (w *flow) site(n int64) (uint16, bool) {
 	return i, ok
 }
 
-// entry returns the value of an entry of a table, which has entries of size bytes.
+// entry returns the value of a table entry of size bytes.
 func (s *state) entry(m *insn.Mem, size uint8) value {
 	at := value{}
 	switch {

@@ -5,27 +5,28 @@ import (
 	"slices"
 )
 
-// A jumpTable has the targets of an indirect jump.
+// A jumpTable holds the targets of an indirect jump.
 type jumpTable struct {
 	value   value
 	targets []uint64
 	read    bool
-	block   int32 // that ends with the jump
+	block   int32 // block that ends with the jump
 }
 
 // A labelLoad is an instruction that loads an address of code.
 type labelLoad struct {
 	to    uint64
-	block int32 // that the instruction is in, or -1
+	block int32 // block that contains the instruction, or -1
 }
 
 const (
 	maxDistance = 1 << 16 // between a jump and its targets, in bytes
 	maxEntries  = 2048
-	maxFirst    = 4 // entries at the start of a table that may be none: hand-written code may count from one
+	maxFirst    = 4 // number of leading entries that may be invalid: hand-written code may index from 1
 )
 
-// targets reads a table for the jump at pc. It ends before something that is not a target, or that code refers to.
+// targets reads the table for the jump at pc. The table ends before an entry that is not a target, or an address to
+// which code refers.
 func (w *flow) targets(pc uint64, v value) []uint64 {
 	size, base := int(v.reg), uint64(0)
 	if v.kind == target {
@@ -62,7 +63,8 @@ func sorted(list []uint64) []uint64 {
 	return slices.Compact(list)
 }
 
-// plausible reports whether the code at pc can be followed to where control leaves, or to code that is reached.
+// plausible reports whether the code at pc decodes up to an instruction after which control leaves, or to code already
+// reached.
 func (f *finder) plausible(pc uint64) bool {
 	for f.spend() {
 		m := f.mark(pc)

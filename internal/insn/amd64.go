@@ -2,8 +2,8 @@ package insn
 
 import "encoding/binary"
 
-// Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, appendix A: opcodes. AMD64 Architecture
-// Programmer's Manual, volume 6: XOP. Registers have the numbers of their encoding.
+// Sources: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, appendix A, for opcodes; AMD64
+// Architecture Programmer's Manual, volume 6, for XOP. Registers have the numbers of their encoding.
 const (
 	rax = iota
 	rcx
@@ -18,35 +18,36 @@ const (
 
 // Sizes in bytes.
 const (
-	longest  = 15 // of instructions
+	longest  = 15 // of an instruction
 	wordSize = 8
 )
 
-// An amd64 is an instruction that is being decoded.
+// An amd64 is an instruction being decoded.
 type amd64 struct {
 	Inst
-	code    []byte // of the instruction and wordSize more bytes
+	code    []byte // the instruction, and at least wordSize more bytes
 	pc      uint64
 	wide    bool // REX.W
-	short   bool // operands of 16 bits
-	rex     byte // with the bits of VEX and others; its high nibble is not 0 if there is one
+	short   bool // 16-bit operands
+	rex     byte // including the bits of VEX and others; the high nibble is nonzero if there is one
 	repeat  byte // f2 or f3, or 0
 	lock    bool
-	narrow  bool // addresses of 32 bits
+	narrow  bool // 32-bit addresses
 	opcode  byte
-	vector  int // size of vectors in bytes, in VEX and EVEX
+	vector  int // size of vectors in bytes, for VEX and EVEX
 	evex    bool
 	vvvv    int // register in VEX, EVEX and XOP
 	r, rm   int // registers of ModRM; rm is None for memory
 	operand byte
 }
 
-// DecodeAMD64 decodes the instruction at the start of code, which is at pc. It reports whether it is known.
+// DecodeAMD64 decodes the instruction at the start of code, which is at pc. It reports whether the instruction is
+// known.
 func DecodeAMD64(code []byte, pc uint64) (Inst, bool) {
 	n := min(len(code), longest)
-	if len(code) < longest+wordSize { // what is read after an instruction's end
+	if len(code) < longest+wordSize { // the decoder reads past the end of an instruction
 		var b [longest + wordSize]byte
-		copy(b[:longest], code) // zeros follow
+		copy(b[:longest], code) // zero-padded
 		code = b[:]
 	}
 	d := amd64{code: code, pc: pc, Inst: Inst{Reg: None, Src: None}, r: None, rm: None}
@@ -107,7 +108,7 @@ func (d *amd64) prefix(b byte) bool {
 	return true
 }
 
-// escape decodes the opcodes that begin with 0f.
+// escape decodes the opcodes that start with 0f.
 func (d *amd64) escape() bool {
 	switch b := d.next(); b {
 	case 0x38:
@@ -122,7 +123,7 @@ func (d *amd64) escape() bool {
 	}
 }
 
-// legacy reports whether a map has the opcode, with the prefixes of the instruction.
+// legacy reports whether a map contains the opcode with the prefixes of the instruction.
 func (d *amd64) legacy(m int) bool {
 	prefix := 0
 	switch {
@@ -136,7 +137,7 @@ func (d *amd64) legacy(m int) bool {
 	return legacyMaps[m][prefix].has(d.opcode)
 }
 
-// form reports whether an opcode after 0f, or of the first map of VEX, exists with memory or without.
+// form reports whether an opcode after 0f, or of the first VEX map, is valid with or without a memory operand.
 func (d *amd64) form() bool {
 	memory := d.rm == None
 	switch d.opcode {
@@ -152,7 +153,8 @@ func (d *amd64) form() bool {
 	return d.shift()
 }
 
-// shift reports whether an opcode from 71 to 73, shifts of vectors by a number, exists. 73 has shifts of bytes for XMM.
+// shift reports whether an opcode from 71 to 73, vector shifts by an immediate, is valid. For XMM, 73 has shifts by
+// bytes.
 func (d *amd64) shift() bool {
 	kinds := byte(1<<2 | 1<<4 | 1<<6)
 	switch {
@@ -166,7 +168,7 @@ func (d *amd64) shift() bool {
 	return d.rm != None && kinds>>(d.r&7)&1 != 0
 }
 
-// The bits of a REX prefix, which VEX and others have inverted.
+// The bits of a REX prefix. VEX and others have them inverted.
 const (
 	rexB = 1 << iota
 	rexX
@@ -174,10 +176,10 @@ const (
 	rexW
 )
 
-// vex decodes what follows c4, c5 (VEX) or 62 (EVEX).
+// vex decodes the bytes after c4, c5 (VEX) or 62 (EVEX).
 func (d *amd64) vex(b byte) bool {
 	p, m := d.next(), byte(1)
-	last := p // has vvvv and pp
+	last := p // contains vvvv and pp
 	d.rex = 0x40 | ^p>>5&rexR
 	if b != 0xc5 {
 		d.rex = 0x40 | ^p>>5&7
@@ -227,7 +229,7 @@ func (d *amd64) vex(b byte) bool {
 	return d.fourth()
 }
 
-// xop decodes what follows 8f.
+// xop decodes the bytes after 8f.
 func (d *amd64) xop() bool {
 	p, last := d.next(), d.next()
 	m := int(p&0x1f) - 8
@@ -253,7 +255,7 @@ func (d *amd64) xop() bool {
 	return true
 }
 
-// operands decodes what follows the opcode.
+// operands decodes the bytes after the opcode.
 func (d *amd64) operands() bool {
 	if d.operand == 'm' || d.operand == 'B' || d.operand == 'Z' {
 		d.modRM()
@@ -334,7 +336,7 @@ func (d *amd64) modRM() {
 	}
 }
 
-// effects notes what an opcode writes, by its letter. Those of special need more.
+// effects records what an opcode writes, according to its letter. Opcodes with the letter special need more.
 func (d *amd64) effects(letter byte, special func() bool) bool {
 	switch letter {
 	case '*':
@@ -382,10 +384,10 @@ func (d *amd64) width() int {
 	return 4
 }
 
-// inOpcode returns the register that is in the opcode.
+// inOpcode returns the register encoded in the opcode.
 func (d *amd64) inOpcode() int { return int(d.opcode&7) | int(d.rex&rexB)<<3 }
 
-// byteRegister returns the register that holds a register of one byte: without REX, 4 to 7 are the second bytes of the
+// byteRegister returns the register that contains a 1-byte register: without REX, 4 to 7 are the second bytes of the
 // first four.
 func (d *amd64) byteRegister(r int) int {
 	if d.rex == 0 && r >= 4 {
@@ -394,7 +396,7 @@ func (d *amd64) byteRegister(r int) int {
 	return r
 }
 
-// writesRM notes that the operand r/m of the given size in bytes is written.
+// writesRM records a write to operand r/m of the given size in bytes.
 func (d *amd64) writesRM(size int) {
 	switch {
 	case d.rm == None:
@@ -406,14 +408,14 @@ func (d *amd64) writesRM(size int) {
 	}
 }
 
-// writesMem notes that memory is written, if the operand is in memory.
+// writesMem records a write to memory, if the operand is in memory.
 func (d *amd64) writesMem(size int) {
 	if d.rm == None {
 		d.Stores = size
 	}
 }
 
-// full makes the instruction one of an op if its operands have 64 bits and are registers. Otherwise r/m is written.
+// full sets the op if the operands are 64-bit registers. Otherwise it records a write to r/m.
 func (d *amd64) full(o Op, reg, src int) bool {
 	if d.wide && d.rm != None {
 		d.Op, d.Reg, d.Src = o, reg, src
@@ -423,7 +425,7 @@ func (d *amd64) full(o Op, reg, src int) bool {
 	return true
 }
 
-// one is for the opcodes of one byte.
+// one handles 1-byte opcodes.
 func (d *amd64) one() bool {
 	switch o := d.opcode; {
 	case o&^7 == 0x50:
@@ -555,14 +557,14 @@ func addOrSub(opcode byte) Op {
 	return SubReg
 }
 
-// load makes the instruction one of an op that writes the register of ModRM, if that gets 64 bits.
+// load sets the op, which writes the register of ModRM, if all 64 bits are written.
 func (d *amd64) load(o Op) {
 	if d.Op, d.Reg = o, d.r; !d.wide || d.rm != None {
 		d.Op, d.Writes = Other, 1<<d.r
 	}
 }
 
-// group1 is for add, or, adc, sbb, and, sub, xor and cmp with an immediate operand.
+// group1 handles add, or, adc, sbb, and, sub, xor and cmp with an immediate.
 func (d *amd64) group1() bool {
 	switch d.r & 7 {
 	case 0:
@@ -579,9 +581,9 @@ func (d *amd64) group1() bool {
 	return true
 }
 
-// x87 is for d8 to df: fnstsw %ax writes a register, and others memory.
+// x87 handles d8 to df: fnstsw %ax writes a register, others write memory.
 func (d *amd64) x87() bool {
-	const most = 108 // bytes that fnsave writes
+	const most = 108 // size of fnsave's operand in bytes
 	i, known := d.opcode&7, uint64(0)
 	if d.rm == None {
 		known = uint64(x87Memory[i]) >> (d.r & 7)
@@ -597,7 +599,7 @@ func (d *amd64) x87() bool {
 	return known&1 != 0
 }
 
-// flow is for jumps, and for the groups f6, f7, fe and ff.
+// flow handles jumps, and the groups f6, f7, fe and ff.
 func (d *amd64) flow() bool {
 	switch o := d.opcode; {
 	case o&^0xf == 0x70:
@@ -635,7 +637,7 @@ func (d *amd64) jump(o Op) {
 	d.Op, d.Target = o, d.pc+uint64(d.Size)+uint64(d.Imm)
 }
 
-// group3 is for test, not, neg, mul and div.
+// group3 handles test, not, neg, mul and div.
 func (d *amd64) group3() bool {
 	size := 1
 	if d.opcode == 0xf7 {
@@ -652,7 +654,7 @@ func (d *amd64) group3() bool {
 	return true
 }
 
-// group5 is for inc, dec, push, and indirect calls and jumps.
+// group5 handles inc, dec, push, and indirect calls and jumps.
 func (d *amd64) group5() bool {
 	ops := [...][2]Op{2: {CallMem, CallReg}, 4: {JumpMem, JumpReg}, 6: {PushMem, Push}}
 	switch r := d.r & 7; r {
@@ -672,7 +674,7 @@ func (d *amd64) group5() bool {
 	return false
 }
 
-// two is for opcodes after 0f.
+// two handles opcodes after 0f.
 func (d *amd64) two() bool {
 	memory := d.rm == None
 	switch o := d.opcode; {
@@ -740,7 +742,7 @@ func (d *amd64) two() bool {
 	return false
 }
 
-// moves is for movd, movq, movdqa and movdqu.
+// moves handles movd, movq, movdqa and movdqu.
 func (d *amd64) moves() bool {
 	switch {
 	case d.opcode == 0x7e && d.repeat == 0xf3: // a load
@@ -754,7 +756,7 @@ func (d *amd64) moves() bool {
 	return true
 }
 
-// group7 reports whether a form of 0f 01 without memory is known: those of XCR0, transactions, protection keys and
+// group7 reports whether a form of 0f 01 without memory is known: those for XCR0, transactions, protection keys and
 // others that programs use.
 func (d *amd64) group7() bool {
 	switch d.r<<3 | d.rm {
@@ -767,9 +769,9 @@ func (d *amd64) group7() bool {
 	return true
 }
 
-// group15 is for fxsave, fences and others.
+// group15 handles fxsave, fences and others.
 func (d *amd64) group15() bool {
-	const most = 512 // bytes that fxsave writes
+	const most = 512 // size of fxsave's operand in bytes
 	r, plain := d.r&7, !d.short && d.repeat == 0
 	if d.vector > 0 && r&^1 != 2 { // not vldmxcsr, vstmxcsr
 		return false
@@ -797,7 +799,7 @@ func (d *amd64) group15() bool {
 	return true
 }
 
-// group9 is for cmpxchg8b, rdrand and others.
+// group9 handles cmpxchg8b, rdrand and others.
 func (d *amd64) group9() bool {
 	switch r := d.r & 7; {
 	case d.rm == None && r == 1:
@@ -811,7 +813,7 @@ func (d *amd64) group9() bool {
 	return true
 }
 
-// third is for opcodes after 0f 38.
+// third handles opcodes after 0f 38.
 func (d *amd64) third() bool {
 	switch o := d.opcode; {
 	case o == 0xf1 && d.repeat == 0: // movbe
@@ -831,7 +833,7 @@ func (d *amd64) third() bool {
 	return true
 }
 
-// fourth is for opcodes after 0f 3a, and for those of the third map of VEX and EVEX.
+// fourth handles opcodes after 0f 3a, and those of the third map of VEX and EVEX.
 func (d *amd64) fourth() bool {
 	switch o := d.opcode; {
 	case o >= 0x14 && o <= 0x17: // pextrb and others
@@ -848,7 +850,7 @@ func (d *amd64) fourth() bool {
 	return true
 }
 
-// vector1 is for the first and the fifth map of VEX and EVEX.
+// vector1 handles the first and the fifth map of VEX and EVEX.
 func (d *amd64) vector1() bool {
 	switch o := d.opcode; {
 	case o >= 0x90 && o <= 0x99: // kmov and others
@@ -877,7 +879,7 @@ func (d *amd64) vector1() bool {
 	return d.effects(twoBytesWrites[d.opcode], d.two)
 }
 
-// vector2 is for the second and the sixth map of VEX and EVEX.
+// vector2 handles the second and the sixth map of VEX and EVEX.
 func (d *amd64) vector2() bool {
 	if o := d.opcode &^ 3; o == 0x90 || d.evex && o == 0xa0 { // vpgatherdd, vpscatterdd: the index is a vector
 		d.Mem.Index, d.Mem.Vague = None, true

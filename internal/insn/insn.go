@@ -1,15 +1,16 @@
-// Package insn decodes instructions, as far as they matter to a stack: their size, what they do to registers and to
-// memory whose address may be in the stack, and where control goes. Names and operands of instructions are out, as are
+// Package insn decodes instructions as far as they affect a stack: their size, their effects on registers and on memory
+// that may be in the stack, and their effects on control flow. It does not decode names and operands of instructions,
+// contents of vectors, or flags.
 // the contents of vectors and flags.
 //
-// An instruction that is not known is reported as unknown, and nothing is guessed.
+// An unknown instruction is reported as such; nothing is guessed.
 package insn
 
-// An Op is what an instruction does. Registers and memory are of 64 bits.
+// An Op is the effect of an instruction. Registers and memory operands have 64 bits.
 type Op uint8
 
 const (
-	Other   Op = iota // nothing but what Writes and Stores say
+	Other   Op = iota // only the effects in Writes and Stores
 	Move              // Reg = Src
 	Add               // Reg += Imm
 	AddReg            // Reg += Src
@@ -21,13 +22,13 @@ const (
 	Extend            // Reg = 4 bytes of Mem, sign-extended
 	Short             // Reg = 2 bytes of Mem, zero-extended
 	Store             // Mem = Src
-	Swap              // Reg and Src
+	Swap              // exchange Reg and Src
 	Push              // Src, or an unknown value if that is None
 	PushMem           // Mem
 	Pop               // to Reg
 	PopMem            // to Mem
 	Leave             // SP = FP; pop FP
-	Branch            // to Target, or on
+	Branch            // to Target, or continue
 	Jump              // to Target
 	JumpReg           // to Reg
 	JumpMem           // to the address in Mem
@@ -35,7 +36,7 @@ const (
 	CallReg           // Reg
 	CallMem           // the address in Mem
 	Return
-	Trap // does not go on
+	Trap // execution does not continue
 )
 
 // Leaves reports whether control does not reach the next instruction.
@@ -47,7 +48,7 @@ func (op Op) Leaves() bool {
 	return false
 }
 
-// None is no register.
+// None means no register.
 const None = -1
 
 // An Inst is an instruction. Registers have the numbers of their encoding.
@@ -59,8 +60,8 @@ type Inst struct {
 	Imm    int64
 	Target uint64
 	Mem    Mem
-	Writes uint32 // bits of other registers, whose new values are not known
-	Stores int    // bytes of Mem that another op than Store writes
+	Writes uint32 // bit set of other registers, whose new values are unknown
+	Stores int    // number of bytes of Mem written by an op other than Store
 }
 
 // A Mem is a memory operand, at Base + Index * Scale + Disp.
@@ -68,7 +69,7 @@ type Mem struct {
 	Base, Index int // registers or None
 	Scale       int
 	Disp        int64 // in bytes; an address if Relative
-	Relative    bool  // to the instruction
-	Elsewhere   bool  // in a segment of its own, or at an address of 32 bits
-	Vague       bool  // Disp counts in units that are not known
+	Relative    bool  // pc-relative
+	Elsewhere   bool  // relative to a segment, or at a 32-bit address
+	Vague       bool  // Disp is in unknown units
 }

@@ -1,8 +1,8 @@
 package insn
 
 // Operands of opcodes after the legacy prefixes: none (.), ModRM (m), an immediate of 1 byte (b), of 2 (w) or of 4, or
-// 2 with the operand size prefix (z); ModRM and an immediate (B, Z); an immediate of the operand size (v), an address of
-// 8 bytes (o), distances of 1 and 4 bytes (j, J), and those of enter (e). Other opcodes (-) are unknown: they are
+// 2 with the operand size prefix (z); ModRM and an immediate (B, Z); an immediate of the operand size (v), an address
+// of 8 bytes (o), distances of 1 and 4 bytes (j, J), and those of enter (e). Other opcodes (-) are unknown: they are
 // prefixes, escapes, undefined or not for programs.
 const (
 	oneByte = "mmmmbz--mmmmbz--" + "mmmmbz--mmmmbz--" + "mmmmbz--mmmmbz--" + "mmmmbz--mmmmbz--" +
