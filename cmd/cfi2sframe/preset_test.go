@@ -26,7 +26,7 @@ func TestPresetsReadme(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, table, ok := strings.Cut(string(readme), "| reader | V1 | V2 | V2 with `--pcrel` | V3 | `--for` |\n| --- |")
+	_, table, ok := strings.Cut(string(readme), "| reader | V1 | V2 | V2 with `--pcrel` | V3 | `--for` |\n|---|")
 	if !ok {
 		t.Fatal("docs/readers.md has no table of readers")
 	}

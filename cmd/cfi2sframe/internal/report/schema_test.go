@@ -111,7 +111,7 @@ func TestSchemaKept(t *testing.T) {
 	}
 }
 
-// TestSchemaCodeReasons expects the schema and docs/assembly.md to have the reasons of package code.
+// TestSchemaCodeReasons expects the schema and docs/code.md to have the reasons of package code.
 func TestSchemaCodeReasons(t *testing.T) {
 	var root struct {
 		Defs struct {
@@ -135,7 +135,7 @@ func TestSchemaCodeReasons(t *testing.T) {
 	if got := root.Defs.Reason.Enum; len(want) < 8 || !slices.Equal(got, want) {
 		t.Errorf("the schema has %q; want %q", got, want)
 	}
-	if got := find("docs/assembly.md", "(?m)^\\| `(code-[a-z-]+)` \\|"); !slices.Equal(got, want) {
-		t.Errorf("docs/assembly.md has %q; want %q", got, want)
+	if got := find("docs/code.md", "(?m)^\\| `(code-[a-z-]+)` \\|"); !slices.Equal(got, want) {
+		t.Errorf("docs/code.md has %q; want %q", got, want)
 	}
 }
