@@ -40,6 +40,11 @@ type InferredRow struct {
 	// register, unless Lost is set.
 	FP   int64
 	Lost bool
+	// RA is where the return address is saved, from the CFA in bytes, if calls leave it in a register. If it is 0, register
+	// RAReg has it. If Kept is set, the register of calls has it as well. Signed says that it is signed, by the CFA.
+	RA           int64
+	RAReg        uint64
+	Kept, Signed bool
 }
 
 // A Refusal is code whose rows cannot be inferred.
@@ -83,21 +88,38 @@ func (fn *Function) Inferred() bool { return fn.cie.sec.name == Inferred }
 
 // infer appends the instructions for a function.
 func (s *section) infer(a *arch.Arch, fn *InferredFunction) {
-	at := uint32(0)
+	at, signed := uint32(0), false
 	for _, r := range fn.Rows {
 		if r.Off > at {
 			s.data = s.order.(binary.AppendByteOrder).AppendUint32(append(s.data, frame.DW_CFA_advance_loc4), r.Off-at)
 			at = r.Off
 		}
 		s.data = binary.AppendUvarint(append(s.data, frame.DW_CFA_def_cfa, byte(r.Reg)), uint64(r.Offset))
-		switch {
-		case r.Lost:
+		if r.Lost {
 			s.data = append(s.data, frame.DW_CFA_undefined, byte(a.FP))
-		case r.FP != 0:
-			s.data = append(s.data, cfaGNUNegativeOffsetExtended, byte(a.FP))
-			s.data = binary.AppendUvarint(s.data, uint64(-r.FP))
+		} else {
+			s.saved(a.FP, r.FP)
+		}
+		switch {
+		case a.FixedRA != 0:
+		case r.RA == 0 && r.RAReg != a.RA:
+			s.data = append(s.data, frame.DW_CFA_register, byte(a.RA), byte(r.RAReg))
 		default:
-			s.data = append(s.data, frame.DW_CFA_restore|byte(a.FP))
+			s.saved(a.RA, r.RA)
+		}
+		if r.Signed != signed {
+			s.data = append(s.data, cfaAArch64NegateRAState)
+			signed = r.Signed
 		}
 	}
+}
+
+// saved appends the instruction for a register that is saved at an offset from the CFA, or unchanged if that is 0.
+func (s *section) saved(reg uint64, offset int64) {
+	if offset == 0 {
+		s.data = append(s.data, frame.DW_CFA_restore|byte(reg))
+		return
+	}
+	s.data = append(s.data, cfaGNUNegativeOffsetExtended, byte(reg))
+	s.data = binary.AppendUvarint(s.data, uint64(-offset))
 }

@@ -335,6 +335,8 @@ func (in *instruction) isJump() (jump, conditional bool) {
 	return conditional || in.op == 0xe9 || in.op == 0xeb, conditional
 }
 
+func (in *instruction) codeSize() int { return in.size }
+
 // target returns where a direct jump or call at pc leads.
 func (in *instruction) target(pc uint64) uint64 { return pc + uint64(in.size) + uint64(in.imm) }
 

@@ -58,7 +58,8 @@ type proof struct {
 	slots     []int64  // for each function, where its first row that says so has the caller's frame pointer
 	parts     []component
 	refused   map[int]Violation
-	in        instruction
+	machine   *proofMachine
+	in        decoded
 	decoded   int // instructions
 }
 
@@ -75,7 +76,12 @@ func Code(f *elffile.File, inf *cfi.Inference) (map[int]Violation, error) {
 func newProof(f *elffile.File, inf *cfi.Inference) (*proof, error) {
 	p := &proof{code: codeReader{file: f}, functions: inf.Functions, jumps: inf.Jumps, noReturn: inf.NoReturn,
 		refused: make(map[int]Violation)}
-	if elf.Machine(f.Machine) != elf.EM_X86_64 {
+	switch elf.Machine(f.Machine) {
+	case elf.EM_X86_64:
+		p.machine, p.in = &amd64Proof, new(instruction)
+	case elf.EM_AARCH64:
+		p.machine, p.in = &a64Proof, new(a64)
+	default:
 		return nil, fmt.Errorf("rows from instructions of machine %v cannot be checked", elf.Machine(f.Machine))
 	}
 	numbers := make(map[int]int32)
@@ -100,7 +106,7 @@ func newProof(f *elffile.File, inf *cfi.Inference) (*proof, error) {
 		if _, ok := f.FileOffset(fn.Begin, fn.End-fn.Begin); !ok {
 			p.first[i+1] = p.first[i]
 			p.refuse(i, fn.Begin, "code that is not in the file")
-		} else if what := malformed(fn); what != "" {
+		} else if what := p.malformed(fn); what != "" {
 			p.refuse(i, fn.Begin, what)
 		}
 		for k := 0; k < len(fn.Rows) && p.slots[i] == 0; k++ {
@@ -114,19 +120,21 @@ func newProof(f *elffile.File, inf *cfi.Inference) (*proof, error) {
 }
 
 // malformed returns what is wrong with the rows of a function by themselves.
-func malformed(fn *cfi.InferredFunction) string {
+func (p *proof) malformed(fn *cfi.InferredFunction) string {
 	if len(fn.Rows) == 0 || fn.Rows[0].Off != 0 {
 		return "no row at the start"
 	}
 	for i := range fn.Rows {
-		r := &fn.Rows[i]
+		r, m := &fn.Rows[i], p.machine
 		switch {
 		case i > 0 && r.Off <= fn.Rows[i-1].Off, uint64(r.Off) >= fn.End-fn.Begin:
 			return "rows are not in order"
-		case r.Reg >= uint64(len(fromDWARF)), fromDWARF[r.Reg] == rsp && r.Offset < 8:
+		case r.Reg >= uint64(len(m.registers)), m.registers[r.Reg] == m.sp && r.Offset < m.entry:
 			return "a CFA that is no caller's"
-		case r.FP != 0 && (r.FP > -16 || r.Lost):
+		case r.FP != 0 && (r.FP > -m.entry-8 || r.Lost):
 			return "a place of the frame pointer that is not in the frame"
+		case r.RA > 0, r.RAReg >= uint64(len(m.registers)), m.ra < 0 && (r.RA != 0 || r.Kept || r.Signed):
+			return "a place of the return address that is not in the frame"
 		}
 	}
 	return ""
@@ -154,7 +162,7 @@ func (p *proof) run(f *elffile.File) error {
 		}
 	}
 	p.callees()
-	w := &walk{proof: p}
+	w := &walk{proof: p, frame: frameFacts{proofMachine: p.machine}}
 	p.each(w.check)
 	w.leave()
 	p.spread()
@@ -165,13 +173,13 @@ func (p *proof) run(f *elffile.File) error {
 func (p *proof) each(visit func(fn int, pc uint64, r *cfi.InferredRow) bool) {
 	for i := range p.functions {
 		fn := &p.functions[i]
-		if p.first[i] == p.first[i+1] || malformed(fn) != "" {
+		if p.first[i] == p.first[i+1] || p.malformed(fn) != "" {
 			continue
 		}
 		row := 0
-		for pc := fn.Begin; pc < fn.End; pc += uint64(p.in.size) {
+		for pc := fn.Begin; pc < fn.End; pc += uint64(p.in.codeSize()) {
 			p.decoded++
-			if !p.in.decode(p.code.read(pc, min(fn.End-pc, reads))) {
+			if !p.in.decode(p.code.read(pc, min(fn.End-pc, p.machine.reads))) {
 				p.refuse(i, pc, "an instruction that is not known")
 				break
 			}
@@ -215,20 +223,21 @@ func (p *proof) row(fn int, addr uint64) *cfi.InferredRow {
 }
 
 // isEntry reports whether a row is that of the first instruction after a call.
-func isEntry(r *cfi.InferredRow) bool {
-	return r != nil && fromDWARF[r.Reg] == rsp && r.Offset == 8 && r.FP == 0 && !r.Lost
+func (p *proof) isEntry(r *cfi.InferredRow) bool {
+	return r != nil && *r == cfi.InferredRow{Off: r.Off, Reg: r.Reg, Offset: p.machine.entry, RAReg: uint64(max(p.machine.ra, 0))} &&
+		p.machine.registers[r.Reg] == p.machine.sp
 }
 
 // entry refuses a function if its row at an address, to which calls may lead, is not that of an entry.
 func (p *proof) entry(fn int, addr uint64, what string) {
-	if malformed(&p.functions[fn]) == "" && !isEntry(p.row(fn, addr)) {
+	if p.malformed(&p.functions[fn]) == "" && !p.isEntry(p.row(fn, addr)) {
 		p.refuse(fn, addr, what)
 	}
 }
 
 // survey finds what the current instruction says of others.
 func (p *proof) survey(fn int, pc uint64, r *cfi.InferredRow) bool {
-	in, c := &p.in, &p.parts[p.index[fn]]
+	in, c := p.in, &p.parts[p.index[fn]]
 	word, mask := p.bit(fn, pc)
 	p.starts[word] |= mask
 	c.written |= in.written()
@@ -236,7 +245,7 @@ func (p *proof) survey(fn int, pc uint64, r *cfi.InferredRow) bool {
 		to, ok := p.find(fn, addr)
 		if !ok {
 			c.losesFP = c.losesFP || r.Lost
-			c.written |= ^uint32(calleeSaved)
+			c.written |= ^p.machine.saved
 			return
 		}
 		word, mask := p.bit(to, addr)
@@ -252,19 +261,16 @@ func (p *proof) survey(fn int, pc uint64, r *cfi.InferredRow) bool {
 		}
 		if len(p.jumps[pc]) == 0 {
 			c.losesFP = c.losesFP || r.Lost
-			c.written |= ^uint32(calleeSaved)
+			c.written |= ^p.machine.saved
 		}
-	case flowReturn:
+	case flowReturn, flowReturnBy:
 		c.losesFP = c.losesFP || r.Lost
 	case flowCallIndirect:
-		c.written |= ^uint32(calleeSaved)
+		c.written |= ^p.machine.saved
 	case flowCall:
-		if in.imm == 0 {
-			break
-		}
 		to, ok := p.find(fn, in.target(pc))
 		if !ok {
-			c.written |= ^uint32(calleeSaved)
+			c.written |= ^p.machine.saved
 			break
 		}
 		p.entry(to, in.target(pc), "a call leads to a row that is not that of a call")
@@ -347,7 +353,7 @@ func (w *walk) check(fn int, pc uint64, r *cfi.InferredRow) bool {
 	joined := w.aimed[word]&mask != 0
 	switch arrives := w.at == pc; {
 	case arrives && w.index[w.from] != w.index[fn]:
-		if !w.called && (!w.frame.agrees(r) || !isEntry(r)) {
+		if !w.called && (!w.frame.agrees(r) || !w.isEntry(r)) {
 			w.refuse(w.from, pc, "it goes on in another function")
 			w.refuse(fn, pc, "another function goes on in it")
 		}
@@ -355,7 +361,7 @@ func (w *walk) check(fn int, pc uint64, r *cfi.InferredRow) bool {
 	case arrives && (!w.frame.agrees(r) || joined && !w.settle(fn, pc, r)):
 		w.refuse(fn, pc, "the instructions before give another row")
 		w.frame.reduce(r)
-	case !arrives && !joined && !isEntry(r):
+	case !arrives && !joined && !w.isEntry(r):
 		w.refuse(fn, pc, "nothing leads to a row that is not that of a call")
 	}
 	if w.at != pc && joined { // nothing is known yet of where jumps come from; the code before is most similar
@@ -364,12 +370,12 @@ func (w *walk) check(fn int, pc uint64, r *cfi.InferredRow) bool {
 	if w.at != pc || joined {
 		w.frame.reduce(r)
 		if w.saved[word]&mask != 0 {
-			w.frame.slot = w.slots[fn]
+			w.frame.callers.slot = w.slots[fn]
 		}
 	}
-	w.from, w.called, w.at = fn, false, pc+uint64(w.in.size)
+	w.from, w.called, w.at = fn, false, pc+uint64(w.in.codeSize())
 	w.step(fn, pc, r)
-	if w.frame.known>>rsp&1 != 0 && w.frame.off[rsp] > -8 && w.at != 0 {
+	if m := w.machine; w.frame.known>>m.sp&1 != 0 && w.frame.off[m.sp] > -m.entry && w.at != 0 {
 		w.refuse(fn, pc, "the stack pointer is above the return address")
 	}
 	return true
@@ -379,9 +385,9 @@ func (w *walk) check(fn int, pc uint64, r *cfi.InferredRow) bool {
 // where the register has the frame pointer, either all or none have it in its slot. At entries of functions none has.
 func (w *walk) settle(fn int, pc uint64, r *cfi.InferredRow) bool {
 	if w.slots[fn] == 0 {
-		w.slots[fn] = w.frame.slot
+		w.slots[fn] = w.frame.callers.slot
 	}
-	saved := r.FP == 0 && !r.Lost && !isEntry(r) && w.frame.slot != 0 && w.frame.slot == w.slots[fn]
+	saved := r.FP == 0 && !r.Lost && !w.isEntry(r) && w.frame.callers.slot != 0 && w.frame.callers.slot == w.slots[fn]
 	word, mask := w.bit(fn, pc)
 	if w.settled[word]&mask == 0 {
 		w.settled[word] |= mask
@@ -402,17 +408,13 @@ func (w *walk) leave() {
 
 // step executes the current instruction.
 func (w *walk) step(fn int, pc uint64, r *cfi.InferredRow) {
-	in := &w.in
+	in := w.in
 	switch in.flow() {
 	case flowNext:
-		if what := w.frame.execute(in); what != "" {
+		if what := in.execute(&w.frame); what != "" {
 			w.refuse(fn, pc, what)
 		}
 	case flowCall, flowCallIndirect:
-		if in.flow() == flowCall && in.imm == 0 {
-			w.frame.push(8)
-			return
-		}
 		w.called = true
 		w.call(fn, pc)
 		if w.noReturn[pc] {
@@ -433,6 +435,9 @@ func (w *walk) step(fn int, pc uint64, r *cfi.InferredRow) {
 			w.exit(fn, pc, r)
 		}
 		w.at = 0
+	case flowReturnBy:
+		in.execute(&w.frame)
+		fallthrough
 	case flowReturn:
 		w.exit(fn, pc, r)
 		w.at = 0
@@ -458,7 +463,7 @@ func (w *walk) jump(fn int, addr, pc uint64, r *cfi.InferredRow) {
 		w.refuse(fn, pc, "it jumps into an instruction")
 		w.refuse(to, addr, "a jump into an instruction")
 	case there == nil || !w.frame.agrees(there) || !w.settle(to, addr, there),
-		w.index[to] != w.index[fn] && !isEntry(there):
+		w.index[to] != w.index[fn] && !w.isEntry(there):
 		w.refuse(fn, pc, "it jumps to another row")
 		w.refuse(to, addr, "a jump with another row")
 		w.parts[w.index[fn]].exits = w.parts[w.index[fn]].exits || w.index[to] != w.index[fn]
@@ -469,10 +474,12 @@ func (w *walk) jump(fn int, addr, pc uint64, r *cfi.InferredRow) {
 func (w *walk) exit(fn int, pc uint64, r *cfi.InferredRow) {
 	what := ""
 	switch {
-	case !w.frame.is(rsp, -8):
+	case !w.frame.is(w.machine.sp, -w.machine.entry):
 		what = "it leaves with another stack pointer"
-	case w.frame.fp>>rbp&1 == 0 && !r.Lost:
+	case !w.frame.callers.in(w.machine.fp, 0) && !r.Lost:
 		what = "it leaves with another frame pointer"
+	case !w.frame.returns():
+		what = "it leaves with another return address"
 	default:
 		return
 	}
@@ -482,17 +489,21 @@ func (w *walk) exit(fn int, pc uint64, r *cfi.InferredRow) {
 
 // call executes a call. By the ABI, callees save some registers. Callees with rows may not keep to that.
 func (w *walk) call(fn int, pc uint64) {
-	w.frame.store(rsp, -8, 8, -1)
+	m := w.machine
+	w.frame.store(m.sp, -m.entry, m.entry, -1)
 	w.frame.below()
-	lost := ^uint32(calleeSaved)
+	lost := ^m.saved
 	if w.in.flow() == flowCall {
 		if to, ok := w.find(fn, w.in.target(pc)); ok {
 			callee := &w.parts[w.index[to]]
-			lost = callee.written &^ (1<<rsp | 1<<rbp)
+			lost = callee.written &^ (1<<m.sp | 1<<m.fp)
 			if callee.losesFP {
-				lost |= 1 << rbp
+				lost |= 1 << m.fp
 			}
 		}
+	}
+	if m.ra >= 0 {
+		lost |= 1 << m.ra
 	}
 	w.frame.clear(lost)
 }

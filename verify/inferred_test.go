@@ -57,7 +57,7 @@ func claims(t *testing.T, text string) (*elffile.File, *cfi.Inference) {
 			if !known {
 				reg = general["%"+name]
 			}
-			r := cfi.InferredRow{Reg: uint64(slices.Index(fromDWARF[:], reg))}
+			r := cfi.InferredRow{Reg: uint64(slices.Index(amd64Proof.registers, reg))}
 			var err error
 			if r.Offset, err = strconv.ParseInt(offset, 10, 64); err != nil {
 				t.Fatal(err)
@@ -342,7 +342,6 @@ func FuzzCode(f *testing.F) {
 			return
 		}
 		text := region{name: ".text", addr: 0x1000, code: code}
-		file := fileOf(t, elf.ET_DYN, elf.EM_X86_64, binary.LittleEndian, text)
 		end := 0x1000 + uint64(len(code))
 		inf := &cfi.Inference{Jumps: make(map[uint64][]uint64)}
 		inf.Functions = []cfi.InferredFunction{{Begin: 0x1000, End: end}}
@@ -366,17 +365,20 @@ func FuzzCode(f *testing.F) {
 				at += uint64(fn.Rows[n-1].Off)
 			}
 			fn.Rows = append(fn.Rows, cfi.InferredRow{Off: uint32(at), Reg: uint64(choices[1] & 31),
-				Offset: int64(int8(choices[2])), FP: -int64(choices[3] &^ 1), Lost: choices[3]&1 != 0})
+				Offset: int64(int8(choices[2])), FP: -int64(choices[3] &^ 1), Lost: choices[3]&1 != 0, RAReg: uint64(choices[1] >> 3)})
 		}
-		p, err := newProof(file, inf)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := p.run(file); err != nil {
-			t.Fatal(err)
-		}
-		if p.decoded > 2*len(code) {
-			t.Errorf("%d instructions decoded in %d bytes", p.decoded, len(code))
+		for _, m := range []elf.Machine{elf.EM_X86_64, elf.EM_AARCH64} {
+			file := fileOf(t, elf.ET_DYN, m, binary.LittleEndian, text)
+			p, err := newProof(file, inf)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := p.run(file); err != nil {
+				t.Fatal(err)
+			}
+			if p.decoded > 2*len(code) {
+				t.Errorf("%d instructions decoded in %d bytes", p.decoded, len(code))
+			}
 		}
 	})
 }

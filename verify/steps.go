@@ -2,11 +2,31 @@ package verify
 
 import "cfi2sframe/cfi"
 
-// fromDWARF has the numbers of registers in instructions by those of DWARF.
-var fromDWARF = [...]int{rax, rdx, rcx, rbx, rsi, rdi, rbp, rsp, 8, 9, 10, 11, 12, 13, 14, 15}
+// A decoded is an instruction that is decoded, of any machine.
+type decoded interface {
+	decode(code []byte) bool
+	codeSize() int // in bytes
+	flow() flow
+	target(pc uint64) uint64             // of a direct jump or call
+	written() uint32                     // general registers, as bits; some that it only may write are among them
+	execute(s *frameFacts) (what string) // an instruction that goes on at the next one; what is wrong
+}
 
-// calleeSaved are the registers that calls do not change.
-const calleeSaved = 1<<rbx | 1<<rsp | 1<<rbp | 1<<12 | 1<<13 | 1<<14 | 1<<15
+// A proofMachine is what rows from instructions depend on. Registers have their numbers in instructions.
+type proofMachine struct {
+	sp, fp, ra int    // ra is the register in which calls leave the return address, or -1
+	entry      int64  // the CFA from SP where a call arrives
+	saved      uint32 // registers that calls do not change
+	reads      uint64 // bytes that decoding reads
+	registers  []int  // by DWARF number
+}
+
+// System V ABI for AMD64, 3.2 and figure 3.36.
+var amd64Proof = proofMachine{
+	sp: rsp, fp: rbp, ra: -1, entry: 8, reads: reads,
+	saved:     1<<rbx | 1<<rsp | 1<<rbp | 1<<12 | 1<<13 | 1<<14 | 1<<15,
+	registers: []int{rax, rdx, rcx, rbx, rsi, rdi, rbp, rsp, 8, 9, 10, 11, 12, 13, 14, 15},
+}
 
 // A flow says where control goes after an instruction.
 type flow uint8
@@ -19,6 +39,7 @@ const (
 	flowBranch
 	flowIndirect
 	flowReturn
+	flowReturnBy // after the instruction has made the return address that of a return
 	flowTrap
 	flowUnknown
 )
@@ -34,7 +55,9 @@ func (in *instruction) flow() flow {
 	}
 	switch in.op {
 	case 0xe8:
-		return flowCall
+		if in.imm != 0 { // otherwise it pushes its address
+			return flowCall
+		}
 	case 0xc3:
 		return flowReturn
 	case 0xcc, 0xf1, 0xf4, 0x0f0b, 0x0fb9, 0x0fff: // int3, int1, hlt, ud2, ud1, ud0
@@ -56,48 +79,71 @@ func (in *instruction) flow() flow {
 
 // frameFacts are what is known of the frame before an instruction. Places are in bytes from the CFA.
 type frameFacts struct {
-	known uint32    // registers that point to known places:
-	off   [16]int64 //
-	fp    uint32    // registers that have the caller's frame pointer
-	slot  int64     // where the caller's frame pointer is saved, or 0
+	*proofMachine
+	known   uint32     // registers that point to known places:
+	off     [32]int64  //
+	callers savedValue // the caller's frame pointer
+	back    savedValue // the return address, where it is in a register at the entry
+	signed  bool       // it is signed
+}
+
+// A savedValue says where a value is.
+type savedValue struct {
+	regs uint32 // registers that have it
+	slot int64  // where it is saved, or 0
 }
 
 // reduce forgets all but what a row says.
 func (s *frameFacts) reduce(r *cfi.InferredRow) {
-	reg := fromDWARF[r.Reg]
-	s.known, s.fp, s.slot = 1<<reg, 0, r.FP
+	reg := s.registers[r.Reg]
+	s.known, s.callers, s.back, s.signed = 1<<reg, savedValue{slot: r.FP}, savedValue{slot: r.RA}, r.Signed
 	s.off[reg] = -r.Offset
 	if r.FP == 0 && !r.Lost {
-		s.fp = 1 << rbp
+		s.callers.regs = 1 << s.fp
+	}
+	if r.RA == 0 {
+		s.back.regs = 1 << s.registers[r.RAReg]
+	} else if r.Kept {
+		s.back.regs = 1 << s.ra
 	}
 }
 
 // is reports whether a register points to a place.
 func (s *frameFacts) is(reg int, place int64) bool { return s.known>>reg&1 != 0 && s.off[reg] == place }
 
+// in reports whether a value is in its register, or saved at a slot if that is not 0.
+func (v *savedValue) in(reg int, slot int64) bool {
+	if slot != 0 {
+		return v.slot == slot
+	}
+	return v.regs>>reg&1 != 0
+}
+
+// returns reports whether the return address is where calls leave it.
+func (s *frameFacts) returns() bool { return s.ra < 0 || s.back.in(s.ra, 0) && !s.signed }
+
 // agrees reports whether a row is right.
 func (s *frameFacts) agrees(r *cfi.InferredRow) bool {
-	fp := s.fp>>rbp&1 != 0
-	if r.FP != 0 {
-		fp = s.slot == r.FP
-	}
-	return s.is(fromDWARF[r.Reg], -r.Offset) && (fp || r.Lost)
+	back := s.ra < 0 || s.back.in(s.registers[r.RAReg], r.RA) && s.signed == r.Signed && (!r.Kept || s.back.in(s.ra, 0))
+	return s.is(s.registers[r.Reg], -r.Offset) && (r.Lost || s.callers.in(s.fp, r.FP)) && back
 }
 
 // clear forgets registers.
 func (s *frameFacts) clear(mask uint32) {
 	s.known &^= mask
-	s.fp &^= mask
+	s.callers.regs &^= mask
+	s.back.regs &^= mask
 }
 
 // copy copies what is known of a register to another one, which points delta bytes further.
 func (s *frameFacts) copy(to, from int, delta int64) {
-	known, fp := s.known>>from&1, s.fp>>from&1
+	known, callers, back := s.known>>from&1, s.callers.regs>>from&1, s.back.regs>>from&1
 	s.clear(1 << to)
 	s.known |= known << to
 	s.off[to] = s.off[from] + delta
 	if delta == 0 {
-		s.fp |= fp << to
+		s.callers.regs |= callers << to
+		s.back.regs |= back << to
 	}
 }
 
@@ -107,13 +153,15 @@ func (s *frameFacts) store(base int, disp, n int64, reg int) string {
 		return ""
 	}
 	at := s.off[base] + disp
-	if at < s.slot+8 && s.slot < at+n {
-		s.slot = 0
+	for _, v := range []*savedValue{&s.callers, &s.back} {
+		if at < v.slot+8 && v.slot < at+n {
+			v.slot = 0
+		}
+		if reg >= 0 && v.regs>>reg&1 != 0 && n == 8 && v.slot == 0 {
+			v.slot = at
+		}
 	}
-	if reg >= 0 && s.fp>>reg&1 != 0 && n == 8 && s.slot == 0 {
-		s.slot = at
-	}
-	if at < 0 && at+n > -8 {
+	if at < 0 && at+n > -s.entry {
 		return "it writes the return address"
 	}
 	return ""
@@ -121,16 +169,28 @@ func (s *frameFacts) store(base int, disp, n int64, reg int) string {
 
 // load records that a register is read from base+disp.
 func (s *frameFacts) load(reg, base int, disp int64) {
-	saved := base >= 0 && s.slot != 0 && s.is(base, s.slot-disp)
+	var from [2]uint32
+	for i, v := range []*savedValue{&s.callers, &s.back} {
+		if base >= 0 && v.slot != 0 && s.is(base, v.slot-disp) {
+			from[i] = 1 << reg
+		}
+	}
 	s.clear(1 << reg)
-	if saved {
-		s.fp |= 1 << reg
+	s.callers.regs |= from[0]
+	s.back.regs |= from[1]
+}
+
+// sign signs the return address by SP, or authenticates it. It must be where the entry has it.
+func (s *frameFacts) sign(signed bool) {
+	known := s.back.in(s.ra, 0) && s.signed != signed && s.is(s.sp, -s.entry)
+	if s.clear(1 << s.ra); known {
+		s.back, s.signed = savedValue{regs: 1 << s.ra}, signed
 	}
 }
 
 // push moves the stack pointer down, or up if n is negative.
 func (s *frameFacts) push(n int64) {
-	s.off[rsp] -= n
+	s.off[s.sp] -= n
 	if n < 0 {
 		s.below()
 	}
@@ -138,13 +198,18 @@ func (s *frameFacts) push(n int64) {
 
 // below forgets what is saved below the stack pointer.
 func (s *frameFacts) below() {
-	if s.known>>rsp&1 != 0 && s.slot < s.off[rsp] {
-		s.slot = 0
+	if s.known>>s.sp&1 == 0 {
+		return
+	}
+	for _, v := range []*savedValue{&s.callers, &s.back} {
+		if v.slot < s.off[s.sp] {
+			v.slot = 0
+		}
 	}
 }
 
 // execute executes an instruction that goes on at the next one, and returns what is wrong.
-func (s *frameFacts) execute(in *instruction) (what string) {
+func (in *instruction) execute(s *frameFacts) (what string) {
 	base, full := in.base, in.wide && in.repeat != 0xf0
 	if in.elsewhere {
 		base = -1
@@ -162,6 +227,8 @@ func (s *frameFacts) execute(in *instruction) (what string) {
 			reg = -1
 		}
 		return s.store(rsp, 0, 8, reg)
+	case op == 0xe8: // call of the next instruction
+		s.push(8)
 	case op&^7 == 0x58: // pop
 		s.load(in.rm, rsp, 0)
 		s.push(-8)

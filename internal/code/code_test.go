@@ -34,8 +34,11 @@ func describe(t *Text) string {
 	if err != nil {
 		return err.Error()
 	}
-	names := [...]string{"rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp",
-		"r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15"}
+	names := strings.Fields("rax rdx rcx rbx rsi rdi rbp rsp r8 r9 r10 r11 r12 r13 r14 r15")
+	if t.Machine == elf.EM_AARCH64 {
+		names = strings.Fields("x0 x1 x2 x3 x4 x5 x6 x7 x8 x9 x10 x11 x12 x13 x14 x15 x16 x17 x18 x19 x20 x21 x22 x23 x24 " +
+			"x25 x26 x27 x28 fp lr sp")
+	}
 	said := map[uint64]string{}
 	for _, fn := range inf.Functions {
 		var rows []string
@@ -49,6 +52,18 @@ func describe(t *Text) string {
 				s += " lost"
 			case r.FP != 0:
 				s += fmt.Sprintf(" fp%+d", r.FP)
+			}
+			switch {
+			case r.RA != 0:
+				s += fmt.Sprintf(" ra%+d", r.RA)
+			case t.Machine == elf.EM_AARCH64 && names[r.RAReg] != "lr":
+				s += " ra " + names[r.RAReg]
+			}
+			if r.Kept {
+				s += " kept"
+			}
+			if r.Signed {
+				s += " signed"
 			}
 			rows = append(rows, s)
 		}
@@ -74,6 +89,12 @@ func describe(t *Text) string {
 // assemble assembles sources.
 func assemble(t *testing.T, sources []source) []*Text {
 	t.Helper()
+	return assembleFor(t, elf.EM_X86_64, sources, "as", "--64")
+}
+
+// assembleFor assembles sources for a machine.
+func assembleFor(t *testing.T, m elf.Machine, sources []source, as ...string) []*Text {
+	t.Helper()
 	var asm strings.Builder
 	for i, s := range sources {
 		text := fmt.Sprintf(".section .text.%d,\"ax\"\nstart@:\n.set at@, start@-%#x\n%s\nend@:\n", i, base, s.asm)
@@ -82,7 +103,7 @@ func assemble(t *testing.T, sources []source) []*Text {
 	dir := t.TempDir()
 	in, out := filepath.Join(dir, "code.s"), filepath.Join(dir, "code.o")
 	testfile.Write(t, in, asm.String())
-	if msg, err := exec.Command(peer.Look(t, "as"), "--64", "-o", out, in).CombinedOutput(); err != nil {
+	if msg, err := exec.Command(peer.Look(t, as[0]), append(as[1:], "-o", out, in)...).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, msg)
 	}
 	f, err := elf.Open(out)
@@ -101,7 +122,7 @@ func assemble(t *testing.T, sources []source) []*Text {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text := &Text{Machine: elf.EM_X86_64, Functions: []uint64{base}, NoReturn: map[uint64]bool{}}
+		text := &Text{Machine: m, Functions: []uint64{base}, NoReturn: map[uint64]bool{}}
 		at := map[string]int{"described": len(code), "data": len(code)}
 		for _, s := range symbols {
 			name, number, _ := strings.Cut(s.Name, "_")

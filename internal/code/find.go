@@ -23,11 +23,12 @@ const (
 type finder struct {
 	*Text
 	machine *machine
-	marks   [][]byte // by gap
-	last    int      // most recently used gap
-	seeds   []uint64 // targets of calls and jumps in described code
-	taken   []uint64 // addresses loaded by described code
-	refs    []uint64 // addresses to which code refers
+	marks   [][]byte       // by gap
+	last    int            // most recently used gap
+	seeds   []uint64       // targets of calls and jumps in described code
+	taken   []uint64       // addresses loaded by described code
+	refs    []uint64       // addresses to which code refers
+	pages   [maxRegs]int64 // page addresses in registers, by Page
 
 	// Recomputed in each round.
 	work   []uint64              // leaders not followed yet
@@ -183,11 +184,27 @@ func (f *finder) scan(addr uint64, code []byte) {
 		if jumps && f.isCode(in.Target) {
 			f.seeds = append(f.seeds, in.Target)
 		}
-		if in.Op == insn.Address && in.Mem.Relative && f.isCode(uint64(in.Mem.Disp)) {
-			f.taken = append(f.taken, uint64(in.Mem.Disp))
+		if to, ok := f.address(&in); ok && f.isCode(to) {
+			f.taken = append(f.taken, to)
 		}
 		off += in.Size
 	}
+}
+
+// address returns the address that an instruction loads, if it is known. Only instructions that leave clear pages: other
+// writes between Page and Address are rare.
+func (f *finder) address(in *insn.Inst) (uint64, bool) {
+	switch m := &in.Mem; {
+	case in.Op == insn.Page && in.Reg != insn.None:
+		f.pages[in.Reg] = in.Imm
+	case in.Op == insn.Address && m.Relative:
+		return uint64(m.Disp), true
+	case in.Op == insn.Address && m.Index == insn.None && f.pages[m.Base] != 0:
+		return uint64(f.pages[m.Base] + m.Disp), true
+	case in.Op.Leaves():
+		f.pages = [maxRegs]int64{}
+	}
+	return 0, false
 }
 
 // refer records an address to which an instruction refers.
@@ -239,11 +256,11 @@ func (f *finder) reach(pc uint64) (next uint64, on bool) {
 		}
 		*b |= inside
 	}
-	if *m&overlap == 0 && in.Op == insn.Other && in.Writes == 0 && in.Stores == 0 {
+	if *m&overlap == 0 && in.Op == insn.Other && in.Writes == 0 && in.Stores == 0 && in.Mem.Step == 0 {
 		*m |= plain
 	}
 	f.refer(&in)
-	if to := uint64(in.Mem.Disp); in.Op == insn.Address && in.Mem.Relative && f.isCode(to) {
+	if to, ok := f.address(&in); ok && f.isCode(to) {
 		f.labels[pc] = &labelLoad{to, -1}
 	}
 	switch in.Op {

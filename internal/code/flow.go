@@ -211,6 +211,9 @@ func (w *flow) walk(i int32, v visitor) {
 			v.each(pc, in)
 		}
 		next := pc + uint64(in.Size)
+		if m := w.machine; in.Op == insn.JumpReg && m.ra != insn.None && s.reg[in.Reg] == m.entry.reg[m.ra] {
+			s.reg[m.ra], in.Op = s.reg[in.Reg], insn.Return
+		}
 		switch in.Op {
 		case insn.Branch:
 			s.clobber(in.Writes)
@@ -226,12 +229,15 @@ func (w *flow) walk(i int32, v visitor) {
 				}
 				return
 			}
-			if in.Op == insn.Call && in.Target == next {
+			if in.Op == insn.Call && in.Target == next && s.machine.ra == insn.None {
 				s.push(value{})
 			} else {
 				s.call(w.clobbered(in))
 			}
 		case insn.Return:
+			if in.Imm != 0 {
+				s.sign(false)
+			}
 			if v.out != nil {
 				v.out(in)
 			}
@@ -263,6 +269,9 @@ func (w *flow) clobbered(in *insn.Inst) uint32 {
 // note records the changes and calls of an instruction.
 func (w *flow) note(b *block, in *insn.Inst, pc uint64) {
 	b.writes |= in.Writes
+	if in.Mem.Step != 0 {
+		b.writes |= 1 << in.Mem.Base
+	}
 	b.byFP = b.byFP || w.machine.loadsFP(in)
 	switch in.Op {
 	case insn.Store, insn.Push, insn.PushMem, insn.PopMem, insn.Branch, insn.JumpReg:
@@ -281,6 +290,9 @@ func (w *flow) note(b *block, in *insn.Inst, pc uint64) {
 	default:
 		if in.Reg != insn.None {
 			b.writes |= 1 << in.Reg
+		}
+		if in.Op == insn.Load && in.Pair != insn.None {
+			b.writes |= 1 << in.Pair
 		}
 	}
 }
@@ -442,13 +454,21 @@ func (w *flow) labelsOf() map[int32][]uint64 {
 	return labels
 }
 
-// newFunctions treats loaded addresses of code that nothing else reaches as function entries, and reports whether there
-// are any.
+// newFunctions treats loaded addresses of code that nothing else reaches, and that are not addresses of tables, as
+// function entries, and reports whether there are any.
 func (w *flow) newFunctions() bool {
 	found := false
 	var all []uint64
+	read := map[uint64]bool{}
+	for _, t := range w.tables {
+		if t.read {
+			read[uint64(int64(t.value.off))] = true
+		}
+	}
 	for _, l := range w.labels {
-		all = append(all, l.to)
+		if !read[l.to] {
+			all = append(all, l.to)
+		}
 	}
 	for _, to := range sorted(all) {
 		if m := w.mark(to); *m&(begins|inside|enters) == 0 {
@@ -479,6 +499,16 @@ func (w *flow) excludes() bool {
 			return true
 		}
 	}
+	for _, t := range w.tables { // in code, a function can follow
+		at := uint64(int64(t.value.off))
+		for i := 0; t.read && i < 2*maxEntries && w.isCode(at) && w.spend(); i++ {
+			if at++; w.is(at, begins|enters) {
+				w.refs = append(w.refs, at)
+				break
+			}
+		}
+	}
+	w.refs = sorted(w.refs)
 	for _, pc := range slices.Sorted(maps.Keys(w.tables)) {
 		t := w.tables[pc]
 		if t.read && len(w.targets(pc, t.value)) < len(t.targets) {

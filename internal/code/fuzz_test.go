@@ -83,7 +83,11 @@ func FuzzFind(f *testing.F) {
 		[]byte("\x07\x10\x00\x00\x00\x00\x00\x00\x08\x10\x00\x00\x00\x00\x00\x00\x09\x10\x00\x00\x00\x00\x00\x00"))
 	f.Add([]byte("\x4c\x8d\x05\x05\x00\x00\x00\x74\x01\xc3\x41\xff\xe0\xc3"), []byte{}, []byte("\x48\x83"), []byte("\x00\x00\x00\x0f"), []byte{})
 	f.Fuzz(func(t *testing.T, a, described, b, entries, data []byte) {
-		checkFound(t, textOf(a, described, b, entries, data))
+		for _, m := range []elf.Machine{elf.EM_X86_64, elf.EM_AARCH64} {
+			text := textOf(a, described, b, entries, data)
+			text.Machine = m
+			checkFound(t, text)
+		}
 	})
 }
 

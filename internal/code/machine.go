@@ -20,7 +20,7 @@ type machine struct {
 }
 
 // maxRegs is the maximum number of registers of a machine.
-const maxRegs = 16
+const maxRegs = 32
 
 // wordSize is the size of registers and addresses in bytes.
 const wordSize = 8
@@ -38,6 +38,8 @@ func machineOf(m elf.Machine) *machine {
 	switch m {
 	case elf.EM_X86_64:
 		return amd64
+	case elf.EM_AARCH64:
+		return aarch64
 	}
 	return nil
 }

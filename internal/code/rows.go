@@ -252,14 +252,35 @@ func (s *state) row(byFP bool) (row cfi.InferredRow, ok bool) {
 		r = m.holders[i]
 	}
 	row.Reg, row.Offset = m.dwarf[r], -int64(s.reg[r].off)
-	// The slot in which FP is saved is preferable to the register, which may soon change.
-	saved := value{kind: entryValue, reg: uint8(m.fp)}
-	row.Lost = s.reg[m.fp] != saved
+	row.FP, ok = s.place(m.entry.reg[m.fp])
+	row.Lost = !ok
+	if m.ra == insn.None {
+		return row, true
+	}
+	ra := m.entry.reg[m.ra]
+	row.RAReg = m.dwarf[m.ra]
+	if row.RA, ok = s.place(ra); ok {
+		row.Kept = row.RA != 0 && s.reg[m.ra] == ra
+		return row, true
+	}
+	if i := slices.IndexFunc(m.holders, func(r int) bool { return s.reg[r] == ra }); i >= 0 {
+		row.RAReg = m.dwarf[m.holders[i]]
+		return row, true
+	}
+	ra.off = signed
+	row.RA, row.Signed = s.place(ra)
+	row.Kept = row.RA != 0 && s.reg[m.ra] == ra
+	return row, row.Signed
+}
+
+// place returns where the value is that a register had at the entry, from the CFA; 0 is the register. A place on the
+// stack is better than the register, which soon may have another value.
+func (s *state) place(saved value) (at int64, ok bool) {
+	ok = s.reg[saved.reg] == saved
 	for _, x := range s.slots {
-		if x.value == saved && x.at.kind == frame && s.holds(x.at, row.Lost) && int64(x.at.off) < row.FP {
-			row.FP = int64(x.at.off)
+		if x.value == saved && x.at.kind == frame && s.holds(x.at, !ok) && int64(x.at.off) < at {
+			at = int64(x.at.off)
 		}
 	}
-	row.Lost = row.Lost && row.FP == 0
-	return row, true
+	return at, ok || at != 0
 }

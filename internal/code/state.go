@@ -10,7 +10,7 @@ import (
 // A value is what is known about the 64-bit contents of a register or stack slot.
 type value struct {
 	kind kind
-	reg  uint8  // for entryValue: register; for entry and target: size of table entries in bytes
+	reg  uint8  // for entryValue: register; for entry and target: size of table entries in bytes, or backward
 	site uint16 // for aligned and target: index in sites
 	off  int32
 }
@@ -19,7 +19,7 @@ type kind uint8
 
 const (
 	unknown    kind = iota
-	entryValue      // value of register reg at function entry
+	entryValue      // value of register reg at function entry; off is 0 or signed
 	frame           // CFA + off
 	aligned         // an address below the CFA, aligned by instruction site, + off
 	constant        // off
@@ -27,6 +27,12 @@ const (
 	target          // an entry of the table at off + number site
 	label           // the address of one of several instructions
 )
+
+// signed is off of a return address that is signed.
+const signed = 1
+
+// backward stands for entries of 2 bytes that are subtracted from a number.
+const backward = 1
 
 // onStack reports whether the value is an address in the frame.
 func (v value) onStack() bool { return v.kind == frame || v.kind == aligned }
@@ -57,8 +63,11 @@ type state struct {
 	slots   []slot
 }
 
-// isEntry reports whether the stack is as at function entry.
-func (s *state) isEntry() bool { return s.reg[s.machine.sp] == s.machine.entry.reg[s.machine.sp] }
+// isEntry reports whether the stack, and the register with the return address if any, are as at function entry.
+func (s *state) isEntry() bool {
+	m := s.machine
+	return s.reg[m.sp] == m.entry.reg[m.sp] && (m.ra == insn.None || s.reg[m.ra] == m.entry.reg[m.ra])
+}
 
 // copyFrom makes s a copy of t.
 func (s *state) copyFrom(t *state) {
@@ -118,7 +127,9 @@ func (s *state) forgetBelow(sp value) {
 
 // call removes what a call may change: registers, and everything below the stack pointer.
 func (s *state) call(changed uint32) {
-	s.clobber(changed)
+	if s.clobber(changed); s.machine.ra != insn.None {
+		s.reg[s.machine.ra] = value{}
+	}
 	s.forgetBelow(s.reg[s.machine.sp])
 }
 
@@ -159,6 +170,27 @@ func (s *state) storeTo(m *insn.Mem, v value) {
 	if a := s.address(m); a.onStack() {
 		s.save(a, v)
 	}
+}
+
+// get returns the value of a register, or an unknown one for none.
+func (s *state) get(r int) value {
+	if r == insn.None {
+		return value{}
+	}
+	return s.reg[r]
+}
+
+// sign signs the return address by SP, or authenticates it. Unwinders expect that SP is the CFA then.
+func (s *state) sign(sign bool) {
+	m := s.machine
+	old, now := m.entry.reg[m.ra], m.entry.reg[m.ra]
+	if now.off = signed; !sign {
+		old, now = now, old
+	}
+	if s.reg[m.ra] != old || s.reg[m.sp] != m.entry.reg[m.sp] {
+		now = value{}
+	}
+	s.reg[m.ra] = now
 }
 
 func (s *state) push(v value) {
@@ -209,24 +241,42 @@ func (w *flow) step(s *state, in *insn.Inst, pc uint64) {
 				v = value{kind: aligned, site: site}
 			}
 		}
-	case insn.Const:
+	case insn.Const, insn.Page:
 		v = number(in.Imm)
 	case insn.Address:
 		v = s.address(&in.Mem)
 		if m := &in.Mem; m.Base != insn.None && m.Index != insn.None && m.Scale == 1 {
 			v = w.sum(w.sum(s.reg[m.Base], s.reg[m.Index]), number(m.Disp))
 		}
+	case insn.Distance:
+		base, c := s.reg[in.Mem.Base], s.reg[in.Mem.Index]
+		switch {
+		case c.kind == constant && c.off >= 0:
+			v = base.plus(-int64(c.off))
+		case c.kind == entry && c.reg == 2:
+			if v = w.sum(base, c); v.kind == target {
+				v.reg = backward
+			}
+		}
 	case insn.Load:
 		v = s.loadFrom(&in.Mem)
 		if in.Mem.Index != insn.None {
 			v = s.entry(&in.Mem, 8)
+		}
+		if second := s.address(&in.Mem).plus(wordSize); in.Pair != insn.None {
+			s.reg[in.Pair] = s.load(second)
 		}
 	case insn.Extend:
 		v = s.entry(&in.Mem, 4)
 	case insn.Short:
 		v = s.entry(&in.Mem, 2)
 	case insn.Store:
-		s.storeTo(&in.Mem, s.reg[in.Src])
+		s.storeTo(&in.Mem, s.get(in.Src))
+		if second := s.address(&in.Mem).plus(wordSize); in.Pair != insn.None && second.onStack() {
+			s.save(second, s.reg[in.Pair])
+		}
+	case insn.Sign:
+		s.sign(in.Imm != 0)
 	case insn.Swap:
 		s.reg[to], s.reg[in.Src] = s.reg[in.Src], s.reg[to]
 		return
@@ -253,6 +303,9 @@ func (w *flow) step(s *state, in *insn.Inst, pc uint64) {
 		s.forget(a, in.Stores)
 	}
 	s.clobber(in.Writes)
+	if in.Mem.Step != 0 {
+		s.reg[in.Mem.Base] = s.reg[in.Mem.Base].plus(in.Mem.Step)
+	}
 	if to != insn.None && in.Op != insn.Push {
 		s.reg[to] = v
 	}

@@ -29,6 +29,9 @@ const (
 // which code refers.
 func (w *flow) targets(pc uint64, v value) []uint64 {
 	size, base := int(v.reg), uint64(0)
+	if v.reg == backward {
+		size = 2
+	}
 	if v.kind == target {
 		base = uint64(w.sites[v.site])
 	}
@@ -47,6 +50,9 @@ func (w *flow) targets(pc uint64, v value) []uint64 {
 			to = base + uint64(int32(binary.LittleEndian.Uint32(e)))
 		case 2:
 			to = base + uint64(binary.LittleEndian.Uint16(e))
+			if v.reg == backward {
+				to = 2*base - to
+			}
 		}
 		switch {
 		case to+maxDistance-pc <= 2*maxDistance && !w.never[to] && w.plausible(to):

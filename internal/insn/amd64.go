@@ -50,7 +50,7 @@ func DecodeAMD64(code []byte, pc uint64) (Inst, bool) {
 		copy(b[:longest], code) // zero-padded
 		code = b[:]
 	}
-	d := amd64{code: code, pc: pc, Inst: Inst{Reg: None, Src: None}, r: None, rm: None}
+	d := amd64{code: code, pc: pc, Inst: Inst{Reg: None, Src: None, Pair: None}, r: None, rm: None}
 	d.Mem.Base, d.Mem.Index = None, None
 	ok := d.decode()
 	if d.Op == Other {

@@ -10,33 +10,36 @@ package insn
 type Op uint8
 
 const (
-	Other   Op = iota // only the effects in Writes and Stores
-	Move              // Reg = Src
-	Add               // Reg += Imm
-	AddReg            // Reg += Src
-	SubReg            // Reg -= Src
-	And               // Reg &= Imm
-	Const             // Reg = Imm
-	Address           // Reg = address of Mem
-	Load              // Reg = Mem
-	Extend            // Reg = 4 bytes of Mem, sign-extended
-	Short             // Reg = 2 bytes of Mem, zero-extended
-	Store             // Mem = Src
-	Swap              // exchange Reg and Src
-	Push              // Src, or an unknown value if that is None
-	PushMem           // Mem
-	Pop               // to Reg
-	PopMem            // to Mem
-	Leave             // SP = FP; pop FP
-	Branch            // to Target, or continue
-	Jump              // to Target
-	JumpReg           // to Reg
-	JumpMem           // to the address in Mem
-	Call              // Target
-	CallReg           // Reg
-	CallMem           // the address in Mem
-	Return
-	Trap // execution does not continue
+	Other    Op = iota // only the effects in Writes and Stores
+	Move               // Reg = Src
+	Add                // Reg += Imm
+	AddReg             // Reg += Src
+	SubReg             // Reg -= Src
+	And                // Reg &= Imm
+	Const              // Reg = Imm
+	Page               // Reg = Imm, the start of a page
+	Address            // Reg = address of Mem
+	Distance           // Reg = Base - Index of Mem; only 32 bits of Index may count
+	Load               // Reg = Mem
+	Extend             // Reg = 4 bytes of Mem, sign-extended
+	Short              // Reg = 2 bytes of Mem, zero-extended
+	Store              // Mem = Src
+	Swap               // exchange Reg and Src
+	Push               // Src, or an unknown value if that is None
+	PushMem            // Mem
+	Pop                // to Reg
+	PopMem             // to Mem
+	Leave              // SP = FP; pop FP
+	Sign               // sign the return address with SP if Imm is 1, otherwise authenticate it
+	Branch             // to Target, or continue
+	Jump               // to Target
+	JumpReg            // to Reg
+	JumpMem            // to the address in Mem
+	Call               // Target
+	CallReg            // Reg
+	CallMem            // the address in Mem
+	Return             // to a signed address if Imm is 1
+	Trap               // execution does not continue
 )
 
 // Leaves reports whether control does not reach the next instruction.
@@ -57,6 +60,7 @@ type Inst struct {
 	Op     Op
 	Reg    int
 	Src    int
+	Pair   int // of Load and Store: a second register, for the 8 bytes after the first ones
 	Imm    int64
 	Target uint64
 	Mem    Mem
@@ -69,6 +73,7 @@ type Mem struct {
 	Base, Index int // registers or None
 	Scale       int
 	Disp        int64 // in bytes; an address if Relative
+	Step        int64 // added to Base after the access
 	Relative    bool  // pc-relative
 	Elsewhere   bool  // relative to a segment, or at a 32-bit address
 	Vague       bool  // Disp is in unknown units

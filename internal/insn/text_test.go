@@ -205,7 +205,7 @@ func base(name string) string {
 	return name
 }
 
-func bits(names string) uint32 {
+func bitsOf(names string) uint32 {
 	var set uint32
 	for n := range strings.FieldsSeq(names) {
 		set |= 1 << registers[n]
@@ -247,11 +247,11 @@ func (t *text) want(pc uint64, size int) (want Inst, err error) {
 	if r, ok := registers[first]; ok {
 		from = r
 	}
-	want.Writes |= bits(alsoWrites[name])
+	want.Writes |= bitsOf(alsoWrites[name])
 	stores := isMem(last) && !jumps && !readOnly[name] && !stringInstructions[name]
 	switch {
 	case name == "imul" && len(t.operands) == 1:
-		want.Writes = bits("%rax %rdx")
+		want.Writes = bitsOf("%rax %rdx")
 		stores = false
 	case name == "xchg" || name == "xadd" || name == "mulx":
 		for _, op := range t.operands[len(t.operands)-2:] {
@@ -351,7 +351,7 @@ func (t *text) compare(got Inst, pc uint64, size int) error {
 		return fmt.Errorf("size %d", got.Size)
 	}
 	name := base(t.name)
-	may := bits(mayWrite[name])
+	may := bitsOf(mayWrite[name])
 	if got.Op == Branch && want.Op == Branch {
 		want.Writes |= got.Writes & may
 	}
