@@ -7,8 +7,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// DWARF for the Arm 64-bit Architecture: register numbers. A call leaves the return address in x30. Instructions are
-// little-endian in both byte orders.
+// Source: DWARF for the Arm 64-bit Architecture, for register numbers. A call leaves the return address in x30.
+// Instructions are little-endian in both byte orders.
 func init() {
 	a := abi{machine: elf.EM_AARCH64, sp: 31, fp: 29, ra: 30, pc: 32, injected: 16, stub: stubAArch64,
 		padding: paddingAArch64, prologue: prologueAArch64}
@@ -17,8 +17,8 @@ func init() {
 	abis[sframe.AArch64Big] = a
 }
 
-// stubAArch64 knows the instructions of PLT stubs (Arm Architecture Reference Manual for A-profile, C6.2). Of these,
-// only stp writes SP, x29 or x30.
+// stubAArch64 decodes the instructions of PLT stubs (Arm Architecture Reference Manual for A-profile, C6.2). Only stp
+// writes SP, x29 or x30.
 func stubAArch64(b []byte, _ uint64) (e effect, ok bool) {
 	if len(b) < 4 {
 		return e, false
@@ -60,7 +60,7 @@ func paddingAArch64(b []byte) int {
 	return min(len(b), 4)
 }
 
-// prologueAArch64 knows what the first instructions of Go's functions do to SP, and where they save x29.
+// prologueAArch64 tracks how the first instructions of Go functions change SP, and where they save x29.
 func prologueAArch64(p *prologue, b []byte) int {
 	if len(b) < 4 {
 		return 0

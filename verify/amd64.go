@@ -6,7 +6,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// System V ABI for AMD64: register numbers. A call leaves the return address on top of the stack.
+// Source: System V ABI for AMD64, for register numbers. A call leaves the return address at the top of the stack.
 func init() {
 	abis[sframe.AMD64Little] = abi{
 		machine: elf.EM_X86_64, sp: 7, fp: 6, ra: noReg, pc: 16,
@@ -16,7 +16,7 @@ func init() {
 	}
 }
 
-// stubAMD64 knows the instructions of PLT stubs.
+// stubAMD64 decodes the instructions of PLT stubs.
 func stubAMD64(b []byte, pc uint64) (e effect, ok bool) {
 	in, ok := decodeAMD64(b)
 	if !ok || in.short && in.op != 0x90 && in.op != 0x0f1f {
@@ -52,7 +52,7 @@ func stubAMD64(b []byte, pc uint64) (e effect, ok bool) {
 	return e, true
 }
 
-// paddingAMD64 knows all forms of nop, int3, and zeros. A truncated instruction is not padding.
+// paddingAMD64 recognizes all forms of nop, int3, and zeros. A truncated instruction is not padding.
 func paddingAMD64(b []byte) int {
 	if b[0] == 0 || b[0] == 0xcc {
 		return 1
@@ -68,7 +68,7 @@ func (in *instruction) isNop() bool {
 	return (in.op == 0x90 && in.rm == 0 || in.op == 0x0f1f && in.reg == 0) && in.repeat == 0 && !in.wide
 }
 
-// prologueAMD64 knows what the first instructions of Go's functions do to rsp, and where they save rbp.
+// prologueAMD64 tracks how the first instructions of Go functions change rsp, and where they save rbp.
 func prologueAMD64(p *prologue, b []byte) int {
 	in, ok := decodeAMD64(b)
 	jump, conditional := in.isJump()
@@ -95,10 +95,10 @@ func prologueAMD64(p *prologue, b []byte) int {
 	return in.size
 }
 
-// epilogueAMD64 takes lea from the register that has the CFA, pop of that register, moves between others, no-ops, and
-// ret or jmp.
+// epilogueAMD64 accepts lea from the register with the CFA, pop of that register, moves between other registers,
+// no-ops, and ret or jmp.
 func epilogueAMD64(code []byte, pc, reg uint64, stays func(pc uint64) bool) int {
-	if reg != noReg && reg != r10 && reg != r13 { // the numbers of DWARF are the same
+	if reg != noReg && reg != r10 && reg != r13 { // DWARF numbers are the same
 		return 0
 	}
 	for n := 0; n < len(code); {
@@ -126,7 +126,7 @@ func epilogueAMD64(code []byte, pc, reg uint64, stays func(pc uint64) bool) int 
 	return 0
 }
 
-// stackAMD64 decodes an instruction of a function of Go that leaves its stack.
+// stackAMD64 decodes an instruction of a Go function that switches stacks.
 func stackAMD64(b []byte) stackEffect {
 	in, ok := decodeAMD64(b)
 	if !ok {

@@ -2,10 +2,10 @@ package verify
 
 import "cfi2sframe/elffile"
 
-// window is the size in bytes of the code that is read at once. It fits the processor's cache.
+// window is the size of one read in bytes. It fits in the processor's cache.
 const window = 64 << 10
 
-// A codeReader reads code, ahead of what is asked for.
+// A codeReader reads code with read-ahead.
 type codeReader struct {
 	file *elffile.File
 	addr uint64 // of data
@@ -17,7 +17,7 @@ func (r *codeReader) read(addr, n uint64) []byte {
 	if off := addr - r.addr; off > uint64(len(r.data)) || n > uint64(len(r.data))-off {
 		size := max(window, n)
 		off, ok := r.offset(addr, size)
-		for !ok && size > n { // the end of the segment may be near
+		for !ok && size > n { // near the end of the segment, fewer bytes are available
 			size = max(size/2, n)
 			off, ok = r.offset(addr, size)
 		}
@@ -36,7 +36,7 @@ func (r *codeReader) read(addr, n uint64) []byte {
 	return r.data[addr-r.addr:][:n]
 }
 
-// offset returns the offset in the file of n bytes of code.
+// offset returns the file offset of n bytes of code.
 func (r *codeReader) offset(addr, n uint64) (uint64, bool) {
 	if !r.file.IsObject() {
 		return r.file.FileOffset(addr, n)

@@ -5,30 +5,30 @@ import (
 	"strings"
 )
 
-// An instruction is one of amd64. Registers have the numbers of their encoding; -1 is none.
+// An instruction is an amd64 instruction. Registers have the numbers of their encoding; -1 means none.
 type instruction struct {
 	size      int  // in bytes
-	op        int  // opcode, with the number of its map
-	form      byte // of its operands: a letter of the maps
+	op        int  // opcode and number of its map
+	form      byte // form of its operands: a letter of the maps
 	wide      bool // W
-	short     bool // prefix 66: operands of 16 bits
+	short     bool // prefix 66: 16-bit operands
 	rex       bool // has a REX prefix
 	evex      bool // has an EVEX prefix
-	segment   bool // has a prefix of a segment
-	elsewhere bool // memory is in segment fs or gs, or has an address of 32 bits
+	segment   bool // has a segment prefix
+	elsewhere bool // memory is in segment fs or gs, or at a 32-bit address
 	repeat    byte // prefix f0 (lock), f2 or f3, or 0
-	length    int  // bytes of a vector
-	reg       int  // of ModRM; a part of some opcodes
+	length    int  // size of a vector in bytes
+	reg       int  // of ModRM; part of some opcodes
 	rm        int  // the other register of ModRM, or that of the opcode; -1 for memory
 	vvvv      int  // the register of a VEX or EVEX prefix
 	base      int  // of memory at base+disp; -1 also for memory elsewhere
 	relative  bool // memory at disp from the next instruction
-	scaled    bool // disp is a multiple of the operand's size
+	scaled    bool // disp is in units of the operand's size
 	disp      int64
 	imm       int64 // immediate operand, or distance of a jump
 }
 
-// Numbers of registers in instructions.
+// Register numbers in instructions.
 const (
 	rax = 0
 	rcx = 1
@@ -43,7 +43,7 @@ const (
 	r13 = 13
 )
 
-// Numbers of maps in opcodes. The maps of VEX and EVEX prefixes, and of XOP, follow them.
+// Map numbers in opcodes, followed by the maps of VEX and EVEX prefixes, and of XOP.
 const (
 	map0F   = 0x0f00
 	map0F38 = 0x3800
@@ -52,7 +52,7 @@ const (
 	mapXOP  = 0x20000
 )
 
-// The operands of opcodes. Small letters are for those without an immediate operand, or with nothing else:
+// The forms of operands. Small letters have no immediate operand, or nothing else:
 //
 //	.  none        m  ModRM, of which no general register and no memory is written
 //	b  1 byte      r  the register of ModRM is written
@@ -160,7 +160,7 @@ func (in *instruction) prefix(b byte) bool {
 	return true
 }
 
-// vector decodes a VEX, EVEX or XOP prefix and the opcode after it. It returns their size, or 0, and the bits of REX.
+// vector decodes a VEX, EVEX or XOP prefix and the following opcode. It returns their size, or 0, and the bits of REX.
 func (in *instruction) vector(b []byte) (size, rex int) {
 	number, flags := 1, int(b[1])
 	switch size = 3; b[0] {
@@ -260,7 +260,7 @@ func (in *instruction) operands() byte {
 	return 'm'
 }
 
-// undefined reports whether the register of ModRM selects no instruction.
+// undefined reports whether the register field of ModRM selects no instruction.
 func (in *instruction) undefined() bool {
 	group := in.reg & 7
 	switch in.op {
@@ -337,11 +337,10 @@ func (in *instruction) isJump() (jump, conditional bool) {
 
 func (in *instruction) codeSize() int { return in.size }
 
-// target returns where a direct jump or call at pc leads.
+// target returns the target of a direct jump or call at pc.
 func (in *instruction) target(pc uint64) uint64 { return pc + uint64(in.size) + uint64(in.imm) }
 
-// written returns the general registers that the instruction writes, as bits. Some that it only may write are among
-// them.
+// written returns the set of general registers that the instruction writes, including some that it may write.
 func (in *instruction) written() (mask uint32) {
 	bit := func(reg int) {
 		if reg >= 4 && reg < 8 && !in.rex && in.bytes() { // ah, ch, dh, bh
@@ -379,7 +378,7 @@ func (in *instruction) bytes() bool {
 	return strings.IndexByte("\x80\x84\x86\x88\x8a\xc0\xc6\xd0\xd2\xf6\xfe", byte(in.op)) >= 0 && in.op < 0x100
 }
 
-// reads reports whether an instruction only reads the operand that others of its opcode write.
+// reads reports whether an instruction only reads the operand that others with its opcode write.
 func (in *instruction) reads() bool {
 	group := in.reg & 7
 	switch op := in.op; {
@@ -460,7 +459,8 @@ func (in *instruction) implied() uint32 {
 	return 0
 }
 
-// stored returns how many bytes the instruction writes to the memory of its ModRM. Some may not be written.
+// stored returns the number of bytes that the instruction writes to the memory operand of its ModRM. Some may not be
+// written.
 func (in *instruction) stored() int64 {
 	op, group := in.op&0xff, in.reg&7
 	if in.rm >= 0 || in.reg < 0 || strings.IndexByte("wWZxsS", in.form) < 0 || in.reads() {

@@ -7,17 +7,17 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// GCC's CFI for functions that realign their stack says that the caller's frame pointer is saved where the frame
-// pointer points, up to the function's end. But the epilogue has restored it before it restores the stack pointer.
-// There a section may say that it is unchanged. The proof is by the instructions from that row on: they restore the
-// stack pointer and leave the function, and none writes the frame pointer. When a function returns, the frame pointer
-// has the caller's value, so it has that value in the whole sequence.
+// GCC's CFI for functions that realign their stack claims that the caller's frame pointer is saved where the frame
+// pointer points, up to the end of the function. But the epilogue restores the frame pointer before the stack pointer,
+// so a section may declare it unchanged there. The proof uses the instructions from that row on: they restore the stack
+// pointer and leave the function, and none writes the frame pointer. When a function returns, the frame pointer has the
+// caller's value, so it has that value throughout the sequence.
 
-// maxEpilogue bounds the code in bytes that is decoded for such a row.
+// maxEpilogue bounds the size in bytes of the code that is decoded for such a row.
 const maxEpilogue = 64
 
-// popped reports whether want, by the current rules of CFI, and got, by the current row of the section from begin to end,
-// differ in the frame pointer only, which the code has restored.
+// popped reports whether want, from the current rules of CFI, and got, from the current row of the section from begin
+// to end, differ only in the frame pointer, which the code has restored.
 func (c *checker) popped(begin, end uint64, want, got frameState) bool {
 	r := c.rules
 	saved := r.FP.Rule == cfi.RuleExpression && bytes.Equal(r.FP.Expression, c.abi.fpAtFP)

@@ -14,8 +14,8 @@ type machine struct {
 	order  binary.ByteOrder
 	pcReg  uint64
 	pc     uint64
-	pcBits uint64 // low bits of pc that expressions have read since this was cleared
-	steps  int    // that expressions took so far
+	pcBits uint64 // low bits of pc read by expressions since this was cleared
+	steps  int    // steps taken by expressions so far
 
 	// The current expression.
 	code  []byte
@@ -38,18 +38,18 @@ func (m *machine) reg(n uint64) uint64 { return mix(n) }
 // load returns the 8 bytes of memory at addr.
 func (m *machine) load(addr uint64) uint64 { return mix(bits.ReverseBytes64(addr) ^ memory) }
 
-// memory makes the contents of memory differ from register values, also at small addresses.
+// memory makes the contents of memory differ from register values, even at small addresses.
 const memory = 0x2545f4914f6cdd1d
 
 // maxSteps bounds the operations of an expression, which may loop. allSteps bounds those of all expressions, which are
-// evaluated at many pcs. Each evaluation counts for some more steps.
+// evaluated at many pcs. Each evaluation counts for some additional steps.
 const (
 	maxSteps = 10000
 	allSteps = 1 << 25
 	perRun   = 2
 )
 
-// errSteps is the error of expressions beyond allSteps.
+// errSteps is the error for expressions beyond allSteps.
 var errSteps = fmt.Errorf("expressions take more than %d steps, which are not run", allSteps)
 
 // run evaluates an expression with the given values on its stack.
@@ -93,7 +93,7 @@ func (m *machine) pop() uint64 {
 	return v
 }
 
-// operand reads an unsigned operand of 1, 2, 4 or 8 bytes.
+// operand decodes an unsigned operand of 1, 2, 4 or 8 bytes.
 func (m *machine) operand(size int) uint64 {
 	if m.pos+size > len(m.code) {
 		m.fail("operand is cut off")
@@ -143,8 +143,8 @@ func (m *machine) breg(n uint64) {
 	m.push(v + offset)
 }
 
-// mask returns the bits that the next operations leave of a value which was just pushed, filled up with ones. Linkers
-// write lit15 and.
+// mask returns the bits of a value just pushed that the next operations preserve; the other bits are ones. Linkers emit
+// lit15 and.
 func (m *machine) mask() uint64 {
 	if next := m.code[m.pos:]; len(next) >= 2 && op.Opcode(next[1]) == op.DW_OP_and {
 		if lit := op.Opcode(next[0]); lit >= op.DW_OP_lit0 && lit <= op.DW_OP_lit31 {
@@ -258,7 +258,7 @@ func (m *machine) binary(code op.Opcode) {
 	}
 }
 
-// operations are those with two operands.
+// operations holds the operations with two operands.
 var operations = [256]func(a, b uint64) uint64{
 	op.DW_OP_and:   func(a, b uint64) uint64 { return a & b },
 	op.DW_OP_or:    func(a, b uint64) uint64 { return a | b },

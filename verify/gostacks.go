@@ -6,21 +6,21 @@ import (
 	"cfi2sframe/cfi"
 )
 
-// What rows of a function that leaves its stack say of an instruction.
+// A place is what a row of a function that switches stacks tells about an instruction.
 type place uint8
 
 const (
 	nowhere   place = iota // no row
-	belowSP                // the frame is as the table says
-	belowFP                // the frame pointer is saved right below the return address, and points there
-	outermost              // there is no caller
+	belowSP                // the frame is the one in the table
+	belowFP                // the frame pointer is saved directly below the return address, and points there
+	outermost              // no caller
 )
 
-// A stackEffect is what an instruction does to the stack pointer and the frame pointer.
+// A stackEffect is the effect of an instruction on the stack pointer and the frame pointer.
 type stackEffect struct {
 	size  int   // in bytes; 0 if the instruction is unknown
 	ends  bool  // control does not reach the next instruction
-	jumps bool  // to the address that is this many bytes after its end:
+	jumps bool  // jumps to this many bytes after its end:
 	skip  int64 //
 
 	pushesFP, popsFP, clearsFP, writesFP bool
@@ -29,8 +29,8 @@ type stackEffect struct {
 	alignsSP                             bool
 }
 
-// onStacks checks a function that leaves its stack, and returns what is wrong: what the rows say before an instruction
-// and after it must be what the instruction does.
+// onStacks checks a function that switches stacks, and returns what is wrong, or "": the difference between the rows
+// before and after an instruction must be the effect of the instruction.
 func (g *goTable) onStacks(fn *cfi.Function) string {
 	places := make([]place, fn.End-fn.Begin)
 	for row := range fn.Rows() {
@@ -69,19 +69,19 @@ func (g *goTable) onStacks(fn *cfi.Function) string {
 	return s.check(places, g.shrinks)
 }
 
-// A stackSwitch is the code of a function that leaves its stack.
+// A stackSwitch is the code of a function that switches stacks.
 type stackSwitch struct {
 	code    []byte
 	decode  func([]byte) stackEffect
 	targets map[int]bool // offsets to which it jumps
-	// It goes to another stack and does not come back. Its caller may go on in another thread, or on a larger stack,
-	// meanwhile.
+	// The function switches to another stack and does not return from it. Its caller may meanwhile continue in another
+	// thread, or on a larger stack.
 	final bool
-	// Code of Go runs on the other stack, and may move the one that the frame pointer leads to.
+	// Go code runs on the other stack, and may move the stack to which the frame pointer points.
 	moves bool
 }
 
-// check checks what each instruction does against the places before and after it, and returns what is wrong.
+// check checks the effect of each instruction against the places before and after it, and returns what is wrong, or "".
 func (s *stackSwitch) check(places []place, shrinks bool) string {
 	if len(s.code) != len(places) {
 		return "its code is not in the file"
@@ -112,8 +112,8 @@ func (s *stackSwitch) check(places []place, shrinks bool) string {
 	return ""
 }
 
-// survey finds jumps, and how the function leaves its stack. Those that come back load the stack pointer a second time.
-// C needs it aligned, and does not move stacks.
+// survey finds jumps, and how the function switches stacks. A function that returns loads the stack pointer a second
+// time. C requires an aligned stack and does not move stacks.
 func (s *stackSwitch) survey() {
 	loads, fromMemory, aligns := 0, false, false
 	for at := 0; at < len(s.code); {
@@ -132,7 +132,7 @@ func (s *stackSwitch) survey() {
 	s.moves = fromMemory && !aligns
 }
 
-// after returns what is so after the instruction at an offset.
+// after returns the place after the instruction at an offset.
 func (s *stackSwitch) after(at int, is place, e stackEffect) place {
 	switch {
 	case at == 0 && e.pushesFP:

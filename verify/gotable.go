@@ -16,11 +16,11 @@ import (
 	"cfi2sframe/elffile"
 )
 
-// ErrGo says that the functions of a table are not where the table says.
+// ErrGo means that the functions of a table are not where the table says.
 var ErrGo = errors.New("the rows of .gopclntab are not those of the code")
 
-// Go compares the rows that come from the table of a Go program with that table and with the code. It calls wrong for
-// each function whose rows are not proved, with the reason. An error, which may be ErrGo, is about the whole table.
+// Go compares the rows from the table of a Go program with that table and with the code. It calls wrong with a reason
+// for each function whose rows are not proved. An error, which may be ErrGo, concerns the whole table.
 func Go(t *cfi.Table, f *elffile.File, wrong func(fn *cfi.Function, what string)) error {
 	if !slices.ContainsFunc(t.Sources, func(s cfi.SourceInfo) bool { return s.Name == goSection }) {
 		return nil
@@ -47,26 +47,26 @@ func Go(t *cfi.Table, f *elffile.File, wrong func(fn *cfi.Function, what string)
 	return nil
 }
 
-// A goTable is the table of a Go program, read a second time. The layout is that of runtime/symtab.go and
+// A goTable is the table of a Go program, read a second time. The layout is defined by runtime/symtab.go and
 // runtime/runtime2.go of Go 1.18 to 1.27.
 type goTable struct {
 	abi
 	file *elffile.File
 	code codeReader
-	b    []byte // from the start of the table on
-	old  bool   // of Go 1.18 or 1.19
-	unit uint64 // bytes of an instruction, at least
-	base uint64 // the address that functions count from
-	// The collector may shrink the stacks of goroutines that have left them.
+	b    []byte // contents from the start of the table on
+	old  bool   // Go 1.18 or 1.19
+	unit uint64 // minimum size of an instruction in bytes
+	base uint64 // base address of functions
+	// The garbage collector may shrink the stacks of goroutines that switched to another stack.
 	shrinks bool
 
-	// Of the current function:
-	first  uint64 // its start, by the table
+	// The current function:
+	first  uint64 // its start according to the table
 	frames goFrames
 	slot   goSlot
-	pushed int64 // bytes that its injected call has on the stack besides the return address
+	pushed int64 // bytes that its injected call pushes besides the return address
 
-	// Functions whose first instructions make the frame, and all with a frame.
+	// Number of functions whose first instructions set up the frame, and number of functions with a frame.
 	moves, framed int
 }
 
@@ -78,10 +78,10 @@ const (
 	goPCSP   = 56
 	goList   = 64
 	goHeader = 72
-	goRecord = 44 // bytes of a function's record that matter
+	goRecord = 44 // size in bytes of the relevant part of a function's record
 )
 
-// findGo finds the table by its magic number and a function of it.
+// findGo finds the table by its magic number and a function in it.
 func findGo(t *cfi.Table, fn *cfi.Function, f *elffile.File) (*goTable, error) {
 	g := &goTable{file: f, code: codeReader{file: f}, shrinks: true}
 	for _, a := range abis {
@@ -92,8 +92,8 @@ func findGo(t *cfi.Table, fn *cfi.Function, f *elffile.File) (*goTable, error) {
 	if g.entry == 0 && g.ra == 0 {
 		return nil, fmt.Errorf("machine %v, %v, is unknown", t.Machine, t.Order)
 	}
-	// Go 1.26 refuses to move a stack that systemstack has left (isShrinkStackSafe in runtime/stack.go); Go 1.23 to 1.25
-	// only during an execution trace.
+	// Go 1.26 does not move a stack that systemstack has left (isShrinkStackSafe in runtime/stack.go); Go 1.23 to 1.25
+	// do not only during an execution trace.
 	if info, err := buildinfo.Read(f.Contents()); err == nil {
 		release, _, _ := strings.Cut(info.GoVersion, " ")
 		g.shrinks = version.Compare(release, "go1.26.0") < 0
@@ -130,7 +130,7 @@ func findGo(t *cfi.Table, fn *cfi.Function, f *elffile.File) (*goTable, error) {
 	return nil, fmt.Errorf("%w: no table has the function at %#x", ErrGo, fn.Begin)
 }
 
-// lists reports whether the list of functions has one that begins at entry, with the record of fn.
+// lists reports whether the list of functions contains one that starts at entry, with the record of fn.
 func (g *goTable) lists(fn *cfi.Function, entry uint32) bool {
 	list := g.long(goList)
 	for i := range g.long(goCount) {
@@ -143,7 +143,7 @@ func (g *goTable) lists(fn *cfi.Function, entry uint32) bool {
 	return false
 }
 
-// word returns the number of 4 bytes at an offset, if the table has it.
+// word returns the 4-byte number at an offset, if the table contains it.
 func (g *goTable) word(off uint64) (uint32, bool) {
 	if off > uint64(len(g.b)) || uint64(len(g.b))-off < 4 {
 		return 0, false
@@ -151,16 +151,16 @@ func (g *goTable) word(off uint64) (uint32, bool) {
 	return g.file.Order.Uint32(g.b[off:]), true
 }
 
-// long returns the number of 8 bytes at an offset of the header.
+// long returns the 8-byte number at an offset in the header.
 func (g *goTable) long(off int) uint64 { return g.file.Order.Uint64(g.b[off:]) }
 
-// A goFrame is the size of the frame in bytes, from a pc on, relative to the function.
+// A goFrame is the size of the frame in bytes from a pc on, relative to the function.
 type goFrame struct {
 	pc   uint64
 	size int64
 }
 
-// goFrames are the frames of a function. The first one begins with it.
+// goFrames holds the frames of a function. The first starts with the function.
 type goFrames []goFrame
 
 // at returns the size of the frame at a pc relative to the function.
@@ -192,7 +192,7 @@ func (g *goTable) readFrames(off uint64) (end uint64, ok bool) {
 	}
 }
 
-// function compares the rows of a function with the table and with its code, and returns what is wrong.
+// function compares the rows of a function with the table and with its code, and returns what is wrong, or "".
 func (g *goTable) function(fn *cfi.Function) string {
 	off := fn.Offset()
 	entry, _ := g.word(off)
@@ -229,7 +229,7 @@ func (g *goTable) function(fn *cfi.Function) string {
 	if g.old {
 		flag = g.b[off+37]
 	}
-	k := 0 // index of the frame where the row begins
+	k := 0 // index of the frame at the start of the row
 	for row := range fn.Rows() {
 		switch {
 		case row.RA.Rule == cfi.RuleUndefined && flag&1 == 0 && g.file.Entry != fn.Begin &&
@@ -256,8 +256,8 @@ func (g *goTable) function(fn *cfi.Function) string {
 	return ""
 }
 
-// goInjected are functions whose calls signal handlers put into code: their return addresses do not follow calls
-// (isInjected in runtime/traceback.go). On amd64 sigpanic0 leads to sigpanic.
+// goInjected lists functions whose calls signal handlers inject into code: their return addresses do not follow calls
+// (isInjected in runtime/traceback.go). On amd64, sigpanic0 jumps to sigpanic.
 var goInjected = []string{"runtime.asyncPreempt", "runtime.debugCallV2", "runtime.sigpanic", "runtime.sigpanic0"}
 
 // name returns the first bytes of a function's name.
@@ -268,7 +268,7 @@ func (g *goTable) name(record uint64) string {
 	return string(name)
 }
 
-// row compares a row with a size of the frame at a pc relative to the function, and returns what is wrong.
+// row compares a row with the size of the frame at a pc relative to the function, and returns what is wrong, or "".
 func (g *goTable) row(row *cfi.Row, size int64, pc uint64) string {
 	ra := row.RA
 	switch below := size + int64(g.entry) + g.pushed; {
@@ -289,8 +289,8 @@ func (g *goTable) row(row *cfi.Row, size int64, pc uint64) string {
 	return ""
 }
 
-// sigreturn checks the rows of the function that signal handlers return to, and returns what is wrong. Its first
-// instructions are mov $15,%rax and syscall, and the stack pointer is at the ucontext that the kernel has made:
+// sigreturn checks the rows of the function to which signal handlers return, and returns what is wrong, or "". Its
+// first instructions are mov $15,%rax and syscall, and SP points to the ucontext from the kernel:
 // arch/x86/include/uapi/asm/ucontext.h and sigcontext.h.
 func (g *goTable) sigreturn(fn *cfi.Function) string {
 	const rbp, rsp, rip = 40 + 8*10, 40 + 8*15, 40 + 8*16
@@ -323,21 +323,21 @@ func (g *goTable) sigreturn(fn *cfi.Function) string {
 	return ""
 }
 
-// A goSlot is where a function saves its caller's frame pointer.
+// A goSlot locates where a function saves its caller's frame pointer.
 type goSlot struct {
 	ok    bool
 	from  uint64 // pc relative to the function
 	size  int64  // of the frame
-	below int64  // bytes below the stack pointer that a call leaves
+	below int64  // bytes below the stack pointer at function entry
 }
 
 // A prologue is the state of a function after some instructions. Sizes are in bytes.
 type prologue struct {
-	sp       int64 // how far the stack pointer is below where it was
-	loaded   bool  // the stack pointer was loaded from another register: how far is to be read in the table
+	sp       int64 // decrement of the stack pointer so far
+	loaded   bool  // the stack pointer was loaded from another register; the table tells the decrement
 	saved    bool  // the frame pointer is saved
-	slot     int64 // how far below the first stack pointer
-	relative int64 // 1 if slot counts from the stack pointer of the frame, otherwise 0
+	slot     int64 // location in bytes below the initial stack pointer
+	relative int64 // 1 if slot is relative to the stack pointer of the frame, otherwise 0
 	skip     int64 // bytes that a conditional branch, the last instruction, may skip
 	scratch  int64 // the value of r10 (s390x)
 }
@@ -348,11 +348,11 @@ type branch struct {
 	prologue
 }
 
-// saves executes the first instructions of a function, up to the one that saves the frame pointer. Jumps on the way
-// lead to the code that makes the stack larger and begins anew. It counts whether the first frame is in the code, or
-// returns what is wrong.
+// saves executes the first instructions of a function, up to the one that saves the frame pointer. Branches before it
+// lead to the code that grows the stack and starts over. It counts whether the code sets up the first frame, or returns
+// what is wrong.
 func (g *goTable) saves(end uint64) (slot goSlot, wrong string) {
-	const longest = 32 // instructions by which functions have a frame, and have saved the frame pointer
+	const longest = 32 // limit on instructions until the frame is set up and the frame pointer is saved
 	if len(g.frames) < 2 || g.frames[0].size != 0 || g.frames[1].size <= 0 {
 		return slot, ""
 	}
@@ -366,7 +366,7 @@ func (g *goTable) saves(end uint64) (slot goSlot, wrong string) {
 		if at < uint64(len(code)) {
 			n = g.prologue(&st, code[at:])
 		}
-		if n == 0 { // the frame may begin where a branch before leads to
+		if n == 0 { // the frame may start at the target of an earlier branch
 			i := slices.IndexFunc(branches, func(b branch) bool { return b.to > at && b.to < uint64(len(code)) })
 			if i < 0 || g.frames.at(branches[i].to) != branches[i].sp {
 				break

@@ -10,16 +10,15 @@ import (
 	"cfi2sframe/elffile"
 )
 
-// Rows that come from instructions are claims. This is a proof checker for them: the row before an instruction and the
-// effect of the instruction give the row after it, at every place where control goes. Nothing is searched: instructions
-// are decoded twice, from one end to the other. The first time, the places where they begin and those to which they
-// jump are found, and the second time, what they do is compared with the rows.
+// Inferred rows are claims, and this is a proof checker for them: the row before an instruction and the effect of the
+// instruction imply the row after it, wherever control goes. There is no search. Instructions are decoded in two
+// passes. The first pass finds their starts and the targets of jumps; the second compares their effects with the rows.
 //
-// From one instruction to the next the checker knows more than the rows say, as where registers point. Where jumps lead
-// to, it knows only the row, and whether the frame pointer is saved as well where the row says that its register has it
+// Between adjacent instructions the checker knows more than the rows, for example where registers point. At targets of
+// jumps it knows only the row and, if the row says that the frame pointer is in its register, whether it is also saved
 // (settle).
 
-// A Violation says why rows are refused.
+// A Violation tells why rows are rejected.
 type Violation struct {
 	PC   uint64
 	What string
@@ -27,17 +26,17 @@ type Violation struct {
 
 func (v Violation) String() string { return fmt.Sprintf("%#x: %s", v.PC, v.What) }
 
-// A component is a set of functions that jumps connect.
+// A component is a set of functions connected by jumps.
 type component struct {
 	number  int
-	written uint32 // registers, also by code that it calls
-	losesFP bool   // it may return with another frame pointer
+	written uint32 // registers written by it or by code that it calls
+	losesFP bool   // may return with another frame pointer
 	refused bool
-	exits   bool // it leaves with another frame than that of its entry
+	exits   bool // leaves with a frame that differs from that at its entry
 	callers []caller
 }
 
-// A caller is a component that calls another one, or jumps to it.
+// A caller is a component that calls another component or jumps to it.
 type caller struct {
 	index int32
 	jumps bool
@@ -49,22 +48,21 @@ type proof struct {
 	functions []cfi.InferredFunction
 	jumps     map[uint64][]uint64
 	noReturn  map[uint64]bool
-	first     []uint64 // for each function, the number of bytes in those before it
-	starts    []uint64 // for each byte, a bit: an instruction begins there
-	aimed     []uint64 // a jump leads there
-	settled   []uint64 // a jump that leads there, or the instruction before, was checked
-	saved     []uint64 // and the frame pointer was not only in its register, but also in its slot
-	index     []int32  // for each function, its component
-	slots     []int64  // for each function, where its first row that says so has the caller's frame pointer
+	first     []uint64 // by function: total size of the preceding functions
+	starts    []uint64 // a bit per byte: start of an instruction
+	aimed     []uint64 // a bit per byte: target of a jump
+	settled   []uint64 // a bit per byte: a jump there, or the preceding instruction, was checked
+	saved     []uint64 // a bit per byte: the frame pointer was in its slot as well as in its register
+	index     []int32  // by function: its component
+	slots     []int64  // by function: location of the frame pointer in the first row that has it saved
 	parts     []component
 	refused   map[int]Violation
 	machine   *proofMachine
 	in        decoded
-	decoded   int // instructions
+	decoded   int // number of decoded instructions
 }
 
-// Code compares rows from instructions with the instructions. It returns the components that it refuses, with the
-// reason.
+// Code compares inferred rows with the instructions. It returns the rejected components with the reason.
 func Code(f *elffile.File, inf *cfi.Inference) (map[int]Violation, error) {
 	p, err := newProof(f, inf)
 	if err != nil {
@@ -119,7 +117,7 @@ func newProof(f *elffile.File, inf *cfi.Inference) (*proof, error) {
 	return p, nil
 }
 
-// malformed returns what is wrong with the rows of a function by themselves.
+// malformed returns what is wrong with the rows of a function by themselves, or "".
 func (p *proof) malformed(fn *cfi.InferredFunction) string {
 	if len(fn.Rows) == 0 || fn.Rows[0].Off != 0 {
 		return "no row at the start"
@@ -140,7 +138,7 @@ func (p *proof) malformed(fn *cfi.InferredFunction) string {
 	return ""
 }
 
-// refuse refuses the rows of the component that has a function.
+// refuse rejects the rows of the component that contains a function.
 func (p *proof) refuse(fn int, pc uint64, what string) {
 	c := &p.parts[p.index[fn]]
 	if !c.refused {
@@ -169,7 +167,8 @@ func (p *proof) run(f *elffile.File) error {
 	return nil
 }
 
-// each calls visit for each instruction of each function with its row. Visit reports whether the function goes on.
+// each calls visit for each instruction of each function with its row. visit reports whether to continue with the
+// function.
 func (p *proof) each(visit func(fn int, pc uint64, r *cfi.InferredRow) bool) {
 	for i := range p.functions {
 		fn := &p.functions[i]
@@ -196,7 +195,7 @@ func (p *proof) each(visit func(fn int, pc uint64, r *cfi.InferredRow) bool) {
 	}
 }
 
-// find returns the function that has an address. It is near most often.
+// find returns the function that contains an address. It is usually the function near.
 func (p *proof) find(near int, addr uint64) (fn int, ok bool) {
 	if near < len(p.functions) && p.functions[near].Begin <= addr && addr < p.functions[near].End {
 		return near, true
@@ -205,7 +204,7 @@ func (p *proof) find(near int, addr uint64) (fn int, ok bool) {
 	return i, i < len(p.functions) && p.functions[i].Begin <= addr
 }
 
-// bit returns the place of an address of a function in p.starts and p.aimed.
+// bit returns the position of an address of a function in p.starts and p.aimed.
 func (p *proof) bit(fn int, addr uint64) (word uint64, mask uint64) {
 	n := p.first[fn] + min(addr-p.functions[fn].Begin, p.first[fn+1]-p.first[fn])
 	return n / 64, 1 << (n % 64)
@@ -222,20 +221,20 @@ func (p *proof) row(fn int, addr uint64) *cfi.InferredRow {
 	return &rows[i-1]
 }
 
-// isEntry reports whether a row is that of the first instruction after a call.
+// isEntry reports whether a row is that of a function entry.
 func (p *proof) isEntry(r *cfi.InferredRow) bool {
 	return r != nil && *r == cfi.InferredRow{Off: r.Off, Reg: r.Reg, Offset: p.machine.entry, RAReg: uint64(max(p.machine.ra, 0))} &&
 		p.machine.registers[r.Reg] == p.machine.sp
 }
 
-// entry refuses a function if its row at an address, to which calls may lead, is not that of an entry.
+// entry rejects a function if its row at an address that may be called is not that of an entry.
 func (p *proof) entry(fn int, addr uint64, what string) {
 	if p.malformed(&p.functions[fn]) == "" && !p.isEntry(p.row(fn, addr)) {
 		p.refuse(fn, addr, what)
 	}
 }
 
-// survey finds what the current instruction says of others.
+// survey records what the current instruction implies for other code.
 func (p *proof) survey(fn int, pc uint64, r *cfi.InferredRow) bool {
 	in, c := p.in, &p.parts[p.index[fn]]
 	word, mask := p.bit(fn, pc)
@@ -279,7 +278,7 @@ func (p *proof) survey(fn int, pc uint64, r *cfi.InferredRow) bool {
 	return true
 }
 
-// leads records that a function calls another one, or jumps to it.
+// leads records that a function calls another function or jumps to it.
 func (p *proof) leads(fn, to int, jumps bool) {
 	callee, from := &p.parts[p.index[to]], caller{p.index[fn], jumps}
 	if n := len(callee.callers); p.index[fn] != p.index[to] && (n == 0 || callee.callers[n-1] != from) {
@@ -287,7 +286,7 @@ func (p *proof) leads(fn, to int, jumps bool) {
 	}
 }
 
-// callees adds what callees do to what their callers do.
+// callees propagates the effects of callees to their callers.
 func (p *proof) callees() {
 	work := make([]int32, len(p.parts))
 	for i := range work {
@@ -308,7 +307,7 @@ func (p *proof) callees() {
 	}
 }
 
-// spread refuses components that call those that do not return as they should.
+// spread rejects components that call components that do not return properly.
 func (p *proof) spread() {
 	var work []int32
 	for i := range p.parts {
@@ -338,13 +337,14 @@ func (p *proof) spread() {
 // A walk compares rows with instructions.
 type walk struct {
 	*proof
-	frame  frameFacts // before the current instruction, if control arrives there:
-	at     uint64     // the address after the last instruction, or 0 if that does not go on
+	frame  frameFacts // before the current instruction, if control arrives from the last one:
+	at     uint64     // the address after the last instruction, or 0 if execution does not continue there
 	from   int        // the function of the last instruction
 	called bool       // the last instruction was a call
 }
 
-// check compares the current instruction with the rows. The facts of a row that it contradicts are used from there on.
+// check compares the current instruction with the rows. If a row contradicts the facts, the checker continues with the
+// row's facts.
 func (w *walk) check(fn int, pc uint64, r *cfi.InferredRow) bool {
 	if w.at != pc {
 		w.leave()
@@ -398,7 +398,7 @@ func (w *walk) settle(fn int, pc uint64, r *cfi.InferredRow) bool {
 	return saved || w.saved[word]&mask == 0
 }
 
-// leave checks what follows the last instruction of a function, if no function does.
+// leave checks the address after the last instruction of a function, if no function follows.
 func (w *walk) leave() {
 	if w.at != 0 && !w.called {
 		w.refuse(w.from, w.at, "it goes on where no row is")
@@ -470,7 +470,7 @@ func (w *walk) jump(fn int, addr, pc uint64, r *cfi.InferredRow) {
 	}
 }
 
-// exit checks that the frame is that of the entry.
+// exit checks that the frame is that at the entry.
 func (w *walk) exit(fn int, pc uint64, r *cfi.InferredRow) {
 	what := ""
 	switch {
@@ -487,7 +487,7 @@ func (w *walk) exit(fn int, pc uint64, r *cfi.InferredRow) {
 	w.parts[w.index[fn]].exits = true
 }
 
-// call executes a call. By the ABI, callees save some registers. Callees with rows may not keep to that.
+// call executes a call. The ABI requires callees to preserve some registers, but callees with rows may violate this.
 func (w *walk) call(fn int, pc uint64) {
 	m := w.machine
 	w.frame.store(m.sp, -m.entry, m.entry, -1)

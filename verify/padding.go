@@ -11,10 +11,10 @@ import (
 	"cfi2sframe/elffile"
 )
 
-// maxPadding is the size in bytes from which on code between functions is not padding.
+// maxPadding is the size in bytes at which code between functions is too large to be padding.
 const maxPadding = 64
 
-// A codeRange is a section of code without PLT stubs, or a segment if there are no section headers.
+// A codeRange is a code section without PLT stubs, or a segment if there are no section headers.
 type codeRange struct{ begin, end uint64 }
 
 // codeRanges returns the ranges by address. It returns none for objects, whose padding is not final.
@@ -37,7 +37,7 @@ func codeRanges(f *elffile.File) []codeRange {
 	return all
 }
 
-// sectionStarts returns the addresses at which sections begin, sorted.
+// sectionStarts returns the start addresses of sections in ascending order.
 func sectionStarts(f *elffile.File) (all []uint64) {
 	for i := range f.Sections {
 		if s := &f.Sections[i]; s.Alloc() && s.Size > 0 {
@@ -55,11 +55,11 @@ type paddings struct {
 	ranges  []codeRange        // all of them
 	current codeRange
 	starts  []uint64           // of sections
-	known   [maxPadding][]byte // by size: the bytes that were found to be padding last
+	known   [maxPadding][]byte // by size: the bytes most recently found to be padding
 }
 
-// after returns the end of the padding after a function: the next function, the next section, or the end of the
-// current section or segment. It reports whether only padding is there.
+// after returns the end of the padding after a function: the next function, the next section, or the end of the current
+// section or segment. It reports whether everything up to there is padding.
 func (p *paddings) after(fn *cfi.Function, next uint64) (end uint64, ok bool) {
 	if fn.End > p.current.end || fn.End <= p.current.begin {
 		i := sort.Search(len(p.ranges), func(i int) bool { return p.ranges[i].end >= fn.End })

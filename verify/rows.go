@@ -18,20 +18,20 @@ type checker struct {
 	abi   abi
 	res   *Result
 	table *cfi.Table
-	last  uint64 // where the function after the last one of table begins
+	last  uint64 // start of the function after the last one of table
 	segs  segments
-	fn    *cfi.Function // the current one
+	fn    *cfi.Function // current function
 	marks marks         // of fn
-	rules *cfi.Rules    // the current ones of CFI, or nil if fn is malformed
+	rules *cfi.Rules    // current rules of CFI, or nil if fn is malformed
 	vm    machine
 	places
 	code   codeReader
 	pads   paddings
 	proven uint64 // end of the rows in the current function for which popped is true
 
-	noRules uint32 // the number of the rules of functions without rows
-	// By the number of CFI rules: the number of the section's row that last agreed with them, plus 1, if no rule
-	// depends on the pc.
+	noRules uint32 // number that represents the rules of functions without rows
+	// agreed maps the number of CFI rules to the number of the section's row that last agreed with them, plus 1. It
+	// applies only if no rule depends on the pc.
 	agreed  []uint32
 	cycle   cycle
 	cut     []cfi.Step // rows of a function without a program
@@ -99,11 +99,11 @@ func (c *checker) function(fn *cfi.Function, next uint64) error {
 	return err
 }
 
-// steps returns the rows of a function. The first one begins with it.
+// steps returns the rows of a function. The first starts with the function.
 func (c *checker) steps(fn *cfi.Function) []cfi.Step {
 	if fn.Program() >= 0 {
 		steps, size := fn.Steps(), fn.End-fn.Begin
-		if n := len(steps); n > 0 && uint64(steps[n-1].Off) >= size { // the program is that of a larger function
+		if n := len(steps); n > 0 && uint64(steps[n-1].Off) >= size { // the program is from a larger function
 			steps = steps[:sort.Search(n, func(i int) bool { return uint64(steps[i].Off) >= size })]
 		}
 		return steps
@@ -115,8 +115,8 @@ func (c *checker) steps(fn *cfi.Function) []cfi.Step {
 	return c.cut
 }
 
-// skipAgreed advances through the segments and the steps as long as both have rows at the same addresses that are known
-// to agree, and returns the number of steps up to the one that it did not compare. Without it, libLLVM-14 takes 5 % more
+// skipAgreed advances through the segments and the steps while both have rows at the same addresses that are known to
+// agree. It returns the index of the first step that it did not compare. Without it, libLLVM-14 takes 5 % more
 // instructions (2026-11-24).
 func (c *checker) skipAgreed(steps []cfi.Step) int {
 	s, begin := &c.segs, c.fn.Begin+uint64(steps[0].Off)
@@ -136,8 +136,8 @@ func (c *checker) skipAgreed(steps []cfi.Step) int {
 	return n
 }
 
-// compareRow compares the rules with a number, which hold from begin to end, with the segments there. It returns the
-// number of bytes for which they agree, and of those that no segment describes.
+// compareRow compares the rules with the given number, which apply from begin to end, with the segments there. It
+// returns the number of bytes for which they agree, and the number of bytes without a segment.
 func (c *checker) compareRow(begin, end uint64, number uint32) (agree, left uint64, err error) {
 	s := &c.segs
 	left = end - begin
@@ -182,7 +182,7 @@ func (c *checker) orphansTo(pc uint64) error {
 	return nil
 }
 
-// blocks reports whether the code of each row of a PC-mask FDE is certain.
+// blocks reports whether each row of a PC-mask FDE applies to the same code in all readers and at all load addresses.
 func (c *checker) blocks(d *sframe.FDE) bool {
 	if d.Ambiguous() {
 		c.res.mismatch(d.Start, d.End(), "PC-mask FDE whose rows hold for other code in some readers than in others")
@@ -197,8 +197,8 @@ func (c *checker) blocks(d *sframe.FDE) bool {
 	return true
 }
 
-// compare compares the current rules of CFI, which have a number, with the current segment over [begin, end), and
-// reports whether they agree. It returns an error if that takes too long.
+// compare compares the current rules of CFI, which have the given number, with the current segment over [begin, end),
+// and reports whether they agree. It returns an error if that takes too long.
 func (c *checker) compare(begin, end uint64, number uint32) (bool, error) {
 	e, r := &c.segs.reader.Rows[c.segs.row], c.rules
 	fail := func(format string, args ...any) (bool, error) {
@@ -241,7 +241,7 @@ func (c *checker) compare(begin, end uint64, number uint32) (bool, error) {
 			c.res.mismatch(pc, end, "%s: SFrame has CFA %v, RA %v, FP %v; CFI has %v", want.differs(got), e.CFA, e.RA,
 				e.FP, r)
 			return false, nil
-		case c.vm.pcBits == 0: // the rules are the same for the other pcs
+		case c.vm.pcBits == 0: // the rules do not depend on the pc
 			c.agreed[number] = c.segs.row + 1
 			return true, nil
 		case (origin|unit)&c.vm.pcBits != 0:
@@ -258,8 +258,8 @@ func (c *checker) compare(begin, end uint64, number uint32) (bool, error) {
 	return true, nil
 }
 
-// A cycle has what agrees with the rules of one number, which depend on the low bits of the pc: by these bits, the number
-// of the section's row, plus 1. Linkers write such rules for a PLT.
+// A cycle caches which rows agree with rules that depend on the low bits of the pc. By these bits, it holds the number
+// of the section's row plus 1. Linkers emit such rules for a PLT.
 type cycle struct {
 	number uint32
 	rows   [cycleSize]uint32
@@ -267,7 +267,7 @@ type cycle struct {
 
 const cycleSize = 16
 
-// A frameState is the result of one step of a stack trace.
+// A frameState is the result of unwinding one frame.
 type frameState struct{ cfa, ra, fp, sp uint64 }
 
 func (w frameState) differs(g frameState) string {
@@ -282,7 +282,7 @@ func (w frameState) differs(g frameState) string {
 	return "caller's stack pointer differs"
 }
 
-// byCFI takes a step up the stack by the current rules.
+// byCFI unwinds one frame by the current rules.
 func (c *checker) byCFI() (f frameState, err error) {
 	r := c.rules
 	switch r.CFA.Rule {
@@ -299,8 +299,8 @@ func (c *checker) byCFI() (f frameState, err error) {
 		return f, fmt.Errorf("return address: %w", err)
 	}
 	if r.RA.Rule == cfi.RuleArchitectural || r.RA.Rule == cfi.RuleSameVal {
-		// A column without a rule keeps its value. It cannot hold the return address if calls leave none there, or if
-		// it is the stack pointer or the pc.
+		// A column without a rule keeps its value. It cannot hold the return address if calls do not leave it in a
+		// register, or if the column is the stack pointer or the pc.
 		if col := r.RAReg; c.abi.fixedRA != 0 || col == c.abi.sp || col == c.abi.pc {
 			return f, fmt.Errorf("return address: CFI says that it is in no place")
 		}
@@ -316,7 +316,7 @@ func (c *checker) byCFI() (f frameState, err error) {
 	return f, nil
 }
 
-// implied reports whether the CFA implies the caller's SP under such a rule.
+// implied reports whether the CFA implies the caller's SP despite the rule.
 func (c *checker) implied(rule *cfi.Rule) bool {
 	switch rule.Rule {
 	case cfi.RuleArchitectural:
@@ -327,7 +327,7 @@ func (c *checker) implied(rule *cfi.Rule) bool {
 	return false
 }
 
-// value evaluates a register's rule; same is the register's own value.
+// value evaluates a register's rule; same is the current value of the register.
 func (c *checker) value(rule *cfi.Rule, cfa, same uint64) (uint64, error) {
 	switch rule.Rule {
 	case cfi.RuleArchitectural, cfi.RuleSameVal:
@@ -347,7 +347,7 @@ func (c *checker) value(rule *cfi.Rule, cfa, same uint64) (uint64, error) {
 	return 0, fmt.Errorf("CFI leaves it undefined")
 }
 
-// bySFrame takes a step up the stack by a row of the section.
+// bySFrame unwinds one frame by a row of the section.
 func (c *checker) bySFrame(e *sframe.Row) (f frameState) {
 	f.cfa = c.rule(e.CFA, 0)
 	switch {
@@ -383,14 +383,14 @@ func (c *checker) rule(r sframe.Rule, cfa uint64) uint64 {
 	return v
 }
 
-// smallestPage is the smallest page size in bytes of loaders.
+// smallestPage is the smallest page size of loaders in bytes.
 const smallestPage = 0x1000
 
-// places describes the addresses at which the code of a file can run.
+// places tells at which addresses the code of a file can run.
 type places struct{ file *elffile.File }
 
-// grid returns the address in the file of the start of what moves together with pc, and the alignment of its runtime
-// addresses: that of an object's section, or a page. The alignment is 0 if nothing moves.
+// grid returns the address of the unit that moves together with pc, and the alignment that its run-time addresses
+// preserve: that of an object's section, or a page. If nothing moves, the alignment is 0.
 func (p places) grid(pc uint64) (origin, unit uint64) {
 	switch {
 	case elf.Type(p.file.Type) == elf.ET_EXEC:
@@ -404,5 +404,5 @@ func (p places) grid(pc uint64) (origin, unit uint64) {
 	if bits.OnesCount64(s.Addralign) != 1 {
 		return s.Base, 1
 	}
-	return s.Base, min(s.Addralign, smallestPage) // it may become a part of a library
+	return s.Base, min(s.Addralign, smallestPage) // it may be linked into a library
 }

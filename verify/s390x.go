@@ -8,8 +8,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// zSeries ELF ABI supplement: register numbers, and the register save area of 160 bytes on top of a caller's stack. A
-// call leaves the return address in r14.
+// Source: zSeries ELF ABI supplement, for register numbers, and the register save area of 160 bytes at the top of a
+// caller's stack. A call leaves the return address in r14.
 func init() {
 	abis[sframe.S390XBig] = abi{
 		machine: elf.EM_S390, big: true, sp: 15, fp: 11, ra: 14, pc: noReg,
@@ -18,16 +18,16 @@ func init() {
 	}
 }
 
-// stubS390X knows the instructions of PLT stubs (z/Architecture Principles of Operation, appendix B).
+// stubS390X decodes the instructions of PLT stubs (z/Architecture Principles of Operation, appendix B).
 func stubS390X(b []byte, pc uint64) (e effect, known bool) {
-	if bytes.HasPrefix(b, []byte{0, 0}) { // no instruction
+	if bytes.HasPrefix(b, []byte{0, 0}) { // not an instruction
 		return effect{size: 2, pad: true, ends: true}, true
 	}
 	if len(b) < 2 || len(b) < sizeS390X(b) {
 		return e, false
 	}
 	e.size = uint8(sizeS390X(b))
-	first, second := b[1]>>4, b[1]&0xf // registers, or a mask and what is a part of the opcode
+	first, second := b[1]>>4, b[1]&0xf // registers, or a mask and part of the opcode
 	switch b[0] {
 	case 0x07: // BCR
 		mask, to := first, second
@@ -67,7 +67,7 @@ func stubS390X(b []byte, pc uint64) (e effect, known bool) {
 // sizeS390X returns the size in bytes of the instruction at the start of b.
 func sizeS390X(b []byte) int { return []int{2, 4, 4, 6}[b[0]>>6] }
 
-// scratch reports whether stubs may write a register: those that do not hold the frame or the return address.
+// scratch reports whether stubs may write a register: any except those for the frame or the return address.
 func scratch(reg byte) bool { return reg <= 1 }
 
 // paddingS390X accepts branches that are never taken (BCR, BC, BRC, BRCL with mask 0), and zeros.
@@ -85,7 +85,7 @@ func paddingS390X(b []byte) int {
 	return 0
 }
 
-// prologueS390X knows how the first instructions of Go's functions move r15.
+// prologueS390X tracks how the first instructions of Go functions change r15.
 func prologueS390X(p *prologue, b []byte) int {
 	if len(b) < 6 {
 		return 0

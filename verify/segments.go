@@ -7,31 +7,31 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// segments iterates over the described code in address order, by the pc ranges for which one row holds. Blocks of a
-// PC-mask FDE are separate segments.
+// segments iterates over the described code in address order, by ranges of pcs with the same row. Blocks of a PC-mask
+// FDE are separate segments.
 type segments struct {
 	// The rest of the current segment, math.MaxUint64 after the last one; its row in reader.Rows; and its FDE.
 	begin, end uint64
 	row        uint32
 	marks      marks
 	fde        sframe.FDE
-	index      int // of the FDE
+	index      int // index of the FDE
 
 	reader  *sframe.Reader
 	after   int // index after the last FDE
 	refs    []sframe.Ref
 	i       int                    // index of the current row
-	repeats bool                   // the current FDE's rows are looked up block by block
-	block   uint64                 // where the current block starts: the FDE, or one repetition
-	last    uint64                 // where the FDE before ended
-	limit   uint64                 // where the last code ends
-	masked  func(*sframe.FDE) bool // whether blocks of rows are to be looked up
-	rows    uint64                 // that were decoded
-	blocks  uint64                 // of PC-mask FDEs that were gone through, row by row
-	maxRows uint64                 // that are decoded
+	repeats bool                   // the current FDE's rows repeat in blocks
+	block   uint64                 // start of the current block: the FDE, or a repetition
+	last    uint64                 // end of the previous FDE
+	limit   uint64                 // end of the last code
+	masked  func(*sframe.FDE) bool // reports whether to process the blocks of an FDE
+	rows    uint64                 // number of decoded rows
+	blocks  uint64                 // number of rows processed in blocks of PC-mask FDEs
+	maxRows uint64                 // limit on rows
 }
 
-// marks are what FDEs say of all their rows.
+// marks holds the attributes of an FDE that apply to all its rows.
 type marks uint8
 
 const (
@@ -49,14 +49,14 @@ func marksOf(isSignal, isKeyB bool) (m marks) {
 	return m
 }
 
-// Bounds on the iteration: FDEs may share rows, and have any number of blocks. In addition, one row is allowed for each
-// byte of the section and of the CFI.
+// Bounds on the iteration: FDEs may share rows, and have any number of blocks. In addition to anyRows, one row is
+// allowed per byte of the section and of the CFI.
 const (
 	anyRows   = 1 << 22
 	maxBlocks = 1 << 22
 )
 
-// skip drops the part of the current segment before pc.
+// skip discards the part of the current segment before pc.
 func (s *segments) skip(pc uint64) error {
 	if pc < s.end {
 		s.begin = pc
@@ -75,7 +75,7 @@ func (s *segments) skip(pc uint64) error {
 	return s.load(s.index + 1)
 }
 
-// findBlock makes row i of the current block, or the first one of a later block, the current segment, and reports
+// findBlock sets the current segment to row i of the current block, or the first row of a later block, and reports
 // whether there is one.
 func (s *segments) findBlock() (bool, error) {
 	for ; s.block < s.fde.End(); s.i, s.block = 0, s.block+uint64(s.fde.RepSize) {
@@ -88,14 +88,14 @@ func (s *segments) findBlock() (bool, error) {
 		}
 		s.set()
 		s.end = min(s.end, s.last, s.block+uint64(s.fde.RepSize))
-		if s.begin < s.end { // otherwise the block is a part of one
+		if s.begin < s.end { // otherwise the last block is truncated
 			return true, nil
 		}
 	}
 	return false, nil
 }
 
-// set makes row i of the current block the current segment, up to the next row or the end of the FDE.
+// set sets the current segment to row i of the current block, up to the next row or the end of the FDE.
 func (s *segments) set() {
 	s.row = s.refs[s.i].Row
 	s.begin, s.end = s.block+uint64(s.refs[s.i].Start), s.last
@@ -127,7 +127,7 @@ func (s *segments) load(index int) error {
 		if len(s.refs) == 0 {
 			continue
 		}
-		// A single row at the start holds for the whole FDE, whatever its blocks.
+		// A single row at the start applies to the whole FDE, whatever its blocks.
 		s.repeats = s.fde.PCMask && (len(s.refs) > 1 || s.refs[0].Start > 0)
 		if s.fde.PCMask && (s.fde.RepSize == 0 || s.repeats) && !s.masked(&s.fde) {
 			continue

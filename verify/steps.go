@@ -28,7 +28,7 @@ var amd64Proof = proofMachine{
 	registers: []int{rax, rdx, rcx, rbx, rsi, rdi, rbp, rsp, 8, 9, 10, 11, 12, 13, 14, 15},
 }
 
-// A flow says where control goes after an instruction.
+// A flow tells where control goes after an instruction.
 type flow uint8
 
 const (
@@ -77,7 +77,7 @@ func (in *instruction) flow() flow {
 	return flowNext
 }
 
-// frameFacts are what is known of the frame before an instruction. Places are in bytes from the CFA.
+// frameFacts is what is known about the frame before an instruction. Locations are in bytes from the CFA.
 type frameFacts struct {
 	*proofMachine
 	known   uint32     // registers that point to known places:
@@ -93,7 +93,7 @@ type savedValue struct {
 	slot int64  // where it is saved, or 0
 }
 
-// reduce forgets all but what a row says.
+// reduce discards everything except the facts in a row.
 func (s *frameFacts) reduce(r *cfi.InferredRow) {
 	reg := s.registers[r.Reg]
 	s.known, s.callers, s.back, s.signed = 1<<reg, savedValue{slot: r.FP}, savedValue{slot: r.RA}, r.Signed
@@ -108,7 +108,7 @@ func (s *frameFacts) reduce(r *cfi.InferredRow) {
 	}
 }
 
-// is reports whether a register points to a place.
+// is reports whether a register points to a location.
 func (s *frameFacts) is(reg int, place int64) bool { return s.known>>reg&1 != 0 && s.off[reg] == place }
 
 // in reports whether a value is in its register, or saved at a slot if that is not 0.
@@ -122,20 +122,20 @@ func (v *savedValue) in(reg int, slot int64) bool {
 // returns reports whether the return address is where calls leave it.
 func (s *frameFacts) returns() bool { return s.ra < 0 || s.back.in(s.ra, 0) && !s.signed }
 
-// agrees reports whether a row is right.
+// agrees reports whether the facts imply a row.
 func (s *frameFacts) agrees(r *cfi.InferredRow) bool {
 	back := s.ra < 0 || s.back.in(s.registers[r.RAReg], r.RA) && s.signed == r.Signed && (!r.Kept || s.back.in(s.ra, 0))
 	return s.is(s.registers[r.Reg], -r.Offset) && (r.Lost || s.callers.in(s.fp, r.FP)) && back
 }
 
-// clear forgets registers.
+// clear discards facts about registers.
 func (s *frameFacts) clear(mask uint32) {
 	s.known &^= mask
 	s.callers.regs &^= mask
 	s.back.regs &^= mask
 }
 
-// copy copies what is known of a register to another one, which points delta bytes further.
+// copy copies the facts about a register to another register, which points delta bytes further.
 func (s *frameFacts) copy(to, from int, delta int64) {
 	known, callers, back := s.known>>from&1, s.callers.regs>>from&1, s.back.regs>>from&1
 	s.clear(1 << to)
@@ -147,7 +147,7 @@ func (s *frameFacts) copy(to, from int, delta int64) {
 	}
 }
 
-// store records that the n bytes at base+disp are written, by register reg if that is not -1. It returns what is wrong.
+// store records a write of n bytes at base+disp, from register reg unless that is -1. It returns what is wrong, or "".
 func (s *frameFacts) store(base int, disp, n int64, reg int) string {
 	if base < 0 || s.known>>base&1 == 0 || n == 0 {
 		return ""
@@ -167,7 +167,7 @@ func (s *frameFacts) store(base int, disp, n int64, reg int) string {
 	return ""
 }
 
-// load records that a register is read from base+disp.
+// load records that a register is loaded from base+disp.
 func (s *frameFacts) load(reg, base int, disp int64) {
 	var from [2]uint32
 	for i, v := range []*savedValue{&s.callers, &s.back} {
@@ -196,7 +196,7 @@ func (s *frameFacts) push(n int64) {
 	}
 }
 
-// below forgets what is saved below the stack pointer.
+// below discards what is saved below the stack pointer.
 func (s *frameFacts) below() {
 	if s.known>>s.sp&1 == 0 {
 		return
@@ -208,7 +208,7 @@ func (s *frameFacts) below() {
 	}
 }
 
-// execute executes an instruction that goes on at the next one, and returns what is wrong.
+// execute executes an instruction after which the next one follows, and returns what is wrong, or "".
 func (in *instruction) execute(s *frameFacts) (what string) {
 	base, full := in.base, in.wide && in.repeat != 0xf0
 	if in.elsewhere {

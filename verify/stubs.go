@@ -11,15 +11,15 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// An orphan is code that SFrame describes and CFI does not.
+// An orphan is code with SFrame rows but without CFI.
 type orphan struct {
 	begin, end uint64
 	row        sframe.Row
-	special    bool // says more than where the frame is
+	special    bool // has attributes besides the frame
 }
 
-// stubs checks the orphans, which must be PLT stubs: a call arrives, the stub may push data, and control leaves by a
-// jump. All code of the PLTs is followed, so that no other code runs into them.
+// stubs checks the orphans, which must be PLT stubs: after a call, a stub may push data, and leaves by a jump. All code
+// of the PLTs is followed, so that no other code can run into them.
 func (c *checker) stubs(f *elffile.File) error {
 	if len(c.orphans) == 0 {
 		return nil
@@ -67,7 +67,7 @@ func (c *checker) stubs(f *elffile.File) error {
 	return nil
 }
 
-// stubRow compares an orphan's row with the depth of the stack before an instruction, and returns what is wrong.
+// stubRow compares an orphan's row with the depth of the stack before an instruction, and returns what is wrong, or "".
 func (c *checker) stubRow(o *orphan, in *stubCode) string {
 	e := &o.row
 	switch {
@@ -92,10 +92,10 @@ var pltNames = []string{".plt", ".plt.got", ".plt.sec", ".iplt"}
 
 // Bounds on the code that is followed.
 const (
-	maxPLT      = 16 << 20 // bytes of all sections
-	maxPLTs     = 64       // sections; linkers write four at most
-	maxOrphans  = 1 << 20  // rows for code without CFI
-	maxStubCode = 1 << 19  // instructions of all sections
+	maxPLT      = 16 << 20 // total size of sections in bytes
+	maxPLTs     = 64       // number of sections; linkers emit at most four
+	maxOrphans  = 1 << 20  // number of rows for code without CFI
+	maxStubCode = 1 << 19  // total number of instructions
 )
 
 // A plt is a section of PLT stubs.
@@ -104,7 +104,7 @@ type plt struct {
 	code       []byte
 }
 
-// findPLTs returns the sections of PLT stubs, by address.
+// findPLTs returns the sections of PLT stubs by address.
 func findPLTs(f *elffile.File) ([]plt, error) {
 	var plts []plt
 	room := uint64(maxPLT)
@@ -135,22 +135,22 @@ func findPLTs(f *elffile.File) ([]plt, error) {
 type effect struct {
 	target uint64 // of a direct jump or call, or 0
 	size   uint8
-	push   uint8 // by which SP goes down
-	saveRA uint8 // how far above the new SP the return address is saved, 0: not at all
+	push   uint8 // decrement of SP
+	saveRA uint8 // distance from the new SP up to the saved return address; 0: not saved
 	ends   bool  // control does not reach the next instruction
-	pad    bool  // it does nothing, or traps
-	call   bool  // it calls target
-	loses  bool  // it overwrites the return address, to which SP points
-	ret    bool  // it goes to the address to which SP points
+	pad    bool  // no-op or trap
+	call   bool  // calls target
+	loses  bool  // overwrites the return address, to which SP points
+	ret    bool  // jumps to the address at SP
 }
 
 // A depth is the state of the stack before an instruction of a stub.
 type depth struct {
-	pushed uint32 // bytes by which SP is lower than where the call arrived
-	ra     uint32 // where the return address was saved, in bytes below that; 0: not saved
+	pushed uint32 // bytes pushed since the call
+	ra     uint32 // location of the saved return address in bytes below SP at the call; 0: not saved
 	lost   bool   // the return address is overwritten
-	called bool   // the code is after a call that does not return: nothing runs it
-	mixed  bool   // jumps lead here with different depths
+	called bool   // after a call that does not return: never executed
+	mixed  bool   // jumps arrive with different depths
 }
 
 // A stubCode is an instruction of a PLT, or a range without known instructions.
@@ -158,22 +158,22 @@ type stubCode struct {
 	begin, end uint64
 	effect
 	stub    int32 // index of the first instruction of its stub
-	entry   bool  // a section begins with it
-	aimed   bool  // jumps lead to it
+	entry   bool  // first instruction of a section
+	aimed   bool  // target of a jump
 	gap     bool  // padding after a jump
-	reached bool  // control comes to it, with depth at:
+	reached bool  // control reaches it, with depth at:
 	at      depth
 	wrong   string // why it is not part of a stub, or ""
 }
 
-// A follower follows the code of PLTs. Calls arrive at the start of a section and after jumps, except where jumps lead
-// to.
+// A follower follows the code of PLTs. Calls arrive at the start of a section and after jumps, except at targets of
+// jumps.
 type follower struct {
 	code []stubCode // by address
-	work []int      // indexes of instructions whose depth is new
+	work []int      // indexes of instructions with a new depth
 }
 
-// follow finds the depths before the instructions of all PLTs.
+// follow computes the depths before the instructions of all PLTs.
 func follow(plts []plt, decode func(b []byte, pc uint64) (effect, bool)) *follower {
 	w := &follower{}
 	for i := range plts {
@@ -228,7 +228,7 @@ func (w *follower) fail(i int, why string) {
 	}
 }
 
-// target returns the index of the instruction that contains the target of another one, or -1.
+// target returns the index of the instruction that contains the target of another, or -1.
 func (w *follower) target(in *stubCode) int {
 	i := sort.Search(len(w.code), func(i int) bool { return w.code[i].end > in.effect.target })
 	if i == len(w.code) || w.code[i].begin > in.effect.target || in.effect.target == 0 {
@@ -237,7 +237,7 @@ func (w *follower) target(in *stubCode) int {
 	return i
 }
 
-// aim marks the target of an instruction. Calls must lead to code that returns to another address.
+// aim marks the target of an instruction. The target of a call must be code that returns to another address.
 func (w *follower) aim(i int) {
 	in := &w.code[i]
 	to := w.target(in)
@@ -268,7 +268,7 @@ func (w *follower) arrive(i int, d depth) {
 	w.work = append(w.work, i)
 }
 
-// leave records the depth after an instruction, where it leads to.
+// leave records the depth after an instruction at its successors.
 func (w *follower) leave(i int) {
 	in, d := &w.code[i], w.code[i].at
 	switch {
@@ -295,9 +295,9 @@ func (w *follower) leave(i int) {
 	}
 }
 
-// atDepth takes a step up the stack from a depth.
+// atDepth unwinds one frame from a depth.
 func (c *checker) atDepth(at depth) (f frameState) {
-	sp := c.vm.reg(c.abi.sp) + uint64(at.pushed) // where the call arrived
+	sp := c.vm.reg(c.abi.sp) + uint64(at.pushed) // SP at the call
 	f.cfa = sp + c.abi.entry
 	switch {
 	case c.abi.fixedRA != 0:

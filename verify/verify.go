@@ -1,22 +1,22 @@
-// Package verify checks an SFrame section against the CFI it was made from, and what is made without CFI against the
-// code. It has six jobs, each in a file:
+// Package verify checks an SFrame section against the CFI from which it was made, and rows without CFI against the
+// code. Each job has a file:
 //
 //   - rows.go compares the rows of CFI with those of the section.
-//   - stubs.go follows the code that only the section describes, which must be PLT stubs.
+//   - stubs.go follows code that only the section describes, which must be PLT stubs.
 //   - padding.go finds the padding after functions, where the section may repeat the last row.
-//   - epilogue.go proves rows of functions with a realigned stack that say more than the CFI.
-//   - gotable.go compares the rows from the table of a Go program with the table, and with the code; gostacks.go those
-//     of functions that leave their stack.
-//   - inferred.go compares rows that come from instructions with the instructions; steps.go has their effects.
+//   - epilogue.go proves rows of functions with a realigned stack that are more accurate than the CFI.
+//   - gotable.go compares the rows from the table of a Go program with the table and with the code; gostacks.go does so
+//     for functions that switch stacks.
+//   - inferred.go compares inferred rows with the instructions; steps.go has the effects of instructions.
 //
-// The comparison is numeric. Registers get arbitrary values and memory gets arbitrary contents, and the rules of both
-// sides are evaluated as two unwinders would. At every pc that SFrame describes, the CFA and the caller's pc, frame
-// pointer and stack pointer must be equal. Equivalent rules agree in any notation. Rules that differ agree by chance
-// once in 2^64.
+// The comparison is numeric. Registers get arbitrary values, memory gets arbitrary contents, and the rules of both
+// sides are evaluated as by two unwinders. At every pc covered by SFrame, the CFA and the caller's pc, frame pointer
+// and stack pointer must be equal. Equivalent rules agree in any notation. Different rules agree by chance with
+// probability 2^-64.
 //
 // This package shares neither code nor register numbers nor decoders with packages translate, plt, padding and
-// gopclntab, so that a mistake there cannot hide here. Rows come from package cfi. So does the fact that functions with
-// the same Program have the same rows, and rows with the same number the same rules.
+// gopclntab, so that a mistake there cannot hide here. It relies on package cfi for rows, and for the facts that
+// functions with the same Program have the same rows, and rows with the same number have the same rules.
 package verify
 
 import (
@@ -33,35 +33,35 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A Mismatch is a range of code for which SFrame and CFI disagree.
+// A Mismatch is a range of code in which SFrame and CFI disagree.
 type Mismatch struct {
-	Begin, End uint64 // addresses, End excluded
-	What       string // which value, what each side says
+	Begin, End uint64 // addresses; End is exclusive
+	What       string // the value, according to each side
 }
 
 func (m Mismatch) String() string {
 	return fmt.Sprintf("%#x-%#x: %s", m.Begin, m.End, m.What)
 }
 
-// A Result is the result of a comparison. Sizes are in bytes of code.
+// A Result holds the outcome of a comparison. Sizes are in bytes of code.
 type Result struct {
-	Described  uint64 // by CFI
-	Covered    uint64 // by CFI and SFrame, which agree
-	Inferred   uint64 // the part of Covered in functions whose rows come from instructions
-	Outermost  uint64 // by CFI only, and without a caller
-	Stubs      uint64 // by SFrame only, and right by the instructions
-	Padding    uint64 // the same, after functions
+	Described  uint64 // code with CFI
+	Covered    uint64 // code for which CFI and SFrame agree
+	Inferred   uint64 // part of Covered in functions whose rows are inferred from instructions
+	Outermost  uint64 // code without a caller that only CFI describes
+	Stubs      uint64 // PLT stubs that only SFrame describes, in agreement with their instructions
+	Padding    uint64 // padding after functions that only SFrame describes
 	Mismatches []Mismatch
 	Total      int  // number of mismatches
-	Ended      bool // before the end, because there are more than maxTotal
+	Ended      bool // the comparison stopped after maxTotal mismatches
 
 	keep int
 }
 
-// maxTotal is the number of mismatches after which the comparison ends.
+// maxTotal is the number of mismatches after which the comparison stops.
 const maxTotal = 1 << 18
 
-// errTotal ends the comparison after maxTotal mismatches.
+// errTotal stops the comparison after maxTotal mismatches.
 var errTotal = errors.New("too many mismatches")
 
 func (r *Result) mismatch(begin, end uint64, format string, args ...any) {
@@ -74,48 +74,49 @@ func (r *Result) mismatch(begin, end uint64, format string, args ...any) {
 // An abi holds the facts of an ABI for this check: DWARF register numbers, and what the format document fixes.
 type abi struct {
 	machine        elf.Machine
-	big            bool // byte order
+	big            bool // big-endian
 	sp, fp, ra, pc uint64
-	fixedRA        int8  // bytes from the CFA; 0 if rows say where RA is
-	caller         int64 // the caller's SP, in bytes from the CFA
-	// spSaved says that a rule for SP says where it is saved. Its value is caller all the same.
+	fixedRA        int8  // offset of RA from the CFA in bytes; 0: tracked per row
+	caller         int64 // caller's SP - CFA in bytes
+	// spSaved tells that a rule for SP locates where SP is saved. Its value is caller nevertheless.
 	spSaved bool
-	entry   uint64 // the CFA where a call arrives, in bytes from SP
-	// injected is what signal handlers of Go push before they inject a call, in bytes without the return address.
+	entry   uint64 // CFA - SP at function entry in bytes
+	// injected is the number of bytes, without the return address, that Go's signal handlers push before they inject a
+	// call.
 	injected int64
-	// stub decodes the instruction at the start of b, and reports whether PLT stubs have it.
+	// stub decodes the instruction at the start of b, and reports whether it may occur in PLT stubs.
 	stub func(b []byte, pc uint64) (effect, bool)
 	// padding returns the size in bytes of the no-op, trap or zeros at the start of b, or 0.
 	padding func(b []byte) int
 	// prologue executes the instruction at the start of b, and returns its size in bytes, or 0 if it cannot.
 	prologue func(p *prologue, b []byte) int
-	// fpAtFP is the expression for the address in FP: where prologues save the caller's FP.
+	// fpAtFP is the expression for the address in FP, where prologues save the caller's FP.
 	fpAtFP []byte
-	// epilogue decodes the code at pc, at which SP is restored from register reg, or is restored already for noReg, up
-	// to where control leaves the function, and returns its size in bytes. It is 0 if the code does anything else. Stays
-	// reports whether a jump to an address does not leave the function.
+	// epilogue decodes the code at pc up to where control leaves the function, and returns its size in bytes. The code
+	// restores SP from register reg, or SP is already restored if reg is noReg. If the code does anything else, the
+	// size is 0. stays reports whether a jump to an address stays in the function.
 	epilogue func(code []byte, pc, reg uint64, stays func(pc uint64) bool) int
-	// stack decodes the instruction at the start of b. It is nil if functions of Go that leave their stack have no rows.
+	// stack decodes the instruction at the start of b. It is nil if Go functions that switch stacks have no rows.
 	stack func(b []byte) stackEffect
 }
 
 const noReg = ^uint64(0)
 
-// abis are the supported ABIs. Each machine's file adds its own.
+// abis holds the supported ABIs, added by the files of the machines.
 var abis = make(map[sframe.ABI]abi)
 
-// Options say how to check.
+// Options control Check.
 type Options struct {
-	Keep    int // mismatches that are kept; the others are counted
-	Workers int // that share the work; 0 stands for one
+	Keep    int // number of mismatches to record; others are only counted
+	Workers int // number of workers; 0 means one
 }
 
-// costRow is what a row of the section costs of the budget.
+// costRow is the budget cost per row of the section.
 const costRow = 40
 
 // Check compares the section with the CFI at every pc that either describes. Code without CFI is read from f: it must
 // be padding after a function, with the function's last row, or PLT stubs, whose instructions are followed. An error
-// means that the section cannot be read to its end.
+// means that the section could not be read to its end.
 func Check(t *cfi.Table, s *sframe.Section, f *elffile.File, opt Options) (*Result, error) {
 	a, ok := abis[s.ABI]
 	if big := t.Order == binary.BigEndian; !ok || a.machine != t.Machine || a.big != big {
@@ -198,10 +199,10 @@ func (r *Result) add(p *Result) {
 	r.Mismatches = append(r.Mismatches, p.Mismatches[:min(len(p.Mismatches), r.keep-len(r.Mismatches))]...)
 }
 
-// split divides both sides at addresses at which a function and an FDE begin.
+// split splits both sides at addresses at which a function and an FDE start.
 func split(t *cfi.Table, s *sframe.Section, n int) []checker {
 	var parts []checker
-	first, index := 0, 0 // of the part
+	first, index := 0, 0 // first function and FDE of the part
 	add := func(last, after int) {
 		parts = append(parts, checker{table: t.Part(first, last), segs: segments{index: index, after: after}})
 		first, index = last, after
@@ -228,7 +229,7 @@ func split(t *cfi.Table, s *sframe.Section, n int) []checker {
 	return parts
 }
 
-// codeEnd returns the end of the last code. Rows beyond it would be too many.
+// codeEnd returns the end of the last code. Later rows are invalid.
 func codeEnd(t *cfi.Table, f *elffile.File) (end uint64) {
 	if n := t.Len(); n > 0 {
 		end = t.At(n - 1).End

@@ -2,18 +2,18 @@ package code
 
 import "cfi2sframe/internal/insn"
 
-// A search looks for a way from the entry of a function to its caller. A function without one does not return, and its
-// calls end a block.
+// A search looks for a path from the entry of a function to a return. A function without such a path does not return,
+// and calls of it end a block.
 type search struct {
 	returns bool
-	passed  map[uint64]bool // jumps and calls
-	waiting []path          // those that go on if the function returns
+	passed  map[uint64]bool // visited jumps and calls
+	waiting []path          // paths that continue if the function returns
 }
 
-// A path is a place of a function that is reached.
+// A path is a reached position in a function.
 type path struct{ entry, pc uint64 }
 
-// goesOn reports whether control reaches the instruction after a call.
+// goesOn reports whether control can reach the instruction after a call.
 func (f *finder) goesOn(in *insn.Inst, pc uint64) bool {
 	switch next := pc + uint64(in.Size); {
 	case in.Op == insn.CallMem:
@@ -32,12 +32,12 @@ func (f *finder) goesOn(in *insn.Inst, pc uint64) bool {
 	return s.returns
 }
 
-// neverReturns reports whether a call or jump through memory leads to a function that does not return.
+// neverReturns reports whether a call or jump through memory targets a function that does not return.
 func (f *finder) neverReturns(in *insn.Inst) bool {
 	return in.Mem.Relative && f.NoReturn[uint64(in.Mem.Disp)]
 }
 
-// isStub reports whether the code at pc is a PLT stub of a function that does not return.
+// isStub reports whether the code at pc is a PLT stub for a function that does not return.
 func (f *finder) isStub(pc uint64) bool {
 	const most = 3 // a landing pad, a jump
 	if len(f.NoReturn) == 0 {
@@ -54,7 +54,7 @@ func (f *finder) isStub(pc uint64) bool {
 	return false
 }
 
-// search searches from a function, and from those whose calls are on the way.
+// search searches from a function, and from the functions called on the way.
 func (f *finder) search(entry uint64) *search {
 	var work []path
 	begin := func(entry uint64) *search {
