@@ -203,6 +203,8 @@ func TestFind(t *testing.T) {
 		{"lost FP", "xor %ebp,%ebp; ret", "0-3: rsp+8, 2 rsp+8 lost"},
 		{"call of code that loses FP", "call f@; ret; f@: call f2@; ret; f2@: xor %ebp,%ebp; ret",
 			"0-6: rsp+8, 5 rsp+8 lost; 6-12: rsp+8, 11 rsp+8 lost; 12-15: rsp+8, 14 rsp+8 lost"},
+		{"call of code that restores FP", "call f@; ret; f@: push %rbp; xor %ebp,%ebp; pop %rbp; ret",
+			"0-6: rsp+8; 6-11: rsp+8, 7 rsp+16 fp-16, 10 rsp+8"},
 		{"call, with FP saved", "push %rbp; call f@; pop %rbp; ret; f@: xor %ebp,%ebp; ret",
 			"0-8: rsp+8, 1 rsp+16 fp-16, 7 rsp+8; 8-11: rsp+8, 10 rsp+8 lost"},
 		{"code that runs on into a function with another FP", "xor %ebp,%ebp; f@: nop; ret", "0-2: rsp+8; 2-4: rsp+8 lost"},

@@ -12,9 +12,10 @@ type block struct {
 	pc        uint64
 	in        state // before the first instruction, if seen
 	next      []int32
-	calls     []uint64 // functions that it calls or jumps to
+	calls     []uint64 // functions that it calls
+	tails     []uint64 // functions that it jumps to
 	writes    uint32   // registers changed in the block
-	mask      uint32   // registers changed in the block, its successors and callees
+	mask      uint32   // registers changed in the block, its successors and callees; of FP, that it is lost at exits
 	component int32    // a block of the same component, or itself
 	seen      bool     // control reaches the block
 	queued    bool
@@ -131,7 +132,7 @@ func (w *flow) run() bool {
 // execute executes a block and passes the resulting state to its successors.
 func (w *flow) execute(i int32) {
 	b := w.b(i)
-	b.next, b.calls, b.writes = b.next[:0], b.calls[:0], 0
+	b.next, b.calls, b.tails, b.writes = b.next[:0], b.calls[:0], b.tails[:0], 0
 	w.walk(i, visitor{
 		each: func(pc uint64, in *insn.Inst) {
 			if l := w.labels[pc]; l != nil && in.Op == insn.Address {
@@ -144,6 +145,7 @@ func (w *flow) execute(i int32) {
 			if in.Op != insn.Return { // other code
 				b.writes |= w.machine.scratch
 			}
+			b.writes |= w.lostFP()
 		},
 	})
 }
@@ -154,9 +156,10 @@ func (w *flow) pass(from int32, pc uint64) {
 	i := w.block(pc)
 	b := w.b(from)
 	if i < 0 || w.is(pc, function) {
-		if b.calls = append(b.calls, pc); i < 0 { // other code
+		b.writes |= w.lostFP()
+		if b.tails = append(b.tails, pc); i < 0 { // other code
 			b.writes |= w.machine.scratch
-		} else if fp := w.machine.fp; w.state.reg[fp] != w.machine.entry.reg[fp] { // only calls begin with the caller's
+		} else if fp := w.machine.fp; w.lostFP() != 0 { // only calls begin with the caller's
 			entry := w.machine.entry
 			entry.reg[fp] = value{}
 			w.arrive(i, &entry)
@@ -266,11 +269,20 @@ func (w *flow) clobbered(in *insn.Inst) uint32 {
 	return w.machine.scratch
 }
 
-// note records the changes and calls of an instruction.
+// lostFP returns the bit of FP if the register does not have the caller's.
+func (w *flow) lostFP() uint32 {
+	if fp := w.machine.fp; w.state.reg[fp] != w.machine.entry.reg[fp] {
+		return 1 << fp
+	}
+	return 0
+}
+
+// note records the calls of an instruction, and its changes of registers other than FP.
 func (w *flow) note(b *block, in *insn.Inst, pc uint64) {
-	b.writes |= in.Writes
+	fp := uint32(1) << w.machine.fp
+	b.writes |= in.Writes &^ fp
 	if in.Mem.Step != 0 {
-		b.writes |= 1 << in.Mem.Base
+		b.writes |= 1 << in.Mem.Base &^ fp
 	}
 	b.byFP = b.byFP || w.machine.loadsFP(in)
 	switch in.Op {
@@ -284,15 +296,13 @@ func (w *flow) note(b *block, in *insn.Inst, pc uint64) {
 	case insn.CallReg, insn.CallMem:
 		b.writes |= w.machine.scratch
 	case insn.Swap:
-		b.writes |= 1<<in.Reg | 1<<in.Src
-	case insn.Leave:
-		b.writes |= 1 << w.machine.fp
+		b.writes |= (1<<in.Reg | 1<<in.Src) &^ fp
 	default:
 		if in.Reg != insn.None {
-			b.writes |= 1 << in.Reg
+			b.writes |= 1 << in.Reg &^ fp
 		}
 		if in.Op == insn.Load && in.Pair != insn.None {
-			b.writes |= 1 << in.Pair
+			b.writes |= 1 << in.Pair &^ fp
 		}
 	}
 }
@@ -313,11 +323,19 @@ func (w *flow) summarize() bool {
 			work = append(work, i)
 		}
 	}
+	// pass adds the changes of block j to block i. A caller that loses FP may have saved it.
+	pass := func(j, i int32) {
+		mask := w.b(j).mask
+		if pc := w.b(j).pc; w.is(pc, function) && !slices.Contains(w.b(i).tails, pc) {
+			mask &^= 1 << w.machine.fp
+		}
+		add(i, mask)
+	}
 	more := false
 	// Each change is propagated once: a block has at most 16.
 	for i := range w.num {
 		add(i, w.b(i).writes&^(1<<w.machine.sp))
-		followers(w.b(i), func(j int32) { add(i, w.b(j).mask) })
+		followers(w.b(i), func(j int32) { pass(j, i) })
 	}
 	for len(work) > 0 {
 		i := work[len(work)-1]
@@ -325,7 +343,7 @@ func (w *flow) summarize() bool {
 		b := w.b(i)
 		for _, j := range before.of(i) {
 			w.spend()
-			add(j, b.mask)
+			pass(i, j)
 			if w.is(b.pc, function) {
 				w.enqueue(j)
 				more = true
@@ -337,9 +355,11 @@ func (w *flow) summarize() bool {
 
 // callees calls f for the functions that a block calls or jumps to.
 func (w *flow) callees(b *block, f func(j int32)) {
-	for _, pc := range b.calls {
-		if j := w.block(pc); j >= 0 {
-			f(j)
+	for _, list := range [...][]uint64{b.calls, b.tails} {
+		for _, pc := range list {
+			if j := w.block(pc); j >= 0 {
+				f(j)
+			}
 		}
 	}
 }
