@@ -3,6 +3,7 @@ package convert
 import (
 	"cmp"
 	"debug/elf"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -18,8 +19,10 @@ import (
 )
 
 // Infers reports whether rows for code without CFI can be inferred in a file: it must be linked, because jumps in
-// objects have no targets yet, and for a supported machine (amd64).
-func Infers(f *elffile.File) bool { return !f.IsObject() && code.Supports(elf.Machine(f.Machine)) }
+// objects have no targets yet, and for a supported machine (amd64, little-endian aarch64).
+func Infers(f *elffile.File) bool {
+	return !f.IsObject() && f.Order == binary.LittleEndian && code.Supports(elf.Machine(f.Machine))
+}
 
 // ErrMayInfer is wrapped by errors that Options.Infer may avoid.
 var ErrMayInfer = errors.New("its instructions may give rows")

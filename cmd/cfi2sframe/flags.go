@@ -104,7 +104,7 @@ func cfiFlags(cmd *cobra.Command, source *cfi.Source, infer *bool, debugFile *st
 }
 
 func inferFlag(cmd *cobra.Command, infer *bool) {
-	cmd.Flags().BoolVar(infer, "infer", false, "also find rows from instructions, for code without CFI (amd64)")
+	cmd.Flags().BoolVar(infer, "infer", false, "also find rows from instructions, for code without CFI (amd64, aarch64)")
 }
 
 // sframeFlag defines where detached sections are.

@@ -13,7 +13,7 @@
 // unless the called code is known to change them; and stores to unknown addresses do not change saved registers. Time
 // and memory are linear in the size of the code.
 //
-// Only amd64 is supported. Frames located by memory are not supported, because SFrame cannot express most of them.
+// Only amd64 and aarch64 are supported. Frames located by memory are not supported, because SFrame cannot express most of them.
 // Package verify proves the rows and shares no code with this package.
 package code
 
@@ -55,8 +55,8 @@ type Refusal struct {
 	Reason Reason
 }
 
-// Supports reports whether rows are inferred for a machine. Those for aarch64 are not yet proven well enough.
-func Supports(m elf.Machine) bool { return m == elf.EM_X86_64 }
+// Supports reports whether rows are inferred for a machine.
+func Supports(m elf.Machine) bool { return machineOf(m) != nil }
 
 // Find infers the rows of the code, and returns the reasons why other code has none.
 func Find(t *Text) (*cfi.Inference, []Refusal, error) {
