@@ -44,6 +44,9 @@ func (in *a64) decode(code []byte) bool {
 
 func (in *a64) codeSize() int { return 4 }
 
+// isPlain is false: execute always forgets what is below the stack pointer.
+func (in *a64) isPlain() bool { return false }
+
 func (in *a64) isVector() bool { return in.word>>26&1 != 0 }
 func (in *a64) isPair() bool   { return in.word&0x3a000000 == 0x28000000 }
 func (in *a64) isSingle() bool { return in.word&0x3a000000 == 0x38000000 }

@@ -337,6 +337,8 @@ func (in *instruction) isJump() (jump, conditional bool) {
 
 func (in *instruction) codeSize() int { return in.size }
 
+func (in *instruction) isPlain() bool { return in.stored() == 0 }
+
 // target returns the target of a direct jump or call at pc.
 func (in *instruction) target(pc uint64) uint64 { return pc + uint64(in.size) + uint64(in.imm) }
 
@@ -416,6 +418,13 @@ func (in *instruction) implied() uint32 {
 	)
 	group := in.reg & 7
 	switch op := in.op; {
+	case op >= mapVEX:
+		switch {
+		case op&^3 == mapVEX+0x360: // vpcmpestri
+			return 1 << rcx
+		case op == mapVEX+0x2f3, op == mapVEX+0x2f6, op&^3 == mapXOP+0x900: // blsr, mulx
+			return 1 << in.vvvv
+		}
 	case op < 0x38 && op&6 == 4: // with al or eax
 		return 1 << rax
 	case op&^7 == 0x50, op == 0x68, op == 0x6a, op&^1 == 0x9c, op == 0xe8, op == 0x0fa0, op == 0x0fa1, op == 0x0fa8,
@@ -451,10 +460,8 @@ func (in *instruction) implied() uint32 {
 		return four
 	case op&^1 == 0x0fa6:
 		return four | chain
-	case op&^3 == map0F3A|0x60, op&^3 == mapVEX+0x360: // pcmpestri
+	case op&^3 == map0F3A|0x60: // pcmpestri
 		return 1 << rcx
-	case op == mapVEX+0x2f3, op == mapVEX+0x2f6, op&^3 == mapXOP+0x900: // blsr, mulx
-		return 1 << in.vvvv
 	}
 	return 0
 }

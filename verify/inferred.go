@@ -4,6 +4,7 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+	"math/bits"
 	"sort"
 
 	"cfi2sframe/cfi"
@@ -13,6 +14,7 @@ import (
 // Inferred rows are claims, and this is a proof checker for them: the row before an instruction and the effect of the
 // instruction imply the row after it, wherever control goes. There is no search. Instructions are decoded in two
 // passes. The first pass finds their starts and the targets of jumps; the second compares their effects with the rows.
+// Plain instructions, which change neither general registers nor memory, are only decoded in the first pass.
 //
 // Between adjacent instructions the checker knows more than the rows, for example where registers point. At targets of
 // jumps it knows only the row and, if the row says that the frame pointer is in its register, whether it is also saved
@@ -50,6 +52,7 @@ type proof struct {
 	noReturn  map[uint64]bool
 	first     []uint64 // by function: total size of the preceding functions
 	starts    []uint64 // a bit per byte: start of an instruction
+	plain     []uint64 // a bit per byte: start of a plain instruction
 	aimed     []uint64 // a bit per byte: target of a jump
 	settled   []uint64 // a bit per byte: a jump there, or the preceding instruction, was checked
 	saved     []uint64 // a bit per byte: the frame pointer was in its slot as well as in its register
@@ -59,7 +62,9 @@ type proof struct {
 	refused   map[int]Violation
 	machine   *proofMachine
 	in        decoded
-	decoded   int // number of decoded instructions
+	size      uint64 // of the current instruction, or of a run of plain instructions
+	skips     bool   // the current instructions are plain, and not decoded again
+	decoded   int    // number of decoded instructions
 }
 
 // Code compares inferred rows with the instructions. It returns the rejected components with the reason.
@@ -112,7 +117,7 @@ func newProof(f *elffile.File, inf *cfi.Inference) (*proof, error) {
 		}
 	}
 	words := p.first[len(p.functions)]/64 + 1
-	p.starts, p.aimed = make([]uint64, words), make([]uint64, words)
+	p.starts, p.plain, p.aimed = make([]uint64, words), make([]uint64, words), make([]uint64, words)
 	p.settled, p.saved = make([]uint64, words), make([]uint64, words)
 	return p, nil
 }
@@ -148,7 +153,7 @@ func (p *proof) refuse(fn int, pc uint64, what string) {
 }
 
 func (p *proof) run(f *elffile.File) error {
-	p.each(p.survey)
+	p.each(p.decode, p.survey)
 	for _, table := range []elf.SectionType{elf.SHT_SYMTAB, elf.SHT_DYNSYM} {
 		err := f.Symbols(table, func(_ *elffile.Section, sym elffile.Symbol) {
 			if fn, ok := p.find(0, sym.Value); ok && elf.ST_TYPE(sym.Info) == elf.STT_FUNC && sym.Section > 0 {
@@ -161,38 +166,72 @@ func (p *proof) run(f *elffile.File) error {
 	}
 	p.callees()
 	w := &walk{proof: p, frame: frameFacts{proofMachine: p.machine}}
-	p.each(w.check)
+	p.each(p.again, w.check)
 	w.leave()
 	p.spread()
 	return nil
 }
 
-// each calls visit for each instruction of each function with its row. visit reports whether to continue with the
-// function.
-func (p *proof) each(visit func(fn int, pc uint64, r *cfi.InferredRow) bool) {
+// each calls visit for each instruction of each function with its row. decode decodes the instruction at pc, whose row
+// ends at last.
+func (p *proof) each(decode func(fn int, pc, last uint64) bool, visit func(fn int, pc uint64, r *cfi.InferredRow)) {
 	for i := range p.functions {
 		fn := &p.functions[i]
 		if p.first[i] == p.first[i+1] || p.malformed(fn) != "" {
 			continue
 		}
-		row := 0
-		for pc := fn.Begin; pc < fn.End; pc += uint64(p.in.codeSize()) {
-			p.decoded++
-			if !p.in.decode(p.code.read(pc, min(fn.End-pc, p.machine.reads))) {
-				p.refuse(i, pc, "an instruction that is not known")
+		row, last := -1, fn.Begin
+		for pc := fn.Begin; pc < fn.End; pc += p.size {
+			if pc > last {
+				p.refuse(i, pc, "a row begins within an instruction")
 				break
 			}
-			if row+1 < len(fn.Rows) && pc-fn.Begin >= uint64(fn.Rows[row+1].Off) {
-				if row++; pc-fn.Begin != uint64(fn.Rows[row].Off) {
-					p.refuse(i, pc, "a row begins within an instruction")
-					break
+			if pc == last {
+				row++
+				if last = fn.End; row+1 < len(fn.Rows) {
+					last = fn.Begin + uint64(fn.Rows[row+1].Off)
 				}
 			}
-			if !visit(i, pc, &fn.Rows[row]) {
+			if !decode(i, pc, last) {
 				break
 			}
+			visit(i, pc, &fn.Rows[row])
 		}
 	}
+}
+
+// decode decodes an instruction of a function.
+func (p *proof) decode(fn int, pc, _ uint64) bool {
+	p.decoded++
+	ok := p.in.decode(p.code.read(pc, min(p.functions[fn].End-pc, p.machine.reads)))
+	if !ok {
+		p.refuse(fn, pc, "an instruction that is not known")
+	}
+	p.size, p.skips = uint64(p.in.codeSize()), false
+	return ok
+}
+
+// again is decode for the second pass. It skips runs of plain instructions that have one row and no targets of jumps.
+func (p *proof) again(fn int, pc, last uint64) bool {
+	word, mask := p.bit(fn, pc)
+	if p.starts[word]&mask == 0 { // the first pass ended before it
+		return false
+	}
+	if p.plain[word]&mask == 0 {
+		return p.decode(fn, pc, last)
+	}
+	n, at := uint64(1), p.first[fn]+pc-p.functions[fn].Begin+1
+	for n < last-pc {
+		stops := (p.starts[at/64]&^p.plain[at/64] | p.aimed[at/64]) >> (at % 64)
+		if stops != 0 {
+			n += uint64(bits.TrailingZeros64(stops))
+			break
+		}
+		n += 64 - at%64
+		at += 64 - at%64
+	}
+	p.size, p.skips = min(n, last-pc), true
+	return true
 }
 
 // find returns the function that contains an address. It is usually the function near.
@@ -235,11 +274,15 @@ func (p *proof) entry(fn int, addr uint64, what string) {
 }
 
 // survey records what the current instruction implies for other code.
-func (p *proof) survey(fn int, pc uint64, r *cfi.InferredRow) bool {
+func (p *proof) survey(fn int, pc uint64, r *cfi.InferredRow) {
 	in, c := p.in, &p.parts[p.index[fn]]
 	word, mask := p.bit(fn, pc)
 	p.starts[word] |= mask
-	c.written |= in.written()
+	written, control := in.written(), in.flow()
+	c.written |= written
+	if control == flowNext && written == 0 && in.isPlain() {
+		p.plain[word] |= mask
+	}
 	aim := func(addr uint64) {
 		to, ok := p.find(fn, addr)
 		if !ok {
@@ -251,7 +294,7 @@ func (p *proof) survey(fn int, pc uint64, r *cfi.InferredRow) bool {
 		p.aimed[word] |= mask
 		p.leads(fn, to, true)
 	}
-	switch in.flow() {
+	switch control {
 	case flowJump, flowBranch:
 		aim(in.target(pc))
 	case flowIndirect:
@@ -275,7 +318,6 @@ func (p *proof) survey(fn int, pc uint64, r *cfi.InferredRow) bool {
 		p.entry(to, in.target(pc), "a call leads to a row that is not that of a call")
 		p.leads(fn, to, false)
 	}
-	return true
 }
 
 // leads records that a function calls another function or jumps to it.
@@ -345,7 +387,7 @@ type walk struct {
 
 // check compares the current instruction with the rows. If a row contradicts the facts, the checker continues with the
 // row's facts.
-func (w *walk) check(fn int, pc uint64, r *cfi.InferredRow) bool {
+func (w *walk) check(fn int, pc uint64, r *cfi.InferredRow) {
 	if w.at != pc {
 		w.leave()
 	}
@@ -373,12 +415,14 @@ func (w *walk) check(fn int, pc uint64, r *cfi.InferredRow) bool {
 			w.frame.callers.slot = w.slots[fn]
 		}
 	}
-	w.from, w.called, w.at = fn, false, pc+uint64(w.in.codeSize())
+	w.from, w.called, w.at = fn, false, pc+w.size
+	if w.skips {
+		return
+	}
 	w.step(fn, pc, r)
 	if m := w.machine; w.frame.known>>m.sp&1 != 0 && w.frame.off[m.sp] > -m.entry && w.at != 0 {
 		w.refuse(fn, pc, "the stack pointer is above the return address")
 	}
-	return true
 }
 
 // settle reports whether the frame agrees with those that arrived at an address before, besides in what the row says:

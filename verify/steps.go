@@ -9,6 +9,7 @@ type decoded interface {
 	flow() flow
 	target(pc uint64) uint64             // of a direct jump or call
 	written() uint32                     // general registers, as bits; some that it only may write are among them
+	isPlain() bool                       // where written is 0: execute does nothing
 	execute(s *frameFacts) (what string) // an instruction that goes on at the next one; what is wrong
 }
 
