@@ -2,7 +2,7 @@ package verify
 
 import "cfi2sframe/cfi"
 
-// A decoded is an instruction that is decoded, of any machine.
+// A decoded is a decoded instruction of any machine.
 type decoded interface {
 	decode(code []byte) bool
 	codeSize() int // in bytes
@@ -13,16 +13,17 @@ type decoded interface {
 	execute(s *frameFacts) (what string) // an instruction that goes on at the next one; what is wrong
 }
 
-// A proofMachine is what rows from instructions depend on. Registers have their numbers in instructions.
+// A proofMachine holds the facts of a machine for checks of inferred rows. Registers have their numbers in
+// instructions.
 type proofMachine struct {
-	sp, fp, ra int    // ra is the register in which calls leave the return address, or -1
-	entry      int64  // the CFA from SP where a call arrives
-	saved      uint32 // registers that calls do not change
-	reads      uint64 // bytes that decoding reads
+	sp, fp, ra int    // ra is the register with the return address after a call, or -1
+	entry      int64  // CFA - SP at function entry
+	saved      uint32 // callee-saved registers
+	reads      uint64 // maximum number of bytes read by decode
 	registers  []int  // by DWARF number
 }
 
-// System V ABI for AMD64, 3.2 and figure 3.36.
+// Source: System V ABI for AMD64, 3.2 and figure 3.36.
 var amd64Proof = proofMachine{
 	sp: rsp, fp: rbp, ra: -1, entry: 8, reads: reads,
 	saved:     1<<rbx | 1<<rsp | 1<<rbp | 1<<12 | 1<<13 | 1<<14 | 1<<15,
@@ -81,17 +82,17 @@ func (in *instruction) flow() flow {
 // frameFacts is what is known about the frame before an instruction. Locations are in bytes from the CFA.
 type frameFacts struct {
 	*proofMachine
-	known   uint32     // registers that point to known places:
+	known   uint32     // registers that point to known locations:
 	off     [32]int64  //
 	callers savedValue // the caller's frame pointer
-	back    savedValue // the return address, where it is in a register at the entry
-	signed  bool       // it is signed
+	back    savedValue // the return address, if it is in a register at function entry
+	signed  bool       // the return address is signed
 }
 
-// A savedValue says where a value is.
+// A savedValue tells where a value is.
 type savedValue struct {
-	regs uint32 // registers that have it
-	slot int64  // where it is saved, or 0
+	regs uint32 // registers that contain it
+	slot int64  // location where it is saved, or 0
 }
 
 // reduce discards everything except the facts in a row.

@@ -5,22 +5,23 @@ import (
 	"math/bits"
 )
 
-// Arm Architecture Reference Manual for A-profile, C4.1: A64 instruction set encoding. Register 31 is SP or zero,
-// depending on the instruction.
+// Source: Arm Architecture Reference Manual for A-profile, C4.1: A64 instruction set encoding. Register 31 is SP or
+// zero, depending on the instruction.
 const (
 	linkRegister = 30
 	stackPointer = 31
 	zero         = 31
 )
 
-// An aarch64 is an instruction that is being decoded.
+// An aarch64 is an instruction being decoded.
 type aarch64 struct {
 	Inst
 	word uint32
 	pc   uint64
 }
 
-// DecodeAArch64 decodes the instruction at the start of code, which is at pc. It reports whether it is known.
+// DecodeAArch64 decodes the instruction at the start of code, which is at pc. It reports whether the instruction is
+// known.
 func DecodeAArch64(code []byte, pc uint64) (Inst, bool) {
 	d := aarch64{pc: pc, Inst: Inst{Size: 4, Reg: None, Src: None, Pair: None}}
 	d.Mem.Base, d.Mem.Index = None, None
@@ -66,20 +67,20 @@ func (d *aarch64) general(low int) int {
 	return None
 }
 
-// writes notes that a register is written, if it is one.
+// writes records a write to a register, if there is one.
 func (d *aarch64) writes(r int) {
 	if r != None {
 		d.Writes |= 1 << r
 	}
 }
 
-// A pattern is a set of instructions, of which the bits of mask have a value.
+// A pattern matches the instructions whose bits in mask have the given value.
 type pattern struct {
 	mask, value uint32
 	effect      byte // on bits 0 to 4: 'd' writes a general register, 's' one that can be SP; '.' is none
 }
 
-// simple finds the instruction in a list.
+// simple looks up the instruction in a list of patterns.
 func (d *aarch64) simple(list []pattern) bool {
 	for i := range list {
 		p := &list[i]
@@ -97,7 +98,7 @@ func (d *aarch64) simple(list []pattern) bool {
 	return false
 }
 
-// immediateForms are data processing instructions with an immediate operand. Those that immediate knows are out.
+// immediateForms lists data processing instructions with an immediate operand, except those that immediate handles.
 var immediateForms = []pattern{
 	{0x7f800000, 0x31000000, 'd'}, {0x7f800000, 0x71000000, 'd'}, // adds, subs
 	{0xbf800000, 0x11000000, 's'},                                // add, sub of 32 bits
@@ -112,7 +113,7 @@ var immediateForms = []pattern{
 	{0xffe00000, 0x93c00000, 'd'}, {0xffe08000, 0x13800000, 'd'}, // extr
 }
 
-// immediate is for data processing with an immediate operand.
+// immediate handles data processing with an immediate operand.
 func (d *aarch64) immediate() bool {
 	w, to := d.word, d.general(0)
 	switch {
@@ -145,7 +146,7 @@ func (d *aarch64) immediate() bool {
 	return d.simple(immediateForms)
 }
 
-// registerForms are data processing instructions with registers. Some that register knows are among them.
+// registerForms lists data processing instructions with registers, including some that register handles.
 var registerForms = []pattern{
 	{0x9f000000, 0x8a000000, 'd'}, {0x9f008000, 0x0a000000, 'd'}, // and and others
 	{0x9fa00000, 0x8b000000, 'd'}, {0x9fe00000, 0x8b800000, 'd'}, // add and others, by size and kind of the shift
@@ -169,7 +170,7 @@ var registerForms = []pattern{
 	{0xffe0fc00, 0x9ac01400, 'd'}, // gmi
 }
 
-// register is for data processing with registers.
+// register handles data processing with registers.
 func (d *aarch64) register() bool {
 	to, n, m := d.reg(0), d.reg(5), d.reg(16)
 	plain := d.word&0xffe0fc00 == 0x8b000000 && n != zero && to != zero // of 64 bits, without a shift
@@ -190,7 +191,7 @@ func (d *aarch64) register() bool {
 	return d.simple(registerForms)
 }
 
-// flow is for jumps, exceptions and system instructions.
+// flow handles jumps, exceptions and system instructions.
 func (d *aarch64) flow() bool {
 	w := d.word
 	switch {
