@@ -28,9 +28,9 @@ type checkSettings struct {
 	least
 	require  bool
 	reader   string           // the value of --for
-	linux    convert.Linux    // the part of Linux that it is
-	noPCMask bool             // it does not find FDEs with PC masks
-	formats  []convert.Format // that it reads, unless it is Linux
+	linux    convert.Linux    // the part of Linux that --for names
+	noPCMask bool             // the reader does not find FDEs with PC masks
+	formats  []convert.Format // formats of the reader, unless it is Linux
 }
 
 // checkCommand returns the verb check.
@@ -81,7 +81,7 @@ func (s *checkSettings) applyReader() error {
 	return nil
 }
 
-// refusal says that the reader refuses a section, and why.
+// refusal returns the message for a section that the reader refuses.
 func (s *checkSettings) refusal(why string) string {
 	if s.formats == nil {
 		return "Linux refuses .sframe: " + why
@@ -90,8 +90,8 @@ func (s *checkSettings) refusal(why string) string {
 	return fmt.Sprintf("%s does not read .sframe: %s; convert with --force --for %s", reader, why, reader)
 }
 
-// compare compares the .sframe of a file with the CFI. If the file is skipped, why says so. With an error there may be a
-// report.
+// compare compares the .sframe of a file with the CFI. why is set if the file is skipped. The report may be set even on
+// error.
 func (s *checkSettings) compare(ctx context.Context, path string) (c *report.Check, why convert.Reason, err error) {
 	skip := s.skips(path) || s.require
 	p, err := files.OpenProgram(ctx, path, s.Sources)
@@ -126,7 +126,7 @@ func (s *checkSettings) compare(ctx context.Context, path string) (c *report.Che
 	return c, why, err
 }
 
-// compareProgram compares the .sframe of a program with the CFI. With an error there may be a report.
+// compareProgram compares the .sframe of a program with the CFI. The report may be set even on error.
 func (s *checkSettings) compareProgram(p *files.Program) (*report.Check, error) {
 	if s.linux == convert.LinuxKernel && !p.File.IsObject() && s.Reserved == "" {
 		p.Sources.Reserved = convert.KernelSymbols
@@ -169,7 +169,7 @@ func (s *checkSettings) compareProgram(p *files.Program) (*report.Check, error) 
 	return c, tooMany
 }
 
-// warnInferred is the advice on rows for code without CFI.
+// warnInferred is printed if the section has rows for code without CFI.
 const warnInferred = "some rows are for code without CFI; if the section was made with --infer, also check it with --infer"
 
 // check compares the .sframe of each file with the CFI, prints the mismatches, and returns the exit status.
@@ -335,7 +335,7 @@ func (c *call) dumpCommand() *cobra.Command {
 	return cmd
 }
 
-// checkInputs refuses a list of input files that is empty or has standard input more than once.
+// checkInputs rejects an empty list of inputs, empty names, and repeated standard input.
 func checkInputs(paths []string) error {
 	return refuse(
 		rule{len(paths) == 0, "no input file"},

@@ -21,17 +21,17 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A conversion has the settings of the verbs that write files: convert, remove and ld.
+// A conversion holds the settings of verbs that write ELF files.
 type conversion struct {
 	convert.Options
 	reporting
 	trees
 	least
 	verb              string            // remove, detach, attach, or "" for convert
-	work              func() files.Work // of the flags
+	work              func() files.Work // returns the work that the flags describe
 	to                files.Options     // without the work
 	debugFile, sframe string
-	limits            *report.Limits // of a page on all files together; otherwise nil
+	limits            *report.Limits // shared by all files of an HTML page; otherwise nil
 	files             []string
 	output            string
 	inPlace           bool
@@ -42,7 +42,7 @@ type conversion struct {
 func newConversion() *conversion {
 	s := &conversion{}
 	s.Version = convert.DefaultVersion
-	s.to.Run.Starting = func(w convert.Work) { // makes the heap ready for a file
+	s.to.Run.Starting = func(w convert.Work) { // prepare the heap for a file
 		if w.Archive {
 			heap.PrepareArchive(w.Size)
 		} else {
@@ -111,7 +111,7 @@ func (c *call) convert(s *conversion, cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// formatFlags defines what the section is like.
+// formatFlags defines the flags for the format and contents of the section.
 func (s *conversion) formatFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	wordFlag(cmd, "format", "VERSION", strconv.Itoa(int(convert.DefaultVersion)), []string{"1", "2", "3"},
@@ -135,14 +135,14 @@ func (s *conversion) formatFlags(cmd *cobra.Command) {
 		"a large file; 0: one for each processor, but fewer for a small file")
 }
 
-// replaceFlags defines what becomes of an old .sframe.
+// replaceFlags defines the flags for files that already have an .sframe.
 func (s *conversion) replaceFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.BoolVar(&s.Force, "force", false, "replace .sframe")
 	f.BoolVar(&s.Update, "update", false, "replace .sframe if it is not up to date; otherwise leave the file unchanged")
 }
 
-// outputFlags defines where results go.
+// outputFlags defines the flags for outputs.
 func (s *conversion) outputFlags(cmd *cobra.Command, inPlace string) {
 	f := cmd.Flags()
 	f.StringVarP(&s.output, "output", "o", "", "write the result to `FILE`; - is standard output")
@@ -166,7 +166,7 @@ func (s *conversion) debugLinkFlag(cmd *cobra.Command) {
 	offer(cmd, "debug-link-update", cobra.ShellCompDirectiveDefault, []string{"auto"})
 }
 
-// A trees has the flags for directories and unsupported files.
+// trees holds the flags for directories and unsupported files.
 type trees struct {
 	recursive  bool
 	skip       bool
@@ -262,17 +262,17 @@ func (s *conversion) complete(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if s.form == "html" { // which is written after the last file
+	if s.form == "html" { // the page is written after the last file
 		s.limits = report.NewLimits()
 	}
 	if err := cmp.Or(s.reporting.check(), s.checkTrees()); err != nil {
 		return err
 	}
-	s.Force = s.Force || s.to.DryRun && !s.Update && s.verb == "" // converted files can be examined
+	s.Force = s.Force || s.to.DryRun && !s.Update && s.verb == "" // a dry run accepts converted files
 	return nil
 }
 
-// count returns how often a value is in a list.
+// count returns the number of times a value occurs in a list.
 func count[T comparable](list []T, value T) int {
 	n := 0
 	for _, v := range list {
@@ -283,7 +283,7 @@ func count[T comparable](list []T, value T) int {
 	return n
 }
 
-// onStdout reports whether standard output gets the report on each file.
+// onStdout reports whether the report goes to standard output.
 func (r *reporting) onStdout() bool {
 	switch {
 	case r.form == "none":
@@ -302,7 +302,7 @@ func (r *reporting) stream(stdout, stderr io.Writer) (io.Writer, string) {
 	return stderr, "standard error"
 }
 
-// applyPreset sets the flags that --for stands for.
+// applyPreset applies --for.
 func (s *conversion) applyPreset(flags *pflag.FlagSet) error {
 	if f := flags.Lookup("for"); f == nil || !f.Changed {
 		return nil

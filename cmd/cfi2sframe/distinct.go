@@ -17,15 +17,15 @@ import (
 	"cfi2sframe/internal/outfile"
 )
 
-// A destination is a file that is written to.
+// A destination is an output file.
 type destination struct {
 	name string // in messages
 	path string // or "" for an open file
 	info fs.FileInfo
-	err  error // of the machine, so that info is not known
+	err  error // a system error; info is not known
 }
 
-// distinct returns an error if one of the paths is the destination, which may be nil. The error may be one of the machine.
+// distinct returns an error if one of the paths is the destination, which may be nil, or if the system fails.
 func (d *destination) distinct(use string, paths ...string) error {
 	if d != nil && d.err != nil {
 		return fmt.Errorf("%s: %w", d.name, outfile.Plain(d.err))
@@ -38,7 +38,7 @@ func (d *destination) distinct(use string, paths ...string) error {
 	return nil
 }
 
-// distinct returns an error if an output is also another file of the conversion. One of them would be lost.
+// distinct returns an error if an output is also another file of the conversion, which would be overwritten.
 func (s *conversion) distinct(stdout, stderr io.Writer) error {
 	var output, link *destination
 	if s.output != "" && !outfile.IsStdout(s.output) && !s.to.ByBuildID {
@@ -68,7 +68,7 @@ func (s *conversion) distinct(stdout, stderr io.Writer) error {
 	return err
 }
 
-// distinctInputs returns an error if the report of a verb that writes nothing else is also one of the inputs.
+// distinctInputs returns an error if the report would overwrite an input.
 func (c *call) distinctInputs(r *reporting, inputs []string) error {
 	return r.destination(c.stdout, "standard output").distinct("an input", inputPaths(inputs)...)
 }
@@ -96,7 +96,7 @@ func (s *conversion) debugDistinct(d *destination) error {
 	return nil
 }
 
-// sframeDistinct returns an error if a destination also has the detached .sframe of an input.
+// sframeDistinct returns an error if a destination is also the detached .sframe of an input.
 func (s *conversion) sframeDistinct(d *destination) error {
 	found := func(info fs.FileInfo, in string) bool { return debugfile.IsSFrame(info, s.sframe, in) }
 	if s.sframe != "" && d.isFound(s.files, found) {
@@ -105,20 +105,20 @@ func (s *conversion) sframeDistinct(d *destination) error {
 	return nil
 }
 
-// isFound reports whether the destination is what found takes it for, for one of the inputs. A file that does not exist
-// is not.
+// isFound reports whether found accepts the destination for one of the inputs. A missing file is never found.
 func (d *destination) isFound(inputs []string, found func(info fs.FileInfo, in string) bool) bool {
 	return d != nil && d.info != nil && slices.ContainsFunc(inputs, func(in string) bool { return found(d.info, in) })
 }
 
-// below reports whether a path, of a file that may not exist, is below a directory.
+// below reports whether a path, which need not exist, is below a directory.
 func below(path, dir string) bool {
 	a, errA := outfile.RealPath(path)
 	b, errB := outfile.RealPath(dir)
 	return errA == nil && errB == nil && strings.HasPrefix(a, b+string(filepath.Separator))
 }
 
-// destination returns where the report goes, or nil if that is no file. Without --report-file it goes to a stream.
+// destination returns the file that the report is written to, or nil. Without --report-file, this is the file behind
+// the stream, if any.
 func (r *reporting) destination(stream io.Writer, name string) *destination {
 	if r.form == "none" {
 		return nil
@@ -146,7 +146,7 @@ func destinationOf(flag, path string) *destination {
 	return &destination{name: flag + " " + path, path: path, info: info, err: err}
 }
 
-// is reports whether a path leads to the destination, which may not exist yet. Devices are never the same.
+// is reports whether a path names the destination, which may not exist yet. Devices never match.
 func (d *destination) is(path string) bool {
 	if d == nil {
 		return false
@@ -160,7 +160,8 @@ func (d *destination) is(path string) bool {
 	return errA == nil && errB == nil && a == b
 }
 
-// isOld reports whether a file below a directory is an earlier report, which this one replaces. Others are inputs.
+// isOld reports whether a file found in a directory is an earlier report that this run replaces. Other files are
+// inputs.
 func (d *destination) isOld(path string, info fs.FileInfo) bool {
 	if !d.isFile(info) {
 		return false
@@ -182,7 +183,7 @@ func (d *destination) isFile(info fs.FileInfo) bool {
 	return d != nil && d.info != nil && info.Mode()&fs.ModeDevice == 0 && os.SameFile(info, d.info)
 }
 
-// usage returns an error of distinct as one of usage, unless the machine has failed: that is printed.
+// usage returns an error of distinct as a usage error. System errors are printed instead.
 func (c *call) usage(err error) error {
 	if !outfile.OfMachine(err) {
 		return err

@@ -18,7 +18,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// fileKinds are errors for files that are not ELF files, by their bytes at an offset.
+// fileKinds maps magic bytes at an offset to messages for files that are not ELF files.
 var fileKinds = []struct {
 	off            int
 	magic, message string
@@ -41,7 +41,8 @@ var fileKinds = []struct {
 	{257, "ustar", "is a tar archive or a container image; unpack it"},
 }
 
-// explain returns a better error for an input, if its kind is the reason. Recursive says that the verb has -r.
+// explain returns a more helpful error if the input is of an unsupported kind. recursive reports whether the verb has
+// -r.
 func explain(path string, err error, recursive bool) error {
 	info, statErr := os.Stat(path)
 	switch {
@@ -64,7 +65,7 @@ func explain(path string, err error, recursive bool) error {
 	}
 	defer f.Close()
 	head := make([]byte, 512)
-	n, _ := io.ReadFull(f, head) // small files are shorter
+	n, _ := io.ReadFull(f, head) // small files are shorter than head
 	if n == 0 {
 		return errors.New("is empty")
 	}
@@ -82,7 +83,7 @@ func explain(path string, err error, recursive bool) error {
 	return err
 }
 
-// advice is how flags help with errors of the conversion.
+// advice names the flags that help with errors of a conversion.
 var advice = []struct {
 	err  error
 	text string
@@ -96,7 +97,7 @@ var advice = []struct {
 	{convert.ErrNoSymbols, "use --into " + convert.KernelSymbols + ", or convert vmlinux.o"},
 }
 
-// adviceOn returns which flag helps with an error, or "".
+// adviceOn returns the advice for an error, or "".
 func adviceOn(err error) string {
 	for _, a := range advice {
 		if errors.Is(err, a.err) {
@@ -106,7 +107,7 @@ func adviceOn(err error) string {
 	return ""
 }
 
-// explainOutput returns a better error if the output for a file is a directory, or in none.
+// explainOutput returns a more helpful error if the output is a directory, or its directory is missing.
 func explainOutput(in, out string, err error) error {
 	info, statErr := os.Stat(out)
 	if statErr == nil && info.IsDir() {

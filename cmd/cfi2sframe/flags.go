@@ -14,9 +14,9 @@ import (
 	"cfi2sframe/cfi"
 )
 
-// A value is the value of a flag that is checked when it is set.
+// A value is a flag value that is validated when it is set.
 type value struct {
-	kind string // stands for it in help
+	kind string // placeholder in help
 	text string
 	set  func(string) error
 }
@@ -32,7 +32,7 @@ func (v *value) Set(s string) error {
 	return err
 }
 
-// wordFlag defines a flag whose value is one of some words.
+// wordFlag defines a flag that accepts one of several words.
 func wordFlag(cmd *cobra.Command, name, kind, preset string, words []string, usage string, set func(string)) {
 	v := &value{kind: kind, text: preset}
 	v.set = func(s string) error {
@@ -47,14 +47,14 @@ func wordFlag(cmd *cobra.Command, name, kind, preset string, words []string, usa
 	offer(cmd, name, cobra.ShellCompDirectiveNoFileComp, words)
 }
 
-// offer lets shells complete words as values of a flag.
+// offer adds words to the shell completions of a flag.
 func offer(cmd *cobra.Command, flag string, others cobra.ShellCompDirective, words []string) {
 	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, others)); err != nil {
-		panic(err) // there is no such flag
+		panic(err) // the flag is not defined
 	}
 }
 
-// jobsFlag defines --jobs. More jobs than processors would only take memory.
+// jobsFlag defines --jobs, which is capped at the number of processors: more jobs only take memory.
 func jobsFlag(cmd *cobra.Command, n *int, usage string) {
 	v := &value{kind: "N", text: "0"}
 	v.set = func(s string) error {
@@ -68,7 +68,7 @@ func jobsFlag(cmd *cobra.Command, n *int, usage string) {
 	cmd.Flags().VarP(v, "jobs", "j", usage)
 }
 
-// defineLeast defines --min-coverage and --min-unwindable; consequence is what they do.
+// defineLeast defines --min-coverage and --min-unwindable; consequence is the start of their usage.
 func (l *least) defineLeast(cmd *cobra.Command, consequence string) {
 	percentFlag(cmd, "min-coverage", &l.coverage,
 		consequence+" if less than PERCENT of the code that CFI describes is covered")
@@ -92,7 +92,7 @@ func percentFlag(cmd *cobra.Command, name string, percent *float64, usage string
 	cmd.Flags().Var(v, name, usage)
 }
 
-// cfiFlags defines where the CFI comes from, and other rows.
+// cfiFlags defines the flags for the sources of rows.
 func cfiFlags(cmd *cobra.Command, source *cfi.Source, infer *bool, debugFile *string) {
 	wordFlag(cmd, "source", "SECTION", "auto", []string{"auto", "eh_frame", "debug_frame", "gopclntab"},
 		"where the CFI comes from: auto, eh_frame, debug_frame or gopclntab",
@@ -107,13 +107,13 @@ func inferFlag(cmd *cobra.Command, infer *bool) {
 	cmd.Flags().BoolVar(infer, "infer", false, "also find rows from instructions, for code without CFI (amd64, aarch64)")
 }
 
-// sframeFlag defines where detached sections are.
+// sframeFlag defines --sframe.
 func sframeFlag(cmd *cobra.Command, sframe *string) {
 	cmd.Flags().StringVar(sframe, "sframe", "",
 		"take .sframe from `PATH`, the output of detach; from a directory by build-id, if it has one")
 }
 
-// symbolPair is the form of --into.
+// symbolPair matches the value of --into.
 const symbolPair = "^[^:]+:[^:]+$"
 
 // intoUsage is the usage of --into for verbs that look for the section.
@@ -133,7 +133,7 @@ func intoFlag(cmd *cobra.Command, symbols *string, usage string) {
 	cmd.Flags().Var(v, "into", usage)
 }
 
-// A reporting is how a verb reports.
+// A reporting holds the flags for reports.
 type reporting struct {
 	form    string
 	file    string
@@ -141,7 +141,7 @@ type reporting struct {
 	verbose bool
 }
 
-// Forms of reports on each file. Surveys have others.
+// Forms of reports on each file. Surveys have different forms.
 var fileForms = []string{"none", "text", "json"}
 
 // define defines the flags of all verbs that report.
@@ -161,7 +161,7 @@ func (r *reporting) defineVerbose(cmd *cobra.Command, usage string) {
 	cmd.Flags().BoolVarP(&r.verbose, "verbose", "v", false, usage)
 }
 
-// check refuses flags that cannot be combined.
+// check rejects flags that cannot be combined.
 func (r *reporting) check() error {
 	err := refuse(
 		rule{r.quiet && r.verbose, "-q and -v cannot be combined"},

@@ -11,10 +11,10 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// helpWidth is the number of columns of all help.
+// helpWidth is the width of help in columns.
 const helpWidth = 80
 
-// groups are the headings of flags. Other flags are advanced.
+// groups lists headings and their flags. All other flags are advanced.
 var groups = []struct{ title, flags string }{
 	{"Output", "output in-place recursive dry-run preserve-dates update force skip-unsupported objects"},
 	{"Format", "for format pcrel outermost share padding into"},
@@ -22,10 +22,10 @@ var groups = []struct{ title, flags string }{
 	{"Advanced", ""},
 }
 
-// verbWidth is the number of columns of verbs.
+// verbWidth is the width of the column of verbs.
 const verbWidth = 19
 
-// groupOf returns the index of the group of a flag.
+// groupOf returns the index of a flag's group.
 func groupOf(f *pflag.Flag) int {
 	for i := range groups {
 		if slices.Contains(strings.Fields(groups[i].flags), f.Name) {
@@ -47,7 +47,7 @@ func (c *call) printHelp(cmd *cobra.Command) {
 	fmt.Fprintf(c.out, "\n%s", cmp.Or(cmd.Long, strings.ToUpper(cmd.Short[:1])+cmd.Short[1:]+".\n"))
 	if name == "" {
 		fmt.Fprintln(c.out, "\nVerbs:")
-		n := len(c.verbs()) - 3 // the last three need no words
+		n := len(c.verbs()) - 3 // the last three need no description
 		for _, v := range c.verbs()[:n] {
 			form, _, _ := strings.Cut(v.Use, "\n")
 			if len(form) > verbWidth {
@@ -64,7 +64,7 @@ func (c *call) printHelp(cmd *cobra.Command) {
 	}
 }
 
-// bare returns a copy of a flag for help, which does not say that switches also take =true and =false.
+// bare returns a copy of a flag for help, which omits that switches accept =true and =false.
 func bare(f *pflag.Flag) *pflag.Flag {
 	c := *f
 	if c.Value.Type() == "bool" {
@@ -73,7 +73,7 @@ func bare(f *pflag.Flag) *pflag.Flag {
 	return &c
 }
 
-// An untyped value has no name for help.
+// An untyped value has no placeholder in help.
 type untyped struct{ pflag.Value }
 
 func (untyped) Type() string { return "" }

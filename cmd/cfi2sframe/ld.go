@@ -35,29 +35,28 @@ import (
 const (
 	flagsVar   = "CFI2SFRAME_FLAGS"
 	linkerVar  = "CFI2SFRAME_LD"
-	linkingVar = "CFI2SFRAME_LINKING" // linkers that run, and their outputs, for cfi2sframe that they run
+	linkingVar = "CFI2SFRAME_LINKING" // tells nested runs which linkers are running, and for which outputs
 )
 
-// A link is the run of a linker whose output is converted.
+// A link is one run of a linker, with the conversion of its output.
 type link struct {
 	command string // the program to run, or ""
 	name    string // the name of the linker to run without command, or linker.Compiler
 	program string // the path of either
 	args    []string
 	outputs []*linkOutput
-	lenient bool // no error for files without room for program headers
+	lenient bool // files without room for program headers are not an error
 	stdout  io.Writer
 	stderr  io.Writer
 }
 
-// A linkOutput is a possible output.
+// A linkOutput is a possible output of the linker.
 type linkOutput struct {
 	path   string
 	before fs.FileInfo // or nil
 }
 
-// runLinker runs a linker for a command line of cfi2sframe ld, or if cfi2sframe has the name of a linker; otherwise ok
-// is false.
+// runLinker handles cfi2sframe ld, and runs under the name of a linker. For other command lines, ok is false.
 func runLinker(args []string, stdout, stderr io.Writer) (status int, ok bool) {
 	l := &link{stdout: stdout, stderr: stderr}
 	switch name := filepath.Base(args[0]); {
@@ -75,7 +74,7 @@ func runLinker(args []string, stdout, stderr io.Writer) (status int, ok bool) {
 	return l.run(), true
 }
 
-// linkFlags are the flags of ld, each the only argument. Others are those of the linker.
+// linkFlags are the flags of ld. Each must be the only argument; all others go to the linker.
 var linkFlags = []string{"-h", "--help", "--print-dir"}
 
 func (l *link) run() int {
@@ -102,10 +101,10 @@ func (l *link) run() int {
 		return exitError
 	}
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, linkingVar+"=") })
-	seen = append(seen, fileID(l.program)+"/"+filepath.Base(l.program)) // some are compilers by another name
+	seen = append(seen, fileID(l.program)+"/"+filepath.Base(l.program)) // a compiler may have several names
 	env = append(env, linkingVar+"="+strings.Join(seen, " ")+"\n"+absolute(names))
 	for _, name := range names {
-		before, _ := os.Stat(name) // there may be none
+		before, _ := os.Stat(name) // may not exist
 		l.outputs = append(l.outputs, &linkOutput{name, before})
 	}
 	signals := make(chan os.Signal, 1)
@@ -126,7 +125,7 @@ func (l *link) run() int {
 		}
 	}
 	argv := append([]string{l.program}, l.args...)
-	if within && copies.dir == "" { // the outer cfi2sframe converts
+	if within && copies.dir == "" { // the outer cfi2sframe converts the output
 		return l.cannot(syscall.Exec(l.program, argv, env))
 	}
 	state, last, err := execute(l.program, argv, env, signals)
@@ -161,14 +160,14 @@ func (l *link) find(s *linker.Search) (err error) {
 	return nil
 }
 
-// cannot reports that the program cannot be run.
+// cannot prints that the program cannot be run.
 func (l *link) cannot(err error) int {
 	complain(l.stderr, l.program, fmt.Errorf("cannot be run: %w", outfile.Plain(err)))
 	return exitError
 }
 
-// running returns the IDs of programs that must not be run, because they would run cfi2sframe without end: cfi2sframe,
-// and if another cfi2sframe already links these outputs (within), all programs between.
+// running returns the IDs of programs that would recurse endlessly: cfi2sframe itself and, if an outer cfi2sframe
+// already links these outputs (within), every program between the two.
 func running(outputs []string) (seen []string, within bool) {
 	ids, of, _ := strings.Cut(os.Getenv(linkingVar), "\n")
 	if within = ids != "" && of == absolute(outputs); within {
@@ -187,7 +186,7 @@ func fileID(path string) string {
 	return ""
 }
 
-// absolute returns the paths of outputs, one in a line. Outputs of several directories can have the same name.
+// absolute returns the absolute paths of outputs, one per line: outputs in different directories may share a name.
 func absolute(names []string) string {
 	paths := slices.Clone(names)
 	for i, name := range paths {
@@ -198,10 +197,10 @@ func absolute(names []string) string {
 	return strings.Join(paths, "\n")
 }
 
-// linkRefused are flags of conversions that make no sense in the environment.
+// linkRefused lists flags that are rejected in CFI2SFRAME_FLAGS.
 var linkRefused = []string{"output", "dry-run", "recursive", "skip-status", "report-file", "version", "help"}
 
-// settings returns the settings in the environment.
+// settings parses CFI2SFRAME_FLAGS.
 func (l *link) settings(names []string) (*conversion, error) {
 	args, err := linker.Split(os.Getenv(flagsVar))
 	if err != nil {
@@ -231,11 +230,11 @@ func (l *link) settings(names []string) (*conversion, error) {
 	}
 	s.to.NoSync = true // the link can be repeated
 	l.lenient, s.skip = s.skip, true
-	s.Update = !s.Force // GNU ld may have merged sections that only some of the objects have
+	s.Update = !s.Force // GNU ld may have merged sections of only some objects
 	return s, s.distinct(l.stdout, l.stderr)
 }
 
-// inputCopies are copies of inputs, without .sframe, in a temporary directory.
+// inputCopies holds copies of inputs, without .sframe, in a temporary directory.
 type inputCopies struct{ dir string }
 
 func (c *inputCopies) remove() {
@@ -244,8 +243,8 @@ func (c *inputCopies) remove() {
 	}
 }
 
-// make lets the linker read copies of the objects and archives that have an .sframe. The arguments are those of the
-// linker without response files. The error is a signalError after a signal.
+// make replaces arguments that name objects or archives with an .sframe by copies. Response files must be expanded.
+// After a signal, the error is a signalError.
 func (c *inputCopies) make(l *link, args, outputs []string, signals <-chan os.Signal) error {
 	opt := files.Options{Work: files.Remove(""), Run: convert.Run{SkipUnsupported: true}, NoSync: true}
 	changed := slices.Clone(args)
@@ -258,14 +257,14 @@ func (c *inputCopies) make(l *link, args, outputs []string, signals <-chan os.Si
 		opt.DryRun = true
 		res, err := files.Convert(context.Background(), in.Path, "", opt)
 		if err != nil || res.Stays != "" {
-			continue // the linker reports what is wrong with the file
+			continue // the linker reports the problem
 		}
 		if c.dir == "" {
 			if c.dir, err = os.MkdirTemp("", "cfi2sframe-ld-"); err != nil {
 				return outfile.Plain(err)
 			}
 		}
-		sub := filepath.Join(c.dir, strconv.Itoa(in.Index)) // so that the name of the copy is that of the input
+		sub := filepath.Join(c.dir, strconv.Itoa(in.Index)) // so that the copy has the name of the input
 		if err := os.Mkdir(sub, 0o700); err != nil {
 			return outfile.Plain(err)
 		}
@@ -286,7 +285,7 @@ func (c *inputCopies) make(l *link, args, outputs []string, signals <-chan os.Si
 	return outfile.Plain(os.WriteFile(response, []byte(linker.Quote(changed)), 0o600))
 }
 
-// execute runs a program and waits for it. It passes signals to the program, and returns the last one, or 0.
+// execute runs a program and waits for it. It forwards signals to the program, and returns the last one, or 0.
 func execute(program string, argv, env []string, signals <-chan os.Signal) (syscall.WaitStatus, syscall.Signal, error) {
 	files := []*os.File{os.Stdin, os.Stdout, os.Stderr}
 	p, err := os.StartProcess(program, argv, &os.ProcAttr{Env: env, Files: files})
@@ -315,15 +314,15 @@ func execute(program string, argv, env []string, signals <-chan os.Signal) (sysc
 	}
 }
 
-// die ends cfi2sframe by the signal that ended the linker, without the handlers of Go's runtime, which would report a
-// crash, and without a core file.
+// die ends cfi2sframe by the signal that ended the linker. It bypasses the handlers of the Go runtime, which would
+// report a crash, and writes no core file.
 func die(s syscall.Signal) int {
 	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	var fallback [64]byte // a struct sigaction of zeros: SIG_DFL
 	const setSize = 8     // bytes of a sigset_t
 	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(s), uintptr(unsafe.Pointer(&fallback)), 0, setSize, 0, 0)
 	_ = unix.Kill(unix.Getpid(), s)
-	time.Sleep(time.Second) // until it arrives
+	time.Sleep(time.Second) // until the signal arrives
 	return 128 + int(s)     // as shells do
 }
 
@@ -356,7 +355,7 @@ func (l *link) convertOne(ctx context.Context, s *conversion, o *linkOutput) int
 	s.files = []string{o.path}
 	w := &work{console: console{stdout: l.stdout, stderr: l.stderr}, settings: s}
 	status := w.run(ctx)
-	if w.tally.stay[convert.NoRoom] > 0 && !l.lenient { // again, for the error
+	if w.tally.stay[convert.NoRoom] > 0 && !l.lenient { // convert again, to get the error
 		s.skip = false
 		w = &work{console: console{stdout: l.stdout, stderr: l.stderr}, settings: s}
 		status = w.run(ctx)
@@ -381,7 +380,7 @@ func (l *link) convertOne(ctx context.Context, s *conversion, o *linkOutput) int
 	return exitDone
 }
 
-// made reports whether the linker has made or changed the file.
+// made reports whether the linker created or changed the file.
 func (o *linkOutput) made() bool {
 	after, err := os.Stat(o.path)
 	if err != nil || !after.Mode().IsRegular() {
@@ -407,15 +406,15 @@ func (o *linkOutput) remove() error {
 func (l *link) discard() {
 	for _, o := range l.outputs {
 		if o.made() {
-			_ = o.remove() // linkers that fail report no error of this either
+			_ = o.remove() // a failing linker does not report this either
 		}
 	}
 }
 
-// incremental is the section of gold's outputs that gold may change in the next link.
+// incremental is the section that gold writes to outputs that it may change in the next link.
 const incremental = ".gnu_incremental_inputs"
 
-// convertible reports whether a file is a program or library that the linker does not change later.
+// convertible reports whether a file is a program or library that no later link changes in place.
 func convertible(path string) bool {
 	file, info, err := outfile.OpenRegular(path)
 	if err != nil {
@@ -432,11 +431,11 @@ func convertible(path string) bool {
 	return elf.Type(f.Type) == elf.ET_EXEC || elf.Type(f.Type) == elf.ET_DYN
 }
 
-// linkersDir returns the directory with links to cfi2sframe by the names of linkers.
+// linkersDir returns the directory with links to cfi2sframe that are named like linkers.
 func linkersDir() (string, error) {
 	exe, err := os.Executable()
 	if err == nil {
-		_, err = os.Stat(exe) // it may have been replaced since
+		_, err = os.Stat(exe) // it may have been replaced since the start
 	}
 	if err != nil {
 		return "", err

@@ -19,7 +19,7 @@ import (
 	"cfi2sframe/internal/outfile"
 )
 
-// Exit statuses of all verbs; exitStatuses says the same in words.
+// Exit statuses of all verbs. exitStatuses describes them for help.
 const (
 	exitDone      = 0
 	exitError     = 1
@@ -30,7 +30,7 @@ const (
 	exitSkipped   = 4
 )
 
-// exitStatuses are the meanings of the first statuses of a verb, from 0.
+// exitStatuses describes the statuses of each verb, from 0 on.
 var exitStatuses = map[string][]string{
 	"check":  {"all sections are correct", "a mismatch", "wrong usage, or another error"},
 	"diff":   {"no difference", "a difference", "wrong usage, or another error"},
@@ -38,7 +38,7 @@ var exitStatuses = map[string][]string{
 	"ld":     {"linked, and converted if possible", "error, or that of the linker", "wrong usage", "less than required"},
 }
 
-// statusesOf returns the meanings of the exit statuses of a verb. Flags that it has tell the last.
+// statusesOf describes the exit statuses of a verb. The last ones depend on its flags.
 func statusesOf(cmd *cobra.Command) string {
 	words := slices.Clone(exitStatuses[cmd.Name()])
 	if words == nil {
@@ -68,8 +68,8 @@ func main() {
 	os.Exit(run(interruptible(), os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// interruptible returns a context that ends with the first signal that asks cfi2sframe to end. A second one ends
-// cfi2sframe even if it waits for a pipe, and leaves no temporary files.
+// interruptible returns a context that is canceled by the first termination signal. The second ends cfi2sframe even
+// while it waits for a pipe, and leaves no temporary files.
 func interruptible() context.Context {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)
@@ -91,16 +91,15 @@ func interruptible() context.Context {
 	return ctx
 }
 
-// A signalError is the signal that ended a context.
+// A signalError is the signal that canceled a context.
 type signalError syscall.Signal
 
 func (s signalError) Error() string { return "interrupted" }
 
-// Is makes errors.Is find it as the end of a context.
+// Is makes errors.Is match context.Canceled.
 func (s signalError) Is(err error) bool { return err == context.Canceled }
 
-// interruptedStatus returns the exit status of a run that was ended by a signal, as shells have it for a process that
-// does not catch it.
+// interruptedStatus returns 128 plus the number of the signal, as shells do.
 func interruptedStatus(ctx context.Context) int {
 	var s signalError
 	if errors.As(context.Cause(ctx), &s) {
@@ -109,7 +108,7 @@ func interruptedStatus(ctx context.Context) int {
 	return exitError
 }
 
-// interrupted reports for files that a signal came before them, and returns the exit status.
+// interrupted prints which files were not processed because of a signal, and returns the exit status.
 func interrupted(ctx context.Context, stderr io.Writer, files []string, what string) int {
 	for _, f := range files {
 		complain(stderr, f, errors.New("interrupted, "+what))
@@ -117,7 +116,7 @@ func interrupted(ctx context.Context, stderr io.Writer, files []string, what str
 	return interruptedStatus(ctx)
 }
 
-// complain prints an error of a file or of a part of the run.
+// complain prints an error about a file or a part of the run.
 func complain(w io.Writer, about string, err error) {
 	if about == "" {
 		about = `""`
@@ -125,7 +124,7 @@ func complain(w io.Writer, about string, err error) {
 	fmt.Fprintf(w, "cfi2sframe: %s: %s\n", report.Printable(about), report.PrintableMessage(err.Error()))
 }
 
-// An output is a stream or file with errors that name it.
+// An output is a writer whose errors name it.
 type output struct {
 	io.Writer
 	name string

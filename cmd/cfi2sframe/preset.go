@@ -17,10 +17,10 @@ import (
 type preset struct {
 	name string
 	convert.Format
-	share bool             // it reads shared FRE lists in either byte order
-	also  []convert.Format // other formats that it reads
-	linux convert.Linux    // what it is, if it is Linux
-	// noPCMask says that sframe_find_fre of its libsframe finds wrong rows in PC-mask FDEs, or none.
+	share bool             // reads shared FRE lists in either byte order
+	also  []convert.Format // other formats it reads
+	linux convert.Linux    // which part of Linux, if any
+	// noPCMask is set if sframe_find_fre of its libsframe finds no rows, or wrong ones, in PC-mask FDEs.
 	noPCMask bool
 }
 
@@ -30,37 +30,37 @@ var (
 	v3      = convert.Format{Version: sframe.V3}
 )
 
-// presets are the readers that --for knows by name. docs/readers.md explains them.
+// presets are the readers that --for accepts. See docs/readers.md.
 var presets = []preset{
-	// glibc 2.42 and later, built with --enable-sframe: V2 only. It looks for the outermost frame where there is no
-	// row, and gives up at a row without words.
+	// glibc 2.42 and later, built with --enable-sframe: V2 only. It takes code without a row for the outermost frame,
+	// and fails at rows without data words.
 	{name: "glibc", Format: v2, share: true, also: []convert.Format{v2PCRel}},
-	// The series for deferred unwinding takes V3 only, sorted, with start addresses from their own fields.
+	// The patches for deferred unwinding accept only V3, sorted, with start addresses relative to their own fields.
 	{name: "linux", Format: v3, share: true, linux: convert.LinuxUser},
-	{name: "perf", Format: v3, share: true, linux: convert.LinuxUser}, // with the same series
-	// The series for live patches of arm64 kernels has no case for flexible FDEs; see convert.Linux.
+	{name: "perf", Format: v3, share: true, linux: convert.LinuxUser}, // needs the same patches
+	// The patches for arm64 live patching do not handle flexible FDEs; see convert.Linux.
 	{name: "linux-kernel", Format: v3, share: true, linux: convert.LinuxKernel},
 	{name: "linux-module", Format: v3, share: true, linux: convert.LinuxModule},
-	// The only version that 2.40 knows.
+	// 2.40 knows no other version.
 	{name: "binutils-2.40", Format: convert.Format{Version: sframe.V1}},
-	// "decode failure" with flag 0x4; rows without words are misread as FP-1.
+	// "decode failure" with flag 0x4; rows without data words are misread as FP-1.
 	{name: "binutils-2.41", Format: v2, noPCMask: true},
 	{name: "binutils-2.42", Format: v2, noPCMask: true},
 	{name: "binutils-2.43", Format: v2, noPCMask: true},
 	{name: "binutils-2.44", Format: v2, noPCMask: true},
-	// Errata 1 is what its assembler writes, and what its linker merges. Errata 2 came after it.
+	// Its assembler writes errata 1, which its linker merges. Errata 2 is newer.
 	{name: "binutils-2.45", Format: v2PCRel, also: []convert.Format{v2}},
 	// The linker merges V3 only, and libsframe finds wrong rows in V2 without flag 0x4.
 	{name: "binutils-2.46", Format: v3, also: []convert.Format{v2PCRel}},
 	{name: "binutils-2.47", Format: v3, also: []convert.Format{v2PCRel}},
-	// DataDog's: flag 0x4 is refused.
+	// DataDog's reader rejects flag 0x4.
 	{name: "java-profiler", Format: v2},
 }
 
 // presetNames lists all presets.
 var presetNames = namesOf(presets)
 
-// namesOf lists presets, releases of binutils by the first and the last.
+// namesOf lists presets. Consecutive releases of binutils become a range.
 func namesOf(some []preset) string {
 	var names []string
 	for i, p := range some {
@@ -76,9 +76,9 @@ func namesOf(some []preset) string {
 	return strings.Join(names, ", ")
 }
 
-// readersOf lists the presets whose readers read a format.
+// readersOf lists the readers of a format.
 func readersOf(f convert.Format) string {
-	if l, ok := f.Version.Layout(); ok && l.PCRel { // all sections of this version have both
+	if l, ok := f.Version.Layout(); ok && l.PCRel { // implied by this version
 		f.PCRel, f.Outermost = false, false
 	}
 	unable := func(p preset) bool {
@@ -106,12 +106,12 @@ func findPreset(reader string) (preset, error) {
 	return preset{}, fmt.Errorf("--for %q is not known; use one of %s", reader, presetNames)
 }
 
-// apply sets the flags that a preset stands for, and refuses flags that contradict it.
+// apply sets the flags of a preset, and rejects flags that contradict it.
 func (p *preset) apply(flags *pflag.FlagSet) error {
 	l, _ := p.Version.Layout()
 	for _, f := range []struct {
 		name, value string
-		set         bool // by a flag: V3 always has it
+		set         bool // by a flag; always in V3
 	}{
 		{"format", strconv.Itoa(int(p.Version)), true},
 		{"pcrel", strconv.FormatBool(p.PCRel || l.PCRel), !l.PCRel},

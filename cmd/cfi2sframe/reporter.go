@@ -13,21 +13,21 @@ import (
 	"cfi2sframe/internal/outfile"
 )
 
-// A reporter writes the report. It has arrived before its files are replaced. The file of --report-file is replaced
-// last.
+// A reporter writes the report. The report on a file is flushed before the file is replaced. The file of --report-file
+// is replaced last.
 type reporter struct {
 	out   *bufio.Writer
-	to    io.Writer          // where out leads
+	to    io.Writer          // destination of out
 	file  *outfile.File      // the same for --report-file, or nil
-	html  bool               // it is a page of all files, which is written at the end
+	html  bool               // one page on all files, written at the end
 	pages []*report.Coverage // of this page
 	sync  bool               // wait until the file is on the disk
-	said  bool               // it is not empty
+	said  bool               // the report is not empty
 	rows  int                // lines of the list of files
-	ended bool               // its end is written
+	ended bool               // the last lines are written
 }
 
-// openReport opens the report, which goes to a stream, with its name in errors, without --report-file.
+// openReport opens the report. Without --report-file it goes to the stream, which errors call by name.
 func openReport(r *reporting, stream io.Writer, name string, noSync bool) (*reporter, error) {
 	out := &reporter{to: stream, sync: !noSync}
 	if r.file != "" {
@@ -51,7 +51,7 @@ func (r *reporter) close() {
 	}
 }
 
-// flush makes sure that everything so far has arrived.
+// flush writes everything so far, and reports errors.
 func (r *reporter) flush() error {
 	err := r.out.Flush()
 	if f, ok := r.to.(*os.File); ok && err == nil {
@@ -60,7 +60,7 @@ func (r *reporter) flush() error {
 	return outfile.Plain(err)
 }
 
-// finish ends the report with some lines. Then it only needs its name. A page is written anew each time.
+// finish writes the last lines of the report; only the rename remains. A page is written again on each call.
 func (r *reporter) finish(line string) error {
 	r.ended = true
 	if r.html && r.file != nil {

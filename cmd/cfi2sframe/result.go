@@ -8,13 +8,13 @@ import (
 	"cfi2sframe/internal/files"
 )
 
-// A least has the values of --min-coverage and --min-unwindable, in percent.
+// least holds the values of --min-coverage and --min-unwindable, in percent.
 type least struct{ coverage, unwindable float64 }
 
-// any reports whether one of them is set.
+// any reports whether a minimum is set.
 func (l *least) any() bool { return l.coverage > 0 || l.unwindable > 0 }
 
-// short says which of them the amounts do not reach, or returns "". Code without a caller counts as covered.
+// short returns a message if the amounts are below a minimum, or "". Code without a caller counts as covered.
 func (l *least) short(a *report.Amounts) string {
 	below := func(what string, got, want float64) string {
 		return fmt.Sprintf("%s %s is below %v %%", what, report.Percentage(got), want)
@@ -28,14 +28,14 @@ func (l *least) short(a *report.Amounts) string {
 	return ""
 }
 
-// A result has the reports on a converted file.
+// A result holds the reports on a converted file.
 type result struct {
 	coverage []*report.Coverage // of the file, or of members of an archive
 	attached *report.Check
-	printed  bool // the error of the file
+	printed  bool // the error of the file was printed
 }
 
-// options returns the options for a file whose reports the result gets.
+// options returns the options for a file. Its reports are added to the result.
 func (r *result) options(s *conversion, path string) files.Options {
 	opt := s.to
 	opt.Work, opt.Run.SkipUnsupported = s.work(), s.skips(path)
@@ -67,7 +67,7 @@ func (r *result) options(s *conversion, path string) files.Options {
 	return opt
 }
 
-// name names the input and the output in the reports, after the conversion.
+// name sets the names of input and output in the reports, after the conversion.
 func (r *result) name(j *files.Job) {
 	if j.Result == nil {
 		return

@@ -11,7 +11,7 @@ import (
 	"cfi2sframe/internal/outfile"
 )
 
-// reportOn reports on a file. Some errors appear only when the report is flushed.
+// reportOn reports on a file. Some write errors appear only on flush.
 func (w *work) reportOn(j *files.Job) error {
 	if j.Result == nil { // another name of a file
 		return nil
@@ -56,7 +56,7 @@ func (w *work) json(j *files.Job) error {
 		}
 	}
 	for _, k := range res.Kept {
-		if k.Reason == convert.Current || k.Reason == convert.NoRows { // the coverage has these
+		if k.Reason == convert.Current || k.Reason == convert.NoRows { // the coverage report includes these
 			continue
 		}
 		name := in
@@ -79,14 +79,14 @@ func whyKept(k convert.Kept) string {
 	return k.Why.Error()
 }
 
-// shortList is how many gaps the text report lists without -v.
+// shortList is the number of gaps that the text report lists without -v.
 const shortList = 10
 
 // text reports on a file in text. Members of an archive are listed with -v only.
 func (w *work) text(j *files.Job) error {
 	in, res, reports := j.In, j.Result, w.results[j]
 	if res.Stays != "" && w.all > 1 && !w.settings.verbose && res.DebugFile == "" && len(res.PassedOver) == 0 {
-		return nil // the last lines count it
+		return nil // the summary counts it
 	}
 	coverage, gaps := reports.coverage, shortList
 	if w.settings.verbose {
@@ -137,10 +137,10 @@ func (w *work) text(j *files.Job) error {
 	return nil
 }
 
-// lists reports whether the text report is a list with a line for each file.
+// lists reports whether the text report has one line per file.
 func (w *work) lists() bool { return w.settings.form == "text" && w.many && !w.settings.verbose }
 
-// columns of the list. Names come last, as they can be long.
+// columns is the format of the list. Names are last because they can be long.
 const columns = "%11s %14s %12s  %s\n"
 
 // row adds a file to the list.
@@ -161,7 +161,7 @@ func (w *work) readers() string {
 	return readersOf(convert.Format{Version: w.settings.Version, PCRel: w.settings.PCRel, Outermost: w.settings.Outermost})
 }
 
-// kept reports unchanged members of an archive: how many for which reason, or each with -v.
+// kept reports unchanged members of an archive: each with -v, otherwise their number by reason.
 func (w *work) kept(name string, members []convert.Kept) {
 	reasons := make(map[string]int)
 	for _, k := range members {

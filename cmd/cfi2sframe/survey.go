@@ -15,7 +15,7 @@ import (
 	"cfi2sframe/internal/outfile"
 )
 
-// A sumWork is the common part of the verbs with one report on all files: survey and merge.
+// sumWork is the common part of survey and merge, which write one report on all files.
 type sumWork struct {
 	console
 	reporting

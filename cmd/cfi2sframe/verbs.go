@@ -34,7 +34,7 @@ func isVerb(args []string) bool {
 	return len(args) > 0 && slices.Contains(strings.Fields(verbNames), args[0])
 }
 
-// verbs returns the commands of all verbs. They are made when they are needed: it takes time.
+// verbs returns the commands of all verbs. They are built on first use because that takes time.
 func (c *call) verbs() []*cobra.Command {
 	if c.made == nil {
 		c.made = []*cobra.Command{
@@ -79,8 +79,8 @@ func (c *call) root() *cobra.Command {
 	return root
 }
 
-// execute runs a command line, and returns the command it was for. The root has the verbs only if the first argument is
-// one: cobra would also find them later.
+// execute runs a command line, and returns its command. The verbs are added to the root only if the first argument is
+// one: cobra would also match later arguments.
 func (c *call) execute(root *cobra.Command, args []string) (*cobra.Command, error) {
 	if len(args) > 0 && (isVerb(args) || strings.HasPrefix(args[0], cobra.ShellCompRequestCmd)) {
 		root.SetHelpCommand(c.verb("help"))
@@ -101,7 +101,8 @@ func (c *call) verb(name string) *cobra.Command {
 //go:embed help/*.txt
 var helpFiles embed.FS
 
-// newCommand returns a command. Each line of usage is one of its forms. Most have more help in a file.
+// newCommand returns a command. Each line of usage is one form. The rest of the help comes from help/NAME.txt, if it
+// exists.
 func newCommand(usage, short string) *cobra.Command {
 	cmd := &cobra.Command{Use: usage, Short: short, Args: cobra.ArbitraryArgs}
 	text, _ := helpFiles.ReadFile("help/" + cmd.Name() + ".txt")
@@ -141,7 +142,7 @@ func flagError(_ *cobra.Command, err error) error {
 	return err
 }
 
-// list joins words as a sentence has them.
+// list joins words as in a sentence: a, b or c.
 func list(words []string, last string) string {
 	n := len(words) - 1
 	if n < 1 {
@@ -182,7 +183,7 @@ func (c *call) completionCommand() *cobra.Command {
 	return cmd
 }
 
-// linkCommand returns the verb ld. runLinker handles most of its command lines before.
+// linkCommand returns the verb ld. runLinker has already handled most of its command lines.
 func (c *call) linkCommand() *cobra.Command {
 	cmd := newCommand("ld PROGRAM ARG...\nld -- ARG...\nld --print-dir", "link, then convert")
 	cmd.DisableFlagParsing = true

@@ -5,11 +5,11 @@ import (
 	"runtime/debug"
 )
 
-// version is what a release is built with, as in
+// version is set when a release is built:
 //
 //	go build -ldflags '-X main.version=1.2' ./cmd/cfi2sframe
 //
-// Otherwise Go makes a version from the repository's tags and commits.
+// Otherwise Go derives a version from the repository's tags and commits.
 var version string
 
 // thisVersion returns the name and the version of this program.

@@ -29,19 +29,19 @@ type work struct {
 	console
 	settings      *conversion
 	batch         files.Batch
-	results       map[*files.Job]*result // of the batch, and of files that it has begun
+	results       map[*files.Job]*result // for jobs of the batch, and for jobs announced early
 	report        *reporter
 	tally         tally // of finished files
 	errors, short int   // files that failed, and files with too little coverage
 	all           int   // files
 	many          bool  // several files
 	interrupted   bool
-	machine       bool // a file failed because the machine did
+	machine       bool // a file failed because of a system error
 }
 
 // begin opens the report.
 func (w *work) begin() (err error) {
-	signal.Ignore(syscall.SIGPIPE) // if the reader of a report ends, that is an error like others
+	signal.Ignore(syscall.SIGPIPE) // a closed pipe is an ordinary write error
 	stream, name := w.settings.stream(w.stdout, w.stderr)
 	if w.report, err = openReport(&w.settings.reporting, stream, name, w.settings.to.NoSync); err != nil {
 		complain(w.stderr, "report", err)
@@ -67,7 +67,7 @@ func (w *work) run(ctx context.Context) int {
 	if w.batch.Workers = w.workers(); w.batch.Workers > 1 {
 		heap.PrepareMany()
 	}
-	next := 0 // to begin
+	next := 0 // to announce
 	for i, in := range w.settings.files {
 		if w.interrupted {
 			w.failed(in, context.Canceled)
@@ -91,8 +91,8 @@ func (w *work) run(ctx context.Context) int {
 	return w.end(ctx, w.summary(&w.tally))
 }
 
-// workers returns how many threads convert files at the same time. Files are converted one after the other if one of
-// them may be read for another, or if there is a limit for the pages of all.
+// workers returns the number of threads that convert files. Files are converted one at a time if one may be the debug
+// file of another, or if all share the limits of a page.
 func (w *work) workers() int {
 	s := w.settings
 	debug := s.to.DebugLinkUpdate != "" || s.debugFile != "" && s.inPlace
@@ -113,14 +113,14 @@ func (w *work) announce(ctx context.Context, in string) {
 	}
 }
 
-// end ends the report with some lines, and returns the exit status.
+// end writes the last lines of the report, and returns the exit status.
 func (w *work) end(ctx context.Context, lines string) int {
 	r := w.report
 	var err error
 	if !r.ended && (r.file != nil || !w.interrupted) {
 		err = r.finish(lines)
 	}
-	if err == nil && (r.said || w.errors == 0) { // otherwise it would report nothing
+	if err == nil && (r.said || w.errors == 0) { // otherwise the report is empty
 		err = r.commit()
 	}
 	if err != nil {
@@ -146,7 +146,7 @@ func (w *work) status(ctx context.Context) int {
 	return exitDone
 }
 
-// stopped counts files that no other message names, after the report has failed.
+// stopped prints how many files no other message names, after the report has failed.
 func (w *work) stopped(left int) {
 	if n := w.tally.done; n > 0 && !w.settings.to.DryRun {
 		fmt.Fprintf(w.stderr, "cfi2sframe: files that are replaced nevertheless: %d\n", n)
@@ -156,8 +156,8 @@ func (w *work) stopped(left int) {
 	}
 }
 
-// put reports on the files of the batch, and then replaces them; if the report fails, nothing is written. It returns
-// the error of the report, which ends the run.
+// put reports on the files of the batch, then replaces them. If the report fails, no file is replaced, and the error
+// ends the run.
 func (w *work) put(ctx context.Context, last bool) error {
 	defer func() {
 		for _, j := range w.batch.Jobs {
@@ -175,7 +175,7 @@ func (w *work) put(ctx context.Context, last bool) error {
 		}
 	}
 	w.batch.Commit(ctx)
-	var kept []*files.Job // not replaced, though the report is on them
+	var kept []*files.Job // reported, but then not replaced
 	for _, j := range w.batch.Jobs {
 		if j.Err != nil && !w.results[j].printed && broken == nil {
 			kept = append(kept, j)
@@ -200,14 +200,14 @@ func (w *work) put(ctx context.Context, last bool) error {
 	return broken
 }
 
-// correct adds to the file of the report that some of its files were not replaced.
+// correct adds to --report-file which reported files were not replaced.
 func (w *work) correct(kept []*files.Job) error {
 	r := w.report
 	switch {
 	case r.file == nil || r.file.Stream():
-		return nil // standard error has it
+		return nil // standard error says so
 	case w.tally.done == 0 && len(w.tally.stay) == 0 && w.short == 0:
-		r.said = false // nothing is left to be reported
+		r.said = false // nothing is left to report
 		return nil
 	}
 	for _, j := range kept {
@@ -226,7 +226,7 @@ func (w *work) correct(kept []*files.Job) error {
 				c.Warnings = append(c.Warnings, "not replaced: "+why)
 			}
 		case "text":
-			fmt.Fprintf(r.out, "%s: not replaced: %s\n", report.Printable(j.In), why) // errors come with the flush
+			fmt.Fprintf(r.out, "%s: not replaced: %s\n", report.Printable(j.In), why) // flush returns the error
 		}
 	}
 	if r.ended {
@@ -235,7 +235,7 @@ func (w *work) correct(kept []*files.Job) error {
 	return r.flush()
 }
 
-// say reports on the files of the batch, and prints their errors so far, in their order.
+// say reports on the files of the batch and prints their errors so far, in order.
 func (w *work) say(last bool) (broken error) {
 	ready := w.tally
 	ready.stay = maps.Clone(ready.stay)
@@ -252,18 +252,18 @@ func (w *work) say(last bool) (broken error) {
 			w.printError(j)
 		}
 	}
-	// If the report is a file or a page, all of it is written before the last files are replaced.
+	// A report file or page is complete before the last files are replaced.
 	if last && (w.report.file != nil || w.settings.form == "html") {
 		broken = cmp.Or(broken, w.report.finish(w.summary(&ready)))
 	}
 	return cmp.Or(broken, w.report.flush())
 }
 
-// reportRefused reports on a file with too little coverage, and prints what costs most.
+// reportRefused reports on a file with too little coverage, and prints the largest gaps.
 func (w *work) reportRefused(j *files.Job) error {
 	w.report.said = true
 	var err error
-	if !w.lists() { // otherwise the error has the share
+	if !w.lists() { // a list has no row for it; the error says the percentage
 		err = w.reportOn(j)
 	}
 	err = cmp.Or(err, w.report.flush())
@@ -273,7 +273,7 @@ func (w *work) reportRefused(j *files.Job) error {
 	return err
 }
 
-// printError prints the error of a file, if it has one, once.
+// printError prints the error of a file, if any, and only once.
 func (w *work) printError(j *files.Job) {
 	if r := w.results[j]; j.Err != nil && !r.printed {
 		r.printed = true
@@ -316,13 +316,13 @@ func (w *work) failed(in string, err error) {
 	complain(w.stderr, in, err)
 }
 
-// A console is where a verb prints.
+// A console has the output streams of a verb.
 type console struct{ stdout, stderr io.Writer }
 
 // A tally counts finished files.
 type tally struct {
 	done           int                    // changed files
-	report.Amounts                        // of these
+	report.Amounts                        // of changed files
 	size           uint64                 // of their .sframe
 	stay           map[convert.Reason]int // unchanged files
 }
@@ -362,7 +362,7 @@ func (t *tally) skipped() int {
 	return n
 }
 
-// text sums up all files. Files that are not counted are called rest.
+// text summarizes all files. Files that are not in the tally are called rest.
 func (t *tally) text(all int, rest string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d files: %d done, ", all, t.done)
@@ -385,9 +385,9 @@ func reasons(what string, counts map[convert.Reason]int) string {
 	return b.String()
 }
 
-// walk returns paths with directories replaced by their regular files, in the order of their names, and the number of
-// errors, which it prints. It does not follow symbolic links, enter other file systems such as /proc, or return an
-// earlier report that this run replaces.
+// walk replaces directories by the regular files below them, sorted by name. It prints errors, and returns their
+// number. It does not follow symbolic links, enter other file systems such as /proc, or return an earlier report that
+// this run replaces.
 func (c *call) walk(paths []string, to *destination, quiet bool) (found []string, failed int) {
 	fail := func(name string, err error) {
 		complain(c.stderr, name, outfile.Plain(err))
@@ -395,11 +395,11 @@ func (c *call) walk(paths []string, to *destination, quiet bool) (found []string
 	}
 	for _, path := range paths {
 		info, err := os.Stat(path)
-		if path == files.Stdin || err != nil || !info.IsDir() { // errors are reported when it is opened
+		if path == files.Stdin || err != nil || !info.IsDir() { // opening it reports the error
 			found = append(found, path)
 			continue
 		}
-		// With the separator, a symbolic link means its directory.
+		// With a trailing separator, a symbolic link is followed to its directory.
 		err = filepath.WalkDir(path+string(filepath.Separator), func(name string, d fs.DirEntry, err error) error {
 			switch {
 			case c.ctx.Err() != nil:
@@ -424,7 +424,7 @@ func (c *call) walk(paths []string, to *destination, quiet bool) (found []string
 			}
 			return nil
 		})
-		if err != nil { // the context has ended
+		if err != nil { // the context was canceled
 			found = append(found, path)
 		}
 	}

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package linker has what a program needs that runs in place of a linker: it reads a linker's arguments, finds the
-// linker that a compiler would have run, and makes the directory in which compilers find this program.
+// Package linker lets a program run in place of a linker. It parses the arguments, finds the linker that the compiler
+// would have run, and creates the directory in which compilers find this program.
 package linker
 
 import (
@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// maxExpanded bounds the number of response files, because a file can name itself. GNU's libiberty has this limit.
+// maxExpanded bounds the number of response files, because a file can include itself. GNU libiberty has the same limit.
 const maxExpanded = 2000
 
 // Expand returns the arguments with response files (@FILE) replaced by their contents. If a file cannot be read, the
@@ -25,7 +25,7 @@ func Expand(args []string) []string {
 		if name, ok := strings.CutPrefix(arg, "@"); ok && left > 0 {
 			if b, err := os.ReadFile(name); err == nil {
 				left--
-				words, _ := Split(string(b)) // an open quote ends with the file
+				words, _ := Split(string(b)) // the end of the file closes a quote
 				args = append(words, args...)
 				continue
 			}
@@ -37,8 +37,8 @@ func Expand(args []string) []string {
 
 var errQuote = errors.New("a quote is not closed")
 
-// Split divides text into words as a shell does, with white space, quotes and backslashes, but without expansions. If a
-// quote is not closed, it returns the words and an error.
+// Split splits text into words like a shell, with quotes and backslashes but without expansions. If a quote is not
+// closed, it returns the words so far and an error.
 func Split(text string) ([]string, error) {
 	var words []string
 	var word strings.Builder
@@ -52,7 +52,7 @@ func Split(text string) ([]string, error) {
 			next := runes[i+1]
 			i++
 			in = true
-			if next == '\n' { // the line goes on
+			if next == '\n' { // line continuation
 				continue
 			}
 			if quote == '"' && !strings.ContainsRune("\"\\$`", next) {
@@ -83,8 +83,8 @@ func Split(text string) ([]string, error) {
 	return words, nil
 }
 
-// OwnScript reports whether the arguments of a linker, or of a compiler that links, have a linker script. Kernels and
-// boot loaders depend on its layout.
+// OwnScript reports whether the arguments of a linker or compiler name a linker script. Kernels and boot loaders depend
+// on its layout.
 func OwnScript(args []string) bool {
 	for _, arg := range args {
 		for _, a := range strings.Split(strings.TrimPrefix(arg, "-Wl,"), ",") {
@@ -103,14 +103,14 @@ func OwnScript(args []string) bool {
 	return false
 }
 
-// addressFlags begin with -T, but set the address of a section or segment.
+// addressFlags start with -T but set the address of a section or segment.
 var addressFlags = []string{"-Ttext", "-Tdata", "-Tbss", "-Ttext-segment", "-Trodata-segment", "-Tldata-segment"}
 
-// DefaultOutput is the name of the output without -o.
+// DefaultOutput is the output if -o is missing.
 const DefaultOutput = "a.out"
 
-// Outputs returns the possible names of the output for the arguments of a linker, or of a compiler that links. There
-// can be several: only the linker knows which arguments are values of others (-mllvm -opaque-pointers).
+// Outputs returns the possible outputs of a linker or compiler. There can be several, because only the linker knows
+// which arguments are values of other flags (-mllvm -opaque-pointers).
 func Outputs(args []string) []string {
 	var out []string
 	for i, arg := range args {

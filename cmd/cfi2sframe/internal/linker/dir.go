@@ -14,10 +14,10 @@ import (
 	"unicode"
 )
 
-// targets of cross compilers, whose linkers have these names as prefixes.
+// targets are the prefixes of cross linkers.
 var targets = []string{"x86_64-linux-gnu", "aarch64-linux-gnu", "s390x-linux-gnu"}
 
-// links returns the names of all links in the directory.
+// links returns the names of the links in the directory.
 func links() []string {
 	all := append([]string{Compiler}, Names...)
 	for _, target := range targets {
@@ -28,9 +28,9 @@ func links() []string {
 	return all
 }
 
-// Dir returns a directory with links to the program exe by the names of linkers, for -B of a compiler. It is the
-// installed one, libexec/cfi2sframe or lib/cfi2sframe beside exe's bin. If there is none, Dir makes one in the user's
-// cache. Its path has no blanks, which would divide CC="gcc -B$(...)".
+// Dir returns a directory for a compiler's -B, with links to exe that are named like linkers. It is the installed one
+// (libexec/cfi2sframe or lib/cfi2sframe next to bin) or a new one in the user's cache. Its path has no blanks, which
+// would split CC="gcc -B$(...)".
 func Dir(exe string) (string, error) {
 	for _, lib := range []string{"libexec", "lib"} {
 		dir := filepath.Join(filepath.Dir(exe), "..", lib, "cfi2sframe")
@@ -42,7 +42,7 @@ func Dir(exe string) (string, error) {
 	name := fmt.Sprintf("linkers-%x", sha256.Sum256([]byte(exe)))[:len("linkers-")+16]
 	cache, err := os.UserCacheDir()
 	if home := os.Getenv("HOME"); err == nil && os.Getenv("XDG_CACHE_HOME") == "" {
-		_, err = os.Stat(home) // may be missing, such as /nonexistent
+		_, err = os.Stat(home) // may not exist, such as /nonexistent
 	}
 	if err == nil {
 		err = noBlank(cache)
@@ -53,7 +53,7 @@ func Dir(exe string) (string, error) {
 			return dir, nil
 		}
 	}
-	// Builds often have no writable home.
+	// Builds often run without a writable home.
 	own := filepath.Join(os.TempDir(), "cfi2sframe-"+strconv.Itoa(os.Geteuid()))
 	ownErr := noBlank(own)
 	if ownErr == nil {
@@ -89,7 +89,7 @@ func installed(dir, exe string) bool {
 	return true
 }
 
-// private makes a directory that only the user can write to, or checks an existing one.
+// private creates a directory that only the user can write to, or checks an existing one.
 func private(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil && !os.IsExist(err) {
 		return err
@@ -105,7 +105,7 @@ func private(dir string) error {
 	return nil
 }
 
-// fill makes the links in a directory. Each is replaced atomically, so that other processes can use the directory.
+// fill creates the links in a directory. Each is replaced atomically because other processes may be using it.
 func fill(dir, exe string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

@@ -14,13 +14,13 @@ import (
 	"cfi2sframe/internal/inode"
 )
 
-// Names are the names by which compilers look for a linker in the directories of -B, including those for -fuse-ld=.
+// Names are the linkers that compilers look for in the directories of -B, including those for -fuse-ld=.
 var Names = []string{"ld", "ld.bfd", "ld.gold", "ld.lld", "ld.mold"}
 
-// Compiler is the link for build tools that link only by the path of a compiler.
+// Compiler is the link for build tools that only accept the path of a compiler as linker.
 const Compiler = "cc"
 
-// IsName reports whether a name is that of a linker, such as aarch64-linux-gnu-ld.bfd or ld.lld-14.
+// IsName reports whether name is a linker's, such as aarch64-linux-gnu-ld.bfd or ld.lld-14.
 func IsName(name string) bool {
 	base, _, _ := strings.Cut(name, ".")
 	return base == "ld" || strings.HasSuffix(base, "-ld")
@@ -29,13 +29,13 @@ func IsName(name string) bool {
 // A Search finds the linker that a compiler would have run.
 type Search struct {
 	Args []string            // of the linker, with response files expanded
-	Skip []string            // IDs of files that must not be run, such as this program; ID/NAME for one name of a file
+	Skip []string            // IDs of programs that must not be run, such as this one; ID/NAME excludes one name of a file
 	Env  func(string) string // the environment
 }
 
-// Find returns the path of the program of the given name or path. A path to this program stands for its last element.
-// Linkers are searched like in gcc (COMPILER_PATH, which gcc sets), like in clang (its directory, and that of the GCC
-// whose libraries it uses), and in PATH, for the target first; other programs only in PATH.
+// Find returns the path of a program. For a path to this program, it searches for the last element. Linkers are
+// searched for where gcc looks (COMPILER_PATH, which gcc sets), where clang looks (its own directory and that of the
+// GCC whose libraries it uses), and in PATH, the target's first; other programs only in PATH.
 func (s *Search) Find(name string) (string, error) {
 	if base := filepath.Base(name); base != name {
 		switch {
@@ -94,7 +94,7 @@ func (s *Search) names(name string) []string {
 	}
 	names = append(names, name)
 	if i := strings.LastIndex(name, "-ld"); i > 0 && native(name[:i]) {
-		names = append(names, name[i+1:]) // gcc -print-prog-name=ld finds the longer name in our directory
+		names = append(names, name[i+1:]) // gcc -print-prog-name=ld found the longer name in our directory
 	}
 	return names
 }
@@ -110,7 +110,7 @@ func (s *Search) libraries() []string {
 	return dirs
 }
 
-// triple returns the target of a GCC by its library directory, or "".
+// triple returns the target of a GCC from its library directory, or "".
 func triple(lib string) string {
 	target := filepath.Dir(filepath.Clean(lib))
 	if gcc := filepath.Base(filepath.Dir(target)); gcc != "gcc" && gcc != "gcc-cross" {
@@ -134,7 +134,7 @@ func (s *Search) triples() []string {
 	return all
 }
 
-// native reports whether a target is this machine.
+// native reports whether a target is the host.
 func native(triple string) bool {
 	var u unix.Utsname
 	machine, _, _ := strings.Cut(triple, "-")
@@ -149,13 +149,13 @@ func join(dir, name string) string {
 	return strings.TrimSuffix(dir, "/") + "/" + name
 }
 
-// runs reports whether a path is that of an executable program that is not skipped.
+// runs reports whether a path is an executable program that may be run.
 func (s *Search) runs(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().IsRegular() && unix.Access(path, unix.X_OK) == nil && !s.skips(path)
 }
 
-// skips reports whether a path is that of a program in s.Skip.
+// skips reports whether a program is in s.Skip.
 func (s *Search) skips(path string) bool {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -10,11 +10,12 @@ import (
 	"strings"
 )
 
-// refusing matches names of linkers that fail for objects with .sframe. lld and gold concatenate these sections, and
-// stop at FDEs of COMDAT groups that they have discarded; Zig's linker stops at all of them.
+// refusing matches linkers that fail on objects with .sframe. lld and gold concatenate these sections, and reject FDEs
+// of discarded COMDAT groups; Zig's linker rejects all of them.
 const refusing = `(^|[.-])(lld|gold|zig)($|[.-])`
 
-// Refuses reports whether a linker, or the linker of a compiler with these arguments, can fail for objects with .sframe.
+// Refuses reports whether a linker, or the linker that a compiler runs for these arguments, can fail on objects with
+// .sframe.
 func Refuses(program string, args []string) bool {
 	for _, arg := range args {
 		for _, flag := range []string{"-fuse-ld=", "--ld-path="} {
@@ -28,14 +29,14 @@ func Refuses(program string, args []string) bool {
 	return is(filepath.Base(program)) || err == nil && is(filepath.Base(real))
 }
 
-// An Input is an argument that can stand for an object or archive.
+// An Input is an argument that may name an object or archive.
 type Input struct {
 	Index int // in the arguments
 	Path  string
 }
 
-// Inputs returns the inputs that arguments name, by their paths or as libraries in directories of -L. Other libraries are
-// not found, and neither are names in linker scripts. Outputs are those of the function of this name.
+// Inputs returns the inputs that the arguments name by path, or by -l in a directory of -L. It ignores other libraries,
+// names in linker scripts, and the given outputs.
 func Inputs(args, outputs []string) []Input {
 	var all []Input
 	static := false
@@ -62,7 +63,7 @@ func Inputs(args, outputs []string) []Input {
 	return all
 }
 
-// names are flags whose values are names of no files.
+// names are flags whose values are not file names.
 var names = []string{"-soname", "--soname", "-h"}
 
 // findLibrary returns the path of the static library that -lNAME stands for, or "".

@@ -1,4 +1,4 @@
-// Package lookup finds the rows for places in a file.
+// Package lookup finds the rows of addresses and functions in a file.
 package lookup
 
 import (
@@ -20,8 +20,8 @@ import (
 	"cfi2sframe/translate"
 )
 
-// Lookup returns the rows of a program for places: addresses of the file, as numbers, or SYMBOL, SYMBOL+NUMBER or
-// SECTION+NUMBER. The rows are those of .sframe, or with fromCFI those of the CFI.
+// Lookup returns the row of each place: an address in the file, SYMBOL, SYMBOL+NUMBER or SECTION+NUMBER. Rows come from
+// .sframe or, if fromCFI is set, from the CFI.
 func Lookup(p *files.Program, places []string, fromCFI bool) (*report.Lookup, error) {
 	x := &lookup{f: p.File, debug: p.Debug.File(), version: convert.DefaultVersion}
 	var err error
@@ -35,7 +35,7 @@ func Lookup(p *files.Program, places []string, fromCFI bool) (*report.Lookup, er
 		x.section = x.section.Sorted()
 	}
 	x.table, err = p.CFI()
-	if err != nil && (fromCFI || !errors.Is(err, cfi.ErrNone)) { // without CFI, the section still has its rows
+	if err != nil && (fromCFI || !errors.Is(err, cfi.ErrNone)) { // .sframe can be read without CFI
 		return nil, err
 	}
 	_, abi, err := arch.Find(elf.Machine(x.f.Machine), x.f.Order)
@@ -65,16 +65,16 @@ func Lookup(p *files.Program, places []string, fromCFI bool) (*report.Lookup, er
 	return l, nil
 }
 
-// A lookup finds rows of one file.
+// A lookup finds rows in one file.
 type lookup struct {
 	f, debug *elffile.File
 	section  *sframe.Section // or nil
-	version  sframe.Version  // of the section, or of one that would be written
+	version  sframe.Version  // of the section, or the default
 	table    *cfi.Table      // or nil
 	words    *translate.RuleWriter
 }
 
-// places finds the addresses of all places, and names their functions.
+// places resolves all places, and names their functions.
 func (x *lookup) places(l *report.Lookup, places []string) error {
 	ranges := make([]elffile.Span, len(places))
 	order := make([]int, len(places))
@@ -135,7 +135,7 @@ func (x *lookup) address(place string) (uint64, error) {
 	return 0, fmt.Errorf("no function or section has the name %q", name)
 }
 
-// hint returns what may be meant by an address outside of code.
+// hint suggests a correction for an address outside of code.
 func (x *lookup) hint(place string) string {
 	pc, err := strconv.ParseUint(place, 16, 64)
 	if err == nil && report.Locate(x.f, nil, []elffile.Span{{Begin: pc, End: pc + 1}})[0].Function != "" {
@@ -144,7 +144,7 @@ func (x *lookup) hint(place string) string {
 	return "; addresses are those in the file, without the load address"
 }
 
-// row finds the row for a pc.
+// row sets the row of p.
 func (x *lookup) row(p *report.PC, fromCFI bool) error {
 	if fromCFI {
 		p.Row = x.cfiRow(p.PC)
@@ -161,7 +161,7 @@ func (x *lookup) row(p *report.PC, fromCFI bool) error {
 	return err
 }
 
-// function returns the function that a pc is in, or nil.
+// function returns the function that contains a pc, or nil.
 func (x *lookup) function(pc uint64) *cfi.Function {
 	if x.table == nil {
 		return nil
@@ -169,7 +169,7 @@ func (x *lookup) function(pc uint64) *cfi.Function {
 	return x.table.Find(pc)
 }
 
-// rule prints a rule. Flexible FDEs name SP and FP by their numbers.
+// rule formats a rule. Flexible FDEs refer to SP and FP by number.
 func (x *lookup) rule(r sframe.Rule) string {
 	switch {
 	case r.Base == sframe.Register && r.Reg == x.section.ABI.SP():
@@ -199,7 +199,7 @@ func (x *lookup) cfiRow(pc uint64) *report.PCRow {
 	return found
 }
 
-// rangeOf returns the addresses around a pc that have its row.
+// rangeOf returns the range of code around a pc with the same row.
 func (x *lookup) rangeOf(pc uint64, m *sframe.Match) (begin, end uint64, err error) {
 	begin, end = m.FDE.Start, m.FDE.End()
 	if m.FDE.PCMask {
@@ -220,7 +220,7 @@ func (x *lookup) rangeOf(pc uint64, m *sframe.Match) (begin, end uint64, err err
 	return max(m.FDE.Start, begin+uint64(m.Start)), end, err
 }
 
-// gaps adds why pcs have no row, or why the row of the CFI has no form.
+// gaps explains pcs without a row, and CFI rows that SFrame cannot express.
 func (x *lookup) gaps(pcs []report.PC, fromCFI bool) error {
 	wanted := make(map[uint64]bool) // starts of functions
 	for _, p := range pcs {
@@ -262,7 +262,7 @@ func (x *lookup) gaps(pcs []report.PC, fromCFI bool) error {
 	return nil
 }
 
-// refusal says why the instructions at a pc give no row.
+// refusal returns why the instructions at a pc give no row.
 func (x *lookup) refusal(pc uint64) string {
 	for _, r := range x.table.Refused {
 		if r.Begin <= pc && pc < r.End {
@@ -272,7 +272,7 @@ func (x *lookup) refusal(pc uint64) string {
 	return ""
 }
 
-// gapText says why a row of the CFI has no form.
+// gapText returns why SFrame cannot express a row of the CFI.
 func (x *lookup) gapText(g *translate.Gap) string {
 	text := fmt.Sprintf("no form in SFrame V%d: %v", x.version, g.Reason)
 	if rule := x.words.Rule(g); rule != "" {
@@ -284,7 +284,7 @@ func (x *lookup) gapText(g *translate.Gap) string {
 	return text
 }
 
-// relative makes addresses in a relocatable object count from their sections.
+// relative makes addresses in a relocatable object relative to their sections.
 func (x *lookup) relative(pcs []report.PC) {
 	for i := range pcs {
 		p := &pcs[i]

@@ -1,8 +1,8 @@
-// Package page has the style, the script and the parts of templates that all pages share. The largest part is a table
-// that can be sorted, filtered and paged through.
+// Package page has the style, script and template parts that all HTML pages share, such as a table that can be sorted,
+// filtered and paged.
 //
-// A page works without a network in any directory. Its names come from files that may be hostile. Without JavaScript it
-// shows the first rows of its tables.
+// A page is self-contained: it needs no network. Names come from files that may be hostile. Without JavaScript, a page
+// shows the first rows of each table.
 package page
 
 import (
@@ -24,11 +24,11 @@ var (
 	parts string
 )
 
-// policy allows the inlined style and script by their hashes: markup in a name can neither run nor load anything. A
-// test computes the hashes, so that the program needs no cryptography.
+// policy allows the inlined style and script by hash, so that markup in a name can neither run nor load anything. A
+// test checks the hashes.
 const policy = "default-src 'none'; style-src 'sha256-Q+I6wscG42ZmS9LuUAENajpUuSLzlRgiWsPuOj1uV18='; script-src 'sha256-cD/WPB0AtBwba8VcMNTN0LMPOsNeLFiONIdPizIx0AE='"
 
-// Template returns the template of a page and of the parts.
+// Template parses a page together with the shared parts.
 func Template(text string, funcs template.FuncMap) *template.Template {
 	t := template.New("page").Funcs(funcs).Funcs(template.FuncMap{
 		"grouped": Grouped,
@@ -40,7 +40,7 @@ func Template(text string, funcs template.FuncMap) *template.Template {
 	return template.Must(template.Must(t.Parse(parts)).Parse(text))
 }
 
-// A Frame has the data of the parts "top" and "end", which every page begins and ends with.
+// A Frame has the data of the parts "top" and "end", which start and end every page.
 type Frame struct {
 	Title string
 	Maker string // the name and version of the program
@@ -52,17 +52,17 @@ func NewFrame(title, maker string) Frame {
 	return Frame{title, maker, Data{Reasons: map[string]string{}, Tables: map[string][][]string{}}}
 }
 
-// A Split says what becomes of code, in bytes: the data of the parts "stack" and "cards".
+// A Split divides code, in bytes, by its coverage: the data of the parts "stack" and "cards".
 type Split struct{ Code, Unwindable, NotCovered, NoCFI uint64 }
 
-// NewSplit divides code. What is neither unwindable nor not covered has no CFI.
+// NewSplit returns the split of code. The rest, which is neither unwindable nor not covered, has no CFI.
 func NewSplit(code, unwindable, notCovered uint64) Split {
 	unwindable = min(unwindable, code)
 	notCovered = min(notCovered, code-unwindable)
 	return Split{code, unwindable, notCovered, code - unwindable - notCovered}
 }
 
-// Add adds what becomes of other code.
+// Add adds the split of other code.
 func (s *Split) Add(t Split) {
 	s.Code += t.Code
 	s.Unwindable += t.Unwindable
@@ -70,13 +70,13 @@ func (s *Split) Add(t Split) {
 	s.NoCFI += t.NoCFI
 }
 
-// Left returns how much of the code cannot be unwound.
+// Left returns the bytes of code that cannot be unwound.
 func (s Split) Left() uint64 { return s.NotCovered + s.NoCFI }
 
-// Described returns how much of the code has CFI.
+// Described returns the bytes of code with CFI.
 func (s Split) Described() uint64 { return s.Unwindable + s.NotCovered }
 
-// Data is the input of the script. Cells are strings: numbers of 64 bits would lose digits.
+// Data is the input of the script. Cells are strings because JavaScript numbers cannot hold 64 bits.
 type Data struct {
 	Reasons map[string]string     `json:"reasons"` // texts, by name
 	Tables  map[string][][]string `json:"tables"`  // rows of cells, by the table's ID
@@ -97,21 +97,21 @@ type Table struct {
 	ID, Caption string
 	Noun        string // what its rows are
 	Columns     []Column
-	First       int      // column to begin with
-	Reasons     []string // names to choose from, or none
-	Short       bool     // there is nothing to filter
+	First       int      // first column
+	Reasons     []string // choices of the filter, if any
+	Short       bool     // the table is too short to filter
 	Falling     string   // name of the column by which the rows are sorted, most first, or ""
 
 	data *Data
 	rows [][]string
 }
 
-// A Column's kind says how it is sorted and shown: text, number, hex, place, rule, and reason (by name). The
-// kinds name, file and part are for the subject of a row. After its columns a row can have one more cell: the symbol of
-// a name, or the link of a file.
+// A Column's kind says how it is sorted and shown: text, number, hex, place, rule, and reason (by name). The kinds
+// name, file and part are the subject of a row. A row may have an extra cell at the end: the symbol of a name, or the
+// link of a file.
 type Column struct{ Name, Kind string }
 
-// Columns returns columns of the given names, each followed by its kind.
+// Columns returns columns from pairs of a name and a kind.
 func Columns(namesAndKinds ...string) []Column {
 	var out []Column
 	for i := 0; i < len(namesAndKinds); i += 2 {
@@ -120,13 +120,13 @@ func Columns(namesAndKinds ...string) []Column {
 	return out
 }
 
-// maxStatic is how many rows there are for a reader without JavaScript.
+// maxStatic is the number of rows that are visible without JavaScript.
 const maxStatic = 1000
 
-// Static returns the rows for a reader without JavaScript, which the template shows as the script does.
+// Static returns the rows that the template writes, for browsers without JavaScript.
 func (t Table) Static() [][]string { return t.rows[:min(len(t.rows), maxStatic)] }
 
-// Extra returns the row's cell after its columns, or "".
+// Extra returns the extra cell of a row, or "".
 func (t Table) Extra(row []string) string {
 	if len(row) == len(t.Columns) {
 		return ""
@@ -143,10 +143,10 @@ func (t Table) Filtered() bool { return !t.Short && len(t.rows) > 5 }
 // Len counts the rows.
 func (t Table) Len() int { return len(t.rows) }
 
-// NotStatic counts the rows that a reader without JavaScript does not see.
+// NotStatic returns the number of rows that are hidden without JavaScript.
 func (t Table) NotStatic() int { return max(len(t.rows)-maxStatic, 0) }
 
-// A Bar is a reason in the part "bars".
+// A Bar is the bar of a reason in the part "bars".
 type Bar struct {
 	Name, Text string
 	Bytes      uint64
@@ -173,7 +173,7 @@ func (s Split) Chart(reasons []Bar) Chart {
 	return Chart{bars, s.Code}
 }
 
-// Share returns a part of a whole in percent. Only nothing is 0, and only all is 100.
+// Share formats part/whole in percent. Only zero is shown as 0, and only the whole as 100.
 func Share(n, whole uint64) string {
 	v := ratio(n, whole)
 	switch {
@@ -185,10 +185,10 @@ func Share(n, whole uint64) string {
 	return Percentage(v)
 }
 
-// Percentage returns a number of percent in words: 100 stands for all.
+// Percentage formats a percentage. Only exactly 100 is shown as 100.
 func Percentage(v float64) string { return fmt.Sprintf("%.2f %%", Rounded(v)) }
 
-// Rounded returns a number of percent with two decimals: 100 stands for all.
+// Rounded rounds a percentage to two decimals. Only exactly 100 becomes 100.
 func Rounded(v float64) float64 {
 	if v < 100 {
 		v = min(v, 99.99)
@@ -196,10 +196,10 @@ func Rounded(v float64) float64 {
 	return math.Round(100*v) / 100
 }
 
-// ratio returns a part of a whole in percent: of nothing, it is 0.
+// ratio returns part/whole in percent, or 0 if whole is 0.
 func ratio(n, whole uint64) float64 { return 100 * float64(n) / float64(max(whole, 1)) }
 
-// Grouped returns a decimal number with commas between the thousands, and anything else as it is.
+// Grouped adds thousands separators to a decimal number. Other text is unchanged.
 func Grouped(s string) string {
 	if s == "" || strings.Trim(s, "0123456789") != "" {
 		return s
