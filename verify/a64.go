@@ -169,13 +169,14 @@ func (in *a64) written() uint32 {
 		if loads {
 			mask |= general(0) | general(10)
 		}
-	case in.isVector(), w&0xbe000000 == 0x0c000000, w>>30 == 3 && w>>22&3 == 2 && in.isSingle(), // prfm
-		w>>24 == 0xd8:
+	case w&0x3f200c00 == 0x38200000: // atomic
+		mask |= general(0)
+	case in.isVector(), in.isSingle() && w>>30 == 3 && w>>22&3 == 2, w>>24 == 0xd8: // the latter two are prfm
 	case in.isPair():
 		if loads {
 			mask |= general(0) | general(10)
 		}
-	case w&0x3b000000 == 0x18000000, w>>22&3 != 0, w>>24&1 == 0 && w>>21&1 != 0 && w>>10&3 == 0: // atomic
+	case w&0x3b000000 == 0x18000000, w>>22&3 != 0: // ldr
 		mask |= general(0)
 	}
 	return mask

@@ -17,6 +17,7 @@ var a64Words = map[string]uint32{
 	"str q0, [sp]": 0x3d8003e0, "sub sp, sp, #16": 0xd10043ff, "add sp, sp, #16": 0x910043ff,
 	"ldr x29, [sp], #32": 0xf84207fd, "bl 8": 0x94000002, "addvl sp, sp, #-1": 0x043f57ff,
 	"stur x29, [sp, #-8]": 0xf81f83fd, "movz x29, #0": 0xd280001d, "mov sp, x15": 0x910001ff, "mov x15, sp": 0x910003ef,
+	"swpa x0, x29, [x1]": 0xf8a0803d,
 }
 
 // TestA64Code has rows by the Procedure Call Standard for the Arm 64-bit Architecture, and each of them changed.
@@ -67,6 +68,7 @@ func TestA64Code(t *testing.T) {
 			[]cfi.InferredRow{entry, row(4, sp, 0, func(r *cfi.InferredRow) { r.FP = -8 })}, false},
 		{"lost FP", []string{"movz x29, #0", "ret"},
 			[]cfi.InferredRow{entry, row(4, sp, 0, func(r *cfi.InferredRow) { r.Lost = true })}, true},
+		{"an atomic instruction writes FP", []string{"swpa x0, x29, [x1]", "ret"}, []cfi.InferredRow{entry}, false},
 		{"call without a saved RA", []string{"bl 8", "ret", "ret"}, []cfi.InferredRow{entry}, false},
 	} {
 		var code []byte
