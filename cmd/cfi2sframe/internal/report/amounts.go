@@ -6,18 +6,18 @@ import (
 	"cfi2sframe/cmd/cfi2sframe/internal/page"
 )
 
-// Amounts say how much of a file's code can be unwound. All reports have the same.
+// Amounts says how much of a file's code can be unwound. All reports include it.
 type Amounts struct {
-	Code       uint64 `json:"code"`       // bytes without padding and start-up code, or 0 if they were not counted
+	Code       uint64 `json:"code"`       // bytes without padding and start-up code; 0 if not counted
 	Unwindable uint64 `json:"unwindable"` // of Code: Covered and PLT
 	Described  uint64 `json:"described"`  // code that CFI describes, and code whose rows are inferred
-	Covered    uint64 `json:"covered"`    // of Described, code with complete stack traces: with rows, and Outermost
-	Outermost  uint64 `json:"outermost"`  // of Covered, code without a caller that has no row: a stack trace ends there
+	Covered    uint64 `json:"covered"`    // of Described: with rows, or without a caller (Outermost)
+	Outermost  uint64 `json:"outermost"`  // of Covered: no row, but no caller either, so stack traces end there
 	PLT        uint64 `json:"plt"`        // PLT stubs without CFI that have rows
-	// Of Covered, by rows from instructions: code without CFI.
+	// Part of Covered: code without CFI whose rows come from instructions.
 	Inferred uint64 `json:"inferred,omitempty"`
 
-	// As the text report has them. WriteJSON sets them.
+	// Rounded as in the text report. WriteJSON sets them.
 	PercentUnwindable float64 `json:"unwindable_percent"`
 	PercentCovered    float64 `json:"covered_percent"`
 }
@@ -30,7 +30,7 @@ func (a *Amounts) setPercents() {
 // NewAmounts returns a with Code and Unwindable set.
 func NewAmounts(code uint64, a Amounts) Amounts {
 	a.Code = code
-	// Rows by other tools can be for padding.
+	// Other tools may write rows for padding.
 	a.Unwindable = min(a.Covered+a.PLT, code)
 	return a
 }
@@ -46,7 +46,7 @@ func (a *Amounts) Add(b *Amounts) {
 	a.PLT += b.PLT
 }
 
-// String returns how much of the code can be unwound, or if that was not counted, of what CFI describes.
+// String returns the share of unwindable code or, if code was not counted, the share of covered code.
 func (a *Amounts) String() string {
 	if a.Code == 0 {
 		return a.CoveredShare() + " of what CFI describes is covered"
@@ -55,7 +55,7 @@ func (a *Amounts) String() string {
 		bytesOf(a.Code))
 }
 
-// OfCFI returns how much of what CFI describes, and instructions, a section of a format covers, as reports have it.
+// OfCFI returns the line of reports on the share of described code that is covered.
 func (a *Amounts) OfCFI(format int) string {
 	what, apart := "CFI describes", ""
 	if a.Inferred > 0 {
@@ -65,20 +65,20 @@ func (a *Amounts) OfCFI(format int) string {
 		Digits(a.Covered), bytesOf(a.Described), apart)
 }
 
-// UnwindablePercent returns how much of the code can be unwound.
+// UnwindablePercent returns the unwindable code in percent of all code.
 func (a *Amounts) UnwindablePercent() float64 { return percent(a.Unwindable, a.Code) }
 
-// CoveredPercent returns how much of what CFI describes is covered.
+// CoveredPercent returns the covered code in percent of the described code.
 func (a *Amounts) CoveredPercent() float64 { return percent(a.Covered, a.Described) }
 
 // UnwindableShare and CoveredShare return the same as text.
 func (a *Amounts) UnwindableShare() string { return Percentage(a.UnwindablePercent()) }
 func (a *Amounts) CoveredShare() string    { return Percentage(a.CoveredPercent()) }
 
-// Share returns a part of a whole in percent, as reports have it.
+// Share formats part/whole in percent, as in reports.
 func Share(part, whole uint64) string { return Percentage(percent(part, whole)) }
 
-// percent returns a part of a whole in percent: all of nothing is 100.
+// percent returns part/whole in percent, or 100 if whole is 0.
 func percent(part, whole uint64) float64 {
 	if whole == 0 {
 		return 100
@@ -86,5 +86,5 @@ func percent(part, whole uint64) float64 {
 	return 100 * float64(part) / float64(whole)
 }
 
-// Percentage returns a number of percent as reports have it: 100 stands for all.
+// Percentage formats a percentage as in reports. Only exactly 100 is shown as 100.
 func Percentage(v float64) string { return page.Percentage(v) }

@@ -15,7 +15,7 @@ import (
 const warnStaleHeaders = "at __ehdr_start, code finds the program headers without .sframe; " +
 	"getauxval(AT_PHDR) and dl_iterate_phdr have it"
 
-// Converted returns the report on a conversion, of a file without a name or of a member of an archive.
+// Converted returns the report on a converted file or archive member. The caller sets the file's name.
 func Converted(d *convert.Details, limits *Limits) *Coverage {
 	f := d.Facts
 	c := &Coverage{
@@ -30,7 +30,7 @@ func Converted(d *convert.Details, limits *Limits) *Coverage {
 	if f.Member != "" {
 		c.File = "(" + f.Member + ")"
 	}
-	if id, _, err := d.File.BuildID(); err == nil { // damaged notes are reported where they matter
+	if id, _, err := d.File.BuildID(); err == nil { // other code reports damaged notes
 		c.BuildID = hex.EncodeToString(id)
 	}
 	for _, s := range d.Table.Sources {
@@ -103,7 +103,7 @@ func (c *Coverage) listGaps(d *convert.Details, limits *Limits) {
 		g.Section, g.Begin = sectionRelative(d.File, g.Begin)
 		g.End = g.Begin + size
 	}
-	// Functions that realign the stack come first: another version of the format would cover them.
+	// Functions that realign the stack come first, because another version of the format covers them.
 	rank := map[string]int{translate.DRAP.Name(): -1}
 	slices.SortStableFunc(c.Gaps, func(a, b Gap) int { return rank[a.Reason] - rank[b.Reason] })
 	c.Uncovered = findUncovered(d, files, names)
@@ -116,14 +116,14 @@ func (c *Coverage) WithoutCFI() uint64 {
 	return c.Uncovered.Bytes - c.Uncovered.Padding - c.Uncovered.Startup
 }
 
-// There is a warning if more code has no CFI than in programs of compilers with CFI, which contain some assembly.
+// Compiled programs contain some assembly without CFI. The report warns if a file has more.
 const (
 	maxWithoutCFI = 5   // in percent of the code
-	maxInferable  = 1   // the same, if --infer may find rows
-	minWithoutCFI = 256 // bytes: less is no matter in small programs
+	maxInferable  = 1   // likewise, if --infer may find rows
+	minWithoutCFI = 256 // bytes; ignore less, in small programs
 )
 
-// sparse returns the warning that much code has no CFI, or "".
+// sparse returns a warning if too much code has no CFI, or "".
 func (c *Coverage) sparse(inferable bool) string {
 	n := c.WithoutCFI()
 	inferable = inferable && c.Uncovered.Refused == nil && c.Inferred == 0
@@ -139,7 +139,7 @@ func (c *Coverage) sparse(inferable bool) string {
 	return ""
 }
 
-// Checked returns the report on a comparison of the file f, without its name. The debug file may be nil.
+// Checked returns the report on a comparison. debug may be nil. The caller sets the file's name.
 func Checked(c *convert.Comparison, f, debug *elffile.File, table *cfi.Table) (*Check, error) {
 	stubs, err := plt.Find(f, table)
 	if err != nil {
@@ -166,7 +166,7 @@ func Checked(c *convert.Comparison, f, debug *elffile.File, table *cfi.Table) (*
 	return check, nil
 }
 
-// Contradicted adds code whose CFI contradicts its instructions, of the size that was compared.
+// Contradicted adds code whose CFI contradicts its instructions, and the number of bytes compared.
 func (c *Check) Contradicted(f, debug *elffile.File, list []convert.Contradiction, compared uint64) {
 	ranges := make([]elffile.Span, len(list))
 	for i, x := range list {

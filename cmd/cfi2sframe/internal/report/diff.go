@@ -10,30 +10,30 @@ import (
 // DiffSchema is the version of the JSON form of a Diff, which diff.schema.json describes.
 const DiffSchema = 3
 
-// A Diff has the differences between the .sframe sections of two files. All sizes are in bytes.
+// A Diff lists the differences between the .sframe sections of two files. All sizes are in bytes.
 type Diff struct {
 	Schema    int           `json:"schema"`
-	Same      bool          `json:"same"` // nothing is different
+	Same      bool          `json:"same"` // no differences
 	Old       DiffSide      `json:"old"`
 	New       DiffSide      `json:"new"`
-	SameCode  bool          `json:"same_code"` // equal bytes: functions are matched by places, not by names
+	SameCode  bool          `json:"same_code"` // equal bytes: functions are matched by address, not by name
 	Functions DiffFunctions `json:"functions"`
 	Gaps      []DiffGap     `json:"gaps_by_reason"`
 	Changes   []Change      `json:"changes"`
 	Omitted   int           `json:"changes_omitted"` // further changes, which are not listed
 }
 
-// A DiffSide is one of the two.
+// A DiffSide describes one of the two sections.
 type DiffSide struct {
 	File      string `json:"file"`
 	ABI       string `json:"abi"`
 	Format    int    `json:"format"`
-	PCRel     bool   `json:"pcrel"`  // start addresses count from their own field
-	Sorted    bool   `json:"sorted"` // FDEs are, by address
+	PCRel     bool   `json:"pcrel"`  // start addresses are relative to their own field
+	Sorted    bool   `json:"sorted"` // FDEs are sorted by address
 	FDEs      int    `json:"fdes"`
 	FREs      uint64 `json:"fres"`
 	Size      uint64 `json:"sframe_size"`
-	Functions int    `json:"functions"` // that CFI describes
+	Functions int    `json:"functions"` // described by CFI
 	Amounts
 	Padding uint64 `json:"padding"` // padding after functions with rows
 }
@@ -53,11 +53,11 @@ type DiffGap struct {
 	Text   string `json:"text"`
 	Old    uint64 `json:"old"`
 	New    uint64 `json:"new"`
-	Gained uint64 `json:"gained"` // by functions that have more of it than before
-	Lost   uint64 `json:"lost"`   // by functions that have less
+	Gained uint64 `json:"gained"` // in functions where it grew
+	Lost   uint64 `json:"lost"`   // in functions where it shrank
 }
 
-// What says what the code is: code without a caller is covered.
+// What describes the gap. Code without a caller counts as covered.
 func (g *DiffGap) What() string {
 	if g.Reason == translate.Outermost.Name() {
 		return "covered without rows"
@@ -73,14 +73,14 @@ const (
 	ChangeNew     = "only_new"
 )
 
-// A Change is a function with another description.
+// A Change is a function whose rows differ.
 type Change struct {
 	Function string        `json:"function,omitempty"` // as the source has it; the section if no symbol names it
 	Kind     string        `json:"kind"`
 	Old      *DiffFunction `json:"old,omitempty"`
 	New      *DiffFunction `json:"new,omitempty"`
 	Offset   uint64        `json:"offset"`            // of the first difference, from the function's start
-	OldRow   string        `json:"old_row,omitempty"` // that holds from there on
+	OldRow   string        `json:"old_row,omitempty"` // in effect from there on
 	NewRow   string        `json:"new_row,omitempty"`
 }
 
@@ -89,14 +89,14 @@ type DiffFunction struct {
 	Section string `json:"section,omitempty"` // in a relocatable object, what Begin counts from
 	Begin   uint64 `json:"begin"`
 	Size    uint64 `json:"size"`
-	Rows    int    `json:"rows"` // that differ from the one before
+	Rows    int    `json:"rows"` // that differ from their predecessor
 	Covered uint64 `json:"covered"`
 }
 
 // Place returns the function's address.
 func (f *DiffFunction) Place() string { return fmt.Sprintf("%s%#x", inSection(f.Section), f.Begin) }
 
-// Text writes the difference for people, with the given number of changes at most; a negative number stands for all.
+// Text writes the text report with up to the given number of changes, or all if it is negative.
 func (d *Diff) Text(w io.Writer, changes int) error {
 	listed := first(d.Changes, changes)
 	return writeText(w, "diff", &struct {
@@ -106,7 +106,7 @@ func (d *Diff) Text(w io.Writer, changes int) error {
 	}{d, listed, len(d.Changes) - len(listed)})
 }
 
-// changed returns a line of the text report about something that both files have.
+// changed returns a line of the text report for a property of both files.
 func changed(what, old, new string) string {
 	if old == new {
 		return ""
@@ -114,7 +114,7 @@ func changed(what, old, new string) string {
 	return fmt.Sprintf("  %s: %s, now %s\n", what, old, new)
 }
 
-// counted returns the same for a number.
+// counted is changed for numbers.
 func counted(what string, old, new uint64) string {
 	if old == new {
 		return ""

@@ -17,14 +17,13 @@ import (
 //go:embed report.html.tmpl
 var pageText string
 
-// pageTemplate is parsed when it is needed, which is rare.
+// pageTemplate is parsed on first use, because few runs need it.
 var pageTemplate = sync.OnceValue(func() *template.Template {
 	return page.Template(pageText, functions)
 })
 
-// HTML writes one page about the files, without references to other files: the result for each, gaps by reason, and a
-// table of all gaps that can be sorted and filtered. Names come from files that may be hostile. The maker is the
-// program with its version.
+// HTML writes a self-contained page with the result for each file, gaps by reason, and a sortable table of all gaps.
+// Names come from files that may be hostile. maker is the program's name and version.
 func HTML(w io.Writer, files []*Coverage, maker string) error {
 	out := bufio.NewWriter(w)
 	if err := pageTemplate().Execute(out, newPage(files, maker)); err != nil {
@@ -33,13 +32,13 @@ func HTML(w io.Writer, files []*Coverage, maker string) error {
 	return out.Flush()
 }
 
-// A pageOf has the data of the template.
+// A pageOf is the data of the template.
 type pageOf struct {
 	page.Frame
 	Several bool // or none
 	Sum     pageFile
 	Files   []pageFile
-	Shown   []pageFile // those that have a part
+	Shown   []pageFile // files with a part of their own
 
 	FileTable, Gaps, Sections, Functions page.Table
 
@@ -54,7 +53,7 @@ type pageFile struct {
 	Chart    page.Chart
 }
 
-// maxShown bounds the files with a part: people look at a page.
+// maxShown bounds the files with a part, to keep the page readable.
 const maxShown = 1000
 
 // The columns of the tables, in the order of the cells that the row methods return.

@@ -6,7 +6,7 @@ import (
 	"io"
 )
 
-// JSON Schemas (2020-12) of all reports but a Diff, and of a Diff, with the unit and meaning of every field.
+// JSON Schemas (2020-12) of Diff and of all other reports. They document every field.
 var (
 	//go:embed report.schema.json
 	JSONSchema string
@@ -14,7 +14,7 @@ var (
 	DiffJSONSchema string
 )
 
-// WriteJSON writes a report as a JSON object in a line (JSON Lines).
+// WriteJSON writes a report as one line of JSON (JSON Lines).
 func WriteJSON(w io.Writer, report any) error {
 	switch r := report.(type) {
 	case *Coverage:

@@ -5,7 +5,7 @@ import (
 	"io"
 )
 
-// A Lookup has the rows for some pcs of a file.
+// A Lookup holds the rows of some pcs of a file.
 type Lookup struct {
 	Schema int    `json:"schema"`
 	File   string `json:"file"`
@@ -15,20 +15,20 @@ type Lookup struct {
 	PCs    []PC   `json:"pcs"`
 }
 
-// A PC is a place in code, and its row, or the reason for none. In a relocatable object, addresses count from the
+// A PC is a place in code, and its row, or the reason for none. In a relocatable object, addresses are relative to the
 // section.
 type PC struct {
 	PC       uint64 `json:"pc"`
 	Section  string `json:"section,omitempty"`
 	Function string `json:"function,omitempty"` // or the section, if no symbol names it
 	Offset   uint64 `json:"offset"`
-	Source   string `json:"source,omitempty"` // instructions, if these describe the code and not CFI
+	Source   string `json:"source,omitempty"` // "instructions" if the row does not come from CFI
 	Row      *PCRow `json:"row,omitempty"`
 	Why      string `json:"why,omitempty"`
-	Gap      *PCGap `json:"gap,omitempty"` // why the row of the CFI has no form in SFrame
+	Gap      *PCGap `json:"gap,omitempty"` // why SFrame cannot express the CFI row
 }
 
-// A PCRow is the row for a pc. The rules are those of package sframe, or of package cfi.
+// A PCRow is the row of a pc. Rules are formatted by package sframe or cfi.
 type PCRow struct {
 	Begin     uint64 `json:"begin"`
 	End       uint64 `json:"end"`

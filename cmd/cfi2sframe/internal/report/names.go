@@ -17,14 +17,14 @@ import (
 	"cfi2sframe/translate"
 )
 
-// Bounds for hostile files, whose symbols cover everything and have names that end nowhere.
+// Bounds for hostile files, with overlapping symbols and endless names.
 const (
 	maxNameSteps = 1 << 26 // pairs of a symbol and a gap
 	maxNameBytes = 8 << 20 // of a list
-	maxMangled   = 4096    // bytes of a name that is demangled: the time grows faster than the length
+	maxMangled   = 4096    // bytes of a name to demangle, which takes superlinear time
 )
 
-// A place is where the name of a symbol is.
+// A place locates the name of a symbol.
 type place struct {
 	file  *elffile.File
 	table *elffile.Section
@@ -39,12 +39,12 @@ func symbolFiles(f, debug *elffile.File) []*elffile.File {
 	return []*elffile.File{f, debug}
 }
 
-// functionSymbols calls fn for every symbol that can be a function's: of a function, or without a
-// type, as labels of hand-written code are, and in a section of code.
+// functionSymbols calls fn for every symbol that may name a function: of type STT_FUNC, or a label without a type in a
+// section of code, as in hand-written assembly.
 func functionSymbols(files []*elffile.File, fn func(place, elffile.Symbol)) {
 	for _, f := range files {
 		for _, t := range []elf.SectionType{elf.SHT_SYMTAB, elf.SHT_DYNSYM} {
-			// A damaged symbol table costs names, not the report.
+			// If the symbol table is damaged, the report lacks names.
 			_ = f.Symbols(t, func(table *elffile.Section, s elffile.Symbol) {
 				if (isFunction(s) || elf.SymType(s.Info&0xf) == elf.STT_NOTYPE) && s.Name != 0 &&
 					s.Section != 0 && f.Sections[s.Section].Flags&uint64(elf.SHF_EXECINSTR) != 0 {
@@ -72,8 +72,8 @@ type namer struct {
 
 func newNamer(limits *Limits) *namer { return &namer{limits: limits, known: make(map[place]funcName)} }
 
-// A funcName is the name of a function as the source has it, and the mangled name if it is another. Both are "" if no
-// symbol names the function, or the limits do not allow the name.
+// A funcName is the demangled name of a function, and its mangled name if that differs. Both are "" if no symbol names
+// the function, or a limit is exceeded.
 type funcName struct{ name, symbol string }
 
 // name returns the name of a symbol.
@@ -96,7 +96,7 @@ func (n *namer) name(p place) funcName {
 	return f
 }
 
-// demangled returns the name that a symbol stands for.
+// demangled returns the demangled name of a symbol.
 func demangled(symbol string) funcName {
 	if len(symbol) <= maxMangled {
 		if name := demangle.Filter(symbol, demangle.MaxLength(14)); name != symbol {
@@ -106,7 +106,7 @@ func demangled(symbol string) funcName {
 	return funcName{name: symbol}
 }
 
-// notes returns which names are missing, for Coverage.Notes.
+// notes returns notes about missing names, for Coverage.Notes.
 func (n *namer) notes() []string {
 	var out []string
 	if n.omitted > 0 {
@@ -118,8 +118,8 @@ func (n *namer) notes() []string {
 	return out
 }
 
-// isMapping reports whether the name is that of a mapping symbol, which says that code or data begins
-// here, and not what (ELF for the Arm 64-bit Architecture, "Mapping symbols").
+// isMapping reports whether name is a mapping symbol's, which marks the start of code or data (ELF for the Arm 64-bit
+// Architecture, "Mapping symbols").
 func (p place) isMapping() bool {
 	if a := arch.Of(elf.Machine(p.file.Machine)); a == nil || !a.MappingSymbols {
 		return false
@@ -128,7 +128,7 @@ func (p place) isMapping() bool {
 	return kind == "$x" || kind == "$d"
 }
 
-// shortName returns the name, or the beginning of a long one.
+// shortName truncates long names.
 func (p place) shortName() string {
 	if int(p.table.Link) >= len(p.file.Sections) {
 		return ""
@@ -152,9 +152,9 @@ type candidate struct {
 	start, size uint64 // of the function
 }
 
-// candidateFor returns a symbol as the candidate for a gap. Functions are better names than labels, except that labels
-// where an FDE begins or around a gap are better than functions that begin later: the FDE of a signal trampoline begins
-// before its symbol, as unwinders look up the pc before a return address.
+// candidateFor ranks a symbol as the name of a gap. Functions rank above labels, but below labels at the start of the
+// FDE or around the gap if they start later: the FDE of a signal trampoline starts before its symbol, because unwinders
+// look up the pc before a return address.
 func candidateFor(s elffile.Symbol, g *translate.Gap) candidate {
 	fde := g.Function
 	c := candidate{start: s.Value, size: s.Size}
@@ -177,13 +177,13 @@ func candidateFor(s elffile.Symbol, g *translate.Gap) candidate {
 	return c
 }
 
-// compare compares candidates: by rank, then the one that begins later, then by size.
+// compare orders candidates by rank, then start, then size.
 func (c *candidate) compare(d *candidate) int {
 	return cmp.Or(cmp.Compare(c.rank, d.rank), cmp.Compare(c.start, d.start), cmp.Compare(c.size, d.size))
 }
 
-// functionNames returns the name of each gap's function, and its start: without a symbol, that of the FDE. The gaps are
-// sorted by address.
+// functionNames returns the name and start of each gap's function. Without a symbol, the start is the FDE's. The gaps
+// are sorted by address.
 func functionNames(files []*elffile.File, gaps []translate.Gap, names *namer) ([]funcName, []uint64) {
 	best := make([]candidate, len(gaps))
 	steps := maxNameSteps
@@ -214,14 +214,13 @@ func functionNames(files []*elffile.File, gaps []translate.Gap, names *namer) ([
 	return out, starts
 }
 
-// A Location says where an address is.
+// A Location is an address relative to its function and section.
 type Location struct {
 	Function string // demangled; the section, if no symbol names the function; or ""
-	Offset   uint64 // in there, in bytes
+	Offset   uint64 // from the function's start
 }
 
-// Locate names the functions that ranges of code, sorted by address, begin in. The debug
-// file may be nil.
+// Locate returns the function at the start of each range of code, sorted by address. The debug file may be nil.
 func Locate(f, debug *elffile.File, ranges []elffile.Span) []Location {
 	gaps := make([]translate.Gap, len(ranges))
 	for i, r := range ranges {
@@ -238,7 +237,7 @@ func Locate(f, debug *elffile.File, ranges []elffile.Span) []Location {
 	return out
 }
 
-// inCode returns the place of an address in the code of a file.
+// inCode returns the location of an address in code.
 func inCode(code []elffile.CodeRange, addr uint64) Location {
 	i := sort.Search(len(code), func(i int) bool { return code[i].End > addr })
 	if i < len(code) && code[i].Has(addr) {
@@ -247,8 +246,7 @@ func inCode(code []elffile.CodeRange, addr uint64) Location {
 	return Location{"", addr}
 }
 
-// Bounds on the search for a function by its name, in bytes. In time, a byte that is demangled counts for many that are
-// read.
+// Bounds on the search for a function by name, in bytes. Demangling a byte takes much longer than reading it.
 const (
 	maxFound      = 1 << 30
 	perName       = 256
@@ -257,13 +255,13 @@ const (
 	writtenByte   = 16
 )
 
-// Find returns the addresses of the functions of a name, mangled or as the source has it, with or without parameters.
-// The debug file may be nil.
+// Find returns the addresses of functions with a name: mangled, or demangled with or without parameters. The debug file
+// may be nil.
 func Find(f, debug *elffile.File, name string) ([]uint64, error) {
 	var found []uint64
 	unread := maxFound
 	path, _, _ := strings.Cut(name, "(")
-	// Identifiers are also in the mangled name, but those of template arguments may not be.
+	// Identifiers also occur in the mangled name, except perhaps those of template arguments.
 	identifiers, arguments := regexp.MustCompile(`[A-Za-z_][A-Za-z_0-9]*`), regexp.MustCompile(`<.*>`)
 	word := "" // of the mangled name; of operators, none is known
 	if words := identifiers.FindAllString(arguments.ReplaceAllString(path, ""), -1); words != nil &&
@@ -301,7 +299,7 @@ func Find(f, debug *elffile.File, name string) ([]uint64, error) {
 	return slices.Compact(found), nil
 }
 
-// A Place says for people where a function is.
+// A Place is the location of a function, for display.
 type Place struct {
 	Function string // as the source has it, or "" if no symbol names it
 	Symbol   string // the mangled name, if it is another
@@ -309,7 +307,7 @@ type Place struct {
 	Begin    uint64 // address
 }
 
-// Places finds the functions that gaps, by address, are in, as the list of gaps names them.
+// Places returns the functions of gaps, sorted by address, under the names that reports use.
 func Places(f *elffile.File, gaps []translate.Gap) []Place {
 	out := make([]Place, len(gaps))
 	names, starts := functionNames(symbolFiles(f, nil), gaps, newNamer(NewLimits()))

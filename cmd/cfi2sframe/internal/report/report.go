@@ -2,8 +2,8 @@
 // SFrame does not, with their places and reasons. A Coverage is the model; Text, JSON and HTML write it.
 package report
 
-// Schema is the version of the JSON form, which report.schema.json describes. It changes
-// when a field changes its meaning or goes; new fields may come without that.
+// Schema is the version of the JSON form, which report.schema.json describes. It changes when a field is removed or
+// changes its meaning, but not when one is added.
 const Schema = 2
 
 // Coverage is the result for one file. All sizes are in bytes.
@@ -29,10 +29,10 @@ type Coverage struct {
 	Uncovered Uncovered `json:"without_cfi"`
 	Dropped   Dropped   `json:"dropped"`
 	Malformed Malformed `json:"malformed"`
-	MovedCode uint64    `json:"moved_code"` // code that has another place in the output than in the file
+	MovedCode uint64    `json:"moved_code"` // bytes of code at a different file offset than before
 	Unsigned  bool      `json:"signature_removed,omitempty"`
 	Warnings  []string  `json:"warnings,omitempty"` // about the output
-	Notes     []string  `json:"notes,omitempty"`    // what the report lacks, and why
+	Notes     []string  `json:"notes,omitempty"`    // what is missing from the report, and why
 	Size      uint64    `json:"sframe_size"`
 	EHFrame   uint64    `json:"eh_frame_size"`
 	EHHdr     uint64    `json:"eh_frame_hdr_size"`
@@ -87,7 +87,7 @@ type Dropped struct {
 	Overlapped int `json:"overlapped"`
 }
 
-// Malformed lists records that could not be read; Count has all of them.
+// Malformed lists records that could not be parsed. Count includes unlisted ones.
 type Malformed struct {
 	Count  int      `json:"count"`
 	Errors []string `json:"errors,omitempty"`
@@ -131,25 +131,25 @@ type Removed struct {
 	Unsigned bool `json:"signature_removed,omitempty"`
 }
 
-// Limits say how much may still be added to the lists in all reports of a run together, which are in memory. Names can
-// be much longer in a report than in a file: many gaps have the same name, and mangled names abbreviate.
+// Limits bounds the lists of all reports of a run together, which are held in memory. Names can take much more space
+// than in the file: many gaps share a name, and mangled names are compressed.
 type Limits struct {
 	gaps  int
 	names int // bytes
 	errs  int // malformed records
 }
 
-// NewLimits returns the limits before the first file.
+// NewLimits returns the initial limits.
 func NewLimits() *Limits { return &Limits{gaps: 1 << 16, names: 16 << 20, errs: 1000} }
 
-// Grow adds to the limits for a file of the given size in bytes.
+// Grow raises the limits for a file of the given size in bytes.
 func (l *Limits) Grow(size int64) {
 	l.gaps += int(size / 128)
 	l.names += int(size / 4)
 	l.errs += int(size / 1024)
 }
 
-// take returns how many of n can be listed, and subtracts them from the limit.
+// take returns how many of n elements may be listed, and lowers the limit.
 func take(limit *int, n int) int {
 	n = min(n, *limit)
 	*limit -= n

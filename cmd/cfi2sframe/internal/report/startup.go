@@ -10,10 +10,10 @@ import (
 )
 
 // Start-up code comes from the object files crt*.o of the C library and the compiler. Compilers add it to every program
-// and library. Much of it has no CFI whatever the program is compiled with, and stack traces rarely meet it.
+// and library. Much of it has no CFI, whatever the flags of the compiler, and stack traces rarely include it.
 
 // startupNames are its functions, in crti.o and crtbegin.o of glibc, musl and the BSDs, of GCC and of LLVM. entryNames
-// are those in crt1.o; other programs may have such functions of their own.
+// are those in crt1.o, which programs may also define themselves.
 var (
 	startupNames = []string{
 		"call_weak_fn", "_init", "_fini", "deregister_tm_clones", "register_tm_clones", "__do_global_dtors_aux",
@@ -33,8 +33,8 @@ const (
 	maxStartupNames = 1 << 16 // symbols in code without CFI whose names are read
 )
 
-// findStartup returns start-up code in the code without CFI that has the given ranges, sorted and without padding.
-// Symbols name it; in stripped files, pointers, calls and jumps lead to it.
+// findStartup returns the start-up code in the given ranges without CFI, which are sorted and without padding. It goes
+// by symbols or, in stripped files, by pointers, calls and jumps.
 func findStartup(f *elffile.File, free []elffile.Span) []elffile.Span {
 	var found []elffile.Span
 	crti := false // is linked, and with it crt1.o
@@ -56,7 +56,7 @@ func findStartup(f *elffile.File, free []elffile.Span) []elffile.Span {
 	return disjoint(append(found, startupSymbols(f, rest, names)...))
 }
 
-// disjoint sorts ranges, and cuts those that overlap another.
+// disjoint sorts ranges and truncates overlapping ones.
 func disjoint(list []elffile.Span) []elffile.Span {
 	slices.SortFunc(list, byBegin)
 	out, end := list[:0], uint64(0)
@@ -73,8 +73,8 @@ func disjoint(list []elffile.Span) []elffile.Span {
 //
 // The functions of crtbegin.o are deregister_tm_clones, register_tm_clones, __do_global_dtors_aux and frame_dummy, in
 // this order. .fini_array points to the third, which calls the first, and .init_array to the fourth, which jumps to the
-// second; in older files .fini and .init call them. Before them may be the entry point, of crt1.o, and on aarch64 a
-// function of crti.o that .init calls. Such a function of crtend.o is the last in .text.
+// second; in older files .fini and .init call them. They may follow the entry point, of crt1.o, and on aarch64 a
+// function of crti.o that .init calls. The function of crtend.o is the last in .text.
 func startupPlaces(f *elffile.File, free []elffile.Span, crti bool) []elffile.Span {
 	a := arch.Of(elf.Machine(f.Machine))
 	if a == nil || f.IsObject() {
@@ -126,7 +126,7 @@ func startupPlaces(f *elffile.File, free []elffile.Span, crti bool) []elffile.Sp
 	return found
 }
 
-// firstFrom returns the first address of a sorted list from one on, or the largest number.
+// firstFrom returns the first element of a sorted list that is not below addr, or the maximum.
 func firstFrom(list []uint64, from uint64) uint64 {
 	if i, _ := slices.BinarySearch(list, from); i < len(list) {
 		return list[i]
@@ -134,8 +134,7 @@ func firstFrom(list []uint64, from uint64) uint64 {
 	return ^uint64(0)
 }
 
-// branches calls fn for the direct calls from begin to end, or for the jumps, with the address after each and its
-// target.
+// branches calls fn for each direct call, or each jump, from begin to end, with the next address and the target.
 func branches(f *elffile.File, a *arch.Arch, begin, end uint64, calls bool, fn func(next, target uint64)) {
 	off, ok := f.FileOffset(begin, end-begin)
 	if !ok {
@@ -143,7 +142,7 @@ func branches(f *elffile.File, a *arch.Arch, begin, end uint64, calls bool, fn f
 	}
 	b, err := f.ReadAt("code", off, end-begin)
 	if err != nil {
-		return // damaged files have no start-up code
+		return // the file is damaged
 	}
 	for i := range b {
 		pc := begin + uint64(i)
@@ -153,8 +152,8 @@ func branches(f *elffile.File, a *arch.Arch, begin, end uint64, calls bool, fn f
 	}
 }
 
-// codePointers returns the pointers in the section of a type. Without symbols they are in the section, or with linkers
-// that leave it empty, in R_*_RELATIVE relocations.
+// codePointers returns the pointers in the section of a type. If the linker left the section zeroed, they are in
+// R_*_RELATIVE relocations.
 func codePointers(f *elffile.File, a *arch.Arch, of elf.SectionType) []uint64 {
 	i := slices.IndexFunc(f.Sections, func(s elffile.Section) bool { return elf.SectionType(s.Type) == of })
 	if i < 0 {
@@ -163,7 +162,7 @@ func codePointers(f *elffile.File, a *arch.Arch, of elf.SectionType) []uint64 {
 	s := &f.Sections[i]
 	var list []uint64
 	empty := true
-	// Damaged tables cost start-up code, not the report.
+	// If the tables are damaged, start-up code counts as other code.
 	_ = f.ReadTable("section "+s.Name, s.Off, min(s.Size, 8*maxPointers), 8, func(b []byte, _ uint64) error {
 		for ; len(b) >= 8; b = b[8:] {
 			p := f.Order.Uint64(b)
@@ -176,7 +175,7 @@ func codePointers(f *elffile.File, a *arch.Arch, of elf.SectionType) []uint64 {
 		return list
 	}
 	const relaSize = 24
-	total := uint64(0) // overlapping tables could make any file a large one
+	total := uint64(0) // bounds the work on overlapping tables
 	for i := range f.Sections {
 		r := &f.Sections[i]
 		if elf.SectionType(r.Type) != elf.SHT_RELA || !r.Alloc() || r.Size > f.Size-min(total, f.Size) {

@@ -4,8 +4,8 @@ import (
 	"slices"
 )
 
-// Sum returns the coverage of several files, such as the members of an archive, as that of one file with the given
-// name. It has the sums of the gaps by reason, but no lists of gaps, sections and functions.
+// Sum combines the coverage of several files, such as the members of an archive, under the given name. It includes gaps
+// by reason, but does not list gaps, sections and functions.
 func Sum(file string, files []*Coverage) *Coverage {
 	sum := &Coverage{
 		Schema: Schema, File: file, Verified: true, Sources: []Source{}, Reasons: []Reason{}, Gaps: []Gap{},
@@ -57,10 +57,10 @@ func Sum(file string, files []*Coverage) *Coverage {
 	return sum
 }
 
-// maxNotes bounds the notes that a sum has of its files.
+// maxNotes bounds the notes of a sum.
 const maxNotes = 10
 
-// union appends the texts that a list does not have.
+// union appends the texts that are not in the list.
 func union(list, texts []string) []string {
 	for _, t := range texts {
 		if !slices.Contains(list, t) {
@@ -70,8 +70,7 @@ func union(list, texts []string) []string {
 	return list
 }
 
-// find returns the element of a list that has a name, and adds a new one if there is none. index has the places of
-// names.
+// find returns the element with a name, and adds it if it is missing. index maps names to positions.
 func find[T any](list *[]T, index map[string]int, name string, empty T) *T {
 	i, ok := index[name]
 	if !ok {

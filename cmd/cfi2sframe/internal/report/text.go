@@ -34,12 +34,12 @@ var functions = template.FuncMap{
 	"uint":      func(n int) uint64 { return uint64(n) },
 }
 
-// textTemplate has all text templates. Parsing takes longer than the report on a small file.
+// textTemplate is parsed once, because parsing takes longer than the report on a small file.
 var textTemplate = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("").Funcs(functions).Parse(textTemplates))
 })
 
-// writeText writes what one of the text templates makes of the data.
+// writeText executes a text template.
 func writeText(w io.Writer, name string, data any) error {
 	out := bufio.NewWriter(w)
 	if err := textTemplate().ExecuteTemplate(out, name, data); err != nil {
@@ -48,8 +48,8 @@ func writeText(w io.Writer, name string, data any) error {
 	return out.Flush()
 }
 
-// Text writes the coverage for people, with up to the given number of gaps by which a stack trace loses something, or
-// all gaps and more details if that is negative.
+// Text writes the text report with up to n gaps that break stack traces, or with all gaps and more details if n is
+// negative.
 func (c *Coverage) Text(w io.Writer, gaps int) error {
 	all := c.Gaps
 	if gaps >= 0 {
@@ -65,7 +65,7 @@ func (c *Coverage) Text(w io.Writer, gaps int) error {
 	}{c, listed, errors, len(all) - len(listed), c.Malformed.Count - len(errors), gaps < 0})
 }
 
-// losses returns the gaps that are not covered: by the others a stack trace loses nothing.
+// losses returns the gaps that break stack traces.
 func (c *Coverage) losses() []Gap {
 	return slices.DeleteFunc(slices.Clone(c.Gaps), func(g Gap) bool { return g.Reason == translate.Outermost.Name() })
 }
@@ -78,7 +78,7 @@ func first[T any](list []T, n int) []T {
 	return list[:min(n, len(list))]
 }
 
-// String returns the gap as the text report has it.
+// String formats the gap for the text report.
 func (g *Gap) String() string {
 	s := fmt.Sprintf("%s %s+%#x: %s", rangeOf(g.Section, g.Begin, g.End), g.function(), g.Offset, g.Text)
 	if rule := g.rule(); rule != "" {
@@ -95,10 +95,10 @@ func (g *Gap) function() string {
 	return Printable(g.Function)
 }
 
-// rule returns the rule after its column, if it has one.
+// rule returns the rule with its column, if any.
 func (g *Gap) rule() string { return strings.TrimPrefix(g.Column+" "+g.Rule, " ") }
 
-// Causes returns up to n lines about the largest gaps of files, and with withoutCFI also about code without CFI.
+// Causes returns up to n lines on the largest gaps of the files and, if withoutCFI is set, on code without CFI.
 func Causes(files []*Coverage, n int, withoutCFI bool) []string {
 	type cause struct {
 		bytes uint64
@@ -132,7 +132,7 @@ func Causes(files []*Coverage, n int, withoutCFI bool) []string {
 	return lines
 }
 
-// String returns the function as the text report has it.
+// String formats the function for the text report.
 func (f *UncoveredFunction) String() string {
 	s := fmt.Sprintf("%s %s: %s of %s without CFI", f.Place(), cmp.Or(Printable(f.Function), "function"),
 		bytesOf(f.Bytes), Digits(f.Size))
@@ -149,7 +149,7 @@ func rangeOf(section string, begin, end uint64) string {
 	return fmt.Sprintf("%s%#x-%#x", inSection(section), begin, end)
 }
 
-// inSection returns the text before an address that counts from a section.
+// inSection returns the prefix of an address that is relative to a section.
 func inSection(name string) string {
 	if name == "" {
 		return ""
@@ -157,7 +157,7 @@ func inSection(name string) string {
 	return Printable(name) + "+"
 }
 
-// Printable quotes a name that could control a terminal. Some terminals take bytes that are not UTF-8 for controls.
+// Printable quotes names with control characters, and with invalid UTF-8, which some terminals interpret as controls.
 func Printable(name string) string {
 	if !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return strconv.Quote(name)
@@ -165,7 +165,7 @@ func Printable(name string) string {
 	return name
 }
 
-// PrintableMessage replaces characters of a message that could control a terminal. Names of sections can be anything.
+// PrintableMessage replaces control characters in a message. Names of sections are arbitrary bytes.
 func PrintableMessage(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
@@ -175,7 +175,7 @@ func PrintableMessage(s string) string {
 	}, s)
 }
 
-// plural returns a number, of any type, and what it counts.
+// plural returns a number with its noun.
 func plural(n any, what string) string {
 	number := page.Grouped(fmt.Sprint(n))
 	if number != "1" {
@@ -184,8 +184,8 @@ func plural(n any, what string) string {
 	return number + " " + what
 }
 
-// bytesOf returns a size in words.
+// bytesOf formats a size in bytes.
 func bytesOf(n uint64) string { return plural(n, "byte") }
 
-// Digits groups a number by thousands.
+// Digits formats a number with thousands separators.
 func Digits(n uint64) string { return page.Grouped(fmt.Sprint(n)) }

@@ -16,10 +16,10 @@ import (
 // Uncovered is code that no CFI describes, including padding between functions. Sizes are in bytes.
 type Uncovered struct {
 	Bytes     uint64              `json:"bytes"`
-	Padding   uint64              `json:"padding"` // of that, recognised by its instructions
-	Startup   uint64              `json:"startup"` // of that, start-up code of the C library
+	Padding   uint64              `json:"padding"` // of Bytes: padding, recognised by its instructions
+	Startup   uint64              `json:"startup"` // of Bytes: start-up code of the C library
 	Sections  []UncoveredSection  `json:"sections"`
-	Refused   []RefusedCode       `json:"refused,omitempty"` // if rows were inferred: why the code has none
+	Refused   []RefusedCode       `json:"refused,omitempty"` // with --infer: why code has no rows
 	Functions []UncoveredFunction `json:"functions"`         // by function symbol, the largest first
 	Omitted   int                 `json:"functions_omitted"`
 
@@ -31,14 +31,14 @@ func noneUncovered() Uncovered {
 	return Uncovered{Sections: []UncoveredSection{}, Functions: []UncoveredFunction{}}
 }
 
-// RefusedCode is code for which its instructions give no rows, for one reason.
+// RefusedCode is code whose instructions give no rows, for one reason.
 type RefusedCode struct {
 	Reason string `json:"reason"`
 	Ranges int    `json:"ranges"`
 	Bytes  uint64 `json:"bytes"`
 }
 
-// refusedCode sums up refusals by reason, the largest first.
+// refusedCode sums refusals by reason, largest first.
 func refusedCode(list []cfi.Refusal) []RefusedCode {
 	var sums []RefusedCode
 	for _, r := range list {
@@ -66,10 +66,10 @@ type UncoveredSection struct {
 	Startup uint64 `json:"startup"` // of the bytes without CFI
 }
 
-// WithoutCFI returns how much of the section's code has no CFI, without start-up code.
+// WithoutCFI returns the section's bytes of code without CFI, excluding start-up code.
 func (s UncoveredSection) WithoutCFI() uint64 { return s.Bytes - s.Padding - s.Startup }
 
-// An UncoveredFunction is a function with a part that no CFI describes.
+// An UncoveredFunction is a function that CFI does not describe completely.
 type UncoveredFunction struct {
 	Function string `json:"function"`
 	Symbol   string `json:"symbol,omitempty"` // the mangled name, if it is another
@@ -77,13 +77,13 @@ type UncoveredFunction struct {
 	Begin    uint64 `json:"begin"` // address
 	Size     uint64 `json:"size"`
 	Bytes    uint64 `json:"bytes"`            // of that, without CFI
-	Reason   string `json:"reason,omitempty"` // why its instructions give no rows, if that was tried
+	Reason   string `json:"reason,omitempty"` // with --infer: why its instructions give no rows
 }
 
 // maxUncovered bounds the functions without CFI that are listed.
 const maxUncovered = 10000
 
-// A rangeSet is a set of sorted and disjoint ranges, with the bytes in the ranges before each.
+// A rangeSet is a sorted set of disjoint ranges, with prefix sums of their sizes.
 type rangeSet struct {
 	ranges []elffile.Span
 	before []uint64
@@ -99,7 +99,7 @@ func newRangeSet(ranges []elffile.Span) *rangeSet {
 	return s
 }
 
-// bytesIn returns how much of the code from begin to end lies in the set.
+// bytesIn returns the number of bytes from begin to end that are in the set.
 func (s *rangeSet) bytesIn(begin, end uint64) uint64 {
 	upTo := func(addr uint64) uint64 {
 		i := sort.Search(len(s.ranges), func(i int) bool { return s.ranges[i].Begin >= addr }) - 1
@@ -111,28 +111,28 @@ func (s *rangeSet) bytesIn(begin, end uint64) uint64 {
 	return upTo(end) - upTo(begin)
 }
 
-// findUncovered returns the code without CFI. PLT stubs that were recognised count as described.
+// findUncovered returns the code without CFI. Recognised PLT stubs count as described.
 func findUncovered(d *convert.Details, files []*elffile.File, names *namer) Uncovered {
 	u, free := uncoveredSections(d.File, d.Table, d.Stubs, d.Pads)
 	u.functions(d, files, free, names)
 	u.Refused = refusedCode(d.Table.Refused)
 	for i := range u.Sections {
-		if d.File.IsObject() { // where addresses count from the section's start
+		if d.File.IsObject() { // addresses are relative to the section
 			u.Sections[i].Begin = 0
 		}
 	}
 	return u
 }
 
-// MeasureCode returns how much code a file has, without padding and start-up code, and how much no CFI describes, both
-// included.
+// MeasureCode returns the bytes of code, excluding padding and start-up code, and the bytes without CFI, including
+// both.
 func MeasureCode(f *elffile.File, t *cfi.Table, stubs []plt.Stub) (code, withoutCFI uint64) {
 	u, _ := uncoveredSections(f, t, stubs, nil)
 	return u.code, u.Bytes
 }
 
-// uncoveredSections returns the sections of code with the code without CFI in each, and the ranges of that code except
-// start-up code. known has the sizes of the padding after functions, as padding.Gaps.Sizes returns them, or is nil.
+// uncoveredSections returns the executable sections with their code without CFI, and the ranges of that code except
+// start-up code. known is the result of padding.Gaps.Sizes, or nil.
 func uncoveredSections(f *elffile.File, t *cfi.Table, stubs []plt.Stub, known []uint8) (Uncovered, []elffile.Span) {
 	described := make([]elffile.Span, 0, t.Len()+len(stubs))
 	for fn := range t.Functions() {
@@ -147,7 +147,7 @@ func uncoveredSections(f *elffile.File, t *cfi.Table, stubs []plt.Stub, known []
 	}
 	slices.SortFunc(described, byBegin)
 	var free, trimmed []elffile.Span // with and without padding
-	var sections []int               // that the trimmed ranges are in
+	var sections []int               // indexes of the sections of trimmed
 	meter, measured := padding.NewMeter(f), uint64(0)
 	before := 0                               // index of the function before the current range
 	isKnown := func(begin, end uint64) bool { // by address, for all of known
@@ -163,14 +163,14 @@ func uncoveredSections(f *elffile.File, t *cfi.Table, stubs []plt.Stub, known []
 		for _, r := range own {
 			s.Bytes += r.Size()
 		}
-		// Sections that share bytes of the file, which no linker makes, could make any file a large one.
+		// Overlapping sections, which no linker writes, could multiply the work.
 		measured += s.Size
 		meter.Enter(s.Begin, s.Size, code.Off)
 		for _, r := range own {
 			size := r.Size()
 			switch {
 			case measured > f.Size:
-			case isKnown(r.Begin, r.End): // else reading all code again takes 5 % of a conversion
+			case isKnown(r.Begin, r.End): // reading all code again would take 5 % of a conversion
 				r.End = r.Begin
 			default:
 				r.Begin, r.End = meter.Trim(r.Begin, r.End)
@@ -199,12 +199,12 @@ func uncoveredSections(f *elffile.File, t *cfi.Table, stubs []plt.Stub, known []
 	return u, others
 }
 
-// codeOf returns where the bytes of a file's code are, by address.
+// codeOf returns the file's ranges of code by address.
 func codeOf(f *elffile.File) []elffile.CodeRange {
 	all := f.Code()
 	out, end := all[:0], uint64(0)
 	for _, c := range all {
-		// Code counts once: if sections overlap, which no linker makes, the first one has it.
+		// If sections overlap, which no linker writes, shared code belongs to the first.
 		if c.Filesz > 0 && c.Begin >= end {
 			end = c.Begin + c.Filesz
 			c.End = end
@@ -214,7 +214,7 @@ func codeOf(f *elffile.File) []elffile.CodeRange {
 	return out
 }
 
-// subtract returns the parts of a range outside others, which are sorted and disjoint.
+// subtract returns the parts of a range that are outside of sorted, disjoint ranges.
 func subtract(r elffile.Span, others []elffile.Span) []elffile.Span {
 	var out []elffile.Span
 	i := sort.Search(len(others), func(i int) bool { return others[i].End > r.Begin })
@@ -233,7 +233,7 @@ func subtract(r elffile.Span, others []elffile.Span) []elffile.Span {
 // byBegin compares ranges by where they begin.
 func byBegin(a, b elffile.Span) int { return cmp.Compare(a.Begin, b.Begin) }
 
-// functions lists the functions that lie in free code.
+// functions lists the functions in code without CFI.
 func (u *Uncovered) functions(d *convert.Details, files []*elffile.File, free []elffile.Span, names *namer) {
 	if len(free) == 0 {
 		return
@@ -275,8 +275,8 @@ func refusal(refused []cfi.Refusal, begin, end uint64) string {
 	return refused[i].Reason
 }
 
-// sectionRelative returns the section of an address of a relocatable object, and the address from there: the object has
-// no other ones. For other files these are "" and the address.
+// sectionRelative converts an address in a relocatable object to a section and offset. For other files, it returns ""
+// and the address.
 func sectionRelative(f *elffile.File, addr uint64) (string, uint64) {
 	if i := f.SectionAt(addr); i > 0 {
 		return f.Sections[i].Name, addr - f.Sections[i].Base

@@ -1,7 +1,7 @@
 // Package sframediff compares the .sframe sections of two files by function.
 //
-// If both files have the same code, byte by byte, functions are matched by their places, and otherwise by their names.
-// Code without CFI that has rows, such as PLT stubs, counts as a function.
+// If both files have identical code, functions are matched by address, otherwise by name. Code with rows but without
+// CFI, such as a PLT stub, counts as a function.
 package sframediff
 
 import (
@@ -20,7 +20,7 @@ import (
 // maxChanges bounds the changes that are listed.
 const maxChanges = 1 << 16
 
-// Reasons for missing rows beside those of package translate.
+// Reasons for missing rows, in addition to those of package translate.
 const (
 	notWritten = "not-written"
 	notKnown   = "not-known"
@@ -37,7 +37,7 @@ func Compare(a, b *Side) *report.Diff {
 	} else {
 		matchNames(a, b)
 	}
-	// The order is that of the new file. Functions that only the old file has come last.
+	// Functions are in the order of the new file. Those only in the old file are last.
 	var pairs []pair
 	for i := range b.functions {
 		f := &b.functions[i]
@@ -87,14 +87,13 @@ func Compare(a, b *Side) *report.Diff {
 	return out
 }
 
-// A place is where a function begins.
+// A place is the start of a function.
 type place struct {
 	section string // of an object
 	begin   uint64
 }
 
-// match pairs functions that have a key in common and no partner yet, in their order. Functions whose key is nil are
-// skipped.
+// match pairs functions without a partner that have equal keys, in order. Functions with a nil key are skipped.
 func match(a, b *Side, key func(*function) any) {
 	free := make(map[any][]*function)
 	for i := range a.functions {
@@ -116,9 +115,9 @@ func match(a, b *Side, key func(*function) any) {
 	}
 }
 
-// matchNames pairs functions of the same name: first those with the same rows, then the others, then those whose names
-// a compiler has changed. Functions without symbols have the name of their section. Those with other rows are paired
-// only if both files have the same number of them.
+// matchNames pairs functions by name: first those with equal rows, then the rest, then those with compiler suffixes.
+// Functions without symbols have the name of their section. If their rows differ, they are paired only if both files
+// have the same number.
 func matchNames(a, b *Side) {
 	type key struct {
 		name string
@@ -126,7 +125,7 @@ func matchNames(a, b *Side) {
 	}
 	seed := maphash.MakeSeed()
 	match(a, b, func(f *function) any { return key{f.name, f.hash(seed)} })
-	more := make(map[string]int) // functions without symbols that the new file has more than the old one
+	more := make(map[string]int) // surplus of functions without symbols in the new file
 	for change, s := range map[int]*Side{-1: a, 1: b} {
 		for i := range s.functions {
 			f := &s.functions[i]
@@ -145,16 +144,16 @@ func matchNames(a, b *Side) {
 	}
 }
 
-// variant matches suffixes that compilers append to the names of functions that they have changed for their callers.
+// variant matches the suffixes that compilers give to specialised copies of functions.
 var variant = sync.OnceValue(func() *regexp.Regexp {
 	const suffix = `\.(constprop|isra|lto_priv|llvm)\.[0-9]+`
 	return regexp.MustCompile(suffix + `| \[clone ` + suffix + `\]`)
 })
 
-// plainName returns the name that a function has in the source.
+// plainName returns the name without such suffixes.
 func plainName(name string) string { return variant().ReplaceAllString(name, "") }
 
-// hash returns the same number for functions of the same size with the same rows.
+// hash returns equal values for functions of equal size and rows.
 func (f *function) hash(seed maphash.Seed) uint64 {
 	var h maphash.Hash
 	h.SetSeed(seed)
@@ -165,10 +164,10 @@ func (f *function) hash(seed maphash.Seed) uint64 {
 	return h.Sum64()
 }
 
-// A pair is a function of the old file and its partner in the new one. One of them may be nil.
+// A pair is a function in the old file and its partner in the new file. Either may be nil.
 type pair struct{ old, new *function }
 
-// change returns how a function has changed. The kind is "" if it has not.
+// change returns how a function changed. The kind is "" if it did not.
 func (p pair) change() report.Change {
 	switch {
 	case p.new == nil:
@@ -209,7 +208,7 @@ func rowAt(rows []row, offset uint64) string {
 	return rows[i].words
 }
 
-// sumGaps sums up the code without rows of one reason.
+// sumGaps sums the code without rows for one reason.
 func sumGaps(pairs []pair, reason string) report.DiffGap {
 	g := report.DiffGap{Reason: reason}
 	for _, p := range pairs {

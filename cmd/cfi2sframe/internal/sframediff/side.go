@@ -18,11 +18,11 @@ import (
 	"cfi2sframe/translate"
 )
 
-// maxSharedRows bounds the rows that are held of a file, in addition to one for two bytes of the section. FDEs may
-// share rows, and may repeat them any number of times.
+// maxSharedRows bounds the rows held in memory, in addition to one per two bytes of the section. FDEs may share and
+// repeat rows without limit.
 const maxSharedRows = 1 << 22
 
-// A Side is one of two files to be compared.
+// A Side is one of the two files.
 type Side struct {
 	Summary   report.DiffSide
 	object    bool
@@ -30,9 +30,9 @@ type Side struct {
 	functions []function        // by address
 }
 
-// A function is one that CFI describes, or code without CFI that has rows.
+// A function is described by CFI, or is other code with rows.
 type function struct {
-	report.DiffFunction // Begin is an address until Load has the names
+	report.DiffFunction // Begin is an address until Load sets the names
 	cfi                 bool
 	name                string
 	rows                []row
@@ -40,7 +40,7 @@ type function struct {
 	partner             *function         // in the other file, or nil
 }
 
-// A row holds from an offset in its function on. Rows that say the same have the same words; "" stands for no row.
+// A row is in effect from an offset in its function on. Equivalent rows have equal words; "" means no row.
 type row struct {
 	offset uint64
 	words  string
@@ -115,8 +115,8 @@ func paddingOf(f *elffile.File, table *cfi.Table) []uint8 {
 	return gaps.Sizes(1)
 }
 
-// hashCode returns a hash of the code of a file, and of its addresses if it is linked. Parts that overlap, which no
-// linker makes, are not covered: they could make any file a large one.
+// hashCode hashes a file's code and, if it is linked, addresses. It skips overlapping parts, which no linker writes,
+// and which could multiply the work.
 func hashCode(f *elffile.File) (sum [sha256.Size]byte, err error) {
 	h := sha256.New()
 	var total uint64
@@ -137,7 +137,7 @@ func hashCode(f *elffile.File) (sum [sha256.Size]byte, err error) {
 	return [sha256.Size]byte(h.Sum(nil)), nil
 }
 
-// addFunctions adds the functions of the table, and code without CFI that has rows.
+// addFunctions adds the functions of the table, and other code with rows.
 func (s *Side) addFunctions(table *cfi.Table, section *sframe.Section, padding []uint8, gaps *gaps) error {
 	rest, err := spans(section)
 	if err != nil {
@@ -211,7 +211,7 @@ func (f *function) add(s span) {
 	}
 }
 
-// gaps has the gaps of a translation that come after the current address.
+// gaps holds the gaps of a translation after the current address.
 type gaps struct {
 	list     []translate.Gap
 	listedTo uint64 // end of the code whose gaps are listed
@@ -273,7 +273,7 @@ func spans(section *sframe.Section) ([]span, error) {
 		step := uint64(d.Size)
 		if d.PCMask && (len(refs) > 1 || len(refs) == 1 && refs[0].Start > 0) {
 			if step = uint64(d.RepSize); step == 0 {
-				continue // in V1; readers do not agree on the code that such rows are for
+				continue // V1 only; readers disagree on the meaning of such rows
 			}
 		}
 		for block := d.Start; block < last; block += step {
@@ -300,7 +300,7 @@ func spans(section *sframe.Section) ([]span, error) {
 	return all, nil
 }
 
-// wordsOf returns a row in words, which are the same for rows that say the same.
+// wordsOf formats a row. Equivalent rows give equal words.
 func wordsOf(abi sframe.ABI, row sframe.Row, signal, keyB bool) string {
 	for _, rule := range []*sframe.Rule{&row.CFA, &row.RA, &row.FP} {
 		switch {
@@ -312,7 +312,7 @@ func wordsOf(abi sframe.ABI, row sframe.Row, signal, keyB bool) string {
 	}
 	fixed := abi.FixedRA()
 	if fixed != 0 && row.RA == (sframe.Rule{Base: sframe.CFA, Offset: int32(fixed), Deref: true}) {
-		row.RA = sframe.Rule{} // stands for the same
+		row.RA = sframe.Rule{} // equivalent
 	}
 	s := fmt.Sprintf("CFA %v, RA %v, FP %v", row.CFA, row.RA, row.FP)
 	if row.Outermost {

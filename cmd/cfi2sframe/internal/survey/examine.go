@@ -21,17 +21,17 @@ import (
 	"cfi2sframe/translate"
 )
 
-// largeCFI is how much CFI, in bytes, a file has that is not examined while another such file is. Its tables take about
-// three times as much memory.
+// largeCFI is the size of CFI, in bytes, above which files are examined one at a time. Tables take about three times as
+// much memory.
 const largeCFI = 8 << 20
 
 // An examiner makes records.
 type examiner struct {
 	Options
-	large sync.Mutex // held while a file with more than largeCFI is examined
+	large sync.Mutex // held while examining a file with more than largeCFI
 }
 
-// file examines a file: an ELF file, or the ELF files in an archive.
+// file examines an ELF file, or the ELF files in an archive.
 func (e *examiner) file(ctx context.Context, c *candidate) ([]*Record, error) {
 	if c.err != nil {
 		return list(refused(c.name, unreadable, c.err))
@@ -122,7 +122,7 @@ func (e *examiner) examine(budget *elffile.Budget, r io.ReaderAt, name string, s
 	return record, nil
 }
 
-// nameFunctions names functions.
+// nameFunctions sets the names of functions.
 func nameFunctions(r io.ReaderAt, size int64, functions []Function) error {
 	if len(functions) == 0 {
 		return nil
@@ -183,7 +183,7 @@ func (r *Record) translate(f *elffile.File, infer bool) error {
 	return nil
 }
 
-// addVersion adds how much of the CFI a version can express.
+// addVersion adds the coverage of a version.
 func (r *Record) addVersion(v sframe.Version, res *translate.Result) {
 	outermost := res.Sums[translate.Outermost].Bytes
 	amounts := report.NewAmounts(r.Code, report.Amounts{Covered: res.Covered + outermost, PLT: res.Synthesised})
@@ -211,10 +211,10 @@ func (r *Record) addVersion(v sframe.Version, res *translate.Result) {
 	}
 }
 
-// maxFunctions is how many functions of a file are listed: those that lose most.
+// maxFunctions bounds the functions listed per file, worst first.
 const maxFunctions = 3
 
-// addFunction lists the function of some gaps, if it loses more than others.
+// addFunction lists the function of the gaps if it is among the worst.
 func (r *Record) addFunction(gaps []translate.Gap) {
 	first := slices.IndexFunc(gaps, func(g translate.Gap) bool { return g.Reason.Loss() })
 	if first < 0 {
@@ -225,7 +225,7 @@ func (r *Record) addFunction(gaps []translate.Gap) {
 		sums[i] = Gap{Reason: gaps[i].Reason.Name(), Bytes: gaps[i].Size()}
 	}
 	g := &gaps[first]
-	// The function itself refers to the whole table, which must not stay in memory.
+	// A copy, because the function would keep the whole table in memory.
 	begin, end := g.Function.Begin, g.Function.End
 	fn := Function{
 		Begin: begin, Size: end - begin,

@@ -19,10 +19,10 @@ import (
 //go:embed survey.html.tmpl
 var pageText string
 
-// maxFiles is how many files the page lists: those with most code that cannot be unwound.
+// maxFiles bounds the files listed on the page, worst first.
 const maxFiles = 1 << 16
 
-// A surveyPage is what the template shows.
+// A surveyPage is the data of the template.
 type surveyPage struct {
 	page.Frame
 	Kind, Heading  string
@@ -35,7 +35,7 @@ type surveyPage struct {
 	Tables         []section
 }
 
-// A section has one of the tables of the text report.
+// A section is a table of the text report.
 type section struct {
 	page.Table
 	Note string
@@ -46,7 +46,7 @@ var fileColumns = page.Columns(
 	"In format 2", "number", "Mostly by", "reason", "Code", "number", "ABI", "text", "Remarks", "text",
 )
 
-// HTML writes the survey as a page that needs nothing else. The maker is the program with its version.
+// HTML writes the survey as a self-contained page. maker is the program's name and version.
 func (s *Survey) HTML(w io.Writer, heading, maker string) error {
 	out := bufio.NewWriter(w)
 	funcs := template.FuncMap{
@@ -58,7 +58,7 @@ func (s *Survey) HTML(w io.Writer, heading, maker string) error {
 	return out.Flush()
 }
 
-// split says how much of a file's code can be unwound in the detailed version.
+// split divides a file's code by its coverage in the detailed version.
 func (r *Record) split() page.Split {
 	lost, _ := r.lost()
 	return page.NewSplit(r.Code, format(r.Formats, detailed).Unwindable, lost)

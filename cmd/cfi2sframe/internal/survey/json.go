@@ -20,7 +20,7 @@ import (
 //go:embed survey.schema.json
 var JSONSchema string
 
-// A line of the JSON form is a record. The last one counts the files that were not examined.
+// A line is a record or, at the end, the number of files that were not examined.
 type line struct {
 	*Record
 	Skipped *Skipped `json:"skipped,omitempty"`
@@ -39,8 +39,7 @@ func (s *Survey) JSON(w io.Writer) error {
 	return cmp.Or(e.Encode(line{Skipped: &s.Skipped}), out.Flush())
 }
 
-// Merge makes one survey of several in JSON files: the union of their lines. A file that occurs twice counts once; if
-// its lines differ, that is an error.
+// Merge combines surveys in JSON. A file that occurs several times counts once; if its lines differ, Merge fails.
 func Merge(names []string) (*Survey, error) {
 	var all []*Record
 	var skipped Skipped
@@ -96,7 +95,7 @@ func read(name string, fn func(*line) error) error {
 	}
 }
 
-// check returns an error if a record that was read is not one of this version.
+// check returns an error if this version could not have written the record.
 func (r *Record) check() error {
 	if r.File == "" {
 		return errors.New("no file; use the output of survey --report json")
@@ -113,7 +112,7 @@ func (r *Record) check() error {
 		if r.Gaps[i].reason() == 0 {
 			return fmt.Errorf("unknown reason %.40q", r.Gaps[i].Reason)
 		}
-		r.Gaps[i].Reason = r.Gaps[i].reason().Name() // in memory once
+		r.Gaps[i].Reason = r.Gaps[i].reason().Name() // shares the string
 	}
 	return nil
 }

@@ -15,13 +15,13 @@ import (
 	"cfi2sframe/translate"
 )
 
-// What convert fails for, a survey counts.
+// Statuses of files that cannot be read or parsed.
 const (
 	damaged    convert.Reason = "damaged"    // the file or its CFI is malformed
 	unreadable convert.Reason = "unreadable" // the system does not return its contents
 )
 
-// statuses are the reasons why a file has no CFI to translate, in the order of reports.
+// statuses lists the reasons why a file has no CFI to translate, in report order.
 var statuses = []convert.Reason{convert.NoCFI, convert.NoCode, convert.Class32, convert.Machine, damaged, unreadable}
 
 func statusText(status convert.Reason) string {
@@ -34,7 +34,7 @@ func statusText(status convert.Reason) string {
 	return status.Text()
 }
 
-// statusOf returns the status of a file by an error.
+// statusOf returns the status for an error.
 func statusOf(err error) convert.Reason {
 	if system := (*fs.PathError)(nil); errors.As(err, &system) {
 		return unreadable
@@ -45,12 +45,12 @@ func statusOf(err error) convert.Reason {
 	return damaged
 }
 
-// A Record is what a survey says of a file. All sums follow from the records. Its JSON form is a line of a survey. All
-// sizes are in bytes of code.
+// A Record is the result for one file. All sums follow from records. In JSON, a record is a line. All sizes are in
+// bytes of code.
 type Record struct {
 	File       string         `json:"file"` // of a member of an archive, ARCHIVE(MEMBER)
 	ABI        string         `json:"abi,omitzero"`
-	Status     convert.Reason `json:"status,omitzero"` // why it has no CFI to translate, one of statuses
+	Status     convert.Reason `json:"status,omitzero"` // why there is no CFI to translate; one of statuses
 	Error      string         `json:"error,omitzero"`  // of damaged and unreadable files
 	Functions  uint64         `json:"functions,omitzero"`
 	Described  uint64         `json:"described,omitzero"`   // by CFI
@@ -61,7 +61,7 @@ type Record struct {
 	Worst      []Function     `json:"worst_functions,omitempty"`
 }
 
-// A Format says how much of a file a version of SFrame describes.
+// A Format is the coverage of a file in a version of SFrame.
 type Format struct {
 	Format     sframe.Version `json:"format"`
 	Whole      uint64         `json:"functions_covered,omitzero"`
@@ -81,7 +81,7 @@ type Gap struct {
 	Bytes     uint64 `json:"bytes,omitzero"`
 }
 
-// reasons are those of translate by their names. Sorting the files of a distribution looks them up millions of times.
+// reasons maps names to reasons. It is cached because sorting the files of a distribution needs millions of lookups.
 var reasons = sync.OnceValue(func() map[string]translate.Reason {
 	m := make(map[string]translate.Reason)
 	for _, r := range translate.Reasons() {
@@ -93,10 +93,10 @@ var reasons = sync.OnceValue(func() map[string]translate.Reason {
 // reason returns the reason of a gap, or 0.
 func (g *Gap) reason() translate.Reason { return reasons()[g.Reason] }
 
-// loses reports whether a stack trace loses something by the gaps.
+// loses reports whether the gaps break stack traces.
 func (g *Gap) loses() bool { return g.reason().Loss() }
 
-// lost returns how much code a stack trace loses, and the reason of most of it.
+// lost returns the bytes of code in gaps that break stack traces, and the most frequent reason.
 func (r *Record) lost() (bytes uint64, reason string) { return lost(r.Gaps) }
 
 func lost(gaps []Gap) (bytes uint64, reason string) {
@@ -112,7 +112,7 @@ func lost(gaps []Gap) (bytes uint64, reason string) {
 	return bytes, reason
 }
 
-// A Function is one of those that lose most of a file.
+// A Function is one of the worst functions of a file.
 type Function struct {
 	File     string `json:"-"`
 	Function string `json:"function,omitempty"` // as the source has it

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// A Shard is one of several parts of a survey, which machines can make at the same time. The zero value is all of it.
+// A Shard is a part of a survey, so that machines can share the work. The zero value is the whole survey.
 type Shard struct{ Index, Of int } // Index counts from 1
 
 // maxShards is the largest number of shards.
@@ -25,8 +25,8 @@ func ParseShard(s string) (Shard, error) {
 	return Shard{index, of}, nil
 }
 
-// has reports whether a file belongs to the shard. Only its name decides, so that a file is in one shard even if other
-// files are added or removed while machines work.
+// has reports whether a file belongs to the shard. It depends only on the name, so that adding or removing other files
+// does not move it.
 func (s Shard) has(name string) bool {
 	h := fnv.New64a()
 	io.WriteString(h, name)

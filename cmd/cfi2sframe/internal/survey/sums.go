@@ -8,13 +8,13 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A Part sums up some of the files.
+// A Part is the sum of some of the files.
 type Part struct {
 	Name string
 	Sums
 }
 
-// Sums are about a number of files. All sizes are in bytes of code.
+// Sums holds totals of several files. All sizes are in bytes of code.
 type Sums struct {
 	Files      uint64 // examined
 	WithCFI    uint64 // with CFI that describes code
@@ -75,7 +75,7 @@ func (s *Sums) add(r *Record) {
 	}
 }
 
-// element returns the element of a sorted list that has the same key as v. If there is none, v is inserted.
+// element returns the element of a sorted list with the key of v, and inserts v if it is missing.
 func element[T any, K cmp.Ordered](list *[]T, v T, key func(T) K) *T {
 	i, ok := slices.BinarySearchFunc(*list, key(v), func(e T, k K) int { return cmp.Compare(key(e), k) })
 	if !ok {
@@ -84,7 +84,7 @@ func element[T any, K cmp.Ordered](list *[]T, v T, key func(T) K) *T {
 	return &(*list)[i]
 }
 
-// format returns the element of a list that is about a version, or an empty one.
+// format returns the element for a version, or an empty one.
 func format(list []Format, v sframe.Version) Format {
 	if i := slices.IndexFunc(list, func(f Format) bool { return f.Format == v }); i >= 0 {
 		return list[i]

@@ -1,12 +1,11 @@
-// Package survey sums up what SFrame can and cannot express of many files: programs and libraries below some paths.
-// It writes nothing.
+// Package survey measures how much of the CFI in many programs and libraries SFrame can express. It writes no files.
 //
-// A survey asks what could be translated, not what could be written: whether a file has space for two more program
-// headers, and how far its code is from the new section, play no part.
+// A survey counts what could be translated. It ignores whether a section could be added: whether there is space for
+// program headers, and whether the code is near enough.
 //
-// Each file becomes a Record of a few hundred bytes, and everything in a report is a sum of records. The JSON form is a
-// line for each record, so that a survey of several machines is the union of their lines. CFI is in memory only while
-// its file is examined; of files with more than largeCFI, one is examined at a time.
+// Each file becomes a Record of a few hundred bytes, and reports are sums of records. In JSON, each record is a line,
+// so that surveys from several machines can be concatenated. CFI is in memory only while its file is examined. Files
+// with more than largeCFI are examined one at a time.
 package survey
 
 import (
@@ -20,16 +19,16 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// Options say what to survey.
+// Options selects what to survey.
 type Options struct {
 	Objects bool // relocatable objects and archives
 	Shard   Shard
-	Infer   bool // rows from instructions count as well
-	Jobs    int  // files that are examined at a time; 0: one for each processor
+	Infer   bool // also count rows from instructions
+	Jobs    int  // files examined in parallel; 0: one per processor
 	// Starting, if not nil, is called before a file is examined, with the bytes of its CFI and its size.
 	// It is called concurrently.
 	Starting func(cfi, size uint64)
-	// IsOutput, if not nil, reports whether a path leads to a file that is written later. To examine it is an error.
+	// IsOutput, if not nil, reports whether a path is an output. Examining one is an error.
 	IsOutput func(path string) bool
 }
 
@@ -39,7 +38,7 @@ var Formats = []sframe.Version{sframe.V2, sframe.V3}
 // detailed is the version whose gaps are listed.
 const detailed = sframe.V3
 
-// A Survey has the records of many files and their sums.
+// A Survey holds the records of many files and their sums.
 type Survey struct {
 	Files     []*Record // by name
 	Skipped   Skipped
@@ -49,8 +48,8 @@ type Survey struct {
 	Functions []Function // of all files, the worst first
 }
 
-// Run surveys the ELF files that the paths are, or that are below them. A file with several names counts once, under
-// the first. An error means that a path does not exist, that the machine failed (outfile.OfMachine), or that ctx ended.
+// Run surveys the ELF files at and below the paths. A file with several names counts once, under the first. Run fails
+// only if a path does not exist, on system errors (outfile.OfMachine), and if ctx is canceled.
 func Run(ctx context.Context, paths []string, opt Options) (*Survey, error) {
 	files, skipped, err := walk(ctx, paths, opt)
 	if err != nil {
@@ -81,7 +80,7 @@ func Run(ctx context.Context, paths []string, opt Options) (*Survey, error) {
 	return New(slices.Concat(found...), skipped), nil
 }
 
-// New sums up records, each of another file. Skipped counts the files that were not examined.
+// New sums records, one per file. skipped counts the files that were not examined.
 func New(records []*Record, skipped Skipped) *Survey {
 	s := &Survey{Files: records, Skipped: skipped}
 	slices.SortStableFunc(records, func(a, b *Record) int { return cmp.Compare(a.File, b.File) })

@@ -11,7 +11,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A table is what people see of a survey, as text and as HTML.
+// A table is a table of the text and HTML reports.
 type table struct {
 	Title string
 	Note  string
@@ -21,7 +21,7 @@ type table struct {
 	TextOnly bool // the page has the same in another form
 }
 
-// newTable returns a table without rows. Columns that begin with # are of numbers.
+// newTable returns an empty table. Columns that start with # are numeric.
 func newTable(title, note string, columns ...string) table {
 	t := table{Title: title, Note: note}
 	kinds := map[string]string{"part": "part", "function": "name", "file": "file"}
@@ -44,12 +44,12 @@ func (t *table) add(cells ...string) {
 	t.Rows = append(t.Rows, cells)
 }
 
-// title says in one line what was surveyed.
+// title summarizes in a line what was surveyed.
 func (s *Survey) title() string {
 	return fmt.Sprintf("Survey: %s ELF files, %s of them with CFI", count(s.Total.Files), count(s.Total.WithCFI))
 }
 
-// headline says how much of the code can be unwound.
+// headline returns the share of unwindable code, in a line.
 func (s *Survey) headline() string {
 	if s.Total.Code == 0 {
 		return ""
@@ -69,7 +69,7 @@ func (s *Survey) tables() []table {
 	return slices.DeleteFunc(out, func(t table) bool { return len(t.Rows) == 0 })
 }
 
-// coverage has a row for each ABI, if there are several, and for all.
+// coverage has a row for all files and, if there are several ABIs, for each.
 func (s *Survey) coverage() table {
 	t := newTable("Coverage", "Unwindable code is a share of all code without padding, also of files without CFI.",
 		"part", "#ELF files", "#with CFI", "#bytes of code", "#V2 unwindable", "#V3 unwindable", "#functions",
@@ -116,7 +116,7 @@ func (s *Survey) notExamined() table {
 	return t
 }
 
-// maxWorst is how many of the worst are listed.
+// maxWorst bounds the lists of the worst.
 const maxWorst = 20
 
 func (s *Survey) worstFiles() table {
@@ -163,7 +163,7 @@ func (s *Survey) errors() table {
 	return t
 }
 
-// maxName is how much of a function's name a table shows, in characters: C++ has names of thousands.
+// maxName bounds the characters of function names in tables: names in C++ can have thousands.
 const maxName = 120
 
 func short(name string) string {
@@ -173,7 +173,7 @@ func short(name string) string {
 	return name
 }
 
-// shareOf returns a share of what can be nothing.
+// shareOf is report.Share, or "-" if the whole is 0.
 func shareOf(n, of uint64) string {
 	if of == 0 {
 		return "-"
@@ -181,10 +181,10 @@ func shareOf(n, of uint64) string {
 	return report.Share(n, of)
 }
 
-// count writes a number, grouped by thousands.
+// count formats a number with thousands separators.
 func count[T int | uint64](n T) string { return report.Digits(uint64(n)) }
 
-// countOf counts things.
+// countOf returns a number with its noun.
 func countOf[T int | uint64](n T, what string) string {
 	if n == 1 {
 		return "1 " + what

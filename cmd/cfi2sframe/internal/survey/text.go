@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// Text writes the survey for people.
+// Text writes the text report.
 func (s *Survey) Text(w io.Writer) error {
 	out := bufio.NewWriter(w)
 	fmt.Fprintln(out, s.title())
@@ -19,10 +19,10 @@ func (s *Survey) Text(w io.Writer) error {
 	for _, t := range s.tables() {
 		t.write(out)
 	}
-	return out.Flush() // which has the first error
+	return out.Flush() // returns the first error
 }
 
-// write writes the table below its title, with aligned columns. Columns of obvious contents have no names.
+// write writes the title and the table, with aligned columns. Self-explanatory columns have no heading.
 func (t *table) write(w io.Writer) {
 	fmt.Fprintf(w, "\n%s\n", t.Title)
 	if t.Note != "" {

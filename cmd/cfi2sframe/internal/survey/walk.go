@@ -17,15 +17,15 @@ import (
 	"cfi2sframe/internal/outfile"
 )
 
-// A candidate is a file that may be examined.
+// A candidate is a file to be examined.
 type candidate struct {
 	name    string
 	archive bool
 	err     error // it, or the directory that it is, cannot be read
 }
 
-// walk finds the ELF files that the paths are, or that are below them, sorted by name, and counts others. Symbolic links
-// are followed only if they are a path. Unreadable files and directories are candidates with an error.
+// walk finds the ELF files at and below the paths, sorted by name, and counts other files. It follows symbolic links
+// only in paths themselves. Unreadable files and directories become candidates with an error.
 func walk(ctx context.Context, paths []string, opt Options) (out []candidate, skipped Skipped, err error) {
 	var all []candidate
 	seen := make(map[inode.ID]int) // indexes in all
@@ -86,7 +86,7 @@ func walk(ctx context.Context, paths []string, opt Options) (out []candidate, sk
 	return out, skipped, nil
 }
 
-// examined reports whether a file is skipped, by its first bytes, and counts it then.
+// examined decides by the first bytes of a file whether to skip it, and counts skipped files.
 func (c *candidate) examined(objects bool) (kind Skipped, skip bool) {
 	var h head
 	if c.err == nil {
@@ -104,7 +104,7 @@ func (c *candidate) examined(objects bool) (kind Skipped, skip bool) {
 	return kind, false
 }
 
-// A head is what the first bytes of a file say.
+// A head is the kind of a file, by its first bytes.
 type head struct{ elf, archive, object bool }
 
 func peekFile(name string) (head, error) {
