@@ -204,8 +204,8 @@ func TestGoInjected(t *testing.T) {
 		t.Run(tt.arch, func(t *testing.T) {
 			b := readGo(t, "CGO_ENABLED=0 GOARCH="+tt.arch)
 			file := elftest.Parse(t, b)
-			symbols := must.Get(file.FindSymbols(append(strings.Fields(tt.names), "runtime.sigtramp.abi0", "runtime.main",
-				"runtime.sigreturn__sigaction.abi0")...))(t)
+			symbols := must.Get(file.FindSymbols(append(strings.Fields(tt.names), "runtime.sigtramp.abi0",
+				"runtime.main", "runtime.sigreturn__sigaction.abi0")...))(t)
 			debug, table := loadGo(t, b, cfi.DebugFrame), loadGo(t, b, cfi.GoPCLNTab)
 			a := arch.Of(table.Machine)
 			for _, name := range strings.Fields(tt.names) {

@@ -40,8 +40,9 @@ type InferredRow struct {
 	// register, unless Lost is set.
 	FP   int64
 	Lost bool
-	// RA is where the return address is saved, from the CFA in bytes, if calls leave it in a register. If it is 0, register
-	// RAReg has it. If Kept is set, the register of calls has it as well. Signed says that it is signed, by the CFA.
+	// On machines whose calls leave the return address in a register, RA is the offset of its save slot from the CFA in
+	// bytes, or 0 if it is in register RAReg. Kept is set if the register of calls holds it too, and Signed if it is
+	// signed with the CFA as the modifier.
 	RA           int64
 	RAReg        uint64
 	Kept, Signed bool

@@ -82,7 +82,7 @@ func TestSeparate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const header, fde, attribute = 28, 16, 5 // sizes in bytes in V3; a row starts with its start address and an info byte
+	const header, fde, attribute = 28, 16, 5 // bytes in V3; an FRE starts with its start offset and an info byte
 	wrong := bytes.Clone(alone)
 	wrong[at.Offset+header+fde*uint64(first.Len())+attribute+2] += 8 // the CFA
 	object, with := elftest.NewObject().Bytes(), converted(t, "plt", convert.Options{})

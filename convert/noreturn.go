@@ -10,18 +10,20 @@ import (
 
 // neverReturn are functions of the C and C++ run-time libraries that do not return.
 var neverReturn = map[string]bool{
-	"abort": true, "exit": true, "_exit": true, "_Exit": true, "quick_exit": true, "pthread_exit": true, "thrd_exit": true,
-	"__assert": true, "__assert_fail": true, "__assert_perror_fail": true, "err": true, "errx": true, "verr": true,
-	"verrx": true, "longjmp": true, "_longjmp": true, "siglongjmp": true, "__longjmp_chk": true,
+	"abort": true, "exit": true, "_exit": true, "_Exit": true, "quick_exit": true, "pthread_exit": true,
+	"thrd_exit": true, "__assert": true, "__assert_fail": true, "__assert_perror_fail": true,
+	"err": true, "errx": true, "verr": true, "verrx": true,
+	"longjmp": true, "_longjmp": true, "siglongjmp": true, "__longjmp_chk": true,
 	"__stack_chk_fail": true, "__chk_fail": true, "__libc_fatal": true, "__fortify_fail": true,
-	"_Unwind_Resume": true, "__cxa_throw": true, "__cxa_rethrow": true, "__cxa_bad_cast": true, "__cxa_bad_typeid": true,
-	"__cxa_throw_bad_array_new_length": true, "__cxa_throw_bad_array_length": true, "__cxa_pure_virtual": true,
-	"__cxa_deleted_virtual": true, "__cxa_call_unexpected": true, "__cxa_call_terminate": true,
-	"_ZSt9terminatev": true, "_ZSt10unexpectedv": true,
+	"_Unwind_Resume": true, "__cxa_throw": true, "__cxa_rethrow": true, "__cxa_bad_cast": true,
+	"__cxa_bad_typeid": true, "__cxa_throw_bad_array_new_length": true, "__cxa_throw_bad_array_length": true,
+	"__cxa_pure_virtual": true, "__cxa_deleted_virtual": true, "__cxa_call_unexpected": true,
+	"__cxa_call_terminate": true,
+	"_ZSt9terminatev":      true, "_ZSt10unexpectedv": true,
 	"_ZSt17rethrow_exceptionNSt15__exception_ptr13exception_ptrE": true,
 }
 
-// maxNeverReturn is not less than the size of the longest of these names.
+// maxNeverReturn is at least the length of the longest of these names.
 const maxNeverReturn = 64
 
 // doesNotReturn reports whether the function with the name at the start of b does not return. libstdc++ has

@@ -14,10 +14,11 @@ import (
 	"cfi2sframe/internal/testkit/testfile"
 )
 
-// TestNoReturn has code after calls. It has a row if the called function can return.
+// TestNoReturn checks that code after a call gets a row only if the called function can return.
 func TestNoReturn(t *testing.T) {
 	for name, want := range map[string]bool{
-		"abort": false, "_Unwind_Resume": false, "_ZSt20__throw_length_errorPKc": false, "__throw_it": true, "aborts": true,
+		"abort": false, "_Unwind_Resume": false, "_ZSt20__throw_length_errorPKc": false, "__throw_it": true,
+		"aborts": true,
 	} {
 		for _, code := range []string{
 			"call NAME@PLT", "call *NAME@GOTPCREL(%rip)",

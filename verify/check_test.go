@@ -206,8 +206,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestPlaces has CFI whose CFA depends on the pc, as GNU ld writes it for its PLTs, or on more bits of it. In a file that
-// is moved it has to say the same wherever the code is.
+// TestPlaces has CFI whose CFA depends on the PC, on the bits that GNU ld's CFI for PLTs uses or on more of them. In a
+// file that can be relocated, the CFA must be the same at every load address.
 func TestPlaces(t *testing.T) {
 	// rsp + 8 + (((rip & mask) >= half) << 3)
 	expression := func(mask, half byte) []byte {
@@ -544,7 +544,7 @@ func TestSplit(t *testing.T) {
 		fns  []function
 		fdes []fde
 		n    int
-		want string // functions, and from and after which FDE
+		want string // for each part: number of functions, first FDE and the FDE after its last
 	}{
 		{"one", fns, whole(0, 0), 1, "6:0-6"},
 		{"none", fns, whole(0, 0), 0, "6:0-6"},

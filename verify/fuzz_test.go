@@ -88,7 +88,7 @@ func changed(b []byte, damage uint64) []byte {
 	return b
 }
 
-// elsewhere reports whether a section says something of code that nothing describes, or of more than one can look at.
+// elsewhere reports whether a section covers code that no CFI describes, or more code than can be checked.
 func elsewhere(s *sframe.Section, rows []generate.Row) bool {
 	for _, d := range s.FDEs() {
 		if d.Size > 1<<20 || d.PCMask {

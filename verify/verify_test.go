@@ -147,8 +147,8 @@ func (in *input) atReturn(t *testing.T, path string, data []byte) bool {
 	return false
 }
 
-// text returns what a section says: nothing by padding, by the repetition size of FDEs that do not repeat, or by the base
-// of rows that name it otherwise.
+// text returns what a section means, as text. Padding, the repetition size of PC-increment FDEs and the base register
+// of rows that encode it elsewhere mean nothing, so they are left out.
 func (in *input) text(t *testing.T, data []byte) string {
 	t.Helper()
 	s, err := sframe.Decode(data, in.addr)

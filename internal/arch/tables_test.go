@@ -41,8 +41,8 @@ func TestTables(t *testing.T) {
 			Fields:   fields(257, eight, 258, four, 260, eight8, 261, four4),
 			Relative: []uint32{1027, 1032},
 		}},
-		{22, "r0 r1 r2 r3 r4 r5 r6 r7 r8 r9 r10 r11 r12 r13 r14 r15 f0 f2 f4 f6 f1 f3 f5 f7 f8 f10 f12 f14 f9 f11 f13 " +
-			"f15", Arch{
+		{22, "r0 r1 r2 r3 r4 r5 r6 r7 r8 r9 r10 r11 r12 r13 r14 r15 f0 f2 f4 f6 f1 f3 f5 f7 f8 f10 f12 f14 " +
+			"f9 f11 f13 f15", Arch{
 			Name: "s390x", Big: 4, SP: 15, FP: 11, RA: 14, PC: NoReg, RAState: NoReg,
 			EntryCFA: 160, CallerSP: -160, SavesSP: true, MaxPage: 0x1000,
 			Fields:   fields(4, four, 5, four4, 22, eight, 23, eight8),

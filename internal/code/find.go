@@ -191,8 +191,8 @@ func (f *finder) scan(addr uint64, code []byte) {
 	}
 }
 
-// address returns the address that an instruction loads, if it is known. Only instructions that leave clear pages: other
-// writes between Page and Address are rare.
+// address returns the address that an instruction loads, if it is known. Of the instructions between a Page and its
+// Address, only those that leave the code clear the page: other writes of its register are rare.
 func (f *finder) address(in *insn.Inst) (uint64, bool) {
 	switch m := &in.Mem; {
 	case in.Op == insn.Page && in.Reg != insn.None:

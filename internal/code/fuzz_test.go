@@ -91,10 +91,10 @@ func FuzzFind(f *testing.F) {
 	})
 }
 
-// hostile has code in which each step could look at all other code.
+// hostile is code for which each step could scan all the other code.
 var hostile = []struct {
 	name    string
-	code    func(n int) []byte // of about n bytes
+	code    func(n int) []byte // returns about n bytes
 	entries int                // one at each so many bytes; 0: only the first
 	data    bool
 	complex bool // the bound ends it

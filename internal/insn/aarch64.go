@@ -464,8 +464,8 @@ func (d *aarch64) structure() bool {
 	return n > 0
 }
 
-// vectorForms are data processing instructions with vectors and floating point. Reserved forms in groups of them are not
-// excluded.
+// vectorForms are the vector and floating-point data-processing instructions. Reserved encodings within these groups
+// are not excluded.
 var vectorForms = []pattern{
 	{0x9f000400, 0x0f000000, '.'}, {0xdf000400, 0x5f000000, '.'}, // by element
 	{0x9f200400, 0x0e200400, '.'}, {0x9f200c00, 0x0e200000, '.'}, // three registers

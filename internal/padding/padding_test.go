@@ -267,8 +267,8 @@ func TestPeer(t *testing.T) {
 		}
 		t.Logf("%s: %d gaps, %d of them described", path, gaps, described)
 		if described < gaps*97/100 || described == 0 || lost > 1 {
-			t.Errorf("%s: %d gaps are padding for objdump, found %d of them; no instruction at the ends of %d functions",
-				path, gaps, described, lost)
+			t.Errorf("%s: found %d of the %d gaps that objdump shows as padding; no instruction after %d functions",
+				path, described, gaps, lost)
 		}
 	}
 }
