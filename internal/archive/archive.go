@@ -1,7 +1,7 @@
-// Package archive reads ar archives of the GNU kind, and writes them again with other contents for some members. The
-// order, names and attributes of the members are unchanged. In the symbol index the offsets of the members are updated.
+// Package archive reads GNU ar archives, and rewrites them with new contents for some members. Order, names and
+// attributes of members are unchanged, and offsets in the symbol index are updated.
 //
-// Not in here: thin archives, whose members are separate files, and the BSD kind.
+// Thin archives, whose members are separate files, and BSD archives are not supported.
 package archive
 
 import (
@@ -19,7 +19,7 @@ import (
 	"cfi2sframe/internal/filecopy"
 )
 
-// Magic begins an archive.
+// Magic is the start of an archive.
 const (
 	Magic     = "!<arch>\n"
 	thinMagic = "!<thin>\n"
@@ -30,7 +30,7 @@ const (
 	sizeDigits = 10
 )
 
-// Is reports whether the file begins as an archive, and not as a Debian package, which is one of tar files (deb(5)).
+// Is reports whether a file starts like an archive, except Debian packages, which are archives of tar files (deb(5)).
 func Is(r io.ReaderAt) (bool, error) {
 	b := make([]byte, len(Magic)+len(debMember))
 	n, err := r.ReadAt(b, 0)
@@ -41,7 +41,7 @@ func Is(r io.ReaderAt) (bool, error) {
 	return string(magic) == thinMagic || string(magic) == Magic && string(member) != debMember, nil
 }
 
-// What members cost of a budget (elffile.Budget), as measured in 2026-11.
+// Costs of members in an elffile.Budget, measured in November 2026.
 const (
 	CostMember  = 4_000  // of any kind
 	CostHeaders = 50_000 // reading the headers of an ELF file, in addition
@@ -53,7 +53,7 @@ type Member struct {
 	Off  int64 // of the contents in the archive, in bytes
 	Size int64 // of the contents
 
-	index int // size in bytes of an entry of the symbol index that this is: 4, 8, or 0
+	index int // size in bytes of entries if this is the symbol index (4 or 8), or 0
 }
 
 // Special reports whether the member is the symbol index or the table of long names.
@@ -85,7 +85,7 @@ func errorf(off int64, format string, args ...any) error {
 	return &Error{off, fmt.Errorf(format, args...)}
 }
 
-// Bounds on what is accepted.
+// Limits on accepted archives.
 const (
 	maxSpecial = 128 << 20 // bytes of the symbol index and of the table of long names
 	maxMembers = 1 << 19
@@ -161,7 +161,7 @@ func (a *Archive) member(off int64) (Member, error) {
 	return m, err
 }
 
-// longName returns the name in the table that a header's name leads to.
+// longName returns the entry of the name table that a header refers to.
 func (a *Archive) longName(off int64, name string) (string, error) {
 	at, err := strconv.ParseUint(name[1:], 10, 63)
 	if err != nil || at >= uint64(len(a.long)) {
@@ -186,7 +186,7 @@ func (a *Archive) contents(m *Member) ([]byte, error) {
 	return b, nil
 }
 
-// smallMember is the size in bytes up to which a member is read at once: without that, libc.a takes 8 % more CPU time
+// smallMember is the size in bytes up to which a member is read at once. Otherwise, libc.a takes 8 % more CPU time
 // (2026-11-23).
 const smallMember = 64 << 10
 
@@ -204,12 +204,12 @@ func (a *Archive) Contents(i int) *io.SectionReader {
 	return io.NewSectionReader(bytes.NewReader(b), 0, m.Size)
 }
 
-// failed is a member that cannot be read.
+// failed is a reader of a member that cannot be read.
 type failed struct{ err error }
 
 func (f failed) ReadAt([]byte, int64) (int, error) { return 0, f.err }
 
-// Header returns the header of member i with another size.
+// Header returns the header of member i with a new size.
 func (a *Archive) Header(i int, size int64) ([]byte, error) {
 	m := &a.Members[i]
 	header := make([]byte, headerSize)
@@ -224,14 +224,14 @@ func (a *Archive) Header(i int, size int64) ([]byte, error) {
 	return header, nil
 }
 
-// Range returns where member i begins and ends in the archive, with its header and the byte that aligns the next one.
+// Range returns the offsets of member i, including its header and the padding byte.
 func (a *Archive) Range(i int) (begin, end int64) {
 	m := &a.Members[i]
 	end = m.Off + m.Size
 	return m.Off - headerSize, min(end+end&1, a.size)
 }
 
-// A Writer writes an archive with the same members. Each is to be added once, in order.
+// A Writer writes an archive with the same members. Each must be added once, in order.
 type Writer struct {
 	ctx context.Context
 	a   *Archive
@@ -240,7 +240,7 @@ type Writer struct {
 	at  []int64 // where the headers of the members are that were added
 }
 
-// NewWriter begins an archive in dst, which is empty. Copying ends when ctx does.
+// NewWriter starts an archive in dst, which must be empty. Copying stops when ctx is canceled.
 func (a *Archive) NewWriter(ctx context.Context, dst filecopy.Target) (*Writer, error) {
 	_, err := dst.WriteAt([]byte(Magic), 0)
 	return &Writer{ctx: ctx, a: a, dst: dst, off: int64(len(Magic))}, err
@@ -257,7 +257,7 @@ func (w *Writer) Keep(i int) error {
 	return w.align()
 }
 
-// align makes the next member begin at an even offset.
+// align pads to an even offset.
 func (w *Writer) align() error {
 	if w.off&1 == 0 {
 		return nil
@@ -267,7 +267,7 @@ func (w *Writer) align() error {
 	return err
 }
 
-// Add adds member i with other contents, which are size bytes of r.
+// Add adds member i with new contents, the first size bytes of r.
 func (w *Writer) Add(i int, r io.ReaderAt, size int64) error {
 	header, err := w.a.Header(i, size)
 	if err != nil {
@@ -285,7 +285,7 @@ func (w *Writer) Add(i int, r io.ReaderAt, size int64) error {
 	return w.align()
 }
 
-// Close ends the archive, and updates the symbol index.
+// Close finishes the archive, and updates the symbol index.
 func (w *Writer) Close() error {
 	for i := range w.a.Members {
 		if m := &w.a.Members[i]; m.index > 0 {
@@ -304,7 +304,7 @@ func (w *Writer) Close() error {
 	return nil
 }
 
-// moved returns the new offset of the header at an old one.
+// moved returns the new offset of the header at an old offset.
 func (w *Writer) moved(old uint64) (int64, bool) {
 	i := sort.Search(len(w.a.Members), func(i int) bool { return uint64(w.a.Members[i].Off-headerSize) >= old })
 	if i == len(w.at) || uint64(w.a.Members[i].Off-headerSize) != old {

@@ -1,5 +1,4 @@
-// Package debugfile finds the debug file of an ELF file by build-id or .gnu_debuglink, and checks that both belong
-// together.
+// Package debugfile finds the debug file of an ELF file by build-id or .gnu_debuglink, and checks that they match.
 package debugfile
 
 import (
@@ -20,15 +19,15 @@ import (
 	"cfi2sframe/internal/outfile"
 )
 
-// Auto stands for the file found by build-id or .gnu_debuglink, if any.
+// Auto means to find the file by build-id or .gnu_debuglink.
 const Auto = "auto"
 
 // Root is the directory of debug files (GDB manual, "Debugging Information in Separate Files").
 var Root = "/usr/lib/debug"
 
-// Open opens the debug file of the ELF file f at path. The name is a path, Auto, or "" for none. If a named file does
-// not belong to f, that is an error. Auto skips such files, and files that the user must not read. If a file cannot be
-// read for another reason, that is an error: it may be the debug file.
+// Open opens the debug file of the ELF file f at path. The name is a path, Auto, or "" for none. A named file that does
+// not match f is an error. Auto skips such files, and files that the user may not read; other read errors are returned
+// because the file might match.
 func Open(name, path string, f *elffile.File) (*convert.Companion, error) {
 	if name == Auto {
 		d, _, err := Find(path, f)
@@ -53,7 +52,7 @@ func Opener(name, path string) convert.Opener {
 	return func(f *elffile.File) (*convert.Companion, error) { return Open(name, path, f) }
 }
 
-// Find is Open for Auto. If it finds no file, it also returns the reasons why it skipped files.
+// Find is Open for Auto. If it finds no file, it also returns why it skipped candidates.
 func Find(path string, f *elffile.File) (d *convert.Companion, skipped []error, err error) {
 	m, err := marksOf(f)
 	if err != nil {
@@ -86,7 +85,7 @@ func IsFound(info fs.FileInfo, path string) bool {
 // IsSFrame reports whether info describes the file that OpenSFrame opens by a name for the ELF file at path.
 func IsSFrame(info fs.FileInfo, name, path string) bool {
 	if named, err := os.Stat(name); err == nil && os.SameFile(info, named) {
-		return true // also if it is damaged
+		return true // even if it is damaged
 	}
 	return finds(info, path, func(f *elffile.File) (*convert.Companion, error) { return OpenSFrame(name, f) })
 }
@@ -159,20 +158,20 @@ func (m *marks) candidates(path string) []string {
 // MinBuildID is the least size of a build-id in bytes: its first byte is the name of a directory.
 const MinBuildID = 2
 
-// byBuildID returns where a directory has a file by a build-id.
+// byBuildID returns the path of a file by build-id in a directory.
 func byBuildID(dir string, id []byte, suffix string) string {
 	s := hex.EncodeToString(id)
 	return filepath.Join(Store(dir), s[:2], s[2:]+suffix)
 }
 
-// Store returns the directory below dir that has all files by build-id.
+// Store returns the directory below dir that contains all files by build-id.
 func Store(dir string) string { return filepath.Join(dir, ".build-id") }
 
-// SFramePath returns where a directory has the detached .sframe of a file by its build-id.
+// SFramePath returns the path of a detached .sframe by build-id in a directory.
 func SFramePath(dir string, id []byte) string { return byBuildID(dir, id, ".sframe") }
 
-// OpenSFrame opens the file with the detached .sframe of f: that of the given name, or if it is a directory, that of f's
-// build-id in it. It returns nil if the directory has none.
+// OpenSFrame opens the detached .sframe of f. If name is a directory, it looks up f's build-id there, and returns nil
+// if the file is missing.
 func OpenSFrame(name string, f *elffile.File) (*convert.Companion, error) {
 	id, _, err := f.BuildID()
 	if err != nil {
@@ -207,12 +206,11 @@ func open(path string) (*convert.Companion, error) {
 	return &convert.Companion{ELF: f, Path: path, Closer: r}, nil
 }
 
-// maxSummed is the size in bytes of the largest debug file for which a checksum is computed. Files with holes can be
-// much larger.
+// maxSummed bounds the size in bytes of files to checksum. Sparse files can be much larger.
 const maxSummed = 4 << 30
 
-// check returns an error unless d is the debug file: by build-id, by the checksum in .gnu_debuglink, or if there is
-// neither, by the sections of code alone.
+// check returns an error unless d matches by build-id or by the checksum in .gnu_debuglink. Without either, it compares
+// only the sections of code.
 func (m *marks) check(d *elffile.File) error {
 	if d.Machine != m.f.Machine || d.Order != m.f.Order {
 		return fmt.Errorf("it belongs to another program: it is for machine %v, %v", elf.Machine(d.Machine), d.Order)
@@ -254,8 +252,8 @@ func (m *marks) check(d *elffile.File) error {
 	return nil
 }
 
-// sameCode returns an error unless the file f and its debug file d have the same sections of code: addresses in d must
-// be valid for f. Those of objects are made so.
+// sameCode returns an error unless f and d have the same sections of code, so that addresses in d are valid for f. For
+// objects, it sets the addresses in d.
 func sameCode(f, d *elffile.File) error {
 	notCode := func(s elffile.Section) bool { return !s.Alloc() || s.Flags&uint64(elf.SHF_EXECINSTR) == 0 }
 	a := slices.DeleteFunc(slices.Clone(f.Sections), notCode)
@@ -281,7 +279,7 @@ func sameCode(f, d *elffile.File) error {
 	return nil
 }
 
-// A Link has the contents of .gnu_debuglink.
+// A Link holds the contents of .gnu_debuglink.
 type Link struct {
 	Name      string // or "" without the section
 	Sum       uint32 // checksum

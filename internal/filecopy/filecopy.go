@@ -1,4 +1,4 @@
-// Package filecopy copies parts of files. Holes stay holes. One side or both may be memory instead.
+// Package filecopy copies parts of files and preserves holes. Either side may be memory.
 package filecopy
 
 import (
@@ -9,14 +9,14 @@ import (
 	"os"
 )
 
-// A Target is what is written to. Writing after its end makes it longer; the bytes between are zero.
+// A Target is the destination of a copy. Writing past its end extends it with zeros.
 type Target interface {
 	io.WriterAt
 	Truncate(size int64) error
 }
 
-// Range copies n bytes of src at offset from to offset to of dst, where nothing was written yet. If both are files,
-// their positions change, holes stay holes, and the kernel may share blocks. Range ends when ctx does.
+// Range copies n bytes from offset from of src to offset to of dst, where nothing was written yet. If both are files,
+// holes are preserved, the kernel may share blocks, and file positions change. Range stops when ctx is canceled.
 func Range(ctx context.Context, dst Target, to int64, src io.ReaderAt, from, n int64) error {
 	src, from = origin(src, from, n)
 	file, isFile := dst.(*os.File)
@@ -37,7 +37,7 @@ func Range(ctx context.Context, dst Target, to int64, src io.ReaderAt, from, n i
 	return nil
 }
 
-// origin returns what a reader reads a part of, and the offset there.
+// origin returns the reader underlying a section reader, and the offset in it.
 func origin(r io.ReaderAt, from, n int64) (io.ReaderAt, int64) {
 	for {
 		switch part := r.(type) {
@@ -55,7 +55,7 @@ func origin(r io.ReaderAt, from, n int64) (io.ReaderAt, int64) {
 	}
 }
 
-// extend makes a file that ends in a hole long enough.
+// extend grows a file that ends in a hole to its size.
 func extend(dst *os.File, size int64) error {
 	info, err := dst.Stat()
 	if err == nil && info.Size() < size {
@@ -64,7 +64,7 @@ func extend(dst *os.File, size int64) error {
 	return err
 }
 
-// Bytes is Range for a part of dst that something was written to, which it overwrites.
+// Bytes is Range for a part of dst that was already written.
 func Bytes(ctx context.Context, dst Target, to int64, src io.ReaderAt, from, n int64) error {
 	if n == 0 {
 		return nil
@@ -98,7 +98,7 @@ func Bytes(ctx context.Context, dst Target, to int64, src io.ReaderAt, from, n i
 	return nil
 }
 
-// chunk is how many bytes are copied between two looks at the context.
+// chunk is the number of bytes copied between checks of the context.
 const chunk = 8 << 20
 
 // sized is a file whose size is known.
@@ -107,7 +107,7 @@ type sized struct {
 	size int64
 }
 
-// Sized returns a reader of a file of the given size. If r ends before, the error is not io.EOF.
+// Sized returns a reader of a file of the given size. If r is shorter, reads fail with an error other than io.EOF.
 func Sized(r io.ReaderAt, size int64) io.ReaderAt { return &sized{r, size} }
 
 func (s *sized) ReadAt(b []byte, off int64) (int, error) {

@@ -9,16 +9,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// data returns the first range of a file between two offsets that is not in a hole: two times end if there is none.
+// data returns the first range of a file between two offsets that is not a hole, or end twice if there is none.
 func data(f *os.File, from, end int64) (begin, stop int64) {
 	begin, err := f.Seek(from, unix.SEEK_DATA)
-	if errors.Is(err, unix.ENXIO) { // a hole up to the file's end, which Bytes finds if it is too early
+	if errors.Is(err, unix.ENXIO) { // a hole up to the end of the file
 		if info, err := f.Stat(); err == nil && info.Size() >= end {
 			return end, end
 		}
 	}
 	switch {
-	case err != nil: // the file system does not know holes
+	case err != nil: // the file system does not support holes
 		return from, end
 	case begin >= end:
 		return end, end

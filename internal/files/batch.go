@@ -12,36 +12,36 @@ import (
 	"cfi2sframe/internal/outfile"
 )
 
-// A Batch converts files, and then replaces the old ones together. If several names of one file (hard or symbolic
-// links) are to be replaced, the file is converted once, and all names get the result.
+// A Batch converts files, then replaces the originals together. If several names (hard or symbolic links) of a file are
+// to be replaced, it is converted once, and all names get the result.
 //
-// With several workers, Begin begins the work on a file before it is its turn. All else is done by Next, file by file, so
-// that the outcome is the same.
+// With several workers, Begin starts the conversion early. Everything else happens in Next, file by file, so that the
+// outcome does not depend on the number of workers.
 type Batch struct {
 	Jobs    []*Job // since the last Reset
-	Workers int    // threads for all files together; up to 1: files are converted one after the other
+	Workers int    // threads for all files together; up to 1: no concurrency
 
-	ahead   []*Job            // of Begin, before their turn
-	opened  map[inode.ID]bool // files in place whose work was begun before their turn
-	threads chan struct{}     // has an element for each thread that works on a job of Begin
-	taking  sync.Mutex        // held while a job takes its threads
+	ahead   []*Job            // announced by Begin
+	opened  map[inode.ID]bool // files to replace whose conversion started early
+	threads chan struct{}     // semaphore of threads that work on announced jobs
+	taking  sync.Mutex        // held while a job acquires threads
 
-	named map[inode.ID]map[string]bool // the names to be replaced of files with several names
-	lost  map[string]error             // why it is unknown of which file a path is a name
+	named map[inode.ID]map[string]bool // names to replace, of files with several
+	lost  map[string]error             // why the file behind a path is unknown
 	known map[inode.ID]*Job            // jobs that replace files, by the ID of the old or the new file
 	bytes int64                        // size of the results
 
 	detached map[string]string // inputs by the paths of their detached files
 }
 
-// Bounds of a batch. Until the old files are replaced, results take additional space on the disk.
+// Bounds of a batch. Results take additional disk space until they replace the originals.
 const (
 	maxBatch      = 32 // a job has up to four open files
 	maxBatchBytes = 512 << 20
 )
 
-// perThread is how many bytes of a file one thread works on. A larger file has more threads, so that fewer are converted
-// at the same time: memory in use depends on their sizes.
+// perThread is the number of bytes of a file per thread. Larger files take more threads, so that fewer are converted at
+// a time: memory in use grows with their sizes.
 const perThread = 8 << 20
 
 // Full reports whether the batch must be committed before another file is added.
@@ -50,7 +50,7 @@ func (b *Batch) Full(opt Options) bool {
 	return alone && len(b.Jobs) > 0 || len(b.Jobs) >= maxBatch || b.bytes >= maxBatchBytes
 }
 
-// Expect notes which files are to be replaced, so that their other names are known.
+// Expect records which files are to be replaced, to recognise their other names.
 func (b *Batch) Expect(paths []string) {
 	b.named, b.lost = make(map[inode.ID]map[string]bool), make(map[string]error)
 	for _, path := range paths {
@@ -60,7 +60,7 @@ func (b *Batch) Expect(paths []string) {
 			real, err = outfile.RealPath(path)
 		}
 		if err != nil {
-			if outfile.OfMachine(err) { // others are found again when the file is opened
+			if outfile.OfMachine(err) { // other errors recur when the file is opened
 				b.lost[path] = outfile.Plain(err)
 			}
 			continue
@@ -82,7 +82,7 @@ func (b *Batch) Add(ctx context.Context, in, out string, opt Options) {
 	b.Next(ctx)
 }
 
-// AddInPlace converts the file that a path leads to, in order to replace it.
+// AddInPlace converts the file at a path, to replace it.
 func (b *Batch) AddInPlace(ctx context.Context, path string, opt Options) {
 	b.BeginInPlace(ctx, path, opt)
 	b.Next(ctx)
@@ -98,9 +98,8 @@ func (b *Batch) BeginInPlace(ctx context.Context, path string, opt Options) *Job
 	return b.begin(ctx, &Job{In: path, out: path, inPlace: true, opt: opt})
 }
 
-// begin announces a job, and begins its work unless an earlier job may change the outcome: by another name of the file,
-// or by a detached file for the same place. After errors, and if standard input is to be waited for, the work begins
-// when it is the job's turn.
+// begin announces a job. It starts the conversion unless an earlier job may change the outcome, through another name of
+// the file or the same detached file. After errors, and for standard input, the conversion waits for Next.
 func (b *Batch) begin(ctx context.Context, j *Job) *Job {
 	if b.detached == nil {
 		b.detached, b.opened = make(map[string]string), make(map[inode.ID]bool)
@@ -127,7 +126,7 @@ func (b *Batch) begin(ctx context.Context, j *Job) *Job {
 	return j
 }
 
-// work does the work of a job when enough threads are free.
+// work runs a job once enough threads are free.
 func (b *Batch) work(ctx context.Context, j *Job) {
 	n := 0
 	if b.Workers > 1 {
@@ -144,7 +143,7 @@ func (b *Batch) work(ctx context.Context, j *Job) {
 	}
 }
 
-// Ahead reports whether more files may begin.
+// Ahead reports whether more files may be announced.
 func (b *Batch) Ahead() bool {
 	bytes := b.bytes
 	for _, j := range b.ahead {
@@ -192,7 +191,7 @@ func (b *Batch) Next(ctx context.Context) {
 	}
 }
 
-// convert converts the file of a job. While others are converted, the system begins to write the result to the disk.
+// convert converts the file of a job, and starts writeback of the result, which overlaps with later conversions.
 func (b *Batch) convert(ctx context.Context, j *Job) {
 	if j.begun == nil {
 		b.work(ctx, j)
@@ -215,7 +214,7 @@ func (b *Batch) convert(ctx context.Context, j *Job) {
 	}
 }
 
-// Finish makes the results ready to replace files, all at the same time, unless ctx has ended.
+// Finish makes all results ready to replace files, concurrently, unless ctx is canceled.
 func (b *Batch) Finish(ctx context.Context) {
 	var wg sync.WaitGroup
 	for _, j := range b.Jobs {
@@ -229,7 +228,7 @@ func (b *Batch) Finish(ctx context.Context) {
 	wg.Wait()
 }
 
-// Commit replaces the old files by the results, one after the other, until ctx ends.
+// Commit replaces the originals by the results, one by one, until ctx is canceled.
 func (b *Batch) Commit(ctx context.Context) {
 	for _, j := range b.Jobs {
 		if j.Err == nil {
@@ -260,7 +259,7 @@ func (b *Batch) Commit(ctx context.Context) {
 	}
 }
 
-// place returns where a job's file has replaced another one, or nil.
+// place returns the place of a file that was replaced, or nil.
 func (j *Job) place() *outfile.Place {
 	switch {
 	case j.same != nil:
@@ -271,7 +270,7 @@ func (j *Job) place() *outfile.Place {
 	return nil
 }
 
-// remember notes the result for other names of the file that come later.
+// remember records the result for later names of the same file.
 func (b *Batch) remember(j *Job) {
 	if j.input == nil || j.input.place == nil {
 		return
@@ -287,13 +286,13 @@ func (b *Batch) remember(j *Job) {
 		delete(b.known, before)
 		return
 	}
-	if inode.Links(j.input.Info) == 1 { // a new file can have the number
+	if inode.Links(j.input.Info) == 1 { // the inode number may be reused
 		delete(b.known, before)
 	}
 	b.known[j.id] = j
 }
 
-// relink makes the name of a job another name of the result, if it is not one yet.
+// relink makes the job's name a hard link to the result, unless it already is one.
 func (b *Batch) relink(j *Job) error {
 	if j.same.id == (inode.ID{}) {
 		if j.same.Err != nil {
@@ -303,12 +302,12 @@ func (b *Batch) relink(j *Job) error {
 			return fmt.Errorf("it is the same file as %s, whose result cannot be linked to this name: %w", j.same.In,
 				outfile.Plain(j.same.lost))
 		}
-		return nil // it is unchanged
+		return nil // the file is unchanged
 	}
 	if err := outfile.Relink(j.same.In, j.same.id, j.input.place); err != nil {
 		return outfile.Plain(err)
 	}
-	// When its last name is gone, a new file can have its number.
+	// The last name is gone, so the inode number may be reused.
 	if info, err := j.input.Stat(); err != nil || inode.Links(info) == 0 {
 		if id, ok := inode.Of(j.input.Info); ok && id != j.same.id {
 			delete(b.known, id)
@@ -317,7 +316,7 @@ func (b *Batch) relink(j *Job) error {
 	return nil
 }
 
-// Reset discards results that were not committed, and empties the batch. Files that were announced remain.
+// Reset discards uncommitted results and empties the batch, except for announced files.
 func (b *Batch) Reset() {
 	for _, j := range b.Jobs {
 		j.close()
@@ -325,7 +324,7 @@ func (b *Batch) Reset() {
 	b.Jobs, b.bytes = nil, 0
 }
 
-// Close is Reset that also ends the work on files that were announced. Afterwards nothing of them is left.
+// Close is Reset, and also stops and discards the work on announced files.
 func (b *Batch) Close() {
 	b.Jobs = append(b.Jobs, b.ahead...)
 	b.ahead = nil

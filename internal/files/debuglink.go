@@ -17,7 +17,7 @@ import (
 	"cfi2sframe/internal/outfile"
 )
 
-// A debugUpdate is a debug file with the headers of a result. It has not replaced the old one yet.
+// A debugUpdate is a new debug file, with the headers of a result, that has not replaced the old one yet.
 type debugUpdate struct {
 	path   string
 	input  *Input
@@ -25,7 +25,7 @@ type debugUpdate struct {
 	noSync bool
 }
 
-// updateDebug gives the debug file of the result its headers, and the result the new checksum of the debug file.
+// updateDebug copies the headers of the result to its debug file, and the new checksum of the debug file to the result.
 func (j *Job) updateDebug(ctx context.Context) (err error) {
 	if j.opt.DebugLinkUpdate == "" || j.opt.DryRun || j.Result.Archive {
 		return nil
@@ -67,7 +67,7 @@ func (j *Job) updateDebug(ctx context.Context) (err error) {
 	return nil
 }
 
-// write writes the new debug file, unless it is up to date, and returns its checksum for .gnu_debuglink.
+// write writes the new debug file unless it is up to date, and returns the checksum for .gnu_debuglink.
 func (u *debugUpdate) write(ctx context.Context, j *Job, prog *elffile.File) (sum uint32, err error) {
 	if u.input, err = OpenInPlace(u.path); err != nil {
 		return 0, err
@@ -110,7 +110,7 @@ func (u *debugUpdate) write(ctx context.Context, j *Job, prog *elffile.File) (su
 	return sum, nil
 }
 
-// read returns the result as an ELF file: the output, or the input if that is unchanged.
+// read parses the result: the output, or the input if that is unchanged.
 func (j *Job) read() (*elffile.File, error) {
 	src := j.input.File
 	if j.output != nil {
@@ -129,7 +129,7 @@ func (j *Job) setChecksum(ctx context.Context, prog *elffile.File, sum uint32) e
 	if err != nil || link.Name == "" || link.Sum == sum {
 		return err
 	}
-	if j.output == nil { // nothing else of the file changes
+	if j.output == nil { // nothing else changes
 		if err := j.copyInput(ctx); err != nil {
 			return err
 		}

@@ -1,8 +1,7 @@
-// Package files converts files by their names, one or many. Results replace files as a whole or not at all, with all
-// attributes.
+// Package files converts named files. A result replaces its file completely, including attributes, or not at all.
 //
-// A Batch converts many files, and then replaces them together: to wait for the disk once for many files takes little
-// longer than for one. Until then results are files without names, and nothing is left if the process ends.
+// A Batch converts many files, then replaces them together: one sync for many files takes little longer than for one.
+// Until then, results are unnamed files, which vanish if the process ends.
 package files
 
 import (
@@ -23,24 +22,24 @@ import (
 	"cfi2sframe/internal/outfile"
 )
 
-// Options say how to convert files.
+// Options configures a conversion.
 type Options struct {
 	Work Work        // nil stands for Add with the zero options
 	Run  convert.Run // without a file
 	// DryRun translates and checks, but writes nothing.
 	DryRun bool
-	// Detach says that the result is a detached file, and no version of the input.
+	// Detach is set if the result is a detached file, not a new version of the input.
 	Detach bool
-	// DebugLinkUpdate is the debug file, as debugfile.Open has it, that gets the headers of the result.
+	// DebugLinkUpdate names the debug file that gets the headers of the result, as in debugfile.Open.
 	DebugLinkUpdate string
 	NoSync          bool // skip fsync; a power failure may lose the file
-	KeepDates       bool // the result gets the dates of access and modification of the input
-	ByBuildID       bool // the output is a directory, in which the build-id names the detached file
-	// Accept, if not nil, returns why a result must not be written, or "".
+	KeepDates       bool // preserve access and modification times
+	ByBuildID       bool // the output is a directory; the build-id names the detached file
+	// Accept, if not nil, returns why the result must not be written, or "".
 	Accept func() string
 }
 
-// ErrRefused is returned, with a Result, if Options.Accept refuses the result.
+// ErrRefused is returned, with a Result, if Options.Accept rejects it.
 var ErrRefused = errors.New("nothing was written")
 
 // A Result describes the conversion of a file.
@@ -50,14 +49,14 @@ type Result struct {
 	Output string
 	// DebugFile is the debug file that got the headers of the result, or "".
 	DebugFile string
-	// PassedOver says why files that could be the debug file did not get the headers.
+	// PassedOver lists why candidates for the debug file were skipped.
 	PassedOver []error
-	// Links is the number of other names (hard links) with the old contents.
+	// Links is the number of other hard links, which keep the old contents.
 	Links int
 }
 
 // Convert converts the file in, or standard input, and writes the result to out, which may be the same file or "-" for
-// standard output. On an error, or when ctx ends, out is unchanged. With ErrRefused there is a Result.
+// standard output. On errors, and if ctx is canceled, out is unchanged. ErrRefused comes with a Result.
 func Convert(ctx context.Context, in, out string, opt Options) (*Result, error) {
 	var b Batch
 	defer b.Reset()
@@ -80,7 +79,7 @@ type Job struct {
 	In string
 	// Result is nil after an error, and for another name of a file that was converted before, unless that is unchanged.
 	Result *Result
-	// Err is why the output does not have the result, or not for certain. With ErrRefused there is a Result.
+	// Err is why the output is not, or not certainly, the result. ErrRefused comes with a Result.
 	Err error
 
 	opt    Options
@@ -90,11 +89,11 @@ type Job struct {
 	debug  *debugUpdate  // or nil
 
 	inPlace bool            // the result replaces the input
-	begun   chan struct{}   // closed when work that began before the job's turn has ended; otherwise nil
+	begun   chan struct{}   // closed when work that started early has ended; otherwise nil
 	made    *convert.Result // by the work
 	failed  error           // of the work
 
-	detached map[string]string // the inputs of detached files that this run has made, by output
+	detached map[string]string // inputs of the detached files of this run, by output
 
 	same *Job     // the job of the same file by another name, or nil
 	id   inode.ID // of the result that has replaced the file, or zero
@@ -136,7 +135,7 @@ func (j *Job) convert(ctx context.Context) error {
 	return nil
 }
 
-// complete finishes a conversion: with the input as output if that is unchanged, and with the debug file.
+// complete finishes a conversion: it copies an unchanged input, and updates the debug file.
 func (j *Job) complete(ctx context.Context) error {
 	if err := j.keepDetached(); err != nil {
 		return err
@@ -165,10 +164,10 @@ func (j *Job) complete(ctx context.Context) error {
 	return outfile.Plain(err)
 }
 
-// errCurrent is why a detached file is unchanged.
+// errCurrent is the reason if a detached file is unchanged.
 var errCurrent = errors.New("its detached .sframe is up to date")
 
-// keepDetached leaves a detached file unchanged that has the same bytes, or is that of another program.
+// keepDetached handles an existing detached file: it is unchanged if equal, and must not belong to another program.
 func (j *Job) keepDetached() error {
 	if !j.opt.Detach || j.output == nil {
 		return nil
@@ -188,7 +187,8 @@ func (j *Job) keepDetached() error {
 	return nil
 }
 
-// otherProgram returns an error if the output replaces the detached file of another program with the same build-id.
+// otherProgram returns an error if the output would replace the detached file of another program with the same
+// build-id.
 func (j *Job) otherProgram() error {
 	f, err := elffile.New(j.input.File, j.input.Info.Size())
 	if err != nil {
@@ -218,7 +218,7 @@ func (j *Job) otherProgram() error {
 	return fmt.Errorf("%s: %w; remove that file, or use -o FILE", j.out, elfwrite.ErrOther)
 }
 
-// nameDetached makes the name of the output by the build-id, and its directory.
+// nameDetached names the output by build-id, and creates its directory.
 func (j *Job) nameDetached() error {
 	f, err := elffile.New(j.input.File, j.input.Info.Size())
 	if err != nil {
@@ -246,7 +246,7 @@ func (j *Job) create() (*os.File, error) {
 	if j.input.spooled && !j.opt.Detach {
 		perm = 0o666
 		if f, err := elffile.New(j.input.File, j.input.Info.Size()); err == nil && !f.IsObject() {
-			perm = 0o777 // as a linker makes it
+			perm = 0o777 // like linkers
 		}
 	}
 	var err error
@@ -256,7 +256,7 @@ func (j *Job) create() (*os.File, error) {
 	return j.output.File, nil
 }
 
-// copyInput makes the output a copy of the input.
+// copyInput copies the input to the output.
 func (j *Job) copyInput(ctx context.Context) error {
 	dst, err := j.create()
 	if err != nil {
@@ -265,7 +265,7 @@ func (j *Job) copyInput(ctx context.Context) error {
 	return j.full(outfile.Plain(filecopy.Range(ctx, dst, 0, j.input.File, 0, j.input.Info.Size())))
 }
 
-// full names the output in an error of a full disk. Streams are collected in a temporary file first.
+// full names the output in errors about a full disk. Streams are buffered in a temporary file.
 func (j *Job) full(err error) error {
 	if j.output.Stream() {
 		return outfile.Full(os.TempDir(), err)
@@ -273,7 +273,7 @@ func (j *Job) full(err error) error {
 	return outfile.Full(j.out, err)
 }
 
-// discard closes the output, if there is one.
+// discard closes the output, if any.
 func (j *Job) discard() {
 	if j.output != nil {
 		j.output.Close()
@@ -281,7 +281,7 @@ func (j *Job) discard() {
 	}
 }
 
-// finish makes the result ready to replace a file: it has the attributes, and is on the disk.
+// finish makes the result ready to replace a file: it sets attributes, and syncs.
 func (j *Job) finish() error {
 	if err := j.debug.finish(); err != nil || j.output == nil {
 		return err
@@ -292,9 +292,8 @@ func (j *Job) finish() error {
 	return j.output.Finish(!j.opt.NoSync)
 }
 
-// commit replaces the old file by the result. An input that is replaced must be unchanged. The debug file goes first:
-// with the headers of .sframe it serves the old program, unless that goes by the checksum, but without them not the new
-// one.
+// commit replaces the old file by the result. An input to be replaced must not have changed. The debug file is replaced
+// first: the new one also works with the old program (except by checksum), but the old one not with the new program.
 func (j *Job) commit() error {
 	if j.output == nil {
 		return j.debug.commit()
@@ -307,7 +306,7 @@ func (j *Job) commit() error {
 	}
 	err := j.output.Commit()
 	if err != nil && j.opt.Detach {
-		if same, _ := j.output.Same(); same { // another run has written the same meanwhile
+		if same, _ := j.output.Same(); same { // another run has written the same result
 			return nil
 		}
 	}
@@ -318,7 +317,7 @@ func (j *Job) commit() error {
 	return err
 }
 
-// close discards results that were not committed, after the work has ended.
+// close waits for the work to end, and discards uncommitted results.
 func (j *Job) close() {
 	if j.begun != nil {
 		<-j.begun

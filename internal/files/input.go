@@ -24,14 +24,14 @@ type Input struct {
 	Info    fs.FileInfo
 	name    string
 	place   *outfile.Place // of an input that is to be replaced, or nil
-	spooled bool           // it came through a pipe and has no permissions
+	spooled bool           // copied from a pipe, which has no permissions
 }
 
-// Open opens a regular file, or standard input, for reading. Standard input that is no ELF file, archive or section is
-// not read to its end.
+// Open opens a regular file or standard input. Standard input is read completely only if it is an ELF file, archive or
+// section.
 func Open(ctx context.Context, name string) (*Input, error) { return open(ctx, name, false) }
 
-// open is Open; with all, standard input is always read to its end.
+// open is Open. If all is set, standard input is always read completely.
 func open(ctx context.Context, name string, all bool) (*Input, error) {
 	in := &Input{name: name}
 	var err error
@@ -66,8 +66,8 @@ func (in *Input) Close() {
 	}
 }
 
-// Unchanged returns an error if the input has changed since it was opened. Its parts are read at different times, and
-// would not belong together.
+// Unchanged returns an error if the input changed after it was opened, because parts read at different times may be
+// inconsistent.
 func (in *Input) Unchanged() error {
 	now, err := in.Stat()
 	if err == nil && (now.Size() != in.Info.Size() || !now.ModTime().Equal(in.Info.ModTime())) {
@@ -97,7 +97,8 @@ func Create(name string, perm fs.FileMode) (*outfile.File, error) {
 	return out, nil
 }
 
-// openStdin opens standard input, or a copy if it is not a regular file from its start: it is not read in order.
+// openStdin opens standard input. Unless that is a regular file at its start, it makes a copy, which allows random
+// access.
 func (in *Input) openStdin(ctx context.Context, all bool) error {
 	stdin := os.Stdin
 	info, err := stdin.Stat()
@@ -124,7 +125,7 @@ func (in *Input) openStdin(ctx context.Context, all bool) error {
 		return err
 	}
 	done := make(chan error, 1)
-	go func() { done <- spool(in.File, stdin, all) }() // it may wait for input that never comes
+	go func() { done <- spool(in.File, stdin, all) }() // may block forever
 	select {
 	case err = <-done:
 		if err = outfile.Full(os.TempDir(), err); err == nil {
@@ -139,8 +140,7 @@ func (in *Input) openStdin(ctx context.Context, all bool) error {
 	}
 }
 
-// spool copies r to a file if it begins as one that can be converted or printed, or if all is set; otherwise only its
-// beginning.
+// spool copies r to a file. Unless all is set, it stops early if r does not start like a supported file.
 func spool(dst *os.File, r io.Reader, all bool) error {
 	head := make([]byte, elffile.HeaderSize)
 	n, err := io.ReadFull(r, head)

@@ -13,19 +13,19 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// Sources say where the CFI and the .sframe of a program are.
+// Sources locates the CFI and the .sframe of a program.
 type Sources struct {
 	CFI       cfi.Source
-	Infer     bool   // also rows from instructions
-	DebugFile string // as debugfile.Open has it
-	SFrame    string // a file with the detached .sframe, or a directory that has it by build-id; or ""
-	Reserved  string // the symbols START:END around .sframe, or ""
+	Infer     bool   // also infer rows from instructions
+	DebugFile string // as in debugfile.Open
+	SFrame    string // file with the detached .sframe, or directory with it by build-id, or ""
+	Reserved  string // symbols START:END around .sframe, or ""
 }
 
-// A Program is an open ELF file. Its methods also open the files that belong to it.
+// A Program is an open ELF file. Its methods open the debug file and the detached .sframe.
 type Program struct {
 	File    *elffile.File
-	Debug   *convert.Companion // the debug file, after CFI, if there is one
+	Debug   *convert.Companion // the debug file, if any; set by CFI
 	Sources Sources
 	path    string
 	in      *Input
@@ -40,7 +40,7 @@ func OpenProgram(ctx context.Context, path string, from Sources) (*Program, erro
 	return in.Program(from)
 }
 
-// Program returns the ELF file that the input is, and closes the input if it is none.
+// Program parses the input as an ELF file. On error, it closes the input.
 func (in *Input) Program(from Sources) (*Program, error) {
 	f, err := elffile.New(in.File, in.Info.Size())
 	if err != nil {
@@ -56,7 +56,7 @@ func (p *Program) Close() {
 	p.in.Close()
 }
 
-// CFI opens the debug file, and loads the CFI.
+// CFI loads the CFI, also from the debug file.
 func (p *Program) CFI() (table *cfi.Table, err error) {
 	if p.Debug, err = debugfile.Open(p.Sources.DebugFile, p.path, p.File); err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ func (p *Program) WhyNone(ctx context.Context, opt convert.Options) (convert.Rea
 	return res.Stays, nil
 }
 
-// Section decodes the detached .sframe, or that of the file.
+// Section decodes the detached .sframe or, without one, the file's own.
 func (p *Program) Section() (*sframe.Section, error) {
 	if p.Sources.SFrame == "" {
 		return convert.FindSection(p.File, p.Sources.Reserved)
@@ -101,10 +101,10 @@ func (p *Program) Section() (*sframe.Section, error) {
 	return s, err
 }
 
-// Err returns an error of reading, or err. Unreadable parts may have been taken for missing ones.
+// Err returns a read error, or err. Read errors come first because unreadable parts may look missing.
 func (p *Program) Err(err error) error { return cmp.Or(p.File.ReadError(), p.Debug.ReadError(), err) }
 
-// A StoreError says that neither a directory of detached sections nor the file has an .sframe.
+// A StoreError is returned if neither the directory nor the file has an .sframe.
 type StoreError struct {
 	Directory string
 	BuildID   []byte
@@ -117,5 +117,5 @@ func (e *StoreError) Error() string {
 	return fmt.Sprintf("no .sframe, and the directory %s has none for the build-id %x", e.Directory, e.BuildID)
 }
 
-// Is makes errors.Is find sframe.ErrNone.
+// Is makes errors.Is match sframe.ErrNone.
 func (e *StoreError) Is(target error) bool { return target == sframe.ErrNone }

@@ -11,10 +11,10 @@ import (
 	"cfi2sframe/internal/debugfile"
 )
 
-// A Work is what is done with the file at a path, such as Add.
+// A Work is an operation on the file at a path, such as Add.
 type Work func(ctx context.Context, run *convert.Run, path string) (*convert.Result, error)
 
-// Add adds an .sframe. debug is the debug file, as debugfile.Open has it.
+// Add adds an .sframe. debug is the debug file, as in debugfile.Open.
 func Add(opt convert.Options, debug string) Work {
 	return func(ctx context.Context, run *convert.Run, path string) (*convert.Result, error) {
 		opt := opt
@@ -23,14 +23,14 @@ func Add(opt convert.Options, debug string) Work {
 	}
 }
 
-// Remove removes .sframe, which may be between two symbols.
+// Remove removes .sframe, or clears it between two symbols.
 func Remove(symbols string) Work {
 	return func(ctx context.Context, run *convert.Run, _ string) (*convert.Result, error) {
 		return convert.Remove(ctx, run, symbols)
 	}
 }
 
-// Detach writes .sframe to a separate file, which the build-id names if byBuildID is set.
+// Detach writes .sframe to a separate file, named by build-id if byBuildID is set.
 func Detach(byBuildID bool, opt convert.Options, debug string) Work {
 	atLeast := 0
 	if byBuildID {
@@ -43,7 +43,7 @@ func Detach(byBuildID bool, opt convert.Options, debug string) Work {
 	}
 }
 
-// Attach adds the detached .sframe of a file, or of a directory by build-id.
+// Attach adds the detached .sframe from a file, or by build-id from a directory.
 func Attach(sframe string, opt convert.AttachOptions, debug string) Work {
 	return func(ctx context.Context, run *convert.Run, path string) (*convert.Result, error) {
 		opt := opt
@@ -53,10 +53,10 @@ func Attach(sframe string, opt convert.AttachOptions, debug string) Work {
 	}
 }
 
-// moduleNames end the names of compressed kernel modules. Few other compressed files are ELF files.
+// moduleNames are the suffixes of compressed kernel modules.
 var moduleNames = []string{".ko.gz", ".ko.xz", ".ko.zst"}
 
-// OpenError returns the error of a file that is no ELF file: its name may tell more.
+// OpenError returns a more specific error for a file that is not ELF, by its name.
 func OpenError(path string, err error) error {
 	named := func(end string) bool { return strings.HasSuffix(path, end) }
 	if errors.Is(err, elffile.ErrNotELF) && slices.ContainsFunc(moduleNames, named) {
@@ -65,7 +65,7 @@ func OpenError(path string, err error) error {
 	return err
 }
 
-// work does the work of a job, with the given number of threads if it is not 0.
+// work runs a job with the given number of threads, or the default if 0.
 func (j *Job) work(ctx context.Context, threads int) {
 	run := j.opt.Run
 	run.In, run.Size, run.Workers = j.input.File, j.input.Info.Size(), threads

@@ -1,5 +1,5 @@
-// Package heap is for programs that work on files, and not for libraries: it bounds the garbage of the process, and
-// prepares its heap for large files. Memory in use is bounded where it is allocated.
+// Package heap tunes the garbage collector of a process that works on files; libraries must not use it. It bounds
+// garbage, not memory in use, and prepares the heap for large files.
 package heap
 
 import (
@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// The memory limit in bytes: a part for any file, and more for each byte of large CFI and of a large file.
+// The memory limit in bytes: a base, plus a multiple of the sizes of large CFI and files.
 const (
 	anyFile   = 352 << 20
 	smallCFI  = 12 << 20
@@ -23,7 +23,7 @@ var (
 	percent = 100 // target of the garbage collector before a large file
 )
 
-// Limit sets the memory limit of the process, unless its user does (GOMEMLIMIT).
+// Limit sets the memory limit of the process, unless GOMEMLIMIT is set.
 func Limit() {
 	mu.Lock()
 	defer mu.Unlock()
@@ -33,9 +33,9 @@ func Limit() {
 	}
 }
 
-// Raise raises the limit of Limit to what the sizes of a file and of its CFI justify.
+// Raise raises the limit for the sizes of a file and its CFI.
 func Raise(cfi, size uint64) {
-	const most = 1 << 40 // bytes that are believed
+	const most = 1 << 40 // upper bound on trusted sizes
 	over := func(n, limit uint64) int64 { return int64(max(min(n, most), limit) - limit) }
 	limit := anyFile + perCFI*over(cfi, smallCFI) + perByte*over(size, smallFile)
 	mu.Lock()
@@ -47,20 +47,20 @@ func Raise(cfi, size uint64) {
 
 const (
 	tables       = 12        // bytes of memory for a byte of CFI, about
-	minHuge      = 4 << 20   // bytes of memory that are worth huge pages
+	minHuge      = 4 << 20   // smallest use of memory that is worth huge pages
 	maxHuge      = 512 << 20 // bytes of memory in huge pages
 	largeArchive = 1 << 20   // bytes
 
-	// minHeap is how much the runtime allocates at 100 percent before it looks for garbage. For large files that has to
-	// be as much as the tables.
+	// minHeap is how much the runtime allocates at GOGC=100 before the first collection. For large files, it should be
+	// the size of the tables.
 	minHeap = 4 << 20
 
-	// gcPercent lets there be four times as much garbage as memory in use. With 100, libLLVM-14.so.1 takes 1.05 of the
-	// CPU time, and libcrypto.a 1.22 (2026-11-23).
+	// gcPercent allows four times as much garbage as memory in use. With 100, libLLVM-14.so.1 takes 1.05 of the CPU
+	// time, and libcrypto.a 1.22 (2026-11-23).
 	gcPercent = 400
 
-	// manyPercent is for files at the same time. With 100, 900 small files by two threads take 1.3 of the user time
-	// (2026-11-24).
+	// manyPercent is for files converted concurrently. With 100, 900 small files by two threads take 1.3 of the user
+	// time (2026-11-24).
 	manyPercent = 200
 )
 
@@ -76,21 +76,21 @@ func Prepare(cfi, size uint64) {
 	}
 }
 
-// PrepareArchive prepares the heap for an archive: its members are garbage one after the other.
+// PrepareArchive prepares the heap for an archive, each of whose members leaves garbage.
 func PrepareArchive(size uint64) {
 	if size >= largeArchive {
 		allowGarbage(gcPercent)
 	}
 }
 
-// PrepareMany prepares the heap for files that are converted at the same time.
+// PrepareMany prepares the heap for files converted concurrently.
 func PrepareMany() {
 	if allowGarbage(manyPercent) {
 		percent = manyPercent
 	}
 }
 
-// allowGarbage raises the target of the garbage collector, unless the user (GOGC) or an earlier file has changed it.
+// allowGarbage raises the target of the garbage collector, unless GOGC is set or an earlier file raised it.
 func allowGarbage(to int) bool {
 	mu.Lock()
 	defer mu.Unlock()

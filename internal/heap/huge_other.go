@@ -2,5 +2,5 @@
 
 package heap
 
-// askHuge is for Linux.
+// askHuge has an effect on Linux only.
 func askHuge(uint64) {}

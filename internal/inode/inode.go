@@ -1,4 +1,4 @@
-// Package inode identifies files, which can have several names.
+// Package inode identifies files independently of their names.
 package inode
 
 import (
@@ -6,13 +6,13 @@ import (
 	"io/fs"
 )
 
-// An ID is the same for all names of a file, as long as one of them exists.
+// An ID identifies a file while it has a name or is open.
 type ID struct{ dev, ino uint64 }
 
-// String returns the ID in a form that other processes can compare.
+// String returns a form that other processes can compare.
 func (id ID) String() string { return fmt.Sprintf("%x:%x", id.dev, id.ino) }
 
-// SameDevice reports whether two files are on the same file system, as far as that is known.
+// SameDevice reports whether two files are on the same file system, or true if that is unknown.
 func SameDevice(a, b fs.FileInfo) bool {
 	x, okX := Of(a)
 	y, okY := Of(b)

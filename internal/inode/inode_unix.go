@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// Of returns the ID of a file, and whether the file system has IDs.
+// Of returns the ID of a file, and whether it has one.
 func Of(info fs.FileInfo) (ID, bool) {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -16,7 +16,7 @@ func Of(info fs.FileInfo) (ID, bool) {
 	return ID{uint64(st.Dev), uint64(st.Ino)}, true
 }
 
-// Links returns how many names (hard links) a file has.
+// Links returns the number of hard links of a file.
 func Links(info fs.FileInfo) int {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return int(st.Nlink)

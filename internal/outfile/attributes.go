@@ -11,15 +11,15 @@ import (
 	"cfi2sframe/internal/inode"
 )
 
-// A file that replaces another gets its attributes: owner, group, mode, and on Linux ACL and extended attributes. If it
-// cannot have one of them, it does not replace the file: another owner, or an ACL less, can open a file to others.
+// A file that replaces another gets its attributes: owner, group, mode and, on Linux, ACL and extended attributes. If
+// one cannot be set, the replacement fails: a different owner or a missing ACL could grant access to others.
 //
 // An output that is not the input loses what cp would take from it, which writes into the existing file: file
 // capabilities and, unless root does it, the set-user-ID and set-group-ID bits.
 
 const modeBits = fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky
 
-// likeOld gives the file the attributes of the one that it replaces.
+// likeOld copies the attributes of the old file.
 func (o *File) likeOld() error {
 	want, err := o.place.old.Stat()
 	if err == nil {
@@ -74,7 +74,7 @@ func (o *File) changeOwner(want fs.FileInfo) error {
 	return nil
 }
 
-// attributeError is the error for an attribute that the result cannot have.
+// attributeError is the error for an attribute that cannot be set.
 func (o *File) attributeError(what, value string, err error) error {
 	if o.input {
 		return fmt.Errorf("its %s%s cannot be given to the result: %w", what, value, Plain(err))

@@ -6,7 +6,7 @@ import (
 	"syscall"
 )
 
-// missing and denied are the errors of the system for a path without a file, and for a file that the user must not read.
+// missing and denied are the system's errors for files that do not exist, and that the user may not read.
 var (
 	missing = []syscall.Errno{
 		syscall.ENOENT, syscall.ENOTDIR, syscall.EISDIR, syscall.ELOOP, syscall.ENAMETOOLONG,
@@ -17,8 +17,8 @@ var (
 // IsMissing reports whether an error means that there is no such file.
 func IsMissing(err error) bool { return isOneOf(err, missing) }
 
-// OfMachine reports whether an error is one of the machine, such as a full or broken disk, or too little memory. The
-// file may be sound and the next run succeed, so that it never counts as unsupported, damaged or missing.
+// OfMachine reports whether an error is the machine's, such as a full disk, an I/O error, or lack of memory. The file
+// may be sound, so it must not count as unsupported, damaged or missing.
 func OfMachine(err error) bool {
 	var no syscall.Errno
 	return errors.As(err, &no) && !isOneOf(err, missing) && !isOneOf(err, denied)

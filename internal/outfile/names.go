@@ -12,11 +12,11 @@ import (
 	"sync"
 )
 
-// An unfinished file has no name, so that nothing is left of it however the process ends. Some file systems (NFS, FUSE,
-// FAT) and systems have no such files: there it has a temporary name from the start.
+// An unfinished file has no name, so that nothing is left of it however the process ends. Where unnamed files are not
+// supported (NFS, FUSE, FAT, other systems), it has a temporary name from the start.
 //
-// To replace a file takes a second name for a moment, as a link cannot replace another. Only a process that is killed
-// in that moment leaves it.
+// Replacing a file needs a temporary name for a moment, because link(2) does not overwrite. Only a process killed in
+// that moment leaves it behind.
 
 // named is for tests: no files without names.
 var named bool
@@ -24,14 +24,13 @@ var named bool
 // prefix begins temporary names.
 const prefix = ".cfi2sframe-"
 
-// names are the files with temporary names. They are locked while a temporary name exists that is not among them.
+// names are the files with temporary names. The lock is held while a temporary name is not registered.
 var names = struct {
 	sync.Mutex
 	temporary map[*File]bool
 }{temporary: make(map[*File]bool)}
 
-// Abandon waits until no name changes, prevents further changes, and removes unfinished files. Then the process can
-// only end.
+// Abandon blocks further changes of names, and removes unfinished files. The process must end afterwards.
 func Abandon() {
 	names.Lock()
 	for o := range names.temporary {
@@ -60,7 +59,7 @@ func (o *File) forget() {
 // deleteOnClose is Windows' FILE_FLAG_DELETE_ON_CLOSE.
 const deleteOnClose = 0x0400_0000
 
-// Scratch opens a file for temporary use, which is gone when it is closed or the process ends.
+// Scratch opens a temporary file, which is removed when it is closed or the process ends.
 func Scratch() (f *os.File, err error) {
 	dir, flags := os.TempDir(), os.O_RDWR|os.O_CREATE|os.O_EXCL
 	if f = nameless(dir, 0o600); f != nil {

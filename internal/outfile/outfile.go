@@ -1,8 +1,8 @@
 // Package outfile writes files whole: a file has no name before it is complete.
 //
-// A file that replaces another has its attributes and is on the disk before. Just before the replacement, the old file
-// is checked: if a third file has come to its place, the replacement fails. A file that comes between the check and the
-// rename (microseconds) is lost: most systems cannot do both in one step.
+// Before a file replaces another, it gets the same attributes and is synced. The replacement fails if the old file is
+// no longer in place. A file created between this check and the rename (microseconds) is lost: most systems cannot do
+// both atomically.
 package outfile
 
 import (
@@ -19,7 +19,7 @@ import (
 // Stdout is the name of standard output.
 const Stdout = "-"
 
-// stdoutNames are other names of standard output. A file that a shell opened by them is not replaced.
+// stdoutNames are other names of standard output. The file behind them must be written, not replaced.
 var stdoutNames = []string{"/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"}
 
 // IsStdout reports whether the output of that name is standard output.
@@ -38,9 +38,9 @@ type File struct {
 	stream *os.File    // a pipe, a device or standard output
 }
 
-// Open prepares an output: a file, new or existing, a pipe, a character device, or Stdout. It does not change before
-// Commit. A new file gets the permissions, less the umask, or those of a default ACL of the directory. An existing file
-// keeps its attributes.
+// Open prepares an output: a new or existing file, a pipe, a character device, or Stdout. The output is unchanged until
+// Commit. A new file gets perm, subject to the umask or the directory's default ACL. An existing file keeps its
+// attributes.
 func Open(out string, perm fs.FileMode) (*File, error) {
 	o := &File{}
 	err := o.find(out)
@@ -98,8 +98,8 @@ func (o *File) find(out string) error {
 	return nil
 }
 
-// closed reports whether a standard file was closed when the process started: Go opens the null device instead, for
-// reading and writing.
+// closed reports whether a standard file was closed when the process started, in which case Go opens the null device
+// for reading and writing.
 func closed(f *os.File) bool {
 	info, err := f.Stat()
 	null, nullErr := os.Stat(os.DevNull)
@@ -137,7 +137,7 @@ func cannotWrite(path string, err error) error {
 	return fmt.Errorf("cannot write to %s: %w", path, Plain(err))
 }
 
-// Full names the path of an output in an error of a full disk or quota. Other errors can be those of the input.
+// Full adds the path of the output to errors about a full disk or quota. Other errors may be the input's.
 func Full(path string, err error) error {
 	for _, no := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG} {
 		if errors.Is(err, no) {
@@ -172,7 +172,7 @@ func (o *File) Replaced() *Place {
 	return o.place
 }
 
-// ReplacesInput reports, and notes, whether the output replaces the given file, which is the input.
+// ReplacesInput reports and records whether the output replaces the given input.
 func (o *File) ReplacesInput(src *os.File) (bool, error) {
 	if !o.Replaces() || o.input {
 		return o.input, nil
@@ -184,7 +184,7 @@ func (o *File) ReplacesInput(src *os.File) (bool, error) {
 	return o.input, err
 }
 
-// Same reports whether the place of the output has a file with the same contents.
+// Same reports whether the file at the output's place has the same contents.
 func (o *File) Same() (bool, error) {
 	if o.Stream() {
 		return false, nil
@@ -207,8 +207,8 @@ func (o *File) Same() (bool, error) {
 // KeepDates makes Finish set the dates of access and modification to those in info. Streams have no dates.
 func (o *File) KeepDates(info fs.FileInfo) { o.dates = info }
 
-// Finish sets the attributes of the file, and reports all errors of writing. With sync, a file that replaces another is
-// on the disk afterwards: file systems may write the new name before the contents.
+// Finish sets the attributes of the file, and reports all errors of writing. With sync, it syncs a file that replaces
+// another, because file systems may write the new name before the contents.
 func (o *File) Finish(sync bool) error {
 	if o.Stream() {
 		return nil
@@ -229,7 +229,7 @@ func (o *File) Finish(sync bool) error {
 	return Flush(o.File)
 }
 
-// date gives the file its dates.
+// date sets the dates of the file.
 func (o *File) date() error {
 	if o.dates == nil {
 		return nil
@@ -316,11 +316,11 @@ func (o *File) replace() error {
 // Close removes the file unless Commit gave it its name.
 func (o *File) Close() {
 	if o.File != nil {
-		o.File.Close() // first, as Windows removes no open file
+		o.File.Close() // before Remove: Windows does not remove open files
 	}
 	if o.temp != "" {
 		names.Lock()
-		_ = os.Remove(o.temp) // it is gone after Commit; other errors are known
+		_ = os.Remove(o.temp) // missing after Commit; other errors were reported
 		o.forget()
 		names.Unlock()
 	}

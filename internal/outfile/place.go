@@ -15,7 +15,7 @@ import (
 	"cfi2sframe/internal/inode"
 )
 
-// A Place is where a file is or will be. The old file is open, so that no other file gets its inode number.
+// A Place is the path of a file that may exist. An existing file is held open, so that its inode number is not reused.
 type Place struct {
 	path string      // in messages
 	real string      // without symbolic links
@@ -23,7 +23,7 @@ type Place struct {
 	info fs.FileInfo // of old
 }
 
-// errMoved is the error of a place that has another file than before, or none.
+// errMoved is returned if the file at a place was replaced or removed.
 var errMoved = errors.New("the file was replaced or removed meanwhile; nothing was written")
 
 // newPlace returns the place of a file that does not exist.
@@ -38,7 +38,7 @@ func newPlace(path string) (*Place, error) {
 	return &Place{path: path, real: filepath.Join(dir, filepath.Base(path))}, nil
 }
 
-// existingPlace returns the place of a file to replace, which perhaps cannot be read.
+// existingPlace returns the place of a file to replace, which need not be readable.
 func existingPlace(path string) (*Place, error) {
 	old, err := os.OpenFile(path, holdFlags, 0)
 	if err != nil {
@@ -55,7 +55,7 @@ func existingPlace(path string) (*Place, error) {
 	return p, nil
 }
 
-// placeOf returns the place of a file that is open. After an error it is closed.
+// placeOf returns the place of an open file. On error, it closes the file.
 func placeOf(path string, old *os.File) (*Place, error) {
 	info, err := old.Stat()
 	real := ""
@@ -69,7 +69,7 @@ func placeOf(path string, old *os.File) (*Place, error) {
 	return &Place{path, real, old, info}, nil
 }
 
-// OpenInput opens a regular file for reading, at its place. The caller closes the place, which closes the file.
+// OpenInput opens a regular file for reading. The caller closes the place, which closes the file.
 func OpenInput(path string) (*Place, *os.File, fs.FileInfo, error) {
 	src, info, err := OpenRegular(path)
 	if err != nil {
@@ -79,7 +79,7 @@ func OpenInput(path string) (*Place, *os.File, fs.FileInfo, error) {
 	return p, src, info, Plain(err)
 }
 
-// OpenRegular opens a regular file, and describes it. Others are an error; it does not wait for the writer of a pipe.
+// OpenRegular opens and describes a regular file. It fails for others, without blocking on pipes.
 func OpenRegular(path string) (*os.File, fs.FileInfo, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -96,7 +96,7 @@ func OpenRegular(path string) (*os.File, fs.FileInfo, error) {
 	return f, info, nil
 }
 
-// RealPath returns an absolute path without symbolic links, whether a file is there or not.
+// RealPath returns an absolute path without symbolic links. The file need not exist.
 func RealPath(path string) (string, error) {
 	real := path
 	_, err := os.Stat(path)
@@ -124,7 +124,7 @@ func (p *Place) Close() {
 // Dir returns the directory of the file.
 func (p *Place) Dir() string { return filepath.Dir(p.real) }
 
-// check returns an error unless the old file is still there.
+// check returns an error unless the old file is still in place.
 func (p *Place) check() error {
 	now, err := os.Lstat(p.real)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(now, p.info) {
@@ -133,7 +133,7 @@ func (p *Place) check() error {
 	return err
 }
 
-// rename replaces the old file by that of a temporary name, which is gone afterwards, or the error says why not.
+// rename replaces the old file by the one with a temporary name. Afterwards the name is gone, or the error mentions it.
 func (p *Place) rename(temp string) error {
 	err := p.check()
 	if err == nil {
@@ -153,8 +153,7 @@ func removeAfter(err error, temp string) error {
 	return err
 }
 
-// Relink makes the name of a place a hard link to the file with the ID and path, if it is not yet. The place is one of
-// OpenInput.
+// Relink makes the name of a place, opened by OpenInput, a hard link to another file, unless it already is one.
 func Relink(path string, id inode.ID, p *Place) error {
 	from, _, info, err := OpenInput(path)
 	if err != nil {
@@ -179,13 +178,13 @@ func Relink(path string, id inode.ID, p *Place) error {
 	return Plain(p.rename(temp))
 }
 
-// SyncDirectory writes the name of the file to the disk, where the system can do that.
+// SyncDirectory syncs the directory of the file, where the system supports that.
 func (p *Place) SyncDirectory() error {
 	if runtime.GOOS == "windows" {
 		return nil
 	}
 	d, err := os.Open(p.Dir())
-	if errors.Is(err, fs.ErrPermission) { // without the name on the disk, the old file comes back
+	if errors.Is(err, fs.ErrPermission) { // after a power failure, the old file may reappear
 		return nil
 	}
 	if err == nil {
@@ -198,7 +197,7 @@ func (p *Place) SyncDirectory() error {
 	return nil
 }
 
-// Plain removes the operation and path from an error of the file system: messages name the file already.
+// Plain removes the operation and path from a file system error, because messages already name the file.
 func Plain(err error) error {
 	var p *fs.PathError
 	var l *os.LinkError
@@ -214,7 +213,7 @@ func Plain(err error) error {
 	return err
 }
 
-// Kind says what kind of file a mode is of, if it is not a regular one.
+// Kind names the kind of a file that is not regular.
 func Kind(m fs.FileMode) string {
 	switch {
 	case m.IsDir():
@@ -229,7 +228,7 @@ func Kind(m fs.FileMode) string {
 	return "special file"
 }
 
-// Equal reports whether two streams of the same size have the same bytes.
+// Equal reports whether two streams of equal size have equal contents.
 func Equal(a, b io.Reader) (bool, error) {
 	x, y := make([]byte, 64<<10), make([]byte, 64<<10)
 	for {

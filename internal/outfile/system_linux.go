@@ -15,11 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// holdFlags open a file that perhaps cannot be read, to be described only.
+// holdFlags open a file without read permission, only to describe it.
 const holdFlags = unix.O_PATH
 
-// nameless makes a file without a name in a directory. It returns nil where that cannot be done, or where such a file
-// cannot get a name.
+// nameless creates an unnamed file in a directory. It returns nil where that is not supported, or where such a file
+// could not be linked.
 func nameless(dir string, mode fs.FileMode) *os.File {
 	if named {
 		return nil
@@ -37,18 +37,18 @@ func nameless(dir string, mode fs.FileMode) *os.File {
 	return f
 }
 
-// descriptorPath returns a path of an open file without a name, where /proc is mounted.
+// descriptorPath returns a path of an open file, which requires /proc.
 func descriptorPath(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(int(f.Fd())) }
 
-// link gives a file another name, or one if it has none.
+// link gives a file a name, in addition to any other.
 func link(from, to string) error {
 	return retry(func() error { return unix.Linkat(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.AT_SYMLINK_FOLLOW) })
 }
 
-// release closes files that could not be renamed otherwise.
+// release closes files that could not be renamed while open.
 func (o *File) release() error { return nil }
 
-// retry calls a function until no signal interrupts it.
+// retry repeats a call that a signal interrupts.
 func retry(f func() error) error {
 	for {
 		if err := f(); err != unix.EINTR {
@@ -57,11 +57,11 @@ func retry(f func() error) error {
 	}
 }
 
-// StartSync makes the system begin to write a file to the disk. Converting 76 libraries of 232 MB in place takes 1.37 s
-// of wall time with it and 1.66 s without (2026-11-23).
+// StartSync starts writeback of a file. Converting 76 libraries of 232 MB in place takes 1.37 s of wall time with it
+// and 1.66 s without (2026-11-23).
 func (o *File) StartSync() {
 	if o.Replaces() {
-		_ = unix.SyncFileRange(int(o.Fd()), 0, 0, unix.SYNC_FILE_RANGE_WRITE) // without it, it only takes longer
+		_ = unix.SyncFileRange(int(o.Fd()), 0, 0, unix.SYNC_FILE_RANGE_WRITE) // only an optimization
 	}
 }
 
@@ -90,11 +90,11 @@ const (
 	maxExtended      = 64 << 10 // bytes of a value, and of all names (xattr(7))
 )
 
-// signatures are attributes that sign the contents, and would be wrong. The kernel makes them where it wants them.
+// signatures are attributes that sign the old contents. The kernel recreates them if needed.
 var signatures = []string{"security.ima", "security.evm"}
 
-// copyExtended gives the file the extended attributes of the old one, among them the ACL, and removes the ACL that it
-// got from its directory.
+// copyExtended copies the extended attributes of the old file, including the ACL, and removes an ACL inherited from the
+// directory.
 func (o *File) copyExtended() error {
 	from, to, b := o.place.real, int(o.Fd()), make([]byte, maxExtended)
 	read := func(f func([]byte) (int, error)) (string, error) {
@@ -126,10 +126,10 @@ func (o *File) copyExtended() error {
 			continue
 		}
 		value, err := read(func(b []byte) (int, error) { return unix.Lgetxattr(from, name, b) })
-		if err == unix.ENODATA { // it has gone meanwhile
+		if err == unix.ENODATA { // removed meanwhile
 			continue
 		}
-		// to set it again may not be permitted
+		// setting it again may not be permitted
 		if old, failed := have(name); err == nil && (failed != nil || old != value) {
 			err = retry(func() error { return unix.Fsetxattr(to, name, []byte(value), 0) })
 		}

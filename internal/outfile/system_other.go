@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// These functions stand for those that only Linux has. The build tag portable uses them on Linux, for tests.
+// These functions replace those of system_linux.go. The build tag portable selects them on Linux, for tests.
 
-// holdFlags open a file to be described only.
+// holdFlags open a file only to describe it.
 const holdFlags = os.O_RDONLY | syscall.O_NONBLOCK
 
 func nameless(string, fs.FileMode) *os.File { return nil }
@@ -22,7 +22,7 @@ func descriptorPath(*os.File) string { return "" }
 
 func link(from, to string) error { return os.Link(from, to) }
 
-// release closes the files on Windows, which renames no open file, and replaces none.
+// release closes the files on Windows, which cannot rename or replace open files.
 func (o *File) release() error {
 	if runtime.GOOS != "windows" {
 		return nil
@@ -35,13 +35,13 @@ func (o *File) release() error {
 	return cmp.Or(err, o.date()) // closing may have changed the date
 }
 
-// StartSync makes Linux begin to write a file to the disk.
+// StartSync has an effect on Linux only.
 func (o *File) StartSync() {}
 
-// Flush reports errors that some file systems of Linux have when a file is closed.
+// Flush has an effect on Linux only.
 func Flush(*os.File) error { return nil }
 
-// accessed returns the zero time: systems have the date of the last access in different places.
+// accessed returns the zero time, because the field with the access time depends on the system.
 func accessed(fs.FileInfo) time.Time { return time.Time{} }
 
 func (o *File) copyExtended() error { return nil }
