@@ -174,7 +174,7 @@ type trees struct {
 	given      map[string]bool // the paths of the command line
 }
 
-// defineTrees defines the flags.
+// defineTrees defines the flags of trees.
 func (t *trees) defineTrees(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.BoolVarP(&t.recursive, "recursive", "r", false,

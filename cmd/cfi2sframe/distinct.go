@@ -178,7 +178,7 @@ func (d *destination) isOld(path string, info fs.FileInfo) bool {
 		!bytes.HasPrefix(head, []byte("!<")) // an archive
 }
 
-// isFile reports whether the destination is the file of info.
+// isFile reports whether info describes the destination.
 func (d *destination) isFile(info fs.FileInfo) bool {
 	return d != nil && d.info != nil && info.Mode()&fs.ModeDevice == 0 && os.SameFile(info, d.info)
 }

@@ -37,7 +37,7 @@ func Range(ctx context.Context, dst Target, to int64, src io.ReaderAt, from, n i
 	return nil
 }
 
-// origin returns the reader underlying a section reader, and the offset in it.
+// origin unwraps section readers: it returns the underlying reader and the offset in it.
 func origin(r io.ReaderAt, from, n int64) (io.ReaderAt, int64) {
 	for {
 		switch part := r.(type) {

@@ -42,7 +42,7 @@ type DiffSide struct {
 type DiffFunctions struct {
 	Same    int `json:"same"`    // with the same rows
 	Offsets int `json:"offsets"` // with the same rows, at other offsets or over more or less code
-	Rows    int `json:"rows"`    // with other rows
+	Rows    int `json:"rows"`    // with different rows
 	OnlyOld int `json:"only_old"`
 	OnlyNew int `json:"only_new"`
 }

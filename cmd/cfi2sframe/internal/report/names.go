@@ -302,7 +302,7 @@ func Find(f, debug *elffile.File, name string) ([]uint64, error) {
 // A Place is the location of a function, for display.
 type Place struct {
 	Function string // as the source has it, or "" if no symbol names it
-	Symbol   string // the mangled name, if it is another
+	Symbol   string // the mangled name, if different
 	Section  string // in a relocatable object, what Begin counts from
 	Begin    uint64 // address
 }

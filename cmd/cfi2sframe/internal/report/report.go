@@ -68,7 +68,7 @@ type Reason struct {
 // A Gap is a range of code that CFI describes and that has no row.
 type Gap struct {
 	Function string `json:"function,omitempty"` // as the source has it
-	Symbol   string `json:"symbol,omitempty"`   // the mangled name, if it is another
+	Symbol   string `json:"symbol,omitempty"`   // the mangled name, if different
 	Offset   uint64 `json:"offset"`             // from the function's start
 	Section  string `json:"section,omitempty"`  // in a relocatable object, what Begin and End count from
 	Begin    uint64 `json:"begin"`              // address

@@ -72,7 +72,7 @@ func (s UncoveredSection) WithoutCFI() uint64 { return s.Bytes - s.Padding - s.S
 // An UncoveredFunction is a function that CFI does not describe completely.
 type UncoveredFunction struct {
 	Function string `json:"function"`
-	Symbol   string `json:"symbol,omitempty"` // the mangled name, if it is another
+	Symbol   string `json:"symbol,omitempty"` // the mangled name, if different
 	Section  string `json:"section,omitempty"`
 	Begin    uint64 `json:"begin"` // address
 	Size     uint64 `json:"size"`

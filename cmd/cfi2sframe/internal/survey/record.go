@@ -116,7 +116,7 @@ func lost(gaps []Gap) (bytes uint64, reason string) {
 type Function struct {
 	File     string `json:"-"`
 	Function string `json:"function,omitempty"` // as the source has it
-	Symbol   string `json:"symbol,omitempty"`   // the mangled name, if it is another
+	Symbol   string `json:"symbol,omitempty"`   // the mangled name, if different
 	Section  string `json:"section,omitempty"`  // in a relocatable object, what Begin counts from
 	Begin    uint64 `json:"begin,omitzero"`     // address
 	Size     uint64 `json:"size"`               // of what the CFI describes

@@ -18,7 +18,7 @@ type table struct {
 	Head  []page.Column
 	Rows  [][]string
 
-	TextOnly bool // the page has the same in another form
+	TextOnly bool // the page shows it in a different form
 }
 
 // newTable returns an empty table. Columns that start with # are numeric.
