@@ -1,7 +1,8 @@
 package code
 
 import (
-	"slices"
+	"bytes"
+	"sort"
 
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/insn"
@@ -19,12 +20,21 @@ const (
 	plain                // start of an instruction that changes neither registers nor the stack, and does not overlap
 )
 
+// A region is a gap with marks.
+type region struct {
+	*Gap
+	marks []byte
+	heads []int32 // per chunk of chunkSize bytes: the newest block in it plus 1, or 0
+}
+
+const chunkSize = 16
+
 // A finder follows code from its entries, and marks what it reaches.
 type finder struct {
 	*Text
 	machine *machine
-	marks   [][]byte       // by gap
-	last    int            // most recently used gap
+	regions []region
+	at      *region        // most recently used
 	seeds   []uint64       // targets of calls and jumps in described code
 	taken   []uint64       // addresses loaded by described code
 	refs    []uint64       // addresses to which code refers
@@ -60,34 +70,32 @@ func (f *finder) spend() bool {
 
 func newFinder(t *Text) *finder {
 	f := &finder{Text: t, machine: machineOf(t.Machine), searches: map[uint64]*search{}, never: map[uint64]bool{}, steps: minSteps}
+	f.at = &region{Gap: &Gap{}}
+	f.regions = make([]region, len(t.Gaps))
 	for i := range t.Gaps {
-		f.marks = append(f.marks, make([]byte, len(t.Gaps[i].Code)))
-		f.steps += stepsPerByte * uint64(len(t.Gaps[i].Code))
+		n := len(t.Gaps[i].Code)
+		f.regions[i] = region{&t.Gaps[i], make([]byte, n), make([]int32, n/chunkSize+1)}
+		f.steps += stepsPerByte * uint64(n)
 	}
 	return f
 }
 
 // mark returns the mark of the byte at pc, or nil outside the gaps.
 func (f *finder) mark(pc uint64) *byte {
-	if len(f.Gaps) == 0 {
+	if off := pc - f.at.Addr; off < uint64(len(f.at.marks)) {
+		return &f.at.marks[off]
+	}
+	return f.seek(pc)
+}
+
+// seek is mark for regions other than the most recently used one.
+func (f *finder) seek(pc uint64) *byte {
+	i := sort.Search(len(f.regions), func(i int) bool { return pc < f.regions[i].end() })
+	if i == len(f.regions) || pc < f.regions[i].Addr {
 		return nil
 	}
-	if g := &f.Gaps[f.last]; pc-g.Addr >= uint64(len(g.Code)) {
-		i, found := slices.BinarySearchFunc(f.Gaps, pc, func(g Gap, pc uint64) int {
-			switch {
-			case pc < g.Addr:
-				return 1
-			case pc >= g.end():
-				return -1
-			}
-			return 0
-		})
-		if !found {
-			return nil
-		}
-		f.last = i
-	}
-	return &f.marks[f.last][pc-f.Gaps[f.last].Addr]
+	f.at = &f.regions[i]
+	return &f.at.marks[pc-f.at.Addr]
 }
 
 // is reports whether the byte at pc is in a gap and has all of the marks.
@@ -107,12 +115,12 @@ func (f *finder) decode(pc uint64) (insn.Inst, bool) {
 		return insn.Inst{}, false
 	}
 	f.spend()
-	off := pc - f.Gaps[f.last].Addr
+	off := pc - f.at.Addr
 	if *m&plain == 0 {
-		return f.machine.decode(f.Gaps[f.last].Code[off:], pc)
+		return f.machine.decode(f.at.Code[off:], pc)
 	}
 	n := 1
-	for _, m := range f.marks[f.last][off+1:] {
+	for _, m := range f.at.marks[off+1:] {
 		if m != inside && m != begins|plain {
 			break
 		}
@@ -123,8 +131,9 @@ func (f *finder) decode(pc uint64) (insn.Inst, bool) {
 
 // forget clears what was reached.
 func (f *finder) forget() {
-	for _, marks := range f.marks {
-		clear(marks)
+	for i := range f.regions {
+		clear(f.regions[i].marks)
+		clear(f.regions[i].heads)
 	}
 	f.work, f.found, f.cuts = nil, nil, nil
 	f.tables, f.labels = map[uint64]*jumpTable{}, map[uint64]*labelLoad{}
@@ -248,13 +257,13 @@ func (f *finder) reach(pc uint64) (next uint64, on bool) {
 		return 0, false
 	}
 	next = pc + uint64(in.Size)
-	for at := pc + 1; at < next; at++ {
-		b := f.mark(at)
-		if *b&begins != 0 {
+	rest := f.at.marks[pc-f.at.Addr+1:][:in.Size-1]
+	for i, b := range rest {
+		if b&begins != 0 {
 			*m |= overlap
-			*b = *b&^plain | overlap
+			b = b&^plain | overlap
 		}
-		*b |= inside
+		rest[i] = b | inside
 	}
 	if *m&overlap == 0 && in.Op == insn.Other && in.Writes == 0 && in.Stores == 0 && in.Mem.Step == 0 {
 		*m |= plain
@@ -280,16 +289,16 @@ func (f *finder) reach(pc uint64) (next uint64, on bool) {
 // unmarked returns the code that was not reached.
 func (f *finder) unmarked(why Reason) []Refusal {
 	var out []Refusal
-	for i := range f.Gaps {
-		begin := -1
-		marks, addr := f.marks[i], f.Gaps[i].Addr
-		for off := 0; off <= len(marks); off++ {
-			switch reached := off == len(marks) || marks[off]&(begins|inside) != 0; {
-			case reached && begin >= 0:
-				out = append(out, Refusal{elffile.Span{Begin: addr + uint64(begin), End: addr + uint64(off)}, why})
-				begin = -1
-			case !reached && begin < 0:
-				begin = off
+	for i := range f.regions {
+		marks, addr := f.regions[i].marks, f.regions[i].Addr
+		for begin := bytes.IndexByte(marks, 0); begin >= 0; {
+			end := begin + 1
+			for end < len(marks) && marks[end] == 0 {
+				end++
+			}
+			out = append(out, Refusal{elffile.Span{Begin: addr + uint64(begin), End: addr + uint64(end)}, why})
+			if begin = bytes.IndexByte(marks[end:], 0); begin >= 0 {
+				begin += end
 			}
 		}
 	}

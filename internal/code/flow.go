@@ -9,33 +9,34 @@ import (
 
 // A block is code that is entered only at its start. It extends to the next block, a jump or a return.
 type block struct {
-	pc        uint64
-	in        state // before the first instruction, if seen
-	next      []int32
-	calls     []uint64 // functions that it calls
-	tails     []uint64 // functions that it jumps to
-	writes    uint32   // registers changed in the block
-	mask      uint32   // registers changed in the block, its successors and callees; of FP, that it is lost at exits
-	component int32    // a block of the same component, or itself
-	seen      bool     // control reaches the block
-	queued    bool
-	leaves    bool // control leaves the function with the stack as at the entry
-	balanced  bool // a block that leaves is reachable
-	byFP      bool // SP is loaded from FP
-	label     bool // entered, but possibly not a function
-	indirect  bool // leaves by a jump to an unknown address
-	returns   bool
-	astray    bool // leaves with a different stack depth
-	lost      bool // a block of its component, or one that it calls, is astray
-	odd       Reason
+	pc       uint64
+	in       state // before the first instruction, if seen
+	next     []int32
+	calls    []int32 // functions that it calls
+	tails    []int32 // functions that it jumps to
+	writes   uint32  // registers changed in the block
+	mask     uint32  // registers changed in the block, its successors and callees; of FP, that it is lost at exits
+	chain    int32   // the next older block of the same chunk plus 1, or 0
+	seen     bool    // control reaches the block
+	queued   bool
+	leaves   bool // control leaves the function with the stack as at the entry
+	balanced bool // a block that leaves is reachable
+	byFP     bool // SP is loaded from FP
+	label    bool // entered, but possibly not a function
+	indirect bool // leaves by a jump to an unknown address
+	returns  bool
+	astray   bool // leaves with a different stack depth
+	lost     bool // a block of its component, or one that it calls, is astray
+	odd      Reason
 }
 
 // A flow holds the blocks, and tracks control flow through them.
 type flow struct {
 	*finder
 	pages     [][]block
-	num       int32            // number of blocks
-	index     map[uint64]int32 // index of a block by address
+	num       int32   // number of blocks
+	parent    []int32 // by block: a block of the same component, or itself
+	executed  []int32 // since the last call of summarize
 	queue     []int32
 	sites     []int64 // numbers in values
 	siteIndex map[int64]uint16
@@ -55,18 +56,22 @@ func (w *flow) b(i int32) *block { return &w.pages[i/blocksPerPage][i%blocksPerP
 
 // block returns the index of the block at pc, or -1 if no block starts there.
 func (w *flow) block(pc uint64) int32 {
-	if i, ok := w.index[pc]; ok {
-		return i
-	}
 	if !w.is(pc, begins|leads) {
 		return -1
+	}
+	head := &w.at.heads[(pc-w.at.Addr)/chunkSize]
+	for k := *head; k > 0; k = w.b(k - 1).chain {
+		if w.b(k-1).pc == pc {
+			return k - 1
+		}
 	}
 	i := w.num
 	if w.num++; i%blocksPerPage == 0 {
 		w.pages = append(w.pages, make([]block, blocksPerPage))
 	}
-	*w.b(i) = block{pc: pc, component: i}
-	w.index[pc] = i
+	*w.b(i) = block{pc: pc, chain: *head}
+	*head = w.num
+	w.parent = append(w.parent, i)
 	return i
 }
 
@@ -82,14 +87,14 @@ func (w *flow) holding(pc uint64) int32 {
 
 // component returns the block that represents the component of block i.
 func (w *flow) component(i int32) int32 {
-	for w.b(i).component != i {
-		w.b(i).component = w.b(w.b(i).component).component
-		i = w.b(i).component
+	for w.parent[i] != i {
+		w.parent[i] = w.parent[w.parent[i]]
+		i = w.parent[i]
 	}
 	return i
 }
 
-func (w *flow) join(i, j int32) { w.b(w.component(i)).component = w.component(j) }
+func (w *flow) join(i, j int32) { w.parent[w.component(i)] = w.component(j) }
 
 func (w *flow) enqueue(i int32) {
 	if b := w.b(i); b.seen && !b.queued {
@@ -129,47 +134,59 @@ func (w *flow) run() bool {
 	return false
 }
 
-// execute executes a block and passes the resulting state to its successors.
+// An execution executes a block and passes the resulting state to its successors.
+type execution struct {
+	*flow
+	*block
+	i int32
+}
+
 func (w *flow) execute(i int32) {
 	b := w.b(i)
 	b.next, b.calls, b.tails, b.writes = b.next[:0], b.calls[:0], b.tails[:0], 0
-	w.walk(i, visitor{
-		each: func(pc uint64, in *insn.Inst) {
-			if l := w.labels[pc]; l != nil && in.Op == insn.Address {
-				l.block = i
-			}
-			w.note(b, in, pc)
-		},
-		to: func(pc uint64) { w.pass(i, pc) },
-		out: func(in *insn.Inst) {
-			if in.Op != insn.Return { // other code
-				b.writes |= w.machine.scratch
-			}
-			b.writes |= w.lostFP()
-		},
-	})
+	w.executed = append(w.executed, i)
+	w.walk(i, &execution{w, b, i})
 }
 
-// pass passes the current state from a block to the block at pc.
-func (w *flow) pass(from int32, pc uint64) {
-	w.spend()
-	i := w.block(pc)
-	b := w.b(from)
-	if i < 0 || w.is(pc, function) {
-		b.writes |= w.lostFP()
-		if b.tails = append(b.tails, pc); i < 0 { // other code
-			b.writes |= w.machine.scratch
-		} else if fp := w.machine.fp; w.lostFP() != 0 { // only calls begin with the caller's
-			entry := w.machine.entry
-			entry.reg[fp] = value{}
-			w.arrive(i, &entry)
+func (x *execution) each(pc uint64, in *insn.Inst) {
+	if in.Op == insn.Address {
+		if l := x.labels[pc]; l != nil {
+			l.block = x.i
 		}
-		return
 	}
-	b.next = append(b.next, i)
-	w.join(from, i)
-	w.arrive(i, &w.state)
+	x.note(x.block, in, pc)
 }
+
+func (x *execution) to(pc uint64) {
+	x.spend()
+	i := x.flow.block(pc)
+	switch {
+	case i < 0: // other code
+		x.writes |= x.lostFP() | x.machine.scratch
+	case x.is(pc, function):
+		x.writes |= x.lostFP()
+		x.tails = append(x.tails, i)
+		if x.lostFP() != 0 { // only calls begin with the caller's
+			entry := x.machine.entry
+			entry.reg[x.machine.fp] = value{}
+			x.arrive(i, &entry)
+		}
+	default:
+		x.next = append(x.next, i)
+		x.join(x.i, i)
+		x.arrive(i, &x.state)
+	}
+}
+
+func (x *execution) out(in *insn.Inst) {
+	if in.Op != insn.Return { // other code
+		x.writes |= x.machine.scratch
+	}
+	x.writes |= x.lostFP()
+}
+
+func (x *execution) ends(uint64) {}
+func (x *execution) stop(uint64) {}
 
 // arrive merges a state into the state at the start of block i.
 func (w *flow) arrive(i int32, s *state) {
@@ -183,14 +200,13 @@ func (w *flow) arrive(i int32, s *state) {
 	}
 }
 
-// A visitor receives the events of a walk through a block; w.state is the state at that point. Functions may be nil,
-// except for to.
-type visitor struct {
-	each func(pc uint64, in *insn.Inst) // each instruction
-	to   func(pc uint64)                // control continues at pc, in a gap or elsewhere
-	out  func(in *insn.Inst)            // a return, or a jump with unknown targets
-	ends func(pc uint64)                // control reaches something that is not code
-	stop func(pc uint64)                // a call that does not return
+// A visitor receives the events of a walk through a block; w.state is the state at that point.
+type visitor interface {
+	each(pc uint64, in *insn.Inst) // each instruction
+	to(pc uint64)                  // control continues at pc, in a gap or elsewhere
+	out(in *insn.Inst)             // a return, or a jump with unknown targets
+	ends(pc uint64)                // control reaches something that is not code
+	stop(pc uint64)                // a call that does not return
 }
 
 // walk executes a block.
@@ -205,14 +221,10 @@ func (w *flow) walk(i int32, v visitor) {
 			return
 		}
 		if *in, ok = w.decode(pc); !ok {
-			if v.ends != nil {
-				v.ends(pc)
-			}
+			v.ends(pc)
 			return
 		}
-		if v.each != nil {
-			v.each(pc, in)
-		}
+		v.each(pc, in)
 		next := pc + uint64(in.Size)
 		if m := w.machine; in.Op == insn.JumpReg && m.ra != insn.None && s.reg[in.Reg] == m.entry.reg[m.ra] {
 			s.reg[m.ra], in.Op = s.reg[in.Reg], insn.Return
@@ -227,9 +239,7 @@ func (w *flow) walk(i int32, v visitor) {
 			w.indirect(i, pc, in, v)
 		case insn.Call, insn.CallReg, insn.CallMem:
 			if !w.goesOn(in, pc) {
-				if v.stop != nil {
-					v.stop(pc)
-				}
+				v.stop(pc)
 				return
 			}
 			if in.Op == insn.Call && in.Target == next && s.machine.ra == insn.None {
@@ -241,9 +251,7 @@ func (w *flow) walk(i int32, v visitor) {
 			if in.Imm != 0 {
 				s.sign(false)
 			}
-			if v.out != nil {
-				v.out(in)
-			}
+			v.out(in)
 		case insn.Trap:
 		default:
 			sp := s.reg[s.machine.sp]
@@ -288,8 +296,8 @@ func (w *flow) note(b *block, in *insn.Inst, pc uint64) {
 	switch in.Op {
 	case insn.Store, insn.Push, insn.PushMem, insn.PopMem, insn.Branch, insn.JumpReg:
 	case insn.Call:
-		if w.is(in.Target, function) {
-			b.calls = append(b.calls, in.Target)
+		if i := w.block(in.Target); i >= 0 && w.is(in.Target, function) {
+			b.calls = append(b.calls, i)
 		} else if in.Target != pc+uint64(in.Size) {
 			b.writes |= w.machine.scratch
 		}
@@ -307,15 +315,11 @@ func (w *flow) note(b *block, in *insn.Inst, pc uint64) {
 	}
 }
 
+// followers returns the blocks that follow a block, and the functions that it calls or jumps to.
+func (b *block) followers() [3][]int32 { return [...][]int32{b.next, b.calls, b.tails} }
+
 // summarize computes which registers functions change, and reports whether some change more than was known.
 func (w *flow) summarize() bool {
-	followers := func(b *block, f func(j int32)) {
-		for _, j := range b.next {
-			f(j)
-		}
-		w.callees(b, f)
-	}
-	before := w.reversed(followers)
 	var work []int32
 	add := func(i int32, mask uint32) {
 		if b := w.b(i); mask&^b.mask != 0 {
@@ -326,42 +330,40 @@ func (w *flow) summarize() bool {
 	// pass adds the changes of block j to block i. A caller that loses FP may have saved it.
 	pass := func(j, i int32) {
 		mask := w.b(j).mask
-		if pc := w.b(j).pc; w.is(pc, function) && !slices.Contains(w.b(i).tails, pc) {
+		if w.is(w.b(j).pc, function) && !slices.Contains(w.b(i).tails, j) {
 			mask &^= 1 << w.machine.fp
 		}
 		add(i, mask)
 	}
-	more := false
-	// Each change is propagated once: a block has at most 16.
-	for i := range w.num {
+	// Each change is propagated once: a block has at most one per register.
+	for _, i := range w.executed {
 		add(i, w.b(i).writes&^(1<<w.machine.sp))
-		followers(w.b(i), func(j int32) { pass(j, i) })
+		for _, list := range w.b(i).followers() {
+			for _, j := range list {
+				pass(j, i)
+			}
+		}
 	}
+	w.executed = w.executed[:0]
+	if len(work) == 0 {
+		return false
+	}
+	more := false
+	before := w.reversed((*block).followers)
 	for len(work) > 0 {
 		i := work[len(work)-1]
 		work = work[:len(work)-1]
-		b := w.b(i)
+		isFunction := w.is(w.b(i).pc, function)
 		for _, j := range before.of(i) {
 			w.spend()
 			pass(i, j)
-			if w.is(b.pc, function) {
+			if isFunction {
 				w.enqueue(j)
 				more = true
 			}
 		}
 	}
 	return more
-}
-
-// callees calls f for the functions that a block calls or jumps to.
-func (w *flow) callees(b *block, f func(j int32)) {
-	for _, list := range [...][]uint64{b.calls, b.tails} {
-		for _, pc := range list {
-			if j := w.block(pc); j >= 0 {
-				f(j)
-			}
-		}
-	}
 }
 
 // edges holds a list of blocks for each block.
@@ -372,11 +374,15 @@ type edges struct {
 
 func (e *edges) of(i int32) []int32 { return e.list[e.start[i]:e.start[i+1]] }
 
-// reversed returns the predecessors of each block.
-func (w *flow) reversed(followers func(b *block, f func(j int32))) *edges {
+// reversed returns the blocks that have each block in their lists.
+func (w *flow) reversed(lists func(b *block) [3][]int32) *edges {
 	e := &edges{start: make([]int32, w.num+1)}
 	for i := range w.num {
-		followers(w.b(i), func(j int32) { e.start[j]++ })
+		for _, list := range lists(w.b(i)) {
+			for _, j := range list {
+				e.start[j]++
+			}
+		}
 	}
 	n := int32(0)
 	for i := range e.start {
@@ -385,10 +391,12 @@ func (w *flow) reversed(followers func(b *block, f func(j int32))) *edges {
 	}
 	e.list = make([]int32, n)
 	for i := range w.num {
-		followers(w.b(i), func(j int32) {
-			e.start[j]--
-			e.list[e.start[j]] = i
-		})
+		for _, list := range lists(w.b(i)) {
+			for _, j := range list {
+				e.start[j]--
+				e.list[e.start[j]] = i
+			}
+		}
 	}
 	return e
 }
@@ -416,9 +424,7 @@ func (w *flow) indirect(i int32, pc uint64, in *insn.Inst, v visitor) {
 		t.block = i
 	}
 	if t == nil || len(t.targets) == 0 {
-		if v.out != nil {
-			v.out(in)
-		}
+		v.out(in)
 		return
 	}
 	for _, to := range t.targets {

@@ -32,69 +32,115 @@ var reasonNames = [...]string{
 // String returns the name of the reason in reports.
 func (r Reason) String() string { return reasonNames[r] }
 
-// judge records why a block can have no rows, and whether control leaves there.
-func (w *flow) judge(i int32) {
-	b := w.b(i)
-	odd := func(why Reason) { b.odd = cmp.Or(b.odd, why) }
-	leave := func(otherwise Reason) {
-		if w.state.isEntry() {
-			b.leaves = true
-		} else {
-			odd(otherwise)
+// A judgment records the rows of a block, why it can have none, and whether control leaves there.
+type judgment struct {
+	*flow
+	*block
+	component int32
+	byFP      bool
+	inf       *cfi.Inference
+}
+
+func (x *judgment) isOdd(why Reason) { x.odd = cmp.Or(x.odd, why) }
+
+// leave records that control leaves, or why it must not if the stack is not that of the entry.
+func (x *judgment) leave(otherwise Reason) {
+	if x.state.isEntry() {
+		x.leaves = true
+	} else {
+		x.isOdd(otherwise)
+	}
+}
+
+func (x *judgment) each(pc uint64, in *insn.Inst) {
+	if x.is(pc, overlap) {
+		x.isOdd(Overlap)
+	}
+	if sp := x.state.reg[x.machine.sp]; sp.kind == frame && sp.off > x.machine.atEntry {
+		x.isOdd(Unbalanced)
+		x.astray = true
+	}
+	row, ok := x.state.row(x.byFP)
+	if !ok {
+		x.isOdd(UnknownStack)
+	}
+	x.addRow(pc, pc+uint64(in.Size), row)
+}
+
+func (x *judgment) to(pc uint64) {
+	if x.flow.block(pc) < 0 || x.is(pc, function) {
+		x.leave(Unbalanced)
+	}
+}
+
+func (x *judgment) out(in *insn.Inst) {
+	if in.Op == insn.Return {
+		x.leave(Unbalanced)
+		x.returns = true
+		x.astray = x.astray || x.state.reg[x.machine.sp].kind == frame && !x.state.isEntry()
+	} else {
+		x.leave(Indirect)
+		x.block.indirect = true
+	}
+}
+
+func (x *judgment) ends(pc uint64) {
+	if x.isCode(pc) {
+		x.isOdd(Overlap)
+		x.addRow(pc, pc+1, cfi.InferredRow{})
+	} else {
+		x.isOdd(RunsOn)
+	}
+}
+
+func (x *judgment) stop(pc uint64) {
+	x.leaves = true
+	x.inf.NoReturn[pc] = true
+}
+
+// addRow adds the row of an instruction. A function ends where the next function or another component starts.
+func (x *judgment) addRow(pc, end uint64, row cfi.InferredRow) {
+	list, n, component := x.inf.Functions, len(x.inf.Functions), int(x.component)
+	if n == 0 || list[n-1].End != pc || list[n-1].Component != component || x.is(pc, enters) {
+		list = append(list, cfi.InferredFunction{Begin: pc, Component: component})
+		x.inf.Functions = list
+		n++
+	}
+	fn := &list[n-1]
+	fn.End = end
+	row.Off = uint32(pc - fn.Begin)
+	if k := len(fn.Rows); k > 0 {
+		last := fn.Rows[k-1]
+		if last.Off = row.Off; last == row {
+			return
 		}
 	}
-	w.walk(i, visitor{
-		each: func(pc uint64, in *insn.Inst) {
-			if w.is(pc, overlap) {
-				odd(Overlap)
-			}
-			if sp := w.state.reg[w.machine.sp]; sp.kind == frame && sp.off > w.machine.atEntry {
-				odd(Unbalanced)
-				b.astray = true
-			}
-			if _, ok := w.state.row(false); !ok {
-				odd(UnknownStack)
-			}
-		},
-		to: func(pc uint64) {
-			if w.block(pc) < 0 || w.is(pc, function) {
-				leave(Unbalanced)
-			}
-		},
-		out: func(in *insn.Inst) {
-			if in.Op == insn.Return {
-				leave(Unbalanced)
-				b.returns = true
-				b.astray = b.astray || w.state.reg[w.machine.sp].kind == frame && !w.state.isEntry()
-			} else {
-				leave(Indirect)
-				b.indirect = true
-			}
-		},
-		ends: func(pc uint64) {
-			if w.isCode(pc) {
-				odd(Overlap)
-			} else {
-				odd(RunsOn)
-			}
-		},
-		stop: func(uint64) { b.leaves = true },
-	})
+	fn.Rows = append(fn.Rows, row)
 }
 
 // claim returns the rows of the components without problems, and the other code.
 func (w *flow) claim() (*cfi.Inference, []Refusal) {
+	inf := &cfi.Inference{Jumps: map[uint64][]uint64{}, NoReturn: map[uint64]bool{}}
+	pcs := make([]uint64, w.num)
 	for i := range w.num {
-		if w.b(i).seen {
-			w.judge(i)
+		b, c := w.b(i), w.b(w.component(i))
+		c.byFP = c.byFP || b.byFP
+		pcs[i] = b.pc
+	}
+	slices.Sort(pcs)
+	for _, pc := range pcs {
+		i := w.block(pc)
+		b, c := w.b(i), w.component(i)
+		if !b.seen {
+			b.in, b.odd = w.machine.entry, Unreached
 		}
+		w.walk(i, &judgment{w, b, c, w.b(c).byFP, inf})
 	}
 	w.balance()
 	w.spread()
 	for i := range w.num { // collect the facts of all blocks in the block that represents the component
 		b, c := w.b(i), w.b(w.component(i))
 		c.odd = cmp.Or(c.odd, b.odd)
-		c.byFP = c.byFP || b.byFP
 		c.indirect = c.indirect || b.indirect
 		c.returns = c.returns || b.returns
 		c.label = c.label || w.is(b.pc, enters) && !w.is(b.pc, known)
@@ -108,45 +154,23 @@ func (w *flow) claim() (*cfi.Inference, []Refusal) {
 			c.odd = cmp.Or(c.odd, Indirect)
 		}
 	}
-	inf := &cfi.Inference{Jumps: map[uint64][]uint64{}, NoReturn: map[uint64]bool{}}
-	refused := w.unmarked(Unreached)
-	order := make([]int32, w.num)
-	for i := range order {
-		order[i] = int32(i)
-	}
-	slices.SortFunc(order, func(i, j int32) int { return cmp.Compare(w.b(i).pc, w.b(j).pc) })
-	for _, i := range order {
-		c := w.component(i)
-		why := w.b(c).odd
-		if !w.b(i).seen {
-			why = Unreached
+	for pc, t := range w.tables {
+		if len(t.targets) > 0 && w.b(w.component(t.block)).odd == 0 {
+			inf.Jumps[pc] = t.targets
 		}
-		w.walk(i, visitor{
-			each: func(pc uint64, in *insn.Inst) {
-				end := pc + uint64(in.Size)
-				if why != 0 {
-					refused = addRefusal(refused, Refusal{elffile.Span{Begin: pc, End: end}, why})
-					return
-				}
-				row, _ := w.state.row(w.b(c).byFP)
-				addRow(inf, pc, end, c, w.is(pc, enters), row)
-				if t := w.tables[pc]; t != nil && len(t.targets) > 0 {
-					inf.Jumps[pc] = t.targets
-				}
-			},
-			to:   func(uint64) {},
-			stop: func(pc uint64) { inf.NoReturn[pc] = true },
-			ends: func(pc uint64) {
-				if w.isCode(pc) {
-					refused = append(refused, Refusal{elffile.Span{Begin: pc, End: pc + 1}, why})
-				}
-			},
-		})
 	}
+	refused := w.unmarked(Unreached)
+	inf.Functions = slices.DeleteFunc(inf.Functions, func(fn cfi.InferredFunction) bool {
+		why := w.b(int32(fn.Component)).odd
+		if why != 0 {
+			refused = append(refused, Refusal{elffile.Span{Begin: fn.Begin, End: fn.End}, why})
+		}
+		return why != 0
+	})
 	return inf, disjoint(refused)
 }
 
-// disjoint sorts refused code by address. Where instructions overlap, the first takes precedence.
+// disjoint sorts refused code by address. Where functions overlap, the first takes precedence.
 func disjoint(list []Refusal) []Refusal {
 	slices.SortFunc(list, func(a, b Refusal) int { return cmp.Compare(a.Begin, b.Begin) })
 	var out []Refusal
@@ -163,8 +187,12 @@ func disjoint(list []Refusal) []Refusal {
 
 // spread marks components that call components that do not return with the same stack.
 func (w *flow) spread() {
-	callers := w.reversed(w.callees)
-	members := w.reversed(func(b *block, f func(j int32)) { f(w.component(b.component)) })
+	callers := w.reversed(func(b *block) [3][]int32 { return [3][]int32{b.calls, b.tails} })
+	members := make([][]int32, w.num) // by component
+	for i := range w.num {
+		c := w.component(i)
+		members[c] = append(members[c], i)
+	}
 	var work []int32 // components
 	add := func(i int32) {
 		if c := w.component(i); !w.b(c).lost {
@@ -181,7 +209,7 @@ func (w *flow) spread() {
 	for len(work) > 0 {
 		c := work[len(work)-1]
 		work = work[:len(work)-1]
-		for _, i := range members.of(c) {
+		for _, i := range members[c] {
 			for _, j := range callers.of(i) {
 				add(j)
 			}
@@ -191,11 +219,7 @@ func (w *flow) spread() {
 
 // balance marks the blocks from which a block that leaves is reachable.
 func (w *flow) balance() {
-	before := w.reversed(func(b *block, f func(j int32)) {
-		for _, j := range b.next {
-			f(j)
-		}
-	})
+	before := w.reversed(func(b *block) [3][]int32 { return [3][]int32{b.next} })
 	var work []int32
 	for i := range w.num {
 		if w.b(i).leaves {
@@ -219,25 +243,6 @@ func addRefusal(list []Refusal, r Refusal) []Refusal {
 		return list
 	}
 	return append(list, r)
-}
-
-// addRow adds the row of an instruction. A function ends where the next function or another component starts.
-func addRow(inf *cfi.Inference, pc, end uint64, component int32, enters bool, row cfi.InferredRow) {
-	n := len(inf.Functions)
-	if n == 0 || enters || inf.Functions[n-1].End != pc || inf.Functions[n-1].Component != int(component) {
-		inf.Functions = append(inf.Functions, cfi.InferredFunction{Begin: pc, Component: int(component)})
-		n++
-	}
-	fn := &inf.Functions[n-1]
-	fn.End = end
-	row.Off = uint32(pc - fn.Begin)
-	if k := len(fn.Rows); k > 0 {
-		last := fn.Rows[k-1]
-		if last.Off = row.Off; last == row {
-			return
-		}
-	}
-	fn.Rows = append(fn.Rows, row)
 }
 
 // row returns the row that locates the frame, based on FP if byFP is set and FP locates the frame.
