@@ -24,7 +24,8 @@ func TestNoReturn(t *testing.T) {
 			"call NAME@PLT", "call *NAME@GOTPCREL(%rip)",
 			"call NAME@PLT; .subsection 1; .globl NAME; NAME: ret; .previous",
 		} {
-			source := strings.ReplaceAll("start: .globl start; .type start,@function; push %rbx; test %edi,%edi; jz 1f\n"+
+			source := strings.ReplaceAll("start: .globl start; .type start,@function; push %rbx; test %edi,%edi; jz "+
+				"1f\n"+
 				"pop %rbx; ret; 1: "+code+"\n .size start,.-start; nop; nop; pop %rbx; ret\n", "NAME", name)
 			dir := t.TempDir()
 			in, out := filepath.Join(dir, "code.s"), filepath.Join(dir, "code.so")

@@ -23,7 +23,8 @@ func TestLinks(t *testing.T) {
 		}
 		files = append(files, found...)
 	}
-	installed := regexp.MustCompile(`^\.\./([A-Z]+\.md|docs/\w+\.(md|svg)|conformance/README\.md|(walker|integrations)/.*)$`)
+	installed := regexp.MustCompile(`^\.\./([A-Z]+\.md|docs/\w+\.(md|svg)|conformance/README\.md|` +
+		`(walker|integrations)/.*)$`)
 	links := regexp.MustCompile(`\]\(([^)#:]*)(#[^)]*)?\)`)
 	checked := 0
 	for _, file := range files {

@@ -30,7 +30,8 @@ func TestInstall(t *testing.T) {
 		"share/zsh/site-functions/_cfi2sframe":         0o644, "share/fish/vendor_completions.d/cfi2sframe.fish": 0o644,
 		"share/doc/cfi2sframe/README.md": 0o644, "share/doc/cfi2sframe/LICENSE": 0o644,
 		"bin/sframe-run": 0o755, "share/man/man1/sframe-run.1": 0o644,
-		"bin/sframe-rootfs": 0o755, "bin/convert-deb": 0o755, "bin/cfi2sframe-cc": 0o755, "bin/cfi2sframe-toolexec": 0o755,
+		"bin/sframe-rootfs": 0o755, "bin/convert-deb": 0o755, "bin/cfi2sframe-cc": 0o755,
+		"bin/cfi2sframe-toolexec":              0o755,
 		"share/cfi2sframe/linux/cfi2sframe.mk": 0o644, "../etc/rpm/macros.sframe": 0o644,
 	} {
 		info, err := os.Stat(filepath.Join(dir, "usr", path))

@@ -8,8 +8,8 @@ type a64 struct{ word uint32 }
 // a64Proof: Procedure Call Standard for the Arm 64-bit Architecture, 6.1.1. 31 is SP.
 var a64Proof = proofMachine{
 	sp: 31, fp: 29, ra: 30, saved: 0x7ff<<19 | 1<<31, reads: 4,
-	registers: []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28,
-		29, 30, 31},
+	registers: []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26,
+		27, 28, 29, 30, 31},
 }
 
 func (in *a64) decode(code []byte) bool {

@@ -48,7 +48,8 @@ func TestA64Code(t *testing.T) {
 		{"signed", []string{"paciasp", "stp x29, x30, [sp, #-32]!", "ldp x29, x30, [sp], #32", "autiasp", "ret"},
 			[]cfi.InferredRow{entry, row(4, sp, 0, signed), row(8, sp, 32, savedSigned), row(12, sp, 0, signed),
 				row(16, sp, 0, nil)}, true},
-		{"return by a signed address", []string{"paciasp", "retaa"}, []cfi.InferredRow{entry, row(4, sp, 0, signed)}, true},
+		{"return by a signed address", []string{"paciasp", "retaa"}, []cfi.InferredRow{entry, row(4, sp, 0, signed)},
+			true},
 		{"signed at the return", []string{"paciasp", "ret"}, []cfi.InferredRow{entry, row(4, sp, 0, signed)}, false},
 		{"key B", []string{"pacibsp", "retaa"}, []cfi.InferredRow{entry, row(4, sp, 0, signed)}, false},
 		{"RA is not loaded", []string{"stp x29, x30, [sp, #-32]!", "ldr x29, [sp], #32", "ret"},
@@ -56,11 +57,14 @@ func TestA64Code(t *testing.T) {
 		{"RA in x15", []string{"mov x15, x30", "ret x15"},
 			[]cfi.InferredRow{entry, row(4, sp, 0, func(r *cfi.InferredRow) { r.RAReg = 15 })}, true},
 		{"return by another register", []string{"ret x15"}, []cfi.InferredRow{entry}, false},
-		{"a vector overwrites RA", []string{"stp x29, x30, [sp, #-32]!", "str q0, [sp]", "ldp x29, x30, [sp], #32", "ret"},
+		{"a vector overwrites RA", []string{"stp x29, x30, [sp, #-32]!", "str q0, [sp]", "ldp x29, x30, [sp], #32",
+			"ret"},
 			[]cfi.InferredRow{entry, row(4, sp, 32, saved), row(12, sp, 0, nil)}, false},
-		{"a vector beside RA", []string{"stp x29, x30, [sp, #-32]!", "str q0, [sp, #16]", "ldp x29, x30, [sp], #32", "ret"},
+		{"a vector beside RA", []string{"stp x29, x30, [sp, #-32]!", "str q0, [sp, #16]", "ldp x29, x30, [sp], #32",
+			"ret"},
 			[]cfi.InferredRow{entry, row(4, sp, 32, saved), row(12, sp, 0, nil)}, true},
-		{"SP", []string{"sub sp, sp, #16", "add sp, sp, #16", "ret"}, []cfi.InferredRow{entry, row(4, sp, 16, nil), row(8, sp, 0, nil)}, true},
+		{"SP", []string{"sub sp, sp, #16", "add sp, sp, #16", "ret"},
+			[]cfi.InferredRow{entry, row(4, sp, 16, nil), row(8, sp, 0, nil)}, true},
 		{"copy of SP", []string{"mov x15, sp", "sub sp, sp, #16", "mov sp, x15", "ret"},
 			[]cfi.InferredRow{entry, row(8, sp, 16, nil), row(12, sp, 0, nil)}, true},
 		{"SVE", []string{"addvl sp, sp, #-1", "ret"}, []cfi.InferredRow{entry}, false},
@@ -79,7 +83,8 @@ func TestA64Code(t *testing.T) {
 			}
 			code = binary.LittleEndian.AppendUint32(code, word)
 		}
-		file := fileOf(t, elf.ET_DYN, elf.EM_AARCH64, binary.LittleEndian, region{name: ".text", addr: 0x1000, code: code})
+		file := fileOf(t, elf.ET_DYN, elf.EM_AARCH64, binary.LittleEndian,
+			region{name: ".text", addr: 0x1000, code: code})
 		accepts := func(rows []cfi.InferredRow) bool {
 			refused, err := Code(file, &cfi.Inference{Functions: []cfi.InferredFunction{
 				{Begin: 0x1000, End: 0x1000 + uint64(len(code)), Rows: rows}}})

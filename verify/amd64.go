@@ -74,7 +74,8 @@ func prologueAMD64(p *prologue, b []byte) int {
 	jump, conditional := in.isJump()
 	group := in.reg & 7
 	switch {
-	case !ok, in.short && (in.written()>>rsp&1 != 0 || in.op&^7 == 0x50 || in.op == 0x68 || in.op == 0x6a || in.op == 0xff):
+	case !ok, in.short && (in.written()>>rsp&1 != 0 || in.op&^7 == 0x50 || in.op == 0x68 || in.op == 0x6a ||
+		in.op == 0xff):
 		return 0
 	case in.op&^7 == 0x50, in.op == 0x68, in.op == 0x6a, in.op == 0xff && group == 6: // push
 		if p.sp += 8; in.op == 0x55 && in.rm == rbp {

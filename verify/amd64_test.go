@@ -32,7 +32,8 @@ func TestAMD64(t *testing.T) {
 		if in.size != want.Len {
 			t.Fatalf("% x: %d bytes; want %v, %d bytes", b, in.size, want, want.Len)
 		}
-		if nop := want.Op == x86asm.NOP || want.Op == x86asm.XCHG && b[want.Len-1] == 0x90 && in.rm == 0; in.isNop() && !nop {
+		if nop := want.Op == x86asm.NOP || want.Op == x86asm.XCHG && b[want.Len-1] == 0x90 && in.rm == 0; in.isNop() &&
+			!nop {
 			t.Fatalf("% x: %v is no no-op", b, want)
 		}
 		for reg, names := range map[int][]x86asm.Arg{

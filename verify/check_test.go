@@ -177,7 +177,8 @@ func TestRules(t *testing.T) {
 		{"signed or not", aarch64, function{code: []byte{0x09, 34, 2}}, sframe.FDE{}, nil,
 			"return address signed: false in SFrame, state 3 in CFI"},
 		{"malformed CFI", amd64, function{code: []byte{0x0b}}, sframe.FDE{}, nil,
-			"SFrame describes a function whose CFI is malformed (.eh_frame+0x2d: restore_state without a remember_state)"},
+			"SFrame describes a function whose CFI is malformed (.eh_frame+0x2d: restore_state without a " +
+				"remember_state)"},
 		{"malformed CFI, outermost in SFrame", amd64, function{code: []byte{0x0b}}, sframe.FDE{}, &last,
 			"SFrame describes a function whose CFI is malformed"},
 	} {
@@ -235,11 +236,13 @@ func TestPlaces(t *testing.T) {
 		{"16 bytes, moved by pages", bareFile(elf.ET_DYN), plt, two, ""},
 		{"16 bytes, later another row", bareFile(elf.ET_DYN), plt, spRows(0, 8, 8, 16, 16, 8, 23, 16),
 			"0x1017-0x1020: CFA differs"},
-		{"16 bytes, later one row less", bareFile(elf.ET_DYN), plt, spRows(0, 8, 8, 16, 16, 8), "0x1018-0x1020: CFA differs"},
+		{"16 bytes, later one row less", bareFile(elf.ET_DYN), plt, spRows(0, 8, 8, 16, 16, 8),
+			"0x1018-0x1020: CFA differs"},
 		{"32 bytes, later one row less", bareFile(elf.ET_EXEC), expression(31, 24), spRows(0, 8, 8, 16),
 			"0x1008-0x1020: CFA differs"},
 		{"32 bytes", bareFile(elf.ET_DYN), expression(31, 24), spRows(0, 8, 24, 16), ""},
-		{"16 bytes, rows that are not there", bareFile(elf.ET_DYN), plt, spRows(0, 8, 9, 16, 16, 8), "0x1008-0x1009: CFA differs"},
+		{"16 bytes, rows that are not there", bareFile(elf.ET_DYN), plt, spRows(0, 8, 9, 16, 16, 8),
+			"0x1008-0x1009: CFA differs"},
 		{"16 bytes, fixed", bareFile(elf.ET_EXEC), plt, two, ""},
 		{"two pages, moved by pages", bareFile(elf.ET_DYN), wide, spRows(0, 16), depends},
 		{"two pages, fixed", bareFile(elf.ET_EXEC), wide, spRows(0, 16), ""},
@@ -300,8 +303,8 @@ func TestHeader(t *testing.T) {
 	} {
 		data := amd64.encode(t, sframe.V2, fde{sframe.FDE{Start: 0x1000, Size: 8}, spRows(0, 8)})
 		data[tt.at] ^= tt.xor
-		res, err := Check(amd64.cfi(t, function{begin: 0x1000, end: 0x1008}), decodeSection(t, data), bareFile(elf.ET_DYN),
-			Options{Keep: 2})
+		res, err := Check(amd64.cfi(t, function{begin: 0x1000, end: 0x1008}), decodeSection(t, data),
+			bareFile(elf.ET_DYN), Options{Keep: 2})
 		if err != nil || res.Total != 1 || res.Mismatches[0].What != tt.want {
 			t.Errorf("byte %d: %+v, error %v; want %q", tt.at, res, err, tt.want)
 		}
@@ -335,11 +338,12 @@ func TestMasked(t *testing.T) {
 			"blocks of 24 bytes are others where the code is moved by 4096"},
 		{"from the middle of a block", 0x1001, 32, 16, 4, 0, "rows hold for other code in some readers than in others"},
 	} {
-		data := amd64.encode(t, sframe.V2, fde{sframe.FDE{Start: tt.start, Size: tt.size, PCMask: true, RepSize: tt.rep},
+		data := amd64.encode(t, sframe.V2, fde{sframe.FDE{Start: tt.start, Size: tt.size, PCMask: true,
+			RepSize: tt.rep},
 			spRows(0, 8)})
 		data[28+20] = tt.front // where the row starts
-		res, err := Check(amd64.cfi(t, function{begin: 0x1000, end: 0x1040}), decodeSection(t, data), bareFile(elf.ET_DYN),
-			Options{Keep: 2})
+		res, err := Check(amd64.cfi(t, function{begin: 0x1000, end: 0x1040}), decodeSection(t, data),
+			bareFile(elf.ET_DYN), Options{Keep: 2})
 		if err != nil || res.Covered != tt.covered || (res.Total > 0) != (tt.want != "") ||
 			res.Total > 0 && !strings.Contains(res.Mismatches[0].What, tt.want) {
 			t.Errorf("%s: %+v, error %v; want %d bytes covered, %q", tt.name, res, err, tt.covered, tt.want)
@@ -405,7 +409,8 @@ func TestLimits(t *testing.T) {
 // TestManyBlocks has PC-mask FDEs whose blocks have more rows than are gone through.
 func TestManyBlocks(t *testing.T) {
 	for before, want := range map[uint64]string{maxBlocks - 16: "",
-		maxBlocks - 15: "blocks of PC-mask FDEs have more than 4194304 rows, up to FDE 0 at 0x1000, which are not gone through"} {
+		maxBlocks - 15: "blocks of PC-mask FDEs have more than 4194304 rows, up to FDE 0 at 0x1000, which are not " +
+			"gone through"} {
 		s := segments{reader: amd64.section(t, sframe.V2, blocks(8)).NewReader(), after: 1, maxRows: 2,
 			blocks: before, limit: math.MaxUint64, masked: func(*sframe.FDE) bool { return true }}
 		n, err := 0, s.load(0)

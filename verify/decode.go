@@ -281,7 +281,8 @@ func (in *instruction) undefined() bool {
 // immediate returns the size of the immediate operand in bytes.
 func (in *instruction) immediate() int {
 	switch form := in.form; {
-	case form == 'b', form == 'M', form == 'R', form == 'W', form == 'S', in.op == 0xf6 && in.reg&7 < 2: // the latter is test
+	// the latter is test
+	case form == 'b', form == 'M', form == 'R', form == 'W', form == 'S', in.op == 0xf6 && in.reg&7 < 2:
 		return 1
 	case form == 'i', in.op == 0x0f78 && (in.short || in.repeat == 0xf2): // the latter is extrq or insertq
 		return 2

@@ -62,7 +62,8 @@ func TestEpilogue(t *testing.T) {
 		{"lea twice", "5d498d62f8498d62f8c3", r10, epilogue, "0x1001-0x1005: caller's frame pointer differs; " +
 			"0x1005-0x100a: caller's frame pointer differs"},
 		{"lea with a segment", "5d2e498d62f8c3", r10, rows{row(0, reg(10), saved), row(1, reg(10), none),
-			row(6, at(sframe.SP, 8), none)}, "0x1001-0x1005: caller's frame pointer differs; 0x1005-0x1006: CFA differs"},
+			row(6, at(sframe.SP, 8), none)}, "0x1001-0x1005: caller's frame pointer differs; 0x1005-0x1006: CFA " +
+			"differs"},
 		{"lea of 32 bits", "5d418d62f8c3", r10, epilogue, "0x1001-0x1005: caller's frame pointer differs"},
 		{"pop of another register", "5d498d65f0415cc3", r13, rows{row(0, reg(13), saved), row(1, reg(13), none),
 			row(5, at(sframe.SP, 16), none), row(7, at(sframe.SP, 8), none)},

@@ -39,7 +39,8 @@ func TestStacks(t *testing.T) {
 		{"final, cleared later", frame + switches + clear + call + "\xcc", "SSSS FFFF OOOOOOO OO O", ""},
 		{"not final: from a register", frame + back + call + "\xcc", "SSSS FFF FF F", ""},
 		{"not final: from the stack", frame + "\x48\x8b\x24\x24" + call + "\xcc", "SSSS FFFF FF F", ""},
-		{"not final: loaded again", frame + switches + call + back + "\x0f\x0b", "SSSS FFFF OO OOO OO", "does not keep"},
+		{"not final: loaded again", frame + switches + call + back + "\x0f\x0b", "SSSS FFFF OO OOO OO",
+			"does not keep"},
 		{"cleared before", frame + clear + call + "\x0f\x0b", "SSSS OOOOOOO OO OO", "does not keep"},
 		{"another value", frame + "\x48\xc7\xc5\x01\x00\x00\x00" + call + "\x0f\x0b", "SSSS FFFFFFF OO OO",
 			"does not keep"},
@@ -57,7 +58,8 @@ func TestStacks(t *testing.T) {
 		{"a jump before the function", frame + "\xeb\x80", "SSSS FF", ""},
 		{"code that nothing reaches", frame + "\xeb\x01\xc5\x5d" + ret, "SSSS FF . F .", ""},
 		{"an unknown instruction", frame + "\x06\x90\x90" + pop + ret, "SSSS FFF F .", "not known"},
-		{"a row within an instruction", frame + switches + back + pop + ret, "SSSS FFF. FFF F .", "within an instruction"},
+		{"a row within an instruction", frame + switches + back + pop + ret, "SSSS FFF. FFF F .",
+			"within an instruction"},
 	} {
 		var places []place
 		for _, c := range strings.ReplaceAll(tt.places, " ", "") {

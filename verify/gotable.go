@@ -384,8 +384,8 @@ func (g *goTable) saves(end uint64) (slot goSlot, wrong string) {
 				st.sp, st.loaded = size, false
 			}
 			if st.sp != size {
-				return slot, fmt.Sprintf("at %#x: frame of %d bytes in the table, and of %d by the code", g.first+at, size,
-					st.sp)
+				return slot, fmt.Sprintf("at %#x: frame of %d bytes in the table, and of %d by the code", g.first+at,
+					size, st.sp)
 			}
 			g.moves++
 		}

@@ -135,8 +135,9 @@ var (
 	// push %rbp; mov %rsp,%rbp; sub $0x20,%rsp; nop; add $0x20,%rsp; pop %rbp; ret
 	goAMD64 = goFunc{"main.f", "55 4889e5 4883ec20 90 4883c420 5d c3", []int{0, 1, 8, 7, 40, 5, 8, 1, 0, 1}, 0}
 	// sub $0x30,%rsp; mov %rbp,0x28(%rsp); lea 0x28(%rsp),%rbp; mov 0x28(%rsp),%rbp; add $0x30,%rsp; ret
-	goAMD64Old = goFunc{"main.old", "4883ec30 48896c2428 488d6c2428 488b6c2428 4883c430 c3", []int{0, 4, 48, 19, 0, 1}, 0}
-	goLeaf     = goFunc{"main.leaf", "90 c3", []int{0, 2}, 0}
+	goAMD64Old = goFunc{"main.old", "4883ec30 48896c2428 488d6c2428 488b6c2428 4883c430 c3", []int{0, 4, 48, 19, 0, 1},
+		0}
+	goLeaf = goFunc{"main.leaf", "90 c3", []int{0, 2}, 0}
 	// cmp 0x10(%r14),%rsp; jbe; push %rbp; mov %rsp,%rbp; add $-128,%rsp; nop; sub $-128,%rsp; pop; ret; call; jmp
 	goLarge = goFunc{"main.large", "493b6610 760e 55 4889e5 4883c480 90 4883ec80 5d c3 e800000000 ebe5",
 		[]int{0, 7, 8, 7, 136, 5, 8, 1, 0, 8}, 0}
@@ -216,14 +217,16 @@ func TestGo(t *testing.T) {
 		want   string        // what is wrong with it then
 	}{
 		{"frames", amd64, []goFunc{goAMD64, goAMD64Old, goLeaf, goLarge, goThunk}, nil, ""},
-		{"aarch64", aarch64, []goFunc{goAArch64, goAArch64Large, goAArch64Go118, goAArch64Preempt, goAArch64Debug}, nil, ""},
+		{"aarch64", aarch64, []goFunc{goAArch64, goAArch64Large, goAArch64Go118, goAArch64Preempt, goAArch64Debug}, nil,
+			""},
 		{"s390x", s390x, []goFunc{goS390X, goS390XIndex, goS390XShort, goS390XLong, goS390XLa,
 			named(goS390X, sigName)}, nil, ""},
 		{"a larger frame in the table", amd64, []goFunc{goLeaf, goAMD64}, frame(4, 48),
 			"at 0x1000a: frame of 48 bytes, and another CFA"},
 		{"a frame in the table later", amd64, []goFunc{goLeaf, goAMD64}, frame(3, 8),
 			"at 0x1000a: frame of 8 bytes, and another CFA"},
-		{"a smaller function in the table", amd64, []goFunc{goLeaf, goAMD64}, frame(5, 4), "its pcsp table ends before it"},
+		{"a smaller function in the table", amd64, []goFunc{goLeaf, goAMD64}, frame(5, 4),
+			"its pcsp table ends before it"},
 		{"no frame in the table", amd64, []goFunc{goLeaf, goAMD64}, frame(2, -1), "frame of -1 bytes, and another CFA"},
 		{"no push", amd64, []goFunc{goLeaf, goAMD64, goAMD64Old, goAMD64}, code(0, "90"),
 			"at 0x1002a: frame of 8 bytes in the table, and of 0 by the code"},
@@ -238,7 +241,8 @@ func TestGo(t *testing.T) {
 		{"a jump before", amd64, []goFunc{goLeaf, goAMD64Old}, code(4, "eb03"), slot},
 		{"another target", amd64, []goFunc{goAMD64, goThunk}, code(5, "03"), slot},
 		{"another slot, aarch64", aarch64, []goFunc{goAArch64, goAArch64}, code(4, "fd031ff8"), slot},
-		{"another frame, aarch64", aarch64, []goFunc{goAArch64, goAArch64}, code(0, "fe0f1cf8"), "and of 64 by the code"},
+		{"another frame, aarch64", aarch64, []goFunc{goAArch64, goAArch64}, code(0, "fe0f1cf8"),
+			"and of 64 by the code"},
 		{"another slot, large, aarch64", aarch64, []goFunc{goAArch64, goAArch64Large}, code(4, "9dfa3ea9"), slot},
 		{"another write to x29, aarch64", aarch64, []goFunc{goAArch64, goAArch64}, code(4, "fd030091"), slot},
 		{"another frame, s390x", s390x, []goFunc{goS390X, goS390X, goS390X}, code(0, "e3f0ffc0ff71"),
@@ -261,7 +265,8 @@ func TestGo(t *testing.T) {
 		{"not known as injected", amd64, []goFunc{goLeaf, named(goAMD64, "runtime.sigpanix")}, name(sigName),
 			"signal handlers inject calls of it, and its rows do not say so"},
 		{"not injected", amd64, []goFunc{goLeaf, named(goAMD64, sigName)}, name("runtime.sigpanix"), signal},
-		{"another frame of an injected call", amd64, []goFunc{goLeaf, named(goAMD64, sigName)}, frame(4, 48), "another CFA"},
+		{"another frame of an injected call", amd64, []goFunc{goLeaf, named(goAMD64, sigName)}, frame(4, 48),
+			"another CFA"},
 
 		{"sigreturn", amd64, []goFunc{goLeaf, goSigreturn}, nil, ""},
 		{"sigreturn after padding", amd64, []goFunc{goPadded, goSigreturn}, nil, ""},
@@ -328,7 +333,8 @@ func TestGoOther(t *testing.T) {
 		{"another byte order", goProgram{p: s390x, fns: []goFunc{goS390X}}, "", "no table has the function"},
 	} {
 		wrong, err := wrongIn(t, &g, &tt.other)
-		if !strings.Contains(wrong[0], tt.first) || tt.first == "" && wrong[0] != "" || (err != nil) != (tt.err != "") ||
+		if !strings.Contains(wrong[0], tt.first) || tt.first == "" && wrong[0] != "" ||
+			(err != nil) != (tt.err != "") ||
 			err != nil && (!strings.Contains(err.Error(), tt.err) || !errors.Is(err, ErrGo)) {
 			t.Errorf("%s: %v, error %v; want %q, %q", tt.name, wrong, err, tt.first, tt.err)
 		}
@@ -404,7 +410,8 @@ func TestGoRows(t *testing.T) {
 	}{
 		{"a frame", stack, frames[:5], framed, 0x1000, ""},
 		{"another CFA", stack, frames[:5], changed(framed, 8, 24), 0x1000, "another frame than that of its prologue"},
-		{"another slot", stack, frames[:5], changed(framed, 4, 3), 0x1000, "the frame pointer not where the code saves it"},
+		{"another slot", stack, frames[:5], changed(framed, 4, 3), 0x1000,
+			"the frame pointer not where the code saves it"},
 		{"another return address", stack, frames[:5], slices.Concat(framed, []byte{0x90, 3}), 0x1000,
 			"another frame than that of its prologue"},
 		{"no frame pointer", stack, frames[:5], slices.Concat(framed, []byte{0xc6}), 0x1000,
@@ -421,19 +428,22 @@ func TestGoRows(t *testing.T) {
 		{"sigreturn after int3", signal, "\xcc" + sigreturn, saved, 0x1001, ""},
 		{"sigreturn after no int3", signal, "\x90" + sigreturn, saved, 0x1001, "its record is elsewhere"},
 		{"sigreturn elsewhere", signal, "\xcc" + sigreturn, saved, 0x1002, "its record is elsewhere"},
-		{"another CFA", signal, sigreturn, changed(saved, 3, 0xa8), 0x1000, "the registers of a signal frame are elsewhere"},
+		{"another CFA", signal, sigreturn, changed(saved, 3, 0xa8), 0x1000,
+			"the registers of a signal frame are elsewhere"},
 		{"another return address", signal, sigreturn, changed(saved, 10, 0xa0), 0x1000,
 			"the registers of a signal frame are elsewhere"},
 		{"another frame pointer", signal, sigreturn, changed(saved, 15, 0xf0), 0x1000,
 			"the registers of a signal frame are elsewhere"},
-		{"a value", signal, sigreturn, changed(saved, 12, 0x16), 0x1000, "the registers of a signal frame are elsewhere"},
+		{"a value", signal, sigreturn, changed(saved, 12, 0x16), 0x1000,
+			"the registers of a signal frame are elsewhere"},
 		{"a stack pointer", signal, sigreturn, slices.Concat(saved, []byte{0x87, 2}), 0x1000,
 			"the stack pointer of a signal frame is elsewhere"},
 	} {
 		g := &goTable{abi: abis[sframe.AMD64Little], file: fileOf(t, elf.ET_EXEC, elf.EM_X86_64, amd64.order),
 			first: tt.first, frames: goFrames{{0, 0}, {1, 8}}}
 		g.code = codeReader{file: g.file, addr: 0x1000, data: []byte(tt.code)}
-		fn := amd64.cfi(t, function{begin: 0x1000, end: 0x1000 + max(uint64(len(tt.code)), 5), code: tt.instructions}).At(0)
+		fn := amd64.cfi(t, function{begin: 0x1000, end: 0x1000 + max(uint64(len(tt.code)), 5),
+			code: tt.instructions}).At(0)
 		if got := tt.check(g, fn); got != tt.want {
 			t.Errorf("%s: %q; want %q", tt.name, got, tt.want)
 		}

@@ -262,7 +262,8 @@ func (p *proof) row(fn int, addr uint64) *cfi.InferredRow {
 
 // isEntry reports whether a row is that of a function entry.
 func (p *proof) isEntry(r *cfi.InferredRow) bool {
-	return r != nil && *r == cfi.InferredRow{Off: r.Off, Reg: r.Reg, Offset: p.machine.entry, RAReg: uint64(max(p.machine.ra, 0))} &&
+	return r != nil && *r == cfi.InferredRow{Off: r.Off, Reg: r.Reg, Offset: p.machine.entry,
+		RAReg: uint64(max(p.machine.ra, 0))} &&
 		p.machine.registers[r.Reg] == p.machine.sp
 }
 

@@ -19,9 +19,9 @@ import (
 )
 
 // claims assembles a program for GNU as, in which rows precede instructions: "sp+16 -16" says that the CFA is rsp+16
-// and the caller's frame pointer saved at CFA-16, "sp+16 lost" that it is lost. Lines "fn" begin a function, "fn apart" one
-// of another component, "gap" code without rows, "targets a b" precedes an indirect jump, and "stops" a call that does
-// not return.
+// and the caller's frame pointer saved at CFA-16, "sp+16 lost" that it is lost. Lines "fn" begin a function, "fn apart"
+// one of another component, "gap" code without rows, "targets a b" precedes an indirect jump, and "stops" a call that
+// does not return.
 func claims(t *testing.T, text string) (*elffile.File, *cfi.Inference) {
 	t.Helper()
 	var source strings.Builder
@@ -365,7 +365,8 @@ func FuzzCode(f *testing.F) {
 				at += uint64(fn.Rows[n-1].Off)
 			}
 			fn.Rows = append(fn.Rows, cfi.InferredRow{Off: uint32(at), Reg: uint64(choices[1] & 31),
-				Offset: int64(int8(choices[2])), FP: -int64(choices[3] &^ 1), Lost: choices[3]&1 != 0, RAReg: uint64(choices[1] >> 3)})
+				Offset: int64(int8(choices[2])), FP: -int64(choices[3] &^ 1), Lost: choices[3]&1 != 0,
+				RAReg: uint64(choices[1] >> 3)})
 		}
 		for _, m := range []elf.Machine{elf.EM_X86_64, elf.EM_AARCH64} {
 			file := fileOf(t, elf.ET_DYN, m, binary.LittleEndian, text)

@@ -170,8 +170,8 @@ func (c *checker) compareRow(begin, end uint64, number uint32) (agree, left uint
 func (c *checker) orphansTo(pc uint64) error {
 	for s := &c.segs; s.begin < pc; {
 		if len(c.orphans) == maxOrphans {
-			return fmt.Errorf("more than %d rows, up to that at %#x, are for code that CFI does not describe", maxOrphans,
-				s.begin)
+			return fmt.Errorf("more than %d rows, up to that at %#x, are for code that CFI does not describe",
+				maxOrphans, s.begin)
 		}
 		end := min(s.end, pc)
 		c.orphans = append(c.orphans, orphan{s.begin, end, s.reader.Rows[s.row], s.marks != 0})
@@ -245,8 +245,8 @@ func (c *checker) compare(begin, end uint64, number uint32) (bool, error) {
 			c.agreed[number] = c.segs.row + 1
 			return true, nil
 		case (origin|unit)&c.vm.pcBits != 0:
-			return fail("CFI depends on the load address: SFrame has CFA %v, RA %v, FP %v; CFI has %v", e.CFA, e.RA, e.FP,
-				r)
+			return fail("CFI depends on the load address: SFrame has CFA %v, RA %v, FP %v; CFI has %v", e.CFA, e.RA,
+				e.FP, r)
 		}
 		if c.vm.pcBits < cycleSize {
 			if c.cycle.number != number {

@@ -83,7 +83,8 @@ func (s *segments) findBlock() (bool, error) {
 			continue
 		}
 		if s.blocks++; s.blocks > maxBlocks {
-			return false, fmt.Errorf("blocks of PC-mask FDEs have more than %d rows, up to FDE %d at %#x, which are not "+
+			return false, fmt.Errorf("blocks of PC-mask FDEs have more than %d rows, up to FDE %d at %#x, which are "+
+				"not "+
 				"gone through", maxBlocks, s.index, s.fde.Start)
 		}
 		s.set()

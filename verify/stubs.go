@@ -30,7 +30,8 @@ func (c *checker) stubs(f *elffile.File) error {
 	}
 	outside := "SFrame describes code that CFI does not: it is in no section of PLT stubs"
 	if len(f.Sections) == 0 {
-		outside = "SFrame describes code that CFI does not: there are no section headers, which could say that it is a PLT"
+		outside = "SFrame describes code that CFI does not: there are no section headers, which could say that it is " +
+			"a PLT"
 	}
 	w := follow(plts, c.abi.stub)
 	var last Mismatch // not reported yet, as the next one may continue it

@@ -80,8 +80,8 @@ func TestFollower(t *testing.T) {
 				"0x1010-0x1030 the instruction at 0x1010 is not part of a PLT stub"}},
 		{"a call that does not reach the return", amd64, strings.Replace(retpolineNow, "4c891c24 c3", "4c891c24 90", 1),
 			[]string{"0x1000-0x100c at 0x1000, it calls code that may return", "0x100c-0x1010 padding",
-				"0x1010-0x1016 the return address is overwritten before 0x1015", "0x1016-0x1020 padding", "0x1020-0x102c",
-				"0x102c-0x1030 padding"}},
+				"0x1010-0x1016 the return address is overwritten before 0x1015", "0x1016-0x1020 padding",
+				"0x1020-0x102c", "0x102c-0x1030 padding"}},
 		{"a return address that is not on top", amd64, "6a01" + "4c891c24 c3",
 			[]string{"0x1000-0x1007 the return address is overwritten before 0x1006"}},
 		{"a jump after the return address is overwritten", amd64, "4c891c24" + slots,
@@ -380,7 +380,8 @@ func TestOutside(t *testing.T) {
 		t.Errorf("%+v, error %v, want %v", res, err, want)
 	}
 	f.Sections = nil
-	const bare = "SFrame describes code that CFI does not: there are no section headers, which could say that it is a PLT"
+	const bare = "SFrame describes code that CFI does not: there are no section headers, which could say that it is " +
+		"a PLT"
 	res, err = Check(amd64.cfi(t), s, f, Options{Keep: 10})
 	want = []Mismatch{{0x1000, 0x1020, bare}, {0x1030, 0x1050, bare}, {0x1060, 0x1070, bare}}
 	if err != nil || !slices.Equal(res.Mismatches, want) || res.Stubs != 0 {

@@ -81,7 +81,8 @@ func TestEveryBit(t *testing.T) {
 			for _, version := range []sframe.Version{sframe.V1, sframe.V2, sframe.V3} {
 				for _, share := range []convert.Share{convert.ShareOff, convert.ShareOn} {
 					if abi != "s390x" || version > sframe.V1 {
-						everyBit(t, path, convert.Options{Version: version, Outermost: version == sframe.V2, Share: share})
+						everyBit(t, path, convert.Options{Version: version, Outermost: version == sframe.V2,
+							Share: share})
 					}
 				}
 			}

@@ -11,13 +11,13 @@
  *		record(frames, n);
  *	}
  *
- * The first part needs a C11 compiler of GNU's kind, and nothing else: no libc, no memory but the caller's, no locks. It
- * is for signal handlers, kernels, and data of other machines: sfw_open and sfw_lookup (the row for a pc), sfw_check (is
- * all of a section sound), sfw_step (to the caller), sfw_walk (all frames). The second part, if SFRAME_WALKER_PROCESS is
- * defined (with _GNU_SOURCE), walks the stack of the running thread. README.md has more.
+ * The first part needs a C11 compiler of GNU's kind, and nothing else: no libc, no memory but the caller's, no locks.
+ * It is for signal handlers, kernels, and data of other machines: sfw_open and sfw_lookup (the row for a pc), sfw_check
+ * (is all of a section sound), sfw_step (to the caller), sfw_walk (all frames). The second part, if
+ * SFRAME_WALKER_PROCESS is defined (with _GNU_SOURCE), walks the stack of the running thread. README.md has more.
  *
- * Sections are not trusted. Whatever their bytes are, nothing outside of them is read, each call ends, and memory is only
- * read through the caller's function. A lookup checks what it reads.
+ * Sections are not trusted. Whatever their bytes are, nothing outside of them is read, each call ends, and memory is
+ * only read through the caller's function. A lookup checks what it reads.
  *
  * Licence: BSD 3-Clause, as the project that this header is a part of.
  */
@@ -167,7 +167,8 @@ struct sfw_abi {
 static inline const struct sfw_abi *sfw_abi_of(unsigned abi) {
 /* mov x8, #139; svc #0. Instructions are little-endian in both byte orders. */
 #define SFW_SIGNALS_OF_AARCH64 \
-	8, {0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4}, 128, 55, 32, 22, {23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, \
+	8, {0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4}, 128, 55, 32, 22, \
+	{23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, \
 		36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54}
 	static const struct sfw_abi abis[] = {
 		{0, 0, 0, 0, 0, 0, 0, 0, {0}, 0, 0, 0, 0, {0}},

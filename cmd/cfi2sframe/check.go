@@ -170,7 +170,8 @@ func (s *checkSettings) compareProgram(p *files.Program) (*report.Check, error) 
 }
 
 // warnInferred is printed if the section has rows for code without CFI.
-const warnInferred = "some rows are for code without CFI; if the section was made with --infer, also check it with --infer"
+const warnInferred = "some rows are for code without CFI; if the section was made with --infer, also check it with " +
+	"--infer"
 
 // check compares the .sframe of each file with the CFI, prints the mismatches, and returns the exit status.
 func (c *call) check(s *checkSettings, paths []string, unread int) int {

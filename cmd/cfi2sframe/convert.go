@@ -131,7 +131,8 @@ func (s *conversion) formatFlags(cmd *cobra.Command) {
 		func(word string) { s.NoPadding = word == "off" })
 	f.BoolVar(&s.NoVerify, "no-verify", false, "do not compare the result with the CFI; for measuring only")
 	s.defineLeast(cmd, "write nothing")
-	jobsFlag(cmd, &s.Workers, "threads, up to the number of processors: several files at a time, and several threads for "+
+	jobsFlag(cmd, &s.Workers, "threads, up to the number of processors: several files at a time, and several threads "+
+		"for "+
 		"a large file; 0: one for each processor, but fewer for a small file")
 }
 

@@ -73,8 +73,9 @@ func (s *scene) read(name string) []byte {
 }
 
 const (
-	byObjcopy = `objcopy --only-keep-debug prog prog.debug; strip --strip-unneeded prog; objcopy --add-gnu-debuglink=prog.debug prog`
-	byEu      = `eu-strip -f prog.debug prog`
+	byObjcopy = `objcopy --only-keep-debug prog prog.debug; strip --strip-unneeded prog
+		objcopy --add-gnu-debuglink=prog.debug prog`
+	byEu = `eu-strip -f prog.debug prog`
 )
 
 // TestDebugLinkUpdate has gdb and eu-unstrip put together what was split before it was converted.

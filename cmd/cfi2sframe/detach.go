@@ -40,7 +40,8 @@ func (c *call) detachCommand(s *conversion) *cobra.Command {
 func (c *call) attachCommand(s *conversion) *cobra.Command {
 	s.verb = "attach"
 	s.work = func() files.Work {
-		return files.Attach(s.sframe, convert.AttachOptions{Source: s.Source, Infer: s.Infer, Force: s.Force}, s.debugFile)
+		return files.Attach(s.sframe, convert.AttachOptions{Source: s.Source, Infer: s.Infer, Force: s.Force},
+			s.debugFile)
 	}
 	cmd := newCommand("attach IN --sframe PATH -o OUT\nattach --in-place FILE... --sframe PATH",
 		"add a separate .sframe")
@@ -67,5 +68,6 @@ func (s *conversion) isDirectory(inputs int) bool {
 		return false
 	}
 	info, err := os.Stat(s.output)
-	return err == nil && info.IsDir() || s.recursive || inputs > 1 || strings.HasSuffix(s.output, string(os.PathSeparator))
+	return err == nil && info.IsDir() || s.recursive || inputs > 1 ||
+		strings.HasSuffix(s.output, string(os.PathSeparator))
 }

@@ -34,8 +34,8 @@ printf 'package main\n\nimport _ "cfi2sframe/sframe"\n' >main.go
 // docsElsewhere are the commands that TestDocs does not run, and where they run.
 var docsElsewhere = map[string]string{
 	"make && sudo make install": "integrations/debian/build-deb",
-	"CGO_ENABLED=0 go build -v ./cmd/cfi2sframe && ./cfi2sframe --for perf /bin/ls -o /tmp/ls && /tmp/ls -l /tmp/ls": "scripts/fresh",
-	"scripts/test": "scripts/fresh",
+	"CGO_ENABLED=0 go build -v ./cmd/cfi2sframe && ./cfi2sframe --for perf /bin/ls -o /tmp/ls && /tmp/ls -l " +
+		"/tmp/ls": "scripts/fresh", "scripts/test": "scripts/fresh",
 }
 
 // TestDocs runs all commands of README.md and docs/usage.md, each file's in one directory, as a reader would. Lines

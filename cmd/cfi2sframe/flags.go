@@ -104,7 +104,8 @@ func cfiFlags(cmd *cobra.Command, source *cfi.Source, infer *bool, debugFile *st
 }
 
 func inferFlag(cmd *cobra.Command, infer *bool) {
-	cmd.Flags().BoolVar(infer, "infer", false, "also find rows from instructions, for code without CFI (amd64, aarch64)")
+	cmd.Flags().BoolVar(infer, "infer", false, "also find rows from instructions, for code without CFI (amd64, "+
+		"aarch64)")
 }
 
 // sframeFlag defines --sframe.

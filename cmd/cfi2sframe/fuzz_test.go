@@ -88,8 +88,8 @@ func fuzzConvert(t *testing.T, data []byte, opt convert.Options) {
 		t.Errorf("%d bytes covered and %d without a caller, of %d", c.Covered, c.Outermost, c.Described)
 	}
 	if c.Unwindable != c.Covered+c.PLT || c.Unwindable > c.Code {
-		t.Errorf("%d bytes of %d unwindable; covered %d, without a caller %d, stubs %d", c.Unwindable, c.Code, c.Covered,
-			c.Outermost, c.PLT)
+		t.Errorf("%d bytes of %d unwindable; covered %d, without a caller %d, stubs %d", c.Unwindable, c.Code,
+			c.Covered, c.Outermost, c.PLT)
 	}
 	var gaps uint64
 	for _, g := range c.Gaps {

@@ -33,7 +33,8 @@ func TestHelloWorlds(t *testing.T) {
 		t.Helper()
 		var said bytes.Buffer
 		status := run(t.Context(), []string{program, "-o", program + ".out"}, &said, &said)
-		if text := said.String(); status != exitDone || !calm.MatchString(text) || strings.Contains(text, "-fasynchronous") {
+		if text := said.String(); status != exitDone || !calm.MatchString(text) ||
+			strings.Contains(text, "-fasynchronous") {
 			t.Errorf("status %d:\n%s", status, text)
 		}
 	}

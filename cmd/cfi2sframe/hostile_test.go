@@ -340,7 +340,8 @@ func TestHostileFiles(t *testing.T) {
 	}
 	for _, tt := range []hostileCase{
 		{name: "e_shoff at the end", change: func(p *elftest.Patcher) { p.Put64(elftest.EhShoff, uint64(len(p.B))) },
-			status: 1, want: "section header table at file offset 0x17a0: 19 headers of 64 bytes do not fit in the file"},
+			status: 1, want: "section header table at file offset 0x17a0: 19 headers of 64 bytes do not fit in the " +
+				"file"},
 		{name: "PT_LOADs overlap", change: field(elf.PT_LOAD, 1, elftest.PhVaddr, 0x100), status: 1,
 			want: "program header 3: segment at 0x100 overlaps the previous segment or is out of order"},
 		{name: "p_memsz 2^63", change: field(elf.PT_LOAD, 1, elftest.PhMemsz, 1<<63), args: formatV2,
@@ -411,7 +412,8 @@ func converted(t testing.TB, name string) []byte {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "out")
 	var stderr bytes.Buffer
-	if status := run(t.Context(), []string{"-q", filepath.Join(fixtures, name), "-o", out}, nil, &stderr); status != exitDone {
+	if status := run(t.Context(), []string{"-q", filepath.Join(fixtures, name), "-o", out}, nil,
+		&stderr); status != exitDone {
 		t.Fatal(stderr.String())
 	}
 	b, err := os.ReadFile(out)
@@ -459,7 +461,10 @@ func TestHostileAgain(t *testing.T) {
 		{name: "PT_GNU_SFRAME of 2^64-1 bytes",
 			change: func(p *elftest.Patcher) { p.Put64(gnu(p)+elftest.PhFilesz, math.MaxUint64) }, status: 1,
 			want: "18446744073709551615 bytes at file offset"},
-		{name: ".sframe of a byte", change: func(p *elftest.Patcher) { p.Put64(p.Section(".sframe")+elftest.ShSize, 1) },
+		{name: ".sframe of a byte", change: func(p *elftest.Patcher) {
+			p.Put64(p.Section(".sframe")+elftest.ShSize,
+				1)
+		},
 			status: 1, want: "it starts with e2 instead of the magic number 0xdee2"},
 		{name: "a segment with a .bss", change: func(p *elftest.Patcher) {
 			p.Put64(p.LastLoad()+elftest.PhMemsz, p.U64(p.LastLoad()+elftest.PhMemsz)+4096)

@@ -120,8 +120,10 @@ func TestLinkers(t *testing.T) {
 	for name, text := range map[string]string{
 		"main.c": "#include <stdio.h>\nint main(int argc, char **argv) { printf(\"%d\\n\", argc + 41); return 7; }\n",
 		"lib.c":  "int twice(int x) { return 2 * x; }\n",
-		"throw.cc": "#include <iostream>\n#include <stdexcept>\nstatic void f(int n) { if (n > 0) throw std::runtime_error(\"caught\"); }\n" +
-			"int main(int argc, char **) { try { f(argc); } catch (std::exception &e) { std::cout << e.what() << std::endl; return 7; } }\n",
+		"throw.cc": "#include <iostream>\n#include <stdexcept>\nstatic void f(int n) { if (n > 0) throw " +
+			"std::runtime_error(\"caught\"); }\n" +
+			"int main(int argc, char **) { try { f(argc); } catch (std::exception &e) { std::cout << e.what() << " +
+			"std::endl; return 7; } }\n",
 		"bare.c": "void _start(void) { __asm__ volatile (\"syscall\" : : \"a\"(60), \"D\"(7)); }\n",
 		"data.c": "int there = 1;\n",
 	} {

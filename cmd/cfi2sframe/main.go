@@ -35,7 +35,8 @@ var exitStatuses = map[string][]string{
 	"check":  {"all sections are correct", "a mismatch", "wrong usage, or another error"},
 	"diff":   {"no difference", "a difference", "wrong usage, or another error"},
 	"lookup": {"each pc has a row", "a pc has no row", "wrong usage, or another error"},
-	"ld":     {"linked, and converted if possible", "error, or that of the linker", "wrong usage", "less than required"},
+	"ld": {"linked, and converted if possible", "error, or that of the linker", "wrong usage",
+		"less than required"},
 }
 
 // statusesOf describes the exit statuses of a verb. The last ones depend on its flags.

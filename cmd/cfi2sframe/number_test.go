@@ -165,7 +165,8 @@ func TestIndependentNumber(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range regexp.MustCompile(`FDE .* pc=([0-9a-f]+)\.\.([0-9a-f]+)`).FindAllStringSubmatch(string(frames), -1) {
+	for _, m := range regexp.MustCompile(`FDE .* pc=([0-9a-f]+)\.\.([0-9a-f]+)`).FindAllStringSubmatch(string(frames),
+		-1) {
 		for at := hex(m[1]); at < hex(m[2]); at++ {
 			described[at] = true
 		}

@@ -71,7 +71,8 @@ func publicDir(t *testing.T) string {
 }
 
 // describeOut is a script that describes a file: mode, owner, group, ACL and extended attributes.
-const describeOut = `stat -c '%a %u:%g' out; getfacl -cEn out; getfattr -d -m - -e hex out | grep -v -e '^#' -e posix_acl -e selinux || true`
+const describeOut = `stat -c '%a %u:%g' out; getfacl -cEn out; getfattr -d -m - -e hex out |
+	grep -v -e '^#' -e posix_acl -e selinux || true`
 
 // needAttributes skips the test without root or the tools that show attributes.
 func needAttributes(t *testing.T) {

@@ -73,7 +73,8 @@ func TestPresetsReadme(t *testing.T) {
 func namesIn(t *testing.T, cell string) []string {
 	t.Helper()
 	var names []string
-	for _, m := range regexp.MustCompile("`([a-z-]+(?:2\\.)?)(\\d*)`(?: to `[a-z-]+2\\.(\\d+)`)?").FindAllStringSubmatch(cell, -1) {
+	for _, m := range regexp.MustCompile("`([a-z-]+(?:2\\.)?)(\\d*)`(?: to "+
+		"`[a-z-]+2\\.(\\d+)`)?").FindAllStringSubmatch(cell, -1) {
 		names = append(names, m[1]+m[2])
 		if m[3] == "" {
 			continue

@@ -158,7 +158,8 @@ func (w *work) readers() string {
 	if w.settings.Linux > convert.LinuxUser {
 		return w.settings.like
 	}
-	return readersOf(convert.Format{Version: w.settings.Version, PCRel: w.settings.PCRel, Outermost: w.settings.Outermost})
+	return readersOf(convert.Format{Version: w.settings.Version, PCRel: w.settings.PCRel,
+		Outermost: w.settings.Outermost})
 }
 
 // kept reports unchanged members of an archive: each with -v, otherwise their number by reason.

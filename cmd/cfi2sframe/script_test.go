@@ -386,8 +386,8 @@ func TestInterruptedAnywhere(t *testing.T) {
 	}
 }
 
-// TestSignal sends signals while the program reads a large file, and while it writes the result. The status says so, and
-// there is no output.
+// TestSignal sends signals while the program reads a large file, and while it writes the result. The status says so,
+// and there is no output.
 func TestSignal(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {

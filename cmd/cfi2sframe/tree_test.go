@@ -64,8 +64,8 @@ func TestTreeOrder(t *testing.T) {
 		"-r --in-place tree",
 		"-r --in-place --no-sync --report json tree tree/00",
 		"-r --in-place --no-sync --min-coverage 50 --format 2 -v tree",
-		"--in-place --no-sync tree/00 missing tree/sub/again ./tree/00 tree/11-short tree/50-again tree/11-short tree/05 tree/05",
-		"--dry-run tree/00 tree/10-text tree/00 tree/05",
+		"--in-place --no-sync tree/00 missing tree/sub/again ./tree/00 tree/11-short tree/50-again tree/11-short " +
+			"tree/05 tree/05", "--dry-run tree/00 tree/10-text tree/00 tree/05",
 		"-r --dry-run --report html tree",
 		"detach -r tree -o store",
 		"remove -r --in-place tree",
@@ -132,7 +132,8 @@ func TestTreeInterrupted(t *testing.T) {
 			}
 			expected := maps.Clone(want)
 			for line := range strings.Lines(stderr.String()) {
-				path, ok := strings.CutSuffix(strings.TrimPrefix(line, "cfi2sframe: "), ": interrupted, nothing written\n")
+				path, ok := strings.CutSuffix(strings.TrimPrefix(line, "cfi2sframe: "),
+					": interrupted, nothing written\n")
 				if ok && path == "tree" { // while its files were searched for
 					expected = before
 				} else if ok {

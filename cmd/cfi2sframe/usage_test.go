@@ -9,7 +9,8 @@ import (
 )
 
 // foreign are words of what the program is made with, which say nothing to its users.
-var foreign = regexp.MustCompile(`(?i)strconv|context|syscall|pflag|goroutine|panic|runtime|%!|<nil>|invalid syntax|shorthand|invalid argument ".*" for|\b(open|stat|lstat|read|write) \S*missing|(missing: .*){2}|EOF`)
+var foreign = regexp.MustCompile(`(?i)strconv|context|syscall|pflag|goroutine|panic|runtime|%!|<nil>|` +
+	`invalid syntax|shorthand|invalid argument ".*" for|\b(open|stat|lstat|read|write) \S*missing|(missing: .*){2}|EOF`)
 
 // flagsOf returns the flags that --help lists: how they are written, and whether they take a value.
 func flagsOf(t *testing.T) (names []string, value map[string]bool) {
@@ -19,7 +20,8 @@ func flagsOf(t *testing.T) (names []string, value map[string]bool) {
 		t.Fatalf("--help: status %d", status)
 	}
 	value = make(map[string]bool)
-	for _, m := range regexp.MustCompile(`(?m)^  (?:(-\w), |    )(--[a-z0-9-]+)( [A-Za-z]\S*)?  `).FindAllStringSubmatch(out.String(), -1) {
+	flags := regexp.MustCompile(`(?m)^  (?:(-\w), |    )(--[a-z0-9-]+)( [A-Za-z]\S*)?  `)
+	for _, m := range flags.FindAllStringSubmatch(out.String(), -1) {
 		for _, name := range m[1:3] {
 			if name != "" {
 				names = append(names, name)

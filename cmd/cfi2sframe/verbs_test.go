@@ -102,7 +102,8 @@ func TestExitStatuses(t *testing.T) {
 			}
 		}
 		for flag, status := range map[string]int{"min-coverage": exitCoverage, "skip-status": exitSkipped} {
-			if (v.Flags().Lookup(flag) != nil) != strings.Contains(section, fmt.Sprintf("\n  %d ", status)) && v.Name() != "ld" {
+			if (v.Flags().Lookup(flag) != nil) != strings.Contains(section, fmt.Sprintf("\n  %d ", status)) &&
+				v.Name() != "ld" {
 				t.Errorf("%s --help: exit status %d, but --%s:\n%s", v.Name(), status, flag, section)
 			}
 		}

@@ -308,7 +308,8 @@ func (w *work) failed(in string, err error) {
 		err = fmt.Errorf("%w; %s", err, adviceOn(err))
 	case !errors.Is(err, files.ErrRefused) && in != files.Stdin:
 		better := explain(in, err, true)
-		if better == err && w.settings.output != "" && !w.settings.to.ByBuildID && !outfile.IsStdout(w.settings.output) {
+		if better == err && w.settings.output != "" && !w.settings.to.ByBuildID &&
+			!outfile.IsStdout(w.settings.output) {
 			better = explainOutput(in, w.settings.output, err)
 		}
 		err = better

@@ -10,7 +10,8 @@
 static const char *
 hello (void)
 {
-  return "{\"reader\":\"glibc 2.43\",\"formats\":[\"2\",\"2e1\"],\"abis\":[\"amd64\",\"aarch64\"],\"cannot\":[\"signed\"]}";
+  return "{\"reader\":\"glibc 2.43\",\"formats\":[\"2\",\"2e1\"],"
+	 "\"abis\":[\"amd64\",\"aarch64\"],\"cannot\":[\"signed\"]}";
 }
 
 static sframe_decoder_ctx ctx;
@@ -40,7 +41,8 @@ lookup (const struct question *q, uint64_t pc, bool *found, struct row *row)
   if (err != _URC_NO_REASON)
     return NULL;		/* then backtrace goes back to .eh_frame */
   *found = true;
-  row->cfa = (struct rule) { .base = __sframe_fre_get_base_reg_id (&fre) == SFRAME_BASE_REG_SP ? SP : FP, .offset = cfa };
+  row->cfa.base = __sframe_fre_get_base_reg_id (&fre) == SFRAME_BASE_REG_SP ? SP : FP;
+  row->cfa.offset = cfa;
   int32_t ra = __sframe_fre_get_ra_offset (&ctx, &fre, &err);
   if (err == _URC_NO_REASON)
     row->ra = (struct rule) { .base = CFA, .offset = ra, .deref = true };

@@ -26,7 +26,8 @@ close_section (void)
 static struct rule
 rule (const struct sfw_rule *r)
 {
-  static const enum base bases[] = { [SFW_NONE] = NONE, [SFW_CFA] = CFA, [SFW_SP] = SP, [SFW_FP] = FP, [SFW_REGISTER] = REG };
+  static const enum base bases[] =
+    { [SFW_NONE] = NONE, [SFW_CFA] = CFA, [SFW_SP] = SP, [SFW_FP] = FP, [SFW_REGISTER] = REG };
   return (struct rule) { .base = bases[r->base], .reg = r->reg, .offset = r->offset, .deref = r->deref };
 }
 

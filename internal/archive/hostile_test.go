@@ -186,7 +186,8 @@ func TestSizes(t *testing.T) {
 	const size = 8 + 60 + 200_000_000
 	must.Do(t, f.Truncate(size))
 	if _, err := Open(f, size); err == nil ||
-		!strings.Contains(err.Error(), "archive at offset 0x44: // of 200000000 bytes; at most 134217728 are supported") {
+		!strings.Contains(err.Error(), "archive at offset 0x44: // of 200000000 bytes; at most 134217728 are "+
+			"supported") {
 		t.Errorf("table of names: %v", err)
 	}
 	data = elftest.Ar(elftest.ArMember("one.o/", []byte("text")))

@@ -17,10 +17,10 @@ import (
 // base is the address of assembled code.
 const base = 0x1000
 
-// A source is code in assembly: a gap, from described@ on code that is not in the gap, and from data@ on data. Functions
-// are the start and labels that begin with f, and others have the addresses of those that begin with g. Words at labels
-// that begin with n have the address of a function that does not return. @ makes labels unique; start@ is the start, and
-// at@ is the start minus base.
+// A source is code in assembly: a gap, from described@ on code that is not in the gap, and from data@ on data.
+// Functions are the start and labels that begin with f, and others have the addresses of those that begin with g. Words
+// at labels that begin with n have the address of a function that does not return. @ makes labels unique; start@ is the
+// start, and at@ is the start minus base.
 type source struct {
 	name string
 	asm  string
@@ -36,7 +36,8 @@ func describe(t *Text) string {
 	}
 	names := strings.Fields("rax rdx rcx rbx rsi rdi rbp rsp r8 r9 r10 r11 r12 r13 r14 r15")
 	if t.Machine == elf.EM_AARCH64 {
-		names = strings.Fields("x0 x1 x2 x3 x4 x5 x6 x7 x8 x9 x10 x11 x12 x13 x14 x15 x16 x17 x18 x19 x20 x21 x22 x23 x24 " +
+		names = strings.Fields("x0 x1 x2 x3 x4 x5 x6 x7 x8 x9 x10 x11 x12 x13 x14 x15 x16 x17 x18 x19 x20 x21 x22 " +
+			"x23 x24 " +
 			"x25 x26 x27 x28 fp lr sp")
 	}
 	said := map[uint64]string{}
@@ -70,7 +71,8 @@ func describe(t *Text) string {
 		said[fn.Begin] = fmt.Sprintf("%d-%d: %s", fn.Begin-base, fn.End-base, strings.Join(rows, ", "))
 	}
 	for _, r := range refused {
-		said[r.Begin] += fmt.Sprintf("%d-%d %s", r.Begin-base, r.End-base, strings.TrimPrefix(r.Reason.String(), "code-"))
+		said[r.Begin] += fmt.Sprintf("%d-%d %s", r.Begin-base, r.End-base,
+			strings.TrimPrefix(r.Reason.String(), "code-"))
 	}
 	var all []string
 	for _, pc := range slices.Sorted(maps.Keys(said)) {
@@ -179,17 +181,18 @@ func TestFind(t *testing.T) {
 		{"copy", "mov %rsp,%rax; sub $64,%rsp; mov %rax,%rsp; ret", "0-11: rsp+8, 7 rsp+72, 10 rsp+8"},
 		{"exchange", "xchg %rsp,%rax; xchg %rsp,%rax; ret", "0-5: rsp+8, 2 rax+8, 4 rsp+8"},
 		{"memory", "push (%rdi); pop (%rdi); ret", "0-5: rsp+8, 2 rsp+16, 4 rsp+8"},
-		{"copy in the stack", "mov %rsp,%rax; sub $24,%rsp; and $-32,%rsp; mov %rax,8(%rsp); xor %eax,%eax; mov 8(%rsp),%rsp; ret",
-			"0-24 unknown-stack"}, // no register has the frame before the last load
+		{"copy in the stack", "mov %rsp,%rax; sub $24,%rsp; and $-32,%rsp; mov %rax,8(%rsp); xor %eax,%eax; mov " +
+			"8(%rsp),%rsp; ret", "0-24 unknown-stack"}, // no register has the frame before the last load
 		{"realigned", "mov %rsp,%r11; and $-32,%rsp; sub $64,%rsp; mov %r11,%rsp; ret",
 			"0-15: rsp+8, 7 r11+8, 14 rsp+8"},
-		{"realigned, with a new frame", `lea 8(%rsp),%r10; and $-32,%rsp; push -8(%r10); push %rbp; mov %rsp,%rbp; push %r10
+		{"realigned, with a new frame", `lea 8(%rsp),%r10
+			and $-32,%rsp; push -8(%r10); push %rbp; mov %rsp,%rbp; push %r10
 			pop %r10; pop %rbp; lea -8(%r10),%rsp; ret`, "0-27: rsp+8, 9 r10+0, 17 r10+0 lost, 22 r10+0, 26 rsp+8"},
 		{"aligned to no power of two", "mov %rsp,%r11; and $-24,%rsp; mov %r11,%rsp; ret",
 			"0-11: rsp+8, 7 r11+8, 10 rsp+8"},
 		{"constant size", "mov $0x1000,%eax; sub %rax,%rsp; add %rax,%rsp; ret", "0-12: rsp+8, 8 rsp+4104, 11 rsp+8"},
-		{"callee that does not return to its caller", "push %rbx; call f@; pop %rbx; ret; f@: add $8,%rsp; pop %rbx; ret",
-			"0-14 unbalanced"},
+		{"callee that does not return to its caller", "push %rbx; call f@; pop %rbx; ret; f@: add $8,%rsp; pop %rbx; " +
+			"ret", "0-14 unbalanced"},
 		{"label with an address", "ret; g@: nop; ret", "0-1: rsp+8; 1-3: rsp+8"},
 		{"label with an address, which leaves by an address", "ret; g@: nop; jmp *%rax", "0-1: rsp+8; 1-4 indirect"},
 		{"label with an address, which leaves by a jump", "1: ret; g@: jmp 1b", "0-1: rsp+8; 1-3 indirect"},
@@ -207,25 +210,28 @@ func TestFind(t *testing.T) {
 			"0-6: rsp+8; 6-11: rsp+8, 7 rsp+16 fp-16, 10 rsp+8"},
 		{"call, with FP saved", "push %rbp; call f@; pop %rbp; ret; f@: xor %ebp,%ebp; ret",
 			"0-8: rsp+8, 1 rsp+16 fp-16, 7 rsp+8; 8-11: rsp+8, 10 rsp+8 lost"},
-		{"code that runs on into a function with another FP", "xor %ebp,%ebp; f@: nop; ret", "0-2: rsp+8; 2-4: rsp+8 lost"},
+		{"code that runs on into a function with another FP", "xor %ebp,%ebp; f@: nop; ret",
+			"0-2: rsp+8; 2-4: rsp+8 lost"},
 		{"jump to a function with another FP", "xor %ebp,%ebp; jmp f@; f@: push %rbp; pop %rbp; ret",
 			"0-4: rsp+8, 2 rsp+8 lost; 4-7: rsp+8 lost, 5 rsp+16 lost, 6 rsp+8 lost"},
 		{"refused code that jumps to a function with another FP",
 			"push %rbx; xor %ebp,%ebp; pop %rbx; jz f@; push %rbx; ret; f@: nop; ret",
 			"0-8 unbalanced; 8-10: rsp+8 lost"},
-		{"call of code that changes RBX", "mov %rsp,%rbx; and $-16,%rsp; call f@; mov %rbx,%rsp; ret; f@: xor %ebx,%ebx; ret",
-			"0-16 unknown-stack; 16-19: rsp+8"},
+		{"call of code that changes RBX", "mov %rsp,%rbx; and $-16,%rsp; call f@; mov %rbx,%rsp; ret; f@: xor " +
+			"%ebx,%ebx; ret", "0-16 unknown-stack; 16-19: rsp+8"},
 		{"call of other code", "mov %rsp,%rbx; and $-16,%rsp; call *%rax; mov %rbx,%rsp; ret",
 			"0-13: rsp+8, 7 rbx+8, 12 rsp+8"},
 		{"call changes scratch registers", "mov %rsp,%r11; and $-16,%rsp; call *(%rax); mov %r11,%rsp; ret",
 			"0-13 unknown-stack"},
 		// As in libstdc++: what follows is the code of another frame.
 		{"call that does not return",
-			"push %rbx; jz 1f; pop %rbx; ret; 1: call *n@(%rip); nop; 2: pop %rbx; ret; data@: n@: .quad 0", "0-11: rsp+8, 1 rsp+16, 4 rsp+8, 5 rsp+16; 11-14 unreached"},
+			"push %rbx; jz 1f; pop %rbx; ret; 1: call *n@(%rip); nop; 2: pop %rbx; ret; data@: n@: .quad 0",
+			"0-11: rsp+8, 1 rsp+16, 4 rsp+8, 5 rsp+16; 11-14 unreached"},
 		{"by a stub", "push %rbx; call f@; pop %rbx; ret; f@: endbr64; jmp *n@(%rip); data@: n@: .quad 0",
 			"0-6: rsp+8, 1 rsp+16; 6-8 unreached; 8-18: rsp+8"},
 		{"by a stub in other code",
-			"push %rbx; call 1f; pop %rbx; ret; described@: 1: endbr64; jmp *n@(%rip); data@: n@: .quad 0", "0-6: rsp+8, 1 rsp+16; 6-8 unreached"},
+			"push %rbx; call 1f; pop %rbx; ret; described@: 1: endbr64; jmp *n@(%rip); data@: n@: .quad 0",
+			"0-6: rsp+8, 1 rsp+16; 6-8 unreached"},
 		{"by a function that does not return itself", `push %rbx; call f@; pop %rbx; ret
 			f2@: push %rbx; call *n@(%rip); f@: push %rbx; 1: test %edi,%edi; jz 1b; call f2@; data@: n@: .quad 0`,
 			"0-6: rsp+8, 1 rsp+16; 6-8 unreached; 8-15: rsp+8, 9 rsp+16; 15-25: rsp+8, 16 rsp+16"},
@@ -234,7 +240,8 @@ func TestFind(t *testing.T) {
 			"0-8: rsp+8, 1 rsp+16, 7 rsp+8; 8-18: rsp+8"},
 		{"FP in the red zone", "mov %rbp,-8(%rsp); xor %ebp,%ebp; mov -8(%rsp),%rbp; ret",
 			"0-13: rsp+8, 7 rsp+8 fp-16, 12 rsp+8"},
-		{"below the red zone, a signal overwrites FP", "mov %rbp,-136(%rsp); xor %ebp,%ebp; ret", "0-11: rsp+8, 10 rsp+8 lost"},
+		{"below the red zone, a signal overwrites FP", "mov %rbp,-136(%rsp); xor %ebp,%ebp; ret",
+			"0-11: rsp+8, 10 rsp+8 lost"},
 		{"a call overwrites FP", "mov %rbp,-8(%rsp); xor %ebp,%ebp; call *%rax; ret",
 			"0-10: rsp+8, 7 rsp+8 fp-16, 9 rsp+8 lost"},
 		{"a call overwrites what was popped", "push %rbp; pop %rax; xor %ebp,%ebp; call *%rax; ret",
@@ -247,8 +254,8 @@ func TestFind(t *testing.T) {
 			"0-10: rsp+8, 1 rsp+16 fp-16, 8 rsp+16 lost, 9 rsp+8 lost"},
 		{"a store beside FP", "push %rbp; xor %ebp,%ebp; mov %rax,-8(%rsp); pop %rbp; ret",
 			"0-10: rsp+8, 1 rsp+16 fp-16, 9 rsp+8"},
-		{"more slots than are followed", ".rept 32; push %rbx; .endr; push %rbp; xor %ebp,%ebp; mov %rsp,%rax; add $264,%rsp; ret",
-			"0-46: rsp+8, " + pushes(1, 33, 1) + ", 35 rsp+272 lost, 45 rsp+8 lost"},
+		{"more slots than are followed", ".rept 32; push %rbx; .endr; push %rbp; xor %ebp,%ebp; mov %rsp,%rax; add " +
+			"$264,%rsp; ret", "0-46: rsp+8, " + pushes(1, 33, 1) + ", 35 rsp+272 lost, 45 rsp+8 lost"},
 
 		{"branches", "test %edi,%edi; jz 1f; push %rbx; pop %rbx; 1: ret", "0-7: rsp+8, 5 rsp+16, 6 rsp+8"},
 		{"branches at two depths", "test %edi,%edi; jz 1f; push %rbx; 1: ret", "0-6 unknown-stack"},
@@ -272,29 +279,32 @@ func TestFind(t *testing.T) {
 		{"tail call of other code", "jmp 1f; described@: 1: ret", "0-2: rsp+8"},
 		{"indirect tail calls", "jz 1f; jmp *%rax; 1: jmp *(%rax)", "0-6: rsp+8"},
 		{"indirect jump", "push %rbx; jmp *%rax", "0-3 indirect"},
-		{"entries from other code", "ret; 1: ret; 2: ret; 3: ret; nop; described@: call 1b; lea 2b(%rip),%rax; jz 3b; .byte 6; call 4f; 4:",
-			"0-1: rsp+8; 1-2: rsp+8; 2-3: rsp+8; 3-4: rsp+8; 4-5 unreached"},
+		{"entries from other code", "ret; 1: ret; 2: ret; 3: ret; nop; described@: call 1b; lea 2b(%rip),%rax; jz " +
+			"3b; .byte 6; call 4f; 4:", "0-1: rsp+8; 1-2: rsp+8; 2-3: rsp+8; 3-4: rsp+8; 4-5 unreached"},
 		{"entry from an address", "lea 1f(%rip),%rax; ret; 1: push %rbx; pop %rbx; ret",
 			"0-8: rsp+8; 8-11: rsp+8, 9 rsp+16, 10 rsp+8"},
 		{"joined functions", "push %rbx; jmp 1f; f@: push %rbx; nop; 1: pop %rbx; ret",
 			"0-3: rsp+8, 1 rsp+16; 3-7: rsp+8, 4 rsp+16, 6 rsp+8"},
-		{"one of two joined functions is odd", "jz 2f; push %rbx; jmp 1f; f@: push %rbx; 2: jmp *%rax; 1: pop %rbx; ret",
-			"0-10 unknown-stack"},
+		{"one of two joined functions is odd", "jz 2f; push %rbx; jmp 1f; f@: push %rbx; 2: jmp *%rax; 1: pop %rbx; " +
+			"ret", "0-10 unknown-stack"},
 
-		{"table of 8 bytes", "jmp *(data@-at@)(,%rax,8); 1: ret; 2: push %rbx; pop %rbx; ret; data@: .quad 1b-at@, 2b-at@, 0",
-			"0-11: rsp+8, 9 rsp+16, 10 rsp+8; 0 to 7 8"},
+		{"table of 8 bytes", "jmp *(data@-at@)(,%rax,8); 1: ret; 2: push %rbx; pop %rbx; ret; data@: .quad 1b-at@, " +
+			"2b-at@, 0", "0-11: rsp+8, 9 rsp+16, 10 rsp+8; 0 to 7 8"},
 		{"address from a table of 8 bytes", `lea data@(%rip),%rdx; mov (%rdx,%rax,8),%rax; jmp *%rax; 1: ret; 2: ret
 			data@: .quad 0, 1b-at@, 2b-at@`, "0-15: rsp+8; 11 to 13 14"},
-		{"table of 4 bytes", `lea data@(%rip),%rdx; movslq (%rdx,%rax,4),%rax; add %rdx,%rax; jmp *%rax; 1: ret; 2: ret; nop
+		{"table of 4 bytes", `lea data@(%rip),%rdx
+			movslq (%rdx,%rax,4),%rax; add %rdx,%rax; jmp *%rax; 1: ret; 2: ret; nop
 			data@: .long 1b-data@, 2b-data@, -1`, "0-18: rsp+8; 18-19 unreached; 14 to 16 17"},
-		{"table of 2 bytes", `lea data@(%rip),%rdx; lea start@(%rip),%rcx; movzwl (%rdx,%rax,2),%eax; lea 1(%rcx,%rax),%rax
+		{"table of 2 bytes", `lea data@(%rip),%rdx; lea start@(%rip),%rcx
+			movzwl (%rdx,%rax,2),%eax; lea 1(%rcx,%rax),%rax
 			jmp *%rax; 1: push %rbx; nop; pop %rbx; ret; 2: ret; data@: .short 1b-start@-1, 2b-start@-1`,
 			"0-30: rsp+8, 26 rsp+16, 28 rsp+8; 23 to 25 29"},
 		{"table that other data follows", `jmp *(data@-at@)(,%rax,8); 1: ret; 2: mov $0xc3c3c3c3,%eax; ret
 			data@: .quad 1b-at@, 2b-at@, 1b-at@, 2b-at@, 1b-at@, 2b+1-at@, 0, 1b-at@`, "0-14: rsp+8; 0 to 7 8"},
 		{"table that another one follows", `jmp *(data@-at@)(,%rax,8); 1: jmp *(3f-at@)(,%rax,8); 2: ret
 			data@: .quad 1b-at@; 3: .quad 2b-at@`, "0-15: rsp+8; 0 to 7; 7 to 14"},
-		{"table of what is no code", "push %rbx; jmp *(data@-at@)(,%rax,8); ret; data@: .quad 1, 1<<40", "0-8 indirect; 8-9 unreached"},
+		{"table of what is no code", "push %rbx; jmp *(data@-at@)(,%rax,8); ret; data@: .quad 1, 1<<40",
+			"0-8 indirect; 8-9 unreached"},
 		{"constant address", "push %rbx; lea 1f(%rip),%rax; jmp *%rax; 1: pop %rbx; ret",
 			"0-12: rsp+8, 1 rsp+16, 11 rsp+8; 8 to 10"},
 		{"address of the next part", `test %edi,%edi; jz 1f; lea 2f(%rip),%r8; jmp 4f; 1: lea 3f(%rip),%r8; jmp 4f

@@ -69,7 +69,8 @@ func (f *finder) spend() bool {
 }
 
 func newFinder(t *Text) *finder {
-	f := &finder{Text: t, machine: machineOf(t.Machine), searches: map[uint64]*search{}, never: map[uint64]bool{}, steps: minSteps}
+	f := &finder{Text: t, machine: machineOf(t.Machine), searches: map[uint64]*search{}, never: map[uint64]bool{},
+		steps: minSteps}
 	f.at = &region{Gap: &Gap{}}
 	f.regions = make([]region, len(t.Gaps))
 	for i := range t.Gaps {

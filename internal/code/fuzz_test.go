@@ -78,10 +78,13 @@ func checkFound(t *testing.T, text *Text) {
 }
 
 func FuzzFind(f *testing.F) {
-	f.Add([]byte("\x48\x89\xe3\xff\xe0\xc3"), []byte("\xe8\xfa\xff\xff\xff"), []byte("\x55\xeb\xf0\x06"), []byte("\x00\x00"), []byte{})
-	f.Add([]byte("\xff\x24\xc5\x00\x00\x80\x00\xc3\xb8\xc3\xc3\xc3\xc3\xc3"), []byte("\xc3"), []byte("\x90\xc3"), []byte("\x00\x00"),
+	f.Add([]byte("\x48\x89\xe3\xff\xe0\xc3"), []byte("\xe8\xfa\xff\xff\xff"), []byte("\x55\xeb\xf0\x06"),
+		[]byte("\x00\x00"), []byte{})
+	f.Add([]byte("\xff\x24\xc5\x00\x00\x80\x00\xc3\xb8\xc3\xc3\xc3\xc3\xc3"), []byte("\xc3"), []byte("\x90\xc3"),
+		[]byte("\x00\x00"),
 		[]byte("\x07\x10\x00\x00\x00\x00\x00\x00\x08\x10\x00\x00\x00\x00\x00\x00\x09\x10\x00\x00\x00\x00\x00\x00"))
-	f.Add([]byte("\x4c\x8d\x05\x05\x00\x00\x00\x74\x01\xc3\x41\xff\xe0\xc3"), []byte{}, []byte("\x48\x83"), []byte("\x00\x00\x00\x0f"), []byte{})
+	f.Add([]byte("\x4c\x8d\x05\x05\x00\x00\x00\x74\x01\xc3\x41\xff\xe0\xc3"), []byte{}, []byte("\x48\x83"),
+		[]byte("\x00\x00\x00\x0f"), []byte{})
 	f.Fuzz(func(t *testing.T, a, described, b, entries, data []byte) {
 		for _, m := range []elf.Machine{elf.EM_X86_64, elf.EM_AARCH64} {
 			text := textOf(a, described, b, entries, data)
@@ -131,7 +134,8 @@ var hostile = []struct {
 		return append(b, 0x41, 0xff, 0xe0, 0xc3)
 	}, 0, false, false},
 	{"all bytes are entries", func(n int) []byte { return []byte(strings.Repeat("\x90", n)) }, 1, false, false},
-	{"tails that many functions share", func(n int) []byte { return []byte(strings.Repeat("\x66\x90", n/2)) }, 2, false, true},
+	{"tails that many functions share", func(n int) []byte { return []byte(strings.Repeat("\x66\x90", n/2)) }, 2, false,
+		true},
 	{"a cut at each instruction", func(n int) []byte {
 		b := []byte(strings.Repeat("\x90", n/6))
 		for i := range n / 6 { // jz

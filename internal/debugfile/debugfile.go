@@ -247,7 +247,8 @@ func (m *marks) check(d *elffile.File) error {
 		return err
 	}
 	if h.Sum32() != m.link.Sum {
-		return fmt.Errorf("it belongs to another build: its checksum is %#08x, not %#08x as in .gnu_debuglink", h.Sum32(), m.link.Sum)
+		return fmt.Errorf("it belongs to another build: its checksum is %#08x, not %#08x as in .gnu_debuglink",
+			h.Sum32(), m.link.Sum)
 	}
 	return nil
 }

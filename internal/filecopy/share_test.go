@@ -23,7 +23,8 @@ import (
 func TestShare(t *testing.T) {
 	peer.Look(t, "mkfs.xfs")
 	mount := t.TempDir()
-	script := `cd $(mktemp -d "$0.XXXXXX"); truncate -s 320M image; mkfs.xfs -q -m reflink=1 image; mount -o loop image $0; rm image`
+	script := `cd $(mktemp -d "$0.XXXXXX"); truncate -s 320M image; mkfs.xfs -q -m reflink=1 image
+		mount -o loop image $0; rm image`
 	// Not every machine lets root mount something.
 	if out, err := exec.Command("sh", "-ec", script, mount).CombinedOutput(); err != nil {
 		t.Skipf("%v %s", err, out)

@@ -39,13 +39,15 @@ func split(t *testing.T, commands string) (at func(name string) string, sh func(
 		must.Run(t, cmd)
 	}
 	testfile.Write(t, filepath.Join(dir, "prog.c"),
-		"int twice(int n) { return n * 2; }\nint main(int argc, char **argv) { return twice(argc + 20) > 40 ? 0 : 1; }\n")
+		"int twice(int n) { return n * 2; }\nint main(int argc, char **argv) { return twice(argc + 20) > 40 ? 0 : 1; "+
+			"}\n")
 	sh(commands)
 	return func(name string) string { return filepath.Join(dir, name) }, sh
 }
 
 // Start files of the system may have an .sframe.
-const splitOff = "objcopy -R .sframe prog; objcopy --only-keep-debug prog prog.debug; strip prog; objcopy --add-gnu-debuglink=prog.debug prog\n"
+const splitOff = "objcopy -R .sframe prog; objcopy --only-keep-debug prog prog.debug; strip prog; objcopy " +
+	"--add-gnu-debuglink=prog.debug prog\n"
 
 // together expects a debug file to have the headers of a program, and the program its checksum.
 func together(t *testing.T, prog, debug string) {
@@ -127,9 +129,12 @@ func TestDebugLink(t *testing.T) {
 func TestDebugLinkErrors(t *testing.T) {
 	at, sh := split(t, "gcc -g -O1 -o prog prog.c; cp prog full.debug\n"+splitOff+`
 		gcc -g -O2 -o other prog.c; objcopy --only-keep-debug other other.debug
-		gcc -g -c -o prog.o prog.c; objcopy --only-keep-debug prog.o o.debug; cp prog.o linked.o; objcopy --add-gnu-debuglink=o.debug linked.o
-		objcopy --remove-section=.note.ABI-tag prog.debug less.debug; cp prog.debug text; echo text >text; ln prog hard.debug; ar rc lib.a prog.o
-		objcopy --add-section .more=prog.c --set-section-flags .more=alloc,readonly --change-section-address .more=0x900000 prog.debug more.debug
+		gcc -g -c -o prog.o prog.c; objcopy --only-keep-debug prog.o o.debug; cp prog.o linked.o
+		objcopy --add-gnu-debuglink=o.debug linked.o
+		objcopy --remove-section=.note.ABI-tag prog.debug less.debug; cp prog.debug text; echo text >text
+		ln prog hard.debug; ar rc lib.a prog.o
+		objcopy --add-section .more=prog.c --set-section-flags .more=alloc,readonly \
+			--change-section-address .more=0x900000 prog.debug more.debug
 		cp prog.debug cut.debug; truncate -s 1500 cut.debug; ln -s prog link.debug`)
 	before := tree(t, at("."))
 	for _, tt := range []struct{ in, debug, want string }{

@@ -56,8 +56,10 @@ func TestPrepare(t *testing.T) {
 		gogc, want int
 	}{
 		{prepare, 100 << 10, 100, 100}, {prepare, 1 << 20, 100, gcPercent}, {prepare, 1 << 20, 50, 50},
-		{many, 0, 100, manyPercent}, {many, 0, 50, 50}, {many, 0, manyPercent, manyPercent}, {many, 1 << 20, 100, gcPercent},
-		{PrepareArchive, 1<<20 - 1, 100, 100}, {PrepareArchive, 1 << 20, 100, gcPercent}, {PrepareArchive, 1 << 20, 50, 50},
+		{many, 0, 100, manyPercent}, {many, 0, 50, 50}, {many, 0, manyPercent, manyPercent},
+		{many, 1 << 20, 100, gcPercent},
+		{PrepareArchive, 1<<20 - 1, 100, 100}, {PrepareArchive, 1 << 20, 100, gcPercent},
+		{PrepareArchive, 1 << 20, 50, 50},
 	} {
 		old := debug.SetGCPercent(tt.gogc)
 		huge, percent = sync.Once{}, 100

@@ -77,8 +77,10 @@ func general(operand string) (r, size int) {
 }
 
 // readers write no general register that is an operand.
-var readers64 = strings.Fields("cmp cmn tst ccmp ccmn b bl br blr ret cbz cbnz tbz tbnz prfm prfum msr sys dc ic at tlbi brk hlt svc " +
-	"udf braa brab braaz brabz blraa blrab blraaz blrabz rmif setf8 setf16 cmpp rprfm cfp cpp dvp cosp trcit gic gcsss1 gcspushm gcspushx gcspopx gcspopcx")
+var readers64 = strings.Fields("cmp cmn tst ccmp ccmn b bl br blr ret cbz cbnz tbz tbnz prfm prfum msr sys dc ic at " +
+	"tlbi brk hlt svc " +
+	"udf braa brab braaz brabz blraa blrab blraaz blrabz rmif setf8 setf16 cmpp rprfm cfp cpp dvp cosp trcit gic " +
+	"gcsss1 gcspushm gcspushx gcspopx gcspopcx")
 
 // writes returns the general registers that an instruction writes.
 func (in *a64) writes() (mask uint32) {
@@ -204,7 +206,8 @@ func (in *a64) compare(got *Inst, pc uint64) error {
 			return fmt.Errorf("stores %d, want %d", stores, want)
 		}
 	}
-	if m := memoryText.FindStringSubmatch(in.text); m != nil && (got.Op == Load || got.Op == Store || stores > 0 || m[4] == "!") {
+	if m := memoryText.FindStringSubmatch(in.text); m != nil &&
+		(got.Op == Load || got.Op == Store || stores > 0 || m[4] == "!") {
 		base, _ := general(m[1])
 		disp, _ := strconv.ParseInt(m[2], 10, 64)
 		step := in.step(m)
@@ -256,7 +259,8 @@ func (in *a64) compareOp(got *Inst, pc uint64) error {
 		target(Jump)
 	case name == "bl":
 		target(Call)
-	case strings.HasPrefix(name, "b."), strings.HasPrefix(name, "bc."), slices.Contains(strings.Fields("cbz cbnz tbz tbnz"), name):
+	case strings.HasPrefix(name, "b."), strings.HasPrefix(name, "bc."),
+		slices.Contains(strings.Fields("cbz cbnz tbz tbnz"), name):
 		target(Branch)
 	case name == "ret" && (reg == None || reg == linkRegister):
 		want.Op = Return
@@ -280,7 +284,8 @@ func (in *a64) compareOp(got *Inst, pc uint64) error {
 		want.Op, want.Reg, want.Pair, want.Mem = Load, reg, second, memory
 	case size == 8 && (name == "stp" || name == "stnp"):
 		want.Op, want.Src, want.Pair, want.Mem = Store, reg, second, memory
-	case size == 8 && (name == "add" || name == "sub") && len(in.operands) > 2 && third == None && strings.HasPrefix(in.operands[2], "#"):
+	case size == 8 && (name == "add" || name == "sub") && len(in.operands) > 2 && third == None &&
+		strings.HasPrefix(in.operands[2], "#"):
 		n := a64Number(in.operands[2])
 		if last == "lsl #12" {
 			n <<= 12

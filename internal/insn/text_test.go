@@ -169,15 +169,18 @@ func parseMem(op string, next uint64) (m Mem, vector bool, err error) {
 // write more than they do.
 var (
 	readOnly = words(`cmp test bt push call jmp nop mul div idiv comiss comisd ucomiss ucomisd vcomiss vcomisd vucomiss
-		vucomisd vcomish vucomish vcomxsd vcomxss vcomxsh vucomxsd vucomxss vucomxsh ptest vptest vtestps vtestpd ud1 ud0
+		vucomisd vcomish vucomish vcomxsd vcomxss vcomxsh vucomxsd vucomxss vucomxsh ptest vptest
+		vtestps vtestpd ud1 ud0
 		wrfsbase wrgsbase ptwrite incsspq incsspd umonitor umwait tpause ret out cmpsb cmps scas outs outsb outsl outsw
 		ldmxcsr vldmxcsr prefetchnta prefetcht0 prefetcht1 prefetcht2 prefetch prefetchw prefetchit0 prefetchit1
-		clflush clflushopt clwb cldemote fxrstor fxrstor64 xrstor xrstor64 invlpg kortestb kortestw kortestd kortestq ktestb
+		clflush clflushopt clwb cldemote fxrstor fxrstor64 xrstor xrstor64 invlpg kortestb kortestw
+		kortestd kortestq ktestb
 		ktestw ktestd ktestq llwpcb lwpins prefetchwt1 prefetchrst2 bndcl bndcu bndcn bndmk int fldenv frstor enter
 		prefetchw xrstors xrstors64 lods lodsb lodsw lodsl lodsq movs stos lgdt lidt lmsw`)
 	alsoWrites = map[string]string{
 		"mul": "%rax %rdx", "div": "%rax %rdx", "idiv": "%rax %rdx", "cltq": "%rax", "cwtl": "%rax", "cbtw": "%rax",
-		"cqto": "%rdx", "cltd": "%rdx", "cwtd": "%rdx", "lahf": "%rax", "loop": "%rcx", "loope": "%rcx", "loopne": "%rcx",
+		"cqto": "%rdx", "cltd": "%rdx", "cwtd": "%rdx", "lahf": "%rax", "loop": "%rcx", "loope": "%rcx",
+		"loopne":  "%rcx",
 		"syscall": "%rax %rcx %r11", "cpuid": "%rax %rbx %rcx %rdx", "rdtsc": "%rax %rdx", "rdtscp": "%rax %rdx %rcx",
 		"rdpmc": "%rax %rdx", "rdpkru": "%rax %rdx", "xgetbv": "%rax %rdx", "cmpxchg": "%rax",
 		"cmpxchg8b": "%rax %rdx", "cmpxchg16b": "%rax %rdx",
@@ -191,7 +194,8 @@ var (
 		"stos": "%rcx %rax %rsi", "scas": "%rcx %rax %rsi", "lods": "%rcx %rdi",
 	}
 	stringInstructions = words("movs cmps stos scas lods xlat ins outs maskmovq maskmovdqu vmaskmovdqu")
-	suffixed           = words(`mov movabs add sub and or xor adc sbb inc dec neg not cmp test push pop call jmp lea xchg xadd
+	suffixed           = words(`mov movabs add sub and or xor adc sbb inc dec neg not cmp test push pop call jmp lea
+		xchg xadd
 		cmpxchg mul div idiv imul bt bts btr btc ret leave shl shr sar sal rol ror rcl rcr nop movs cmps stos scas lods
 		pushf popf loop
 		shld shrd mulx xlat scas sldt bsf bsr bswap movnti ptwrite sysret fst fstp fist fistp fisttp`)
@@ -283,7 +287,8 @@ func (t *text) want(pc uint64, size int) (want Inst, err error) {
 		want.Op = Leave
 	case name == "ret":
 		want.Op, want.Imm = Return, imm
-	case name == "int3" || name == "int" && first == "$0x3" || name == "hlt" || strings.HasPrefix(name, "ud1") || name == "ud2":
+	case name == "int3" || name == "int" && first == "$0x3" || name == "hlt" || strings.HasPrefix(name, "ud1") ||
+		name == "ud2":
 		want.Op = Trap
 	case jumps && strings.HasPrefix(first, "*"):
 		ops := [2]Op{JumpReg, JumpMem}
@@ -359,9 +364,10 @@ func (t *text) compare(got Inst, pc uint64, size int) error {
 		return fmt.Errorf("writes %#x; want %#x", got.Writes, want.Writes)
 	}
 	x87 := name[0] == 'f'
-	loads := x87 && !slices.ContainsFunc([]string{"fst", "fnst", "fist", "fbst", "fnsave", "fxsave"}, func(s string) bool {
-		return strings.HasPrefix(name, s)
-	})
+	loads := x87 && !slices.ContainsFunc([]string{"fst", "fnst", "fist", "fbst", "fnsave", "fxsave"},
+		func(s string) bool {
+			return strings.HasPrefix(name, s)
+		})
 	if (got.Stores > 0) != (want.Stores > 0) && !loads {
 		return fmt.Errorf("stores %d bytes; want %t", got.Stores, want.Stores > 0)
 	}
@@ -371,9 +377,10 @@ func (t *text) compare(got Inst, pc uint64, size int) error {
 	if got.Op == want.Op && got.Op == Swap && got.Reg == want.Src {
 		want.Reg, want.Src = want.Src, want.Reg
 	}
-	if got.Op != want.Op || got.Target != want.Target || got.Op != Other && (got.Reg != want.Reg || got.Src != want.Src) {
-		return fmt.Errorf("op %d, %d, %d, target %#x; want %d, %d, %d, %#x", got.Op, got.Reg, got.Src, got.Target, want.Op,
-			want.Reg, want.Src, want.Target)
+	if got.Op != want.Op || got.Target != want.Target || got.Op != Other &&
+		(got.Reg != want.Reg || got.Src != want.Src) {
+		return fmt.Errorf("op %d, %d, %d, target %#x; want %d, %d, %d, %#x", got.Op, got.Reg, got.Src, got.Target,
+			want.Op, want.Reg, want.Src, want.Target)
 	}
 	switch got.Op {
 	case Add, And, Const, Return:
@@ -390,7 +397,8 @@ func (t *text) compare(got Inst, pc uint64, size int) error {
 			m.Elsewhere = want.Mem.Elsewhere
 		}
 	}
-	if m.Base == None && m.Index == None && (stringInstructions[name] || !strings.Contains(t.last()+t.operand(0), ":")) {
+	if m.Base == None && m.Index == None && (stringInstructions[name] ||
+		!strings.Contains(t.last()+t.operand(0), ":")) {
 		m.Elsewhere = want.Mem.Elsewhere // a prefix without a use
 	}
 	if m.Vague {

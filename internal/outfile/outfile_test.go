@@ -112,8 +112,8 @@ func TestMode(t *testing.T) {
 	old := syscall.Umask(0o027)
 	defer syscall.Umask(old)
 	eachWay(t, func(t *testing.T) {
-		for name, want := range map[string]os.FileMode{"new": 0o640, "old": 0o604, "link": 0o700, "in": 0o751 | os.ModeSetgid,
-			"late": 0o701} {
+		for name, want := range map[string]os.FileMode{"new": 0o640, "old": 0o604, "link": 0o700,
+			"in": 0o751 | os.ModeSetgid, "late": 0o701} {
 			dir := t.TempDir()
 			file, path := filepath.Join(dir, "file"), filepath.Join(dir, "file")
 			if name != "new" {
@@ -307,7 +307,8 @@ func TestRelink(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	expect(t, dir, map[string]string{"result": "result", "name": "other"})
-	if err := errors.Join(os.Rename(name, filepath.Join(dir, "kept")), Relink(result, id, first)); !errors.Is(err, errMoved) {
+	if err := errors.Join(os.Rename(name, filepath.Join(dir, "kept")), Relink(result, id, first)); !errors.Is(err,
+		errMoved) {
 		t.Errorf("no file is there: error %v", err)
 	}
 	must.Do(t, os.Rename(filepath.Join(dir, "kept"), name))

@@ -284,7 +284,8 @@ func TestStrangerRefused(t *testing.T) {
 	asStranger(t, func() {
 		refused(late.Commit(), owner)
 		refused(replaceIn(t, dir, true).Finish(true), owner)
-		refused(replaceIn(t, dir, false).Finish(true), strings.Replace(owner, "its owner", "the owner of the output", 1))
+		refused(replaceIn(t, dir, false).Finish(true), strings.Replace(owner, "its owner", "the owner of the output",
+			1))
 	})
 	expect(t, dir, map[string]string{"old": "old"})
 

@@ -195,7 +195,8 @@ func stats(t *testing.T, dir, libraries string, env []string, file string, comma
 func separate(t testing.TB, store string, paths ...string) {
 	t.Helper()
 	for _, p := range paths {
-		opt := files.Options{Work: files.Detach(true, convert.Options{Version: sframe.V3}, ""), Detach: true, ByBuildID: true}
+		opt := files.Options{Work: files.Detach(true, convert.Options{Version: sframe.V3}, ""), Detach: true,
+			ByBuildID: true}
 		must.Get(files.Convert(context.Background(), p, store, opt))(t)
 	}
 }
@@ -299,7 +300,8 @@ func TestStatic(t *testing.T) {
 			peer.Look(t, gcc)
 		}
 		script := gcc + flags + strict + " -DSFRAME_BACKTRACE_WRAP -c" + code + "\n" +
-			"ar rcs libsframe-backtrace.a" + strings.ReplaceAll(code, ".c", ".o") + "\n" + gcc + " -std=gnu11 -O2" + strict +
+			"ar rcs libsframe-backtrace.a" + strings.ReplaceAll(code, ".c", ".o") + "\n" + gcc + " -std=gnu11 -O2" +
+			strict +
 			" -DSTATIC -static traces.c -o traces -pthread -L. " + wraps(t) + " -lsframe-backtrace"
 		dir := peer.Run(t, suite, script, sources(t)...)
 		convertAll(t, filepath.Join(dir, "converted"), sframe.V3, filepath.Join(dir, "traces"))
@@ -336,7 +338,8 @@ func TestLibunwind(t *testing.T) {
 	needed := systemLibraries("libunwind.so.8", "liblzma.so.5")
 	convertAll(t, all, sframe.V3, append(needed, filepath.Join(dir, "program"))...)
 	for _, c := range []struct{ libraries, program string }{
-		{all, filepath.Join(all, "program")}, {"", filepath.Join(all, "program")}, {all, "./program"}, {"", "./program"},
+		{all, filepath.Join(all, "program")}, {"", filepath.Join(all, "program")}, {all, "./program"},
+		{"", "./program"},
 	} {
 		var env []string
 		if c.libraries == "" || c.program == "./program" {
@@ -429,8 +432,8 @@ func TestEdges(t *testing.T) {
 	}
 }
 
-// TestStore has files in the store that are no sections of the program: a FIFO, one with misaligned program headers, and
-// that of another program with the same build-id. None is used, and none does harm.
+// TestStore has files in the store that are no sections of the program: a FIFO, one with misaligned program headers,
+// and that of another program with the same build-id. None is used, and none does harm.
 func TestStore(t *testing.T) {
 	id := " -Wl,--build-id=0x1234abcd"
 	dir := build(t, edges+id, strings.Replace(edges, "-o edges", "-o other -fno-omit-frame-pointer -O1", 1)+id)
@@ -527,7 +530,8 @@ func TestStress(t *testing.T) {
 	if seconds == "" {
 		seconds = long.Pick(t, "1", "3")
 	}
-	sanitize := "gcc -std=gnu11 -O2 -g" + strict + " stress.c" + code + " -pthread -fno-sanitize-recover=all -fsanitize="
+	sanitize := "gcc -std=gnu11 -O2 -g" + strict + " stress.c" + code +
+		" -pthread -fno-sanitize-recover=all -fsanitize="
 	dir := build(t, "gcc -std=gnu11 -O2"+strict+" stress.c -o stress -pthread", plugins,
 		sanitize+"address,undefined -o address", sanitize+"thread -o thread")
 	all, store := filepath.Join(dir, "all"), filepath.Join(dir, "store")

@@ -24,7 +24,8 @@ func TestQuick(t *testing.T) {
 	}
 	out := must.Run(t, exec.Command("../../scripts/backtrace", "--quick"))
 	for _, c := range clients {
-		want := regexp.MustCompile(regexp.QuoteMeta("| "+c.name+" | sqlite3 | ") + `[1-9]\d{4,} \| \d{5,} \| 0 \| 0 \| `)
+		want := regexp.MustCompile(regexp.QuoteMeta("| "+c.name+" | sqlite3 | ") +
+			`[1-9]\d{4,} \| \d{5,} \| 0 \| 0 \| `)
 		if !c.timed && !want.Match(out) {
 			t.Errorf("no %s in\n%s", want, out)
 		}

@@ -54,7 +54,8 @@ select count(*) from t x join t y on x.b = y.b;
 select sum(length(replace(b || c, '1', 'one'))), count(distinct upper(b)) from t;
 `},
 	{name: "cc1", command: []string{"CC1", "-quiet", "-O2", "-o", "/dev/null", "TMP/walker.i"}},
-	{name: "python3", env: []string{"PYTHONMALLOC=malloc"}, size: 40, command: []string{"/usr/bin/python3", "-"}, input: `
+	{name: "python3", env: []string{"PYTHONMALLOC=malloc"}, size: 40,
+		command: []string{"/usr/bin/python3", "-"}, input: `
 import json, re, sqlite3
 def deep(n): return [n] if n == 0 else deep(n - 1) + [str(n)]
 db = sqlite3.connect(":memory:")

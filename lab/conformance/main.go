@@ -94,8 +94,8 @@ func conformance(w io.Writer, dir, knownFile string, commands [][]string, markdo
 			fmt.Fprintf(w, "%s: no vector has the name of a known error: %s\n", name, p)
 			ok = false
 		}
-		sums = append(sums, fmt.Sprintf("%s: %d vectors right, %d wrong, %d wrong as known, %d of other formats refused",
-			name, counts[Right], counts[Wrong], counts[Expected], counts[Other]))
+		sums = append(sums, fmt.Sprintf("%s: %d vectors right, %d wrong, %d wrong as known, %d of other formats "+
+			"refused", name, counts[Right], counts[Wrong], counts[Expected], counts[Other]))
 		names, all = append(names, name), append(all, results)
 	}
 	fmt.Fprintln(w, strings.Join(sums, "\n"))

@@ -160,7 +160,8 @@ func TestAdapter(t *testing.T) {
 	peer.Look(t, "sh")
 	const hello = `echo '{"reader":"r","formats":["2"],"abis":["amd64"]}';`
 	r := must.Get(startAdapter("sh", "-c", hello+
-		` while read -r line; do case $line in *'"id":7,'*) echo '{"id":7,"answers":[null]}';; *) exit 5;; esac; done`))(t)
+		` while read -r line; do case $line in *'"id":7,'*) echo '{"id":7,"answers":[null]}';;`+
+		` *) exit 5;; esac; done`))(t)
 	for range 2 {
 		if reply, err := r.Ask(&vector.Question{ID: 7}); err != nil || len(reply.Answers) != 1 {
 			t.Errorf("reply %+v, error %v", reply, err)

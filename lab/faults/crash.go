@@ -120,7 +120,8 @@ func (h *harness) moments(d *disk, s *scenario, synced bool) (all []*moment, err
 		s = &unsynced
 	}
 	image, mounted := filepath.Join(h.dir, "base/disk.img"), filepath.Join(h.dir, "disk")
-	script := fmt.Sprintf("rm -f '%[1]s'; truncate -s %[2]d '%[1]s' && %[3]s '%[1]s' && mount -o %[5]s '%[1]s' disk && "+
+	script := fmt.Sprintf("rm -f '%[1]s'; truncate -s %[2]d '%[1]s' && %[3]s '%[1]s' && mount -o %[5]s '%[1]s' disk "+
+		"&& "+
 		"cp -a '%[4]s' disk/work && sync -f disk", image, d.size, d.mkfs, s.template, d.run)
 	if err := shell(h.dir, script); err != nil {
 		return nil, err

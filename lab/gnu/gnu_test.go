@@ -97,13 +97,15 @@ var mistakes = []struct{ versions, functions, what string }{
 	{"3", ".plt", "on s390x, blocks of 32 bytes of a PLT that starts inside one"},
 	{"3", "at_cfa", "on s390x, the same as ra_at_cfa"},
 	{"3", "unaligned", "on s390x, a CFA offset that is no multiple of 8 is rounded"},
-	{"3", "fprules.s", "FP = CFA+16 is written with a control word of 0, which reads as no rule, and an offset word after it"},
+	{"3", "fprules.s", "FP = CFA+16 is written with a control word of 0, which reads as no rule, and an offset word " +
+		"after it"},
 }
 
 // known reports whether a function is one of those.
 func known(version sframe.Version, function string) bool {
 	for _, m := range mistakes {
-		if strings.Contains(m.versions, fmt.Sprint(int(version))) && slices.Contains(strings.Fields(m.functions), function) {
+		if strings.Contains(m.versions, fmt.Sprint(int(version))) &&
+			slices.Contains(strings.Fields(m.functions), function) {
 			return true
 		}
 	}
@@ -133,7 +135,8 @@ func TestGNU(t *testing.T) {
 			if err != nil || len(sources) == 0 {
 				t.Fatalf("no sources: %v", err)
 			}
-			script := "for s in *.s; do " + tt.prefix + "as --gsframe $s -o $s.o 2>>log && " + tt.prefix + "ld -shared $s.o -o $s.gnu 2>>log || rm -f $s.gnu; done\n"
+			script := "for s in *.s; do " + tt.prefix + "as --gsframe $s -o $s.o 2>>log && " + tt.prefix +
+				"ld -shared $s.o -o $s.gnu 2>>log || rm -f $s.gnu; done\n"
 			if tt.gcc != "" {
 				script += tt.gcc + " -O2 -Wa,--gsframe user.c -lm -o user.gnu 2>>log || { cat log; exit 1; }\n"
 			}
@@ -149,7 +152,8 @@ func TestGNU(t *testing.T) {
 				}
 				ours := filepath.Join(t.TempDir(), "ours")
 				opt := convert.Options{Version: tt.version, Force: true}
-				if _, err := files.Convert(context.Background(), p, ours, files.Options{Work: files.Add(opt, "")}); err != nil {
+				if _, err := files.Convert(context.Background(), p, ours,
+					files.Options{Work: files.Add(opt, "")}); err != nil {
 					t.Errorf("%s: %v", p, err)
 					continue
 				}

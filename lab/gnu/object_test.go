@@ -78,7 +78,8 @@ func oldLinker(t *testing.T, dir string, tg target) {
 // startFiles copies the files that gcc links programs with to the folder: the code in
 // these also has CFI.
 func startFiles(prefix string) string {
-	return "for f in Scrt1.o crti.o crtbeginS.o crtendS.o crtn.o; do cp $(" + prefix + "gcc-16 -print-file-name=$f) .; done\n"
+	return "for f in Scrt1.o crti.o crtbeginS.o crtendS.o crtn.o; do cp $(" + prefix +
+		"gcc-16 -print-file-name=$f) .; done\n"
 }
 
 // judge expects an .sframe merged by ld to be right but for known mistakes of ld, and to
@@ -185,8 +186,8 @@ func TestLinkedObjects(t *testing.T) {
 	}
 }
 
-// TestObjectKinds converts objects that look different, or that other tools work on before or after, links them, and runs
-// the program.
+// TestObjectKinds converts objects that look different, or that other tools work on before or after, links them, and
+// runs the program.
 func TestObjectKinds(t *testing.T) {
 	const (
 		user  = "gcc-16 -O2 -g -c user.c -o prog.o "
@@ -200,12 +201,15 @@ func TestObjectKinds(t *testing.T) {
 	}{
 		{"CFI in .debug_frame only", debug, ".rela.debug_frame", nil, "gcc-16 prog.o -lm"},
 		{"CFI in compressed .debug_frame only", debug + "-gz", ".rela.debug_frame", nil, "gcc-16 prog.o -lm"},
-		{"both", user + "; mv prog.o user.o; " + debug + "-Dmain=other; mv prog.o other.o; ld -r user.o other.o -o prog.o",
+		{"both", user + "; mv prog.o user.o; " + debug +
+			"-Dmain=other; mv prog.o other.o; ld -r user.o other.o -o prog.o",
 			".rela.debug_frame", nil, "gcc-16 prog.o -lm"},
 		{"large code model", "clang-23 -O2 -mcmodel=large -fno-pic -c user.c -o prog.o", ".rela.eh_frame", nil,
 			"gcc-16 -no-pie prog.o -lm"},
-		{"kernel code model, linked with -r", user + "-mcmodel=kernel -fno-pic -ffunction-sections; mv prog.o user.o; " +
-			"as hand_amd64.s -o hand.o; ld -r user.o hand.o -o prog.o", ".text.by_hand", nil, "gcc-16 -no-pie prog.o -lm"},
+		{"kernel code model, linked with -r", user + "-mcmodel=kernel -fno-pic -ffunction-sections; mv prog.o " +
+			"user.o; " +
+			"as hand_amd64.s -o hand.o; ld -r user.o hand.o -o prog.o", ".text.by_hand", nil,
+			"gcc-16 -no-pie prog.o -lm"},
 		{"without .note.GNU-stack, debug information, realigned stacks",
 			"clang-23 -O2 -g -mavx2 -mstackrealign -c user.c -o prog.o; objcopy -R .note.GNU-stack prog.o",
 			".rela.eh_frame", nil, "gcc-16 -Wl,-z,noexecstack prog.o -lm"},

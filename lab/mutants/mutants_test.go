@@ -131,7 +131,8 @@ func TestRun(t *testing.T) {
 		}
 	}
 	for arguments, want := range map[string]string{
-		"a/a.go Clamp\n\tif false && (n > 10) {\n\tNo.\n":    "a test notices what argued.txt says cannot be noticed: a/a.go:11",
+		"a/a.go Clamp\n\tif false && (n > 10) {\n\tNo.\n": "a test notices what argued.txt says cannot be " +
+			"noticed: a/a.go:11",
 		"a/a.go Clamp\n\tif n >= 99 {\n\tIt is gone.\n":      "cannot be made any more:\na/a.go Clamp\nif n >= 99 {",
 		"a/a.go Clamp\n\tif n >= 10 {\n":                     "the changed line and the argument must follow",
 		"a/a.go Clamp\n\tx\n\ty\n\na/a.go Clamp\n\tx\n\ty\n": "occurs twice",
@@ -146,7 +147,8 @@ func TestRun(t *testing.T) {
 	if err := c.run(&out); err != nil || strings.Contains(out.String(), "n >= 10") {
 		t.Errorf("error %v\n%s", err, &out)
 	}
-	testfile.Write(t, "a/wide_test.go", "package a\n\nimport \"testing\"\n\nfunc TestWide(t *testing.T) { t.Error(1) }\n")
+	testfile.Write(t, "a/wide_test.go", "package a\n\nimport \"testing\"\n\nfunc TestWide(t *testing.T) { t.Error(1) "+
+		"}\n")
 	if err := c.run(&out); err == nil || !strings.Contains(err.Error(), "the tests of a fail without any change") {
 		t.Errorf("error %v", err)
 	}

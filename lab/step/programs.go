@@ -29,7 +29,8 @@ var programs = []program{
 	{abi: "amd64", name: "git",
 		args: []string{"--no-pager", "diff", "--no-index", "--stat", "-p", "--histogram", "cfi", "sframe"}},
 	{abi: "amd64", name: "gdb", env: []string{"DEBUGINFOD_URLS="},
-		args: []string{"-nx", "-batch", "-ex", "python print(sum(range(1000)))", "-ex", "info functions .", "/bin/bash"}},
+		args: []string{"-nx", "-batch", "-ex", "python print(sum(range(1000)))", "-ex", "info functions .",
+			"/bin/bash"}},
 	{abi: "amd64", name: "libcrypto", build: crypto, args: []string{"3000", forever}},
 	// OPENSSL_ia32cap selects other code: without AVX2 and later, and without SSSE3 and AES.
 	{abi: "amd64", name: "libcrypto-sse", build: crypto, args: []string{"3000", forever},

@@ -34,7 +34,8 @@ func contents(path string) (map[string]string, error) {
 	for i := range f.Sections {
 		s := &f.Sections[i]
 		typ := elf.SectionType(s.Type)
-		if !s.Alloc() || s.Name == ".sframe" || typ == elf.SHT_DYNAMIC || typ == elf.SHT_DYNSYM || typ == elf.SHT_SYMTAB {
+		if !s.Alloc() || s.Name == ".sframe" || typ == elf.SHT_DYNAMIC || typ == elf.SHT_DYNSYM ||
+			typ == elf.SHT_SYMTAB {
 			continue
 		}
 		text := fmt.Sprintf("%d bytes", s.Size)

@@ -81,8 +81,8 @@ func TestLookups(t *testing.T) {
 	same(t, list, compile(t, "query.c", "cc", "-O2"))
 }
 
-// TestEmpty has more and more functions of no bytes with one that has code. So that lookups in a section that is made to
-// have millions are not slow, 64 do not hide it, and more do; where all have to be gone through they never do.
+// TestEmpty has more and more functions of no bytes with one that has code. So that lookups in a section that is made
+// to have millions are not slow, 64 do not hide it, and more do; where all have to be gone through they never do.
 func TestEmpty(t *testing.T) {
 	const bound = 64
 	begin, addr := uint64(0x1000), uint64(0x8000)
@@ -109,7 +109,8 @@ func TestEmpty(t *testing.T) {
 			Flags: test.flags, NumFDEs: test.num + 1, NumFREs: 1, FRELen: uint32(len(fre)), FREOff: uint32(len(fdes)),
 		})
 		// Package sframe, which orders all of them once, finds the one with code.
-		s := &section{fmt.Sprintf("flags %#x, %d of no bytes", test.flags, test.num), append(append(data, fdes...), fre...), addr}
+		s := &section{fmt.Sprintf("flags %#x, %d of no bytes", test.flags, test.num),
+			append(append(data, fdes...), fre...), addr}
 		err := compare([]*section{s}, program)
 		hidden := err != nil && strings.Contains(err.Error(), fmt.Sprintf("the walker finds how %d", sfwNoRow))
 		if hidden != test.hidden || (err != nil) != hidden {
@@ -167,8 +168,10 @@ func TestOtherHosts(t *testing.T) {
 const (
 	warnings = "-std=c11 -Wall -Wextra -Wconversion -pedantic -Werror"
 	uses     = `#include "sframe_walker.h"
-enum sfw_how walk(const struct sfw_space *m, struct sfw_regs *r, struct sfw_frame *f, enum sfw_how *end, struct sfw_row *row);
-enum sfw_how walk(const struct sfw_space *m, struct sfw_regs *r, struct sfw_frame *f, enum sfw_how *end, struct sfw_row *row) {
+enum sfw_how walk(const struct sfw_space *m, struct sfw_regs *r, struct sfw_frame *f,
+	enum sfw_how *end, struct sfw_row *row);
+enum sfw_how walk(const struct sfw_space *m, struct sfw_regs *r, struct sfw_frame *f,
+	enum sfw_how *end, struct sfw_row *row) {
 	struct sfw_section s;
 	if (sfw_open(&s, m, 100, 0) == SFW_OK && sfw_check(&s) == SFW_OK && sfw_step(&s, r, m) == SFW_SFRAME)
 		sfw_walk(m, r, f, 10, end);
@@ -265,8 +268,8 @@ func wantPlaces(t *testing.T, name string, version sframe.Version, first, out st
 	for _, place := range []string{
 		"leaf", "qsort", "alloca", "aligned", "here", "nested", "nested info", "nested leaf",
 	} {
-		// In V3 each chain is whole. The others end after _start, of which they have no row, or on amd64 in the function
-		// that aligns its stack, which they cannot express.
+		// In V3 each chain is whole. The others end after _start, of which they have no row, or on amd64 in the
+		// function that aligns its stack, which they cannot express.
 		says, end, start := "equal", sfwNoRow, 1
 		switch {
 		case strings.Contains(name, "s390x") && place == "nested":

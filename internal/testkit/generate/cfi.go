@@ -26,7 +26,8 @@ var (
 	encodings = []byte{
 		encPC | encS4, encPC | encS4, encPC | encS4, encPC | encS8, encPC | encSLEB, encPC | encU8, encPC | encULEB,
 		encAbs, encULEB, encU4, encU8, encSigned, encSLEB, encS4, encS8, encText | encU2, encText | encS2,
-		encText | encU4, encText | encS4, encText | encSLEB, encText, encData | encS4, encData | encSLEB, encData | encU8,
+		encText | encU4, encText | encS4, encText | encSLEB, encText, encData | encS4, encData | encSLEB,
+		encData | encU8,
 	}
 	debugEncodings = []byte{encAbs, encULEB, encU4, encU8, encSigned, encSLEB, encS4, encS8}
 )

@@ -265,8 +265,10 @@ __asm__(".text\n.type call_on, @function\ncall_on:\n\t.cfi_startproc\n\tpush %rb
 	"\t.cfi_offset rbp, -16\n\tmov %rsp, %rbp\n\t.cfi_def_cfa_register rbp\n\tmov %rdi, %rsp\n\tcall *%rsi\n"
 	"\tleave\n\t.cfi_def_cfa rsp, 8\n\tret\n\t.cfi_endproc\n.size call_on, . - call_on\n");
 #elif defined(__aarch64__)
-__asm__(".text\n.type call_on, %function\ncall_on:\n\t.cfi_startproc\n\tstp x29, x30, [sp, -16]!\n\t.cfi_def_cfa_offset 16\n"
-	"\t.cfi_offset x29, -16\n\t.cfi_offset x30, -8\n\tmov x29, sp\n\t.cfi_def_cfa_register x29\n\tmov sp, x0\n\tblr x1\n"
+__asm__(".text\n.type call_on, %function\ncall_on:\n"
+	"\t.cfi_startproc\n\tstp x29, x30, [sp, -16]!\n\t.cfi_def_cfa_offset 16\n"
+	"\t.cfi_offset x29, -16\n\t.cfi_offset x30, -8\n"
+	"\tmov x29, sp\n\t.cfi_def_cfa_register x29\n\tmov sp, x0\n\tblr x1\n"
 	"\tmov sp, x29\n\t.cfi_def_cfa_register sp\n\tldp x29, x30, [sp], 16\n\t.cfi_restore x29\n\t.cfi_restore x30\n"
 	"\t.cfi_def_cfa_offset 0\n\tret\n\t.cfi_endproc\n.size call_on, . - call_on\n");
 #else
@@ -280,7 +282,8 @@ static char *lower, *upper;
 static void on_upper(void) { check("on two stacks"); }
 static void on_lower(void) { call_on(upper + STACK, on_upper); }
 
-/* use_stacks leaves this stack for a lower one, and that for one above it: the frames are not in the order of addresses. */
+/* use_stacks leaves this stack for a lower one, and that for one above it: the frames are not in the order of
+ * addresses. */
 static void use_stacks(void) {
 	char *a = malloc(STACK), *b = malloc(STACK);
 	lower = a < b ? a : b;

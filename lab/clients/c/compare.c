@@ -94,7 +94,8 @@ static int ready(void) {
 }
 
 static int mine(void *pc) {
-	extern const char __ehdr_start[] __attribute__((visibility("hidden"))), _end[] __attribute__((visibility("hidden")));
+	extern const char __ehdr_start[] __attribute__((visibility("hidden")));
+	extern const char _end[] __attribute__((visibility("hidden")));
 	return (const char *)pc >= __ehdr_start && (const char *)pc < _end;
 }
 

@@ -51,7 +51,8 @@ static _Unwind_Reason_Code add(struct _Unwind_Context *c, void *argument) {
 }
 
 static int mine(const void *pc) {
-	extern const char __ehdr_start[] __attribute__((visibility("hidden"))), _end[] __attribute__((visibility("hidden")));
+	extern const char __ehdr_start[] __attribute__((visibility("hidden")));
+	extern const char _end[] __attribute__((visibility("hidden")));
 	return (const char *)pc >= __ehdr_start && (const char *)pc < _end;
 }
 

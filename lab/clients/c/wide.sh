@@ -1,6 +1,6 @@
 #!/bin/sh
-# Prints a program whose stacks are of $1 functions at random. 12,000 have more return addresses than the cache has slots.
-# With -DLIBUNWIND, libunwind takes the stacks.
+# Prints a program whose stacks are of $1 functions at random. 12,000 have more return addresses than the cache has
+# slots. With -DLIBUNWIND, libunwind takes the stacks.
 echo "enum { FUNCTIONS = $1 };"
 cat <<'END'
 #include "traces.h"
@@ -43,7 +43,8 @@ static int all(int depth, int n) {
 END
 awk -v n="$1" 'BEGIN {
 	for (i = 0; i < n; i++)
-		printf "static int f%d(int d) { int n = d > 0 ? any()(d - 1) : leaf(0); __asm__ volatile(\"\" : \"+r\"(n)); return n; }\n", i
+		printf "static int f%d(int d) { int n = d > 0 ? any()(d - 1) : leaf(0); " \
+			"__asm__ volatile(\"\" : \"+r\"(n)); return n; }\n", i
 	print "static function *const table[] = {"
 	for (i = 0; i < n; i++)
 		printf "f%d,%s", i, i % 16 == 15 ? "\n" : " "

@@ -1,6 +1,6 @@
 /*
- * Walks with a cache: what a second walk looks up, and that another generation forgets. And that loading and unloading a
- * file each make another generation. Prints what is wrong.
+ * Walks with a cache: what a second walk looks up, and that another generation forgets. And that loading and unloading
+ * a file each make another generation. Prints what is wrong.
  */
 #define _GNU_SOURCE
 #define SFRAME_WALKER_PROCESS
@@ -86,7 +86,8 @@ int main(void) {
 		cache.generation = generation;
 		for (int round = 0; round < 3; round++) {
 			size_t n = walk(NULL, frames, &end);
-			if (n != 6 || end != SFW_NO_ROW || frames[4].how != SFW_SIGNAL || frames[4].sp != (uint64_t)(uintptr_t)(stack + CFA))
+			if (n != 6 || end != SFW_NO_ROW || frames[4].how != SFW_SIGNAL ||
+				frames[4].sp != (uint64_t)(uintptr_t)(stack + CFA))
 				printf("%zu frames, end %d, the fifth how %d\n", n, end, frames[4].how);
 			size_t found = walk(&cache, again, &other);
 			if (found != n || other != end || memcmp(frames, again, sizeof frames) != 0)

@@ -91,7 +91,8 @@ static void report(const struct sfw_regs *regs) {
 	else if (from + same < peer.n && peer.n == MAX && peer.pc[MAX - 1] == peer.pc[from + same - 1])
 		printf("%s: the peer repeats a frame, end %d, start %d\n", place, end, start);
 	else
-		printf("%s: frame %zu is %#llx, expected %#llx (of %zu and %zu)\n", place, same, (unsigned long long)frames[same].pc,
+		printf("%s: frame %zu is %#llx, expected %#llx (of %zu and %zu)\n", place, same,
+			(unsigned long long)frames[same].pc,
 			from + same < peer.n ? (unsigned long long)peer.pc[from + same] : 0, n, peer.n - from);
 }
 

@@ -28,8 +28,9 @@ func IsName(name string) bool {
 
 // A Search finds the linker that a compiler would have run.
 type Search struct {
-	Args []string            // of the linker, with response files expanded
-	Skip []string            // IDs of programs that must not be run, such as this one; ID/NAME excludes one of its names
+	Args []string // of the linker, with response files expanded
+	// IDs of programs that must not be run, such as this one; ID/NAME excludes one of its names
+	Skip []string
 	Env  func(string) string // the environment
 }
 

@@ -34,8 +34,8 @@ func TestRefuses(t *testing.T) {
 }
 
 func TestInputs(t *testing.T) {
-	t.Chdir(programs(t, "a.o-", "out.o-", "name.o-", "lib/libboth.a-", "lib/libboth.so-", "lib/libone.a-", "more/libone.a-",
-		"more/libtwo.a-"))
+	t.Chdir(programs(t, "a.o-", "out.o-", "name.o-", "lib/libboth.a-", "lib/libboth.so-", "lib/libone.a-",
+		"more/libone.a-", "more/libtwo.a-"))
 	for _, tt := range []struct {
 		args []string
 		want []Input
@@ -43,7 +43,8 @@ func TestInputs(t *testing.T) {
 		{[]string{"a.o", "missing.o", "lib", "-o", "out.o"}, []Input{{0, "a.o"}}},
 		{[]string{"-soname", "name.o", "a.o"}, []Input{{2, "a.o"}}},
 		{[]string{"-pie", "a.o", "a.o"}, []Input{{1, "a.o"}, {2, "a.o"}}},
-		{[]string{"-lone", "-ltwo", "-lnone", "-Llib", "-L", "more"}, []Input{{0, "lib/libone.a"}, {1, "more/libtwo.a"}}},
+		{[]string{"-lone", "-ltwo", "-lnone", "-Llib", "-L", "more"},
+			[]Input{{0, "lib/libone.a"}, {1, "more/libtwo.a"}}},
 		{[]string{"-Llib", "-lboth", "-Bstatic", "-lboth", "-Bdynamic", "-lboth"}, []Input{{3, "lib/libboth.a"}}},
 		{[]string{"-Llib", "-l:libboth.a", "-l:libnone.a", "-l"}, []Input{{1, "lib/libboth.a"}}},
 	} {

@@ -120,7 +120,8 @@ func TestLookupObjdump(t *testing.T) {
 			for _, path := range subjects(t, v.abi) {
 				out := filepath.Join(t.TempDir(), "out")
 				opt := convert.Options{Version: version, Force: true, Outermost: version == sframe.V2}
-				if _, err := files.Convert(t.Context(), path, out, files.Options{Work: files.Add(opt, "")}); err != nil {
+				if _, err := files.Convert(t.Context(), path, out,
+					files.Options{Work: files.Add(opt, "")}); err != nil {
 					continue
 				}
 				b, err := objdump("--sframe=.sframe", out).Output()

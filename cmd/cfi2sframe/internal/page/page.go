@@ -26,7 +26,8 @@ var (
 
 // policy allows the inlined style and script by hash, so that markup in a name can neither run nor load anything. A
 // test checks the hashes.
-const policy = "default-src 'none'; style-src 'sha256-Q+I6wscG42ZmS9LuUAENajpUuSLzlRgiWsPuOj1uV18='; script-src 'sha256-cD/WPB0AtBwba8VcMNTN0LMPOsNeLFiONIdPizIx0AE='"
+const policy = "default-src 'none'; style-src 'sha256-Q+I6wscG42ZmS9LuUAENajpUuSLzlRgiWsPuOj1uV18='; script-src " +
+	"'sha256-cD/WPB0AtBwba8VcMNTN0LMPOsNeLFiONIdPizIx0AE='"
 
 // Template parses a page together with the shared parts.
 func Template(text string, funcs template.FuncMap) *template.Template {

@@ -5,10 +5,12 @@ import (
 	"testing"
 )
 
-// TestSparse expects a warning if more than 5 % of the code has no CFI, or 1 % if --infer may help. Sums have other shares than their files.
+// TestSparse expects a warning if more than 5 % of the code has no CFI, or 1 % if --infer may help. Sums have other
+// shares than their files.
 func TestSparse(t *testing.T) {
 	file := func(code, bytes, padding, startup uint64, others ...string) *Coverage {
-		c := &Coverage{Amounts: Amounts{Code: code}, Uncovered: Uncovered{Bytes: bytes, Padding: padding, Startup: startup}}
+		c := &Coverage{Amounts: Amounts{Code: code}, Uncovered: Uncovered{Bytes: bytes, Padding: padding,
+			Startup: startup}}
 		if w := c.sparse(false); w != "" {
 			c.Warnings = append(c.Warnings, w)
 		}

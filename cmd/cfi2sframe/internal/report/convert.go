@@ -21,7 +21,8 @@ func Converted(d *convert.Details, limits *Limits) *Coverage {
 	c := &Coverage{
 		Schema: Schema, Kept: string(f.Stays), ABI: f.ABI.String(), Format: int(f.Format.Version),
 		Functions: f.Functions, FDEs: f.FDEs, FREs: f.FREs,
-		Amounts: Amounts{Described: f.Described, Covered: f.Covered, Inferred: f.Inferred, Outermost: f.Outermost, PLT: f.Stubs},
+		Amounts: Amounts{Described: f.Described, Covered: f.Covered, Inferred: f.Inferred, Outermost: f.Outermost,
+			PLT: f.Stubs},
 		Topmost: f.Topmost, Padding: f.Padding, Sources: []Source{}, Dropped: Dropped(d.Table.Dropped),
 		Malformed: Malformed{Count: d.Table.NumErrors}, MovedCode: f.MovedCode, Unsigned: f.Unsigned,
 		Size: f.Size, EHFrame: sectionSize(d.File, ".eh_frame"), EHHdr: sectionSize(d.File, ".eh_frame_hdr"),
@@ -70,7 +71,8 @@ func (c *Coverage) sumReasons(res *translate.Result) {
 	for _, r := range translate.Reasons() {
 		if s, ok := res.Sums[r]; ok {
 			c.Reasons = append(c.Reasons, Reason{
-				Name: r.Name(), Text: r.String(), Functions: s.Functions, Ranges: s.Ranges, Bytes: s.Bytes, Loss: r.Loss(),
+				Name: r.Name(), Text: r.String(), Functions: s.Functions, Ranges: s.Ranges, Bytes: s.Bytes,
+				Loss: r.Loss(),
 			})
 			c.Omitted += s.Ranges
 		}

@@ -30,7 +30,8 @@ new: "new\x1b.so": 99.93 % of the code is unwindable (100,432 of 100,500 bytes)
   coverage: 99.00 %, now 100.00 %
   bytes of code without CFI covered: 64, now 32 (-32)
   not covered: 1,000 bytes, now 20 (gained 20, lost 1,000): stack realignment
-  functions (matched by names): 1,195 with the same rows, 1 with the same rows at other offsets, 2 with other rows, 3 in the old file only, 1,000 in the new file only
+  functions (matched by names): 1,195 with the same rows, 1 with the same rows at other offsets, 2 with ` +
+		`other rows, 3 in the old file only, 1,000 in the new file only
 `
 	changes := []string{
 		"    operator<(a&, b&) at 0x1010: the same 3 rows at other offsets, from +0x4 on\n",
@@ -69,7 +70,8 @@ new: "new\x1b.so": 99.93 % of the code is unwindable (100,432 of 100,500 bytes)
 		{
 			report.Diff{SameCode: true, Functions: report.DiffFunctions{Rows: 1}, Omitted: 1,
 				Gaps: []report.DiffGap{{Text: "words", Old: 1, Lost: 1}}},
-			"  not covered: 1 byte, now 0 (gained 0, lost 1): words\n  functions (the code is the same): 0 with the same rows, 1 with other rows\n" +
+			"  not covered: 1 byte, now 0 (gained 0, lost 1): words\n  functions (the code is the same): 0 with the " +
+				"same rows, 1 with other rows\n" +
 				"  1 function is not listed\n",
 		},
 	} {

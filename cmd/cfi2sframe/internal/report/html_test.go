@@ -161,7 +161,8 @@ func TestHTMLEmpty(t *testing.T) {
 		}
 	}
 	if text := visible(page(t, c)); !strings.Contains(text, "Unwindable 100.00 %") ||
-		!strings.Contains(text, "Not covered none SFrame covers all that CFI describes No CFI none CFI describes all but padding") {
+		!strings.Contains(text, "Not covered none SFrame covers all that CFI describes No CFI none CFI describes all "+
+			"but padding") {
 		t.Errorf("a file without gaps: %s", text)
 	}
 }

@@ -19,7 +19,8 @@ func fullCoverage() *report.Coverage {
 		Schema: report.Schema, File: "prog", Kept: "current", Output: "out", BuildID: "c0de", ABI: "amd64", Format: 2,
 		Sources: []report.Source{{Name: ".debug_frame", Size: 9, FDEs: 1}}, DebugFile: "prog.debug",
 		Functions: 1, FDEs: 1, FREs: 2, Topmost: 3,
-		Amounts: report.Amounts{Code: 40, Unwindable: 29, Described: 30, Covered: 24, Inferred: 6, Outermost: 4, PLT: 5},
+		Amounts: report.Amounts{Code: 40, Unwindable: 29, Described: 30, Covered: 24, Inferred: 6, Outermost: 4,
+			PLT: 5},
 		Reasons: []report.Reason{
 			{Name: "drap", Text: "words", Functions: 1, Ranges: 1, Bytes: 10, Loss: true},
 		},
@@ -56,7 +57,8 @@ func fullDiff() *report.Diff {
 		New: report.DiffSide{
 			File: "new\x1b.so", ABI: "aarch64", Format: 3, PCRel: true, FDEs: 1100, FREs: 5001, Size: 1_234_567,
 			Functions: 1203,
-			Amounts:   report.Amounts{Code: 100_500, Unwindable: 100_432, Described: 100_400, Covered: 100_400, PLT: 32},
+			Amounts: report.Amounts{Code: 100_500, Unwindable: 100_432, Described: 100_400, Covered: 100_400,
+				PLT: 32},
 		},
 		Functions: report.DiffFunctions{Same: 1195, Offsets: 1, Rows: 2, OnlyOld: 3, OnlyNew: 1000},
 		Gaps: []report.DiffGap{

@@ -44,7 +44,8 @@ func TestTextWhole(t *testing.T) {
 `
 		sections = "  2 bytes of start-up code of the C library\n" +
 			"  1,005 bytes of code have no CFI\n    code-indirect: 8 bytes in 1 range\n"
-		uncovered = "    .text: 5 bytes\n    \".more\\n\": 1,000 bytes\n" + `    .text+0x4-0xc g(): 8 bytes of 8 without CFI (code-indirect)
+		uncovered = "    .text: 5 bytes\n    \".more\\n\": 1,000 bytes\n" +
+			`    .text+0x4-0xc g(): 8 bytes of 8 without CFI (code-indirect)
     0x2000-0x2010 function: 4 bytes of 16 without CFI
     and 1 function more
 `
@@ -56,7 +57,8 @@ func TestTextWhole(t *testing.T) {
   2 FDEs of code that the file does not have
   3 FDEs cut because they overlap another one
 `
-		facts = `  50 bytes of code have another place in the file than before: let perf forget the old file (perf buildid-cache --remove FILE)
+		facts = `  50 bytes of code have another place in the file than before: ` +
+			`let perf forget the old file (perf buildid-cache --remove FILE)
   amd64, from .debug_frame, .eh_frame of "prog\n.debug": 1 function, 1,000 rows, verified at every pc
   .sframe has 100 bytes, .eh_frame 200, .eh_frame_hdr 12
   merged by: GNU ld 2.46 and later, mold 3
@@ -79,7 +81,8 @@ func TestTextWhole(t *testing.T) {
 		gaps int
 		want string
 	}{
-		{-1, head + long + sections + uncovered + stubs + padding + dropped + malformed(2, 3) + facts + strings.Join(gaps, "")},
+		{-1, head + long + sections + uncovered + stubs + padding + dropped + malformed(2, 3) + facts +
+			strings.Join(gaps, "")},
 		{2, head + short + sections + stubs + dropped + malformed(2, 3) + facts + gaps[0] + gaps[3]},
 		{1, head + short + sections + stubs + dropped + malformed(1, 4) + facts + gaps[0] +
 			"  and 1 gap more (-v lists them)\n"},
@@ -105,8 +108,10 @@ func TestCauses(t *testing.T) {
 	partly.Uncovered.Functions = []report.UncoveredFunction{{Function: "f", Begin: 16, Size: 6, Bytes: 6}}
 	stripped := &report.Coverage{File: "s\n"}
 	stripped.Uncovered.Bytes, stripped.Uncovered.Startup = 18, 9
-	stripped.Uncovered.Sections = []report.UncoveredSection{{Name: ".init", Bytes: 9, Startup: 9}, {Name: ".text", Bytes: 9}}
-	gap, function := "prog: .text+0x1-0xb f()+0x1: words (CFA r10+0)", "prog: .text+0x4-0xc g(): 8 bytes of 8 without CFI (code-indirect)"
+	stripped.Uncovered.Sections = []report.UncoveredSection{{Name: ".init", Bytes: 9, Startup: 9},
+		{Name: ".text", Bytes: 9}}
+	gap, function := "prog: .text+0x1-0xb f()+0x1: words (CFA r10+0)",
+		"prog: .text+0x4-0xc g(): 8 bytes of 8 without CFI (code-indirect)"
 	section := `"s\n": 9 bytes of code without CFI in .text`
 	for _, tt := range []struct {
 		n          int
@@ -118,7 +123,8 @@ func TestCauses(t *testing.T) {
 			"partly: 0x10-0x16 f: 6 bytes of 6 without CFI"}},
 		{1, true, []string{gap}},
 	} {
-		if got := report.Causes([]*report.Coverage{c, stripped, partly}, tt.n, tt.withoutCFI); !slices.Equal(got, tt.want) {
+		if got := report.Causes([]*report.Coverage{c, stripped, partly}, tt.n, tt.withoutCFI); !slices.Equal(got,
+			tt.want) {
 			t.Errorf("%d, %t: %q; want %q", tt.n, tt.withoutCFI, got, tt.want)
 		}
 	}

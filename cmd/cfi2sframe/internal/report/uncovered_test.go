@@ -74,7 +74,8 @@ func TestUncoveredBounded(t *testing.T) {
 	}
 	symbols[n-1].size = 2
 	f := withSymbols(t, p.B, symbols)
-	u := findUncovered(&convert.Details{File: f, Table: generate.Described(t)}, []*elffile.File{f}, newNamer(NewLimits()))
+	u := findUncovered(&convert.Details{File: f, Table: generate.Described(t)}, []*elffile.File{f},
+		newNamer(NewLimits()))
 	if len(u.Functions) != maxUncovered || u.Omitted != 3 {
 		t.Fatalf("%d functions, and %d more; want %d and 3", len(u.Functions), u.Omitted, maxUncovered)
 	}

@@ -290,7 +290,8 @@ func TestDiffManyChanges(t *testing.T) {
 
 // TestDiffPadding compares programs with and without rows for the padding after a function.
 func TestDiffPadding(t *testing.T) {
-	in := link(t, ".type one, @function\none: .cfi_startproc\ncall two\n.cfi_endproc\n.size one, . - one\n.balign 32, 0x90\n"+function("two", "nop", frame(16)))
+	in := link(t, ".type one, @function\none: .cfi_startproc\ncall two\n.cfi_endproc\n.size one, . - one\n.balign "+
+		"32, 0x90\n"+function("two", "nop", frame(16)))
 	with, _ := run(t, in, convert.Options{})
 	without, _ := run(t, in, convert.Options{NoPadding: true})
 	d := diff(t, without, with)

@@ -12,7 +12,8 @@ func TestRow(t *testing.T) {
 		Gaps:    []Gap{{Reason: "drap", Functions: 1, Ranges: 2, Bytes: 250}},
 	}
 	want := map[string]string{
-		"File": "/usr/bin/x", "ABI": "amd64", "Code": "1097", "Unwindable": "70.19 %", "Not unwindable": "327", // of 1097
+		// of 1097
+		"File": "/usr/bin/x", "ABI": "amd64", "Code": "1097", "Unwindable": "70.19 %", "Not unwindable": "327",
 		"Not covered": "250", "Mostly by": "drap", "In format 2": "40", "Remarks": "",
 	}
 	row := r.cells()

@@ -119,7 +119,8 @@ func TestReadErrors(t *testing.T) {
 	gone := filepath.Join(t.TempDir(), "gone")
 	for _, f := range []candidate{{name: gone}, {name: gone, err: os.ErrPermission}} {
 		records, err := e.file(t.Context(), &f)
-		if err != nil || len(records) != 1 || records[0].File != gone || records[0].Status != unreadable || records[0].Error == "" {
+		if err != nil || len(records) != 1 || records[0].File != gone || records[0].Status != unreadable ||
+			records[0].Error == "" {
 			t.Errorf("%+v: %+v", f, records)
 		}
 	}

@@ -55,7 +55,8 @@ var fromSource = map[string]what{
 	// Signal frames are marked (3 bytes) and the trampoline (10 bytes). 15 bytes of padding
 	// and 103 of _start have no CFI.
 	"amd64/signal": {
-		functions: 4, described: 27, withoutCFI: 118, code: 27 + 103, whole: [2]uint64{2, 4}, covered: [2]uint64{14, 27},
+		functions: 4, described: 27, withoutCFI: 118, code: 27 + 103, whole: [2]uint64{2, 4},
+		covered: [2]uint64{14, 27},
 	},
 	// No caller: 42 bytes of _start and 16 of new_stack. fp_lost has no rbp for 12 bytes.
 	"amd64/undefra": {
@@ -285,7 +286,8 @@ func TestObjects(t *testing.T) {
 	}
 	want := fromSource["amd64/drap1"]
 	for i, v := range Formats {
-		if f := format(s.Total.Formats, v); f.Covered != members*want.covered[i] || f.Described != members*want.described {
+		if f := format(s.Total.Formats, v); f.Covered != members*want.covered[i] ||
+			f.Described != members*want.described {
 			t.Errorf("format %d of %d objects: %+v", f.Format, members, f)
 		}
 	}

@@ -120,8 +120,8 @@ func (s *Survey) notExamined() table {
 const maxWorst = 20
 
 func (s *Survey) worstFiles() table {
-	t := newTable("Worst files", fmt.Sprintf("Lost is code without complete stack traces in format %d, mostly for the reason.",
-		detailed), "#lost bytes", "#of", "#share", "reason", "file")
+	t := newTable("Worst files", fmt.Sprintf("Lost is code without complete stack traces in format %d, mostly for "+
+		"the reason.", detailed), "#lost bytes", "#of", "#share", "reason", "file")
 	t.TextOnly = true
 	for _, r := range s.Worst[:min(len(s.Worst), maxWorst)] {
 		lost, reason := r.lost()
