@@ -17,8 +17,8 @@ import (
 	"cfi2sframe/internal/testkit/peer"
 )
 
-// TestDebuginfod lets debuginfod serve a separate .sframe beside the program and its debug file, each of which it still
-// serves, as docs/usage.md says.
+// TestDebuginfod expects debuginfod to serve a separate .sframe in addition to the program and its debug file, as
+// docs/usage.md describes.
 func TestDebuginfod(t *testing.T) {
 	long.Test(t)
 	server := peer.Look(t, "debuginfod")
@@ -77,7 +77,7 @@ objcopy --strip-all files/prog`
 		}
 		return r.StatusCode, b
 	}
-	for range 120 { // it first reads the files
+	for range 120 { // it indexes the files first
 		if _, b := get("metrics"); bytes.Contains(b, []byte(`scanned_files_total{source="file"} 3`)) {
 			break
 		}

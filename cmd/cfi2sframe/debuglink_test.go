@@ -23,13 +23,13 @@ int main(int argc, char **argv) { return twice(argc + 20) > 40 ? 0 : 1; }
 #endif
 `
 
-// A scene is a program whose debug information is split off.
+// A scene is a program with separate debug information.
 type scene struct {
 	*testing.T
 	dir string
 }
 
-// newScene makes one by commands of the shell.
+// newScene makes a scene with shell commands.
 func newScene(t *testing.T, commands string) *scene {
 	t.Helper()
 	s := &scene{t, t.TempDir()}
@@ -40,7 +40,7 @@ func newScene(t *testing.T, commands string) *scene {
 	return s
 }
 
-// sh runs a command of the shell in the folder, and returns what it said.
+// sh runs a shell command in the directory and returns its output.
 func (s *scene) sh(command string) string {
 	s.Helper()
 	cmd := exec.Command("sh", "-ec", command)
@@ -52,7 +52,7 @@ func (s *scene) sh(command string) string {
 	return string(out)
 }
 
-// convert runs the command in the folder, and expects the status.
+// convert runs cfi2sframe in the directory and expects the status.
 func (s *scene) convert(status int, args ...string) string {
 	s.Helper()
 	s.Chdir(s.dir)
@@ -78,14 +78,14 @@ const (
 	byEu = `eu-strip -f prog.debug prog`
 )
 
-// TestDebugLinkUpdate has gdb and eu-unstrip put together what was split before it was converted.
+// TestDebugLinkUpdate expects gdb and eu-unstrip to match a program with debug information that was split off before.
 func TestDebugLinkUpdate(t *testing.T) {
 	for _, tool := range []string{"gcc", "gdb", "objcopy", "eu-strip", "eu-unstrip", "eu-addr2line"} {
 		peer.Look(t, tool)
 	}
 	for _, tt := range []struct {
 		name, build, split string
-		long               bool // it takes long, and is like another one
+		long               bool // slow, and similar to another case
 	}{
 		{"PIE, objcopy", "gcc -g -O1 -o prog prog.c", byObjcopy, false},
 		{"static, eu-strip", "gcc -g -O1 -static -o prog prog.c", byEu, false},
@@ -133,7 +133,7 @@ func TestDebugLinkUpdate(t *testing.T) {
 	}
 }
 
-// check has gdb and elfutils read a program and its debug file.
+// check expects gdb and elfutils to read a program and its debug file.
 func (s *scene) check(when, prog, debug string) {
 	s.Helper()
 	const lines = "readelf --debug-dump=decodedline %s 2>/dev/null | grep -E '^prog.c +[0-9]' || true"
@@ -152,7 +152,7 @@ func (s *scene) check(when, prog, debug string) {
 		!library && !regexp.MustCompile(`(?m)^#1 .* in main .* at prog.c:4$`).MatchString(said) {
 		s.Errorf("%s: gdb says\n%s", when, said)
 	}
-	// In a static program that was converted alone, it finds another function.
+	// elfutils finds another function in a static program that was converted without its debug file.
 	const place = "eu-addr2line -f -e %s $(nm whole | sed -n 's/^\\([0-9a-f]*\\) T twice$/0x\\1/p')"
 	if got := s.sh(fmt.Sprintf(place, prog)); !strings.HasPrefix(got, "twice\n") || !strings.Contains(got, "prog.c:2") {
 		s.Errorf("%s: eu-addr2line says %q", when, got)

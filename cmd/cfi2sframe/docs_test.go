@@ -13,7 +13,7 @@ import (
 	"cfi2sframe/internal/testkit/testfile"
 )
 
-// docsFiles makes the files that README.md and docs/usage.md use.
+// docsFiles creates the files that README.md and docs/usage.md use.
 const docsFiles = `set -e
 cp $BIN/prologue prog
 cp $BIN/prologue lib.o
@@ -31,15 +31,15 @@ echo 'module example' >go.mod
 printf 'package main\n\nimport _ "cfi2sframe/sframe"\n' >main.go
 `
 
-// docsElsewhere are the commands that TestDocs does not run, and where they run.
+// docsElsewhere lists commands that TestDocs does not run, and where they run.
 var docsElsewhere = map[string]string{
 	"make && sudo make install": "integrations/debian/build-deb",
 	"CGO_ENABLED=0 go build -v ./cmd/cfi2sframe && ./cfi2sframe --for perf /bin/ls -o /tmp/ls && /tmp/ls -l " +
 		"/tmp/ls": "scripts/fresh", "scripts/test": "scripts/fresh",
 }
 
-// TestDocs runs all commands of README.md and docs/usage.md, each file's in one directory, as a reader would. Lines
-// below a command are its output; "..." stands for any lines.
+// TestDocs runs all commands of README.md and docs/usage.md, those of each file in one directory. Lines below a command
+// are its output; "..." matches any lines.
 func TestDocs(t *testing.T) {
 	for _, tool := range []string{"cc", "ar", "jq"} {
 		peer.Look(t, tool)
@@ -127,7 +127,7 @@ func docsCommands(t *testing.T, name string) []docsCommand {
 	return commands
 }
 
-// printed reports whether output is what a document shows, apart from numbers and the width of columns.
+// printed reports whether output matches a document, ignoring numbers and column widths.
 func printed(shown, output string) bool {
 	numbers := regexp.MustCompile(`\d[\d,.]*`)
 	shape := func(s string) string {

@@ -20,12 +20,12 @@ import (
 	"cfi2sframe/internal/testkit/peer"
 )
 
-// noRoom is a writer to a disk that is full.
+// noRoom is a writer that fails like a full disk.
 type noRoom struct{}
 
 func (noRoom) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 
-// manyGaps is a library whose CFI has so many ranges without a form in SFrame.
+// manyGaps is a library whose CFI has the given number of ranges without an SFrame form.
 func manyGaps(t *testing.T, n int) []byte {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(fixtures, "pltlib.so"))
@@ -35,7 +35,7 @@ func manyGaps(t *testing.T, n int) []byte {
 	return withGaps(elftest.Patch(t.Fatalf, b), n)
 }
 
-// says runs the command in this process, and compares its status and the beginning of what it says on standard error.
+// says runs cfi2sframe in this process, and checks its status and the start of standard error.
 func says(t *testing.T, status int, want string, stdout io.Writer, args ...string) string {
 	t.Helper()
 	var stderr bytes.Buffer
@@ -46,7 +46,7 @@ func says(t *testing.T, status int, want string, stdout io.Writer, args ...strin
 	return stderr.String()
 }
 
-// TestExclusiveFlags has flags that exclude each other.
+// TestExclusiveFlags combines flags that exclude each other.
 func TestExclusiveFlags(t *testing.T) {
 	for args, want := range map[string]string{
 		"--format 1 --pcrel --dry-run prog": "--pcrel and --outermost require --format 2",
@@ -59,7 +59,7 @@ func TestExclusiveFlags(t *testing.T) {
 	}
 }
 
-// TestFullDisk writes reports to a disk that is full: it is said what became of the files.
+// TestFullDisk writes reports to a full disk: messages must say what became of the files.
 func TestFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out")
@@ -70,7 +70,7 @@ func TestFullDisk(t *testing.T) {
 	if _, err := os.Stat(out); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("there is an output, error %v", err)
 	}
-	// Where nothing is written, each is reported on its own, and the rest are not looked at.
+	// If nothing is written, errors are reported one by one, and processing stops.
 	other := filepath.Join(dir, "other")
 	copyTo(t, other)
 	before, err := os.ReadFile(other)
@@ -88,7 +88,7 @@ func TestFullDisk(t *testing.T) {
 			t.Errorf("%s has changed, error %v", path, err)
 		}
 	}
-	// A report of many lines fails before its end.
+	// Writing a long report fails in the middle.
 	gaps := filepath.Join(dir, "gaps")
 	if err := os.WriteFile(gaps, manyGaps(t, 1000), 0o755); err != nil {
 		t.Fatal(err)
@@ -96,7 +96,7 @@ func TestFullDisk(t *testing.T) {
 	for _, form := range []string{"json", "html"} {
 		says(t, exitError, "no space left on device", noRoom{}, "-v", "--dry-run", "--report", form, gaps)
 	}
-	// Of those that are too many, the first are named.
+	// Only the first ones are named.
 	said = says(t, exitCoverage, "", io.Discard, "-q", "--format", "2", "--min-coverage", "100", gaps, "-o", out)
 	if n := strings.Count(said, gaps+": 0x"); n != shortList {
 		t.Errorf("%d gaps are named; want %d", n, shortList)
@@ -203,8 +203,8 @@ func TestOutputErrors(t *testing.T) {
 	}
 }
 
-// TestMounted replaces a file that something is mounted on, which is not possible. What is mounted in a directory is
-// skipped.
+// TestMounted expects an error for a file with something mounted on it, which cannot be replaced. Mount points below a
+// directory are skipped.
 func TestMounted(t *testing.T) {
 	if os.Geteuid() != 0 {
 		peer.Missing(t, "root is missing, to mount a file")
@@ -254,7 +254,7 @@ func TestMounted(t *testing.T) {
 	}
 }
 
-// TestCheckSays has what check says besides the numbers.
+// TestCheckSays compares the words in the output of check.
 func TestCheckSays(t *testing.T) {
 	dir := t.TempDir()
 	said := func(name string, change func(section []byte)) string {
@@ -292,7 +292,7 @@ func TestCheckSays(t *testing.T) {
 	if stubs == 0 {
 		t.Error("nothing is said of PLT stubs without CFI")
 	}
-	// In JSON, members of an archive that stay have both names.
+	// In JSON, unchanged members of an archive have both names.
 	library := filepath.Join(dir, "lib.a")
 	if err := os.WriteFile(filepath.Join(dir, "odd"), []byte("odd"), 0o666); err != nil {
 		t.Fatal(err)

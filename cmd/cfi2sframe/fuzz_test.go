@@ -22,7 +22,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// fuzzOptions returns the options that a byte stands for.
+// fuzzOptions returns the options that a byte encodes.
 func fuzzOptions(flags uint8) convert.Options {
 	opt := convert.Options{Version: sframe.V1 + sframe.Version(flags>>4%3), Force: flags&4 != 0}
 	if opt.Version == sframe.V2 {
@@ -31,8 +31,7 @@ func fuzzOptions(flags uint8) convert.Options {
 	return opt
 }
 
-// fuzzConvert converts a file. What succeeds can be decoded, what fails leaves
-// nothing, and no input makes a wrong result.
+// fuzzConvert converts a file. A result can be decoded, an error leaves no file, and no input gives a wrong result.
 func fuzzConvert(t *testing.T, data []byte, opt convert.Options) {
 	dir := t.TempDir()
 	in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out")
@@ -74,7 +73,7 @@ func fuzzConvert(t *testing.T, data []byte, opt convert.Options) {
 	if len(entries) != 2 || !c.Verified && c.Size > 0 {
 		t.Errorf("%v is there; want in and out; verified %t", entries, c.Verified)
 	}
-	if c.Size == 0 { // an object for which there is nothing to say
+	if c.Size == 0 { // an object without code
 		return
 	}
 	s, err := decodeOutput(out)
@@ -135,8 +134,8 @@ func FuzzConvert(f *testing.F) {
 	})
 }
 
-// fuzzRound converts a file, takes .sframe out of the result, and converts that again,
-// which gives the same file, as does replacing .sframe. The CFI is the same all the time.
+// fuzzRound converts a file, removes .sframe from the result, and converts that again, which gives the same file, as
+// does replacing .sframe. The CFI never changes.
 func fuzzRound(t *testing.T, data []byte, opt convert.Options) {
 	fuzzConvert(t, data, opt)
 	dir := t.TempDir()
@@ -166,7 +165,7 @@ func fuzzRound(t *testing.T, data []byte, opt convert.Options) {
 	force := files.Add(opt, "")
 	opt.Force = false
 	first, err := next(in, files.Add(opt, ""))
-	if err != nil { // there may be an .sframe that can be removed
+	if err != nil { // an existing .sframe may still be removable
 		_, _ = next(in, remove)
 		return
 	}
@@ -179,7 +178,7 @@ func fuzzRound(t *testing.T, data []byte, opt convert.Options) {
 	want := testfile.Read(t, first)
 	if before, err := elffile.New(bytes.NewReader(data), int64(len(data))); err == nil && !before.IsObject() &&
 		image.Contents(before, before) != nil {
-		return // its headers contradict each other
+		return // its headers are contradictory
 	}
 	again, err := next(first, force)
 	if err != nil {
@@ -203,7 +202,7 @@ func fuzzRound(t *testing.T, data []byte, opt convert.Options) {
 	}
 }
 
-// patchBytes makes the changes that FuzzConvert explains.
+// patchBytes applies the changes described at FuzzConvert.
 func patchBytes(data, patches []byte) []byte {
 	data = bytes.Clone(data)
 	for ; len(patches) >= 10 && len(data) > 0; patches = patches[10:] {
@@ -232,8 +231,8 @@ func fuzzObjects() [][]byte {
 	}
 }
 
-// FuzzProgram converts a library with one function, made of the instructions of
-// its CIE and FDE. Both sides of the check evaluate them in ways of their own.
+// FuzzProgram converts a library with one function, made of instructions for its CIE and FDE. Translation and check
+// evaluate them independently.
 func FuzzProgram(f *testing.F) {
 	library := fixture(f, "pltlib.so")
 	for _, name := range []string{"fprules", "drap2.so", "undefra", "plt", "rareg.so", "remember"} {

@@ -13,7 +13,7 @@ import (
 	"cfi2sframe/internal/testkit/peer"
 )
 
-// helloSources are what newcomers try first.
+// helloSources are the first programs that newcomers try.
 var helloSources = map[string]string{
 	"h.c":  "#include <stdio.h>\nint main(void) { puts(\"hello\"); return 0; }\n",
 	"h.cc": "#include <iostream>\nint main() { std::cout << \"hello\\n\"; }\n",
@@ -21,12 +21,12 @@ var helloSources = map[string]string{
 	"h.go": "package main\n\nimport \"fmt\"\n\nfunc main() { fmt.Println(\"hello\") }\n",
 }
 
-// calm matches the first line of a report on a program of usual compilers: what is not covered are a few functions of
+// calm matches the first line of a report on ordinary programs: the only code not covered is in a few functions of
 // static libraries and of Go's runtime.
 var calm = regexp.MustCompile(`^\S+: (100\.00|99\.[5-9]\d) % of the code is unwindable \([\d,]+ of [\d,]+ bytes\)\n`)
 
-// TestHelloWorlds expects reports on hello worlds to be calm: no share that is small because of start-up code, and no
-// advice on flags that are on.
+// TestHelloWorlds expects reports on hello worlds to be calm: no small share because of start-up code, and no advice on
+// flags that are already set.
 func TestHelloWorlds(t *testing.T) {
 	long.Test(t)
 	calmReport := func(t *testing.T, program string) {

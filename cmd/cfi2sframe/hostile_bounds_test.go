@@ -22,17 +22,16 @@ import (
 	"cfi2sframe/internal/testkit/long"
 )
 
-// What a run on a file of up to 10 MB may take: memory, and processor time, of which a quiet machine needs 2 s. Virtual
-// machines with slow system calls have needed 6 s; work without a bound takes minutes.
+// Bounds for a file of up to 10 MB: memory and processor time. A quiet machine needs 2 s, and virtual machines with
+// slow system calls have needed 6 s; unbounded work takes minutes.
 const (
 	boundMemory = 512 << 20
 	boundTime   = 20 * time.Second
 	boundWait   = 2 * time.Minute
 )
 
-// measure runs a command and writes to descriptor 3 how many bytes of memory it had at most, and how
-// many nanoseconds of processor time it took. A process of its own does that: that of the tests would
-// count as the command for a moment, which is when its memory counts too.
+// measure runs a command and writes its peak memory in bytes and its processor time in nanoseconds to descriptor 3. It
+// is a separate process: the test's memory would otherwise count as the command's until exec.
 func measure() {
 	cmd := exec.Command(os.Args[1], os.Args[2:]...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
@@ -50,9 +49,9 @@ func measure() {
 	os.Exit(cmd.ProcessState.ExitCode())
 }
 
-// build builds the program without the race detector, which takes many times the memory.
+// build builds cfi2sframe without the race detector, which multiplies memory.
 func build(t *testing.T) string {
-	if path := os.Getenv("CFI2SFRAME_TOOL"); path != "" { // to see how another one fares
+	if path := os.Getenv("CFI2SFRAME_TOOL"); path != "" { // to measure another build
 		return path
 	}
 	path := filepath.Join(t.TempDir(), "cfi2sframe")
@@ -62,8 +61,8 @@ func build(t *testing.T) string {
 	return path
 }
 
-// bounded runs the program on a file with the given contents, and checks what it takes. IN and OUT in
-// the arguments stand for the file and for one to be written, which are in the folder returned.
+// bounded runs cfi2sframe on a file with the given contents, and checks its time and memory. IN and OUT in the
+// arguments are the file and the output, in the returned directory.
 func bounded(t *testing.T, program string, data []byte, env []string, args ...string) (dir string, status int,
 	output string) {
 	t.Helper()
@@ -88,7 +87,7 @@ func bounded(t *testing.T, program string, data []byte, env []string, args ...st
 	ctx, cancel := context.WithTimeout(t.Context(), boundWait)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, self, append([]string{program}, args...)...)
-	cmd.Args[0] = "measure" // TestMain goes by the name
+	cmd.Args[0] = "measure" // TestMain checks the name
 	cmd.Env = append(os.Environ(), env...)
 	cmd.ExtraFiles = []*os.File{write}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -118,7 +117,7 @@ func bounded(t *testing.T, program string, data []byte, env []string, args ...st
 	return dir, cmd.ProcessState.ExitCode(), string(out.b)
 }
 
-// A head keeps the begin of what is written to it.
+// A head keeps the start of what is written to it.
 type head struct{ b []byte }
 
 const maxHead = 2 << 20
@@ -128,7 +127,7 @@ func (w *head) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Arguments of the program.
+// Arguments of cfi2sframe.
 var (
 	toOut  = []string{"-q", "IN", "-o", "OUT"}
 	toText = []string{"--dry-run", "IN"}
@@ -138,8 +137,7 @@ var (
 	toPage = []string{"--dry-run", "--report", "html", "IN"}
 )
 
-// TestHostileBounds has files that are made to take much more time or memory than their size lets one
-// expect.
+// TestHostileBounds converts files made to take far more time or memory than their size justifies.
 func TestHostileBounds(t *testing.T) {
 	long.Test(t)
 	program := build(t)
@@ -149,7 +147,7 @@ func TestHostileBounds(t *testing.T) {
 		args   [][]string
 		env    []string
 		status int
-		want   string // part of what is printed by the first of the commands
+		want   string // part of the first command's output
 	}{
 		{name: "FDEs of bad CIEs, compressed to a thousandth", make: badCIEs, args: [][]string{toText}, status: 1,
 			want: "94371840 bytes of CFI, in addition to 42 in other sections, " +
@@ -201,13 +199,13 @@ func TestHostileBounds(t *testing.T) {
 	}
 }
 
-// hugeFile is how large the largest files here are, about.
+// hugeFile is the approximate size of the largest files.
 const hugeFile = 9_600_000
 
-// codeAddr is where the code of these files is, and .eh_frame too.
+// codeAddr is the address of code and of .eh_frame.
 const codeAddr = 1 << 24
 
-// described makes a library with the CFI that fill makes, of code without a byte in the file.
+// described makes a library with the CFI that fill adds, for code without contents in the file.
 func described(t testing.TB, fill func(f *elftest.Frames, text uint64)) *elftest.Patcher {
 	p := elftest.Patch(t.Fatalf, fixture(t, "pltlib.so"))
 	h := p.Section(".text")
@@ -221,7 +219,7 @@ func described(t testing.TB, fill func(f *elftest.Frames, text uint64)) *elftest
 	return p
 }
 
-// near appends a CIE whose FDEs have addresses of two bytes, relative to where they are.
+// near appends a CIE whose FDEs have two-byte pc-relative addresses.
 func near(f *elftest.Frames) int { return f.CIEOf("zR", 1, []byte{1, 0x1a}, elftest.Sound) }
 
 // nearFDE appends an FDE of such a CIE, for size bytes at its own address.
@@ -229,7 +227,7 @@ func nearFDE(f *elftest.Frames, cie int, size uint16, instructions ...byte) {
 	f.Entry(cie, binary.LittleEndian.AppendUint16([]byte{0, 0}, size), []byte{0}, instructions)
 }
 
-// addGaps describes n ranges of a byte without an SFrame form, each followed by one with a form.
+// addGaps describes n one-byte ranges without an SFrame form, each followed by one with a form.
 func addGaps(f *elftest.Frames, text uint64, n int) {
 	f.FDE(f.CIE(elftest.Sound...), text, uint64(2*n), bytes.Repeat([]byte{0x41, 0x0d, 3, 0x41, 0x0d, 7}, n)...)
 }
@@ -237,8 +235,8 @@ func addGaps(f *elftest.Frames, text uint64, n int) {
 // one describes 16 bytes of code.
 func one(f *elftest.Frames, text uint64) { f.FDE(f.CIE(elftest.Sound...), text, 16) }
 
-// repeated returns n times a chunk as zlib compresses it. All but the first refer to the one before
-// them only, if it has 32 KiB at least, so that only the second one has to be compressed.
+// repeated returns n copies of a chunk, zlib-compressed. If the chunk has at least 32 KiB, all but the first refer only
+// to the previous copy, so only the second must be compressed.
 func repeated(t testing.TB, chunk []byte, n int) []byte {
 	b := bytes.NewBuffer([]byte{0x78, 0x9c})
 	z, err := flate.NewWriter(b, flate.BestCompression)
@@ -317,7 +315,7 @@ func manyCIEs(t testing.TB) []byte {
 func manyRows(t testing.TB) []byte {
 	return described(t, func(f *elftest.Frames, text uint64) {
 		cie := f.CIE(elftest.Sound...)
-		const n = 500_000 // in a function
+		const n = 500_000 // per function
 		seed := uint32(1)
 		for len(f.B) < hugeFile {
 			program := make([]byte, 0, 3*n)
@@ -347,8 +345,8 @@ func manyPieces(t testing.TB) []byte {
 	return p.B
 }
 
-// cfaExpression returns the instruction for a CFA by an expression, rsp+8 and so many operations that
-// do nothing.
+// cfaExpression returns the instruction for a CFA by an expression: rsp+8, and the given number of operations without
+// effect.
 func cfaExpression(nops int, expression ...byte) []byte {
 	expression = append(slices.Clone(expression), bytes.Repeat([]byte{0x96}, nops)...)
 	return append(binary.AppendUvarint([]byte{0x0f}, uint64(len(expression))), expression...)
@@ -390,7 +388,7 @@ func manyPLTs(t testing.TB) []byte {
 	return p.B
 }
 
-// hollow describes every 13th byte of size bytes of code, so that there are as many pieces without CFI.
+// hollow describes every 13th byte of size bytes of code, leaving that many pieces without CFI.
 func hollow(t testing.TB, size int) *elftest.Patcher {
 	p := described(t, func(f *elftest.Frames, text uint64) {
 		cie := near(f)
@@ -426,7 +424,7 @@ func longName(t testing.TB) []byte {
 func mangledNames(t testing.TB) []byte {
 	const n = 60_000
 	p := described(t, func(f *elftest.Frames, text uint64) { addGaps(f, text, n) })
-	// Each template has the one before twice as its arguments.
+	// Each template has its predecessor twice as arguments.
 	long := "_Z1f1AIiiE"
 	for i := range 10 {
 		arg := "S_"
@@ -450,8 +448,8 @@ func gapsInArchive(t testing.TB) []byte {
 	return elftest.Ar(bytes.Repeat(elftest.ArMember("a/", p.B), 36))
 }
 
-// sharedRows returns an SFrame section in version 2 for the code at its own address, with FDEs of size
-// bytes that all have the same rows, in blocks of rep bytes if that is not 0.
+// sharedRows returns an SFrame V2 section for code at its own address, with FDEs of size bytes that share their rows,
+// in blocks of rep bytes unless rep is 0.
 func sharedRows(fdes, rows int, size uint32, rep byte) []byte {
 	le := binary.LittleEndian
 	b := []byte{0xe2, 0xde, 2, 1, 3, 0, 0xf8, 0}
@@ -475,8 +473,7 @@ func sharedRows(fdes, rows int, size uint32, rep byte) []byte {
 	return b
 }
 
-// checked returns a maker of a library with an .sframe at its code, of which functions of 512 KiB
-// take up the last part.
+// checked returns a function that makes a library with an .sframe at its code. Functions of 512 KiB fill the last part.
 func checked(section []byte) func(testing.TB) []byte {
 	return func(t testing.TB) []byte {
 		p := described(t, func(f *elftest.Frames, text uint64) {

@@ -13,10 +13,10 @@ import (
 	"cfi2sframe/internal/testkit/long"
 )
 
-// tooMuch is part of what is said of an input that would take too much.
+// tooMuch is part of the message about an input that takes too much work.
 const tooMuch = "too much work for an input of this size"
 
-// TestHostileInputs has archives. Each member would be accepted alone.
+// TestHostileInputs converts archives whose members would be accepted one by one.
 func TestHostileInputs(t *testing.T) {
 	long.Test(t)
 	program := build(t)
@@ -24,7 +24,7 @@ func TestHostileInputs(t *testing.T) {
 		name   string
 		make   func(t testing.TB) []byte
 		args   [][]string
-		status []int // of each
+		status []int // of each command
 		want   string
 	}{
 		{"300 objects with compressed CFI", compressedObjects,
@@ -71,26 +71,26 @@ func zstdOf(t testing.TB, b []byte) []byte {
 	return z.EncodeAll(b, nil)
 }
 
-// pltArchive has programs with a PLT of a megabyte, whose CFA depends on the pc.
+// pltArchive contains programs with a PLT of a megabyte, whose CFA depends on the pc.
 func pltArchive(t testing.TB) []byte {
 	b := described(t, func(f *elftest.Frames, text uint64) { f.FDE(f.CIE(elftest.Sound...), text, 1<<20, steady...) }).B
 	return elftest.Ar(bytes.Repeat(elftest.ArMember("a/", b), 1000))
 }
 
-// rowsArchive has programs with an .sframe whose FDEs share their rows.
+// rowsArchive contains programs with an .sframe whose FDEs share their rows.
 func rowsArchive(t testing.TB) []byte {
 	section := sharedRows(1, 2, 1<<26, 2)
 	section[3] = 1 // sorted, so that it is looked at
 	return elftest.Ar(bytes.Repeat(elftest.ArMember("a/", checked(section)(t)), 1000))
 }
 
-// smallObjects has as many objects as fit into 10 MB.
+// smallObjects contains as many objects as fit into 10 MB.
 func smallObjects(testing.TB) []byte {
 	one := elftest.ArMember("one.o/", elftest.NewObject().Bytes())
 	return elftest.Ar(bytes.Repeat(one, 9_600_000/len(one)))
 }
 
-// framesApart is a program with compressed .debug_frame, as a debug file has it.
+// framesApart is a program with compressed .debug_frame, like a debug file.
 func framesApart(t testing.TB) []byte {
 	var f elftest.Frames
 	cie := near(&f)
@@ -103,7 +103,7 @@ func framesApart(t testing.TB) []byte {
 	return p.B
 }
 
-// manyLines is a survey of many files with the shortest records.
+// manyLines is a survey of many files with minimal records.
 func manyLines(testing.TB) []byte {
 	var b []byte
 	for i := range 190_000 {

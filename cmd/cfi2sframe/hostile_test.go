@@ -26,7 +26,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// withGaps describes the code by one function with n gaps of a byte each.
+// withGaps describes the code as one function with n gaps of a byte each.
 func withGaps(p *elftest.Patcher, n int) []byte {
 	text := p.Code(2 * n)
 	var f elftest.Frames
@@ -61,7 +61,7 @@ func manyFunctions(t *testing.T, n int) []byte {
 	return p.B
 }
 
-// readOutput reads the headers of a result, which must not be huge.
+// readOutput reads the headers of a result, whose tables must not be huge.
 func readOutput(path string) ([]byte, *elffile.File, error) {
 	if info, err := os.Stat(path); err != nil {
 		return nil, nil, err
@@ -120,8 +120,7 @@ func decodeOutput(path string) (*sframe.Section, error) {
 	return s, nil
 }
 
-// checkOutput decodes the result of a conversion. Where .sframe was removed, or there is
-// nothing to say of an object, it must not be there.
+// checkOutput decodes the result of a conversion. After remove, and for objects without code, there must be no .sframe.
 func checkOutput(path string, data []byte, remove bool) (*sframe.Section, error) {
 	if bytes.HasPrefix(data, []byte("!<arch>\n")) {
 		return nil, nil
@@ -139,7 +138,7 @@ func checkOutput(path string, data []byte, remove bool) (*sframe.Section, error)
 	return decodeOutput(path)
 }
 
-// compareOutput makes sure that nothing but .sframe has changed.
+// compareOutput expects only .sframe to change.
 func compareOutput(data []byte, out string, args []string) error {
 	if bytes.HasPrefix(data, []byte("!<arch>\n")) {
 		return nil
@@ -168,14 +167,13 @@ func compareOutput(data []byte, out string, args []string) error {
 		names[s.Name] = true
 	}
 	if image.Contents(before, before) != nil {
-		return nil // its headers contradict each other
+		return nil // its headers are contradictory
 	}
 	return image.Contents(before, after)
 }
 
-// limits bounds what one file may take, whatever is in it: processor time, and bytes that are
-// allocated in all, most of which are not in use at once. What takes longer than a
-// second is named in the log.
+// limits bounds the processor time for a file, and the bytes allocated in total, most of which are not in use at once.
+// Cases that take longer than a second are logged.
 func limits() (time.Duration, uint64) {
 	if racing {
 		return 50 * time.Second, math.MaxUint64
@@ -183,7 +181,7 @@ func limits() (time.Duration, uint64) {
 	return 20 * time.Second, 256 << 20
 }
 
-// processorTime returns what this process has used, which a busy machine does not change much.
+// processorTime returns the time used by this process, which hardly depends on other load.
 func processorTime(t *testing.T) time.Duration {
 	t.Helper()
 	var usage syscall.Rusage
@@ -193,17 +191,16 @@ func processorTime(t *testing.T) time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// An outcome is what came of one hostile file.
+// An outcome is the result for a hostile file.
 type outcome struct {
 	status int
 	stderr string
 	out    *sframe.Section // for exit status 0
 }
 
-// convertHostile runs the program on a file with the given contents in an empty
-// folder, and checks what holds for every file: the input is not touched, nothing
-// is left behind, the output is there and sound or not there at all, errors name
-// the file, and time and memory are bounded.
+// convertHostile runs cfi2sframe on a file with the given contents in an empty directory, and checks that the input is
+// unchanged, nothing is left behind, the output is valid or absent, errors name the file, and time and memory are
+// bounded.
 func convertHostile(t *testing.T, dir string, data []byte, args ...string) outcome {
 	t.Helper()
 	in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out")
@@ -241,8 +238,8 @@ func convertHostile(t *testing.T, dir string, data []byte, args ...string) outco
 	return o
 }
 
-// check checks what is left in the folder after a run on the given contents: the input, and the output
-// if there has to be one, which it removes.
+// check checks the files in the directory after a run on the given contents: the input, and the output if there must be
+// one, which it removes.
 func (o *outcome) check(t *testing.T, dir string, data []byte, args []string) {
 	t.Helper()
 	in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out")
@@ -282,13 +279,13 @@ func (o *outcome) check(t *testing.T, dir string, data []byte, args []string) {
 	}
 }
 
-// formatV2 is for gaps that V3 covers.
+// formatV2 is for gaps that V3 does not have.
 var formatV2 = []string{"--format", "2"}
 
-// anyStatus is that of files of which other bytes may make sense.
+// anyStatus is for files that may be valid with other contents.
 const anyStatus = -1
 
-// A hostileCase is a file changed for the worse.
+// A hostileCase is a damaged file.
 type hostileCase struct {
 	name    string
 	fixture string // plt by default
@@ -296,8 +293,8 @@ type hostileCase struct {
 	data    func(t testing.TB) []byte // instead of a fixture
 	args    []string
 	status  int
-	want    string // part of what is printed
-	long    bool   // it takes long
+	want    string // part of the output
+	long    bool   // slow
 }
 
 func (c *hostileCase) run(t *testing.T) {
@@ -308,7 +305,7 @@ func (c *hostileCase) run(t *testing.T) {
 	o.expect(t, c.status, c.want)
 }
 
-// bytes returns the file.
+// bytes returns the file's contents.
 func (c *hostileCase) bytes(t testing.TB) []byte {
 	if c.data != nil {
 		return c.data(t)
@@ -318,7 +315,7 @@ func (c *hostileCase) bytes(t testing.TB) []byte {
 	return p.B
 }
 
-// expect checks the exit status, and that something is printed.
+// expect checks the exit status and part of the output.
 func (o *outcome) expect(t *testing.T, status int, want string) {
 	t.Helper()
 	if o.status != status && status != anyStatus || !strings.Contains(o.stderr, want) {
@@ -333,7 +330,7 @@ func withoutSections(p *elftest.Patcher) {
 	p.Put16(elftest.EhShstrndx, 0)
 }
 
-// TestHostileFiles has linked files whose headers lie.
+// TestHostileFiles converts linked files with wrong headers.
 func TestHostileFiles(t *testing.T) {
 	field := func(typ elf.ProgType, n, field int, v uint64) func(*elftest.Patcher) {
 		return func(p *elftest.Patcher) { p.Put64(p.Segment(typ, n)+field, v) }
@@ -423,8 +420,7 @@ func converted(t testing.TB, name string) []byte {
 	return b
 }
 
-// TestHostileAgain has files that were converted before, and changed for the worse. They are converted with --force,
-// and .sframe is removed.
+// TestHostileAgain damages converted files. They are converted with --force, and .sframe is removed.
 func TestHostileAgain(t *testing.T) {
 	at := func(p *elftest.Patcher) (off, addr uint64) {
 		h := p.Section(".sframe")
@@ -487,7 +483,7 @@ func TestHostileAgain(t *testing.T) {
 	}
 }
 
-// TestHostileObjects has relocatable objects that no assembler makes, and archives that no ar makes.
+// TestHostileObjects converts relocatable objects that no assembler makes, and archives that no ar makes.
 func TestHostileObjects(t *testing.T) {
 	const pc32 = uint32(elf.R_X86_64_PC32)
 	object := func(change func(o *elftest.Object)) func(testing.TB) []byte {
@@ -573,9 +569,9 @@ func TestHostileObjects(t *testing.T) {
 	}
 }
 
-// TestHostileSize has files that are large, or cause much work for their size.
+// TestHostileSize converts files that are large, or cause much work for their size.
 func TestHostileSize(t *testing.T) {
-	// cfi makes a library with so much code and the CFI that fill makes.
+	// cfi makes a library with the given amount of code and the CFI that fill adds.
 	cfi := func(code int, fill func(f *elftest.Frames, text uint64)) func(*elftest.Patcher) {
 		return func(p *elftest.Patcher) {
 			var f elftest.Frames
@@ -583,7 +579,7 @@ func TestHostileSize(t *testing.T) {
 			p.Contents(".eh_frame", f.B)
 		}
 	}
-	// spread makes .text as large without a byte in the file.
+	// spread extends .text to that size without contents in the file.
 	spread := func(size uint64, fill func(f *elftest.Frames, text uint64)) func(*elftest.Patcher) {
 		return func(p *elftest.Patcher) {
 			h := p.Section(".text")
@@ -684,15 +680,14 @@ func TestHostileSize(t *testing.T) {
 	}
 }
 
-// CFA rules that depend on the pc: that of a PLT, and rsp plus a number that never
-// repeats.
+// CFA rules that depend on the pc: that of a PLT, and rsp plus a value that never repeats.
 var (
 	steady = []byte{0x0f, 11, 0x77, 8, 0x80, 0, 0x3f, 0x1a, 0x3b, 0x2a, 0x33, 0x24, 0x22}
 	unruly = []byte{0x0f, 15, 0x77, 8, 0x80, 0, 0x12, 0x1e, 0x0a, 0x61, 0x7f, 0x1d, 0x33, 0x24, 0x22, 0x96, 0x96}
 )
 
-// crowded returns a library whose head is a build-id note that cannot go elsewhere,
-// and n sections of a byte that could move to make room.
+// crowded returns a library with a build-id note that must stay near the start, and n sections of a byte that could
+// move to make room.
 func crowded(n int) []byte {
 	const (
 		progs = 3
@@ -746,7 +741,7 @@ func crowded(n int) []byte {
 		_ = binary.Write(head, le, v) // a buffer takes everything
 	}
 	copy(b, head.Bytes())
-	for i, v := range []uint32{4, size - 16, 3} { // a build-id that has to stay in the first page
+	for i, v := range []uint32{4, size - 16, 3} { // a build-id that must stay in the first page
 		le.PutUint32(b[note+4*i:], v)
 	}
 	copy(b[note+12:], "GNU")
@@ -755,8 +750,7 @@ func crowded(n int) []byte {
 	return append(b, tail.Bytes()...)
 }
 
-// TestHostileBytes changes each byte of the headers and of .eh_frame. Whatever
-// that does, the output is sound or not there.
+// TestHostileBytes changes each byte of the headers and of .eh_frame. The output must be valid or absent.
 func TestHostileBytes(t *testing.T) {
 	for _, name := range []string{"plt", "undefra"} {
 		p := elftest.Patch(t.Fatalf, fixture(t, name))

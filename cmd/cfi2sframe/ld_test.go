@@ -21,13 +21,13 @@ import (
 	"cfi2sframe/internal/testkit/suite"
 )
 
-// buildTool builds the program for use, as the tests of the linker need it: compilers find it by its file. It returns
-// the folder with nothing else in it.
+// buildTool builds cfi2sframe as a file, by which compilers find it as the linker. It returns its directory, which
+// contains nothing else.
 func buildTool(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
 	args := []string{"build", "-o", dir}
-	// GOCOVERDIR, which go test sets, is where it says what it has executed
+	// where coverage data goes
 	if mode := testing.CoverMode(); mode != "" {
 		args = append(args, "-cover", "-covermode="+mode, "-coverpkg=.")
 	}
@@ -39,7 +39,7 @@ func buildTool(t testing.TB) string {
 	return dir
 }
 
-// linkerDir returns the program's folder for -B. It is below a folder of the test's own.
+// linkerDir returns the directory of cfi2sframe's links for -B, below a directory of the test.
 func linkerDir(t testing.TB, tool string) string {
 	t.Helper()
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
@@ -106,8 +106,8 @@ func TestLinkerScript(t *testing.T) {
 	})
 }
 
-// TestLinkers links programs with all compilers and linkers of the machine. What comes of it is what comes of it
-// without this program between them, and an .sframe that the call frame information agrees with.
+// TestLinkers links programs with all compilers and linkers of this machine. The output must equal that of the linker
+// alone, except for an .sframe that agrees with the CFI.
 func TestLinkers(t *testing.T) {
 	long.Test(t)
 	for _, name := range []string{"gcc", "g++", "clang", "clang++", "readelf", "ld.bfd", "ld.gold", "ld.lld",
@@ -131,19 +131,19 @@ func TestLinkers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// link links in a folder of its own, and returns the output.
+	// link links in a new directory and returns the output.
 	link := func(t *testing.T, args ...string) (string, error) {
 		t.Helper()
 		out := filepath.Join(t.TempDir(), "out")
 		cmd := exec.Command(args[0], append(args[1:], "-o", out)...)
 		cmd.Dir = work
 		said, err := cmd.CombinedOutput()
-		if err == nil && len(said) > 0 && !strings.Contains(string(said), "/ld") { // warnings are those of the linker
+		if err == nil && len(said) > 0 && !strings.Contains(string(said), "/ld") { // the linker's warnings
 			t.Errorf("%q says %s", args, said)
 		}
 		return out, err
 	}
-	// start runs a program, and returns what it prints and its status.
+	// start runs a program and returns its output and status.
 	start := func(path string) string {
 		var stdout bytes.Buffer
 		cmd := exec.Command(path)
@@ -181,7 +181,7 @@ func TestLinkers(t *testing.T) {
 				want, wantErr := link(t, args...)
 				got, gotErr := link(t, append(args, "-B"+dir)...)
 				if wantErr != nil {
-					// Not all linkers can do all. Then there is no output, and the compiler says the same.
+					// Not all linkers support all options. Then there is no output, and the compiler prints the same.
 					if _, err := os.Stat(got); fmt.Sprint(gotErr) != fmt.Sprint(wantErr) || err == nil {
 						t.Errorf("error %v; want and %v; %s: %v", gotErr, wantErr, got, err)
 					}
@@ -223,7 +223,7 @@ func TestLinkers(t *testing.T) {
 	}
 }
 
-// waitFor waits until a file is there.
+// waitFor waits until a file exists.
 func waitFor(t *testing.T, path string) {
 	t.Helper()
 	for range 6000 {
@@ -235,8 +235,8 @@ func waitFor(t *testing.T, path string) {
 	t.Fatalf("%s did not come", path)
 }
 
-// TestLinkerSignals sends signals while the linker runs, and while its output is converted. The status says so, and
-// there is no output.
+// TestLinkerSignals sends signals while the linker runs, and while its output is converted. The status must name the
+// signal, and there must be no output.
 func TestLinkerSignals(t *testing.T) {
 	tool := filepath.Join(buildTool(t), "cfi2sframe")
 	large := filepath.Join(t.TempDir(), "large")
@@ -277,7 +277,7 @@ func TestLinkerSignals(t *testing.T) {
 		endedBy(t, cmd.ProcessState, want)
 	}
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
-		// The linker also gets it. It counts even if the linker ignores it.
+		// The linker also receives it. The run is interrupted even if the linker ignores it.
 		for _, trap := range []string{"", fmt.Sprintf("trap 'echo got >got; exit 0' %d; ", sig)} {
 			cmd, dir := run(t, trap+"echo >out; echo >ready; while :; do sleep 0.01; done")
 			waitFor(t, filepath.Join(dir, "ready"))
@@ -289,7 +289,7 @@ func TestLinkerSignals(t *testing.T) {
 				waitFor(t, filepath.Join(dir, "got"))
 			}
 		}
-		// The linker has ended, and its output is open to be converted.
+		// The linker has exited, and its output is open for conversion.
 		interruptOpen(t, sig, func() (*exec.Cmd, string) {
 			cmd := command(t, "cp '"+large+"' tmp; exec mv tmp out")
 			return cmd, filepath.Join(cmd.Dir, "out")
@@ -300,7 +300,7 @@ func TestLinkerSignals(t *testing.T) {
 			}
 		})
 	}
-	// A linker that crashes.
+	// A crashing linker.
 	for _, sig := range []syscall.Signal{syscall.SIGSEGV, syscall.SIGKILL, syscall.SIGABRT} {
 		cmd, _ := run(t, fmt.Sprintf("kill -%d $$", sig))
 		ended(t, cmd, sig)

@@ -16,7 +16,7 @@ import (
 	"cfi2sframe/internal/testkit/plain"
 )
 
-// An amount is how much of a file's code is unwindable, and how much of what CFI describes is covered.
+// An amount holds how much of a file's code is unwindable, and how much of what CFI describes is covered.
 type amount struct {
 	Unwindable, Code, Covered, Described uint64
 	PercentUnwindable                    float64 `json:"unwindable_percent"`
@@ -29,7 +29,7 @@ func (a amount) String() string {
 		a.Described, a.PercentCovered)
 }
 
-// jsonAmount returns the one at a path of keys of the JSON that a command prints.
+// jsonAmount returns the amount at a path of keys in a command's JSON output.
 func jsonAmount(t *testing.T, args []string, keys ...string) (a amount) {
 	t.Helper()
 	var out bytes.Buffer
@@ -54,7 +54,7 @@ var headline = regexp.MustCompile(`^(.*: )?(\d+\.\d\d %) of the code is unwindab
 // covers matches the second line of a text.
 var covers = regexp.MustCompile(`(?m)^  SFrame V\d covers (\d+\.\d\d) % of .* \(([\d,]+) of ([\d,]+) bytes?\)$`)
 
-// textAmount returns the one in the given line that a command prints.
+// textAmount returns the amount in the given line of a command's output.
 func textAmount(t *testing.T, line int, args ...string) (a amount, share string) {
 	t.Helper()
 	var out bytes.Buffer
@@ -147,8 +147,9 @@ func TestOneNumber(t *testing.T) {
 	}
 }
 
-// TestIndependentNumber counts /bin/ls by readelf and objdump: the code of executable sections without the padding
-// between functions, and what FDEs describe. All of that has rows or no caller. The rest is start-up code.
+// TestIndependentNumber computes the numbers for /bin/ls from readelf and objdump: the code of executable sections,
+// without padding between functions, and what FDEs describe. All of that has rows or no caller; the rest is start-up
+// code.
 func TestIndependentNumber(t *testing.T) {
 	file := plain.File(t, "/bin/ls")
 	var want amount
@@ -195,7 +196,7 @@ func TestIndependentNumber(t *testing.T) {
 	for _, m := range regexp.MustCompile(`(?m)^ +([0-9a-f]+):\t(.*)$`).FindAllStringSubmatch(string(listing), -1) {
 		all = append(all, instruction{hex(m[1]), padding.MatchString(m[2])})
 	}
-	// Padding lies between code that CFI describes, or the borders of sections, and other code.
+	// Padding is between described code or section borders, and other code.
 	for _, s := range code {
 		for i := range all {
 			if !all[i].pad || described[all[i].at] || all[i].at < s.begin || all[i].at >= s.end {

@@ -13,7 +13,7 @@ import (
 	"cfi2sframe/internal/testkit/peer"
 )
 
-// A user is who runs a program.
+// A user is the user and groups that run a program.
 type user struct {
 	uid    uint32
 	groups []uint32 // the first is the primary one
@@ -24,7 +24,7 @@ var (
 	somebody  = user{1234, []uint32{1234, 500}}
 )
 
-// run runs a shell script in a folder.
+// run runs a shell script in a directory.
 func (u user) run(dir, script string) (string, error) {
 	cmd := exec.Command("bash", "-ec", script)
 	cmd.Dir = dir
@@ -36,7 +36,7 @@ func (u user) run(dir, script string) (string, error) {
 	return string(out), err
 }
 
-// shell runs a shell script in a folder, which has to work.
+// shell runs a shell script in a directory, and expects it to succeed.
 func (u user) shell(t *testing.T, dir, script string) string {
 	t.Helper()
 	out, err := u.run(dir, script)
@@ -46,7 +46,7 @@ func (u user) shell(t *testing.T, dir, script string) string {
 	return out
 }
 
-// publicTool builds the tool in a folder that everybody can look into.
+// publicTool builds cfi2sframe in a directory that everybody can read.
 func publicTool(t *testing.T) string {
 	t.Helper()
 	tool := filepath.Join(publicDir(t), "cfi2sframe")
@@ -56,7 +56,7 @@ func publicTool(t *testing.T) string {
 	return tool
 }
 
-// publicDir makes a folder that everybody can look into.
+// publicDir makes a directory that everybody can read.
 func publicDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "cfi2sframe-")
@@ -70,7 +70,7 @@ func publicDir(t *testing.T) string {
 	return dir
 }
 
-// describeOut is a script that describes a file: mode, owner, group, ACL and extended attributes.
+// describeOut is a script that prints a file's mode, owner, group, ACL and extended attributes.
 const describeOut = `stat -c '%a %u:%g' out; getfacl -cEn out; getfattr -d -m - -e hex out |
 	grep -v -e '^#' -e posix_acl -e selinux || true`
 
@@ -85,13 +85,13 @@ func needAttributes(t *testing.T) {
 	}
 }
 
-// A setting is what cp and the tool are compared in. Scripts make it.
+// A setting is a situation in which cp and cfi2sframe are compared. Scripts create it.
 type setting struct {
 	user                        user
-	folder, input, output, root string // the output is made by the user, and then changed by root
+	folder, input, output, root string // output is run by the user, then root by root
 }
 
-// likeCpSettings are all those that TestLikeCp tries.
+// likeCpSettings are the settings of TestLikeCp.
 func likeCpSettings() []setting {
 	inputs := []string{
 		"chmod 755 in", "chmod 644 in", "chmod 4755 in", "chmod 2755 in", "chown 12:34 in; chmod 6755 in",
@@ -121,14 +121,13 @@ func likeCpSettings() []setting {
 	return all
 }
 
-// TestLikeCp compares the attributes of an output with those that cp gives to its own: a new
-// one, and one that is there.
+// TestLikeCp compares the attributes of an output with those of cp's, for new and for existing outputs.
 func TestLikeCp(t *testing.T) {
 	needAttributes(t)
 	tool := publicTool(t)
 	all := likeCpSettings()
 	dir := publicDir(t)
-	// As few shells as can be: they take most of the time.
+	// Few shells, because they take most of the time.
 	scripts := make(map[string]*strings.Builder)
 	for _, step := range []string{"first", "0", "1234", "root", "run 0", "run 1234", "last"} {
 		scripts[step] = &strings.Builder{}

@@ -19,8 +19,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// TestPresetsReadme compares the presets with docs/readers.md's table of readers: each preset is in a row, and reads
-// the formats that all its rows read.
+// TestPresetsReadme compares the presets with the table of readers in docs/readers.md: each preset is in a row, and
+// supports the formats that all its rows support.
 func TestPresetsReadme(t *testing.T) {
 	readme, err := os.ReadFile("../../docs/readers.md")
 	if err != nil {
@@ -33,7 +33,7 @@ func TestPresetsReadme(t *testing.T) {
 	table, _, _ = strings.Cut(table, "\n\n")
 	columns := []convert.Format{{Version: sframe.V1}, v2, v2PCRel, v3}
 	rows := make(map[string]int)
-	unread := make(map[string][]convert.Format) // formats that a row of a preset does not read
+	unread := make(map[string][]convert.Format) // formats that a preset's rows do not support
 	for line := range strings.Lines(table) {
 		cells := strings.Split(line, "|")
 		if len(cells) != 8 {
@@ -69,7 +69,7 @@ func TestPresetsReadme(t *testing.T) {
 	}
 }
 
-// namesIn returns the names in a cell of a table; `a-2.3` to `a-2.5` stands for three.
+// namesIn returns the names in a table cell; `a-2.3` to `a-2.5` expands to three.
 func namesIn(t *testing.T, cell string) []string {
 	t.Helper()
 	var names []string
@@ -91,7 +91,7 @@ func namesIn(t *testing.T, cell string) []string {
 	return names
 }
 
-// TestPresets has each preset's reader read what is written for it, as far as there is one.
+// TestPresets has the presets' readers read sections, where such a reader is available.
 func TestPresets(t *testing.T) {
 	files := []string{"/bin/ls", "/bin/bash", "/lib/x86_64-linux-gnu/libc.so.6"}
 	fixed, err := filepath.Glob(fixtures + "/p*")
@@ -135,7 +135,7 @@ func TestPresets(t *testing.T) {
 	}
 }
 
-// allRows expects objdump to have printed as many FDEs and rows as the header says, and no complaint.
+// allRows expects objdump to print as many FDEs and rows as the header says, without warnings.
 func allRows(t *testing.T, path, printed string) {
 	t.Helper()
 	number := func(what string) int {
@@ -157,8 +157,8 @@ func allRows(t *testing.T, path, printed string) {
 	}
 }
 
-// linuxReads expects of a section what the series looks at before it takes one: version 3, both flags, no auxiliary
-// header, and FDEs and FREs. The bytes are where the specification has them.
+// linuxReads checks what the Linux series checks in a section: version 3, both flags, no auxiliary header, and that
+// there are FDEs and FREs. Offsets are those of the specification.
 func linuxReads(t *testing.T, path string) {
 	t.Helper()
 	f, err := elf.Open(path)

@@ -2,5 +2,5 @@
 
 package main
 
-// racing says that the race detector is on, which takes time and memory.
+// racing says that the race detector is enabled, which costs time and memory.
 const racing = true

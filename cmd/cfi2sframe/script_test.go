@@ -30,14 +30,14 @@ import (
 
 const (
 	fixtures   = "../../testdata/bin/amd64"
-	tempPrefix = ".cfi2sframe-" // of the files that a result is written to at first
+	tempPrefix = ".cfi2sframe-" // prefix of temporary files for results
 )
 
 func TestMain(m *testing.M) {
 	commands := map[string]func(){"cfi2sframe": main, "measure": measure}
-	if commands[filepath.Base(os.Args[0])] == nil { // the tests, not a command that they run
+	if commands[filepath.Base(os.Args[0])] == nil { // the tests, not a command run by them
 		syscall.Umask(0o022)
-		os.Setenv("LC_ALL", "C") // of programs whose messages are compared
+		os.Setenv("LC_ALL", "C") // for programs whose messages are compared
 		for _, sig := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT} {
 			if signal.Ignored(sig) {
 				ignored = append(ignored, sig)
@@ -48,11 +48,11 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, commands)
 }
 
-// ignored are the signals that what runs the tests ignores, as nohup does. What package signal says of them is right
-// until one is caught.
+// ignored are the signals that were ignored when the tests started, as under nohup. Package signal reports them
+// correctly until they are caught.
 var ignored []os.Signal
 
-// heed catches them. Programs that the tests start do not inherit that of those that are caught.
+// heed catches them, so that programs started by the tests do not inherit that they are ignored.
 func heed() {
 	for _, sig := range ignored {
 		signal.Notify(make(chan os.Signal, 1), sig)
@@ -88,7 +88,7 @@ func TestScript(t *testing.T) {
 		},
 		Condition: func(cond string) (bool, error) {
 			switch cond {
-			case "portable": // what only Linux has is not used
+			case "portable": // Linux-specific features are not used
 				return portable, nil
 			case "root":
 				return os.Geteuid() == 0, nil
@@ -111,7 +111,7 @@ func TestScript(t *testing.T) {
 	})
 }
 
-// need checks a script command's form.
+// need checks a script command's arguments.
 func need(ts *testscript.TestScript, neg, ok bool, usage string) {
 	if neg || !ok {
 		ts.Fatalf("usage: %s", usage)
@@ -192,7 +192,7 @@ func snapshot(dir string) (map[string]string, error) {
 	return files, err
 }
 
-// changes says how two snapshots differ.
+// changes describes how two snapshots differ.
 func changes(before, after map[string]string) string {
 	var b strings.Builder
 	for _, path := range slices.Sorted(maps.Keys(before)) {
@@ -291,7 +291,7 @@ func scriptMknod(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(makeNull(ts.MkAbs(args[0])))
 }
 
-// makeNull makes a null device, so that the machine's own is not put at risk.
+// makeNull makes a null device, so that the machine's own is not at risk.
 func makeNull(path string) error { return syscall.Mknod(path, syscall.S_IFCHR|0o666, 1<<8|3) }
 
 // A countdown is a context that ends when Err is called for the nth time.
@@ -313,7 +313,7 @@ func (c *countdown) Err() error {
 	return context.Canceled
 }
 
-// TestInterruptedAnywhere ends the context at each place where it is looked at.
+// TestInterruptedAnywhere cancels the context at each place that checks it.
 func TestInterruptedAnywhere(t *testing.T) {
 	input, err := os.ReadFile(filepath.Join(fixtures, "plt"))
 	if err != nil {
@@ -350,8 +350,7 @@ func TestInterruptedAnywhere(t *testing.T) {
 				}
 				break
 			}
-			// In place, the first file may be done when the second is not. Each that is not
-			// done is named.
+			// In place, the first file may be complete when the second is not. Each incomplete file must be named.
 			var named []string
 			for line := range strings.Lines(stderr.String()) {
 				if rest, ok := strings.CutPrefix(line, "cfi2sframe: "); ok {
@@ -386,8 +385,8 @@ func TestInterruptedAnywhere(t *testing.T) {
 	}
 }
 
-// TestSignal sends signals while the program reads a large file, and while it writes the result. The status says so,
-// and there is no output.
+// TestSignal sends signals while cfi2sframe reads a large file, and while it writes the result. The status must name
+// the signal, and there must be no output.
 func TestSignal(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -406,7 +405,7 @@ func TestSignal(t *testing.T) {
 					t.Fatal(err)
 				}
 				cmd := exec.Command(exe)
-				cmd.Args = []string{"cfi2sframe", "-q", in, "-o", out} // TestMain goes by the name
+				cmd.Args = []string{"cfi2sframe", "-q", in, "-o", out} // TestMain checks the name
 				cmd.Stderr = new(bytes.Buffer)
 				return cmd, file
 			}, func(cmd *exec.Cmd) {
@@ -425,8 +424,8 @@ func TestSignal(t *testing.T) {
 	}
 }
 
-// interruptOpen interrupts a command when it has opened a path. On a busy machine the command may have ended before the
-// signal is sent; then it is started again.
+// interruptOpen interrupts a command once it has opened a path. If the command ends before the signal is sent, as on a
+// busy machine, it is run again.
 func interruptOpen(t *testing.T, sig syscall.Signal, command func() (cmd *exec.Cmd, path string),
 	check func(*exec.Cmd)) {
 	t.Helper()
@@ -462,7 +461,7 @@ func interruptOpen(t *testing.T, sig syscall.Signal, command func() (cmd *exec.C
 	t.Errorf("%v: no run was interrupted", sig)
 }
 
-// TestSecondSignal signals a program that waits for the reader of a pipe.
+// TestSecondSignal signals cfi2sframe while it waits for the reader of a pipe.
 func TestSecondSignal(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -498,12 +497,12 @@ func TestSecondSignal(t *testing.T) {
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
-	_ = cmd.Process.Kill() // which cannot be ignored
+	_ = cmd.Process.Kill() // cannot be ignored
 	t.Errorf("it did not end: %v", <-ended)
 }
 
-// TestIgnoredSignal sends a signal that the program was started to ignore, as by nohup, while it waits
-// for its input; and one that it was not, which ends the wait.
+// TestIgnoredSignal sends a signal that cfi2sframe was started to ignore, as under nohup, while it waits for input;
+// then one that it was not, which ends the wait.
 func TestIgnoredSignal(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -537,8 +536,7 @@ func TestIgnoredSignal(t *testing.T) {
 	}
 }
 
-// startReading starts the program, and waits until it reads what comes through the pipe that it returns, for which it
-// has a file in the folder tmp.
+// startReading starts cfi2sframe, and waits until it reads from the returned pipe. The pipe's file is in tmp.
 func startReading(t *testing.T, cmd *exec.Cmd, tmp string) io.WriteCloser {
 	t.Helper()
 	stdin, err := cmd.StdinPipe()
@@ -557,8 +555,7 @@ func startReading(t *testing.T, cmd *exec.Cmd, tmp string) io.WriteCloser {
 	return stdin
 }
 
-// hasOpen reports whether a process has a file open with a path, or, if that is a directory, in it. The file may be
-// deleted.
+// hasOpen reports whether a process has opened the file at path, or a file in the directory path, even if deleted.
 func hasOpen(pid int, path string) bool {
 	fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
 	if err != nil {

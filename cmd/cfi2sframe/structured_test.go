@@ -22,17 +22,16 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// maxTime and maxMemory are the processor time and the memory that the conversion of a file that is made here takes at
-// most: many hundred times what it takes.
+// maxTime and maxMemory bound the processor time and memory for converting a generated file: several hundred times the
+// usual.
 const (
 	maxTime   = 20 * time.Second
 	maxMemory = 256 << 20
 )
 
-// FuzzStructured makes files whose meaning is known of the bytes and converts them. What comes out is read pc by pc as
-// stack tracers read it, and compared with what the file was made to say; all of it that has an obvious form is there;
-// the rest of the file is as it was; and a second time, or after .sframe was taken out again, the same file comes out.
-// If damage is not 0, some bytes of the file are changed before.
+// FuzzStructured generates files with known CFI and converts them. The result is read pc by pc, as stack tracers do,
+// and compared with that CFI; all rows with an obvious form must exist; the rest of the file must be unchanged; and
+// converting again, also after removing .sframe, gives the same file. If damage is not 0, some bytes are changed first.
 func FuzzStructured(f *testing.F) {
 	for seed := range uint64(60) {
 		f.Add(generate.Seeded(seed, 150+8*int(seed)), uint8(seed*37), uint64(0))
@@ -48,7 +47,7 @@ func FuzzStructured(f *testing.F) {
 		opt := fuzzOptions(flags)
 		opt.Share = convert.Share(flags >> 6)
 		opt.Workers = 1 + int(flags>>3&1)
-		opt.NoPadding = true // the generator does not say what is padding
+		opt.NoPadding = true // the generator does not know what is padding
 		data := file.Bytes
 		if damage != 0 {
 			data = generate.Damaged(data, damage)
@@ -76,7 +75,7 @@ func FuzzStructured(f *testing.F) {
 	})
 }
 
-// fuzzBounded converts in memory, and expects that to take not too much time and memory.
+// fuzzBounded converts in memory, within bounds on time and memory.
 func fuzzBounded(t *testing.T, data []byte, opt convert.Options) ([]byte, *convert.Result, error) {
 	t.Helper()
 	var out bytes.Buffer
@@ -107,7 +106,7 @@ func newFile(t *testing.T, data []byte) *elffile.File {
 	return x
 }
 
-// fuzzRefused looks at the error of a file in which nothing is wrong.
+// fuzzRefused checks the error for a valid file.
 func fuzzRefused(t *testing.T, file *generate.File, err error) {
 	t.Helper()
 	switch {
@@ -164,7 +163,7 @@ func section(t *testing.T, out []byte) (*elffile.File, *sframe.Section) {
 	return x, s
 }
 
-// fuzzCompare compares a result with what the file was made to say.
+// fuzzCompare compares a result with the generated CFI.
 func fuzzCompare(t *testing.T, file *generate.File, out []byte, res *convert.Result, opt convert.Options) {
 	t.Helper()
 	c := res.Facts[0]
@@ -208,7 +207,7 @@ func fuzzCompare(t *testing.T, file *generate.File, out []byte, res *convert.Res
 		if n == 0 && obvious(file.Machine, w, opt) {
 			t.Errorf("V%d: nothing is said of %#x-%#x, %+v", opt.Version, w.Begin, w.End, *w.Rules)
 		}
-		// Beside what is described there is nothing.
+		// Elsewhere, no code may be covered.
 		for _, pc := range []uint64{w.Begin - 1, w.End} {
 			if generate.At(rows, pc) == nil {
 				if _, err := r.Row(pc, nil); err != nil {
@@ -222,7 +221,7 @@ func fuzzCompare(t *testing.T, file *generate.File, out []byte, res *convert.Res
 	}
 }
 
-// obvious reports whether a row has a form in every version: what compilers write of functions.
+// obvious reports whether a row has a form in every version, as rows from compilers do.
 func obvious(m *generate.Machine, w *generate.Row, opt convert.Options) bool {
 	r := w.Rules
 	if r == nil || w.Signal || r.Sign > cfi.Signed || r.CFA.Rule != cfi.RuleCFA || r.RAReg != m.RA ||
@@ -242,7 +241,7 @@ func obvious(m *generate.Machine, w *generate.Row, opt convert.Options) bool {
 		return r.RA.Rule == cfi.RuleOffset && r.RA.Offset == m.FixedRA &&
 			(saved(&r.FP) || r.FP.Rule == cfi.RuleArchitectural)
 	case r.CFA.Offset < 160:
-		return false // s390x counts from there
+		return false // s390x offsets are relative to it
 	}
 	return saved(&r.RA) && saved(&r.FP)
 }
@@ -265,7 +264,7 @@ func fuzzRemoved(t *testing.T, data []byte) ([]byte, error) {
 	return os.ReadFile(f.Name())
 }
 
-// fuzzTwice converts a file that was converted, and the one without .sframe, which come out the same.
+// fuzzTwice converts a converted file, and the file without .sframe: both must give the same result.
 func fuzzTwice(t *testing.T, data, out []byte, opt convert.Options) {
 	t.Helper()
 	force := opt
@@ -302,8 +301,8 @@ func fuzzTwice(t *testing.T, data, out []byte, opt convert.Options) {
 	}
 }
 
-// fuzzDamaged looks at what becomes of a file that was changed: it is refused with the place, or the result agrees with
-// what cfi reads in it.
+// fuzzDamaged checks the result for a damaged file: it is refused with an offset, or the result agrees with what cfi
+// reads.
 func fuzzDamaged(t *testing.T, data, out []byte, res *convert.Result, opt convert.Options, err error) {
 	t.Helper()
 	if err != nil {
@@ -340,8 +339,7 @@ func fuzzDamaged(t *testing.T, data, out []byte, res *convert.Result, opt conver
 			}
 		}
 	}
-	// The program headers, the sections and the CFI of a damaged file may contradict each other, so that less can be
-	// said of the rest.
+	// Headers, sections and CFI of a damaged file may contradict each other, so less can be checked.
 	force := opt
 	force.Force = true
 	again, _, err := fuzzBounded(t, out, force)
@@ -354,7 +352,7 @@ func fuzzDamaged(t *testing.T, data, out []byte, res *convert.Result, opt conver
 	}
 }
 
-// firstDifference says where two files differ.
+// firstDifference describes where two files differ.
 func firstDifference(a, b []byte) string {
 	for i := range min(len(a), len(b)) {
 		if a[i] != b[i] {

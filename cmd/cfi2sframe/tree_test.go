@@ -15,7 +15,7 @@ import (
 	"cfi2sframe/internal/testkit/testfile"
 )
 
-// readPrograms reads the programs of makeTree, before the directory is changed.
+// readPrograms reads the programs for makeTree, before the working directory changes.
 func readPrograms(t *testing.T) (programs [][]byte) {
 	for _, name := range []string{"plt", "static", "pltlib.so", "drap1", "signal"} {
 		programs = append(programs, testfile.Read(t, filepath.Join(fixtures, name)))
@@ -23,7 +23,7 @@ func readPrograms(t *testing.T) (programs [][]byte) {
 	return programs
 }
 
-// makeTree makes a tree with 80 programs, and with other files between them if mixed is set.
+// makeTree makes a tree with 80 programs, and other files between them if mixed is set.
 func makeTree(t *testing.T, programs [][]byte, mixed bool) {
 	t.Helper()
 	if err := os.MkdirAll("tree/sub", 0o777); err != nil {
@@ -56,7 +56,7 @@ func makeTree(t *testing.T, programs [][]byte, mixed bool) {
 	}
 }
 
-// TestTreeOrder expects the same messages, reports and files of a tree with one processor and with four.
+// TestTreeOrder expects the same messages, reports and files with one processor and with four.
 func TestTreeOrder(t *testing.T) {
 	programs := readPrograms(t)
 	for _, args := range []string{
@@ -81,7 +81,7 @@ func TestTreeOrder(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			files := make(map[string]string) // by names below dir
+			files := make(map[string]string) // by name below dir
 			for path, what := range all {
 				files[strings.TrimPrefix(path, dir)] = what
 			}
@@ -100,8 +100,8 @@ func TestTreeOrder(t *testing.T) {
 	}
 }
 
-// TestTreeInterrupted ends the context while four files are converted at the same time. Each file is the old one, and
-// then named, or has its result.
+// TestTreeInterrupted cancels the context while four files are being converted. Each file must be unchanged and named,
+// or complete.
 func TestTreeInterrupted(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
 	programs := readPrograms(t)
@@ -134,7 +134,7 @@ func TestTreeInterrupted(t *testing.T) {
 			for line := range strings.Lines(stderr.String()) {
 				path, ok := strings.CutSuffix(strings.TrimPrefix(line, "cfi2sframe: "),
 					": interrupted, nothing written\n")
-				if ok && path == "tree" { // while its files were searched for
+				if ok && path == "tree" { // while the tree is searched
 					expected = before
 				} else if ok {
 					expected[path] = before[path]

@@ -8,11 +8,11 @@ import (
 	"testing"
 )
 
-// foreign are words of what the program is made with, which say nothing to its users.
+// foreign are words of the libraries used, which mean nothing to users.
 var foreign = regexp.MustCompile(`(?i)strconv|context|syscall|pflag|goroutine|panic|runtime|%!|<nil>|` +
 	`invalid syntax|shorthand|invalid argument ".*" for|\b(open|stat|lstat|read|write) \S*missing|(missing: .*){2}|EOF`)
 
-// flagsOf returns the flags that --help lists: how they are written, and whether they take a value.
+// flagsOf returns the flags listed by --help: how they are written, and whether they take a value.
 func flagsOf(t *testing.T) (names []string, value map[string]bool) {
 	t.Helper()
 	var out bytes.Buffer
@@ -35,7 +35,7 @@ func flagsOf(t *testing.T) (names []string, value map[string]bool) {
 	return names, value
 }
 
-// TestMessages gives every flag values that are none, in every way, and expects the messages to be of this program.
+// TestMessages gives every flag invalid values, and expects messages in this program's own words.
 func TestMessages(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -67,7 +67,7 @@ func TestMessages(t *testing.T) {
 			check(false, name, v)
 		}
 		if value[name] {
-			check(true, name) // its value is missing
+			check(true, name) // without its value
 			continue
 		}
 		if strings.HasPrefix(name, "--") {

@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// TestWrongUsage has command lines that are refused before any file is opened.
+// TestWrongUsage has command lines that are rejected before any file is opened.
 func TestWrongUsage(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -115,7 +115,7 @@ func TestExitStatuses(t *testing.T) {
 	}
 }
 
-// TestVerbIsFirst expects a file with the name of a verb to be a file, unless it is the first argument.
+// TestVerbIsFirst expects a file with a verb's name to be a file, unless it is the first argument.
 func TestVerbIsFirst(t *testing.T) {
 	dir := t.TempDir()
 	copyTo(t, filepath.Join(dir, "check"))
@@ -131,7 +131,7 @@ func TestVerbIsFirst(t *testing.T) {
 	}
 }
 
-// TestHelp expects -h and --help to have all flags, and no types of Go.
+// TestHelp expects -h and --help to list all flags, and no Go types.
 func TestHelp(t *testing.T) {
 	c := newCall(t.Context(), io.Discard, io.Discard)
 	for i, v := range c.verbs() {
@@ -174,7 +174,7 @@ func TestNames(t *testing.T) {
 	says(t, exitError, `cfi2sframe: "": no such file or directory`, io.Discard, "", "-o", missing)
 }
 
-// TestCheckReport has check say in JSON what it finds, and fail if too little is covered.
+// TestCheckReport expects check to report its results in JSON, and to fail if too little is covered.
 func TestCheckReport(t *testing.T) {
 	dir := t.TempDir()
 	drap, plain := filepath.Join(dir, "drap"), filepath.Join(dir, "plain")
@@ -196,7 +196,7 @@ func TestCheckReport(t *testing.T) {
 		t.Errorf("said %q", out.String())
 	}
 	says(t, exitDone, "", io.Discard, "check", "--min-coverage", "15%", drap)
-	// Code without a caller is not lost: it is as much as when the file was made.
+	// Code without a caller is not lost: it counts as when the file was converted.
 	out.Reset()
 	says(t, exitDone, "", &out, "check", "--report", "json", plain)
 	for _, want := range []string{`"covered":84`, `"outermost":58`} { // as in report.txtar
@@ -204,7 +204,7 @@ func TestCheckReport(t *testing.T) {
 			t.Errorf("%s is missing in %s", want, out.String())
 		}
 	}
-	// An error, or a mismatch, weighs more.
+	// An error or a mismatch takes precedence.
 	says(t, exitTrouble, "no such file", io.Discard, "check", "--min-coverage", "100", drap,
 		filepath.Join(dir, "missing"))
 	out.Reset()
