@@ -16,9 +16,8 @@ import (
 	"cfi2sframe/internal/testkit/must"
 )
 
-// layers lists for each package those of this module that it may import. Data goes
-// one way, and verify shares nothing with translate. What is below internal/testkit may
-// import whatever it tests, and nothing imports that but tests.
+// layers lists the packages of this module that each package may import. Data flows one way, and verify shares nothing
+// with translate. Packages below internal/testkit may import whatever they test, and only tests import them.
 var layers = map[string][]string{
 	".":             {},
 	"internal/arch": {"sframe"},
@@ -62,8 +61,8 @@ var layers = map[string][]string{
 	"verify":    {"cfi", "elffile", "sframe"},
 }
 
-// knowMachines are the packages that may name a machine; all others ask arch. What is in sframe is about
-// the format.
+// knowMachines are the packages that may name a machine; all others ask arch. In sframe, machines are part of the
+// format.
 var knowMachines = []string{"internal/arch", "internal/code", "internal/gopclntab", "internal/insn", "internal/padding",
 	"internal/plt", "sframe", "verify"}
 
@@ -91,7 +90,7 @@ func TestMachines(t *testing.T) {
 	}
 }
 
-// isMachine reports whether a name of a package is that of a machine, of an ABI, or of a relocation.
+// isMachine reports whether a package's name is that of a machine, an ABI, or a relocation type.
 func isMachine(pkg, name string) bool {
 	switch pkg {
 	case "elf":
@@ -102,7 +101,7 @@ func isMachine(pkg, name string) bool {
 	return false
 }
 
-// sources calls fn for all Go files but tests and what is below internal/testkit and lab, with the folder and the path.
+// sources calls fn with directory and path for all Go files except tests and those below internal/testkit and lab.
 func sources(t *testing.T, fn func(dir, file string)) {
 	t.Helper()
 	must.Do(t, filepath.WalkDir("..", func(file string, e fs.DirEntry, err error) error {
@@ -145,11 +144,11 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// notBelow are packages that the library does not need: those for reports, other programs, networks and packages.
+// notBelow are packages that the library must not need: for reports, other programs, networks and packages.
 var notBelow = regexp.MustCompile(
 	`^(html|text)/template$|^os/exec$|^archive/|^net(/|$)|/xz\b|/term$|^cfi2sframe/cmd/`)
 
-// TestLibrary expects convert to need none of them.
+// TestLibrary expects convert not to need them.
 func TestLibrary(t *testing.T) {
 	out := must.Get(exec.Command("go", "list", "-deps", "cfi2sframe/convert").Output())(t)
 	deps := strings.Fields(string(out))

@@ -12,7 +12,7 @@ import (
 	"cfi2sframe/internal/testkit/testfile"
 )
 
-// TestLinks follows the relative links of the documents that are installed. They lead to files that are installed.
+// TestLinks expects the relative links in installed documents to lead to installed files.
 func TestLinks(t *testing.T) {
 	var files []string
 	for _, dir := range []string{"", "conformance/", "docs/", "integrations/*/", "walker/"} {

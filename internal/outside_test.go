@@ -10,7 +10,7 @@ import (
 	"cfi2sframe/internal/testkit/testfile"
 )
 
-// TestOutside builds a program in a module of its own that imports this one, and runs it.
+// TestOutside builds a program in a separate module that imports this one, and runs it.
 func TestOutside(t *testing.T) {
 	root := must.Get(filepath.Abs(".."))(t)
 	dir := t.TempDir()

@@ -16,7 +16,7 @@ import (
 	"cfi2sframe/internal/testkit/testfile"
 )
 
-// TestStages runs scripts/test with tools that only say their names, and expects a line before each.
+// TestStages runs scripts/test with tools that only print their names, and expects a line before each.
 func TestStages(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"go", "gofmt", "gcc"} {

@@ -14,8 +14,8 @@ import (
 	"cfi2sframe/internal/testkit/must"
 )
 
-// unwanted are packages that take time when a program starts which has them, whether it uses them or not, and
-// what else would be used in place of them. What is below one is unwanted as well.
+// unwanted maps packages that slow down the start of every program that contains them, whether used or not, to what to
+// use instead. It includes packages below them.
 var unwanted = []struct{ path, instead string }{
 	{"net/http", "nothing"},
 	{"golang.org/x/net", "nothing"},
@@ -27,7 +27,7 @@ var unwanted = []struct{ path, instead string }{
 	{"github.com/klauspost/compress", "debug/elf, which decompresses zstd without the tables of Snappy"},
 }
 
-// TestStart keeps out of the command what would make it start later.
+// TestStart expects the command not to contain them.
 func TestStart(t *testing.T) {
 	b := must.Get(exec.Command("go", "list", "-deps", "../cmd/cfi2sframe").Output())(t)
 	deps := strings.Fields(string(b))
@@ -43,8 +43,8 @@ func TestStart(t *testing.T) {
 	}
 }
 
-// TestInstructions counts the instructions of --version, if valgrind is there. A Go program that does nothing executes
-// 0.3 million.
+// TestInstructions counts the instructions of --version, if valgrind is installed. An empty Go program executes 0.3
+// million.
 func TestInstructions(t *testing.T) {
 	long.Test(t)
 	valgrind, err := exec.LookPath("valgrind")

@@ -9,7 +9,7 @@ import (
 	"cfi2sframe/cfi"
 )
 
-// a64Words are instructions as GNU as encodes them.
+// a64Words are instructions as encoded by GNU as.
 var a64Words = map[string]uint32{
 	"paciasp": 0xd503233f, "autiasp": 0xd50323bf, "pacibsp": 0xd503237f, "ret": 0xd65f03c0, "retaa": 0xd65f0bff,
 	"ret x15": 0xd65f01e0, "mov x15, x30": 0xaa1e03ef, "mov x29, sp": 0x910003fd, "bl .": 0x94000000,
@@ -20,7 +20,8 @@ var a64Words = map[string]uint32{
 	"swpa x0, x29, [x1]": 0xf8a0803d,
 }
 
-// TestA64Code has rows by the Procedure Call Standard for the Arm 64-bit Architecture, and each of them changed.
+// TestA64Code checks rows that follow the Procedure Call Standard for the Arm 64-bit Architecture, and each row
+// changed.
 func TestA64Code(t *testing.T) {
 	const sp, fp, lr = 31, 29, 30
 	entry := cfi.InferredRow{Reg: sp, RAReg: lr}

@@ -33,8 +33,8 @@ func mismatchInCFI(res *Result) string {
 	return ""
 }
 
-// TestAgreed has functions with the same instructions, of which the first is described rightly, and a later one by
-// the very same rows in a way that is wrong. What was found right once must not stand for it.
+// TestAgreed has functions with the same instructions: the first is described correctly, a later one wrongly by the
+// same rows. An earlier result must not be reused for it.
 func TestAgreed(t *testing.T) {
 	const v2fde, size, info, rep = 20, 4, 16, 17 // of V2, and where these fields are
 	field := func(data []byte, fde, field int) []byte { return data[28+v2fde*fde+field:] }
@@ -140,7 +140,7 @@ func TestAgreed(t *testing.T) {
 	}
 }
 
-// TestPartly describes code that CFI describes a part of.
+// TestPartly describes code that CFI describes partly.
 func TestPartly(t *testing.T) {
 	f := bareFile(elf.ET_DYN)
 	f.Progs = []elf.Prog64{{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_X), Vaddr: 0x1000, Filesz: 0x40}}
@@ -156,7 +156,7 @@ func TestPartly(t *testing.T) {
 	}
 }
 
-// TestLastBlock has PC-mask FDEs whose last block is a part of one.
+// TestLastBlock has PC-mask FDEs whose last block is incomplete.
 func TestLastBlock(t *testing.T) {
 	// rsp + 8 + ((pc & 7) >= 6 ? 8 : 0)
 	code := []byte{0x0f, 11, 0x77, 8, 0x80, 0, 0x37, 0x1a, 0x36, 0x2a, 0x33, 0x24, 0x22}

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/arch/x86/x86asm"
 )
 
-// TestAMD64 compares what is known of random instructions with another decoder.
+// TestAMD64 compares decoded random instructions with another decoder.
 func TestAMD64(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	known := 0
@@ -68,7 +68,7 @@ func writes(in x86asm.Inst, names []x86asm.Arg) bool {
 	return has(0)
 }
 
-// wantEffect is what another decoder says of the effect e. There is a second form of push.
+// wantEffect returns the other decoder's result for the effect e. There is a second encoding of push.
 func wantEffect(in x86asm.Inst, e stackEffect) stackEffect {
 	to, from := in.Args[0], in.Args[1]
 	rel, isRel := to.(x86asm.Rel)

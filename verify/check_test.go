@@ -20,8 +20,8 @@ func bareFile(kind elf.Type) *elffile.File {
 	return &elffile.File{Header64: elf.Header64{Type: uint16(kind)}}
 }
 
-// TestRules compares each kind of rule of CFI with rows that say the same, and with others. Where the
-// function is 0x1000-0x1010, that holds for all of it.
+// TestRules compares each kind of CFI rule with equivalent rows, and with others. A function at 0x1000-0x1010 is
+// covered as a whole.
 func TestRules(t *testing.T) {
 	row := func(cfa, ra, fp sframe.Rule) sframe.Row { return sframe.Row{CFA: cfa, RA: ra, FP: fp} }
 	var none sframe.Rule
@@ -289,7 +289,7 @@ func TestPlacesApart(t *testing.T) {
 	}
 }
 
-// TestHeader changes the header of a section that is right.
+// TestHeader changes the header of a valid section.
 func TestHeader(t *testing.T) {
 	for _, tt := range []struct {
 		at   int
@@ -311,7 +311,7 @@ func TestHeader(t *testing.T) {
 	}
 }
 
-// TestColumns has functions whose CIEs differ in the return address column only, described by the same rows.
+// TestColumns has functions whose CIEs differ only in the return address column, described by the same rows.
 func TestColumns(t *testing.T) {
 	table := aarch64.cfi(t, function{begin: 0x1000, end: 0x1010}, function{begin: 0x1010, end: 0x1020, column: 17})
 	row := one(sframe.Row{CFA: at(sframe.SP, 0)})
@@ -322,7 +322,7 @@ func TestColumns(t *testing.T) {
 	}
 }
 
-// TestMasked has PC-mask FDEs whose rows are what the CFI says wherever there are any.
+// TestMasked has PC-mask FDEs whose rows agree with the CFI where both exist.
 func TestMasked(t *testing.T) {
 	for _, tt := range []struct {
 		name       string
@@ -366,13 +366,13 @@ func TestForeignMachine(t *testing.T) {
 	}
 }
 
-// blocks returns an FDE with so many blocks of two bytes at 0x1000, which have two rows each.
+// blocks returns an FDE at 0x1000 with the given number of two-byte blocks of two rows each.
 func blocks(n uint32) fde {
 	rows := []sframe.FRE{{Row: sframe.Row{CFA: at(sframe.SP, 16)}}, {Start: 1, Row: sframe.Row{CFA: at(sframe.SP, 24)}}}
 	return fde{sframe.FDE{Start: 0x1000, Size: 2 * n, PCMask: true, RepSize: 2}, rows}
 }
 
-// TestLimits has more mismatches, more rows for unknown code, and more blocks than are gone through.
+// TestLimits exceeds the limits on mismatches, on rows for unknown code, and on blocks.
 func TestLimits(t *testing.T) {
 	f := &elffile.File{Header64: elf.Header64{Type: uint16(elf.ET_DYN)}, Progs: []elf.Prog64{{
 		Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_X), Vaddr: 0x1000, Filesz: 1 << 26,
@@ -406,7 +406,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestManyBlocks has PC-mask FDEs whose blocks have more rows than are gone through.
+// TestManyBlocks has PC-mask FDEs whose blocks have more rows than the limit.
 func TestManyBlocks(t *testing.T) {
 	for before, want := range map[uint64]string{maxBlocks - 16: "",
 		maxBlocks - 15: "blocks of PC-mask FDEs have more than 4194304 rows, up to FDE 0 at 0x1000, which are not " +
@@ -423,7 +423,7 @@ func TestManyBlocks(t *testing.T) {
 	}
 }
 
-// TestManyRows has FDEs that share their rows more often than is gone through.
+// TestManyRows has FDEs that share their rows more often than the limit.
 func TestManyRows(t *testing.T) {
 	d := fde{sframe.FDE{Start: 0x1000, Size: 0x10}, []sframe.FRE{{Row: sframe.Row{CFA: at(sframe.SP, 8)}},
 		{Start: 1, Row: sframe.Row{CFA: at(sframe.SP, 16)}}}}
@@ -438,7 +438,7 @@ func TestManyRows(t *testing.T) {
 	}
 }
 
-// TestBeyond has FDEs that overlap, and one that reaches after all code.
+// TestBeyond has overlapping FDEs, and one that extends beyond all code.
 func TestBeyond(t *testing.T) {
 	row := one(sframe.Row{CFA: at(sframe.SP, 8)})
 	table := amd64.cfi(t, function{begin: 0x1000, end: 0x1020})
@@ -491,7 +491,7 @@ func TestAfterLastFunction(t *testing.T) {
 	}
 }
 
-// TestNoRows has FDEs without FREs, which describe nothing, before and after one that has some.
+// TestNoRows has FDEs without FREs, which describe nothing, before and after one with FREs.
 func TestNoRows(t *testing.T) {
 	data := amd64.encode(t, sframe.V2, fde{sframe.FDE{Start: 0x1000, Size: 8}, spRows(0, 8)},
 		fde{sframe.FDE{Start: 0x1008, Size: 8}, spRows(0, 8)}, fde{sframe.FDE{Start: 0x1010, Size: 8}, spRows(0, 8)})
@@ -508,7 +508,7 @@ func TestNoRows(t *testing.T) {
 	}
 }
 
-// TestAllSteps has expressions whose steps are too many together.
+// TestAllSteps has expressions whose steps exceed the limit together.
 func TestAllSteps(t *testing.T) {
 	// rsp + 8, and a loop that counts down from 2000: const2u; 3: lit1; minus; dup; bra 3; drop; and the pc, which
 	// goes.
@@ -526,7 +526,7 @@ func TestAllSteps(t *testing.T) {
 	}
 }
 
-// TestSplit divides both sides where a function and an FDE begin.
+// TestSplit divides both sides where a function and an FDE start.
 func TestSplit(t *testing.T) {
 	var fns []function
 	for i := range uint64(6) {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// bytesOf returns the bytes of hexadecimal numbers.
+// bytesOf decodes hexadecimal numbers.
 func bytesOf(t *testing.T, text string) []byte {
 	t.Helper()
 	b, err := hex.DecodeString(strings.ReplaceAll(text, " ", ""))
@@ -16,7 +16,7 @@ func bytesOf(t *testing.T, text string) []byte {
 	return b
 }
 
-// TestStubs decodes instructions as GNU as encodes them, one by one, at 0x1000.
+// TestStubs decodes single instructions, as encoded by GNU as, at 0x1000.
 func TestStubs(t *testing.T) {
 	type decoder = func([]byte, uint64) (effect, bool)
 	for _, machine := range []struct {

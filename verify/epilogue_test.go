@@ -10,8 +10,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// TestEpilogue has rows that say that the frame pointer is unchanged where the CFI says that it is saved at rbp. They
-// are right in front of the instructions that leave the function, if no instruction writes rbp.
+// TestEpilogue has rows that leave the frame pointer unchanged where the CFI says that it is saved at rbp. They are
+// right directly before the instructions that leave the function, unless an instruction writes rbp.
 func TestEpilogue(t *testing.T) {
 	// At 0 CFA r10 and rbp saved at rbp; from 5 on CFA rsp+8.
 	r10 := []byte{0x0c, 10, 0, 0x10, 6, 2, 0x76, 0, 0x45, 0x0c, 7, 8}
@@ -140,7 +140,7 @@ func TestEpilogue(t *testing.T) {
 	}
 }
 
-// inObject checks the same function in an object, and in one that has no code for it.
+// inObject checks the same function in an object, and in an object without its code.
 func inObject(t *testing.T, code, instructions []byte, rows []sframe.FRE) {
 	t.Helper()
 	for _, left := range []int{0, 1} {

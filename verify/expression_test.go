@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Opcodes of DWARF 5, table 7.9, that these tests have often.
+// Frequent opcodes of DWARF 5, table 7.9.
 const (
 	opDup  = 0x12
 	opPick = 0x15
@@ -27,8 +27,8 @@ func stackOf(m *machine, code []byte, initial ...uint64) ([]uint64, error) {
 	return append(slices.Clone(m.stack), top), nil
 }
 
-// TestOperations runs each operation of DWARF 5, section 2.5.1, that call frame information may have.
-// The examples of section D.1.2 are among them.
+// TestOperations evaluates each operation of DWARF 5, section 2.5.1, that CFI may contain, including the examples of
+// section D.1.2.
 func TestOperations(t *testing.T) {
 	const minus = ^uint64(0) // -1
 	neg := func(n uint64) uint64 { return -n }
@@ -166,7 +166,7 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-// TestPCBits has expressions that read the pc, or some of its bits, and others.
+// TestPCBits has expressions that read the pc or some of its bits, and others.
 func TestPCBits(t *testing.T) {
 	const all = ^uint64(0)
 	for _, tt := range []struct {
@@ -196,7 +196,7 @@ func TestPCBits(t *testing.T) {
 	}
 }
 
-// TestWrongExpressions runs what is no expression of call frame information, or has no value.
+// TestWrongExpressions evaluates invalid expressions, and expressions without a value.
 func TestWrongExpressions(t *testing.T) {
 	m := machine{order: binary.LittleEndian, pcReg: 16}
 	for _, tt := range []struct {
@@ -258,7 +258,7 @@ func TestWrongExpressions(t *testing.T) {
 	}
 }
 
-// TestPrinted looks for the expression in errors. A long one is cut.
+// TestPrinted expects the expression in errors, truncated if it is long.
 func TestPrinted(t *testing.T) {
 	m := machine{order: binary.LittleEndian}
 	for n, want := range map[int]string{
@@ -273,7 +273,7 @@ func TestPrinted(t *testing.T) {
 	}
 }
 
-// TestSteps counts steps, of one expression and of all.
+// TestSteps counts the steps of one expression, and of all.
 func TestSteps(t *testing.T) {
 	m := machine{order: binary.LittleEndian}
 	nops := bytes.Repeat([]byte{opNop}, maxSteps+1)
@@ -295,8 +295,8 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// TestContents checks that no two registers, nor two places in memory, have the same value: a rule that
-// names the wrong one would not be found.
+// TestContents checks that all registers, and all places in memory, have different values: otherwise a rule with the
+// wrong one would not be noticed.
 func TestContents(t *testing.T) {
 	var m machine
 	seen := make(map[uint64]string)

@@ -11,8 +11,8 @@ import (
 	"cfi2sframe/verify"
 )
 
-// FuzzCheck changes a section that is right, and has it checked. Whatever is said of it, a stack tracer that reads the
-// section pc by pc, and knows what the file was made to say, finds the same.
+// FuzzCheck changes a valid section and checks it. A stack tracer that reads the section pc by pc and knows the
+// generated CFI must come to the same result.
 func FuzzCheck(f *testing.F) {
 	for seed := range uint64(80) {
 		f.Add(generate.Seeded(seed, 200), uint8(seed), uint64(0))
@@ -88,7 +88,7 @@ func changed(b []byte, damage uint64) []byte {
 	return b
 }
 
-// elsewhere reports whether a section covers code that no CFI describes, or more code than can be checked.
+// elsewhere reports whether a section covers code without CFI, or more code than can be checked.
 func elsewhere(s *sframe.Section, rows []generate.Row) bool {
 	for _, d := range s.FDEs() {
 		if d.Size > 1<<20 || d.PCMask {
@@ -103,7 +103,7 @@ func elsewhere(s *sframe.Section, rows []generate.Row) bool {
 	return false
 }
 
-// overlapping reports whether FDEs describe the same code. Readers see only one of them.
+// overlapping reports whether FDEs overlap. Readers use only one of them.
 func overlapping(s *sframe.Section) bool {
 	end := uint64(0)
 	for _, d := range s.Sorted().FDEs() {

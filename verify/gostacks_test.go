@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestStacks has functions as assembled by GNU as. Of each byte the rows say: S, the frame is that of the table; F, of
-// the frame pointer; O, there is no caller; or nothing.
+// TestStacks has functions assembled by GNU as. For each byte, rows are: S, the table's frame; F, the frame pointer's;
+// O, no caller; or none.
 func TestStacks(t *testing.T) {
 	const (
 		frame    = "\x55\x48\x89\xe5"             // push %rbp; mov %rsp,%rbp

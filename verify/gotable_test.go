@@ -16,7 +16,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A goFunc is a function of a Go program.
+// A goFunc is a function in a Go program.
 type goFunc struct {
 	name   string
 	code   string // instructions in hexadecimal
@@ -24,7 +24,7 @@ type goFunc struct {
 	flag   byte
 }
 
-// A goProgram is a Go program with a table, and without section headers but those of code and the table.
+// A goProgram is a Go program with a table. Only code and table have section headers.
 type goProgram struct {
 	p       platform
 	release string // "" without build information
@@ -35,7 +35,7 @@ type goProgram struct {
 
 const goText = 0x10000
 
-// file returns the program. The layout of the table is that of runtime/symtab.go and runtime2.go.
+// file returns the program. The table's layout follows runtime/symtab.go and runtime2.go.
 func (g *goProgram) file(t *testing.T) *elffile.File {
 	t.Helper()
 	const tableAddr, dataAddr, infoAddr = 0x40000, 0x80000, 0x90000
@@ -108,8 +108,8 @@ func (g *goProgram) file(t *testing.T) *elffile.File {
 	return f
 }
 
-// wrongIn loads the table of a program, compares it with another one that has the same layout, and returns what is
-// wrong by the index of the function.
+// wrongIn loads a program's table, compares it with another of the same layout, and returns the differences by the
+// index of the function.
 func wrongIn(t *testing.T, g, other *goProgram) (map[int]string, error) {
 	t.Helper()
 	table, err := cfi.Load(g.file(t), cfi.GoPCLNTab, nil)
@@ -130,7 +130,7 @@ func wrongIn(t *testing.T, g, other *goProgram) (map[int]string, error) {
 	return wrong, err
 }
 
-// Functions of Go, as assembled by GNU as.
+// Go functions assembled by GNU as.
 var (
 	// push %rbp; mov %rsp,%rbp; sub $0x20,%rsp; nop; add $0x20,%rsp; pop %rbp; ret
 	goAMD64 = goFunc{"main.f", "55 4889e5 4883ec20 90 4883c420 5d c3", []int{0, 1, 8, 7, 40, 5, 8, 1, 0, 1}, 0}
@@ -176,7 +176,7 @@ var (
 	goPadded    = goFunc{"main.padded", "90 c3 cc", []int{0, 2}, 0}
 )
 
-// TestGo has programs whose rows are those of the table and the code, and others in which one of the two differs.
+// TestGo has programs whose rows match table and code, and others in which one of the two differs.
 func TestGo(t *testing.T) {
 	named := func(fn goFunc, name string) goFunc {
 		fn.name = name
@@ -298,7 +298,7 @@ func TestGo(t *testing.T) {
 	}
 }
 
-// TestGoShrinks has systemstack in programs of releases whose collector moves the stack that it has left, and others.
+// TestGoShrinks has systemstack in programs of releases whose collector moves the stack that it leaves, and of others.
 func TestGoShrinks(t *testing.T) {
 	g := goProgram{p: amd64, release: "go1.26.8", fns: []goFunc{goSystemstack, goAMD64}}
 	for release, want := range map[string]string{"go1.26.8": "", "go1.26.0": "", "go1.27.1 X:jsonv2": "",
@@ -312,7 +312,7 @@ func TestGoShrinks(t *testing.T) {
 	}
 }
 
-// TestGoOther compares a program with others whose tables are not its own.
+// TestGoOther compares programs with tables of other programs.
 func TestGoOther(t *testing.T) {
 	g := goProgram{p: amd64, fns: []goFunc{goAMD64, goAMD64Old, goLeaf}}
 	for _, tt := range []struct {
@@ -365,7 +365,7 @@ func TestGoOther(t *testing.T) {
 	}
 }
 
-// TestGoPrograms has programs of Go in which nothing is wrong.
+// TestGoPrograms has correct Go programs.
 func TestGoPrograms(t *testing.T) {
 	for _, arch := range []string{"amd64", "arm64", "s390x"} {
 		b, err := os.ReadFile(goprog.Build(t, "CGO_ENABLED=0 GOARCH="+arch, "-ldflags=-s -w"))
@@ -385,7 +385,7 @@ func TestGoPrograms(t *testing.T) {
 	}
 }
 
-// TestGoRows has rows that no table of Go gives.
+// TestGoRows has rows that no Go table gives.
 func TestGoRows(t *testing.T) {
 	const frames = "\x55\x48\x89\xe5\x90\x5d\xc3" // push %rbp; mov %rsp,%rbp; nop; pop %rbp; ret
 	const sigreturn = "\x48\xc7\xc0\x0f\x00\x00\x00\x0f\x05"
@@ -450,7 +450,8 @@ func TestGoRows(t *testing.T) {
 	}
 }
 
-// TestPrologue has first instructions of functions, as assembled by GNU as, and where they save the frame pointer.
+// TestPrologue has first instructions of functions, assembled by GNU as, and the offset at which they save the frame
+// pointer.
 func TestPrologue(t *testing.T) {
 	const (
 		frame  = "\x48\x83\xec\x30\x48\x89\x6c\x24\x28" // sub $0x30,%rsp; mov %rbp,0x28(%rsp)

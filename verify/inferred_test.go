@@ -127,7 +127,7 @@ func claims(t *testing.T, text string) (*elffile.File, *cfi.Inference) {
 	return file, inf
 }
 
-// right are functions with the rows that the ABI and the instructions give.
+// right are functions with the rows that follow from the ABI and the instructions.
 var right = map[string]string{
 	"leaf":         "sp+8 xor %eax,%eax \n ret",
 	"push and pop": "sp+8 push %rbx \n sp+16 xor %ebx,%ebx \n pop %rbx \n sp+8 ret",
@@ -271,7 +271,7 @@ func TestCodeWrong(t *testing.T) {
 	}
 }
 
-// TestCodeChanged changes each row of functions that are right.
+// TestCodeChanged changes each row of correct functions.
 func TestCodeChanged(t *testing.T) {
 	for name, text := range right {
 		if strings.Contains(text, "lost") {
@@ -305,7 +305,7 @@ func TestCodeChanged(t *testing.T) {
 	}
 }
 
-// TestCodeForms has claims that are wrong without any code.
+// TestCodeForms has claims that are wrong whatever the code is.
 func TestCodeForms(t *testing.T) {
 	f, inf := claims(t, "sp+8 push %rbp \n sp+16 -16 pop %rbp \n sp+8 ret")
 	for _, rows := range [][]cfi.InferredRow{
@@ -333,7 +333,7 @@ func TestCodeForms(t *testing.T) {
 	}
 }
 
-// FuzzCode checks arbitrary rows of arbitrary code. Each instruction is decoded twice.
+// FuzzCode checks arbitrary rows of arbitrary code. Each instruction is decoded at most twice.
 func FuzzCode(f *testing.F) {
 	f.Add([]byte{0x55, 0x48, 0x89, 0xe5, 0xc9, 0xc3}, []byte{0, 7, 8, 0, 1, 7, 16, 16, 3, 6, 16, 16, 1, 7, 8, 0})
 	f.Add([]byte{0x55, 0xff, 0xe0, 0x5d, 0xc3, 0xeb, 0xfe}, []byte{0, 7, 8, 0, 1, 7, 16, 16, 255, 0, 2, 4})

@@ -20,7 +20,7 @@ type order interface {
 	binary.AppendByteOrder
 }
 
-// A region is a section that is loaded.
+// A region is a loaded section.
 type region struct {
 	name  string
 	addr  uint64
@@ -105,7 +105,7 @@ func openImage(t *testing.T, r io.ReaderAt, size int) *elffile.File {
 	return f
 }
 
-// A function is what call frame information says of code.
+// A function is CFI for a range of code.
 type function struct {
 	begin, end uint64
 	letters    string // of the augmentation, after z
@@ -114,7 +114,7 @@ type function struct {
 	code       []byte // instructions of the FDE
 }
 
-// A platform is a machine, in a byte order.
+// A platform is a machine with a byte order.
 type platform struct {
 	abi     sframe.ABI
 	machine elf.Machine
@@ -129,7 +129,7 @@ var (
 	s390x   = platform{sframe.S390XBig, elf.EM_S390, binary.BigEndian, 14, []byte{0x0c, 15, 0xa0, 1}}
 )
 
-// cfi returns call frame information, by an .eh_frame section with alignments of 1 and -8.
+// cfi returns CFI from an .eh_frame section with alignment factors 1 and -8.
 func (p platform) cfi(t *testing.T, fns ...function) *cfi.Table {
 	t.Helper()
 	var b []byte
@@ -172,7 +172,7 @@ type fde struct {
 	rows []sframe.FRE
 }
 
-// sectionAddr is where the sections of these tests lie.
+// sectionAddr is the address of all sections here.
 const sectionAddr = 0x10000000
 
 // encode returns a section.
@@ -181,7 +181,7 @@ func (p platform) encode(t *testing.T, v sframe.Version, fdes ...fde) []byte {
 	return build(t, emit.Options{Version: v, ABI: p.abi}, fdes)
 }
 
-// build returns a section of FDEs.
+// build returns a section with the FDEs.
 func build(t *testing.T, opt emit.Options, fdes []fde) []byte {
 	t.Helper()
 	b, err := emit.NewBuilder(opt)
@@ -214,13 +214,13 @@ func (p platform) section(t *testing.T, v sframe.Version, fdes ...fde) *sframe.S
 	return decodeSection(t, p.encode(t, v, fdes...))
 }
 
-// at returns a rule, for rows in short.
+// at returns a rule.
 func at(base sframe.Base, offset int32) sframe.Rule { return sframe.Rule{Base: base, Offset: offset} }
 
-// slot returns the rule for what is saved there.
+// slot returns the rule for a value saved at an address.
 func slot(base sframe.Base, offset int32) sframe.Rule {
 	return sframe.Rule{Base: base, Offset: offset, Deref: true}
 }
 
-// one returns the rows of an FDE that has one.
+// one returns the rows of an FDE with a single row.
 func one(r sframe.Row) []sframe.FRE { return []sframe.FRE{{Row: r}} }

@@ -14,9 +14,8 @@ import (
 	"cfi2sframe/internal/testkit/peer"
 )
 
-// TestObjdump compares what is known of all instructions of programs with GNU objdump's text: their sizes, where they
-// jump to, and which general registers they write. DISASSEMBLE has other programs than the one that is always there,
-// and OBJDUMP another disassembler.
+// TestObjdump compares decoded instructions with GNU objdump's output: their sizes, jump targets, and the general
+// registers that they write. DISASSEMBLE lists more programs, and OBJDUMP selects another disassembler.
 func TestObjdump(t *testing.T) {
 	files := strings.Fields(os.Getenv("DISASSEMBLE"))
 	if len(files) == 0 {
@@ -27,7 +26,7 @@ func TestObjdump(t *testing.T) {
 	}
 }
 
-// libc returns the path of the C library, by which the tools run that the tests need.
+// libc returns the path of the C library of the tools.
 func libc(t *testing.T) string {
 	out, err := exec.Command("ldd", peer.Look(t, "objdump")).Output()
 	if err != nil {
@@ -114,11 +113,11 @@ func compareObjdump(t *testing.T, file string) {
 	}
 }
 
-// prefixes are the words before mnemonics.
+// prefixes are words that may precede mnemonics.
 var prefixes = []string{"lock", "rep", "repz", "repnz", "bnd", "notrack", "data16", "addr32", "cs", "ds", "es", "ss",
 	"fs", "gs", "xacquire", "xrelease", "{vex}", "{evex}", "fwait"}
 
-// textTarget returns the operand of a direct jump or call.
+// textTarget returns the target of a direct jump or call.
 func textTarget(words []string) (uint64, bool) {
 	name, _, _ := strings.Cut(words[0], ",") // of a predicted branch
 	direct := strings.HasPrefix(name, "j") || strings.HasPrefix(name, "call") || strings.HasPrefix(name, "loop") ||
@@ -130,7 +129,7 @@ func textTarget(words []string) (uint64, bool) {
 	return v, err == nil
 }
 
-// general has the names of general registers, by number.
+// general maps names of general registers to numbers.
 var general = func() map[string]int {
 	m := make(map[string]int)
 	for i, n := range strings.Fields("ax cx dx bx sp bp si di") {
@@ -148,7 +147,7 @@ var general = func() map[string]int {
 	return m
 }()
 
-// implicit are registers that instructions write without an operand, by the mnemonic without the suffix of its size.
+// implicit maps mnemonics, without size suffix, to registers that are written but are not operands.
 var implicit = map[string]string{
 	"push": "sp", "pop": "sp", "pushf": "sp", "popf": "sp", "call": "sp", "ret": "sp", "lret": "sp", "iret": "sp",
 	"lcall": "sp", "leave": "sp bp", "enter": "sp bp", "mul": "ax dx", "div": "ax dx", "idiv": "ax dx", "cqto": "ax dx",
@@ -166,7 +165,7 @@ var implicit = map[string]string{
 	"rdpkru": "ax bx cx dx", "wrpkru": "ax bx cx dx", "xsetbv": "ax bx cx dx", "xsavec64": "dx ax", "xsavec": "ax dx",
 }
 
-// readers only read their last operand.
+// readers do not write their last operand.
 var readers = strings.Fields("cmp test push bt nop call jmp mul div idiv ptwrite wrfsbase wrgsbase verr verw lldt " +
 	"ltr " +
 	"lmsw incsspq incsspd out endbr64 invpcid invept invvpid")

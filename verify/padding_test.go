@@ -12,7 +12,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// TestPadding has FDEs that begin and end anywhere, over functions and what lies between them.
+// TestPadding has FDEs that start and end anywhere in functions and in the padding between them.
 func TestPadding(t *testing.T) {
 	const text = 0x1000
 	code := bytes.Repeat([]byte{0x50}, 0x200) // push %rax
@@ -185,7 +185,7 @@ func TestPaddingAfterSections(t *testing.T) {
 	}
 }
 
-// TestPaddingCode has instructions of each machine: those that pad code, and how many bytes of them do.
+// TestPaddingCode has instructions of each machine: which of them pad code, and how many bytes do.
 func TestPaddingCode(t *testing.T) {
 	for _, tt := range []struct {
 		p    platform

@@ -13,8 +13,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// followed returns in words what a follower finds in the code of PLTs: the stubs, what is wrong with each, and how much
-// is pushed before it.
+// followed describes what a follower finds in PLT code: the stubs, what is wrong with each, and how much is pushed
+// before it.
 func followed(p platform, plts ...plt) (words []string) {
 	w := follow(plts, abis[p.abi].stub)
 	for i := 0; i < len(w.code); {
@@ -39,8 +39,8 @@ func followed(p platform, plts ...plt) (words []string) {
 	return words
 }
 
-// PLTs of lld -z retpolineplt (lld 14 and 23). The start calls the thunk at 0x1020 or 0x1010, and so do entries. The
-// loop after the call is for speculation.
+// PLTs of lld -z retpolineplt (lld 14 and 23). The start and the entries call the thunk at 0x1020 or 0x1010. The loop
+// after the call is for speculative execution.
 const (
 	retpoline = "ff3500000000 4c8b1d00000000 e80e000000" + // push x(%rip); mov x(%rip),%r11; call 0x1020
 		"f390 0faee8 ebf9 cccccccccccccc" + // pause; lfence; jmp 0x1012
@@ -170,8 +170,7 @@ func TestFollower(t *testing.T) {
 	}
 }
 
-// TestDepths looks at what stubs have pushed before each instruction, and where the return address is
-// then.
+// TestDepths checks how much stubs have pushed before each instruction, and where the return address is.
 func TestDepths(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -202,7 +201,7 @@ func TestDepths(t *testing.T) {
 	}
 }
 
-// TestFindPLTs finds sections of PLT stubs by their names, if they are code that is loaded.
+// TestFindPLTs finds sections of PLT stubs by name, if they are loaded code.
 func TestFindPLTs(t *testing.T) {
 	code := bytes.Repeat([]byte{0xcc}, 16)
 	find := func(regions ...region) (found []uint64) {
@@ -272,7 +271,7 @@ func (b broken) ReadAt(p []byte, off int64) (int, error) {
 	return b.ReaderAt.ReadAt(p, off)
 }
 
-// TestUnreadable has stubs in a section that cannot be read.
+// TestUnreadable has stubs in an unreadable section.
 func TestUnreadable(t *testing.T) {
 	b := image(t, elf.ET_DYN, elf.EM_X86_64, amd64.order,
 		[]region{{name: ".plt", addr: 0x1000, code: bytesOf(t, "ffe0")}})
@@ -284,7 +283,7 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-// TestStubRows describes PLT stubs by rows that are right, and by others that say one thing wrong.
+// TestStubRows describes PLT stubs by correct rows, and by rows with one error each.
 func TestStubRows(t *testing.T) {
 	sp := func(offset int32) sframe.Row { return sframe.Row{CFA: at(sframe.SP, offset)} }
 	saved := sp(16)
@@ -360,7 +359,7 @@ func TestStubRows(t *testing.T) {
 	}
 }
 
-// TestOutside describes code without CFI that is in no PLT, in part and as a whole.
+// TestOutside describes code that is in neither CFI nor a PLT, partly and as a whole.
 func TestOutside(t *testing.T) {
 	const why = "SFrame describes code that CFI does not: it is in no section of PLT stubs"
 	row := one(sframe.Row{CFA: at(sframe.SP, 8)})

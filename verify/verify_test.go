@@ -19,7 +19,7 @@ import (
 	"cfi2sframe/verify"
 )
 
-// An input is a file to which a section was added.
+// An input is a file with an added section.
 type input struct {
 	file  *elffile.File
 	table *cfi.Table
@@ -27,7 +27,7 @@ type input struct {
 	addr  uint64 // its address
 }
 
-// converted adds a section to a file, or returns nil if that is not possible.
+// converted adds a section to a file; it returns nil if that is impossible.
 func converted(t *testing.T, b []byte, opt convert.Options) *input {
 	t.Helper()
 	var out bytes.Buffer
@@ -55,7 +55,7 @@ func converted(t *testing.T, b []byte, opt convert.Options) *input {
 	return &input{f, table, data, p.Vaddr}
 }
 
-// check compares the bytes of a section with the CFI. However many workers there are, they have to find the same.
+// check compares the bytes of a section with the CFI. Any number of workers must give the same result.
 func (in *input) check(data []byte) (*verify.Result, error) {
 	s, err := sframe.Decode(data, in.addr)
 	if err != nil {
@@ -69,8 +69,7 @@ func (in *input) check(data []byte) (*verify.Result, error) {
 	return want, wantErr
 }
 
-// TestEveryBit flips each bit of each section and expects the difference to be seen: as an error, as a mismatch, or as
-// code that is not covered any more.
+// TestEveryBit flips each bit of each section. The change must cause an error or a mismatch, or reduce coverage.
 func TestEveryBit(t *testing.T) {
 	for _, abi := range []string{"amd64", "aarch64_be", "s390x"} {
 		files, err := filepath.Glob("../testdata/bin/" + abi + "/*")
@@ -123,8 +122,8 @@ func everyBit(t *testing.T, path string, opt convert.Options) {
 	}
 }
 
-// atReturn reports whether an FDE starts one byte early, at the ret of a realigned function, and describes that instead
-// of its last byte. This is also true: see epilogue.go.
+// atReturn reports whether an FDE starts one byte early, at the ret of a function with a realigned stack, and omits its
+// last byte. This is also correct: see epilogue.go.
 func (in *input) atReturn(t *testing.T, path string, data []byte) bool {
 	t.Helper()
 	if base := filepath.Base(path); base != "drap2.so" && base != "drap3" {
@@ -148,8 +147,8 @@ func (in *input) atReturn(t *testing.T, path string, data []byte) bool {
 	return false
 }
 
-// text returns what a section means, as text. Padding, the repetition size of PC-increment FDEs and the base register
-// of rows that encode it elsewhere mean nothing, so they are left out.
+// text prints the meaning of a section. It omits values without meaning: padding, the repetition size of PC-increment
+// FDEs, and the base register of rows that encode it elsewhere.
 func (in *input) text(t *testing.T, data []byte) string {
 	t.Helper()
 	s, err := sframe.Decode(data, in.addr)

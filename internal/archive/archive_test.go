@@ -17,13 +17,12 @@ import (
 	"cfi2sframe/internal/testkit/testfile"
 )
 
-// header returns a member's header (ar(5) of the GNU kind): name, date, owner, group and
-// mode, size, and the two bytes that end it.
+// header returns a member's header (GNU ar): name, date, owner, group, mode, size, and two terminating bytes.
 func header(name string, size any) string {
 	return fmt.Sprintf("%-16s%-12s%-6s%-6s%-8s%-10v`\n", name, "1700000000", "1000", "100", "100644", size)
 }
 
-// member returns a member with what comes after it.
+// member returns a member with its padding.
 func member(name, contents string) string {
 	s := header(name, len(contents)) + contents
 	if len(s)&1 != 0 {
@@ -42,7 +41,7 @@ func file(t testing.TB, contents string) *os.File {
 	return f
 }
 
-// rewrite writes an archive again, with the contents that change returns.
+// rewrite rewrites an archive with contents returned by change.
 func rewrite(t testing.TB, a *Archive, change func(name, contents string) string) (string, error) {
 	t.Helper()
 	dst := file(t, "")
@@ -70,7 +69,7 @@ func rewrite(t testing.TB, a *Archive, change func(name, contents string) string
 
 func same(_, contents string) string { return contents }
 
-// TestNoIndex has archives that are fine without a symbol index, or with an empty one.
+// TestNoIndex has valid archives without a symbol index, or with an empty one.
 func TestNoIndex(t *testing.T) {
 	for _, s := range []string{
 		Magic,
@@ -96,7 +95,7 @@ func TestNoIndex(t *testing.T) {
 	}
 }
 
-// broken is a file that the system cannot read.
+// broken is a file that cannot be read.
 type broken struct{}
 
 func (broken) ReadAt([]byte, int64) (int, error) { return 0, syscall.EIO }
@@ -114,7 +113,7 @@ func TestIs(t *testing.T) {
 	}
 }
 
-// TestManyMembers has as many members as are accepted, and one more.
+// TestManyMembers has the maximum number of members, and one more.
 func TestManyMembers(t *testing.T) {
 	one := member("a/", "")
 	for n, want := range map[int]string{maxMembers: "<nil>", maxMembers +
@@ -127,8 +126,8 @@ func TestManyMembers(t *testing.T) {
 	}
 }
 
-// FuzzOpen reads arbitrary bytes as an archive. What can be read can be written again,
-// with the same names and contents, and comes out the same when it is done twice.
+// FuzzOpen reads arbitrary bytes as an archive. A valid archive can be written again, with the same names and contents,
+// and rewriting that changes nothing.
 func FuzzOpen(f *testing.F) {
 	f.Add([]byte(Magic))
 	f.Add(elftest.Ar(elftest.ArMember("/", elftest.ArIndex(4, 1, 140)), elftest.ArMember("a.o/", []byte("abcd"))))

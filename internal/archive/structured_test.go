@@ -11,9 +11,9 @@ import (
 	"cfi2sframe/internal/testkit/must"
 )
 
-// FuzzStructured makes an archive of the bytes: members with short names and long ones, a symbol index of either kind,
-// contents of odd sizes. It has the members that it was made of, and so has what is written of it when some of them
-// grow or shrink; each symbol leads to the member that it did before.
+// FuzzStructured makes an archive from the bytes: members with short and long names, a symbol index of either kind,
+// contents of odd sizes. Reading it returns these members, also after rewriting it with some members resized; each
+// symbol still refers to its member.
 func FuzzStructured(f *testing.F) {
 	for seed := range uint64(60) {
 		f.Add(generate.Seeded(seed, 40+int(seed)))

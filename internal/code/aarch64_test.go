@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestFindA64 has rows by the Procedure Call Standard for the Arm 64-bit Architecture: at the entry the CFA is SP, and
+// TestFindA64 expects rows by the Procedure Call Standard for the Arm 64-bit Architecture: at entry, the CFA is SP, and
 // the return address is in x30.
 func TestFindA64(t *testing.T) {
 	sources := []source{

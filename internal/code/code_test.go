@@ -14,21 +14,21 @@ import (
 	"cfi2sframe/internal/testkit/testfile"
 )
 
-// base is the address of assembled code.
+// base is the address of the code.
 const base = 0x1000
 
-// A source is code in assembly: a gap, from described@ on code that is not in the gap, and from data@ on data.
-// Functions are the start and labels that begin with f, and others have the addresses of those that begin with g. Words
-// at labels that begin with n have the address of a function that does not return. @ makes labels unique; start@ is the
-// start, and at@ is the start minus base.
+// A source is assembly code: a gap; from label described@ on, code outside the gap; and from data@ on, data. Functions
+// start at the start and at labels starting with f; labels starting with g are other known addresses. Words at labels
+// starting with n hold the address of a function that does not return. @ makes labels unique; start@ is the start, and
+// at@ is the start minus base.
 type source struct {
 	name string
 	asm  string
 	want string // as describe says
 }
 
-// describe says what was found: functions with their rows, the targets of jumps in them, and refused code. Numbers
-// count from base. A row is in effect to the next one; fp is where the caller's RBP is saved, from the CFA.
+// describe prints what was found: functions with their rows, jump targets in them, and refused code. Numbers are
+// relative to base. A row extends to the next one; fp is where the caller's RBP is saved, relative to the CFA.
 func describe(t *Text) string {
 	inf, refused, err := Find(t)
 	if err != nil {
@@ -157,7 +157,7 @@ func assembleFor(t *testing.T, m elf.Machine, sources []source, as ...string) []
 	return texts
 }
 
-// pushes returns the rows of n pushes at pc, each of 1 byte, in a function that has pushed before.
+// pushes returns the rows for n one-byte pushes at pc, in a function that has pushed before.
 func pushes(pc, n, before int) string {
 	var s []string
 	for i := range n {
@@ -166,7 +166,7 @@ func pushes(pc, n, before int) string {
 	return strings.Join(s, ", ")
 }
 
-// TestFind has rows by the System V ABI: at the entry the CFA is RSP+8, and the return address is at CFA-8.
+// TestFind expects rows by the System V ABI: at entry, the CFA is RSP+8, and the return address is at CFA-8.
 func TestFind(t *testing.T) {
 	sources := []source{
 		{"leaf", "xor %eax,%eax; ret", "0-3: rsp+8"},

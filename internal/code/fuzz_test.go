@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// textOf makes a text of two gaps, with other code between them, and of entries and data.
+// textOf makes a text of two gaps with other code between them, entries, and data.
 func textOf(a, described, b, entries, data []byte) *Text {
 	described = append(described, 0x90)
 	t := &Text{Machine: elf.EM_X86_64, Gaps: []Gap{{base, a}, {base + uint64(len(a)+len(described)), b}}}
@@ -31,7 +31,7 @@ func textOf(a, described, b, entries, data []byte) *Text {
 	return t
 }
 
-// checkFound finds rows twice. All code of the gaps has rows or is refused, and none both.
+// checkFound finds rows twice. Each byte of the gaps has a row or is refused, never both.
 func checkFound(t *testing.T, text *Text) {
 	t.Helper()
 	inf, refused, err := Find(text)
@@ -94,7 +94,7 @@ func FuzzFind(f *testing.F) {
 	})
 }
 
-// hostile is code for which each step could scan all the other code.
+// hostile is code in which each step could scan all other code.
 var hostile = []struct {
 	name    string
 	code    func(n int) []byte // returns about n bytes
@@ -163,7 +163,7 @@ var hostile = []struct {
 	}, 0, false, false},
 }
 
-// TestSteps finds rows in hostile code. Twice the code takes at most 2.2 times the steps, or the bound ends it.
+// TestSteps finds rows in hostile code. Twice the code takes at most 2.2 times the steps, unless a bound is reached.
 func TestSteps(t *testing.T) {
 	for _, tt := range hostile {
 		t.Run(tt.name, func(t *testing.T) {

@@ -15,8 +15,8 @@ import (
 	"cfi2sframe/internal/testkit/testfile"
 )
 
-// hidden finds the rows of a file as if it had no CFI, with its symbols as entries. The function at assembly has CFI
-// for its call only.
+// hidden finds the rows of a file as if it had no CFI, with its symbols as entries. For the function assembly, only the
+// call has CFI.
 func hidden(t *testing.T, b []byte) (inf *cfi.Inference, assembly, size uint64) {
 	t.Helper()
 	f, err := elf.NewFile(bytes.NewReader(b))

@@ -19,13 +19,13 @@ import (
 	"cfi2sframe/internal/testkit/testfile"
 )
 
-// plain is a file with a build-id, and without .gnu_debuglink.
+// plain is a file with a build-id but without .gnu_debuglink.
 func plain(t *testing.T) []byte {
 	t.Helper()
 	return testfile.Read(t, "../../testdata/bin/amd64/plt")
 }
 
-// with returns the file with other notes than its build-id, and a link, if these are not nil.
+// with returns the file with another build-id note and a link, unless these are nil.
 func with(t *testing.T, notes, link []byte) []byte {
 	t.Helper()
 	p := elftest.Patch(t.Fatalf, plain(t))
@@ -54,7 +54,7 @@ func put(t *testing.T, path string, b []byte) string {
 
 var none = []byte{}
 
-// TestNamed opens a debug file that is named: it has to belong to the file.
+// TestNamed opens a named debug file, which must belong to the program.
 func TestNamed(t *testing.T) {
 	note := func(id string) []byte { return elftest.Note(4, uint32(len(id)), 3, "GNU\x00", []byte(id)) }
 	moved := func() []byte {
@@ -132,7 +132,7 @@ func TestNamed(t *testing.T) {
 	}
 }
 
-// TestNoFile has names that do not lead to a regular file. None is waited for.
+// TestNoFile has names of other things than regular files. None is waited for.
 func TestNoFile(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -173,8 +173,8 @@ func TestHuge(t *testing.T) {
 	}
 }
 
-// TestAuto looks at the places of the GDB manual ("Debugging Information in Separate Files"), in its
-// order. What does not belong to the file is passed over.
+// TestAuto searches the places in the GDB manual ("Debugging Information in Separate Files") in its order. Files that
+// do not belong to the program are skipped.
 func TestAuto(t *testing.T) {
 	defer func(root string) { Root = root }(Root)
 	Root = t.TempDir()
@@ -247,7 +247,7 @@ func TestAuto(t *testing.T) {
 	}
 }
 
-// TestNone has files that no debug file is looked for.
+// TestNone has files for which no debug file is searched.
 func TestNone(t *testing.T) {
 	object := elftest.Parse(t, elftest.NewObject().Bytes())
 	for name, f := range map[string]*elffile.File{"": elftest.Parse(t, plain(t)), Auto: object} {
@@ -293,7 +293,7 @@ func TestLink(t *testing.T) {
 	}
 }
 
-// TestLinkElsewhere has links that are no names: they lead nowhere.
+// TestLinkElsewhere has links that are not plain file names: they lead nowhere.
 func TestLinkElsewhere(t *testing.T) {
 	for _, link := range []string{"/dev/zero", "../debug", "a/b", ""} {
 		if got := (&marks{link: Link{Name: link}}).candidates("/usr/bin/prog"); len(got) > 0 {

@@ -18,7 +18,7 @@ import (
 	"cfi2sframe/internal/testkit/testfile"
 )
 
-// converted is what becomes of a fixture.
+// converted is the result of converting a fixture.
 func converted(t *testing.T, name string, opt convert.Options) []byte {
 	t.Helper()
 	b, _, err := inMemory(testfile.Read(t, filepath.Join(fixtures, "amd64", name)), opt)
@@ -28,7 +28,7 @@ func converted(t *testing.T, name string, opt convert.Options) []byte {
 	return b
 }
 
-// expectFile expects a file to have the given contents, and its folder to have nothing that begins with a dot.
+// expectFile expects a file to have the given contents, and its directory to have no hidden files.
 func expectFile(t *testing.T, what, path string, want []byte) {
 	t.Helper()
 	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
@@ -40,13 +40,13 @@ func expectFile(t *testing.T, what, path string, want []byte) {
 	}
 }
 
-// put puts what is in a batch in its place.
+// put replaces the files of a batch.
 func put(ctx context.Context, b *files.Batch) {
 	b.Finish(ctx)
 	b.Commit(ctx)
 }
 
-// TestBatchFull fills batches up to what they hold.
+// TestBatchFull fills batches up to their limits.
 func TestBatchFull(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -71,8 +71,8 @@ func TestBatchFull(t *testing.T) {
 	}
 }
 
-// TestBatchNames replaces a file by several of its names: hard links, and a symbolic one. It is
-// converted once, and those that are not to be replaced are counted.
+// TestBatchNames replaces a file by several of its names: hard links and a symbolic link. It is converted once, and
+// names that are not replaced are counted.
 func TestBatchNames(t *testing.T) {
 	old, want := testfile.Read(t, filepath.Join(fixtures, "amd64/plt")), converted(t, "plt", convert.Options{})
 	for _, sync := range []bool{true, false} {
@@ -131,7 +131,7 @@ func TestBatchNames(t *testing.T) {
 	}
 }
 
-// TestBatchOther has a name of a file that could not be replaced, as it was changed. Neither is.
+// TestBatchOther has a name of a file that changed and could not be replaced. Neither name is replaced.
 func TestBatchOther(t *testing.T) {
 	dir := t.TempDir()
 	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
@@ -156,7 +156,7 @@ func TestBatchOther(t *testing.T) {
 	expectFile(t, "changed", b, changed)
 }
 
-// TestBatchReplaced has another file at a name of one that was replaced. It stays.
+// TestBatchReplaced has a new file at another name of a replaced file. The new file stays.
 func TestBatchReplaced(t *testing.T) {
 	dir := t.TempDir()
 	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
@@ -178,7 +178,7 @@ func TestBatchReplaced(t *testing.T) {
 	expectFile(t, "somebody's", b, other)
 }
 
-// TestBatchAdd has some files that cannot be converted. The others are converted.
+// TestBatchAdd has some files that cannot be converted. The others are.
 func TestBatchAdd(t *testing.T) {
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name) }
@@ -215,8 +215,8 @@ func TestBatchAdd(t *testing.T) {
 	}
 }
 
-// TestBatchInterrupted ends the context at each point of the way. What is not in its place then stays as
-// it was, and nothing else is left.
+// TestBatchInterrupted cancels the context at each check. Files that are not replaced by then are unchanged, and
+// nothing is left behind.
 func TestBatchInterrupted(t *testing.T) {
 	for _, step := range []string{"before", "added", "finished", "reset"} {
 		dir := t.TempDir()
@@ -252,8 +252,8 @@ func TestBatchInterrupted(t *testing.T) {
 	}
 }
 
-// TestBatchThreads has two small files, whose work only ends when both are worked on, and a large one between others,
-// which has all threads.
+// TestBatchThreads has two small files whose conversions wait for each other, and a large file between others, which
+// gets all threads.
 func TestBatchThreads(t *testing.T) {
 	dir := t.TempDir()
 	small, large := filepath.Join(fixtures, "amd64", "plt"), filepath.Join(dir, "large")

@@ -16,7 +16,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A disturbance is a context that does something when it is looked at for the first time, or after some times.
+// A disturbance is a context that does something at the nth check.
 type disturbance struct {
 	context.Context
 	do    func()
@@ -58,7 +58,7 @@ func TestChangedInput(t *testing.T) {
 	}
 }
 
-// inPlace converts a file in place, at once.
+// inPlace converts a file in place, without a batch.
 func inPlace(ctx context.Context, b *files.Batch, path string, opt convert.Options) error {
 	b.AddInPlace(ctx, path, files.Options{Work: files.Add(opt, "")})
 	defer b.Reset()

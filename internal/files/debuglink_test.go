@@ -24,8 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// split makes programs, and files that their debug information was split off to, in a folder, and returns what finds
-// them there.
+// split makes programs with separate debug files in a directory, and returns a function that finds them there.
 func split(t *testing.T, commands string) (at func(name string) string, sh func(command string)) {
 	t.Helper()
 	for _, name := range []string{"gcc", "objcopy", "strip"} {
@@ -49,7 +48,7 @@ func split(t *testing.T, commands string) (at func(name string) string, sh func(
 const splitOff = "objcopy -R .sframe prog; objcopy --only-keep-debug prog prog.debug; strip prog; objcopy " +
 	"--add-gnu-debuglink=prog.debug prog\n"
 
-// together expects a debug file to have the headers of a program, and the program its checksum.
+// together expects a debug file to have the program's headers, and the program to have its checksum.
 func together(t *testing.T, prog, debug string) {
 	t.Helper()
 	p := must.Get(elf.Open(prog))(t)
@@ -74,7 +73,7 @@ func together(t *testing.T, prog, debug string) {
 	}
 }
 
-// TestDebugLink converts a program whose debug information is in another file, which it still belongs to.
+// TestDebugLink converts a program with a separate debug file, which must still match.
 func TestDebugLink(t *testing.T) {
 	at, _ := split(t, "gcc -g -O1 -o prog prog.c\n"+splitOff)
 	prog, debug := at("prog"), at("prog.debug")
@@ -125,7 +124,7 @@ func TestDebugLink(t *testing.T) {
 	}
 }
 
-// TestDebugLinkErrors has debug files that do not belong to the program. Both stay as they are.
+// TestDebugLinkErrors has debug files that do not belong to the program. Both stay unchanged.
 func TestDebugLinkErrors(t *testing.T) {
 	at, sh := split(t, "gcc -g -O1 -o prog prog.c; cp prog full.debug\n"+splitOff+`
 		gcc -g -O2 -o other prog.c; objcopy --only-keep-debug other other.debug
@@ -177,7 +176,8 @@ func TestDebugLinkErrors(t *testing.T) {
 	}
 }
 
-// TestOutputsRefused has outputs, and inputs, that fail at different steps: the error says which, and nothing is left.
+// TestOutputsRefused has outputs and inputs that fail at different steps: the error names the file, and nothing is left
+// behind.
 func TestOutputsRefused(t *testing.T) {
 	dir := t.TempDir()
 	in := filepath.Join(dir, "in")
@@ -223,7 +223,7 @@ func TestOutputsRefused(t *testing.T) {
 	}
 }
 
-// TestBatchKeptNames has two names of a file that stays as it is, and of one whose result is not wanted.
+// TestBatchKeptNames has two names of a file that is not converted, and of one whose result is rejected.
 func TestBatchKeptNames(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -265,8 +265,8 @@ func TestBatchKeptNames(t *testing.T) {
 	}
 }
 
-// TestMountPoint has files that something is mounted on, as one file of a container can be: they cannot be replaced.
-// Nothing changes then, but a debug file that goes first, which is said.
+// TestMountPoint has files with something mounted on them, like single files in containers: they cannot be replaced.
+// Nothing changes, except a debug file that is replaced first, which the message names.
 func TestMountPoint(t *testing.T) {
 	if os.Geteuid() != 0 {
 		peer.Missing(t, "root is missing, to mount a file")

@@ -22,7 +22,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// withStdin runs something with another standard input.
+// withStdin runs a function with another standard input.
 func withStdin(t *testing.T, f *os.File, fn func()) {
 	t.Helper()
 	saved := os.Stdin
@@ -32,7 +32,7 @@ func withStdin(t *testing.T, f *os.File, fn func()) {
 	fn()
 }
 
-// opened opens a file of some contents, at an offset.
+// opened opens a file with the given contents, at an offset.
 func opened(t *testing.T, b []byte, at int64) *os.File {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "stdin")
@@ -42,7 +42,7 @@ func opened(t *testing.T, b []byte, at int64) *os.File {
 	return f
 }
 
-// piped returns the end of a pipe that something is written to.
+// piped returns the reading end of a pipe.
 func piped(t *testing.T, b []byte) *os.File {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -56,7 +56,7 @@ func piped(t *testing.T, b []byte) *os.File {
 	return r
 }
 
-// TestStdin converts standard input: a file, a file from some offset on, and what comes through a pipe.
+// TestStdin converts standard input: a file, a file from an offset on, and a pipe.
 func TestStdin(t *testing.T) {
 	old := testfile.Read(t, filepath.Join(fixtures, "amd64/plt"))
 	want := converted(t, "plt", convert.Options{})
@@ -108,7 +108,7 @@ func TestStdin(t *testing.T) {
 	})
 }
 
-// TestStdinRefused expects no output of what is no file that can be converted.
+// TestStdinRefused expects no output for unsupported input.
 func TestStdinRefused(t *testing.T) {
 	folder := must.Get(os.Open(t.TempDir()))(t)
 	closed := opened(t, nil, 0)
@@ -138,7 +138,7 @@ func TestStdinRefused(t *testing.T) {
 	}
 }
 
-// TestStdinInterrupted waits for what never comes through a pipe.
+// TestStdinInterrupted interrupts waiting for a pipe.
 func TestStdinInterrupted(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -154,7 +154,7 @@ func TestStdinInterrupted(t *testing.T) {
 	})
 }
 
-// TestFileRefused has inputs and outputs of other kinds, and expects nothing to be written.
+// TestFileRefused has unsupported inputs and outputs, and expects nothing to be written.
 func TestFileRefused(t *testing.T) {
 	dir := t.TempDir()
 	fifo := filepath.Join(dir, "fifo")
@@ -204,7 +204,7 @@ func TestFileRefused(t *testing.T) {
 	}
 }
 
-// TestFileInPlace replaces files, and removes their .sframe again.
+// TestFileInPlace replaces files, and removes .sframe again.
 func TestFileInPlace(t *testing.T) {
 	dir := t.TempDir()
 	in := filepath.Join(dir, "in")

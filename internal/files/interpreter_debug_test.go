@@ -13,8 +13,8 @@ import (
 	"cfi2sframe/internal/testkit/peer"
 )
 
-// TestInterpreterDebug converts ld.so, the last section of which grows to the end of its page, and expects its
-// debug file, as objcopy makes it, to get the same headers: on the first time, and when it is done again.
+// TestInterpreterDebug converts ld.so, whose last section extends to the end of its page, and expects its debug file
+// from objcopy to get the same headers, also the second time.
 func TestInterpreterDebug(t *testing.T) {
 	ld := peer.File(t, "/lib64/ld-linux-x86-64.so.2")
 	objcopy := peer.Look(t, "objcopy")

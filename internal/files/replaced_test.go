@@ -14,8 +14,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// TestReplacedInput has something else at the input's path when the result is done. That must
-// stay, wherever it came from, and so does its target.
+// TestReplacedInput puts something else at the input's path before the result is complete. It must stay, wherever it
+// came from, and so must its target.
 func TestReplacedInput(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -89,7 +89,7 @@ func TestReplacedInput(t *testing.T) {
 	}
 }
 
-// tree returns what is below a folder: the contents of files, what symbolic links lead to.
+// tree describes the files below a directory: contents, and targets of symbolic links.
 func tree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := make(map[string]string)
@@ -117,8 +117,7 @@ func tree(t *testing.T, dir string) map[string]string {
 	return all
 }
 
-// TestReusedLinkInode gives a file the number of one that had two names, both of which were
-// replaced.
+// TestReusedLinkInode reuses the inode of a file with two names, both of which were replaced.
 func TestReusedLinkInode(t *testing.T) {
 	dir := t.TempDir()
 	a, b, c := filepath.Join(dir, "a"), filepath.Join(dir, "b"), filepath.Join(dir, "c")

@@ -52,7 +52,7 @@ func TestOutputErrors(t *testing.T) {
 	}
 }
 
-// TestDevices writes to devices, which are no files to be replaced.
+// TestDevices writes to devices, which are not replaced.
 func TestDevices(t *testing.T) {
 	for out, want := range map[string]error{"/dev/null": nil, "/dev/full": syscall.ENOSPC} {
 		o, err := Open(out, 0o666)
@@ -71,7 +71,7 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-// TestStdout has the names of standard output.
+// TestStdout has names of standard output.
 func TestStdout(t *testing.T) {
 	for name, want := range map[string]bool{"-": true, "/dev/stdout": true, "/dev/fd/1": true, "/proc/self/fd/1": true,
 		"/dev/fd/2": false, "./-": false} {
@@ -92,7 +92,7 @@ func TestStdout(t *testing.T) {
 	}
 }
 
-// TestReplacesInput opens an output that is the input, by another name of it, and one that is not.
+// TestReplacesInput opens an output that is the input under another name, and one that is not.
 func TestReplacesInput(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -122,8 +122,8 @@ func TestReplacesInput(t *testing.T) {
 	}
 }
 
-// TestAttributes replaces files that have attributes: cp, which writes into the file, keeps all but file
-// capabilities. --in-place also keeps these.
+// TestAttributes replaces files with attributes: cp, which writes into the file, keeps all except file capabilities.
+// --in-place keeps those as well.
 func TestAttributes(t *testing.T) {
 	if os.Getuid() != 0 {
 		peer.Missing(t, "root is missing, to give files to others")
@@ -176,7 +176,7 @@ func TestAttributes(t *testing.T) {
 	}
 }
 
-// TestWords has what messages are made of.
+// TestWords checks the parts of messages.
 func TestWords(t *testing.T) {
 	for err, want := range map[error]string{
 		&fs.PathError{Op: "open", Path: "/x",
@@ -202,7 +202,7 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// TestClosed has outputs whose file is gone before they are done: nothing gets to its place.
+// TestClosed has outputs whose file is closed before the end: nothing is replaced.
 func TestClosed(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "file")
@@ -218,7 +218,7 @@ func TestClosed(t *testing.T) {
 	}
 }
 
-// TestNoRoom has folders in which no file can be made.
+// TestNoRoom has directories in which no file can be created.
 func TestNoRoom(t *testing.T) {
 	if o, err := Open("/proc/cfi2sframe", 0o666); err == nil ||
 		!strings.HasPrefix(err.Error(), "cannot write to /proc: ") {
@@ -235,8 +235,8 @@ func TestNoRoom(t *testing.T) {
 	}
 }
 
-// TestNoName opens outputs by a descriptor whose name is gone, and by one whose name is another file's by
-// now: there is no place to put a result.
+// TestNoName opens outputs by a descriptor whose name is gone, and by one whose name belongs to another file now: the
+// result has no place.
 func TestNoName(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	put(t, path, "old")
@@ -254,7 +254,7 @@ func TestNoName(t *testing.T) {
 	}
 }
 
-// TestClosedStdout tells a standard file that was closed from the null device.
+// TestClosedStdout distinguishes a closed standard file from the null device.
 func TestClosedStdout(t *testing.T) {
 	for flags, want := range map[int]bool{os.O_RDWR: true, os.O_WRONLY: false} {
 		f := must.Get(os.OpenFile(os.DevNull, flags, 0))(t)
@@ -265,7 +265,7 @@ func TestClosedStdout(t *testing.T) {
 	}
 }
 
-// TestOfMachine has errors of the machine, and those that say something of a file.
+// TestOfMachine has errors of the machine, and errors of a file.
 func TestOfMachine(t *testing.T) {
 	for err, want := range map[error]bool{
 		syscall.ENOSPC: true, syscall.EDQUOT: true, syscall.EIO: true, syscall.EMFILE: true, syscall.ENFILE: true,

@@ -76,7 +76,7 @@ func put(t *testing.T, path, s string) {
 	testfile.Write(t, path, s)
 }
 
-// expect compares what is in a folder with names and contents.
+// expect compares the contents of a directory with names and contents.
 func expect(t *testing.T, dir string, want map[string]string) {
 	t.Helper()
 	entries := must.Get(os.ReadDir(dir))(t)
@@ -90,7 +90,7 @@ func expect(t *testing.T, dir string, want map[string]string) {
 	}
 }
 
-// eachWay runs a test with files without names, where the system has these, and with those that have temporary ones.
+// eachWay runs a test with unnamed temporary files, where the system supports them, and with named ones.
 func eachWay(t *testing.T, run func(t *testing.T)) {
 	if f := nameless(t.TempDir(), 0o600); f != nil {
 		f.Close()
@@ -106,8 +106,8 @@ func eachWay(t *testing.T, run func(t *testing.T)) {
 	})
 }
 
-// TestMode makes a new file, and replaces old ones: by their names, by a link, and as the input. The mode of the last
-// changes when the result has it already.
+// TestMode creates a new file, and replaces files by name, by a link, and as the input. In the last case the mode
+// changes after the result has it.
 func TestMode(t *testing.T) {
 	old := syscall.Umask(0o027)
 	defer syscall.Umask(old)
@@ -163,8 +163,8 @@ func TestMode(t *testing.T) {
 	})
 }
 
-// TestNamesUntilCommit looks at the folder before the result is in its place: there is nothing in it,
-// where the file system has files without names, and nothing is left where it has none.
+// TestNamesUntilCommit checks the directory before the result is in place: it has no temporary file if the file system
+// supports unnamed ones, and none is left behind otherwise.
 func TestNamesUntilCommit(t *testing.T) {
 	eachWay(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -186,7 +186,7 @@ func TestNamesUntilCommit(t *testing.T) {
 	})
 }
 
-// TestTaken has something else come to the output's place, which stays, or has the old file removed.
+// TestTaken puts something else in the output's place, which must stay, or removes the old file.
 func TestTaken(t *testing.T) {
 	eachWay(t, func(t *testing.T) {
 		for _, tt := range []struct {
@@ -225,7 +225,7 @@ func TestTaken(t *testing.T) {
 	})
 }
 
-// TestAbandon ends the work before the result is in its place.
+// TestAbandon ends the work before the result is in place.
 func TestAbandon(t *testing.T) {
 	eachWay(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -248,7 +248,7 @@ func TestAbandon(t *testing.T) {
 	})
 }
 
-// TestPlaces finds out which paths lead to the same place.
+// TestPlaces checks which paths lead to the same place.
 func TestPlaces(t *testing.T) {
 	dir := t.TempDir()
 	for _, d := range []string{"a", "b"} {
@@ -283,7 +283,7 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// TestRelink makes a name another one of a file that has taken another one's place meanwhile.
+// TestRelink makes a name a link to a file that has replaced another meanwhile.
 func TestRelink(t *testing.T) {
 	dir := t.TempDir()
 	result, name := filepath.Join(dir, "result"), filepath.Join(dir, "name")

@@ -20,16 +20,16 @@ import (
 	"cfi2sframe/internal/testkit/peer"
 )
 
-// TestMain lets files have the modes that tests ask for.
+// TestMain clears the umask, so that files get the modes that tests ask for.
 func TestMain(m *testing.M) {
 	unix.Umask(0o022)
 	os.Exit(m.Run())
 }
 
-// stranger is a user without rights, who is in the group of root alone.
+// stranger is an unprivileged user whose only group is root's.
 const stranger = 1234
 
-// asStranger calls a function with the rights that another user has to files (setfsuid(2)), on this thread alone.
+// asStranger calls a function with another user's access rights (setfsuid(2)), on this thread only.
 func asStranger(t *testing.T, f func()) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -51,7 +51,7 @@ func asStranger(t *testing.T, f func()) {
 	f()
 }
 
-// folderOf makes a folder of a user, and a file "old" in it.
+// folderOf makes a directory owned by a user, with a file "old".
 func folderOf(t *testing.T, uid int, mode uint32) string {
 	t.Helper()
 	if uid != os.Geteuid() && os.Geteuid() != 0 {
@@ -71,7 +71,7 @@ func folderOf(t *testing.T, uid int, mode uint32) string {
 	return dir
 }
 
-// replaceIn prepares the replacement of the file "old" as the input, or as an output that is there.
+// replaceIn prepares to replace the file "old" as the input, or as an existing output.
 func replaceIn(t *testing.T, dir string, input bool) *File {
 	t.Helper()
 	path := filepath.Join(dir, "old")
@@ -90,7 +90,7 @@ func replaceIn(t *testing.T, dir string, input bool) *File {
 	return o
 }
 
-// TestDates gives results the dates of another file.
+// TestDates gives results the dates of other files.
 func TestDates(t *testing.T) {
 	dir := t.TempDir()
 	from := filepath.Join(dir, "from")
@@ -130,7 +130,7 @@ func TestDates(t *testing.T) {
 	}
 }
 
-// TestOpenRegular opens what is a regular file, and what is none, which it does not wait for.
+// TestOpenRegular opens a regular file, and others, without waiting for them.
 func TestOpenRegular(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -173,7 +173,7 @@ func TestNoDevice(t *testing.T) {
 	}
 }
 
-// TestPipeGone removes a pipe before the result goes there.
+// TestPipeGone removes a pipe before the result is written to it.
 func TestPipeGone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pipe")
 	must.Do(t, unix.Mkfifo(path, 0o600))
@@ -201,7 +201,7 @@ func TestNoNameFree(t *testing.T) {
 	}
 }
 
-// TestStranger replaces files as a user that may do what their modes say.
+// TestStranger replaces files as a user whose access depends on their modes.
 func TestStranger(t *testing.T) {
 	for _, input := range []bool{false, true} {
 		const want = 0o4755
@@ -245,7 +245,7 @@ func TestStranger(t *testing.T) {
 	}
 }
 
-// TestStrangerRefused has files that a user may not replace, as the result could not be what they are.
+// TestStrangerRefused has files that a user may not replace, because the result could not get the same owner and mode.
 func TestStrangerRefused(t *testing.T) {
 	refused := func(err error, want string) {
 		t.Helper()
@@ -318,7 +318,7 @@ func TestStrangerRefused(t *testing.T) {
 	expect(t, dir, map[string]string{"old": "old"})
 }
 
-// dropped takes a capability from this thread, and returns what gives it back.
+// dropped removes a capability from this thread, and returns a function that restores it.
 func dropped(t *testing.T, capability int) func() {
 	t.Helper()
 	runtime.LockOSThread()
@@ -336,7 +336,7 @@ func dropped(t *testing.T, capability int) func() {
 	}
 }
 
-// TestNoMode gives a file away, after which it cannot be given its mode any more.
+// TestNoMode changes the owner of a file, after which its mode cannot be set any more.
 func TestNoMode(t *testing.T) {
 	dir := folderOf(t, stranger, 0o755)
 	o := replaceIn(t, dir, true)
@@ -348,7 +348,7 @@ func TestNoMode(t *testing.T) {
 	expect(t, dir, map[string]string{"old": "old"})
 }
 
-// TestFolderLocked takes the right to change a folder away while the work goes on.
+// TestFolderLocked makes a directory read-only during the work.
 func TestFolderLocked(t *testing.T) {
 	eachWay(t, func(t *testing.T) {
 		dir := folderOf(t, stranger, 0o700)
@@ -386,7 +386,7 @@ func TestFolderLocked(t *testing.T) {
 	})
 }
 
-// TestSameACL replaces a file that has the ACL that its folder gives to all, and one that has none.
+// TestSameACL replaces a file that has the default ACL of its directory, and one without an ACL.
 func TestSameACL(t *testing.T) {
 	// acl(5), and linux/posix_acl_xattr.h: version 2; tag, permissions and ID of owner, user 12, group, mask and
 	// others.
@@ -418,8 +418,7 @@ func TestSameACL(t *testing.T) {
 	}
 }
 
-// TestNoProc replaces a file, and makes one, where /proc is not mounted, and so a file without a name could never get
-// one.
+// TestNoProc replaces and creates files without /proc, where an unnamed file could never get a name.
 func TestNoProc(t *testing.T) {
 	if os.Geteuid() != 0 {
 		peer.Missing(t, "root is missing, to hide /proc")
