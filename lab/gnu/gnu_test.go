@@ -1,6 +1,5 @@
-// Package gnu holds the .sframe that GNU as and ld make from source against the one
-// made from the same program's CFI: every row of GNU's has to be in ours, unless it
-// contradicts the CFI.
+// Package gnu compares the .sframe that GNU as and ld make from source with the section made from the same program's
+// CFI: each of GNU's rows must be in ours, unless it contradicts the CFI.
 package gnu
 
 import (
@@ -22,7 +21,7 @@ import (
 	"cfi2sframe/verify"
 )
 
-// sameButFP reports whether a row saves the frame pointer where that points to, and is another one otherwise.
+// sameButFP reports whether two rows differ only in the frame pointer, which the row saves where it points to.
 func sameButFP(abi sframe.ABI, row, other sframe.Row) bool {
 	const rbp = 6
 	fp := row.FP
@@ -31,8 +30,7 @@ func sameButFP(abi sframe.ABI, row, other sframe.Row) bool {
 		abi.SameRow(row, other)
 }
 
-// compare returns the functions in which GNU's rows contradict the CFI, and reports
-// those rows that do not and are missing in ours.
+// compare returns the functions in which GNU's rows contradict the CFI, and reports GNU's other rows that ours lacks.
 func compare(t *testing.T, gnuPath, oursPath string) map[string]bool {
 	t.Helper()
 	source := strings.TrimSuffix(filepath.Base(gnuPath), ".gnu")
@@ -46,7 +44,7 @@ func compare(t *testing.T, gnuPath, oursPath string) map[string]bool {
 	}
 	table := must.Get(cfi.Load(f, cfi.Auto, nil))(t)
 	check, err := verify.Check(table, gnu, f, verify.Options{Keep: 100})
-	if err != nil { // rows that no reader can read
+	if err != nil { // rows that no reader can decode
 		t.Logf("%s: %v", source, err)
 		return map[string]bool{source: true}
 	}
@@ -80,7 +78,7 @@ func compare(t *testing.T, gnuPath, oursPath string) map[string]bool {
 	return wrong
 }
 
-// mistakes are the functions in which some versions of GNU's contradict the CFI, and what GNU's makes of them.
+// mistakes lists functions in which some versions of GNU as contradict the CFI, and how.
 var mistakes = []struct{ versions, functions, what string }{
 	{"1", ".plt .plt.sec", "blocks without a size, which V1 does not have"},
 	{"1", "on_stack on_stack_last gap_a gap_b gap_larger endless_a endless_b endless_larger",
@@ -101,7 +99,7 @@ var mistakes = []struct{ versions, functions, what string }{
 		"after it"},
 }
 
-// known reports whether a function is one of those.
+// known reports whether a function is in the list.
 func known(version sframe.Version, function string) bool {
 	for _, m := range mistakes {
 		if strings.Contains(m.versions, fmt.Sprint(int(version))) &&
@@ -112,8 +110,7 @@ func known(version sframe.Version, function string) bool {
 	return false
 }
 
-// TestGNU compares the fixtures' sources and a C program, on every ABI for which a
-// version of binutils writes SFrame.
+// TestGNU compares the fixtures' sources and a C program, for every ABI and version that some binutils write.
 func TestGNU(t *testing.T) {
 	for _, tt := range []struct {
 		suite, prefix, abi, gcc string

@@ -24,7 +24,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A target is a machine that sid has compilers for.
+// A target is a machine for which sid has compilers.
 type target struct {
 	abi, prefix, qemu string
 }
@@ -61,8 +61,8 @@ func convertAll(t *testing.T, dir string, opt convert.Options, names ...string) 
 	}
 }
 
-// oldLinker puts binutils 2.44's ld for a target into the directory b of dir, which is one of sid's: there are no
-// compilers for it in its own suite.
+// oldLinker puts binutils 2.44's ld for a target into the directory b of dir, which is in sid: its own suite has no
+// compilers for the target.
 func oldLinker(t *testing.T, dir string, tg target) {
 	t.Helper()
 	root := peer.Root(t, "trixie")
@@ -75,15 +75,14 @@ func oldLinker(t *testing.T, dir string, tg target) {
 	peer.Again(t, "sid", dir, "b/ld --version | grep -q 2.44")
 }
 
-// startFiles copies the files that gcc links programs with to the folder: the code in
-// these also has CFI.
+// startFiles copies the files with which gcc links programs to the directory: their code also has CFI.
 func startFiles(prefix string) string {
 	return "for f in Scrt1.o crti.o crtbeginS.o crtendS.o crtn.o; do cp $(" + prefix +
 		"gcc-16 -print-file-name=$f) .; done\n"
 }
 
-// judge expects an .sframe merged by ld to be right but for known mistakes of ld, and to
-// have all rows that converting the linked file gives; with noPLT, but for PLTs.
+// judge expects an .sframe merged by ld to be right, except for known mistakes of ld, and to have all rows of the
+// converted linked file; with noPLT, PLTs excepted.
 func judge(t *testing.T, path string, version sframe.Version, noPLT bool) *linked.Result {
 	t.Helper()
 	r, err := linked.Check(path)
@@ -109,8 +108,7 @@ func judge(t *testing.T, path string, version sframe.Version, noPLT bool) *linke
 	return r
 }
 
-// TestLinkedObjects converts the objects of a C++ program, has GNU ld merge them, and
-// runs what comes out.
+// TestLinkedObjects converts the objects of a C++ program, lets GNU ld merge them, and runs the program.
 func TestLinkedObjects(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -163,21 +161,20 @@ func TestLinkedObjects(t *testing.T) {
 				t.Helper()
 				peer.Again(t, "sid", dir, link+"-nostartfiles -o "+name+" Scrt1.o crti.o crtbeginS.o "+objects+
 					" crtendS.o crtn.o\n"+tg.qemu+"./"+name)
-				// Neither mold nor aarch64's ld describes PLTs; the other ones forget them when
-				// they collect garbage.
+				// Neither mold nor aarch64's ld describes PLTs; other linkers drop their rows when collecting garbage.
 				noPLT := tt.linker == "mold" || tt.abi == "aarch64" || strings.Contains(objects, "--gc")
 				return judge(t, filepath.Join(dir, name), tt.version, noPLT)
 			}
 			all := build("plain", "one.o two.o hand.o")
 			if tt.linker == "2.44" {
-				return // it drops .sframe with --gc-sections
+				return // drops .sframe with --gc-sections
 			}
 			gc := build("gc", "-Wl,--gc-sections one.o two.o hand.o")
 			if all != nil && gc != nil && gc.FDEs >= all.FDEs {
 				t.Errorf("%d FDEs with --gc-sections, %d without: nothing was discarded", gc.FDEs, all.FDEs)
 			}
 			if tt.linker == "mold" {
-				return // it has no -r of its own
+				return // lacks -r
 			}
 			peer.Again(t, "sid", dir, tg.prefix+"ld -r one.o two.o hand.o -o all.obj")
 			build("relinked", "all.obj")
@@ -186,8 +183,8 @@ func TestLinkedObjects(t *testing.T) {
 	}
 }
 
-// TestObjectKinds converts objects that look different, or that other tools work on before or after, links them, and
-// runs the program.
+// TestObjectKinds converts unusual objects, and objects that other tools modify before or after, links them, and runs
+// the program.
 func TestObjectKinds(t *testing.T) {
 	const (
 		user  = "gcc-16 -O2 -g -c user.c -o prog.o "
@@ -195,7 +192,7 @@ func TestObjectKinds(t *testing.T) {
 		parts = "g++-16 -O2 -ffunction-sections -c one.cc two.cc; as hand_amd64.s -o hand.o; "
 	)
 	for _, tt := range []struct {
-		name, compile, want string   // a section that an object has
+		name, compile, want string   // want is a section that an object has
 		objects             []string // nil: prog.o
 		link                string
 	}{
@@ -235,8 +232,8 @@ func TestObjectKinds(t *testing.T) {
 			convertAll(t, dir, convert.Options{Version: sframe.V3}, tt.objects...)
 			peer.Again(t, "sid", dir, tt.link+" -o prog; ./prog")
 			r := must.Get(linked.Check(filepath.Join(dir, "prog")))(t)
-			delete(r.Wrong, ".plt.got") // ld's own
-			delete(r.Missing, "_start") // of crt1.o, which is not converted
+			delete(r.Wrong, ".plt.got") // from ld
+			delete(r.Missing, "_start") // from crt1.o, which is not converted
 			delete(r.Missing, "_dl_relocate_static_pie")
 			if len(r.Wrong) > 0 || len(r.Missing) > 0 || r.FDEs < 3 {
 				t.Errorf("%d FDEs, wrong %v, missing %v", r.FDEs, r.Wrong, r.Missing)
@@ -245,10 +242,10 @@ func TestObjectKinds(t *testing.T) {
 	}
 }
 
-// TestMergers links objects of each format by GNU ld 2.44 and 2.47 and mold, and expects those linkers to merge them
-// that Mergers says. Others write the program without their rows, and GNU ld says so; it fails only with V1.
+// TestMergers links objects of each format with GNU ld 2.44 and 2.47 and mold, and expects exactly the linkers that
+// Mergers names to merge them. Others write the program without the rows, of which GNU ld warns; it fails only for V1.
 func TestMergers(t *testing.T) {
-	peer.Binutils(t, "2.40") // whose as writes V1, which cfi2sframe does not write in objects
+	peer.Binutils(t, "2.40") // as of 2.40 writes V1, which cfi2sframe does not write in objects
 	dir := peer.Run(t, "sid", "g++-16 -O2 -S one.cc two.cc\nfor f in one two hand_amd64; do as $f.s -o $f.o; done",
 		sources(targets["amd64"])...)
 	oldLinker(t, dir, targets["amd64"])
@@ -257,7 +254,7 @@ func TestMergers(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		format convert.Format
-		says   [3]string // part of what each linker prints
+		says   [3]string // part of each linker's output
 	}{
 		{"V1", convert.Format{Version: sframe.V1}, [3]string{"different format versions", "section ignored", ""}},
 		{"V2", convert.Format{Version: sframe.V2}, [3]string{"", "section ignored", ""}},
@@ -272,7 +269,7 @@ func TestMergers(t *testing.T) {
 			in, out := filepath.Join(dir, name), filepath.Join(dir, tt.name+name)
 			must.Get(files.Convert(t.Context(), in, out, files.Options{Work: files.Add(opt, "")}))(t)
 		}
-		for i, linker := range []string{"GNU ld 2.41 to 2.44", "GNU ld 2.46 and later", "mold 3"} { // as Mergers has it
+		for i, linker := range []string{"GNU ld 2.41 to 2.44", "GNU ld 2.46 and later", "mold 3"} { // as in Mergers
 			peer.Again(t, "sid", dir, fmt.Sprintf("rm -f prog\n"+
 				"g++-16 %s %sone.o %[2]stwo.o hand_amd64.o -o prog >log 2>&1 || exit 0\n./prog",
 				[]string{"-B$PWD/b", "", "-fuse-ld=mold"}[i], tt.name))

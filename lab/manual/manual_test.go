@@ -1,4 +1,4 @@
-// Package manual tests the manual page and completions that scripts/manual writes.
+// Package manual tests the manual page and completions written by scripts/manual.
 package manual
 
 import (
@@ -16,12 +16,12 @@ import (
 	"cfi2sframe/lab/kit"
 )
 
-// product is cfi2sframe.
+// product is the path of cfi2sframe.
 var product string
 
 func TestMain(m *testing.M) { os.Exit(kit.Tests(m, &product)) }
 
-// made returns the directory of what scripts/manual writes.
+// made returns a directory with the output of scripts/manual.
 func made(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -29,10 +29,10 @@ func made(t *testing.T) string {
 	return dir
 }
 
-// overstrike matches what is printed below a bold or an underlined character.
+// overstrike matches the character printed below a bold or underlined one.
 var overstrike = regexp.MustCompile(".\x08")
 
-// TestPage expects mandoc to find nothing wrong with the page, and to print each line of the help.
+// TestPage expects mandoc to accept the page, and to print each line of the help.
 func TestPage(t *testing.T) {
 	path := filepath.Join(made(t), "cfi2sframe.1")
 	mandoc := peer.Tool(t, "", "mandoc")
@@ -51,13 +51,13 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// A completion is what is typed, and what can follow.
+// A completion is typed text, and what may follow.
 type completion struct {
 	line string
 	want []string
 }
 
-// files are those of the directory for completions.
+// files are the files in the directory for completions.
 var files = []string{"a file", "prog", "sub"}
 
 var completions = []completion{
@@ -79,7 +79,7 @@ var completions = []completion{
 	{"cfi2sframe --debug-file p", []string{"prog"}},
 }
 
-// program completes $1 as readline has it done: words are divided at blanks and $COMP_WORDBREAKS.
+// program completes $1 like readline: words are split at blanks and $COMP_WORDBREAKS.
 const program = `
 COMP_LINE=$1 COMP_POINT=${#1} COMP_WORDS=() word=
 for ((i = 0; i < ${#1}; i++)); do
@@ -102,7 +102,7 @@ else # as readline does for complete -o default
 fi
 `
 
-// TestBash has bash complete with bash-completion, with = dividing words and not.
+// TestBash completes words with bash-completion, with = separating words and not.
 func TestBash(t *testing.T) {
 	bash := peer.Tool(t, "", "bash")
 	system := peer.File(t, "/usr/share/bash-completion/bash_completion")
@@ -123,7 +123,7 @@ func TestBash(t *testing.T) {
 			}
 			var got []string
 			for offer := range strings.Lines(string(out)) {
-				offer, _, _ = strings.Cut(offer, "  ") // a description follows
+				offer, _, _ = strings.Cut(offer, "  ") // followed by a description
 				if offer = strings.TrimSuffix(strings.TrimSpace(offer), "="); offer != "" {
 					got = append(got, offer)
 				}

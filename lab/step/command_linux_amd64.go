@@ -21,18 +21,18 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// emulated is how many times fewer steps programs make under QEMU, where a step takes longer.
+// emulated is the factor by which programs under QEMU, where a step takes longer, make fewer steps.
 const emulated = 20
 
-// versions are compared: files without such a section get one in memory.
+// versions are compared; files without such a section get one in memory.
 var versions = []sframe.Version{sframe.V2, sframe.V3}
 
-// Command returns the subcommand, which follows a program of amd64 with its libraries, or those of a list. A wrong
-// answer of .sframe is a failure, unless it repeats the call frame information; for a program, every wrong answer is
-// one. With $CFI2SFRAME_REQUIRE_PEERS a missing program of the list is a failure.
+// Command returns the subcommand, which follows a program for amd64 with its libraries, or the programs in a list. A
+// wrong row of .sframe is a failure, unless it repeats the CFI; with a single program, every wrong row is. With
+// $CFI2SFRAME_REQUIRE_PEERS, a missing program of the list is a failure.
 func Command() *kit.Command {
 	c := kit.New("step", "[PROGRAM [ARGUMENT...]]", 0, math.MaxInt)
-	c.SetInterspersed(false) // the arguments after the program are the program's
+	c.SetInterspersed(false) // flags after the program belong to it
 	steps := c.Uint64("steps", 1e6, "follow `N` instructions of each program, and N/20 under QEMU; 0 for all")
 	quick := c.Bool("quick", false, "follow 250,000 instructions of small programs")
 	inferred := c.Bool("inferred", false,
@@ -69,7 +69,7 @@ func Command() *kit.Command {
 			">V2 right", ">repeats the CFI", ">wrong", ">no row", ">V3 right", ">repeats the CFI", ">wrong", ">no row")
 		var mu sync.Mutex
 		err = kit.Each(list, func(cpu int, p program) error {
-			// On one processor: a program and its follower run by turns, and waking another processor takes longer.
+			// On one processor: program and tracer alternate, and waking another processor takes longer.
 			var set unix.CPUSet
 			set.Set(cpu)
 			_ = unix.SchedSetaffinity(0, &set)
@@ -99,7 +99,7 @@ func Command() *kit.Command {
 	return c
 }
 
-// traceOne follows a program from its first instruction, that of the loader.
+// traceOne follows a program from the loader's first instruction.
 func traceOne(ctx context.Context, args []string, steps uint64) error {
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -115,7 +115,7 @@ func traceOne(ctx context.Context, args []string, steps uint64) error {
 	return err
 }
 
-// find builds a program in a directory, or finds the one that is installed, and returns its path.
+// find builds a program in a directory, or finds the installed one, and returns its path.
 func (p *program) find(dir string) (string, error) {
 	if p.build != "" {
 		from, err := filepath.Abs(sources)

@@ -16,8 +16,8 @@ import (
 	"cfi2sframe/lab/kit"
 )
 
-// traceInferred follows the calls of functions whose rows come from their instructions, in the files that a program is
-// linked with, and returns a report. Those of plugins are not followed, unless LD_PRELOAD names them.
+// traceInferred follows calls of functions with rows from instructions, in the files that a program is linked with, and
+// returns a report. Plugins are followed only if LD_PRELOAD names them.
 func traceInferred(ctx context.Context, args []string, steps, calls uint64) (string, error) {
 	dir, err := os.MkdirTemp("", "step-")
 	if err != nil {
@@ -43,10 +43,10 @@ func traceInferred(ctx context.Context, args []string, steps, calls uint64) (str
 	return string(text), errors.Join(ran, err)
 }
 
-// listInferred writes a list of where functions begin whose rows come from instructions, for each converted file that a
-// program is linked with: lines of address and file.
+// listInferred writes a line with address and file for each function with rows from instructions, in each converted
+// file that a program is linked with.
 func listInferred(program, list string) error {
-	loaded, err := exec.Command("env", "LD_TRACE_LOADED_OBJECTS=1", program).Output() // ld.so(8): it does not run
+	loaded, err := exec.Command("env", "LD_TRACE_LOADED_OBJECTS=1", program).Output() // ld.so(8): lists without running
 	if err != nil {
 		return err
 	}

@@ -12,8 +12,7 @@ import (
 	"cfi2sframe/lab/kit"
 )
 
-// TestInferred follows calls of a function without CFI, and finds a changed row. The source says how many steps there
-// are.
+// TestInferred follows calls of a function without CFI, and finds a changed row. The source gives the number of steps.
 func TestInferred(t *testing.T) {
 	dir := t.TempDir()
 	lib, main, prog := filepath.Join(dir, "libwork.so"), filepath.Join(dir, "main.c"), filepath.Join(dir, "prog")

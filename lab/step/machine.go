@@ -9,26 +9,26 @@ import (
 	"cfi2sframe/internal/arch"
 )
 
-// A class is what an instruction may do to the stack of frames.
+// A class is the effect of an instruction on the stack of frames.
 type class uint8
 
 const (
 	plain    class = iota
 	call           // leaves a return address
-	ret            // takes its target from where calls leave it
-	indirect       // goes to an address in a register or in memory
+	ret            // jumps to the address left by a call
+	indirect       // jumps to an address in a register or in memory
 	kernel         // a system call
 	trap           // a breakpoint
 )
 
-// An insn is what the stack of frames needs to know of an instruction.
+// An insn is the part of an instruction that the stack of frames depends on.
 type insn struct {
 	class class
 	size  uint8
-	loads bool // the stack pointer gets a value that is not computed from its last one
+	loads bool // the new stack pointer does not depend on the old one
 }
 
-// A machine is an ABI, and its instructions.
+// A machine is an ABI with its instructions.
 type machine struct {
 	*arch.Arch
 	order    binary.ByteOrder
@@ -45,7 +45,7 @@ func (m *machine) fullName() string {
 	return m.Name
 }
 
-// classifiers know the instructions of the machines, by name.
+// classifiers decode the instructions of each machine, by name.
 var classifiers = map[string]func([]byte) insn{
 	"amd64": classifyAMD64, "aarch64": classifyAArch64, "s390x": classifyS390X,
 }
@@ -58,7 +58,7 @@ func newMachine(m elf.Machine, order binary.ByteOrder) (*machine, error) {
 	return &machine{a, order, classifiers[a.Name]}, nil
 }
 
-// classifyAMD64 decodes an instruction. Those that the decoder does not know neither transfer control nor load rsp.
+// classifyAMD64 decodes an instruction. Those unknown to the decoder neither transfer control nor load rsp.
 func classifyAMD64(b []byte) insn {
 	i, err := x86asm.Decode(b, 64)
 	if err != nil {

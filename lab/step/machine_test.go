@@ -8,7 +8,7 @@ import (
 	"cfi2sframe/internal/testkit/must"
 )
 
-// TestClassify decodes instructions, with objdump's text. Their sizes are those of the code.
+// TestClassify decodes instructions; the text is objdump's. Each is as long as its bytes.
 func TestClassify(t *testing.T) {
 	for _, c := range []struct {
 		machine, code, text string

@@ -17,38 +17,38 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// sides is the number of answers at a pc: 0 is the CFI, the others are versions of SFrame.
+// sides is the number of answers at a pc: 0 is the CFI, the others are the versions of SFrame.
 const sides = 1 + int(sframe.V3)
 
-// A mapping is a piece of a file in memory.
+// A mapping is a part of a file mapped into memory.
 type mapping struct {
 	lo, hi uint64
 	off    uint64 // in the file
 	path   string // "" for none
 }
 
-// A region is memory with code.
+// A region is a range of memory with code.
 type region struct {
 	mapping
-	module *module // nil for code that is in no file
-	bias   uint64  // from addresses in the file to those in memory
+	module *module // nil for code outside files
+	bias   uint64  // added to addresses in the file
 	sites  map[uint64]*site
 }
 
-// A site is an instruction.
+// A site is an instruction with its answers.
 type site struct {
 	insn
 	module  *module
 	addr    uint64        // in the file
 	fn      *cfi.Function // or nil
 	answers [sides]*answer
-	steps   uint64 // of those whose truth is known
+	steps   uint64 // with a known true caller
 }
 
-// begins reports whether a function begins here.
+// begins reports whether a function starts here.
 func (s *site) begins() bool { return s.fn != nil && s.fn.Begin == s.addr }
 
-// place returns the name of the function, and where it begins.
+// place returns the name and the start of the function.
 func (s *site) place() (name string, begin uint64) {
 	name, begin = s.module.names.At(s.addr)
 	switch {
@@ -69,7 +69,7 @@ type module struct {
 	sections [sides]*sframe.Section
 }
 
-// module returns the file of a mapping, which is read once, or nil for memory that is of no file.
+// module returns the file of a mapping, which is read once, or nil for anonymous memory.
 func (w *walk) module(m mapping) *module {
 	mod, ok := w.modules[m.path]
 	if ok {
@@ -97,7 +97,7 @@ func (w *walk) module(m mapping) *module {
 	return mod
 }
 
-// load reads a file, and makes the sections that it lacks.
+// load reads a file, and makes missing sections.
 func (m *module) load(contents []byte, made []sframe.Version) (err error) {
 	if m.file, err = elffile.New(bytes.NewReader(contents), int64(len(contents))); err != nil {
 		return err
@@ -126,7 +126,7 @@ func (m *module) load(contents []byte, made []sframe.Version) (err error) {
 	return err
 }
 
-// convertTo returns the section that cfi2sframe writes for a file.
+// convertTo returns the section that cfi2sframe makes for a file.
 func convertTo(v sframe.Version, contents []byte) (*sframe.Section, error) {
 	var out bytes.Buffer
 	in, opt := bytes.NewReader(contents), convert.Options{Version: v, Infer: true, Force: true, Workers: 1}
@@ -140,7 +140,7 @@ func convertTo(v sframe.Version, contents []byte) (*sframe.Section, error) {
 	return sframe.FromELF(e)
 }
 
-// mapped notes the code in memory.
+// mapped updates the regions.
 func (w *walk) mapped() error {
 	maps, err := w.maps()
 	if err != nil {
@@ -160,7 +160,7 @@ func (w *walk) mapped() error {
 	return nil
 }
 
-// find returns the region that a pc is in, or nil.
+// find returns the region that contains a pc, or nil.
 func (w *walk) find(pc uint64) *region {
 	for again := w.stale; ; again = true {
 		if again && w.mapped() != nil {
@@ -192,7 +192,7 @@ func (w *walk) site(pc uint64) *site {
 	return s
 }
 
-// newSite asks all sides about a pc.
+// newSite looks up the answers of all sides for a pc.
 func (w *walk) newSite(r *region, pc uint64) *site {
 	if len(r.sites) == 0 {
 		if r.module = w.module(r.mapping); r.module != nil && r.module.file != nil {
@@ -208,7 +208,7 @@ func (w *walk) newSite(r *region, pc uint64) *site {
 	m := r.module
 	s := &site{module: m, addr: pc - r.bias}
 	code := make([]byte, 16)
-	for n := len(code); n > 0 && w.mem.read(pc, code[:n]) != nil; n-- { // it may end at the end of a page
+	for n := len(code); n > 0 && w.mem.read(pc, code[:n]) != nil; n-- { // the page may end
 		clear(code)
 	}
 	s.insn = w.m.classify(code)

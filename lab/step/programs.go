@@ -1,9 +1,9 @@
 package step
 
-// A program runs for longer than it is followed.
+// A program is followed for a limited number of steps.
 type program struct {
 	abi, name string
-	build     string // a command: SRC stands for the sources, OUT for the program; or "" for an installed program
+	build     string // command, with SRC and OUT replaced; "" for an installed program
 	args      []string
 	env       []string
 	quick     bool
@@ -32,18 +32,18 @@ var programs = []program{
 		args: []string{"-nx", "-batch", "-ex", "python print(sum(range(1000)))", "-ex", "info functions .",
 			"/bin/bash"}},
 	{abi: "amd64", name: "libcrypto", build: crypto, args: []string{"3000", forever}},
-	// OPENSSL_ia32cap selects other code: without AVX2 and later, and without SSSE3 and AES.
+	// OPENSSL_ia32cap selects other code: without AVX2 and later, or without SSSE3 and AES.
 	{abi: "amd64", name: "libcrypto-sse", build: crypto, args: []string{"3000", forever},
 		env: []string{"OPENSSL_ia32cap=~0x1000000000000000:~0xffffffff"}},
 	{abi: "amd64", name: "libcrypto-plain", build: crypto, args: []string{"500", forever},
 		env: []string{"OPENSSL_ia32cap=~0x1200020000000200:~0xffffffff"}},
 	{abi: "amd64", name: "libgcrypt", build: "gcc -O2 SRC/gcrypt.c -l:libgcrypt.so.20 -o OUT",
 		args: []string{"2000", forever}},
-	// Without preemption by signals, whose handlers change where they return to.
+	// Without preemption by signals, whose handlers change the address that they return to.
 	{abi: "amd64", name: "gofmt", build: "go build -ldflags=-compressdwarf=false -o OUT cmd/gofmt",
 		args: []string{"-l", "."}, env: []string{"GODEBUG=asyncpreemptoff=1"}},
 	{abi: "amd64", name: "rust", build: "rustc -O SRC/rustrun.rs -o OUT", args: []string{forever}},
-	// Under QEMU they are static: the loader would take most of the steps.
+	// Under QEMU programs are static: the loader would take most of the steps.
 	{abi: "aarch64", name: "exceptions", build: "aarch64-linux-gnu-g++ -O2 -static SRC/throws.cc -o OUT",
 		args: []string{forever}},
 	{abi: "aarch64", name: "jumps", build: "aarch64" + jumps, args: []string{forever}, quick: true},

@@ -18,19 +18,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A remote is a program under QEMU, by GDB's remote protocol (Debugging with GDB, appendix E).
+// A remote is a program under QEMU, controlled by GDB's remote protocol (Debugging with GDB, appendix E).
 type remote struct {
 	*walk
 	conn *os.File
 	in   *bufio.Reader
-	ack  string // of the last reply; it goes out with the next packet
+	ack  string // acknowledgement of the last reply, sent with the next packet
 }
 
-// guestBase is the address of the program's address 0 in QEMU.
+// guestBase is where QEMU maps the program's address 0.
 const guestBase = 1 << 40
 
 // Remote runs a program for another machine under QEMU's user mode emulation, and follows it as Trace does. Args are
-// QEMU, the program that it loads, and arguments. Programs with threads cannot be followed.
+// QEMU, the program, and its arguments. Threads are not supported.
 func Remote(ctx context.Context, args []string, opt Options) (*Report, int, error) {
 	f, err := elf.Open(args[1])
 	if err != nil {
@@ -48,7 +48,7 @@ func Remote(ctx context.Context, args []string, opt Options) (*Report, int, erro
 	defer os.RemoveAll(dir)
 	sock := filepath.Join(dir, "gdb")
 	cmd := exec.CommandContext(ctx, args[0], append([]string{"-g", sock, "-B", fmt.Sprint(guestBase)}, args[1:]...)...)
-	cmd.Env = []string{"LC_ALL=C"} // at its start, libc reads each variable many times
+	cmd.Env = []string{"LC_ALL=C"} // at start, libc reads each variable many times
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
 		return nil, 0, err
@@ -65,7 +65,7 @@ func Remote(ctx context.Context, args []string, opt Options) (*Report, int, erro
 	if err != nil {
 		return nil, 0, fmt.Errorf("%s: %w", args[0], err)
 	}
-	// Reading a file blocks this thread, and does not go through Go's poller, which takes longer.
+	// Reading a file blocks this thread and avoids Go's poller, which takes longer.
 	file, err := conn.File()
 	conn.Close()
 	if err != nil {
@@ -76,7 +76,7 @@ func Remote(ctx context.Context, args []string, opt Options) (*Report, int, erro
 	defer runtime.UnlockOSThread()
 	w := newWalk(ctx, m, &procMemory{cmd.Process.Pid, guestBase}, opt)
 	r := &remote{walk: w, conn: file, in: bufio.NewReader(file)}
-	// QEMU does not execute the code, and so it is not in executable memory.
+	// QEMU translates the code, so it is not in executable memory.
 	w.maps = func() ([]mapping, error) {
 		all, err := readMaps(cmd.Process.Pid, "r")
 		var maps []mapping
@@ -95,7 +95,7 @@ func Remote(ctx context.Context, args []string, opt Options) (*Report, int, erro
 	return w.finish(), status, err
 }
 
-// run makes the steps.
+// run steps through the program.
 func (r *remote) run() (int, error) {
 	for _, packet := range []string{"qSupported:multiprocess+", "?"} {
 		if _, err := r.ask(packet); err != nil {
@@ -146,7 +146,7 @@ func (r *remote) run() (int, error) {
 	return 0, nil
 }
 
-// deliver gives the program a signal, and returns QEMU's reply.
+// deliver sends the program a signal, and returns QEMU's reply.
 func (r *remote) deliver(th *thread, at *registers, sig string) (string, error) {
 	from := *at
 	if err := r.registers(&from); err != nil {
@@ -175,7 +175,7 @@ func (r *remote) ask(packet string) (string, error) {
 	if _, err := fmt.Fprintf(r.conn, "%s$%s#%02x", r.ack, packet, sum); err != nil {
 		return "", err
 	}
-	if _, err := r.in.ReadString('$'); err != nil { // an acknowledgement comes before
+	if _, err := r.in.ReadString('$'); err != nil { // preceded by an acknowledgement
 		return "", fmt.Errorf("QEMU has closed the connection: %w", err)
 	}
 	s, err := r.in.ReadString('#')
@@ -192,7 +192,7 @@ func (r *remote) ask(packet string) (string, error) {
 	return s, nil
 }
 
-// words asks for registers, and returns up to the given number of them.
+// words requests registers, and returns up to the given number.
 func (r *remote) words(packet string, most int) ([]uint64, error) {
 	s, err := r.ask(packet)
 	if err != nil {
@@ -209,7 +209,7 @@ func (r *remote) words(packet string, most int) ([]uint64, error) {
 	return words, err
 }
 
-// registers reads the pc and the registers of integers.
+// registers reads the pc and the general registers.
 func (r *remote) registers(at *registers) error {
 	const regs, s390xRegs = 32, 16
 	if r.m.Machine == elf.EM_S390 {
@@ -228,8 +228,7 @@ func (r *remote) registers(at *registers) error {
 	return err
 }
 
-// readFloats reads the floating-point registers of s390x, in the order of their DWARF numbers: functions keep others
-// there.
+// readFloats reads the floating-point registers of s390x in DWARF order: functions save general registers there.
 func (r *remote) readFloats(at *registers) bool {
 	const first = 35 // of f0 in QEMU's list of all registers: 18 of the core, 16 access registers, fpc
 	for i, n := range []int{0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15} {
@@ -245,7 +244,7 @@ func (r *remote) readFloats(at *registers) bool {
 // procMemory is memory of another process.
 type procMemory struct {
 	pid  int
-	base uint64 // is added to addresses
+	base uint64 // added to addresses
 }
 
 func (m *procMemory) read(addr uint64, b []byte) error {

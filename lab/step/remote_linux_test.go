@@ -8,7 +8,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// TestRemote is TestLies for another machine, under QEMU.
+// TestRemote is TestLies for another machine under QEMU.
 func TestRemote(t *testing.T) {
 	prog := build(t, "aarch64-linux-gnu-gcc", "-nostdlib", "-static", "testdata/lies_aarch64.s")
 	opt := Options{Made: []sframe.Version{sframe.V2, sframe.V3}}
@@ -16,7 +16,7 @@ func TestRemote(t *testing.T) {
 	if err != nil || status != 0 {
 		t.Fatalf("exit status %d, %v", status, err)
 	}
-	// From after the call on, which has left its own return address in x30, up to where the right one is loaded.
+	// From after the call, which leaves its return address in x30, to where the right one is loaded.
 	want := []string{"CFI liar +8..+12 RA: CFA sp+16, RA x30; the return address is elsewhere; 2"}
 	if got := found(r); !slices.Equal(got, want) {
 		t.Errorf("found %q, want %q", got, want)

@@ -7,33 +7,33 @@ import (
 	"slices"
 )
 
-// A Report says what was found in a run.
+// A Report is the result of a run.
 type Report struct {
 	Machine string
 	Steps   uint64
-	// Steps without an answer of the CFI to compare: in code without a caller, which the CFI says; in frames whose
-	// caller is not known, such as those below the start of a run; in code without CFI.
+	// Steps without a CFI answer to compare: in code without a caller, according to the CFI; in frames with an unknown
+	// caller, such as those that existed at the start; in code without CFI.
 	Outermost, Unknown, Silent uint64
-	Target                     uint64 // steps before a jump, for which the CFI said where it goes
+	Target                     uint64 // steps before a jump whose target the CFI predicted
 
 	Calls    uint64
 	Returns  uint64 // that matched a call
-	Jumps    uint64 // over frames: longjmp, exceptions
+	Jumps    uint64 // across frames: longjmp, exceptions
 	Signals  uint64
 	Threads  uint64
 	Switches uint64 // from one stack to another
 
 	Sides    [sides]Side // the CFI, and each version of SFrame
 	Findings []Finding
-	Errors   []string // of files that could not be read, or converted
+	Errors   []string // about files that could not be read or converted
 }
 
-// A Side is how many steps had which answer.
+// A Side counts the answers of the CFI or a version of SFrame.
 type Side struct {
 	Right   uint64
-	Wrong   uint64 // of SFrame: neither true, nor what the CFI says
-	Repeats uint64 // SFrame says what the CFI does, which is wrong
-	Gaps    uint64 // the CFI has an answer, and SFrame has none
+	Wrong   uint64 // of SFrame: neither true nor equal to the CFI
+	Repeats uint64 // SFrame repeats a wrong answer of the CFI
+	Gaps    uint64 // the CFI has an answer, but SFrame does not
 }
 
 // A Finding is a range of instructions with the same wrong answer.
@@ -42,12 +42,12 @@ type Finding struct {
 	Side           string // "CFI" or "SFrame V2"
 	Begin, Last    uint64 // addresses of the first and the last instruction
 	Offset         uint64 // of Begin, in the function
-	Wrong          string // CFA, RA, FP; caller: it says there is none; address: it leads nowhere
+	Wrong          string // CFA, RA, FP; caller: a caller is denied; address: the address is not readable
 	Says, Truth    string
 	Steps          uint64
 }
 
-// Faults returns the number of steps in which SFrame is wrong and the CFI is not, or differently so.
+// Faults returns the number of steps in which SFrame is wrong, except where it repeats the CFI.
 func (r *Report) Faults() uint64 {
 	var n uint64
 	for _, s := range r.Sides[1:] {
@@ -81,7 +81,7 @@ func (w *walk) finish() *Report {
 	return r
 }
 
-// findings lists the wrong answers, those of neighbouring instructions as one.
+// findings collects the wrong answers; those of adjacent instructions become one.
 func (w *walk) findings() {
 	r := &w.Report
 	var list []Finding

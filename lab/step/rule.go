@@ -11,16 +11,16 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// numRegs is the number of registers that are read: rules name no others.
+// numRegs is the number of registers to read: rules use no others.
 const numRegs = 34
 
-// registers are those of a thread, by DWARF number, before it executes the instruction at pc.
+// registers holds a thread's registers by DWARF number, before the instruction at pc.
 type registers struct {
 	r  [numRegs]uint64
 	pc uint64
 }
 
-// A kind says how a rule finds its value.
+// A kind is how a rule computes its value.
 type kind uint8
 
 const (
@@ -31,7 +31,7 @@ const (
 	expression             // a DWARF expression
 )
 
-// A rule is a rule of CFI or SFrame. If deref is set, the value is in memory there.
+// A rule is a rule of CFI or SFrame. If deref is set, the value is loaded from the computed address.
 type rule struct {
 	kind  kind
 	deref bool
@@ -40,12 +40,12 @@ type rule struct {
 	code  string // of the expression
 }
 
-// An answer is what CFI or SFrame says at a pc.
+// An answer is the row of CFI or SFrame for a pc.
 type answer struct {
 	cfa, ra, fp rule
-	sp          rule // the caller's, if it does not follow from the CFA
+	sp          rule // the caller's stack pointer, if it is not the CFA
 	outermost   bool // the code has no caller
-	signed      bool // the return address has a signature in its upper bits
+	signed      bool // the return address has a pointer authentication code
 }
 
 func ruleOfCFI(r *cfi.Rule) rule {
@@ -143,10 +143,10 @@ func (m *machine) describe(a *answer) string {
 	return s
 }
 
-// A caller is a frame as CFI or SFrame give it, or the true one. Its CFA is that of the caller's stack pointer.
+// A caller is a frame according to CFI or SFrame, or the true one. Its CFA is derived from the caller's stack pointer.
 type caller struct{ cfa, ra, fp uint64 }
 
-// memory is that of a program.
+// memory is a program's memory.
 type memory interface {
 	// read fills b from the address.
 	read(addr uint64, b []byte) error
@@ -158,7 +158,7 @@ func (w *walk) word(addr uint64) (uint64, bool) {
 	return w.m.order.Uint64(w.buf[:]), err == nil
 }
 
-// evaluate returns the caller that an answer leads to. It reports false if memory or a register is not available.
+// evaluate returns the caller according to an answer, or false if memory or a register is not available.
 func (w *walk) evaluate(a *answer, r *registers) (c caller, ok bool) {
 	if c.cfa, ok = w.value(a.cfa, r, nil); !ok {
 		return c, false
@@ -173,7 +173,7 @@ func (w *walk) evaluate(a *answer, r *registers) (c caller, ok bool) {
 	switch a.fp.kind {
 	case unchanged:
 		c.fp = r.r[w.m.FP]
-	case undefined: // says nothing, and so nothing wrong
+	case undefined: // claims nothing, so cannot be wrong
 		c.fp = w.th.truth().fp
 	default:
 		c.fp, ok = w.value(a.fp, r, &cfa)
@@ -213,7 +213,7 @@ func (w *walk) value(v rule, r *registers, cfa *uint64) (uint64, bool) {
 	return at, true
 }
 
-// expression evaluates a DWARF expression (DWARF 5, section 2.5), with the CFA on its stack if there is one.
+// expression evaluates a DWARF expression (DWARF 5, section 2.5), whose initial stack holds the CFA if there is one.
 func (w *walk) expression(code string, cfa *uint64, r *registers) (uint64, bool) {
 	var regs []*op.DwarfRegister
 	for _, v := range r.r {
@@ -233,7 +233,7 @@ func (w *walk) expression(code string, cfa *uint64, r *registers) (uint64, bool)
 		if !ok {
 			return 0, fmt.Errorf("no memory at %#x", addr)
 		}
-		binary.LittleEndian.PutUint64(b, x) // Delve reads words in this order on all machines
+		binary.LittleEndian.PutUint64(b, x) // Delve expects this order on all machines
 		return len(b), nil
 	})
 	return uint64(v), err == nil

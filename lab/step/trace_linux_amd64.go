@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A process is one under ptrace.
+// A process is a process under ptrace.
 type process struct {
 	*walk
 	pid     int
@@ -24,8 +24,8 @@ type process struct {
 
 type tracee struct {
 	*thread
-	at  registers // before the instruction that it executes now
-	sig int       // that was delivered with it, or 0
+	at  registers // before the current instruction
+	sig int       // delivered with the instruction, or 0
 }
 
 // DWARF numbers of registers of system calls: the number and arguments (System V ABI for AMD64, figure 3.36 and A.2.1).
@@ -35,15 +35,15 @@ const (
 	rdi = 5
 )
 
-// Trace runs a program and follows it until it ends, or has made the steps that opt allows: then it is killed. With the
-// report comes the program's exit status, or 128 and the number of the signal that has ended it. After an error, the
-// report is nil if the program did not start.
+// Trace runs a program and follows it until it exits, or has made the number of steps in opt; then it is killed. It
+// returns the report and the exit status, or 128 plus the signal that ended the program. After an error, the report is
+// nil if the program did not start.
 func Trace(ctx context.Context, cmd *exec.Cmd, opt Options) (*Report, int, error) {
 	m, err := newMachine(elf.EM_X86_64, binary.LittleEndian)
 	if err != nil {
 		return nil, 0, err
 	}
-	runtime.LockOSThread() // ptrace is of a thread
+	runtime.LockOSThread() // ptrace works per thread
 	defer runtime.UnlockOSThread()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Ptrace: true}
 	if err := cmd.Start(); err != nil {
@@ -57,7 +57,7 @@ func Trace(ctx context.Context, cmd *exec.Cmd, opt Options) (*Report, int, error
 	return p.finish(), status, err
 }
 
-// run makes the steps.
+// run steps through the program.
 func (p *process) run() (int, error) {
 	var ws unix.WaitStatus
 	_, err := wait(p.pid, &ws)
@@ -110,7 +110,7 @@ func (p *process) run() (int, error) {
 	return status, err
 }
 
-// wait waits for a child of this thread, or one of its threads. A raw system call keeps Go's scheduler out of it.
+// wait waits for a child of this thread, or one of its threads. The raw system call bypasses Go's scheduler.
 func wait(pid int, ws *unix.WaitStatus) (int, error) {
 	for {
 		const options = unix.WALL | unix.WNOTHREAD
@@ -143,7 +143,7 @@ func (t *tracee) read(pid int) error {
 	return err
 }
 
-// begin starts with a new image.
+// begin handles a new program image.
 func (p *process) begin(pid int) error {
 	clear(p.threads)
 	p.stacks = nil
@@ -159,7 +159,7 @@ func (p *process) begin(pid int) error {
 	return nil
 }
 
-// thread starts with a new thread.
+// thread handles a new thread.
 func (p *process) thread(pid int) error {
 	t := &tracee{}
 	if err := t.read(pid); err != nil {
@@ -171,7 +171,7 @@ func (p *process) thread(pid int) error {
 	return ptrace(unix.PTRACE_SINGLESTEP, pid, 0)
 }
 
-// stopped looks at a thread that has stopped, and lets it go on.
+// stopped handles a stopped thread, and resumes it.
 func (p *process) stopped(pid int, ws unix.WaitStatus) error {
 	t := p.threads[pid]
 	sig := int(ws.StopSignal())
@@ -204,7 +204,7 @@ func (p *process) stopped(pid int, ws unix.WaitStatus) error {
 	return ptrace(unix.PTRACE_SINGLESTEP, pid, 0)
 }
 
-// siginfo is a siginfo_t, as the kernel fills it for SIGTRAP.
+// siginfo is the kernel's siginfo_t for SIGTRAP.
 type siginfo struct {
 	signo, errno, code int32
 	_                  [116]byte
@@ -215,23 +215,23 @@ func readSiginfo(pid int) (s siginfo, err error) {
 	return s, err
 }
 
-// stepped reports whether a SIGTRAP is that of a step (TRAP_BRKPT after a system call, or TRAP_TRACE), and not one that
-// the program wants.
+// stepped reports whether a SIGTRAP is due to a step (TRAP_BRKPT after a system call, or TRAP_TRACE), and not to the
+// program.
 func stepped(pid int) bool {
 	s, err := readSiginfo(pid)
 	return err == nil && (s.code == 1 || s.code == 2)
 }
 
-// deliver gives a thread its signal.
+// deliver delivers a pending signal to a thread.
 func (t *tracee) deliver(pid, sig int) error {
 	if _, err := readSiginfo(pid); err != nil {
-		sig = 0 // the thread was stopped by a signal that it has
+		sig = 0 // the thread was stopped by its signal
 	}
 	t.sig = sig
 	return ptrace(unix.PTRACE_SINGLESTEP, pid, uintptr(sig))
 }
 
-// handler notes that a signal handler begins, if one does. The kernel has put a struct rt_sigframe on the stack.
+// handler notes the start of a signal handler, if there is one. The kernel has pushed a struct rt_sigframe.
 func (p *process) handler(t *tracee, from *registers) {
 	const (
 		rbpAt = 128
@@ -244,7 +244,7 @@ func (p *process) handler(t *tracee, from *registers) {
 	}
 	rbp, _ := p.word(sp + rbpAt)
 	rsp, _ := p.word(sp + rspAt)
-	// A system call that is made again begins with its instruction, of 2 bytes.
+	// A restarted system call starts again at its 2-byte instruction.
 	if rip, ok := p.word(sp + ripAt); ok && rsp == before && (rip == from.pc || rip+2 == from.pc) {
 		p.signal(t.thread, &t.at, caller{rsp, rip, rbp})
 	}

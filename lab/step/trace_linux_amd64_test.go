@@ -51,13 +51,13 @@ func found(r *Report) []string {
 	return s
 }
 
-// TestLies finds each lie of a program at its instructions, and none in the same program with CFI that is right. The
-// numbers of steps are counted in the source.
+// TestLies finds each lie of a program at its instructions, and none in the same program with correct CFI. The source
+// gives the numbers of steps.
 func TestLies(t *testing.T) {
 	made := Options{Made: []sframe.Version{sframe.V2, sframe.V3}}
 	r := trace(t, made, lies(t, 1))
 	want := []string{
-		// nop and call, and after the return of that the addition; the lie about the CFA is one about RA, too.
+		// nop, call, and the addition after the return; a wrong CFA also means a wrong RA.
 		"CFI liar +4..+10 CFA, RA: CFA rsp+8; the CFA is rsp+32; 3",
 		"CFI keeper +6..+7 FP: CFA rsp+16; the caller's rbp is at c-16; 2",
 		"CFI epilogue +5..+5 address: CFA rbp+16, rbp *(c-16); the CFA is rsp+8; 1",
@@ -82,7 +82,7 @@ func TestLies(t *testing.T) {
 	}
 }
 
-// TestFault changes a row of the section in a program: the CFI is right, and so it is the section's fault.
+// TestFault changes a row of a program's section. The CFI is right, so the fault is the section's.
 func TestFault(t *testing.T) {
 	prog := lies(t, 0)
 	must.Do(t, kit.WithProduct(func(program, _ string) error {
@@ -98,7 +98,7 @@ func TestFault(t *testing.T) {
 	if n := bytes.Count(converted, row); n != 1 {
 		t.Fatalf("the row of honest is %d times in the file", n)
 	}
-	testfile.Write(t, prog, bytes.Replace(converted, row, []byte{1, 1 | 1<<1, 24}, 1)) // which keeps its mode
+	testfile.Write(t, prog, bytes.Replace(converted, row, []byte{1, 1 | 1<<1, 24}, 1)) // keeps the mode
 	r = trace(t, Options{}, prog)
 	want := []string{"SFrame V2 honest +1..+10 CFA, RA: CFA rsp+24; the CFA is rsp+16; 16"}
 	if got := found(r); !slices.Equal(got, want) || r.Faults() != 16 || r.Sides[0].Wrong != 0 {
@@ -106,7 +106,7 @@ func TestFault(t *testing.T) {
 	}
 }
 
-// TestJumps follows longjmp, signal handlers, faults, other stacks and threads, where a compiler's CFI is right.
+// TestJumps follows longjmp, signal handlers, faults, other stacks and threads, where compilers' CFI is right.
 func TestJumps(t *testing.T) {
 	prog := build(t, "gcc", "-O2", "-pthread", "testdata/jumps.c")
 	r := trace(t, Options{Entry: true}, prog, "1")
@@ -126,7 +126,7 @@ func TestJumps(t *testing.T) {
 	}
 }
 
-// TestNotAProgram expects errors that say what is wrong.
+// TestNotAProgram expects clear errors.
 func TestNotAProgram(t *testing.T) {
 	if _, _, err := Trace(t.Context(), exec.Command("/nowhere"), Options{}); err == nil {
 		t.Error("a missing program was followed")
@@ -138,7 +138,7 @@ func TestNotAProgram(t *testing.T) {
 	}
 }
 
-// TestRealigned has functions that realign their stack: at the end of each, GCC's CFI is wrong, and V3 is not.
+// TestRealigned has functions with a realigned stack: at the end of each, GCC's CFI is wrong, and V3 is right.
 func TestRealigned(t *testing.T) {
 	for _, level := range []string{"-O0", "-O2", "-Os"} {
 		r := trace(t, Options{Made: []sframe.Version{sframe.V3}, Entry: true},
@@ -161,7 +161,7 @@ func TestRealigned(t *testing.T) {
 	}
 }
 
-// TestRetpoline goes through PLTs of lld -z retpolineplt, whose stubs call and return to jump. V3 has no row at the
+// TestRetpoline goes through PLTs of lld -z retpolineplt, whose stubs use call and ret to jump. V3 has no row at the
 // ret.
 func TestRetpoline(t *testing.T) {
 	peer.Look(t, "ld.lld")

@@ -17,24 +17,24 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// Options say what to compare.
+// Options select what to compare.
 type Options struct {
-	// Made are the versions of SFrame to compare as well. Files without such a section get one in memory.
+	// Made are more versions of SFrame to compare. Files without such a section get one in memory.
 	Made  []sframe.Version
-	Steps uint64 // the most to make; 0 for all
-	Entry bool   // begin at the program's entry point: not with the steps of the loader
+	Steps uint64 // maximum; 0 for all
+	Entry bool   // start at the program's entry point, skipping the loader
 }
 
 // A frame is a caller, until the call that it made returns.
 type frame struct {
 	caller
-	signal  bool    // the caller was interrupted
-	on      *stack  // the caller's: handlers may have another one
-	pending doubts  // wrong answers, which may say where a jump goes
-	from    *caller // thread.from, if the function that calls is on another stack than its frame
+	signal  bool    // the caller was interrupted by a signal
+	on      *stack  // the caller's; handlers may have another
+	pending doubts  // wrong answers, which may predict a jump
+	from    *caller // thread.from, if the calling function is on another stack than its frame
 }
 
-// doubts are wrong answers, by place and kind.
+// doubts are wrong answers, by site and kind.
 type doubts map[*diff]*doubt
 
 type doubt struct {
@@ -56,7 +56,7 @@ func (d doubts) add(diff *diff, got caller) doubts {
 	return d
 }
 
-// jumped counts the answers that said where a jump goes.
+// jumped counts the answers that predicted a jump.
 func (d doubts) jumped(to caller) {
 	for diff, p := range d {
 		if p.same && p.got == to {
@@ -65,23 +65,23 @@ func (d doubts) jumped(to caller) {
 	}
 }
 
-// maxSkip is how far, in bytes, a system call that returns can lead: a step of QEMU goes on with the next instruction.
+// maxSkip bounds the distance in bytes from a system call to the next step: QEMU includes the next instruction in it.
 const maxSkip = 16
 
-// maxAlloca is how far down, in bytes, a stack pointer that is loaded stays on its stack: compilers may allocate memory
-// like this.
+// maxAlloca bounds how far down, in bytes, a loaded stack pointer remains on its stack: compilers may allocate memory
+// in this way.
 const maxAlloca = 8 << 10
 
-// A stack is memory with the frames that are known, the outermost first.
+// A stack holds the known frames, the outermost first.
 type stack struct {
-	lo, hi uint64 // where the stack pointer has been
+	lo, hi uint64 // range of the stack pointer so far
 	frames []frame
-	outer  bool    // the first frame is that of code without a caller
-	owner  *thread // that is on it
+	outer  bool    // the first frame belongs to code without a caller
+	owner  *thread // the thread on it
 	left   uint64  // when it was left
 }
 
-// popDead removes frames that have ended, by the stack pointer.
+// popDead removes frames that have ended, according to the stack pointer.
 func (w *walk) popDead(st *stack, sp uint64, exact bool) {
 	for n := len(st.frames); n > 0 && w.dead(&st.frames[n-1], sp, exact); n-- {
 		st.frames = st.frames[:n-1]
@@ -91,12 +91,12 @@ func (w *walk) popDead(st *stack, sp uint64, exact bool) {
 // A thread is a thread of the program.
 type thread struct {
 	stack *stack
-	last  *site // of the instruction that it has executed, or nil
+	last  *site // of the last instruction, or nil
 	pc    uint64
 	sp    uint64
-	// moving: it has gone to another stack, but not yet to the code that belongs there. left has the wrong answers
-	// meanwhile, and those in the frame that it has left. from is the truth of that frame: a function that comes back
-	// to it still has it (Go's systemstack).
+	// moving: on another stack, but not yet in code that belongs there. left holds the wrong answers meanwhile, and
+	// those of the previous frame. from is the true caller of that frame, which applies again if its function returns
+	// to it (Go's systemstack).
 	moving bool
 	left   doubts
 	from   caller
@@ -118,13 +118,13 @@ type walk struct {
 	opt     Options
 	maps    func() ([]mapping, error) // returns where code is
 	regions []*region
-	stale   bool // what is mapped may have changed
+	stale   bool // mappings may have changed
 	sites   []*site
 	modules map[string]*module
 	stacks  []*stack
-	th      *thread               // whose step it is
-	floats  func(*registers) bool // reads registers that are not read at each step, or nil
-	lost    *site                 // of instructions in no mapping
+	th      *thread               // the current thread
+	floats  func(*registers) bool // reads registers that most steps do not need; may be nil
+	lost    *site                 // of instructions outside mappings
 	diffs   map[diffKey]*diff
 	buf     [8]byte
 }
@@ -142,7 +142,7 @@ func (w *walk) enough() bool {
 	return w.opt.Steps > 0 && w.Steps >= w.opt.Steps || w.Steps&0x3ff == 0 && w.ctx.Err() != nil
 }
 
-// start begins with a thread, whose code has no caller.
+// start adds a thread, whose code has no caller.
 func (w *walk) start(r *registers) *thread {
 	th := &thread{}
 	sp := r.r[w.m.SP]
@@ -153,15 +153,15 @@ func (w *walk) start(r *registers) *thread {
 	return th
 }
 
-// drop forgets unused stacks that hold an address.
+// drop forgets unused stacks that contain an address.
 func (w *walk) drop(sp uint64) {
 	w.stacks = slices.DeleteFunc(w.stacks, func(s *stack) bool { return s.unused(sp) })
 }
 
-// unused reports whether an address is in this stack, which no thread is on.
+// unused reports whether the stack contains an address and no thread is on it.
 func (s *stack) unused(sp uint64) bool { return s.owner == nil && s.lo <= sp && sp <= s.hi }
 
-// step gets the state before each instruction.
+// step processes the state before an instruction.
 func (w *walk) step(th *thread, r *registers) {
 	w.th = th
 	s := w.site(r.pc)
@@ -173,7 +173,7 @@ func (w *walk) step(th *thread, r *registers) {
 	th.last, th.pc, th.sp = s, r.pc, sp
 }
 
-// follow draws conclusions from what the last instruction has done.
+// follow updates the frames after the last instruction.
 func (w *walk) follow(th *thread, r *registers, s *site, sp uint64) {
 	last := th.last
 	if last.class == kernel && r.pc-th.pc > maxSkip {
@@ -210,7 +210,7 @@ func (w *walk) follow(th *thread, r *registers, s *site, sp uint64) {
 	case call:
 		back := th.pc + uint64(last.size)
 		if r.pc == back {
-			return // the code only asks where it is
+			return // the code reads its own address
 		}
 		w.popDead(st, th.sp, false)
 		f := frame{caller: caller{th.sp - uint64(w.m.CallerSP), back, r.r[w.m.FP]}}
@@ -224,7 +224,7 @@ func (w *walk) follow(th *thread, r *registers, s *site, sp uint64) {
 		moving := th.moving
 		th.moving = false
 		if moving && s.begins() && !w.begun(st, sp) {
-			// The frames there are of another time: the function begins anew, as Go's do on another stack.
+			// The frames are outdated: the function starts again, as Go's do on another stack.
 			st.frames = nil
 		}
 		w.transfer(st, last, r, s, sp)
@@ -235,14 +235,14 @@ func (w *walk) follow(th *thread, r *registers, s *site, sp uint64) {
 	}
 }
 
-// begun removes frames that have ended, and reports whether the last one is that of a function that begins.
+// begun removes frames that have ended, and reports whether the last one belongs to a starting function.
 func (w *walk) begun(st *stack, sp uint64) bool {
 	w.popDead(st, sp, false)
 	n := len(st.frames)
 	return n > 0 && sp == st.frames[n-1].cfa-uint64(w.m.EntryCFA)
 }
 
-// target returns the frame that a jump has gone to.
+// target returns the frame that a jump leads to.
 func (w *walk) target(r *registers) caller {
 	return caller{r.r[w.m.SP] - uint64(w.m.CallerSP), r.pc, r.r[w.m.FP]}
 }
@@ -250,8 +250,8 @@ func (w *walk) target(r *registers) caller {
 // back returns the stack pointer after the return to a frame.
 func (w *walk) back(f *frame) uint64 { return f.cfa + uint64(w.m.CallerSP) }
 
-// dead reports whether a stack pointer says that the frame has ended. Where calls leave the return address in a
-// register, an equal one may be that of a function without a frame; exact says that it is not.
+// dead reports whether a frame has ended, according to a stack pointer. Where calls leave the return address in a
+// register, an equal stack pointer may belong to a function without a frame, unless exact is set.
 func (w *walk) dead(f *frame, sp uint64, exact bool) bool {
 	return sp > w.back(f) || sp == w.back(f) && (exact || !w.m.linked())
 }
@@ -266,12 +266,12 @@ func (w *walk) returned(st *stack) {
 	w.Returns++
 }
 
-// transfer follows a jump to an address that was in memory or in a register.
+// transfer follows a jump to an address from memory or a register.
 func (w *walk) transfer(st *stack, last *site, r *registers, s *site, sp uint64) {
 	n := len(st.frames)
 	if n == 0 {
 		if s.begins() && !st.outer {
-			// Another stack, such as makecontext(3) makes: as if it was called.
+			// Another stack, for example from makecontext(3): treated as a call.
 			w.enter(st, r, sp)
 		}
 		return
@@ -282,8 +282,8 @@ func (w *walk) transfer(st *stack, last *site, r *registers, s *site, sp uint64)
 	case r.pc == top.ra && (sp == back || sp > back && last.class == ret && !w.m.linked()): // ret n removes arguments
 		w.returned(st)
 		if a := s.answers[0]; w.m.linked() && a != nil && a.outermost {
-			// Where makecontext(3) lets functions return to. Frames of another time may be on that stack, which memory
-			// does not tell where return addresses are in a register.
+			// Where functions started by makecontext(3) return to. That stack may hold outdated frames, which memory
+			// does not reveal where return addresses are in a register.
 			st.frames, st.outer = nil, true
 		}
 		return
@@ -292,7 +292,7 @@ func (w *walk) transfer(st *stack, last *site, r *registers, s *site, sp uint64)
 	case sp == back && w.m.linked() && (s.begins() || s.fn == nil || s.fn == last.fn):
 		return // a tail call, or a jump table
 	}
-	// longjmp, or an unwinder that goes to a handler.
+	// longjmp, or an unwinder that jumps to a handler.
 	pending := top.pending
 	w.popDead(st, sp, true)
 	if len(st.frames) < n {
@@ -301,7 +301,7 @@ func (w *walk) transfer(st *stack, last *site, r *registers, s *site, sp uint64)
 	}
 }
 
-// enter adds a frame for a function that begins.
+// enter adds a frame for a starting function.
 func (w *walk) enter(st *stack, r *registers, sp uint64) {
 	f := frame{caller: caller{cfa: sp - uint64(w.m.CallerSP), ra: r.r[w.m.RA], fp: r.r[w.m.FP]}}
 	if !w.m.linked() {
@@ -314,11 +314,11 @@ func (w *walk) enter(st *stack, r *registers, sp uint64) {
 	st.frames = append(st.frames, f)
 }
 
-// change goes to the stack that an address is in.
+// change switches to the stack that contains an address.
 func (w *walk) change(th *thread, sp uint64) {
 	w.Switches++
 	th.stack.owner, th.stack.left = nil, w.Switches
-	var last *stack // memory of one that is gone may be that of another one
+	var last *stack // memory of a removed stack may be reused
 	for _, s := range w.stacks {
 		if s.unused(sp) && s != th.stack && (last == nil || s.left > last.left) {
 			last = s
@@ -332,7 +332,7 @@ func (w *walk) change(th *thread, sp uint64) {
 	last.owner, th.stack = th, last
 }
 
-// revive removes frames from a stack that was left, if their memory has changed.
+// revive removes frames whose memory has changed from a stack that was left.
 func (w *walk) revive(s *stack) {
 	if w.m.linked() {
 		return
@@ -349,7 +349,8 @@ func (w *walk) revive(s *stack) {
 	}
 }
 
-// signal adds the frames of a signal handler, with the registers at its first instruction. From was interrupted.
+// signal adds the frames of a signal handler, with the registers at its first instruction. From is the caller of the
+// interrupted code.
 func (w *walk) signal(th *thread, r *registers, from caller) {
 	sp := r.r[w.m.SP]
 	on := th.stack
@@ -387,7 +388,7 @@ func (w *walk) resumed(th *thread, r *registers, sp uint64) {
 	case f == nil:
 	case r.pc == f.ra && sp == w.back(f):
 		return
-	case !w.m.linked() && sp == f.cfa-8: // the handler has added a call there, as that of Go does
+	case !w.m.linked() && sp == f.cfa-8: // the handler has pushed a call, as Go's does
 		f.signal, f.pending, f.fp = false, nil, r.r[w.m.FP]
 		st.frames = append(st.frames, *f)
 		return
@@ -427,7 +428,7 @@ func (w *walk) judge(f *frame, r *registers, s *site) {
 			continue
 		}
 		if cfi := s.answers[0]; side > 0 && cfi != nil && *a == *cfi {
-			wrong[side], got[side] = wrong[0], got[0] // reading memory takes long
+			wrong[side], got[side] = wrong[0], got[0] // reading memory is slow
 		} else {
 			wrong[side], got[side] = w.check(a, r, &f.caller)
 		}
@@ -442,8 +443,8 @@ func (w *walk) judge(f *frame, r *registers, s *site) {
 	}
 }
 
-// check compares an answer with the truth. It returns what is wrong: any of CFA, RA, FP; or caller, if the answer says
-// that there is none; or address, if it leads nowhere.
+// check compares an answer with the truth. It returns what is wrong: any of CFA, RA, FP; or "caller" if the answer
+// denies a caller; or "address" if memory is not readable.
 func (w *walk) check(a *answer, r *registers, is *caller) (wrong string, got caller) {
 	if a.outermost {
 		return "caller", got
@@ -471,7 +472,7 @@ func (w *walk) check(a *answer, r *registers, is *caller) (wrong string, got cal
 type diff struct {
 	diffKey
 	steps  uint64
-	target uint64 // where the answer was where the frame has jumped to
+	target uint64 // the frame jumped to was that of the answer
 	truth  string // at the first step
 }
 
@@ -512,7 +513,7 @@ func (w *walk) truth(wrong string, r *registers, is caller) string {
 	case wrong == "FP" && r.r[w.m.FP] == is.fp:
 		return fp + " is the caller's"
 	case wrong == "FP":
-		// Most code that loses it saves it somewhere.
+		// Most code that overwrites it has saved it somewhere.
 		for at := is.cfa - 8; at >= sp && is.cfa-at <= 4096; at -= 8 {
 			if x, ok := w.word(at); ok && x == is.fp {
 				return fmt.Sprintf("the caller's %s is at c-%d", fp, is.cfa-at)
