@@ -182,7 +182,7 @@ func TestFind(t *testing.T) {
 		{"exchange", "xchg %rsp,%rax; xchg %rsp,%rax; ret", "0-5: rsp+8, 2 rax+8, 4 rsp+8"},
 		{"memory", "push (%rdi); pop (%rdi); ret", "0-5: rsp+8, 2 rsp+16, 4 rsp+8"},
 		{"copy in the stack", "mov %rsp,%rax; sub $24,%rsp; and $-32,%rsp; mov %rax,8(%rsp); xor %eax,%eax; mov " +
-			"8(%rsp),%rsp; ret", "0-24 unknown-stack"}, // no register has the frame before the last load
+			"8(%rsp),%rsp; ret", "0-24 unknown-stack"}, // before the last load, no register holds the frame
 		{"realigned", "mov %rsp,%r11; and $-32,%rsp; sub $64,%rsp; mov %r11,%rsp; ret",
 			"0-15: rsp+8, 7 r11+8, 14 rsp+8"},
 		{"realigned, with a new frame", `lea 8(%rsp),%r10

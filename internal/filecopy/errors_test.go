@@ -93,7 +93,7 @@ func TestCopyErrors(t *testing.T) {
 	}
 }
 
-// TestNoHoles copies from a file system that knows of no holes.
+// TestNoHoles copies from a file system that does not report holes.
 func TestNoHoles(t *testing.T) {
 	src, err := os.Open("/proc/version")
 	if err != nil {
@@ -110,7 +110,7 @@ func TestNoHoles(t *testing.T) {
 	}
 }
 
-// memory is a target that is no file.
+// memory is a destination that is not a file.
 type memory struct{ bytes.Buffer }
 
 func (m *memory) WriteAt(b []byte, off int64) (int, error) {

@@ -349,8 +349,8 @@ func (w *walk) revive(s *stack) {
 	}
 }
 
-// signal adds the frames of a signal handler, with the registers at its first instruction. From is the caller of the
-// interrupted code.
+// signal adds the frames of a signal handler, with the registers at its first instruction. From is the interrupted
+// frame.
 func (w *walk) signal(th *thread, r *registers, from caller) {
 	sp := r.r[w.m.SP]
 	on := th.stack

@@ -39,7 +39,7 @@ func TestDir(t *testing.T) {
 			if dirs[i], err = Dir(exe); err != nil {
 				t.Error(err)
 			}
-			for _, name := range Names { // from the moment that the folder is known, all are there
+			for _, name := range Names { // once the directory is visible, it is complete
 				if to, err := os.Readlink(filepath.Join(dirs[i], name)); to != exe {
 					t.Errorf("%s leads to %s, error %v", name, to, err)
 				}
