@@ -1,7 +1,6 @@
 // Package insn decodes instructions as far as they affect a stack: their size, their effects on registers and on memory
 // that may be in the stack, and their effects on control flow. It does not decode names and operands of instructions,
 // contents of vectors, or flags.
-// the contents of vectors and flags.
 //
 // An unknown instruction is reported as such; nothing is guessed.
 package insn

@@ -191,7 +191,8 @@ func (e *encodings) forms(r byte, opcode ...byte) {
 func TestEncodings(t *testing.T) {
 	var e encodings
 	prefixes := []string{"", "\x66", "\xf3", "\xf2", "\x48", "\x66\x48", "\xf3\x48", "\xf2\x48", "\x64\x67\x45"}
-	for op := range byte(255) {
+	for n := range 256 {
+		op := byte(n)
 		for _, prefix := range prefixes {
 			for _, escape := range []string{"", "\x0f", "\x0f\x38", "\x0f\x3a"} {
 				e.modRM(append([]byte(prefix+escape), op)...)
