@@ -46,7 +46,7 @@ func says(t *testing.T, status int, want string, stdout io.Writer, args ...strin
 	return stderr.String()
 }
 
-// TestExclusiveFlags combines flags that exclude each other.
+// TestExclusiveFlags expects errors for flags that cannot be combined.
 func TestExclusiveFlags(t *testing.T) {
 	for args, want := range map[string]string{
 		"--format 1 --pcrel --dry-run prog": "--pcrel and --outermost require --format 2",
@@ -59,7 +59,7 @@ func TestExclusiveFlags(t *testing.T) {
 	}
 }
 
-// TestFullDisk writes reports to a full disk: messages must say what became of the files.
+// TestFullDisk writes reports to a full disk: messages must report the state of the files.
 func TestFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out")

@@ -99,8 +99,8 @@ func fuzzConvert(t *testing.T, data []byte, opt convert.Options) {
 	}
 }
 
-// FuzzConvert converts linked files, objects and archives that were changed, takes .sframe out again, and so on: data
-// is the file, and each ten bytes of patches overwrite 1, 2, 4 or 8 bytes somewhere.
+// FuzzConvert converts damaged linked files, objects and archives, removes .sframe again, and so on: data is the file,
+// and each ten bytes of patches overwrite 1, 2, 4 or 8 bytes somewhere.
 //
 // Large seeds are minimised for a minute each by default; -fuzzminimizetime=1x leaves that time to the search.
 func FuzzConvert(f *testing.F) {
@@ -134,8 +134,8 @@ func FuzzConvert(f *testing.F) {
 	})
 }
 
-// fuzzRound converts a file, removes .sframe from the result, and converts that again, which gives the same file, as
-// does replacing .sframe. The CFI never changes.
+// fuzzRound converts a file, removes .sframe from the result, and converts it again. This must give the same file, as
+// must replacing .sframe. The CFI never changes.
 func fuzzRound(t *testing.T, data []byte, opt convert.Options) {
 	fuzzConvert(t, data, opt)
 	dir := t.TempDir()

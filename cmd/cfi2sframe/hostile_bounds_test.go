@@ -290,7 +290,7 @@ func overlappingCIEs(t testing.TB) []byte {
 		at := len(f.B)
 		const n = 320_000
 		head := []byte{0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0x78, 16} // a CIE up to its instructions
-		cie := append(slices.Clone(head), 0x0f, byte(len(head)))  // and an expression that the next one is
+		cie := append(slices.Clone(head), 0x0f, byte(len(head)))  // and an expression that contains the next one
 		body := append(bytes.Repeat(cie, n), make([]byte, len(head))...)
 		for i := range n {
 			binary.LittleEndian.PutUint32(body[len(cie)*i:], uint32(len(body)-len(cie)*i-4))

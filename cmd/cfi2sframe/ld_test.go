@@ -50,10 +50,10 @@ func linkerDir(t testing.TB, tool string) string {
 	return strings.TrimSuffix(string(out), "\n")
 }
 
-// TestLinkerScript runs compilers and linkers with the program between them.
+// TestLinkerScript runs compilers and linkers with cfi2sframe in between.
 //
-// Besides the commands of TestScript, of which most are there, the scripts have $LINKERS, the folder for -B, and the
-// condition has:PROGRAM, which must be true where peers are required.
+// In addition to most commands of TestScript, the scripts have $LINKERS, the directory for -B, and the condition
+// has:PROGRAM, which must be true where peers are required.
 func TestLinkerScript(t *testing.T) {
 	long.Test(t)
 	tool := buildTool(t)
@@ -88,7 +88,7 @@ func TestLinkerScript(t *testing.T) {
 			return nil
 		},
 		Condition: func(cond string) (bool, error) {
-			if option, ok := strings.CutPrefix(cond, "rustc:"); ok { // an option that newer ones have
+			if option, ok := strings.CutPrefix(cond, "rustc:"); ok { // an option of newer versions
 				help, err := exec.Command("rustc", "-C", "help").Output()
 				return strings.Contains(string(help), option), err
 			}

@@ -46,7 +46,7 @@ func (u user) shell(t *testing.T, dir, script string) string {
 	return out
 }
 
-// publicTool builds cfi2sframe in a directory that everybody can read.
+// publicTool builds cfi2sframe in a directory that all users can read.
 func publicTool(t *testing.T) string {
 	t.Helper()
 	tool := filepath.Join(publicDir(t), "cfi2sframe")
@@ -56,7 +56,7 @@ func publicTool(t *testing.T) string {
 	return tool
 }
 
-// publicDir makes a directory that everybody can read.
+// publicDir makes a directory that all users can read.
 func publicDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "cfi2sframe-")

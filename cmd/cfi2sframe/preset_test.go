@@ -91,7 +91,7 @@ func namesIn(t *testing.T, cell string) []string {
 	return names
 }
 
-// TestPresets has the presets' readers read sections, where such a reader is available.
+// TestPresets reads sections with the presets' readers, where they are available.
 func TestPresets(t *testing.T) {
 	files := []string{"/bin/ls", "/bin/bash", "/lib/x86_64-linux-gnu/libc.so.6"}
 	fixed, err := filepath.Glob(fixtures + "/p*")

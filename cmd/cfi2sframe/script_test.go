@@ -67,12 +67,12 @@ func heed() {
 //	refuse N FILE ARG...         run cfi2sframe, which exits with status N, says why on stderr after
 //	                             "cfi2sframe: FILE: " (FILE may be "-" for none) and changes no file
 //	json KEY VALUE               the JSON in stdout has the value at the key, such as gaps.0.reason or gaps.len
-//	sframe FILE FDES FRES        the .sframe of the file can be decoded and has so many FDEs and FREs
+//	sframe FILE FDES FRES        decode the .sframe of the file, which has these numbers of FDEs and FREs
 //	mode FILE MODE               the file has the octal mode
 //	patch FILE OFFSET HEX        overwrite bytes of a file
-//	truncate FILE SIZE           cut a file
-//	gaps FILE N                  write a library whose CFI has N ranges without a form in SFrame
-//	mknod FILE                   make a null device, which condition mknod says is possible
+//	truncate FILE SIZE           truncate a file
+//	gaps FILE N                  write a library whose CFI has N ranges that SFrame cannot express
+//	mknod FILE                   make a null device, if condition mknod holds
 func TestScript(t *testing.T) {
 	dir, err := filepath.Abs(fixtures)
 	if err != nil {

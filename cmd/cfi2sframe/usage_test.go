@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// foreign are words of the libraries used, which mean nothing to users.
+// foreign matches words from libraries, which mean nothing to users.
 var foreign = regexp.MustCompile(`(?i)strconv|context|syscall|pflag|goroutine|panic|runtime|%!|<nil>|` +
 	`invalid syntax|shorthand|invalid argument ".*" for|\b(open|stat|lstat|read|write) \S*missing|(missing: .*){2}|EOF`)
 

@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// TestWrongUsage has command lines that are rejected before any file is opened.
+// TestWrongUsage expects these command lines to be rejected before any file is opened.
 func TestWrongUsage(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)

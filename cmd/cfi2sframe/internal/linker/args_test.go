@@ -13,7 +13,7 @@ import (
 	"cfi2sframe/internal/testkit/peer"
 )
 
-// TestSplit expects what a shell makes of the same text.
+// TestSplit compares Split with a shell.
 func TestSplit(t *testing.T) {
 	for _, text := range []string{
 		"", "  ", "a", " a  b\tc\nd\re ", `a\ b c`, `'a b' c`, `"a b" c`, `a'b c'd`, `a"b"'c'`, `''`, `a "" b`,
@@ -26,7 +26,7 @@ func TestSplit(t *testing.T) {
 		if err != nil {
 			t.Errorf("%q: %v", text, err)
 		}
-		// Of white space that a shell does not know as such, nothing is expected of it.
+		// A shell does not treat \r as white space, so it gets a blank instead.
 		out, err := exec.Command("sh", "-c", `set -f; for w in `+strings.ReplaceAll(strings.ReplaceAll(text, "\r", " "),
 			"\n", nl(text))+`
 			do printf '%s\0' "$w"; done`).Output()
@@ -48,7 +48,7 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// nl is what stands for a line's end in the words of a loop: a blank, unless it is quoted or escaped.
+// nl returns the replacement for newlines in the words of a loop: a blank, unless the text has quotes or escapes.
 func nl(text string) string {
 	if strings.ContainsAny(text, `'"\`) {
 		return "\n"
@@ -56,7 +56,7 @@ func nl(text string) string {
 	return " "
 }
 
-// TestExpand expects what the linker makes of response files: it says which files it was asked to link.
+// TestExpand expands response files, including nested and missing ones, and one that names itself.
 func TestExpand(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for name, text := range map[string]string{
@@ -117,7 +117,7 @@ func TestOutputs(t *testing.T) {
 	}
 }
 
-// TestOutputsOfLinkers expects one of the names to be that of the file which the machine's linkers make.
+// TestOutputsOfLinkers links with this machine's linkers, and expects Outputs to include the file that they create.
 func TestOutputsOfLinkers(t *testing.T) {
 	found := 0
 	for _, name := range Names {
@@ -141,7 +141,7 @@ func TestOutputsOfLinkers(t *testing.T) {
 			cmd := exec.Command(path, append([]string{object}, fields...)...)
 			cmd.Dir = work
 			if cmd.Run() != nil {
-				continue // not all know all of them
+				continue // not every linker supports every option
 			}
 			made, err := os.ReadDir(work)
 			if err != nil || len(made) != 1 {
@@ -158,7 +158,7 @@ func TestOutputsOfLinkers(t *testing.T) {
 	}
 }
 
-// TestOwnScript knows the ways in which the manual of GNU ld lets a script be given, and options that begin alike.
+// TestOwnScript checks the options by which GNU ld's manual names a script, and others with the same prefix.
 func TestOwnScript(t *testing.T) {
 	for line, want := range map[string]bool{
 		"":                               false,

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// checkLinks expects links for all linkers in a folder, and nothing else.
+// checkLinks expects a directory to contain links for all linkers, and nothing else.
 func checkLinks(t *testing.T, dir, exe string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -53,7 +53,7 @@ func TestDir(t *testing.T) {
 		}
 	}
 	checkLinks(t, dirs[0], exe)
-	// What became of it otherwise is put right.
+	// Missing and wrong links are repaired.
 	for i, name := range Names[:3] {
 		if err := os.Remove(filepath.Join(dirs[0], name)); err != nil {
 			t.Fatal(err)
@@ -73,7 +73,7 @@ func TestDir(t *testing.T) {
 		t.Errorf("got %s, %v", again, err)
 	}
 	checkLinks(t, dirs[0], exe)
-	// Another program has another one.
+	// Another program gets its own directory.
 	other := filepath.Join(programs(t, "bin/tool"), "bin/tool")
 	dir, err := Dir(other)
 	if err != nil || dir == dirs[0] {
@@ -83,7 +83,8 @@ func TestDir(t *testing.T) {
 	checkLinks(t, dirs[0], exe)
 }
 
-// TestInstalled expects the folder beside the program that was installed with it, if it is complete.
+// TestInstalled expects the directory that was installed with the program, if it is complete and its path has no
+// blanks.
 func TestInstalled(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	for _, lib := range []string{"lib", "libexec"} {
@@ -113,8 +114,8 @@ func TestInstalled(t *testing.T) {
 	}
 }
 
-// TestHomeless expects a folder of the user's own where temporary files are if there is no home, or one
-// that is no folder, that is missing, or that shells would divide at its blanks.
+// TestHomeless expects a private directory in TMPDIR if no home can be used: none is set, it is not a directory, it is
+// missing, or shells would split its path at a blank.
 func TestHomeless(t *testing.T) {
 	exe := filepath.Join(programs(t, "bin/tool"), "bin/tool")
 	missing, blank := filepath.Join(t.TempDir(), "missing"), filepath.Join(t.TempDir(), "a b")

@@ -13,7 +13,8 @@ import (
 	"cfi2sframe/internal/inode"
 )
 
-// programs makes files in a folder that may be run, where they do not end in "-", and returns the folder.
+// programs creates executable files in a directory, and returns it. Files with names that end in "-" are not
+// executable.
 func programs(t *testing.T, names ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -46,7 +47,7 @@ func idOf(t *testing.T, path string) string {
 	return id.String()
 }
 
-// foreign is the target that is not this machine.
+// foreign returns a target other than this machine.
 func foreign(t *testing.T) string {
 	if native("aarch64-linux-gnu") {
 		return "x86_64-linux-gnu"
@@ -73,17 +74,17 @@ func TestFind(t *testing.T) {
 	}{
 		{"ld", "", self + ":" + a + ":" + b, "", "", a + "/ld"},
 		{"ld", "", b + ":" + a + ":" + self, "", "", b + "/ld"},
-		// What may not be run, and folders, are no programs.
+		// Directories and files that are not executable are skipped.
 		{"ld.gold", "", a + ":" + b, "", "", b + "/ld.gold"},
 		{"ld.lld", "", a + ":" + b, "", "", b + "/ld.lld"},
 		{"ld.mold", "", self + ":" + a + ":" + b, "", "", ""},
-		// The folders of gcc come first. It writes a slash at their ends.
+		// GCC's directories come first. GCC appends a slash to them.
 		{"ld", self + "/:" + b + "/", a, "", "", b + "/ld"},
 		{"ld.bfd", self + "/:" + a + "/", self + ":" + b, "", "", b + "/ld.bfd"},
-		// Other programs are not there.
+		// Other programs are searched only in PATH.
 		{"gcc", b + "/", a, "", "", a + "/gcc"},
 		{"cc", "", a, "", "", ""},
-		// For another machine there is a linker of its own, but not of each kind.
+		// Another target has its own linker, but not of every kind.
 		{"ld", "", b + ":" + a, "/usr/bin/" + far + "-gcc-12", "", a + "/" + far + "-ld"},
 		{"ld", "", b + ":" + a, far + "-g++", "", a + "/" + far + "-ld"},
 		{"ld", "", b + ":" + a, "gcc", "", b + "/ld"},
@@ -109,7 +110,7 @@ func TestFind(t *testing.T) {
 			t.Errorf("%+v: %v", test, err)
 		}
 	}
-	// A file that is not to be run by one name can be by another.
+	// A file that is skipped under one name may be used under another.
 	for name, want := range map[string]string{"ld": a + "/ld", "ld.bfd": b + "/ld.bfd"} {
 		s := &Search{Skip: []string{idOf(t, b+"/ld") + "/ld", idOf(t, b+"/ld.bfd") + "/gcc"},
 			Env: func(k string) string {
@@ -119,7 +120,7 @@ func TestFind(t *testing.T) {
 			t.Errorf("got %s, %v; want %s", got, err, want)
 		}
 	}
-	// An empty element of PATH is the current folder.
+	// An empty element of PATH is the current directory.
 	t.Chdir(b)
 	s := &Search{Env: func(k string) string { return map[string]string{"PATH": ":" + a}[k] }}
 	if got, err := s.Find("ld"); got != "./ld" || err != nil {
@@ -127,7 +128,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestNative expects a compiler for this machine to take its ld, even if there is one by the name of the machine.
+// TestNative expects a compiler for this machine to use plain ld, even if there is one with the target's name.
 func TestNative(t *testing.T) {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
@@ -141,7 +142,7 @@ func TestNative(t *testing.T) {
 	if got, err := s.Find("ld"); got != b+"/ld" || err != nil {
 		t.Errorf("got %s, %v", got, err)
 	}
-	// By that name it is that one, or else the only one that there is.
+	// If asked for by the target's name, that linker is used, or else plain ld.
 	if got, err := s.Find(target + "-ld"); got != a+"/"+target+"-ld" || err != nil {
 		t.Errorf("got %s, %v", got, err)
 	}

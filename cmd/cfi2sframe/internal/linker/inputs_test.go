@@ -54,7 +54,7 @@ func TestInputs(t *testing.T) {
 	}
 }
 
-// TestQuote expects a response file to have the arguments that it was made of.
+// TestQuote expects Split to undo Quote.
 func TestQuote(t *testing.T) {
 	want := []string{"a.o", "", "two words", `"`, `'`, `\`, `a\"b c'`, "tab\t", "ä"}
 	if got, err := Split(Quote(want)); err != nil || !slices.Equal(got, want) {

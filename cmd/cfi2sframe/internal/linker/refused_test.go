@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestRefusedFolders has links, and folders for them, where there can be none.
+// TestRefusedFolders creates links, and directories for them, where that is impossible.
 func TestRefusedFolders(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")

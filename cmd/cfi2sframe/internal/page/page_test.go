@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// TestPage makes a page of a table with a hostile name.
+// TestPage renders a table with hostile names.
 func TestPage(t *testing.T) {
 	frame := NewFrame("title <b>", "<tool>")
 	frame.Data.Reasons["drap"] = "stack realignment"
@@ -65,7 +65,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// TestCells shows texts that are no reason, and rows with nothing after their columns. Few rows cannot be filtered.
+// TestCells renders unknown and empty reasons, and rows without extra cells. A short table has no filter.
 func TestCells(t *testing.T) {
 	frame := NewFrame("", "")
 	table := frame.Data.Add(Table{ID: "x", Columns: Columns("a", "name", "b", "file", "c", "part", "d", "reason", "e",
@@ -86,10 +86,10 @@ func TestCells(t *testing.T) {
 	}
 }
 
-// plain stands for what pages use to write sizes.
+// plain stands in for the function with which pages format sizes.
 func plain(n uint64) string { return fmt.Sprint(n, " bytes") }
 
-// TestSplit divides code, also by figures that cannot be, and draws the parts.
+// TestSplit splits code into its parts, also for impossible figures, and renders them.
 func TestSplit(t *testing.T) {
 	const stack = `<rect class="unwindable" width="%d" height="1"></rect>` +
 		`<rect class="uncovered" x="%d" width="%d" height="1"></rect>` +

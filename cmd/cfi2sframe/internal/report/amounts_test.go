@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// TestSparse expects a warning if more than 5 % of the code has no CFI, or 1 % if --infer may help. Sums have other
-// shares than their files.
+// TestSparse expects a warning if more than 5 % of the code has no CFI. A sum is judged by its own share.
 func TestSparse(t *testing.T) {
 	file := func(code, bytes, padding, startup uint64, others ...string) *Coverage {
 		c := &Coverage{Amounts: Amounts{Code: code}, Uncovered: Uncovered{Bytes: bytes, Padding: padding,
@@ -27,7 +26,7 @@ func TestSparse(t *testing.T) {
 		{file(10_000, 1500, 1000, 0), nil},
 		{file(10_000, 600, 0, 0), []string{"6.00 %" + advice}},
 		{file(256, 256, 0, 0), []string{"100.00 %" + advice}},
-		{file(255, 255, 0, 0), nil}, // a handful
+		{file(255, 255, 0, 0), nil}, // too few bytes
 		{file(0, 600, 0, 0), nil},   // code was not counted
 		{file(1000, 900, 100, 750), nil},
 		{Sum("", []*Coverage{file(10_000, 5000, 0, 0, "words"), file(10_000, 1000, 0, 0, "words")}),
@@ -40,7 +39,7 @@ func TestSparse(t *testing.T) {
 	}
 }
 
-// TestInferable expects the name of --infer in the warning, unless it was used.
+// TestInferable expects the warning at more than 1 %, and with a hint at --infer, unless that was used.
 func TestInferable(t *testing.T) {
 	const advice = " of the code has no CFI: --infer finds rows from its instructions; or build with " +
 		"-fasynchronous-unwind-tables, write .cfi directives in assembly, or use --debug-file"
@@ -69,7 +68,7 @@ func TestInferable(t *testing.T) {
 	}
 }
 
-// TestOfCFI counts rows from instructions apart.
+// TestOfCFI expects bytes with rows from instructions to be printed separately.
 func TestOfCFI(t *testing.T) {
 	for a, want := range map[Amounts]string{
 		{Described: 4000, Covered: 1000}: "SFrame V3 covers 25.00 % of what CFI describes (1,000 of 4,000 bytes)",
@@ -82,7 +81,7 @@ func TestOfCFI(t *testing.T) {
 	}
 }
 
-// TestAmounts has all, nothing, and rows for more than code.
+// TestAmounts includes full coverage, no code, and rows for more than the code.
 func TestAmounts(t *testing.T) {
 	for _, tt := range []struct {
 		code uint64
@@ -103,7 +102,7 @@ func TestAmounts(t *testing.T) {
 	}
 }
 
-// TestNumbers has parts of nothing and of all: only all is 100 %.
+// TestNumbers checks numbers, shares and names. Shares are rounded down, so only the whole is 100 %.
 func TestNumbers(t *testing.T) {
 	for got, want := range map[string]string{
 		Digits(0): "0", Digits(999): "999", Digits(1000): "1,000", Digits(1234567): "1,234,567",

@@ -9,7 +9,7 @@ import (
 	"cfi2sframe/elffile"
 )
 
-// TestRangeSet compares with a count of single bytes.
+// TestRangeSet compares bytesIn with a byte-by-byte count.
 func TestRangeSet(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 100 {
@@ -41,7 +41,7 @@ func TestRangeSet(t *testing.T) {
 	}
 }
 
-// TestCodeOf has sections of code that overlap.
+// TestCodeOf expects sections that overlap the one before them to be dropped.
 func TestCodeOf(t *testing.T) {
 	f := &elffile.File{}
 	add := func(name string, addr, size uint64) {
@@ -62,7 +62,7 @@ func TestCodeOf(t *testing.T) {
 	}
 }
 
-// TestLimits expects that names, gaps and errors beyond the limits are not listed, but counted.
+// TestLimits expects names and gaps beyond the limits to be counted, but not listed.
 func TestLimits(t *testing.T) {
 	limits := &Limits{gaps: 3, names: 20}
 	if a, b, c := take(&limits.gaps, 2), take(&limits.gaps, 2), take(&limits.gaps, 2); a != 2 || b != 1 || c != 0 {

@@ -13,7 +13,7 @@ import (
 	"cfi2sframe/cmd/cfi2sframe/internal/report"
 )
 
-// TestDiffText has the words of README.md for each kind of difference.
+// TestDiffText checks the text for each kind of difference.
 func TestDiffText(t *testing.T) {
 	const head = `old: old.so: 98.08 % of the code is unwindable (99,064 of 101,000 bytes)
 new: "new\x1b.so": 99.93 % of the code is unwindable (100,432 of 100,500 bytes)
@@ -83,7 +83,7 @@ new: "new\x1b.so": 99.93 % of the code is unwindable (100,432 of 100,500 bytes)
 	}
 }
 
-// TestDiffJSON expects all of the difference.
+// TestDiffJSON expects the JSON form to contain the whole comparison.
 func TestDiffJSON(t *testing.T) {
 	var b bytes.Buffer
 	if err := report.WriteJSON(&b, fullDiff()); err != nil {
@@ -101,7 +101,7 @@ func TestDiffJSON(t *testing.T) {
 	}
 }
 
-// A fullWriter takes N bytes, and no more.
+// A fullWriter fails after room bytes, like a full disk.
 type fullWriter struct{ room int }
 
 var errFull = errors.New("disk full")
@@ -115,10 +115,10 @@ func (w *fullWriter) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// TestWriteErrors expects of all forms that they say when they could not be written, wherever that is.
+// TestWriteErrors expects every form to report a failed write, wherever it occurs.
 func TestWriteErrors(t *testing.T) {
 	d, c := fullDiff(), fullCoverage()
-	d.Changes = slices.Repeat(d.Changes, 50) // more than what is written at a time
+	d.Changes = slices.Repeat(d.Changes, 50) // more than one write
 	c.Gaps = slices.Repeat(c.Gaps, 50)
 	same := &report.Diff{Same: true}
 	kept := &report.Kept{Schema: report.Schema, File: "script", Kept: "not-elf", Why: "words"}

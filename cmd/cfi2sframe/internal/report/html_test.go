@@ -38,8 +38,7 @@ func pageRows(t *testing.T, page, table string) [][]string {
 	return data.Tables[table]
 }
 
-// TestHTMLEscapes looks for what hostile names would leave on the page; TestBrowser sees whether
-// any of it runs.
+// TestHTMLEscapes expects hostile names to add neither elements nor control characters to the page.
 func TestHTMLEscapes(t *testing.T) {
 	for _, files := range [][]*report.Coverage{{evilCoverage()}, {evilCoverage(), evilCoverage()}} {
 		s := page(t, files...)
@@ -56,7 +55,7 @@ func TestHTMLEscapes(t *testing.T) {
 	}
 }
 
-// TestHTMLAlone checks that the page asks for nothing outside of it.
+// TestHTMLAlone expects a self-contained page, without inline styles or event handlers.
 func TestHTMLAlone(t *testing.T) {
 	s := page(t, fullCoverage())
 	for _, re := range []string{`https?:`, `\bsrc=`, `<link`, `@import`, `url\([^#]`, ` style=`, ` on[a-z]+=`} {
@@ -70,7 +69,7 @@ func TestHTMLAlone(t *testing.T) {
 	}
 }
 
-// visible returns what a page shows, without its tags, as words with single spaces between.
+// visible returns the text that a page shows, with single spaces between words.
 func visible(page string) string {
 	body, _, _ := strings.Cut(page, `<script type="application/json"`)
 	text := regexp.MustCompile(`(?s)<style>.*?</style>|<[^>]*>`).ReplaceAllString(body, " ")
@@ -116,7 +115,7 @@ func TestHTMLSummary(t *testing.T) {
 	d.File = "other"
 	text = visible(page(t, c, d))
 	for i, w := range words {
-		switch { // what is said of all files together
+		switch { // figures for all files together
 		case i == 0:
 			w = "Unwindable 99.99 % 1,000,033 bytes of 1,000,050 bytes of code Not covered < 0.01 % 7 bytes that CFI"
 		case i == 1:
@@ -167,7 +166,8 @@ func TestHTMLEmpty(t *testing.T) {
 	}
 }
 
-// TestHTMLWorst expects the files by what cannot be unwound, and the parts about them in their order.
+// TestHTMLWorst expects the file with the most code that is not unwindable first. Links to parts follow the order of
+// the input.
 func TestHTMLWorst(t *testing.T) {
 	var files []*report.Coverage
 	for i, left := range []uint64{1, 50, 7} {
@@ -191,7 +191,7 @@ func TestHTMLWorst(t *testing.T) {
 	}
 }
 
-// TestHTMLBars expects bars to be parts of the longest, which has a share of the code. Reasons that lose nothing have
+// TestHTMLBars expects bars relative to the longest, whose share of the code is printed. Reasons that lose nothing have
 // no bar.
 func TestHTMLBars(t *testing.T) {
 	c := fullCoverage()
@@ -218,13 +218,13 @@ func TestHTMLBars(t *testing.T) {
 	}
 }
 
-// TestReasonColours expects a colour for each reason that pages name, in light and dark.
+// TestReasonColours expects distinct colours, in light and dark, for each reason that loses code, and for no other.
 func TestReasonColours(t *testing.T) {
 	css, err := os.ReadFile("../page/page.css")
 	if err != nil {
 		t.Fatal(err)
 	}
-	reasons := make(map[string]string) // by colours
+	reasons := make(map[string]string) // by colours in light and dark
 	colours := regexp.MustCompile(`\.r-([a-z-]+) \{ --reason: light-dark\((#[0-9a-f]{6}, #[0-9a-f]{6})\); \}`)
 	for _, m := range colours.FindAllStringSubmatch(string(css), -1) {
 		if other, ok := reasons[m[2]]; ok {

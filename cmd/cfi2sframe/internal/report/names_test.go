@@ -13,7 +13,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A symbol is one of a symbol table to be.
+// A symbol is an entry for a symbol table.
 type symbol struct {
 	name        string
 	typ         elf.SymType
@@ -67,8 +67,7 @@ func withSymbols(t *testing.T, data []byte, symbols []symbol) *elffile.File {
 	return f
 }
 
-// TestNames names the gap of a function, from 4 bytes after its start on, by symbols that there are
-// around it.
+// TestNames checks which of the symbols around it names a gap, 4 bytes after the start of a function.
 func TestNames(t *testing.T) {
 	const (
 		fn, ifunc, none = elf.STT_FUNC, elf.STT_GNU_IFUNC, elf.STT_NOTYPE
@@ -181,7 +180,7 @@ func TestNamesBounded(t *testing.T) {
 	n := newNamer(NewLimits())
 	n.unread = len("leaf") + len("realign_rbx")
 	var got []string
-	for _, i := range []int{0, 1, 2, 1, 0} { // leaf, realign_rbx and realign_alloca, as readelf says
+	for _, i := range []int{0, 1, 2, 1, 0} { // leaf, realign_rbx and realign_alloca, by readelf
 		got = append(got, n.name(places[i]).name)
 	}
 	if s := strings.Join(got, " "); s != "leaf realign_rbx  realign_rbx leaf" || n.omitted != 1 {
@@ -192,7 +191,7 @@ func TestNamesBounded(t *testing.T) {
 	if got := n.notes(); len(got) != 1 || !strings.Contains(got[0], "because symbols overlap too much") {
 		t.Errorf("%q is noted", got)
 	}
-	// c++filt would say f(int, int ...), in time that grows faster than the length.
+	// c++filt prints f(int, int ...). The time for demangling grows faster than the length.
 	for length, want := range map[int]bool{maxMangled: true, maxMangled + 1: false} {
 		symbol := "_Z1f" + strings.Repeat("i", length-len("_Z1f"))
 		if name := demangled(symbol).name; strings.HasPrefix(name, "f(int") != want || !want && name != symbol {

@@ -25,7 +25,7 @@ func drap2(t *testing.T) []byte {
 	return b
 }
 
-// TestLocate names functions, or else sections.
+// TestLocate names functions, or sections if there are no symbols.
 func TestLocate(t *testing.T) {
 	f := elftest.Parse(t, drap2(t))
 	got := report.Locate(f, nil, []elffile.Span{{Begin: 0x100, End: 0x101}, {Begin: 0x288, End: 0x289},
@@ -43,14 +43,14 @@ func TestLocate(t *testing.T) {
 	if want := []report.Location{{Function: ".text", Offset: 0x2e5 - 0x285}}; !slices.Equal(got, want) {
 		t.Errorf("without symbols: %v; want %v", got, want)
 	}
-	// The names are in another file, to which they were split off.
+	// The symbols are in a separate debug file.
 	got = report.Locate(elftest.Parse(t, p.B), f, []elffile.Span{{Begin: 0x2e5, End: 0x2e6}})
 	if want := []report.Location{{Function: "realign_rbx", Offset: 4}}; !slices.Equal(got, want) {
 		t.Errorf("with a debug file: %v; want %v", got, want)
 	}
 }
 
-// TestPlaces says for people where gaps are.
+// TestPlaces checks how reports name the places of gaps.
 func TestPlaces(t *testing.T) {
 	gap := func(addr uint64) translate.Gap {
 		return translate.Gap{Function: &cfi.Function{Begin: addr, End: addr + 8}, Begin: addr, End: addr + 1}

@@ -44,8 +44,7 @@ func coverageOf(t *testing.T, f *elffile.File, v sframe.Version) (c *Coverage) {
 	return c
 }
 
-// TestGaps expects the functions of the fixtures that are known to have gaps,
-// those that realign the stack first.
+// TestGaps checks the known gaps of fixtures. Functions that realign the stack come first.
 func TestGaps(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -92,10 +91,10 @@ func TestGaps(t *testing.T) {
 	}
 }
 
-// TestMalformedCFI lists records that cannot be read, and says where instructions cannot.
+// TestMalformedCFI expects unreadable records to be listed, and the gap after an unknown instruction to name it.
 func TestMalformedCFI(t *testing.T) {
 	var frames elftest.Frames
-	const unknown = 0x3f // of instructions
+	const unknown = 0x3f // an undefined opcode
 	p := elftest.Patch(t.Fatalf, fixture(t, "drap2.so"))
 	text := p.U64(p.Section(".text") + elftest.ShAddr)
 	cie := frames.CIE(elftest.Sound...)

@@ -13,7 +13,7 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/*.json anew")
 
-// fullCoverage has every field set.
+// fullCoverage returns a report with every field set.
 func fullCoverage() *report.Coverage {
 	return &report.Coverage{
 		Schema: report.Schema, File: "prog", Kept: "current", Output: "out", BuildID: "c0de", ABI: "amd64", Format: 2,
@@ -45,7 +45,7 @@ func fullCoverage() *report.Coverage {
 	}
 }
 
-// fullDiff has every kind of difference, and every field set.
+// fullDiff returns a comparison with every kind of difference, and every field set.
 func fullDiff() *report.Diff {
 	return &report.Diff{
 		Schema: report.DiffSchema,
@@ -91,8 +91,7 @@ func fullDiff() *report.Diff {
 	}
 }
 
-// evil are names as a hostile file can have them: each would end or start something if it were
-// not escaped where it comes to stand.
+// evil holds names from hostile files. Unless escaped for its context, each would end or start something.
 var evil = []string{
 	`</script><script>window.evil = 1</script>`,
 	`<img src=x onerror="window.evil=1">`,
@@ -105,7 +104,7 @@ var evil = []string{
 	"bad \xff\xfe bytes",
 }
 
-// evilCoverage has them wherever a name can stand.
+// evilCoverage returns a report with these names wherever a name can occur.
 func evilCoverage() *report.Coverage {
 	c := fullCoverage()
 	all := strings.Join(evil, " ")
@@ -126,7 +125,7 @@ func evilCoverage() *report.Coverage {
 	return c
 }
 
-// TestFullJSON compares reports with every field set with testdata, which the schema's tests use.
+// TestFullJSON compares reports with every field set with the files in testdata, which the schema's tests use.
 func TestFullJSON(t *testing.T) {
 	for name, v := range map[string]any{"full.json": fullCoverage(), "diff.json": fullDiff()} {
 		var b bytes.Buffer

@@ -13,14 +13,14 @@ import (
 	"cfi2sframe/cmd/cfi2sframe/internal/report"
 )
 
-// TestSchemaFields checks that the schema and the Go types have the same fields, all with a
-// description, and that those are required which are always there.
+// TestSchemaFields checks that the schema and the Go types have the same fields, that each has a description, and that
+// those always present are required.
 func TestSchemaFields(t *testing.T) {
 	var root map[string]any
 	if err := json.Unmarshal([]byte(report.JSONSchema), &root); err != nil {
 		t.Fatal(err)
 	}
-	// resolve follows a reference into the same document, to whose keys those beside it are added.
+	// resolve follows a reference within the document, and adds the keys next to it.
 	resolve := func(s map[string]any) map[string]any {
 		ref, ok := s["$ref"].(string)
 		if !ok {
@@ -52,7 +52,7 @@ func TestSchemaFields(t *testing.T) {
 			}
 			for _, f := range reflect.VisibleFields(typ) {
 				name, option, _ := strings.Cut(f.Tag.Get("json"), ",")
-				if !f.IsExported() || f.Anonymous { // whose fields are visible
+				if !f.IsExported() || f.Anonymous { // VisibleFields returns embedded fields
 					continue
 				}
 				p, ok := properties[name].(map[string]any)
@@ -85,7 +85,7 @@ func TestSchemaFields(t *testing.T) {
 	compare("", reflect.TypeFor[report.Check](), defs["check"].(map[string]any))
 }
 
-// TestSchemaKept expects the schema to have the reasons of package convert and that of the command, and no others.
+// TestSchemaKept expects the schema to list the reasons of package convert and that of the command, and no others.
 func TestSchemaKept(t *testing.T) {
 	var root struct {
 		Defs struct {
@@ -111,7 +111,7 @@ func TestSchemaKept(t *testing.T) {
 	}
 }
 
-// TestSchemaCodeReasons expects the schema and docs/code.md to have the reasons of package code.
+// TestSchemaCodeReasons expects the schema and docs/code.md to list the reasons of package code.
 func TestSchemaCodeReasons(t *testing.T) {
 	var root struct {
 		Defs struct {

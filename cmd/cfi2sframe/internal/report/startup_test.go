@@ -14,10 +14,10 @@ import (
 
 const (
 	bareSize  = 40 // of the function bare, which is assembly without CFI, in bytes
-	alignment = 16 // padding of less bytes between functions without CFI counts as code
+	alignment = 16 // shorter padding between functions without CFI counts as code
 )
 
-// startupSources are a program, and a function for each machine that must not be taken for start-up code.
+// startupSources holds a program, and for each machine a function that must not be taken for start-up code.
 var startupSources = map[string]string{
 	"hello.c": "#include <stdio.h>\nint main(void) { puts(\"hello\"); return 0; }\n",
 	"x86_64.s": ".globl bare\n.type bare, @function\nbare:\n.rept 40\nret\n.endr\n.size bare, .-bare\n" +
@@ -26,7 +26,7 @@ var startupSources = map[string]string{
 	"s390x.s":   ".globl bare\n.type bare, @function\nbare:\n.rept 20\nbr %r14\n.endr\n.size bare, .-bare\n",
 }
 
-// startupOf reports on a program, and returns how much of it is start-up code.
+// startupOf returns the report on a program.
 func startupOf(t *testing.T, path string) *Coverage {
 	t.Helper()
 	b, err := os.ReadFile(path)
@@ -36,8 +36,8 @@ func startupOf(t *testing.T, path string) *Coverage {
 	return coverageOf(t, elftest.Parse(t, b), sframe.V2)
 }
 
-// TestStartup finds the start-up code that compilers add, by its symbols and without any, and takes nothing else for
-// it: neither a function without CFI elsewhere, nor one that follows directly.
+// TestStartup expects the compilers' start-up code to be recognized, with symbols and stripped, but no other function
+// without CFI, even if it follows directly.
 func TestStartup(t *testing.T) {
 	for _, tt := range []struct{ machine, compiler, flags string }{
 		{"x86_64", "gcc", "-O0"},
@@ -73,7 +73,7 @@ func TestStartup(t *testing.T) {
 				return filepath.Join(dir, out)
 			}
 			assembly := tt.machine + ".s"
-			// By its symbols, the start-up code is all that the program has without CFI.
+			// Without the assembly, all code without CFI is start-up code.
 			whole := startupOf(t, compile("whole", "hello.c"))
 			if whole.WithoutCFI() != 0 || whole.Uncovered.Startup == 0 || len(whole.Uncovered.Functions) != 0 {
 				t.Errorf("without assembly: %d bytes, functions %v", whole.WithoutCFI(), whole.Uncovered.Functions)

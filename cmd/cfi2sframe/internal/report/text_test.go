@@ -10,7 +10,7 @@ import (
 	"cfi2sframe/cmd/cfi2sframe/internal/report"
 )
 
-// TestTextWhole has all that a report for people can say.
+// TestTextWhole prints everything that a text report can contain.
 func TestTextWhole(t *testing.T) {
 	c := fullCoverage()
 	c.File, c.DebugFile, c.FREs = "a\x1bprog", "prog\n.debug", 1000
@@ -96,8 +96,8 @@ func TestTextWhole(t *testing.T) {
 	}
 }
 
-// TestCauses has the largest gaps that lose something, and code without CFI: by function, and by section if
-// functions are not all of it.
+// TestCauses lists the largest gaps that lose code, and code without CFI: by function, and by section if functions are
+// not all of it.
 func TestCauses(t *testing.T) {
 	c := fullCoverage()
 	c.Reasons = append(c.Reasons, report.Reason{Name: "outermost"})
@@ -130,7 +130,7 @@ func TestCauses(t *testing.T) {
 	}
 }
 
-// TestTextNothing has no line for what there is nothing of.
+// TestTextNothing expects no lines for empty items.
 func TestTextNothing(t *testing.T) {
 	c := &report.Coverage{File: "prog", ABI: "s390x", Format: 3, Functions: 2, FREs: 1,
 		Amounts: report.Amounts{Described: 8, Covered: 8}}

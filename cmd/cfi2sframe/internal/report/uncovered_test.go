@@ -13,8 +13,8 @@ import (
 	"cfi2sframe/internal/testkit/generate"
 )
 
-// TestUncoveredPlaces says where code without CFI is: by section in an object, and by segment where no sections are
-// known.
+// TestUncoveredPlaces checks where code without CFI is reported: by section in an object, and by segment without
+// section headers.
 func TestUncoveredPlaces(t *testing.T) {
 	o := elftest.NewObject() // CFI describes all of .text
 	cold := o.Code(".text.cold", 32)
@@ -33,12 +33,12 @@ func TestUncoveredPlaces(t *testing.T) {
 		File:  f,
 		Table: generate.Described(t, generate.Range{Begin: f.Sections[cold].Base + 8, End: f.Sections[cold].Base + 20}),
 	}, []*elffile.File{f}, newNamer(NewLimits()))
-	// All of it are zeros.
+	// All of the code is zeros, which count as padding.
 	want := "[{.text 0 64 64 64 0} {.text.cold 0 32 20 20 0}]"
 	if got := fmt.Sprint(u.Sections); got != want || u.Bytes != 84 {
 		t.Errorf("in an object %s, %d bytes; want %s", got, u.Bytes, want)
 	}
-	// The segment has 0x3d8 bytes from address 0 on, as readelf says.
+	// By readelf, the segment has 0x3d8 bytes at address 0.
 	p := elftest.Patch(t.Fatalf, fixture(t, "drap2.so"))
 	p.Put64(elftest.EhShoff, 0)
 	p.Put16(elftest.EhShnum, 0)
@@ -48,7 +48,7 @@ func TestUncoveredPlaces(t *testing.T) {
 	if got := fmt.Sprint(u.Sections); got != want || u.Bytes != 0x3d8-(0x2e5-0x288) {
 		t.Errorf("without sections %s, %d bytes; want %s", got, u.Bytes, want)
 	}
-	// Of symbols at one place the largest names it; labels and symbols past the end of all addresses name nothing.
+	// Of several symbols at an address, the largest gives the name. Labels, and symbols that wrap around, are ignored.
 	const text = 5
 	u = report(withSymbols(t, fixture(t, "drap2.so"), []symbol{
 		{"small", elf.STT_FUNC, text, 0x300, 2}, {"large", elf.STT_FUNC, text, 0x300, 8},
@@ -63,7 +63,7 @@ func TestUncoveredPlaces(t *testing.T) {
 	}
 }
 
-// TestUncoveredBounded lists the largest functions of more than are listed.
+// TestUncoveredBounded expects only the largest functions to be listed if there are too many.
 func TestUncoveredBounded(t *testing.T) {
 	const n = maxUncovered + 3
 	p := elftest.Patch(t.Fatalf, fixture(t, "drap2.so"))

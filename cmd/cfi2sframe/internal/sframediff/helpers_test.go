@@ -33,13 +33,13 @@ func run(t *testing.T, path string, opt convert.Options) (string, *report.Covera
 	return to, c
 }
 
-// link makes an amd64 program of assembler source.
+// link assembles and links an amd64 program.
 func link(t *testing.T, source string) string {
 	t.Helper()
 	return peer.Linked(t, peer.Assembled(t, ".globl _start\n_start:\n"+source))
 }
 
-// sectionOf returns where a section is, as debug/elf finds it.
+// sectionOf finds a section with debug/elf.
 func sectionOf(t *testing.T, b []byte, name string) *elf.Section {
 	t.Helper()
 	f, err := elf.NewFile(bytes.NewReader(b))
@@ -58,7 +58,7 @@ func withoutSections(t *testing.T, b []byte) []byte {
 	return p.B
 }
 
-// load reads a file to be compared.
+// load reads a file for a comparison.
 func load(path string, from files.Sources) (*sframediff.Side, error) {
 	p, err := files.OpenProgram(context.Background(), path, from)
 	if err != nil {
@@ -69,7 +69,7 @@ func load(path string, from files.Sources) (*sframediff.Side, error) {
 	return side, p.Err(err)
 }
 
-// diff compares two files, which has to work.
+// diff compares two files, and expects no error.
 func diff(t *testing.T, old, new string) *report.Diff {
 	t.Helper()
 	a, err := load(old, files.Sources{})

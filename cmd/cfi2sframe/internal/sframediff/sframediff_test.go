@@ -19,7 +19,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// function is assembler source of a function that call frame information describes. Without a name it has no symbol.
+// function returns assembly for a function with CFI. Without a name, it has no symbol.
 func function(name string, lines ...string) string {
 	text := ".cfi_startproc\n" + strings.Join(lines, "\n") + "\nnop\n.cfi_endproc\n"
 	if name != "" {
@@ -28,10 +28,10 @@ func function(name string, lines ...string) string {
 	return text
 }
 
-// frame is a line that says how large the frame is from there on.
+// frame returns the directive that sets the CFA offset.
 func frame(size int) string { return fmt.Sprintf(".cfi_def_cfa_offset %d", size) }
 
-// changesOf says of each change what kind it is, where it begins, and the beginning of both rows.
+// changesOf returns the function, kind and offset of each change, and the CFA rules of both rows.
 func changesOf(d *report.Diff) []string {
 	var all []string
 	for _, c := range d.Changes {
@@ -43,8 +43,7 @@ func changesOf(d *report.Diff) []string {
 	return all
 }
 
-// TestDiffNames compares programs whose code is not the same, and so their functions by name. They are written so that
-// it is known what is different.
+// TestDiffNames compares programs with different code, whose functions are matched by name. The differences are known.
 func TestDiffNames(t *testing.T) {
 	old, _ := run(t, link(t, function("same", "nop", frame(16))+
 		function("gone", "nop", frame(16))+
@@ -81,8 +80,8 @@ func TestDiffNames(t *testing.T) {
 	}
 }
 
-// TestDiffNameless compares functions without symbols, which have the name of their section in common: those with the
-// same rows belong together, and the others in their order if there are as many.
+// TestDiffNameless compares functions without symbols, which have the names of their sections. Functions with the same
+// rows are matched first, and the others in order, if both files have the same number.
 func TestDiffNameless(t *testing.T) {
 	program := func(sizes ...int) string {
 		t.Helper()
@@ -101,7 +100,7 @@ func TestDiffNameless(t *testing.T) {
 		{[]int{16, 32, 48}, []int{48, 16}, report.DiffFunctions{Same: 2, OnlyOld: 2, OnlyNew: 1}},
 	} {
 		d := diff(t, program(tt.old...), program(tt.new...))
-		// The last function differs in its size alone. It has one row, as no other, but is a candidate like them.
+		// The last function differs only in size. It is the only one with a single row, but is matched like the others.
 		if n := d.Functions; n.Same != tt.want.Same || n.OnlyOld != tt.want.OnlyOld || n.OnlyNew != tt.want.OnlyNew ||
 			n.Rows+n.Offsets != tt.want.Rows+tt.want.Offsets {
 			t.Errorf("%v and %v: %+v; want %+v", tt.old, tt.new, n, tt.want)
@@ -109,8 +108,8 @@ func TestDiffNameless(t *testing.T) {
 	}
 }
 
-// TestDiffFormats compares a file in V2 and V3: at the same places of the same code V3 has what V2 cannot say, and the
-// sums are those of both reports. So it is without section headers.
+// TestDiffFormats compares a file in V2 and V3: the code is the same, V3 has rows that V2 cannot express, and the sums
+// are those of both reports. A file without section headers equals itself.
 func TestDiffFormats(t *testing.T) {
 	for _, name := range []string{"amd64/undefra", "amd64/drap1", "amd64/plt", "amd64/plt-ibt", "amd64/signal",
 		"amd64/rareg.so", "amd64/static", "amd64/pltlib.so", "aarch64/pac", "s390x/prologue"} {
@@ -150,7 +149,7 @@ func TestDiffFormats(t *testing.T) {
 			d.Functions.OnlyOld+d.Functions.OnlyNew+d.Functions.Offsets > 0 {
 			t.Errorf("%s: %+v", name, d.Functions)
 		}
-		if !strings.HasPrefix(name, "s390x") { // which V1 does not have
+		if !strings.HasPrefix(name, "s390x") { // not supported by V1
 			one, _ := run(t, in, convert.Options{Version: sframe.V1})
 			if d := diff(t, one, two); d.Old.Format != 1 || !d.SameCode || d.Same || d.Old.Described != a.Described {
 				t.Errorf("%s in V1: %+v", name, d.Old)
@@ -170,7 +169,7 @@ func TestDiffFormats(t *testing.T) {
 	}
 }
 
-// TestDiffWords has what is said of rows that are not like others.
+// TestDiffWords checks the descriptions of special rows.
 func TestDiffWords(t *testing.T) {
 	for name, want := range map[string]string{"undefra": "no caller", "signal": ", signal frame", "rareg.so": "RA r"} {
 		in := filepath.Join(fixtures, "amd64", name)
@@ -185,7 +184,7 @@ func TestDiffWords(t *testing.T) {
 	}
 }
 
-// TestDiffObjects compares objects, in which places are told by sections, and which V3 covers more of.
+// TestDiffObjects compares objects, whose places are relative to sections. V3 covers more of them.
 func TestDiffObjects(t *testing.T) {
 	in := peer.Assembled(t, ".section .text.one, \"ax\"\n"+function("one", "nop", frame(16))+
 		".section .text.two, \"ax\"\nnop\n"+function("two", "nop", ".cfi_undefined rip", "nop"))
@@ -206,14 +205,14 @@ func TestDiffObjects(t *testing.T) {
 	}
 }
 
-// TestDiffNotWritten compares a section with one that has a function less, although there are rows for it.
+// TestDiffNotWritten compares a section with a copy that lacks the rows of a function, although SFrame can express it.
 func TestDiffNotWritten(t *testing.T) {
 	full, _ := run(t, filepath.Join(fixtures, "amd64/prologue"),
 		convert.Options{Version: sframe.V2, Share: convert.ShareOff})
 	b := testfile.Read(t, full)
 	sec := sectionOf(t, b, ".sframe")
 	p := elftest.Patch(t.Fatalf, b)
-	// the last FDE of V2; its size is at 4, its number of rows at 12
+	// The last FDE of V2: its size is at 4, its number of rows at 12.
 	last := int64(sec.Offset) + 28 + 20*int64(b[sec.Offset+8]-1)
 	size := uint64(b[last+4]) | uint64(b[last+5])<<8
 	p.Put32(int(last)+12, 0)
@@ -229,7 +228,7 @@ func TestDiffNotWritten(t *testing.T) {
 	}
 }
 
-// TestDiffErrors has files that cannot be compared: the error says which one it is, and why.
+// TestDiffErrors expects errors for files that cannot be compared.
 func TestDiffErrors(t *testing.T) {
 	dir := t.TempDir()
 	good, _ := run(t, filepath.Join(fixtures, "amd64/prologue"),
@@ -245,7 +244,7 @@ func TestDiffErrors(t *testing.T) {
 	}
 	text := filepath.Join(dir, "text")
 	testfile.Write(t, text, []byte("This is no ELF file."))
-	// Bits 5 and 6 of a row's info, which comes after its start, say how large its words are; 3 is no size.
+	// Bits 5 and 6 of a row's info, which follows its start, encode the size of its words; 3 is undefined.
 	wrongRow := damaged("row", 28+20*int(testfile.Read(t, good)[sec.Offset+8])+1, 0x63)
 	start := testfile.Read(t, good)[sec.Offset+28 : sec.Offset+32]
 	for path, want := range map[string]string{

@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-// TestRow expects each figure of a file below the name that the table has for it.
+// TestRow expects each figure of a file in the column of its name.
 func TestRow(t *testing.T) {
 	r := Record{
 		File: "/usr/bin/x", ABI: "amd64", Functions: 10, Described: 1000, WithoutCFI: 87, Code: 1097,
@@ -12,7 +12,7 @@ func TestRow(t *testing.T) {
 		Gaps:    []Gap{{Reason: "drap", Functions: 1, Ranges: 2, Bytes: 250}},
 	}
 	want := map[string]string{
-		// of 1097
+		// 70.19 % is 770 of 1097 bytes.
 		"File": "/usr/bin/x", "ABI": "amd64", "Code": "1097", "Unwindable": "70.19 %", "Not unwindable": "327",
 		"Not covered": "250", "Mostly by": "drap", "In format 2": "40", "Remarks": "",
 	}

@@ -20,7 +20,7 @@ import (
 	"cfi2sframe/internal/testkit/elftest"
 )
 
-// sound returns a program.
+// sound returns an undamaged file.
 func sound(t *testing.T) []byte {
 	t.Helper()
 	b, err := os.ReadFile(fixtures + "amd64/drap2.so")
@@ -30,7 +30,7 @@ func sound(t *testing.T) []byte {
 	return b
 }
 
-// TestRefused says why CFI is not translated.
+// TestRefused checks the reasons for not translating CFI.
 func TestRefused(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -41,7 +41,7 @@ func TestRefused(t *testing.T) {
 		{"sound", func(*elftest.Patcher) {}, "", ""},
 		{"no CFI", func(p *elftest.Patcher) {
 			p.Put32(p.Section(".eh_frame")+elftest.ShType, uint32(elf.SHT_NOBITS))
-			p.Put32(p.Segment(elf.PT_GNU_EH_FRAME, 0), uint32(elf.PT_NULL)) // which leads there as well
+			p.Put32(p.Segment(elf.PT_GNU_EH_FRAME, 0), uint32(elf.PT_NULL)) // also leads to the CFI
 		}, "no-cfi", ""},
 		{"CFI of no code", func(p *elftest.Patcher) { p.Contents(".eh_frame", make([]byte, 4)) }, "no-code", ""},
 		{"a record that is longer than the section", func(p *elftest.Patcher) {
@@ -82,7 +82,7 @@ func TestRefused(t *testing.T) {
 
 var errDisk = errors.New("the disk is gone")
 
-// A failing reader gives an error for what has the byte at an offset.
+// A failing reader cannot read the byte at an offset.
 type failing struct {
 	io.ReaderAt
 	at  int64
@@ -96,7 +96,7 @@ func (f failing) ReadAt(b []byte, off int64) (int, error) {
 	return f.ReaderAt.ReadAt(b, off)
 }
 
-// TestReadErrors takes a file that cannot be read for no damaged one.
+// TestReadErrors expects an unreadable file not to be reported as damaged.
 func TestReadErrors(t *testing.T) {
 	b := sound(t)
 	p := elftest.Patch(t.Fatalf, b)
@@ -106,7 +106,7 @@ func TestReadErrors(t *testing.T) {
 	if err != nil || r.Status != unreadable || !strings.Contains(r.Error, errDisk.Error()) || len(r.Worst) > 0 {
 		t.Errorf("%+v, %v", r, err)
 	}
-	// Errors of the machine are none of the file.
+	// Errors of the machine are returned, not reported for the file.
 	system := &fs.PathError{Op: "read", Path: "x", Err: syscall.EIO}
 	for name, at := range map[string]int64{"the identification": 0, "the CFI": at,
 		"the section headers": int64(p.U64(elftest.EhShoff))} {
@@ -129,7 +129,7 @@ func TestReadErrors(t *testing.T) {
 	}
 }
 
-// TestArchiveCancelled stops within an archive.
+// TestArchiveCancelled expects a cancelled context to end the survey of an archive.
 func TestArchiveCancelled(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lib.a")
 	b := elftest.Ar(elftest.ArMember("a.so/", sound(t)), elftest.ArMember("text/", []byte("text")),
@@ -149,10 +149,10 @@ func TestArchiveCancelled(t *testing.T) {
 	}
 }
 
-// TestStarting is told how much CFI there is before a file is worked on. A file without section headers may be nothing
-// but CFI; of what is compressed four times as much is expected.
+// TestStarting checks the size of the CFI that is reported before a file is examined. A file without section headers
+// may be nothing but CFI; compressed sections count four times.
 func TestStarting(t *testing.T) {
-	const ehFrame = 0x98 // as readelf says
+	const ehFrame = 0x98 // by readelf
 	for _, tt := range []struct {
 		name string
 		edit func(p *elftest.Patcher)
@@ -214,7 +214,7 @@ func TestLargeAlone(t *testing.T) {
 	}
 }
 
-// TestLongLists says what lists leave out.
+// TestLongLists expects lists to say how much they omit, and long names to be shortened.
 func TestLongLists(t *testing.T) {
 	const n = maxFiles + 2
 	var records []*Record

@@ -29,18 +29,17 @@ func run(t *testing.T, opt Options, paths ...string) *Survey {
 	return s
 }
 
-// what are the sums of one fixture that its source tells.
+// A what holds the sums for a fixture, computed from its source.
 type what struct {
 	functions             uint64
 	described, withoutCFI uint64
-	code                  uint64    // both without padding
+	code                  uint64    // described and withoutCFI, without padding
 	whole                 [2]uint64 // functions, by format
 	covered               [2]uint64 // bytes
 	gaps                  map[string]translate.Sum
 }
 
-// fromSource has what testdata/asm says: sizes are those of the instructions there, between
-// the directives that change the row.
+// fromSource holds sums computed from testdata/asm: sizes of the instructions between directives that change the row.
 var fromSource = map[string]what{
 	// realign has 50 bytes: 5 with rsp+8, 14 with r10+0, 25 with *(rbp-8), 5 with r10+0, and a
 	// ret with rsp+8 and rbp at *(rbp+0). _start has no CFI.
@@ -49,8 +48,8 @@ var fromSource = map[string]what{
 	},
 	// rbx is the base for 8 bytes of on_stack and the last 10 of on_stack_last.
 	"amd64/rbxcfa.so": {functions: 3, described: 50, code: 50, whole: [2]uint64{1, 3}, covered: [2]uint64{32, 50}},
-	// resume moves rcx to rsp (3 bytes), and jumps by rcx (2 bytes); ra_mid has its return
-	// address in r11 during a move and a push (4 bytes).
+	// resume moves rcx to rsp (3 bytes), and jumps through rcx (2 bytes); ra_mid has its return address in r11 during a
+	// move and a push (4 bytes).
 	"amd64/rareg.so": {functions: 3, described: 55, code: 55, whole: [2]uint64{1, 3}, covered: [2]uint64{46, 55}},
 	// Signal frames are marked (3 bytes) and the trampoline (10 bytes). 15 bytes of padding
 	// and 103 of _start have no CFI.
@@ -100,7 +99,7 @@ func TestFixtures(t *testing.T) {
 	}
 }
 
-// TestWorst expects the functions that lose most, by name.
+// TestWorst expects the files and functions that lose the most.
 func TestWorst(t *testing.T) {
 	s := run(t, Options{}, fixtures+"amd64/drap1", fixtures+"amd64/undefra", fixtures+"amd64/rbxcfa.so")
 	if len(s.Worst) != 1 || filepath.Base(s.Worst[0].File) != "undefra" {
@@ -147,8 +146,8 @@ func tree(t *testing.T) string {
 	write("a/mips", edit(18, 8))              // e_machine
 	write("a/object.o", edit(16, 1))          // e_type
 	write("a/garbage", edit(40, 0xff, 0xff))  // e_shoff
-	write("a/short", drap[:10])               // cut off in the ELF header
-	write("a/thin.a", []byte("!<thin>\nxxx")) // damaged, but not asked for
+	write("a/short", drap[:10])               // truncated in the ELF header
+	write("a/thin.a", []byte("!<thin>\nxxx")) // damaged, but archives are not requested
 	must(os.Link(filepath.Join(dir, "a/prog"), filepath.Join(dir, "a/same")))
 	must(os.MkdirAll(filepath.Join(dir, "b"), 0o777))
 	must(os.Symlink("../a/prog", filepath.Join(dir, "b/link")))
@@ -166,7 +165,7 @@ func refusedBy(s *Sums) map[convert.Reason]uint64 {
 	return out
 }
 
-// TestTree counts every file once, and stops at none.
+// TestTree expects each file to count once, and no file to end the survey.
 func TestTree(t *testing.T) {
 	dir := tree(t)
 	s := run(t, Options{}, dir+"/b", dir+"/a", dir, dir+"/b/link")
@@ -187,7 +186,7 @@ func TestTree(t *testing.T) {
 	}
 }
 
-// TestShards expects the union of all shards to be the whole, in all forms, and each file in one shard.
+// TestShards expects merged shards to equal the whole survey in all forms, and each file to be in one shard.
 func TestShards(t *testing.T) {
 	dir, out := tree(t), t.TempDir()
 	whole := run(t, Options{}, fixtures, dir)
@@ -215,7 +214,7 @@ func TestShards(t *testing.T) {
 	if got, want := forms(t, merged), forms(t, whole); got != want {
 		t.Errorf("merged:\n%.2000s\nwant\n%.2000s", got, want)
 	}
-	// The same file twice counts once, and a different file of that name is an error.
+	// The same file twice counts once, and a different file with the same name is an error.
 	if twice, err := Merge([]string{names[0], names[0]}); err != nil || len(twice.Files) == 0 ||
 		twice.Total.Files >= whole.Total.Files {
 		t.Errorf("%v, %v", twice, err)
@@ -262,7 +261,7 @@ func forms(t *testing.T, s *Survey) string {
 	return b.String()
 }
 
-// TestObjects surveys an object and an archive of it twice, and an archive that is none.
+// TestObjects surveys an object, an archive that contains it repeatedly, and a damaged archive.
 func TestObjects(t *testing.T) {
 	peer.Look(t, "as")
 	peer.Look(t, "ar")
@@ -296,7 +295,7 @@ func TestObjects(t *testing.T) {
 	}
 }
 
-// TestDeterminism writes the same with any number of workers.
+// TestDeterminism expects the same output for any number of workers.
 func TestDeterminism(t *testing.T) {
 	dir := tree(t)
 	first := ""
