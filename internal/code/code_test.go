@@ -24,7 +24,7 @@ const base = 0x1000
 type source struct {
 	name string
 	asm  string
-	want string // as describe says
+	want string // as printed by describe
 }
 
 // describe prints what was found: functions with their rows, jump targets in them, and refused code. Numbers are
@@ -223,7 +223,7 @@ func TestFind(t *testing.T) {
 			"0-13: rsp+8, 7 rbx+8, 12 rsp+8"},
 		{"call changes scratch registers", "mov %rsp,%r11; and $-16,%rsp; call *(%rax); mov %r11,%rsp; ret",
 			"0-13 unknown-stack"},
-		// As in libstdc++: what follows is the code of another frame.
+		// As in libstdc++: the code after the call has another frame.
 		{"call that does not return",
 			"push %rbx; jz 1f; pop %rbx; ret; 1: call *n@(%rip); nop; 2: pop %rbx; ret; data@: n@: .quad 0",
 			"0-11: rsp+8, 1 rsp+16, 4 rsp+8, 5 rsp+16; 11-14 unreached"},

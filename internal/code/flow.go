@@ -15,7 +15,7 @@ type block struct {
 	calls    []int32 // functions that it calls
 	tails    []int32 // functions that it jumps to
 	writes   uint32  // registers changed in the block
-	mask     uint32  // registers changed in the block, its successors and callees; of FP, that it is lost at exits
+	mask     uint32  // registers changed in the block, its successors and callees; FP: lost at exits
 	chain    int32   // the next older block of the same chunk plus 1, or 0
 	seen     bool    // control reaches the block
 	queued   bool
@@ -166,7 +166,7 @@ func (x *execution) to(pc uint64) {
 	case x.is(pc, function):
 		x.writes |= x.lostFP()
 		x.tails = append(x.tails, i)
-		if x.lostFP() != 0 { // only calls begin with the caller's
+		if x.lostFP() != 0 { // unlike after a call, FP is not the caller's
 			entry := x.machine.entry
 			entry.reg[x.machine.fp] = value{}
 			x.arrive(i, &entry)

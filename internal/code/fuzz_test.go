@@ -98,9 +98,9 @@ func FuzzFind(f *testing.F) {
 var hostile = []struct {
 	name    string
 	code    func(n int) []byte // returns about n bytes
-	entries int                // one at each so many bytes; 0: only the first
+	entries int                // bytes between entries; 0: only the first
 	data    bool
-	complex bool // the bound ends it
+	complex bool // the bound on steps is reached
 }{
 	{"tables that overlap", func(n int) []byte {
 		var b []byte

@@ -109,8 +109,8 @@ func TestHidden(t *testing.T) {
 						} else if want.CFA.Offset != r.Offset {
 							t.Errorf("%#x: CFA r%d%+d, and %v in the CFI", pc, r.Reg, r.Offset, want.CFA)
 						}
-						// Where RBP still has the caller's value, one may say that, and the other where it is saved:
-						// clang's CFI does the latter after the last push only.
+						// While RBP still has the caller's value, either side may give the register, and the other the
+						// slot: clang's CFI gives the slot only after the last push.
 						kept := want.FP.Rule == cfi.RuleArchitectural || want.FP.Rule == cfi.RuleSameVal
 						saved := want.FP.Rule == cfi.RuleOffset && want.FP.Offset == r.FP
 						if r.Lost && kept {

@@ -59,7 +59,7 @@ func (d *aarch64) signed(low, n int) int64 { return int64(d.word) << (64 - low -
 // reg returns the register whose number starts at bit low.
 func (d *aarch64) reg(low int) int { return int(d.bits(low, 5)) }
 
-// general returns the register whose number starts at bit low, or None if that is zero.
+// general returns the register whose number starts at bit low, or None for the zero register.
 func (d *aarch64) general(low int) int {
 	if r := d.reg(low); r != zero {
 		return r
@@ -254,7 +254,7 @@ func (d *aarch64) hint() {
 	}
 }
 
-// memory is for loads and stores.
+// memory handles loads and stores.
 func (d *aarch64) memory() bool {
 	w := d.word
 	d.Mem.Base = d.reg(5)
@@ -281,8 +281,8 @@ func (d *aarch64) memory() bool {
 	return w&0xbe000000 == 0x0c000000 && d.structure()
 }
 
-// modify sets the displacement: 1 is for an access at the base, which is then increased, and 3 for one at the increased
-// base. Loads of the base itself are not defined then.
+// modify sets the displacement. Mode 1 is post-indexed, and 3 pre-indexed: both change the base, which the instruction
+// must not load or store then.
 func (d *aarch64) modify(mode uint32, disp int64) bool {
 	if d.Mem.Disp = disp; mode&1 == 0 {
 		return true
@@ -294,7 +294,7 @@ func (d *aarch64) modify(mode uint32, disp int64) bool {
 	return base == stackPointer || base != d.Reg && base != d.Pair && base != d.Src && d.Writes>>base&1 == 0
 }
 
-// access is for a general register and 1<<size bytes.
+// access handles a general register and 1<<size bytes.
 func (d *aarch64) access(size, opc uint32) bool {
 	switch t := d.general(0); {
 	case opc == 0 && size == 3:
@@ -314,7 +314,7 @@ func (d *aarch64) access(size, opc uint32) bool {
 	return true
 }
 
-// pair is for ldp, stp and others.
+// pair handles ldp, stp and others.
 func (d *aarch64) pair() bool {
 	kind, mode, loads := d.word>>30, d.bits(23, 2), d.bits(22, 1) != 0
 	t, u := d.general(0), d.general(10)
@@ -342,7 +342,7 @@ func (d *aarch64) pair() bool {
 	return d.modify(mode, d.signed(15, 7)<<scale)
 }
 
-// single is for ldr, str and others, and for atomic instructions.
+// single handles ldr, str and others, and atomic instructions.
 func (d *aarch64) single() bool {
 	size, opc, vector := d.word>>30, d.bits(22, 2), d.bits(26, 1) != 0
 	scale := size
@@ -378,7 +378,7 @@ func (d *aarch64) single() bool {
 	return d.modify(mode, disp)
 }
 
-// atomic is for ldadd and others, swp and ldapr.
+// atomic handles ldadd and others, swp and ldapr.
 func (d *aarch64) atomic(size uint32) bool {
 	d.writes(d.general(0))
 	if d.bits(12, 4) <= 8 {
@@ -388,7 +388,7 @@ func (d *aarch64) atomic(size uint32) bool {
 	return d.bits(12, 4) == 12 && d.bits(22, 2) == 2 && d.reg(16) == zero
 }
 
-// exclusive is for ldxr, stxr, ldar, stlr, cas and others. Fields of registers that they do not have are ones.
+// exclusive handles ldxr, stxr, ldar, stlr, cas and others. Unused register fields contain ones.
 func (d *aarch64) exclusive() bool {
 	size, kind, loads := d.word>>30, d.bits(21, 1)|d.bits(23, 1)<<1, d.bits(22, 1) != 0
 	s, t, u := d.general(16), d.general(0), d.general(10)
@@ -422,7 +422,7 @@ func (d *aarch64) exclusive() bool {
 	return u == None
 }
 
-// structure is for ld1, st1 and others.
+// structure handles ld1, st1 and others.
 func (d *aarch64) structure() bool {
 	n, full, size := int64(0), d.bits(30, 1), d.bits(10, 2)
 	post, loads := d.bits(23, 1) != 0, d.bits(22, 1) != 0

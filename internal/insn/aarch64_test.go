@@ -57,7 +57,7 @@ func parseA64(text string) a64 {
 	return in
 }
 
-// general returns the general register that an operand is, and its size in bytes.
+// general returns the general register that an operand names, and its size in bytes.
 func general(operand string) (r, size int) {
 	m := generalName.FindStringSubmatch(operand)
 	switch {
@@ -76,7 +76,7 @@ func general(operand string) (r, size int) {
 	return r, size
 }
 
-// readers write no general register that is an operand.
+// readers64 lists instructions that write none of their general register operands.
 var readers64 = strings.Fields("cmp cmn tst ccmp ccmn b bl br blr ret cbz cbnz tbz tbnz prfm prfum msr sys dc ic at " +
 	"tlbi brk hlt svc " +
 	"udf braa brab braaz brabz blraa blrab blraaz blrabz rmif setf8 setf16 cmpp rprfm cfp cpp dvp cosp trcit gic " +
@@ -172,7 +172,7 @@ func (in *a64) stores() int {
 	return size
 }
 
-// compare compares an instruction with what was decoded.
+// compare compares an instruction with the decoded one.
 func (in *a64) compare(got *Inst, pc uint64) error {
 	writes := got.Writes
 	bit := func(r int) {
@@ -338,7 +338,7 @@ func (in *a64) compareOp(got *Inst, pc uint64) error {
 type a64Tally struct {
 	instructions, bad, differences int
 	unknown                        map[string]int // by name
-	undefined                      []uint32       // words that are decoded, and are no instructions
+	undefined                      []uint32       // words that decode, but are not instructions
 }
 
 // compareA64 compares code with what objdump prints.
@@ -383,8 +383,8 @@ func TestObjdumpA64(t *testing.T) {
 	}
 }
 
-// TestEncodingsA64 compares words of random bits, in most of which fields for registers are ones. Reserved forms are
-// decoded in the groups of vector instructions only.
+// TestEncodingsA64 compares random words, most of which have a register field of ones. Reserved forms decode only in
+// the groups of vector instructions.
 func TestEncodingsA64(t *testing.T) {
 	var b []byte
 	r := rand.New(rand.NewPCG(1, 2))

@@ -6,11 +6,11 @@ import (
 	"testing"
 )
 
-// mem returns an operand of a base and a distance.
+// mem returns an operand with a base and a displacement.
 func mem(base int, disp int64) Mem { return Mem{Base: base, Index: None, Disp: disp} }
 
-// TestDecodeAMD64 has an instruction for each op, and those that look like it. Code is GNU as's, and effects are those
-// of the Intel SDM.
+// TestDecodeAMD64 decodes an instruction for each op, and similar ones. Code is from GNU as, and effects are from the
+// Intel SDM.
 func TestDecodeAMD64(t *testing.T) {
 	const pc = 0x1000
 	noMem := mem(None, 0)
@@ -146,7 +146,7 @@ func TestDecodeAMD64(t *testing.T) {
 			got.Mem.Scale, tt.want.Mem.Scale = 0, 0
 		}
 		if tt.want.Imm == 0 && tt.want.Op != Const && tt.want.Op != Add && tt.want.Op != And {
-			got.Imm = 0 // means nothing
+			got.Imm = 0 // has no meaning
 		}
 		if got != tt.want {
 			t.Errorf("%s, %s:\n%+v; want\n%+v", tt.code, tt.text, got, tt.want)

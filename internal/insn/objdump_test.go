@@ -55,7 +55,7 @@ func listing(t *testing.T, cmd *exec.Cmd, fn func(pc uint64, code []byte, text s
 	}
 }
 
-// filesOf returns those of -files that are for a machine. Without -files it is a file of sid.
+// filesOf returns the files in -files that are for a machine, or the given file of sid if there is no -files.
 func filesOf(t *testing.T, m elf.Machine, file string) (list []string) {
 	t.Helper()
 	for _, path := range strings.Fields(*files) {
@@ -129,8 +129,8 @@ func (c *tally) add(t *testing.T, pc uint64, code []byte, size int, printed stri
 	}
 }
 
-// TestObjdump compares each instruction of libraries with what objdump prints: its size, where it goes, its operands in
-// memory, the registers and the memory that it writes, and what it does to the stack pointer.
+// TestObjdump compares each instruction of libraries with objdump's output: its size, target, memory operands, the
+// registers and memory that it writes, and its effect on the stack pointer.
 func TestObjdump(t *testing.T) {
 	for _, file := range filesOf(t, elf.EM_X86_64, "usr/lib/x86_64-linux-gnu/libc.so.6") {
 		c := tally{unknown: map[string]int{}, incomplete: *tool != "objdump"}
@@ -155,7 +155,8 @@ func TestObjdump(t *testing.T) {
 	}
 }
 
-// slot is the distance of instructions in TestEncodings. No-ops before each end what zeros begin.
+// slot is the distance between instructions in TestEncodings. The no-ops before each complete instructions that start
+// in zeros.
 const slot = 32
 
 type encodings []byte

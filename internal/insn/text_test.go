@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// prefixNames are those that disassemblers print before an instruction's name.
+// prefixNames holds the prefixes that disassemblers print before an instruction's name.
 var prefixNames = words("lock rep repz repnz bnd notrack data16 addr32 xacquire xrelease cs ds es ss fs gs repe repne")
 
 func words(s string) map[string]bool {
@@ -18,7 +18,7 @@ func words(s string) map[string]bool {
 	return m
 }
 
-// registers has the numbers of general registers by their names, and registerSize their sizes in bytes.
+// registers maps the names of general registers to numbers, and registerSize to sizes in bytes.
 var registers, registerSize = map[string]int{}, map[string]int{}
 
 func init() {
@@ -217,7 +217,7 @@ func bitsOf(names string) uint32 {
 	return set
 }
 
-// want returns what a text says of an instruction at a pc, of a size.
+// want returns the instruction that a text describes, at a pc and with a size.
 func (t *text) want(pc uint64, size int) (want Inst, err error) {
 	want = Inst{Size: size, Reg: None, Src: None, Mem: Mem{Base: None, Index: None}}
 	name := base(t.name)
@@ -340,7 +340,7 @@ func (t *text) want(pc uint64, size int) (want Inst, err error) {
 	}
 	switch want.Op {
 	case Store, PushMem, PopMem, Push, Branch, Jump, JumpReg, JumpMem, Call, CallReg, CallMem, Return, Other:
-	default: // what Reg says
+	default: // given by Reg
 		want.Writes = 0
 	}
 	return want, err
@@ -399,7 +399,7 @@ func (t *text) compare(got Inst, pc uint64, size int) error {
 	}
 	if m.Base == None && m.Index == None && (stringInstructions[name] ||
 		!strings.Contains(t.last()+t.operand(0), ":")) {
-		m.Elsewhere = want.Mem.Elsewhere // a prefix without a use
+		m.Elsewhere = want.Mem.Elsewhere // a prefix without effect
 	}
 	if m.Vague {
 		m.Disp, m.Vague = want.Mem.Disp, false
