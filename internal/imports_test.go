@@ -144,11 +144,11 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// notBelow are packages that the library must not need: for reports, other programs, networks and packages.
+// notBelow matches packages that the library must not import: for reports, other programs, networks and packages.
 var notBelow = regexp.MustCompile(
 	`^(html|text)/template$|^os/exec$|^archive/|^net(/|$)|/xz\b|/term$|^cfi2sframe/cmd/`)
 
-// TestLibrary expects convert not to need them.
+// TestLibrary expects convert not to import them.
 func TestLibrary(t *testing.T) {
 	out := must.Get(exec.Command("go", "list", "-deps", "cfi2sframe/convert").Output())(t)
 	deps := strings.Fields(string(out))

@@ -20,7 +20,7 @@ import (
 func TestStages(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"go", "gofmt", "gcc"} {
-		// gofmt names on standard output the files that are not formatted.
+		// gofmt lists unformatted files on standard output.
 		script := "#!/bin/sh\necho ran " + name + " $1 >&2\n"
 		must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755))
 	}

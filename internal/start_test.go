@@ -14,8 +14,8 @@ import (
 	"cfi2sframe/internal/testkit/must"
 )
 
-// unwanted maps packages that slow down the start of every program that contains them, whether used or not, to what to
-// use instead. It includes packages below them.
+// unwanted lists packages that slow down the start of every program that links them, used or not, and what to use
+// instead. Packages below them are included.
 var unwanted = []struct{ path, instead string }{
 	{"net/http", "nothing"},
 	{"golang.org/x/net", "nothing"},
@@ -58,7 +58,7 @@ func TestInstructions(t *testing.T) {
 	must.Run(t, build)
 	run := exec.Command(valgrind, "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null", program,
 		"--version")
-	run.Env = append(os.Environ(), "GODEBUG=cpu.rdtscp=off") // which valgrind does not know
+	run.Env = append(os.Environ(), "GODEBUG=cpu.rdtscp=off") // not supported by valgrind
 	out, err := run.CombinedOutput()
 	counted := regexp.MustCompile(`I +refs: +([\d,]+)`).FindSubmatch(out)
 	if err != nil || counted == nil {

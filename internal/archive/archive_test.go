@@ -69,7 +69,7 @@ func rewrite(t testing.TB, a *Archive, change func(name, contents string) string
 
 func same(_, contents string) string { return contents }
 
-// TestNoIndex has valid archives without a symbol index, or with an empty one.
+// TestNoIndex rewrites valid archives without a symbol index, or with an empty one.
 func TestNoIndex(t *testing.T) {
 	for _, s := range []string{
 		Magic,
@@ -113,7 +113,7 @@ func TestIs(t *testing.T) {
 	}
 }
 
-// TestManyMembers has the maximum number of members, and one more.
+// TestManyMembers opens archives with the maximum number of members, and with one more.
 func TestManyMembers(t *testing.T) {
 	one := member("a/", "")
 	for n, want := range map[int]string{maxMembers: "<nil>", maxMembers +

@@ -14,7 +14,7 @@ import (
 	"cfi2sframe/internal/testkit/must"
 )
 
-// TestOpenErrors has archives that no ar makes, and expects errors with offsets.
+// TestOpenErrors expects errors with offsets for archives that no ar makes.
 func TestOpenErrors(t *testing.T) {
 	one := elftest.ArMember("one.o/", []byte("text"))
 	names := elftest.ArMember("//", []byte("name/\n")) // 66 bytes, the next member is at 8+66
@@ -78,7 +78,7 @@ func TestOpenErrors(t *testing.T) {
 	}
 }
 
-// TestIndexErrors has symbol indexes that refer to something else than members.
+// TestIndexErrors expects errors for symbol indexes that do not fit, or refer to something other than members.
 func TestIndexErrors(t *testing.T) {
 	one := elftest.ArMember("one.o/", []byte("text"))
 	const at = 8 + 60 // the contents of the index
@@ -125,7 +125,7 @@ func TestIndexErrors(t *testing.T) {
 	}
 }
 
-// TestWriteErrors has outputs and inputs that fail: no later step is attempted.
+// TestWriteErrors expects errors from each step if the output or the input fails.
 func TestWriteErrors(t *testing.T) {
 	data := elftest.Ar(elftest.ArMember("/", elftest.ArIndex(4, 0)), elftest.ArMember("one.o/", []byte("text")),
 		elftest.ArMember("two.o/", []byte("text")))
@@ -179,7 +179,7 @@ func TestWriteErrors(t *testing.T) {
 	}
 }
 
-// TestSizes has members with unsupported sizes, in sparse files.
+// TestSizes expects errors for unsupported sizes, in sparse files.
 func TestSizes(t *testing.T) {
 	data := elftest.Ar(elftest.ArSized("//", "200000000", nil))
 	f := file(t, string(data))

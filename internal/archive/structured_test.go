@@ -31,7 +31,7 @@ func FuzzStructured(f *testing.F) {
 			name := fmt.Sprintf("m%d.o", i)
 			header := name + "/"
 			switch s.N(4) {
-			case 0: // as long as there is room, or one more
+			case 0: // as long as the header permits, or one more
 				name = strings.Repeat("n", 14+s.N(2)) + name[:1]
 				header = name + "/"
 			case 1:

@@ -132,7 +132,7 @@ func TestNamed(t *testing.T) {
 	}
 }
 
-// TestNoFile has names of other things than regular files. None is waited for.
+// TestNoFile expects errors for everything but regular files, without blocking.
 func TestNoFile(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -150,7 +150,7 @@ func TestNoFile(t *testing.T) {
 	}
 }
 
-// TestHuge has debug files of 4 TiB with holes: a build-id is read, a checksum is not computed.
+// TestHuge opens sparse debug files of 4 TiB: a build-id is read, but no checksum is computed.
 func TestHuge(t *testing.T) {
 	for _, tt := range []struct {
 		name        string
@@ -215,7 +215,7 @@ func TestAuto(t *testing.T) {
 	if d, err := Open(Auto, prog, f); d != nil || err != nil || d.File() != nil {
 		t.Errorf("files of another build: %v, %v", d, err)
 	}
-	// Each of them is named, and those that are not there are not.
+	// Skipped files are named, but not missing ones.
 	must.Do(t, os.Remove(places[2]))
 	d, passedOver, err := Find(prog, f)
 	if d != nil || err != nil || len(passedOver) != 3 {
@@ -227,7 +227,7 @@ func TestAuto(t *testing.T) {
 			t.Errorf("%s: %s", place, why)
 		}
 	}
-	// The one that is found is known by any name.
+	// The debug file is recognized by any of its names.
 	found := func(name, of string) bool {
 		info := must.Get(os.Stat(name))(t)
 		return IsFound(info, of)
@@ -247,7 +247,7 @@ func TestAuto(t *testing.T) {
 	}
 }
 
-// TestNone has files for which no debug file is searched.
+// TestNone opens programs for which no debug file is searched.
 func TestNone(t *testing.T) {
 	object := elftest.Parse(t, elftest.NewObject().Bytes())
 	for name, f := range map[string]*elffile.File{"": elftest.Parse(t, plain(t)), Auto: object} {
@@ -257,7 +257,7 @@ func TestNone(t *testing.T) {
 	}
 }
 
-// TestLink has sections .gnu_debuglink: a name, zeros up to a multiple of 4, and a checksum.
+// TestLink parses .gnu_debuglink: a name, zeros up to a multiple of 4, and a checksum.
 func TestLink(t *testing.T) {
 	const want = "has no file name and checksum"
 	for _, tt := range []struct {
@@ -293,7 +293,7 @@ func TestLink(t *testing.T) {
 	}
 }
 
-// TestLinkElsewhere has links that are not plain file names: they lead nowhere.
+// TestLinkElsewhere expects links that are not plain file names to be ignored.
 func TestLinkElsewhere(t *testing.T) {
 	for _, link := range []string{"/dev/zero", "../debug", "a/b", ""} {
 		if got := (&marks{link: Link{Name: link}}).candidates("/usr/bin/prog"); len(got) > 0 {

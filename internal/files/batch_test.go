@@ -131,7 +131,7 @@ func TestBatchNames(t *testing.T) {
 	}
 }
 
-// TestBatchOther has a name of a file that changed and could not be replaced. Neither name is replaced.
+// TestBatchOther changes a file with two names before it is replaced. Neither name is replaced.
 func TestBatchOther(t *testing.T) {
 	dir := t.TempDir()
 	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
@@ -156,7 +156,7 @@ func TestBatchOther(t *testing.T) {
 	expectFile(t, "changed", b, changed)
 }
 
-// TestBatchReplaced has a new file at another name of a replaced file. The new file stays.
+// TestBatchReplaced puts a new file at the second name of a file that is replaced. The new file stays.
 func TestBatchReplaced(t *testing.T) {
 	dir := t.TempDir()
 	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
@@ -178,7 +178,7 @@ func TestBatchReplaced(t *testing.T) {
 	expectFile(t, "somebody's", b, other)
 }
 
-// TestBatchAdd has some files that cannot be converted. The others are.
+// TestBatchAdd adds files, some of which cannot be converted. The others are converted.
 func TestBatchAdd(t *testing.T) {
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name) }
@@ -207,7 +207,7 @@ func TestBatchAdd(t *testing.T) {
 		t.Errorf("the error is %s", err)
 	}
 	b.Reset()
-	b.Reset() // of nothing
+	b.Reset() // again, with nothing to do
 	expectFile(t, "converted", path("prologue"), converted(t, "prologue", convert.Options{}))
 	expectFile(t, "not synced", path("plt"), converted(t, "plt", convert.Options{}))
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 3 {
@@ -252,8 +252,8 @@ func TestBatchInterrupted(t *testing.T) {
 	}
 }
 
-// TestBatchThreads has two small files whose conversions wait for each other, and a large file between others, which
-// gets all threads.
+// TestBatchThreads expects two small files to be converted at the same time, and a large file between others to get all
+// threads.
 func TestBatchThreads(t *testing.T) {
 	dir := t.TempDir()
 	small, large := filepath.Join(fixtures, "amd64", "plt"), filepath.Join(dir, "large")

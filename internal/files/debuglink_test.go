@@ -44,7 +44,7 @@ func split(t *testing.T, commands string) (at func(name string) string, sh func(
 	return func(name string) string { return filepath.Join(dir, name) }, sh
 }
 
-// Start files of the system may have an .sframe.
+// The system's start files may contain .sframe.
 const splitOff = "objcopy -R .sframe prog; objcopy --only-keep-debug prog prog.debug; strip prog; objcopy " +
 	"--add-gnu-debuglink=prog.debug prog\n"
 
@@ -97,20 +97,20 @@ func TestDebugLink(t *testing.T) {
 	if bytes.Equal(right, before) {
 		t.Error("the debug file is as it was")
 	}
-	// Once more there is nothing to do.
+	// A second run has nothing to do.
 	opt.Work = files.Add(convert.Options{Force: true}, "")
 	if res := inPlace(opt); res.DebugFile != "" || !bytes.Equal(testfile.Read(t, debug), right) ||
 		!bytes.Equal(testfile.Read(t, prog), converted) {
 		t.Errorf("once more it is another one, of %q", res.DebugFile)
 	}
-	// The program stays, and the debug file of before gets its headers.
+	// The program is unchanged, and the original debug file gets its headers.
 	testfile.Write(t, debug, before)
 	opt = files.Options{Work: files.Add(convert.Options{Update: true}, ""), DebugLinkUpdate: debug}
 	if res := inPlace(opt); res.DebugFile != debug || res.Stays != convert.Current ||
 		!bytes.Equal(testfile.Read(t, debug), right) {
 		t.Errorf("it stays for %q, and the debug file is %q", res.Stays, res.DebugFile)
 	}
-	// A checksum alone is wrong, as when the power failed between both.
+	// Only the checksum is wrong, as after a power failure between the two writes.
 	wrong := bytes.Clone(converted)
 	link, sec := sectionOf(t, wrong, ".gnu_debuglink")
 	wrong[sec.Offset+uint64(len(link))-1] ^= 1
@@ -124,7 +124,7 @@ func TestDebugLink(t *testing.T) {
 	}
 }
 
-// TestDebugLinkErrors has debug files that do not belong to the program. Both stay unchanged.
+// TestDebugLinkErrors expects errors for debug files that do not belong to the program. Both are unchanged.
 func TestDebugLinkErrors(t *testing.T) {
 	at, sh := split(t, "gcc -g -O1 -o prog prog.c; cp prog full.debug\n"+splitOff+`
 		gcc -g -O2 -o other prog.c; objcopy --only-keep-debug other other.debug
@@ -161,7 +161,7 @@ func TestDebugLinkErrors(t *testing.T) {
 			t.Fatalf("%s with %s: files have changed", tt.in, tt.debug)
 		}
 	}
-	// Where there is none to be looked for, there is nothing to do.
+	// If no debug file is searched for or found, there is nothing to do.
 	sh("mkdir alone; mv prog.o lib.a alone; cp prog alone")
 	for _, name := range []string{"alone/prog.o", "alone/lib.a", "alone/prog"} {
 		if res, err := files.Convert(t.Context(), at(name), at(name),
@@ -169,14 +169,14 @@ func TestDebugLinkErrors(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, res, err)
 		}
 	}
-	// The place of the debug file cannot be written to: /proc holds no new files.
+	// The debug file cannot be replaced: no files can be created in /proc.
 	if _, err := files.Convert(t.Context(), at("prog"), at("out"),
 		files.Options{DebugLinkUpdate: "/proc/self/exe"}); err == nil {
 		t.Error("this program is taken for a debug file")
 	}
 }
 
-// TestOutputsRefused has outputs and inputs that fail at different steps: the error names the file, and nothing is left
+// TestOutputsRefused fails at different steps of reading and writing: the error names the file, and nothing is left
 // behind.
 func TestOutputsRefused(t *testing.T) {
 	dir := t.TempDir()
@@ -223,7 +223,7 @@ func TestOutputsRefused(t *testing.T) {
 	}
 }
 
-// TestBatchKeptNames has two names of a file that is not converted, and of one whose result is rejected.
+// TestBatchKeptNames adds both names of a file that is not converted, and of one whose result is rejected.
 func TestBatchKeptNames(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -245,7 +245,7 @@ func TestBatchKeptNames(t *testing.T) {
 		}
 	}
 	batch.Reset()
-	// The first name gets another file before the result is in its place; the second one is not touched either.
+	// Another file takes the first name before the result does. The second name is unchanged as well.
 	for _, name := range []string{"prog", "prog2"} {
 		batch.AddInPlace(t.Context(), at(name), files.Options{Work: files.Add(convert.Options{Version: sframe.V3}, "")})
 	}
@@ -265,8 +265,8 @@ func TestBatchKeptNames(t *testing.T) {
 	}
 }
 
-// TestMountPoint has files with something mounted on them, like single files in containers: they cannot be replaced.
-// Nothing changes, except a debug file that is replaced first, which the message names.
+// TestMountPoint converts files with something mounted on them, like single files in containers: they cannot be
+// replaced. Nothing changes, except a debug file that is replaced first, which the message names.
 func TestMountPoint(t *testing.T) {
 	if os.Geteuid() != 0 {
 		peer.Missing(t, "root is missing, to mount a file")

@@ -154,7 +154,7 @@ func TestStdinInterrupted(t *testing.T) {
 	})
 }
 
-// TestFileRefused has unsupported inputs and outputs, and expects nothing to be written.
+// TestFileRefused expects errors for unsupported inputs and outputs, and nothing to be written.
 func TestFileRefused(t *testing.T) {
 	dir := t.TempDir()
 	fifo := filepath.Join(dir, "fifo")
@@ -229,7 +229,7 @@ func TestFileInPlace(t *testing.T) {
 	}
 }
 
-// TestUnchanged has a file that is not converted: the output is a copy of it.
+// TestUnchanged expects a copy as the output if a file is not converted.
 func TestUnchanged(t *testing.T) {
 	dir := t.TempDir()
 	in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out")
@@ -266,9 +266,9 @@ func TestUnchanged(t *testing.T) {
 	})
 }
 
-// TestTerminal has an output that is a terminal.
+// TestTerminal expects an error for an output that is a terminal.
 func TestTerminal(t *testing.T) {
-	const path = "/dev/ptmx" // which makes a new one
+	const path = "/dev/ptmx" // creates a new terminal
 	if f, err := os.OpenFile(path, os.O_WRONLY, 0); err != nil {
 		peer.Missing(t, "a terminal cannot be made: "+err.Error())
 	} else {

@@ -14,8 +14,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// TestReplacedInput puts something else at the input's path before the result is complete. It must stay, wherever it
-// came from, and so must its target.
+// TestReplacedInput puts something else at the input's path before the result is complete. Whatever it is, it must
+// stay, and so must its target.
 func TestReplacedInput(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -75,7 +75,7 @@ func TestReplacedInput(t *testing.T) {
 			t.Errorf("%s: no error", tt.name)
 		}
 		got := tree(t, dir)
-		delete(after, "sub.old/in") // the input itself, in its folder, may be replaced
+		delete(after, "sub.old/in") // the input itself, in its directory, may be replaced
 		for path, what := range after {
 			if got[path] != what {
 				t.Errorf("%s: %s has changed", tt.name, path)
@@ -129,7 +129,7 @@ func TestReusedLinkInode(t *testing.T) {
 		must.Do(t, inPlace(context.Background(), &batch, path, opt))
 	}
 	other := []byte("other contents")
-	for range 10 { // some file systems give a number out again at once, others never
+	for range 10 { // some file systems reuse inode numbers at once, others never
 		testfile.Write(t, c, other)
 		if err := inPlace(context.Background(), &batch, c, opt); err == nil {
 			t.Error("a file that is no ELF file was converted")

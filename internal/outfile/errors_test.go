@@ -18,7 +18,7 @@ import (
 	"cfi2sframe/internal/testkit/peer"
 )
 
-// TestOutputErrors has outputs that cannot be opened: the message says which, and why.
+// TestOutputErrors opens outputs that cannot be opened: the message gives the name and the reason.
 func TestOutputErrors(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -71,7 +71,7 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-// TestStdout has names of standard output.
+// TestStdout checks which names mean standard output.
 func TestStdout(t *testing.T) {
 	for name, want := range map[string]bool{"-": true, "/dev/stdout": true, "/dev/fd/1": true, "/proc/self/fd/1": true,
 		"/dev/fd/2": false, "./-": false} {
@@ -103,7 +103,7 @@ func TestReplacesInput(t *testing.T) {
 	defer in.Close()
 	for name, want := range map[string]bool{"in": true, "hard": true, "soft": true, "other": false, "new": false} {
 		o := must.Get(Open(at(name), 0o666))(t)
-		for range 2 { // which is the same when it is asked for again
+		for range 2 { // the second answer is the same
 			if got, err := o.ReplacesInput(in); err != nil || got != want {
 				t.Errorf("%s: %t, %v", name, got, err)
 			}
@@ -132,7 +132,7 @@ func TestAttributes(t *testing.T) {
 	// linux/capability.h, vfs_cap_data: CAP_NET_BIND_SERVICE
 	capability := append([]byte{1, 0, 0, 2}, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 	for i, input := range []bool{false, true, true} {
-		uid := []int{1234, 1234, 0}[i] // at last only another group
+		uid := []int{1234, 1234, 0}[i] // in the last case, only the group differs
 		dir := t.TempDir()
 		path := filepath.Join(dir, "file")
 		put(t, path, "old")
@@ -202,7 +202,7 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// TestClosed has outputs whose file is closed before the end: nothing is replaced.
+// TestClosed closes the output's file before the end: nothing is replaced.
 func TestClosed(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "file")
@@ -218,7 +218,7 @@ func TestClosed(t *testing.T) {
 	}
 }
 
-// TestNoRoom has directories in which no file can be created.
+// TestNoRoom expects errors for directories in which no file can be created.
 func TestNoRoom(t *testing.T) {
 	if o, err := Open("/proc/cfi2sframe", 0o666); err == nil ||
 		!strings.HasPrefix(err.Error(), "cannot write to /proc: ") {
@@ -235,15 +235,15 @@ func TestNoRoom(t *testing.T) {
 	}
 }
 
-// TestNoName opens outputs by a descriptor whose name is gone, and by one whose name belongs to another file now: the
-// result has no place.
+// TestNoName opens outputs by a descriptor whose file was removed, also when another file has the name that /proc
+// gives. There is no place for the result.
 func TestNoName(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	put(t, path, "old")
 	f := must.Get(os.Open(path))(t)
 	defer f.Close()
 	must.Do(t, os.Remove(path))
-	out := descriptorPath(f) // a link to the name that the file had, and " (deleted)": proc(5)
+	out := descriptorPath(f) // a link to the file's former name and " (deleted)": proc(5)
 	want := "output " + out + " has no name, or was replaced while it was opened"
 	if o, err := Open(out, 0o666); err == nil || err.Error() != want {
 		t.Errorf("no name: %+v, %v", o, err)
@@ -265,7 +265,7 @@ func TestClosedStdout(t *testing.T) {
 	}
 }
 
-// TestOfMachine has errors of the machine, and errors of a file.
+// TestOfMachine distinguishes errors of the machine from errors of a file.
 func TestOfMachine(t *testing.T) {
 	for err, want := range map[error]bool{
 		syscall.ENOSPC: true, syscall.EDQUOT: true, syscall.EIO: true, syscall.EMFILE: true, syscall.ENFILE: true,

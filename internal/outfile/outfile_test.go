@@ -225,7 +225,7 @@ func TestTaken(t *testing.T) {
 	})
 }
 
-// TestAbandon ends the work before the result is in place.
+// TestAbandon abandons the output before the result is in place.
 func TestAbandon(t *testing.T) {
 	eachWay(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -242,7 +242,7 @@ func TestAbandon(t *testing.T) {
 		case <-time.After(50 * time.Millisecond):
 		}
 		expect(t, dir, map[string]string{})
-		names.Unlock() // the test goes on, which a program does not
+		names.Unlock() // the test continues; a program would exit
 		<-committed
 		o.Close()
 	})

@@ -41,7 +41,7 @@ func asStranger(t *testing.T, f func()) {
 		if err := unix.Setfsuid(0); err != nil {
 			t.Error(err)
 		}
-		if file, err := os.CreateTemp(t.TempDir(), ""); err != nil { // the rights have to be back
+		if file, err := os.CreateTemp(t.TempDir(), ""); err != nil { // the rights must be restored
 			t.Error(err)
 		} else {
 			file.Close()
@@ -130,7 +130,7 @@ func TestDates(t *testing.T) {
 	}
 }
 
-// TestOpenRegular opens a regular file, and others, without waiting for them.
+// TestOpenRegular opens a regular file, and other files without blocking.
 func TestOpenRegular(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -161,7 +161,7 @@ func TestOpenRegular(t *testing.T) {
 	}
 }
 
-// TestNoDevice has a device file without a device.
+// TestNoDevice opens a device file without a device.
 func TestNoDevice(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "device")
 	if err := unix.Mknod(path, unix.S_IFCHR|0o600, int(unix.Mkdev(4095, 1))); err != nil {
@@ -222,7 +222,7 @@ func TestStranger(t *testing.T) {
 		expect(t, dir, map[string]string{"old": "new"})
 	}
 
-	// A folder that cannot be read, and a file in it that can be, or cannot be either.
+	// An unreadable directory, with a readable or an unreadable file.
 	for _, mode := range []uint32{0o600, 0o200} {
 		dir := folderOf(t, stranger, 0o300)
 		must.Do(t, unix.Chmod(filepath.Join(dir, "old"), mode))
@@ -245,7 +245,8 @@ func TestStranger(t *testing.T) {
 	}
 }
 
-// TestStrangerRefused has files that a user may not replace, because the result could not get the same owner and mode.
+// TestStrangerRefused expects errors for files that a user may not replace, because the result could not get the same
+// owner and mode.
 func TestStrangerRefused(t *testing.T) {
 	refused := func(err error, want string) {
 		t.Helper()
@@ -253,7 +254,7 @@ func TestStrangerRefused(t *testing.T) {
 			t.Errorf("%v; want %q", err, want)
 		}
 	}
-	// Somebody else's folder.
+	// A directory of another user.
 	dir := folderOf(t, 0, 0o755)
 	path := filepath.Join(dir, "old")
 	asStranger(t, func() {
@@ -271,7 +272,7 @@ func TestStrangerRefused(t *testing.T) {
 	})
 	expect(t, dir, map[string]string{"old": "old"})
 
-	// The owner, at first and when it is another one by now.
+	// The owner, if it changes meanwhile or was different before.
 	dir = folderOf(t, stranger, 0o700)
 	path = filepath.Join(dir, "old")
 	var late *File
@@ -289,8 +290,8 @@ func TestStrangerRefused(t *testing.T) {
 	})
 	expect(t, dir, map[string]string{"old": "old"})
 
-	// The group, when it is set and when a set-group-ID bit would be lost: the folder gives its own group to new
-	// files.
+	// The group, if it cannot be set, or if the set-group-ID bit would be lost because new files get the directory's
+	// group.
 	must.Do(t, os.Chown(path, stranger, 4321))
 	asStranger(t, func() {
 		refused(replaceIn(t, dir, true).Finish(true),
@@ -429,7 +430,7 @@ func TestNoProc(t *testing.T) {
 	done := make(chan bool)
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // for good: the thread ends with this function
+		runtime.LockOSThread() // never unlocked: the thread ends with this function
 		err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_FS)
 		if err == nil {
 			err = unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
