@@ -5,7 +5,7 @@ import "encoding/binary"
 // An a64 is an instruction of AArch64 (Arm Architecture Reference Manual for A-profile, C4.1), in both byte orders.
 type a64 struct{ word uint32 }
 
-// a64Proof: Procedure Call Standard for the Arm 64-bit Architecture, 6.1.1. 31 is SP.
+// a64Proof follows the Procedure Call Standard for the Arm 64-bit Architecture, 6.1.1. Register 31 is SP.
 var a64Proof = proofMachine{
 	sp: 31, fp: 29, ra: 30, saved: 0x7ff<<19 | 1<<31, reads: 4,
 	registers: []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26,
@@ -125,8 +125,7 @@ func (in *a64) target(pc uint64) uint64 {
 	return pc + uint64(4*in.number(0, 26))
 }
 
-// written returns the general registers that the instruction writes, as bits. Some that it only may write are among
-// them.
+// written returns a bit set of the general registers that the instruction writes, or may write.
 func (in *a64) written() uint32 {
 	w := in.word
 	general := func(bit int) uint32 { return 1 << in.reg(bit) &^ (1 << 31) } // 31 is zero
@@ -182,7 +181,7 @@ func (in *a64) written() uint32 {
 	return mask
 }
 
-// writtenBySystem is for jumps and system instructions.
+// writtenBySystem is written for jumps and system instructions.
 func (in *a64) writtenBySystem() uint32 {
 	w := in.word
 	switch f := in.flow(); {
@@ -236,9 +235,9 @@ func (in *a64) execute(s *frameFacts) (what string) {
 func (in *a64) access(s *frameFacts) (what string) {
 	w, base := in.word, in.reg(5)
 	single := in.isSingle() && (w>>24&1 != 0 || w>>21&1 == 0)
-	stores, full := w>>22&1 == 0, false // full says that registers are general ones of 64 bits
-	disp, each := int64(0), int64(64)   // bytes; most for what is not known
-	registers, after := 1, false        // after says that the access is at the base before it is modified
+	stores, full := w>>22&1 == 0, false // full: the registers are 64-bit general registers
+	disp, each := int64(0), int64(64)   // bytes; the maximum if unknown
+	registers, after := 1, false        // after: the access precedes the change of the base
 	switch {
 	case in.isPair():
 		scale := 2 + w>>31

@@ -33,8 +33,8 @@ func mismatchInCFI(res *Result) string {
 	return ""
 }
 
-// TestAgreed has functions with the same instructions: the first is described correctly, a later one wrongly by the
-// same rows. An earlier result must not be reused for it.
+// TestAgreed checks functions with the same instructions. The same rows are right for the first, but wrong for a later
+// one, for which the first result must not be reused.
 func TestAgreed(t *testing.T) {
 	const v2fde, size, info, rep = 20, 4, 16, 17 // of V2, and where these fields are
 	field := func(data []byte, fde, field int) []byte { return data[28+v2fde*fde+field:] }
@@ -42,11 +42,11 @@ func TestAgreed(t *testing.T) {
 	pcCode := []byte{0x0f, 12, 0x77, 8, 0x80, 0, 0x0a, 0, 0x10, 0x1a, 0x30, 0x2e, 0x33, 0x24}
 	pcCode = append(pcCode, 0x22)
 	pcCode[1] = byte(len(pcCode) - 2)
-	pltCode := func(pushed byte) []byte { // rsp+8, and 8 more from that byte of each 16 on
+	pltCode := func(pushed byte) []byte { // rsp+8, and 8 more from that byte of each 16
 		return []byte{0x0f, 11, 0x77, 8, 0x80, 0, 0x3f, 0x1a, 0x30 + pushed, 0x2a, 0x33, 0x24, 0x22}
 	}
 	two, three := []byte{0x41, 0x0e, 16}, []byte{0x41, 0x0e, 16, 0x43, 0x0e, 24} // from 1 on, and from 4
-	// from 4 on, rbp is said to be unchanged
+	// from 4 on, the rule for rbp is same_value
 	unchanged := []byte{0x41, 0x0e, 16, 0x43, 0x08, 6}
 	one4, rest := spRows(0, 8, 1, 16), spRows(0, 24)
 	for _, tt := range []struct {
@@ -67,7 +67,7 @@ func TestAgreed(t *testing.T) {
 		{"without the last row", elf.ET_DYN,
 			[]function{{begin: 0x1000, end: 0x1008, code: unchanged}, {begin: 0x1010, end: 0x1013, code: unchanged}},
 			[]fde{{sframe.FDE{Start: 0x1000, Size: 8}, one4}, {sframe.FDE{Start: 0x1010, Size: 3}, one4}}, nil, "", 11},
-		// The last FDE of the first function goes on after it. That of the third one has all of it.
+		// The last FDE of the first function extends past it. The third function has a single FDE.
 		{"the first one's FDE goes on", elf.ET_DYN,
 			[]function{{begin: 0x1000, end: 0x1008, code: three}, {begin: 0x1010, end: 0x1018, code: three},
 				{begin: 0x1020, end: 0x1028, code: three}},
@@ -80,7 +80,7 @@ func TestAgreed(t *testing.T) {
 			[]fde{{sframe.FDE{Start: 0x1000, Size: 8}, one4}, {sframe.FDE{Start: 0x1010, Size: 8}, one4}},
 			func(data []byte) { field(data, 1, info)[0] |= 0x10; field(data, 1, rep)[0] = 4 },
 			"0x1014-0x1015: CFA differs", 15},
-		// The last row says what the one before it does, once it is changed.
+		// After the change, the last row equals the one before it.
 		{"the last row is empty", elf.ET_DYN,
 			[]function{{begin: 0x1000, end: 0x1008, code: two}, {begin: 0x1010, end: 0x1016, code: two}},
 			[]fde{{sframe.FDE{Start: 0x1000, Size: 8}, spRows(0, 8, 1, 16, 6, 24)},
@@ -140,7 +140,7 @@ func TestAgreed(t *testing.T) {
 	}
 }
 
-// TestPartly describes code that CFI describes partly.
+// TestPartly checks an FDE for code that CFI describes only in part.
 func TestPartly(t *testing.T) {
 	f := bareFile(elf.ET_DYN)
 	f.Progs = []elf.Prog64{{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_X), Vaddr: 0x1000, Filesz: 0x40}}
@@ -156,7 +156,7 @@ func TestPartly(t *testing.T) {
 	}
 }
 
-// TestLastBlock has PC-mask FDEs whose last block is incomplete.
+// TestLastBlock checks PC-mask FDEs whose last block is incomplete.
 func TestLastBlock(t *testing.T) {
 	// rsp + 8 + ((pc & 7) >= 6 ? 8 : 0)
 	code := []byte{0x0f, 11, 0x77, 8, 0x80, 0, 0x37, 0x1a, 0x36, 0x2a, 0x33, 0x24, 0x22}

@@ -44,7 +44,7 @@ func TestRules(t *testing.T) {
 		p    platform
 		fn   function
 		fde  sframe.FDE
-		row  *sframe.Row // nil stands for what holds where a call arrives
+		row  *sframe.Row // nil stands for the rules at function entry
 		want string      // what is wrong, or ""
 	}{
 		{"as a call arrives", amd64, function{}, sframe.FDE{}, nil, ""},
@@ -149,7 +149,7 @@ func TestRules(t *testing.T) {
 		{"SP, wrong expression", amd64, function{code: []byte{0x16, 7, 1, 0x22}}, sframe.FDE{}, nil,
 			"stack pointer: expression 22: stack is empty"},
 
-		// What is no rule.
+		// Other properties.
 		{"signal in CFI", amd64, function{letters: "S"}, sframe.FDE{}, nil,
 			"signal frame: false in SFrame, true in CFI"},
 		{"signal in SFrame", amd64, function{}, sframe.FDE{Signal: true}, nil,
@@ -207,8 +207,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestPlaces has CFI whose CFA depends on the PC, on the bits that GNU ld's CFI for PLTs uses or on more of them. In a
-// file that can be relocated, the CFA must be the same at every load address.
+// TestPlaces checks CFI whose CFA depends on the PC, through the bits that GNU ld's CFI for PLTs uses or through more
+// of them. In a file that can be relocated, the CFA must be the same at every load address.
 func TestPlaces(t *testing.T) {
 	// rsp + 8 + (((rip & mask) >= half) << 3)
 	expression := func(mask, half byte) []byte {
@@ -270,7 +270,7 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// TestPlacesApart has the same CFI in two sections of an object, of which the second need not be aligned to 16 bytes.
+// TestPlacesApart checks the same CFI in two sections of an object. The alignment of the second is below 16 bytes.
 func TestPlacesApart(t *testing.T) {
 	f := fileOf(t, elf.ET_REL, elf.EM_X86_64, amd64.order, region{name: ".a", code: make([]byte, 0x10), apart: true},
 		region{name: ".b", code: make([]byte, 0x10), apart: true})
@@ -311,7 +311,7 @@ func TestHeader(t *testing.T) {
 	}
 }
 
-// TestColumns has functions whose CIEs differ only in the return address column, described by the same rows.
+// TestColumns checks functions whose CIEs differ only in the return address column, described by the same rows.
 func TestColumns(t *testing.T) {
 	table := aarch64.cfi(t, function{begin: 0x1000, end: 0x1010}, function{begin: 0x1010, end: 0x1020, column: 17})
 	row := one(sframe.Row{CFA: at(sframe.SP, 0)})
@@ -322,13 +322,13 @@ func TestColumns(t *testing.T) {
 	}
 }
 
-// TestMasked has PC-mask FDEs whose rows agree with the CFI where both exist.
+// TestMasked checks PC-mask FDEs whose rows agree with the CFI where both exist.
 func TestMasked(t *testing.T) {
 	for _, tt := range []struct {
 		name       string
 		start      uint64
 		size       uint32
-		rep, front uint8 // bytes of a block, and of those before its first row
+		rep, front uint8 // bytes in a block, and before its first row
 		covered    uint64
 		want       string
 	}{
@@ -406,7 +406,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestManyBlocks has PC-mask FDEs whose blocks have more rows than the limit.
+// TestManyBlocks checks the limit on rows in the blocks of PC-mask FDEs.
 func TestManyBlocks(t *testing.T) {
 	for before, want := range map[uint64]string{maxBlocks - 16: "",
 		maxBlocks - 15: "blocks of PC-mask FDEs have more than 4194304 rows, up to FDE 0 at 0x1000, which are not " +
@@ -423,7 +423,7 @@ func TestManyBlocks(t *testing.T) {
 	}
 }
 
-// TestManyRows has FDEs that share their rows more often than the limit.
+// TestManyRows checks the limit on rows that FDEs share.
 func TestManyRows(t *testing.T) {
 	d := fde{sframe.FDE{Start: 0x1000, Size: 0x10}, []sframe.FRE{{Row: sframe.Row{CFA: at(sframe.SP, 8)}},
 		{Start: 1, Row: sframe.Row{CFA: at(sframe.SP, 16)}}}}
@@ -438,7 +438,7 @@ func TestManyRows(t *testing.T) {
 	}
 }
 
-// TestBeyond has overlapping FDEs, and one that extends beyond all code.
+// TestBeyond checks overlapping FDEs, and FDEs that extend beyond all code.
 func TestBeyond(t *testing.T) {
 	row := one(sframe.Row{CFA: at(sframe.SP, 8)})
 	table := amd64.cfi(t, function{begin: 0x1000, end: 0x1020})
@@ -477,7 +477,7 @@ func TestBeyond(t *testing.T) {
 	}
 }
 
-// TestAfterLastFunction has a malformed FDE after all code that CFI describes: the last FRE is after its end.
+// TestAfterLastFunction checks a malformed FDE after all code that CFI describes: its last FRE starts at its end.
 func TestAfterLastFunction(t *testing.T) {
 	data := amd64.encode(t, sframe.V2,
 		fde{sframe.FDE{Start: 0x1000, Size: 8}, spRows(0, 8)},
@@ -491,7 +491,7 @@ func TestAfterLastFunction(t *testing.T) {
 	}
 }
 
-// TestNoRows has FDEs without FREs, which describe nothing, before and after one with FREs.
+// TestNoRows checks FDEs without FREs, which describe nothing, before and after one with FREs.
 func TestNoRows(t *testing.T) {
 	data := amd64.encode(t, sframe.V2, fde{sframe.FDE{Start: 0x1000, Size: 8}, spRows(0, 8)},
 		fde{sframe.FDE{Start: 0x1008, Size: 8}, spRows(0, 8)}, fde{sframe.FDE{Start: 0x1010, Size: 8}, spRows(0, 8)})
@@ -508,10 +508,10 @@ func TestNoRows(t *testing.T) {
 	}
 }
 
-// TestAllSteps has expressions whose steps exceed the limit together.
+// TestAllSteps checks the limit on the steps of all expressions together.
 func TestAllSteps(t *testing.T) {
-	// rsp + 8, and a loop that counts down from 2000: const2u; 3: lit1; minus; dup; bra 3; drop; and the pc, which
-	// goes.
+	// rsp + 8, and a loop that counts down from 2000: const2u; 3: lit1; minus; dup; bra 3; drop. Then the pc is pushed
+	// and dropped.
 	code := []byte{0x77, 8, 0x0a, 0xd0, 0x07, 0x31, 0x1c, 0x12, 0x28, 0xfa, 0xff, 0x13, 0x80, 0, 0x13}
 	code = append([]byte{0x0f, byte(len(code))}, code...)
 	for size, want := range map[uint64]string{0x10: "",
@@ -526,14 +526,14 @@ func TestAllSteps(t *testing.T) {
 	}
 }
 
-// TestSplit divides both sides where a function and an FDE start.
+// TestSplit splits both sides where a function and an FDE start.
 func TestSplit(t *testing.T) {
 	var fns []function
 	for i := range uint64(6) {
 		fns = append(fns, function{begin: 0x1000 + 0x100*i, end: 0x1100 + 0x100*i})
 	}
 	row := one(sframe.Row{CFA: at(sframe.SP, 8)})
-	whole := func(first, size uint64, left ...int) (fdes []fde) { // one for each function, but for those left out
+	whole := func(first, size uint64, left ...int) (fdes []fde) { // one for each function not in left
 		for i := range uint64(6) {
 			if !slices.Contains(left, int(i)) {
 				fdes = append(fdes, fde{sframe.FDE{Start: 0x1000 + 0x100*i, Size: 0x100}, row})

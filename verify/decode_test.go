@@ -80,7 +80,7 @@ func TestStubs(t *testing.T) {
 		{stubAArch64, map[string]effect{
 			"f0 7b bf a9": {size: 4, push: 16, saveRA: 8},   // stp x16,x30,[sp,#-16]!
 			"e2 0f bf a9": {size: 4, push: 16},              // stp x2,x3,[sp,#-16]!
-			"fe 43 bf a9": {size: 4, push: 16},              // stp x30,x16,[sp,#-16]!, which leaves x30 as it is
+			"fe 43 bf a9": {size: 4, push: 16},              // stp x30,x16,[sp,#-16]!; x30 is unchanged
 			"10 00 00 90": {size: 4},                        // adrp x16,.
 			"11 06 40 f9": {size: 4},                        // ldr x17,[x16,#8]
 			"b0 fc ff 58": {size: 4},                        // ldr x16,.-0x6c
@@ -94,7 +94,7 @@ func TestStubs(t *testing.T) {
 		}, []string{
 			"",
 			"5f 24 03",    // a part of bti c
-			"f0 7b be 29", // stp w16,w30,[sp,#-16]!, which saves a half of x30
+			"f0 7b be 29", // stp w16,w30,[sp,#-16]!, which saves half of x30
 			"f0 7b 01 a9", // stp x16,x30,[sp,#16]
 			"30 7a bf a9", // stp x16,x30,[x17,#-16]!
 			"f0 47 c1 a8", // ldp x16,x17,[sp],#16

@@ -10,7 +10,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// TestEpilogue has rows that leave the frame pointer unchanged where the CFI says that it is saved at rbp. They are
+// TestEpilogue checks rows that leave the frame pointer unchanged where CFI says that it is saved at rbp. They are
 // right directly before the instructions that leave the function, unless an instruction writes rbp.
 func TestEpilogue(t *testing.T) {
 	// At 0 CFA r10 and rbp saved at rbp; from 5 on CFA rsp+8.

@@ -166,7 +166,7 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-// TestPCBits has expressions that read the pc or some of its bits, and others.
+// TestPCBits checks which bits of the pc expressions depend on.
 func TestPCBits(t *testing.T) {
 	const all = ^uint64(0)
 	for _, tt := range []struct {
@@ -258,7 +258,7 @@ func TestWrongExpressions(t *testing.T) {
 	}
 }
 
-// TestPrinted expects the expression in errors, truncated if it is long.
+// TestPrinted expects errors to contain the expression, truncated if it is long.
 func TestPrinted(t *testing.T) {
 	m := machine{order: binary.LittleEndian}
 	for n, want := range map[int]string{
@@ -296,7 +296,7 @@ func TestSteps(t *testing.T) {
 }
 
 // TestContents checks that all registers, and all places in memory, have different values: otherwise a rule with the
-// wrong one would not be noticed.
+// wrong register or address could go unnoticed.
 func TestContents(t *testing.T) {
 	var m machine
 	seen := make(map[uint64]string)

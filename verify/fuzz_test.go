@@ -12,7 +12,7 @@ import (
 )
 
 // FuzzCheck changes a valid section and checks it. A stack tracer that reads the section pc by pc and knows the
-// generated CFI must come to the same result.
+// generated CFI must agree.
 func FuzzCheck(f *testing.F) {
 	for seed := range uint64(80) {
 		f.Add(generate.Seeded(seed, 200), uint8(seed), uint64(0))
@@ -29,7 +29,7 @@ func FuzzCheck(f *testing.F) {
 			return
 		}
 		data := in.data
-		// Of the header only what counts is of interest: its reader refuses the rest.
+		// The header is unchanged: the decoder rejects most changes of it.
 		if damage != 0 && len(data) > 28 {
 			data = append(bytes.Clone(data[:28]), changed(data[28:], damage)...)
 		}

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestStacks has functions assembled by GNU as. For each byte, rows are: S, the table's frame; F, the frame pointer's;
-// O, no caller; or none.
+// TestStacks checks functions assembled by GNU as. A letter for each byte gives its row: S, the table's frame; F, the
+// frame pointer's; O, no caller; or none.
 func TestStacks(t *testing.T) {
 	const (
 		frame    = "\x55\x48\x89\xe5"             // push %rbp; mov %rsp,%rbp

@@ -29,7 +29,7 @@ type goProgram struct {
 	p       platform
 	release string // "" without build information
 	old     bool   // the layout of Go 1.18 and 1.19
-	entry   int    // index of the function where it begins, plus 1
+	entry   int    // index of the entry function plus 1
 	fns     []goFunc
 }
 
@@ -176,7 +176,7 @@ var (
 	goPadded    = goFunc{"main.padded", "90 c3 cc", []int{0, 2}, 0}
 )
 
-// TestGo has programs whose rows match table and code, and others in which one of the two differs.
+// TestGo checks programs whose rows match table and code, and others in which one of the two differs.
 func TestGo(t *testing.T) {
 	named := func(fn goFunc, name string) goFunc {
 		fn.name = name
@@ -298,7 +298,8 @@ func TestGo(t *testing.T) {
 	}
 }
 
-// TestGoShrinks has systemstack in programs of releases whose collector moves the stack that it leaves, and of others.
+// TestGoShrinks checks systemstack in programs of releases whose collector moves the stack that it leaves, and of
+// others.
 func TestGoShrinks(t *testing.T) {
 	g := goProgram{p: amd64, release: "go1.26.8", fns: []goFunc{goSystemstack, goAMD64}}
 	for release, want := range map[string]string{"go1.26.8": "", "go1.26.0": "", "go1.27.1 X:jsonv2": "",
@@ -365,7 +366,7 @@ func TestGoOther(t *testing.T) {
 	}
 }
 
-// TestGoPrograms has correct Go programs.
+// TestGoPrograms expects no errors in real Go programs.
 func TestGoPrograms(t *testing.T) {
 	for _, arch := range []string{"amd64", "arm64", "s390x"} {
 		b, err := os.ReadFile(goprog.Build(t, "CGO_ENABLED=0 GOARCH="+arch, "-ldflags=-s -w"))
@@ -385,7 +386,7 @@ func TestGoPrograms(t *testing.T) {
 	}
 }
 
-// TestGoRows has rows that no Go table gives.
+// TestGoRows expects errors for rows that no Go table gives.
 func TestGoRows(t *testing.T) {
 	const frames = "\x55\x48\x89\xe5\x90\x5d\xc3" // push %rbp; mov %rsp,%rbp; nop; pop %rbp; ret
 	const sigreturn = "\x48\xc7\xc0\x0f\x00\x00\x00\x0f\x05"
@@ -450,8 +451,7 @@ func TestGoRows(t *testing.T) {
 	}
 }
 
-// TestPrologue has first instructions of functions, assembled by GNU as, and the offset at which they save the frame
-// pointer.
+// TestPrologue checks at which offset the first instructions of functions, assembled by GNU as, save the frame pointer.
 func TestPrologue(t *testing.T) {
 	const (
 		frame  = "\x48\x83\xec\x30\x48\x89\x6c\x24\x28" // sub $0x30,%rsp; mov %rbp,0x28(%rsp)
@@ -461,7 +461,7 @@ func TestPrologue(t *testing.T) {
 	)
 	for _, tt := range []struct {
 		name, code string
-		begins     uint64 // the pc from which on the table has a frame
+		begins     uint64 // the pc at which the table's frame starts
 		slot       goSlot
 		wrong      string
 	}{

@@ -407,7 +407,7 @@ func (w *walk) check(fn int, pc uint64, r *cfi.InferredRow) {
 	case !arrives && !joined && !w.isEntry(r):
 		w.refuse(fn, pc, "nothing leads to a row that is not that of a call")
 	}
-	if w.at != pc && joined { // nothing is known yet of where jumps come from; the code before is most similar
+	if w.at != pc && joined { // the sources of jumps are unknown yet; the preceding code is most similar
 		w.settle(fn, pc, r)
 	}
 	if w.at != pc || joined {
@@ -426,8 +426,8 @@ func (w *walk) check(fn int, pc uint64, r *cfi.InferredRow) {
 	}
 }
 
-// settle reports whether the frame agrees with those that arrived at an address before, besides in what the row says:
-// where the register has the frame pointer, either all or none have it in its slot. At entries of functions none has.
+// settle reports whether the frame provides what the first one at an address had in addition to the row: a frame
+// pointer that is in its slot as well as in its register. At function entries there is none.
 func (w *walk) settle(fn int, pc uint64, r *cfi.InferredRow) bool {
 	if w.slots[fn] == 0 {
 		w.slots[fn] = w.frame.callers.slot

@@ -18,10 +18,10 @@ import (
 	"cfi2sframe/internal/testkit/peer"
 )
 
-// claims assembles a program for GNU as, in which rows precede instructions: "sp+16 -16" says that the CFA is rsp+16
-// and the caller's frame pointer saved at CFA-16, "sp+16 lost" that it is lost. Lines "fn" begin a function, "fn apart"
-// one of another component, "gap" code without rows, "targets a b" precedes an indirect jump, and "stops" a call that
-// does not return.
+// claims assembles a program with GNU as, in which rows precede instructions: "sp+16 -16" means that the CFA is rsp+16
+// and the caller's frame pointer is saved at CFA-16, and "sp+16 lost" that it is lost. Line "fn" starts a function, "fn
+// apart" one of another component, and "gap" code without rows. "targets a b" precedes an indirect jump, and "stops" a
+// call that does not return.
 func claims(t *testing.T, text string) (*elffile.File, *cfi.Inference) {
 	t.Helper()
 	var source strings.Builder
@@ -127,7 +127,7 @@ func claims(t *testing.T, text string) (*elffile.File, *cfi.Inference) {
 	return file, inf
 }
 
-// right are functions with the rows that follow from the ABI and the instructions.
+// right holds functions with the rows that follow from the ABI and the instructions.
 var right = map[string]string{
 	"leaf":         "sp+8 xor %eax,%eax \n ret",
 	"push and pop": "sp+8 push %rbx \n sp+16 xor %ebx,%ebx \n pop %rbx \n sp+8 ret",
@@ -271,7 +271,7 @@ func TestCodeWrong(t *testing.T) {
 	}
 }
 
-// TestCodeChanged changes each row of correct functions.
+// TestCodeChanged changes each row of correct functions, and expects a rejection.
 func TestCodeChanged(t *testing.T) {
 	for name, text := range right {
 		if strings.Contains(text, "lost") {
@@ -305,7 +305,7 @@ func TestCodeChanged(t *testing.T) {
 	}
 }
 
-// TestCodeForms has claims that are wrong whatever the code is.
+// TestCodeForms expects claims that are wrong for any code to be rejected.
 func TestCodeForms(t *testing.T) {
 	f, inf := claims(t, "sp+8 push %rbp \n sp+16 -16 pop %rbp \n sp+8 ret")
 	for _, rows := range [][]cfi.InferredRow{

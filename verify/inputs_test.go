@@ -120,7 +120,7 @@ type platform struct {
 	machine elf.Machine
 	order   order
 	column  byte   // of the return address
-	initial []byte // instructions of CIEs: what holds where a call arrives
+	initial []byte // instructions of CIEs: the rules at function entry
 }
 
 var (

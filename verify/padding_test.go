@@ -12,7 +12,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// TestPadding has FDEs that start and end anywhere in functions and in the padding between them.
+// TestPadding checks FDEs that start and end anywhere in functions and in the padding between them.
 func TestPadding(t *testing.T) {
 	const text = 0x1000
 	code := bytes.Repeat([]byte{0x50}, 0x200) // push %rax
@@ -133,7 +133,7 @@ func TestPaddingOutermost(t *testing.T) {
 	}
 }
 
-// TestPaddingAfterSections has bytes between sections, up to the next one and the end of the segment.
+// TestPaddingAfterSections checks bytes between sections, up to the next one and the end of the segment.
 func TestPaddingAfterSections(t *testing.T) {
 	code := bytes.Repeat([]byte{0xc3}, 0x100)
 	copy(code[0x20:], make([]byte, 16))  // to 0x1030
@@ -185,7 +185,7 @@ func TestPaddingAfterSections(t *testing.T) {
 	}
 }
 
-// TestPaddingCode has instructions of each machine: which of them pad code, and how many bytes do.
+// TestPaddingCode checks which instructions of each machine are padding, and their sizes.
 func TestPaddingCode(t *testing.T) {
 	for _, tt := range []struct {
 		p    platform

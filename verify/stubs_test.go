@@ -123,7 +123,7 @@ func TestFollower(t *testing.T) {
 		{"a jump to padding", amd64, "6a01 eb02 90909090" + slots,
 			[]string{"0x1000-0x1004", "0x1004-0x1006 padding", "0x1006-0x1007 after 8", "0x1007-0x1008 after 8",
 				"0x1008-0x100e stubs jump to it with different things pushed"}},
-		// push $1; jmp *x(%rip). The other stub jumps to the jmp, with as much pushed.
+		// push $1; jmp *x(%rip). The other stub jumps to the jmp with the same number of bytes pushed.
 		{"a jump to where as much is pushed", amd64, "6a01" + slots + "6a02ebf6",
 			[]string{"0x1000-0x1008", "0x1008-0x100c"}},
 		{"a jump to where less is pushed", amd64, "6690" + slots + "6a02ebf6",
@@ -133,7 +133,7 @@ func TestFollower(t *testing.T) {
 		// 0x1008 and 0x100e jump to 0x1002, with 16 and with 8 bytes pushed. The latter is right.
 		{"jumps to where as much is pushed, and more", amd64, "6a01" + slots + "6a026a03ebf4" + "6a02ebf0",
 			[]string{"0x1000-0x1008 stubs jump to it with different things pushed", "0x1008-0x100e", "0x100e-0x1012"}},
-		// 0x100a jumps to 0x1000 with 8 pushed, so that 16 are at 0x1002; 0x100e comes there with 16.
+		// 0x100a jumps to 0x1000 with 8 bytes pushed, so 16 are pushed at 0x1002; 0x100e arrives there with 16.
 		{"jumps to both", amd64, "6a01" + slots + "6690 6a02 ebf2 6a02 6a03 ebee",
 			[]string{"0x1000-0x1008 after 8", "0x1008-0x100a padding", "0x100a-0x100e", "0x100e-0x1014"}},
 		{"a jump to itself", amd64, "6a01 ebfc", []string{"0x1000-0x1004 not reached"}},
@@ -142,11 +142,11 @@ func TestFollower(t *testing.T) {
 		// push $1; jmp 0x1004; push $2; jmp 0x1008; jmp *x(%rip): 16 bytes are pushed before the last one.
 		{"a jump after a jump", amd64, "6a01 eb00 6a02 eb00" + slots,
 			[]string{"0x1000-0x1004", "0x1004-0x1008 after 8", "0x1008-0x100e after 16"}},
-		// 0x1000 jumps to 0x1006 with 8 pushed, 0x1004 with nothing, and from there it goes to 0x1008.
+		// 0x1000 jumps to 0x1006 with 8 bytes pushed, 0x1004 with none; 0x1006 jumps to 0x1008.
 		{"a jump after different things pushed", amd64, "6a01 eb02 eb00 eb00" + slots,
 			[]string{"0x1000-0x1004", "0x1004-0x1006", "0x1006-0x1008 stubs jump to it with different things pushed",
 				"0x1008-0x100e stubs jump to it with different things pushed"}},
-		// The same from back to front, by a stub that pushes nothing.
+		// The same backwards, by a stub that pushes nothing.
 		{"a jump after jumps", amd64, slots + "ebf8 6690 ebfa 6690 6a03 ebf8",
 			[]string{"0x1000-0x1006 after 8", "0x1006-0x1008 after 8", "0x1008-0x100a padding",
 				"0x100a-0x100c after 8", "0x100c-0x100e padding", "0x100e-0x1012"}},
@@ -256,7 +256,7 @@ func TestFindPLTs(t *testing.T) {
 	}
 }
 
-// A broken file cannot be read from an offset on.
+// A broken file cannot be read in a range.
 type broken struct {
 	io.ReaderAt
 	from, to int64
@@ -271,7 +271,7 @@ func (b broken) ReadAt(p []byte, off int64) (int, error) {
 	return b.ReaderAt.ReadAt(p, off)
 }
 
-// TestUnreadable has stubs in an unreadable section.
+// TestUnreadable expects the read error for stubs in an unreadable section.
 func TestUnreadable(t *testing.T) {
 	b := image(t, elf.ET_DYN, elf.EM_X86_64, amd64.order,
 		[]region{{name: ".plt", addr: 0x1000, code: bytesOf(t, "ffe0")}})
@@ -283,7 +283,7 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-// TestStubRows describes PLT stubs by correct rows, and by rows with one error each.
+// TestStubRows checks correct rows of PLT stubs, and rows with one error each.
 func TestStubRows(t *testing.T) {
 	sp := func(offset int32) sframe.Row { return sframe.Row{CFA: at(sframe.SP, offset)} }
 	saved := sp(16)
@@ -359,7 +359,7 @@ func TestStubRows(t *testing.T) {
 	}
 }
 
-// TestOutside describes code that is in neither CFI nor a PLT, partly and as a whole.
+// TestOutside checks rows for code that is in neither CFI nor a PLT, in part or as a whole.
 func TestOutside(t *testing.T) {
 	const why = "SFrame describes code that CFI does not: it is in no section of PLT stubs"
 	row := one(sframe.Row{CFA: at(sframe.SP, 8)})

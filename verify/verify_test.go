@@ -159,6 +159,6 @@ func (in *input) text(t *testing.T, data []byte) string {
 	if err := s.Dump(&out, nil); err != nil {
 		return err.Error()
 	}
-	// The type of an FDE says nothing where all rows are outermost.
+	// An FDE's type has no meaning if all rows are outermost.
 	return strings.ReplaceAll(out.String(), ", attr = \"F\"", "")
 }
