@@ -1,7 +1,7 @@
-# What the tests of build systems share; bash, to be sourced. It makes the folder $tmp,
-# which goes when the test ends, and puts the tool into $CFI2SFRAME and into the PATH.
+# Shared by the tests of build systems; to be sourced by bash. Creates the directory $tmp, which is removed when the
+# test ends, sets $CFI2SFRAME to cfi2sframe, and adds it to PATH.
 #
-# CFI2SFRAME: the tool; by default it is built from this tree.
+# CFI2SFRAME: path of cfi2sframe; by default it is built from this tree.
 
 [ "$(id -u)" = 0 ] || PATH=$PATH:/usr/sbin:/sbin
 PATH=$PATH:/usr/local/go/bin:$HOME/.cargo/bin
@@ -10,13 +10,13 @@ tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 trap 'echo "$0: line $LINENO: $BASH_COMMAND" >&2' ERR
 set -E
-# Linker folders of a tool that is in $tmp go with it. Go's cache stays where it is.
+# Linker directories are created in $tmp and removed with it. Go's caches stay where they are.
 if command -v go >/dev/null; then
 	GOCACHE=$(go env GOCACHE) GOMODCACHE=$(go env GOMODCACHE)
 	export GOCACHE GOMODCACHE
 fi
 export XDG_CACHE_HOME=$tmp/cache
-# What the user has set for other builds would be tested too.
+# The user's settings for other builds would affect the tests.
 unset CFLAGS CXXFLAGS LDFLAGS DESTDIR MAKEFLAGS MAKELEVEL GOFLAGS RUSTFLAGS CFI2SFRAME_FLAGS CFI2SFRAMEFLAGS
 unset CARGO_TARGET_DIR CMAKE_GENERATOR
 
@@ -36,7 +36,7 @@ fail() {
 	exit 1
 }
 
-# install PACKAGE...: has apt install what is missing.
+# install_packages PACKAGE...: installs missing packages with apt.
 install_packages() {
 	local missing=() package
 	for package; do
@@ -52,7 +52,7 @@ install_packages() {
 	}
 }
 
-# need PROGRAM:PACKAGE...: has apt install the packages of programs that are missing.
+# need PROGRAM:PACKAGE...: installs the packages of missing programs.
 need() {
 	local pair packages=()
 	for pair; do
@@ -61,8 +61,8 @@ need() {
 	[ ${#packages[@]} = 0 ] || install_packages "${packages[@]}"
 }
 
-# has_sframe FILE...: each file has the section (readelf says so, and that its segment
-# is there), and says at every pc what the CFI says.
+# has_sframe FILE...: each file contains the section and its segment, according to readelf, and agrees with its CFI at
+# every pc.
 has_sframe() {
 	local file headers
 	for file; do
@@ -76,7 +76,7 @@ has_sframe() {
 	}
 }
 
-# no_sframe FILE...: none has the section.
+# no_sframe FILE...: no file contains the section.
 no_sframe() {
 	local file
 	for file; do
@@ -85,7 +85,7 @@ no_sframe() {
 	done
 }
 
-# linked FOLDER: the linked ELF files below a folder, each inode once.
+# linked FOLDER: prints the linked ELF files below a directory, each inode once.
 linked() {
 	local file type
 	find "$1" -type f -printf '%i %p\n' | sort -un | cut -d' ' -f2- | sort | while read -r file; do
@@ -94,24 +94,24 @@ linked() {
 	done
 }
 
-# state FILE...: what a step that does nothing leaves as it is.
+# state FILE...: prints what an up-to-date build must not change.
 state() {
 	stat -c '%n %i %y %s' "$@"
 }
 
-# outcome WANT COMMAND...: the command prints just this.
+# outcome WANT COMMAND...: the command must print exactly WANT.
 outcome() {
 	local got
 	got=$("${@:2}") || fail "$2 failed"
 	[ "$got" = "$1" ] || fail "$2 printed $got, not $1"
 }
 
-# quietly COMMAND...: what the command says is shown if it fails, and is in $tmp/log.
+# quietly COMMAND...: writes the command's output to $tmp/log, and prints the end of it on failure.
 quietly() {
 	"$@" >"$tmp/log" 2>&1 || fail "$* failed: $(tail -n 40 "$tmp/log")"
 }
 
-# idle COMMAND: a build that has nothing to do links nothing, and leaves the files in ${made[@]} as they are.
+# idle COMMAND: an up-to-date build links nothing, and does not change the files in ${made[@]}.
 idle() {
 	local before
 	before=$(state "${made[@]}")
@@ -120,7 +120,7 @@ idle() {
 	[ "$before" = "$(state "${made[@]}")" ] || fail "$1: files have changed though there was nothing to do"
 }
 
-# done_with TEXT: says what has passed.
+# done_with TEXT: prints what has passed, and the time.
 done_with() {
 	printf '%s: %s (%d s)\n' "$(basename "$here")" "$1" "$((SECONDS - since))"
 	since=$SECONDS

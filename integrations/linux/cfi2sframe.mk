@@ -1,4 +1,4 @@
-# Kbuild: .sframe for vmlinux and modules, made from the call frame information of any compiler. See README.md.
+# Kbuild: .sframe for vmlinux and modules, made from the CFI of any compiler. See README.md.
 
 CFI2SFRAME ?= cfi2sframe
 
@@ -6,10 +6,10 @@ CFI2SFRAME ?= cfi2sframe
 # of cmd_ld_ko_o). Signing, stripping and compression come later, in modules_install.
 sframe_module = $(CFI2SFRAME) -q --no-sync --for linux-module --in-place $(1)
 
-# vmlinux by any linker: the linker script reserves bytes between __start_sframe and __end_sframe, which this fills
+# vmlinux, any linker: fills the bytes that the linker script reserves between __start_sframe and __end_sframe
 # (scripts/link-vmlinux.sh: after the last vmlinux_link, before sorttable).
 sframe_vmlinux = $(CFI2SFRAME) -q --no-sync --for linux-kernel --into __start_sframe:__end_sframe --in-place $(1)
 
-# vmlinux by GNU ld 2.46 and later: before the last link, which merges and sorts the sections of objects
-# (scripts/Makefile.vmlinux_o: the end of cmd_ld_vmlinux.o).
+# vmlinux, GNU ld 2.46 and later: converts vmlinux.o before the last link, which merges and sorts the sections of
+# objects (scripts/Makefile.vmlinux_o: the end of cmd_ld_vmlinux.o).
 sframe_vmlinux_o = $(CFI2SFRAME) -q --no-sync --for linux-kernel --in-place $(1)

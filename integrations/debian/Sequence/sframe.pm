@@ -1,5 +1,5 @@
-# The sequence of dh that runs dh_sframe: before dh_strip, so that the files with the debug symbols have the headers of
-# the sections that the programs have.
+# The dh sequence that runs dh_sframe before dh_strip, so that programs and their debug symbols have the same section
+# headers.
 use strict;
 use warnings;
 use Debian::Debhelper::Dh_Lib;

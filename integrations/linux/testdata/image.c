@@ -1,8 +1,6 @@
-/*
- * What a kernel does with its .sframe, as a program without a libc: it finds the section between __start_sframe and
- * __end_sframe, and walks its own stack by it, through functions of several files' and sections' kinds. It prints the
- * return addresses, and how the walk ended.
- */
+/* How a kernel uses its .sframe, as a program without libc: it finds the section between __start_sframe and
+ * __end_sframe, and walks its own stack with it, through functions with different frames and sections. It prints the
+ * return addresses, and how the walk ended. */
 #include "sframe_walker.h"
 
 extern const unsigned char __start_sframe[], __end_sframe[];
@@ -50,7 +48,7 @@ __attribute__((noinline)) void walk(void) {
 	print("end ", end);
 }
 
-/* Frames of several sizes; one with a frame pointer, as variable arrays have. */
+/* Frames of several sizes; one with a frame pointer, as variable-length arrays need. */
 __attribute__((noinline)) int small(int x) {
 	walk();
 	return x + 1;
@@ -68,7 +66,7 @@ __attribute__((noinline)) int large(int x) {
 	return array(x) + b[x];
 }
 
-/* What a kernel frees after its start gets no rows: a walk ends here. */
+/* A kernel frees this code after boot, so it gets no rows: a walk ends here. */
 __attribute__((noinline, section(".init.text"))) int initialize(int x) { return small(x) + 1; }
 
 __attribute__((used, noreturn)) static void run(void) {

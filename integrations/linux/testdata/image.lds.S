@@ -1,4 +1,4 @@
-/* The linker script of a small kernel; SFRAME is what lies between __start_sframe and __end_sframe. */
+/* Linker script of a small kernel. SFRAME is the content between __start_sframe and __end_sframe. */
 ENTRY(_start)
 PHDRS { text PT_LOAD FLAGS(5); data PT_LOAD FLAGS(6); }
 SECTIONS
