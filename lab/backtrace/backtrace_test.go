@@ -1,5 +1,5 @@
-// Package backtrace tests walker/backtrace.c: traces of programs that are not changed, compared with those of libgcc,
-// libc and libunwind in the same process.
+// Package backtrace tests walker/backtrace.c: traces of unmodified programs are compared with those of libgcc, libc and
+// libunwind in the same process.
 package backtrace
 
 import (
@@ -33,13 +33,13 @@ const (
 	libs    = "/lib/x86_64-linux-gnu"
 	loader  = "ld-linux-x86-64.so.2"
 	strict  = " -Wall -Wextra -Werror"
-	// What the Makefile compiles the library with.
+	// The Makefile's flags for the library.
 	flags  = " -std=gnu11 -O2 -fPIC -fvisibility=hidden"
 	shared = flags + " -shared -Wl,-z,now,-z,nodelete,-z,initfirst"
 	code   = " backtrace.c libunwind.c files.c stacks.c"
 )
 
-// sources are all that the tests compile.
+// sources returns all files that the tests compile.
 func sources(t testing.TB) []string {
 	t.Helper()
 	list, err := filepath.Glob("c/*")
@@ -83,7 +83,7 @@ func convertAll(t testing.TB, to string, version sframe.Version, paths ...string
 	}
 }
 
-// systemLibraries are those that the programs need.
+// systemLibraries returns libraries that all programs need, and others by name.
 func systemLibraries(names ...string) []string {
 	var list []string
 	for _, name := range append(names, "libc.so.6", "libgcc_s.so.1", loader) {
@@ -92,7 +92,7 @@ func systemLibraries(names ...string) []string {
 	return list
 }
 
-// run runs a program with the library and the libraries of a directory, or of the system if it is "".
+// run runs a program with the library, and with the libraries of a directory, or the system's if it is "".
 func run(t testing.TB, dir, libraries string, env []string, command ...string) string {
 	t.Helper()
 	preload := filepath.Join(dir, library)
@@ -110,7 +110,7 @@ func run(t testing.TB, dir, libraries string, env []string, command ...string) s
 	return string(out)
 }
 
-// places are where traces.c takes traces, without plugins.
+// places lists where traces.c takes traces, without plugins.
 var places = []string{
 	"first", "a call", "another call", "qsort", "deep", "alloca", "aligned", "n: handler", "in a handler in a handler",
 	"alternate stack",
@@ -130,8 +130,8 @@ func wantPlaces(t *testing.T, name, out string, plugins ...string) {
 	}
 }
 
-// TestTraces has programs, libraries and plugins with sections and without in each combination that matters. Plugins
-// that come to the addresses of others show whether rows of unloaded files are forgotten.
+// TestTraces runs programs, libraries and plugins with and without sections, in each combination that matters. Plugins
+// loaded at the addresses of others show whether rows of unloaded files are forgotten.
 func TestTraces(t *testing.T) {
 	dir := build(t, traces, plugins)
 	inDir := func(names ...string) (list []string) {
@@ -152,13 +152,13 @@ func TestTraces(t *testing.T) {
 			{"one plugin", all, converted("traces"), converted("one.so"), "./two.so"},
 			{"nothing", "", "./traces", "./one.so", "./two.so"},
 		} {
-			// A trace ends in interrupted code without a row, as _start's in V2.
+			// A trace ends in interrupted code without a row, such as _start in V2.
 			var env []string
 			if version == sframe.V2 || c.name != "all" {
 				env = []string{"SHORT=1"}
 			}
 			out := run(t, dir, c.libraries, env, c.program, c.first, c.second, c.first)
-			// Files of other sizes may come to other addresses.
+			// Files of other sizes may be loaded at other addresses.
 			out = regexp.MustCompile(`(plugin [12], )first`).ReplaceAllString(out, "${1}at the same address")
 			wantPlaces(t, fmt.Sprint(version, " ", c.name), out, again...)
 		}
@@ -174,7 +174,7 @@ func TestTraces(t *testing.T) {
 	}
 }
 
-// stats runs a program with statistics, and returns its output without them and the numbers of a file.
+// stats runs a program with statistics, and returns its output and the numbers of a file.
 func stats(t *testing.T, dir, libraries string, env []string, file string, command ...string,
 ) (out string, by, others int) {
 	t.Helper()
@@ -201,7 +201,7 @@ func separate(t testing.TB, store string, paths ...string) {
 	}
 }
 
-// TestSeparate takes all sections from a directory of separate files, and none of files with another build-id.
+// TestSeparate takes all sections from a directory of separate files, and none from files with another build-id.
 func TestSeparate(t *testing.T) {
 	dir := build(t, traces+" -Wl,--build-id", plugins)
 	store := filepath.Join(dir, "store")
@@ -212,7 +212,7 @@ func TestSeparate(t *testing.T) {
 	if by < 1000 || others > 1 { // the end of the first trace in a plugin or of a thread may be libgcc's
 		t.Errorf("%d frames by SFrame, %d otherwise; want all by SFrame", by, others)
 	}
-	// Sections that fit, of files with another build-id.
+	// Matching sections, but with another build-id.
 	list, err := filepath.Glob(filepath.Join(store, ".build-id", "*", "*.sframe"))
 	if err != nil || len(list) != len(systemLibraries())+1 {
 		t.Fatal(list, err)
@@ -236,14 +236,14 @@ func TestSeparate(t *testing.T) {
 	}
 }
 
-// TestModes expects traces without sections to end, or to go on by the frame pointer.
+// TestModes expects traces without sections to end, or to continue by the frame pointer.
 func TestModes(t *testing.T) {
 	dir := build(t, "gcc -std=gnu11 -O2 -fno-omit-frame-pointer"+strict+" traces.c -o traces -pthread")
 	out := run(t, dir, "", []string{"SFRAME_BACKTRACE=sframe"}, "./traces")
 	if !strings.Contains(out, "deep: frame 1 of 1 and ") {
 		t.Errorf("without DWARF:\n%s", out)
 	}
-	// libc has no frame pointers: main is the last that is certain.
+	// libc has no frame pointers: main is the last frame that is certain.
 	out = run(t, dir, "", []string{"SFRAME_BACKTRACE=fp"}, "./traces")
 	m := regexp.MustCompile(`deep: frame (\d+) of`).FindStringSubmatch(out)
 	if m == nil {
@@ -319,7 +319,7 @@ func TestStatic(t *testing.T) {
 	}
 }
 
-// wraps returns the linker's flags of the pkg-config file.
+// wraps returns the linker flags in the pkg-config file.
 func wraps(t *testing.T) string {
 	t.Helper()
 	b := testfile.Read(t, "../../walker/sframe-backtrace.pc.in")
@@ -330,7 +330,7 @@ func wraps(t *testing.T) string {
 	return string(m[1])
 }
 
-// TestLibunwind has libunwind as the other unwinder.
+// TestLibunwind compares traces and cursors with those of libunwind and libgcc.
 func TestLibunwind(t *testing.T) {
 	peer.File(t, "/usr/include/x86_64-linux-gnu/libunwind.h")
 	dir := build(t, "gcc -std=gnu11 -O2 -rdynamic"+strict+" cursors.c -o program -lunwind")
@@ -402,8 +402,8 @@ func TestOtherMachines(t *testing.T) {
 // edges compiles edges.c for a machine.
 const edges = "gcc -std=gnu11 -O2" + strict + " edges.c -o edges -pthread -Wl,--build-id"
 
-// TestEdges has signal handlers, sandboxes, constructors and files that change: edges.c has the cases. Of these, begin,
-// calls, stack, sandbox and truncated have all sections.
+// TestEdges runs the cases in edges.c: signal handlers, sandboxes, constructors and files that change. begin, calls,
+// stack, sandbox and truncated need all sections.
 func TestEdges(t *testing.T) {
 	dir := build(t, edges)
 	store := filepath.Join(dir, "store")
@@ -432,8 +432,8 @@ func TestEdges(t *testing.T) {
 	}
 }
 
-// TestStore has files in the store that are no sections of the program: a FIFO, one with misaligned program headers,
-// and that of another program with the same build-id. None is used, and none does harm.
+// TestStore puts files that are not sections of the program into the store: a FIFO, one with misaligned program
+// headers, and that of another program with the same build-id. None may be used or do harm.
 func TestStore(t *testing.T) {
 	id := " -Wl,--build-id=0x1234abcd"
 	dir := build(t, edges+id, strings.Replace(edges, "-o edges", "-o other -fno-omit-frame-pointer -O1", 1)+id)
@@ -476,7 +476,7 @@ func TestStore(t *testing.T) {
 	}
 }
 
-// TestNotes has a library whose notes are not in memory.
+// TestNotes loads a library whose notes are not in memory.
 func TestNotes(t *testing.T) {
 	dir := build(t, plugins)
 	path := filepath.Join(dir, "one.so")
@@ -495,7 +495,7 @@ func TestNotes(t *testing.T) {
 	}
 }
 
-// TestEdgesOfOtherMachines has those that depend on the machine.
+// TestEdgesOfOtherMachines runs the cases that depend on the machine.
 func TestEdgesOfOtherMachines(t *testing.T) {
 	for _, m := range []struct{ machine, flags, loader string }{
 		{"aarch64", " -mbranch-protection=standard", "ld-linux-aarch64.so.1"}, {"s390x", "", "ld64.so.1"},
@@ -523,7 +523,7 @@ func TestEdgesOfOtherMachines(t *testing.T) {
 	}
 }
 
-// TestStress has threads, timers, dlopen, dlclose and fork for some seconds, or as long as SFRAME_STRESS says. Programs
+// TestStress runs threads, timers, dlopen, dlclose and fork for some seconds, or for SFRAME_STRESS seconds. Programs
 // with sanitizers contain the library. With many threads, TSan takes minutes to fork.
 func TestStress(t *testing.T) {
 	seconds := os.Getenv("SFRAME_STRESS")

@@ -21,7 +21,7 @@ import (
 	"cfi2sframe/verify"
 )
 
-// sameButFP reports whether two rows differ only in the frame pointer, which the row saves where it points to.
+// sameButFP reports whether two rows differ only in FP, and the first one loads FP from where it points to.
 func sameButFP(abi sframe.ABI, row, other sframe.Row) bool {
 	const rbp = 6
 	fp := row.FP
@@ -30,7 +30,7 @@ func sameButFP(abi sframe.ABI, row, other sframe.Row) bool {
 		abi.SameRow(row, other)
 }
 
-// compare returns the functions in which GNU's rows contradict the CFI, and reports GNU's other rows that ours lacks.
+// compare returns the functions in which GNU's rows contradict the CFI, and reports other rows of GNU that ours lacks.
 func compare(t *testing.T, gnuPath, oursPath string) map[string]bool {
 	t.Helper()
 	source := strings.TrimSuffix(filepath.Base(gnuPath), ".gnu")
@@ -78,7 +78,7 @@ func compare(t *testing.T, gnuPath, oursPath string) map[string]bool {
 	return wrong
 }
 
-// mistakes lists functions in which some versions of GNU as contradict the CFI, and how.
+// mistakes lists functions in which versions of GNU as contradict the CFI, and how.
 var mistakes = []struct{ versions, functions, what string }{
 	{"1", ".plt .plt.sec", "blocks without a size, which V1 does not have"},
 	{"1", "on_stack on_stack_last gap_a gap_b gap_larger endless_a endless_b endless_larger",
@@ -110,7 +110,7 @@ func known(version sframe.Version, function string) bool {
 	return false
 }
 
-// TestGNU compares the fixtures' sources and a C program, for every ABI and version that some binutils write.
+// TestGNU compares the fixtures' sources and a C program, for every ABI and version that a release of binutils writes.
 func TestGNU(t *testing.T) {
 	for _, tt := range []struct {
 		suite, prefix, abi, gcc string
@@ -145,7 +145,7 @@ func TestGNU(t *testing.T) {
 			wrong := make(map[string]bool)
 			for _, p := range programs {
 				if filepath.Base(p) == "end.s.gnu" {
-					continue // the terminator of .eh_frame, no code
+					continue // the terminator of .eh_frame, not code
 				}
 				ours := filepath.Join(t.TempDir(), "ours")
 				opt := convert.Options{Version: tt.version, Force: true}

@@ -61,8 +61,8 @@ func convertAll(t *testing.T, dir string, opt convert.Options, names ...string) 
 	}
 }
 
-// oldLinker puts binutils 2.44's ld for a target into the directory b of dir, which is in sid: its own suite has no
-// compilers for the target.
+// oldLinker copies binutils 2.44's ld for a target to the directory b of dir, which is in sid: trixie has no compilers
+// for the target.
 func oldLinker(t *testing.T, dir string, tg target) {
 	t.Helper()
 	root := peer.Root(t, "trixie")
@@ -75,14 +75,14 @@ func oldLinker(t *testing.T, dir string, tg target) {
 	peer.Again(t, "sid", dir, "b/ld --version | grep -q 2.44")
 }
 
-// startFiles copies the files with which gcc links programs to the directory: their code also has CFI.
+// startFiles returns commands that copy gcc's start files to the current directory: their code also has CFI.
 func startFiles(prefix string) string {
 	return "for f in Scrt1.o crti.o crtbeginS.o crtendS.o crtn.o; do cp $(" + prefix +
 		"gcc-16 -print-file-name=$f) .; done\n"
 }
 
-// judge expects an .sframe merged by ld to be right, except for known mistakes of ld, and to have all rows of the
-// converted linked file; with noPLT, PLTs excepted.
+// judge expects an .sframe merged by ld to be right, except for known mistakes of ld, and to contain all rows of the
+// converted linked file; with noPLT, except those of PLTs.
 func judge(t *testing.T, path string, version sframe.Version, noPLT bool) *linked.Result {
 	t.Helper()
 	r, err := linked.Check(path)
@@ -242,8 +242,8 @@ func TestObjectKinds(t *testing.T) {
 	}
 }
 
-// TestMergers links objects of each format with GNU ld 2.44 and 2.47 and mold, and expects exactly the linkers that
-// Mergers names to merge them. Others write the program without the rows, of which GNU ld warns; it fails only for V1.
+// TestMergers links objects of each format with GNU ld 2.44 and 2.47 and mold, and expects exactly the linkers in
+// Mergers to merge them. Other linkers write the program without the rows; GNU ld warns, and fails only for V1.
 func TestMergers(t *testing.T) {
 	peer.Binutils(t, "2.40") // as of 2.40 writes V1, which cfi2sframe does not write in objects
 	dir := peer.Run(t, "sid", "g++-16 -O2 -S one.cc two.cc\nfor f in one two hand_amd64; do as $f.s -o $f.o; done",

@@ -1,4 +1,4 @@
-// Runs SQL that sorts, joins and counts, and prints what comes out.
+// Runs SQL that sorts, joins and counts, and prints the results.
 #include "sqlite3-binding.h"
 #include <stdio.h>
 

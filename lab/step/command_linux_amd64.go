@@ -21,10 +21,10 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// emulated is the factor by which programs under QEMU, where a step takes longer, make fewer steps.
+// emulated divides the number of steps of programs under QEMU, where a step takes longer.
 const emulated = 20
 
-// versions are compared; files without such a section get one in memory.
+// versions lists the versions to compare. Files without such a section get one in memory.
 var versions = []sframe.Version{sframe.V2, sframe.V3}
 
 // Command returns the subcommand, which follows a program for amd64 with its libraries, or the programs in a list. A
@@ -69,7 +69,7 @@ func Command() *kit.Command {
 			">V2 right", ">repeats the CFI", ">wrong", ">no row", ">V3 right", ">repeats the CFI", ">wrong", ">no row")
 		var mu sync.Mutex
 		err = kit.Each(list, func(cpu int, p program) error {
-			// On one processor: program and tracer alternate, and waking another processor takes longer.
+			// Use one processor: program and tracer alternate, and waking another processor takes longer.
 			var set unix.CPUSet
 			set.Set(cpu)
 			_ = unix.SchedSetaffinity(0, &set)
@@ -124,7 +124,7 @@ func (p *program) find(dir string) (string, error) {
 		}
 		return kit.Build(p.build, from, dir, p.abi+"-"+p.name)
 	}
-	name, err := exec.Command("gcc", "-print-prog-name="+p.name).Output() // finds cc1 as well
+	name, err := exec.Command("gcc", "-print-prog-name="+p.name).Output() // also finds cc1
 	if err != nil {
 		return "", err
 	}

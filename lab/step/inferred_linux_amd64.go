@@ -17,7 +17,7 @@ import (
 )
 
 // traceInferred follows calls of functions with rows from instructions, in the files that a program is linked with, and
-// returns a report. Plugins are followed only if LD_PRELOAD names them.
+// returns a report. It follows plugins only if LD_PRELOAD names them.
 func traceInferred(ctx context.Context, args []string, steps, calls uint64) (string, error) {
 	dir, err := os.MkdirTemp("", "step-")
 	if err != nil {

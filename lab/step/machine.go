@@ -58,7 +58,7 @@ func newMachine(m elf.Machine, order binary.ByteOrder) (*machine, error) {
 	return &machine{a, order, classifiers[a.Name]}, nil
 }
 
-// classifyAMD64 decodes an instruction. Those unknown to the decoder neither transfer control nor load rsp.
+// classifyAMD64 decodes an instruction. Instructions unknown to the decoder neither transfer control nor load rsp.
 func classifyAMD64(b []byte) insn {
 	i, err := x86asm.Decode(b, 64)
 	if err != nil {

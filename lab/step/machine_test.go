@@ -8,7 +8,7 @@ import (
 	"cfi2sframe/internal/testkit/must"
 )
 
-// TestClassify decodes instructions; the text is objdump's. Each is as long as its bytes.
+// TestClassify decodes instructions, and expects each to take all its bytes. The text is objdump's.
 func TestClassify(t *testing.T) {
 	for _, c := range []struct {
 		machine, code, text string

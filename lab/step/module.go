@@ -17,7 +17,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// sides is the number of answers at a pc: 0 is the CFI, the others are the versions of SFrame.
+// sides is the number of answers at a pc: index 0 is the CFI, the others are the versions of SFrame.
 const sides = 1 + int(sframe.V3)
 
 // A mapping is a part of a file mapped into memory.
@@ -69,7 +69,7 @@ type module struct {
 	sections [sides]*sframe.Section
 }
 
-// module returns the file of a mapping, which is read once, or nil for anonymous memory.
+// module returns the file of a mapping, reading it only once, or nil for anonymous memory.
 func (w *walk) module(m mapping) *module {
 	mod, ok := w.modules[m.path]
 	if ok {
@@ -208,7 +208,7 @@ func (w *walk) newSite(r *region, pc uint64) *site {
 	m := r.module
 	s := &site{module: m, addr: pc - r.bias}
 	code := make([]byte, 16)
-	for n := len(code); n > 0 && w.mem.read(pc, code[:n]) != nil; n-- { // the page may end
+	for n := len(code); n > 0 && w.mem.read(pc, code[:n]) != nil; n-- { // the mapping may end
 		clear(code)
 	}
 	s.insn = w.m.classify(code)

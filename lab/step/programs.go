@@ -43,7 +43,7 @@ var programs = []program{
 	{abi: "amd64", name: "gofmt", build: "go build -ldflags=-compressdwarf=false -o OUT cmd/gofmt",
 		args: []string{"-l", "."}, env: []string{"GODEBUG=asyncpreemptoff=1"}},
 	{abi: "amd64", name: "rust", build: "rustc -O SRC/rustrun.rs -o OUT", args: []string{forever}},
-	// Under QEMU programs are static: the loader would take most of the steps.
+	// Under QEMU, programs are static, because the loader would take most of the steps.
 	{abi: "aarch64", name: "exceptions", build: "aarch64-linux-gnu-g++ -O2 -static SRC/throws.cc -o OUT",
 		args: []string{forever}},
 	{abi: "aarch64", name: "jumps", build: "aarch64" + jumps, args: []string{forever}, quick: true},

@@ -65,7 +65,7 @@ func Remote(ctx context.Context, args []string, opt Options) (*Report, int, erro
 	if err != nil {
 		return nil, 0, fmt.Errorf("%s: %w", args[0], err)
 	}
-	// Reading a file blocks this thread and avoids Go's poller, which takes longer.
+	// Reading from a file blocks this thread, which is faster than Go's poller.
 	file, err := conn.File()
 	conn.Close()
 	if err != nil {

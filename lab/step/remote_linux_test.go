@@ -8,7 +8,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// TestRemote is TestLies for another machine under QEMU.
+// TestRemote is TestLies for another machine, under QEMU.
 func TestRemote(t *testing.T) {
 	prog := build(t, "aarch64-linux-gnu-gcc", "-nostdlib", "-static", "testdata/lies_aarch64.s")
 	opt := Options{Made: []sframe.Version{sframe.V2, sframe.V3}}
@@ -16,12 +16,12 @@ func TestRemote(t *testing.T) {
 	if err != nil || status != 0 {
 		t.Fatalf("exit status %d, %v", status, err)
 	}
-	// From after the call, which leaves its return address in x30, to where the right one is loaded.
+	// From the instruction after the call, which leaves its return address in x30, to the load of the correct one.
 	want := []string{"CFI liar +8..+12 RA: CFA sp+16, RA x30; the return address is elsewhere; 2"}
 	if got := found(r); !slices.Equal(got, want) {
 		t.Errorf("found %q, want %q", got, want)
 	}
-	// 6 of _start, 5 of honest, two times 2 of leaf, 5 of liar.
+	// 6 in _start, 5 in honest, twice 2 in leaf, 5 in liar.
 	right := r.Sides[0].Right
 	if r.Steps != 20 || r.Outermost != 6 || right != 12 || r.Calls != 4 || r.Returns != 4 || r.Machine != "aarch64" {
 		t.Errorf("%d steps, %d outermost, %d right, %d calls, %d returns on %s",

@@ -103,7 +103,7 @@ func (w *walk) findings() {
 	}
 	slices.SortFunc(list, func(a, b Finding) int {
 		return cmp.Or(cmp.Compare(a.Side, b.Side), cmp.Compare(a.File, b.File),
-			cmp.Compare(a.Begin-a.Offset, b.Begin-b.Offset), // where the function begins
+			cmp.Compare(a.Begin-a.Offset, b.Begin-b.Offset), // start of the function
 			cmp.Compare(a.Wrong, b.Wrong), cmp.Compare(a.Begin, b.Begin))
 	})
 	for _, f := range list {

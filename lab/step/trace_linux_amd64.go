@@ -35,9 +35,9 @@ const (
 	rdi = 5
 )
 
-// Trace runs a program and follows it until it exits, or has made the number of steps in opt; then it is killed. It
-// returns the report and the exit status, or 128 plus the signal that ended the program. After an error, the report is
-// nil if the program did not start.
+// Trace runs a program and follows it until it exits, or kills it after the number of steps in opt. It returns the
+// report and the exit status, or 128 plus the signal that ended the program. After an error, the report is nil if the
+// program did not start.
 func Trace(ctx context.Context, cmd *exec.Cmd, opt Options) (*Report, int, error) {
 	m, err := newMachine(elf.EM_X86_64, binary.LittleEndian)
 	if err != nil {
@@ -103,7 +103,7 @@ func (p *process) run() (int, error) {
 		if killed {
 			continue
 		}
-		if e = p.stopped(pid, ws); e != unix.ESRCH { // killed meanwhile
+		if e = p.stopped(pid, ws); e != unix.ESRCH { // not killed meanwhile
 			err = e
 		}
 	}
@@ -215,7 +215,7 @@ func readSiginfo(pid int) (s siginfo, err error) {
 	return s, err
 }
 
-// stepped reports whether a SIGTRAP is due to a step (TRAP_BRKPT after a system call, or TRAP_TRACE), and not to the
+// stepped reports whether a SIGTRAP comes from a step (TRAP_BRKPT after a system call, or TRAP_TRACE), and not from the
 // program.
 func stepped(pid int) bool {
 	s, err := readSiginfo(pid)
@@ -231,7 +231,7 @@ func (t *tracee) deliver(pid, sig int) error {
 	return ptrace(unix.PTRACE_SINGLESTEP, pid, uintptr(sig))
 }
 
-// handler notes the start of a signal handler, if there is one. The kernel has pushed a struct rt_sigframe.
+// handler records the start of a signal handler, if there is one. The kernel has pushed a struct rt_sigframe.
 func (p *process) handler(t *tracee, from *registers) {
 	const (
 		rbpAt = 128

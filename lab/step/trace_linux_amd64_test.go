@@ -65,7 +65,7 @@ func TestLies(t *testing.T) {
 	if got := found(r); !slices.Equal(got, want) {
 		t.Errorf("found\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	// 8 of _start, two times 10 of honest, 5 of liar, 5 of keeper, 4 of epilogue.
+	// 8 in _start, twice 10 in honest, 5 in liar, 5 in keeper, 4 in epilogue.
 	if r.Steps != 42 || r.Outermost != 8 || r.Calls != 5 || r.Returns != 5 || r.Unknown != 0 || r.Silent != 0 {
 		t.Errorf("%d steps, %d outermost, %d calls, %d returns, %d unknown, %d silent",
 			r.Steps, r.Outermost, r.Calls, r.Returns, r.Unknown, r.Silent)
@@ -82,7 +82,7 @@ func TestLies(t *testing.T) {
 	}
 }
 
-// TestFault changes a row of a program's section. The CFI is right, so the fault is the section's.
+// TestFault changes a row of a program's section. The CFI is right, so the section is at fault.
 func TestFault(t *testing.T) {
 	prog := lies(t, 0)
 	must.Do(t, kit.WithProduct(func(program, _ string) error {
@@ -138,7 +138,7 @@ func TestNotAProgram(t *testing.T) {
 	}
 }
 
-// TestRealigned has functions with a realigned stack: at the end of each, GCC's CFI is wrong, and V3 is right.
+// TestRealigned runs functions that realign their stack: at the end of each, GCC's CFI is wrong, and V3 is right.
 func TestRealigned(t *testing.T) {
 	for _, level := range []string{"-O0", "-O2", "-Os"} {
 		r := trace(t, Options{Made: []sframe.Version{sframe.V3}, Entry: true},
@@ -161,8 +161,7 @@ func TestRealigned(t *testing.T) {
 	}
 }
 
-// TestRetpoline goes through PLTs of lld -z retpolineplt, whose stubs use call and ret to jump. V3 has no row at the
-// ret.
+// TestRetpoline goes through PLTs of lld -z retpolineplt, whose stubs jump by call and ret. V3 has no row at the ret.
 func TestRetpoline(t *testing.T) {
 	peer.Look(t, "ld.lld")
 	for _, mode := range []string{"lazy", "now"} {

@@ -19,19 +19,19 @@ import (
 
 // Options select what to compare.
 type Options struct {
-	// Made are more versions of SFrame to compare. Files without such a section get one in memory.
+	// Made lists additional versions of SFrame to compare. Files without such a section get one in memory.
 	Made  []sframe.Version
 	Steps uint64 // maximum; 0 for all
 	Entry bool   // start at the program's entry point, skipping the loader
 }
 
-// A frame is a caller, until the call that it made returns.
+// A frame describes a caller until its call returns.
 type frame struct {
 	caller
 	signal  bool    // the caller was interrupted by a signal
-	on      *stack  // the caller's; handlers may have another
+	on      *stack  // the caller's stack; handlers may run on another
 	pending doubts  // wrong answers, which may predict a jump
-	from    *caller // thread.from, if the calling function is on another stack than its frame
+	from    *caller // thread.from, if the calling function is not on the stack of its frame
 }
 
 // doubts are wrong answers, by site and kind.
@@ -68,8 +68,8 @@ func (d doubts) jumped(to caller) {
 // maxSkip bounds the distance in bytes from a system call to the next step: QEMU includes the next instruction in it.
 const maxSkip = 16
 
-// maxAlloca bounds how far down, in bytes, a loaded stack pointer remains on its stack: compilers may allocate memory
-// in this way.
+// maxAlloca bounds how far down, in bytes, a stack pointer may be loaded and still be on its stack: compilers may
+// allocate memory this way.
 const maxAlloca = 8 << 10
 
 // A stack holds the known frames, the outermost first.
@@ -94,7 +94,7 @@ type thread struct {
 	last  *site // of the last instruction, or nil
 	pc    uint64
 	sp    uint64
-	// moving: on another stack, but not yet in code that belongs there. left holds the wrong answers meanwhile, and
+	// moving: on another stack, but not yet in code that belongs there. Meanwhile, left holds the wrong answers, and
 	// those of the previous frame. from is the true caller of that frame, which applies again if its function returns
 	// to it (Go's systemstack).
 	moving bool
@@ -124,7 +124,7 @@ type walk struct {
 	stacks  []*stack
 	th      *thread               // the current thread
 	floats  func(*registers) bool // reads registers that most steps do not need; may be nil
-	lost    *site                 // of instructions outside mappings
+	lost    *site                 // for instructions outside mappings
 	diffs   map[diffKey]*diff
 	buf     [8]byte
 }
@@ -282,8 +282,8 @@ func (w *walk) transfer(st *stack, last *site, r *registers, s *site, sp uint64)
 	case r.pc == top.ra && (sp == back || sp > back && last.class == ret && !w.m.linked()): // ret n removes arguments
 		w.returned(st)
 		if a := s.answers[0]; w.m.linked() && a != nil && a.outermost {
-			// Where functions started by makecontext(3) return to. That stack may hold outdated frames, which memory
-			// does not reveal where return addresses are in a register.
+			// Functions started by makecontext(3) return here. The stack may hold outdated frames, which memory does
+			// not reveal if return addresses are in a register.
 			st.frames, st.outer = nil, true
 		}
 		return
@@ -332,7 +332,7 @@ func (w *walk) change(th *thread, sp uint64) {
 	last.owner, th.stack = th, last
 }
 
-// revive removes frames whose memory has changed from a stack that was left.
+// revive removes frames from a stack that was left, if their memory has changed.
 func (w *walk) revive(s *stack) {
 	if w.m.linked() {
 		return
@@ -472,7 +472,7 @@ func (w *walk) check(a *answer, r *registers, is *caller) (wrong string, got cal
 type diff struct {
 	diffKey
 	steps  uint64
-	target uint64 // the frame jumped to was that of the answer
+	target uint64 // steps before a jump to the frame of the answer
 	truth  string // at the first step
 }
 
@@ -482,7 +482,7 @@ type diffKey struct {
 	wrong string
 }
 
-// differ notes a difference.
+// differ records a difference.
 func (w *walk) differ(f *frame, s *site, side int, wrong string, r *registers, got caller) {
 	key := diffKey{s, side, wrong}
 	d := w.diffs[key]

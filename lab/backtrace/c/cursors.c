@@ -1,6 +1,6 @@
 /*
- * Walks its stack by libunwind's functions, and compares with libgcc's frames: unw_backtrace, cursors, and functions
- * that only libunwind has an answer to, of a cursor that libsframe-backtrace began. Prints what differs, and "done".
+ * Walks its stack with libunwind's functions, and compares with libgcc's frames: unw_backtrace, cursors, and functions
+ * that only libunwind implements, on a cursor started by libsframe-backtrace. Prints differences, and "done".
  */
 #define _GNU_SOURCE
 #define UNW_LOCAL_ONLY
@@ -102,7 +102,7 @@ static void handler(int number, siginfo_t *info, void *context) {
 	(void)info;
 	shorter = getenv("SHORT") != NULL;
 	walk("handler");
-	/* From what the signal interrupted. */
+	/* Start at what the signal interrupted. */
 	for (here = 0; here < other.n; here++)
 		if (other.pc[here] == (uint64_t)((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP])
 			break;

@@ -101,7 +101,7 @@ static void handle(void (*handler)(int), int flags) {
 	sigaction(SIGILL, &action, NULL);
 }
 
-/* wrong has CFI by which its return address is 0x29, and faults. */
+/* According to its CFI, the return address of wrong is 0x29. wrong faults. */
 void wrong(void);
 __asm__(".text\n.type wrong, %function\nwrong:\n\t.cfi_startproc\n"
 #if defined(__x86_64__)
@@ -113,7 +113,7 @@ __asm__(".text\n.type wrong, %function\nwrong:\n\t.cfi_startproc\n"
 #endif
 	"\t.cfi_endproc\n.size wrong, . - wrong\n");
 
-/* The trace in the handler ends in wrong, or where wrong leads to. */
+/* The trace in the handler ends in wrong, or at its return address. */
 static int interrupted(void) {
 	handle(on_fault, 0);
 	if (sigsetjmp(back, 1) == 0)
@@ -133,7 +133,7 @@ static __attribute__((noinline)) int call_nowhere(void) {
 	return kept;
 }
 
-/* The frame after the signal's is that of the call, and the others are those of the trace before. */
+/* The frame after the signal's is that of the call, and the others are those of the previous trace. */
 static int calls_nowhere(void *to) {
 	*(void **)&nowhere = to;
 	handle(on_fault, 0);
@@ -165,7 +165,7 @@ static int keeps_errno(void) {
 	return !errno_changed;
 }
 
-/* Stack that a trace takes, in a handler on an alternate stack. */
+/* Stack used by a trace, in a handler on an alternate stack. */
 static volatile uintptr_t handler_sp;
 static void on_alternate(int number) {
 	(void)number;
@@ -194,9 +194,9 @@ static int stack_use(void) {
 	return used <= MOST && seen.n >= 4;
 }
 
-/* long_function has 0x1007 bytes, which its FDE says: the bytes of an instruction that the return address is
- * undefined. It has no caller once, in a coroutine with the return address 0, and then has: the library must not keep
- * that it has none. */
+/* long_function has 0x1007 bytes. Its FDE contains this number, whose bytes are those of the instruction "undefined
+ * return address". It is called without a caller once, in a coroutine with the return address 0, and then with a
+ * caller: the library must not remember that it has none. */
 int long_function(void *pcs, int size, int (*take)(void **, int));
 void call_without_caller(void *end, int unused, int (*take)(void **, int));
 #if defined(__x86_64__)
@@ -226,7 +226,7 @@ static int outermost(void) {
 	return 0;
 }
 
-/* A filter that kills all but read, write, futex, exit, and the return of handlers. */
+/* A filter that allows only read, write, futex, exit, and the return of handlers. */
 static void forbid_calls(void) {
 #define ALLOW(call) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_##call, 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
 	struct sock_filter code[] = {
@@ -260,7 +260,7 @@ static void on_crash(int number) {
 	_exit(0);
 }
 
-/* The first trace of the thread is in the handler, on an alternate stack. */
+/* The thread's first trace is in the handler, on an alternate stack. */
 static void *crash(void *argument) {
 	stack_t alternate = {.ss_sp = malloc(STACK), .ss_size = STACK};
 	sigaltstack(&alternate, NULL);
@@ -273,7 +273,7 @@ static void *crash(void *argument) {
 static int in_sandbox(void) {
 	static char stacks[3][STACK];
 	if (fork() == 0) {
-		/* makecontext's contexts are entered by a system call in setcontext: these only by a jump. */
+		/* setcontext makes a system call, so contexts are entered before system calls are forbidden. */
 		for (int i = 0; i < 3; i++) {
 			getcontext(&fibers[i]);
 			fibers[i].uc_stack = (stack_t){.ss_sp = stacks[i], .ss_size = STACK};
@@ -309,7 +309,7 @@ static int truncated(char **paths) {
 	return same();
 }
 
-/* Stacks of functions whose frames have three forms, at random: each one has some frames of the stack before it. */
+/* Random stacks of functions with three kinds of frames. Each stack shares some frames with the one before it. */
 static unsigned any(unsigned n) {
 	static uint64_t seed = 1;
 	seed = seed * 6364136223846793005U + 1442695040888963407U;
@@ -339,7 +339,7 @@ static __attribute__((noinline)) int aligned(int depth) {
 	return space[0];
 }
 
-/* Into a short array, into a long one, and the same again. */
+/* Into a short array and into a long one; then compared with libgcc's trace, twice. */
 static __attribute__((noinline)) int same_in_parts(void) {
 	void *some[8], *all[MAX];
 	int n = backtrace(some, 8);

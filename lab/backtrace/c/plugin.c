@@ -1,4 +1,4 @@
-/* A plugin whose frames have a size of the compiler's command line. */
+/* A plugin whose frame size is set by the compiler's command line. */
 void call(void (*function)(const char *), const char *place);
 void call(void (*function)(const char *), const char *place) {
 	volatile char bytes[SIZE];

@@ -1,7 +1,7 @@
 /*
- * Many threads take stack traces, which handlers of a timer interrupt to take others, while threads load and unload
- * files and fork. Each trace has to be that of libgcc's unwinder, which may end before it, where no CFI is, and errno
- * has to be unchanged. Prints "done" or what is wrong. Arguments: seconds, threads, plugins.
+ * Many threads take stack traces; timer handlers interrupt them and take others, while threads load and unload files
+ * and fork. Each trace must match libgcc's, which may end earlier, at code without CFI, and errno must be unchanged.
+ * Prints "done" or what is wrong. Arguments: seconds, threads, plugins.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -103,7 +103,7 @@ static void load(unsigned i) {
 
 static void fork_once(void) {
 	static int forking;
-	/* If all threads come here, each waits for all. */
+	/* If all threads get here, each waits for all. */
 	pid_t child = __atomic_fetch_add(&forking, 1, __ATOMIC_RELAXED) < MAX_FORKS ? fork() : -1;
 	if (child == 0) {
 		unsigned long before = wrong;
@@ -169,7 +169,7 @@ int main(int n, char **arguments) {
 		if (pthread_create(&threads[i], &small, loop, (void *)(uintptr_t)i) != 0)
 			return 3;
 	pthread_barrier_wait(&begin);
-	/* Each thread gets the timer's signals in turn: those of a process mostly go to the main thread. */
+	/* Send the timer's signals to each thread in turn: those to a process mostly go to the main thread. */
 	struct timespec pause = {0, 200000}, now, end;
 	clock_gettime(CLOCK_MONOTONIC, &end);
 	end.tv_sec += (time_t)seconds;

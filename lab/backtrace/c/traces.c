@@ -1,6 +1,6 @@
 /*
- * Takes stack traces by the functions of libsframe-backtrace and by those of libgcc and libc that it replaces, in many
- * places, and compares them. For each place it prints "equal" or the first difference. Arguments: plugins.
+ * Takes stack traces with the functions of libsframe-backtrace, and with those of libgcc and libc that it replaces, in
+ * many places, and compares them. For each place, it prints "equal" or the first difference. Arguments: plugins.
  */
 #define _GNU_SOURCE
 #include <alloca.h>
@@ -20,7 +20,7 @@
 #include <unistd.h>
 #include <unwind.h>
 
-/* On aarch64, of what a signal has interrupted libgcc has an address in the kernel's frame as CFA. */
+/* On aarch64, libgcc's CFA of code that a signal has interrupted is an address in the kernel's frame. */
 #ifdef __aarch64__
 enum { NO_CFA = 1 };
 #else
@@ -95,15 +95,15 @@ static _Unwind_Reason_Code add_other(struct _Unwind_Context *c, void *chain) {
 		return _URC_NORMAL_STOP;
 	f->pc = OTHER(_Unwind_GetIPInfo)(c, &f->before);
 	f->cfa = OTHER(_Unwind_GetCFA)(c);
-	/* Where no CFI is, libgcc has the start of the frame before. */
+	/* Without CFI, libgcc returns the start of the previous frame. */
 	f->start = _Unwind_FindEnclosingFunction((void *)(uintptr_t)(f->pc + (unsigned)f->before)) != NULL
 		? OTHER(_Unwind_GetRegionStart)(c) : 0;
 	all->n++;
 	return _URC_NO_REASON;
 }
 
-/* ends_early returns whether a trace may end after n frames: at code that a signal interrupted or beyond it, if not all
- * of it has rows (SHORT is set). */
+/* ends_early returns whether a trace may end after n frames: at code that a signal interrupted or beyond it, if some
+ * of it lacks rows (SHORT is set). */
 static int ends_early(int n) {
 	int interrupted = 0;
 	for (int i = 0; i < n && i < theirs.n; i++)
@@ -111,8 +111,8 @@ static int ends_early(int n) {
 	return interrupted && getenv("SHORT") != NULL && getenv("SHORT")[0] != 0;
 }
 
-/* compare_chains returns the number of the first frame that differs, or -1. The pcs of the first frame do. Of the end,
- * which has the pc 0, SFrame knows no CFA; libgcc has none where the last frame has no CFI. */
+/* compare_chains returns the number of the first frame that differs, or -1. The pcs of the first frame always
+ * differ. SFrame knows no CFA of the end, whose pc is 0; libgcc has no such frame if the last one has no CFI. */
 static int compare_chains(int end) {
 	if (ours.n == theirs.n + 1 && ours.frames[theirs.n].pc == 0 && theirs.n > 0 &&
 		theirs.frames[theirs.n - 1].start == 0)
@@ -163,7 +163,7 @@ static void check(const char *place) {
 	fflush(stdout);
 }
 
-/* Of two calls at the same stack pointer, only the return address differs. */
+/* Two calls at the same stack pointer differ only in the return address. */
 static __attribute__((noinline)) void call_twice(void) {
 	check("a call");
 	check("another call");
@@ -282,8 +282,8 @@ static char *lower, *upper;
 static void on_upper(void) { check("on two stacks"); }
 static void on_lower(void) { call_on(upper + STACK, on_upper); }
 
-/* use_stacks leaves this stack for a lower one, and that for one above it: the frames are not in the order of
- * addresses. */
+/* use_stacks leaves this stack for a lower one, and that one for a stack above it: the frames are not in the order
+ * of addresses. */
 static void use_stacks(void) {
 	char *a = malloc(STACK), *b = malloc(STACK);
 	lower = a < b ? a : b;
@@ -293,7 +293,7 @@ static void use_stacks(void) {
 	free(b);
 }
 
-/* use_plugins loads files of which each may come to the addresses of the one before, with other frames. */
+/* use_plugins loads files, each possibly at the addresses of the one before, with other frames. */
 static void use_plugins(char **paths, int n) {
 	void *before = NULL;
 	for (int i = 0; i < n; i++) {

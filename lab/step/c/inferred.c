@@ -1,7 +1,7 @@
 /*
  * Compares rows of code without CFI with what the processor does. The program loads this by LD_PRELOAD. $STEP_ENTRIES
- * lists where functions begin: breakpoints. Up to $STEP_CALLS calls of each are followed by single steps, in the
- * process: a step takes 8 microseconds of processor time, by ptrace 32 (28 November 2026).
+ * lists the starts of functions, which get breakpoints. Up to $STEP_CALLS calls of each are single-stepped in the
+ * process: a step takes 8 microseconds of processor time; by ptrace, 32 (28 November 2026).
  *
  * The truth is a second stack. A call adds a frame, and the return to the caller removes it.
  */
@@ -18,7 +18,7 @@
 
 enum { TRAP_FLAG = 0x100, INT3 = 0xcc, RBP = 6, RSP = 7, PAGE = 4096 };
 enum { ENTRIES = 1 << 17, SITES = 1 << 21, FILES = 256, FRAMES = 64, REMOVED = 256 };
-enum { MAX_FOREIGN = 2000 }; /* steps in code with CFI, before a call is given up */
+enum { MAX_FOREIGN = 2000 }; /* steps in code with CFI before a call is abandoned */
 
 /* An address where a function begins. */
 struct entry {
@@ -73,7 +73,7 @@ static struct entry *find_entry(uint64_t pc) {
 	return low < num_entries && (uint64_t)entries[low].at == pc ? &entries[low] : NULL;
 }
 
-/* find_site returns the site of a pc. Threads that ask for one at the same time find the same row. */
+/* find_site returns the site of a pc. Concurrent threads find the same row. */
 static struct site *find_site(uint64_t pc) {
 	struct site *s = &sites[pc % SITES];
 	for (uint64_t none = 0; s->pc != pc; none = 0, s = s + 1 == sites + SITES ? sites : s + 1)
@@ -96,7 +96,7 @@ static int is_call(const unsigned char *p) {
 	return *p == 0xe8 || (*p == 0xff && (p[1] & 0x38) == 0x10);
 }
 
-/* follows_call returns whether a word of the stack may be a return address: there is a call before it. */
+/* follows_call returns whether a word of the stack may be a return address, because a call precedes it. */
 static int follows_call(uint64_t ra) {
 	unsigned char before[8];
 	if (!sfw_kernel_read(ra - sizeof before, before))
@@ -107,7 +107,7 @@ static int follows_call(uint64_t ra) {
 	return found;
 }
 
-/* read_stack reads no word beyond the return address, where only wrong rows lead. */
+/* read_stack does not read above the return address, because only wrong rows point there. */
 static int read_stack(void *of, uint64_t address, unsigned char bytes[8]) {
 	const struct thread *t = of;
 	if (address < t->sp - 128 || address > t->frames[t->num_frames - 1].cfa - 8)
@@ -144,7 +144,7 @@ static void stop_following(struct thread *t) {
 	t->num_frames = t->foreign = 0;
 }
 
-/* track updates the frames by what the last instruction has done. */
+/* track updates the frames after the last instruction. */
 static void track(struct thread *t, const greg_t *r) {
 	uint64_t pc = r[REG_RIP], sp = r[REG_RSP];
 	uint64_t ra = *(const uint64_t *)sp;
@@ -221,7 +221,7 @@ static int by_address(const void *a, const void *b) {
 	return (x->at > y->at) - (x->at < y->at);
 }
 
-/* limit returns a limit, which is 0 if there is none. */
+/* limit returns a limit from the environment. 0 means no limit. */
 static unsigned long limit(const char *name) {
 	unsigned long n = strtoul(getenv(name), NULL, 10);
 	return n > 0 ? n : ULONG_MAX;
@@ -234,7 +234,7 @@ static __attribute__((constructor)) void begin(void) {
 	FILE *list = fopen(getenv("STEP_ENTRIES"), "r");
 	if (list == NULL)
 		abort();
-	unsetenv("LD_PRELOAD"); /* not in programs that it starts */
+	unsetenv("LD_PRELOAD"); /* not in child processes */
 	pid = getpid();
 	max_steps = limit("STEP_STEPS");
 	max_calls = limit("STEP_CALLS");

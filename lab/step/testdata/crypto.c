@@ -1,5 +1,5 @@
-/* crypto N: every cipher and digest of libcrypto, and signatures, over and over, with N bytes of data. OPENSSL_ia32cap
-   chooses other code. Declared here is what is used, so that no headers are needed. */
+/* crypto N: runs every cipher and digest of libcrypto, and signatures, over and over, on N bytes of data.
+ * OPENSSL_ia32cap selects other code. Functions are declared here, so that no headers are needed. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* A program without a C library, for ABIs that there is none for: calls of many kinds, over and over. */
+/* A program without a C library, for ABIs that lack one: calls of many kinds, over and over. */
 typedef unsigned long word;
 
 static word state = 88172645463325252ul;

@@ -1,5 +1,5 @@
-/* gcrypt N: every cipher and digest of libgcrypt that there is, with N bytes of data. Declared here is what is used,
-   so that no headers are needed. */
+/* gcrypt N: runs every available cipher and digest of libgcrypt on N bytes of data. Functions are declared here, so
+ * that no headers are needed. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

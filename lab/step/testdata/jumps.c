@@ -1,6 +1,6 @@
-/* jumps N: what is no call and no return, N times: longjmp, signal handlers on both stacks, siglongjmp out of
-   them, faults, contexts, threads, a child. With ALONE there is only what QEMU's steps can be trusted
-   with: no threads, no child, no way out of handlers. */
+/* jumps N: control transfers other than calls and returns, N times: longjmp, signal handlers on both stacks,
+ * siglongjmp out of them, faults, contexts, threads, a child. With ALONE, only those with which QEMU's steps can be
+ * trusted: no threads, no child, no jumps out of handlers. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <setjmp.h>
@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #ifdef __aarch64__
-/* libgcc's: atomic operations without loops, which do not end when each instruction is a step of QEMU's. */
+/* Makes libgcc use atomic operations without loops, which would not end under QEMU's single steps. */
 _Bool __aarch64_have_lse_atomics = 1;
 #endif
 

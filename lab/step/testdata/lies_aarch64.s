@@ -1,4 +1,4 @@
-// As lies_amd64.s, for the registers that calls leave the return address in.
+// Like lies_amd64.s, for a machine whose calls leave the return address in a register.
 	.text
 	.globl	_start
 	.type	_start, %function
@@ -39,7 +39,7 @@ leaf:
 	.cfi_endproc
 	.size	leaf, .-leaf
 
-// Does not say that the return address is saved, and another one is in the register after the call.
+// The CFI does not mention that the return address is saved; after the call, the register contains another one.
 	.type	liar, %function
 liar:
 	.cfi_startproc

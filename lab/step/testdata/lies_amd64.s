@@ -1,4 +1,4 @@
-# Without a C library, so that all of its instructions are here. With LIES=0 the CFI of all functions is right.
+# Uses no C library, so that all its instructions are here. With LIES=0, the CFI of all functions is right.
 	.text
 	.globl	_start
 	.type	_start, @function
@@ -30,7 +30,7 @@ honest:
 	.cfi_endproc
 	.size	honest, .-honest
 
-# Moves the stack pointer by 24, and says nothing of it.
+# Moves the stack pointer by 24; the CFI does not mention it.
 	.type	liar, @function
 liar:
 	.cfi_startproc
@@ -48,7 +48,7 @@ liar:
 	.cfi_endproc
 	.size	liar, .-liar
 
-# Saves the frame pointer, uses it for something else, and says nothing of it.
+# Saves the frame pointer and uses it for something else; the CFI does not mention it.
 	.type	keeper, @function
 keeper:
 	.cfi_startproc
@@ -68,7 +68,7 @@ keeper:
 	.cfi_endproc
 	.size	keeper, .-keeper
 
-# Forgets to say that the frame is gone.
+# The CFI does not mention that the frame is gone.
 	.type	epilogue, @function
 epilogue:
 	.cfi_startproc

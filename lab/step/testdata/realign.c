@@ -1,5 +1,5 @@
-/* Functions that realign their stack, by GCC's vectors and by attributes: stepped through in trace_linux_amd64_test.go.
-   Arguments on the stack make GCC keep a pointer to them (DRAP). */
+/* Functions that realign their stack, for GCC's vectors or by attributes: stepped through in
+ * trace_linux_amd64_test.go. Arguments on the stack make GCC keep a pointer to them (DRAP). */
 #include <stdarg.h>
 
 typedef double vec __attribute__((vector_size(32)));

@@ -1,4 +1,4 @@
-/* Calls a function of libc twice: the first time, a PLT entry finds it. */
+/* Calls a function of libc twice; the first call resolves it through the PLT. */
 #include <stdlib.h>
 
 int main(void)

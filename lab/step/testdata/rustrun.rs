@@ -1,4 +1,4 @@
-// Keeps Rust's library busy, as many times as the argument says: collections, panics that are caught, threads.
+// Runs Rust's library as many times as the argument says: collections, caught panics, threads.
 use std::collections::{BTreeMap, HashMap};
 
 struct Guard(u64);

@@ -1,4 +1,4 @@
-# What Perl has: ARGV[0] times.
+# Uses features of Perl, ARGV[0] times.
 use strict; use warnings;
 my $total = 0;
 local $SIG{USR1} = sub { $total++ };

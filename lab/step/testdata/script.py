@@ -1,4 +1,4 @@
-# What Python has: argv[1] times.
+# Uses features of Python, argv[1] times.
 import hashlib, json, re, sys, threading, traceback, zlib
 
 def deep(n):

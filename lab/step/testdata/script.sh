@@ -1,4 +1,4 @@
-# What bash has: $1 times.
+# Uses features of bash, $1 times.
 set -o pipefail
 declare -A words
 f() { local n=$1; [ "$n" -le 1 ] && { echo 1; return; }; printf '%d' $((n * 2)); }

@@ -1,4 +1,4 @@
-// throws N: exceptions through frames with something to destroy, N times.
+// throws N: exceptions through frames with destructors, N times.
 #include <cstdlib>
 #include <iostream>
 #include <map>

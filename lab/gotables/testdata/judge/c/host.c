@@ -1,4 +1,4 @@
-/* Opens the library that its argument names, and runs it. */
+/* Opens the library named by its argument, and runs it. */
 #include <dlfcn.h>
 #include <stdio.h>
 
