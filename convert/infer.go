@@ -71,7 +71,7 @@ func inferred(f *elffile.File, t *cfi.Table, described []elffile.Span) (*cfi.Inf
 	if text.Gaps, err = r.gaps(known); err != nil {
 		return nil, nil, err
 	}
-	if text.NoReturn, err = noReturn(f); err != nil {
+	if err = addSymbols(f, text); err != nil {
 		return nil, nil, err
 	}
 	err = elfwrite.References(f, func(first, last uint64) {
@@ -82,23 +82,38 @@ func inferred(f *elffile.File, t *cfi.Table, described []elffile.Span) (*cfi.Inf
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, table := range []elf.SectionType{elf.SHT_SYMTAB, elf.SHT_DYNSYM} {
-		err := f.Symbols(table, func(_ *elffile.Section, s elffile.Symbol) {
-			t, local := elf.ST_TYPE(s.Info), elf.ST_BIND(s.Info) == elf.STB_LOCAL // .cold parts have local symbols
-			if !local && (t == elf.STT_FUNC || t == elf.STT_GNU_IFUNC) {
-				text.Functions = append(text.Functions, s.Value)
-			}
-		})
-		if err != nil {
-			return nil, nil, err
-		}
-	}
 	text.Described = func(f func(addr uint64, code []byte)) error { return r.each(described, f) }
 	inf, refused, err := code.Find(text)
 	if err != nil {
 		return nil, nil, err
 	}
 	return prove(f, inf, r.withoutPadding(refused))
+}
+
+// addSymbols adds the functions that have global symbols, and those that do not return.
+func addSymbols(f *elffile.File, text *code.Text) error {
+	text.NoReturn = map[uint64]bool{}
+	imported := map[uint32]bool{} // functions that do not return, by index in .dynsym
+	for _, table := range []elf.SectionType{elf.SHT_SYMTAB, elf.SHT_DYNSYM} {
+		err := f.NamedSymbols(table, func(s elffile.Symbol, name []byte) {
+			t, local := elf.ST_TYPE(s.Info), elf.ST_BIND(s.Info) == elf.STB_LOCAL // .cold parts have local symbols
+			if !local && (t == elf.STT_FUNC || t == elf.STT_GNU_IFUNC) {
+				text.Functions = append(text.Functions, s.Value)
+			}
+			if doesNotReturn(name) {
+				if s.Section != 0 {
+					text.NoReturn[s.Value] = true
+				}
+				if table == elf.SHT_DYNSYM {
+					imported[s.Index] = true
+				}
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return addRelocated(f, imported, text.NoReturn)
 }
 
 // prove removes functions that verify rejects.

@@ -2,7 +2,6 @@ package convert
 
 import (
 	"bytes"
-	"cmp"
 	"debug/elf"
 
 	"cfi2sframe/elffile"
@@ -37,33 +36,9 @@ func doesNotReturn(b []byte) bool {
 	return neverReturn[string(b)] || std && bytes.HasPrefix(bytes.TrimLeft(rest, "0123456789"), []byte("__throw_"))
 }
 
-// noReturn returns the addresses of functions that do not return, and of words that get such an address.
-func noReturn(f *elffile.File) (map[uint64]bool, error) {
-	addrs := map[uint64]bool{}
-	functions := map[uint32]bool{} // by the index of the dynamic symbol
-	for _, t := range []elf.SectionType{elf.SHT_SYMTAB, elf.SHT_DYNSYM} {
-		var first *elffile.Section // of this type: a file has one
-		var names []byte
-		var failed error
-		err := f.Symbols(t, func(table *elffile.Section, s elffile.Symbol) {
-			if first == nil && int(table.Link) < len(f.Sections) {
-				first = table
-				names, failed = f.ReadSection(&f.Sections[table.Link])
-			}
-			if table != first || uint64(s.Name) >= uint64(len(names)) || !doesNotReturn(names[s.Name:]) {
-				return
-			}
-			if s.Section != 0 {
-				addrs[s.Value] = true
-			}
-			if t == elf.SHT_DYNSYM {
-				functions[s.Index] = true
-			}
-		})
-		if err = cmp.Or(err, failed); err != nil {
-			return nil, err
-		}
-	}
+// addRelocated adds the addresses of words that relocations set to the address of a function. The functions are
+// indexes in .dynsym.
+func addRelocated(f *elffile.File, functions map[uint32]bool, addrs map[uint64]bool) error {
 	for i := range f.Sections {
 		s := &f.Sections[i]
 		if elf.SectionType(s.Type) != elf.SHT_RELA || !s.Alloc() || len(functions) == 0 {
@@ -78,8 +53,8 @@ func noReturn(f *elffile.File) (map[uint64]bool, error) {
 			return nil
 		})
 		if err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return addrs, nil
+	return nil
 }

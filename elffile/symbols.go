@@ -118,30 +118,42 @@ func (f *File) SymbolName(table *Section, name uint32) string {
 	}
 }
 
-// FindSymbols returns the defined symbols with the given names in the tables of type SHT_SYMTAB. If several symbols
-// have the same name, it returns the last.
-func (f *File) FindSymbols(names ...string) (map[string]Symbol, error) {
-	found := make(map[string]Symbol)
+// NamedSymbols is Symbols with the bytes of the string table from the start of each symbol's name, or nil if there are
+// none.
+func (f *File) NamedSymbols(t elf.SectionType, fn func(sym Symbol, name []byte)) error {
 	var of *Section // the table to which strings belongs
 	var strings []byte
 	var total uint64
 	var failed error
-	err := f.Symbols(elf.SHT_SYMTAB, func(table *Section, s Symbol) {
+	err := f.Symbols(t, func(table *Section, s Symbol) {
 		if of != table && int(table.Link) < len(f.Sections) && failed == nil {
 			of = table
 			if failed = f.addSize(&total, &f.Sections[table.Link], "string tables"); failed == nil {
 				strings, failed = f.ReadSection(&f.Sections[table.Link])
 			}
 		}
-		if of != table || s.Shndx == uint16(elf.SHN_UNDEF) || uint64(s.Name) >= uint64(len(strings)) {
+		var name []byte
+		if of == table && uint64(s.Name) < uint64(len(strings)) {
+			name = strings[s.Name:]
+		}
+		fn(s, name)
+	})
+	return cmp.Or(err, failed)
+}
+
+// FindSymbols returns the defined symbols with the given names in the tables of type SHT_SYMTAB. If several symbols
+// have the same name, it returns the last.
+func (f *File) FindSymbols(names ...string) (map[string]Symbol, error) {
+	found := make(map[string]Symbol)
+	err := f.NamedSymbols(elf.SHT_SYMTAB, func(s Symbol, b []byte) {
+		if s.Shndx == uint16(elf.SHN_UNDEF) {
 			return
 		}
 		for _, name := range names {
-			rest := strings[s.Name:]
-			if len(rest) > len(name) && rest[len(name)] == 0 && string(rest[:len(name)]) == name {
+			if len(b) > len(name) && b[len(name)] == 0 && string(b[:len(name)]) == name {
 				found[name] = s
 			}
 		}
 	})
-	return found, cmp.Or(err, failed)
+	return found, err
 }

@@ -132,8 +132,7 @@ func (s *conversion) formatFlags(cmd *cobra.Command) {
 	f.BoolVar(&s.NoVerify, "no-verify", false, "do not compare the result with the CFI; for measuring only")
 	s.defineLeast(cmd, "write nothing")
 	jobsFlag(cmd, &s.Workers, "threads, up to the number of processors: several files at a time, and several threads "+
-		"for "+
-		"a large file; 0: one for each processor, but fewer for a small file")
+		"for a large file; 0: one for each processor, but fewer for a small file")
 }
 
 // replaceFlags defines the flags for files that already have an .sframe.
