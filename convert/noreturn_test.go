@@ -23,10 +23,11 @@ func TestNoReturn(t *testing.T) {
 		for _, code := range []string{
 			"call NAME@PLT", "call *NAME@GOTPCREL(%rip)",
 			"call NAME@PLT; .subsection 1; .globl NAME; NAME: ret; .previous",
+			"call 2f; .subsection 1; 2: call NAME; ret; .globl NAME; .hidden NAME; NAME: ret; .previous",
+			"call 2f; .subsection 1; 2: jmp NAME; .globl NAME; .hidden NAME; nop; NAME: ret; .previous",
 		} {
-			source := strings.ReplaceAll("start: .globl start; .type start,@function; push %rbx; test %edi,%edi; jz "+
-				"1f\n"+
-				"pop %rbx; ret; 1: "+code+"\n .size start,.-start; nop; nop; pop %rbx; ret\n", "NAME", name)
+			source := strings.ReplaceAll("start: .globl start; .type start,@function; push %rbx; test %edi,%edi\n"+
+				"jz 1f; pop %rbx; ret; 1: "+code+"\n .size start,.-start; nop; nop; pop %rbx; ret\n", "NAME", name)
 			dir := t.TempDir()
 			in, out := filepath.Join(dir, "code.s"), filepath.Join(dir, "code.so")
 			testfile.Write(t, in, source)

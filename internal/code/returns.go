@@ -20,10 +20,10 @@ func (f *finder) goesOn(in *insn.Inst, pc uint64) bool {
 		return !f.neverReturns(in)
 	case in.Op != insn.Call || in.Target == next:
 		return true
-	case f.NoReturn[in.Target]:
+	case f.noReturnAt(in.Target):
 		return false
 	case !f.isCode(in.Target):
-		return !f.isStub(in.Target)
+		return true
 	}
 	s, known := f.searches[in.Target]
 	if !known {
@@ -37,11 +37,11 @@ func (f *finder) neverReturns(in *insn.Inst) bool {
 	return in.Mem.Relative && f.NoReturn[uint64(in.Mem.Disp)]
 }
 
-// isStub reports whether the code at pc is a PLT stub for a function that does not return.
-func (f *finder) isStub(pc uint64) bool {
+// noReturnAt reports whether the function at pc is known not to return, or is a PLT stub for such a function.
+func (f *finder) noReturnAt(pc uint64) bool {
 	const most = 3 // a landing pad, a jump
-	if len(f.NoReturn) == 0 {
-		return false
+	if len(f.NoReturn) == 0 || f.NoReturn[pc] || f.isCode(pc) {
+		return f.NoReturn[pc]
 	}
 	code := f.Data(pc, 32)
 	for range most {
@@ -84,17 +84,17 @@ func (f *finder) search(entry uint64) *search {
 			case !on:
 			case in.Op == insn.Branch:
 				work = append(work, path{p.entry, in.Target})
-			case in.Op == insn.Jump && f.isCode(in.Target):
-				next = in.Target
-			case in.Op == insn.Jump:
-				s.returns = !f.isStub(in.Target)
+			case (in.Op == insn.Jump || in.Op == insn.Call) && in.Target != next && f.noReturnAt(in.Target):
 				on = false
+			case in.Op == insn.Jump:
+				s.returns = !f.isCode(in.Target)
+				next = in.Target
 			case in.Op == insn.Call && in.Target != next && f.isCode(in.Target):
 				callee := f.searches[in.Target]
 				if callee == nil {
 					callee = begin(in.Target)
 				}
-				if on = callee.returns && !f.NoReturn[in.Target]; !on {
+				if on = callee.returns; !on {
 					callee.waiting = append(callee.waiting, path{p.entry, next})
 				}
 			case in.Op == insn.Call || in.Op == insn.CallMem:
