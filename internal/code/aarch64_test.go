@@ -43,11 +43,5 @@ func TestFindA64(t *testing.T) {
 		{"table of 4 bytes", `adr x5, 3f; ldrsw x3, [x5, w3, uxtw #2]; add x5, x5, x3; br x5
 			1: ret; 2: ret; 3: .word 1b-3b, 2b-3b; f@: ret`, "0-24: sp+0; 24-32 unreached; 32-36: sp+0; 12 to 16 20"},
 	}
-	for i, text := range assembleFor(t, elf.EM_AARCH64, sources, "aarch64-linux-gnu-as") {
-		t.Run(sources[i].name, func(t *testing.T) {
-			if got := describe(text); got != sources[i].want {
-				t.Errorf("got  %s\nwant %s", got, sources[i].want)
-			}
-		})
-	}
+	checkRows(t, assembleFor(t, elf.EM_AARCH64, sources, "aarch64-linux-gnu-as"), sources)
 }
