@@ -128,7 +128,7 @@ f\n: ret
 	}
 }
 
-// TestPropertyMoves has a program with a note of its own, which stays. There is space for program headers only if
+// TestPropertyMoves has a program with a private note, which stays. There is space for program headers only if
 // .note.gnu.property moves, which requires that only PT_GNU_PROPERTY locates it.
 func TestPropertyMoves(t *testing.T) {
 	peer.Binutils(t, "2.40") // others sort the notes differently

@@ -97,7 +97,7 @@ func NewBuilder(opt Options) (*Builder, error) {
 	}, nil
 }
 
-// Grow reserves memory for n more functions, of which about added are added with Add and the rest with Repeat.
+// Grow reserves memory for n more functions: about added of them are passed to Add, the others to Repeat.
 func (b *Builder) Grow(n, added int) {
 	const places = 4 // per function; about 3 on amd64
 	b.uses = slices.Grow(b.uses, n)

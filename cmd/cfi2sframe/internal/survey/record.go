@@ -112,7 +112,7 @@ func lost(gaps []Gap) (bytes uint64, reason string) {
 	return bytes, reason
 }
 
-// A Function is one of the worst functions of a file.
+// A Function is an entry in a file's list of worst functions.
 type Function struct {
 	File     string `json:"-"`
 	Function string `json:"function,omitempty"` // as the source has it
