@@ -245,6 +245,8 @@ func TestCodeWrong(t *testing.T) {
 			"mov -8(%rsp),%rbp \n sp+8 ret", before},
 		"rbp by mov, or not": {"sp+8 test %edi,%edi \n je 1f \n push %rbp \n sp+16 -16 xor %ebp,%ebp \n " +
 			"pop %rax \n sp+8 1: ret", before},
+		"rbp at a target": {"sp+8 push %rbp \n sp+16 -16 mov %rsp,%rbp \n 1: nop \n bp+16 -16 dec %edi \n " +
+			"jne 1b \n leave \n sp+8 ret", before},
 		"rax across a call": {"sp+8 mov %rsp,%rax \n ax+8 and $-32,%rsp \n call *%rdx \n mov %rax,%rsp \n " +
 			"sp+8 ret", before},
 		"rbx and its callee": {"sp+8 push %rbx \n sp+16 mov %rsp,%rbx \n bx+16 and $-32,%rsp \n call 1f \n " +
