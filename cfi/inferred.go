@@ -28,7 +28,10 @@ type InferredFunction struct {
 	Begin, End uint64 // addresses; End is exclusive
 	// Component identifies a set of functions connected by jumps. Either all of them have rows, or none.
 	Component int
-	Rows      []InferredRow // the first has Off 0
+	// Exits is set if control can leave the function from here, by a return or a jump. If not, a call may not return
+	// although it seems to, and the code after it may belong to another function.
+	Exits bool
+	Rows  []InferredRow // the first has Off 0
 }
 
 // An InferredRow describes the frame from an instruction on. Registers are DWARF numbers.

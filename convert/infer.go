@@ -116,7 +116,7 @@ func addSymbols(f *elffile.File, text *code.Text) error {
 	return addRelocated(f, imported, text.NoReturn)
 }
 
-// prove removes functions that verify rejects.
+// prove removes functions that verify rejects, and code that control cannot leave.
 func prove(f *elffile.File, inf *cfi.Inference, refused []code.Refusal) (*cfi.Inference, []code.Refusal, error) {
 	wrong, err := verify.Code(f, inf)
 	if err != nil {
@@ -124,11 +124,14 @@ func prove(f *elffile.File, inf *cfi.Inference, refused []code.Refusal) (*cfi.In
 	}
 	inf.Functions = slices.DeleteFunc(inf.Functions, func(fn cfi.InferredFunction) bool {
 		_, bad := wrong[fn.Component]
-		if bad {
-			span := elffile.Span{Begin: fn.Begin, End: fn.End}
-			refused = append(refused, code.Refusal{Span: span, Reason: code.Unproved})
+		why := code.Unproved
+		if !bad {
+			why = code.RunsOn
 		}
-		return bad
+		if bad || !fn.Exits {
+			refused = append(refused, code.Refusal{Span: elffile.Span{Begin: fn.Begin, End: fn.End}, Reason: why})
+		}
+		return bad || !fn.Exits
 	})
 	slices.SortFunc(refused, func(a, b code.Refusal) int { return cmp.Compare(a.Begin, b.Begin) })
 	return inf, refused, nil

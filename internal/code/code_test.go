@@ -68,6 +68,9 @@ func describe(t *Text) string {
 			}
 			rows = append(rows, s)
 		}
+		if !fn.Exits {
+			rows = append(rows, "stays")
+		}
 		said[fn.Begin] = fmt.Sprintf("%d-%d: %s", fn.Begin-base, fn.End-base, strings.Join(rows, ", "))
 	}
 	for _, r := range refused {
@@ -226,15 +229,19 @@ func TestFind(t *testing.T) {
 		// As in libstdc++: the code after the call has another frame.
 		{"call that does not return",
 			"push %rbx; jz 1f; pop %rbx; ret; 1: call *n@(%rip); nop; 2: pop %rbx; ret; data@: n@: .quad 0",
-			"0-11: rsp+8, 1 rsp+16, 4 rsp+8, 5 rsp+16; 11-14 unreached"},
+			"0-5: rsp+8, 1 rsp+16, 4 rsp+8; 5-11: rsp+16, stays; 11-14 unreached"},
+		// A landing pad of another function, which has another frame.
+		{"call of an unknown function that does not return", `push %rbx; jz 1f; pop %rbx; ret; 1: call *(%rax)
+			mov %rax,%rdi; jz 2f; nop; 2: call *n@(%rip); data@: n@: .quad 0`,
+			"0-5: rsp+8, 1 rsp+16, 4 rsp+8; 5-19: rsp+16, stays"},
 		{"by a stub", "push %rbx; call f@; pop %rbx; ret; f@: endbr64; jmp *n@(%rip); data@: n@: .quad 0",
-			"0-6: rsp+8, 1 rsp+16; 6-8 unreached; 8-18: rsp+8"},
+			"0-6: rsp+8, 1 rsp+16, stays; 6-8 unreached; 8-18: rsp+8"},
 		{"by a stub in other code",
 			"push %rbx; call 1f; pop %rbx; ret; described@: 1: endbr64; jmp *n@(%rip); data@: n@: .quad 0",
-			"0-6: rsp+8, 1 rsp+16; 6-8 unreached"},
+			"0-6: rsp+8, 1 rsp+16, stays; 6-8 unreached"},
 		{"by a function that does not return itself", `push %rbx; call f@; pop %rbx; ret
 			f2@: push %rbx; call *n@(%rip); f@: push %rbx; 1: test %edi,%edi; jz 1b; call f2@; data@: n@: .quad 0`,
-			"0-6: rsp+8, 1 rsp+16; 6-8 unreached; 8-15: rsp+8, 9 rsp+16; 15-25: rsp+8, 16 rsp+16"},
+			"0-6: rsp+8, 1 rsp+16, stays; 6-8 unreached; 8-15: rsp+8, 9 rsp+16, stays; 15-25: rsp+8, 16 rsp+16, stays"},
 		{"call of a function that returns after a call of its caller", `push %rbx; call f@; pop %rbx; ret
 			f@: test %edi,%edi; jz 1f; call start@; 1: ret`,
 			"0-8: rsp+8, 1 rsp+16, 7 rsp+8; 8-18: rsp+8"},
@@ -261,7 +268,7 @@ func TestFind(t *testing.T) {
 		{"branches at two depths", "test %edi,%edi; jz 1f; push %rbx; 1: ret", "0-6 unknown-stack"},
 		{"loop", "push %rbx; 1: dec %edi; jnz 1b; pop %rbx; ret", "0-7: rsp+8, 1 rsp+16, 6 rsp+8"},
 		{"endless loop", "nop; 1: jmp 1b", "0-3 runs-on"},
-		{"trap", "test %edi,%edi; jz 1f; ret; 1: ud2", "0-7 runs-on"},
+		{"trap", "test %edi,%edi; jz 1f; ret; 1: ud2", "0-5: rsp+8; 5-7: rsp+8, stays"},
 		{"end of the code", "nop", "0-1 runs-on"},
 		{"runs into other code", "nop; described@: ret", "0-1 runs-on"},
 		{"runs into a function", "nop; f@: ret", "0-1: rsp+8; 1-2: rsp+8"},

@@ -19,8 +19,8 @@ type block struct {
 	chain    int32   // the next older block of the same chunk plus 1, or 0
 	seen     bool    // control reaches the block
 	queued   bool
-	leaves   bool // control leaves the function with the stack as at the entry
-	balanced bool // a block that leaves is reachable
+	exits    bool // control leaves the function: it returns, or continues in other code
+	stops    bool // traps, or calls a function that does not return
 	byFP     bool // SP is loaded from FP
 	label    bool // entered, but possibly not a function
 	indirect bool // leaves by a jump to an unknown address
@@ -143,12 +143,13 @@ type execution struct {
 
 func (w *flow) execute(i int32) {
 	b := w.b(i)
-	b.next, b.calls, b.tails, b.writes = b.next[:0], b.calls[:0], b.tails[:0], 0
+	b.next, b.calls, b.tails, b.writes, b.exits, b.stops = b.next[:0], b.calls[:0], b.tails[:0], 0, false, false
 	w.executed = append(w.executed, i)
 	w.walk(i, &execution{w, b, i})
 }
 
 func (x *execution) each(pc uint64, in *insn.Inst) {
+	x.stops = x.stops || in.Op == insn.Trap
 	if in.Op == insn.Address {
 		if l := x.labels[pc]; l != nil {
 			l.block = x.i
@@ -162,8 +163,10 @@ func (x *execution) to(pc uint64) {
 	i := x.flow.block(pc)
 	switch {
 	case i < 0: // other code
+		x.exits = true
 		x.writes |= x.lostFP() | x.machine.scratch
 	case x.is(pc, function):
+		x.exits = true
 		x.writes |= x.lostFP()
 		x.tails = append(x.tails, i)
 		if x.lostFP() != 0 { // unlike after a call, FP is not the caller's
@@ -179,6 +182,7 @@ func (x *execution) to(pc uint64) {
 }
 
 func (x *execution) out(in *insn.Inst) {
+	x.exits = true
 	if in.Op != insn.Return { // other code
 		x.writes |= x.machine.scratch
 	}
@@ -186,7 +190,7 @@ func (x *execution) out(in *insn.Inst) {
 }
 
 func (x *execution) ends(uint64) {}
-func (x *execution) stop(uint64) {}
+func (x *execution) stop(uint64) { x.stops = true }
 
 // arrive merges a state into the state at the start of block i.
 func (w *flow) arrive(i int32, s *state) {

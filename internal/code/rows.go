@@ -18,7 +18,7 @@ const (
 	UnknownStack                   // no register is known to locate the frame
 	Unbalanced                     // control leaves with a different stack depth than at the entry
 	Indirect                       // a jump to an unknown address
-	RunsOn                         // control runs into something other than code, or never leaves
+	RunsOn                         // control runs into something other than code, or never leaves the function
 	TooComplex                     // the analysis takes too long
 	Unproved                       // the rows could not be proved
 )
@@ -32,23 +32,22 @@ var reasonNames = [...]string{
 // String returns the name of the reason in reports.
 func (r Reason) String() string { return reasonNames[r] }
 
-// A judgment records the rows of a block, why it can have none, and whether control leaves there.
+// A judgment records the rows of a block, and why it can have none.
 type judgment struct {
 	*flow
 	*block
 	component int32
+	exits     bool // control can leave the function after the block
 	byFP      bool
 	inf       *cfi.Inference
 }
 
 func (x *judgment) isOdd(why Reason) { x.odd = cmp.Or(x.odd, why) }
 
-// leave records that control leaves, or why it must not if the stack is not that of the entry.
-func (x *judgment) leave(otherwise Reason) {
-	if x.state.isEntry() {
-		x.leaves = true
-	} else {
-		x.isOdd(otherwise)
+// leave records why control must not leave if the stack is not that of the entry.
+func (x *judgment) leave(why Reason) {
+	if !x.state.isEntry() {
+		x.isOdd(why)
 	}
 }
 
@@ -93,16 +92,14 @@ func (x *judgment) ends(pc uint64) {
 	}
 }
 
-func (x *judgment) stop(pc uint64) {
-	x.leaves = true
-	x.inf.NoReturn[pc] = true
-}
+func (x *judgment) stop(pc uint64) { x.inf.NoReturn[pc] = true }
 
 // addRow adds the row of an instruction. A function ends where the next function or another component starts.
 func (x *judgment) addRow(pc, end uint64, row cfi.InferredRow) {
 	list, n, component := x.inf.Functions, len(x.inf.Functions), int(x.component)
-	if n == 0 || list[n-1].End != pc || list[n-1].Component != component || x.is(pc, enters) {
-		list = append(list, cfi.InferredFunction{Begin: pc, Component: component})
+	if n == 0 || list[n-1].End != pc || list[n-1].Component != component || list[n-1].Exits != x.exits ||
+		x.is(pc, enters) {
+		list = append(list, cfi.InferredFunction{Begin: pc, Component: component, Exits: x.exits})
 		x.inf.Functions = list
 		n++
 	}
@@ -128,15 +125,16 @@ func (w *flow) claim() (*cfi.Inference, []Refusal) {
 		pcs[i] = b.pc
 	}
 	slices.Sort(pcs)
+	exits := w.reaching(func(b *block) bool { return b.exits })
+	ends := w.reaching(func(b *block) bool { return b.exits || b.stops })
 	for _, pc := range pcs {
 		i := w.block(pc)
 		b, c := w.b(i), w.component(i)
 		if !b.seen {
 			b.in, b.odd = w.machine.entry, Unreached
 		}
-		w.walk(i, &judgment{w, b, c, w.b(c).byFP, inf})
+		w.walk(i, &judgment{w, b, c, exits[i], w.b(c).byFP, inf})
 	}
-	w.balance()
 	w.spread()
 	for i := range w.num { // collect the facts of all blocks in the block that represents the component
 		b, c := w.b(i), w.b(w.component(i))
@@ -147,7 +145,7 @@ func (w *flow) claim() (*cfi.Inference, []Refusal) {
 	}
 	for i := range w.num {
 		b, c := w.b(i), w.b(w.component(i))
-		if b.seen && !b.balanced {
+		if b.seen && !ends[i] {
 			c.odd = cmp.Or(c.odd, RunsOn)
 		}
 		if c.label && (c.indirect || !c.returns) { // it may be part of a function that is entered and left elsewhere
@@ -217,23 +215,25 @@ func (w *flow) spread() {
 	}
 }
 
-// balance marks the blocks from which a block that leaves is reachable.
-func (w *flow) balance() {
+// reaching reports for each block whether a block that satisfies a condition is reachable from it.
+func (w *flow) reaching(condition func(*block) bool) []bool {
 	before := w.reversed(func(b *block) [3][]int32 { return [3][]int32{b.next} })
+	reaches := make([]bool, w.num)
 	var work []int32
 	for i := range w.num {
-		if w.b(i).leaves {
+		if condition(w.b(i)) {
 			work = append(work, i)
 		}
 	}
 	for len(work) > 0 {
 		i := work[len(work)-1]
 		work = work[:len(work)-1]
-		if b := w.b(i); !b.balanced {
-			b.balanced = true
+		if !reaches[i] {
+			reaches[i] = true
 			work = append(work, before.of(i)...)
 		}
 	}
+	return reaches
 }
 
 // addRefusal appends refused code, or extends the last refusal if it is adjacent and has the same reason.
