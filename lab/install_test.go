@@ -46,10 +46,7 @@ func TestInstall(t *testing.T) {
 		}
 	}
 	program := filepath.Join(dir, "usr/bin/cfi2sframe")
-	help, err := exec.Command(program, "ld", "--help").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	help := must.Get(exec.Command(program, "ld", "--help").Output())(t)
 	if bytes.Contains(help, []byte("--print-dir")) {
 		own := must.Get(os.Stat(program))(t)
 		for _, name := range []string{"cc", "ld", "ld.bfd", "ld.gold", "ld.lld", "ld.mold", "aarch64-linux-gnu-ld"} {
@@ -60,7 +57,7 @@ func TestInstall(t *testing.T) {
 		}
 	}
 	run("uninstall")
-	err = filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
+	err := filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
 		if err == nil && !e.IsDir() {
 			t.Errorf("%s is left", path)
 		}

@@ -14,7 +14,9 @@ import (
 	"time"
 
 	"cfi2sframe/internal/testkit/long"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/testfile"
 )
 
 // TestDebuginfod expects debuginfod to serve a separate .sframe in addition to the program and its debug file, as
@@ -32,35 +34,20 @@ echo 'int main(void) { return 0; }' >prog.c
 gcc -g -O1 -Wl,--build-id=0x` + id + ` prog.c -o files/prog
 objcopy --only-keep-debug files/prog debug/prog.debug
 objcopy --strip-all files/prog`
-	if out, err := exec.Command("sh", "-ec", script).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	must.Run(t, exec.Command("sh", "-ec", script))
 	says(t, exitDone, "", io.Discard, "detach", "-q", "files/prog", "-o", "store/")
 	separate := filepath.Join("store/.build-id", id[:2], id[2:]+".sframe")
-	if err := os.Chtimes(separate, time.Unix(1, 0), time.Unix(1, 0)); err != nil {
-		t.Fatal(err)
-	}
-	e, err := elf.Open(separate)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Chtimes(separate, time.Unix(1, 0), time.Unix(1, 0)))
+	e := must.Get(elf.Open(separate))(t)
 	defer e.Close()
-	section, err := e.Section(".sframe").Data()
-	if err != nil {
-		t.Fatal(err)
-	}
+	section := must.Get(e.Section(".sframe").Data())(t)
 
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	free := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	port := free.Addr().(*net.TCPAddr).Port
 	free.Close()
 	cmd := exec.Command(server, "-d", "index", "-p", fmt.Sprint(port), "-F", "files", "debug", "store")
 	cmd.Env = append(os.Environ(), "DEBUGINFOD_URLS=")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	defer func() {
 		cmd.Process.Kill()
 		cmd.Wait()
@@ -83,15 +70,9 @@ objcopy --strip-all files/prog`
 		}
 		time.Sleep(250 * time.Millisecond)
 	}
-	read := func(path string) []byte {
-		b, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return b
-	}
 	for what, want := range map[string][]byte{
-		"section/.sframe": section, "executable": read("files/prog"), "debuginfo": read("debug/prog.debug"),
+		"section/.sframe": section, "executable": testfile.Read(t, "files/prog"),
+		"debuginfo": testfile.Read(t, "debug/prog.debug"),
 	} {
 		if status, got := get("buildid/" + id + "/" + what); status != http.StatusOK || !bytes.Equal(got, want) {
 			t.Errorf("%s: status %d, %d bytes; want %d", what, status, len(got), len(want))

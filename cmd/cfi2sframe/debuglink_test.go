@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -13,6 +12,7 @@ import (
 
 	"cfi2sframe/internal/testkit/long"
 	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/testfile"
 )
 
 // linkedSource has a function in which a debugger stops.
@@ -33,9 +33,7 @@ type scene struct {
 func newScene(t *testing.T, commands string) *scene {
 	t.Helper()
 	s := &scene{t, t.TempDir()}
-	if err := os.WriteFile(filepath.Join(s.dir, "prog.c"), []byte(linkedSource), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	testfile.Write(t, filepath.Join(s.dir, "prog.c"), linkedSource)
 	s.sh(commands)
 	return s
 }
@@ -65,11 +63,7 @@ func (s *scene) convert(status int, args ...string) string {
 
 func (s *scene) read(name string) []byte {
 	s.Helper()
-	b, err := os.ReadFile(filepath.Join(s.dir, name))
-	if err != nil {
-		s.Fatal(err)
-	}
-	return b
+	return testfile.Read(s, filepath.Join(s.dir, name))
 }
 
 const (

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/plain"
 	"cfi2sframe/internal/testkit/testfile"
@@ -44,14 +45,8 @@ func TestDocs(t *testing.T) {
 	for _, tool := range []string{"cc", "ar", "jq"} {
 		peer.Look(t, tool)
 	}
-	bin, err := filepath.Abs("../../testdata/bin/amd64")
-	if err != nil {
-		t.Fatal(err)
-	}
-	top, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	bin := must.Get(filepath.Abs("../../testdata/bin/amd64"))(t)
+	top := must.Get(filepath.Abs("../.."))(t)
 	ls := plain.File(t, "/bin/ls")
 	tools := t.TempDir() // the linkers of "ld --print-dir" are copies of the command itself, not of the test
 	if out, err := exec.Command("go", "build", "-o", tools, ".").CombinedOutput(); err != nil {

@@ -17,7 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/testfile"
 )
 
 // noRoom is a writer that fails like a full disk.
@@ -28,10 +30,7 @@ func (noRoom) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 // manyGaps is a library whose CFI has the given number of ranges without an SFrame form.
 func manyGaps(t *testing.T, n int) []byte {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join(fixtures, "pltlib.so"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testfile.Read(t, filepath.Join(fixtures, "pltlib.so"))
 	return withGaps(elftest.Patch(t.Fatalf, b), n)
 }
 
@@ -73,10 +72,7 @@ func TestFullDisk(t *testing.T) {
 	// If nothing is written, errors are reported one by one, and processing stops.
 	other := filepath.Join(dir, "other")
 	copyTo(t, other)
-	before, err := os.ReadFile(other)
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := testfile.Read(t, other)
 	said := says(t, exitError, "cfi2sframe: files that were not converted: 1\n", noRoom{}, "--dry-run", "--report",
 		"json", in, other)
 	if want := "cfi2sframe: " + in + ": report: cannot write to standard output: no space left on device; " +
@@ -90,9 +86,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	// Writing a long report fails in the middle.
 	gaps := filepath.Join(dir, "gaps")
-	if err := os.WriteFile(gaps, manyGaps(t, 1000), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(gaps, manyGaps(t, 1000), 0o755))
 	for _, form := range []string{"json", "html"} {
 		says(t, exitError, "no space left on device", noRoom{}, "-v", "--dry-run", "--report", form, gaps)
 	}
@@ -104,10 +98,7 @@ func TestFullDisk(t *testing.T) {
 	says(t, exitError, "cfi2sframe: cannot write to standard output: no space left on device\n", noRoom{},
 		"ld", "--print-dir")
 
-	closed, err := os.Create(filepath.Join(dir, "closed"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	closed := must.Get(os.Create(filepath.Join(dir, "closed")))(t)
 	closed.Close()
 	says(t, exitError, "file already closed", closed, "survey", in)
 }
@@ -117,9 +108,7 @@ func TestInputErrors(t *testing.T) {
 	dir := t.TempDir()
 	copyTo(t, filepath.Join(dir, "prog"))
 	t.Chdir(dir)
-	if err := errors.Join(os.Mkdir("dir", 0o777), unix.Mkfifo("pipe", 0o666)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(os.Mkdir("dir", 0o777), unix.Mkfifo("pipe", 0o666)))
 	for name, contents := range map[string]string{
 		"empty": "", "script": "#!/bin/sh\n", "pe": "MZ\x90\x00", "macho": "\xcf\xfa\xed\xfe", "gz": "\x1f\x8b\x08",
 		"xz": "\xfd7zXZ\x00", "bz2": "BZh9", "zst": "\x28\xb5\x2f\xfd", "zip": "PK\x03\x04",
@@ -127,9 +116,7 @@ func TestInputErrors(t *testing.T) {
 		"rpm": "\xed\xab\xee\xdb\x03\x00\x00\x00" + strings.Repeat("\x00", 88), "text": "text",
 		"tar": "file" + strings.Repeat("\x00", 253) + "ustar\x0000",
 	} {
-		if err := os.WriteFile(name, []byte(contents), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		testfile.Write(t, name, contents)
 	}
 	for name, want := range map[string]string{
 		"dir": "is a directory; use ", "pipe": "is a pipe; use - for a pipe", "empty": "is empty",
@@ -151,9 +138,7 @@ func TestInputErrors(t *testing.T) {
 		says(t, exitTrouble, message, io.Discard, "diff", name, "prog")
 		says(t, exitTrouble, message, io.Discard, "lookup", name, "0")
 	}
-	if err := os.WriteFile("archive", elftest.Ar([]byte("text")), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	testfile.Write(t, "archive", elftest.Ar([]byte("text")))
 	says(t, exitTrouble, "archive: is an archive; extract its members with ar x", io.Discard, "check", "archive")
 }
 
@@ -163,9 +148,7 @@ func TestOutputErrors(t *testing.T) {
 	dir := t.TempDir()
 	copyTo(t, filepath.Join(dir, "prog"))
 	t.Chdir(dir)
-	if err := os.Mkdir("dir", 0o777); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir("dir", 0o777))
 	for args, want := range map[string]string{
 		"prog -o nodir/a/out": "prog: cannot write to nodir/a/out: the directory nodir/a does not exist\n",
 		"prog -o dir":         "prog: output dir is a directory; did you mean dir/prog?\n",
@@ -187,9 +170,7 @@ func TestOutputErrors(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	if err := os.WriteFile("big", big, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile("big", big, 0o777))
 	const full = ": no space left on device\n"
 	says(t, exitError, "cfi2sframe: big: cannot write to dir/out"+full, io.Discard, "-q", "big", "-o", "dir/out")
 	t.Setenv("TMPDIR", "dir")
@@ -211,9 +192,7 @@ func TestMounted(t *testing.T) {
 	}
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
-	if err := os.MkdirAll(at("tree/mounted"), 0o777); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(at("tree/mounted"), 0o777))
 	mount := func(source, target, kind string, flags uintptr) {
 		t.Helper()
 		if err := unix.Mount(source, target, kind, flags, ""); err != nil {
@@ -262,15 +241,10 @@ func TestCheckSays(t *testing.T) {
 		out := filepath.Join(dir, name)
 		says(t, exitDone, "", io.Discard, "-q", "--force", "--format", "2", filepath.Join(fixtures, name), "-o",
 			out)
-		b, err := os.ReadFile(out)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := testfile.Read(t, out)
 		at := bytes.Index(b, []byte{0xe2, 0xde, 2})
 		change(b[at:])
-		if err := os.WriteFile(out, b, 0o777); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(out, b, 0o777))
 		var stdout bytes.Buffer
 		says(t, exitDone, "", &stdout, "check", out)
 		return stdout.String()
@@ -294,17 +268,11 @@ func TestCheckSays(t *testing.T) {
 	}
 	// In JSON, unchanged members of an archive have both names.
 	library := filepath.Join(dir, "lib.a")
-	if err := os.WriteFile(filepath.Join(dir, "odd"), []byte("odd"), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "a.o"), elftest.NewObject().Bytes(), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	testfile.Write(t, filepath.Join(dir, "odd"), "odd")
+	testfile.Write(t, filepath.Join(dir, "a.o"), elftest.NewObject().Bytes())
 	cmd := exec.Command(peer.Look(t, "ar"), "rc", library, "odd", "a.o")
 	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	must.Run(t, cmd)
 	var stdout bytes.Buffer
 	says(t, exitDone, "", &stdout, "--dry-run", "--report", "json", library)
 	if want := fmt.Sprintf("%q", library+"(odd)"); !strings.Contains(stdout.String(), want) {

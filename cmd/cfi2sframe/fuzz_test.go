@@ -18,6 +18,7 @@ import (
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/generate"
 	"cfi2sframe/internal/testkit/image"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 )
@@ -35,9 +36,7 @@ func fuzzOptions(flags uint8) convert.Options {
 func fuzzConvert(t *testing.T, data []byte, opt convert.Options) {
 	dir := t.TempDir()
 	in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out")
-	if err := os.WriteFile(in, data, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testfile.Write(t, in, data)
 	var c *report.Coverage
 	note := func(d *convert.Details) (err error) {
 		c = report.Converted(d, report.NewLimits())
@@ -76,10 +75,7 @@ func fuzzConvert(t *testing.T, data []byte, opt convert.Options) {
 	if c.Size == 0 { // an object without code
 		return
 	}
-	s, err := decodeOutput(out)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(decodeOutput(out))(t)
 	if s.Len() != c.FDEs || uint64(s.NumFREs) != c.FREs {
 		t.Errorf("%d FDEs and %d FREs; the report says %d and %d", s.Len(), s.NumFREs, c.FDEs, c.FREs)
 	}
@@ -157,9 +153,7 @@ func fuzzRound(t *testing.T, data []byte, opt convert.Options) {
 		return out, err
 	}
 	in := filepath.Join(dir, "in")
-	if err := os.WriteFile(in, data, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testfile.Write(t, in, data)
 	remove := files.Remove("")
 	opt.Force = true
 	force := files.Add(opt, "")

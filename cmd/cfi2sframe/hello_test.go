@@ -11,6 +11,7 @@ import (
 
 	"cfi2sframe/internal/testkit/long"
 	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/testfile"
 )
 
 // helloSources are the first programs that newcomers try.
@@ -50,9 +51,7 @@ func TestHelloWorlds(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			for name, text := range helloSources {
-				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				testfile.Write(t, filepath.Join(dir, name), text)
 			}
 			words := strings.Fields(command)
 			last := len(words) - 1
@@ -69,9 +68,7 @@ func TestHelloWorlds(t *testing.T) {
 		var sources []string
 		for name, text := range helloSources {
 			path := filepath.Join(t.TempDir(), name)
-			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testfile.Write(t, path, text)
 			sources = append(sources, path)
 		}
 		dir := peer.Run(t, "sid", "gcc-16 -O2 h.c -o gcc\ngcc-16 -O2 -s h.c -o gcc-s\ng++-16 -O2 h.cc -o g++\n"+

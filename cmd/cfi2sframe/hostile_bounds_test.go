@@ -20,6 +20,7 @@ import (
 
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/long"
+	"cfi2sframe/internal/testkit/must"
 )
 
 // Bounds for a file of up to 10 MB: memory and processor time. A quiet machine needs 2 s, and virtual machines with
@@ -55,9 +56,7 @@ func build(t *testing.T) string {
 		return path
 	}
 	path := filepath.Join(t.TempDir(), "cfi2sframe")
-	if out, err := exec.Command("go", "build", "-o", path, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	must.Run(t, exec.Command("go", "build", "-o", path, "."))
 	return path
 }
 
@@ -68,17 +67,12 @@ func bounded(t *testing.T, program string, data []byte, env []string, args ...st
 	t.Helper()
 	dir = t.TempDir()
 	in := filepath.Join(dir, "in")
-	if err := os.WriteFile(in, data, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(in, data, 0o755))
 	args = slices.Clone(args)
 	for i := range args {
 		args[i] = strings.NewReplacer("IN", in, "OUT", filepath.Join(dir, "out")).Replace(args[i])
 	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := must.Get(os.Executable())(t)
 	read, write, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -239,19 +233,14 @@ func one(f *elftest.Frames, text uint64) { f.FDE(f.CIE(elftest.Sound...), text, 
 // to the previous copy, so only the second must be compressed.
 func repeated(t testing.TB, chunk []byte, n int) []byte {
 	b := bytes.NewBuffer([]byte{0x78, 0x9c})
-	z, err := flate.NewWriter(b, flate.BestCompression)
-	if err != nil {
-		t.Fatal(err)
-	}
+	z := must.Get(flate.NewWriter(b, flate.BestCompression))(t)
 	var second []byte
 	for range 2 {
 		at := b.Len()
 		if _, err := z.Write(chunk); err != nil {
 			t.Fatal(err)
 		}
-		if err := z.Flush(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, z.Flush())
 		second = bytes.Clone(b.Bytes()[at:])
 	}
 	for range n - 2 {

@@ -11,6 +11,7 @@ import (
 
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/long"
+	"cfi2sframe/internal/testkit/must"
 )
 
 // tooMuch is part of the message about an input that takes too much work.
@@ -64,10 +65,7 @@ func compressedObjects(t testing.TB) []byte {
 }
 
 func zstdOf(t testing.TB, b []byte) []byte {
-	z, err := zstd.NewWriter(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	z := must.Get(zstd.NewWriter(nil))(t)
 	return z.EncodeAll(b, nil)
 }
 

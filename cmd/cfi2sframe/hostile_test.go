@@ -23,6 +23,8 @@ import (
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/image"
 	"cfi2sframe/internal/testkit/long"
+	"cfi2sframe/internal/testkit/must"
+	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 )
 
@@ -41,11 +43,7 @@ func withGaps(p *elftest.Patcher, n int) []byte {
 
 func fixture(t testing.TB, name string) []byte {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join(fixtures, name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
+	return testfile.Read(t, filepath.Join(fixtures, name))
 }
 
 // manyFunctions returns a library with n functions.
@@ -185,9 +183,7 @@ func limits() (time.Duration, uint64) {
 func processorTime(t *testing.T) time.Duration {
 	t.Helper()
 	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.Getrusage(syscall.RUSAGE_SELF, &usage))
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
@@ -204,9 +200,7 @@ type outcome struct {
 func convertHostile(t *testing.T, dir string, data []byte, args ...string) outcome {
 	t.Helper()
 	in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out")
-	if err := os.WriteFile(in, data, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(in, data, 0o755))
 	maxTime, maxMemory := limits()
 	var stdout, stderr bytes.Buffer
 	var before, after runtime.MemStats
@@ -268,10 +262,7 @@ func (o *outcome) check(t *testing.T, dir string, data []byte, args []string) {
 	if got, err := os.ReadFile(in); err != nil || !bytes.Equal(got, data) {
 		t.Errorf("the input has changed (%v)", err)
 	}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := must.Get(os.ReadDir(dir))(t)
 	for _, e := range entries {
 		if e.Name() != "in" {
 			t.Errorf("%s was left behind", e.Name())
@@ -413,11 +404,7 @@ func converted(t testing.TB, name string) []byte {
 		&stderr); status != exitDone {
 		t.Fatal(stderr.String())
 	}
-	b, err := os.ReadFile(out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
+	return testfile.Read(t, out)
 }
 
 // TestHostileAgain damages converted files. They are converted with --force, and .sframe is removed.

@@ -17,8 +17,10 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"cfi2sframe/internal/testkit/long"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/suite"
+	"cfi2sframe/internal/testkit/testfile"
 )
 
 // buildTool builds cfi2sframe as a file, by which compilers find it as the linker. It returns its directory, which
@@ -33,9 +35,7 @@ func buildTool(t testing.TB) string {
 	}
 	cmd := exec.Command("go", append(args, ".")...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
+	must.Run(t, cmd)
 	return dir
 }
 
@@ -43,10 +43,7 @@ func buildTool(t testing.TB) string {
 func linkerDir(t testing.TB, tool string) string {
 	t.Helper()
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
-	out, err := exec.Command(filepath.Join(tool, "cfi2sframe"), "ld", "--print-dir").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(exec.Command(filepath.Join(tool, "cfi2sframe"), "ld", "--print-dir").Output())(t)
 	return strings.TrimSuffix(string(out), "\n")
 }
 
@@ -58,14 +55,8 @@ func TestLinkerScript(t *testing.T) {
 	long.Test(t)
 	tool := buildTool(t)
 	dir := linkerDir(t, tool)
-	home, err := os.UserHomeDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cache, err := exec.Command("go", "env", "GOCACHE").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	home := must.Get(os.UserHomeDir())(t)
+	cache := must.Get(exec.Command("go", "env", "GOCACHE").Output())(t)
 	inherit := map[string]string{ // what programs need that have no home here
 		"XDG_CACHE_HOME": os.Getenv("XDG_CACHE_HOME"),
 		"GOCACHE":        strings.TrimSpace(string(cache)),
@@ -127,9 +118,7 @@ func TestLinkers(t *testing.T) {
 		"bare.c": "void _start(void) { __asm__ volatile (\"syscall\" : : \"a\"(60), \"D\"(7)); }\n",
 		"data.c": "int there = 1;\n",
 	} {
-		if err := os.WriteFile(filepath.Join(work, name), []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		testfile.Write(t, filepath.Join(work, name), text)
 	}
 	// link links in a new directory and returns the output.
 	link := func(t *testing.T, args ...string) (string, error) {
@@ -192,10 +181,7 @@ func TestLinkers(t *testing.T) {
 					t.Fatal(gotErr)
 				}
 				linked++
-				sections, err := exec.Command("readelf", "-SW", got).Output()
-				if err != nil {
-					t.Fatal(err)
-				}
+				sections := must.Get(exec.Command("readelf", "-SW", got).Output())(t)
 				if there := bytes.Contains(sections, []byte(" .sframe ")); there == test.stays {
 					t.Errorf(".sframe is there: %t\n%s", there, sections)
 				}
@@ -240,15 +226,11 @@ func waitFor(t *testing.T, path string) {
 func TestLinkerSignals(t *testing.T) {
 	tool := filepath.Join(buildTool(t), "cfi2sframe")
 	large := filepath.Join(t.TempDir(), "large")
-	if err := os.WriteFile(large, manyFunctions(t, 50_000), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(large, manyFunctions(t, 50_000), 0o755))
 	command := func(t *testing.T, script string) *exec.Cmd {
 		t.Helper()
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, "ld"), []byte("#!/bin/sh\n"+script), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(dir, "ld"), []byte("#!/bin/sh\n"+script), 0o755))
 		cmd := exec.Command(tool, "ld", "./ld", "-o", "out")
 		cmd.Dir = dir
 		cmd.Stderr = os.Stderr
@@ -257,9 +239,7 @@ func TestLinkerSignals(t *testing.T) {
 	run := func(t *testing.T, script string) (*exec.Cmd, string) {
 		t.Helper()
 		cmd := command(t, script)
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, cmd.Start())
 		return cmd, cmd.Dir
 	}
 	endedBy := func(t *testing.T, state *os.ProcessState, want syscall.Signal) {
@@ -281,9 +261,7 @@ func TestLinkerSignals(t *testing.T) {
 		for _, trap := range []string{"", fmt.Sprintf("trap 'echo got >got; exit 0' %d; ", sig)} {
 			cmd, dir := run(t, trap+"echo >out; echo >ready; while :; do sleep 0.01; done")
 			waitFor(t, filepath.Join(dir, "ready"))
-			if err := cmd.Process.Signal(sig); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, cmd.Process.Signal(sig))
 			ended(t, cmd, sig)
 			if trap != "" {
 				waitFor(t, filepath.Join(dir, "got"))

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/plain"
 )
@@ -65,18 +66,10 @@ func textAmount(t *testing.T, line int, args ...string) (a amount, share string)
 		t.Fatalf("%q: no headline in\n%s", args, &out)
 	}
 	percent := func(s string) float64 {
-		v, err := strconv.ParseFloat(strings.TrimSuffix(s, " %"), 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
+		return must.Get(strconv.ParseFloat(strings.TrimSuffix(s, " %"), 64))(t)
 	}
 	number := func(s string) uint64 {
-		n, err := strconv.ParseUint(strings.ReplaceAll(s, ",", ""), 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return n
+		return must.Get(strconv.ParseUint(strings.ReplaceAll(s, ",", ""), 10, 64))(t)
 	}
 	a = amount{Unwindable: number(m[3]), Code: number(m[4]), PercentUnwindable: percent(m[2])}
 	if c := covers.FindStringSubmatch(out.String()); c != nil {
@@ -90,9 +83,7 @@ func TestOneNumber(t *testing.T) {
 	dir := t.TempDir()
 	strip := func(file string) string {
 		out := filepath.Join(dir, "stripped-"+filepath.Base(file))
-		if text, err := exec.Command(peer.Look(t, "strip"), "-o", out, file).CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, text)
-		}
+		must.Run(t, exec.Command(peer.Look(t, "strip"), "-o", out, file))
 		return out
 	}
 	files := []string{"/bin/ls", strip(filepath.Join(fixtures, "static"))}
@@ -155,17 +146,10 @@ func TestIndependentNumber(t *testing.T) {
 	var want amount
 	type span struct{ begin, end uint64 }
 	hex := func(s string) uint64 {
-		n, err := strconv.ParseUint(s, 16, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return n
+		return must.Get(strconv.ParseUint(s, 16, 64))(t)
 	}
 	described := make(map[uint64]bool) // each byte
-	frames, err := exec.Command(peer.Look(t, "readelf"), "--debug-dump=frames", file).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	frames := must.Get(exec.Command(peer.Look(t, "readelf"), "--debug-dump=frames", file).Output())(t)
 	for _, m := range regexp.MustCompile(`FDE .* pc=([0-9a-f]+)\.\.([0-9a-f]+)`).FindAllStringSubmatch(string(frames),
 		-1) {
 		for at := hex(m[1]); at < hex(m[2]); at++ {
@@ -173,10 +157,7 @@ func TestIndependentNumber(t *testing.T) {
 		}
 	}
 	want.Unwindable = uint64(len(described))
-	sections, err := exec.Command(peer.Look(t, "readelf"), "-SW", file).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	sections := must.Get(exec.Command(peer.Look(t, "readelf"), "-SW", file).Output())(t)
 	padding := regexp.MustCompile(`^(data16|cs|nop|xchg +%ax,%ax|int3|add +%al,\(%rax\)|\.\.\.)`)
 	var code []span
 	for _, m := range regexp.MustCompile(`(?m)PROGBITS +([0-9a-f]+) [0-9a-f]+ ([0-9a-f]+) [0-9a-f]+ +AX `).
@@ -184,10 +165,7 @@ func TestIndependentNumber(t *testing.T) {
 		code = append(code, span{hex(m[1]), hex(m[1]) + hex(m[2])})
 		want.Code += hex(m[2])
 	}
-	listing, err := exec.Command(peer.Look(t, "objdump"), "-d", "-z", "--no-show-raw-insn", file).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	listing := must.Get(exec.Command(peer.Look(t, "objdump"), "-d", "-z", "--no-show-raw-insn", file).Output())(t)
 	type instruction struct {
 		at  uint64
 		pad bool

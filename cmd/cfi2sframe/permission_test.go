@@ -10,7 +10,9 @@ import (
 	"syscall"
 	"testing"
 
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/testfile"
 )
 
 // A user is the user and groups that run a program.
@@ -50,23 +52,16 @@ func (u user) shell(t *testing.T, dir, script string) string {
 func publicTool(t *testing.T) string {
 	t.Helper()
 	tool := filepath.Join(publicDir(t), "cfi2sframe")
-	if out, err := exec.Command(peer.Look(t, "go"), "build", "-o", tool, ".").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
+	must.Run(t, exec.Command(peer.Look(t, "go"), "build", "-o", tool, "."))
 	return tool
 }
 
 // publicDir makes a directory that all users can read.
 func publicDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "cfi2sframe-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must.Get(os.MkdirTemp("", "cfi2sframe-"))(t)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Chmod(dir, 0o755))
 	return dir
 }
 
@@ -133,10 +128,7 @@ func TestLikeCp(t *testing.T) {
 		scripts[step] = &strings.Builder{}
 	}
 	add := func(step, format string, args ...any) { fmt.Fprintf(scripts[step], format+"\n", args...) }
-	program, err := filepath.Abs(filepath.Join(fixtures, "plt"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := must.Get(filepath.Abs(filepath.Join(fixtures, "plt")))(t)
 	for i, s := range all {
 		uid := fmt.Sprint(s.user.uid)
 		add("first", "mkdir %d; cd %d; cp '%s' in; %s", i, i, program, s.input)
@@ -163,10 +155,7 @@ func TestLikeCp(t *testing.T) {
 	for i, s := range all {
 		var texts [2]string
 		for k, side := range []string{"cp", "ours"} {
-			b, err := os.ReadFile(filepath.Join(dir, fmt.Sprint(i), side+".txt"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := testfile.Read(t, filepath.Join(dir, fmt.Sprint(i), side+".txt"))
 			texts[k] = string(b)
 		}
 		if texts[0] != texts[1] {
@@ -179,11 +168,6 @@ func TestLikeCp(t *testing.T) {
 // copyTo copies a program to a path.
 func copyTo(t *testing.T, path string) {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join(fixtures, "plt"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, b, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	b := testfile.Read(t, filepath.Join(fixtures, "plt"))
+	testfile.Write(t, path, b)
 }

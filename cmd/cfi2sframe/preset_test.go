@@ -5,7 +5,6 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -14,18 +13,17 @@ import (
 	"testing"
 
 	"cfi2sframe/convert"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/plain"
+	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 )
 
 // TestPresetsReadme compares the presets with the table of readers in docs/readers.md: each preset is in a row, and
 // supports the formats that all its rows support.
 func TestPresetsReadme(t *testing.T) {
-	readme, err := os.ReadFile("../../docs/readers.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	readme := testfile.Read(t, "../../docs/readers.md")
 	_, table, ok := strings.Cut(string(readme), "| reader | V1 | V2 | V2 with `--pcrel` | V3 | `--for` |\n|---|")
 	if !ok {
 		t.Fatal("docs/readers.md has no table of readers")
@@ -161,15 +159,9 @@ func allRows(t *testing.T, path, printed string) {
 // there are FDEs and FREs. Offsets are those of the specification.
 func linuxReads(t *testing.T, path string) {
 	t.Helper()
-	f, err := elf.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(elf.Open(path))(t)
 	defer f.Close()
-	b, err := f.Section(".sframe").Data()
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(f.Section(".sframe").Data())(t)
 	if b[2] != 3 || b[3] != 0x1|0x4 || b[7] != 0 || binary.LittleEndian.Uint32(b[8:]) == 0 ||
 		binary.LittleEndian.Uint32(b[12:]) == 0 {
 		t.Errorf("%s: header % x", path, b[:28])

@@ -3,24 +3,18 @@ package main
 import (
 	"bytes"
 	"io"
-	"os"
 	"testing"
 
 	"github.com/spf13/pflag"
 
+	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/translate"
 )
 
 // TestUsage expects docs/usage.md to name all flags, and docs/reports.md all reasons.
 func TestUsage(t *testing.T) {
-	usage, err := os.ReadFile("../../docs/usage.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	reasons, err := os.ReadFile("../../docs/reports.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	usage := testfile.Read(t, "../../docs/usage.md")
+	reasons := testfile.Read(t, "../../docs/reports.md")
 	c := newCall(t.Context(), io.Discard, io.Discard)
 	for _, cmd := range append(c.verbs(), c.root()) {
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {

@@ -24,6 +24,8 @@ import (
 	"time"
 
 	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/must"
+	"cfi2sframe/internal/testkit/testfile"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
@@ -74,10 +76,7 @@ func heed() {
 //	gaps FILE N                  write a library whose CFI has N ranges that SFrame cannot express
 //	mknod FILE                   make a null device, if condition mknod holds
 func TestScript(t *testing.T) {
-	dir, err := filepath.Abs(fixtures)
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must.Get(filepath.Abs(fixtures))(t)
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
@@ -315,35 +314,24 @@ func (c *countdown) Err() error {
 
 // TestInterruptedAnywhere cancels the context at each place that checks it.
 func TestInterruptedAnywhere(t *testing.T) {
-	input, err := os.ReadFile(filepath.Join(fixtures, "plt"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	input := testfile.Read(t, filepath.Join(fixtures, "plt"))
 	for _, inPlace := range []bool{false, true} {
 		for n := int64(0); ; n++ {
 			dir := t.TempDir()
 			in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out")
 			for _, path := range []string{in, out} {
-				if err := os.WriteFile(path, input, 0o755); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.WriteFile(path, input, 0o755))
 			}
 			args := []string{in, "-o", out}
 			if inPlace {
 				args = []string{"--in-place", in, out}
 			}
-			before, err := snapshot(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			before := must.Get(snapshot(dir))(t)
 			ctx := &countdown{Context: context.Background(), done: make(chan struct{})}
 			ctx.left.Store(n)
 			var stdout, stderr bytes.Buffer
 			status := run(ctx, args, &stdout, &stderr)
-			after, err := snapshot(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			after := must.Get(snapshot(dir))(t)
 			if status == exitDone {
 				if n < 2 {
 					t.Errorf("in place %t: the context is looked at %d times only", inPlace, n)
@@ -388,22 +376,15 @@ func TestInterruptedAnywhere(t *testing.T) {
 // TestSignal sends signals while cfi2sframe reads a large file, and while it writes the result. The status must name
 // the signal, and there must be no output.
 func TestSignal(t *testing.T) {
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	exe := must.Get(os.Executable())(t)
 	in := filepath.Join(t.TempDir(), "in")
-	if err := os.WriteFile(in, manyFunctions(t, 50_000), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(in, manyFunctions(t, 50_000), 0o755))
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		dir := t.TempDir()
 		out := filepath.Join(dir, "out")
 		for _, file := range []string{in, dir} {
 			interruptOpen(t, sig, func() (*exec.Cmd, string) {
-				if err := os.RemoveAll(out); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.RemoveAll(out))
 				cmd := exec.Command(exe)
 				cmd.Args = []string{"cfi2sframe", "-q", in, "-o", out} // TestMain checks the name
 				cmd.Stderr = new(bytes.Buffer)
@@ -431,9 +412,7 @@ func interruptOpen(t *testing.T, sig syscall.Signal, command func() (cmd *exec.C
 	t.Helper()
 	for range 100 {
 		cmd, path := command()
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, cmd.Start())
 		ended := make(chan error, 1)
 		go func() { ended <- cmd.Wait() }()
 		var err error
@@ -463,21 +442,14 @@ func interruptOpen(t *testing.T, sig syscall.Signal, command func() (cmd *exec.C
 
 // TestSecondSignal signals cfi2sframe while it waits for the reader of a pipe.
 func TestSecondSignal(t *testing.T) {
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	exe := must.Get(os.Executable())(t)
 	pipe := filepath.Join(t.TempDir(), "pipe")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.Mkfifo(pipe, 0o600))
 	cmd := exec.Command(exe)
 	cmd.Args = []string{"cfi2sframe", "-q", filepath.Join(fixtures, "plt"), "-o", pipe}
 	tmp := t.TempDir()
 	cmd.Env = append(os.Environ(), "TMPDIR="+tmp)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	for range 1200 {
@@ -504,23 +476,15 @@ func TestSecondSignal(t *testing.T) {
 // TestIgnoredSignal sends a signal that cfi2sframe was started to ignore, as under nohup, while it waits for input;
 // then one that it was not, which ends the wait.
 func TestIgnoredSignal(t *testing.T) {
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	input, err := os.Open(filepath.Join(fixtures, "plt"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	exe := must.Get(os.Executable())(t)
+	input := must.Get(os.Open(filepath.Join(fixtures, "plt")))(t)
 	defer input.Close()
 	for sig, ignored := range map[syscall.Signal]bool{syscall.SIGHUP: true, syscall.SIGTERM: false} {
 		tmp, out := t.TempDir(), filepath.Join(t.TempDir(), "out")
 		cmd := exec.Command("bash", "-c", `trap "" HUP; exec -a cfi2sframe "$0" -q - -o "$1"`, exe, out)
 		cmd.Env = append(os.Environ(), "TMPDIR="+tmp)
 		stdin := startReading(t, cmd, tmp)
-		if err := cmd.Process.Signal(sig); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, cmd.Process.Signal(sig))
 		time.Sleep(20 * time.Millisecond)
 		if ignored {
 			if _, err := io.Copy(stdin, input); err != nil {
@@ -528,7 +492,7 @@ func TestIgnoredSignal(t *testing.T) {
 			}
 			stdin.Close()
 		}
-		err = cmd.Wait()
+		err := cmd.Wait()
 		_, missing := os.Stat(out)
 		if ignored != (err == nil) || ignored != (missing == nil) {
 			t.Errorf("%v: %v, and the output: %v", sig, err, missing)
@@ -539,13 +503,8 @@ func TestIgnoredSignal(t *testing.T) {
 // startReading starts cfi2sframe, and waits until it reads from the returned pipe. The pipe's file is in tmp.
 func startReading(t *testing.T, cmd *exec.Cmd, tmp string) io.WriteCloser {
 	t.Helper()
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	stdin := must.Get(cmd.StdinPipe())(t)
+	must.Do(t, cmd.Start())
 	for i := 0; !hasOpen(cmd.Process.Pid, tmp); i++ {
 		if i == 6000 {
 			t.Fatal("it does not begin")

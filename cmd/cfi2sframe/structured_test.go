@@ -18,6 +18,7 @@ import (
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/testkit/generate"
 	"cfi2sframe/internal/testkit/image"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/readback"
 	"cfi2sframe/sframe"
 )
@@ -99,11 +100,7 @@ func fuzzBounded(t *testing.T, data []byte, opt convert.Options) ([]byte, *conve
 
 func newFile(t *testing.T, data []byte) *elffile.File {
 	t.Helper()
-	x, err := elffile.New(bytes.NewReader(data), int64(len(data)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return x
+	return must.Get(elffile.New(bytes.NewReader(data), int64(len(data))))(t)
 }
 
 // fuzzRefused checks the error for a valid file.
@@ -130,33 +127,23 @@ func fuzzRefused(t *testing.T, file *generate.File, err error) {
 func section(t *testing.T, out []byte) (*elffile.File, *sframe.Section) {
 	t.Helper()
 	x := newFile(t, out)
-	where, err := elfwrite.FindSFrame(x)
-	if err != nil {
-		t.Fatal(err)
-	}
+	where := must.Get(elfwrite.FindSFrame(x))(t)
 	var b []byte
 	addr := uint64(0)
 	switch {
 	case x.IsObject():
 		s := &x.Sections[where.Section]
-		if b, err = x.ReadRelocated(s); err != nil {
-			t.Fatal(err)
-		}
+		b = must.Get(x.ReadRelocated(s))(t)
 		b[3] |= byte(sframe.FDEFuncStartPCRel) // relocations count from the field
 		addr = s.Base
 	case where.Segment >= 0:
 		p := &x.Progs[where.Segment]
-		if b, err = x.ReadAt("PT_GNU_SFRAME", p.Off, p.Filesz); err != nil {
-			t.Fatal(err)
-		}
+		b = must.Get(x.ReadAt("PT_GNU_SFRAME", p.Off, p.Filesz))(t)
 		addr = p.Vaddr
 	default:
 		t.Fatal("there is no .sframe")
 	}
-	s, err := sframe.Decode(b, addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(sframe.Decode(b, addr))(t)
 	if x.IsObject() {
 		s = s.Sorted()
 	}
@@ -182,10 +169,7 @@ func fuzzCompare(t *testing.T, file *generate.File, out []byte, res *convert.Res
 		return
 	}
 	_, s := section(t, out)
-	r, err := readback.New(file.Machine.Elf, file.Machine.Order, s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(readback.New(file.Machine.Elf, file.Machine.Order, s))(t)
 	var covered uint64
 	for i := range rows {
 		w := &rows[i]
@@ -249,10 +233,7 @@ func obvious(m *generate.Machine, w *generate.Row, opt convert.Options) bool {
 // fuzzRemoved removes .sframe from a file in memory.
 func fuzzRemoved(t *testing.T, data []byte) ([]byte, error) {
 	t.Helper()
-	f, err := os.CreateTemp(t.TempDir(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(os.CreateTemp(t.TempDir(), ""))(t)
 	defer f.Close()
 	run := &convert.Run{In: bytes.NewReader(data), Size: int64(len(data)), Create: func() (*os.File, error) {
 		return f, nil
@@ -319,10 +300,7 @@ func fuzzDamaged(t *testing.T, data, out []byte, res *convert.Result, opt conver
 	if err != nil {
 		t.Fatalf("the result has no CFI: %v", err)
 	}
-	r, err := readback.New(table.Machine, table.Order, s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(readback.New(table.Machine, table.Order, s))(t)
 	for fn := range table.Functions() {
 		fact := readback.Fact{Signal: fn.Signal(), KeyB: fn.KeyB()}
 		if fn.Err() != nil {

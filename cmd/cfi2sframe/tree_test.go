@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/testfile"
 )
 
@@ -26,9 +27,7 @@ func readPrograms(t *testing.T) (programs [][]byte) {
 // makeTree makes a tree with 80 programs, and other files between them if mixed is set.
 func makeTree(t *testing.T, programs [][]byte, mixed bool) {
 	t.Helper()
-	if err := os.MkdirAll("tree/sub", 0o777); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll("tree/sub", 0o777))
 	for i := range 80 {
 		testfile.Write(t, fmt.Sprintf("tree/%02d", i), programs[i%len(programs)])
 	}
@@ -45,14 +44,10 @@ func makeTree(t *testing.T, programs [][]byte, mixed bool) {
 		testfile.Write(t, "tree/"+name, contents)
 	}
 	for _, to := range []string{"tree/00-again", "tree/40-again", "tree/sub/again"} {
-		if err := os.Link("tree/00", to); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Link("tree/00", to))
 	}
 	for _, to := range []string{"tree/11-again", "tree/50-again"} {
-		if err := os.Link("tree/11-short", to); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Link("tree/11-short", to))
 	}
 }
 
@@ -77,10 +72,7 @@ func TestTreeOrder(t *testing.T) {
 			makeTree(t, programs, true)
 			var stdout, stderr bytes.Buffer
 			status := run(t.Context(), strings.Fields(args), &stdout, &stderr)
-			all, err := snapshot(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			all = must.Get(snapshot(dir))(t)
 			files := make(map[string]string) // by name below dir
 			for path, what := range all {
 				files[strings.TrimPrefix(path, dir)] = what
@@ -108,16 +100,10 @@ func TestTreeInterrupted(t *testing.T) {
 	for _, flags := range []string{"-r --in-place", "-r --in-place --no-sync"} {
 		t.Chdir(t.TempDir())
 		makeTree(t, programs, false)
-		before, err := snapshot(".")
-		if err != nil {
-			t.Fatal(err)
-		}
+		before := must.Get(snapshot("."))(t)
 		args := append(strings.Fields(flags), "tree")
 		says(t, exitDone, "80 done", os.Stdout, args...)
-		want, err := snapshot(".")
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := must.Get(snapshot("."))(t)
 		for n := int64(0); ; n = 2*n + 1 {
 			t.Chdir(t.TempDir())
 			makeTree(t, programs, false)

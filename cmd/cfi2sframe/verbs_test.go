@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
+
+	"cfi2sframe/internal/testkit/testfile"
 )
 
 // TestWrongUsage expects these command lines to be rejected before any file is opened.
@@ -70,10 +72,7 @@ func TestWrongUsage(t *testing.T) {
 // TestExitStatuses compares the exit statuses of all verbs in --help with docs/usage.md. Those of each flag are in the
 // help of verbs that have it.
 func TestExitStatuses(t *testing.T) {
-	usage, err := os.ReadFile("../../docs/usage.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	usage := testfile.Read(t, "../../docs/usage.md")
 	numbers := func(text, pattern string) (all []string) {
 		for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
 			all = append(all, regexp.MustCompile(`\d+`).FindAllString(m[1], -1)...)

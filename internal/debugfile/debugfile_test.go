@@ -47,7 +47,6 @@ func debugLink(name string, data []byte) []byte {
 
 func put(t *testing.T, path string, b []byte) string {
 	t.Helper()
-	must.Do(t, os.MkdirAll(filepath.Dir(path), 0o755))
 	testfile.Write(t, path, b)
 	return path
 }

@@ -55,15 +55,12 @@ func TestOutputErrors(t *testing.T) {
 // TestDevices writes to devices, which are not replaced.
 func TestDevices(t *testing.T) {
 	for out, want := range map[string]error{"/dev/null": nil, "/dev/full": syscall.ENOSPC} {
-		o, err := Open(out, 0o666)
-		if err != nil {
-			t.Fatal(err)
-		}
+		o := must.Get(Open(out, 0o666))(t)
 		if !o.Stream() || o.Replaces() || o.Replaced() != nil {
 			t.Errorf("%s replaces something", out)
 		}
 		write(t, o, "text")
-		err = o.Commit()
+		err := o.Commit()
 		if !errors.Is(err, want) || want != nil && err.Error() != "cannot write to /dev/full: no space left on device" {
 			t.Errorf("%s: %v; want %v", out, err, want)
 		}

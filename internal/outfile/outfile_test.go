@@ -202,19 +202,14 @@ func TestTaken(t *testing.T) {
 			if tt.old {
 				put(t, path, "old")
 			}
-			o, err := Open(path, 0o666)
-			if err != nil {
-				t.Fatal(err)
-			}
+			o := must.Get(Open(path, 0o666))(t)
 			write(t, o, "contents")
 			if tt.other {
 				put(t, path+"2", "other")
-				err, want["file"] = os.Rename(path+"2", path), "other"
+				must.Do(t, os.Rename(path+"2", path))
+				want["file"] = "other"
 			} else {
-				err = os.Remove(path)
-			}
-			if err != nil {
-				t.Fatal(err)
+				must.Do(t, os.Remove(path))
 			}
 			if err := o.Commit(); err == nil || !strings.Contains(err.Error(), tt.err) {
 				t.Errorf("%+v: error %v", tt, err)

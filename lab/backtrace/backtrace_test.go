@@ -440,10 +440,7 @@ func TestStore(t *testing.T) {
 	store := filepath.Join(dir, "store")
 	separate(t, store, append(systemLibraries(), filepath.Join(dir, "edges"))...)
 	path := filepath.Join(store, ".build-id", "12", "34abcd.sframe")
-	good, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	good := testfile.Read(t, path)
 	env := []string{"SFRAME_PATH=" + store}
 	frames := func(program string) (by, others int) {
 		out, by, others := stats(t, dir, "", env, program, "./"+program, "same")
@@ -464,13 +461,8 @@ func TestStore(t *testing.T) {
 	if by, _ := frames("edges"); by > 0 {
 		t.Errorf("%d frames by a section with misaligned headers", by)
 	}
-	err = os.Remove(path)
-	if err == nil {
-		err = syscall.Mkfifo(path, 0o666)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(path))
+	must.Do(t, syscall.Mkfifo(path, 0o666))
 	if by, _ := frames("edges"); by > 0 {
 		t.Errorf("%d frames by a FIFO", by)
 	}

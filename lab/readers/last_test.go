@@ -22,10 +22,7 @@ import (
 // lastCall returns the address of a function's last instruction, which must be a call, and the return address.
 func lastCall(t *testing.T, objdump, path, name string) (call, ret uint64) {
 	t.Helper()
-	f, err := linked.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(linked.Open(path))(t)
 	must.Do(t, f.Symbols(elf.SHT_SYMTAB, func(table *elffile.Section, s elffile.Symbol) {
 		if strings.Contains(f.SymbolName(table, s.Name), name) && elf.SymType(s.Info&15) == elf.STT_FUNC && s.Size > 0 {
 			ret = s.Value + s.Size
@@ -41,10 +38,7 @@ func lastCall(t *testing.T, objdump, path, name string) (call, ret uint64) {
 	if m == nil {
 		t.Fatalf("%s ends with %q, want a call", name, lines[len(lines)-1])
 	}
-	if call, err = strconv.ParseUint(m[1], 16, 64); err != nil {
-		t.Fatal(err)
-	}
-	return call, ret
+	return must.Get(strconv.ParseUint(m[1], 16, 64))(t), ret
 }
 
 // TestLastCall looks up unadjusted return addresses of calls that do not return and end their functions. Padding after

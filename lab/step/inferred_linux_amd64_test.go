@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/lab/kit"
@@ -16,7 +17,7 @@ import (
 func TestInferred(t *testing.T) {
 	dir := t.TempDir()
 	lib, main, prog := filepath.Join(dir, "libwork.so"), filepath.Join(dir, "main.c"), filepath.Join(dir, "prog")
-	testfile.Write(t, main, []byte("void work(long); int main(void) { for (int i = 0; i < 10; i++) work(3); }"))
+	testfile.Write(t, main, "void work(long); int main(void) { for (int i = 0; i < 10; i++) work(3); }")
 	for _, args := range [][]string{
 		{"-shared", "-nostdlib", "testdata/inferred_amd64.s", "-o", lib},
 		{"-O2", main, lib, "-Wl,-rpath," + dir, "-o", prog},
@@ -36,10 +37,7 @@ func TestInferred(t *testing.T) {
 	}
 	expect := func(calls uint64, want ...string) {
 		t.Helper()
-		report, err := traceInferred(t.Context(), []string{prog}, 0, calls)
-		if err != nil {
-			t.Fatal(err)
-		}
+		report := must.Get(traceInferred(t.Context(), []string{prog}, 0, calls))(t)
 		for _, line := range want {
 			if !strings.Contains(report, line) {
 				t.Errorf("the report has no %q:\n%s", line, report)

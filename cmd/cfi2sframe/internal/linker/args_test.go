@@ -10,7 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/testfile"
 )
 
 // TestSplit compares Split with a shell.
@@ -67,9 +69,7 @@ func TestExpand(t *testing.T) {
 		"self":    "a @self",
 		"empty":   "",
 	} {
-		if err := os.WriteFile(name, []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		testfile.Write(t, name, text)
 	}
 	for _, test := range []struct {
 		args []string
@@ -126,17 +126,13 @@ func TestOutputsOfLinkers(t *testing.T) {
 		object := filepath.Join(dir, "start.o")
 		as := exec.Command(peer.Look(t, "as"), "-o", object)
 		as.Stdin = strings.NewReader(".globl _start\n_start: nop\n")
-		if out, err := as.CombinedOutput(); err != nil {
-			t.Fatalf("as: %v\n%s", err, out)
-		}
+		must.Run(t, as)
 		for i, args := range []string{
 			"", "-o x", "-ox", "--output x", "--output=x", "-output=x", "-omagic", "-o x -o y", "--outp=x", "--outpu x",
 			"-r -o x", "-o -x",
 		} {
 			work := filepath.Join(dir, string(rune('a'+i)))
-			if err := os.Mkdir(work, 0o777); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Mkdir(work, 0o777))
 			fields := strings.Fields(args)
 			cmd := exec.Command(path, append([]string{object}, fields...)...)
 			cmd.Dir = work

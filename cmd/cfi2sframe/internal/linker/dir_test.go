@@ -8,15 +8,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"cfi2sframe/internal/testkit/must"
 )
 
 // checkLinks expects a directory to contain links for all linkers, and nothing else.
 func checkLinks(t *testing.T, dir, exe string) {
 	t.Helper()
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := must.Get(os.ReadDir(dir))(t)
 	if len(entries) != len(links()) {
 		t.Errorf("%d files in %s; want %d", len(entries), dir, len(links()))
 	}
@@ -55,9 +54,7 @@ func TestDir(t *testing.T) {
 	checkLinks(t, dirs[0], exe)
 	// Missing and wrong links are repaired.
 	for i, name := range Names[:3] {
-		if err := os.Remove(filepath.Join(dirs[0], name)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Remove(filepath.Join(dirs[0], name)))
 		var err error
 		switch i {
 		case 0:
@@ -90,24 +87,18 @@ func TestInstalled(t *testing.T) {
 	for _, lib := range []string{"lib", "libexec"} {
 		prefix := programs(t, "bin/tool", lib+"/cfi2sframe/ld")
 		exe, want := filepath.Join(prefix, "bin/tool"), filepath.Join(prefix, lib, "cfi2sframe")
-		if err := os.Remove(filepath.Join(want, "ld")); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Remove(filepath.Join(want, "ld")))
 		for _, name := range append([]string{Compiler}, Names...) {
 			if got, err := Dir(exe); got == want || err != nil {
 				t.Errorf("without %s: got %s, %v", name, got, err)
 			}
-			if err := os.Symlink("../../bin/tool", filepath.Join(want, name)); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Symlink("../../bin/tool", filepath.Join(want, name)))
 		}
 		if got, err := Dir(exe); got != want || err != nil {
 			t.Errorf("got %s, %v; want %s", got, err, want)
 		}
 		blank := filepath.Join(t.TempDir(), "a b")
-		if err := os.Rename(prefix, blank); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Rename(prefix, blank))
 		if got, err := Dir(filepath.Join(blank, "bin/tool")); strings.Contains(got, " ") || err != nil {
 			t.Errorf("with a blank in its own path: got %q, %v", got, err)
 		}
@@ -119,9 +110,7 @@ func TestInstalled(t *testing.T) {
 func TestHomeless(t *testing.T) {
 	exe := filepath.Join(programs(t, "bin/tool"), "bin/tool")
 	missing, blank := filepath.Join(t.TempDir(), "missing"), filepath.Join(t.TempDir(), "a b")
-	if err := os.Mkdir(blank, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(blank, 0o777))
 	for _, home := range []string{"", "/dev/null", missing, blank} {
 		temp := t.TempDir()
 		t.Setenv("XDG_CACHE_HOME", "")
@@ -130,10 +119,7 @@ func TestHomeless(t *testing.T) {
 		}
 		t.Setenv("HOME", home)
 		t.Setenv("TMPDIR", temp)
-		dir, err := Dir(exe)
-		if err != nil {
-			t.Fatal(err)
-		}
+		dir := must.Get(Dir(exe))(t)
 		checkLinks(t, dir, exe)
 		own := filepath.Dir(dir)
 		if info, err := os.Stat(own); filepath.Dir(own) != temp || err != nil || info.Mode().Perm() != 0o700 {
@@ -143,18 +129,12 @@ func TestHomeless(t *testing.T) {
 			t.Errorf("got %s, %v", again, err)
 		}
 		// Others must not be able to put their own linkers there.
-		if err := os.Chmod(own, 0o777); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Chmod(own, 0o777))
 		if got, err := Dir(exe); err == nil {
 			t.Errorf("a folder that all can write to: got %s", got)
 		}
-		if err := os.RemoveAll(own); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink(t.TempDir(), own); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.RemoveAll(own))
+		must.Do(t, os.Symlink(t.TempDir(), own))
 		if got, err := Dir(exe); err == nil {
 			t.Errorf("a link to another folder: got %s", got)
 		}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cfi2sframe/internal/inode"
+	"cfi2sframe/internal/testkit/must"
 )
 
 // programs creates executable files in a directory, and returns it. Files with names that end in "-" are not
@@ -24,22 +25,15 @@ func programs(t *testing.T, names ...string) string {
 			name, mode = n, 0o644
 		}
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte("#!/bin/sh\n"), mode); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must.Do(t, os.WriteFile(path, []byte("#!/bin/sh\n"), mode))
 	}
 	return dir
 }
 
 func idOf(t *testing.T, path string) string {
 	t.Helper()
-	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := must.Get(os.Stat(path))(t)
 	id, ok := inode.Of(info)
 	if !ok {
 		t.Fatal("no ID")
@@ -60,9 +54,7 @@ func TestFind(t *testing.T) {
 	self := programs(t, "cfi2sframe")
 	me := filepath.Join(self, "cfi2sframe")
 	for _, name := range Names {
-		if err := os.Symlink(me, filepath.Join(self, name)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Symlink(me, filepath.Join(self, name)))
 	}
 	a := programs(t, "ld", "ld.gold-", "ld.lld/x", far+"-ld", "gcc")
 	b := programs(t, "ld", "ld.gold", "ld.lld", "ld.bfd", "gcc")
@@ -131,9 +123,7 @@ func TestFind(t *testing.T) {
 // TestNative expects a compiler for this machine to use plain ld, even if there is one with the target's name.
 func TestNative(t *testing.T) {
 	var u unix.Utsname
-	if err := unix.Uname(&u); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Uname(&u))
 	target := unix.ByteSliceToString(u.Machine[:]) + "-linux-gnu"
 	a := programs(t, target+"-ld")
 	b := programs(t, "ld")

@@ -7,14 +7,14 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"cfi2sframe/internal/testkit/must"
 )
 
 func TestRefuses(t *testing.T) {
 	dir := programs(t, "ld.lld", "rust-lld", "x86_64-linux-gnu-ld.gold", "ld.bfd", "ld.mold", "gcc", "zig", "goldfish",
 		"lldb")
-	if err := os.Symlink("ld.lld", filepath.Join(dir, "ld")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink("ld.lld", filepath.Join(dir, "ld")))
 	for _, tt := range []struct {
 		program string
 		args    []string

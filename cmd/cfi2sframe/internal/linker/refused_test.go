@@ -7,19 +7,18 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"cfi2sframe/internal/testkit/must"
+	"cfi2sframe/internal/testkit/testfile"
 )
 
 // TestRefusedFolders creates links, and directories for them, where that is impossible.
 func TestRefusedFolders(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
-	if err := os.WriteFile(file, []byte("kept"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testfile.Write(t, file, "kept")
 	full := filepath.Join(dir, "full")
-	if err := os.MkdirAll(filepath.Join(full, Names[0], "sub"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(filepath.Join(full, Names[0], "sub"), 0o700))
 	for name, err := range map[string]error{
 		"a folder in a file":          private(filepath.Join(file, "x")),
 		"a file":                      private(file),
@@ -38,10 +37,7 @@ func TestRefusedFolders(t *testing.T) {
 	if b, err := os.ReadFile(file); err != nil || string(b) != "kept" {
 		t.Errorf("the file is %q, error %v", b, err)
 	}
-	entries, err := os.ReadDir(full)
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := must.Get(os.ReadDir(full))(t)
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), Names[0]+".") {
 			t.Errorf("%s is left behind", e.Name())

@@ -12,6 +12,7 @@ import (
 	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/files"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/plain"
 	"cfi2sframe/sframe"
@@ -33,19 +34,13 @@ func subjects(t *testing.T, abi string) []string {
 // lookUp returns the rows for pcs of a file.
 func lookUp(t *testing.T, path string, pcs []uint64, fromCFI bool) []report.PC {
 	t.Helper()
-	p, err := files.OpenProgram(t.Context(), path, files.Sources{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(files.OpenProgram(t.Context(), path, files.Sources{}))(t)
 	defer p.Close()
 	var places []string
 	for _, pc := range pcs {
 		places = append(places, fmt.Sprintf("%#x", pc))
 	}
-	l, err := lookup.Lookup(p, places, fromCFI)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(lookup.Lookup(p, places, fromCFI))(t)
 	return l.PCs
 }
 
@@ -124,10 +119,7 @@ func TestLookupObjdump(t *testing.T) {
 					files.Options{Work: files.Add(opt, "")}); err != nil {
 					continue
 				}
-				b, err := objdump("--sframe=.sframe", out).Output()
-				if err != nil {
-					t.Fatal(err)
-				}
+				b := must.Get(objdump("--sframe=.sframe", out).Output())(t)
 				var pcs []uint64
 				rows := sframeRows(t, string(b))
 				for _, r := range rows {

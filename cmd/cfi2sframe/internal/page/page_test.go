@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"cfi2sframe/internal/testkit/must"
 )
 
 // TestPage renders a table with hostile names.
@@ -28,9 +30,7 @@ func TestPage(t *testing.T) {
 		`{{template "end" .Frame}}`,
 		template.FuncMap{"shout": strings.ToUpper, "bytes": plain})
 	var out strings.Builder
-	if err := text.Execute(&out, map[string]any{"Frame": frame, "Table": table, "None": none}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, text.Execute(&out, map[string]any{"Frame": frame, "Table": table, "None": none}))
 	html := out.String()
 	for _, want := range []string{
 		"<title>title &lt;b&gt;</title>", `<th scope="row" class="name" title="symbol &amp; more">f&lt;999&gt;</th>`,
@@ -73,9 +73,7 @@ func TestCells(t *testing.T) {
 		[][]string{{"n", "f", "p", "other", "", "1000", "12345"}})
 	var out strings.Builder
 	funcs := template.FuncMap{"bytes": plain}
-	if err := Template(`{{template "table" .}}`, funcs).Execute(&out, table); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, Template(`{{template "table" .}}`, funcs).Execute(&out, table))
 	want := `<tr><th scope="row" class="name">n</th><th scope="row" class="file">f</th>` +
 		`<th scope="row" class="part">p</th>` +
 		`<td class="reason r-other"><span class="swatch" aria-hidden="true"></span>other</td><td class="reason"></td>` +
@@ -115,9 +113,7 @@ func TestSplit(t *testing.T) {
 		}
 		var out strings.Builder
 		funcs := template.FuncMap{"bytes": plain}
-		if err := Template(`{{template "cards" .}}{{template "stack" .}}`, funcs).Execute(&out, s); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, Template(`{{template "cards" .}}{{template "stack" .}}`, funcs).Execute(&out, s))
 		u, n := s.Unwindable, s.NotCovered
 		if want := fmt.Sprintf(stack, u, u, n, u+n, s.NoCFI); !strings.Contains(out.String(), want) {
 			t.Errorf("%+v: %s; want %s", s, &out, want)

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"cfi2sframe/cmd/cfi2sframe/internal/report"
+	"cfi2sframe/internal/testkit/must"
 )
 
 // TestDiffText checks the text for each kind of difference.
@@ -86,9 +87,7 @@ new: "new\x1b.so": 99.93 % of the code is unwindable (100,432 of 100,500 bytes)
 // TestDiffJSON expects the JSON form to contain the whole comparison.
 func TestDiffJSON(t *testing.T) {
 	var b bytes.Buffer
-	if err := report.WriteJSON(&b, fullDiff()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, report.WriteJSON(&b, fullDiff()))
 	if !strings.Contains(b.String(), "operator<(a&, b&)") {
 		t.Errorf("a name is escaped, as if this were HTML:\n%s", &b)
 	}

@@ -6,13 +6,14 @@ import (
 	"fmt"
 	"html"
 	"maps"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"cfi2sframe/cmd/cfi2sframe/internal/report"
+	"cfi2sframe/internal/testkit/must"
+	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/translate"
 )
 
@@ -20,9 +21,7 @@ import (
 func page(t *testing.T, files ...*report.Coverage) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := report.HTML(&b, files, "some <tool>"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, report.HTML(&b, files, "some <tool>"))
 	return b.String()
 }
 
@@ -220,10 +219,7 @@ func TestHTMLBars(t *testing.T) {
 
 // TestReasonColours expects distinct colours, in light and dark, for each reason that loses code, and for no other.
 func TestReasonColours(t *testing.T) {
-	css, err := os.ReadFile("../page/page.css")
-	if err != nil {
-		t.Fatal(err)
-	}
+	css := testfile.Read(t, "../page/page.css")
 	reasons := make(map[string]string) // by colours in light and dark
 	colours := regexp.MustCompile(`\.r-([a-z-]+) \{ --reason: light-dark\((#[0-9a-f]{6}, #[0-9a-f]{6})\); \}`)
 	for _, m := range colours.FindAllStringSubmatch(string(css), -1) {

@@ -4,12 +4,13 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
-	"os"
 	"strings"
 	"testing"
 
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/must"
+	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 )
 
@@ -24,10 +25,7 @@ type symbol struct {
 // withSymbols returns the file in data with the given symbols and no others.
 func withSymbols(t *testing.T, data []byte, symbols []symbol) *elffile.File {
 	t.Helper()
-	f, err := elffile.New(bytes.NewReader(data), int64(len(data)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(elffile.New(bytes.NewReader(data), int64(len(data))))(t)
 	data = bytes.Clone(data)
 	names := []byte{0}
 	var table bytes.Buffer
@@ -35,9 +33,7 @@ func withSymbols(t *testing.T, data []byte, symbols []symbol) *elffile.File {
 	for _, s := range symbols {
 		sym := elf.Sym64{Name: uint32(len(names)), Info: byte(s.typ), Shndx: uint16(s.section), Value: s.value,
 			Size: s.size}
-		if err := binary.Write(&table, f.Order, sym); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, binary.Write(&table, f.Order, sym))
 		names = append(append(names, s.name...), 0)
 	}
 	for i := range f.Sections {
@@ -56,15 +52,10 @@ func withSymbols(t *testing.T, data []byte, symbols []symbol) *elffile.File {
 			data = append(data, names...)
 		}
 		var header bytes.Buffer
-		if err := binary.Write(&header, f.Order, h); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, binary.Write(&header, f.Order, h))
 		copy(data[f.Shoff+uint64(i)*elffile.SectionSize:], header.Bytes())
 	}
-	if f, err = elffile.New(bytes.NewReader(data), int64(len(data))); err != nil {
-		t.Fatal(err)
-	}
-	return f
+	return must.Get(elffile.New(bytes.NewReader(data), int64(len(data))))(t)
 }
 
 // TestNames checks which of the symbols around it names a gap, 4 bytes after the start of a function.
@@ -147,10 +138,7 @@ func TestNames(t *testing.T) {
 		{"no mapping symbol", arm, func(f file) []symbol { return []symbol{{"$xyz", none, text, f.start, 0}} },
 			"$xyz", 4},
 	} {
-		b, err := os.ReadFile("../../../../testdata/bin/" + tt.file.name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := testfile.Read(t, "../../../../testdata/bin/"+tt.file.name)
 		f := withSymbols(t, b, tt.symbols(tt.file))
 		c := coverageOf(t, f, sframe.V2)
 		found := false

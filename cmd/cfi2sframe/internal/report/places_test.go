@@ -2,8 +2,8 @@ package report_test
 
 import (
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/testkit/testfile"
 	"debug/elf"
-	"os"
 	"slices"
 	"testing"
 
@@ -18,11 +18,7 @@ import (
 // 0x288 and realign_rbx at 0x2e1.
 func drap2(t *testing.T) []byte {
 	t.Helper()
-	b, err := os.ReadFile("../../../../testdata/bin/amd64/drap2.so")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
+	return testfile.Read(t, "../../../../testdata/bin/amd64/drap2.so")
 }
 
 // TestLocate names functions, or sections if there are no symbols.

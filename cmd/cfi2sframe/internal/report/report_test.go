@@ -3,24 +3,20 @@ package report
 import (
 	"encoding/binary"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 )
 
 // fixture returns a test program.
 func fixture(t *testing.T, name string) []byte {
 	t.Helper()
-	b, err := os.ReadFile("../../../../testdata/bin/amd64/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
+	return testfile.Read(t, "../../../../testdata/bin/amd64/"+name)
 }
 
 // coverage returns the report on a fixture in format 2.

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"cfi2sframe/cmd/cfi2sframe/internal/report"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/testfile"
 )
 
@@ -129,9 +130,7 @@ func evilCoverage() *report.Coverage {
 func TestFullJSON(t *testing.T) {
 	for name, v := range map[string]any{"full.json": fullCoverage(), "diff.json": fullDiff()} {
 		var b bytes.Buffer
-		if err := report.WriteJSON(&b, v); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, report.WriteJSON(&b, v))
 		path := filepath.Join("testdata", name)
 		if *update {
 			testfile.Write(t, path, b.String())

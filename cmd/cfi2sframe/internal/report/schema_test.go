@@ -3,7 +3,6 @@ package report_test
 import (
 	"encoding/json"
 	"maps"
-	"os"
 	"reflect"
 	"regexp"
 	"slices"
@@ -11,15 +10,15 @@ import (
 	"testing"
 
 	"cfi2sframe/cmd/cfi2sframe/internal/report"
+	"cfi2sframe/internal/testkit/must"
+	"cfi2sframe/internal/testkit/testfile"
 )
 
 // TestSchemaFields checks that the schema and the Go types have the same fields, that each has a description, and that
 // those always present are required.
 func TestSchemaFields(t *testing.T) {
 	var root map[string]any
-	if err := json.Unmarshal([]byte(report.JSONSchema), &root); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal([]byte(report.JSONSchema), &root))
 	// resolve follows a reference within the document, and adds the keys next to it.
 	resolve := func(s map[string]any) map[string]any {
 		ref, ok := s["$ref"].(string)
@@ -94,13 +93,8 @@ func TestSchemaKept(t *testing.T) {
 			}
 		} `json:"$defs"`
 	}
-	if err := json.Unmarshal([]byte(report.JSONSchema), &root); err != nil {
-		t.Fatal(err)
-	}
-	source, err := os.ReadFile("../../../../convert/reason.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal([]byte(report.JSONSchema), &root))
+	source := testfile.Read(t, "../../../../convert/reason.go")
 	var want []string
 	for _, m := range regexp.MustCompile(`Reason = "([a-z0-9-]+)"`).FindAllSubmatch(source, -1) {
 		want = append(want, string(m[1]))
@@ -118,14 +112,9 @@ func TestSchemaCodeReasons(t *testing.T) {
 			Reason struct{ Enum []string } `json:"code_reason"`
 		} `json:"$defs"`
 	}
-	if err := json.Unmarshal([]byte(report.JSONSchema), &root); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal([]byte(report.JSONSchema), &root))
 	find := func(path, pattern string) (names []string) {
-		text, err := os.ReadFile("../../../../" + path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := testfile.Read(t, "../../../../"+path)
 		for _, m := range regexp.MustCompile(pattern).FindAllSubmatch(text, -1) {
 			names = append(names, string(m[1]))
 		}

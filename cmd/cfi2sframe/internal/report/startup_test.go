@@ -1,7 +1,6 @@
 package report
 
 import (
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -9,6 +8,7 @@ import (
 
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 )
 
@@ -29,10 +29,7 @@ var startupSources = map[string]string{
 // startupOf returns the report on a program.
 func startupOf(t *testing.T, path string) *Coverage {
 	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testfile.Read(t, path)
 	return coverageOf(t, elftest.Parse(t, b), sframe.V2)
 }
 
@@ -59,9 +56,7 @@ func TestStartup(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			for name, text := range startupSources {
-				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				testfile.Write(t, filepath.Join(dir, name), text)
 			}
 			compile := func(out string, more ...string) string {
 				args := append(strings.Fields(tt.flags), append(more, "-o", out)...)

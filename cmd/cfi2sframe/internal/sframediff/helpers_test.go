@@ -12,6 +12,7 @@ import (
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 )
 
@@ -42,10 +43,7 @@ func link(t *testing.T, source string) string {
 // sectionOf finds a section with debug/elf.
 func sectionOf(t *testing.T, b []byte, name string) *elf.Section {
 	t.Helper()
-	f, err := elf.NewFile(bytes.NewReader(b))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(elf.NewFile(bytes.NewReader(b)))(t)
 	return f.Section(name)
 }
 
@@ -72,13 +70,7 @@ func load(path string, from files.Sources) (*sframediff.Side, error) {
 // diff compares two files, and expects no error.
 func diff(t *testing.T, old, new string) *report.Diff {
 	t.Helper()
-	a, err := load(old, files.Sources{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := load(new, files.Sources{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Get(load(old, files.Sources{}))(t)
+	b := must.Get(load(new, files.Sources{}))(t)
 	return sframediff.Compare(a, b)
 }

@@ -18,16 +18,14 @@ import (
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/must"
+	"cfi2sframe/internal/testkit/testfile"
 )
 
 // sound returns an undamaged file.
 func sound(t *testing.T) []byte {
 	t.Helper()
-	b, err := os.ReadFile(fixtures + "amd64/drap2.so")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
+	return testfile.Read(t, fixtures+"amd64/drap2.so")
 }
 
 // TestRefused checks the reasons for not translating CFI.
@@ -55,9 +53,7 @@ func TestRefused(t *testing.T) {
 		p := elftest.Patch(t.Fatalf, sound(t))
 		tt.edit(p)
 		path := filepath.Join(t.TempDir(), "file")
-		if err := os.WriteFile(path, p.B, 0o666); err != nil {
-			t.Fatal(err)
-		}
+		testfile.Write(t, path, p.B)
 		s := run(t, Options{}, path)
 		want := map[convert.Reason]uint64{}
 		if tt.status != "" {
@@ -134,9 +130,7 @@ func TestArchiveCancelled(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lib.a")
 	b := elftest.Ar(elftest.ArMember("a.so/", sound(t)), elftest.ArMember("text/", []byte("text")),
 		elftest.ArMember("b.so/", sound(t)))
-	if err := os.WriteFile(path, b, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	testfile.Write(t, path, b)
 	ctx, cancel := context.WithCancel(t.Context())
 	e := new(examiner)
 	r, err := e.file(ctx, &candidate{name: path, archive: true})
@@ -176,9 +170,7 @@ func TestStarting(t *testing.T) {
 		p := elftest.Patch(t.Fatalf, sound(t))
 		tt.edit(p)
 		path := filepath.Join(t.TempDir(), "file")
-		if err := os.WriteFile(path, p.B, 0o666); err != nil {
-			t.Fatal(err)
-		}
+		testfile.Write(t, path, p.B)
 		var got []uint64
 		run(t, Options{Jobs: 1, Starting: func(cfi, size uint64) { got = append(got, cfi, size) }}, path)
 		size := uint64(len(p.B))
@@ -235,9 +227,7 @@ func TestLongLists(t *testing.T) {
 		t.Errorf("%q are not listed", p.NotListed)
 	}
 	var text bytes.Buffer
-	if err := s.Text(&text); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Text(&text))
 	for _, want := range []string{
 		"  The first of 21; the JSON form has all.\n", "  " + strings.Repeat("é", maxName-3) + "...\n",
 		"  at .text+0x10\n", "  at 0x1000\n",

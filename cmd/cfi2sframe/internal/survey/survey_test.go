@@ -14,7 +14,9 @@ import (
 	"testing"
 
 	"cfi2sframe/convert"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/translate"
 )
 
@@ -22,11 +24,7 @@ const fixtures = "../../../../testdata/bin/"
 
 func run(t *testing.T, opt Options, paths ...string) *Survey {
 	t.Helper()
-	s, err := Run(t.Context(), paths, opt)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return must.Get(Run(t.Context(), paths, opt))(t)
 }
 
 // A what holds the sums for a fixture, computed from its source.
@@ -119,21 +117,9 @@ func tree(t *testing.T) string {
 	write := func(name string, b []byte) {
 		t.Helper()
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, b, 0o666); err != nil {
-			t.Fatal(err)
-		}
+		testfile.Write(t, path, b)
 	}
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	drap, err := os.ReadFile(fixtures + "amd64/drap1")
-	must(err)
+	drap := testfile.Read(t, fixtures+"amd64/drap1")
 	edit := func(off int, v ...byte) []byte {
 		b := slices.Clone(drap)
 		copy(b[off:], v)
@@ -148,12 +134,12 @@ func tree(t *testing.T) string {
 	write("a/garbage", edit(40, 0xff, 0xff))  // e_shoff
 	write("a/short", drap[:10])               // truncated in the ELF header
 	write("a/thin.a", []byte("!<thin>\nxxx")) // damaged, but archives are not requested
-	must(os.Link(filepath.Join(dir, "a/prog"), filepath.Join(dir, "a/same")))
-	must(os.MkdirAll(filepath.Join(dir, "b"), 0o777))
-	must(os.Symlink("../a/prog", filepath.Join(dir, "b/link")))
-	must(os.Symlink("..", filepath.Join(dir, "b/loop")))
-	must(os.Symlink("gone", filepath.Join(dir, "b/dangling")))
-	must(os.Link(filepath.Join(dir, "a/prog"), filepath.Join(dir, "b/hard")))
+	must.Do(t, os.Link(filepath.Join(dir, "a/prog"), filepath.Join(dir, "a/same")))
+	must.Do(t, os.MkdirAll(filepath.Join(dir, "b"), 0o777))
+	must.Do(t, os.Symlink("../a/prog", filepath.Join(dir, "b/link")))
+	must.Do(t, os.Symlink("..", filepath.Join(dir, "b/loop")))
+	must.Do(t, os.Symlink("gone", filepath.Join(dir, "b/dangling")))
+	must.Do(t, os.Link(filepath.Join(dir, "a/prog"), filepath.Join(dir, "b/hard")))
 	return dir
 }
 
@@ -196,21 +182,14 @@ func TestShards(t *testing.T) {
 		s := run(t, Options{Shard: Shard{i, 3}}, fixtures, dir)
 		files += s.Total.Files
 		var b bytes.Buffer
-		if err := s.JSON(&b); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.JSON(&b))
 		names = append(names, filepath.Join(out, strconv.Itoa(i)))
-		if err := os.WriteFile(names[i-1], b.Bytes(), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		testfile.Write(t, names[i-1], b.Bytes())
 	}
 	if files != whole.Total.Files || files < 10 {
 		t.Errorf("%d files in all shards; want %d", files, whole.Total.Files)
 	}
-	merged, err := Merge(names)
-	if err != nil {
-		t.Fatal(err)
-	}
+	merged := must.Get(Merge(names))(t)
 	if got, want := forms(t, merged), forms(t, whole); got != want {
 		t.Errorf("merged:\n%.2000s\nwant\n%.2000s", got, want)
 	}
@@ -219,10 +198,7 @@ func TestShards(t *testing.T) {
 		twice.Total.Files >= whole.Total.Files {
 		t.Errorf("%v, %v", twice, err)
 	}
-	b, err := os.ReadFile(names[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testfile.Read(t, names[0])
 	first, _, _ := strings.Cut(string(b), "\n")
 	for _, tt := range []struct{ text, want string }{
 		{strings.Replace(first, `"abi":"`, `"functions":1,"abi":"x`, 1), "is another file in "},
@@ -234,9 +210,7 @@ func TestShards(t *testing.T) {
 		{"\x7fELF", "not a survey in JSON: offset 0: "},
 	} {
 		bad := filepath.Join(out, "bad")
-		if err := os.WriteFile(bad, []byte(tt.text), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		testfile.Write(t, bad, tt.text)
 		if _, err := Merge([]string{names[0], bad}); err == nil || !strings.Contains(err.Error(), bad+": ") ||
 			!strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%.100s: %v; want %s", tt.text, err, tt.want)
@@ -275,9 +249,7 @@ func TestObjects(t *testing.T) {
 			t.Fatalf("%v: %v\n%s", args, err, out)
 		}
 	}
-	if err := os.WriteFile(dir+"/thin.a", []byte("!<thin>\n"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	testfile.Write(t, dir+"/thin.a", "!<thin>\n")
 	s := run(t, Options{Objects: true}, dir)
 	members := s.Total.WithCFI
 	if members < 3 || s.Total.Files != members+1 || refusedBy(&s.Total)["damaged"] != 1 {
@@ -330,18 +302,11 @@ func TestCancellation(t *testing.T) {
 
 func TestTextAndHTML(t *testing.T) {
 	dir := t.TempDir()
-	b, err := os.ReadFile(fixtures + "amd64/undefra")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(dir+"/<b>\x1b", b, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	b := testfile.Read(t, fixtures+"amd64/undefra")
+	testfile.Write(t, dir+"/<b>\x1b", b)
 	s := run(t, Options{}, dir, fixtures+"s390x")
 	var text, page bytes.Buffer
-	if err := s.Text(&text); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Text(&text))
 	for _, want := range []string{
 		"Survey: 6 ELF files, 6 of them with CFI\n", "\n  s390x ", "\n  all ", "Gaps in format 3\n",
 		" 12  31  fp-undefined  ", "  fp_lost\n",
@@ -353,9 +318,7 @@ func TestTextAndHTML(t *testing.T) {
 	if strings.ContainsAny(text.String(), "\x1b\t\r") {
 		t.Error("control characters in the text")
 	}
-	if err := s.HTML(&page, dir, ""); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.HTML(&page, dir, ""))
 	for _, bad := range []string{"<b>", "\x1b", "http:", "https:", "<script>alert", "src="} {
 		if strings.Contains(page.String(), bad) {
 			t.Errorf("%q is in the page", bad)
