@@ -48,11 +48,8 @@ func TestDocs(t *testing.T) {
 	bin := must.Get(filepath.Abs("../../testdata/bin/amd64"))(t)
 	top := must.Get(filepath.Abs("../.."))(t)
 	ls := plain.File(t, "/bin/ls")
-	tools := t.TempDir() // the linkers of "ld --print-dir" are copies of the command itself, not of the test
-	if out, err := exec.Command("go", "build", "-o", tools, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	t.Setenv("PATH", tools+":"+os.Getenv("PATH"))
+	// The linkers of "ld --print-dir" are copies of the command itself, not of the test.
+	t.Setenv("PATH", filepath.Dir(tool(t))+":"+os.Getenv("PATH"))
 	local := strings.NewReplacer("/usr/bin /usr/lib", "rootfs", "/bin/ls", ls, "/path/to/clone", top)
 	for _, name := range []string{"README.md", "docs/usage.md"} {
 		dir := t.TempDir()

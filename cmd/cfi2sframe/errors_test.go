@@ -27,13 +27,6 @@ type noRoom struct{}
 
 func (noRoom) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 
-// manyGaps is a library whose CFI has the given number of ranges without an SFrame form.
-func manyGaps(t *testing.T, n int) []byte {
-	t.Helper()
-	b := testfile.Read(t, filepath.Join(fixtures, "pltlib.so"))
-	return withGaps(elftest.Patch(t.Fatalf, b), n)
-}
-
 // says runs cfi2sframe in this process, and checks its status and the start of standard error.
 func says(t *testing.T, status int, want string, stdout io.Writer, args ...string) string {
 	t.Helper()
@@ -86,7 +79,8 @@ func TestFullDisk(t *testing.T) {
 	}
 	// Writing a long report fails in the middle.
 	gaps := filepath.Join(dir, "gaps")
-	must.Do(t, os.WriteFile(gaps, manyGaps(t, 1000), 0o755))
+	library := elftest.Patch(t.Fatalf, fixture(t, "pltlib.so"))
+	testfile.Write(t, gaps, withGaps(library, 1000))
 	for _, form := range []string{"json", "html"} {
 		says(t, exitError, "no space left on device", noRoom{}, "-v", "--dry-run", "--report", form, gaps)
 	}
@@ -144,7 +138,7 @@ func TestInputErrors(t *testing.T) {
 
 // TestOutputErrors expects messages to name the output: one in no directory, a directory, and files on a full disk.
 func TestOutputErrors(t *testing.T) {
-	big := manyGaps(t, 1000)
+	big := withGaps(elftest.Patch(t.Fatalf, fixture(t, "pltlib.so")), 1000)
 	dir := t.TempDir()
 	copyTo(t, filepath.Join(dir, "prog"))
 	t.Chdir(dir)

@@ -50,19 +50,9 @@ func measure() {
 	os.Exit(cmd.ProcessState.ExitCode())
 }
 
-// build builds cfi2sframe without the race detector, which multiplies memory.
-func build(t *testing.T) string {
-	if path := os.Getenv("CFI2SFRAME_TOOL"); path != "" { // to measure another build
-		return path
-	}
-	path := filepath.Join(t.TempDir(), "cfi2sframe")
-	must.Run(t, exec.Command("go", "build", "-o", path, "."))
-	return path
-}
-
 // bounded runs cfi2sframe on a file with the given contents, and checks its time and memory. IN and OUT in the
 // arguments are the file and the output, in the returned directory.
-func bounded(t *testing.T, program string, data []byte, env []string, args ...string) (dir string, status int,
+func bounded(t *testing.T, data []byte, env []string, args ...string) (dir string, status int,
 	output string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -80,7 +70,7 @@ func bounded(t *testing.T, program string, data []byte, env []string, args ...st
 	defer read.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), boundWait)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, self, append([]string{program}, args...)...)
+	cmd := exec.CommandContext(ctx, self, append([]string{tool(t)}, args...)...)
 	cmd.Args[0] = "measure" // TestMain checks the name
 	cmd.Env = append(os.Environ(), env...)
 	cmd.ExtraFiles = []*os.File{write}
@@ -134,7 +124,6 @@ var (
 // TestHostileBounds converts files made to take far more time or memory than their size justifies.
 func TestHostileBounds(t *testing.T) {
 	long.Test(t)
-	program := build(t)
 	for _, tt := range []struct {
 		name   string
 		make   func(t testing.TB) []byte
@@ -183,7 +172,7 @@ func TestHostileBounds(t *testing.T) {
 			t.Parallel()
 			data := tt.make(t)
 			for i, args := range tt.args {
-				_, status, out := bounded(t, program, data, tt.env, args...)
+				_, status, out := bounded(t, data, tt.env, args...)
 				if status != tt.status || i == 0 && !strings.Contains(out, tt.want) {
 					t.Errorf("%v: exit status %d; want %d\n%.2000s\nwhich should contain %q", args, status,
 						tt.status, out, tt.want)

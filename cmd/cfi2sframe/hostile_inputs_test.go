@@ -20,7 +20,6 @@ const tooMuch = "too much work for an input of this size"
 // TestHostileInputs converts archives whose members would be accepted one by one.
 func TestHostileInputs(t *testing.T) {
 	long.Test(t)
-	program := build(t)
 	for _, tt := range []struct {
 		name   string
 		make   func(t testing.TB) []byte
@@ -41,7 +40,7 @@ func TestHostileInputs(t *testing.T) {
 		t.Run(strings.ReplaceAll(tt.name, " ", "-"), func(t *testing.T) {
 			data := tt.make(t)
 			for i, args := range tt.args {
-				_, status, out := bounded(t, program, data, nil, args...)
+				_, status, out := bounded(t, data, nil, args...)
 				if status != tt.status[i] || i == 0 && !strings.Contains(out, tt.want) {
 					t.Errorf("%v: exit status %d; want %d\n%.2000s\nwhich should contain %q", args, status,
 						tt.status[i], out, tt.want)

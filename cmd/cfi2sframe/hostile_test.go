@@ -650,7 +650,6 @@ func TestHostileSize(t *testing.T) {
 				})(p)
 			}},
 	}
-	program := build(t)
 	for _, tt := range cases {
 		t.Run(tt.name, func(t *testing.T) {
 			if tt.long {
@@ -659,7 +658,7 @@ func TestHostileSize(t *testing.T) {
 			t.Parallel()
 			tt.fixture = "pltlib.so"
 			data := tt.bytes(t)
-			dir, status, output := bounded(t, program, data, nil, append(slices.Clone(tt.args), "IN", "-o", "OUT")...)
+			dir, status, output := bounded(t, data, nil, append(slices.Clone(tt.args), "IN", "-o", "OUT")...)
 			o := outcome{status: status, stderr: output}
 			o.check(t, dir, data, tt.args)
 			o.expect(t, tt.status, tt.want)

@@ -23,27 +23,11 @@ import (
 	"cfi2sframe/internal/testkit/testfile"
 )
 
-// buildTool builds cfi2sframe as a file, by which compilers find it as the linker. It returns its directory, which
-// contains nothing else.
-func buildTool(t testing.TB) string {
-	t.Helper()
-	dir := t.TempDir()
-	args := []string{"build", "-o", dir}
-	// where coverage data goes
-	if mode := testing.CoverMode(); mode != "" {
-		args = append(args, "-cover", "-covermode="+mode, "-coverpkg=.")
-	}
-	cmd := exec.Command("go", append(args, ".")...)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	must.Run(t, cmd)
-	return dir
-}
-
 // linkerDir returns the directory of cfi2sframe's links for -B, below a directory of the test.
-func linkerDir(t testing.TB, tool string) string {
+func linkerDir(t testing.TB) string {
 	t.Helper()
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
-	out := must.Get(exec.Command(filepath.Join(tool, "cfi2sframe"), "ld", "--print-dir").Output())(t)
+	out := must.Get(exec.Command(tool(t), "ld", "--print-dir").Output())(t)
 	return strings.TrimSuffix(string(out), "\n")
 }
 
@@ -53,8 +37,7 @@ func linkerDir(t testing.TB, tool string) string {
 // has:PROGRAM, which must be true where peers are required.
 func TestLinkerScript(t *testing.T) {
 	long.Test(t)
-	tool := buildTool(t)
-	dir := linkerDir(t, tool)
+	dir := linkerDir(t)
 	home := must.Get(os.UserHomeDir())(t)
 	cache := must.Get(exec.Command("go", "env", "GOCACHE").Output())(t)
 	inherit := map[string]string{ // what programs need that have no home here
@@ -67,7 +50,7 @@ func TestLinkerScript(t *testing.T) {
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Setup: func(env *testscript.Env) error {
-			env.Setenv("PATH", tool+string(filepath.ListSeparator)+env.Getenv("PATH"))
+			env.Setenv("PATH", toolDir+string(filepath.ListSeparator)+env.Getenv("PATH"))
 			env.Setenv("LINKERS", dir)
 			env.Setenv("LC_ALL", "C")
 			for name, value := range inherit {
@@ -105,8 +88,7 @@ func TestLinkers(t *testing.T) {
 		"ld.mold"} {
 		peer.Look(t, name)
 	}
-	tool := filepath.Join(buildTool(t), "cfi2sframe")
-	dir := linkerDir(t, filepath.Dir(tool))
+	tool, dir := tool(t), linkerDir(t)
 	work := t.TempDir()
 	for name, text := range map[string]string{
 		"main.c": "#include <stdio.h>\nint main(int argc, char **argv) { printf(\"%d\\n\", argc + 41); return 7; }\n",
@@ -224,7 +206,7 @@ func waitFor(t *testing.T, path string) {
 // TestLinkerSignals sends signals while the linker runs, and while its output is converted. The status must name the
 // signal, and there must be no output.
 func TestLinkerSignals(t *testing.T) {
-	tool := filepath.Join(buildTool(t), "cfi2sframe")
+	tool := tool(t)
 	large := filepath.Join(t.TempDir(), "large")
 	must.Do(t, os.WriteFile(large, manyFunctions(t, 50_000), 0o755))
 	command := func(t *testing.T, script string) *exec.Cmd {

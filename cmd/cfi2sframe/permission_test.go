@@ -48,23 +48,6 @@ func (u user) shell(t *testing.T, dir, script string) string {
 	return out
 }
 
-// publicTool builds cfi2sframe in a directory that all users can read.
-func publicTool(t *testing.T) string {
-	t.Helper()
-	tool := filepath.Join(publicDir(t), "cfi2sframe")
-	must.Run(t, exec.Command(peer.Look(t, "go"), "build", "-o", tool, "."))
-	return tool
-}
-
-// publicDir makes a directory that all users can read.
-func publicDir(t *testing.T) string {
-	t.Helper()
-	dir := must.Get(os.MkdirTemp("", "cfi2sframe-"))(t)
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	must.Do(t, os.Chmod(dir, 0o755))
-	return dir
-}
-
 // describeOut is a script that prints a file's mode, owner, group, ACL and extended attributes.
 const describeOut = `stat -c '%a %u:%g' out; getfacl -cEn out; getfattr -d -m - -e hex out |
 	grep -v -e '^#' -e posix_acl -e selinux || true`
@@ -119,9 +102,10 @@ func likeCpSettings() []setting {
 // TestLikeCp compares the attributes of an output with those of cp's, for new and for existing outputs.
 func TestLikeCp(t *testing.T) {
 	needAttributes(t)
-	tool := publicTool(t)
 	all := likeCpSettings()
-	dir := publicDir(t)
+	dir := must.Get(os.MkdirTemp("", "cfi2sframe-"))(t) // readable for all users
+	defer os.RemoveAll(dir)
+	must.Do(t, os.Chmod(dir, 0o755))
 	// Few shells, because they take most of the time.
 	scripts := make(map[string]*strings.Builder)
 	for _, step := range []string{"first", "0", "1234", "root", "run 0", "run 1234", "last"} {
@@ -139,7 +123,7 @@ func TestLikeCp(t *testing.T) {
 			add("last", "cd %d/%s; { %s; } >../%s.txt; cd ../..", i, side, describeOut, side)
 		}
 		add("first", "cd ..")
-		add("run "+uid, "cp %d/in %d/cp/out; '%s' -q %d/in -o %d/ours/out", i, i, tool, i, i)
+		add("run "+uid, "cp %d/in %d/cp/out; '%s' -q %d/in -o %d/ours/out", i, i, tool(t), i, i)
 	}
 	for _, step := range []struct {
 		user user

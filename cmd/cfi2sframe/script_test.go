@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -47,7 +48,44 @@ func TestMain(m *testing.M) {
 		}
 	}
 	heed()
-	testscript.Main(m, commands)
+	testscript.Main(allTests{m}, commands)
+}
+
+// allTests runs all tests, and removes what they share.
+type allTests struct{ *testing.M }
+
+func (m allTests) Run() int {
+	defer func() { os.RemoveAll(toolDir) }()
+	return m.M.Run()
+}
+
+// toolDir is the directory of the program that buildTool builds.
+var toolDir string
+
+var buildTool = sync.OnceValue(func() error {
+	var err error
+	if toolDir, err = os.MkdirTemp("", "cfi2sframe-"); err != nil {
+		return err
+	}
+	args := []string{"build", "-o", toolDir}
+	// where coverage data goes
+	if mode := testing.CoverMode(); mode != "" {
+		args = append(args, "-cover", "-covermode="+mode, "-coverpkg=.")
+	}
+	cmd := exec.Command("go", append(args, ".")...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return os.Chmod(toolDir, 0o755)
+})
+
+// tool returns the path of cfi2sframe, built once without the race detector, which multiplies memory. Compilers find it
+// as the linker and all users can run it: it is alone in a readable directory.
+func tool(t testing.TB) string {
+	t.Helper()
+	must.Do(t, buildTool())
+	return filepath.Join(toolDir, "cfi2sframe")
 }
 
 // ignored are the signals that were ignored when the tests started, as under nohup. Package signal reports them
