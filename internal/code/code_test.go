@@ -198,7 +198,8 @@ func TestFind(t *testing.T) {
 			"ret", "0-14 unbalanced"},
 		{"label with an address", "ret; g@: nop; ret", "0-1: rsp+8; 1-3: rsp+8"},
 		{"label with an address, which leaves by an address", "ret; g@: nop; jmp *%rax", "0-1: rsp+8; 1-4 indirect"},
-		{"label with an address, which leaves by a jump", "1: ret; g@: jmp 1b", "0-1: rsp+8; 1-3 indirect"},
+		{"label with an address, which leaves by a jump", "1: jmp *(%rax); g@: jmp 1b", "0-2: rsp+8; 2-4 indirect"},
+		{"label with an address, whose jump leads to a return", "1: ret; g@: jmp 1b", "0-1: rsp+8; 1-3: rsp+8"},
 		{"label that code jumps to", "push %rbx; jmp g@; g@: pop %rbx; ret", "0-5 unknown-stack"},
 		{"computed size", "sub %r11,%rsp; add %r11,%rsp; ret", "0-7 unknown-stack"},
 		{"computed size, with FP", "push %rbp; mov %rsp,%rbp; sub %rax,%rsp; leave; ret",
@@ -306,6 +307,9 @@ func TestFind(t *testing.T) {
 			movzwl (%rdx,%rax,2),%eax; lea 1(%rcx,%rax),%rax
 			jmp *%rax; 1: push %rbx; nop; pop %rbx; ret; 2: ret; data@: .short 1b-start@-1, 2b-start@-1`,
 			"0-30: rsp+8, 26 rsp+16, 28 rsp+8; 23 to 25 29"},
+		{"table with distances of 0", `push %rbx; lea data@(%rip),%rdx; lea start@(%rip),%rcx
+			movzwl (%rdx,%rax,2),%eax; add %rcx,%rax; jmp *%rax; 1: pop %rbx; ret; data@: .short 0, 1b-start@, 0`,
+			"0-26: rsp+8, 1 rsp+16, 25 rsp+8; 22 to 24"},
 		{"table that other data follows", `jmp *(data@-at@)(,%rax,8); 1: ret; 2: mov $0xc3c3c3c3,%eax; ret
 			data@: .quad 1b-at@, 2b-at@, 1b-at@, 2b-at@, 1b-at@, 2b+1-at@, 0, 1b-at@`, "0-14: rsp+8; 0 to 7 8"},
 		{"table that another one follows", `jmp *(data@-at@)(,%rax,8); 1: jmp *(3f-at@)(,%rax,8); 2: ret

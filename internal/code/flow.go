@@ -24,7 +24,7 @@ type block struct {
 	byFP     bool // SP is loaded from FP
 	label    bool // entered, but possibly not a function
 	indirect bool // leaves by a jump to an unknown address
-	returns  bool
+	returns  bool // control leaves by a return
 	astray   bool // leaves with a different stack depth
 	lost     bool // a block of its component, or one that it calls, is astray
 	odd      Reason
@@ -143,7 +143,8 @@ type execution struct {
 
 func (w *flow) execute(i int32) {
 	b := w.b(i)
-	b.next, b.calls, b.tails, b.writes, b.exits, b.stops = b.next[:0], b.calls[:0], b.tails[:0], 0, false, false
+	b.next, b.calls, b.tails, b.writes = b.next[:0], b.calls[:0], b.tails[:0], 0
+	b.exits, b.stops, b.returns = false, false, false
 	w.executed = append(w.executed, i)
 	w.walk(i, &execution{w, b, i})
 }
@@ -183,6 +184,7 @@ func (x *execution) to(pc uint64) {
 
 func (x *execution) out(in *insn.Inst) {
 	x.exits = true
+	x.returns = in.Op == insn.Return
 	if in.Op != insn.Return { // other code
 		x.writes |= x.machine.scratch
 	}

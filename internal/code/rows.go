@@ -75,7 +75,6 @@ func (x *judgment) to(pc uint64) {
 func (x *judgment) out(in *insn.Inst) {
 	if in.Op == insn.Return {
 		x.leave(Unbalanced)
-		x.returns = true
 		x.astray = x.astray || x.state.reg[x.machine.sp].kind == frame && !x.state.isEntry()
 	} else {
 		x.leave(Indirect)
@@ -125,8 +124,11 @@ func (w *flow) claim() (*cfi.Inference, []Refusal) {
 		pcs[i] = b.pc
 	}
 	slices.Sort(pcs)
-	exits := w.reaching(func(b *block) bool { return b.exits })
-	ends := w.reaching(func(b *block) bool { return b.exits || b.stops })
+	within := w.reversed(func(b *block) [3][]int32 { return [3][]int32{b.next} })
+	exits := w.reaching(within, func(b *block) bool { return b.exits })
+	ends := w.reaching(within, func(b *block) bool { return b.exits || b.stops })
+	jumps := w.reversed(func(b *block) [3][]int32 { return [3][]int32{b.next, b.tails} })
+	returns := w.reaching(jumps, func(b *block) bool { return b.returns })
 	for _, pc := range pcs {
 		i := w.block(pc)
 		b, c := w.b(i), w.component(i)
@@ -140,7 +142,7 @@ func (w *flow) claim() (*cfi.Inference, []Refusal) {
 		b, c := w.b(i), w.b(w.component(i))
 		c.odd = cmp.Or(c.odd, b.odd)
 		c.indirect = c.indirect || b.indirect
-		c.returns = c.returns || b.returns
+		c.returns = c.returns || returns[i]
 		c.label = c.label || w.is(b.pc, enters) && !w.is(b.pc, known)
 	}
 	for i := range w.num {
@@ -148,7 +150,7 @@ func (w *flow) claim() (*cfi.Inference, []Refusal) {
 		if b.seen && !ends[i] {
 			c.odd = cmp.Or(c.odd, RunsOn)
 		}
-		if c.label && (c.indirect || !c.returns) { // it may be part of a function that is entered and left elsewhere
+		if c.label && (c.indirect || !c.returns) { // may be part of a function that is entered and left elsewhere
 			c.odd = cmp.Or(c.odd, Indirect)
 		}
 	}
@@ -216,8 +218,7 @@ func (w *flow) spread() {
 }
 
 // reaching reports for each block whether a block that satisfies a condition is reachable from it.
-func (w *flow) reaching(condition func(*block) bool) []bool {
-	before := w.reversed(func(b *block) [3][]int32 { return [3][]int32{b.next} })
+func (w *flow) reaching(before *edges, condition func(*block) bool) []bool {
 	reaches := make([]bool, w.num)
 	var work []int32
 	for i := range w.num {

@@ -26,7 +26,7 @@ const (
 )
 
 // targets reads the table for the jump at pc. The table ends before an entry that is not a target, or an address to
-// which code refers.
+// which code refers. Distances of 0 are not targets, but fill tables up.
 func (w *flow) targets(pc uint64, v value) []uint64 {
 	size, base := int(v.reg), uint64(0)
 	if v.reg == backward {
@@ -55,7 +55,7 @@ func (w *flow) targets(pc uint64, v value) []uint64 {
 			}
 		}
 		switch {
-		case to+maxDistance-pc <= 2*maxDistance && !w.never[to] && w.plausible(to):
+		case to != base && to+maxDistance-pc <= 2*maxDistance && !w.never[to] && w.plausible(to):
 			out = append(out, to)
 		case i >= maxFirst:
 			return sorted(out)
