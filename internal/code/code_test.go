@@ -314,6 +314,12 @@ func TestFind(t *testing.T) {
 			data@: .quad 1b-at@, 2b-at@, 1b-at@, 2b-at@, 1b-at@, 2b+1-at@, 0, 1b-at@`, "0-14: rsp+8; 0 to 7 8"},
 		{"table that another one follows", `jmp *(data@-at@)(,%rax,8); 1: jmp *(3f-at@)(,%rax,8); 2: ret
 			data@: .quad 1b-at@; 3: .quad 2b-at@`, "0-15: rsp+8; 0 to 7; 7 to 14"},
+		// Code refers to the second table at its entry 0, which is an entry of the first.
+		{"tables indexed from 2", `lea data@(%rip),%rdx; movslq (%rdx,%rax,4),%rax; add %rdx,%rax; jmp *%rax
+			2: ret; 3: ret; 1: ret
+			f@: lea data@+12(%rip),%rdx; movslq (%rdx,%rax,4),%rax; add %rdx,%rax; jmp *%rax; 4: ret; 5: ret
+			data@: .long 1<<30, 1<<30, 1b-data@, 2b-data@, 3b-data@, 4b-data@-12, 5b-data@-12`,
+			"0-19: rsp+8; 19-37: rsp+8; 14 to 16 17 18; 33 to 35 36"},
 		{"table of what is no code", "push %rbx; jmp *(data@-at@)(,%rax,8); ret; data@: .quad 1, 1<<40",
 			"0-8 indirect; 8-9 unreached"},
 		{"constant address", "push %rbx; lea 1f(%rip),%rax; jmp *%rax; 1: pop %rbx; ret",

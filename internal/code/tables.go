@@ -37,11 +37,12 @@ func (w *flow) targets(pc uint64, v value) []uint64 {
 	}
 	table := uint64(int64(v.off))
 	b := w.Data(table, size*maxEntries)
+	end := len(b)
 	if i, _ := slices.BinarySearch(w.refs, table+1); i < len(w.refs) {
-		b = b[:min(uint64(len(b)), w.refs[i]-table)]
+		end = int(min(uint64(end), w.refs[i]-table))
 	}
 	var out []uint64
-	for i := 0; (i+1)*size <= len(b) && w.spend(); i++ {
+	for i := 0; (i+1)*size <= end && w.spend(); i++ {
 		var to uint64
 		switch e := b[i*size:]; size {
 		case 8:
@@ -56,6 +57,9 @@ func (w *flow) targets(pc uint64, v value) []uint64 {
 		}
 		switch {
 		case to != base && to+maxDistance-pc <= 2*maxDistance && !w.never[to] && w.plausible(to):
+			if len(out) == 0 { // if a table is indexed from i, so is the next, and code refers to i entries before that
+				end = min(end+i*size, len(b))
+			}
 			out = append(out, to)
 		case i >= maxFirst:
 			return sorted(out)
