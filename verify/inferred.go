@@ -380,10 +380,11 @@ func (p *proof) spread() {
 // A walk compares rows with instructions.
 type walk struct {
 	*proof
-	frame  frameFacts // before the current instruction, if control arrives from the last one:
-	at     uint64     // the address after the last instruction, or 0 if execution does not continue there
-	from   int        // the function of the last instruction
-	called bool       // the last instruction was a call
+	frame  frameFacts       // before the current instruction, if control arrives from the last one:
+	at     uint64           // the address after the last instruction, or 0 if execution does not continue there
+	from   int              // the function of the last instruction
+	last   *cfi.InferredRow // its row
+	called bool             // it was a call
 }
 
 // check compares the current instruction with the rows. If a row contradicts the facts, the checker continues with the
@@ -416,7 +417,7 @@ func (w *walk) check(fn int, pc uint64, r *cfi.InferredRow) {
 			w.frame.callers.slot = w.slots[fn]
 		}
 	}
-	w.from, w.called, w.at = fn, false, pc+w.size
+	w.from, w.last, w.called, w.at = fn, r, false, pc+w.size
 	if w.skips {
 		return
 	}
@@ -443,10 +444,14 @@ func (w *walk) settle(fn int, pc uint64, r *cfi.InferredRow) bool {
 	return saved || w.saved[word]&mask == 0
 }
 
-// leave checks the address after the last instruction of a function, if no function follows.
+// leave checks the code after the last instruction of a function, if it has no rows.
 func (w *walk) leave() {
-	if w.at != 0 && !w.called {
-		w.refuse(w.from, w.at, "it goes on where no row is")
+	switch {
+	case w.at == 0 || w.called:
+	case w.code.read(w.at, 1) == nil:
+		w.refuse(w.from, w.at, "it goes on where no code is")
+	default:
+		w.exit(w.from, w.at, w.last)
 	}
 	w.at = 0
 }

@@ -149,11 +149,12 @@ var right = map[string]string{
 	"rbp in rdx":          "sp+8 mov %rbp,%rdx \n sp+8 lost xor %ebp,%ebp \n mov %rdx,%rbp \n sp+8 ret",
 	"jump table": "sp+8 push %rbx \n sp+16 lea a(%rip),%rbx \n targets a b \n jmp *%rbx \n a: nop \n" +
 		"b: pop %rbx \n sp+8 ret",
-	"return by a register": "sp+8 jmp *%rdx",
-	"tail call":            "sp+8 push %rbx \n sp+16 pop %rbx \n sp+8 jmp other \n gap \n other: ret",
-	"tail call to rows":    "sp+8 jmp other \n fn apart \n other: sp+8 ret",
-	"call of the next":     "sp+8 call 1f \n sp+16 1: pop %rax \n sp+8 ret",
-	"call at the end":      "sp+8 push %rbx \n sp+16 call 1f \n gap \n nop \n 1: ret",
+	"return by a register":   "sp+8 jmp *%rdx",
+	"tail call":              "sp+8 push %rbx \n sp+16 pop %rbx \n sp+8 jmp other \n gap \n other: ret",
+	"tail call to rows":      "sp+8 jmp other \n fn apart \n other: sp+8 ret",
+	"call of the next":       "sp+8 call 1f \n sp+16 1: pop %rax \n sp+8 ret",
+	"into code without rows": "sp+8 push %rbx \n sp+16 pop %rbx \n sp+8 nop \n gap \n ret",
+	"call at the end":        "sp+8 push %rbx \n sp+16 call 1f \n gap \n nop \n 1: ret",
 	"no return": "sp+8 push %rbx \n sp+16 test %edi,%edi \n jne 1f \n pop %rbx \n sp+8 je 2f \n stops call *%rax \n " +
 		"sp+16 1: pop %rbx \n sp+8 2: ret",
 	"two parts":      "sp+8 push %rbx \n sp+16 jmp 1f \n gap \n int3 \n fn \n sp+16 1: pop %rbx \n sp+8 ret",
@@ -222,8 +223,8 @@ func TestCodeWrong(t *testing.T) {
 			"sp+8 call 1b \n ret", "a call leads to a row that is not that of a call"},
 		"function symbol": {"sp+8 push %rbx \n sp+16 f: .type f,@function \n pop %rbx \n " +
 			"sp+8 ret", "a function symbol at a row that is not that of a call"},
-		"it runs on":     {"sp+8 nop \n gap \n ret", "it goes on where no row is"},
-		"at the end":     {"sp+8 nop", "it goes on where no row is"},
+		"it runs on":     {"sp+8 push %rbx \n gap \n pop %rbx \n ret", "it leaves with another stack pointer"},
+		"at the end":     {"sp+8 nop", "it goes on where no code is"},
 		"truncated":      {"sp+8 .byte 0xe9,0,0", "an instruction that is not known"},
 		"no instruction": {"sp+8 .byte 6 \n ret", "an instruction that is not known"},
 		"a row inside": {"sp+8 .byte 0xb8 \n sp+8 .byte 0,0,0,0 \n " +

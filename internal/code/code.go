@@ -72,7 +72,7 @@ func Find(t *Text) (*cfi.Inference, []Refusal, error) {
 func (f *finder) find() (*cfi.Inference, []Refusal) {
 	// The length of a jump table is unknown. Each round excludes targets within instructions.
 	for range maxRounds {
-		w := &flow{finder: f, siteIndex: map[int64]uint16{}}
+		w := &flow{finder: f, siteIndex: map[int64]uint16{}, setIndex: map[string]uint16{}}
 		w.begin()
 		if !w.run() {
 			break

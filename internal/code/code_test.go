@@ -324,6 +324,13 @@ func TestFind(t *testing.T) {
 			"0-8 indirect; 8-9 unreached"},
 		{"constant address", "push %rbx; lea 1f(%rip),%rax; jmp *%rax; 1: pop %rbx; ret",
 			"0-12: rsp+8, 1 rsp+16, 11 rsp+8; 8 to 10"},
+		{"addresses at two depths", `test %edi,%edi; lea 1f(%rip),%r8; jz 4f; lea 2f(%rip),%r8; 4: jmp *%r8; 1: ret
+			2: push %rbx; lea 3f(%rip),%r8; test %esi,%esi; jz 6f; lea 5f(%rip),%r8; 6: jmp *%r8; 3: pop %rbx; ret
+			5: pop %rbx; ret`,
+			"0-48: rsp+8, 23 rsp+16, 45 rsp+8, 46 rsp+16, 47 rsp+8; 18 to 21 22; 41 to 44 46"},
+		{"one of two addresses is unknown",
+			"push %rbx; test %edi,%edi; lea 2f(%rip),%r8; jz 4f; mov %rsi,%r8; 4: jmp *%r8; 2: pop %rbx; ret",
+			"0-20 indirect"},
 		{"address of the next part", `test %edi,%edi; jz 1f; lea 2f(%rip),%r8; jmp 4f; 1: lea 3f(%rip),%r8; jmp 4f
 			2: ret; 3: ret; 4: push %rbx; pop %rbx; jmp *%r8`,
 			"0-29: rsp+8, 25 rsp+16, 26 rsp+8; 26 to 22 23"},

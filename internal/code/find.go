@@ -45,7 +45,7 @@ type finder struct {
 	found  []uint64              // new entries
 	cuts   []uint64              // leaders in code already reached
 	tables map[uint64]*jumpTable // by address of the jump
-	labels map[uint64]*labelLoad // by address of the instruction
+	labels map[uint64]uint64     // loaded addresses of code, by address of the instruction
 
 	searches map[uint64]*search // by entry of the function
 	never    map[uint64]bool    // addresses excluded as targets of tables
@@ -137,7 +137,7 @@ func (f *finder) forget() {
 		clear(f.regions[i].heads)
 	}
 	f.work, f.found, f.cuts = nil, nil, nil
-	f.tables, f.labels = map[uint64]*jumpTable{}, map[uint64]*labelLoad{}
+	f.tables, f.labels = map[uint64]*jumpTable{}, map[uint64]uint64{}
 }
 
 // begin adds the known entries.
@@ -271,7 +271,7 @@ func (f *finder) reach(pc uint64) (next uint64, on bool) {
 	}
 	f.refer(&in)
 	if to, ok := f.address(&in); ok && f.isCode(to) {
-		f.labels[pc] = &labelLoad{to, -1}
+		f.labels[pc] = to
 	}
 	switch in.Op {
 	case insn.Branch:

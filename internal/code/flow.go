@@ -40,6 +40,8 @@ type flow struct {
 	queue     []int32
 	sites     []int64 // numbers in values
 	siteIndex map[int64]uint16
+	sets      [][]uint64 // code addresses in values, sorted
+	setIndex  map[string]uint16
 	state     state     // current state
 	inst      insn.Inst // current instruction
 }
@@ -151,11 +153,6 @@ func (w *flow) execute(i int32) {
 
 func (x *execution) each(pc uint64, in *insn.Inst) {
 	x.stops = x.stops || in.Op == insn.Trap
-	if in.Op == insn.Address {
-		if l := x.labels[pc]; l != nil {
-			l.block = x.i
-		}
-	}
 	x.note(x.block, in, pc)
 }
 
@@ -201,7 +198,7 @@ func (w *flow) arrive(i int32, s *state) {
 		b.in.copyFrom(s)
 		b.seen = true
 		w.enqueue(i)
-	} else if b.in.meet(s, w.isCode) {
+	} else if w.meet(&b.in, s) {
 		w.enqueue(i)
 	}
 }
@@ -429,8 +426,10 @@ func (w *flow) indirect(i int32, pc uint64, in *insn.Inst, v visitor) {
 	if t != nil {
 		t.block = i
 	}
-	if t == nil || len(t.targets) == 0 {
+	if t == nil || len(t.targets) == 0 || to.kind == unknown {
 		v.out(in)
+	}
+	if t == nil {
 		return
 	}
 	for _, to := range t.targets {
@@ -441,17 +440,13 @@ func (w *flow) indirect(i int32, pc uint64, in *insn.Inst, v visitor) {
 // resolve finds targets of indirect jumps, and reports whether there are new ones.
 func (w *flow) resolve() bool {
 	w.refs = sorted(w.refs)
-	var labels map[int32][]uint64 // by component
 	more := false
 	for _, pc := range slices.Sorted(maps.Keys(w.tables)) {
 		t := w.tables[pc]
 		n := len(t.targets)
 		switch {
 		case t.value.kind == label:
-			if labels == nil {
-				labels = w.labelsOf()
-			}
-			t.targets = labels[w.component(t.block)]
+			t.targets = w.sets[t.value.site]
 		case t.value.kind == constant:
 			t.targets = []uint64{uint64(int64(t.value.off))}
 		case !t.read:
@@ -471,21 +466,6 @@ func (w *flow) resolve() bool {
 	return more
 }
 
-// labelsOf returns the addresses of code loaded by the instructions of each component.
-func (w *flow) labelsOf() map[int32][]uint64 {
-	labels := map[int32][]uint64{}
-	for _, l := range w.labels {
-		if l.block >= 0 {
-			c := w.component(l.block)
-			labels[c] = append(labels[c], l.to)
-		}
-	}
-	for c, list := range labels {
-		labels[c] = sorted(list)
-	}
-	return labels
-}
-
 // newFunctions treats loaded addresses of code that nothing else reaches, and that are not addresses of tables, as
 // function entries, and reports whether there are any.
 func (w *flow) newFunctions() bool {
@@ -497,9 +477,9 @@ func (w *flow) newFunctions() bool {
 			read[uint64(int64(t.value.off))] = true
 		}
 	}
-	for _, l := range w.labels {
-		if !read[l.to] {
-			all = append(all, l.to)
+	for _, to := range w.labels {
+		if !read[to] {
+			all = append(all, to)
 		}
 	}
 	for _, to := range sorted(all) {

@@ -125,7 +125,7 @@ var hostile = []struct {
 			b = append(b, 0x74, 3, 0x41, 0xff, 0xe0)
 		}
 		return append(b, 0xc3)
-	}, 0, false, true},
+	}, 0, false, false},
 	{"labels in a long block", func(n int) []byte {
 		b := []byte{0x74, 7, 0x4c, 0x8d, 5, 0, 0, 0, 0, 0x74, 7, 0x4c, 0x8d, 5, 1, 0, 0, 0}
 		for range n / 7 {

@@ -1,6 +1,7 @@
 package code
 
 import (
+	"encoding/binary"
 	"math"
 	"slices"
 
@@ -11,7 +12,7 @@ import (
 type value struct {
 	kind kind
 	reg  uint8  // for entryValue: register; for entry and target: size of table entries in bytes, or backward
-	site uint16 // for aligned and target: index in sites
+	site uint16 // for aligned and target: index in sites; for label: index in sets
 	off  int32
 }
 
@@ -25,7 +26,7 @@ const (
 	constant        // off
 	entry           // an entry of the table at off
 	target          // an entry of the table at off + number site
-	label           // the address of one of several instructions
+	label           // an address of the set site
 )
 
 // signed is off of a return address that is signed.
@@ -74,22 +75,55 @@ func (s *state) copyFrom(t *state) {
 	s.machine, s.reg, s.slots = t.machine, t.reg, append(s.slots[:0], t.slots...)
 }
 
-// meet reduces s to the facts that t shares, and reports whether s changed. Two different addresses of code become a
-// label.
-func (s *state) meet(t *state, isCode func(pc uint64) bool) (changed bool) {
-	isLabel := func(v value) bool { return v.kind == label || v.kind == constant && isCode(uint64(v.off)) }
+// meet reduces s to the facts that t shares, and reports whether s changed.
+func (w *flow) meet(s, t *state) (changed bool) {
 	for i, old := range s.reg {
 		if v := t.reg[i]; v != old {
-			s.reg[i] = value{}
-			if isLabel(old) && isLabel(v) {
-				s.reg[i].kind = label
-			}
+			s.reg[i] = w.either(old, v)
 			changed = changed || s.reg[i] != old
 		}
 	}
 	n := len(s.slots)
 	s.slots = slices.DeleteFunc(s.slots, func(x slot) bool { return !slices.Contains(t.slots, x) })
 	return changed || len(s.slots) < n
+}
+
+// maxLabels bounds the addresses of a set.
+const maxLabels = 256
+
+// either returns what is known of a register with one of two different values: a set of code addresses, or nothing.
+func (w *flow) either(x, y value) value {
+	a, b := w.set(x), w.set(y)
+	if a == nil || b == nil {
+		return value{}
+	}
+	union := sorted(slices.Concat(a, b))
+	var key []byte
+	for _, pc := range union {
+		w.spend()
+		key = binary.LittleEndian.AppendUint64(key, pc)
+	}
+	i, ok := w.setIndex[string(key)]
+	if !ok && len(union) <= maxLabels && len(w.sets) <= math.MaxUint16 {
+		i, ok = uint16(len(w.sets)), true
+		w.sets = append(w.sets, union)
+		w.setIndex[string(key)] = i
+	}
+	if !ok {
+		return value{}
+	}
+	return value{kind: label, site: i}
+}
+
+// set returns the addresses that a value can be if all of them are code, or nil.
+func (w *flow) set(v value) []uint64 {
+	switch pc := uint64(int64(v.off)); {
+	case v.kind == label:
+		return w.sets[v.site]
+	case v.kind == constant && w.isCode(pc):
+		return []uint64{pc}
+	}
+	return nil
 }
 
 // load returns the value of the 8 bytes at an address in the frame.

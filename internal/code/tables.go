@@ -13,12 +13,6 @@ type jumpTable struct {
 	block   int32 // block that ends with the jump
 }
 
-// A labelLoad is an instruction that loads an address of code.
-type labelLoad struct {
-	to    uint64
-	block int32 // block that contains the instruction, or -1
-}
-
 const (
 	maxDistance = 1 << 16 // between a jump and its targets, in bytes
 	maxEntries  = 2048
