@@ -246,8 +246,11 @@ func (b *Batch) Commit(ctx context.Context) {
 	}
 	synced := make(map[string]error) // directories
 	for _, j := range b.Jobs {
+		if j.Err != nil || j.opt.NoSync { // an interrupted job may still be working
+			continue
+		}
 		p := j.place()
-		if p == nil || j.Err != nil || j.opt.NoSync {
+		if p == nil {
 			continue
 		}
 		err, done := synced[p.Dir()]
