@@ -170,15 +170,6 @@ func compareOutput(data []byte, out string, args []string) error {
 	return image.Contents(before, after)
 }
 
-// limits bounds the processor time for a file, and the bytes allocated in total, most of which are not in use at once.
-// Cases that take longer than a second are logged.
-func limits() (time.Duration, uint64) {
-	if racing {
-		return 50 * time.Second, math.MaxUint64
-	}
-	return 20 * time.Second, 256 << 20
-}
-
 // processorTime returns the time used by this process, which hardly depends on other load.
 func processorTime(t *testing.T) time.Duration {
 	t.Helper()
@@ -201,7 +192,6 @@ func convertHostile(t *testing.T, dir string, data []byte, args ...string) outco
 	t.Helper()
 	in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out")
 	must.Do(t, os.WriteFile(in, data, 0o755))
-	maxTime, maxMemory := limits()
 	var stdout, stderr bytes.Buffer
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -222,7 +212,7 @@ func convertHostile(t *testing.T, dir string, data []byte, args ...string) outco
 	}
 	if took > maxTime {
 		t.Errorf("it takes %v of processor time; %v are accepted", took, maxTime)
-	} else if took > time.Second && !racing {
+	} else if took > time.Second {
 		t.Logf("took %v", took)
 	}
 	if n := after.TotalAlloc - before.TotalAlloc; n > maxMemory {
@@ -738,7 +728,7 @@ func crowded(n int) []byte {
 
 // TestHostileBytes changes each byte of the headers and of .eh_frame. The output must be valid or absent.
 func TestHostileBytes(t *testing.T) {
-	for _, name := range []string{"plt", "undefra"} {
+	for k, name := range []string{"plt", "undefra"} {
 		p := elftest.Patch(t.Fatalf, fixture(t, name))
 		var places []int
 		add := func(off, n uint64) {
@@ -757,15 +747,12 @@ func TestHostileBytes(t *testing.T) {
 		statuses := make(map[int]int)
 		step := long.Pick(t, 7, 1)
 		for i, off := range places {
-			values := []byte{0, 0xff, 0x80, 1}
-			if racing {
-				values = values[i%4:][:1]
-			}
 			if i%step > 0 {
 				continue
 			}
 			was := p.B[off]
-			for _, v := range values {
+			// Between them, the two files get all four values at each place of their headers.
+			for _, v := range [][]byte{{0, 0x80}, {0xff, 1}}[(i/step+k)%2] {
 				p.B[off] = was ^ v
 				if v == 0 {
 					p.B[off] = 0

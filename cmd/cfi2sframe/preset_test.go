@@ -96,9 +96,6 @@ func TestPresets(t *testing.T) {
 	if err != nil || len(fixed) < 3 {
 		t.Fatalf("fixtures are %v, error %v", fixed, err)
 	}
-	if racing {
-		files = files[:2]
-	}
 	for i, f := range files {
 		files[i] = plain.File(t, f)
 	}

@@ -23,8 +23,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// maxTime and maxMemory bound the processor time and memory for converting a generated file: several hundred times the
-// usual.
+// maxTime and maxMemory bound the processor time for a file, and the bytes allocated in total, most of which are not in
+// use at once: several hundred times the usual for generated files.
 const (
 	maxTime   = 20 * time.Second
 	maxMemory = 256 << 20
