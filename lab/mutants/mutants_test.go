@@ -17,8 +17,6 @@ const code = `package a
 
 import "errors"
 
-var widths = []int{4, 8}
-
 var errNone = errors.New("none")
 
 // Clamp is well tested.
@@ -29,18 +27,24 @@ func Clamp(n int) int {
 	return n
 }
 
-func Sum(list []int) (sum int) {
-	for i := 0; i < len(list); i++ {
-		sum += list[i]
-	}
-	return sum
-}
-
 func First(list []int) (int, error) {
 	if len(list) == 0 {
 		return 0, errNone
 	}
 	return list[0], nil
+}
+`
+
+// more is code without tests.
+const more = `package a
+
+var widths = []int{4, 8}
+
+func Sum(list []int) (sum int) {
+	for i := 0; i < len(list); i++ {
+		sum += list[i]
+	}
+	return sum
 }
 
 func Wide(i int) bool { return widths[i] == 8 && i != 0 }
@@ -57,12 +61,6 @@ func TestClamp(t *testing.T) {
 		}
 	}
 }
-
-func TestSum(t *testing.T) {
-	if Sum([]int{1, 2, 4}) != 7 {
-		t.Error("wrong")
-	}
-}
 `
 
 // toy creates a module with a package and its tests, and makes it the current directory.
@@ -75,10 +73,11 @@ func toy(t *testing.T) *config {
 	return &config{packages: []string{"a"}, seed: 1, least: 100}
 }
 
-// TestSites lists the mutants of a file.
+// TestSites lists the mutants of two files.
 func TestSites(t *testing.T) {
 	toy(t)
-	all := must.Get(find("a/a.go"))(t)
+	testfile.Write(t, "a/more.go", more)
+	all := append(must.Get(find("a/a.go"))(t), must.Get(find("a/more.go"))(t)...)
 	var got []string
 	seen := make(map[string]bool)
 	for _, m := range all {
@@ -121,10 +120,10 @@ func TestRun(t *testing.T) {
 		t.Fatalf("error %v\n%s", err, &out)
 	}
 	for want, is := range map[string]bool{
-		"not noticed: a/a.go:11 Clamp: if n >= 10 {":         true, // 10 becomes 10
-		"not noticed: a/a.go:11 Clamp: if n > (10 + 1) {":    false,
-		"not noticed: a/a.go:11 Clamp: if false && (n > 10)": false,
-		"not noticed: a/a.go:26 First: return 0, nil":        true, // has no test
+		"not noticed: a/a.go:9 Clamp: if n >= 10 {":         true, // 10 becomes 10
+		"not noticed: a/a.go:9 Clamp: if n > (10 + 1) {":    false,
+		"not noticed: a/a.go:9 Clamp: if false && (n > 10)": false,
+		"not noticed: a/a.go:17 First: return 0, nil":       true, // has no test
 	} {
 		if strings.Contains(out.String(), want) != is {
 			t.Errorf("%q: want %v in\n%s", want, is, &out)
@@ -132,7 +131,7 @@ func TestRun(t *testing.T) {
 	}
 	for arguments, want := range map[string]string{
 		"a/a.go Clamp\n\tif false && (n > 10) {\n\tNo.\n": "a test notices what argued.txt says cannot be " +
-			"noticed: a/a.go:11",
+			"noticed: a/a.go:9",
 		"a/a.go Clamp\n\tif n >= 99 {\n\tIt is gone.\n":      "cannot be made any more:\na/a.go Clamp\nif n >= 99 {",
 		"a/a.go Clamp\n\tif n >= 10 {\n":                     "the changed line and the argument must follow",
 		"a/a.go Clamp\n\tx\n\ty\n\na/a.go Clamp\n\tx\n\ty\n": "occurs twice",
