@@ -59,18 +59,11 @@ func loadKnown(file string) ([]Known, error) {
 	return list, nil
 }
 
-// has reports whether the error applies to a reader and a vector.
-func (k *Known) has(reader, name string) bool {
-	return slices.Contains(k.Readers, reader) && slices.ContainsFunc(k.Vectors, is(name))
-}
-
 var patternSyntax = strings.NewReplacer("*", "[^/]*", "{", "(", "}", ")", ",", "|")
 
-// is returns a function that reports whether a pattern matches a name.
-func is(name string) func(pattern string) bool {
-	return func(pattern string) bool {
-		return regexp.MustCompile("^" + patternSyntax.Replace(pattern) + "$").MatchString(name)
-	}
+// compile returns the regular expression for a pattern of names.
+func compile(pattern string) *regexp.Regexp {
+	return regexp.MustCompile("^(" + patternSyntax.Replace(pattern) + ")$")
 }
 
 // unused returns the patterns of a reader's known errors that match no vector.
@@ -81,7 +74,8 @@ func unused(known []Known, reader string, vectors []vector.Vector) []string {
 			continue
 		}
 		for _, p := range k.Vectors {
-			if !slices.ContainsFunc(vectors, func(v vector.Vector) bool { return is(v.Name)(p) }) {
+			name := compile(p)
+			if !slices.ContainsFunc(vectors, func(v vector.Vector) bool { return name.MatchString(v.Name) }) {
 				out = append(out, k.ID+": "+p)
 			}
 		}
@@ -103,6 +97,7 @@ func askAll(r *Reader, vectors []vector.Vector, known []Known) ([]Result, error)
 	}
 	defer os.RemoveAll(dir)
 	file := filepath.Join(dir, "section")
+	knownOf := errorsOf(known, r.Hello.Reader)
 	var out []Result
 	for i := range vectors {
 		v := &vectors[i]
@@ -126,18 +121,27 @@ func askAll(r *Reader, vectors []vector.Vector, known []Known) ([]Result, error)
 		default:
 			what = unclaimed(v, q, &reply, r.Hello.Cannot)
 		}
-		out = append(out, result(v, what, claimed, errorOf(known, r.Hello.Reader, v.Name)))
+		out = append(out, result(v, what, claimed, knownOf(v.Name)))
 	}
 	return out, nil
 }
 
-// errorOf returns the known error of a reader for a vector, or nil.
-func errorOf(known []Known, reader, vector string) *Known {
-	i := slices.IndexFunc(known, func(k Known) bool { return k.has(reader, vector) })
-	if i < 0 {
-		return nil
+// errorsOf returns a function that returns the known error of a reader for a vector, or nil.
+func errorsOf(known []Known, reader string) func(vector string) *Known {
+	var of []*Known
+	var names []*regexp.Regexp
+	for i := range known {
+		if slices.Contains(known[i].Readers, reader) {
+			of, names = append(of, &known[i]), append(names, compile(strings.Join(known[i].Vectors, "|")))
+		}
 	}
-	return &known[i]
+	return func(vector string) *Known {
+		i := slices.IndexFunc(names, func(n *regexp.Regexp) bool { return n.MatchString(vector) })
+		if i < 0 {
+			return nil
+		}
+		return of[i]
+	}
 }
 
 // result returns the result for a vector: what is wrong with the answer, whether the reader claims to support the
