@@ -26,8 +26,9 @@ import (
 // linkerDir returns the directory of cfi2sframe's links for -B, below a directory of the test.
 func linkerDir(t testing.TB) string {
 	t.Helper()
+	program := tool(t) // by Go's usual cache
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
-	out := must.Get(exec.Command(tool(t), "ld", "--print-dir").Output())(t)
+	out := must.Get(exec.Command(program, "ld", "--print-dir").Output())(t)
 	return strings.TrimSuffix(string(out), "\n")
 }
 
@@ -37,9 +38,9 @@ func linkerDir(t testing.TB) string {
 // has:PROGRAM, which must be true where peers are required.
 func TestLinkerScript(t *testing.T) {
 	long.Test(t)
+	cache := must.Get(exec.Command("go", "env", "GOCACHE").Output())(t)
 	dir := linkerDir(t)
 	home := must.Get(os.UserHomeDir())(t)
-	cache := must.Get(exec.Command("go", "env", "GOCACHE").Output())(t)
 	inherit := map[string]string{ // what programs need that have no home here
 		"XDG_CACHE_HOME": os.Getenv("XDG_CACHE_HOME"),
 		"GOCACHE":        strings.TrimSpace(string(cache)),
@@ -123,29 +124,35 @@ func TestLinkers(t *testing.T) {
 		return fmt.Sprint(stdout.String(), err)
 	}
 	linked := 0
-	for _, ld := range []string{"", "bfd", "gold", "lld", "mold"} {
-		for _, test := range []struct {
-			name, compiler, args string
-			runs, stays          bool // it can be run; nothing is added
-		}{
-			{"c", "gcc", "main.c", true, false},
-			{"optimised", "gcc", "-O2 -s -Wl,-O1,--gc-sections main.c", true, false},
-			{"no-pie", "gcc", "-no-pie main.c", true, false},
-			{"static", "gcc", "-static main.c", true, false},
-			{"static-pie", "gcc", "-static-pie main.c", true, false},
-			{"lto", "gcc", "-flto -O2 main.c lib.c", true, false},
-			{"shared", "gcc", "-shared -fPIC lib.c", false, false},
-			{"nostdlib", "gcc", "-nostdlib -static bare.c", true, false},
-			{"relocatable", "gcc", "-r -nostdlib lib.c", false, true},
-			{"data", "gcc", "-shared -nostdlib -fno-asynchronous-unwind-tables data.c", false, true},
-			{"i386", "gcc", "-m32 -shared -nostdlib lib.c", false, true},
-			{"exceptions", "g++", "-O2 throw.cc", true, false},
-			{"clang", "clang", "-O2 main.c", true, false},
-			{"clang-static", "clang", "-static main.c", true, false},
-			{"clang-exceptions", "clang++", "throw.cc", true, false},
-		} {
+	for _, test := range []struct {
+		name, compiler, compile, link string
+		runs, stays                   bool // it can be run; nothing is added
+	}{
+		{"c", "gcc", "../main.c", "", true, false},
+		{"optimised", "gcc", "-O2 ../main.c", "-s -Wl,-O1,--gc-sections", true, false},
+		{"no-pie", "gcc", "-fno-pie ../main.c", "-no-pie", true, false},
+		{"static", "gcc", "../main.c", "-static", true, false},
+		{"static-pie", "gcc", "../main.c", "-static-pie", true, false},
+		{"lto", "gcc", "-flto -O2 ../main.c ../lib.c", "-flto -O2", true, false},
+		{"shared", "gcc", "-fPIC ../lib.c", "-shared", false, false},
+		{"nostdlib", "gcc", "../bare.c", "-nostdlib -static", true, false},
+		{"relocatable", "gcc", "../lib.c", "-r -nostdlib", false, true},
+		{"data", "gcc", "-fno-asynchronous-unwind-tables ../data.c", "-shared -nostdlib", false, true},
+		{"i386", "gcc", "-m32 ../lib.c", "-m32 -shared -nostdlib", false, true},
+		{"exceptions", "g++", "-O2 ../throw.cc", "", true, false},
+		{"clang", "clang", "-O2 ../main.c", "", true, false},
+		{"clang-static", "clang", "../main.c", "-static", true, false},
+		{"clang-exceptions", "clang++", "../throw.cc", "", true, false},
+	} {
+		objects := filepath.Join(work, test.name)
+		must.Do(t, os.Mkdir(objects, 0o777))
+		compile := exec.Command(test.compiler, append(strings.Fields(test.compile), "-c")...)
+		compile.Dir = objects
+		must.Run(t, compile)
+		for _, ld := range []string{"", "bfd", "gold", "lld", "mold"} {
 			t.Run(test.name+"-"+ld, func(t *testing.T) {
-				args := append([]string{test.compiler}, strings.Fields(test.args)...)
+				args := append([]string{test.compiler}, strings.Fields(test.link)...)
+				args = append(args, must.Get(filepath.Glob(objects+"/*.o"))(t)...)
 				if ld != "" {
 					args = append(args, "-fuse-ld="+ld)
 				}
