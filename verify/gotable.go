@@ -349,8 +349,8 @@ type branch struct {
 }
 
 // saves executes the first instructions of a function, up to the one that saves the frame pointer. Branches before it
-// lead to the code that grows the stack and starts over. It counts whether the code sets up the first frame, or returns
-// what is wrong.
+// lead to the code that grows the stack and starts over. It returns the slot, or what is wrong, and counts functions
+// with frames (g.framed) and those whose code sets up the first frame (g.moves).
 func (g *goTable) saves(end uint64) (slot goSlot, wrong string) {
 	const longest = 32 // limit on instructions until the frame is set up and the frame pointer is saved
 	if len(g.frames) < 2 || g.frames[0].size != 0 || g.frames[1].size <= 0 {

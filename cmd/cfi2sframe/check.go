@@ -302,7 +302,7 @@ func checkedText(w io.Writer, path string, c *report.Check, summary bool) {
 		fmt.Fprintf(w, "  warning: %s\n", warning)
 	}
 	if c.PLT > 0 {
-		fmt.Fprintf(w, "  %s bytes of PLT stubs without CFI are right\n", report.Digits(c.PLT))
+		fmt.Fprintf(w, "  %s bytes of PLT stubs without CFI are described correctly\n", report.Digits(c.PLT))
 	}
 	if c.Padding > 0 {
 		fmt.Fprintf(w, "  %s bytes of padding after functions have their last rows\n", report.Digits(c.Padding))

@@ -253,7 +253,7 @@ func TestCheckSays(t *testing.T) {
 	}
 	stubs := 0
 	for _, name := range []string{"plt", "plt-ibt", "pltlib.so", "static"} {
-		if strings.Contains(said(name, func([]byte) {}), " bytes of PLT stubs without CFI are right") {
+		if strings.Contains(said(name, func([]byte) {}), " bytes of PLT stubs without CFI are described correctly") {
 			stubs++
 		}
 	}

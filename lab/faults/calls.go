@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A fault is an action at each matching system call, at one call per run.
+// A fault is an action that is injected into matching system calls, one per run, until all have had it.
 type fault struct {
 	name string
 	action

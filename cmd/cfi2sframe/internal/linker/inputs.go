@@ -35,8 +35,8 @@ type Input struct {
 	Path  string
 }
 
-// Inputs returns the inputs that the arguments name by path, or by -l in a directory of -L. It ignores other libraries,
-// names in linker scripts, and the given outputs.
+// Inputs returns the inputs that the arguments name by path, and -l libraries in -L directories. It ignores other
+// libraries, names in linker scripts, and the given outputs.
 func Inputs(args, outputs []string) []Input {
 	var all []Input
 	static := false
