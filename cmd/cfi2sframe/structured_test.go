@@ -16,6 +16,7 @@ import (
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
 	"cfi2sframe/elfwrite"
+	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/generate"
 	"cfi2sframe/internal/testkit/image"
 	"cfi2sframe/internal/testkit/must"
@@ -66,9 +67,9 @@ func FuzzStructured(f *testing.F) {
 			t.Fatalf("unchanged: %v", c.Kept[0].Why)
 		}
 		fuzzCompare(t, file, out, c, opt)
-		before := newFile(t, data)
+		before := elftest.Parse(t, data)
 		if cov := c.Facts[0]; cov.FDEs > 0 {
-			if err := image.Compare(before, newFile(t, out)); err != nil {
+			if err := image.Compare(before, elftest.Parse(t, out)); err != nil {
 				t.Errorf("the rest of the file: %v", err)
 			}
 		}
@@ -98,11 +99,6 @@ func fuzzBounded(t *testing.T, data []byte, opt convert.Options) ([]byte, *conve
 	return out.Bytes(), res, err
 }
 
-func newFile(t *testing.T, data []byte) *elffile.File {
-	t.Helper()
-	return must.Get(elffile.New(bytes.NewReader(data), int64(len(data))))(t)
-}
-
 // fuzzRefused checks the error for a valid file.
 func fuzzRefused(t *testing.T, file *generate.File, err error) {
 	t.Helper()
@@ -126,7 +122,7 @@ func fuzzRefused(t *testing.T, file *generate.File, err error) {
 // section decodes the .sframe of a file.
 func section(t *testing.T, out []byte) (*elffile.File, *sframe.Section) {
 	t.Helper()
-	x := newFile(t, out)
+	x := elftest.Parse(t, out)
 	where := must.Get(elfwrite.FindSFrame(x))(t)
 	var b []byte
 	addr := uint64(0)
@@ -262,12 +258,12 @@ func fuzzTwice(t *testing.T, data, out []byte, opt convert.Options) {
 	}
 	plain, err := fuzzRemoved(t, out)
 	if err != nil {
-		if x := newFile(t, out); x.Section(".sframe") != nil {
+		if x := elftest.Parse(t, out); x.Section(".sframe") != nil {
 			t.Errorf("removed: %v", err)
 		}
 		return
 	}
-	if x, y := newFile(t, data), newFile(t, plain); !x.IsObject() {
+	if x, y := elftest.Parse(t, data), elftest.Parse(t, plain); !x.IsObject() {
 		if err := image.Contents(x, y); err != nil {
 			t.Errorf("removed: %v", err)
 		}

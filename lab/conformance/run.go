@@ -128,19 +128,17 @@ func askAll(r *Reader, vectors []vector.Vector, known []Known) ([]Result, error)
 
 // errorsOf returns a function that returns the known error of a reader for a vector, or nil.
 func errorsOf(known []Known, reader string) func(vector string) *Known {
-	var of []*Known
+	known = slices.DeleteFunc(slices.Clone(known), func(k Known) bool { return !slices.Contains(k.Readers, reader) })
 	var names []*regexp.Regexp
-	for i := range known {
-		if slices.Contains(known[i].Readers, reader) {
-			of, names = append(of, &known[i]), append(names, compile(strings.Join(known[i].Vectors, "|")))
-		}
+	for _, k := range known {
+		names = append(names, compile(strings.Join(k.Vectors, "|")))
 	}
 	return func(vector string) *Known {
 		i := slices.IndexFunc(names, func(n *regexp.Regexp) bool { return n.MatchString(vector) })
 		if i < 0 {
 			return nil
 		}
-		return of[i]
+		return &known[i]
 	}
 }
 

@@ -6,6 +6,7 @@ package mutants
 import (
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -190,10 +191,7 @@ func (c *config) try(pkg string, m *mutant) (outcome, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := os.WriteFile(changed, m.source(), 0o600); err != nil {
-		return 0, err
-	}
-	if err := os.WriteFile(overlay, b, 0o600); err != nil {
+	if err := errors.Join(os.WriteFile(changed, m.source(), 0o600), os.WriteFile(overlay, b, 0o600)); err != nil {
 		return 0, err
 	}
 	for _, p := range slices.Concat([]string{pkg}, c.users) {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/testkit/must"
 )
 
 // Offsets of fields in the ELF header and in program and section headers.
@@ -307,9 +308,5 @@ func (p *Patcher) ManyProgs(n int, fill func(i, off int)) {
 // Parse reads an ELF file in memory.
 func Parse(t testing.TB, b []byte) *elffile.File {
 	t.Helper()
-	f, err := elffile.New(bytes.NewReader(b), int64(len(b)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return f
+	return must.Get(elffile.New(bytes.NewReader(b), int64(len(b))))(t)
 }

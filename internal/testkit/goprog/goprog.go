@@ -8,7 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/testfile"
 )
 
 // source has frames of several sizes, one of which needs a long offset, and calls on other stacks.
@@ -51,15 +53,11 @@ func Build(t testing.TB, env string, flags ...string) string {
 		text = strings.Replace(text, "import \"os\"", "import \"C\"\nimport \"os\"", 1)
 	}
 	for name, text := range map[string]string{"main.go": text, "go.mod": "module prog\n\ngo 1.21\n"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		testfile.Write(t, filepath.Join(dir, name), text)
 	}
 	out := filepath.Join(dir, "prog")
 	cmd := exec.Command(peer.Look(t, "go"), append(append([]string{"build"}, flags...), "-o", out, ".")...)
 	cmd.Dir, cmd.Env = dir, append(append(os.Environ(), "GOFLAGS=", "GOWORK=off"), strings.Fields(env)...)
-	if b, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %v\n%s", cmd, err, b)
-	}
+	must.Run(t, cmd)
 	return out
 }

@@ -8,7 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/suite"
+	"cfi2sframe/internal/testkit/testfile"
 )
 
 // Look returns the path of a program, or skips the test.
@@ -38,9 +40,7 @@ func Assembled(t testing.TB, source string) string {
 	path := filepath.Join(t.TempDir(), "a.o")
 	as := exec.Command(Look(t, "as"), "--64", "-", "-o", path)
 	as.Stdin = strings.NewReader(source)
-	if out, err := as.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	must.Run(t, as)
 	return path
 }
 
@@ -49,9 +49,7 @@ func Linked(t testing.TB, object string, flags ...string) string {
 	t.Helper()
 	prog := filepath.Join(t.TempDir(), "prog")
 	ld := exec.Command(Look(t, "ld"), append(flags, "-m", "elf_x86_64", object, "-o", prog)...)
-	if out, err := ld.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %v\n%s", ld.Args, err, out)
-	}
+	must.Run(t, ld)
 	return prog
 }
 
@@ -108,13 +106,7 @@ func Run(t testing.TB, name, script string, files ...string) string {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	for _, f := range files {
-		b, err := os.ReadFile(f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, filepath.Base(f)), b, 0o777); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(dir, filepath.Base(f)), testfile.Read(t, f), 0o777))
 	}
 	Again(t, name, dir, script)
 	return dir
@@ -123,7 +115,5 @@ func Run(t testing.TB, name, script string, files ...string) string {
 // Again runs another script in the directory that Run returned.
 func Again(t testing.TB, name, dir, script string) {
 	t.Helper()
-	if err := suite.Script(name, dir, script); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, suite.Script(name, dir, script))
 }

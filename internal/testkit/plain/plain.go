@@ -8,6 +8,7 @@ import (
 
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/testfile"
 )
@@ -20,17 +21,10 @@ func File(t testing.TB, path string) string {
 	if f.Section(".sframe") == nil {
 		return path
 	}
-	l, err := elfwrite.PlanRemoval(f)
-	if err != nil {
-		t.Fatalf("%s: %v", path, err)
-	}
-	dst, err := os.OpenFile(filepath.Join(t.TempDir(), filepath.Base(path)), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o777)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(elfwrite.PlanRemoval(f))(t)
+	path = filepath.Join(t.TempDir(), filepath.Base(path))
+	dst := must.Get(os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o777))(t)
 	defer dst.Close()
-	if err := l.Write(t.Context(), dst, f.Contents(), nil, nil); err != nil {
-		t.Fatalf("%s: %v", path, err)
-	}
-	return dst.Name()
+	must.Do(t, l.Write(t.Context(), dst, f.Contents(), nil, nil))
+	return path
 }

@@ -25,7 +25,7 @@ type symbol struct {
 // withSymbols returns the file in data with the given symbols and no others.
 func withSymbols(t *testing.T, data []byte, symbols []symbol) *elffile.File {
 	t.Helper()
-	f := must.Get(elffile.New(bytes.NewReader(data), int64(len(data))))(t)
+	f := elftest.Parse(t, data)
 	data = bytes.Clone(data)
 	names := []byte{0}
 	var table bytes.Buffer
@@ -55,7 +55,7 @@ func withSymbols(t *testing.T, data []byte, symbols []symbol) *elffile.File {
 		must.Do(t, binary.Write(&header, f.Order, h))
 		copy(data[f.Shoff+uint64(i)*elffile.SectionSize:], header.Bytes())
 	}
-	return must.Get(elffile.New(bytes.NewReader(data), int64(len(data))))(t)
+	return elftest.Parse(t, data)
 }
 
 // TestNames checks which of the symbols around it names a gap, 4 bytes after the start of a function.
