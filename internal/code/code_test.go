@@ -320,6 +320,8 @@ func TestFind(t *testing.T) {
 			f@: lea data@+12(%rip),%rdx; movslq (%rdx,%rax,4),%rax; add %rdx,%rax; jmp *%rax; 4: ret; 5: ret
 			data@: .long 1<<30, 1<<30, 1b-data@, 2b-data@, 3b-data@, 4b-data@-12, 5b-data@-12`,
 			"0-19: rsp+8; 19-37: rsp+8; 14 to 16 17 18; 33 to 35 36"},
+		{"table that contains the address of a jump", `jmp *(data@-at@)(,%rax,8); 1: ret; 2: jmp *%rax
+			data@: .quad 1b-at@, 2b-at@, 1b-at@`, "0-8: rsp+8; 8-10 unreached; 0 to 7"},
 		{"table of what is no code", "push %rbx; jmp *(data@-at@)(,%rax,8); ret; data@: .quad 1, 1<<40",
 			"0-8 indirect; 8-9 unreached"},
 		{"constant address", "push %rbx; lea 1f(%rip),%rax; jmp *%rax; 1: pop %rbx; ret",

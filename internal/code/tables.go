@@ -3,6 +3,8 @@ package code
 import (
 	"encoding/binary"
 	"slices"
+
+	"cfi2sframe/internal/insn"
 )
 
 // A jumpTable holds the targets of an indirect jump.
@@ -68,8 +70,11 @@ func sorted(list []uint64) []uint64 {
 }
 
 // plausible reports whether the code at pc decodes up to an instruction after which control leaves, or to code already
-// reached.
+// reached. It does not start with a jump to a register, which would have its own address.
 func (f *finder) plausible(pc uint64) bool {
+	if in, ok := f.decode(pc); ok && in.Op == insn.JumpReg {
+		return false
+	}
 	for f.spend() {
 		m := f.mark(pc)
 		switch {
