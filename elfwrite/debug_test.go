@@ -132,6 +132,11 @@ func TestDebugRefused(t *testing.T) {
 		{"without headers", patched(debug, bare), prog, "it has no section headers with names"},
 		{"without names", patched(debug, func(p *elftest.Patcher) { p.Put16(62, 0) }), prog,
 			"it has no section headers with names"},
+		{"too many segments", debug, patched(prog, func(p *elftest.Patcher) {
+			p.Put64(elftest.EhPhoff, uint64(len(p.B)))
+			p.Put16(elftest.EhPhnum, maxDebugSegments+1)
+			p.B = append(p.B, make([]byte, (maxDebugSegments+1)*elffile.ProgSize)...)
+		}), "or segments (4097)"},
 		{"another size", patched(debug, func(p *elftest.Patcher) {
 			p.Put64(p.Section(".text")+32, p.U64(p.Section(".text")+32)+1)
 		}), prog, "section .text has "},

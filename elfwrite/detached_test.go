@@ -158,7 +158,8 @@ func TestBelongs(t *testing.T) {
 		}
 		f := elftest.Parse(t, p.B)
 		l := must.Get(PlanDetached(f, 0, Options{}))(t)
-		d := elftest.Parse(t, write(t, l, p.B, nil))
+		out := write(t, l, p.B, nil)
+		d := elftest.Parse(t, out)
 		note := must.Get(d.ReadSection(d.Section(".note.cfi2sframe")))(t)
 		if sum := f.Order.Uint64(note[24+16:]); sum != tt.sum {
 			t.Errorf("%s: note %x; want checksum %#x", tt.name, note, tt.sum)
@@ -172,6 +173,15 @@ func TestBelongs(t *testing.T) {
 				t.Errorf("%s: with another byte %d: %v; want %v", tt.name, off, err, ErrOther)
 			}
 			p.B[s.Off+off] ^= 0x80
+		}
+		for _, off := range []uint64{4, 12} { // the size of the descriptor, and the name
+			at := d.Section(".note.cfi2sframe").Off + off
+			out[at] ^= 0x40
+			err := Belongs(elftest.Parse(t, out), f)
+			if err == nil || !strings.Contains(err.Error(), "is not a note by cfi2sframe") {
+				t.Errorf("%s: with byte %d of the note changed: %v", tt.name, off, err)
+			}
+			out[at] ^= 0x40
 		}
 		if err := Belongs(f, f); err == nil || errors.Is(err, ErrOther) {
 			t.Errorf("%s: without a note: %v", tt.name, err)
