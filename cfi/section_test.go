@@ -243,6 +243,7 @@ func TestInstructions(t *testing.T) {
 	}{
 		{"nop", "", "\x00", ra + "none, SP none"},
 		{"def_cfa", "", "\x0c\x06\x10", "CFA r6+16, RA c-8, FP none, SP none"},
+		{"def_cfa of two bytes", "", "\x0c\x06\x90\x02", "CFA r6+272, RA c-8, FP none, SP none"},
 		{"def_cfa_sf", "", "\x12\x06\x7e", "CFA r6+16, RA c-8, FP none, SP none"},
 		{"def_cfa_register", "", "\x0d\x06", "CFA r6+8, RA c-8, FP none, SP none"},
 		{"def_cfa_offset", "", "\x0e\x80\x01", "CFA r7+128, RA c-8, FP none, SP none"},
@@ -255,6 +256,7 @@ func TestInstructions(t *testing.T) {
 		{"undefined", "", "\x07\x10", sp + "u, FP none, SP none"},
 		{"same_value", "", "\x08\x06", ra + "s, SP none"},
 		{"offset", "", "\x86\x02", ra + "c-16, SP none"},
+		{"offset of two bytes", "", "\x86\x90\x02", ra + "c-2176, SP none"},
 		{"offset_extended", "", "\x05\x06\x03", ra + "c-24, SP none"},
 		{"offset_extended_sf", "", "\x11\x06\x7f", ra + "c+8, SP none"},
 		{"GNU_negative_offset_extended", "", "\x2f\x06\x02", ra + "c+16, SP none"},
@@ -298,8 +300,24 @@ func TestInstructions(t *testing.T) {
 		if tt.cie != "" {
 			cie = append([]byte{1, 0, 1, 0x78}, tt.cie...)
 		}
-		w.Entry(w.Shared(cie), w.Addresses(textAddr, 0x80), []byte(tt.code))
-		rows, err := loadRows(t, amd64, ".eh_frame", w.B)
+		shared := w.Shared(cie)
+		addr := uint64(textAddr)
+		// Functions with one bit changed come first: their cached effects must not apply.
+		for bit := range 8 * len(tt.code) {
+			code := []byte(tt.code)
+			code[bit/8] ^= 1 << (bit % 8)
+			w.Entry(shared, w.Addresses(addr, 0x80), code)
+			addr += 0x80
+		}
+		w.Entry(shared, w.Addresses(addr, 0x80), []byte(tt.code))
+		w.Entry(shared, w.Addresses(addr+0x80, 0x80)) // at the end of the section, nothing is cached
+		table := parse(t, w)
+		fn := table.At(table.Len() - 2)
+		var rows []row
+		for r := range fn.Rows() {
+			rows = append(rows, row{r.Begin, r.End, *r.Rules})
+		}
+		err := fn.Err()
 		got := fmt.Sprint(err)
 		if err == nil {
 			got = rows[0].String()
