@@ -11,8 +11,7 @@ type Table struct{ w io.Writer }
 
 // NewTable writes the header. Columns whose names start with ">" are right-aligned.
 func NewTable(w io.Writer, columns ...string) Table {
-	rule := make([]any, len(columns))
-	names := make([]any, len(columns))
+	names, rule := make([]any, len(columns)), make([]any, len(columns))
 	for i, c := range columns {
 		name, number := strings.CutPrefix(c, ">")
 		names[i], rule[i] = name, "---"
