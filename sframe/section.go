@@ -211,7 +211,7 @@ func (w *walk) fre() (start uint32, row []byte, err error) {
 	return start, row, nil
 }
 
-// wrong returns the error for a row from the message of Codec.row.
+// wrong turns a message of Codec.row into an error with the row's offset.
 func (w *walk) wrong(row []byte, what string) error {
 	return errorf(len(w.s.data)-len(row), "%s", what)
 }

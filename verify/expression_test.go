@@ -166,7 +166,7 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-// TestPCBits checks which bits of the pc expressions depend on.
+// TestPCBits checks which bits of the pc an expression depends on.
 func TestPCBits(t *testing.T) {
 	const all = ^uint64(0)
 	for _, tt := range []struct {

@@ -99,7 +99,7 @@ struct sfw_regs {
 	uint64_t floor; /* the CFA of the frame before, or 0: stacks grow down, so that the next one is above */
 	uint32_t valid;
 	/* Set if the instruction at pc has not been executed. Otherwise pc is a return address, which may belong to the
-	 * next function, so the call before it is looked up. SFW_NO_CODE: executing pc caused the fault. */
+	 * next function, so the call before it is looked up. SFW_NO_CODE: fetching from pc caused the fault. */
 	uint8_t interrupted;
 	uint8_t how;    /* enum sfw_how: how the frame was found, SFW_OK for the one that a walk begins with */
 	uint8_t stacks; /* that functions with a frame pointer have left, 0 at the begin */
@@ -504,7 +504,7 @@ static inline int sfw_decode(const struct sfw_section *s, uint32_t at, unsigned 
 }
 
 /* sfw_find looks up the row for pc. It returns SFW_OK, SFW_NO_ROW or SFW_BAD_SECTION. A PC-mask FDE of version 1
- * does not give its block size, so it has a row only if that is its only one and starts at 0. */
+ * does not give its block size, so it is used only if it has a single row, which starts at 0. */
 static inline enum sfw_how sfw_find(const struct sfw_section *s, uint64_t pc, struct sfw_row *row) {
 	uint32_t i = sfw_search(s, pc);
 	struct sfw_fde d;

@@ -26,8 +26,8 @@ var helloSources = map[string]string{
 // static libraries and of Go's runtime.
 var calm = regexp.MustCompile(`^\S+: (100\.00|99\.[5-9]\d) % of the code is unwindable \([\d,]+ of [\d,]+ bytes\)\n`)
 
-// TestHelloWorlds expects reports on hello worlds to be calm: no small share because of start-up code, and no advice on
-// flags that are already set.
+// TestHelloWorlds expects reports on hello worlds to raise no alarm: start-up code does not lower the share, and there
+// is no advice on flags that are already set.
 func TestHelloWorlds(t *testing.T) {
 	long.Test(t)
 	calmReport := func(t *testing.T, program string) {

@@ -36,7 +36,7 @@ func makeTree(t *testing.T, programs [][]byte, mixed bool) {
 	}
 	plt := string(programs[0])
 	other := []byte(plt)
-	other[0x667] = 0x18 // another frame: another program with the same build-id
+	other[0x667] = 0x18 // a different frame size: a different program with the same build-id
 	for name, contents := range map[string]string{
 		"10-text": "no program", "11-short": plt[:100], "20-damaged": plt[:len(plt)/2], "30-other": string(other),
 		"79-last": "\x7fELF",

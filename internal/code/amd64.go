@@ -3,7 +3,7 @@ package code
 import "cfi2sframe/internal/insn"
 
 // Source: System V ABI for AMD64, 3.2: a call leaves the return address at the top of the stack, and signals do not
-// overwrite the 128 bytes below it. Registers have their numbers in instructions; figure 3.36 lists their DWARF
+// overwrite the 128 bytes below it. Registers are numbered as in encodings; figure 3.36 lists their DWARF
 // numbers.
 var amd64 = newMachine(machine{
 	decode: insn.DecodeAMD64,

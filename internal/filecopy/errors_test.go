@@ -59,7 +59,7 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// TestCopyErrors has files that cannot be read or written.
+// TestCopyErrors copies files that cannot be read, and to files that cannot be written.
 func TestCopyErrors(t *testing.T) {
 	src, dst := two(t, "text")
 	closed, other := two(t, "")

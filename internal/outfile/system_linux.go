@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// holdFlags open a file without read permission, only to describe it.
+// holdFlags open a file only to refer to it, which needs no read permission.
 const holdFlags = unix.O_PATH
 
 // nameless creates an unnamed file in a directory. It returns nil where that is not supported, or where such a file

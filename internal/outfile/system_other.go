@@ -13,7 +13,7 @@ import (
 
 // These functions replace those of system_linux.go. The build tag portable selects them on Linux, for tests.
 
-// holdFlags open a file only to describe it.
+// holdFlags open a file only to refer to it.
 const holdFlags = os.O_RDONLY | syscall.O_NONBLOCK
 
 func nameless(string, fs.FileMode) *os.File { return nil }

@@ -146,7 +146,7 @@ func newStarter(root string) (*starter, error) {
 	for m, name := range machines {
 		s.systems[m] = s.prepare(m, name)
 	}
-	// Programs may change their user.
+	// Programs may switch to another user, who needs access.
 	return s, os.Chmod(dir, 0o755)
 }
 

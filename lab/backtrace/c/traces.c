@@ -95,7 +95,7 @@ static _Unwind_Reason_Code add_other(struct _Unwind_Context *c, void *chain) {
 		return _URC_NORMAL_STOP;
 	f->pc = OTHER(_Unwind_GetIPInfo)(c, &f->before);
 	f->cfa = OTHER(_Unwind_GetCFA)(c);
-	/* Without CFI, libgcc returns the start of the previous frame. */
+	/* For code without CFI, libgcc returns the function start of the previous frame. */
 	f->start = _Unwind_FindEnclosingFunction((void *)(uintptr_t)(f->pc + (unsigned)f->before)) != NULL
 		? OTHER(_Unwind_GetRegionStart)(c) : 0;
 	all->n++;

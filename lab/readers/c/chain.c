@@ -46,8 +46,8 @@ static _Unwind_Reason_Code one_frame(struct _Unwind_Context *context, void *arg)
 }
 
 #ifdef STATIC
-/* The fallback in a static program is the same function: the linker is told to send its calls here, where there is
-   nothing to be had. */
+/* In a static program, backtrace would fall back to the function with which it is compared. The linker redirects these
+   calls to this stub, which finds no frames. */
 extern _Unwind_Reason_Code __real__Unwind_Backtrace(_Unwind_Trace_Fn, void *);
 _Unwind_Reason_Code __wrap__Unwind_Backtrace(_Unwind_Trace_Fn fn, void *arg)
 {

@@ -40,7 +40,7 @@ type function struct {
 	partner             *function         // in the other file, or nil
 }
 
-// A row is in effect from an offset in its function on. Equivalent rows have equal words; "" means no row.
+// A row takes effect at an offset in its function. Equivalent rows have equal words; "" means no row.
 type row struct {
 	offset uint64
 	words  string

@@ -180,7 +180,7 @@ func TestStarting(t *testing.T) {
 	}
 }
 
-// TestLargeAlone expects files with much CFI to be examined one at a time, and others at any time.
+// TestLargeAlone expects files with a lot of CFI to be examined one at a time, and others in parallel.
 func TestLargeAlone(t *testing.T) {
 	var e examiner
 	examined := 0
