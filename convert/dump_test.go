@@ -461,7 +461,7 @@ func TestObjectWithoutRows(t *testing.T) {
 	}
 	f, err := elf.NewFile(bytes.NewReader(got))
 	if err != nil || f.Section(".sframe") != nil || f.Section(".text") == nil {
-		t.Errorf("its .sframe is still there, error %v", err)
+		t.Errorf("its .sframe is still present, error %v", err)
 	}
 	v1 := add(convert.Options{Version: sframe.V1})
 	for _, j := range []job{v1, dry(v1)} {

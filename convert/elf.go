@@ -235,13 +235,13 @@ func (s *single) remove() error {
 	}
 	if reserved != "" {
 		if _, err := readInto(f, reserved); err != sframe.ErrNone {
-			return fmt.Errorf("%w: .sframe is still there", ErrWrong)
+			return fmt.Errorf("%w: .sframe is still present", ErrWrong)
 		}
 		return nil
 	}
 	at, err := elfwrite.FindSFrame(f)
 	if err != nil || at.Section > 0 || f.Prog(elf.ProgType(sframe.PTGNUSFrame)) != nil {
-		return fmt.Errorf("%w: .sframe is still there", ErrWrong)
+		return fmt.Errorf("%w: .sframe is still present", ErrWrong)
 	}
 	return nil
 }

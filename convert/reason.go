@@ -49,7 +49,7 @@ var (
 	errNotLinked = errors.New("it is neither a program nor a shared library")
 	// ErrCompressed is returned by a caller, which knows the file name.
 	ErrCompressed = errors.New("is a compressed kernel module; unpack it")
-	errNoBuildID  = errors.New("it has no build-id to name its .sframe in a directory; use a file as output")
+	errNoBuildID  = errors.New("it has no build-id, which names the .sframe in a directory; use -o FILE")
 )
 
 // A condition tells when an error leaves a file unchanged. Otherwise the conversion fails.

@@ -32,7 +32,7 @@ func TestFixtures(t *testing.T) {
 			f := elftest.Parse(t, without)
 			if f.Section(".sframe") != nil || f.Prog(elf.ProgType(sframe.PTGNUSFrame)) != nil ||
 				bytes.Contains(without, []byte(".sframe")) {
-				t.Errorf("%s: .sframe is still there", name)
+				t.Errorf("%s: .sframe is still present", name)
 			}
 			after := elftest.Parse(t, with)
 			if _, err := Plan(after, 10, Options{}); !errors.Is(err, ErrExists) {

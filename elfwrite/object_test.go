@@ -479,7 +479,7 @@ func TestObjectOwnSymbol(t *testing.T) {
 		old := o.Bytes()
 		before, after := elftest.Parse(t, old), elftest.Parse(t, remove(t, old))
 		if after.Section(".sframe") != nil || after.Section(".rela.sframe") != nil {
-			t.Error(".sframe is still there")
+			t.Error(".sframe is still present")
 		}
 		want := must.Get(before.ReadSection(&before.Sections[elftest.ObjSymtab]))(t)
 		clear(want[sym*elffile.SymSize:][:elffile.SymSize])

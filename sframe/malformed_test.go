@@ -138,7 +138,7 @@ func TestRowBytes(t *testing.T) {
 			"FRE starts at 0x4, outside the function or block of 0x4 bytes"},
 		{"one byte too long", with(v2, fres+4, "\x05"), 1, fres + 4, "section ends inside an FRE"},
 		{"long", with(v2, fres+4, "\x4d"), 1, fres + 4, "section ends inside an FRE"},
-		{"three words", with(v2, fres+1, "\x07"), 0, fres + 1, "3 data words of an FRE make no row"},
+		{"three words", with(v2, fres+1, "\x07"), 0, fres + 1, "3 data words of an FRE are invalid"},
 	} {
 		s, err := Decode(tt.data, 0)
 		if err != nil {

@@ -343,7 +343,7 @@ func (c *Codec) row(b []byte, flexible bool) (r Row, size int, wrong string) {
 		w.regular(base, &r)
 	}
 	if w.bad || w.left > 0 {
-		return Row{}, 0, fmt.Sprintf("%d data words of an FRE make no row of this ABI and FDE type", count)
+		return Row{}, 0, fmt.Sprintf("%d data words of an FRE are invalid for this ABI and FDE type", count)
 	}
 	return r, size, ""
 }

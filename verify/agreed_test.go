@@ -93,7 +93,7 @@ func TestAgreed(t *testing.T) {
 				{sframe.FDE{Start: 0x1000, Size: 4}, one4}, {sframe.FDE{Start: 0x1004, Size: 4}, rest},
 				{sframe.FDE{Start: 0x1010, Size: 4}, one4}, {sframe.FDE{Start: 0x1014, Size: 4}, rest},
 				{sframe.FDE{Start: 0x1015, Size: 11}, spRows(0, 8)},
-			}, nil, "FDE 4 at 0x1015 overlaps the one before it", 0},
+			}, nil, "FDE 4 at 0x1015 overlaps the previous one", 0},
 		{"pc, other instructions", elf.ET_EXEC,
 			[]function{{begin: 0x1000, end: 0x1008, code: pcCode},
 				{begin: 0x2000, end: 0x2008, code: append([]byte{0}, pcCode...)}},

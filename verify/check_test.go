@@ -98,13 +98,13 @@ func TestRules(t *testing.T) {
 		{"wrong val_expression", amd64, function{code: []byte{0x16, 16, 1, 0x22}}, sframe.FDE{}, nil,
 			"return address: expression 22: stack is empty"},
 		{"in no place", amd64, function{bare: true, code: []byte{0x0c, 7, 8}}, sframe.FDE{}, nil,
-			"return address: CFI says that it is in no place"},
+			"return address: CFI gives no location"},
 		{"same_value", amd64, function{code: []byte{0x08, 16}}, sframe.FDE{}, nil,
-			"return address: CFI says that it is in no place"},
+			"return address: CFI gives no location"},
 		{"column SP", aarch64, function{column: 31}, sframe.FDE{}, nil,
-			"return address: CFI says that it is in no place"},
+			"return address: CFI gives no location"},
 		{"column pc", aarch64, function{column: 32}, sframe.FDE{}, nil,
-			"return address: CFI says that it is in no place"},
+			"return address: CFI gives no location"},
 		{"column FP", amd64, function{column: 6, code: []byte{0x86, 1}}, sframe.FDE{}, nil,
 			"caller's frame pointer differs"},
 		{"column 17", aarch64, function{column: 17}, sframe.FDE{Flexible: true},
@@ -336,7 +336,7 @@ func TestMasked(t *testing.T) {
 		{"from 4 on", 0x1000, 32, 16, 4, 24, ""},
 		{"of 24 bytes, in code that moves by pages", 0x1008, 48, 24, 4, 0,
 			"blocks of 24 bytes are others where the code is moved by 4096"},
-		{"from the middle of a block", 0x1001, 32, 16, 4, 0, "rows hold for other code in some readers than in others"},
+		{"from the middle of a block", 0x1001, 32, 16, 4, 0, "readers interpret differently"},
 	} {
 		data := amd64.encode(t, sframe.V2, fde{sframe.FDE{Start: tt.start, Size: tt.size, PCMask: true,
 			RepSize: tt.rep},
@@ -356,7 +356,7 @@ func TestForeignMachine(t *testing.T) {
 	section := amd64.section(t, sframe.V2)
 	for _, p := range []platform{aarch64, s390x, {machine: elf.EM_X86_64, order: binary.BigEndian, column: 16}} {
 		res, err := Check(p.cfi(t), section, bareFile(elf.ET_DYN), Options{})
-		if err == nil || !strings.Contains(err.Error(), "is not that of machine") {
+		if err == nil || !strings.Contains(err.Error(), "does not match machine") {
 			t.Errorf("%v, %v: %+v, error %v", p.machine, p.order, res, err)
 		}
 	}
@@ -389,7 +389,7 @@ func TestLimits(t *testing.T) {
 		{"one more", maxTotal/2 + 1, []function{{begin: 0x1000, end: 0x1000 + maxTotal + 2}}, true, maxTotal + 1, ""},
 		{"all rows for code without CFI", maxOrphans / 2, nil, false, 1, ""},
 		{"one more", maxOrphans/2 + 1, nil, false, 0,
-			"more than 1048576 rows, up to that at 0x101000, are for code that CFI does not describe"},
+			"more than 1048576 rows, up to the row at 0x101000, describe code without CFI"},
 		{"all blocks", maxBlocks / 2, []function{{begin: 0x1000, end: 0x1000 + maxBlocks, code: []byte{0x0b}}}, true,
 			maxTotal + 1, ""},
 	} {
@@ -409,8 +409,8 @@ func TestLimits(t *testing.T) {
 // TestManyBlocks checks the limit on rows in the blocks of PC-mask FDEs.
 func TestManyBlocks(t *testing.T) {
 	for before, want := range map[uint64]string{maxBlocks - 16: "",
-		maxBlocks - 15: "blocks of PC-mask FDEs have more than 4194304 rows, up to FDE 0 at 0x1000, which are not " +
-			"gone through"} {
+		maxBlocks - 15: "blocks of PC-mask FDEs have more than 4194304 rows, up to FDE 0 at 0x1000, which are " +
+			"not checked"} {
 		s := segments{reader: amd64.section(t, sframe.V2, blocks(8)).NewReader(), after: 1, maxRows: 2,
 			blocks: before, limit: math.MaxUint64, masked: func(*sframe.FDE) bool { return true }}
 		n, err := 0, s.load(0)
@@ -428,7 +428,7 @@ func TestManyRows(t *testing.T) {
 	d := fde{sframe.FDE{Start: 0x1000, Size: 0x10}, []sframe.FRE{{Row: sframe.Row{CFA: at(sframe.SP, 8)}},
 		{Start: 1, Row: sframe.Row{CFA: at(sframe.SP, 16)}}}}
 	for maxRows, want := range map[uint64]string{2: "",
-		1: "FDEs share more than 1 rows, up to FDE 0 at 0x1000, which are not gone through"} {
+		1: "FDEs share more than 1 rows, up to FDE 0 at 0x1000, which are not checked"} {
 		s := segments{reader: amd64.section(t, sframe.V2, d).NewReader(), after: 1,
 			limit: math.MaxUint64, maxRows: maxRows}
 		err := s.load(0)
@@ -457,18 +457,18 @@ func TestBeyond(t *testing.T) {
 	}{
 		{"overlapping", loaded, []fde{{sframe.FDE{Start: 0x1000, Size: 0x11}, row},
 			{sframe.FDE{Start: 0x1010, Size: 0x10}, row}},
-			"FDE 1 at 0x1010 overlaps the one before it, or wraps around"},
+			"FDE 1 at 0x1010 overlaps the previous one, or wraps around"},
 		{"side by side", loaded, []fde{{sframe.FDE{Start: 0x1000, Size: 0x10}, row},
 			{sframe.FDE{Start: 0x1010, Size: 0x10}, row}}, ""},
 		{"up to the end of code", loaded, []fde{{sframe.FDE{Start: 0x1020, Size: 0x10}, row}}, ""},
 		{"a byte more", loaded, []fde{{sframe.FDE{Start: 0x1020, Size: 0x11}, row}},
-			"FDE 0 at 0x1020, 0x11 bytes, reaches beyond the code that CFI describes"},
+			"FDE 0 at 0x1020, 0x11 bytes, extends beyond the code that CFI describes"},
 		{"around the end of the address space", everything, []fde{{sframe.FDE{Start: ^uint64(0) - 7, Size: 16}, row}},
-			"overlaps the one before it, or wraps around"},
+			"overlaps the previous one, or wraps around"},
 		{"data behind the code", code(elf.PF_R, elf.PT_LOAD), []fde{{sframe.FDE{Start: 0x1020, Size: 0x10}, row}},
-			"reaches beyond"},
+			"extends beyond"},
 		{"another segment behind the code", code(elf.PF_X, elf.PT_NOTE),
-			[]fde{{sframe.FDE{Start: 0x1020, Size: 0x10}, row}}, "reaches beyond"},
+			[]fde{{sframe.FDE{Start: 0x1020, Size: 0x10}, row}}, "extends beyond"},
 	} {
 		_, err := Check(table, amd64.section(t, sframe.V3, tt.fdes...), tt.f, Options{})
 		if (err != nil) != (tt.want != "") || err != nil && !strings.Contains(err.Error(), tt.want) {
@@ -515,7 +515,7 @@ func TestAllSteps(t *testing.T) {
 	code := []byte{0x77, 8, 0x0a, 0xd0, 0x07, 0x31, 0x1c, 0x12, 0x28, 0xfa, 0xff, 0x13, 0x80, 0, 0x13}
 	code = append([]byte{0x0f, byte(len(code))}, code...)
 	for size, want := range map[uint64]string{0x10: "",
-		0x2000: "function at 0x1000: CFA: expressions take more than 33554432 steps, which are not run"} {
+		0x2000: "function at 0x1000: CFA: expressions exceed the limit of 33554432 steps"} {
 		s := amd64.section(t, sframe.V2, fde{sframe.FDE{Start: 0x1000, Size: uint32(size)},
 			one(sframe.Row{CFA: at(sframe.SP, 8)})})
 		res, err := Check(amd64.cfi(t, function{begin: 0x1000, end: 0x1000 + size, code: code}), s,

@@ -50,7 +50,7 @@ const (
 )
 
 // errSteps is the error for expressions beyond allSteps.
-var errSteps = fmt.Errorf("expressions take more than %d steps, which are not run", allSteps)
+var errSteps = fmt.Errorf("expressions exceed the limit of %d steps", allSteps)
 
 // run evaluates an expression with the given values on its stack.
 func (m *machine) run(code []byte, initial ...uint64) (result uint64, err error) {
@@ -96,7 +96,7 @@ func (m *machine) pop() uint64 {
 // operand decodes an unsigned operand of 1, 2, 4 or 8 bytes.
 func (m *machine) operand(size int) uint64 {
 	if m.pos+size > len(m.code) {
-		m.fail("operand is cut off")
+		m.fail("operand is truncated")
 		return 0
 	}
 	b := m.code[m.pos:][:size]
@@ -169,7 +169,7 @@ func (m *machine) jump(condition bool) {
 	}
 	to := m.pos + distance // from the end of the operand
 	if to < 0 || to > len(m.code) {
-		m.fail("branch leaves the expression")
+		m.fail("branch out of the expression")
 		return
 	}
 	m.pos = to
@@ -248,7 +248,7 @@ func (m *machine) binary(code op.Opcode) {
 	f := operations[code]
 	switch {
 	case f == nil:
-		m.fail("opcode %#02x is not one for call frame information", uint8(code))
+		m.fail("opcode %#02x is not allowed in call frame information", uint8(code))
 	case (code == op.DW_OP_div || code == op.DW_OP_mod) && b == 0:
 		m.fail("division by zero")
 	case code >= op.DW_OP_shl && code <= op.DW_OP_shra && b > 63: // not the same everywhere

@@ -45,7 +45,7 @@ func (g *goTable) onStacks(fn *cfi.Function) string {
 		case row.CFA.Reg == g.fp:
 			is = belowFP
 			if row.CFA.Offset != 16 || row.RA.Offset != -8 || row.FP.Rule != cfi.RuleOffset || row.FP.Offset != -16 {
-				return "another frame than that of its prologue"
+				return "frame does not match the prologue"
 			}
 		default:
 			is = belowSP
@@ -99,11 +99,11 @@ func (s *stackSwitch) check(places []place, shrinks bool) string {
 			}
 			switch {
 			case e.size == 0:
-				return "an instruction that is not known"
+				return "unknown instruction"
 			case slices.ContainsFunc(places[at:next], func(p place) bool { return p != places[at] }):
-				return "a row begins within an instruction"
+				return "row starts inside an instruction"
 			case !e.ends && !keeps(next), e.jumps && !keeps(next+int(e.skip)):
-				return "a row that the code does not keep"
+				return "row contradicts the code"
 			}
 			live = !e.ends
 		}

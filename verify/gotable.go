@@ -17,7 +17,7 @@ import (
 )
 
 // ErrGo means that the functions of a table are not where the table says.
-var ErrGo = errors.New("the rows of .gopclntab are not those of the code")
+var ErrGo = errors.New("the rows of .gopclntab contradict the code")
 
 // Go compares the rows from the table of a Go program with that table and with the code. It calls wrong with a reason
 // for each function whose rows are not proved. An error, which may be ErrGo, concerns the whole table.
@@ -127,7 +127,7 @@ func findGo(t *cfi.Table, fn *cfi.Function, f *elffile.File) (*goTable, error) {
 			}
 		}
 	}
-	return nil, fmt.Errorf("%w: no table has the function at %#x", ErrGo, fn.Begin)
+	return nil, fmt.Errorf("%w: no table contains the function at %#x", ErrGo, fn.Begin)
 }
 
 // lists reports whether the list of functions contains one that starts at entry, with the record of fn.
@@ -199,7 +199,7 @@ func (g *goTable) function(fn *cfi.Function) string {
 	pcsp, ok := g.word(off + 16)
 	if first := g.base + uint64(entry); !ok || off+goRecord > uint64(len(g.b)) ||
 		first > fn.Begin && !(fn.Signal() && first == fn.Begin+1) {
-		return "its record is elsewhere"
+		return "its record has another address"
 	}
 	g.first = g.base + uint64(entry)
 	name := g.name(off)
@@ -208,7 +208,7 @@ func (g *goTable) function(fn *cfi.Function) string {
 	case fn.Signal() && !injected:
 		return g.sigreturn(fn)
 	case injected && !fn.Signal():
-		return "signal handlers inject calls of it, and its rows do not say so"
+		return "signal handlers inject calls to it, but its rows do not show this"
 	}
 	end, ok := g.readFrames(g.long(goPCSP) + uint64(pcsp))
 	if !ok || fn.End > g.first+end {
@@ -234,7 +234,7 @@ func (g *goTable) function(fn *cfi.Function) string {
 		switch {
 		case row.RA.Rule == cfi.RuleUndefined && flag&1 == 0 && g.file.Entry != fn.Begin &&
 			!strings.HasPrefix(name, "_rt0_"):
-			return "the caller is not known, but the table says that it is"
+			return "rows have no caller, but the table does not mark the function as outermost"
 		case row.RA.Rule == cfi.RuleUndefined, injected && row.CFA.Rule == cfi.RuleUndefined:
 			continue
 		case flag&2 != 0 || flag&1 != 0 && name != "runtime.sigtramp":
@@ -249,7 +249,7 @@ func (g *goTable) function(fn *cfi.Function) string {
 				break
 			}
 			if what := g.row(&row, f.size, pc-g.first); what != "" {
-				return fmt.Sprintf("at %#x: frame of %d bytes, and %s: %v", pc, f.size, what, row.Rules)
+				return fmt.Sprintf("at %#x: frame of %d bytes, but %s: %v", pc, f.size, what, row.Rules)
 			}
 		}
 	}
@@ -274,17 +274,17 @@ func (g *goTable) row(row *cfi.Row, size int64, pc uint64) string {
 	switch below := size + int64(g.entry) + g.pushed; {
 	case size < 0, row.CFA.Rule != cfi.RuleCFA || row.CFA.Reg != g.sp || row.CFA.Offset != below ||
 		row.SP.Rule != cfi.RuleArchitectural:
-		return "another CFA"
+		return "the CFA differs"
 	case g.fixedRA != 0 && (ra.Rule != cfi.RuleOffset || ra.Offset != int64(g.fixedRA)),
 		g.fixedRA == 0 && size > 0 && (ra.Rule != cfi.RuleOffset || ra.Offset != -below),
 		g.fixedRA == 0 && size == 0 && ra.Rule != cfi.RuleArchitectural:
-		return "the return address elsewhere"
+		return "the return address is elsewhere"
 	}
 	switch fp := row.FP; {
 	case fp.Rule == cfi.RuleArchitectural:
 	case fp.Rule != cfi.RuleOffset || !g.slot.ok || pc < g.slot.from || size < g.slot.size ||
 		fp.Offset != -g.slot.below-int64(g.entry)-g.pushed:
-		return "the frame pointer not where the code saves it"
+		return "the frame pointer is not where the code saves it"
 	}
 	return ""
 }
@@ -298,13 +298,13 @@ func (g *goTable) sigreturn(fn *cfi.Function) string {
 	if fn.Begin+1 == g.first {
 		var int3 bool
 		if code, int3 = bytes.CutPrefix(code, []byte{0xcc}); !int3 {
-			return "its record is elsewhere"
+			return "its record has another address"
 		}
 	} else if fn.Begin != g.first {
-		return "its record is elsewhere"
+		return "its record has another address"
 	}
 	if g.machine != elf.EM_X86_64 || !bytes.HasPrefix(code, []byte("\x48\xc7\xc0\x0f\x00\x00\x00\x0f\x05")) {
-		return "a signal frame, and it is not rt_sigreturn"
+		return "signal frame, but not rt_sigreturn"
 	}
 	vm := machine{order: g.file.Order, pcReg: g.pc}
 	sp := vm.reg(g.sp)
@@ -313,11 +313,11 @@ func (g *goTable) sigreturn(fn *cfi.Function) string {
 		for i, r := range []cfi.Rule{row.CFA, row.RA, row.FP} {
 			v, err := vm.run(r.Expression)
 			if r.Rule != cfi.RuleExpression || err != nil || v != at[i] {
-				return "the registers of a signal frame are elsewhere"
+				return "wrong register locations in a signal frame"
 			}
 		}
 		if row.SP.Rule != cfi.RuleArchitectural {
-			return "the stack pointer of a signal frame is elsewhere"
+			return "wrong stack pointer in a signal frame"
 		}
 	}
 	return ""
@@ -384,7 +384,7 @@ func (g *goTable) saves(end uint64) (slot goSlot, wrong string) {
 				st.sp, st.loaded = size, false
 			}
 			if st.sp != size {
-				return slot, fmt.Sprintf("at %#x: frame of %d bytes in the table, and of %d by the code", g.first+at,
+				return slot, fmt.Sprintf("at %#x: frame of %d bytes in the table, but %d in the code", g.first+at,
 					size, st.sp)
 			}
 			g.moves++

@@ -203,10 +203,10 @@ func TestGo(t *testing.T) {
 	name := func(v string) func(*goFunc) { return func(fn *goFunc) { fn.name = v } }
 	const (
 		stack   = "it has no caller, or is on another stack"
-		caller  = "the caller is not known, but the table says that it is"
-		signal  = "a signal frame, and it is not rt_sigreturn"
-		slot    = "and the frame pointer not where the code saves it"
-		keeps   = "a row that the code does not keep"
+		caller  = "rows have no caller, but the table does not mark the function as outermost"
+		signal  = "signal frame, but not rt_sigreturn"
+		slot    = "but the frame pointer is not where the code saves it"
+		keeps   = "row contradicts the code"
 		sigName = "runtime.sigpanic"
 	)
 	for _, tt := range []struct {
@@ -222,18 +222,19 @@ func TestGo(t *testing.T) {
 		{"s390x", s390x, []goFunc{goS390X, goS390XIndex, goS390XShort, goS390XLong, goS390XLa,
 			named(goS390X, sigName)}, nil, ""},
 		{"a larger frame in the table", amd64, []goFunc{goLeaf, goAMD64}, frame(4, 48),
-			"at 0x1000a: frame of 48 bytes, and another CFA"},
+			"at 0x1000a: frame of 48 bytes, but the CFA differs"},
 		{"a frame in the table later", amd64, []goFunc{goLeaf, goAMD64}, frame(3, 8),
-			"at 0x1000a: frame of 8 bytes, and another CFA"},
+			"at 0x1000a: frame of 8 bytes, but the CFA differs"},
 		{"a smaller function in the table", amd64, []goFunc{goLeaf, goAMD64}, frame(5, 4),
 			"its pcsp table ends before it"},
-		{"no frame in the table", amd64, []goFunc{goLeaf, goAMD64}, frame(2, -1), "frame of -1 bytes, and another CFA"},
+		{"no frame in the table", amd64, []goFunc{goLeaf, goAMD64}, frame(2, -1), "frame of -1 bytes, but the " +
+			"CFA differs"},
 		{"no push", amd64, []goFunc{goLeaf, goAMD64, goAMD64Old, goAMD64}, code(0, "90"),
-			"at 0x1002a: frame of 8 bytes in the table, and of 0 by the code"},
+			"at 0x1002a: frame of 8 bytes in the table, but 0 in the code"},
 		{"push of another register", amd64, []goFunc{goLeaf, goAMD64}, code(0, "53"),
 			"at 0x10003: frame of 8 bytes, " + slot},
 		{"another frame in the code", amd64, []goFunc{goAMD64, goAMD64, goAMD64Old}, code(3, "38"),
-			"at 0x10022: frame of 48 bytes in the table, and of 56 by the code"},
+			"at 0x10022: frame of 48 bytes in the table, but 56 in the code"},
 		{"another register saved", amd64, []goFunc{goLeaf, goAMD64Old}, code(6, "5c"),
 			"at 0x1000b: frame of 48 bytes, " + slot},
 		{"another slot", amd64, []goFunc{goLeaf, goAMD64Old}, code(8, "20"), slot},
@@ -242,13 +243,13 @@ func TestGo(t *testing.T) {
 		{"another target", amd64, []goFunc{goAMD64, goThunk}, code(5, "03"), slot},
 		{"another slot, aarch64", aarch64, []goFunc{goAArch64, goAArch64}, code(4, "fd031ff8"), slot},
 		{"another frame, aarch64", aarch64, []goFunc{goAArch64, goAArch64}, code(0, "fe0f1cf8"),
-			"and of 64 by the code"},
+			"but 64 in the code"},
 		{"another slot, large, aarch64", aarch64, []goFunc{goAArch64, goAArch64Large}, code(4, "9dfa3ea9"), slot},
 		{"another write to x29, aarch64", aarch64, []goFunc{goAArch64, goAArch64}, code(4, "fd030091"), slot},
 		{"another frame, s390x", s390x, []goFunc{goS390X, goS390X, goS390X}, code(0, "e3f0ffc0ff71"),
-			"and of 64 by the code"},
+			"but 64 in the code"},
 		{"another frame by index, s390x", s390x, []goFunc{goS390X, goS390X, goS390XIndex}, code(0, "e3ff0fc0ff71"),
-			"and of 64 by the code"},
+			"but 64 in the code"},
 
 		{"no caller", amd64, []goFunc{goLeaf, goAMD64}, flag(1), stack},
 		{"another stack", amd64, []goFunc{goLeaf, goAMD64}, flag(2), stack},
@@ -263,10 +264,10 @@ func TestGo(t *testing.T) {
 		{"injected", amd64, []goFunc{goLeaf, named(goAMD64, sigName)}, nil, ""},
 		{"injected, aarch64", aarch64, []goFunc{goAArch64, named(goAArch64, sigName)}, nil, ""},
 		{"not known as injected", amd64, []goFunc{goLeaf, named(goAMD64, "runtime.sigpanix")}, name(sigName),
-			"signal handlers inject calls of it, and its rows do not say so"},
+			"signal handlers inject calls to it, but its rows do not show this"},
 		{"not injected", amd64, []goFunc{goLeaf, named(goAMD64, sigName)}, name("runtime.sigpanix"), signal},
 		{"another frame of an injected call", amd64, []goFunc{goLeaf, named(goAMD64, sigName)}, frame(4, 48),
-			"another CFA"},
+			"the CFA differs"},
 
 		{"sigreturn", amd64, []goFunc{goLeaf, goSigreturn}, nil, ""},
 		{"sigreturn after padding", amd64, []goFunc{goPadded, goSigreturn}, nil, ""},
@@ -278,7 +279,7 @@ func TestGo(t *testing.T) {
 		{"a stack switch, aarch64", aarch64, []goFunc{goAArch64, flagged(goAArch64, 2)}, nil, ""},
 		{"another frame pointer", amd64, []goFunc{goLeaf, goSystemstack}, code(8, "5dc3"), keeps},
 		{"no push in systemstack", amd64, []goFunc{goLeaf, goSystemstack}, code(0, "90"), keeps},
-		{"another frame of systemstack", amd64, []goFunc{goLeaf, goSystemstack}, frame(2, 16), "another CFA"},
+		{"another frame of systemstack", amd64, []goFunc{goLeaf, goSystemstack}, frame(2, 16), "the CFA differs"},
 	} {
 		g := goProgram{p: tt.p, release: "go1.26.8", fns: tt.fns}
 		other := g
@@ -303,8 +304,8 @@ func TestGo(t *testing.T) {
 func TestGoShrinks(t *testing.T) {
 	g := goProgram{p: amd64, release: "go1.26.8", fns: []goFunc{goSystemstack, goAMD64}}
 	for release, want := range map[string]string{"go1.26.8": "", "go1.26.0": "", "go1.27.1 X:jsonv2": "",
-		"go1.25.9": "a row that the code does not keep", "go1.26rc1": "a row that the code does not keep",
-		"devel go1.27-a": "a row that the code does not keep", "": "a row that the code does not keep"} {
+		"go1.25.9": "row contradicts the code", "go1.26rc1": "row contradicts the code",
+		"devel go1.27-a": "row contradicts the code", "": "row contradicts the code"} {
 		other := g
 		other.release = release
 		if wrong, err := wrongIn(t, &g, &other); err != nil || wrong[0] != want || len(wrong[1]) > 0 {
@@ -325,13 +326,13 @@ func TestGoOther(t *testing.T) {
 		{"entry", goProgram{p: amd64, entry: 1, fns: g.fns}, "", ""},
 		{"other code", goProgram{p: amd64, fns: []goFunc{{"main.f", strings.Repeat("90", 15), goAMD64.frames, 0},
 			{"main.old", strings.Repeat("90", 24), goAMD64Old.frames, 0}, goLeaf}},
-			"at 0x10001: frame of 8 bytes in the table, and of 0 by the code",
-			"the rows of .gopclntab are not those of the code: of 2 functions with frames, 0 move the stack pointer"},
-		{"fewer functions", goProgram{p: amd64, fns: g.fns[:1]}, "", "no table has the function at 0x10000"},
+			"at 0x10001: frame of 8 bytes in the table, but 0 in the code",
+			"the rows of .gopclntab contradict the code: of 2 functions with frames, 0 move the stack pointer"},
+		{"fewer functions", goProgram{p: amd64, fns: g.fns[:1]}, "", "no table contains the function at 0x10000"},
 		{"the functions elsewhere", goProgram{p: amd64, fns: []goFunc{
 			{"main.f", "90" + goAMD64.code, goAMD64.frames, 0}, goAMD64Old, goLeaf}}, "frame of 8 bytes in the table",
 			"of 1 functions with frames, 0 move"},
-		{"another byte order", goProgram{p: s390x, fns: []goFunc{goS390X}}, "", "no table has the function"},
+		{"another byte order", goProgram{p: s390x, fns: []goFunc{goS390X}}, "", "no table contains the function"},
 	} {
 		wrong, err := wrongIn(t, &g, &tt.other)
 		if !strings.Contains(wrong[0], tt.first) || tt.first == "" && wrong[0] != "" ||
@@ -342,7 +343,7 @@ func TestGoOther(t *testing.T) {
 	}
 	wrong, err := wrongIn(t, &g, &goProgram{p: amd64, fns: []goFunc{
 		{"main.f", goAMD64.code + "90", goAMD64.frames, 0}, goAMD64Old, goLeaf}})
-	if err != nil || wrong[1] != "its record is elsewhere" {
+	if err != nil || wrong[1] != "its record has another address" {
 		t.Errorf("%v, error %v", wrong, err)
 	}
 	table, err := cfi.Load(g.file(t), cfi.GoPCLNTab, nil)
@@ -361,7 +362,7 @@ func TestGoOther(t *testing.T) {
 		t.Errorf("%+v, error %v", res, err)
 	}
 	outermost := goProgram{p: amd64, entry: 1, fns: g.fns}
-	if wrong, err := wrongIn(t, &outermost, &g); err != nil || !strings.Contains(wrong[0], "the caller is not known") {
+	if wrong, err := wrongIn(t, &outermost, &g); err != nil || !strings.Contains(wrong[0], "rows have no caller") {
 		t.Errorf("%v, error %v", wrong, err)
 	}
 }
@@ -410,16 +411,16 @@ func TestGoRows(t *testing.T) {
 		want         string
 	}{
 		{"a frame", stack, frames[:5], framed, 0x1000, ""},
-		{"another CFA", stack, frames[:5], changed(framed, 8, 24), 0x1000, "another frame than that of its prologue"},
+		{"the CFA differs", stack, frames[:5], changed(framed, 8, 24), 0x1000, "frame does not match the prologue"},
 		{"another slot", stack, frames[:5], changed(framed, 4, 3), 0x1000,
-			"the frame pointer not where the code saves it"},
+			"the frame pointer is not where the code saves it"},
 		{"another return address", stack, frames[:5], slices.Concat(framed, []byte{0x90, 3}), 0x1000,
-			"another frame than that of its prologue"},
+			"frame does not match the prologue"},
 		{"no frame pointer", stack, frames[:5], slices.Concat(framed, []byte{0xc6}), 0x1000,
-			"another frame than that of its prologue"},
+			"frame does not match the prologue"},
 		{"another return address below SP", stack, frames[:5], slices.Concat([]byte{0x90, 2}, framed), 0x1000,
-			"the return address elsewhere"},
-		{"another size", stack, frames[:5], changed(framed, 2, 24), 0x1000, "another CFA"},
+			"the return address is elsewhere"},
+		{"another size", stack, frames[:5], changed(framed, 2, 24), 0x1000, "the CFA differs"},
 		{"no caller at the start", stack, frames[:5], []byte{0x07, 16}, 0x1000,
 			"no stack pointer at the start of the function"},
 		{"another start", stack, frames[:5], framed, 0x1001, "rows of a function on another stack"},
@@ -427,18 +428,18 @@ func TestGoRows(t *testing.T) {
 
 		{"sigreturn", signal, sigreturn, saved, 0x1000, ""},
 		{"sigreturn after int3", signal, "\xcc" + sigreturn, saved, 0x1001, ""},
-		{"sigreturn after no int3", signal, "\x90" + sigreturn, saved, 0x1001, "its record is elsewhere"},
-		{"sigreturn elsewhere", signal, "\xcc" + sigreturn, saved, 0x1002, "its record is elsewhere"},
-		{"another CFA", signal, sigreturn, changed(saved, 3, 0xa8), 0x1000,
-			"the registers of a signal frame are elsewhere"},
+		{"sigreturn after no int3", signal, "\x90" + sigreturn, saved, 0x1001, "its record has another address"},
+		{"sigreturn elsewhere", signal, "\xcc" + sigreturn, saved, 0x1002, "its record has another address"},
+		{"the CFA differs", signal, sigreturn, changed(saved, 3, 0xa8), 0x1000,
+			"wrong register locations in a signal frame"},
 		{"another return address", signal, sigreturn, changed(saved, 10, 0xa0), 0x1000,
-			"the registers of a signal frame are elsewhere"},
+			"wrong register locations in a signal frame"},
 		{"another frame pointer", signal, sigreturn, changed(saved, 15, 0xf0), 0x1000,
-			"the registers of a signal frame are elsewhere"},
+			"wrong register locations in a signal frame"},
 		{"a value", signal, sigreturn, changed(saved, 12, 0x16), 0x1000,
-			"the registers of a signal frame are elsewhere"},
+			"wrong register locations in a signal frame"},
 		{"a stack pointer", signal, sigreturn, slices.Concat(saved, []byte{0x87, 2}), 0x1000,
-			"the stack pointer of a signal frame is elsewhere"},
+			"wrong stack pointer in a signal frame"},
 	} {
 		g := &goTable{abi: abis[sframe.AMD64Little], file: fileOf(t, elf.ET_EXEC, elf.EM_X86_64, amd64.order),
 			first: tt.first, frames: goFrames{{0, 0}, {1, 8}}}
@@ -488,7 +489,7 @@ func TestPrologue(t *testing.T) {
 		{"saved with an index", "\x48\x83\xec\x30\x48\x89\x6c\x04\x28\xc3", 4, goSlot{}, ""},
 		{"a half of it saved", "\x48\x83\xec\x30\x89\x6c\x24\x28\xc3", 4, goSlot{}, ""},
 		{"another size", "\x48\x83\xec\x38\x48\x89\x6c\x24\x28", 4, goSlot{},
-			"at 0x4: frame of 48 bytes in the table, and of 56 by the code"},
+			"at 0x4: frame of 48 bytes in the table, but 56 in the code"},
 	} {
 		g := goTable{abi: abis[sframe.AMD64Little], code: codeReader{data: []byte(tt.code)},
 			frames: goFrames{{0, 0}, {tt.begins, 48}}}

@@ -85,7 +85,7 @@ func newProof(f *elffile.File, inf *cfi.Inference) (*proof, error) {
 	case elf.EM_AARCH64:
 		p.machine, p.in = &a64Proof, new(a64)
 	default:
-		return nil, fmt.Errorf("rows from instructions of machine %v cannot be checked", elf.Machine(f.Machine))
+		return nil, fmt.Errorf("inferred rows cannot be verified for machine %v", elf.Machine(f.Machine))
 	}
 	numbers := make(map[int]int32)
 	p.first = make([]uint64, len(p.functions)+1)
@@ -95,7 +95,7 @@ func newProof(f *elffile.File, inf *cfi.Inference) (*proof, error) {
 	for i := range p.functions {
 		fn := &p.functions[i]
 		if fn.Begin < end || fn.End <= fn.Begin {
-			return nil, errors.New("functions from instructions are not in order")
+			return nil, errors.New("inferred functions are not in order")
 		}
 		end = fn.End
 		c, known := numbers[fn.Component]
@@ -108,7 +108,7 @@ func newProof(f *elffile.File, inf *cfi.Inference) (*proof, error) {
 		p.first[i+1] = p.first[i] + fn.End - fn.Begin
 		if _, ok := f.FileOffset(fn.Begin, fn.End-fn.Begin); !ok {
 			p.first[i+1] = p.first[i]
-			p.refuse(i, fn.Begin, "code that is not in the file")
+			p.refuse(i, fn.Begin, "code is not in the file")
 		} else if what := p.malformed(fn); what != "" {
 			p.refuse(i, fn.Begin, what)
 		}
@@ -133,11 +133,11 @@ func (p *proof) malformed(fn *cfi.InferredFunction) string {
 		case i > 0 && r.Off <= fn.Rows[i-1].Off, uint64(r.Off) >= fn.End-fn.Begin:
 			return "rows are not in order"
 		case r.Reg >= uint64(len(m.registers)), m.registers[r.Reg] == m.sp && r.Offset < m.entry:
-			return "a CFA that is no caller's"
+			return "invalid CFA"
 		case r.FP != 0 && (r.FP > -m.entry-8 || r.Lost):
-			return "a place of the frame pointer that is not in the frame"
+			return "invalid location of the frame pointer"
 		case r.RA > 0, r.RAReg >= uint64(len(m.registers)), m.ra < 0 && (r.RA != 0 || r.Kept || r.Signed):
-			return "a place of the return address that is not in the frame"
+			return "invalid location of the return address"
 		}
 	}
 	return ""
@@ -157,7 +157,7 @@ func (p *proof) run(f *elffile.File) error {
 	for _, table := range []elf.SectionType{elf.SHT_SYMTAB, elf.SHT_DYNSYM} {
 		err := f.Symbols(table, func(_ *elffile.Section, sym elffile.Symbol) {
 			if fn, ok := p.find(0, sym.Value); ok && elf.ST_TYPE(sym.Info) == elf.STT_FUNC && sym.Section > 0 {
-				p.entry(fn, sym.Value, "a function symbol at a row that is not that of a call")
+				p.entry(fn, sym.Value, "function symbol at a row that is not a function entry")
 			}
 		})
 		if err != nil {
@@ -183,7 +183,7 @@ func (p *proof) each(decode func(fn int, pc, last uint64) bool, visit func(fn in
 		row, last := -1, fn.Begin
 		for pc := fn.Begin; pc < fn.End; pc += p.size {
 			if pc > last {
-				p.refuse(i, pc, "a row begins within an instruction")
+				p.refuse(i, pc, "row starts inside an instruction")
 				break
 			}
 			if pc == last {
@@ -205,7 +205,7 @@ func (p *proof) decode(fn int, pc, _ uint64) bool {
 	p.decoded++
 	ok := p.in.decode(p.code.read(pc, min(p.functions[fn].End-pc, p.machine.reads)))
 	if !ok {
-		p.refuse(fn, pc, "an instruction that is not known")
+		p.refuse(fn, pc, "unknown instruction")
 	}
 	p.size, p.skips = uint64(p.in.codeSize()), false
 	return ok
@@ -316,7 +316,7 @@ func (p *proof) survey(fn int, pc uint64, r *cfi.InferredRow) {
 			c.written |= ^p.machine.saved
 			break
 		}
-		p.entry(to, in.target(pc), "a call leads to a row that is not that of a call")
+		p.entry(to, in.target(pc), "call to a row that is not a function entry")
 		p.leads(fn, to, false)
 	}
 }
@@ -368,7 +368,7 @@ func (p *proof) spread() {
 				if !c.refused {
 					c.refused = true
 					pc := p.refused[callee.number].PC
-					p.refused[c.number] = Violation{pc, "it calls code that returns with another frame"}
+					p.refused[c.number] = Violation{pc, "call to code that returns with a different frame"}
 				}
 				work = append(work, from.index)
 			}
@@ -398,15 +398,15 @@ func (w *walk) check(fn int, pc uint64, r *cfi.InferredRow) {
 	switch arrives := w.at == pc; {
 	case arrives && w.index[w.from] != w.index[fn]:
 		if !w.called && (!w.frame.agrees(r) || !w.isEntry(r)) {
-			w.refuse(w.from, pc, "it goes on in another function")
-			w.refuse(fn, pc, "another function goes on in it")
+			w.refuse(w.from, pc, "falls through into another function")
+			w.refuse(fn, pc, "another function falls through into it")
 		}
 		w.frame.reduce(r)
 	case arrives && (!w.frame.agrees(r) || joined && !w.settle(fn, pc, r)):
-		w.refuse(fn, pc, "the instructions before give another row")
+		w.refuse(fn, pc, "preceding instructions give a different row")
 		w.frame.reduce(r)
 	case !arrives && !joined && !w.isEntry(r):
-		w.refuse(fn, pc, "nothing leads to a row that is not that of a call")
+		w.refuse(fn, pc, "unreachable row that is not a function entry")
 	}
 	if w.at != pc && joined { // the sources of jumps are unknown yet; the preceding code is most similar
 		w.settle(fn, pc, r)
@@ -449,7 +449,7 @@ func (w *walk) leave() {
 	switch {
 	case w.at == 0 || w.called:
 	case w.code.read(w.at, 1) == nil:
-		w.refuse(w.from, w.at, "it goes on where no code is")
+		w.refuse(w.from, w.at, "falls through into code without a row")
 	default:
 		w.exit(w.from, w.at, w.last)
 	}
@@ -494,7 +494,7 @@ func (w *walk) step(fn int, pc uint64, r *cfi.InferredRow) {
 	case flowTrap:
 		w.at = 0
 	default:
-		w.refuse(fn, pc, "an instruction whose effect on the stack is not known")
+		w.refuse(fn, pc, "instruction with an unknown effect on the stack")
 		w.at = 0
 	}
 }
@@ -510,12 +510,12 @@ func (w *walk) jump(fn int, addr, pc uint64, r *cfi.InferredRow) {
 	there := w.row(to, addr)
 	switch {
 	case w.starts[word]&mask == 0:
-		w.refuse(fn, pc, "it jumps into an instruction")
-		w.refuse(to, addr, "a jump into an instruction")
+		w.refuse(fn, pc, "jump into the middle of an instruction")
+		w.refuse(to, addr, "jump target inside an instruction")
 	case there == nil || !w.frame.agrees(there) || !w.settle(to, addr, there),
 		w.index[to] != w.index[fn] && !w.isEntry(there):
-		w.refuse(fn, pc, "it jumps to another row")
-		w.refuse(to, addr, "a jump with another row")
+		w.refuse(fn, pc, "jump to code with a different row")
+		w.refuse(to, addr, "jump here with a different row")
 		w.parts[w.index[fn]].exits = w.parts[w.index[fn]].exits || w.index[to] != w.index[fn]
 	}
 }
@@ -525,11 +525,11 @@ func (w *walk) exit(fn int, pc uint64, r *cfi.InferredRow) {
 	what := ""
 	switch {
 	case !w.frame.is(w.machine.sp, -w.machine.entry):
-		what = "it leaves with another stack pointer"
+		what = "exit with a different stack pointer"
 	case !w.frame.callers.in(w.machine.fp, 0) && !r.Lost:
-		what = "it leaves with another frame pointer"
+		what = "exit with a different frame pointer"
 	case !w.frame.returns():
-		what = "it leaves with another return address"
+		what = "exit with a different return address"
 	default:
 		return
 	}

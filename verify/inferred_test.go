@@ -189,14 +189,14 @@ func TestCodeRight(t *testing.T) {
 }
 
 func TestCodeWrong(t *testing.T) {
-	const before, jumps = "the instructions before give another row", "it jumps to another row"
+	const before, jumps = "preceding instructions give a different row", "jump to code with a different row"
 	for name, tt := range map[string]struct{ text, want string }{
-		"a missing pop":       {"sp+8 push %rbx \n sp+16 nop \n ret", "it leaves with another stack pointer"},
+		"a missing pop":       {"sp+8 push %rbx \n sp+16 nop \n ret", "exit with a different stack pointer"},
 		"a wrong offset":      {"sp+8 push %rbx \n sp+24 pop %rbx \n sp+16 ret", before},
 		"an offset too early": {"sp+8 nop \n sp+16 push %rbx \n pop %rbx \n sp+8 ret", before},
-		"ret n":               {"sp+8 ret $8", "an instruction whose effect on the stack is not known"},
+		"ret n":               {"sp+8 ret $8", "instruction with an unknown effect on the stack"},
 		"enter": {"sp+8 enter $8,$0 \n leave \n " +
-			"ret", "an instruction whose effect on the stack is not known"},
+			"ret", "instruction with an unknown effect on the stack"},
 		"a computed size": {"sp+8 sub %rax,%rsp \n nop \n add %rax,%rsp \n ret", before},
 		"a half of rsp":   {"sp+8 add $8,%esp \n sub $8,%esp \n ret", before},
 		"16 bits pushed":  {"sp+8 pushw $1 \n sp+10 nop \n add $2,%rsp \n sp+8 ret", before},
@@ -205,31 +205,31 @@ func TestCodeWrong(t *testing.T) {
 			"ret", "the stack pointer is above the return address"},
 		"popped return":  {"sp+8 pop %rax \n jmp *%rax", "the stack pointer is above the return address"},
 		"another return": {"sp+8 mov %rax,(%rsp) \n ret", "it writes the return address"},
-		"another frame":  {"sp+8 push %rbx \n sp+16 jmp *%rax", "it leaves with another stack pointer"},
+		"another frame":  {"sp+8 push %rbx \n sp+16 jmp *%rax", "exit with a different stack pointer"},
 		"tail call at depth": {"sp+8 push %rbx \n sp+16 jmp 1f \n gap \n " +
-			"1: ret", "it leaves with another stack pointer"},
+			"1: ret", "exit with a different stack pointer"},
 		"another entry": {"sp+8 push %rbx \n sp+16 jmp 1f \n fn apart \n sp+8 1: ret", jumps},
 		"a branch at depth": {"sp+8 push %rbx \n sp+16 je 1f \n pop %rbx \n sp+8 ret \n gap \n " +
-			"1: ret", "it leaves with another stack pointer"},
+			"1: ret", "exit with a different stack pointer"},
 		"a jump table": {"sp+8 push %rbx \n sp+16 targets a b \n jmp *%rbx \n a: pop %rbx \n " +
 			"sp+8 b: ret", jumps},
-		"a target inside": {"sp+8 je 1f+1 \n 1: mov $1,%eax \n ret", "it jumps into an instruction"},
+		"a target inside": {"sp+8 je 1f+1 \n 1: mov $1,%eax \n ret", "jump into the middle of an instruction"},
 		"a target in the gap": {"sp+8 push %rbx \n sp+16 targets a \n jmp *%rbx \n gap \n " +
-			"a: ret", "it leaves with another stack pointer"},
+			"a: ret", "exit with a different stack pointer"},
 		"nothing leads there": {"sp+8 ret \n sp+16 nop \n pop %rbx \n " +
-			"sp+8 ret", "nothing leads to a row that is not that of a call"},
-		"an entry with frame": {"sp+16 pop %rbx \n sp+8 ret", "nothing leads to a row that is not that of a call"},
+			"sp+8 ret", "unreachable row that is not a function entry"},
+		"an entry with frame": {"sp+16 pop %rbx \n sp+8 ret", "unreachable row that is not a function entry"},
 		"call of an inner row": {"sp+8 push %rbx \n sp+16 1: pop %rbx \n sp+8 ret \n fn apart \n " +
-			"sp+8 call 1b \n ret", "a call leads to a row that is not that of a call"},
+			"sp+8 call 1b \n ret", "call to a row that is not a function entry"},
 		"function symbol": {"sp+8 push %rbx \n sp+16 f: .type f,@function \n pop %rbx \n " +
-			"sp+8 ret", "a function symbol at a row that is not that of a call"},
-		"it runs on":     {"sp+8 push %rbx \n gap \n pop %rbx \n ret", "it leaves with another stack pointer"},
-		"at the end":     {"sp+8 nop", "it goes on where no code is"},
-		"truncated":      {"sp+8 .byte 0xe9,0,0", "an instruction that is not known"},
-		"no instruction": {"sp+8 .byte 6 \n ret", "an instruction that is not known"},
+			"sp+8 ret", "function symbol at a row that is not a function entry"},
+		"it runs on":     {"sp+8 push %rbx \n gap \n pop %rbx \n ret", "exit with a different stack pointer"},
+		"at the end":     {"sp+8 nop", "falls through into code without a row"},
+		"truncated":      {"sp+8 .byte 0xe9,0,0", "unknown instruction"},
+		"no instruction": {"sp+8 .byte 6 \n ret", "unknown instruction"},
 		"a row inside": {"sp+8 .byte 0xb8 \n sp+8 .byte 0,0,0,0 \n " +
-			"ret", "a row begins within an instruction"},
-		"far return": {"sp+8 lretq", "an instruction whose effect on the stack is not known"},
+			"ret", "row starts inside an instruction"},
+		"far return": {"sp+8 lretq", "instruction with an unknown effect on the stack"},
 		"rbp not restored": {"sp+8 push %rbp \n sp+16 -16 xor %ebp,%ebp \n add $8,%rsp \n " +
 			"sp+8 lost nop \n sp+8 ret", before},
 		"rbp lost at ret": {"sp+8 xor %ebp,%ebp \n ret", before},
@@ -260,9 +260,9 @@ func TestCodeWrong(t *testing.T) {
 		"and its tail call": {"sp+8 call 1f \n ret \n fn apart \n sp+8 1: jmp 2f \n fn apart \n " +
 			"sp+8 2: nop \n sp+8 lost xor %ebp,%ebp \n ret", before},
 		"an odd callee": {"sp+8 call 1f \n ret \n fn apart \n sp+8 1: push %rbx \n " +
-			"sp+16 ret", "it calls code that returns with another frame"},
+			"sp+16 ret", "call to code that returns with a different frame"},
 		"on in another": {"sp+8 push %rbx \n fn apart \n sp+16 pop %rbx \n " +
-			"sp+8 ret", "it goes on in another function"},
+			"sp+8 ret", "falls through into another function"},
 		"exchanged": {"sp+8 push %rbx \n sp+16 mov %rsp,%rbx \n xchg %rsp,%rax \n bx+16 nop \n " +
 			"sp+16 pop %rbx \n sp+8 ret", before},
 	} {

@@ -170,7 +170,7 @@ func (c *checker) compareRow(begin, end uint64, number uint32) (agree, left uint
 func (c *checker) orphansTo(pc uint64) error {
 	for s := &c.segs; s.begin < pc; {
 		if len(c.orphans) == maxOrphans {
-			return fmt.Errorf("more than %d rows, up to that at %#x, are for code that CFI does not describe",
+			return fmt.Errorf("more than %d rows, up to the row at %#x, describe code without CFI",
 				maxOrphans, s.begin)
 		}
 		end := min(s.end, pc)
@@ -185,7 +185,7 @@ func (c *checker) orphansTo(pc uint64) error {
 // blocks reports whether each row of a PC-mask FDE applies to the same code in all readers and at all load addresses.
 func (c *checker) blocks(d *sframe.FDE) bool {
 	if d.Ambiguous() {
-		c.res.mismatch(d.Start, d.End(), "PC-mask FDE whose rows hold for other code in some readers than in others")
+		c.res.mismatch(d.Start, d.End(), "PC-mask FDE that readers interpret differently")
 		return false
 	}
 	rep := uint64(d.RepSize)
@@ -302,7 +302,7 @@ func (c *checker) byCFI() (f frameState, err error) {
 		// A column without a rule keeps its value. It cannot hold the return address if calls do not leave it in a
 		// register, or if the column is the stack pointer or the pc.
 		if col := r.RAReg; c.abi.fixedRA != 0 || col == c.abi.sp || col == c.abi.pc {
-			return f, fmt.Errorf("return address: CFI says that it is in no place")
+			return f, fmt.Errorf("return address: CFI gives no location")
 		}
 	}
 	if f.fp, err = c.value(&r.FP, f.cfa, c.vm.reg(c.abi.fp)); err != nil {

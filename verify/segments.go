@@ -84,8 +84,7 @@ func (s *segments) findBlock() (bool, error) {
 		}
 		if s.blocks++; s.blocks > maxBlocks {
 			return false, fmt.Errorf("blocks of PC-mask FDEs have more than %d rows, up to FDE %d at %#x, which are "+
-				"not "+
-				"gone through", maxBlocks, s.index, s.fde.Start)
+				"not checked", maxBlocks, s.index, s.fde.Start)
 		}
 		s.set()
 		s.end = min(s.end, s.last, s.block+uint64(s.fde.RepSize))
@@ -112,17 +111,17 @@ func (s *segments) load(index int) error {
 		s.fde, s.refs, err = s.reader.Refs(index)
 		start, end := s.fde.Start, s.fde.End()
 		if start < s.last || end < start {
-			return fmt.Errorf("FDE %d at %#x overlaps the one before it, or wraps around", index, start)
+			return fmt.Errorf("FDE %d at %#x overlaps the previous one, or wraps around", index, start)
 		}
 		if s.last = end; end > s.limit {
-			return fmt.Errorf("FDE %d at %#x, %#x bytes, reaches beyond the code that CFI describes", index, start,
+			return fmt.Errorf("FDE %d at %#x, %#x bytes, extends beyond the code that CFI describes", index, start,
 				s.fde.Size)
 		}
 		if err != nil {
 			return err
 		}
 		if s.rows += uint64(len(s.refs)); s.rows > s.maxRows {
-			return fmt.Errorf("FDEs share more than %d rows, up to FDE %d at %#x, which are not gone through",
+			return fmt.Errorf("FDEs share more than %d rows, up to FDE %d at %#x, which are not checked",
 				s.maxRows, index, start)
 		}
 		if len(s.refs) == 0 {

@@ -28,10 +28,9 @@ func (c *checker) stubs(f *elffile.File) error {
 	if err != nil {
 		return err
 	}
-	outside := "SFrame describes code that CFI does not: it is in no section of PLT stubs"
+	outside := "SFrame describes code that CFI does not: it is not in a section of PLT stubs"
 	if len(f.Sections) == 0 {
-		outside = "SFrame describes code that CFI does not: there are no section headers, which could say that it is " +
-			"a PLT"
+		outside = "SFrame describes code that CFI does not: without section headers, it cannot be identified as a PLT"
 	}
 	w := follow(plts, c.abi.stub)
 	var last Mismatch // not reported yet, as the next one may continue it
@@ -264,7 +263,7 @@ func (w *follower) arrive(i int, d depth) {
 		return
 	default:
 		in.at = depth{mixed: true}
-		w.fail(i, "stubs jump to it with different things pushed")
+		w.fail(i, "stubs reach it with different stack contents")
 	}
 	w.work = append(w.work, i)
 }

@@ -117,35 +117,35 @@ func TestFollower(t *testing.T) {
 		// jmp *x(%rip) at 0x1008, which 0x1000 and 0x100e jump to with 8 and 0 bytes pushed.
 		{"different things pushed", amd64, "6a01 eb04 90909090" + slots + "ebf8",
 			[]string{"0x1000-0x1004", "0x1004-0x1008 padding",
-				"0x1008-0x100e stubs jump to it with different things pushed", "0x100e-0x1010"}},
+				"0x1008-0x100e stubs reach it with different stack contents", "0x100e-0x1010"}},
 		{"the same pushed", amd64, "6a01 eb04 90909090" + slots + "6a02ebf6",
 			[]string{"0x1000-0x1004", "0x1004-0x1008 padding", "0x1008-0x100e after 8", "0x100e-0x1012"}},
 		{"a jump to padding", amd64, "6a01 eb02 90909090" + slots,
 			[]string{"0x1000-0x1004", "0x1004-0x1006 padding", "0x1006-0x1007 after 8", "0x1007-0x1008 after 8",
-				"0x1008-0x100e stubs jump to it with different things pushed"}},
+				"0x1008-0x100e stubs reach it with different stack contents"}},
 		// push $1; jmp *x(%rip). The other stub jumps to the jmp with the same number of bytes pushed.
 		{"a jump to where as much is pushed", amd64, "6a01" + slots + "6a02ebf6",
 			[]string{"0x1000-0x1008", "0x1008-0x100c"}},
 		{"a jump to where less is pushed", amd64, "6690" + slots + "6a02ebf6",
-			[]string{"0x1000-0x1008 stubs jump to it with different things pushed", "0x1008-0x100c"}},
+			[]string{"0x1000-0x1008 stubs reach it with different stack contents", "0x1008-0x100c"}},
 		{"a jump to where more is pushed", amd64, "6a01" + slots + "ebf8",
-			[]string{"0x1000-0x1008 stubs jump to it with different things pushed", "0x1008-0x100a"}},
+			[]string{"0x1000-0x1008 stubs reach it with different stack contents", "0x1008-0x100a"}},
 		// 0x1008 and 0x100e jump to 0x1002, with 16 and with 8 bytes pushed. The latter is right.
 		{"jumps to where as much is pushed, and more", amd64, "6a01" + slots + "6a026a03ebf4" + "6a02ebf0",
-			[]string{"0x1000-0x1008 stubs jump to it with different things pushed", "0x1008-0x100e", "0x100e-0x1012"}},
+			[]string{"0x1000-0x1008 stubs reach it with different stack contents", "0x1008-0x100e", "0x100e-0x1012"}},
 		// 0x100a jumps to 0x1000 with 8 bytes pushed, so 16 are pushed at 0x1002; 0x100e arrives there with 16.
 		{"jumps to both", amd64, "6a01" + slots + "6690 6a02 ebf2 6a02 6a03 ebee",
 			[]string{"0x1000-0x1008 after 8", "0x1008-0x100a padding", "0x100a-0x100e", "0x100e-0x1014"}},
 		{"a jump to itself", amd64, "6a01 ebfc", []string{"0x1000-0x1004 not reached"}},
 		{"a jump to itself after a call", amd64, "6690 6a01 ebfc",
-			[]string{"0x1000-0x1006 stubs jump to it with different things pushed"}},
+			[]string{"0x1000-0x1006 stubs reach it with different stack contents"}},
 		// push $1; jmp 0x1004; push $2; jmp 0x1008; jmp *x(%rip): 16 bytes are pushed before the last one.
 		{"a jump after a jump", amd64, "6a01 eb00 6a02 eb00" + slots,
 			[]string{"0x1000-0x1004", "0x1004-0x1008 after 8", "0x1008-0x100e after 16"}},
 		// 0x1000 jumps to 0x1006 with 8 bytes pushed, 0x1004 with none; 0x1006 jumps to 0x1008.
 		{"a jump after different things pushed", amd64, "6a01 eb02 eb00 eb00" + slots,
-			[]string{"0x1000-0x1004", "0x1004-0x1006", "0x1006-0x1008 stubs jump to it with different things pushed",
-				"0x1008-0x100e stubs jump to it with different things pushed"}},
+			[]string{"0x1000-0x1004", "0x1004-0x1006", "0x1006-0x1008 stubs reach it with different stack contents",
+				"0x1008-0x100e stubs reach it with different stack contents"}},
 		// The same backwards, by a stub that pushes nothing.
 		{"a jump after jumps", amd64, slots + "ebf8 6690 ebfa 6690 6a03 ebf8",
 			[]string{"0x1000-0x1006 after 8", "0x1006-0x1008 after 8", "0x1008-0x100a padding",
@@ -154,8 +154,8 @@ func TestFollower(t *testing.T) {
 		{"a jump to another PLT", amd64, slots + " / 6a01 ebf6", []string{"0x1000-0x1006 after 8", "0x1006-0x100a"}},
 		// 0x1000 jumps to 0x1006 with 8 pushed, 0x1004 with nothing: the second PLT begins there, and jumps to 0x1008.
 		{"a jump after different things pushed, to another PLT", amd64, "6a01 eb02 eb00 / eb00" + slots,
-			[]string{"0x1000-0x1004", "0x1004-0x1006", "0x1006-0x1008 stubs jump to it with different things pushed",
-				"0x1008-0x100e stubs jump to it with different things pushed"}},
+			[]string{"0x1000-0x1004", "0x1004-0x1006", "0x1006-0x1008 stubs reach it with different stack contents",
+				"0x1008-0x100e stubs reach it with different stack contents"}},
 	} {
 		var plts []plt
 		begin := uint64(0x1000)
@@ -361,7 +361,7 @@ func TestStubRows(t *testing.T) {
 
 // TestOutside checks rows for code that is in neither CFI nor a PLT, in part or as a whole.
 func TestOutside(t *testing.T) {
-	const why = "SFrame describes code that CFI does not: it is in no section of PLT stubs"
+	const why = "SFrame describes code that CFI does not: it is not in a section of PLT stubs"
 	row := one(sframe.Row{CFA: at(sframe.SP, 8)})
 	f := fileOf(t, elf.ET_DYN, elf.EM_X86_64, amd64.order,
 		region{name: ".init", addr: 0x1000, code: bytesOf(t, strings.Repeat("ffe0", 0x20))},
@@ -379,8 +379,7 @@ func TestOutside(t *testing.T) {
 		t.Errorf("%+v, error %v, want %v", res, err, want)
 	}
 	f.Sections = nil
-	const bare = "SFrame describes code that CFI does not: there are no section headers, which could say that it is " +
-		"a PLT"
+	const bare = "SFrame describes code that CFI does not: without section headers, it cannot be identified as a PLT"
 	res, err = Check(amd64.cfi(t), s, f, Options{Keep: 10})
 	want = []Mismatch{{0x1000, 0x1020, bare}, {0x1030, 0x1050, bare}, {0x1060, 0x1070, bare}}
 	if err != nil || !slices.Equal(res.Mismatches, want) || res.Stubs != 0 {

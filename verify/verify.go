@@ -120,7 +120,7 @@ const costRow = 40
 func Check(t *cfi.Table, s *sframe.Section, f *elffile.File, opt Options) (*Result, error) {
 	a, ok := abis[s.ABI]
 	if big := t.Order == binary.BigEndian; !ok || a.machine != t.Machine || a.big != big {
-		return nil, fmt.Errorf("ABI %v is not that of machine %v, %v", s.ABI, t.Machine, t.Order)
+		return nil, fmt.Errorf("ABI %v does not match machine %v, %v", s.ABI, t.Machine, t.Order)
 	}
 	res := &Result{keep: opt.Keep}
 	if s.FixedRA != a.fixedRA || s.FixedFP != 0 {

@@ -41,7 +41,7 @@ func (c *call) checkCommand() *cobra.Command {
 	intoFlag(cmd, &s.Reserved, intoUsage)
 	cfiFlags(cmd, &s.CFI, &s.Infer, &s.DebugFile)
 	s.defineTrees(cmd)
-	s.define(cmd, "report on each file: none, text or json", fileForms)
+	s.define(cmd, "report format: none, text or json", fileForms)
 	s.defineVerbose(cmd, "also list skipped files")
 	s.defineLeast(cmd, "exit with 3")
 	cmd.Flags().StringVar(&s.reader, "for", "",

@@ -57,19 +57,19 @@ func (c *call) convertCommand(s *conversion) *cobra.Command {
 	cmd := newCommand("cfi2sframe IN -o OUT\ncfi2sframe --in-place FILE...",
 		"add .sframe sections to ELF files, made from their call frame information")
 	s.work = func() files.Work { return files.Add(s.Options, s.debugFile) }
-	s.outputFlags(cmd, "replace each FILE by its result")
+	s.outputFlags(cmd, "replace each FILE with its result")
 	s.defineTrees(cmd)
 	s.formatFlags(cmd)
 	intoFlag(cmd, &s.Reserved,
-		"put .sframe between the symbols START:END, where the linker script of a kernel reserves bytes for it")
+		"write .sframe between the symbols START:END, where a kernel linker script reserves space for it")
 	s.replaceFlags(cmd)
 	cfiFlags(cmd, &s.Source, &s.Infer, &s.debugFile)
 	s.debugLinkFlag(cmd)
-	s.define(cmd, "report as none, text, json or html; text is on stderr, others are on stdout",
+	s.define(cmd, "report format: none, text (on stderr), json or html (on stdout)",
 		append(slices.Clip(fileForms), "html"))
 	s.defineFile(cmd)
-	s.defineVerbose(cmd, "list all gaps; otherwise the first ten")
-	version := cmd.Flags().Bool("version", false, "print the version and its origin")
+	s.defineVerbose(cmd, "list all gaps, not only the first ten")
+	version := cmd.Flags().Bool("version", false, "print version and build information")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if *version {
 			return c.versionCommand().RunE(cmd, args)
@@ -83,11 +83,11 @@ func (c *call) convertCommand(s *conversion) *cobra.Command {
 func (c *call) removeCommand(s *conversion) *cobra.Command {
 	s.verb, s.work = "remove", func() files.Work { return files.Remove(s.Reserved) }
 	cmd := newCommand("remove IN -o OUT\nremove --in-place FILE...", "remove .sframe and its segment")
-	s.outputFlags(cmd, "replace each FILE by its result")
+	s.outputFlags(cmd, "replace each FILE with its result")
 	s.defineTrees(cmd)
 	intoFlag(cmd, &s.Reserved, intoUsage)
 	s.debugLinkFlag(cmd)
-	s.define(cmd, "report on each file: none, text (on stderr) or json (on stdout)", fileForms)
+	s.define(cmd, "report format: none, text (on stderr) or json (on stdout)", fileForms)
 	s.defineFile(cmd)
 	s.defineVerbose(cmd, "also report unchanged members of archives")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return c.convert(s, cmd, args) }
@@ -117,10 +117,10 @@ func (s *conversion) formatFlags(cmd *cobra.Command) {
 	wordFlag(cmd, "format", "VERSION", strconv.Itoa(int(convert.DefaultVersion)), []string{"1", "2", "3"},
 		"SFrame version to write: 1, 2 or 3", func(word string) { s.Version = sframe.Version(word[0] - '0') })
 	f.StringVar(&s.like, "for", "",
-		"write what `READER` reads, such as perf or glibc; all: "+presetNames)
+		"write the format for `READER`, such as perf or glibc; readers: "+presetNames)
 	offer(cmd, "for", cobra.ShellCompDirectiveNoFileComp, presetWords())
 	f.BoolVar(&s.PCRel, "pcrel", false, "start addresses relative to their own field (errata 1, binutils 2.45)")
-	f.BoolVar(&s.Outermost, "outermost", false, "rows without data words for code without a caller (errata 2)")
+	f.BoolVar(&s.Outermost, "outermost", false, "rows without data words for outermost frames (errata 2)")
 	wordFlag(cmd, "share", "WHEN", "auto", []string{"auto", "on", "off"},
 		"let one FDE describe several functions or a part of one, and share identical row lists: on, off (one FDE and "+
 			"one list for each function) or auto, which shares lists in little-endian output only; always off in "+
@@ -129,7 +129,7 @@ func (s *conversion) formatFlags(cmd *cobra.Command) {
 	wordFlag(cmd, "padding", "WHEN", "on", []string{"on", "off"}, "describe the padding after functions by their last "+
 		"rows, for readers that look up return addresses after calls that do not return: on or off; never in objects",
 		func(word string) { s.NoPadding = word == "off" })
-	f.BoolVar(&s.NoVerify, "no-verify", false, "do not compare the result with the CFI; for measuring only")
+	f.BoolVar(&s.NoVerify, "no-verify", false, "do not compare the result with the CFI; for benchmarks only")
 	s.defineLeast(cmd, "write nothing")
 	jobsFlag(cmd, &s.Workers, "threads, up to the number of processors: several files at a time, and several threads "+
 		"for a large file; 0: one for each processor, but fewer for a small file")
@@ -149,7 +149,7 @@ func (s *conversion) outputFlags(cmd *cobra.Command, inPlace string) {
 	f.BoolVar(&s.inPlace, "in-place", false, inPlace)
 	f.BoolVar(&s.to.DryRun, "dry-run", false, "translate, check and report, but write nothing")
 	f.BoolVarP(&s.to.KeepDates, "preserve-dates", "p", false,
-		"give the result the access and modification times of its input")
+		"preserve the access and modification times of the input")
 	noSyncFlag(cmd, &s.to.NoSync)
 }
 
@@ -178,9 +178,9 @@ type trees struct {
 func (t *trees) defineTrees(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.BoolVarP(&t.recursive, "recursive", "r", false,
-		"take all files below directories, except unsupported ones; stay on the file system and follow no links")
+		"recurse into directories, skipping unsupported files; do not cross file systems or follow symbolic links")
 	f.BoolVar(&t.skip, "skip-unsupported", false,
-		"skip and count each unsupported FILE, not only those of -r: scripts, 32-bit files, other machines, no CFI")
+		"also skip and count unsupported files without -r: scripts, 32-bit files, other machines, no CFI")
 	f.BoolVar(&t.skipStatus, "skip-status", false, "exit with 4 if an unsupported file was skipped")
 }
 
@@ -249,7 +249,7 @@ func (s *conversion) complete(cmd *cobra.Command, args []string) error {
 			fmt.Sprintf("%d input files; use -o for the output, or --in-place for more than one", len(args))},
 		rule{places == 0, "no output file; " + noOutput},
 		rule{outfile.IsStdout(s.output) && s.onStdout(),
-			fmt.Sprintf("the result and --report %s cannot be combined on standard output", s.form)},
+			fmt.Sprintf("the result and --report %s cannot both go to standard output", s.form)},
 		rule{s.Reserved != "" && update, "--into and --debug-link-update cannot be combined: no header changes"},
 		rule{update && s.to.DryRun, "--debug-link-update requires -o or --in-place"},
 		rule{update && outfile.IsStdout(s.output),

@@ -120,7 +120,7 @@ func TestDebugLinkUpdate(t *testing.T) {
 
 			s.convert(exitDone, "remove", "-q", "--debug-link-update", "prog.debug", "--in-place", "prog")
 			if strings.Contains(s.sh("readelf -SW prog prog.debug"), ".sframe") {
-				t.Error(".sframe is still there")
+				t.Error(".sframe is still present")
 			}
 			s.check("removed", "prog", "prog.debug")
 		})

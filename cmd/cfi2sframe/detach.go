@@ -26,9 +26,9 @@ func (c *call) detachCommand(s *conversion) *cobra.Command {
 	f.BoolVar(&s.Force, "force", false, "also detach from files that have an .sframe")
 	s.formatFlags(cmd)
 	cfiFlags(cmd, &s.Source, &s.Infer, &s.debugFile)
-	s.define(cmd, "report on each file: none, text (on stderr) or json (on stdout)", fileForms)
+	s.define(cmd, "report format: none, text (on stderr) or json (on stdout)", fileForms)
 	s.defineFile(cmd)
-	s.defineVerbose(cmd, "list all gaps; otherwise the first ten")
+	s.defineVerbose(cmd, "list all gaps, not only the first ten")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		s.to.ByBuildID = s.isDirectory(len(args))
 		return c.convert(s, cmd, args)
@@ -46,11 +46,11 @@ func (c *call) attachCommand(s *conversion) *cobra.Command {
 	cmd := newCommand("attach IN --sframe PATH -o OUT\nattach --in-place FILE... --sframe PATH",
 		"add a separate .sframe")
 	sframeFlag(cmd, &s.sframe)
-	s.outputFlags(cmd, "replace each FILE by its result")
+	s.outputFlags(cmd, "replace each FILE with its result")
 	s.defineTrees(cmd)
 	cmd.Flags().BoolVar(&s.Force, "force", false, "replace .sframe")
 	cfiFlags(cmd, &s.Source, &s.Infer, &s.debugFile)
-	s.define(cmd, "report on each file: none, text (on stderr) or json (on stdout)", fileForms)
+	s.define(cmd, "report format: none, text (on stderr) or json (on stdout)", fileForms)
 	s.defineFile(cmd)
 	s.defineVerbose(cmd, "also report unchanged files")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -24,7 +24,7 @@ func (c *call) diffCommand() *cobra.Command {
 	cmd := newCommand("diff OLD NEW", "print differences by function")
 	sframeFlag(cmd, &s.SFrame)
 	cfiFlags(cmd, &s.CFI, &s.Infer, &s.DebugFile)
-	s.define(cmd, "report: none, text or json", fileForms)
+	s.define(cmd, "report format: none, text or json", fileForms)
 	s.defineVerbose(cmd, "list all functions, not only the first ten")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		err := refuse(rule{len(args) != 2, "diff requires two files, OLD and NEW"})

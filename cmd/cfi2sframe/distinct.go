@@ -100,7 +100,7 @@ func (s *conversion) debugDistinct(d *destination) error {
 func (s *conversion) sframeDistinct(d *destination) error {
 	found := func(info fs.FileInfo, in string) bool { return debugfile.IsSFrame(info, s.sframe, in) }
 	if s.sframe != "" && d.isFound(s.files, found) {
-		return fmt.Errorf("%s is also the file of --sframe; use another file", d.name)
+		return fmt.Errorf("%s is also the --sframe file; use another file", d.name)
 	}
 	return nil
 }

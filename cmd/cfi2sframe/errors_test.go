@@ -66,7 +66,7 @@ func TestFullDisk(t *testing.T) {
 	other := filepath.Join(dir, "other")
 	copyTo(t, other)
 	before := testfile.Read(t, other)
-	said := says(t, exitError, "cfi2sframe: files that were not converted: 1\n", noRoom{}, "--dry-run", "--report",
+	said := says(t, exitError, "cfi2sframe: files not converted: 1\n", noRoom{}, "--dry-run", "--report",
 		"json", in, other)
 	if want := "cfi2sframe: " + in + ": report: cannot write to standard output: no space left on device; " +
 		"nothing written\n"; !strings.HasPrefix(said, want) {
@@ -113,7 +113,7 @@ func TestInputErrors(t *testing.T) {
 		testfile.Write(t, name, contents)
 	}
 	for name, want := range map[string]string{
-		"dir": "is a directory; use ", "pipe": "is a pipe; use - for a pipe", "empty": "is empty",
+		"dir": "is a directory; use ", "pipe": "is a pipe; use - to read standard input", "empty": "is empty",
 		"script": "is a script, not an ELF file", "pe": "is a PE file, not an ELF file",
 		"macho": "is a Mach-O file, not an ELF file", "gz": "is a gzip file; unpack it",
 		"xz":  "is an xz file; unpack it",
@@ -148,7 +148,7 @@ func TestOutputErrors(t *testing.T) {
 		"prog -o dir":         "prog: output dir is a directory; did you mean dir/prog?\n",
 		"prog -o dir/":        "prog: output dir/ is a directory; did you mean dir/prog?\n",
 		"prog -o /dev/full":   "prog: cannot write to /dev/full: no space left on device\n",
-		"prog -o out --report-file nodir/r": "report: cannot write to nodir: no such file or directory; make the " +
+		"prog -o out --report-file nodir/r": "report: cannot write to nodir: no such file or directory; create the " +
 			"directory first\n",
 	} {
 		says(t, exitError, "cfi2sframe: "+want, io.Discard, append(strings.Fields(args), "-q")...)

@@ -53,7 +53,7 @@ func explain(path string, err error, recursive bool) error {
 	case info.IsDir():
 		return errors.New("is a directory; use a file")
 	case info.Mode()&fs.ModeNamedPipe != 0:
-		return errors.New("is a pipe; use - for a pipe")
+		return errors.New("is a pipe; use - to read standard input")
 	case errors.Is(err, convert.ErrMayInfer):
 		return fmt.Errorf("%w; %s", err, adviceOn(err))
 	case !errors.Is(err, elffile.ErrNotELF) && !errors.Is(err, sframe.ErrNone):
@@ -90,7 +90,7 @@ var advice = []struct {
 }{
 	{elfwrite.ErrExists, "--update or --force replaces it"},
 	{elfwrite.ErrNoRoom, "'cfi2sframe detach' writes a separate file"},
-	{convert.ErrHasSFrame, "--force adds another one"},
+	{convert.ErrHasSFrame, "use --force to add another"},
 	{convert.ErrNotModule, "use --for linux-kernel or linux"},
 	{convert.ErrReserved, "omit --into"},
 	{convert.ErrMayInfer, "use --infer"},

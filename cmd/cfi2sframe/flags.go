@@ -37,7 +37,7 @@ func wordFlag(cmd *cobra.Command, name, kind, preset string, words []string, usa
 	v := &value{kind: kind, text: preset}
 	v.set = func(s string) error {
 		if !slices.Contains(words, s) {
-			return fmt.Errorf("is not known; use %s", list(words, "or"))
+			return fmt.Errorf("is invalid; use %s", list(words, "or"))
 		}
 		set(s)
 		return nil
@@ -60,7 +60,7 @@ func jobsFlag(cmd *cobra.Command, n *int, usage string) {
 	v.set = func(s string) error {
 		jobs, err := strconv.Atoi(s)
 		if err != nil || jobs < 0 {
-			return errors.New("is not a number, 0 or more")
+			return errors.New("is not a whole number of 0 or more")
 		}
 		*n = min(jobs, runtime.GOMAXPROCS(0))
 		return nil
@@ -73,7 +73,7 @@ func (l *least) defineLeast(cmd *cobra.Command, consequence string) {
 	percentFlag(cmd, "min-coverage", &l.coverage,
 		consequence+" if less than PERCENT of the code that CFI describes is covered")
 	percentFlag(cmd, "min-unwindable", &l.unwindable,
-		consequence+" if less than PERCENT of the code is unwindable, with code that CFI does not describe")
+		consequence+" if less than PERCENT of the code is unwindable, including code without CFI")
 }
 
 func percentFlag(cmd *cobra.Command, name string, percent *float64, usage string) {
@@ -95,7 +95,7 @@ func percentFlag(cmd *cobra.Command, name string, percent *float64, usage string
 // cfiFlags defines the flags for the sources of rows.
 func cfiFlags(cmd *cobra.Command, source *cfi.Source, infer *bool, debugFile *string) {
 	wordFlag(cmd, "source", "SECTION", "auto", []string{"auto", "eh_frame", "debug_frame", "gopclntab"},
-		"where the CFI comes from: auto, eh_frame, debug_frame or gopclntab",
+		"CFI source: auto, eh_frame, debug_frame or gopclntab",
 		func(s string) { *source, _ = cfi.ParseSource(s) })
 	cmd.Flags().StringVar(debugFile, "debug-file", "",
 		"also read .debug_frame and names from `FILE`; auto: find it by build-id or .gnu_debuglink")
@@ -104,8 +104,8 @@ func cfiFlags(cmd *cobra.Command, source *cfi.Source, infer *bool, debugFile *st
 }
 
 func inferFlag(cmd *cobra.Command, infer *bool) {
-	cmd.Flags().BoolVar(infer, "infer", false, "also find rows from instructions, for code without CFI (amd64, "+
-		"aarch64)")
+	cmd.Flags().BoolVar(infer, "infer", false, "also infer rows from instructions, for code without CFI "+
+		"(amd64, aarch64)")
 }
 
 // sframeFlag defines --sframe.
@@ -149,7 +149,7 @@ var fileForms = []string{"none", "text", "json"}
 func (r *reporting) define(cmd *cobra.Command, usage string, forms []string) {
 	wordFlag(cmd, "report", "FORM", "text", forms, usage, func(s string) { r.form = s })
 	cmd.Flags().BoolVarP(&r.quiet, "quiet", "q", false,
-		"print only errors; --report-file and reports other than text are written")
+		"print only errors; --report-file and reports other than text are still written")
 }
 
 // defineFile defines --report-file.

@@ -95,7 +95,7 @@ func (c *call) printFlags(cmd *cobra.Command) {
 
 // helpCommand returns the verb help.
 func (c *call) helpCommand() *cobra.Command {
-	cmd := newCommand("help [VERB]", "print the help of cfi2sframe or of a verb")
+	cmd := newCommand("help [VERB]", "print help for cfi2sframe or a verb")
 	cmd.ValidArgs = strings.Fields(verbNames)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		about := cmd.Root()

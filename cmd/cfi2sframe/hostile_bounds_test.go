@@ -161,12 +161,12 @@ func TestHostileBounds(t *testing.T) {
 			args: [][]string{{"check", "IN"}}, status: 2},
 		{name: "rows without CFI, compared", make: checked(sharedRows(400, 60_000, 60_000, 0)),
 			args: [][]string{{"check", "IN"}}, status: 2},
-		{name: "mangled names, looked up", make: mangledNames, status: 2, want: "functions have the name",
+		{name: "mangled names, looked up", make: mangledNames, status: 2, want: "functions are named",
 			args: [][]string{{"lookup", "--cfi", "IN", "f"}, {"lookup", "--cfi", "IN", "f(int)"}}},
 		{name: "blocks of two bytes, different", make: checked(sharedRows(1, 2, 1<<26, 2)),
 			args: [][]string{{"diff", "IN", "IN"}}, status: 2},
 		{name: "long expressions, compared", make: wrongExpressions, args: [][]string{{"check", "IN"}}, status: 2,
-			want: "expressions take more than"},
+			want: "expressions exceed the limit of"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

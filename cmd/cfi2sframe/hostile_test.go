@@ -129,7 +129,7 @@ func checkOutput(path string, data []byte, remove bool) (*sframe.Section, error)
 	}
 	if s := f.Section(".sframe"); remove || f.IsObject() && s == nil {
 		if s != nil || f.Prog(elf.ProgType(sframe.PTGNUSFrame)) != nil {
-			return nil, errors.New(".sframe is still there")
+			return nil, errors.New(".sframe is still present")
 		}
 		return nil, nil
 	}

@@ -215,7 +215,7 @@ func (l *link) settings(names []string) (*conversion, error) {
 	f := cmd.Flags()
 	for _, name := range linkRefused {
 		if f.Changed(name) {
-			return nil, fmt.Errorf("--%s is not for ld", name)
+			return nil, fmt.Errorf("--%s is not supported by ld", name)
 		}
 	}
 	if f.NArg() > 0 {
@@ -366,9 +366,9 @@ func (l *link) convertOne(ctx context.Context, s *conversion, o *linkOutput) int
 	case w.machine || s.coverage > 0 || s.unwindable > 0:
 		what := errors.New("removed; link again")
 		if !w.machine && s.coverage > 0 {
-			what = fmt.Errorf("removed, as %s has --min-coverage", flagsVar)
+			what = fmt.Errorf("removed, because %s contains --min-coverage", flagsVar)
 		} else if !w.machine {
-			what = fmt.Errorf("removed, as %s has --min-unwindable", flagsVar)
+			what = fmt.Errorf("removed, because %s contains --min-unwindable", flagsVar)
 		}
 		if err := o.remove(); err != nil {
 			what = fmt.Errorf("cannot be removed: %w", outfile.Plain(err))

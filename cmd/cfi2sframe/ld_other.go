@@ -8,7 +8,7 @@ import (
 	"io"
 )
 
-var errLinuxOnly = errors.New("ld runs on Linux only; elsewhere convert linked files in another step")
+var errLinuxOnly = errors.New("ld runs on Linux only; elsewhere, convert after linking")
 
 // runLinker refuses a command line of cfi2sframe ld.
 func runLinker(args []string, _, stderr io.Writer) (status int, ok bool) {

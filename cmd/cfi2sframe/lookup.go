@@ -22,15 +22,15 @@ type lookupSettings struct {
 // lookupCommand returns the verb lookup.
 func (c *call) lookupCommand() *cobra.Command {
 	s := &lookupSettings{}
-	cmd := newCommand("lookup FILE PC...", "print the rows of addresses")
+	cmd := newCommand("lookup FILE PC...", "print the rows for addresses")
 	cmd.Flags().BoolVar(&s.cfi, "cfi", false, "print the rows of the CFI, not those of .sframe")
 	sframeFlag(cmd, &s.SFrame)
 	intoFlag(cmd, &s.Reserved, intoUsage)
 	cfiFlags(cmd, &s.CFI, &s.Infer, &s.DebugFile)
-	s.define(cmd, "report: none, text or json", fileForms)
+	s.define(cmd, "report format: none, text or json", fileForms)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		err := refuse(
-			rule{len(args) < 2, "lookup requires a file and addresses, or functions"},
+			rule{len(args) < 2, "lookup requires a file and at least one address or function"},
 			rule{s.cfi && s.SFrame != "", "--cfi and --sframe cannot be combined"},
 		)
 		if err := cmp.Or(checkInputs(args[:min(len(args), 1)]), err, s.reporting.check()); err != nil {

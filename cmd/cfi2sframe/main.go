@@ -32,9 +32,9 @@ const (
 
 // exitStatuses describes the statuses of each verb, from 0 on.
 var exitStatuses = map[string][]string{
-	"check":  {"all sections are correct", "a mismatch", "wrong usage, or another error"},
-	"diff":   {"no difference", "a difference", "wrong usage, or another error"},
-	"lookup": {"each pc has a row", "a pc has no row", "wrong usage, or another error"},
+	"check":  {"all sections are correct", "a mismatch", "usage or other error"},
+	"diff":   {"no difference", "a difference", "usage or other error"},
+	"lookup": {"every pc has a row", "a pc has no row", "usage or other error"},
 	"ld": {"linked, and converted if possible", "error, or that of the linker", "wrong usage",
 		"less than required"},
 }

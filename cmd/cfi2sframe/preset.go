@@ -84,7 +84,7 @@ func readersOf(f convert.Format) string {
 	unable := func(p preset) bool {
 		return p.Format != f && !slices.Contains(p.also, f) || p.linux > convert.LinuxUser
 	}
-	return cmp.Or(namesOf(slices.DeleteFunc(slices.Clone(presets), unable)), "no reader that --for knows")
+	return cmp.Or(namesOf(slices.DeleteFunc(slices.Clone(presets), unable)), "none of the readers of --for")
 }
 
 // presetWords returns all names.
@@ -103,7 +103,7 @@ func findPreset(reader string) (preset, error) {
 			return p, nil
 		}
 	}
-	return preset{}, fmt.Errorf("--for %q is not known; use one of %s", reader, presetNames)
+	return preset{}, fmt.Errorf("--for: unknown reader %q; use one of %s", reader, presetNames)
 }
 
 // apply sets the flags of a preset, and rejects flags that contradict it.

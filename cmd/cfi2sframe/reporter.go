@@ -33,7 +33,7 @@ func openReport(r *reporting, stream io.Writer, name string, noSync bool) (*repo
 	if r.file != "" {
 		file, err := files.Create(r.file, 0o666)
 		if errors.Is(err, fs.ErrNotExist) {
-			err = fmt.Errorf("%w; make the directory first", err)
+			err = fmt.Errorf("%w; create the directory first", err)
 		}
 		if err != nil {
 			return nil, err

@@ -110,7 +110,7 @@ func (w *work) text(j *files.Job) error {
 		checkedText(w.report.out, name, reports.attached, true)
 	}
 	if w.removed(res) {
-		fmt.Fprintf(w.report.out, "%s: .sframe is removed\n", name)
+		fmt.Fprintf(w.report.out, "%s: .sframe removed\n", name)
 	}
 	if res.Unsigned {
 		fmt.Fprintf(w.report.out, "%s: the module signature is removed; sign it again\n", name)

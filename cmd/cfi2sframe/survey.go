@@ -25,7 +25,7 @@ type sumWork struct {
 
 // define defines the flags of both verbs.
 func (w *sumWork) define(cmd *cobra.Command) {
-	w.reporting.define(cmd, "report: none, text, json or html", []string{"none", "text", "json", "html"})
+	w.reporting.define(cmd, "report format: none, text, json or html", []string{"none", "text", "json", "html"})
 	w.defineFile(cmd)
 	noSyncFlag(cmd, &w.noSync)
 }
@@ -34,7 +34,7 @@ func (w *sumWork) define(cmd *cobra.Command) {
 func (c *call) surveyCommand() *cobra.Command {
 	w := &sumWork{what: "survey"}
 	opt := survey.Options{Starting: heap.Raise}
-	cmd := newCommand("survey PATH...", "sum up the coverage of all files of a tree")
+	cmd := newCommand("survey PATH...", "report the coverage of all files in a tree")
 	f := cmd.Flags()
 	f.BoolVar(&opt.Objects, "objects", false, "also survey relocatable objects and archives")
 	inferFlag(cmd, &opt.Infer)
@@ -44,9 +44,10 @@ func (c *call) surveyCommand() *cobra.Command {
 		}
 		return err
 	}}
-	f.Var(shard, "shard", "survey part I of N of all files below the PATHs, by their names; merge joins the parts")
+	f.Var(shard, "shard", "survey only part I of N of the files below the PATHs, divided by name; merge "+
+		"combines the parts")
 	w.define(cmd)
-	jobsFlag(cmd, &opt.Jobs, "files at a time, up to the number of processors; 0: one for each")
+	jobsFlag(cmd, &opt.Jobs, "number of files at a time, at most one per processor; 0: one per processor")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := cmp.Or(checkInputs(args), w.reporting.check()); err != nil {
 			return err
@@ -67,7 +68,7 @@ func (c *call) surveyCommand() *cobra.Command {
 // mergeCommand returns the verb merge.
 func (c *call) mergeCommand() *cobra.Command {
 	w := &sumWork{what: "merge"}
-	cmd := newCommand("merge SURVEY...", "sum up surveys in JSON")
+	cmd := newCommand("merge SURVEY...", "merge JSON surveys")
 	w.define(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := cmp.Or(checkInputs(args), w.reporting.check()); err != nil {

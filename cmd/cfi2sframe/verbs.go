@@ -153,7 +153,7 @@ func list(words []string, last string) string {
 
 // versionCommand returns the verb version.
 func (c *call) versionCommand() *cobra.Command {
-	cmd := newCommand("version", "print the version and its origin")
+	cmd := newCommand("version", "print version and build information")
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		if len(args) > 0 {
 			return fmt.Errorf("version takes no argument, but %q is one", args[0])
@@ -188,7 +188,7 @@ func (c *call) linkCommand() *cobra.Command {
 	cmd := newCommand("ld PROGRAM ARG...\nld -- ARG...\nld --print-dir", "link, then convert")
 	cmd.DisableFlagParsing = true
 	cmd.Flags().Bool("print-dir", false,
-		"print the directory with linkers that convert their output, for the -B of compilers")
+		"print the directory with linkers that convert their output, for a compiler's -B")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		switch {
 		case len(args) == 0:

@@ -149,10 +149,10 @@ func (w *work) status(ctx context.Context) int {
 // stopped prints how many files no other message names, after the report has failed.
 func (w *work) stopped(left int) {
 	if n := w.tally.done; n > 0 && !w.settings.to.DryRun {
-		fmt.Fprintf(w.stderr, "cfi2sframe: files that are replaced nevertheless: %d\n", n)
+		fmt.Fprintf(w.stderr, "cfi2sframe: files replaced despite the error: %d\n", n)
 	}
 	if left > 0 {
-		fmt.Fprintf(w.stderr, "cfi2sframe: files that were not converted: %d\n", left)
+		fmt.Fprintf(w.stderr, "cfi2sframe: files not converted: %d\n", left)
 	}
 }
 

@@ -127,7 +127,7 @@ func (a *Archive) member(off int64) (Member, error) {
 		return Member{}, errorf(off, "%w", err)
 	}
 	if string(h[58:]) != "`\n" {
-		return Member{}, errorf(off, "no member's header: it ends in % x, not 60 0a", h[58:])
+		return Member{}, errorf(off, "not a member header: it ends in % x, not 60 0a", h[58:])
 	}
 	digits := strings.TrimRight(string(h[sizeField:][:sizeDigits]), " ")
 	n, err := strconv.ParseUint(digits, 10, 63)
@@ -144,7 +144,7 @@ func (a *Archive) member(off int64) (Member, error) {
 	case name == "//":
 		m.Name = name
 		if a.names {
-			return Member{}, errorf(off, "a second table of names (//)")
+			return Member{}, errorf(off, "second name table (//)")
 		}
 		b, err := a.contents(&m)
 		if err != nil {
@@ -165,12 +165,12 @@ func (a *Archive) member(off int64) (Member, error) {
 func (a *Archive) longName(off int64, name string) (string, error) {
 	at, err := strconv.ParseUint(name[1:], 10, 63)
 	if err != nil || at >= uint64(len(a.long)) {
-		return "", errorf(off, "member's name %q does not lead into the table of names of %d bytes", name, len(a.long))
+		return "", errorf(off, "member name %q points outside the name table of %d bytes", name, len(a.long))
 	}
 	rest := a.long[at:]
 	n := strings.Index(rest[:min(len(rest), maxName)], "/\n")
 	if n < 0 {
-		return "", errorf(off, "member's name %q in the table of names has no end within %d bytes", name, maxName)
+		return "", errorf(off, "member name %q in the name table is not terminated within %d bytes", name, maxName)
 	}
 	return rest[:n], nil
 }
@@ -336,10 +336,10 @@ func (w *Writer) update(m *Member, b []byte) error {
 		old := get(entry)
 		to, ok := w.moved(old)
 		if !ok {
-			return errorf(m.Off, "entry %d of the symbol index is %#x, where no member begins", i, old)
+			return errorf(m.Off, "entry %d of the symbol index is %#x, where no member starts", i, old)
 		}
 		if to > limit {
-			return errorf(m.Off, "the archive grows beyond 4 GiB, which its symbol index cannot express")
+			return errorf(m.Off, "the archive would exceed 4 GiB, the limit of its symbol index")
 		}
 		put(entry, uint64(to))
 	}

@@ -239,7 +239,7 @@ func (m *marks) check(d *elffile.File) error {
 		return nil
 	}
 	if d.Size > maxSummed {
-		return fmt.Errorf("it has no build-id, and %d bytes are more than the limit for a checksum of %d",
+		return fmt.Errorf("it has no build-id, and its %d bytes exceed the checksum limit of %d",
 			d.Size, uint64(maxSummed))
 	}
 	h := crc32.NewIEEE()
@@ -263,7 +263,7 @@ func sameCode(f, d *elffile.File) error {
 		return nil // without section headers
 	}
 	if len(a) != len(b) {
-		return fmt.Errorf("it belongs to another program: it has %d sections of code, not %d", len(b), len(a))
+		return fmt.Errorf("it belongs to another program: it has %d code sections, not %d", len(b), len(a))
 	}
 	for i := range a {
 		if a[i].Addr != b[i].Addr || a[i].Size != b[i].Size {
@@ -271,7 +271,7 @@ func sameCode(f, d *elffile.File) error {
 				b[i].Name, b[i].Size, b[i].Addr, a[i].Size, a[i].Addr)
 		}
 		if f.IsObject() && a[i].Name != b[i].Name {
-			return fmt.Errorf("its section of code %d is %s, not %s", i, b[i].Name, a[i].Name)
+			return fmt.Errorf("its code section %d is %s, not %s", i, b[i].Name, a[i].Name)
 		}
 	}
 	if f.IsObject() {

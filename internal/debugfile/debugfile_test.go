@@ -90,7 +90,7 @@ func TestNamed(t *testing.T) {
 			"it belongs to another build: its checksum is 0x"},
 		{"neither build-id nor link, the same code", with(t, none, nil), with(t, none, nil), ""},
 		{"code elsewhere", plain(t), moved(), "it belongs to another program: "},
-		{"other code", plain(t), other, "it belongs to another program: it has 1 sections of code, not 3"},
+		{"other code", plain(t), other, "it belongs to another program: it has 1 code sections, not 3"},
 		{"no section headers, the same build-id", bare.B, plain(t), ""},
 		{"an object", plain(t), elftest.NewObject().Bytes(),
 			"only one of the file and its debug file is a relocatable object"},
@@ -98,10 +98,10 @@ func TestNamed(t *testing.T) {
 		{"of an object, without a build-id", elftest.NewObject().Bytes(), elftest.NewObject().Bytes(),
 			"relocatable objects without a build-id and .gnu_debuglink cannot have one"},
 		{"of an object with other code", object, withID(func(o *elftest.Object) { o.Code(".text.more", 4) }),
-			"it has 2 sections of code, not 1"},
+			"it has 2 code sections, not 1"},
 		{"of an object with code of another name",
 			withID(func(o *elftest.Object) { o.Code(".a", 4) }), withID(func(o *elftest.Object) { o.Code(".b", 4) }),
-			"its section of code 1 is .b, not .a"},
+			"its code section 1 is .b, not .a"},
 		{"another machine", plain(t), elftest.BigObject(elf.EM_S390, 0).Bytes(),
 			"it is for machine EM_S390, BigEndian"},
 		{"nothing in it", plain(t), nil, `not an ELF file: starts with ""`},
@@ -158,7 +158,7 @@ func TestHuge(t *testing.T) {
 	}{
 		{"build-id", plain(t), plain(t), ""},
 		{"checksum", with(t, none, debugLink("debug", nil)), with(t, none, nil),
-			"it has no build-id, and 4398046511104 bytes are more than the limit for a checksum of 4294967296"},
+			"it has no build-id, and its 4398046511104 bytes exceed the checksum limit of 4294967296"},
 	} {
 		path := put(t, filepath.Join(t.TempDir(), "debug"), tt.debug)
 		if err := os.Truncate(path, 1<<42); err != nil {

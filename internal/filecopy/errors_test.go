@@ -133,8 +133,8 @@ func TestSized(t *testing.T) {
 		{6, 2, 4, false, ""},
 		{6, 4, 2, true, ""},
 		{6, 6, 0, true, ""},
-		{7, 4, 2, false, "the file ends early: at offset 0x6, and not 0x7"},
-		{9, 6, 0, false, "the file ends early: at offset 0x6, and not 0x9"},
+		{7, 4, 2, false, "the file ends early: at offset 0x6 instead of 0x7"},
+		{9, 6, 0, false, "the file ends early: at offset 0x6 instead of 0x9"},
 	} {
 		r := Sized(Sized(strings.NewReader("abcdef"), tt.size), tt.size)
 		n, err := r.ReadAt(make([]byte, 4), tt.off)

@@ -89,7 +89,7 @@ func Bytes(ctx context.Context, dst Target, to int64, src io.ReaderAt, from, n i
 		n, err := io.CopyN(w, r, min(left, chunk))
 		left -= n
 		if err == io.EOF {
-			return fmt.Errorf("the input ends %d bytes early; it was changed while it was read", left)
+			return fmt.Errorf("the input ends %d bytes early; it changed while it was being read", left)
 		}
 		if err = cmp.Or(err, ctx.Err()); err != nil {
 			return err
@@ -113,7 +113,7 @@ func Sized(r io.ReaderAt, size int64) io.ReaderAt { return &sized{r, size} }
 func (s *sized) ReadAt(b []byte, off int64) (int, error) {
 	n, err := s.ReaderAt.ReadAt(b, off)
 	if end := off + int64(n); n < len(b) && end < s.size && (err == nil || err == io.EOF) {
-		err = fmt.Errorf("the file ends early: at offset %#x, and not %#x", end, s.size)
+		err = fmt.Errorf("the file ends early: at offset %#x instead of %#x", end, s.size)
 	}
 	return n, err
 }

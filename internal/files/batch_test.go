@@ -145,7 +145,7 @@ func TestBatchOther(t *testing.T) {
 	changed := append(testfile.Read(t, a), 1)
 	must.Do(t, os.WriteFile(a, changed, 0o755))
 	batch.Commit(t.Context())
-	for i, want := range []string{"the input was changed while it was read", "it is the same file as " + a +
+	for i, want := range []string{"the input changed while it was being read", "it is the same file as " + a +
 		", which was not replaced"} {
 		if err := batch.Jobs[i].Err; err == nil || err.Error() != want {
 			t.Errorf("%s: error is %v, want %q", batch.Jobs[i].In, err, want)

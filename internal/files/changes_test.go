@@ -50,7 +50,7 @@ func TestChangedInput(t *testing.T) {
 		must.Get(f.WriteAt([]byte{1}, 0x900))(t)
 	}}
 	_, err := files.Convert(ctx, in, out, files.Options{Work: files.Add(convert.Options{Version: sframe.V2}, "")})
-	if err == nil || !strings.Contains(err.Error(), "changed while it was read") {
+	if err == nil || !strings.Contains(err.Error(), "changed while it was being read") {
 		t.Errorf("error is %v", err)
 	}
 	if _, err := os.Stat(out); !os.IsNotExist(err) {

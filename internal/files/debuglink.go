@@ -41,7 +41,7 @@ func (j *Job) updateDebug(ctx context.Context) (err error) {
 	case prog.IsObject() && j.opt.DebugLinkUpdate == debugfile.Auto && prog.Section(".gnu_debuglink") == nil:
 		return nil
 	case prog.IsObject():
-		return errors.New("its debug file cannot be updated, as it is a relocatable object; " +
+		return errors.New("its debug file cannot be updated, because it is a relocatable object; " +
 			"convert it before its debug information is split off")
 	}
 	var d *convert.Companion
@@ -73,7 +73,7 @@ func (u *debugUpdate) write(ctx context.Context, j *Job, prog *elffile.File) (su
 		return 0, err
 	}
 	if own, err := j.input.Stat(); err == nil && os.SameFile(own, u.input.Info) {
-		return 0, errors.New("it is the program; name the file that its debug information was split off to")
+		return 0, errors.New("it is the program; name the file that contains its debug information")
 	}
 	f, err := elffile.New(u.input.File, u.input.Info.Size())
 	if err != nil {

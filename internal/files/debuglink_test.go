@@ -275,7 +275,7 @@ func TestMountPoint(t *testing.T) {
 	for _, tt := range []struct{ mounted, err string }{
 		{"prog.debug", "debug file " + at("prog.debug") + ": device or resource busy"},
 		{"prog", "device or resource busy; its debug file " + at("prog.debug") +
-			" is changed already; run the same command again"},
+			" is already updated; run the same command again"},
 	} {
 		if err := unix.Mount(at(tt.mounted), at(tt.mounted), "", unix.MS_BIND, ""); err != nil {
 			peer.Missing(t, "a file cannot be mounted: "+err.Error())

@@ -204,7 +204,7 @@ func (j *Job) otherProgram() error {
 	defer r.Close()
 	d, err := elffile.New(r, info.Size())
 	if err == nil && !elfwrite.DebugOnly(d) {
-		return fmt.Errorf("%s has code and is no detached .sframe; use another directory", j.out)
+		return fmt.Errorf("%s contains code and is not a detached .sframe; use another directory", j.out)
 	}
 	if err == nil {
 		err = elfwrite.Belongs(d, f)
@@ -311,7 +311,7 @@ func (j *Job) commit() error {
 		}
 	}
 	if err != nil && j.Result.DebugFile != "" {
-		err = fmt.Errorf("%w; its debug file %s is changed already; run the same command again",
+		err = fmt.Errorf("%w; its debug file %s is already updated; run the same command again",
 			err, j.Result.DebugFile)
 	}
 	return err

@@ -71,7 +71,7 @@ func (in *Input) Close() {
 func (in *Input) Unchanged() error {
 	now, err := in.Stat()
 	if err == nil && (now.Size() != in.Info.Size() || !now.ModTime().Equal(in.Info.ModTime())) {
-		err = errors.New("the input was changed while it was read")
+		err = errors.New("the input changed while it was being read")
 	}
 	return outfile.Plain(err)
 }

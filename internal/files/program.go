@@ -112,9 +112,9 @@ type StoreError struct {
 
 func (e *StoreError) Error() string {
 	if len(e.BuildID) < debugfile.MinBuildID {
-		return fmt.Sprintf("no .sframe, and no build-id by which the directory %s has one", e.Directory)
+		return fmt.Sprintf("no .sframe, and no build-id to find one in the directory %s", e.Directory)
 	}
-	return fmt.Sprintf("no .sframe, and the directory %s has none for the build-id %x", e.Directory, e.BuildID)
+	return fmt.Sprintf("no .sframe, and none for build-id %[2]x in the directory %[1]s", e.Directory, e.BuildID)
 }
 
 // Is makes errors.Is match sframe.ErrNone.

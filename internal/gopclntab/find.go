@@ -50,7 +50,7 @@ func Find(f *elffile.File) (*Table, error) {
 		}
 	}
 	if first == nil {
-		first = errorf(0, "no module data leads to the table at %#x", s.found[0])
+		first = errorf(0, "no module data points to the table at %#x", s.found[0])
 	}
 	return nil, first
 }

@@ -77,7 +77,7 @@ func (o *File) changeOwner(want fs.FileInfo) error {
 // attributeError is the error for an attribute that cannot be set.
 func (o *File) attributeError(what, value string, err error) error {
 	if o.input {
-		return fmt.Errorf("its %s%s cannot be given to the result: %w", what, value, Plain(err))
+		return fmt.Errorf("cannot copy its %s%s to the result: %w", what, value, Plain(err))
 	}
-	return fmt.Errorf("the %s of the output%s cannot be given to the result: %w", what, value, Plain(err))
+	return fmt.Errorf("cannot keep the %s of the output%s: %w", what, value, Plain(err))
 }

@@ -35,8 +35,8 @@ func TestOutputErrors(t *testing.T) {
 		at("file") + "/out": "output " + at("file") + "/out: not a directory",
 		at("none/out"):      "cannot write to " + at("none") + ": no such file or directory",
 		at("loop"):          "output " + at("loop") + ": too many levels of symbolic links",
-		at("dangling"):      "output " + at("dangling") + " is a symbolic link to nothing",
-		at("nowhere"):       "output " + at("nowhere") + " is a symbolic link to nothing",
+		at("dangling"):      "output " + at("dangling") + " is a dangling symbolic link",
+		at("nowhere"):       "output " + at("nowhere") + " is a dangling symbolic link",
 		long:                "output " + long + ": file name too long",
 	} {
 		o, err := Open(out, 0o666)

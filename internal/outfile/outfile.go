@@ -235,7 +235,7 @@ func (o *File) date() error {
 		return nil
 	}
 	if err := os.Chtimes(o.current(), accessed(o.dates), o.dates.ModTime()); err != nil {
-		return fmt.Errorf("its dates cannot be given to the result: %w", Plain(err))
+		return fmt.Errorf("cannot copy its timestamps to the result: %w", Plain(err))
 	}
 	return nil
 }

@@ -268,9 +268,9 @@ func TestPlaces(t *testing.T) {
 		t.Errorf("%v and %v, errors %v and %v", a, b, errA, errB)
 	}
 	for name, want := range map[string]string{
-		"a/loop": "too many levels of symbolic links", "nothing": "a symbolic link to nothing",
+		"a/loop": "too many levels of symbolic links", "nothing": "a dangling symbolic link",
 		"missing/file": "no such file",
-		"a/file/new":   "not a directory", "b/far": "a symbolic link to nothing",
+		"a/file/new":   "not a directory", "b/far": "a dangling symbolic link",
 	} {
 		if _, err := RealPath(dir + "/" + name); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %q", name, err, want)

@@ -29,7 +29,7 @@ var errMoved = errors.New("the file was replaced or removed meanwhile; nothing w
 // newPlace returns the place of a file that does not exist.
 func newPlace(path string) (*Place, error) {
 	if _, err := os.Lstat(path); err == nil {
-		return nil, fmt.Errorf("output %s is a symbolic link to nothing", path)
+		return nil, fmt.Errorf("output %s is a dangling symbolic link", path)
 	}
 	dir, err := filepath.EvalSymlinks(filepath.Dir(path))
 	if err != nil {
@@ -148,7 +148,7 @@ func (p *Place) rename(temp string) error {
 // removeAfter removes a temporary name after an error.
 func removeAfter(err error, temp string) error {
 	if failed := os.Remove(temp); failed != nil {
-		return fmt.Errorf("%w; %s is left behind: %w", Plain(err), filepath.Base(temp), Plain(failed))
+		return fmt.Errorf("%w; cannot remove the temporary file %s: %w", Plain(err), filepath.Base(temp), Plain(failed))
 	}
 	return err
 }
@@ -192,7 +192,7 @@ func (p *Place) SyncDirectory() error {
 		d.Close()
 	}
 	if err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, errors.ErrUnsupported) {
-		return fmt.Errorf("it is in its place, but a power failure may lose it: %w", Plain(err))
+		return fmt.Errorf("it was written, but a power failure may lose it: %w", Plain(err))
 	}
 	return nil
 }

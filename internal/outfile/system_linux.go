@@ -110,7 +110,7 @@ func (o *File) copyExtended() error {
 	}
 	list, err := read(func(b []byte) (int, error) { return unix.Llistxattr(from, b) })
 	if err != nil && err != unix.EOPNOTSUPP {
-		return fmt.Errorf("the extended attributes of %s cannot be read: %w", o.place.path, err)
+		return fmt.Errorf("cannot read the extended attributes of %s: %w", o.place.path, err)
 	}
 	names := strings.FieldsFunc(list, func(r rune) bool { return r == 0 })
 	if _, err := have(aclName); err != unix.ENODATA && err != unix.EOPNOTSUPP && !slices.Contains(names, aclName) {
@@ -118,7 +118,7 @@ func (o *File) copyExtended() error {
 			err = retry(func() error { return unix.Fremovexattr(to, aclName) })
 		}
 		if err != nil {
-			return fmt.Errorf("the ACL that the result has from its directory cannot be removed: %w", err)
+			return fmt.Errorf("cannot remove the ACL that the result inherits from its directory: %w", err)
 		}
 	}
 	for _, name := range names {

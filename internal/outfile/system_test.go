@@ -125,7 +125,7 @@ func TestDates(t *testing.T) {
 	o.KeepDates(info)
 	o.File.Close()
 	if err := o.Finish(false); !errors.Is(err, unix.ENOENT) ||
-		!strings.HasPrefix(err.Error(), "its dates cannot be given to the result: ") {
+		!strings.HasPrefix(err.Error(), "cannot copy its timestamps to the result: ") {
 		t.Errorf("a file that is closed: %v", err)
 	}
 }
@@ -236,7 +236,7 @@ func TestStranger(t *testing.T) {
 				t.Errorf("mode %o: %v", mode, err)
 			}
 			o.place.real += "/none/file"
-			const lost = "it is in its place, but a power failure may lose it: not a directory"
+			const lost = "it was written, but a power failure may lose it: not a directory"
 			if err := o.Replaced().SyncDirectory(); err == nil || err.Error() != lost {
 				t.Errorf("%v; want %q", err, lost)
 			}
@@ -281,12 +281,12 @@ func TestStrangerRefused(t *testing.T) {
 		write(t, late, "new")
 	})
 	must.Do(t, os.Chown(path, 7, 0))
-	const owner = "its owner (user 7) cannot be given to the result: operation not permitted"
+	const owner = "cannot copy its owner (user 7) to the result: operation not permitted"
 	asStranger(t, func() {
 		refused(late.Commit(), owner)
 		refused(replaceIn(t, dir, true).Finish(true), owner)
-		refused(replaceIn(t, dir, false).Finish(true), strings.Replace(owner, "its owner", "the owner of the output",
-			1))
+		refused(replaceIn(t, dir, false).Finish(true),
+			"cannot keep the owner of the output (user 7): operation not permitted")
 	})
 	expect(t, dir, map[string]string{"old": "old"})
 
@@ -295,13 +295,13 @@ func TestStrangerRefused(t *testing.T) {
 	must.Do(t, os.Chown(path, stranger, 4321))
 	asStranger(t, func() {
 		refused(replaceIn(t, dir, true).Finish(true),
-			"its group (4321) cannot be given to the result: operation not permitted")
+			"cannot copy its group (4321) to the result: operation not permitted")
 	})
 	must.Do(t, errors.Join(os.Chown(dir, stranger, 4321), unix.Chmod(dir, 0o2700),
 		unix.Chmod(path, 0o2755)))
 	asStranger(t, func() {
 		refused(replaceIn(t, dir, true).Finish(true),
-			"its mode (grwxr-xr-x) cannot be given to the result: operation not permitted")
+			"cannot copy its mode (grwxr-xr-x) to the result: operation not permitted")
 	})
 	expect(t, dir, map[string]string{"old": "old"})
 
@@ -314,7 +314,7 @@ func TestStrangerRefused(t *testing.T) {
 	defer dropped(t, unix.CAP_SETFCAP)()
 	asStranger(t, func() {
 		refused(replaceIn(t, dir, true).Finish(true),
-			"its extended attribute security.capability cannot be given to the result: operation not permitted")
+			"cannot copy its extended attribute security.capability to the result: operation not permitted")
 	})
 	expect(t, dir, map[string]string{"old": "old"})
 }
@@ -342,7 +342,7 @@ func TestNoMode(t *testing.T) {
 	dir := folderOf(t, stranger, 0o755)
 	o := replaceIn(t, dir, true)
 	defer dropped(t, unix.CAP_FOWNER)()
-	const want = "its mode (-rw-r--r--) cannot be given to the result: operation not permitted"
+	const want = "cannot copy its mode (-rw-r--r--) to the result: operation not permitted"
 	if err := o.Finish(true); err == nil || err.Error() != want {
 		t.Errorf("%v; want %q", err, want)
 	}
@@ -369,8 +369,8 @@ func TestFolderLocked(t *testing.T) {
 			if !errors.Is(err, unix.EACCES) {
 				t.Errorf("%v; want %v", err, unix.EACCES)
 			}
-			if named && (err == nil || !strings.HasSuffix(err.Error(), "; "+filepath.Base(temp)+
-				" is left behind: permission denied")) {
+			if named && (err == nil || !strings.HasSuffix(err.Error(), "; cannot remove the temporary file "+
+				filepath.Base(temp)+": permission denied")) {
 				t.Errorf("%v does not say that %s is left behind", err, temp)
 			}
 			if err := Relink(filepath.Join(dir, "old"), id, other); err != unix.EACCES {

@@ -103,7 +103,7 @@ func TestJudge(t *testing.T) {
 	}{
 		{"all is done", s, done, 0, "all", "", s.after, true},
 		{"nothing is done", s, fault{}, 1, "", said, s.before, true},
-		{"the report failed", s, fault{}, 1, "", "cfi2sframe: files that are replaced nevertheless: 1",
+		{"the report failed", s, fault{}, 1, "", "cfi2sframe: files replaced despite the error: 1",
 			with(s.after, "report", "old"), true},
 		{"nothing is done, and nothing said", s, fault{}, 0, "all", "", s.before, false},
 		{"half is done", s, fault{}, 0, "all", "", with(s.after, "p", "old"), false},

@@ -35,7 +35,7 @@ func Expand(args []string) []string {
 	return out
 }
 
-var errQuote = errors.New("a quote is not closed")
+var errQuote = errors.New("unterminated quote")
 
 // Split splits text into words like a shell, with quotes and backslashes but without expansions. If a quote is not
 // closed, it returns the words so far and an error.

@@ -69,7 +69,7 @@ func Dir(exe string) (string, error) {
 // noBlank returns an error if a path has white space.
 func noBlank(path string) error {
 	if strings.ContainsFunc(path, unicode.IsSpace) {
-		return fmt.Errorf("%q has blanks, which divide flags of compilers", path)
+		return fmt.Errorf("%q contains blanks, which separate compiler flags", path)
 	}
 	return nil
 }
@@ -100,7 +100,7 @@ func private(dir string) error {
 	}
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !info.IsDir() || info.Mode().Perm()&0o022 != 0 || !ok || int(st.Uid) != os.Geteuid() {
-		return fmt.Errorf("%s is not a directory that belongs to the user and only the user can write to", dir)
+		return fmt.Errorf("%s is not a directory that is owned by the user and writable only by the user", dir)
 	}
 	return nil
 }

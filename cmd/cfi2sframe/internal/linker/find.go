@@ -43,9 +43,9 @@ func (s *Search) Find(name string) (string, error) {
 		case s.runs(name):
 			return name, nil
 		case !s.skips(name):
-			return "", fmt.Errorf("%s: this is not an executable program", name)
+			return "", fmt.Errorf("%s: not an executable file", name)
 		case !IsName(base):
-			return "", fmt.Errorf("%s: this is cfi2sframe, not a linker", name)
+			return "", fmt.Errorf("%s: cfi2sframe, not a linker", name)
 		}
 		name = base
 	}
@@ -64,10 +64,10 @@ func (s *Search) Find(name string) (string, error) {
 		return paths[i], nil
 	}
 	if IsName(name) {
-		return "", fmt.Errorf("%s: no linker of this name except cfi2sframe is in COMPILER_PATH or PATH; "+
+		return "", fmt.Errorf("%s: no linker with this name, except cfi2sframe, in COMPILER_PATH or PATH; "+
 			"install it, or set CFI2SFRAME_LD to the path of a linker", name)
 	}
-	return "", fmt.Errorf("%s: no program of this name is in PATH", name)
+	return "", fmt.Errorf("%s: not found in PATH", name)
 }
 
 // dirs returns the directories that are searched before PATH.

@@ -106,7 +106,8 @@ func (x *lookup) places(l *report.Lookup, places []string) error {
 func (x *lookup) address(place string) (uint64, error) {
 	if n, err := strconv.ParseUint(place, 0, 64); err == nil {
 		if x.f.IsObject() {
-			return 0, fmt.Errorf("%s: addresses of a relocatable object count from a section; use SECTION+NUMBER or "+
+			return 0, fmt.Errorf("%s: addresses in a relocatable object are relative to a section; use "+
+				"SECTION+NUMBER or "+
 				"SYMBOL+NUMBER", place)
 		}
 		return n, nil
@@ -128,11 +129,11 @@ func (x *lookup) address(place string) (uint64, error) {
 	case len(found) == 1:
 		return found[0] + offset, nil
 	case len(found) > 1:
-		return 0, fmt.Errorf("%d functions have the name %q; use an address or SECTION+NUMBER", len(found), name)
+		return 0, fmt.Errorf("%d functions are named %q; use an address or SECTION+NUMBER", len(found), name)
 	case err == nil:
-		return 0, fmt.Errorf("no function or section has the name %q; for an address, use 0x%s", name, place)
+		return 0, fmt.Errorf("no function or section is named %q; for an address, use 0x%s", name, place)
 	}
-	return 0, fmt.Errorf("no function or section has the name %q", name)
+	return 0, fmt.Errorf("no function or section is named %q", name)
 }
 
 // hint suggests a correction for an address outside of code.

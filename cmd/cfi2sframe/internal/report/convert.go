@@ -12,8 +12,8 @@ import (
 	"cfi2sframe/translate"
 )
 
-const warnStaleHeaders = "at __ehdr_start, code finds the program headers without .sframe; " +
-	"getauxval(AT_PHDR) and dl_iterate_phdr have it"
+const warnStaleHeaders = "at __ehdr_start, code finds the old program headers, without .sframe; use " +
+	"getauxval(AT_PHDR) or dl_iterate_phdr"
 
 // Converted returns the report on a converted file or archive member. The caller sets the file's name.
 func Converted(d *convert.Details, limits *Limits) *Coverage {

@@ -155,19 +155,19 @@ func (p *pageOf) tables() {
 		files = append(files, worst[i].row())
 	}
 	p.FileTable = p.Data.Add(page.Table{
-		ID: "files", Caption: "Bytes of code in each file, the worst first", Noun: "files", Columns: fileColumns,
+		ID: "files", Caption: "Bytes of code in each file, worst first", Noun: "files", Columns: fileColumns,
 		Falling: "Not unwindable",
 	}, files)
 	p.Gaps = p.Data.Add(page.Table{
-		ID: "gaps", Caption: "Code that call frame information describes and SFrame does not", Noun: "gaps",
+		ID: "gaps", Caption: "Code that call frame information describes but SFrame does not", Noun: "gaps",
 		Columns: gapColumns, First: first, Reasons: reasons,
 	}, gaps)
 	p.Sections = p.Data.Add(page.Table{
-		ID: "sections", Caption: "Bytes that no call frame information describes, by section", Noun: "sections",
+		ID: "sections", Caption: "Bytes without call frame information, by section", Noun: "sections",
 		Columns: sectionColumns, First: first,
 	}, sections)
 	p.Functions = p.Data.Add(page.Table{
-		ID: "functions", Caption: "Functions with code that no call frame information describes", Noun: "functions",
+		ID: "functions", Caption: "Functions with code that has no call frame information", Noun: "functions",
 		Columns: functionColumns, First: first,
 	}, functions)
 }

@@ -79,8 +79,8 @@ func Compare(a, b *Side) *report.Diff {
 	for _, r := range translate.Reasons() {
 		addGap(r.Name(), r.String())
 	}
-	addGap(notWritten, "the format has rows for it, which were not written")
-	addGap(notKnown, "there are too many gaps to tell why")
+	addGap(notWritten, "the format can express it, but it was not written")
+	addGap(notKnown, "too many gaps to determine the reason")
 	old, new := out.Old, out.New
 	old.File = new.File
 	out.Same = old == new && len(out.Changes) == 0

@@ -63,7 +63,7 @@ func Load(path string, p *files.Program) (*Side, error) {
 	}
 	_, abi, err := arch.Find(table.Machine, table.Order)
 	if err == nil && abi != section.ABI {
-		err = fmt.Errorf("ABI %v in .sframe is not that of machine %v", section.ABI, table.Machine)
+		err = fmt.Errorf("ABI %v of .sframe does not match machine %v", section.ABI, table.Machine)
 	}
 	if err != nil {
 		return nil, err
@@ -263,7 +263,7 @@ func spans(section *sframe.Section) ([]span, error) {
 	most := maxSharedRows + section.Size()/2
 	for i, d := range section.FDEs() {
 		if d.Start < last || d.Start > math.MaxUint64-uint64(d.Size) {
-			return nil, fmt.Errorf("FDE %d at %#x overlaps the one before it, or wraps around", i, d.Start)
+			return nil, fmt.Errorf("FDE %d at %#x overlaps the previous one, or wraps around", i, d.Start)
 		}
 		last = d.End()
 		_, refs, err := reader.Refs(i)

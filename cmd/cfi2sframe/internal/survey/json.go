@@ -84,7 +84,7 @@ func read(name string, fn func(*line) error) error {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("not a survey in JSON: offset %d: %w", d.InputOffset(), err)
+			return fmt.Errorf("not a JSON survey: offset %d: %w", d.InputOffset(), err)
 		}
 		if l.Skipped == nil {
 			err = l.check()

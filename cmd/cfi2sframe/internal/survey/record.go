@@ -27,9 +27,9 @@ var statuses = []convert.Reason{convert.NoCFI, convert.NoCode, convert.Class32, 
 func statusText(status convert.Reason) string {
 	switch status {
 	case damaged:
-		return "damaged file or CFI, or one that is too large"
+		return "damaged or too large file or CFI"
 	case unreadable:
-		return "file or directory that cannot be read"
+		return "unreadable file or directory"
 	}
 	return status.Text()
 }

@@ -206,8 +206,8 @@ func TestShards(t *testing.T) {
 		{`{"file":"x","status":"lost"}`, `unknown status "lost"`},
 		{`{"file":"x","formats":[{"format":9}]}`, "unknown format 9"},
 		{`{"file":"x","gaps":[{"reason":"mood"}]}`, `unknown reason "mood"`},
-		{`{"file":`, "not a survey in JSON: offset 0: unexpected EOF"},
-		{"\x7fELF", "not a survey in JSON: offset 0: "},
+		{`{"file":`, "not a JSON survey: offset 0: unexpected EOF"},
+		{"\x7fELF", "not a JSON survey: offset 0: "},
 	} {
 		bad := filepath.Join(out, "bad")
 		testfile.Write(t, bad, tt.text)

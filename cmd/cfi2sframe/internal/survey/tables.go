@@ -71,7 +71,7 @@ func (s *Survey) tables() []table {
 
 // coverage has a row for all files and, if there are several ABIs, for each.
 func (s *Survey) coverage() table {
-	t := newTable("Coverage", "Unwindable code is a share of all code without padding, also of files without CFI.",
+	t := newTable("Coverage", "Unwindable code is a share of all code except padding, including files without CFI.",
 		"part", "#ELF files", "#with CFI", "#bytes of code", "#V2 unwindable", "#V3 unwindable", "#functions",
 		"#bytes with CFI", "#V2 covers", "#V3 covers", "#bytes without CFI")
 	parts := slices.DeleteFunc(slices.Clone(s.ABIs), func(p Part) bool { return p.WithCFI == 0 })
