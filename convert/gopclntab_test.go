@@ -47,7 +47,7 @@ func TestGoProgram(t *testing.T) {
 					found = &res.Gaps[i]
 				}
 			}
-			if found == nil || !strings.Contains(found.Rule, "in the table, and of ") {
+			if found == nil || !strings.Contains(found.Rule, "in the table, but ") {
 				t.Fatalf("gaps: %+v; want one of go-table", res.Gaps)
 			}
 			if _, ok, err := section.Lookup(found.Begin); ok || err != nil {
