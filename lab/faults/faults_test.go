@@ -115,7 +115,7 @@ func TestJudge(t *testing.T) {
 		{"a panic", s, fault{}, 2, "", "panic", s.before, false},
 		{"a signal", s, fault{}, -11, "", "", s.before, false},
 		{"something is left", s, fault{}, 1, "", said, with(s.before, prefix+"1", "new"), false},
-		{"something is left, and named", s, fault{}, 1, "", said + "; " + prefix + "1 is left behind",
+		{"something is left, and named", s, fault{}, 1, "", said + "; cannot remove the temporary file " + prefix + "1",
 			with(s.before, prefix+"1", "new"), true},
 		{"a broken file", s, fault{}, 1, "", said, with(s.before, "p", "half"), false},
 		{"a broken input", s, fault{}, 0, "all", "", with(s.after, "m", "half"), false},
