@@ -449,7 +449,7 @@ func (w *walk) leave() {
 	switch {
 	case w.at == 0 || w.called:
 	case w.code.read(w.at, 1) == nil:
-		w.refuse(w.from, w.at, "falls through into code without a row")
+		w.refuse(w.from, w.at, "falls through past the end of the code")
 	default:
 		w.exit(w.from, w.at, w.last)
 	}

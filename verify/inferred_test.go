@@ -224,7 +224,7 @@ func TestCodeWrong(t *testing.T) {
 		"function symbol": {"sp+8 push %rbx \n sp+16 f: .type f,@function \n pop %rbx \n " +
 			"sp+8 ret", "function symbol at a row that is not a function entry"},
 		"it runs on":     {"sp+8 push %rbx \n gap \n pop %rbx \n ret", "exit with a different stack pointer"},
-		"at the end":     {"sp+8 nop", "falls through into code without a row"},
+		"at the end":     {"sp+8 nop", "falls through past the end of the code"},
 		"truncated":      {"sp+8 .byte 0xe9,0,0", "unknown instruction"},
 		"no instruction": {"sp+8 .byte 6 \n ret", "unknown instruction"},
 		"a row inside": {"sp+8 .byte 0xb8 \n sp+8 .byte 0,0,0,0 \n " +
