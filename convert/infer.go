@@ -123,15 +123,17 @@ func prove(f *elffile.File, inf *cfi.Inference, refused []code.Refusal) (*cfi.In
 		return nil, nil, err
 	}
 	inf.Functions = slices.DeleteFunc(inf.Functions, func(fn cfi.InferredFunction) bool {
-		_, bad := wrong[fn.Component]
-		why := code.Unproved
-		if !bad {
+		var why code.Reason
+		switch _, bad := wrong[fn.Component]; {
+		case bad:
+			why = code.Unproved
+		case !fn.Exits:
 			why = code.RunsOn
+		default:
+			return false
 		}
-		if bad || !fn.Exits {
-			refused = append(refused, code.Refusal{Span: elffile.Span{Begin: fn.Begin, End: fn.End}, Reason: why})
-		}
-		return bad || !fn.Exits
+		refused = append(refused, code.Refusal{Span: elffile.Span{Begin: fn.Begin, End: fn.End}, Reason: why})
+		return true
 	})
 	slices.SortFunc(refused, func(a, b code.Refusal) int { return cmp.Compare(a.Begin, b.Begin) })
 	return inf, refused, nil

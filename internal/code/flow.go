@@ -418,8 +418,7 @@ func (w *flow) indirect(i int32, pc uint64, in *insn.Inst, v visitor) {
 	case to.kind == label && t != nil:
 		t.value = to
 	case t != nil:
-	case to.kind == label, to.kind == target, to.kind == entry && to.reg == 8,
-		to.kind == constant && w.isCode(uint64(int64(to.off))):
+	case w.set(to) != nil, to.kind == target, to.kind == entry && to.reg == 8:
 		t = &jumpTable{value: to}
 		w.tables[pc] = t
 	}
@@ -444,11 +443,9 @@ func (w *flow) resolve() bool {
 	for _, pc := range slices.Sorted(maps.Keys(w.tables)) {
 		t := w.tables[pc]
 		n := len(t.targets)
-		switch {
-		case t.value.kind == label:
-			t.targets = w.sets[t.value.site]
-		case t.value.kind == constant:
-			t.targets = []uint64{uint64(int64(t.value.off))}
+		switch set := w.set(t.value); {
+		case set != nil:
+			t.targets = set
 		case !t.read:
 			t.read = true
 			t.targets = w.targets(pc, t.value)
@@ -498,7 +495,7 @@ func (w *flow) excludes() bool {
 	for _, bad := range []byte{inside, overlap} {
 		found := false
 		for _, t := range w.tables {
-			if t.value.kind == label || t.value.kind == constant {
+			if w.set(t.value) != nil { // not a table
 				continue
 			}
 			for _, to := range t.targets {

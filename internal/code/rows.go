@@ -37,7 +37,7 @@ type judgment struct {
 	*flow
 	*block
 	component int32
-	exits     bool // control can leave the function after the block
+	canExit   bool // control can leave the function after the block
 	byFP      bool
 	inf       *cfi.Inference
 }
@@ -96,9 +96,9 @@ func (x *judgment) stop(pc uint64) { x.inf.NoReturn[pc] = true }
 // addRow adds the row of an instruction. A function ends where the next function or another component starts.
 func (x *judgment) addRow(pc, end uint64, row cfi.InferredRow) {
 	list, n, component := x.inf.Functions, len(x.inf.Functions), int(x.component)
-	if n == 0 || list[n-1].End != pc || list[n-1].Component != component || list[n-1].Exits != x.exits ||
+	if n == 0 || list[n-1].End != pc || list[n-1].Component != component || list[n-1].Exits != x.canExit ||
 		x.is(pc, enters) {
-		list = append(list, cfi.InferredFunction{Begin: pc, Component: component, Exits: x.exits})
+		list = append(list, cfi.InferredFunction{Begin: pc, Component: component, Exits: x.canExit})
 		x.inf.Functions = list
 		n++
 	}
