@@ -12,6 +12,7 @@ import (
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/linked"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
@@ -46,10 +47,7 @@ func TestArchive(t *testing.T) {
 	in, out := filepath.Join(dir, "lib.a"), filepath.Join(dir, "new.a")
 	opt := convert.Options{Version: sframe.V3}
 	ctx := context.Background()
-	res, err := files.Convert(ctx, in, out, files.Options{Work: files.Add(opt, "")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	res := must.Get(files.Convert(ctx, in, out, files.Options{Work: files.Add(opt, "")}))(t)
 	var kept []string
 	for _, k := range res.Kept {
 		kept = append(kept, k.Member)
@@ -78,10 +76,7 @@ func TestArchive(t *testing.T) {
 		got := output(t, ar("p", out, name))
 		want := string(testfile.Read(t, filepath.Join(dir, name)))
 		if strings.HasSuffix(name, ".o") && name != "data.o" {
-			alone, err := tryRun(t, filepath.Join(dir, name), opt)
-			if err != nil {
-				t.Fatal(err)
-			}
+			alone := must.Get(tryRun(t, filepath.Join(dir, name), opt))(t)
 			want = string(testfile.Read(t, alone))
 		}
 		if got != want {
@@ -90,10 +85,7 @@ func TestArchive(t *testing.T) {
 	}
 
 	peer.Again(t, "sid", dir, "g++-16 one.o new.a -o prog; ./prog")
-	r, err := linked.Check(filepath.Join(dir, "prog"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(linked.Check(filepath.Join(dir, "prog")))(t)
 	for _, name := range []string{"by_hand", "calls_back", "_Z3twoi", "_Z9square_ofi"} {
 		if r.Missing[name] > 0 || r.Wrong[name] > 0 {
 			t.Errorf("linked with the archive, %s is missing or wrong", name)
@@ -103,10 +95,7 @@ func TestArchive(t *testing.T) {
 		t.Error("the object that was not converted is described; so the above says nothing")
 	}
 
-	removed, err := tryJob(t, out, remove(""))
-	if err != nil {
-		t.Fatal(err)
-	}
+	removed := must.Get(tryJob(t, out, remove("")))(t)
 	if !bytes.Equal(testfile.Read(t, removed), testfile.Read(t, in)) {
 		t.Error("removing .sframe does not give the original back")
 	}

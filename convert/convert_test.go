@@ -18,6 +18,7 @@ import (
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/image"
 	"cfi2sframe/internal/testkit/long"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/plain"
 	"cfi2sframe/internal/testkit/testfile"
@@ -54,10 +55,7 @@ func tryRun(t *testing.T, path string, opt convert.Options) (string, error) {
 func tryJob(t *testing.T, path string, j job) (string, error) {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), filepath.Base(path))
-	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := must.Get(os.Stat(path))(t)
 	b, _, err := do(testfile.Read(t, path), j)
 	if err == nil {
 		err = os.WriteFile(out, b, info.Mode().Perm())
@@ -126,14 +124,9 @@ func open(t *testing.T, path string) *elffile.File {
 // dump prints the .sframe of a file.
 func dump(t *testing.T, path string) string {
 	t.Helper()
-	d, err := convert.ReadSection(open(t, path))
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := must.Get(convert.ReadSection(open(t, path)))(t)
 	var out strings.Builder
-	if err := d.Dump(&out, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, d.Dump(&out, nil))
 	return out.String()
 }
 
@@ -244,9 +237,7 @@ func firstDifference(got, want string) string {
 func TestRebuilt(t *testing.T) {
 	peer.Binutils(t, "2.40") // other versions use other layouts
 	dir := t.TempDir()
-	if out, err := exec.Command("../scripts/fixtures", dir).CombinedOutput(); err != nil {
-		t.Fatalf("scripts/fixtures: %v\n%s", err, out)
-	}
+	must.Run(t, exec.Command("../scripts/fixtures", dir))
 	for _, name := range fixtureNames(t, "amd64") {
 		x, cx := run(t, filepath.Join(fixtures, "amd64", name), convert.Options{})
 		y, cy := run(t, filepath.Join(dir, name), convert.Options{})
@@ -366,10 +357,7 @@ func TestReadobj(t *testing.T) {
 // subjects returns the fixtures of an ABI, and system files.
 func subjects(t *testing.T, abi string) []string {
 	t.Helper()
-	files, err := filepath.Glob("../testdata/bin/" + abi + "/*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must.Get(filepath.Glob("../testdata/bin/" + abi + "/*"))(t)
 	var more []string
 	switch abi {
 	case "amd64":
@@ -441,10 +429,7 @@ func TestWorkers(t *testing.T) {
 				var first *conversion
 				for _, workers := range []int{1, 2, 3, 8} {
 					out, c := run(t, in, convert.Options{Version: version, Share: share, Workers: workers})
-					got, err := os.ReadFile(out)
-					if err != nil {
-						t.Fatal(err)
-					}
+					got := testfile.Read(t, out)
 					if want == nil {
 						want, first = got, c
 					}

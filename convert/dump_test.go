@@ -18,6 +18,7 @@ import (
 	"cfi2sframe/convert"
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 )
@@ -29,9 +30,7 @@ const title = "Contents of the SFrame section .sframe:\n"
 func printed(t *testing.T, b []byte) string {
 	t.Helper()
 	var text bytes.Buffer
-	if err := dumpRead(&text, bytes.NewReader(b), int64(len(b))); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, dumpRead(&text, bytes.NewReader(b), int64(len(b))))
 	return text.String()
 }
 
@@ -59,18 +58,12 @@ func withoutSections(t *testing.T, b []byte) []byte {
 // sectionOf returns the contents of a section and its header, found with debug/elf.
 func sectionOf(t *testing.T, b []byte, name string) ([]byte, *elf.Section) {
 	t.Helper()
-	f, err := elf.NewFile(bytes.NewReader(b))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(elf.NewFile(bytes.NewReader(b)))(t)
 	s := f.Section(name)
 	if s == nil {
 		t.Fatalf("there is no %s", name)
 	}
-	data, err := s.Data()
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(s.Data())(t)
 	return data, s
 }
 

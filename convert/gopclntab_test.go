@@ -2,13 +2,14 @@ package convert_test
 
 import (
 	"bytes"
-	"os"
 	"strings"
 	"testing"
 
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/goprog"
+	"cfi2sframe/internal/testkit/must"
+	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 )
 
@@ -17,10 +18,7 @@ import (
 func TestGoProgram(t *testing.T) {
 	for _, arch := range []string{"amd64", "arm64", "s390x"} {
 		t.Run(arch, func(t *testing.T) {
-			b, err := os.ReadFile(goprog.Build(t, "CGO_ENABLED=0 GOARCH="+arch, "-ldflags=-s -w"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := testfile.Read(t, goprog.Build(t, "CGO_ENABLED=0 GOARCH="+arch, "-ldflags=-s -w"))
 			f := elftest.Parse(t, b)
 			order, at := f.Order, f.Section(".gopclntab").Off
 			pctab, records := at+order.Uint64(b[at+56:]), at+order.Uint64(b[at+64:])
@@ -70,19 +68,13 @@ func convertGo(t *testing.T, b []byte) (*conversion, *sframe.Section) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	section, err := convert.ReadSection(elftest.Parse(t, out))
-	if err != nil {
-		t.Fatal(err)
-	}
+	section := must.Get(convert.ReadSection(elftest.Parse(t, out)))(t)
 	return c, section
 }
 
 // TestGoOtherCode has a program whose code does not match its table: all Go functions must be gaps.
 func TestGoOtherCode(t *testing.T) {
-	b, err := os.ReadFile(goprog.Build(t, "CGO_ENABLED=0 GOARCH=amd64", "-ldflags=-s -w"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testfile.Read(t, goprog.Build(t, "CGO_ENABLED=0 GOARCH=amd64", "-ldflags=-s -w"))
 	text := elftest.Parse(t, b).Section(".text")
 	for i := range text.Size {
 		b[text.Off+i] = 0xcc

@@ -15,6 +15,7 @@ import (
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 )
@@ -47,10 +48,7 @@ func TestReader(t *testing.T) {
 		{"plt", convert.Options{Version: sframe.V2, NoPCMask: true},
 			convert.Reader{Formats: []convert.Format{v2}, NoPCMask: true}, ""},
 	} {
-		section, err := convert.ReadSection(elftest.Parse(t, converted(t, tt.name, tt.opt)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		section := must.Get(convert.ReadSection(elftest.Parse(t, converted(t, tt.name, tt.opt))))(t)
 		if got, err := tt.reader.Refusal(section); err != nil || got != tt.want {
 			t.Errorf("%s with %+v: %q, %v; want %q", tt.name, tt.opt, got, err, tt.want)
 		}
@@ -78,10 +76,7 @@ func TestSeparate(t *testing.T) {
 		t.Fatal(err)
 	}
 	d, at := sectionOf(t, alone, ".sframe")
-	first, err := sframe.Decode(d, at.Addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := must.Get(sframe.Decode(d, at.Addr))(t)
 	const header, fde, attribute = 28, 16, 5 // bytes in V3; an FRE starts with its start offset and an info byte
 	wrong := bytes.Clone(alone)
 	wrong[at.Offset+header+fde*uint64(first.Len())+attribute+2] += 8 // the CFA
@@ -134,10 +129,7 @@ func TestOtherFiles(t *testing.T) {
 	prog := testfile.Read(t, filepath.Join(fixtures, "amd64/plt"))
 	v3 := converted(t, "plt", convert.Options{Version: sframe.V3})
 	f := elftest.Parse(t, v3)
-	section, err := convert.ReadSection(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	section := must.Get(convert.ReadSection(f))(t)
 	const notModule = "the file is not a relocatable object with .sframe, as modules are"
 	if why := refusal(t, v3, convert.LinuxModule); why != notModule {
 		t.Errorf("a program as a module: %q", why)
@@ -163,10 +155,7 @@ func TestOtherFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows, err := convert.ReadSection(elftest.Parse(t, object))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rows := must.Get(convert.ReadSection(elftest.Parse(t, object)))(t)
 	const machine = 18 // offset of e_machine
 	p = elftest.Patch(t.Fatalf, object)
 	p.Put16(machine, uint16(elf.EM_RISCV))

@@ -10,6 +10,7 @@ import (
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/testkit/image"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/sframe"
 )
@@ -74,10 +75,7 @@ func TestLinkers(t *testing.T) {
 // plts expects every byte of the PLT sections to be covered.
 func plts(t *testing.T, f *elffile.File) {
 	t.Helper()
-	d, err := convert.ReadSection(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := must.Get(convert.ReadSection(f))(t)
 	found := false
 	for i := range f.Sections {
 		s := &f.Sections[i]

@@ -14,6 +14,7 @@ import (
 	"cfi2sframe/elffile"
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
@@ -87,10 +88,7 @@ func TestInto(t *testing.T) {
 		!maps.Equal(gaps, map[string]uint64{"outside-text": 1, "cfa-register": 1}) {
 		t.Errorf("coverage %+v", c)
 	}
-	f, err := elf.NewFile(bytes.NewReader(kernel))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(elf.NewFile(bytes.NewReader(kernel)))(t)
 	s := f.Section(".rodata")
 	want := bytes.Clone(kernel)
 	copy(want[s.Offset:s.Offset+size], filled[s.Offset:])
@@ -197,10 +195,7 @@ func TestModule(t *testing.T) {
 		c.Sums[translate.OutsideText].Bytes != 128 {
 		t.Errorf("coverage %+v", c)
 	}
-	f, err := elf.NewFile(bytes.NewReader(b))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(elf.NewFile(bytes.NewReader(b)))(t)
 	section, rela := f.Section(".sframe"), f.Section(".rela.sframe")
 	const field = 28 // offset of the first start address
 	for _, tt := range []struct {
@@ -242,14 +237,8 @@ func TestModule(t *testing.T) {
 func refusal(t *testing.T, b []byte, linux convert.Linux) string {
 	t.Helper()
 	f := elftest.Parse(t, b)
-	s, err := convert.FindSection(f, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	why, err := linux.Refusal(f, s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(convert.FindSection(f, ""))(t)
+	why := must.Get(linux.Refusal(f, s))(t)
 	return why
 }
 

@@ -5,13 +5,14 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
+	"cfi2sframe/internal/testkit/must"
+	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 )
 
@@ -33,10 +34,7 @@ func readVectors(t *testing.T) []vector {
 	}
 	var all []vector
 	for _, path := range paths {
-		b, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := testfile.Read(t, path)
 		var file struct{ Vectors []vector }
 		if err := json.Unmarshal(b, &file); err != nil {
 			t.Fatalf("%s: %v", path, err)
@@ -94,14 +92,8 @@ func refusal(b []byte, addr uint64, l Linux) string {
 func TestLinuxVectors(t *testing.T) {
 	reasons := make(map[string]int)
 	for _, v := range readVectors(t) {
-		b, err := hex.DecodeString(v.Section)
-		if err != nil {
-			t.Fatal(err)
-		}
-		addr, err := strconv.ParseUint(v.Address, 0, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(hex.DecodeString(v.Section))(t)
+		addr := must.Get(strconv.ParseUint(v.Address, 0, 64))(t)
 		s, err := sframe.Decode(b, addr)
 		if err != nil {
 			if v.Refuse == nil {

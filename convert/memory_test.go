@@ -13,6 +13,7 @@ import (
 
 	"cfi2sframe/convert"
 	"cfi2sframe/elfwrite"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 )
@@ -126,15 +127,9 @@ func (broken) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
 // TestConvertPosition expects the file position of the input to be preserved, because it belongs to the caller.
 func TestConvertPosition(t *testing.T) {
-	f, err := os.Open(filepath.Join(fixtures, "amd64/prologue"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(os.Open(filepath.Join(fixtures, "amd64/prologue")))(t)
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := must.Get(f.Stat())(t)
 	if _, err := f.Seek(10, io.SeekStart); err != nil {
 		t.Fatal(err)
 	}

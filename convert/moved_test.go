@@ -2,11 +2,11 @@ package convert_test
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"testing"
 
 	"cfi2sframe/convert"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
@@ -73,16 +73,9 @@ func TestMovedObject(t *testing.T) {
 			script, prog := filepath.Join(dir, "script"), filepath.Join(dir, "prog")
 			text := fmt.Sprintf("SECTIONS { . = %#x; .text : { *(.text.plt) *(.text) } "+
 				".eh_frame : { *(.eh_frame) } .sframe : { *(.sframe) } }", at)
-			if err := os.WriteFile(script, []byte(text), 0o666); err != nil {
-				t.Fatal(err)
-			}
-			if out, err := ld("-T", script, object, "-o", prog).CombinedOutput(); err != nil {
-				t.Fatalf("%v\n%s", err, out)
-			}
-			c, err := check(testfile.Read(t, prog))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testfile.Write(t, script, text)
+			must.Run(t, ld("-T", script, object, "-o", prog))
+			c := must.Get(check(testfile.Read(t, prog)))(t)
 			if len(c.Mismatches) > 0 || c.Covered != res.Covered || c.Described != 97 {
 				t.Errorf("%v, at %#x: %d bytes are covered in the object, %d of %d in the program; mismatches %v",
 					tt.version, at, res.Covered, c.Covered, c.Described, c.Mismatches)

@@ -10,6 +10,7 @@ import (
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/testfile"
 )
@@ -45,10 +46,7 @@ func TestNoReturn(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			table, err := LoadCFI(f, cfi.Auto, nil, true)
-			if err != nil {
-				t.Fatal(err)
-			}
+			table := must.Get(LoadCFI(f, cfi.Auto, nil, true))(t)
 			if _, got := table.Lookup(after); got != want {
 				t.Errorf("%s: row after the call: %t, want %t", strings.ReplaceAll(code, "NAME", name), got, want)
 			}

@@ -11,6 +11,7 @@ import (
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/image"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
@@ -97,7 +98,5 @@ func TestOwnNotes(t *testing.T) {
 // replace renames a file over another.
 func replace(t *testing.T, from, to string) {
 	t.Helper()
-	if err := os.WriteFile(to, testfile.Read(t, from), 0o777); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(to, testfile.Read(t, from), 0o777))
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"cfi2sframe/convert"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/sframe"
 )
@@ -70,10 +71,7 @@ func TestLargePages(t *testing.T) {
 func largePages(t *testing.T) string {
 	t.Helper()
 	path := peer.Look(t, "qemu-aarch64-static")
-	out, err := exec.Command(path, "--version").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(exec.Command(path, "--version").Output())(t)
 	m := regexp.MustCompile(`version (\d+)`).FindSubmatch(out)
 	if m == nil {
 		t.Fatalf("%s --version printed %.100q", path, out)

@@ -14,6 +14,8 @@ import (
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/must"
+	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 	"cfi2sframe/translate"
 )
@@ -21,10 +23,7 @@ import (
 // created returns a file with the given contents.
 func created(t *testing.T, b []byte) *os.File {
 	t.Helper()
-	f, err := os.Create(filepath.Join(t.TempDir(), "created"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(os.Create(filepath.Join(t.TempDir(), "created")))(t)
 	t.Cleanup(func() { f.Close() })
 	if _, err := f.Write(b); err != nil {
 		t.Fatal(err)
@@ -35,27 +34,15 @@ func created(t *testing.T, b []byte) *os.File {
 // TestReread modifies a result after it was written. Any error in its layout, its rows or its coverage must be
 // detected.
 func TestReread(t *testing.T) {
-	prog, err := os.ReadFile("../testdata/bin/amd64/prologue")
-	if err != nil {
-		t.Fatal(err)
-	}
+	prog := testfile.Read(t, "../testdata/bin/amd64/prologue")
 	var out bytes.Buffer
 	if _, err := Convert(t.Context(), bytes.NewReader(prog), int64(len(prog)), &out,
 		Options{Version: sframe.V2, Share: ShareOff}); err != nil {
 		t.Fatal(err)
 	}
-	f, err := elffile.New(bytes.NewReader(prog), int64(len(prog)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	table, err := cfi.Load(f, cfi.Auto, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want, err := translate.Translate(table, translate.Options{Version: sframe.V2}, translate.Discard())
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(elffile.New(bytes.NewReader(prog), int64(len(prog))))(t)
+	table := must.Get(cfi.Load(f, cfi.Auto, nil))(t)
+	want := must.Get(translate.Translate(table, translate.Options{Version: sframe.V2}, translate.Discard()))(t)
 	const unsound = "nothing was written: no valid layout for this file: "
 	gnu := func(p *elftest.Patcher) int { return p.Segment(elf.ProgType(sframe.PTGNUSFrame), 0) }
 	off := func(p *elftest.Patcher) int { return int(p.U64(gnu(p) + elftest.PhOff)) }
@@ -120,10 +107,7 @@ func TestReread(t *testing.T) {
 // TestTargets has outputs that cannot be created or written. The caller must get the error and no result.
 func TestTargets(t *testing.T) {
 	errNone := errors.New("no room for it")
-	prog, err := os.ReadFile("../testdata/bin/amd64/prologue")
-	if err != nil {
-		t.Fatal(err)
-	}
+	prog := testfile.Read(t, "../testdata/bin/amd64/prologue")
 	var with bytes.Buffer
 	if _, err := Convert(t.Context(), bytes.NewReader(prog), int64(len(prog)), &with, Options{}); err != nil {
 		t.Fatal(err)
@@ -132,9 +116,7 @@ func TestTargets(t *testing.T) {
 	without := elftest.NewObject()
 	without.Sections[elftest.ObjFrame].Data, without.Sections[elftest.ObjRela].Data = nil, nil
 	path := filepath.Join(t.TempDir(), "out")
-	if err := os.WriteFile(path, nil, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	testfile.Write(t, path, "")
 	closed := func() (*os.File, error) {
 		f, err := os.Open(path) // for reading
 		if err == nil {
@@ -178,7 +160,7 @@ func TestTargets(t *testing.T) {
 		}
 	}
 	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "missing"))
-	_, err = Add(t.Context(), &Run{In: bytes.NewReader(archive), Size: int64(len(archive)), Create: file}, Options{})
+	_, err := Add(t.Context(), &Run{In: bytes.NewReader(archive), Size: int64(len(archive)), Create: file}, Options{})
 	if err == nil || !strings.HasPrefix(err.Error(), "member a.o: ") {
 		t.Errorf("members cannot be written, and the error is %v", err)
 	}

@@ -362,12 +362,9 @@ func TestReadError(t *testing.T) {
 		}
 	}
 	r := &broken{bytes.NewReader(b), int64(len(b)), &os.PathError{Op: "read", Path: "/some/file", Err: syscall.EIO}}
-	f, err := elffile.New(r, int64(len(b)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(elffile.New(r, int64(len(b))))(t)
 	r.from = 0
-	_, err = f.ReadSection(f.Section(".text"))
+	_, err := f.ReadSection(f.Section(".text"))
 	expect(t, err, "section .text", f.Section(".text").Off, "input/output error")
 	if err := f.ReadError(); err == nil || err.Error() != "read error: input/output error" ||
 		!errors.Is(err, syscall.EIO) {

@@ -65,12 +65,9 @@ func TestReadErrors(t *testing.T) {
 			}
 		}
 		for n, more := 0, true; more; n++ {
-			l, err := j.plan(elftest.Parse(t, j.old))
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := must.Get(j.plan(elftest.Parse(t, j.old)))(t)
 			src := &failing{bytes.NewReader(j.old), n}
-			err = l.Write(t.Context(), &buffer{left: 1 << 20}, src, j.section, nil)
+			err := l.Write(t.Context(), &buffer{left: 1 << 20}, src, j.section, nil)
 			if more = src.left < 0; more != (err != nil) {
 				t.Errorf("%s: read %d fails: %t, and the error of Write is %v", j.name, n, more, err)
 			}

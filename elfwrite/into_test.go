@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/must"
 )
 
 // TestInto fills bytes reserved by a linker script. Nothing else changes.
@@ -22,11 +23,9 @@ func TestInto(t *testing.T) {
 		})
 	}
 	old := reserved(func(*elftest.Patcher) {})
-	l, err := PlanInto(elftest.Parse(t, old), begin, end, 0, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if l, err = l.Resize(100); err != nil || l.Addr != begin {
+	l := must.Get(PlanInto(elftest.Parse(t, old), begin, end, 0, Options{}))(t)
+	l, err := l.Resize(100)
+	if err != nil || l.Addr != begin {
 		t.Fatalf("resized: %+v, %v", l, err)
 	}
 	want := bytes.Clone(old)

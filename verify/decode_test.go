@@ -4,15 +4,14 @@ import (
 	"encoding/hex"
 	"strings"
 	"testing"
+
+	"cfi2sframe/internal/testkit/must"
 )
 
 // bytesOf decodes hexadecimal numbers.
 func bytesOf(t *testing.T, text string) []byte {
 	t.Helper()
-	b, err := hex.DecodeString(strings.ReplaceAll(text, " ", ""))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(hex.DecodeString(strings.ReplaceAll(text, " ", "")))(t)
 	return b
 }
 

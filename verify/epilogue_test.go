@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/sframe"
 )
 
@@ -105,10 +106,7 @@ func TestEpilogue(t *testing.T) {
 			row(6, at(sframe.SP, 8), none)}, "0x1006-0x1007: caller's frame pointer differs"},
 	} {
 		inside, outside, _ := strings.Cut(tt.code, "/")
-		code, err := hex.DecodeString(inside + outside)
-		if err != nil {
-			t.Fatal(err)
-		}
+		code := must.Get(hex.DecodeString(inside + outside))(t)
 		f := fileOf(t, elf.ET_DYN, elf.EM_X86_64, amd64.order, region{name: ".text", addr: 0x1000, code: code})
 		size := uint64(len(inside) / 2)
 		if tt.want == "" && outside == "" {

@@ -6,6 +6,7 @@ import (
 
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/testkit/generate"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/readback"
 	"cfi2sframe/sframe"
 	"cfi2sframe/verify"
@@ -50,10 +51,7 @@ func FuzzCheck(f *testing.F) {
 		if damage == 0 && res.Total > 0 {
 			t.Fatalf("mismatches %v", res.Mismatches)
 		}
-		r, err := readback.New(file.Machine.Elf, file.Machine.Order, s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(readback.New(file.Machine.Elf, file.Machine.Order, s))(t)
 		covered, wrong := uint64(0), error(nil)
 		for _, w := range file.Rows() {
 			fact := &readback.Fact{Rules: w.Rules, Signal: w.Signal, KeyB: w.KeyB}

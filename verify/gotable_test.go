@@ -5,7 +5,6 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"errors"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +12,8 @@ import (
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/testkit/goprog"
+	"cfi2sframe/internal/testkit/must"
+	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 )
 
@@ -112,15 +113,12 @@ func (g *goProgram) file(t *testing.T) *elffile.File {
 // index of the function.
 func wrongIn(t *testing.T, g, other *goProgram) (map[int]string, error) {
 	t.Helper()
-	table, err := cfi.Load(g.file(t), cfi.GoPCLNTab, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := must.Get(cfi.Load(g.file(t), cfi.GoPCLNTab, nil))(t)
 	if table.NumErrors > 0 || table.Len() != len(g.fns) {
 		t.Fatalf("%d functions, errors %v", table.Len(), table.Errors)
 	}
 	wrong := make(map[int]string)
-	err = Go(table, other.file(t), func(fn *cfi.Function, what string) {
+	err := Go(table, other.file(t), func(fn *cfi.Function, what string) {
 		for i := range table.Len() {
 			if table.At(i) == fn {
 				wrong[i] = what
@@ -346,10 +344,7 @@ func TestGoOther(t *testing.T) {
 	if err != nil || wrong[1] != "its record has another address" {
 		t.Errorf("%v, error %v", wrong, err)
 	}
-	table, err := cfi.Load(g.file(t), cfi.GoPCLNTab, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := must.Get(cfi.Load(g.file(t), cfi.GoPCLNTab, nil))(t)
 	flagged := goProgram{p: amd64, fns: slices.Clone(g.fns)}
 	flagged.fns[1].flag = 2
 	const stack = "0x1000f-0x10027: .gopclntab: it has no caller, or is on another stack"
@@ -370,10 +365,7 @@ func TestGoOther(t *testing.T) {
 // TestGoPrograms expects no errors in real Go programs.
 func TestGoPrograms(t *testing.T) {
 	for _, arch := range []string{"amd64", "arm64", "s390x"} {
-		b, err := os.ReadFile(goprog.Build(t, "CGO_ENABLED=0 GOARCH="+arch, "-ldflags=-s -w"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := testfile.Read(t, goprog.Build(t, "CGO_ENABLED=0 GOARCH="+arch, "-ldflags=-s -w"))
 		f := openImage(t, bytes.NewReader(b), len(b))
 		table, err := cfi.Load(f, cfi.GoPCLNTab, nil)
 		if err != nil || table.Len() < 1000 {

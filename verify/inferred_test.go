@@ -5,7 +5,6 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -15,7 +14,9 @@ import (
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/testfile"
 )
 
 // claims assembles a program with GNU as, in which rows precede instructions: "sp+16 -16" means that the CFA is rsp+16
@@ -106,21 +107,13 @@ func claims(t *testing.T, text string) (*elffile.File, *cfi.Inference) {
 		t.Fatalf("as: %v\n%s\n%s", err, out, source.String())
 	}
 	ld := exec.Command(peer.Look(t, "ld"), "-m", "elf_x86_64", "-Ttext=0x1000", "-e", "0", "-o", program, object)
-	if out, err := ld.CombinedOutput(); err != nil {
-		t.Fatalf("ld: %v\n%s", err, out)
-	}
-	b, err := os.ReadFile(program)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Run(t, ld)
+	b := testfile.Read(t, program)
 	file := openImage(t, bytes.NewReader(b), len(b))
 	addrs := make(map[string]uint64)
-	err = file.Symbols(elf.SHT_SYMTAB, func(table *elffile.Section, sym elffile.Symbol) {
+	must.Do(t, file.Symbols(elf.SHT_SYMTAB, func(table *elffile.Section, sym elffile.Symbol) {
 		addrs[file.SymbolName(table, sym.Name)] = sym.Value
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	for _, p := range places {
 		p.set(func(label string) uint64 { return addrs[label] }, addrs[p.label])
 	}
@@ -373,13 +366,8 @@ func FuzzCode(f *testing.F) {
 		}
 		for _, m := range []elf.Machine{elf.EM_X86_64, elf.EM_AARCH64} {
 			file := fileOf(t, elf.ET_DYN, m, binary.LittleEndian, text)
-			p, err := newProof(file, inf)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := p.run(file); err != nil {
-				t.Fatal(err)
-			}
+			p := must.Get(newProof(file, inf))(t)
+			must.Do(t, p.run(file))
 			if p.decoded > 2*len(code) {
 				t.Errorf("%d instructions decoded in %d bytes", p.decoded, len(code))
 			}

@@ -11,6 +11,7 @@ import (
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
 	"cfi2sframe/emit"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/sframe"
 )
 
@@ -83,9 +84,7 @@ func image(t *testing.T, kind elf.Type, m elf.Machine, o order, regions []region
 	h.Shoff = first + uint64(len(contents)+len(names))
 	var b bytes.Buffer
 	for _, v := range []any{&h, loads, contents, names, sections} {
-		if err := binary.Write(&b, o, v); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, binary.Write(&b, o, v))
 	}
 	return b.Bytes()
 }
@@ -98,10 +97,7 @@ func fileOf(t *testing.T, kind elf.Type, m elf.Machine, o order, regions ...regi
 
 func openImage(t *testing.T, r io.ReaderAt, size int) *elffile.File {
 	t.Helper()
-	f, err := elffile.New(r, int64(size))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(elffile.New(r, int64(size)))(t)
 	return f
 }
 
@@ -184,28 +180,19 @@ func (p platform) encode(t *testing.T, v sframe.Version, fdes ...fde) []byte {
 // build returns a section with the FDEs.
 func build(t *testing.T, opt emit.Options, fdes []fde) []byte {
 	t.Helper()
-	b, err := emit.NewBuilder(opt)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(emit.NewBuilder(opt))(t)
 	for _, d := range fdes {
 		if _, err := b.Add(d.FDE, b.Refs(d.rows)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	data, err := emit.Join([]*emit.Builder{b}).Encode(sectionAddr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(emit.Join([]*emit.Builder{b}).Encode(sectionAddr))(t)
 	return data
 }
 
 func decodeSection(t *testing.T, data []byte) *sframe.Section {
 	t.Helper()
-	s, err := sframe.Decode(data, sectionAddr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(sframe.Decode(data, sectionAddr))(t)
 	return s
 }
 

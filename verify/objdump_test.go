@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 )
 
@@ -28,10 +29,7 @@ func TestObjdump(t *testing.T) {
 
 // libc returns the path of the C library of the tools.
 func libc(t *testing.T) string {
-	out, err := exec.Command("ldd", peer.Look(t, "objdump")).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(exec.Command("ldd", peer.Look(t, "objdump")).Output())(t)
 	for line := range strings.Lines(string(out)) {
 		if f := strings.Fields(line); len(f) > 2 && strings.HasPrefix(f[0], "libc.so") {
 			return f[2]
@@ -50,13 +48,8 @@ func compareObjdump(t *testing.T, file string) {
 	}
 	args := strings.Fields(objdump)
 	cmd := exec.Command(args[0], append(args[1:], "-d", "-w", file)...)
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(cmd.StdoutPipe())(t)
+	must.Do(t, cmd.Start())
 	lines := bufio.NewScanner(out)
 	lines.Buffer(nil, 1<<20)
 	compared, unknown, wrong := 0, 0, make(map[string]int)

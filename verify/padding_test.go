@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/sframe"
 )
 
@@ -17,10 +18,7 @@ func TestPadding(t *testing.T) {
 	const text = 0x1000
 	code := bytes.Repeat([]byte{0x50}, 0x200) // push %rax
 	put := func(at int, hexadecimal string) {
-		b, err := hex.DecodeString(hexadecimal)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(hex.DecodeString(hexadecimal))(t)
 		copy(code[at:], b)
 	}
 	put(0x0d, "0f1f00")                       // after a
@@ -205,10 +203,7 @@ func TestPaddingCode(t *testing.T) {
 		{s390x, "0001", 0}, {s390x, "07fe", 0}, {s390x, "07e0", 0}, {s390x, "c004", 0}, {s390x, "c0f400000000", 0},
 		{s390x, "a7050000", 0},
 	} {
-		b, err := hex.DecodeString(tt.code)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(hex.DecodeString(tt.code))(t)
 		if got := abis[tt.p.abi].padding(b); got != tt.want {
 			t.Errorf("%v: %d bytes of %s; want %d", tt.p.machine, got, tt.code, tt.want)
 		}

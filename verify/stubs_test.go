@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/sframe"
 )
 
@@ -206,10 +207,7 @@ func TestFindPLTs(t *testing.T) {
 	code := bytes.Repeat([]byte{0xcc}, 16)
 	find := func(regions ...region) (found []uint64) {
 		t.Helper()
-		plts, err := findPLTs(fileOf(t, elf.ET_DYN, elf.EM_X86_64, amd64.order, regions...))
-		if err != nil {
-			t.Fatal(err)
-		}
+		plts := must.Get(findPLTs(fileOf(t, elf.ET_DYN, elf.EM_X86_64, amd64.order, regions...)))(t)
 		for _, p := range plts {
 			if len(p.code) != int(p.end-p.begin) || len(bytes.Trim(p.code, "\xcc")) > 0 {
 				t.Errorf("%#x-%#x: code % x", p.begin, p.end, p.code)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -15,6 +14,8 @@ import (
 	"cfi2sframe/elffile"
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/testkit/long"
+	"cfi2sframe/internal/testkit/must"
+	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 	"cfi2sframe/verify"
 )
@@ -35,23 +36,14 @@ func converted(t *testing.T, b []byte, opt convert.Options) *input {
 	if _, err := convert.Convert(context.Background(), bytes.NewReader(b), int64(len(b)), &out, opt); err != nil {
 		return nil
 	}
-	f, err := elffile.New(bytes.NewReader(out.Bytes()), int64(out.Len()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(elffile.New(bytes.NewReader(out.Bytes()), int64(out.Len())))(t)
 	where, err := elfwrite.FindSFrame(f)
 	if err != nil || where.Segment < 0 {
 		t.Fatalf("the result has no .sframe (%v)", err)
 	}
 	p := &f.Progs[where.Segment]
-	data, err := f.ReadAt("PT_GNU_SFRAME", p.Off, p.Filesz)
-	if err != nil {
-		t.Fatal(err)
-	}
-	table, err := cfi.Load(f, cfi.Auto, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(f.ReadAt("PT_GNU_SFRAME", p.Off, p.Filesz))(t)
+	table := must.Get(cfi.Load(f, cfi.Auto, nil))(t)
 	return &input{f, table, data, p.Vaddr}
 }
 
@@ -91,10 +83,7 @@ func TestEveryBit(t *testing.T) {
 
 func everyBit(t *testing.T, path string, opt convert.Options) {
 	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testfile.Read(t, path)
 	in := converted(t, b, opt)
 	if in == nil {
 		t.Fatalf("%s is not converted", path)
@@ -129,10 +118,7 @@ func (in *input) atReturn(t *testing.T, path string, data []byte) bool {
 	if base := filepath.Base(path); base != "drap2.so" && base != "drap3" {
 		return false
 	}
-	s, err := sframe.Decode(data, in.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(sframe.Decode(data, in.addr))(t)
 	for i := range s.Len() {
 		off, ok := in.file.FileOffset(s.FDE(i).Start, 1)
 		if !ok {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/testfile"
 )
@@ -111,22 +112,13 @@ func assembleFor(t *testing.T, m elf.Machine, sources []source, as ...string) []
 	if msg, err := exec.Command(peer.Look(t, as[0]), append(as[1:], "-o", out, in)...).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, msg)
 	}
-	f, err := elf.Open(out)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(elf.Open(out))(t)
 	defer f.Close()
-	symbols, err := f.Symbols()
-	if err != nil {
-		t.Fatal(err)
-	}
+	symbols := must.Get(f.Symbols())(t)
 	var texts []*Text
 	for i := range sources {
 		section := f.Section(fmt.Sprintf(".text.%d", i))
-		code, err := section.Data()
-		if err != nil {
-			t.Fatal(err)
-		}
+		code := must.Get(section.Data())(t)
 		text := &Text{Machine: m, Functions: []uint64{base}, NoReturn: map[uint64]bool{}}
 		at := map[string]int{"described": len(code), "data": len(code)}
 		for _, s := range symbols {

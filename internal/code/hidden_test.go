@@ -11,6 +11,7 @@ import (
 	"cfi2sframe/cfi"
 	"cfi2sframe/internal/code"
 	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/testfile"
 )
@@ -19,28 +20,20 @@ import (
 // call has CFI.
 func hidden(t *testing.T, b []byte) (inf *cfi.Inference, assembly, size uint64) {
 	t.Helper()
-	f, err := elf.NewFile(bytes.NewReader(b))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(elf.NewFile(bytes.NewReader(b)))(t)
 	text := &code.Text{Machine: f.Machine, Described: func(func(uint64, []byte)) error { return nil }}
 	data := map[*elf.Section][]byte{}
 	for _, s := range f.Sections {
 		if s.Flags&elf.SHF_ALLOC == 0 || s.Type == elf.SHT_NOBITS {
 			continue
 		}
-		if data[s], err = s.Data(); err != nil {
-			t.Fatal(err)
-		}
+		data[s] = must.Get(s.Data())(t)
 		if s.Name == ".text" {
 			text.Gaps = append(text.Gaps, code.Gap{Addr: s.Addr, Code: data[s]})
 			size += s.Size
 		}
 	}
-	symbols, err := f.Symbols()
-	if err != nil {
-		t.Fatal(err)
-	}
+	symbols := must.Get(f.Symbols())(t)
 	for _, s := range symbols {
 		if elf.ST_TYPE(s.Info) == elf.STT_FUNC && !strings.HasSuffix(s.Name, ".cold") { // a part of a function
 			text.Functions = append(text.Functions, s.Value)
@@ -58,9 +51,8 @@ func hidden(t *testing.T, b []byte) (inf *cfi.Inference, assembly, size uint64) 
 		}
 		return nil
 	}
-	if inf, _, err = code.Find(text); err != nil {
-		t.Fatal(err)
-	}
+	inf, _, err := code.Find(text)
+	must.Do(t, err)
 	return inf, assembly, size
 }
 
@@ -82,10 +74,7 @@ func TestHidden(t *testing.T) {
 				t.Fatalf("%v: %s", err, msg)
 			}
 			b := testfile.Read(t, path)
-			table, err := cfi.Load(elftest.Parse(t, b), cfi.EHFrame, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			table := must.Get(cfi.Load(elftest.Parse(t, b), cfi.EHFrame, nil))(t)
 			inf, assembly, size := hidden(t, b)
 			claimed, described, other, lost := uint64(0), uint64(0), uint64(0), uint64(0)
 			for _, fn := range inf.Functions {

@@ -32,7 +32,7 @@ func TestDetachTogether(t *testing.T) {
 	} {
 		out := filepath.Join(t.TempDir(), "out")
 		if tt.old != "" {
-			testfile.Write(t, out, []byte(tt.old))
+			testfile.Write(t, out, tt.old)
 		}
 		var first, second files.Batch
 		first.Add(context.Background(), in, out, detach(sframe.V2))

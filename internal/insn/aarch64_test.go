@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -14,6 +13,7 @@ import (
 	"testing"
 
 	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/testfile"
 )
 
 var (
@@ -398,9 +398,7 @@ func TestEncodingsA64(t *testing.T) {
 		b = binary.LittleEndian.AppendUint32(b, w)
 	}
 	path := filepath.Join(t.TempDir(), "code")
-	if err := os.WriteFile(path, b, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	testfile.Write(t, path, b)
 	c := compareA64(t, "-D", "-z", "-b", "binary", "-m", "aarch64", path)
 	t.Logf("%d instructions; %d words are none, and %d of these are decoded", c.instructions, c.bad, len(c.undefined))
 	for _, w := range c.undefined {

@@ -4,6 +4,8 @@ import (
 	"encoding/hex"
 	"strings"
 	"testing"
+
+	"cfi2sframe/internal/testkit/must"
 )
 
 // mem returns an operand with a base and a displacement.
@@ -130,10 +132,7 @@ func TestDecodeAMD64(t *testing.T) {
 		{"666666666666666666666666666690", "15 bytes", writes(0)},
 		{"66666666666666666666666666666690", "16 bytes", Inst{}},
 	} {
-		code, err := hex.DecodeString(tt.code)
-		if err != nil {
-			t.Fatal(err)
-		}
+		code := must.Get(hex.DecodeString(tt.code))(t)
 		got, ok := DecodeAMD64(code, pc)
 		if known := tt.want != (Inst{}); ok != known {
 			t.Errorf("%s, %s: known %t", tt.code, tt.text, ok)
@@ -158,10 +157,7 @@ func TestDecodeAMD64(t *testing.T) {
 func FuzzDecodeAMD64(f *testing.F) {
 	for _, s := range []string{"4883ec18", "62f1fe487f45ff", "c4e2fbf6da", "8fe97801c9", "0f8400000000",
 		"660f3a0fc108"} {
-		b, err := hex.DecodeString(s)
-		if err != nil {
-			f.Fatal(err)
-		}
+		b := must.Get(hex.DecodeString(s))(f)
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"flag"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -14,7 +13,9 @@ import (
 	"strings"
 	"testing"
 
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/testfile"
 )
 
 // These are for scripts/lab instructions.
@@ -26,13 +27,8 @@ var (
 // listing calls fn for each instruction that a disassembler prints.
 func listing(t *testing.T, cmd *exec.Cmd, fn func(pc uint64, code []byte, text string)) {
 	t.Helper()
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(cmd.StdoutPipe())(t)
+	must.Do(t, cmd.Start())
 	sc := bufio.NewScanner(out)
 	for sc.Scan() {
 		address, rest, _ := strings.Cut(sc.Text(), ":")
@@ -47,22 +43,15 @@ func listing(t *testing.T, cmd *exec.Cmd, fn func(pc uint64, code []byte, text s
 		}
 		fn(pc, code, text)
 	}
-	if err := sc.Err(); err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sc.Err())
+	must.Do(t, cmd.Wait())
 }
 
 // filesOf returns the files in -files that are for a machine, or the given file of sid if there is no -files.
 func filesOf(t *testing.T, m elf.Machine, file string) (list []string) {
 	t.Helper()
 	for _, path := range strings.Fields(*files) {
-		f, err := elf.Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := must.Get(elf.Open(path))(t)
 		if f.Machine == m {
 			list = append(list, path)
 		}
@@ -212,9 +201,7 @@ func TestEncodings(t *testing.T) {
 		}
 	}
 	path := filepath.Join(t.TempDir(), "code")
-	if err := os.WriteFile(path, e, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	testfile.Write(t, path, []byte(e))
 	c := tally{unknown: map[string]int{}}
 	cmd := peer.Tool(t, "sid", "objdump")("-D", "-w", "-b", "binary", "-m", "i386:x86-64", "--insn-width=16", path)
 	listing(t, cmd, func(pc uint64, code []byte, text string) {

@@ -243,7 +243,7 @@ func TestDiffErrors(t *testing.T) {
 		return path
 	}
 	text := filepath.Join(dir, "text")
-	testfile.Write(t, text, []byte("This is no ELF file."))
+	testfile.Write(t, text, "This is no ELF file.")
 	// Bits 5 and 6 of a row's info, which follows its start, encode the size of its words; 3 is undefined.
 	wrongRow := damaged("row", 28+20*int(testfile.Read(t, good)[sec.Offset+8])+1, 0x63)
 	start := testfile.Read(t, good)[sec.Offset+28 : sec.Offset+32]
