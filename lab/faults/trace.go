@@ -145,6 +145,7 @@ type tracer struct {
 	current map[int]*call // by thread
 	failed  map[int]syscall.Errno
 	known   map[int]bool // threads that have started
+	begun   bool         // the program has accessed a file of its own
 	killed  bool
 }
 
@@ -275,16 +276,18 @@ func (t *tracer) act(tid int, a action) error {
 	return nil
 }
 
-// internal reports whether the Go runtime makes a call: it opens closed standard files at start, and its threads wake
-// each other through anonymous inodes.
+// internal reports whether the Go runtime makes a call. It reads its limits and the flags of standard files at start,
+// before signals are caught: one that arrives while main begins to catch it can end the program by SIGSEGV
+// (go.dev/issue/20748). Later, its threads wake each other through anonymous inodes.
 func (t *tracer) internal(c *call) bool {
 	switch c.name {
-	case "fcntl":
-		return c.args[0] < 3 && c.args[1] == unix.F_GETFD || t.anonymous(c.args[0])
-	case "read", "write", "close":
-		return t.anonymous(c.args[0])
+	case "openat", "newfstatat":
+		path := c.text(1)
+		t.begun = t.begun || !strings.HasPrefix(path, "/sys/") && !strings.HasPrefix(path, "/proc/")
+	case "fcntl", "read", "write", "close":
+		return !t.begun || t.anonymous(c.args[0])
 	}
-	return false
+	return !t.begun
 }
 
 func (t *tracer) anonymous(fd uint64) bool {
