@@ -306,6 +306,8 @@ func TestFind(t *testing.T) {
 			data@: .quad 1b-at@, 2b-at@, 1b-at@, 2b-at@, 1b-at@, 2b+1-at@, 0, 1b-at@`, "0-14: rsp+8; 0 to 7 8"},
 		{"table that another one follows", `jmp *(data@-at@)(,%rax,8); 1: jmp *(3f-at@)(,%rax,8); 2: ret
 			data@: .quad 1b-at@; 3: .quad 2b-at@`, "0-15: rsp+8; 0 to 7; 7 to 14"},
+		{"table that one of unreached code follows", `jmp *(data@-at@)(,%rax,8); 1: ret; jmp *(3f-at@)(,%rax,8); 2: ret
+			data@: .quad 1b-at@; 3: .quad 2b-at@`, "0-8: rsp+8; 8-16 unreached; 0 to 7"},
 		// Code refers to the second table at its entry 0, which is an entry of the first.
 		{"tables indexed from 2", `lea data@(%rip),%rdx; movslq (%rdx,%rax,4),%rax; add %rdx,%rax; jmp *%rax
 			2: ret; 3: ret; 1: ret

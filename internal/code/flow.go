@@ -517,6 +517,9 @@ func (w *flow) excludes() bool {
 			}
 		}
 	}
+	if len(w.tables) > 0 {
+		w.referUnreached()
+	}
 	w.refs = sorted(w.refs)
 	for _, pc := range slices.Sorted(maps.Keys(w.tables)) {
 		t := w.tables[pc]
@@ -525,4 +528,19 @@ func (w *flow) excludes() bool {
 		}
 	}
 	return false
+}
+
+// referUnreached records the addresses to which unreached code refers, decoded from its start. They may be of tables
+// that follow others. Data taken for code can only shorten a table, whose other targets have the same state.
+func (w *flow) referUnreached() {
+	for _, r := range w.unmarked(Unreached) {
+		for pc := r.Begin; pc < r.End; {
+			in, ok := w.decode(pc)
+			if !ok {
+				in.Size = 1
+			}
+			w.refer(&in)
+			pc += uint64(in.Size)
+		}
+	}
 }
