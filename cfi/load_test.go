@@ -235,8 +235,7 @@ func TestBadRecords(t *testing.T) {
 		{"code alignment of 100 bytes", cie([]byte{1, 0}, long), 10, "unsigned LEB128 number exceeds 64 bits"},
 		{"data alignment -2^63", cie([]byte{1, 0, 1}, bytes.Repeat([]byte{0x80}, 9), []byte{0x7f, 16, 0x90, 1}), 0x17,
 			"offset 1 times the data alignment -9223372036854775808 is too large"},
-		{"EH data cut off", cie([]byte("\x01eh\x001234")), 12,
-			"operand of 8 bytes, but the record has only 4 left"},
+		{"EH data cut off", cie([]byte("\x01eh\x001234")), 12, "operand of 8 bytes, but the record has only 4 left"},
 	} {
 		w := ehFrame(amd64)
 		w.Entry(w.Shared(plainCIE), w.Addresses(textAddr+0x100, 0x10))
@@ -287,8 +286,7 @@ func TestOverlappingCIEs(t *testing.T) {
 	}
 	table := parse(t, w)
 	found := slices.ContainsFunc(table.Errors, func(e *Error) bool {
-		return e.Msg == fmt.Sprintf("CIEs overlap: their total size exceeds the %d bytes of the section",
-			len(w.B))
+		return e.Msg == fmt.Sprintf("CIEs overlap: their total size exceeds the %d bytes of the section", len(w.B))
 	})
 	if !found || table.Len() != 0 {
 		t.Errorf("%d functions, errors %v", table.Len(), table.Errors)
@@ -309,8 +307,7 @@ func TestLoadNothing(t *testing.T) {
 		{other, EHFrame, "neither .eh_frame nor a PT_GNU_EH_FRAME that points to it"},
 		{other, DebugFrame, "no .debug_frame"},
 		{tinyELF(t, amd64, ".eh_frame", eh.B), DebugFrame, "no .debug_frame"},
-		{tinyELF(t, amd64, ".debug_frame", eh.B), EHFrame,
-			"neither .eh_frame nor a PT_GNU_EH_FRAME that points to it"},
+		{tinyELF(t, amd64, ".debug_frame", eh.B), EHFrame, "neither .eh_frame nor a PT_GNU_EH_FRAME that points to it"},
 	} {
 		if _, err := Load(tt.f, tt.src, nil); !errors.Is(err, ErrNone) || !strings.HasSuffix(err.Error(), tt.want) {
 			t.Errorf("%v: error %v, want %q", tt.src, err, tt.want)

@@ -56,8 +56,7 @@ func same(table *cfi.Table, want []generate.Row) error {
 		for _, r := range rows {
 			for at := r.Begin; at < r.End; {
 				if next == len(want) || want[next].Begin != at {
-					return fmt.Errorf("function %#x-%#x has an unexpected row at %#x", fn.Begin,
-						fn.End, at)
+					return fmt.Errorf("function %#x-%#x has an unexpected row at %#x", fn.Begin, fn.End, at)
 				}
 				w := &want[next]
 				if w.End > r.End {
@@ -90,8 +89,7 @@ func equal(a, b *cfi.Rules) bool {
 		x.Offset, y.Offset = 0, 0
 	}
 	return cfi.SameRule(&x, &y) && cfi.SameRule(&a.RA, &b.RA) && cfi.SameRule(&a.FP, &b.FP) &&
-		cfi.SameRule(&a.SP, &b.SP) &&
-		a.RAReg == b.RAReg && a.Sign == b.Sign
+		cfi.SameRule(&a.SP, &b.SP) && a.RAReg == b.RAReg && a.Sign == b.Sign
 }
 
 // damaged overwrites some bytes of a file. The decoded rows must be in order, and errors must tell their location.

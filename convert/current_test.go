@@ -79,8 +79,7 @@ func TestWrongIsReplaced(t *testing.T) {
 					t.Errorf("byte %d: the result is not what becomes of the file otherwise", i)
 				}
 			default:
-				if c, err := check(got); err != nil ||
-					len(c.Mismatches) > 0 || c.Covered != res.Facts[0].Covered {
+				if c, err := check(got); err != nil || len(c.Mismatches) > 0 || c.Covered != res.Facts[0].Covered {
 					t.Errorf("byte %d: what stays is wrong: %+v, error %v", i, c, err)
 				}
 			}

@@ -171,8 +171,7 @@ func TestNoSFrame(t *testing.T) {
 		if tt.name == "a part of the section" {
 			continue // only Dump supports it
 		}
-		if c, err := check(tt.b); err == nil ||
-			c != nil || !strings.Contains(err.Error(), tt.want) {
+		if c, err := check(tt.b); err == nil || c != nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: checked, it is %+v, error %v; want %q", tt.name, c, err, tt.want)
 		}
 	}
@@ -217,8 +216,7 @@ func TestCheckMismatches(t *testing.T) {
 			t.Fatalf("%s: %+v, error %v", tt.name, c, err)
 		}
 		m := c.Mismatches[0]
-		if m.Begin != tt.begin || m.End != tt.end ||
-			!strings.Contains(m.What, "CFA differs") {
+		if m.Begin != tt.begin || m.End != tt.end || !strings.Contains(m.What, "CFA differs") {
 			t.Errorf("%s: %+v; want %#x-%#x", tt.name, m, tt.begin, tt.end)
 		}
 		if c.Described != 107 || c.Covered != 107-(tt.end-tt.begin) || c.FDEs != 4 || c.FREs != 19 || !c.Sorted ||
@@ -237,8 +235,7 @@ func TestCheckMismatches(t *testing.T) {
 		c.Sorted {
 		t.Errorf("two rows: %+v, error %v", c, err)
 	}
-	if c, err := check(testfile.Read(t, filepath.Join(fixtures, "amd64/prologue"))); err == nil ||
-		c != nil {
+	if c, err := check(testfile.Read(t, filepath.Join(fixtures, "amd64/prologue"))); err == nil || c != nil {
 		t.Errorf("without .sframe: %+v, error %v", c, err)
 	}
 }

@@ -65,8 +65,7 @@ SECTIONS {
 		!strings.Contains(err.Error(), "is more than 2 GiB from all code") {
 		t.Errorf("too far from all code: %v", err)
 	}
-	if _, err := tryRun(t, farther,
-		convert.Options{Force: true, Version: sframe.V3}); err != nil {
+	if _, err := tryRun(t, farther, convert.Options{Force: true, Version: sframe.V3}); err != nil {
 		t.Errorf("in format 3: %v", err)
 	}
 }

@@ -34,9 +34,8 @@ func TestOwnNotes(t *testing.T) {
 		name, build string
 		refused     string // "" if there is a layout
 	}{
-		{"unknown, PIE", gcc + own + program,
-			`.note.gnu.build-id at file offset 0x350 cannot be moved: ` +
-				`the program may read its note "App" of type 0x1`},
+		{"unknown, PIE", gcc + own + program, `.note.gnu.build-id at file offset 0x350 cannot be moved: ` +
+			`the program may read its note "App" of type 0x1`},
 		{"unknown, ET_EXEC", gcc + own + "-no-pie " + program, ""},
 		{"unknown, static", gcc + own + "-static " + program, ""},
 		{"unknown, static, lld", gcc + own + "-static " + lld + program, ""},

@@ -69,8 +69,7 @@ func TestReread(t *testing.T) {
 		}, unsound + "PT_GNU_SFRAME is not in", false},
 		{"a section of another type", func(p *elftest.Patcher) {
 			p.Put32(p.Section(".sframe")+elftest.ShType, uint32(elf.SHT_PROGBITS))
-		},
-			unsound + "section .sframe contradicts PT_GNU_SFRAME", false},
+		}, unsound + "section .sframe contradicts PT_GNU_SFRAME", false},
 		{"a section elsewhere", func(p *elftest.Patcher) { p.Put64(p.Section(".sframe")+elftest.ShAddr, 0) },
 			unsound + "section .sframe contradicts PT_GNU_SFRAME", false},
 		{"another size", func(p *elftest.Patcher) {

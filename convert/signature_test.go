@@ -49,8 +49,7 @@ func TestSignature(t *testing.T) {
 		if err != nil || !bytes.Equal(got, current) || res.Unsigned || res.Facts[0].Unsigned {
 			t.Errorf("%s, current: %d bytes, error %v", name, len(got), err)
 		}
-		if _, res, err = do(signed(b, 700, 700), remove("")); name == "program" &&
-			!errors.Is(err, elfwrite.ErrNone) ||
+		if _, res, err = do(signed(b, 700, 700), remove("")); name == "program" && !errors.Is(err, elfwrite.ErrNone) ||
 			name == "object" && (err != nil || res.Unsigned) {
 			t.Errorf("%s, nothing to remove: %v", name, err)
 		}

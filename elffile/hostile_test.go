@@ -85,8 +85,7 @@ func TestHeaderErrors(t *testing.T) {
 		{"another file", put8(0, 'x'), ident, 0, `not an ELF file: starts with "xELF"`},
 		{"32 bits", put8(elf.EI_CLASS, 1), ident, 4, "32-bit ELF file"},
 		{"class 3", put8(elf.EI_CLASS, 3), ident, 4, "class is 3, not ELFCLASS64 (2)"},
-		{"byte order 0", put8(elf.EI_DATA, 0), ident, 5,
-			"data encoding is 0, not 1 (little-endian) or 2 (big-endian)"},
+		{"byte order 0", put8(elf.EI_DATA, 0), ident, 5, "data encoding is 0, not 1 (little-endian) or 2 (big-endian)"},
 		{"version 2", put8(elf.EI_VERSION, 2), ident, 6, "version is 2, not 1"},
 
 		{"e_shoff at the end", put64(elftest.EhShoff, 6048), section, 6048,
@@ -109,14 +108,12 @@ func TestHeaderErrors(t *testing.T) {
 		{"e_shstrndx 0xfeff", put16(elftest.EhShstrndx, 0xfeff), ident, 0x3e,
 			"section name table index is 65279, but there are only 19 sections"},
 		{"e_shstrndx 0xffff, and 2^32-1 in section 0", first(elftest.EhShstrndx, 0xffff, elftest.ShLink,
-			math.MaxUint32), ident, 0x3e,
-			"section name table index is 4294967295, but there are only 19 sections"},
+			math.MaxUint32), ident, 0x3e, "section name table index is 4294967295, but there are only 19 sections"},
 		{"e_shnum 1", put16(elftest.EhShnum, 1), ident, 0x3e,
 			"section name table index is 18, but there are only 1 sections"},
 		{"names without contents", func(p *elftest.Patcher) {
 			p.Put32(p.Section(".shstrtab")+elftest.ShType, uint32(elf.SHT_NOBITS))
-		},
-			name, names, "157 bytes of type SHT_NOBITS are not within the file of 6048 bytes"},
+		}, name, names, "157 bytes of type SHT_NOBITS are not within the file of 6048 bytes"},
 		{"names past the end", table(elftest.ShOff, 6048-156), name, 6048 - 156,
 			"157 bytes of type SHT_STRTAB are not within the file of 6048 bytes"},
 		{"names of 2^63 bytes", table(elftest.ShSize, 1<<63), name, names, "9223372036854775808 bytes"},
@@ -137,8 +134,7 @@ func TestHeaderErrors(t *testing.T) {
 		{"e_phentsize 32", put16(elftest.EhPhentsize, 32), ident, 0x36, "e_phentsize is 32, not 56"},
 		{"e_phnum 0x7fff", put16(elftest.EhPhnum, 0x7fff), program, phdrs, "32767 headers of 56 bytes do not fit"},
 		{"e_phnum 0xffff, and 2^32-1 in section 0", first(elftest.EhPhnum, 0xffff, elftest.ShInfo, math.MaxUint32),
-			program, phdrs,
-			"4294967295 headers of 56 bytes do not fit"},
+			program, phdrs, "4294967295 headers of 56 bytes do not fit"},
 		{"200,000 program headers", func(p *elftest.Patcher) { p.ManyProgs(200_000, func(int, int) {}) }, program, 6048,
 			"200009 program headers exceed the limit of 131072"},
 		{"3,000 segments", func(p *elftest.Patcher) {
@@ -147,8 +143,7 @@ func TestHeaderErrors(t *testing.T) {
 		{"p_filesz over p_memsz", load(0, elftest.PhMemsz, 0x10), "program header 2", phdrs + 2*elffile.ProgSize,
 			"p_filesz 0x6b0 is larger than p_memsz 0x10"},
 		{"p_vaddr plus p_memsz past 2^64", load(1, elftest.PhMemsz, math.MaxUint64), "program header 3",
-			phdrs + 3*elffile.ProgSize,
-			"p_vaddr 0x1e80 + p_memsz 0xffffffffffffffff exceeds 2^64"},
+			phdrs + 3*elffile.ProgSize, "p_vaddr 0x1e80 + p_memsz 0xffffffffffffffff exceeds 2^64"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := elftest.Patch(t.Fatalf, fixture(t, "amd64/plt"))
@@ -202,8 +197,7 @@ func TestNoNames(t *testing.T) {
 		change(p)
 		f := mustOpen(t, p.B)
 		if n := len(f.Sections); f.Section(".text") != nil || n > 0 && f.Sections[text].Name != "" ||
-			len(f.Progs) != 9 ||
-			(n == 0) != strings.HasSuffix(name, "section headers") {
+			len(f.Progs) != 9 || (n == 0) != strings.HasSuffix(name, "section headers") {
 			t.Errorf("%s: %d sections, %d program headers, .text: %+v", name, n, len(f.Progs), f.Section(".text"))
 		}
 	}
@@ -214,8 +208,7 @@ func TestHeaders(t *testing.T) {
 	f := mustOpen(t, fixture(t, "amd64/plt"))
 	s := f.Section(".interp")
 	if h := f.Prog(elf.PT_INTERP); h == nil || h.Off != 0x238 || f.Prog(elf.PT_TLS) != nil || s == nil ||
-		s.Off != 0x238 ||
-		!s.Alloc() || s.Compressed() || s.Base != s.Addr || f.IsObject() {
+		s.Off != 0x238 || !s.Alloc() || s.Compressed() || s.Base != s.Addr || f.IsObject() {
 		t.Fatalf("PT_INTERP %+v, .interp %+v", h, s)
 	}
 	const want = "/lib64/ld-linux-x86-64.so.2\x00"
@@ -257,8 +250,7 @@ func TestContentErrors(t *testing.T) {
 		{"sh_size 2^64-1", sized(1, math.MaxUint64), 1, "18446744073709551615 bytes do not fit in the file of"},
 		{"SHT_NOBITS", func(p *elftest.Patcher) {
 			p.Put32(p.Section(".comment")+elftest.ShType, uint32(elf.SHT_NOBITS))
-		},
-			0, "section of type SHT_NOBITS has no contents in the file"},
+		}, 0, "section of type SHT_NOBITS has no contents in the file"},
 		{"compression header truncated", packed(make([]byte, 23)), 0,
 			"compressed section of 23 bytes is shorter than a compression header (24 bytes)"},
 		{"unknown compression", packed(elftest.Compressed(3, 1000, nil)), 0,

@@ -54,8 +54,7 @@ func detach(t *testing.T, b, section []byte) ([]byte, error) {
 		t.Errorf("PT_GNU_SFRAME %+v, %v; want address %#x", last.ProgHeader, err, addr)
 	}
 	if load := f.Progs[len(f.Progs)-2]; load.Type != elf.PT_LOAD || load.Off != last.Off ||
-		load.Filesz != last.Filesz ||
-		load.Vaddr != last.Vaddr {
+		load.Filesz != last.Filesz || load.Vaddr != last.Vaddr {
 		t.Errorf("PT_LOAD %+v; want that of %+v", load.ProgHeader, last.ProgHeader)
 	}
 	want, _, err := old.BuildID()

@@ -372,8 +372,7 @@ func TestFrontRefused(t *testing.T) {
 	refused(t, "any address", patched(t, "static", func(p *elftest.Patcher) { p.Put16(16, uint16(elf.ET_DYN)) }), 1000,
 		".rela.plt at file offset 0x1b8 cannot be moved")
 	large := static(t, "--build-id=0x"+strings.Repeat("ab", 4096))
-	refused(t, "a build-id of more than a page", large, 1000,
-		"; and the build-id does not fit in the inserted page")
+	refused(t, "a build-id of more than a page", large, 1000, "; and the build-id does not fit in the inserted page")
 }
 
 // TestRenumber updates symbols whose sections were renumbered, moved or removed.

@@ -335,12 +335,10 @@ func TestObjectRefused(t *testing.T) {
 		}), Object{}, "relocatable object with 1 program headers"},
 		{"outside the file", plain(func(p *elftest.Patcher) {
 			p.Put64(p.Header(elftest.ObjText)+elftest.ShSize, 1<<20)
-		}),
-			Object{}, "section 1 (.text): 1048576 bytes at file offset"},
+		}), Object{}, "section 1 (.text): 1048576 bytes at file offset"},
 		{"over the ELF header", plain(func(p *elftest.Patcher) {
 			p.Put64(p.Header(elftest.ObjText)+elftest.ShOff, 32)
-		}),
-			Object{}, "section 1 (.text) at file offset 0x20 overlaps the ELF header"},
+		}), Object{}, "section 1 (.text) at file offset 0x20 overlaps the ELF header"},
 		{"two .sframe", section(twice), Object{}, "are both .sframe"},
 		{"the type without the name", plain(twice), Object{}, `section 5 is ".strtab" of type`},
 		{"the name without the type", section(func(p *elftest.Patcher) {

@@ -40,8 +40,7 @@ func TestMergeNotes(t *testing.T) {
 		{"in reverse order", func(a, b *elf.Prog64) { *a, *b = *b, *a }, true},
 		{"empty first", func(a, b *elf.Prog64) {
 			a.Filesz, a.Memsz, b.Off, b.Vaddr, b.Paddr = 0, 0, a.Off, 0x400, 0x800
-		},
-			false},
+		}, false},
 		{"empty last", func(a, b *elf.Prog64) { b.Filesz, b.Memsz = 0, 0 }, false},
 		{"more memory first", func(a, b *elf.Prog64) { a.Memsz++ }, false},
 		{"more memory last", func(a, b *elf.Prog64) { b.Memsz++ }, false},

@@ -136,14 +136,12 @@ func TestKeptRelocations(t *testing.T) {
 		}
 	}
 	for name, b := range map[string][]byte{
-		"section 13 () has unsupported relocations of type 0x40000014": patched(t, "alloca",
-			func(p *elftest.Patcher) {
-				addRelocations(p, shtCREL, elf.SHF_ALLOC, 4, 0, make([]byte, 8))
-			}),
-		"section 13 () has unsupported relocations of type 0x60000002": patched(t, "alloca",
-			func(p *elftest.Patcher) {
-				addRelocations(p, shtAndroidRELA, elf.SHF_ALLOC, 4, 0, make([]byte, 8))
-			}),
+		"section 13 () has unsupported relocations of type 0x40000014": patched(t, "alloca", func(p *elftest.Patcher) {
+			addRelocations(p, shtCREL, elf.SHF_ALLOC, 4, 0, make([]byte, 8))
+		}),
+		"section 13 () has unsupported relocations of type 0x60000002": patched(t, "alloca", func(p *elftest.Patcher) {
+			addRelocations(p, shtAndroidRELA, elf.SHF_ALLOC, 4, 0, make([]byte, 8))
+		}),
 		"references to it are unknown: DT_JMPREL refers to 1099511627776 bytes": patched(t, "plt",
 			func(p *elftest.Patcher) { p.Put64(dynamicEntry(p, elf.DT_PLTRELSZ)+8, 1<<40) }),
 		"dynamic entry 0x60000011 refers to packed relocations, which are not supported": patched(t, "pltlib.so",

@@ -150,8 +150,7 @@ func FuzzSection(f *testing.F) {
 		out := must.Get(sframe.Decode(data, addr))(t)
 		if out.Len() != section.NumFDEs() || uint64(out.NumFREs) != section.NumFREs() {
 			t.Errorf("%d FDEs and %d FREs; NumFDEs and NumFREs return %d and %d", out.Len(), out.NumFREs,
-				section.NumFDEs(),
-				section.NumFREs())
+				section.NumFDEs(), section.NumFREs())
 		}
 		look(t, out, functions)
 	})

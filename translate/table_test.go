@@ -129,9 +129,8 @@ func TestFunctions(t *testing.T) {
 		gaps map[Reason]Sum
 	}{
 		{"identical functions", Options{}, "", []described{{0x1000, 8, push}, {0x1010, 16, push}, {0x1020, 1, push},
-			{0x1030, 2, push}},
-			"0x1000+0x8: 0x0 sp+8 0x1 sp+16\n0x1010+0x10: 0x0 sp+8 0x1 sp+16\n" +
-				"0x1020+0x1: 0x0 sp+8\n0x1030+0x2: 0x0 sp+8 0x1 sp+16\n", nil},
+			{0x1030, 2, push}}, "0x1000+0x8: 0x0 sp+8 0x1 sp+16\n0x1010+0x10: 0x0 sp+8 0x1 sp+16\n" +
+			"0x1020+0x1: 0x0 sp+8\n0x1030+0x2: 0x0 sp+8 0x1 sp+16\n", nil},
 		{"a gap in the middle", Options{}, "", []described{{0x1000, 8, []byte{0x41, 0x0d, 10, 0x42, 0x0d, 7}}},
 			"0x1000+0x1: 0x0 sp+8\n0x1003+0x5: 0x0 sp+8\n", map[Reason]Sum{CFARegister: {1, 1, 2}}},
 		{"a register and DRAP", Options{}, "",
@@ -145,8 +144,7 @@ func TestFunctions(t *testing.T) {
 		{"a signal frame in V3", Options{Version: sframe.V3}, "zS", []described{{0x1000, 8, push}},
 			"0x1000+0x8 signal: 0x0 sp+8 0x1 sp+16\n", nil},
 		{"out of reach", Options{Reach: Reach{0x1008, 0x1107}}, "", []described{{0x1000, 8, nil}, {0x1008, 0x100, nil},
-			{0x1108, 4, nil}},
-			"0x1008+0x100: 0x0 sp+8\n", map[Reason]Sum{TooFar: {2, 2, 12}}},
+			{0x1108, 4, nil}}, "0x1008+0x100: 0x0 sp+8\n", map[Reason]Sum{TooFar: {2, 2, 12}}},
 		{"a byte out of reach at the start", Options{Reach: Reach{0x1001, 0x2000}}, "", []described{{0x1000, 8, nil}},
 			"", map[Reason]Sum{TooFar: {1, 1, 8}}},
 		{"a byte out of reach at the end", Options{Reach: Reach{0x1000, 0x1006}}, "", []described{{0x1000, 8, nil}}, "",
@@ -189,8 +187,7 @@ func TestFunctions(t *testing.T) {
 			[]described{{0x1000, 64, append(pltCFA[:len(pltCFA):len(pltCFA)], 0x07, 6)}},
 			"", map[Reason]Sum{FPUndefined: {1, 1, 64}}},
 		{"another CFA that depends on the pc", Options{Moves: fixed}, "",
-			[]described{{0x1000, 4, []byte{0x0f, 2, 0x80, 0}}}, "",
-			map[Reason]Sum{CFAExpression: {1, 1, 4}}},
+			[]described{{0x1000, 4, []byte{0x0f, 2, 0x80, 0}}}, "", map[Reason]Sum{CFAExpression: {1, 1, 4}}},
 		{"the CFA is loaded from a pc-relative address", Options{Moves: fixed}, "",
 			[]described{{0x1000, 4, []byte{0x0f, 3, 0x80, 0, 0x06}}}, "", map[Reason]Sum{CFAExpression: {1, 1, 4}}},
 	} {
@@ -304,8 +301,7 @@ func TestStubs(t *testing.T) {
 		{"other frames", Reach{}, []plt.Stub{stub(0x1000, 16, at(0, 8)), stub(0x1010, 16, at(0, 16))},
 			"0x1000+0x10: 0x0 sp+8\n0x1010+0x10: 0x0 sp+16\n", 32},
 		{"blocks", Reach{}, []plt.Stub{stub(0x1000, 16, pushed...), stub(0x1010, 16, pushed...),
-			stub(0x1020, 16, pushed...)},
-			"0x1000+0x30 rep 16: 0x0 sp+8 0xb sp+16\n", 48},
+			stub(0x1020, 16, pushed...)}, "0x1000+0x30 rep 16: 0x0 sp+8 0xb sp+16\n", 48},
 		{"blocks of two sizes", Reach{}, []plt.Stub{stub(0x1000, 16, pushed...), stub(0x1010, 24, pushed...)},
 			"0x1000+0x10: 0x0 sp+8 0xb sp+16\n0x1010+0x18: 0x0 sp+8 0xb sp+16\n", 40},
 		{"the last byte out of reach", Reach{0x1000, 0x100e}, []plt.Stub{stub(0x1000, 16, at(0, 8))}, "", 0},

@@ -101,10 +101,8 @@ func TestRules(t *testing.T) {
 			"return address: CFI gives no location"},
 		{"same_value", amd64, function{code: []byte{0x08, 16}}, sframe.FDE{}, nil,
 			"return address: CFI gives no location"},
-		{"column SP", aarch64, function{column: 31}, sframe.FDE{}, nil,
-			"return address: CFI gives no location"},
-		{"column pc", aarch64, function{column: 32}, sframe.FDE{}, nil,
-			"return address: CFI gives no location"},
+		{"column SP", aarch64, function{column: 31}, sframe.FDE{}, nil, "return address: CFI gives no location"},
+		{"column pc", aarch64, function{column: 32}, sframe.FDE{}, nil, "return address: CFI gives no location"},
 		{"column FP", amd64, function{column: 6, code: []byte{0x86, 1}}, sframe.FDE{}, nil,
 			"caller's frame pointer differs"},
 		{"column 17", aarch64, function{column: 17}, sframe.FDE{Flexible: true},
@@ -339,8 +337,7 @@ func TestMasked(t *testing.T) {
 		{"from the middle of a block", 0x1001, 32, 16, 4, 0, "readers interpret differently"},
 	} {
 		data := amd64.encode(t, sframe.V2, fde{sframe.FDE{Start: tt.start, Size: tt.size, PCMask: true,
-			RepSize: tt.rep},
-			spRows(0, 8)})
+			RepSize: tt.rep}, spRows(0, 8)})
 		data[28+20] = tt.front // where the row starts
 		res, err := Check(amd64.cfi(t, function{begin: 0x1000, end: 0x1040}), decodeSection(t, data),
 			bareFile(elf.ET_DYN), Options{Keep: 2})
@@ -479,8 +476,7 @@ func TestBeyond(t *testing.T) {
 
 // TestAfterLastFunction checks a malformed FDE after all code that CFI describes: its last FRE starts at its end.
 func TestAfterLastFunction(t *testing.T) {
-	data := amd64.encode(t, sframe.V2,
-		fde{sframe.FDE{Start: 0x1000, Size: 8}, spRows(0, 8)},
+	data := amd64.encode(t, sframe.V2, fde{sframe.FDE{Start: 0x1000, Size: 8}, spRows(0, 8)},
 		fde{sframe.FDE{Start: 0x1010, Size: 8}, spRows(0, 8, 6, 16)})
 	data[28+20+4] = 6 // sfde_func_size of the second FDE
 	f := bareFile(elf.ET_DYN)
@@ -499,8 +495,7 @@ func TestNoRows(t *testing.T) {
 		data[28+20*i+12] = 0 // sfde_func_num_fres
 	}
 	data[12] = 1 // sfh_num_fres
-	table := amd64.cfi(t,
-		function{begin: 0x1000, end: 0x1008}, function{begin: 0x1008, end: 0x1010},
+	table := amd64.cfi(t, function{begin: 0x1000, end: 0x1008}, function{begin: 0x1008, end: 0x1010},
 		function{begin: 0x1010, end: 0x1018})
 	res, err := Check(table, decodeSection(t, data), bareFile(elf.ET_DYN), Options{})
 	if err != nil || res.Total > 0 || res.Described != 24 || res.Covered != 8 || res.Outermost != 0 {

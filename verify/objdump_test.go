@@ -160,8 +160,7 @@ var implicit = map[string]string{
 
 // readers do not write their last operand.
 var readers = strings.Fields("cmp test push bt nop call jmp mul div idiv ptwrite wrfsbase wrgsbase verr verw lldt " +
-	"ltr " +
-	"lmsw incsspq incsspd out endbr64 invpcid invept invvpid")
+	"ltr lmsw incsspq incsspd out endbr64 invpcid invept invvpid")
 
 // textWritten returns the general registers that an instruction writes, as bits.
 func textWritten(words []string) (mask uint32) {

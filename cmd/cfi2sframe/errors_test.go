@@ -233,8 +233,7 @@ func TestCheckSays(t *testing.T) {
 	said := func(name string, change func(section []byte)) string {
 		t.Helper()
 		out := filepath.Join(dir, name)
-		says(t, exitDone, "", io.Discard, "-q", "--force", "--format", "2", filepath.Join(fixtures, name), "-o",
-			out)
+		says(t, exitDone, "", io.Discard, "-q", "--force", "--format", "2", filepath.Join(fixtures, name), "-o", out)
 		b := testfile.Read(t, out)
 		at := bytes.Index(b, []byte{0xe2, 0xde, 2})
 		change(b[at:])

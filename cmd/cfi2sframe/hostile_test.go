@@ -435,10 +435,8 @@ func TestHostileAgain(t *testing.T) {
 			change: func(p *elftest.Patcher) { p.Put64(gnu(p)+elftest.PhFilesz, math.MaxUint64) }, status: 1,
 			want: "18446744073709551615 bytes at file offset"},
 		{name: ".sframe of a byte", change: func(p *elftest.Patcher) {
-			p.Put64(p.Section(".sframe")+elftest.ShSize,
-				1)
-		},
-			status: 1, want: "it starts with e2 instead of the magic number 0xdee2"},
+			p.Put64(p.Section(".sframe")+elftest.ShSize, 1)
+		}, status: 1, want: "it starts with e2 instead of the magic number 0xdee2"},
 		{name: "a segment with a .bss", change: func(p *elftest.Patcher) {
 			p.Put64(p.LastLoad()+elftest.PhMemsz, p.U64(p.LastLoad()+elftest.PhMemsz)+4096)
 		}},
@@ -595,8 +593,7 @@ func TestHostileSize(t *testing.T) {
 				}
 			})},
 		{name: "50,000 gaps under 50,000 symbols that cover all of them", long: true, args: formatV2,
-			want: "and 49,990 gaps more",
-			change: func(p *elftest.Patcher) {
+			want: "and 49,990 gaps more", change: func(p *elftest.Patcher) {
 				cfi(100_000, func(f *elftest.Frames, text uint64) {
 					f.FDE(f.CIE(elftest.Sound...), text, 100_000, bytes.Repeat([]byte{0x41, 0x0d, 3, 0x41, 0x0d, 7},
 						50_000)...)
@@ -606,13 +603,12 @@ func TestHostileSize(t *testing.T) {
 			}},
 		{name: "60,000 sections that could move", long: true, status: 1, want: "no room for 2 more program headers",
 			change: func(p *elftest.Patcher) { p.B = crowded(60_000) }},
-		{name: "60,000 sections of code", long: true, want: " covers ",
-			change: func(p *elftest.Patcher) {
-				p.NewSections(60_000, func(i, h int) {
-					p.CopySection(h, ".text")
-					p.Put64(h+elftest.ShAddr, uint64(0x100000+1000*i))
-				})
-			}},
+		{name: "60,000 sections of code", long: true, want: " covers ", change: func(p *elftest.Patcher) {
+			p.NewSections(60_000, func(i, h int) {
+				p.CopySection(h, ".text")
+				p.Put64(h+elftest.ShAddr, uint64(0x100000+1000*i))
+			})
+		}},
 		{name: "a hundred PLTs of 4 MiB", long: true, want: "CFA given by an expression",
 			change: spread(1<<40, func(f *elftest.Frames, text uint64) {
 				f.FDE(f.CIE(elftest.Sound...), text, 400<<20,
@@ -623,8 +619,7 @@ func TestHostileSize(t *testing.T) {
 				f.FDE(f.CIE(elftest.Sound...), text, 1<<40)
 			})},
 		{name: "1,000 times the same PLT of a megabyte without CFI", long: true,
-			want: "1,048,576 bytes of PLT stubs without CFI",
-			change: func(p *elftest.Patcher) {
+			want: "1,048,576 bytes of PLT stubs without CFI", change: func(p *elftest.Patcher) {
 				p.BigPLT(1<<20, 0xff, 0x25, 0, 0, 0, 0, 0x66, 0x90)
 				p.NewSections(1000, func(_, h int) { p.CopySection(h, ".plt") })
 			}},

@@ -62,8 +62,7 @@ func TestOpenErrors(t *testing.T) {
 		{"long name without end", elftest.Ar(elftest.ArMember("//", []byte("name")), elftest.ArMember("/0", nil)),
 			8 + 64, `is not terminated within 4096 bytes`},
 		{"long name of 8 KiB", elftest.Ar(elftest.ArMember("//", append(bytes.Repeat([]byte("x"), 8190), "/\n"...)),
-			elftest.ArMember("/0", nil)), 8 + 60 + 8192,
-			"is not terminated within 4096 bytes"},
+			elftest.ArMember("/0", nil)), 8 + 60 + 8192, "is not terminated within 4096 bytes"},
 		{"two tables of names", elftest.Ar(names, names), 8 + 66, "second name table"},
 		{"table of names past the end", elftest.Ar(elftest.ArSized("//", "1000", nil)), 8, `member of size "1000"`},
 	} {
@@ -144,8 +143,7 @@ func TestWriteErrors(t *testing.T) {
 	for name, step := range map[string]func(w *Writer) error{
 		"Add": func(w *Writer) error { return w.Add(1, strings.NewReader("other"), 5) },
 		"Add behind a Keep": func(w *Writer) error {
-			return errors.Join(w.Keep(0),
-				w.Add(1, strings.NewReader("other"), 5))
+			return errors.Join(w.Keep(0), w.Add(1, strings.NewReader("other"), 5))
 		},
 		"Close":              func(w *Writer) error { return errors.Join(w.Keep(0), w.Close()) },
 		"Keep of another":    func(w *Writer) error { return errors.Join(w.Keep(0), w.Keep(2)) },

@@ -97,8 +97,7 @@ func FuzzStructured(f *testing.F) {
 		}
 		got := must.Get(rewrite(t, a, change))(t)
 		if other := build(func(i int) string {
-			return change(want[i].name,
-				want[i].contents)
+			return change(want[i].name, want[i].contents)
 		}); !bytes.Equal([]byte(got), []byte(other)) {
 			t.Errorf("written again it is\n%q\nand this was expected\n%q", got, other)
 		}

@@ -38,8 +38,7 @@ func describe(t *Text) string {
 	names := strings.Fields("rax rdx rcx rbx rsi rdi rbp rsp r8 r9 r10 r11 r12 r13 r14 r15")
 	if t.Machine == elf.EM_AARCH64 {
 		names = strings.Fields("x0 x1 x2 x3 x4 x5 x6 x7 x8 x9 x10 x11 x12 x13 x14 x15 x16 x17 x18 x19 x20 x21 x22 " +
-			"x23 x24 " +
-			"x25 x26 x27 x28 fp lr sp")
+			"x23 x24 x25 x26 x27 x28 fp lr sp")
 	}
 	said := map[uint64]string{}
 	for _, fn := range inf.Functions {
@@ -236,8 +235,7 @@ func TestFind(t *testing.T) {
 			f2@: push %rbx; call *n@(%rip); f@: push %rbx; 1: test %edi,%edi; jz 1b; call f2@; data@: n@: .quad 0`,
 			"0-6: rsp+8, 1 rsp+16, stays; 6-8 unreached; 8-15: rsp+8, 9 rsp+16, stays; 15-25: rsp+8, 16 rsp+16, stays"},
 		{"call of a function that returns after a call of its caller", `push %rbx; call f@; pop %rbx; ret
-			f@: test %edi,%edi; jz 1f; call start@; 1: ret`,
-			"0-8: rsp+8, 1 rsp+16, 7 rsp+8; 8-18: rsp+8"},
+			f@: test %edi,%edi; jz 1f; call start@; 1: ret`, "0-8: rsp+8, 1 rsp+16, 7 rsp+8; 8-18: rsp+8"},
 		{"FP in the red zone", "mov %rbp,-8(%rsp); xor %ebp,%ebp; mov -8(%rsp),%rbp; ret",
 			"0-13: rsp+8, 7 rsp+8 fp-16, 12 rsp+8"},
 		{"below the red zone, a signal overwrites FP", "mov %rbp,-136(%rsp); xor %ebp,%ebp; ret",
@@ -322,14 +320,12 @@ func TestFind(t *testing.T) {
 			"0-12: rsp+8, 1 rsp+16, 11 rsp+8; 8 to 10"},
 		{"addresses at two depths", `test %edi,%edi; lea 1f(%rip),%r8; jz 4f; lea 2f(%rip),%r8; 4: jmp *%r8; 1: ret
 			2: push %rbx; lea 3f(%rip),%r8; test %esi,%esi; jz 6f; lea 5f(%rip),%r8; 6: jmp *%r8; 3: pop %rbx; ret
-			5: pop %rbx; ret`,
-			"0-48: rsp+8, 23 rsp+16, 45 rsp+8, 46 rsp+16, 47 rsp+8; 18 to 21 22; 41 to 44 46"},
+			5: pop %rbx; ret`, "0-48: rsp+8, 23 rsp+16, 45 rsp+8, 46 rsp+16, 47 rsp+8; 18 to 21 22; 41 to 44 46"},
 		{"one of two addresses is unknown",
 			"push %rbx; test %edi,%edi; lea 2f(%rip),%r8; jz 4f; mov %rsi,%r8; 4: jmp *%r8; 2: pop %rbx; ret",
 			"0-20 indirect"},
 		{"address of the next part", `test %edi,%edi; jz 1f; lea 2f(%rip),%r8; jmp 4f; 1: lea 3f(%rip),%r8; jmp 4f
-			2: ret; 3: ret; 4: push %rbx; pop %rbx; jmp *%r8`,
-			"0-29: rsp+8, 25 rsp+16, 26 rsp+8; 26 to 22 23"},
+			2: ret; 3: ret; 4: push %rbx; pop %rbx; jmp *%r8`, "0-29: rsp+8, 25 rsp+16, 26 rsp+8; 26 to 22 23"},
 	}
 	checkRows(t, assemble(t, sources), sources)
 }

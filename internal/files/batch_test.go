@@ -196,8 +196,7 @@ func TestBatchAdd(t *testing.T) {
 	b.Add(t.Context(), fixture("alloca"), path("dry"), dry)
 	b.Add(t.Context(), fixture("plt"), path("plt"), files.Options{NoSync: true})
 	put(t.Context(), &b)
-	for i, want := range []error{nil, elfwrite.ErrExists, files.ErrRefused, fs.ErrNotExist, fs.ErrNotExist,
-		nil, nil} {
+	for i, want := range []error{nil, elfwrite.ErrExists, files.ErrRefused, fs.ErrNotExist, fs.ErrNotExist, nil, nil} {
 		j := b.Jobs[i]
 		if !errors.Is(j.Err, want) || (j.Result != nil) != (want == nil || want == files.ErrRefused) {
 			t.Errorf("%s: error is %v, result %v; want %v", j.In, j.Err, j.Result, want)

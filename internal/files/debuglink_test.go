@@ -118,8 +118,7 @@ func TestDebugLink(t *testing.T) {
 	if res := inPlace(opt); res.DebugFile != "" || res.Stays != "" || !bytes.Equal(testfile.Read(t, prog), converted) {
 		t.Errorf("a checksum: it stays for %q, and the debug file is %q", res.Stays, res.DebugFile)
 	}
-	if res := inPlace(files.Options{Work: files.Remove(""),
-		DebugLinkUpdate: debug}); res.DebugFile != debug {
+	if res := inPlace(files.Options{Work: files.Remove(""), DebugLinkUpdate: debug}); res.DebugFile != debug {
 		t.Errorf("removed: the debug file is %q", res.DebugFile)
 	}
 }

@@ -175,13 +175,11 @@ func TestFileRefused(t *testing.T) {
 		{"a debug file of something else", prog, out,
 			files.Options{Work: files.Add(convert.Options{}, filepath.Join(fixtures, "s390x/plt"))}, "debug"},
 		{"too little covered", filepath.Join(fixtures, "amd64/drap1"), out,
-			files.Options{Accept: func() string { return "too little" }},
-			"nothing was written: too little"},
+			files.Options{Accept: func() string { return "too little" }}, "nothing was written: too little"},
 	} {
 		before := tree(t, dir)
 		res, err := files.Convert(t.Context(), tt.in, tt.out, tt.opt)
-		if err == nil || !strings.Contains(err.Error(), tt.want) ||
-			(res != nil) != errors.Is(err, files.ErrRefused) {
+		if err == nil || !strings.Contains(err.Error(), tt.want) || (res != nil) != errors.Is(err, files.ErrRefused) {
 			t.Errorf("%s: result %v, error %v; want %q", tt.name, res, err, tt.want)
 		}
 		if after := tree(t, dir); len(after) != len(before) {
@@ -195,8 +193,7 @@ func TestFileRefused(t *testing.T) {
 		}
 	}
 	if res, err := files.Convert(t.Context(), prog, out,
-		files.Options{DryRun: true}); err != nil || !res.Facts[0].Verified ||
-		res.Output != "" {
+		files.Options{DryRun: true}); err != nil || !res.Facts[0].Verified || res.Output != "" {
 		t.Errorf("dry run: %v, error %v", res, err)
 	}
 	if _, err := os.Stat(out); !os.IsNotExist(err) {

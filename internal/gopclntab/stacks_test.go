@@ -16,8 +16,7 @@ func TestFlow(t *testing.T) {
 		base       Base
 		want       []Base // by offset; nil: follow fails
 	}{
-		{"return", frame + switches + "\xff\xd7\x5d\xc3", 4, OfFP,
-			[]Base{4: OfFP, 8: OfFP, 10: OfFP, 11: OfSP}},
+		{"return", frame + switches + "\xff\xd7\x5d\xc3", 4, OfFP, []Base{4: OfFP, 8: OfFP, 10: OfFP, 11: OfSP}},
 		{"not immediately", frame + "\x5d\x90\xc3", 4, OfFP, []Base{4: OfFP, 5: OfSP, 6: Unknown}},
 		{"cleared", frame + switches + clear + "\xff\xd0\x0f\x0b", 4, OfFP,
 			[]Base{4: OfFP, 8: OfFP, 15: NoCaller, 17: NoCaller}},

@@ -176,8 +176,7 @@ func TestAttributes(t *testing.T) {
 // TestWords checks the parts of messages.
 func TestWords(t *testing.T) {
 	for err, want := range map[error]string{
-		&fs.PathError{Op: "open", Path: "/x",
-			Err: unix.ENOENT}: "no such file or directory",
+		&fs.PathError{Op: "open", Path: "/x", Err: unix.ENOENT}: "no such file or directory",
 		&fs.PathError{Op: "open", Path: "/x",
 			Err: os.NewSyscallError("openat", unix.ENOENT)}: "no such file or directory",
 		&os.LinkError{Op: "link", Old: "/x", New: "/y", Err: unix.EEXIST}: "file exists",

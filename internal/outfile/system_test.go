@@ -60,8 +60,7 @@ func folderOf(t *testing.T, uid int, mode uint32) string {
 	dir := filepath.Join(t.TempDir(), "dir")
 	old := filepath.Join(dir, "old")
 	err := errors.Join(unix.Chmod(filepath.Dir(filepath.Dir(dir)), 0o755), unix.Chmod(filepath.Dir(dir), 0o755),
-		os.Mkdir(dir, 0o700),
-		os.WriteFile(old, []byte("old"), 0o644))
+		os.Mkdir(dir, 0o700), os.WriteFile(old, []byte("old"), 0o644))
 	if uid != os.Geteuid() {
 		err = errors.Join(err, os.Chown(dir, uid, 0), os.Chown(old, uid, 0))
 	}
@@ -297,8 +296,7 @@ func TestStrangerRefused(t *testing.T) {
 		refused(replaceIn(t, dir, true).Finish(true),
 			"cannot copy its group (4321) to the result: operation not permitted")
 	})
-	must.Do(t, errors.Join(os.Chown(dir, stranger, 4321), unix.Chmod(dir, 0o2700),
-		unix.Chmod(path, 0o2755)))
+	must.Do(t, errors.Join(os.Chown(dir, stranger, 4321), unix.Chmod(dir, 0o2700), unix.Chmod(path, 0o2755)))
 	asStranger(t, func() {
 		refused(replaceIn(t, dir, true).Finish(true),
 			"cannot copy its mode (grwxr-xr-x) to the result: operation not permitted")

@@ -149,8 +149,7 @@ func jumpsTo(b []byte, pc, target uint64) bool {
 			return true
 		}
 		if long := op == 0xe8 || op == 0xe9 || i > 1 && b[i-2] == 0x0f && op&0xf0 == 0x80; long && i+4 <= len(b) &&
-			target > pc &&
-			pc+uint64(i)+4+uint64(int32(binary.LittleEndian.Uint32(b[i:]))) == target {
+			target > pc && pc+uint64(i)+4+uint64(int32(binary.LittleEndian.Uint32(b[i:]))) == target {
 			return true
 		}
 	}
@@ -311,8 +310,7 @@ func TestMeter(t *testing.T) {
 		{"zeros after a jump over zeros", elf.EM_X86_64, "e912340000" + "0000", 2},
 		{"an immediate of zeros", elf.EM_X86_64, "c3" + "b800000000", 0},
 		{"a truncated no-op", elf.EM_X86_64, "c3" + "0f1f", 0},
-		{"more than one read", elf.EM_X86_64, strings.Repeat(long, 1000) + "c3" + strings.Repeat("cc", 3000),
-			14_000},
+		{"more than one read", elf.EM_X86_64, strings.Repeat(long, 1000) + "c3" + strings.Repeat("cc", 3000), 14_000},
 		{"no-ops after ret on aarch64", elf.EM_AARCH64, "00008052" + "c0035fd6" + "1f2003d5" + "1f2003d5", 8},
 		{"an odd end on aarch64", elf.EM_AARCH64, "c0035fd6" + "0000", 2},
 		{"no-ops after br on s390x", elf.EM_S390, "a7290000" + "07fe" + "0707" + "47000000", 6},

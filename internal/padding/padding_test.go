@@ -249,8 +249,7 @@ func TestPeer(t *testing.T) {
 			}
 			for pc := fn.End; pc < fn.End+uint64(size); pc++ {
 				if is, ok := code[pc]; ok && !is {
-					t.Errorf("%s: %#x is padding after the function at %#x, but not for objdump", path,
-						pc, fn.Begin)
+					t.Errorf("%s: %#x is padding after the function at %#x, but not for objdump", path, pc, fn.Begin)
 				}
 			}
 			if i+1 < table.Len() {

@@ -58,8 +58,7 @@ func TestFind(t *testing.T) {
 		{"not loaded", header(elftest.ShFlags, uint64(elf.SHF_EXECINSTR)), 0},
 		{"not executable", header(elftest.ShFlags, uint64(elf.SHF_ALLOC)), 0},
 		{"SHT_NOBITS", func(p *elftest.Patcher) {
-			p.Put32(p.Section(".plt")+elftest.ShType,
-				uint32(elf.SHT_NOBITS))
+			p.Put32(p.Section(".plt")+elftest.ShType, uint32(elf.SHT_NOBITS))
 		}, 0},
 		{"offset differs from the segment's", func(p *elftest.Patcher) {
 			at := p.Append(bytes.Repeat([]byte{0x90}, 32))

@@ -40,16 +40,14 @@ func TestSection(t *testing.T) {
 		code string
 		want []Stub
 	}{
-		{"lld, lazy", amd64(),
-			"ff354a220000 ff254c220000 0f1f4000" + "ff254a220000 6800000000 e9e0ffffff" +
-				"ff2542220000 6801000000 e9d0ffffff",
+		{"lld, lazy", amd64(), "ff354a220000 ff254c220000 0f1f4000" + "ff254a220000 6800000000 e9e0ffffff" +
+			"ff2542220000 6801000000 e9d0ffffff",
 			[]Stub{
 				{0x1000, 0x1010, []Step{{CFA: 16}, {Offset: 6, CFA: 24}}},
 				{0x1010, 0x1020, []Step{{CFA: 8}, {Offset: 11, CFA: 16}}},
 				{0x1020, 0x1030, []Step{{CFA: 8}, {Offset: 11, CFA: 16}}},
 			}},
-		{"lld, IBT", amd64(),
-			"ff359a220000 ff259c220000 0f1f4000" + "f30f1efa 6800000000 e9e2ffffff 6690",
+		{"lld, IBT", amd64(), "ff359a220000 ff259c220000 0f1f4000" + "f30f1efa 6800000000 e9e2ffffff 6690",
 			[]Stub{
 				{0x1000, 0x1010, []Step{{CFA: 16}, {Offset: 6, CFA: 24}}},
 				{0x1010, 0x1020, []Step{{CFA: 8}, {Offset: 9, CFA: 16}}},
@@ -64,24 +62,20 @@ func TestSection(t *testing.T) {
 		{"a call of other code", amd64(), strings.Replace(retpolineNow, "e80b000000", "e80c000000", 1), nil},
 		{"a call to another address", amd64(), strings.Replace(retpolineNow, "e80b000000", "e80b000001", 1), nil},
 		{"a thunk that does not return", amd64(), strings.Replace(retpolineNow, "4c891c24 c3", "4c891c24 cc", 1), nil},
-		{".plt.sec", amd64(),
-			"f30f1efa ff2546220000 660f1f440000" + "f30f1efa f2ff253d220000 0f1f440000",
+		{".plt.sec", amd64(), "f30f1efa ff2546220000 660f1f440000" + "f30f1efa f2ff253d220000 0f1f440000",
 			[]Stub{{0x1000, 0x1010, one}, {0x1010, 0x1020, one}}},
-		{"mold", amd64(),
-			"f30f1efa 4153 ff35e4230000 ff25e6230000 cccccccccccccccccccccccccccc" +
-				"41bb00000000 ff25d4230000 cccccccc" + "f30f1efa 41bb01000000 ff25d0230000",
+		{"mold", amd64(), "f30f1efa 4153 ff35e4230000 ff25e6230000 cccccccccccccccccccccccccccc" +
+			"41bb00000000 ff25d4230000 cccccccc" + "f30f1efa 41bb01000000 ff25d0230000",
 			[]Stub{
 				{0x1000, 0x1020, []Step{{CFA: 8}, {Offset: 6, CFA: 16}, {Offset: 12, CFA: 24}}},
 				{0x1020, 0x1030, one}, {0x1030, 0x1040, one},
 			}},
 		{".plt.got", amd64(), "ff25d4230000 6690" + "f30f1efa ff25d0230000 cccccccccccc",
 			[]Stub{{0x1000, 0x1008, one}, {0x1008, 0x1018, one}}},
-		{"other code between two stubs", amd64(), "ff25d4230000 6690" + "4883ec084883c408" + "ff25d4230000 6690",
-			nil},
+		{"other code between two stubs", amd64(), "ff25d4230000 6690" + "4883ec084883c408" + "ff25d4230000 6690", nil},
 		{"a truncated stub", amd64(), "ff25d4230000 6690 ff25d423", nil},
-		{"aarch64", aarch64(),
-			"f07bbfa9 100000f0 11fe47f9 10e23f91 20021fd6 1f2003d5 1f2003d5 1f2003d5" +
-				"10010090 110240f9 1f2003d5 20021fd6" + "10010090 110640f9 10220091 20021fd6",
+		{"aarch64", aarch64(), "f07bbfa9 100000f0 11fe47f9 10e23f91 20021fd6 1f2003d5 1f2003d5 1f2003d5" +
+			"10010090 110240f9 1f2003d5 20021fd6" + "10010090 110640f9 10220091 20021fd6",
 			[]Stub{
 				{0x1000, 0x1020, []Step{{}, {Offset: 4, CFA: 16, RA: -8}}},
 				{0x1020, 0x1030, []Step{{}}}, {0x1030, 0x1040, []Step{{}}},
@@ -89,9 +83,8 @@ func TestSection(t *testing.T) {
 		{"aarch64, traps as padding", aarch64(),
 			"10010090 110240f9 20021fd6 200020d4 e0ff3fd4" + "10010090 110640f9 10220091 20021fd6",
 			[]Stub{{0x1000, 0x1014, []Step{{}}}, {0x1014, 0x1024, []Step{{}}}}},
-		{"aarch64, BTI and PAC", aarch64(),
-			"5f2403d5 f07bbfa9 100000f0 11fe47f9 10e23f91 20021fd6 1f2003d5 1f2003d5" +
-				"5f2403d5 10010090 110240f9 10020091 9f2103d5 20021fd6",
+		{"aarch64, BTI and PAC", aarch64(), "5f2403d5 f07bbfa9 100000f0 11fe47f9 10e23f91 20021fd6 1f2003d5 1f2003d5" +
+			"5f2403d5 10010090 110240f9 10020091 9f2103d5 20021fd6",
 			[]Stub{
 				{0x1000, 0x1020, []Step{{}, {Offset: 8, CFA: 16, RA: -8}}},
 				{0x1020, 0x1038, []Step{{}}},
@@ -99,9 +92,8 @@ func TestSection(t *testing.T) {
 		{"aarch64, TLS descriptors", aarch64(),
 			"e20fbfa9 02010090 03010090 420040f9 63000091 40001fd6 1f2003d5 1f2003d5",
 			[]Stub{{0x1000, 0x1020, []Step{{}, {Offset: 4, CFA: 16}}}}},
-		{"s390x, lld", s390x(),
-			"e310f0380024 c01000000965 d207f0301008 e31010100004 07f1 0700 0700 0700" +
-				"c01000001180 e31010000004 07f1 0d10 e310100c0014 c0f4ffffffe5 00000000",
+		{"s390x, lld", s390x(), "e310f0380024 c01000000965 d207f0301008 e31010100004 07f1 0700 0700 0700" +
+			"c01000001180 e31010000004 07f1 0d10 e310100c0014 c0f4ffffffe5 00000000",
 			[]Stub{{0x1000, 0x1020, []Step{{CFA: 160}}}, {0x1020, 0x1040, []Step{{CFA: 160}}}}},
 	} {
 		code := must.Get(hex.DecodeString(strings.ReplaceAll(tt.code, " ", "")))(t)
@@ -175,8 +167,7 @@ func TestBoundaries(t *testing.T) {
 			[]generate.Range{{Begin: 0x1000, End: 0x1008}}, nil},
 		{"after other code and a function that ends in a jump", amd64(), "50 0f1f4000 666690 " + jump + jump,
 			[]generate.Range{{Begin: 0x1008, End: 0x1010}}, nil},
-		{"overlapping a function", amd64(), jump, []generate.Range{{Begin: 0x1004, End: 0x1008}},
-			nil},
+		{"overlapping a function", amd64(), jump, []generate.Range{{Begin: 0x1004, End: 0x1008}}, nil},
 		{"jumped to after a push", amd64(), // the second stub's entry jumps to the first stub
 			jump + "0f1f4000 0f1f4000 " + "ff25d4230000 6800000000 e9e0ffffff", nil,
 			[]Stub{{0x1010, 0x1020, []Step{{CFA: 8}, {Offset: 11, CFA: 16}}}}},
@@ -194,8 +185,7 @@ func TestBoundaries(t *testing.T) {
 		{"after nop, aarch64", aarch64(), "1f2003d5 1f2003d5 10010090 110240f9 10020091 20021fd6", nil, nil},
 		{"after br, aarch64", aarch64(), "10010090 110240f9 20021fd6 1f2003d5 10010090 110240f9 10020091 20021fd6",
 			nil, []Stub{{0x1000, 0x1010, []Step{{}}}, {0x1010, 0x1020, []Step{{}}}}},
-		{"after lay %r15,-16(%r15), s390x", s390x(), "e3f0fff0ff71 0700 c01000001180 e31010000004 07f1 0000",
-			nil, nil},
+		{"after lay %r15,-16(%r15), s390x", s390x(), "e3f0fff0ff71 0700 c01000001180 e31010000004 07f1 0000", nil, nil},
 		{"after nopr, s390x", s390x(), "0700 0700 c01000001180 e31010000004 07f1 0000", nil, nil},
 		{"after br, s390x", s390x(), "c01000001180 e31010000004 07f1 0000 c01000001180 e31010000004 07f1 0000", nil,
 			[]Stub{{0x1000, 0x1010, []Step{{CFA: 160}}}, {0x1010, 0x1020, []Step{{CFA: 160}}}}},

@@ -301,8 +301,7 @@ func TestStatic(t *testing.T) {
 		}
 		script := gcc + flags + strict + " -DSFRAME_BACKTRACE_WRAP -c" + code + "\n" +
 			"ar rcs libsframe-backtrace.a" + strings.ReplaceAll(code, ".c", ".o") + "\n" + gcc + " -std=gnu11 -O2" +
-			strict +
-			" -DSTATIC -static traces.c -o traces -pthread -L. " + wraps(t) + " -lsframe-backtrace"
+			strict + " -DSTATIC -static traces.c -o traces -pthread -L. " + wraps(t) + " -lsframe-backtrace"
 		dir := peer.Run(t, suite, script, sources(t)...)
 		convertAll(t, filepath.Join(dir, "converted"), sframe.V3, filepath.Join(dir, "traces"))
 		for _, program := range []string{"traces", "converted/traces"} {

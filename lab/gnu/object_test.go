@@ -204,16 +204,14 @@ func TestObjectKinds(t *testing.T) {
 		{"large code model", "clang-23 -O2 -mcmodel=large -fno-pic -c user.c -o prog.o", ".rela.eh_frame", nil,
 			"gcc-16 -no-pie prog.o -lm"},
 		{"kernel code model, linked with -r", user + "-mcmodel=kernel -fno-pic -ffunction-sections; mv prog.o " +
-			"user.o; " +
-			"as hand_amd64.s -o hand.o; ld -r user.o hand.o -o prog.o", ".text.by_hand", nil,
+			"user.o; as hand_amd64.s -o hand.o; ld -r user.o hand.o -o prog.o", ".text.by_hand", nil,
 			"gcc-16 -no-pie prog.o -lm"},
 		{"without .note.GNU-stack, debug information, realigned stacks",
 			"clang-23 -O2 -g -mavx2 -mstackrealign -c user.c -o prog.o; objcopy -R .note.GNU-stack prog.o",
 			".rela.eh_frame", nil, "gcc-16 -Wl,-z,noexecstack prog.o -lm"},
 		{"lld -r before", parts + "ld.lld-23 -r one.o two.o hand.o -o prog.o", ".rela.eh_frame", nil, "g++-16 prog.o"},
 		{"mold -r before", parts + "mold -r one.o two.o hand.o -o prog.o", ".rela.eh_frame", nil, "g++-16 prog.o"},
-		{"strip -g after", parts, ".rela.eh_frame", []string{"one.o", "two.o", "hand.o"},
-			"strip -g *.o; g++-16 *.o"},
+		{"strip -g after", parts, ".rela.eh_frame", []string{"one.o", "two.o", "hand.o"}, "strip -g *.o; g++-16 *.o"},
 		{"strip --strip-unneeded after", parts, ".rela.eh_frame", []string{"one.o", "two.o", "hand.o"},
 			"strip --strip-unneeded *.o; g++-16 *.o"},
 		{"objcopy after", parts, ".rela.eh_frame", []string{"one.o", "two.o", "hand.o"},

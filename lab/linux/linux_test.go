@@ -46,8 +46,7 @@ func TestModule(t *testing.T) {
 	kind, s, report, err := Compare(product, path, out)
 	if err != nil || kind != "EM_X86_64 modules" || s.Functions != 4 || s.Covered == 0 || s.Covered == s.Described ||
 		len(report.Gaps) != 1 || report.Gaps[0].Reason != "outside-text" ||
-		s.Covered+report.Gaps[0].Bytes != s.Described ||
-		s.PCs < 8 {
+		s.Covered+report.Gaps[0].Bytes != s.Described || s.PCs < 8 {
 		t.Fatalf("%s: %+v, %+v, error %v", kind, s, report, err)
 	}
 	must.Get(kit.Convert(product, path, out, "--for", "linux-module"))(t)

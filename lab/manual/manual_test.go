@@ -114,8 +114,7 @@ func TestBash(t *testing.T) {
 	t.Setenv("PATH", filepath.Dir(product)+":"+os.Getenv("PATH"))
 	for _, whole := range []string{"", "whole"} {
 		for _, c := range completions {
-			cmd := bash("--norc", "-c", ". "+system+"; . "+script+program, "bash",
-				c.line, whole)
+			cmd := bash("--norc", "-c", ". "+system+"; . "+script+program, "bash", c.line, whole)
 			cmd.Dir = dir
 			out, err := cmd.Output()
 			if err != nil {

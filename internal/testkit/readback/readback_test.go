@@ -38,15 +38,12 @@ func TestCFI(t *testing.T) {
 		{"after it", amd64, cfi.Rules{CFA: stub, RA: offset(-8), FP: arch, SP: arch, RAReg: 16}, 0x102b,
 			Frame{"r7+16", "[r7+8]+0", "r6+0", "r7+16"}},
 		{"realigned", amd64, cfi.Rules{CFA: deref, RA: offset(-8), FP: expr(byte(op.DW_OP_breg6), 0), SP: arch,
-			RAReg: 16},
-			0,
-			Frame{"[r6-8]+0", "[[r6-8]-8]+0", "[r6+0]+0", "[r6-8]+0"}},
+			RAReg: 16}, 0, Frame{"[r6-8]+0", "[[r6-8]-8]+0", "[r6+0]+0", "[r6-8]+0"}},
 		{"stack pointer", amd64, cfi.Rules{CFA: cfa(7, 8), RA: offset(-8), FP: arch,
 			SP: cfi.Rule{Rule: cfi.RuleValOffset, Offset: 64}, RAReg: 16}, 0,
 			Frame{"r7+8", "[r7+0]+0", "r6+0", "r7+72"}},
 		{"registers", s390x, cfi.Rules{CFA: cfa(15, 160), RA: arch, FP: cfi.Rule{Rule: cfi.RuleRegister, Reg: 17},
-			SP: offset(-40), RAReg: 14}, 0,
-			Frame{"r15+160", "r14+0", "r17+0", "r15+0"}},
+			SP: offset(-40), RAReg: 14}, 0, Frame{"r15+160", "r14+0", "r17+0", "r15+0"}},
 	} {
 		got, err := tt.abi.CFI(&tt.rules, tt.pc)
 		if err != nil || got != tt.want {

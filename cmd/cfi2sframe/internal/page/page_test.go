@@ -27,8 +27,7 @@ func TestPage(t *testing.T) {
 		Falling: "bytes", Reasons: []string{"drap"}}, rows)
 	none := frame.Data.Add(Table{ID: "none", Caption: "None", Noun: "files", Columns: columns, Short: true}, nil)
 	text := Template(`{{template "top" .Frame}}{{template "table" .Table}}{{template "table" .None}}{{shout "x"}}`+
-		`{{template "end" .Frame}}`,
-		template.FuncMap{"shout": strings.ToUpper, "bytes": plain})
+		`{{template "end" .Frame}}`, template.FuncMap{"shout": strings.ToUpper, "bytes": plain})
 	var out strings.Builder
 	must.Do(t, text.Execute(&out, map[string]any{"Frame": frame, "Table": table, "None": none}))
 	html := out.String()
@@ -69,8 +68,7 @@ func TestPage(t *testing.T) {
 func TestCells(t *testing.T) {
 	frame := NewFrame("", "")
 	table := frame.Data.Add(Table{ID: "x", Columns: Columns("a", "name", "b", "file", "c", "part", "d", "reason", "e",
-		"reason", "f", "text", "g", "number")},
-		[][]string{{"n", "f", "p", "other", "", "1000", "12345"}})
+		"reason", "f", "text", "g", "number")}, [][]string{{"n", "f", "p", "other", "", "1000", "12345"}})
 	var out strings.Builder
 	funcs := template.FuncMap{"bytes": plain}
 	must.Do(t, Template(`{{template "table" .}}`, funcs).Execute(&out, table))

@@ -72,8 +72,7 @@ new: "new\x1b.so": 99.93 % of the code is unwindable (100,432 of 100,500 bytes)
 			report.Diff{SameCode: true, Functions: report.DiffFunctions{Rows: 1}, Omitted: 1,
 				Gaps: []report.DiffGap{{Text: "words", Old: 1, Lost: 1}}},
 			"  not covered: 1 byte, now 0 (gained 0, lost 1): words\n  functions (the code is the same): 0 with the " +
-				"same rows, 1 with other rows\n" +
-				"  1 function is not listed\n",
+				"same rows, 1 with other rows\n  1 function is not listed\n",
 		},
 	} {
 		tt.d.Old, tt.d.New = side, side

@@ -132,8 +132,7 @@ func TestHTMLSummary(t *testing.T) {
 			t.Errorf("two files: no %q in\n%s", w, text)
 		}
 	}
-	for _, w := range []string{"SFrame coverage 2 files", "prog 99.99 % unwindable",
-		"other 72.50 % unwindable"} {
+	for _, w := range []string{"SFrame coverage 2 files", "prog 99.99 % unwindable", "other 72.50 % unwindable"} {
 		if !strings.Contains(text, w) {
 			t.Errorf("two files: no %q in\n%s", w, text)
 		}

@@ -257,8 +257,7 @@ func TestDiffErrors(t *testing.T) {
 		damaged("rows", 28+8, 0xff, 0xff, 0xff, 0): "",
 		wrongRow: "undefined data word size 3",
 	} {
-		if side, err := load(path, files.Sources{}); side != nil || err == nil ||
-			!strings.Contains(err.Error(), want) {
+		if side, err := load(path, files.Sources{}); side != nil || err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want %q", path, err, want)
 		}
 	}

@@ -327,8 +327,7 @@ func TestTextAndHTML(t *testing.T) {
 	if n := strings.Count(page.String(), "<script"); n != 2 {
 		t.Errorf("%d scripts; want data and the page's own", n)
 	}
-	for _, want := range []string{"<!DOCTYPE html>", "prefers-color-scheme: dark", "&lt;b&gt;", "fp_lost",
-		"</html>"} {
+	for _, want := range []string{"<!DOCTYPE html>", "prefers-color-scheme: dark", "&lt;b&gt;", "fp_lost", "</html>"} {
 		if !strings.Contains(page.String(), want) {
 			t.Errorf("%q is not in the page", want)
 		}
