@@ -26,7 +26,7 @@ type Comparison struct {
 	Inferred   uint64            // part of Covered whose rows are inferred from instructions
 	Outermost  uint64            // part of Covered without a caller and without rows
 	Stubs      uint64            // PLT stubs with rows but without CFI
-	Padding    uint64            // padding after functions that has their last rows
+	Padding    uint64            // padding after functions, described by their last rows
 	Mismatches []verify.Mismatch // by address
 
 	Undescribed bool // some mismatches start in code without CFI

@@ -15,8 +15,8 @@ type Contradiction struct {
 }
 
 // Contradictions compares the CFI with rows inferred from instructions without using CFI. Compared is the number of
-// bytes where both locate the frame relative to the same register. There, the CFA must be equal, and also the locations
-// of the return address and of the caller's frame pointer if both have it saved.
+// bytes where both locate the frame relative to the same register. There, the CFA must be equal, and so must the stack
+// slots of the return address and of the caller's frame pointer where both rows have one.
 func Contradictions(f *elffile.File, t *cfi.Table) (list []Contradiction, compared uint64, err error) {
 	if !Infers(f) {
 		return nil, 0, nil
@@ -73,12 +73,13 @@ func inferredSpans(inf *cfi.Inference) []inferredSpan {
 func contradicts(t *cfi.Table, known *cfi.Row, row *cfi.InferredRow) string {
 	switch fp := &known.FP; {
 	case known.CFA.Offset != row.Offset:
-		return fmt.Sprintf("CFA is %s%+d by CFI, %+d by instructions", arch.Of(t.Machine).Register(row.Reg),
-			known.CFA.Offset, row.Offset)
+		return fmt.Sprintf("CFA is %s%+d according to CFI, but %+d according to the instructions",
+			arch.Of(t.Machine).Register(row.Reg), known.CFA.Offset, row.Offset)
 	case known.RA.Rule == cfi.RuleOffset && row.RA != 0 && known.RA.Offset != row.RA:
-		return fmt.Sprintf("RA is at CFA%+d by CFI, %+d by instructions", known.RA.Offset, row.RA)
+		return fmt.Sprintf("RA is at CFA%+d according to CFI, but %+d according to the instructions",
+			known.RA.Offset, row.RA)
 	case fp.Rule == cfi.RuleOffset && row.FP != 0 && fp.Offset != row.FP:
-		return fmt.Sprintf("FP is at CFA%+d by CFI, %+d by instructions", fp.Offset, row.FP)
+		return fmt.Sprintf("FP is at CFA%+d according to CFI, but %+d according to the instructions", fp.Offset, row.FP)
 	}
 	return ""
 }

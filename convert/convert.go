@@ -66,7 +66,7 @@ type Result struct {
 	// Stays is the reason why the file is unchanged, or "" if it has changed. For an archive, it is Current if one of
 	// the members is up to date, otherwise NoCFI.
 	Stays Reason
-	// Unsigned tells that the signature of a kernel module was removed because the file changed.
+	// Unsigned reports whether the signature of a kernel module was removed because the file changed.
 	Unsigned bool
 }
 

@@ -111,8 +111,8 @@ func (s *single) add() (err error) {
 	return s.write(t)
 }
 
-// runs returns an error if a linked file has code in a segment that is not executable, because packages disagree about
-// whether it is code.
+// runs returns an error if a linked file has code in a segment that is not executable, because the packages of
+// cfi2sframe disagree about whether that is code.
 func runs(f *elffile.File) error {
 	if f.IsObject() {
 		return nil
@@ -207,7 +207,7 @@ func (s *single) output(layout *elfwrite.Layout, section []byte) (*os.File, erro
 }
 
 // begin starts the output of a linked file if several workers share the work: it copies the bytes before .sframe while
-// the file is analyzed. Without it, libLLVM-14.so.1 takes 1.2 times as long (2026-11-24).
+// the file is analyzed. Without it, converting libLLVM-14.so.1 takes 1.2 times as long (2026-11-24).
 func (s *single) begin() (err error) {
 	if s.create == nil || s.detach || s.opt.workers(s.table, s.f.Size) == 1 {
 		return nil
@@ -246,7 +246,7 @@ func (s *single) remove() error {
 	return nil
 }
 
-// removal returns the layout of the file without .sframe. If reserved has symbols, .sframe is in reserved bytes.
+// removal returns the layout of the file without .sframe, which is between the symbols in reserved unless that is "".
 func (s *single) removal(reserved string) (*elfwrite.Layout, error) {
 	if reserved == "" {
 		return elfwrite.PlanRemoval(s.f)
@@ -268,7 +268,7 @@ func (s *single) removal(reserved string) (*elfwrite.Layout, error) {
 // inconsistent.
 const unsound = "nothing was written: no valid layout for this file"
 
-// reread decodes the section of the given size from the new file like its readers, compares it with the CFI, and
+// reread decodes the section of the given size from the new file as its readers do, compares it with the CFI, and
 // expects rows for exactly the translated code. The code is in the file code, or in the new file if that is nil.
 func reread(dst *os.File, opt *Options, size uint64, code *elffile.File, table *cfi.Table, want *translate.Result,
 	workers int) error {
@@ -338,8 +338,8 @@ func compare(f *elffile.File, d *sframe.Section, table *cfi.Table, want *transla
 }
 
 // The end of a signed kernel module: the signature, struct module_signature (include/linux/module_signature.h), and the
-// magic. The last four bytes of the struct are a big-endian length. Bytes 3 and 4 are the lengths of names before the
-// signature, which modules of Linux before 4.3 have.
+// magic. The last four bytes of the struct are a big-endian length. Bytes 3 and 4 are the lengths of names that precede
+// the signature in modules of Linux before 4.3.
 const (
 	signatureMagic  = "~Module signature appended~\n"
 	signatureStruct = 12

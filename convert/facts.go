@@ -21,7 +21,7 @@ type Facts struct {
 	Outermost    uint64                             // part of Covered without a caller and without rows
 	Topmost      uint64                             // part of Covered whose rows are valid only in the topmost frame
 	Stubs        uint64                             // PLT stubs with rows but without CFI
-	Padding      uint64                             // padding after functions with rows
+	Padding      uint64                             // padding after functions, described by their last rows
 	Sums         map[translate.Reason]translate.Sum // part of Described without rows, by reason
 	FDEs         int
 	FREs         uint64

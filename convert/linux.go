@@ -80,7 +80,7 @@ func (l Linux) outside(f *elffile.File, table *cfi.Table) (func(pc uint64) bool,
 		return nil, nil
 	case l == LinuxUser:
 		return outsideSegment(f, table), nil
-	case f.IsObject() && len(f.Sections) > 0: // names of text that the module loader frees
+	case f.IsObject() && len(f.Sections) > 0: // the module loader frees code in sections with these names
 		return func(pc uint64) bool {
 			name := f.Sections[f.SectionAt(pc)].Name
 			return strings.HasPrefix(name, ".init") || strings.HasPrefix(name, ".exit")
@@ -105,7 +105,8 @@ func executable(f *elffile.File) (ranges []elffile.Span) {
 }
 
 // outsideSegment returns a function that reports which functions are outside the executable segment with the most code,
-// or nil if there is only one. Linux registers the section for each segment, and rejects it if FDEs start elsewhere.
+// or nil if there is only one. Linux registers the section for each segment, and rejects it if FDEs start outside that
+// segment.
 func outsideSegment(f *elffile.File, table *cfi.Table) func(pc uint64) bool {
 	ranges := executable(f)
 	if len(ranges) < 2 {

@@ -44,8 +44,8 @@ type Options struct {
 // An Opener opens a file that belongs to f. It may return nil if there is none.
 type Opener func(f *elffile.File) (*Companion, error)
 
-// A Companion is an open file that belongs to another: its debug file, or the file with its detached .sframe. It may be
-// nil.
+// A Companion is an open file that belongs to another file: its debug file, or the file with its detached .sframe. It
+// may be nil.
 type Companion struct {
 	ELF    *elffile.File
 	Path   string // for messages
@@ -109,8 +109,8 @@ func (o *Options) workers(t *cfi.Table, size uint64) int {
 }
 
 // Share tells whether FDEs may describe several functions or parts of them, and whether equal FRE lists are stored
-// once. In relocatable objects each function has one FDE and one list: GNU ld 2.44 and 2.47 write a list for each
-// function, but allocate less space, and overwrite the section after .sframe.
+// once. In relocatable objects, each function has one FDE and one list: GNU ld 2.44 and 2.47 allocate too little space
+// for shared lists, of which they write one copy per function, and overwrite the section after .sframe.
 type Share uint8
 
 const (

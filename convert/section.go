@@ -58,7 +58,7 @@ func (r *Reader) Refusal(s *sframe.Section) (string, error) {
 		return "", err
 	}
 	same := func(f Format) bool {
-		l, _ := f.Version.Layout() // all sections of a version can have both
+		l, _ := f.Version.Layout() // a version may imply these properties
 		return f.Version == format.Version && (f.PCRel || l.PCRel) == format.PCRel &&
 			(f.Outermost || l.Outermost) == format.Outermost
 	}

@@ -28,8 +28,8 @@ type translation struct {
 }
 
 // fit translates the CFI and computes the layout of the new file. 32-bit start addresses may not reach all code,
-// depending on the section's address. Usually that is the planned address. But the space of an old section fits only a
-// small section, and start addresses relative to their own fields reach less code if there are many.
+// depending on the section's address. Usually that is the planned address. However, only a small section fits in the
+// space of an old one, and the more start addresses are relative to their own fields, the less code all of them reach.
 func (s *single) fit() (*translation, error) {
 	var reach translate.Reach // unlimited in an object: linkers place the section
 	var addr uint64
@@ -192,7 +192,7 @@ func (t *translation) parallel(parts []*cfi.Table, enc emit.Options, opt transla
 			if builders[i], errs[i] = emit.NewBuilder(enc); errs[i] != nil {
 				return
 			}
-			// Most programs occur in only one part, so each part has its share of them and some more.
+			// Most CFI programs occur in only one part, so the estimate is the part's share of them plus an eighth.
 			n, programs := parts[i].Len(), parts[i].NumPrograms()
 			builders[i].Grow(n, min(n, programs, programs/len(parts)*9/8+1))
 			results[i], errs[i] = translate.Translate(parts[i], part, builders[i])

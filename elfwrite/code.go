@@ -20,7 +20,7 @@ func codeOf(f *elffile.File) elffile.Span {
 	return code
 }
 
-// markCode reports a reference to some address from first to last if it may be to code.
+// markCode reports a reference to some address in [first, last] if that may be code.
 func (r *references) markCode(first, last uint64) {
 	if first < r.code.End && last >= r.code.Begin && r.refers != nil {
 		r.refers(first, last)
@@ -37,8 +37,8 @@ func (l *Layout) References(refers func(first, last uint64)) error {
 }
 
 // References calls refers for each reference to the code of f: from symbols, from relocations, and from the headers
-// that locate initialization and termination code. A reference is to some address from first to last. It is an error if
-// not all references can be found.
+// that locate initialization and termination code. The target of a reference is some address in [first, last]. If not
+// all references can be found, References returns an error.
 func References(f *elffile.File, refers func(first, last uint64)) error {
 	return newReferences(f, nil, refers).toCode(f)
 }
@@ -102,7 +102,7 @@ var arrays = map[elf.DynTag]elf.DynTag{
 	elf.DT_PREINIT_ARRAY: elf.DT_PREINIT_ARRAYSZ,
 }
 
-// pointerSections lists sections with addresses of code that have no relocations in programs with fixed addresses.
+// pointerSections lists sections that contain addresses of code, without relocations if addresses are fixed.
 var pointerSections = []string{
 	"__patchable_function_entries", ".init_array", ".fini_array", ".preinit_array", ".ctors", ".dtors",
 }

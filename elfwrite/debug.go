@@ -216,7 +216,7 @@ func (p *debugPlanner) segments() {
 			h.Filesz = 0
 			table := p.phoff + uint64(len(p.progs))*elffile.ProgSize
 			if t == elf.PT_LOAD && h.Off == 0 && h.Memsz >= table {
-				h.Filesz = table // readers expect the headers in it
+				h.Filesz = table // readers expect the segment to contain the headers
 			}
 		}
 	}

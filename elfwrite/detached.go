@@ -9,11 +9,11 @@ import (
 )
 
 // PlanDetached returns the layout of a separate file with the .sframe of f, which is not modified. The new file has the
-// build-id note, a note for Belongs, and the headers of f's loaded sections and segments without contents. The result
-// does not depend on symbols or debug information, so strip has no effect on it.
+// build-id note, a note that Belongs checks, and the headers of f's loaded sections and segments without contents. The
+// result does not depend on symbols or debug information, so stripping f does not change it.
 //
-// The address of .sframe is the first page after the last segment of f. It tells readers that the section is from a
-// separate file.
+// The address of .sframe is the first page after the last segment of f. This address tells readers that the section is
+// from a separate file.
 func PlanDetached(f *elffile.File, size uint64, opt Options) (l *Layout, err error) {
 	defer readWhole(f, &l, &err)
 	page, err := pageOf(f)
@@ -52,7 +52,7 @@ func PlanDetached(f *elffile.File, size uint64, opt Options) (l *Layout, err err
 	if addrEnd > math.MaxUint64-page-size {
 		return nil, noAddresses(addrEnd)
 	}
-	headers := len(l.progs) + newHeaders + 1 // 1 for the note for Belongs
+	headers := len(l.progs) + newHeaders + 1 // 1 for the note that Belongs checks
 	if note != nil {
 		headers++
 	}
@@ -88,8 +88,8 @@ func PlanDetached(f *elffile.File, size uint64, opt Options) (l *Layout, err err
 // name starts with ".debug_".
 const indexed = ".debug_sframe"
 
-// detachedSections creates the section headers: notes, other loaded sections except old, .sframe, and the section
-// names.
+// detachedSections creates the section headers: notes, the other loaded sections except section old, .sframe, and the
+// section names.
 func (l *Layout) detachedSections(note *elf.Section64, noteOff uint64, proof elf.Section64, old int) {
 	f := l.f
 	var names []byte

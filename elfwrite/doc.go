@@ -4,6 +4,7 @@
 // file: mostly copies of ranges of the old file, with new headers. PlanRemoval, PlanObject and PlanDebug plan the
 // removal of a section, a section in a relocatable object, and the debug file of a program. PlanDetached plans a
 // separate file with the section. PlanInto uses bytes reserved by a linker script, so headers do not change.
+//
 // # Layout
 //
 // A layout is computed in steps. The result of each step is immutable: the old file (program), the space for the
@@ -20,8 +21,8 @@
 //   - unused bytes after the segment that contains the table; the segment grows;
 //   - adjacent PT_NOTEs, which are merged, unless moving few bytes suffices;
 //   - a PT_NOTE that duplicates PT_GNU_PROPERTY, because loaders and kernels read the latter;
-//   - in an executable with fixed addresses, a page before all segments, because static executables have .rela.plt
-//     after the table, which cannot move. See insertPage.
+//   - in an executable with fixed addresses, a page before all segments, because in static executables .rela.plt
+//     follows the table and cannot move. See insertPage.
 //
 // The new segment is read-only, the last in address order, and starts with .sframe. In the file it follows the last
 // PT_LOAD. Contents that are not loaded move up by a multiple of their alignment.
@@ -38,9 +39,9 @@
 //     stays in the first page, where debuggers and kernels look for it in core files.
 //
 // A section does not move if anything else refers to it: another header or dynamic entry, a symbol that code may use,
-// or a relocation. Neither do notes whose section name is an identifier, for which linkers define __start_ and __stop_
-// symbols. In stripped files, references from code cannot be detected. Without section headers, loaded bytes never
-// count as unused.
+// or a relocation. Nor do notes whose section name is a C identifier: linkers define __start_ and __stop_ symbols for
+// such sections. In stripped files, references from code cannot be detected. Without section headers, loaded bytes
+// never count as unused.
 //
 // # Replacing and removing
 //

@@ -9,14 +9,14 @@ import (
 
 // Linux before 6.7 expects the segment with .bss of a program interpreter (ld.so) to be the last segment: it clears the
 // rest of the page after the highest end of file contents, and no other .bss. Therefore .bss is stored in the file up
-// to the end of its last page, which ld.so also uses, and the new segment ends at a page boundary. Both ends coincide
-// with the end of a section, with .sframe last, because strip and objcopy compute segments from sections.
+// to the end of its last page (ld.so allocates from the rest of it), and the new segment ends at a page boundary. Both
+// ends coincide with the end of a section, with .sframe last, because strip and objcopy compute segments from sections.
 
 // maxFilled is the maximum size in bytes of a .bss that is stored in the file. ld.so's has a few hundred bytes.
 const maxFilled = 1 << 20
 
-// SizeMultiple returns the number of which the size of f's .sframe in bytes must be a multiple: in an interpreter,
-// .sframe is aligned and ends at a page boundary.
+// SizeMultiple returns the number of bytes that must divide the size of f's .sframe: in an interpreter, .sframe is
+// aligned and ends at a page boundary.
 func SizeMultiple(f *elffile.File) (uint64, error) {
 	is, err := isInterpreter(f)
 	if err != nil || !is {
@@ -37,7 +37,7 @@ func isInterpreter(f *elffile.File) (bool, error) {
 	return err == nil && !needs && !staticPIE, err
 }
 
-// A filled is the segment of an interpreter whose .bss is stored in the file.
+// filled describes the segment of an interpreter whose .bss is stored in the file.
 type filled struct {
 	elf.Prog64     // new header
 	last       int // index of its last section
@@ -69,8 +69,8 @@ func (p *program) interpreterSegment(t *table, size uint64) (*segment, error) {
 	end := elffile.AlignUp(t.moveUnits(begin, base)+size, p.page)
 	s.off = end - size
 	if s.off%sectionAlign != 0 {
-		return nil, fmt.Errorf("interpreter: .sframe of %d bytes cannot end a page: not a multiple of %d", size,
-			sectionAlign)
+		return nil, fmt.Errorf("interpreter: .sframe of %d bytes cannot end at a page boundary: "+
+			"its size is not a multiple of %d", size, sectionAlign)
 	}
 	s.Span, s.addr = span(begin, end), base
 	if !t.hasMoved() {

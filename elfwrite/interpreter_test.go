@@ -50,7 +50,8 @@ func TestInterpreter(t *testing.T) {
 func TestInterpreterRefused(t *testing.T) {
 	p := elftest.Patch(t.Fatalf, interpreter(t))
 	h := p.LastLoad()
-	refused(t, "another size", p.B, 1001, "interpreter: .sframe of 1001 bytes cannot end a page: not a multiple of 8")
+	refused(t, "another size", p.B, 1001,
+		"interpreter: .sframe of 1001 bytes cannot end at a page boundary: its size is not a multiple of 8")
 	p.Put64(h+elftest.PhMemsz, p.U64(h+elftest.PhFilesz)+1<<20+1)
 	refused(t, "a large .bss", p.B, 1000, "interpreter: the .bss of 1048577 bytes, which must be stored in the file, "+
 		"exceeds the limit of 1048576")

@@ -14,7 +14,8 @@ const sectionAlign = 8
 // tableAlign is the alignment of headers and relocations in the file, in bytes.
 const tableAlign = 8
 
-// firstPage is the size of the part of the file that must contain the build-id: kernels and core dumps include no more.
+// firstPage is the size of the part of the file that must contain the build-id: core dumps include no more of a file,
+// and kernels look no further.
 const firstPage = 4096
 
 // ErrExists is returned for a file that already has an .sframe section.
@@ -55,7 +56,7 @@ type Layout struct {
 	shstrndx uint32
 	off      uint64 // file offset of .sframe
 	copies   []extent
-	moves    []extent       // copied after zeros is cleared
+	moves    []extent       // copied after the ranges in zeros are cleared
 	zeros    []elffile.Span // cleared in the new file
 	patches  []patch
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // loadAddrs classifies the load addresses (p_paddr) of a file's segments. Boot loaders use them, and so does objcopy -O
-// binary, whose output starts with the lowest.
+// binary, whose output starts at the lowest of them.
 type loadAddrs uint8
 
 const (

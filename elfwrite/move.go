@@ -91,7 +91,7 @@ func (m *move) bytes(l *Layout) {
 }
 
 // sections lays out what is not loaded, after the new segment: contents, section names, section headers, and bytes that
-// belong to nothing.
+// no header describes.
 func (m *move) sections(l *Layout) error {
 	p := m.p
 	end, known := l.contentEnds(m.t.tail, p.isOld)
@@ -209,8 +209,8 @@ func (m *move) order() []int {
 	return out
 }
 
-// sameOrder returns an order in which no section of the old file gets another index, because symbols store indexes from
-// SHN_LORESERVE on elsewhere.
+// sameOrder returns an order in which the sections of the old file keep their indexes, because indexes of
+// SHN_LORESERVE and above are stored outside the symbols (SHT_SYMTAB_SHNDX).
 func (p *program) sameOrder(remove bool) []int {
 	out := oldOrder(p.f)
 	switch {
@@ -279,13 +279,14 @@ func (m *move) programHeaders(l *Layout) []elf.Prog64 {
 	return progs
 }
 
-// lastLoad returns the index of the last PT_LOAD. If an earlier run added a PT_LOAD, there are others.
+// lastLoad returns the index of the last PT_LOAD. There always is one: ownSegment never returns the only PT_LOAD.
 func lastLoad(progs []elf.Prog64) int {
 	loads := loadsOf(progs)
 	return loads[len(loads)-1]
 }
 
-// patch updates what depends on the addresses of units: dynamic entries, and notes with a distance to something else.
+// patch updates what depends on the addresses of units: dynamic entries, and notes that contain a distance from their
+// own address.
 func (m *move) patch(l *Layout) error {
 	f := m.p.f
 	for _, u := range m.t.units {

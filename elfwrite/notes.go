@@ -53,7 +53,7 @@ type note struct {
 }
 
 // notes returns the notes in a part of the file. They are aligned to 8 bytes if align is 8, otherwise to 4. It reports
-// false if there is anything but notes.
+// false if the part contains anything but notes.
 func (p *program) notes(s elffile.Span, align uint64) ([]note, bool) {
 	if align != 8 {
 		align = 4

@@ -13,12 +13,12 @@ import (
 
 const relaName = ".rela" + sframe.SectionName
 
-// An Object describes the section of a relocatable object, in addition to its contents.
+// An Object describes the .sframe of a relocatable object, apart from its contents.
 type Object struct {
 	Type      elf.SectionType // type of .sframe
 	StartSize int             // size of a start address in bytes
 	Starts    []Start         // in the order of the relocations
-	Module    bool            // the object is loaded as it is, not linked with others
+	Module    bool            // the object is loaded as is, not linked with others
 }
 
 // A Start is a start address that the linker relocates.
@@ -236,7 +236,7 @@ func (p *object) checkUnused(section int) error {
 func (p *object) refers(s *elffile.Section, symbol uint32) (bool, error) {
 	sizes := map[elf.SectionType]int{elf.SHT_REL: relSize, elf.SHT_RELA: elffile.RelaSize}
 	size := sizes[elf.SectionType(s.Type)]
-	if size == 0 { // a group is named after a symbol
+	if size == 0 { // sh_info of a section group is its signature symbol
 		return elf.SectionType(s.Type) == elf.SHT_GROUP && s.Info == symbol, nil
 	}
 	if err := p.f.Budget().Spend(scanCost, s.Size); err != nil { // sections may overlap

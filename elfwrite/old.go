@@ -39,7 +39,7 @@ func FindSFrame(f *elffile.File) (SFrame, error) {
 	return SFrame{section, segment}, nil
 }
 
-// An old is an existing .sframe.
+// old describes an existing .sframe.
 type old struct {
 	section      int // its index, or 0 in a file without section headers
 	segment      int // index of its PT_GNU_SFRAME, or -1
@@ -96,9 +96,9 @@ func (p *program) checkOld() error {
 	return nil
 }
 
-// ownSegment returns a segment that an earlier run added, with the units in it: the last PT_LOAD by address and file
-// offset, read-only, with nothing else but .sframe. It is laid out anew, so that converting a file twice gives the same
-// result as converting it once.
+// ownSegment returns a segment that an earlier run added, and the units in it. It is the last PT_LOAD by address and
+// file offset, is read-only, and contains nothing else but .sframe. It is laid out anew, so that converting a file
+// twice gives the same result as converting it once.
 func (p *program) ownSegment() (*elf.Prog64, []*unit) {
 	f := p.f
 	loads := loadsOf(f.Progs)
@@ -137,8 +137,8 @@ func (p *program) ownSegment() (*elf.Prog64, []*unit) {
 	return h, units
 }
 
-// inPlace returns a layout that stores the new .sframe in place of a linker's, or nil. The old one stays in the
-// linker's segment if it is large enough.
+// inPlace returns a layout that stores the new .sframe in place of one from a linker, or nil. The old one must be large
+// enough and in a segment that the linker created.
 func (p *program) inPlace(size uint64) *Layout {
 	f, o := p.f, p.old
 	if o == nil || p.own != nil || o.segment < 0 || o.Size() < size || o.addr%sectionAlign != 0 {

@@ -76,7 +76,8 @@ func newProgram(f *elffile.File, opt Options) (*program, error) {
 	return p, nil
 }
 
-// pageOf returns the page size. It rejects files other than programs and libraries for a supported machine.
+// pageOf returns the largest page size of the machine. It rejects files other than programs and libraries for a
+// supported machine.
 func pageOf(f *elffile.File) (uint64, error) {
 	switch t := elf.Type(f.Type); t {
 	case elf.ET_EXEC, elf.ET_DYN:
@@ -90,7 +91,7 @@ func pageOf(f *elffile.File) (uint64, error) {
 	return a.MaxPage, nil
 }
 
-// checkTables rejects unsupported headers and finds the head.
+// checkTables rejects unsupported headers, and finds the head, the segment that contains the program headers.
 func (p *program) checkTables() error {
 	f := p.f
 	if len(f.Progs)+newHeaders+1 >= math.MaxUint16 && len(f.Sections) == 0 {
@@ -126,8 +127,8 @@ func oldHeaders(f *elffile.File) elffile.Span {
 	return span(f.Shoff, f.Shoff+uint64(len(f.Sections))*elffile.SectionSize)
 }
 
-// checkOrder rejects segments that overlap or are not in address order. The order does not matter in kernels, which
-// place per-processor data at other addresses.
+// checkOrder rejects segments that overlap or are not in address order. The order does not matter in kernels, whose
+// per-CPU data is linked at other addresses.
 func checkOrder(f *elffile.File) error {
 	loads := loadsOf(f.Progs)
 	if elf.Type(f.Type) == elf.ET_EXEC && f.Prog(elf.PT_INTERP) == nil {
@@ -173,7 +174,7 @@ func checkSections(f *elffile.File) error {
 	return nil
 }
 
-// checkEnd rejects files in which something crosses the place of the new segment.
+// checkEnd rejects files in which something crosses the file offset where the new segment is inserted.
 func (p *program) checkEnd() error {
 	if table := p.oldTable(); table.End > p.loadEnd {
 		return fmt.Errorf("program header table at file offset %#x is after %#x, where loaded bytes end",
@@ -218,8 +219,8 @@ func (p *program) tail() uint64 {
 	return min(tail, p.f.Size)
 }
 
-// alignedTail returns the start of the bytes that are not loaded, excluding padding before them. After a page was
-// inserted, another segment is last, and the padding after both would accumulate.
+// alignedTail returns the start of the bytes that are not loaded, excluding padding before them. If a page has been
+// inserted, a different segment is last in the file, and the padding after both would accumulate.
 func (p *program) alignedTail() uint64 {
 	from := p.loadEnd
 	if p.own != nil {
@@ -245,8 +246,8 @@ func (p *program) tailAlign(from uint64) uint64 {
 	return align
 }
 
-// unused reports whether the bytes of the file, except for some parts, are padding: zeros, the X that patchelf writes
-// over moved sections, the old section headers or the old .sframe.
+// unused reports whether bytes of the file, except those in but, are padding: zeros, the X that patchelf writes over
+// moved sections, the old section headers or the old .sframe.
 func (p *program) unused(s elffile.Span, but ...elffile.Span) bool {
 	if s.Begin >= s.End {
 		return true

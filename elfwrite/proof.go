@@ -26,13 +26,13 @@ const (
 	maxProofs    = 16
 )
 
-// ErrOther is returned by Belongs if the detached file is for another program.
+// ErrOther is returned by Belongs if the detached file is for a different program.
 var ErrOther = errors.New("it belongs to another program with the same build-id")
 
 // errNoProof is the error for a detached file from another tool.
 var errNoProof = errors.New("it has no " + proofSection + ", which identifies its program; detach again")
 
-// proofs returns the proofs of f: checksums of the tables from which rows are made, if they are loaded and constant,
+// proofs returns the proofs of f: checksums of the tables from which rows are derived, if they are loaded and constant,
 // otherwise of the code. Reading only the tables is much faster. Without section headers, the table is .eh_frame_hdr,
 // which contains the start of each function.
 func proofs(f *elffile.File) ([]proof, error) {
@@ -143,8 +143,8 @@ func Belongs(d, f *elffile.File) error {
 	return nil
 }
 
-// DebugOnly reports whether a linked file has headers of code, but no loaded contents except notes and a detached
-// .sframe.
+// DebugOnly reports whether a linked file has section headers for code, but no loaded contents except notes and a
+// detached .sframe.
 func DebugOnly(f *elffile.File) bool {
 	code := false
 	for i := range f.Sections {

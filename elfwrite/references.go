@@ -26,7 +26,7 @@ type references struct {
 	refers     func(first, last uint64) // called for references to code, or nil
 }
 
-// to returns an error if something may refer to the addresses.
+// to returns an error if something may refer to addresses in s.
 func (r *references) to(s elffile.Span) error {
 	if r.err != nil {
 		return fmt.Errorf("references to it are unknown: %w", r.err)
@@ -46,7 +46,8 @@ func (r *references) at(addr uint64) int {
 	return sort.Search(len(r.cuts), func(i int) bool { return r.cuts[i] > addr }) - 1
 }
 
-// mark records a reference to some address from first to last. Most references are to data.
+// mark records a reference to some address in [first, last]. It is inlined because most references are to data, which
+// it ignores.
 func (r *references) mark(first, last uint64) {
 	if last >= r.begin && first < r.end {
 		r.markPart(first, last)
@@ -64,7 +65,7 @@ func (r *references) markPart(first, last uint64) {
 	}
 }
 
-// refersTo returns an error if something may refer to the addresses of the old file. It scans the file once.
+// refersTo returns an error if something may refer to addresses in s of the old file. It scans the file once.
 func (p *program) refersTo(s elffile.Span) error {
 	if p.refs == nil {
 		p.refs = newReferences(p.f, p.parts(), p.refers)
@@ -72,7 +73,7 @@ func (p *program) refersTo(s elffile.Span) error {
 	return p.refs.to(s)
 }
 
-// parts returns the address ranges about which refersTo may be asked.
+// parts returns the address ranges for which refersTo may be called.
 func (p *program) parts() []elffile.Span {
 	f := p.f
 	var parts []elffile.Span
@@ -101,7 +102,7 @@ func (p *program) parts() []elffile.Span {
 	return parts
 }
 
-// cut sets cuts from ranges.
+// cut sets the cuts to the starts and ends of the parts.
 func (r *references) cut(parts []elffile.Span) {
 	for _, s := range parts {
 		if s.Begin < s.End {
@@ -223,8 +224,8 @@ func (s *scan) value(sym *elffile.Symbol) uint64 {
 	return sym.Value
 }
 
-// harmless reports whether no code uses a symbol: assemblers for AArch64 mark code and data with such symbols, and
-// glibc's start files have one for the ABI note.
+// harmless reports whether no code uses a symbol: AArch64's mapping symbols ($x, $d), and __abi_tag, which glibc's
+// start files define for the ABI note.
 func (s *scan) harmless(table *elffile.Section, sym *elffile.Symbol) bool {
 	const most = 1 << 16 // limit on names read; one or two in practice
 	if s.names++; elf.SymBind(sym.Info>>4) != elf.STB_LOCAL || s.names > most {

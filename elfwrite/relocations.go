@@ -223,8 +223,8 @@ func (s *scan) target(values []uint64, info, addend uint64) (uint64, bool) {
 	return values[sym] + addend, true
 }
 
-// bias is the maximum distance in bytes between the address in a relocation of an instruction and its target: the
-// addend is relative to the field, but the instruction's operand to the end or start of the instruction.
+// bias is the maximum distance in bytes between the symbol plus addend of a relocation and the address to which the
+// instruction refers: the addend is relative to the field, but the operand to the end or start of the instruction.
 const bias = 8
 
 // inPlace marks the field and the target of a relocation whose addend is in the field.
@@ -237,8 +237,8 @@ func (s *scan) inPlace(place, info uint64) error {
 	return nil
 }
 
-// relr marks the fields and targets of an entry of DT_RELR: one address, or a bitmap of the 63 words from base on. It
-// returns the base of the next entry.
+// relr marks the fields and targets of an entry of DT_RELR: one address, or a bitmap of the 63 words starting at base.
+// It returns the base of the next entry.
 func (s *scan) relr(base, entry uint64) (uint64, error) {
 	info := uint64(s.arch.Relative[0])
 	if entry&1 == 0 {

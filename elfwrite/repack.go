@@ -14,7 +14,7 @@ import (
 // the size of .dynamic: patchelf --set-rpath moves .dynamic to unused space even if that is not writable.
 const smallHole = 384
 
-// headPrice is the number of additional bytes of other sections that move to avoid moving .dynstr and .interp. patchelf
+// headPrice is the number of bytes of other sections that are moved rather than .dynstr or .interp. patchelf
 // --set-rpath uses the space of all sections up to .dynstr, or space in the head if .dynstr is elsewhere, for .dynamic.
 // The position of .interp cannot be restored: linkers place it first, or after the build-id.
 const headPrice = 4 << 10
@@ -79,8 +79,8 @@ func (p *program) unknown(off uint64) error {
 	return fmt.Errorf("bytes at file offset %#x belong to no section", off)
 }
 
-// repack frees bytes after the program headers by moving the units there: within the head, to the bytes tail after it
-// (the head grows), or to the new segment. At most the given number of bytes move to the new segment.
+// repack frees bytes after the program headers by moving the units that occupy them: within the head, to the bytes tail
+// after it (the head grows), or to the new segment. At most the given number of bytes move to the new segment.
 func (p *program) repack(t *table, tail elffile.Span, most uint64) error {
 	var best *packing
 	err := p.packings(t, tail, func(w *packing) bool {
@@ -169,8 +169,8 @@ func (p *program) restore(t *table) {
 		if !ok {
 			return false
 		}
-		// Linkers leave no gap before the next section except for alignment. If there is one, that section has moved as
-		// well.
+		// Linkers leave no gap before the next section except for alignment. If there is a larger gap, that section has
+		// moved as well.
 		i := p.headerAt(w.unused.End)
 		whole := i < 0 || elffile.AlignUp(end, elffile.ValidAlign(p.f.Sections[i].Addralign)) == p.f.Sections[i].Addr
 		if whole || best == nil {
@@ -195,16 +195,16 @@ func (w *packing) putBack(head *elf.Prog64) (end uint64, ok bool) {
 	return head.Vaddr + (spaces[0].Begin - head.Off), true
 }
 
-// belongsAfter reports whether a unit that returns to the head belongs after the section at a file offset there.
-// Headers of sections located by dynamic entries keep their order.
+// belongsAfter reports whether a unit that returns to the head belongs after the section at file offset off in the
+// head. Headers of sections located by dynamic entries keep their order.
 func (p *program) belongsAfter(units []*unit, off uint64) bool {
 	i := p.headerAt(off)
 	returns := func(u *unit) bool { return u.returned && u.located != nil && u.section > i }
 	return slices.ContainsFunc(units, returns)
 }
 
-// linkerOrder returns the units in the order of linkers: by section header. Only .interp and notes have different
-// positions among the headers in the new segment; they come first.
+// linkerOrder returns the units in the order of linkers: by section header. Only the headers of .interp and notes
+// change their order when the contents move to the new segment; these units come first.
 func linkerOrder(units []*unit) []*unit {
 	rank := func(u *unit) int {
 		if u.returned && u.located == nil {

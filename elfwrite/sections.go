@@ -57,8 +57,8 @@ func (l *Layout) setNames(names []byte, off uint64) uint64 {
 	return off + s.Size
 }
 
-// setHeaders places the section headers after an offset of the new file, followed by the bytes of the old file from
-// known on, which belong to nothing.
+// setHeaders places the section headers after an offset of the new file, followed by the bytes of the old file after
+// offset known, which no header describes.
 func (l *Layout) setHeaders(off, known uint64) {
 	if len(l.sections) > 0 {
 		l.shoff = elffile.AlignUp(off, tableAlign)

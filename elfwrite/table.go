@@ -140,7 +140,7 @@ func (p *program) dropDuplicate(t *table) bool {
 	return len(t.progs) < n
 }
 
-// mergeNotes merges adjacent PT_NOTEs if the result contains the same notes, and reports whether there were any.
+// mergeNotes merges adjacent PT_NOTEs if the result contains the same notes, and reports whether it merged any.
 func (p *program) mergeNotes(t *table) bool {
 	n := len(t.progs)
 	var last *elf.Prog64
@@ -189,7 +189,7 @@ func (p *program) fits(t *table) bool {
 		p.refersTo(span(h.Vaddr+(grown.Begin-h.Off), h.Vaddr+(grown.End-h.Off))) == nil
 }
 
-// free reports whether bytes outside sections are padding: zeros. Without section headers, loaded zeros may be data.
+// free reports whether bytes outside sections are padding. Without section headers, loaded zeros may be data.
 func (p *program) free(s elffile.Span) bool {
 	if s.Begin >= s.End {
 		return true

@@ -29,8 +29,8 @@ type unit struct {
 // maxUnits is the maximum number of units that may move. In practice, one or two do.
 const maxUnits = 64
 
-// put places a unit into the first of the spaces that is large enough; they are in segment head of the new file. It
-// reports whether there is one and, for the build-id, whether it is in the first page.
+// put places the unit in the first of the spaces that is large enough; the spaces are in segment head of the new file.
+// It reports whether there is one and, if the unit contains the build-id, whether that is in the first page.
 func (u *unit) put(head *elf.Prog64, spaces []elffile.Span) bool {
 	u.inHead = false
 	for i := range spaces {
@@ -80,7 +80,7 @@ func (p *program) unit(off uint64, load *elf.Prog64, progs []elf.Prog64) (*unit,
 	return u, nil
 }
 
-// checkUnit completes the unit u, which starts with a section. It returns an error if code may refer to it.
+// checkUnit completes the unit u, which starts with section s. It returns an error if code may refer to it.
 func (p *program) checkUnit(u *unit, s *elffile.Section, load *elf.Prog64, progs []elf.Prog64) error {
 	const fixed = elf.SHF_WRITE | elf.SHF_EXECINSTR | elf.SHF_TLS
 	if u.align > p.page || !s.Alloc() || elf.SectionFlag(s.Flags)&fixed != 0 || s.Addr-load.Vaddr != s.Off-load.Off {
@@ -116,8 +116,8 @@ func (p *program) checkUnit(u *unit, s *elffile.Section, load *elf.Prog64, progs
 // errNotFound is the reason why most sections cannot move.
 var errNotFound = errors.New("code refers to it by address, not through a header or a dynamic entry")
 
-// checkHeaders returns an error if headers or dynamic entries refer to u. If u moves, headers within it are allowed
-// because they move with it.
+// checkHeaders returns an error if headers or dynamic entries refer to u. If u moves, headers for parts of it are
+// allowed because they are updated.
 func (p *program) checkHeaders(u *unit, moves bool) error {
 	for _, t := range p.tags {
 		if t.value-u.addr < u.Size() && !(u.located != nil && t.entry == u.located.entry) {

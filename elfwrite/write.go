@@ -13,7 +13,7 @@ import (
 	"cfi2sframe/internal/filecopy"
 )
 
-// Begin writes to dst, which is empty, the bytes before .sframe that do not depend on its size.
+// Begin writes the bytes before .sframe that do not depend on its size to dst, which must be empty.
 func (l *Layout) Begin(ctx context.Context, dst filecopy.Target, src io.ReaderAt) error {
 	return copyRanges(ctx, dst, src, l.first())
 }
@@ -77,7 +77,7 @@ func (l *Layout) first() []extent {
 	return copies[:n]
 }
 
-// copied returns the ranges that are copied first: copies without zeros.
+// copied returns the ranges that are copied first: those in copies minus those in zeros.
 func (l *Layout) copied() []extent {
 	copies := l.copies
 	for _, z := range l.zeros {

@@ -21,7 +21,7 @@ func (in *a64) decode(code []byte) bool {
 	switch w >> 25 & 15 {
 	case 0, 10, 11:
 		return in.flow() != flowUnknown
-	case 1, 2, 3: // SVE, and none
+	case 1, 2, 3: // SVE, and unallocated encodings
 		return false
 	case 8, 9:
 		tags, reserved := w&0x1f800000 == 0x11800000, w&0x7f800000 == 0x32800000
@@ -44,7 +44,7 @@ func (in *a64) decode(code []byte) bool {
 
 func (in *a64) codeSize() int { return 4 }
 
-// isPlain is false: execute always forgets what is below the stack pointer.
+// isPlain is false because execute always discards what is below the stack pointer.
 func (in *a64) isPlain() bool { return false }
 
 func (in *a64) isVector() bool { return in.word>>26&1 != 0 }
@@ -66,7 +66,7 @@ func (in *a64) modifies() bool {
 // reg returns the register whose number starts at a bit.
 func (in *a64) reg(bit int) int { return int(in.word >> bit & 31) }
 
-// number returns n bits from a bit on, sign-extended.
+// number returns the n bits that start at a bit, sign-extended.
 func (in *a64) number(bit, n int) int64 { return int64(in.word) << (64 - bit - n) >> (64 - n) }
 
 func (in *a64) flow() flow {
@@ -125,7 +125,7 @@ func (in *a64) target(pc uint64) uint64 {
 	return pc + uint64(4*in.number(0, 26))
 }
 
-// written returns a bit set of the general registers that the instruction writes, or may write.
+// written returns the bit set of the general registers that the instruction writes or may write.
 func (in *a64) written() uint32 {
 	w := in.word
 	general := func(bit int) uint32 { return 1 << in.reg(bit) &^ (1 << 31) } // 31 is zero
@@ -204,7 +204,7 @@ func (in *a64) writtenBySystem() uint32 {
 	return 0
 }
 
-// execute executes an instruction that goes on at the next one, and returns what is wrong.
+// execute executes an instruction that continues at the next one, and returns what is wrong, or "".
 func (in *a64) execute(s *frameFacts) (what string) {
 	w := in.word
 	switch {

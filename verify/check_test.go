@@ -333,7 +333,7 @@ func TestMasked(t *testing.T) {
 		{"whole blocks", 0x1000, 32, 16, 0, 32, ""},
 		{"from 4 on", 0x1000, 32, 16, 4, 24, ""},
 		{"of 24 bytes, in code that moves by pages", 0x1008, 48, 24, 4, 0,
-			"blocks of 24 bytes are others where the code is moved by 4096"},
+			"blocks of 24 bytes change if the code moves by 4096"},
 		{"from the middle of a block", 0x1001, 32, 16, 4, 0, "readers interpret differently"},
 	} {
 		data := amd64.encode(t, sframe.V2, fde{sframe.FDE{Start: tt.start, Size: tt.size, PCMask: true,
@@ -386,7 +386,7 @@ func TestLimits(t *testing.T) {
 		{"one more", maxTotal/2 + 1, []function{{begin: 0x1000, end: 0x1000 + maxTotal + 2}}, true, maxTotal + 1, ""},
 		{"all rows for code without CFI", maxOrphans / 2, nil, false, 1, ""},
 		{"one more", maxOrphans/2 + 1, nil, false, 0,
-			"more than 1048576 rows, up to the row at 0x101000, describe code without CFI"},
+			"SFrame describes code that CFI does not: at 0x101000, the number of rows exceeds the limit of 1048576"},
 		{"all blocks", maxBlocks / 2, []function{{begin: 0x1000, end: 0x1000 + maxBlocks, code: []byte{0x0b}}}, true,
 			maxTotal + 1, ""},
 	} {
@@ -406,8 +406,7 @@ func TestLimits(t *testing.T) {
 // TestManyBlocks checks the limit on rows in the blocks of PC-mask FDEs.
 func TestManyBlocks(t *testing.T) {
 	for before, want := range map[uint64]string{maxBlocks - 16: "",
-		maxBlocks - 15: "blocks of PC-mask FDEs have more than 4194304 rows, up to FDE 0 at 0x1000, which are " +
-			"not checked"} {
+		maxBlocks - 15: "PC-mask FDEs repeat rows: with FDE 0 at 0x1000, they exceed the limit of 4194304 rows"} {
 		s := segments{reader: amd64.section(t, sframe.V2, blocks(8)).NewReader(), after: 1, maxRows: 2,
 			blocks: before, limit: math.MaxUint64, masked: func(*sframe.FDE) bool { return true }}
 		n, err := 0, s.load(0)
@@ -425,7 +424,7 @@ func TestManyRows(t *testing.T) {
 	d := fde{sframe.FDE{Start: 0x1000, Size: 0x10}, []sframe.FRE{{Row: sframe.Row{CFA: at(sframe.SP, 8)}},
 		{Start: 1, Row: sframe.Row{CFA: at(sframe.SP, 16)}}}}
 	for maxRows, want := range map[uint64]string{2: "",
-		1: "FDEs share more than 1 rows, up to FDE 0 at 0x1000, which are not checked"} {
+		1: "FDEs share rows: with FDE 0 at 0x1000, they exceed the limit of 1 rows"} {
 		s := segments{reader: amd64.section(t, sframe.V2, d).NewReader(), after: 1,
 			limit: math.MaxUint64, maxRows: maxRows}
 		err := s.load(0)

@@ -10,7 +10,7 @@ type instruction struct {
 	size      int  // in bytes
 	op        int  // opcode and number of its map
 	form      byte // form of its operands: a letter of the maps
-	wide      bool // W
+	wide      bool // the W bit of the REX, VEX or EVEX prefix is set
 	short     bool // prefix 66: 16-bit operands
 	rex       bool // has a REX prefix
 	evex      bool // has an EVEX prefix
@@ -48,21 +48,21 @@ const (
 	map0F   = 0x0f00
 	map0F38 = 0x3800
 	map0F3A = 0x3a00
-	mapVEX  = 0x10000 // 100 more for each
+	mapVEX  = 0x10000 // plus 0x100 times the number of the map
 	mapXOP  = 0x20000
 )
 
-// The forms of operands. Small letters have no immediate operand, or nothing else:
+// The forms of operands. Those with lowercase letters have no immediate operand, or only that operand:
 //
-//	.  none        m  ModRM, of which no general register and no memory is written
+//	.  none        m  ModRM; neither general registers nor memory are written
 //	b  1 byte      r  the register of ModRM is written
 //	z  2 or 4      w  the register or memory of ModRM is written
 //	i  2           x  both are written
 //	e  3           s  memory is written, or a register that is not general
 //	o  an address
 //
-// Capital letters have an immediate operand of 1 byte after ModRM. Y and Z are R and W with one of 2 or 4 bytes. Others
-// (-) are unknown, or prefixes. Intel SDM, volume 2, appendix A.
+// Those with capital letters have an immediate operand of 1 byte after ModRM; Y and Z are R and W with an operand of 2
+// or 4 bytes. Opcodes with - are unknown, or prefixes. Intel SDM, volume 2, appendix A.
 const (
 	oneByte = "wwrrbz--wwrrbz--" + "wwrrbz--wwrrbz--" + "wwrrbz--wwrrbz--" + "wwrrbz--mmmmbz--" +
 		"----------------" + "................" + "---r----zYbR...." + "bbbbbbbbbbbbbbbb" +
@@ -80,7 +80,7 @@ func decodeAMD64(code []byte) (in instruction, ok bool) {
 	return in, ok
 }
 
-// Bytes of an instruction, and those that may be read with it.
+// Maximum size of an instruction in bytes, and the number of bytes that decode may read.
 const (
 	longest = 15
 	reads   = 2*longest + 4
@@ -160,7 +160,7 @@ func (in *instruction) prefix(b byte) bool {
 	return true
 }
 
-// vector decodes a VEX, EVEX or XOP prefix and the following opcode. It returns their size, or 0, and the bits of REX.
+// vector decodes a VEX, EVEX or XOP prefix and the following opcode. It returns their size, or 0, and the REX bits.
 func (in *instruction) vector(b []byte) (size, rex int) {
 	number, flags := 1, int(b[1])
 	switch size = 3; b[0] {
@@ -343,7 +343,7 @@ func (in *instruction) isPlain() bool { return in.stored() == 0 }
 // target returns the target of a direct jump or call at pc.
 func (in *instruction) target(pc uint64) uint64 { return pc + uint64(in.size) + uint64(in.imm) }
 
-// written returns the set of general registers that the instruction writes, including some that it may write.
+// written returns the bit set of the general registers that the instruction writes or may write.
 func (in *instruction) written() (mask uint32) {
 	bit := func(reg int) {
 		if reg >= 4 && reg < 8 && !in.rex && in.bytes() { // ah, ch, dh, bh
@@ -399,7 +399,7 @@ func (in *instruction) reads() bool {
 		return group == 0 || group&^1 == 4
 	case op == 0x0fba: // bt
 		return group == 4
-	case op == 0x0f1e: // endbr64, nop; and not rdssp
+	case op == 0x0f1e: // endbr64, nop; not rdssp
 		return in.rm < 0 || in.repeat != 0xf3 || group != 1
 	case op == 0x0f7e: // movq
 		return in.repeat == 0xf3
@@ -409,11 +409,11 @@ func (in *instruction) reads() bool {
 	return false
 }
 
-// implied returns the registers that the instruction writes without a ModRM that names them.
+// implied returns the registers that the instruction writes although ModRM does not name them.
 func (in *instruction) implied() uint32 {
 	const (
 		stack  = 1 << rsp
-		chain  = 1<<rcx | 1<<rsi | 1<<rdi // of strings
+		chain  = 1<<rcx | 1<<rsi | 1<<rdi // string instructions
 		system = 1<<rax | 1<<rcx | 1<<r11
 		four   = 1<<rax | 1<<rcx | 1<<rdx | 1<<rbx
 	)
@@ -467,8 +467,7 @@ func (in *instruction) implied() uint32 {
 	return 0
 }
 
-// stored returns the number of bytes that the instruction writes to the memory operand of its ModRM. Some may not be
-// written.
+// stored returns the number of bytes that the instruction writes to the memory operand of its ModRM, or an upper bound.
 func (in *instruction) stored() int64 {
 	op, group := in.op&0xff, in.reg&7
 	if in.rm >= 0 || in.reg < 0 || strings.IndexByte("wWZxsS", in.form) < 0 || in.reads() {

@@ -9,9 +9,9 @@ import (
 
 // GCC's CFI for functions that realign their stack claims that the caller's frame pointer is saved where the frame
 // pointer points, up to the end of the function. But the epilogue restores the frame pointer before the stack pointer,
-// so a section may declare it unchanged there. The proof uses the instructions from that row on: they restore the stack
-// pointer and leave the function, and none writes the frame pointer. When a function returns, the frame pointer has the
-// caller's value, so it has that value throughout the sequence.
+// so a section may declare it unchanged there. The proof uses the instructions that start at that row: they restore the
+// stack pointer and leave the function, and none writes the frame pointer. When a function returns, the frame pointer
+// has the caller's value, so it has that value throughout the sequence.
 
 // maxEpilogue bounds the size in bytes of the code that is decoded for such a row.
 const maxEpilogue = 64
@@ -41,7 +41,7 @@ func (c *checker) popped(begin, end uint64, want, got frameState) bool {
 	if n == 0 {
 		return false
 	}
-	for n < end-begin && n < uint64(len(code)) { // no code follows
+	for n < end-begin && n < uint64(len(code)) { // only padding may follow
 		size := c.abi.padding(code[n:])
 		if size == 0 {
 			return false

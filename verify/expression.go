@@ -143,8 +143,8 @@ func (m *machine) breg(n uint64) {
 	m.push(v + offset)
 }
 
-// mask returns the bits of a value just pushed that the next operations preserve; the other bits are ones. Linkers emit
-// lit15 and.
+// mask returns which bits of a value just pushed can affect the result: the low bits if the next operations are a small
+// literal and DW_OP_and, which linkers emit for a PLT, otherwise all bits.
 func (m *machine) mask() uint64 {
 	if next := m.code[m.pos:]; len(next) >= 2 && op.Opcode(next[1]) == op.DW_OP_and {
 		if lit := op.Opcode(next[0]); lit >= op.DW_OP_lit0 && lit <= op.DW_OP_lit31 {
@@ -251,7 +251,7 @@ func (m *machine) binary(code op.Opcode) {
 		m.fail("opcode %#02x is not allowed in call frame information", uint8(code))
 	case (code == op.DW_OP_div || code == op.DW_OP_mod) && b == 0:
 		m.fail("division by zero")
-	case code >= op.DW_OP_shl && code <= op.DW_OP_shra && b > 63: // not the same everywhere
+	case code >= op.DW_OP_shl && code <= op.DW_OP_shra && b > 63: // the result depends on the consumer
 		m.fail("shift by %d bits", b)
 	default:
 		m.push(f(a, b))

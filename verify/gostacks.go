@@ -6,13 +6,13 @@ import (
 	"cfi2sframe/cfi"
 )
 
-// A place is what a row of a function that switches stacks tells about an instruction.
+// A place is what a row of a function that switches stacks tells about the frame at an instruction.
 type place uint8
 
 const (
 	nowhere   place = iota // no row
-	belowSP                // the frame is the one in the table
-	belowFP                // the frame pointer is saved directly below the return address, and points there
+	belowSP                // the CFA is based on SP, with the frame size in the table
+	belowFP                // the CFA is based on FP, which points to the saved FP, directly below the return address
 	outermost              // no caller
 )
 
@@ -20,8 +20,8 @@ const (
 type stackEffect struct {
 	size  int   // in bytes; 0 if the instruction is unknown
 	ends  bool  // control does not reach the next instruction
-	jumps bool  // jumps to this many bytes after its end:
-	skip  int64 //
+	jumps bool  // jumps to its end plus skip
+	skip  int64 // in bytes
 
 	pushesFP, popsFP, clearsFP, writesFP bool
 	copiesSP                             bool // to FP
@@ -112,8 +112,8 @@ func (s *stackSwitch) check(places []place, shrinks bool) string {
 	return ""
 }
 
-// survey finds jumps, and how the function switches stacks. A function that returns loads the stack pointer a second
-// time. C requires an aligned stack and does not move stacks.
+// survey finds jumps, and how the function switches stacks. A function that switches back loads the stack pointer a
+// second time. Functions that call C align the stack pointer; C code does not move stacks.
 func (s *stackSwitch) survey() {
 	loads, fromMemory, aligns := 0, false, false
 	for at := 0; at < len(s.code); {

@@ -53,7 +53,7 @@ type goTable struct {
 	abi
 	file *elffile.File
 	code codeReader
-	b    []byte // contents from the start of the table on
+	b    []byte // contents of the file, starting with the table
 	old  bool   // Go 1.18 or 1.19
 	unit uint64 // minimum size of an instruction in bytes
 	base uint64 // base address of functions
@@ -92,8 +92,8 @@ func findGo(t *cfi.Table, fn *cfi.Function, f *elffile.File) (*goTable, error) {
 	if g.entry == 0 && g.ra == 0 {
 		return nil, fmt.Errorf("machine %v, %v, is unknown", t.Machine, t.Order)
 	}
-	// Go 1.26 does not move a stack that systemstack has left (isShrinkStackSafe in runtime/stack.go); Go 1.23 to 1.25
-	// do not only during an execution trace.
+	// Go 1.26 does not move a stack that systemstack has left (isShrinkStackSafe in runtime/stack.go). In Go 1.23 to
+	// 1.25, that holds only during an execution trace.
 	if info, err := buildinfo.Read(f.Contents()); err == nil {
 		release, _, _ := strings.Cut(info.GoVersion, " ")
 		g.shrinks = version.Compare(release, "go1.26.0") < 0
@@ -154,7 +154,7 @@ func (g *goTable) word(off uint64) (uint32, bool) {
 // long returns the 8-byte number at an offset in the header.
 func (g *goTable) long(off int) uint64 { return g.file.Order.Uint64(g.b[off:]) }
 
-// A goFrame is the size of the frame in bytes from a pc on, relative to the function.
+// A goFrame is the size of the frame in bytes, starting at a pc relative to the function.
 type goFrame struct {
 	pc   uint64
 	size int64
@@ -256,8 +256,8 @@ func (g *goTable) function(fn *cfi.Function) string {
 	return ""
 }
 
-// goInjected lists functions whose calls signal handlers inject into code: their return addresses do not follow calls
-// (isInjected in runtime/traceback.go). On amd64, sigpanic0 jumps to sigpanic.
+// goInjected lists functions to which signal handlers inject calls: their return addresses do not follow call
+// instructions (isInjected in runtime/traceback.go). On amd64, sigpanic0 jumps to sigpanic.
 var goInjected = []string{"runtime.asyncPreempt", "runtime.debugCallV2", "runtime.sigpanic", "runtime.sigpanic0"}
 
 // name returns the first bytes of a function's name.
@@ -334,7 +334,7 @@ type goSlot struct {
 // A prologue is the state of a function after some instructions. Sizes are in bytes.
 type prologue struct {
 	sp       int64 // decrement of the stack pointer so far
-	loaded   bool  // the stack pointer was loaded from another register; the table tells the decrement
+	loaded   bool  // the stack pointer was loaded from another register; the table gives the decrement
 	saved    bool  // the frame pointer is saved
 	slot     int64 // location in bytes below the initial stack pointer
 	relative int64 // 1 if slot is relative to the stack pointer of the frame, otherwise 0

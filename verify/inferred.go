@@ -14,7 +14,7 @@ import (
 // Inferred rows are claims, and this is a proof checker for them: the row before an instruction and the effect of the
 // instruction imply the row after it, wherever control goes. There is no search. Instructions are decoded in two
 // passes. The first pass finds their starts and the targets of jumps; the second compares their effects with the rows.
-// Plain instructions, which change neither general registers nor memory, are only decoded in the first pass.
+// Plain instructions, which change neither general registers nor memory, are decoded only in the first pass.
 //
 // Between adjacent instructions the checker knows more than the rows, for example where registers point. At targets of
 // jumps it knows only the row and, if the row says that the frame pointer is in its register, whether it is also saved
@@ -32,7 +32,7 @@ func (v Violation) String() string { return fmt.Sprintf("%#x: %s", v.PC, v.What)
 type component struct {
 	number  int
 	written uint32 // registers written by it or by code that it calls
-	losesFP bool   // may return with another frame pointer
+	losesFP bool   // may return with a different frame pointer
 	refused bool
 	exits   bool // leaves with a frame that differs from that at its entry
 	callers []caller
@@ -57,7 +57,7 @@ type proof struct {
 	settled   []uint64 // a bit per byte: a jump there, or the preceding instruction, was checked
 	saved     []uint64 // a bit per byte: the frame pointer was in its slot as well as in its register
 	index     []int32  // by function: its component
-	slots     []int64  // by function: location of the frame pointer in the first row that has it saved
+	slots     []int64  // by function: location of the frame pointer in the first row in which it is saved
 	parts     []component
 	refused   map[int]Violation
 	machine   *proofMachine
@@ -67,7 +67,7 @@ type proof struct {
 	decoded   int    // number of decoded instructions
 }
 
-// Code compares inferred rows with the instructions. It returns the rejected components with the reason.
+// Code compares inferred rows with the instructions. It returns the rejected components and the reasons.
 func Code(f *elffile.File, inf *cfi.Inference) (map[int]Violation, error) {
 	p, err := newProof(f, inf)
 	if err != nil {
@@ -211,7 +211,7 @@ func (p *proof) decode(fn int, pc, _ uint64) bool {
 	return ok
 }
 
-// again is decode for the second pass. It skips runs of plain instructions that have one row and no targets of jumps.
+// again is decode for the second pass. It skips runs of plain instructions with a single row and no jump targets.
 func (p *proof) again(fn int, pc, last uint64) bool {
 	word, mask := p.bit(fn, pc)
 	if p.starts[word]&mask == 0 { // the first pass ended before it
@@ -243,7 +243,8 @@ func (p *proof) find(near int, addr uint64) (fn int, ok bool) {
 	return i, i < len(p.functions) && p.functions[i].Begin <= addr
 }
 
-// bit returns the position of an address of a function in p.starts and p.aimed.
+// bit returns the position of an address of a function in the bit sets p.starts, p.plain, p.aimed, p.settled and
+// p.saved.
 func (p *proof) bit(fn int, addr uint64) (word uint64, mask uint64) {
 	n := p.first[fn] + min(addr-p.functions[fn].Begin, p.first[fn+1]-p.first[fn])
 	return n / 64, 1 << (n % 64)
@@ -350,7 +351,7 @@ func (p *proof) callees() {
 	}
 }
 
-// spread rejects components that call components that do not return properly.
+// spread rejects components that call, or jump to, components that leave with a different frame.
 func (p *proof) spread() {
 	var work []int32
 	for i := range p.parts {
@@ -408,7 +409,7 @@ func (w *walk) check(fn int, pc uint64, r *cfi.InferredRow) {
 	case !arrives && !joined && !w.isEntry(r):
 		w.refuse(fn, pc, "unreachable row that is not a function entry")
 	}
-	if w.at != pc && joined { // the sources of jumps are unknown yet; the preceding code is most similar
+	if w.at != pc && joined { // jumps from later code are not checked yet; the preceding code is most similar
 		w.settle(fn, pc, r)
 	}
 	if w.at != pc || joined {
@@ -427,8 +428,8 @@ func (w *walk) check(fn int, pc uint64, r *cfi.InferredRow) {
 	}
 }
 
-// settle reports whether the frame provides what the first one at an address had in addition to the row: a frame
-// pointer that is in its slot as well as in its register. At function entries there is none.
+// settle reports whether the frame provides what the first frame to arrive at an address provided beyond the row: a
+// frame pointer that is in its slot as well as in its register. At function entries, it is not in a slot.
 func (w *walk) settle(fn int, pc uint64, r *cfi.InferredRow) bool {
 	if w.slots[fn] == 0 {
 		w.slots[fn] = w.frame.callers.slot
@@ -520,7 +521,7 @@ func (w *walk) jump(fn int, addr, pc uint64, r *cfi.InferredRow) {
 	}
 }
 
-// exit checks that the frame is that at the entry.
+// exit checks that the frame is as at function entry.
 func (w *walk) exit(fn int, pc uint64, r *cfi.InferredRow) {
 	what := ""
 	switch {

@@ -55,7 +55,7 @@ func (c *checker) run() error {
 	return c.orphansTo(math.MaxUint64)
 }
 
-// function compares the rows of a function, and its last row in the padding after it.
+// function compares the rows of a function with the section, which may repeat the last row in the padding after it.
 func (c *checker) function(fn *cfi.Function, next uint64) error {
 	c.fn, c.marks, c.proven = fn, marksOf(fn.Signal(), fn.KeyB()), 0
 	c.res.Described += fn.End - fn.Begin
@@ -116,8 +116,8 @@ func (c *checker) steps(fn *cfi.Function) []cfi.Step {
 }
 
 // skipAgreed advances through the segments and the steps while both have rows at the same addresses that are known to
-// agree. It returns the index of the first step that it did not compare. Without it, libLLVM-14 takes 5 % more
-// instructions (2026-11-24).
+// agree. It returns the index of the first step that it did not compare. Without it, a conversion of libLLVM-14
+// executes 5 % more instructions (2026-11-24).
 func (c *checker) skipAgreed(steps []cfi.Step) int {
 	s, begin := &c.segs, c.fn.Begin+uint64(steps[0].Off)
 	if s.begin != begin || s.repeats || s.marks != c.marks {
@@ -166,12 +166,12 @@ func (c *checker) compareRow(begin, end uint64, number uint32) (agree, left uint
 	return agree, left, nil
 }
 
-// orphansTo records the described code without CFI up to an address, for stubs.
+// orphansTo records, for stubs, the code up to an address that the section describes and CFI does not.
 func (c *checker) orphansTo(pc uint64) error {
 	for s := &c.segs; s.begin < pc; {
 		if len(c.orphans) == maxOrphans {
-			return fmt.Errorf("more than %d rows, up to the row at %#x, describe code without CFI",
-				maxOrphans, s.begin)
+			return fmt.Errorf("SFrame describes code that CFI does not: at %#x, the number of rows exceeds "+
+				"the limit of %d", s.begin, maxOrphans)
 		}
 		end := min(s.end, pc)
 		c.orphans = append(c.orphans, orphan{s.begin, end, s.reader.Rows[s.row], s.marks != 0})
@@ -191,7 +191,7 @@ func (c *checker) blocks(d *sframe.FDE) bool {
 	rep := uint64(d.RepSize)
 	if _, unit := c.grid(d.Start); unit%rep != 0 {
 		c.res.mismatch(d.Start, d.End(),
-			"PC-mask FDE whose blocks of %d bytes are others where the code is moved by %d", rep, unit)
+			"PC-mask FDE whose blocks of %d bytes change if the code moves by %d", rep, unit)
 		return false
 	}
 	return true
@@ -258,8 +258,8 @@ func (c *checker) compare(begin, end uint64, number uint32) (bool, error) {
 	return true, nil
 }
 
-// A cycle caches which rows agree with rules that depend on the low bits of the pc. By these bits, it holds the number
-// of the section's row plus 1. Linkers emit such rules for a PLT.
+// A cycle caches which rows agree with rules that depend on the low bits of the pc. These bits are the index of the
+// number of the section's row, plus 1. Linkers emit such rules for a PLT.
 type cycle struct {
 	number uint32
 	rows   [cycleSize]uint32

@@ -32,9 +32,9 @@ func stubS390X(b []byte, pc uint64) (e effect, known bool) {
 	case 0x07: // BCR
 		mask, to := first, second
 		e.ends, e.pad = mask == 15, mask == 0
-		known = mask == 0 || mask == 15 && to != 0 // else on a condition, or nowhere: by r0 it does not branch
+		known = mask == 0 || mask == 15 && to != 0 // otherwise conditional, or no branch: r0 is not a target
 	case 0x0d: // BASR
-		e.ends = second != 0 // by r0 it does not branch
+		e.ends = second != 0 // with r0, it does not branch
 		known = scratch(first)
 	case 0xa7: // AGHI
 		known = second == 0xb && scratch(first)
@@ -44,10 +44,10 @@ func stubS390X(b []byte, pc uint64) (e effect, known bool) {
 		switch second {
 		case 0: // LARL
 			known = scratch(first)
-		case 4: // BRCL, by halfwords from its start, and the relocation's offset after it
+		case 4: // BRCL; its distance is in halfwords from its start, and the relocation's offset follows it
 			e.ends, e.target = true, pc+uint64(2*int64(int32(binary.BigEndian.Uint32(b[2:]))))
 			e.size += 4
-			known = first == 15 && len(b) >= int(e.size) // else on a condition, or without the offset
+			known = first == 15 && len(b) >= int(e.size) // otherwise conditional, or the offset is truncated
 		}
 	case 0xd2: // MVC
 		known = true
@@ -67,7 +67,7 @@ func stubS390X(b []byte, pc uint64) (e effect, known bool) {
 // sizeS390X returns the size in bytes of the instruction at the start of b.
 func sizeS390X(b []byte) int { return []int{2, 4, 4, 6}[b[0]>>6] }
 
-// scratch reports whether stubs may write a register: any except those for the frame or the return address.
+// scratch reports whether stubs may write a register, which is only r0 or r1.
 func scratch(reg byte) bool { return reg <= 1 }
 
 // paddingS390X accepts branches that are never taken (BCR, BC, BRC, BRCL with mask 0), and zeros.

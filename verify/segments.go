@@ -83,8 +83,8 @@ func (s *segments) findBlock() (bool, error) {
 			continue
 		}
 		if s.blocks++; s.blocks > maxBlocks {
-			return false, fmt.Errorf("blocks of PC-mask FDEs have more than %d rows, up to FDE %d at %#x, which are "+
-				"not checked", maxBlocks, s.index, s.fde.Start)
+			return false, fmt.Errorf("PC-mask FDEs repeat rows: with FDE %d at %#x, they exceed the limit of %d rows",
+				s.index, s.fde.Start, maxBlocks)
 		}
 		s.set()
 		s.end = min(s.end, s.last, s.block+uint64(s.fde.RepSize))
@@ -121,8 +121,8 @@ func (s *segments) load(index int) error {
 			return err
 		}
 		if s.rows += uint64(len(s.refs)); s.rows > s.maxRows {
-			return fmt.Errorf("FDEs share more than %d rows, up to FDE %d at %#x, which are not checked",
-				s.maxRows, index, start)
+			return fmt.Errorf("FDEs share rows: with FDE %d at %#x, they exceed the limit of %d rows",
+				index, start, s.maxRows)
 		}
 		if len(s.refs) == 0 {
 			continue

@@ -8,13 +8,13 @@ type decoded interface {
 	codeSize() int // in bytes
 	flow() flow
 	target(pc uint64) uint64             // of a direct jump or call
-	written() uint32                     // general registers, as bits; some that it only may write are among them
-	isPlain() bool                       // where written is 0: execute does nothing
-	execute(s *frameFacts) (what string) // an instruction that goes on at the next one; what is wrong
+	written() uint32                     // bit set of the general registers that it writes or may write
+	isPlain() bool                       // if written is 0: execute has no effect
+	execute(s *frameFacts) (what string) // for instructions that continue at the next; returns what is wrong, or ""
 }
 
-// A proofMachine holds the facts of a machine for checks of inferred rows. Registers have their numbers in
-// instructions.
+// A proofMachine holds the facts of a machine for checks of inferred rows. Registers are numbered as in instruction
+// encodings.
 type proofMachine struct {
 	sp, fp, ra int    // ra is the register with the return address after a call, or -1
 	entry      int64  // CFA - SP at function entry
@@ -41,7 +41,7 @@ const (
 	flowBranch
 	flowIndirect
 	flowReturn
-	flowReturnBy // after the instruction has made the return address that of a return
+	flowReturnBy // a return for which execute first authenticates the return address or copies it to its register
 	flowTrap
 	flowUnknown
 )
@@ -57,7 +57,7 @@ func (in *instruction) flow() flow {
 	}
 	switch in.op {
 	case 0xe8:
-		if in.imm != 0 { // otherwise it pushes its address
+		if in.imm != 0 { // otherwise it only pushes the address of the next instruction
 			return flowCall
 		}
 	case 0xc3:
@@ -82,8 +82,8 @@ func (in *instruction) flow() flow {
 // frameFacts is what is known about the frame before an instruction. Locations are in bytes from the CFA.
 type frameFacts struct {
 	*proofMachine
-	known   uint32     // registers that point to known locations:
-	off     [32]int64  //
+	known   uint32     // registers that point to known locations
+	off     [32]int64  // these locations, by register
 	callers savedValue // the caller's frame pointer
 	back    savedValue // the return address, if it is in a register at function entry
 	signed  bool       // the return address is signed
@@ -182,7 +182,8 @@ func (s *frameFacts) load(reg, base int, disp int64) {
 	s.back.regs |= from[1]
 }
 
-// sign signs the return address by SP, or authenticates it. It must be where the entry has it.
+// sign signs the return address, or authenticates it. The address must be in its register, and SP, which modifies the
+// signature, must have its value at function entry.
 func (s *frameFacts) sign(signed bool) {
 	known := s.back.in(s.ra, 0) && s.signed != signed && s.is(s.sp, -s.entry)
 	if s.clear(1 << s.ra); known {
@@ -210,7 +211,7 @@ func (s *frameFacts) below() {
 	}
 }
 
-// execute executes an instruction after which the next one follows, and returns what is wrong, or "".
+// execute executes an instruction that continues at the next one, and returns what is wrong, or "".
 func (in *instruction) execute(s *frameFacts) (what string) {
 	base, full := in.base, in.wide && in.repeat != 0xf0
 	if in.elsewhere {

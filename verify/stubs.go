@@ -15,10 +15,10 @@ import (
 type orphan struct {
 	begin, end uint64
 	row        sframe.Row
-	special    bool // has attributes besides the frame
+	special    bool // the FDE is a signal frame, or return addresses are signed with key B
 }
 
-// stubs checks the orphans, which must be PLT stubs: after a call, a stub may push data, and leaves by a jump. All code
+// stubs checks the orphans, which must be PLT stubs: code that is called, may push data, and ends in a jump. All code
 // of the PLTs is followed, so that no other code can run into them.
 func (c *checker) stubs(f *elffile.File) error {
 	if len(c.orphans) == 0 {
@@ -33,7 +33,7 @@ func (c *checker) stubs(f *elffile.File) error {
 		outside = "SFrame describes code that CFI does not: without section headers, it cannot be identified as a PLT"
 	}
 	w := follow(plts, c.abi.stub)
-	var last Mismatch // not reported yet, as the next one may continue it
+	var last Mismatch // not reported yet because the next one may extend it
 	report := func(begin, end uint64, what string) {
 		if what == last.What && begin == last.End {
 			last.End = end
@@ -73,7 +73,7 @@ func (c *checker) stubRow(o *orphan, in *stubCode) string {
 	switch {
 	case in.wrong != "":
 		return "SFrame describes code that CFI does not: " + in.wrong
-	case !in.reached && in.gap: // nothing runs it
+	case !in.reached && in.gap: // never executed
 		return ""
 	case !in.reached:
 		return "SFrame describes code that CFI does not: nothing leads to it"
@@ -166,7 +166,7 @@ type stubCode struct {
 	wrong   string // why it is not part of a stub, or ""
 }
 
-// A follower follows the code of PLTs. Calls arrive at the start of a section and after jumps, except at targets of
+// A follower follows the code of PLTs. Stubs are called at the start of a section and after jumps, except at targets of
 // jumps.
 type follower struct {
 	code []stubCode // by address
@@ -228,7 +228,7 @@ func (w *follower) fail(i int, why string) {
 	}
 }
 
-// target returns the index of the instruction that contains the target of another, or -1.
+// target returns the index of the instruction that contains the target of jump or call in, or -1.
 func (w *follower) target(in *stubCode) int {
 	i := sort.Search(len(w.code), func(i int) bool { return w.code[i].end > in.effect.target })
 	if i == len(w.code) || w.code[i].begin > in.effect.target || in.effect.target == 0 {

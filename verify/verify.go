@@ -1,5 +1,5 @@
-// Package verify checks an SFrame section against the CFI from which it was made, and rows without CFI against the
-// code. Each job has a file:
+// Package verify checks an SFrame section against the CFI from which it was generated, and rows for code without CFI
+// against that code. Each task has a file:
 //
 //   - rows.go compares the rows of CFI with those of the section.
 //   - stubs.go follows code that only the section describes, which must be PLT stubs.
@@ -7,15 +7,15 @@
 //   - epilogue.go proves rows of functions with a realigned stack that are more accurate than the CFI.
 //   - gotable.go compares the rows from the table of a Go program with the table and with the code; gostacks.go does so
 //     for functions that switch stacks.
-//   - inferred.go compares inferred rows with the instructions; steps.go has the effects of instructions.
+//   - inferred.go compares inferred rows with the instructions; steps.go implements the effects of instructions.
 //
 // The comparison is numeric. Registers get arbitrary values, memory gets arbitrary contents, and the rules of both
-// sides are evaluated as by two unwinders. At every pc covered by SFrame, the CFA and the caller's pc, frame pointer
+// sides are evaluated as unwinders would do. At every pc covered by SFrame, the CFA and the caller's pc, frame pointer
 // and stack pointer must be equal. Equivalent rules agree in any notation. Different rules agree by chance with
 // probability 2^-64.
 //
 // This package shares neither code nor register numbers nor decoders with packages translate, plt, padding and
-// gopclntab, so that a mistake there cannot hide here. It relies on package cfi for rows, and for the facts that
+// gopclntab, so that a mistake there is not repeated here. It relies on package cfi for rows, and for the facts that
 // functions with the same Program have the same rows, and rows with the same number have the same rules.
 package verify
 
@@ -36,7 +36,7 @@ import (
 // A Mismatch is a range of code in which SFrame and CFI disagree.
 type Mismatch struct {
 	Begin, End uint64 // addresses; End is exclusive
-	What       string // the value, according to each side
+	What       string // what differs, and the rules of each side
 }
 
 func (m Mismatch) String() string {
@@ -48,7 +48,7 @@ type Result struct {
 	Described  uint64 // code with CFI
 	Covered    uint64 // code for which CFI and SFrame agree
 	Inferred   uint64 // part of Covered in functions whose rows are inferred from instructions
-	Outermost  uint64 // code without a caller that only CFI describes
+	Outermost  uint64 // code of outermost frames that only CFI describes
 	Stubs      uint64 // PLT stubs that only SFrame describes, in agreement with their instructions
 	Padding    uint64 // padding after functions that only SFrame describes
 	Mismatches []Mismatch
@@ -78,7 +78,7 @@ type abi struct {
 	sp, fp, ra, pc uint64
 	fixedRA        int8  // offset of RA from the CFA in bytes; 0: tracked per row
 	caller         int64 // caller's SP - CFA in bytes
-	// spSaved tells that a rule for SP locates where SP is saved. Its value is caller nevertheless.
+	// spSaved reports whether a rule for SP only locates its save slot: the caller's SP is the CFA plus caller anyway.
 	spSaved bool
 	entry   uint64 // CFA - SP at function entry in bytes
 	// injected is the number of bytes, without the return address, that Go's signal handlers push before they inject a
@@ -102,7 +102,7 @@ type abi struct {
 
 const noReg = ^uint64(0)
 
-// abis holds the supported ABIs, added by the files of the machines.
+// abis holds the supported ABIs. The file of each machine adds its own.
 var abis = make(map[sframe.ABI]abi)
 
 // Options control Check.
@@ -199,7 +199,7 @@ func (r *Result) add(p *Result) {
 	r.Mismatches = append(r.Mismatches, p.Mismatches[:min(len(p.Mismatches), r.keep-len(r.Mismatches))]...)
 }
 
-// split splits both sides at addresses at which a function and an FDE start.
+// split splits both sides at addresses where a function and an FDE start.
 func split(t *cfi.Table, s *sframe.Section, n int) []checker {
 	var parts []checker
 	first, index := 0, 0 // first function and FDE of the part
@@ -229,7 +229,7 @@ func split(t *cfi.Table, s *sframe.Section, n int) []checker {
 	return parts
 }
 
-// codeEnd returns the end of the last code. Later rows are invalid.
+// codeEnd returns the end of the last code. Rows beyond it are invalid.
 func codeEnd(t *cfi.Table, f *elffile.File) (end uint64) {
 	if n := t.Len(); n > 0 {
 		end = t.At(n - 1).End

@@ -82,7 +82,7 @@ func IsFound(info fs.FileInfo, path string) bool {
 	})
 }
 
-// IsSFrame reports whether info describes the file that OpenSFrame opens by a name for the ELF file at path.
+// IsSFrame reports whether info describes the file that OpenSFrame, given name, opens for the ELF file at path.
 func IsSFrame(info fs.FileInfo, name, path string) bool {
 	if named, err := os.Stat(name); err == nil && os.SameFile(info, named) {
 		return true // even if it is damaged
@@ -155,7 +155,7 @@ func (m *marks) candidates(path string) []string {
 	return append(names, filepath.Join(dir, link), filepath.Join(dir, ".debug", link), filepath.Join(Root, dir, link))
 }
 
-// MinBuildID is the least size of a build-id in bytes: its first byte is the name of a directory.
+// MinBuildID is the minimum size of a build-id in bytes: its first byte names a directory, and the rest a file.
 const MinBuildID = 2
 
 // byBuildID returns the path of a file by build-id in a directory.
@@ -233,7 +233,7 @@ func (m *marks) check(d *elffile.File) error {
 	}
 	switch {
 	case m.link.Name == "" && d.IsObject():
-		return errors.New("relocatable objects without a build-id and .gnu_debuglink cannot have one; " +
+		return errors.New("relocatable objects with neither a build-id nor .gnu_debuglink cannot have one; " +
 			"convert the object before its debug information is split off")
 	case m.link.Name == "":
 		return nil
@@ -284,7 +284,7 @@ func sameCode(f, d *elffile.File) error {
 type Link struct {
 	Name      string // or "" without the section
 	Sum       uint32 // checksum
-	SumOffset uint64 // in the file that has the section
+	SumOffset uint64 // in the file that contains the section
 }
 
 // LinkOf returns the link in .gnu_debuglink.

@@ -26,8 +26,8 @@ type Batch struct {
 	threads chan struct{}     // semaphore of threads that work on announced jobs
 	taking  sync.Mutex        // held while a job acquires threads
 
-	named map[inode.ID]map[string]bool // names to replace, of files with several
-	lost  map[string]error             // why the file behind a path is unknown
+	named map[inode.ID]map[string]bool // names to replace, by file, for files with several hard links
+	lost  map[string]error             // why the file at a path is unknown
 	known map[inode.ID]*Job            // jobs that replace files, by the ID of the old or the new file
 	bytes int64                        // size of the results
 
@@ -40,8 +40,8 @@ const (
 	maxBatchBytes = 512 << 20
 )
 
-// perThread is the number of bytes of a file per thread. Larger files take more threads, so that fewer are converted at
-// a time: memory in use grows with their sizes.
+// perThread is the number of bytes of a file per thread. Larger files occupy more threads, so that fewer of them are
+// converted at a time: memory in use grows with their sizes.
 const perThread = 8 << 20
 
 // Full reports whether the batch must be committed before another file is added.
@@ -82,7 +82,7 @@ func (b *Batch) Add(ctx context.Context, in, out string, opt Options) {
 	b.Next(ctx)
 }
 
-// AddInPlace converts the file at a path, to replace it.
+// AddInPlace is Add for a file that its result replaces.
 func (b *Batch) AddInPlace(ctx context.Context, path string, opt Options) {
 	b.BeginInPlace(ctx, path, opt)
 	b.Next(ctx)
@@ -228,7 +228,7 @@ func (b *Batch) Finish(ctx context.Context) {
 	wg.Wait()
 }
 
-// Commit replaces the originals by the results, one by one, until ctx is canceled.
+// Commit replaces the originals with the results, one by one, until ctx is canceled.
 func (b *Batch) Commit(ctx context.Context) {
 	for _, j := range b.Jobs {
 		if j.Err == nil {
@@ -327,7 +327,7 @@ func (b *Batch) Reset() {
 	b.Jobs, b.bytes = nil, 0
 }
 
-// Close is Reset, and also stops and discards the work on announced files.
+// Close is Reset, but also waits for the work on announced files, and discards it.
 func (b *Batch) Close() {
 	b.Jobs = append(b.Jobs, b.ahead...)
 	b.ahead = nil

@@ -1,6 +1,6 @@
 // Package files converts named files. A result replaces its file completely, including attributes, or not at all.
 //
-// A Batch converts many files, then replaces them together: one sync for many files takes little longer than for one.
+// A Batch converts many files, then replaces them together: syncing many files takes little longer than syncing one.
 // Until then, results are unnamed files, which vanish if the process ends.
 package files
 
@@ -24,7 +24,7 @@ import (
 
 // Options configures a conversion.
 type Options struct {
-	Work Work        // nil stands for Add with the zero options
+	Work Work        // nil means Add with the zero options
 	Run  convert.Run // without a file
 	// DryRun translates and checks, but writes nothing.
 	DryRun bool
@@ -79,7 +79,7 @@ type Job struct {
 	In string
 	// Result is nil after an error, and for another name of a file that was converted before, unless that is unchanged.
 	Result *Result
-	// Err is why the output is not, or not certainly, the result. ErrRefused comes with a Result.
+	// Err tells why the output is not, or may not be, the result. ErrRefused comes with a Result.
 	Err error
 
 	opt    Options
@@ -110,7 +110,7 @@ func (j *Job) open(ctx context.Context) (err error) {
 	return err
 }
 
-// convert makes the result after the work.
+// convert sets the result after the work has ended.
 func (j *Job) convert(ctx context.Context) error {
 	err := j.failed
 	if j.output != nil {
@@ -167,7 +167,7 @@ func (j *Job) complete(ctx context.Context) error {
 // errCurrent is the reason if a detached file is unchanged.
 var errCurrent = errors.New("its detached .sframe is up to date")
 
-// keepDetached handles an existing detached file: it is unchanged if equal, and must not belong to another program.
+// keepDetached handles an existing detached file: it is unchanged if equal, and must not belong to a different program.
 func (j *Job) keepDetached() error {
 	if !j.opt.Detach || j.output == nil {
 		return nil
@@ -187,7 +187,7 @@ func (j *Job) keepDetached() error {
 	return nil
 }
 
-// otherProgram returns an error if the output would replace the detached file of another program with the same
+// otherProgram returns an error if the output would replace the detached file of a different program with the same
 // build-id.
 func (j *Job) otherProgram() error {
 	f, err := elffile.New(j.input.File, j.input.Info.Size())
@@ -213,7 +213,7 @@ func (j *Job) otherProgram() error {
 		return cmp.Or(d.ReadError(), f.ReadError())
 	}
 	if first := j.detached[j.out]; first != "" {
-		return fmt.Errorf("it has the build-id of %s, which is another program; use -o FILE for each", first)
+		return fmt.Errorf("it has the build-id of %s, which is a different program; use -o FILE for each", first)
 	}
 	return fmt.Errorf("%s: %w; remove that file, or use -o FILE", j.out, elfwrite.ErrOther)
 }
@@ -292,8 +292,9 @@ func (j *Job) finish() error {
 	return j.output.Finish(!j.opt.NoSync)
 }
 
-// commit replaces the old file by the result. An input to be replaced must not have changed. The debug file is replaced
-// first: the new one also works with the old program (except by checksum), but the old one not with the new program.
+// commit replaces the old file with the result. An input to be replaced must not have changed. The debug file is
+// replaced first: the new one also works with the old program (unless found by checksum), but the old one does not work
+// with the new program.
 func (j *Job) commit() error {
 	if j.output == nil {
 		return j.debug.commit()

@@ -56,7 +56,7 @@ func Attach(sframe string, opt convert.AttachOptions, debug string) Work {
 // moduleNames are the suffixes of compressed kernel modules.
 var moduleNames = []string{".ko.gz", ".ko.xz", ".ko.zst"}
 
-// OpenError returns a more specific error for a file that is not ELF, by its name.
+// OpenError returns a more specific error for a file that is not ELF, depending on its name.
 func OpenError(path string, err error) error {
 	named := func(end string) bool { return strings.HasSuffix(path, end) }
 	if errors.Is(err, elffile.ErrNotELF) && slices.ContainsFunc(moduleNames, named) {

@@ -46,28 +46,28 @@ func Raise(cfi, size uint64) {
 }
 
 const (
-	tables       = 12        // bytes of memory for a byte of CFI, about
+	tables       = 12        // approximate bytes of memory per byte of CFI
 	minHuge      = 4 << 20   // smallest use of memory that is worth huge pages
-	maxHuge      = 512 << 20 // bytes of memory in huge pages
+	maxHuge      = 512 << 20 // maximum bytes of memory in huge pages
 	largeArchive = 1 << 20   // bytes
 
 	// minHeap is how much the runtime allocates at GOGC=100 before the first collection. For large files, it should be
 	// the size of the tables.
 	minHeap = 4 << 20
 
-	// gcPercent allows four times as much garbage as memory in use. With 100, libLLVM-14.so.1 takes 1.05 of the CPU
-	// time, and libcrypto.a 1.22 (2026-11-23).
+	// gcPercent allows four times as much garbage as memory in use. With 100, converting libLLVM-14.so.1 takes 1.05
+	// times the CPU time, and libcrypto.a 1.22 times (2026-11-23).
 	gcPercent = 400
 
-	// manyPercent is for files converted concurrently. With 100, 900 small files by two threads take 1.3 of the user
-	// time (2026-11-24).
+	// manyPercent is for files converted concurrently. With 100, converting 900 small files with two threads takes 1.3
+	// times the user time (2026-11-24).
 	manyPercent = 200
 )
 
 var huge sync.Once
 
-// Prepare raises the limit for a file, and prepares the heap if it is large. Without huge pages libLLVM-14.so.1 takes
-// 1.06 to 1.13 of the CPU time (2026-11-23).
+// Prepare raises the limit for a file, and prepares the heap if the CFI is large. Without huge pages, converting
+// libLLVM-14.so.1 takes 1.06 to 1.13 times the CPU time (2026-11-23).
 func Prepare(cfi, size uint64) {
 	Raise(cfi, size)
 	if n := min(cfi*tables, maxHuge); n >= minHuge {

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// askHuge puts the next n bytes of the Go heap in huge pages, if the system grants them by madvise.
+// askHuge puts the next n bytes of the Go heap in huge pages, if the system grants them on request (madvise).
 func askHuge(n uint64) {
 	if mode, err := os.ReadFile("/sys/kernel/mm/transparent_hugepage/enabled"); err == nil &&
 		bytes.Contains(mode, []byte("[madvise]")) {

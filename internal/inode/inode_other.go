@@ -7,7 +7,7 @@ import "io/fs"
 // Of returns no ID.
 func Of(fs.FileInfo) (ID, bool) { return ID{}, false }
 
-// Links returns that a file has one name.
+// Links returns 1, because the number of hard links is unknown.
 func Links(fs.FileInfo) int { return 1 }
 
 // Owner returns no owner.

@@ -11,11 +11,12 @@ import (
 	"cfi2sframe/internal/inode"
 )
 
-// A file that replaces another gets its attributes: owner, group, mode and, on Linux, ACL and extended attributes. If
-// one cannot be set, the replacement fails: a different owner or a missing ACL could grant access to others.
+// A file that replaces an old file gets the attributes of the old file: owner, group, mode and, on Linux, ACL and
+// extended attributes. If one cannot be set, the replacement fails: a different owner or a missing ACL could grant
+// access to others.
 //
-// An output that is not the input loses what cp would take from it, which writes into the existing file: file
-// capabilities and, unless root does it, the set-user-ID and set-group-ID bits.
+// If the old file is not the input, the attributes that cp would clear when it overwrites the file are lost: file
+// capabilities and, unless the user is root, the set-user-ID and set-group-ID bits.
 
 const modeBits = fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky
 
@@ -34,7 +35,7 @@ func (o *File) likeOld() error {
 	if runtime.GOOS == "windows" {
 		return nil // read-only files cannot be replaced, and other modes do not exist
 	}
-	// The mode is last: a change of the owner clears the set-user-ID bit, and attributes need the permission to write.
+	// The mode is last: changing the owner clears the set-user-ID bit, and setting attributes needs write permission.
 	mode := want.Mode() & modeBits
 	if !o.input && os.Geteuid() != 0 {
 		mode &^= fs.ModeSetuid

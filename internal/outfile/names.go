@@ -12,19 +12,19 @@ import (
 	"sync"
 )
 
-// An unfinished file has no name, so that nothing is left of it however the process ends. Where unnamed files are not
-// supported (NFS, FUSE, FAT, other systems), it has a temporary name from the start.
+// An unfinished file has no name, so that it vanishes however the process ends. Where unnamed files are not supported
+// (NFS, FUSE, FAT, systems other than Linux), it has a temporary name from the start.
 //
 // Replacing a file needs a temporary name for a moment, because link(2) does not overwrite. Only a process killed in
 // that moment leaves it behind.
 
-// named is for tests: no files without names.
+// named gives all unfinished files temporary names; tests set it.
 var named bool
 
-// prefix begins temporary names.
+// prefix is the prefix of temporary names.
 const prefix = ".cfi2sframe-"
 
-// names are the files with temporary names. The lock is held while a temporary name is not registered.
+// names holds the files with temporary names. The lock is held while a temporary name exists but is not registered.
 var names = struct {
 	sync.Mutex
 	temporary map[*File]bool
@@ -34,7 +34,7 @@ var names = struct {
 func Abandon() {
 	names.Lock()
 	for o := range names.temporary {
-		o.File.Close() // Windows removes no open file
+		o.File.Close() // Windows does not remove open files
 		_ = os.Remove(o.temp)
 	}
 }
@@ -50,7 +50,7 @@ func tryNames(dir string, f func(path string) error) (path string, err error) {
 	return path, err
 }
 
-// forget notes that the temporary name is gone.
+// forget records that the temporary name is gone.
 func (o *File) forget() {
 	delete(names.temporary, o)
 	o.temp = ""

@@ -19,7 +19,7 @@ import (
 // Stdout is the name of standard output.
 const Stdout = "-"
 
-// stdoutNames are other names of standard output. The file behind them must be written, not replaced.
+// stdoutNames are other names of standard output. The file to which they refer must be written, not replaced.
 var stdoutNames = []string{"/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"}
 
 // IsStdout reports whether the output of that name is standard output.
@@ -32,9 +32,9 @@ type File struct {
 	place  *Place      // nil for a stream
 	lent   bool        // the caller closes the place
 	input  bool        // it replaces the input
-	source *os.File    // the input, if the output replaces it and is not of Replace
-	dates  fs.FileInfo // has the dates of the result, or nil
-	pipe   string      // a named pipe, which Commit opens, as that waits for a reader
+	source *os.File    // the input, if the output replaces it and is not from Replace
+	dates  fs.FileInfo // contains the dates for the result, or nil
+	pipe   string      // a named pipe; Commit opens it, because opening it waits for a reader
 	stream *os.File    // a pipe, a device or standard output
 }
 
@@ -207,8 +207,8 @@ func (o *File) Same() (bool, error) {
 // KeepDates makes Finish set the dates of access and modification to those in info. Streams have no dates.
 func (o *File) KeepDates(info fs.FileInfo) { o.dates = info }
 
-// Finish sets the attributes of the file, and reports all errors of writing. With sync, it syncs a file that replaces
-// another, because file systems may write the new name before the contents.
+// Finish sets the attributes of the file, and reports all write errors. With sync, it syncs a file that replaces an old
+// file, because file systems may write the new name before the contents.
 func (o *File) Finish(sync bool) error {
 	if o.Stream() {
 		return nil

@@ -19,7 +19,7 @@ import (
 type Place struct {
 	path string      // in messages
 	real string      // without symbolic links
-	old  *os.File    // the file that is there, or nil
+	old  *os.File    // the existing file, or nil
 	info fs.FileInfo // of old
 }
 
@@ -79,7 +79,7 @@ func OpenInput(path string) (*Place, *os.File, fs.FileInfo, error) {
 	return p, src, info, Plain(err)
 }
 
-// OpenRegular opens and describes a regular file. It fails for others, without blocking on pipes.
+// OpenRegular opens a regular file and returns its description. It rejects other files, without blocking on pipes.
 func OpenRegular(path string) (*os.File, fs.FileInfo, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -133,7 +133,8 @@ func (p *Place) check() error {
 	return err
 }
 
-// rename replaces the old file by the one with a temporary name. Afterwards the name is gone, or the error mentions it.
+// rename replaces the old file with the file of a temporary name. Afterwards, that name is gone, or the error mentions
+// it.
 func (p *Place) rename(temp string) error {
 	err := p.check()
 	if err == nil {
