@@ -20,7 +20,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// checkSettings are the flags of check.
+// checkSettings holds the flags of check.
 type checkSettings struct {
 	files.Sources
 	reporting
@@ -29,8 +29,8 @@ type checkSettings struct {
 	require  bool
 	reader   string           // the value of --for
 	linux    convert.Linux    // the part of Linux that --for names
-	noPCMask bool             // the reader does not find FDEs with PC masks
-	formats  []convert.Format // formats of the reader, unless it is Linux
+	noPCMask bool             // the reader cannot look up rows in PC-mask FDEs
+	formats  []convert.Format // formats that the reader accepts; nil for Linux
 }
 
 // checkCommand returns the verb check.
@@ -258,7 +258,7 @@ func (s *checkSum) String() string {
 	return text + "\n" + reasons("skipped", s.skipped)
 }
 
-// printChecked prints the mismatches of a file, and a summary if there is a report.
+// printChecked reports on a checked or skipped file. Without a report, it still prints mismatches.
 func printChecked(
 	s *checkSettings, w io.Writer, path string, why convert.Reason, c *report.Check, only bool,
 ) error {
@@ -305,7 +305,7 @@ func checkedText(w io.Writer, path string, c *report.Check, summary bool) {
 		fmt.Fprintf(w, "  %s bytes of PLT stubs without CFI are described correctly\n", report.Digits(c.PLT))
 	}
 	if c.Padding > 0 {
-		fmt.Fprintf(w, "  %s bytes of padding after functions have their last rows\n", report.Digits(c.Padding))
+		fmt.Fprintf(w, "  %s bytes of padding are covered by the last rows of functions\n", report.Digits(c.Padding))
 	}
 	if c.Compared > 0 {
 		fmt.Fprintf(w, "  %s bytes of CFI compared with the instructions\n", report.Digits(c.Compared))
@@ -369,7 +369,7 @@ func (c *call) dump(paths []string, from files.Sources) int {
 	return status
 }
 
-// dumpFile prints the .sframe of a file, or a bare section.
+// dumpFile prints the .sframe of an ELF file, or of a file that contains only the section.
 func dumpFile(ctx context.Context, w io.Writer, path string, from files.Sources) error {
 	in, err := files.Open(ctx, path)
 	if err != nil {

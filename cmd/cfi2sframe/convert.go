@@ -29,7 +29,7 @@ type conversion struct {
 	least
 	verb              string            // remove, detach, attach, or "" for convert
 	work              func() files.Work // returns the work that the flags describe
-	to                files.Options     // without the work
+	to                files.Options     // Work is set for each file
 	debugFile, sframe string
 	limits            *report.Limits // shared by all files of an HTML page; otherwise nil
 	files             []string
@@ -38,7 +38,7 @@ type conversion struct {
 	like              string // the value of --for
 }
 
-// newConversion returns settings without any flags.
+// newConversion returns the settings for a command line without flags.
 func newConversion() *conversion {
 	s := &conversion{}
 	s.Version = convert.DefaultVersion
@@ -52,7 +52,7 @@ func newConversion() *conversion {
 	return s
 }
 
-// convertCommand returns the command without a verb.
+// convertCommand returns the command that runs if no verb is given.
 func (c *call) convertCommand(s *conversion) *cobra.Command {
 	cmd := newCommand("cfi2sframe IN -o OUT\ncfi2sframe --in-place FILE...",
 		"add .sframe sections to ELF files, made from their call frame information")
@@ -126,8 +126,9 @@ func (s *conversion) formatFlags(cmd *cobra.Command) {
 			"one list for each function) or auto, which shares lists in little-endian output only; always off in "+
 			"objects",
 		func(word string) { s.Share, _ = convert.ParseShare(word) })
-	wordFlag(cmd, "padding", "WHEN", "on", []string{"on", "off"}, "describe the padding after functions by their last "+
-		"rows, for readers that look up return addresses after calls that do not return: on or off; never in objects",
+	wordFlag(cmd, "padding", "WHEN", "on", []string{"on", "off"}, "extend the last row of a function over the "+
+		"padding after it, for readers that look up return addresses after calls that do not return: on or off; never "+
+		"in objects",
 		func(word string) { s.NoPadding = word == "off" })
 	f.BoolVar(&s.NoVerify, "no-verify", false, "do not compare the result with the CFI; for benchmarks only")
 	s.defineLeast(cmd, "write nothing")
@@ -161,8 +162,8 @@ func noSyncFlag(cmd *cobra.Command, noSync *bool) {
 // debugLinkFlag defines --debug-link-update.
 func (s *conversion) debugLinkFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&s.to.DebugLinkUpdate, "debug-link-update", "",
-		"also give `FILE`, the debug file, the headers of the result, so that both match; auto: find it by build-id "+
-			"or .gnu_debuglink")
+		"also update the headers of the debug file `FILE` to match the result; auto: find it by build-id or "+
+			".gnu_debuglink")
 	offer(cmd, "debug-link-update", cobra.ShellCompDirectiveDefault, []string{"auto"})
 }
 
@@ -171,7 +172,7 @@ type trees struct {
 	recursive  bool
 	skip       bool
 	skipStatus bool
-	given      map[string]bool // the paths of the command line
+	given      map[string]bool // the paths that the command line names
 }
 
 // defineTrees defines the flags of trees.
@@ -189,12 +190,13 @@ func (t *trees) checkTrees() error {
 	return refuse(rule{t.skipStatus && !t.recursive && !t.skip, "--skip-status requires -r or --skip-unsupported"})
 }
 
-// skips reports whether a file is skipped if it is unsupported. With -r, only a file of the command line is an error.
+// skips reports whether a file is skipped if it is unsupported. With -r, it is an error only if the command line names
+// the file.
 func (t *trees) skips(path string) bool {
 	return t.skip || t.recursive && !t.given[path]
 }
 
-// give notes the paths of the command line.
+// give records the paths that the command line names.
 func (t *trees) give(paths []string) {
 	t.given = make(map[string]bool)
 	for _, path := range paths {
@@ -250,7 +252,7 @@ func (s *conversion) complete(cmd *cobra.Command, args []string) error {
 		rule{places == 0, "no output file; " + noOutput},
 		rule{outfile.IsStdout(s.output) && s.onStdout(),
 			fmt.Sprintf("the result and --report %s cannot both go to standard output", s.form)},
-		rule{s.Reserved != "" && update, "--into and --debug-link-update cannot be combined: no header changes"},
+		rule{s.Reserved != "" && update, "--into and --debug-link-update cannot be combined: --into changes no header"},
 		rule{update && s.to.DryRun, "--debug-link-update requires -o or --in-place"},
 		rule{update && outfile.IsStdout(s.output),
 			"--debug-link-update cannot be combined with standard output: both files are replaced together"},
@@ -294,7 +296,7 @@ func (r *reporting) onStdout() bool {
 	return r.form != "text"
 }
 
-// stream returns where the report goes without --report-file, and its name.
+// stream returns the stream that the report goes to without --report-file, and the name of the stream.
 func (r *reporting) stream(stdout, stderr io.Writer) (io.Writer, string) {
 	if r.onStdout() {
 		return stdout, "standard output"

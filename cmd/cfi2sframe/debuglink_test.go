@@ -102,7 +102,7 @@ func TestDebugLinkUpdate(t *testing.T) {
 
 			s.sh("touch -d 2001-02-03 prog.debug; chmod 640 prog.debug")
 			said := s.convert(exitDone, "--debug-link-update", "prog.debug", "--in-place", "prog")
-			if !strings.Contains(said, "debug file prog.debug has the new headers") {
+			if !strings.Contains(said, "headers of debug file prog.debug updated") {
 				t.Errorf("said %q", said)
 			}
 			if mode := s.sh("stat -c %a prog.debug"); mode != "640\n" {

@@ -44,7 +44,7 @@ func (c *call) attachCommand(s *conversion) *cobra.Command {
 			s.debugFile)
 	}
 	cmd := newCommand("attach IN --sframe PATH -o OUT\nattach --in-place FILE... --sframe PATH",
-		"add a separate .sframe")
+		"add .sframe from a separate file")
 	sframeFlag(cmd, &s.sframe)
 	s.outputFlags(cmd, "replace each FILE with its result")
 	s.defineTrees(cmd)

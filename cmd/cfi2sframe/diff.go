@@ -12,7 +12,7 @@ import (
 	"cfi2sframe/internal/files"
 )
 
-// diffSettings are the flags of diff.
+// diffSettings holds the flags of diff.
 type diffSettings struct {
 	files.Sources
 	reporting

@@ -22,10 +22,11 @@ type destination struct {
 	name string // in messages
 	path string // or "" for an open file
 	info fs.FileInfo
-	err  error // a system error; info is not known
+	err  error // a system error; info is unknown
 }
 
-// distinct returns an error if one of the paths is the destination, which may be nil, or if the system fails.
+// distinct returns an error if one of the paths is the destination, which may be nil, or if a system error prevents the
+// check.
 func (d *destination) distinct(use string, paths ...string) error {
 	if d != nil && d.err != nil {
 		return fmt.Errorf("%s: %w", d.name, outfile.Plain(d.err))

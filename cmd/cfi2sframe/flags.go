@@ -60,7 +60,7 @@ func jobsFlag(cmd *cobra.Command, n *int, usage string) {
 	v.set = func(s string) error {
 		jobs, err := strconv.Atoi(s)
 		if err != nil || jobs < 0 {
-			return errors.New("is not a whole number of 0 or more")
+			return errors.New("is not a non-negative integer")
 		}
 		*n = min(jobs, runtime.GOMAXPROCS(0))
 		return nil
@@ -111,15 +111,15 @@ func inferFlag(cmd *cobra.Command, infer *bool) {
 // sframeFlag defines --sframe.
 func sframeFlag(cmd *cobra.Command, sframe *string) {
 	cmd.Flags().StringVar(sframe, "sframe", "",
-		"take .sframe from `PATH`, the output of detach; from a directory by build-id, if it has one")
+		"take .sframe from `PATH`, the output of detach: a file, or a directory that is searched by build-id")
 }
 
 // symbolPair matches the value of --into.
 const symbolPair = "^[^:]+:[^:]+$"
 
 // intoUsage is the usage of --into for verbs that look for the section.
-const intoUsage = ".sframe is between the symbols START:END; without --into, also found between __start_sframe and " +
-	"__end_sframe"
+const intoUsage = "find .sframe between the symbols START:END; default: __start_sframe:__end_sframe if the file has " +
+	"these symbols and no section"
 
 // intoFlag defines --into.
 func intoFlag(cmd *cobra.Command, symbols *string, usage string) {
@@ -142,7 +142,7 @@ type reporting struct {
 	verbose bool
 }
 
-// Forms of reports on each file. Surveys have different forms.
+// fileForms lists the report formats of verbs that report on each file. Some verbs also support html.
 var fileForms = []string{"none", "text", "json"}
 
 // define defines the flags of all verbs that report.

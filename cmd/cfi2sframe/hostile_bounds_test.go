@@ -142,7 +142,7 @@ func TestHostileBounds(t *testing.T) {
 		{name: "a CIE for each FDE", make: manyCIEs, args: [][]string{toOut}},
 		{name: "rows that are all different", make: manyRows, args: [][]string{toOut}},
 		{name: "a function cut in pieces", make: manyPieces, args: [][]string{toText},
-			want: "FDEs cut because they overlap another one"},
+			want: "FDEs truncated or dropped because of overlaps"},
 		{name: "a PLT with long expressions", make: longPLT, args: [][]string{toText},
 			want: "1,048,576 bytes in 1 range of 1 function: CFA given by an expression"},
 		{name: "120 sections .eh_frame of the same bytes", make: sameFrames, args: [][]string{toText}, status: 1,

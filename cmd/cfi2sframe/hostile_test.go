@@ -570,7 +570,7 @@ func TestHostileSize(t *testing.T) {
 	}
 	cases := []hostileCase{
 		{name: "200,000 FDEs, each larger than the one before", long: true,
-			want: "199,999 FDEs cut because they overlap another one",
+			want: "199,999 FDEs truncated or dropped because of overlaps",
 			change: cfi(200_000, func(f *elftest.Frames, text uint64) {
 				cie := f.CIE(elftest.Sound...)
 				for i := range uint64(200_000) {
@@ -593,7 +593,7 @@ func TestHostileSize(t *testing.T) {
 				}
 			})},
 		{name: "50,000 gaps under 50,000 symbols that cover all of them", long: true, args: formatV2,
-			want: "and 49,990 gaps more", change: func(p *elftest.Patcher) {
+			want: "and 49,990 more gaps", change: func(p *elftest.Patcher) {
 				cfi(100_000, func(f *elftest.Frames, text uint64) {
 					f.FDE(f.CIE(elftest.Sound...), text, 100_000, bytes.Repeat([]byte{0x41, 0x0d, 3, 0x41, 0x0d, 7},
 						50_000)...)
@@ -623,7 +623,7 @@ func TestHostileSize(t *testing.T) {
 				p.BigPLT(1<<20, 0xff, 0x25, 0, 0, 0, 0, 0x66, 0x90)
 				p.NewSections(1000, func(_, h int) { p.CopySection(h, ".plt") })
 			}},
-		{name: "200,000 indirect pointers", want: "FDEs of code that the file does not have",
+		{name: "200,000 indirect pointers", want: "FDEs of code that is not in the file",
 			change: func(p *elftest.Patcher) {
 				cfi(200_000, func(f *elftest.Frames, text uint64) {
 					cie := f.CIEOf("zR", 1, []byte{1, 0x80}, elftest.Sound)

@@ -81,7 +81,7 @@ func (l *link) run() int {
 	args := linker.Expand(l.args)
 	names := linker.Outputs(args)
 	for i, name := range names {
-		if strings.HasPrefix(name, "-") { // neither a flag nor standard input
+		if strings.HasPrefix(name, "-") { // it is neither a flag nor standard input
 			names[i] = "./" + name
 		}
 	}
@@ -243,8 +243,8 @@ func (c *inputCopies) remove() {
 	}
 }
 
-// make replaces arguments that name objects or archives with an .sframe by copies. Response files must be expanded.
-// After a signal, the error is a signalError.
+// make copies objects and archives that contain .sframe, and makes the arguments name the copies. Response files in
+// args must already be expanded. After a signal, the error is a signalError.
 func (c *inputCopies) make(l *link, args, outputs []string, signals <-chan os.Signal) error {
 	opt := files.Options{Work: files.Remove(""), Run: convert.Run{SkipUnsupported: true}, NoSync: true}
 	changed := slices.Clone(args)
@@ -314,8 +314,8 @@ func execute(program string, argv, env []string, signals <-chan os.Signal) (sysc
 	}
 }
 
-// die ends cfi2sframe by the signal that ended the linker. It bypasses the handlers of the Go runtime, which would
-// report a crash, and writes no core file.
+// die kills cfi2sframe with the signal that killed the linker. It bypasses the handlers of the Go runtime, which would
+// report a crash, and disables core dumps.
 func die(s syscall.Signal) int {
 	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	var fallback [64]byte // a struct sigaction of zeros: SIG_DFL
@@ -384,7 +384,7 @@ func (l *link) convertOne(ctx context.Context, s *conversion, o *linkOutput) int
 func (o *linkOutput) made() bool {
 	after, err := os.Stat(o.path)
 	if err != nil || !after.Mode().IsRegular() {
-		return outfile.OfMachine(err) // and the conversion fails
+		return outfile.OfMachine(err) // the conversion will report it
 	}
 	if o.before == nil || !os.SameFile(o.before, after) {
 		return true
@@ -418,7 +418,7 @@ const incremental = ".gnu_incremental_inputs"
 func convertible(path string) bool {
 	file, info, err := outfile.OpenRegular(path)
 	if err != nil {
-		return outfile.OfMachine(err) // and the conversion fails
+		return outfile.OfMachine(err) // the conversion will report it
 	}
 	defer file.Close()
 	f, err := elffile.New(file, info.Size())

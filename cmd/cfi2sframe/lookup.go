@@ -12,7 +12,7 @@ import (
 	"cfi2sframe/internal/files"
 )
 
-// lookupSettings are the flags of lookup.
+// lookupSettings holds the flags of lookup.
 type lookupSettings struct {
 	files.Sources
 	reporting
@@ -45,7 +45,7 @@ func (c *call) lookupCommand() *cobra.Command {
 	return cmd
 }
 
-// lookup prints the rows of places in a file, and returns the exit status.
+// lookup prints the rows for addresses or functions in a file, and returns the exit status.
 func (c *call) lookup(s *lookupSettings, path string, places []string) int {
 	l, err := lookUp(c.ctx, path, places, s)
 	switch {
@@ -71,7 +71,7 @@ func (c *call) lookup(s *lookupSettings, path string, places []string) int {
 	return exitDone
 }
 
-// lookUp finds the rows of places in a file.
+// lookUp finds the rows for addresses or functions in a file.
 func lookUp(ctx context.Context, path string, places []string, s *lookupSettings) (*report.Lookup, error) {
 	p, err := files.OpenProgram(ctx, path, s.Sources)
 	if err != nil {

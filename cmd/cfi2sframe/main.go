@@ -30,13 +30,13 @@ const (
 	exitSkipped   = 4
 )
 
-// exitStatuses describes the statuses of each verb, from 0 on.
+// exitStatuses describes the statuses of each verb, starting with 0.
 var exitStatuses = map[string][]string{
 	"check":  {"all sections are correct", "a mismatch", "usage or other error"},
 	"diff":   {"no difference", "a difference", "usage or other error"},
 	"lookup": {"every pc has a row", "a pc has no row", "usage or other error"},
 	"ld": {"linked, and converted if possible", "error, or that of the linker", "wrong usage",
-		"less than required"},
+		"coverage below the required minimum"},
 }
 
 // statusesOf describes the exit statuses of a verb. The last ones depend on its flags.
@@ -75,7 +75,7 @@ func interruptible() context.Context {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)
 	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
-		if !signal.Ignored(s) { // as by nohup
+		if !signal.Ignored(s) { // as under nohup
 			signal.Notify(signals, s)
 		}
 	}
@@ -85,7 +85,7 @@ func interruptible() context.Context {
 		s := <-signals
 		outfile.Abandon()
 		signal.Reset(s)
-		if self, err := os.FindProcess(os.Getpid()); err != nil || self.Signal(s) != nil { // not on Windows
+		if self, err := os.FindProcess(os.Getpid()); err != nil || self.Signal(s) != nil { // unsupported on Windows
 			os.Exit(exitError)
 		}
 	}()

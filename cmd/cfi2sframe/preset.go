@@ -32,8 +32,8 @@ var (
 
 // presets are the readers that --for accepts. See docs/readers.md.
 var presets = []preset{
-	// glibc 2.42 and later, built with --enable-sframe: V2 only. It takes code without a row for the outermost frame,
-	// and fails at rows without data words.
+	// glibc 2.42 and later, built with --enable-sframe: V2 only. It treats code without a row as the outermost frame,
+	// and fails on rows without data words.
 	{name: "glibc", Format: v2, share: true, also: []convert.Format{v2PCRel}},
 	// The patches for deferred unwinding accept only V3, sorted, with start addresses relative to their own fields.
 	{name: "linux", Format: v3, share: true, linux: convert.LinuxUser},
@@ -41,14 +41,14 @@ var presets = []preset{
 	// The patches for arm64 live patching do not handle flexible FDEs; see convert.Linux.
 	{name: "linux-kernel", Format: v3, share: true, linux: convert.LinuxKernel},
 	{name: "linux-module", Format: v3, share: true, linux: convert.LinuxModule},
-	// 2.40 knows no other version.
+	// 2.40 supports only V1.
 	{name: "binutils-2.40", Format: convert.Format{Version: sframe.V1}},
-	// "decode failure" with flag 0x4; rows without data words are misread as FP-1.
+	// They fail with "decode failure" on flag 0x4, and misread rows without data words as FP-1.
 	{name: "binutils-2.41", Format: v2, noPCMask: true},
 	{name: "binutils-2.42", Format: v2, noPCMask: true},
 	{name: "binutils-2.43", Format: v2, noPCMask: true},
 	{name: "binutils-2.44", Format: v2, noPCMask: true},
-	// Its assembler writes errata 1, which its linker merges. Errata 2 is newer.
+	// Its assembler emits, and its linker merges, errata 1. Errata 2 is newer.
 	{name: "binutils-2.45", Format: v2PCRel, also: []convert.Format{v2}},
 	// The linker merges V3 only, and libsframe finds wrong rows in V2 without flag 0x4.
 	{name: "binutils-2.46", Format: v3, also: []convert.Format{v2PCRel}},
@@ -111,7 +111,7 @@ func (p *preset) apply(flags *pflag.FlagSet) error {
 	l, _ := p.Version.Layout()
 	for _, f := range []struct {
 		name, value string
-		set         bool // by a flag; always in V3
+		set         bool // by a flag; V3 implies it
 	}{
 		{"format", strconv.Itoa(int(p.Version)), true},
 		{"pcrel", strconv.FormatBool(p.PCRel || l.PCRel), !l.PCRel},

@@ -27,7 +27,7 @@ type reporter struct {
 	ended bool               // the last lines are written
 }
 
-// openReport opens the report. Without --report-file it goes to the stream, which errors call by name.
+// openReport opens the report. Without --report-file, it goes to the stream; errors refer to the stream by name.
 func openReport(r *reporting, stream io.Writer, name string, noSync bool) (*reporter, error) {
 	out := &reporter{to: stream, sync: !noSync}
 	if r.file != "" {
@@ -82,7 +82,7 @@ func (r *reporter) finish(line string) error {
 	if err := r.flush(); err != nil || r.file == nil {
 		return err
 	}
-	if r.file.Stream() { // which may fail
+	if r.file.Stream() { // a pipe or device, which must not fail after files are replaced
 		return r.file.Commit()
 	}
 	return r.file.Finish(r.sync)

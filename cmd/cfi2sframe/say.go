@@ -113,7 +113,7 @@ func (w *work) text(j *files.Job) error {
 		fmt.Fprintf(w.report.out, "%s: .sframe removed\n", name)
 	}
 	if res.Unsigned {
-		fmt.Fprintf(w.report.out, "%s: the module signature is removed; sign it again\n", name)
+		fmt.Fprintf(w.report.out, "%s: module signature removed; sign the module again\n", name)
 	}
 	if res.Archive {
 		if !w.lists() {
@@ -125,7 +125,7 @@ func (w *work) text(j *files.Job) error {
 		}
 	}
 	if res.DebugFile != "" {
-		fmt.Fprintf(w.report.out, "%s: debug file %s has the new headers\n", name, report.Printable(res.DebugFile))
+		fmt.Fprintf(w.report.out, "%s: headers of debug file %s updated\n", name, report.Printable(res.DebugFile))
 	}
 	for _, why := range res.PassedOver {
 		fmt.Fprintf(w.report.out, "%s: not updated: %s\n", name, report.PrintableMessage(why.Error()))

@@ -47,7 +47,7 @@ func (c *call) surveyCommand() *cobra.Command {
 	f.Var(shard, "shard", "survey only part I of N of the files below the PATHs, divided by name; merge "+
 		"combines the parts")
 	w.define(cmd)
-	jobsFlag(cmd, &opt.Jobs, "number of files at a time, at most one per processor; 0: one per processor")
+	jobsFlag(cmd, &opt.Jobs, "number of files to examine at a time, at most one per processor; 0: one per processor")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := cmp.Or(checkInputs(args), w.reporting.check()); err != nil {
 			return err

@@ -156,7 +156,7 @@ func (c *call) versionCommand() *cobra.Command {
 	cmd := newCommand("version", "print version and build information")
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		if len(args) > 0 {
-			return fmt.Errorf("version takes no argument, but %q is one", args[0])
+			return fmt.Errorf("version takes no arguments: %q", args[0])
 		}
 		fmt.Fprintf(c.out, "%s\nBuilt with %s for %s/%s\n", thisVersion(), runtime.Version(), runtime.GOOS,
 			runtime.GOARCH)

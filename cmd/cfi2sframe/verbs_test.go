@@ -54,8 +54,8 @@ func TestWrongUsage(t *testing.T) {
 		"help a b":                          "help takes one verb",
 		"--frobnicate f -o out":             "unknown flag: --frobnicate",
 		"-x f -o out":                       "unknown flag: -x",
-		"--version extra":                   `version takes no argument, but "extra" is one`,
-		"version extra":                     `version takes no argument, but "extra" is one`,
+		"--version extra":                   `version takes no arguments: "extra"`,
+		"version extra":                     `version takes no arguments: "extra"`,
 		"completion csh":                    "completion requires one of bash, fish and zsh",
 		"survey --shard 3/2 .":              `--shard "3/2" is not I/N with whole numbers, 1 <= I <= N <= 1048576`,
 	} {

@@ -146,7 +146,7 @@ func (w *work) status(ctx context.Context) int {
 	return exitDone
 }
 
-// stopped prints how many files no other message names, after the report has failed.
+// stopped prints how many files were replaced and how many were not converted, after the report has failed.
 func (w *work) stopped(left int) {
 	if n := w.tally.done; n > 0 && !w.settings.to.DryRun {
 		fmt.Fprintf(w.stderr, "cfi2sframe: files replaced despite the error: %d\n", n)
@@ -363,7 +363,7 @@ func (t *tally) skipped() int {
 	return n
 }
 
-// text summarizes all files. Files that are not in the tally are called rest.
+// text summarizes all files. rest is the word for files that are not in the tally.
 func (t *tally) text(all int, rest string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d files: %d done, ", all, t.done)
@@ -386,7 +386,7 @@ func reasons(what string, counts map[convert.Reason]int) string {
 	return b.String()
 }
 
-// walk replaces directories by the regular files below them, sorted by name. It prints errors, and returns their
+// walk replaces directories with the regular files below them, sorted by name. It prints errors, and returns their
 // number. It does not follow symbolic links, enter other file systems such as /proc, or return an earlier report that
 // this run replaces.
 func (c *call) walk(paths []string, to *destination, quiet bool) (found []string, failed int) {

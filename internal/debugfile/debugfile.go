@@ -233,7 +233,7 @@ func (m *marks) check(d *elffile.File) error {
 	}
 	switch {
 	case m.link.Name == "" && d.IsObject():
-		return errors.New("relocatable objects with neither a build-id nor .gnu_debuglink cannot have one; " +
+		return errors.New("relocatable objects with neither a build-id nor .gnu_debuglink cannot have a debug file; " +
 			"convert the object before its debug information is split off")
 	case m.link.Name == "":
 		return nil

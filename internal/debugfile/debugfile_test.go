@@ -96,7 +96,7 @@ func TestNamed(t *testing.T) {
 			"only one of the file and its debug file is a relocatable object"},
 		{"of an object", object, object, ""},
 		{"of an object, without a build-id", elftest.NewObject().Bytes(), elftest.NewObject().Bytes(),
-			"relocatable objects with neither a build-id nor .gnu_debuglink cannot have one"},
+			"relocatable objects with neither a build-id nor .gnu_debuglink cannot have a debug file"},
 		{"of an object with other code", object, withID(func(o *elftest.Object) { o.Code(".text.more", 4) }),
 			"it has 2 code sections, not 1"},
 		{"of an object with code of another name",

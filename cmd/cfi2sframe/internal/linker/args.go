@@ -117,8 +117,8 @@ func Outputs(args []string) []string {
 		value, joined := "", false
 		if after, ok := strings.CutPrefix(arg, "--o"); ok {
 			arg = "-o" + after
-		} else if after, ok := strings.CutPrefix(arg, "-o"); ok && after != "" { // -output for all but gold
-			out = append(out, after)
+		} else if after, ok := strings.CutPrefix(arg, "-o"); ok && after != "" {
+			out = append(out, after) // only gold reads -output as --output
 		}
 		if arg, value, joined = strings.Cut(arg, "="); !joined && i+1 < len(args) {
 			value = args[i+1]

@@ -66,7 +66,7 @@ func Dir(exe string) (string, error) {
 	return dir, fill(dir, exe)
 }
 
-// noBlank returns an error if a path has white space.
+// noBlank returns an error if a path contains white space.
 func noBlank(path string) error {
 	if strings.ContainsFunc(path, unicode.IsSpace) {
 		return fmt.Errorf("%q contains blanks, which separate compiler flags", path)

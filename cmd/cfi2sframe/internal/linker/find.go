@@ -29,14 +29,14 @@ func IsName(name string) bool {
 // A Search finds the linker that a compiler would have run.
 type Search struct {
 	Args []string // of the linker, with response files expanded
-	// IDs of programs that must not be run, such as this one; ID/NAME excludes one of its names
+	// IDs of programs that must not be run, such as this one; ID/NAME excludes a program only under that name
 	Skip []string
 	Env  func(string) string // the environment
 }
 
-// Find returns the path of a program. For a path to this program, it searches for the last element. Linkers are
-// searched for where gcc looks (COMPILER_PATH, which gcc sets), where clang looks (its own directory and that of the
-// GCC whose libraries it uses), and in PATH, the target's first; other programs only in PATH.
+// Find returns the path of a program. If name is a path to this program, Find searches for its last element. It
+// searches for linkers where gcc looks (COMPILER_PATH, which gcc sets), where clang looks (its own directory and that
+// of the GCC whose libraries it uses), and in PATH, for the target's linker first; for other programs only in PATH.
 func (s *Search) Find(name string) (string, error) {
 	if base := filepath.Base(name); base != name {
 		switch {

@@ -275,7 +275,7 @@ func (x *lookup) refusal(pc uint64) string {
 
 // gapText returns why SFrame cannot express a row of the CFI.
 func (x *lookup) gapText(g *translate.Gap) string {
-	text := fmt.Sprintf("no form in SFrame V%d: %v", x.version, g.Reason)
+	text := fmt.Sprintf("cannot be expressed in SFrame V%d: %v", x.version, g.Reason)
 	if rule := x.words.Rule(g); rule != "" {
 		text += fmt.Sprintf(" (%v %s)", g.Column, rule)
 	}

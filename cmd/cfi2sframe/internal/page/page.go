@@ -1,5 +1,5 @@
-// Package page has the style, script and template parts that all HTML pages share, such as a table that can be sorted,
-// filtered and paged.
+// Package page contains the style, script and template parts that all HTML pages share, such as a table that can be
+// sorted, filtered and paged.
 //
 // A page is self-contained: it needs no network. Names come from files that may be hostile. Without JavaScript, a page
 // shows the first rows of each table.
@@ -26,8 +26,8 @@ var (
 
 // policy allows the inlined style and script by hash, so that markup in a name can neither run nor load anything. A
 // test checks the hashes.
-const policy = "default-src 'none'; style-src 'sha256-Q+I6wscG42ZmS9LuUAENajpUuSLzlRgiWsPuOj1uV18='; script-src " +
-	"'sha256-cD/WPB0AtBwba8VcMNTN0LMPOsNeLFiONIdPizIx0AE='"
+const policy = "default-src 'none'; style-src 'sha256-CJSBdbQ/At+/Et26UkeihzI4ko+NOIwQ3XQ63i76S/g='; script-src " +
+	"'sha256-+N2hTThSF/R170Y4+pr8FuWw/AOzgv3EohWAHsyg7tE='"
 
 // Template parses a page together with the shared parts.
 func Template(text string, funcs template.FuncMap) *template.Template {
@@ -41,7 +41,7 @@ func Template(text string, funcs template.FuncMap) *template.Template {
 	return template.Must(template.Must(t.Parse(parts)).Parse(text))
 }
 
-// A Frame has the data of the parts "top" and "end", which start and end every page.
+// A Frame holds the data of the parts "top" and "end", which start and end every page.
 type Frame struct {
 	Title string
 	Maker string // the name and version of the program
@@ -83,7 +83,7 @@ type Data struct {
 	Tables  map[string][][]string `json:"tables"`  // rows of cells, by the table's ID
 }
 
-// Add adds the rows of a table, and returns the table with them. Data has the table's reasons.
+// Add adds the rows of a table, and returns the table with them. d.Reasons must contain the reasons in the rows.
 func (d *Data) Add(t Table, rows [][]string) Table {
 	if rows == nil {
 		rows = [][]string{}
@@ -96,19 +96,19 @@ func (d *Data) Add(t Table, rows [][]string) Table {
 // A Table is the data of the part "table".
 type Table struct {
 	ID, Caption string
-	Noun        string // what its rows are
+	Noun        string // plural noun for the rows
 	Columns     []Column
-	First       int      // first column
+	First       int      // index of the first column to show
 	Reasons     []string // choices of the filter, if any
 	Short       bool     // the table is too short to filter
-	Falling     string   // name of the column by which the rows are sorted, most first, or ""
+	Falling     string   // name of the column by which the rows are sorted in descending order, or ""
 
 	data *Data
 	rows [][]string
 }
 
 // A Column's kind says how it is sorted and shown: text, number, hex, place, rule, and reason (by name). The kinds
-// name, file and part are the subject of a row. A row may have an extra cell at the end: the symbol of a name, or the
+// name, file and part mark the subject of a row. A row may have an extra cell at the end: the symbol of a name, or the
 // link of a file.
 type Column struct{ Name, Kind string }
 
@@ -121,7 +121,7 @@ func Columns(namesAndKinds ...string) []Column {
 	return out
 }
 
-// maxStatic is the number of rows that are visible without JavaScript.
+// maxStatic bounds the rows that are visible without JavaScript.
 const maxStatic = 1000
 
 // Static returns the rows that the template writes, for browsers without JavaScript.
@@ -151,10 +151,10 @@ func (t Table) NotStatic() int { return max(len(t.rows)-maxStatic, 0) }
 type Bar struct {
 	Name, Text string
 	Bytes      uint64
-	Of         string // in words: number of gaps
+	Of         string // description of these bytes
 }
 
-// A Chart has the bars of reasons, the longest first: the data of the part "bars".
+// A Chart holds the bars of reasons, the longest first: the data of the part "bars".
 type Chart struct {
 	Bars []Bar
 	Code uint64
@@ -174,7 +174,7 @@ func (s Split) Chart(reasons []Bar) Chart {
 	return Chart{bars, s.Code}
 }
 
-// Share formats part/whole in percent. Only zero is shown as 0, and only the whole as 100.
+// Share formats n/whole in percent. Only zero is shown as 0, and only the whole as 100.
 func Share(n, whole uint64) string {
 	v := ratio(n, whole)
 	switch {
@@ -197,7 +197,7 @@ func Rounded(v float64) float64 {
 	return math.Round(100*v) / 100
 }
 
-// ratio returns part/whole in percent, or 0 if whole is 0.
+// ratio returns n/whole in percent, or 0 if both are 0.
 func ratio(n, whole uint64) float64 { return 100 * float64(n) / float64(max(whole, 1)) }
 
 // Grouped adds thousands separators to a decimal number. Other text is unchanged.

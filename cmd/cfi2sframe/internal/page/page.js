@@ -5,8 +5,8 @@
 
   const data = JSON.parse(document.getElementById("data").textContent);
 
-  // Cells are strings, and so are the keys that they are sorted by: numbers of 64 bits would
-  // lose digits. With leading zeros they compare as numbers do.
+  // Cells and their sort keys are strings, because 64-bit numbers would lose digits. With leading
+  // zeros, they compare like numbers.
   const digits = s => s.padStart(24, "0");
   const split = (s, pattern) => {
     const m = pattern.exec(s);
@@ -20,7 +20,7 @@
   };
   const key = (kind, cell) => keys[kind]?.(cell) ?? cell;
 
-  // What a cell shows.
+  // shown formats cells for display.
   const shown = {
     number: s => /^\d+$/.test(s) ? s.replace(/\B(?=(\d{3})+$)/g, ",") : s,
     reason: s => data.reasons[s] ?? s,
@@ -39,7 +39,7 @@
   const table = root => {
     const heads = [...root.querySelectorAll("thead th")];
     const columns = heads.map(th => ({index: Number(th.dataset.column), kind: th.dataset.kind}));
-    const after = columns.at(-1).index + 1; // the cell with a name's symbol, or with where a file leads to
+    const after = columns.at(-1).index + 1; // the extra cell: the symbol of a name, or the link of a file
     const rows = data.tables[root.id].map(cells => ({cells}));
     const input = root.querySelector("input");
     const select = root.querySelector("select");
@@ -48,7 +48,7 @@
     let view = rows;
     let page = 0;
 
-    // text is what the filter looks at: all that the row shows, and the symbol.
+    // text returns what the filter searches: all that the row shows, and the symbol.
     const named = columns.some(c => c.kind === "name");
     const text = row => row.text ??=
       columns.map(c => show(c.kind, row.cells[c.index])).concat(named && row.cells[after] || []).join("\n").toLowerCase();
@@ -83,7 +83,7 @@
       const part = view.slice(begin, begin + pageRows);
       root.querySelector("tbody").replaceChildren(...part.map(line));
       const count = n => show("number", String(n));
-      const counted = root.querySelector(".count"); // a short table has none, nor a filter
+      const counted = root.querySelector(".count"); // short tables have no filter and no count
       if (counted) counted.value = `${count(view.length)} of ${count(rows.length)} ${root.dataset.noun}`;
       const expand = root.querySelector(".expand");
       if (expand) expand.hidden = view.length <= 20;
@@ -123,16 +123,16 @@
     input?.addEventListener("input", filter);
     select?.addEventListener("change", filter);
     root.querySelector("form")?.addEventListener("submit", event => event.preventDefault());
-    filter(); // a page that is loaded again can have kept what was filtered by
+    filter(); // browsers may keep the filter when a page is reloaded
   };
 
-  // A link to a file opens what is said of it.
+  // A link to a file opens its details.
   const open = () => {
     const target = document.getElementById(location.hash.slice(1));
     if (target?.tagName === "DETAILS") target.open = true;
   };
 
-  document.documentElement.classList.add("live"); // what needs the script shows now
+  document.documentElement.classList.add("live"); // shows the controls that need the script
   document.querySelectorAll(".table").forEach(table);
   addEventListener("hashchange", open);
   open();

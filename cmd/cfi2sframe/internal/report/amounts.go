@@ -14,7 +14,7 @@ type Amounts struct {
 	Covered    uint64 `json:"covered"`    // of Described: with rows, or without a caller (Outermost)
 	Outermost  uint64 `json:"outermost"`  // of Covered: no row, but no caller either, so stack traces end there
 	PLT        uint64 `json:"plt"`        // PLT stubs without CFI that have rows
-	// Part of Covered: code without CFI whose rows come from instructions.
+	// Part of Covered: code without CFI whose rows are inferred from instructions.
 	Inferred uint64 `json:"inferred,omitempty"`
 
 	// Rounded as in the text report. WriteJSON sets them.

@@ -35,13 +35,13 @@ type DiffSide struct {
 	Size      uint64 `json:"sframe_size"`
 	Functions int    `json:"functions"` // described by CFI
 	Amounts
-	Padding uint64 `json:"padding"` // padding after functions with rows
+	Padding uint64 `json:"padding"` // padding after functions that has rows
 }
 
 // DiffFunctions counts functions, and ranges of code without CFI that have rows.
 type DiffFunctions struct {
 	Same    int `json:"same"`    // with the same rows
-	Offsets int `json:"offsets"` // with the same rows, at other offsets or over more or less code
+	Offsets int `json:"offsets"` // with the same rows at different offsets, or of a different size
 	Rows    int `json:"rows"`    // with different rows
 	OnlyOld int `json:"only_old"`
 	OnlyNew int `json:"only_new"`
@@ -53,8 +53,8 @@ type DiffGap struct {
 	Text   string `json:"text"`
 	Old    uint64 `json:"old"`
 	New    uint64 `json:"new"`
-	Gained uint64 `json:"gained"` // in functions where it grew
-	Lost   uint64 `json:"lost"`   // in functions where it shrank
+	Gained uint64 `json:"gained"` // total increase, in functions whose gaps grew
+	Lost   uint64 `json:"lost"`   // total decrease, in functions whose gaps shrank
 }
 
 // What describes the gap. Code without a caller counts as covered.
@@ -75,21 +75,21 @@ const (
 
 // A Change is a function whose rows differ.
 type Change struct {
-	Function string        `json:"function,omitempty"` // as the source has it; the section if no symbol names it
+	Function string        `json:"function,omitempty"` // demangled, or the section if no symbol names it
 	Kind     string        `json:"kind"`
 	Old      *DiffFunction `json:"old,omitempty"`
 	New      *DiffFunction `json:"new,omitempty"`
 	Offset   uint64        `json:"offset"`            // of the first difference, from the function's start
-	OldRow   string        `json:"old_row,omitempty"` // in effect from there on
+	OldRow   string        `json:"old_row,omitempty"` // the row at this offset
 	NewRow   string        `json:"new_row,omitempty"`
 }
 
 // A DiffFunction is a function in one of the files.
 type DiffFunction struct {
-	Section string `json:"section,omitempty"` // in a relocatable object, what Begin counts from
+	Section string `json:"section,omitempty"` // in a relocatable object, the section that Begin is relative to
 	Begin   uint64 `json:"begin"`
 	Size    uint64 `json:"size"`
-	Rows    int    `json:"rows"` // that differ from their predecessor
+	Rows    int    `json:"rows"` // adjacent equal rows count once
 	Covered uint64 `json:"covered"`
 }
 
@@ -114,7 +114,7 @@ func changed(what, old, new string) string {
 	return fmt.Sprintf("  %s: %s, now %s\n", what, old, new)
 }
 
-// counted is changed for numbers.
+// counted is like changed, but compares numbers.
 func counted(what string, old, new uint64) string {
 	if old == new {
 		return ""

@@ -21,21 +21,21 @@ new: "new\x1b.so": 99.93 % of the code is unwindable (100,432 of 100,500 bytes)
   ABI: amd64, now aarch64
   format: V2, now V3
   start addresses: from the section, now from their own fields
-  FDEs in the order of addresses: yes, now no
+  FDEs sorted by address: yes, now no
   bytes of .sframe: 20,000, now 1,234,567 (+1,214,567)
   FDEs: 1,200, now 1,100 (-100)
   rows: 5,000, now 5,001 (+1)
   functions described by CFI: 1,201, now 1,203 (+2)
   bytes of code described by CFI: 100,000, now 100,400 (+400)
-  bytes of that covered: 99,000, now 100,400 (+1,400)
+  bytes of described code covered: 99,000, now 100,400 (+1,400)
   coverage: 99.00 %, now 100.00 %
   bytes of code without CFI covered: 64, now 32 (-32)
   not covered: 1,000 bytes, now 20 (gained 20, lost 1,000): stack realignment
-  functions (matched by names): 1,195 with the same rows, 1 with the same rows at other offsets, 2 with ` +
-		`other rows, 3 in the old file only, 1,000 in the new file only
+  functions (matched by name): 1,195 with the same rows, 1 with the same rows at different offsets, 2 with ` +
+		`different rows, 3 in the old file only, 1,000 in the new file only
 `
 	changes := []string{
-		"    operator<(a&, b&) at 0x1010: the same 3 rows at other offsets, from +0x4 on\n",
+		"    operator<(a&, b&) at 0x1010: the same 3 rows at different offsets, starting at +0x4\n",
 		"    function at .text.g+0x8: 1 row, was 0; at +0x0 no caller, was nothing\n",
 		"    h at 0x1030: 1 row, was 2; at +0x1 nothing, was CFA sp+8\n",
 		"    gone at 0x1040: in the old file only, 1 row\n",
@@ -48,8 +48,8 @@ new: "new\x1b.so": 99.93 % of the code is unwindable (100,432 of 100,500 bytes)
 	}{
 		{-1, head + strings.Join(changes, "") + omitted},
 		{5, head + strings.Join(changes, "") + omitted},
-		{4, head + strings.Join(changes[:4], "") + "  and 1 function more (-v lists them)\n" + omitted},
-		{0, head + "  and 5 functions more (-v lists them)\n" + omitted},
+		{4, head + strings.Join(changes[:4], "") + "  and 1 more function (-v lists them)\n" + omitted},
+		{0, head + "  and 5 more functions (-v lists them)\n" + omitted},
 	} {
 		var got bytes.Buffer
 		if err := fullDiff().Text(&got, tt.most); err != nil || got.String() != tt.want {
@@ -66,13 +66,13 @@ new: "new\x1b.so": 99.93 % of the code is unwindable (100,432 of 100,500 bytes)
 			"  no difference: 1 function with the same rows\n"},
 		{
 			report.Diff{SameCode: true, Functions: report.DiffFunctions{Same: 1000, Rows: 1}},
-			"  functions (the code is the same): 1,000 with the same rows, 1 with other rows\n",
+			"  functions (the code is the same): 1,000 with the same rows, 1 with different rows\n",
 		},
 		{
 			report.Diff{SameCode: true, Functions: report.DiffFunctions{Rows: 1}, Omitted: 1,
 				Gaps: []report.DiffGap{{Text: "words", Old: 1, Lost: 1}}},
 			"  not covered: 1 byte, now 0 (gained 0, lost 1): words\n  functions (the code is the same): 0 with the " +
-				"same rows, 1 with other rows\n  1 function is not listed\n",
+				"same rows, 1 with different rows\n  1 function is not listed\n",
 		},
 	} {
 		tt.d.Old, tt.d.New = side, side

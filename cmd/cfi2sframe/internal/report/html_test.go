@@ -84,21 +84,22 @@ func TestHTMLSummary(t *testing.T) {
 	}
 	words := []string{
 		"Unwindable 99.99 % 1,000,004 bytes of 1,000,010 bytes of code Not covered < 0.01 % 1 byte that CFI",
-		"No CFI < 0.01 % 5 bytes that no CFI", "Covered, of what CFI describes 99.99 % of 1,000,000 bytes",
+		"No CFI < 0.01 % 5 bytes that no CFI", "Coverage of code with CFI 99.99 % of 1,000,000 bytes",
 		"ABI amd64", "Format SFrame V2", "Warning: words", "Not in this report: words",
 		"Build-id c0de", "Made by some <tool>",
 		"CFI from .debug_frame, 9 bytes, 1 FDE", "Debug file prog.debug",
 		"Written to out", "Functions that CFI describes 1", "FDEs written 1", "FREs written 7,654,321",
-		"topmost frames only 3 bytes",
-		"Without a caller 4 bytes", "Start-up code of the C library 2 bytes", "PLT stubs synthesised 5 bytes",
-		"Verified at every pc yes", "FDEs of no code 1",
-		"FDEs of code that the file does not have 2", "FDEs cut because they overlap another one 3",
+		"only in topmost frames 3 bytes",
+		"Code without a caller 4 bytes", "Start-up code of the C library 2 bytes",
+		"PLT stubs with synthesised rows 5 bytes",
+		"Verified at every pc yes", "FDEs of size 0 1",
+		"FDEs of code that is not in the file 2", "FDEs truncated or dropped because of overlaps 3",
 		"Malformed records 1",
 		".debug_frame+0x40: words",
-		"12,345 bytes beside 200 of .eh_frame and 12 of .eh_frame_hdr",
+		"12,345 bytes (.eh_frame 200, .eh_frame_hdr 12)",
 		"code without CFI < 0.01 % : 5 bytes that",
 		"words drap < 0.01 % : 10 bytes in 1 gap of 1 function", "but not listed: 1 gap.",
-		"Not listed: 1 function more.",
+		"Not listed: 1 more function.",
 		".text 0x1000 64 5 2 3",
 	}
 	text := visible(page(t, c))
@@ -125,8 +126,8 @@ func TestHTMLSummary(t *testing.T) {
 			w = "words drap < 0.01 % : 20 bytes in 2 gaps of 2 functions"
 		case strings.Contains(w, "not listed: 1 gap"):
 			w = "but not listed: 2 gaps."
-		case strings.Contains(w, "1 function more"):
-			w = "Not listed: 2 functions more."
+		case strings.Contains(w, "1 more function"):
+			w = "Not listed: 2 more functions."
 		}
 		if !strings.Contains(text, w) {
 			t.Errorf("two files: no %q in\n%s", w, text)

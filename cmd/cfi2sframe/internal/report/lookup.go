@@ -15,8 +15,8 @@ type Lookup struct {
 	PCs    []PC   `json:"pcs"`
 }
 
-// A PC is a place in code, and its row, or the reason for none. In a relocatable object, addresses are relative to the
-// section.
+// A PC is an address in code with its row, or the reason why it has none. In a relocatable object, addresses are
+// relative to the section.
 type PC struct {
 	PC       uint64 `json:"pc"`
 	Section  string `json:"section,omitempty"`

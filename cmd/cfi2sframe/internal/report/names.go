@@ -20,7 +20,7 @@ import (
 // Bounds for hostile files, with overlapping symbols and endless names.
 const (
 	maxNameSteps = 1 << 26 // pairs of a symbol and a gap
-	maxNameBytes = 8 << 20 // of a list
+	maxNameBytes = 8 << 20 // all names of a list
 	maxMangled   = 4096    // bytes of a name to demangle, which takes superlinear time
 )
 
@@ -66,8 +66,8 @@ type namer struct {
 	limits  *Limits
 	known   map[place]funcName
 	unread  int  // bytes of names that may still be read for a list
-	omitted int  // names that the limits do not allow
-	tangled bool // symbols cover too many gaps; some were not looked at
+	omitted int  // names omitted because of the limits
+	tangled bool // symbols cover too many gaps; some were not examined
 }
 
 func newNamer(limits *Limits) *namer { return &namer{limits: limits, known: make(map[place]funcName)} }
@@ -152,9 +152,9 @@ type candidate struct {
 	start, size uint64 // of the function
 }
 
-// candidateFor ranks a symbol as the name of a gap. Functions rank above labels, but below labels at the start of the
-// FDE or around the gap if they start later: the FDE of a signal trampoline starts before its symbol, because unwinders
-// look up the pc before a return address.
+// candidateFor ranks a symbol as the name of a gap. Functions rank above labels, but a function that starts inside the
+// FDE ranks below labels at its start or around the gap: the FDE of a signal trampoline starts before the symbol,
+// because unwinders look up the pc before a return address.
 func candidateFor(s elffile.Symbol, g *translate.Gap) candidate {
 	fde := g.Function
 	c := candidate{start: s.Value, size: s.Size}
@@ -188,7 +188,7 @@ func functionNames(files []*elffile.File, gaps []translate.Gap, names *namer) ([
 	best := make([]candidate, len(gaps))
 	steps := maxNameSteps
 	functionSymbols(files, func(p place, s elffile.Symbol) {
-		// Gaps of the FDE that it begins in, and gaps that it encloses.
+		// Visit the gaps of the FDE that the symbol starts in, and the gaps that it encloses.
 		i := sort.Search(len(gaps), func(i int) bool { return gaps[i].Function.End > s.Value })
 		for ; i < len(gaps) && steps > 0; i++ {
 			g := &gaps[i]
@@ -214,7 +214,7 @@ func functionNames(files []*elffile.File, gaps []translate.Gap, names *namer) ([
 	return out, starts
 }
 
-// A Location is an address relative to its function and section.
+// A Location is an address relative to its function or section.
 type Location struct {
 	Function string // demangled; the section, if no symbol names the function; or ""
 	Offset   uint64 // from the function's start
@@ -263,7 +263,7 @@ func Find(f, debug *elffile.File, name string) ([]uint64, error) {
 	path, _, _ := strings.Cut(name, "(")
 	// Identifiers also occur in the mangled name, except perhaps those of template arguments.
 	identifiers, arguments := regexp.MustCompile(`[A-Za-z_][A-Za-z_0-9]*`), regexp.MustCompile(`<.*>`)
-	word := "" // of the mangled name; of operators, none is known
+	word := "" // occurs in the mangled name; unknown for operators
 	if words := identifiers.FindAllString(arguments.ReplaceAllString(path, ""), -1); words != nil &&
 		!slices.Contains(words, "operator") {
 		word = words[len(words)-1]
@@ -301,9 +301,9 @@ func Find(f, debug *elffile.File, name string) ([]uint64, error) {
 
 // A Place is the location of a function, for display.
 type Place struct {
-	Function string // as the source has it, or "" if no symbol names it
+	Function string // demangled, or "" if no symbol names it
 	Symbol   string // the mangled name, if different
-	Section  string // in a relocatable object, what Begin counts from
+	Section  string // in a relocatable object, the section that Begin is relative to
 	Begin    uint64 // address
 }
 

@@ -1,5 +1,5 @@
 // Package report says how much of a file's code SFrame describes. It lists gaps, which are code that CFI describes and
-// SFrame does not, with their places and reasons. A Coverage is the model; Text, JSON and HTML write it.
+// SFrame does not, with their locations and reasons. A Coverage is the model; Text, JSON and HTML write it.
 package report
 
 // Schema is the version of the JSON form, which report.schema.json describes. It changes when a field is removed or
@@ -16,13 +16,13 @@ type Coverage struct {
 	ABI       string   `json:"abi"`
 	Format    int      `json:"format"`
 	Sources   []Source `json:"sources"`
-	DebugFile string   `json:"debug_file,omitempty"` // that .debug_frame came from
+	DebugFile string   `json:"debug_file,omitempty"` // if .debug_frame was read from it
 	Functions int      `json:"functions"`            // that CFI describes
 	FDEs      int      `json:"fdes"`                 // written
 	FREs      uint64   `json:"fres"`                 // written
 	Amounts
-	Topmost   uint64    `json:"topmost"`           // of Covered, by registers that are known in the topmost frame only
-	Padding   uint64    `json:"padding,omitempty"` // padding after functions, with their last rows
+	Topmost   uint64    `json:"topmost"`           // of Covered: rows use registers known only in the topmost frame
+	Padding   uint64    `json:"padding,omitempty"` // padding covered by the last rows of functions
 	Reasons   []Reason  `json:"gaps_by_reason"`
 	Gaps      []Gap     `json:"gaps"`
 	Omitted   int       `json:"gaps_omitted"` // further gaps, which are not listed
@@ -67,20 +67,20 @@ type Reason struct {
 
 // A Gap is a range of code that CFI describes and that has no row.
 type Gap struct {
-	Function string `json:"function,omitempty"` // as the source has it
+	Function string `json:"function,omitempty"` // demangled
 	Symbol   string `json:"symbol,omitempty"`   // the mangled name, if different
 	Offset   uint64 `json:"offset"`             // from the function's start
-	Section  string `json:"section,omitempty"`  // in a relocatable object, what Begin and End count from
+	Section  string `json:"section,omitempty"`  // in a relocatable object, the base of Begin and End
 	Begin    uint64 `json:"begin"`              // address
 	End      uint64 `json:"end"`                // address after the last byte
 	Reason   string `json:"reason"`
 	Text     string `json:"text"`
 	Column   string `json:"column,omitempty"` // CFA, RA, FP or SP
 	Rule     string `json:"rule,omitempty"`   // in readelf's notation
-	FDE      string `json:"fde"`              // where the CFI is
+	FDE      string `json:"fde"`              // section and offset of the FDE
 }
 
-// Dropped counts FDEs that describe no code of the file.
+// Dropped counts FDEs that are not used, or only in part.
 type Dropped struct {
 	ZeroLength int `json:"zero_length"`
 	Discarded  int `json:"discarded"`
@@ -103,11 +103,11 @@ type Check struct {
 	FREs   uint64 `json:"fres"`
 	Sorted bool   `json:"sorted"`
 	Amounts
-	Padding    uint64     `json:"padding,omitempty"` // padding after functions that has their last rows
-	Refused    string     `json:"refused,omitempty"` // why Linux refuses the section
+	Padding    uint64     `json:"padding,omitempty"` // padding covered by the last rows of functions
+	Refused    string     `json:"refused,omitempty"` // why the reader of --for does not read the section
 	Warnings   []string   `json:"warnings,omitempty"`
 	Mismatches []Mismatch `json:"mismatches"`
-	// Code whose CFI contradicts its instructions, and how much was compared, if rows are inferred.
+	// With --infer: code whose CFI contradicts its instructions, and the number of bytes compared.
 	Contradictions []Mismatch `json:"contradictions,omitempty"`
 	Compared       uint64     `json:"compared,omitempty"`
 }

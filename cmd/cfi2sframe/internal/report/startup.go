@@ -33,11 +33,11 @@ const (
 	maxStartupNames = 1 << 16 // symbols in code without CFI whose names are read
 )
 
-// findStartup returns the start-up code in the given ranges without CFI, which are sorted and without padding. It goes
-// by symbols or, in stripped files, by pointers, calls and jumps.
+// findStartup returns the start-up code in the given ranges without CFI, which are sorted and without padding. It
+// follows pointers, calls and jumps, which stripped files also contain, then looks for symbols in the rest.
 func findStartup(f *elffile.File, free []elffile.Span) []elffile.Span {
 	var found []elffile.Span
-	crti := false // is linked, and with it crt1.o
+	crti := false // crti.o is linked, and therefore crt1.o
 	for i := range f.Sections {
 		if s := &f.Sections[i]; (s.Name == ".init" || s.Name == ".fini") && s.IsCode() && s.Size <= maxInit {
 			found = append(found, elffile.Span{Begin: s.Base, End: s.Base + s.Size})
@@ -126,7 +126,7 @@ func startupPlaces(f *elffile.File, free []elffile.Span, crti bool) []elffile.Sp
 	return found
 }
 
-// firstFrom returns the first element of a sorted list that is not below addr, or the maximum.
+// firstFrom returns the first element of a sorted list that is not below from, or the maximum.
 func firstFrom(list []uint64, from uint64) uint64 {
 	if i, _ := slices.BinarySearch(list, from); i < len(list) {
 		return list[i]

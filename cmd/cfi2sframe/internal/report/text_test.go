@@ -47,18 +47,18 @@ func TestTextWhole(t *testing.T) {
 		uncovered = "    .text: 5 bytes\n    \".more\\n\": 1,000 bytes\n" +
 			`    .text+0x4-0xc g(): 8 bytes of 8 without CFI (code-indirect)
     0x2000-0x2010 function: 4 bytes of 16 without CFI
-    and 1 function more
+    and 1 more function
 `
-		stubs = `  3 bytes covered in topmost frames only, by other registers than SP and FP
+		stubs = `  3 bytes covered only in topmost frames, with registers other than SP and FP
   5 bytes of PLT stubs without CFI have rows
 `
-		padding = "  7 bytes of padding after functions have their last rows\n"
-		dropped = `  1 FDE of no code
-  2 FDEs of code that the file does not have
-  3 FDEs cut because they overlap another one
+		padding = "  7 bytes of padding are covered by the last rows of functions\n"
+		dropped = `  1 FDE of size 0
+  2 FDEs of code that is not in the file
+  3 FDEs truncated or dropped because of overlaps
 `
-		facts = `  50 bytes of code have another place in the file than before: ` +
-			`let perf forget the old file (perf buildid-cache --remove FILE)
+		facts = `  50 bytes of code are at a different file offset than before: ` +
+			`remove the old file from perf's cache (perf buildid-cache --remove FILE)
   amd64, from .debug_frame, .eh_frame of "prog\n.debug": 1 function, 1,000 rows, verified at every pc
   .sframe has 100 bytes, .eh_frame 200, .eh_frame_hdr 12
   merged by: GNU ld 2.46 and later, mold 3
@@ -85,9 +85,9 @@ func TestTextWhole(t *testing.T) {
 			strings.Join(gaps, "")},
 		{2, head + short + sections + stubs + dropped + malformed(2, 3) + facts + gaps[0] + gaps[3]},
 		{1, head + short + sections + stubs + dropped + malformed(1, 4) + facts + gaps[0] +
-			"  and 1 gap more (-v lists them)\n"},
+			"  and 1 more gap (-v lists them)\n"},
 		{0, head + short + sections + stubs + dropped + malformed(0, 5) + facts +
-			"  and 2 gaps more (-v lists them)\n"},
+			"  and 2 more gaps (-v lists them)\n"},
 	} {
 		var got bytes.Buffer
 		if err := c.Text(&got, tt.gaps); err != nil || got.String() != tt.want {

@@ -61,7 +61,7 @@ type UncoveredSection struct {
 	Name    string `json:"name"`
 	Begin   uint64 `json:"begin"` // address; 0 in a relocatable object
 	Size    uint64 `json:"size"`
-	Bytes   uint64 `json:"bytes"`   // of that, without CFI
+	Bytes   uint64 `json:"bytes"`   // without CFI
 	Padding uint64 `json:"padding"` // of the bytes without CFI
 	Startup uint64 `json:"startup"` // of the bytes without CFI
 }
@@ -76,7 +76,7 @@ type UncoveredFunction struct {
 	Section  string `json:"section,omitempty"`
 	Begin    uint64 `json:"begin"` // address
 	Size     uint64 `json:"size"`
-	Bytes    uint64 `json:"bytes"`            // of that, without CFI
+	Bytes    uint64 `json:"bytes"`            // without CFI
 	Reason   string `json:"reason,omitempty"` // with --infer: why its instructions give no rows
 }
 

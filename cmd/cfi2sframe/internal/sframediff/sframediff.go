@@ -117,7 +117,7 @@ func match(a, b *Side, key func(*function) any) {
 
 // matchNames pairs functions by name: first those with equal rows, then the rest, then those with compiler suffixes.
 // Functions without symbols have the name of their section. If their rows differ, they are paired only if both files
-// have the same number.
+// have the same number of them.
 func matchNames(a, b *Side) {
 	type key struct {
 		name string

@@ -250,7 +250,7 @@ type span struct {
 	words      string
 }
 
-// spans returns the spans of a section by address, one after the other for the blocks of PC-mask FDEs.
+// spans returns the spans of a section, sorted by address. For PC-mask FDEs, each block has its own spans.
 func spans(section *sframe.Section) ([]span, error) {
 	type key struct {
 		row          uint32
@@ -278,8 +278,8 @@ func spans(section *sframe.Section) ([]span, error) {
 		}
 		for block := d.Start; block < last; block += step {
 			if rows += uint64(len(refs)) + 1; rows > most {
-				return nil, fmt.Errorf(
-					"FDEs of .sframe share rows: more than %d, up to FDE %d at %#x, are not compared", most, i, d.Start)
+				return nil, fmt.Errorf("FDEs of .sframe share too many rows: FDE %d at %#x exceeds the limit of %d",
+					i, d.Start, most)
 			}
 			for j, ref := range refs {
 				begin, end := block+uint64(ref.Start), min(block+step, last)

@@ -28,7 +28,7 @@ const largeCFI = 8 << 20
 // An examiner makes records.
 type examiner struct {
 	Options
-	large sync.Mutex // held while examining a file with more than largeCFI
+	large sync.Mutex // held while examining a file with more CFI than largeCFI
 }
 
 // file examines an ELF file, or the ELF files in an archive.

@@ -43,7 +43,7 @@ type section struct {
 
 var fileColumns = page.Columns(
 	"File", "file", "Unwindable", "number", "Not unwindable", "number", "Not covered", "number",
-	"In format 2", "number", "Mostly by", "reason", "Code", "number", "ABI", "text", "Remarks", "text",
+	"In format 2", "number", "Main reason", "reason", "Code", "number", "ABI", "text", "Remarks", "text",
 )
 
 // HTML writes the survey as a self-contained page. maker is the program's name and version.

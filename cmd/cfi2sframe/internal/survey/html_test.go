@@ -14,7 +14,7 @@ func TestRow(t *testing.T) {
 	want := map[string]string{
 		// 70.19 % is 770 of 1097 bytes.
 		"File": "/usr/bin/x", "ABI": "amd64", "Code": "1097", "Unwindable": "70.19 %", "Not unwindable": "327",
-		"Not covered": "250", "Mostly by": "drap", "In format 2": "40", "Remarks": "",
+		"Not covered": "250", "Main reason": "drap", "In format 2": "40", "Remarks": "",
 	}
 	row := r.cells()
 	if len(row) != len(fileColumns) || len(fileColumns) != len(want) {

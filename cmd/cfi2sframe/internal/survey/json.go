@@ -60,7 +60,8 @@ func Merge(names []string) (*Survey, error) {
 			if reflect.DeepEqual(all[i], l.Record) {
 				return nil
 			}
-			return fmt.Errorf("%s is another file in %s; survey it again", report.Printable(l.File), from[l.File])
+			return fmt.Errorf("%s differs from the file of this name in %s; survey it again",
+				report.Printable(l.File), from[l.File])
 		})
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", report.Printable(name), outfile.Plain(err))

@@ -18,7 +18,7 @@ import (
 // Statuses of files that cannot be read or parsed.
 const (
 	damaged    convert.Reason = "damaged"    // the file or its CFI is malformed
-	unreadable convert.Reason = "unreadable" // the system does not return its contents
+	unreadable convert.Reason = "unreadable" // reading it fails
 )
 
 // statuses lists the reasons why a file has no CFI to translate, in report order.
@@ -48,13 +48,13 @@ func statusOf(err error) convert.Reason {
 // A Record is the result for one file. All sums follow from records. In JSON, a record is a line. All sizes are in
 // bytes of code.
 type Record struct {
-	File       string         `json:"file"` // of a member of an archive, ARCHIVE(MEMBER)
+	File       string         `json:"file"` // ARCHIVE(MEMBER) for members of archives
 	ABI        string         `json:"abi,omitzero"`
 	Status     convert.Reason `json:"status,omitzero"` // why there is no CFI to translate; one of statuses
 	Error      string         `json:"error,omitzero"`  // of damaged and unreadable files
 	Functions  uint64         `json:"functions,omitzero"`
 	Described  uint64         `json:"described,omitzero"`   // by CFI
-	Code       uint64         `json:"code,omitzero"`        // as report.Amounts has it, also of files without CFI
+	Code       uint64         `json:"code,omitzero"`        // as in report.Amounts; also for files without CFI
 	WithoutCFI uint64         `json:"without_cfi,omitzero"` // code that no CFI describes, with padding
 	Formats    []Format       `json:"formats,omitempty"`    // by version
 	Gaps       []Gap          `json:"gaps,omitempty"`       // in format 3, in the order of translate.Reasons
@@ -65,11 +65,11 @@ type Record struct {
 type Format struct {
 	Format     sframe.Version `json:"format"`
 	Whole      uint64         `json:"functions_covered,omitzero"`
-	Unwindable uint64         `json:"unwindable,omitzero"` // as report.Amounts has it
+	Unwindable uint64         `json:"unwindable,omitzero"` // as in report.Amounts
 	Described  uint64         `json:"described,omitzero"`
-	Covered    uint64         `json:"covered,omitzero"`  // as report.Amounts has it
-	Topmost    uint64         `json:"topmost,omitzero"`  // of Covered, by registers known only in the topmost frame
-	Inferred   uint64         `json:"inferred,omitzero"` // of Covered, by rows from instructions
+	Covered    uint64         `json:"covered,omitzero"`  // as in report.Amounts
+	Topmost    uint64         `json:"topmost,omitzero"`  // of Covered: uses registers known only in the topmost frame
+	Inferred   uint64         `json:"inferred,omitzero"` // of Covered: rows are inferred from instructions
 }
 
 // A Gap sums up the gaps of one reason.
@@ -115,15 +115,15 @@ func lost(gaps []Gap) (bytes uint64, reason string) {
 // A Function is an entry in a file's list of worst functions.
 type Function struct {
 	File     string `json:"-"`
-	Function string `json:"function,omitempty"` // as the source has it
+	Function string `json:"function,omitempty"` // demangled
 	Symbol   string `json:"symbol,omitempty"`   // the mangled name, if different
-	Section  string `json:"section,omitempty"`  // in a relocatable object, what Begin counts from
+	Section  string `json:"section,omitempty"`  // in a relocatable object, the section that Begin is relative to
 	Begin    uint64 `json:"begin,omitzero"`     // address
-	Size     uint64 `json:"size"`               // of what the CFI describes
+	Size     uint64 `json:"size"`               // of the code that the CFI describes
 	Lost     uint64 `json:"lost"`
-	Reason   string `json:"reason"` // of most of that
+	Reason   string `json:"reason"` // of most lost bytes
 
-	gap translate.Gap // the first one that loses something: its place has the name of the function
+	gap translate.Gap // the first gap that breaks stack traces; reports find the function's name by its address
 }
 
 // refused returns the record of a file without CFI to translate. An error of the machine ends the survey.

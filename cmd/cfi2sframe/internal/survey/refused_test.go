@@ -229,7 +229,7 @@ func TestLongLists(t *testing.T) {
 	var text bytes.Buffer
 	must.Do(t, s.Text(&text))
 	for _, want := range []string{
-		"  The first of 21; the JSON form has all.\n", "  " + strings.Repeat("é", maxName-3) + "...\n",
+		"  The first 20 of 21; the JSON report lists all.\n", "  " + strings.Repeat("é", maxName-3) + "...\n",
 		"  at .text+0x10\n", "  at 0x1000\n",
 	} {
 		if !strings.Contains(text.String(), want) {

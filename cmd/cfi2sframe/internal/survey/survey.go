@@ -1,11 +1,11 @@
 // Package survey measures how much of the CFI in many programs and libraries SFrame can express. It writes no files.
 //
 // A survey counts what could be translated. It ignores whether a section could be added: whether there is space for
-// program headers, and whether the code is near enough.
+// program headers, and whether the code is close enough to the section.
 //
 // Each file becomes a Record of a few hundred bytes, and reports are sums of records. In JSON, each record is a line,
 // so that surveys from several machines can be concatenated. CFI is in memory only while its file is examined. Files
-// with more than largeCFI are examined one at a time.
+// with more CFI than largeCFI are examined one at a time.
 package survey
 
 import (
@@ -25,7 +25,7 @@ type Options struct {
 	Shard   Shard
 	Infer   bool // also count rows from instructions
 	Jobs    int  // files examined in parallel; 0: one per processor
-	// Starting, if not nil, is called before a file is examined, with the bytes of its CFI and its size.
+	// Starting, if not nil, is called before a file is examined, with the sizes of its CFI and of the file.
 	// It is called concurrently.
 	Starting func(cfi, size uint64)
 	// IsOutput, if not nil, reports whether a path is an output. Examining one is an error.
@@ -44,7 +44,7 @@ type Survey struct {
 	Skipped   Skipped
 	Total     Sums
 	ABIs      []Part     // by name
-	Worst     []*Record  // those that lose most, the worst first
+	Worst     []*Record  // files with lost bytes, the worst first
 	Functions []Function // of all files, the worst first
 }
 

@@ -201,7 +201,7 @@ func TestShards(t *testing.T) {
 	b := testfile.Read(t, names[0])
 	first, _, _ := strings.Cut(string(b), "\n")
 	for _, tt := range []struct{ text, want string }{
-		{strings.Replace(first, `"abi":"`, `"functions":1,"abi":"x`, 1), "is another file in "},
+		{strings.Replace(first, `"abi":"`, `"functions":1,"abi":"x`, 1), "differs from the file of this name in "},
 		{strings.Replace(first, `"file":"`, `"name":"`, 1), "no file; use the output of survey"},
 		{`{"file":"x","status":"lost"}`, `unknown status "lost"`},
 		{`{"file":"x","formats":[{"format":9}]}`, "unknown format 9"},

@@ -36,7 +36,7 @@ func newTable(title, note string, columns ...string) table {
 	return t
 }
 
-// add adds a row. No cell can control a terminal.
+// add adds a row. It quotes cells with control characters, which could control a terminal.
 func (t *table) add(cells ...string) {
 	for i := range cells {
 		cells[i] = report.Printable(cells[i])
@@ -116,12 +116,12 @@ func (s *Survey) notExamined() table {
 	return t
 }
 
-// maxWorst bounds the lists of the worst.
+// maxWorst bounds the lists of the worst files and functions, and of errors.
 const maxWorst = 20
 
 func (s *Survey) worstFiles() table {
-	t := newTable("Worst files", fmt.Sprintf("Lost is code without complete stack traces in format %d, mostly for "+
-		"the reason.", detailed), "#lost bytes", "#of", "#share", "reason", "file")
+	t := newTable("Worst files", fmt.Sprintf("Lost bytes are code without complete stack traces in format %d; the "+
+		"reason is the most frequent one.", detailed), "#lost bytes", "#of", "#share", "reason", "file")
 	t.TextOnly = true
 	for _, r := range s.Worst[:min(len(s.Worst), maxWorst)] {
 		lost, reason := r.lost()
@@ -158,7 +158,7 @@ func (s *Survey) errors() table {
 		}
 	}
 	if omitted > 0 {
-		t.Note = fmt.Sprintf("The first of %s; the JSON form has all.", count(maxWorst+omitted))
+		t.Note = fmt.Sprintf("The first %d of %s; the JSON report lists all.", maxWorst, count(maxWorst+omitted))
 	}
 	return t
 }

@@ -21,7 +21,7 @@ import (
 type candidate struct {
 	name    string
 	archive bool
-	err     error // it, or the directory that it is, cannot be read
+	err     error // the file or directory cannot be read
 }
 
 // walk finds the ELF files at and below the paths, sorted by name, and counts other files. It follows symbolic links
@@ -38,7 +38,7 @@ func walk(ctx context.Context, paths []string, opt Options) (out []candidate, sk
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			rel, _ := filepath.Rel(real, at) // at begins with it
+			rel, _ := filepath.Rel(real, at) // cannot fail: at starts with real
 			c := candidate{name: filepath.Join(path, rel), err: err}
 			if err == nil && !d.Type().IsRegular() {
 				return nil
