@@ -28,7 +28,7 @@ const maxStates = 4096
 // maxOffset bounds factored offsets so that their sums cannot overflow.
 const maxOffset = 1 << 48
 
-// A Step is a row: it starts at Off bytes from the start of the FDE and ends at the next Step.
+// A Step is a row: it starts Off bytes after the start of the FDE's range and ends at the next Step.
 type Step struct {
 	Off    uint32
 	Number uint32 // number of the rules
@@ -59,7 +59,7 @@ type executor struct {
 	initial bool     // executing the instructions of a CIE
 }
 
-// An effect caches the state that an instruction results in, given the state before. Large programs execute millions of
+// An effect caches the state that an instruction produces from a given state. Large programs execute millions of
 // instructions, but few distinct instructions in few distinct states.
 type effect struct {
 	cie      *cie

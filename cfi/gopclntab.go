@@ -13,7 +13,7 @@ import (
 	"cfi2sframe/internal/gopclntab"
 )
 
-// goTable finds the table of a Go program; its functions get programs like those of FDEs. It returns nil if the file
+// goTable finds the table of a Go program, whose functions get programs like those of FDEs. It returns nil if the file
 // has no table or the table is malformed.
 func (t *Table) goTable(f *elffile.File) (*goSection, error) {
 	g, err := gopclntab.Find(f)
@@ -117,8 +117,8 @@ func (s *goSection) instructions(a *arch.Arch, fn *gopclntab.Function) {
 	}
 }
 
-// switching appends the instructions for a function that switches stacks. Each row starts from the rules of the CIE,
-// which are all undefined.
+// switching appends the instructions for a function that switches stacks. Each row starts from the initial rules of
+// the CIE, which has no CFA rule.
 func (s *goSection) switching(a *arch.Arch, fn *gopclntab.Function) {
 	at := uint32(0)
 	for i, r := range fn.Rows {
@@ -175,7 +175,7 @@ func (s *goSection) saved(reg, below uint64) {
 // systemstack).
 func (fn *Function) SwitchesStack() bool { return fn.cie.switches }
 
-// Withdraw removes the rows of a function of .gopclntab. Afterwards, its Err reports why.
+// Withdraw removes the rows of a function of .gopclntab. Afterwards, fn.Err reports why.
 func (t *Table) Withdraw(fn *Function, why string) {
 	p := t.programs
 	n := uint32(len(p.all))

@@ -19,7 +19,7 @@ type Inference struct {
 	// Jumps maps the address of an indirect jump in Functions to its targets. A jump that is missing here leaves its
 	// function: it is a tail call.
 	Jumps map[uint64][]uint64
-	// NoReturn are the addresses of calls of functions that do not return.
+	// NoReturn holds the addresses of calls to functions that do not return.
 	NoReturn map[uint64]bool
 }
 
@@ -28,13 +28,13 @@ type InferredFunction struct {
 	Begin, End uint64 // addresses; End is exclusive
 	// Component identifies a set of functions connected by jumps. Either all of them have rows, or none.
 	Component int
-	// Exits is set if control can leave the function from here, by a return or a jump. If not, a call may not return
-	// although it seems to, and the code after it may belong to another function.
+	// Exits is set if control can leave the function by a return or a jump in this code. Otherwise, a call in it may be
+	// to a function that never returns, and the code after the call may belong to another function.
 	Exits bool
 	Rows  []InferredRow // the first has Off 0
 }
 
-// An InferredRow describes the frame from an instruction on. Registers are DWARF numbers.
+// An InferredRow describes the frame, starting at an instruction. Registers are DWARF numbers.
 type InferredRow struct {
 	Off    uint32 // from the start of the function in bytes; ascending
 	Reg    uint64 // the CFA is Reg + Offset
@@ -44,7 +44,7 @@ type InferredRow struct {
 	FP   int64
 	Lost bool
 	// On machines whose calls leave the return address in a register, RA is the offset of its save slot from the CFA in
-	// bytes, or 0 if it is in register RAReg. Kept is set if the register of calls holds it too, and Signed if it is
+	// bytes, or 0 if it is in register RAReg. Kept is set if the link register also holds it, and Signed if it is
 	// signed with the CFA as the modifier.
 	RA           int64
 	RAReg        uint64
@@ -57,7 +57,7 @@ type Refusal struct {
 	Reason     string // as named in reports
 }
 
-// Infer adds functions to the table.
+// Infer adds the functions of an Inference to the table.
 func (t *Table) Infer(inf *Inference) {
 	fns := inf.Functions
 	a := arch.Of(t.Machine)
@@ -118,7 +118,8 @@ func (s *section) infer(a *arch.Arch, fn *InferredFunction) {
 	}
 }
 
-// saved appends the instruction for a register that is saved at an offset from the CFA, or unchanged if that is 0.
+// saved appends the instruction for a register that is saved at an offset from the CFA, or unchanged if the
+// offset is 0.
 func (s *section) saved(reg uint64, offset int64) {
 	if offset == 0 {
 		s.data = append(s.data, frame.DW_CFA_restore|byte(reg))

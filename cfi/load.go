@@ -46,7 +46,7 @@ func ParseSource(name string) (Source, error) {
 // and 0x2d change how the return address is signed.
 type registers struct{ sp, fp, raState uint64 }
 
-// signs reports whether the register is the one that tells whether return addresses are signed.
+// signs reports whether the register is RA_SIGN_STATE, which tells whether return addresses are signed.
 func (r *registers) signs(reg uint64) bool { return reg == r.raState && reg != arch.NoReg }
 
 // section is one CFI section.
@@ -139,10 +139,10 @@ func (fn *Function) Offset() uint64 { return uint64(fn.off) }
 type Dropped struct {
 	ZeroLength int // FDEs that cover no bytes
 	// Discarded counts FDEs for code that the linker discarded: they start outside executable code, at -1 or -2, or at
-	// 0 if there is no function.
+	// 0 if no function starts there.
 	Discarded int
 	// Overlapped counts FDEs that were truncated or dropped because another FDE of the same source covers the code, and
-	// parts of .debug_frame FDEs beyond maxParts.
+	// parts of FDEs that exceed maxParts.
 	Overlapped int
 }
 
@@ -234,7 +234,7 @@ func Load(f *elffile.File, src Source, debug *elffile.File) (*Table, error) {
 	return t, nil
 }
 
-// parse decodes the sections, which belong to f, and the table of a Go program, which may be nil.
+// parse decodes CFI sections and the table of a Go program. f, debug and table may be nil.
 func (t *Table) parse(secs []*section, f, debug *elffile.File, table *goSection) {
 	code := []elffile.Span{{End: math.MaxUint64}}
 	if f != nil {
@@ -315,7 +315,7 @@ func (m notDefined) Unwrap() error { return arch.ErrABI }
 
 // Limits on the total size of a file's CFI in bytes: the size of the file, but at least anyTotal and at most maxTotal.
 // CFI is larger than its file only if it is compressed exceptionally well or several headers refer to the same bytes.
-// Tables need up to fifty times the size of the CFI.
+// A Table takes up to fifty times as much memory as its CFI.
 const (
 	maxTotal = 128 << 20
 	anyTotal = 12 << 20
@@ -433,7 +433,7 @@ func (r *reader) fromHdr(f *elffile.File) (*section, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
-	// The header has no size, so the section extends to the end of the segment.
+	// The header does not contain the size of .eh_frame, so the section extends to the end of the segment.
 	for i := range f.Progs {
 		p := &f.Progs[i]
 		if elf.ProgType(p.Type) == elf.PT_LOAD && addr >= p.Vaddr && addr-p.Vaddr < p.Filesz {
@@ -517,8 +517,8 @@ func (t *Table) Only(keep func(*Function) bool) *Table {
 // work estimates the time to execute the function's instructions.
 func (fn *Function) work() int { return 16 + int(fn.limit-fn.code) }
 
-// disjoint sorts the functions of one source and removes overlaps: the code belongs to the function that starts first,
-// or comes first in the section.
+// disjoint sorts the functions of one source and removes overlaps: shared code belongs to the function that starts
+// first or, if the starts are equal, comes first in the section.
 func (t *Table) disjoint(fns []Function) []Function {
 	sortByBegin(fns)
 	var end uint64
@@ -542,7 +542,7 @@ func (t *Table) disjoint(fns []Function) []Function {
 }
 
 // sortByBegin sorts functions stably by their start. It is fast because almost all functions are already in order;
-// others are the functions that start before a preceding one.
+// others holds the functions that start before a preceding function.
 func sortByBegin(fns []Function) {
 	ordered, others := fns[:0], []Function(nil)
 	for _, fn := range fns {
@@ -564,7 +564,7 @@ func sortByBegin(fns []Function) {
 	}
 }
 
-// maxParts bounds the work on all but the first part of each function: every part executes all instructions.
+// maxParts bounds the work, as estimated by Function.work, on all but the first part of each function.
 const maxParts = 1 << 20
 
 // fill returns the functions a, and the parts of the functions b that a does not cover. Both lists are sorted and

@@ -5,7 +5,7 @@ import (
 	"hash/maphash"
 )
 
-// programs holds the executed distinct instruction sequences of a table.
+// programs holds the results of executing the distinct instruction sequences of a table.
 type programs struct {
 	all   []program
 	errs  map[uint32]*Error // errors by program; Off is relative to the start of the instructions
@@ -38,11 +38,11 @@ func (x *executor) addPrograms(fns []Function) {
 	for 4*(len(x.all)+len(fns)) > 3*len(x.slots) {
 		x.grow(2 * len(x.slots))
 	}
-	// The hash table exceeds the processor's caches. Reading all slots first overlaps the cache misses, which saves 4
-	// of 30 ms (libLLVM-14, 2026-11-23).
+	// The hash table is larger than the processor's caches. Reading all slots first overlaps the cache misses, which
+	// saves 4 of 30 ms (libLLVM-14, 2026-11-23).
 	var hashes [batch]uint32
 	for i := range fns {
-		// The same instructions with another CIE are a different program.
+		// The same instructions with a different CIE are a different program.
 		hashes[i] = uint32(maphash.Bytes(x.seed, fns[i].instructions())) ^ fns[i].cie.number*0x9e3779b1
 		x.touched |= x.slots[hashes[i]&uint32(len(x.slots)-1)].number
 	}

@@ -109,7 +109,8 @@ func (r *record) decode(s *section, off int) {
 	}
 }
 
-// minFDE is the minimum length field of an FDE: a CIE pointer, and addresses of two bytes.
+// minFDE is the minimum value of the length field of an FDE: a 4-byte CIE pointer, and a start and a size of 2 bytes
+// each.
 const minFDE = 8
 
 // reserve allocates memory for all functions.
@@ -139,7 +140,7 @@ func (p *parser) parse() {
 		r.decode(p.sec, off)
 		switch {
 		case r.err != nil:
-		case r.kind == recordFDE: // CIEs are decoded on demand because hostile files have millions
+		case r.kind == recordFDE: // CIEs are decoded on demand because hostile files may have millions
 			p.fdes++
 			p.fde(&r)
 		case r.kind == recordZero && p.sec.open:
@@ -183,8 +184,8 @@ func (p *parser) cie(off uint64) *cie {
 // minCIE is the minimum number of bytes that a CIE subtracts from parser.room.
 const minCIE = 16
 
-// decodeCIE decodes the CIE at off. CIEs with a larger total size than the section overlap; further CIEs are then
-// rejected.
+// decodeCIE decodes the CIE at off. If the total size of the CIEs exceeds that of the section, they overlap, and
+// further CIEs are rejected.
 func (p *parser) decodeCIE(off uint64) *cie {
 	s := p.sec
 	if p.room < 0 {

@@ -22,7 +22,7 @@ func (fn *Function) Rows() iter.Seq[Row] {
 	return func(yield func(Row) bool) {
 		x := fn.cie.sec.programs
 		steps, start := x.of(fn), fn.whole().Begin
-		front, size := fn.Begin-start, fn.End-start // the function's part of the FDE's range, from its start
+		front, size := fn.Begin-start, fn.End-start // the function's part of the FDE's range, relative to its start
 		if front > 0 {
 			i := sort.Search(len(steps), func(i int) bool { return uint64(steps[i].Off) > front })
 			steps = steps[max(i, 1)-1:]
@@ -47,7 +47,7 @@ func (fn *Function) Rows() iter.Seq[Row] {
 // must not modify them. If the instructions are malformed, there are none.
 func (fn *Function) Steps() []Step { return fn.cie.sec.programs.of(fn) }
 
-// Err returns an *Error if the instructions are malformed, or nil.
+// Err returns an *Error if the instructions are malformed or the FDE's range is too large, and nil otherwise.
 func (fn *Function) Err() error {
 	e := fn.cie.sec.programs.errs[fn.number()]
 	if e != nil {

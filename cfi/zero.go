@@ -7,8 +7,8 @@ import (
 	"cfi2sframe/elffile"
 )
 
-// Linkers set the start of FDEs for removed code to 0. In kernels and firmware, a function at address 0 has the same
-// start.
+// Linkers set the start of FDEs for removed code to 0. In kernels and firmware, a function may indeed start at
+// address 0.
 
 // atZero adds the function at address 0, if there is code, and drops FDEs of removed code. Linkers remove FDEs of
 // removed code from .eh_frame, so its only FDEs at 0 belong to the function. In .debug_frame the FDEs remain; there, an

@@ -11,7 +11,7 @@ import (
 var ErrBudget = errors.New("too much work for an input of this size")
 
 // A Budget bounds the work on an input: an ELF file, or an archive with its members. The unit is about a nanosecond of
-// CPU time on a machine of 2026; code that spends defines its cost as a constant. A nil Budget has no bound.
+// CPU time on a 2026 machine; each caller of Spend defines its cost as a constant. A nil Budget has no bound.
 //
 // Work that can be large for a small input must spend from the budget. Work proportional to the size of the input costs
 // less than perByte.
@@ -20,7 +20,7 @@ type Budget struct {
 	left atomic.Int64
 }
 
-// The budget is anyInput plus perByte for each byte of the input. An input of 10 MB has 4.2 s.
+// The budget is anyInput plus perByte for each byte of the input. An input of 10 MB gets 4.2 s.
 const (
 	anyInput = 1_200_000_000
 	perByte  = 300

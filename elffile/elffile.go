@@ -145,7 +145,7 @@ type File struct {
 	indexes map[uint32]int // SHT_SYMTAB_SHNDX section by symbol table
 	budget  *Budget
 	loads   []int // indexes of the PT_LOADs
-	sorted  bool  // loads is sorted by address and does not overlap
+	sorted  bool  // the PT_LOADs are sorted by address and do not overlap
 
 	based []int // indexes of the sections of an object that have a Base, by address
 
@@ -156,8 +156,8 @@ type File struct {
 	placesOf uint64                // total size of the symbol tables in places
 }
 
-// New decodes the headers of the ELF file of the given size in r. Both header tables are within the file, but contents
-// may not be. The File reads from r as long as it is used.
+// New decodes the headers of the ELF file of the given size in r. It ensures that both header tables are within the
+// file; contents may not be. The File reads from r as long as it is used.
 func New(r io.ReaderAt, size int64) (*File, error) { return NewIn(NewBudget(size), r, size) }
 
 // NewIn is like New, but uses the budget of the input that contains the file.
@@ -193,7 +193,7 @@ func NewIn(budget *Budget, r io.ReaderAt, size int64) (*File, error) {
 	if v := raw[elf.EI_VERSION]; v != byte(elf.EV_CURRENT) {
 		return nil, errorf("ELF header", elf.EI_VERSION, "version is %d, not 1", v)
 	}
-	_, _ = binary.Decode(raw, f.Order, &f.Header64) // raw has its size
+	_, _ = binary.Decode(raw, f.Order, &f.Header64) // cannot fail: raw has the size of the header
 	if err := f.readSectionHeaders(); err != nil {
 		return nil, err
 	}
@@ -308,8 +308,8 @@ func (f *File) sectionNumbers() (num, shstrndx uint64, err error) {
 	return num, shstrndx, nil
 }
 
-// Bounds on section names in bytes. Names may share bytes of their table. Without meanName, a few kilobytes could
-// contain the names of 100,000 sections.
+// Bounds on section names in bytes. Names may share bytes of their table, so even a table of a few kilobytes could
+// contain long names of 100,000 sections; meanName bounds their total size.
 const (
 	maxNames       = 64 << 20 // table size
 	maxSectionName = 4096     // size of a name; longer names are read as ""

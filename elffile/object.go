@@ -11,7 +11,7 @@ import (
 	"cfi2sframe/internal/arch"
 )
 
-// Bounds on addresses in an object.
+// Limits and alignments of the addresses that are assigned in an object.
 const (
 	firstBase = 1 << 28               // above all offsets in CFI sections
 	baseGap   = 256                   // keeps code from running into the next section
@@ -155,7 +155,7 @@ type symbolPlaces struct {
 	sections []int32
 }
 
-// symbolPlaces returns the places of the symbols in a table. It reads each table once.
+// symbolPlaces returns the addresses and the sections of the symbols in a table. It reads each table once.
 func (f *File) symbolPlaces(table int) (*symbolPlaces, error) {
 	if table >= len(f.Sections) || elf.SectionType(f.Sections[table].Type) != elf.SHT_SYMTAB {
 		return nil, errorf("section header table", f.Shoff,
@@ -236,7 +236,8 @@ func (f *File) relocate(b []byte, s *Section, rela []byte, symbols *symbolPlaces
 }
 
 // Moves returns the alignment that linkers and loaders preserve when they move the code at an address: a power of two,
-// or 0 if the address is fixed. Linkers preserve the alignment of an object's sections, and loaders that of pages.
+// or 0 if the address is fixed. Linkers preserve the alignment of an object's sections, and loaders preserve page
+// alignment.
 func (f *File) Moves(addr uint64) uint64 {
 	switch elf.Type(f.Type) {
 	case elf.ET_EXEC:
@@ -246,7 +247,7 @@ func (f *File) Moves(addr uint64) uint64 {
 			return 1
 		}
 		s := &f.Sections[f.SectionAt(addr)]
-		// The base may be less aligned. In a library, loaders preserve only page alignment.
+		// The base may be less aligned, and loaders of the linked file preserve only page alignment.
 		return min(ValidAlign(s.Addralign), arch.MinPage, max(1, s.Base&-s.Base))
 	}
 	return arch.MinPage

@@ -68,8 +68,8 @@ func (f *File) symbols(table int, fn func(table *Section, sym Symbol)) error {
 	})
 }
 
-// symbol decodes the symbol at the start of b, which has the given index. If its section index does not fit in the
-// symbol, it is section.
+// symbol decodes the symbol at the start of b, which has the given index. If st_shndx is SHN_XINDEX, the section index
+// is section.
 func (f *File) symbol(b []byte, index, section uint32) Symbol {
 	o := f.Order
 	s := Symbol{Index: index, Sym64: elf.Sym64{
@@ -103,7 +103,7 @@ func (f *File) SymbolName(table *Section, name uint32) string {
 	if uint64(name) >= s.Size || !s.HasBytes() {
 		return ""
 	}
-	for size := uint64(256); ; size *= 16 { // most names have up to 256 bytes
+	for size := uint64(256); ; size *= 16 { // most names are at most 256 bytes long
 		n := min(size, s.Size-uint64(name))
 		b, err := f.ReadAt("section "+s.Name, s.Off+uint64(name), n)
 		if err != nil {
@@ -118,10 +118,10 @@ func (f *File) SymbolName(table *Section, name uint32) string {
 	}
 }
 
-// NamedSymbols is Symbols with the bytes of the string table from the start of each symbol's name, or nil if there are
-// none.
+// NamedSymbols is like Symbols, but also passes to fn the bytes of the string table that start at the symbol's name, or
+// nil if the name is outside the string table.
 func (f *File) NamedSymbols(t elf.SectionType, fn func(sym Symbol, name []byte)) error {
-	var of *Section // the table to which strings belongs
+	var of *Section // the symbol table whose string table is in strings
 	var strings []byte
 	var total uint64
 	var failed error

@@ -28,8 +28,8 @@ func (b *Builder) rowsOf(cluster uint32) []sframe.Ref {
 	return b.refs[c.row:][:c.rows]
 }
 
-// align returns how many rows the first cluster has: all of them, or those close enough to each other. It makes their
-// starts relative to the first row.
+// align returns the number of rows in the first cluster: all rows if all is set, otherwise up to maxRows rows that
+// start less than minGap bytes apart. It makes their starts relative to the first row.
 func align(rows []sframe.Ref, all bool) int {
 	n, start := 0, rows[0].Start
 	for last := start; n < len(rows) && (n < maxRows && rows[n].Start-last < minGap || all); n++ {
@@ -39,7 +39,7 @@ func align(rows []sframe.Ref, all bool) int {
 	return n
 }
 
-// cluster returns the index of the cluster of all the rows. Their starts must be relative to the first row.
+// cluster returns the index of the cluster that consists of the rows. Their starts must be relative to the first row.
 func (b *Builder) cluster(rows []sframe.Ref) uint32 {
 	hash := uint64(0)
 	for _, e := range rows {
@@ -66,7 +66,7 @@ func (b *Builder) cluster(rows []sframe.Ref) uint32 {
 	return i
 }
 
-// addRest sets the rest of a cluster.
+// addRest sets the field rest of a cluster.
 func (b *Builder) addRest(cluster uint32) {
 	if c := &b.clusters[cluster]; c.rest == 0 && c.rows > 1 {
 		rest := slices.Clone(b.rowsOf(cluster)[1:])
@@ -75,8 +75,8 @@ func (b *Builder) addRest(cluster uint32) {
 	}
 }
 
-// hashFactor is odd, so that products are spread over the higher bits. It is random, so that a hostile file cannot
-// contain many rows with the same hash. The section does not depend on it.
+// hashFactor is odd, so no bits are lost in products. It is random, so a hostile file cannot contain many rows with the
+// same hash. The section does not depend on it.
 var hashFactor = rand.Uint64() | 1
 
 // merge adds the functions of another Builder.

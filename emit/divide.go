@@ -15,8 +15,8 @@ import (
 // Adjacent functions with the same attributes form a chain. The rows of a chain in address order are one sequence; a
 // row equal to its predecessor is dropped, even at the start of a function. An FDE describes a piece: some consecutive
 // rows of a chain. It costs an index entry (about 20 bytes) and its FRE list, which is free if another FDE has the same
-// list. So long pieces save entries, and short pieces save lists: most functions share rows with others up to the first
-// epilogue, or from an epilogue on.
+// list. Long pieces therefore save entries, and short pieces save lists: most functions have the same rows as others up
+// to the first epilogue, or after an epilogue.
 //
 //  1. A cluster is a sequence of rows that start less than minGap bytes apart: a prologue, or an epilogue up to the
 //     instruction after it. A piece is one or more clusters with a limited number of rows; see rowLimit.
@@ -52,7 +52,7 @@ type piece struct {
 	class uint16
 }
 
-// divide divides the code into pieces and stores their lists, with workers goroutines.
+// divide divides the code into pieces and stores their lists. It runs the given number of workers concurrently.
 func divide(b *Builder, workers int) ([]piece, lists) {
 	byStart := func(a, b use) int { return cmp.Compare(a.start, b.start) }
 	if !slices.IsSortedFunc(b.uses, byStart) {
@@ -79,7 +79,7 @@ func divide(b *Builder, workers int) ([]piece, lists) {
 	t.price()
 	first := dividers[0]
 	pieces := len(b.uses) * 9 / 8
-	first.pieces = make([]piece, 0, pieces) // room for those of the others
+	first.pieces = make([]piece, 0, pieces) // capacity for the pieces of all dividers
 	each(dividers, func(d *divider) {
 		d.pieces = slices.Grow(d.pieces, pieces/workers)
 		d.made, d.lists = make([]uint32, len(t.nodes)), newLists(b.opt.Share, len(b.uses)/workers/8)
@@ -105,7 +105,7 @@ func each(dividers []*divider, f func(*divider)) {
 	wg.Wait()
 }
 
-// measure returns the maximum number of places of all uses, and the maximum number of rows of a piece.
+// measure returns an upper bound on the total number of places, and the maximum number of rows of a piece.
 func (b *Builder) measure() (places int, limit uint32) {
 	bytes, rows := 0.0, 0.0
 	for i := range b.uses {
@@ -117,10 +117,10 @@ func (b *Builder) measure() (places int, limit uint32) {
 	return places, rowLimit(rows / max(bytes, 1))
 }
 
-// rowLimit returns the maximum number of rows of a piece, given the number of rows of the function that contains an
-// average byte of code. Readers search the rows of an FDE linearly. With twice as many rows as functions have, the
-// longer search takes as much time as fewer FDEs save, so lookups take as long as with one FDE per function. These
-// functions have 5 to 7 rows on aarch64, and 12 to 18 on amd64.
+// rowLimit returns the maximum number of rows of a piece, given the average number of rows per function, weighted by
+// code size: 5 to 7 on aarch64, and 12 to 18 on amd64. Readers search the rows of an FDE linearly. If FDEs have twice
+// as many rows as functions, the longer search costs as much time as having fewer FDEs saves, so lookups take as long
+// as with one FDE per function.
 func rowLimit(rows float64) uint32 { return uint32(min(max(2*rows, minRows), maxRows)) }
 
 // chains builds the chains from the sorted uses, which have at most the given number of places. An additional chain and
@@ -177,9 +177,9 @@ type divider struct {
 	entry  uint64 // cost of an FDE with its attribute
 	pieces []piece
 	lists  lists
-	made   []uint32 // by index of a node: its list plus 1, or 0
+	made   []uint32 // by node index: index of its list plus 1, or 0
 
-	best []division // by place of the chain; the last element is its end
+	best []division // one for each place of the chain, and one for its end
 }
 
 // newDivider returns a divider for all chains but the last, which is only a terminator.
@@ -188,8 +188,8 @@ func newDivider(b *Builder, t *trie, chains []chain, limit uint32) *divider {
 	return &divider{Builder: b, trie: t, chains: chains, limit: limit, fde: fde, entry: fde + attr}
 }
 
-// A division is the cheapest division of the places before a place. After choose, it is the piece that starts at the
-// place.
+// A division is the cheapest division of the places before a place. After choose, it describes the piece that starts at
+// the place.
 type division struct {
 	cost    uint64
 	start   uint32 // offset of the place in its chain

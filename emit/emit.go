@@ -126,8 +126,9 @@ func (b *Builder) Refs(fres []sframe.FRE) []sframe.Ref {
 	return refs
 }
 
-// Add adds a function. Its rows have numbers from Row and are sorted by start address; the first starts at 0. Add does
-// not keep its arguments. Functions may be added in any order, but must not overlap. Add returns a handle for Repeat.
+// Add adds a function. Its rows have numbers returned by Row and are sorted by start address; the first starts at 0.
+// Add does not keep its arguments. Functions may be added in any order, but must not overlap. Add returns a handle for
+// Repeat.
 //
 // A function becomes several FDEs if the version limits the number of rows, or if they are smaller than one flexible
 // FDE.
@@ -213,7 +214,7 @@ func (b *Builder) class(d sframe.FDE, flexible bool) uint16 {
 }
 
 // Repeat adds a function of d.Size bytes at d.Start that otherwise equals the function for which Add returned n. All
-// its rows start within it. It is not a PC-mask FDE.
+// its rows must start within it. It must not be a PC-mask FDE.
 func (b *Builder) Repeat(d sframe.FDE, n int) {
 	for i := n; ; i++ {
 		r := &b.runs[i]

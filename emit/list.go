@@ -30,7 +30,7 @@ type lists struct {
 // seed is the seed of the hashes in lists.index. The section does not depend on it.
 var seed = maphash.MakeSeed()
 
-// newLists returns an empty collection with room for about n lists.
+// newLists returns an empty collection with capacity for about n lists.
 func newLists(share bool, n int) lists {
 	const size = 64 // approximate size of a list in bytes
 	l := lists{data: make([]byte, 0, size*n), all: make([]list, 0, n)}
@@ -67,7 +67,7 @@ func (l *lists) add(b *Builder, class uint16, places []place) uint32 {
 	return l.store(off, class, list)
 }
 
-// store adds the list that occupies data from off on, and returns its index. If lists are shared and an equal list
+// store adds the list that occupies data[off:], and returns its index. If lists are shared and an equal list
 // exists, store removes the bytes and returns the index of the existing list.
 func (l *lists) store(off int, class uint16, what sframe.List) uint32 {
 	e := list{List: what, off: uint32(off), size: uint32(len(l.data) - off), class: class}
@@ -99,7 +99,7 @@ func (l *lists) join(m *lists) []uint32 {
 	return to
 }
 
-// sharePrefixes finds, for each list, another list that starts with it. In V1 and V2, lists do not contain the number
+// sharePrefixes finds, for each list, another list that starts with it. In V1 and V2, lists do not contain their number
 // of FREs, so both can use the same bytes.
 func (l *lists) sharePrefixes() {
 	type key struct {

@@ -14,12 +14,12 @@ type trie struct {
 	limit    uint32 // maximum number of rows of a list
 	places   []place
 	nodes    []node   // the first is the root, the empty list
-	deepest  []uint32 // by place: node of the longest list that starts there
+	deepest  []uint32 // by place: node of the longest list that starts at it
 }
 
 // A node is a list.
 type node struct {
-	cost   uint64 // of the list in an FDE; shared by all uses
+	cost   uint64 // of the list per FDE that uses it
 	parent uint32 // the list without its last cluster
 	uses   uint32 // number of occurrences of the list
 	depth  uint32 // number of clusters
@@ -28,7 +28,7 @@ type node struct {
 	list   uint32 // size including start addresses
 }
 
-// newTrie returns a trie of the lists of one cluster. Their nodes have the same indexes as the clusters.
+// newTrie returns a trie of the single-cluster lists. Their nodes have the same indexes as the clusters.
 func newTrie(b *Builder, places []place) *trie {
 	t := &trie{
 		clusters: b.clusters, places: places, deepest: make([]uint32, len(places)),
@@ -65,7 +65,7 @@ func (t *trie) grow(limit uint32) {
 	}
 }
 
-// A slot is an entry of a hash table. Its list is one cluster longer than a node.
+// A slot is an entry of a hash table. Its list is one cluster longer than that of a node.
 type slot struct {
 	hash  uint32
 	start uint32 // place of the first occurrence plus 1; 0: the slot is empty
@@ -113,7 +113,7 @@ func (t *trie) extend(starts []uint32, depth uint32, slots []slot) []uint32 {
 	return left
 }
 
-// distance returns the distance from the place at start to the one the given number of places later.
+// distance returns the distance in bytes from the place with index start to the place with index start+places.
 func (t *trie) distance(start, places uint32) (sum uint32) {
 	for _, p := range t.places[start+1 : start+places+1] {
 		sum += p.gap

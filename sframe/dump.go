@@ -9,8 +9,8 @@ import (
 	"strconv"
 )
 
-// maxDumped bounds the number of printed rows, unless half the section's size in bytes is larger. FDEs that share rows
-// could otherwise print any number of them.
+// maxDumped bounds the number of printed rows, unless half the section's size in bytes is larger. Without a bound, the
+// output for a small section whose FDEs share rows could be huge.
 const maxDumped = 1 << 22
 
 // Dump prints the section like binutils' objdump --sframe. If where is not nil, it maps each FDE's address to the

@@ -130,14 +130,15 @@ func (s *Section) fde(off int) (d FDE, l List) {
 	return d, l
 }
 
-// checkFDE decodes the FDE at off. It returns an error if the FDE is invalid or does not fit the section.
+// checkFDE decodes the FDE at off. It returns an error if the FDE is invalid or its FREs extend past the end of the
+// section.
 func (s *Section) checkFDE(off int) (d FDE, l List, err error) {
 	c := s.codec
 	at, infoAt := off, off+c.layout.StartSize+12
 	first := c.u32(s.data[off+c.layout.StartSize+4:])
 	left, attr := uint64(len(s.data)-s.fres), uint64(c.layout.AttrSize)
 	if uint64(first) > left || left-uint64(first) < attr {
-		return d, l, errorf(off, "FREs at %#x of the FRE sub-section do not fit its %d bytes", first, left)
+		return d, l, errorf(off, "FREs at offset %#x extend past the FRE sub-section of %d bytes", first, left)
 	}
 	if attr > 0 {
 		at = s.fres + int(first)
@@ -162,7 +163,8 @@ func (s *Section) checkFDE(off int) (d FDE, l List, err error) {
 	}
 	// An FRE has at least a start address and an info byte.
 	if uint64(l.Num)*uint64(l.Type.Size()+1) > left-uint64(first)-attr {
-		return d, l, errorf(off, "%d FREs at %#x of the FRE sub-section do not fit its %d bytes", l.Num, first, left)
+		return d, l, errorf(off, "%d FREs at offset %#x extend past the FRE sub-section of %d bytes", l.Num, first,
+			left)
 	}
 	return d, l, nil
 }

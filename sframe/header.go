@@ -2,8 +2,8 @@ package sframe
 
 import "encoding/binary"
 
-// A Header is the header of a section (section "SFrame Header"). Its offsets are relative to its end, including the
-// auxiliary header.
+// A Header is the header of a section (section "SFrame Header"). Its offsets are relative to the end of the auxiliary
+// header.
 type Header struct {
 	Version Version
 	Flags   Flags

@@ -8,7 +8,7 @@ import "sort"
 func (s *Section) LookupSorted(pcs []uint64, matches []Match) (rows int, err error) {
 	clear(matches[:len(pcs)])
 	var c cursor
-	for next, n := 0, 0; n < len(pcs); n++ { // FDEs before next start at or before the pc
+	for next, n := 0, 0; n < len(pcs); n++ { // the first next FDEs start at or before pc
 		pc := pcs[n]
 		if next < len(s.starts) && s.starts[next] <= pc {
 			next += s.after(s.starts[next:], pc)
@@ -43,14 +43,14 @@ func (s *Section) after(starts []uint64, pc uint64) int {
 	return begin + sort.Search(end-begin, func(i int) bool { return starts[begin+i] > pc })
 }
 
-// A cursor is a position among the rows of an FDE, for ascending pcs.
+// A cursor is the current position in the rows of an FDE during lookups of ascending pcs.
 type cursor struct {
 	entry  int // offset of the FDE; 0: none
 	fde    FDE
 	w      walk
-	found  []byte // data from the current row on
+	found  []byte // data starting at the current row
 	start  uint32 // start of the current row
-	next   []byte // data from the next row on
+	next   []byte // data starting at the next row
 	begins uint32 // start of the next row
 	err    error
 }

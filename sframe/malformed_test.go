@@ -80,18 +80,18 @@ func TestFields(t *testing.T) {
 		{"bytes after the FREs", append(slices.Clone(v2), 1, 2, 3), 0, ""},
 
 		{"rows at the end of the sub-section", with(v2, fde+8, "\x06"), fde,
-			"2 FREs at 0x6 of the FRE sub-section do not fit its 6 bytes"},
+			"2 FREs at offset 0x6 extend past the FRE sub-section of 6 bytes"},
 		{"rows after the sub-section", with(v2, fde+8, "\x07"), fde,
-			"FREs at 0x7 of the FRE sub-section do not fit its 6 bytes"},
+			"FREs at offset 0x7 extend past the FRE sub-section of 6 bytes"},
 		{"four rows", with(with(v2, 12, "\x04"), fde+12, "\x04"), fde,
-			"4 FREs at 0x0 of the FRE sub-section do not fit its 6 bytes"},
+			"4 FREs at offset 0x0 extend past the FRE sub-section of 6 bytes"},
 		{"an attribute at the end", with(v3, fde+12, "\x07"), fde,
-			"FREs at 0x7 of the FRE sub-section do not fit its 11 bytes"},
+			"FREs at offset 0x7 extend past the FRE sub-section of 11 bytes"},
 		{"an attribute before the end", with(v3, fde+12, "\x06"), 28 + 16 + 6, "FDE type is 3"},
 		{"type 2", with(v3, attr3+3, "\x02"), attr3, "FDE type is 2, not 0 or 1"},
 		{"FRE type 3", with(v2, fde+16, "\x03"), fde, "FRE type is 3, not 0, 1 or 2"},
 		{"FRE type 2 in too few bytes", with(v2, fde+16, "\x02"), fde,
-			"2 FREs at 0x0 of the FRE sub-section do not fit"},
+			"2 FREs at offset 0x0 extend past the FRE sub-section"},
 		{"FRE type 1", with(v2, fde+16, "\x01"), 0, ""},
 		{"signal frame in V2", with(v2, fde+16, "\x80"), fde, "info word 0x80 of an FDE has undefined bits set"},
 		{"signal frame in V3", with(v3, attr3+2, "\x80"), 0, ""},
@@ -104,7 +104,7 @@ func TestFields(t *testing.T) {
 		{"FDEs in another order", section(t, codec(t, V2, AMD64Little), FDESorted, 0, part{FDE{Start: 0x1001}, nil},
 			part{FDE{Start: 0x1000}, nil}), fde, "FDEs are not sorted by start address, but the flag is set"},
 		{"big-endian", big, 0, ""},
-		{"big-endian rows after the sub-section", with(big, fde+8, "\x00\x00\x00\x07"), fde, "FREs at 0x7 of the FRE"},
+		{"big-endian rows after the sub-section", with(big, fde+8, "\x00\x00\x00\x07"), fde, "FREs at offset 0x7"},
 	} {
 		s, err := Decode(tt.data, 0)
 		if tt.want == "" {

@@ -1,6 +1,6 @@
 package sframe
 
-// Move adjusts the start addresses of the section in data for its move from address from to address to.
+// Move adjusts the FDE start addresses in data, a section that moves from address from to address to.
 func Move(data []byte, from, to uint64) error {
 	s, err := Decode(data, from)
 	if err != nil {

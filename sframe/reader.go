@@ -27,7 +27,8 @@ type knownList struct {
 	first int
 }
 
-// listStep is at most the size of a list in V3, so lists have distinct entries in at unless they overlap.
+// listStep is a lower bound on the size in bytes of a list in V3, so lists have distinct entries in Reader.at unless
+// they overlap.
 const listStep = 4
 
 // A recentRow caches the number of a row of up to maxRecent bytes. The low bytes of key are the row; the high byte is

@@ -143,7 +143,7 @@ func (w *words) regular(c *Codec, r *Row) bool {
 	w.add(cfa)
 	switch {
 	case r.RA.Base != None:
-		// A word of 0 reads as no rule.
+		// A zero word means that there is no rule.
 		ok = ok && c.info.fixedRA == 0 && w.slot(c, r.RA) && w.word[1] != 0
 	case r.FP.Base != None && c.info.fixedRA == 0:
 		ok = ok && c.info.padRA
@@ -291,7 +291,7 @@ type readWords struct {
 	b     []byte
 	size  int  // of a word in bytes
 	left  int  // number of remaining words
-	none  bool // a read was attempted after the last word
+	none  bool // a read past the last word was attempted
 	bad   bool // the words are not a valid row
 }
 

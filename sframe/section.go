@@ -18,7 +18,8 @@ type Section struct {
 	addr       uint64 // address of the section
 	pcrel      bool   // start addresses are relative to their field
 	fdes, fres int    // offsets of the FDEs and the FREs in data
-	// Indexes of FDEs as stored: in the order of FDE, and sorted by address. Nil means the stored order.
+	// Indexes of FDEs in the section, in the order of method FDE and sorted by address. Nil means the order in the
+	// section.
 	order, sorted []uint32
 	starts        []uint64 // start addresses of the FDEs, sorted
 }
@@ -170,7 +171,7 @@ type walk struct {
 	left  uint32 // number of remaining FREs
 	width int    // of a start address in bytes
 	next  uint32 // lowest valid start
-	limit uint32 // starts must be less
+	limit uint32 // upper bound on starts, exclusive
 }
 
 // walk starts an iteration over the FREs of an FDE.
@@ -189,7 +190,7 @@ func (s *Section) outermost(d *FDE, l *List) bool {
 	return l.Num == 0 && s.codec.layout.Outermost && !d.Flexible
 }
 
-// fre returns the start address of the next FRE, and the data from its row on.
+// fre returns the start address of the next FRE, and the data that starts at its row.
 func (w *walk) fre() (start uint32, row []byte, err error) {
 	data := w.s.data
 	if len(data)-w.off < w.width+1 {
@@ -276,7 +277,7 @@ func (s *Section) Lookup(pc uint64) (m Match, ok bool, err error) {
 	return s.match(s.entry(i), pc)
 }
 
-// match is Lookup in the FDE at offset entry.
+// match implements Lookup for the FDE at offset entry.
 func (s *Section) match(entry int, pc uint64) (m Match, ok bool, err error) {
 	d, l := s.fde(entry)
 	if pc-d.Start >= uint64(d.Size) {
@@ -287,7 +288,7 @@ func (s *Section) match(entry int, pc uint64) (m Match, ok bool, err error) {
 	case d.PCMask && d.RepSize > 0:
 		at = uint32(pc % uint64(d.RepSize))
 	case d.PCMask && l.Num == 1:
-		at = 0 // the only start that every reader finds
+		at = 0 // the only row start on which readers agree
 	case d.PCMask:
 		return m, false, nil
 	}
@@ -296,7 +297,7 @@ func (s *Section) match(entry int, pc uint64) (m Match, ok bool, err error) {
 		m.Row.Outermost = true
 		return m, true, nil
 	}
-	var found []byte // data from the row on
+	var found []byte // data starting at the row
 	w := s.walk(&d, &l)
 	for w.left > 0 {
 		start, row, err := w.fre()

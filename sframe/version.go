@@ -30,8 +30,8 @@ type Layout struct {
 	RepSize   bool // PC-mask FDEs have a repetition size
 	Signal    bool // FDEs can mark signal frames
 	Flexible  bool // FDEs may be flexible: rules may use any register, dereferenced or not
-	Outermost bool // for all readers, a row without data words means that there is no caller
-	Errata2   bool // for readers that implement errata 2, it does
+	Outermost bool // a row without data words means that there is no caller
+	Errata2   bool // for readers that implement errata 2, a row without data words means that there is no caller
 	RegWords  bool // s390x: a data word with its lowest bit set is a register number
 	Objects   bool // linkers merge the sections of relocatable objects
 }

@@ -7,7 +7,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// GCC (12 to 16, amd64) ends functions that realign their stack with "pop %rbp; lea -8(%r10),%rsp; ret". At the last
+// GCC (12 to 16, amd64) ends functions that realign their stack with "pop %rbp; lea -8(%r10),%rsp; ret". For the last
 // two instructions, its CFI claims that the caller's rbp is still saved where rbp points. The translated rows are
 // correct there: rbp has the caller's value, because it is not written again before control leaves the function.
 
@@ -17,10 +17,10 @@ type epilogue struct {
 	reg           uint64 // base of the CFA, whose offset is 0; math.MaxUint64 for SP
 }
 
-// epilogueSize is the size in bytes of the code that is read before and after SP is restored: instructions and no-ops.
+// epilogueSize bounds the code in bytes that is read on each side of the end of the row, where SP has been restored.
 const epilogueSize = 48
 
-// restored returns the rows of an epilogue, if the row may belong to one.
+// restored returns the row numbers of an epilogue, and whether the row may be part of an epilogue.
 func (x *translator) restored(e sframe.Row) (p epilogue, ok bool) {
 	if x.opt.Code == nil || x.arch.Epilogue == nil || e.CFA.Deref ||
 		e.FP != (sframe.Rule{Base: sframe.FP, Deref: true}) {
@@ -42,7 +42,8 @@ func (x *translator) restored(e sframe.Row) (p epilogue, ok bool) {
 	return p, ok
 }
 
-// epilogue adds the current row: according to the CFI, but with FP unchanged from the instruction that restores SP on.
+// epilogue adds the current row according to the CFI, except that FP is unchanged in x.popped, which starts at the
+// instruction that restores SP.
 func (x *translator) epilogue(p *epilogue) {
 	r, fn := &x.row, x.fn
 	if p.reg != math.MaxUint64 {

@@ -42,13 +42,13 @@ func plus(v value, n int64) value {
 	return v
 }
 
-// maxExpression is the maximum size in bytes of expressions that are evaluated. Compilers and linkers emit a dozen
-// bytes; hostile files share a long expression among many rows.
+// maxExpression is the maximum size in bytes of expressions that are evaluated. Compilers and linkers emit about
+// a dozen bytes; hostile files may share a long expression among many rows.
 const maxExpression = 256
 
 // evaluate returns the value of an expression with initial value v (DWARF 5, section 6.4.2: the CFA for register rules,
-// none for the CFA's rule). It supports registers, sums with constants, and one load. Other expressions, and those that
-// use register pc, are unknown.
+// none for the CFA's rule). It supports registers, sums with constants, and one load. The value of other
+// expressions, and of those that use register pc, is unknown.
 func evaluate(code []byte, v value, pc uint64) value {
 	if len(code) > maxExpression {
 		return value{}

@@ -9,14 +9,16 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// maxPLT bounds the size in bytes of a PLT described by one row. The largest programs have a few hundred KiB.
+// maxPLT bounds the size in bytes of a PLT described by one row. In the largest programs, it has a few hundred
+// KiB.
 const maxPLT = 1 << 20
 
 // costVarying is the budget cost per byte of code whose CFA depends on the pc.
 const costVarying = 250
 
-// plt translates the current row, which GNU ld emitted for a whole PLT: from byte pushAt of each entry on, the stack
-// has 8 more bytes. If the load address may change by less than a multiple of the entry size, the row is a gap.
+// plt translates the current row, which GNU ld emitted for a whole PLT: starting at byte pushAt of each entry, the CFA
+// offset is larger by 8. If the load address may change by an amount that is not a multiple of the entry size, the row
+// is a gap.
 func (x *translator) plt(pushAt uint64) error {
 	r := &x.row
 	size := r.End - r.Begin
@@ -52,8 +54,8 @@ func (x *translator) plt(pushAt uint64) error {
 	return nil
 }
 
-// spread adds rows for [begin, end): as a PC-mask FDE with blocks of rep bytes if the version supports it, otherwise as
-// one row per step. If rep is 0, the steps do not repeat.
+// spread adds rows for [begin, end): a PC-mask FDE with blocks of rep bytes if the version supports it, otherwise one
+// row per step. If rep is 0, the steps do not repeat.
 func (x *translator) spread(steps []sframe.Ref, begin, end, rep uint64) {
 	first := end // start of the first block
 	// V1 does not encode the block size, and its readers disagree about PC-mask FDEs.

@@ -21,15 +21,15 @@ const (
 	FPRule        // FP is not saved at an offset from the CFA
 	FPWithoutRA   // FP is saved, but the return address is not
 	FPUndefined   // FP is lost
-	SPRule        // SP has a rule, and it differs from the CFA
+	SPRule        // SP has a rule that differs from the CFA
 	SignalFrame   // the function is a signal frame
 	GoStackSwitch // a Go function switches stacks
 	GoTable       // a Go function's code contradicts .gopclntab
 	OffsetRange   // an offset exceeds 32 bits, or is not a multiple of the ABI's unit
 	TooFar        // the function is too far from the section for a 32-bit start address
-	TooLarge      // the function has 4 GiB or more, or at least maxRows rows
+	TooLarge      // the function has at least 4 GiB of code or at least maxRows rows
 	Outermost     // the return address is undefined: there is no caller
-	OutsideText   // the reader does not look up the code because Linux frees it, or runs it in another segment
+	OutsideText   // Linux does not look up the code: it is freed after use, or outside the main executable segment
 	Malformed     // the CFI is malformed
 )
 

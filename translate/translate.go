@@ -55,8 +55,8 @@ func (o *Options) moves(pc uint64) uint64 {
 type Reach struct{ First, Last uint64 }
 
 // ReachOf returns the range of addresses that start addresses in a section of version v at addr can express. 64-bit
-// start addresses have no limit. With pcrel, or in a version that requires it, they are relative to their own field, so
-// the range shrinks with the number of FDEs. If that number is not yet known, use 1, the best case.
+// start addresses have no limit. If start addresses are relative to their own fields (with pcrel, or if the version
+// requires it), the range shrinks with the number of FDEs. If that number is not yet known, use 1, the best case.
 func ReachOf(v sframe.Version, addr uint64, pcrel bool, fdes int) Reach {
 	l, ok := v.Layout()
 	if !ok || l.StartSize == 8 {
@@ -148,7 +148,7 @@ type Sum struct {
 // A Result holds the gaps and counts of a translation. Sizes are in bytes of code.
 type Result struct {
 	Functions int    // number of functions with CFI; all parts of an FDE count as one
-	Whole     int    // number of functions without gaps, except gaps without loss (see Reason.Loss)
+	Whole     int    // number of functions without gaps, not counting gaps without loss (see Reason.Loss)
 	Described uint64 // code with CFI
 	Covered   uint64 // code with CFI and SFrame rows
 	// the part of Covered whose rules use registers other than SP and FP, which are known only in the topmost frame
@@ -294,7 +294,7 @@ type translator struct {
 	pcRead bool         // a rule of the current function depends on the pc
 
 	epilogues []epilogue   // by known.n
-	popped    elffile.Span // epilogue of the current function in which FP has the caller's value despite the CFI
+	popped    elffile.Span // range of the current epilogue in which FP has the caller's value, contrary to the CFI
 }
 
 // A run is an FDE under construction.
@@ -366,8 +366,8 @@ func (x *translator) translateRows() error {
 	return nil
 }
 
-// simple translates the current function if all its rows have been seen, have no gap and are valid in any frame. Most
-// functions are simple. The function must have a Program.
+// simple translates the current function if the translation of each row is known and is an FRE that is valid in any
+// frame. Most functions are simple. The function must have a Program.
 func (x *translator) simple(steps []cfi.Step) bool {
 	fn, refs := x.fn, x.refs
 	size := fn.End - fn.Begin
@@ -394,7 +394,7 @@ type repeatable struct {
 	above uint32 // functions with the same program that are larger than this have the same rows
 }
 
-// repeatable returns how to repeat the current function, whose last row starts at an offset.
+// repeatable returns how to repeat the current function, whose last row starts at offset last.
 func (x *translator) repeatable(last uint32) repeatable {
 	if len(x.runs) != 1 || len(x.gaps) > 0 || x.pcRead || x.runs[0].topmost > 0 {
 		return repeatable{}
@@ -517,7 +517,7 @@ func (x *translator) add(begin, end uint64, row uint32) {
 // A known is the translation of a set of rules. A file has many rows, but few distinct rules.
 type known struct {
 	is kind
-	n  uint32 // sink's row number, index of translator.lost or epilogues, or result of arch.PushAt
+	n  uint32 // sink's row number, index in translator.lost or epilogues, or result of arch.PushAt
 }
 
 type kind uint8
@@ -681,7 +681,7 @@ func (x *translator) staysIn(reg uint64) bool {
 	return x.arch.FixedRA == 0 && reg != x.arch.SP && reg != x.arch.PC
 }
 
-// byRegister rewrites a CFA-relative value as relative to the CFA's register, because CFA plus offset without a load
+// byRegister expresses a CFA-relative value relative to the CFA's base register, because CFA plus offset without a load
 // cannot be encoded.
 func byRegister(r, cfa sframe.Rule) sframe.Rule {
 	sum := int64(r.Offset) + int64(cfa.Offset)

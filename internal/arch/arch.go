@@ -47,20 +47,20 @@ type Arch struct {
 	EntryCFA int32 // CFA - SP at function entry
 	FixedRA  int64 // fixed offset of the saved return address from the CFA, or 0
 	CallerSP int64 // caller's SP - CFA
-	// SavesSP tells that CFI may have rules for a saved SP. Its value is the caller's SP by definition.
+	// SavesSP is set if CFI may have rules for a saved SP. The saved value is the caller's SP by definition.
 	SavesSP bool
-	// PLTCFA is the CFA expression that GNU ld emits for a whole PLT, or nil: SP+EntryCFA, plus 8 from a certain byte
-	// of each entry on. pltByte stands for the operation that pushes the offset of that byte.
+	// PLTCFA is the CFA expression that GNU ld emits for a whole PLT, or nil: SP+EntryCFA, plus 8 after a certain
+	// instruction of each entry. pltByte stands for the operation that pushes the offset of the byte after it.
 	PLTCFA []byte
 
 	// Epilogue recognizes the end of a function that realigns its stack, or is nil; see its type.
 	Epilogue Epilogue
 
 	MaxPage uint64 // largest page size in bytes
-	// MappingSymbols tells that assemblers mark code and data with symbols $x and $d.
+	// MappingSymbols is set if assemblers mark code and data with the symbols $x and $d.
 	MappingSymbols bool
-	// Branch decodes the direct jump or call at the start of b, which is at pc. It returns its size in bytes, or 0 if
-	// there is none, its target, and whether it is a call.
+	// Branch decodes the direct jump or call at the start of b, which is at pc. It returns the size of the instruction
+	// in bytes, its target, and whether it is a call. For any other instruction, the size is 0.
 	Branch func(b []byte, pc uint64) (size int, target uint64, call bool)
 	// Fields maps the relocation types of non-code sections in objects to their fields.
 	Fields map[uint32]Field
@@ -148,8 +148,8 @@ func (a *Arch) PCRelType(size int) (uint32, bool) {
 	return 0, false
 }
 
-// PushAt reports whether cfa has the form of PLTCFA, and returns the offset in an entry from which the stack has 8 more
-// bytes.
+// PushAt reports whether cfa has the form of PLTCFA, and returns the offset in an entry at which the CFA offset grows
+// by 8.
 func (a *Arch) PushAt(cfa []byte) (uint64, bool) {
 	i := bytes.IndexByte(a.PLTCFA, pltByte)
 	if i < 0 || len(cfa) != len(a.PLTCFA) {

@@ -1,17 +1,17 @@
-// Package code infers where the frame is in code without CFI, from its instructions.
+// Package code infers rows for code without CFI from its instructions.
 //
-// It works in steps:
+// It works in three steps:
 //
 //   - find.go marks the instructions reachable from known entries: symbols, relocations, and targets of calls and jumps
 //     in other code. Unreachable code has no rows.
-//   - flow.go tracks the stack pointer and the contents of registers and stack slots through blocks of code until a
-//     fixed point. state.go defines the values, and tables.go reads jump tables.
+//   - flow.go tracks the stack pointer and the contents of registers and stack slots through blocks of code until it
+//     reaches a fixed point. state.go defines the values, and tables.go reads jump tables.
 //   - rows.go merges blocks connected by jumps into components. Only whole components get rows, and only if all code
 //     decodes, SP or another register always locates the frame, and control leaves with the stack as at the entry.
 //
-// The analysis assumes code as compilers and people write it: a call returns and preserves callee-saved registers,
-// unless the called code is known to change them; and stores to unknown addresses do not change saved registers. Time
-// and memory are linear in the size of the code.
+// The analysis assumes well-behaved code: a call returns and preserves callee-saved registers, unless the called code
+// is known to change them; and stores to unknown addresses do not change saved registers. Time and memory are linear in
+// the size of the code.
 //
 // Only amd64 and aarch64 are supported. Frames located by memory are not supported, because SFrame cannot express most
 // of them. Package verify proves the rows and shares no code with this package.
@@ -35,7 +35,7 @@ type Text struct {
 	Functions []uint64
 	// Entries holds other addresses from symbols and relocations: functions, or labels in them.
 	Entries []uint64
-	// NoReturn holds the addresses of functions that do not return, and of words with such an address, as in the GOT.
+	// NoReturn holds the addresses of functions that do not return, and of words that contain such an address (GOT).
 	NoReturn map[uint64]bool
 	// Data returns up to n bytes of constant data at an address, for jump tables.
 	Data func(addr uint64, n int) []byte

@@ -24,7 +24,7 @@ const (
 type region struct {
 	*Gap
 	marks []byte
-	heads []int32 // per chunk of chunkSize bytes: the newest block in it plus 1, or 0
+	heads []int32 // per chunk of chunkSize bytes: index of the newest block in it plus 1, or 0
 }
 
 const chunkSize = 16
@@ -38,7 +38,7 @@ type finder struct {
 	seeds   []uint64       // targets of calls and jumps in described code
 	taken   []uint64       // addresses loaded by described code
 	refs    []uint64       // addresses to which code refers
-	pages   [maxRegs]int64 // page addresses in registers, by Page
+	pages   [maxRegs]int64 // page addresses in registers, set by Page instructions
 
 	// Recomputed in each round.
 	work   []uint64              // leaders not followed yet
@@ -81,7 +81,7 @@ func newFinder(t *Text) *finder {
 	return f
 }
 
-// mark returns the mark of the byte at pc, or nil outside the gaps.
+// mark returns a pointer to the marks of the byte at pc, or nil if pc is not in a gap.
 func (f *finder) mark(pc uint64) *byte {
 	if off := pc - f.at.Addr; off < uint64(len(f.at.marks)) {
 		return &f.at.marks[off]
@@ -130,7 +130,7 @@ func (f *finder) decode(pc uint64) (insn.Inst, bool) {
 	return insn.Inst{Size: n, Reg: insn.None, Src: insn.None}, true
 }
 
-// forget clears what was reached.
+// forget clears all marks and the results of the previous round.
 func (f *finder) forget() {
 	for i := range f.regions {
 		clear(f.regions[i].marks)
@@ -181,7 +181,7 @@ func (f *finder) leader(pc uint64) {
 	}
 }
 
-// scan records the targets of described code.
+// scan records the addresses in gaps that described code calls, jumps to, or loads.
 func (f *finder) scan(addr uint64, code []byte) {
 	for off := 0; off < len(code); {
 		pc := addr + uint64(off)
@@ -201,8 +201,8 @@ func (f *finder) scan(addr uint64, code []byte) {
 	}
 }
 
-// address returns the address that an instruction loads, if it is known. Of the instructions between a Page and its
-// Address, only those that leave the code clear the page: other writes of its register are rare.
+// address returns the address that an instruction loads, if it is known. Between a Page and its Address, only an
+// instruction that leaves the code clears the page: other writes to its register are rare.
 func (f *finder) address(in *insn.Inst) (uint64, bool) {
 	switch m := &in.Mem; {
 	case in.Op == insn.Page && in.Reg != insn.None:

@@ -15,8 +15,8 @@ type block struct {
 	calls    []int32 // functions that it calls
 	tails    []int32 // functions that it jumps to
 	writes   uint32  // registers changed in the block
-	mask     uint32  // registers changed in the block, its successors and callees; FP: lost at exits
-	chain    int32   // the next older block of the same chunk plus 1, or 0
+	mask     uint32  // registers changed in the block, its successors and callees; FP: not restored at an exit
+	chain    int32   // index of the next older block of the same chunk plus 1, or 0
 	seen     bool    // control reaches the block
 	queued   bool
 	exits    bool // control leaves the function: it returns, or continues in other code
@@ -26,7 +26,7 @@ type block struct {
 	indirect bool // leaves by a jump to an unknown address
 	returns  bool // control leaves by a return
 	astray   bool // leaves with a different stack depth
-	lost     bool // a block of its component, or one that it calls, is astray
+	lost     bool // a block of its component, or of a component that it calls, is astray
 	odd      Reason
 }
 
@@ -36,11 +36,11 @@ type flow struct {
 	pages     [][]block
 	num       int32   // number of blocks
 	parent    []int32 // by block: a block of the same component, or itself
-	executed  []int32 // since the last call of summarize
+	executed  []int32 // blocks executed since the last call of summarize
 	queue     []int32
-	sites     []int64 // numbers in values
+	sites     []int64 // numbers by value.site
 	siteIndex map[int64]uint16
-	sets      [][]uint64 // code addresses in values, sorted
+	sets      [][]uint64 // sorted sets of code addresses by value.site
 	setIndex  map[string]uint16
 	state     state     // current state
 	inst      insn.Inst // current instruction
@@ -49,8 +49,8 @@ type flow struct {
 const (
 	blocksPerPage = 1 << 10
 
-	// maxRounds bounds how often tables are read again, and how often all blocks are checked for new facts. Real code
-	// needs fewer than 20 rounds.
+	// maxRounds bounds the number of times that tables are read again, and that all blocks are checked for new facts.
+	// Real code needs fewer than 20 rounds.
 	maxRounds = 64
 )
 
@@ -212,7 +212,7 @@ type visitor interface {
 	stop(pc uint64)                // a call that does not return
 }
 
-// walk executes a block.
+// walk executes block i and reports its events to v.
 func (w *flow) walk(i int32, v visitor) {
 	first := w.b(i).pc
 	s, in, ok := &w.state, &w.inst, false
@@ -280,7 +280,7 @@ func (w *flow) clobbered(in *insn.Inst) uint32 {
 	return w.machine.scratch
 }
 
-// lostFP returns the bit of FP if the register does not have the caller's.
+// lostFP returns the bit of FP if the register does not contain the caller's value.
 func (w *flow) lostFP() uint32 {
 	if fp := w.machine.fp; w.state.reg[fp] != w.machine.entry.reg[fp] {
 		return 1 << fp
@@ -288,7 +288,7 @@ func (w *flow) lostFP() uint32 {
 	return 0
 }
 
-// note records the calls of an instruction, and its changes of registers other than FP.
+// note records the callee of an instruction, and its changes to registers other than FP.
 func (w *flow) note(b *block, in *insn.Inst, pc uint64) {
 	fp := uint32(1) << w.machine.fp
 	b.writes |= in.Writes &^ fp
@@ -330,7 +330,8 @@ func (w *flow) summarize() bool {
 			work = append(work, i)
 		}
 	}
-	// pass adds the changes of block j to block i. A caller that loses FP may have saved it.
+	// pass adds the changes of block j to block i. It does not propagate FP from callees, because their caller may have
+	// saved it.
 	pass := func(j, i int32) {
 		mask := w.b(j).mask
 		if w.is(w.b(j).pc, function) && !slices.Contains(w.b(i).tails, j) {
@@ -377,7 +378,7 @@ type edges struct {
 
 func (e *edges) of(i int32) []int32 { return e.list[e.start[i]:e.start[i+1]] }
 
-// reversed returns the blocks that have each block in their lists.
+// reversed returns, for each block, the blocks whose lists contain it.
 func (w *flow) reversed(lists func(b *block) [3][]int32) *edges {
 	e := &edges{start: make([]int32, w.num+1)}
 	for i := range w.num {
@@ -436,7 +437,7 @@ func (w *flow) indirect(i int32, pc uint64, in *insn.Inst, v visitor) {
 	}
 }
 
-// resolve finds targets of indirect jumps, and reports whether there are new ones.
+// resolve finds targets of indirect jumps, and reports whether it found new targets.
 func (w *flow) resolve() bool {
 	w.refs = sorted(w.refs)
 	more := false
@@ -463,8 +464,8 @@ func (w *flow) resolve() bool {
 	return more
 }
 
-// newFunctions treats loaded addresses of code that nothing else reaches, and that are not addresses of tables, as
-// function entries, and reports whether there are any.
+// newFunctions treats a loaded code address as a function entry if nothing else reaches it and it is not the address of
+// a table. It reports whether there are new entries.
 func (w *flow) newFunctions() bool {
 	found := false
 	var all []uint64
@@ -488,7 +489,7 @@ func (w *flow) newFunctions() bool {
 	return found
 }
 
-// excludes excludes targets of tables that are within instructions. It reports whether there are any, or a table
+// excludes excludes table targets that are within instructions. It reports whether it excluded any, or whether a table
 // becomes shorter because code refers to the bytes after it.
 func (w *flow) excludes() bool {
 	w.refs = sorted(w.refs)
@@ -508,7 +509,7 @@ func (w *flow) excludes() bool {
 			return true
 		}
 	}
-	for _, t := range w.tables { // in code, a function can follow
+	for _, t := range w.tables { // a table in code can be followed by a function
 		at := uint64(int64(t.value.off))
 		for i := 0; t.read && i < 2*maxEntries && w.isCode(at) && w.spend(); i++ {
 			if at++; w.is(at, begins|enters) {

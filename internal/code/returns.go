@@ -3,7 +3,7 @@ package code
 import "cfi2sframe/internal/insn"
 
 // A search looks for a path from the entry of a function to a return. A function without such a path does not return,
-// and calls of it end a block.
+// and calls to it end a block.
 type search struct {
 	returns bool
 	passed  map[uint64]bool // visited jumps and calls

@@ -44,7 +44,7 @@ type judgment struct {
 
 func (x *judgment) isOdd(why Reason) { x.odd = cmp.Or(x.odd, why) }
 
-// leave records why control must not leave if the stack is not that of the entry.
+// leave records the reason if control leaves while the stack differs from that at the entry.
 func (x *judgment) leave(why Reason) {
 	if !x.state.isEntry() {
 		x.isOdd(why)
@@ -185,7 +185,7 @@ func disjoint(list []Refusal) []Refusal {
 	return out
 }
 
-// spread marks components that call components that do not return with the same stack.
+// spread marks components that call components from which control leaves with a different stack depth.
 func (w *flow) spread() {
 	callers := w.reversed(func(b *block) [3][]int32 { return [3][]int32{b.calls, b.tails} })
 	members := make([][]int32, w.num) // by component
@@ -279,8 +279,8 @@ func (s *state) row(byFP bool) (row cfi.InferredRow, ok bool) {
 	return row, row.Signed
 }
 
-// place returns where the value is that a register had at the entry, from the CFA; 0 is the register. A place on the
-// stack is better than the register, which soon may have another value.
+// place returns the offset from the CFA at which the entry value of a register is saved, or 0 if only the register has
+// it. A stack slot is preferred because the register may soon be overwritten.
 func (s *state) place(saved value) (at int64, ok bool) {
 	ok = s.reg[saved.reg] == saved
 	for _, x := range s.slots {

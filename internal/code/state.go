@@ -22,17 +22,17 @@ const (
 	unknown    kind = iota
 	entryValue      // value of register reg at function entry; off is 0 or signed
 	frame           // CFA + off
-	aligned         // an address below the CFA, aligned by instruction site, + off
+	aligned         // an address below the CFA, aligned by the instruction with index site, plus off
 	constant        // off
 	entry           // an entry of the table at off
-	target          // an entry of the table at off + number site
-	label           // an address of the set site
+	target          // an entry of the table at off, plus the number with index site
+	label           // an address in the set with index site
 )
 
-// signed is off of a return address that is signed.
+// signed is the value.off of a signed return address.
 const signed = 1
 
-// backward stands for entries of 2 bytes that are subtracted from a number.
+// backward is the value.reg of 2-byte entries that are subtracted from a number.
 const backward = 1
 
 // onStack reports whether the value is an address in the frame.
@@ -88,7 +88,7 @@ func (w *flow) meet(s, t *state) (changed bool) {
 	return changed || len(s.slots) < n
 }
 
-// maxLabels bounds the addresses of a set.
+// maxLabels bounds the number of addresses in a set.
 const maxLabels = 256
 
 // either returns what is known of a register with one of two different values: a set of code addresses, or nothing.
@@ -115,7 +115,7 @@ func (w *flow) either(x, y value) value {
 	return value{kind: label, site: i}
 }
 
-// set returns the addresses that a value can be if all of them are code, or nil.
+// set returns the possible addresses of a value if all of them are code, or nil.
 func (w *flow) set(v value) []uint64 {
 	switch pc := uint64(int64(v.off)); {
 	case v.kind == label:
@@ -206,7 +206,7 @@ func (s *state) storeTo(m *insn.Mem, v value) {
 	}
 }
 
-// get returns the value of a register, or an unknown one for none.
+// get returns the value of a register, or an unknown value for None.
 func (s *state) get(r int) value {
 	if r == insn.None {
 		return value{}
@@ -214,7 +214,8 @@ func (s *state) get(r int) value {
 	return s.reg[r]
 }
 
-// sign signs the return address by SP, or authenticates it. Unwinders expect that SP is the CFA then.
+// sign signs the return address with SP as the modifier, or authenticates it. Unwinders expect that SP is the CFA at
+// that point.
 func (s *state) sign(sign bool) {
 	m := s.machine
 	old, now := m.entry.reg[m.ra], m.entry.reg[m.ra]
@@ -345,7 +346,7 @@ func (w *flow) step(s *state, in *insn.Inst, pc uint64) {
 	}
 }
 
-// sum returns the sum of two values if one of them is constant.
+// sum returns the sum of two values if one of them is a constant.
 func (w *flow) sum(x, y value) value {
 	if y.kind != constant {
 		x, y = y, x

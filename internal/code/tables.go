@@ -22,7 +22,7 @@ const (
 )
 
 // targets reads the table for the jump at pc. The table ends before an entry that is not a target, or an address to
-// which code refers. Distances of 0 are not targets, but fill tables up.
+// which code refers. Zero distances are not targets; they fill unused entries.
 func (w *flow) targets(pc uint64, v value) []uint64 {
 	size, base := int(v.reg), uint64(0)
 	if v.reg == backward {
@@ -53,7 +53,7 @@ func (w *flow) targets(pc uint64, v value) []uint64 {
 		}
 		switch {
 		case to != base && to+maxDistance-pc <= 2*maxDistance && !w.never[to] && w.plausible(to):
-			if len(out) == 0 { // if a table is indexed from i, so is the next, and code refers to i entries before that
+			if len(out) == 0 { // if indexes start at i, code also refers to the next table i entries before it
 				end = min(end+i*size, len(b))
 			}
 			out = append(out, to)
@@ -69,8 +69,8 @@ func sorted(list []uint64) []uint64 {
 	return slices.Compact(list)
 }
 
-// plausible reports whether the code at pc decodes up to an instruction after which control leaves, or to code already
-// reached. It does not start with a jump to a register, which would have its own address.
+// plausible reports whether the code at pc decodes up to an instruction at which control leaves, or to code already
+// reached. Code that starts with a jump to a register is not plausible: it belongs to another table.
 func (f *finder) plausible(pc uint64) bool {
 	if in, ok := f.decode(pc); ok && in.Op == insn.JumpReg {
 		return false

@@ -2,7 +2,7 @@ package gopclntab
 
 import "cfi2sframe/internal/insn"
 
-// Register numbers in amd64 instructions.
+// Register numbers as encoded in amd64 instructions.
 const (
 	numberSP = 4
 	numberFP = 5

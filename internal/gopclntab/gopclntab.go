@@ -44,8 +44,8 @@ const NumKinds = int(SigReturn) + 1
 type Row struct {
 	Off   uint32
 	Frame uint32 // size of the frame in bytes, without the return address that a call pushes
-	// Saved locates the caller's frame pointer, in bytes below the stack pointer before the call. If it is 0, the frame
-	// pointer is in its register.
+	// Saved locates the caller's frame pointer, in bytes below the stack pointer at function entry. If it is 0, the
+	// frame pointer is in its register.
 	Saved uint32
 	Base  Base // for kinds Switches and Injected only
 }
@@ -76,8 +76,8 @@ type Table struct {
 	quantum uint64 // addresses are multiples of it
 	code    code
 	left    int // number of bytes of pcsp tables that may still be decoded
-	// exports tells that C may call Go functions. The stack that is active then may move, but C's frame pointers are
-	// not adjusted.
+	// exports is set if C may call Go functions. During such a call, the goroutine's stack may move, but frame pointers
+	// that C code saved are not adjusted.
 	exports bool
 }
 
@@ -231,8 +231,8 @@ func varint(b []byte) (v uint32, n int) {
 	return 0, 0
 }
 
-// switchers lists functions of the runtime that switch stacks. Most have flagSPWrite, except where the kernel switches
-// the stack.
+// switchers lists functions of the runtime that switch stacks. Most have flagSPWrite; functions in which the kernel
+// switches the stack do not.
 var switchers = [...]string{"asmcgocall", "asmcgocall_no_g", "asmcgocall_landingpad", "cgocallback", "clone", "gogo",
 	"gosave_systemstack_switch", "mcall", "morestack", "sigreturn", "sigreturn__sigaction", "systemstack",
 	"systemstack_switch"}

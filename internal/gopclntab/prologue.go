@@ -17,11 +17,12 @@ type code struct {
 	data []byte
 }
 
-// A finder examines the instructions around the first pc at which a function has a frame. It returns after how many
-// bytes from pc the caller's frame pointer is saved, and where, as in Row.Saved.
+// A finder examines the instructions around the first pc at which a function has a frame. It returns the number of
+// bytes from that pc to the end of the instruction that saves the caller's frame pointer (0 if it is already saved),
+// and the location of the saved value as in Row.Saved.
 type finder func(before, after []byte, frame uint32) (done int, saved uint32, ok bool)
 
-// Maximum sizes in bytes of prologues before and after that pc.
+// Maximum sizes in bytes of the code examined before and after that pc, and of one read.
 const (
 	maxBefore = 8
 	maxAfter  = 8
@@ -105,12 +106,12 @@ func (c *code) early(fn *Function) {
 
 // prologueAMD64 matches the prologues that Go's assembler emits (cmd/internal/obj/x86/obj6.go):
 //
-//	push %rbp; mov %rsp,%rbp                                          from Go 1.21 on
-//	sub $frame,%rsp; mov %rbp,frame-8(%rsp); lea frame-8(%rsp),%rbp   before
+//	push %rbp; mov %rsp,%rbp                                          since Go 1.21
+//	sub $frame,%rsp; mov %rbp,frame-8(%rsp); lea frame-8(%rsp),%rbp   in earlier releases
 //
 // For the encodings see Intel SDM, volume 2.
 func prologueAMD64(before, after []byte, frame uint32) (done int, saved uint32, ok bool) {
-	const slot = 8 // below the stack pointer before the call, above which the return address is
+	const slot = 8 // below the stack pointer at function entry, which points to the return address
 	mov := []byte{0x48, 0x89, 0xe5}
 	if n := len(before); frame == 8 && n > 0 && before[n-1] == 0x55 && bytes.HasPrefix(after, mov) {
 		// 41 55 is push %r13, unless 41 is the displacement of a conditional jump, 76 41.

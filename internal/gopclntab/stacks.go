@@ -7,7 +7,7 @@ import (
 	"cfi2sframe/internal/insn"
 )
 
-// A Base tells from which register the caller's frame is found.
+// A Base tells which register locates the caller's frame.
 type Base uint8
 
 const (
@@ -20,8 +20,8 @@ const (
 // largest is the maximum size in bytes of functions that are analyzed.
 const largest = 1 << 14
 
-// onStacks sets the rows of a function that switches stacks. The table does not tell on which stack the function is,
-// but some functions preserve the frame pointer, or clear it on a stack without callers. onStacks follows the
+// onStacks sets the rows of a function that switches stacks. The table does not tell which stack is active, but
+// some functions preserve the frame pointer, or clear it on a stack without callers. onStacks follows the
 // instructions from the start of the function. Final means that the function does not return from the other stack: its
 // caller resumes elsewhere.
 func (c *code) onStacks(fn *Function, final bool) {
@@ -72,8 +72,8 @@ type flow struct {
 	size  []uint8 // sizes of reached instructions; otherwise 0
 }
 
-// follow follows control flow from an offset on. It reports whether all instructions were decoded and each has a unique
-// base.
+// follow follows control flow starting at an offset. It reports whether all instructions were decoded and each has a
+// unique base.
 func (f *flow) follow(at uint32, base Base) bool {
 	for {
 		if uint64(at) >= uint64(len(f.code)) {
@@ -91,7 +91,7 @@ func (f *flow) follow(at uint32, base Base) bool {
 		case clearsFP(&in), f.final && (base == NoCaller || loadsSP(&in)):
 			base = NoCaller
 		case popsFP(&in) && base == OfFP:
-			base = OfSP // popped the caller's FP only if the return address is next on the stack
+			base = OfSP // if the popped value is the caller's FP, the return address is next on the stack
 		case writesFP(&in) || base == OfSP:
 			base = Unknown
 		}

@@ -50,10 +50,10 @@ func (d *aarch64) decode() bool {
 	return d.word>>16 == 0
 }
 
-// bits returns the n bits from bit low on.
+// bits returns the n bits that start at bit low.
 func (d *aarch64) bits(low, n int) uint32 { return d.word >> low & (1<<n - 1) }
 
-// signed returns the n bits from bit low on, sign-extended.
+// signed returns the n bits that start at bit low, sign-extended.
 func (d *aarch64) signed(low, n int) int64 { return int64(d.word) << (64 - low - n) >> (64 - n) }
 
 // reg returns the register whose number starts at bit low.
@@ -77,7 +77,7 @@ func (d *aarch64) writes(r int) {
 // A pattern matches the instructions whose bits in mask have the given value.
 type pattern struct {
 	mask, value uint32
-	effect      byte // on bits 0 to 4: 'd' writes a general register, 's' one that can be SP; '.' is none
+	effect      byte // on the register in bits 0 to 4: 'd' writes it, 's' writes it and 31 is SP, '.' does not write it
 }
 
 // simple looks up the instruction in a list of patterns.
@@ -101,12 +101,12 @@ func (d *aarch64) simple(list []pattern) bool {
 // immediateForms lists data processing instructions with an immediate operand, except those that immediate handles.
 var immediateForms = []pattern{
 	{0x7f800000, 0x31000000, 'd'}, {0x7f800000, 0x71000000, 'd'}, // adds, subs
-	{0xbf800000, 0x11000000, 's'},                                // add, sub of 32 bits
+	{0xbf800000, 0x11000000, 's'},                                // 32-bit add, sub
 	{0x7ff00000, 0x11c00000, 'd'}, {0xbfc0c000, 0x91800000, 's'}, // smax and others; addg, subg
 	{0xff800000, 0xf2000000, 'd'}, {0xffc00000, 0x72000000, 'd'}, // ands
 	{0x9f800000, 0x92000000, 's'}, {0x9fc00000, 0x12000000, 's'}, // and, orr, eor
 	{0xff800000, 0xf2800000, 'd'}, {0xffc00000, 0x72800000, 'd'}, // movk
-	{0xffc00000, 0x12800000, 'd'}, {0xffc00000, 0x52800000, 'd'}, // movn, movz of 32 bits
+	{0xffc00000, 0x12800000, 'd'}, {0xffc00000, 0x52800000, 'd'}, // 32-bit movn, movz
 	{0xffc00000, 0x93400000, 'd'}, {0xffe08000, 0x13000000, 'd'}, // sbfm
 	{0xffc00000, 0xb3400000, 'd'}, {0xffe08000, 0x33000000, 'd'}, // bfm
 	{0xffc00000, 0xd3400000, 'd'}, {0xffe08000, 0x53000000, 'd'}, // ubfm
@@ -133,7 +133,7 @@ func (d *aarch64) immediate() bool {
 			d.Mem.Disp = -d.Mem.Disp
 		}
 		return true
-	case w&0x1f800000 == 0x12000000: // and and others: a repeated run of ones
+	case w&0x1f800000 == 0x12000000: // and, orr and others: a repeated run of ones
 		size := bits.Len32(d.bits(22, 1)<<6|d.bits(10, 6)^0x3f) - 1
 		return size > 0 && d.bits(10, size) != 1<<size-1 && d.simple(immediateForms)
 	case w&0xff800000 == 0xd2800000: // movz
@@ -148,8 +148,8 @@ func (d *aarch64) immediate() bool {
 
 // registerForms lists data processing instructions with registers, including some that register handles.
 var registerForms = []pattern{
-	{0x9f000000, 0x8a000000, 'd'}, {0x9f008000, 0x0a000000, 'd'}, // and and others
-	{0x9fa00000, 0x8b000000, 'd'}, {0x9fe00000, 0x8b800000, 'd'}, // add and others, by size and kind of the shift
+	{0x9f000000, 0x8a000000, 'd'}, {0x9f008000, 0x0a000000, 'd'}, // and, orr and others
+	{0x9fa00000, 0x8b000000, 'd'}, {0x9fe00000, 0x8b800000, 'd'}, // add and others, by shift amount and type
 	{0x9fa08000, 0x0b000000, 'd'}, {0x9fe08000, 0x0b800000, 'd'},
 	{0x3fe01000, 0x2b200000, 'd'}, {0x3fe01c00, 0x2b201000, 'd'}, // adds, subs (extended register)
 	{0x3fe01000, 0x0b200000, 's'}, {0x3fe01c00, 0x0b201000, 's'}, // add, sub
@@ -173,7 +173,7 @@ var registerForms = []pattern{
 // register handles data processing with registers.
 func (d *aarch64) register() bool {
 	to, n, m := d.reg(0), d.reg(5), d.reg(16)
-	plain := d.word&0xffe0fc00 == 0x8b000000 && n != zero && to != zero // of 64 bits, without a shift
+	plain := d.word&0xffe0fc00 == 0x8b000000 && n != zero && to != zero // 64-bit, without a shift
 	extended := d.word&0xffe0fc00 == 0x8b206000
 	subtracts := d.word&0xffe0fc00 == 0xcb204000 || d.word&0xffe0fc00 == 0xcb206000
 	switch {
@@ -191,7 +191,7 @@ func (d *aarch64) register() bool {
 	return d.simple(registerForms)
 }
 
-// flow handles jumps, exceptions and system instructions.
+// flow handles branches, exceptions and system instructions.
 func (d *aarch64) flow() bool {
 	w := d.word
 	switch {
@@ -281,8 +281,8 @@ func (d *aarch64) memory() bool {
 	return w&0xbe000000 == 0x0c000000 && d.structure()
 }
 
-// modify sets the displacement. Mode 1 is post-indexed, and 3 pre-indexed: both change the base, which the instruction
-// must not load or store then.
+// modify sets the displacement. Mode 1 is post-indexed, and 3 pre-indexed: both write back the base register, which the
+// instruction must then neither load nor store.
 func (d *aarch64) modify(mode uint32, disp int64) bool {
 	if d.Mem.Disp = disp; mode&1 == 0 {
 		return true
@@ -294,7 +294,7 @@ func (d *aarch64) modify(mode uint32, disp int64) bool {
 	return base == stackPointer || base != d.Reg && base != d.Pair && base != d.Src && d.Writes>>base&1 == 0
 }
 
-// access handles a general register and 1<<size bytes.
+// access handles loads and stores of 1<<size bytes and a general register.
 func (d *aarch64) access(size, opc uint32) bool {
 	switch t := d.general(0); {
 	case opc == 0 && size == 3:
@@ -388,7 +388,7 @@ func (d *aarch64) atomic(size uint32) bool {
 	return d.bits(12, 4) == 12 && d.bits(22, 2) == 2 && d.reg(16) == zero
 }
 
-// exclusive handles ldxr, stxr, ldar, stlr, cas and others. Unused register fields contain ones.
+// exclusive handles ldxr, stxr, ldar, stlr, cas and others. Unused register fields are all ones.
 func (d *aarch64) exclusive() bool {
 	size, kind, loads := d.word>>30, d.bits(21, 1)|d.bits(23, 1)<<1, d.bits(22, 1) != 0
 	s, t, u := d.general(16), d.general(0), d.general(10)
@@ -426,7 +426,7 @@ func (d *aarch64) exclusive() bool {
 func (d *aarch64) structure() bool {
 	n, full, size := int64(0), d.bits(30, 1), d.bits(10, 2)
 	post, loads := d.bits(23, 1) != 0, d.bits(22, 1) != 0
-	if d.bits(24, 1) == 0 { // of whole registers
+	if d.bits(24, 1) == 0 { // whole registers
 		opcode := d.bits(12, 4)
 		n = int64("\x04\x00\x04\x00\x03\x00\x03\x01\x02\x00\x02\x00\x00\x00\x00\x00"[opcode]) * 8 << full
 		if opcode&3 == 0 && size == 3 && full == 0 || d.bits(21, 1) != 0 {

@@ -3,7 +3,7 @@ package insn
 import "encoding/binary"
 
 // Sources: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, appendix A, for opcodes; AMD64
-// Architecture Programmer's Manual, volume 6, for XOP. Registers have the numbers of their encoding.
+// Architecture Programmer's Manual, volume 6, for XOP. Registers are numbered as in the instruction encoding.
 const (
 	rax = iota
 	rcx
@@ -29,7 +29,7 @@ type amd64 struct {
 	pc      uint64
 	wide    bool // REX.W
 	short   bool // 16-bit operands
-	rex     byte // including the bits of VEX and others; the high nibble is nonzero if there is one
+	rex     byte // REX, or the equivalent bits of VEX, EVEX and XOP; the high nibble is nonzero if there are any
 	repeat  byte // f2 or f3, or 0
 	lock    bool
 	narrow  bool // 32-bit addresses
@@ -137,7 +137,7 @@ func (d *amd64) legacy(m int) bool {
 	return legacyMaps[m][prefix].has(d.opcode)
 }
 
-// form reports whether an opcode after 0f, or of the first VEX map, is valid with or without a memory operand.
+// form reports whether an opcode after 0f, or of VEX map 1, is valid with its r/m operand, a register or memory.
 func (d *amd64) form() bool {
 	memory := d.rm == None
 	switch d.opcode {
@@ -153,8 +153,8 @@ func (d *amd64) form() bool {
 	return d.shift()
 }
 
-// shift reports whether an opcode from 71 to 73, vector shifts by an immediate, is valid. For XMM, 73 has shifts by
-// bytes.
+// shift reports whether an opcode from 71 to 73, a vector shift by an immediate, is valid. For XMM registers, 73
+// includes shifts by bytes. Other opcodes are valid.
 func (d *amd64) shift() bool {
 	kinds := byte(1<<2 | 1<<4 | 1<<6)
 	switch {
@@ -168,7 +168,7 @@ func (d *amd64) shift() bool {
 	return d.rm != None && kinds>>(d.r&7)&1 != 0
 }
 
-// The bits of a REX prefix. VEX and others have them inverted.
+// The bits of a REX prefix. VEX, EVEX and XOP store them inverted.
 const (
 	rexB = 1 << iota
 	rexX
@@ -244,7 +244,7 @@ func (d *amd64) xop() bool {
 	}
 	switch {
 	case m == 1 && d.opcode <= 2: // blcfill and others
-		const groups = 0xfe | 1<<(8+1) | 1<<(8+6) // of 1 and 2
+		const groups = 0xfe | 1<<(8+1) | 1<<(8+6) // valid reg fields of opcodes 1 and 2
 		d.Writes = 1 << d.vvvv
 		return groups>>(d.r&7+8*(int(d.opcode)-1))&1 != 0
 	case m == 1 && d.opcode == 0x12, m == 2 && d.opcode == 0x12: // llwpcb, lwpins
@@ -336,7 +336,7 @@ func (d *amd64) modRM() {
 	}
 }
 
-// effects records what an opcode writes, according to its letter. Opcodes with the letter special need more.
+// effects records what an opcode writes, according to its letter. For the letter *, it calls special.
 func (d *amd64) effects(letter byte, special func() bool) bool {
 	switch letter {
 	case '*':
@@ -387,8 +387,8 @@ func (d *amd64) width() int {
 // inOpcode returns the register encoded in the opcode.
 func (d *amd64) inOpcode() int { return int(d.opcode&7) | int(d.rex&rexB)<<3 }
 
-// byteRegister returns the register that contains a 1-byte register: without REX, 4 to 7 are the second bytes of the
-// first four.
+// byteRegister returns the register that contains a 1-byte register: without REX, 4 to 7 are ah, ch, dh and bh, the
+// second bytes of the first four registers.
 func (d *amd64) byteRegister(r int) int {
 	if d.rex == 0 && r >= 4 {
 		return r - 4
@@ -557,7 +557,8 @@ func addOrSub(opcode byte) Op {
 	return SubReg
 }
 
-// load sets the op, which writes the register of ModRM, if all 64 bits are written.
+// load sets an op that writes the reg operand, if r/m is memory and the operand size is 64 bits. Otherwise it records a
+// write to the register.
 func (d *amd64) load(o Op) {
 	if d.Op, d.Reg = o, d.r; !d.wide || d.rm != None {
 		d.Op, d.Writes = Other, 1<<d.r
@@ -581,7 +582,7 @@ func (d *amd64) group1() bool {
 	return true
 }
 
-// x87 handles d8 to df: fnstsw %ax writes a register, others write memory.
+// x87 handles d8 to df: fnstsw %ax writes a register, others write at most memory.
 func (d *amd64) x87() bool {
 	const most = 108 // size of fnsave's operand in bytes
 	i, known := d.opcode&7, uint64(0)
@@ -756,8 +757,8 @@ func (d *amd64) moves() bool {
 	return true
 }
 
-// group7 reports whether a form of 0f 01 without memory is known: those for XCR0, transactions, protection keys and
-// others that programs use.
+// group7 handles the register forms of 0f 01 that programs use: those for XCR0, transactions, protection keys and
+// others.
 func (d *amd64) group7() bool {
 	switch d.r<<3 | d.rm {
 	case 0o20, 0o56, 0o71: // xgetbv, rdpkru, rdtscp
@@ -782,7 +783,7 @@ func (d *amd64) group15() bool {
 	case d.rm == None && plain && r == 3: // stmxcsr
 		d.writesMem(4)
 	case d.rm == None && plain:
-		return r != 4 && r != 6 // xsave, xsaveopt: of any size
+		return r != 4 && r != 6 // xsave, xsaveopt: the size is unknown
 	case d.rm == None:
 		return d.repeat == 0 && r >= 6 // clwb, clflushopt
 	case d.repeat == 0xf3 && r < 2 && !d.short: // rdfsbase, rdgsbase
@@ -833,7 +834,7 @@ func (d *amd64) third() bool {
 	return true
 }
 
-// fourth handles opcodes after 0f 3a, and those of the third map of VEX and EVEX.
+// fourth handles opcodes after 0f 3a, and those in map 3 of VEX and EVEX.
 func (d *amd64) fourth() bool {
 	switch o := d.opcode; {
 	case o >= 0x14 && o <= 0x17: // pextrb and others
@@ -850,7 +851,7 @@ func (d *amd64) fourth() bool {
 	return true
 }
 
-// vector1 handles the first and the fifth map of VEX and EVEX.
+// vector1 handles maps 1 and 5 of VEX and EVEX.
 func (d *amd64) vector1() bool {
 	switch o := d.opcode; {
 	case o >= 0x90 && o <= 0x99: // kmov and others
@@ -879,7 +880,7 @@ func (d *amd64) vector1() bool {
 	return d.effects(twoBytesWrites[d.opcode], d.two)
 }
 
-// vector2 handles the second and the sixth map of VEX and EVEX.
+// vector2 handles maps 2 and 6 of VEX and EVEX.
 func (d *amd64) vector2() bool {
 	if o := d.opcode &^ 3; o == 0x90 || d.evex && o == 0xa0 { // vpgatherdd, vpscatterdd: the index is a vector
 		d.Mem.Index, d.Mem.Vague = None, true

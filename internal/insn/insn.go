@@ -1,6 +1,6 @@
 // Package insn decodes instructions as far as they affect a stack: their size, their effects on registers and on memory
-// that may be in the stack, and their effects on control flow. It does not decode names and operands of instructions,
-// contents of vectors, or flags.
+// that may be in the stack, and their effects on control flow. It does not decode mnemonics, other operands, vector
+// contents, or flags.
 //
 // An unknown instruction is reported as such; nothing is guessed.
 package insn
@@ -18,13 +18,13 @@ const (
 	Const              // Reg = Imm
 	Page               // Reg = Imm, the start of a page
 	Address            // Reg = address of Mem
-	Distance           // Reg = Base - Index of Mem; only 32 bits of Index may count
+	Distance           // Reg = Base - Index of Mem, possibly with only the low 32 bits of Index
 	Load               // Reg = Mem
 	Extend             // Reg = 4 bytes of Mem, sign-extended
 	Short              // Reg = 2 bytes of Mem, zero-extended
 	Store              // Mem = Src
 	Swap               // exchange Reg and Src
-	Push               // Src, or an unknown value if that is None
+	Push               // Src, or an unknown value if Src is None
 	PushMem            // Mem
 	Pop                // to Reg
 	PopMem             // to Mem
@@ -53,13 +53,13 @@ func (op Op) Leaves() bool {
 // None means no register.
 const None = -1
 
-// An Inst is an instruction. Registers have the numbers of their encoding.
+// An Inst is an instruction. Registers are numbered as in the instruction encoding.
 type Inst struct {
 	Size   int // in bytes
 	Op     Op
 	Reg    int
 	Src    int
-	Pair   int // of Load and Store: a second register, for the 8 bytes after the first ones
+	Pair   int // of Load and Store: a second register, for the next 8 bytes of memory
 	Imm    int64
 	Target uint64
 	Mem    Mem

@@ -1,9 +1,9 @@
 package insn
 
-// Operands of opcodes after the legacy prefixes: none (.), ModRM (m), an immediate of 1 byte (b), of 2 (w) or of 4, or
-// 2 with the operand size prefix (z); ModRM and an immediate (B, Z); an immediate of the operand size (v), an address
-// of 8 bytes (o), distances of 1 and 4 bytes (j, J), and those of enter (e). Other opcodes (-) are unknown: they are
-// prefixes, escapes, undefined or not for programs.
+// Operands of opcodes after the legacy prefixes: none (.), ModRM (m), an immediate of 1 byte (b), 2 bytes (w), or 4
+// bytes, or 2 with the operand-size prefix (z); ModRM and an immediate (B, Z); an immediate of the operand size (v), an
+// 8-byte address (o), branch displacements of 1 and 4 bytes (j, J), and the operands of enter (e). Other opcodes (-)
+// are unknown: prefixes, escapes, undefined or privileged.
 const (
 	oneByte = "mmmmbz--mmmmbz--" + "mmmmbz--mmmmbz--" + "mmmmbz--mmmmbz--" + "mmmmbz--mmmmbz--" +
 		"----------------" + "................" + "---m----zZbB----" + "jjjjjjjjjjjjjjjj" +
@@ -17,7 +17,8 @@ const (
 
 // What opcodes write: nothing that matters (.), the byte (b) or the whole (E) of r/m, the byte (g) or the whole (G) of
 // the other register of ModRM, both (x, X), rax (A), rax and rdx (D), the register in the opcode (R, or r for a byte),
-// what string instructions use (S), or memory only (s, M). Those that need more (*) are in special.
+// the registers of string instructions (S), or memory only (s, M). Methods one and two handle opcodes that need more
+// (*).
 const (
 	oneByteWrites = "b*g*A*--bEgGAA--" + "bEgGAA--bEgGAA--" + "bEgGA*--b*g*A*--" + "b*g*AA--......--" +
 		"----------------" + "****************" + "---*----*G*G----" + "****************" +
@@ -29,9 +30,9 @@ const (
 		"xX.E.G.*RRRRRRRR" + "......*G........" + ".......s........" + "...............-"
 )
 
-// The opcodes that exist, by map: 1 for those after 0f, 2 after 0f 38, 3 after 0f 3a; and by prefix: none, 66, f3, f2.
-// VEX and EVEX contain both numbers; 5 and 6 are for numbers of 16 bits. AMX and others that no compiler uses by itself
-// are unknown.
+// The valid opcodes, by map (1 after 0f, 2 after 0f 38, 3 after 0f 3a) and by prefix (none, 66, f3, f2). VEX and EVEX
+// encode both; maps 5 and 6 contain FP16 instructions. AMX and other instructions that compilers emit only for
+// intrinsics are treated as unknown.
 type opcodes [4]uint64
 
 func (o *opcodes) has(op byte) bool { return o[op>>6]>>(op&63)&1 != 0 }
@@ -109,14 +110,15 @@ var evexMaps = [...][4]opcodes{
 	},
 }
 
-// XOP opcodes, by map minus 8. They have no prefix in them.
+// XOP opcodes, by map minus 8. XOP has no mandatory prefixes.
 var xopMaps = [...]opcodes{
 	{0x0, 0x0, 0x40004cc0e0c0e0, 0xf0000000f00f},
 	{0x40006, 0x0, 0xfff000f, 0xe08ce08ce},
 	{0x50000, 0x0, 0x0, 0x0},
 }
 
-// The forms of d8 to df that exist, by opcode: with memory, by the opcode in ModRM, and without, by ModRM.
+// The valid forms of opcodes d8 to df, by opcode: memory forms by the reg field of ModRM, and register forms by the low
+// six bits of ModRM.
 var (
 	x87Memory    = [8]byte{0xff, 0xfd, 0xff, 0xaf, 0xff, 0xdf, 0xff, 0xff}
 	x87Registers = [8]uint64{0xffffffffffffffff, 0xffff7f330001ffff, 0x200ffffffff, 0xffff3fffffffff,

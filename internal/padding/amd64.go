@@ -104,8 +104,8 @@ func leavesAMD64(b []byte) bool {
 	return false
 }
 
-// jumpsAMD64 finds only jumps to the start of the range, because long no-ops have no other place for a label. It treats
-// every byte as a possible instruction. Of backward jumps, it finds only short ones.
+// jumpsAMD64 finds only jumps to the start of the range, because a label elsewhere would be inside a long no-op. It
+// treats every byte as the possible start of an instruction. It does not find long backward jumps.
 func jumpsAMD64(b []byte, pc uint64, to elffile.Span) bool {
 	// A displacement is relative to its own end, so the wanted value decreases with each offset.
 	target := int(int64(to.Begin - pc))

@@ -9,7 +9,7 @@
 // fall through into the next function. If the rows before and after them differ, the no-ops must be unreachable: no
 // code falls into them, and no nearby code jumps to them.
 //
-// The first byte of a function without a caller can be a return address, too: makecontext makes the function of a
+// The first byte of a function without a caller can also be a return address: makecontext makes the function of a
 // coroutine return to such code. Readers then look up the byte before it, so the last byte of padding before such a
 // function has no row.
 package padding
@@ -59,8 +59,8 @@ type Gaps struct {
 	table *cfi.Table
 	sizes []uint8 // by function: size of the gap after it, or 0
 
-	// The code from the first function on is divided into blocks of 1<<shift bytes, about one per function. For each
-	// block, index has the first gap that ends after the start of the block.
+	// The code starting at the first function is divided into blocks of 1<<shift bytes, about one per function. For
+	// each block, index contains the first gap that ends after the start of the block.
 	shift int
 	index []int32
 }
@@ -128,7 +128,7 @@ func (x *Gaps) Sizes(workers int) []uint8 {
 // A code is a code section other than a PLT, or an executable segment if the file has no section headers.
 type code struct {
 	elffile.Span
-	fill uint64 // end of the linker's fill: bytes after it that belong to no section
+	fill uint64 // end of the linker's fill: bytes after the code that belong to no section
 }
 
 // allCode returns the code of a file, sorted by address.

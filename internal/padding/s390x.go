@@ -44,8 +44,8 @@ func leavesS390X(b []byte) bool {
 	return len(b) >= 2 && at(2) == 0 && at(1) == 0 // not an instruction
 }
 
-// jumpsS390X treats every halfword as a possible instruction. Displacements are in halfwords from the start of the
-// instruction, and are in its second halfword, or its second and third.
+// jumpsS390X treats every halfword as a possible instruction. Displacements count halfwords from the start of
+// the instruction, and are stored in its second halfword, or in its second and third.
 func jumpsS390X(b []byte, pc uint64, to elffile.Span) bool {
 	for i := 0; i+4 <= len(b); i += 2 {
 		var halfwords int64

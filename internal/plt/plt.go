@@ -23,7 +23,7 @@ import (
 	"cfi2sframe/elffile"
 )
 
-// A Step describes the frame from an instruction of a stub on.
+// A Step describes the frame, starting at an instruction of a stub.
 type Step struct {
 	Offset uint32 // in bytes from the start of the stub
 	CFA    int32  // CFA - SP in bytes
@@ -130,7 +130,7 @@ var sectionNames = map[string]bool{".plt": true, ".plt.got": true, ".plt.sec": t
 // IsSection reports whether sections with the given name contain PLT stubs.
 func IsSection(name string) bool { return sectionNames[name] }
 
-// maxSection bounds the total size of PLT sections in bytes. The largest programs have a few hundred KiB.
+// maxSection bounds the total size of PLT sections in bytes. In the largest programs, it is a few hundred KiB.
 const maxSection = 2 << 20
 
 // maxSections bounds the number of PLT sections. Linkers emit at most four.
