@@ -60,12 +60,12 @@ var layers = map[string][]string{
 	"verify":    {"cfi", "elffile", "sframe"},
 }
 
-// knowMachines are the packages that may name a machine; all others ask arch. In sframe, machines are part of the
-// format.
+// knowMachines lists the packages that may name a machine; all others use package arch. In sframe, machines are part of
+// the format.
 var knowMachines = []string{"internal/arch", "internal/code", "internal/gopclntab", "internal/insn", "internal/padding",
 	"internal/plt", "sframe", "verify"}
 
-// TestMachines expects no other package to name a machine, an ABI, or a relocation of one.
+// TestMachines checks that only the packages in knowMachines name machines, ABIs or relocation types.
 func TestMachines(t *testing.T) {
 	found := 0
 	sources(t, func(dir, file string) {
@@ -78,14 +78,14 @@ func TestMachines(t *testing.T) {
 			if x, ok := sel.X.(*ast.Ident); ok && isMachine(x.Name, sel.Sel.Name) {
 				found++
 				if !slices.Contains(knowMachines, dir) {
-					t.Errorf("%s speaks of %s.%s", file, x.Name, sel.Sel.Name)
+					t.Errorf("%s uses %s.%s", file, x.Name, sel.Sel.Name)
 				}
 			}
 			return true
 		})
 	})
 	if found == 0 {
-		t.Error("no package speaks of machines")
+		t.Error("no package names a machine")
 	}
 }
 
@@ -143,10 +143,11 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// notBelow matches packages that the library must not import: for reports, other programs, networks and packages.
+// notBelow matches packages that the library must not import: those for reports, child processes, networking, package
+// archives and terminals.
 var notBelow = regexp.MustCompile(`^(html|text)/template$|^os/exec$|^archive/|^net(/|$)|/xz\b|/term$|^cfi2sframe/cmd/`)
 
-// TestLibrary expects convert not to import them.
+// TestLibrary checks that convert depends on none of the packages that only the command needs.
 func TestLibrary(t *testing.T) {
 	out := must.Get(exec.Command("go", "list", "-deps", "cfi2sframe/convert").Output())(t)
 	deps := strings.Fields(string(out))
@@ -155,7 +156,7 @@ func TestLibrary(t *testing.T) {
 	}
 	for _, path := range deps {
 		if notBelow.MatchString(path) {
-			t.Errorf("convert needs %s", path)
+			t.Errorf("convert depends on %s", path)
 		}
 	}
 }

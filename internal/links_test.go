@@ -19,7 +19,7 @@ func TestLinks(t *testing.T) {
 		pattern := "../" + dir + "*.md"
 		found := must.Get(filepath.Glob(pattern))(t)
 		if len(found) == 0 {
-			t.Fatalf("no file is %s", pattern)
+			t.Fatalf("no file matches %s", pattern)
 		}
 		files = append(files, found...)
 	}

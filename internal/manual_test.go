@@ -9,8 +9,8 @@ import (
 	"cfi2sframe/internal/testkit/peer"
 )
 
-// TestManuals expects no warnings of mandoc about handwritten manual pages, except for references to pages that are not
-// installed.
+// TestManuals expects no warnings from mandoc about handwritten manual pages, except for references to pages that are
+// not installed.
 func TestManuals(t *testing.T) {
 	mandoc := peer.Look(t, "mandoc")
 	pages, err := filepath.Glob("../*/*.[1-8]")

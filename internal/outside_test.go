@@ -28,7 +28,7 @@ func TestOutside(t *testing.T) {
 	}
 	// The requirements are those of this module, so nothing is downloaded.
 	run("mod", "edit", "-module", "outside", "-require", "cfi2sframe@v0.0.0", "-replace", "cfi2sframe="+root)
-	// By readelf, the row is rbp+16, with rbp at c-16.
+	// According to readelf, the row is rbp+16, with rbp at c-16.
 	want := "4 19 true 6 16\n107 107\nfp+16 *(c-16) true <nil>\n107 0\n"
 	if got := run("run", ".", filepath.Join(root, "testdata/bin/amd64/prologue")); got != want {
 		t.Errorf("got\n%swant\n%s", got, want)

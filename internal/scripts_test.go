@@ -16,11 +16,11 @@ import (
 	"cfi2sframe/internal/testkit/testfile"
 )
 
-// TestStages runs scripts/test with tools that only print their names, and expects a line before each.
+// TestStages runs scripts/test with tools that only print their names, and expects a line that announces each stage.
 func TestStages(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"go", "gofmt", "gcc"} {
-		// gofmt lists unformatted files on standard output.
+		// Not on standard output, where gofmt lists unformatted files.
 		script := "#!/bin/sh\necho ran " + name + " $1 >&2\n"
 		must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755))
 	}

@@ -27,7 +27,7 @@ var unwanted = []struct{ path, instead string }{
 	{"github.com/klauspost/compress", "debug/elf, which decompresses zstd without the tables of Snappy"},
 }
 
-// TestStart expects the command not to contain them.
+// TestStart checks that the command links none of the unwanted packages.
 func TestStart(t *testing.T) {
 	b := must.Get(exec.Command("go", "list", "-deps", "../cmd/cfi2sframe").Output())(t)
 	deps := strings.Fields(string(b))
@@ -37,14 +37,14 @@ func TestStart(t *testing.T) {
 	for _, dep := range deps {
 		for _, u := range unwanted {
 			if dep == u.path || strings.HasPrefix(dep, u.path+"/") {
-				t.Errorf("the command has %s in it; use %s", dep, u.instead)
+				t.Errorf("the command links %s; use %s", dep, u.instead)
 			}
 		}
 	}
 }
 
-// TestInstructions counts the instructions of --version, if valgrind is installed. An empty Go program executes 0.3
-// million.
+// TestInstructions limits the number of instructions that --version executes, if valgrind is installed. An empty Go
+// program executes 0.3 million.
 func TestInstructions(t *testing.T) {
 	long.Test(t)
 	valgrind, err := exec.LookPath("valgrind")

@@ -19,18 +19,18 @@ import (
 	"cfi2sframe/internal/testkit/testfile"
 )
 
-// plain is a file with a build-id but without .gnu_debuglink.
+// plain returns a file with a build-id but without .gnu_debuglink.
 func plain(t *testing.T) []byte {
 	t.Helper()
 	return testfile.Read(t, "../../testdata/bin/amd64/plt")
 }
 
-// with returns the file with another build-id note and a link, unless these are nil.
+// with returns the plain file with different notes instead of its build-id, and a link, unless these are nil.
 func with(t *testing.T, notes, link []byte) []byte {
 	t.Helper()
 	p := elftest.Patch(t.Fatalf, plain(t))
 	if notes != nil {
-		p.Put32(int(p.U64(p.Section(".note.gnu.build-id")+elftest.ShOff))+8, 1) // the ABI, by its type
+		p.Put32(int(p.U64(p.Section(".note.gnu.build-id")+elftest.ShOff))+8, 1) // its type becomes NT_GNU_ABI_TAG
 		p.AddSection(".note.other", 0, notes)
 		p.Put32(p.Section(".note.other")+elftest.ShType, uint32(elf.SHT_NOTE))
 	}
@@ -53,7 +53,7 @@ func put(t *testing.T, path string, b []byte) string {
 
 var none = []byte{}
 
-// TestNamed opens a named debug file, which must belong to the program.
+// TestNamed opens named debug files, and expects an error unless they belong to the program.
 func TestNamed(t *testing.T) {
 	note := func(id string) []byte { return elftest.Note(4, uint32(len(id)), 3, "GNU\x00", []byte(id)) }
 	moved := func() []byte {
@@ -81,31 +81,31 @@ func TestNamed(t *testing.T) {
 		want        string // error, or "" for none
 	}{
 		{"the same build-id", plain(t), plain(t), ""},
-		{"another build-id", plain(t), with(t, note("abcd"), nil),
+		{"a different build-id", plain(t), with(t, note("abcd"), nil),
 			"it belongs to another build: its build-id is 61626364, not "},
-		{"the same build-id, and a link with another checksum", with(t, nil, debugLink("debug", []byte("x"))),
+		{"the same build-id, and a link with a different checksum", with(t, nil, debugLink("debug", []byte("x"))),
 			plain(t), ""},
 		{"the right checksum", with(t, none, debugLink("debug", with(t, none, nil))), with(t, none, nil), ""},
 		{"a wrong checksum", with(t, none, debugLink("debug", []byte("x"))), with(t, none, nil),
 			"it belongs to another build: its checksum is 0x"},
 		{"neither build-id nor link, the same code", with(t, none, nil), with(t, none, nil), ""},
-		{"code elsewhere", plain(t), moved(), "it belongs to another program: "},
-		{"other code", plain(t), other, "it belongs to another program: it has 1 code sections, not 3"},
+		{"code at a different address", plain(t), moved(), "it belongs to another program: "},
+		{"different code", plain(t), other, "it belongs to another program: it has 1 code sections, not 3"},
 		{"no section headers, the same build-id", bare.B, plain(t), ""},
 		{"an object", plain(t), elftest.NewObject().Bytes(),
 			"only one of the file and its debug file is a relocatable object"},
 		{"of an object", object, object, ""},
 		{"of an object, without a build-id", elftest.NewObject().Bytes(), elftest.NewObject().Bytes(),
 			"relocatable objects with neither a build-id nor .gnu_debuglink cannot have a debug file"},
-		{"of an object with other code", object, withID(func(o *elftest.Object) { o.Code(".text.more", 4) }),
+		{"of an object with more code", object, withID(func(o *elftest.Object) { o.Code(".text.more", 4) }),
 			"it has 2 code sections, not 1"},
-		{"of an object with code of another name",
+		{"of an object with a different section name",
 			withID(func(o *elftest.Object) { o.Code(".a", 4) }), withID(func(o *elftest.Object) { o.Code(".b", 4) }),
 			"its code section 1 is .b, not .a"},
-		{"another machine", plain(t), elftest.BigObject(elf.EM_S390, 0).Bytes(),
+		{"a different machine", plain(t), elftest.BigObject(elf.EM_S390, 0).Bytes(),
 			"it is for machine EM_S390, BigEndian"},
-		{"nothing in it", plain(t), nil, `not an ELF file: starts with ""`},
-		{"headers past the end", plain(t), plain(t)[:64], "section header table at file offset 0x12e0"},
+		{"an empty file", plain(t), nil, `not an ELF file: starts with ""`},
+		{"section headers past the end", plain(t), plain(t)[:64], "section header table at file offset 0x12e0"},
 		{"notes past the end", plain(t), func() []byte {
 			p := elftest.Patch(t.Fatalf, plain(t))
 			p.Put64(p.Section(".note.gnu.build-id")+elftest.ShOff, 1<<40)
@@ -172,8 +172,8 @@ func TestHuge(t *testing.T) {
 	}
 }
 
-// TestAuto searches the places in the GDB manual ("Debugging Information in Separate Files") in its order. Files that
-// do not belong to the program are skipped.
+// TestAuto searches the paths in the GDB manual ("Debugging Information in Separate Files") in the documented order.
+// Files that do not belong to the program are skipped.
 func TestAuto(t *testing.T) {
 	defer func(root string) { Root = root }(Root)
 	Root = t.TempDir()
@@ -214,7 +214,7 @@ func TestAuto(t *testing.T) {
 	if d, err := Open(Auto, prog, f); d != nil || err != nil || d.File() != nil {
 		t.Errorf("files of another build: %v, %v", d, err)
 	}
-	// Skipped files are named, but not missing ones.
+	// Errors name skipped files, but not missing files.
 	must.Do(t, os.Remove(places[2]))
 	d, passedOver, err := Find(prog, f)
 	if d != nil || err != nil || len(passedOver) != 3 {
@@ -234,19 +234,19 @@ func TestAuto(t *testing.T) {
 	put(t, places[3], plain(t))
 	other := filepath.Join(dir, "other")
 	must.Do(t, os.Link(places[3], other))
-	text := put(t, filepath.Join(dir, "text"), []byte("no ELF file"))
+	text := put(t, filepath.Join(dir, "text"), []byte("not an ELF file"))
 	for _, tt := range []struct {
 		name, of string
 		want     bool
 	}{{other, prog, true}, {places[3], link, true}, {places[1], prog, false}, {prog, prog, false}, {other, text, false},
 		{other, dir, false}, {other, "-", false}} {
 		if found(tt.name, tt.of) != tt.want {
-			t.Errorf("%s is found for %s: %t was expected", tt.name, tt.of, tt.want)
+			t.Errorf("%s is found for %s: want %t", tt.name, tt.of, tt.want)
 		}
 	}
 }
 
-// TestNone opens programs for which no debug file is searched.
+// TestNone expects no debug file if none is requested, or if an object has neither a build-id nor a link.
 func TestNone(t *testing.T) {
 	object := elftest.Parse(t, elftest.NewObject().Bytes())
 	for name, f := range map[string]*elffile.File{"": elftest.Parse(t, plain(t)), Auto: object} {
@@ -266,8 +266,8 @@ func TestLink(t *testing.T) {
 		sum  uint32
 		err  string
 	}{
-		{"sound", []byte("prog.debug\x00\x00\x44\x33\x22\x11"), "prog.debug", 0x11223344, ""},
-		{"of four bytes", []byte("prog\x00\x00\x00\x00\x44\x33\x22\x11"), "prog", 0x11223344, ""},
+		{"valid", []byte("prog.debug\x00\x00\x44\x33\x22\x11"), "prog.debug", 0x11223344, ""},
+		{"with a name of four bytes", []byte("prog\x00\x00\x00\x00\x44\x33\x22\x11"), "prog", 0x11223344, ""},
 		{"without a zero byte", []byte("prog.debug"), "", 0, want},
 		{"without a name", make([]byte, 8), "", 0, want},
 		{"without a checksum", []byte("debug\x00"), "", 0, want},

@@ -15,7 +15,7 @@ import (
 	"cfi2sframe/internal/testkit/testfile"
 )
 
-// two returns a file with the given contents, and an empty one.
+// two returns a file with the given contents, and an empty file.
 func two(t *testing.T, contents string) (src, dst *os.File) {
 	t.Helper()
 	dir := t.TempDir()
@@ -31,7 +31,7 @@ func two(t *testing.T, contents string) (src, dst *os.File) {
 	return src, dst
 }
 
-// TestSources copies the same part of a file, of a part of a file, and of memory, to a file and to memory.
+// TestSources copies the same bytes from a file, from memory, and from sections of both, to a file and to memory.
 func TestSources(t *testing.T) {
 	const text = "what is copied, and what is not"
 	src, _ := two(t, text)
@@ -86,7 +86,7 @@ func TestCopyErrors(t *testing.T) {
 		{"canceled", Range(ctx, dst, 0, src, 0, 4), context.Canceled},
 		{"canceled, memory", Range(ctx, dst, 0, bytes.NewReader(make([]byte, 4)), 0, 4), context.Canceled},
 	} {
-		// without holes it is the latter
+		// The second error occurs on systems where holes cannot be found.
 		if !errors.Is(tt.err, tt.want) && (tt.want != syscall.EBADF || !errors.Is(tt.err, os.ErrClosed)) {
 			t.Errorf("%s: %v; want %v", tt.name, tt.err, tt.want)
 		}
@@ -122,7 +122,7 @@ func (m *memory) WriteAt(b []byte, off int64) (int, error) {
 
 func (m *memory) Truncate(int64) error { return nil }
 
-// TestSized reads a file that has its size, and one that ends before.
+// TestSized reads files of the declared size, and files that are shorter.
 func TestSized(t *testing.T) {
 	for _, tt := range []struct {
 		size, off int64

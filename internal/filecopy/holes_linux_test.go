@@ -14,7 +14,7 @@ import (
 	"cfi2sframe/internal/testkit/must"
 )
 
-// sparse makes a file of the given size with bytes at the given offsets, and nothing else.
+// sparse creates a file of the given size, which is a hole except for a byte at each of the given offsets.
 func sparse(t *testing.T, size int64, at ...int64) (*os.File, []byte) {
 	t.Helper()
 	f := must.Get(os.Create(filepath.Join(t.TempDir(), "sparse")))(t)
@@ -28,7 +28,7 @@ func sparse(t *testing.T, size int64, at ...int64) (*os.File, []byte) {
 	return f, b
 }
 
-// used returns how many bytes a file takes on the disk.
+// used returns the number of bytes that a file occupies on the disk.
 func used(t *testing.T, f *os.File) int64 {
 	t.Helper()
 	must.Do(t, f.Sync())
@@ -37,8 +37,7 @@ func used(t *testing.T, f *os.File) int64 {
 	return 512 * st.Blocks
 }
 
-// TestHoles copies parts of files with holes: the bytes are the same, and so is about the room
-// that they take.
+// TestHoles copies parts of files with holes. The bytes must be the same, and the holes must remain.
 func TestHoles(t *testing.T) {
 	const size = 8 << 20
 	for _, tt := range []struct {
@@ -70,11 +69,11 @@ func TestHoles(t *testing.T) {
 				want = nil
 			}
 			if got, err := os.ReadFile(dst.Name()); err != nil || !bytes.Equal(got, want) {
-				t.Errorf("%s; want %s: %d bytes, which are not the %d that, error %v", tt.name, way, len(got),
+				t.Errorf("%s, %s: %d bytes, which are not the %d expected, error %v", tt.name, way, len(got),
 					len(want), err)
 			}
 			if n := used(t, dst); (way == "file" || way == "section") && n > 1<<20 {
-				t.Errorf("%s, %s: it takes %d bytes, and the source %d", tt.name, way, n, used(t, src))
+				t.Errorf("%s, %s: it occupies %d bytes, and the source %d", tt.name, way, n, used(t, src))
 			}
 		}
 		over, _ := sparse(t, 0)
@@ -84,7 +83,7 @@ func TestHoles(t *testing.T) {
 		}
 		got, err := os.ReadFile(over.Name())
 		if err != nil || !bytes.Equal(got[tt.to:][:tt.n], b[tt.from:][:tt.n]) {
-			t.Errorf("%s: other bytes where something was written to before, error %v", tt.name, err)
+			t.Errorf("%s: wrong bytes where others were overwritten, error %v", tt.name, err)
 		}
 	}
 }

@@ -18,14 +18,14 @@ import (
 	"cfi2sframe/internal/testkit/testfile"
 )
 
-// TestShare copies inside a file system whose files can share blocks, and that has no room for a
-// second copy of the file. It needs root, loop devices and mkfs.xfs.
+// TestShare copies within a file system whose files can share blocks, and expects copies to share them if the offsets
+// allow it. It needs root, loop devices and mkfs.xfs.
 func TestShare(t *testing.T) {
 	peer.Look(t, "mkfs.xfs")
 	mount := t.TempDir()
 	script := `cd $(mktemp -d "$0.XXXXXX"); truncate -s 320M image; mkfs.xfs -q -m reflink=1 image
 		mount -o loop image $0; rm image`
-	// Not every machine lets root mount something.
+	// Even root may not be allowed to mount file systems.
 	if out, err := exec.Command("sh", "-ec", script, mount).CombinedOutput(); err != nil {
 		t.Skipf("%v %s", err, out)
 	}
@@ -43,7 +43,7 @@ func TestShare(t *testing.T) {
 	}
 	old := make([]byte, 130<<20+100)
 	r := rand.NewChaCha8([32]byte{})
-	_, _ = r.Read(old) // it always can
+	_, _ = r.Read(old) // never fails
 	testfile.Write(t, filepath.Join(mount, "old"), old)
 	src := must.Get(os.Open(filepath.Join(mount, "old")))(t)
 	defer src.Close()
@@ -54,8 +54,8 @@ func TestShare(t *testing.T) {
 		shared   bool
 	}{
 		{"in place", 0, 0, int64(len(old)), true},
-		{"blocks further", 2 * 4096, 4096, int64(len(old)) - 2*4096, true},
-		{"bytes further", 10, 7, 8 << 20, false},
+		{"moved by blocks", 2 * 4096, 4096, int64(len(old)) - 2*4096, true},
+		{"moved by bytes", 10, 7, 8 << 20, false},
 	} {
 		dst := must.Get(os.Create(filepath.Join(mount, tt.name)))(t)
 		defer dst.Close()
@@ -66,10 +66,10 @@ func TestShare(t *testing.T) {
 		}
 		grown := used() - before
 		if shared := grown < tt.n/2; shared != tt.shared {
-			t.Errorf("%s: %d bytes are taken for %d; want shared %t", tt.name, grown, tt.n, tt.shared)
+			t.Errorf("%s: a copy of %d bytes occupies %d; want shared %t", tt.name, tt.n, grown, tt.shared)
 		}
 		if !bytes.Equal(testfile.Read(t, dst.Name()), append(make([]byte, tt.to), old[tt.from:tt.from+tt.n]...)) {
-			t.Errorf("%s: other bytes", tt.name)
+			t.Errorf("%s: the contents differ", tt.name)
 		}
 	}
 }

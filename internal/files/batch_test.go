@@ -18,7 +18,7 @@ import (
 	"cfi2sframe/internal/testkit/testfile"
 )
 
-// converted is the result of converting a fixture.
+// converted returns the result of converting a fixture.
 func converted(t *testing.T, name string, opt convert.Options) []byte {
 	t.Helper()
 	b, _, err := inMemory(testfile.Read(t, filepath.Join(fixtures, "amd64", name)), opt)
@@ -36,7 +36,7 @@ func expectFile(t *testing.T, what, path string, want []byte) {
 			len(want), err)
 	}
 	if left, err := filepath.Glob(filepath.Join(filepath.Dir(path), ".*")); err != nil || len(left) > 0 {
-		t.Errorf("%s: %v is left, error %v", what, left, err)
+		t.Errorf("%s: %v is left behind, error %v", what, left, err)
 	}
 }
 
@@ -51,10 +51,10 @@ func TestBatchFull(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		opt  files.Options
-		jobs int // after which it is full
+		jobs int // number of jobs at which it is full
 	}{
 		{"many files", files.Options{}, 32},
-		{"nothing to wait for", files.Options{NoSync: true}, 1},
+		{"nothing to sync", files.Options{NoSync: true}, 1},
 		{"nothing to write", files.Options{DryRun: true}, 1},
 	} {
 		b := files.Batch{}
@@ -71,8 +71,8 @@ func TestBatchFull(t *testing.T) {
 	}
 }
 
-// TestBatchNames replaces a file by several of its names: hard links and a symbolic link. It is converted once, and
-// names that are not replaced are counted.
+// TestBatchNames replaces a file through several of its names: hard links and a symbolic link. The file is converted
+// once, and names that are not replaced are counted.
 func TestBatchNames(t *testing.T) {
 	old, want := testfile.Read(t, filepath.Join(fixtures, "amd64/plt")), converted(t, "plt", convert.Options{})
 	for _, sync := range []bool{true, false} {
@@ -109,10 +109,10 @@ func TestBatchNames(t *testing.T) {
 			}
 			step()
 			if len(results) != 1 || results[0].Links != 1 || !results[0].Facts[0].Verified {
-				t.Errorf("results %+v; want one, with one name that is left", results)
+				t.Errorf("results %+v; want one, with one name that is not replaced", results)
 			}
 			expectFile(t, "a name", path("a"), want)
-			expectFile(t, "another name", path("b"), want)
+			expectFile(t, "the second name", path("b"), want)
 			expectFile(t, "a name that was not to be replaced", path("kept"), old)
 			a := must.Get(os.Stat(path("a")))(t)
 			if b, err := os.Stat(path("b")); err != nil || !os.SameFile(a, b) || a.Mode() != 0o755 {
@@ -124,7 +124,7 @@ func TestBatchNames(t *testing.T) {
 
 			batch.AddInPlace(t.Context(), path("missing"), opt)
 			if j := batch.Jobs[0]; !errors.Is(j.Err, fs.ErrNotExist) || j.Result != nil {
-				t.Errorf("a file that is not there: %v", j.Err)
+				t.Errorf("a missing file: %v", j.Err)
 			}
 			batch.Reset()
 		}
@@ -156,7 +156,7 @@ func TestBatchOther(t *testing.T) {
 	expectFile(t, "changed", b, changed)
 }
 
-// TestBatchReplaced puts a new file at the second name of a file that is replaced. The new file stays.
+// TestBatchReplaced puts a new file at the second name of a file that is replaced. The new file must remain.
 func TestBatchReplaced(t *testing.T) {
 	dir := t.TempDir()
 	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
@@ -167,7 +167,7 @@ func TestBatchReplaced(t *testing.T) {
 	batch.AddInPlace(t.Context(), b, files.Options{})
 	batch.Finish(t.Context())
 	must.Do(t, os.Remove(b))
-	other := []byte("somebody's new file")
+	other := []byte("a new file")
 	testfile.Write(t, b, other)
 	batch.Commit(t.Context())
 	if batch.Jobs[0].Err != nil || batch.Jobs[1].Err == nil {
@@ -175,7 +175,7 @@ func TestBatchReplaced(t *testing.T) {
 	}
 	batch.Reset()
 	expectFile(t, "replaced", a, converted(t, "plt", convert.Options{}))
-	expectFile(t, "somebody's", b, other)
+	expectFile(t, "new", b, other)
 }
 
 // TestBatchAdd adds files, some of which cannot be converted. The others are converted.
@@ -210,7 +210,7 @@ func TestBatchAdd(t *testing.T) {
 	expectFile(t, "converted", path("prologue"), converted(t, "prologue", convert.Options{}))
 	expectFile(t, "not synced", path("plt"), converted(t, "plt", convert.Options{}))
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 3 {
-		t.Errorf("%d files are there, error %v; want 3", len(left), err)
+		t.Errorf("%d files in the directory, error %v; want 3", len(left), err)
 	}
 }
 
@@ -246,7 +246,7 @@ func TestBatchInterrupted(t *testing.T) {
 		cancel()
 		expectFile(t, step, a, testfile.Read(t, filepath.Join(fixtures, "amd64/plt")))
 		if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
-			t.Errorf("%s: %d files are there, error %v", step, len(left), err)
+			t.Errorf("%s: %d files in the directory, error %v; want 1", step, len(left), err)
 		}
 	}
 }
@@ -267,7 +267,7 @@ func TestBatchThreads(t *testing.T) {
 	defer cancel()
 	work := func(ctx context.Context, run *convert.Run, path string) (*convert.Result, error) {
 		if n := threads.Add(int32(run.Workers)); n > 4 || path == large && run.Workers != 4 {
-			t.Errorf("%s has %d threads, all have %d", path, run.Workers, n)
+			t.Errorf("%s gets %d threads, and all files together %d", path, run.Workers, n)
 		}
 		defer threads.Add(-int32(run.Workers))
 		if path == small && both.Add(-1) == 0 {

@@ -16,7 +16,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A disturbance is a context that does something at the nth check.
+// A disturbance is a context that calls a function when it is checked the nth time.
 type disturbance struct {
 	context.Context
 	do    func()
@@ -34,7 +34,7 @@ func (d *disturbance) Err() error {
 func copyFixture(t *testing.T, to string) {
 	t.Helper()
 	b := testfile.Read(t, filepath.Join(fixtures, "amd64", "plt"))
-	if err := errors.Join(os.WriteFile(to, b, 0o755), os.Chmod(to, 0o755)); err != nil { // whatever the umask is
+	if err := errors.Join(os.WriteFile(to, b, 0o755), os.Chmod(to, 0o755)); err != nil { // independently of the umask
 		t.Fatal(err)
 	}
 }
@@ -44,7 +44,7 @@ func TestChangedInput(t *testing.T) {
 	dir := t.TempDir()
 	in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out")
 	copyFixture(t, in)
-	ctx := &disturbance{Context: context.Background(), after: 1, do: func() { // the first time it is not open yet
+	ctx := &disturbance{Context: context.Background(), after: 1, do: func() { // the first check precedes opening
 		f := must.Get(os.OpenFile(in, os.O_WRONLY, 0))(t)
 		defer f.Close()
 		must.Get(f.WriteAt([]byte{1}, 0x900))(t)
@@ -58,7 +58,7 @@ func TestChangedInput(t *testing.T) {
 	}
 }
 
-// inPlace converts a file in place, without a batch.
+// inPlace converts a file in place, as the only file of a batch.
 func inPlace(ctx context.Context, b *files.Batch, path string, opt convert.Options) error {
 	b.AddInPlace(ctx, path, files.Options{Work: files.Add(opt, "")})
 	defer b.Reset()

@@ -24,7 +24,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// split makes programs with separate debug files in a directory, and returns a function that finds them there.
+// split runs commands that build programs with separate debug files in a directory. The function at returns the path of
+// a file there, and sh runs another command.
 func split(t *testing.T, commands string) (at func(name string) string, sh func(command string)) {
 	t.Helper()
 	for _, name := range []string{"gcc", "objcopy", "strip"} {
@@ -48,7 +49,7 @@ func split(t *testing.T, commands string) (at func(name string) string, sh func(
 const splitOff = "objcopy -R .sframe prog; objcopy --only-keep-debug prog prog.debug; strip prog; objcopy " +
 	"--add-gnu-debuglink=prog.debug prog\n"
 
-// together expects a debug file to have the program's headers, and the program to have its checksum.
+// together expects a debug file to have the program's headers, and the program to contain the checksum of that file.
 func together(t *testing.T, prog, debug string) {
 	t.Helper()
 	p := must.Get(elf.Open(prog))(t)
@@ -65,7 +66,7 @@ func together(t *testing.T, prog, debug string) {
 	}
 	a, b := p.Section(".sframe"), d.Section(".sframe")
 	if (a == nil) != (b == nil) || a != nil && (a.Addr != b.Addr || a.Size != b.Size || b.Type != elf.SHT_NOBITS) {
-		t.Errorf("it has .sframe as %+v, and the program as %+v", b, a)
+		t.Errorf(".sframe is %+v; the program's is %+v", b, a)
 	}
 	link := must.Get(p.Section(".gnu_debuglink").Data())(t)
 	if want := crc32.ChecksumIEEE(testfile.Read(t, debug)); p.ByteOrder.Uint32(link[len(link)-4:]) != want {
@@ -91,24 +92,24 @@ func TestDebugLink(t *testing.T) {
 		t.Errorf("the debug file is %q; want %q", res.DebugFile, debug)
 	}
 	if info, err := os.Stat(debug); err != nil || !info.ModTime().Equal(then) {
-		t.Errorf("%v, %v; want its date of before", info, err)
+		t.Errorf("%v, %v; want the old modification time", info, err)
 	}
 	right, converted := testfile.Read(t, debug), testfile.Read(t, prog)
 	if bytes.Equal(right, before) {
-		t.Error("the debug file is as it was")
+		t.Error("the debug file is unchanged")
 	}
 	// A second run has nothing to do.
 	opt.Work = files.Add(convert.Options{Force: true}, "")
 	if res := inPlace(opt); res.DebugFile != "" || !bytes.Equal(testfile.Read(t, debug), right) ||
 		!bytes.Equal(testfile.Read(t, prog), converted) {
-		t.Errorf("once more it is another one, of %q", res.DebugFile)
+		t.Errorf("second run: the files differ, or the debug file is %q", res.DebugFile)
 	}
 	// The program is unchanged, and the original debug file gets its headers.
 	testfile.Write(t, debug, before)
 	opt = files.Options{Work: files.Add(convert.Options{Update: true}, ""), DebugLinkUpdate: debug}
 	if res := inPlace(opt); res.DebugFile != debug || res.Stays != convert.Current ||
 		!bytes.Equal(testfile.Read(t, debug), right) {
-		t.Errorf("it stays for %q, and the debug file is %q", res.Stays, res.DebugFile)
+		t.Errorf("it is unchanged because of %q, and the debug file is %q", res.Stays, res.DebugFile)
 	}
 	// Only the checksum is wrong, as after a power failure between the two writes.
 	wrong := bytes.Clone(converted)
@@ -116,7 +117,7 @@ func TestDebugLink(t *testing.T) {
 	wrong[sec.Offset+uint64(len(link))-1] ^= 1
 	must.Do(t, os.WriteFile(prog, wrong, 0o777))
 	if res := inPlace(opt); res.DebugFile != "" || res.Stays != "" || !bytes.Equal(testfile.Read(t, prog), converted) {
-		t.Errorf("a checksum: it stays for %q, and the debug file is %q", res.Stays, res.DebugFile)
+		t.Errorf("a checksum: it is unchanged because of %q, and the debug file is %q", res.Stays, res.DebugFile)
 	}
 	if res := inPlace(files.Options{Work: files.Remove(""), DebugLinkUpdate: debug}); res.DebugFile != debug {
 		t.Errorf("removed: the debug file is %q", res.DebugFile)
@@ -171,11 +172,11 @@ func TestDebugLinkErrors(t *testing.T) {
 	// The debug file cannot be replaced: no files can be created in /proc.
 	if _, err := files.Convert(t.Context(), at("prog"), at("out"),
 		files.Options{DebugLinkUpdate: "/proc/self/exe"}); err == nil {
-		t.Error("this program is taken for a debug file")
+		t.Error("this program is accepted as a debug file")
 	}
 }
 
-// TestOutputsRefused fails at different steps of reading and writing: the error names the file, and nothing is left
+// TestOutputsRefused makes reading and writing fail at different steps: the error names the file, and nothing is left
 // behind.
 func TestOutputsRefused(t *testing.T) {
 	dir := t.TempDir()
@@ -192,18 +193,18 @@ func TestOutputsRefused(t *testing.T) {
 	withStdin(t, piped(t, testfile.Read(t, in)), func() {
 		if _, err := files.Convert(t.Context(), files.Stdin, filepath.Join(dir, "out"), files.Options{}); err == nil ||
 			err.Error() != "cannot write to "+none+noFolder {
-			t.Errorf("a pipe without a folder to copy it to: %v", err)
+			t.Errorf("a pipe without a directory to copy it to: %v", err)
 		}
 	})
 	library := filepath.Join(t.TempDir(), "lib.a")
 	testfile.Write(t, library, elftest.Ar(elftest.ArMember("a.o/", elftest.NewObject().Bytes())))
 	if _, err := files.Convert(t.Context(), library, filepath.Join(dir, "lib.a"), files.Options{}); err == nil ||
 		!strings.HasSuffix(err.Error(), ": cannot write to "+none+noFolder) {
-		t.Errorf("an archive without a folder for its members: %v", err)
+		t.Errorf("an archive without a directory for its members: %v", err)
 	}
 	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {
-		peer.Missing(t, "a terminal cannot be made: "+err.Error())
+		peer.Missing(t, "a terminal cannot be created: "+err.Error())
 	}
 	withStdin(t, terminal, func() {
 		if _, err := files.Convert(t.Context(), files.Stdin, filepath.Join(dir, "out"), files.Options{}); err == nil ||
@@ -215,18 +216,18 @@ func TestOutputsRefused(t *testing.T) {
 	batch.AddInPlace(t.Context(), none, files.Options{})
 	put(t.Context(), &batch)
 	if j := batch.Jobs[0]; !errors.Is(j.Err, os.ErrNotExist) || j.In != none {
-		t.Errorf("a file that is missing: %+v", j)
+		t.Errorf("a missing file: %+v", j)
 	}
 	if got := tree(t, dir); !maps.Equal(got, want) {
 		t.Errorf("there is %v; want %v", got, want)
 	}
 }
 
-// TestBatchKeptNames adds both names of a file that is not converted, and of one whose result is rejected.
+// TestBatchKeptNames adds both names of a file that is not converted, and of a file that cannot be replaced.
 func TestBatchKeptNames(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
-	testfile.Write(t, at("text"), "This is no ELF file.")
+	testfile.Write(t, at("text"), "This is not an ELF file.")
 	copyFixture(t, at("prog"))
 	for _, name := range []string{"text", "prog"} {
 		must.Do(t, os.Link(at(name), at(name+"2")))
@@ -248,7 +249,7 @@ func TestBatchKeptNames(t *testing.T) {
 	for _, name := range []string{"prog", "prog2"} {
 		batch.AddInPlace(t.Context(), at(name), files.Options{Work: files.Add(convert.Options{Version: sframe.V3}, "")})
 	}
-	testfile.Write(t, at("new"), "another one")
+	testfile.Write(t, at("new"), "a new file")
 	must.Do(t, os.Rename(at("new"), at("prog")))
 	put(t.Context(), &batch)
 	if a, b := batch.Jobs[0].Err, batch.Jobs[1].Err; a == nil || b == nil ||
@@ -264,11 +265,11 @@ func TestBatchKeptNames(t *testing.T) {
 	}
 }
 
-// TestMountPoint converts files with something mounted on them, like single files in containers: they cannot be
-// replaced. Nothing changes, except a debug file that is replaced first, which the message names.
+// TestMountPoint converts files that are mount points, as in containers: they cannot be replaced. Nothing changes,
+// except a debug file that is replaced first, which the message names.
 func TestMountPoint(t *testing.T) {
 	if os.Geteuid() != 0 {
-		peer.Missing(t, "root is missing, to mount a file")
+		peer.Missing(t, "only root can mount a file")
 	}
 	at, sh := split(t, "gcc -g -O1 -o prog prog.c\n"+splitOff+"mkdir before; cp prog prog.debug before")
 	for _, tt := range []struct{ mounted, err string }{

@@ -13,7 +13,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// TestDetachTogether detaches from a file in two runs at the same time: both succeed if they write the same.
+// TestDetachTogether detaches .sframe from a file in two concurrent runs: both succeed if their results are equal.
 func TestDetachTogether(t *testing.T) {
 	in := filepath.Join(fixtures, "amd64", "plt")
 	detach := func(v sframe.Version) files.Options {
@@ -26,9 +26,9 @@ func TestDetachTogether(t *testing.T) {
 		err   string
 	}{
 		{"new", "", sframe.V2, ""},
-		{"new, another version", "", sframe.V3, "was created meanwhile"},
+		{"new, other version", "", sframe.V3, "was created meanwhile"},
 		{"old", "old", sframe.V2, ""},
-		{"old, another version", "old", sframe.V3, "the file was replaced or removed meanwhile; nothing was written"},
+		{"old, other version", "old", sframe.V3, "the file was replaced or removed meanwhile; nothing was written"},
 	} {
 		out := filepath.Join(t.TempDir(), "out")
 		if tt.old != "" {

@@ -22,7 +22,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// withStdin runs a function with another standard input.
+// withStdin runs a function with f as standard input.
 func withStdin(t *testing.T, f *os.File, fn func()) {
 	t.Helper()
 	saved := os.Stdin
@@ -42,7 +42,7 @@ func opened(t *testing.T, b []byte, at int64) *os.File {
 	return f
 }
 
-// piped returns the reading end of a pipe.
+// piped returns the reading end of a pipe with the given contents.
 func piped(t *testing.T, b []byte) *os.File {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -50,13 +50,13 @@ func piped(t *testing.T, b []byte) *os.File {
 		t.Fatal(err)
 	}
 	go func() {
-		_, _ = w.Write(b) // the reader may have ended
+		_, _ = w.Write(b) // the reader may stop early
 		w.Close()
 	}()
 	return r
 }
 
-// TestStdin converts standard input: a file, a file from an offset on, and a pipe.
+// TestStdin converts standard input: a file, the rest of a file, and a pipe.
 func TestStdin(t *testing.T) {
 	old := testfile.Read(t, filepath.Join(fixtures, "amd64/plt"))
 	want := converted(t, "plt", convert.Options{})
@@ -120,9 +120,9 @@ func TestStdinRefused(t *testing.T) {
 		{"nothing", piped(t, nil), "ELF"},
 		{"text", piped(t, []byte("text")), "ELF"},
 		{"much text", piped(t, bytes.Repeat([]byte("text"), 1<<20)), "ELF"},
-		{"a part of a file", piped(t, testfile.Read(t, filepath.Join(fixtures, "amd64/plt"))[:100]),
+		{"a truncated file", piped(t, testfile.Read(t, filepath.Join(fixtures, "amd64/plt"))[:100]),
 			"headers of 64 bytes do not fit in the file of 100 bytes"},
-		{"a folder", folder, "standard input is a directory; redirect a file or a pipe"},
+		{"a directory", folder, "standard input is a directory; redirect a file or a pipe"},
 		{"an empty file", closed, "ELF"},
 	} {
 		out := filepath.Join(t.TempDir(), "out")
@@ -138,7 +138,7 @@ func TestStdinRefused(t *testing.T) {
 	}
 }
 
-// TestStdinInterrupted interrupts waiting for a pipe.
+// TestStdinInterrupted cancels a check that waits for a pipe.
 func TestStdinInterrupted(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -166,13 +166,13 @@ func TestFileRefused(t *testing.T) {
 		opt           files.Options
 		want          string
 	}{
-		{"a folder", dir, out, files.Options{}, "it is a directory, not a regular file"},
+		{"a directory", dir, out, files.Options{}, "it is a directory, not a regular file"},
 		{"a pipe without a writer", fifo, out, files.Options{}, "not a regular file"},
 		{"missing", filepath.Join(dir, "missing"), out, files.Options{}, "no such file"},
-		{"a folder as the output", prog, dir, files.Options{}, "directory"},
-		{"a debug file that is missing", prog, out,
+		{"a directory as the output", prog, dir, files.Options{}, "directory"},
+		{"a missing debug file", prog, out,
 			files.Options{Work: files.Add(convert.Options{}, filepath.Join(dir, "debug"))}, "no such file"},
-		{"a debug file of something else", prog, out,
+		{"a debug file of a different program", prog, out,
 			files.Options{Work: files.Add(convert.Options{}, filepath.Join(fixtures, "s390x/plt"))}, "debug"},
 		{"too little covered", filepath.Join(fixtures, "amd64/drap1"), out,
 			files.Options{Accept: func() string { return "too little" }}, "nothing was written: too little"},
@@ -183,10 +183,10 @@ func TestFileRefused(t *testing.T) {
 			t.Errorf("%s: result %v, error %v; want %q", tt.name, res, err, tt.want)
 		}
 		if after := tree(t, dir); len(after) != len(before) {
-			t.Errorf("%s: %d files become %d", tt.name, len(before), len(after))
+			t.Errorf("%s: %d files, %d before", tt.name, len(after), len(before))
 		}
 	}
-	for name, path := range map[string]string{"a folder": dir, "a pipe": fifo,
+	for name, path := range map[string]string{"a directory": dir, "a pipe": fifo,
 		"missing": filepath.Join(dir, "missing")} {
 		if c, err := check(t.Context(), path, files.Sources{}); err == nil || c != nil {
 			t.Errorf("%s, checked: %v, error %v", name, c, err)
@@ -230,7 +230,7 @@ func TestFileInPlace(t *testing.T) {
 func TestUnchanged(t *testing.T) {
 	dir := t.TempDir()
 	in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out")
-	testfile.Write(t, in, "This is no ELF file.")
+	testfile.Write(t, in, "This is not an ELF file.")
 	opt := files.Options{Run: convert.Run{SkipUnsupported: true}, DebugLinkUpdate: "auto"}
 	res, err := files.Convert(t.Context(), in, out, opt)
 	if err != nil || res.Stays != convert.NotELF {
@@ -267,7 +267,7 @@ func TestUnchanged(t *testing.T) {
 func TestTerminal(t *testing.T) {
 	const path = "/dev/ptmx" // creates a new terminal
 	if f, err := os.OpenFile(path, os.O_WRONLY, 0); err != nil {
-		peer.Missing(t, "a terminal cannot be made: "+err.Error())
+		peer.Missing(t, "a terminal cannot be created: "+err.Error())
 	} else {
 		f.Close()
 	}

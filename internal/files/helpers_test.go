@@ -20,7 +20,7 @@ func inMemory(b []byte, opt convert.Options) ([]byte, *convert.Result, error) {
 	return out.Bytes(), res, err
 }
 
-// sectionOf returns the contents and the address of a section, as read by debug/elf.
+// sectionOf returns the contents and the header of a section, as read by debug/elf.
 func sectionOf(t *testing.T, b []byte, name string) ([]byte, *elf.Section) {
 	t.Helper()
 	f := must.Get(elf.NewFile(bytes.NewReader(b)))(t)

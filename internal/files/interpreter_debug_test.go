@@ -13,8 +13,8 @@ import (
 	"cfi2sframe/internal/testkit/peer"
 )
 
-// TestInterpreterDebug converts ld.so, whose last section extends to the end of its page, and expects its debug file
-// from objcopy to get the same headers, also the second time.
+// TestInterpreterDebug converts ld.so, whose last section is extended to the end of its page. The debug file, made by
+// objcopy, must get the same headers, also in a second conversion.
 func TestInterpreterDebug(t *testing.T) {
 	ld := peer.File(t, "/lib64/ld-linux-x86-64.so.2")
 	objcopy := peer.Look(t, "objcopy")
@@ -27,7 +27,7 @@ func TestInterpreterDebug(t *testing.T) {
 		must.Get(files.Convert(context.Background(), in, out, opt))(t)
 		prog, d := sections(t, out), sections(t, debug)
 		if s, ok := prog[".bss"]; !ok || (s.Addr+s.Size)%4096 != 0 {
-			t.Fatalf(".bss of ld.so is %+v, which does not end a page", s)
+			t.Fatalf(".bss of ld.so is %+v, which does not end at a page boundary", s)
 		}
 		for name, s := range prog {
 			if x, ok := d[name]; !ok || x.Addr != s.Addr || x.Size != s.Size {
@@ -38,7 +38,7 @@ func TestInterpreterDebug(t *testing.T) {
 	}
 }
 
-// sections returns the loaded sections of a file, as Go's own package reads them.
+// sections returns the loaded sections of a file, as debug/elf reads them.
 func sections(t *testing.T, path string) map[string]elf.SectionHeader {
 	t.Helper()
 	f := must.Get(elf.Open(path))(t)

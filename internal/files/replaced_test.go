@@ -14,8 +14,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// TestReplacedInput puts something else at the input's path before the result is complete. Whatever it is, it must
-// stay, and so must its target.
+// TestReplacedInput puts something else at the input's path before the result is complete. It must remain, and so must
+// the target of a symbolic link.
 func TestReplacedInput(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -28,14 +28,14 @@ func TestReplacedInput(t *testing.T) {
 			}
 			return os.Symlink(filepath.Join(dir, "victim"), in)
 		}},
-		{"a folder", func(dir, in string) error {
+		{"a directory", func(dir, in string) error {
 			if err := os.Remove(in); err != nil {
 				return err
 			}
 			return os.Mkdir(in, 0o777)
 		}},
 		{"nothing", func(dir, in string) error { return os.Remove(in) }},
-		{"the folder is a symbolic link to another one", func(dir, in string) error {
+		{"the directory is a symbolic link to a different directory", func(dir, in string) error {
 			sub := filepath.Dir(in)
 			if err := os.Rename(sub, sub+".old"); err != nil {
 				return err
@@ -63,15 +63,15 @@ func TestReplacedInput(t *testing.T) {
 		must.Do(t, os.Mkdir(filepath.Dir(in), 0o777))
 		copyFixture(t, in)
 		copyFixture(t, filepath.Join(dir, "victim"))
-		testfile.Write(t, filepath.Join(dir, "new"), "somebody's new file")
+		testfile.Write(t, filepath.Join(dir, "new"), "a new file")
 		var after map[string]string
-		ctx := &disturbance{Context: context.Background(), after: 1, do: func() { // the first time it is not open yet
+		ctx := &disturbance{Context: context.Background(), after: 1, do: func() { // the first check precedes opening
 			must.Do(t, tt.do(dir, in))
 			after = tree(t, dir)
 		}}
 		var batch files.Batch
 		if err := inPlace(ctx, &batch, in, convert.Options{Version: sframe.V2}); err == nil &&
-			tt.name != "the folder is a symbolic link to another one" {
+			tt.name != "the directory is a symbolic link to a different directory" {
 			t.Errorf("%s: no error", tt.name)
 		}
 		got := tree(t, dir)
@@ -132,7 +132,7 @@ func TestReusedLinkInode(t *testing.T) {
 	for range 10 { // some file systems reuse inode numbers at once, others never
 		testfile.Write(t, c, other)
 		if err := inPlace(context.Background(), &batch, c, opt); err == nil {
-			t.Error("a file that is no ELF file was converted")
+			t.Error("a file that is not an ELF file was converted")
 		}
 		if got, err := os.ReadFile(c); err != nil || !bytes.Equal(got, other) {
 			t.Fatalf("it was replaced, error %v", err)

@@ -16,12 +16,12 @@ func TestLimit(t *testing.T) {
 	Limit()
 	Raise(math.MaxUint64, math.MaxUint64)
 	if got := get(); got != 1<<40 {
-		t.Errorf("a limit of the user's becomes %d", got)
+		t.Errorf("the user's limit becomes %d", got)
 	}
 	debug.SetMemoryLimit(math.MaxInt64)
 	Raise(1<<30, 1<<30)
 	if got := get(); got != math.MaxInt64 {
-		t.Errorf("without a limit there is one of %d", got)
+		t.Errorf("Raise sets a limit of %d although there was none", got)
 	}
 	Limit()
 	defer func() { limited = false }()
@@ -30,19 +30,19 @@ func TestLimit(t *testing.T) {
 		want      int64
 	}{
 		{0, 0, 352 << 20},
-		{10 << 20, 10 << 20, 352 << 20}, // what any file may take
+		{10 << 20, 10 << 20, 352 << 20}, // too small to raise the limit
 		{13 << 20, 0, (352 + 24) << 20},
 		{0, 20 << 20, (352 + 24) << 20}, // the limit is never lowered
 		{13 << 20, 20 << 20, (352 + 24 + 8) << 20},
 	} {
 		if Raise(step.cfi, step.size); get() != step.want {
-			t.Errorf("for %d bytes of CFI in %d the limit is %d; want %d", step.cfi, step.size, get(), step.want)
+			t.Errorf("%d bytes of CFI in a file of %d: limit %d, want %d", step.cfi, step.size, get(), step.want)
 		}
 	}
 }
 
-// TestPrepare looks at the target of the garbage collector for CFI and archives, large or not, unless the user set
-// another one.
+// TestPrepare checks the target of the garbage collector for small and large CFI and archives, also if the user has set
+// a different target.
 func TestPrepare(t *testing.T) {
 	prepare := func(cfi uint64) { Prepare(cfi, cfi) }
 	many := func(cfi uint64) {

@@ -16,7 +16,7 @@ import (
 	"cfi2sframe/internal/testkit/must"
 )
 
-// TestHuge looks at the flags of the memory that the runtime gives out after Prepare.
+// TestHuge checks the flags of the memory that the runtime allocates after Prepare.
 func TestHuge(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(100))
 	huge = sync.Once{}
@@ -33,10 +33,10 @@ func TestHuge(t *testing.T) {
 			return
 		}
 	}
-	t.Errorf("none of %d blocks lies where huge pages were asked for", len(keep))
+	t.Errorf("none of %d blocks is in memory for which huge pages were requested", len(keep))
 }
 
-// isHuge reports whether huge pages were asked for at addr (proc_pid_smaps(5), "hg").
+// isHuge reports whether huge pages were requested at addr (proc_pid_smaps(5), "hg").
 func isHuge(t *testing.T, addr uintptr) bool {
 	f := must.Get(os.Open("/proc/self/smaps"))(t)
 	defer f.Close()

@@ -48,7 +48,7 @@ func TestOutputErrors(t *testing.T) {
 		}
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 5 {
-		t.Errorf("%v, %v; want the five files of before", entries, err)
+		t.Errorf("%v, %v; want the five original files", entries, err)
 	}
 }
 
@@ -57,7 +57,7 @@ func TestDevices(t *testing.T) {
 	for out, want := range map[string]error{"/dev/null": nil, "/dev/full": syscall.ENOSPC} {
 		o := must.Get(Open(out, 0o666))(t)
 		if !o.Stream() || o.Replaces() || o.Replaced() != nil {
-			t.Errorf("%s replaces something", out)
+			t.Errorf("%s replaces a file", out)
 		}
 		write(t, o, "text")
 		err := o.Commit()
@@ -81,7 +81,7 @@ func TestStdout(t *testing.T) {
 		t.Skip(err) // a terminal
 	}
 	if !o.Stream() {
-		t.Error("standard output is no stream")
+		t.Error("standard output is not a stream")
 	}
 	o.Close()
 	if _, err := os.Stdout.Stat(); err != nil {
@@ -89,7 +89,7 @@ func TestStdout(t *testing.T) {
 	}
 }
 
-// TestReplacesInput opens an output that is the input under another name, and one that is not.
+// TestReplacesInput opens outputs that are the input, also under a different name, and outputs that are not.
 func TestReplacesInput(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -115,15 +115,15 @@ func TestReplacesInput(t *testing.T) {
 	o := must.Get(Open(at("other"), 0o666))(t)
 	defer o.Close()
 	if _, err := o.ReplacesInput(in); err == nil {
-		t.Error("an input that is closed gives no error")
+		t.Error("no error for a closed input")
 	}
 }
 
-// TestAttributes replaces files with attributes: cp, which writes into the file, keeps all except file capabilities.
-// --in-place keeps those as well.
+// TestAttributes replaces files that have extended attributes. Like cp, which overwrites the file, it preserves all
+// except file capabilities; with --in-place, it preserves those as well.
 func TestAttributes(t *testing.T) {
 	if os.Getuid() != 0 {
-		peer.Missing(t, "root is missing, to give files to others")
+		peer.Missing(t, "only root can give files to other users")
 	}
 	const user = "user.cfi2sframe"
 	// linux/capability.h, vfs_cap_data: CAP_NET_BIND_SERVICE
@@ -173,7 +173,7 @@ func TestAttributes(t *testing.T) {
 	}
 }
 
-// TestWords checks the parts of messages.
+// TestWords checks the texts of errors and of kinds of files in messages.
 func TestWords(t *testing.T) {
 	for err, want := range map[error]string{
 		&fs.PathError{Op: "open", Path: "/x", Err: unix.ENOENT}: "no such file or directory",
@@ -181,7 +181,7 @@ func TestWords(t *testing.T) {
 			Err: os.NewSyscallError("openat", unix.ENOENT)}: "no such file or directory",
 		&os.LinkError{Op: "link", Old: "/x", New: "/y", Err: unix.EEXIST}: "file exists",
 		os.NewSyscallError("openat", unix.EIO):                            "input/output error",
-		errors.New("another one"):                                         "another one",
+		errors.New("any other error"):                                     "any other error",
 	} {
 		if got := Plain(err).Error(); got != want {
 			t.Errorf("%v becomes %q; want %q", err, got, want)
@@ -198,7 +198,7 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// TestClosed closes the output's file before the end: nothing is replaced.
+// TestClosed closes the output's file before Finish: nothing is replaced.
 func TestClosed(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "file")
@@ -231,8 +231,8 @@ func TestNoRoom(t *testing.T) {
 	}
 }
 
-// TestNoName opens outputs by a descriptor whose file was removed, also when another file has the name that /proc
-// gives. There is no place for the result.
+// TestNoName opens an output through the descriptor of a removed file, which cannot be replaced, also if a different
+// file has the name that /proc shows.
 func TestNoName(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	put(t, path, "old")
@@ -244,9 +244,9 @@ func TestNoName(t *testing.T) {
 	if o, err := Open(out, 0o666); err == nil || err.Error() != want {
 		t.Errorf("no name: %+v, %v", o, err)
 	}
-	put(t, path+" (deleted)", "another one")
+	put(t, path+" (deleted)", "a different file")
 	if o, err := Open(out, 0o666); err == nil || err.Error() != want {
-		t.Errorf("another file's name: %+v, %v; want %q", o, err, want)
+		t.Errorf("the name of a different file: %+v, %v; want %q", o, err, want)
 	}
 }
 

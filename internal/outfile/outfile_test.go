@@ -43,7 +43,7 @@ func TestPipe(t *testing.T) {
 	}
 	defer o.Close()
 	if !o.Stream() {
-		t.Error("a pipe is no stream")
+		t.Error("a pipe is not a stream")
 	}
 	got := make(chan string)
 	go func() {
@@ -70,13 +70,13 @@ func write(t *testing.T, o *File, s string) {
 	must.Do(t, o.Finish(true))
 }
 
-// put makes a file.
+// put creates a file.
 func put(t *testing.T, path, s string) {
 	t.Helper()
 	testfile.Write(t, path, s)
 }
 
-// expect compares the contents of a directory with names and contents.
+// expect compares the files in a directory with the names and contents in want.
 func expect(t *testing.T, dir string, want map[string]string) {
 	t.Helper()
 	entries := must.Get(os.ReadDir(dir))(t)
@@ -101,13 +101,13 @@ func eachWay(t *testing.T, run func(t *testing.T)) {
 		defer func() { named = false }()
 		run(t)
 		if len(names.temporary) > 0 {
-			t.Errorf("names are left: %v", names.temporary)
+			t.Errorf("temporary names are left behind: %v", names.temporary)
 		}
 	})
 }
 
-// TestMode creates a new file, and replaces files by name, by a link, and as the input. In the last case the mode
-// changes after the result has it.
+// TestMode creates a new file, and replaces files by name, through a link, and as the input. In the case "late", the
+// mode changes after it was copied to the result.
 func TestMode(t *testing.T) {
 	old := syscall.Umask(0o027)
 	defer syscall.Umask(old)
@@ -186,7 +186,7 @@ func TestNamesUntilCommit(t *testing.T) {
 	})
 }
 
-// TestTaken puts something else in the output's place, which must stay, or removes the old file.
+// TestTaken puts a different file in the output's place, which must remain, or removes the old file.
 func TestTaken(t *testing.T) {
 	eachWay(t, func(t *testing.T) {
 		for _, tt := range []struct {
@@ -194,7 +194,7 @@ func TestTaken(t *testing.T) {
 			err        string
 		}{
 			{true, true, "the file was replaced or removed"},
-			{true, false, "file"}, // whose attributes Linux cannot read
+			{true, false, "file"}, // on Linux, its attributes cannot be read
 			{false, true, "was created meanwhile"},
 		} {
 			dir := t.TempDir()
@@ -233,7 +233,7 @@ func TestAbandon(t *testing.T) {
 		go func() { committed <- o.Commit() }()
 		select {
 		case err := <-committed:
-			t.Errorf("a result was put in its place after the end, error %v", err)
+			t.Errorf("a result was put in its place after Abandon, error %v", err)
 		case <-time.After(50 * time.Millisecond):
 		}
 		expect(t, dir, map[string]string{})
@@ -243,7 +243,7 @@ func TestAbandon(t *testing.T) {
 	})
 }
 
-// TestPlaces checks which paths lead to the same place.
+// TestPlaces checks which paths lead to the same file.
 func TestPlaces(t *testing.T) {
 	dir := t.TempDir()
 	for _, d := range []string{"a", "b"} {
@@ -278,7 +278,7 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// TestRelink makes a name a link to a file that has replaced another meanwhile.
+// TestRelink makes a name a hard link to the result, also if the file of that name or the result was replaced before.
 func TestRelink(t *testing.T) {
 	dir := t.TempDir()
 	result, name := filepath.Join(dir, "result"), filepath.Join(dir, "name")
@@ -304,12 +304,12 @@ func TestRelink(t *testing.T) {
 	expect(t, dir, map[string]string{"result": "result", "name": "other"})
 	if err := errors.Join(os.Rename(name, filepath.Join(dir, "kept")), Relink(result, id, first)); !errors.Is(err,
 		errMoved) {
-		t.Errorf("no file is there: error %v", err)
+		t.Errorf("a missing file: error %v", err)
 	}
 	must.Do(t, os.Rename(filepath.Join(dir, "kept"), name))
 	for path, want := range map[string]error{name: errMoved, filepath.Join(dir, "none"): fs.ErrNotExist} {
 		if err := Relink(path, id, open()); !errors.Is(err, want) || !strings.HasPrefix(err.Error(), path+": ") {
-			t.Errorf("another file than the result is linked: %v", err)
+			t.Errorf("a file other than the result: error %v", err)
 		}
 	}
 	if err := Relink(result, id, open()); err != nil {
@@ -317,11 +317,11 @@ func TestRelink(t *testing.T) {
 	}
 	expect(t, dir, map[string]string{"result": "result", "name": "result"})
 	if err := Relink(result, id, open()); err != nil {
-		t.Errorf("a name that it has: %v", err)
+		t.Errorf("a name that already is a link: %v", err)
 	}
 	a, errA := os.Stat(name)
 	if errA != nil || !os.SameFile(a, info) {
-		t.Errorf("it is another file, error %v", errA)
+		t.Errorf("the name is not a link to the result, error %v", errA)
 	}
 }
 

@@ -20,7 +20,7 @@ import (
 	"cfi2sframe/internal/testkit/peer"
 )
 
-// TestMain clears the umask, so that files get the modes that tests ask for.
+// TestMain sets the umask, so that the modes of files do not depend on the user's.
 func TestMain(m *testing.M) {
 	unix.Umask(0o022)
 	os.Exit(m.Run())
@@ -29,11 +29,11 @@ func TestMain(m *testing.M) {
 // stranger is an unprivileged user whose only group is root's.
 const stranger = 1234
 
-// asStranger calls a function with another user's access rights (setfsuid(2)), on this thread only.
+// asStranger calls a function with the stranger's file access rights (setfsuid(2)), on this thread only.
 func asStranger(t *testing.T, f func()) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		peer.Missing(t, "root is missing, to be somebody else")
+		peer.Missing(t, "only root can act as a different user")
 	}
 	runtime.LockOSThread()
 	must.Do(t, unix.Setfsuid(stranger))
@@ -51,11 +51,11 @@ func asStranger(t *testing.T, f func()) {
 	f()
 }
 
-// folderOf makes a directory owned by a user, with a file "old".
+// folderOf creates a directory owned by a user, with a file "old".
 func folderOf(t *testing.T, uid int, mode uint32) string {
 	t.Helper()
 	if uid != os.Geteuid() && os.Geteuid() != 0 {
-		peer.Missing(t, "root is missing, to give files to others")
+		peer.Missing(t, "only root can give files to other users")
 	}
 	dir := filepath.Join(t.TempDir(), "dir")
 	old := filepath.Join(dir, "old")
@@ -89,7 +89,7 @@ func replaceIn(t *testing.T, dir string, input bool) *File {
 	return o
 }
 
-// TestDates gives results the dates of other files.
+// TestDates gives results the dates of a different file.
 func TestDates(t *testing.T) {
 	dir := t.TempDir()
 	from := filepath.Join(dir, "from")
@@ -125,7 +125,7 @@ func TestDates(t *testing.T) {
 	o.File.Close()
 	if err := o.Finish(false); !errors.Is(err, unix.ENOENT) ||
 		!strings.HasPrefix(err.Error(), "cannot copy its timestamps to the result: ") {
-		t.Errorf("a file that is closed: %v", err)
+		t.Errorf("a closed file: %v", err)
 	}
 }
 
@@ -156,15 +156,15 @@ func TestOpenRegular(t *testing.T) {
 		}
 	}
 	if _, _, err := OpenRegular(at("none")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("%v does not say that there is no file", err)
+		t.Errorf("%v does not match fs.ErrNotExist", err)
 	}
 }
 
-// TestNoDevice opens a device file without a device.
+// TestNoDevice opens a device file whose device does not exist.
 func TestNoDevice(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "device")
 	if err := unix.Mknod(path, unix.S_IFCHR|0o600, int(unix.Mkdev(4095, 1))); err != nil {
-		peer.Missing(t, "a device file cannot be made: "+err.Error())
+		peer.Missing(t, "a device file cannot be created: "+err.Error())
 	}
 	if _, err := Open(path, 0o666); err == nil || !errors.Is(err, unix.ENXIO) ||
 		err.Error() != "output "+path+": no such device or address" {
@@ -185,7 +185,7 @@ func TestPipeGone(t *testing.T) {
 	}
 }
 
-// TestNoNameFree gives up when all names are taken.
+// TestNoNameFree expects tryNames to give up if all names are taken.
 func TestNoNameFree(t *testing.T) {
 	tried := make(map[string]bool)
 	_, err := tryNames("dir", func(path string) error {
@@ -335,7 +335,7 @@ func dropped(t *testing.T, capability int) func() {
 	}
 }
 
-// TestNoMode changes the owner of a file, after which its mode cannot be set any more.
+// TestNoMode changes the owner of a file, after which its mode can no longer be set.
 func TestNoMode(t *testing.T) {
 	dir := folderOf(t, stranger, 0o755)
 	o := replaceIn(t, dir, true)
@@ -347,7 +347,7 @@ func TestNoMode(t *testing.T) {
 	expect(t, dir, map[string]string{"old": "old"})
 }
 
-// TestFolderLocked makes a directory read-only during the work.
+// TestFolderLocked makes the directory of an output read-only before Commit.
 func TestFolderLocked(t *testing.T) {
 	eachWay(t, func(t *testing.T) {
 		dir := folderOf(t, stranger, 0o700)
@@ -385,7 +385,7 @@ func TestFolderLocked(t *testing.T) {
 	})
 }
 
-// TestSameACL replaces a file that has the default ACL of its directory, and one without an ACL.
+// TestSameACL replaces a file that has the default ACL of its directory, and a file without an ACL.
 func TestSameACL(t *testing.T) {
 	// acl(5), and linux/posix_acl_xattr.h: version 2; tag, permissions and ID of owner, user 12, group, mask and
 	// others.
@@ -401,7 +401,7 @@ func TestSameACL(t *testing.T) {
 		path := filepath.Join(dir, "old")
 		put(t, path, "old")
 		if err := unix.Setxattr(dir, "system.posix_acl_default", acl, 0); err != nil {
-			peer.Missing(t, "ACLs are missing: "+err.Error())
+			peer.Missing(t, "ACLs are not supported: "+err.Error())
 		}
 		if has {
 			must.Do(t, unix.Setxattr(path, aclName, acl, 0))
@@ -420,7 +420,7 @@ func TestSameACL(t *testing.T) {
 // TestNoProc replaces and creates files without /proc, where an unnamed file could never get a name.
 func TestNoProc(t *testing.T) {
 	if os.Geteuid() != 0 {
-		peer.Missing(t, "root is missing, to hide /proc")
+		peer.Missing(t, "only root can hide /proc")
 	}
 	dir := t.TempDir()
 	put(t, filepath.Join(dir, "old"), "old")
@@ -447,7 +447,7 @@ func TestNoProc(t *testing.T) {
 			}
 			defer o.Close()
 			if o.temp == "" {
-				t.Errorf("%s: the result has no name", name)
+				t.Errorf("%s: the result has no temporary name", name)
 			}
 			if _, err := o.WriteString("contents"); err != nil {
 				t.Error(err)
