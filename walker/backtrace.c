@@ -1,7 +1,7 @@
 /*
- * Stack traces by .sframe for programs that are not changed: backtrace of libc, and _Unwind_Backtrace of libgcc. The
- * other files of libsframe-backtrace: libunwind.c (its cursors), files.c (where sections are), stacks.c (where stacks
- * end), and sframe_walker.h (the walk). README.md has measurements.
+ * Stack traces with .sframe for unmodified programs: replaces backtrace of libc and _Unwind_Backtrace of libgcc. The
+ * other files of libsframe-backtrace: libunwind.c (libunwind's cursors), files.c (finds sections), stacks.c (finds the
+ * ends of stacks), and sframe_walker.h (the walk). README.md has measurements.
  *
  * function                          in a handler   locks          system calls   in threads
  * backtrace, unw_backtrace,
@@ -21,12 +21,12 @@
  * the constructor, and what runs
  *   when a file is loaded           no             the linker's   reads sections yes
  *
- * "At a frame without a section" never is code that a signal interrupted, or code in no file: there, a trace ends. A
- * handler may leave a trace by longjmp. No function changes errno, is a cancellation point, or allocates by malloc, but
- * dlclose, makecontext and sigaltstack as libc's do. The first call prepares the library, if its constructor has not
- * run: a call in a constructor of another file, which then locks and allocates as dlsym does.
+ * "At a frame without a section" excludes code that a signal interrupted, and code outside files: there, a trace ends.
+ * A handler may leave a trace by longjmp. No function changes errno, is a cancellation point, or calls malloc, except
+ * that dlclose, makecontext and sigaltstack behave like libc's. If the constructor has not run yet (in a call from
+ * another file's constructor), the first call prepares the library, and locks and allocates like dlsym.
  *
- * Licence: BSD 3-Clause, as the project that this file is a part of.
+ * Licence: BSD 3-Clause, like the rest of the project.
  */
 #include "backtrace.h"
 
@@ -36,7 +36,7 @@
 
 typedef struct _Unwind_Context unwind_context;
 
-/* Functions of the replaced unwinders that are called. */
+/* Functions of the replaced unwinders that this file calls. */
 #define OF_LIBGCC(of) \
 	of(_Unwind_Reason_Code, _Unwind_Backtrace, _Unwind_Trace_Fn trace, void *argument) \
 	of(_Unwind_Ptr, _Unwind_GetIP, unwind_context *c) \
@@ -84,7 +84,7 @@ enum { WINDOW = 1 << 16 };
 static int set_stack(struct walk *w, uint64_t sp) {
 	struct sfw_range stack;
 	int known = sframe_stack(sp, &stack);
-	if (!known && (w->signal || sframe_otherwise == BY_FRAME_POINTER)) /* which may be anything without rows */
+	if (!known && (w->signal || sframe_otherwise == BY_FRAME_POINTER)) /* without rows, sp can be any value */
 		return 0;
 	if (!w->assumed)
 		w->process.stacks[1] = w->process.stacks[0];
@@ -108,7 +108,8 @@ void sframe_start_walk(struct walk *w, uint64_t sp) {
 	};
 }
 
-/* note_signal sets w->signal if a signal interrupted the frame or its caller. Above, unknown stacks are not read. */
+/* note_signal sets w->signal if a signal interrupted the frame or its caller. From then on, unknown stacks are not
+ * read. */
 static void note_signal(struct walk *w, const struct sfw_regs *regs, const struct sfw_frame *frame) {
 	uint64_t sp;
 	w->signal |= frame->interrupted || frame->how == SFW_SIGNAL || regs->interrupted || regs->how == SFW_SIGNAL;
@@ -120,8 +121,8 @@ static void note_signal(struct walk *w, const struct sfw_regs *regs, const struc
 		set_stack(w, sp);
 }
 
-/* sframe_next is sfw_walk for one frame. If memory cannot be read, it retries with the stack of the stack pointer,
- * then with that of the frame pointer. */
+/* sframe_next is sfw_walk for one frame. If memory cannot be read, it retries with the stack that the stack pointer
+ * points into, then with that of the frame pointer. */
 enum sfw_how sframe_next(struct walk *w, struct sfw_regs *regs, struct sfw_frame *frame) {
 	const struct sfw_abi *a = sfw_abi_of(SFW_HOST_ABI);
 	uint64_t at = 0;
@@ -153,8 +154,8 @@ struct trace {
 	int size, num;
 	_Unwind_Trace_Fn call;
 	void *argument;
-	/* For libgcc's unwinder: whether it has reached the frame of regs, the end, or a file with a section. Then the
-	 * number of steps to skip, as it starts at the top each time. */
+	/* For libgcc's unwinder, which starts at the top each time: whether it has reached the frame of regs, the end, or
+	 * a file with a section; whether the trace was stopped; and the number of its steps. */
 	uint8_t found, ended, back, stopped;
 	unsigned steps;
 };
@@ -209,7 +210,7 @@ static _Unwind_Reason_Code on_frame(unwind_context *c, void *argument) {
 	t->regs.valid = 0;
 	t->regs.floor = 0;
 	sfw_set(&t->regs, a->sp, sp);
-	int described = sframe_section(&t->walk.process, pc - 1, &t->walk.section) == SFW_OK; /* and finds the file */
+	int described = sframe_section(&t->walk.process, pc - 1, &t->walk.section) == SFW_OK; /* also sets the file */
 	if ((described && t->steps < MAX_STEPS) || sfw_trampoline(SFW_HOST_ABI, pc, &t->walk.space) != 0) {
 		sfw_set(&t->regs, a->fp, libgcc.gr(c, a->fp));
 		t->back = 1;
@@ -219,18 +220,18 @@ static _Unwind_Reason_Code on_frame(unwind_context *c, void *argument) {
 	return t->stopped ? _URC_NORMAL_STOP : _URC_NO_REASON;
 }
 
-/* Frames with cached rows. Each thread remembers its last trace, because most traces share the outer frames with the
- * one before: they do if the words that lead from frame to frame are unchanged. Comparing these takes half the time
- * of a row, with fewer cache misses: without it, a program under heaptrack takes a quarter more time (3 runs,
- * 2026-11). */
+/* Frames with cached rows. Each thread remembers its last trace, because most traces share their outer frames with the
+ * previous one: frames are shared if the saved words that lead from one to the next are unchanged. Comparing these
+ * takes half the time of using a row, with fewer cache misses: without it, a program under heaptrack takes 25 % longer
+ * (3 runs, 2026-11). */
 enum { MAX_STEPS_KEPT = 256, NUM_MEMORIES = 64 };
-enum { NOT_SAVED = -1, NOT_COMPARED = INT32_MIN }; /* the latter is outside of each stack */
+enum { NOT_SAVED = -1, NOT_COMPARED = INT32_MIN }; /* the latter is outside every stack */
 struct step {
 	uint64_t pc, sp, fp;
 	int32_t ra, saved; /* where RA and FP are saved, in bytes from SP */
 };
 static struct memory {
-	unsigned busy; /* by another thread, or a walk that this one interrupts: then there is no memory */
+	unsigned busy; /* used by another thread, or by a walk that this one interrupts */
 	unsigned misses, pause; /* misses: traces in a row with less than half of their frames in the memory */
 	unsigned num, num_fresh;
 	uint64_t generation;
@@ -239,7 +240,7 @@ static struct memory {
 } memories[NUM_MEMORIES];
 
 /* take_memory returns the thread's memory for a trace into an array, or NULL. Filling it takes twice as long as
- * walking by rows, so threads whose traces have little in common use it rarely. */
+ * walking with rows, so threads whose traces have little in common use it rarely. */
 static struct memory *take_memory(const struct trace *t) {
 	enum { MISSES = 4, PAUSE = 32 };
 	struct memory *m = &memories[((uint64_t)(uintptr_t)pthread_self() >> 12) % NUM_MEMORIES];
@@ -261,7 +262,7 @@ static void remember(struct memory *m, struct step s) {
 	m->num_fresh++;
 }
 
-/* keep_steps replaces all but the outermost steps by those of this trace. */
+/* keep_steps replaces all but the outermost steps with those of this trace. */
 static void keep_steps(struct memory *m, unsigned outermost) {
 	m->num = outermost + m->num_fresh <= MAX_STEPS_KEPT ? outermost + m->num_fresh : 0;
 	for (unsigned i = outermost; i < m->num; i++)
@@ -274,8 +275,8 @@ static uint64_t load_ra(const struct trace *t, uint64_t at) {
 	return SFW_HOST_ABI == SFW_AMD64 || SFW_HOST_ABI == SFW_S390X ? ra : sfw_strip(&t->walk.space, ra);
 }
 
-/* same_steps adds frames while they equal those in the memory; f is the n-th outermost. It returns the number of the
- * frame where it stops, which f then is. That frame is not added. */
+/* same_steps adds frames while they equal those in the memory, starting at f, the n-th outermost. It returns the number
+ * of the frame where it stops, and sets f to that frame, which is not added. */
 static unsigned same_steps(struct trace *t, const struct memory *m, unsigned n, struct sfw_fast *f) {
 	const struct step *s = &m->steps[n] - 1;
 	if (n == 0 || s->sp != f->sp || s->pc != f->pc || s->fp != f->fp)
@@ -307,9 +308,9 @@ static int step_by_row(const struct trace *t, struct sfw_fast *f, uint64_t *row)
 	return sfw_fast_step(&t->walk.space, sfw_abi_of(SFW_HOST_ABI), f, *row);
 }
 
-/* put_by_memory adds the frames in the memory, and others by cached rows. */
+/* put_by_memory adds the frames in the memory, and others with cached rows. */
 static void put_by_memory(struct trace *t, struct memory *m, struct sfw_fast *from) {
-	struct sfw_fast f = *from; /* a copy: in registers */
+	struct sfw_fast f = *from; /* a copy that stays in registers */
 	unsigned known = m->num, left, outermost = 0, by_memory = 0, by_row = 0;
 	uint64_t row;
 	while (!t->stopped) {
@@ -328,7 +329,7 @@ static void put_by_memory(struct trace *t, struct memory *m, struct sfw_fast *fr
 			s.ra = (int32_t)(f.ra_at - s.sp);
 		if (f.fp_at != 0)
 			s.saved = (int32_t)(f.fp_at - s.sp);
-		while (known > left) /* put by the memory, but the frame that they lead to has changed */
+		while (known > left) /* added from the memory, but the frame that they lead to has changed */
 			remember(m, m->steps[--known]);
 		remember(m, s);
 	}
@@ -339,7 +340,7 @@ static void put_by_memory(struct trace *t, struct memory *m, struct sfw_fast *fr
 	m->misses = by_memory > by_row ? 0 : m->misses + 1;
 }
 
-/* put_by_rows adds frames by cached rows. */
+/* put_by_rows adds frames with cached rows. */
 static void put_by_rows(struct trace *t, struct sfw_fast *from) {
 	struct sfw_fast f = *from;
 	void **next = t->array + t->num, **end = t->array + t->size;
@@ -365,7 +366,7 @@ static void put_calls(struct trace *t, struct sfw_fast *f) {
 	}
 }
 
-/* put_cached adds frames from t->regs on, while their rows are cached and they are on one stack. */
+/* put_cached adds frames, starting with t->regs, while their rows are cached and they are on one stack. */
 __attribute__((noinline)) static void put_cached(struct trace *t, struct memory *m) {
 	struct sfw_fast f;
 	if (sframe_statistics != NULL || t->regs.interrupted || !sfw_fast_begin(&t->walk.space, &t->regs, &f))
@@ -373,7 +374,7 @@ __attribute__((noinline)) static void put_cached(struct trace *t, struct memory 
 	const uint64_t sp = f.sp;
 	if (t->call != NULL)
 		put_calls(t, &f);
-	else if (m != NULL && f.last <= INT32_MAX) /* distances in the stack fit into a step */
+	else if (m != NULL && f.last <= INT32_MAX) /* distances in the stack fit into a struct step */
 		put_by_memory(t, m, &f);
 	else
 		put_by_rows(t, &f);
@@ -530,7 +531,7 @@ static void find_libgcc(void *file) {
 }
 #endif
 
-/* open_unwinders finds the functions of libunwind and of libgcc, which is loaded, because this library needs it.
+/* open_unwinders finds the functions of libunwind, and of libgcc, which is loaded because this library needs it.
  * dlopen would run libc's constructor without arguments if it has not run yet. */
 static void open_unwinders(void) {
 	if (environ == NULL)
@@ -574,8 +575,8 @@ static void read_environment(char **environment) {
 		sframe_say("SFRAME_BACKTRACE=", value, " is unknown; use dwarf, fp or sframe");
 }
 
-/* Until then, calls by other threads, or by an allocator that dlsym calls, find no separate sections: their traces
- * end at a file without a section. */
+/* Until start_once is done, calls by other threads, or by an allocator that dlsym calls, find no separate sections:
+ * their traces end at a file without a section. */
 static unsigned started;
 static void start_once(char **environment) {
 	int before = errno;
@@ -583,7 +584,7 @@ static void start_once(char **environment) {
 		return;
 	read_environment(environment);
 #ifndef SFRAME_BACKTRACE_WRAP
-	/* These exist. A failing dlsym calls malloc, and allocators would read environ before it is set. */
+	/* These functions exist: a failing dlsym would call malloc, and allocators would read environ before it is set. */
 	find_functions(RTLD_NEXT);
 	sframe_find_contexts(RTLD_NEXT);
 	struct dl_find_object o;
@@ -615,7 +616,7 @@ __attribute__((constructor(101))) static void start(int n, char **arguments, cha
 PUBLIC void __gmon_start__(void);
 __attribute__((no_sanitize("thread"))) PUBLIC void __gmon_start__(void) {
 	static uint64_t seen;
-	if (environ == NULL || !started) /* started is set, if it is, by this thread */
+	if (environ == NULL || !started) /* at start-up, this thread sets started */
 		return;
 	uint64_t now = sfw_generation();
 	if (__atomic_exchange_n(&seen, now, __ATOMIC_RELAXED) == now)

@@ -1,13 +1,13 @@
 /*
- * What the files of libsframe-backtrace share.
+ * Declarations shared by the files of libsframe-backtrace.
  *
- * Licence: BSD 3-Clause, as the project that this file is a part of.
+ * Licence: BSD 3-Clause, like the rest of the project.
  */
 #ifndef SFRAME_BACKTRACE_H
 #define SFRAME_BACKTRACE_H
 
 #if defined(__s390x__) && !defined(__clang__)
-#pragma GCC target("packed-stack") /* a trace takes 400 bytes less of stack */
+#pragma GCC target("packed-stack") /* a trace takes 400 bytes less stack */
 #endif
 
 #define _GNU_SOURCE
@@ -17,8 +17,8 @@
 #include <string.h>
 
 /*
- * Names. The shared library defines the functions of others, and finds those by dlsym. The archive is for programs that
- * are linked with --wrap: in a static program, libgcc's functions have to stay, for exceptions.
+ * Names. The shared library defines functions under the names of other libraries, and finds the originals with dlsym.
+ * The archive is for programs linked with --wrap: a static program still needs libgcc's functions, for exceptions.
  */
 #define JOIN_NAMES(a, b) a##b
 #define JOIN(a, b) JOIN_NAMES(a, b)
@@ -41,14 +41,14 @@
 
 /* backtrace.c */
 
-/* What to do where no section describes a frame, by SFRAME_BACKTRACE. */
+/* What to do at a frame that no section describes, as set by SFRAME_BACKTRACE. */
 enum sframe_mode { BY_DWARF, BY_FRAME_POINTER, BY_SFRAME_ONLY };
 INNER extern enum sframe_mode sframe_otherwise;
-/* sframe_ready prepares the library, unless that was done: see start. */
+/* sframe_ready prepares the library unless the constructor, start, has done so. */
 INNER void sframe_ready(void);
-/* What a context or a cursor of the library begins with: those of others begin with pointers, which this is not. */
+/* The first words of the library's contexts and cursors. Those of other libraries start with pointers, which differ. */
 INNER extern const uint64_t sframe_magic[2];
-/* sframe_set_function finds a function in a file, if the pointer to it has none. Its type the caller knows. */
+/* sframe_set_function sets a function pointer, if it is NULL, to the function with this name in a file. */
 INNER void sframe_set_function(void *function, void *file, const char *name);
 
 /* A walk of this thread's stack. */
@@ -57,13 +57,13 @@ struct walk {
 	struct sfw_cache cache;
 	struct sfw_space space;
 	struct sfw_section section; /* of the last frame that no cached row described */
-	uint8_t assumed; /* the bounds of this stack are not known: see sframe_start_walk */
-	uint8_t signal;  /* the walk has come to code that a signal interrupted */
-	uint8_t begins;  /* the walk has come to where a coroutine begins */
+	uint8_t assumed; /* the bounds of this stack are unknown: see set_stack */
+	uint8_t signal;  /* the walk has reached code that a signal interrupted */
+	uint8_t begins;  /* the walk has reached the start of a coroutine */
 };
 INNER void sframe_start_walk(struct walk *w, uint64_t sp);
 INNER enum sfw_how sframe_next(struct walk *w, struct sfw_regs *regs, struct sfw_frame *frame);
-/* sframe_may_leave returns whether another unwinder may go on at the frame where a walk has ended. */
+/* sframe_may_leave returns whether another unwinder may continue at the frame where a walk has ended. */
 INNER int sframe_may_leave(const struct walk *w, const struct sfw_regs *regs);
 
 /* libunwind.c */

@@ -1,11 +1,11 @@
 /*
- * Where the sections of files are, and which files have frames that SFrame did not step from.
+ * Finds the sections of files, and counts the frames of each file that were unwound with SFrame or otherwise.
  *
- * Sections of separate files are found by the build-id of the file that they are for, in the directories of
- * SFRAME_PATH. They are read into memory when that file is loaded, and checked once: traces make no system call, and a
- * separate file that changes later does no harm.
+ * Separate files are found by the build-id of the file that they describe, in the directories of SFRAME_PATH. Their
+ * sections are read into memory when that file is loaded, and checked once: traces make no system calls, and later
+ * changes of a separate file do no harm.
  *
- * Licence: BSD 3-Clause, as the project that this file is a part of.
+ * Licence: BSD 3-Clause, like the rest of the project.
  */
 #include "backtrace.h"
 
@@ -27,14 +27,14 @@ void sframe_say(const char *a, const char *b, const char *c) {
 		return;
 }
 
-/* A slot in the array is taken before its section is known. */
+/* An element of the array is allocated before its section is known. */
 static struct separate {
 	uint8_t ready, id_size;
 	unsigned char id[MAX_ID];
-	struct sfw_section section; /* without FDEs if there is none; its address is that in the file that it is for */
+	struct sfw_section section; /* without FDEs if there is none; its address is that in the file it describes */
 } separates[MAX_FILES];
 static unsigned num_separates;
-static char directories[1024]; /* each with a 0 after it */
+static char directories[1024]; /* each followed by a 0 */
 
 /* find_note finds a note with a name and a type, or returns NULL. */
 static const unsigned char *find_note(
@@ -60,7 +60,7 @@ static const unsigned char *build_id(const unsigned char *notes, size_t size, si
 	return id != NULL && *id_size > 1 && *id_size <= MAX_ID ? id : NULL;
 }
 
-/* checksum is the checksum that walker/README.md specifies. */
+/* checksum computes the checksum that walker/README.md specifies. */
 __attribute__((no_sanitize("address"))) static uint64_t checksum(const unsigned char *b, uint64_t size) {
 	uint64_t sum = size;
 	for (uint64_t i = 0; i < size; i += 8) {
@@ -91,13 +91,13 @@ static int proves(const unsigned char *sums, size_t size, const struct sfw_file 
 static int section_of_file(struct separate *s, const unsigned char *bytes, size_t size, const struct sfw_file *f) {
 	struct sfw_file file;
 	int same = 0, proven = 0, sound = 0;
-	sfw_headers(bytes, &file); /* in the first page, which is in memory as a whole */
+	sfw_headers(bytes, &file); /* in the first page, all of which is in memory */
 	for (size_t i = 0; i < file.num; i++) {
 		const ElfW(Phdr) *h = &file.h[i];
 		size_t text = 0;
 		const unsigned char *note, *at = bytes + h->p_offset;
 		if (h->p_offset > size || h->p_filesz > size - h->p_offset)
-			continue; /* as those of the loaded segments, which are empty */
+			continue; /* such as the empty loaded segments */
 		if (h->p_type == PT_NOTE && (note = build_id(at, h->p_filesz, &text)) != NULL)
 			same |= text == s->id_size && memcmp(note, s->id, text) == 0;
 		if (h->p_type == PT_NOTE &&
@@ -117,7 +117,7 @@ static int section_of_file(struct separate *s, const unsigned char *bytes, size_
 static unsigned char *read_file(const char *path, size_t *size) {
 	enum { MOST = 1 << 30 };
 	struct stat st;
-	/* Does not wait for a FIFO. */
+	/* O_NONBLOCK: do not wait for the writer of a FIFO. */
 	int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	if (fd < 0)
 		return MAP_FAILED;
@@ -178,7 +178,7 @@ static const unsigned char *id_of(const struct sfw_file *f, size_t *size) {
 	return NULL;
 }
 
-/* separate_of returns the entry of a build-id, or NULL. */
+/* separate_of returns the entry for a build-id, or NULL. */
 static struct separate *separate_of(const unsigned char *id, size_t size) {
 	unsigned n = __atomic_load_n(&num_separates, __ATOMIC_RELAXED);
 	for (unsigned i = 0; i < n && i < MAX_FILES; i++)
@@ -273,14 +273,14 @@ void sframe_set_path(const char *path) {
 static struct file {
 	uint64_t begin; /* or 0 while the name is written */
 	char name[MAX_PATH];
-	uint64_t frames[2]; /* otherwise, by SFrame */
+	uint64_t frames[2]; /* unwound otherwise, and by SFrame */
 } files[MAX_FILES];
 static unsigned num_files;
 const char *sframe_statistics;
 
 void sframe_count(uint64_t pc, int by_sframe) {
 	struct dl_find_object o;
-	const char *name = "code in no file";
+	const char *name = "code outside files";
 	uint64_t begin = 1;
 	if (_dl_find_object((void *)(uintptr_t)(pc - 1), &o) == 0) {
 		begin = (uint64_t)(uintptr_t)o.dlfo_map_start;

@@ -1,12 +1,12 @@
 /*
- * Cursors of libunwind. Where no section describes the frame, and for functions that SFrame has no answer to, a cursor
- * becomes libunwind's: of the same context, at the same frame.
+ * Cursors of libunwind. If no section describes the frame, or if SFrame cannot answer a call, a cursor becomes one of
+ * libunwind's, with the same context and at the same frame.
  *
- * Licence: BSD 3-Clause, as the project that this file is a part of.
+ * Licence: BSD 3-Clause, like the rest of the project.
  */
 #include "backtrace.h"
 
-/* libunwind has two copies of each function: for stacks of this process, and for any. */
+/* libunwind has two copies of each function: for stacks of this process, and for any stack. */
 #if defined(__x86_64__)
 #define UNW_LOCAL(name) JOIN(_ULx86_64_, name)
 #define UNW_ANY(name) JOIN(_Ux86_64_, name)
@@ -46,7 +46,7 @@ typedef uint64_t word;
 	OF_CURSORS(of, name)
 #define ALL(of) OF_LIBUNWIND(of, UNW_LOCAL) OF_LIBUNWIND(of, UNW_ANY)
 ALL(NEXT_OF)
-/* FOUND is NEXT for calls by libunwind itself, which may come before its functions were found, in threads that an
+/* FOUND is NEXT for calls by libunwind itself, which may occur before its functions are found, in threads that an
  * allocator started. */
 #define FOUND(name) (NEXT(name) == NULL ? sframe_find_cursors() : (void)0, NEXT(name))
 
@@ -56,7 +56,7 @@ struct cursor {
 	struct sfw_regs regs;
 	void *context;
 	int flag, any;
-	uint8_t signal; /* the walk has come to what a signal interrupted */
+	uint8_t signal; /* the walk has reached code that a signal interrupted */
 };
 struct unwinder {
 	int (*init)(void *, void *, int);
@@ -135,7 +135,7 @@ static int get_reg_of_cursor(const struct cursor *c, int reg, word *value) {
 	return reg >= 0 && sfw_get(&c->regs, (unsigned)reg, value) ? 0 : BAD_REGISTER;
 }
 
-/* is_libunwind returns whether code belongs to libunwind, whose own cursors are not ours. */
+/* is_libunwind returns whether code belongs to libunwind, whose internal cursors must remain its own. */
 static int is_libunwind(const void *code) {
 	struct dl_find_object o;
 	return _dl_find_object((void *)(uintptr_t)code, &o) == 0 && strstr(o.dlfo_link_map->l_name, "/libunwind") != NULL;

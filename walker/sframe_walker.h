@@ -1,7 +1,8 @@
 /*
- * A stack walker by SFrame, versions 1 to 3, for profilers. One header; every function is static. In a signal handler:
+ * A stack walker for profilers that uses SFrame, versions 1 to 3. One header; every function is static. In a signal
+ * handler:
  *
- *	static _Thread_local struct sfw_process process; // where a thread begins: sfw_stack_of_thread(&process.stacks[0])
+ *	static _Thread_local struct sfw_process process; // at thread start: sfw_stack_of_thread(&process.stacks[0])
  *	static void on_sample(int signal, siginfo_t *info, void *context) {
  *		struct sfw_frame frames[64];
  *		struct sfw_regs regs;
@@ -11,15 +12,15 @@
  *		record(frames, n);
  *	}
  *
- * The first part needs a C11 compiler of GNU's kind, and nothing else: no libc, no memory but the caller's, no locks.
- * It is for signal handlers, kernels, and data of other machines: sfw_open and sfw_lookup (the row for a pc), sfw_check
- * (is all of a section sound), sfw_step (to the caller), sfw_walk (all frames). The second part, if
+ * The first part needs only a C11 compiler with GNU extensions: no libc, no memory but the caller's, no locks. It is
+ * for signal handlers, kernels, and data of other machines: sfw_open and sfw_lookup (the row for a pc), sfw_check
+ * (whether a whole section is valid), sfw_step (to the caller), sfw_walk (all frames). The second part, if
  * SFRAME_WALKER_PROCESS is defined (with _GNU_SOURCE), walks the stack of the running thread. README.md has more.
  *
- * Sections are not trusted. Whatever their bytes are, nothing outside of them is read, each call ends, and memory is
- * only read through the caller's function. A lookup checks what it reads.
+ * Sections are not trusted. Whatever their bytes are, nothing outside of them is read, each call terminates, and memory
+ * is only read through the caller's function. A lookup checks what it reads.
  *
- * Licence: BSD 3-Clause, as the project that this header is a part of.
+ * Licence: BSD 3-Clause, like the rest of the project.
  */
 #ifndef SFRAME_WALKER_H
 #define SFRAME_WALKER_H
@@ -28,23 +29,23 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* ABIs, as the header of a section numbers them. */
+/* ABIs, numbered as in the header of a section. */
 enum { SFW_AARCH64_BIG = 1, SFW_AARCH64 = 2, SFW_AMD64 = 3, SFW_S390X = 4 };
 
 /* Result of a call: how a frame was found, or why a walk ended. */
 enum sfw_how {
-	SFW_OK = 0,        /* a lookup: there is a row; a frame: the one that the walk began with */
+	SFW_OK = 0,        /* of a lookup: there is a row; of a frame: the walk started there */
 	SFW_SFRAME,        /* found by a row */
-	SFW_SIGNAL,        /* a signal interrupted it: found by the registers that the kernel saved */
-	SFW_FRAME_POINTER, /* found by the frame pointer, because there was no row; only if that was asked for */
+	SFW_SIGNAL,        /* interrupted by a signal: found by the registers that the kernel saved */
+	SFW_FRAME_POINTER, /* found by the frame pointer, because there was no row; only on request */
 	/* Why walks end; a lookup returns SFW_NO_ROW and SFW_BAD_SECTION only. */
 	SFW_OUTERMOST,   /* the row says that there is no caller */
 	SFW_ZERO,        /* the return address is 0, as at the start of some threads */
-	SFW_NO_SECTION,  /* nothing is known of the file that the pc is in, or it is in none */
+	SFW_NO_SECTION,  /* the pc is in a file without a known section, or in no file */
 	SFW_NO_ROW,      /* the section does not describe the pc */
-	SFW_BAD_SECTION, /* the section contradicts itself, or is of a version or an ABI that is not known */
-	SFW_BAD_MEMORY,  /* memory that the rules name could not be read */
-	SFW_NO_REGISTER, /* a rule needs a register that is not known, which only topmost frames have */
+	SFW_BAD_SECTION, /* the section is malformed, or its version or ABI is unknown */
+	SFW_BAD_MEMORY,  /* memory that the rules refer to could not be read */
+	SFW_NO_REGISTER, /* a rule needs a register that is known only in topmost frames */
 	SFW_NO_PROGRESS, /* the caller's frame would not be above this one */
 	SFW_FULL         /* the caller's array is full, and there are more frames */
 };
@@ -55,7 +56,7 @@ enum {
 	SFW_CFA,  /* the canonical frame address */
 	SFW_SP,
 	SFW_FP,
-	SFW_REGISTER /* the register of DWARF's number reg */
+	SFW_REGISTER /* the register with the DWARF number reg */
 };
 
 /* A rule is a value: base + offset, or if deref is set, the word at that address. */
@@ -72,7 +73,7 @@ struct sfw_row {
 	uint32_t start;       /* of the row, in bytes from the start of the function or of the repeated block */
 	uint8_t outermost;    /* there is no caller; no rule is meaningful */
 	uint8_t mangled;      /* the return address is signed (aarch64) */
-	uint8_t key_b;        /* with key B */
+	uint8_t key_b;        /* it is signed with key B */
 	uint8_t signal_frame; /* the return address is that of an interrupted instruction */
 };
 
@@ -82,13 +83,13 @@ struct sfw_section {
 	uint64_t address;       /* of the section */
 	uint32_t fdes, fres;    /* where they begin in data */
 	uint32_t num_fdes, fre_len;
-	uint32_t num_fres;      /* as the header says, which lookups do not need */
+	uint32_t num_fres;      /* according to the header; lookups do not use it */
 	uint8_t version, abi;
 	uint8_t swap;           /* the byte order is not the host's */
 	uint8_t sorted, pcrel;  /* flags */
 	uint8_t fde_size;
-	int8_t fixed_ra, fixed_fp; /* offsets from the CFA that hold where rows have no rule, or 0 */
-	uint8_t passing;           /* caches keep no row: for files that may go without another generation */
+	int8_t fixed_ra, fixed_fp; /* offsets from the CFA for rows without a rule, or 0 */
+	uint8_t passing;           /* not cached: the file may be unloaded without changing the generation */
 };
 
 enum { SFW_NO_CODE = 2 };
@@ -96,20 +97,20 @@ enum { SFW_NO_CODE = 2 };
 #define SFW_NUM_REGS 32
 struct sfw_regs {
 	uint64_t pc;
-	uint64_t floor; /* the CFA of the frame before, or 0: stacks grow down, so that the next one is above */
+	uint64_t floor; /* the CFA of the previous frame, or 0: stacks grow down, so the next CFA is above it */
 	uint32_t valid;
 	/* Set if the instruction at pc has not been executed. Otherwise pc is a return address, which may belong to the
 	 * next function, so the call before it is looked up. SFW_NO_CODE: fetching from pc caused the fault. */
 	uint8_t interrupted;
-	uint8_t how;    /* enum sfw_how: how the frame was found, SFW_OK for the one that a walk begins with */
-	uint8_t stacks; /* that functions with a frame pointer have left, 0 at the begin */
+	uint8_t how;    /* enum sfw_how: how the frame was found, SFW_OK for the first frame of a walk */
+	uint8_t stacks; /* number of stacks that the walk has left through a frame pointer, initially 0 */
 	uint64_t r[SFW_NUM_REGS];
 };
 
 /* Rows by pc, for walking stacks of this process (the stacks in struct sfw_space). The caller provides the memory,
  * zeroed. Threads and signal handlers may share a cache: a slot written by two of them at once is invalid. */
 struct sfw_cache_slot {
-	uint64_t key; /* of the pc, the row and the generation, so that a row of another one is never taken */
+	uint64_t key; /* made of the pc, the row and the generation, so a row is never used for others */
 	uint64_t row; /* SFW_KEPT_ROW and others */
 };
 struct sfw_cache {
@@ -137,30 +138,30 @@ struct sfw_space {
 	 * 0 means all bits from 48 up. */
 	uint64_t pac_mask;
 	const struct sfw_cache *cache; /* or NULL */
-	uint8_t abi;                   /* for frames without a section, and of what is in the cache */
-	uint8_t frame_pointer;         /* where there is no row, try the frame pointer */
-	/* Stacks of this process that sfw_walk may read directly; those it walks with the cache. */
+	uint8_t abi;                   /* of frames without a section, and of cached rows */
+	uint8_t frame_pointer;         /* if there is no row, try the frame pointer */
+	/* Stacks of this process that sfw_walk may read directly; it uses the cache only on these. */
 	uint8_t num_stacks;
 	const struct sfw_range *stacks;
 };
 
 struct sfw_frame {
 	uint64_t pc;
-	uint64_t sp;     /* when control comes back to this frame, or 0 if it is not known */
+	uint64_t sp;     /* when control returns to this frame, or 0 if it is unknown */
 	uint8_t how;     /* enum sfw_how: how this frame was found */
 	uint8_t interrupted;
 };
 
 /* Constants of each ABI. */
 struct sfw_abi {
-	uint8_t big, sp, fp, lr; /* byte order, DWARF's numbers; lr is SFW_NUM_REGS where calls push */
-	int8_t fixed_ra;         /* offset of the return address from the CFA; 0: rows tell */
-	int16_t bias, scale;     /* a word w of the CFA's offset is w * scale + bias, and the caller's SP is CFA - bias */
+	uint8_t big, sp, fp, lr; /* byte order, DWARF register numbers; lr is SFW_NUM_REGS if calls push the address */
+	int8_t fixed_ra;         /* offset of the return address from the CFA; 0: given by rows */
+	int16_t bias, scale;     /* a data word w is the CFA offset w * scale + bias; the caller's SP is CFA - bias */
 	/* Linux: the code that signal handlers return to (a call of rt_sigreturn), and the ucontext of the interrupted
 	 * code: its distance from the handler's CFA, and where pc and the registers are in it, in 8-byte words. */
 	uint8_t code_size, code[9];
 	uint8_t context, saved_pc, num_saved;
-	uint8_t fault; /* the place of what the last fault was, or 0: amd64: error code and trap, aarch64: the address */
+	uint8_t fault; /* where it describes the last fault, or 0; amd64: error code and trap, aarch64: the address */
 	uint8_t saved[SFW_NUM_REGS];
 };
 
@@ -235,7 +236,7 @@ static inline enum sfw_how sfw_open(struct sfw_section *s, const void *bytes, si
 	if (version < 1 || version > 3 || (flags & ~(unsigned)known[version]) != 0 || a == NULL ||
 		(b[4] == SFW_S390X && version == 1) || a->big != (swap ^ SFW_HOST_BIG))
 		return SFW_BAD_SECTION;
-	/* A fixed RA offset must be present exactly where the ABI has one: otherwise rows would contain other words. */
+	/* A fixed RA offset must be present if and only if the ABI has one: it decides which data words rows contain. */
 	if ((b[6] != 0) != (a->fixed_ra != 0))
 		return SFW_BAD_SECTION;
 	uint32_t num = sfw_load32(b + 8, swap), len = sfw_load32(b + 16, swap);
@@ -246,7 +247,7 @@ static inline enum sfw_how sfw_open(struct sfw_section *s, const void *bytes, si
 	if (base > size || end > size || (fres < end && num > 0) || fres + len > size)
 		return SFW_BAD_SECTION;
 	if (version == 3 && (flags & PCREL) == 0 && num > 0)
-		return SFW_BAD_SECTION; /* nothing says what start addresses would count from */
+		return SFW_BAD_SECTION; /* V3 defines no other base for start addresses */
 	s->data = b;
 	s->address = address;
 	s->fdes = (uint32_t)fdes;
@@ -353,7 +354,7 @@ static inline uint32_t sfw_search(const struct sfw_section *s, uint64_t pc) {
 		return found;
 	}
 	/* Branches, so that the processor can load speculatively: most of the time is memory latency. */
-	uint32_t low = 0, high = s->num_fdes; /* those before low begin at pc or before it, those from high on after it */
+	uint32_t low = 0, high = s->num_fdes; /* FDEs below low start at or before pc, the others from high after it */
 	while (low < high) {
 		uint32_t middle = low + (high - low) / 2;
 		if (sfw_start(s, middle) <= pc)
@@ -374,7 +375,7 @@ static inline uint32_t sfw_search(const struct sfw_section *s, uint64_t pc) {
 struct sfw_words {
 	const unsigned char *b;
 	unsigned swap, size, left;
-	uint8_t none, bad; /* one was asked for and there was none; they make no row */
+	uint8_t none, bad; /* a missing word was read; the words are no valid row */
 };
 
 static inline uint32_t sfw_unsigned(struct sfw_words *w) {
@@ -393,7 +394,7 @@ static inline int32_t sfw_signed(struct sfw_words *w) {
 	return w->size == 1 ? (int8_t)v : w->size == 2 ? (int16_t)v : (int32_t)v;
 }
 
-/* sfw_cfa_offset returns the offset that a word encodes. */
+/* sfw_cfa_offset returns the CFA offset that a word encodes. */
 static inline int32_t sfw_cfa_offset(struct sfw_words *w, const struct sfw_abi *a, int32_t word) {
 	int64_t v = (int64_t)word * a->scale + a->bias;
 	if (v < INT32_MIN || v > INT32_MAX)
@@ -445,7 +446,7 @@ static inline uint32_t sfw_row_size(unsigned info) {
 	return 1 + ((info >> SFW_ROW_COUNT & 0xf) << (info >> SFW_ROW_SIZE & 3));
 }
 
-/* sfw_fixed gives a row without a rule the offset from the CFA in the section's header. */
+/* sfw_fixed replaces a missing rule with the fixed offset in the section's header. */
 static inline void sfw_fixed(struct sfw_rule *r, int8_t offset) {
 	if (r->base != SFW_NONE || offset == 0)
 		return;
@@ -454,7 +455,7 @@ static inline void sfw_fixed(struct sfw_rule *r, int8_t offset) {
 	r->deref = 1;
 }
 
-/* sfw_no_rules makes a row that says that there is no caller. */
+/* sfw_no_rules makes *row an outermost row, which says that there is no caller. */
 static inline void sfw_no_rules(struct sfw_row *row) {
 	static const struct sfw_rule none = {0, 0, SFW_NONE, 0};
 	row->cfa = row->ra = row->fp = none;
@@ -493,7 +494,7 @@ static inline int sfw_decode(const struct sfw_section *s, uint32_t at, unsigned 
 		if (a->fixed_ra == 0) {
 			sfw_slot(&w, s, &row->ra);
 			if (row->ra.base == SFW_CFA && row->ra.offset == 0)
-				row->ra = no_rule; /* a word of 0 only keeps the place before FP's */
+				row->ra = no_rule; /* a word of 0 is a placeholder before FP's word */
 		}
 		sfw_slot(&w, s, &row->fp);
 	}
@@ -527,7 +528,7 @@ static inline enum sfw_how sfw_find(const struct sfw_section *s, uint64_t pc, st
 	}
 	row->key_b = d.key_b;
 	row->signal_frame = d.signal_frame;
-	if (d.num == 0 && s->version == 3 && !d.flexible) /* code without a caller, all of it */
+	if (d.num == 0 && s->version == 3 && !d.flexible) /* none of the code has a caller */
 		return SFW_OK;
 	uint32_t end = s->fres + s->fre_len, off = d.rows, next = 0, found = 0;
 	for (uint32_t left = d.num; left > 0; left--) {
@@ -551,7 +552,7 @@ static inline enum sfw_how sfw_find(const struct sfw_section *s, uint64_t pc, st
 	return sfw_decode(s, found, d.flexible, row) ? SFW_OK : SFW_BAD_SECTION;
 }
 
-/* sfw_lookup is sfw_open and sfw_find. */
+/* sfw_lookup combines sfw_open and sfw_find. */
 static inline enum sfw_how sfw_lookup(
 	const void *section, size_t size, uint64_t address, uint64_t pc, struct sfw_row *row) {
 	struct sfw_section s;
@@ -574,7 +575,7 @@ static inline enum sfw_how sfw_check(const struct sfw_section *s) {
 	return sum == s->num_fres ? SFW_OK : SFW_BAD_SECTION;
 }
 
-/* sfw_get returns whether the value of a register is known. */
+/* sfw_get reads a register, and returns whether its value is known. */
 static inline int sfw_get(const struct sfw_regs *regs, unsigned reg, uint64_t *value) {
 	if (reg >= SFW_NUM_REGS || (regs->valid >> reg & 1) == 0)
 		return 0;
@@ -767,7 +768,7 @@ static inline enum sfw_how sfw_step_signal(unsigned abi, struct sfw_regs *regs, 
 	context = cfa + a->context;
 	if (abi != SFW_S390X)
 		return sfw_saved(a, context, regs, m) ? SFW_SIGNAL : SFW_BAD_MEMORY;
-	/* After a fault that completes the instruction, pc is the next one, as after a call. */
+	/* After faults that complete the instruction, pc points to the next instruction, as after a call. */
 	uint64_t number = cfa + SIGNO;
 	if (sfw_trampoline(abi, regs->pc, m) == SFW_SIGRETURN) {
 		if (!sfw_read(m, a, cfa + OLD_CONTEXT, &context))
@@ -786,21 +787,21 @@ static inline enum sfw_how sfw_step_signal(unsigned abi, struct sfw_regs *regs, 
 	return SFW_SIGNAL;
 }
 
-/* sfw_lookup_pc returns the pc to look up for a frame; for a caller, that is within its call. */
+/* sfw_lookup_pc returns the pc to look up for a frame; for a caller, it is inside the call instruction. */
 static inline uint64_t sfw_lookup_pc(const struct sfw_regs *regs) { return regs->pc - (regs->interrupted ? 0 : 1); }
 
 /* A cached row: flags, and offsets in 8-byte words. Rows that do not fit are rare, and are looked up each time. */
 enum {
 	SFW_KEPT_ROW = 1,           /* CFA at an offset from SP; RA, and FP if it is saved, from the CFA */
 	SFW_KEPT_OUTERMOST = 2, /* no caller */
-	SFW_KEPT_NO_ROW = 128,  /* there is none; for return addresses */
+	SFW_KEPT_NO_ROW = 128,  /* no row; for return addresses */
 	SFW_KEPT_CFA_OF_FP = 4,
 	SFW_KEPT_CFA_DEREF = 8, /* the CFA is loaded from there: functions that realign their stack */
 	SFW_KEPT_FP = 16,       /* FP is saved */
 	SFW_KEPT_FP_OF_FP = 32, /* at an offset from FP */
-	SFW_KEPT_SIGNED = 64,   /* RA is */
+	SFW_KEPT_SIGNED = 64,   /* RA is signed */
 	SFW_OFFSET_BITS = 18,
-	SFW_CFA_AT = 64 - SFW_OFFSET_BITS, /* the highest bits, as each step waits for it */
+	SFW_CFA_AT = 64 - SFW_OFFSET_BITS, /* the highest bits, because each step waits for it */
 	SFW_RA_AT = SFW_CFA_AT - SFW_OFFSET_BITS,
 	SFW_FP_AT = SFW_RA_AT - SFW_OFFSET_BITS
 };
@@ -890,8 +891,8 @@ static inline const struct sfw_range *sfw_stack_of(const struct sfw_range *stack
 /* A frame unwound with cached rows. */
 struct sfw_fast {
 	uint64_t pc, sp, fp;
-	uint64_t low, last; /* of the words in its stack: the first one's address, and the distance of the last one */
-	uint64_t ra_at, fp_at; /* where the last step has found RA, and FP or 0 */
+	uint64_t low, last; /* address of the first word of its stack, and the distance from it to the last word */
+	uint64_t ra_at, fp_at; /* where the last step found RA, and FP or 0 */
 };
 
 /* sfw_fast_step unwinds one frame with a cached row, and returns whether it could. */
@@ -916,7 +917,7 @@ static inline int sfw_fast_step(
 			return 0;
 		fp = sfw_load(f->fp_at);
 	}
-	if (__builtin_expect((row & SFW_KEPT_SIGNED) != 0, 0)) /* a branch: a move makes each step wait for it */
+	if (__builtin_expect((row & SFW_KEPT_SIGNED) != 0, 0)) /* a branch: a conditional move would delay each step */
 		ra = sfw_strip(m, ra);
 	if (ra == 0 || sp <= f->sp)
 		return 0;
@@ -926,7 +927,7 @@ static inline int sfw_fast_step(
 	return 1;
 }
 
-/* sfw_fast_begin returns whether cached rows can be used from this frame on. */
+/* sfw_fast_begin returns whether cached rows can be used, starting at this frame. */
 static inline int sfw_fast_begin(const struct sfw_space *m, const struct sfw_regs *regs, struct sfw_fast *f) {
 	const struct sfw_abi *a = sfw_abi_of(m->abi);
 	if (m->cache == NULL || regs->interrupted == SFW_NO_CODE || a == NULL || a->big != SFW_HOST_BIG ||
@@ -953,7 +954,7 @@ static inline void sfw_fast_end(const struct sfw_space *m, struct sfw_regs *regs
 	regs->interrupted = 0;
 }
 
-/* sfw_run is sfw_walk from the n-th frame on, for as long as rows are cached and frames are on one stack. */
+/* sfw_run continues sfw_walk at the n-th frame, while rows are cached and frames are on one stack. */
 static inline size_t sfw_run(const struct sfw_space *m, struct sfw_regs *regs, struct sfw_frame *frames, size_t n,
 	size_t max, enum sfw_how *end) {
 	struct sfw_fast f;
@@ -1066,8 +1067,9 @@ static inline size_t sfw_walk(
 
 #ifdef SFRAME_WALKER_PROCESS
 /*
- * In process: the stack of the thread that calls, on Linux. Sections are found by _dl_find_object (glibc 2.35), which
- * takes no lock. Memory is read within the bounds that the caller sets, and on demand elsewhere through the kernel.
+ * In-process walks: the stack of the calling thread, on Linux. Sections are found by _dl_find_object (glibc 2.35),
+ * which takes no lock. Memory is read within the bounds that the caller sets, and on request elsewhere through the
+ * kernel.
  */
 #include <dlfcn.h>
 #include <elf.h>
@@ -1087,12 +1089,12 @@ static inline size_t sfw_walk(
 #elif defined(__s390x__)
 #define SFW_HOST_ABI SFW_S390X
 #else
-#error "SFrame does not know this machine"
+#error "SFrame does not support this machine"
 #endif
 
 enum { SFW_NUM_STACKS = 2, SFW_PT_GNU_SFRAME = 0x6474e554 };
 
-/* A loaded file: its program headers, its load bias, and how it was loaded. */
+/* A loaded file: its program headers, load bias, addresses and name. */
 struct sfw_file {
 	const ElfW(Phdr) *h;
 	size_t num;
@@ -1105,8 +1107,8 @@ struct sfw_process {
 	/* Readable memory: the thread's stack (sfw_stack_of_thread), and its alternate signal stack. */
 	struct sfw_range stacks[SFW_NUM_STACKS];
 	const struct sfw_cache *cache; /* or NULL */
-	uint8_t kernel_reads;          /* read other memory by process_vm_readv, a system call for each word */
-	uint8_t frame_pointer;         /* where there is no row, try the frame pointer */
+	uint8_t kernel_reads;          /* read other memory with process_vm_readv, a system call for each word */
+	uint8_t frame_pointer;         /* if there is no row, try the frame pointer */
 	/* Private: the file of the last frame, and the result of the search for its section. */
 	struct sfw_file file;
 	enum sfw_how how;
@@ -1120,7 +1122,7 @@ static inline unsigned long sfw_auxval(unsigned long type) {
 	return value;
 }
 
-/* sfw_loaded returns whether bytes of a file are in a segment with one of the flags. */
+/* sfw_loaded returns whether a range of a file is in one loaded segment whose flags, masked by of_flags, are flags. */
 static inline int sfw_loaded(
 	const struct sfw_file *f, uint64_t begin, uint64_t size, ElfW(Word) flags, ElfW(Word) of_flags) {
 	for (size_t i = 0; i < f->num; i++) {
@@ -1205,7 +1207,7 @@ __attribute__((noinline, unused)) static int sfw_find_file(uint64_t address, str
 
 static inline enum sfw_how sfw_process_section(void *context, uint64_t pc, struct sfw_section *s) {
 	struct sfw_process *p = (struct sfw_process *)context;
-	if (pc - p->file.begin >= p->file.end - p->file.begin) /* not in the file of the frame before */
+	if (pc - p->file.begin >= p->file.end - p->file.begin) /* not in the file of the previous frame */
 		p->how = sfw_find_file(pc, &p->file) ? sfw_open_loaded(s, &p->file) : SFW_NO_SECTION;
 	return p->how;
 }
@@ -1223,7 +1225,7 @@ static inline int sfw_process_read(
 	void *context, uint64_t address, unsigned char bytes[8]) {
 	const struct sfw_process *p = (const struct sfw_process *)context;
 	const struct sfw_range *stack = sfw_stack_of(p->stacks, SFW_NUM_STACKS, address);
-	/* Or code of the last frame's file. */
+	/* Stacks, and code of the last frame's file, are readable. */
 	if ((stack != NULL && address <= stack->high - 8) ||
 		sfw_loaded(&p->file, address - p->file.bias, 8, PF_R | PF_X, PF_R | PF_X)) {
 		((sfw_u64 *)(void *)bytes)->v = sfw_load(address);

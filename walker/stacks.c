@@ -1,11 +1,11 @@
 /*
- * Where stacks end, without a system call and a lock: in signal handlers, threads that have just begun, and sandboxes.
+ * Finds the ends of stacks without system calls or locks: in signal handlers, new threads, and sandboxes.
  *
- * A thread's stack is in its descriptor: in struct pthread, two words are its address and its size. glibc does not say
- * where, but those of the main thread are 0 and __libc_stack_end. Alternate stacks and those of makecontext are noted
- * when they are set.
+ * Two adjacent words in a thread's descriptor, struct pthread, are the address and the size of its stack. glibc does
+ * not document their offset, but in the main thread they are 0 and __libc_stack_end. Alternate stacks and those of
+ * makecontext are recorded when they are set.
  *
- * Licence: BSD 3-Clause, as the project that this file is a part of.
+ * Licence: BSD 3-Clause, like the rest of the project.
  */
 #include "backtrace.h"
 
@@ -19,8 +19,8 @@ static size_t descriptor_at; /* of the words in struct pthread, or 0 */
 
 static uint64_t descriptor_word(size_t i) { return sfw_load((uint64_t)(uintptr_t)pthread_self() + 8 * i); }
 
-/* sframe_learn_stacks is for the main thread. Nothing else is mapped between the start of its stack and its size
- * limit. */
+/* sframe_learn_stacks finds the main thread's stack, and the words in struct pthread. Nothing else is mapped between
+ * the start of that stack and its size limit. */
 void sframe_learn_stacks(void) {
 	/* The smallest struct pthread of glibc 2.35 to 2.43. */
 	enum { SIZE = 1856, MOST = 128 << 20 };
@@ -38,7 +38,7 @@ void sframe_learn_stacks(void) {
 	main_stack.low = main_stack.high - (limit.rlim_cur < MOST ? limit.rlim_cur : MOST);
 }
 
-/* thread_stack returns the stack of the calling thread, unless that is the main thread. */
+/* thread_stack returns the stack of the calling thread, or an empty range in the main thread. */
 static struct sfw_range thread_stack(void) {
 	struct sfw_range none = {0, 0};
 	if (descriptor_at == 0)
@@ -50,7 +50,7 @@ static struct sfw_range thread_stack(void) {
 
 /* Sanitizers call sigaltstack before their runtime is ready for instrumented code. */
 __attribute__((no_sanitize("thread"))) static void set_range(struct sfw_range *r, uint64_t low, uint64_t high) {
-	__atomic_store_n(&r->high, 0, __ATOMIC_SEQ_CST); /* who reads it now finds no stack */
+	__atomic_store_n(&r->high, 0, __ATOMIC_SEQ_CST); /* concurrent readers find no stack */
 	__atomic_store_n(&r->low, low, __ATOMIC_SEQ_CST);
 	__atomic_store_n(&r->high, high, __ATOMIC_SEQ_CST);
 }
@@ -66,7 +66,7 @@ __attribute__((no_sanitize("thread"))) PUBLIC int EXPORTED(sigaltstack)(const st
 	return failed;
 }
 
-/* The last stacks passed to makecontext. Freed ones stay: nothing walks them. */
+/* The last stacks passed to makecontext. Freed stacks remain in the list, but are never walked. */
 enum { MAX_CONTEXTS = 4096 };
 static struct sfw_range contexts[MAX_CONTEXTS];
 static unsigned num_contexts;
@@ -77,7 +77,7 @@ NEEDS_NEXT_OF(void, makecontext, ucontext_t *context, void (*function)(void), in
 void sframe_find_contexts(void *file) { SET_NEXT(void, makecontext) }
 #endif
 
-/* sframe_note_context records a stack, and returns makecontext. */
+/* sframe_note_context records a stack, and returns libc's makecontext. */
 typedef void make_context(ucontext_t *, void (*)(void), int, ...);
 __attribute__((used)) INNER make_context *sframe_note_context(const ucontext_t *context);
 make_context *sframe_note_context(const ucontext_t *context) {
@@ -137,15 +137,15 @@ static int context_stack(uint64_t sp, struct sfw_range *stack) {
 	return 0;
 }
 
-/* sframe_stack finds the part in use of the stack that contains sp: from sp up. It returns whether it could. */
+/* sframe_stack finds the used part, from sp up, of the stack that contains sp, and returns whether it could. */
 int sframe_stack(uint64_t sp, struct sfw_range *stack) {
 	struct sfw_range thread = thread_stack();
 	return in_range(&thread, sp, stack) || in_range(&main_stack, sp, stack) || in_range(&alternate, sp, stack) ||
 		context_stack(sp, stack);
 }
 
-/* sframe_context_begins returns whether sp is where a context of makecontext starts. A function called there returns
- * to code without a caller and without a row. */
+/* sframe_context_begins returns whether sp is at the start of a makecontext stack. A function called there returns to
+ * code without a caller and without a row. */
 int sframe_context_begins(uint64_t sp) {
 	enum { ARGUMENTS = 512 };
 	struct sfw_range stack;
