@@ -72,7 +72,8 @@ func TestDecompression(t *testing.T) {
 	}
 }
 
-// TestDecompressionRoom expects that a small file can have one section of 30 MB, but not two.
+// TestDecompressionRoom checks that the budget of a small file allows one section of 30 MB to be decompressed, but not
+// two.
 func TestDecompressionRoom(t *testing.T) {
 	const size = 30 << 20
 	b := packed(t, elf.COMPRESS_ZSTD, make([]byte, size), size)
@@ -87,7 +88,8 @@ func TestDecompressionRoom(t *testing.T) {
 	}
 }
 
-// TestFileOffset has two adjacent segments; the file ends in the second. FuzzStructured covers others.
+// TestFileOffset looks up addresses in two adjacent segments; the file ends in the second. FuzzStructured covers other
+// layouts.
 func TestFileOffset(t *testing.T) {
 	load := func(off, addr uint64) elf.Prog64 {
 		return elf.Prog64{Type: uint32(elf.PT_LOAD), Off: off, Vaddr: addr, Filesz: 16, Memsz: 16}

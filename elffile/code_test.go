@@ -77,7 +77,7 @@ func TestSpan(t *testing.T) {
 	}
 }
 
-// TestMaxContent expects maxContent to limit the size of contents, whatever the size of the file.
+// TestMaxContent checks that maxContent limits the size of contents, whatever the size of the file.
 func TestMaxContent(t *testing.T) {
 	for size, want := range map[uint64]string{
 		maxContent:     "cannot decompress to the 134217728 bytes declared in the header",

@@ -49,7 +49,7 @@ const (
 	ident, program, section, name = "ELF header", "program header table", "section header table", "section name table"
 )
 
-// TestHeaderErrors has malformed headers.
+// TestHeaderErrors opens files with malformed headers.
 func TestHeaderErrors(t *testing.T) {
 	put8 := func(off int, v byte) func(*elftest.Patcher) { return func(p *elftest.Patcher) { p.B[off] = v } }
 	put16 := func(off int, v uint16) func(*elftest.Patcher) { return func(p *elftest.Patcher) { p.Put16(off, v) } }
@@ -154,8 +154,8 @@ func TestHeaderErrors(t *testing.T) {
 	}
 }
 
-// TestLargeNumbers moves the numbers that may be in section 0 there (ELF gABI, "ELF Header"). The headers must be the
-// same.
+// TestLargeNumbers moves numbers from the ELF header to section 0, where large numbers are stored (ELF gABI, "ELF
+// Header"). The decoded headers must not change.
 func TestLargeNumbers(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -242,7 +242,7 @@ func TestContentErrors(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		change func(*elftest.Patcher)
-		off    uint64 // 0: that of the section
+		off    uint64 // 0: the offset of the section
 		msg    string
 	}{
 		{"sh_offset past the end", sized(1<<40, 1), 1 << 40, "1 bytes do not fit in the file of"},
@@ -257,7 +257,7 @@ func TestContentErrors(t *testing.T) {
 			"compression type is 3, not zlib (1) or zstd (2)"},
 		{"zlib, 2^64-1 bytes declared", packed(elftest.Compressed(elf.COMPRESS_ZLIB, math.MaxUint64, nil)), 0,
 			"18446744073709551615 bytes exceeds the limit"},
-		// One block of 2,000 bytes; the stream has no end, which only reading to the end would detect.
+		// A block of 2,000 bytes, without the end of the stream. Only reading past the block would detect that.
 		{"zlib, larger than declared", packed(elftest.Compressed(elf.COMPRESS_ZLIB, 1000,
 			append([]byte("\x78\x01\x00\xd0\x07\x2f\xf8"), make([]byte, 2000)...))), 0,
 			"cannot decompress to the 1000 bytes declared in the header: size differs"},
@@ -334,7 +334,7 @@ func (r broken) ReadAt(b []byte, off int64) (int, error) {
 	return r.Reader.ReadAt(b, off)
 }
 
-// TestReadError expects system errors to be distinguished from malformed files.
+// TestReadError checks that system errors are distinguished from malformed files.
 func TestReadError(t *testing.T) {
 	b := fixture(t, "amd64/plt")
 	for _, tt := range []struct {
@@ -365,7 +365,7 @@ func TestReadError(t *testing.T) {
 	if err := (*elffile.File)(nil).ReadError(); err != nil {
 		t.Errorf("ReadError of no file: %v", err)
 	}
-	// Reading a file that was truncated returns io.EOF.
+	// Reading a file that has been truncated since it was opened returns io.EOF.
 	r.from, r.err = int64(len(b)), io.EOF
 	if f, err = elffile.New(r, int64(len(b))); err != nil {
 		t.Fatal(err)

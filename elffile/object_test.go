@@ -38,7 +38,7 @@ func newObject(m elf.Machine, big bool, frame []byte) *elftest.Object {
 	return o
 }
 
-// TestLargeText has almost as much code as 32-bit relocations can address, and a function at its end.
+// TestLargeText relocates references to the end of almost as much code as 32-bit relocations can address.
 func TestLargeText(t *testing.T) {
 	const size = 1<<31 - 1<<16
 	o := newObject(elf.EM_X86_64, false, make([]byte, 64))
@@ -159,7 +159,7 @@ func TestTakeBases(t *testing.T) {
 // TestFindSymbols finds symbols by name: the last of several, and no undefined symbols.
 func TestFindSymbols(t *testing.T) {
 	o := elftest.NewObject()
-	o.Strings = make([]byte, 2000) // large enough to be read only once
+	o.Strings = make([]byte, 2000) // so large that counting them twice would exceed the file size
 	for i, name := range []string{"twice", "once", "twice", "prefixed"} {
 		o.Function(name, elftest.ObjText, uint64(8*i), 8)
 	}
@@ -209,7 +209,7 @@ func TestBuildID(t *testing.T) {
 			t.Errorf("%s: %x in %+v; found: %t", tt.name, id, in, tt.found)
 		}
 	}
-	// After another note that does not end at a multiple of 8 bytes.
+	// The build-id follows another note that does not end at a multiple of 8 bytes.
 	p := elftest.Patch(t.Fatalf, fixture(t, "amd64/plt"))
 	p.Contents(".note.gnu.build-id", slices.Concat(elftest.Note(4, 4, 5, "GNU\x00", make([]byte, 8)),
 		elftest.Note(4, 8, 3, "GNU\x00", []byte("12345678"))))
@@ -247,7 +247,7 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestRelocationErrors has relocations and symbols that assemblers do not emit.
+// TestRelocationErrors reads objects with relocations and symbols that assemblers do not emit.
 func TestRelocationErrors(t *testing.T) {
 	const (
 		pc32 = uint32(elf.R_X86_64_PC32)
@@ -348,8 +348,9 @@ func entry(i uint64) func(*elffile.File) uint64 {
 	return func(f *elffile.File) uint64 { return f.Section(".rela.eh_frame").Off + i*elffile.RelaSize }
 }
 
-// TestRelocated relocates the start of the FDE at .eh_frame+0x1e with a symbol of .text. It becomes the distance to
-// .text (psABI, S + A - P), or to address 0 if the target is unknown. Without relocations, the field is unchanged.
+// TestRelocated relocates the start address of the FDE, at .eh_frame+0x1e, against a symbol in .text. The result is the
+// distance to .text (psABI, S + A - P), or to address 0 if the target is unknown. Without relocations, the field is
+// unchanged.
 func TestRelocated(t *testing.T) {
 	symbol := func(change func(sym []byte)) func(*elftest.Object) {
 		return func(o *elftest.Object) { change(o.Symbols[elffile.SymSize:]) }
@@ -426,7 +427,7 @@ func TestRelocated(t *testing.T) {
 	}
 }
 
-// TestObjectBases expects code and .eh_frame, and only these, to have addresses that do not overlap.
+// TestObjectBases checks that code and .eh_frame, but no other sections, get addresses, and that these do not overlap.
 func TestObjectBases(t *testing.T) {
 	o := elftest.NewObject()
 	odd := o.Code(".text.odd", 5000)
@@ -475,7 +476,7 @@ func TestObjectBases(t *testing.T) {
 	}
 }
 
-// TestMoves expects fixed addresses not to move, and other linked files to move by pages.
+// TestMoves checks that code with fixed addresses does not move, and that other linked files move by pages.
 func TestMoves(t *testing.T) {
 	for name, want := range map[string]uint64{"amd64/static": 0, "amd64/plt": 4096, "amd64/pltlib.so": 4096} {
 		if got := mustOpen(t, fixture(t, name)).Moves(0x1000); got != want {
@@ -489,7 +490,7 @@ func TestMoves(t *testing.T) {
 	}
 }
 
-// TestSymbolErrors has missing symbol tables and names.
+// TestSymbolErrors reads symbol tables and names that are missing or malformed.
 func TestSymbolErrors(t *testing.T) {
 	put := func(section string, field int, v uint64) func(*elftest.Patcher) {
 		return func(p *elftest.Patcher) { p.Put64(p.Section(section)+field, v) }

@@ -30,7 +30,7 @@ func TestRows(t *testing.T) {
 		abi      ABI
 		row      Row
 		flexible bool
-		want     string // from the info word on
+		want     string // starting with the info word
 	}{
 		{V2, AMD64Little, Row{CFA: sp(8)}, false, "\x03\x08"},
 		{V2, AMD64Little, Row{CFA: fp(16), FP: slot(-16)}, false, "\x04\x10\xf0"},
@@ -63,7 +63,7 @@ func TestRows(t *testing.T) {
 		{V2, S390XBig, Row{CFA: sp(160), RA: slot(-47)}, false, no},
 		{V3, S390XBig, Row{CFA: sp(160), RA: reg(17)}, false, no},
 		{V3, S390XBig, Row{CFA: at(15, 160), RA: reg(17)}, true, "\x08\x79\x00\x89\x00"},
-		// The examples of a DRAP function.
+		// Rows of a function with a realigned stack (DRAP).
 		{V3, AMD64Little, Row{CFA: at(10, 0)}, true, "\x04\x51\x00"},
 		{V3, AMD64Little, Row{CFA: at(10, 0), FP: deref(6, 0)}, true, "\x0a\x51\x00\x00\x33\x00"},
 		{V3, AMD64Little, Row{CFA: deref(6, -8), FP: deref(6, 0)}, true, "\x0a\x33\xf8\x00\x33\x00"},
@@ -139,14 +139,14 @@ func TestNoRow(t *testing.T) {
 		{V2, AMD64Little, false, "\x63\x08\x00\x00\x00\x00\x00\x00\x00",
 			"info word 0x63 has the undefined data word size 3"},
 		{V2, AMD64Little, false, "\x07\x08\xf0\x00", "3 data words of an FRE are invalid"},
-		{V2, S390XBig, false, "\x43\x7f\xff\xff\xff", "1 data words"}, // times 8
+		{V2, S390XBig, false, "\x43\x7f\xff\xff\xff", "1 data words"}, // overflows if multiplied by 8
 		{V2, S390XBig, false, "\x45\x00\x00\x00\x00\xff\xff\xff\xff", "2 data words"},
 		{V2, S390XBig, false, "\x45\x00\x00\x00\x00\x00\x02\x00\x01", "2 data words"}, // register 65536
 		{V3, AMD64Little, true, "\x02\x39", "1 data words"},                           // no offset
 		{V3, AMD64Little, true, "\x04\x02\x00", "2 data words"},                       // a CFA relative to the CFA
 		{V3, AMD64Little, true, "\x04\x00\x00", "2 data words"},
 		{V3, AMD64Little, true, "\x04\x3d\x00", "2 data words"},                         // bit 2
-		{V3, AMD64Little, true, "\x08\x39\x08\x08\x00", "4 data words"},                 // a register for CFA+n
+		{V3, AMD64Little, true, "\x08\x39\x08\x08\x00", "4 data words"},                 // register, but bit 0 is clear
 		{V3, AMD64Little, true, "\x44\x01\x00\x08\x00\x00\x00\x00\x00", "2 data words"}, // register 65536
 		{V3, AMD64Little, true, "\x0a\x39\x08\x02\xf8\x02", "5 data words"},
 	} {
@@ -336,7 +336,7 @@ func TestLookup(t *testing.T) {
 	}
 }
 
-// TestAmbiguous covers what readers disagree about.
+// TestAmbiguous checks which FDEs readers interpret differently.
 func TestAmbiguous(t *testing.T) {
 	for _, tt := range []struct {
 		fde  FDE

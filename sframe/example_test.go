@@ -39,7 +39,7 @@ func section() (*elf.File, *sframe.Section) {
 	return f, s
 }
 
-// A profiler finds the frame of the function that contains a pc.
+// A profiler looks up the row for a pc.
 func ExampleFromELF() {
 	f, err := elf.NewFile(converted("../testdata/bin/amd64/prologue"))
 	if err != nil {
@@ -71,10 +71,10 @@ func ExampleSection_Lookup() {
 	if err != nil || !ok {
 		log.Fatal("no row: ", err)
 	}
-	fmt.Printf("%#x: FDE from %#x on, row from %#x on: %v\n", pc, m.FDE.Start+bias, m.FDE.Start+bias+
+	fmt.Printf("%#x: FDE at %#x, row at %#x: %v\n", pc, m.FDE.Start+bias, m.FDE.Start+bias+
 		uint64(m.Start), m.Row)
 	// Output:
-	// 0x555555554451: FDE from 0x555555554438 on, row from 0x555555554448 on: CFA fp+16, RA *(c-8), FP *(c-16)
+	// 0x555555554451: FDE at 0x555555554438, row at 0x555555554448: CFA fp+16, RA *(c-8), FP *(c-16)
 }
 
 // Print all FDEs of a section and their rows.

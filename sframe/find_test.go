@@ -11,7 +11,7 @@ import (
 	"cfi2sframe/internal/testkit/must"
 )
 
-// TestTypeFor expects the narrowest start addresses: unsigned, of 1, 2 or 4 bytes.
+// TestTypeFor checks that start addresses are unsigned and have the smallest sufficient size: 1, 2 or 4 bytes.
 func TestTypeFor(t *testing.T) {
 	for _, tt := range []struct {
 		last uint32
@@ -40,7 +40,7 @@ func TestTypeFor(t *testing.T) {
 	}
 }
 
-// TestIsSection expects IsSection to check only the magic number.
+// TestIsSection checks that IsSection examines only the magic number.
 func TestIsSection(t *testing.T) {
 	for b, want := range map[string]bool{"": false, "\xe2": false, "\xe2\xde": true, "\xde\xe2": true,
 		"\xe2\xde\xff": true, "\xe2\xe2": false, "\xde\xde": false} {

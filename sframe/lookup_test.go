@@ -16,7 +16,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// lookupAll compares LookupSorted and Encoded.Lookup with Lookup at the pcs, and returns the number of rows.
+// lookupAll compares LookupSorted and Encoded.Lookup with Lookup at the pcs, and returns the number of rows
+// found.
 func lookupAll(t *testing.T, data []byte, addr uint64, pcs []uint64) (rows int) {
 	t.Helper()
 	s, err := sframe.Decode(data, addr)
@@ -30,7 +31,7 @@ func lookupAll(t *testing.T, data []byte, addr uint64, pcs []uint64) (rows int) 
 	if e.Header() != s.Header {
 		t.Fatalf("Open's header is %+v; want %+v", e.Header(), s.Header)
 	}
-	matches := slices.Repeat([]sframe.Match{{Start: 1}}, len(pcs)) // from an earlier lookup
+	matches := slices.Repeat([]sframe.Match{{Start: 1}}, len(pcs)) // stale results, to be overwritten
 	got, gotErr := s.LookupSorted(pcs, matches)
 	var first error
 	for i, pc := range pcs {
@@ -54,7 +55,7 @@ func lookupAll(t *testing.T, data []byte, addr uint64, pcs []uint64) (rows int) 
 	return rows
 }
 
-// around returns, in ascending order, pcs near the starts and ends of all FDEs and rows, and others.
+// around returns, in ascending order, pcs near the starts and ends of all FDEs and rows, and random pcs in FDEs.
 func around(s *sframe.Section, rnd *rand.Rand) []uint64 {
 	pcs := []uint64{0, 1, ^uint64(0)}
 	for i, d := range s.FDEs() {

@@ -25,7 +25,7 @@ func sound(t *testing.T, v Version, a ABI) []byte {
 	return section(t, codec(t, v, a), flags, 0, part{FDE{Start: 0x1000, Size: 16}, rows})
 }
 
-// with returns a copy of the bytes, overwritten from an offset on.
+// with returns a copy of b in which the bytes at off are replaced.
 func with(b []byte, off int, by string) []byte {
 	b = slices.Clone(b)
 	copy(b[off:], by)

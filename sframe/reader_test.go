@@ -10,7 +10,7 @@ import (
 	"cfi2sframe/internal/testkit/must"
 )
 
-// TestReaderLists reads FDEs that share a list, a part of a list, or bytes of a list of another type.
+// TestReaderLists reads FDEs that share a list, a part of a list, or bytes of a list with a different FRE type.
 func TestReaderLists(t *testing.T) {
 	c, r := codec(t, V2, AMD64Little), rand.New(rand.NewPCG(1, 2))
 	var fres []FRE

@@ -11,9 +11,9 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// FuzzStructured builds sections record by record, as other tools may write them: FDEs unsorted, with an auxiliary
-// header, rows in any order, shared rows, unused bytes between rows, and PC-mask FDEs with blocks of every size. At
-// every pc, Lookup must return the expected row.
+// FuzzStructured builds sections record by record, as other tools may write them: with unsorted FDEs, an auxiliary
+// header, FRE lists in any order, shared lists, unused bytes between lists, and PC-mask FDEs with blocks of various
+// sizes. At every pc, Lookup must return the expected row.
 func FuzzStructured(f *testing.F) {
 	for seed := range uint64(120) {
 		f.Add(generate.Seeded(seed, 80+4*int(seed)))

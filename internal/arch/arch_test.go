@@ -8,8 +8,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// TestABIs expects each ABI of the format to belong to exactly one machine, with the format's byte order and return
-// address offset. Other machines have no ABI.
+// TestABIs checks that each ABI of the format belongs to exactly one machine, with the format's byte order and return
+// address offset, and that other machines have no ABI.
 func TestABIs(t *testing.T) {
 	known := 0
 	for abi := sframe.ABI(1); abi.Order() != nil; abi++ {
@@ -45,7 +45,7 @@ func TestABIs(t *testing.T) {
 	}
 }
 
-// TestPushAt expects only GNU ld's expressions for PLTs with and without IBT to be recognized.
+// TestPushAt checks that only GNU ld's expressions for PLTs with and without IBT are recognized.
 func TestPushAt(t *testing.T) {
 	with := func(at int, b byte) []byte {
 		code := []byte{0x77, 8, 0x80, 0, 0x3f, 0x1a, 0x3b, 0x2a, 0x33, 0x24, 0x22}

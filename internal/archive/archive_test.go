@@ -126,8 +126,8 @@ func TestManyMembers(t *testing.T) {
 	}
 }
 
-// FuzzOpen reads arbitrary bytes as an archive. A valid archive can be written again, with the same names and contents,
-// and rewriting that changes nothing.
+// FuzzOpen reads arbitrary bytes as an archive. If an archive can be rewritten with larger members, restoring their
+// contents must give the same bytes as rewriting the archive without changes.
 func FuzzOpen(f *testing.F) {
 	f.Add([]byte(Magic))
 	f.Add(elftest.Ar(elftest.ArMember("/", elftest.ArIndex(4, 1, 140)), elftest.ArMember("a.o/", []byte("abcd"))))
@@ -156,7 +156,7 @@ func FuzzOpen(f *testing.F) {
 		for i := range a.Members {
 			m := &a.Members[i]
 			if m.Off < end || m.Size < 0 || m.Off+m.Size > int64(len(data)) {
-				t.Fatalf("member %d, at %#x of %d bytes, is not behind %#x, or not inside %d bytes", i, m.Off, m.Size,
+				t.Fatalf("member %d, at %#x of %d bytes, is not after %#x, or not within %d bytes", i, m.Off, m.Size,
 					end, len(data))
 			}
 			end = m.Off + m.Size

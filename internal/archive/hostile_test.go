@@ -14,7 +14,7 @@ import (
 	"cfi2sframe/internal/testkit/must"
 )
 
-// TestOpenErrors expects errors with offsets for archives that no ar makes.
+// TestOpenErrors checks the errors, with their offsets, for malformed and unsupported archives.
 func TestOpenErrors(t *testing.T) {
 	one := elftest.ArMember("one.o/", []byte("text"))
 	names := elftest.ArMember("//", []byte("name/\n")) // 66 bytes, the next member is at 8+66
@@ -33,7 +33,7 @@ func TestOpenErrors(t *testing.T) {
 			"4 bytes are left, fewer than the 60 of a member's header"},
 		{"header without its end", elftest.Ar(bytes.ReplaceAll(one, []byte("`\n"), []byte("``"))), 8,
 			"not a member header: it ends in 60 60, not 60 0a"},
-		{"a byte behind the last member", append(elftest.Ar(one), 0), 8 + 64, "1 bytes are left, fewer"},
+		{"a byte after the last member", append(elftest.Ar(one), 0), 8 + 64, "1 bytes are left, fewer"},
 		{"members that are not aligned", elftest.Ar(append([]byte{'\n'}, one...)), 8, "not a member header"},
 		{"the second member without its end", elftest.Ar(one, bytes.ReplaceAll(one, []byte("`\n"), []byte("``"))),
 			8 + 64, "not a member header"},
@@ -53,7 +53,7 @@ func TestOpenErrors(t *testing.T) {
 
 		{"long name without a table", elftest.Ar(elftest.ArMember("/0", []byte("text"))), 8,
 			`member name "/0" points outside the name table of 0 bytes`},
-		{"long name behind the table", elftest.Ar(names, elftest.ArMember("/6", nil)), 8 + 66,
+		{"long name after the table", elftest.Ar(names, elftest.ArMember("/6", nil)), 8 + 66,
 			`member name "/6" points outside the name table of 6 bytes`},
 		{"long name at 2^64", elftest.Ar(names, elftest.ArMember("/18446744073709", nil)), 8 + 66,
 			"points outside the name table of 6 bytes"},
@@ -77,7 +77,7 @@ func TestOpenErrors(t *testing.T) {
 	}
 }
 
-// TestIndexErrors expects errors for symbol indexes that do not fit, or refer to something other than members.
+// TestIndexErrors checks the errors for symbol indexes that are truncated, or do not refer to the start of a member.
 func TestIndexErrors(t *testing.T) {
 	one := elftest.ArMember("one.o/", []byte("text"))
 	const at = 8 + 60 // the contents of the index
@@ -117,14 +117,14 @@ func TestIndexErrors(t *testing.T) {
 		var e *Error
 		switch {
 		case tt.msg == "" && (err != nil || got != string(data)):
-			t.Errorf("%s: %v, or the archive is another one", tt.name, err)
+			t.Errorf("%s: %v, or the archive differs", tt.name, err)
 		case tt.msg != "" && (!errors.As(err, &e) || e.Off != at || !strings.Contains(e.Err.Error(), tt.msg)):
 			t.Errorf("%s: %v; want offset %#x, %q", tt.name, err, at, tt.msg)
 		}
 	}
 }
 
-// TestWriteErrors expects errors from each step if the output or the input fails.
+// TestWriteErrors checks that each step returns an error if the output or the input fails.
 func TestWriteErrors(t *testing.T) {
 	data := elftest.Ar(elftest.ArMember("/", elftest.ArIndex(4, 0)), elftest.ArMember("one.o/", []byte("text")),
 		elftest.ArMember("two.o/", []byte("text")))
@@ -142,7 +142,7 @@ func TestWriteErrors(t *testing.T) {
 	}
 	for name, step := range map[string]func(w *Writer) error{
 		"Add": func(w *Writer) error { return w.Add(1, strings.NewReader("other"), 5) },
-		"Add behind a Keep": func(w *Writer) error {
+		"Add after a Keep": func(w *Writer) error {
 			return errors.Join(w.Keep(0), w.Add(1, strings.NewReader("other"), 5))
 		},
 		"Close":              func(w *Writer) error { return errors.Join(w.Keep(0), w.Close()) },
@@ -177,7 +177,7 @@ func TestWriteErrors(t *testing.T) {
 	}
 }
 
-// TestSizes expects errors for unsupported sizes, in sparse files.
+// TestSizes checks the errors for unsupported sizes, with sparse files.
 func TestSizes(t *testing.T) {
 	data := elftest.Ar(elftest.ArSized("//", "200000000", nil))
 	f := file(t, string(data))

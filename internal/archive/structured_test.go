@@ -11,9 +11,9 @@ import (
 	"cfi2sframe/internal/testkit/must"
 )
 
-// FuzzStructured makes an archive from the bytes: members with short and long names, a symbol index of either kind,
-// contents of odd sizes. Reading it returns these members, also after rewriting it with some members resized; each
-// symbol still refers to its member.
+// FuzzStructured builds an archive from the bytes, with short and long names, a symbol index of either kind, and
+// contents of odd sizes. Reading it must return these members, also after it is rewritten with some members resized;
+// each symbol must still refer to its member.
 func FuzzStructured(f *testing.F) {
 	for seed := range uint64(60) {
 		f.Add(generate.Seeded(seed, 40+int(seed)))
@@ -31,7 +31,7 @@ func FuzzStructured(f *testing.F) {
 			name := fmt.Sprintf("m%d.o", i)
 			header := name + "/"
 			switch s.N(4) {
-			case 0: // as long as the header permits, or one more
+			case 0: // as long as the header permits, or one byte longer
 				name = strings.Repeat("n", 14+s.N(2)) + name[:1]
 				header = name + "/"
 			case 1:

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestFindA64 expects rows by the Procedure Call Standard for the Arm 64-bit Architecture: at entry, the CFA is SP, and
-// the return address is in x30.
+// TestFindA64 checks rows against the Procedure Call Standard for the Arm 64-bit Architecture: at entry, the CFA is SP,
+// and the return address is in x30.
 func TestFindA64(t *testing.T) {
 	sources := []source{
 		{"leaf", "add x0, x0, x1; ret", "0-8: sp+0"},

@@ -18,10 +18,10 @@ import (
 // base is the address of the code.
 const base = 0x1000
 
-// A source is assembly code: a gap; from label described@ on, code outside the gap; and from data@ on, data. Functions
+// A source is assembly code: a gap, code outside the gap (after label described@), and data (after data@). Functions
 // start at the start and at labels starting with f; labels starting with g are other known addresses. Words at labels
-// starting with n hold the address of a function that does not return. @ makes labels unique; start@ is the start, and
-// at@ is the start minus base.
+// starting with n contain the address of a function that does not return. @ makes labels unique; start@ is the start,
+// and at@ is the start minus base.
 type source struct {
 	name string
 	asm  string
@@ -29,7 +29,7 @@ type source struct {
 }
 
 // describe prints what was found: functions with their rows, jump targets in them, and refused code. Numbers are
-// relative to base. A row extends to the next one; fp is where the caller's RBP is saved, relative to the CFA.
+// relative to base. A row extends to the next row; fp is the offset from the CFA at which the caller's RBP is saved.
 func describe(t *Text) string {
 	inf, refused, err := Find(t)
 	if err != nil {
@@ -160,7 +160,7 @@ func pushes(pc, n, before int) string {
 	return strings.Join(s, ", ")
 }
 
-// TestFind expects rows by the System V ABI: at entry, the CFA is RSP+8, and the return address is at CFA-8.
+// TestFind checks rows against the System V ABI: at entry, the CFA is RSP+8, and the return address is at CFA-8.
 func TestFind(t *testing.T) {
 	sources := []source{
 		{"leaf", "xor %eax,%eax; ret", "0-3: rsp+8"},
@@ -218,11 +218,11 @@ func TestFind(t *testing.T) {
 			"0-13: rsp+8, 7 rbx+8, 12 rsp+8"},
 		{"call changes scratch registers", "mov %rsp,%r11; and $-16,%rsp; call *(%rax); mov %r11,%rsp; ret",
 			"0-13 unknown-stack"},
-		// As in libstdc++: the code after the call has another frame.
+		// As in libstdc++: the code after the call has a different frame.
 		{"call that does not return",
 			"push %rbx; jz 1f; pop %rbx; ret; 1: call *n@(%rip); nop; 2: pop %rbx; ret; data@: n@: .quad 0",
 			"0-5: rsp+8, 1 rsp+16, 4 rsp+8; 5-11: rsp+16, stays; 11-14 unreached"},
-		// A landing pad of another function, which has another frame.
+		// A landing pad of another function, which has a different frame.
 		{"call of an unknown function that does not return", `push %rbx; jz 1f; pop %rbx; ret; 1: call *(%rax)
 			mov %rax,%rdi; jz 2f; nop; 2: call *n@(%rip); data@: n@: .quad 0`,
 			"0-5: rsp+8, 1 rsp+16, 4 rsp+8; 5-19: rsp+16, stays"},
@@ -306,7 +306,7 @@ func TestFind(t *testing.T) {
 			data@: .quad 1b-at@; 3: .quad 2b-at@`, "0-15: rsp+8; 0 to 7; 7 to 14"},
 		{"table that one of unreached code follows", `jmp *(data@-at@)(,%rax,8); 1: ret; jmp *(3f-at@)(,%rax,8); 2: ret
 			data@: .quad 1b-at@; 3: .quad 2b-at@`, "0-8: rsp+8; 8-16 unreached; 0 to 7"},
-		// Code refers to the second table at its entry 0, which is an entry of the first.
+		// Code refers to entry 0 of the second table, which overlaps an entry of the first.
 		{"tables indexed from 2", `lea data@(%rip),%rdx; movslq (%rdx,%rax,4),%rax; add %rdx,%rax; jmp *%rax
 			2: ret; 3: ret; 1: ret
 			f@: lea data@+12(%rip),%rdx; movslq (%rdx,%rax,4),%rax; add %rdx,%rax; jmp *%rax; 4: ret; 5: ret
@@ -330,7 +330,7 @@ func TestFind(t *testing.T) {
 	checkRows(t, assemble(t, sources), sources)
 }
 
-// checkRows finds the rows of each source twice.
+// checkRows checks the rows of each source twice, because the first run must not affect the second.
 func checkRows(t *testing.T, texts []*Text, sources []source) {
 	t.Helper()
 	for i, text := range texts {

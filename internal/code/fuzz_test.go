@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// textOf makes a text of two gaps with other code between them, entries, and data.
+// textOf returns a Text with two gaps, other code between them, entries, and data.
 func textOf(a, described, b, entries, data []byte) *Text {
 	described = append(described, 0x90)
 	t := &Text{Machine: elf.EM_X86_64, Gaps: []Gap{{base, a}, {base + uint64(len(a)+len(described)), b}}}
@@ -31,7 +31,8 @@ func textOf(a, described, b, entries, data []byte) *Text {
 	return t
 }
 
-// checkFound finds rows twice. Each byte of the gaps has a row or is refused, never both.
+// checkFound checks that each byte of the gaps either has a row or is refused, and that a second run gives the same
+// result.
 func checkFound(t *testing.T, text *Text) {
 	t.Helper()
 	inf, refused, err := Find(text)
@@ -39,7 +40,7 @@ func checkFound(t *testing.T, text *Text) {
 		t.Fatal(err)
 	}
 	if again, r, _ := Find(text); !reflect.DeepEqual(inf, again) || !slices.Equal(refused, r) {
-		t.Error("the second result is another one")
+		t.Error("the second result differs")
 	}
 	type span struct{ begin, end uint64 }
 	var all []span
@@ -94,7 +95,7 @@ func FuzzFind(f *testing.F) {
 	})
 }
 
-// hostile is code in which each step could scan all other code.
+// hostile lists code that would take quadratic time if each step scanned all other code.
 var hostile = []struct {
 	name    string
 	code    func(n int) []byte // returns about n bytes
@@ -163,7 +164,7 @@ var hostile = []struct {
 	}, 0, false, false},
 }
 
-// TestSteps finds rows in hostile code. Twice the code takes at most 2.2 times the steps, unless a bound is reached.
+// TestSteps checks that twice as much hostile code takes at most 2.2 times as many steps, unless a bound is reached.
 func TestSteps(t *testing.T) {
 	for _, tt := range hostile {
 		t.Run(tt.name, func(t *testing.T) {

@@ -16,8 +16,8 @@ import (
 	"cfi2sframe/internal/testkit/testfile"
 )
 
-// hidden finds the rows of a file as if it had no CFI, with its symbols as entries. For the function assembly, only the
-// call has CFI.
+// hidden finds the rows of a file as if it had no CFI, with its symbols as entries. assembly is the address of
+// makecontext, whose handwritten CFI is exact only at its call.
 func hidden(t *testing.T, b []byte) (inf *cfi.Inference, assembly, size uint64) {
 	t.Helper()
 	f := must.Get(elf.NewFile(bytes.NewReader(b)))(t)
@@ -98,8 +98,8 @@ func TestHidden(t *testing.T) {
 						} else if want.CFA.Offset != r.Offset {
 							t.Errorf("%#x: CFA r%d%+d, and %v in the CFI", pc, r.Reg, r.Offset, want.CFA)
 						}
-						// While RBP still has the caller's value, either side may give the register, and the other the
-						// slot: clang's CFI gives the slot only after the last push.
+						// While RBP still has the caller's value, one side may report the register, and the other the
+						// slot: clang's CFI reports the slot only after the last push.
 						kept := want.FP.Rule == cfi.RuleArchitectural || want.FP.Rule == cfi.RuleSameVal
 						saved := want.FP.Rule == cfi.RuleOffset && want.FP.Offset == r.FP
 						if r.Lost && kept {

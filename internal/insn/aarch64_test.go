@@ -121,7 +121,7 @@ func (in *a64) writes() (mask uint32) {
 	return mask
 }
 
-// step returns what is added to the base.
+// step returns the number that is added to the base register.
 func (in *a64) step(memory []string) int64 {
 	text := memory[5]
 	if memory[4] == "!" {
@@ -334,14 +334,14 @@ func (in *a64) compareOp(got *Inst, pc uint64) error {
 	return nil
 }
 
-// An a64Tally counts what is compared.
+// An a64Tally counts the results of comparisons.
 type a64Tally struct {
 	instructions, bad, differences int
 	unknown                        map[string]int // by name
 	undefined                      []uint32       // words that decode, but are not instructions
 }
 
-// compareA64 compares code with what objdump prints.
+// compareA64 compares decoded code with objdump's output.
 func compareA64(t *testing.T, args ...string) *a64Tally {
 	c := &a64Tally{unknown: map[string]int{}}
 	listing(t, peer.Tool(t, "sid", "aarch64-linux-gnu-objdump")(args...), func(pc uint64, code []byte, text string) {
@@ -371,20 +371,20 @@ func compareA64(t *testing.T, args ...string) *a64Tally {
 	return c
 }
 
-// TestObjdumpA64 compares each instruction of libraries with what objdump prints, as TestObjdump does.
+// TestObjdumpA64 compares each instruction of libraries with objdump's output, like TestObjdump.
 func TestObjdumpA64(t *testing.T) {
 	for _, file := range filesOf(t, elf.EM_AARCH64, filepath.Join("usr", "aarch64-linux-gnu", "lib", "libc.so.6")) {
 		c := compareA64(t, "-d", file)
 		if *files != "" {
 			printRow(file, 4*c.instructions, c.instructions, c.bad, c.unknown, c.differences)
-		} else if n := len(c.unknown); c.instructions < 100_000 || n > 30 { // SVE, tags and copies of memory
+		} else if n := len(c.unknown); c.instructions < 100_000 || n > 30 { // SVE, MTE and MOPS
 			t.Errorf("%s: %d instructions; unknown: %v", file, c.instructions, c.unknown)
 		}
 	}
 }
 
-// TestEncodingsA64 compares random words, most of which have a register field of ones. Reserved forms decode only in
-// the groups of vector instructions.
+// TestEncodingsA64 compares random words, most of which contain a register field of all ones. Reserved encodings may
+// decode only in the groups of vector instructions.
 func TestEncodingsA64(t *testing.T) {
 	var b []byte
 	r := rand.New(rand.NewPCG(1, 2))

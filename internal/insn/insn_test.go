@@ -11,8 +11,8 @@ import (
 // mem returns an operand with a base and a displacement.
 func mem(base int, disp int64) Mem { return Mem{Base: base, Index: None, Disp: disp} }
 
-// TestDecodeAMD64 decodes an instruction for each op, and similar ones. Code is from GNU as, and effects are from the
-// Intel SDM.
+// TestDecodeAMD64 decodes an instruction for each op, and similar instructions. The code is from GNU as, and the
+// effects are from the Intel SDM.
 func TestDecodeAMD64(t *testing.T) {
 	const pc = 0x1000
 	noMem := mem(None, 0)

@@ -18,7 +18,7 @@ import (
 	"cfi2sframe/internal/testkit/testfile"
 )
 
-// These are for scripts/lab instructions.
+// Flags for `scripts/lab instructions`.
 var (
 	files = flag.String("files", "", "compare the code of `FILES`, separated by blanks, and print a table")
 	tool  = flag.String("disassembler", "objdump", "`PROGRAM` of sid that -files compares with")
@@ -47,7 +47,7 @@ func listing(t *testing.T, cmd *exec.Cmd, fn func(pc uint64, code []byte, text s
 	must.Do(t, cmd.Wait())
 }
 
-// filesOf returns the files in -files that are for a machine, or the given file of sid if there is no -files.
+// filesOf returns the files in -files that are for a machine, or the given file of sid if -files is not set.
 func filesOf(t *testing.T, m elf.Machine, file string) (list []string) {
 	t.Helper()
 	for _, path := range strings.Fields(*files) {
@@ -63,7 +63,7 @@ func filesOf(t *testing.T, m elf.Machine, file string) (list []string) {
 	return list
 }
 
-// printRow prints what was compared in a file.
+// printRow prints the table row with the results for a file.
 func printRow(file string, bytes, instructions, bad int, unknown map[string]int, differences int) {
 	var names []string
 	for name, n := range unknown {
@@ -74,17 +74,17 @@ func printRow(file string, bytes, instructions, bad int, unknown map[string]int,
 		strings.Join(names, ", "), differences)
 }
 
-// A tally counts what is compared.
+// A tally counts the results of comparisons.
 type tally struct {
 	bytes, instructions, bad, differences int
 	unknown                               map[string]int
 	incomplete                            bool // the disassembler does not know all instructions
 }
 
-// add compares the instruction at the start of code. The disassembler prints a text for its first size bytes.
+// add compares the decoded instruction at the start of code with the text printed for its first size bytes.
 func (c *tally) add(t *testing.T, pc uint64, code []byte, size int, printed string) {
 	t.Helper()
-	wait := 0 // bytes of wait, which objdump prints as a part of the next instruction
+	wait := 0 // size of a wait instruction, which objdump prints as part of the next instruction
 	if size > 2 && code[1] == 0x9b && strings.IndexByte("\x66\xf2\xf3", code[0]) >= 0 {
 		wait = 2
 	} else if size > 1 && code[0] == 0x9b {
@@ -144,8 +144,8 @@ func TestObjdump(t *testing.T) {
 	}
 }
 
-// slot is the distance between instructions in TestEncodings. The no-ops before each complete instructions that start
-// in zeros.
+// slot is the distance between instructions in TestEncodings. The no-ops before each instruction complete any
+// instruction that starts in the zeros.
 const slot = 32
 
 type encodings []byte
@@ -156,14 +156,14 @@ func (e *encodings) add(parts ...byte) {
 	*e = append(*e, make([]byte, slot-len(noOps)-len(parts))...)
 }
 
-// modRM adds an opcode with memory and with a register, and with each other operand or group in ModRM.
+// modRM adds an opcode with each value of the reg field of ModRM, with a memory and with a register operand.
 func (e *encodings) modRM(opcode ...byte) {
 	for r := range byte(8) {
 		e.forms(r, opcode...)
 	}
 }
 
-// vector adds an instruction with VEX or EVEX. Shifts and blsr are groups.
+// vector adds an instruction with VEX or EVEX. Shifts, vldmxcsr and blsr are groups, selected by the reg field.
 func (e *encodings) vector(opcode ...byte) {
 	if op := opcode[len(opcode)-1]; op >= 0x71 && op <= 0x73 || op == 0xae || op == 0xf3 {
 		e.modRM(opcode...)
@@ -177,7 +177,7 @@ func (e *encodings) forms(r byte, opcode ...byte) {
 	e.add(append(slices.Clip(opcode), 0xc0|r<<3|1)...)
 }
 
-// TestEncodings compares all opcodes with all prefixes that matter to them, and with the forms of ModRM.
+// TestEncodings compares the decoder with objdump for all opcodes, with the relevant prefixes and forms of ModRM.
 func TestEncodings(t *testing.T) {
 	var e encodings
 	prefixes := []string{"", "\x66", "\xf3", "\xf2", "\x48", "\x66\x48", "\xf3\x48", "\xf2\x48", "\x64\x67\x45"}

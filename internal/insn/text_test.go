@@ -165,8 +165,8 @@ func parseMem(op string, next uint64) (m Mem, vector bool, err error) {
 	return m, vector, nil
 }
 
-// Instructions whose last operand is not written, those that write other registers, and those that may be reported to
-// write more than they do.
+// Instructions whose last operand is not written, other registers that instructions write, and registers that the
+// decoder may report as written although they are not.
 var (
 	readOnly = words(`cmp test bt push call jmp nop mul div idiv comiss comisd ucomiss ucomisd vcomiss vcomisd vucomiss
 		vucomisd vcomish vucomish vcomxsd vcomxss vcomxsh vucomxsd vucomxss vucomxsh ptest vptest
@@ -340,7 +340,7 @@ func (t *text) want(pc uint64, size int) (want Inst, err error) {
 	}
 	switch want.Op {
 	case Store, PushMem, PopMem, Push, Branch, Jump, JumpReg, JumpMem, Call, CallReg, CallMem, Return, Other:
-	default: // given by Reg
+	default: // Reg implies the write
 		want.Writes = 0
 	}
 	return want, err
@@ -372,7 +372,7 @@ func (t *text) compare(got Inst, pc uint64, size int) error {
 		return fmt.Errorf("stores %d bytes; want %t", got.Stores, want.Stores > 0)
 	}
 	if got.Op == want.Op && (got.Op == CallReg || got.Op == JumpReg) {
-		want.Src = got.Src // the same
+		want.Src = got.Src // not compared
 	}
 	if got.Op == want.Op && got.Op == Swap && got.Reg == want.Src {
 		want.Reg, want.Src = want.Src, want.Reg

@@ -140,7 +140,7 @@ func TestLeaves(t *testing.T) {
 	}
 }
 
-// jumpsTo is a byte-by-byte reference for jumpsAMD64: it finds all short jumps, and other jumps forward.
+// jumpsTo is a byte-by-byte reference for jumpsAMD64: it finds all short jumps, and near jumps forward.
 func jumpsTo(b []byte, pc, target uint64) bool {
 	for i := 1; i < len(b); i++ {
 		op := b[i-1]
@@ -262,7 +262,7 @@ func FuzzAMD64(f *testing.F) {
 	})
 }
 
-// TestReserved expects reserved hint instructions (0f 1f /1 to /7) not to be no-ops.
+// TestReserved checks that reserved hint instructions (0f 1f /1 to /7) are not taken for no-ops.
 func TestReserved(t *testing.T) {
 	for reg := range byte(8) {
 		if n, _ := padAMD64([]byte{0x0f, 0x1f, 0x40 | reg<<3, 0}); (n == 4) != (reg == 0) {
@@ -271,7 +271,7 @@ func TestReserved(t *testing.T) {
 	}
 }
 
-// TestSearch8 expects search8 to find a byte at any index, whatever the other bytes.
+// TestSearch8 checks that search8 finds a byte at any index, whatever the other bytes.
 func TestSearch8(t *testing.T) {
 	const end = 200
 	for other := range byte(255) {
@@ -288,7 +288,7 @@ func TestSearch8(t *testing.T) {
 	}
 }
 
-// TestMeter measures padding at both ends of code, among bytes of instructions that look like padding.
+// TestMeter measures padding at both ends of code, including code with bytes that look like padding.
 func TestMeter(t *testing.T) {
 	const long = "66662e0f1f840000000000" // data16 cs nopw 0(%rax,%rax,1)
 	for _, tt := range []struct {

@@ -52,7 +52,7 @@ func find(t *testing.T, f *elffile.File, table *cfi.Table) []uint8 {
 	return sizes
 }
 
-// TestFind has a function for each kind of code that follows functions (testdata/asm/amd64/padding.s).
+// TestFind checks a function before each kind of code that may follow functions (testdata/asm/amd64/padding.s).
 func TestFind(t *testing.T) {
 	want := map[string]uint8{ // distance to the next function, from nm and objdump; 0 for all others
 		"same": 15, "back": 13, "call": 10, "jump": 12, "method": 10, "zeros": 10, "int3": 10, "most": 63, "last": 10,
@@ -114,8 +114,8 @@ func TestRefer(t *testing.T) {
 	}
 }
 
-// contexts has a function before code without a caller, and one before code that discards its stack. The padding is 15
-// bytes.
+// contexts contains a function before code without a caller, and a function before code that discards its stack. There
+// are 15 bytes of padding after each.
 const contexts = `	.text
 	.globl	before, start, after, context, plain
 ` + "before:	.cfi_startproc; ret; .cfi_endproc; .p2align 4\n" +
@@ -124,7 +124,7 @@ const contexts = `	.text
 	"context:	.cfi_startproc; mov %rbx,%rsp; ret; .cfi_endproc; .p2align 4\n" +
 	"plain:	.cfi_startproc; ret; .cfi_endproc\n"
 
-// TestContexts expects no row for the last byte of padding before code to which functions of makecontext return,
+// TestContexts checks that the last byte of padding has no row before code to which functions of makecontext return,
 // because readers look up the byte before a return address.
 func TestContexts(t *testing.T) {
 	gcc, dir := peer.Look(t, "gcc"), t.TempDir()

@@ -33,7 +33,7 @@ func find(t *testing.T, b []byte, table *cfi.Table) []plt.Stub {
 	return must.Get(plt.Find(f, table))(t)
 }
 
-// TestFind expects stubs only where PLT sections are loaded.
+// TestFind checks that stubs are found only in PLT sections that are loaded.
 func TestFind(t *testing.T) {
 	header := func(field int, v uint64) func(*elftest.Patcher) {
 		return func(p *elftest.Patcher) { p.Put64(p.Section(".plt")+field, v) }
@@ -73,7 +73,7 @@ func TestFind(t *testing.T) {
 			header(elftest.ShSize, 0)(p)
 			p.NewSections(65, func(i, h int) {
 				p.CopySection(h, ".plt")
-				if i == 64 { // 63 after the first, which is SHT_NOBITS too
+				if i == 64 { // only this section has stubs; those before it are empty
 					p.Put64(h+elftest.ShAddr, addr)
 					p.Put64(h+elftest.ShOff, off)
 					p.Put64(h+elftest.ShSize, 32)

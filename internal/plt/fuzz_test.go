@@ -18,7 +18,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// pieces lists, by machine, instructions of stubs and some that do not occur in stubs.
+// pieces lists, by machine, instructions of stubs and other instructions.
 var pieces = map[string][][]byte{
 	"amd64": {
 		{0xff, 0x25, 0, 0, 0, 0}, {0x68, 1, 0, 0, 0}, {0xe9, 0, 0, 0, 0}, {0xf3, 0x0f, 0x1e, 0xfa},
@@ -35,8 +35,8 @@ var pieces = map[string][][]byte{
 	},
 }
 
-// FuzzFind builds a PLT of instructions from pieces. The stubs found must not overlap, and the section generated for
-// them must agree with the instructions.
+// FuzzFind builds a PLT from the instructions in pieces. The stubs found must not overlap, and the section generated
+// for them must agree with the instructions.
 func FuzzFind(f *testing.F) {
 	for seed := range uint64(60) {
 		f.Add(generate.Seeded(seed, 32), uint8(seed))
@@ -57,7 +57,7 @@ func FuzzFind(f *testing.F) {
 		var code []byte
 		for s.Left() > 0 {
 			in := bytes.Clone(pieces[name][s.N(len(pieces[name]))])
-			if s.Rarely(4) { // another operand
+			if s.Rarely(4) { // a different operand
 				in[len(in)-1] ^= byte(s.N(256))
 			}
 			code = append(code, in...)
