@@ -80,7 +80,7 @@ func TestArchive(t *testing.T) {
 			want = string(testfile.Read(t, alone))
 		}
 		if got != want {
-			t.Errorf("member %s is not what comes of converting it alone", name)
+			t.Errorf("member %s differs from the object converted alone", name)
 		}
 	}
 
@@ -92,11 +92,11 @@ func TestArchive(t *testing.T) {
 		}
 	}
 	if r.Missing["main"] == 0 {
-		t.Error("the object that was not converted is described; so the above says nothing")
+		t.Error("the object that was not converted is described, so this test proves nothing")
 	}
 
 	removed := must.Get(tryJob(t, out, remove("")))(t)
 	if !bytes.Equal(testfile.Read(t, removed), testfile.Read(t, in)) {
-		t.Error("removing .sframe does not give the original back")
+		t.Error("removing .sframe does not restore the original")
 	}
 }

@@ -26,7 +26,7 @@ import (
 	"cfi2sframe/translate"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew; TestObjdump says whether they are right")
+var update = flag.Bool("update", false, "rewrite the golden files; TestObjdump checks them")
 
 const (
 	fixtures = "../testdata/bin"
@@ -198,7 +198,7 @@ func withErrata(t *testing.T, plain string) string {
 	return before + sorted + ",\n           SFRAME_F_FDE_FUNC_START_PCREL\n" + after
 }
 
-// A converted is the result of converting a fixture.
+// converted returns the result of converting a fixture.
 func converted(t *testing.T, name string, opt convert.Options) []byte {
 	t.Helper()
 	b, _, err := inMemory(testfile.Read(t, filepath.Join(fixtures, "amd64", name)), opt)
@@ -235,7 +235,7 @@ func firstDifference(got, want string) string {
 // TestRebuilt assembles and links the fixtures again, and expects the same result as for the committed files, except
 // for addresses.
 func TestRebuilt(t *testing.T) {
-	peer.Binutils(t, "2.40") // other versions use other layouts
+	peer.Binutils(t, "2.40") // other versions use different layouts
 	dir := t.TempDir()
 	must.Run(t, exec.Command("../scripts/fixtures", dir))
 	for _, name := range fixtureNames(t, "amd64") {
@@ -243,7 +243,7 @@ func TestRebuilt(t *testing.T) {
 		y, cy := run(t, filepath.Join(dir, name), convert.Options{})
 		want, got := relative(golden(t, x, cx)), relative(golden(t, y, cy))
 		if got != want {
-			t.Errorf("%s, built anew, converts to something else:\n%s", name, firstDifference(got, want))
+			t.Errorf("%s, rebuilt, has a different result:\n%s", name, firstDifference(got, want))
 		}
 	}
 }
@@ -305,7 +305,7 @@ func TestObjdump(t *testing.T) {
 							mine = asV1(mine)
 						}
 						if !ok || strings.TrimRight(theirs, "\n") != strings.TrimRight(mine, "\n") {
-							t.Errorf("%s, %+v: objdump prints something else:\n%s", path, opt,
+							t.Errorf("%s, %+v: objdump's dump differs:\n%s", path, opt,
 								firstDifference(mine, theirs))
 						}
 						b, err = readelf("--wide", all, "--sframe=.sframe", out).CombinedOutput()
@@ -328,7 +328,7 @@ func asV1(s string) string {
 	return regexp.MustCompile(`(?m) f            $`).ReplaceAllString(s, " u            ")
 }
 
-// TestReadobj compares our dump with llvm-readobj's.
+// TestReadobj compares the numbers of FDEs and FREs with those that llvm-readobj prints, and expects no warnings.
 func TestReadobj(t *testing.T) {
 	readobj := peer.Tool(t, "sid", "llvm-readobj-23")
 	v2 := convert.Options{Version: sframe.V2}
@@ -386,7 +386,7 @@ func linkScript(t *testing.T, path, script string) string {
 	return peer.Linked(t, path, "-T", file)
 }
 
-// TestAlike has rows and functions that resemble others, but whose results must not be reused.
+// TestAlike converts rows and functions for which the results of similar ones must not be reused.
 func TestAlike(t *testing.T) {
 	function := func(lines ...string) string {
 		return ".cfi_startproc\n" + strings.Join(lines, "\n") + "\nnop\n.cfi_endproc\n"
@@ -398,11 +398,11 @@ func TestAlike(t *testing.T) {
 		source                      string
 		described, covered, topmost uint64
 	}{
-		{"an expression with the offset and register of the row before",
+		{"an expression with the offset and register of the previous row",
 			function(".cfi_def_cfa rax, 8", "nop", ".cfi_escape 0x0f, 2, 0x77, 8"), 2, 2, 1},
 		{"functions with a gap at the end", gap + gap + gap, 9, 6, 0},
 		{"functions with rows for topmost frames", strings.Repeat(function("nop", ".cfi_def_cfa r10, 8"), 3), 6, 6, 3},
-		{"the return address in another column", function("nop", push) + function(".cfi_return_column rbx", "nop",
+		{"the return address in a different column", function("nop", push) + function(".cfi_return_column rbx", "nop",
 			push), 4, 2, 0},
 	} {
 		in := peer.Linked(t, peer.Assembled(t, ".globl _start\n_start:\n"+tt.source))
@@ -434,7 +434,7 @@ func TestWorkers(t *testing.T) {
 						want, first = got, c
 					}
 					if !bytes.Equal(got, want) || !reflect.DeepEqual(c, first) {
-						t.Errorf("%s, share %v: %d workers make another file, or report %+v instead of %+v", in, share,
+						t.Errorf("%s, share %v: %d workers: the file differs, or facts %+v, want %+v", in, share,
 							workers, c, first)
 					}
 				}

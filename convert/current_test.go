@@ -23,7 +23,7 @@ var forms = []convert.Options{
 }
 
 // TestCurrent updates fixtures of all ABIs from each format to each: a file already in the requested format is
-// unchanged, and any other becomes what the file without .sframe becomes.
+// unchanged, and any other file gives the same result as the file without .sframe.
 func TestCurrent(t *testing.T) {
 	for _, abi := range []string{"amd64", "aarch64", "aarch64_be", "s390x"} {
 		for _, name := range fixtureNames(t, abi) {
@@ -43,7 +43,7 @@ func TestCurrent(t *testing.T) {
 					opt.Update = true
 					got, res, err := inMemory(old, opt)
 					if err != nil || !bytes.Equal(got, want) && from != to {
-						t.Fatalf("%s/%s from %v to %v: %d bytes; want %d others; error %v", abi, name, from,
+						t.Fatalf("%s/%s from %v to %v: %d bytes, not the %d expected; error %v", abi, name, from,
 							to, len(got), len(want), err)
 					}
 					same := bytes.Equal(old, want)
@@ -76,23 +76,23 @@ func TestWrongIsReplaced(t *testing.T) {
 			case res.Stays == "":
 				replaced++
 				if !bytes.Equal(got, want) {
-					t.Errorf("byte %d: the result is not what becomes of the file otherwise", i)
+					t.Errorf("byte %d: the result differs from that for the plain file", i)
 				}
 			default:
 				if c, err := check(got); err != nil || len(c.Mismatches) > 0 || c.Covered != res.Facts[0].Covered {
-					t.Errorf("byte %d: what stays is wrong: %+v, error %v", i, c, err)
+					t.Errorf("byte %d: the unchanged section is wrong: %+v, error %v", i, c, err)
 				}
 			}
 		}
 		if refused != 2 || replaced < len(data)/2 {
-			t.Errorf("V%d: of %d changes %d lead to a new section, and %d to an error; want 2", opt.Version,
+			t.Errorf("V%d: of %d changes, %d lead to a new section, and %d to an error; want 2 errors", opt.Version,
 				len(data), replaced, refused)
 		}
 	}
 }
 
-// TestLinkedIsReplaced updates libraries with linker-generated .sframe sections, which do not describe the same
-// functions as ours.
+// TestLinkedIsReplaced updates libraries with linker-generated .sframe sections, some of which do not describe all
+// functions.
 func TestLinkedIsReplaced(t *testing.T) {
 	source := filepath.Join(t.TempDir(), "f.s")
 	testfile.Write(t, source, "f:\n.cfi_startproc\n.ifdef outermost\n.cfi_undefined rip\n.endif\n"+
@@ -104,7 +104,7 @@ func TestLinkedIsReplaced(t *testing.T) {
 	}{
 		{"an object without .sframe", "trixie", "as f.s -o a.o; cp a.o b.o", convert.Options{Version: sframe.V2},
 			convert.Options{Version: sframe.V2}, 65, 130},
-		// The function in the object with .sframe has no caller, that in the other has one. Both have the same size.
+		// The function in the object with .sframe has no caller; the other function has one. Both have the same size.
 		{"rows of other functions", "trixie", "as --defsym outermost=1 f.s -o a.o; as f.s -o b.o",
 			convert.Options{Version: sframe.V2}, convert.Options{Version: sframe.V2, Outermost: true}, 65, 130},
 		{"GNU as", "sid", "as --gsframe f.s -o a.o; cp a.o b.o", convert.Options{}, convert.Options{}, 130, 130},
@@ -158,11 +158,11 @@ func TestCurrentObjects(t *testing.T) {
 	for _, b := range [][]byte{object, ar(without, object, object)} {
 		current, _ := must(b, v3, "")
 		if same, _ := must(current, v3, convert.Current); !bytes.Equal(same, current) {
-			t.Error("an update has changed what is up to date")
+			t.Error("an update has changed an up-to-date file")
 		}
 		got, _ := must(current, v2, "")
 		if want, _ := must(b, v2, ""); !bytes.Equal(got, want) {
-			t.Error("an update to another version is not what becomes of the plain file")
+			t.Error("an update to a different version differs from the result for the plain file")
 		}
 	}
 	converted, _ := must(object, v2, "")
@@ -178,7 +178,7 @@ func TestCurrentObjects(t *testing.T) {
 	}
 }
 
-// TestSkipped has unsupported files, which are an error or skipped.
+// TestSkipped expects unsupported files to be rejected with an error, or skipped if SkipUnsupported is set.
 func TestSkipped(t *testing.T) {
 	plain := testfile.Read(t, filepath.Join(fixtures, "amd64", "plt"))
 	with := func(f func(b []byte)) []byte {
@@ -205,7 +205,7 @@ func TestSkipped(t *testing.T) {
 		{"script", []byte("#!/bin/sh\n"), convert.NotELF},
 		{"linker script", []byte("/* GNU ld script */ GROUP ( libc.so.6 libc_nonshared.a AS_NEEDED ( " +
 			"ld-linux-x86-64.so.2 ) )\n"), convert.NotELF},
-		{"nothing", nil, convert.NotELF},
+		{"an empty file", nil, convert.NotELF},
 		{"32 bits", with(func(b []byte) { b[elf.EI_CLASS] = byte(elf.ELFCLASS32) }), convert.Class32},
 		{"RISC-V", with(func(b []byte) { b[18] = byte(elf.EM_RISCV) }), convert.Machine},
 		{"debug information", testfile.Read(t, debug), convert.DebugOnly},
@@ -226,7 +226,7 @@ func TestSkipped(t *testing.T) {
 	if _, res, err := do(damaged, skip(add(convert.Options{}))); err == nil {
 		t.Errorf("damaged: %+v", res)
 	}
-	// Members of an archive for other machines.
+	// An archive with a member for an unsupported machine.
 	odd := ar(plain, with(func(b []byte) { b[18] = byte(elf.EM_RISCV) }))
 	if _, _, err := inMemory(odd, convert.Options{}); err == nil {
 		t.Error("archive: no error")

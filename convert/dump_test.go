@@ -112,7 +112,7 @@ func TestDumpObject(t *testing.T) {
 		got := printed(t, b)
 		for _, want := range []string{title, "pc = 0x0, size = 64 bytes", "pc = 0x0, size = 32 bytes"} {
 			if strings.Count(got, want) != 1 {
-				t.Errorf("%v: %q is not there once:\n%s", opt.Version, want, got)
+				t.Errorf("%v: %q does not occur exactly once:\n%s", opt.Version, want, got)
 			}
 		}
 		c, err := check(b)
@@ -147,19 +147,19 @@ func TestNoSFrame(t *testing.T) {
 		b    []byte
 		want string
 	}{
-		{"nothing", nil, "ELF"},
+		{"an empty file", nil, "ELF"},
 		{"one byte", []byte{0xe2}, "ELF"},
 		{"text", []byte("text"), "ELF"},
-		{"a program without", prog, "no .sframe section and no PT_GNU_SFRAME"},
-		{"an object without", elftest.NewObject().Bytes(), "no .sframe section"},
-		{"a part of the section", section[:20], ".sframe+0x0: section of 20 bytes is shorter than a header (28 bytes)"},
+		{"a program without .sframe", prog, "no .sframe section and no PT_GNU_SFRAME"},
+		{"an object without .sframe", elftest.NewObject().Bytes(), "no .sframe section"},
+		{"a truncated section", section[:20], ".sframe+0x0: section of 20 bytes is shorter than a header (28 bytes)"},
 		{"no magic number", damaged(func(p *elftest.Patcher) { p.Put16(int(s.Offset), 0) }), "magic"},
 		{"outside the file", damaged(func(p *elftest.Patcher) { p.Put64(p.Section(".sframe")+elftest.ShOff, 1<<40) }),
 			"0x10000000000"},
 		{"outside the file, without sections", withoutSections(t, damaged(func(p *elftest.Patcher) {
 			p.Put64(p.Segment(elf.ProgType(sframe.PTGNUSFrame), 0)+elftest.PhOff, 1<<40)
 		})), "PT_GNU_SFRAME"},
-		{"two of them", damaged(func(p *elftest.Patcher) {
+		{"two sections", damaged(func(p *elftest.Patcher) {
 			p.Put32(p.Section(".strtab")+elftest.ShType, sframe.SHTGNUSFrame)
 		}), "are both .sframe, but a file may have only one"},
 	} {
@@ -168,7 +168,7 @@ func TestNoSFrame(t *testing.T) {
 			!strings.Contains(err.Error(), tt.want) || text.Len() > 0 {
 			t.Errorf("%s: %q printed, error %v; want %q", tt.name, text.String(), err, tt.want)
 		}
-		if tt.name == "a part of the section" {
+		if tt.name == "a truncated section" {
 			continue // only Dump supports it
 		}
 		if c, err := check(tt.b); err == nil || c != nil || !strings.Contains(err.Error(), tt.want) {
@@ -203,7 +203,7 @@ func TestCheckMismatches(t *testing.T) {
 	}{
 		{"the only row of the first function", rows + 2, 0x438, 0x440},
 		{"the first row of the second", second + 2, 0x440, 0x445},
-		{"the second row of it", second + 3 + 2, 0x445, 0x448},
+		{"the second row of the second", second + 3 + 2, 0x445, 0x448},
 	} {
 		p := elftest.Patch(t.Fatalf, with)
 		off := int(s.Offset) + tt.at
@@ -313,7 +313,7 @@ func TestReadErrors(t *testing.T) {
 		{"skip a script", []byte("#!/bin/sh\n" + strings.Repeat("echo text\n", 20)),
 			into(dry(skip(one(convert.Options{}))))},
 		{"skip a tar archive", make([]byte, 1024), into(dry(skip(one(convert.Options{}))))},
-		{"skip a file of 32 bits", narrow, into(dry(skip(one(convert.Options{}))))},
+		{"skip a 32-bit file", narrow, into(dry(skip(one(convert.Options{}))))},
 		{"check", with, checked},
 		{"check an object", objectWith, checked},
 		{"dump", with, dumped},
@@ -406,7 +406,7 @@ func TestKept(t *testing.T) {
 	unusable.Contents(".eh_frame", append(frames.B, 0, 0, 0, 0))
 	if got, res, err := inMemory(unusable.B, convert.Options{}); err == nil ||
 		!strings.Contains(err.Error(), "no usable CFI: ") || res != nil || len(got) > 0 {
-		t.Errorf("a program of unknown CFI: %+v, error %v", res, err)
+		t.Errorf("a program with unusable CFI: %+v, error %v", res, err)
 	}
 }
 

@@ -33,13 +33,13 @@ func ExampleConvert() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(".sframe is there:", f.Section(".sframe") != nil)
+	fmt.Println(".sframe found:", f.Section(".sframe") != nil)
 	// Output:
 	// 107 of 107 bytes of code covered, 4 functions, verified: true
-	// .sframe is there: true
+	// .sframe found: true
 }
 
-// What SFrame cannot express in a version is a gap, with a reason.
+// Code that the version of SFrame cannot describe is a gap, with a reason.
 func ExampleAdd() {
 	prog, err := os.ReadFile("../testdata/bin/amd64/drap1")
 	if err != nil {
@@ -66,7 +66,7 @@ func ExampleAdd() {
 	// SFRAME_VERSION_3: 53 of 53 bytes covered
 }
 
-// The section of a file, also one by another tool, is compared with the call frame information.
+// The .sframe section of a file, which may be from another tool, is compared with the call frame information.
 func ExampleCheck() {
 	prog, err := os.ReadFile("../testdata/bin/amd64/prologue")
 	if err != nil {

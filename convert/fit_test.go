@@ -11,7 +11,7 @@ import (
 )
 
 // TestFarSection replaces an .sframe at a low address. One function is 1 GiB after it, another 2.2 GiB. The rows of the
-// first do not fit in the old space. After the code, 32-bit start addresses reach both functions.
+// first do not fit in the old space. From an address after the code, 32-bit start addresses reach both functions.
 func TestFarSection(t *testing.T) {
 	const (
 		source = `	.macro function
@@ -28,7 +28,7 @@ func TestFarSection(t *testing.T) {
 	.section .far, "ax"
 	.globl _start
 _start:	function
-	.section .old, "a" # GNU ld reads what is called .sframe
+	.section .old, "a" # GNU ld parses input sections named .sframe
 	.balign 8
 	.short %#x
 	.skip 38

@@ -72,7 +72,7 @@ func convertGo(t *testing.T, b []byte) (*conversion, *sframe.Section) {
 	return c, section
 }
 
-// TestGoOtherCode has a program whose code does not match its table: all Go functions must be gaps.
+// TestGoOtherCode converts a program whose code does not match its table: all Go functions must be gaps.
 func TestGoOtherCode(t *testing.T) {
 	b := testfile.Read(t, goprog.Build(t, "CGO_ENABLED=0 GOARCH=amd64", "-ldflags=-s -w"))
 	text := elftest.Parse(t, b).Section(".text")

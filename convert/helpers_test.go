@@ -57,7 +57,7 @@ func companion(r io.ReaderAt, size int64) convert.Opener {
 	}
 }
 
-// skip skips unsupported files.
+// skip makes a job skip unsupported files.
 func skip(j job) job {
 	return func(ctx context.Context, run *convert.Run) (*convert.Result, error) {
 		run.SkipUnsupported = true
@@ -65,7 +65,7 @@ func skip(j job) job {
 	}
 }
 
-// dry writes nothing.
+// dry makes a job write nothing.
 func dry(j job) job {
 	return func(ctx context.Context, run *convert.Run) (*convert.Result, error) {
 		run.Create = nil

@@ -41,7 +41,7 @@ func TestConstantData(t *testing.T) {
 	}
 }
 
-// TestInferWithoutCFI has files without .eh_frame: they have a table only when rows are inferred.
+// TestInferWithoutCFI loads a file without .eh_frame, which has a table only if rows are inferred.
 func TestInferWithoutCFI(t *testing.T) {
 	p := elftest.Patch(t.Fatalf, testfile.Read(t, "../testdata/bin/amd64/prologue"))
 	for _, section := range []int{p.Section(".eh_frame"), p.Section(".eh_frame_hdr")} {

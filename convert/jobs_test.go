@@ -64,7 +64,8 @@ func TestReader(t *testing.T) {
 	}
 }
 
-// TestSeparate has files that cannot have or do not need a separate section, and separate files that do not match.
+// TestSeparate detaches and attaches sections. It expects errors for files that cannot have or do not need a separate
+// section, and for separate files that do not match.
 func TestSeparate(t *testing.T) {
 	prog := testfile.Read(t, filepath.Join(fixtures, "amd64/plt"))
 	alone, _, err := do(prog, detach(convert.Options{}))
@@ -101,10 +102,10 @@ func TestSeparate(t *testing.T) {
 		{"attach to a converted file", with, attach(alone), convert.Exists, "already has an .sframe"},
 		{"attach nothing", prog, attachBy(func(*elffile.File) (*convert.Companion, error) { return nil, nil }),
 			convert.NoSFrame, "no .sframe for its build-id"},
-		{"attach what cannot be opened", prog,
+		{"attach a file that cannot be opened", prog,
 			attachBy(func(*elffile.File) (*convert.Companion, error) { return nil, failing }), "", failing.Error()},
-		{"attach that of another program", prog, attach(other), "", "detached .sframe detached: "},
-		{"attach rows that are wrong", prog, attach(wrong), "", "does not match this file"},
+		{"attach the section of a different program", prog, attach(other), "", "detached .sframe detached: "},
+		{"attach wrong rows", prog, attach(wrong), "", "does not match this file"},
 		{"attach a program", prog, attach(prog), "", "it has no .note.cfi2sframe"},
 	} {
 		if _, res, err := do(tt.b, tt.job); err == nil || !strings.Contains(err.Error(), tt.want) {
@@ -124,7 +125,7 @@ func TestSeparate(t *testing.T) {
 	}
 }
 
-// TestOtherFiles has files to which the options do not apply.
+// TestOtherFiles expects errors or reasons for files to which the options do not apply.
 func TestOtherFiles(t *testing.T) {
 	prog := testfile.Read(t, filepath.Join(fixtures, "amd64/plt"))
 	v3 := converted(t, "plt", convert.Options{Version: sframe.V3})
@@ -161,7 +162,7 @@ func TestOtherFiles(t *testing.T) {
 	p.Put16(machine, uint16(elf.EM_RISCV))
 	if why, err := convert.LinuxModule.Refusal(elftest.Parse(t, p.B), rows); err != nil ||
 		why != "machine EM_RISCV has no SFrame ABI" {
-		t.Errorf("another machine: %q, %v", why, err)
+		t.Errorf("an unsupported machine: %q, %v", why, err)
 	}
 	var out bytes.Buffer
 	again := convert.Options{Version: sframe.V3, Update: true}
@@ -195,7 +196,7 @@ func TestOtherFiles(t *testing.T) {
 		"a debug file that cannot be opened": {
 			Debug: func(*elffile.File) (*convert.Companion, error) { return nil, failing },
 		},
-		"no CFI of that source": {Source: cfi.DebugFrame},
+		"no CFI from that source": {Source: cfi.DebugFrame},
 	} {
 		opt.Section = companion(bytes.NewReader(alone), int64(len(alone)))
 		if _, res, err := do(prog, attachWith(opt)); !errors.Is(err, failing) && !errors.Is(err, cfi.ErrNone) {

@@ -9,7 +9,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// many returns functions of four bytes, each with one row besides its first, before a .bss.
+// many returns the source of functions of four bytes, each with three rows, and of a .bss.
 func many(functions int, bss uint64) string {
 	return fmt.Sprintf(`	.text
 	.globl _start
@@ -29,8 +29,8 @@ _start:
 `, functions, bss)
 }
 
-// TestReach has a .bss of various sizes between code and .sframe, so that some, all or none of the functions are within
-// reach of 32-bit start addresses.
+// TestReach converts programs with a .bss of various sizes between code and .sframe, so that some, all or none of the
+// functions are within reach of 32-bit start addresses.
 func TestReach(t *testing.T) {
 	const functions, size = 1000, 4
 	for _, bss := range []uint64{0x6f000000, 0x70100000, 0x7fff0000, 0x7fff9000, 0x7fffa000, 0x7fffb000, 0x80000000} {

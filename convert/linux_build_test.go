@@ -122,17 +122,17 @@ func TestInto(t *testing.T) {
 		{"again", filled, add(opt), elfwrite.ErrExists},
 		{"force", stale, with(opt.Reserved, func(o *convert.Options) { o.Force = true }), filled},
 		{"update", filled, with(opt.Reserved, func(o *convert.Options) { o.Update = true }), filled},
-		{"update what is stale", stale, with(opt.Reserved, func(o *convert.Options) { o.Update = true }), filled},
+		{"update a stale section", stale, with(opt.Reserved, func(o *convert.Options) { o.Update = true }), filled},
 		{"update a section with bytes after it", dirty, with(opt.Reserved, func(o *convert.Options) {
 			o.Update = true
 		}), filled},
-		{"update of nothing", kernel, with(opt.Reserved, func(o *convert.Options) { o.Update = true }), filled},
+		{"update without a section", kernel, with(opt.Reserved, func(o *convert.Options) { o.Update = true }), filled},
 		{"bytes that are in use", used, with(opt.Reserved, func(o *convert.Options) { o.Force = true }),
 			"are in use: byte 0xffffffff8100000f is 0x05, not 0"},
 		{"a byte too few", kernel, with("__start_sframe:less", nil), "are only 55, but .sframe needs 56"},
 		{"just enough", kernel, with("__start_sframe:exact", nil), filled},
-		{"bytes after them", kernel, with("__start_sframe:after", nil), "are in use"},
-		{"backwards", kernel, with("__end_sframe:__start_sframe", nil), "the range is empty"},
+		{"more than the reserved bytes", kernel, with("__start_sframe:after", nil), "are in use"},
+		{"an end before the start", kernel, with("__end_sframe:__start_sframe", nil), "the range is empty"},
 		{"no symbol", kernel, with("__start_sframe:nothing", nil), "no symbols __start_sframe and nothing"},
 		{"a kernel without --into", kernel, plain, "finds .sframe by symbols"},
 		{"a linked module", kernel, with("", func(o *convert.Options) { o.Linux = convert.LinuxModule }),
@@ -141,7 +141,7 @@ func TestInto(t *testing.T) {
 		{"remove", filled, remove(""), kernel},
 		{"remove from other symbols", filled, remove("__start_sframe:exact"), kernel},
 		{"remove nothing", kernel, remove(""), elfwrite.ErrNone},
-		{"remove what is in use", used, remove(""), "instead of the magic"},
+		{"remove bytes that are in use", used, remove(""), "instead of the magic"},
 	} {
 		got, _, err := do(tt.in, tt.job)
 		switch want := tt.want.(type) {
@@ -159,7 +159,7 @@ func TestInto(t *testing.T) {
 			}
 		}
 	}
-	// Only the symbols locate the section, no header.
+	// Only the symbols locate the section; no header does.
 	for _, symbols := range []string{"", "__start_sframe:exact"} {
 		c, err := checkRead(bytes.NewReader(filled), int64(len(filled)), symbols)
 		if err != nil || len(c.Mismatches) > 0 || c.Covered != 2 {
@@ -203,12 +203,12 @@ func TestModule(t *testing.T) {
 		change func(p *elftest.Patcher)
 		want   string
 	}{
-		{"as it is", func(*elftest.Patcher) {}, ""},
+		{"unchanged", func(*elftest.Patcher) {}, ""},
 		{"not SHF_ALLOC", func(p *elftest.Patcher) { p.Put64(p.Section(".sframe")+elftest.ShFlags, 0) },
 			"section .sframe is not SHF_ALLOC"},
 		{"a field that is not zero", func(p *elftest.Patcher) { p.B[int(section.Offset)+field+7] = 1 },
 			"field of the relocation at .sframe+0x1c is not zero"},
-		{"another relocation", func(p *elftest.Patcher) {
+		{"a different relocation type", func(p *elftest.Patcher) {
 			symbol := binary.LittleEndian.Uint64(p.B[rela.Offset+8:]) &^ 0xffffffff
 			p.Put64(int(rela.Offset)+8, symbol|uint64(elf.R_X86_64_64))
 		}, "relocation at .sframe+0x1c has type 1, not 24"},
@@ -229,7 +229,7 @@ func TestModule(t *testing.T) {
 	p.Put16(machine, uint16(elf.EM_RISCV))
 	p.Put32(p.Section(".rela.sframe")+elftest.ShType, uint32(elf.SHT_PROGBITS))
 	if _, err = check(p.B); err == nil || !strings.Contains(err.Error(), "EM_RISCV") {
-		t.Errorf("another machine: %v", err)
+		t.Errorf("an unsupported machine: %v", err)
 	}
 }
 

@@ -88,7 +88,7 @@ func refusal(b []byte, addr uint64, l Linux) string {
 	return ""
 }
 
-// TestLinuxVectors applies the rules to the vectors. Linux rejects all invalid sections and some others.
+// TestLinuxVectors applies the rules to the vectors. Linux rejects all invalid sections and some valid sections.
 func TestLinuxVectors(t *testing.T) {
 	reasons := make(map[string]int)
 	for _, v := range readVectors(t) {
@@ -103,7 +103,7 @@ func TestLinuxVectors(t *testing.T) {
 		}
 		for _, l := range []Linux{LinuxUser, LinuxKernel, LinuxModule} {
 			want := refusal(b, addr, l)
-			// GNU as emitted one word too many in the second case.
+			// In the named vector, GNU as emitted one word too many.
 			if v.Refuse != nil || v.Name == "3-amd64/gnu-2.47-fprules" && l == LinuxUser {
 				want = cmp.Or(want, "has malformed rows: ")
 			}

@@ -60,7 +60,7 @@ func TestConvert(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 		if again, _, err := inMemory(plain, convert.Options{}); err != nil || !bytes.Equal(again, want) {
-			t.Errorf("%s: removed and converted again it is another file: %v", name, err)
+			t.Errorf("%s: removed and converted again, the file differs: %v", name, err)
 		}
 	}
 }
@@ -88,11 +88,11 @@ func TestConvertNothing(t *testing.T) {
 		b    []byte
 		want error // nil for any error
 	}{
-		{name: "no ELF file", b: []byte("text")},
-		{name: "nothing", b: nil},
-		{name: "a part of a file", b: prog[:len(prog)/2]},
-		{name: "an .sframe is there", b: twice, want: elfwrite.ErrExists},
-		{name: "a member of an archive has one", b: ar(prog, twice), want: elfwrite.ErrExists},
+		{name: "not an ELF file", b: []byte("text")},
+		{name: "an empty file", b: nil},
+		{name: "a truncated file", b: prog[:len(prog)/2]},
+		{name: "an existing .sframe", b: twice, want: elfwrite.ErrExists},
+		{name: "an archive member with an .sframe", b: ar(prog, twice), want: elfwrite.ErrExists},
 		{name: "interrupted", ctx: ended, b: prog, want: context.Canceled},
 	} {
 		if tt.ctx == nil {
@@ -137,6 +137,6 @@ func TestConvertPosition(t *testing.T) {
 		t.Fatal(err)
 	}
 	if at, err := f.Seek(0, io.SeekCurrent); err != nil || at != 10 {
-		t.Errorf("it is %d: %v", at, err)
+		t.Errorf("the position is %d, error %v; want 10", at, err)
 	}
 }

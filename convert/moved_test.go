@@ -12,14 +12,15 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// plt is a function of 96 bytes with CFA = rsp + 8, or rsp + 16 where the last 4 bits of the pc are 11 or more.
+// plt returns a function of 96 bytes with CFA = rsp + 8, or rsp + 16 where the low 4 bits of the pc are 11 or more.
 func plt(align int) string {
 	return fmt.Sprintf(".balign %d\n.globl plt\n.type plt, @function\nplt:\n.cfi_startproc\n"+
 		".cfi_escape 0x0f, 11, 0x77, 8, 0x80, 0, 0x3f, 0x1a, 0x3b, 0x2a, 0x33, 0x24, 0x22\n"+
 		".skip 96, 0x90\n.cfi_endproc\n.size plt, 96\n", align)
 }
 
-// TestMoved has functions whose CFA depends on the pc, either in a way that is independent of the load address or not.
+// TestMoved converts functions whose CFA depends on the pc. They get rows only if the CFA does not depend on the load
+// address.
 func TestMoved(t *testing.T) {
 	object, shared, fixed := []string(nil), []string{"-shared"}, []string{"-no-pie"}
 	for _, tt := range []struct {
@@ -55,7 +56,7 @@ func TestMoved(t *testing.T) {
 	}
 }
 
-// TestMovedObject has GNU ld place converted objects at odd and even multiples of their alignment, and compares the
+// TestMovedObject links converted objects with GNU ld, at odd and even multiples of their alignment, and compares the
 // merged section with the CFI.
 func TestMovedObject(t *testing.T) {
 	for _, tt := range []struct {
@@ -63,7 +64,7 @@ func TestMovedObject(t *testing.T) {
 		version sframe.Version
 	}{{"trixie", sframe.V2}, {"sid", sframe.V3}} {
 		ld := peer.Tool(t, tt.suite, "ld.bfd")
-		// The other function has rows that are always merged.
+		// The rows of the other function do not depend on the pc.
 		in := peer.Assembled(t, ".globl _start\n_start:\n.cfi_startproc\nnop\n.cfi_endproc\n"+
 			".section .text.plt,\"ax\"\n"+
 			plt(16))

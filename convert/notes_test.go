@@ -46,17 +46,17 @@ func TestOwnNotes(t *testing.T) {
 		{"unknown, library, lld", gcc + own + lld + library, `its note "App" of type 0x1`},
 		{"unknown, library, mold", gcc + own + mold + library, `its note "App" of type 0x1`},
 		{"unknown, library, mold, spare headers", gcc + own + mold + "-Wl,--spare-program-headers=2 " + library, ""},
-		{"unknown, PT_NOTE of its own, PIE", gcc + own + large + program, ""},
-		{"unknown, PT_NOTE of its own, PIE, lld", gcc + own + large + lld + program, ""},
-		{"unknown, PT_NOTE of its own, library", gcc + own + large + library, `its note "App" of type 0x1`},
+		{"unknown, separate PT_NOTE, PIE", gcc + own + large + program, ""},
+		{"unknown, separate PT_NOTE, PIE, lld", gcc + own + large + lld + program, ""},
+		{"unknown, separate PT_NOTE, library", gcc + own + large + library, `its note "App" of type 0x1`},
 		{"package, pointer to it, PIE", gcc + pack + "-DREACH=DATA " + program, "refers"},
 		{"package, pointer to it, library", gcc + pack + "-DREACH=DATA " + library, "refers"},
 		{"package, symbol, library", gcc + pack + "-DREACH=SYMBOL " + library, "refers"},
-		{"package, relocations that were kept, library", gcc + pack + "-DREACH=CODE -Wl,--emit-relocs " + library,
+		{"package, --emit-relocs, library", gcc + pack + "-DREACH=CODE -Wl,--emit-relocs " + library,
 			"refers"},
 		{"package, relative relocations, packed", gcc + pack + "-DREACH=DATA -Wl,-z,pack-relative-relocs " + library,
 			"refers"},
-		{"package, section with symbols of its start", gcc + "-DKIND=PACKAGE -DREACH=START -DSECTION=package_note -s " +
+		{"package, __start_ symbol of the section", gcc + "-DKIND=PACKAGE -DREACH=START -DSECTION=package_note -s " +
 			library, "__start_ and __stop_ symbols"},
 		{"package, nothing refers to it", gcc + pack + "-DREACH=NONE " + library, ""},
 	} {
@@ -94,7 +94,7 @@ func TestOwnNotes(t *testing.T) {
 	}
 }
 
-// replace renames a file over another.
+// replace overwrites a file with the contents of another file.
 func replace(t *testing.T, from, to string) {
 	t.Helper()
 	must.Do(t, os.WriteFile(to, testfile.Read(t, from), 0o777))

@@ -14,9 +14,9 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// TestLargePages runs converted aarch64 programs with pages of 4, 16 and 64 KiB, all of which kernels for that machine
-// use. The new segment must be valid for the largest pages, and the program headers must be where the emulator and old
-// kernels expect them.
+// TestLargePages runs converted aarch64 programs with pages of 4, 16 and 64 KiB, the sizes that kernels for that
+// machine use. The new segment must be valid for the largest pages, and the program headers must be where the emulator
+// and old kernels expect them.
 func TestLargePages(t *testing.T) {
 	qemu := largePages(t)
 	const (
@@ -77,7 +77,7 @@ func largePages(t *testing.T) string {
 		t.Fatalf("%s --version printed %.100q", path, out)
 	}
 	if major, _ := strconv.Atoi(string(m[1])); major >= 9 {
-		peer.Missing(t, fmt.Sprintf("%s is of version %d; one before 9 is missing", path, major))
+		peer.Missing(t, fmt.Sprintf("%s has version %d; a version before 9 is required", path, major))
 	}
 	return path
 }

@@ -54,25 +54,25 @@ func TestReread(t *testing.T) {
 		wrong  bool // the error is ErrWrong
 	}{
 		{"nothing", func(*elftest.Patcher) {}, "", false},
-		{"no ELF file", func(p *elftest.Patcher) { p.B[0] = 0 }, unsound, false},
+		{"not an ELF file", func(p *elftest.Patcher) { p.B[0] = 0 }, unsound, false},
 		{"no PT_GNU_SFRAME", func(p *elftest.Patcher) { p.Put32(gnu(p), uint32(elf.PT_NULL)) },
 			unsound + "no PT_GNU_SFRAME", false},
-		{"two of them", func(p *elftest.Patcher) {
+		{"two PT_GNU_SFRAMEs", func(p *elftest.Patcher) {
 			copy(p.B[p.Segment(elf.PT_GNU_STACK, 0):], p.B[gnu(p):][:elffile.ProgSize])
 		}, unsound, false},
 		{"not loaded", func(p *elftest.Patcher) { p.Put64(gnu(p)+elftest.PhVaddr, 1<<40) },
 			unsound + "PT_GNU_SFRAME is not in a loaded segment", false},
-		{"loaded from elsewhere", func(p *elftest.Patcher) { p.Put64(gnu(p)+elftest.PhOff, 0x100) },
+		{"a different file offset", func(p *elftest.Patcher) { p.Put64(gnu(p)+elftest.PhOff, 0x100) },
 			unsound + "PT_GNU_SFRAME is not in a loaded segment", false},
 		{"more in memory", func(p *elftest.Patcher) {
 			p.Put64(gnu(p)+elftest.PhMemsz, p.U64(gnu(p)+elftest.PhMemsz)-1)
 		}, unsound + "PT_GNU_SFRAME is not in", false},
-		{"a section of another type", func(p *elftest.Patcher) {
+		{"a section of a different type", func(p *elftest.Patcher) {
 			p.Put32(p.Section(".sframe")+elftest.ShType, uint32(elf.SHT_PROGBITS))
 		}, unsound + "section .sframe contradicts PT_GNU_SFRAME", false},
-		{"a section elsewhere", func(p *elftest.Patcher) { p.Put64(p.Section(".sframe")+elftest.ShAddr, 0) },
+		{"a different section address", func(p *elftest.Patcher) { p.Put64(p.Section(".sframe")+elftest.ShAddr, 0) },
 			unsound + "section .sframe contradicts PT_GNU_SFRAME", false},
-		{"another size", func(p *elftest.Patcher) {
+		{"a different size", func(p *elftest.Patcher) {
 			h, s := gnu(p), p.Section(".sframe")
 			n := p.U64(s+elftest.ShSize) - 1
 			p.Put64(h+elftest.PhFilesz, n)
@@ -80,7 +80,7 @@ func TestReread(t *testing.T) {
 			p.Put64(s+elftest.ShSize, n)
 		}, "bytes instead of ", false},
 		{"no magic number", func(p *elftest.Patcher) { p.Put16(off(p), 0) }, unsound, false},
-		{"a row", func(p *elftest.Patcher) { p.B[off(p)+header+4*fde+2] += 8 },
+		{"a wrong row", func(p *elftest.Patcher) { p.B[off(p)+header+4*fde+2] += 8 },
 			ErrWrong.Error() + ": 1 mismatches between SFrame and CFI, the first at 0x438-0x440", true},
 		{"less code", func(p *elftest.Patcher) { p.Put32(off(p)+header+4, p.U32(off(p)+header+4)-1) },
 			ErrWrong.Error() + ": SFrame covers 106 bytes of code, 0 of PLT stubs and 0 of padding, " +
@@ -103,7 +103,7 @@ func TestReread(t *testing.T) {
 	}
 }
 
-// TestTargets has outputs that cannot be created or written. The caller must get the error and no result.
+// TestTargets passes outputs that cannot be created or written. The caller must get the error and no result.
 func TestTargets(t *testing.T) {
 	errNone := errors.New("no room for it")
 	prog := testfile.Read(t, "../testdata/bin/amd64/prologue")
@@ -148,7 +148,7 @@ func TestTargets(t *testing.T) {
 			return err
 		}
 		if err := try(none); !errors.Is(err, errNone) {
-			t.Errorf("%s: the output cannot be made, and the error is %v", tt.name, err)
+			t.Errorf("%s: the output cannot be created, and the error is %v", tt.name, err)
 		}
 		if err := try(closed); !errors.Is(err, os.ErrInvalid) &&
 			(err == nil || !strings.Contains(err.Error(), "bad file descriptor")) {

@@ -41,7 +41,7 @@ func TestSignature(t *testing.T) {
 		}
 		got, res, err = do(signed(want, 1, 1), remove(""))
 		if err != nil || !bytes.Equal(got, plain) || !res.Unsigned {
-			t.Errorf("%s; want removed: %d bytes, %d; error %v", name, len(got), len(plain), err)
+			t.Errorf("%s, removed: %d bytes, want %d; error %v", name, len(got), len(plain), err)
 		}
 		// Unchanged files keep the signature.
 		current := signed(want, 3, 3)
