@@ -145,7 +145,7 @@ func TestNumbers(t *testing.T) {
 			}
 		}
 	}
-	// With padding, which assemblers and compilers emit.
+	// Assemblers and compilers also emit padded numbers.
 	if u := c([]byte{0x81, 0x80, 0x80, 0}); u.uleb() != 1 || u.pos != 4 {
 		t.Error("a padded number is not read")
 	}
@@ -185,13 +185,13 @@ func TestManyRules(t *testing.T) {
 	}
 }
 
-// TestFixedPrograms has functions with the same instructions including set_loc: its target, and whether it moves
-// backward, depends on the address of the instructions.
+// TestFixedPrograms parses functions with the same instructions, including set_loc. Its target, and thus whether it
+// moves backward, depends on the address of the instructions.
 func TestFixedPrograms(t *testing.T) {
 	for _, tg := range targets {
 		w := ehFrame(tg)
 		cie := w.Shared([]byte("\x01zR\x00"), []byte{1, 0x78, 16, 1, 0x1b, 0x0c, 7, 8}) // pc-relative, 4 bytes
-		// Records have 24 bytes, so the second set_loc goes 24 bytes further than the first.
+		// Records have 24 bytes, so the target of the second set_loc is 24 bytes after that of the first.
 		const first, second = textAddr + 0x100, textAddr + 0x108
 		operand := frameAddr + uint64(len(w.B)) + 18
 		code := slices.Concat([]byte{0x01}, w.order.AppendUint32(nil, uint32(first-8-operand)), []byte{0x0e, 16})
@@ -213,11 +213,11 @@ func TestFixedPrograms(t *testing.T) {
 	}
 }
 
-// TestEndOfMemory has functions with the same instructions, one of them so close to the end of the address space that
-// its last row starts past it.
+// TestEndOfMemory parses functions with the same instructions, one of them so close to the end of the address space
+// that its last row starts past the end.
 func TestEndOfMemory(t *testing.T) {
 	const far = math.MaxUint64 - 0xff
-	code := []byte{0x41, 0x0e, 16, 0x03, 0, 2, 0x0e, 24} // from 1 on, and from 0x201
+	code := []byte{0x41, 0x0e, 16, 0x03, 0, 2, 0x0e, 24} // rows at 1 and 0x201
 	for _, starts := range [][]uint64{{textAddr, far}, {far}} {
 		w := ehFrame(amd64)
 		cie := w.Shared(plainCIE)

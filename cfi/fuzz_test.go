@@ -26,7 +26,7 @@ func FuzzLoad(f *testing.F) {
 	for _, path := range files {
 		b := testfile.Read(f, path)
 		if len(b) > 512 {
-			f.Add(b[len(b)/4:][:512]) // an arbitrary place
+			f.Add(b[len(b)/4:][:512]) // an arbitrary part
 		}
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -39,7 +39,7 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// ordered expects functions and their rows in ascending order, and rows for all bytes of valid functions.
+// ordered checks that functions and their rows are in ascending order, and that rows cover valid functions completely.
 func ordered(t *testing.T, table *cfi.Table) {
 	t.Helper()
 	end := uint64(0)

@@ -116,8 +116,8 @@ func compareGo(t *testing.T, debug, table *cfi.Table) {
 	}
 }
 
-// TestGoFirst expects the default to prefer .gopclntab in a program with both sources, and the same functions after
-// stripping.
+// TestGoFirst checks that .gopclntab is preferred by default in a program with both sources, and that a stripped
+// program has the same functions.
 func TestGoFirst(t *testing.T) {
 	b := readGo(t, "CGO_ENABLED=0")
 	for src, want := range map[cfi.Source]string{cfi.Auto: ".gopclntab", cfi.DebugFrame: ".debug_frame"} {
@@ -134,7 +134,7 @@ func TestGoFirst(t *testing.T) {
 }
 
 // TestGoStacks checks the functions with which the runtime leaves a goroutine's stack and calls functions on another
-// one. The rows after these calls are where Go's unwinder continues or stops. If C calls Go functions, the stack that
+// stack. The rows after these calls are where Go's unwinder continues or stops. If C calls Go functions, the stack that
 // asmcgocall left may move.
 func TestGoStacks(t *testing.T) {
 	t.Run("Go", func(t *testing.T) { testGoStacks(t, 16, "CGO_ENABLED=0") })
@@ -143,7 +143,7 @@ func TestGoStacks(t *testing.T) {
 	})
 }
 
-// testGoStacks expects asmcgocall's CFA at FP+cfa, or no CFA if cfa is -1.
+// testGoStacks checks the rows after calls on another stack. asmcgocall is its expected CFA - FP, or -1 for no CFA.
 func testGoStacks(t *testing.T, asmcgocall int64, env string, flags ...string) {
 	b := readGo(t, env, flags...)
 	table := loadGo(t, b, cfi.GoPCLNTab)
@@ -189,8 +189,8 @@ func testGoStacks(t *testing.T, asmcgocall int64, env string, flags ...string) {
 	}
 }
 
-// TestGoInjected checks functions of the runtime that signal handlers inject into interrupted code. For the bytes that
-// signal handlers push, see pushCall and preparePanic in runtime/signal_*.go.
+// TestGoInjected checks functions of the runtime whose calls signal handlers inject into interrupted code. For the
+// bytes that signal handlers push, see pushCall and preparePanic in runtime/signal_*.go.
 func TestGoInjected(t *testing.T) {
 	for _, tt := range []struct {
 		arch   string
@@ -267,7 +267,7 @@ func TestGoTableDamaged(t *testing.T) {
 	at := f.Section(".gopclntab").Off
 	le := binary.LittleEndian
 	records := at + le.Uint64(b[at+64:])
-	record := records + uint64(le.Uint32(b[records+8+4:])) // the second function's
+	record := records + uint64(le.Uint32(b[records+8+4:])) // of the second function
 	pctab := at + le.Uint64(b[at+56:])
 	all := loadGo(t, b, cfi.GoPCLNTab).Len()
 	for _, tt := range []struct {

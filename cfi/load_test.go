@@ -64,7 +64,7 @@ func TestBothSections(t *testing.T) {
 			first := eh.Entry(eh.Shared(plainCIE), eh.Addresses(0, 0x10), []byte{0x0e, 24}) // address 0 is not special
 			third := eh.Entry(0, eh.Addresses(0x30, 0x10), []byte{0x0e, 24})
 			cie := debug.Shared([]byte{4, 0, 8, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x90, 1})
-			// from 8 on, and from 32
+			// rows at 8 and 32
 			second := debug.Entry(cie, debug.Addresses(0x20, 0x40), []byte{0x48, 0x0e, 32, 0x58, 0x0e, 40})
 			table, err := Parse(tg.machine, tg.order, Section{Source: EHFrame, Data: eh.B},
 				Section{Source: DebugFrame, Data: debug.B})
@@ -111,7 +111,7 @@ func tableAt(t *testing.T, starts ...uint64) *Table {
 	w := ehFrame(amd64)
 	cie := w.Shared(plainCIE)
 	for _, s := range starts {
-		// from 4 on, and from 36, which is after its end
+		// rows at 4 and 36, the latter after the end of the function
 		w.Entry(cie, w.Addresses(s, 0x10), []byte{0x44, 0x0e, 16, 0x60, 0x0e, 24})
 	}
 	return parse(t, w)
@@ -175,7 +175,7 @@ func TestPart(t *testing.T) {
 	}
 }
 
-// TestLarge has a function of 4 GiB, and one that is a byte smaller.
+// TestLarge parses FDEs that cover 4 GiB, and a byte less.
 func TestLarge(t *testing.T) {
 	w := ehFrame(s390x)
 	cie := w.Shared(plainCIE)
@@ -191,7 +191,7 @@ func TestLarge(t *testing.T) {
 	}
 }
 
-// TestBadRecords has unreadable records after those of a valid function, whose rows are kept.
+// TestBadRecords parses malformed records after those of a valid function, which must not be lost.
 func TestBadRecords(t *testing.T) {
 	raw := func(b string) func(*writer) { return func(w *writer) { w.B = append(w.B, b...) } }
 	cie := func(body ...[]byte) func(*writer) { // plus an FDE
@@ -259,7 +259,7 @@ func TestBadRecords(t *testing.T) {
 	}
 }
 
-// TestManyErrors has more FDEs without a CIE than errors are recorded.
+// TestManyErrors parses so many FDEs without a CIE that not all errors are recorded.
 func TestManyErrors(t *testing.T) {
 	const n = maxErrors + 50
 	w := debugFrame(amd64)
@@ -272,7 +272,7 @@ func TestManyErrors(t *testing.T) {
 	}
 }
 
-// TestOverlappingCIEs has so many nested CIEs that their total size exceeds that of the section.
+// TestOverlappingCIEs parses so many nested CIEs that their total size exceeds that of the section.
 func TestOverlappingCIEs(t *testing.T) {
 	w := debugFrame(amd64)
 	// Each of these words is the length of a record of 0x1000 bytes, followed by an id.
@@ -320,7 +320,7 @@ func TestLoadNothing(t *testing.T) {
 	}
 }
 
-// TestDebugFile expects .debug_frame from the debug file only if the file has none.
+// TestDebugFile checks that .debug_frame is read from the debug file only if the other file has none.
 func TestDebugFile(t *testing.T) {
 	debug := debugFrame(aarch64)
 	debug.Entry(debug.Shared([]byte{1, 0, 1, 0x78, 30, 0x0c, 31, 0}), debug.Addresses(textAddr, 0x10))
@@ -390,7 +390,7 @@ func TestHeader(t *testing.T) {
 	}
 }
 
-// TestHeaderTooMuch has a header that refers to more CFI than the limit.
+// TestHeaderTooMuch loads a file whose .eh_frame_hdr refers to more CFI than the limit.
 func TestHeaderTooMuch(t *testing.T) {
 	f := tinyELF(t, amd64, ".eh_frame", amd64.order.AppendUint32([]byte{1, 3, 3, 0x3b}, frameAddr))
 	f.Sections = nil
@@ -406,7 +406,7 @@ func TestHeaderTooMuch(t *testing.T) {
 	}
 }
 
-// TestTooMuch expects a limit on CFI that depends on the size of the file.
+// TestTooMuch checks that the limit on CFI depends on the size of the file.
 func TestTooMuch(t *testing.T) {
 	r := newReader(&elffile.File{Size: 100}, nil)
 	if err := r.take(nil, "section x", 16, anyTotal); err != nil {

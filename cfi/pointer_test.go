@@ -42,7 +42,7 @@ func TestBadPointers(t *testing.T) {
 		}
 	}
 
-	// In a file, if no segment contains the pointer.
+	// In a file, no segment contains the address of the pointer.
 	w := ehFrame(s390x)
 	cie := w.Shared([]byte("\x01zR\x00"), []byte{1, 0x78, 16, 1, 0x80})
 	w.Entry(cie, w.Addresses(0x1234, 0x10), []byte{0})

@@ -5,12 +5,12 @@ import (
 	"testing"
 )
 
-// TestPrograms expects functions to be numbered by CIE and instructions.
+// TestPrograms checks that functions are numbered by CIE and instructions.
 func TestPrograms(t *testing.T) {
 	for _, tg := range targets {
 		w := ehFrame(tg)
 		first, second := w.Shared(plainCIE), w.Shared(plainCIE)
-		rows := []byte{0x41, 0x0e, 16, 0x48, 0x0e, 8} // at 4 and 36, or 1 and 9 without a code alignment of 4
+		rows := []byte{0x41, 0x0e, 16, 0x48, 0x0e, 8} // rows at 1 and 9
 		other := []byte{0x41, 0x0e, 24, 0x48, 0x0e, 8}
 		setLoc := append([]byte{0x01}, tg.order.AppendUint64(nil, textAddr+0x600+1)...)
 		tests := []struct {

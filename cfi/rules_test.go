@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestNumbering expects rows of a table to have the same number if and only if they have the same rules: within a
+// TestNumbering checks that rows of a table have the same number if and only if they have the same rules: within a
 // function, across functions, across CIEs that encode the rules differently, and across both sections. A function's
 // rows must not depend on the functions executed before it.
 func TestNumbering(t *testing.T) {
@@ -40,13 +40,13 @@ func testNumbering(t *testing.T, tg target, sp, fp, ra byte) {
 	}
 	cies := [][]byte{
 		{1, 0, 1, 0x78, ra, 0x0c, sp, 8, 0x80 | ra, 1},
-		{1, 0, 1, 0x78, ra, 0x0c, sp, 8, 0x80 | ra, 1},        // identical, at another offset
+		{1, 0, 1, 0x78, ra, 0x0c, sp, 8, 0x80 | ra, 1},        // identical, at a different offset
 		{1, 0, 1, 0x78, ra, 0x12, sp, 0x7f, 0x11, ra, 1},      // the same rules, encoded differently
-		{1, 0, 1, 0x78, fp, 0x0c, sp, 8, 0x80 | fp, 1},        // another column
-		{3, 0, 1, 0x7c, ra, 0x0c, sp, 8, 0x80 | ra, 2},        // another data alignment
+		{1, 0, 1, 0x78, fp, 0x0c, sp, 8, 0x80 | fp, 1},        // different return address column
+		{3, 0, 1, 0x7c, ra, 0x0c, sp, 8, 0x80 | ra, 2},        // different data alignment
 		{1, 0, 1, 0x78, ra, 0x0c, sp, 8},                      // no rule for the return address
-		{1, 0, 1, 0x78, 40, 0x0c, sp, 8},                      // nor for that of another column
-		{1, 0, 2, 0x78, ra, 0x0c, sp, 8, 0x80 | ra, 1},        // another code alignment
+		{1, 0, 1, 0x78, 40, 0x0c, sp, 8},                      // the same, with a different column
+		{1, 0, 2, 0x78, ra, 0x0c, sp, 8, 0x80 | ra, 1},        // different code alignment
 		{1, 0, 1, 0x78, ra, 0x0c, sp, 8, 0x80 | ra, 1, 7, fp}, // more rules
 	}
 	eh, debug := ehFrame(tg), debugFrame(tg)
@@ -112,7 +112,7 @@ func testNumbering(t *testing.T, tg target, sp, fp, ra byte) {
 			t.Fatalf("%v: function at %#x: rows %q, error %v, alone %q", tg.machine, fn.Begin, got, fn.Err(), want)
 		}
 	}
-	// Expect a minimum of comparisons: there are hundreds.
+	// The test must compare hundreds of distinct rules.
 	if len(numbers) < 200 || rows < 2*len(numbers) {
 		t.Errorf("%v: %d rows with %d distinct rules", tg.machine, rows, len(numbers))
 	}

@@ -230,7 +230,7 @@ func TestAugmentations(t *testing.T) {
 }
 
 // TestInstructions executes each instruction of DWARF 5, section 6.4.2, and the vendor extensions, and checks the
-// resulting rules. Functions use plainCIE unless they have their own.
+// resulting rules. Functions use plainCIE unless cie is set.
 func TestInstructions(t *testing.T) {
 	const (
 		sp = "CFA r7+8, RA "
@@ -404,7 +404,7 @@ func TestExecutable(t *testing.T) {
 	}
 }
 
-// TestFillParts splits a function into so many parts that executing its instructions for each would take forever.
+// TestFillParts splits a function into so many parts that their estimated work exceeds maxParts.
 func TestFillParts(t *testing.T) {
 	const work = 64 << 10 // size of the instructions in bytes
 	var a []Function

@@ -13,8 +13,8 @@ import (
 	"cfi2sframe/internal/testkit/must"
 )
 
-// FuzzStructured generates files with known rows and compares the decoded rows. The last byte selects damage to apply
-// afterwards, which must at most cause an error with its location.
+// FuzzStructured generates files with known rows and compares the decoded rows. If damage is not 0, some bytes are
+// overwritten first; this may only cause errors that tell their location.
 func FuzzStructured(f *testing.F) {
 	for seed := range uint64(300) {
 		f.Add(generate.Seeded(seed, 200+int(seed)), uint64(0))
@@ -126,7 +126,7 @@ func damaged(t *testing.T, file *generate.File, damage uint64) {
 	}
 }
 
-// placed expects an error to tell its location.
+// placed checks that an error tells its location.
 func placed(t *testing.T, err error) {
 	t.Helper()
 	var e *elffile.Error

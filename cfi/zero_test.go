@@ -43,8 +43,8 @@ func TestAtZero(t *testing.T) {
 		{".debug_frame", debug + start, "", zero, "", 12, 0},
 		{".debug_frame, no symbol", debug + start, "", zero, "objcopy -N _start prog", -1, 1},
 		{".debug_frame, one is dropped", debug + start + dead, "", zero, "", -1, 2},
-		{".debug_frame, one of more code than there is", debug + start + large, "", zero, "", 12, 1},
-		{".debug_frame, only that of another function", debug + function("_start", 10, false) + dead, "", zero,
+		{".debug_frame, a larger function is dropped", debug + start + large, "", zero, "", 12, 1},
+		{".debug_frame, only the FDE of a dropped function", debug + function("_start", 10, false) + dead, "", zero,
 			"", -1, 1},
 		{"both, one is dropped", both + start + dead, "", zero, "", 12, 2}, // from .eh_frame
 		{".debug_frame, copies", debug + comdat + ".globl _start\n.set _start,copy\n", debug + comdat,

@@ -73,8 +73,8 @@ func TestJoinFunctions(t *testing.T) {
 	}
 }
 
-// TestShareOnly expects Share to have no effect without Join, as in objects, whose linkers emit the rows of each
-// function separately.
+// TestShareOnly checks that Share has no effect without Join, as in objects: linkers copy the rows of each function
+// separately.
 func TestShareOnly(t *testing.T) {
 	fns := epilogues(20, 2)
 	fns = append(fns, function{sframe.FDE{Start: 0x800000, Size: 10}, fns[0].fres[:2]})
@@ -112,7 +112,7 @@ func epilogues(n, times int) []function {
 	return fns
 }
 
-// TestDivide expects separate FDEs for epilogues, which all functions then share.
+// TestDivide checks that epilogues get separate FDEs, whose lists all functions share.
 func TestDivide(t *testing.T) {
 	const n, times = 60, 3
 	fns := epilogues(n, times)
@@ -134,7 +134,7 @@ func TestDivide(t *testing.T) {
 	}
 }
 
-// TestMaxRows expects at most maxRows rows in each FDE, whether or not the rows are close together.
+// TestMaxRows checks that each FDE has at most maxRows rows, whether or not the rows are close together.
 func TestMaxRows(t *testing.T) {
 	for _, distance := range []uint32{1, minGap - 1, minGap, 1000} {
 		fn := function{fde: sframe.FDE{Start: 0x10000, Size: 500 * distance}}
@@ -159,7 +159,7 @@ func TestMaxRows(t *testing.T) {
 	}
 }
 
-// TestManyFunctions has more adjacent functions than a block, so they do not fit into one chain.
+// TestManyFunctions adds more than blockUses adjacent functions, so they do not fit in one chain.
 func TestManyFunctions(t *testing.T) {
 	var fns []function
 	for i := range uint64(3*blockUses + 5) {

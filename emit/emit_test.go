@@ -36,7 +36,7 @@ func fp(start uint32, off, saved int32) sframe.FRE {
 	}}
 }
 
-// TestWidths expects rows of the smallest width.
+// TestWidths checks that start addresses and data words have the smallest sufficient size.
 func TestWidths(t *testing.T) {
 	for _, tt := range []struct {
 		rows []sframe.FRE
@@ -124,7 +124,7 @@ func r10(start uint32) sframe.FRE {
 	return sframe.FRE{Start: start, Row: sframe.Row{CFA: sframe.Rule{Base: sframe.Register, Reg: 10}}}
 }
 
-// TestBytesV3 expects the bytes that GNU as 2.47 emits for a DRAP function.
+// TestBytesV3 compares a section with the bytes that GNU as 2.47 emits for a DRAP function.
 func TestBytesV3(t *testing.T) {
 	b := v3(t)
 	slot := sframe.Rule{Base: sframe.FP, Deref: true}
@@ -161,7 +161,7 @@ func decoded(t *testing.T, section *Section) (fdes []sframe.FDE, rows [][]sframe
 	return fdes, rows
 }
 
-// TestManyRows expects functions to be split if V3 cannot count their rows.
+// TestManyRows checks that functions are split if they have more rows than V3 can count.
 func TestManyRows(t *testing.T) {
 	const n = 2*65535 + 10
 	rows := make([]sframe.FRE, n)
@@ -186,7 +186,7 @@ func TestManyRows(t *testing.T) {
 	}
 }
 
-// TestSplit expects one flexible FDE or several FDEs for a function, whichever is smaller.
+// TestSplit checks that a function becomes one flexible FDE or several FDEs, whichever is smaller.
 func TestSplit(t *testing.T) {
 	long := func(from, to uint32) (rows []sframe.FRE) {
 		for i := from; i < to; i++ {

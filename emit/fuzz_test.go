@@ -54,7 +54,7 @@ func rowOf(s *generate.Source, abi sframe.ABI, flexible bool) sframe.Row {
 	return r
 }
 
-// FuzzSection generates functions with repeated rows. It expects the row of every pc in the section, regardless of how
+// FuzzSection generates functions with repeated rows. The section must contain the row of every pc, regardless of how
 // lists are shared and code is divided.
 func FuzzSection(f *testing.F) {
 	for seed := range uint64(120) {

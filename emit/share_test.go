@@ -68,7 +68,7 @@ func said(t *testing.T, data []byte) []string {
 	return out
 }
 
-// TestShare expects equal lists to be stored once and, in V2, prefixes of lists not to be stored.
+// TestShare checks that equal lists are stored once and that, in V2, prefixes of lists are not stored.
 func TestShare(t *testing.T) {
 	var fns []function
 	add := func(size uint32, fres ...sframe.FRE) {
@@ -109,7 +109,7 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// TestJoin expects the same bytes for any number of Builders, and the same rows whether or not they are shared.
+// TestJoin checks that the bytes do not depend on the number of Builders, and that sharing does not change the rows.
 func TestJoin(t *testing.T) {
 	for _, version := range []sframe.Version{sframe.V1, sframe.V2, sframe.V3} {
 		for seed := range long.Pick[uint64](t, 3, 20) {
@@ -162,7 +162,7 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// TestListTypes has lists with the same bytes but start addresses of different widths, so their rows differ.
+// TestListTypes adds lists with the same bytes but start addresses of different widths, so their rows differ.
 func TestListTypes(t *testing.T) {
 	l := newLists(true, 3)
 	add := func(typ sframe.FREType, b ...byte) uint32 {

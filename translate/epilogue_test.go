@@ -9,7 +9,7 @@ import (
 // TestEpilogue translates the end of a function that realigns its stack, with and without its code. Two functions with
 // the same CFI have different code.
 func TestEpilogue(t *testing.T) {
-	// CFA r10, rbp saved at rbp; from offset 5 on, CFA rsp+8.
+	// CFA r10, rbp saved at rbp; then CFA rsp+8, starting at offset 5.
 	onR10 := func(offset byte) []byte { return []byte{0x0c, 10, offset, 0x10, 6, 2, 0x76, 0, 0x45, 0x0c, 7, 8} }
 	code := "\x5d\x49\x8d\x62\xf8\xe9\x00\x01\x00\x00" + // pop %rbp; lea -8(%r10),%rsp; jmp to another function
 		"\x90\x49\x8d\x62\xf8\x5d\xc3\x0f\x1f\x00" // nop; lea; pop %rbp; ret; a no-op

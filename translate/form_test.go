@@ -171,8 +171,9 @@ func TestForm(t *testing.T) {
 	}
 }
 
-// TestRuleWriter expects the notation of readelf --debug-dump=frames-interp. Expressions print as their value, as the
-// operations of the DWARF standard if the value is not known, or as bytes if they are truncated or too long.
+// TestRuleWriter checks that rules are printed in the notation of readelf --debug-dump=frames-interp. Expressions print
+// as their value, as the operations of the DWARF standard if the value is not known, or as bytes if they are truncated
+// or too long.
 func TestRuleWriter(t *testing.T) {
 	long := slices.Repeat([]byte{0x96}, maxPrinted)
 	for _, tt := range []struct {
@@ -213,8 +214,8 @@ func TestRuleWriter(t *testing.T) {
 	}
 }
 
-// TestReachOf computes the range of a signed 32-bit distance from the start of the section, or from the fields of all
-// FDEs, the first of which is at offset 28 and which have 20 bytes in V2.
+// TestReachOf checks the range of a signed 32-bit distance from the start of the section, or from the start address
+// fields of all FDEs. The first FDE is at offset 28; in V2, each has 20 bytes.
 func TestReachOf(t *testing.T) {
 	const addr = 1 << 40
 	for _, tt := range []struct {
@@ -240,11 +241,11 @@ func TestReachOf(t *testing.T) {
 	}
 }
 
-// TestPieces has an FDE of .debug_frame whose middle is covered by an FDE of .eh_frame, so its first and last parts
-// remain. They count as one function, which is not whole if any part has a gap.
+// TestPieces translates an FDE of .debug_frame whose middle is covered by an FDE of .eh_frame, so its first and last
+// parts remain. They count as one function, which is not whole if any part has a gap.
 func TestPieces(t *testing.T) {
 	const advance = 0x40
-	// A CFA on r10, or a frame pointer in rbx, cannot be expressed in V2.
+	// A CFA based on r10, or a frame pointer saved in rbx, cannot be expressed in V2.
 	gap := []byte{0x0c, 10, 8, advance | 8, 0x0c, 7, 8, 0x09, 6, 3}
 	sound := []byte{0x0c, 7, 8, 0x08, 6, advance | 8}
 	for gaps, want := range [][2]Sum{

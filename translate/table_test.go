@@ -231,7 +231,7 @@ func TestFunctions(t *testing.T) {
 	}
 }
 
-// TestGoTable withdraws the rows of a function from Go's table: the gap has the reason.
+// TestGoTable withdraws the rows of a function of Go's table. The gap must have the reason.
 func TestGoTable(t *testing.T) {
 	path := goprog.Build(t, "CGO_ENABLED=0", "-ldflags=-s -w")
 	table := must.Get(cfi.Load(elftest.Parse(t, testfile.Read(t, path)), cfi.GoPCLNTab, nil))(t)
@@ -245,7 +245,7 @@ func TestGoTable(t *testing.T) {
 	}
 }
 
-// TestBudget has more code in PLTs than the size of the input allows.
+// TestBudget translates more PLT code than the size of the input allows.
 func TestBudget(t *testing.T) {
 	var fns []described
 	for i := range uint64(5) {
@@ -258,7 +258,7 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestRefused expects errors from the sink, and errors for unknown machines and versions.
+// TestRefused checks that errors of the sink are returned, and the errors for unknown machines and versions.
 func TestRefused(t *testing.T) {
 	table := parse(t, "", described{0x1000, 8, nil})
 	stubs := []plt.Stub{{Begin: 0x2000, End: 0x2010, Steps: []plt.Step{{CFA: 8}}}}
@@ -279,7 +279,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestStubs expects one FDE for adjacent stubs with the same frames.
+// TestStubs checks that adjacent stubs with the same frames become one FDE.
 func TestStubs(t *testing.T) {
 	stub := func(begin, size uint64, steps ...plt.Step) plt.Stub {
 		return plt.Stub{Begin: begin, End: begin + size, Steps: steps}
@@ -319,8 +319,8 @@ func TestStubs(t *testing.T) {
 	}
 }
 
-// TestTopmost has rules on registers other than SP and FP (V3 specification, "Flexible FDEs"): for the CFA, for the
-// return address, for the frame pointer, and none.
+// TestTopmost translates rules that use registers other than SP and FP (V3 specification, "Flexible FDEs"): for the
+// CFA, for the return address, for the frame pointer, and for none of them.
 func TestTopmost(t *testing.T) {
 	for _, tt := range []struct {
 		name string

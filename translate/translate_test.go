@@ -105,7 +105,7 @@ func TestBlocks(t *testing.T) {
 	}
 }
 
-// TestSpread expects plain rows and blocks together to match the step function at each pc, whatever its start.
+// TestSpread checks that plain rows and blocks together match the step function at each pc, wherever the code starts.
 func TestSpread(t *testing.T) {
 	at := func(pc uint64) uint32 {
 		if pc%16 >= 11 {
@@ -156,7 +156,7 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// TestReasons expects a unique name and a unique text for each reason, and all names in docs/reports.md.
+// TestReasons checks that each reason has a unique name and a unique text, and that docs/reports.md contains all names.
 func TestReasons(t *testing.T) {
 	readme := testfile.Read(t, "../docs/reports.md")
 	seen := make(map[string]Reason)
