@@ -10,7 +10,7 @@ var amd64 = newMachine(machine{
 	dwarf:  []uint64{0, 2, 1, 3, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15},
 	sp:     4, fp: 5, ra: insn.None,
 	scratch: 1<<0 | 1<<1 | 1<<2 | 1<<6 | 1<<7 | 0xf<<8,
-	holders: []int{4, 5, 3, 12, 13, 14, 15, 0, 1, 2, 6, 7, 8, 9, 10, 11},
+	holders: []insn.Reg{4, 5, 3, 12, 13, 14, 15, 0, 1, 2, 6, 7, 8, 9, 10, 11},
 	atEntry: -8,
 	redZone: 128,
 })

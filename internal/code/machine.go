@@ -10,13 +10,13 @@ import (
 type machine struct {
 	decode  func(code []byte, pc uint64) (insn.Inst, bool)
 	dwarf   []uint64 // DWARF numbers of the registers
-	sp, fp  int
-	ra      int    // register with the return address after a call; None if it is on the stack
-	scratch uint32 // caller-saved registers
-	holders []int  // registers that may locate the frame, in order of preference
-	atEntry int32  // SP - CFA at function entry in bytes
-	redZone int32  // number of bytes below SP that signals do not overwrite
-	entry   state  // state at function entry
+	sp, fp  insn.Reg
+	ra      insn.Reg   // register with the return address after a call; None if it is on the stack
+	scratch uint32     // caller-saved registers
+	holders []insn.Reg // registers that may locate the frame, in order of preference
+	atEntry int32      // SP - CFA at function entry in bytes
+	redZone int32      // number of bytes below SP that signals do not overwrite
+	entry   state      // state at function entry
 }
 
 // maxRegs is the maximum number of registers of a machine.

@@ -248,8 +248,9 @@ func addRefusal(list []Refusal, r Refusal) []Refusal {
 
 // row returns the row that locates the frame, based on FP if byFP is set and FP locates the frame.
 func (s *state) row(byFP bool) (row cfi.InferredRow, ok bool) {
-	m, r := s.machine, 0
-	switch i := slices.IndexFunc(m.holders, func(r int) bool { return s.reg[r].kind == frame }); {
+	m := s.machine
+	var r insn.Reg
+	switch i := slices.IndexFunc(m.holders, func(r insn.Reg) bool { return s.reg[r].kind == frame }); {
 	case i < 0:
 		return row, false
 	case byFP && s.reg[m.fp].kind == frame:
@@ -269,7 +270,7 @@ func (s *state) row(byFP bool) (row cfi.InferredRow, ok bool) {
 		row.Kept = row.RA != 0 && s.reg[m.ra] == ra
 		return row, true
 	}
-	if i := slices.IndexFunc(m.holders, func(r int) bool { return s.reg[r] == ra }); i >= 0 {
+	if i := slices.IndexFunc(m.holders, func(r insn.Reg) bool { return s.reg[r] == ra }); i >= 0 {
 		row.RAReg = m.dwarf[m.holders[i]]
 		return row, true
 	}

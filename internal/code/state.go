@@ -207,7 +207,7 @@ func (s *state) storeTo(m *insn.Mem, v value) {
 }
 
 // get returns the value of a register, or an unknown value for None.
-func (s *state) get(r int) value {
+func (s *state) get(r insn.Reg) value {
 	if r == insn.None {
 		return value{}
 	}
@@ -335,7 +335,7 @@ func (w *flow) step(s *state, in *insn.Inst, pc uint64) {
 		to, v = m.fp, s.pop()
 	}
 	if a := s.address(&in.Mem); in.Stores > 0 && a.onStack() {
-		s.forget(a, in.Stores)
+		s.forget(a, int(in.Stores))
 	}
 	s.clobber(in.Writes)
 	if in.Mem.Step != 0 {
@@ -385,7 +385,7 @@ func (w *flow) site(n int64) (uint16, bool) {
 func (s *state) entry(m *insn.Mem, size uint8) value {
 	at := value{}
 	switch {
-	case m.Elsewhere || m.Vague || m.Index == insn.None || m.Scale != int(size):
+	case m.Elsewhere || m.Vague || m.Index == insn.None || m.Scale != int8(size):
 	case m.Base == insn.None:
 		at = number(m.Disp)
 	case s.reg[m.Base].kind == constant:

@@ -57,10 +57,10 @@ func (d *aarch64) bits(low, n int) uint32 { return d.word >> low & (1<<n - 1) }
 func (d *aarch64) signed(low, n int) int64 { return int64(d.word) << (64 - low - n) >> (64 - n) }
 
 // reg returns the register whose number starts at bit low.
-func (d *aarch64) reg(low int) int { return int(d.bits(low, 5)) }
+func (d *aarch64) reg(low int) Reg { return Reg(d.bits(low, 5)) }
 
 // general returns the register whose number starts at bit low, or None for the zero register.
-func (d *aarch64) general(low int) int {
+func (d *aarch64) general(low int) Reg {
 	if r := d.reg(low); r != zero {
 		return r
 	}
@@ -68,7 +68,7 @@ func (d *aarch64) general(low int) int {
 }
 
 // writes records a write to a register, if there is one.
-func (d *aarch64) writes(r int) {
+func (d *aarch64) writes(r Reg) {
 	if r != None {
 		d.Writes |= 1 << r
 	}
@@ -451,7 +451,7 @@ func (d *aarch64) structure() bool {
 		}
 	}
 	if !loads {
-		d.Stores = int(n)
+		d.Stores = int32(n)
 	}
 	switch m := d.reg(16); {
 	case !post:

@@ -58,7 +58,7 @@ func parseA64(text string) a64 {
 }
 
 // general returns the general register that an operand names, and its size in bytes.
-func general(operand string) (r, size int) {
+func general(operand string) (r Reg, size int) {
 	m := generalName.FindStringSubmatch(operand)
 	switch {
 	case m == nil:
@@ -72,8 +72,8 @@ func general(operand string) (r, size int) {
 	if m[2] == "zr" {
 		return None, size
 	}
-	r, _ = strconv.Atoi(m[2])
-	return r, size
+	n, _ := strconv.Atoi(m[2])
+	return Reg(n), size
 }
 
 // readers64 lists instructions that write none of their general register operands.
@@ -175,7 +175,7 @@ func (in *a64) stores() int {
 // compare compares an instruction with the decoded one.
 func (in *a64) compare(got *Inst, pc uint64) error {
 	writes := got.Writes
-	bit := func(r int) {
+	bit := func(r Reg) {
 		if r != None {
 			writes |= 1 << r
 		}
@@ -202,7 +202,7 @@ func (in *a64) compare(got *Inst, pc uint64) error {
 		}
 	}
 	if zva := strings.HasPrefix(in.text, "zva") || strings.HasPrefix(in.text, "g"); in.name != "dc" || !zva {
-		if want := in.stores(); stores != want {
+		if want := in.stores(); stores != int32(want) {
 			return fmt.Errorf("stores %d, want %d", stores, want)
 		}
 	}
@@ -241,7 +241,7 @@ func address(s string) int64 {
 func (in *a64) compareOp(got *Inst, pc uint64) error {
 	last := in.operands[len(in.operands)-1]
 	reg, size := general(in.operands[0])
-	second, third := None, None
+	second, third := Reg(None), Reg(None)
 	if len(in.operands) > 1 {
 		second, _ = general(in.operands[1])
 	}

@@ -34,10 +34,10 @@ type amd64 struct {
 	lock    bool
 	narrow  bool // 32-bit addresses
 	opcode  byte
-	vector  int // size of vectors in bytes, for VEX and EVEX
+	vector  int32 // size of vectors in bytes, for VEX and EVEX
 	evex    bool
-	vvvv    int // register in VEX, EVEX and XOP
-	r, rm   int // registers of ModRM; rm is None for memory
+	vvvv    Reg // register in VEX, EVEX and XOP
+	r, rm   Reg // registers of ModRM; rm is None for memory
 	operand byte
 }
 
@@ -186,7 +186,7 @@ func (d *amd64) vex(b byte) bool {
 		m, last = p&0x1f, d.next()
 		d.wide = last&0x80 != 0
 	}
-	d.vvvv, d.vector = int(^last>>3&15), 16<<(last>>2&1)
+	d.vvvv, d.vector = Reg(^last>>3&15), 16<<(last>>2&1)
 	maps := vexMaps[:]
 	if b == 0x62 {
 		if m&0x18 != 0 && m&0x08 != 0 || last&4 == 0 { // APX
@@ -233,7 +233,7 @@ func (d *amd64) vex(b byte) bool {
 func (d *amd64) xop() bool {
 	p, last := d.next(), d.next()
 	m := int(p&0x1f) - 8
-	d.rex, d.wide, d.vvvv = 0x40|^p>>5&7, last&0x80 != 0, int(^last>>3&15)
+	d.rex, d.wide, d.vvvv = 0x40|^p>>5&7, last&0x80 != 0, Reg(^last>>3&15)
 	d.opcode = d.next()
 	if m >= len(xopMaps) || last&3 != 0 || !xopMaps[m].has(d.opcode) {
 		return false
@@ -246,7 +246,7 @@ func (d *amd64) xop() bool {
 	case m == 1 && d.opcode <= 2: // blcfill and others
 		const groups = 0xfe | 1<<(8+1) | 1<<(8+6) // valid reg fields of opcodes 1 and 2
 		d.Writes = 1 << d.vvvv
-		return groups>>(d.r&7+8*(int(d.opcode)-1))&1 != 0
+		return groups>>(d.r&7+8*Reg(d.opcode-1))&1 != 0
 	case m == 1 && d.opcode == 0x12, m == 2 && d.opcode == 0x12: // llwpcb, lwpins
 		return false
 	case m == 2: // bextr
@@ -307,18 +307,18 @@ func (d *amd64) immediate(size int) {
 // modRM decodes ModRM, SIB and displacement.
 func (d *amd64) modRM() {
 	b := d.next()
-	mod, low := b>>6, int(b&7)
-	d.r = int(b>>3&7) | int(d.rex&rexR)<<1
+	mod, low := b>>6, Reg(b&7)
+	d.r = Reg(b>>3&7 | d.rex&rexR<<1)
 	if mod == 3 {
-		d.rm = low | int(d.rex&rexB)<<3
+		d.rm = low | Reg(d.rex&rexB<<3)
 		return
 	}
 	base := low
 	if low == 4 { // SIB
 		sib := d.next()
-		base = int(sib & 7)
+		base = Reg(sib & 7)
 		d.Mem.Scale = 1 << (sib >> 6)
-		if i := int(sib>>3&7) | int(d.rex&rexX)<<2; i != rsp {
+		if i := Reg(sib>>3&7 | d.rex&rexX<<2); i != rsp {
 			d.Mem.Index = i
 		}
 	}
@@ -326,7 +326,7 @@ func (d *amd64) modRM() {
 	if mod == 0 && base == 5 {
 		d.Mem.Relative, size = low == 5, 4
 	} else {
-		d.Mem.Base = base | int(d.rex&rexB)<<3
+		d.Mem.Base = base | Reg(d.rex&rexB<<3)
 	}
 	d.immediate(size)
 	d.Mem.Disp, d.Imm = d.Imm, 0
@@ -374,7 +374,7 @@ func (d *amd64) effects(letter byte, special func() bool) bool {
 }
 
 // width returns the size of operands in bytes.
-func (d *amd64) width() int {
+func (d *amd64) width() int32 {
 	switch {
 	case d.wide:
 		return 8
@@ -385,11 +385,11 @@ func (d *amd64) width() int {
 }
 
 // inOpcode returns the register encoded in the opcode.
-func (d *amd64) inOpcode() int { return int(d.opcode&7) | int(d.rex&rexB)<<3 }
+func (d *amd64) inOpcode() Reg { return Reg(d.opcode&7 | d.rex&rexB<<3) }
 
 // byteRegister returns the register that contains a 1-byte register: without REX, 4 to 7 are ah, ch, dh and bh, the
 // second bytes of the first four registers.
-func (d *amd64) byteRegister(r int) int {
+func (d *amd64) byteRegister(r Reg) Reg {
 	if d.rex == 0 && r >= 4 {
 		return r - 4
 	}
@@ -397,7 +397,7 @@ func (d *amd64) byteRegister(r int) int {
 }
 
 // writesRM records a write to operand r/m of the given size in bytes.
-func (d *amd64) writesRM(size int) {
+func (d *amd64) writesRM(size int32) {
 	switch {
 	case d.rm == None:
 		d.writesMem(size)
@@ -409,14 +409,14 @@ func (d *amd64) writesRM(size int) {
 }
 
 // writesMem records a write to memory, if the operand is in memory.
-func (d *amd64) writesMem(size int) {
+func (d *amd64) writesMem(size int32) {
 	if d.rm == None {
 		d.Stores = size
 	}
 }
 
 // full sets the op if the operands are 64-bit registers. Otherwise it records a write to r/m.
-func (d *amd64) full(o Op, reg, src int) bool {
+func (d *amd64) full(o Op, reg, src Reg) bool {
 	if d.wide && d.rm != None {
 		d.Op, d.Reg, d.Src = o, reg, src
 	} else {
@@ -455,7 +455,7 @@ func (d *amd64) one() bool {
 		d.load(Extend)
 		return true
 	case o == 0x05, o == 0x25, o == 0x2d: // add, and, sub
-		d.r, d.rm = int(o>>3), rax
+		d.r, d.rm = Reg(o>>3), rax
 		return d.group1()
 	case o == 0x68, o == 0x6a, o == 0x9c: // push, pushf
 		d.Op = Push
@@ -640,13 +640,13 @@ func (d *amd64) jump(o Op) {
 
 // group3 handles test, not, neg, mul and div.
 func (d *amd64) group3() bool {
-	size := 1
+	size := int32(1)
 	if d.opcode == 0xf7 {
 		size = d.width()
 	}
 	switch d.r & 7 {
 	case 0, 1:
-		d.immediate(min(size, 4))
+		d.immediate(int(min(size, 4)))
 	case 2, 3:
 		d.writesRM(size)
 	default:

@@ -50,30 +50,33 @@ func (op Op) Leaves() bool {
 	return false
 }
 
+// A Reg is the number of a register in encodings, or None.
+type Reg int8
+
 // None means no register.
 const None = -1
 
-// An Inst is an instruction. Registers are numbered as in the instruction encoding.
+// An Inst is an instruction.
 type Inst struct {
 	Size   int // in bytes
-	Op     Op
-	Reg    int
-	Src    int
-	Pair   int // of Load and Store: a second register, for the next 8 bytes of memory
 	Imm    int64
 	Target uint64
 	Mem    Mem
+	Op     Op
+	Reg    Reg
+	Src    Reg
+	Pair   Reg    // of Load and Store: a second register, for the next 8 bytes of memory
 	Writes uint32 // bit set of other registers, whose new values are unknown
-	Stores int    // number of bytes of Mem written by an op other than Store
+	Stores int32  // number of bytes of Mem written by an op other than Store
 }
 
 // A Mem is a memory operand, at Base + Index * Scale + Disp.
 type Mem struct {
-	Base, Index int // registers or None
-	Scale       int
 	Disp        int64 // in bytes; an address if Relative
 	Step        int64 // added to Base after the access
-	Relative    bool  // pc-relative
-	Elsewhere   bool  // relative to a segment, or at a 32-bit address
-	Vague       bool  // Disp is in unknown units
+	Base, Index Reg
+	Scale       int8
+	Relative    bool // pc-relative
+	Elsewhere   bool // relative to a segment, or at a 32-bit address
+	Vague       bool // Disp is in unknown units
 }

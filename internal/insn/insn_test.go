@@ -9,19 +9,19 @@ import (
 )
 
 // mem returns an operand with a base and a displacement.
-func mem(base int, disp int64) Mem { return Mem{Base: base, Index: None, Disp: disp} }
+func mem(base Reg, disp int64) Mem { return Mem{Base: base, Index: None, Disp: disp} }
 
 // TestDecodeAMD64 decodes an instruction for each op, and similar instructions. The code is from GNU as, and the
 // effects are from the Intel SDM.
 func TestDecodeAMD64(t *testing.T) {
 	const pc = 0x1000
 	noMem := mem(None, 0)
-	op := func(o Op, reg, src int) Inst { return Inst{Op: o, Reg: reg, Src: src, Mem: noMem} }
-	imm := func(o Op, reg int, n int64) Inst { return Inst{Op: o, Reg: reg, Src: None, Imm: n, Mem: noMem} }
-	with := func(o Op, reg, src int, m Mem) Inst { return Inst{Op: o, Reg: reg, Src: src, Mem: m} }
+	op := func(o Op, reg, src Reg) Inst { return Inst{Op: o, Reg: reg, Src: src, Mem: noMem} }
+	imm := func(o Op, reg Reg, n int64) Inst { return Inst{Op: o, Reg: reg, Src: None, Imm: n, Mem: noMem} }
+	with := func(o Op, reg, src Reg, m Mem) Inst { return Inst{Op: o, Reg: reg, Src: src, Mem: m} }
 	to := func(o Op, target uint64) Inst { return Inst{Op: o, Reg: None, Src: None, Target: target, Mem: noMem} }
 	writes := func(set uint32) Inst { return Inst{Reg: None, Src: None, Writes: set, Mem: noMem} }
-	stores := func(n int, m Mem) Inst { return Inst{Reg: None, Src: None, Stores: n, Mem: m} }
+	stores := func(n int32, m Mem) Inst { return Inst{Reg: None, Src: None, Stores: n, Mem: m} }
 	for _, tt := range []struct {
 		code, text string
 		want       Inst

@@ -19,11 +19,11 @@ func words(s string) map[string]bool {
 }
 
 // registers maps the names of general registers to numbers, and registerSize to sizes in bytes.
-var registers, registerSize = map[string]int{}, map[string]int{}
+var registers, registerSize = map[string]Reg{}, map[string]int{}
 
 func init() {
 	add := func(name string, number, size int) {
-		registers["%"+name], registerSize["%"+name] = number, size
+		registers["%"+name], registerSize["%"+name] = Reg(number), size
 	}
 	for i, n := range strings.Fields("ax cx dx bx sp bp si di") {
 		add("r"+n, i, 8)
@@ -159,7 +159,8 @@ func parseMem(op string, next uint64) (m Mem, vector bool, err error) {
 		}
 		m.Scale = 1
 		if len(parts) > 2 {
-			m.Scale, _ = strconv.Atoi(strings.TrimSpace(parts[2]))
+			scale, _ := strconv.Atoi(strings.TrimSpace(parts[2]))
+			m.Scale = int8(scale)
 		}
 	}
 	return m, vector, nil
@@ -242,8 +243,8 @@ func (t *text) want(pc uint64, size int) (want Inst, err error) {
 	case name == "xchg" && first == last && (last == "%ax" || last == "%rax"):
 		name = "nop"
 	}
-	set := func(o Op, reg, src int, imm int64) { want.Op, want.Reg, want.Src, want.Imm = o, reg, src, imm }
-	to, from := None, None
+	set := func(o Op, reg, src Reg, imm int64) { want.Op, want.Reg, want.Src, want.Imm = o, reg, src, imm }
+	to, from := Reg(None), Reg(None)
 	if r, ok := registers[last]; ok && !readOnly[name] {
 		want.Writes |= 1 << r
 		to = r
