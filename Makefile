@@ -1,13 +1,13 @@
 # Builds the tools, the manual pages and completions, and installs them. For POSIX and GNU make.
 #
-#   make                                  builds everything; Go is all it takes
-#   make install PREFIX=/usr DESTDIR=...  installs it, below DESTDIR if that is given; where rpm is, also the macros for
+#   make                                  builds everything; needs only Go, and a C compiler for libsframe-backtrace
+#   make install PREFIX=/usr DESTDIR=...  installs everything, below DESTDIR if it is set; with rpm, also the macros for
 #                                         rpmbuild, unless RPMDIR is empty or PREFIX is neither /usr nor /usr/local
 #   make uninstall PREFIX=/usr
-#   make quick                            builds, vets, and tests the packages that convert, in 20 seconds or so
+#   make quick                            builds, vets, and tests the packages that convert, in about 20 seconds
 #   make check                            runs the checks and tests, as scripts/test does
 #
-# VERSION=1.2 is what --version prints; without it that is what Go knows of the repository.
+# --version prints VERSION, such as 1.2. If it is empty, Go derives a version from the repository.
 .POSIX:
 
 GO = go
@@ -29,33 +29,33 @@ FISHDIR = $(DATADIR)/fish/vendor_completions.d
 RPMDIR = /etc/rpm
 SHAREDIR = $(DATADIR)/cfi2sframe
 
-# Linkers, and a compiler, that "cfi2sframe ld" stands for.
+# Names of linkers that "cfi2sframe ld" runs in place of. LINKDIR also contains cc.
 LINKS = ld ld.bfd ld.gold ld.lld ld.mold
 TARGETS = x86_64-linux-gnu aarch64-linux-gnu s390x-linux-gnu
 LINKDIR = $(LIBEXECDIR)/cfi2sframe
 
-# Commands among the integrations.
+# Commands in integrations/ that are installed.
 COMMANDS = debian/convert-deb rootfs/sframe-rootfs run/sframe-run cargo/cfi2sframe-cc go/cfi2sframe-toolexec
 # /etc is not for an installation in a home directory.
 HASRPMDIR = [ -n "$(RPMDIR)" ] && case '$(PREFIX)' in /usr|/usr/local) ;; *) false ;; esac
 
-# The packages that a row passes on its way.
+# The packages that a row passes through.
 CORE = ./cfi ./elffile ./elfwrite ./emit ./internal/arch ./internal/padding ./internal/plt ./sframe ./translate ./verify
 
-# The library that takes stack traces by .sframe; the archive is for programs that are linked with --wrap.
+# The library that takes stack traces with .sframe; the archive is for programs that are linked with --wrap.
 BACKTRACE = $(CC) -std=gnu11 $(CFLAGS) -fPIC -fvisibility=hidden -fno-lto
 SOURCES = walker/backtrace.c walker/libunwind.c walker/files.c walker/stacks.c
 
 .PHONY: all backtrace install uninstall quick check clean
 
-# The program may be for another machine (GOOS, GOARCH); the one that is asked for its flags is for this one.
+# cfi2sframe may be built for another machine (GOOS, GOARCH). scripts/manual runs build/native, which is for this one.
 all:
 	mkdir -p build
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-w -X main.version=$(VERSION)' -o build/cfi2sframe ./cmd/cfi2sframe
 	unset GOOS GOARCH; CGO_ENABLED=0 $(GO) build -o build/native ./cmd/cfi2sframe && \
 		scripts/manual build/native build
 	@if $(CC) -E walker/backtrace.c >/dev/null 2>&1; then $(MAKE) backtrace; else \
-		echo "without libsframe-backtrace, which needs a C compiler ($(CC)) and glibc 2.35 or later" >&2; fi
+		echo "libsframe-backtrace is not built: it needs a C compiler ($(CC)) and glibc 2.35 or later" >&2; fi
 
 backtrace:
 	mkdir -p build
@@ -66,9 +66,9 @@ backtrace:
 		$(BACKTRACE) -DSFRAME_BACKTRACE_WRAP -c $$file -o $$object && \
 		$(AR) rcs build/libsframe-backtrace.a $$object || exit 1; done
 
-# What is built already is installed as it is: root may have no Go.
+# An existing build is installed without building again: root may have no Go.
 install:
-	@case "$(DESTDIR)" in ""|/*) ;; *) echo "DESTDIR=$(DESTDIR): an absolute path was expected" >&2; exit 2 ;; esac
+	@case "$(DESTDIR)" in ""|/*) ;; *) echo "DESTDIR=$(DESTDIR) is not an absolute path" >&2; exit 2 ;; esac
 	[ -e build/cfi2sframe.fish ] || $(MAKE) all
 	umask 022; mkdir -p "$(DESTDIR)$(BINDIR)" "$(DESTDIR)$(MANDIR)/man1" "$(DESTDIR)$(BASHDIR)" "$(DESTDIR)$(ZSHDIR)" \
 		"$(DESTDIR)$(FISHDIR)" "$(DESTDIR)$(DOCDIR)"

@@ -66,7 +66,7 @@ need() {
 has_sframe() {
 	local file headers
 	for file; do
-		headers=$(readelf -lSW "$file") || fail "$file is no ELF file"
+		headers=$(readelf -lSW "$file") || fail "$file is not an ELF file"
 		grep -q ' \.sframe ' <<<"$headers" || fail "$file has no .sframe"
 		grep -qE '^ +(GNU_SFRAME|LOOS\+0x474e554) ' <<<"$headers" || fail "$file has no PT_GNU_SFRAME"
 	done
@@ -80,12 +80,12 @@ has_sframe() {
 no_sframe() {
 	local file
 	for file; do
-		[ -f "$file" ] || fail "there is no $file"
+		[ -f "$file" ] || fail "$file is missing"
 		! readelf -SW "$file" | grep -q ' \.sframe ' || fail "$file has an .sframe"
 	done
 }
 
-# linked FOLDER: prints the linked ELF files below a directory, each inode once.
+# linked DIR: prints the linked ELF files below a directory, each inode once.
 linked() {
 	local file type
 	find "$1" -type f -printf '%i %p\n' | sort -un | cut -d' ' -f2- | sort | while read -r file; do
@@ -117,7 +117,7 @@ idle() {
 	before=$(state "${made[@]}")
 	quietly sh -ec "$1"
 	! grep -qE 'mode=link|CCLD|Linking|Compiling' "$tmp/log" || fail "$1: something was linked again: $(cat "$tmp/log")"
-	[ "$before" = "$(state "${made[@]}")" ] || fail "$1: files have changed though there was nothing to do"
+	[ "$before" = "$(state "${made[@]}")" ] || fail "$1: an up-to-date build changed files"
 }
 
 # done_with TEXT: prints what has passed, and the time.
@@ -134,7 +134,7 @@ if [ -z "${CFI2SFRAME-}" ]; then
 	CFI2SFRAME=$tmp/tool/cfi2sframe
 fi
 CFI2SFRAME=$(readlink -f "$CFI2SFRAME")
-[ -x "$CFI2SFRAME" ] || fail "CFI2SFRAME=$CFI2SFRAME is no program"
+[ -x "$CFI2SFRAME" ] || fail "CFI2SFRAME=$CFI2SFRAME is not a program"
 mkdir -p "$tmp/path"
 ln -s "$CFI2SFRAME" "$tmp/path/cfi2sframe"
 export CFI2SFRAME PATH=$tmp/path:$PATH

@@ -1,4 +1,4 @@
-/* How a kernel uses its .sframe, as a program without libc: it finds the section between __start_sframe and
+/* A program without libc that uses its .sframe like a kernel: it finds the section between __start_sframe and
  * __end_sframe, and walks its own stack with it, through functions with different frames and sections. It prints the
  * return addresses, and how the walk ended. */
 #include "sframe_walker.h"

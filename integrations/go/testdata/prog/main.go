@@ -1,4 +1,4 @@
-// The command prog says what its library does.
+// The command prog prints a result of its library.
 package main
 
 import (

@@ -14,5 +14,5 @@ pub fn named(input: TokenStream) -> TokenStream {
                 .unwrap();
         }
     }
-    panic!("a struct was expected")
+    panic!("not a struct")
 }

@@ -1,6 +1,6 @@
 //! Doubles, and checks.
 
-/// Returns twice x; panics where that is too much.
+/// Returns twice x; panics on overflow.
 pub fn double(x: i32) -> i32 {
     x.checked_mul(2).expect("too much")
 }
