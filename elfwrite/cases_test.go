@@ -12,9 +12,9 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// TestCases has files with one peculiarity each. Loaded contents must not change.
+// TestCases converts files with one peculiarity each. Loaded contents must not change.
 func TestCases(t *testing.T) {
-	payload := []byte("PK\x03\x04 something that finds itself from the end of the file")
+	payload := []byte("PK\x03\x04 an archive whose readers search from the end of the file")
 	// PT_GNU_STACK and PT_GNU_RELRO become reusable entries.
 	spare := func(typ elf.ProgType) func(*elftest.Patcher) {
 		return func(p *elftest.Patcher) {
@@ -86,7 +86,7 @@ func TestCases(t *testing.T) {
 		}},
 		{"a section with an out-of-range name", "alloca", func(p *elftest.Patcher) {
 			p.Put32(p.Section(".eh_frame_hdr"), uint32(p.U64(p.Section(".shstrtab")+elftest.ShSize)))
-		}, func(before, after *elffile.File, _ []byte) bool { // it is not called .sframe
+		}, func(before, after *elffile.File, _ []byte) bool { // it must not become .sframe
 			i := slices.IndexFunc(after.Sections, func(s elffile.Section) bool { return s.Addr == 0x420 })
 			return after.Sections[i].Name == "" && oneSection(before, after, nil)
 		}},

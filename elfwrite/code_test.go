@@ -71,7 +71,7 @@ func TestReferences(t *testing.T) {
 		}
 		l := must.Get(Plan(f, 100, Options{Refers: into(planned)}))(t)
 		if err := l.References(into(planned)); err != nil || !maps.Equal(planned, found) {
-			t.Errorf("%s: the layout knows other references, error %v", tt.name, err)
+			t.Errorf("%s: the layout reports different references, error %v", tt.name, err)
 		}
 		for pc := uint64(leaf); pc < start; pc++ {
 			if got, want := found[pc], pc == leaf || pc == once || pc == 0x3d2 || pc == tt.more; got != want {

@@ -81,7 +81,7 @@ func checkDebug(t *testing.T, name string, before, after, prog *elffile.File) {
 			got, _ = after.ReadSection(x)
 		}
 		if !bytes.Equal(got, want) {
-			t.Errorf("%s: section %s has other contents", name, s.Name)
+			t.Errorf("%s: section %s has different contents", name, s.Name)
 		}
 	}
 	if got, want := symbols(t, after), symbols(t, before); !slices.Equal(got, want) {
@@ -107,7 +107,7 @@ func symbols(t *testing.T, f *elffile.File) (all []string) {
 	return all
 }
 
-// TestDebugRefused rejects files that are not the program's debug file.
+// TestDebugRefused expects errors for files that are not the program's debug file.
 func TestDebugRefused(t *testing.T) {
 	prog, debug := split(t)
 	object := elftest.BigObject(elf.EM_S390, 5).Bytes()
@@ -123,9 +123,9 @@ func TestDebugRefused(t *testing.T) {
 	}{
 		{"an object", object, prog, "relocatable objects are not supported"},
 		{"a program that is an object", debug, object, "relocatable objects are not supported"},
-		{"another machine", patched(debug, func(p *elftest.Patcher) { p.Put16(18, uint16(elf.EM_AARCH64)) }), prog,
+		{"a different machine", patched(debug, func(p *elftest.Patcher) { p.Put16(18, uint16(elf.EM_AARCH64)) }), prog,
 			"it is for machine EM_AARCH64"},
-		{"another type", patched(debug, func(p *elftest.Patcher) { p.Put16(16, uint16(elf.ET_EXEC)) }), prog,
+		{"a different type", patched(debug, func(p *elftest.Patcher) { p.Put16(16, uint16(elf.ET_EXEC)) }), prog,
 			"it is for machine EM_X86_64, LittleEndian, ELF type ET_EXEC, " +
 				"but the program is for EM_X86_64, LittleEndian, ET_DYN"},
 		{"a program without headers", debug, patched(prog, bare), "the program has no section headers"},
@@ -137,16 +137,16 @@ func TestDebugRefused(t *testing.T) {
 			p.Put16(elftest.EhPhnum, maxDebugSegments+1)
 			p.B = append(p.B, make([]byte, (maxDebugSegments+1)*elffile.ProgSize)...)
 		}), "or segments (4097)"},
-		{"another size", patched(debug, func(p *elftest.Patcher) {
+		{"a different size", patched(debug, func(p *elftest.Patcher) {
 			p.Put64(p.Section(".text")+32, p.U64(p.Section(".text")+32)+1)
 		}), prog, "section .text has "},
-		{"another size, up to the end of a page", patched(debug, func(p *elftest.Patcher) {
+		{"a different size, up to the end of a page", patched(debug, func(p *elftest.Patcher) {
 			p.Put64(p.Section(".text")+elftest.ShSize, 4096-p.U64(p.Section(".text")+elftest.ShAddr)%4096)
 		}), prog, "section .text has "},
-		{"one section less", patched(debug,
+		{"a missing section", patched(debug,
 			func(p *elftest.Patcher) { h := p.Section(".init"); p.Put64(h+8, p.U64(h+8)&^uint64(elf.SHF_ALLOC)) }),
 			prog, "it has no section .init, but the program has it at 0x"},
-		{"one section more", patched(debug,
+		{"an additional section", patched(debug,
 			func(p *elftest.Patcher) { h := p.Section(".comment"); p.Put64(h+8, uint64(elf.SHF_ALLOC)) }), prog,
 			"section .comment at 0x0 is not in the program"},
 		{"contents past the end", patched(debug,

@@ -71,7 +71,7 @@ func detach(t *testing.T, b, section []byte) ([]byte, error) {
 	}
 	for _, n := range notes {
 		if n.Type != elf.PT_NOTE {
-			t.Errorf("%+v is no note", n.ProgHeader)
+			t.Errorf("%+v is not a note", n.ProgHeader)
 		}
 	}
 	if err := Belongs(again, old); err != nil {
@@ -131,8 +131,8 @@ func TestDetached(t *testing.T) {
 	}
 }
 
-// TestBelongs expects the notes to contain checksums computed by another implementation (Python), and the separate file
-// to be rejected for another program with the same build-id.
+// TestBelongs expects the notes to contain checksums computed by an independent implementation (in Python), and the
+// separate file to be rejected for a different program with the same build-id.
 func TestBelongs(t *testing.T) {
 	noTable := func(p *elftest.Patcher) { p.Put32(p.Section(".eh_frame")+elftest.ShType, uint32(elf.SHT_NOBITS)) }
 	for _, tt := range []struct {
@@ -169,7 +169,7 @@ func TestBelongs(t *testing.T) {
 		for _, off := range []uint64{0, 7, 8, s.Size - 1} {
 			p.B[s.Off+off] ^= 0x80
 			if err := Belongs(d, elftest.Parse(t, p.B)); !errors.Is(err, ErrOther) {
-				t.Errorf("%s: with another byte %d: %v; want %v", tt.name, off, err, ErrOther)
+				t.Errorf("%s: with byte %d changed: %v; want %v", tt.name, off, err, ErrOther)
 			}
 			p.B[s.Off+off] ^= 0x80
 		}
@@ -188,7 +188,7 @@ func TestBelongs(t *testing.T) {
 	}
 }
 
-// TestDetachedRefused has files that cannot have a separate .sframe.
+// TestDetachedRefused expects errors for files that cannot have a separate .sframe.
 func TestDetachedRefused(t *testing.T) {
 	loads := func(p *elftest.Patcher, change func(h int)) {
 		for i := range int(p.U16(elftest.EhPhnum)) {
@@ -247,7 +247,7 @@ func FuzzDetached(f *testing.F) {
 		section := bytes.Repeat([]byte{0xe2}, int(size))
 		if damage == 0 {
 			if _, err := detach(t, b, section); err != nil {
-				t.Errorf("error %v of a sound file", err)
+				t.Errorf("error %v for a valid file", err)
 			}
 			return
 		}

@@ -96,12 +96,12 @@ func TestWriteErrors(t *testing.T) {
 			}
 		}
 		if n < 5 || !bytes.Equal(j.old, saved) || !bytes.Equal(write(t, l, j.old, j.section), want) {
-			t.Errorf("%s: %d writes; or the input was changed, or another file after errors", j.name, n)
+			t.Errorf("%s: %d writes, or the input was changed, or the file differs after errors", j.name, n)
 		}
 		dst := buffer{left: n}
 		if err := l.Write(t.Context(), &dst, bytes.NewReader(j.old), content(7), nil); err == nil || len(dst.b) > 0 ||
 			err.Error() != fmt.Sprintf(".sframe has 7 bytes, but the layout is for %d", len(j.section)) {
-			t.Errorf("%s: a section of another size: %v, %d bytes written", j.name, err, len(dst.b))
+			t.Errorf("%s: a section of a different size: %v, %d bytes written", j.name, err, len(dst.b))
 		}
 	}
 }

@@ -58,7 +58,7 @@ func TestFixtures(t *testing.T) {
 	})
 }
 
-// TestBare has files without section headers: only program headers and dynamic entries remain.
+// TestBare converts files without section headers: only program headers and dynamic entries remain.
 func TestBare(t *testing.T) {
 	converted := 0
 	allFixtures(t, func(name string, b []byte) {
@@ -73,7 +73,7 @@ func TestBare(t *testing.T) {
 		}
 	})
 	if converted == 0 {
-		t.Error("none was converted")
+		t.Error("no file was converted")
 	}
 }
 
@@ -105,7 +105,7 @@ func checkBuildID(t *testing.T, name string, f *elffile.File) {
 			return
 		}
 	}
-	t.Errorf("%s: no PT_NOTE holds the build-id", name)
+	t.Errorf("%s: no PT_NOTE contains the build-id", name)
 }
 
 // inOrder reports whether the headers of allocated sections are in file order. Sections located by dynamic entries may
@@ -129,8 +129,8 @@ func inOrder(f *elffile.File) bool {
 	return true
 }
 
-// checkHeaderOrder expects the headers of allocated sections in file order, .sframe first of those in the new segment,
-// and each section on the same side of the sections to which it refers as before.
+// checkHeaderOrder expects the headers of allocated sections in file order, .sframe first in the new segment, and each
+// section on the same side of its linked section (sh_link) as before.
 func checkHeaderOrder(t *testing.T, name string, before, f *elffile.File) {
 	t.Helper()
 	ahead := func(f *elffile.File, s *elffile.Section) bool {
@@ -143,7 +143,7 @@ func checkHeaderOrder(t *testing.T, name string, before, f *elffile.File) {
 	for i := range f.Sections {
 		s := &f.Sections[i]
 		if old := before.Section(s.Name); s.Alloc() && old != nil && ahead(f, s) != ahead(before, old) {
-			t.Errorf("%s: %s is on another side of the section that it refers to", name, s.Name)
+			t.Errorf("%s: %s is on the other side of its linked section", name, s.Name)
 		}
 	}
 	load := f.Progs[0]
@@ -153,6 +153,6 @@ func checkHeaderOrder(t *testing.T, name string, before, f *elffile.File) {
 		}
 	}
 	if s := f.Section(".sframe"); load.Off != s.Off || load.Vaddr != s.Addr || elf.ProgFlag(load.Flags) != elf.PF_R {
-		t.Errorf("%s: the last PT_LOAD %+v does not begin with .sframe %+v", name, load, s)
+		t.Errorf("%s: the last PT_LOAD %+v does not start with .sframe %+v", name, load, s)
 	}
 }

@@ -78,7 +78,7 @@ func dynamicEntry(p *elftest.Patcher, tag elf.DynTag) int {
 	return off
 }
 
-// dynamic replaces DT_DEBUG by a dynamic entry.
+// dynamic replaces DT_DEBUG with a dynamic entry.
 func dynamic(tag elf.DynTag, value uint64) func(*elftest.Patcher) {
 	return func(p *elftest.Patcher) {
 		off := dynamicEntry(p, elf.DT_DEBUG)
@@ -87,7 +87,7 @@ func dynamic(tag elf.DynTag, value uint64) func(*elftest.Patcher) {
 	}
 }
 
-// instead replaces PT_GNU_STACK by a program header.
+// instead replaces PT_GNU_STACK with a program header.
 func instead(typ elf.ProgType, off, addr, size uint64) func(*elftest.Patcher) {
 	return func(p *elftest.Patcher) { p.Prog(p.Segment(elf.PT_GNU_STACK, 0), typ, off, addr, size) }
 }
@@ -108,7 +108,7 @@ func setSymbol(t *testing.T, b []byte, value uint64, section int, typ elf.SymTyp
 	sym[4] = info
 }
 
-// assembled assembles and links source for amd64. The linker's arguments end with the input.
+// assembled assembles and links source for amd64. The linker's options follow its input.
 func assembled(t *testing.T, source, linker string, options ...string) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "source.s")
@@ -116,7 +116,7 @@ func assembled(t *testing.T, source, linker string, options ...string) []byte {
 	return linked(t, path, nil, linker, options...)
 }
 
-// linked is like assembled, but returns a parsed file.
+// linked is assembled for a source file, with options of the assembler.
 func linked(t *testing.T, source string, asOptions []string, linker string, options ...string) []byte {
 	t.Helper()
 	dir := t.TempDir()
@@ -130,7 +130,7 @@ func linked(t *testing.T, source string, asOptions []string, linker string, opti
 	return testfile.Read(t, out)
 }
 
-// content returns an .sframe without meaning; this package checks only the magic number.
+// content returns arbitrary bytes that start with SFrame's magic number, which is all that this package checks.
 func content(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -142,7 +142,7 @@ func content(n int) []byte {
 	return b
 }
 
-// A buffer is a new file in memory. Writes fail after a number of writes.
+// A buffer is a new file in memory. After a number of writes, all writes fail.
 type buffer struct {
 	b    []byte
 	left int // number of writes that succeed
@@ -218,8 +218,8 @@ func remove(t *testing.T, old []byte) []byte {
 	return write(t, l, old, nil)
 }
 
-// roundTrip adds an .sframe, and expects the same file after an older one was replaced or removed. It returns this
-// file, and the file without .sframe.
+// roundTrip adds an .sframe, and expects the same file if an earlier .sframe is replaced, or was removed before. It
+// returns this file, and the file without .sframe.
 func roundTrip(t *testing.T, name string, old []byte, size, other int) (with, without []byte) {
 	t.Helper()
 	with = add(t, old, content(size), Options{})
@@ -233,10 +233,10 @@ func roundTrip(t *testing.T, name string, old []byte, size, other int) (with, wi
 		t.Errorf("%s without .sframe: %v", name, err)
 	}
 	if got := add(t, first, content(size), Options{Force: true}); !bytes.Equal(got, with) {
-		t.Errorf("%s: another file of %d bytes with an .sframe of %d bytes before", name, len(got), other)
+		t.Errorf("%s: a different file of %d bytes after an .sframe of %d bytes was replaced", name, len(got), other)
 	}
 	if got := add(t, without, content(size), Options{}); !bytes.Equal(got, with) {
-		t.Errorf("%s: another file of %d bytes after an .sframe of %d bytes was removed", name, len(got), other)
+		t.Errorf("%s: a different file of %d bytes after an .sframe of %d bytes was removed", name, len(got), other)
 	}
 	return with, without
 }

@@ -46,18 +46,18 @@ func TestInterpreter(t *testing.T) {
 	}
 }
 
-// TestInterpreterRefused has interpreters without a layout that old kernels load.
+// TestInterpreterRefused expects errors for interpreters without a layout that old kernels can load.
 func TestInterpreterRefused(t *testing.T) {
 	p := elftest.Patch(t.Fatalf, interpreter(t))
 	h := p.LastLoad()
-	refused(t, "another size", p.B, 1001,
+	refused(t, "an odd size", p.B, 1001,
 		"interpreter: .sframe of 1001 bytes cannot end at a page boundary: its size is not a multiple of 8")
 	p.Put64(h+elftest.PhMemsz, p.U64(h+elftest.PhFilesz)+1<<20+1)
 	refused(t, "a large .bss", p.B, 1000, "interpreter: the .bss of 1048577 bytes, which must be stored in the file, "+
 		"exceeds the limit of 1048576")
 	p.Put64(h+elftest.PhOff, 0x100)
 	p.Put64(h+elftest.PhFilesz, 8)
-	refused(t, "segments in another order in the file", p.B, 1000, fmt.Sprintf(
+	refused(t, "segments in a different order in the file", p.B, 1000, fmt.Sprintf(
 		"interpreter: the last segment, at %#x, is not the last in the file", p.U64(h+elftest.PhVaddr)))
 }
 
@@ -68,7 +68,7 @@ func TestSizeMultiple(t *testing.T) {
 		change(p)
 		return p.B
 	}
-	// with replaces DT_SONAME by another entry.
+	// with replaces DT_SONAME with a different entry.
 	with := func(tag elf.DynTag, value uint64) []byte {
 		return changed(func(p *elftest.Patcher) {
 			off := dynamicEntry(p, elf.DT_SONAME)
@@ -82,7 +82,7 @@ func TestSizeMultiple(t *testing.T) {
 		want uint64
 	}{
 		{"an interpreter", interpreter(t), 8},
-		{"a library with an entry point that needs another one", with(elf.DT_NEEDED, 0), 1},
+		{"a library with an entry point that needs a library", with(elf.DT_NEEDED, 0), 1},
 		{"a static PIE", with(elf.DT_FLAGS_1, uint64(elf.DF_1_PIE)), 1},
 		{"an interpreter with other flags", with(elf.DT_FLAGS_1, uint64(elf.DF_1_NOW)), 8},
 		{"with an interpreter", changed(instead(elf.PT_INTERP, 0, 0, 8)), 1},
@@ -90,7 +90,7 @@ func TestSizeMultiple(t *testing.T) {
 		{"without dynamic entries", changed(func(p *elftest.Patcher) {
 			p.Put32(p.Segment(elf.PT_DYNAMIC, 0), uint32(elf.PT_NULL))
 		}), 1},
-		{"of another type", changed(func(p *elftest.Patcher) { p.Put16(16, uint16(elf.ET_EXEC)) }), 1},
+		{"of a different type", changed(func(p *elftest.Patcher) { p.Put16(16, uint16(elf.ET_EXEC)) }), 1},
 		{"a library", read(t, "pltlib.so"), 1},
 		{"a program", read(t, "plt"), 1},
 		{"a static program", read(t, "static"), 1},
@@ -108,7 +108,7 @@ func TestSizeMultiple(t *testing.T) {
 	}
 }
 
-// TestInterpreterInPlace replaces a linker's .sframe, the last section of an interpreter, by a smaller one that must
+// TestInterpreterInPlace replaces a linker's .sframe, the last section of an interpreter, with a smaller one that must
 // end at the same offset.
 func TestInterpreterInPlace(t *testing.T) {
 	p := elftest.Patch(t.Fatalf, interpreter(t))

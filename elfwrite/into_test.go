@@ -41,7 +41,7 @@ func TestInto(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(write(t, l, b, nil), old) {
-		t.Error("removed, it is another file")
+		t.Error("after removal, the file differs from the original")
 	}
 	for _, tt := range []struct {
 		name             string

@@ -37,7 +37,7 @@ func TestLoadAddresses(t *testing.T) {
 		{"after the first segment", load{first - 0x8000, 0}, nil, first + 0x1000},
 		{"after the .bss of the data", load{data, 0x2345}, nil, data + 0x3000},
 		{"a .bss elsewhere", load{data, 0}, []elffile.Span{span(data+0x1000_0000, data+0x1000_0100)}, data + 0x1000},
-		{"a .bss there", load{data, 0}, []elffile.Span{span(data+0x1200, data+0x7001)}, data + 0x8000},
+		{"a .bss at the same addresses", load{data, 0}, []elffile.Span{span(data+0x1200, data+0x7001)}, data + 0x8000},
 		{"one .bss after the other", load{data, 0x1800}, []elffile.Span{span(data+0x2000, data+0x4001)}, data + 0x5000},
 		{"one .bss before the other", load{data, 0},
 			[]elffile.Span{span(data+0x5000, data+0x6000), span(data+0x1200, data+0x4801)}, data + 0x6000},
@@ -93,15 +93,16 @@ func TestLoadAddresses(t *testing.T) {
 			uint64(math.MaxUint64-0x2000)))
 }
 
-// static is a static program whose head has no code and cannot move because .rela.plt is at its start.
+// static returns a static program without code in its head. The program headers cannot grow, because .rela.plt follows
+// the notes after them, and cannot move.
 func static(t *testing.T, options ...string) []byte {
 	t.Helper()
 	options = append([]string{"-static", "--build-id", "--eh-frame-hdr", "-z", "separate-code"}, options...)
 	return linked(t, "../testdata/asm/amd64/static.s", nil, "ld", options...)
 }
 
-// TestNotesStay has programs with hash tables of several sizes after a note that must stay. The difference between its
-// file offset and address must be that of the ELF header.
+// TestNotesStay converts programs with hash tables of several sizes after a note, which must stay in the head: the
+// difference between its file offset and address must be that of the ELF header.
 func TestNotesStay(t *testing.T) {
 	const source = `.globl _start
 _start: .irp n, 1, 2, 3, 4, 5, 6, 7, 8, 9
@@ -128,10 +129,10 @@ f\n: ret
 	}
 }
 
-// TestPropertyMoves has a program with a private note, which stays. There is space for program headers only if
+// TestPropertyMoves converts a program with a private note, which stays. There is space for program headers only if
 // .note.gnu.property moves, which requires that only PT_GNU_PROPERTY locates it.
 func TestPropertyMoves(t *testing.T) {
-	peer.Binutils(t, "2.40") // others sort the notes differently
+	peer.Binutils(t, "2.40") // other versions sort the notes differently
 	const source = `.globl _start
 _start: ret
 .section .note.gnu.property,"a",@note
@@ -158,8 +159,8 @@ _start: ret
 	}
 }
 
-// TestFewBytesMove has a library with many symbols. The smallest sufficient section must move, and not the large ones
-// before it: these would leave holes, where patchelf --set-rpath puts .dynamic, which is writable.
+// TestFewBytesMove converts a library with many symbols. The smallest sufficient section must move, not the large ones
+// before it: they would leave read-only holes in which patchelf --set-rpath places .dynamic, which is writable.
 func TestFewBytesMove(t *testing.T) {
 	var source strings.Builder
 	for i := range 200 {
@@ -177,14 +178,14 @@ func TestFewBytesMove(t *testing.T) {
 		}
 	}
 	if n := len(b) - len(old) - 1000; n > 300 {
-		t.Errorf("it grows by %d bytes more than .sframe has", n)
+		t.Errorf("the file grows by %d bytes in addition to .sframe", n)
 	}
 }
 
 // TestSectionAfterHeaders replaces an .sframe that lld placed directly after the program headers: its bytes become
 // space for headers.
 func TestSectionAfterHeaders(t *testing.T) {
-	// lld leaves space for one: smaller than, equal to and larger than required.
+	// lld leaves space for one program header. The old section is smaller than, equal to, or larger than the second.
 	for _, size := range []int{40, elffile.ProgSize, 400} {
 		old := assembled(t, fmt.Sprintf(".globl f\nf: ret\n.section .sframe,\"a\",@%#x\n.balign 8\n.short %#x\n"+
 			".fill %d, 1, 0x5a\n", sframe.SHTGNUSFrame, sframe.Magic, size-2), "ld.lld", "-shared", "--build-id=none")
@@ -197,23 +198,23 @@ func TestSectionAfterHeaders(t *testing.T) {
 		for _, n := range []int{40, 1000} {
 			b := add(t, old, content(n), Options{Force: true})
 			if bytes.Contains(b, []byte{0x5a, 0x5a}) {
-				t.Errorf("%d bytes, now %d: something is left of the old section", size, n)
+				t.Errorf("%d bytes, now %d: bytes of the old section remain", size, n)
 			}
 			if again := add(t, b, content(n), Options{Force: true}); !bytes.Equal(again, b) {
-				t.Errorf("%d bytes, now %d: another file the second time", size, n)
+				t.Errorf("%d bytes, now %d: a second run gives a different file", size, n)
 			}
 			if err := image.Compare(elftest.Parse(t, plain), elftest.Parse(t, b)); err != nil {
 				t.Errorf("%d bytes, now %d: %v", size, n, err)
 			}
 			if other := add(t, plain, content(n), Options{}); !bytes.Equal(other, b) {
-				t.Errorf("%d bytes, now %d: another file where the old section was removed before", size, n)
+				t.Errorf("%d bytes, now %d: a different file if the old section was removed before", size, n)
 			}
 		}
 	}
 }
 
-// TestFrontAgain has an executable whose data ends a number of bytes before contents that are not loaded. The head ends
-// elsewhere, so it is followed by different padding. Padding must not accumulate.
+// TestFrontAgain converts executables whose data ends a number of bytes before contents that are not loaded. When the
+// head moves between them, it is followed by different padding. Padding must not accumulate.
 func TestFrontAgain(t *testing.T) {
 	whole := static(t)
 	for _, c := range []struct {
@@ -235,21 +236,21 @@ func TestFrontAgain(t *testing.T) {
 			section, next := f.Section(".sframe"), f.Section(".symtab")
 			between := first[section.Off+section.Size : next.Off]
 			if kept := bytes.HasSuffix(between, p.B[end-c.gap:end]); c.kept && !kept || !c.kept && len(between) > 7 {
-				t.Errorf("%+v: between .sframe and what is not loaded there are the bytes % x", c, between)
+				t.Errorf("%+v: the bytes between .sframe and contents that are not loaded are % x", c, between)
 			}
 			if again := add(t, first, content(size), Options{Force: true}); !bytes.Equal(again, first) {
-				t.Errorf("%+v, %d bytes: another file the second time", c, size)
+				t.Errorf("%+v, %d bytes: a second run gives a different file", c, size)
 			}
 			if again := add(t, remove(t, first), content(size), Options{}); !c.kept && !bytes.Equal(again, first) {
-				t.Errorf("%+v, %d bytes: another file after it was removed, of %d bytes; it had %d", c, size,
+				t.Errorf("%+v, %d bytes: removed and added again, the file has %d bytes; it had %d", c, size,
 					len(again), len(first))
 			}
 		}
 	}
 }
 
-// TestHeadMoves has an executable whose head moves after the loaded contents to make room for an inserted page. Code
-// must not change its file offset.
+// TestHeadMoves converts an executable whose head moves after the loaded contents to make room for an inserted page.
+// The file offset of code must not change.
 func TestHeadMoves(t *testing.T) {
 	old := static(t)
 	before := elftest.Parse(t, old)
@@ -285,13 +286,13 @@ func TestHeadMoves(t *testing.T) {
 		t.Errorf("%d bytes of code have moved; layout %+v, error %v", moved, l, err)
 	}
 
-	// Also if the next segment starts where the head ends in the file.
+	// Code does not move either if the next segment starts where the head ends in the file.
 	next := elftest.Patch(t.Fatalf, old)
 	setSize(next, next.Segment(elf.PT_LOAD, 0), before.Progs[1].Off)
 	before = elftest.Parse(t, next.B)
 	after = elftest.Parse(t, add(t, next.B, content(1000), Options{}))
 	if moved, _ := movedCode(before, after, 0x1000); moved != 0 {
-		t.Errorf("%d bytes of code have moved where the next segment begins", moved)
+		t.Errorf("%d bytes of code have moved if the next segment is adjacent", moved)
 	}
 	if err := image.Compare(before, after); err != nil {
 		t.Error(err)
@@ -299,10 +300,10 @@ func TestHeadMoves(t *testing.T) {
 
 	// The head cannot move if sections cross its end, or something overlaps it. Then everything moves up.
 	for name, change := range map[string]func(*elftest.Patcher){
-		"a section goes on":  func(p *elftest.Patcher) { p.SectionIn(elf.SHT_PROGBITS, 0, head.Filesz-8, 0, 16) },
-		"a segment goes on":  instead(odd, head.Filesz-8, 0, 16),
-		"a segment is in it": instead(elf.PT_LOAD, 0x100, 0x7000000, 8),
-		"there is a .bss": func(p *elftest.Patcher) {
+		"a section across its end": func(p *elftest.Patcher) { p.SectionIn(elf.SHT_PROGBITS, 0, head.Filesz-8, 0, 16) },
+		"a segment across its end": instead(odd, head.Filesz-8, 0, 16),
+		"a segment overlaps it":    instead(elf.PT_LOAD, 0x100, 0x7000000, 8),
+		"it has a .bss": func(p *elftest.Patcher) {
 			p.Put64(p.Segment(elf.PT_LOAD, 0)+elftest.PhMemsz, head.Memsz+1)
 		},
 	} {
@@ -318,7 +319,7 @@ func TestHeadMoves(t *testing.T) {
 		if moved, all := movedCode(before, after, 0x1000); moved != all || l.MovedCode != all {
 			t.Errorf("%s: %d of %d bytes of code moved by a page, but MovedCode is %d", name, moved, all, l.MovedCode)
 		}
-		if err := image.Compare(before, after); err != nil && name != "a segment is in it" { // is loaded twice
+		if err := image.Compare(before, after); err != nil && name != "a segment overlaps it" { // loaded twice
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -341,7 +342,7 @@ func movedCode(before, after *elffile.File, by uint64) (moved, all uint64) {
 	return moved, all
 }
 
-// TestFrontRefused has executables that need an inserted page but cannot have one.
+// TestFrontRefused expects errors for executables that need an inserted page but cannot have one.
 func TestFrontRefused(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -389,17 +390,17 @@ func TestRenumber(t *testing.T) {
 		before, after symbol
 		changed       bool
 	}{
-		{"another index", symbol{1, 7}, symbol{2, 7}, true},
+		{"a different index", symbol{1, 7}, symbol{2, 7}, true},
 		{"the same index", symbol{5, 7}, symbol{5, 7}, false},
 		{"undefined", symbol{0, 7}, symbol{0, 7}, false},
 		{"absolute", symbol{elf.SHN_ABS, s.Addr}, symbol{elf.SHN_ABS, s.Addr}, false},
-		{"index in another table", symbol{elf.SHN_XINDEX, s.Addr}, symbol{elf.SHN_XINDEX, s.Addr}, false},
+		{"index in SHT_SYMTAB_SHNDX", symbol{elf.SHN_XINDEX, s.Addr}, symbol{elf.SHN_XINDEX, s.Addr}, false},
 		{"first invalid section", symbol{6, 7}, symbol{6, 7}, false},
 		{"no such section", symbol{100, 7}, symbol{100, 7}, false},
 		{"moved", symbol{3, s.Addr + 8}, symbol{4, s.Addr + 0x1008}, true},
 		{"moved, at its end", symbol{3, s.Addr + s.Size}, symbol{4, s.Addr + s.Size + 0x1000}, true},
 		{"outside the moved section", symbol{3, s.Addr - 1}, symbol{4, s.Addr - 1}, true},
-		{"gone", symbol{4, 7}, symbol{elf.SHN_ABS, 7}, true},
+		{"removed", symbol{4, 7}, symbol{elf.SHN_ABS, 7}, true},
 	} {
 		b := elftest.Symbol(1, tt.before.value, 2, uint16(tt.before.shndx))
 		changed := l.renumber(b)
@@ -410,8 +411,8 @@ func TestRenumber(t *testing.T) {
 	}
 }
 
-// TestHeadGrows has a file without section headers whose program headers end 56 bytes before the end of a page. Their
-// segment can grow up to the first page of the next segment in memory, however much space the file has.
+// TestHeadGrows converts a file without section headers whose program headers end 56 bytes before the end of a page.
+// Their segment can grow up to the first page of the next segment in memory, however much space the file has.
 func TestHeadGrows(t *testing.T) {
 	const num = 71
 	for addr, fits := range map[uint64]bool{0x1000: false, 0x2000: true} {
@@ -447,8 +448,8 @@ func TestHeadGrows(t *testing.T) {
 	}
 }
 
-// TestFront has a static executable whose head cannot move: everything moves up by a page, and the notes move into the
-// page, so the build-id is in the first page.
+// TestFront converts a static executable whose head cannot move: everything moves up by a page, and the notes move into
+// the page, so the build-id is in the first page.
 func TestFront(t *testing.T) {
 	old := read(t, "static")
 	before, after := elftest.Parse(t, old), elftest.Parse(t, add(t, old, content(100), Options{}))
@@ -461,7 +462,7 @@ func TestFront(t *testing.T) {
 	off, ok := after.FileOffset(first.Vaddr, elffile.HeaderSize)
 	if b, err := after.ReadAt("old header", off, elffile.HeaderSize); !ok || err != nil ||
 		!bytes.Equal(b, old[:elffile.HeaderSize]) {
-		t.Errorf("at %#x is not the old ELF header; error %v", first.Vaddr, err)
+		t.Errorf("the old ELF header is not at %#x; error %v", first.Vaddr, err)
 	}
 }
 
@@ -511,7 +512,7 @@ func TestLinkersSection(t *testing.T) {
 			t.Errorf("%d bytes: sections %+v, the old one with %d bytes at %#x", size, all, s.Size, s.Off)
 		}
 		if got := b[s.Off:][:s.Size]; size == 4000 && len(bytes.Trim(got, "\x00")) > 0 {
-			t.Error("the old section's bytes are still there")
+			t.Error("the old section's bytes remain")
 		}
 	}
 	without := elftest.Parse(t, remove(t, old))
@@ -522,7 +523,7 @@ func TestLinkersSection(t *testing.T) {
 	}
 }
 
-// TestOthersSegment has an .sframe in a segment that this package did not create. A larger section gets another
+// TestOthersSegment replaces an .sframe in a segment that this package did not create. A larger section gets a new
 // segment, and so does a smaller one if the old segment is writable.
 func TestOthersSegment(t *testing.T) {
 	converted := add(t, read(t, "alloca"), content(1000), Options{})
@@ -552,7 +553,8 @@ func TestOthersSegment(t *testing.T) {
 	}
 }
 
-// TestManySections has more sections than fit in a symbol's index field, and symbols in the last of them.
+// TestManySections converts a file with more sections than fit in a symbol's index field, and a symbol in the last
+// section.
 func TestManySections(t *testing.T) {
 	const many = 70000
 	p := elftest.Patch(t.Fatalf, read(t, "prologue"))
@@ -578,7 +580,7 @@ func TestManySections(t *testing.T) {
 	if err := image.Compare(before, after); err != nil {
 		t.Error(err)
 	}
-	// Sections after a removed one move down, and their symbols are updated.
+	// .sframe is the last section, so adding or removing it does not change the indexes of symbols.
 	for _, f := range []*elffile.File{after, elftest.Parse(t, remove(t, out))} {
 		last := 0
 		err := f.Symbols(elf.SHT_SYMTAB, func(_ *elffile.Section, s elffile.Symbol) { last = s.Section })
@@ -588,8 +590,8 @@ func TestManySections(t *testing.T) {
 	}
 }
 
-// TestBegin writes files whose first part was written before the size was known, by a layout with the same ranges, and
-// by another layout.
+// TestBegin writes files whose first part was written before the size was known, by a layout with the same ranges, or
+// by a different layout.
 func TestBegin(t *testing.T) {
 	section := content(304)
 	allFixtures(t, func(name string, b []byte) {
@@ -606,7 +608,7 @@ func TestBegin(t *testing.T) {
 				}
 				must.Do(t, l.Write(t.Context(), &dst, bytes.NewReader(old), section, begun))
 				if !bytes.Equal(dst.b, want) {
-					t.Errorf("%s: another file than without Begin", name)
+					t.Errorf("%s: the file differs from that without Begin", name)
 				}
 			}
 		}

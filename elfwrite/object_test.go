@@ -45,7 +45,7 @@ func TestObject(t *testing.T) {
 	o := elftest.NewObject()
 	o.Sections[elftest.ObjStrtab].Data = make([]byte, 8) // so that there is no padding before the names
 	cold := o.Code(".text.cold", 32)
-	o.Tail = []byte("what somebody put there")
+	o.Tail = []byte("unknown bytes")
 	old := o.Bytes()
 	section := content(60)
 	sym := uint32(len(o.Symbols)/elffile.SymSize - 1) // the last symbol, that of .text.cold
@@ -81,7 +81,7 @@ func TestObject(t *testing.T) {
 		t.Errorf(".sframe is at %#x; want %#x, where the rest ends", s.Offset, last.Off+last.Size)
 	}
 	if !bytes.HasSuffix(b, o.Tail) {
-		t.Error("what was at the end is not there any more")
+		t.Error("the bytes at the end are lost")
 	}
 
 	// Replace it, with the section type of later assemblers and 8-byte relocations.
@@ -92,7 +92,7 @@ func TestObject(t *testing.T) {
 	larger := content(1000)
 	direct := addObject(t, old, larger, obj, Options{})
 	if !bytes.Equal(addObject(t, b, larger, obj, Options{Force: true}), direct) {
-		t.Error("a replaced .sframe gives another file than a new one")
+		t.Error("replacing .sframe gives a different file than adding it")
 	}
 	want = append(rela(binary.LittleEndian, 28, 1, uint32(elf.R_X86_64_PC64), 48),
 		rela(binary.LittleEndian, 48, sym, uint32(elf.R_X86_64_PC64), 4)...)
@@ -108,9 +108,9 @@ func TestObjectRemoval(t *testing.T) {
 	o := elftest.NewObject()
 	// GNU as places the section names last, directly after the strings.
 	o.Sections[elftest.ObjStrtab].Data = make([]byte, 8)
-	o.At(0, 0, 0) // as the first header is (ELF gABI, "Sections")
+	o.At(0, 0, 0) // the first header is zero (ELF gABI, "Sections")
 	o.Sections[0].Addralign = 0
-	o.Tail = []byte("what somebody put there")
+	o.Tail = []byte("unknown bytes")
 	old := o.Bytes()
 	obj := Object{Type: elf.SHT_PROGBITS, StartSize: 4, Starts: []Start{start(t, old, elftest.ObjText, 0, 28)}}
 	if got := remove(t, addObject(t, old, content(60), obj, Options{})); !bytes.Equal(got, old) {
@@ -121,7 +121,7 @@ func TestObjectRemoval(t *testing.T) {
 	}
 }
 
-// withSFrame is an object with an .sframe that is not last, with or without relocations.
+// withSFrame returns an object with an .sframe that is not last, with or without relocations, and that section's index.
 func withSFrame(relocated bool) (*elftest.Object, int) {
 	o := elftest.NewObject()
 	s := o.Add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC, content(40))
@@ -181,7 +181,7 @@ func sameSection(t *testing.T, before, after *elffile.File, i int) {
 	x, y := before.Sections[i], after.Sections[i]
 	was, is := x.Section64, y.Section64
 	was.Off, is.Off = 0, 0
-	if i == before.Shstrndx { // it has other names
+	if i == before.Shstrndx { // the names differ
 		was.Size, is.Size = 0, 0
 	}
 	if x.Name != y.Name || was != is {
@@ -192,7 +192,7 @@ func sameSection(t *testing.T, before, after *elffile.File, i int) {
 	}
 	a := must.Get(before.ReadSection(&x))(t)
 	if b, err := after.ReadSection(&y); err != nil || !bytes.Equal(a, b) {
-		t.Errorf("section %d (%s) has other contents, error %v", i, x.Name, err)
+		t.Errorf("section %d (%s) has different contents, error %v", i, x.Name, err)
 	}
 }
 
@@ -205,7 +205,7 @@ func TestObjectNames(t *testing.T) {
 		stays  bool
 	}{
 		{"last", func(o *elftest.Object) {}, false},
-		{"symbols have theirs there", func(o *elftest.Object) { o.Sections[elftest.ObjSymtab].Link = elftest.ObjNames },
+		{"used by symbols", func(o *elftest.Object) { o.Sections[elftest.ObjSymtab].Link = elftest.ObjNames },
 			true},
 		{"not last", func(o *elftest.Object) { o.Add(".last", elf.SHT_PROGBITS, 0, nil) }, true},
 	} {
@@ -259,7 +259,7 @@ func TestObjectAnchors(t *testing.T) {
 			o.Symbol(elf.STB_LOCAL, elf.STT_FUNC, other, 4)
 			o.Symbol(elf.STB_LOCAL, elf.STT_SECTION, other, 0)
 		}, 3, 8, ""},
-		{"neither absolute nor a file", func(o *elftest.Object) {
+		{"neither thread-local nor a file", func(o *elftest.Object) {
 			o.Symbol(elf.STB_LOCAL, elf.STT_TLS, other, 4)
 			o.Symbol(elf.STB_LOCAL, elf.STT_FILE, other, 4)
 			o.Symbol(elf.STB_LOCAL, elf.STT_OBJECT, other, 6)
@@ -286,7 +286,7 @@ func TestObjectAnchors(t *testing.T) {
 	}
 }
 
-// TestObjectBig has objects for big-endian machines, which have other relocation types.
+// TestObjectBig converts objects for big-endian machines, which have different relocation types.
 func TestObjectBig(t *testing.T) {
 	const aarch64Prel32, s390PC32 = 261, 5 // ELF for the Arm 64-bit Architecture; s390x ABI, "Relocation Types"
 	for m, typ := range map[elf.Machine]uint32{elf.EM_AARCH64: aarch64Prel32, elf.EM_S390: s390PC32} {
@@ -300,7 +300,7 @@ func TestObjectBig(t *testing.T) {
 	}
 }
 
-// TestObjectRefused has objects to which an .sframe cannot be added, or from which it cannot be removed.
+// TestObjectRefused expects errors for objects to which .sframe cannot be added, or from which it cannot be removed.
 func TestObjectRefused(t *testing.T) {
 	patch := func(o *elftest.Object, change func(*elftest.Patcher)) []byte {
 		p := elftest.Patch(t.Fatalf, o.Bytes())

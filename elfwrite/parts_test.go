@@ -12,7 +12,7 @@ import (
 	"cfi2sframe/internal/testkit/must"
 )
 
-// TestIsIdentifier has names that are valid in C after __start_ and __stop_, and others.
+// TestIsIdentifier checks which names are valid in C after __start_ and __stop_.
 func TestIsIdentifier(t *testing.T) {
 	for name, want := range map[string]bool{
 		"a": true, "z": true, "A": true, "Z": true, "_": true, "a0": true, "a9": true, "note_abi": true, "_0": true,
@@ -25,8 +25,8 @@ func TestIsIdentifier(t *testing.T) {
 	}
 }
 
-// TestMergeNotes has two PT_NOTEs, which can be merged if their notes are adjacent in the file, in memory and by load
-// address, and parse the same with an alignment of 4 bytes.
+// TestMergeNotes merges two PT_NOTEs, but only if their notes are adjacent in the file, in memory and by load address,
+// and parse the same with an alignment of 4 bytes.
 func TestMergeNotes(t *testing.T) {
 	const size = 20 // of a note with a 4-byte name and 4-byte contents
 	plain := elftest.Note(4, 4, 1, "GNU\x00", make([]byte, 4))
@@ -44,10 +44,10 @@ func TestMergeNotes(t *testing.T) {
 		{"empty last", func(a, b *elf.Prog64) { b.Filesz, b.Memsz = 0, 0 }, false},
 		{"more memory first", func(a, b *elf.Prog64) { a.Memsz++ }, false},
 		{"more memory last", func(a, b *elf.Prog64) { b.Memsz++ }, false},
-		{"other flags", func(a, b *elf.Prog64) { b.Flags |= uint32(elf.PF_W) }, false},
-		{"elsewhere in the file", func(a, b *elf.Prog64) { b.Off += size }, false},
-		{"elsewhere in memory", func(a, b *elf.Prog64) { b.Vaddr, b.Paddr = b.Vaddr+8, b.Paddr+8 }, false},
-		{"another load address", func(a, b *elf.Prog64) { b.Paddr += 8 }, false},
+		{"different flags", func(a, b *elf.Prog64) { b.Flags |= uint32(elf.PF_W) }, false},
+		{"not adjacent in the file", func(a, b *elf.Prog64) { b.Off += size }, false},
+		{"not adjacent in memory", func(a, b *elf.Prog64) { b.Vaddr, b.Paddr = b.Vaddr+8, b.Paddr+8 }, false},
+		{"a different load address", func(a, b *elf.Prog64) { b.Paddr += 8 }, false},
 		{"half a note", func(a, b *elf.Prog64) { b.Filesz, b.Memsz = size-4, size-4 }, false},
 		{"a byte more", func(a, b *elf.Prog64) { b.Filesz, b.Memsz = size+1, size+1 }, false},
 		{"two notes that an alignment of 8 separates", func(a, b *elf.Prog64) {
@@ -81,7 +81,7 @@ func TestMergeNotes(t *testing.T) {
 	}
 }
 
-// TestLastSection has sections within a segment's memory, in any order, and others.
+// TestLastSection finds the last section in a segment's memory. Sections may be in any order, or outside the segment.
 func TestLastSection(t *testing.T) {
 	const alloc = elf.SHF_ALLOC
 	for _, tt := range []struct {
@@ -111,7 +111,7 @@ func TestLastSection(t *testing.T) {
 	}
 }
 
-// TestSymbolValues has symbols that may be addresses in the file, by type and section.
+// TestSymbolValues checks which symbols are addresses in the file, by type and section.
 func TestSymbolValues(t *testing.T) {
 	sections := []elffile.Section{{}, {Section64: elf.Section64{Flags: uint64(elf.SHF_ALLOC)}}, {}}
 	for _, tt := range []struct {
@@ -143,7 +143,7 @@ func TestSymbolValues(t *testing.T) {
 	}
 }
 
-// TestOverflow has the largest numbers that fit in the ELF header, and the smallest that are stored in the first
+// TestOverflow checks the largest numbers that fit in the ELF header, and the smallest that are stored in the first
 // section header (ELF gABI, "ELF Header": e_shnum, e_shstrndx and e_phnum).
 func TestOverflow(t *testing.T) {
 	const reserved = int(elf.SHN_LORESERVE)
@@ -197,7 +197,7 @@ func TestNext(t *testing.T) {
 	f.Sections[1].Addralign, f.Sections[2].Addralign, f.Sections[3].Addralign = 64, 128, 16
 	for off, want := range map[uint64]uint64{0x100: 64, 0x101: 16, 0x128: 16, 0x129: sectionAlign} {
 		if got := p.tailAlign(off); got != want {
-			t.Errorf("from %#x on, the alignment is %d, want %d", off, got, want)
+			t.Errorf("the alignment after %#x is %d, want %d", off, got, want)
 		}
 	}
 	f.Sections = f.Sections[:1]
@@ -218,7 +218,8 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// TestHarmless has symbols that no code uses: local symbols with certain names, as long as few names were read.
+// TestHarmless checks which symbols no code uses: local symbols with certain names. If many names were read, the name
+// is not examined.
 func TestHarmless(t *testing.T) {
 	names := []string{"", "__abi_tag", "$x", "other"}
 	b := patched(t, "plt", func(p *elftest.Patcher) {

@@ -14,8 +14,8 @@ import (
 	"cfi2sframe/internal/testkit/image"
 )
 
-// TestSymbolInSection has a symbol in each of the sections that would otherwise move. They must stay, and another
-// layout is found or the reason is reported.
+// TestSymbolInSection places a symbol in each section that would otherwise move. The section must stay: a different
+// layout is found, or the error reports the reason.
 func TestSymbolInSection(t *testing.T) {
 	for _, name := range []string{"alloca", "rareg.so"} {
 		old := read(t, name)
@@ -38,7 +38,7 @@ func TestSymbolInSection(t *testing.T) {
 				{"object at its start", s.Addr, i, elf.STT_OBJECT, true},
 				{"object at its last byte", s.Addr + s.Size - 1, i, elf.STT_OBJECT, true},
 				{"label at its end", s.Addr + s.Size, i, elf.STT_NOTYPE, true},
-				{"label of another section", s.Addr, before.Shstrndx, elf.STT_NOTYPE, true},
+				{"label of a different section", s.Addr, before.Shstrndx, elf.STT_NOTYPE, true},
 				{"section", s.Addr, i, elf.STT_SECTION, false},
 				{"__ehdr_start", 0, i, elf.STT_NOTYPE, false},
 			} {
@@ -62,7 +62,7 @@ func TestSymbolInSection(t *testing.T) {
 			}
 		}
 		if tried < 2 {
-			t.Errorf("%s: %d sections give way", name, tried)
+			t.Errorf("%s: only %d sections would move", name, tried)
 		}
 	}
 }
@@ -75,7 +75,7 @@ func addRelocations(p *elftest.Patcher, typ elf.SectionType, flags elf.SectionFl
 	p.Put32(h+elftest.ShInfo, uint32(info))
 }
 
-// TestKeptRelocations has relocations kept by a linker. A relocation to .gnu.hash prevents it from moving, and moving
+// TestKeptRelocations adds relocations kept by a linker. A relocation to .gnu.hash prevents it from moving, and moving
 // other sections does not suffice.
 func TestKeptRelocations(t *testing.T) {
 	const (
@@ -108,12 +108,12 @@ func TestKeptRelocations(t *testing.T) {
 		{"before all of it", elf.SHT_RELA, symtab, text, one(code, leaf, pc32, to(0x200)), ""},
 		{"far after it", elf.SHT_RELA, symtab, text, one(code, leaf, pc32, to(0x1f30)), ""},
 		{"a field in it", elf.SHT_RELA, symtab, text, one(hash+8, leaf, pc32, 0), refers},
-		{"none", elf.SHT_RELA, symtab, text, one(hash, leaf, elf.R_X86_64_NONE, to(hash)), ""},
-		{"of the last of two", elf.SHT_RELA, symtab, text,
+		{"R_X86_64_NONE", elf.SHT_RELA, symtab, text, one(hash, leaf, elf.R_X86_64_NONE, to(hash)), ""},
+		{"the last of two", elf.SHT_RELA, symtab, text,
 			slices.Concat(one(code, leaf, pc32, 0), one(code, leaf, elf.R_X86_64_64, to(hash+bias))), refers},
 		{"in a section that is not loaded", elf.SHT_RELA, symtab, symtab, one(0, leaf, elf.R_X86_64_64, to(hash)), ""},
 		{"in no section", elf.SHT_RELA, symtab, 1000, one(0, leaf, elf.R_X86_64_64, to(hash)), ""},
-		{"with other symbols", elf.SHT_RELA, 4, text, one(code, leaf, pc32, 0),
+		{"with a different symbol table", elf.SHT_RELA, 4, text, one(code, leaf, pc32, 0),
 			"references to it are unknown: section 13 () has relocations of type SHT_RELA with symbols in section 4, " +
 				"not SHT_RELA with symbols in section 10"},
 		{"without addends", elf.SHT_REL, symtab, text, one(code, leaf, pc32, 0)[:16],

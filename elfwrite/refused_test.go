@@ -14,7 +14,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// TestRefusedFiles has inconsistent files and unsupported files.
+// TestRefusedFiles expects errors for inconsistent and unsupported files.
 func TestRefusedFiles(t *testing.T) {
 	moreProgs := func(p *elftest.Patcher, n int) {
 		p.ManyProgs(n, func(_, off int) { p.Put32(off, uint32(odd)) })
@@ -51,7 +51,7 @@ func TestRefusedFiles(t *testing.T) {
 		{"machine", func(p *elftest.Patcher) { p.Put16(18, uint16(elf.EM_386)) }, "machine EM_386 is not supported"},
 		{"no names", func(p *elftest.Patcher) { p.Put16(elftest.EhShstrndx, 0) },
 			"no section name table (e_shstrndx is 0)"},
-		{"PT_PHDR elsewhere", func(p *elftest.Patcher) { p.Put64(p.Segment(elf.PT_PHDR, 0)+elftest.PhOff, 0x80) },
+		{"misplaced PT_PHDR", func(p *elftest.Patcher) { p.Put64(p.Segment(elf.PT_PHDR, 0)+elftest.PhOff, 0x80) },
 			"program header 0: PT_PHDR at file offset 0x80, but the program headers are at 0x40"},
 		{"nothing loaded", func(p *elftest.Patcher) {
 			for range 2 {
@@ -65,16 +65,17 @@ func TestRefusedFiles(t *testing.T) {
 			copy(p.B[first:], p.B[second:][:elffile.ProgSize])
 			copy(p.B[second:], b)
 		}, "program header 3: segment at 0x0 overlaps the previous segment or is out of order"},
-		{"section outside", func(p *elftest.Patcher) { p.Put64(p.Section(".strtab")+elftest.ShOff, 1<<63) },
+		{"section outside the file", func(p *elftest.Patcher) { p.Put64(p.Section(".strtab")+elftest.ShOff, 1<<63) },
 			"section 11 (.strtab): 75 bytes at file offset 0x8000000000000000 do not fit"},
-		{"table after what is loaded", func(p *elftest.Patcher) { moreProgs(p, 1) },
+		{"table after the loaded contents", func(p *elftest.Patcher) { moreProgs(p, 1) },
 			"is after 0x1000, where loaded bytes end"},
 		{"section across the end", func(p *elftest.Patcher) { p.Put64(p.Section(".symtab")+elftest.ShOff, 0xff8) },
 			"section 10 (.symtab) at file offset 0xff8, 240 bytes, crosses 0x1000, where loaded bytes end"},
 		{"segment across the end", instead(odd, 0xff8, 0, 16),
 			"program header 7 at file offset 0xff8, 16 bytes, crosses 0x1000, where loaded bytes end"},
-		{"dynamic entries", manyEntries, "PT_DYNAMIC at file offset 0x14f8: 1048592 bytes exceed the limit of 1048576"},
-		{"dynamic entries, bare", func(p *elftest.Patcher) {
+		{"too many dynamic entries", manyEntries,
+			"PT_DYNAMIC at file offset 0x14f8: 1048592 bytes exceed the limit of 1048576"},
+		{"too many dynamic entries, bare", func(p *elftest.Patcher) {
 			manyEntries(p)
 			bare(p)
 		}, "exceed the limit of 1048576"},
@@ -105,8 +106,8 @@ func TestRefusedFiles(t *testing.T) {
 	}
 }
 
-// TestFixed has headers and dynamic entries that refer to the first section that would move after the program headers:
-// .interp in one file, the build-id in the other.
+// TestFixed adds headers and dynamic entries that refer to the first section after the program headers, which would
+// otherwise move: .interp in one file, the build-id in the other.
 func TestFixed(t *testing.T) {
 	const interp = 0x238 // file offset and address
 	note := func(change func(p *elftest.Patcher, prog, section int)) func(*elftest.Patcher) {
@@ -125,7 +126,7 @@ func TestFixed(t *testing.T) {
 		}, ".interp at file offset 0x238 cannot be moved: section 13 () overlaps it"},
 		{"a dynamic entry", "alloca", dynamic(elf.DT_FINI, interp+4),
 			".interp at file offset 0x238 cannot be moved: dynamic entry 5 points into it"},
-		{"a dynamic entry of another kind", "alloca", dynamic(elf.DT_PLTGOT, 0x278),
+		{"a dynamic entry for a fixed section", "alloca", dynamic(elf.DT_PLTGOT, 0x278),
 			".gnu.hash at file offset 0x278 cannot be moved: " +
 				"code refers to it by address, not through a header or a dynamic entry"},
 		{"no section", "alloca", func(p *elftest.Patcher) { p.Put64(p.Section(".interp")+elftest.ShSize, 0) },
@@ -164,16 +165,16 @@ func TestFixed(t *testing.T) {
 		}), "it contains more than notes"},
 		{"an application's note", "rareg.so", note(func(p *elftest.Patcher, h, s int) { copy(p.B[id+12:], "App") }),
 			`the program may read its note "App" of type 0x3`},
-		{"a note of Crashpad's with fewer bytes", "rareg.so", crashpadNote(4),
+		{"a truncated Crashpad note", "rareg.so", crashpadNote(4),
 			`its note "Crashpad" of type 0x4f464e49 has 4 bytes, not 8`},
 	} {
 		refused(t, tt.name, patched(t, tt.file, tt.change), 1000, tt.want)
 	}
 }
 
-// TestFixedTags has a dynamic entry of each kind whose value is an address without a header (ELF gABI, "Dynamic
-// Section"; GNU's and Android's elf.h) point into a section that would move, and then places it after the end of the
-// entries.
+// TestFixedTags lets a dynamic entry of each kind whose value is an address without a header (ELF gABI, "Dynamic
+// Section"; GNU's and Android's elf.h) point into a section that would otherwise move. After DT_NULL, the entry must be
+// ignored.
 func TestFixedTags(t *testing.T) {
 	const (
 		androidREL, androidRELA, androidRELR = 0x6000000f, 0x60000011, 0x6fffe000
@@ -191,19 +192,19 @@ func TestFixedTags(t *testing.T) {
 		ended := patched(t, "alloca", func(p *elftest.Patcher) {
 			off := dynamicEntry(p, elf.DT_NULL) + elffile.DynSize
 			if elf.DynTag(p.U64(off)) != elf.DT_NULL {
-				t.Fatal("there is no room behind the end of the dynamic entries")
+				t.Fatal("there is no space after DT_NULL")
 			}
 			p.Put64(off, uint64(tag))
 			p.Put64(off+8, 0x23c)
 		})
 		if _, err := Plan(elftest.Parse(t, ended), 1000, Options{}); err != nil {
-			t.Errorf("%v behind the end of the dynamic entries: %v", tag, err)
+			t.Errorf("%v after DT_NULL: %v", tag, err)
 		}
 	}
 }
 
-// crashpadNote replaces the build-id in rareg.so by a note that contains the distance from its contents to something,
-// if it has eight bytes.
+// crashpadNote replaces the build-id in rareg.so with a Crashpad note with contents of the given size. Contents of
+// eight bytes are a distance from their own address.
 func crashpadNote(size uint32) func(*elftest.Patcher) {
 	return func(p *elftest.Patcher) {
 		const at = 0x1c8
@@ -215,7 +216,7 @@ func crashpadNote(size uint32) func(*elftest.Patcher) {
 	}
 }
 
-// TestDistance moves a note with a distance from itself. The target address must not change.
+// TestDistance moves a note that contains a distance from its own address. The target address must not change.
 func TestDistance(t *testing.T) {
 	const name = ".note.crashpad.info"
 	old := patched(t, "rareg.so", func(p *elftest.Patcher) {
@@ -238,11 +239,11 @@ func TestDistance(t *testing.T) {
 	was, want := meant(before, old)
 	is, got := meant(after, b)
 	if is == was || got != want {
-		t.Errorf("the note moves from %#x to %#x, and what it means from %#x to %#x", was, is, want, got)
+		t.Errorf("the note moves from %#x to %#x, and its target from %#x to %#x", was, is, want, got)
 	}
 }
 
-// TestOldRefused has an .sframe that is malformed, or to which something refers.
+// TestOldRefused expects errors for an .sframe that is malformed, or to which something refers.
 func TestOldRefused(t *testing.T) {
 	converted := add(t, read(t, "alloca"), content(1000), Options{})
 	s := elftest.Parse(t, converted).Section(".sframe")

@@ -14,9 +14,9 @@ import (
 	"cfi2sframe/internal/testkit/must"
 )
 
-// FuzzPlan generates a file, adds a section of any size and contents, replaces it by a section of another size, and
-// removes it. All other contents must be unchanged for loaders and readers, and the result must not depend on the
-// intermediate steps. A damaged file may be rejected; otherwise the same holds as far as its headers are consistent.
+// FuzzPlan generates a file, adds a section of any size, replaces it with a section of a different size, and removes
+// it. All other contents must be unchanged for loaders and readers, and the result must not depend on the intermediate
+// steps. A damaged file may be rejected; otherwise the same holds if its headers are consistent.
 func FuzzPlan(f *testing.F) {
 	for seed := range uint64(60) {
 		f.Add(generate.Seeded(seed, 120), uint16(seed*331), uint16(seed*7), uint64(0))
@@ -41,7 +41,7 @@ func FuzzPlan(f *testing.F) {
 		l, err := Plan(old, uint64(len(section)), Options{})
 		if err != nil {
 			if !errors.Is(err, ErrNoRoom) && damage == 0 {
-				t.Errorf("error %v of a sound file", err)
+				t.Errorf("error %v for a valid file", err)
 			}
 			if !strings.Contains(err.Error(), "0x") && !strings.Contains(err.Error(), "header") && damage == 0 {
 				t.Errorf("error %v does not say where", err)
@@ -66,13 +66,13 @@ func FuzzPlan(f *testing.F) {
 		// The layout can be planned before the size is known.
 		guess, err := Plan(old, uint64(other)&^7, Options{})
 		if err != nil {
-			t.Fatalf("%d bytes have no room, and %d had: %v", other, len(section), err)
+			t.Fatalf("there is no layout for %d bytes, but for %d: %v", other, len(section), err)
 		}
 		resized := must.Get(guess.Resize(uint64(len(section))))(t)
 		if again := write(t, resized, b, section); !bytes.Equal(again, first) {
-			t.Error("resized, it is another file")
+			t.Error("resized, the layout gives a different file")
 		}
-		// Replaced by one of another size and back.
+		// Replace it with a section of a different size, and back.
 		force := Options{Force: true}
 		larger := bytes.Repeat([]byte{0xe2, 0xde, 2, 1}, 4+int(other/8)*2)
 		l2, err := Plan(elftest.Parse(t, first), uint64(len(larger)), force)
@@ -88,7 +88,7 @@ func FuzzPlan(f *testing.F) {
 			t.Fatalf("replaced again: %v", err)
 		}
 		if third := write(t, l3, second, section); !bytes.Equal(third, first) {
-			t.Error("replaced by one of another size and back, it is another file")
+			t.Error("replaced with a section of a different size, and back, the file differs")
 		}
 		l4, err := PlanRemoval(elftest.Parse(t, second))
 		if err != nil {
@@ -110,7 +110,7 @@ func FuzzPlan(f *testing.F) {
 			t.Fatalf("added after it was removed: %v", err)
 		}
 		if again := write(t, l5, removed, section); !bytes.Equal(again, first) {
-			t.Errorf("added after it was removed, it is another file, of %d bytes; it had %d", len(again), len(first))
+			t.Errorf("added after it was removed, the file differs: %d bytes, it had %d", len(again), len(first))
 		}
 	})
 }
@@ -161,12 +161,12 @@ func FuzzDebug(f *testing.F) {
 		checkDebug(t, "generated", d, after, prog)
 		twice := must.Get(PlanDebug(after, prog))(t)
 		if again := write(t, twice, out, nil); !bytes.Equal(again, out) {
-			t.Error("a second time, it is another file")
+			t.Error("a second update gives a different file")
 		}
 		back := must.Get(PlanDebug(after, elftest.Parse(t, file.Bytes)))(t)
 		was := must.Get(PlanDebug(d, elftest.Parse(t, file.Bytes)))(t)
 		if x, y := write(t, back, out, nil), write(t, was, debug, nil); len(x) != len(y) {
-			t.Errorf("with the old program's headers it has %d bytes, and %d without the way round", len(x), len(y))
+			t.Errorf("with the old program's headers, it has %d bytes; without an update before, %d", len(x), len(y))
 		}
 	})
 }
