@@ -176,7 +176,7 @@ func start(env []string, input string, command ...string) (time.Duration, string
 // slowDowns measures the time that each client adds to each program.
 func (l *lab) slowDowns() error {
 	table := kit.NewTable(os.Stdout, "client", "program", ">alone, ms", ">with DWARF", ">with SFrame",
-		">slow-down, of DWARF's")
+		">ratio of slow-downs")
 	return l.pairs(func(p *pair) error {
 		if p.timed {
 			return nil
