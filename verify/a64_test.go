@@ -20,8 +20,8 @@ var a64Words = map[string]uint32{
 	"swpa x0, x29, [x1]": 0xf8a0803d,
 }
 
-// TestA64Code checks rows that follow the Procedure Call Standard for the Arm 64-bit Architecture, and each row
-// changed.
+// TestA64Code checks rows that follow the Procedure Call Standard for the Arm 64-bit Architecture, and expects changed
+// rows to be rejected.
 func TestA64Code(t *testing.T) {
 	const sp, fp, lr = 31, 29, 30
 	entry := cfi.InferredRow{Reg: sp, RAReg: lr}
@@ -57,10 +57,10 @@ func TestA64Code(t *testing.T) {
 			[]cfi.InferredRow{entry, row(4, sp, 32, saved), row(8, sp, 0, nil)}, true},
 		{"RA in x15", []string{"mov x15, x30", "ret x15"},
 			[]cfi.InferredRow{entry, row(4, sp, 0, func(r *cfi.InferredRow) { r.RAReg = 15 })}, true},
-		{"return by another register", []string{"ret x15"}, []cfi.InferredRow{entry}, false},
+		{"return through a different register", []string{"ret x15"}, []cfi.InferredRow{entry}, false},
 		{"a vector overwrites RA", []string{"stp x29, x30, [sp, #-32]!", "str q0, [sp]", "ldp x29, x30, [sp], #32",
 			"ret"}, []cfi.InferredRow{entry, row(4, sp, 32, saved), row(12, sp, 0, nil)}, false},
-		{"a vector beside RA", []string{"stp x29, x30, [sp, #-32]!", "str q0, [sp, #16]", "ldp x29, x30, [sp], #32",
+		{"a vector next to RA", []string{"stp x29, x30, [sp, #-32]!", "str q0, [sp, #16]", "ldp x29, x30, [sp], #32",
 			"ret"}, []cfi.InferredRow{entry, row(4, sp, 32, saved), row(12, sp, 0, nil)}, true},
 		{"SP", []string{"sub sp, sp, #16", "add sp, sp, #16", "ret"},
 			[]cfi.InferredRow{entry, row(4, sp, 16, nil), row(8, sp, 0, nil)}, true},

@@ -15,7 +15,7 @@ func (p platform) encoded(t *testing.T, fdes ...fde) []byte {
 	return build(t, emit.Options{Version: sframe.V2, ABI: p.abi}, fdes)
 }
 
-// spRows returns rows with the CFA at SP plus these offsets, each from so many bytes on.
+// spRows returns a row for each pair of its start in bytes and the offset of the CFA from SP.
 func spRows(pairs ...int32) (rows []sframe.FRE) {
 	for i := 0; i < len(pairs); i += 2 {
 		rows = append(rows, sframe.FRE{Start: uint32(pairs[i]), Row: sframe.Row{CFA: at(sframe.SP, pairs[i+1])}})
@@ -36,17 +36,17 @@ func mismatchInCFI(res *Result) string {
 // TestAgreed checks functions with the same instructions. The same rows are right for the first, but wrong for a later
 // one, for which the first result must not be reused.
 func TestAgreed(t *testing.T) {
-	const v2fde, size, info, rep = 20, 4, 16, 17 // of V2, and where these fields are
+	const v2fde, size, info, rep = 20, 4, 16, 17 // the size of an FDE of V2, and offsets of its fields
 	field := func(data []byte, fde, field int) []byte { return data[28+v2fde*fde+field:] }
-	// rsp+8, and (pc & 0x1000 ? 8 : 0) more
+	// rsp + 8 + (pc & 0x1000 ? 8 : 0)
 	pcCode := []byte{0x0f, 12, 0x77, 8, 0x80, 0, 0x0a, 0, 0x10, 0x1a, 0x30, 0x2e, 0x33, 0x24}
 	pcCode = append(pcCode, 0x22)
 	pcCode[1] = byte(len(pcCode) - 2)
-	pltCode := func(pushed byte) []byte { // rsp+8, and 8 more from that byte of each 16
+	pltCode := func(pushed byte) []byte { // rsp + 8 + (pc & 15 >= pushed ? 8 : 0)
 		return []byte{0x0f, 11, 0x77, 8, 0x80, 0, 0x3f, 0x1a, 0x30 + pushed, 0x2a, 0x33, 0x24, 0x22}
 	}
-	two, three := []byte{0x41, 0x0e, 16}, []byte{0x41, 0x0e, 16, 0x43, 0x0e, 24} // from 1 on, and from 4
-	// from 4 on, the rule for rbp is same_value
+	two, three := []byte{0x41, 0x0e, 16}, []byte{0x41, 0x0e, 16, 0x43, 0x0e, 24} // rows at 1; at 1 and 4
+	// at 4, the rule for rbp becomes same_value
 	unchanged := []byte{0x41, 0x0e, 16, 0x43, 0x08, 6}
 	one4, rest := spRows(0, 8, 1, 16), spRows(0, 24)
 	for _, tt := range []struct {
@@ -68,7 +68,7 @@ func TestAgreed(t *testing.T) {
 			[]function{{begin: 0x1000, end: 0x1008, code: unchanged}, {begin: 0x1010, end: 0x1013, code: unchanged}},
 			[]fde{{sframe.FDE{Start: 0x1000, Size: 8}, one4}, {sframe.FDE{Start: 0x1010, Size: 3}, one4}}, nil, "", 11},
 		// The last FDE of the first function extends past it. The third function has a single FDE.
-		{"the first one's FDE goes on", elf.ET_DYN,
+		{"the first function's FDE extends past it", elf.ET_DYN,
 			[]function{{begin: 0x1000, end: 0x1008, code: three}, {begin: 0x1010, end: 0x1018, code: three},
 				{begin: 0x1020, end: 0x1028, code: three}},
 			[]fde{
@@ -86,7 +86,7 @@ func TestAgreed(t *testing.T) {
 			[]fde{{sframe.FDE{Start: 0x1000, Size: 8}, spRows(0, 8, 1, 16, 6, 24)},
 				{sframe.FDE{Start: 0x1010, Size: 7}, spRows(0, 8, 1, 16, 6, 24)}},
 			func(data []byte) { field(data, 1, size)[0], data[len(data)-1] = 6, 16 }, "FRE starts at 0x6", 0},
-		{"overlapped by the next one", elf.ET_DYN,
+		{"an overlapping FDE", elf.ET_DYN,
 			[]function{{begin: 0x1000, end: 0x1008, code: three}, {begin: 0x1010, end: 0x1018, code: three},
 				{begin: 0x1018, end: 0x1020}},
 			[]fde{
@@ -94,7 +94,7 @@ func TestAgreed(t *testing.T) {
 				{sframe.FDE{Start: 0x1010, Size: 4}, one4}, {sframe.FDE{Start: 0x1014, Size: 4}, rest},
 				{sframe.FDE{Start: 0x1015, Size: 11}, spRows(0, 8)},
 			}, nil, "FDE 4 at 0x1015 overlaps the previous one", 0},
-		{"pc, other instructions", elf.ET_EXEC, []function{{begin: 0x1000, end: 0x1008, code: pcCode},
+		{"pc, different instructions", elf.ET_EXEC, []function{{begin: 0x1000, end: 0x1008, code: pcCode},
 			{begin: 0x2000, end: 0x2008, code: append([]byte{0}, pcCode...)}},
 			[]fde{{sframe.FDE{Start: 0x1000, Size: 8}, spRows(0, 16)},
 				{sframe.FDE{Start: 0x2000, Size: 8}, spRows(0, 16)}}, nil, "0x2000-0x2008: CFA differs", 8},
@@ -102,11 +102,11 @@ func TestAgreed(t *testing.T) {
 			[]function{{begin: 0x1000, end: 0x1008, code: pcCode}, {begin: 0x2000, end: 0x2008, code: pcCode}},
 			[]fde{{sframe.FDE{Start: 0x1000, Size: 8}, spRows(0, 16)},
 				{sframe.FDE{Start: 0x2000, Size: 8}, spRows(0, 16)}}, nil, "0x2000-0x2008: CFA differs", 8},
-		{"pc, another expression", elf.ET_DYN,
+		{"pc, a different expression", elf.ET_DYN,
 			[]function{{begin: 0x1000, end: 0x1010, code: pltCode(8)}, {begin: 0x1010, end: 0x1020, code: pltCode(11)}},
 			[]fde{{sframe.FDE{Start: 0x1000, Size: 16}, spRows(0, 8, 8, 16)},
 				{sframe.FDE{Start: 0x1010, Size: 16}, spRows(0, 8, 8, 16)}}, nil, "0x1018-0x1020: CFA differs", 24},
-		{"wrong, and the same again", elf.ET_DYN,
+		{"wrong in both functions", elf.ET_DYN,
 			[]function{{begin: 0x1000, end: 0x1008, code: two}, {begin: 0x1010, end: 0x1018, code: two}},
 			[]fde{{sframe.FDE{Start: 0x1000, Size: 8}, spRows(0, 8, 2, 16)},
 				{sframe.FDE{Start: 0x1010, Size: 8}, spRows(0, 8, 2, 16)}}, nil, "0x1001-0x1002: CFA differs", 14},

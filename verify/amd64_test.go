@@ -8,7 +8,7 @@ import (
 	"golang.org/x/arch/x86/x86asm"
 )
 
-// TestAMD64 compares decoded random instructions with another decoder.
+// TestAMD64 compares decoded random instructions with the decoder of golang.org/x/arch.
 func TestAMD64(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	known := 0
@@ -34,7 +34,7 @@ func TestAMD64(t *testing.T) {
 		}
 		if nop := want.Op == x86asm.NOP || want.Op == x86asm.XCHG && b[want.Len-1] == 0x90 && in.rm == 0; in.isNop() &&
 			!nop {
-			t.Fatalf("% x: %v is no no-op", b, want)
+			t.Fatalf("% x: %v is not a no-op", b, want)
 		}
 		for reg, names := range map[int][]x86asm.Arg{
 			rsp: {x86asm.RSP, x86asm.ESP, x86asm.SP, x86asm.SPB}, rbp: {x86asm.RBP, x86asm.EBP, x86asm.BP, x86asm.BPB},
@@ -48,7 +48,7 @@ func TestAMD64(t *testing.T) {
 		}
 	}
 	if known < 60_000 {
-		t.Errorf("%d instructions are known; want more", known)
+		t.Errorf("only %d instructions are known to both decoders", known)
 	}
 }
 
@@ -68,7 +68,8 @@ func writes(in x86asm.Inst, names []x86asm.Arg) bool {
 	return has(0)
 }
 
-// wantEffect returns the other decoder's result for the effect e. There is a second encoding of push.
+// wantEffect returns effect e as the other decoder sees it. It cannot require pushesFP, because push has a second
+// encoding.
 func wantEffect(in x86asm.Inst, e stackEffect) stackEffect {
 	to, from := in.Args[0], in.Args[1]
 	rel, isRel := to.(x86asm.Rel)

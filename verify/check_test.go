@@ -15,13 +15,13 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// bareFile is a file. Only its type matters.
+// bareFile returns a file without contents. Only its type matters.
 func bareFile(kind elf.Type) *elffile.File {
 	return &elffile.File{Header64: elf.Header64{Type: uint16(kind)}}
 }
 
-// TestRules compares each kind of CFI rule with equivalent rows, and with others. A function at 0x1000-0x1010 is
-// covered as a whole.
+// TestRules compares each kind of CFI rule with equivalent rows, and with different rows. A function at 0x1000-0x1010
+// is covered as a whole.
 func TestRules(t *testing.T) {
 	row := func(cfa, ra, fp sframe.Rule) sframe.Row { return sframe.Row{CFA: cfa, RA: ra, FP: fp} }
 	var none sframe.Rule
@@ -44,12 +44,12 @@ func TestRules(t *testing.T) {
 		p    platform
 		fn   function
 		fde  sframe.FDE
-		row  *sframe.Row // nil stands for the rules at function entry
+		row  *sframe.Row // nil means the rules at function entry
 		want string      // what is wrong, or ""
 	}{
-		{"as a call arrives", amd64, function{}, sframe.FDE{}, nil, ""},
-		{"as a call arrives", aarch64, function{}, sframe.FDE{}, nil, ""},
-		{"as a call arrives", s390x, function{}, sframe.FDE{}, nil, ""},
+		{"at function entry", amd64, function{}, sframe.FDE{}, nil, ""},
+		{"at function entry", aarch64, function{}, sframe.FDE{}, nil, ""},
+		{"at function entry", s390x, function{}, sframe.FDE{}, nil, ""},
 
 		// CFA.
 		{"def_cfa r6+16", amd64, function{code: []byte{0x0c, 6, 16}}, sframe.FDE{}, &sframe.Row{CFA: at(sframe.FP, 16)},
@@ -97,7 +97,7 @@ func TestRules(t *testing.T) {
 			"return address: expression 22: stack is empty"},
 		{"wrong val_expression", amd64, function{code: []byte{0x16, 16, 1, 0x22}}, sframe.FDE{}, nil,
 			"return address: expression 22: stack is empty"},
-		{"in no place", amd64, function{bare: true, code: []byte{0x0c, 7, 8}}, sframe.FDE{}, nil,
+		{"no rule", amd64, function{bare: true, code: []byte{0x0c, 7, 8}}, sframe.FDE{}, nil,
 			"return address: CFI gives no location"},
 		{"same_value", amd64, function{code: []byte{0x08, 16}}, sframe.FDE{}, nil,
 			"return address: CFI gives no location"},
@@ -232,24 +232,24 @@ func TestPlaces(t *testing.T) {
 		want string
 	}{
 		{"16 bytes, moved by pages", bareFile(elf.ET_DYN), plt, two, ""},
-		{"16 bytes, later another row", bareFile(elf.ET_DYN), plt, spRows(0, 8, 8, 16, 16, 8, 23, 16),
+		{"16 bytes, a wrong row later", bareFile(elf.ET_DYN), plt, spRows(0, 8, 8, 16, 16, 8, 23, 16),
 			"0x1017-0x1020: CFA differs"},
-		{"16 bytes, later one row less", bareFile(elf.ET_DYN), plt, spRows(0, 8, 8, 16, 16, 8),
+		{"16 bytes, a missing row later", bareFile(elf.ET_DYN), plt, spRows(0, 8, 8, 16, 16, 8),
 			"0x1018-0x1020: CFA differs"},
-		{"32 bytes, later one row less", bareFile(elf.ET_EXEC), expression(31, 24), spRows(0, 8, 8, 16),
+		{"32 bytes, rows as for 16", bareFile(elf.ET_EXEC), expression(31, 24), spRows(0, 8, 8, 16),
 			"0x1008-0x1020: CFA differs"},
 		{"32 bytes", bareFile(elf.ET_DYN), expression(31, 24), spRows(0, 8, 24, 16), ""},
-		{"16 bytes, rows that are not there", bareFile(elf.ET_DYN), plt, spRows(0, 8, 9, 16, 16, 8),
+		{"16 bytes, a row at the wrong offset", bareFile(elf.ET_DYN), plt, spRows(0, 8, 9, 16, 16, 8),
 			"0x1008-0x1009: CFA differs"},
 		{"16 bytes, fixed", bareFile(elf.ET_EXEC), plt, two, ""},
 		{"two pages, moved by pages", bareFile(elf.ET_DYN), wide, spRows(0, 16), depends},
 		{"two pages, fixed", bareFile(elf.ET_EXEC), wide, spRows(0, 16), ""},
-		{"16 bytes, an object's section of 16", object(16), plt, two, ""},
-		{"16 bytes, an object's section of 32", object(32), plt, two, ""},
-		{"16 bytes, an object's section of 8", object(8), plt, two, depends},
-		{"16 bytes, an object's section of 1", object(1), plt, two, depends},
-		{"16 bytes, an object's section of 24", object(24), plt, two, depends},
-		{"16 bytes, an object's section of four pages", object(0x4000), plt, two, ""},
+		{"16 bytes, an object's section aligned to 16", object(16), plt, two, ""},
+		{"16 bytes, an object's section aligned to 32", object(32), plt, two, ""},
+		{"16 bytes, an object's section aligned to 8", object(8), plt, two, depends},
+		{"16 bytes, an object's section aligned to 1", object(1), plt, two, depends},
+		{"16 bytes, an object's section aligned to 24", object(24), plt, two, depends},
+		{"16 bytes, an object's section aligned to four pages", object(0x4000), plt, two, ""},
 		{"16 bytes, an object without sections", bareFile(elf.ET_REL), plt, two, depends},
 	} {
 		base := uint64(0x1000)
@@ -331,8 +331,8 @@ func TestMasked(t *testing.T) {
 		want       string
 	}{
 		{"whole blocks", 0x1000, 32, 16, 0, 32, ""},
-		{"from 4 on", 0x1000, 32, 16, 4, 24, ""},
-		{"of 24 bytes, in code that moves by pages", 0x1008, 48, 24, 4, 0,
+		{"rows from byte 4", 0x1000, 32, 16, 4, 24, ""},
+		{"blocks of 24 bytes, in code that moves by pages", 0x1008, 48, 24, 4, 0,
 			"blocks of 24 bytes change if the code moves by 4096"},
 		{"from the middle of a block", 0x1001, 32, 16, 4, 0, "readers interpret differently"},
 	} {
@@ -348,7 +348,7 @@ func TestMasked(t *testing.T) {
 	}
 }
 
-// TestForeignMachine checks sections against CFI of another machine, or byte order.
+// TestForeignMachine checks a section against CFI of a different machine or byte order.
 func TestForeignMachine(t *testing.T) {
 	section := amd64.section(t, sframe.V2)
 	for _, p := range []platform{aarch64, s390x, {machine: elf.EM_X86_64, order: binary.BigEndian, column: 16}} {
@@ -414,7 +414,7 @@ func TestManyBlocks(t *testing.T) {
 			err = s.skip(s.end)
 		}
 		if (err != nil) != (want != "") || err != nil && err.Error() != want || err == nil && n != 16 {
-			t.Errorf("%d rows are gone through, error %v; want %q", n, err, want)
+			t.Errorf("%d rows are visited, error %v; want %q", n, err, want)
 		}
 	}
 }
@@ -454,16 +454,16 @@ func TestBeyond(t *testing.T) {
 		{"overlapping", loaded, []fde{{sframe.FDE{Start: 0x1000, Size: 0x11}, row},
 			{sframe.FDE{Start: 0x1010, Size: 0x10}, row}},
 			"FDE 1 at 0x1010 overlaps the previous one, or wraps around"},
-		{"side by side", loaded, []fde{{sframe.FDE{Start: 0x1000, Size: 0x10}, row},
+		{"adjacent", loaded, []fde{{sframe.FDE{Start: 0x1000, Size: 0x10}, row},
 			{sframe.FDE{Start: 0x1010, Size: 0x10}, row}}, ""},
 		{"up to the end of code", loaded, []fde{{sframe.FDE{Start: 0x1020, Size: 0x10}, row}}, ""},
 		{"a byte more", loaded, []fde{{sframe.FDE{Start: 0x1020, Size: 0x11}, row}},
 			"FDE 0 at 0x1020, 0x11 bytes, extends beyond the code that CFI describes"},
 		{"around the end of the address space", everything, []fde{{sframe.FDE{Start: ^uint64(0) - 7, Size: 16}, row}},
 			"overlaps the previous one, or wraps around"},
-		{"data behind the code", code(elf.PF_R, elf.PT_LOAD), []fde{{sframe.FDE{Start: 0x1020, Size: 0x10}, row}},
+		{"data after the code", code(elf.PF_R, elf.PT_LOAD), []fde{{sframe.FDE{Start: 0x1020, Size: 0x10}, row}},
 			"extends beyond"},
-		{"another segment behind the code", code(elf.PF_X, elf.PT_NOTE),
+		{"a note segment after the code", code(elf.PF_X, elf.PT_NOTE),
 			[]fde{{sframe.FDE{Start: 0x1020, Size: 0x10}, row}}, "extends beyond"},
 	} {
 		_, err := Check(table, amd64.section(t, sframe.V3, tt.fdes...), tt.f, Options{})
@@ -486,7 +486,7 @@ func TestAfterLastFunction(t *testing.T) {
 	}
 }
 
-// TestNoRows checks FDEs without FREs, which describe nothing, before and after one with FREs.
+// TestNoRows checks FDEs without FREs, which describe nothing, before and after an FDE with FREs.
 func TestNoRows(t *testing.T) {
 	data := amd64.encode(t, sframe.V2, fde{sframe.FDE{Start: 0x1000, Size: 8}, spRows(0, 8)},
 		fde{sframe.FDE{Start: 0x1008, Size: 8}, spRows(0, 8)}, fde{sframe.FDE{Start: 0x1010, Size: 8}, spRows(0, 8)})
@@ -554,7 +554,7 @@ func TestSplit(t *testing.T) {
 		{"nothing for the last", fns, whole(0, 0, 4, 5), 3, "2:0-2 4:2-4"},
 		{"nothing for the first", fns, whole(0, 0, 0, 1), 3, "3:0-1 1:1-2 2:2-4"},
 		{"nothing", fns, nil, 3, "6:0-0"},
-		{"behind all functions", fns, whole(0x2000, 0x10), 2, "3:0-3 3:3-7"},
+		{"after all functions", fns, whole(0x2000, 0x10), 2, "3:0-3 3:3-7"},
 	} {
 		words := func(table *cfi.Table, s *sframe.Section) string {
 			var w []string

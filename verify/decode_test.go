@@ -126,10 +126,10 @@ func TestStubs(t *testing.T) {
 			"c0 f4 ff ff ff f0 00 00 00 18": {size: 10, ends: true, target: 0x0fe0}, // jg .-0x20; .long 24
 			"07 00":                         {size: 2, pad: true},                   // nopr
 			"07 07":                         {size: 2, pad: true},                   // nopr %r7
-			"00 00":                         {size: 2, pad: true, ends: true},       // no instruction
+			"00 00":                         {size: 2, pad: true, ends: true},       // not an instruction
 		}, []string{
 			"",
-			"07",                            // a part of any with two bytes
+			"07",                            // a part of a two-byte instruction
 			"b9 09 00",                      // of sgr %r0,%r1
 			"a7 0b",                         // of aghi %r0,-8
 			"c0 10 00 00 00",                // of larl %r1,.
@@ -154,7 +154,7 @@ func TestStubs(t *testing.T) {
 			"eb 6f f0 30 00 04",             // lmg %r6,%r15,48(%r15)
 			"c0 e5 00 00 00 00",             // brasl %r14,.
 			"a7 f4 00 00",                   // j .
-			"ff ff ff ff ff ff",             // no instruction
+			"ff ff ff ff ff ff",             // not an instruction
 		}},
 	} {
 		for text, want := range machine.right {
@@ -164,7 +164,7 @@ func TestStubs(t *testing.T) {
 		}
 		for _, text := range machine.wrong {
 			if got, ok := machine.decode(bytesOf(t, text), 0x1000); ok {
-				t.Errorf("%s: %+v; it is not of a stub", text, got)
+				t.Errorf("%s: %+v; it must not occur in stubs", text, got)
 			}
 		}
 	}

@@ -14,11 +14,11 @@ import (
 // TestEpilogue checks rows that leave the frame pointer unchanged where CFI says that it is saved at rbp. They are
 // right directly before the instructions that leave the function, unless an instruction writes rbp.
 func TestEpilogue(t *testing.T) {
-	// At 0 CFA r10 and rbp saved at rbp; from 5 on CFA rsp+8.
+	// At 0, the CFA is r10, and rbp is saved at rbp; at 5, the CFA becomes rsp+8.
 	r10 := []byte{0x0c, 10, 0, 0x10, 6, 2, 0x76, 0, 0x45, 0x0c, 7, 8}
-	// CFA r13, rsp+16 from 5 on, rsp+8 from 7 on.
+	// The CFA is r13; at 5, it becomes rsp+16, and at 7, rsp+8.
 	r13 := []byte{0x0c, 13, 0, 0x10, 6, 2, 0x76, 0, 0x45, 0x0c, 7, 16, 0x42, 0x0c, 7, 8}
-	// The same as r10, and from 3 on another return address.
+	// Like r10, but the location of the return address depends on the pc: it changes at 3.
 	moved := slices.Concat(r10[:8], []byte{0x10, 16, 11, 0x38, 0x1c, 0x80, 0, 0x3f, 0x1a, 0x33, 0x2a, 0x33, 0x24, 0x22},
 		r10[8:])
 	saved := sframe.Rule{Base: sframe.FP, Deref: true}
@@ -65,8 +65,8 @@ func TestEpilogue(t *testing.T) {
 		{"lea with a segment", "5d2e498d62f8c3", r10, rows{row(0, reg(10), saved), row(1, reg(10), none),
 			row(6, at(sframe.SP, 8), none)}, "0x1001-0x1005: caller's frame pointer differs; 0x1005-0x1006: CFA " +
 			"differs"},
-		{"lea of 32 bits", "5d418d62f8c3", r10, epilogue, "0x1001-0x1005: caller's frame pointer differs"},
-		{"pop of another register", "5d498d65f0415cc3", r13, rows{row(0, reg(13), saved), row(1, reg(13), none),
+		{"32-bit lea", "5d418d62f8c3", r10, epilogue, "0x1001-0x1005: caller's frame pointer differs"},
+		{"pop of a different register", "5d498d65f0415cc3", r13, rows{row(0, reg(13), saved), row(1, reg(13), none),
 			row(5, at(sframe.SP, 16), none), row(7, at(sframe.SP, 8), none)},
 			"0x1001-0x1005: caller's frame pointer differs; 0x1005-0x1007: caller's frame pointer differs"},
 		{"an unknown instruction", "5d498d62f8069090c3", r10, epilogue,
@@ -86,12 +86,12 @@ func TestEpilogue(t *testing.T) {
 
 		{"before pop", "5d498d62f8c3", r10, rows{row(0, reg(10), none), row(5, at(sframe.SP, 8), none)},
 			"0x1000-0x1005: caller's frame pointer differs"},
-		{"CFA of another row", "5d498d62f8c3", r10, rows{row(0, reg(10), saved), row(1, at(sframe.SP, 8), none)},
+		{"the CFA of the next row", "5d498d62f8c3", r10, rows{row(0, reg(10), saved), row(1, at(sframe.SP, 8), none)},
 			"0x1001-0x1005: CFA differs"},
 		{"rbp written after lea", "5d498d62f85dc3", r10, epilogue,
 			"0x1001-0x1005: caller's frame pointer differs; 0x1005-0x1007: caller's frame pointer differs"},
-		{"another base", "5d498d61f8c3", r10, epilogue, "0x1001-0x1005: caller's frame pointer differs"},
-		{"another register restored", "5d498d6af8c3", r10, epilogue, "0x1001-0x1005: caller's frame pointer differs"},
+		{"a different base", "5d498d61f8c3", r10, epilogue, "0x1001-0x1005: caller's frame pointer differs"},
+		{"the wrong register restored", "5d498d6af8c3", r10, epilogue, "0x1001-0x1005: caller's frame pointer differs"},
 		{"no lea", "5d0f1f4000c3", r10, epilogue, "0x1001-0x1005: caller's frame pointer differs"},
 		{"a call", "5d498d62f8e800010000", r10, epilogue,
 			"0x1001-0x1005: caller's frame pointer differs; 0x1005-0x100a: caller's frame pointer differs"},
@@ -138,7 +138,7 @@ func TestEpilogue(t *testing.T) {
 	}
 }
 
-// inObject checks the same function in an object, and in an object without its code.
+// inObject checks the same function in an object, and in an object whose code lacks the last byte.
 func inObject(t *testing.T, code, instructions []byte, rows []sframe.FRE) {
 	t.Helper()
 	for _, left := range []int{0, 1} {

@@ -238,10 +238,10 @@ func TestWrongExpressions(t *testing.T) {
 		{"shl by 64", []byte{0x24}, []uint64{1, 64}, "shift by 64 bits"},
 		{"shr by 64", []byte{0x25}, []uint64{1, 64}, "shift by 64 bits"},
 		{"shra by -1", []byte{0x26}, []uint64{1, ^uint64(0)}, "shift by 18446744073709551615 bits"},
-		{"skip in front of the start", []byte{opSkip, 0xfc, 0xff}, nil, "branch out of the expression"},
-		{"skip behind the end", []byte{opSkip, 1, 0}, nil, "branch out of the expression"},
-		{"bra behind the end", []byte{opBra, 2, 0, opNop}, []uint64{1}, "branch out of the expression"},
-		{"bra that would leave, but does not branch", []byte{opBra, 2, 0, 0x23}, []uint64{1, 0}, "operand is " +
+		{"skip before the start", []byte{opSkip, 0xfc, 0xff}, nil, "branch out of the expression"},
+		{"skip past the end", []byte{opSkip, 1, 0}, nil, "branch out of the expression"},
+		{"bra past the end", []byte{opBra, 2, 0, opNop}, []uint64{1}, "branch out of the expression"},
+		{"bra past the end, not taken", []byte{opBra, 2, 0, 0x23}, []uint64{1, 0}, "operand is " +
 			"truncated"},
 		{"xderef", []byte{0x18}, []uint64{1, 2}, "opcode 0x18 is not allowed in call frame information"},
 		{"reg0", []byte{0x50}, []uint64{1, 2}, "opcode 0x50 is not allowed"},
@@ -249,7 +249,7 @@ func TestWrongExpressions(t *testing.T) {
 		{"call_frame_cfa", []byte{0x9c}, []uint64{1, 2}, "opcode 0x9c is not allowed"},
 		{"stack_value", []byte{0x9f}, []uint64{1, 2}, "opcode 0x9f is not allowed"},
 		{"no opcode", []byte{0xff}, []uint64{1, 2}, "opcode 0xff is not allowed"},
-		{"for ever", []byte{opSkip, 0xfd, 0xff}, nil, "it does not end"},
+		{"an infinite loop", []byte{opSkip, 0xfd, 0xff}, nil, "it does not end"},
 		{"the first error", []byte{0x13, 0xff}, nil, "stack is empty"},
 	} {
 		_, err := m.run(tt.code, tt.initial...)
@@ -274,7 +274,7 @@ func TestPrinted(t *testing.T) {
 	}
 }
 
-// TestSteps counts the steps of one expression, and of all.
+// TestSteps checks the limits on the steps of one expression, and of all expressions.
 func TestSteps(t *testing.T) {
 	m := machine{order: binary.LittleEndian}
 	nops := bytes.Repeat([]byte{opNop}, maxSteps+1)
@@ -292,12 +292,12 @@ func TestSteps(t *testing.T) {
 		t.Errorf("%d steps, error %v", m.steps, err)
 	}
 	if _, err := m.run(nops[:1], 1); err != errSteps {
-		t.Errorf("behind the last step: error %v", err)
+		t.Errorf("after the last step: error %v", err)
 	}
 }
 
-// TestContents checks that all registers, and all places in memory, have different values: otherwise a rule with the
-// wrong register or address could go unnoticed.
+// TestContents checks that all registers and memory locations have different values: otherwise a rule with the wrong
+// register or address could go unnoticed.
 func TestContents(t *testing.T) {
 	var m machine
 	seen := make(map[uint64]string)

@@ -65,18 +65,18 @@ func FuzzCheck(f *testing.F) {
 			}
 		}
 		if wrong != nil && res.Total == 0 {
-			t.Errorf("%v; the check finds nothing", wrong)
+			t.Errorf("%v; the check finds no mismatch", wrong)
 		}
 		if res.Total == 0 && covered != res.Covered {
 			t.Errorf("the check finds %d bytes covered; there are %d", res.Covered, covered)
 		}
 		if wrong == nil && res.Total > 0 && !elsewhere(s, file.Rows()) && !overlapping(s) {
-			t.Errorf("the check finds %v; nothing is wrong with what a stack tracer reads", res.Mismatches)
+			t.Errorf("the check finds %v; a stack tracer reads nothing wrong", res.Mismatches)
 		}
 	})
 }
 
-// changed changes some bytes.
+// changed flips a bit in one or two bytes.
 func changed(b []byte, damage uint64) []byte {
 	b = bytes.Clone(b)
 	for range 1 + damage>>1&1 {

@@ -199,7 +199,7 @@ func (g *goTable) function(fn *cfi.Function) string {
 	pcsp, ok := g.word(off + 16)
 	if first := g.base + uint64(entry); !ok || off+goRecord > uint64(len(g.b)) ||
 		first > fn.Begin && !(fn.Signal() && first == fn.Begin+1) {
-		return "its record has another address"
+		return "its record gives a different address"
 	}
 	g.first = g.base + uint64(entry)
 	name := g.name(off)
@@ -298,10 +298,10 @@ func (g *goTable) sigreturn(fn *cfi.Function) string {
 	if fn.Begin+1 == g.first {
 		var int3 bool
 		if code, int3 = bytes.CutPrefix(code, []byte{0xcc}); !int3 {
-			return "its record has another address"
+			return "its record gives a different address"
 		}
 	} else if fn.Begin != g.first {
-		return "its record has another address"
+		return "its record gives a different address"
 	}
 	if g.machine != elf.EM_X86_64 || !bytes.HasPrefix(code, []byte("\x48\xc7\xc0\x0f\x00\x00\x00\x0f\x05")) {
 		return "signal frame, but not rt_sigreturn"

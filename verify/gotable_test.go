@@ -25,7 +25,7 @@ type goFunc struct {
 	flag   byte
 }
 
-// A goProgram is a Go program with a table. Only code and table have section headers.
+// A goProgram is a Go program with a table.
 type goProgram struct {
 	p       platform
 	release string // "" without build information
@@ -109,8 +109,8 @@ func (g *goProgram) file(t *testing.T) *elffile.File {
 	return f
 }
 
-// wrongIn loads a program's table, compares it with another of the same layout, and returns the differences by the
-// index of the function.
+// wrongIn loads a program's rows, checks them against another program, and returns what is wrong, by index of the
+// function.
 func wrongIn(t *testing.T, g, other *goProgram) (map[int]string, error) {
 	t.Helper()
 	table := must.Get(cfi.Load(g.file(t), cfi.GoPCLNTab, nil))(t)
@@ -229,27 +229,28 @@ func TestGo(t *testing.T) {
 			"CFA differs"},
 		{"no push", amd64, []goFunc{goLeaf, goAMD64, goAMD64Old, goAMD64}, code(0, "90"),
 			"at 0x1002a: frame of 8 bytes in the table, but 0 in the code"},
-		{"push of another register", amd64, []goFunc{goLeaf, goAMD64}, code(0, "53"),
+		{"push of a different register", amd64, []goFunc{goLeaf, goAMD64}, code(0, "53"),
 			"at 0x10003: frame of 8 bytes, " + slot},
-		{"another frame in the code", amd64, []goFunc{goAMD64, goAMD64, goAMD64Old}, code(3, "38"),
+		{"a different frame in the code", amd64, []goFunc{goAMD64, goAMD64, goAMD64Old}, code(3, "38"),
 			"at 0x10022: frame of 48 bytes in the table, but 56 in the code"},
-		{"another register saved", amd64, []goFunc{goLeaf, goAMD64Old}, code(6, "5c"),
+		{"a different register saved", amd64, []goFunc{goLeaf, goAMD64Old}, code(6, "5c"),
 			"at 0x1000b: frame of 48 bytes, " + slot},
-		{"another slot", amd64, []goFunc{goLeaf, goAMD64Old}, code(8, "20"), slot},
+		{"a different slot", amd64, []goFunc{goLeaf, goAMD64Old}, code(8, "20"), slot},
 		{"saved later", amd64, []goFunc{goLeaf, goAMD64Old}, code(4, "909090909048896c2428"), slot},
 		{"a jump before", amd64, []goFunc{goLeaf, goAMD64Old}, code(4, "eb03"), slot},
-		{"another target", amd64, []goFunc{goAMD64, goThunk}, code(5, "03"), slot},
-		{"another slot, aarch64", aarch64, []goFunc{goAArch64, goAArch64}, code(4, "fd031ff8"), slot},
-		{"another frame, aarch64", aarch64, []goFunc{goAArch64, goAArch64}, code(0, "fe0f1cf8"), "but 64 in the code"},
-		{"another slot, large, aarch64", aarch64, []goFunc{goAArch64, goAArch64Large}, code(4, "9dfa3ea9"), slot},
-		{"another write to x29, aarch64", aarch64, []goFunc{goAArch64, goAArch64}, code(4, "fd030091"), slot},
-		{"another frame, s390x", s390x, []goFunc{goS390X, goS390X, goS390X}, code(0, "e3f0ffc0ff71"),
+		{"a different target", amd64, []goFunc{goAMD64, goThunk}, code(5, "03"), slot},
+		{"a different slot, aarch64", aarch64, []goFunc{goAArch64, goAArch64}, code(4, "fd031ff8"), slot},
+		{"a different frame, aarch64", aarch64, []goFunc{goAArch64, goAArch64}, code(0, "fe0f1cf8"),
 			"but 64 in the code"},
-		{"another frame by index, s390x", s390x, []goFunc{goS390X, goS390X, goS390XIndex}, code(0, "e3ff0fc0ff71"),
+		{"a different slot, large, aarch64", aarch64, []goFunc{goAArch64, goAArch64Large}, code(4, "9dfa3ea9"), slot},
+		{"a different write to x29, aarch64", aarch64, []goFunc{goAArch64, goAArch64}, code(4, "fd030091"), slot},
+		{"a different frame, s390x", s390x, []goFunc{goS390X, goS390X, goS390X}, code(0, "e3f0ffc0ff71"),
+			"but 64 in the code"},
+		{"a different frame by index, s390x", s390x, []goFunc{goS390X, goS390X, goS390XIndex}, code(0, "e3ff0fc0ff71"),
 			"but 64 in the code"},
 
 		{"no caller", amd64, []goFunc{goLeaf, goAMD64}, flag(1), stack},
-		{"another stack", amd64, []goFunc{goLeaf, goAMD64}, flag(2), stack},
+		{"a different stack", amd64, []goFunc{goLeaf, goAMD64}, flag(2), stack},
 		{"the signal handler", amd64, []goFunc{goLeaf, named(flagged(goAMD64, 1), "runtime.sigtramp")}, nil, ""},
 		{"no longer the signal handler", amd64, []goFunc{goLeaf, named(flagged(goAMD64, 1), "runtime.sigtramp")},
 			name("runtime.sigtramq"), stack},
@@ -263,20 +264,20 @@ func TestGo(t *testing.T) {
 		{"not known as injected", amd64, []goFunc{goLeaf, named(goAMD64, "runtime.sigpanix")}, name(sigName),
 			"signal handlers inject calls to it, but its rows do not show this"},
 		{"not injected", amd64, []goFunc{goLeaf, named(goAMD64, sigName)}, name("runtime.sigpanix"), signal},
-		{"another frame of an injected call", amd64, []goFunc{goLeaf, named(goAMD64, sigName)}, frame(4, 48),
+		{"a different frame of an injected call", amd64, []goFunc{goLeaf, named(goAMD64, sigName)}, frame(4, 48),
 			"the CFA differs"},
 
 		{"sigreturn", amd64, []goFunc{goLeaf, goSigreturn}, nil, ""},
 		{"sigreturn after padding", amd64, []goFunc{goPadded, goSigreturn}, nil, ""},
-		{"another system call", amd64, []goFunc{goLeaf, goSigreturn}, code(3, "0e"), signal},
+		{"a different system call", amd64, []goFunc{goLeaf, goSigreturn}, code(3, "0e"), signal},
 		{"no system call", amd64, []goFunc{goLeaf, goSigreturn}, code(7, "0f0b"), signal},
 
 		{"systemstack", amd64, []goFunc{goLeaf, goSystemstack}, nil, ""},
 		{"mcall", amd64, []goFunc{goLeaf, goMcall}, nil, ""},
 		{"a stack switch, aarch64", aarch64, []goFunc{goAArch64, flagged(goAArch64, 2)}, nil, ""},
-		{"another frame pointer", amd64, []goFunc{goLeaf, goSystemstack}, code(8, "5dc3"), keeps},
+		{"a different frame pointer", amd64, []goFunc{goLeaf, goSystemstack}, code(8, "5dc3"), keeps},
 		{"no push in systemstack", amd64, []goFunc{goLeaf, goSystemstack}, code(0, "90"), keeps},
-		{"another frame of systemstack", amd64, []goFunc{goLeaf, goSystemstack}, frame(2, 16), "the CFA differs"},
+		{"a different frame of systemstack", amd64, []goFunc{goLeaf, goSystemstack}, frame(2, 16), "the CFA differs"},
 	} {
 		g := goProgram{p: tt.p, release: "go1.26.8", fns: tt.fns}
 		other := g
@@ -296,8 +297,8 @@ func TestGo(t *testing.T) {
 	}
 }
 
-// TestGoShrinks checks systemstack in programs of releases whose collector moves the stack that it leaves, and of
-// others.
+// TestGoShrinks checks systemstack in programs of releases whose garbage collector moves the stack that systemstack
+// leaves, and of other releases.
 func TestGoShrinks(t *testing.T) {
 	g := goProgram{p: amd64, release: "go1.26.8", fns: []goFunc{goSystemstack, goAMD64}}
 	for release, want := range map[string]string{"go1.26.8": "", "go1.26.0": "", "go1.27.1 X:jsonv2": "",
@@ -311,7 +312,7 @@ func TestGoShrinks(t *testing.T) {
 	}
 }
 
-// TestGoOther compares programs with tables of other programs.
+// TestGoOther checks the rows of a program against other programs.
 func TestGoOther(t *testing.T) {
 	g := goProgram{p: amd64, fns: []goFunc{goAMD64, goAMD64Old, goLeaf}}
 	for _, tt := range []struct {
@@ -321,15 +322,15 @@ func TestGoOther(t *testing.T) {
 		err   string
 	}{
 		{"entry", goProgram{p: amd64, entry: 1, fns: g.fns}, "", ""},
-		{"other code", goProgram{p: amd64, fns: []goFunc{{"main.f", strings.Repeat("90", 15), goAMD64.frames, 0},
+		{"different code", goProgram{p: amd64, fns: []goFunc{{"main.f", strings.Repeat("90", 15), goAMD64.frames, 0},
 			{"main.old", strings.Repeat("90", 24), goAMD64Old.frames, 0}, goLeaf}},
 			"at 0x10001: frame of 8 bytes in the table, but 0 in the code",
 			"the rows of .gopclntab contradict the code: of 2 functions with frames, 0 move the stack pointer"},
 		{"fewer functions", goProgram{p: amd64, fns: g.fns[:1]}, "", "no table contains the function at 0x10000"},
-		{"the functions elsewhere", goProgram{p: amd64, fns: []goFunc{
+		{"functions at different addresses", goProgram{p: amd64, fns: []goFunc{
 			{"main.f", "90" + goAMD64.code, goAMD64.frames, 0}, goAMD64Old, goLeaf}}, "frame of 8 bytes in the table",
 			"of 1 functions with frames, 0 move"},
-		{"another byte order", goProgram{p: s390x, fns: []goFunc{goS390X}}, "", "no table contains the function"},
+		{"a different byte order", goProgram{p: s390x, fns: []goFunc{goS390X}}, "", "no table contains the function"},
 	} {
 		wrong, err := wrongIn(t, &g, &tt.other)
 		if !strings.Contains(wrong[0], tt.first) || tt.first == "" && wrong[0] != "" ||
@@ -340,7 +341,7 @@ func TestGoOther(t *testing.T) {
 	}
 	wrong, err := wrongIn(t, &g, &goProgram{p: amd64, fns: []goFunc{
 		{"main.f", goAMD64.code + "90", goAMD64.frames, 0}, goAMD64Old, goLeaf}})
-	if err != nil || wrong[1] != "its record has another address" {
+	if err != nil || wrong[1] != "its record gives a different address" {
 		t.Errorf("%v, error %v", wrong, err)
 	}
 	table := must.Get(cfi.Load(g.file(t), cfi.GoPCLNTab, nil))(t)
@@ -378,7 +379,7 @@ func TestGoPrograms(t *testing.T) {
 	}
 }
 
-// TestGoRows expects errors for rows that no Go table gives.
+// TestGoRows checks handwritten rows of functions that switch stacks, and of sigreturn.
 func TestGoRows(t *testing.T) {
 	const frames = "\x55\x48\x89\xe5\x90\x5d\xc3" // push %rbp; mov %rsp,%rbp; nop; pop %rbp; ret
 	const sigreturn = "\x48\xc7\xc0\x0f\x00\x00\x00\x0f\x05"
@@ -403,29 +404,30 @@ func TestGoRows(t *testing.T) {
 	}{
 		{"a frame", stack, frames[:5], framed, 0x1000, ""},
 		{"the CFA differs", stack, frames[:5], changed(framed, 8, 24), 0x1000, "frame does not match the prologue"},
-		{"another slot", stack, frames[:5], changed(framed, 4, 3), 0x1000,
+		{"a different slot", stack, frames[:5], changed(framed, 4, 3), 0x1000,
 			"the frame pointer is not where the code saves it"},
-		{"another return address", stack, frames[:5], slices.Concat(framed, []byte{0x90, 3}), 0x1000,
+		{"a different return address", stack, frames[:5], slices.Concat(framed, []byte{0x90, 3}), 0x1000,
 			"frame does not match the prologue"},
 		{"no frame pointer", stack, frames[:5], slices.Concat(framed, []byte{0xc6}), 0x1000,
 			"frame does not match the prologue"},
-		{"another return address below SP", stack, frames[:5], slices.Concat([]byte{0x90, 2}, framed), 0x1000,
+		{"a different return address below SP", stack, frames[:5], slices.Concat([]byte{0x90, 2}, framed), 0x1000,
 			"the return address is elsewhere"},
-		{"another size", stack, frames[:5], changed(framed, 2, 24), 0x1000, "the CFA differs"},
+		{"a different size", stack, frames[:5], changed(framed, 2, 24), 0x1000, "the CFA differs"},
 		{"no caller at the start", stack, frames[:5], []byte{0x07, 16}, 0x1000,
 			"no stack pointer at the start of the function"},
-		{"another start", stack, frames[:5], framed, 0x1001, "rows of a function on another stack"},
+		{"a different start", stack, frames[:5], framed, 0x1001, "rows of a function on another stack"},
 		{"no code", stack, "", framed, 0x1000, "its code is not in the file"},
 
 		{"sigreturn", signal, sigreturn, saved, 0x1000, ""},
 		{"sigreturn after int3", signal, "\xcc" + sigreturn, saved, 0x1001, ""},
-		{"sigreturn after no int3", signal, "\x90" + sigreturn, saved, 0x1001, "its record has another address"},
-		{"sigreturn elsewhere", signal, "\xcc" + sigreturn, saved, 0x1002, "its record has another address"},
+		{"sigreturn after nop", signal, "\x90" + sigreturn, saved, 0x1001, "its record gives a different address"},
+		{"sigreturn two bytes after int3", signal, "\xcc" + sigreturn, saved, 0x1002,
+			"its record gives a different address"},
 		{"the CFA differs", signal, sigreturn, changed(saved, 3, 0xa8), 0x1000,
 			"wrong register locations in a signal frame"},
-		{"another return address", signal, sigreturn, changed(saved, 10, 0xa0), 0x1000,
+		{"a different return address", signal, sigreturn, changed(saved, 10, 0xa0), 0x1000,
 			"wrong register locations in a signal frame"},
-		{"another frame pointer", signal, sigreturn, changed(saved, 15, 0xf0), 0x1000,
+		{"a different frame pointer", signal, sigreturn, changed(saved, 15, 0xf0), 0x1000,
 			"wrong register locations in a signal frame"},
 		{"a value", signal, sigreturn, changed(saved, 12, 0x16), 0x1000, "wrong register locations in a signal frame"},
 		{"a stack pointer", signal, sigreturn, slices.Concat(saved, []byte{0x87, 2}), 0x1000,
@@ -456,17 +458,17 @@ func TestPrologue(t *testing.T) {
 		slot       goSlot
 		wrong      string
 	}{
-		{"at once", frame, 4, goSlot{true, 9, 48, 8}, ""},
+		{"immediately", frame, 4, goSlot{true, 9, 48, 8}, ""},
 		// jne, as in racecallbackthunk
 		{"after a branch over the end", test + "\x75\x04" + read + frame, 14, goSlot{true, 19, 48, 8}, ""},
 		{"after two branches", test + "\x74\x06\x75\x04" + read + frame, 16, goSlot{true, 21, 48, 8}, ""},
-		{"in code that nothing leads to", test + "\x90\x90" + read + frame, 14, goSlot{}, ""},
+		{"in unreachable code", test + "\x90\x90" + read + frame, 14, goSlot{}, ""},
 		{"after a branch beyond it", test + "\x75\x0d" + read + frame + absent, 14, goSlot{}, ""},
 		{"back", "\x90" + test + "\x75\xf9" + read + frame, 15, goSlot{}, ""},
 		{"made smaller again", "\x48\x83\xec\x40\x48\x83\xc4\x10\x48\x89\x6c\x24\x28", 8, goSlot{true, 13, 48, 8}, ""},
-		{"by large numbers", "\x48\x81\xec\x40\x00\x00\x00\x48\x81\xc4\x10\x00\x00\x00\x48\x89\x6c\x24\x28", 14,
+		{"with 32-bit immediates", "\x48\x81\xec\x40\x00\x00\x00\x48\x81\xc4\x10\x00\x00\x00\x48\x89\x6c\x24\x28", 14,
 			goSlot{true, 19, 48, 8}, ""},
-		{"after a push of 16 bits", "\x66\x55\x48\x83\xec\x28\x48\x89\x6c\x24\x20", 6, goSlot{}, ""},
+		{"after a 16-bit push", "\x66\x55\x48\x83\xec\x28\x48\x89\x6c\x24\x20", 6, goSlot{}, ""},
 		{"after pushes", "\x6a\x01\x68\x01\x00\x00\x00\xff\x37\x48\x83\xec\x18\x48\x89\x6c\x24\x10", 13,
 			goSlot{true, 18, 48, 32}, ""},
 		{"after a call", "\xe8\x00\x00\x00\x00" + frame, 9, goSlot{}, ""},
@@ -477,8 +479,8 @@ func TestPrologue(t *testing.T) {
 			goSlot{true, 20, 48, 8}, ""},
 		{"after an unknown instruction", "\x06\x90\x90" + frame, 7, goSlot{}, ""},
 		{"saved with an index", "\x48\x83\xec\x30\x48\x89\x6c\x04\x28\xc3", 4, goSlot{}, ""},
-		{"a half of it saved", "\x48\x83\xec\x30\x89\x6c\x24\x28\xc3", 4, goSlot{}, ""},
-		{"another size", "\x48\x83\xec\x38\x48\x89\x6c\x24\x28", 4, goSlot{},
+		{"half of rbp saved", "\x48\x83\xec\x30\x89\x6c\x24\x28\xc3", 4, goSlot{}, ""},
+		{"a different size", "\x48\x83\xec\x38\x48\x89\x6c\x24\x28", 4, goSlot{},
 			"at 0x4: frame of 48 bytes in the table, but 56 in the code"},
 	} {
 		g := goTable{abi: abis[sframe.AMD64Little], code: codeReader{data: []byte(tt.code)},

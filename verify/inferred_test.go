@@ -20,9 +20,9 @@ import (
 )
 
 // claims assembles a program with GNU as, in which rows precede instructions: "sp+16 -16" means that the CFA is rsp+16
-// and the caller's frame pointer is saved at CFA-16, and "sp+16 lost" that it is lost. Line "fn" starts a function, "fn
-// apart" one of another component, and "gap" code without rows. "targets a b" precedes an indirect jump, and "stops" a
-// call that does not return.
+// and the caller's frame pointer is saved at CFA-16, and "sp+16 lost" that it is lost. The line "fn" starts a function,
+// "fn apart" a function of a different component, and "gap" code without rows. "targets a b" precedes an indirect jump,
+// and "stops" a call that does not return.
 func claims(t *testing.T, text string) (*elffile.File, *cfi.Inference) {
 	t.Helper()
 	var source strings.Builder
@@ -150,8 +150,8 @@ var right = map[string]string{
 	"call at the end":        "sp+8 push %rbx \n sp+16 call 1f \n gap \n nop \n 1: ret",
 	"no return": "sp+8 push %rbx \n sp+16 test %edi,%edi \n jne 1f \n pop %rbx \n sp+8 je 2f \n stops call *%rax \n " +
 		"sp+16 1: pop %rbx \n sp+8 2: ret",
-	"two parts":      "sp+8 push %rbx \n sp+16 jmp 1f \n gap \n int3 \n fn \n sp+16 1: pop %rbx \n sp+8 ret",
-	"on in the next": "sp+8 push %rbx \n fn \n sp+16 pop %rbx \n sp+8 ret",
+	"two parts":     "sp+8 push %rbx \n sp+16 jmp 1f \n gap \n int3 \n fn \n sp+16 1: pop %rbx \n sp+8 ret",
+	"falls through": "sp+8 push %rbx \n fn \n sp+16 pop %rbx \n sp+8 ret",
 	"a private callee that loses rbp": "sp+8 push %rbp \n sp+16 -16 call 1f \n pop %rbp \n sp+8 ret \n fn apart \n" +
 		"sp+8 1: nop \n sp+8 lost xor %ebp,%ebp \n ret",
 	"a private callee that keeps rax": "sp+8 mov %rsp,%rax \n ax+8 and $-32,%rsp \n call 1f \n " +
@@ -191,36 +191,36 @@ func TestCodeWrong(t *testing.T) {
 		"enter": {"sp+8 enter $8,$0 \n leave \n " +
 			"ret", "instruction with an unknown effect on the stack"},
 		"a computed size": {"sp+8 sub %rax,%rsp \n nop \n add %rax,%rsp \n ret", before},
-		"a half of rsp":   {"sp+8 add $8,%esp \n sub $8,%esp \n ret", before},
+		"half of rsp":     {"sp+8 add $8,%esp \n sub $8,%esp \n ret", before},
 		"16 bits pushed":  {"sp+8 pushw $1 \n sp+10 nop \n add $2,%rsp \n sp+8 ret", before},
 		"push in a loop":  {"sp+8 1: push %rax \n sp+16 dec %edi \n jne 1b \n pop %rax \n sp+8 ret", jumps},
 		"above the return": {"sp+8 add $8,%rsp \n sub $8,%rsp \n " +
 			"ret", "the stack pointer is above the return address"},
-		"popped return":  {"sp+8 pop %rax \n jmp *%rax", "the stack pointer is above the return address"},
-		"another return": {"sp+8 mov %rax,(%rsp) \n ret", "it writes the return address"},
-		"another frame":  {"sp+8 push %rbx \n sp+16 jmp *%rax", "exit with a different stack pointer"},
+		"popped return":              {"sp+8 pop %rax \n jmp *%rax", "the stack pointer is above the return address"},
+		"overwritten return address": {"sp+8 mov %rax,(%rsp) \n ret", "it writes the return address"},
+		"exit at depth":              {"sp+8 push %rbx \n sp+16 jmp *%rax", "exit with a different stack pointer"},
 		"tail call at depth": {"sp+8 push %rbx \n sp+16 jmp 1f \n gap \n " +
 			"1: ret", "exit with a different stack pointer"},
-		"another entry": {"sp+8 push %rbx \n sp+16 jmp 1f \n fn apart \n sp+8 1: ret", jumps},
+		"jump to an entry at depth": {"sp+8 push %rbx \n sp+16 jmp 1f \n fn apart \n sp+8 1: ret", jumps},
 		"a branch at depth": {"sp+8 push %rbx \n sp+16 je 1f \n pop %rbx \n sp+8 ret \n gap \n " +
 			"1: ret", "exit with a different stack pointer"},
 		"a jump table": {"sp+8 push %rbx \n sp+16 targets a b \n jmp *%rbx \n a: pop %rbx \n " +
 			"sp+8 b: ret", jumps},
-		"a target inside": {"sp+8 je 1f+1 \n 1: mov $1,%eax \n ret", "jump into the middle of an instruction"},
+		"a misaligned target": {"sp+8 je 1f+1 \n 1: mov $1,%eax \n ret", "jump into the middle of an instruction"},
 		"a target in the gap": {"sp+8 push %rbx \n sp+16 targets a \n jmp *%rbx \n gap \n " +
 			"a: ret", "exit with a different stack pointer"},
-		"nothing leads there": {"sp+8 ret \n sp+16 nop \n pop %rbx \n " +
+		"unreachable code": {"sp+8 ret \n sp+16 nop \n pop %rbx \n " +
 			"sp+8 ret", "unreachable row that is not a function entry"},
 		"an entry with frame": {"sp+16 pop %rbx \n sp+8 ret", "unreachable row that is not a function entry"},
 		"call of an inner row": {"sp+8 push %rbx \n sp+16 1: pop %rbx \n sp+8 ret \n fn apart \n " +
 			"sp+8 call 1b \n ret", "call to a row that is not a function entry"},
 		"function symbol": {"sp+8 push %rbx \n sp+16 f: .type f,@function \n pop %rbx \n " +
 			"sp+8 ret", "function symbol at a row that is not a function entry"},
-		"it runs on":     {"sp+8 push %rbx \n gap \n pop %rbx \n ret", "exit with a different stack pointer"},
-		"at the end":     {"sp+8 nop", "falls through past the end of the code"},
-		"truncated":      {"sp+8 .byte 0xe9,0,0", "unknown instruction"},
-		"no instruction": {"sp+8 .byte 6 \n ret", "unknown instruction"},
-		"a row inside": {"sp+8 .byte 0xb8 \n sp+8 .byte 0,0,0,0 \n " +
+		"runs on at depth":   {"sp+8 push %rbx \n gap \n pop %rbx \n ret", "exit with a different stack pointer"},
+		"at the end":         {"sp+8 nop", "falls through past the end of the code"},
+		"truncated":          {"sp+8 .byte 0xe9,0,0", "unknown instruction"},
+		"not an instruction": {"sp+8 .byte 6 \n ret", "unknown instruction"},
+		"a row inside an instruction": {"sp+8 .byte 0xb8 \n sp+8 .byte 0,0,0,0 \n " +
 			"ret", "row starts inside an instruction"},
 		"far return": {"sp+8 lretq", "instruction with an unknown effect on the stack"},
 		"rbp not restored": {"sp+8 push %rbp \n sp+16 -16 xor %ebp,%ebp \n add $8,%rsp \n " +
@@ -230,12 +230,12 @@ func TestCodeWrong(t *testing.T) {
 			"sp+16 pop %rbx \n sp+8 ret", before},
 		"the slot overwritten": {"sp+8 push %rbp \n sp+16 -16 xor %ebp,%ebp \n mov %ebp,4(%rsp) \n " +
 			"pop %rbp \n sp+8 ret", before},
-		"by a vector": {"sp+8 push %rbp \n sp+16 -16 push %rbx \n sp+24 -16 vmovups %xmm0,(%rsp) \n " +
+		"a vector overwrites the slot": {"sp+8 push %rbp \n sp+16 -16 push %rbx \n sp+24 -16 vmovups %xmm0,(%rsp) \n " +
 			"pop %rbx \n sp+16 -16 pop %rbp \n sp+8 ret", before},
-		"by EVEX": {"sp+8 push %rbp \n sp+16 -16 sub $64,%rsp \n " +
+		"an EVEX displacement": {"sp+8 push %rbp \n sp+16 -16 sub $64,%rsp \n " +
 			"sp+80 -16 vmovups %zmm0,-64(%rsp) \n vmovups %xmm0,64(%rsp){%k1} \n add $64,%rsp \n " +
 			"sp+16 -16 pop %rbp \n sp+8 ret", "it writes the return address"},
-		"by a callee's frame": {"sp+8 mov %rbp,-8(%rsp) \n sp+8 -16 xor %ebp,%ebp \n call *%rax \n " +
+		"a callee overwrites the slot": {"sp+8 mov %rbp,-8(%rsp) \n sp+8 -16 xor %ebp,%ebp \n call *%rax \n " +
 			"mov -8(%rsp),%rbp \n sp+8 ret", before},
 		"rbp by mov, or not": {"sp+8 test %edi,%edi \n je 1f \n push %rbp \n sp+16 -16 xor %ebp,%ebp \n " +
 			"pop %rax \n sp+8 1: ret", before},
@@ -245,16 +245,16 @@ func TestCodeWrong(t *testing.T) {
 			"sp+8 ret", before},
 		"rbx and its callee": {"sp+8 push %rbx \n sp+16 mov %rsp,%rbx \n bx+16 and $-32,%rsp \n call 1f \n " +
 			"mov %rbx,%rsp \n sp+16 pop %rbx \n sp+8 ret \n fn apart \n sp+8 1: xor %ebx,%ebx \n ret", before},
-		"and the callee's": {"sp+8 push %rbx \n sp+16 mov %rsp,%rbx \n bx+16 and $-32,%rsp \n call 1f \n " +
+		"rbx and a nested callee": {"sp+8 push %rbx \n sp+16 mov %rsp,%rbx \n bx+16 and $-32,%rsp \n call 1f \n " +
 			"mov %rbx,%rsp \n sp+16 pop %rbx \n sp+8 ret \n fn apart \n sp+8 1: jmp 2f \n fn apart \n " +
 			"sp+8 2: xor %ebx,%ebx \n ret", before},
 		"rbp and its callee": {"sp+8 call 1f \n ret \n fn apart \n sp+8 1: nop \n " +
 			"sp+8 lost xor %ebp,%ebp \n ret", before},
-		"and its tail call": {"sp+8 call 1f \n ret \n fn apart \n sp+8 1: jmp 2f \n fn apart \n " +
+		"rbp and a callee's tail call": {"sp+8 call 1f \n ret \n fn apart \n sp+8 1: jmp 2f \n fn apart \n " +
 			"sp+8 2: nop \n sp+8 lost xor %ebp,%ebp \n ret", before},
-		"an odd callee": {"sp+8 call 1f \n ret \n fn apart \n sp+8 1: push %rbx \n " +
+		"a callee that does not pop": {"sp+8 call 1f \n ret \n fn apart \n sp+8 1: push %rbx \n " +
 			"sp+16 ret", "call to code that returns with a different frame"},
-		"on in another": {"sp+8 push %rbx \n fn apart \n sp+16 pop %rbx \n " +
+		"falls through into another component": {"sp+8 push %rbx \n fn apart \n sp+16 pop %rbx \n " +
 			"sp+8 ret", "falls through into another function"},
 		"exchanged": {"sp+8 push %rbx \n sp+16 mov %rsp,%rbx \n xchg %rsp,%rax \n bx+16 nop \n " +
 			"sp+16 pop %rbx \n sp+8 ret", before},
@@ -325,7 +325,7 @@ func TestCodeForms(t *testing.T) {
 		t.Errorf("code elsewhere: %v, error %v", refused, err)
 	}
 	if _, err := Code(bareFile(elf.ET_DYN), inf); err == nil && bareFile(elf.ET_DYN).Machine != f.Machine {
-		t.Error("another machine: no error")
+		t.Error("an unsupported machine: no error")
 	}
 }
 

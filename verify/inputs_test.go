@@ -26,8 +26,8 @@ type region struct {
 	name  string
 	addr  uint64
 	code  []byte
-	flags elf.SectionFlag // 0 stands for those of code
-	typ   elf.SectionType // 0 stands for SHT_PROGBITS
+	flags elf.SectionFlag // 0 means those of code
+	typ   elf.SectionType // 0 means SHT_PROGBITS
 	apart bool            // no segment loads it
 }
 
@@ -105,7 +105,7 @@ func openImage(t *testing.T, r io.ReaderAt, size int) *elffile.File {
 type function struct {
 	begin, end uint64
 	letters    string // of the augmentation, after z
-	column     byte   // of the return address; 0 stands for the usual one
+	column     byte   // of the return address; 0 means that of the platform
 	bare       bool   // without the CIE's instructions
 	code       []byte // instructions of the FDE
 }
@@ -168,7 +168,7 @@ type fde struct {
 	rows []sframe.FRE
 }
 
-// sectionAddr is the address of all sections here.
+// sectionAddr is the address of .sframe in all tests.
 const sectionAddr = 0x10000000
 
 // encode returns a section.
@@ -201,7 +201,7 @@ func (p platform) section(t *testing.T, v sframe.Version, fdes ...fde) *sframe.S
 	return decodeSection(t, p.encode(t, v, fdes...))
 }
 
-// at returns a rule.
+// at returns the rule base+offset.
 func at(base sframe.Base, offset int32) sframe.Rule { return sframe.Rule{Base: base, Offset: offset} }
 
 // slot returns the rule for a value saved at an address.

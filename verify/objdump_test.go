@@ -16,7 +16,8 @@ import (
 )
 
 // TestObjdump compares decoded instructions with GNU objdump's output: their sizes, jump targets, and the general
-// registers that they write. DISASSEMBLE lists more programs, and OBJDUMP selects another disassembler.
+// registers that they write. The variable DISASSEMBLE lists other programs than libc to compare, and OBJDUMP selects a
+// different disassembler.
 func TestObjdump(t *testing.T) {
 	files := strings.Fields(os.Getenv("DISASSEMBLE"))
 	if len(files) == 0 {
@@ -27,7 +28,7 @@ func TestObjdump(t *testing.T) {
 	}
 }
 
-// libc returns the path of the C library of the tools.
+// libc returns the path of the C library that objdump uses.
 func libc(t *testing.T) string {
 	out := must.Get(exec.Command("ldd", peer.Look(t, "objdump")).Output())(t)
 	for line := range strings.Lines(string(out)) {
@@ -158,7 +159,7 @@ var implicit = map[string]string{
 	"rdpkru": "ax bx cx dx", "wrpkru": "ax bx cx dx", "xsetbv": "ax bx cx dx", "xsavec64": "dx ax", "xsavec": "ax dx",
 }
 
-// readers do not write their last operand.
+// readers lists mnemonics of instructions that do not write their last operand.
 var readers = strings.Fields("cmp test push bt nop call jmp mul div idiv ptwrite wrfsbase wrgsbase verr verw lldt " +
 	"ltr lmsw incsspq incsspd out endbr64 invpcid invept invvpid")
 

@@ -62,9 +62,9 @@ func TestPadding(t *testing.T) {
 		{"in two pieces", []fde{piece(0x1000, 0x1005, row(0, 8), row(1, 16)),
 			piece(0x1005, 0x1020, row(0, 16), row(11, 8), row(12, 16)),
 			piece(0x1020, 0x1030, row(0, 16))}, 0xd + 0x1c, 7, ""},
-		{"from the padding on", []fde{piece(0x1000, 0x100d, row(0, 8), row(1, 16)),
+		{"starting in the padding", []fde{piece(0x1000, 0x100d, row(0, 8), row(1, 16)),
 			piece(0x100d, 0x1030, row(0, 16), row(3, 8), row(4, 16))}, 0xd + 0x1c, 7, ""},
-		{"by an FDE of its own", []fde{piece(0x100d, 0x1010, row(0, 16))}, 0, 3, ""},
+		{"by a separate FDE", []fde{piece(0x100d, 0x1010, row(0, 16))}, 0, 3, ""},
 		{"from its second byte", []fde{piece(0x100e, 0x1010, row(0, 16))}, 0, 2, ""},
 		{"63 bytes", []fde{piece(0x1040, 0x1090, row(0, 8))}, 0x11, 63, ""},
 		{"63 bytes and the next function", []fde{piece(0x1040, 0x1091, row(0, 8))}, 0x12, 63, ""},
@@ -82,14 +82,14 @@ func TestPadding(t *testing.T) {
 
 		{"with the next function's row", []fde{piece(0x1000, 0x1010, row(0, 8), row(1, 16), row(0xd, 8))}, 0xd, 0,
 			"CFA differs"},
-		{"with another one from the middle", []fde{piece(0x1000, 0x1010, row(0, 8), row(1, 16), row(0xe, 8))}, 0xd, 1,
+		{"with a different last row", []fde{piece(0x1000, 0x1010, row(0, 8), row(1, 16), row(0xe, 8))}, 0xd, 1,
 			"CFA differs"},
-		{"by an FDE with another one", []fde{piece(0x100d, 0x1010, row(0, 8))}, 0, 0, "CFA differs"},
+		{"by an FDE with a different row", []fde{piece(0x100d, 0x1010, row(0, 8))}, 0, 0, "CFA differs"},
 		{"code", []fde{piece(0x1030, 0x1040, row(0, 8), row(1, 16))}, 0xe, 0, "describes code that CFI does not"},
-		{"what code begins with", []fde{piece(0x1030, 0x103f, row(0, 8), row(1, 16))}, 0xe, 0,
+		{"the first byte of code", []fde{piece(0x1030, 0x103f, row(0, 8), row(1, 16))}, 0xe, 0,
 			"describes code that CFI does not"},
 		{"64 bytes", []fde{piece(0x1090, 0x10d1, row(0, 8))}, 1, 0, "describes code that CFI does not"},
-		{"one of 64 bytes", []fde{piece(0x1090, 0x1092, row(0, 8))}, 1, 0, "describes code that CFI does not"},
+		{"the first of 64 bytes", []fde{piece(0x1090, 0x1092, row(0, 8))}, 1, 0, "describes code that CFI does not"},
 		{"wrong in the next function", []fde{piece(0x1000, 0x1030, row(0, 8), row(1, 16), row(0x10, 8), row(0x12, 16))},
 			0xd + 0x1b, 7, "CFA differs"},
 		{"without the next function's first row", []fde{piece(0x1000, 0x1030, row(0, 8), row(1, 16))}, 0xd + 0x1b, 7,
@@ -130,7 +130,7 @@ func TestPaddingOutermost(t *testing.T) {
 	}
 }
 
-// TestPaddingAfterSections checks bytes between sections, up to the next one and the end of the segment.
+// TestPaddingAfterSections checks padding after sections, up to the next section or the end of the segment.
 func TestPaddingAfterSections(t *testing.T) {
 	code := bytes.Repeat([]byte{0xc3}, 0x100)
 	copy(code[0x20:], make([]byte, 16))  // to 0x1030
@@ -162,14 +162,14 @@ func TestPaddingAfterSections(t *testing.T) {
 		{"after a section that is not loaded", 0x1000, 0x1030, []elffile.Section{notLoaded, b, c}, 0, true},
 		{"in reverse order", 0x1000, 0x1030, []elffile.Section{c, b, a}, 16, false},
 		{"a part", 0x1000, 0x1021, []elffile.Section{a, b, c}, 1, false},
-		{"and the next one", 0x1000, 0x1050, []elffile.Section{a, b, c}, 16, false},
+		{"and the next section", 0x1000, 0x1050, []elffile.Section{a, b, c}, 16, false},
 		{"with a byte of another section", 0x1000, 0x1030, []elffile.Section{a, section(0x102f, 1), b, c}, 15, true},
 		{"up to that section", 0x1000, 0x102f, []elffile.Section{a, section(0x102f, 1), b, c}, 15, false},
 		{"100 bytes", 0x1030, 0x1060, []elffile.Section{a, b, c}, 0, true},
 		{"62 bytes", 0x1030, 0x1060, []elffile.Section{a, b, section(0x108e, 1), c}, 16, false},
 		{"up to code without CFI", 0x1030, 0x1051, []elffile.Section{a, b, section(0x1051, 1), c}, 1, false},
 		{"to the end of the segment", 0x10c0, 0x1100, []elffile.Section{a, b, c}, 8, false},
-		{"in a section that is not of code", 0x10c0, 0x1100, []elffile.Section{a, b, c, section(0x10f8, 1)}, 0, true},
+		{"in a section without functions", 0x10c0, 0x1100, []elffile.Section{a, b, c, section(0x10f8, 1)}, 0, true},
 	} {
 		f := fileOf(t, elf.ET_DYN, elf.EM_X86_64, amd64.order, region{name: ".text", addr: 0x1000, code: code})
 		f.Sections = tt.sections

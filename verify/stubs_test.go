@@ -107,32 +107,32 @@ func TestFollower(t *testing.T) {
 		{"jg into an instruction, s390x", s390x, "c01000000000 07f1 c0f4fffffffd 00000018",
 			[]string{"0x1000-0x1008 a stub jumps into it, to 0x1002", "0x1008-0x1012"}},
 
-		{"padding at the start is run", amd64, "6690" + slots, []string{"0x1000-0x1008"}},
-		{"traps are not run into", amd64, slots + "cccc" + slots,
+		{"padding at the start is executed", amd64, "6690" + slots, []string{"0x1000-0x1008"}},
+		{"traps are not reached", amd64, slots + "cccc" + slots,
 			[]string{"0x1000-0x1006", "0x1006-0x1008 padding", "0x1008-0x100e"}},
 		{"a trap at the start ends a stub", amd64, "cc" + slots, []string{"0x1000-0x1001", "0x1001-0x1007"}},
 		{"no jump", amd64, slots + "6a01", []string{"0x1000-0x1006", "0x1006-0x1008 it does not end in a jump"}},
-		{"another instruction", amd64, slots + "4883ec08" + slots,
+		{"an instruction that stubs do not contain", amd64, slots + "4883ec08" + slots,
 			[]string{"0x1000-0x1006", "0x1006-0x1010 the instruction at 0x1006 is not part of a PLT stub"}},
 
 		// jmp *x(%rip) at 0x1008, which 0x1000 and 0x100e jump to with 8 and 0 bytes pushed.
-		{"different things pushed", amd64, "6a01 eb04 90909090" + slots + "ebf8",
+		{"different depths", amd64, "6a01 eb04 90909090" + slots + "ebf8",
 			[]string{"0x1000-0x1004", "0x1004-0x1008 padding",
 				"0x1008-0x100e stubs reach it with different stack contents", "0x100e-0x1010"}},
-		{"the same pushed", amd64, "6a01 eb04 90909090" + slots + "6a02ebf6",
+		{"the same depth", amd64, "6a01 eb04 90909090" + slots + "6a02ebf6",
 			[]string{"0x1000-0x1004", "0x1004-0x1008 padding", "0x1008-0x100e after 8", "0x100e-0x1012"}},
 		{"a jump to padding", amd64, "6a01 eb02 90909090" + slots,
 			[]string{"0x1000-0x1004", "0x1004-0x1006 padding", "0x1006-0x1007 after 8", "0x1007-0x1008 after 8",
 				"0x1008-0x100e stubs reach it with different stack contents"}},
 		// push $1; jmp *x(%rip). The other stub jumps to the jmp with the same number of bytes pushed.
-		{"a jump to where as much is pushed", amd64, "6a01" + slots + "6a02ebf6",
+		{"a jump to the same depth", amd64, "6a01" + slots + "6a02ebf6",
 			[]string{"0x1000-0x1008", "0x1008-0x100c"}},
-		{"a jump to where less is pushed", amd64, "6690" + slots + "6a02ebf6",
+		{"a jump to a smaller depth", amd64, "6690" + slots + "6a02ebf6",
 			[]string{"0x1000-0x1008 stubs reach it with different stack contents", "0x1008-0x100c"}},
-		{"a jump to where more is pushed", amd64, "6a01" + slots + "ebf8",
+		{"a jump to a larger depth", amd64, "6a01" + slots + "ebf8",
 			[]string{"0x1000-0x1008 stubs reach it with different stack contents", "0x1008-0x100a"}},
 		// 0x1008 and 0x100e jump to 0x1002, with 16 and with 8 bytes pushed. The latter is right.
-		{"jumps to where as much is pushed, and more", amd64, "6a01" + slots + "6a026a03ebf4" + "6a02ebf0",
+		{"jumps at the same and a larger depth", amd64, "6a01" + slots + "6a026a03ebf4" + "6a02ebf0",
 			[]string{"0x1000-0x1008 stubs reach it with different stack contents", "0x1008-0x100e", "0x100e-0x1012"}},
 		// 0x100a jumps to 0x1000 with 8 bytes pushed, so 16 are pushed at 0x1002; 0x100e arrives there with 16.
 		{"jumps to both", amd64, "6a01" + slots + "6690 6a02 ebf2 6a02 6a03 ebee",
@@ -144,7 +144,7 @@ func TestFollower(t *testing.T) {
 		{"a jump after a jump", amd64, "6a01 eb00 6a02 eb00" + slots,
 			[]string{"0x1000-0x1004", "0x1004-0x1008 after 8", "0x1008-0x100e after 16"}},
 		// 0x1000 jumps to 0x1006 with 8 bytes pushed, 0x1004 with none; 0x1006 jumps to 0x1008.
-		{"a jump after different things pushed", amd64, "6a01 eb02 eb00 eb00" + slots,
+		{"a jump after different depths", amd64, "6a01 eb02 eb00 eb00" + slots,
 			[]string{"0x1000-0x1004", "0x1004-0x1006", "0x1006-0x1008 stubs reach it with different stack contents",
 				"0x1008-0x100e stubs reach it with different stack contents"}},
 		// The same backwards, by a stub that pushes nothing.
@@ -154,7 +154,7 @@ func TestFollower(t *testing.T) {
 		// push $1; jmp 0x1000, in another PLT
 		{"a jump to another PLT", amd64, slots + " / 6a01 ebf6", []string{"0x1000-0x1006 after 8", "0x1006-0x100a"}},
 		// 0x1000 jumps to 0x1006 with 8 pushed, 0x1004 with nothing: the second PLT begins there, and jumps to 0x1008.
-		{"a jump after different things pushed, to another PLT", amd64, "6a01 eb02 eb00 / eb00" + slots,
+		{"a jump to another PLT after different depths", amd64, "6a01 eb02 eb00 / eb00" + slots,
 			[]string{"0x1000-0x1004", "0x1004-0x1006", "0x1006-0x1008 stubs reach it with different stack contents",
 				"0x1008-0x100e stubs reach it with different stack contents"}},
 	} {
@@ -182,12 +182,12 @@ func TestDepths(t *testing.T) {
 		{"amd64", amd64, "6a01 ff3500000000 6690 ffe0", []depth{{}, {pushed: 8}, {pushed: 16}, {pushed: 16}}},
 		{"aarch64", aarch64, "10000090 f07bbfa9 10220091 20021fd6",
 			[]depth{{}, {}, {pushed: 16, ra: 8}, {pushed: 16, ra: 8}}},
-		// stp x2,x3; stp x16,x30; br x17, as lld writes it for lazy TLS descriptors.
+		// stp x2,x3; stp x16,x30; br x17, as lld emits for lazy TLS descriptors.
 		{"aarch64, twice", aarch64, "e20fbfa9 f07bbfa9 20021fd6", []depth{{}, {pushed: 16}, {pushed: 32, ra: 24}}},
-		{"aarch64, the other way round", aarch64, "f07bbfa9 e20fbfa9 20021fd6",
+		{"aarch64, in reverse order", aarch64, "f07bbfa9 e20fbfa9 20021fd6",
 			[]depth{{}, {pushed: 16, ra: 8}, {pushed: 32, ra: 8}}},
 		// mov %r11,(%rsp); ret
-		{"amd64, another return address", amd64, "4c891c24 c3", []depth{{}, {lost: true}}},
+		{"amd64, overwritten return address", amd64, "4c891c24 c3", []depth{{}, {lost: true}}},
 		{"s390x", s390x, "e310f0380024 07f1", []depth{{}, {}}},
 	} {
 		code := bytesOf(t, tt.code)
@@ -235,7 +235,7 @@ func TestFindPLTs(t *testing.T) {
 			{name: ".plt", addr: 0x1000, code: code, apart: true}}, nil},
 		{"overlapping", []region{{name: ".plt", addr: 0x1008, code: code}, {name: ".iplt", addr: 0x1000, code: code},
 			{name: ".plt.got", addr: 0x1017, code: code}}, []uint64{0x1008}},
-		{"side by side", []region{{name: ".plt", addr: 0x1010, code: code}, {name: ".iplt", addr: 0x1000, code: code},
+		{"adjacent", []region{{name: ".plt", addr: 0x1010, code: code}, {name: ".iplt", addr: 0x1000, code: code},
 			{name: ".plt.got", addr: 0x1020, code: code}}, []uint64{0x1000, 0x1010, 0x1020}},
 		{"too large", []region{{name: ".plt", addr: 0x1000, code: bytes.Repeat([]byte{0xcc}, maxPLT+1)}}, nil},
 		{"too large together", []region{{name: ".plt", addr: 0x1000, code: bytes.Repeat([]byte{0xcc}, maxPLT)},
@@ -306,13 +306,13 @@ func TestStubRows(t *testing.T) {
 		code  string
 		fde   sframe.FDE
 		rows  []sframe.FRE
-		stubs uint64 // bytes that are right
+		stubs uint64 // bytes with correct rows
 		wrong string // the only mismatch, or ""
 	}{
 		{"amd64", amd64, sframe.V2, "6a01 ffe0", sframe.FDE{}, rows(2, sp(8), sp(16)), 4, ""},
 		{"amd64, jumps to itself", amd64, sframe.V2, "6a01 ebfc", sframe.FDE{}, rows(2, sp(8), sp(16)), 0,
 			"0x1000-0x1004: SFrame describes code that CFI does not: nothing leads to it"},
-		{"amd64, another return address", amd64, sframe.V2, "4c891c24 c3", sframe.FDE{}, rows(0, sp(8)), 4,
+		{"amd64, overwritten return address", amd64, sframe.V2, "4c891c24 c3", sframe.FDE{}, rows(0, sp(8)), 4,
 			"0x1004-0x1005: PLT stub: SFrame describes code whose return address is overwritten"},
 		{"amd64, padding", amd64, sframe.V2, "ffe0 9090", sframe.FDE{}, rows(0, sp(8)), 4, ""},
 		{"amd64, CFA", amd64, sframe.V2, "6a01 ffe0", sframe.FDE{}, rows(0, sp(8)), 2,
@@ -347,7 +347,7 @@ func TestStubRows(t *testing.T) {
 		tt.fde.Start, tt.fde.Size = 0x1000, uint32(len(code))
 		res, err := Check(tt.p.cfi(t), tt.p.section(t, tt.v, fde{tt.fde, tt.rows}), f, Options{Keep: 10})
 		if err != nil || res.Stubs != tt.stubs {
-			t.Errorf("%s: %+v, error %v; want %d bytes right", tt.name, res, err, tt.stubs)
+			t.Errorf("%s: %+v, error %v; want %d bytes correct", tt.name, res, err, tt.stubs)
 			continue
 		}
 		if tt.wrong == "" && res.Total != 0 || tt.wrong != "" &&

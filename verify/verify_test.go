@@ -104,7 +104,7 @@ func everyBit(t *testing.T, path string, opt convert.Options) {
 			seen := err != nil || bad.Total > 0 || bad.Covered != good.Covered || bad.Stubs != good.Stubs ||
 				bad.Padding != good.Padding
 			if !seen && in.text(t, in.data) != in.text(t, flipped) && !in.atReturn(t, path, flipped) {
-				t.Errorf("%s, %+v: byte %#x, bit %d of the section: the difference is not seen", path, opt, i, bit)
+				t.Errorf("%s, %+v: byte %#x, bit %d of the section: the change is not detected", path, opt, i, bit)
 			}
 		}
 		flipped[i] = in.data[i]
