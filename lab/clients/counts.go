@@ -10,7 +10,8 @@ import (
 	"cfi2sframe/lab/kit"
 )
 
-// counts are the results of c/compare.c in a program: named numbers, and a tally for each place where stacks differ.
+// counts are the results of c/compare.c in a program: named numbers, and a tally for each address after which stacks
+// differ.
 type counts struct {
 	n       map[string]uint64
 	tallies []tally

@@ -37,7 +37,7 @@ func Command() *kit.Command {
 	c.IntVar(&l.rounds, "rounds", 7, "runs of each command")
 	count := c.Int("count", 0, "compare `N` stacks of each client, instead of those of one run, and measure nothing")
 	quick := c.Bool("quick", false, "compare stacks of sqlite3 with a small input, and measure nothing")
-	c.StringSliceVar(&l.only, "only", nil, "take the clients and programs whose `NAMES` contain these words")
+	c.StringSliceVar(&l.only, "only", nil, "use only clients and programs whose names contain these `WORDS`")
 	c.Run = func(args []string) error {
 		dir, err := os.MkdirTemp("", "backtrace-")
 		if err != nil {
@@ -242,13 +242,13 @@ func (l *lab) traces() error {
 		table.Row(t.name, fmt.Sprintf("%.0f", now), fmt.Sprintf("%.1f", before), fmt.Sprintf("%.1f", ns),
 			fmt.Sprintf("%.2f", ns/before))
 		if t.onward != (frames < now) || frames > now {
-			l.fail("%s: %v frames by DWARF, %v by SFrame", t.name, frames, now)
+			l.fail("%s: %v frames with DWARF, %v with SFrame", t.name, frames, now)
 		}
 	}
 	return nil
 }
 
-// fewest replaces the number of stacks for clients that take only some hundred per second of processor time.
+// fewest replaces the number of stacks for clients that take only a few hundred per second of processor time.
 const fewest = 1000
 
 // compareAll compares stacks: count of each client, or those of one run of each program. The library does not continue

@@ -32,7 +32,7 @@ func StartReader(name, top, dir string) (*Reader, error) {
 			return nil, fmt.Errorf("%s: no sources of glibc's reader; use scripts/conformance --prepare", glibc)
 		}
 		out := filepath.Join(dir, "glibc")
-		// Replaces definitions and includes of the rest of glibc.
+		// The flags replace definitions and includes of the rest of glibc.
 		if err := kit.Run("", "gcc", "-O1", "-Dlibc_hidden_proto(x)=", "-include", "stddef.h", "-I"+glibc, "-o", out,
 			filepath.Join(sources, "glibc.c"), filepath.Join(glibc, "sframe-read.c")); err != nil {
 			return nil, err

@@ -98,7 +98,7 @@ type llvmRow struct {
 	FP     *int64   `json:"FP Offset"`
 }
 
-// padding2 lacks the comma before it; the one after it is on the next line.
+// padding2 matches a field that lacks the comma before it; the comma after it is on the next line.
 var padding2 = regexp.MustCompile(`Padding2: 0x[0-9A-F]+\n`)
 
 // parse decodes llvm-readobj's output.
@@ -108,7 +108,7 @@ func parse(text []byte) (*llvmSection, error) {
 		return nil, err
 	}
 	if len(printed) != 1 || printed[0]["SFrame section '.sframe'"] == nil {
-		return nil, errors.New("no section is printed")
+		return nil, errors.New("it prints no section")
 	}
 	s := new(llvmSection)
 	return s, json.Unmarshal(printed[0]["SFrame section '.sframe'"], s)

@@ -1,5 +1,5 @@
 // Package conformance asks readers of SFrame about the vectors in the directory conformance, and prints how many
-// answers are right. See conformance/README.md.
+// answers are correct. See conformance/README.md.
 package conformance
 
 import (
@@ -18,7 +18,7 @@ import (
 func Command() *kit.Command {
 	c := kit.New("conformance", "[READER | COMMAND [ARGUMENT...]]", 0, math.MaxInt)
 	c.SetInterspersed(false)
-	markdown := c.Bool("markdown", false, "print a table in Markdown as well")
+	markdown := c.Bool("markdown", false, "also print a Markdown table")
 	verbose := c.BoolP("verbose", "v", false, "print each vector, not only those that fail")
 	c.Run = func(args []string) error {
 		const dir = "conformance/"
@@ -91,10 +91,10 @@ func conformance(w io.Writer, dir, knownFile string, commands [][]string, markdo
 		}
 		ok = ok && counts[Wrong] == 0
 		for _, p := range unused(known, name, vectors) {
-			fmt.Fprintf(w, "%s: no vector has the name of a known error: %s\n", name, p)
+			fmt.Fprintf(w, "%s: the pattern of a known error matches no vector: %s\n", name, p)
 			ok = false
 		}
-		sums = append(sums, fmt.Sprintf("%s: %d vectors right, %d wrong, %d wrong as known, %d of other formats "+
+		sums = append(sums, fmt.Sprintf("%s: %d vectors right, %d wrong, %d with known errors, %d of other formats "+
 			"refused", name, counts[Right], counts[Wrong], counts[Expected], counts[Other]))
 		names, all = append(names, name), append(all, results)
 	}

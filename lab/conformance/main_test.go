@@ -36,7 +36,7 @@ func results(t *testing.T, r *Reader) []Result {
 		}
 	}
 	for _, p := range unused(known, r.Hello.Reader, vectors) {
-		t.Errorf("%s: no vector has the name of a known error: %s", r.Hello.Reader, p)
+		t.Errorf("%s: the pattern of a known error matches no vector: %s", r.Hello.Reader, p)
 	}
 	return out
 }

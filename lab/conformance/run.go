@@ -27,7 +27,7 @@ const (
 	Other           // refused, and the reader does not claim to support the format or ABI
 )
 
-func (s Status) String() string { return [...]string{"right", "wrong", "wrong as known", "other"}[s] }
+func (s Status) String() string { return [...]string{"right", "wrong", "known error", "other"}[s] }
 
 // A Result is the status of a vector, and the reason for it.
 type Result struct {
@@ -103,7 +103,7 @@ func askAll(r *Reader, vectors []vector.Vector, known []Known) ([]Result, error)
 		v := &vectors[i]
 		claimed := slices.Contains(r.Hello.Formats, v.Format) && slices.Contains(r.Hello.ABIs, v.ABI)
 		if !claimed && (v.Feature != "cfa" || v.Format == "2e2") {
-			continue // a few show that a format is refused; errata 2 cannot be told apart
+			continue // a few vectors show that a format is refused; errata 2 has no flag
 		}
 		if err := os.WriteFile(file, v.Section, 0o666); err != nil {
 			return nil, err
@@ -149,7 +149,7 @@ func result(v *vector.Vector, what string, claimed bool, known *Known) Result {
 	case known != nil && (what != "" || known.Sometimes):
 		return Result{v, Expected, what}
 	case known != nil:
-		return Result{v, Wrong, "right, but " + known.ID + " of known.json says that it is wrong: remove it there"}
+		return Result{v, Wrong, "right, but listed in known.json as " + known.ID + "; remove it there"}
 	case what != "":
 		return Result{v, Wrong, what}
 	case !claimed:
@@ -172,7 +172,7 @@ func Judge(v *vector.Vector, q *vector.Question, r *vector.Reply, cannot []strin
 	if v.Refuse != nil {
 		for i, a := range r.Answers {
 			if a != nil {
-				return fmt.Sprintf("at %#x: %v; the section is to be refused: %s", uint64(q.PCs[i]), a, v.Refuse.What)
+				return fmt.Sprintf("at %#x: %v; the section must be refused: %s", uint64(q.PCs[i]), a, v.Refuse.What)
 			}
 		}
 		return ""

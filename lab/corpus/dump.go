@@ -22,7 +22,7 @@ func (c *corpus) dump(j *job) error {
 	case j.machine == elf.EM_AARCH64:
 		tool = "aarch64-linux-gnu-objdump"
 	case j.machine == elf.EM_S390 && in == "trixie":
-		return nil // 2.44 does not know it
+		return nil // unknown to 2.44
 	case j.machine == elf.EM_S390:
 		tool = "s390x-linux-gnu-objdump"
 	}
@@ -46,7 +46,7 @@ func (c *corpus) dump(j *job) error {
 	}
 	for i, line := range printed[0] {
 		if i >= len(printed[1]) || !bytes.Equal(line, printed[1][i]) {
-			return fmt.Errorf("dump prints %q, and objdump another line", line)
+			return fmt.Errorf("dump prints %q, and objdump a different line", line)
 		}
 	}
 	if len(printed[0]) < len(printed[1]) {

@@ -25,7 +25,7 @@ import (
 	"cfi2sframe/lab/walker"
 )
 
-// A corpus is what to do with each file, and the results.
+// A corpus holds the checks of each file, and the results.
 type corpus struct {
 	program string   // cfi2sframe
 	forms   []string // flags for each conversion
@@ -58,15 +58,15 @@ type sum struct {
 func Command() *kit.Command {
 	cmd := kit.New("corpus", "PATH...", 1, math.MaxInt)
 	c := corpus{sums: make(map[string]*sum)}
-	formats := cmd.StringSlice("format", []string{"3"}, "SFrame `VERSIONS`, those that know a file's machine")
+	formats := cmd.StringSlice("format", []string{"3"}, "SFrame `VERSIONS`, if they support a file's machine")
 	detached := cmd.Bool("detached", false, "detach and attach the section, and expect the bytes of a conversion")
 	start := cmd.Bool("start", false, "start the originals and the results, and compare")
 	root := cmd.String("root", "/", "the files belong to the system in `DIR`; each argument is a path inside it")
 	query := cmd.Bool("walker", false, "convert to all forms, and compare the walker in C with package sframe")
 	seeds := cmd.String("seeds", "", "convert to all forms, and write seeds of the walker's fuzzer to `DIR`")
-	libsframe := cmd.Bool("libsframe", false, "convert to all formats of libsframe, and look all rows up by it")
+	libsframe := cmd.Bool("libsframe", false, "convert to all formats of libsframe, and look up all rows with it")
 	dumps := cmd.Bool("dumps", false, "compare what dump and objdump print")
-	cmd.BoolVar(&c.linux, "linux", false, "convert modules and kernels for Linux, and compare them in its memory")
+	cmd.BoolVar(&c.linux, "linux", false, "convert modules and kernels for Linux, and compare them as they are loaded")
 	most := cmd.Int("files", 0, "convert up to `N` files, spread over all; 0 for all")
 	cmd.Run = func(paths []string) error {
 		return kit.WithProduct(func(program, temp string) error {
@@ -153,7 +153,7 @@ func (c *corpus) find(root string, paths []string) ([]string, error) {
 		})
 	}
 	if err == nil && len(found) == 0 {
-		err = errors.New("no such 64-bit ELF file")
+		err = errors.New("no 64-bit ELF file found")
 	}
 	return found, err
 }

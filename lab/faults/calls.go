@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A fault is an action that is injected into matching system calls, one per run, until all have had it.
+// A fault is an action that is injected into matching system calls: one call per run, until all are covered.
 type fault struct {
 	name string
 	action
@@ -33,11 +33,11 @@ var faults = []fault{
 	{name: "EINTR", action: action{fail: unix.EINTR}, harmless: true, calls: []string{"openat", "read", "pread64",
 		"write", "pwrite64", "copy_file_range", "ftruncate", "fsync", "close", "fstat", "newfstatat", "lseek", "linkat",
 		"renameat", "unlinkat", "readlinkat", "fchmod", "fchown", "fsetxattr", "fgetxattr", "lgetxattr", "llistxattr",
-	}, only: func(c *call) bool { return c.name != "lseek" || holes(c) }}, // seeking is no I/O
+	}, only: func(c *call) bool { return c.name != "lseek" || holes(c) }}, // lseek transfers no data
 	{name: "half of the bytes", action: action{short: true}, harmless: true,
 		calls: []string{"read", "pread64", "write", "pwrite64"}},
 	{name: "end of file", action: action{empty: true}, calls: []string{"pread64"}},
-	{name: "no files without names", action: action{fail: unix.EOPNOTSUPP}, harmless: true, calls: []string{"openat"},
+	{name: "no O_TMPFILE", action: action{fail: unix.EOPNOTSUPP}, harmless: true, calls: []string{"openat"},
 		only: func(c *call) bool { return c.args[2]&unix.O_TMPFILE == unix.O_TMPFILE }},
 	{name: "no holes", action: action{fail: unix.EINVAL}, harmless: true, calls: []string{"lseek"}, only: holes},
 	{name: "no copying in the kernel", action: action{fail: unix.EXDEV}, harmless: true,
@@ -140,7 +140,7 @@ func (h *harness) killEach(s *scenario) (moments, left int, err error) {
 		}
 		names, err := s.whole(now)
 		if err == nil && len(names) > 0 && !second {
-			err = fmt.Errorf("%s is left", names[0])
+			err = fmt.Errorf("%s is left over", names[0])
 		}
 		if err != nil {
 			h.fail(s, fmt.Sprintf("killed before %s (call %d)", hit, nth), err)

@@ -27,7 +27,7 @@ var disks = []disk{
 	// Without this option, ext4 writes a file's contents before it replaces another file.
 	{"ext4", "mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0", 64 << 20, "loop,noauto_da_alloc", "loop", true},
 	{"xfs", "mkfs.xfs -q", 320 << 20, "loop", "loop,nouuid", true},
-	// The log of synced files contains no others, and the next commit is too late to wait for.
+	// The log contains only synced files, and waiting for the next commit would take too long.
 	{"btrfs", "mkfs.btrfs -q", 256 << 20, "loop", "loop", false},
 }
 
@@ -91,7 +91,7 @@ func (h *harness) cut(d *disk, s *scenario, synced bool) error {
 			broken++
 		}
 		if err == nil && m.over && len(left) > 0 {
-			err = fmt.Errorf("%s is left", left[0])
+			err = fmt.Errorf("%s is left over", left[0])
 		}
 		for _, name := range s.targets() {
 			if err == nil && m.over && now[name] != s.after[name] {
@@ -105,7 +105,7 @@ func (h *harness) cut(d *disk, s *scenario, synced bool) error {
 	}
 	h.runs += len(moments)
 	if !synced && broken == 0 {
-		h.fail(s, "--no-sync on "+d.kind, errors.New("no power failure breaks a file; the check is blind"))
+		h.fail(s, "--no-sync on "+d.kind, errors.New("no power failure breaks a file, so the check shows nothing"))
 	}
 	fmt.Printf("%s, %s, synced %t: %d power failures; %d break a file, and %d leave a second name\n",
 		d.kind, s.name, synced, len(moments), broken, names)

@@ -27,7 +27,7 @@ func (s *scenario) whole(now map[string]string) (left []string, err error) {
 		case strings.HasPrefix(name, prefix):
 			left = append(left, name)
 		case !existed && !expected:
-			return nil, fmt.Errorf("%s is left", name)
+			return nil, fmt.Errorf("%s is left over", name)
 		default:
 			return nil, fmt.Errorf("%s is neither unchanged nor complete: %s; before %q, complete %q",
 				name, state, old, done)
@@ -42,10 +42,10 @@ func (s *scenario) whole(now map[string]string) (left []string, err error) {
 }
 
 // honest returns an error unless the exit status and the messages match the files. The report may be complete only if
-// all files are. The status of a run that received signals may name one of them.
+// all files are. The status of a run that received several signals may be that of any of them.
 func (s *scenario) honest(f *fault, out *outcome, now map[string]string) error {
 	if !out.status.Exited() {
-		return fmt.Errorf("it ended by %v", out.status.Signal())
+		return fmt.Errorf("killed by %v", out.status.Signal())
 	}
 	status := out.status.ExitStatus()
 	targets := s.targets()
@@ -57,7 +57,7 @@ func (s *scenario) honest(f *fault, out *outcome, now map[string]string) error {
 	case status == 0 && !all:
 		problem = "although not all files are complete"
 	case status == 0 && s.stdout+s.stderr != "" && (s.stdout != out.stdout || s.stderr != out.stderr):
-		problem = "with other output than without the fault"
+		problem = "with output that differs from a run without the fault"
 	case status == 0:
 		return nil
 	case status != 1 && !slices.Contains(f.signals, syscall.Signal(status-128)):
@@ -94,7 +94,7 @@ func (s *scenario) judge(f *fault, out *outcome, now map[string]string) error {
 	}
 	for _, name := range left { // a message must name it
 		if !out.status.Exited() || !strings.Contains(out.stderr, name) {
-			return fmt.Errorf("%s is left", name)
+			return fmt.Errorf("%s is left over", name)
 		}
 	}
 	// The second signal ends cfi2sframe at once.

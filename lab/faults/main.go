@@ -1,5 +1,5 @@
 // Package faults injects failures while cfi2sframe writes files. Each file must be unchanged or complete, no temporary
-// file may be left, and the exit status and the messages must be right.
+// file may be left, and the exit status and the messages must be correct.
 //
 // Usage: scripts/lab faults [--quick]
 //
@@ -27,7 +27,7 @@ import (
 // Command returns the subcommand.
 func Command() *kit.Command {
 	c := kit.New("faults", "", 0, 0)
-	quick := c.Bool("quick", false, "fewer scenarios and moments, for a minute or two")
+	quick := c.Bool("quick", false, "run fewer scenarios and faults, in one or two minutes")
 	c.Run = func([]string) error {
 		dir, err := os.MkdirTemp("", "faults-")
 		if err != nil {

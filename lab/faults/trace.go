@@ -118,7 +118,7 @@ func (h *harness) trace(s *scenario, dir string, before func(*call) action, afte
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Ptrace: true, Setpgid: true}
 	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("it cannot be traced: %w", err)
+		return nil, fmt.Errorf("cannot trace cfi2sframe: %w", err)
 	}
 	pid := cmd.Process.Pid
 	late := time.AfterFunc(timeout, func() { _ = syscall.Kill(pid, syscall.SIGKILL) })
@@ -277,7 +277,7 @@ func (t *tracer) act(tid int, a action) error {
 }
 
 // internal reports whether the Go runtime makes a call. It reads its limits and the flags of standard files at start,
-// before signals are caught: one that arrives while main begins to catch it can end the program by SIGSEGV
+// before signals are caught: one that arrives while main begins to catch it can end the program with SIGSEGV
 // (go.dev/issue/20748). Later, its threads wake each other through anonymous inodes.
 func (t *tracer) internal(c *call) bool {
 	switch c.name {

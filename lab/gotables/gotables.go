@@ -1,5 +1,6 @@
-// Package gotables compares walks of the stacks of Go programs by .sframe with runtime.Callers and the bounds of the
-// stacks: at known calls, after faults, and of preempted goroutines. lab/sh/gotables builds and runs the programs.
+// Package gotables walks the stacks of Go programs with .sframe, and compares the walks with runtime.Callers and the
+// bounds of the stacks: at known calls, after faults, and in preempted goroutines. lab/sh/gotables builds and runs the
+// programs.
 package gotables
 
 import (
@@ -72,7 +73,7 @@ type module struct {
 	functions        kit.Functions
 }
 
-// A judge compares walks by .sframe with those of the runtime.
+// A judge compares walks with .sframe and those of the runtime.
 type judge struct {
 	arch    *arch.Arch
 	order   binary.ByteOrder

@@ -32,7 +32,7 @@ func (r *Rows) Add(other Rows) {
 	r.Stubs += other.Stubs
 }
 
-// A known is a pair of rules and row that are equal.
+// A known is a pair of CFI rules and an SFrame row that were found equal.
 type known struct {
 	number       uint32
 	row          sframe.Row
@@ -199,7 +199,7 @@ func (c *comparer) beside(from, to uint64, fact *readback.Fact, number uint32, s
 		case stub != nil && stub(pc):
 			c.Stubs += end - pc
 		case pc != from || end-pc >= mostPadding:
-			return fmt.Errorf("rows from %#x to %#x, where no CFI is", pc, end)
+			return fmt.Errorf("rows from %#x to %#x, where there is no CFI", pc, end)
 		default:
 			if _, err := c.same(pc, end, fact, number, false); err != nil {
 				return err

@@ -28,7 +28,7 @@ func TestCompareRows(t *testing.T) {
 	if err != nil || rows.Functions != 4 || rows.Described != 107 || rows.Covered != 107 || rows.PCs < 30 {
 		t.Errorf("its own CFI: %+v, error %v", rows, err)
 	}
-	if _, err := CompareRows(none, section, nil); err == nil || !strings.Contains(err.Error(), "where no CFI is") {
+	if _, err := CompareRows(none, section, nil); err == nil || !strings.Contains(err.Error(), "there is no CFI") {
 		t.Errorf("no CFI: error %v", err)
 	}
 	rows, err = CompareRows(none, section, func(uint64) bool { return true })

@@ -174,7 +174,7 @@ func (m *module) relocate(data []byte, addr uint64, rela []byte, symbols []elf.S
 		m.Machine == elf.EM_AARCH64 && typ == uint32(elf.R_AARCH64_ABS32):
 		le.PutUint32(place, uint32(value))
 	default:
-		return fmt.Errorf("relocation of offset %#x has type %d, which nothing here applies", off, typ)
+		return fmt.Errorf("relocation of offset %#x has unsupported type %d", off, typ)
 	}
 	return nil
 }

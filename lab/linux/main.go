@@ -63,7 +63,7 @@ func reserve(b []byte, e *elf.File) (string, error) {
 	btf, table := e.Section(".BTF"), e.SectionByType(elf.SHT_SYMTAB)
 	symbols, err := e.Symbols()
 	if btf == nil || table == nil || err != nil {
-		return "", fmt.Errorf("a kernel without .BTF, whose place .sframe takes here, or without symbols: %w", err)
+		return "", fmt.Errorf("the kernel has no .BTF, whose bytes .sframe replaces here, or no symbols: %w", err)
 	}
 	clear(b[btf.Offset : btf.Offset+btf.Size])
 	for i, s := range symbols { // symbols lacks the table's first symbol

@@ -37,8 +37,8 @@ type config struct {
 func Command() *kit.Command {
 	c := config{arguments: argumentText, least: 95}
 	cmd := kit.New("mutants", "[PACKAGE...]", 0, math.MaxInt)
-	cmd.IntVar(&c.number, "number", 400, "try `N` mutants; 0 stands for all")
-	cmd.IntVar(&c.seed, "seed", 1, "choose them by `N`")
+	cmd.IntVar(&c.number, "number", 400, "try `N` mutants; 0 for all")
+	cmd.IntVar(&c.seed, "seed", 1, "choose mutants with seed `N`")
 	own := cmd.Bool("own", false, "run the tests of the changed package only")
 	cmd.Run = func(args []string) error {
 		if c.packages = args; len(args) == 0 {
@@ -143,7 +143,7 @@ func stale(pkg string, all []mutant, why map[string]string) error {
 	for _, key := range slices.Sorted(maps.Keys(why)) {
 		exists := slices.ContainsFunc(all, func(m mutant) bool { return m.key() == key })
 		if strings.HasPrefix(key, pkg+"/") && !exists {
-			return fmt.Errorf("argued.txt has a change that cannot be made any more:\n%s", key)
+			return fmt.Errorf("argued.txt lists a change that no longer exists:\n%s", key)
 		}
 	}
 	return nil
@@ -166,7 +166,7 @@ func (c *config) tryAll(pkg string, some []mutant, why map[string]string) ([]out
 		if why[some[i].key()] != "" {
 			switch outcomes[i] {
 			case noticed:
-				return fmt.Errorf("a test notices what argued.txt says cannot be noticed: %v", &some[i])
+				return fmt.Errorf("a test notices a change that argued.txt lists as equivalent: %v", &some[i])
 			case missed:
 				outcomes[i] = argued
 			}

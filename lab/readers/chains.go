@@ -24,12 +24,12 @@ const (
 
 // limits are scenes whose chains cannot be equal, and why. An equal one fails the run, because glibc has changed.
 var limits = map[string]string{
-	"realigned stack":           "V2 has no form for its CFI",
+	"realigned stack":           "V2 cannot express its CFI",
 	"call that does not return": "no padding follows it",
 	"__chk_fail":                "no padding follows cold code of glibc",
 	"std::terminate":            "no padding follows cold code of libstdc++",
-	"jump to nowhere":           "the code is in no file",
-	"makecontext":               "it ends in a function that nothing calls, and FP is not 0",
+	"jump to nowhere":           "the code is outside files",
+	"makecontext":               "the chain ends in a function without a caller, and FP is not 0",
 }
 
 // padded are scenes with a return address in the padding after a function.

@@ -122,7 +122,7 @@ func (l *Libraries) Print() error {
 	return errors.Join(errs...)
 }
 
-// ask looks up all rows of a vector, some thousand at a time, and returns the first wrong answer.
+// ask looks up all rows of a vector, thousands at a time, and returns the first wrong answer.
 func (f *format) ask(r *conformance.Reader, v *vector.Vector, sum *counts) error {
 	const most = 20000
 	for all := v.Expect; len(all) > 0; {

@@ -79,8 +79,8 @@ func listInferred(program, list string) error {
 		}
 	}
 	if entries.Len() == 0 {
-		return fmt.Errorf("%s loads no file with rows from instructions; set LD_LIBRARY_PATH to files converted with "+
-			"--infer that are called like the files it loads (see ldd)", program)
+		return fmt.Errorf("%s loads no file with rows from instructions; set LD_LIBRARY_PATH to copies of its "+
+			"libraries (see ldd) converted with --infer", program)
 	}
 	return os.WriteFile(list, entries.Bytes(), 0o666)
 }

@@ -42,7 +42,7 @@ type Finding struct {
 	Side           string // "CFI" or "SFrame V2"
 	Begin, Last    uint64 // addresses of the first and the last instruction
 	Offset         uint64 // of Begin, in the function
-	Wrong          string // CFA, RA, FP; caller: a caller is denied; address: the address is not readable
+	Wrong          string // CFA, RA, FP; caller: it says that there is no caller; address: memory is not readable
 	Says, Truth    string
 	Steps          uint64
 }
@@ -129,7 +129,7 @@ func (r *Report) Text(out io.Writer) {
 		fmt.Fprintf(out, "  %s\n", e)
 	}
 	cfi := r.Sides[0]
-	fmt.Fprintf(out, "  CFI: right in %d, wrong in %d, no caller in %d, where a jump goes in %d; ",
+	fmt.Fprintf(out, "  CFI: right in %d, wrong in %d, no caller in %d, the target of a jump in %d; ",
 		cfi.Right, cfi.Wrong, r.Outermost, r.Target)
 	fmt.Fprintf(out, "none in %d; caller unknown in %d\n", r.Silent, r.Unknown)
 	for v, s := range r.Sides {

@@ -1,5 +1,5 @@
 // Package step runs a program instruction by instruction, and compares what its call frame information and SFrame say
-// of the caller with what the processor does.
+// about the caller with what the processor does.
 //
 // The truth is a second stack, of frames. A call adds the return address, the stack pointer after the return and the
 // caller's frame pointer. A return that goes where the call came from removes them. Signals, longjmp, unwinders, other

@@ -45,7 +45,7 @@ func newBench(s *subject, program string) (*bench, error) {
 	return b, err
 }
 
-// try applies the tool to both files, and returns what is then wrong with each.
+// try applies the tool to both files, and returns what is wrong with each result.
 func (b *bench) try(t *tool) (original, converted error) {
 	before, original := b.change(t, "before", b.path())
 	after, converted := b.change(t, "after", b.converted)
@@ -93,7 +93,7 @@ func (b *bench) change(t *tool, side, file string) (c change, err error) {
 		return c, fmt.Errorf("does not run (%w)", err)
 	}
 	if out != b.expected {
-		return c, fmt.Errorf("prints something else: %s", firstLine(out))
+		return c, fmt.Errorf("prints different output: %s", firstLine(out))
 	}
 	c.after, err = contents(path)
 	return c, err

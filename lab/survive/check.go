@@ -69,7 +69,7 @@ func compare(original, converted change) error {
 			case original.before[name] == original.after[name]:
 				return fmt.Errorf("section %s is changed, but not in the original", name)
 			case original.after[name] != now:
-				return fmt.Errorf("section %s becomes another than in the original", name)
+				return fmt.Errorf("section %s is changed in a different way than in the original", name)
 			}
 		}
 	}

@@ -71,7 +71,7 @@ func TestCompare(t *testing.T) {
 		{"none", old, old, ""},
 		{"the same", rpath, rpath, ""},
 		{"only the original", rpath, old, ""},
-		{"another", rpath, other, "section .dynamic becomes another than in the original"},
+		{"another", rpath, other, "section .dynamic is changed in a different way than in the original"},
 		{"contents", old, broken, "section .text is changed, but not in the original"},
 		{"a section less", old, less, "section .dynamic is changed, but not in the original"},
 		{"a section more", old, more, "section .new is changed, but not in the original"},

@@ -37,7 +37,7 @@ static void *libgcc(const char *name) {
 	return found;
 }
 
-static int here;   /* the first frame of other that a cursor has */
+static int here;   /* the index in other of the first frame of a cursor */
 static int signaled;
 static int shorter; /* a trace may end at interrupted code, because not all of it has rows */
 
@@ -60,7 +60,7 @@ static void compare(const char *place, unw_context_t *context, int flag, int nam
 			if (unw_get_proc_name(&copy, name, sizeof name, &offset) != 0 || strcmp(name, "main") != 0)
 				printf("%s: the function of frame %d is %s\n", place, i, name);
 			if (unw_get_reg(&copy, UNW_REG_IP, &offset) != 0 || offset != ip)
-				printf("%s: another frame after unw_get_proc_name\n", place);
+				printf("%s: a different frame after unw_get_proc_name\n", place);
 			unw_word_t rbx;
 			if (unw_get_reg(&copy, UNW_X86_64_RBX, &rbx) != 0 || unw_is_signal_frame(&copy) > 0)
 				printf("%s: rbx\n", place);
@@ -102,7 +102,7 @@ static void handler(int number, siginfo_t *info, void *context) {
 	(void)info;
 	shorter = getenv("SHORT") != NULL;
 	walk("handler");
-	/* Start at what the signal interrupted. */
+	/* Start at the code that the signal interrupted. */
 	for (here = 0; here < other.n; here++)
 		if (other.pc[here] == (uint64_t)((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP])
 			break;

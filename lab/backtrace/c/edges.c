@@ -1,6 +1,6 @@
 /*
- * What may go wrong at the edges: the first argument names a case. Prints "ok" or what is wrong. Traces are compared
- * with libgcc's.
+ * Edge cases of stack traces: the first argument names a case. Prints "ok" or what is wrong. Traces are compared with
+ * libgcc's.
  */
 #define _GNU_SOURCE
 #include <alloca.h>
@@ -196,7 +196,7 @@ static int stack_use(void) {
 
 /* long_function has 0x1007 bytes. Its FDE contains this number, whose bytes are those of the instruction "undefined
  * return address". It is called without a caller once, in a coroutine with the return address 0, and then with a
- * caller: the library must not remember that it has none. */
+ * caller: the library must not remember it as outermost. */
 int long_function(void *pcs, int size, int (*take)(void **, int));
 void call_without_caller(void *end, int unused, int (*take)(void **, int));
 #if defined(__x86_64__)
@@ -339,7 +339,7 @@ static __attribute__((noinline)) int aligned(int depth) {
 	return space[0];
 }
 
-/* Into a short array and into a long one; then compared with libgcc's trace, twice. */
+/* Traces into a short array and into a long one, then two comparisons with libgcc's trace. */
 static __attribute__((noinline)) int same_in_parts(void) {
 	void *some[8], *all[MAX];
 	int n = backtrace(some, 8);

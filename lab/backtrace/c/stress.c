@@ -22,7 +22,7 @@
 
 enum { MAX = 128, DEPTH = 12, SMALL_STACK = 1 << 16, MAX_FORKS = 16 };
 static int stop;
-static pthread_barrier_t begin; /* threads that run make it slow to create others */
+static pthread_barrier_t begin; /* running threads would slow down the creation of others */
 static unsigned long traces, wrong, shorts, loads, forks;
 static int shorter;
 static char **plugins;

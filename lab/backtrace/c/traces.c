@@ -199,7 +199,7 @@ static __attribute__((noinline)) int align(void) {
 	return bytes[0];
 }
 
-static const char *volatile place_of_handler; /* raise is a leaf function for compilers */
+static const char *volatile place_of_handler; /* compilers treat raise as a leaf function */
 static void on_signal(int number, siginfo_t *info, void *context) {
 	(void)info;
 	(void)context;
@@ -293,7 +293,7 @@ static void use_stacks(void) {
 	free(b);
 }
 
-/* use_plugins loads files, each possibly at the addresses of the one before, with other frames. */
+/* use_plugins loads files, each possibly at the addresses of the previous one, but with frames of another size. */
 static void use_plugins(char **paths, int n) {
 	void *before = NULL;
 	for (int i = 0; i < n; i++) {

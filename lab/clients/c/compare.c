@@ -1,13 +1,13 @@
 /*
- * Preloaded before libsframe-backtrace.so: each call of a client walks by the library and by the DWARF unwinder that
- * the client would use, compares, and returns the library's stack. At the end it writes to $COMPARE_OUT:
+ * Preloaded before libsframe-backtrace.so: each call of a client walks with the library and with the DWARF unwinder
+ * that the client would use, compares both stacks, and returns the library's. At the end, it writes to $COMPARE_OUT:
  *
  *	stacks N		compared
- *	frames N		of the library's
+ *	frames N		in the library's stacks
  *	tally KIND 0 COUNT OFFSET OURS THEIRS FILE
  *
  * KIND is behind (the library's stack ends first), ahead (DWARF's does) or differ (another caller), after a frame with
- * the return address OFFSET in FILE, as its symbols count.
+ * the return address OFFSET, an address in FILE.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -20,7 +20,7 @@
 #include <unistd.h>
 #include <unwind.h>
 
-/* libunwind's; its header's macros would rename what is looked up here. */
+/* libunwind's; the macros of its header would rename the functions that are looked up here. */
 enum { RIP = 16, CURSOR_WORDS = 127 };
 typedef unsigned long cursor[CURSOR_WORDS];
 
@@ -79,7 +79,7 @@ static void find(struct calls *c, void *libc, void *gcc, void *unwind) {
 
 static char compares;
 
-/* Allocators ask for stacks when nothing can be loaded yet: before this, nothing is compared. */
+/* Allocators take stacks before anything can be loaded. Until this runs, nothing is compared. */
 __attribute__((constructor)) static void prepare(void) {
 	void *space[8];
 	find(&dwarf, must_open("libc.so.6"), must_open("libgcc_s.so.1"), must_open("libunwind.so.8"));
@@ -114,7 +114,7 @@ static void count(const char *kind, void *at, void *ours, void *theirs) {
 	tallies[num_tallies++] = (struct tally){kind, at, ours, theirs, 1};
 }
 
-/* compare takes frames of this file off, whose calls differ, and the 0 that some unwinders end with. */
+/* compare ignores frames of this file, whose calls differ, and the final 0 of some unwinders. */
 static void compare(struct stack *ours, struct stack *theirs, size_t most) {
 	size_t a = 0, b = 0;
 	void *at = NULL;

@@ -8,7 +8,7 @@ import time
 
 def down(depth, file, n):
     if depth > 0:
-        return max([0], key=lambda _: down(depth - 1, file, n))  # by way of C
+        return max([0], key=lambda _: down(depth - 1, file, n))  # through C code
     begin = time.process_time_ns()
     for _ in range(n):
         faulthandler.dump_c_stack(file)

@@ -1,4 +1,4 @@
-/* backtrace() in FIBERS coroutines in turn. The time of switching is taken off. */
+/* backtrace() in FIBERS coroutines in turn. The time for switching is subtracted. */
 #define _GNU_SOURCE
 #include "traces.h"
 #include <execinfo.h>

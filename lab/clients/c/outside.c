@@ -1,10 +1,10 @@
 /*
  * Preloaded in any program: takes stacks at calls of malloc, from before the first constructor to after the last
- * destructor, by backtrace and by a copy of libgcc's unwinder that is linked into this file, and compares them. With
- * OUTSIDE_SIGNALS=1, handlers of a profiling timer do so, too.
+ * destructor, with backtrace and with a copy of libgcc's unwinder that is linked into this file, and compares them.
+ * With OUTSIDE_SIGNALS=1, handlers of a profiling timer also take stacks.
  *
- * Counts are in the file that OUTSIDE names, which all processes of a program map: a line for what was counted, and one
- * for each of the first stacks that differ. Linked with -static-libgcc.
+ * The file that OUTSIDE names is a struct report, which all processes of a program map: counts, and the first stacks
+ * that differ. Linked with -static-libgcc.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -68,7 +68,7 @@ static void note(unsigned kind, const void *at, const void *theirs) {
 	strncpy(report->cases[i].file, o.dlfo_link_map->l_name, NAME - 1);
 }
 
-/* compare takes off the frames of this file, whose calls differ. */
+/* compare ignores the frames of this file, whose calls differ. */
 static __attribute__((noinline)) void compare(void) {
 	struct chain ours, theirs = {0, {NULL}};
 	int a = 0, b = 0;
@@ -106,7 +106,7 @@ static void open_report(void) {
 		report = map;
 }
 
-/* The program may have another allocator. */
+/* The program may have its own allocator. */
 extern void *__libc_malloc(size_t size);
 void *malloc(size_t size) {
 	static void *(*next)(size_t);
@@ -137,7 +137,7 @@ static void on_fault(int number) {
 	siglongjmp(*guard, 1);
 }
 
-/* libgcc's unwinder reads memory unchecked: its faults are counted. The library's first trace has no guard. */
+/* libgcc's unwinder reads memory unchecked: its faults are counted. The library's first trace is not guarded. */
 static void on_timer(int number) {
 	sigjmp_buf here;
 	void *pc[MAX];

@@ -1,4 +1,5 @@
-// Rust's std::backtrace below a recursion. Its size is not known before names are looked up: the depth is printed.
+// Rust's std::backtrace below a recursion. The number of frames is unknown until names are looked up, so this prints
+// the depth.
 use std::{env, hint::black_box, time::Instant};
 
 #[inline(never)]

@@ -1,4 +1,4 @@
-// An exception through a recursion: not a trace, and not to be slower.
+// Throws an exception through a recursion. This takes no trace, and must not become slower.
 #include "traces.h"
 
 __attribute__((noinline, noclone)) static int down(int depth) {

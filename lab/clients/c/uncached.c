@@ -20,7 +20,7 @@ __attribute__((noinline, noclone)) static long down(int depth, int n) {
 	return frames;
 }
 
-/* The time of dlopen and dlclose is taken off. */
+/* The time for dlopen and dlclose is subtracted. */
 int main(int argc, char **argv) {
 	if (argc != 3)
 		return 2;

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Prints a program whose stacks are of $1 functions at random. 12,000 have more return addresses than the cache has
-# slots. With -DLIBUNWIND, libunwind takes the stacks.
+# Prints a program whose stacks consist of functions chosen at random from $1. 12,000 functions have more return
+# addresses than the cache has slots. With -DLIBUNWIND, libunwind takes the stacks.
 echo "enum { FUNCTIONS = $1 };"
 cat <<'END'
 #include "traces.h"
@@ -31,7 +31,7 @@ static double run(int depth, int n, long *frames) {
 		*frames += leaf(depth);
 	return now() - begin;
 }
-/* The time of the calls alone is taken off. */
+/* The time for the calls alone is subtracted. */
 static int all(int depth, int n) {
 	long frames = 0;
 	double ns = -run(depth, n, &frames);

@@ -24,6 +24,6 @@ type Question struct {
 type Reply struct {
 	ID      int    `json:"id"`
 	Refused string `json:"refused,omitempty"`
-	Ended   string `json:"ended,omitempty"` // the signal that ended the reader
+	Ended   string `json:"ended,omitempty"` // the signal that killed the reader
 	Answers []*Row `json:"answers,omitempty"`
 }

@@ -1,5 +1,5 @@
-// Package vector reads the vectors in the directory conformance: sections, and the right answers. conformance/README.md
-// describes the format.
+// Package vector reads the vectors in the directory conformance: sections with the expected answers.
+// conformance/README.md describes the format.
 package vector
 
 import (
@@ -20,7 +20,7 @@ type File struct {
 	Vectors []Vector `json:"vectors"`
 }
 
-// A Vector is a section with the right answers.
+// A Vector is a section with the expected answers.
 type Vector struct {
 	Name    string  `json:"name"`
 	Feature string  `json:"feature"`
@@ -211,7 +211,7 @@ func Load(dir string) ([]Vector, error) {
 		return nil, err
 	}
 	if len(names) == 0 {
-		return nil, fmt.Errorf("%s: no files of vectors (*.json)", dir)
+		return nil, fmt.Errorf("%s: no vector files (*.json)", dir)
 	}
 	slices.Sort(names)
 	var all []Vector

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-/* Destructors of the library are of no interest. */
+/* Destructors of the library are not tested. */
 static int end(int status)
 {
 	fflush(stdout);
@@ -23,7 +23,7 @@ int main(int argc, char **argv)
 	}
 	const char *why = dlerror();
 	fprintf(stderr, "%s\n", why ? why : "dlopen failed, and dlerror does not say why");
-	/* A plugin's functions may be in the program that it is for. */
+	/* A plugin may need functions of the program that loads it. */
 	if (dlopen(argv[1], RTLD_LAZY | RTLD_LOCAL)) {
 		puts("cfi2sframe: loaded lazily");
 		return end(0);

@@ -1,6 +1,6 @@
-/* Preloaded into a program, it says that the loader is done, and ends the process
-   before any code of the program runs. It needs no library, so that every C library's
-   loader takes it; linked with -z initfirst, it runs before the other constructors. */
+/* Preloaded into a program, this reports that the loader has finished, and ends the process
+   before any code of the program runs. It needs no library, so every C library's loader
+   accepts it; linked with -z initfirst, it runs before the other constructors. */
 #include <asm/unistd.h>
 
 static long call(long number, long a, const void *b, long c)

@@ -3,8 +3,8 @@
 
    Usage: chain LIBRARY SAMPLES
 
-   LIBRARY is made of chainlib.c, or "-" in a static program. Prints for each scene its name, how many frames the
-   DWARF unwinder finds, and "equal", "nothing" or "differs", and what a profiling timer found. */
+   LIBRARY is built from chainlib.c, or "-" in a static program. Prints for each scene its name, how many frames the
+   DWARF unwinder finds, and "equal", "nothing" or "differs"; then the results of a profiling timer. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
@@ -61,7 +61,7 @@ _Unwind_Reason_Code __wrap__Unwind_Backtrace(_Unwind_Trace_Fn fn, void *arg)
 enum { EQUAL, NOTHING, DIFFERS };
 static const char *const verdicts[] = {"equal", "nothing", "differs"};
 
-/* Each chain begins in the function that asked for it, which is the same one, at different calls. */
+/* Both chains begin in the same function, but at different calls. */
 static int compare(const struct chain *a, struct chain *b)
 {
 	if (b->n > 1 && !b->pc[b->n - 1])
@@ -73,7 +73,7 @@ static int compare(const struct chain *a, struct chain *b)
 	return EQUAL;
 }
 
-/* A place is an address in a file. Signal handlers may ask for it. */
+/* A place is an address in a file. Signal handlers may look it up. */
 struct place {
 	const char *file;
 	unsigned long offset;
@@ -89,7 +89,7 @@ static struct place place(void *pc)
 	const char *name = o.dlfo_link_map->l_name;
 	name = !name || !*name ? "run" : strrchr(name, '/') ? strrchr(name, '/') + 1 : name;
 	p.offset -= o.dlfo_link_map->l_addr;
-	/* The library's name goes when it is closed. */
+	/* The library's name is freed when the library is closed. */
 	for (int i = 0; i < 16; i++) {
 		if (!names[i]) {
 			static char text[16][40];
@@ -249,7 +249,7 @@ void __stack_chk_fail(void) /* in place of glibc's */
 	siglongjmp(jump, 1);
 }
 
-/* A call that does not return, at the end of a function without padding: the return address belongs to the next one. */
+/* A call that does not return, at the end of a function without padding: the return address is in the next function. */
 extern void last_call(void);
 void never(void)
 {
@@ -273,7 +273,7 @@ asm(".pushsection .text\n"
     ".size after_last_call, . - after_last_call\n"
     ".popsection\n");
 
-/* Samples: what is interrupted is anywhere, in prologues, in stubs of the PLT, in ld.so. */
+/* Samples interrupt the program anywhere: in prologues, in PLT stubs, in ld.so. */
 enum { FAILURES = 2000, DEPTH = 64 };
 static volatile long samples, failures;
 static struct failure {
@@ -328,13 +328,13 @@ static void sampled(const char *name, const char *library, long want)
 {
 	struct sigaction sa = {.sa_sigaction = sample, .sa_flags = SA_SIGINFO | SA_RESTART};
 	struct itimerval it = {{0, 500}, {0, 500}}, off = {{0, 0}, {0, 0}};
-	static volatile double sum; /* so that the work is done */
+	static volatile double sum; /* keeps the work from being optimized away */
 	samples = failures = 0;
 	sigaction(SIGPROF, &sa, 0);
 	setitimer(ITIMER_PROF, &it, 0);
 	for (int round = 0; samples < want; round++) {
 		sum += work(round);
-		if (library && round % 8 == 0) { /* every time its functions are found anew */
+		if (library && round % 8 == 0) { /* its functions are resolved again each time */
 			void *h = dlopen(library, RTLD_LAZY);
 			double (*f)(int) = h ? dlsym(h, "library_work") : 0;
 			if (f)
@@ -431,7 +431,7 @@ int main(int argc, char **argv)
 	if (!sigsetjmp(jump, 1))
 		((void (*)(void))argv[0])();
 
-	void (*volatile aborts)(int) = last_abort; /* a caller that knows ends with the call */
+	void (*volatile aborts)(int) = last_abort; /* if the compiler knew the function, main would end with the call */
 	scene = "abort";
 	if (!sigsetjmp(jump, 1))
 		aborts(argc);
@@ -463,7 +463,7 @@ int main(int argc, char **argv)
 	pthread_create(&t, 0, sampled_thread, &want);
 	pthread_join(t, 0);
 
-	/* What glibc or V2 cannot do comes last. */
+	/* Scenes that glibc or V2 does not support come last. */
 	getcontext(&other_context);
 	other_context.uc_stack.ss_sp = malloc(1 << 17);
 	other_context.uc_stack.ss_size = 1 << 17;

@@ -1,5 +1,5 @@
-// What chain.c does, in C++. Usage: chainxx. In the shared libgcc that it is run with, the function that glibc
-// falls back to finds nothing.
+// The counterpart of chain.c in C++. Usage: chainxx. It runs with a shared libgcc whose _Unwind_Backtrace, which glibc
+// falls back to, finds nothing.
 #include <algorithm>
 #include <csetjmp>
 #include <cstring>
@@ -160,7 +160,7 @@ int main()
 	std::regex r("(a|b)*c[0-9]+");
 	std::regex_replace("ababc123 abc1", r, "$1");
 	std::for_each(m.begin(), m.end(), [](const auto &) { once("std::for_each"); });
-	void (*volatile throws)(int) = last_throw; // a caller that knows ends with the call
+	void (*volatile throws)(int) = last_throw; // if the compiler knew the function, the caller would end with the call
 	try {
 		throws(3);
 	} catch (int) {

@@ -1,5 +1,5 @@
 /* Functions that end with a call that does not return, for chain.c, chainxx.cc and last_test.go. All are aligned, so
-   that padding follows them, which the return address lies in. */
+   they are followed by padding, which contains the return address. */
 #define LAST __attribute__((noinline, section(".text.hot.last"), aligned(64)))
 
 #ifdef __cplusplus

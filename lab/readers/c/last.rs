@@ -1,4 +1,4 @@
-// What last.h is, in Rust, for chainxx.cc and last_test.go.
+// The counterpart of last.h in Rust, for chainxx.cc and last_test.go.
 use std::os::raw::c_char;
 use std::panic;
 

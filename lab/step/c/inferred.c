@@ -1,7 +1,7 @@
 /*
  * Compares rows of code without CFI with what the processor does. The program loads this by LD_PRELOAD. $STEP_ENTRIES
  * lists the starts of functions, which get breakpoints. Up to $STEP_CALLS calls of each are single-stepped in the
- * process: a step takes 8 microseconds of processor time; by ptrace, 32 (28 November 2026).
+ * process: a step takes 8 microseconds of processor time; with ptrace, 32 (28 November 2026).
  *
  * The truth is a second stack. A call adds a frame, and the return to the caller removes it.
  */

@@ -1,6 +1,6 @@
 /*
- * Walks with a cache: what a second walk looks up, and that another generation forgets. And that loading and unloading
- * a file each make another generation. Prints what is wrong.
+ * Tests walks with a cache: what a second walk looks up, that a new generation invalidates all rows, and that loading
+ * and unloading a file each change the generation. Prints what is wrong.
  */
 #define _GNU_SOURCE
 #define SFRAME_WALKER_PROCESS
@@ -11,7 +11,7 @@
 
 enum { CODE = 0x1000, CODE_SIZE = 0x100, TRAMPOLINE = 0x9000, WORDS = 64, CFA = 50, MAX = 16 };
 
-/* A section of version 2 for amd64 with one function and one row: the CFA is SP and the last byte. */
+/* A section of version 2 for amd64 with one function and one row: the CFA is SP plus the last byte. */
 static unsigned char bytes[] = {
 	0xe2, 0xde, 2, 1, 3, 0, 0xf8, 0, 1, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 20, 0, 0, 0, /* the header */
 	0, 0x10, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0,                                /* the FDE */
@@ -56,7 +56,7 @@ static size_t walk(struct sfw_cache *cache, struct sfw_frame *frames, enum sfw_h
 
 static void generations(void) {
 	uint64_t first = sfw_generation(), loaded, unloaded;
-	void *file = dlopen("libBrokenLocale.so.1", RTLD_NOW); /* which is a part of glibc, and not used */
+	void *file = dlopen("libBrokenLocale.so.1", RTLD_NOW); /* part of glibc, and not loaded otherwise */
 	loaded = sfw_generation();
 	if (file == NULL || dlclose(file) != 0)
 		printf("%s\n", dlerror());
@@ -72,7 +72,7 @@ int main(void) {
 	struct sfw_frame frames[MAX], again[MAX];
 	enum sfw_how end, other;
 	for (uint64_t generation = 0; generation < 3; generation++) {
-		/* Two calls, a handler's trampoline, what it interrupted, and a caller without a row. The frames have another
+		/* Two calls, a handler's trampoline, interrupted code, and a caller without a row. The frames have a different
 		 * size in each generation. */
 		unsigned size = bytes[sizeof bytes - 1] = (unsigned char)(8 * (generation + 1)), words = size / 8;
 		memset(stack, 0, sizeof stack);

@@ -2,9 +2,9 @@
  * A target of libFuzzer: lookups, steps and walks with any section and any memory.
  *
  * Input: pc, the section's address and the stack pointer, 8 bytes each; options; the number of words on the stack;
- * these words; and as the rest the section, at the end of the input so that the sanitizer sees what is read behind it.
- * Outside of the stack there is nothing, or with an option a signal trampoline at pc. With another option the stack is
- * in memory at an address that is always the same, with none around it, and the walker may read it itself.
+ * these words; and the section, which ends with the input, so that the sanitizer detects reads after it. Memory outside
+ * the stack cannot be read, except that one option adds a signal trampoline at pc. With another option, the stack is
+ * mapped at a fixed address, with no memory around it, and the walker reads it directly.
  */
 #define _GNU_SOURCE
 #include "sframe_walker.h"
@@ -25,8 +25,8 @@ struct input {
 static int read_stack(void *context, uint64_t address, unsigned char bytes[8]) {
 	struct input *in = context;
 	const struct sfw_abi *a = sfw_abi_of(in->section->abi);
-	/* Two words of code, twice; the pc and two words that tell a call of no code; the registers, twice; the signal's
-	 * number and the frame; two for the frame pointer. */
+	/* For each frame: two words of code, twice; pc and two words about the fault; the registers, twice; the signal's
+	 * number and the frame; two words for the frame pointer. */
 	if (++in->reads > (4 + 3 + 2 * SFW_NUM_REGS + 2 + 2) * MAX_FRAMES)
 		abort();
 	if (in->size >= 8 && address - in->sp <= in->size - 8) {
@@ -55,7 +55,7 @@ static void expect(int condition) {
 		abort();
 }
 
-/* direct copies the words to the end of a page. */
+/* direct copies the words of the stack to the end of a page. */
 static uint64_t direct(const unsigned char *words, size_t size) {
 	enum { PAGE = 4096 };
 	static unsigned char *const begin = (unsigned char *)0x7e8000000000;
@@ -132,7 +132,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
 	expect(n >= 1 && n <= MAX_FRAMES && how >= SFW_OUTERMOST && how <= SFW_FULL);
 	for (size_t i = 1; i < n; i++)
 		expect(frames[i].how >= SFW_SFRAME && frames[i].how <= SFW_FRAME_POINTER);
-	/* With what the cache has, and without it, the chain is the same. */
+	/* The chain must be the same with and without the rows in the cache. */
 	for (int i = 0; i < 2; i++) {
 		struct sfw_frame again[MAX_FRAMES];
 		enum sfw_how other;

@@ -1,7 +1,7 @@
 /*
- * Walks its own stack from signal handlers, and compares with _Unwind_Backtrace from there. For each of several places
- * it prints: its name, "equal" or what is different, the reason for the end, and whether the last frame is _start.
- * What both find has to be the same; _Unwind_Backtrace may find more.
+ * Walks its own stack from signal handlers, and compares the walks with _Unwind_Backtrace. For each of several places,
+ * it prints the name, "equal" or the difference, the reason for the end, and whether the last frame is _start. Frames
+ * that both find must be equal; _Unwind_Backtrace may find more.
  */
 #define _GNU_SOURCE
 #define SFRAME_WALKER_PROCESS
@@ -22,7 +22,7 @@ enum { MAX = 64 };
 extern void _start(void);
 
 static struct sfw_process process; /* keeps the stacks */
-static char other[1 << 16];        /* the alternate one */
+static char other[1 << 16];        /* the alternate stack */
 static const char *place;
 static sigjmp_buf after;
 static int kernel_reads; /* an emulator may not have process_vm_readv */
@@ -40,8 +40,8 @@ static _Unwind_Reason_Code add(struct _Unwind_Context *c, void *chain) {
 	return _URC_NO_REASON;
 }
 
-/* Ways to read the stack, and sizes of chunks. All have to find the same. A cache of few slots is
- * written again and again. */
+/* Ways to read the stack, and sizes of chunks. All must find the same frames. The slots of a small cache
+ * are overwritten all the time. */
 enum { FEW = 2, MANY = 1024 };
 static struct sfw_cache_slot few_slots[FEW], many_slots[MANY];
 static struct sfw_cache few = {few_slots, FEW, 0}, many = {many_slots, MANY, 0};
@@ -73,7 +73,7 @@ static void report(const struct sfw_regs *regs) {
 		for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++)
 			if (walk(way, chunks[i], regs, again, &other_end) != n || other_end != end ||
 				memcmp(frames, again, n * sizeof *frames) != 0)
-				printf("%s: another chain in way %d in chunks of %zu, end %d\n", place, way, chunks[i], other_end);
+				printf("%s: a different chain in way %d in chunks of %zu, end %d\n", place, way, chunks[i], other_end);
 	peer.n = 0;
 	_Unwind_Backtrace(add, &peer);
 	while (peer.n > 0 && peer.pc[peer.n - 1] == 0)
@@ -131,7 +131,7 @@ static int compare(const void *a, const void *b) {
 	return *(const int *)a - *(const int *)b;
 }
 
-/* A frame of a size that is not known, which needs a frame pointer. */
+/* A frame of variable size, which needs a frame pointer. */
 __attribute__((noinline)) static int variable(size_t n) {
 	char *b = alloca(n);
 	memset(b, 1, n);
@@ -139,7 +139,7 @@ __attribute__((noinline)) static int variable(size_t n) {
 	return b[n / 2];
 }
 
-/* A frame that is aligned anew, which on amd64 is found through memory. */
+/* A realigned frame, whose CFA is loaded from memory on amd64. */
 __attribute__((noinline)) static int aligned(size_t n) {
 	_Alignas(64) volatile char b[64];
 	char *more = alloca(n);
@@ -149,8 +149,8 @@ __attribute__((noinline)) static int aligned(size_t n) {
 	return b[0] + more[n / 2];
 }
 
-/* Handlers on a stack of their own, from which the walk goes on to what was interrupted. On s390x the kernel's frames
- * for the two differ. */
+/* Handlers on an alternate stack, from which the walk continues in the interrupted code. On s390x, the kernel's frames
+ * of the two handlers differ. */
 static void nested(int signal) {
 	(void)signal;
 	raise(SIGUSR1);
@@ -171,7 +171,7 @@ __attribute__((noinline)) static int here(void) {
 	size_t n = walk(PLAIN, MAX, &regs, frames, &end);
 	struct chain peer = {0, {0}};
 	_Unwind_Backtrace(add, &peer);
-	/* Both begin in this function, at pcs that are not the same. */
+	/* Both begin in this function, at different pcs. */
 	size_t same = 1;
 	while (same < n && same < peer.n && frames[same].pc == peer.pc[same])
 		same++;
@@ -180,7 +180,7 @@ __attribute__((noinline)) static int here(void) {
 	return (int)n;
 }
 
-/* reads returns whether memory that is not on a known stack is read, as it is in this process. */
+/* reads returns whether the walker reads memory outside known stacks, with the value that this process sees. */
 static int reads(struct sfw_process *p, uint64_t value) {
 	static volatile uint64_t known;
 	uint64_t found = 0;
@@ -188,7 +188,7 @@ static int reads(struct sfw_process *p, uint64_t value) {
 	return sfw_process_read(p, (uint64_t)(uintptr_t)&known, (unsigned char *)&found) && found == known;
 }
 
-/* Walks with a cache that handlers use, too, which interrupt them anywhere. */
+/* Walks that share a cache with signal handlers, which interrupt them anywhere. */
 static volatile sig_atomic_t interrupts, torn;
 
 static void walk_cached(const struct sfw_regs *regs) {

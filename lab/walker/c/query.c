@@ -1,8 +1,8 @@
 /*
  * Asks the walker for rows and steps, on behalf of a program that knows the answers.
  *
- * Input, again and again until it ends: the section's size, its address, the number of pcs, the section, the pcs.
- * Output: what sfw_open and sfw_check say, a byte each, and for each pc a record: the row, and two steps by it.
+ * Input, repeated until its end: the section's size, its address, the number of pcs, the section, the pcs. Output:
+ * what sfw_open and sfw_check return, a byte each, and for each pc a record: the row, and two steps with it.
  * Numbers have 8 bytes, little-endian on every machine, unless a record says otherwise.
  */
 #include "sframe_walker.h"
@@ -28,7 +28,7 @@ static void put(uint64_t v, unsigned size) {
 		putchar((int)(v & 0xff));
 }
 
-/* Arbitrary values, the same as the other side's (the finalizer of splitmix64). */
+/* Arbitrary values, the same as in evaluate.go (the finalizer of splitmix64). */
 static uint64_t mix(uint64_t x) {
 	x += 0x9e3779b97f4a7c15;
 	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
@@ -36,7 +36,7 @@ static uint64_t mix(uint64_t x) {
 	return x ^ x >> 31;
 }
 
-/* Memory of which a part cannot be read, in the byte order of the ABI. */
+/* Memory in the byte order of the ABI, which is partly unreadable. */
 static int read_memory(void *big, uint64_t address, unsigned char bytes[8]) {
 	uint64_t v = mix(address);
 	if (v % 16 == 0)
@@ -55,7 +55,7 @@ static void put_rule(const struct sfw_rule *r) {
 	put(r->deref, 1);
 }
 
-/* step takes one from pc, as the topmost frame with all registers, or as a caller. */
+/* step unwinds from pc, as the topmost frame with all registers, or as a caller. */
 static void step(const struct sfw_section *s, uint64_t pc, int topmost) {
 	const struct sfw_abi *a = sfw_abi_of(s->abi);
 	int big = a->big;
@@ -84,7 +84,7 @@ int main(void) {
 		uint64_t size = get(&end), address = get(&end), n = get(&end);
 		if (end)
 			return 0;
-		/* As large as it is, so that a sanitizer sees what is read behind it. */
+		/* Exactly as large as the section, so that a sanitizer detects reads after it. */
 		unsigned char *section = malloc(size);
 		if ((section == NULL && size > 0) || fread(section, 1, size, stdin) != size)
 			return 1;
