@@ -72,7 +72,7 @@ type Function struct {
 
 	off     uint32 // offset of the FDE in its section
 	code    uint32 // offset of the instructions
-	limit   uint32 // offset of their end
+	limit   uint32 // offset of the end of the instructions
 	program uint32 // number of the program; bit cut is set if the range is only a part of the FDE's range
 	cie     *cie
 }
@@ -167,7 +167,7 @@ type Table struct {
 
 	functions []Function // sorted by Begin, without overlaps
 	programs  *programs
-	exec      *executor // for Infer
+	exec      *executor // kept for Infer
 }
 
 const maxErrors = 1000
@@ -330,7 +330,7 @@ const (
 // A reader reads the CFI sections of a file and of its debug file.
 type reader struct {
 	limit uint64 // on the total size of the sections in bytes
-	read  uint64 // bytes so far
+	read  uint64 // number of bytes read so far
 }
 
 func newReader(f, debug *elffile.File) *reader {
@@ -568,7 +568,7 @@ func sortByBegin(fns []Function) {
 const maxParts = 1 << 20
 
 // fill returns the functions a, and the parts of the functions b that a does not cover. Both lists are sorted and
-// disjoint, and so is the result. Parts beyond maxParts are dropped.
+// disjoint, and so is the result. Parts that exceed maxParts are dropped.
 func (t *Table) fill(a, b []Function) []Function {
 	out := make([]Function, 0, len(a)+len(b))
 	room, parts := maxParts, 0

@@ -19,7 +19,7 @@ type cie struct {
 	dataAlign int64
 	raReg     uint64
 	fdeEnc    byte // encoding of the addresses in its FDEs
-	augmented bool // z: FDEs have augmentation data with a length
+	augmented bool // z: FDEs have augmentation data, preceded by its length
 	signal    bool
 	keyB      bool
 	switches  bool   // the function switches stacks; .gopclntab only

@@ -348,7 +348,7 @@ func (f *File) readSectionNames(table *Section) error {
 	return nil
 }
 
-// Bounds on the number of program headers. Linux loads files with up to 1170.
+// Bounds on the number of program headers. Linux loads files with up to 1170 program headers.
 const (
 	maxProgs = 1 << 17
 	maxLoads = 1 << 11 // of type PT_LOAD

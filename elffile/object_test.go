@@ -156,7 +156,7 @@ func TestTakeBases(t *testing.T) {
 	}
 }
 
-// TestFindSymbols finds symbols by name: the last of several, and no undefined symbols.
+// TestFindSymbols finds symbols by name: the last if several have the name, and no undefined symbols.
 func TestFindSymbols(t *testing.T) {
 	o := elftest.NewObject()
 	o.Strings = make([]byte, 2000) // so large that counting them twice would exceed the file size
@@ -179,7 +179,7 @@ func TestFindSymbols(t *testing.T) {
 	expect(t, err, "section .strtab", elffile.HeaderSize, "string tables overlap")
 }
 
-// TestBuildID finds the build-id, with and without section headers, and no other note.
+// TestBuildID finds the build-id, with and without section headers, and ignores other notes.
 func TestBuildID(t *testing.T) {
 	const at = 0x254 // file offset of the note, from readelf -ln
 	for _, tt := range []struct {

@@ -118,7 +118,7 @@ func (l *lists) sharePrefixes() {
 		}
 		return bytes.Compare(l.bytes(&l.all[a.index]), l.bytes(&l.all[b.index]))
 	})
-	// If any list starts with the list at i, the next list does.
+	// If any list starts with the list at i, the next list in this order does.
 	for i := range len(order) - 1 {
 		e, next := &l.all[order[i].index], &l.all[order[i+1].index]
 		if next.Type == e.Type && bytes.HasPrefix(l.bytes(next), l.bytes(e)) {

@@ -137,7 +137,7 @@ func TestNoRow(t *testing.T) {
 	}{
 		{V2, AMD64Little, false, "", "ends inside"},
 		{V2, AMD64Little, false, "\x63\x08\x00\x00\x00\x00\x00\x00\x00",
-			"info word 0x63 has the undefined data word size 3"},
+			"info word 0x63 encodes the undefined data word size 3"},
 		{V2, AMD64Little, false, "\x07\x08\xf0\x00", "3 data words of an FRE are invalid"},
 		{V2, S390XBig, false, "\x43\x7f\xff\xff\xff", "1 data words"}, // overflows if multiplied by 8
 		{V2, S390XBig, false, "\x45\x00\x00\x00\x00\xff\xff\xff\xff", "2 data words"},

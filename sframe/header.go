@@ -9,7 +9,7 @@ type Header struct {
 	Flags   Flags
 	ABI     ABI
 	FixedFP int8   // offset of the saved FP from the CFA in bytes; 0: tracked per row
-	FixedRA int8   // the same for RA
+	FixedRA int8   // offset of the saved RA from the CFA in bytes; 0: tracked per row
 	AuxLen  uint8  // length of the auxiliary header in bytes
 	NumFDEs uint32 // number of FDEs
 	NumFREs uint32 // sum of the FDEs' FRE counts; shared FREs count once per FDE

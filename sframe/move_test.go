@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestMove moves sections. Decode must return the same rows at the same addresses.
+// TestMove moves sections. The result must equal a section encoded for the new address.
 func TestMove(t *testing.T) {
 	row := []FRE{{0, Row{CFA: sp(8)}}}
 	parts := []part{{FDE{Start: 0x1000, Size: 0x20}, row}, {FDE{Start: 0x2000, Size: 0x10}, row}}

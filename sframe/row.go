@@ -322,7 +322,7 @@ func (c *Codec) row(b []byte, flexible bool) (r Row, size int, wrong string) {
 	info := b[0]
 	count, logSize := int(info>>freInfoCount&0xf), info>>freInfoSize&3
 	if logSize > 2 {
-		return r, 0, fmt.Sprintf("FRE info word %#02x has the undefined data word size 3", info)
+		return r, 0, fmt.Sprintf("FRE info word %#02x encodes the undefined data word size 3", info)
 	}
 	size = RowSize(info)
 	if len(b) < size {

@@ -15,7 +15,7 @@ const (
 	CFAMissing    // the row has no CFA rule
 	RARegister    // the return address is in a register
 	RAOffset      // the return address is not saved where the ABI requires
-	RARule        // the return address has another rule
+	RARule        // the return address has a rule of another kind
 	RASigned      // the return address is signed with a modifier other than SP
 	FPRegister    // FP is saved in a register
 	FPRule        // FP is not saved at an offset from the CFA
@@ -43,7 +43,7 @@ var reasons = [...]struct{ name, text string }{
 	RARegister:    {"ra-register", "return address in a register"},
 	RAOffset:      {"ra-offset", "return address not in the ABI's slot"},
 	RARule:        {"ra-rule", "unsupported return address rule"},
-	RASigned:      {"ra-signed", "return address signed with more than SP"},
+	RASigned:      {"ra-signed", "return address signed with a modifier other than SP"},
 	FPRegister:    {"fp-register", "frame pointer saved in a register"},
 	FPRule:        {"fp-rule", "unsupported frame pointer rule"},
 	FPWithoutRA:   {"fp-without-ra", "frame pointer saved, but not the return address"},

@@ -27,7 +27,7 @@ import (
 // A Text is the code of a file.
 type Text struct {
 	Machine elf.Machine
-	// Gaps is code without rows, sorted by address and disjoint.
+	// Gaps lists the code without rows, sorted by address and disjoint.
 	Gaps []Gap
 	// Described calls f for all other code, in pieces that start and end at instruction boundaries.
 	Described func(f func(addr uint64, code []byte)) error
@@ -41,7 +41,7 @@ type Text struct {
 	Data func(addr uint64, n int) []byte
 }
 
-// A Gap is contiguous code.
+// A Gap is contiguous code without rows.
 type Gap struct {
 	Addr uint64
 	Code []byte

@@ -167,7 +167,7 @@ func (x *execution) to(pc uint64) {
 		x.exits = true
 		x.writes |= x.lostFP()
 		x.tails = append(x.tails, i)
-		if x.lostFP() != 0 { // unlike after a call, FP is not the caller's
+		if x.lostFP() != 0 { // unlike after a call, FP does not have the caller's value
 			entry := x.machine.entry
 			entry.reg[x.machine.fp] = value{}
 			x.arrive(i, &entry)
@@ -372,7 +372,7 @@ func (w *flow) summarize() bool {
 
 // edges holds a list of blocks for each block.
 type edges struct {
-	start []int32 // in list
+	start []int32 // indexes in list
 	list  []int32
 }
 
@@ -531,8 +531,9 @@ func (w *flow) excludes() bool {
 	return false
 }
 
-// referUnreached records the addresses to which unreached code refers, decoded from its start. They may be of tables
-// that follow others. Data taken for code can only shorten a table, whose other targets have the same state.
+// referUnreached records the addresses to which unreached code refers, decoded from its start. They may be the
+// addresses of tables that follow other tables. Data mistaken for code can only shorten a table, whose other targets
+// have the same state.
 func (w *flow) referUnreached() {
 	for _, r := range w.unmarked(Unreached) {
 		for pc := r.Begin; pc < r.End; {

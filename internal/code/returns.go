@@ -39,7 +39,7 @@ func (f *finder) neverReturns(in *insn.Inst) bool {
 
 // noReturnAt reports whether the function at pc is known not to return, or is a PLT stub for such a function.
 func (f *finder) noReturnAt(pc uint64) bool {
-	const most = 3 // a landing pad, a jump
+	const most = 3 // instructions of a stub, such as a landing pad and a jump
 	if len(f.NoReturn) == 0 || f.NoReturn[pc] || f.isCode(pc) {
 		return f.NoReturn[pc]
 	}

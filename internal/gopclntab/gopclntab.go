@@ -21,7 +21,7 @@ import (
 	"cfi2sframe/elffile"
 )
 
-// Name is the usual name of the section with the table. Messages use it for the table.
+// Name is the usual name of the section with the table. Messages refer to the table by this name.
 const Name = ".gopclntab"
 
 // A Kind classifies a function by its rows.

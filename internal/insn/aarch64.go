@@ -146,7 +146,7 @@ func (d *aarch64) immediate() bool {
 	return d.simple(immediateForms)
 }
 
-// registerForms lists data processing instructions with registers, including some that register handles.
+// registerForms lists data processing instructions with register operands, including some that register handles.
 var registerForms = []pattern{
 	{0x9f000000, 0x8a000000, 'd'}, {0x9f008000, 0x0a000000, 'd'}, // and, orr and others
 	{0x9fa00000, 0x8b000000, 'd'}, {0x9fe00000, 0x8b800000, 'd'}, // add and others, by shift amount and type
@@ -170,7 +170,7 @@ var registerForms = []pattern{
 	{0xffe0fc00, 0x9ac01400, 'd'}, // gmi
 }
 
-// register handles data processing with registers.
+// register handles data processing with register operands.
 func (d *aarch64) register() bool {
 	to, n, m := d.reg(0), d.reg(5), d.reg(16)
 	plain := d.word&0xffe0fc00 == 0x8b000000 && n != zero && to != zero // 64-bit, without a shift
@@ -294,7 +294,7 @@ func (d *aarch64) modify(mode uint32, disp int64) bool {
 	return base == stackPointer || base != d.Reg && base != d.Pair && base != d.Src && d.Writes>>base&1 == 0
 }
 
-// access handles loads and stores of 1<<size bytes and a general register.
+// access handles loads and stores of a general register, with 1<<size bytes of memory.
 func (d *aarch64) access(size, opc uint32) bool {
 	switch t := d.general(0); {
 	case opc == 0 && size == 3:
@@ -484,7 +484,7 @@ var vectorForms = []pattern{
 	{0xff000000, 0x1f000000, '.'},                                // fmadd and others
 	{0x9f60c400, 0x0e400400, '.'}, {0x9f7e0c00, 0x0e780800, '.'}, // FP16
 	{0x9f208400, 0x0e008400, '.'}, {0xdf208400, 0x5e008400, '.'}, // sdot and others
-	{0xdfe08400, 0x5e000400, '.'}, {0xdf200400, 0x5e200400, '.'}, // of one element
+	{0xdfe08400, 0x5e000400, '.'}, {0xdf200400, 0x5e200400, '.'}, // scalar forms
 	{0xdf200c00, 0x5e200000, '.'}, {0xdf3e0c00, 0x5e200800, '.'},
 	{0xdf3e0c00, 0x5e300800, '.'}, {0xdf60c400, 0x5e400400, '.'}, {0xdf7e0c00, 0x5e780800, '.'},
 	{0xff3e0c00, 0x4e280800, '.'}, {0xffe08c00, 0x5e000000, '.'}, {0xfffe0c00, 0x5e280800, '.'}, // aese, sha1c, sha1h

@@ -233,7 +233,7 @@ func TestJumps(t *testing.T) {
 	}
 }
 
-// FuzzAMD64 compares no-ops with another decoder, and jumps with the reference loop.
+// FuzzAMD64 checks no-ops with the decoder of package insn, and jumps with the reference loop.
 func FuzzAMD64(f *testing.F) {
 	for _, s := range []string{"90", "66662e0f1f8400000000000f1f4000", "0f1f440000660f1f440000", "cc0f1f00", "f390",
 		"e900000000eb10"} {

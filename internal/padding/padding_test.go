@@ -188,7 +188,7 @@ var pads = regexp.MustCompile(`^((data16|cs|xchg +%ax,%ax|nop[wl]?|int3|add +%al
 // An instruction is an instruction as printed by objdump.
 type instruction struct {
 	text string
-	size uint64 // distance to the next one
+	size uint64 // distance to the next instruction
 }
 
 // disassemble returns the instructions of a file by address.
@@ -237,7 +237,7 @@ func TestPeer(t *testing.T) {
 			code[pc] = pads.MatchString(in.text)
 		}
 		gaps, described := 0, 0
-		lost := 0 // on s390x, objdump takes a trap of two zeros at the end of a function for data
+		lost := 0 // on s390x, objdump mistakes a trap of two zeros at the end of a function for data
 		for i, size := range find(t, f, table) {
 			fn := table.At(i)
 			if size > 0 {

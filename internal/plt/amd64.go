@@ -43,10 +43,10 @@ var amd64 = sync.OnceValue(func() *stubForms {
 		},
 		stubs: []form{
 			lazy("GJN*", 8),  // GNU ld and lld: PLT header, to which the entries jump
-			stub("JPB"),      // their entries
-			stub("EPBN*"),    // entries with IBT
+			stub("JPB"),      // GNU ld and lld: entries
+			stub("EPBN*"),    // GNU ld and lld: entries with IBT
 			stub("ERGJC*"),   // mold: PLT header, reached through the GOT
-			stub("E?MJC*"),   // its entries
+			stub("E?MJC*"),   // mold: entries
 			stub("E?J[NC]*"), // .plt.sec, .plt.got
 			// lld -z retpolineplt: entries call or jump to code that calls the thunk. A loop after each call traps
 			// speculative execution.

@@ -54,7 +54,7 @@ type token struct {
 	push   int32 // decrement of SP in bytes
 	ra     int32 // offset from the CFA at which it saves the return address, or 0
 	jumps  bool  // direct jump; its last 4 bytes are a little-endian displacement from its end
-	calls  bool  // direct call of a stub's thunk, which does not return; encoded likewise
+	calls  bool  // direct call of a stub's thunk, which does not return; encoded like a jump
 }
 
 // A form describes a kind of stub.

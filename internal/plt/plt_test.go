@@ -108,7 +108,7 @@ func TestSection(t *testing.T) {
 		if got := stubs(tt.m, code, addr, described); len(got) > 0 {
 			t.Errorf("%s: %+v although CFI describes it", tt.name, got)
 		}
-		// So are stubs that unknown code may fall into.
+		// Stubs that unknown code may fall into are not found.
 		unknown, _ := hex.DecodeString(map[uint64]string{8: "500f1f4000666690", 4: "ff4300d1"}[tt.m.align])
 		if got := stubs(tt.m, slices.Concat(unknown, code), addr, &cfi.Table{}); len(got) > 0 {
 			t.Errorf("%s: %+v after other code", tt.name, got)

@@ -36,9 +36,9 @@ var s390x = sync.OnceValue(func() *stubForms {
 		},
 		stubs: []form{
 			stub("SLVGRN*"),     // lld: PLT header
-			stub("LGRBFJ"),      // its entries
+			stub("LGRBFJ"),      // lld: entries
 			stub("ghiksLVGRz*"), // mold: PLT header
-			stub("LG[bR]z*"),    // its entries, and .plt.got
+			stub("LG[bR]z*"),    // mold: entries, and .plt.got
 		},
 	}
 })
