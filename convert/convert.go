@@ -58,7 +58,7 @@ type Work struct {
 
 // A Result describes a conversion.
 type Result struct {
-	// Facts has an element for the file, or for each member of an archive, that was translated.
+	// Facts contains an element for the file, or for each member of an archive, that was translated.
 	Facts   []Facts
 	Archive bool
 	// Kept holds the unchanged members of the archive, or the unchanged file itself.

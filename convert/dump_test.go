@@ -240,7 +240,7 @@ func TestCheckMismatches(t *testing.T) {
 	}
 }
 
-// A once is a file in which one read fails, after N others. It is safe for concurrent use.
+// A once is a file in which a single read fails, after a number of successful reads. It is safe for concurrent use.
 type once struct {
 	io.ReaderAt
 	left atomic.Int64
@@ -255,7 +255,7 @@ func (f *once) ReadAt(b []byte, off int64) (int, error) {
 }
 
 // TestReadErrors makes each read of a file fail once, in all operations on files in memory. Nothing must be written,
-// and the error must be the system's, not that of a file that appears malformed.
+// and the error must be the system's, not one about a malformed file.
 func TestReadErrors(t *testing.T) {
 	prog, object := testfile.Read(t, filepath.Join(fixtures, "amd64/drap1")), elftest.NewObject()
 	with := converted(t, "drap1", convert.Options{})

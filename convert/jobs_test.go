@@ -125,7 +125,7 @@ func TestSeparate(t *testing.T) {
 	}
 }
 
-// TestOtherFiles expects errors or reasons for files to which the options do not apply.
+// TestOtherFiles expects errors, or reasons why Linux rejects a section, for files to which the options do not apply.
 func TestOtherFiles(t *testing.T) {
 	prog := testfile.Read(t, filepath.Join(fixtures, "amd64/plt"))
 	v3 := converted(t, "plt", convert.Options{Version: sframe.V3})

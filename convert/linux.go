@@ -15,8 +15,9 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A Linux is a part of Linux that reads sections. The rules below follow its patch series: v14 for user space (May
-// 2026), v4 to v8 for the kernel (April to October 2026). docs/readers.md tells which version has which rule.
+// A Linux identifies the part of Linux that reads a section. The rules below follow its patch series: v14 for user
+// space (May 2026), v4 to v8 for the kernel (April to October 2026). docs/readers.md tells which version has which
+// rule.
 type Linux uint8
 
 const (

@@ -94,8 +94,8 @@ const (
 	perProgram  = 48       // per worker and program
 )
 
-// functionsPerWorker is the minimum number of functions per worker: with fewer, starting a worker takes about as long
-// as it saves.
+// functionsPerWorker is the minimum number of functions per worker: with fewer, starting a worker takes about as much
+// time as the worker saves.
 const functionsPerWorker = 1000
 
 // workers returns the number of workers for a table of a file of the given size.

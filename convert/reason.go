@@ -47,7 +47,7 @@ var (
 	errDetached  = errors.New("no .sframe for its build-id in the directory")
 	errDebugOnly = errors.New("it has debug information, but no code")
 	errNotLinked = errors.New("it is neither a program nor a shared library")
-	// ErrCompressed is returned by a caller, which knows the file name.
+	// ErrCompressed is returned by callers, which know the file name.
 	ErrCompressed = errors.New("is a compressed kernel module; unpack it")
 	errNoBuildID  = errors.New("it has no build-id, which names the .sframe in a directory; use -o FILE")
 )

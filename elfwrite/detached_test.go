@@ -266,7 +266,7 @@ func FuzzDetached(f *testing.F) {
 	})
 }
 
-// TestDebugOnly expects debug files to be distinguished from programs and objects.
+// TestDebugOnly checks that DebugOnly distinguishes debug files from programs and objects.
 func TestDebugOnly(t *testing.T) {
 	noBytes := func(p *elftest.Patcher) {
 		for i := 1; i < int(p.U16(elftest.EhShnum)); i++ {

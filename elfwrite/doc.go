@@ -1,7 +1,7 @@
 // Package elfwrite adds a loaded .sframe section to an ELF file, replaces it, or removes it.
 //
-// Plan computes a layout for a section of a given size, and thereby the section's address. Write then produces the new
-// file: mostly copies of ranges of the old file, with new headers. PlanRemoval, PlanObject and PlanDebug plan the
+// Plan computes a layout for a section of a given size, which determines the section's address. Write then produces the
+// new file: mostly copies of ranges of the old file, with new headers. PlanRemoval, PlanObject and PlanDebug plan the
 // removal of a section, a section in a relocatable object, and the debug file of a program. PlanDetached plans a
 // separate file with the section. PlanInto uses bytes reserved by a linker script, so headers do not change.
 //

@@ -91,7 +91,7 @@ func (p *program) headSpace() uint64 {
 	return space
 }
 
-// notesToPage moves the notes after the program headers to space in the inserted page.
+// notesToPage moves the notes that follow the program headers into the given space in the inserted page.
 func (p *program) notesToPage(t *table, space elffile.Span) error {
 	t.units = slices.Clone(p.returned)
 	for at := p.oldTable().End; len(t.units) < maxUnits; {

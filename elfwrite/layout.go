@@ -86,7 +86,7 @@ func Plan(f *elffile.File, size uint64, opt Options) (l *Layout, err error) {
 	return p.withSFrame(size)
 }
 
-// Resize returns the layout that Plan, PlanDetached or PlanInto returns for an .sframe of another size. It does not
+// Resize returns the layout that Plan, PlanDetached or PlanInto returns for an .sframe of a different size. It does not
 // repeat the scan of the file.
 func (l *Layout) Resize(size uint64) (resized *Layout, err error) {
 	if l.resize != nil {
@@ -113,7 +113,7 @@ func PlanRemoval(f *elffile.File) (l *Layout, err error) {
 	return p.withoutSFrame()
 }
 
-// readWhole replaces the result of a plan by the read error of f, if any: unreadable parts may have been treated as
+// readWhole replaces the result of a plan with the read error of f, if any: unreadable parts may have been treated as
 // malformed.
 func readWhole(f *elffile.File, l **Layout, err *error) {
 	if failed := f.ReadError(); failed != nil {

@@ -36,7 +36,7 @@ func TestLoadAddresses(t *testing.T) {
 		{"after the data", load{data, 0}, nil, data + 0x1000},
 		{"after the first segment", load{first - 0x8000, 0}, nil, first + 0x1000},
 		{"after the .bss of the data", load{data, 0x2345}, nil, data + 0x3000},
-		{"a .bss elsewhere", load{data, 0}, []elffile.Span{span(data+0x1000_0000, data+0x1000_0100)}, data + 0x1000},
+		{"a distant .bss", load{data, 0}, []elffile.Span{span(data+0x1000_0000, data+0x1000_0100)}, data + 0x1000},
 		{"a .bss at the same addresses", load{data, 0}, []elffile.Span{span(data+0x1200, data+0x7001)}, data + 0x8000},
 		{"one .bss after the other", load{data, 0x1800}, []elffile.Span{span(data+0x2000, data+0x4001)}, data + 0x5000},
 		{"one .bss before the other", load{data, 0},

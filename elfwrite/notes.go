@@ -11,7 +11,7 @@ import (
 	"cfi2sframe/elffile"
 )
 
-// A noteKind identifies a kind of notes (ELF gABI, "Note Section").
+// A noteKind identifies a kind of note (ELF gABI, "Note Section").
 type noteKind struct {
 	name string // owner of the type
 	typ  uint32
@@ -22,7 +22,7 @@ func (k noteKind) String() string { return fmt.Sprintf("%.20q of type %#x", k.na
 // gnuBuildID is NT_GNU_BUILD_ID.
 var gnuBuildID = noteKind{"GNU", 3}
 
-// headerNotes lists the kinds of notes that their readers (in the comments) find only through program or section
+// headerNotes lists the kinds of notes whose readers, named in the comments, find them only through program or section
 // headers. Code may refer to other notes.
 var headerNotes = []noteKind{
 	gnuBuildID,          // debuggers, tracers, kernels

@@ -196,7 +196,7 @@ func (p *program) checkEnd() error {
 	return nil
 }
 
-// tail returns the start of the bytes that are not loaded, excluding padding from an earlier run before them.
+// tail returns the start of the bytes that are not loaded, excluding padding that an earlier run inserted before them.
 func (p *program) tail() uint64 {
 	if p.head != nil {
 		for i := range p.f.Progs {
@@ -246,8 +246,8 @@ func (p *program) tailAlign(from uint64) uint64 {
 	return align
 }
 
-// unused reports whether bytes of the file, except those in but, are padding: zeros, the X that patchelf writes over
-// moved sections, the old section headers or the old .sframe.
+// unused reports whether the bytes in s, except for the spans in but, are padding: zeros, the X that patchelf writes
+// over moved sections, the old section headers or the old .sframe.
 func (p *program) unused(s elffile.Span, but ...elffile.Span) bool {
 	if s.Begin >= s.End {
 		return true

@@ -68,7 +68,7 @@ func (l *Layout) setHeaders(off, known uint64) {
 }
 
 // names returns the section name table with name appended, unless it is already present, and the offset of the name.
-// With remove, it returns the table without that name, if it is at the end and only removed sections use it.
+// If remove is set, it returns the table without that name, if it is at the end and only removed sections use it.
 func (l *Layout) names(name string, remove bool, removed func(section int) bool) ([]byte, uint32, error) {
 	names, err := l.f.ReadSection(&l.f.Sections[l.f.Shstrndx])
 	if err != nil {

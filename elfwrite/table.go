@@ -28,7 +28,7 @@ type table struct {
 // end returns the end of the table in the new file.
 func (t *table) end() uint64 { return t.off + uint64(len(t.progs)+t.added)*elffile.ProgSize }
 
-// headEnd returns the end of the table and the units in the head in the new file, if the table ends at offset end.
+// headEnd returns the end, in the new file, of a table that ends at offset end and of the units in the head.
 func (t *table) headEnd(end uint64) uint64 {
 	for _, u := range t.units {
 		if u.inHead {
@@ -46,7 +46,7 @@ func (t *table) hasMoved() bool {
 	return slices.ContainsFunc(t.units, func(u *unit) bool { return !u.inHead })
 }
 
-// newTable returns the table with the remaining headers, without those of the old .sframe.
+// newTable returns a table with the headers of the old file, except those of the old .sframe.
 func (p *program) newTable() *table {
 	t := &table{off: p.f.Phoff, units: slices.Clone(p.returned), tail: p.tail()}
 	for i := range p.f.Progs {

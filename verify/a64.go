@@ -51,7 +51,7 @@ func (in *a64) isVector() bool { return in.word>>26&1 != 0 }
 func (in *a64) isPair() bool   { return in.word&0x3a000000 == 0x28000000 }
 func (in *a64) isSingle() bool { return in.word&0x3a000000 == 0x38000000 }
 
-// modifies reports whether a load or store changes its base.
+// modifies reports whether a load or store changes its base register.
 func (in *a64) modifies() bool {
 	w := in.word
 	switch {
@@ -131,7 +131,7 @@ func (in *a64) written() uint32 {
 	general := func(bit int) uint32 { return 1 << in.reg(bit) &^ (1 << 31) } // 31 is zero
 	switch w >> 25 & 15 {
 	case 8, 9:
-		// add, sub, and, orr and eor write SP, and those that set flags do not.
+		// add, sub, and, orr and eor write SP, unless they set flags.
 		if w&0x3f800000 == 0x11000000 || w&0x1f800000 == 0x12000000 && w>>29&3 != 3 {
 			return 1 << in.reg(0)
 		}

@@ -9,13 +9,13 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// encoded returns the section of the FDEs, as bytes.
+// encoded returns an encoded section with the given FDEs.
 func (p platform) encoded(t *testing.T, fdes ...fde) []byte {
 	t.Helper()
 	return build(t, emit.Options{Version: sframe.V2, ABI: p.abi}, fdes)
 }
 
-// spRows returns a row for each pair of its start in bytes and the offset of the CFA from SP.
+// spRows returns a row for each pair of values: its start in bytes, and the offset of the CFA from SP.
 func spRows(pairs ...int32) (rows []sframe.FRE) {
 	for i := 0; i < len(pairs); i += 2 {
 		rows = append(rows, sframe.FRE{Start: uint32(pairs[i]), Row: sframe.Row{CFA: at(sframe.SP, pairs[i+1])}})
@@ -33,8 +33,8 @@ func mismatchInCFI(res *Result) string {
 	return ""
 }
 
-// TestAgreed checks functions with the same instructions. The same rows are right for the first, but wrong for a later
-// one, for which the first result must not be reused.
+// TestAgreed checks functions with the same instructions. The same rows are correct for the first function, but wrong
+// for a later function, for which the first result must not be reused.
 func TestAgreed(t *testing.T) {
 	const v2fde, size, info, rep = 20, 4, 16, 17 // the size of an FDE of V2, and offsets of its fields
 	field := func(data []byte, fde, field int) []byte { return data[28+v2fde*fde+field:] }

@@ -205,8 +205,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestPlaces checks CFI whose CFA depends on the PC, through the bits that GNU ld's CFI for PLTs uses or through more
-// of them. In a file that can be relocated, the CFA must be the same at every load address.
+// TestPlaces checks CFI whose CFA depends on the low 4 bits of the pc, as in GNU ld's CFI for PLTs, or on more of its
+// bits. In a file that can be relocated, the CFA must be the same at every load address.
 func TestPlaces(t *testing.T) {
 	// rsp + 8 + (((rip & mask) >= half) << 3)
 	expression := func(mask, half byte) []byte {

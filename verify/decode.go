@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// An instruction is an amd64 instruction. Registers have the numbers of their encoding; -1 means none.
+// An instruction is an amd64 instruction. Registers are numbered as in the encoding; -1 means none.
 type instruction struct {
 	size      int  // in bytes
 	op        int  // opcode and number of its map

@@ -12,7 +12,7 @@ import (
 )
 
 // TestEpilogue checks rows that leave the frame pointer unchanged where CFI says that it is saved at rbp. They are
-// right directly before the instructions that leave the function, unless an instruction writes rbp.
+// correct directly before the instructions that leave the function, unless an instruction writes rbp.
 func TestEpilogue(t *testing.T) {
 	// At 0, the CFA is r10, and rbp is saved at rbp; at 5, the CFA becomes rsp+8.
 	r10 := []byte{0x0c, 10, 0, 0x10, 6, 2, 0x76, 0, 0x45, 0x0c, 7, 8}

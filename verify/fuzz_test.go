@@ -30,7 +30,7 @@ func FuzzCheck(f *testing.F) {
 			return
 		}
 		data := in.data
-		// The header is unchanged: the decoder rejects most changes of it.
+		// The header is not changed, because the decoder rejects most changes to it.
 		if damage != 0 && len(data) > 28 {
 			data = append(bytes.Clone(data[:28]), changed(data[28:], damage)...)
 		}

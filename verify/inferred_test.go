@@ -226,7 +226,7 @@ func TestCodeWrong(t *testing.T) {
 		"rbp not restored": {"sp+8 push %rbp \n sp+16 -16 xor %ebp,%ebp \n add $8,%rsp \n " +
 			"sp+8 lost nop \n sp+8 ret", before},
 		"rbp lost at ret": {"sp+8 xor %ebp,%ebp \n ret", before},
-		"rbp of another slot": {"sp+8 push %rbp \n sp+16 -16 push %rbx \n sp+24 -16 pop %rbp \n " +
+		"rbp of a wrong slot": {"sp+8 push %rbp \n sp+16 -16 push %rbx \n sp+24 -16 pop %rbp \n " +
 			"sp+16 pop %rbx \n sp+8 ret", before},
 		"the slot overwritten": {"sp+8 push %rbp \n sp+16 -16 xor %ebp,%ebp \n mov %ebp,4(%rsp) \n " +
 			"pop %rbp \n sp+8 ret", before},
@@ -301,7 +301,7 @@ func TestCodeChanged(t *testing.T) {
 	}
 }
 
-// TestCodeForms expects claims that are wrong for any code to be rejected.
+// TestCodeForms expects rejections of claims that are wrong for any code.
 func TestCodeForms(t *testing.T) {
 	f, inf := claims(t, "sp+8 push %rbp \n sp+16 -16 pop %rbp \n sp+8 ret")
 	for _, rows := range [][]cfi.InferredRow{

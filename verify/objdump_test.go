@@ -16,7 +16,7 @@ import (
 )
 
 // TestObjdump compares decoded instructions with GNU objdump's output: their sizes, jump targets, and the general
-// registers that they write. The variable DISASSEMBLE lists other programs than libc to compare, and OBJDUMP selects a
+// registers that they write. The variable DISASSEMBLE lists programs to compare instead of libc, and OBJDUMP selects a
 // different disassembler.
 func TestObjdump(t *testing.T) {
 	files := strings.Fields(os.Getenv("DISASSEMBLE"))
@@ -65,7 +65,7 @@ func compareObjdump(t *testing.T, file string) {
 			t.Fatalf("%s: %s", file, m[0])
 		}
 		text, _, _ := strings.Cut(m[3], "#")
-		for len(b) > 0 && b[0] == 0x9b { // objdump takes fwait for a prefix
+		for len(b) > 0 && b[0] == 0x9b { // objdump treats fwait as a prefix
 			b, pc = b[1:], pc+1
 		}
 		words := strings.Fields(text)

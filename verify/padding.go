@@ -17,7 +17,7 @@ const maxPadding = 64
 // A codeRange is a code section without PLT stubs, or a segment if there are no section headers.
 type codeRange struct{ begin, end uint64 }
 
-// codeRanges returns the ranges by address. It returns none for objects, whose padding is not final.
+// codeRanges returns the ranges in address order. It returns none for objects, whose padding is not final.
 func codeRanges(f *elffile.File) []codeRange {
 	var all []codeRange
 	for i := range f.Sections {

@@ -258,8 +258,8 @@ func (c *checker) compare(begin, end uint64, number uint32) (bool, error) {
 	return true, nil
 }
 
-// A cycle caches which rows agree with rules that depend on the low bits of the pc. These bits are the index of the
-// number of the section's row, plus 1. Linkers emit such rules for a PLT.
+// A cycle caches which rows agree with rules that depend on the low bits of the pc. It maps these bits to the number of
+// the section's row, plus 1. Linkers emit such rules for a PLT.
 type cycle struct {
 	number uint32
 	rows   [cycleSize]uint32

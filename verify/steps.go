@@ -79,7 +79,7 @@ func (in *instruction) flow() flow {
 	return flowNext
 }
 
-// frameFacts is what is known about the frame before an instruction. Locations are in bytes from the CFA.
+// frameFacts holds what is known about the frame before an instruction. Locations are in bytes from the CFA.
 type frameFacts struct {
 	*proofMachine
 	known   uint32     // registers that point to known locations

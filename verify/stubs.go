@@ -104,7 +104,7 @@ type plt struct {
 	code       []byte
 }
 
-// findPLTs returns the sections of PLT stubs by address.
+// findPLTs returns the sections of PLT stubs in address order.
 func findPLTs(f *elffile.File) ([]plt, error) {
 	var plts []plt
 	room := uint64(maxPLT)
@@ -228,7 +228,7 @@ func (w *follower) fail(i int, why string) {
 	}
 }
 
-// target returns the index of the instruction that contains the target of jump or call in, or -1.
+// target returns the index of the instruction that contains the target of a jump or call, or -1.
 func (w *follower) target(in *stubCode) int {
 	i := sort.Search(len(w.code), func(i int) bool { return w.code[i].end > in.effect.target })
 	if i == len(w.code) || w.code[i].begin > in.effect.target || in.effect.target == 0 {

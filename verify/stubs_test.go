@@ -41,7 +41,7 @@ func followed(p platform, plts ...plt) (words []string) {
 }
 
 // PLTs of lld -z retpolineplt (lld 14 and 23). The start and the entries call the thunk at 0x1020 or 0x1010. The loop
-// after the call is for speculative execution.
+// after the call catches speculative execution.
 const (
 	retpoline = "ff3500000000 4c8b1d00000000 e80e000000" + // push x(%rip); mov x(%rip),%r11; call 0x1020
 		"f390 0faee8 ebf9 cccccccccccccc" + // pause; lfence; jmp 0x1012

@@ -92,9 +92,9 @@ type abi struct {
 	prologue func(p *prologue, b []byte) int
 	// fpAtFP is the expression for the address in FP, where prologues save the caller's FP.
 	fpAtFP []byte
-	// epilogue decodes the code at pc up to where control leaves the function, and returns its size in bytes. The code
-	// restores SP from register reg, or SP is already restored if reg is noReg. If the code does anything else, the
-	// size is 0. stays reports whether a jump to an address stays in the function.
+	// epilogue decodes the code at pc up to where control leaves the function, and returns its size in bytes, or 0 if
+	// it does anything but restore SP from register reg. If reg is noReg, SP is already restored. stays reports whether
+	// a jump to an address stays in the function.
 	epilogue func(code []byte, pc, reg uint64, stays func(pc uint64) bool) int
 	// stack decodes the instruction at the start of b. It is nil if Go functions that switch stacks have no rows.
 	stack func(b []byte) stackEffect

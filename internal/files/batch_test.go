@@ -40,7 +40,7 @@ func expectFile(t *testing.T, what, path string, want []byte) {
 	}
 }
 
-// put replaces the files of a batch.
+// put finishes and commits a batch.
 func put(ctx context.Context, b *files.Batch) {
 	b.Finish(ctx)
 	b.Commit(ctx)

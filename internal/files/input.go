@@ -97,7 +97,7 @@ func Create(name string, perm fs.FileMode) (*outfile.File, error) {
 	return out, nil
 }
 
-// openStdin opens standard input. Unless that is a regular file at its start, it makes a copy, which allows random
+// openStdin opens standard input. Unless that is a regular file at offset 0, it makes a copy, which allows random
 // access.
 func (in *Input) openStdin(ctx context.Context, all bool) error {
 	stdin := os.Stdin

@@ -18,7 +18,7 @@ import (
 	"cfi2sframe/internal/testkit/peer"
 )
 
-// TestOutputErrors opens outputs that cannot be opened: the message gives the name and the reason.
+// TestOutputErrors expects messages that give the name and the reason for outputs that cannot be opened.
 func TestOutputErrors(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -250,7 +250,7 @@ func TestNoName(t *testing.T) {
 	}
 }
 
-// TestClosedStdout distinguishes a closed standard file from the null device.
+// TestClosedStdout distinguishes a closed standard stream from the null device.
 func TestClosedStdout(t *testing.T) {
 	for flags, want := range map[int]bool{os.O_RDWR: true, os.O_WRONLY: false} {
 		f := must.Get(os.OpenFile(os.DevNull, flags, 0))(t)

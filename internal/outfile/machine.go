@@ -6,7 +6,7 @@ import (
 	"syscall"
 )
 
-// missing and denied are the system's errors for files that do not exist, and that the user may not read.
+// missing and denied are the system's errors for files that do not exist, and for files that the user may not read.
 var (
 	missing = []syscall.Errno{
 		syscall.ENOENT, syscall.ENOTDIR, syscall.EISDIR, syscall.ELOOP, syscall.ENAMETOOLONG,
@@ -18,7 +18,7 @@ var (
 func IsMissing(err error) bool { return isOneOf(err, missing) }
 
 // OfMachine reports whether an error is the machine's, such as a full disk, an I/O error, or lack of memory. The file
-// may be sound, so it must not count as unsupported, damaged or missing.
+// may be valid, so it must not count as unsupported, damaged or missing.
 func OfMachine(err error) bool {
 	var no syscall.Errno
 	return errors.As(err, &no) && !isOneOf(err, missing) && !isOneOf(err, denied)

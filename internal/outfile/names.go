@@ -39,7 +39,7 @@ func Abandon() {
 	}
 }
 
-// tryNames calls a function with new paths in a directory until one does not exist, and returns that.
+// tryNames calls a function with random paths in a directory until one does not exist, and returns that path.
 func tryNames(dir string, f func(path string) error) (path string, err error) {
 	for range 100 {
 		path = filepath.Join(dir, prefix+strconv.FormatUint(rand.Uint64(), 36))

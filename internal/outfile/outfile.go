@@ -1,8 +1,8 @@
 // Package outfile writes files whole: a file has no name before it is complete.
 //
-// Before a file replaces another, it gets the same attributes and is synced. The replacement fails if the old file is
-// no longer in place. A file created between this check and the rename (microseconds) is lost: most systems cannot do
-// both atomically.
+// Before a file replaces an old file, it gets that file's attributes and is synced. The replacement fails if the old
+// file is no longer in place. A file created between this check and the rename (microseconds) is lost: most systems
+// cannot do both atomically.
 package outfile
 
 import (
@@ -98,7 +98,7 @@ func (o *File) find(out string) error {
 	return nil
 }
 
-// closed reports whether a standard file was closed when the process started, in which case Go opens the null device
+// closed reports whether a standard stream was closed when the process started, in which case Go opens the null device
 // for reading and writing.
 func closed(f *os.File) bool {
 	info, err := f.Stat()

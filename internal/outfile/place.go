@@ -133,8 +133,8 @@ func (p *Place) check() error {
 	return err
 }
 
-// rename replaces the old file with the file of a temporary name. Afterwards, that name is gone, or the error mentions
-// it.
+// rename replaces the old file with the file that has a temporary name. Afterwards, that name is gone, or the error
+// mentions it.
 func (p *Place) rename(temp string) error {
 	err := p.check()
 	if err == nil {
@@ -154,7 +154,7 @@ func removeAfter(err error, temp string) error {
 	return err
 }
 
-// Relink makes the name of a place, opened by OpenInput, a hard link to another file, unless it already is one.
+// Relink makes the name of a place, opened by OpenInput, a hard link to the file at path, unless it already is one.
 func Relink(path string, id inode.ID, p *Place) error {
 	from, _, info, err := OpenInput(path)
 	if err != nil {

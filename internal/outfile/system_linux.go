@@ -40,7 +40,7 @@ func nameless(dir string, mode fs.FileMode) *os.File {
 // descriptorPath returns a path of an open file, which requires /proc.
 func descriptorPath(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(int(f.Fd())) }
 
-// link gives a file a name, in addition to any other.
+// link adds a name to a file, which may have none.
 func link(from, to string) error {
 	return retry(func() error { return unix.Linkat(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.AT_SYMLINK_FOLLOW) })
 }
