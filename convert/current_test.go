@@ -9,6 +9,7 @@ import (
 
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
@@ -112,10 +113,7 @@ func TestLinkedIsReplaced(t *testing.T) {
 		dir := peer.Run(t, tt.suite, tt.build, source)
 		if tt.object.Version > 0 {
 			path := filepath.Join(dir, "a.o")
-			object, _, err := inMemory(testfile.Read(t, path), tt.object)
-			if err != nil {
-				t.Fatal(err)
-			}
+			object, _ := must.Two(inMemory(testfile.Read(t, path), tt.object))(t)
 			testfile.Write(t, path, object)
 		}
 		peer.Again(t, tt.suite, dir, "ld -shared a.o b.o -o lib.so")
@@ -125,10 +123,7 @@ func TestLinkedIsReplaced(t *testing.T) {
 		}
 		opt := tt.opt
 		opt.Force = true
-		want, _, err := inMemory(lib, opt)
-		if err != nil {
-			t.Fatal(err)
-		}
+		want, _ := must.Two(inMemory(lib, opt))(t)
 		opt = tt.opt
 		opt.Update = true
 		for _, stays := range []convert.Reason{"", convert.Current} {

@@ -259,15 +259,9 @@ func (f *once) ReadAt(b []byte, off int64) (int, error) {
 func TestReadErrors(t *testing.T) {
 	prog, object := testfile.Read(t, filepath.Join(fixtures, "amd64/drap1")), elftest.NewObject()
 	with := converted(t, "drap1", convert.Options{})
-	objectWith, _, err := inMemory(object.Bytes(), convert.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	objectWith, _ := must.Two(inMemory(object.Bytes(), convert.Options{}))(t)
 	section, _ := sectionOf(t, with, ".sframe")
-	alone, _, err := do(prog, detach(convert.Options{}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	alone, _ := must.Two(do(prog, detach(convert.Options{})))(t)
 	narrow := bytes.Clone(prog)
 	narrow[elf.EI_CLASS] = byte(elf.ELFCLASS32)
 	into := func(j job) func(io.ReaderAt, int64) (bool, error) {
@@ -445,10 +439,7 @@ func TestObjectWithoutRows(t *testing.T) {
 		!strings.Contains(err.Error(), "are both .sframe") {
 		t.Errorf("with two: %+v, error %v", res, err)
 	}
-	got, _, err = inMemory(old, convert.Options{Force: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	got, _ = must.Two(inMemory(old, convert.Options{Force: true}))(t)
 	f, err := elf.NewFile(bytes.NewReader(got))
 	if err != nil || f.Section(".sframe") != nil || f.Section(".text") == nil {
 		t.Errorf("its .sframe is still present, error %v", err)
@@ -507,10 +498,7 @@ func TestShare(t *testing.T) {
 		b := testfile.Read(t, filepath.Join(fixtures, name))
 		size := make(map[convert.Share]uint64)
 		for _, share := range []convert.Share{convert.ShareOn, convert.ShareAuto, convert.ShareOff} {
-			_, res, err := inMemory(b, convert.Options{Version: sframe.V2, Share: share})
-			if err != nil {
-				t.Fatal(err)
-			}
+			_, res := must.Two(inMemory(b, convert.Options{Version: sframe.V2, Share: share}))(t)
 			size[share] = res.Facts[0].Size
 		}
 		if (size[convert.ShareAuto] == size[convert.ShareOn]) != shared ||
@@ -533,10 +521,7 @@ func TestMisplaced(t *testing.T) {
 		version sframe.Version
 		wrong   uint32 // section type
 	}{{sframe.V2, sframe.SHTGNUSFrame}, {sframe.V3, uint32(elf.SHT_PROGBITS)}} {
-		object, _, err := inMemory(elftest.NewObject().Bytes(), convert.Options{Version: tt.version})
-		if err != nil {
-			t.Fatal(err)
-		}
+		object, _ := must.Two(inMemory(elftest.NewObject().Bytes(), convert.Options{Version: tt.version}))(t)
 		p = elftest.Patch(t.Fatalf, object)
 		p.Put32(p.Section(".sframe")+elftest.ShType, tt.wrong)
 		if got, res, err := inMemory(p.B, convert.Options{Version: tt.version, Update: true}); err != nil ||

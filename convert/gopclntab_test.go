@@ -64,10 +64,7 @@ func TestGoProgram(t *testing.T) {
 func convertGo(t *testing.T, b []byte) (*conversion, *sframe.Section) {
 	t.Helper()
 	c := &conversion{}
-	out, _, err := do(b, c.note(add(convert.Options{Version: sframe.V3})))
-	if err != nil {
-		t.Fatal(err)
-	}
+	out, _ := must.Two(do(b, c.note(add(convert.Options{Version: sframe.V3}))))(t)
 	section := must.Get(convert.ReadSection(elftest.Parse(t, out)))(t)
 	return c, section
 }

@@ -68,14 +68,8 @@ func TestReader(t *testing.T) {
 // section, and for separate files that do not match.
 func TestSeparate(t *testing.T) {
 	prog := testfile.Read(t, filepath.Join(fixtures, "amd64/plt"))
-	alone, _, err := do(prog, detach(convert.Options{}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	other, _, err := do(testfile.Read(t, filepath.Join(fixtures, "amd64/plt-ibt")), detach(convert.Options{}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	alone, _ := must.Two(do(prog, detach(convert.Options{})))(t)
+	other, _ := must.Two(do(testfile.Read(t, filepath.Join(fixtures, "amd64/plt-ibt")), detach(convert.Options{})))(t)
 	d, at := sectionOf(t, alone, ".sframe")
 	first := must.Get(sframe.Decode(d, at.Addr))(t)
 	const header, fde, attribute = 28, 16, 5 // bytes in V3; an FRE starts with its start offset and an info byte
@@ -152,10 +146,7 @@ func TestOtherFiles(t *testing.T) {
 		!strings.Contains(err.Error(), "no symbols no and") {
 		t.Errorf("no such symbols: %v", err)
 	}
-	object, _, err := inMemory(elftest.NewObject().Bytes(), convert.Options{Version: sframe.V3})
-	if err != nil {
-		t.Fatal(err)
-	}
+	object, _ := must.Two(inMemory(elftest.NewObject().Bytes(), convert.Options{Version: sframe.V3}))(t)
 	rows := must.Get(convert.ReadSection(elftest.Parse(t, object)))(t)
 	const machine = 18 // offset of e_machine
 	p = elftest.Patch(t.Fatalf, object)
@@ -173,10 +164,7 @@ func TestOtherFiles(t *testing.T) {
 	if text := convert.Reason("other").Text(); text != "" {
 		t.Errorf("an unknown reason is %q", text)
 	}
-	alone, _, err := do(prog, detach(convert.Options{}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	alone, _ := must.Two(do(prog, detach(convert.Options{})))(t)
 	failing := errors.New("it cannot be opened")
 	closed := convert.Options{Debug: func(*elffile.File) (*convert.Companion, error) { return nil, failing }}
 	if _, res, err := inMemory(prog, closed); !errors.Is(err, failing) {
@@ -185,9 +173,7 @@ func TestOtherFiles(t *testing.T) {
 	damaged := converted(t, "prologue", convert.Options{Version: sframe.V2, Share: convert.ShareOff})
 	_, in := sectionOf(t, damaged, ".sframe")
 	damaged[int(in.Offset)+28+20*int(damaged[in.Offset+8])+1] = 0x63 // info byte with an undefined word size
-	if section, err = convert.ReadSection(elftest.Parse(t, damaged)); err != nil {
-		t.Fatal(err)
-	}
+	section = must.Get(convert.ReadSection(elftest.Parse(t, damaged)))(t)
 	reader := convert.Reader{Formats: []convert.Format{{Version: sframe.V2}}}
 	if why, err := reader.Refusal(section); err == nil {
 		t.Errorf("a damaged row: %q", why)
@@ -207,10 +193,7 @@ func TestOtherFiles(t *testing.T) {
 
 // TestScratchFails updates an object without a directory for temporary files.
 func TestScratchFails(t *testing.T) {
-	object, _, err := inMemory(elftest.NewObject().Bytes(), convert.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	object, _ := must.Two(inMemory(elftest.NewObject().Bytes(), convert.Options{}))(t)
 	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "missing"))
 	run := &convert.Run{In: bytes.NewReader(object), Size: int64(len(object))}
 	if res, err := convert.Add(t.Context(), run, convert.Options{Update: true}); !errors.Is(err, fs.ErrNotExist) {

@@ -73,10 +73,7 @@ func TestInto(t *testing.T) {
 		}
 		return add(o)
 	}
-	filled, res, err := inMemory(kernel, opt)
-	if err != nil {
-		t.Fatal(err)
-	}
+	filled, res := must.Two(inMemory(kernel, opt))(t)
 	// A header, an index entry, an attribute and two rows; the sizes are from the specification.
 	const size = 28 + 16 + 5 + (1 + 1 + 1) + (1 + 1 + 2)
 	c := res.Facts[0]
@@ -187,10 +184,7 @@ func TestModule(t *testing.T) {
 	o := elftest.NewObject()
 	o.Code(".init.text", 64)
 	o.Code(".exit.text", 64)
-	b, res, err := inMemory(o.Bytes(), convert.Options{Version: sframe.V3, Linux: convert.LinuxModule})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b, res := must.Two(inMemory(o.Bytes(), convert.Options{Version: sframe.V3, Linux: convert.LinuxModule}))(t)
 	if c := res.Facts[0]; c.FDEs != 1 || c.Covered != 64 || c.Described != 192 || len(c.Sums) != 1 ||
 		c.Sums[translate.OutsideText].Bytes != 128 {
 		t.Errorf("coverage %+v", c)
@@ -228,7 +222,7 @@ func TestModule(t *testing.T) {
 	const machine = 18 // offset of e_machine
 	p.Put16(machine, uint16(elf.EM_RISCV))
 	p.Put32(p.Section(".rela.sframe")+elftest.ShType, uint32(elf.SHT_PROGBITS))
-	if _, err = check(p.B); err == nil || !strings.Contains(err.Error(), "EM_RISCV") {
+	if _, err := check(p.B); err == nil || !strings.Contains(err.Error(), "EM_RISCV") {
 		t.Errorf("an unsupported machine: %v", err)
 	}
 }
@@ -238,8 +232,7 @@ func refusal(t *testing.T, b []byte, linux convert.Linux) string {
 	t.Helper()
 	f := elftest.Parse(t, b)
 	s := must.Get(convert.FindSection(f, ""))(t)
-	why := must.Get(linux.Refusal(f, s))(t)
-	return why
+	return must.Get(linux.Refusal(f, s))(t)
 }
 
 // TestLinuxSegments converts a program with two executable segments that both contain code, as produced by BOLT. All
@@ -263,10 +256,7 @@ func TestLinuxSegments(t *testing.T) {
 	p.Put64(header(first+1)+40, end-split)
 	opt := convert.Options{Version: sframe.V3, Linux: convert.LinuxUser}
 	for _, j := range []job{add(opt), dry(add(opt))} {
-		out, res, err := do(p.B, j)
-		if err != nil {
-			t.Fatal(err)
-		}
+		out, res := must.Two(do(p.B, j))(t)
 		// .plt and .plt.got have 104 bytes with CFI, and .text 67 (readelf).
 		if r := res.Facts[0]; r.Covered != 104 || r.Described != 171 || len(r.Sums) != 1 ||
 			r.Sums[translate.OutsideText].Bytes != 67 {

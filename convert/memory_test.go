@@ -76,10 +76,7 @@ func (s silent) Write(b []byte) (int, error) {
 // TestConvertNothing expects nothing to be written after an error.
 func TestConvertNothing(t *testing.T) {
 	prog := testfile.Read(t, filepath.Join(fixtures, "amd64/prologue"))
-	twice, _, err := inMemory(prog, convert.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	twice, _ := must.Two(inMemory(prog, convert.Options{}))(t)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, tt := range []struct {
@@ -130,12 +127,8 @@ func TestConvertPosition(t *testing.T) {
 	f := must.Get(os.Open(filepath.Join(fixtures, "amd64/prologue")))(t)
 	defer f.Close()
 	info := must.Get(f.Stat())(t)
-	if _, err := f.Seek(10, io.SeekStart); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := convert.Convert(t.Context(), f, info.Size(), io.Discard, convert.Options{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(f.Seek(10, io.SeekStart))(t)
+	must.Get(convert.Convert(t.Context(), f, info.Size(), io.Discard, convert.Options{}))(t)
 	if at, err := f.Seek(0, io.SeekCurrent); err != nil || at != 10 {
 		t.Errorf("the position is %d, error %v; want 10", at, err)
 	}

@@ -33,9 +33,7 @@ func TestNoReturn(t *testing.T) {
 			in, out := filepath.Join(dir, "code.s"), filepath.Join(dir, "code.so")
 			testfile.Write(t, in, source)
 			cmd := exec.Command(peer.Look(t, "gcc"), "-shared", "-nostdlib", "-Wl,--no-relax", "-o", out, in)
-			if msg, err := cmd.CombinedOutput(); err != nil {
-				t.Fatalf("%v: %s", err, msg)
-			}
+			must.Run(t, cmd)
 			f := elftest.Parse(t, testfile.Read(t, out))
 			var after uint64
 			err := f.Symbols(elf.SHT_SYMTAB, func(table *elffile.Section, s elffile.Symbol) {

@@ -25,9 +25,7 @@ func created(t *testing.T, b []byte) *os.File {
 	t.Helper()
 	f := must.Get(os.Create(filepath.Join(t.TempDir(), "created")))(t)
 	t.Cleanup(func() { f.Close() })
-	if _, err := f.Write(b); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(f.Write(b))(t)
 	return f
 }
 
@@ -108,9 +106,7 @@ func TestTargets(t *testing.T) {
 	errNone := errors.New("no room for it")
 	prog := testfile.Read(t, "../testdata/bin/amd64/prologue")
 	var with bytes.Buffer
-	if _, err := Convert(t.Context(), bytes.NewReader(prog), int64(len(prog)), &with, Options{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(Convert(t.Context(), bytes.NewReader(prog), int64(len(prog)), &with, Options{}))(t)
 	object := elftest.NewObject().Bytes()
 	without := elftest.NewObject()
 	without.Sections[elftest.ObjFrame].Data, without.Sections[elftest.ObjRela].Data = nil, nil

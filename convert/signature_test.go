@@ -12,6 +12,7 @@ import (
 	"cfi2sframe/convert"
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/testfile"
 )
 
@@ -35,10 +36,7 @@ func TestSignature(t *testing.T) {
 		if err != nil || !bytes.Equal(got, want) || !res.Unsigned || !res.Facts[0].Unsigned {
 			t.Errorf("%s: %d bytes; want %d; error %v", name, len(got), len(want), err)
 		}
-		plain, _, err := do(want, remove(""))
-		if err != nil {
-			t.Fatal(err)
-		}
+		plain, _ := must.Two(do(want, remove("")))(t)
 		got, res, err = do(signed(want, 1, 1), remove(""))
 		if err != nil || !bytes.Equal(got, plain) || !res.Unsigned {
 			t.Errorf("%s, removed: %d bytes, want %d; error %v", name, len(got), len(plain), err)

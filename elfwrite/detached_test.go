@@ -57,10 +57,7 @@ func detach(t *testing.T, b, section []byte) ([]byte, error) {
 		load.Filesz != last.Filesz || load.Vaddr != last.Vaddr {
 		t.Errorf("PT_LOAD %+v; want that of %+v", load.ProgHeader, last.ProgHeader)
 	}
-	want, _, err := old.BuildID()
-	if err != nil {
-		t.Fatal(err)
-	}
+	want, _ := must.Two(old.BuildID())(t)
 	again := elftest.Parse(t, out)
 	if id, _, err := again.BuildID(); err != nil || !bytes.Equal(id, want) {
 		t.Errorf("build-id %x, %v; want %x", id, err, want)

@@ -11,8 +11,7 @@ import (
 // bytesOf decodes hexadecimal numbers.
 func bytesOf(t *testing.T, text string) []byte {
 	t.Helper()
-	b := must.Get(hex.DecodeString(strings.ReplaceAll(text, " ", "")))(t)
-	return b
+	return must.Get(hex.DecodeString(strings.ReplaceAll(text, " ", "")))(t)
 }
 
 // TestStubs decodes single instructions, as encoded by GNU as, at 0x1000.

@@ -97,8 +97,7 @@ func fileOf(t *testing.T, kind elf.Type, m elf.Machine, o order, regions ...regi
 
 func openImage(t *testing.T, r io.ReaderAt, size int) *elffile.File {
 	t.Helper()
-	f := must.Get(elffile.New(r, int64(size)))(t)
-	return f
+	return must.Get(elffile.New(r, int64(size)))(t)
 }
 
 // A function is CFI for a range of code.
@@ -182,18 +181,14 @@ func build(t *testing.T, opt emit.Options, fdes []fde) []byte {
 	t.Helper()
 	b := must.Get(emit.NewBuilder(opt))(t)
 	for _, d := range fdes {
-		if _, err := b.Add(d.FDE, b.Refs(d.rows)); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(b.Add(d.FDE, b.Refs(d.rows)))(t)
 	}
-	data := must.Get(emit.Join([]*emit.Builder{b}).Encode(sectionAddr))(t)
-	return data
+	return must.Get(emit.Join([]*emit.Builder{b}).Encode(sectionAddr))(t)
 }
 
 func decodeSection(t *testing.T, data []byte) *sframe.Section {
 	t.Helper()
-	s := must.Get(sframe.Decode(data, sectionAddr))(t)
-	return s
+	return must.Get(sframe.Decode(data, sectionAddr))(t)
 }
 
 func (p platform) section(t *testing.T, v sframe.Version, fdes ...fde) *sframe.Section {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"cfi2sframe/internal/testkit/long"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/testfile"
 )
@@ -58,9 +59,7 @@ func TestHelloWorlds(t *testing.T) {
 			args := append(words[1:last:last], "-o", "hello", words[last])
 			cmd := exec.Command(peer.Look(t, words[0]), args...)
 			cmd.Dir, cmd.Env = dir, append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
-			if out, err := cmd.CombinedOutput(); err != nil {
-				t.Fatalf("%v: %v\n%s", cmd, err, out)
-			}
+			must.Run(t, cmd)
 			calmReport(t, filepath.Join(dir, "hello"))
 		})
 	}

@@ -63,10 +63,7 @@ func bounded(t *testing.T, data []byte, env []string, args ...string) (dir strin
 		args[i] = strings.NewReplacer("IN", in, "OUT", filepath.Join(dir, "out")).Replace(args[i])
 	}
 	self := must.Get(os.Executable())(t)
-	read, write, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	read, write := must.Two(os.Pipe())(t)
 	defer read.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), boundWait)
 	defer cancel()
@@ -78,7 +75,7 @@ func bounded(t *testing.T, data []byte, env []string, args ...string) (dir strin
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	var out head
 	cmd.Stdout, cmd.Stderr = &out, &out
-	err = cmd.Run()
+	err := cmd.Run()
 	write.Close()
 	var exit *exec.ExitError
 	if ctx.Err() != nil {
@@ -226,9 +223,7 @@ func repeated(t testing.TB, chunk []byte, n int) []byte {
 	var second []byte
 	for range 2 {
 		at := b.Len()
-		if _, err := z.Write(chunk); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(z.Write(chunk))(t)
 		must.Do(t, z.Flush())
 		second = bytes.Clone(b.Bytes()[at:])
 	}

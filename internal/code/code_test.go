@@ -108,9 +108,7 @@ func assembleFor(t *testing.T, m elf.Machine, sources []source, as ...string) []
 	dir := t.TempDir()
 	in, out := filepath.Join(dir, "code.s"), filepath.Join(dir, "code.o")
 	testfile.Write(t, in, asm.String())
-	if msg, err := exec.Command(peer.Look(t, as[0]), append(as[1:], "-o", out, in)...).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, msg)
-	}
+	must.Run(t, exec.Command(peer.Look(t, as[0]), append(as[1:], "-o", out, in)...))
 	f := must.Get(elf.Open(out))(t)
 	defer f.Close()
 	symbols := must.Get(f.Symbols())(t)

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"cfi2sframe/internal/testkit/must"
 )
 
 // textOf returns a Text with two gaps, other code between them, entries, and data.
@@ -35,10 +37,7 @@ func textOf(a, described, b, entries, data []byte) *Text {
 // result.
 func checkFound(t *testing.T, text *Text) {
 	t.Helper()
-	inf, refused, err := Find(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	inf, refused := must.Two(Find(text))(t)
 	if again, r, _ := Find(text); !reflect.DeepEqual(inf, again) || !slices.Equal(refused, r) {
 		t.Error("the second result differs")
 	}

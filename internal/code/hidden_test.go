@@ -70,9 +70,7 @@ func TestHidden(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "library.so")
 			args := append(flags[1:], "-std=gnu11", "-fPIC", "-shared", "-fasynchronous-unwind-tables", "-o", path)
 			cmd := exec.Command(peer.Look(t, flags[0]), append(args, sources...)...)
-			if msg, err := cmd.CombinedOutput(); err != nil {
-				t.Fatalf("%v: %s", err, msg)
-			}
+			must.Run(t, cmd)
 			b := testfile.Read(t, path)
 			table := must.Get(cfi.Load(elftest.Parse(t, b), cfi.EHFrame, nil))(t)
 			inf, assembly, size := hidden(t, b)

@@ -21,10 +21,7 @@ import (
 // converted returns the result of converting a fixture.
 func converted(t *testing.T, name string, opt convert.Options) []byte {
 	t.Helper()
-	b, _, err := inMemory(testfile.Read(t, filepath.Join(fixtures, "amd64", name)), opt)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b, _ := must.Two(inMemory(testfile.Read(t, filepath.Join(fixtures, "amd64", name)), opt))(t)
 	return b
 }
 

@@ -45,10 +45,7 @@ func opened(t *testing.T, b []byte, at int64) *os.File {
 // piped returns the reading end of a pipe with the given contents.
 func piped(t *testing.T, b []byte) *os.File {
 	t.Helper()
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	r, w := must.Two(os.Pipe())(t)
 	go func() {
 		_, _ = w.Write(b) // the reader may stop early
 		w.Close()
@@ -61,10 +58,7 @@ func TestStdin(t *testing.T) {
 	old := testfile.Read(t, filepath.Join(fixtures, "amd64/plt"))
 	want := converted(t, "plt", convert.Options{})
 	library := elftest.Ar(elftest.ArMember("a.o/", old), elftest.ArMember("odd/", []byte("text")))
-	wantLibrary, _, err := inMemory(library, convert.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	wantLibrary, _ := must.Two(inMemory(library, convert.Options{}))(t)
 	mask := os.FileMode(unix.Umask(0o022))
 	unix.Umask(int(mask))
 	for _, tt := range []struct {
@@ -140,10 +134,7 @@ func TestStdinRefused(t *testing.T) {
 
 // TestStdinInterrupted cancels a check that waits for a pipe.
 func TestStdinInterrupted(t *testing.T) {
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	r, w := must.Two(os.Pipe())(t)
 	defer w.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
@@ -251,10 +242,7 @@ func TestUnchanged(t *testing.T) {
 			t.Errorf("standard input is closed: %v", err)
 		}
 	})
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	r, w := must.Two(os.Pipe())(t)
 	r.Close()
 	withStdin(t, w, func() {
 		if _, err := files.Open(t.Context(), files.Stdin); !errors.Is(err, unix.EBADF) {

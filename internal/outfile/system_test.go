@@ -96,10 +96,7 @@ func TestDates(t *testing.T) {
 	put(t, from, "from")
 	accessed, changed := time.Unix(1_000_000_000, 123_456_789), time.Unix(1_100_000_000, 987_654_321)
 	must.Do(t, os.Chtimes(from, accessed, changed))
-	file, info, err := OpenRegular(from)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file, info := must.Two(OpenRegular(from))(t)
 	defer file.Close()
 	eachWay(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -136,10 +133,7 @@ func TestOpenRegular(t *testing.T) {
 	put(t, at("file"), "contents")
 	must.Do(t, errors.Join(os.Symlink("file", at("link")), unix.Mkfifo(at("pipe"), 0o600)))
 	for _, name := range []string{"file", "link"} {
-		f, info, err := OpenRegular(at(name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		f, info := must.Two(OpenRegular(at(name)))(t)
 		b := make([]byte, 8)
 		if _, err := f.ReadAt(b, 0); err != nil || string(b) != "contents" || info.Size() != 8 {
 			t.Errorf("%s: %q, %v, size %d", name, b, err, info.Size())

@@ -34,14 +34,8 @@ func sameButFP(abi sframe.ABI, row, other sframe.Row) bool {
 func compare(t *testing.T, gnuPath, oursPath string) map[string]bool {
 	t.Helper()
 	source := strings.TrimSuffix(filepath.Base(gnuPath), ".gnu")
-	f, gnu, err := linked.Load(gnuPath)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, ours, err := linked.Load(oursPath)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f, gnu := must.Two(linked.Load(gnuPath))(t)
+	_, ours := must.Two(linked.Load(oursPath))(t)
 	table := must.Get(cfi.Load(f, cfi.Auto, nil))(t)
 	check, err := verify.Check(table, gnu, f, verify.Options{Keep: 100})
 	if err != nil { // rows that no reader can decode

@@ -19,10 +19,7 @@ func TestCompareRows(t *testing.T) {
 	must.Do(t, WithProduct(func(program, _ string) error {
 		return Run("", program, "-q", "../../testdata/bin/amd64/prologue", "-o", out)
 	}))
-	f, section, err := linked.Load(out)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f, section := must.Two(linked.Load(out))(t)
 	table := must.Get(cfi.Load(f, cfi.Auto, nil))(t)
 	rows, err := CompareRows(table, section, nil)
 	if err != nil || rows.Functions != 4 || rows.Described != 107 || rows.Covered != 107 || rows.PCs < 30 {

@@ -22,9 +22,7 @@ func TestInferred(t *testing.T) {
 		{"-shared", "-nostdlib", "testdata/inferred_amd64.s", "-o", lib},
 		{"-O2", main, lib, "-Wl,-rpath," + dir, "-o", prog},
 	} {
-		if msg, err := exec.Command(peer.Look(t, "gcc"), args...).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, msg)
-		}
+		must.Run(t, exec.Command(peer.Look(t, "gcc"), args...))
 	}
 	if report, err := traceInferred(t.Context(), []string{prog}, 0, 0); err == nil {
 		t.Errorf("without rows: %s", report)

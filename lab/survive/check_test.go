@@ -26,10 +26,7 @@ func TestCheck(t *testing.T) {
 		return err
 	}))
 	good := testfile.Read(t, path)
-	f, _, err := linked.Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f, _ := must.Two(linked.Load(path))(t)
 	table := must.Get(cfi.Load(f, cfi.Auto, nil))(t)
 	s := f.Section(sframe.SectionName)
 	segment := slices.IndexFunc(f.Progs, func(p elf.Prog64) bool { return p.Type == sframe.PTGNUSFrame })

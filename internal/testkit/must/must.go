@@ -24,6 +24,15 @@ func Get[T any](v T, err error) func(testing.TB) T {
 	}
 }
 
+// Two is Get for calls with three results.
+func Two[A, B any](a A, b B, err error) func(testing.TB) (A, B) {
+	return func(t testing.TB) (A, B) {
+		t.Helper()
+		Do(t, err)
+		return a, b
+	}
+}
+
 // Run runs a command and returns its output.
 func Run(t testing.TB, cmd *exec.Cmd) []byte {
 	t.Helper()

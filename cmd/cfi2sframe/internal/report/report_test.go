@@ -9,6 +9,7 @@ import (
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 )
@@ -34,9 +35,7 @@ func coverageOf(t *testing.T, f *elffile.File, v sframe.Version) (c *Coverage) {
 		c = Converted(d, NewLimits())
 		return nil
 	}}
-	if _, err := convert.Add(t.Context(), run, convert.Options{Version: v, NoVerify: true, Workers: 1}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(convert.Add(t.Context(), run, convert.Options{Version: v, NoVerify: true, Workers: 1}))(t)
 	return c
 }
 

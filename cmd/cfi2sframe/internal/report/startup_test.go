@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
@@ -62,9 +63,7 @@ func TestStartup(t *testing.T) {
 				args := append(strings.Fields(tt.flags), append(more, "-o", out)...)
 				cmd := exec.Command(peer.Look(t, tt.compiler), args...)
 				cmd.Dir = dir
-				if b, err := cmd.CombinedOutput(); err != nil {
-					t.Fatalf("%v: %v\n%s", cmd, err, b)
-				}
+				must.Run(t, cmd)
 				return filepath.Join(dir, out)
 			}
 			assembly := tt.machine + ".s"

@@ -197,9 +197,7 @@ func TestLargeAlone(t *testing.T) {
 		p := elftest.Patch(t.Fatalf, sound(t))
 		p.AddSection(".debug_frame", 0, make([]byte, size))
 		n := int64(len(p.B))
-		if _, err := e.examine(elffile.NewBudget(n), bytes.NewReader(p.B), "file", n); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(e.examine(elffile.NewBudget(n), bytes.NewReader(p.B), "file", n))(t)
 	}
 	if examined != 2 || !e.large.TryLock() {
 		t.Errorf("%d files were examined, or the last one still is", examined)

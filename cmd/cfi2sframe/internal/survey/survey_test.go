@@ -245,9 +245,7 @@ func TestObjects(t *testing.T) {
 		{"ar", "cr", dir + "/lib.a", dir + "/drap1.o", "../../../../testdata/asm/amd64/drap1.s", dir + "/drap1.o"},
 		{"ar", "qS", dir + "/lib.a", dir + "/drap1.o"},
 	} {
-		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %v\n%s", args, err, out)
-		}
+		must.Run(t, exec.Command(args[0], args[1:]...))
 	}
 	testfile.Write(t, dir+"/thin.a", "!<thin>\n")
 	s := run(t, Options{Objects: true}, dir)
