@@ -54,10 +54,7 @@ func claims(t *testing.T, text string) (*elffile.File, *cfi.Inference) {
 			continue
 		}
 		if name, offset, ok := strings.Cut(f[0], "+"); ok {
-			reg, known := general["%r"+name]
-			if !known {
-				reg = general["%"+name]
-			}
+			reg := slices.Index(strings.Fields("ax cx dx bx sp bp si di r8 r9 r10 r11 r12 r13 r14 r15"), name)
 			r := cfi.InferredRow{Reg: uint64(slices.Index(amd64Proof.registers, reg))}
 			var err error
 			if r.Offset, err = strconv.ParseInt(offset, 10, 64); err != nil {
