@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"cfi2sframe/internal/testkit/long"
 	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/sframe"
 )
@@ -268,7 +269,7 @@ func TestChoose(t *testing.T) {
 		d := newDivider(b, tr, chains, uint32(limit))
 		for i := range chains[:len(chains)-1] {
 			begin, end := chains[i].place, chains[i+1].place
-			if end-begin > 18 {
+			if end-begin > long.Pick(t, 14, 18) {
 				continue // 2^17 divisions
 			}
 			got, from := uint64(0), begin
