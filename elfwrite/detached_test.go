@@ -265,15 +265,7 @@ func FuzzDetached(f *testing.F) {
 
 // TestDebugOnly checks that DebugOnly distinguishes debug files from programs and objects.
 func TestDebugOnly(t *testing.T) {
-	noBytes := func(p *elftest.Patcher) {
-		for i := 1; i < int(p.U16(elftest.EhShnum)); i++ {
-			if h := p.Header(i); p.U64(h+elftest.ShFlags)&uint64(elf.SHF_ALLOC) != 0 &&
-				elf.SectionType(p.U32(h+elftest.ShType)) != elf.SHT_NOTE {
-				p.Put32(h+elftest.ShType, uint32(elf.SHT_NOBITS))
-			}
-		}
-	}
-	debug := patched(t, "alloca", noBytes)
+	debug := onlyDebug(t, read(t, "alloca"))
 	withCode := elftest.Patch(t.Fatalf, bytes.Clone(debug))
 	withCode.Put32(withCode.Section(".text")+elftest.ShType, uint32(elf.SHT_PROGBITS))
 	for name, tt := range map[string]struct {

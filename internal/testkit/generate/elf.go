@@ -321,8 +321,7 @@ func (b *builder) notLoaded() {
 	f := b.f
 	b.o.Add(".comment", elf.SHT_PROGBITS, elf.SHF_MERGE|elf.SHF_STRINGS, []byte("made\x00"))
 	if f.Debug != nil {
-		frames := f.Debug.Encode(Layout{})
-		b.o.Add(".debug_frame", elf.SHT_PROGBITS, 0, frames)
+		b.o.Add(".debug_frame", elf.SHT_PROGBITS, 0, f.Debug.Encode(Layout{}))
 	}
 	if f.Headers = b.s.N(8) < 7 || f.CFI == nil || f.Debug != nil || f.CFI.needsSections(); f.Headers {
 		b.o.Names()
@@ -397,21 +396,4 @@ func (b *builder) tables() {
 	for _, i := range users {
 		b.o.Sections[i].Link = uint32(sym)
 	}
-}
-
-// OnlyDebug returns the debug file of a linked file with section headers: of the loaded sections, only the notes keep
-// their contents. Unlike objcopy --only-keep-debug, it leaves unused bytes in the file.
-func OnlyDebug(f *File) ([]byte, error) {
-	x, err := elffile.New(bytes.NewReader(f.Bytes), int64(len(f.Bytes)))
-	if err != nil {
-		return nil, err
-	}
-	out := bytes.Clone(f.Bytes)
-	for i := range x.Sections {
-		if s := &x.Sections[i]; s.Alloc() && elf.SectionType(s.Type) != elf.SHT_NOTE {
-			header := x.Shoff + uint64(i)*elffile.SectionSize
-			f.Machine.Order.PutUint32(out[header+elftest.ShType:], uint32(elf.SHT_NOBITS))
-		}
-	}
-	return out, nil
 }

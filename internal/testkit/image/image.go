@@ -311,25 +311,17 @@ func memory[T any](f *elffile.File, addr, size uint64) ([]T, error) {
 	return read[T](f, off, size)
 }
 
-const chunk = 1 << 20
-
 // same compares n bytes of both files.
 func same(a, b *elffile.File, offA, offB, n uint64) error {
-	for done := uint64(0); done < n; done += chunk {
-		k := min(chunk, n-done)
-		x, err := a.ReadAt("before", offA+done, k)
-		if err != nil {
-			return err
-		}
-		y, err := b.ReadAt("after", offB+done, k)
-		if err != nil {
-			return err
-		}
-		if !bytes.Equal(x, y) {
-			return fmt.Errorf("contents differ between file offsets %#x and %#x", offA+done, offA+done+k)
-		}
+	x, err := a.ReadAt("before", offA, n)
+	if err != nil {
+		return err
 	}
-	return nil
+	y, err := b.ReadAt("after", offB, n)
+	if err == nil && !bytes.Equal(x, y) {
+		err = fmt.Errorf("contents differ between file offsets %#x and %#x", offA, offA+n)
+	}
+	return err
 }
 
 // symbols compares two symbol tables by the names of the symbols' sections.

@@ -30,9 +30,6 @@ func (v Value) String() string {
 	return fmt.Sprintf("%s%+d", v.Base, int64(v.N))
 }
 
-// combined returns the result of an operator whose operands are not all numbers.
-func combined(name string, args ...Value) Value { return Value{Base: fmt.Sprint(name, args)} }
-
 // evaluate evaluates an expression as far as its values are known. Operators on other values yield words that no row
 // contains.
 func (r *Reader) evaluate(code []byte, pc uint64, initial ...Value) (Value, error) {
@@ -134,7 +131,7 @@ func (x *stack) operator(code op.Opcode) {
 	case code == op.DW_OP_minus && b.Base == "":
 		x.push(a.add(-int64(b.N)))
 	case a.Base != "" || b.Base != "":
-		x.push(combined(fmt.Sprintf("op%#x", uint8(code)), a, b))
+		x.push(Value{Base: fmt.Sprintf("op%#x%v", uint8(code), []Value{a, b})})
 	case code == op.DW_OP_and:
 		x.push(number(a.N & b.N))
 	case code == op.DW_OP_shl:
