@@ -19,7 +19,7 @@ import (
 
 // TestCheck damages a converted file.
 func TestCheck(t *testing.T) {
-	const fixture = "../../testdata/bin/amd64/prologue"
+	const fixture = "../../testdata/bin/amd64/plt"
 	path := filepath.Join(t.TempDir(), "converted")
 	must.Do(t, kit.WithProduct(func(program, _ string) error {
 		_, err := kit.Convert(program, fixture, path, "--format", "2")
