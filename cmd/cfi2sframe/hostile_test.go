@@ -317,11 +317,6 @@ func TestHostileFiles(t *testing.T) {
 		return func(p *elftest.Patcher) { p.Put64(p.Segment(typ, n)+field, v) }
 	}
 	for _, tt := range []hostileCase{
-		{name: "e_shoff at the end", change: func(p *elftest.Patcher) { p.Put64(elftest.EhShoff, uint64(len(p.B))) },
-			status: 1, want: "section header table at file offset 0x17a0: 19 headers of 64 bytes do not fit in the " +
-				"file"},
-		{name: "PT_LOADs overlap", change: field(elf.PT_LOAD, 1, elftest.PhVaddr, 0x100), status: 1,
-			want: "program header 3: segment at 0x100 overlaps the previous segment or is out of order"},
 		{name: "p_memsz 2^63", change: field(elf.PT_LOAD, 1, elftest.PhMemsz, 1<<63), args: formatV2,
 			want: "not covered: 171 bytes in 5 ranges of 5 functions: more than 2 GiB from the section"},
 		{name: "PT_NOTE over the whole file", change: func(p *elftest.Patcher) {
@@ -339,10 +334,6 @@ func TestHostileFiles(t *testing.T) {
 			p.B[p.U64(p.Section(".shstrtab")+elftest.ShOff)+uint64(p.U32(p.Section(".interp")))] = 0x1b
 		}, status: 1, want: "no room for 2 more program headers: ?interp at file offset 0x238 cannot be moved"},
 		{name: "no sections", change: withoutSections, status: 1, want: "without section headers"},
-		{name: "no sections, .eh_frame_hdr leads nowhere", change: func(p *elftest.Patcher) {
-			withoutSections(p)
-			p.B[int(p.U64(p.Segment(elf.PT_GNU_EH_FRAME, 0)+elftest.PhOff))+7] = 0x70
-		}, status: 1, want: "points to .eh_frame at address 0x70000608, which is not in a loaded segment"},
 		{name: "no page before a static program", fixture: "static",
 			change: field(elf.PT_LOAD, 0, elftest.PhVaddr, 4096), status: 1,
 			want: "no page is free before address 0x1000"},
@@ -399,34 +390,9 @@ func converted(t testing.TB, name string) []byte {
 
 // TestHostileAgain damages converted files. They are converted with --force, and .sframe is removed.
 func TestHostileAgain(t *testing.T) {
-	at := func(p *elftest.Patcher) (off, addr uint64) {
-		h := p.Section(".sframe")
-		return p.U64(h + elftest.ShOff), p.U64(h + elftest.ShAddr)
-	}
 	gnu := func(p *elftest.Patcher) int { return p.Segment(elf.ProgType(sframe.PTGNUSFrame), 0) }
 	for _, tt := range []hostileCase{
 		{name: "nothing wrong", change: func(p *elftest.Patcher) {}},
-		{name: "a note in .sframe", change: func(p *elftest.Patcher) {
-			off, addr := at(p)
-			p.Prog(p.Segment(elf.PT_GNU_STACK, 0), elf.PT_NOTE, off+8, addr+8, 16)
-		}, status: 1, want: "(PT_NOTE) overlaps it"},
-		{name: "a dynamic entry into .sframe", change: func(p *elftest.Patcher) {
-			_, addr := at(p)
-			dyn := p.U64(p.Section(".dynamic") + elftest.ShOff)
-			p.Put64(int(dyn), uint64(elf.DT_INIT))
-			p.Put64(int(dyn)+8, addr+4)
-		}, status: 1, want: "dynamic entry 0 points into it"},
-		{name: "the entry point in .sframe", change: func(p *elftest.Patcher) {
-			_, addr := at(p)
-			p.Put64(elftest.EhEntry, addr)
-		}, status: 1, want: "the entry point is"},
-		{name: "a section inside of .sframe", change: func(p *elftest.Patcher) {
-			off, addr := at(p)
-			p.SectionIn(elf.SHT_PROGBITS, elf.SHF_ALLOC, off+8, addr+8, 8)
-		}, status: 1, want: "() overlaps it"},
-		{name: "two .sframe", change: func(p *elftest.Patcher) {
-			p.NewSections(1, func(_, h int) { p.CopySection(h, ".sframe") })
-		}, status: 1, want: "are both .sframe, but a file may have only one"},
 		{name: "PT_GNU_SFRAME elsewhere", change: func(p *elftest.Patcher) {
 			p.Put64(gnu(p)+elftest.PhOff, 0x100)
 			p.Put64(gnu(p)+elftest.PhVaddr, 0x100)
@@ -434,15 +400,11 @@ func TestHostileAgain(t *testing.T) {
 		{name: "PT_GNU_SFRAME of 2^64-1 bytes",
 			change: func(p *elftest.Patcher) { p.Put64(gnu(p)+elftest.PhFilesz, math.MaxUint64) }, status: 1,
 			want: "18446744073709551615 bytes at file offset"},
-		{name: ".sframe of a byte", change: func(p *elftest.Patcher) {
-			p.Put64(p.Section(".sframe")+elftest.ShSize, 1)
-		}, status: 1, want: "it starts with e2 instead of the magic number 0xdee2"},
 		{name: "a segment with a .bss", change: func(p *elftest.Patcher) {
 			p.Put64(p.LastLoad()+elftest.PhMemsz, p.U64(p.LastLoad()+elftest.PhMemsz)+4096)
 		}},
 		{name: "section headers in .sframe", change: func(p *elftest.Patcher) {
-			off, _ := at(p)
-			p.Put64(elftest.EhShoff, off&^7)
+			p.Put64(elftest.EhShoff, p.U64(p.Section(".sframe")+elftest.ShOff)&^7)
 		}, status: anyStatus},
 		{name: "no section headers", change: withoutSections},
 	} {
@@ -480,9 +442,6 @@ func TestHostileObjects(t *testing.T) {
 		{name: "aarch64, big-endian", data: func(testing.TB) []byte {
 			return elftest.BigObject(elf.EM_AARCH64, uint32(elf.R_AARCH64_PREL32)).Bytes()
 		}, want: "describes (64 of "},
-		{name: "relocation of unknown type",
-			data:   object(func(o *elftest.Object) { o.Rela(elftest.ObjRela, 0, 1, 0x1234, 0) }),
-			status: 1, want: "unknown relocation type 4660 at .eh_frame+0x0"},
 		{name: "relocations that contradict each other", data: object(func(o *elftest.Object) {
 			o.Code(".text.other", 64)
 			o.Rela(elftest.ObjRela, 20+8, 2, pc32, 0)
@@ -499,14 +458,6 @@ func TestHostileObjects(t *testing.T) {
 			s.Data = bytes.ReplaceAll(s.Data, elftest.Sound, []byte{0x0c, 2, 8, 0x90, 1})
 			old(o)
 		}), args: []string{"--force", "--format", "2"}, want: "describes (0 of "},
-		{name: "two .sframe, removed", data: object(func(o *elftest.Object) {
-			old(o)
-			old(o)
-		}), args: []string{"remove"}, status: 1, want: ".sframe"},
-		{name: ".sframe in a section group, removed", data: object(func(o *elftest.Object) {
-			i := o.Add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC|elf.SHF_GROUP, make([]byte, 32))
-			o.Add(".group", elf.SHT_GROUP, 0, []byte{1, 0, 0, 0, byte(i), 0, 0, 0})
-		}), args: []string{"remove"}, status: 1, want: "group"},
 		{name: "60,000 relocation sections of one section", data: object(func(o *elftest.Object) {
 			for range 20_000 {
 				o.Rela(elftest.ObjRela, 20+8, 1, pc32, 0)
@@ -520,14 +471,10 @@ func TestHostileObjects(t *testing.T) {
 			o.Symbols = append(o.Symbols, bytes.Repeat(o.Symbols[elffile.SymSize:2*elffile.SymSize], 1_000_000)...)
 		}), want: "describes (64 of "},
 
-		{name: "a thin archive", data: func(testing.TB) []byte { return []byte("!<thin>\n") }, status: 1,
-			want: "archive at offset 0x0: unsupported kind of archive: a thin archive"},
 		{name: "member names that talk to the terminal", data: archive(elftest.ArMember("\x1b]0;x\x07/", bad)),
 			status: 1, want: "member ?]0;x?: section header table at file offset"},
 		{name: "member names that are paths",
 			data: archive(elftest.ArMember("../../../x/", elftest.NewObject().Bytes())), want: "describes (64 of "},
-		{name: "a member that is broken", data: archive(one, elftest.ArMember("bad.o/", bad)), status: 1,
-			want: "member bad.o: section header table at file offset"},
 		{name: "200,000 small members", long: true,
 			data: archive(bytes.Repeat(elftest.ArMember("text/", []byte("text")), 200_000), one),
 			want: "unchanged members: 200000 (not an ELF file)"},
