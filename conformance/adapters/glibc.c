@@ -1,7 +1,7 @@
-/* Adapter of the reader in glibc, which backtrace uses when glibc is configured with --enable-sframe: its
-   sysdeps/generic/sframe-read.c, compiled together with this, and used as sysdeps/generic/sframe.c does.
+/* Adapter for the reader in glibc, which backtrace uses if glibc is configured with --enable-sframe. glibc's
+   sysdeps/generic/sframe-read.c is compiled together with this file, and called as in sysdeps/generic/sframe.c.
 
-   It reads sections of the machine's own byte order, and asks for neither the ABI nor the size.  */
+   The reader supports only the byte order of the machine, and checks neither the ABI nor the size of a section.  */
 
 #include "protocol.h"
 #define ATTRIBUTE_PACKED __attribute__ ((packed))
@@ -33,13 +33,13 @@ lookup (const struct question *q, uint64_t pc, bool *found, struct row *row)
 {
   sframe_frame_row_entry fre;
   _Unwind_Reason_Code err;
-  /* A library is no larger than what the distance has bits for.  */
+  /* Distances within a library fit in 32 bits.  */
   int64_t distance = pc - q->address;
   if (distance != (int32_t) distance || __sframe_find_fre (&ctx, distance, &fre) != _URC_NO_REASON)
     return NULL;
   int32_t cfa = __sframe_fre_get_cfa_offset (&ctx, &fre, &err);
   if (err != _URC_NO_REASON)
-    return NULL;		/* then backtrace goes back to .eh_frame */
+    return NULL;		/* then backtrace falls back to .eh_frame */
   *found = true;
   row->cfa.base = __sframe_fre_get_base_reg_id (&fre) == SFRAME_BASE_REG_SP ? SP : FP;
   row->cfa.offset = cfa;

@@ -1,7 +1,7 @@
-/* Adapter of GNU's libsframe: sframe_decode and sframe_find_fre, and what these give.
+/* Adapter for GNU's libsframe: sframe_decode, sframe_find_fre, and the functions for their results.
 
    Compile with -DAPI=1 for the library of binutils 2.41 to 2.44 (libsframe.so.1), and with -DAPI=3 for that of 2.46 and
-   later (libsframe.so.3). What is needed of sframe-api.h, which not every distribution has, is declared here.  */
+   later (libsframe.so.3). The functions are declared here because not every distribution has sframe-api.h.  */
 
 #include "protocol.h"
 
@@ -26,7 +26,7 @@ typedef struct
   uint32_t start;
   unsigned char words[WORDS];
   unsigned char info;
-  unsigned char slack[64];	/* should it have grown */
+  unsigned char slack[64];	/* in case the library's struct has grown */
 } fre;
 
 extern decoder *sframe_decode (const char *, size_t, int *);
@@ -78,7 +78,8 @@ close_section (void)
   sframe_decoder_free (&ctx);
 }
 
-/* The info words of the function that a pc is in: the library gives rows without. Pcs ascend mostly.  */
+/* Returns the info words of the function that contains a pc, because the library returns rows without them. The search
+   starts at the last function found, because most pcs ascend.  */
 static void
 function (int64_t pc, unsigned char *info, unsigned char *info2)
 {
@@ -117,7 +118,7 @@ function (int64_t pc, unsigned char *info, unsigned char *info2)
   *info = *info2 = 0;
 }
 
-/* A rule of the default type: an offset from the CFA, or on s390x in V2 a register.  */
+/* Returns a rule of a default FDE: an offset from the CFA or, on s390x in V2, a register.  */
 static struct rule
 slot (const struct question *q, int32_t offset)
 {
@@ -127,7 +128,7 @@ slot (const struct question *q, int32_t offset)
 }
 
 #if API == 3
-/* A rule of the flexible type: its control word is the one at the index.  */
+/* Decodes a rule of a flexible FDE, whose control word is at the index.  */
 static bool
 flexible (fre *f, int index, int32_t offset, struct rule *r)
 {
@@ -147,7 +148,7 @@ lookup (const struct question *q, uint64_t pc, bool *found, struct row *row)
   int err = 0;
   int64_t distance = pc - q->address;
   if (distance != (PC) distance)
-    return NULL;		/* which cannot be asked */
+    return NULL;		/* the API cannot express this distance */
   if (sframe_find_fre (ctx, distance, &f))
     return NULL;
   *found = true;
@@ -180,7 +181,7 @@ lookup (const struct question *q, uint64_t pc, bool *found, struct row *row)
       int32_t ra = OFFSET (ra);
       bool padded = !sframe_get_fre_udata (&f, 2, &other) && !other;
       if (!flexible (&f, 2, ra, &row->ra) && !err && ra)
-	row->ra = slot (q, ra);	/* where the header says */
+	row->ra = slot (q, ra);	/* fixed by the header */
       err = 0;
       int32_t fp = OFFSET (fp);
       if (!err)

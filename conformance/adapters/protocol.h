@@ -1,9 +1,9 @@
 /* The protocol of adapters (see conformance/README.md): questions are lines of JSON on standard input, answers lines of
    JSON on standard output.
 
-   An adapter defines hello, which is its first line, and answer, which is called for each question. The section's bytes
-   end where memory ends: a read after them ends by a signal. Each question is answered by a process of its own, so that
-   one that ends costs no more than that.  */
+   An adapter defines hello, which returns its first line, and open_section, lookup and close_section, which are called
+   for each question. The section's bytes end where mapped memory ends, so a read past them crashes. Each question is
+   answered by a separate process, so a crash affects only one answer.  */
 
 #ifndef PROTOCOL_H
 #define PROTOCOL_H
@@ -31,10 +31,10 @@ struct question
   size_t num_pcs;
 };
 
-/* What a value counts from.  */
+/* The base to which a rule adds its offset.  */
 enum base
 {
-  NONE,				/* no rule: the value is what it was */
+  NONE,				/* no rule: the value is unchanged */
   CFA,
   SP,
   FP,
@@ -55,9 +55,9 @@ struct row
   struct rule cfa, ra, fp;
 };
 
-/* Opens the section of a question: returns NULL, or why it is refused.  */
+/* Opens the section of a question. Returns NULL, or the reason why the section is refused.  */
 static const char *open_section (const struct question *q);
-/* Looks a pc up: returns NULL, and whether there is a row, or why the section is refused.  */
+/* Looks up a pc, and sets found if there is a row. Returns NULL, or the reason why the section is refused.  */
 static const char *lookup (const struct question *q, uint64_t pc, bool *found, struct row *row);
 static void close_section (void);
 
@@ -68,7 +68,7 @@ fail (const char *what)
   exit (3);
 }
 
-/* The value of a key in a line, behind the colon.  */
+/* Returns the value of a key in a line, which starts after the colon.  */
 static char *
 value (char *line, const char *key)
 {
@@ -80,7 +80,7 @@ value (char *line, const char *key)
   return at + strlen (quoted);
 }
 
-/* The registers that rules call sp and fp.  */
+/* Returns the DWARF numbers of the registers that rules call sp and fp.  */
 static void
 abi_registers (const char *abi, unsigned *sp, unsigned *fp)
 {
@@ -91,7 +91,7 @@ abi_registers (const char *abi, unsigned *sp, unsigned *fp)
     *sp = 15, *fp = 11;
 }
 
-static FILE *out;		/* what is answered, until it is complete */
+static FILE *out;		/* buffers the answer until it is complete */
 
 static void
 print_rule (const char *abi, const char *name, const struct rule *r)
@@ -166,7 +166,7 @@ reply (char *line)
 	q.pcs[q.num_pcs++] = strtoull (at + 1, &at, 16);
 	at++;			/* the quote */
       }
-  abi[strcspn (abi, "\"")] = 0;	/* the last that is read of the line */
+  abi[strcspn (abi, "\"")] = 0;	/* nothing else is read from the line */
   q.abi = abi;
 
   const char *why = open_section (&q);

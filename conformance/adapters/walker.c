@@ -1,4 +1,4 @@
-/* Adapter of this project's walker in C, walker/sframe_walker.h: sfw_open and sfw_lookup.  */
+/* Adapter for this project's walker in C, walker/sframe_walker.h: sfw_open and sfw_lookup.  */
 
 #include "protocol.h"
 #include "sframe_walker.h"

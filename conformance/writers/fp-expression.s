@@ -1,4 +1,5 @@
-# amd64: as --gsframe (2.47). FP = *(CFA-16), by the expression "lit16, minus", becomes 5 words of which the fourth is 0 (no rule) and one is left over.
+# amd64: as --gsframe (2.47). FP = *(CFA-16), given by the expression "lit16, minus", is encoded in 5 data words: the
+# fourth is 0 (no rule), so the fifth is unused.
 f:	.cfi_startproc
 	push	%rbp
 	.cfi_def_cfa_offset 16

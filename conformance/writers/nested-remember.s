@@ -1,4 +1,5 @@
-# amd64: as --gsframe. The two .cfi_restore_state lead to rsp+24, c-24, and then to rsp+16, u. As of 2.47 both lead to the former, before to the latter.
+# amd64: as --gsframe. The two .cfi_restore_state restore rsp+24, c-24, and then rsp+16, u. In 2.47, both restore the
+# former; in 2.40 and 2.44, both restore the latter.
 f:	.cfi_startproc
 	push	%rbx
 	.cfi_def_cfa_offset 16

@@ -1,4 +1,5 @@
-# amd64: as --gsframe, ld -shared, objdump --sframe (2.47). Nothing is described; the .sframe that ld makes is "corrupt" for objdump.
+# amd64: as --gsframe, ld -shared, objdump --sframe (2.47). No function can be described; objdump
+# reports the .sframe that ld writes as corrupt.
 	.text
 f:	.cfi_startproc
 	.cfi_val_offset 7, 8

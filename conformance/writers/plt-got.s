@@ -1,4 +1,5 @@
-# amd64: as --gsframe, ld -shared. ld gives .plt.got the CFA sp+16 from its first byte on; its own .eh_frame says rsp+8.
+# amd64: as --gsframe, ld -shared. For .plt.got, ld writes the CFA sp+16 starting at the first byte, but rsp+8
+# in its .eh_frame.
 	.globl	f
 f:	.cfi_startproc
 	subq	$8, %rsp

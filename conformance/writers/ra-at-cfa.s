@@ -1,4 +1,4 @@
-# aarch64: as --gsframe. The second row has a word 0 for RA at CFA+0, which readers take for "not saved".
+# aarch64: as --gsframe. The second row encodes RA at CFA+0 as a zero word, which readers decode as "not saved".
 f:	.cfi_startproc
 	nop
 	.cfi_offset 30, 0

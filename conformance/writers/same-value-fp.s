@@ -1,4 +1,4 @@
-# amd64: as --gsframe. The last row still has FP at CFA-16, where the CFI says that it is unchanged.
+# amd64: as --gsframe. The last row still has FP at CFA-16, but the CFI says that it is unchanged.
 f:	.cfi_startproc
 	push	%rbp
 	.cfi_def_cfa_offset 16
