@@ -25,7 +25,7 @@ func Infers(f *elffile.File) bool {
 }
 
 // ErrMayInfer is wrapped by errors that Options.Infer may avoid.
-var ErrMayInfer = errors.New("its instructions may give rows")
+var ErrMayInfer = errors.New("rows may be inferred from its instructions")
 
 // mayInfer adds ErrMayInfer to an error if the file has code that can be examined.
 func mayInfer(f *elffile.File, err error) error {

@@ -125,7 +125,7 @@ func TestOtherFiles(t *testing.T) {
 	v3 := converted(t, "plt", convert.Options{Version: sframe.V3})
 	f := elftest.Parse(t, v3)
 	section := must.Get(convert.ReadSection(f))(t)
-	const notModule = "the file is not a relocatable object with .sframe, as modules are"
+	const notModule = "a module must be a relocatable object with .sframe"
 	if why := refusal(t, v3, convert.LinuxModule); why != notModule {
 		t.Errorf("a program as a module: %q", why)
 	}

@@ -212,7 +212,7 @@ func refuseModule(f *elffile.File, s *sframe.Section) (string, error) {
 	}
 	a := arch.Of(elf.Machine(f.Machine))
 	if !f.IsObject() || at.Section == 0 {
-		return "the file is not a relocatable object with .sframe, as modules are", nil
+		return "a module must be a relocatable object with .sframe", nil
 	}
 	if a == nil {
 		return fmt.Sprintf("machine %v has no SFrame ABI", elf.Machine(f.Machine)), nil

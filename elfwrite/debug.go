@@ -104,7 +104,7 @@ func (p *debugPlanner) match() error {
 		}
 		list := named[s.Name]
 		if len(list) == 0 {
-			return fmt.Errorf("it has no section %s, but the program has it at %#x", s.Name, s.Addr)
+			return fmt.Errorf("it has no section %s, which the program has at %#x", s.Name, s.Addr)
 		}
 		if o := &p.f.Sections[list[0]]; o.Size != s.Size && !p.filledPage(o, s) {
 			return fmt.Errorf("section %s has %d bytes, but %d in the program", s.Name, o.Size, s.Size)

@@ -145,7 +145,7 @@ func TestDebugRefused(t *testing.T) {
 		}), prog, "section .text has "},
 		{"a missing section", patched(debug,
 			func(p *elftest.Patcher) { h := p.Section(".init"); p.Put64(h+8, p.U64(h+8)&^uint64(elf.SHF_ALLOC)) }),
-			prog, "it has no section .init, but the program has it at 0x"},
+			prog, "it has no section .init, which the program has at 0x"},
 		{"an additional section", patched(debug,
 			func(p *elftest.Patcher) { h := p.Section(".comment"); p.Put64(h+8, uint64(elf.SHF_ALLOC)) }), prog,
 			"section .comment at 0x0 is not in the program"},

@@ -39,7 +39,7 @@ func (r *references) to(s elffile.Span) error {
 	return nil
 }
 
-var errReferred = errors.New("a symbol or a relocation refers to it, so code may as well")
+var errReferred = errors.New("a symbol or a relocation refers to it, so code may do the same")
 
 // at returns the index of the cut at or before an address, or -1.
 func (r *references) at(addr uint64) int {

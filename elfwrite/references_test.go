@@ -84,7 +84,7 @@ func TestKeptRelocations(t *testing.T) {
 		hash, dynsym = 0x278, 0x2b8 // start and end of .gnu.hash
 		code         = 0x3b0        // an address in .text
 		pc32         = elf.R_X86_64_PC32
-		referred     = "a symbol or a relocation refers to it, so code may as well"
+		referred     = "a symbol or a relocation refers to it, so code may do the same"
 		refers       = ".gnu.hash at file offset 0x278 cannot be moved: " + referred
 		// The target may be up to bias bytes away, and thus in the preceding section.
 		before = ".note.gnu.build-id at file offset 0x254 cannot be moved: " + referred

@@ -70,7 +70,7 @@ func TestRules(t *testing.T) {
 			sframe.FDE{Flexible: true}, &sframe.Row{CFA: slot(sframe.FP, -8)}, "CFA differs"},
 		{"wrong expression", amd64, function{code: []byte{0x0f, 1, 0x06}}, sframe.FDE{}, nil,
 			"CFA: expression 06: stack is empty"},
-		{"no CFA", amd64, function{bare: true}, sframe.FDE{}, nil, "CFI gives no CFA"},
+		{"no CFA", amd64, function{bare: true}, sframe.FDE{}, nil, "CFI defines no CFA"},
 
 		// The return address.
 		{"offset", amd64, function{code: []byte{0x90, 2}}, sframe.FDE{}, nil, "return address differs"},

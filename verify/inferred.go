@@ -404,7 +404,7 @@ func (w *walk) check(fn int, pc uint64, r *cfi.InferredRow) {
 		}
 		w.frame.reduce(r)
 	case arrives && (!w.frame.agrees(r) || joined && !w.settle(fn, pc, r)):
-		w.refuse(fn, pc, "preceding instructions give a different row")
+		w.refuse(fn, pc, "preceding instructions imply a different row")
 		w.frame.reduce(r)
 	case !arrives && !joined && !w.isEntry(r):
 		w.refuse(fn, pc, "unreachable row that is not a function entry")

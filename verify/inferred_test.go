@@ -179,7 +179,7 @@ func TestCodeRight(t *testing.T) {
 }
 
 func TestCodeWrong(t *testing.T) {
-	const before, jumps = "preceding instructions give a different row", "jump to code with a different row"
+	const before, jumps = "preceding instructions imply a different row", "jump to code with a different row"
 	for name, tt := range map[string]struct{ text, want string }{
 		"a missing pop":       {"sp+8 push %rbx \n sp+16 nop \n ret", "exit with a different stack pointer"},
 		"a wrong offset":      {"sp+8 push %rbx \n sp+24 pop %rbx \n sp+16 ret", before},

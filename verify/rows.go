@@ -293,7 +293,7 @@ func (c *checker) byCFI() (f frameState, err error) {
 			return f, fmt.Errorf("CFA: %w", err)
 		}
 	default:
-		return f, fmt.Errorf("CFI gives no CFA")
+		return f, fmt.Errorf("CFI defines no CFA")
 	}
 	if f.ra, err = c.value(&r.RA, f.cfa, c.vm.reg(r.RAReg)); err != nil {
 		return f, fmt.Errorf("return address: %w", err)

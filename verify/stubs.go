@@ -76,7 +76,7 @@ func (c *checker) stubRow(o *orphan, in *stubCode) string {
 	case !in.reached && in.gap: // never executed
 		return ""
 	case !in.reached:
-		return "SFrame describes code that CFI does not: nothing leads to it"
+		return "SFrame describes code that CFI does not: it is unreachable"
 	case in.at.lost:
 		return "PLT stub: SFrame describes code whose return address is overwritten"
 	}

@@ -311,7 +311,7 @@ func TestStubRows(t *testing.T) {
 	}{
 		{"amd64", amd64, sframe.V2, "6a01 ffe0", sframe.FDE{}, rows(2, sp(8), sp(16)), 4, ""},
 		{"amd64, jumps to itself", amd64, sframe.V2, "6a01 ebfc", sframe.FDE{}, rows(2, sp(8), sp(16)), 0,
-			"0x1000-0x1004: SFrame describes code that CFI does not: nothing leads to it"},
+			"0x1000-0x1004: SFrame describes code that CFI does not: it is unreachable"},
 		{"amd64, overwritten return address", amd64, sframe.V2, "4c891c24 c3", sframe.FDE{}, rows(0, sp(8)), 4,
 			"0x1004-0x1005: PLT stub: SFrame describes code whose return address is overwritten"},
 		{"amd64, padding", amd64, sframe.V2, "ffe0 9090", sframe.FDE{}, rows(0, sp(8)), 4, ""},

@@ -80,7 +80,7 @@ func (u *debugUpdate) write(ctx context.Context, j *Job, prog *elffile.File) (su
 		return 0, err
 	}
 	if slices.ContainsFunc(f.Sections, func(s elffile.Section) bool { return s.IsCode() && s.Size > 0 }) {
-		return 0, errors.New("it has code, like a copy of the program; " +
+		return 0, errors.New("it contains code, like a copy of the program; " +
 			"name the file that objcopy --only-keep-debug or eu-strip has split off")
 	}
 	layout, err := elfwrite.PlanDebug(f, prog)

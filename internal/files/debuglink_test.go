@@ -138,7 +138,7 @@ func TestDebugLinkErrors(t *testing.T) {
 	before := tree(t, at("."))
 	for _, tt := range []struct{ in, debug, want string }{
 		{"prog", "other.debug", "debug file " + at("other.debug") + ": "},
-		{"prog", "full.debug", "debug file " + at("full.debug") + ": it has code, like a copy"},
+		{"prog", "full.debug", "debug file " + at("full.debug") + ": it contains code, like a copy"},
 		{"prog", "less.debug", "debug file " + at("less.debug") + ": it has no section .note.ABI-tag"},
 		{"prog", "more.debug", "debug file " + at("more.debug") + ": section .more at 0x900000 is not in the program"},
 		{"prog", "cut.debug", "debug file " + at("cut.debug") + ": "},
