@@ -55,7 +55,7 @@ func Find(f *elffile.File) (*Table, error) {
 	return nil, first
 }
 
-// isGo reports whether the file may have a table. It avoids the search, which reads the whole file.
+// isGo reports whether the file may have a table. It avoids a search through the whole file.
 func isGo(f *elffile.File) bool {
 	for i := range f.Sections {
 		name := f.Sections[i].Name
@@ -75,7 +75,7 @@ type search struct {
 	places []place
 }
 
-// words calls fn with each nonzero aligned word, and its address, of the loaded segments that have all of the flags.
+// words calls fn with the value and the address of each nonzero aligned word in loaded segments with all of the flags.
 func (s *search) words(flags elf.ProgFlag, fn func(word, addr uint64)) error {
 	f := s.file
 	for i := range f.Progs {
