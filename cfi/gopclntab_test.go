@@ -106,7 +106,9 @@ func compareGo(t *testing.T, debug, table *cfi.Table) {
 				pc = min(row.End, want.End)
 			}
 			if row.FP.Rule == cfi.RuleOffset {
-				saved++
+				if saved++; row.Begin == fn.Begin {
+					t.Fatalf("at %#x, FP is saved already where the function starts", row.Begin)
+				}
 			}
 		}
 	}

@@ -279,7 +279,7 @@ func TestInstructions(t *testing.T) {
 		{"column SP", "\x07\x0c\x07\x08", "\x87\x01", sp + "c-8, FP none, SP c-8"},
 		{"another column than FP", "\x10\x0c\x07\x08", "\x90\x01\x86\x02", sp + "c-8, FP c-16, SP none"},
 		{"column FP, undefined", "\x06\x0c\x07\x08", "\x07\x06", sp + "u, FP u, SP none"},
-		{"column FP, restored", "\x06\x0c\x07\x08", "\x86\x01\xc6", sp + "none, FP none, SP none"},
+		{"column FP, restored", "\x06\x0c\x07\x08", "\x86\x01\xc6\x83\x02", sp + "none, FP none, SP none"},
 
 		// GNU as moves instructions before a function's first advance into the CIE (PR gas/33170). libgcc, gdb and
 		// LLVM's libunwind remove the rule of a register that is restored there.

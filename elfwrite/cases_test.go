@@ -71,7 +71,7 @@ func TestCases(t *testing.T) {
 			p.Put64(h+elftest.PhAlign, 0x1000)
 		}, func(_, after *elffile.File, _ []byte) bool { // the page is part of the head
 			return slices.ContainsFunc(after.Progs, func(h elf.Prog64) bool {
-				return h.Vaddr == 0x500000 && h.Filesz == 0 && h.Memsz == 0x100
+				return h.Off == 0x1000 && h.Vaddr == 0x500000 && h.Filesz == 0 && h.Memsz == 0x100
 			})
 		}},
 		{"loaded section headers", "alloca", func(p *elftest.Patcher) {

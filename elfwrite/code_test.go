@@ -44,6 +44,9 @@ func TestReferences(t *testing.T) {
 		{"a large section of pointers", func(p *elftest.Patcher) {
 			p.AddSection(".ctors", uint64(elf.SHF_ALLOC), make([]byte, 17<<20))
 		}, 0, "section .ctors has 17825792 bytes, more than the limit of 16777216"},
+		{"dynamic entries outside the file", func(p *elftest.Patcher) {
+			p.Put64(p.Segment(elf.PT_DYNAMIC, 0)+elftest.PhOff, 1<<40)
+		}, 0, "PT_DYNAMIC at file offset 0x10000000000: 208 bytes do not fit in the file"},
 		{"dynamic symbols without section headers", bare, 0, "without section headers, the symbols are unknown"},
 		{"unsupported relocations", func(p *elftest.Patcher) {
 			addRelocations(p, shtCREL, elf.SHF_ALLOC, 4, 0, make([]byte, 8))

@@ -107,7 +107,8 @@ func symbols(t *testing.T, f *elffile.File) (all []string) {
 	return all
 }
 
-// TestDebugRefused expects errors for files that are not the program's debug file.
+// TestDebugRefused expects errors for files that are not the program's debug file. In the debug file from objcopy, the
+// same segments as before have bytes.
 func TestDebugRefused(t *testing.T) {
 	prog, debug := split(t)
 	object := elftest.BigObject(elf.EM_S390, 5).Bytes()
@@ -162,6 +163,12 @@ func TestDebugRefused(t *testing.T) {
 		_, err := PlanDebug(elftest.Parse(t, tt.debug), elftest.Parse(t, tt.prog))
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: error %v, want %q", tt.name, err, tt.want)
+		}
+	}
+	d := elftest.Parse(t, debug)
+	for i, h := range must.Get(PlanDebug(d, elftest.Parse(t, prog)))(t).progs {
+		if was := d.Progs[i]; (h.Filesz > 0) != (was.Filesz > 0) {
+			t.Errorf("program header %d is %+v; that of objcopy was %+v", i, h, was)
 		}
 	}
 }

@@ -145,6 +145,10 @@ func TestBelongs(t *testing.T) {
 		}, 0x49cdfe99456ba59f},
 		{"tables, big-endian", "s390x/plt", ".eh_frame", nil, 0xab89212b72d83ba0},
 		{"code", "amd64/pltlib.so", ".plt", noTable, 0xaeeb9b741355c367},
+		{"a table that is not loaded", "amd64/pltlib.so", ".plt", func(p *elftest.Patcher) {
+			p.AddSection(".gopclntab", uint64(elf.SHF_ALLOC), make([]byte, 8))
+			p.Put64(p.Section(".gopclntab")+elftest.ShAddr, 1<<40)
+		}, 0xaeeb9b741355c367},
 		{"no section headers", "amd64/pltlib.so", ".eh_frame_hdr", bare, 0xaca58945ac66a06a},
 	} {
 		p := elftest.Patch(t.Fatalf, testfile.Read(t, "../testdata/bin/"+tt.file))

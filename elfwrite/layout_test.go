@@ -374,6 +374,12 @@ func TestFrontRefused(t *testing.T) {
 		".rela.plt at file offset 0x1b8 cannot be moved")
 	large := static(t, "--build-id=0x"+strings.Repeat("ab", 4096))
 	refused(t, "a build-id of more than a page", large, 1000, "; and the build-id does not fit in the inserted page")
+	p := elftest.Patch(t.Fatalf, large) // another note can be elsewhere
+	p.Put32(int(p.U64(p.Section(".note.gnu.build-id")+elftest.ShOff))+8, 4)
+	after := elftest.Parse(t, add(t, p.B, content(1000), Options{}))
+	if err := image.Compare(elftest.Parse(t, p.B), after); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestRenumber updates symbols whose sections were renumbered, moved or removed.
@@ -451,8 +457,13 @@ func TestHeadGrows(t *testing.T) {
 // TestFront converts a static executable whose head cannot move: everything moves up by a page, and the notes move into
 // the page, so the build-id is in the first page.
 func TestFront(t *testing.T) {
-	old := read(t, "static")
+	old := patched(t, "static", func(p *elftest.Patcher) {
+		p.SectionIn(elf.SHT_NOBITS, elf.SHF_ALLOC|elf.SHF_WRITE, 0x1008, 0x402008, 8)
+	})
 	before, after := elftest.Parse(t, old), elftest.Parse(t, add(t, old, content(100), Options{}))
+	if s := after.Sections[11]; s.Addr != 0x402008 || s.Off != 0x2008 {
+		t.Errorf(".bss is %+v", s)
+	}
 	load, first := after.Progs[0], before.Progs[0]
 	if load.Off != 0 || load.Vaddr != first.Vaddr-4096 || load.Filesz != first.Filesz+4096 ||
 		after.Phoff != elffile.HeaderSize {

@@ -283,7 +283,7 @@ func TestFill(t *testing.T) {
 	}
 }
 
-// TestMark marks references to addresses, with parts from 0x10 to 0x20 and from 0x20 to 0x30.
+// TestMark marks references to addresses, with parts from 0x10 to 0x20 and from 0x20 to 0x30. The latter is code.
 func TestMark(t *testing.T) {
 	for _, tt := range []struct {
 		first, last uint64
@@ -294,10 +294,11 @@ func TestMark(t *testing.T) {
 		{0x20, 0x2f, []bool{false, true, false}}, {0x2f, 0x30, []bool{false, true, true}},
 		{0x30, 0x38, []bool{false, false, false}}, {0x8, 0x38, []bool{true, true, true}},
 	} {
-		var r references
+		code := false
+		r := references{code: span(0x20, 0x30), refers: func(_, _ uint64) { code = true }}
 		r.cut([]elffile.Span{span(0x20, 0x30), span(0x10, 0x20), span(0x40, 0x40)})
-		if r.mark(tt.first, tt.last); !slices.Equal(r.hit, tt.want) {
-			t.Errorf("%#x to %#x: %t, want %t", tt.first, tt.last, r.hit, tt.want)
+		if r.mark(tt.first, tt.last); !slices.Equal(r.hit, tt.want) || code != tt.want[1] {
+			t.Errorf("%#x to %#x: %t, code: %t, want %t", tt.first, tt.last, r.hit, code, tt.want)
 		}
 	}
 }

@@ -186,6 +186,7 @@ func TestRelocationTables(t *testing.T) {
 			err     string
 		}{
 			{"relative", formRELA, entry(place, 0, elf.R_X86_64_RELATIVE, 0x400), []uint64{0x400, place}, ""},
+			{"a number", formRELA, entry(place, 0, elf.R_X86_64_DTPOFF64, 0x400), []uint64{place}, ""},
 			{"by a symbol", formRELA, entry(place, 1, elf.R_X86_64_64, 0x40), []uint64{0x1040, place}, ""},
 			{"relative, in place", formREL, rel(place, 0, elf.R_X86_64_RELATIVE), []uint64{0x1f0, place}, ""},
 			{"two", formREL, slices.Concat(rel(place, 0, elf.R_X86_64_RELATIVE), rel(other, 0, elf.R_X86_64_RELATIVE)),

@@ -80,10 +80,10 @@ func TestRefusedFiles(t *testing.T) {
 			bare(p)
 		}, "exceed the limit of 1048576"},
 		{"two PT_GNU_SFRAME", func(p *elftest.Patcher) {
-			for _, typ := range []elf.ProgType{elf.PT_GNU_STACK, elf.PT_GNU_RELRO} {
+			for _, typ := range []elf.ProgType{elf.PT_PHDR, elf.PT_GNU_RELRO} {
 				p.Prog(p.Segment(typ, 0), elf.ProgType(sframe.PTGNUSFrame), 0x448, 0x448, 8)
 			}
-		}, "program headers 7 and 8 are both PT_GNU_SFRAME, but a file may have only one"},
+		}, "program headers 0 and 8 are both PT_GNU_SFRAME, but a file may have only one"},
 		{"many program headers, bare", func(p *elftest.Patcher) {
 			moreProgs(p, 65500+23)
 			bare(p)

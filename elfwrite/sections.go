@@ -84,17 +84,17 @@ func (l *Layout) names(name string, remove bool, removed func(section int) bool)
 		}
 		return append(names, entry...), uint32(len(names)), nil
 	}
-	n := len(names) - len(entry)
-	if n < 1 || names[n-1] != 0 || !bytes.HasSuffix(names, entry) {
+	shorter := bytes.TrimSuffix(names, entry)
+	if !bytes.HasSuffix(shorter, []byte{0}) { // it is the end of another name
 		return names, 0, nil
 	}
 	for i := range l.f.Sections {
 		s := &l.f.Sections[i]
-		if !removed(i) && (uint64(s.Section64.Name) >= uint64(n) || s.Link == uint32(l.f.Shstrndx)) {
+		if !removed(i) && (uint64(s.Section64.Name) >= uint64(len(shorter)) || s.Link == uint32(l.f.Shstrndx)) {
 			return names, 0, nil // a symbol may use it
 		}
 	}
-	return names[:n], 0, nil
+	return shorter, 0, nil
 }
 
 // contentEnds returns the end of the remaining sections except for the section names, and the end of everything that

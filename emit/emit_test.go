@@ -104,8 +104,15 @@ func TestErrors(t *testing.T) {
 	}
 	b := build(t, Options{})
 	must.Do(t, addTo(b, sframe.FDE{Start: 0x1000, Size: 16}, []sframe.FRE{sp(0, 8)}))
-	if _, err := join(b).Encode(1 << 32); err == nil || !strings.Contains(err.Error(), "more than 2 GiB from") {
+	s := join(b)
+	if _, err := s.Encode(1 << 32); err == nil || !strings.Contains(err.Error(), "more than 2 GiB from") {
 		t.Errorf("error %v for a function 4 GiB away", err)
+	}
+	for _, n := range []struct{ rows, size uint64 }{{1 << 32, 0}, {0, 1 << 32}} {
+		s.num, s.lists.size = n.rows, n.size
+		if _, err := s.Encode(0); err == nil || !strings.Contains(err.Error(), "exceed the fields of the header") {
+			t.Errorf("error %v for %d rows in %d bytes", err, s.num, s.Size())
+		}
 	}
 	if _, err := NewBuilder(Options{Version: 9, ABI: sframe.AMD64Little}); err == nil {
 		t.Error("version 9 is accepted")

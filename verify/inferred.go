@@ -454,7 +454,6 @@ func (w *walk) leave() {
 	default:
 		w.exit(w.from, w.at, w.last)
 	}
-	w.at = 0
 }
 
 // step executes the current instruction.
