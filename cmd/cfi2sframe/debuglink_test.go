@@ -15,7 +15,7 @@ import (
 	"cfi2sframe/internal/testkit/testfile"
 )
 
-// linkedSource has a function in which a debugger stops.
+// linkedSource contains a function in which a debugger stops.
 const linkedSource = `#include <stdio.h>
 __attribute__((noinline)) int twice(int n) { printf("twice %d\n", n); return n * 2; }
 #ifndef LIB
@@ -115,7 +115,7 @@ func TestDebugLinkUpdate(t *testing.T) {
 			s.convert(exitDone, "-q", "--force", "--debug-link-update", "auto", "--in-place", "prog")
 			if !bytes.Equal(prog, s.read("prog")) || !bytes.Equal(debug, s.read("prog.debug")) ||
 				stat != s.sh("stat -c '%i %Y' prog.debug") {
-				t.Error("once more makes a difference")
+				t.Error("a second update makes a difference")
 			}
 
 			s.convert(exitDone, "remove", "-q", "--debug-link-update", "prog.debug", "--in-place", "prog")
@@ -146,7 +146,7 @@ func (s *scene) check(when, prog, debug string) {
 		!library && !regexp.MustCompile(`(?m)^#1 .* in main .* at prog.c:4$`).MatchString(said) {
 		s.Errorf("%s: gdb says\n%s", when, said)
 	}
-	// elfutils finds another function in a static program that was converted without its debug file.
+	// elfutils finds a different function in a static program that was converted without its debug file.
 	const place = "eu-addr2line -f -e %s $(nm whole | sed -n 's/^\\([0-9a-f]*\\) T twice$/0x\\1/p')"
 	if got := s.sh(fmt.Sprintf(place, prog)); !strings.HasPrefix(got, "twice\n") || !strings.Contains(got, "prog.c:2") {
 		s.Errorf("%s: eu-addr2line says %q", when, got)

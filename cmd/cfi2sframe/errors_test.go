@@ -60,7 +60,7 @@ func TestFullDisk(t *testing.T) {
 		"cfi2sframe: "+in+": report: cannot write to /dev/full: no space left on device; nothing written\n",
 		io.Discard, "--report", "html", "--report-file", "/dev/full", in, "-o", out)
 	if _, err := os.Stat(out); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("there is an output, error %v", err)
+		t.Errorf("an output exists, error %v", err)
 	}
 	// If nothing is written, errors are reported one by one, and processing stops.
 	other := filepath.Join(dir, "other")
@@ -84,10 +84,10 @@ func TestFullDisk(t *testing.T) {
 	for _, form := range []string{"json", "html"} {
 		says(t, exitError, "no space left on device", noRoom{}, "-v", "--dry-run", "--report", form, gaps)
 	}
-	// Only the first ones are named.
+	// Only the first gaps are listed.
 	said = says(t, exitCoverage, "", io.Discard, "-q", "--format", "2", "--min-coverage", "100", gaps, "-o", out)
 	if n := strings.Count(said, gaps+": 0x"); n != shortList {
-		t.Errorf("%d gaps are named; want %d", n, shortList)
+		t.Errorf("%d gaps are listed; want %d", n, shortList)
 	}
 	says(t, exitError, "cfi2sframe: cannot write to standard output: no space left on device\n", noRoom{},
 		"ld", "--print-dir")
@@ -136,7 +136,8 @@ func TestInputErrors(t *testing.T) {
 	says(t, exitTrouble, "archive: is an archive; extract its members with ar x", io.Discard, "check", "archive")
 }
 
-// TestOutputErrors expects messages to name the output: one in no directory, a directory, and files on a full disk.
+// TestOutputErrors expects messages to name the output: a file in a missing directory, a directory, and files on a full
+// disk.
 func TestOutputErrors(t *testing.T) {
 	big := withGaps(elftest.Patch(t.Fatalf, fixture(t, "pltlib.so")), 1000)
 	dir := t.TempDir()
@@ -154,7 +155,7 @@ func TestOutputErrors(t *testing.T) {
 		says(t, exitError, "cfi2sframe: "+want, io.Discard, append(strings.Fields(args), "-q")...)
 	}
 	if os.Geteuid() != 0 {
-		peer.Missing(t, "root is missing, to mount a file system")
+		peer.Missing(t, "mounting a file system requires root")
 	}
 	if err := unix.Mount("none", "dir", "tmpfs", 0, "size=8k"); err != nil {
 		peer.Missing(t, "tmpfs cannot be mounted: "+err.Error())
@@ -182,7 +183,7 @@ func TestOutputErrors(t *testing.T) {
 // directory are skipped.
 func TestMounted(t *testing.T) {
 	if os.Geteuid() != 0 {
-		peer.Missing(t, "root is missing, to mount a file")
+		peer.Missing(t, "mounting a file requires root")
 	}
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -190,7 +191,7 @@ func TestMounted(t *testing.T) {
 	mount := func(source, target, kind string, flags uintptr) {
 		t.Helper()
 		if err := unix.Mount(source, target, kind, flags, ""); err != nil {
-			peer.Missing(t, "it cannot be mounted: "+err.Error())
+			peer.Missing(t, "mounting fails: "+err.Error())
 		}
 		t.Cleanup(func() {
 			if err := unix.Unmount(target, 0); err != nil {
@@ -227,7 +228,7 @@ func TestMounted(t *testing.T) {
 	}
 }
 
-// TestCheckSays compares the words in the output of check.
+// TestCheckSays checks the wording of the output of check.
 func TestCheckSays(t *testing.T) {
 	dir := t.TempDir()
 	said := func(name string, change func(section []byte)) string {
@@ -257,7 +258,7 @@ func TestCheckSays(t *testing.T) {
 		}
 	}
 	if stubs == 0 {
-		t.Error("nothing is said of PLT stubs without CFI")
+		t.Error("PLT stubs without CFI are not mentioned")
 	}
 	// In JSON, unchanged members of an archive have both names.
 	library := filepath.Join(dir, "lib.a")
@@ -269,6 +270,6 @@ func TestCheckSays(t *testing.T) {
 	var stdout bytes.Buffer
 	says(t, exitDone, "", &stdout, "--dry-run", "--report", "json", library)
 	if want := fmt.Sprintf("%q", library+"(odd)"); !strings.Contains(stdout.String(), want) {
-		t.Errorf("%s was expected in\n%s", want, stdout.String())
+		t.Errorf("no %s in\n%s", want, stdout.String())
 	}
 }

@@ -32,7 +32,7 @@ func fuzzOptions(flags uint8) convert.Options {
 	return opt
 }
 
-// fuzzConvert converts a file. A result can be decoded, an error leaves no file, and no input gives a wrong result.
+// fuzzConvert converts a file: a result must be valid and correct, and an error must leave no file.
 func fuzzConvert(t *testing.T, data []byte, opt convert.Options) {
 	dir := t.TempDir()
 	in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out")
@@ -65,12 +65,12 @@ func fuzzConvert(t *testing.T, data []byte, opt convert.Options) {
 	}
 	if len(res.Kept) > 0 { // an object without CFI
 		if got, err := os.ReadFile(out); err != nil || !bytes.Equal(got, data) {
-			t.Errorf("%v: the output is not what the input is (%v)", res.Kept[0].Why, err)
+			t.Errorf("%v: the output differs from the input (%v)", res.Kept[0].Why, err)
 		}
 		return
 	}
 	if len(entries) != 2 || !c.Verified && c.Size > 0 {
-		t.Errorf("%v is there; want in and out; verified %t", entries, c.Verified)
+		t.Errorf("files %v; want in and out; verified %t", entries, c.Verified)
 	}
 	if c.Size == 0 { // an object without code
 		return
@@ -95,10 +95,10 @@ func fuzzConvert(t *testing.T, data []byte, opt convert.Options) {
 	}
 }
 
-// FuzzConvert converts damaged linked files, objects and archives, removes .sframe again, and so on: data is the file,
-// and each ten bytes of patches overwrite 1, 2, 4 or 8 bytes somewhere.
+// FuzzConvert converts damaged linked files, objects and archives, removes .sframe, and converts them again. data is
+// the file, and each ten bytes of patches overwrite 1, 2, 4 or 8 bytes of it.
 //
-// Large seeds are minimised for a minute each by default; -fuzzminimizetime=1x leaves that time to the search.
+// By default, large seeds are minimised for a minute each; -fuzzminimizetime=1x saves that time for the search.
 func FuzzConvert(f *testing.F) {
 	fixtures, err := filepath.Glob("../../testdata/bin/*/*")
 	if err != nil || len(fixtures) == 0 {
@@ -178,7 +178,7 @@ func fuzzRound(t *testing.T, data []byte, opt convert.Options) {
 	if err != nil {
 		t.Errorf("converted again: %v", err)
 	} else if !bytes.Equal(testfile.Read(t, again), want) {
-		t.Error("converted again: another file")
+		t.Error("converted again: a different file")
 	}
 	without, err := next(first, remove)
 	if err != nil {
@@ -192,7 +192,7 @@ func fuzzRound(t *testing.T, data []byte, opt convert.Options) {
 	if err != nil {
 		t.Errorf("converted after it was removed: %v", err)
 	} else if !bytes.Equal(testfile.Read(t, last), want) {
-		t.Error("converted after it was removed: another file")
+		t.Error("converted after it was removed: a different file")
 	}
 }
 

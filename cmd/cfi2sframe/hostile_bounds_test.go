@@ -144,10 +144,11 @@ func TestHostileBounds(t *testing.T) {
 			want: "1,048,576 bytes in 1 range of 1 function: CFA given by an expression"},
 		{name: "120 sections .eh_frame of the same bytes", make: sameFrames, args: [][]string{toText}, status: 1,
 			want: "1048576 bytes of CFI, in addition to 12582912 in other sections"},
-		{name: "PLTs of a stub", make: manyPLTs, args: [][]string{toOut}},
-		{name: "functions without CFI, each over all of the others", make: manyUncovered, args: [][]string{toText}},
+		{name: "PLTs of one stub each", make: manyPLTs, args: [][]string{toOut}},
+		{name: "functions without CFI that overlap all others", make: manyUncovered, args: [][]string{toText}},
 		{name: "gaps of a function with a long name", make: longName, args: [][]string{toList, toJSON, toPage}},
-		{name: "names that become long", make: mangledNames, args: [][]string{toV2, append(toV2, "--report", "html")},
+		{name: "names that are long after demangling", make: mangledNames,
+			args: [][]string{toV2, append(toV2, "--report", "html")},
 			want: "not in this report: names of"},
 		{name: "an archive of gaps", make: gapsInArchive, args: [][]string{toPage, toJSON}},
 
@@ -207,7 +208,7 @@ func nearFDE(f *elftest.Frames, cie int, size uint16, instructions ...byte) {
 	f.Entry(cie, binary.LittleEndian.AppendUint16([]byte{0, 0}, size), []byte{0}, instructions)
 }
 
-// addGaps describes n one-byte ranges without an SFrame form, each followed by one with a form.
+// addGaps describes n one-byte ranges that SFrame cannot express, each followed by one that it can express.
 func addGaps(f *elftest.Frames, text uint64, n int) {
 	f.FDE(f.CIE(elftest.Sound...), text, uint64(2*n), bytes.Repeat([]byte{0x41, 0x0d, 3, 0x41, 0x0d, 7}, n)...)
 }
@@ -397,7 +398,7 @@ func longName(t testing.TB) []byte {
 func mangledNames(t testing.TB) []byte {
 	const n = 60_000
 	p := described(t, func(f *elftest.Frames, text uint64) { addGaps(f, text, n) })
-	// Each template has its predecessor twice as arguments.
+	// Each template has its predecessor as both arguments.
 	long := "_Z1f1AIiiE"
 	for i := range 10 {
 		arg := "S_"

@@ -89,7 +89,7 @@ func decodeOutput(path string) (*sframe.Section, error) {
 		if b, err = f.ReadRelocated(s); err != nil {
 			return nil, err
 		}
-		b[3] |= byte(sframe.FDEFuncStartPCRel) // relocations count from the field
+		b[3] |= byte(sframe.FDEFuncStartPCRel) // relocated addresses are relative to the field
 		addr = s.Base
 	} else {
 		h := f.Prog(elf.ProgType(sframe.PTGNUSFrame))
@@ -244,7 +244,7 @@ func (o *outcome) check(t *testing.T, dir string, data []byte, args []string) {
 			t.Errorf("stderr is %.200q (%d bytes)", o.stderr, len(o.stderr))
 		}
 		if strings.Contains(o.stderr, "the result is wrong") {
-			t.Errorf("it was converted to something wrong: %.500s", o.stderr)
+			t.Errorf("the result is wrong: %.500s", o.stderr)
 		}
 	default:
 		t.Errorf("exit status %d", o.status)
@@ -260,10 +260,10 @@ func (o *outcome) check(t *testing.T, dir string, data []byte, args []string) {
 	}
 }
 
-// formatV2 is for gaps that V3 does not have.
+// formatV2 selects V2, which has gaps that V3 does not have.
 var formatV2 = []string{"--format", "2"}
 
-// anyStatus is for files that may be valid with other contents.
+// anyStatus accepts any exit status, for files that may be valid despite the change.
 const anyStatus = -1
 
 // A hostileCase is a damaged file.
@@ -326,10 +326,10 @@ func TestHostileFiles(t *testing.T) {
 		{name: "PT_PHDR twice", change: func(p *elftest.Patcher) {
 			copy(p.B[p.Segment(elf.PT_GNU_STACK, 0):], p.B[p.Segment(elf.PT_PHDR, 0):][:elffile.ProgSize])
 		}},
-		{name: "symbol names that talk to the terminal", fixture: "drap2.so", change: func(p *elftest.Patcher) {
+		{name: "symbol names with terminal escapes", fixture: "drap2.so", change: func(p *elftest.Patcher) {
 			copy(p.B, bytes.ReplaceAll(p.B, []byte("realign_rbx"), []byte("\x1b]0;names\x07\n")))
 		}, args: formatV2, want: `"\x1b]0;names\a\n"+0x5: stack realignment`},
-		{name: "a section name that talks to the terminal", change: func(p *elftest.Patcher) {
+		{name: "a section name with terminal escapes", change: func(p *elftest.Patcher) {
 			field(elf.PT_INTERP, 0, elftest.PhOff, 0x1000)(p)
 			p.B[p.U64(p.Section(".shstrtab")+elftest.ShOff)+uint64(p.U32(p.Section(".interp")))] = 0x1b
 		}, status: 1, want: "no room for 2 more program headers: ?interp at file offset 0x238 cannot be moved"},
@@ -453,7 +453,7 @@ func TestHostileObjects(t *testing.T) {
 			o.CIE(frame)
 			o.FDEIn(frame, rela, uint32(o.Symbol(elf.STB_LOCAL, elf.STT_SECTION, uint16(text), 0)), pc32, 0, 32)
 		}), want: "describes (96 of "},
-		{name: "an .sframe, and nothing that could be in it, replaced", data: object(func(o *elftest.Object) {
+		{name: "an .sframe in an object without functions, replaced", data: object(func(o *elftest.Object) {
 			s := &o.Sections[elftest.ObjFrame]
 			s.Data = bytes.ReplaceAll(s.Data, elftest.Sound, []byte{0x0c, 2, 8, 0x90, 1})
 			old(o)
@@ -471,7 +471,7 @@ func TestHostileObjects(t *testing.T) {
 			o.Symbols = append(o.Symbols, bytes.Repeat(o.Symbols[elffile.SymSize:2*elffile.SymSize], 1_000_000)...)
 		}), want: "describes (64 of "},
 
-		{name: "member names that talk to the terminal", data: archive(elftest.ArMember("\x1b]0;x\x07/", bad)),
+		{name: "member names with terminal escapes", data: archive(elftest.ArMember("\x1b]0;x\x07/", bad)),
 			status: 1, want: "member ?]0;x?: section header table at file offset"},
 		{name: "member names that are paths",
 			data: archive(elftest.ArMember("../../../x/", elftest.NewObject().Bytes())), want: "describes (64 of "},
@@ -656,7 +656,7 @@ func crowded(n int) []byte {
 		{Type: uint32(elf.PT_DYNAMIC), Off: dynamic, Vaddr: dynamic, Filesz: uint64(len(dyn) + 16),
 			Memsz: uint64(len(dyn) + 16)},
 	}} {
-		_ = binary.Write(head, le, v) // a buffer takes everything
+		_ = binary.Write(head, le, v) // a buffer accepts all data
 	}
 	copy(b, head.Bytes())
 	for i, v := range []uint32{4, size - 16, 3} { // a build-id that must stay in the first page
@@ -693,7 +693,7 @@ func TestHostileBytes(t *testing.T) {
 				continue
 			}
 			was := p.B[off]
-			// Between them, the two files get all four values at each place of their headers.
+			// Together, the two files get all four values at each offset of their headers.
 			for _, v := range [][]byte{{0, 0x80}, {0xff, 1}}[(i/step+k)%2] {
 				p.B[off] = was ^ v
 				if v == 0 {

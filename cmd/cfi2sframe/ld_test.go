@@ -41,7 +41,7 @@ func TestLinkerScript(t *testing.T) {
 	cache := must.Get(exec.Command("go", "env", "GOCACHE").Output())(t)
 	dir := linkerDir(t)
 	home := must.Get(os.UserHomeDir())(t)
-	inherit := map[string]string{ // what programs need that have no home here
+	inherit := map[string]string{ // for programs that would look in the home directory
 		"XDG_CACHE_HOME": os.Getenv("XDG_CACHE_HOME"),
 		"GOCACHE":        strings.TrimSpace(string(cache)),
 		"RUSTUP_HOME":    filepath.Join(home, ".rustup"),
@@ -163,7 +163,7 @@ func TestLinkers(t *testing.T) {
 					if _, err := os.Stat(got); fmt.Sprint(gotErr) != fmt.Sprint(wantErr) || err == nil {
 						t.Errorf("error %v; want and %v; %s: %v", gotErr, wantErr, got, err)
 					}
-					t.Logf("it cannot be linked so: %v", wantErr)
+					t.Logf("this combination cannot be linked: %v", wantErr)
 					return
 				}
 				if gotErr != nil {
@@ -194,7 +194,7 @@ func TestLinkers(t *testing.T) {
 		}
 	}
 	if linked < 65 {
-		t.Errorf("only %d links went well", linked)
+		t.Errorf("only %d links succeeded", linked)
 	}
 }
 
@@ -207,7 +207,7 @@ func waitFor(t *testing.T, path string) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	t.Fatalf("%s did not come", path)
+	t.Fatalf("%s did not appear", path)
 }
 
 // TestLinkerSignals sends signals while the linker runs, and while its output is converted. The status must name the

@@ -59,14 +59,14 @@ func needAttributes(t *testing.T) {
 		peer.Look(t, name)
 	}
 	if os.Geteuid() != 0 {
-		peer.Missing(t, "root is missing, to give files to others")
+		peer.Missing(t, "changing the owners of files requires root")
 	}
 }
 
 // A setting is a situation in which cp and cfi2sframe are compared. Scripts create it.
 type setting struct {
 	user                        user
-	folder, input, output, root string // output is run by the user, then root by root
+	folder, input, output, root string // the user runs output, then root runs root
 }
 
 // likeCpSettings are the settings of TestLikeCp.
@@ -82,7 +82,7 @@ func likeCpSettings() []setting {
 		{"touch out; chmod 6755 out", ""}, {"touch out; chmod 2745 out", ""},
 		{"touch out; chgrp 500 out; chmod 660 out", ""}, {"touch out; chmod 200 out", ""},
 		{"touch out; chmod 755 out", "setcap cap_net_raw+ep out"},
-		{"touch out", "if [ -O . ]; then chown 12:34 out; chmod 6755 out; fi"}, // root's alone is given away
+		{"touch out", "if [ -O . ]; then chown 12:34 out; chmod 6755 out; fi"}, // only root can give files away
 	}
 	var all []setting
 	for _, u := range []user{superuser, somebody} {
@@ -131,7 +131,7 @@ func TestLikeCp(t *testing.T) {
 	}{{superuser, "first"}, {superuser, "0"}, {somebody, "1234"}, {superuser, "root"}, {superuser, "run 0"},
 		{somebody, "run 1234"}, {superuser, "last"}} {
 		umask := "umask 027\n"
-		if step.name == "first" { // for what everybody has to see
+		if step.name == "first" { // all users read these files
 			umask = "umask 022\n"
 		}
 		step.user.shell(t, dir, umask+scripts[step.name].String())

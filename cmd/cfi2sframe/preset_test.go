@@ -40,7 +40,7 @@ func TestPresetsReadme(t *testing.T) {
 		for _, name := range namesIn(t, cells[6]) {
 			i := slices.IndexFunc(presets, func(p preset) bool { return p.name == name })
 			if i < 0 {
-				t.Errorf("docs/readers.md has --for %s, which is none", name)
+				t.Errorf("docs/readers.md lists --for %s, which does not exist", name)
 				continue
 			}
 			rows[name]++
@@ -53,7 +53,7 @@ func TestPresetsReadme(t *testing.T) {
 	}
 	for _, p := range presets {
 		if rows[p.name] == 0 {
-			t.Errorf("docs/readers.md's table of readers does not have --for %s", p.name)
+			t.Errorf("docs/readers.md's table of readers lacks --for %s", p.name)
 		}
 		for _, format := range columns {
 			reads := p.Format == format || slices.Contains(p.also, format)
@@ -80,7 +80,7 @@ func namesIn(t *testing.T, cell string) []string {
 		first, _ := strconv.Atoi(m[2])
 		last, err := strconv.Atoi(m[3])
 		if err != nil || last <= first {
-			t.Fatalf("%q is no range", cell)
+			t.Fatalf("%q is not a range", cell)
 		}
 		for n := first + 1; n <= last; n++ {
 			names = append(names, fmt.Sprint(m[1], n))

@@ -19,7 +19,7 @@ func TestUsage(t *testing.T) {
 	for _, cmd := range append(c.verbs(), c.root()) {
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
 			if !f.Hidden && f.Name != "help" && !bytes.Contains(usage, []byte("--"+f.Name)) {
-				t.Errorf("docs/usage.md does not have --%s of %s", f.Name, cmd.Name())
+				t.Errorf("docs/usage.md lacks --%s of %s", f.Name, cmd.Name())
 			}
 		})
 	}

@@ -92,7 +92,7 @@ func tool(t testing.TB) string {
 // correctly until they are caught.
 var ignored []os.Signal
 
-// heed catches them, so that programs started by the tests do not inherit that they are ignored.
+// heed catches these signals, so that programs started by the tests do not ignore them.
 func heed() {
 	for _, sig := range ignored {
 		signal.Notify(make(chan os.Signal, 1), sig)
@@ -186,7 +186,7 @@ func scriptRefuse(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("stderr does not start with %q", prefix)
 	}
 	if got := ts.ReadFile("stdout"); got != "" {
-		ts.Fatalf("something is on stdout")
+		ts.Fatalf("stdout is not empty")
 	}
 	after, err := snapshot(ts.MkAbs("."))
 	ts.Check(err)
@@ -269,7 +269,7 @@ func scriptJSON(ts *testscript.TestScript, neg bool, args []string) {
 				ts.Fatalf("%s: there is no element %q of %d", args[0], key, len(x))
 			}
 		default:
-			ts.Fatalf("%s: %q is asked of %v", args[0], key, v)
+			ts.Fatalf("%s: no %q in %v", args[0], key, v)
 		}
 	}
 	if got := fmt.Sprint(v); got != args[1] {
@@ -350,7 +350,7 @@ func (c *countdown) Err() error {
 	return context.Canceled
 }
 
-// TestInterruptedAnywhere cancels the context at each place that checks it.
+// TestInterruptedAnywhere cancels the context at each point where it is checked.
 func TestInterruptedAnywhere(t *testing.T) {
 	input := testfile.Read(t, filepath.Join(fixtures, "plt"))
 	for _, inPlace := range []bool{false, true} {
@@ -372,7 +372,7 @@ func TestInterruptedAnywhere(t *testing.T) {
 			after := must.Get(snapshot(dir))(t)
 			if status == exitDone {
 				if n < 2 {
-					t.Errorf("in place %t: the context is looked at %d times only", inPlace, n)
+					t.Errorf("in place %t: the context is checked only %d times", inPlace, n)
 				}
 				break
 			}
@@ -511,8 +511,8 @@ func TestSecondSignal(t *testing.T) {
 	t.Errorf("it did not end: %v", <-ended)
 }
 
-// TestIgnoredSignal sends a signal that cfi2sframe was started to ignore, as under nohup, while it waits for input;
-// then one that it was not, which ends the wait.
+// TestIgnoredSignal sends a signal that was ignored when cfi2sframe started, as under nohup, while it waits for input;
+// then another signal, which ends the wait.
 func TestIgnoredSignal(t *testing.T) {
 	exe := must.Get(os.Executable())(t)
 	input := must.Get(os.Open(filepath.Join(fixtures, "plt")))(t)
@@ -545,7 +545,7 @@ func startReading(t *testing.T, cmd *exec.Cmd, tmp string) io.WriteCloser {
 	must.Do(t, cmd.Start())
 	for i := 0; !hasOpen(cmd.Process.Pid, tmp); i++ {
 		if i == 6000 {
-			t.Fatal("it does not begin")
+			t.Fatal("cfi2sframe does not start to read")
 		}
 		time.Sleep(10 * time.Millisecond)
 	}

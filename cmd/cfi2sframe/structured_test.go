@@ -39,7 +39,7 @@ func FuzzStructured(f *testing.F) {
 		f.Add(generate.Seeded(seed, 150+8*int(seed)), uint8(seed*37), uint64(0))
 		f.Add(generate.Seeded(seed+1000, 250), uint8(seed*37), generate.Damage(seed))
 	}
-	// no section headers, no PT_INTERP, and a page in front
+	// no section headers, no PT_INTERP, and a page inserted before the first segment
 	f.Add(generate.Seeded(164, 286), uint8(0), uint64(0))
 	f.Fuzz(func(t *testing.T, choices []byte, flags uint8, damage uint64) {
 		if len(choices) > 4096 {
@@ -156,11 +156,11 @@ func fuzzCompare(t *testing.T, file *generate.File, out []byte, res *convert.Res
 		described += rows[i].End - rows[i].Begin
 	}
 	if c.Described != described {
-		t.Errorf("%d bytes are said to be described; the file was made with %d", c.Described, described)
+		t.Errorf("%d bytes are reported as described; the file was made with %d", c.Described, described)
 	}
 	if c.FDEs == 0 {
 		if c.Covered > 0 {
-			t.Errorf("%d bytes are said to be covered by no FDE", c.Covered)
+			t.Errorf("%d bytes are reported as covered without an FDE", c.Covered)
 		}
 		return
 	}
@@ -185,7 +185,7 @@ func fuzzCompare(t *testing.T, file *generate.File, out []byte, res *convert.Res
 			t.Errorf("of the row %#x-%#x %d bytes are covered", w.Begin, w.End, n)
 		}
 		if n == 0 && obvious(file.Machine, w, opt) {
-			t.Errorf("V%d: nothing is said of %#x-%#x, %+v", opt.Version, w.Begin, w.End, *w.Rules)
+			t.Errorf("V%d: no gap is reported for %#x-%#x, %+v", opt.Version, w.Begin, w.End, *w.Rules)
 		}
 		// Elsewhere, no code may be covered.
 		for _, pc := range []uint64{w.Begin - 1, w.End} {
@@ -248,13 +248,13 @@ func fuzzTwice(t *testing.T, data, out []byte, opt convert.Options) {
 	force.Force = true
 	again, _, err := fuzzBounded(t, out, force)
 	if err != nil || !bytes.Equal(again, out) {
-		t.Errorf("a second time another file comes out (%v)", err)
+		t.Errorf("a second conversion gives a different file (%v)", err)
 	}
 	update := opt
 	update.Update = true
 	if _, res, err := fuzzBounded(t, out, update); err != nil || res.Stays != convert.Current &&
 		len(res.Facts) > 0 && res.Facts[0].FDEs > 0 {
-		t.Errorf("with --update it does not stay (%v, %v)", res, err)
+		t.Errorf("--update changes it (%v, %v)", res, err)
 	}
 	plain, err := fuzzRemoved(t, out)
 	if err != nil {
@@ -274,7 +274,7 @@ func fuzzTwice(t *testing.T, data, out []byte, opt convert.Options) {
 		return
 	}
 	if !bytes.Equal(last, out) {
-		t.Errorf("converted after it was removed, another file comes out: %s", firstDifference(last, out))
+		t.Errorf("converted after it was removed: a different file: %s", firstDifference(last, out))
 	}
 }
 
@@ -322,7 +322,7 @@ func fuzzDamaged(t *testing.T, data, out []byte, res *convert.Result, opt conver
 		return
 	}
 	if err != nil || !bytes.Equal(again, out) {
-		t.Errorf("a second time another file comes out (%v): %s", err, firstDifference(again, out))
+		t.Errorf("a second conversion gives a different file (%v): %s", err, firstDifference(again, out))
 	}
 }
 
@@ -330,7 +330,7 @@ func fuzzDamaged(t *testing.T, data, out []byte, res *convert.Result, opt conver
 func firstDifference(a, b []byte) string {
 	for i := range min(len(a), len(b)) {
 		if a[i] != b[i] {
-			return fmt.Sprintf("from file offset %#x on", i)
+			return fmt.Sprintf("from file offset %#x", i)
 		}
 	}
 	return fmt.Sprintf("%d and %d bytes", len(a), len(b))

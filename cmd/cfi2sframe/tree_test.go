@@ -112,7 +112,7 @@ func TestTreeInterrupted(t *testing.T) {
 			var stdout, stderr bytes.Buffer
 			if status := run(ctx, args, &stdout, &stderr); status == exitDone {
 				if n < 100 {
-					t.Errorf("%s: the context is looked at %d times only", flags, n)
+					t.Errorf("%s: the context is checked only %d times", flags, n)
 				}
 				break
 			}

@@ -35,7 +35,7 @@ func flagsOf(t *testing.T) (names []string, value map[string]bool) {
 	return names, value
 }
 
-// TestMessages gives every flag invalid values, and expects messages in this program's own words.
+// TestMessages gives every flag invalid values, and expects messages without words from libraries.
 func TestMessages(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -84,6 +84,6 @@ func TestMessages(t *testing.T) {
 		}
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
-		t.Errorf("there are files now: %v, %v", entries, err)
+		t.Errorf("files were created: %v, %v", entries, err)
 	}
 }

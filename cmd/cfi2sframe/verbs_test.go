@@ -65,12 +65,12 @@ func TestWrongUsage(t *testing.T) {
 		}
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
-		t.Errorf("there are files now: %v, %v", entries, err)
+		t.Errorf("files were created: %v, %v", entries, err)
 	}
 }
 
-// TestExitStatuses compares the exit statuses of all verbs in --help with docs/usage.md. Those of each flag are in the
-// help of verbs that have it.
+// TestExitStatuses compares the exit statuses of all verbs in --help with docs/usage.md. Statuses that depend on a flag
+// must be in the help of all verbs with that flag.
 func TestExitStatuses(t *testing.T) {
 	usage := testfile.Read(t, "../../docs/usage.md")
 	numbers := func(text, pattern string) (all []string) {
@@ -114,7 +114,7 @@ func TestExitStatuses(t *testing.T) {
 	}
 }
 
-// TestVerbIsFirst expects a file with a verb's name to be a file, unless it is the first argument.
+// TestVerbIsFirst expects a verb's name to be a file name, unless it is the first argument.
 func TestVerbIsFirst(t *testing.T) {
 	dir := t.TempDir()
 	copyTo(t, filepath.Join(dir, "check"))
@@ -144,7 +144,7 @@ func TestHelp(t *testing.T) {
 		says(t, exitDone, "", &short, append(verb, "-h")...)
 		says(t, exitDone, "", &long, append(verb, "--help")...)
 		if says(t, exitDone, "", &same, append([]string{"help"}, verb...)...); same.String() != long.String() {
-			t.Errorf("help %s is not that of --help:\n%s", verb, same.String())
+			t.Errorf("help %s differs from --help:\n%s", verb, same.String())
 		}
 		if short.String() != long.String() {
 			t.Errorf("%s -h is not --help:\n%s", verb, short.String())
@@ -195,7 +195,7 @@ func TestCheckReport(t *testing.T) {
 		t.Errorf("said %q", out.String())
 	}
 	says(t, exitDone, "", io.Discard, "check", "--min-coverage", "15%", drap)
-	// Code without a caller is not lost: it counts as when the file was converted.
+	// Code without a caller counts as covered, as in a conversion.
 	out.Reset()
 	says(t, exitDone, "", &out, "check", "--report", "json", plain)
 	for _, want := range []string{`"covered":84`, `"outermost":58`} { // as in report.txtar

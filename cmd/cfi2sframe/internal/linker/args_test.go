@@ -150,11 +150,11 @@ func TestOutputsOfLinkers(t *testing.T) {
 		}
 	}
 	if found < 5*len(Names) {
-		t.Errorf("only %d links went well", found)
+		t.Errorf("only %d links succeeded", found)
 	}
 }
 
-// TestOwnScript checks the options by which GNU ld's manual names a script, and others with the same prefix.
+// TestOwnScript checks the options that name a script according to GNU ld's manual, and others with the same prefix.
 func TestOwnScript(t *testing.T) {
 	for line, want := range map[string]bool{
 		"":                               false,

@@ -48,7 +48,7 @@ func TestDir(t *testing.T) {
 	wg.Wait()
 	for _, dir := range dirs {
 		if dir != dirs[0] || filepath.Dir(dir) != filepath.Join(home, "cfi2sframe") {
-			t.Errorf("one in %s, and one in %s", dirs[0], dir)
+			t.Errorf("got directories %s and %s", dirs[0], dir)
 		}
 	}
 	checkLinks(t, dirs[0], exe)
@@ -131,19 +131,19 @@ func TestHomeless(t *testing.T) {
 		// Others must not be able to put their own linkers there.
 		must.Do(t, os.Chmod(own, 0o777))
 		if got, err := Dir(exe); err == nil {
-			t.Errorf("a folder that all can write to: got %s", got)
+			t.Errorf("a directory that all users can write to: got %s", got)
 		}
 		must.Do(t, os.RemoveAll(own))
 		must.Do(t, os.Symlink(t.TempDir(), own))
 		if got, err := Dir(exe); err == nil {
-			t.Errorf("a link to another folder: got %s", got)
+			t.Errorf("a link to another directory: got %s", got)
 		}
 		t.Setenv("TMPDIR", blank)
 		if got, err := Dir(exe); err == nil || !strings.Contains(err.Error(), "blank") {
-			t.Errorf("nothing without blanks: got %s, %v", got, err)
+			t.Errorf("no path without blanks: got %s, %v", got, err)
 		}
 	}
 	if _, err := os.Stat(missing); err == nil {
-		t.Error("the home that was missing was made")
+		t.Error("the missing home was created")
 	}
 }

@@ -157,7 +157,7 @@ func TestIsName(t *testing.T) {
 	}
 	for _, name := range links() {
 		if IsName(name) == (name == Compiler) {
-			t.Errorf("%s is in the folder, and no linker", name)
+			t.Errorf("%s is in the directory, but is not a linker", name)
 		}
 	}
 }

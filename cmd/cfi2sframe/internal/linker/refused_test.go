@@ -20,12 +20,12 @@ func TestRefusedFolders(t *testing.T) {
 	full := filepath.Join(dir, "full")
 	must.Do(t, os.MkdirAll(filepath.Join(full, Names[0], "sub"), 0o700))
 	for name, err := range map[string]error{
-		"a folder in a file":          private(filepath.Join(file, "x")),
-		"a file":                      private(file),
-		"links in a file":             fill(file, "/exe"),
-		"a link in a file":            relink("/exe", filepath.Join(file, "x")),
-		"a link in place of a folder": relink("/exe", filepath.Join(full, Names[0])),
-		"links in place of a folder":  fill(full, "/exe"),
+		"a directory in a file":         private(filepath.Join(file, "x")),
+		"a file":                        private(file),
+		"links in a file":               fill(file, "/exe"),
+		"a link in a file":              relink("/exe", filepath.Join(file, "x")),
+		"a link instead of a directory": relink("/exe", filepath.Join(full, Names[0])),
+		"links instead of a directory":  fill(full, "/exe"),
 	} {
 		if err == nil {
 			t.Errorf("%s: no error", name)
@@ -44,6 +44,6 @@ func TestRefusedFolders(t *testing.T) {
 		}
 	}
 	if installed := (&Search{}).skips(filepath.Join(dir, "none")); installed {
-		t.Error("a file that is not there is skipped")
+		t.Error("a missing file is skipped")
 	}
 }

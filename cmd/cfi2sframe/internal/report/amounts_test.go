@@ -39,7 +39,7 @@ func TestSparse(t *testing.T) {
 	}
 }
 
-// TestInferable expects the warning at more than 1 %, and with a hint at --infer, unless that was used.
+// TestInferable expects the warning if more than 1 % of the code has no CFI, with a hint at --infer unless it was used.
 func TestInferable(t *testing.T) {
 	const advice = " of the code has no CFI: --infer finds rows from its instructions; or build with " +
 		"-fasynchronous-unwind-tables, write .cfi directives in assembly, or use --debug-file"

@@ -70,7 +70,7 @@ func TestLimits(t *testing.T) {
 	}
 	limits.Grow(128)
 	if n := take(&limits.gaps, 2); n != 1 {
-		t.Errorf("%d gaps more for 128 bytes", n)
+		t.Errorf("%d more gaps for 128 bytes", n)
 	}
 	limits.names = 20
 	n := newNamer(limits)

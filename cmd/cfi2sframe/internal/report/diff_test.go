@@ -126,7 +126,7 @@ func TestWriteErrors(t *testing.T) {
 		"JSON of a difference":    func(w io.Writer) error { return report.WriteJSON(w, d) },
 		"text":                    func(w io.Writer) error { return c.Text(w, -1) },
 		"JSON":                    func(w io.Writer) error { return report.WriteJSON(w, c) },
-		"JSON of what stays":      func(w io.Writer) error { return report.WriteJSON(w, kept) },
+		"JSON of a kept file":     func(w io.Writer) error { return report.WriteJSON(w, kept) },
 		"HTML":                    func(w io.Writer) error { return report.HTML(w, []*report.Coverage{c}, "") },
 		"HTML of several reports": func(w io.Writer) error { return report.HTML(w, []*report.Coverage{c, c}, "") },
 	} {

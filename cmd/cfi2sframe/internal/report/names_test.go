@@ -172,7 +172,7 @@ func TestNamesBounded(t *testing.T) {
 		got = append(got, n.name(places[i]).name)
 	}
 	if s := strings.Join(got, " "); s != "leaf realign_rbx  realign_rbx leaf" || n.omitted != 1 {
-		t.Errorf("names %s, %d are left out", s, n.omitted)
+		t.Errorf("names %s, %d are omitted", s, n.omitted)
 	}
 	n = newNamer(NewLimits())
 	n.tangled = true

@@ -14,8 +14,8 @@ import (
 	"cfi2sframe/translate"
 )
 
-// drap2 returns a library. By readelf -sSW, its .text has 0x94 bytes at 0x285, with the functions realign_alloca at
-// 0x288 and realign_rbx at 0x2e1.
+// drap2 returns a library. According to readelf -sSW, its .text has 0x94 bytes at 0x285, with the functions
+// realign_alloca at 0x288 and realign_rbx at 0x2e1.
 func drap2(t *testing.T) []byte {
 	t.Helper()
 	return testfile.Read(t, "../../../../testdata/bin/amd64/drap2.so")
@@ -46,7 +46,7 @@ func TestLocate(t *testing.T) {
 	}
 }
 
-// TestPlaces checks how reports name the places of gaps.
+// TestPlaces checks the locations of gaps in reports.
 func TestPlaces(t *testing.T) {
 	gap := func(addr uint64) translate.Gap {
 		return translate.Gap{Function: &cfi.Function{Begin: addr, End: addr + 8}, Begin: addr, End: addr + 1}

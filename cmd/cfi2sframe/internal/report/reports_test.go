@@ -92,7 +92,7 @@ func fullDiff() *report.Diff {
 	}
 }
 
-// evil holds names from hostile files. Unless escaped for its context, each would end or start something.
+// evil holds names from hostile files. Unless escaped, each would break out of its context in a page.
 var evil = []string{
 	`</script><script>window.evil = 1</script>`,
 	`<img src=x onerror="window.evil=1">`,

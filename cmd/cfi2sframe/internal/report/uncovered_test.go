@@ -20,7 +20,7 @@ func TestUncoveredPlaces(t *testing.T) {
 	cold := o.Code(".text.cold", 32)
 	f := elftest.Parse(t, o.Bytes())
 	if b := f.Sections[cold].Base; b == 0 {
-		t.Fatal("the section has no place that counts from another one's start")
+		t.Fatal("the section has base 0, so the test is void")
 	}
 	report := func(f *elffile.File) Uncovered {
 		in := convert.Details{
@@ -38,7 +38,7 @@ func TestUncoveredPlaces(t *testing.T) {
 	if got := fmt.Sprint(u.Sections); got != want || u.Bytes != 84 {
 		t.Errorf("in an object %s, %d bytes; want %s", got, u.Bytes, want)
 	}
-	// By readelf, the segment has 0x3d8 bytes at address 0.
+	// According to readelf, the segment has 0x3d8 bytes at address 0.
 	p := elftest.Patch(t.Fatalf, fixture(t, "drap2.so"))
 	p.Put64(elftest.EhShoff, 0)
 	p.Put16(elftest.EhShnum, 0)

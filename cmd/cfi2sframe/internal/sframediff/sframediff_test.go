@@ -128,7 +128,7 @@ func TestDiffFormats(t *testing.T) {
 		if !strings.HasPrefix(name, "s390x") {
 			testfile.Write(t, bare, withoutSections(t, testfile.Read(t, three)))
 			if d := diff(t, bare, bare); !d.Same || d.Functions.Same == 0 {
-				t.Errorf("%s without section headers is not what it is: %+v", name, d)
+				t.Errorf("%s without section headers differs from itself: %+v", name, d)
 			}
 		}
 		d := diff(t, two, three)
@@ -143,7 +143,7 @@ func TestDiffFormats(t *testing.T) {
 			delete(sums, g.Reason)
 		}
 		if len(sums) > 0 {
-			t.Errorf("%s: %v is not said to be left out", name, slices.Collect(maps.Keys(sums)))
+			t.Errorf("%s: %v are not reported as gaps", name, slices.Collect(maps.Keys(sums)))
 		}
 		if more := b.Covered-b.Outermost > a.Covered-a.Outermost; more != (d.Functions.Rows > 0) ||
 			d.Functions.OnlyOld+d.Functions.OnlyNew+d.Functions.Offsets > 0 {
@@ -159,11 +159,11 @@ func TestDiffFormats(t *testing.T) {
 		}
 		back := diff(t, three, two)
 		if len(back.Changes) != len(d.Changes) || back.Functions != d.Functions {
-			t.Errorf("%s: the other way round it is %+v, not %+v", name, back.Functions, d.Functions)
+			t.Errorf("%s: in reverse order: %+v; want %+v", name, back.Functions, d.Functions)
 		}
 		for i, c := range back.Changes {
 			if o := d.Changes[i]; c.OldRow != o.NewRow || c.NewRow != o.OldRow || c.Offset != o.Offset {
-				t.Errorf("%s: the other way round it is %+v, not %+v", name, c, o)
+				t.Errorf("%s: in reverse order: %+v; want %+v", name, c, o)
 			}
 		}
 	}
@@ -205,7 +205,8 @@ func TestDiffObjects(t *testing.T) {
 	}
 }
 
-// TestDiffNotWritten compares a section with a copy that lacks the rows of a function, although SFrame can express it.
+// TestDiffNotWritten compares a section with a copy that lacks the rows of a function, although SFrame can express
+// them.
 func TestDiffNotWritten(t *testing.T) {
 	full, _ := run(t, filepath.Join(fixtures, "amd64/prologue"),
 		convert.Options{Version: sframe.V2, Share: convert.ShareOff})

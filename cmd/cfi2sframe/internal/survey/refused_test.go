@@ -60,7 +60,7 @@ func TestRefused(t *testing.T) {
 			want[tt.status] = 1
 		}
 		if got := refusedBy(&s.Total); fmt.Sprint(got) != fmt.Sprint(want) || s.Total.Files != 1 {
-			t.Errorf("%s: %v are refused; want %v", tt.name, got, want)
+			t.Errorf("%s: got %v; want %v", tt.name, got, want)
 		}
 		var errs []string
 		for _, r := range s.Files {
@@ -121,7 +121,7 @@ func TestReadErrors(t *testing.T) {
 		}
 	}
 	if _, err := peekFile(gone); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the head of a file that is not there: %v", err)
+		t.Errorf("the head of a missing file: %v", err)
 	}
 }
 
@@ -152,15 +152,15 @@ func TestStarting(t *testing.T) {
 		edit func(p *elftest.Patcher)
 		want func(size uint64) uint64
 	}{
-		{"as it is", func(*elftest.Patcher) {}, func(uint64) uint64 { return ehFrame }},
+		{"unchanged", func(*elftest.Patcher) {}, func(uint64) uint64 { return ehFrame }},
 		{"with .debug_frame", func(p *elftest.Patcher) { p.AddSection(".debug_frame", 0, make([]byte, 100)) },
 			func(uint64) uint64 { return ehFrame + 100 }},
 		{"compressed", func(p *elftest.Patcher) {
 			p.AddSection(".debug_frame", uint64(elf.SHF_COMPRESSED), make([]byte, 100))
 		}, func(uint64) uint64 { return ehFrame + 400 }},
-		{"compressed as it was", func(p *elftest.Patcher) { p.AddSection(".zdebug_frame", 0, make([]byte, 100)) },
+		{"compressed in the old way", func(p *elftest.Patcher) { p.AddSection(".zdebug_frame", 0, make([]byte, 100)) },
 			func(uint64) uint64 { return ehFrame + 400 }},
-		{"that it does not have", func(p *elftest.Patcher) { p.Put64(p.Section(".eh_frame")+elftest.ShSize, 1<<50) },
+		{"larger than the file", func(p *elftest.Patcher) { p.Put64(p.Section(".eh_frame")+elftest.ShSize, 1<<50) },
 			func(uint64) uint64 { return 0 }},
 		{"no section headers", func(p *elftest.Patcher) {
 			p.Put64(elftest.EhShoff, 0)

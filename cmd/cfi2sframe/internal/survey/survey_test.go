@@ -97,7 +97,7 @@ func TestFixtures(t *testing.T) {
 	}
 }
 
-// TestWorst expects the files and functions that lose the most.
+// TestWorst checks which files and functions lose the most.
 func TestWorst(t *testing.T) {
 	s := run(t, Options{}, fixtures+"amd64/drap1", fixtures+"amd64/undefra", fixtures+"amd64/rbxcfa.so")
 	if len(s.Worst) != 1 || filepath.Base(s.Worst[0].File) != "undefra" {
@@ -261,7 +261,7 @@ func TestObjects(t *testing.T) {
 		}
 	}
 	if s := run(t, Options{}, dir); s.Total.Files != 0 || s.Skipped != (Skipped{Objects: 3}) {
-		t.Errorf("unless asked for: %d files, %+v skipped", s.Total.Files, s.Skipped)
+		t.Errorf("without --objects: %d files, %+v skipped", s.Total.Files, s.Skipped)
 	}
 }
 
@@ -274,7 +274,7 @@ func TestDeterminism(t *testing.T) {
 		if first == "" {
 			first = got
 		} else if got != first {
-			t.Errorf("other output with %d workers than with 1", jobs)
+			t.Errorf("the output with %d workers differs from that with 1", jobs)
 		}
 	}
 }
