@@ -65,7 +65,7 @@ func hasFunction(files []*elffile.File, size uint64) bool {
 			continue
 		}
 		for _, t := range []elf.SectionType{elf.SHT_SYMTAB, elf.SHT_DYNSYM} {
-			// A malformed symbol table counts as lacking the function.
+			// A malformed symbol table is treated as if it lacked the function.
 			_ = f.Symbols(t, func(_ *elffile.Section, s elffile.Symbol) {
 				found = found || s.Value == 0 && s.Size == size && elf.SymType(s.Info&0xf) == elf.STT_FUNC &&
 					f.Sections[s.Section].Flags&uint64(elf.SHF_EXECINSTR) != 0

@@ -28,7 +28,7 @@ import (
 	"cfi2sframe/internal/plt"
 )
 
-// Limit is the size in bytes at which a gap is too large to be padding. Functions are rarely aligned to more.
+// Limit is the size in bytes at which a gap is too large to be padding. Larger function alignments are rare.
 const Limit = 64
 
 // An instructionSet recognizes instructions of a machine.

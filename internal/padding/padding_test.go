@@ -185,7 +185,7 @@ func TestSections(t *testing.T) {
 var pads = regexp.MustCompile(`^((data16|cs|xchg +%ax,%ax|nop[wl]?|int3|add +%al,\(%rax\)|\.byte 0x0|udf\s+#0|nopr?|` +
 	`jgnop|\.long 0x00000000|\.short 0x0000|\.\.\.)\b.*|\.inst\s+0x00000000.*|nopr?.*)$`)
 
-// An instruction is an instruction as printed by objdump.
+// An instruction is one line of objdump's disassembly.
 type instruction struct {
 	text string
 	size uint64 // distance to the next instruction
