@@ -325,32 +325,6 @@ func asV1(s string) string {
 	return regexp.MustCompile(`(?m) f            $`).ReplaceAllString(s, " u            ")
 }
 
-// TestReadobj compares the numbers of FDEs and FREs with those that llvm-readobj prints, and expects no warnings.
-func TestReadobj(t *testing.T) {
-	readobj := peer.Tool(t, "sid", "llvm-readobj-23")
-	v2 := convert.Options{Version: sframe.V2}
-	for what, j := range map[string]job{"": add(v2), "pcrel": add(convert.Options{Version: sframe.V2, PCRel: true}),
-		"detached": detach(v2)} {
-		for _, path := range subjects(t, "amd64") {
-			out, c := runJob(t, path, j)
-			all := "--file-header"
-			if what == "detached" {
-				all = "--all"
-			}
-			b, err := readobj(all, "--sframe", out).CombinedOutput()
-			if err != nil || bytes.Contains(b, []byte("warning:")) || bytes.Contains(b, []byte("error:")) {
-				t.Errorf("llvm-readobj %s: %v\n%.1000s", path, err, b)
-			}
-			if n := bytes.Count(b, []byte("FuncDescEntry [")); n != c.FDEs {
-				t.Errorf("%s: llvm-readobj sees %d FDEs, %d were written", path, n, c.FDEs)
-			}
-			if n := bytes.Count(b, []byte("Frame Row Entry {")); uint64(n) != c.FREs {
-				t.Errorf("%s: llvm-readobj sees %d FREs, %d were written", path, n, c.FREs)
-			}
-		}
-	}
-}
-
 // subjects returns the fixtures of an ABI, and system files.
 func subjects(t *testing.T, abi string) []string {
 	t.Helper()

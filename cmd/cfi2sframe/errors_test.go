@@ -5,10 +5,8 @@ package main
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -225,51 +223,5 @@ func TestMounted(t *testing.T) {
 		if _, err := decodeOutput(at(name)); (err == nil) != converted {
 			t.Errorf("%s: converted is expected to be %t, error %v", name, converted, err)
 		}
-	}
-}
-
-// TestCheckSays checks the wording of the output of check.
-func TestCheckSays(t *testing.T) {
-	dir := t.TempDir()
-	said := func(name string, change func(section []byte)) string {
-		t.Helper()
-		out := filepath.Join(dir, name)
-		says(t, exitDone, "", io.Discard, "-q", "--force", "--format", "2", filepath.Join(fixtures, name), "-o", out)
-		b := testfile.Read(t, out)
-		at := bytes.Index(b, []byte{0xe2, 0xde, 2})
-		change(b[at:])
-		must.Do(t, os.WriteFile(out, b, 0o777))
-		var stdout bytes.Buffer
-		says(t, exitDone, "", &stdout, "check", out)
-		return stdout.String()
-	}
-	// SFRAME_F_FDE_SORTED
-	if s := said("prologue", func(b []byte) { b[3] &^= 1 }); !strings.Contains(s,
-		"; the FDEs are not sorted; mismatches: 0\n") {
-		t.Errorf("not sorted: %q", s)
-	}
-	if s := said("prologue", func([]byte) {}); strings.Contains(s, "sorted") || strings.Contains(s, "PLT") {
-		t.Errorf("sorted: %q", s)
-	}
-	stubs := 0
-	for _, name := range []string{"plt", "plt-ibt", "pltlib.so", "static"} {
-		if strings.Contains(said(name, func([]byte) {}), " bytes of PLT stubs without CFI are described correctly") {
-			stubs++
-		}
-	}
-	if stubs == 0 {
-		t.Error("PLT stubs without CFI are not mentioned")
-	}
-	// In JSON, unchanged members of an archive have both names.
-	library := filepath.Join(dir, "lib.a")
-	testfile.Write(t, filepath.Join(dir, "odd"), "odd")
-	testfile.Write(t, filepath.Join(dir, "a.o"), elftest.NewObject().Bytes())
-	cmd := exec.Command(peer.Look(t, "ar"), "rc", library, "odd", "a.o")
-	cmd.Dir = dir
-	must.Run(t, cmd)
-	var stdout bytes.Buffer
-	says(t, exitDone, "", &stdout, "--dry-run", "--report", "json", library)
-	if want := fmt.Sprintf("%q", library+"(odd)"); !strings.Contains(stdout.String(), want) {
-		t.Errorf("no %s in\n%s", want, stdout.String())
 	}
 }

@@ -126,18 +126,6 @@ func TestJumps(t *testing.T) {
 	}
 }
 
-// TestNotAProgram expects clear errors.
-func TestNotAProgram(t *testing.T) {
-	if _, _, err := Trace(t.Context(), exec.Command("/nowhere"), Options{}); err == nil {
-		t.Error("a missing program was followed")
-	}
-	other := build(t, "gcc", "-m32", "-nostdlib", "-static", "-Wl,-e,0", "-x", "c", "/dev/null")
-	_, _, err := Trace(t.Context(), exec.Command(other), Options{})
-	if err == nil || !strings.Contains(err.Error(), "64-bit") {
-		t.Errorf("a 32-bit program: %v", err)
-	}
-}
-
 // TestRealigned runs functions that realign their stack: at the end of each, GCC's CFI is wrong, and V3 is right.
 func TestRealigned(t *testing.T) {
 	for _, level := range []string{"-O0", "-O2", "-Os"} {

@@ -130,15 +130,3 @@ func TestSplit(t *testing.T) {
 }
 
 var tags = regexp.MustCompile(`<[^>]*>`)
-
-// TestNumbers groups digits by three.
-func TestNumbers(t *testing.T) {
-	for in, want := range map[string]string{
-		"": "", "0": "0", "999": "999", "1000": "1,000", "12345": "12,345", "123456": "123,456", "1234567": "1,234,567",
-		"-1000": "-1000", "0x1000": "0x1000",
-	} {
-		if got := Grouped(in); got != want {
-			t.Errorf("%s is %s, want %s", in, got, want)
-		}
-	}
-}

@@ -2,16 +2,13 @@ package report_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"io"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	"cfi2sframe/cmd/cfi2sframe/internal/report"
-	"cfi2sframe/internal/testkit/must"
 )
 
 // TestDiffText checks the text for each kind of difference.
@@ -80,22 +77,6 @@ new: "new\x1b.so": 99.93 % of the code is unwindable (100,432 of 100,500 bytes)
 		if err := tt.d.Text(&got, -1); err != nil || got.String() != "old: "+same+"new: "+same+tt.want {
 			t.Errorf("%v\n%s\nwant:\n%s", err, &got, tt.want)
 		}
-	}
-}
-
-// TestDiffJSON expects the JSON form to contain the whole comparison.
-func TestDiffJSON(t *testing.T) {
-	var b bytes.Buffer
-	must.Do(t, report.WriteJSON(&b, fullDiff()))
-	if !strings.Contains(b.String(), "operator<(a&, b&)") {
-		t.Errorf("a name is escaped, as if this were HTML:\n%s", &b)
-	}
-	want := fullDiff()
-	want.Old.PercentUnwindable, want.Old.PercentCovered = 98.08, 99  // 99,064 of 101,000; 99,000 of 100,000
-	want.New.PercentUnwindable, want.New.PercentCovered = 99.93, 100 // 100,432 of 100,500
-	var back report.Diff
-	if err := json.Unmarshal(b.Bytes(), &back); err != nil || !reflect.DeepEqual(&back, want) {
-		t.Errorf("%v\n%s", err, &b)
 	}
 }
 
