@@ -36,19 +36,6 @@ func says(t *testing.T, status int, want string, stdout io.Writer, args ...strin
 	return stderr.String()
 }
 
-// TestExclusiveFlags expects errors for flags that cannot be combined.
-func TestExclusiveFlags(t *testing.T) {
-	for args, want := range map[string]string{
-		"--format 1 --pcrel --dry-run prog": "--pcrel and --outermost require --format 2",
-		"--outermost --dry-run prog":        "--pcrel and --outermost require --format 2",
-		"dump -r prog":                      "unknown flag: -r",
-		"-r prog -o out":                    "-r and -o cannot be combined",
-		"--skip-status --in-place prog":     "--skip-status requires -r or --skip-unsupported",
-	} {
-		says(t, exitUsage, "cfi2sframe: "+want, io.Discard, strings.Fields(args)...)
-	}
-}
-
 // TestFullDisk writes reports to a full disk: messages must report the state of the files.
 func TestFullDisk(t *testing.T) {
 	dir := t.TempDir()

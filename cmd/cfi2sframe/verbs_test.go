@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -114,22 +113,6 @@ func TestExitStatuses(t *testing.T) {
 	}
 }
 
-// TestVerbIsFirst expects a verb's name to be a file name, unless it is the first argument.
-func TestVerbIsFirst(t *testing.T) {
-	dir := t.TempDir()
-	copyTo(t, filepath.Join(dir, "check"))
-	t.Chdir(dir)
-	says(t, exitDone, "", io.Discard, "-q", "check", "-o", "out")
-	says(t, exitDone, "", io.Discard, "./check", "-o", "out2")
-	says(t, exitDone, "", io.Discard, "-q", "--in-place", "--", "check")
-	var stdout bytes.Buffer
-	says(t, exitDone, "", &stdout, "check", "check")
-	if first, _, _ := strings.Cut(stdout.String(), "("); !strings.HasPrefix(first, "check: ") ||
-		!strings.HasSuffix(first, " of the code is unwindable ") {
-		t.Errorf("check printed %q", stdout.String())
-	}
-}
-
 // TestHelp expects -h and --help to list all flags, and no Go types.
 func TestHelp(t *testing.T) {
 	c := newCall(t.Context(), io.Discard, io.Discard)
@@ -160,55 +143,5 @@ func TestHelp(t *testing.T) {
 				t.Errorf("%s --help does not have --%s", verb, f.Name)
 			}
 		})
-	}
-}
-
-// TestNames expects errors for missing files and empty names.
-func TestNames(t *testing.T) {
-	missing := filepath.Join(t.TempDir(), "missing")
-	says(t, exitTrouble, missing+": no such file", io.Discard, "check", missing)
-	for _, verb := range []string{"check", "dump", "diff", "survey", "merge"} {
-		says(t, exitUsage, `"": the name of an input file is empty`, io.Discard, verb, missing, "")
-	}
-	says(t, exitError, `cfi2sframe: "": no such file or directory`, io.Discard, "", "-o", missing)
-}
-
-// TestCheckReport expects check to report its results in JSON, and to fail if too little is covered.
-func TestCheckReport(t *testing.T) {
-	dir := t.TempDir()
-	drap, plain := filepath.Join(dir, "drap"), filepath.Join(dir, "plain")
-	for in, out := range map[string]string{"drap1": drap, "undefra": plain} {
-		says(t, exitDone, "", io.Discard, "-q", "--format", "2", filepath.Join(fixtures, in), "-o", out)
-	}
-	var out bytes.Buffer
-	says(t, exitDone, "", &out, "check", "--report", "json", drap)
-	for _, want := range []string{`"file":"` + drap + `"`, `"format":2`, `"described":53`, `"covered":8`,
-		`"outermost":0`, `"mismatches":[]`} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("%s is missing in %s", want, out.String())
-		}
-	}
-	out.Reset()
-	says(t, exitCoverage, "cfi2sframe: "+drap+": coverage 15.09 % is below 15.1 %\n", &out, "check",
-		"--min-coverage", "15.1", drap)
-	if !strings.Contains(out.String(), "mismatches: 0\n") {
-		t.Errorf("said %q", out.String())
-	}
-	says(t, exitDone, "", io.Discard, "check", "--min-coverage", "15%", drap)
-	// Code without a caller counts as covered, as in a conversion.
-	out.Reset()
-	says(t, exitDone, "", &out, "check", "--report", "json", plain)
-	for _, want := range []string{`"covered":84`, `"outermost":58`} { // as in report.txtar
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("%s is missing in %s", want, out.String())
-		}
-	}
-	// An error or a mismatch takes precedence.
-	says(t, exitTrouble, "no such file", io.Discard, "check", "--min-coverage", "100", drap,
-		filepath.Join(dir, "missing"))
-	out.Reset()
-	says(t, exitDone, "", &out, "check", "--report", "json", "--skip-unsupported", "verbs_test.go")
-	if !strings.Contains(out.String(), `"kept":"not-elf"`) {
-		t.Error(out.String())
 	}
 }
