@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -18,9 +17,7 @@ import (
 
 	"cfi2sframe/internal/testkit/long"
 	"cfi2sframe/internal/testkit/must"
-	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/suite"
-	"cfi2sframe/internal/testkit/testfile"
 )
 
 // linkerDir returns the directory of cfi2sframe's links for -B, below a directory of the test.
@@ -79,123 +76,6 @@ func TestLinkerScript(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": scriptStatus, "mode": scriptMode},
 	})
-}
-
-// TestLinkers links programs with all compilers and linkers of this machine. The output must equal that of the linker
-// alone, except for an .sframe that agrees with the CFI.
-func TestLinkers(t *testing.T) {
-	long.Test(t)
-	for _, name := range []string{"gcc", "g++", "clang", "clang++", "readelf", "ld.bfd", "ld.gold", "ld.lld",
-		"ld.mold"} {
-		peer.Look(t, name)
-	}
-	tool, dir := tool(t), linkerDir(t)
-	work := t.TempDir()
-	for name, text := range map[string]string{
-		"main.c": "#include <stdio.h>\nint main(int argc, char **argv) { printf(\"%d\\n\", argc + 41); return 7; }\n",
-		"lib.c":  "int twice(int x) { return 2 * x; }\n",
-		"throw.cc": "#include <iostream>\n#include <stdexcept>\nstatic void f(int n) { if (n > 0) throw " +
-			"std::runtime_error(\"caught\"); }\n" +
-			"int main(int argc, char **) { try { f(argc); } catch (std::exception &e) { std::cout << e.what() << " +
-			"std::endl; return 7; } }\n",
-		"bare.c": "void _start(void) { __asm__ volatile (\"syscall\" : : \"a\"(60), \"D\"(7)); }\n",
-		"data.c": "int there = 1;\n",
-	} {
-		testfile.Write(t, filepath.Join(work, name), text)
-	}
-	// link links in a new directory and returns the output.
-	link := func(t *testing.T, args ...string) (string, error) {
-		t.Helper()
-		out := filepath.Join(t.TempDir(), "out")
-		cmd := exec.Command(args[0], append(args[1:], "-o", out)...)
-		cmd.Dir = work
-		said, err := cmd.CombinedOutput()
-		if err == nil && len(said) > 0 && !strings.Contains(string(said), "/ld") { // the linker's warnings
-			t.Errorf("%q says %s", args, said)
-		}
-		return out, err
-	}
-	// start runs a program and returns its output and status.
-	start := func(path string) string {
-		var stdout bytes.Buffer
-		cmd := exec.Command(path)
-		cmd.Stdout = &stdout
-		err := cmd.Run()
-		return fmt.Sprint(stdout.String(), err)
-	}
-	linked := 0
-	for _, test := range []struct {
-		name, compiler, compile, link string
-		runs, stays                   bool // it can be run; nothing is added
-	}{
-		{"c", "gcc", "../main.c", "", true, false},
-		{"optimised", "gcc", "-O2 ../main.c", "-s -Wl,-O1,--gc-sections", true, false},
-		{"no-pie", "gcc", "-fno-pie ../main.c", "-no-pie", true, false},
-		{"static", "gcc", "../main.c", "-static", true, false},
-		{"static-pie", "gcc", "../main.c", "-static-pie", true, false},
-		{"lto", "gcc", "-flto -O2 ../main.c ../lib.c", "-flto -O2", true, false},
-		{"shared", "gcc", "-fPIC ../lib.c", "-shared", false, false},
-		{"nostdlib", "gcc", "../bare.c", "-nostdlib -static", true, false},
-		{"relocatable", "gcc", "../lib.c", "-r -nostdlib", false, true},
-		{"data", "gcc", "-fno-asynchronous-unwind-tables ../data.c", "-shared -nostdlib", false, true},
-		{"i386", "gcc", "-m32 ../lib.c", "-m32 -shared -nostdlib", false, true},
-		{"exceptions", "g++", "-O2 ../throw.cc", "", true, false},
-		{"clang", "clang", "-O2 ../main.c", "", true, false},
-		{"clang-static", "clang", "../main.c", "-static", true, false},
-		{"clang-exceptions", "clang++", "../throw.cc", "", true, false},
-	} {
-		objects := filepath.Join(work, test.name)
-		must.Do(t, os.Mkdir(objects, 0o777))
-		compile := exec.Command(test.compiler, append(strings.Fields(test.compile), "-c")...)
-		compile.Dir = objects
-		must.Run(t, compile)
-		for _, ld := range []string{"", "bfd", "gold", "lld", "mold"} {
-			t.Run(test.name+"-"+ld, func(t *testing.T) {
-				args := append([]string{test.compiler}, strings.Fields(test.link)...)
-				args = append(args, must.Get(filepath.Glob(objects+"/*.o"))(t)...)
-				if ld != "" {
-					args = append(args, "-fuse-ld="+ld)
-				}
-				want, wantErr := link(t, args...)
-				got, gotErr := link(t, append(args, "-B"+dir)...)
-				if wantErr != nil {
-					// Not all linkers support all options. Then there is no output, and the compiler prints the same.
-					if _, err := os.Stat(got); fmt.Sprint(gotErr) != fmt.Sprint(wantErr) || err == nil {
-						t.Errorf("error %v; want and %v; %s: %v", gotErr, wantErr, got, err)
-					}
-					t.Logf("this combination cannot be linked: %v", wantErr)
-					return
-				}
-				if gotErr != nil {
-					t.Fatal(gotErr)
-				}
-				linked++
-				sections := must.Get(exec.Command("readelf", "-SW", got).Output())(t)
-				if there := bytes.Contains(sections, []byte(" .sframe ")); there == test.stays {
-					t.Errorf(".sframe is there: %t\n%s", there, sections)
-				}
-				if test.stays {
-					a, errA := os.ReadFile(want)
-					b, errB := os.ReadFile(got)
-					if !bytes.Equal(a, b) || errA != nil || errB != nil {
-						t.Errorf("it has changed; %v, %v", errA, errB)
-					}
-					return
-				}
-				if out, err := exec.Command(tool, "check", got).CombinedOutput(); err != nil {
-					t.Errorf("check: %v\n%s", err, out)
-				}
-				if test.runs {
-					if want, got := start(want), start(got); got != want || !strings.HasSuffix(want, "exit status 7") {
-						t.Errorf("it runs as %q; want %q", got, want)
-					}
-				}
-			})
-		}
-	}
-	if linked < 65 {
-		t.Errorf("only %d links succeeded", linked)
-	}
 }
 
 // waitFor waits until a file exists.
