@@ -1,11 +1,7 @@
 package main
 
 import (
-	"bytes"
-	"debug/elf"
-	"encoding/binary"
 	"fmt"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -13,9 +9,6 @@ import (
 	"testing"
 
 	"cfi2sframe/convert"
-	"cfi2sframe/internal/testkit/must"
-	"cfi2sframe/internal/testkit/peer"
-	"cfi2sframe/internal/testkit/plain"
 	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 )
@@ -87,80 +80,4 @@ func namesIn(t *testing.T, cell string) []string {
 		}
 	}
 	return names
-}
-
-// TestPresets reads sections with the presets' readers, where they are available.
-func TestPresets(t *testing.T) {
-	files := []string{"/bin/ls", "/bin/bash", "/lib/x86_64-linux-gnu/libc.so.6"}
-	fixed, err := filepath.Glob(fixtures + "/p*")
-	if err != nil || len(fixed) < 3 {
-		t.Fatalf("fixtures are %v, error %v", fixed, err)
-	}
-	for i, f := range files {
-		files[i] = plain.File(t, f)
-	}
-	suites := map[string]string{"binutils-2.40": "", "binutils-2.44": "trixie", "binutils-2.47": "sid"}
-	for _, p := range presets {
-		t.Run(p.name, func(t *testing.T) {
-			name, ok := suites[p.name]
-			switch {
-			case ok && name == "":
-				peer.Binutils(t, "2.40")
-			case !ok && p.name != "linux" && p.name != "perf":
-				t.Skip("no such reader is among the peers, which scripts/peers installs")
-			}
-			for _, in := range append(fixed, files...) {
-				out := filepath.Join(t.TempDir(), "out")
-				var stdout, stderr bytes.Buffer
-				if status := run(t.Context(), []string{"-q", "--for", p.name, in, "-o", out}, &stdout,
-					&stderr); status != exitDone {
-					t.Fatalf("status %d\n%s", status, stderr.String())
-				}
-				if p.name == "linux" || p.name == "perf" {
-					linuxReads(t, out)
-					continue
-				}
-				printed, err := peer.Tool(t, name, "objdump")("--sframe=.sframe", out).CombinedOutput()
-				if err != nil {
-					t.Fatalf("objdump: %v\n%.1000s", err, printed)
-				}
-				allRows(t, in, string(printed))
-			}
-		})
-	}
-}
-
-// allRows expects objdump to print as many FDEs and rows as the header says, without warnings.
-func allRows(t *testing.T, path, printed string) {
-	t.Helper()
-	number := func(what string) int {
-		m := regexp.MustCompile(what + `: (\d+)\n`).FindStringSubmatch(printed)
-		if m == nil {
-			t.Fatalf("%s: objdump prints no %s\n%.1000s", path, what, printed)
-		}
-		n, _ := strconv.Atoi(m[1])
-		return n
-	}
-	fdes := strings.Count(printed, "func idx [")
-	rows := len(regexp.MustCompile(`(?m)^    [0-9a-f]{16}  `).FindAllString(printed, -1))
-	if fdes == 0 || fdes != number("Num FDEs") || rows != number("Num FREs") {
-		t.Errorf("%s: objdump prints %d FDEs and %d rows, and that there are %d and %d", path, fdes, rows,
-			number("Num FDEs"), number("Num FREs"))
-	}
-	if m := regexp.MustCompile(`(?i).*(error|warning|fail|corrupt).*`).FindString(printed); m != "" {
-		t.Errorf("%s: objdump: %s", path, m)
-	}
-}
-
-// linuxReads checks what the Linux series checks in a section: version 3, both flags, no auxiliary header, and that
-// there are FDEs and FREs. Offsets are those of the specification.
-func linuxReads(t *testing.T, path string) {
-	t.Helper()
-	f := must.Get(elf.Open(path))(t)
-	defer f.Close()
-	b := must.Get(f.Section(".sframe").Data())(t)
-	if b[2] != 3 || b[3] != 0x1|0x4 || b[7] != 0 || binary.LittleEndian.Uint32(b[8:]) == 0 ||
-		binary.LittleEndian.Uint32(b[12:]) == 0 {
-		t.Errorf("%s: header % x", path, b[:28])
-	}
 }
