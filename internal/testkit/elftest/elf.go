@@ -1,5 +1,5 @@
-// Package elftest makes files for tests: damaged fixtures, and relocatable objects, CFI and archives that no assembler,
-// linker or ar produces.
+// Package elftest makes files for tests: damaged fixtures, and relocatable objects, CFI and archives that assemblers,
+// linkers and ar do not produce.
 package elftest
 
 import (
@@ -31,7 +31,7 @@ type Patcher struct {
 	B      []byte
 }
 
-// Patch returns a Patcher for a copy of b. If something is missing, the Patcher calls fatalf.
+// Patch returns a Patcher for a copy of b. If a section or segment is missing, the Patcher calls fatalf.
 func Patch(fatalf func(string, ...any), b []byte) *Patcher {
 	return &Patcher{fatalf, bytes.Clone(b)}
 }
@@ -242,7 +242,7 @@ func (p *Patcher) CopySection(off int, name string) {
 	copy(p.B[off:], p.B[p.Section(name):][:elffile.SectionSize])
 }
 
-// Compressed makes .comment-like section contents for SHF_COMPRESSED.
+// Compressed returns contents for a section with SHF_COMPRESSED.
 func Compressed(kind elf.CompressionType, size uint64, data []byte) []byte {
 	return append(Append(nil, binary.LittleEndian, &elf.Chdr64{Type: uint32(kind), Size: size, Addralign: 1}), data...)
 }

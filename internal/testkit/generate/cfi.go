@@ -44,7 +44,7 @@ type CFI struct {
 // A Range is a range of addresses.
 type Range struct{ Begin, End uint64 }
 
-// A CIE holds what several FDEs share.
+// A CIE contains properties that several FDEs share.
 type CIE struct {
 	Version  int
 	Wide     bool   // 64-bit DWARF
@@ -239,7 +239,7 @@ func NewCFI(s *Source, m *Machine, debug bool, text []Range) *CFI {
 		}
 		r := text[in]
 		switch n := uint64(s.N(256)); s.N(8) {
-		case 6, 7: // part of it is described twice
+		case 6, 7: // part of the range is described twice
 			at = max(r.Begin, at-min(at, n))
 		case 5: // a gap
 			at += n
@@ -249,7 +249,7 @@ func NewCFI(s *Source, m *Machine, debug bool, text []Range) *CFI {
 		}
 		f.Start = at
 		end := c.program(s, &f, d)
-		// The last row has several bytes, one or none; or rows start after the end.
+		// The last row covers several bytes, one or none, or rows start after the end.
 		n, rest := uint64(s.N(32)), r.End-f.Start
 		f.Size = one(s, end+1+n, end+1+n, end+1, end, end-min(end, n), n%3, rest)
 		f.Size = min(f.Size, rest)

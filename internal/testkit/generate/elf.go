@@ -77,7 +77,7 @@ type builder struct {
 	base  uint64       // address of the first segment
 	diff  uint64       // address minus file offset in the current segment
 	loads []elf.Prog64 // segments so far; the last one is current
-	other []elf.Prog64 // program headers within them
+	other []elf.Prog64 // program headers inside these segments
 	dyn   []elf.Dyn64
 }
 
@@ -192,11 +192,11 @@ func (b *builder) linked() {
 		kind = elf.ET_EXEC
 	}
 	isDynamic := kind == elf.ET_DYN || s.N(2) == 0
-	const space = elffile.HeaderSize + 16*elffile.ProgSize // the number is known at the end
+	const space = elffile.HeaderSize + 16*elffile.ProgSize // how many are needed is known only at the end
 	b.o.Head = make([]byte, space)
 	spare := one(s, 0, 2, 0, 1, 0)
 	b.loads = []elf.Prog64{prog(elf.PT_LOAD, elf.PF_R, 0, b.base, 0, b.page)}
-	var first []elf.Prog64 // before the segments
+	var first []elf.Prog64 // program headers before those of segments
 	if isDynamic && s.N(2) == 0 {
 		i := b.add(".interp", elf.SHT_PROGBITS, 0, 1, []byte("/lib/ld.so.1\x00"))
 		x := &b.o.Sections[i]
@@ -316,7 +316,7 @@ func (b *builder) programHeaders(first []elf.Prog64, space, spare int) {
 	h.Phoff, h.Phentsize, h.Phnum = elffile.HeaderSize, elffile.ProgSize, uint16(len(progs))
 }
 
-// notLoaded adds what is not loaded.
+// notLoaded adds sections that are not loaded.
 func (b *builder) notLoaded() {
 	f := b.f
 	b.o.Add(".comment", elf.SHT_PROGBITS, elf.SHF_MERGE|elf.SHF_STRINGS, []byte("made\x00"))
@@ -358,8 +358,8 @@ func (b *builder) tables() {
 	symbols := b.write([]elf.Sym64{
 		{}, {Name: 8, Info: info}, {Name: 12, Info: info, Shndx: uint16(elf.SHN_ABS), Value: 4},
 	})
-	kinds := s.N(3) // one hash table, the other, or both
-	var users []int // of the symbols
+	kinds := s.N(3) // one kind of hash table, the other, or both
+	var users []int // sections that refer to the symbol table
 	if kinds != 1 {
 		h := b.write([]uint32{1, 3, 1, 0, 2, 0}) // a bucket, a chain of the symbols
 		if b.m.HashWord == 8 {

@@ -1,6 +1,6 @@
-// Package generate makes CFI, and ELF files with it, from a few bytes of choices. The result is well-formed, and comes
-// with the rules for every pc, computed here in the simplest way. The bytes come from a seed or a fuzzer, which then
-// varies structures and not their encoding.
+// Package generate makes CFI, and ELF files with it, from a few bytes of choices. The results are well-formed, and the
+// package also returns the rules for every pc, computed in the simplest way. The bytes come from a seed or a fuzzer,
+// which therefore varies structures and not their encoding.
 package generate
 
 import "math/rand/v2"

@@ -13,7 +13,8 @@ import (
 	"cfi2sframe/internal/testkit/testfile"
 )
 
-// source has frames of several sizes, one of which needs a long offset, and calls on other stacks.
+// source contains functions with frames of several sizes, one of which requires a large offset, and calls on other
+// stacks.
 const source = `package main
 
 import "os"
@@ -41,7 +42,7 @@ func main() {
 `
 
 // Build builds a program with the given arguments of go build and environment variables, and returns its path. With
-// CGO_ENABLED=1 it contains C.
+// CGO_ENABLED=1, the program contains C code.
 func Build(t testing.TB, env string, flags ...string) string {
 	t.Helper()
 	if testing.Short() {

@@ -19,12 +19,12 @@ import (
 //   - every byte that before loads after its headers is loaded by after at the same address;
 //   - the dynamic entries are the same, except those of moved sections;
 //   - sections that are not loaded are the same, and refer to the same sections;
-//   - the program headers are where loaders look for them, if they were before;
-//   - programs that look for their notes from their ELF header on find them;
-//   - .sframe is inside a read-only PT_LOAD and exactly under PT_GNU_SFRAME, and no segments overlap. A segment with
+//   - the program headers are where loaders look for them, if they were there before;
+//   - programs that find their notes through their ELF header in memory still find them;
+//   - .sframe is inside a read-only PT_LOAD, PT_GNU_SFRAME is the same range, and no segments overlap. A segment with
 //     code may keep the .sframe of a linker.
 //
-// In a relocatable object every section is as before, with the same index.
+// In a relocatable object, every section is unchanged and has the same index.
 func Compare(before, after *elffile.File) error {
 	if before.IsObject() {
 		return objects(before, after)
@@ -35,7 +35,7 @@ func Compare(before, after *elffile.File) error {
 	return Segment(after, before.Prog(elf.ProgType(sframe.PTGNUSFrame)))
 }
 
-// Contents is Compare without .sframe itself, for a file that lost it.
+// Contents is Compare without checks of .sframe, for a file from which it was removed.
 func Contents(before, after *elffile.File) error {
 	moved, err := sections(before, after)
 	if err != nil {
@@ -57,7 +57,7 @@ func Contents(before, after *elffile.File) error {
 // too large for the ELF header.
 func objects(before, after *elffile.File) error {
 	if len(after.Sections) < len(before.Sections) || after.Shstrndx != before.Shstrndx {
-		return fmt.Errorf("%d sections with names in %d instead of %d in %d", len(after.Sections), after.Shstrndx,
+		return fmt.Errorf("%d sections, names in section %d, instead of %d and %d", len(after.Sections), after.Shstrndx,
 			len(before.Sections), before.Shstrndx)
 	}
 	for i := 1; i < len(before.Sections); i++ {
@@ -67,7 +67,7 @@ func objects(before, after *elffile.File) error {
 			y.Size = min(y.Size, x.Size)
 		}
 		if x != y || s.Name != t.Name {
-			return fmt.Errorf("section %d (%s) has another header", i, s.Name)
+			return fmt.Errorf("section %d (%s) has a different header", i, s.Name)
 		}
 		if !s.HasBytes() {
 			continue
@@ -105,15 +105,15 @@ func runtimeNotes(before, after *elffile.File) error {
 	header := before.Progs[i].Vaddr
 	old, err := notesFrom(before, header)
 	if err != nil {
-		return nil // before does not have them there
+		return nil // the program headers of before are not there
 	}
 	found, err := notesFrom(after, header)
 	if err != nil {
-		return fmt.Errorf("notes, found from the ELF header at %#x on: %w", header, err)
+		return fmt.Errorf("notes found through the ELF header at %#x: %w", header, err)
 	}
 	for _, n := range found {
 		if !slices.Contains(old, n) {
-			return fmt.Errorf("from the ELF header at %#x on, a note %q is found that was not there", header, n)
+			return fmt.Errorf("the ELF header at %#x leads to the note %q, which is not in the old file", header, n)
 		}
 	}
 	var property []byte // may be the only reference to its note
@@ -124,7 +124,7 @@ func runtimeNotes(before, after *elffile.File) error {
 	}
 	for _, n := range old {
 		if !slices.Contains(found, n) && !bytes.HasPrefix(property, []byte(n)) {
-			return fmt.Errorf("from the ELF header at %#x on, a note %q is not found any more", header, n)
+			return fmt.Errorf("the ELF header at %#x no longer leads to the note %q", header, n)
 		}
 	}
 	return nil
@@ -165,12 +165,12 @@ func notes(b []byte, order binary.ByteOrder, align uint64) (all []string, err er
 	up := func(n uint64) uint64 { return (n + align - 1) / align * align }
 	for len(b) > 0 {
 		if len(b) < words {
-			return nil, fmt.Errorf("a part of a note")
+			return nil, fmt.Errorf("truncated note")
 		}
 		name := words + uint64(order.Uint32(b))
 		begin, size := up(name), uint64(order.Uint32(b[4:]))
 		if begin+size > uint64(len(b)) {
-			return nil, fmt.Errorf("a note of %d bytes", begin+size)
+			return nil, fmt.Errorf("truncated note of %d bytes", begin+size)
 		}
 		contents := b[begin:][:size]
 		if bytes.HasPrefix(b[words:], []byte("Crashpad")) {
@@ -196,7 +196,7 @@ func sections(before, after *elffile.File) ([]move, error) {
 			continue
 		}
 		if t == nil {
-			return nil, fmt.Errorf("section %s is gone", s.Name)
+			return nil, fmt.Errorf("section %s is missing", s.Name)
 		}
 		// In an interpreter, .bss becomes a part of the file, and the last section extends to the end of its page.
 		filled := loaded && elf.SectionType(s.Type) == elf.SHT_NOBITS && elf.SectionType(t.Type) == elf.SHT_PROGBITS
@@ -215,7 +215,7 @@ func sections(before, after *elffile.File) ([]move, error) {
 		}
 		if !filled && s.Type != t.Type || !grown && s.Size != t.Size || s.Entsize != t.Entsize ||
 			s.Flags != t.Flags || s.Addralign != t.Addralign || link(before, s) != link(after, t) {
-			return nil, fmt.Errorf("section %s has another header", s.Name)
+			return nil, fmt.Errorf("section %s has a different header", s.Name)
 		}
 		old, now, align := s.Addr, t.Addr, elffile.ValidAlign(s.Addralign)
 		if !loaded {
@@ -254,7 +254,7 @@ func contents(before, after *elffile.File, s, t *elffile.Section) error {
 	case typ == elf.SHT_RELA && !s.Alloc():
 		x, y := int(s.Info), int(t.Info)
 		if x < len(before.Sections) && (y >= len(after.Sections) || before.Sections[x].Name != after.Sections[y].Name) {
-			return fmt.Errorf("it is about another section")
+			return fmt.Errorf("it relocates a different section")
 		}
 	}
 	return same(before, after, s.Off, t.Off, s.Size)
@@ -343,16 +343,16 @@ func symbols(before, after *elffile.File, s, t *elffile.Section) error {
 				continue
 			}
 			if q >= len(after.Sections) || from.Name != after.Sections[q].Name {
-				return fmt.Errorf("symbol %d is in another section", i)
+				return fmt.Errorf("symbol %d is in a different section", i)
 			}
 			if a.Value-from.Addr <= from.Size { // inside the section, or at its end
 				a.Value += after.Sections[q].Addr - from.Addr
 			}
 		} else if p != q {
-			return fmt.Errorf("symbol %d has another section index", i)
+			return fmt.Errorf("symbol %d has a different section index", i)
 		}
 		if a.Shndx = b.Shndx; a != b {
-			return fmt.Errorf("symbol %d is not the same", i)
+			return fmt.Errorf("symbol %d differs", i)
 		}
 	}
 	return nil
@@ -365,7 +365,7 @@ func dynamic(before, after *elffile.File, moved []move) error {
 		return nil
 	}
 	if x == nil || y == nil || x.Vaddr != y.Vaddr || x.Filesz != y.Filesz || x.Memsz != y.Memsz || x.Flags != y.Flags {
-		return fmt.Errorf("PT_DYNAMIC is not the same: %+v, %+v", x, y)
+		return fmt.Errorf("PT_DYNAMIC differs: %+v, %+v", x, y)
 	}
 	a, err := read[elf.Dyn64](before, x.Off, x.Filesz)
 	if err != nil {
@@ -378,7 +378,7 @@ func dynamic(before, after *elffile.File, moved []move) error {
 	for i := range a {
 		v, w := a[i].Val, b[i].Val
 		if a[i].Tag != b[i].Tag || v != w && !slices.Contains(moved, move{v, w}) {
-			return fmt.Errorf("dynamic entry %v, %#x, is %v, %#x", elf.DynTag(a[i].Tag), v, elf.DynTag(b[i].Tag), w)
+			return fmt.Errorf("dynamic entry %v, %#x, is now %v, %#x", elf.DynTag(a[i].Tag), v, elf.DynTag(b[i].Tag), w)
 		}
 	}
 	return nil
@@ -407,7 +407,7 @@ func loads(before, after *elffile.File, moved []move) error {
 		}
 	}
 	for i := range before.Progs {
-		// There may be no sections.
+		// The file may have no sections.
 		if p := &before.Progs[i]; p.Type == sframe.PTGNUSFrame || elf.ProgType(p.Type) == elf.PT_DYNAMIC {
 			skip = append(skip, span{p.Off, p.Off + p.Filesz})
 		}
@@ -423,7 +423,7 @@ func loads(before, after *elffile.File, moved []move) error {
 			if end := min(s.begin, p.Off+p.Filesz); end > at {
 				off, ok := after.FileOffset(p.Vaddr+(at-p.Off), end-at)
 				if !ok {
-					return fmt.Errorf("file offsets %#x to %#x are not loaded any more", at, end)
+					return fmt.Errorf("file offsets %#x to %#x are no longer loaded", at, end)
 				}
 				if err := same(before, after, at, off, end-at); err != nil {
 					return err
@@ -444,7 +444,7 @@ func Segment(f *elffile.File, old *elf.Prog64) error {
 	}
 	inside := false
 	progs := slices.Clone(f.Progs)
-	if f.Prog(elf.PT_INTERP) == nil { // any order
+	if f.Prog(elf.PT_INTERP) == nil { // segments may be in any order
 		slices.SortStableFunc(progs, func(a, b elf.Prog64) int { return cmp.Compare(a.Vaddr, b.Vaddr) })
 	}
 	var end uint64
@@ -454,10 +454,10 @@ func Segment(f *elffile.File, old *elf.Prog64) error {
 			continue
 		}
 		if p.Vaddr < end {
-			return fmt.Errorf("PT_LOAD at %#x overlaps another one", p.Vaddr)
+			return fmt.Errorf("PT_LOAD at %#x overlaps another PT_LOAD", p.Vaddr)
 		}
 		if p.Align > 1 && p.Off%p.Align != p.Vaddr%p.Align {
-			return fmt.Errorf("PT_LOAD at %#x: offset and address do not agree modulo %#x", p.Vaddr, p.Align)
+			return fmt.Errorf("PT_LOAD at %#x: offset and address differ modulo %#x", p.Vaddr, p.Align)
 		}
 		end = p.Vaddr + p.Memsz
 		if gnu.Vaddr >= p.Vaddr && gnu.Vaddr+gnu.Memsz <= p.Vaddr+p.Filesz {
@@ -475,7 +475,7 @@ func Segment(f *elffile.File, old *elf.Prog64) error {
 	s := f.Section(".sframe")
 	if s == nil || s.Type != sframe.SHTGNUSFrame || s.Flags != uint64(elf.SHF_ALLOC) || s.Addralign != 8 ||
 		s.Addr != gnu.Vaddr || s.Off != gnu.Off || s.Size != gnu.Filesz || gnu.Filesz != gnu.Memsz || s.Addr%8 != 0 {
-		return fmt.Errorf("section .sframe is not exactly under PT_GNU_SFRAME")
+		return fmt.Errorf("section .sframe and PT_GNU_SFRAME are different ranges")
 	}
 	return nil
 }

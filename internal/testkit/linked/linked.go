@@ -82,7 +82,8 @@ func Function(f *elffile.File, pc uint64) string {
 type Result struct {
 	*convert.Comparison
 	Direct uint64 // covered by converting the linked file, including PLT stubs without CFI, excluding padding
-	// Wrong counts bytes in mismatches, Missing those of Direct without a row in the linker's section, by function.
+	// By function: Wrong is the number of bytes with mismatches, Missing the number of bytes of Direct that have no row
+	// in the linker's section.
 	Wrong, Missing map[string]uint64
 }
 

@@ -1,4 +1,4 @@
-// Package long marks slow tests. go test -short skips them or runs a part of them.
+// Package long marks slow tests. go test -short skips them or runs only part of them.
 package long
 
 import "testing"

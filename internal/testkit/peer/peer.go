@@ -1,4 +1,4 @@
-// Package peer finds the programs that tests compare with.
+// Package peer finds the programs with which tests compare results.
 package peer
 
 import (
@@ -53,7 +53,7 @@ func Linked(t testing.TB, object string, flags ...string) string {
 	return prog
 }
 
-// Missing skips the test because something is missing, or fails it.
+// Missing skips the test because a program or file is missing, or fails it if suite.Require is set.
 func Missing(t testing.TB, what string) {
 	t.Helper()
 	if os.Getenv(suite.Require) != "" {

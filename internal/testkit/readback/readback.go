@@ -1,7 +1,7 @@
 // Package readback compares an .sframe with the CFI that it was made from, as a stack tracer would read it: pc by pc,
 // with sframe.Lookup or another reader. It shares no code with package verify. Values are not numbers but words such as
-// [r7+8-16]; rules are equal if their words are. So rules cannot be equal by chance, and a printed difference explains
-// itself.
+// [r7+8-16]; rules are equal if their words are. So different rules are never equal by chance, and error messages show
+// the rules themselves.
 package readback
 
 import (
@@ -20,7 +20,7 @@ type Machine struct {
 	ra, pc  uint64 // ra holds RA in rows without a rule; none if RA is always in memory
 	FixedRA int64  // where calls leave RA, relative to the CFA; 0: in ra
 	caller  int64  // the caller's stack pointer, relative to the CFA
-	spSaved bool   // rules for SP say where it was saved; its value still follows from the CFA
+	spSaved bool   // rules for SP give the place where it was saved; its value still follows from the CFA
 }
 
 const none = ^uint64(0)
@@ -43,7 +43,7 @@ type Reader struct {
 func New(m elf.Machine, order binary.ByteOrder, s *sframe.Section) (*Reader, error) {
 	known, ok := machines[m]
 	if !ok || s != nil && s.ABI.Order().Uint16([]byte{0, 1}) != order.Uint16([]byte{0, 1}) {
-		return nil, fmt.Errorf("machine %v, %v, is unknown, or the section is of another", m, order)
+		return nil, fmt.Errorf("machine %v, %v, is unknown, or the section has another byte order", m, order)
 	}
 	return &Reader{known, order, s}, nil
 }
@@ -77,9 +77,9 @@ func (r *Reader) Compare(pc uint64, f *Fact, e *Found) error {
 	}
 	switch {
 	case f == nil:
-		return fail("nothing describes that code")
+		return fail("no CFI describes that code")
 	case f.Rules == nil:
-		return fail("what describes that code is malformed")
+		return fail("the CFI of that code is malformed")
 	case e.Signal != f.Signal || e.KeyB != f.KeyB:
 		return fail("signal frame %t, key B %t; want %t and %t", e.Signal, e.KeyB, f.Signal, f.KeyB)
 	}
@@ -95,7 +95,7 @@ func (r *Reader) Compare(pc uint64, f *Fact, e *Found) error {
 	}
 	want, err := r.CFI(rules, pc)
 	if err != nil {
-		return fail("the row says something, where %v", err)
+		return fail("the section has a row, but %v", err)
 	}
 	if got := r.SFrame(&e.Row); got != want {
 		return fail("the frame is %v; want %v", got, want)
@@ -148,7 +148,7 @@ func (r *Reader) CFI(rules *cfi.Rules, pc uint64) (f Frame, err error) {
 	case cfi.RuleExpression:
 		cfa, err = r.evaluate(c.Expression, pc)
 	default:
-		err = fmt.Errorf("there is no CFA")
+		err = fmt.Errorf("the CFI has no CFA")
 	}
 	if err != nil {
 		return f, err
@@ -175,7 +175,7 @@ func (r *Reader) CFI(rules *cfi.Rules, pc uint64) (f Frame, err error) {
 	}
 	unchanged := rules.RA.Rule == cfi.RuleArchitectural || rules.RA.Rule == cfi.RuleSameVal
 	if unchanged && (r.ra == none || rules.RAReg == r.SP || rules.RAReg == r.pc) {
-		return f, fmt.Errorf("the return address is nowhere")
+		return f, fmt.Errorf("the CFI does not give the return address")
 	}
 	if f.RA, err = column(&rules.RA, rules.RAReg); err != nil {
 		return f, err

@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 )
 
-// Require is the environment variable that turns a missing program into a failure. It is set where a run without
-// comparisons must not pass.
+// Require is the environment variable that makes tests fail instead of being skipped if a program is missing. CI sets
+// it, so that a run without comparisons does not pass.
 const Require = "CFI2SFRAME_REQUIRE_PEERS"
 
 // Folder returns the directory of a suite.
@@ -21,7 +21,7 @@ func Folder(name string) (string, error) {
 	}
 	root = filepath.Join(root, name)
 	if _, err := os.Stat(root); err != nil {
-		return "", fmt.Errorf("%s is missing; scripts/peers --prepare makes it", root)
+		return "", fmt.Errorf("%s is missing; run scripts/peers --prepare", root)
 	}
 	return root, nil
 }
@@ -47,12 +47,12 @@ func Program(suite, name string) ([]string, error) {
 	return []string{
 		filepath.Join(root, "lib64/ld-linux-x86-64.so.2"),
 		"--library-path", filepath.Join(root, "usr/lib/x86_64-linux-gnu"),
-		// LLVM's tools are links to few programs, which check their name.
+		// Many LLVM tools are links to a few programs, which check the name they are run under.
 		"--argv0", name, path,
 	}, nil
 }
 
-// TempDir makes a directory in which scripts of a suite can work.
+// TempDir makes a directory in which scripts can run inside a suite.
 func TempDir(suite string) (string, error) {
 	if suite == "" {
 		return os.MkdirTemp("", "cfi2sframe-")
@@ -62,7 +62,7 @@ func TempDir(suite string) (string, error) {
 		return "", err
 	}
 	if os.Getuid() != 0 {
-		return "", fmt.Errorf("root is missing, to work inside %s", root)
+		return "", fmt.Errorf("running inside %s requires root", root)
 	}
 	return os.MkdirTemp(filepath.Join(root, "tmp"), "cfi2sframe-")
 }
