@@ -111,8 +111,11 @@ func TestSeparate(t *testing.T) {
 			t.Errorf("%s, skipped: %+v, %v; want %q", tt.name, res, err, tt.stay)
 		}
 	}
-	if got, _, err := do(prog, attach(alone)); err != nil || string(got) != string(with) {
-		t.Errorf("attached, the file differs: %v", err)
+	force := convert.AttachOptions{Section: companion(bytes.NewReader(alone), int64(len(alone))), Force: true}
+	for _, old := range [][]byte{prog, with} {
+		if got, _, err := do(old, attachWith(force)); err != nil || string(got) != string(with) {
+			t.Errorf("attached, the file differs: %v", err)
+		}
 	}
 	if _, res, err := do(with, detach(convert.Options{Force: true})); err != nil || res.Stays != "" {
 		t.Errorf("detached with Force: %+v, %v", res, err)

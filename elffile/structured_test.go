@@ -68,6 +68,9 @@ func FuzzStructured(f *testing.F) {
 			err := x.Symbols(s.typ, func(table *elffile.Section, s elffile.Symbol) {
 				got = append(got, elf.Symbol{Name: x.SymbolName(table, s.Name), Info: s.Info, Other: s.Other,
 					Section: elf.SectionIndex(s.Section), Value: s.Value, Size: s.Size})
+				if damage == 0 && int(s.Index) != len(got)-1 {
+					t.Errorf("symbol %d has index %d", len(got)-1, s.Index)
+				}
 			})
 			if err != nil || peer == nil || x.IsObject() || damage != 0 {
 				if err != nil && damage == 0 {

@@ -74,6 +74,15 @@ func TestCases(t *testing.T) {
 				return h.Off == 0x1000 && h.Vaddr == 0x500000 && h.Filesz == 0 && h.Memsz == 0x100
 			})
 		}},
+		{"a head that cannot move", "static", func(p *elftest.Patcher) {
+			p.SectionIn(elf.SHT_NOBITS, elf.SHF_ALLOC|elf.SHF_WRITE, 0x1008, 0x402008, 8)
+		}, func(before, after *elffile.File, b []byte) bool { // everything moves up by a page, also the nominal offset
+			load, first, bss := after.Progs[0], before.Progs[0], after.Sections[11]
+			header, err := before.ReadAt("header", 0, elffile.HeaderSize) // is still at __ehdr_start
+			return err == nil && bytes.Equal(b[0x1000:][:len(header)], header) && load.Off == 0 &&
+				load.Vaddr == first.Vaddr-0x1000 && load.Filesz == first.Filesz+0x1000 &&
+				after.Phoff == elffile.HeaderSize && bss.Addr == 0x402008 && bss.Off == 0x2008
+		}},
 		{"loaded section headers", "alloca", func(p *elftest.Patcher) {
 			n := int(p.U16(elftest.EhShnum)) * elffile.SectionSize
 			if n > headers || len(bytes.Trim(p.B[loaded:][:headers], "\x00")) > 0 {

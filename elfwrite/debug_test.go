@@ -166,7 +166,11 @@ func TestDebugRefused(t *testing.T) {
 		}
 	}
 	d := elftest.Parse(t, debug)
-	for i, h := range must.Get(PlanDebug(d, elftest.Parse(t, prog)))(t).progs {
+	l := must.Get(PlanDebug(d, elftest.Parse(t, prog)))(t)
+	if bytes.Contains(write(t, l, debug, nil), []byte(sframe.SectionName)) {
+		t.Error("the debug file of a program without .sframe has its name")
+	}
+	for i, h := range l.progs {
 		if was := d.Progs[i]; (h.Filesz > 0) != (was.Filesz > 0) {
 			t.Errorf("program header %d is %+v; that of objcopy was %+v", i, h, was)
 		}

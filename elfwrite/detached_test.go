@@ -108,8 +108,8 @@ func TestDetached(t *testing.T) {
 			got := f.Section(s.Name)
 			if has := got != nil; has != (s.Alloc() && s.Name != ".eh_frame" || s.Name == ".shstrtab") {
 				t.Errorf("%s: section %s: %t", path, s.Name, has)
-			} else if has && s.Alloc() && (got.Addr != s.Addr || got.Size != s.Size ||
-				got.HasBytes() != (s.Name == ".note.gnu.build-id")) {
+			} else if has && (got.Addralign != s.Addralign || s.Alloc() && (got.Addr != s.Addr ||
+				got.Size != s.Size || got.HasBytes() != (s.Name == ".note.gnu.build-id"))) {
 				t.Errorf("%s: section %+v; want %+v without bytes", path, got, s)
 			}
 		}

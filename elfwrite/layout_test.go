@@ -75,6 +75,11 @@ func TestLoadAddresses(t *testing.T) {
 		}
 	}
 
+	one := elf.Prog64{Type: uint32(elf.PT_LOAD), Paddr: 0x10000, Filesz: 1, Memsz: 1}
+	p := &program{f: &elffile.File{Progs: []elf.Prog64{one}}, page: 0x1000, loadAddrs: physical}
+	if got, err := p.physicalAddr(&segment{addr: 0x7123}); err != nil || got != 0x11123 {
+		t.Errorf("after one byte: load address %#x, error %v", got, err)
+	}
 	none := patched(t, "undefra", func(p *elftest.Patcher) {
 		for i := range int(p.U16(elftest.EhPhnum)) {
 			p.Put64(int(p.U64(elftest.EhPhoff))+i*elffile.ProgSize+elftest.PhVaddr+8, 0)
@@ -451,29 +456,6 @@ func TestHeadGrows(t *testing.T) {
 		if got, want := after.Progs[0].Filesz, progs[0].Filesz+newHeaders*elffile.ProgSize; got != want {
 			t.Errorf("next segment at %#x: the first one has %d bytes, want %d", addr, got, want)
 		}
-	}
-}
-
-// TestFront converts a static executable whose head cannot move: everything moves up by a page, and the notes move into
-// the page, so the build-id is in the first page.
-func TestFront(t *testing.T) {
-	old := patched(t, "static", func(p *elftest.Patcher) {
-		p.SectionIn(elf.SHT_NOBITS, elf.SHF_ALLOC|elf.SHF_WRITE, 0x1008, 0x402008, 8)
-	})
-	before, after := elftest.Parse(t, old), elftest.Parse(t, add(t, old, content(100), Options{}))
-	if s := after.Sections[11]; s.Addr != 0x402008 || s.Off != 0x2008 {
-		t.Errorf(".bss is %+v", s)
-	}
-	load, first := after.Progs[0], before.Progs[0]
-	if load.Off != 0 || load.Vaddr != first.Vaddr-4096 || load.Filesz != first.Filesz+4096 ||
-		after.Phoff != elffile.HeaderSize {
-		t.Errorf("first PT_LOAD %+v, program headers at %#x", load, after.Phoff)
-	}
-	// Contents located through __ehdr_start are unchanged.
-	off, ok := after.FileOffset(first.Vaddr, elffile.HeaderSize)
-	if b, err := after.ReadAt("old header", off, elffile.HeaderSize); !ok || err != nil ||
-		!bytes.Equal(b, old[:elffile.HeaderSize]) {
-		t.Errorf("the old ELF header is not at %#x; error %v", first.Vaddr, err)
 	}
 }
 

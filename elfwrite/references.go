@@ -57,9 +57,6 @@ func (r *references) mark(first, last uint64) {
 // markPart is mark for addresses that may be in code or a part.
 func (r *references) markPart(first, last uint64) {
 	r.markCode(first, last)
-	if n := len(r.cuts); n == 0 || last < r.cuts[0] || first >= r.cuts[n-1] {
-		return
-	}
 	for i := max(r.at(first), 0); i < len(r.cuts) && r.cuts[i] <= last; i++ {
 		r.hit[i] = true
 	}

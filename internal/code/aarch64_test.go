@@ -2,6 +2,7 @@ package code
 
 import (
 	"debug/elf"
+	"fmt"
 	"testing"
 )
 
@@ -25,7 +26,6 @@ func TestFindA64(t *testing.T) {
 		{"constant size", "mov x9, #4096; sub sp, sp, x9; add sp, sp, x9; ret", "0-16: sp+0, 8 sp+4096, 12 sp+0"},
 		{"size in pages", "sub sp, sp, #1, lsl #12; add sp, sp, #1, lsl #12; ret", "0-12: sp+0, 4 sp+4096, 8 sp+0"},
 		{"copy", "mov x9, sp; sub sp, sp, #64; mov sp, x9; ret", "0-16: sp+0, 8 sp+64, 12 sp+0"},
-		{"realigned", "mov x9, sp; and sp, x9, #0xffffffffffffffe0; mov sp, x9; ret", "0-16: sp+0, 8 x9+0, 12 sp+0"},
 		{"vectors", "stp d8, d9, [sp, #-32]!; str x19, [sp, #16]; ldr x19, [sp, #16]; ldp d8, d9, [sp], #32; ret",
 			"0-20: sp+0, 4 sp+32, 16 sp+0"},
 		{"a vector overwrites FP", "str x29, [sp, #-16]!; mov x29, #0; str q0, [sp]; ldr x29, [sp], #16; ret",
@@ -42,6 +42,14 @@ func TestFindA64(t *testing.T) {
 			"0-32: sp+0, 20 sp+16, 24 sp+0; 32-36 unreached; 36-40: sp+0; 12 to 16 28"},
 		{"table of 4 bytes", `adr x5, 3f; ldrsw x3, [x5, w3, uxtw #2]; add x5, x5, x3; br x5
 			1: ret; 2: ret; 3: .word 1b-3b, 2b-3b; f@: ret`, "0-24: sp+0; 24-32 unreached; 32-36: sp+0; 12 to 16 20"},
+	}
+	for i := range 29 {
+		want := fmt.Sprintf("0-16: sp+0, 8 x%d+0, 12 sp+0", i)
+		if i == 18 { // the platform register
+			want = "0-16 unknown-stack"
+		}
+		sources = append(sources, source{fmt.Sprintf("frame in x%d", i),
+			fmt.Sprintf("mov x%d, sp; and sp, x%[1]d, #0xffffffffffffffe0; mov sp, x%[1]d; ret", i), want})
 	}
 	checkRows(t, assembleFor(t, elf.EM_AARCH64, sources, "aarch64-linux-gnu-as"), sources)
 }

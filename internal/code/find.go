@@ -293,7 +293,7 @@ func (f *finder) unmarked(why Reason) []Refusal {
 	for i := range f.regions {
 		marks, addr := f.regions[i].marks, f.regions[i].Addr
 		for begin := bytes.IndexByte(marks, 0); begin >= 0; {
-			end := begin + 1
+			end := begin
 			for end < len(marks) && marks[end] == 0 {
 				end++
 			}

@@ -216,9 +216,9 @@ func TestJumps(t *testing.T) {
 		{elf.EM_AARCH64, word(le, 0x14000004), pc + 16},                  // b
 		{elf.EM_AARCH64, word(le, 0x17ffffff), pc - 4},                   //
 		{elf.EM_AARCH64, word(le, 0x54000081), pc + 16},                  // b.ne
-		{elf.EM_AARCH64, word(le, 0xb4ffffe0), pc - 4},                   // cbz
-		{elf.EM_AARCH64, word(le, 0x37080080), pc + 16},                  // tbnz
-		{elf.EM_AARCH64, word(le, 0x3607ffe0), pc - 4},                   // tbz
+		{elf.EM_AARCH64, word(le, 0xb4ffffff), pc - 4},                   // cbz
+		{elf.EM_AARCH64, word(le, 0x3708009f), pc + 16},                  // tbnz
+		{elf.EM_AARCH64, word(le, 0x3607ffff), pc - 4},                   // tbz
 		{elf.EM_S390, word(be, 0xa7f40008), pc + 16},                     // j
 		{elf.EM_S390, word(be, 0xa784fffe), pc - 4},                      // je
 		{elf.EM_S390, append(word(be, 0xc0f40000), 0, 8), pc + 16},       // jg

@@ -61,6 +61,7 @@ func TestSection(t *testing.T) {
 			[]Stub{{0x1000, 0x1010, one}, {0x1010, 0x1014, one}, {0x1020, 0x1030, one}}},
 		{"a call of other code", amd64(), strings.Replace(retpolineNow, "e80b000000", "e80c000000", 1), nil},
 		{"a call to another address", amd64(), strings.Replace(retpolineNow, "e80b000000", "e80b000001", 1), nil},
+		{"a call of code before it", amd64(), strings.Replace(retpolineNow, "e80b000000", "e8faffffff", 1), nil},
 		{"a thunk that does not return", amd64(), strings.Replace(retpolineNow, "4c891c24 c3", "4c891c24 cc", 1), nil},
 		{".plt.sec", amd64(), "f30f1efa ff2546220000 660f1f440000" + "f30f1efa f2ff253d220000 0f1f440000",
 			[]Stub{{0x1000, 0x1010, one}, {0x1010, 0x1020, one}}},
