@@ -10,6 +10,7 @@ import (
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/testkit/image"
+	"cfi2sframe/internal/testkit/long"
 	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/sframe"
@@ -25,7 +26,7 @@ func TestLinkers(t *testing.T) {
 		clang  = "clang-23" + cflags
 		lld    = "mkdir b; ln -s /usr/bin/ld.lld-23 b/ld.lld; "
 	)
-	for _, tt := range []struct {
+	for i, tt := range []struct {
 		name, build, run string
 	}{
 		{"amd64 GNU", "gcc-16" + cflags, ""},
@@ -48,6 +49,9 @@ func TestLinkers(t *testing.T) {
 		{"s390x mold", s390 + "-fuse-ld=mold", "qemu-s390x -L /usr/s390x-linux-gnu"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			if i%3 > 0 {
+				long.Test(t)
+			}
 			dir := peer.Run(t, "sid", tt.build+" 2>log || { cat log; exit 1; }; "+tt.run+" ./prog",
 				"../testdata/c/user.c")
 			prog := filepath.Join(dir, "prog")

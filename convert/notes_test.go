@@ -11,6 +11,7 @@ import (
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/image"
+	"cfi2sframe/internal/testkit/long"
 	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/testfile"
@@ -30,7 +31,7 @@ func TestOwnNotes(t *testing.T) {
 		library = "-shared -fPIC -DLIBRARY -o libnote.so"
 		program = "-o prog"
 	)
-	for _, tt := range []struct {
+	for i, tt := range []struct {
 		name, build string
 		refused     string // "" if there is a layout
 	}{
@@ -61,6 +62,9 @@ func TestOwnNotes(t *testing.T) {
 		{"package, nothing refers to it", gcc + pack + "-DREACH=NONE " + library, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			if i%4 > 0 {
+				long.Test(t)
+			}
 			file, build := "prog", tt.build
 			if strings.HasSuffix(build, library) {
 				file, build = "libnote.so", build+"; gcc-16 -DMAIN note.c ./libnote.so -o prog"

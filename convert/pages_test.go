@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"cfi2sframe/convert"
+	"cfi2sframe/internal/testkit/long"
 	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/sframe"
@@ -24,7 +25,7 @@ func TestLargePages(t *testing.T) {
 		lld = "mkdir b; ln -s /usr/bin/ld.lld-23 b/ld.lld; " + cc + "-B$PWD/b -fuse-ld=lld "
 		lib = "; " + cc + "-shared -fPIC -DLIBRARY -o lib.so pages.c"
 	)
-	for _, tt := range []struct{ name, build string }{
+	for i, tt := range []struct{ name, build string }{
 		{"PIE", cc},
 		{"PIE, separate code", cc + "-Wl,-z,separate-code "},
 		{"PIE, lld", lld},
@@ -37,6 +38,9 @@ func TestLargePages(t *testing.T) {
 		{"library", cc + "-DDLOPEN "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			if i%3 > 0 {
+				long.Test(t)
+			}
 			build, args, files := tt.build+"-o prog pages.c", "", []string{"prog"}
 			if tt.name == "library" {
 				build, args, files = build+lib, " ./lib.so", append(files, "lib.so")
