@@ -68,66 +68,6 @@ func TestBatchFull(t *testing.T) {
 	}
 }
 
-// TestBatchNames replaces a file through several of its names: hard links and a symbolic link. The file is converted
-// once, and names that are not replaced are counted.
-func TestBatchNames(t *testing.T) {
-	old, want := testfile.Read(t, filepath.Join(fixtures, "amd64/plt")), converted(t, "plt", convert.Options{})
-	for _, sync := range []bool{true, false} {
-		for _, together := range []bool{true, false} {
-			dir := t.TempDir()
-			path := func(name string) string { return filepath.Join(dir, name) }
-			copyFixture(t, path("a"))
-			for _, name := range []string{"b", "kept"} {
-				must.Do(t, os.Link(path("a"), path(name)))
-			}
-			must.Do(t, os.Symlink("b", path("soft")))
-			names := []string{path("a"), path("b"), path("soft"), path("a")}
-			var batch files.Batch
-			batch.Expect(append(names, path("missing")))
-			opt := files.Options{NoSync: !sync}
-			var results []*files.Result
-			step := func() {
-				put(t.Context(), &batch)
-				for _, j := range batch.Jobs {
-					if j.Err != nil {
-						t.Errorf("%s: %v", j.In, j.Err)
-					}
-					if j.Result != nil {
-						results = append(results, j.Result)
-					}
-				}
-				batch.Reset()
-			}
-			for _, name := range names {
-				batch.AddInPlace(t.Context(), name, opt)
-				if !together {
-					step()
-				}
-			}
-			step()
-			if len(results) != 1 || results[0].Links != 1 || !results[0].Facts[0].Verified {
-				t.Errorf("results %+v; want one, with one name that is not replaced", results)
-			}
-			expectFile(t, "a name", path("a"), want)
-			expectFile(t, "the second name", path("b"), want)
-			expectFile(t, "a name that was not to be replaced", path("kept"), old)
-			a := must.Get(os.Stat(path("a")))(t)
-			if b, err := os.Stat(path("b")); err != nil || !os.SameFile(a, b) || a.Mode() != 0o755 {
-				t.Errorf("the names are not those of one file of mode %v, error %v", a.Mode(), err)
-			}
-			if to, err := os.Readlink(path("soft")); err != nil || to != "b" {
-				t.Errorf("the symbolic link leads to %s, error %v", to, err)
-			}
-
-			batch.AddInPlace(t.Context(), path("missing"), opt)
-			if j := batch.Jobs[0]; !errors.Is(j.Err, fs.ErrNotExist) || j.Result != nil {
-				t.Errorf("a missing file: %v", j.Err)
-			}
-			batch.Reset()
-		}
-	}
-}
-
 // TestBatchOther changes a file with two names before it is replaced. Neither name is replaced.
 func TestBatchOther(t *testing.T) {
 	dir := t.TempDir()

@@ -1,7 +1,6 @@
 package files_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -15,11 +14,9 @@ import (
 
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/files"
-	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/testfile"
-	"cfi2sframe/sframe"
 )
 
 // withStdin runs a function with f as standard input.
@@ -51,85 +48,6 @@ func piped(t *testing.T, b []byte) *os.File {
 		w.Close()
 	}()
 	return r
-}
-
-// TestStdin converts standard input: a file, the rest of a file, and a pipe.
-func TestStdin(t *testing.T) {
-	old := testfile.Read(t, filepath.Join(fixtures, "amd64/plt"))
-	want := converted(t, "plt", convert.Options{})
-	library := elftest.Ar(elftest.ArMember("a.o/", old), elftest.ArMember("odd/", []byte("text")))
-	wantLibrary, _ := must.Two(inMemory(library, convert.Options{}))(t)
-	mask := os.FileMode(unix.Umask(0o022))
-	unix.Umask(int(mask))
-	for _, tt := range []struct {
-		name  string
-		stdin func() *os.File
-		want  []byte
-		mode  os.FileMode
-	}{
-		{"a file", func() *os.File { return opened(t, old, 0) }, want, 0o640},
-		{"the rest of a file", func() *os.File { return opened(t, append([]byte("before"), old...), 6) }, want, 0o777},
-		{"a pipe", func() *os.File { return piped(t, old) }, want, 0o777},
-		{"an archive through a pipe", func() *os.File { return piped(t, library) }, wantLibrary, 0o666},
-	} {
-		out := filepath.Join(t.TempDir(), "out")
-		withStdin(t, tt.stdin(), func() {
-			if _, err := files.Convert(t.Context(), files.Stdin, out, files.Options{}); err != nil {
-				t.Errorf("%s: %v", tt.name, err)
-				return
-			}
-			expectFile(t, tt.name, out, tt.want)
-			if info, err := os.Stat(out); err != nil || info.Mode() != tt.mode&^mask {
-				t.Errorf("%s: mode %v, error %v; want %v", tt.name, info.Mode(), err, tt.mode&^mask)
-			}
-		})
-	}
-	for name, stdin := range map[string]*os.File{"file": opened(t, want, 0), "pipe": piped(t, want)} {
-		withStdin(t, stdin, func() {
-			in := must.Get(files.Open(t.Context(), files.Stdin))(t)
-			defer in.Close()
-			if b, err := io.ReadAll(io.NewSectionReader(in.File, 0, in.Info.Size())); err != nil ||
-				!bytes.Equal(b, want) {
-				t.Errorf("%s: error %v, or other contents", name, err)
-			}
-		})
-	}
-	withStdin(t, piped(t, want), func() {
-		if c, err := check(t.Context(), files.Stdin, files.Sources{}); err != nil || len(c.Mismatches) > 0 ||
-			c.Covered == 0 {
-			t.Errorf("checked: %+v, error %v", c, err)
-		}
-	})
-}
-
-// TestStdinRefused expects no output for unsupported input.
-func TestStdinRefused(t *testing.T) {
-	folder := must.Get(os.Open(t.TempDir()))(t)
-	closed := opened(t, nil, 0)
-	for _, tt := range []struct {
-		name  string
-		stdin *os.File
-		want  string
-	}{
-		{"nothing", piped(t, nil), "ELF"},
-		{"text", piped(t, []byte("text")), "ELF"},
-		{"much text", piped(t, bytes.Repeat([]byte("text"), 1<<20)), "ELF"},
-		{"a truncated file", piped(t, testfile.Read(t, filepath.Join(fixtures, "amd64/plt"))[:100]),
-			"headers of 64 bytes do not fit in the file of 100 bytes"},
-		{"a directory", folder, "standard input is a directory; redirect a file or a pipe"},
-		{"an empty file", closed, "ELF"},
-	} {
-		out := filepath.Join(t.TempDir(), "out")
-		withStdin(t, tt.stdin, func() {
-			if _, err := files.Convert(t.Context(), files.Stdin, out, files.Options{}); err == nil ||
-				!strings.Contains(err.Error(), tt.want) {
-				t.Errorf("%s: error is %v, want %q", tt.name, err, tt.want)
-			}
-		})
-		if _, err := os.Stat(out); !os.IsNotExist(err) {
-			t.Errorf("%s: there is an output, error %v", tt.name, err)
-		}
-	}
 }
 
 // TestStdinInterrupted cancels a check that waits for a pipe.
@@ -189,31 +107,6 @@ func TestFileRefused(t *testing.T) {
 	}
 	if _, err := os.Stat(out); !os.IsNotExist(err) {
 		t.Errorf("there is an output, error %v", err)
-	}
-}
-
-// TestFileInPlace replaces files, and removes .sframe again.
-func TestFileInPlace(t *testing.T) {
-	dir := t.TempDir()
-	in := filepath.Join(dir, "in")
-	copyFixture(t, in)
-	must.Do(t, os.Chmod(in, 0o511))
-	want, plain := converted(t, "plt", convert.Options{Version: sframe.V3}), filepath.Join(dir, "plain")
-	must.Get(files.Convert(t.Context(), in, in,
-		files.Options{Work: files.Add(convert.Options{Version: sframe.V3}, "")}))(t)
-	expectFile(t, "converted", in, want)
-	if _, err := files.Convert(t.Context(), in, in, files.Options{}); err == nil {
-		t.Error("it was converted twice")
-	}
-	expectFile(t, "refused", in, want)
-	must.Get(files.Convert(t.Context(), in, plain, files.Options{Work: files.Remove("")}))(t)
-	res, err := files.Convert(t.Context(), in, in, files.Options{Work: files.Remove("")})
-	if err != nil || len(res.Facts) > 0 || len(res.Kept) > 0 {
-		t.Errorf("removed: %+v, error %v", res, err)
-	}
-	expectFile(t, "removed", in, testfile.Read(t, plain))
-	if info, err := os.Stat(in); err != nil || info.Mode() != 0o511 {
-		t.Errorf("mode %v, error %v", info.Mode(), err)
 	}
 }
 
