@@ -106,7 +106,8 @@ func (s *conversion) sframeDistinct(d *destination) error {
 	return nil
 }
 
-// isFound reports whether found accepts the destination for one of the inputs. A missing file is never found.
+// isFound reports whether the function found returns true for the destination and any of the inputs. If the destination
+// does not exist, the result is false.
 func (d *destination) isFound(inputs []string, found func(info fs.FileInfo, in string) bool) bool {
 	return d != nil && d.info != nil && slices.ContainsFunc(inputs, func(in string) bool { return found(d.info, in) })
 }
@@ -184,7 +185,7 @@ func (d *destination) isFile(info fs.FileInfo) bool {
 	return d != nil && d.info != nil && info.Mode()&fs.ModeDevice == 0 && os.SameFile(info, d.info)
 }
 
-// usage returns an error of distinct as a usage error. System errors are printed instead.
+// usage returns usage errors from distinct, but prints system errors and sets the exit status.
 func (c *call) usage(err error) error {
 	if !outfile.OfMachine(err) {
 		return err

@@ -228,7 +228,7 @@ func (l *link) settings(names []string) (*conversion, error) {
 	if err := s.complete(cmd, names); err != nil {
 		return nil, err
 	}
-	s.to.NoSync = true // the link can be repeated
+	s.to.NoSync = true // if the output is lost, the linker can be run again
 	l.lenient, s.skip = s.skip, true
 	s.Update = !s.Force // GNU ld may have merged sections of only some objects
 	return s, s.distinct(l.stdout, l.stderr)

@@ -48,7 +48,7 @@ var presets = []preset{
 	{name: "binutils-2.42", Format: v2, noPCMask: true},
 	{name: "binutils-2.43", Format: v2, noPCMask: true},
 	{name: "binutils-2.44", Format: v2, noPCMask: true},
-	// Its assembler emits, and its linker merges, errata 1. Errata 2 is newer.
+	// Its assembler emits, and its linker merges, V2 with errata 1. Errata 2 is newer.
 	{name: "binutils-2.45", Format: v2PCRel, also: []convert.Format{v2}},
 	// The linker merges V3 only, and libsframe finds wrong rows in V2 without flag 0x4.
 	{name: "binutils-2.46", Format: v3, also: []convert.Format{v2PCRel}},

@@ -45,7 +45,7 @@ func Is(r io.ReaderAt) (bool, error) {
 // Costs of members in an elffile.Budget, measured in November 2026.
 const (
 	CostMember  = 4_000  // of any kind
-	CostHeaders = 50_000 // reading the headers of an ELF file, in addition
+	CostHeaders = 50_000 // additional cost of an ELF file: reading its headers
 )
 
 // A Member is a file in an archive.

@@ -13,8 +13,8 @@
 // is known to change them; and stores to unknown addresses do not change saved registers. Time and memory are linear in
 // the size of the code.
 //
-// Only amd64 and aarch64 are supported. Frames located by memory are not supported, because SFrame cannot express most
-// of them. Package verify proves the rows and shares no code with this package.
+// Only amd64 and aarch64 are supported. Frames that can be found only through a value in memory are not supported,
+// because SFrame cannot express most of them. Package verify proves the rows and shares no code with this package.
 package code
 
 import (

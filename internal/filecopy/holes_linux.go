@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// data returns the first range of a file between two offsets that is not a hole, or end twice if there is none.
+// data returns the first range of a file between two offsets that is not a hole. If there is none, it returns an empty
+// range at end.
 func data(f *os.File, from, end int64) (begin, stop int64) {
 	begin, err := f.Seek(from, unix.SEEK_DATA)
 	if errors.Is(err, unix.ENXIO) { // a hole up to the end of the file

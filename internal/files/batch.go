@@ -19,7 +19,7 @@ import (
 // outcome does not depend on the number of workers.
 type Batch struct {
 	Jobs    []*Job // since the last Reset
-	Workers int    // threads for all files together; up to 1: no concurrency
+	Workers int    // threads for all files together; at most 1: no concurrency
 
 	ahead   []*Job            // announced by Begin
 	opened  map[inode.ID]bool // files to replace whose conversion started early
@@ -262,7 +262,7 @@ func (b *Batch) Commit(ctx context.Context) {
 	}
 }
 
-// place returns the place of a file that was replaced, or nil.
+// place returns the location of the file that the job has replaced, or nil.
 func (j *Job) place() *outfile.Place {
 	switch {
 	case j.same != nil:

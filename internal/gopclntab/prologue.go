@@ -22,7 +22,7 @@ type code struct {
 // and the location of the saved value as in Row.Saved.
 type finder func(before, after []byte, frame uint32) (done int, saved uint32, ok bool)
 
-// Maximum sizes in bytes of the code examined before and after that pc, and of one read.
+// Maximum sizes in bytes: of the code examined before and after that pc, and of a single read.
 const (
 	maxBefore = 8
 	maxAfter  = 8

@@ -61,7 +61,7 @@ func (s *search) release() (minor int, err error) {
 		}
 	})
 	for _, addr := range places {
-		for n := uint64(maxVersion); n > infoHeader && err == nil; n /= 2 { // the end of the segment may be near
+		for n := uint64(maxVersion); n > infoHeader && err == nil; n /= 2 { // fewer bytes may be left in the segment
 			off, ok := f.FileOffset(addr, n)
 			if !ok {
 				continue

@@ -17,8 +17,8 @@ var (
 // IsMissing reports whether an error means that there is no such file.
 func IsMissing(err error) bool { return isOneOf(err, missing) }
 
-// OfMachine reports whether an error is the machine's, such as a full disk, an I/O error, or lack of memory. The file
-// may be valid, so it must not count as unsupported, damaged or missing.
+// OfMachine reports whether an error comes from the system, such as a full disk, an I/O error, or lack of memory. The
+// file may be valid, so it must not count as unsupported, damaged or missing.
 func OfMachine(err error) bool {
 	var no syscall.Errno
 	return errors.As(err, &no) && !isOneOf(err, missing) && !isOneOf(err, denied)

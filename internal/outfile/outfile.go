@@ -32,7 +32,7 @@ type File struct {
 	place  *Place      // nil for a stream
 	lent   bool        // the caller closes the place
 	input  bool        // it replaces the input
-	source *os.File    // the input, if the output replaces it and is not from Replace
+	source *os.File    // the input, if the output was made by Open and replaces it
 	dates  fs.FileInfo // contains the dates for the result, or nil
 	pipe   string      // a named pipe; Commit opens it, because opening it waits for a reader
 	stream *os.File    // a pipe, a device or standard output
@@ -184,7 +184,7 @@ func (o *File) ReplacesInput(src *os.File) (bool, error) {
 	return o.input, err
 }
 
-// Same reports whether the file at the output's place has the same contents.
+// Same reports whether the file that the output would replace has the same contents.
 func (o *File) Same() (bool, error) {
 	if o.Stream() {
 		return false, nil

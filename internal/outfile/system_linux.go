@@ -37,7 +37,7 @@ func nameless(dir string, mode fs.FileMode) *os.File {
 	return f
 }
 
-// descriptorPath returns a path of an open file, which requires /proc.
+// descriptorPath returns a path to an open file, which requires /proc.
 func descriptorPath(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(int(f.Fd())) }
 
 // link adds a name to a file, which may have none.

@@ -142,8 +142,8 @@ func jumpsAMD64(b []byte, pc uint64, to elffile.Span) bool {
 	return search8(b, at, last, target-4, isNear)
 }
 
-// search8 reports whether is holds for any index from at to last. It calls is only where the byte equals the low byte
-// of end-index, whose upper bits must not change within the range.
+// search8 reports whether is(i) is true for any index i from at to last. It calls is(i) only where the byte equals the
+// low byte of end-index, whose upper bits must not change within the range.
 func search8(b []byte, at, last, end int, is func(at int) bool) bool {
 	for ; at <= last; at++ {
 		if at += index8(b[at:last+1], byte(end-at)); at <= last && is(at) {

@@ -19,7 +19,7 @@ type Meter struct {
 
 // Sizes in bytes.
 const (
-	meterWindow = 16 << 10 // of one read; small because ranges are far apart
+	meterWindow = 16 << 10 // of a single read; small because ranges are far apart
 	meterPart   = 4 << 10  // of code decoded at a time
 	meterTail   = 4 << 10  // limit on trailing padding
 	longest     = 15       // of an instruction
@@ -79,7 +79,7 @@ func (m *Meter) leading(begin, end uint64) uint64 {
 func (m *Meter) trailing(begin, end uint64) uint64 {
 	b := m.w.at(end-min(end-begin, meterTail), min(end-begin, meterTail))
 	m.end[0] = true
-	size, last := 0, 0 // size of the padding; largest distance known to start padding
+	size, last := 0, 0 // size of the padding; largest distance from the end at which padding is known to start
 	for n := 1; n <= len(b) && n <= last+longest; n++ {
 		at := len(b) - n
 		pad, _ := m.pad(b[at:])

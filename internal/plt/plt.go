@@ -211,7 +211,7 @@ type candidate struct {
 	wrong bool // some jump into it has a different CFA
 }
 
-// A jump is a direct jump.
+// A jump records a direct jump in a PLT section.
 type jump struct {
 	to  uint64
 	cfa int32 // CFA - SP at the target

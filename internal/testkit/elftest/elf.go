@@ -221,7 +221,7 @@ func (f *Frames) Addresses(start, size uint64) []byte {
 	return Append(nil, f.order(), []uint64{start, size})
 }
 
-// NewSections adds n section headers, which fill sets.
+// NewSections adds n section headers, and calls fill to set each.
 func (p *Patcher) NewSections(n int, fill func(i, header int)) {
 	old := int(p.U16(EhShnum)) * elffile.SectionSize
 	table := p.Append(slices.Concat(p.B[p.Header(0):][:old], make([]byte, n*elffile.SectionSize)))

@@ -103,7 +103,7 @@ func NewFile(s *Source) *File {
 // write encodes a value of fixed size.
 func (b *builder) write(v any) []byte { return elftest.Append(nil, b.m.Order, v) }
 
-// segment ends the current segment and starts one, at least at bytes after the first one's address.
+// segment ends the current segment and starts the next, at bytes or more after the address of the first.
 func (b *builder) segment(at uint64, flags elf.ProgFlag) {
 	b.endSegment()
 	align := 16
@@ -368,7 +368,7 @@ func (b *builder) tables() {
 		users = append(users, b.table(elf.DT_HASH, ".hash", elf.SHT_HASH, b.m.HashWord, h))
 	}
 	if kinds != 0 {
-		// One bucket with the symbol two; the hash is GNU's.
+		// One bucket, which contains the symbol named two. The hash is the GNU hash.
 		hash := uint32(5381)
 		for _, c := range []byte("two") {
 			hash = hash*33 + uint32(c)

@@ -1,11 +1,11 @@
-// Package generate makes CFI, and ELF files with it, from a few bytes of choices. The results are well-formed, and the
-// package also returns the rules for every pc, computed in the simplest way. The bytes come from a seed or a fuzzer,
-// which therefore varies structures and not their encoding.
+// Package generate makes CFI, and ELF files that contain it, from a few bytes that encode choices. The results are
+// well-formed, and the package also returns the rules for every pc, computed in the simplest way. The bytes come from a
+// seed or a fuzzer, which therefore varies structures and not their encoding.
 package generate
 
 import "math/rand/v2"
 
-// A Source makes choices from bytes. When they are used up, each choice is the first one.
+// A Source makes choices from bytes. When the bytes are used up, it always chooses the first alternative.
 type Source struct{ b []byte }
 
 // From returns a Source with the given bytes.

@@ -93,7 +93,7 @@ func tableLoaded(f *elffile.File) bool {
 	return ok && off == f.Phoff
 }
 
-// runtimeNotes expects that code still finds the notes of before if it walks from the ELF header in memory
+// runtimeNotes expects that code still finds the notes of the old file if it walks from the ELF header in memory
 // (__ehdr_start) to the program headers, and by their file offsets to the notes, like compiler-rt's profile writer.
 func runtimeNotes(before, after *elffile.File) error {
 	i := slices.IndexFunc(before.Progs, func(h elf.Prog64) bool {
@@ -105,7 +105,7 @@ func runtimeNotes(before, after *elffile.File) error {
 	header := before.Progs[i].Vaddr
 	old, err := notesFrom(before, header)
 	if err != nil {
-		return nil // the program headers of before are not there
+		return nil // the old file's program headers are not there
 	}
 	found, err := notesFrom(after, header)
 	if err != nil {
@@ -435,8 +435,8 @@ func loads(before, after *elffile.File, moved []move) error {
 	return nil
 }
 
-// Segment checks that .sframe is in a read-only segment, with exactly the range of PT_GNU_SFRAME. Old is its segment
-// before, or nil.
+// Segment checks that .sframe is in a read-only segment, with exactly the range of PT_GNU_SFRAME. Old is the segment
+// that contained it before, or nil.
 func Segment(f *elffile.File, old *elf.Prog64) error {
 	gnu := f.Prog(elf.ProgType(sframe.PTGNUSFrame))
 	if gnu == nil {

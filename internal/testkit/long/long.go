@@ -7,7 +7,7 @@ import "testing"
 func Test(t testing.TB) {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("takes long: not run with -short")
+		t.Skip("slow test, skipped with -short")
 	}
 }
 

@@ -31,7 +31,7 @@ func Converted(d *convert.Details, limits *Limits) *Coverage {
 	if f.Member != "" {
 		c.File = "(" + f.Member + ")"
 	}
-	if id, _, err := d.File.BuildID(); err == nil { // other code reports damaged notes
+	if id, _, err := d.File.BuildID(); err == nil { // damaged notes are reported elsewhere
 		c.BuildID = hex.EncodeToString(id)
 	}
 	for _, s := range d.Table.Sources {
@@ -122,7 +122,7 @@ func (c *Coverage) WithoutCFI() uint64 {
 const (
 	maxWithoutCFI = 5   // in percent of the code
 	maxInferable  = 1   // likewise, if --infer may find rows
-	minWithoutCFI = 256 // bytes; ignore less, in small programs
+	minWithoutCFI = 256 // bytes; smaller amounts, as in small programs, cause no warning
 )
 
 // sparse returns a warning if too much code has no CFI, or "".

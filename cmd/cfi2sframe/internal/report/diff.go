@@ -47,7 +47,7 @@ type DiffFunctions struct {
 	OnlyNew int `json:"only_new"`
 }
 
-// A DiffGap sums up the code of one reason that CFI describes and .sframe does not.
+// A DiffGap sums up, for one reason, the code that CFI describes and .sframe does not.
 type DiffGap struct {
 	Reason string `json:"reason"`
 	Text   string `json:"text"`

@@ -38,7 +38,7 @@ type pageOf struct {
 	Several bool // or none
 	Sum     pageFile
 	Files   []pageFile
-	Shown   []pageFile // files with a part of their own
+	Shown   []pageFile // files with their own section of the page
 
 	FileTable, Gaps, Sections, Functions page.Table
 
@@ -48,12 +48,12 @@ type pageOf struct {
 // A pageFile is one file, or the sum of all.
 type pageFile struct {
 	Coverage *Coverage
-	ID       string // of its part, or ""
+	ID       string // of its section of the page, or ""
 	Split    page.Split
 	Chart    page.Chart
 }
 
-// maxShown bounds the files with a part, to keep the page readable.
+// maxShown bounds the files with their own section, to keep the page readable.
 const maxShown = 1000
 
 // The columns of the tables, in the order of the cells that the row methods return.

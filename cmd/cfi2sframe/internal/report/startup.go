@@ -73,8 +73,8 @@ func disjoint(list []elffile.Span) []elffile.Span {
 //
 // The functions of crtbegin.o are deregister_tm_clones, register_tm_clones, __do_global_dtors_aux and frame_dummy, in
 // this order. .fini_array points to the third, which calls the first, and .init_array to the fourth, which jumps to the
-// second; in older files .fini and .init call them. They may follow the entry point, of crt1.o, and on aarch64 a
-// function of crti.o that .init calls. The function of crtend.o is the last in .text.
+// second; in older files .fini and .init call them. They may follow the entry point, which is in crt1.o, and, on
+// aarch64, a function from crti.o that .init calls. The function of crtend.o is the last in .text.
 func startupPlaces(f *elffile.File, free []elffile.Span, crti bool) []elffile.Span {
 	a := arch.Of(elf.Machine(f.Machine))
 	if a == nil || f.IsObject() {
@@ -111,7 +111,7 @@ func startupPlaces(f *elffile.File, free []elffile.Span, crti bool) []elffile.Sp
 				}
 			})
 		}
-		if begin >= end { // without crtbegin.o: a function that is all of the range
+		if begin >= end { // without crtbegin.o: a function that fills the whole range
 			begin, end = r.End, r.End
 		}
 		for _, at := range append(helpers, f.Entry) {

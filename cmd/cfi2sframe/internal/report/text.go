@@ -21,7 +21,7 @@ import (
 //go:embed text.tmpl
 var textTemplates string
 
-// functions are those of the templates.
+// functions holds the functions that templates can call.
 var functions = template.FuncMap{
 	"bytes":     bytesOf,
 	"changed":   changed,

@@ -26,7 +26,7 @@ type Uncovered struct {
 	code uint64 // of the file: Amounts.Code
 }
 
-// noneUncovered has empty lists, which JSON needs.
+// noneUncovered returns a value with empty lists, because nil lists become null in JSON.
 func noneUncovered() Uncovered {
 	return Uncovered{Sections: []UncoveredSection{}, Functions: []UncoveredFunction{}}
 }
@@ -147,10 +147,10 @@ func uncoveredSections(f *elffile.File, t *cfi.Table, stubs []plt.Stub, known []
 	}
 	slices.SortFunc(described, byBegin)
 	var free, trimmed []elffile.Span // with and without padding
-	var sections []int               // indexes of the sections of trimmed
+	var sections []int               // for each element of trimmed, the index of its section
 	meter, measured := padding.NewMeter(f), uint64(0)
 	before := 0                               // index of the function before the current range
-	isKnown := func(begin, end uint64) bool { // by address, for all of known
+	isKnown := func(begin, end uint64) bool { // must be called in ascending order of addresses
 		for before < len(known)-1 && t.At(before).End < begin {
 			before++
 		}

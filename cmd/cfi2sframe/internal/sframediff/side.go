@@ -244,7 +244,7 @@ func (g *gaps) addTo(f *function, begin, end uint64) {
 	}
 }
 
-// A span is code with one row, in words.
+// A span is a range of code with a single row, described in words.
 type span struct {
 	begin, end uint64
 	words      string

@@ -36,7 +36,7 @@ func (e *examiner) file(ctx context.Context, c *candidate) ([]*Record, error) {
 	if c.err != nil {
 		return list(refused(c.name, unreadable, c.err))
 	}
-	r, info, err := outfile.OpenRegular(c.name) // another file may have replaced it
+	r, info, err := outfile.OpenRegular(c.name) // the file may have been replaced since the walk
 	if err != nil {
 		return list(refused(c.name, unreadable, err))
 	}
@@ -214,7 +214,7 @@ func (r *Record) addVersion(v sframe.Version, res *translate.Result) {
 // maxFunctions bounds the functions listed per file, worst first.
 const maxFunctions = 3
 
-// addFunction lists the function of the gaps if it is among the worst.
+// addFunction lists the function that contains the gaps if it is among the worst.
 func (r *Record) addFunction(gaps []translate.Gap) {
 	first := slices.IndexFunc(gaps, func(g translate.Gap) bool { return g.Reason.Loss() })
 	if first < 0 {
@@ -225,7 +225,7 @@ func (r *Record) addFunction(gaps []translate.Gap) {
 		sums[i] = Gap{Reason: gaps[i].Reason.Name(), Bytes: gaps[i].Size()}
 	}
 	g := &gaps[first]
-	// A copy, because the function would keep the whole table in memory.
+	// Copied, because a pointer to the function would keep the whole table in memory.
 	begin, end := g.Function.Begin, g.Function.End
 	fn := Function{
 		Begin: begin, Size: end - begin,

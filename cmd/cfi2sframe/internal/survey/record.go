@@ -55,7 +55,7 @@ type Record struct {
 	Functions  uint64         `json:"functions,omitzero"`
 	Described  uint64         `json:"described,omitzero"`   // by CFI
 	Code       uint64         `json:"code,omitzero"`        // as in report.Amounts; also for files without CFI
-	WithoutCFI uint64         `json:"without_cfi,omitzero"` // code that no CFI describes, with padding
+	WithoutCFI uint64         `json:"without_cfi,omitzero"` // code that no CFI describes, including padding
 	Formats    []Format       `json:"formats,omitempty"`    // by version
 	Gaps       []Gap          `json:"gaps,omitempty"`       // in format 3, in the order of translate.Reasons
 	Worst      []Function     `json:"worst_functions,omitempty"`
@@ -126,7 +126,7 @@ type Function struct {
 	gap translate.Gap // the first gap that breaks stack traces; reports find the function's name by its address
 }
 
-// refused returns the record of a file without CFI to translate. An error of the machine ends the survey.
+// refused returns the record of a file without CFI to translate. A system error ends the survey.
 func refused(file string, status convert.Reason, err error) (*Record, error) {
 	if outfile.OfMachine(err) {
 		return nil, fmt.Errorf("%s: %w", file, outfile.Plain(err))
@@ -138,7 +138,7 @@ func refused(file string, status convert.Reason, err error) (*Record, error) {
 	return r, nil
 }
 
-// valid makes a text UTF-8: other bytes become \xNN.
+// valid replaces bytes that are not valid UTF-8 with \xNN.
 func valid(text string) string {
 	var b strings.Builder
 	for len(text) > 0 {

@@ -69,7 +69,7 @@ func (s *Survey) tables() []table {
 	return slices.DeleteFunc(out, func(t table) bool { return len(t.Rows) == 0 })
 }
 
-// coverage has a row for all files and, if there are several ABIs, for each.
+// coverage has a row for all files together and, if there are several ABIs, a row for each ABI.
 func (s *Survey) coverage() table {
 	t := newTable("Coverage", "Unwindable code is a share of all code except padding, including files without CFI.",
 		"part", "#ELF files", "#with CFI", "#bytes of code", "#V2 unwindable", "#V3 unwindable", "#functions",

@@ -38,7 +38,7 @@ func walk(ctx context.Context, paths []string, opt Options) (out []candidate, sk
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			rel, _ := filepath.Rel(real, at) // cannot fail: at starts with real
+			rel, _ := filepath.Rel(real, at) // cannot fail: the path at is below real
 			c := candidate{name: filepath.Join(path, rel), err: err}
 			if err == nil && !d.Type().IsRegular() {
 				return nil
@@ -108,7 +108,7 @@ func (c *candidate) examined(objects bool) (kind Skipped, skip bool) {
 type head struct{ elf, archive, object bool }
 
 func peekFile(name string) (head, error) {
-	f, info, err := outfile.OpenRegular(name) // another file may have replaced it
+	f, info, err := outfile.OpenRegular(name) // the file may have been replaced since it was listed
 	if err != nil {
 		return head{}, err
 	}
