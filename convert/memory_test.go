@@ -13,6 +13,7 @@ import (
 
 	"cfi2sframe/convert"
 	"cfi2sframe/elfwrite"
+	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
@@ -20,14 +21,11 @@ import (
 
 // ar creates an archive of files.
 func ar(files ...[]byte) []byte {
-	b := []byte("!<arch>\n")
+	var members [][]byte
 	for i, f := range files {
-		b = fmt.Appendf(b, "%-16s%-12d%-6d%-6d%-8o%-10d`\n", fmt.Sprintf("%d.o/", i), 0, 0, 0, 0o644, len(f))
-		if b = append(b, f...); len(b)&1 != 0 {
-			b = append(b, '\n')
-		}
+		members = append(members, elftest.ArMember(fmt.Sprintf("%d.o/", i), f))
 	}
-	return b
+	return elftest.Ar(members...)
 }
 
 // TestConvert expects the same output from a writer as from a file, for linked files and for archives with members of
