@@ -53,13 +53,13 @@ func ExampleLoad() {
 func ExampleParse() {
 	data := []byte{
 		20, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, // length, CIE
-		4, 0, 8, 0, // version, no augmentation, addresses of 8 bytes, no segments
-		1, 0x78, 16, // alignment of code 1 and of data -8, return address column
+		4, 0, 8, 0, // version, no augmentation, 8-byte addresses, no segment selectors
+		1, 0x78, 16, // code alignment 1, data alignment -8, return address column 16
 		0x0c, 7, 8, // DW_CFA_def_cfa: r7+8
 		0x90, 1, // DW_CFA_offset: r16 at CFA-8
 		0, 0, 0, 0,
 
-		28, 0, 0, 0, 0, 0, 0, 0, // length, FDE of the CIE at 0
+		28, 0, 0, 0, 0, 0, 0, 0, // length, offset of the CIE
 		0, 0x10, 0, 0, 0, 0, 0, 0, // starts at 0x1000
 		0x20, 0, 0, 0, 0, 0, 0, 0, // 32 bytes
 		0x41, 0x0e, 16, // DW_CFA_advance_loc: 1; DW_CFA_def_cfa_offset: 16

@@ -191,7 +191,7 @@ func TestFixedPrograms(t *testing.T) {
 	for _, tg := range targets {
 		w := ehFrame(tg)
 		cie := w.Shared([]byte("\x01zR\x00"), []byte{1, 0x78, 16, 1, 0x1b, 0x0c, 7, 8}) // pc-relative, 4 bytes
-		// Records have 24 bytes, so the target of the second set_loc is 24 bytes after that of the first.
+		// Records are 24 bytes long, so the target of the second set_loc is 24 bytes after that of the first.
 		const first, second = textAddr + 0x100, textAddr + 0x108
 		operand := frameAddr + uint64(len(w.B)) + 18
 		code := slices.Concat([]byte{0x01}, w.order.AppendUint32(nil, uint32(first-8-operand)), []byte{0x0e, 16})

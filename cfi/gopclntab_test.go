@@ -135,9 +135,9 @@ func TestGoFirst(t *testing.T) {
 	}
 }
 
-// TestGoStacks checks the functions with which the runtime leaves a goroutine's stack and calls functions on another
-// stack. The rows after these calls are where Go's unwinder continues or stops. If C calls Go functions, the stack that
-// asmcgocall left may move.
+// TestGoStacks checks the runtime functions that leave a goroutine's stack and call a function on a different stack.
+// The rows after these calls are where Go's unwinder continues or stops. If C calls back into Go, the goroutine's stack
+// may move before asmcgocall returns to it.
 func TestGoStacks(t *testing.T) {
 	t.Run("Go", func(t *testing.T) { testGoStacks(t, 16, "CGO_ENABLED=0") })
 	t.Run("cgo with exports", func(t *testing.T) {
@@ -145,7 +145,8 @@ func TestGoStacks(t *testing.T) {
 	})
 }
 
-// testGoStacks checks the rows after calls on another stack. asmcgocall is its expected CFA - FP, or -1 for no CFA.
+// testGoStacks checks the rows after calls on a different stack. After the call in asmcgocall, CFA - FP must have the
+// given value; -1 means that the CFA is unknown.
 func testGoStacks(t *testing.T, asmcgocall int64, env string, flags ...string) {
 	b := readGo(t, env, flags...)
 	table := loadGo(t, b, cfi.GoPCLNTab)
@@ -153,7 +154,7 @@ func testGoStacks(t *testing.T, asmcgocall int64, env string, flags ...string) {
 	symbols := must.Get(f.Symbols())(t)
 	text := f.Section(".text")
 	wants := map[string]struct {
-		call string // instructions of the call on another stack
+		call string // instructions of the call on a different stack
 		cfa  int64  // CFA - FP; 0: no caller; -1: unknown
 	}{
 		"runtime.systemstack.abi0": {"\xff\xd7", 16},
@@ -191,7 +192,7 @@ func testGoStacks(t *testing.T, asmcgocall int64, env string, flags ...string) {
 	}
 }
 
-// TestGoInjected checks functions of the runtime whose calls signal handlers inject into interrupted code. For the
+// TestGoInjected checks the runtime functions to which signal handlers inject calls into interrupted code. For the
 // bytes that signal handlers push, see pushCall and preparePanic in runtime/signal_*.go.
 func TestGoInjected(t *testing.T) {
 	for _, tt := range []struct {

@@ -341,7 +341,7 @@ func TestDebugFile(t *testing.T) {
 
 // TestHeader finds .eh_frame through .eh_frame_hdr in a file without section headers.
 func TestHeader(t *testing.T) {
-	const off = 64 + 56 // of the section contents in tinyELF
+	const off = 64 + 56 // file offset of the section contents in tinyELF
 	for _, tg := range targets {
 		w := ehFrame(tg)
 		w.Entry(w.Shared(plainCIE), w.Addresses(frameAddr, 0x10))

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestPrograms checks that functions are numbered by CIE and instructions.
+// TestPrograms checks that functions share a program number if and only if their CIE and instructions are the same.
 func TestPrograms(t *testing.T) {
 	for _, tg := range targets {
 		w := ehFrame(tg)

@@ -153,7 +153,7 @@ func TestAugmentations(t *testing.T) {
 	sdata4 := []byte{0, 0x10, 0, 0, 0x80, 0, 0, 0}
 	tests := []struct {
 		aug          string
-		data         []byte // with its length, for the CIE
+		data         []byte // the CIE's augmentation data, after its length
 		fde          []byte // start, size and augmentation data
 		signal, keyB bool
 		err          string
@@ -239,7 +239,7 @@ func TestInstructions(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
 		cie, code string
-		want      string // rules, or the end of an error
+		want      string // expected rules, or the end of the error message
 	}{
 		{"nop", "", "\x00", ra + "none, SP none"},
 		{"def_cfa", "", "\x0c\x06\x10", "CFA r6+16, RA c-8, FP none, SP none"},
@@ -273,8 +273,8 @@ func TestInstructions(t *testing.T) {
 		{"GNU_args_size", "", "\x2e\x10", ra + "none, SP none"},
 		{"other registers", "", "\x83\x02\x07\x03\x09\x03\x04\x10\x03\x01\x30", ra + "none, SP none"},
 
-		// The return address column has a single rule. Unwinders read the return address where that register is saved
-		// (TestUnwinder).
+		// If the return address column is also FP or SP, a single rule describes both. Unwinders read the return
+		// address where that register is saved (TestUnwinder).
 		{"column FP", "\x06\x0c\x07\x08", "\x86\x01", sp + "c-8, FP c-8, SP none"},
 		{"column SP", "\x07\x0c\x07\x08", "\x87\x01", sp + "c-8, FP none, SP c-8"},
 		{"another column than FP", "\x10\x0c\x07\x08", "\x90\x01\x86\x02", sp + "c-8, FP c-16, SP none"},
@@ -292,7 +292,7 @@ func TestInstructions(t *testing.T) {
 			sp + "none, FP c-16, SP none"},
 		{"remember in the CIE", "\x10\x0c\x07\x08\x86\x02\x0a\x07\x06\x0b", "", sp + "none, FP c-16, SP none"},
 		{"no CFA", "\x10\x0a", "\x0e\x08", "instruction modifies the CFA rule, but there is none"},
-		// libgcc does not carry state from one program to the next.
+		// In libgcc, an FDE's instructions cannot restore a state that its CIE's instructions remembered.
 		{"restore_state of the CIE's state", "\x10\x0c\x07\x08\x0a", "\x0b", "restore_state without a remember_state"},
 	} {
 		w := ehFrame(amd64)

@@ -100,7 +100,7 @@ func TestLinkedIsReplaced(t *testing.T) {
 		".skip 64, 0x90\nret\n.cfi_endproc\n")
 	for _, tt := range []struct {
 		name, suite, build string
-		opt, object        convert.Options // object is for a.o, if its version is set
+		opt, object        convert.Options // object.Version > 0: a.o is converted before linking
 		covered, described uint64          // before
 	}{
 		{"an object without .sframe", "trixie", "as f.s -o a.o; cp a.o b.o", convert.Options{Version: sframe.V2},

@@ -340,7 +340,7 @@ func TestReadErrors(t *testing.T) {
 	}
 }
 
-// TestTold expects calls of Starting for the file, and for the members of an archive with their sizes.
+// TestTold expects calls to Starting for the file, and for the members of an archive with their sizes.
 func TestTold(t *testing.T) {
 	prog, object := testfile.Read(t, filepath.Join(fixtures, "amd64/drap1")), elftest.NewObject().Bytes()
 	library := ar(prog, []byte("odd"), object)
@@ -480,7 +480,7 @@ func TestDryRun(t *testing.T) {
 	}
 }
 
-// TestShare parses valid and invalid names of a Share.
+// TestShare parses valid and invalid names of Share values.
 func TestShare(t *testing.T) {
 	for _, want := range []convert.Share{convert.ShareAuto, convert.ShareOn, convert.ShareOff} {
 		if got, err := convert.ParseShare(want.String()); err != nil || got != want {
@@ -491,7 +491,7 @@ func TestShare(t *testing.T) {
 	if _, err := convert.ParseShare("On"); err == nil || err.Error() != want {
 		t.Errorf("error is %v, want %s", err, want)
 	}
-	// By default, lists are shared in little-endian output only. Functions are joined in both.
+	// By default, lists are shared in little-endian output only. Adjacent functions share FDEs in both byte orders.
 	for name, shared := range map[string]bool{
 		"aarch64/fponly": true, "aarch64_be/fponly": false, "s390x/offsets": false,
 	} {

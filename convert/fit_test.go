@@ -47,7 +47,7 @@ SECTIONS {
 	.far : { *(.far) } :far
 }
 `
-		size = 3 // of each function in bytes
+		size = 3 // size of each function in bytes
 	)
 	text, layout := fmt.Sprintf(source, sframe.Magic), fmt.Sprintf(script, sframe.PTGNUSFrame)
 	in := linkScript(t, peer.Assembled(t, text), layout)

@@ -107,7 +107,7 @@ func check(b []byte) (*convert.Comparison, error) {
 	return checkRead(bytes.NewReader(b), int64(len(b)), "")
 }
 
-// checkRead is check for a reader, and a section between symbols.
+// checkRead is like check, but for a reader, and for a section located by symbols unless symbols is empty.
 func checkRead(r io.ReaderAt, size int64, symbols string) (*convert.Comparison, error) {
 	f, err := elffile.New(r, size)
 	if err != nil {

@@ -85,8 +85,8 @@ func TestSeparate(t *testing.T) {
 		name string
 		b    []byte
 		job  job
-		stay convert.Reason // if unsupported files are skipped; or ""
-		want string         // of the error otherwise
+		stay convert.Reason // reason if unsupported files are skipped, or ""
+		want string         // part of the error otherwise
 	}{
 		{"detach from an object", object, detach(convert.Options{}), convert.NotLinked, "neither a program nor"},
 		{"detach from an archive", ar(object), detach(convert.Options{}), convert.NotLinked, "neither a program nor"},

@@ -17,7 +17,7 @@ func TestSmallFiles(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		functions, workers int
-		size               uint64 // of the file in bytes
+		size               uint64 // file size in bytes
 		want               int
 	}{
 		{2, 0, 0, 1}, {2*functionsPerWorker - 1, 0, 0, 1}, {2 * functionsPerWorker, 0, 0, 2},

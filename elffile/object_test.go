@@ -156,7 +156,8 @@ func TestTakeBases(t *testing.T) {
 	}
 }
 
-// TestFindSymbols finds symbols by name: the last if several have the name, and no undefined symbols.
+// TestFindSymbols looks up symbols by name: of several with the same name, the last is found; undefined symbols are
+// ignored.
 func TestFindSymbols(t *testing.T) {
 	o := elftest.NewObject()
 	o.Strings = make([]byte, 2000) // so large that counting them twice would exceed the file size
@@ -254,7 +255,7 @@ func TestRelocationErrors(t *testing.T) {
 		rela = "section .rela.eh_frame"
 		tab  = "section .symtab"
 		much = "code and CFI exceed 2 GiB at section "
-		size = 22 + 20 // of .eh_frame in bytes: a CIE and an FDE
+		size = 22 + 20 // size of .eh_frame in bytes: a CIE and an FDE
 	)
 	header := func(o *elftest.Object, i int) *elf.Section64 { return &o.Sections[i].Section64 }
 	link := func(v uint32) func(*elftest.Object) {

@@ -107,8 +107,8 @@ func symbols(t *testing.T, f *elffile.File) (all []string) {
 	return all
 }
 
-// TestDebugRefused expects errors for files that are not the program's debug file. In the debug file from objcopy, the
-// same segments as before have bytes.
+// TestDebugRefused expects errors for files that are not the program's debug file. In a debug file from objcopy, the
+// same segments as before must have file contents.
 func TestDebugRefused(t *testing.T) {
 	prog, debug := split(t)
 	object := elftest.BigObject(elf.EM_S390, 5).Bytes()

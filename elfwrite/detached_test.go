@@ -133,7 +133,7 @@ func TestDetached(t *testing.T) {
 func TestBelongs(t *testing.T) {
 	noTable := func(p *elftest.Patcher) { p.Put32(p.Section(".eh_frame")+elftest.ShType, uint32(elf.SHT_NOBITS)) }
 	for _, tt := range []struct {
-		name, file, section string // the checksum is of section
+		name, file, section string // section is what the checksum covers
 		change              func(p *elftest.Patcher)
 		sum                 uint64
 	}{

@@ -24,9 +24,9 @@ func TestLoadAddresses(t *testing.T) {
 	const (
 		vaddr = 0x400000     // address of the first segment, 0x4ec bytes; the second is at 0x401ed0, 0x130 bytes
 		first = 0x10_0000    // load address of the first segment
-		data  = 0x20_0000_00 // load address of the second
+		data  = 0x20_0000_00 // load address of the second segment
 	)
-	type load struct{ paddr, memsz uint64 } // of the second segment; memsz 0 means the size in the file
+	type load struct{ paddr, memsz uint64 } // fields of the second segment; if memsz is 0, it is the size in the file
 	for _, tt := range []struct {
 		name string
 		load
@@ -218,8 +218,8 @@ func TestSectionAfterHeaders(t *testing.T) {
 	}
 }
 
-// TestFrontAgain converts executables whose data ends a number of bytes before contents that are not loaded. When the
-// head moves between them, it is followed by different padding. Padding must not accumulate.
+// TestFrontAgain converts executables whose data ends a number of bytes before contents that are not loaded. The head
+// moves between them, which changes the padding there. Padding must not accumulate.
 func TestFrontAgain(t *testing.T) {
 	whole := static(t)
 	for _, c := range []struct {
@@ -330,7 +330,7 @@ func TestHeadMoves(t *testing.T) {
 	}
 }
 
-// movedCode returns the number of bytes of code that moved by a distance in the file, and of all code.
+// movedCode returns the size of the code that moved by the given distance in the file, and the size of all code.
 func movedCode(before, after *elffile.File, by uint64) (moved, all uint64) {
 	for i := range before.Sections {
 		s := &before.Sections[i]

@@ -28,7 +28,7 @@ func TestIsIdentifier(t *testing.T) {
 // TestMergeNotes merges two PT_NOTEs, but only if their notes are adjacent in the file, in memory and by load address,
 // and parse the same with an alignment of 4 bytes.
 func TestMergeNotes(t *testing.T) {
-	const size = 20 // of a note with a 4-byte name and 4-byte contents
+	const size = 20 // size of a note with a 4-byte name and 4-byte contents
 	plain := elftest.Note(4, 4, 1, "GNU\x00", make([]byte, 4))
 	wide := elftest.Note(4, 4, 5, "GNU\x00", make([]byte, 4)) // with an alignment of 8, padding follows
 	for _, tt := range []struct {

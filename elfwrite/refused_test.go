@@ -172,9 +172,9 @@ func TestFixed(t *testing.T) {
 	}
 }
 
-// TestFixedTags lets a dynamic entry of each kind whose value is an address without a header (ELF gABI, "Dynamic
-// Section"; GNU's and Android's elf.h) point into a section that would otherwise move. After DT_NULL, the entry must be
-// ignored.
+// TestFixedTags adds a dynamic entry that points into a section that would otherwise move, for each tag with an address
+// that is not updated when a section moves (ELF gABI, "Dynamic Section"; GNU's and Android's elf.h). After DT_NULL, the
+// entry must be ignored.
 func TestFixedTags(t *testing.T) {
 	const (
 		androidREL, androidRELA, androidRELR = 0x6000000f, 0x60000011, 0x6fffe000

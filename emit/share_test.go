@@ -127,7 +127,7 @@ func TestJoin(t *testing.T) {
 					}
 					fn.fres = append(fn.fres, e)
 				}
-				if i > 0 && r.IntN(3) == 0 { // the rows of another function, or the first of them
+				if i > 0 && r.IntN(3) == 0 { // all rows of an earlier function, or only the first few
 					other := fns[r.IntN(i)]
 					fn.fde.Size, fn.fres = other.fde.Size, other.fres[:1+r.IntN(len(other.fres))]
 				}

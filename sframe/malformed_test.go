@@ -32,8 +32,8 @@ func with(b []byte, off int, by string) []byte {
 	return b
 }
 
-// TestFields changes one field of a section at a time, at the offsets in the format document. The preamble has 4 bytes
-// and the header 28. An FDE has 17 bytes in V1, 20 in V2, and 16 in V3 plus an attribute of 5.
+// TestFields changes one field of a section at a time, at the offsets in the format document. The preamble is 4 bytes
+// long, and the header 28. An FDE takes 17 bytes in V1, 20 in V2, and 16 plus a 5-byte attribute in V3.
 func TestFields(t *testing.T) {
 	v1, v2, v3 := sound(t, V1, AMD64Little), sound(t, V2, AMD64Little), sound(t, V3, AMD64Little)
 	big := sound(t, V2, S390XBig)

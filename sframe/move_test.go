@@ -27,7 +27,7 @@ func TestMove(t *testing.T) {
 				t.Errorf("%v to %#x: % x, %v; want % x", tt, to, data, err, want)
 			}
 		}
-		// A 4-byte start address cannot express a larger distance than 2 GiB.
+		// A 4-byte start address cannot express a distance larger than 2 GiB.
 		data := section(t, codec(t, tt.version, tt.abi), tt.flags, from, parts...)
 		err := Move(data, from, 1<<40)
 		if wide := tt.version == V3; (err == nil) != wide ||

@@ -215,7 +215,7 @@ func TestRuleWriter(t *testing.T) {
 }
 
 // TestReachOf checks the range of a signed 32-bit distance from the start of the section, or from the start address
-// fields of all FDEs. The first FDE is at offset 28; in V2, each has 20 bytes.
+// fields of all FDEs. The first FDE is at offset 28; in V2, each is 20 bytes long.
 func TestReachOf(t *testing.T) {
 	const addr = 1 << 40
 	for _, tt := range []struct {

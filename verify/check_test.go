@@ -527,7 +527,7 @@ func TestSplit(t *testing.T) {
 		fns = append(fns, function{begin: 0x1000 + 0x100*i, end: 0x1100 + 0x100*i})
 	}
 	row := one(sframe.Row{CFA: at(sframe.SP, 8)})
-	whole := func(first, size uint64, left ...int) (fdes []fde) { // one for each function not in left
+	whole := func(first, size uint64, left ...int) (fdes []fde) { // an FDE for each function not in left
 		for i := range uint64(6) {
 			if !slices.Contains(left, int(i)) {
 				fdes = append(fdes, fde{sframe.FDE{Start: 0x1000 + 0x100*i, Size: 0x100}, row})

@@ -112,7 +112,7 @@ func TestOperations(t *testing.T) {
 		{"shra", []byte{0x26}, []uint64{9, neg(32), 2}, []uint64{9, neg(8)}},
 		{"xor", []byte{0x27}, []uint64{9, 0b1100, 0b1010}, []uint64{9, 0b0110}},
 
-		// 2.5.1.5, control flow. Comparisons are signed, and distances count from the end of the operand.
+		// 2.5.1.5, control flow. Comparisons are signed, and branch offsets are relative to the end of the operand.
 		{"le", []byte{0x2c}, []uint64{9, minus, 0}, []uint64{9, 1}},
 		{"le, equal", []byte{0x2c}, []uint64{5, 5}, []uint64{1}},
 		{"le, not", []byte{0x2c}, []uint64{6, 5}, []uint64{0}},

@@ -211,8 +211,8 @@ func TestGo(t *testing.T) {
 		name   string
 		p      platform
 		fns    []goFunc
-		change func(*goFunc) // of the last function, in the program that it is compared with
-		want   string        // what is wrong with it then
+		change func(*goFunc) // changes the last function of the program that the rows are checked against
+		want   string        // what the check then reports, or ""
 	}{
 		{"frames", amd64, []goFunc{goAMD64, goAMD64Old, goLeaf, goLarge, goThunk}, nil, ""},
 		{"aarch64", aarch64, []goFunc{goAArch64, goAArch64Large, goAArch64Go118, goAArch64Preempt, goAArch64Debug}, nil,

@@ -26,7 +26,7 @@ type region struct {
 	name  string
 	addr  uint64
 	code  []byte
-	flags elf.SectionFlag // 0 means those of code
+	flags elf.SectionFlag // 0 means the flags of a code section
 	typ   elf.SectionType // 0 means SHT_PROGBITS
 	apart bool            // no segment loads it
 }
@@ -103,8 +103,8 @@ func openImage(t *testing.T, r io.ReaderAt, size int) *elffile.File {
 // A function is CFI for a range of code.
 type function struct {
 	begin, end uint64
-	letters    string // of the augmentation, after z
-	column     byte   // of the return address; 0 means that of the platform
+	letters    string // augmentation letters after z
+	column     byte   // return address column; 0 means the platform's
 	bare       bool   // without the CIE's instructions
 	code       []byte // instructions of the FDE
 }

@@ -29,7 +29,7 @@ func TestDecoders(t *testing.T) {
 			}
 			in, ok := decodeAMD64(code[at:])
 			got, least := in.written(), writtenBy(&want)
-			most := least | 1<<rax | 1<<rcx | 1<<rdx | 1<<rbx // of opcodes without operands, some write fewer of these
+			most := least | 1<<rax | 1<<rcx | 1<<rdx | 1<<rbx // the most that opcodes without operands write
 			switch {
 			case !ok:
 				unknown++

@@ -51,7 +51,7 @@ func TestPadding(t *testing.T) {
 		name             string
 		fdes             []fde
 		covered, padding uint64
-		wrong            string // "" if all is right
+		wrong            string // "" if everything is correct
 	}{
 		{"one function", []fde{piece(0x1000, 0x100d, row(0, 8), row(1, 16))}, 0xd, 0, ""},
 		{"and its padding", []fde{piece(0x1000, 0x1010, row(0, 8), row(1, 16))}, 0xd, 3, ""},

@@ -14,8 +14,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// followed describes what a follower finds in PLT code: the stubs, what is wrong with each, and how much is pushed
-// before it.
+// followed describes what a follower finds in PLT code: the stubs, what is wrong with each, and how many bytes are
+// pushed before it.
 func followed(p platform, plts ...plt) (words []string) {
 	w := follow(plts, abis[p.abi].stub)
 	for i := 0; i < len(w.code); {
@@ -95,15 +95,15 @@ func TestFollower(t *testing.T) {
 		{"a return", amd64, slots + "c3", []string{"0x1000-0x1006", "0x1006-0x1007 it returns at 0x1006"}},
 		{"a jump into an instruction, amd64", amd64,
 			"f30f1efa 41bb05000000 eb04 66906690" + // endbr64; mov $5,%r11d; jmp 0x1010; xchg %ax,%ax twice
-				"f30f1efa 68 00000000 e9e7ffffff", // endbr64; push $0; jmp 0x1005, inside of the mov
+				"f30f1efa 68 00000000 e9e7ffffff", // endbr64; push $0; jmp 0x1005, inside the mov
 			[]string{"0x1000-0x100c a stub jumps into it, to 0x1005", "0x100c-0x1010 padding", "0x1010-0x101e"}},
 		{"lld, aarch64", aarch64,
-			// stp x16,x30,[sp,#-16]!; adrp; ldr; add; br x17; nop thrice
+			// stp x16,x30,[sp,#-16]!; adrp; ldr; add; br x17; 3 nops
 			"f07bbfa9 10000090 110640f9 10220091 20021fd6 1f2003d5 1f2003d5 1f2003d5" +
 				"10000090 110640f9 10220091 20021fd6",
 			[]string{"0x1000-0x1014", "0x1014-0x1020 padding", "0x1020-0x1030"}},
 		{"GNU ld, s390x", s390x,
-			// stg; larl; mvc; lg; br %r1; nopr thrice
+			// stg; larl; mvc; lg; br %r1; 3 noprs
 			"e310f0380024 c01000000000 d207f0301008 e31010100004 07f1 0700 0700 0700" +
 				// larl; lg; br %r1; basr; lgf; jg 0x1000; .long
 				"c01000000000 e31010000004 07f1 0d10 e310100c0014 c0f4ffffffe5 00000018",
@@ -152,13 +152,14 @@ func TestFollower(t *testing.T) {
 		{"a jump after different depths", amd64, "6a01 eb02 eb00 eb00" + slots,
 			[]string{"0x1000-0x1004", "0x1004-0x1006", "0x1006-0x1008 stubs reach it with different stack contents",
 				"0x1008-0x100e stubs reach it with different stack contents"}},
-		// The same backwards, by a stub that pushes nothing.
+		// 0x100e pushes 8 bytes, and jumps back to 0x100a, which jumps to 0x1006, which jumps to 0x1000.
 		{"a jump after jumps", amd64, slots + "ebf8 6690 ebfa 6690 6a03 ebf8",
 			[]string{"0x1000-0x1006 after 8", "0x1006-0x1008 after 8", "0x1008-0x100a padding",
 				"0x100a-0x100c after 8", "0x100c-0x100e padding", "0x100e-0x1012"}},
-		// push $1; jmp 0x1000, in another PLT
+		// push $1; jmp 0x1000, in a second PLT
 		{"a jump to another PLT", amd64, slots + " / 6a01 ebf6", []string{"0x1000-0x1006 after 8", "0x1006-0x100a"}},
-		// 0x1000 jumps to 0x1006 with 8 pushed, 0x1004 with nothing: the second PLT begins there, and jumps to 0x1008.
+		// 0x1000 jumps to 0x1006 with 8 bytes pushed, 0x1004 with none. The second PLT begins at 0x1006, and jumps to
+		// 0x1008.
 		{"a jump to another PLT after different depths", amd64, "6a01 eb02 eb00 / eb00" + slots,
 			[]string{"0x1000-0x1004", "0x1004-0x1006", "0x1006-0x1008 stubs reach it with different stack contents",
 				"0x1008-0x100e stubs reach it with different stack contents"}},
@@ -259,7 +260,7 @@ func TestFindPLTs(t *testing.T) {
 	}
 }
 
-// A broken file cannot be read in a range.
+// A broken file cannot be read in the range from..to.
 type broken struct {
 	io.ReaderAt
 	from, to int64

@@ -32,7 +32,7 @@ echo 'module example' >go.mod
 printf 'package main\n\nimport _ "cfi2sframe/sframe"\n' >main.go
 `
 
-// docsElsewhere lists commands that TestDocs does not run, and where they run.
+// docsElsewhere maps commands that TestDocs does not run to the scripts that run them.
 var docsElsewhere = map[string]string{
 	"make && sudo make install": "integrations/debian/build-deb",
 	"CGO_ENABLED=0 go build -v ./cmd/cfi2sframe && ./cfi2sframe --for perf /bin/ls -o /tmp/ls && /tmp/ls -l " +
@@ -48,7 +48,7 @@ func TestDocs(t *testing.T) {
 	bin := must.Get(filepath.Abs("../../testdata/bin/amd64"))(t)
 	top := must.Get(filepath.Abs("../.."))(t)
 	ls := plain.File(t, "/bin/ls")
-	// The linkers of "ld --print-dir" are copies of the command itself, not of the test.
+	// The directory of "ld --print-dir" contains links to the running program, which must be cfi2sframe, not the test.
 	t.Setenv("PATH", filepath.Dir(tool(t))+":"+os.Getenv("PATH"))
 	local := strings.NewReplacer("/usr/bin /usr/lib", "rootfs", "/bin/ls", ls, "/path/to/clone", top)
 	for _, name := range []string{"README.md", "docs/usage.md"} {
@@ -89,7 +89,8 @@ type docsCommand struct {
 	line, output string
 }
 
-// docsCommands returns the commands of a document's indented blocks. Fenced blocks are files, in a language.
+// docsCommands returns the commands of a document's indented blocks. Fenced blocks contain files, and must name their
+// language.
 func docsCommands(t *testing.T, name string) []docsCommand {
 	t.Helper()
 	var commands []docsCommand

@@ -225,8 +225,8 @@ func fuzzObjects() [][]byte {
 	}
 }
 
-// FuzzProgram converts a library with one function, made of instructions for its CIE and FDE. Translation and check
-// evaluate them independently.
+// FuzzProgram converts a library whose only function has arbitrary instructions in its CIE and FDE. Translation and
+// check evaluate them independently.
 func FuzzProgram(f *testing.F) {
 	library := fixture(f, "pltlib.so")
 	for _, name := range []string{"fprules", "drap2.so", "undefra", "plt", "rareg.so", "remember"} {

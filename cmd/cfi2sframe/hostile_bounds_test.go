@@ -213,7 +213,7 @@ func addGaps(f *elftest.Frames, text uint64, n int) {
 	f.FDE(f.CIE(elftest.Sound...), text, uint64(2*n), bytes.Repeat([]byte{0x41, 0x0d, 3, 0x41, 0x0d, 7}, n)...)
 }
 
-// one describes 16 bytes of code.
+// one adds an FDE for 16 bytes of code.
 func one(f *elftest.Frames, text uint64) { f.FDE(f.CIE(elftest.Sound...), text, 16) }
 
 // repeated returns n copies of a chunk, zlib-compressed. If the chunk has at least 32 KiB, all but the first refer only
@@ -264,7 +264,7 @@ func overlappingCIEs(t testing.TB) []byte {
 		at := len(f.B)
 		const n = 320_000
 		head := []byte{0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0x78, 16} // a CIE up to its instructions
-		cie := append(slices.Clone(head), 0x0f, byte(len(head)))  // and an expression that contains the next one
+		cie := append(slices.Clone(head), 0x0f, byte(len(head)))  // and an expression that contains the next CIE
 		body := append(bytes.Repeat(cie, n), make([]byte, len(head))...)
 		for i := range n {
 			binary.LittleEndian.PutUint32(body[len(cie)*i:], uint32(len(body)-len(cie)*i-4))
@@ -362,7 +362,7 @@ func manyPLTs(t testing.TB) []byte {
 	return p.B
 }
 
-// hollow describes every 13th byte of size bytes of code, leaving that many pieces without CFI.
+// hollow describes only every 13th byte of the code, which splits the rest into many pieces without CFI.
 func hollow(t testing.TB, size int) *elftest.Patcher {
 	p := described(t, func(f *elftest.Frames, text uint64) {
 		cie := near(f)
@@ -422,8 +422,8 @@ func gapsInArchive(t testing.TB) []byte {
 	return elftest.Ar(bytes.Repeat(elftest.ArMember("a/", p.B), 36))
 }
 
-// sharedRows returns an SFrame V2 section for code at its own address, with FDEs of size bytes that share their rows,
-// in blocks of rep bytes unless rep is 0.
+// sharedRows returns an SFrame V2 section for code at the address of the section (addSFrame). All FDEs share the same
+// rows, which repeat every rep bytes unless rep is 0.
 func sharedRows(fdes, rows int, size uint32, rep byte) []byte {
 	le := binary.LittleEndian
 	b := []byte{0xe2, 0xde, 2, 1, 3, 0, 0xf8, 0}
@@ -447,7 +447,8 @@ func sharedRows(fdes, rows int, size uint32, rep byte) []byte {
 	return b
 }
 
-// checked returns a function that makes a library with an .sframe at its code. Functions of 512 KiB fill the last part.
+// checked returns a function that makes a library whose .sframe has the address of its code. Only the code after the
+// first 32 MiB has CFI: 64 functions of 512 KiB.
 func checked(section []byte) func(testing.TB) []byte {
 	return func(t testing.TB) []byte {
 		p := described(t, func(f *elftest.Frames, text uint64) {
@@ -461,7 +462,7 @@ func checked(section []byte) func(testing.TB) []byte {
 	}
 }
 
-// addSFrame gives the file a section .sframe at its code.
+// addSFrame adds an .sframe section with the address of the code.
 func addSFrame(p *elftest.Patcher, b []byte) {
 	p.AddSection(".sframe", uint64(elf.SHF_ALLOC), b)
 	p.Put64(p.Section(".sframe")+elftest.ShAddr, codeAddr)

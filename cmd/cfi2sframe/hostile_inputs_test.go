@@ -77,7 +77,7 @@ func pltArchive(t testing.TB) []byte {
 // rowsArchive contains programs with an .sframe whose FDEs share their rows.
 func rowsArchive(t testing.TB) []byte {
 	section := sharedRows(1, 2, 1<<26, 2)
-	section[3] = 1 // sorted, so that it is examined
+	section[3] = 1 // FDEs are sorted, so the section is examined
 	return elftest.Ar(bytes.Repeat(elftest.ArMember("a/", checked(section)(t)), 1000))
 }
 

@@ -160,7 +160,7 @@ func compareOutput(data []byte, out string, args []string) error {
 	for i := range before.Sections {
 		s := &before.Sections[i]
 		if i > 0 && names[s.Name] || s.HasBytes() && s.Size > 0 && s.Off < headers {
-			return nil // the layout is unknown, or the headers are in it
+			return nil // names are ambiguous, or a section overlaps the headers
 		}
 		names[s.Name] = true
 	}

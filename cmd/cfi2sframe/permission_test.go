@@ -15,7 +15,7 @@ import (
 	"cfi2sframe/internal/testkit/testfile"
 )
 
-// A user is the user and groups that run a program.
+// A user is the user ID and the groups with which a program runs.
 type user struct {
 	uid    uint32
 	groups []uint32 // the first is the primary one
@@ -66,7 +66,7 @@ func needAttributes(t *testing.T) {
 // A setting is a situation in which cp and cfi2sframe are compared. Scripts create it.
 type setting struct {
 	user                        user
-	folder, input, output, root string // the user runs output, then root runs root
+	folder, input, output, root string // scripts; output runs as the user, the others as root
 }
 
 // likeCpSettings are the settings of TestLikeCp.
@@ -99,14 +99,14 @@ func likeCpSettings() []setting {
 	return all
 }
 
-// TestLikeCp compares the attributes of an output with those of cp's, for new and for existing outputs.
+// TestLikeCp compares the attributes of outputs with those of copies by cp, for new and for existing files.
 func TestLikeCp(t *testing.T) {
 	needAttributes(t)
 	all := likeCpSettings()
 	dir := must.Get(os.MkdirTemp("", "cfi2sframe-"))(t) // readable for all users
 	defer os.RemoveAll(dir)
 	must.Do(t, os.Chmod(dir, 0o755))
-	// Few shells, because they take most of the time.
+	// Starting shells takes most of the time, so few shells run many commands each.
 	scripts := make(map[string]*strings.Builder)
 	for _, step := range []string{"first", "0", "1234", "root", "run 0", "run 1234", "last"} {
 		scripts[step] = &strings.Builder{}

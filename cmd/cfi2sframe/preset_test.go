@@ -13,8 +13,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// TestPresetsReadme compares the presets with the table of readers in docs/readers.md: each preset is in a row, and
-// supports the formats that all its rows support.
+// TestPresetsReadme compares the presets with the table of readers in docs/readers.md: each preset has a row, and
+// supports exactly the formats that all its rows support.
 func TestPresetsReadme(t *testing.T) {
 	readme := testfile.Read(t, "../../docs/readers.md")
 	_, table, ok := strings.Cut(string(readme), "| reader | V1 | V2 | V2 with `--pcrel` | V3 | `--for` |\n|---|")
@@ -28,7 +28,7 @@ func TestPresetsReadme(t *testing.T) {
 	for line := range strings.Lines(table) {
 		cells := strings.Split(line, "|")
 		if len(cells) != 8 {
-			continue // the rest of the line below the head
+			continue // the rest of the line below the header row
 		}
 		for _, name := range namesIn(t, cells[6]) {
 			i := slices.IndexFunc(presets, func(p preset) bool { return p.name == name })

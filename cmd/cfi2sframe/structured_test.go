@@ -32,7 +32,7 @@ const (
 )
 
 // FuzzStructured generates files with known CFI and converts them. The result is read pc by pc, as stack tracers do,
-// and compared with that CFI; all rows with an obvious form must exist; the rest of the file must be unchanged; and
+// and compared with that CFI; rows that compilers emit must not be missing; the rest of the file must be unchanged; and
 // converting again, also after removing .sframe, gives the same file. If damage is not 0, some bytes are changed first.
 func FuzzStructured(f *testing.F) {
 	for seed := range uint64(60) {
@@ -130,7 +130,7 @@ func section(t *testing.T, out []byte) (*elffile.File, *sframe.Section) {
 	case x.IsObject():
 		s := &x.Sections[where.Section]
 		b = must.Get(x.ReadRelocated(s))(t)
-		b[3] |= byte(sframe.FDEFuncStartPCRel) // relocations count from the field
+		b[3] |= byte(sframe.FDEFuncStartPCRel) // relocated addresses are relative to the field
 		addr = s.Base
 	case where.Segment >= 0:
 		p := &x.Progs[where.Segment]
@@ -201,7 +201,7 @@ func fuzzCompare(t *testing.T, file *generate.File, out []byte, res *convert.Res
 	}
 }
 
-// obvious reports whether a row has a form in every version, as rows from compilers do.
+// obvious reports whether a row is like those that compilers emit, which every version can express.
 func obvious(m *generate.Machine, w *generate.Row, opt convert.Options) bool {
 	r := w.Rules
 	if r == nil || w.Signal || r.Sign > cfi.Signed || r.CFA.Rule != cfi.RuleCFA || r.RAReg != m.RA ||
@@ -221,7 +221,7 @@ func obvious(m *generate.Machine, w *generate.Row, opt convert.Options) bool {
 		return r.RA.Rule == cfi.RuleOffset && r.RA.Offset == m.FixedRA &&
 			(saved(&r.FP) || r.FP.Rule == cfi.RuleArchitectural)
 	case r.CFA.Offset < 160:
-		return false // s390x offsets are relative to it
+		return false // s390x encodes CFA offsets relative to 160
 	}
 	return saved(&r.RA) && saved(&r.FP)
 }

@@ -29,7 +29,7 @@ func TestABIs(t *testing.T) {
 			t.Errorf("%v: the machine's name is %s", abi, a.Name)
 		}
 	}
-	if known < 4 { // the ABIs of errata 1
+	if known < 4 { // V2 with errata 1 has four ABIs
 		t.Errorf("%d ABIs", known)
 	}
 	for machine, order := range map[elf.Machine]binary.ByteOrder{

@@ -84,7 +84,7 @@ func TestIndexErrors(t *testing.T) {
 	for _, tt := range []struct {
 		name, index string
 		data        []byte
-		msg         string // of the error, or "" for none
+		msg         string // error message, or "" for none
 	}{
 		{"empty", "/", nil, ""},
 		{"of three zero bytes", "/", []byte{0, 0, 0}, ""},

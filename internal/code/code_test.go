@@ -19,9 +19,9 @@ import (
 const base = 0x1000
 
 // A source is assembly code: a gap, code outside the gap (after label described@), and data (after data@). Functions
-// start at the start and at labels starting with f; labels starting with g are other known addresses. Words at labels
-// starting with n contain the address of a function that does not return. @ makes labels unique; start@ is the start,
-// and at@ is the start minus base.
+// start at the beginning and at labels whose names begin with f; labels that begin with g are other known addresses.
+// Words at labels that begin with n contain the address of a function that does not return. @ makes labels unique;
+// start@ is the address of the beginning, and at@ is that address minus base.
 type source struct {
 	name string
 	asm  string
@@ -174,7 +174,7 @@ func TestFind(t *testing.T) {
 		{"exchange", "xchg %rsp,%rax; xchg %rsp,%rax; ret", "0-5: rsp+8, 2 rax+8, 4 rsp+8"},
 		{"memory", "push (%rdi); pop (%rdi); ret", "0-5: rsp+8, 2 rsp+16, 4 rsp+8"},
 		{"copy in the stack", "mov %rsp,%rax; sub $24,%rsp; and $-32,%rsp; mov %rax,8(%rsp); xor %eax,%eax; mov " +
-			"8(%rsp),%rsp; ret", "0-24 unknown-stack"}, // before the last load, no register holds the frame
+			"8(%rsp),%rsp; ret", "0-24 unknown-stack"}, // before the last load, no register locates the CFA
 		{"realigned, with a new frame", `lea 8(%rsp),%r10
 			and $-32,%rsp; push -8(%r10); push %rbp; mov %rsp,%rbp; push %r10
 			pop %r10; pop %rbp; lea -8(%r10),%rsp; ret`, "0-27: rsp+8, 9 r10+0, 17 r10+0 lost, 22 r10+0, 26 rsp+8"},

@@ -98,7 +98,7 @@ func FuzzFind(f *testing.F) {
 var hostile = []struct {
 	name    string
 	code    func(n int) []byte // returns about n bytes
-	entries int                // bytes between entries; 0: only the first
+	entries int                // distance between entries in bytes; 0: a single entry
 	data    bool
 	complex bool // the bound on steps is reached
 }{

@@ -16,8 +16,8 @@ import (
 	"cfi2sframe/internal/testkit/testfile"
 )
 
-// hidden finds the rows of a file as if it had no CFI, with its symbols as entries. assembly is the address of
-// makecontext, whose handwritten CFI is exact only at its call.
+// hidden finds the rows of a file as if it had no CFI, with its symbols as entries. The result assembly is the address
+// of makecontext, whose handwritten CFI is exact only at its call.
 func hidden(t *testing.T, b []byte) (inf *cfi.Inference, assembly, size uint64) {
 	t.Helper()
 	f := must.Get(elf.NewFile(bytes.NewReader(b)))(t)
@@ -35,7 +35,7 @@ func hidden(t *testing.T, b []byte) (inf *cfi.Inference, assembly, size uint64) 
 	}
 	symbols := must.Get(f.Symbols())(t)
 	for _, s := range symbols {
-		if elf.ST_TYPE(s.Info) == elf.STT_FUNC && !strings.HasSuffix(s.Name, ".cold") { // a part of a function
+		if elf.ST_TYPE(s.Info) == elf.STT_FUNC && !strings.HasSuffix(s.Name, ".cold") { // part of a function
 			text.Functions = append(text.Functions, s.Value)
 		}
 		if s.Name == "makecontext" && s.Section != elf.SHN_UNDEF {

@@ -75,7 +75,7 @@ func TestReplacedInput(t *testing.T) {
 			t.Errorf("%s: no error", tt.name)
 		}
 		got := tree(t, dir)
-		delete(after, "sub.old/in") // the input itself, in its directory, may be replaced
+		delete(after, "sub.old/in") // the original input, now in sub.old, may be replaced
 		for path, what := range after {
 			if got[path] != what {
 				t.Errorf("%s: %s has changed", tt.name, path)

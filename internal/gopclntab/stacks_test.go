@@ -14,7 +14,7 @@ func TestFlow(t *testing.T) {
 		name, code string
 		at         uint32
 		base       Base
-		want       []Base // by offset; nil: follow fails
+		want       []Base // bases by offset, or nil if follow must fail
 	}{
 		{"return", frame + switches + "\xff\xd7\x5d\xc3", 4, OfFP, []Base{4: OfFP, 8: OfFP, 10: OfFP, 11: OfSP}},
 		{"not immediately", frame + "\x5d\x90\xc3", 4, OfFP, []Base{4: OfFP, 5: OfSP, 6: Unknown}},

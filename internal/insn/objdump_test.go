@@ -47,7 +47,7 @@ func listing(t *testing.T, cmd *exec.Cmd, fn func(pc uint64, code []byte, text s
 	must.Do(t, cmd.Wait())
 }
 
-// filesOf returns the files in -files that are for a machine, or the given file of sid if -files is not set.
+// filesOf returns the files in -files that are for a machine, or the given file from Debian sid if -files is not set.
 func filesOf(t *testing.T, m elf.Machine, file string) (list []string) {
 	t.Helper()
 	for _, path := range strings.Fields(*files) {
@@ -127,7 +127,7 @@ func TestObjdump(t *testing.T) {
 		if c.incomplete { // LLVM's
 			args = []string{"-d", "--print-imm-hex", file}
 		}
-		var prefix []byte // LLVM prints it as an instruction
+		var prefix []byte // LLVM prints prefixes as separate instructions
 		listing(t, peer.Tool(t, "sid", *tool)(args...), func(pc uint64, code []byte, text string) {
 			pc -= uint64(len(prefix))
 			if code, prefix = append(prefix, code...), nil; prefixNames[text] {

@@ -124,8 +124,8 @@ const contexts = `	.text
 	"context:	.cfi_startproc; mov %rbx,%rsp; ret; .cfi_endproc; .p2align 4\n" +
 	"plain:	.cfi_startproc; ret; .cfi_endproc\n"
 
-// TestContexts checks that the last byte of padding has no row before code to which functions of makecontext return,
-// because readers look up the byte before a return address.
+// TestContexts checks that the last byte of padding has no row before code to which functions started by makecontext
+// return, because readers look up the byte before a return address.
 func TestContexts(t *testing.T) {
 	gcc, dir := peer.Look(t, "gcc"), t.TempDir()
 	source, path := filepath.Join(dir, "contexts.s"), filepath.Join(dir, "contexts.so")
@@ -232,7 +232,7 @@ func TestPeer(t *testing.T) {
 	for _, tt := range long.Pick(t, programs[:1], programs) {
 		path := peer.File(t, tt.path)
 		f, table := load(t, path)
-		code := make(map[uint64]bool) // by start of an instruction: whether it is padding
+		code := make(map[uint64]bool) // whether the instruction at an address is padding
 		for pc, in := range disassemble(t, tt.objdump, path) {
 			code[pc] = pads.MatchString(in.text)
 		}

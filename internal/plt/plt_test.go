@@ -176,10 +176,10 @@ func TestBoundaries(t *testing.T) {
 			[]generate.Range{{Begin: 0x1008, End: 0x1018}}, nil},
 		{"jumped to by a function without a push", amd64(), jump + "6800000000 ff2500000000 e9e8ffffff",
 			[]generate.Range{{Begin: 0x1008, End: 0x1018}}, []Stub{{0x1000, 0x1008, one}}},
-		{"jumped into", amd64(), // past endbr64, after a push
+		{"jumped into", amd64(), // after a push, the second stub jumps past the endbr64 of the first
 			"f30f1efa ff25d4230000 0f1f440000 90 " + "ff25d4230000 6800000000 e9e4ffffff", nil,
 			[]Stub{{0x1010, 0x1020, []Step{{CFA: 8}, {Offset: 11, CFA: 16}}}}},
-		{"jumped into at the same stack depth", amd64(), // to the jump of the same entry
+		{"jumped into at the same stack depth", amd64(), // the last jump of the first stub jumps to itself
 			"ff25d4230000 6800000000 e9fbffffff" + jump, nil,
 			[]Stub{{0x1000, 0x1010, []Step{{CFA: 8}, {Offset: 11, CFA: 16}}}, {0x1010, 0x1018, one}}},
 		{"after sub sp,sp,#16, aarch64", aarch64(), "ff4300d1 1f2003d5 10010090 110240f9 10020091 20021fd6", nil, nil},

@@ -70,7 +70,7 @@ func TestDir(t *testing.T) {
 		t.Errorf("got %s, %v", again, err)
 	}
 	checkLinks(t, dirs[0], exe)
-	// Another program gets its own directory.
+	// A different program gets a different directory.
 	other := filepath.Join(programs(t, "bin/tool"), "bin/tool")
 	dir, err := Dir(other)
 	if err != nil || dir == dirs[0] {

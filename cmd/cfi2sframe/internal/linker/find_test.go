@@ -70,13 +70,13 @@ func TestFind(t *testing.T) {
 		{"ld.gold", "", a + ":" + b, "", "", b + "/ld.gold"},
 		{"ld.lld", "", a + ":" + b, "", "", b + "/ld.lld"},
 		{"ld.mold", "", self + ":" + a + ":" + b, "", "", ""},
-		// GCC's directories come first. GCC appends a slash to them.
+		// Directories from GCC, which end in a slash, are searched first.
 		{"ld", self + "/:" + b + "/", a, "", "", b + "/ld"},
 		{"ld.bfd", self + "/:" + a + "/", self + ":" + b, "", "", b + "/ld.bfd"},
 		// Other programs are searched only in PATH.
 		{"gcc", b + "/", a, "", "", a + "/gcc"},
 		{"cc", "", a, "", "", ""},
-		// Another target has its own linker, but not of every kind.
+		// A cross compiler gets its target's linker, if there is one of the requested kind.
 		{"ld", "", b + ":" + a, "/usr/bin/" + far + "-gcc-12", "", a + "/" + far + "-ld"},
 		{"ld", "", b + ":" + a, far + "-g++", "", a + "/" + far + "-ld"},
 		{"ld", "", b + ":" + a, "gcc", "", b + "/ld"},

@@ -133,7 +133,7 @@ func TestLookupObjdump(t *testing.T) {
 					}
 					text := want.text
 					if v.fixed != "" {
-						text = strings.Replace(text, " U", " f", 1) // no word for RA, in a flexible FDE
+						text = strings.Replace(text, " U", " f", 1) // a flexible FDE without a data word for RA
 					} else {
 						text = strings.Replace(text, " U", " u", 1)
 					}

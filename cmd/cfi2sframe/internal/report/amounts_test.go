@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestSparse expects a warning if more than 5 % of the code has no CFI. A sum is judged by its own share.
+// TestSparse expects a warning if more than 5 % of the code has no CFI. For several files, the share of their total
+// counts.
 func TestSparse(t *testing.T) {
 	file := func(code, bytes, padding, startup uint64, others ...string) *Coverage {
 		c := &Coverage{Amounts: Amounts{Code: code}, Uncovered: Uncovered{Bytes: bytes, Padding: padding,
@@ -39,7 +40,8 @@ func TestSparse(t *testing.T) {
 	}
 }
 
-// TestInferable expects the warning if more than 1 % of the code has no CFI, with a hint at --infer unless it was used.
+// TestInferable expects the warning if more than 1 % of the code has no CFI, with a hint to use --infer unless it was
+// used.
 func TestInferable(t *testing.T) {
 	const advice = " of the code has no CFI: --infer finds rows from its instructions; or build with " +
 		"-fasynchronous-unwind-tables, write .cfi directives in assembly, or use --debug-file"

@@ -165,8 +165,8 @@ func TestHTMLEmpty(t *testing.T) {
 	}
 }
 
-// TestHTMLWorst expects the file with the most code that is not unwindable first. Links to parts follow the order of
-// the input.
+// TestHTMLWorst expects the file with the most code that is not unwindable to be listed first. Links to parts follow
+// the order of the input.
 func TestHTMLWorst(t *testing.T) {
 	var files []*report.Coverage
 	for i, left := range []uint64{1, 50, 7} {
@@ -190,8 +190,8 @@ func TestHTMLWorst(t *testing.T) {
 	}
 }
 
-// TestHTMLBars expects bars relative to the longest, whose share of the code is printed. Reasons that lose nothing have
-// no bar.
+// TestHTMLBars expects the lengths of bars to be relative to the longest, and the page to say which share of the code
+// that is. Reasons that lose no code have no bar.
 func TestHTMLBars(t *testing.T) {
 	c := fullCoverage()
 	c.Amounts = report.Amounts{Code: 1000, Unwindable: 700, Described: 900, Covered: 700, Outermost: 100}

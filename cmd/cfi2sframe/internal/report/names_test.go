@@ -58,7 +58,7 @@ func withSymbols(t *testing.T, data []byte, symbols []symbol) *elffile.File {
 	return elftest.Parse(t, data)
 }
 
-// TestNames checks which of the symbols around it names a gap, 4 bytes after the start of a function.
+// TestNames checks which of the surrounding symbols names a gap that starts 4 bytes into a function.
 func TestNames(t *testing.T) {
 	const (
 		fn, ifunc, none = elf.STT_FUNC, elf.STT_GNU_IFUNC, elf.STT_NOTYPE

@@ -11,7 +11,8 @@ import (
 	"cfi2sframe/internal/testkit/testfile"
 )
 
-// TestSchemaKept expects the schema to list the reasons of package convert and that of the command, and no others.
+// TestSchemaKept expects the schema to list the reasons of package convert and "failed", which the command adds, and no
+// others.
 func TestSchemaKept(t *testing.T) {
 	var root struct {
 		Defs struct {

@@ -80,7 +80,7 @@ func TestDiffNames(t *testing.T) {
 	}
 }
 
-// TestDiffNameless compares functions without symbols, which have the names of their sections. Functions with the same
+// TestDiffNameless compares functions without symbols, which are named after their sections. Functions with the same
 // rows are matched first, and the others in order, if both files have the same number.
 func TestDiffNameless(t *testing.T) {
 	program := func(sizes ...int) string {
@@ -184,7 +184,7 @@ func TestDiffWords(t *testing.T) {
 	}
 }
 
-// TestDiffObjects compares objects, whose places are relative to sections. V3 covers more of them.
+// TestDiffObjects compares objects, whose offsets are relative to sections. V3 covers more of their code than V2.
 func TestDiffObjects(t *testing.T) {
 	in := peer.Assembled(t, ".section .text.one, \"ax\"\n"+function("one", "nop", frame(16))+
 		".section .text.two, \"ax\"\nnop\n"+function("two", "nop", ".cfi_undefined rip", "nop"))
@@ -213,7 +213,7 @@ func TestDiffNotWritten(t *testing.T) {
 	b := testfile.Read(t, full)
 	sec := sectionOf(t, b, ".sframe")
 	p := elftest.Patch(t.Fatalf, b)
-	// The last FDE of V2: its size is at 4, its number of rows at 12.
+	// The last FDE in V2: its size is at offset 4, its number of rows at offset 12.
 	last := int64(sec.Offset) + 28 + 20*int64(b[sec.Offset+8]-1)
 	size := uint64(b[last+4]) | uint64(b[last+5])<<8
 	p.Put32(int(last)+12, 0)

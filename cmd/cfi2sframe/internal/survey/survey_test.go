@@ -27,11 +27,11 @@ func run(t *testing.T, opt Options, paths ...string) *Survey {
 	return must.Get(Run(t.Context(), paths, opt))(t)
 }
 
-// A what holds the sums for a fixture, computed from its source.
+// Type what holds the expected sums for a fixture, computed from its source.
 type what struct {
 	functions             uint64
 	described, withoutCFI uint64
-	code                  uint64    // described and withoutCFI, without padding
+	code                  uint64    // the sum of described and withoutCFI, less padding
 	whole                 [2]uint64 // functions, by format
 	covered               [2]uint64 // bytes
 	gaps                  map[string]translate.Sum
