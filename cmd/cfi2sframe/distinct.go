@@ -39,7 +39,7 @@ func (d *destination) distinct(use string, paths ...string) error {
 	return nil
 }
 
-// distinct returns an error if an output is also another file of the conversion, which would be overwritten.
+// distinct returns an error if an output would overwrite a file that the conversion reads, or a different output.
 func (s *conversion) distinct(stdout, stderr io.Writer) error {
 	var output, link *destination
 	if s.output != "" && !outfile.IsStdout(s.output) && !s.to.ByBuildID {

@@ -83,7 +83,7 @@ func percentFlag(cmd *cobra.Command, name string, percent *float64, usage string
 		switch {
 		case err != nil || !(p >= 0 && p <= 100):
 			return errors.New("is not a number from 0 to 100")
-		case p > 0 && p <= 1: // 1 % is useless, and 1 may mean 100 %
+		case p > 0 && p <= 1: // a minimum of 1 % is useless, and 1 may mean 100 %
 			return fmt.Errorf("is %v %%; did you mean %s?", p, strconv.FormatFloat(100*p, 'g', 6, 64))
 		}
 		*percent = p

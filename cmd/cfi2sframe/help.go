@@ -47,7 +47,7 @@ func (c *call) printHelp(cmd *cobra.Command) {
 	fmt.Fprintf(c.out, "\n%s", cmp.Or(cmd.Long, strings.ToUpper(cmd.Short[:1])+cmd.Short[1:]+".\n"))
 	if name == "" {
 		fmt.Fprintln(c.out, "\nVerbs:")
-		n := len(c.verbs()) - 3 // the last three need no description
+		n := len(c.verbs()) - 3 // the last three verbs need no description
 		for _, v := range c.verbs()[:n] {
 			form, _, _ := strings.Cut(v.Use, "\n")
 			if len(form) > verbWidth {

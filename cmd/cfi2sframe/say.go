@@ -13,7 +13,7 @@ import (
 
 // reportOn reports on a file. Some write errors appear only on flush.
 func (w *work) reportOn(j *files.Job) error {
-	if j.Result == nil { // another name of a file
+	if j.Result == nil { // a second name of a file that was already converted
 		return nil
 	}
 	w.report.said = true

@@ -335,7 +335,7 @@ func (t *tally) add(j *files.Job, r *result) {
 		return
 	}
 	t.done++
-	if j.Result == nil { // another name of a file
+	if j.Result == nil { // a second name of a file that was already converted
 		return
 	}
 	for _, c := range r.coverage {

@@ -280,8 +280,8 @@ func (s *state) row(byFP bool) (row cfi.InferredRow, ok bool) {
 	return row, row.Signed
 }
 
-// place returns the offset from the CFA at which the entry value of a register is saved, or 0 if only the register has
-// it. A stack slot is preferred because the register may soon be overwritten.
+// place returns the offset from the CFA at which the entry value of a register is saved, or 0 if only the register
+// holds it. A stack slot is preferred because the register may soon be overwritten.
 func (s *state) place(saved value) (at int64, ok bool) {
 	ok = s.reg[saved.reg] == saved
 	for _, x := range s.slots {

@@ -262,7 +262,7 @@ func (b *Batch) Commit(ctx context.Context) {
 	}
 }
 
-// place returns the location of the file that the job has replaced, or nil.
+// place returns the Place of the file that the job has replaced, or nil.
 func (j *Job) place() *outfile.Place {
 	switch {
 	case j.same != nil:

@@ -77,7 +77,8 @@ func Convert(ctx context.Context, in, out string, opt Options) (*Result, error) 
 // A Job is one file of a batch.
 type Job struct {
 	In string
-	// Result is nil after an error, and for another name of a file that was converted before, unless that is unchanged.
+	// Result is nil after an error, and for a second name of a file that was already converted, unless the file is
+	// unchanged.
 	Result *Result
 	// Err tells why the output is not, or may not be, the result. ErrRefused comes with a Result.
 	Err error
@@ -95,7 +96,7 @@ type Job struct {
 
 	detached map[string]string // inputs of the detached files of this run, by output
 
-	same *Job     // the job of the same file by another name, or nil
+	same *Job     // the job that converts the same file under a different name, or nil
 	id   inode.ID // of the result that has replaced the file, or zero
 	lost error    // why the ID is unknown, or nil
 }

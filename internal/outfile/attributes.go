@@ -33,7 +33,7 @@ func (o *File) likeOld() error {
 		return err
 	}
 	if runtime.GOOS == "windows" {
-		return nil // read-only files cannot be replaced, and other modes do not exist
+		return nil // read-only files cannot be replaced, and Windows has no other modes
 	}
 	// The mode is last: changing the owner clears the set-user-ID bit, and setting attributes needs write permission.
 	mode := want.Mode() & modeBits

@@ -30,7 +30,7 @@ type File struct {
 	*os.File
 	temp   string      // the path of its temporary name, or ""
 	place  *Place      // nil for a stream
-	lent   bool        // the caller closes the place
+	lent   bool        // the caller closes the Place
 	input  bool        // it replaces the input
 	source *os.File    // the input, if the output was made by Open and replaces it
 	dates  fs.FileInfo // contains the dates for the result, or nil
@@ -56,8 +56,8 @@ func Open(out string, perm fs.FileMode) (*File, error) {
 	return o, nil
 }
 
-// Replace prepares an output that replaces the input, which OpenInput has opened. The caller closes the place after
-// the file.
+// Replace prepares an output that replaces the input, which OpenInput has opened. The caller closes the Place after the
+// File.
 func Replace(p *Place) (*File, error) {
 	o := &File{place: p, lent: true, input: true}
 	if err := o.create(0); err != nil {
@@ -164,7 +164,7 @@ func (o *File) Device() *os.File { return o.stream }
 // Replaces reports whether the output replaces a file.
 func (o *File) Replaces() bool { return o.place != nil && o.place.old != nil }
 
-// Replaced returns the place of the file that the output replaces, or nil.
+// Replaced returns the Place of the file that the output replaces, or nil.
 func (o *File) Replaced() *Place {
 	if !o.Replaces() {
 		return nil

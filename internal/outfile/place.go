@@ -23,10 +23,10 @@ type Place struct {
 	info fs.FileInfo // of old
 }
 
-// errMoved is returned if the file at a place was replaced or removed.
+// errMoved is returned if the file at a Place was replaced or removed.
 var errMoved = errors.New("the file was replaced or removed meanwhile; nothing was written")
 
-// newPlace returns the place of a file that does not exist.
+// newPlace returns the Place of a file that does not exist.
 func newPlace(path string) (*Place, error) {
 	if _, err := os.Lstat(path); err == nil {
 		return nil, fmt.Errorf("output %s is a dangling symbolic link", path)
@@ -38,7 +38,7 @@ func newPlace(path string) (*Place, error) {
 	return &Place{path: path, real: filepath.Join(dir, filepath.Base(path))}, nil
 }
 
-// existingPlace returns the place of a file to replace, which need not be readable.
+// existingPlace returns the Place of a file to replace, which need not be readable.
 func existingPlace(path string) (*Place, error) {
 	old, err := os.OpenFile(path, holdFlags, 0)
 	if err != nil {
@@ -55,7 +55,7 @@ func existingPlace(path string) (*Place, error) {
 	return p, nil
 }
 
-// placeOf returns the place of an open file. On error, it closes the file.
+// placeOf returns the Place of an open file. On error, it closes the file.
 func placeOf(path string, old *os.File) (*Place, error) {
 	info, err := old.Stat()
 	real := ""
@@ -69,7 +69,7 @@ func placeOf(path string, old *os.File) (*Place, error) {
 	return &Place{path, real, old, info}, nil
 }
 
-// OpenInput opens a regular file for reading. The caller closes the place, which closes the file.
+// OpenInput opens a regular file for reading. The caller closes the Place, which closes the file.
 func OpenInput(path string) (*Place, *os.File, fs.FileInfo, error) {
 	src, info, err := OpenRegular(path)
 	if err != nil {
@@ -79,7 +79,7 @@ func OpenInput(path string) (*Place, *os.File, fs.FileInfo, error) {
 	return p, src, info, Plain(err)
 }
 
-// OpenRegular opens a regular file and returns its description. It rejects other files, without blocking on pipes.
+// OpenRegular opens a regular file and returns it with its FileInfo. It rejects other files, without blocking on pipes.
 func OpenRegular(path string) (*os.File, fs.FileInfo, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -154,7 +154,7 @@ func removeAfter(err error, temp string) error {
 	return err
 }
 
-// Relink makes the name of a place, opened by OpenInput, a hard link to the file at path, unless it already is one.
+// Relink makes the name of a Place, opened by OpenInput, a hard link to the file at path, unless it already is one.
 func Relink(path string, id inode.ID, p *Place) error {
 	from, _, info, err := OpenInput(path)
 	if err != nil {

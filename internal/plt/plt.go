@@ -42,7 +42,7 @@ type stubForms struct {
 	tokens []token
 	stubs  []form
 	entry  int32 // CFA - SP at the first instruction
-	// leaving lists the letters of unconditional jumps, padding those of no-ops and traps.
+	// The field leaving lists the letters of unconditional jumps; padding lists those of no-ops and traps.
 	leaving, padding string
 	thunk            string // letters of the code that stubs may call, or ""
 }

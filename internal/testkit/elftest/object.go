@@ -20,7 +20,7 @@ type Object struct {
 	Tail     []byte // after the section headers
 }
 
-// A Section is a section whose contents are Data, unless At sets Off and Size.
+// A Section is a section header with contents: Data, unless At sets Off and Size.
 type Section struct {
 	elf.Section64
 	Name  string

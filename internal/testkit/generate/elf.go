@@ -103,7 +103,8 @@ func NewFile(s *Source) *File {
 // write encodes a value of fixed size.
 func (b *builder) write(v any) []byte { return elftest.Append(nil, b.m.Order, v) }
 
-// segment ends the current segment and starts the next, at bytes or more after the address of the first.
+// segment ends the current segment and starts the next one. Its address is that of the first segment plus at, or
+// higher.
 func (b *builder) segment(at uint64, flags elf.ProgFlag) {
 	b.endSegment()
 	align := 16

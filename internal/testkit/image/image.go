@@ -14,9 +14,9 @@ import (
 )
 
 // Compare returns an error unless
-//   - every allocated section of before is in after, with the same contents, and at the same address unless it may
-//     move;
-//   - every byte that before loads after its headers is loaded by after at the same address;
+//   - every allocated section of the old file is in the new file, with the same contents, and at the same address
+//     unless it may move;
+//   - every byte that the old file loads after its headers is loaded by the new file at the same address;
 //   - the dynamic entries are the same, except those of moved sections;
 //   - sections that are not loaded are the same, and refer to the same sections;
 //   - the program headers are where loaders look for them, if they were there before;

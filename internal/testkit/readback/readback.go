@@ -20,7 +20,7 @@ type Machine struct {
 	ra, pc  uint64 // ra holds RA in rows without a rule; none if RA is always in memory
 	FixedRA int64  // where calls leave RA, relative to the CFA; 0: in ra
 	caller  int64  // the caller's stack pointer, relative to the CFA
-	spSaved bool   // rules for SP give the place where it was saved; its value still follows from the CFA
+	spSaved bool   // rules for SP say where it was saved; its value still follows from the CFA
 }
 
 const none = ^uint64(0)
@@ -43,7 +43,7 @@ type Reader struct {
 func New(m elf.Machine, order binary.ByteOrder, s *sframe.Section) (*Reader, error) {
 	known, ok := machines[m]
 	if !ok || s != nil && s.ABI.Order().Uint16([]byte{0, 1}) != order.Uint16([]byte{0, 1}) {
-		return nil, fmt.Errorf("machine %v, %v, is unknown, or the section has another byte order", m, order)
+		return nil, fmt.Errorf("machine %v, %v, is unknown, or the section has a different byte order", m, order)
 	}
 	return &Reader{known, order, s}, nil
 }

@@ -263,7 +263,7 @@ func (x *lookup) gaps(pcs []report.PC, fromCFI bool) error {
 	return nil
 }
 
-// refusal returns why the instructions at a pc give no row.
+// refusal returns why the instructions at a pc yield no row.
 func (x *lookup) refusal(pc uint64) string {
 	for _, r := range x.table.Refused {
 		if r.Begin <= pc && pc < r.End {

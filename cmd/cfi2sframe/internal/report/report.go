@@ -62,7 +62,7 @@ type Reason struct {
 	Functions int    `json:"functions"`
 	Ranges    int    `json:"ranges"`
 	Bytes     uint64 `json:"bytes"`
-	Loss      bool   `json:"loss"` // false if a stack trace loses nothing
+	Loss      bool   `json:"loss"` // false if these gaps do not break stack traces
 }
 
 // A Gap is a range of code that CFI describes and that has no row.

@@ -31,7 +31,7 @@ func noneUncovered() Uncovered {
 	return Uncovered{Sections: []UncoveredSection{}, Functions: []UncoveredFunction{}}
 }
 
-// RefusedCode is code whose instructions give no rows, for one reason.
+// RefusedCode is code whose instructions yield no rows, for one reason.
 type RefusedCode struct {
 	Reason string `json:"reason"`
 	Ranges int    `json:"ranges"`
@@ -77,7 +77,7 @@ type UncoveredFunction struct {
 	Begin    uint64 `json:"begin"` // address
 	Size     uint64 `json:"size"`
 	Bytes    uint64 `json:"bytes"`            // without CFI
-	Reason   string `json:"reason,omitempty"` // with --infer: why its instructions give no rows
+	Reason   string `json:"reason,omitempty"` // with --infer: why its instructions yield no rows
 }
 
 // maxUncovered bounds the functions without CFI that are listed.

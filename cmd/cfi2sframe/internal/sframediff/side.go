@@ -300,7 +300,7 @@ func spans(section *sframe.Section) ([]span, error) {
 	return all, nil
 }
 
-// wordsOf formats a row. Equivalent rows give equal words.
+// wordsOf formats a row. Equivalent rows yield equal words.
 func wordsOf(abi sframe.ABI, row sframe.Row, signal, keyB bool) string {
 	for _, rule := range []*sframe.Rule{&row.CFA, &row.RA, &row.FP} {
 		switch {
