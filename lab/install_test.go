@@ -59,7 +59,7 @@ func TestInstall(t *testing.T) {
 	run("uninstall")
 	err := filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
 		if err == nil && !e.IsDir() {
-			t.Errorf("%s is left", path)
+			t.Errorf("%s remains", path)
 		}
 		return err
 	})

@@ -32,7 +32,7 @@ const (
 	libs    = "/lib/x86_64-linux-gnu"
 	loader  = "ld-linux-x86-64.so.2"
 	strict  = " -Wall -Wextra -Werror"
-	// The Makefile's flags for the library.
+	// The flags for the library in the Makefile.
 	flags  = " -std=gnu11 -O2 -fPIC -fvisibility=hidden"
 	shared = flags + " -shared -Wl,-z,now,-z,nodelete,-z,initfirst"
 	code   = " backtrace.c libunwind.c files.c stacks.c"
@@ -58,10 +58,10 @@ func walker(t testing.TB) []string {
 	return list
 }
 
-// built is the library of this machine.
+// built is the library for this machine.
 var built []byte
 
-// build compiles programs of this machine in a directory with the library.
+// build compiles programs for this machine in a directory that contains the library.
 func build(t testing.TB, commands ...string) string {
 	t.Helper()
 	peer.Look(t, "gcc")
@@ -157,7 +157,7 @@ func TestTraces(t *testing.T) {
 			{"program", "", converted("traces"), "./one.so", "./two.so"},
 			{"libraries", all, "./traces", "./one.so", "./two.so"},
 			{"one plugin", all, converted("traces"), converted("one.so"), "./two.so"},
-			{"nothing", "", "./traces", "./one.so", "./two.so"},
+			{"none", "", "./traces", "./one.so", "./two.so"},
 		} {
 			// A trace ends in interrupted code without a row, such as _start in V2.
 			var env []string
@@ -169,13 +169,13 @@ func TestTraces(t *testing.T) {
 			out = regexp.MustCompile(`(plugin [12], )first`).ReplaceAllString(out, "${1}at the same address")
 			wantPlaces(t, fmt.Sprint(version, " ", c.name), out, again...)
 		}
-		if version == sframe.V2 { // which cannot describe the end
+		if version == sframe.V2 { // V2 cannot describe the outermost frame
 			continue
 		}
 		out := run(t, dir, all, []string{"SFRAME_BACKTRACE=sframe"}, converted("traces"))
 		for _, place := range places {
 			if !strings.Contains(place, "coroutine") && !strings.Contains(out, place+": equal\n") {
-				t.Errorf("by SFrame only: %s: got\n%s", place, out)
+				t.Errorf("with SFrame only: %s: got\n%s", place, out)
 			}
 		}
 	}
@@ -208,7 +208,7 @@ func separate(t testing.TB, store string, paths ...string) {
 	}
 }
 
-// TestSeparate takes all sections from a directory of separate files, and none from files with another build-id.
+// TestSeparate expects the library to use sections in separate files, but not those with another build-id.
 func TestSeparate(t *testing.T) {
 	dir := build(t, traces+" -Wl,--build-id", plugins)
 	store := filepath.Join(dir, "store")
@@ -216,8 +216,8 @@ func TestSeparate(t *testing.T) {
 	env := []string{"SFRAME_PATH=" + filepath.Join(dir, "none") + "::" + store}
 	out, by, others := stats(t, dir, "", env, "traces", "./traces")
 	wantPlaces(t, "separate", out)
-	if by < 1000 || others > 1 { // the end of the first trace in a plugin or of a thread may be libgcc's
-		t.Errorf("%d frames by SFrame, %d otherwise; want all by SFrame", by, others)
+	if by < 1000 || others > 1 { // libgcc may find the last frame of the first trace in a plugin or thread
+		t.Errorf("%d frames found with SFrame, %d otherwise; want all with SFrame", by, others)
 	}
 	// Matching sections, but with another build-id.
 	list, err := filepath.Glob(filepath.Join(store, ".build-id", "*", "*.sframe"))
@@ -239,11 +239,11 @@ func TestSeparate(t *testing.T) {
 	out, by, others = stats(t, dir, "", append(env, "SHORT=1"), "traces", "./traces")
 	wantPlaces(t, "other build-ids", out)
 	if by != 0 || others < 1000 {
-		t.Errorf("%d frames by SFrame, %d otherwise; want none by SFrame", by, others)
+		t.Errorf("%d frames found with SFrame, %d otherwise; want none with SFrame", by, others)
 	}
 }
 
-// TestModes expects traces without sections to end, or to continue by the frame pointer.
+// TestModes expects traces without sections to end, or to continue with the frame pointer.
 func TestModes(t *testing.T) {
 	dir := build(t, "gcc -std=gnu11 -O2 -fno-omit-frame-pointer"+strict+" traces.c -o traces -pthread")
 	out := run(t, dir, "", []string{"SFRAME_BACKTRACE=sframe"}, "./traces")
@@ -254,21 +254,21 @@ func TestModes(t *testing.T) {
 	out = run(t, dir, "", []string{"SFRAME_BACKTRACE=fp"}, "./traces")
 	m := regexp.MustCompile(`deep: frame (\d+) of`).FindStringSubmatch(out)
 	if m == nil {
-		t.Fatalf("by the frame pointer:\n%s", out)
+		t.Fatalf("with the frame pointer:\n%s", out)
 	}
 	if n, err := strconv.Atoi(m[1]); err != nil || n < 1000 {
-		t.Errorf("by the frame pointer %d frames are right; want more than 1,000", n)
+		t.Errorf("with the frame pointer, %d frames are correct; want more than 1,000", n)
 	}
 	out = run(t, dir, "", []string{"SFRAME_BACKTRACE=other"}, "/bin/true")
 	if out != "sframe-backtrace: SFRAME_BACKTRACE=other is unknown; use dwarf, fp or sframe\n" {
-		t.Errorf("unknown: %q", out)
+		t.Errorf("unknown mode: %q", out)
 	}
 }
 
 // TestSecure expects set-user-ID programs to ignore the environment.
 func TestSecure(t *testing.T) {
 	if os.Getuid() != 0 {
-		peer.Missing(t, "root, who can make set-user-ID programs, is missing")
+		peer.Missing(t, "making set-user-ID programs requires root")
 	}
 	dir := build(t, traces+" -L. -Wl,--no-as-needed -l:"+library+" -Wl,-rpath,$PWD")
 	dir = must.Get(filepath.EvalSymlinks(dir))(t)
@@ -418,8 +418,8 @@ func TestOtherMachines(t *testing.T) {
 	}
 }
 
-// TestEdges runs the cases in edges.c: signal handlers, sandboxes, constructors and files that change. begin, calls,
-// stack, sandbox and truncated need all sections.
+// TestEdges runs the cases in edges.c: signal handlers, sandboxes, constructors and files that change. The cases begin,
+// calls, stack, sandbox and truncated require all sections.
 func TestEdges(t *testing.T) {
 	dir := build(t, edges)
 	store := filepath.Join(dir, "store")
@@ -448,8 +448,8 @@ func TestEdges(t *testing.T) {
 	}
 }
 
-// TestStore puts files that are not sections of the program into the store: a FIFO, one with misaligned program
-// headers, and that of another program with the same build-id. None may be used or do harm.
+// TestStore puts other files in place of the program's section: a FIFO, a file with misaligned program headers, and the
+// section of another program with the same build-id. None may be used or make the program fail.
 func TestStore(t *testing.T) {
 	id := " -Wl,--build-id=0x1234abcd"
 	dir := build(t, edges+id, strings.Replace(edges, "-o edges", "-o other -fno-omit-frame-pointer -O1", 1)+id)
@@ -466,25 +466,25 @@ func TestStore(t *testing.T) {
 		return by, others
 	}
 	if by, others := frames("edges"); by == 0 || others > 0 {
-		t.Errorf("the section is not used: %d frames by SFrame, %d otherwise", by, others)
+		t.Errorf("the section is not used: %d frames found with SFrame, %d otherwise", by, others)
 	}
 	if by, _ := frames("other"); by > 0 {
-		t.Errorf("%d frames by the section of another program", by)
+		t.Errorf("%d frames found with the section of another program", by)
 	}
 	misaligned := slices.Clone(good)
 	misaligned[32]++ // e_phoff
 	testfile.Write(t, path, misaligned)
 	if by, _ := frames("edges"); by > 0 {
-		t.Errorf("%d frames by a section with misaligned headers", by)
+		t.Errorf("%d frames found with a section with misaligned headers", by)
 	}
 	must.Do(t, os.Remove(path))
 	must.Do(t, syscall.Mkfifo(path, 0o666))
 	if by, _ := frames("edges"); by > 0 {
-		t.Errorf("%d frames by a FIFO", by)
+		t.Errorf("%d frames found with a FIFO", by)
 	}
 }
 
-// TestNotes loads a library whose notes are not in memory.
+// TestNotes loads a library whose notes are not loaded into memory.
 func TestNotes(t *testing.T) {
 	dir := build(t, plugins)
 	path := filepath.Join(dir, "one.so")

@@ -14,7 +14,7 @@ import (
 	"cfi2sframe/lab/kit"
 )
 
-// TestQuick compares the stacks of all clients in sqlite3. SFrame has a row for each frame.
+// TestQuick compares the stacks that all clients find in sqlite3, and expects SFrame to have a row for each frame.
 func TestQuick(t *testing.T) {
 	for _, name := range []string{"gcc", "make", "sqlite3"} {
 		peer.Look(t, name)
@@ -32,7 +32,7 @@ func TestQuick(t *testing.T) {
 	}
 }
 
-// TestOutside compares stacks of signal handlers with those of a copy of libgcc's unwinder. None is shorter.
+// TestOutside compares stacks found in signal handlers with those of a copy of libgcc's unwinder. None may be shorter.
 func TestOutside(t *testing.T) {
 	for _, name := range []string{"gcc", "g++", "make"} {
 		peer.Look(t, name)

@@ -24,8 +24,8 @@ func load(t *testing.T) ([]vector.Vector, []Known) {
 	return vectors, known
 }
 
-// results asks a reader about all vectors. It fails for wrong answers that are not known, and for known ones that are
-// right.
+// results asks a reader about all vectors. It reports wrong answers that are not known errors, and known errors that no
+// longer occur.
 func results(t *testing.T, r *Reader) []Result {
 	t.Helper()
 	vectors, known := load(t)

@@ -21,7 +21,7 @@ func prepared(t *testing.T) *harness {
 	}
 	h := must.Get(newHarness(t.TempDir()))(t)
 	h.tell = func(s string) { t.Error(s) }
-	if _, err := h.trace(&scenario{args: "--version"}, h.dir, nil, nil); err != nil { // tracing may be forbidden
+	if _, err := h.trace(&scenario{args: "--version"}, h.dir, nil, nil); err != nil { // the system may forbid tracing
 		peer.Missing(t, err.Error())
 	}
 	return h
@@ -51,7 +51,7 @@ func TestSyncOrder(t *testing.T) {
 		"three files, two names of one": {
 			"fsync", "fsync", "fsync", // all files first
 			"linkat", "renameat", "linkat", "renameat", "linkat", "renameat", "linkat", "renameat",
-			"fsync", // of the directory, once
+			"fsync", // the directory, once
 		},
 	} {
 		s := named(name)
@@ -71,7 +71,7 @@ func TestSyncOrder(t *testing.T) {
 	}
 }
 
-// TestJudge checks runs with and without mistakes.
+// TestJudge judges correct and incorrect runs.
 func TestJudge(t *testing.T) {
 	type states = map[string]string
 	s := &scenario{
@@ -101,41 +101,41 @@ func TestJudge(t *testing.T) {
 		now            states
 		ok             bool
 	}{
-		{"all is done", s, done, 0, "all", "", s.after, true},
-		{"nothing is done", s, fault{}, 1, "", said, s.before, true},
+		{"success", s, done, 0, "all", "", s.after, true},
+		{"failure, nothing written", s, fault{}, 1, "", said, s.before, true},
 		{"the report failed", s, fault{}, 1, "", "cfi2sframe: files replaced despite the error: 1",
 			with(s.after, "report", "old"), true},
-		{"nothing is done, and nothing said", s, fault{}, 0, "all", "", s.before, false},
-		{"half is done", s, fault{}, 0, "all", "", with(s.after, "p", "old"), false},
-		{"the report is not the same", s, fault{}, 0, "al", "", s.after, false},
-		{"harmless, but it fails", s, done, 1, "", said, s.before, false},
-		{"all is done, and it fails", s, fault{}, 1, "all", said, s.after, false},
-		{"a report on what is not done", s, fault{}, 1, "", said, with(s.after, "p", "old"), false},
+		{"status 0, nothing written", s, fault{}, 0, "all", "", s.before, false},
+		{"status 0, one file not written", s, fault{}, 0, "all", "", with(s.after, "p", "old"), false},
+		{"a truncated report", s, fault{}, 0, "al", "", s.after, false},
+		{"failure despite a harmless fault", s, done, 1, "", said, s.before, false},
+		{"failure, all written", s, fault{}, 1, "all", said, s.after, false},
+		{"failure, only the report written", s, fault{}, 1, "", said, with(s.after, "p", "old"), false},
 		{"no message", s, fault{}, 1, "", "", s.before, false},
 		{"a panic", s, fault{}, 2, "", "panic", s.before, false},
 		{"a signal", s, fault{}, -11, "", "", s.before, false},
-		{"something is left", s, fault{}, 1, "", said, with(s.before, prefix+"1", "new"), false},
-		{"something is left, and named", s, fault{}, 1, "", said + "; cannot remove the temporary file " + prefix + "1",
-			with(s.before, prefix+"1", "new"), true},
+		{"a temporary file remains", s, fault{}, 1, "", said, with(s.before, prefix+"1", "new"), false},
+		{"a named temporary file remains", s, fault{}, 1, "",
+			said + "; cannot remove the temporary file " + prefix + "1", with(s.before, prefix+"1", "new"), true},
 		{"a broken file", s, fault{}, 1, "", said, with(s.before, "p", "half"), false},
 		{"a broken input", s, fault{}, 0, "all", "", with(s.after, "m", "half"), false},
-		{"a file is gone", s, fault{}, 1, "", said, with(s.before, "p", ""), false},
-		{"a signal that is not caught", two, interrupt, -int(syscall.SIGINT), "", "", two.before, false},
+		{"a missing file", s, fault{}, 1, "", said, with(s.before, "p", ""), false},
+		{"ended by the first signal", two, interrupt, -int(syscall.SIGINT), "", "", two.before, false},
 		{"ended by the second signal", two, twice, -int(syscall.SIGHUP), "", "", two.after, true},
 		{"ended by another signal", two, twice, -int(syscall.SIGSEGV), "", "", two.before, false},
-		{"a signal, and a name is left", two, twice, -int(syscall.SIGHUP), "", "",
+		{"ended by the second signal, a temporary file remains", two, twice, -int(syscall.SIGHUP), "", "",
 			with(two.before, prefix+"1", "new"), false},
-		{"interrupted, half is done", two, interrupt, 130, "", interrupted, half, true},
-		{"interrupted, nothing is done", two, interrupt, 130, "",
+		{"interrupted, one file written", two, interrupt, 130, "", interrupted, half, true},
+		{"interrupted, nothing written", two, interrupt, 130, "",
 			"cfi2sframe: p: interrupted, nothing written\n" + interrupted, two.before, true},
 		{"status of the second signal", two, twice, 129, "", interrupted, half, true},
-		{"it failed before the signal", two, interrupt, 1, "", "cfi2sframe: q: no", half, true},
-		{"no signal came", two, fault{}, 130, "", interrupted, half, false},
-		{"another signal came", two, twice, 130, "", interrupted, half, false},
-		{"another status", two, interrupt, 3, "", interrupted, half, false},
-		{"interrupted, all is done", two, interrupt, 130, "", interrupted, two.after, false},
-		{"interrupted, not a word of it", two, interrupt, 130, "", "cfi2sframe: q: no", half, false},
-		{"interrupted, another file is named", two, interrupt, 130, "", "cfi2sframe: p: interrupted, nothing written",
+		{"failed before the signal", two, interrupt, 1, "", "cfi2sframe: q: no", half, true},
+		{"interrupted without a signal", two, fault{}, 130, "", interrupted, half, false},
+		{"the status of a different signal", two, twice, 130, "", interrupted, half, false},
+		{"an unrelated status", two, interrupt, 3, "", interrupted, half, false},
+		{"interrupted, all written", two, interrupt, 130, "", interrupted, two.after, false},
+		{"interrupted without a message", two, interrupt, 130, "", "cfi2sframe: q: no", half, false},
+		{"interrupted, wrong file named", two, interrupt, 130, "", "cfi2sframe: p: interrupted, nothing written",
 			half, false},
 	} {
 		status := syscall.WaitStatus(tt.status << 8)

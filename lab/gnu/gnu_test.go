@@ -21,7 +21,7 @@ import (
 	"cfi2sframe/verify"
 )
 
-// sameButFP reports whether two rows differ only in FP, and the first one loads FP from where it points to.
+// sameButFP reports whether two rows differ only in FP, and the first row loads FP from the address in FP.
 func sameButFP(abi sframe.ABI, row, other sframe.Row) bool {
 	const rbp = 6
 	fp := row.FP
@@ -30,7 +30,7 @@ func sameButFP(abi sframe.ABI, row, other sframe.Row) bool {
 		abi.SameRow(row, other)
 }
 
-// compare returns the functions in which GNU's rows contradict the CFI, and reports other rows of GNU that ours lacks.
+// compare returns the functions in which GNU's rows contradict the CFI, and reports correct rows that ours lacks.
 func compare(t *testing.T, gnuPath, oursPath string) map[string]bool {
 	t.Helper()
 	source := strings.TrimSuffix(filepath.Base(gnuPath), ".gnu")
@@ -43,7 +43,7 @@ func compare(t *testing.T, gnuPath, oursPath string) map[string]bool {
 		return map[string]bool{source: true}
 	}
 	if check.Total != len(check.Mismatches) {
-		t.Fatalf("%d mismatches of GNU's with the CFI, too many to list", check.Total)
+		t.Fatalf("%d mismatches between GNU's rows and the CFI, too many to list", check.Total)
 	}
 	wrong := make(map[string]bool)
 	equal := 0
@@ -59,7 +59,7 @@ func compare(t *testing.T, gnuPath, oursPath string) map[string]bool {
 		case m != nil && m.FP == (sframe.Rule{}) && sameButFP(gnu.ABI, g.Row, m.Row):
 			// GNU as repeats the CFI's frame pointer, which is wrong in epilogues: see translate/epilogue.go.
 		default:
-			t.Errorf("%s: %#x (%s): GNU has CFA %v FP %v RA %v, which is right and missing in ours",
+			t.Errorf("%s: %#x (%s): GNU's row CFA %v FP %v RA %v is correct and missing in ours",
 				gnuPath, pc, linked.Function(f, pc), g.CFA, g.FP, g.RA)
 		}
 	})
@@ -67,28 +67,28 @@ func compare(t *testing.T, gnuPath, oursPath string) map[string]bool {
 		t.Fatal(err)
 	}
 	if equal == 0 {
-		t.Errorf("%s: no row is equal", gnuPath)
+		t.Errorf("%s: no rows are equal", gnuPath)
 	}
 	return wrong
 }
 
 // mistakes lists functions in which versions of GNU as contradict the CFI, and how.
 var mistakes = []struct{ versions, functions, what string }{
-	{"1", ".plt .plt.sec", "blocks without a size, which V1 does not have"},
+	{"1", ".plt .plt.sec", "V1 cannot give the size of repeated blocks"},
 	{"1", "on_stack on_stack_last gap_a gap_b gap_larger endless_a endless_b endless_larger",
 		"a CFA on rbx or rcx is covered as if it were on SP or FP"},
 	{"12", "_start new_stack", "an undefined return address is covered"},
 	{"12", "fp_lost", "an undefined frame pointer is covered"},
-	{"12", "signal", "a signal frame is covered, which the version has no mark for"},
+	{"12", "signal", "a signal frame is covered, but the version cannot mark it"},
 	{"123", "fp_same", "same_value of the frame pointer is ignored"},
 	{"123", "nested", "only one remembered state is kept"},
 	{"123", "sp_popped", "an explicit rule for SP is ignored"},
 	{"2", "ra_mid", "a return address in a register is ignored"},
-	{"23", ".plt.got", "ld has the CFA at sp+16, where the CFI and the code have it at sp+8"},
+	{"23", ".plt.got", "ld writes CFA sp+16, but the CFI and the code have CFA sp+8"},
 	{"23", "ra_at_cfa", "a return address at CFA+0 is written as a word of 0, which reads as no rule"},
-	{"3", ".plt", "on s390x, blocks of 32 bytes of a PLT that starts inside one"},
+	{"3", ".plt", "on s390x, rows for blocks of 32 bytes, but the PLT starts inside a block"},
 	{"3", "at_cfa", "on s390x, the same as ra_at_cfa"},
-	{"3", "unaligned", "on s390x, a CFA offset that is no multiple of 8 is rounded"},
+	{"3", "unaligned", "on s390x, a CFA offset that is not a multiple of 8 is rounded"},
 	{"3", "fprules.s", "FP = CFA+16 is written with a control word of 0, which reads as no rule, and an offset word " +
 		"after it"},
 }
@@ -154,7 +154,7 @@ func TestGNU(t *testing.T) {
 			for name := range wrong {
 				names = append(names, name)
 				if !known(tt.version, name) {
-					t.Errorf("GNU contradicts the CFI in %s, which is not known", name)
+					t.Errorf("GNU contradicts the CFI in %s, which is not in the list of mistakes", name)
 				}
 			}
 			slices.Sort(names)

@@ -82,8 +82,8 @@ func startFiles(prefix string) string {
 		"gcc-16 -print-file-name=$f) .; done\n"
 }
 
-// judge expects an .sframe merged by ld to be right, except for known mistakes of ld, and to contain all rows of the
-// converted linked file; with noPLT, except those of PLTs.
+// judge expects an .sframe merged by ld to be correct except for known mistakes of ld, and to contain all rows of the
+// converted linked file, without PLTs if noPLT is set.
 func judge(t *testing.T, path string, version sframe.Version, noPLT bool) *linked.Result {
 	t.Helper()
 	r, err := linked.Check(path)
@@ -109,7 +109,7 @@ func judge(t *testing.T, path string, version sframe.Version, noPLT bool) *linke
 	return r
 }
 
-// TestLinkedObjects converts the objects of a C++ program, lets GNU ld merge them, and runs the program.
+// TestLinkedObjects converts the objects of a C++ program, links them, and checks and runs the program.
 func TestLinkedObjects(t *testing.T) {
 	for _, tt := range []struct {
 		abi, compiler string // of C++; "" is GCC
@@ -171,14 +171,14 @@ func linkObjects(t *testing.T, tg target, linker string, objects []string) {
 	}
 	all := build("plain", "one.o two.o hand.o")
 	if linker == "ld 2.44" {
-		return // drops .sframe with --gc-sections
+		return // this linker drops .sframe with --gc-sections
 	}
 	gc := build("gc", "-Wl,--gc-sections one.o two.o hand.o")
 	if all != nil && gc != nil && gc.FDEs >= all.FDEs {
 		t.Errorf("%d FDEs with --gc-sections, %d without: nothing was discarded", gc.FDEs, all.FDEs)
 	}
 	if linker == "mold" {
-		return // lacks -r
+		return // this linker has no -r
 	}
 	peer.Again(t, "sid", dir, tg.prefix+"ld -r one.o two.o hand.o -o all.obj")
 	build("relinked", "all.obj")
@@ -194,13 +194,13 @@ func TestObjectKinds(t *testing.T) {
 		parts = "g++-16 -O2 -ffunction-sections -c one.cc two.cc; as hand_amd64.s -o hand.o; "
 	)
 	for _, tt := range []struct {
-		name, compile, want string   // want is a section that an object has
+		name, compile, want string   // want is a section that an object must have
 		objects             []string // nil: prog.o
 		link                string
 	}{
 		{"CFI in .debug_frame only", debug, ".rela.debug_frame", nil, "gcc-16 prog.o -lm"},
 		{"CFI in compressed .debug_frame only", debug + "-gz", ".rela.debug_frame", nil, "gcc-16 prog.o -lm"},
-		{"both", user + "; mv prog.o user.o; " + debug +
+		{"CFI in both sections", user + "; mv prog.o user.o; " + debug +
 			"-Dmain=other; mv prog.o other.o; ld -r user.o other.o -o prog.o",
 			".rela.debug_frame", nil, "gcc-16 prog.o -lm"},
 		{"large code model", "clang-23 -O2 -mcmodel=large -fno-pic -c user.c -o prog.o", ".rela.eh_frame", nil,
@@ -227,13 +227,13 @@ func TestObjectKinds(t *testing.T) {
 			f := must.Get(elf.Open(filepath.Join(dir, tt.objects[0])))(t)
 			defer f.Close()
 			if f.Section(tt.want) == nil || strings.HasSuffix(tt.name, "only") && f.Section(".eh_frame") != nil {
-				t.Fatal("the compiler made something else than what is to be tested")
+				t.Fatal("the compiler did not make the section to be tested")
 			}
 			convertAll(t, dir, convert.Options{Version: sframe.V3}, tt.objects...)
 			peer.Again(t, "sid", dir, tt.link+" -o prog; ./prog")
 			r := must.Get(linked.Check(filepath.Join(dir, "prog")))(t)
-			delete(r.Wrong, ".plt.got") // from ld
-			delete(r.Missing, "_start") // from crt1.o, which is not converted
+			delete(r.Wrong, ".plt.got") // written by ld
+			delete(r.Missing, "_start") // in crt1.o, which is not converted
 			delete(r.Missing, "_dl_relocate_static_pie")
 			if len(r.Wrong) > 0 || len(r.Missing) > 0 || r.FDEs < 3 {
 				t.Errorf("%d FDEs, wrong %v, missing %v", r.FDEs, r.Wrong, r.Missing)
@@ -245,7 +245,7 @@ func TestObjectKinds(t *testing.T) {
 // TestMergers links objects of each format with GNU ld 2.44 and 2.47 and mold, and expects exactly the linkers in
 // Mergers to merge them. Other linkers write the program without the rows; GNU ld warns, and fails only for V1.
 func TestMergers(t *testing.T) {
-	peer.Binutils(t, "2.40") // as of 2.40 writes V1, which cfi2sframe does not write in objects
+	peer.Binutils(t, "2.40") // its as writes V1, which cfi2sframe does not write in objects
 	dir := peer.Run(t, "sid", "g++-16 -O2 -S one.cc two.cc\nfor f in one two hand_amd64; do as $f.s -o $f.o; done",
 		sources(targets["amd64"])...)
 	oldLinker(t, dir, targets["amd64"])
@@ -254,7 +254,7 @@ func TestMergers(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		format convert.Format
-		says   [3]string // part of each linker's output
+		says   [3]string // a part of each linker's output
 	}{
 		{"V1", convert.Format{Version: sframe.V1}, [3]string{"different format versions", "section ignored", ""}},
 		{"V2", convert.Format{Version: sframe.V2}, [3]string{"", "section ignored", ""}},
@@ -275,7 +275,7 @@ func TestMergers(t *testing.T) {
 				[]string{"-B$PWD/b", "", "-fuse-ld=mold"}[i], tt.name))
 			log, says := string(testfile.Read(t, filepath.Join(dir, "log"))), tt.says[i]
 			if !strings.Contains(log, says) || says == "" && log != "" {
-				t.Errorf("%s, %s: it says %q; want %q", tt.name, linker, log, says)
+				t.Errorf("%s, %s: output %q; want %q", tt.name, linker, log, says)
 			}
 			f, section, err := linked.Load(filepath.Join(dir, "prog"))
 			switch {

@@ -141,10 +141,10 @@ func (j *judge) function(pc uint64) string {
 const (
 	atStart = "start"                // in code without a caller
 	inGap   = "gap"                  // in code without a row
-	onOther = "on C's stack"         // where cgocallback was called
-	inReg   = "interrupted leaf"     // its return address is in the link register, which is unknown
-	lost    = "IN NO CODE"           // at a pc in no module
-	outside = "OUTSIDE OF THE STACK" // a caller's frame is elsewhere
+	onOther = "on C's stack"         // at the call of cgocallback
+	inReg   = "interrupted leaf"     // the return address is in the link register, whose value is unknown
+	lost    = "IN NO CODE"           // at a pc outside of all modules
+	outside = "OUTSIDE OF THE STACK" // the caller's frame is not on the stack
 	endless = "WITHOUT END"
 	unlike  = "NOT LIKE RUNTIME.CALLERS"
 )
@@ -217,7 +217,7 @@ func (j *judge) walk(r *record) (pcs []uint64, end string) {
 // leaves reports whether a row finds the caller by the frame pointer, like those of functions that switch stacks.
 func leaves(r sframe.Row) bool { return r.CFA.Base == sframe.FP && !r.CFA.Deref }
 
-// compare returns how a walk compares with that of the runtime, which omits wrappers.
+// compare returns the result of comparing a walk with that of the runtime, which omits wrappers.
 func (j *judge) compare(r *record) string {
 	pcs, end := j.walk(r)
 	i := 0

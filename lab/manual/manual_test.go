@@ -45,19 +45,19 @@ func TestPage(t *testing.T) {
 		help := must.Get(exec.Command(product, args...).Output())(t)
 		for line := range strings.Lines(string(help)) {
 			if line = strings.TrimSpace(strings.TrimPrefix(line, "Usage:")); !strings.Contains(string(text), line) {
-				t.Errorf("the page does not have %q", line)
+				t.Errorf("the page does not contain %q", line)
 			}
 		}
 	}
 }
 
-// A completion is typed text, and what may follow.
+// A completion is typed text, and the words offered to complete it.
 type completion struct {
 	line string
 	want []string
 }
 
-// files are the files in the directory for completions.
+// files lists the files in the directory in which words are completed.
 var files = []string{"a file", "prog", "sub"}
 
 var completions = []completion{
@@ -102,7 +102,7 @@ else # as readline does for complete -o default
 fi
 `
 
-// TestBash completes words with bash-completion, with = separating words and not.
+// TestBash completes words with bash-completion, with and without = as a word separator.
 func TestBash(t *testing.T) {
 	bash := peer.Tool(t, "", "bash")
 	system := peer.File(t, "/usr/share/bash-completion/bash_completion")

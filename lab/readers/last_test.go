@@ -36,7 +36,7 @@ func lastCall(t *testing.T, objdump, path, name string) (call, ret uint64) {
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	m := regexp.MustCompile(`^ *([0-9a-f]+):\s+(call|bl|brasl)\s`).FindStringSubmatch(lines[len(lines)-1])
 	if m == nil {
-		t.Fatalf("%s ends with %q, want a call", name, lines[len(lines)-1])
+		t.Fatalf("%s ends with %q; want a call", name, lines[len(lines)-1])
 	}
 	return must.Get(strconv.ParseUint(m[1], 16, 64))(t), ret
 }

@@ -60,7 +60,7 @@ func rowsOf(section []byte, addr uint64) (rows [][]sframe.FRE, err error) {
 	return rows, nil
 }
 
-// TestWrongByte changes bytes of sections. If this changes a row, an answer must be wrong.
+// TestWrongByte changes bytes of sections. If the change affects a row, the reader must give a wrong answer.
 func TestWrongByte(t *testing.T) {
 	l := libraries(t)
 	for _, tt := range []struct {
@@ -92,11 +92,11 @@ func TestWrongByte(t *testing.T) {
 				if f.ask(r, v, &sum) != nil {
 					noticed++
 				} else if f.vectors != "3" {
-					t.Errorf("%v: bits %#02x of the byte at %#x are changed, and no answer is wrong", tt, bits, at)
+					t.Errorf("%v: changing bits %#02x of the byte at %#x makes no answer wrong", tt, bits, at)
 				}
 			}
 		}
-		if all < 30 || noticed*100 < all*97 { // flexible-padding of V3 hides some
+		if all < 30 || noticed*100 < all*97 { // changes of the padding in flexible rows of V3 have no effect
 			t.Errorf("%v: %d of %d changes are noticed", tt, noticed, all)
 		}
 	}
@@ -118,7 +118,7 @@ func TestFixtures(t *testing.T) {
 	}
 }
 
-// TestJudge has wrong outputs of programs.
+// TestJudge checks wrong outputs of programs.
 func TestJudge(t *testing.T) {
 	const good = `libgcc_s: none
 main 5 equal
@@ -157,7 +157,7 @@ samples in a thread: 100, not equal 1
 	}
 	if err := check(good, unread); err == nil || !strings.Contains(err.Error(), "main 5 equal") ||
 		!strings.Contains(err.Error(), "1 of 200 samples") {
-		t.Errorf("a format that is not read: %v", err)
+		t.Errorf("an unread format: %v", err)
 	}
 	if err := check(strings.ReplaceAll(good, "qsort of 10", "abort"), bare); err == nil {
 		t.Error("without padding: no error")

@@ -1,4 +1,4 @@
-// Package schema holds what the product writes in JSON, and the conformance vectors, to their schemas.
+// Package schema checks the product's JSON reports and the conformance vectors against their schemas.
 package schema
 
 import (
@@ -28,12 +28,12 @@ var product string
 
 func TestMain(m *testing.M) { os.Exit(kit.Tests(m, &product)) }
 
-// value returns JSON as schemas take it, and are made of.
+// value decodes JSON for the schema package, which requires this form of schemas and of instances.
 func value(t *testing.T, b []byte) any {
 	t.Helper()
 	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(b))
 	if err != nil {
-		t.Fatalf("this is no JSON: %v\n%s", err, b)
+		t.Fatalf("not valid JSON: %v\n%s", err, b)
 	}
 	return v
 }
@@ -54,7 +54,7 @@ func refuseOthers(v any) {
 	switch v := v.(type) {
 	case map[string]any:
 		if _, ok := v["properties"]; ok {
-			delete(v, "additionalProperties") // it would count as an evaluation
+			delete(v, "additionalProperties") // otherwise unevaluatedProperties would have no effect
 			v["unevaluatedProperties"] = false
 		}
 		for _, e := range v {
@@ -67,7 +67,7 @@ func refuseOthers(v any) {
 	}
 }
 
-// run returns what cfi2sframe prints. Some verbs exit with 1 for what they find.
+// run returns the output of cfi2sframe. Some subcommands report findings with exit status 1.
 func run(t *testing.T, args ...string) []byte {
 	t.Helper()
 	out, err := exec.Command(product, args...).Output()
@@ -78,7 +78,8 @@ func run(t *testing.T, args ...string) []byte {
 	return out
 }
 
-// TestReports expects each line of a report to be what its schema says, and to have no other field.
+// TestReports expects each line of a report to match its schema and to have no fields that the schema does not
+// describe.
 func TestReports(t *testing.T) {
 	dir := t.TempDir()
 	drap := testfile.Read(t, fixtures+"amd64/drap1")
@@ -101,7 +102,7 @@ func TestReports(t *testing.T) {
 	convert := []string{"-r", "--dry-run", "--report", "json", "--skip-unsupported"}
 	for _, tt := range []struct {
 		schema string
-		lines  int // at least
+		lines  int // the minimum
 		args   []string
 	}{
 		{reports + "report.schema.json", 20, append(convert, "--format", "1", fixtures+"amd64")},
@@ -133,7 +134,7 @@ func TestReports(t *testing.T) {
 	}
 }
 
-// TestAllFields expects reports with every field set to be what their schemas say, and to have no other field.
+// TestAllFields does the same for reports in which every field is set.
 func TestAllFields(t *testing.T) {
 	for file, schema := range map[string]string{"full.json": "report", "diff.json": "diff"} {
 		b := testfile.Read(t, reports+"testdata/"+file)
@@ -143,7 +144,7 @@ func TestAllFields(t *testing.T) {
 	}
 }
 
-// TestVectors holds the files of vectors to their schema, and the schema to files that are wrong.
+// TestVectors checks the files of vectors against their schema, and expects the schema to reject wrong files.
 func TestVectors(t *testing.T) {
 	s := compile(t, "../../conformance/vectors.schema.json", false)
 	names, err := filepath.Glob("../../conformance/vectors/*.json")

@@ -13,7 +13,8 @@ import (
 	"cfi2sframe/lab/kit"
 )
 
-// TestInferred follows calls of a function without CFI, and finds a changed row. The source gives the number of steps.
+// TestInferred steps through a function without CFI, and expects a changed row to be found. The source gives the number
+// of steps.
 func TestInferred(t *testing.T) {
 	dir := t.TempDir()
 	lib, main, prog := filepath.Join(dir, "libwork.so"), filepath.Join(dir, "main.c"), filepath.Join(dir, "prog")
@@ -38,7 +39,7 @@ func TestInferred(t *testing.T) {
 		report := must.Get(traceInferred(t.Context(), []string{prog}, 0, calls))(t)
 		for _, line := range want {
 			if !strings.Contains(report, line) {
-				t.Errorf("the report has no %q:\n%s", line, report)
+				t.Errorf("the report does not contain %q:\n%s", line, report)
 			}
 		}
 	}

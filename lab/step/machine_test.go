@@ -8,14 +8,14 @@ import (
 	"cfi2sframe/internal/testkit/must"
 )
 
-// TestClassify decodes instructions, and expects each to take all its bytes. The text is objdump's.
+// TestClassify decodes instructions, and expects the correct length and class of each. The text is that of objdump.
 func TestClassify(t *testing.T) {
 	for _, c := range []struct {
 		machine, code, text string
 		want                insn
 	}{
 		{"amd64", "e8 00 00 00 00", "call", insn{class: call}},
-		{"amd64", "67 e8 00 00 00 00", "addr32 call, as ld relaxes others", insn{class: call}},
+		{"amd64", "67 e8 00 00 00 00", "addr32 call, to which ld relaxes other calls", insn{class: call}},
 		{"amd64", "ff d0", "call *%rax", insn{class: call}},
 		{"amd64", "ff 15 00 00 00 00", "call *x(%rip)", insn{class: call}},
 		{"amd64", "ff 54 24 08", "call *8(%rsp)", insn{class: call}},

@@ -41,7 +41,7 @@ func trace(t *testing.T, opt Options, args ...string) *Report {
 	return r
 }
 
-// found returns the findings as text.
+// found formats the findings.
 func found(r *Report) []string {
 	var s []string
 	for _, f := range r.Findings {
@@ -51,8 +51,8 @@ func found(r *Report) []string {
 	return s
 }
 
-// TestLies finds each lie of a program at its instructions, and none in the same program with correct CFI. The source
-// gives the numbers of steps.
+// TestLies expects each wrong rule in the CFI of a program to be reported at the right instructions, and no findings in
+// the same program with correct CFI. The source gives the numbers of steps.
 func TestLies(t *testing.T) {
 	made := Options{Made: []sframe.Version{sframe.V2, sframe.V3}}
 	r := trace(t, made, lies(t, 1))
@@ -78,11 +78,11 @@ func TestLies(t *testing.T) {
 	r = trace(t, made, lies(t, 0))
 	section = Side{Right: 34}
 	if got := found(r); got != nil || r.Sides != [sides]Side{section, {}, section, section} {
-		t.Errorf("found in CFI that is right: %v; %+v", got, r.Sides)
+		t.Errorf("findings in correct CFI: %v; %+v", got, r.Sides)
 	}
 }
 
-// TestFault changes a row of a program's section. The CFI is right, so the section is at fault.
+// TestFault changes a row of a program's section. The CFI is correct, so the section is at fault.
 func TestFault(t *testing.T) {
 	prog := lies(t, 0)
 	must.Do(t, kit.WithProduct(func(program, _ string) error {
@@ -106,7 +106,7 @@ func TestFault(t *testing.T) {
 	}
 }
 
-// TestJumps follows longjmp, signal handlers, faults, other stacks and threads, where compilers' CFI is right.
+// TestJumps steps through longjmp, signal handlers, faults, other stacks and threads, where the CFI is correct.
 func TestJumps(t *testing.T) {
 	prog := build(t, "gcc", "-O2", "-pthread", "testdata/jumps.c")
 	r := trace(t, Options{Entry: true}, prog, "1")
@@ -122,11 +122,12 @@ func TestJumps(t *testing.T) {
 			r.Signals, r.Threads, r.Jumps, r.Target, r.Switches)
 	}
 	if lost := r.Unknown; lost*100 > r.Steps {
-		t.Errorf("nothing is known of %d of %d steps", lost, r.Steps)
+		t.Errorf("the frame is unknown in %d of %d steps", lost, r.Steps)
 	}
 }
 
-// TestRealigned runs functions that realign their stack: at the end of each, GCC's CFI is wrong, and V3 is right.
+// TestRealigned runs functions that realign their stack. At the end of each, GCC's CFI is wrong, and the V3 row is
+// correct.
 func TestRealigned(t *testing.T) {
 	for _, level := range []string{"-O0", "-O2", "-Os"} {
 		r := trace(t, Options{Made: []sframe.Version{sframe.V3}, Entry: true},
@@ -140,7 +141,7 @@ func TestRealigned(t *testing.T) {
 		}
 		for _, name := range []string{"many", "tail", "variadic", "sized"} {
 			if !wrong[name] {
-				t.Errorf("%s: the CFI of %s is right: does this GCC describe its epilogue?", level, name)
+				t.Errorf("%s: the CFI of %s is correct: does this GCC describe the epilogue?", level, name)
 			}
 		}
 		if v3 := r.Sides[sframe.V3]; v3.Repeats > 0 || v3.Right < r.Sides[0].Right+150 {
@@ -149,7 +150,7 @@ func TestRealigned(t *testing.T) {
 	}
 }
 
-// TestRetpoline goes through PLTs of lld -z retpolineplt, whose stubs jump by call and ret. V3 has no row at the ret.
+// TestRetpoline steps through PLTs of lld -z retpolineplt, whose stubs jump by call and ret. V3 has no row at the ret.
 func TestRetpoline(t *testing.T) {
 	peer.Look(t, "ld.lld")
 	for _, mode := range []string{"lazy", "now"} {

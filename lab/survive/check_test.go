@@ -17,7 +17,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// TestCheck damages a converted file.
+// TestCheck expects errors in damaged converted files.
 func TestCheck(t *testing.T) {
 	const fixture = "../../testdata/bin/amd64/plt"
 	path := filepath.Join(t.TempDir(), "converted")
@@ -67,11 +67,11 @@ func TestCompare(t *testing.T) {
 	}{
 		{"none", old, old, ""},
 		{"the same", rpath, rpath, ""},
-		{"only the original", rpath, old, ""},
-		{"another", rpath, other, "section .dynamic is changed in a different way than in the original"},
+		{"a change of the original only", rpath, old, ""},
+		{"a different change", rpath, other, "section .dynamic is changed in a different way than in the original"},
 		{"contents", old, broken, "section .text is changed, but not in the original"},
-		{"a section less", old, less, "section .dynamic is changed, but not in the original"},
-		{"a section more", old, more, "section .new is changed, but not in the original"},
+		{"a missing section", old, less, "section .dynamic is changed, but not in the original"},
+		{"an added section", old, more, "section .new is changed, but not in the original"},
 	} {
 		err := compare(change{old, tt.original}, change{old, tt.converted})
 		if tt.want == "" && err != nil || tt.want != "" && (err == nil || err.Error() != tt.want) {

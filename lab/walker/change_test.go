@@ -8,7 +8,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// unsorted returns the section with its FDEs in another order, marked as unsorted.
+// unsorted returns the section with its FDEs in a random order and without the flag for sorted FDEs.
 func (s *section) unsorted(t *testing.T, rnd *rand.Rand) *section {
 	t.Helper()
 	sec, err := sframe.Decode(s.data, s.addr)

@@ -58,15 +58,15 @@ func sections(t *testing.T, rnd *rand.Rand) (list []*section) {
 	return list
 }
 
-// behind returns the section followed by other bytes, as GNU ld leaves them in PT_GNU_SFRAME.
+// behind returns the section followed by other bytes, which GNU ld may leave in PT_GNU_SFRAME.
 func (s *section) behind() *section {
 	return &section{s.name + " and more", append(s.data[:len(s.data):len(s.data)], 0, 0, 0xff, 1, 2, 3), s.addr}
 }
 
-// moved returns the section at another address, with its code: repeated blocks then start at other pcs.
+// moved returns the section and its code at another address, where repeated blocks start at other pcs.
 func (s *section) moved() *section { return &section{s.name + ", moved", s.data, s.addr + 4} }
 
-// same expects the walker to agree with package sframe in all sections.
+// same checks that lookups by the walker and by package sframe have the same results in all sections.
 func same(t *testing.T, list []*section, command ...string) {
 	t.Helper()
 	must.Do(t, compare(list, command...))
@@ -81,8 +81,9 @@ func TestLookups(t *testing.T) {
 	same(t, list, compile(t, "query.c", "cc", "-O2"))
 }
 
-// TestEmpty has more and more functions of no bytes with one that has code. So that lookups in a section that is made
-// to have millions are not slow, 64 do not hide it, and more do; where all have to be gone through they never do.
+// TestEmpty adds more and more functions of size 0 at the address of one with code. To limit the time of lookups in
+// malicious sections, the walker skips at most 64 such functions in sorted sections, and then finds no row. It searches
+// unsorted sections linearly, and always finds the row.
 func TestEmpty(t *testing.T) {
 	const bound = 64
 	begin, addr := uint64(0x1000), uint64(0x8000)
@@ -93,7 +94,7 @@ func TestEmpty(t *testing.T) {
 	for _, test := range []struct {
 		flags  sframe.Flags
 		num    uint32
-		at     uint64 // in the function
+		at     uint64 // offset of the empty functions from the start of the other
 		hidden bool
 	}{
 		{sframe.FDESorted, 1, 0, false}, {sframe.FDESorted, bound, 0, false}, {sframe.FDESorted, bound + 1, 0, true},
@@ -108,8 +109,8 @@ func TestEmpty(t *testing.T) {
 		data := c.AppendHeader(nil, &sframe.Header{
 			Flags: test.flags, NumFDEs: test.num + 1, NumFREs: 1, FRELen: uint32(len(fre)), FREOff: uint32(len(fdes)),
 		})
-		// Package sframe, which orders all of them once, finds the one with code.
-		s := &section{fmt.Sprintf("flags %#x, %d of no bytes", test.flags, test.num),
+		// Package sframe sorts all FDEs first, and always finds the function with code.
+		s := &section{fmt.Sprintf("flags %#x, %d empty functions", test.flags, test.num),
 			append(append(data, fdes...), fre...), addr}
 		err := compare([]*section{s}, program)
 		hidden := err != nil && strings.Contains(err.Error(), fmt.Sprintf("the walker finds how %d", sfwNoRow))
@@ -119,7 +120,7 @@ func TestEmpty(t *testing.T) {
 	}
 }
 
-// TestDamaged expects the same of sections that are not sound, without reading a byte that is not theirs.
+// TestDamaged expects equal results for damaged sections, and no reads outside of them.
 func TestDamaged(t *testing.T) {
 	sanitized := compile(t, "query.c", "cc", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 	rnd := rand.New(rand.NewPCG(5, 6))
@@ -138,13 +139,13 @@ func TestDamaged(t *testing.T) {
 		}
 	}
 	if sound < rounds || wrong < rounds {
-		t.Errorf("%d damaged sections can be read, and %d cannot; want many of both", sound, wrong)
+		t.Errorf("%d damaged sections can be decoded, and %d cannot; want many of both", sound, wrong)
 	}
 	same(t, list, sanitized)
 }
 
-// TestCache expects second walks to look nothing up, and none to find what another generation has found; and dlopen and
-// dlclose to make generations.
+// TestCache expects repeated walks to use the cache for all lookups, entries of other generations to be ignored, and
+// dlopen and dlclose to start new generations.
 func TestCache(t *testing.T) {
 	out, err := exec.Command(compile(t, "cache.c", "cc", "-O1", "-fsanitize=address,undefined")).CombinedOutput()
 	if err != nil || len(out) > 0 {
@@ -152,7 +153,7 @@ func TestCache(t *testing.T) {
 	}
 }
 
-// TestOtherHosts runs the walker on aarch64 and on s390x, whose byte order is the other one.
+// TestOtherHosts runs the walker on aarch64 and on s390x, which is big-endian.
 func TestOtherHosts(t *testing.T) {
 	list := sections(t, rand.New(rand.NewPCG(7, 8)))
 	for _, machine := range []string{"aarch64", "s390x"} {
@@ -163,8 +164,7 @@ func TestOtherHosts(t *testing.T) {
 	}
 }
 
-// Flags that have compilers complain of what may not be meant, and what the core is compiled with to see that it needs
-// nothing but itself.
+// Compiler flags for warnings, and programs that use all functions of the core and of SFRAME_WALKER_PROCESS.
 const (
 	warnings = "-std=c11 -Wall -Wextra -Wconversion -pedantic -Werror"
 	uses     = `#include "sframe_walker.h"
@@ -195,7 +195,7 @@ size_t walk(struct sfw_process *p, struct sfw_cache *c, const void *context, str
 `
 )
 
-// TestCompilers expects no warning of any compiler, and the core to refer to nothing.
+// TestCompilers expects no compiler warnings, and no undefined symbols in the core.
 func TestCompilers(t *testing.T) {
 	dir := t.TempDir()
 	files := []string{header, filepath.Join(dir, "core.c"), filepath.Join(dir, "process.c")}
@@ -247,7 +247,7 @@ func convertTo(t *testing.T, in, out string, flags ...string) {
 // format returns the flag for a version.
 func format(v sframe.Version) string { return fmt.Sprint("--format=", int(v)) }
 
-// withLibraries returns a folder with the converted program, and what it needs of the system.
+// withLibraries returns a directory with the converted program and converted copies of the system libraries it needs.
 func withLibraries(t *testing.T, program string, version sframe.Version) string {
 	t.Helper()
 	const libs = "/lib/x86_64-linux-gnu"
@@ -259,24 +259,24 @@ func withLibraries(t *testing.T, program string, version sframe.Version) string 
 	return dir
 }
 
-// inFolder returns a command that runs a program of the folder with the libraries there.
+// inFolder returns a command that runs a program in the directory with the libraries there.
 func inFolder(dir, program string) *exec.Cmd {
 	return exec.Command(filepath.Join(dir, "ld-linux-x86-64.so.2"), "--library-path", dir, filepath.Join(dir, program))
 }
 
-// wantPlaces expects process.c to have walked the stack in all places, and to say more first.
+// wantPlaces expects the output of process.c: the line first, then the expected result of the walk in each place.
 func wantPlaces(t *testing.T, name string, version sframe.Version, first, out string) {
 	t.Helper()
 	want := first + "\n"
 	for _, place := range []string{
 		"leaf", "qsort", "alloca", "aligned", "here", "nested", "nested info", "nested leaf",
 	} {
-		// In V3 each chain is whole. The others end after _start, of which they have no row, or on amd64 in the
-		// function that aligns its stack, which they cannot express.
+		// With V3, walks reach the outermost frame. With V1 and V2 they end at _start, for which these versions have no
+		// row, or on amd64 in the function that aligns its stack, which they cannot express.
 		says, end, start := "equal", sfwNoRow, 1
 		switch {
 		case strings.Contains(name, "s390x") && place == "nested":
-			says = "the peer repeats a frame" // by the CFI of QEMU's vDSO (11.1), which the kernel's has not
+			says = "the peer repeats a frame" // because of the CFI in the vDSO of QEMU 11.1; the kernel's is correct
 		case name == "" && version < sframe.V3 && place == "aligned":
 			says, start = "the begin", 0
 		}
@@ -290,23 +290,23 @@ func wantPlaces(t *testing.T, name string, version sframe.Version, first, out st
 	}
 }
 
-// TestProcess walks stacks in handlers of signals, by sections of each version, with converted libraries. The peer
-// is _Unwind_Backtrace.
+// TestProcess walks stacks in signal handlers, with sections of each version and converted libraries, and compares the
+// results with those of _Unwind_Backtrace (the peer).
 func TestProcess(t *testing.T) {
 	program := compile(t, "process.c", "gcc", "-O2")
 	for _, version := range sframe.Versions() {
 		out := must.Run(t, inFolder(withLibraries(t, program, version), filepath.Base(program)))
 		wantPlaces(t, "", version, "kernel reads 1, after fork the same", string(out))
 	}
-	// Without sections there is nothing to go by.
+	// Without sections, walks end in the first frame.
 	out, err := exec.Command(program).CombinedOutput()
 	if err != nil || !strings.Contains(string(out), fmt.Sprintf("qsort: the begin, end %d, start 0", sfwNoSection)) {
 		t.Errorf("not converted: %v\n%s", err, out)
 	}
 }
 
-// TestOtherProcesses does the same on aarch64, with signed return addresses, and s390x, linked statically and not. The
-// kernel's signal frames have no section there: their instructions and registers tell.
+// TestOtherProcesses is TestProcess on aarch64, with signed return addresses, and on s390x, with static and dynamic
+// programs. There, no section describes the kernel's signal frames, and the walker recognises their instructions.
 func TestOtherProcesses(t *testing.T) {
 	for _, m := range []struct{ machine, flags, ldso string }{
 		{"aarch64", "-mbranch-protection=standard", "ld-linux-aarch64.so.1"},
@@ -344,7 +344,7 @@ func TestReadme(t *testing.T) {
 	must.Do(t, kit.Run("", append(strings.Fields(cc), path, "-o", program)...))
 	dir = withLibraries(t, program, sframe.V3)
 	out := must.Get(inFolder(dir, filepath.Base(program)).Output())(t)
-	// From raise in libc by main to _start.
+	// From raise in libc through main to _start.
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	if n := len(lines); n < 6 || lines[n-1] != fmt.Sprintf("%d frames, end %d", n-1, sfwOutermost) {
 		t.Errorf("the example prints\n%s", out)

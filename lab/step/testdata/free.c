@@ -57,7 +57,7 @@ __attribute__((noinline)) static double series(int n, double x, double a, double
 }
 
 __attribute__((noinline)) static int array(int n) {
-	volatile char a[n * 16]; /* a frame whose size is not known */
+	volatile char a[n * 16]; /* makes the size of the frame variable */
 	for (int i = 0; i < n * 16; i++)
 		a[i] = i * n;
 	return a[n] + digits(text, a[n * 8] & 127);
@@ -80,7 +80,7 @@ __attribute__((noinline)) static void leave(int n) {
 #endif
 
 __attribute__((noinline)) static int jump(int n) {
-#ifndef __clang__ /* which does not have it everywhere */
+#ifndef __clang__ /* clang does not support this on all architectures */
 	if (__builtin_setjmp(saved))
 		return n;
 	leave(n % 7);

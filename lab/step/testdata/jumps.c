@@ -1,6 +1,6 @@
 /* jumps N: control transfers other than calls and returns, N times: longjmp, signal handlers on both stacks,
- * siglongjmp out of them, faults, contexts, threads, a child. With ALONE, only those with which QEMU's steps can be
- * trusted: no threads, no child, no jumps out of handlers. */
+ * siglongjmp out of them, faults, contexts, threads, a child. With ALONE, without threads, a child and jumps out of
+ * handlers, through which QEMU does not step reliably. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <setjmp.h>

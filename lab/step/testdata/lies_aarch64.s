@@ -1,4 +1,4 @@
-// Like lies_amd64.s, for a machine whose calls leave the return address in a register.
+// Like lies_amd64.s, for an architecture whose calls leave the return address in a register.
 	.text
 	.globl	_start
 	.type	_start, %function
@@ -39,7 +39,7 @@ leaf:
 	.cfi_endproc
 	.size	leaf, .-leaf
 
-// The CFI does not mention that the return address is saved; after the call, the register contains another one.
+// The CFI does not mention that the return address is saved; after the call, the register contains a different address.
 	.type	liar, %function
 liar:
 	.cfi_startproc

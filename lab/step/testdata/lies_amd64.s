@@ -1,4 +1,4 @@
-# Uses no C library, so that all its instructions are here. With LIES=0, the CFI of all functions is right.
+# This program uses no C library, so that all its instructions are here. With LIES=0, the CFI of all functions is correct.
 	.text
 	.globl	_start
 	.type	_start, @function
@@ -68,7 +68,7 @@ keeper:
 	.cfi_endproc
 	.size	keeper, .-keeper
 
-# The CFI does not mention that the frame is gone.
+# The CFI does not mention that the frame is popped.
 	.type	epilogue, @function
 epilogue:
 	.cfi_startproc

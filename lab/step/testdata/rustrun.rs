@@ -1,4 +1,4 @@
-// Runs Rust's library as many times as the argument says: collections, caught panics, threads.
+// Uses Rust's standard library argv[1] times: collections, caught panics, threads.
 use std::collections::{BTreeMap, HashMap};
 
 struct Guard(u64);

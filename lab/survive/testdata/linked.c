@@ -1,6 +1,6 @@
-/* A program that is linked with the library, and not position-independent: it gets the
-   library's variables by copy relocations, which the linker places by the section
-   that the library's symbol is in. */
+/* A program that is linked with the library and is not position-independent. It gets copies
+   of the library's variables by copy relocations, and the linker chooses their place by the
+   section that contains the library's symbol. */
 #include <stdio.h>
 
 extern int exported, large[100];

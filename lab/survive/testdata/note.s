@@ -1,4 +1,4 @@
-/* A note that only the program knows, where a linker puts notes. */
+/* A note with a private type, in a section of the kind that linkers collect in PT_NOTE. */
 	.section .note.version, "a", @note
 	.balign 4
 	.long 4, 2f - 1f, 1

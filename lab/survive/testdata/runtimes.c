@@ -1,4 +1,4 @@
-/* What programs with runtimes of compilers do: all of subject.c, then the one mistake that a sanitizer is to report. */
+/* Programs with sanitizers: all of subject.c, then one error that the sanitizer must report. */
 #define LIBRARY
 #include "subject.c"
 
@@ -12,7 +12,7 @@ static int raced, done;
 static void *race(void *arg)
 {
 	raced = 1;
-	__atomic_store_n(&done, 1, __ATOMIC_RELAXED); /* orders nothing: the report is the same each time */
+	__atomic_store_n(&done, 1, __ATOMIC_RELAXED); /* without synchronisation, so that the race is always reported */
 	return arg;
 }
 #endif

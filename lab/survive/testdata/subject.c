@@ -1,5 +1,5 @@
-/* What the C subjects run: whatever a tool that moves parts of a file may break.
-   With -DLIBRARY there is no main, with -DNO_UNWINDER nothing unwinds the stack. */
+/* The C subjects: everything that may break when a tool moves parts of a file. With
+   -DLIBRARY there is no main, and with -DNO_UNWINDER no function unwinds the stack. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +23,7 @@ static _Unwind_Reason_Code frame(struct _Unwind_Context *context, void *depth)
 	return _URC_NO_REASON;
 }
 
-/* Needs .eh_frame_hdr, which is found by the program headers. */
+/* Requires .eh_frame_hdr, which libgcc finds through the program headers. */
 __attribute__((noinline)) static int frames(void)
 {
 	int depth = 0;

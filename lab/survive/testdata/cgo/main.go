@@ -1,4 +1,4 @@
-// What the Go subject with C code runs, which the C compiler links.
+// The Go subject with C code, which the C compiler links.
 package main
 
 /*

@@ -1,5 +1,4 @@
-// What the Go subjects run: threads, the garbage collector, and the runtime's own
-// stack traces.
+// The Go subjects: threads, the garbage collector, and the runtime's own stack traces.
 package main
 
 import (
