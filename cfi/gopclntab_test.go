@@ -83,7 +83,7 @@ func compareGo(t *testing.T, debug, table *cfi.Table) {
 			t.Fatalf("the table has no function at %#x-%#x", fn.Begin, fn.End)
 		}
 		first, _ := table.Lookup(fn.Begin)
-		before, _ := debug.Lookup(fn.Begin) // for sigtramp it claims that there is no caller
+		before, _ := debug.Lookup(fn.Begin) // for sigtramp, .debug_frame says that there is no caller
 		if got.SwitchesStack() || got.Signal() || first.RA.Rule == cfi.RuleUndefined ||
 			before.RA.Rule == cfi.RuleUndefined {
 			other++

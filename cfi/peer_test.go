@@ -62,7 +62,7 @@ func readelfRows(t *testing.T, readelf, path string) map[uint64][]readelfRow {
 		t.Fatalf("readelf %s: %v", path, err)
 	}
 	all := make(map[uint64][]readelfRow)
-	cies := make(map[string]readelfRow) // by offset; for FDEs without instructions
+	cies := make(map[string]readelfRow) // rows of CIEs by offset, for FDEs without instructions
 	cie := ""
 	var head []string
 	var start uint64
@@ -106,7 +106,7 @@ func readelfRows(t *testing.T, readelf, path string) map[uint64][]readelfRow {
 	return all
 }
 
-// word formats a rule like readelf.
+// word formats a rule as readelf does.
 func word(r cfi.Rule) string {
 	switch r.Rule {
 	case frame.RuleCFA:

@@ -66,7 +66,7 @@ func testNumbering(t *testing.T, tg target, sp, fp, ra byte) {
 				}
 			}
 			i := r.IntN(len(cies))
-			// With padding, which follows the cached instructions.
+			// The cached instructions are followed by padding of different lengths.
 			w.Entry(at[i], w.Addresses(start, 0x10), code, make([]byte, r.IntN(10)))
 			one := ehFrame(tg)
 			one.Entry(one.Shared(cies[i]), one.Addresses(start, 0x10), code)

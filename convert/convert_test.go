@@ -69,7 +69,7 @@ type conversion struct {
 	Gaps []gap
 }
 
-// A gap is a gap in text form.
+// A gap is a translate.Gap in text form.
 type gap struct {
 	Begin, End           uint64
 	Reason, Column, Rule string
@@ -357,7 +357,7 @@ func linkScript(t *testing.T, path, script string) string {
 	return peer.Linked(t, path, "-T", file)
 }
 
-// TestAlike converts rows and functions for which the results of similar ones must not be reused.
+// TestAlike converts similar rows and functions, whose results must not be reused for each other.
 func TestAlike(t *testing.T) {
 	function := func(lines ...string) string {
 		return ".cfi_startproc\n" + strings.Join(lines, "\n") + "\nnop\n.cfi_endproc\n"

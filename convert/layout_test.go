@@ -9,7 +9,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// many returns the source of functions of four bytes, each with three rows, and of a .bss.
+// many returns assembly for the given number of 4-byte functions with three rows each, and for a .bss.
 func many(functions int, bss uint64) string {
 	return fmt.Sprintf(`	.text
 	.globl _start

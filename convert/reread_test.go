@@ -101,7 +101,7 @@ func TestReread(t *testing.T) {
 	}
 }
 
-// TestTargets passes outputs that cannot be created or written. The caller must get the error and no result.
+// TestTargets converts to outputs that cannot be created or written. The caller must get the error and no result.
 func TestTargets(t *testing.T) {
 	errNone := errors.New("no room for it")
 	prog := testfile.Read(t, "../testdata/bin/amd64/prologue")

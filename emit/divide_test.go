@@ -193,8 +193,8 @@ type wholeSearch struct {
 	limit  int
 }
 
-// list returns a key for the clusters and the distances of their rows, and the size of the list in bytes. Equal rows in
-// different clusters are different lists.
+// list returns a key that contains the rows of the clusters and their offsets, and the size of the list in bytes. Equal
+// rows in different clusters are different lists.
 func (w *wholeSearch) list(begin, end int) (key string, size uint32, rows int) {
 	at, last := uint32(0), uint32(0)
 	for i, p := range w.places[begin:end] {

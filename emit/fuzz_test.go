@@ -10,7 +10,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A function is an added function and its expected rows.
+// A function holds the arguments of Add, which are also the expected rows.
 type function struct {
 	d    sframe.FDE
 	fres []sframe.FRE

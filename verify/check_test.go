@@ -520,7 +520,7 @@ func TestAllSteps(t *testing.T) {
 	}
 }
 
-// TestSplit splits both sides where a function and an FDE start.
+// TestSplit divides functions and FDEs into parts at addresses where both a function and an FDE start.
 func TestSplit(t *testing.T) {
 	var fns []function
 	for i := range uint64(6) {

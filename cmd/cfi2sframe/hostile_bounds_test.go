@@ -319,8 +319,7 @@ func manyPieces(t testing.TB) []byte {
 	return p.B
 }
 
-// cfaExpression returns the instruction for a CFA by an expression: rsp+8, and the given number of operations without
-// effect.
+// cfaExpression returns a DW_CFA_def_cfa_expression with the given operations, followed by no-ops.
 func cfaExpression(nops int, expression ...byte) []byte {
 	expression = append(slices.Clone(expression), bytes.Repeat([]byte{0x96}, nops)...)
 	return append(binary.AppendUvarint([]byte{0x0f}, uint64(len(expression))), expression...)

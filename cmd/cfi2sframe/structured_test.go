@@ -24,8 +24,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// maxTime and maxMemory bound the processor time for a file, and the bytes allocated in total, most of which are not in
-// use at once: several hundred times the usual for generated files.
+// maxTime limits the processor time for a file, and maxMemory the bytes allocated, including those freed early. Both
+// are several hundred times what generated files usually need.
 const (
 	maxTime   = 20 * time.Second
 	maxMemory = 256 << 20

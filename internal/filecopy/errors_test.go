@@ -31,7 +31,7 @@ func two(t *testing.T, contents string) (src, dst *os.File) {
 	return src, dst
 }
 
-// TestSources copies the same bytes from a file, from memory, and from sections of both, to a file and to memory.
+// TestSources copies the same bytes from a file, from memory, and from SectionReaders of both, to a file and to memory.
 func TestSources(t *testing.T) {
 	const text = "what is copied, and what is not"
 	src, _ := two(t, text)

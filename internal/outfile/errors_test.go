@@ -261,7 +261,7 @@ func TestClosedStdout(t *testing.T) {
 	}
 }
 
-// TestOfMachine distinguishes errors of the machine from errors of a file.
+// TestOfMachine distinguishes system errors from errors of a file.
 func TestOfMachine(t *testing.T) {
 	for err, want := range map[error]bool{
 		syscall.ENOSPC: true, syscall.EDQUOT: true, syscall.EIO: true, syscall.EMFILE: true, syscall.ENFILE: true,

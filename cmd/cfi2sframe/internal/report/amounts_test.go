@@ -83,7 +83,7 @@ func TestOfCFI(t *testing.T) {
 	}
 }
 
-// TestAmounts includes full coverage, no code, and rows for more than the code.
+// TestAmounts tests full coverage, files without code, and rows for more bytes than the code has.
 func TestAmounts(t *testing.T) {
 	for _, tt := range []struct {
 		code uint64

@@ -75,7 +75,7 @@ func visible(page string) string {
 	return strings.Join(strings.Fields(html.UnescapeString(text)), " ")
 }
 
-// TestHTMLSummary expects every figure of the model on the page.
+// TestHTMLSummary expects the page to contain every figure of the report.
 func TestHTMLSummary(t *testing.T) {
 	c := fullCoverage()
 	c.Size, c.FREs = 12345, 7654321

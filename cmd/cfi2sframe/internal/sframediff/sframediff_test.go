@@ -108,8 +108,8 @@ func TestDiffNameless(t *testing.T) {
 	}
 }
 
-// TestDiffFormats compares a file in V2 and V3: the code is the same, V3 has rows that V2 cannot express, and the sums
-// are those of both reports. A file without section headers equals itself.
+// TestDiffFormats compares a file in V2 and V3: the code is the same, V3 has rows that V2 cannot express, and the
+// totals equal those of the reports on each file. A file without section headers equals itself.
 func TestDiffFormats(t *testing.T) {
 	for _, name := range []string{"amd64/undefra", "amd64/drap1", "amd64/plt", "amd64/plt-ibt", "amd64/signal",
 		"amd64/rareg.so", "amd64/static", "amd64/pltlib.so", "aarch64/pac", "s390x/prologue"} {
