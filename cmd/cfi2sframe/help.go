@@ -22,7 +22,7 @@ var groups = []struct{ title, flags string }{
 	{"Advanced", ""},
 }
 
-// verbWidth is the width of the column of verbs.
+// verbWidth is the width of the verb column.
 const verbWidth = 19
 
 // groupOf returns the index of a flag's group.

@@ -207,7 +207,7 @@ func (c *call) linkCommand() *cobra.Command {
 	return cmd
 }
 
-// printLinkerDir prints the directory for the -B of compilers.
+// printLinkerDir prints the directory for a compiler's -B flag.
 func (c *call) printLinkerDir() {
 	dir, err := linkersDir()
 	if err != nil {

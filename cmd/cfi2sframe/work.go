@@ -400,7 +400,7 @@ func (c *call) walk(paths []string, to *destination, quiet bool) (found []string
 			found = append(found, path)
 			continue
 		}
-		// With a trailing separator, a symbolic link is followed to its directory.
+		// With a trailing separator, a symbolic link is followed to the directory that it points to.
 		err = filepath.WalkDir(path+string(filepath.Separator), func(name string, d fs.DirEntry, err error) error {
 			switch {
 			case c.ctx.Err() != nil:

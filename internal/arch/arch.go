@@ -78,7 +78,7 @@ type Arch struct {
 // function but not its start.
 type Epilogue func(code []byte, pc uint64, at int, reg uint64, stays func(pc uint64) bool) (first, last int)
 
-// A Field is the field of a relocation.
+// A Field is the kind of field that a relocation type sets.
 type Field struct {
 	Size   int  // in bytes: 4 or 8
 	PCRel  bool // relative to the field's address

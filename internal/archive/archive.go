@@ -232,7 +232,7 @@ func (a *Archive) Range(i int) (begin, end int64) {
 	return m.Off - headerSize, min(end+end&1, a.size)
 }
 
-// A Writer writes an archive with the same members. Each must be added once, in order.
+// A Writer writes an archive with the members of an existing one. Each must be added once, in order.
 type Writer struct {
 	ctx context.Context
 	a   *Archive

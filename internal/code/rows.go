@@ -114,7 +114,7 @@ func (x *judgment) addRow(pc, end uint64, row cfi.InferredRow) {
 	fn.Rows = append(fn.Rows, row)
 }
 
-// claim returns the rows of the components without problems, and the other code.
+// claim returns the rows of the components that have no problems, and the code of all others.
 func (w *flow) claim() (*cfi.Inference, []Refusal) {
 	inf := &cfi.Inference{Jumps: map[uint64][]uint64{}, NoReturn: map[uint64]bool{}}
 	pcs := make([]uint64, w.num)

@@ -27,7 +27,7 @@ type Batch struct {
 	taking  sync.Mutex        // held while a job acquires threads
 
 	named map[inode.ID]map[string]bool // names to replace, by file, for files with several hard links
-	lost  map[string]error             // why the file at a path is unknown
+	lost  map[string]error             // by path: the error that prevented identifying the file
 	known map[inode.ID]*Job            // jobs that replace files, by the ID of the old or the new file
 	bytes int64                        // size of the results
 

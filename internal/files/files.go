@@ -94,7 +94,7 @@ type Job struct {
 	made    *convert.Result // by the work
 	failed  error           // of the work
 
-	detached map[string]string // inputs of the detached files of this run, by output
+	detached map[string]string // by output path: the input of each file that this run detaches
 
 	same *Job     // the job that converts the same file under a different name, or nil
 	id   inode.ID // of the result that has replaced the file, or zero

@@ -75,7 +75,8 @@ type search struct {
 	places []place
 }
 
-// words calls fn with the value and the address of each nonzero aligned word in loaded segments with all of the flags.
+// words calls fn with the value and the address of each nonzero aligned word in loaded segments that have all of the
+// given flags.
 func (s *search) words(flags elf.ProgFlag, fn func(word, addr uint64)) error {
 	f := s.file
 	for i := range f.Progs {

@@ -59,7 +59,7 @@ type Function struct {
 	Rows       []Row  // adjacent rows differ
 }
 
-// A Table is the table of a file.
+// A Table is the .gopclntab of a file.
 type Table struct {
 	Addr uint64 // address of the table
 	Size uint64 // in bytes

@@ -11,7 +11,7 @@ import (
 type Base uint8
 
 const (
-	OfSP     Base = iota // Row.Frame above the stack pointer
+	OfSP     Base = iota // Row.Frame bytes above the stack pointer
 	OfFP                 // above the frame pointer, which the prologue has pushed
 	NoCaller             // none: the runtime has cleared the frame pointer, as at the base of a stack
 	Unknown

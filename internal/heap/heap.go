@@ -20,7 +20,7 @@ const (
 var (
 	mu      sync.Mutex
 	limited bool  // by Limit
-	percent = 100 // target of the garbage collector before a large file
+	percent = 100 // GOGC before a large file is prepared for
 )
 
 // Limit sets the memory limit of the process, unless GOMEMLIMIT is set.

@@ -66,7 +66,7 @@ func (o *File) changeOwner(want fs.FileInfo) error {
 		return nil
 	}
 	what, value := "owner", fmt.Sprintf(" (user %d)", uid)
-	if uid == haveUID { // owners may change the group alone
+	if uid == haveUID { // the owner of a file may change only its group
 		what, value, uid = "group", fmt.Sprintf(" (%d)", gid), -1
 	}
 	if err := o.Chown(uid, gid); err != nil {

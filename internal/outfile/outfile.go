@@ -33,7 +33,7 @@ type File struct {
 	lent   bool        // the caller closes the Place
 	input  bool        // it replaces the input
 	source *os.File    // the input, if the output was made by Open and replaces it
-	dates  fs.FileInfo // contains the dates for the result, or nil
+	dates  fs.FileInfo // contains the timestamps for the result, or nil
 	pipe   string      // a named pipe; Commit opens it, because opening it waits for a reader
 	stream *os.File    // a pipe, a device or standard output
 }
@@ -229,7 +229,7 @@ func (o *File) Finish(sync bool) error {
 	return Flush(o.File)
 }
 
-// date sets the dates of the file.
+// date sets the timestamps of the file.
 func (o *File) date() error {
 	if o.dates == nil {
 		return nil

@@ -76,7 +76,7 @@ func Flush(f *os.File) error {
 	})
 }
 
-// accessed returns the date of the last access, or the zero time.
+// accessed returns the time of the last access, or the zero time.
 func accessed(info fs.FileInfo) time.Time {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return time.Unix(st.Atim.Unix())

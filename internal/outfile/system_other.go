@@ -32,7 +32,7 @@ func (o *File) release() error {
 	if o.source != nil {
 		o.source.Close()
 	}
-	return cmp.Or(err, o.date()) // closing may have changed the date
+	return cmp.Or(err, o.date()) // closing may have changed the modification time
 }
 
 // StartSync has an effect on Linux only.

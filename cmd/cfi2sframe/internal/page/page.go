@@ -93,7 +93,7 @@ func (d *Data) Add(t Table, rows [][]string) Table {
 	return t
 }
 
-// A Table is the data of the part "table".
+// A Table holds the data for the part "table".
 type Table struct {
 	ID, Caption string
 	Noun        string // plural noun for the rows
@@ -147,7 +147,7 @@ func (t Table) Len() int { return len(t.rows) }
 // NotStatic returns the number of rows that are hidden without JavaScript.
 func (t Table) NotStatic() int { return max(len(t.rows)-maxStatic, 0) }
 
-// A Bar is the bar of a reason in the part "bars".
+// A Bar shows the bytes of a single reason in the part "bars".
 type Bar struct {
 	Name, Text string
 	Bytes      uint64

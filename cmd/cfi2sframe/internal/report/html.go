@@ -32,7 +32,7 @@ func HTML(w io.Writer, files []*Coverage, maker string) error {
 	return out.Flush()
 }
 
-// A pageOf is the data of the template.
+// A pageOf holds the data for the page template.
 type pageOf struct {
 	page.Frame
 	Several bool // or none

@@ -230,7 +230,7 @@ func subtract(r elffile.Span, others []elffile.Span) []elffile.Span {
 	return out
 }
 
-// byBegin compares ranges by where they begin.
+// byBegin compares ranges by their start addresses.
 func byBegin(a, b elffile.Span) int { return cmp.Compare(a.Begin, b.Begin) }
 
 // functions lists the functions in code without CFI.

@@ -22,7 +22,7 @@ var pageText string
 // maxFiles bounds the files listed on the page, worst first.
 const maxFiles = 1 << 16
 
-// A surveyPage is the data of the template.
+// A surveyPage holds the data for the page template.
 type surveyPage struct {
 	page.Frame
 	Kind, Heading  string

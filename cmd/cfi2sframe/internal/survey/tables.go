@@ -11,7 +11,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A table is a table of the text and HTML reports.
+// A table is part of the text report and, unless TextOnly is set, of the HTML page.
 type table struct {
 	Title string
 	Note  string
