@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -57,57 +56,10 @@ func TestStdinInterrupted(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	withStdin(t, r, func() {
-		if _, err := check(ctx, files.Stdin, files.Sources{}); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := files.OpenProgram(ctx, files.Stdin, files.Sources{}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("error is %v", err)
 		}
 	})
-}
-
-// TestFileRefused expects errors for unsupported inputs and outputs, and nothing to be written.
-func TestFileRefused(t *testing.T) {
-	dir := t.TempDir()
-	fifo := filepath.Join(dir, "fifo")
-	must.Do(t, unix.Mkfifo(fifo, 0o666))
-	prog := filepath.Join(fixtures, "amd64/plt")
-	out := filepath.Join(dir, "out")
-	for _, tt := range []struct {
-		name, in, out string
-		opt           files.Options
-		want          string
-	}{
-		{"a directory", dir, out, files.Options{}, "it is a directory, not a regular file"},
-		{"a pipe without a writer", fifo, out, files.Options{}, "not a regular file"},
-		{"missing", filepath.Join(dir, "missing"), out, files.Options{}, "no such file"},
-		{"a directory as the output", prog, dir, files.Options{}, "directory"},
-		{"a missing debug file", prog, out,
-			files.Options{Work: files.Add(convert.Options{}, filepath.Join(dir, "debug"))}, "no such file"},
-		{"a debug file of a different program", prog, out,
-			files.Options{Work: files.Add(convert.Options{}, filepath.Join(fixtures, "s390x/plt"))}, "debug"},
-		{"too little covered", filepath.Join(fixtures, "amd64/drap1"), out,
-			files.Options{Accept: func() string { return "too little" }}, "nothing was written: too little"},
-	} {
-		before := tree(t, dir)
-		res, err := files.Convert(t.Context(), tt.in, tt.out, tt.opt)
-		if err == nil || !strings.Contains(err.Error(), tt.want) || (res != nil) != errors.Is(err, files.ErrRefused) {
-			t.Errorf("%s: result %v, error %v; want %q", tt.name, res, err, tt.want)
-		}
-		if after := tree(t, dir); len(after) != len(before) {
-			t.Errorf("%s: %d files, %d before", tt.name, len(after), len(before))
-		}
-	}
-	for name, path := range map[string]string{"a directory": dir, "a pipe": fifo,
-		"missing": filepath.Join(dir, "missing")} {
-		if c, err := check(t.Context(), path, files.Sources{}); err == nil || c != nil {
-			t.Errorf("%s, checked: %v, error %v", name, c, err)
-		}
-	}
-	if res, err := files.Convert(t.Context(), prog, out,
-		files.Options{DryRun: true}); err != nil || !res.Facts[0].Verified || res.Output != "" {
-		t.Errorf("dry run: %v, error %v", res, err)
-	}
-	if _, err := os.Stat(out); !os.IsNotExist(err) {
-		t.Errorf("there is an output, error %v", err)
-	}
 }
 
 // TestUnchanged expects a copy as the output if a file is not converted.

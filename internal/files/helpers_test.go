@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"cfi2sframe/convert"
-	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/must"
 )
 
@@ -27,22 +26,4 @@ func sectionOf(t *testing.T, b []byte, name string) ([]byte, *elf.Section) {
 	s := f.Section(name)
 	data := must.Get(s.Data())(t)
 	return data, s
-}
-
-// check compares the section of a file with its CFI.
-func check(ctx context.Context, path string, from files.Sources) (*convert.Comparison, error) {
-	p, err := files.OpenProgram(ctx, path, from)
-	if err != nil {
-		return nil, err
-	}
-	defer p.Close()
-	section, err := p.Section()
-	if err != nil {
-		return nil, err
-	}
-	table, err := p.CFI()
-	if err != nil {
-		return nil, err
-	}
-	return convert.Check(p.File, section, table)
 }
