@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -172,34 +171,14 @@ func TestTree(t *testing.T) {
 	}
 }
 
-// TestShards expects merged shards to equal the whole survey in all forms, and each file to be in one shard.
-func TestShards(t *testing.T) {
-	dir, out := tree(t), t.TempDir()
-	whole := run(t, Options{}, fixtures, dir)
-	var names []string
-	files := uint64(0)
-	for i := 1; i <= 3; i++ {
-		s := run(t, Options{Shard: Shard{i, 3}}, fixtures, dir)
-		files += s.Total.Files
-		var b bytes.Buffer
-		must.Do(t, s.JSON(&b))
-		names = append(names, filepath.Join(out, strconv.Itoa(i)))
-		testfile.Write(t, names[i-1], b.Bytes())
-	}
-	if files != whole.Total.Files || files < 10 {
-		t.Errorf("%d files in all shards; want %d", files, whole.Total.Files)
-	}
-	merged := must.Get(Merge(names))(t)
-	if got, want := forms(t, merged), forms(t, whole); got != want {
-		t.Errorf("merged:\n%.2000s\nwant\n%.2000s", got, want)
-	}
-	// The same file twice counts once, and a different file with the same name is an error.
-	if twice, err := Merge([]string{names[0], names[0]}); err != nil || len(twice.Files) == 0 ||
-		twice.Total.Files >= whole.Total.Files {
-		t.Errorf("%v, %v", twice, err)
-	}
-	b := testfile.Read(t, names[0])
-	first, _, _ := strings.Cut(string(b), "\n")
+// TestMergeErrors expects errors for records that are no part of a survey, and for names of shards. merge.txtar merges.
+func TestMergeErrors(t *testing.T) {
+	out := t.TempDir()
+	sound := filepath.Join(out, "sound")
+	var b bytes.Buffer
+	must.Do(t, run(t, Options{}, fixtures+"amd64/drap1").JSON(&b))
+	testfile.Write(t, sound, b.Bytes())
+	first, _, _ := strings.Cut(b.String(), "\n")
 	for _, tt := range []struct{ text, want string }{
 		{strings.Replace(first, `"abi":"`, `"functions":1,"abi":"x`, 1), "differs from the file of this name in "},
 		{strings.Replace(first, `"file":"`, `"name":"`, 1), "no file; use the output of survey"},
@@ -211,7 +190,7 @@ func TestShards(t *testing.T) {
 	} {
 		bad := filepath.Join(out, "bad")
 		testfile.Write(t, bad, tt.text)
-		if _, err := Merge([]string{names[0], bad}); err == nil || !strings.Contains(err.Error(), bad+": ") ||
+		if _, err := Merge([]string{sound, bad}); err == nil || !strings.Contains(err.Error(), bad+": ") ||
 			!strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%.100s: %v; want %s", tt.text, err, tt.want)
 		}
