@@ -88,7 +88,7 @@ func TestBothSections(t *testing.T) {
 			if !slices.Equal(got, want) {
 				t.Errorf("%v, 64-bit DWARF %t:\n got %q\nwant %q", tg.machine, wide, got, want)
 			}
-			// The FDE of functions is the same if and only if they are parts of one FDE in the file.
+			// FDE returns the same for two functions if and only if they are parts of one FDE.
 			if a, b := table.Find(0x20), table.Find(0x50); a == b || a.FDE() != b.FDE() || a.Program() != -1 ||
 				b.Program() != -1 {
 				t.Errorf("%v: pieces %+v and %+v", tg.machine, a, b)

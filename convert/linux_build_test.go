@@ -257,7 +257,7 @@ func TestLinuxSegments(t *testing.T) {
 	opt := convert.Options{Version: sframe.V3, Linux: convert.LinuxUser}
 	for _, j := range []job{add(opt), dry(add(opt))} {
 		out, res := must.Two(do(p.B, j))(t)
-		// .plt and .plt.got have 104 bytes with CFI, and .text 67 (readelf).
+		// CFI describes 104 bytes of .plt and .plt.got, and 67 bytes of .text (readelf).
 		if r := res.Facts[0]; r.Covered != 104 || r.Described != 171 || len(r.Sums) != 1 ||
 			r.Sums[translate.OutsideText].Bytes != 67 {
 			t.Errorf("%+v", r)

@@ -43,7 +43,7 @@ func TestCases(t *testing.T) {
 		}
 		return n == 1 && after.Section(".sframe").Type == sframe.SHTGNUSFrame
 	}
-	const loaded, headers = 0x600, 16 * elffile.SectionSize // unused bytes between code and data of alloca
+	const loaded, headers = 0x600, 16 * elffile.SectionSize // unused bytes between code and data of the fixture alloca
 	for _, tt := range []struct {
 		name, file string
 		change     func(*elftest.Patcher)

@@ -116,7 +116,7 @@ func assembled(t *testing.T, source, linker string, options ...string) []byte {
 	return linked(t, path, nil, linker, options...)
 }
 
-// linked is assembled for a source file, with options of the assembler.
+// linked is like assembled, but for a source file, and with assembler options.
 func linked(t *testing.T, source string, asOptions []string, linker string, options ...string) []byte {
 	t.Helper()
 	dir := t.TempDir()

@@ -13,7 +13,7 @@ import (
 
 // TestInto fills bytes reserved by a linker script. Nothing else changes.
 func TestInto(t *testing.T) {
-	const begin, end = 0x600, 0x700 // loaded zeros after the code of alloca
+	const begin, end = 0x600, 0x700 // loaded zeros after the code of the fixture alloca
 	reserved := func(change func(*elftest.Patcher)) []byte {
 		return patched(t, "alloca", func(p *elftest.Patcher) {
 			h := p.Segment(elf.PT_LOAD, 0)

@@ -58,7 +58,7 @@ func TestWidths(t *testing.T) {
 		{[]sframe.FRE{sp(0, 8), sp(65536, 16)}, 12},
 	} {
 		b := build(t, Options{})
-		// The start of the last row determines the width, not the size of the function.
+		// The width depends on the start of the last row, not on the size of the function.
 		must.Do(t, addTo(b, sframe.FDE{Start: 0x1000, Size: 1 << 24}, tt.rows))
 		section := join(b)
 		if got := section.Size() - 28 - 20; got != tt.size {

@@ -159,7 +159,7 @@ func startsOf(s *sframe.Section) (starts []uint64) {
 	return starts
 }
 
-// described is an FDE and its rows.
+// described holds an FDE and its rows.
 type described struct {
 	d    sframe.FDE
 	list sframe.List

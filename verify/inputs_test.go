@@ -161,7 +161,7 @@ func (p platform) cfi(t *testing.T, fns ...function) *cfi.Table {
 	return table
 }
 
-// An fde is an FDE and its rows.
+// An fde holds an FDE and its rows.
 type fde struct {
 	sframe.FDE
 	rows []sframe.FRE

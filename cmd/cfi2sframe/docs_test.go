@@ -39,8 +39,8 @@ var docsElsewhere = map[string]string{
 		"/tmp/ls": "scripts/fresh", "scripts/test": "scripts/fresh",
 }
 
-// TestDocs runs all commands of README.md and docs/usage.md, those of each file in one directory. Lines below a command
-// are its output; "..." matches any lines.
+// TestDocs runs all commands in README.md and docs/usage.md, in a separate directory for each file. Lines below a
+// command are its output; "..." matches any lines.
 func TestDocs(t *testing.T) {
 	for _, tool := range []string{"cc", "ar", "jq"} {
 		peer.Look(t, tool)

@@ -82,7 +82,7 @@ func TestFullDisk(t *testing.T) {
 	says(t, exitError, "file already closed", closed, "survey", in)
 }
 
-// TestInputErrors expects messages to name the kind of an unsupported input, with each verb that reads one.
+// TestInputErrors expects messages to name the kind of an unsupported input, for each verb that reads files.
 func TestInputErrors(t *testing.T) {
 	dir := t.TempDir()
 	copyTo(t, filepath.Join(dir, "prog"))

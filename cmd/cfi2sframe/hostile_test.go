@@ -222,8 +222,8 @@ func convertHostile(t *testing.T, dir string, data []byte, args ...string) outco
 	return o
 }
 
-// check checks the files in the directory after a run on the given contents: the input, and the output if there must be
-// one, which it removes.
+// check checks the files in the directory after a run on the given contents: the input, and the output if one is
+// expected. It removes the output.
 func (o *outcome) check(t *testing.T, dir string, data []byte, args []string) {
 	t.Helper()
 	in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out")

@@ -197,7 +197,7 @@ func TestNoRoom(t *testing.T) {
 	}
 }
 
-// TestNoName opens an output through the descriptor of a removed file, which cannot be replaced, also if a different
+// TestNoName opens an output through the descriptor of a removed file, which cannot be replaced, even if a different
 // file has the name that /proc shows.
 func TestNoName(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")

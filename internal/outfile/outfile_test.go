@@ -278,7 +278,7 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// TestRelink makes a name a hard link to the result, also if the file of that name or the result was replaced before.
+// TestRelink makes a name a hard link to the result, even if the file of that name or the result was replaced before.
 func TestRelink(t *testing.T) {
 	dir := t.TempDir()
 	result, name := filepath.Join(dir, "result"), filepath.Join(dir, "name")

@@ -178,8 +178,8 @@ func TestSwitches(t *testing.T) {
 	}
 }
 
-// TestJumps places a jump at each offset of a function, with each kind of displacement, and compares with the reference
-// loop.
+// TestJumps places a jump at each offset of a function, with each kind of displacement, and compares the results with
+// the reference loop.
 func TestJumps(t *testing.T) {
 	const pc = 0x1000
 	for _, size := range []int{2, 5, 6, 7, 12, 13, 14, 31, 300, 70000} {

@@ -55,7 +55,7 @@ var narrow = regexp.MustCompile(`([0-9]\)?)([uc(])`)
 
 var registerWord = regexp.MustCompile(`\b(r[0-9]+)\+0\b`)
 
-// sframeRows returns the rows that objdump prints, without those of FDEs with blocks.
+// sframeRows returns the rows that objdump prints, except rows of FDEs with blocks.
 func sframeRows(t *testing.T, printed string) (rows []printedRow) {
 	t.Helper()
 	var end uint64
