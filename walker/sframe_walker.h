@@ -375,7 +375,7 @@ static inline uint32_t sfw_search(const struct sfw_section *s, uint64_t pc) {
 struct sfw_words {
 	const unsigned char *b;
 	unsigned swap, size, left;
-	uint8_t none, bad; /* a missing word was read; the words are no valid row */
+	uint8_t none, bad; /* a missing word was read; the words are not a valid row */
 };
 
 static inline uint32_t sfw_unsigned(struct sfw_words *w) {

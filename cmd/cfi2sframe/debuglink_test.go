@@ -144,12 +144,12 @@ func (s *scene) check(when, prog, debug string) {
 	if strings.Contains(said, "warning") || strings.Contains(said, "not found") ||
 		!strings.Contains(said, `Line 2 of "prog.c" starts`) ||
 		!library && !regexp.MustCompile(`(?m)^#1 .* in main .* at prog.c:4$`).MatchString(said) {
-		s.Errorf("%s: gdb says\n%s", when, said)
+		s.Errorf("%s: gdb prints\n%s", when, said)
 	}
 	// elfutils finds a different function in a static program that was converted without its debug file.
 	const place = "eu-addr2line -f -e %s $(nm whole | sed -n 's/^\\([0-9a-f]*\\) T twice$/0x\\1/p')"
 	if got := s.sh(fmt.Sprintf(place, prog)); !strings.HasPrefix(got, "twice\n") || !strings.Contains(got, "prog.c:2") {
-		s.Errorf("%s: eu-addr2line says %q", when, got)
+		s.Errorf("%s: eu-addr2line prints %q", when, got)
 	}
 	s.sh(fmt.Sprintf("rm -f joined; eu-unstrip %s %s -o joined", prog, debug))
 	if got := s.sh(fmt.Sprintf(lines, "joined")); got != want {
@@ -157,7 +157,7 @@ func (s *scene) check(when, prog, debug string) {
 	}
 	if !library {
 		if out := s.sh("./joined a"); out != "twice 22\n" {
-			s.Errorf("%s: the joined file says %q", when, out)
+			s.Errorf("%s: the joined file prints %q", when, out)
 		}
 	}
 }

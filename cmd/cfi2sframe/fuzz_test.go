@@ -56,7 +56,7 @@ func fuzzConvert(t *testing.T, data []byte, opt convert.Options) {
 			t.Error(err)
 		}
 		if len(entries) != 1 {
-			t.Errorf("%v is left after %v", entries, err)
+			t.Errorf("%v remains after %v", entries, err)
 		}
 		return
 	}

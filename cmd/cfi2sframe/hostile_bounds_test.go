@@ -112,7 +112,7 @@ func (w *head) Write(b []byte) (int, error) {
 var (
 	toOut  = []string{"-q", "IN", "-o", "OUT"}
 	toText = []string{"--dry-run", "IN"}
-	toV2   = []string{"--dry-run", "--format", "2", "IN"} // which has gaps where V3 has none
+	toV2   = []string{"--dry-run", "--format", "2", "IN"} // V2 has gaps that V3 does not have
 	toList = []string{"--dry-run", "-v", "IN"}
 	toJSON = []string{"--dry-run", "--report", "json", "IN"}
 	toPage = []string{"--dry-run", "--report", "html", "IN"}

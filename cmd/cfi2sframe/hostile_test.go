@@ -186,7 +186,7 @@ type outcome struct {
 }
 
 // convertHostile runs cfi2sframe on a file with the given contents in an empty directory, and checks that the input is
-// unchanged, nothing is left behind, the output is valid or absent, errors name the file, and time and memory are
+// unchanged, no temporary files remain, the output is valid or absent, errors name the file, and time and memory are
 // bounded.
 func convertHostile(t *testing.T, dir string, data []byte, args ...string) outcome {
 	t.Helper()

@@ -256,7 +256,7 @@ func scriptJSON(ts *testscript.TestScript, neg bool, args []string) {
 		case map[string]any:
 			field, ok := x[key]
 			if !ok {
-				ts.Fatalf("%s: there is no %q", args[0], key)
+				ts.Fatalf("%s: no field %q", args[0], key)
 			}
 			v = field
 		case []any:
@@ -266,7 +266,7 @@ func scriptJSON(ts *testscript.TestScript, neg bool, args []string) {
 			} else if err == nil && i < len(x) {
 				v = x[i]
 			} else {
-				ts.Fatalf("%s: there is no element %q of %d", args[0], key, len(x))
+				ts.Fatalf("%s: no element %q of %d", args[0], key, len(x))
 			}
 		default:
 			ts.Fatalf("%s: no %q in %v", args[0], key, v)

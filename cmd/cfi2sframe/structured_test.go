@@ -49,7 +49,7 @@ func FuzzStructured(f *testing.F) {
 		opt := fuzzOptions(flags)
 		opt.Share = convert.Share(flags >> 6)
 		opt.Workers = 1 + int(flags>>3&1)
-		opt.NoPadding = true // the generator does not know what is padding
+		opt.NoPadding = true // the generator does not know which bytes are padding
 		data := file.Bytes
 		if damage != 0 {
 			data = generate.Damaged(data, damage)
@@ -109,7 +109,7 @@ func fuzzRefused(t *testing.T, file *generate.File, err error) {
 		}
 	case strings.Contains(err.Error(), "no room for"): // program headers
 		if !strings.Contains(err.Error(), "file offset 0x") && !strings.Contains(err.Error(), "0x") {
-			t.Errorf("%v: nothing says where", err)
+			t.Errorf("%v: the error gives no place", err)
 		}
 	case errors.Is(err, sframe.ErrNone), strings.Contains(err.Error(), "SFrame ABI"),
 		strings.Contains(err.Error(), "does not support ABI"), strings.Contains(err.Error(), "format 2 or 3 only"):

@@ -205,7 +205,7 @@ func (w *work) correct(kept []*files.Job) error {
 	r := w.report
 	switch {
 	case r.file == nil || r.file.Stream():
-		return nil // standard error says so
+		return nil // the messages on standard error name these files
 	case w.tally.done == 0 && len(w.tally.stay) == 0 && w.short == 0:
 		r.said = false // nothing is left to report
 		return nil

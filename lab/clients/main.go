@@ -20,7 +20,7 @@ import (
 	"cfi2sframe/lab/kit"
 )
 
-// A lab holds what clients need to run.
+// A lab contains the paths and settings with which clients run.
 type lab struct {
 	dir, sources string
 	library, run string // libsframe-backtrace.so, sframe-run

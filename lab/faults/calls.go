@@ -140,7 +140,7 @@ func (h *harness) killEach(s *scenario) (moments, left int, err error) {
 		}
 		names, err := s.whole(now)
 		if err == nil && len(names) > 0 && !second {
-			err = fmt.Errorf("%s is left over", names[0])
+			err = fmt.Errorf("%s remains", names[0])
 		}
 		if err != nil {
 			h.fail(s, fmt.Sprintf("killed before %s (call %d)", hit, nth), err)

@@ -91,7 +91,7 @@ func (h *harness) cut(d *disk, s *scenario, synced bool) error {
 			broken++
 		}
 		if err == nil && m.over && len(left) > 0 {
-			err = fmt.Errorf("%s is left over", left[0])
+			err = fmt.Errorf("%s remains", left[0])
 		}
 		for _, name := range s.targets() {
 			if err == nil && m.over && now[name] != s.after[name] {

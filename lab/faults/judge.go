@@ -17,7 +17,7 @@ func (s *scenario) targets() []string {
 // prefix is the prefix of temporary names.
 const prefix = ".cfi2sframe-"
 
-// whole returns an error unless each file is unchanged or complete. It returns the temporary names left over.
+// whole returns an error unless each file is unchanged or complete. It returns the temporary names that remain.
 func (s *scenario) whole(now map[string]string) (left []string, err error) {
 	for name, state := range now {
 		old, existed := s.before[name]
@@ -27,7 +27,7 @@ func (s *scenario) whole(now map[string]string) (left []string, err error) {
 		case strings.HasPrefix(name, prefix):
 			left = append(left, name)
 		case !existed && !expected:
-			return nil, fmt.Errorf("%s is left over", name)
+			return nil, fmt.Errorf("%s remains", name)
 		default:
 			return nil, fmt.Errorf("%s is neither unchanged nor complete: %s; before %q, complete %q",
 				name, state, old, done)
@@ -94,7 +94,7 @@ func (s *scenario) judge(f *fault, out *outcome, now map[string]string) error {
 	}
 	for _, name := range left { // a message must name it
 		if !out.status.Exited() || !strings.Contains(out.stderr, name) {
-			return fmt.Errorf("%s is left over", name)
+			return fmt.Errorf("%s remains", name)
 		}
 	}
 	// The second signal ends cfi2sframe at once.

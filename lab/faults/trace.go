@@ -145,7 +145,7 @@ type tracer struct {
 	current map[int]*call // by thread
 	failed  map[int]syscall.Errno
 	known   map[int]bool // threads that have started
-	begun   bool         // the program has accessed a file of its own
+	begun   bool         // the program has accessed a file outside of /sys and /proc
 	killed  bool
 }
 

@@ -133,7 +133,7 @@ func (r *remote) run() (int, error) {
 			return int(n), nil
 		case 'T':
 		default:
-			return 0, fmt.Errorf("QEMU says %q after a step", reply)
+			return 0, fmt.Errorf("QEMU replies %q to a step", reply)
 		}
 		if th.last != nil && th.last.class == kernel {
 			r.stale = true

@@ -106,7 +106,7 @@ func (a *answers) compare(s *section, pcs []uint64) error {
 	}
 	opened, checked := int(a.number(1)), int(a.number(1))
 	if checked != want {
-		return fmt.Errorf("the walker says %d of the section, want %d (%v)", checked, want, wrong)
+		return fmt.Errorf("the walker's checks of the section return %d; want %d (%v)", checked, want, wrong)
 	}
 	for _, pc := range pcs {
 		got := a.row()

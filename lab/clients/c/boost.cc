@@ -1,4 +1,4 @@
-// Boost.Stacktrace below a recursion. It stores addresses; names are another step.
+// Boost.Stacktrace below a recursion. It stores addresses and does not look up names.
 #include "traces.h"
 #include <boost/stacktrace.hpp>
 

@@ -20,7 +20,7 @@
 #include <unistd.h>
 #include <unwind.h>
 
-/* libunwind's; the macros of its header would rename the functions that are looked up here. */
+/* From libunwind's header, whose macros would rename the functions that are looked up here. */
 enum { RIP = 16, CURSOR_WORDS = 127 };
 typedef unsigned long cursor[CURSOR_WORDS];
 

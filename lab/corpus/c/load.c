@@ -1,5 +1,5 @@
-/* load LIBRARY: loads the library, and says so. Without an argument, says that this
-   program runs, and the size of a page. */
+/* load LIBRARY: loads the library and prints a message. Without an argument, prints a
+   message and the page size. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <unistd.h>

@@ -122,7 +122,7 @@ __attribute__((noinline)) void uncaught(double n)
 
 } // namespace
 
-// In place of libstdc++'s.
+// Replaces that of libstdc++.
 extern "C" void __cxa_throw(void *object, void *type, void (*destructor)(void *))
 {
 	if (*static_cast<std::type_info *>(type) == typeid(int))

@@ -113,7 +113,7 @@ static void handler(int signal, siginfo_t *info, void *context) {
 #define TRAP ".short 0"
 #endif
 
-/* A leaf function, whose return address is in a register where the ABI has one. */
+/* A leaf function, whose return address is in a register if the ABI has one for it. */
 __attribute__((noinline)) static int leaf(int n) {
 	__asm__ volatile(TRAP ::: "memory");
 	return n + 1;

@@ -40,7 +40,7 @@ func TestRefusedFolders(t *testing.T) {
 	entries := must.Get(os.ReadDir(full))(t)
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), Names[0]+".") {
-			t.Errorf("%s is left behind", e.Name())
+			t.Errorf("%s remains", e.Name())
 		}
 	}
 	if installed := (&Search{}).skips(filepath.Join(dir, "none")); installed {

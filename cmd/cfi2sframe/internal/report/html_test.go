@@ -44,7 +44,7 @@ func TestHTMLEscapes(t *testing.T) {
 		for what, want := range map[string]int{"<script": 2, "</script": 2, "<title>": 1, "<style": 1, "<img": 0,
 			"<!--": 0, "\u2028": 0, "\u202e": 0, "\x1b": 0, "\x00": 0} {
 			if n := strings.Count(s, what); n != want {
-				t.Errorf("%d files: %q is there %d times, %d expected", len(files), what, n, want)
+				t.Errorf("%d files: %q occurs %d times; want %d", len(files), what, n, want)
 			}
 		}
 		rows := pageRows(t, s, "gaps")
@@ -105,7 +105,7 @@ func TestHTMLSummary(t *testing.T) {
 	text := visible(page(t, c))
 	for _, w := range words {
 		if strings.Count(text, w) != 1 {
-			t.Errorf("%q is there %d times in\n%s", w, strings.Count(text, w), text)
+			t.Errorf("%q occurs %d times in\n%s", w, strings.Count(text, w), text)
 		}
 	}
 	if strings.Contains(text, "100.00 %") || strings.Contains(text, "Files") {
