@@ -93,7 +93,7 @@ const (
 	maxName    = 4096 // bytes of a member's name
 )
 
-// Open reads the members' headers of an archive of the given size.
+// Open reads the member headers of an archive of the given size.
 func Open(r io.ReaderAt, size int64) (*Archive, error) {
 	a := &Archive{r: r, size: size}
 	head := make([]byte, len(Magic))

@@ -53,7 +53,7 @@ func (w *flow) targets(pc uint64, v value) []uint64 {
 		}
 		switch {
 		case to != base && to+maxDistance-pc <= 2*maxDistance && !w.never[to] && w.plausible(to):
-			if len(out) == 0 { // if indexes start at i, code also refers to the next table i entries before it
+			if len(out) == 0 { // if indexes start at i, code also refers to the next table, i entries before its start
 				end = min(end+i*size, len(b))
 			}
 			out = append(out, to)

@@ -30,7 +30,7 @@ type Options struct {
 	DryRun bool
 	// Detach is set if the result is a detached file, not a new version of the input.
 	Detach bool
-	// DebugLinkUpdate names the debug file that gets the headers of the result, as in debugfile.Open.
+	// DebugLinkUpdate names the debug file whose headers are updated to match the result, as in debugfile.Open.
 	DebugLinkUpdate string
 	NoSync          bool // skip fsync; a power failure may lose the file
 	KeepDates       bool // preserve access and modification times
@@ -47,7 +47,7 @@ type Result struct {
 	*convert.Result
 	// Output is the path of the result, or "" if nothing was written.
 	Output string
-	// DebugFile is the debug file that got the headers of the result, or "".
+	// DebugFile is the debug file whose headers were updated to match the result, or "".
 	DebugFile string
 	// PassedOver lists why candidates for the debug file were skipped.
 	PassedOver []error

@@ -204,7 +204,7 @@ func (o *File) Same() (bool, error) {
 	return Equal(io.NewSectionReader(o.File, 0, now.Size()), old)
 }
 
-// KeepDates makes Finish set the dates of access and modification to those in info. Streams have no dates.
+// KeepDates makes Finish set the access and modification times to those in info. Streams have no dates.
 func (o *File) KeepDates(info fs.FileInfo) { o.dates = info }
 
 // Finish sets the attributes of the file, and reports all write errors. With sync, it syncs a file that replaces an old

@@ -19,9 +19,8 @@ const (
 	encOmit                                 = 0xff
 )
 
-// Encodings that can represent any address here. Section, code and data are within 31 bits of each other, and below
-// 2^31 except for their upper half. Two-byte encodings reach the code from its start only. Unsigned 4-byte encodings
-// cannot represent a negative distance.
+// Encodings that can represent any address here. All addresses are below 2^31. Two-byte encodings can reach code only
+// relative to its start. Unsigned 4-byte encodings cannot represent a negative distance.
 var (
 	encodings = []byte{
 		encPC | encS4, encPC | encS4, encPC | encS4, encPC | encS8, encPC | encSLEB, encPC | encU8, encPC | encULEB,

@@ -20,7 +20,7 @@ import (
 // Bounds for hostile files, with overlapping symbols and endless names.
 const (
 	maxNameSteps = 1 << 26 // pairs of a symbol and a gap
-	maxNameBytes = 8 << 20 // all names of a list
+	maxNameBytes = 8 << 20 // bytes of all names in a list
 	maxMangled   = 4096    // bytes of a name to demangle, which takes superlinear time
 )
 
