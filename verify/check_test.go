@@ -383,7 +383,8 @@ func TestLimits(t *testing.T) {
 		err    string
 	}{
 		{"all mismatches", maxTotal / 2, []function{{begin: 0x1000, end: 0x1000 + maxTotal}}, false, maxTotal, ""},
-		{"one more", maxTotal/2 + 1, []function{{begin: 0x1000, end: 0x1000 + maxTotal + 2}}, true, maxTotal + 1, ""},
+		{"one more, and a block without CFI", maxTotal/2 + 2, []function{{begin: 0x1002, end: 0x1004 + maxTotal}}, true,
+			maxTotal + 1, ""},
 		{"all rows for code without CFI", maxOrphans / 2, nil, false, 1, ""},
 		{"one more", maxOrphans/2 + 1, nil, false, 0,
 			"SFrame describes code that CFI does not: at 0x101000, the number of rows exceeds the limit of 1048576"},
