@@ -18,6 +18,7 @@ var a64Words = map[string]uint32{
 	"ldr x29, [sp], #32": 0xf84207fd, "bl 8": 0x94000002, "addvl sp, sp, #-1": 0x043f57ff,
 	"stur x29, [sp, #-8]": 0xf81f83fd, "movz x29, #0": 0xd280001d, "mov sp, x15": 0x910001ff, "mov x15, sp": 0x910003ef,
 	"swpa x0, x29, [x1]": 0xf8a0803d, "irg sp, sp": 0x9adf13ff, "prfm #29, [x1]": 0xf980003d,
+	"ldxr x29, [x1]": 0xc85f7c3d,
 }
 
 // TestA64Code checks rows that follow the Procedure Call Standard for the Arm 64-bit Architecture, and expects changed
@@ -72,6 +73,7 @@ func TestA64Code(t *testing.T) {
 		{"lost FP", []string{"movz x29, #0", "ret"},
 			[]cfi.InferredRow{entry, row(4, sp, 0, func(r *cfi.InferredRow) { r.Lost = true })}, true},
 		{"an atomic instruction writes FP", []string{"swpa x0, x29, [x1]", "ret"}, []cfi.InferredRow{entry}, false},
+		{"an exclusive load writes FP", []string{"ldxr x29, [x1]", "ret"}, []cfi.InferredRow{entry}, false},
 		{"a prefetch", []string{"prfm #29, [x1]", "ret"}, []cfi.InferredRow{entry}, true},
 		{"a tag in SP", []string{"irg sp, sp", "ret"}, []cfi.InferredRow{entry}, false},
 		{"call without a saved RA", []string{"bl 8", "ret", "ret"}, []cfi.InferredRow{entry}, false},
