@@ -131,8 +131,8 @@ func (in *a64) written() uint32 {
 	general := func(bit int) uint32 { return 1 << in.reg(bit) &^ (1 << 31) } // 31 is zero
 	switch w >> 25 & 15 {
 	case 8, 9:
-		// add, sub, and, orr and eor write SP, unless they set flags.
-		if w&0x3f800000 == 0x11000000 || w&0x1f800000 == 0x12000000 && w>>29&3 != 3 {
+		// add, addg, sub, subg, and, orr and eor write SP, unless they set flags.
+		if w&0x3f800000 == 0x11000000 || w&0xbfc00000 == 0x91800000 || w&0x1f800000 == 0x12000000 && w>>29&3 != 3 {
 			return 1 << in.reg(0)
 		}
 		return general(0)
