@@ -13,8 +13,8 @@ import (
 	"cfi2sframe/internal/gopclntab"
 )
 
-// goTable finds the table of a Go program, whose functions get programs like those of FDEs. It returns nil if the file
-// has no table or the table is malformed.
+// goTable finds the .gopclntab of a Go program. Its functions get call frame instructions, as if they had FDEs. It
+// returns nil if the file has no table or the table is malformed.
 func (t *Table) goTable(f *elffile.File) (*goSection, error) {
 	g, err := gopclntab.Find(f)
 	if e, ok := errors.AsType[*gopclntab.Error](err); ok {

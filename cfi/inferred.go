@@ -44,8 +44,8 @@ type InferredRow struct {
 	FP   int64
 	Lost bool
 	// On machines whose calls leave the return address in a register, RA is the offset of its save slot from the CFA in
-	// bytes, or 0 if it is in register RAReg. Kept is set if the link register also holds it, and Signed if it is
-	// signed with the CFA as the modifier.
+	// bytes, or 0 if it is in register RAReg. Kept is set if the link register holds the return address even though it
+	// is saved, and Signed if it is signed with the CFA as the modifier.
 	RA           int64
 	RAReg        uint64
 	Kept, Signed bool

@@ -120,13 +120,13 @@ func (fn *Function) Program() int {
 	return int(fn.program)
 }
 
-// An FDE identifies an FDE. FDEs are comparable.
+// An FDE is a comparable handle for a frame description entry.
 type FDE struct {
 	sec *section
 	off uint32
 }
 
-// FDE returns the FDE of the function. Several functions have the same FDE if it overlaps others.
+// FDE returns the FDE of the function. An FDE that overlaps others may be split into several functions.
 func (fn *Function) FDE() FDE { return FDE{fn.cie.sec, fn.off} }
 
 // Section returns the name of the FDE's section.
@@ -185,8 +185,8 @@ func (t *Table) full() bool { return len(t.Errors) >= maxErrors }
 // ErrNone is returned for files without CFI.
 var ErrNone = errors.New("no CFI")
 
-// Load reads the CFI of f. If f has no .debug_frame, Load uses that of its debug file, which may be nil. Malformed
-// records are reported in the Table. It is an error if the requested source has no CFI.
+// Load reads the CFI of f. If f has no .debug_frame, Load reads the one in its debug file, unless debug is nil.
+// Malformed records are reported in the Table. It is an error if the requested source has no CFI.
 func Load(f *elffile.File, src Source, debug *elffile.File) (*Table, error) {
 	if arch.Of(elf.Machine(f.Machine)) == nil {
 		return nil, notDefined(f.Machine)
@@ -567,8 +567,8 @@ func sortByBegin(fns []Function) {
 // maxParts bounds the work, as estimated by Function.work, on all but the first part of each function.
 const maxParts = 1 << 20
 
-// fill returns the functions a, and the parts of the functions b that a does not cover. Both lists are sorted and
-// disjoint, and so is the result. Parts that exceed maxParts are dropped.
+// fill returns the functions in list a, and those parts of the functions in list b that list a does not cover. Both
+// lists are sorted and disjoint, and so is the result. Parts that exceed maxParts are dropped.
 func (t *Table) fill(a, b []Function) []Function {
 	out := make([]Function, 0, len(a)+len(b))
 	room, parts := maxParts, 0

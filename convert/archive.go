@@ -78,7 +78,7 @@ type scratch struct {
 // costFile is the budget cost of writing a file; half of it is system time.
 const costFile = 250_000
 
-// empty returns the file, truncated.
+// empty truncates the file, creating it if necessary, and returns it.
 func (s *scratch) empty() (*os.File, error) {
 	if err := s.budget.Spend(costFile, 1); err != nil {
 		return nil, err

@@ -22,9 +22,9 @@ type Comparison struct {
 	FREs       uint64
 	Sorted     bool
 	Described  uint64            // code with CFI
-	Covered    uint64            // part of Described with rows that agree, including Outermost
+	Covered    uint64            // part of Described with rows that agree, plus Outermost
 	Inferred   uint64            // part of Covered whose rows are inferred from instructions
-	Outermost  uint64            // part of Covered without a caller and without rows
+	Outermost  uint64            // code of outermost frames that needs no rows
 	Stubs      uint64            // PLT stubs with rows but without CFI
 	Padding    uint64            // padding after functions, described by their last rows
 	Mismatches []verify.Mismatch // by address

@@ -11,7 +11,7 @@ import (
 // A Contradiction is code whose CFI contradicts its instructions.
 type Contradiction struct {
 	Begin, End uint64 // addresses; End is exclusive
-	What       string // the value according to CFI and to instructions
+	What       string // describes both values: from the CFI and from the instructions
 }
 
 // Contradictions compares the CFI with rows inferred from instructions without using CFI. Compared is the number of
@@ -84,7 +84,7 @@ func contradicts(t *cfi.Table, known *cfi.Row, row *cfi.InferredRow) string {
 	return ""
 }
 
-// addContradiction appends a contradiction, or extends the last one if it is adjacent and the same.
+// addContradiction appends a contradiction, or extends the last one if it is adjacent and has the same description.
 func addContradiction(list []Contradiction, c Contradiction) []Contradiction {
 	if n := len(list); n > 0 && list[n-1].End == c.Begin && list[n-1].What == c.What {
 		list[n-1].End = c.End

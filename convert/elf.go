@@ -32,7 +32,7 @@ type single struct {
 	debug  *Companion // the debug file, or nil
 	table  *cfi.Table
 	stubs  []plt.Stub
-	gaps   *padding.Gaps    // possible padding; nil once pads is set, or without padding
+	gaps   *padding.Gaps    // gaps that may be padding, or nil; cleared once pads is set
 	pads   []uint8          // sizes of the padding after functions, or nil
 	layout *elfwrite.Layout // for a linked file with an empty section, or nil
 	dst    *os.File         // output created by begin, or nil
@@ -269,7 +269,7 @@ func (s *single) removal(reserved string) (*elfwrite.Layout, error) {
 const unsound = "nothing was written: no valid layout for this file"
 
 // reread decodes the section of the given size from the new file as its readers do, compares it with the CFI, and
-// expects rows for exactly the translated code. The code is in the file code, or in the new file if that is nil.
+// expects rows for exactly the translated code. Instructions are read from code, or from the new file if code is nil.
 func reread(dst *os.File, opt *Options, size uint64, code *elffile.File, table *cfi.Table, want *translate.Result,
 	workers int) error {
 	var d *sframe.Section
@@ -302,7 +302,7 @@ func reopen(dst *os.File) (*elffile.File, error) {
 // dryCheck is like reread, for a result that is not written.
 func (s *single) dryCheck(t *translation) error {
 	section, addr := t.section, t.layout.Addr
-	if s.f.IsObject() { // all sections are close to the first
+	if s.f.IsObject() { // all assigned addresses are within 2 GiB of the first
 		var err error
 		addr = s.table.At(0).Begin
 		if section, err = t.content.Encode(addr); err != nil {

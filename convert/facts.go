@@ -16,9 +16,9 @@ type Facts struct {
 	Format       Format
 	Functions    int                                // number of functions with CFI
 	Described    uint64                             // code with CFI
-	Covered      uint64                             // part of Described with rows, including Outermost
+	Covered      uint64                             // part of Described with rows, plus Outermost
 	Inferred     uint64                             // part of Covered whose rows are inferred from instructions
-	Outermost    uint64                             // part of Covered without a caller and without rows
+	Outermost    uint64                             // code of outermost frames that needs no rows
 	Topmost      uint64                             // part of Covered whose rows are valid only in the topmost frame
 	Stubs        uint64                             // PLT stubs with rows but without CFI
 	Padding      uint64                             // padding after functions, described by their last rows
@@ -32,7 +32,7 @@ type Facts struct {
 	Verified     bool
 }
 
-// Details are the sources of Facts, or of a Comparison. They are valid only during Run.Report.
+// Details holds the data behind Facts or a Comparison. It is valid only during Run.Report.
 type Details struct {
 	Facts      *Facts      // of a conversion, or nil
 	Comparison *Comparison // of Attach, or nil

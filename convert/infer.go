@@ -35,7 +35,7 @@ func mayInfer(f *elffile.File, err error) error {
 	return err
 }
 
-// infer adds to the table the rows that instructions prove for code covered neither by the table nor by a PLT stub.
+// infer adds verified rows, inferred from instructions, for code that neither the table nor a PLT stub covers.
 func infer(f *elffile.File, t *cfi.Table) error {
 	if !Infers(f) {
 		return nil

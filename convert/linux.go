@@ -106,8 +106,8 @@ func executable(f *elffile.File) (ranges []elffile.Span) {
 }
 
 // outsideSegment returns a function that reports which functions are outside the executable segment with the most code,
-// or nil if there is only one. Linux registers the section for each segment, and rejects it if FDEs start outside that
-// segment.
+// or nil if there is only one. Linux registers the section once per executable segment, and rejects it if any FDE
+// starts outside that segment.
 func outsideSegment(f *elffile.File, table *cfi.Table) func(pc uint64) bool {
 	ranges := executable(f)
 	if len(ranges) < 2 {
@@ -137,7 +137,7 @@ func (l Linux) accepts(f *elffile.File) (func(pc uint64) bool, error) {
 	default:
 		ranges = executable(f)
 	}
-	in := -1 // the executable segment of all FDEs
+	in := -1 // index of the executable segment that contains all FDEs so far
 	return func(pc uint64) bool {
 		for i, r := range ranges {
 			if r.Has(pc) && (l == LinuxKernel || in < 0 || in == i) {

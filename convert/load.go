@@ -9,9 +9,9 @@ import (
 	"cfi2sframe/verify"
 )
 
-// LoadCFI is like cfi.Load, but withdraws rows from .gopclntab that the code does not prove. Other tables do not need
-// this: only Go's table may silently omit frames, and a function that the check cannot follow does not invalidate the
-// others. If inferring is set, the table also has rows for code without CFI that its instructions prove.
+// LoadCFI is like cfi.Load, but withdraws rows from .gopclntab that cannot be verified against the code. Other tables
+// do not need this, because only Go's may silently omit frames. One unverifiable function does not invalidate the
+// others. If inferring is set, the table also has verified rows for code without CFI.
 func LoadCFI(f *elffile.File, src cfi.Source, debug *elffile.File, inferring bool) (*cfi.Table, error) {
 	t, none := cfi.Load(f, src, debug)
 	if errors.Is(none, cfi.ErrNone) && inferring {
@@ -39,7 +39,7 @@ func LoadCFI(f *elffile.File, src cfi.Source, debug *elffile.File, inferring boo
 	return t, nil
 }
 
-// proveGo withdraws rows from .gopclntab that are not proved.
+// proveGo withdraws rows from .gopclntab that cannot be verified against the code.
 func proveGo(f *elffile.File, t *cfi.Table) error {
 	err := verify.Go(t, f, t.Withdraw)
 	if errors.Is(err, verify.ErrGo) { // error of the whole table

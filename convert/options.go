@@ -34,7 +34,7 @@ type Options struct {
 	// Workers bounds the number of threads. 0 means the number of processors, or fewer for small files. The result does
 	// not depend on it.
 	Workers int
-	// Linux is the part of Linux that reads the section. For a kernel, it restricts what is written.
+	// Linux is the part of Linux that reads the section. Rows that it would reject or never use are omitted.
 	Linux Linux
 	// Reserved names the symbols START:END around the bytes of a linked file that a linker script reserves for the
 	// section.

@@ -58,7 +58,7 @@ type condition uint8
 const (
 	opening condition = iota // error when the file is opened, and Run.SkipUnsupported is set
 	reading                  // later error, and Run.SkipUnsupported is set
-	objects                  // like reading, or the file is an object
+	objects                  // later error, and Run.SkipUnsupported is set or the file is an object
 	always                   // later error
 )
 

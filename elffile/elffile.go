@@ -153,7 +153,7 @@ type File struct {
 	fields   map[uint32]arch.Field // by type
 	relas    map[*Section][]int    // indexes of relocation sections by target
 	places   map[int]*symbolPlaces // by index of the symbol table
-	placesOf uint64                // total size of the symbol tables in places
+	placesOf uint64                // total size of the symbol tables in the map places
 }
 
 // New decodes the headers of the ELF file of the given size in r. It ensures that both header tables are within the
@@ -262,7 +262,7 @@ func (f *File) readSectionHeaders() error {
 	if err != nil {
 		return err
 	}
-	// The null section is not a section, but its header can hold these numbers.
+	// Clear the null section's header, except for the fields that can hold num and shstrndx.
 	first := &f.Sections[0]
 	first.Section64 = elf.Section64{Size: first.Size, Link: first.Link, Info: first.Info}
 	if shstrndx == 0 {
@@ -488,7 +488,7 @@ func (f *File) ReadInto(where string, b []byte, off uint64) error {
 // ReadTable calls fn for successive parts of the n bytes at a file offset, with the file offset of each part. A part
 // consists of whole records of the given size and is valid only during the call; where names the table in errors.
 func (f *File) ReadTable(where string, off, n, size uint64, fn func(b []byte, off uint64) error) error {
-	const records = 1 << 11 // per read; they fit in the processor's cache
+	const records = 1 << 11 // per read: few enough to fit in the processor's cache
 	n -= n % size
 	if err := f.fits(where, off, n); err != nil {
 		return err

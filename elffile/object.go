@@ -13,7 +13,7 @@ import (
 
 // Limits and alignments of the addresses that are assigned in an object.
 const (
-	firstBase = 1 << 28               // above all offsets in CFI sections
+	firstBase = 1 << 28               // larger than any offset in a CFI section
 	baseGap   = 256                   // keeps code from running into the next section
 	minAlign  = 16                    // default alignment of code on most machines
 	maxAlign  = 1 << 16               // largest page size
@@ -247,7 +247,7 @@ func (f *File) Moves(addr uint64) uint64 {
 			return 1
 		}
 		s := &f.Sections[f.SectionAt(addr)]
-		// The base may be less aligned, and loaders of the linked file preserve only page alignment.
+		// The assigned address may be less aligned than the section will be, and loaders preserve only page alignment.
 		return min(ValidAlign(s.Addralign), arch.MinPage, max(1, s.Base&-s.Base))
 	}
 	return arch.MinPage

@@ -68,8 +68,8 @@ func (f *File) symbols(table int, fn func(table *Section, sym Symbol)) error {
 	})
 }
 
-// symbol decodes the symbol at the start of b, which has the given index. If st_shndx is SHN_XINDEX, the section index
-// is section.
+// symbol decodes the symbol at the start of b, which has the given index. The argument section is its section index if
+// st_shndx is SHN_XINDEX.
 func (f *File) symbol(b []byte, index, section uint32) Symbol {
 	o := f.Order
 	s := Symbol{Index: index, Sym64: elf.Sym64{

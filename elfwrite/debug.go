@@ -16,7 +16,7 @@ import (
 // segments, and the same loaded sections at the same addresses, including .sframe without contents. Debuggers and
 // eu-unstrip compare these. Pass an empty section to Write.
 //
-// No part of a debug file is loaded, so the whole file is laid out anew. Bytes outside sections are dropped.
+// No part of a debug file is loaded, so the whole file gets a new layout. Bytes outside sections are dropped.
 func PlanDebug(d, prog *elffile.File) (l *Layout, err error) {
 	defer readWhole(d, &l, &err)
 	defer readWhole(prog, &l, &err)

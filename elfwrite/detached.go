@@ -109,8 +109,8 @@ func (l *Layout) detachedSections(note *elf.Section64, noteOff uint64, proof elf
 		switch {
 		case note != nil && s == *note:
 			s.Off = noteOff
-		case !f.Sections[i].Alloc() || i == old || f.Sections[i].Name == ".eh_frame": // llvm-readobj -a would read it
-			continue
+		case !f.Sections[i].Alloc() || i == old || f.Sections[i].Name == ".eh_frame":
+			continue // llvm-readobj -a would parse .eh_frame
 		default:
 			const links = elf.SHF_INFO_LINK | elf.SHF_LINK_ORDER | elf.SHF_GROUP | elf.SHF_COMPRESSED
 			s.Type, s.Flags, s.Off = uint32(elf.SHT_NOBITS), s.Flags&^uint64(links), l.off

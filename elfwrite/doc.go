@@ -8,8 +8,8 @@
 // # Layout
 //
 // A layout is computed in steps. The result of each step is immutable: the old file (program), the space for the
-// program headers and what moves for it (table), the new segment (segment), and the new position of each part of the
-// old file (move).
+// program headers and the parts that move to make room (table), the new segment (segment), and the new position of each
+// part of the old file (move).
 //
 // The program header table keeps its offset because loaders and tools compute its address from e_phoff. It grows by two
 // entries, PT_LOAD and PT_GNU_SFRAME. Their space comes from the first of these that suffices:

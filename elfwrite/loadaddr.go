@@ -17,7 +17,7 @@ type loadAddrs uint8
 const (
 	virtual  loadAddrs = iota // equal to run-time addresses
 	absent                    // zero
-	physical                  // others, as in kernels and firmware
+	physical                  // neither: real addresses, as in kernels and firmware
 )
 
 func loadAddrsOf(f *elffile.File) loadAddrs {

@@ -263,7 +263,7 @@ func (m *move) programHeaders(l *Layout) []elf.Prog64 {
 	if !t.removes() {
 		progs = append(progs, l.programHeader(m.loadAddr(l.Addr)))
 	} else if len(p.f.Sections) == 0 {
-		// Only these headers mark the bytes after the table as free for another .sframe.
+		// Without section headers, only PT_NULLs show that the bytes after the table are free for another .sframe.
 		progs = append(progs, make([]elf.Prog64, max(0, len(p.f.Progs)-len(progs)))...)
 	}
 	for i := range progs {

@@ -28,10 +28,10 @@ var headerNotes = []noteKind{
 	gnuBuildID,          // debuggers, tracers, kernels
 	{"GNU", 1},          // the ABI: loaders
 	{"GNU", 5},          // properties: loaders, kernels
-	{"FDO", 0xcafe1a7e}, // the package: systemd
-	{"FDO", 0x407c0c0a}, // libraries loaded at run time: packagers
-	{"Go", 4},           // Go's own build id: its tools
-	{"Android", 1},      // the version, and memory tagging: its loader
+	{"FDO", 0xcafe1a7e}, // package metadata: systemd
+	{"FDO", 0x407c0c0a}, // names of libraries to dlopen: packaging tools
+	{"Go", 4},           // Go's own build ID: Go's tools
+	{"Android", 1},      // API level, and memory tagging (type 4): Android's loader
 	{"Android", 4},
 	crashpad, // Crashpad's handler; the contents are a distance from their own address
 }

@@ -187,8 +187,8 @@ func (p *object) findOld() error {
 	return nil
 }
 
-// checkUnused returns an error if something refers to a section that is to be removed. If only its section symbol does,
-// which ld -r and objcopy add for each section, and nothing uses that symbol, the symbol is cleared.
+// checkUnused returns an error if something refers to a section that is to be removed. Its section symbol, which ld -r
+// and objcopy add for each section, is cleared if nothing uses it.
 func (p *object) checkUnused(section int) error {
 	f := p.f
 	inUse := func(what string) error {

@@ -97,8 +97,8 @@ func (p *program) checkOld() error {
 }
 
 // ownSegment returns a segment that an earlier run added, and the units in it. It is the last PT_LOAD by address and
-// file offset, is read-only, and contains nothing else but .sframe. It is laid out anew, so that converting a file
-// twice gives the same result as converting it once.
+// file offset, is read-only, and contains nothing else but .sframe. Its layout is computed again, so that converting a
+// file twice gives the same result as converting it once.
 func (p *program) ownSegment() (*elf.Prog64, []*unit) {
 	f := p.f
 	loads := loadsOf(f.Progs)

@@ -23,7 +23,7 @@ type program struct {
 	loadAddrs     loadAddrs
 	head          *elf.Prog64              // the PT_LOAD that contains the program header table, or nil
 	old           *old                     // existing .sframe, or nil
-	own           *elf.Prog64              // PT_LOAD added by an earlier run, to be laid out anew, or nil
+	own           *elf.Prog64              // PT_LOAD added by an earlier run, to be replaced, or nil
 	returned      []*unit                  // units that an earlier run moved to that segment
 	loadEnd       uint64                   // end of the contents of the other PT_LOADs
 	addrEnd       uint64                   // end of their addresses
@@ -246,8 +246,8 @@ func (p *program) tailAlign(from uint64) uint64 {
 	return align
 }
 
-// unused reports whether the bytes in s, except for the spans in but, are padding: zeros, the X that patchelf writes
-// over moved sections, the old section headers or the old .sframe.
+// unused reports whether the bytes in s, except for those in the given spans, are padding: zeros, the X that patchelf
+// writes over moved sections, the old section headers or the old .sframe.
 func (p *program) unused(s elffile.Span, but ...elffile.Span) bool {
 	if s.Begin >= s.End {
 		return true

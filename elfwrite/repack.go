@@ -10,13 +10,13 @@ import (
 	"cfi2sframe/elffile"
 )
 
-// smallHole is the number of bytes that may move to the new segment without a search for fewer. It must be less than
-// the size of .dynamic: patchelf --set-rpath moves .dynamic to unused space even if that is not writable.
+// smallHole is the number of bytes moved to the new segment that ends the search for a smaller number. It must be less
+// than the size of .dynamic: patchelf --set-rpath moves .dynamic to unused space even if that is not writable.
 const smallHole = 384
 
-// headPrice is the number of bytes of other sections that are moved rather than .dynstr or .interp. patchelf
-// --set-rpath uses the space of all sections up to .dynstr, or space in the head if .dynstr is elsewhere, for .dynamic.
-// The position of .interp cannot be restored: linkers place it first, or after the build-id.
+// headPrice is the extra cost, in bytes, of moving .dynstr or .interp rather than other sections. patchelf --set-rpath
+// places .dynamic in the space of all sections up to .dynstr, or in the head if .dynstr is elsewhere. The position of
+// .interp cannot be restored: linkers place it first, or after the build-id.
 const headPrice = 4 << 10
 
 // maxChoices is the number of units for which both the head and the new segment are tried: .interp, and nine sections
@@ -29,12 +29,12 @@ type packing struct {
 	spaces []elffile.Span // space in the head
 	unused elffile.Span   // bytes after the table that do not move
 	choice uint           // bit set of the units that move to the new segment
-	cost   uint64         // number of bytes that move there
+	cost   uint64         // of moving those units: their size in bytes, plus any headPrice
 }
 
 // packings calls fn with ways to free bytes after the program headers, until fn returns true: with as few movable
-// sections as possible, then with one more, and so on. The bytes tail after the head can be used as well. The error
-// tells why no more sections can move.
+// sections as possible, then with one more, and so on. The bytes in tail, which follow the head, can be used as well.
+// The error tells why no more sections can move.
 func (p *program) packings(t *table, tail elffile.Span, fn func(*packing) bool) error {
 	if p.head == nil {
 		return errors.New("no loaded segment contains the table")
@@ -79,8 +79,8 @@ func (p *program) unknown(off uint64) error {
 	return fmt.Errorf("bytes at file offset %#x belong to no section", off)
 }
 
-// repack frees bytes after the program headers by moving the units that occupy them: within the head, to the bytes tail
-// after it (the head grows), or to the new segment. At most the given number of bytes move to the new segment.
+// repack frees bytes after the program headers by moving the units that occupy them: within the head, to the bytes in
+// tail after it (the head grows), or to the new segment. At most the given number of bytes move to the new segment.
 func (p *program) repack(t *table, tail elffile.Span, most uint64) error {
 	var best *packing
 	err := p.packings(t, tail, func(w *packing) bool {
@@ -101,8 +101,8 @@ func (p *program) repack(t *table, tail elffile.Span, most uint64) error {
 	return fmt.Errorf("%w for %d more program headers: %w", ErrNoRoom, len(t.progs)+newHeaders-len(p.f.Progs), err)
 }
 
-// choose selects the units that move to the new segment so that the number of bytes is minimal. It reports whether the
-// others fit.
+// choose selects the units that move to the new segment so that their cost is minimal. It reports whether the others
+// fit.
 func (w *packing) choose(head *elf.Prog64) bool {
 	n := 0
 	for _, u := range w.units {
@@ -203,8 +203,8 @@ func (p *program) belongsAfter(units []*unit, off uint64) bool {
 	return slices.ContainsFunc(units, returns)
 }
 
-// linkerOrder returns the units in the order of linkers: by section header. Only the headers of .interp and notes
-// change their order when the contents move to the new segment; these units come first.
+// linkerOrder returns the units in the order in which linkers place them: by section header. Only the headers of
+// .interp and notes change their order when the contents move to the new segment; these units come first.
 func linkerOrder(units []*unit) []*unit {
 	rank := func(u *unit) int {
 		if u.returned && u.located == nil {

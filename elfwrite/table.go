@@ -14,7 +14,7 @@ import (
 // newHeaders is the number of added program headers: PT_LOAD and PT_GNU_SFRAME.
 const newHeaders = 2
 
-// A table describes the space of the program headers and what moves for it.
+// A table describes the space for the program headers and the parts that move to make room.
 type table struct {
 	off    uint64       // offset in the new file
 	added  int          // number of headers to add: 0 or newHeaders
@@ -28,7 +28,7 @@ type table struct {
 // end returns the end of the table in the new file.
 func (t *table) end() uint64 { return t.off + uint64(len(t.progs)+t.added)*elffile.ProgSize }
 
-// headEnd returns the end, in the new file, of a table that ends at offset end and of the units in the head.
+// headEnd returns the end of the last unit in the head of the new file, or end, the end of the table, if it is greater.
 func (t *table) headEnd(end uint64) uint64 {
 	for _, u := range t.units {
 		if u.inHead {

@@ -15,7 +15,7 @@ type unit struct {
 	addr         uint64 // old address
 	align        uint64
 	section      int     // index of its first section, or -1
-	returned     bool    // an earlier run moved it to a segment that is laid out anew
+	returned     bool    // an earlier run moved it to the segment that it added
 	located      *dynTag // dynamic entry that locates it; nil for .interp and notes
 	notes        bool    // a PT_NOTE locates it
 	buildID      bool
@@ -29,8 +29,8 @@ type unit struct {
 // maxUnits is the maximum number of units that may move. In practice, one or two do.
 const maxUnits = 64
 
-// put places the unit in the first of the spaces that is large enough; the spaces are in segment head of the new file.
-// It reports whether there is one and, if the unit contains the build-id, whether that is in the first page.
+// put places the unit in the first of the spaces that is large enough; the spaces are in the segment head, in the new
+// file. It reports whether it found a space and, if the unit contains the build-id, whether that is in the first page.
 func (u *unit) put(head *elf.Prog64, spaces []elffile.Span) bool {
 	u.inHead = false
 	for i := range spaces {
@@ -67,7 +67,7 @@ func (p *program) thingAt(off uint64) (elffile.Section, bool) {
 	return elffile.Section{}, false
 }
 
-// unit returns the movable unit that starts at a file offset in the segment load.
+// unit returns the movable unit that starts at a file offset in the given PT_LOAD.
 func (p *program) unit(off uint64, load *elf.Prog64, progs []elf.Prog64) (*unit, error) {
 	s, ok := p.thingAt(off)
 	if !ok {

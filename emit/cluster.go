@@ -66,7 +66,7 @@ func (b *Builder) cluster(rows []sframe.Ref) uint32 {
 	return i
 }
 
-// addRest sets the field rest of a cluster.
+// addRest adds the cluster without its first row, and sets the field rest to it.
 func (b *Builder) addRest(cluster uint32) {
 	if c := &b.clusters[cluster]; c.rest == 0 && c.rows > 1 {
 		rest := slices.Clone(b.rowsOf(cluster)[1:])

@@ -209,7 +209,7 @@ func (d *divider) divide(take func(ch *chain, i int)) {
 	}
 }
 
-// choose divides a chain at minimum cost. Its places end before last.
+// choose divides a chain at minimum cost. last is the index after the chain's last place.
 func (d *divider) choose(ch *chain, last int) {
 	n, start := last-ch.place, uint32(0)
 	best := slices.Grow(d.best[:0], n+1)[:n+1]

@@ -97,7 +97,8 @@ func NewBuilder(opt Options) (*Builder, error) {
 	}, nil
 }
 
-// Grow reserves memory for n more functions: about added of them are passed to Add, the others to Repeat.
+// Grow reserves memory for n more functions. The parameter added estimates how many of them are passed to Add rather
+// than Repeat.
 func (b *Builder) Grow(n, added int) {
 	const places = 4 // per function; about 3 on amd64
 	b.uses = slices.Grow(b.uses, n)

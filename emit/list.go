@@ -43,7 +43,7 @@ func newLists(share bool, n int) lists {
 // bytes returns the bytes of a list.
 func (l *lists) bytes(e *list) []byte { return l.data[e.off:][:e.size] }
 
-// add adds the list of the places, the first of which is at the start of an FDE of the class. It returns the index of
+// add adds the FRE list of an FDE of the given class that starts at the first of the places. It returns the index of
 // the list.
 func (l *lists) add(b *Builder, class uint16, places []place) uint32 {
 	var list sframe.List

@@ -11,7 +11,8 @@ import (
 // two instructions, its CFI claims that the caller's rbp is still saved where rbp points. The translated rows are
 // correct there: rbp has the caller's value, because it is not written again before control leaves the function.
 
-// An epilogue is a row that says that FP is saved where FP points, as in all rows of a function with a realigned stack.
+// An epilogue describes a row that may be part of one: it says that FP is saved at the address in FP, like all rows of
+// a function that realigns its stack.
 type epilogue struct {
 	asCFI, popped uint32 // row numbers: according to the CFI, and with FP unchanged
 	reg           uint64 // base of the CFA, whose offset is 0; math.MaxUint64 for SP

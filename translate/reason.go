@@ -15,7 +15,7 @@ const (
 	CFAMissing    // the row has no CFA rule
 	RARegister    // the return address is in a register
 	RAOffset      // the return address is not saved where the ABI requires
-	RARule        // the return address has a rule of another kind
+	RARule        // the return address has an unsupported rule
 	RASigned      // the return address is signed with a modifier other than SP
 	FPRegister    // FP is saved in a register
 	FPRule        // FP is not saved at an offset from the CFA

@@ -44,7 +44,7 @@ func (in *a64) decode(code []byte) bool {
 
 func (in *a64) codeSize() int { return 4 }
 
-// isPlain is false because execute always discards what is below the stack pointer.
+// isPlain reports false: every instruction must be executed, because execute discards what is below the stack pointer.
 func (in *a64) isPlain() bool { return false }
 
 func (in *a64) isVector() bool { return in.word>>26&1 != 0 }
@@ -103,7 +103,7 @@ func (in *a64) flow() flow {
 			switch {
 			case w == 0xd65f03c0:
 				return flowReturn
-			case w == 0xd65f0bff, w&0xfffffc1f == 0xd65f0000: // retaa; ret of other registers
+			case w == 0xd65f0bff, w&0xfffffc1f == 0xd65f0000: // retaa; ret with a register other than x30
 				return flowReturnBy
 			}
 		}

@@ -9,7 +9,7 @@ import (
 type instruction struct {
 	size      int  // in bytes
 	op        int  // opcode and number of its map
-	form      byte // form of its operands: a letter of the maps
+	form      byte // form of its operands: a letter from the opcode maps
 	wide      bool // the W bit of the REX, VEX or EVEX prefix is set
 	short     bool // prefix 66: 16-bit operands
 	rex       bool // has a REX prefix
@@ -52,7 +52,7 @@ const (
 	mapXOP  = 0x20000
 )
 
-// The forms of operands. Those with lowercase letters have no immediate operand, or only that operand:
+// The forms of operands. Lowercase letters are forms without an immediate operand, or with nothing else:
 //
 //	.  none        m  ModRM; neither general registers nor memory are written
 //	b  1 byte      r  the register of ModRM is written
@@ -61,8 +61,8 @@ const (
 //	e  3           s  memory is written, or a register that is not general
 //	o  an address
 //
-// Those with capital letters have an immediate operand of 1 byte after ModRM; Y and Z are R and W with an operand of 2
-// or 4 bytes. Opcodes with - are unknown, or prefixes. Intel SDM, volume 2, appendix A.
+// Capital letters are the same forms with an immediate operand of 1 byte after ModRM; Y and Z are R and W with one of 2
+// or 4 bytes. Opcodes marked - are unknown or prefixes. Intel SDM, volume 2, appendix A.
 const (
 	oneByte = "wwrrbz--wwrrbz--" + "wwrrbz--wwrrbz--" + "wwrrbz--wwrrbz--" + "wwrrbz--mmmmbz--" +
 		"----------------" + "................" + "---r----zYbR...." + "bbbbbbbbbbbbbbbb" +

@@ -26,7 +26,7 @@ func (c *checker) popped(begin, end uint64, want, got frameState) bool {
 	if !saved || !unchanged || want != got || r.CFA.Rule != cfi.RuleCFA || c.abi.epilogue == nil {
 		return false
 	}
-	if begin == c.fn.End { // padding, to which nothing returns, after a row that was proven
+	if begin == c.fn.End { // padding, which is never a return address; its row continues a proven row
 		return c.proven == begin
 	}
 	code := c.code.read(begin, min(c.fn.End-begin, maxEpilogue))

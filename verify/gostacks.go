@@ -6,12 +6,12 @@ import (
 	"cfi2sframe/cfi"
 )
 
-// A place is what a row of a function that switches stacks tells about the frame at an instruction.
+// A place is how a row locates the frame in a function that switches stacks.
 type place uint8
 
 const (
 	nowhere   place = iota // no row
-	belowSP                // the CFA is based on SP, with the frame size in the table
+	belowSP                // the CFA is SP plus the frame size from the table
 	belowFP                // the CFA is based on FP, which points to the saved FP, directly below the return address
 	outermost              // no caller
 )
@@ -25,7 +25,7 @@ type stackEffect struct {
 
 	pushesFP, popsFP, clearsFP, writesFP bool
 	copiesSP                             bool // to FP
-	loadsSP, fromMemory                  bool // the latter: from memory other than the stack
+	loadsSP, fromMemory                  bool // SP is loaded; fromMemory: from memory that is not on the stack
 	alignsSP                             bool
 }
 

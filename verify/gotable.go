@@ -47,8 +47,8 @@ func Go(t *cfi.Table, f *elffile.File, wrong func(fn *cfi.Function, what string)
 	return nil
 }
 
-// A goTable is the table of a Go program, read a second time. The layout is defined by runtime/symtab.go and
-// runtime/runtime2.go of Go 1.18 to 1.27.
+// A goTable is the table of a Go program, decoded independently of package gopclntab. Its layout is defined by
+// runtime/symtab.go and runtime/runtime2.go of Go 1.18 to 1.27.
 type goTable struct {
 	abi
 	file *elffile.File

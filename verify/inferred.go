@@ -122,7 +122,7 @@ func newProof(f *elffile.File, inf *cfi.Inference) (*proof, error) {
 	return p, nil
 }
 
-// malformed returns what is wrong with the rows of a function by themselves, or "".
+// malformed returns what is wrong with the rows of a function, regardless of its code, or "".
 func (p *proof) malformed(fn *cfi.InferredFunction) string {
 	if len(fn.Rows) == 0 || fn.Rows[0].Off != 0 {
 		return "no row at the start"
@@ -409,7 +409,7 @@ func (w *walk) check(fn int, pc uint64, r *cfi.InferredRow) {
 	case !arrives && !joined && !w.isEntry(r):
 		w.refuse(fn, pc, "unreachable row that is not a function entry")
 	}
-	if w.at != pc && joined { // jumps from later code are not checked yet; the preceding code is most similar
+	if w.at != pc && joined { // backward jumps are not checked yet; assume the frame of the preceding code
 		w.settle(fn, pc, r)
 	}
 	if w.at != pc || joined {
@@ -428,8 +428,8 @@ func (w *walk) check(fn int, pc uint64, r *cfi.InferredRow) {
 	}
 }
 
-// settle reports whether the frame provides what the first frame to arrive at an address provided beyond the row: a
-// frame pointer that is in its slot as well as in its register. At function entries, it is not in a slot.
+// settle makes all paths to an address agree on whether the frame pointer is in its slot as well as in its register,
+// which rows cannot express. The first path decides; settle reports whether this one provides at least as much.
 func (w *walk) settle(fn int, pc uint64, r *cfi.InferredRow) bool {
 	if w.slots[fn] == 0 {
 		w.slots[fn] = w.frame.callers.slot

@@ -18,7 +18,7 @@ type checker struct {
 	abi   abi
 	res   *Result
 	table *cfi.Table
-	last  uint64 // start of the function after the last one of table
+	last  uint64 // start of the function that follows table, or math.MaxUint64
 	segs  segments
 	fn    *cfi.Function // current function
 	marks marks         // of fn
@@ -166,7 +166,7 @@ func (c *checker) compareRow(begin, end uint64, number uint32) (agree, left uint
 	return agree, left, nil
 }
 
-// orphansTo records, for stubs, the code up to an address that the section describes and CFI does not.
+// orphansTo records the code up to an address that the section describes and CFI does not, so that stubs can check it.
 func (c *checker) orphansTo(pc uint64) error {
 	for s := &c.segs; s.begin < pc; {
 		if len(c.orphans) == maxOrphans {
@@ -214,7 +214,7 @@ func (c *checker) compare(begin, end uint64, number uint32) (bool, error) {
 		return fail("signing key B: %t in SFrame, %t in CFI", c.segs.fde.KeyB, c.fn.KeyB())
 	case e.Outermost != (r.RA.Rule == cfi.RuleUndefined):
 		return fail("outermost frame: %t in SFrame, %t in CFI", e.Outermost, !e.Outermost)
-	case e.Outermost: // no caller on both sides
+	case e.Outermost: // neither side has a caller
 		return true, nil
 	case e.Signed != (r.Sign == cfi.Signed) || r.Sign > cfi.Signed:
 		return fail("return address signed: %t in SFrame, state %d in CFI", e.Signed, r.Sign)

@@ -10,7 +10,8 @@ import (
 // segments iterates over the described code in address order, by ranges of pcs with the same row. Blocks of a PC-mask
 // FDE are separate segments.
 type segments struct {
-	// The rest of the current segment, math.MaxUint64 after the last one; its row in reader.Rows; and its FDE.
+	// The rest of the current segment (begin is math.MaxUint64 after the last segment), the index of its row in
+	// reader.Rows, and its FDE.
 	begin, end uint64
 	row        uint32
 	marks      marks

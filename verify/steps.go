@@ -16,7 +16,7 @@ type decoded interface {
 // A proofMachine holds the facts of a machine for checks of inferred rows. Registers are numbered as in instruction
 // encodings.
 type proofMachine struct {
-	sp, fp, ra int    // ra is the register with the return address after a call, or -1
+	sp, fp, ra int    // ra is the register that holds the return address after a call, or -1
 	entry      int64  // CFA - SP at function entry
 	saved      uint32 // callee-saved registers
 	reads      uint64 // maximum number of bytes read by decode

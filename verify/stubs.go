@@ -237,7 +237,8 @@ func (w *follower) target(in *stubCode) int {
 	return i
 }
 
-// aim marks the target of an instruction. The target of a call must be code that returns to another address.
+// aim marks the target of an instruction. The target of a call must overwrite the return address and then return, like
+// a retpoline.
 func (w *follower) aim(i int) {
 	in := &w.code[i]
 	to := w.target(in)

@@ -78,7 +78,8 @@ type abi struct {
 	sp, fp, ra, pc uint64
 	fixedRA        int8  // offset of RA from the CFA in bytes; 0: tracked per row
 	caller         int64 // caller's SP - CFA in bytes
-	// spSaved reports whether a rule for SP only locates its save slot: the caller's SP is the CFA plus caller anyway.
+	// spSaved reports whether a rule for SP only locates its save slot; the caller's SP is the CFA plus the field
+	// caller, whatever the rule.
 	spSaved bool
 	entry   uint64 // CFA - SP at function entry in bytes
 	// injected is the number of bytes, without the return address, that Go's signal handlers push before they inject a
