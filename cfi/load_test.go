@@ -320,7 +320,7 @@ func TestLoadNothing(t *testing.T) {
 	}
 }
 
-// TestDebugFile checks that .debug_frame is read from the debug file only if the other file has none.
+// TestDebugFile checks that .debug_frame is read from the debug file only if the program has none.
 func TestDebugFile(t *testing.T) {
 	debug := debugFrame(aarch64)
 	debug.Entry(debug.Shared([]byte{1, 0, 1, 0x78, 30, 0x0c, 31, 0}), debug.Addresses(textAddr, 0x10))

@@ -148,7 +148,7 @@ func TestReadelf(t *testing.T) {
 		for fn := range table.Functions() {
 			want := theirs[fn.Begin]
 			for rows := range fn.Rows() {
-				// Find the last row of readelf that starts at or before this row.
+				// Find readelf's last row that starts at or before this row.
 				j := len(want)
 				for j > 0 && want[j-1].loc > rows.Begin {
 					j--

@@ -13,8 +13,8 @@ import (
 	"cfi2sframe/internal/testkit/must"
 )
 
-// FuzzStructured generates files with known rows and compares the decoded rows. If damage is not 0, some bytes are
-// overwritten first; this may only cause errors that tell their location.
+// FuzzStructured generates files with known rows, and compares these with the decoded rows. If damage is not 0, some
+// bytes are overwritten first; this may only cause errors that tell their location.
 func FuzzStructured(f *testing.F) {
 	for seed := range uint64(300) {
 		f.Add(generate.Seeded(seed, 200+int(seed)), uint64(0))

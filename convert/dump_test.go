@@ -193,8 +193,8 @@ func TestCheckMismatches(t *testing.T) {
 	section, s := sectionOf(t, with, ".sframe")
 	const header, fde = 28, 20 // bytes, of V2
 	rows := header + 4*fde
-	// A row is a 1-byte start, an info byte, and 1-byte offsets of the CFA and others. The first function has a single
-	// row of 3 bytes; the rows of the second function follow.
+	// A row consists of a 1-byte start, an info byte, and a 1-byte offset for the CFA and for each saved register. The
+	// first function has a single row of 3 bytes; the rows of the second function follow.
 	second := rows + 3
 	for _, tt := range []struct {
 		name       string

@@ -40,7 +40,7 @@ func TestReach(t *testing.T) {
 			{Version: sframe.V2, PCRel: true}} {
 			out, c := run(t, prog, opt)
 			at := open(t, out).Section(".sframe").Addr
-			// The distance is from the start of the section, or from the field of each function, to the function.
+			// Distances to functions are from the start of the section, or from the start address field of each FDE.
 			want, least := uint64(0), uint64(0)
 			for n := uint64(0); n < functions; n++ {
 				start := in.Entry + n*size

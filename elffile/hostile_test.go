@@ -55,7 +55,7 @@ func TestHeaderErrors(t *testing.T) {
 	put16 := func(off int, v uint16) func(*elftest.Patcher) { return func(p *elftest.Patcher) { p.Put16(off, v) } }
 	put64 := func(off int, v uint64) func(*elftest.Patcher) { return func(p *elftest.Patcher) { p.Put64(off, v) } }
 	cut := func(n int) func(*elftest.Patcher) { return func(p *elftest.Patcher) { p.B = p.B[:n] } }
-	// first puts a number that does not fit in the ELF header into the first section header.
+	// first stores a number in the first section header, as if it did not fit in the ELF header.
 	first := func(off int, v uint16, field int, n uint64) func(*elftest.Patcher) {
 		return func(p *elftest.Patcher) {
 			p.Put16(off, v)

@@ -72,7 +72,8 @@ const (
 	byEu = `eu-strip -f prog.debug prog`
 )
 
-// TestDebugLinkUpdate expects gdb and eu-unstrip to match a program with debug information that was split off before.
+// TestDebugLinkUpdate expects gdb and eu-unstrip to match a program with debug information that was split off before
+// the conversion.
 func TestDebugLinkUpdate(t *testing.T) {
 	for _, tool := range []string{"gcc", "gdb", "objcopy", "eu-strip", "eu-unstrip", "eu-addr2line"} {
 		peer.Look(t, tool)

@@ -80,8 +80,8 @@ var buildTool = sync.OnceValue(func() error {
 	return os.Chmod(toolDir, 0o755)
 })
 
-// tool returns the path of cfi2sframe, built once without the race detector, which multiplies memory. It is alone in a
-// readable directory, so that tests can add the directory to PATH and all users can run it.
+// tool returns the path of cfi2sframe, built once without the race detector, which multiplies memory use. It is alone
+// in a readable directory, so that tests can add the directory to PATH and all users can run it.
 func tool(t testing.TB) string {
 	t.Helper()
 	must.Do(t, buildTool())

@@ -55,7 +55,7 @@ func TestStdout(t *testing.T) {
 	}
 }
 
-// TestReplacesInput opens outputs that are the input, also under a different name, and outputs that are not.
+// TestReplacesInput opens outputs that are the input, under the same or a different name, and outputs that are not.
 func TestReplacesInput(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
