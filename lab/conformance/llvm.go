@@ -6,6 +6,7 @@ import (
 	"debug/elf"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"regexp"
@@ -31,12 +32,8 @@ func llvm(words []string, q *vector.Question, file string) vector.Reply {
 	cmd := exec.Command(words[0], args...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()
-	said := strings.TrimSpace(stderr.String())
-	if said != "" {
-		return vector.Reply{Refused: said}
-	}
-	if err != nil {
-		return vector.Reply{Refused: err.Error()}
+	if said := strings.TrimSpace(stderr.String()); said != "" || err != nil {
+		return vector.Reply{Refused: cmp.Or(said, fmt.Sprint(err))}
 	}
 	section, err := parse(stdout.Bytes())
 	if err != nil {

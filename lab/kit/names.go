@@ -34,11 +34,8 @@ func (list Functions) At(addr uint64) (name string, begin uint64) {
 		}
 		return 1
 	})
-	if n == 0 {
+	if n == 0 || list[n-1].Size > 0 && addr-list[n-1].Value >= list[n-1].Size {
 		return "", 0
 	}
-	if s := list[n-1]; s.Size == 0 || addr-s.Value < s.Size {
-		return s.Name, s.Value
-	}
-	return "", 0
+	return list[n-1].Name, list[n-1].Value
 }

@@ -251,8 +251,7 @@ func (b *builder) text() []Range {
 	b.frames(text)
 	for i, r := range text {
 		b.pad(r.Begin)
-		code := make([]byte, r.End-r.Begin)
-		b.add(textNames[i], elf.SHT_PROGBITS, elf.SHF_EXECINSTR, 16, code)
+		b.add(textNames[i], elf.SHT_PROGBITS, elf.SHF_EXECINSTR, 16, make([]byte, r.End-r.Begin))
 	}
 	return text
 }

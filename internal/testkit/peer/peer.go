@@ -48,8 +48,7 @@ func Assembled(t testing.TB, source string) string {
 func Linked(t testing.TB, object string, flags ...string) string {
 	t.Helper()
 	prog := filepath.Join(t.TempDir(), "prog")
-	ld := exec.Command(Look(t, "ld"), append(flags, "-m", "elf_x86_64", object, "-o", prog)...)
-	must.Run(t, ld)
+	must.Run(t, exec.Command(Look(t, "ld"), append(flags, "-m", "elf_x86_64", object, "-o", prog)...))
 	return prog
 }
 
