@@ -54,7 +54,7 @@ func offer(cmd *cobra.Command, flag string, others cobra.ShellCompDirective, wor
 	}
 }
 
-// jobsFlag defines --jobs, which is capped at the number of processors: more jobs only take memory.
+// jobsFlag defines --jobs, which is capped at the number of processors: more jobs would only cost memory.
 func jobsFlag(cmd *cobra.Command, n *int, usage string) {
 	v := &value{kind: "N", text: "0"}
 	v.set = func(s string) error {

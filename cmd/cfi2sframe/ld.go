@@ -45,7 +45,7 @@ type link struct {
 	program string // the path of either
 	args    []string
 	outputs []*linkOutput
-	lenient bool // files without room for program headers are not an error
+	lenient bool // files without space for program headers are not an error
 	stdout  io.Writer
 	stderr  io.Writer
 }

@@ -39,7 +39,7 @@ var exitStatuses = map[string][]string{
 		"coverage below the required minimum"},
 }
 
-// statusesOf describes the exit statuses of a verb. The last ones depend on its flags.
+// statusesOf describes the exit statuses of a verb. The last statuses depend on its flags.
 func statusesOf(cmd *cobra.Command) string {
 	words := slices.Clone(exitStatuses[cmd.Name()])
 	if words == nil {
@@ -69,8 +69,8 @@ func main() {
 	os.Exit(run(interruptible(), os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// interruptible returns a context that is canceled by the first termination signal. The second ends cfi2sframe even
-// while it waits for a pipe, and leaves no temporary files.
+// interruptible returns a context that is canceled by the first termination signal. The second signal ends cfi2sframe
+// even while it waits for a pipe, and leaves no temporary files.
 func interruptible() context.Context {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)

@@ -82,7 +82,7 @@ func whyKept(k convert.Kept) string {
 // shortList is the number of gaps that the text report lists without -v.
 const shortList = 10
 
-// text reports on a file in text. Members of an archive are listed with -v only.
+// text reports on a file as text. Members of an archive are listed with -v only.
 func (w *work) text(j *files.Job) error {
 	in, res, reports := j.In, j.Result, w.results[j]
 	if res.Stays != "" && w.all > 1 && !w.settings.verbose && res.DebugFile == "" && len(res.PassedOver) == 0 {

@@ -101,8 +101,8 @@ func (c *call) verb(name string) *cobra.Command {
 //go:embed help/*.txt
 var helpFiles embed.FS
 
-// newCommand returns a command. Each line of usage is one form. The rest of the help comes from help/NAME.txt, if it
-// exists.
+// newCommand returns a command. Each line of usage is one form of the command line. The rest of the help comes from
+// help/NAME.txt, if it exists.
 func newCommand(usage, short string) *cobra.Command {
 	cmd := &cobra.Command{Use: usage, Short: short, Args: cobra.ArbitraryArgs}
 	text, _ := helpFiles.ReadFile("help/" + cmd.Name() + ".txt")

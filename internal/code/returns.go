@@ -10,7 +10,7 @@ type search struct {
 	waiting []path          // paths that continue if the function returns
 }
 
-// A path is a reached position in a function.
+// A path is a position in a function that the search has reached.
 type path struct{ entry, pc uint64 }
 
 // goesOn reports whether control can reach the instruction after a call.

@@ -1,4 +1,4 @@
-// Package filecopy copies parts of files and preserves holes. Either side may be memory.
+// Package filecopy copies parts of files and preserves holes. Source and target may also be in memory.
 package filecopy
 
 import (

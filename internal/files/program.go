@@ -18,7 +18,7 @@ type Sources struct {
 	CFI       cfi.Source
 	Infer     bool   // also infer rows from instructions
 	DebugFile string // as in debugfile.Open
-	SFrame    string // file with the detached .sframe, or directory with it by build-id, or ""
+	SFrame    string // file that contains the detached .sframe, directory to search by build-id, or ""
 	Reserved  string // symbols START:END around .sframe, or ""
 }
 

@@ -15,7 +15,7 @@ import (
 // An unfinished file has no name, so that it vanishes however the process ends. Where unnamed files are not supported
 // (NFS, FUSE, FAT, systems other than Linux), it has a temporary name from the start.
 //
-// Replacing a file needs a temporary name for a moment, because link(2) does not overwrite. Only a process killed in
+// Replacing a file needs a temporary name for a moment, because link(2) does not overwrite. Only a process killed at
 // that moment leaves it behind.
 
 // named gives all unfinished files temporary names; tests set it.

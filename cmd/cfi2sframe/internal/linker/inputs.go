@@ -63,7 +63,7 @@ func Inputs(args, outputs []string) []Input {
 	return all
 }
 
-// names are flags whose values are not file names.
+// names lists flags whose values are not file names.
 var names = []string{"-soname", "--soname", "-h"}
 
 // findLibrary returns the path of the static library that -lNAME stands for, or "".

@@ -56,7 +56,7 @@ func NewFrame(title, maker string) Frame {
 // A Split divides code, in bytes, by its coverage: the data of the parts "stack" and "cards".
 type Split struct{ Code, Unwindable, NotCovered, NoCFI uint64 }
 
-// NewSplit returns the split of code. The rest, which is neither unwindable nor not covered, has no CFI.
+// NewSplit returns the Split for the given bytes of code. Code in neither count has no CFI.
 func NewSplit(code, unwindable, notCovered uint64) Split {
 	unwindable = min(unwindable, code)
 	notCovered = min(notCovered, code-unwindable)

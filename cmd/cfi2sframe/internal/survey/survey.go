@@ -28,7 +28,7 @@ type Options struct {
 	// Starting, if not nil, is called before a file is examined, with the sizes of its CFI and of the file.
 	// It is called concurrently.
 	Starting func(cfi, size uint64)
-	// IsOutput, if not nil, reports whether a path is an output. Examining one is an error.
+	// IsOutput, if not nil, reports whether a path is an output. Examining an output is an error.
 	IsOutput func(path string) bool
 }
 
