@@ -185,8 +185,7 @@ func (x *executor) change(op byte) {
 	}
 }
 
-// short returns the bytes of a frequent instruction of up to four bytes at the start of code, or 0 for other
-// instructions.
+// short returns the instruction at the start of code if it is a common one of at most four bytes, otherwise 0.
 func short(op byte, code uint32) uint32 {
 	switch kind := op & opcodeMask; {
 	case kind == frame.DW_CFA_restore:
@@ -291,7 +290,7 @@ func (x *executor) advance(delta uint64) {
 	}
 }
 
-// setLoc sets the location to an address. Its errors depend on the start of the function.
+// setLoc sets the location to an address. Whether it fails depends on where the function starts.
 func (x *executor) setLoc() {
 	x.fixed = true
 	next := x.pointer(x.cie.fdeEnc, x.start)

@@ -541,8 +541,8 @@ func (t *Table) disjoint(fns []Function) []Function {
 	return out
 }
 
-// sortByBegin sorts functions stably by their start. It is fast because almost all functions are already in order;
-// others holds the functions that start before a preceding function.
+// sortByBegin sorts functions stably by their start. It is fast because it sorts only functions that start before a
+// preceding function, and almost all functions are already in order.
 func sortByBegin(fns []Function) {
 	ordered, others := fns[:0], []Function(nil)
 	for _, fn := range fns {

@@ -109,8 +109,8 @@ func (o *Options) workers(t *cfi.Table, size uint64) int {
 }
 
 // Share tells whether FDEs may describe several functions or parts of them, and whether equal FRE lists are stored
-// once. In relocatable objects, each function has one FDE and one list: GNU ld 2.44 and 2.47 allocate too little space
-// for shared lists, of which they write one copy per function, and overwrite the section after .sframe.
+// once. In relocatable objects, each function has one FDE and one list, because GNU ld 2.44 and 2.47 write a copy of a
+// shared list per function without allocating space for it, and so overwrite the section after .sframe.
 type Share uint8
 
 const (

@@ -67,7 +67,7 @@ func (s *single) fit() (*translation, error) {
 	}
 }
 
-// reach returns the code that start addresses in a section at addr reach.
+// reach returns the code that start addresses can express in a section at addr.
 func (s *single) reach(addr uint64, fdes int) translate.Reach {
 	return translate.ReachOf(s.opt.Version, addr, s.opt.PCRel, fdes)
 }

@@ -465,7 +465,7 @@ func (f *File) fits(where string, off, n uint64) error {
 // maxContent bounds the size in bytes of contents that are read at once, after decompression.
 const maxContent = 128 << 20
 
-// ReadAt returns n bytes at a file offset; where names them in errors.
+// ReadAt returns n bytes at a file offset. Errors refer to them by the string where.
 func (f *File) ReadAt(where string, off, n uint64) ([]byte, error) {
 	if err := f.fits(where, off, n); err != nil {
 		return nil, err
@@ -477,7 +477,7 @@ func (f *File) ReadAt(where string, off, n uint64) ([]byte, error) {
 	return b, f.ReadInto(where, b, off)
 }
 
-// ReadInto reads len(b) bytes at a file offset into b; where names them in errors.
+// ReadInto reads len(b) bytes at a file offset into b. Errors refer to them by the string where.
 func (f *File) ReadInto(where string, b []byte, off uint64) error {
 	if err := f.readAt(b, off); err != nil {
 		return errorf(where, off, "%v", err)
@@ -486,7 +486,8 @@ func (f *File) ReadInto(where string, b []byte, off uint64) error {
 }
 
 // ReadTable calls fn for successive parts of the n bytes at a file offset, with the file offset of each part. A part
-// consists of whole records of the given size and is valid only during the call; where names the table in errors.
+// consists of whole records of the given size and is valid only during the call. Errors refer to the table by the
+// string where.
 func (f *File) ReadTable(where string, off, n, size uint64, fn func(b []byte, off uint64) error) error {
 	const records = 1 << 11 // per read: few enough to fit in the processor's cache
 	n -= n % size

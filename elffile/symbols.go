@@ -121,7 +121,7 @@ func (f *File) SymbolName(table *Section, name uint32) string {
 // NamedSymbols is like Symbols, but also passes to fn the bytes of the string table that start at the symbol's name, or
 // nil if the name is outside the string table.
 func (f *File) NamedSymbols(t elf.SectionType, fn func(sym Symbol, name []byte)) error {
-	var of *Section // the symbol table whose string table is in strings
+	var of *Section // the symbol table whose string table was read last
 	var strings []byte
 	var total uint64
 	var failed error

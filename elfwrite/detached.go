@@ -88,8 +88,8 @@ func PlanDetached(f *elffile.File, size uint64, opt Options) (l *Layout, err err
 // name starts with ".debug_".
 const indexed = ".debug_sframe"
 
-// detachedSections creates the section headers: notes, the other loaded sections except section old, .sframe, and the
-// section names.
+// detachedSections creates the section headers: notes, the other loaded sections except the old .sframe, the new
+// .sframe, and the section names.
 func (l *Layout) detachedSections(note *elf.Section64, noteOff uint64, proof elf.Section64, old int) {
 	f := l.f
 	var names []byte

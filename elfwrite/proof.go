@@ -12,11 +12,11 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A proof is a checksum, stored in a detached file, of bytes of its program. Builds that set the build-id themselves
+// A proof is a checksum of part of the program, stored in its detached file. Builds that set the build-id themselves
 // may use the same build-id for different programs.
 type proof struct{ Addr, Size, Sum uint64 }
 
-// The note with the proofs. Its contents are an array of proofs.
+// The note that contains an array of proofs.
 const (
 	proofNote    = "cfi2sframe\x00"
 	proofType    = 1

@@ -13,9 +13,9 @@ import (
 	"cfi2sframe/internal/arch"
 )
 
-// references records the addresses to which symbols and relocations refer. A part of the file with such an address
-// cannot move, because code that refers to it is not rewritten. Parts are movable sections, notes and the bytes after
-// the program headers.
+// references records the addresses to which symbols and relocations refer. A part of the file that contains such an
+// address cannot move, because code that refers to it is not rewritten. Parts are movable sections, notes and the bytes
+// after the program headers.
 type references struct {
 	cuts []uint64 // sorted start and end addresses of parts
 	hit  []bool   // by cut: something refers to an address before the next cut

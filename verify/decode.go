@@ -18,10 +18,10 @@ type instruction struct {
 	elsewhere bool // memory is in segment fs or gs, or at a 32-bit address
 	repeat    byte // prefix f0 (lock), f2 or f3, or 0
 	length    int  // size of a vector in bytes
-	reg       int  // of ModRM; part of some opcodes
-	rm        int  // the other register of ModRM, or that of the opcode; -1 for memory
-	vvvv      int  // the register of a VEX or EVEX prefix
-	base      int  // of memory at base+disp; -1 also for memory elsewhere
+	reg       int  // register in ModRM.reg, or part of the opcode
+	rm        int  // register in ModRM.rm or in the opcode; -1 for memory
+	vvvv      int  // register in the vvvv field of a VEX or EVEX prefix
+	base      int  // base register of memory at base+disp; -1 for other memory
 	relative  bool // memory at disp from the next instruction
 	scaled    bool // disp is in units of the operand's size
 	disp      int64
@@ -43,7 +43,7 @@ const (
 	r13 = 13
 )
 
-// Map numbers in opcodes, followed by the maps of VEX and EVEX prefixes, and of XOP.
+// Opcode maps, which are added to opcodes: the legacy maps, then those of VEX and EVEX, and of XOP.
 const (
 	map0F   = 0x0f00
 	map0F38 = 0x3800
@@ -52,7 +52,7 @@ const (
 	mapXOP  = 0x20000
 )
 
-// The forms of operands. Lowercase letters are forms without an immediate operand, or with nothing else:
+// The forms of operands. Forms with lowercase letters have no immediate operand, or nothing but an immediate operand:
 //
 //	.  none        m  ModRM; neither general registers nor memory are written
 //	b  1 byte      r  the register of ModRM is written

@@ -251,7 +251,7 @@ func (m *machine) binary(code op.Opcode) {
 		m.fail("opcode %#02x is not allowed in call frame information", uint8(code))
 	case (code == op.DW_OP_div || code == op.DW_OP_mod) && b == 0:
 		m.fail("division by zero")
-	case code >= op.DW_OP_shl && code <= op.DW_OP_shra && b > 63: // the result depends on the consumer
+	case code >= op.DW_OP_shl && code <= op.DW_OP_shra && b > 63: // consumers disagree about the result
 		m.fail("shift by %d bits", b)
 	default:
 		m.push(f(a, b))

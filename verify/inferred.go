@@ -234,7 +234,7 @@ func (p *proof) again(fn int, pc, last uint64) bool {
 	return true
 }
 
-// find returns the function that contains an address. It is usually the function near.
+// find returns the index of the function that contains an address, which is usually near.
 func (p *proof) find(near int, addr uint64) (fn int, ok bool) {
 	if near < len(p.functions) && p.functions[near].Begin <= addr && addr < p.functions[near].End {
 		return near, true

@@ -44,7 +44,7 @@ func stubS390X(b []byte, pc uint64) (e effect, known bool) {
 		switch second {
 		case 0: // LARL
 			known = scratch(first)
-		case 4: // BRCL; its distance is in halfwords from its start, and the relocation's offset follows it
+		case 4: // BRCL, whose target is relative to its start in halfwords; the 4-byte relocation offset follows it
 			e.ends, e.target = true, pc+uint64(2*int64(int32(binary.BigEndian.Uint32(b[2:]))))
 			e.size += 4
 			known = first == 15 && len(b) >= int(e.size) // otherwise conditional, or the offset is truncated

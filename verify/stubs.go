@@ -114,7 +114,7 @@ func findPLTs(f *elffile.File) ([]plt, error) {
 		if !slices.Contains(pltNames, s.Name) || !code || s.Size == 0 || s.Size > room || len(plts) == maxPLTs {
 			continue
 		}
-		// A segment must load the same bytes to this address.
+		// A segment must load the same bytes at this address.
 		off, ok := f.FileOffset(s.Addr, s.Size)
 		overlaps := func(p plt) bool { return s.Addr < p.end && p.begin < s.Addr+s.Size }
 		if !ok || off != s.Off || slices.ContainsFunc(plts, overlaps) {
@@ -221,7 +221,7 @@ func (w *follower) read(p *plt, decode func(b []byte, pc uint64) (effect, bool))
 	}
 }
 
-// fail marks the stub of an instruction as wrong.
+// fail marks the stub that contains an instruction as invalid.
 func (w *follower) fail(i int, why string) {
 	for j := int(w.code[i].stub); j < len(w.code) && w.code[j].stub == w.code[i].stub; j++ {
 		w.code[j].wrong = why
