@@ -117,7 +117,7 @@ func run(t testing.TB, dir, libraries string, env []string, command ...string) s
 	return string(must.Run(t, cmd))
 }
 
-// places lists where traces.c takes traces, without plugins.
+// places names the situations in which traces.c takes traces if it loads no plugins.
 var places = []string{
 	"first", "a call", "another call", "qsort", "deep", "alloca", "aligned", "n: handler", "in a handler in a handler",
 	"alternate stack",
@@ -138,7 +138,7 @@ func wantPlaces(t *testing.T, name, out string, plugins ...string) {
 }
 
 // TestTraces runs programs, libraries and plugins with and without sections, in each combination that matters. Plugins
-// loaded at the addresses of others show whether rows of unloaded files are forgotten.
+// loaded at the addresses of unloaded plugins show whether cached rows of the latter are dropped.
 func TestTraces(t *testing.T) {
 	dir := build(t, traces, plugins)
 	inDir := func(names ...string) (list []string) {
@@ -165,7 +165,7 @@ func TestTraces(t *testing.T) {
 				env = []string{"SHORT=1"}
 			}
 			out := run(t, dir, c.libraries, env, c.program, c.first, c.second, c.first)
-			// Files of other sizes may be loaded at other addresses.
+			// Files of different sizes may be loaded at different addresses.
 			out = regexp.MustCompile(`(plugin [12], )first`).ReplaceAllString(out, "${1}at the same address")
 			wantPlaces(t, fmt.Sprint(version, " ", c.name), out, again...)
 		}
@@ -208,7 +208,7 @@ func separate(t testing.TB, store string, paths ...string) {
 	}
 }
 
-// TestSeparate expects the library to use sections in separate files, but not those with another build-id.
+// TestSeparate expects the library to use sections in separate files, but not those with a different build-id.
 func TestSeparate(t *testing.T) {
 	dir := build(t, traces+" -Wl,--build-id", plugins)
 	store := filepath.Join(dir, "store")
@@ -219,7 +219,7 @@ func TestSeparate(t *testing.T) {
 	if by < 1000 || others > 1 { // libgcc may find the last frame of the first trace in a plugin or thread
 		t.Errorf("%d frames found with SFrame, %d otherwise; want all with SFrame", by, others)
 	}
-	// Matching sections, but with another build-id.
+	// Matching sections, but with a different build-id.
 	list, err := filepath.Glob(filepath.Join(store, ".build-id", "*", "*.sframe"))
 	if err != nil || len(list) != len(systemLibraries())+1 {
 		t.Fatal(list, err)
@@ -418,8 +418,8 @@ func TestOtherMachines(t *testing.T) {
 	}
 }
 
-// TestEdges runs the cases in edges.c: signal handlers, sandboxes, constructors and files that change. The cases begin,
-// calls, stack, sandbox and truncated require all sections.
+// TestEdges runs the cases in edges.c: signal handlers, sandboxes, constructors and files that change. The cases
+// "begin", "calls", "stack", "sandbox" and "truncated" require all sections.
 func TestEdges(t *testing.T) {
 	dir := build(t, edges)
 	store := filepath.Join(dir, "store")

@@ -1,9 +1,9 @@
 // Package clients runs Debian's own clients of backtrace(), _Unwind_Backtrace and libunwind with their DWARF unwinder
-// and with libsframe-backtrace.so: heap and CPU profilers in sqlite3, cc1 and python3, and programs that take stacks in
-// a loop. scripts/backtrace builds what it needs. It measures processor time in alternating runs, and prints medians.
-// The slow-down is the time that the profiler adds to the program; a profiler that is part of an allocator is compared
-// with the allocator. Then each stack of each client is compared with the DWARF unwinder's in the same process, and
-// differences are explained.
+// and with libsframe-backtrace.so: heap and CPU profilers in sqlite3, cc1 and python3, and programs that capture stacks
+// in a loop. scripts/backtrace builds what it needs. It measures processor time in alternating runs, and prints
+// medians. The slow-down is the time that the profiler adds to the program; a profiler that is part of an allocator is
+// compared with the allocator. Then each stack of each client is compared with the DWARF unwinder's in the same
+// process, and differences are explained.
 package clients
 
 import (
@@ -205,7 +205,7 @@ func (l *lab) slowDowns() error {
 	})
 }
 
-// traces measures programs that take stacks in a loop.
+// traces measures programs that capture stacks in a loop.
 func (l *lab) traces() error {
 	table := kit.NewTable(os.Stdout, "tracer", ">frames", ">ns per frame, DWARF", ">SFrame", ">ratio")
 	for i := range tracers {
@@ -248,7 +248,7 @@ func (l *lab) traces() error {
 	return nil
 }
 
-// fewest replaces the number of stacks for clients that take only a few hundred per second of processor time.
+// fewest replaces the number of stacks for clients that capture only a few hundred per second of processor time.
 const fewest = 1000
 
 // compareAll compares stacks: count of each client, or those of one run of each program. The library does not continue
@@ -274,7 +274,7 @@ func (l *lab) compareAll(count int, quick bool) error {
 			if _, _, err := start(env, p.stdin(), p.command...); err != nil {
 				return err
 			}
-			if err := sum.read(out); err != nil { // missing if the client has taken no stack
+			if err := sum.read(out); err != nil { // missing if the client has captured no stack
 				return err
 			}
 		}

@@ -10,13 +10,13 @@ import (
 	"cfi2sframe/lab/kit"
 )
 
-// A client is a profiler of Debian that takes stacks in the profiled process.
+// A client is a profiler packaged by Debian that captures stacks inside the profiled process.
 type client struct {
 	name    string
 	preload string   // the profiler
 	always  bool     // preload the profiler in plain runs as well: it is an allocator
 	env     []string // enables profiling; TMP is replaced by a directory
-	timed   bool     // takes stacks at intervals: too few to slow a program down
+	timed   bool     // captures stacks at intervals: too few to slow a program down
 }
 
 const debianLib = "/usr/lib/x86_64-linux-gnu/"
@@ -76,7 +76,7 @@ func (p *program) stdin() string {
 	return fmt.Sprintf(p.input, p.size)
 }
 
-// A tracer takes stacks in a loop, and prints the time.
+// A tracer captures stacks in a loop, and prints the time.
 type tracer struct {
 	name      string
 	build     string // a command; OUT is replaced by the program, SRC by the sources

@@ -17,7 +17,7 @@ import (
 	"cfi2sframe/lab/conformance/vector"
 )
 
-// llvmHello is what LLVM 23 supports. For s390x it prints raw words.
+// llvmHello is what LLVM 23 supports. For s390x, it prints offsets as stored, not decoded.
 var llvmHello = vector.Hello{
 	Reader: "llvm-readobj 23", Formats: []string{"2", "2e1"}, ABIs: []string{"amd64", "aarch64", "aarch64_be", "s390x"},
 }
@@ -63,7 +63,7 @@ func object(q *vector.Question) []byte {
 	return o.Bytes()
 }
 
-// An llvmSection is llvm-readobj's output for a section. Its "unused" offset of FP is used.
+// An llvmSection is llvm-readobj's output for a section. The FP offset that it labels "unused" is in use.
 type llvmSection struct {
 	Header struct {
 		FixedFP int64 `json:"CFA fixed FP offset (unused)"`

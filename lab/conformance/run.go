@@ -103,7 +103,7 @@ func askAll(r *Reader, vectors []vector.Vector, known []Known) ([]Result, error)
 		v := &vectors[i]
 		claimed := slices.Contains(r.Hello.Formats, v.Format) && slices.Contains(r.Hello.ABIs, v.ABI)
 		if !claimed && (v.Feature != "cfa" || v.Format == "2e2") {
-			continue // a few vectors show that a format is refused; errata 2 has no flag
+			continue // a few vectors suffice to show that a format is refused; no flag marks errata 2
 		}
 		if err := os.WriteFile(file, v.Section, 0o666); err != nil {
 			return nil, err
@@ -244,7 +244,8 @@ func (a adapter) ask(q *vector.Question) (vector.Reply, error) {
 	return reply, err
 }
 
-// run runs the adapter with a question or none. It returns the adapter's first line, and its reply to the question.
+// run runs the adapter with a question, or without input. It returns the adapter's first line, and its reply to the
+// question.
 func (a adapter) run(question []byte) (hello vector.Hello, reply vector.Reply, err error) {
 	const timeout = 10 * time.Minute // for readers that do not terminate
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)

@@ -10,8 +10,8 @@ import (
 
 // A power failure is a copy of a disk. The disk is a file in a file system with shared blocks, so a copy is atomic;
 // mounting it replays the journal, as after the failure. Copies are made after each system call that changes something,
-// and after the run. The kernel may write names long before contents, but delays them up to half a minute. Syncing
-// another file before each copy flushes the journal.
+// and after the run. The kernel may write names long before contents, but delays them up to half a minute. Syncing an
+// unrelated file before each copy flushes the journal.
 
 // A disk is a file system to test.
 type disk struct {
@@ -73,8 +73,8 @@ type moment struct {
 	over bool // after the run
 }
 
-// cut checks that all files are whole after power failures. Without a sync, one must be broken: this shows that the
-// check can fail.
+// cut checks that all files are whole after power failures. Without a sync, at least one file must be broken: this
+// shows that the check can fail.
 func (h *harness) cut(d *disk, s *scenario, synced bool) error {
 	moments, err := h.moments(d, s, synced)
 	if err != nil {

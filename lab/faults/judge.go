@@ -97,7 +97,7 @@ func (s *scenario) judge(f *fault, out *outcome, now map[string]string) error {
 			return fmt.Errorf("%s remains", name)
 		}
 	}
-	// The second signal ends cfi2sframe at once.
+	// A second signal ends cfi2sframe at once.
 	if len(f.signals) > 1 && slices.Contains(f.signals, out.status.Signal()) {
 		return nil
 	}

@@ -277,7 +277,7 @@ func (t *tracer) act(tid int, a action) error {
 }
 
 // internal reports whether the Go runtime makes a call. It reads its limits and the flags of standard files at start,
-// before signals are caught: one that arrives while main begins to catch it can end the program with SIGSEGV
+// before signals are caught: a signal that arrives while main starts to catch it can end the program with SIGSEGV
 // (go.dev/issue/20748). Later, its threads wake each other through anonymous inodes.
 func (t *tracer) internal(c *call) bool {
 	switch c.name {

@@ -57,7 +57,7 @@ func compare(t *testing.T, gnuPath, oursPath string) map[string]bool {
 		case contradicts:
 			wrong[linked.Function(f, pc)] = true
 		case m != nil && m.FP == (sframe.Rule{}) && sameButFP(gnu.ABI, g.Row, m.Row):
-			// GNU as repeats the CFI's frame pointer, which is wrong in epilogues: see translate/epilogue.go.
+			// GNU as copies the CFI's rule for FP, which is wrong in epilogues: see translate/epilogue.go.
 		default:
 			t.Errorf("%s: %#x (%s): GNU's row CFA %v FP %v RA %v is correct and missing in ours",
 				gnuPath, pc, linked.Function(f, pc), g.CFA, g.FP, g.RA)

@@ -62,8 +62,8 @@ func convertAll(t *testing.T, dir string, opt convert.Options, names ...string) 
 	}
 }
 
-// oldLinker copies binutils 2.44's ld for a target to the directory b of dir, which is in sid: trixie has no compilers
-// for the target.
+// oldLinker copies binutils 2.44's ld for a target to the directory b below dir, inside the sid system: trixie has no
+// compilers for the target.
 func oldLinker(t *testing.T, dir string, tg target) {
 	t.Helper()
 	root := peer.Root(t, "trixie")
@@ -245,7 +245,7 @@ func TestObjectKinds(t *testing.T) {
 // TestMergers links objects of each format with GNU ld 2.44 and 2.47 and mold, and expects exactly the linkers in
 // Mergers to merge them. Other linkers write the program without the rows; GNU ld warns, and fails only for V1.
 func TestMergers(t *testing.T) {
-	peer.Binutils(t, "2.40") // its as writes V1, which cfi2sframe does not write in objects
+	peer.Binutils(t, "2.40") // its assembler writes V1, which cfi2sframe does not write in objects
 	dir := peer.Run(t, "sid", "g++-16 -O2 -S one.cc two.cc\nfor f in one two hand_amd64; do as $f.s -o $f.o; done",
 		sources(targets["amd64"])...)
 	oldLinker(t, dir, targets["amd64"])

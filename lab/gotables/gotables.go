@@ -214,7 +214,7 @@ func (j *judge) walk(r *record) (pcs []uint64, end string) {
 	return pcs, endless
 }
 
-// leaves reports whether a row finds the caller by the frame pointer, like those of functions that switch stacks.
+// leaves reports whether a row finds the caller by the frame pointer, like the rows of functions that switch stacks.
 func leaves(r sframe.Row) bool { return r.CFA.Base == sframe.FP && !r.CFA.Deref }
 
 // compare returns the result of comparing a walk with that of the runtime, which omits wrappers.
@@ -247,7 +247,8 @@ func (j *judge) compare(r *record) string {
 	return how
 }
 
-// judgeRecords compares the records of a program. It returns the number of each outcome, and of wrong records.
+// judgeRecords compares the records of a program. It returns how often each outcome occurred, and the number of wrong
+// records.
 func judgeRecords(dir string) (counts map[string]uint64, wrong int, err error) {
 	f, err := os.Open(filepath.Join(dir, "records"))
 	if err != nil {

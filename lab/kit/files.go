@@ -10,7 +10,7 @@ import (
 	"cfi2sframe/internal/inode"
 )
 
-// ELFFiles returns the 64-bit ELF files below the paths, sorted, and one name of each hard-linked file.
+// ELFFiles returns the 64-bit ELF files below the paths, sorted, with one name per hard-linked file.
 func ELFFiles(paths ...string) ([]string, error) {
 	var found []string
 	seen := make(map[inode.ID]bool)

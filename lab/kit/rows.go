@@ -93,8 +93,8 @@ func CompareRows(table *cfi.Table, s *sframe.Section, stub func(pc uint64) bool)
 	return c.Rows, c.beside(end, max(end, c.borders[len(c.borders)-1]+1), &fact, number, stub)
 }
 
-// Borders returns where rows of a section start and end, sorted. Of a PC-mask FDE it takes up to the given number of
-// blocks. Invalid rows are skipped.
+// Borders returns where rows of a section start and end, sorted. For a PC-mask FDE, it returns the borders of up to the
+// given number of blocks. Invalid rows are skipped.
 func Borders(s *sframe.Section, blocks uint64) []uint64 {
 	var borders []uint64
 	add := func(d *sframe.FDE, at uint64) {
@@ -124,7 +124,7 @@ func Borders(s *sframe.Section, blocks uint64) []uint64 {
 	return slices.Compact(borders)
 }
 
-// rangeEnd returns the first border after pc, up to limit. Each call's pc must be higher than the last.
+// rangeEnd returns the first border after pc, up to limit. Each call's pc must be higher than the previous call's.
 func (c *comparer) rangeEnd(pc, limit uint64) uint64 {
 	for c.next < len(c.borders) && c.borders[c.next] <= pc {
 		c.next++

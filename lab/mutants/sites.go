@@ -14,9 +14,9 @@ import (
 	"strings"
 )
 
-// A mutant is a change of a file.
+// A mutant is a change to a file.
 type mutant struct {
-	file, fn string // fn is the function or variables it is in
+	file, fn string // fn is the function or variable declaration that it changes
 	line     int
 	changed  string // the source line after the change
 	nth      int    // 1 for the function's first mutant with this line

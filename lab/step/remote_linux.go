@@ -256,7 +256,7 @@ func (m *procMemory) read(addr uint64, b []byte) error {
 	return err
 }
 
-// readMaps returns the memory of a process whose permissions contain perm (proc(5), "/proc/[pid]/maps").
+// readMaps returns the mappings of a process whose permissions contain perm (proc(5), "/proc/[pid]/maps").
 func readMaps(pid int, perm string) ([]mapping, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
 	var maps []mapping

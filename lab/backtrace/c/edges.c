@@ -133,7 +133,7 @@ static __attribute__((noinline)) int call_nowhere(void) {
 	return kept;
 }
 
-/* The frame after the signal's is that of the call, and the others are those of the previous trace. */
+/* After the signal frame come the frame of the call and the frames of the previous trace. */
 static int calls_nowhere(void *to) {
 	*(void **)&nowhere = to;
 	handle(on_fault, 0);
@@ -301,7 +301,7 @@ static int outermost(void) { return 1; }
 static int in_sandbox(void) { return 1; }
 #endif
 
-/* Files of the store are truncated while their sections are in use. */
+/* Files in the store are truncated while their sections are in use. */
 static int truncated(char **paths) {
 	for (; *paths != NULL; paths++)
 		if (truncate(*paths, 0) != 0)

@@ -1,7 +1,7 @@
 /*
- * Many threads take stack traces; timer handlers interrupt them and take others, while threads load and unload files
- * and fork. Each trace must match libgcc's, which may end earlier, at code without CFI, and errno must be unchanged.
- * Prints "done" or what is wrong. Arguments: seconds, threads, plugins.
+ * Many threads take stack traces; timer handlers interrupt them and take more traces, while threads load and unload
+ * files and fork. Each trace must match libgcc's, which may end earlier, at code without CFI, and errno must be
+ * unchanged. Prints "done" or what is wrong. Arguments: seconds, threads, plugins.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

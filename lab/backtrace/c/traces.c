@@ -112,7 +112,8 @@ static int ends_early(int n) {
 }
 
 /* compare_chains returns the number of the first frame that differs, or -1. The pcs of the first frame always
- * differ. SFrame knows no CFA of the end, whose pc is 0; libgcc has no such frame if the last one has no CFI. */
+ * differ. For the end of the stack, where the pc is 0, SFrame gives no CFA, and libgcc no frame if the last function
+ * has no CFI. */
 static int compare_chains(int end) {
 	if (ours.n == theirs.n + 1 && ours.frames[theirs.n].pc == 0 && theirs.n > 0 &&
 		theirs.frames[theirs.n - 1].start == 0)
@@ -258,7 +259,7 @@ static void use_coroutine(void) {
 	free(stack);
 }
 
-/* call_on calls a function with the stack pointer at the end of other memory. Only the frame pointer leads back. */
+/* call_on calls a function on a different stack, which ends at end. Only the frame pointer leads back to this stack. */
 void call_on(void *end, void (*call)(void));
 #if defined(__x86_64__)
 __asm__(".text\n.type call_on, @function\ncall_on:\n\t.cfi_startproc\n\tpush %rbp\n\t.cfi_def_cfa_offset 16\n"
@@ -282,8 +283,7 @@ static char *lower, *upper;
 static void on_upper(void) { check("on two stacks"); }
 static void on_lower(void) { call_on(upper + STACK, on_upper); }
 
-/* use_stacks leaves this stack for a lower one, and that one for a stack above it: the frames are not in the order
- * of addresses. */
+/* use_stacks switches to a stack at lower addresses, and from there to one above: frames are not in address order. */
 static void use_stacks(void) {
 	char *a = malloc(STACK), *b = malloc(STACK);
 	lower = a < b ? a : b;
@@ -293,7 +293,7 @@ static void use_stacks(void) {
 	free(b);
 }
 
-/* use_plugins loads files, each possibly at the addresses of the previous one, but with frames of another size. */
+/* use_plugins loads files, each possibly at the addresses of the previous one, but with frames of a different size. */
 static void use_plugins(char **paths, int n) {
 	void *before = NULL;
 	for (int i = 0; i < n; i++) {

@@ -79,7 +79,7 @@ static void find(struct calls *c, void *libc, void *gcc, void *unwind) {
 
 static char compares;
 
-/* Allocators take stacks before anything can be loaded. Until this runs, nothing is compared. */
+/* Allocators capture stacks before anything can be loaded. Until this runs, nothing is compared. */
 __attribute__((constructor)) static void prepare(void) {
 	void *space[8];
 	find(&dwarf, must_open("libc.so.6"), must_open("libgcc_s.so.1"), must_open("libunwind.so.8"));

@@ -1,7 +1,7 @@
 /*
- * Preloaded in any program: takes stacks at calls of malloc, from before the first constructor to after the last
+ * Preloaded into any program: captures stacks at calls of malloc, from before the first constructor to after the last
  * destructor, with backtrace and with a copy of libgcc's unwinder that is linked into this file, and compares them.
- * With OUTSIDE_SIGNALS=1, handlers of a profiling timer also take stacks.
+ * With OUTSIDE_SIGNALS=1, handlers of a profiling timer also capture stacks.
  *
  * The file that OUTSIDE names is a struct report, which all processes of a program map: counts, and the first stacks
  * that differ. Linked with -static-libgcc.

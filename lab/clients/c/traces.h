@@ -1,4 +1,4 @@
-/* Calls down at a depth, where it takes n traces in a loop, and prints their time: "N traces, F frames, T ns". */
+/* Calls down(), which takes n traces in a loop at the given depth, and prints the time: "N traces, F frames, T ns". */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -9,7 +9,7 @@ static double now(void) {
 	return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
-/* Down returns the number of frames of all traces. */
+/* down() returns the number of frames of all traces. */
 static inline int measure(int argc, char **argv, long (*down)(int depth, int n)) {
 	int depth = argc > 1 ? atoi(argv[1]) : 32, n = argc > 2 ? atoi(argv[2]) : 20000;
 	down(depth, n / 10 + 1); /* loads what it needs */

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Prints a program whose stacks consist of functions chosen at random from $1. 12,000 functions have more return
-# addresses than the cache has slots. With -DLIBUNWIND, libunwind takes the stacks.
+# Prints a program whose stacks consist of functions chosen at random from $1 functions; 12,000 have more return
+# addresses than the cache has slots. With -DLIBUNWIND, libunwind captures the stacks.
 echo "enum { FUNCTIONS = $1 };"
 cat <<'END'
 #include "traces.h"

@@ -134,7 +134,7 @@ __attribute__((noinline)) void check(const char *scene)
 	fflush(stdout);
 }
 
-/* once checks the first call of many from the same scene. */
+/* once runs the check for only the first of many calls from the same scene. */
 static void once(const char *scene)
 {
 	static const char *last;
