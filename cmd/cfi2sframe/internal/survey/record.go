@@ -27,7 +27,7 @@ var statuses = []convert.Reason{convert.NoCFI, convert.NoCode, convert.Class32, 
 func statusText(status convert.Reason) string {
 	switch status {
 	case damaged:
-		return "damaged or too large file or CFI"
+		return "file or CFI damaged or too large"
 	case unreadable:
 		return "unreadable file or directory"
 	}
