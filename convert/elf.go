@@ -111,8 +111,8 @@ func (s *single) add() (err error) {
 	return s.write(t)
 }
 
-// runs returns an error if a linked file has code in a segment that is not executable, because the packages of
-// cfi2sframe disagree about whether that is code.
+// runs returns an error if a linked file has a code section in a segment that is not executable, because cfi2sframe's
+// packages disagree about whether it is code.
 func runs(f *elffile.File) error {
 	if f.IsObject() {
 		return nil
@@ -316,7 +316,7 @@ func (s *single) dryCheck(t *translation) error {
 	return err
 }
 
-// compare compares a section with the CFI. The section of an object is sorted first, as linkers do.
+// compare compares a section with the CFI. It first sorts the section of an object, as a linker would.
 func compare(f *elffile.File, d *sframe.Section, table *cfi.Table, want *translate.Result, workers int) error {
 	if f.IsObject() {
 		d = d.Sorted()

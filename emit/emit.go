@@ -172,7 +172,7 @@ func (b *Builder) addTypes(d *sframe.FDE, rows []sframe.Ref) error {
 			rows[end].Row = b.formsOf[typeIndex(types[end])][rows[end].Row]
 			end++
 		}
-		if d.PCMask && end-begin < len(types) { // starts are relative to the block
+		if d.PCMask && end-begin < len(types) { // starts are relative to the block, not to the function
 			return errors.New("rows need several FDEs, but a PC-mask FDE cannot be split")
 		}
 		b.addRun(d, rows[begin:end], types[begin])

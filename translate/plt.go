@@ -118,8 +118,8 @@ func (x *translator) stubs(stubs []plt.Stub) error {
 	return nil
 }
 
-// alike reports whether b directly follows a and has the same frames. If the frame changes within a stub, their sizes
-// must be equal.
+// alike reports whether stub b directly follows stub a and has the same frames. If the frame changes within a stub, the
+// stubs must also have the same size.
 func alike(a, b *plt.Stub) bool {
 	return a.End == b.Begin && slices.Equal(a.Steps, b.Steps) && (len(a.Steps) == 1 || a.End-a.Begin == b.End-b.Begin)
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // A RuleWriter formats rules like readelf --debug-dump=frames-interp, with the ABI's register names: r10+0, c-8, u. It
-// prints the value of simple expressions, for example *(rbp-8), and the operations of others.
+// prints simple expressions as their value, for example *(rbp-8), and lists the operations of other expressions.
 type RuleWriter struct {
 	arch *arch.Arch
 }

@@ -35,8 +35,8 @@ type Options struct {
 	// Code returns n bytes of code at an address, or nil. If Code is nil, epilogues are translated according to the
 	// CFI; see epilogue.
 	Code func(addr, n uint64) []byte
-	// Outside reports whether the function at an address gets no rows because its reader never looks it up. Nil means
-	// none.
+	// Outside reports whether the function at an address gets no rows because readers of the section never look it up.
+	// A nil Outside excludes no function.
 	Outside func(pc uint64) bool
 	// Moves returns the alignment in bytes that a linker or loader preserves when it moves the code at an address: a
 	// power of two, or 0 if the code does not move. A nil Moves means an alignment of 1.

@@ -268,7 +268,7 @@ func (p *proof) isEntry(r *cfi.InferredRow) bool {
 		p.machine.registers[r.Reg] == p.machine.sp
 }
 
-// entry rejects a function if its row at an address that may be called is not that of an entry.
+// entry rejects a function if its row at an address that may be called is not the row of a function entry.
 func (p *proof) entry(fn int, addr uint64, what string) {
 	if p.malformed(&p.functions[fn]) == "" && !p.isEntry(p.row(fn, addr)) {
 		p.refuse(fn, addr, what)

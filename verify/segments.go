@@ -25,7 +25,7 @@ type segments struct {
 	repeats bool                   // the current FDE's rows repeat in blocks
 	block   uint64                 // start of the current block: the FDE, or a repetition
 	last    uint64                 // end of the previous FDE
-	limit   uint64                 // end of the last code
+	limit   uint64                 // end of the code, from codeEnd
 	masked  func(*sframe.FDE) bool // reports whether to process the blocks of an FDE
 	rows    uint64                 // number of decoded rows
 	blocks  uint64                 // number of rows processed in blocks of PC-mask FDEs

@@ -11,8 +11,8 @@
 //
 // The comparison is numeric. Registers get arbitrary values, memory gets arbitrary contents, and the rules of both
 // sides are evaluated as unwinders would do. At every pc covered by SFrame, the CFA and the caller's pc, frame pointer
-// and stack pointer must be equal. Equivalent rules agree in any notation. Different rules agree by chance with
-// probability 2^-64.
+// and stack pointer must be equal. Equivalent rules agree however they are expressed. Different rules agree by chance
+// with probability 2^-64.
 //
 // This package shares neither code nor register numbers nor decoders with packages translate, plt, padding and
 // gopclntab, so that a mistake there is not repeated here. It relies on package cfi for rows, and for the facts that
@@ -71,7 +71,8 @@ func (r *Result) mismatch(begin, end uint64, format string, args ...any) {
 	}
 }
 
-// An abi holds the facts of an ABI for this check: DWARF register numbers, and what the format document fixes.
+// An abi holds the facts of an ABI for this check: DWARF register numbers, and the constants in the SFrame
+// specification.
 type abi struct {
 	machine        elf.Machine
 	big            bool // big-endian
@@ -103,7 +104,7 @@ type abi struct {
 
 const noReg = ^uint64(0)
 
-// abis holds the supported ABIs. The file of each machine adds its own.
+// abis holds the supported ABIs. Each machine's file adds the machine's ABIs.
 var abis = make(map[sframe.ABI]abi)
 
 // Options control Check.
@@ -200,7 +201,7 @@ func (r *Result) add(p *Result) {
 	r.Mismatches = append(r.Mismatches, p.Mismatches[:min(len(p.Mismatches), r.keep-len(r.Mismatches))]...)
 }
 
-// split splits both sides at addresses where a function and an FDE start.
+// split splits both sides at addresses where both a function and an FDE start.
 func split(t *cfi.Table, s *sframe.Section, n int) []checker {
 	var parts []checker
 	first, index := 0, 0 // first function and FDE of the part
@@ -230,7 +231,7 @@ func split(t *cfi.Table, s *sframe.Section, n int) []checker {
 	return parts
 }
 
-// codeEnd returns the end of the last code. Rows beyond it are invalid.
+// codeEnd returns the end of the code with the highest address. Rows beyond it are invalid.
 func codeEnd(t *cfi.Table, f *elffile.File) (end uint64) {
 	if n := t.Len(); n > 0 {
 		end = t.At(n - 1).End
