@@ -232,15 +232,15 @@ struct step {
 };
 static struct memory {
 	unsigned busy; /* used by another thread, or by a walk that this one interrupts */
-	unsigned misses, pause; /* misses: traces in a row with less than half of their frames in the memory */
+	unsigned misses, pause; /* misses: traces in a row with less than half of their frames in the saved trace */
 	unsigned num, num_fresh;
 	uint64_t generation;
 	struct step steps[MAX_STEPS_KEPT]; /* the outermost first */
 	struct step fresh[MAX_STEPS_KEPT]; /* of this trace, the innermost first */
 } memories[NUM_MEMORIES];
 
-/* take_memory returns the thread's memory for a trace into an array, or NULL. Filling it takes twice as long as
- * walking with rows, so threads whose traces have little in common use it rarely. */
+/* take_memory returns the thread's saved trace if a trace into an array may use it, or NULL. Saving a trace takes
+ * twice as long as walking with rows, so threads whose traces have little in common do it rarely. */
 static struct memory *take_memory(const struct trace *t) {
 	enum { MISSES = 4, PAUSE = 32 };
 	struct memory *m = &memories[((uint64_t)(uintptr_t)pthread_self() >> 12) % NUM_MEMORIES];
@@ -250,7 +250,7 @@ static struct memory *take_memory(const struct trace *t) {
 		m->num = 0;
 	m->generation = t->walk.cache.generation;
 	m->num_fresh = 0;
-	if (m->misses < MISSES || ++m->pause % PAUSE < 2) /* one trace fills it, and the next one compares */
+	if (m->misses < MISSES || ++m->pause % PAUSE < 2) /* one trace is saved, and the next is compared with it */
 		return m;
 	__atomic_store_n(&m->busy, 0, __ATOMIC_RELEASE);
 	return NULL;
@@ -275,8 +275,8 @@ static uint64_t load_ra(const struct trace *t, uint64_t at) {
 	return SFW_HOST_ABI == SFW_AMD64 || SFW_HOST_ABI == SFW_S390X ? ra : sfw_strip(&t->walk.space, ra);
 }
 
-/* same_steps adds frames while they equal those in the memory, starting at f, the n-th outermost. It returns the number
- * of the frame where it stops, and sets f to that frame, which is not added. */
+/* same_steps adds frames while they equal those of the saved trace, starting at f, the n-th outermost. It returns
+ * the number of the frame where it stops, and sets f to that frame, which is not added. */
 static unsigned same_steps(struct trace *t, const struct memory *m, unsigned n, struct sfw_fast *f) {
 	const struct step *s = &m->steps[n] - 1;
 	if (n == 0 || s->sp != f->sp || s->pc != f->pc || s->fp != f->fp)
@@ -308,7 +308,7 @@ static int step_by_row(const struct trace *t, struct sfw_fast *f, uint64_t *row)
 	return sfw_fast_step(&t->walk.space, sfw_abi_of(SFW_HOST_ABI), f, *row);
 }
 
-/* put_by_memory adds the frames in the memory, and others with cached rows. */
+/* put_by_memory adds frames from the saved trace, and the remaining frames with cached rows. */
 static void put_by_memory(struct trace *t, struct memory *m, struct sfw_fast *from) {
 	struct sfw_fast f = *from; /* a copy that stays in registers */
 	unsigned known = m->num, left, outermost = 0, by_memory = 0, by_row = 0;
@@ -329,7 +329,7 @@ static void put_by_memory(struct trace *t, struct memory *m, struct sfw_fast *fr
 			s.ra = (int32_t)(f.ra_at - s.sp);
 		if (f.fp_at != 0)
 			s.saved = (int32_t)(f.fp_at - s.sp);
-		while (known > left) /* added from the memory, but the frame that they lead to has changed */
+		while (known > left) /* added from the saved trace, but the frame that they lead to has changed */
 			remember(m, m->steps[--known]);
 		remember(m, s);
 	}
@@ -584,7 +584,8 @@ static void start_once(char **environment) {
 		return;
 	read_environment(environment);
 #ifndef SFRAME_BACKTRACE_WRAP
-	/* These functions exist: a failing dlsym would call malloc, and allocators would read environ before it is set. */
+	/* These lookups cannot fail: a failing dlsym would call malloc, and allocators would read environ before it is
+	 * set. */
 	find_functions(RTLD_NEXT);
 	sframe_find_contexts(RTLD_NEXT);
 	struct dl_find_object o;

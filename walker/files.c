@@ -3,7 +3,7 @@
  *
  * Separate files are found by the build-id of the file that they describe, in the directories of SFRAME_PATH. Their
  * sections are read into memory when that file is loaded, and checked once: traces make no system calls, and later
- * changes of a separate file do no harm.
+ * changes to a separate file do no harm.
  *
  * Licence: BSD 3-Clause, like the rest of the project.
  */

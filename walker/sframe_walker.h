@@ -817,7 +817,7 @@ static inline struct sfw_cache_slot *sfw_slots_of(const struct sfw_cache *c, uin
 	return &c->slots[((pc + 1) & (2 * c->num - 1) & ~(uint64_t)3) / 2];
 }
 
-/* sfw_row_in returns the row in a slot, or 0 if the slot belongs to another pc. */
+/* sfw_row_in returns the row in a slot, or 0 if the slot belongs to a different pc. */
 static inline uint64_t sfw_row_in(const struct sfw_cache_slot *slot, uint64_t pc, uint64_t generation) {
 	uint64_t row = __atomic_load_n(&slot->row, __ATOMIC_RELAXED);
 	return __atomic_load_n(&slot->key, __ATOMIC_RELAXED) == sfw_key(pc, row, generation) ? row : 0;
@@ -842,7 +842,8 @@ static inline uint64_t sfw_offset(uint64_t row, unsigned at) {
 	return (uint64_t)((int64_t)(row << (64 - at - SFW_OFFSET_BITS)) >> (64 - SFW_OFFSET_BITS)) * 8;
 }
 
-/* sfw_keep stores a row, or NULL for no row, in the first slot of a pc, and moves what was there to the other. */
+/* sfw_keep stores a row, or NULL for no row, in the first slot of a pc, and moves the previous row to the second
+ * slot. */
 static inline void sfw_keep(
 	const struct sfw_cache *c, uint64_t pc, const struct sfw_row *row, const struct sfw_abi *a) {
 	uint64_t kept = row == NULL ? SFW_KEPT_NO_ROW : row->outermost ? SFW_KEPT_OUTERMOST : SFW_KEPT_ROW;
@@ -1010,7 +1011,8 @@ static inline enum sfw_how sfw_step(
 }
 
 /* sfw_return goes from an address that is not executable to its caller, if that is in a file with a section. The
- * return address is on the stack, or in its register. The walk has no frame for the address itself. */
+ * return address is on the stack, or in the ABI's return address register. The walk has no frame for the address
+ * itself. */
 static inline void sfw_return(const struct sfw_space *m, struct sfw_regs *regs, struct sfw_section *s) {
 	const struct sfw_abi *a = sfw_abi_of(m->abi);
 	struct sfw_row row;
@@ -1122,7 +1124,8 @@ static inline unsigned long sfw_auxval(unsigned long type) {
 	return value;
 }
 
-/* sfw_loaded returns whether a range of a file is in one loaded segment whose flags, masked by of_flags, are flags. */
+/* sfw_loaded returns whether a range of a file is in one loaded segment whose flags, masked by of_flags, equal
+ * flags. */
 static inline int sfw_loaded(
 	const struct sfw_file *f, uint64_t begin, uint64_t size, ElfW(Word) flags, ElfW(Word) of_flags) {
 	for (size_t i = 0; i < f->num; i++) {
@@ -1161,7 +1164,7 @@ static inline uint64_t sfw_generation(void) {
 	return generation;
 }
 
-/* sfw_headers finds the program headers of a file in its first page, at start. */
+/* sfw_headers finds the program headers in the first page of a file, which is at start. */
 static inline void sfw_headers(const void *start, struct sfw_file *f) {
 	enum { PAGE = 4096 };
 	const ElfW(Ehdr) *e = (const ElfW(Ehdr) *)start;

@@ -2,7 +2,7 @@
  * Finds the ends of stacks without system calls or locks: in signal handlers, new threads, and sandboxes.
  *
  * Two adjacent words in a thread's descriptor, struct pthread, are the address and the size of its stack. glibc does
- * not document their offset, but in the main thread they are 0 and __libc_stack_end. Alternate stacks and those of
+ * not document their offset, but in the main thread they are 0 and __libc_stack_end. Alternate stacks and the stacks of
  * makecontext are recorded when they are set.
  *
  * Licence: BSD 3-Clause, like the rest of the project.

@@ -178,7 +178,7 @@ func (s *starter) emulators(m elf.Machine, name string) []*system {
 	}
 	libraries := "/usr/" + name + "-linux-gnu"
 	list := []*system{{name: name, emulator: []string{"/usr/bin/qemu-" + name, "-L", libraries}}}
-	if m != elf.EM_AARCH64 { // the only one with several page sizes
+	if m != elf.EM_AARCH64 { // the only machine with several page sizes
 		return list
 	}
 	copied := filepath.Join(s.dir, "qemu-aarch64-static")

@@ -85,7 +85,7 @@ func between(e *elf.File, symbols string) ([]byte, uint64, error) {
 	return nil, 0, fmt.Errorf("no segment has %s, %#x to %#x: %w", symbols, begin, end, err)
 }
 
-// A module is a loaded module.
+// A module is a kernel module with assigned addresses.
 type module struct {
 	*elf.File
 	addrs []uint64 // of sections

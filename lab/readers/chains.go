@@ -13,7 +13,7 @@ import (
 type program struct {
 	flags  string // conversion flags of the program and its libraries
 	name   string
-	libgcc string // libgcc for backtrace() without SFrame: none, there, or static
+	libgcc string // libgcc for backtrace() without SFrame: "none", "there" or "static"
 	scenes int    // number of scenes
 }
 

@@ -39,7 +39,7 @@ var programs = []program{
 		env: []string{"OPENSSL_ia32cap=~0x1200020000000200:~0xffffffff"}},
 	{abi: "amd64", name: "libgcrypt", build: "gcc -O2 SRC/gcrypt.c -l:libgcrypt.so.20 -o OUT",
 		args: []string{"2000", forever}},
-	// Without preemption by signals, whose handlers change the address that they return to.
+	// Preemption by signals is disabled, because its handlers change the address that they return to.
 	{abi: "amd64", name: "gofmt", build: "go build -ldflags=-compressdwarf=false -o OUT cmd/gofmt",
 		args: []string{"-l", "."}, env: []string{"GODEBUG=asyncpreemptoff=1"}},
 	{abi: "amd64", name: "rust", build: "rustc -O SRC/rustrun.rs -o OUT", args: []string{forever}},

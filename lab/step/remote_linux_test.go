@@ -16,7 +16,7 @@ func TestRemote(t *testing.T) {
 	if err != nil || status != 0 {
 		t.Fatalf("exit status %d, %v", status, err)
 	}
-	// From the instruction after the call, which leaves its return address in x30, to the load of the correct one.
+	// The CFI is wrong after the call, which overwrites x30, until the correct return address is loaded.
 	want := []string{"CFI liar +8..+12 RA: CFA sp+16, RA x30; the return address is elsewhere; 2"}
 	if got := found(r); !slices.Equal(got, want) {
 		t.Errorf("found %q, want %q", got, want)

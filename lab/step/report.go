@@ -41,7 +41,7 @@ type Finding struct {
 	File, Function string
 	Side           string // "CFI" or "SFrame V2"
 	Begin, Last    uint64 // addresses of the first and the last instruction
-	Offset         uint64 // of Begin, in the function
+	Offset         uint64 // of Begin from the start of the function
 	Wrong          string // CFA, RA, FP; caller: it says that there is no caller; address: memory is not readable
 	Says, Truth    string
 	Steps          uint64
@@ -81,7 +81,7 @@ func (w *walk) finish() *Report {
 	return r
 }
 
-// findings collects the wrong answers; those of adjacent instructions become one.
+// findings collects the wrong answers, and merges those at adjacent instructions.
 func (w *walk) findings() {
 	r := &w.Report
 	var list []Finding

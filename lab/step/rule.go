@@ -31,7 +31,7 @@ const (
 	expression             // a DWARF expression
 )
 
-// A rule is a rule of CFI or SFrame. If deref is set, the value is loaded from the computed address.
+// A rule says how CFI or SFrame finds a value. If deref is set, the value is loaded from the computed address.
 type rule struct {
 	kind  kind
 	deref bool

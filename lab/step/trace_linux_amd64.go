@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A process is a process under ptrace.
+// A process is a program that runs under ptrace.
 type process struct {
 	*walk
 	pid     int

@@ -65,7 +65,7 @@ func TestLies(t *testing.T) {
 	if got := found(r); !slices.Equal(got, want) {
 		t.Errorf("found\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	// 8 in _start, twice 10 in honest, 5 in liar, 5 in keeper, 4 in epilogue.
+	// 8 in _start, 10 in each of two calls of honest, 5 in liar, 5 in keeper, 4 in epilogue.
 	if r.Steps != 42 || r.Outermost != 8 || r.Calls != 5 || r.Returns != 5 || r.Unknown != 0 || r.Silent != 0 {
 		t.Errorf("%d steps, %d outermost, %d calls, %d returns, %d unknown, %d silent",
 			r.Steps, r.Outermost, r.Calls, r.Returns, r.Unknown, r.Silent)
@@ -115,8 +115,8 @@ func TestJumps(t *testing.T) {
 			t.Errorf("%+v", f)
 		}
 	}
-	// In the source: 5 + 3 + 5 + 3 signals, 4 threads and the first one, 10 + 3 + 3 jumps. Three lead to the other
-	// stack.
+	// In the source: 5 + 3 + 5 + 3 signals, 4 threads and the main thread, 10 + 3 + 3 jumps. Three jumps lead to the
+	// other stack.
 	if r.Signals != 16 || r.Threads != 5 || r.Jumps < 13 || r.Target == 0 || r.Switches < 11+6 {
 		t.Errorf("%d signals, %d threads, %d jumps, %d steps that say where, %d switches",
 			r.Signals, r.Threads, r.Jumps, r.Target, r.Switches)

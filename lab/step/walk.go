@@ -29,7 +29,7 @@ type Options struct {
 type frame struct {
 	caller
 	signal  bool    // the caller was interrupted by a signal
-	on      *stack  // the caller's stack; handlers may run on another
+	on      *stack  // the caller's stack; handlers may run on a different stack
 	pending doubts  // wrong answers, which may predict a jump
 	from    *caller // thread.from, if the calling function is not on the stack of its frame
 }
@@ -65,7 +65,8 @@ func (d doubts) jumped(to caller) {
 	}
 }
 
-// maxSkip bounds the distance in bytes from a system call to the next step: QEMU includes the next instruction in it.
+// maxSkip bounds the distance in bytes from a system call to the next step: QEMU executes the next instruction in the
+// same step.
 const maxSkip = 16
 
 // maxAlloca bounds how far down, in bytes, a stack pointer may be loaded and still be on its stack: compilers may
@@ -94,9 +95,9 @@ type thread struct {
 	last  *site // of the last instruction, or nil
 	pc    uint64
 	sp    uint64
-	// moving: on another stack, but not yet in code that belongs there. Meanwhile, left holds the wrong answers, and
-	// those of the previous frame. from is the true caller of that frame, which applies again if its function returns
-	// to it (Go's systemstack).
+	// moving is set on a different stack until code that belongs there runs. Meanwhile, left holds the wrong answers,
+	// including those of the previous frame. from is the true caller of that frame, which applies again if its function
+	// returns to it (Go's systemstack).
 	moving bool
 	left   doubts
 	from   caller
@@ -224,7 +225,8 @@ func (w *walk) follow(th *thread, r *registers, s *site, sp uint64) {
 		moving := th.moving
 		th.moving = false
 		if moving && s.begins() && !w.begun(st, sp) {
-			// The frames are outdated: the function starts again, as Go's do on another stack.
+			// The frames are outdated: the function starts again on a different stack, as Go functions do when theirs
+			// grows.
 			st.frames = nil
 		}
 		w.transfer(st, last, r, s, sp)
@@ -271,7 +273,7 @@ func (w *walk) transfer(st *stack, last *site, r *registers, s *site, sp uint64)
 	n := len(st.frames)
 	if n == 0 {
 		if s.begins() && !st.outer {
-			// Another stack, for example from makecontext(3): treated as a call.
+			// A different stack, for example from makecontext(3): treated as a call.
 			w.enter(st, r, sp)
 		}
 		return

@@ -23,8 +23,9 @@ func check(path string, table *cfi.Table) (kit.Rows, error) {
 	return kit.CompareRows(table, s, kit.Stubs(f))
 }
 
-// contents returns the allocated sections of a file by name, without .sframe and sections with addresses of others,
-// which the loader checks when the file runs. The second section with a name gets the suffix #1, and so on.
+// contents returns the allocated sections of a file by name, without .sframe and sections that contain addresses of
+// other sections, which the loader checks when the file runs. The second section with a name gets the suffix #1, and so
+// on.
 func contents(path string) (map[string]string, error) {
 	f, err := linked.Open(path)
 	if err != nil {

@@ -25,11 +25,11 @@ type subject struct {
 	suite      string // where it is built
 	script     string // builds the file in a directory with the sources
 	file       string
-	runs       []string // commands to run in the file's directory; $S is the script's, $QEMU runs programs
+	runs       []string // commands to run in the file's directory; $S is the script's directory, $QEMU runs programs
 	quick      bool
 
 	dir         string // where the script ran
-	interpreter string // another path of its interpreter, or ""
+	interpreter string // a different path of its interpreter, or ""
 }
 
 func (s *subject) String() string { return s.arch + " " + s.name }

@@ -24,7 +24,7 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// load returns a word of the imagined memory, and whether it is readable.
+// load returns a word of the simulated memory, and whether it is readable.
 func load(addr uint64) (uint64, bool) {
 	switch v := mix(addr); v % 16 {
 	case 0:
@@ -45,7 +45,7 @@ type frame struct {
 	cfa, ra uint64 // of the caller
 }
 
-// link returns the register of the return address of calls, or -1.
+// link returns the register in which calls leave the return address, or -1.
 func link(a sframe.ABI) int {
 	switch a {
 	case sframe.AArch64Big, sframe.AArch64Little:

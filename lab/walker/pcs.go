@@ -7,8 +7,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// pcs returns the borders of rows and functions of a section, the pcs next to them, some in gaps, and random ones. An
-// invalid section has only random ones.
+// pcs returns the borders of rows and functions of a section, the pcs next to them, some in gaps, and random ones. For
+// an invalid section, all are random.
 func pcs(s *section, rnd *rand.Rand) []uint64 {
 	const maxBlocks, someAny = 16, 64 // blocks per PC-mask FDE, and random pcs
 	var out []uint64

@@ -63,7 +63,7 @@ func (s *section) behind() *section {
 	return &section{s.name + " and more", append(s.data[:len(s.data):len(s.data)], 0, 0, 0xff, 1, 2, 3), s.addr}
 }
 
-// moved returns the section and its code at another address, where repeated blocks start at other pcs.
+// moved returns the section and its code at a different address, where repeated blocks start at other pcs.
 func (s *section) moved() *section { return &section{s.name + ", moved", s.data, s.addr + 4} }
 
 // same checks that lookups by the walker and by package sframe have the same results in all sections.
@@ -81,9 +81,9 @@ func TestLookups(t *testing.T) {
 	same(t, list, compile(t, "query.c", "cc", "-O2"))
 }
 
-// TestEmpty adds more and more functions of size 0 at the address of one with code. To limit the time of lookups in
-// malicious sections, the walker skips at most 64 such functions in sorted sections, and then finds no row. It searches
-// unsorted sections linearly, and always finds the row.
+// TestEmpty adds more and more functions of size 0 at the address of a function with code. To limit the time of lookups
+// in malicious sections, the walker skips at most 64 such functions in sorted sections, and then finds no row. It
+// searches unsorted sections linearly, and always finds the row.
 func TestEmpty(t *testing.T) {
 	const bound = 64
 	begin, addr := uint64(0x1000), uint64(0x8000)
@@ -94,7 +94,7 @@ func TestEmpty(t *testing.T) {
 	for _, test := range []struct {
 		flags  sframe.Flags
 		num    uint32
-		at     uint64 // offset of the empty functions from the start of the other
+		at     uint64 // offset of the empty functions from the start of the function with code
 		hidden bool
 	}{
 		{sframe.FDESorted, 1, 0, false}, {sframe.FDESorted, bound, 0, false}, {sframe.FDESorted, bound + 1, 0, true},
@@ -264,7 +264,7 @@ func inFolder(dir, program string) *exec.Cmd {
 	return exec.Command(filepath.Join(dir, "ld-linux-x86-64.so.2"), "--library-path", dir, filepath.Join(dir, program))
 }
 
-// wantPlaces expects the output of process.c: the line first, then the expected result of the walk in each place.
+// wantPlaces expects the output of process.c: the given first line, then the expected result of each walk.
 func wantPlaces(t *testing.T, name string, version sframe.Version, first, out string) {
 	t.Helper()
 	want := first + "\n"
@@ -344,7 +344,7 @@ func TestReadme(t *testing.T) {
 	must.Do(t, kit.Run("", append(strings.Fields(cc), path, "-o", program)...))
 	dir = withLibraries(t, program, sframe.V3)
 	out := must.Get(inFolder(dir, filepath.Base(program)).Output())(t)
-	// From raise in libc through main to _start.
+	// The chain leads from raise in libc through main to _start.
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	if n := len(lines); n < 6 || lines[n-1] != fmt.Sprintf("%d frames, end %d", n-1, sfwOutermost) {
 		t.Errorf("the example prints\n%s", out)

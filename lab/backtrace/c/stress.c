@@ -103,7 +103,7 @@ static void load(unsigned i) {
 
 static void fork_once(void) {
 	static int forking;
-	/* If all threads get here, each waits for all. */
+	/* Limited, because threads that fork at the same time wait for each other. */
 	pid_t child = __atomic_fetch_add(&forking, 1, __ATOMIC_RELAXED) < MAX_FORKS ? fork() : -1;
 	if (child == 0) {
 		unsigned long before = wrong;

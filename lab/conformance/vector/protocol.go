@@ -9,7 +9,7 @@ type Hello struct {
 	Cannot []string `json:"cannot,omitempty"`
 }
 
-// A Question is a line of an adapter's input. The file has the section's bytes as well.
+// A Question is a line of an adapter's input. File names a file with the same bytes as Section.
 type Question struct {
 	ID      int    `json:"id"`
 	ABI     string `json:"abi"`

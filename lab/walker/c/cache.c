@@ -92,7 +92,7 @@ int main(void) {
 			size_t found = walk(&cache, again, &other);
 			if (found != n || other != end || memcmp(frames, again, sizeof frames) != 0)
 				printf("generation %d: %zu frames with a cache, end %d\n", (int)generation, found, other);
-			/* The trampoline is looked up each time: it has two words. */
+			/* The trampoline is looked up each time, which reads two words of code. */
 			if (lookups != (round > 0 ? 1 : 6) || code_reads != (round > 0 ? 2 : 3))
 				printf("round %d: %u lookups of files, %u reads of code\n", round, lookups, code_reads);
 		}

@@ -1,5 +1,5 @@
 /*
- * A target of libFuzzer: lookups, steps and walks with any section and any memory.
+ * A libFuzzer target: lookups, steps and walks with any section and any memory.
  *
  * Input: pc, the section's address and the stack pointer, 8 bytes each; options; the number of words on the stack;
  * these words; and the section, which ends with the input, so that the sanitizer detects reads after it. Memory outside

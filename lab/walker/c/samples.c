@@ -1,6 +1,6 @@
 /*
  * Samples a program with ITIMER_PROF, and counts the stacks that reach _start or the start of their thread: with
- * SFrame, with libunwind and with frame pointers. Prints where the other walks with SFrame end.
+ * SFrame, with libunwind and with frame pointers. Also prints where the other SFrame walks end.
  *
  *	gcc -O2 -shared -fPIC -Iwalker lab/walker/c/samples.c -o samples.so -lunwind
  *	LD_PRELOAD=./samples.so [SAMPLES_OUT=FILE] PROGRAM
