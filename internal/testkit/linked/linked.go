@@ -78,7 +78,7 @@ func Function(f *elffile.File, pc uint64) string {
 	return name
 }
 
-// A Result compares a linked file. Sizes are in bytes of code.
+// A Result counts the code that a linked file's .sframe covers, lacks or gets wrong. Sizes are in bytes of code.
 type Result struct {
 	*convert.Comparison
 	Direct uint64 // covered by converting the linked file, including PLT stubs without CFI, excluding padding
@@ -87,7 +87,7 @@ type Result struct {
 	Wrong, Missing map[string]uint64
 }
 
-// Check compares the .sframe of a linked file.
+// Check compares the .sframe of a linked file with its CFI, and with the result of converting the file.
 func Check(path string) (*Result, error) {
 	f, merged, err := Load(path)
 	if err != nil {

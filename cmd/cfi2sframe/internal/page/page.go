@@ -63,7 +63,7 @@ func NewSplit(code, unwindable, notCovered uint64) Split {
 	return Split{code, unwindable, notCovered, code - unwindable - notCovered}
 }
 
-// Add adds the byte counts of a different split.
+// Add adds the byte counts of t.
 func (s *Split) Add(t Split) {
 	s.Code += t.Code
 	s.Unwindable += t.Unwindable
