@@ -34,8 +34,8 @@ type goSection struct {
 	fns   []Function
 }
 
-// parse creates the functions. Their rows are those that Go's linker emits in .debug_frame (writeframes in
-// cmd/link/internal/ld/dwarf.go), except that the CFA is the one that the machine's ABI defines.
+// parse creates the functions with the rows that Go's linker emits in .debug_frame (writeframes in
+// cmd/link/internal/ld/dwarf.go), but with the CFA as the machine's ABI defines it.
 func (s *goSection) parse(t *Table, x *executor, code []elffile.Span, cies int) {
 	a := arch.Of(t.Machine)
 	s.name, s.source, s.order, s.programs = gopclntab.Name, GoPCLNTab, t.Order, t.programs

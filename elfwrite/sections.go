@@ -85,7 +85,7 @@ func (l *Layout) names(name string, remove bool, removed func(section int) bool)
 		return append(names, entry...), uint32(len(names)), nil
 	}
 	shorter := bytes.TrimSuffix(names, entry)
-	if !bytes.HasSuffix(shorter, []byte{0}) { // it is the end of another name
+	if !bytes.HasSuffix(shorter, []byte{0}) { // it is also the end of another name
 		return names, 0, nil
 	}
 	for i := range l.f.Sections {

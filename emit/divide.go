@@ -188,8 +188,8 @@ func newDivider(b *Builder, t *trie, chains []chain, limit uint32) *divider {
 	return &divider{Builder: b, trie: t, chains: chains, limit: limit, fde: fde, entry: fde + attr}
 }
 
-// A division is the cheapest division of the places before a place. After choose, it describes the piece that starts at
-// the place.
+// A division is the cheapest way to divide the places before a given place into pieces. After choose, it describes the
+// piece that starts at that place.
 type division struct {
 	cost    uint64
 	start   uint32 // offset of the place in its chain

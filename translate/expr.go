@@ -47,8 +47,8 @@ func plus(v value, n int64) value {
 const maxExpression = 256
 
 // evaluate returns the value of an expression with initial value v (DWARF 5, section 6.4.2: the CFA for register rules,
-// none for the CFA's rule). It supports registers, sums with constants, and one load. The value of other
-// expressions, and of those that use register pc, is unknown.
+// none for the CFA's rule). It supports registers, sums with constants, and one load. The values of other expressions,
+// and of expressions that use register pc, are unknown.
 func evaluate(code []byte, v value, pc uint64) value {
 	if len(code) > maxExpression {
 		return value{}
