@@ -612,8 +612,8 @@ __attribute__((constructor(101))) static void start(int n, char **arguments, cha
 }
 
 #ifndef SFRAME_BACKTRACE_WRAP
-/* The C library's start files call this function, if it exists, in each loaded file before its constructors. It was
- * meant for profiling. dlopen cannot be wrapped: it searches the RUNPATH of its caller. */
+/* The C library's start files call this function, if it exists, in each loaded file before its constructors.
+ * __gmon_start__ was meant for profiling. dlopen cannot be wrapped: it searches the RUNPATH of its caller. */
 PUBLIC void __gmon_start__(void);
 __attribute__((no_sanitize("thread"))) PUBLIC void __gmon_start__(void) {
 	static uint64_t seen;

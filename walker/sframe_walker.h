@@ -17,8 +17,8 @@
  * (whether a whole section is valid), sfw_step (to the caller), sfw_walk (all frames). The second part, if
  * SFRAME_WALKER_PROCESS is defined (with _GNU_SOURCE), walks the stack of the running thread. README.md has more.
  *
- * Sections are not trusted. Whatever their bytes are, nothing outside of them is read, each call terminates, and memory
- * is only read through the caller's function. A lookup checks what it reads.
+ * Sections are not trusted. Whatever bytes a section contains, nothing outside it is read, each call terminates, and
+ * memory is only read through the caller's function. A lookup checks what it reads.
  *
  * Licence: BSD 3-Clause, like the rest of the project.
  */
@@ -335,8 +335,7 @@ static inline int sfw_fde_at(const struct sfw_section *s, uint32_t i, struct sfw
 	return (uint64_t)d->num * (d->width + 1U) <= left;
 }
 
-/* sfw_search returns the last FDE that starts at or before pc, or num_fdes. Of several FDEs with the same start it
- * returns the last that is not empty. Unsorted sections, as in objects, are searched linearly. */
+/* sfw_search returns the last FDE that starts at or before pc, or num_fdes. If several FDEs have the same start, it returns the last nonempty FDE. Unsorted sections, as in objects, are searched linearly. */
 static inline uint32_t sfw_search(const struct sfw_section *s, uint64_t pc) {
 	/* How many empty FDEs are skipped after an FDE with the same start. Any number is valid, but a section with
 	 * millions of them must not make lookups slow. */

@@ -41,7 +41,7 @@ type Known struct {
 	ID      string   `json:"id"`
 	Readers []string `json:"readers"`
 	What    string   `json:"what"`
-	Vectors []string `json:"vectors"` // names; * matches any characters but /, {a,b} either
+	Vectors []string `json:"vectors"` // patterns: * matches characters other than /, {a,b} matches a or b
 	// Sometimes marks an error that depends on memory outside the section: the answer may be right.
 	Sometimes bool `json:"sometimes,omitempty"`
 }

@@ -30,7 +30,7 @@ var sources embed.FS
 type system struct {
 	name     string   // as printed
 	root     string   // its root directory
-	emulator []string // before the file, or nil
+	emulator []string // command line before the file, or nil
 	helpers  string   // directory inside the root with preload.so and load
 }
 
@@ -70,7 +70,7 @@ func (s *system) run(dir string, env []string, args ...string) (mark, why string
 	} else {
 		argv = append(argv, s.emulator...)
 		for _, e := range env {
-			argv = append(argv, "-E", e) // not for the emulator itself
+			argv = append(argv, "-E", e) // sets it for the program, not for the emulator
 		}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
@@ -121,7 +121,7 @@ type starter struct {
 	counts map[string]uint64 // files started by system and way; others by reason
 }
 
-// machines are the names of machines in names of compilers and emulators.
+// machines maps machines to the names that compilers and emulators contain.
 var machines = map[elf.Machine]string{elf.EM_X86_64: "x86_64", elf.EM_AARCH64: "aarch64", elf.EM_S390: "s390x"}
 
 const native = elf.EM_X86_64

@@ -92,7 +92,7 @@ func (s *scenario) judge(f *fault, out *outcome, now map[string]string) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range left { // a message must name it
+	for _, name := range left { // a message must name a file that remains
 		if !out.status.Exited() || !strings.Contains(out.stderr, name) {
 			return fmt.Errorf("%s remains", name)
 		}

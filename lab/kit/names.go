@@ -9,7 +9,7 @@ import (
 // Functions are the function symbols of an ELF file, by address.
 type Functions []elf.Symbol
 
-// FunctionsOf reads the function symbols of a file; of a stripped one, the exported ones.
+// FunctionsOf reads the function symbols of a file; of a stripped file, the exported functions.
 func FunctionsOf(f *elf.File) (list Functions) {
 	symbols, _ := f.Symbols()
 	dynamic, _ := f.DynamicSymbols()

@@ -138,7 +138,7 @@ func findAll(pkg string) (all []mutant, err error) {
 	return all, nil
 }
 
-// stale returns an error if an argument names a mutant of a package that does not exist.
+// stale returns an error if an argument names a nonexistent mutant of a package.
 func stale(pkg string, all []mutant, why map[string]string) error {
 	for _, key := range slices.Sorted(maps.Keys(why)) {
 		exists := slices.ContainsFunc(all, func(m mutant) bool { return m.key() == key })

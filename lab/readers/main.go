@@ -1,5 +1,5 @@
-// Package readers looks up rows written by cfi2sframe with libraries in use, and compares their answers with those of
-// package sframe. It also judges the output of programs run by scripts/readers.
+// Package readers looks up rows written by cfi2sframe with released SFrame libraries, and compares their answers with
+// those of package sframe. It also judges the output of programs run by scripts/readers.
 package readers
 
 import (

@@ -1,7 +1,7 @@
 // Package step runs a program instruction by instruction, and compares what its call frame information and SFrame say
 // about the caller with what the processor does.
 //
-// The truth is a second stack, of frames. A call adds the return address, the stack pointer after the return and the
+// The truth is a shadow stack of frames. A call adds the return address, the stack pointer after the return and the
 // caller's frame pointer. A return that goes where the call came from removes them. Signals, longjmp, unwinders, other
 // stacks and threads are followed as well.
 //
@@ -515,7 +515,7 @@ func (w *walk) truth(wrong string, r *registers, is caller) string {
 	case wrong == "FP" && r.r[w.m.FP] == is.fp:
 		return fp + " is the caller's"
 	case wrong == "FP":
-		// Most code that overwrites it has saved it somewhere.
+		// Most code that overwrites the frame pointer has saved it on the stack.
 		for at := is.cfa - 8; at >= sp && is.cfa-at <= 4096; at -= 8 {
 			if x, ok := w.word(at); ok && x == is.fp {
 				return fmt.Sprintf("the caller's %s is at c-%d", fp, is.cfa-at)

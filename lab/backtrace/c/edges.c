@@ -101,7 +101,7 @@ static void handle(void (*handler)(int), int flags) {
 	sigaction(SIGILL, &action, NULL);
 }
 
-/* According to its CFI, the return address of wrong is 0x29. wrong faults. */
+/* wrong() faults, and according to its CFI, its return address is 0x29. */
 void wrong(void);
 __asm__(".text\n.type wrong, %function\nwrong:\n\t.cfi_startproc\n"
 #if defined(__x86_64__)
@@ -113,7 +113,7 @@ __asm__(".text\n.type wrong, %function\nwrong:\n\t.cfi_startproc\n"
 #endif
 	"\t.cfi_endproc\n.size wrong, . - wrong\n");
 
-/* The trace in the handler ends in wrong, or at its return address. */
+/* The trace in the handler ends in wrong(), or at its return address. */
 static int interrupted(void) {
 	handle(on_fault, 0);
 	if (sigsetjmp(back, 1) == 0)
@@ -194,9 +194,9 @@ static int stack_use(void) {
 	return used <= MOST && seen.n >= 4;
 }
 
-/* long_function has 0x1007 bytes. Its FDE contains this number, whose bytes are those of the instruction "undefined
- * return address". It is called without a caller once, in a coroutine with the return address 0, and then with a
- * caller: the library must not remember it as outermost. */
+/* long_function is 0x1007 bytes long. Its FDE contains this length, whose bytes also encode the CFI instruction
+ * "undefined return address". It is called without a caller once, in a coroutine with the return address 0, and then
+ * with a caller: the library must not remember it as outermost. */
 int long_function(void *pcs, int size, int (*take)(void **, int));
 void call_without_caller(void *end, int unused, int (*take)(void **, int));
 #if defined(__x86_64__)

@@ -155,7 +155,7 @@ func (r *Row) String() string {
 // instead.
 func Same(a, b *Row) bool { return a.Normal().String() == b.Normal().String() }
 
-// Normal returns the row with such rules made relative to the CFA.
+// Normal returns the row with rules that use the CFA's register made relative to the CFA.
 func (r *Row) Normal() *Row {
 	if r == nil || r.CFA == nil || r.CFA.Deref {
 		return r

@@ -3,7 +3,7 @@
  * lists the starts of functions, which get breakpoints. Up to $STEP_CALLS calls of each are single-stepped in the
  * process: a step takes 8 microseconds of processor time; with ptrace, 32 (28 November 2026).
  *
- * The truth is a second stack. A call adds a frame, and the return to the caller removes it.
+ * The truth is a shadow stack. A call adds a frame, and the return to the caller removes it.
  */
 #define _GNU_SOURCE
 #define SFRAME_WALKER_PROCESS
@@ -38,7 +38,7 @@ struct frame {
 	uint64_t cfa, ra, fp;
 };
 
-/* A thread. It is followed while it has frames. */
+/* A thread, which is followed while it has frames. */
 struct thread {
 	uint64_t pc, sp; /* before the last step */
 	struct frame frames[FRAMES];
