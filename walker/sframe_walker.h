@@ -335,7 +335,8 @@ static inline int sfw_fde_at(const struct sfw_section *s, uint32_t i, struct sfw
 	return (uint64_t)d->num * (d->width + 1U) <= left;
 }
 
-/* sfw_search returns the last FDE that starts at or before pc, or num_fdes. If several FDEs have the same start, it returns the last nonempty FDE. Unsorted sections, as in objects, are searched linearly. */
+/* sfw_search returns the last FDE that starts at or before pc, or num_fdes. If several FDEs have the same start, it
+ * returns the last nonempty FDE. Unsorted sections, as in objects, are searched linearly. */
 static inline uint32_t sfw_search(const struct sfw_section *s, uint64_t pc) {
 	/* How many empty FDEs are skipped after an FDE with the same start. Any number is valid, but a section with
 	 * millions of them must not make lookups slow. */
@@ -661,7 +662,7 @@ static inline enum sfw_how sfw_step_row(
 	if (ra == 0)
 		return SFW_ZERO;
 	/* The caller's frame is above this one, except for leaf functions without a frame. Code interrupted by a signal
-	 * may be on another stack, and so may a frame that only the frame pointer leads to (Go's asmcgocall). */
+	 * may be on a different stack, and so may a frame that only the frame pointer leads to (Go's asmcgocall). */
 	if (!row->signal_frame && (cfa < regs->floor || (cfa == regs->floor && !regs->interrupted))) {
 		enum { MAX_STACKS = 64 };
 		if (sfw_base(&row->cfa, a) != SFW_FP || row->cfa.deref || regs->stacks == MAX_STACKS)

@@ -146,7 +146,7 @@ func newStarter(root string) (*starter, error) {
 	for m, name := range machines {
 		s.systems[m] = s.prepare(m, name)
 	}
-	// Programs may switch to another user, who needs access.
+	// Programs may switch to a different user, who needs access.
 	return s, os.Chmod(dir, 0o755)
 }
 
@@ -295,8 +295,8 @@ func waysOf(f *elf.File, name string) (ways []way) {
 	return ways
 }
 
-// libraryDirs returns the directories of a file's libraries, for a copy elsewhere. Plugins expect the program that
-// loads them to know their directory.
+// libraryDirs returns the directories of a file's libraries, which a copy elsewhere needs. Plugins expect the program
+// that loads them to know their directory.
 func libraryDirs(f *elf.File, origin string) (dirs []string) {
 	for _, tag := range []elf.DynTag{elf.DT_RPATH, elf.DT_RUNPATH} {
 		values, _ := f.DynString(tag)

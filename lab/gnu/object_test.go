@@ -165,7 +165,7 @@ func linkObjects(t *testing.T, tg target, linker string, objects []string) {
 		t.Helper()
 		peer.Again(t, "sid", dir, link+"-nostartfiles -o "+name+" Scrt1.o crti.o crtbeginS.o "+objects+
 			" crtendS.o crtn.o\n"+tg.qemu+"./"+name)
-		// Neither mold nor aarch64's ld describes PLTs; other linkers drop their rows when collecting garbage.
+		// Neither mold nor aarch64's ld describes PLTs; other linkers drop the rows of PLTs when collecting garbage.
 		noPLT := linker == "mold" || tg.abi == "aarch64" || strings.Contains(objects, "--gc")
 		return judge(t, filepath.Join(dir, name), version, noPLT)
 	}

@@ -241,7 +241,7 @@ func (r *remote) readFloats(at *registers) bool {
 	return true
 }
 
-// procMemory is memory of another process.
+// procMemory is the memory of another process.
 type procMemory struct {
 	pid  int
 	base uint64 // added to addresses

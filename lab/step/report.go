@@ -21,7 +21,7 @@ type Report struct {
 	Jumps    uint64 // across frames: longjmp, exceptions
 	Signals  uint64
 	Threads  uint64
-	Switches uint64 // from one stack to another
+	Switches uint64 // switches from one stack to another
 
 	Sides    [sides]Side // the CFI, and each version of SFrame
 	Findings []Finding

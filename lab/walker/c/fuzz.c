@@ -3,7 +3,7 @@
  *
  * Input: pc, the section's address and the stack pointer, 8 bytes each; options; the number of words on the stack;
  * these words; and the section, which ends with the input, so that the sanitizer detects reads after it. Memory outside
- * the stack cannot be read, except that one option adds a signal trampoline at pc. With another option, the stack is
+ * the stack cannot be read, except that one option adds a signal trampoline at pc. With a second option, the stack is
  * mapped at a fixed address, with no memory around it, and the walker reads it directly.
  */
 #define _GNU_SOURCE

@@ -40,8 +40,8 @@ static _Unwind_Reason_Code add(struct _Unwind_Context *c, void *chain) {
 	return _URC_NO_REASON;
 }
 
-/* Ways to read the stack, and sizes of chunks. All must find the same frames. The slots of a small cache
- * are overwritten all the time. */
+/* Ways to read the stack, and sizes of chunks. All must find the same frames. The slots of a small cache are
+ * overwritten constantly. */
 enum { FEW = 2, MANY = 1024 };
 static struct sfw_cache_slot few_slots[FEW], many_slots[MANY];
 static struct sfw_cache few = {few_slots, FEW, 0}, many = {many_slots, MANY, 0};
