@@ -135,7 +135,7 @@ func (fn *Function) Section() string { return fn.cie.sec.name }
 // Offset returns the offset of the FDE in its section in bytes.
 func (fn *Function) Offset() uint64 { return uint64(fn.off) }
 
-// Dropped counts FDEs that are not used, or only in part.
+// Dropped counts FDEs that are not used, or are used only in part.
 type Dropped struct {
 	ZeroLength int // FDEs that cover no bytes
 	// Discarded counts FDEs for code that the linker discarded: they start outside executable code, at -1 or -2, or at

@@ -47,7 +47,7 @@ func Contradictions(f *elffile.File, t *cfi.Table) (list []Contradiction, compar
 	return list, compared, nil
 }
 
-// An inferredSpan is code with one row.
+// An inferredSpan is a range of code to which one inferred row applies.
 type inferredSpan struct {
 	elffile.Span
 	cfi.InferredRow

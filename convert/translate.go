@@ -29,8 +29,7 @@ type translation struct {
 
 // fit translates the CFI and computes the layout of the new file. 32-bit start addresses may not reach all code,
 // depending on the section's address, which is usually the planned one. However, only a small section fits in the space
-// of an old one. If start addresses are relative to their own fields, the range that all can reach shrinks as their
-// number grows.
+// of an old one, and if start addresses are relative to their own fields, the range shrinks with their number.
 func (s *single) fit() (*translation, error) {
 	var reach translate.Reach // unlimited in an object: linkers place the section
 	var addr uint64

@@ -39,7 +39,8 @@ func align(rows []sframe.Ref, all bool) int {
 	return n
 }
 
-// cluster returns the index of the cluster that consists of the rows. Their starts must be relative to the first row.
+// cluster returns the index of the cluster that consists of the given rows. Their starts must be relative to the first
+// row.
 func (b *Builder) cluster(rows []sframe.Ref) uint32 {
 	hash := uint64(0)
 	for _, e := range rows {

@@ -21,7 +21,7 @@ import (
 //  1. A cluster is a sequence of rows that start less than minGap bytes apart: a prologue, or an epilogue up to the
 //     instruction after it. A piece is one or more clusters with a limited number of rows; see rowLimit.
 //  2. A trie of clusters finds all lists that occur several times, and counts them; see trie.go.
-//  3. Dynamic programming divides each chain at minimum cost. A list that occurs n times costs 1/n of its size.
+//  3. Dynamic programming divides each chain at minimum cost. Each of n uses of a list costs 1/n of its size.
 //  4. Step 3 is repeated with counts of the lists of the chosen pieces instead of all possible lists.
 //
 // Several goroutines run steps 3 and 4, each on some of the chains. No chain crosses a multiple of blockUses functions,

@@ -234,7 +234,7 @@ func (p *proof) again(fn int, pc, last uint64) bool {
 	return true
 }
 
-// find returns the index of the function that contains an address, which is usually near.
+// find returns the index of the function that contains an address. It tries the index near first.
 func (p *proof) find(near int, addr uint64) (fn int, ok bool) {
 	if near < len(p.functions) && p.functions[near].Begin <= addr && addr < p.functions[near].End {
 		return near, true
@@ -520,7 +520,7 @@ func (w *walk) jump(fn int, addr, pc uint64, r *cfi.InferredRow) {
 	}
 }
 
-// exit checks that the frame is as at function entry.
+// exit checks that the frame is the same as at function entry.
 func (w *walk) exit(fn int, pc uint64, r *cfi.InferredRow) {
 	what := ""
 	switch {
