@@ -80,7 +80,7 @@ func (p *program) stdin() string {
 type tracer struct {
 	name      string
 	build     string // a command; OUT is replaced by the program, SRC by the sources
-	functions int    // of a program made by wide.sh
+	functions int    // number of functions in a program made by wide.sh
 	traces    int
 	onward    bool // SFrame finds more frames than DWARF
 }

@@ -56,7 +56,7 @@ type call struct {
 // text returns the string that an argument points to.
 func (c *call) text(arg int) string {
 	b := make([]byte, 256)
-	n, _ := syscall.PtracePeekData(c.tid, uintptr(c.args[arg]), b) // short at the end of mapped memory
+	n, _ := syscall.PtracePeekData(c.tid, uintptr(c.args[arg]), b) // reads less at the end of mapped memory
 	s, _, _ := bytes.Cut(b[:n], []byte{0})
 	return string(s)
 }
@@ -202,7 +202,7 @@ type syscallInfo struct {
 	arch  uint32
 	ip    uint64
 	sp    uint64
-	first uint64 // the number, or the result
+	first uint64 // the call's number on entry, its result on exit
 	args  [6]uint64
 	_     [2]uint64
 }

@@ -112,7 +112,7 @@ func judge(t *testing.T, path string, version sframe.Version, noPLT bool) *linke
 // TestLinkedObjects converts the objects of a C++ program, links them, and checks and runs the program.
 func TestLinkedObjects(t *testing.T) {
 	for _, tt := range []struct {
-		abi, compiler string // of C++; "" is GCC
+		abi, compiler string // compiler for C++; "" is GCC
 		linkers       []string
 	}{
 		{"amd64", "", []string{"ld 2.47", "ld 2.44", "mold"}},
@@ -254,7 +254,7 @@ func TestMergers(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		format convert.Format
-		says   [3]string // a part of each linker's output
+		says   [3]string // text that each linker must print
 	}{
 		{"V1", convert.Format{Version: sframe.V1}, [3]string{"different format versions", "section ignored", ""}},
 		{"V2", convert.Format{Version: sframe.V2}, [3]string{"", "section ignored", ""}},

@@ -230,7 +230,7 @@ func (r *remote) registers(at *registers) error {
 
 // readFloats reads the floating-point registers of s390x in DWARF order: functions save general registers there.
 func (r *remote) readFloats(at *registers) bool {
-	const first = 35 // of f0 in QEMU's list of all registers: 18 of the core, 16 access registers, fpc
+	const first = 35 // index of f0 in QEMU's list of all registers: 18 of the core, 16 access registers, fpc
 	for i, n := range []int{0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15} {
 		words, err := r.words(fmt.Sprintf("p%x", first+n), 1)
 		if err != nil {

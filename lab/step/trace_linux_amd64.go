@@ -25,7 +25,7 @@ type process struct {
 type tracee struct {
 	*thread
 	at  registers // before the current instruction
-	sig int       // delivered with the instruction, or 0
+	sig int       // signal to deliver with the next step, or 0
 }
 
 // DWARF numbers of registers of system calls: the number and arguments (System V ABI for AMD64, figure 3.36 and A.2.1).

@@ -92,7 +92,7 @@ func (w *walk) popDead(st *stack, sp uint64, exact bool) {
 // A thread is a thread of the program.
 type thread struct {
 	stack *stack
-	last  *site // of the last instruction, or nil
+	last  *site // site of the last instruction, or nil
 	pc    uint64
 	sp    uint64
 	// moving is set on a different stack until code that belongs there runs. Meanwhile, left holds the wrong answers,

@@ -51,7 +51,7 @@ func lookup(s *sframe.Section, pc uint64) row {
 // compare runs c/query.c on all sections, and returns an error if its rows or steps differ from those of package
 // sframe. The command may include an emulator.
 func compare(list []*section, command ...string) error {
-	const most = 100 // sections per run, whose answers are in memory
+	const most = 100 // sections per run: their answers are kept in memory
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for some := range slices.Chunk(list, most) {
 		var questions []byte
