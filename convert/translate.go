@@ -29,7 +29,7 @@ type translation struct {
 
 // fit translates the CFI and computes the layout of the new file. 32-bit start addresses may not reach all code,
 // depending on the section's address, which is usually the planned one. However, only a small section fits in the space
-// of an old one, and if start addresses are relative to their own fields, the range shrinks with their number.
+// of an old one, and if start addresses are relative to their own fields, their range shrinks as their number grows.
 func (s *single) fit() (*translation, error) {
 	var reach translate.Reach // unlimited in an object: linkers place the section
 	var addr uint64

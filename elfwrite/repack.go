@@ -10,8 +10,8 @@ import (
 	"cfi2sframe/elffile"
 )
 
-// smallHole is the number of bytes moved to the new segment that ends the search for a smaller number. It must be less
-// than the size of .dynamic: patchelf --set-rpath moves .dynamic to unused space even if that is not writable.
+// smallHole is the cost at which the search for a cheaper packing ends. It must be less than the size of .dynamic:
+// patchelf --set-rpath moves .dynamic to unused space even if that is not writable.
 const smallHole = 384
 
 // headPrice is the extra cost, in bytes, of moving .dynstr or .interp rather than other sections. patchelf --set-rpath

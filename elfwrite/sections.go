@@ -58,7 +58,7 @@ func (l *Layout) setNames(names []byte, off uint64) uint64 {
 }
 
 // setHeaders places the section headers after an offset of the new file. They are followed by the bytes of the old file
-// that no header describes, which start at the offset known.
+// that no header describes (at offset known and above).
 func (l *Layout) setHeaders(off, known uint64) {
 	if len(l.sections) > 0 {
 		l.shoff = elffile.AlignUp(off, tableAlign)
@@ -98,7 +98,7 @@ func (l *Layout) names(name string, remove bool, removed func(section int) bool)
 }
 
 // contentEnds returns the end of the remaining sections except for the section names, and the end of everything that
-// headers describe. Neither is less than from.
+// headers describe. Neither is below the argument from.
 func (l *Layout) contentEnds(from uint64, removed func(section int) bool) (end, known uint64) {
 	f := l.f
 	end, known = from, max(from, oldHeaders(f).End)

@@ -28,7 +28,7 @@ type table struct {
 // end returns the end of the table in the new file.
 func (t *table) end() uint64 { return t.off + uint64(len(t.progs)+t.added)*elffile.ProgSize }
 
-// headEnd returns the end of the last unit in the head of the new file, or end, the end of the table, if it is greater.
+// headEnd returns the end of the table (end) or of the last unit in the head of the new file, whichever is greater.
 func (t *table) headEnd(end uint64) uint64 {
 	for _, u := range t.units {
 		if u.inHead {

@@ -707,9 +707,8 @@ func (x *translator) spImplied(cfa value) bool {
 	return x.register(r, x.arch.SP, cfa) == value{base: ofCFA, off: x.arch.CallerSP}
 }
 
-// rule returns the SFrame rule for a value relative to the CFA or a register, or a reason. If the offset is too large,
-// the reason is OffsetRange. If the register number is too large, it is the argument computed if the value is loaded,
-// otherwise the argument register.
+// rule returns the SFrame rule for a value relative to the CFA or a register, or the reason OffsetRange. The parameters
+// are the reasons for a register number that is too large: computed if the value is loaded, otherwise register.
 func (x *translator) rule(v value, register, computed Reason) (sframe.Rule, Reason) {
 	r := sframe.Rule{Offset: int32(v.off), Deref: v.deref}
 	switch {
