@@ -31,7 +31,7 @@ type Report struct {
 // A Side counts the answers of the CFI or a version of SFrame.
 type Side struct {
 	Right   uint64
-	Wrong   uint64 // the answer of SFrame is neither true nor the CFI's
+	Wrong   uint64 // for SFrame, only answers that differ from the CFI
 	Repeats uint64 // SFrame repeats a wrong answer of the CFI
 	Gaps    uint64 // the CFI has an answer, but SFrame does not
 }
