@@ -244,8 +244,7 @@ func (a adapter) ask(q *vector.Question) (vector.Reply, error) {
 	return reply, err
 }
 
-// run runs the adapter with a question, or without input. It returns the adapter's first line, and its reply to the
-// question.
+// run runs the adapter with a question, or without input. It returns the adapter's first line and its reply.
 func (a adapter) run(question []byte) (hello vector.Hello, reply vector.Reply, err error) {
 	const timeout = 10 * time.Minute // for readers that do not terminate
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)

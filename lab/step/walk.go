@@ -65,8 +65,7 @@ func (d doubts) jumped(to caller) {
 	}
 }
 
-// maxSkip bounds the distance in bytes from a system call to the next step: QEMU executes the next instruction in the
-// same step.
+// maxSkip bounds the bytes from a system call to the next step: QEMU executes the next instruction in the same step.
 const maxSkip = 16
 
 // maxAlloca bounds how far down, in bytes, a stack pointer may be loaded and still be on its stack: compilers may
@@ -225,8 +224,7 @@ func (w *walk) follow(th *thread, r *registers, s *site, sp uint64) {
 		moving := th.moving
 		th.moving = false
 		if moving && s.begins() && !w.begun(st, sp) {
-			// The frames are outdated: the function starts again on a different stack, as Go functions do when theirs
-			// grows.
+			// The frames are outdated: the function starts again on a different stack, as in Go when a stack grows.
 			st.frames = nil
 		}
 		w.transfer(st, last, r, s, sp)

@@ -24,8 +24,7 @@ func check(path string, table *cfi.Table) (kit.Rows, error) {
 }
 
 // contents returns the allocated sections of a file by name, without .sframe and sections that contain addresses of
-// other sections, which the loader checks when the file runs. The second section with a name gets the suffix #1, and so
-// on.
+// other sections, which the loader checks when the file runs. Later sections with the same name get suffixes #1, #2...
 func contents(path string) (map[string]string, error) {
 	f, err := linked.Open(path)
 	if err != nil {
