@@ -35,7 +35,7 @@ var exitStatuses = map[string][]string{
 	"check":  {"all sections are correct", "a mismatch", "usage or other error"},
 	"diff":   {"no difference", "a difference", "usage or other error"},
 	"lookup": {"every pc has a row", "a pc has no row", "usage or other error"},
-	"ld": {"linked, and converted if possible", "an error of cfi2sframe or of the linker", "wrong usage",
+	"ld": {"linked, and converted if possible", "cfi2sframe or the linker failed", "wrong usage",
 		"coverage below the required minimum"},
 }
 

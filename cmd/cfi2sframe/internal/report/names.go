@@ -293,7 +293,7 @@ func Find(f, debug *elffile.File, name string) ([]uint64, error) {
 		}
 	})
 	if unread <= 0 && found == nil {
-		return nil, errors.New("the names of all symbols are too long to search; use an address")
+		return nil, errors.New("the symbol table has too many bytes of names to search; use an address")
 	}
 	slices.Sort(found)
 	return slices.Compact(found), nil
