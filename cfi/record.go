@@ -85,7 +85,7 @@ func (r *record) decode(s *section, off int) {
 		return
 	}
 	r.data = s.data[:r.end]
-	// In .eh_frame the CIE pointer is a distance. It has 4 bytes even if the length has 64 bits (LSB Core, "The
+	// In .eh_frame the CIE pointer is a distance. It is 4 bytes long even if the length is 64-bit (LSB Core, "The
 	// .eh_frame section").
 	if s.source == EHFrame {
 		switch distance := r.uint(4); {

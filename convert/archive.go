@@ -12,8 +12,8 @@ import (
 )
 
 // archive converts an archive member by member. Members without CFI and members that are not ELF files are unchanged.
-// Any other error in a member is an error of the archive. The output is created at the first member that changes. If
-// the file is not a supported archive, archive returns the reason.
+// Any other error in a member fails the whole archive. The output is created at the first member that changes. If the
+// file is not a supported archive, archive returns the reason.
 func (c *conversion) archive() (*Kept, error) {
 	a, err := archive.Open(c.src, c.job.Size)
 	if err != nil {

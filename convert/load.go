@@ -42,7 +42,7 @@ func LoadCFI(f *elffile.File, src cfi.Source, debug *elffile.File, inferring boo
 // proveGo withdraws rows from .gopclntab that cannot be verified against the code.
 func proveGo(f *elffile.File, t *cfi.Table) error {
 	err := verify.Go(t, f, t.Withdraw)
-	if errors.Is(err, verify.ErrGo) { // error of the whole table
+	if errors.Is(err, verify.ErrGo) { // the whole table is wrong
 		for fn := range t.Functions() {
 			if fn.Section() == ".gopclntab" {
 				t.Withdraw(fn, err.Error())

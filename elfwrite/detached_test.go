@@ -227,7 +227,8 @@ func TestDetachedRefused(t *testing.T) {
 	}
 }
 
-// FuzzDetached generates a file and its separate file. A damaged file must be rejected or get a valid section.
+// FuzzDetached generates an ELF file and makes a detached .sframe for it. A damaged file must be rejected or get a
+// valid section.
 func FuzzDetached(f *testing.F) {
 	for seed := range uint64(60) {
 		f.Add(generate.Seeded(seed, 120), uint16(seed*331), uint64(0))

@@ -12,7 +12,7 @@ import (
 // to the end of its last page (ld.so allocates from the rest of it), and the new segment ends at a page boundary. Both
 // ends coincide with the end of a section, with .sframe last, because strip and objcopy compute segments from sections.
 
-// maxFilled is the maximum size in bytes of a .bss that is stored in the file. ld.so's has a few hundred bytes.
+// maxFilled is the maximum size in bytes of a .bss that is stored in the file. ld.so's is a few hundred bytes long.
 const maxFilled = 1 << 20
 
 // SizeMultiple returns the number of bytes that must divide the size of f's .sframe: in an interpreter, .sframe is

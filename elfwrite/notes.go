@@ -36,7 +36,7 @@ var headerNotes = []noteKind{
 	crashpad, // Crashpad's handler; the contents are a distance from their own address
 }
 
-// crashpad is CRASHPAD_ELF_NOTE_TYPE_CRASHPAD_INFO. Its contents have crashpadSize bytes.
+// crashpad is CRASHPAD_ELF_NOTE_TYPE_CRASHPAD_INFO. Its contents are crashpadSize bytes long.
 var crashpad = noteKind{"Crashpad", 0x4f464e49}
 
 const crashpadSize = 8

@@ -51,7 +51,7 @@ type kept struct {
 	num  map[sframe.Row]uint32
 	fdes []sframe.FDE
 	refs [][]sframe.Ref
-	fail int // the call of Add that must fail, starting at 1
+	fail int // the call to Add that must fail, starting at 1
 }
 
 var errFull = errors.New("no room")

@@ -230,7 +230,7 @@ func (in *instruction) execute(s *frameFacts) (what string) {
 			reg = -1
 		}
 		return s.store(rsp, 0, 8, reg)
-	case op == 0xe8: // call of the next instruction
+	case op == 0xe8: // call to the next instruction
 		s.push(8)
 	case op&^7 == 0x58: // pop
 		s.load(in.rm, rsp, 0)

@@ -1,5 +1,5 @@
 /*
- * Stack traces with .sframe for unmodified programs: replaces backtrace of libc and _Unwind_Backtrace of libgcc. The
+ * Stack traces with .sframe for unmodified programs: replaces libc's backtrace and libgcc's _Unwind_Backtrace. The
  * other files of libsframe-backtrace: libunwind.c (libunwind's cursors), files.c (finds sections), stacks.c (finds the
  * ends of stacks), and sframe_walker.h (the walk). README.md has measurements.
  *
@@ -584,7 +584,7 @@ static void start_once(char **environment) {
 		return;
 	read_environment(environment);
 #ifndef SFRAME_BACKTRACE_WRAP
-	/* These lookups cannot fail: a failing dlsym would call malloc, and allocators would read environ before it is
+	/* These lookups must not fail: a failing dlsym calls malloc, and an allocator would then read environ before it is
 	 * set. */
 	find_functions(RTLD_NEXT);
 	sframe_find_contexts(RTLD_NEXT);

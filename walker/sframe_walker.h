@@ -157,7 +157,7 @@ struct sfw_abi {
 	uint8_t big, sp, fp, lr; /* byte order, DWARF register numbers; lr is SFW_NUM_REGS if calls push the address */
 	int8_t fixed_ra;         /* offset of the return address from the CFA; 0: given by rows */
 	int16_t bias, scale;     /* a data word w is the CFA offset w * scale + bias; the caller's SP is CFA - bias */
-	/* Linux: the code that signal handlers return to (a call of rt_sigreturn), and the ucontext of the interrupted
+	/* Linux: the code that signal handlers return to (a call to rt_sigreturn), and the ucontext of the interrupted
 	 * code: its distance from the handler's CFA, and where pc and the registers are in it, in 8-byte words. */
 	uint8_t code_size, code[9];
 	uint8_t context, saved_pc, num_saved;
@@ -338,8 +338,8 @@ static inline int sfw_fde_at(const struct sfw_section *s, uint32_t i, struct sfw
 /* sfw_search returns the last FDE that starts at or before pc, or num_fdes. If several FDEs have the same start, it
  * returns the last nonempty FDE. Unsorted sections, as in objects, are searched linearly. */
 static inline uint32_t sfw_search(const struct sfw_section *s, uint64_t pc) {
-	/* How many empty FDEs are skipped after an FDE with the same start. Any number is valid, but a section with
-	 * millions of them must not make lookups slow. */
+	/* The maximum number of empty FDEs to skip after an FDE with the same start. Any number is valid, but a section
+	 * with millions of them must not make lookups slow. */
 	enum { EMPTY = 64 };
 	uint32_t found = s->num_fdes;
 	if (!s->sorted) {
@@ -1156,8 +1156,8 @@ static inline int sfw_count_phdr(struct dl_phdr_info *info, size_t size, void *g
 	return 1;
 }
 
-/* sfw_generation returns a number that changes with each dlopen and dlclose. It takes 7 ns and the dynamic linker's
- * lock, so signal handlers must not call it. */
+/* sfw_generation returns a number that changes with each dlopen and dlclose. It takes 7 ns, and acquires the dynamic
+ * linker's lock, so signal handlers must not call it. */
 static inline uint64_t sfw_generation(void) {
 	uint64_t generation = 0;
 	dl_iterate_phdr(sfw_count_phdr, &generation);
@@ -1295,8 +1295,8 @@ __attribute__((always_inline)) static inline void sfw_regs_here(struct sfw_regs 
 	regs->interrupted = 1;
 }
 
-/* sfw_stack_of_thread returns the bounds of the calling thread's stack, and whether it could. Call it when a thread
- * starts, not in signal handlers. It needs /proc only for the main thread. */
+/* sfw_stack_of_thread returns the bounds of the calling thread's stack, and whether it found them. Call it when a
+ * thread starts, not in signal handlers. It needs /proc only for the main thread. */
 static inline int sfw_stack_of_thread(struct sfw_range *bounds) {
 	pthread_attr_t a;
 	void *stack = NULL;

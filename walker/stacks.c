@@ -137,7 +137,7 @@ static int context_stack(uint64_t sp, struct sfw_range *stack) {
 	return 0;
 }
 
-/* sframe_stack finds the used part, from sp up, of the stack that contains sp, and returns whether it could. */
+/* sframe_stack finds the used part, from sp up, of the stack that contains sp, and returns whether it succeeded. */
 int sframe_stack(uint64_t sp, struct sfw_range *stack) {
 	struct sfw_range thread = thread_stack();
 	return in_range(&thread, sp, stack) || in_range(&main_stack, sp, stack) || in_range(&alternate, sp, stack) ||

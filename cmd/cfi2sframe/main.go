@@ -25,7 +25,7 @@ const (
 	exitError     = 1
 	exitDifferent = 1 // of check, diff and lookup
 	exitUsage     = 2
-	exitTrouble   = 2 // an error of check, diff and lookup
+	exitTrouble   = 2 // an error in check, diff or lookup
 	exitCoverage  = 3
 	exitSkipped   = 4
 )

@@ -112,7 +112,7 @@ func newCommand(usage, short string) *cobra.Command {
 	return cmd
 }
 
-// flagError rewords an error of pflag.
+// flagError rewords a pflag error.
 func flagError(_ *cobra.Command, err error) error {
 	var invalid *pflag.InvalidValueError
 	var unknown *pflag.NotExistError

@@ -36,7 +36,7 @@ type flow struct {
 	pages     [][]block
 	num       int32   // number of blocks
 	parent    []int32 // by block: a block of the same component, or itself
-	executed  []int32 // blocks executed since the last call of summarize
+	executed  []int32 // blocks executed since the last call to summarize
 	queue     []int32
 	sites     []int64 // numbers by value.site
 	siteIndex map[int64]uint16

@@ -31,7 +31,7 @@ const (
 	Framed    Kind = iota
 	Outermost      // has no caller
 	Switches       // switches to another stack; rows have a Base
-	// A signal handler injected a call of the function into interrupted code, so its return address is that of an
+	// A signal handler injected a call to the function into interrupted code, so its return address is that of an
 	// instruction not yet executed. Rows have a Base.
 	Injected
 	SigReturn // signal handlers return to it; has no rows

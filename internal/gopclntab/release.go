@@ -31,7 +31,7 @@ var injectedNames = []string{"runtime.asyncPreempt", "runtime.debugCallV2", "run
 // which the call overwrites (pushCall and preparePanic in runtime/signal_arm64.go and signal_linux_s390x.go).
 var pushed = map[elf.Machine]uint32{elf.EM_AARCH64: 16, elf.EM_S390: 8}
 
-// injected reports whether signal handlers inject calls of the function.
+// injected reports whether signal handlers inject calls to the function.
 func (t *Table) injected(id byte, name string) bool {
 	for _, r := range injectedIDs {
 		if r.first <= t.minor && t.minor <= r.last && slices.Contains(r.ids[:], id) {

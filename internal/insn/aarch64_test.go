@@ -358,7 +358,8 @@ func compareA64(t *testing.T, args ...string) *a64Tally {
 				c.undefined = append(c.undefined, word)
 			}
 		case !ok:
-			// Data processing is known, except with checked pointers (CPA) and with a PC-relative modifier (PAuth_LR).
+			// All data-processing instructions are known, except those for checked pointer arithmetic (CPA) and those
+			// with a PC-relative modifier (PAuth_LR).
 			if c.unknown[in.name]++; (word>>26&7 == 4 || word>>25&7 == 5) && !strings.HasSuffix(in.name, "pt") &&
 				!strings.HasSuffix(in.name, "sppc") {
 				t.Errorf("%08x %s: unknown", word, text)

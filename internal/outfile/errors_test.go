@@ -227,7 +227,7 @@ func TestClosedStdout(t *testing.T) {
 	}
 }
 
-// TestOfMachine distinguishes system errors from errors of a file.
+// TestOfMachine distinguishes system errors from errors in a file.
 func TestOfMachine(t *testing.T) {
 	for err, want := range map[error]bool{
 		syscall.ENOSPC: true, syscall.EDQUOT: true, syscall.EIO: true, syscall.EMFILE: true, syscall.ENFILE: true,

@@ -110,7 +110,7 @@ func (x *Gaps) makeIndex() {
 }
 
 // Sizes returns, for each function, the number of padding bytes after it that get its last row, or nil if x is nil. All
-// calls of Refer must precede it. The result does not depend on the number of workers.
+// calls to Refer must precede it. The result does not depend on the number of workers.
 func (x *Gaps) Sizes(workers int) []uint8 {
 	if x == nil {
 		return nil

@@ -54,7 +54,7 @@ type token struct {
 	push   int32 // decrement of SP in bytes
 	ra     int32 // offset from the CFA at which it saves the return address, or 0
 	jumps  bool  // direct jump; its last 4 bytes are a little-endian displacement from its end
-	calls  bool  // direct call of a stub's thunk, which does not return; encoded like a jump
+	calls  bool  // direct call to a stub's thunk, which does not return; encoded like a jump
 }
 
 // A form describes a kind of stub.
@@ -273,7 +273,7 @@ func (w *walker) stubs(b []byte, pc uint64, jumped bool) bool {
 	return true
 }
 
-// callsThunk reports whether all calls of a stub in b target a thunk in b. Such a call does not return, so the code
+// callsThunk reports whether every call in a stub in b targets a thunk in b. Such a call does not return, so the code
 // after it is never executed.
 func (w *walker) callsThunk(b []byte, letters []byte, starts []int) bool {
 	for i, letter := range letters {

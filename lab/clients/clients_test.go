@@ -43,7 +43,7 @@ func TestOutside(t *testing.T) {
 	}
 }
 
-// liar implements backtrace() without its own frame. Some of its stacks have a wrong fifth frame, or end there.
+// liar implements backtrace() and omits its own frame. Some of its stacks have a wrong fifth frame, or end there.
 const liar = `#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdlib.h>

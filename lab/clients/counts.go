@@ -17,7 +17,7 @@ type counts struct {
 	tallies []tally
 }
 
-// A tally counts stacks with the same difference after the same return address of a file.
+// A tally counts the pairs of stacks that diverge in the same way (kind) after the same return address (addr in file).
 type tally struct {
 	kind        string
 	count, addr uint64

@@ -8,10 +8,10 @@ import (
 	"slices"
 )
 
-// A power failure is a copy of a disk. The disk is a file in a file system with shared blocks, so a copy is atomic;
-// mounting it replays the journal, as after the failure. Copies are made after each system call that changes something,
-// and after the run. The kernel may write names long before contents, but delays them up to half a minute. Syncing an
-// unrelated file before each copy flushes the journal.
+// A copy of a disk simulates a power failure. The disk is a file in a file system with shared blocks, so a copy is
+// atomic; mounting it replays the journal, as after the failure. Copies are made after each system call that changes
+// something, and after the run. The kernel may write names long before contents, but delays them up to half a minute.
+// Syncing an unrelated file before each copy flushes the journal.
 
 // A disk is a file system to test.
 type disk struct {

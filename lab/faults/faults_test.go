@@ -13,7 +13,7 @@ import (
 	"cfi2sframe/internal/testkit/peer"
 )
 
-// prepared returns a harness whose failures are errors of the test.
+// prepared returns a harness whose failures fail the test.
 func prepared(t *testing.T) *harness {
 	t.Helper()
 	for _, name := range []string{"as", "ar", "cp", "setfattr"} {

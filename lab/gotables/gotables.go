@@ -141,7 +141,7 @@ func (j *judge) function(pc uint64) string {
 const (
 	atStart = "start"                // in code without a caller
 	inGap   = "gap"                  // in code without a row
-	onOther = "on C's stack"         // at the call of cgocallback
+	onOther = "on C's stack"         // at the call to cgocallback
 	inReg   = "interrupted leaf"     // the return address is in the link register, whose value is unknown
 	lost    = "IN NO CODE"           // at a pc outside of all modules
 	outside = "OUTSIDE OF THE STACK" // the caller's frame is not on the stack

@@ -186,7 +186,7 @@ func afterRealigned(r *cfi.Rules) bool {
 		slices.Equal(r.FP.Expression, []byte{byte(op.DW_OP_breg6), 0})
 }
 
-// beside checks the code between two functions; fact has the last row of the first.
+// beside checks the code between two functions; fact holds the last row of the first.
 func (c *comparer) beside(from, to uint64, fact *readback.Fact, number uint32, stub func(pc uint64) bool) error {
 	const mostPadding = 64
 	for pc := cmp.Or(from, min(to, c.borders[0])); pc < to; {

@@ -39,7 +39,7 @@ func build(t *testing.T) string {
 	return filepath.Join(dir, "m.ko")
 }
 
-// TestModule loads a module, and copies with wrong rows, start addresses and relocations.
+// TestModule loads a module, then corrupted copies of it with wrong rows, start addresses or relocations.
 func TestModule(t *testing.T) {
 	path := build(t)
 	out := filepath.Join(t.TempDir(), "out")

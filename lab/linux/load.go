@@ -15,7 +15,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A loaded file is the .sframe and the CFI as in the memory of a kernel.
+// A loaded file holds the .sframe and the CFI as they are in a kernel's memory.
 type loaded struct {
 	section *sframe.Section
 	table   *cfi.Table

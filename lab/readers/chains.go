@@ -22,7 +22,7 @@ const (
 	unread = "--format 3" // not read by this glibc, so there are no chains without libgcc
 )
 
-// limits are scenes whose chains cannot be equal, and why. Equal chains fail the run, because glibc has changed.
+// limits lists scenes whose chains cannot be equal, and why. Equal chains fail the run, because glibc has changed.
 var limits = map[string]string{
 	"realigned stack":           "V2 cannot express its CFI",
 	"call that does not return": "no padding follows it",

@@ -16,7 +16,7 @@ import (
 	"cfi2sframe/lab/kit"
 )
 
-// traceInferred follows calls of functions with rows from instructions, in the files that a program is linked with, and
+// traceInferred follows calls to functions with rows from instructions, in the files that a program is linked with, and
 // returns a report. It follows plugins only if LD_PRELOAD names them.
 func traceInferred(ctx context.Context, args []string, steps, calls uint64) (string, error) {
 	dir, err := os.MkdirTemp("", "step-")

@@ -21,7 +21,7 @@ func TestRemote(t *testing.T) {
 	if got := found(r); !slices.Equal(got, want) {
 		t.Errorf("found %q, want %q", got, want)
 	}
-	// 6 in _start, 5 in honest, 2 in each of two calls of leaf, 5 in liar.
+	// 6 in _start, 5 in honest, 2 in each of two calls to leaf, 5 in liar.
 	right := r.Sides[0].Right
 	if r.Steps != 20 || r.Outermost != 6 || right != 12 || r.Calls != 4 || r.Returns != 4 || r.Machine != "aarch64" {
 		t.Errorf("%d steps, %d outermost, %d right, %d calls, %d returns on %s",

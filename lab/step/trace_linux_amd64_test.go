@@ -65,7 +65,7 @@ func TestLies(t *testing.T) {
 	if got := found(r); !slices.Equal(got, want) {
 		t.Errorf("found\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	// 8 in _start, 10 in each of two calls of honest, 5 in liar, 5 in keeper, 4 in epilogue.
+	// 8 in _start, 10 in each of two calls to honest, 5 in liar, 5 in keeper, 4 in epilogue.
 	if r.Steps != 42 || r.Outermost != 8 || r.Calls != 5 || r.Returns != 5 || r.Unknown != 0 || r.Silent != 0 {
 		t.Errorf("%d steps, %d outermost, %d calls, %d returns, %d unknown, %d silent",
 			r.Steps, r.Outermost, r.Calls, r.Returns, r.Unknown, r.Silent)

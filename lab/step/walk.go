@@ -1,9 +1,9 @@
 // Package step runs a program instruction by instruction, and compares what its call frame information and SFrame say
 // about the caller with what the processor does.
 //
-// The truth is a shadow stack of frames. A call adds the return address, the stack pointer after the return and the
-// caller's frame pointer. A return that goes where the call came from removes them. Signals, longjmp, unwinders, other
-// stacks and threads are followed as well.
+// The ground truth is a shadow stack of frames. A call adds the return address, the stack pointer after the return and
+// the caller's frame pointer. A return that goes where the call came from removes them. Signals, longjmp, unwinders,
+// other stacks and threads are followed as well.
 //
 // Programs for amd64 run under ptrace (Trace); those for other machines run under QEMU (Remote).
 package step
@@ -94,9 +94,9 @@ type thread struct {
 	last  *site // site of the last instruction, or nil
 	pc    uint64
 	sp    uint64
-	// moving is set on a different stack until code that belongs there runs. Meanwhile, left holds the wrong answers,
-	// including those of the previous frame. from is the true caller of that frame, which applies again if its function
-	// returns to it (Go's systemstack).
+	// moving is true from the time SP points to a different stack until code that belongs to that stack runs.
+	// Meanwhile, left holds the wrong answers, including those of the previous frame. from is the true caller of that
+	// frame, which applies again if its function returns to it (Go's systemstack).
 	moving bool
 	left   doubts
 	from   caller

@@ -305,8 +305,8 @@ func TestProcess(t *testing.T) {
 	}
 }
 
-// TestOtherProcesses is TestProcess on aarch64, with signed return addresses, and on s390x, with static and dynamic
-// programs. There, no section describes the kernel's signal frames, and the walker recognises their instructions.
+// TestOtherProcesses repeats TestProcess with static and dynamic programs on aarch64, with signed return addresses, and
+// on s390x. There, no section describes the kernel's signal frames, and the walker recognises their instructions.
 func TestOtherProcesses(t *testing.T) {
 	for _, m := range []struct{ machine, flags, ldso string }{
 		{"aarch64", "-mbranch-protection=standard", "ld-linux-aarch64.so.1"},

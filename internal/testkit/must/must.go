@@ -14,8 +14,8 @@ func Do(t testing.TB, err error) {
 	}
 }
 
-// Get returns a function because calls with two results cannot have other arguments: must.Get(os.Open(name))(t) returns
-// the file, or ends the test.
+// Get returns a function because a call with two results cannot be passed together with other arguments:
+// must.Get(os.Open(name))(t) returns the file, or ends the test.
 func Get[T any](v T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {
 		t.Helper()

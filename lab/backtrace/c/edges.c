@@ -226,7 +226,7 @@ static int outermost(void) {
 	return 0;
 }
 
-/* A filter that allows only read, write, futex, exit, and the return of handlers. */
+/* A filter that allows only read, write, futex, exit, and returning from handlers. */
 static void forbid_calls(void) {
 #define ALLOW(call) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_##call, 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
 	struct sock_filter code[] = {

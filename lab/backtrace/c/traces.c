@@ -20,7 +20,7 @@
 #include <unistd.h>
 #include <unwind.h>
 
-/* On aarch64, libgcc's CFA of code that a signal has interrupted is an address in the kernel's frame. */
+/* On aarch64, libgcc's CFA for code that a signal has interrupted is an address in the kernel's frame. */
 #ifdef __aarch64__
 enum { NO_CFA = 1 };
 #else

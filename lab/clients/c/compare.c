@@ -1,13 +1,14 @@
 /*
- * Preloaded before libsframe-backtrace.so: each call of a client walks with the library and with the DWARF unwinder
- * that the client would use, compares both stacks, and returns the library's. At the end, it writes to $COMPARE_OUT:
+ * Preloaded before libsframe-backtrace.so: for each call by a client, walks the stack with the library and with the
+ * DWARF unwinder that the client would use, compares both stacks, and returns the library's. At the end, it writes to
+ * $COMPARE_OUT:
  *
  *	stacks N		compared
  *	frames N		in the library's stacks
  *	tally KIND 0 COUNT OFFSET OURS THEIRS FILE
  *
- * KIND is behind (the library's stack ends first), ahead (DWARF's does) or differ (another caller), after a frame with
- * the return address OFFSET, an address in FILE.
+ * KIND says how the stacks diverge after a frame with the return address OFFSET, an address in FILE: behind (the
+ * library's stack ends first), ahead (DWARF's does) or differ (the callers differ).
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

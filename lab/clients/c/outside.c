@@ -1,5 +1,5 @@
 /*
- * Preloaded into any program: captures stacks at calls of malloc, from before the first constructor to after the last
+ * Preloaded into any program: captures stacks at calls to malloc, from before the first constructor to after the last
  * destructor, with backtrace and with a copy of libgcc's unwinder that is linked into this file, and compares them.
  * With OUTSIDE_SIGNALS=1, handlers of a profiling timer also capture stacks.
  *

@@ -1,9 +1,9 @@
 /*
  * Compares rows of code without CFI with what the processor does. The program loads this by LD_PRELOAD. $STEP_ENTRIES
- * lists the starts of functions, which get breakpoints. Up to $STEP_CALLS calls of each are single-stepped in the
+ * lists the starts of functions, which get breakpoints. Up to $STEP_CALLS calls to each are single-stepped in the
  * process: a step takes 8 microseconds of processor time; with ptrace, 32 (28 November 2026).
  *
- * The truth is a shadow stack. A call adds a frame, and the return to the caller removes it.
+ * The ground truth is a shadow stack. A call adds a frame, and the return to the caller removes it.
  */
 #define _GNU_SOURCE
 #define SFRAME_WALKER_PROCESS

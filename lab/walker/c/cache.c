@@ -1,6 +1,6 @@
 /*
- * Tests walks with a cache: what a second walk looks up, that a new generation invalidates all rows, and that loading
- * and unloading a file each change the generation. Prints what is wrong.
+ * Tests walks with a cache: which rows a second walk looks up again, whether a new generation invalidates all rows, and
+ * whether loading and unloading a file each change the generation. Prints what is wrong.
  */
 #define _GNU_SOURCE
 #define SFRAME_WALKER_PROCESS

@@ -1,9 +1,9 @@
 /*
  * Asks the walker for rows and steps, on behalf of a program that knows the answers.
  *
- * Input, repeated until its end: the section's size, its address, the number of pcs, the section, the pcs. Output:
- * what sfw_open and sfw_check return, a byte each, and for each pc a record: the row, and two steps with it.
- * Numbers have 8 bytes, little-endian on every machine, unless a record says otherwise.
+ * Input, repeated until the end of the file: the section's size, its address, the number of pcs, the section, the pcs.
+ * Output: what sfw_open and sfw_check return, a byte each, and for each pc a record: the row, and two steps with it.
+ * Numbers are 8 bytes long, little-endian on every machine, unless a record says otherwise.
  */
 #include "sframe_walker.h"
 
@@ -36,7 +36,7 @@ static uint64_t mix(uint64_t x) {
 	return x ^ x >> 31;
 }
 
-/* Memory in the byte order of the ABI, which is partly unreadable. */
+/* Memory in the ABI's byte order; some of it is unreadable. */
 static int read_memory(void *big, uint64_t address, unsigned char bytes[8]) {
 	uint64_t v = mix(address);
 	if (v % 16 == 0)

@@ -132,7 +132,7 @@ func TestNative(t *testing.T) {
 	if got, err := s.Find("ld"); got != b+"/ld" || err != nil {
 		t.Errorf("got %s, %v", got, err)
 	}
-	// If asked for by the target's name, that linker is used, or else plain ld.
+	// If the compiler asks for it by the target's name, that linker is used, or else plain ld.
 	if got, err := s.Find(target + "-ld"); got != a+"/"+target+"-ld" || err != nil {
 		t.Errorf("got %s, %v", got, err)
 	}

@@ -55,7 +55,7 @@ func (a *Amounts) String() string {
 		bytesOf(a.Code))
 }
 
-// OfCFI returns the line for reports that states how much of the described code is covered.
+// OfCFI returns the report line that states how much of the described code is covered.
 func (a *Amounts) OfCFI(format int) string {
 	what, apart := "CFI describes", ""
 	if a.Inferred > 0 {

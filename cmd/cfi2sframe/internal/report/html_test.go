@@ -217,7 +217,8 @@ func TestHTMLBars(t *testing.T) {
 	}
 }
 
-// TestReasonColours expects distinct colours, in light and dark, for each reason that loses code, and for no other.
+// TestReasonColours expects reasons that lose code to have distinct colours, in light and dark, and others to have
+// none.
 func TestReasonColours(t *testing.T) {
 	css := testfile.Read(t, "../page/page.css")
 	reasons := make(map[string]string) // by colours in light and dark

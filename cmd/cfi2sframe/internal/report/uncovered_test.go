@@ -38,7 +38,7 @@ func TestUncoveredPlaces(t *testing.T) {
 	if got := fmt.Sprint(u.Sections); got != want || u.Bytes != 84 {
 		t.Errorf("in an object %s, %d bytes; want %s", got, u.Bytes, want)
 	}
-	// According to readelf, the segment has 0x3d8 bytes at address 0.
+	// According to readelf, the segment is 0x3d8 bytes long, at address 0.
 	p := elftest.Patch(t.Fatalf, fixture(t, "drap2.so"))
 	p.Put64(elftest.EhShoff, 0)
 	p.Put16(elftest.EhShnum, 0)

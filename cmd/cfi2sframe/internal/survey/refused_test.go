@@ -102,7 +102,7 @@ func TestReadErrors(t *testing.T) {
 	if err != nil || r.Status != unreadable || !strings.Contains(r.Error, errDisk.Error()) || len(r.Worst) > 0 {
 		t.Errorf("%+v, %v", r, err)
 	}
-	// System errors are returned, not recorded as errors of the file.
+	// System errors are returned, not attributed to the file.
 	system := &fs.PathError{Op: "read", Path: "x", Err: syscall.EIO}
 	for name, at := range map[string]int64{"the identification": 0, "the CFI": at,
 		"the section headers": int64(p.U64(elftest.EhShoff))} {

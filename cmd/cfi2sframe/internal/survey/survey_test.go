@@ -38,8 +38,8 @@ type what struct {
 
 // fromSource holds sums computed from testdata/asm: sizes of the instructions between directives that change the row.
 var fromSource = map[string]what{
-	// realign has 50 bytes: 5 with rsp+8, 14 with r10+0, 25 with *(rbp-8), 5 with r10+0, and a
-	// ret with rsp+8 and rbp at *(rbp+0). _start has no CFI.
+	// realign is 50 bytes long: 5 with rsp+8, 14 with r10+0, 25 with *(rbp-8), 5 with r10+0, and a ret with rsp+8 and
+	// rbp at *(rbp+0). _start has no CFI.
 	"amd64/drap1": {
 		functions: 2, described: 53, withoutCFI: 14, code: 67, whole: [2]uint64{1, 2}, covered: [2]uint64{8, 53},
 	},
@@ -60,7 +60,7 @@ var fromSource = map[string]what{
 		gaps: map[string]translate.Sum{translate.FPUndefined.Name(): {Functions: 1, Ranges: 1, Bytes: 12}},
 	},
 	// Three functions have r14 or r1 as the base from the lay to the lgr: 24 bytes each.
-	// leaf has 6, clash 62, clash_fp 64 and clash_leaf 38 bytes; _start, without CFI, 28, and the
+	// leaf is 6 bytes long, clash 62, clash_fp 64 and clash_leaf 38; _start, without CFI, is 28 bytes long, and the
 	// linker aligns the end to 4.
 	"s390x/stackclash": {
 		functions: 4, described: 170, withoutCFI: 30, code: 200, whole: [2]uint64{1, 4}, covered: [2]uint64{98, 170},
@@ -171,7 +171,8 @@ func TestTree(t *testing.T) {
 	}
 }
 
-// TestMergeErrors expects errors for records that are no part of a survey, and for names of shards. merge.txtar merges.
+// TestMergeErrors expects errors for invalid or contradictory records, and for invalid shards. merge.txtar tests
+// successful merges.
 func TestMergeErrors(t *testing.T) {
 	out := t.TempDir()
 	sound := filepath.Join(out, "sound")
