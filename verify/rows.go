@@ -166,7 +166,7 @@ func (c *checker) compareRow(begin, end uint64, number uint32) (agree, left uint
 	return agree, left, nil
 }
 
-// orphansTo records the code up to an address that the section describes and CFI does not, so that stubs can check it.
+// orphansTo records the code, up to an address, that only the section describes, so that stubs can check it.
 func (c *checker) orphansTo(pc uint64) error {
 	for s := &c.segs; s.begin < pc; {
 		if len(c.orphans) == maxOrphans {

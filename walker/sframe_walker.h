@@ -12,13 +12,13 @@
  *		record(frames, n);
  *	}
  *
- * The first part needs only a C11 compiler with GNU extensions: no libc, no memory but the caller's, no locks. It is
- * for signal handlers, kernels, and data of other machines: sfw_open and sfw_lookup (the row for a pc), sfw_check
- * (whether a whole section is valid), sfw_step (to the caller), sfw_walk (all frames). The second part, if
- * SFRAME_WALKER_PROCESS is defined (with _GNU_SOURCE), walks the stack of the running thread. README.md has more.
+ * The first part needs only a C11 compiler with GNU extensions: no libc, no memory of its own, no locks. It is for
+ * signal handlers, kernels, and data of other machines: sfw_open and sfw_lookup (the row for a pc), sfw_check (whether
+ * a whole section is valid), sfw_step (to the caller), sfw_walk (all frames). The second part, if SFRAME_WALKER_PROCESS
+ * is defined (with _GNU_SOURCE), walks the stack of the running thread. README.md has more.
  *
  * Sections are not trusted. Whatever bytes a section contains, nothing outside it is read, each call terminates, and
- * memory is only read through the caller's function. A lookup checks what it reads.
+ * memory is read only as struct sfw_space allows. A lookup checks what it reads.
  *
  * Licence: BSD 3-Clause, like the rest of the project.
  */
@@ -107,7 +107,7 @@ struct sfw_regs {
 	uint64_t r[SFW_NUM_REGS];
 };
 
-/* Rows by pc, for walking stacks of this process (the stacks in struct sfw_space). The caller provides the memory,
+/* Rows by pc, for walking stacks of this process (the stacks in struct sfw_space). The program provides the memory,
  * zeroed. Threads and signal handlers may share a cache: a slot written by two of them at once is invalid. */
 struct sfw_cache_slot {
 	uint64_t key; /* made of the pc, the row and the generation, so a row is never used for others */

@@ -70,7 +70,7 @@ type Archive struct {
 	names bool   // long was read
 }
 
-// An Error is an error with its offset in an archive.
+// An Error describes an error at an offset in an archive.
 type Error struct {
 	Off int64 // in bytes
 	Err error

@@ -1,5 +1,5 @@
-// Package corpus converts every ELF file below the given directories, and compares the results with the files: programs
-// see the same bytes, and the rows of programs and libraries agree with their CFI at every pc. Flags add checks.
+// Package corpus converts every ELF file below the given directories, and checks the results: programs must see the
+// same bytes, and the rows of programs and libraries must agree with their CFI at every pc. Flags add checks.
 package corpus
 
 import (

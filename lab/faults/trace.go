@@ -276,9 +276,9 @@ func (t *tracer) act(tid int, a action) error {
 	return nil
 }
 
-// internal reports whether the Go runtime makes a call. It reads its limits and the flags of standard files at start,
-// before signals are caught: a signal that arrives while main starts to catch it can end the program with SIGSEGV
-// (go.dev/issue/20748). Later, its threads wake each other through anonymous inodes.
+// internal reports whether a call comes from the Go runtime. At start, the runtime reads its limits and the flags of
+// standard files, before signals are caught: a signal that arrives while main starts to catch it can end the program
+// with SIGSEGV (go.dev/issue/20748). Later, its threads wake each other through anonymous inodes.
 func (t *tracer) internal(c *call) bool {
 	switch c.name {
 	case "openat", "newfstatat":

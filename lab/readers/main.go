@@ -17,7 +17,7 @@ import (
 	"cfi2sframe/lab/kit"
 )
 
-// A format is a format to test a library with.
+// A format is a section format to test libraries with.
 type format struct {
 	library string
 	form    string // conversion flags

@@ -8,7 +8,7 @@ import (
 	"cfi2sframe/internal/testkit/must"
 )
 
-// TestClassify decodes instructions, and expects the correct length and class of each. The text is that of objdump.
+// TestClassify decodes instructions, and expects the correct length and class of each. The text is objdump's.
 func TestClassify(t *testing.T) {
 	for _, c := range []struct {
 		machine, code, text string

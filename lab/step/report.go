@@ -32,7 +32,7 @@ type Report struct {
 type Side struct {
 	Right   uint64
 	Wrong   uint64 // for SFrame, only answers that differ from the CFI
-	Repeats uint64 // SFrame repeats a wrong answer of the CFI
+	Repeats uint64 // SFrame repeats the CFI's wrong answer
 	Gaps    uint64 // the CFI has an answer, but SFrame does not
 }
 

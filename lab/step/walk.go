@@ -31,7 +31,7 @@ type frame struct {
 	signal  bool    // the caller was interrupted by a signal
 	on      *stack  // the caller's stack; handlers may run on a different stack
 	pending doubts  // wrong answers, which may predict a jump
-	from    *caller // thread.from, if the calling function is not on the stack of its frame
+	from    *caller // copy of thread.from, if thread.moving was set at the call
 }
 
 // doubts are wrong answers, by site and kind.
@@ -88,7 +88,7 @@ func (w *walk) popDead(st *stack, sp uint64, exact bool) {
 	}
 }
 
-// A thread is a thread of the program.
+// A thread holds the state of a thread of the program.
 type thread struct {
 	stack *stack
 	last  *site // site of the last instruction, or nil

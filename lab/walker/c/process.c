@@ -150,7 +150,7 @@ __attribute__((noinline)) static int aligned(size_t n) {
 }
 
 /* Handlers on an alternate stack, from which the walk continues in the interrupted code. On s390x, the kernel's frames
- * of the two handlers differ. */
+ * for the two handlers differ. */
 static void nested(int signal) {
 	(void)signal;
 	raise(SIGUSR1);

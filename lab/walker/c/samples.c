@@ -24,7 +24,7 @@ static struct { uint64_t top, last; uint8_t how, n; } fails[FAILS];
 static uint64_t num_fails;
 extern const void *_Unwind_Find_FDE(void *pc, void *bases);
 
-/* in_start returns whether a return address is in the function that a program or a thread starts in. */
+/* in_start returns whether a return address is in the function in which a program or a thread starts. */
 static int in_start(uint64_t pc) {
 	uint64_t entry = sfw_auxval(AT_ENTRY);
 	return pc - entry < 0x40 || pc == thread_start;

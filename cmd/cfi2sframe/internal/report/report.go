@@ -80,7 +80,7 @@ type Gap struct {
 	FDE      string `json:"fde"`              // section and offset of the FDE
 }
 
-// Dropped counts FDEs that are not used, or only in part.
+// Dropped counts FDEs that are not used, or are used only in part.
 type Dropped struct {
 	ZeroLength int `json:"zero_length"`
 	Discarded  int `json:"discarded"`
