@@ -14,7 +14,7 @@ import (
 )
 
 // FuzzStructured generates files with known rows, and compares these with the decoded rows. If damage is not 0, some
-// bytes are overwritten first; this may only cause errors that tell their location.
+// bytes are overwritten first; this may cause only errors, which must include their location.
 func FuzzStructured(f *testing.F) {
 	for seed := range uint64(300) {
 		f.Add(generate.Seeded(seed, 200+int(seed)), uint64(0))
@@ -92,7 +92,7 @@ func equal(a, b *cfi.Rules) bool {
 		cfi.SameRule(&a.SP, &b.SP) && a.RAReg == b.RAReg && a.Sign == b.Sign
 }
 
-// damaged overwrites some bytes of a file. The decoded rows must be in order, and errors must tell their location.
+// damaged overwrites some bytes of a file. The decoded rows must be in order, and errors must include their location.
 func damaged(t *testing.T, file *generate.File, damage uint64) {
 	b := generate.Damaged(file.Bytes, damage)
 	x, err := elffile.New(bytes.NewReader(b), int64(len(b)))
@@ -126,7 +126,7 @@ func damaged(t *testing.T, file *generate.File, damage uint64) {
 	}
 }
 
-// placed checks that an error tells its location.
+// placed checks that an error includes its location.
 func placed(t *testing.T, err error) {
 	t.Helper()
 	var e *elffile.Error

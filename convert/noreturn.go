@@ -7,7 +7,7 @@ import (
 	"cfi2sframe/elffile"
 )
 
-// neverReturn are functions of the C and C++ run-time libraries that do not return.
+// neverReturn lists functions of the C and C++ run-time libraries that do not return.
 var neverReturn = map[string]bool{
 	"abort": true, "exit": true, "_exit": true, "_Exit": true, "quick_exit": true, "pthread_exit": true,
 	"thrd_exit": true, "__assert": true, "__assert_fail": true, "__assert_perror_fail": true,

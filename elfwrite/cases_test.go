@@ -76,7 +76,7 @@ func TestCases(t *testing.T) {
 		}},
 		{"a head that cannot move", "static", func(p *elftest.Patcher) {
 			p.SectionIn(elf.SHT_NOBITS, elf.SHF_ALLOC|elf.SHF_WRITE, 0x1008, 0x402008, 8)
-		}, func(before, after *elffile.File, b []byte) bool { // everything moves up by a page, also the nominal offset
+		}, func(before, after *elffile.File, b []byte) bool { // everything moves up by a page, nominal offset included
 			load, first, bss := after.Progs[0], before.Progs[0], after.Sections[11]
 			header, err := before.ReadAt("header", 0, elffile.HeaderSize) // is still at __ehdr_start
 			return err == nil && bytes.Equal(b[0x1000:][:len(header)], header) && load.Off == 0 &&

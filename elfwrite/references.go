@@ -158,7 +158,7 @@ type scan struct {
 // noValue is the value of a symbol that is not an address in the file.
 const noValue = math.MaxUint64
 
-// errBare is the error for dynamic symbols without section headers: only hash tables tell their number.
+// errBare is the error for dynamic symbols without section headers: only hash tables give their number.
 var errBare = errors.New("without section headers, the symbols are unknown")
 
 // allSymbols marks the parts that contain symbols, or end at them.

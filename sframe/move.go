@@ -1,6 +1,6 @@
 package sframe
 
-// Move adjusts the FDE start addresses in data, which holds a section, to a new section address.
+// Move adjusts the FDE start addresses in data, which holds a section, for a new section address.
 func Move(data []byte, from, to uint64) error {
 	s, err := Decode(data, from)
 	if err != nil {

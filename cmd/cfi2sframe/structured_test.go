@@ -33,7 +33,8 @@ const (
 
 // FuzzStructured generates files with known CFI and converts them. The result is read pc by pc, as stack tracers do,
 // and compared with that CFI; rows that compilers emit must not be missing; the rest of the file must be unchanged; and
-// converting again, also after removing .sframe, gives the same file. If damage is not 0, some bytes are changed first.
+// converting again, with or without removing .sframe first, gives the same file. If damage is not 0, some bytes are
+// changed first.
 func FuzzStructured(f *testing.F) {
 	for seed := range uint64(60) {
 		f.Add(generate.Seeded(seed, 150+8*int(seed)), uint8(seed*37), uint64(0))

@@ -12,7 +12,7 @@ import (
 )
 
 // FuzzStructured builds an archive from the bytes, with short and long names, a symbol index of either kind, and
-// contents of odd sizes. Reading it must return these members, also after it is rewritten with some members resized;
+// contents of odd sizes. Reading it must return these members, even after it is rewritten with some members resized;
 // each symbol must still refer to its member.
 func FuzzStructured(f *testing.F) {
 	for seed := range uint64(60) {

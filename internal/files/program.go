@@ -56,7 +56,7 @@ func (p *Program) Close() {
 	p.in.Close()
 }
 
-// CFI loads the CFI, also from the debug file.
+// CFI loads the CFI, including that in the debug file.
 func (p *Program) CFI() (table *cfi.Table, err error) {
 	if p.Debug, err = debugfile.Open(p.Sources.DebugFile, p.path, p.File); err != nil {
 		return nil, err

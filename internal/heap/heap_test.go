@@ -41,8 +41,8 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// TestPrepare checks the target of the garbage collector for small and large CFI and archives, also if the user has set
-// a different target.
+// TestPrepare checks the garbage collector's target for small and large CFI and archives, including the case in which
+// the user has set a target.
 func TestPrepare(t *testing.T) {
 	prepare := func(cfi uint64) { Prepare(cfi, cfi) }
 	many := func(cfi uint64) {

@@ -146,7 +146,7 @@ func (l *lab) pairs(fn func(p *pair) error) error {
 	return nil
 }
 
-// cover writes the sections of all files that a command loads to the cache.
+// cover writes to the cache the sections of all files that a command loads.
 func (l *lab) cover(preload string, command ...string) error {
 	args := []string{"env", "XDG_CACHE_HOME=" + l.dir, l.run, "--also", l.compare}
 	if preload != "" {

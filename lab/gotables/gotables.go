@@ -247,7 +247,7 @@ func (j *judge) compare(r *record) string {
 	return how
 }
 
-// judgeRecords compares the records of a program. It returns the count of each outcome and that of wrong records.
+// judgeRecords compares the records of a program. It returns the counts of outcomes and the number of wrong records.
 func judgeRecords(dir string) (counts map[string]uint64, wrong int, err error) {
 	f, err := os.Open(filepath.Join(dir, "records"))
 	if err != nil {

@@ -211,7 +211,7 @@ func (c *comparer) beside(from, to uint64, fact *readback.Fact, number uint32, s
 	return nil
 }
 
-// Stubs returns a function that reports whether a pc is in a PLT: a section covers more stubs than CFI.
+// Stubs returns a function that reports whether a pc is in a PLT: a section covers more stubs than CFI does.
 func Stubs(f *elffile.File) func(pc uint64) bool {
 	var plts []elffile.Section
 	for _, s := range f.Sections {

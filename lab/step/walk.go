@@ -65,7 +65,7 @@ func (d doubts) jumped(to caller) {
 	}
 }
 
-// maxSkip bounds the bytes from a system call to the next step: QEMU executes the next instruction in the same step.
+// maxSkip bounds the distance from a system call to the next step: QEMU executes the next instruction in the same step.
 const maxSkip = 16
 
 // maxAlloca bounds how far down, in bytes, a stack pointer may be loaded and still be on its stack: compilers may

@@ -1,6 +1,6 @@
 /*
- * Walks its stack with libunwind's functions, and compares with libgcc's frames: unw_backtrace, cursors, and functions
- * that only libunwind implements, on a cursor started by libsframe-backtrace. Prints differences, and "done".
+ * Walks its stack with libunwind's functions, and compares the frames with libgcc's: unw_backtrace, cursors, and
+ * functions that only libunwind implements, on a cursor started by libsframe-backtrace. Prints differences, and "done".
  */
 #define _GNU_SOURCE
 #define UNW_LOCAL_ONLY

@@ -82,7 +82,7 @@ func TestCells(t *testing.T) {
 	}
 }
 
-// plain stands in for the function with which pages format sizes.
+// plain stands in for the function that pages use to format sizes.
 func plain(n uint64) string { return fmt.Sprint(n, " bytes") }
 
 // TestSplit splits code into its parts, even if the figures are impossible, and renders them.

@@ -54,7 +54,7 @@ type Record struct {
 	Error      string         `json:"error,omitzero"`  // of damaged and unreadable files
 	Functions  uint64         `json:"functions,omitzero"`
 	Described  uint64         `json:"described,omitzero"`   // by CFI
-	Code       uint64         `json:"code,omitzero"`        // as in report.Amounts; also for files without CFI
+	Code       uint64         `json:"code,omitzero"`        // as in report.Amounts; set even for files without CFI
 	WithoutCFI uint64         `json:"without_cfi,omitzero"` // code that no CFI describes, including padding
 	Formats    []Format       `json:"formats,omitempty"`    // by version
 	Gaps       []Gap          `json:"gaps,omitempty"`       // in format 3, in the order of translate.Reasons
