@@ -191,7 +191,7 @@ func TestLarge(t *testing.T) {
 	}
 }
 
-// TestBadRecords parses malformed records after those of a valid function, which must not be lost.
+// TestBadRecords parses malformed records after a valid function, and expects the function to be kept.
 func TestBadRecords(t *testing.T) {
 	raw := func(b string) func(*writer) { return func(w *writer) { w.B = append(w.B, b...) } }
 	cie := func(body ...[]byte) func(*writer) { // plus an FDE

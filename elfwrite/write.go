@@ -13,7 +13,7 @@ import (
 	"cfi2sframe/internal/filecopy"
 )
 
-// Begin writes the bytes before .sframe that do not depend on its size to dst, which must be empty.
+// Begin writes to dst, which must be empty, the bytes before .sframe that do not depend on its size.
 func (l *Layout) Begin(ctx context.Context, dst filecopy.Target, src io.ReaderAt) error {
 	return copyRanges(ctx, dst, src, l.first())
 }

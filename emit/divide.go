@@ -261,7 +261,7 @@ func (d *divider) try(best []division, i int, nodes []node, deepest uint32) {
 	}
 }
 
-// count counts a use of the list of a piece.
+// count counts one use of a piece's list.
 func (d *divider) count(_ *chain, i int) {
 	if n := d.best[i].node; n > 0 {
 		atomic.AddUint32(&d.trie.nodes[n].uses, 1)

@@ -114,8 +114,8 @@ func TestA64Code(t *testing.T) {
 	}
 }
 
-// TestA64Written compares the registers that random instructions write with another decoder. Loads, stores, rmif and
-// system calls may write fewer registers than the check assumes.
+// TestA64Written compares the registers that random instructions write with those found by another decoder. Loads,
+// stores, rmif and system calls may write fewer registers than the check assumes.
 func TestA64Written(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	known := 0

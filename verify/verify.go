@@ -10,13 +10,13 @@
 //   - inferred.go compares inferred rows with the instructions; steps.go implements the effects of instructions.
 //
 // The comparison is numeric. Registers get arbitrary values, memory gets arbitrary contents, and the rules of both
-// sides are evaluated as unwinders would do. At every pc covered by SFrame, the CFA and the caller's pc, frame pointer
-// and stack pointer must be equal. Equivalent rules agree however they are expressed. Different rules agree by chance
-// with probability 2^-64.
+// sides are evaluated as unwinders evaluate them. At every pc covered by SFrame, the CFA and the caller's pc, frame
+// pointer and stack pointer must be equal. Equivalent rules agree however they are expressed. Different rules agree by
+// chance with probability 2^-64.
 //
 // This package shares neither code nor register numbers nor decoders with packages translate, plt, padding and
 // gopclntab, so that a mistake there is not repeated here. It relies on package cfi for rows, and for the facts that
-// functions with the same Program have the same rows, and rows with the same number have the same rules.
+// functions with the same Program have the same rows, and that rows with the same number have the same rules.
 package verify
 
 import (

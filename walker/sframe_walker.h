@@ -1070,7 +1070,7 @@ static inline size_t sfw_walk(
 #ifdef SFRAME_WALKER_PROCESS
 /*
  * In-process walks: the stack of the calling thread, on Linux. Sections are found by _dl_find_object (glibc 2.35),
- * which takes no lock. Memory is read within the bounds that the caller sets, and on request elsewhere through the
+ * which takes no lock. Memory is read within the bounds that the program sets and, on request, elsewhere through the
  * kernel.
  */
 #include <dlfcn.h>

@@ -99,7 +99,7 @@ func likeCpSettings() []setting {
 	return all
 }
 
-// TestLikeCp compares the attributes of outputs with those of copies by cp, for new and for existing files.
+// TestLikeCp compares the attributes of outputs with those of copies made by cp, for new and for existing files.
 func TestLikeCp(t *testing.T) {
 	needAttributes(t)
 	all := likeCpSettings()

@@ -186,7 +186,7 @@ func TestNamesUntilCommit(t *testing.T) {
 	})
 }
 
-// TestTaken puts a different file in the output's place, which must remain, or removes the old file.
+// TestTaken puts a different file, which must remain, in the output's place, or removes the old file.
 func TestTaken(t *testing.T) {
 	eachWay(t, func(t *testing.T) {
 		for _, tt := range []struct {

@@ -285,7 +285,7 @@ func (c *corpus) attach(j *job) error {
 
 var numbers = regexp.MustCompile(`0x[0-9a-f]+|[0-9]+`)
 
-// generalize returns the same string for messages that differ in numbers only.
+// generalize returns the same string for messages that differ only in numbers.
 func generalize(s string) string {
 	return numbers.ReplaceAllString(s[strings.LastIndex(strings.TrimSpace(s), "\n")+1:], "N")
 }

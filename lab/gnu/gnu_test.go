@@ -104,7 +104,8 @@ func known(version sframe.Version, function string) bool {
 	return false
 }
 
-// TestGNU compares the fixtures' sources and a C program, for every ABI and version that a release of binutils writes.
+// TestGNU compares GNU's rows with ours for the fixtures' sources and a C program, for every ABI and version that a
+// release of binutils writes.
 func TestGNU(t *testing.T) {
 	for _, tt := range []struct {
 		suite, prefix, abi, gcc string

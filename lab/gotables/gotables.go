@@ -223,7 +223,7 @@ func (j *judge) compare(r *record) string {
 	i := 0
 	var extra []string
 	for k, pc := range pcs {
-		// Before Go 1.21, the runtime adds 1 to the pc of a fault only, and not where a goroutine was preempted.
+		// Before Go 1.21, the runtime adds 1 only to the pc of a fault, and not where a goroutine was preempted.
 		same := func(want uint64) bool {
 			return pc == want || pc-1 == want && k > 0 && strings.Contains(j.function(pcs[k-1]-1), "asyncPreempt")
 		}

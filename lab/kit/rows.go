@@ -52,7 +52,7 @@ type comparer struct {
 
 // CompareRows compares a section with CFI at every pc: at the first and last byte of each range in which both are
 // constant. It shares only the readers of both formats with the product. Outside CFI, padding may have the row before
-// it, and stubs any row.
+// it, and stubs may have any row.
 func CompareRows(table *cfi.Table, s *sframe.Section, stub func(pc uint64) bool) (Rows, error) {
 	reader, err := readback.New(table.Machine, table.Order, s)
 	if err != nil {

@@ -131,8 +131,8 @@ type Removed struct {
 	Unsigned bool `json:"signature_removed,omitempty"`
 }
 
-// Limits bounds the lists of all reports of a run together, which are held in memory. Names can take much more space
-// than in the file: many gaps share a name, and mangled names are compressed.
+// Limits bounds the total size of the lists in all reports of a run, which are held in memory. Names can take much more
+// space than in the file: many gaps share a name, and mangled names are compressed.
 type Limits struct {
 	gaps  int
 	names int // bytes
