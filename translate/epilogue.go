@@ -18,7 +18,7 @@ type epilogue struct {
 	reg           uint64 // base of the CFA, whose offset is 0; math.MaxUint64 for SP
 }
 
-// epilogueSize bounds the code in bytes that is read on each side of the end of the row, where SP has been restored.
+// epilogueSize bounds the bytes of code that are read on each side of the end of the row, where SP has been restored.
 const epilogueSize = 48
 
 // restored returns the row numbers of an epilogue, and whether the row may be part of an epilogue.

@@ -258,7 +258,7 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestRefused checks that errors of the sink are returned, and the errors for unknown machines and versions.
+// TestRefused checks errors from the sink, and the errors for unknown machines and versions.
 func TestRefused(t *testing.T) {
 	table := parse(t, "", described{0x1000, 8, nil})
 	stubs := []plt.Stub{{Begin: 0x2000, End: 0x2010, Steps: []plt.Step{{CFA: 8}}}}

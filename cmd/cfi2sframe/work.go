@@ -146,7 +146,7 @@ func (w *work) status(ctx context.Context) int {
 	return exitDone
 }
 
-// stopped prints how many files were replaced and how many were not converted, after the report has failed.
+// stopped prints how many files were replaced and how many were not converted, after writing the report has failed.
 func (w *work) stopped(left int) {
 	if n := w.tally.done; n > 0 && !w.settings.to.DryRun {
 		fmt.Fprintf(w.stderr, "cfi2sframe: files replaced despite the error: %d\n", n)
@@ -317,7 +317,7 @@ func (w *work) failed(in string, err error) {
 	complain(w.stderr, in, err)
 }
 
-// A console has the output streams of a verb.
+// A console holds the output streams of a verb.
 type console struct{ stdout, stderr io.Writer }
 
 // A tally counts finished files.

@@ -91,7 +91,7 @@ func (w *flow) meet(s, t *state) (changed bool) {
 // maxLabels bounds the number of addresses in a set.
 const maxLabels = 256
 
-// either returns what is known of a register with one of two different values: a set of code addresses, or nothing.
+// either returns what is known about a register with one of two different values: a set of code addresses, or nothing.
 func (w *flow) either(x, y value) value {
 	a, b := w.set(x), w.set(y)
 	if a == nil || b == nil {

@@ -20,7 +20,7 @@ const (
 var (
 	mu      sync.Mutex
 	limited bool  // by Limit
-	percent = 100 // GOGC before a large file is prepared for
+	percent = 100 // GOGC before the heap is prepared for a large file
 )
 
 // Limit sets the memory limit of the process, unless GOMEMLIMIT is set.

@@ -181,7 +181,7 @@ func TestTraces(t *testing.T) {
 	}
 }
 
-// stats runs a program with statistics, and returns its output and the numbers of a file.
+// stats runs a program with statistics, and returns its output and the numbers for a file.
 func stats(t *testing.T, dir, libraries string, env []string, file string, command ...string,
 ) (out string, by, others int) {
 	t.Helper()

@@ -4,7 +4,7 @@
 // Usage: scripts/lab faults [--quick]
 //
 //	calls  Each system call on files fails once, in several ways (EIO, ENOSPC, EINTR, half of the bytes ...), in every
-//	       mode that writes files; signals arrive at each, and the program is killed at each. Calls of the Go runtime
+//	       mode that writes files; signals arrive at each, and the program is killed at each. Calls by the Go runtime
 //	       (memory, threads, signals, time) are not covered: the program aborts if they fail.
 //	crash  The power fails after each system call that changes a file system, and after the run, on ext4, XFS and
 //	       btrfs. Runs with --no-sync show that the check can fail.

@@ -68,7 +68,7 @@ func (d doubts) jumped(to caller) {
 // maxSkip bounds the distance from a system call to the next step: QEMU executes the next instruction in the same step.
 const maxSkip = 16
 
-// maxAlloca bounds how far down, in bytes, a stack pointer may be loaded and still be on its stack: compilers may
+// maxAlloca bounds how far down, in bytes, a loaded stack pointer may be and still be on its stack: compilers may
 // allocate memory this way.
 const maxAlloca = 8 << 10
 

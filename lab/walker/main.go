@@ -33,7 +33,7 @@ func Check(dir, path string) error {
 	return compare([]*section{s}, filepath.Join(dir, "query"))
 }
 
-// WriteSeed writes an input of c/fuzz.c with a file's section to a directory, unless the section is large. It consists
+// WriteSeed writes an input for c/fuzz.c with a file's section to a directory, unless the section is large. It consists
 // of a pc, the section's address, the stack pointer, flags, the stack and the section.
 func WriteSeed(dir, path string) error {
 	const largest, words = 2048, 8

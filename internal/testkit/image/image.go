@@ -94,7 +94,7 @@ func tableLoaded(f *elffile.File) bool {
 }
 
 // runtimeNotes expects that code still finds the notes of the old file if it walks from the ELF header in memory
-// (__ehdr_start) to the program headers, and by their file offsets to the notes, like compiler-rt's profile writer.
+// (__ehdr_start) to the program headers, and then, by file offset, to the notes, as compiler-rt's profile writer does.
 func runtimeNotes(before, after *elffile.File) error {
 	i := slices.IndexFunc(before.Progs, func(h elf.Prog64) bool {
 		return elf.ProgType(h.Type) == elf.PT_LOAD && h.Off == 0 && h.Filesz > 0

@@ -112,8 +112,8 @@ static int ends_early(int n) {
 }
 
 /* compare_chains returns the number of the first frame that differs, or -1. The pcs of the first frame always
- * differ, because the calls do. For the end of the stack, where the pc is 0, SFrame gives no CFA, and libgcc no frame
- * if the last function has no CFI. */
+ * differ, because the calls do. For the end of the stack, where the pc is 0, SFrame gives no CFA, and libgcc gives no
+ * frame if the last function has no CFI. */
 static int compare_chains(int end) {
 	if (ours.n == theirs.n + 1 && ours.frames[theirs.n].pc == 0 && theirs.n > 0 &&
 		theirs.frames[theirs.n - 1].start == 0)

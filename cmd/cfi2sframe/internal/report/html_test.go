@@ -190,8 +190,8 @@ func TestHTMLWorst(t *testing.T) {
 	}
 }
 
-// TestHTMLBars expects the lengths of bars to be relative to the longest, and the page to say which share of the code
-// that is. Reasons that lose no code have no bar.
+// TestHTMLBars expects the lengths of bars to be relative to the longest, and the page to say what share of the code
+// the longest is. Reasons that lose no code have no bar.
 func TestHTMLBars(t *testing.T) {
 	c := fullCoverage()
 	c.Amounts = report.Amounts{Code: 1000, Unwindable: 700, Described: 900, Covered: 700, Outermost: 100}

@@ -22,8 +22,8 @@ var (
 	entryNames = []string{"_start", "_start_c", "__start", "___start"}
 )
 
-// Upper bounds on sizes in bytes, 24 November 2026: GCC 12 to 16 and glibc 2.36 to 2.43 need 112, 80, 64, 64 and 24 on
-// amd64, aarch64 and s390x.
+// Upper bounds on sizes in bytes, 24 November 2026: GCC 12 to 16 and glibc 2.36 to 2.43 need at most 112, 80, 64, 64
+// and 24 on amd64, aarch64 and s390x.
 const (
 	maxBeforeDtors  = 160 // deregister_tm_clones and register_tm_clones
 	maxDtors        = 192 // __do_global_dtors_aux

@@ -34,7 +34,7 @@ func startupOf(t *testing.T, path string) *Coverage {
 	return coverageOf(t, elftest.Parse(t, b), sframe.V2)
 }
 
-// TestStartup expects the compilers' start-up code to be recognized, with symbols and stripped, but no other function
+// TestStartup expects the compilers' start-up code to be recognized, with symbols or stripped, but no other function
 // without CFI, even if it follows directly.
 func TestStartup(t *testing.T) {
 	for _, tt := range []struct{ machine, compiler, flags string }{

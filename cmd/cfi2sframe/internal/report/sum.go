@@ -5,7 +5,7 @@ import (
 )
 
 // Sum combines the coverage of several files, such as the members of an archive, under the given name. It includes gaps
-// by reason, but does not list gaps, sections and functions.
+// by reason, but does not list gaps, sections or functions.
 func Sum(file string, files []*Coverage) *Coverage {
 	sum := &Coverage{
 		Schema: Schema, File: file, Verified: true, Sources: []Source{}, Reasons: []Reason{}, Gaps: []Gap{},

@@ -72,7 +72,7 @@ type Format struct {
 	Inferred   uint64         `json:"inferred,omitzero"` // of Covered: rows are inferred from instructions
 }
 
-// A Gap sums up the gaps of one reason.
+// A Gap sums up the gaps for one reason.
 type Gap struct {
 	Reason    string `json:"reason"`
 	Files     uint64 `json:"-"` // of a sum

@@ -27,7 +27,7 @@ type Sums struct {
 	Refused    []Refused // in the order of statuses
 }
 
-// Refused counts the files of one status.
+// Refused counts the files with one status.
 type Refused struct {
 	Status convert.Reason
 	Files  uint64
