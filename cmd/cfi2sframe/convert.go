@@ -119,7 +119,7 @@ func (s *conversion) formatFlags(cmd *cobra.Command) {
 	f.StringVar(&s.like, "for", "",
 		"write the format for `READER`, such as perf or glibc; readers: "+presetNames)
 	offer(cmd, "for", cobra.ShellCompDirectiveNoFileComp, presetWords())
-	f.BoolVar(&s.PCRel, "pcrel", false, "start addresses relative to their own field (errata 1, binutils 2.45)")
+	f.BoolVar(&s.PCRel, "pcrel", false, "start addresses relative to their own fields (errata 1, binutils 2.45)")
 	f.BoolVar(&s.Outermost, "outermost", false, "rows without data words for outermost frames (errata 2)")
 	wordFlag(cmd, "share", "WHEN", "auto", []string{"auto", "on", "off"},
 		"let one FDE describe several functions or a part of one, and share identical row lists: on, off (one FDE and "+
@@ -181,8 +181,8 @@ func (t *trees) defineTrees(cmd *cobra.Command) {
 	f.BoolVarP(&t.recursive, "recursive", "r", false,
 		"recurse into directories, skipping unsupported files; do not cross file systems or follow symbolic links")
 	f.BoolVar(&t.skip, "skip-unsupported", false,
-		"also skip and count unsupported files without -r: scripts, 32-bit files, other machines, no CFI")
-	f.BoolVar(&t.skipStatus, "skip-status", false, "exit with 4 if an unsupported file was skipped")
+		"skip and count unsupported files even without -r: scripts, 32-bit files, other machines, no CFI")
+	f.BoolVar(&t.skipStatus, "skip-status", false, "exit with status 4 if an unsupported file was skipped")
 }
 
 // checkTrees refuses flags that cannot be combined.

@@ -23,7 +23,7 @@ type lookupSettings struct {
 func (c *call) lookupCommand() *cobra.Command {
 	s := &lookupSettings{}
 	cmd := newCommand("lookup FILE PC...", "print the rows for addresses")
-	cmd.Flags().BoolVar(&s.cfi, "cfi", false, "print the rows of the CFI, not those of .sframe")
+	cmd.Flags().BoolVar(&s.cfi, "cfi", false, "print the rows from CFI, not from .sframe")
 	sframeFlag(cmd, &s.SFrame)
 	intoFlag(cmd, &s.Reserved, intoUsage)
 	cfiFlags(cmd, &s.CFI, &s.Infer, &s.DebugFile)
