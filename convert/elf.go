@@ -37,7 +37,7 @@ type single struct {
 	layout *elfwrite.Layout // for a linked file with an empty section, or nil
 	dst    *os.File         // output created by begin, or nil
 	copies sync.WaitGroup   // copying started by begin
-	failed error            // error of copies
+	failed error            // error from copying
 
 	facts       *Facts       // nil if nothing was translated
 	translation *translation // described by facts

@@ -45,7 +45,7 @@ const crashpadSize = 8
 // their segment declares.
 const maxNoteAlign = 16
 
-// A note is a note in the file, with the file offset of its contents.
+// A note describes a note in the file, with the file offset of its contents.
 type note struct {
 	noteKind
 	elffile.Span

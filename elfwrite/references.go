@@ -19,7 +19,7 @@ import (
 type references struct {
 	cuts []uint64 // sorted start and end addresses of parts
 	hit  []bool   // by cut: something refers to an address before the next cut
-	err  error    // error of the scan
+	err  error    // error from the scan
 
 	begin, end uint64                   // range of the code and all parts
 	code       elffile.Span             // range of the code

@@ -1,6 +1,6 @@
 // Package emit builds SFrame sections from functions and their rows.
 //
-// It works in three phases, each with its type:
+// It works in three phases, each with its own type:
 //
 //   - A Builder collects functions. Each distinct row gets a number and is encoded once. Builders for parts of a
 //     program can be filled concurrently.

@@ -370,7 +370,7 @@ func (in *instruction) written() (mask uint32) {
 	return mask | in.implied()
 }
 
-// bytes reports whether the operands have 8 bits.
+// bytes reports whether the operands are 8 bits wide.
 func (in *instruction) bytes() bool {
 	switch op := in.op; {
 	case op < 0x40:

@@ -17,7 +17,7 @@ import (
 // tooMuch is part of the message about an input that takes too much work.
 const tooMuch = "too much work for an input of this size"
 
-// TestHostileInputs converts archives whose members would be accepted one by one.
+// TestHostileInputs converts archives whose members would be accepted individually.
 func TestHostileInputs(t *testing.T) {
 	long.Test(t)
 	for _, tt := range []struct {

@@ -491,7 +491,7 @@ func TestHostileObjects(t *testing.T) {
 	}
 }
 
-// TestHostileSize converts files that are large, or cause much work for their size.
+// TestHostileSize converts files that are large, or cause a lot of work for their size.
 func TestHostileSize(t *testing.T) {
 	// cfi makes a library with the given amount of code and the CFI that fill adds.
 	cfi := func(code int, fill func(f *elftest.Frames, text uint64)) func(*elftest.Patcher) {

@@ -32,7 +32,7 @@ func (l *least) short(a *report.Amounts) string {
 type result struct {
 	coverage []*report.Coverage // of the file, or of members of an archive
 	attached *report.Check
-	printed  bool // the error of the file was printed
+	printed  bool // the file's error was printed
 }
 
 // options returns the options for a file. Its reports are added to the result.

@@ -273,7 +273,7 @@ func (w *work) reportRefused(j *files.Job) error {
 	return err
 }
 
-// printError prints the error of a file, if any, and only once.
+// printError prints a file's error, if any, but only once.
 func (w *work) printError(j *files.Job) {
 	if r := w.results[j]; j.Err != nil && !r.printed {
 		r.printed = true
@@ -298,7 +298,7 @@ func (w *work) summary(t *tally) string {
 	return text
 }
 
-// failed prints the error of a file.
+// failed prints a file's error.
 func (w *work) failed(in string, err error) {
 	switch {
 	case errors.Is(err, context.Canceled):

@@ -5,7 +5,7 @@
 // An unknown instruction is reported as such; nothing is guessed.
 package insn
 
-// An Op is the effect of an instruction. Registers and memory operands have 64 bits.
+// An Op is the effect of an instruction. Registers and memory operands are 64 bits wide.
 type Op uint8
 
 const (

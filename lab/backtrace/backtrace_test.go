@@ -449,7 +449,8 @@ func TestEdges(t *testing.T) {
 }
 
 // TestStore puts other files in place of the program's section: a FIFO, a file with misaligned program headers, and the
-// section of a different program with the same build-id. None may be used or make the program fail.
+// section of a different program with the same build-id. The library must use none of them, and the program must not
+// fail.
 func TestStore(t *testing.T) {
 	id := " -Wl,--build-id=0x1234abcd"
 	dir := build(t, edges+id, strings.Replace(edges, "-o edges", "-o other -fno-omit-frame-pointer -O1", 1)+id)

@@ -135,7 +135,7 @@ func (s *llvmSection) lookup(abi string, pc uint64) (found *vector.Row) {
 	return found
 }
 
-// row returns the answer of a row.
+// row returns the answer for a row.
 func (s *llvmSection) row(abi string, f *llvmFunction, r *llvmRow) *vector.Row {
 	slot := func(offset *int64, fixed int64) *vector.Rule {
 		if offset != nil {

@@ -36,7 +36,7 @@ type Result struct {
 	What   string // what is wrong
 }
 
-// A Known is a known error of a reader, listed until it is fixed.
+// A Known is a known error in a reader, listed until it is fixed.
 type Known struct {
 	ID      string   `json:"id"`
 	Readers []string `json:"readers"`

@@ -26,7 +26,7 @@ func New(name, usage string, least, most int) *Command {
 	return c
 }
 
-// ErrFound is the error of a command that has already printed what is wrong.
+// ErrFound is returned by a command that has already printed what is wrong.
 var ErrFound = errors.New("something is wrong")
 
 // Main runs the command and returns its exit status: 1 for findings and errors, 2 for a wrong command line.

@@ -22,7 +22,7 @@ import (
 //   - the program headers are where loaders look for them, if they were there before;
 //   - programs that find their notes through their ELF header in memory still find them;
 //   - .sframe is inside a read-only PT_LOAD, PT_GNU_SFRAME is the same range, and no segments overlap. A segment with
-//     code may keep the .sframe of a linker.
+//     code may still contain a linker's .sframe.
 //
 // In a relocatable object, every section is unchanged and has the same index.
 func Compare(before, after *elffile.File) error {
