@@ -9,8 +9,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// maxPLT bounds the size in bytes of a PLT described by one row. PLTs of the largest programs have a few
-// hundred KiB.
+// maxPLT bounds the size in bytes of a PLT described by one row. PLTs of the largest programs are a few hundred KiB in
+// size.
 const maxPLT = 1 << 20
 
 // costVarying is the budget cost per byte of code whose CFA depends on the pc.

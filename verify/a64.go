@@ -237,7 +237,7 @@ func (in *a64) access(s *frameFacts) (what string) {
 	single := in.isSingle() && (w>>24&1 != 0 || w>>21&1 == 0)
 	stores, full := w>>22&1 == 0, false // full: the registers are 64-bit general registers
 	disp, each := int64(0), int64(64)   // bytes; the maximum if unknown
-	registers, after := 1, false        // after: the access precedes the change of the base
+	registers, after := 1, false        // after: the access precedes the change to the base
 	switch {
 	case in.isPair():
 		scale := 2 + w>>31

@@ -348,7 +348,7 @@ func TestMasked(t *testing.T) {
 	}
 }
 
-// TestForeignMachine checks a section against CFI of a different machine or byte order.
+// TestForeignMachine checks a section against CFI for a different machine or byte order.
 func TestForeignMachine(t *testing.T) {
 	section := amd64.section(t, sframe.V2)
 	for _, p := range []platform{aarch64, s390x, {machine: elf.EM_X86_64, order: binary.BigEndian, column: 16}} {

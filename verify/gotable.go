@@ -64,7 +64,7 @@ type goTable struct {
 	first  uint64 // its start according to the table
 	frames goFrames
 	slot   goSlot
-	pushed int64 // bytes that its injected call pushes besides the return address
+	pushed int64 // bytes that its injected call pushes in addition to the return address
 
 	// Number of functions whose first instructions set up the frame, and number of functions with a frame.
 	moves, framed int

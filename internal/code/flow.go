@@ -49,8 +49,8 @@ type flow struct {
 const (
 	blocksPerPage = 1 << 10
 
-	// maxRounds bounds the number of times that tables are read again, and that all blocks are checked for new facts.
-	// Real code needs fewer than 20 rounds.
+	// maxRounds bounds how often tables are read again, and how often all blocks are checked for new facts. Real code
+	// needs fewer than 20 rounds.
 	maxRounds = 64
 )
 

@@ -55,7 +55,7 @@ type Function struct {
 	Begin, End uint64
 	Off        uint32 // offset of its record in the table
 	Kind       Kind
-	Pushed     uint32 // bytes that an injected call pushes besides the return address
+	Pushed     uint32 // bytes that an injected call pushes in addition to the return address
 	Rows       []Row  // adjacent rows differ
 }
 

@@ -30,7 +30,7 @@ var names = struct {
 	temporary map[*File]bool
 }{temporary: make(map[*File]bool)}
 
-// Abandon blocks further changes of names, and removes unfinished files. The process must end afterwards.
+// Abandon blocks further name changes, and removes unfinished files. The process must end afterwards.
 func Abandon() {
 	names.Lock()
 	for o := range names.temporary {

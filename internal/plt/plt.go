@@ -60,7 +60,7 @@ type token struct {
 // A form describes a kind of stub.
 type form struct {
 	seq    *regexp.Regexp // matches the letters of its tokens
-	pushed int32          // bytes already pushed at its start, besides a return address
+	pushed int32          // bytes already pushed at its start, in addition to a return address
 	rows   int            // number of leading tokens with rows; 0: all
 }
 

@@ -96,7 +96,7 @@ func TestWrongByte(t *testing.T) {
 				}
 			}
 		}
-		if all < 30 || noticed*100 < all*97 { // changes of the padding in flexible rows of V3 have no effect
+		if all < 30 || noticed*100 < all*97 { // changes to the padding in flexible rows of V3 have no effect
 			t.Errorf("%v: %d of %d changes are noticed", tt, noticed, all)
 		}
 	}

@@ -29,7 +29,7 @@ var versions = []sframe.Version{sframe.V2, sframe.V3}
 
 // Command returns the subcommand, which follows a program for amd64 with its libraries, or the programs in a list. A
 // wrong row of .sframe is a failure, unless it repeats the CFI; with a single program, every wrong row is. With
-// $CFI2SFRAME_REQUIRE_PEERS, a missing program of the list is a failure.
+// $CFI2SFRAME_REQUIRE_PEERS, a missing program from the list is a failure.
 func Command() *kit.Command {
 	c := kit.New("step", "[PROGRAM [ARGUMENT...]]", 0, math.MaxInt)
 	c.SetInterspersed(false) // flags after the program belong to it

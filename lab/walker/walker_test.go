@@ -29,7 +29,7 @@ var product string
 
 func TestMain(m *testing.M) { os.Exit(kit.Tests(m, &product)) }
 
-// compile builds a program from c with a compiler of this machine.
+// compile builds a program from c with one of this machine's compilers.
 func compile(t *testing.T, name string, command ...string) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), strings.TrimSuffix(name, ".c"))

@@ -17,7 +17,7 @@ import (
 	"cfi2sframe/translate"
 )
 
-// Bounds for hostile files, with overlapping symbols and endless names.
+// Bounds for hostile files, with overlapping symbols and extremely long names.
 const (
 	maxNameSteps = 1 << 26 // pairs of a symbol and a gap
 	maxNameBytes = 8 << 20 // bytes of all names in a list
