@@ -134,8 +134,8 @@ f\n: ret
 	}
 }
 
-// TestPropertyMoves converts a program with a private note, which stays. There is space for program headers only if
-// .note.gnu.property moves, which requires that only PT_GNU_PROPERTY locates it.
+// TestPropertyMoves converts a program with a private note, which stays. There is room for the program
+// headers only if .note.gnu.property moves, and with it PT_GNU_PROPERTY; the PT_NOTE for the same note is dropped.
 func TestPropertyMoves(t *testing.T) {
 	peer.Binutils(t, "2.40") // other versions sort the notes differently
 	const source = `.globl _start

@@ -8,7 +8,7 @@ import (
 )
 
 // Source: DWARF for the Arm 64-bit Architecture, for register numbers. A call leaves the return address in x30.
-// Instructions are little-endian in both byte orders.
+// Instructions are little-endian regardless of the byte order of data.
 func init() {
 	a := abi{machine: elf.EM_AARCH64, sp: 31, fp: 29, ra: 30, pc: 32, injected: 16, stub: stubAArch64,
 		padding: paddingAArch64, prologue: prologueAArch64}

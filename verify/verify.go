@@ -214,14 +214,14 @@ func split(t *cfi.Table, s *sframe.Section, n int) []checker {
 		for _, part := range t.Split(n) {
 			end += part.Len()
 			const near = 1 << 10 // functions
-			for border := end; border < min(end+near, t.Len()); border++ {
-				begin := t.At(border).Begin
+			for boundary := end; boundary < min(end+near, t.Len()); boundary++ {
+				begin := t.At(boundary).Begin
 				after := sort.Search(s.Len(), func(i int) bool { return s.FDE(i).Start >= begin })
-				if border <= first || after <= index || after == s.Len() {
+				if boundary <= first || after <= index || after == s.Len() {
 					continue
 				}
 				if d, e := s.FDE(after-1), s.FDE(after); d.End() <= begin && e.Start == begin {
-					add(border, after)
+					add(boundary, after)
 					break
 				}
 			}

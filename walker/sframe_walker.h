@@ -166,7 +166,7 @@ struct sfw_abi {
 };
 
 static inline const struct sfw_abi *sfw_abi_of(unsigned abi) {
-/* mov x8, #139; svc #0. Instructions are little-endian in both byte orders. */
+/* mov x8, #139; svc #0. Instructions are little-endian regardless of the byte order of data. */
 #define SFW_SIGNALS_OF_AARCH64 \
 	8, {0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4}, 128, 55, 32, 22, \
 	{23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, \

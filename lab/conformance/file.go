@@ -41,7 +41,7 @@ func FromFile(path, format string) (*vector.Vector, error) {
 // expected returns package sframe's answers for a section, except where FromFile has none.
 func expected(section *sframe.Section, v *vector.Vector) vector.Expects {
 	q := vector.Question{Address: v.Address, Section: v.Section}
-	for _, pc := range kit.Borders(section, 1) {
+	for _, pc := range kit.Boundaries(section, 1) {
 		q.PCs = append(q.PCs, vector.Hex(pc))
 	}
 	var masks []sframe.FDE

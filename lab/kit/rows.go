@@ -42,12 +42,12 @@ type known struct {
 // A comparer compares a section with CFI.
 type comparer struct {
 	Rows
-	machine elf.Machine
-	section *sframe.Section
-	reader  *readback.Reader
-	borders []uint64 // where the section's rows start and end, sorted
-	next    int      // the first border after the last range
-	agreed  map[known]bool
+	machine    elf.Machine
+	section    *sframe.Section
+	reader     *readback.Reader
+	boundaries []uint64 // where the section's rows start and end, sorted
+	next       int      // the first boundary after the last range
+	agreed     map[known]bool
 }
 
 // CompareRows compares a section with CFI at every pc: at the first and last byte of each range in which both are
@@ -59,10 +59,10 @@ func CompareRows(table *cfi.Table, s *sframe.Section, stub func(pc uint64) bool)
 		return Rows{}, err
 	}
 	c := comparer{
-		machine: table.Machine, section: s, reader: reader, borders: Borders(s, math.MaxUint32),
+		machine: table.Machine, section: s, reader: reader, boundaries: Boundaries(s, math.MaxUint32),
 		agreed: make(map[known]bool),
 	}
-	if len(c.borders) == 0 {
+	if len(c.boundaries) == 0 {
 		return Rows{}, nil
 	}
 	var end uint64 // end of the previous function
@@ -90,16 +90,16 @@ func CompareRows(table *cfi.Table, s *sframe.Section, stub func(pc uint64) bool)
 			}
 		}
 	}
-	return c.Rows, c.beside(end, max(end, c.borders[len(c.borders)-1]+1), &fact, number, stub)
+	return c.Rows, c.beside(end, max(end, c.boundaries[len(c.boundaries)-1]+1), &fact, number, stub)
 }
 
-// Borders returns where rows of a section start and end, sorted. For a PC-mask FDE, it returns the borders of up to the
-// given number of blocks. Invalid rows are skipped.
-func Borders(s *sframe.Section, blocks uint64) []uint64 {
-	var borders []uint64
+// Boundaries returns where rows of a section start and end, sorted. For a PC-mask FDE, it returns the boundaries of up
+// to the given number of blocks. Invalid rows are skipped.
+func Boundaries(s *sframe.Section, blocks uint64) []uint64 {
+	var boundaries []uint64
 	add := func(d *sframe.FDE, at uint64) {
 		if at-d.Start < uint64(d.Size) {
-			borders = append(borders, at)
+			boundaries = append(boundaries, at)
 		}
 	}
 	var fres []sframe.FRE
@@ -111,7 +111,7 @@ func Borders(s *sframe.Section, blocks uint64) []uint64 {
 			first -= d.Start % repeat
 			n = min((d.End()-first+repeat-1)/repeat, blocks)
 		}
-		borders = append(borders, d.Start, d.End())
+		boundaries = append(boundaries, d.Start, d.End())
 		for block := range n {
 			begin := first + block*repeat
 			add(&d, begin)
@@ -120,17 +120,17 @@ func Borders(s *sframe.Section, blocks uint64) []uint64 {
 			}
 		}
 	}
-	slices.Sort(borders)
-	return slices.Compact(borders)
+	slices.Sort(boundaries)
+	return slices.Compact(boundaries)
 }
 
-// rangeEnd returns the first border after pc, up to limit. Each call's pc must be higher than the previous call's.
+// rangeEnd returns the first boundary after pc, up to limit. Each call's pc must be higher than the previous call's.
 func (c *comparer) rangeEnd(pc, limit uint64) uint64 {
-	for c.next < len(c.borders) && c.borders[c.next] <= pc {
+	for c.next < len(c.boundaries) && c.boundaries[c.next] <= pc {
 		c.next++
 	}
-	if c.next < len(c.borders) {
-		limit = min(limit, c.borders[c.next])
+	if c.next < len(c.boundaries) {
+		limit = min(limit, c.boundaries[c.next])
 	}
 	return limit
 }
@@ -189,7 +189,7 @@ func afterRealigned(r *cfi.Rules) bool {
 // beside checks the code between two functions; fact holds the last row of the first.
 func (c *comparer) beside(from, to uint64, fact *readback.Fact, number uint32, stub func(pc uint64) bool) error {
 	const mostPadding = 64
-	for pc := cmp.Or(from, min(to, c.borders[0])); pc < to; {
+	for pc := cmp.Or(from, min(to, c.boundaries[0])); pc < to; {
 		end := c.rangeEnd(pc, to)
 		_, covered, err := c.section.Lookup(pc)
 		switch {

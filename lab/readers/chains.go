@@ -28,7 +28,7 @@ var limits = map[string]string{
 	"call that does not return": "no padding follows it",
 	"__chk_fail":                "no padding follows cold code of glibc",
 	"std::terminate":            "no padding follows cold code of libstdc++",
-	"jump to nowhere":           "the code is outside files",
+	"jump to nowhere":           "no file contains the code",
 	"makecontext":               "the chain ends in a function without a caller, and FP is not 0",
 }
 

@@ -140,7 +140,7 @@ samples in a thread: 100, not equal 1
 	for _, tt := range [][3]string{
 		{"main 5 equal", "main 5 differs\n  backtrace: ?+0x2", "main 5 differs; limit \"\"\n  backtrace: ?+0x2"},
 		{"main 5 equal", "main 5 nothing", "main 5 nothing"},
-		{"nowhere 6 nothing", "nowhere 6 equal", "jump to nowhere 6 equal; limit \"the code is outside files\""},
+		{"nowhere 6 nothing", "nowhere 6 equal", "jump to nowhere 6 equal; limit \"no file contains the code\""},
 		{"main 5 equal\n", "", "2 scenes, want 3"},
 		{"libgcc_s: none", "libgcc_s: there", `"libgcc_s: there"`},
 		{"main: 100, not equal 0", "main: 100, not equal 9", "10 of 200 samples"},

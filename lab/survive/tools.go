@@ -9,7 +9,7 @@ import (
 	"cfi2sframe/internal/testkit/suite"
 )
 
-// A tool changes a linked file with programs of one version.
+// A tool modifies a linked file with commands from one version of a package, such as binutils.
 type tool struct {
 	name    string // such as "strip -g"
 	in      []variant

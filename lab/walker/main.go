@@ -1,5 +1,5 @@
 // Package walker compares the stack walker in C (walker/sframe_walker.h) with package sframe: both must find the same
-// row at every border of rows and functions, in gaps and at random pcs, and unwind to the same frame. It also makes
+// row at every boundary of rows and functions, in gaps and at random pcs, and unwind to the same frame. It also makes
 // seeds for the walker's fuzzer.
 package walker
 

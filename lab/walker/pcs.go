@@ -7,8 +7,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// pcs returns the borders of rows and functions of a section, the pcs next to them, some in gaps, and random ones. For
-// an invalid section, all are random.
+// pcs returns the pcs at and next to the boundaries of a section's rows and functions, some pcs in gaps, and random
+// ones. For an invalid section, all are random.
 func pcs(s *section, rnd *rand.Rand) []uint64 {
 	const maxBlocks, someAny = 16, 64 // blocks per PC-mask FDE, and random pcs
 	var out []uint64
@@ -20,7 +20,7 @@ func pcs(s *section, rnd *rand.Rand) []uint64 {
 	if err != nil || sec.Len() == 0 {
 		return out
 	}
-	for _, pc := range kit.Borders(sec, maxBlocks) {
+	for _, pc := range kit.Boundaries(sec, maxBlocks) {
 		out = append(out, pc-1, pc, pc+1)
 	}
 	low, high := ^uint64(0), uint64(0)
