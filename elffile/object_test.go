@@ -38,7 +38,7 @@ func newObject(m elf.Machine, big bool, frame []byte) *elftest.Object {
 	return o
 }
 
-// TestLargeText relocates references to the end of almost as much code as 32-bit relocations can address.
+// TestLargeText relocates references to the end of a .text that is almost as large as 32-bit relocations can reach.
 func TestLargeText(t *testing.T) {
 	const size = 1<<31 - 1<<16
 	o := newObject(elf.EM_X86_64, false, make([]byte, 64))

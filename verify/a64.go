@@ -204,7 +204,7 @@ func (in *a64) writtenBySystem() uint32 {
 	return 0
 }
 
-// execute executes an instruction that continues at the next one, and returns what is wrong, or "".
+// execute executes an instruction that falls through to the next, and returns what is wrong, or "".
 func (in *a64) execute(s *frameFacts) (what string) {
 	w := in.word
 	switch {

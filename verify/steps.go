@@ -211,7 +211,7 @@ func (s *frameFacts) below() {
 	}
 }
 
-// execute executes an instruction that continues at the next one, and returns what is wrong, or "".
+// execute executes an instruction that falls through to the next, and returns what is wrong, or "".
 func (in *instruction) execute(s *frameFacts) (what string) {
 	base, full := in.base, in.wide && in.repeat != 0xf0
 	if in.elsewhere {

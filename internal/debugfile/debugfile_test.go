@@ -25,7 +25,8 @@ func plain(t *testing.T) []byte {
 	return testfile.Read(t, "../../testdata/bin/amd64/plt")
 }
 
-// with returns the plain file with different notes instead of its build-id, and a link, unless these are nil.
+// with returns the plain file, with its build-id replaced by notes unless they are nil, and with .gnu_debuglink set to
+// link unless that is nil.
 func with(t *testing.T, notes, link []byte) []byte {
 	t.Helper()
 	p := elftest.Patch(t.Fatalf, plain(t))

@@ -16,7 +16,7 @@ type client struct {
 	preload string   // the profiler
 	always  bool     // preload the profiler in plain runs as well: it is an allocator
 	env     []string // enables profiling; TMP is replaced by a directory
-	timed   bool     // captures stacks at intervals: too few to slow a program down
+	timed   bool     // captures stacks at timed intervals, too rarely to slow the program down
 }
 
 const debianLib = "/usr/lib/x86_64-linux-gnu/"

@@ -13,7 +13,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A Machine holds facts from ABI documents, by DWARF register number. They are repeated here to find mistakes in
+// A Machine holds facts from ABI documents, with DWARF register numbers. They are repeated here to find mistakes in
 // package arch.
 type Machine struct {
 	SP, FP  uint64

@@ -43,7 +43,7 @@ func TestSparse(t *testing.T) {
 // TestInferable expects the warning if more than 1 % of the code has no CFI, with a hint to use --infer unless it was
 // used.
 func TestInferable(t *testing.T) {
-	const advice = " of the code has no CFI: --infer finds rows from its instructions; or build with " +
+	const advice = " of the code has no CFI: use --infer to derive rows from its instructions, build with " +
 		"-fasynchronous-unwind-tables, write .cfi directives in assembly, or use --debug-file"
 	const otherwise = " of the code has no CFI: build with -fasynchronous-unwind-tables, write .cfi directives in " +
 		"assembly, or use --debug-file"

@@ -132,8 +132,8 @@ func (c *Coverage) sparse(inferable bool) string {
 	switch share := percent(n, c.Code); {
 	case n < minWithoutCFI || c.Code == 0:
 	case inferable && share > maxInferable:
-		return Share(n, c.Code) + " of the code has no CFI: --infer finds rows from its instructions; or build with " +
-			"-fasynchronous-unwind-tables, write .cfi directives in assembly, or use --debug-file"
+		return Share(n, c.Code) + " of the code has no CFI: use --infer to derive rows from its instructions, " +
+			"build with -fasynchronous-unwind-tables, write .cfi directives in assembly, or use --debug-file"
 	case share > maxWithoutCFI:
 		return Share(n, c.Code) + " of the code has no CFI: build with -fasynchronous-unwind-tables, " +
 			"write .cfi directives in assembly, or use --debug-file"
