@@ -153,7 +153,7 @@ type File struct {
 	fields   map[uint32]arch.Field // by type
 	relas    map[*Section][]int    // indexes of relocation sections by target
 	places   map[int]*symbolPlaces // by index of the symbol table
-	placesOf uint64                // total size of the symbol tables in the map places
+	placesOf uint64                // total size of the symbol tables whose indexes are keys of places
 }
 
 // New decodes the headers of the ELF file of the given size in r. It ensures that both header tables are within the
@@ -465,7 +465,7 @@ func (f *File) fits(where string, off, n uint64) error {
 // maxContent bounds the size in bytes of contents that are read at once, after decompression.
 const maxContent = 128 << 20
 
-// ReadAt returns n bytes at a file offset. Errors refer to them by the string where.
+// ReadAt returns n bytes at a file offset. The argument where is their name in errors.
 func (f *File) ReadAt(where string, off, n uint64) ([]byte, error) {
 	if err := f.fits(where, off, n); err != nil {
 		return nil, err
@@ -477,7 +477,7 @@ func (f *File) ReadAt(where string, off, n uint64) ([]byte, error) {
 	return b, f.ReadInto(where, b, off)
 }
 
-// ReadInto reads len(b) bytes at a file offset into b. Errors refer to them by the string where.
+// ReadInto reads len(b) bytes at a file offset into b. The argument where is their name in errors.
 func (f *File) ReadInto(where string, b []byte, off uint64) error {
 	if err := f.readAt(b, off); err != nil {
 		return errorf(where, off, "%v", err)
@@ -486,8 +486,8 @@ func (f *File) ReadInto(where string, b []byte, off uint64) error {
 }
 
 // ReadTable calls fn for successive parts of the n bytes at a file offset, with the file offset of each part. A part
-// consists of whole records of the given size and is valid only during the call. Errors refer to the table by the
-// string where.
+// consists of whole records of the given size and is valid only during the call. The argument where is the name of the
+// table in errors.
 func (f *File) ReadTable(where string, off, n, size uint64, fn func(b []byte, off uint64) error) error {
 	const records = 1 << 11 // per read: few enough to fit in the processor's cache
 	n -= n % size

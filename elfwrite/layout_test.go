@@ -26,7 +26,7 @@ func TestLoadAddresses(t *testing.T) {
 		first = 0x10_0000    // load address of the first segment
 		data  = 0x20_0000_00 // load address of the second segment
 	)
-	type load struct{ paddr, memsz uint64 } // fields of the second segment; if memsz is 0, it is the size in the file
+	type load struct{ paddr, memsz uint64 } // of the second segment; memsz == 0 stands for the size in the file
 	for _, tt := range []struct {
 		name string
 		load
@@ -65,7 +65,7 @@ func TestLoadAddresses(t *testing.T) {
 		if g := f.Prog(elf.ProgType(sframe.PTGNUSFrame)); g.Paddr-h.Paddr != g.Vaddr-h.Vaddr {
 			t.Errorf("%s: PT_GNU_SFRAME %+v, segment %+v", tt.name, g, h)
 		}
-		// Units that moved within the first segment keep their distance from it.
+		// Units that moved within the first segment keep their distance from its start.
 		if g := f.Prog(elf.PT_INTERP); g.Vaddr-vaddr < 0x1000 && g.Paddr != first+(g.Vaddr-vaddr) ||
 			g.Vaddr == vaddr+0x238 {
 			t.Errorf("%s: PT_INTERP %+v", tt.name, g)
@@ -190,7 +190,7 @@ func TestFewBytesMove(t *testing.T) {
 // TestSectionAfterHeaders replaces an .sframe that lld placed directly after the program headers: its bytes become
 // space for headers.
 func TestSectionAfterHeaders(t *testing.T) {
-	// lld leaves space for one program header. The old section is smaller than, equal to, or larger than the second.
+	// lld leaves space for one program header. The old section is smaller than a second one, as large, or larger.
 	for _, size := range []int{40, elffile.ProgSize, 400} {
 		old := assembled(t, fmt.Sprintf(".globl f\nf: ret\n.section .sframe,\"a\",@%#x\n.balign 8\n.short %#x\n"+
 			".fill %d, 1, 0x5a\n", sframe.SHTGNUSFrame, sframe.Magic, size-2), "ld.lld", "-shared", "--build-id=none")
@@ -218,8 +218,8 @@ func TestSectionAfterHeaders(t *testing.T) {
 	}
 }
 
-// TestFrontAgain converts executables whose data ends a number of bytes before contents that are not loaded. The head
-// moves between them, which changes the padding there. Padding must not accumulate.
+// TestFrontAgain converts executables in which a gap of some bytes separates the data from contents that are not
+// loaded. The head moves into this gap, which changes the padding there. Padding must not accumulate.
 func TestFrontAgain(t *testing.T) {
 	whole := static(t)
 	for _, c := range []struct {
@@ -482,7 +482,7 @@ func linkersSection(t *testing.T, p *elftest.Patcher) elf.Section64 {
 	return s
 }
 
-// typedSections returns the sections of SFrame's type.
+// typedSections returns the sections of type SHT_GNU_SFRAME.
 func typedSections(f *elffile.File) (all []elf.Section64) {
 	for i := range f.Sections {
 		if s := &f.Sections[i]; s.Type == sframe.SHTGNUSFrame {

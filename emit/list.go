@@ -43,8 +43,8 @@ func newLists(share bool, n int) lists {
 // bytes returns the bytes of a list.
 func (l *lists) bytes(e *list) []byte { return l.data[e.off:][:e.size] }
 
-// add adds the FRE list of an FDE of the given class that starts at the first of the places. It returns the index of
-// the list.
+// add adds the FRE list of an FDE of the given class; the FDE starts at the first of the places. It returns the index
+// of the list.
 func (l *lists) add(b *Builder, class uint16, places []place) uint32 {
 	var list sframe.List
 	begin := -places[0].gap // so that the first place is at 0
@@ -144,7 +144,7 @@ func (l *lists) place() {
 	}
 }
 
-// append appends the lists to out, at the offsets that place set.
+// append appends the lists to out, at the offsets set by the method place.
 func (l *lists) append(out []byte) []byte {
 	for i := range l.all {
 		if e := &l.all[i]; e.owner == 0 {

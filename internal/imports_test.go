@@ -100,7 +100,8 @@ func isMachine(pkg, name string) bool {
 	return false
 }
 
-// sources calls fn with directory and path for all Go files except tests and those below internal/testkit and lab.
+// sources calls fn with the directory and the path of each Go file, except tests and files below internal/testkit and
+// lab.
 func sources(t *testing.T, fn func(dir, file string)) {
 	t.Helper()
 	must.Do(t, filepath.WalkDir("..", func(file string, e fs.DirEntry, err error) error {

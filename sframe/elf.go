@@ -14,8 +14,9 @@ var ErrNone = errors.New("no .sframe section and no PT_GNU_SFRAME")
 // name alone suffices because older tools use the type SHT_PROGBITS.
 func IsHeader(name string, typ uint32) bool { return typ == SHTGNUSFrame || name == SectionName }
 
-// FindSection returns the index of the SFrame section among n section headers, or 0 if there is none. Function header
-// returns the name and type (sh_type) of a section header. It is an error if several sections qualify.
+// FindSection returns the index of the SFrame section among n section headers, or 0 if there is none. The argument
+// header is a function that returns the name and type (sh_type) of a section header, given its index. It is an error if
+// several sections qualify.
 func FindSection(n int, header func(int) (name string, typ uint32)) (int, error) {
 	found := 0
 	for i := 1; i < n; i++ { // index 0 is reserved

@@ -16,9 +16,9 @@ import (
 // passes. The first pass finds their starts and the targets of jumps; the second compares their effects with the rows.
 // Plain instructions, which change neither general registers nor memory, are decoded only in the first pass.
 //
-// Between adjacent instructions the checker knows more than the rows, for example where registers point. At targets of
-// jumps it knows only the row and, if the row says that the frame pointer is in its register, whether it is also saved
-// (settle).
+// Between adjacent instructions the checker knows more than the rows say, for example where registers point. At targets
+// of jumps it knows only the row and, if the row says that the frame pointer is in its register, whether it is also
+// saved (settle).
 
 // A Violation tells why rows are rejected.
 type Violation struct {
@@ -172,8 +172,8 @@ func (p *proof) run(f *elffile.File) error {
 	return nil
 }
 
-// each calls visit for each instruction of each function with its row. decode decodes the instruction at pc, whose row
-// ends at last.
+// each iterates over the instructions of all functions, and calls visit for each instruction, with its row. decode
+// decodes the instruction at pc, whose row ends at last.
 func (p *proof) each(decode func(fn int, pc, last uint64) bool, visit func(fn int, pc uint64, r *cfi.InferredRow)) {
 	for i := range p.functions {
 		fn := &p.functions[i]
@@ -214,7 +214,7 @@ func (p *proof) decode(fn int, pc, _ uint64) bool {
 // again is decode for the second pass. It skips runs of plain instructions with a single row and no jump targets.
 func (p *proof) again(fn int, pc, last uint64) bool {
 	word, mask := p.bit(fn, pc)
-	if p.starts[word]&mask == 0 { // the first pass ended before it
+	if p.starts[word]&mask == 0 { // the first pass did not reach this instruction
 		return false
 	}
 	if p.plain[word]&mask == 0 {
@@ -234,7 +234,8 @@ func (p *proof) again(fn int, pc, last uint64) bool {
 	return true
 }
 
-// find returns the index of the function that contains an address. It first tries the one at index near.
+// find returns the index of the function that contains an address. It tries the function at index near before all
+// others.
 func (p *proof) find(near int, addr uint64) (fn int, ok bool) {
 	if near < len(p.functions) && p.functions[near].Begin <= addr && addr < p.functions[near].End {
 		return near, true
@@ -429,7 +430,8 @@ func (w *walk) check(fn int, pc uint64, r *cfi.InferredRow) {
 }
 
 // settle makes all paths to an address agree on whether the frame pointer is in its slot as well as in its register,
-// which rows cannot express. The first path decides; settle reports whether this one provides at least as much.
+// which rows cannot express. The first path to an address decides which of these holds; on a later path, settle reports
+// whether at least as much holds.
 func (w *walk) settle(fn int, pc uint64, r *cfi.InferredRow) bool {
 	if w.slots[fn] == 0 {
 		w.slots[fn] = w.frame.callers.slot

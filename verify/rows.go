@@ -30,8 +30,8 @@ type checker struct {
 	proven uint64 // end of the rows in the current function for which popped is true
 
 	noRules uint32 // number that represents the rules of functions without rows
-	// agreed maps the number of CFI rules to the number of the section's row that last agreed with them, plus 1. It
-	// applies only if no rule depends on the pc.
+	// agreed maps the number that identifies CFI rules to that of the section's row that last agreed with them, plus 1.
+	// It applies only if no rule depends on the pc.
 	agreed  []uint32
 	cycle   cycle
 	cut     []cfi.Step // rows of a function without a program
@@ -103,7 +103,7 @@ func (c *checker) function(fn *cfi.Function, next uint64) error {
 func (c *checker) steps(fn *cfi.Function) []cfi.Step {
 	if fn.Program() >= 0 {
 		steps, size := fn.Steps(), fn.End-fn.Begin
-		if n := len(steps); n > 0 && uint64(steps[n-1].Off) >= size { // the program is from a larger function
+		if n := len(steps); n > 0 && uint64(steps[n-1].Off) >= size { // a larger function has the same program
 			steps = steps[:sort.Search(n, func(i int) bool { return uint64(steps[i].Off) >= size })]
 		}
 		return steps
@@ -386,7 +386,7 @@ func (c *checker) rule(r sframe.Rule, cfa uint64) uint64 {
 // smallestPage is the smallest page size of loaders in bytes.
 const smallestPage = 0x1000
 
-// places tells at which addresses the code of a file can run.
+// A places value tells at which addresses the code of a file can run.
 type places struct{ file *elffile.File }
 
 // grid returns the address of the unit that moves together with pc, and the alignment that its run-time addresses

@@ -275,8 +275,8 @@ static uint64_t load_ra(const struct trace *t, uint64_t at) {
 	return SFW_HOST_ABI == SFW_AMD64 || SFW_HOST_ABI == SFW_S390X ? ra : sfw_strip(&t->walk.space, ra);
 }
 
-/* same_steps adds frames while they equal those of the saved trace, starting at f, the n-th outermost. It returns
- * the number of the frame where it stops, and sets f to that frame, which is not added. */
+/* same_steps adds frames while they equal those of the saved trace, starting at f, which is the n-th outermost
+ * frame. It returns the number of the frame where it stops, and sets f to that frame, which is not added. */
 static unsigned same_steps(struct trace *t, const struct memory *m, unsigned n, struct sfw_fast *f) {
 	const struct step *s = &m->steps[n] - 1;
 	if (n == 0 || s->sp != f->sp || s->pc != f->pc || s->fp != f->fp)

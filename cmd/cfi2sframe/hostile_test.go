@@ -493,7 +493,7 @@ func TestHostileObjects(t *testing.T) {
 
 // TestHostileSize converts files that are large, or cause a lot of work for their size.
 func TestHostileSize(t *testing.T) {
-	// cfi makes a library with the given amount of code and the CFI that fill adds.
+	// cfi makes a library with the given amount of code, and calls fill to add CFI.
 	cfi := func(code int, fill func(f *elftest.Frames, text uint64)) func(*elftest.Patcher) {
 		return func(p *elftest.Patcher) {
 			var f elftest.Frames

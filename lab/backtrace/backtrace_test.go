@@ -117,7 +117,7 @@ func run(t testing.TB, dir, libraries string, env []string, command ...string) s
 	return string(must.Run(t, cmd))
 }
 
-// places names the situations in which traces.c takes traces if it loads no plugins.
+// places lists the situations in which traces.c captures traces if it loads no plugins.
 var places = []string{
 	"first", "a call", "another call", "qsort", "deep", "alloca", "aligned", "n: handler", "in a handler in a handler",
 	"alternate stack",
@@ -504,8 +504,8 @@ func TestNotes(t *testing.T) {
 	}
 }
 
-// TestStress runs threads, timers, dlopen, dlclose and fork for a second, or for SFRAME_STRESS seconds. Programs
-// with sanitizers contain the library. With many threads, TSan takes minutes to fork.
+// TestStress runs threads, timers, dlopen, dlclose and fork for a second, or for SFRAME_STRESS seconds. The library is
+// linked into programs built with sanitizers. With many threads, TSan takes minutes to fork.
 func TestStress(t *testing.T) {
 	seconds := os.Getenv("SFRAME_STRESS")
 	if seconds == "" {

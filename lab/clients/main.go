@@ -78,7 +78,7 @@ func (l *lab) build() error {
 	if err := os.CopyFS(l.sources, os.DirFS("lab/clients/c")); err != nil {
 		return err
 	}
-	program := filepath.Join(l.sources, "cgo.go") // not named so there: go vet would also build the C files
+	program := filepath.Join(l.sources, "cgo.go") // a .txt file there, or go vet would build the C files
 	if err := os.Rename(program+".txt", program); err != nil {
 		return err
 	}
@@ -251,8 +251,8 @@ func (l *lab) traces() error {
 // fewest replaces the number of stacks for clients that capture only a few hundred per second of processor time.
 const fewest = 1000
 
-// compareAll compares stacks: count of each client, or those of one run of each program. The library does not continue
-// with DWARF, so its stack ends at a frame without a row.
+// compareAll compares stacks: the given number from each client, or those from one run of each program. The library
+// does not continue with DWARF, so its stack ends at a frame without a row.
 func (l *lab) compareAll(count int, quick bool) error {
 	table := kit.NewTable(os.Stdout, "client", "program", ">stacks", ">frames", ">differ", ">SFrame ends first",
 		">DWARF ends first")

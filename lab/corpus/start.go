@@ -30,11 +30,11 @@ var sources embed.FS
 type system struct {
 	name     string   // as printed
 	root     string   // its root directory
-	emulator []string // command line before the file, or nil
+	emulator []string // arguments that precede the file on the command line, or nil
 	helpers  string   // directory inside the root with preload.so and load
 }
 
-// A way is how a file is started.
+// A way is a method of starting a file.
 type way string
 
 const (
@@ -118,7 +118,7 @@ type starter struct {
 	systems map[elf.Machine][]*system
 
 	mu     sync.Mutex
-	counts map[string]uint64 // files started by system and way; others by reason
+	counts map[string]uint64 // number of files, by outcome: started as what, or why not
 }
 
 // machines maps machines to the names that compilers and emulators contain.

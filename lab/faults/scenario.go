@@ -15,7 +15,7 @@ import (
 // A scenario is a directory with files, and a command line.
 type scenario struct {
 	name  string
-	make  string // a shell script that makes the files from those in makeMaterial
+	make  string // a shell script that makes the files from those that makeMaterial creates
 	args  string
 	stdin string
 	// others are input files that must not change. Errors in them leave no other file incomplete.

@@ -2,7 +2,7 @@ package kit
 
 import "slices"
 
-// Turns runs measuring functions in turn, so that other load affects all of them alike. It returns the medians of
+// Turns runs measurement functions in turn, so that other load affects all of them alike. It returns the medians of
 // each function's measurements.
 func Turns(rounds int, runs []func() ([]float64, error)) ([][]float64, error) {
 	all := make([][][]float64, len(runs)) // by function, then by measurement

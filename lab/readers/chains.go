@@ -48,7 +48,7 @@ func (p *program) judge(out string) error {
 	var errs []error
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	var scenes, equal, samples, failed, sampleLines int
-	wrong := false // set after a wrong scene, whose chains follow
+	wrong := false // set after a line on a wrong scene, because its chains follow
 	for line := range strings.Lines(out) {
 		line = strings.TrimSuffix(line, "\n")
 		if m := sampleLine.FindStringSubmatch(line); m != nil {

@@ -28,7 +28,8 @@ type tracee struct {
 	sig int       // signal to deliver with the next step, or 0
 }
 
-// DWARF numbers of registers of system calls: the number and arguments (System V ABI for AMD64, figure 3.36 and A.2.1).
+// DWARF numbers of the registers that hold the number and the arguments of a system call (System V ABI for AMD64,
+// figure 3.36 and A.2.1).
 const (
 	rax = 0
 	rdx = 1

@@ -93,7 +93,7 @@ func TestFault(t *testing.T) {
 	if r.Faults() != 0 || r.Sides[sframe.V2].Right != 34 {
 		t.Errorf("before the change: %+v", r.Sides)
 	}
-	// From +1 on, the CFA of honest is SP (bit 0) + 16.
+	// A row of the function honest: from offset 1 on, its CFA is SP (bit 0) + 16.
 	row := []byte{1, 1 | 1<<1, 16}
 	if n := bytes.Count(converted, row); n != 1 {
 		t.Fatalf("the row of honest is %d times in the file", n)

@@ -2,8 +2,8 @@
 // about the caller with what the processor does.
 //
 // The ground truth is a shadow stack of frames. A call adds the return address, the stack pointer after the return and
-// the caller's frame pointer. A return that goes where the call came from removes them. Signals, longjmp, unwinders,
-// other stacks and threads are followed as well.
+// the caller's frame pointer. A return to that call removes them. Signals, longjmp, unwinders, other stacks and threads
+// are followed as well.
 //
 // Programs for amd64 run under ptrace (Trace); those for other machines run under QEMU (Remote).
 package step
@@ -94,9 +94,9 @@ type thread struct {
 	last  *site // site of the last instruction, or nil
 	pc    uint64
 	sp    uint64
-	// moving is true from the time SP points to a different stack until code that belongs to that stack runs.
-	// Meanwhile, left holds the wrong answers, including those of the previous frame. from is the true caller of that
-	// frame, which applies again if its function returns to it (Go's systemstack).
+	// moving is true from the time SP points to a different stack until code that belongs to that stack runs. Until
+	// then, the field left holds the wrong answers, including those for the previous frame, and the field from holds
+	// the true caller of that frame, which applies again if its function returns to it (Go's systemstack).
 	moving bool
 	left   doubts
 	from   caller
@@ -349,8 +349,8 @@ func (w *walk) revive(s *stack) {
 	}
 }
 
-// signal adds the frames of a signal handler, with the registers at its first instruction. From is the interrupted
-// frame.
+// signal adds the frames of a signal handler, with the registers at its first instruction. The argument from is the
+// interrupted frame.
 func (w *walk) signal(th *thread, r *registers, from caller) {
 	sp := r.r[w.m.SP]
 	on := th.stack
@@ -472,7 +472,7 @@ func (w *walk) check(a *answer, r *registers, is *caller) (wrong string, got cal
 type diff struct {
 	diffKey
 	steps  uint64
-	target uint64 // steps before a jump to the frame of the answer
+	target uint64 // steps that precede a jump to the frame that the wrong answer names
 	truth  string // at the first step
 }
 

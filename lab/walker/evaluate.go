@@ -36,7 +36,7 @@ func load(addr uint64) (uint64, bool) {
 	}
 }
 
-// A frame is the registers before a step.
+// A frame holds the registers before a step.
 type frame struct {
 	step
 	abi     sframe.ABI

@@ -33,7 +33,7 @@ func (f *File) Rows() []Row {
 	return out
 }
 
-// fill returns the rows a, and the parts of b that a does not cover.
+// fill returns the rows in a, and the parts of the rows in b that those in a do not cover.
 func fill(a, b []Row) []Row {
 	out := slices.Clone(a)
 	for _, r := range b {
@@ -77,7 +77,7 @@ type builder struct {
 	base  uint64       // address of the first segment
 	diff  uint64       // address minus file offset in the current segment
 	loads []elf.Prog64 // segments so far; the last one is current
-	other []elf.Prog64 // program headers inside these segments
+	other []elf.Prog64 // program headers of parts of these segments
 	dyn   []elf.Dyn64
 }
 
@@ -103,8 +103,8 @@ func NewFile(s *Source) *File {
 // write encodes a value of fixed size.
 func (b *builder) write(v any) []byte { return elftest.Append(nil, b.m.Order, v) }
 
-// segment ends the current segment and starts the next one. Its address is that of the first segment plus at, or
-// higher.
+// segment ends the current segment and starts the next one. Its address is at least the address of the first segment
+// plus the offset at.
 func (b *builder) segment(at uint64, flags elf.ProgFlag) {
 	b.endSegment()
 	align := 16
@@ -368,7 +368,7 @@ func (b *builder) tables() {
 		users = append(users, b.table(elf.DT_HASH, ".hash", elf.SHT_HASH, b.m.HashWord, h))
 	}
 	if kinds != 0 {
-		// One bucket, which contains the symbol named two. The hash is the GNU hash.
+		// One bucket, which contains the symbol "two". The hash is the GNU hash.
 		hash := uint32(5381)
 		for _, c := range []byte("two") {
 			hash = hash*33 + uint32(c)

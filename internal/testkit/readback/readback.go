@@ -1,7 +1,7 @@
 // Package readback compares an .sframe with the CFI that it was made from, as a stack tracer would read it: pc by pc,
-// with sframe.Lookup or another reader. It shares no code with package verify. Values are not numbers but words such as
-// [r7+8-16]; rules are equal if their words are. So different rules are never equal by chance, and error messages show
-// the rules themselves.
+// with sframe.Lookup or another reader. It shares no code with package verify. Values are not numbers but strings such
+// as [r7+8-16]; rules are equal if their strings are. So different rules are never equal by chance, and error messages
+// show the rules themselves.
 package readback
 
 import (
@@ -13,8 +13,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A Machine holds facts from ABI documents, with DWARF register numbers. They are repeated here to find mistakes in
-// package arch.
+// A Machine holds facts from ABI documents; its registers are DWARF register numbers. The facts are repeated here to
+// find mistakes in package arch.
 type Machine struct {
 	SP, FP  uint64
 	ra, pc  uint64 // ra holds RA in rows without a rule; none if RA is always in memory
@@ -103,7 +103,7 @@ func (r *Reader) Compare(pc uint64, f *Fact, e *Found) error {
 	return nil
 }
 
-// A Frame is the result of unwinding one frame, in words.
+// A Frame is the result of unwinding one frame; its values are strings.
 type Frame struct{ CFA, RA, FP, SP string }
 
 // SFrame unwinds with a row of a section.

@@ -107,9 +107,9 @@ type Table struct {
 	rows [][]string
 }
 
-// A Column's kind says how it is sorted and shown: text, number, hex, place, rule, and reason (by name). The kinds
-// name, file and part mark the subject of a row. A row may have an extra cell at the end: the symbol of a name, or the
-// link of a file.
+// A Column's kind says how it is sorted and shown: text, number, hex, place, rule, and reason (by name). A column of
+// the kind "name", "file" or "part" holds the subject of its row. A row may have an extra cell at the end: the symbol
+// for a name, or the link to a file.
 type Column struct{ Name, Kind string }
 
 // Columns returns columns from pairs of a name and a kind.
@@ -135,7 +135,7 @@ func (t Table) Extra(row []string) string {
 	return row[len(t.Columns)]
 }
 
-// ReasonText returns the words for a reason's name, or the name.
+// ReasonText returns the text for the reason with this name or, if there is no text, the name.
 func (t Table) ReasonText(name string) string { return cmp.Or(t.data.Reasons[name], name) }
 
 // Filtered reports whether readers can filter the rows.

@@ -143,7 +143,7 @@ func (s *Side) addFunctions(table *cfi.Table, section *sframe.Section, padding [
 	if err != nil {
 		return err
 	}
-	// before removes the spans before an address from rest, and returns them.
+	// before removes from rest the spans that precede the address end, and returns these spans.
 	before := func(end uint64) (parts []span) {
 		for len(rest) > 0 && rest[0].begin < end {
 			part := rest[0]

@@ -38,7 +38,7 @@ func walk(ctx context.Context, paths []string, opt Options) (out []candidate, sk
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			rel, _ := filepath.Rel(real, at) // cannot fail: the path at is below real
+			rel, _ := filepath.Rel(real, at) // cannot fail: WalkDir lists paths below real
 			c := candidate{name: filepath.Join(path, rel), err: err}
 			if err == nil && !d.Type().IsRegular() {
 				return nil
