@@ -136,8 +136,8 @@ func TestGoFirst(t *testing.T) {
 }
 
 // TestGoStacks checks the runtime functions that leave a goroutine's stack and call a function on a different stack.
-// The rows after these calls are where Go's unwinder continues or stops. If C calls back into Go, the goroutine's stack
-// may move before asmcgocall returns to it.
+// The rows after these calls lead to the frame at which Go's unwinder continues, or end where it stops. If C calls back
+// into Go, the goroutine's stack may move before asmcgocall returns to it.
 func TestGoStacks(t *testing.T) {
 	t.Run("Go", func(t *testing.T) { testGoStacks(t, 16, "CGO_ENABLED=0") })
 	t.Run("cgo with exports", func(t *testing.T) {

@@ -30,7 +30,7 @@ var ErrNone = errors.New("the file has no .sframe section")
 // Options control Plan.
 type Options struct {
 	Force bool // replace an existing .sframe section
-	// Refers, if not nil, is called for references found by Plan, if it searches for them, and by Layout.References.
+	// Refers, if not nil, is called for each reference found by Plan (if it searches for any) or by Layout.References.
 	Refers func(first, last uint64)
 }
 

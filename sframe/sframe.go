@@ -122,8 +122,8 @@ func (d *FDE) End() uint64 { return d.Start + uint64(d.Size) }
 
 // Ambiguous reports whether readers disagree about which row applies to a pc, if there are several rows. In a PC-mask
 // FDE without a repetition size (V1), some readers use pc modulo the size of the function, others the offset from its
-// start. If a PC-mask FDE does not start at a multiple of the repetition size, some use pc modulo that size, others the
-// offset.
+// start. If a PC-mask FDE does not start at a multiple of its repetition size, some readers use pc modulo that size,
+// others the offset from the start modulo that size.
 func (d *FDE) Ambiguous() bool {
 	return d.PCMask && (d.RepSize == 0 || d.Start%uint64(d.RepSize) != 0)
 }

@@ -42,7 +42,7 @@ func (m *machine) load(addr uint64) uint64 { return mix(bits.ReverseBytes64(addr
 const memory = 0x2545f4914f6cdd1d
 
 // maxSteps bounds the operations of an expression, which may loop. allSteps bounds those of all expressions, which are
-// evaluated at many pcs. Each evaluation counts for some additional steps.
+// evaluated at many pcs. Each evaluation counts as some additional steps.
 const (
 	maxSteps = 10000
 	allSteps = 1 << 25

@@ -19,8 +19,8 @@ import (
 // ErrGo means that the functions of a table are not where the table says.
 var ErrGo = errors.New("the rows of .gopclntab contradict the code")
 
-// Go compares the rows from the table of a Go program with that table and with the code. It calls wrong with a reason
-// for each function whose rows are not proved. An error, which may be ErrGo, concerns the whole table.
+// Go compares the rows from the table of a Go program with that table and with the code. For each function whose rows
+// are not proved, it passes the reason to wrong. An error, which may be ErrGo, concerns the whole table.
 func Go(t *cfi.Table, f *elffile.File, wrong func(fn *cfi.Function, what string)) error {
 	if !slices.ContainsFunc(t.Sources, func(s cfi.SourceInfo) bool { return s.Name == goSection }) {
 		return nil
@@ -81,7 +81,7 @@ const (
 	goRecord = 44 // size in bytes of the relevant part of a function's record
 )
 
-// findGo finds the table by its magic number and a function in it.
+// findGo finds the table by its magic number and by a function that it must list.
 func findGo(t *cfi.Table, fn *cfi.Function, f *elffile.File) (*goTable, error) {
 	g := &goTable{file: f, code: codeReader{file: f}, shrinks: true}
 	for _, a := range abis {
@@ -154,7 +154,7 @@ func (g *goTable) word(off uint64) (uint32, bool) {
 // long returns the 8-byte number at an offset in the header.
 func (g *goTable) long(off int) uint64 { return g.file.Order.Uint64(g.b[off:]) }
 
-// A goFrame is the size of the frame in bytes, starting at a pc relative to the function.
+// A goFrame holds the size of the frame in bytes that applies from a pc relative to the function.
 type goFrame struct {
 	pc   uint64
 	size int64
@@ -331,7 +331,7 @@ type goSlot struct {
 	below int64  // bytes below the stack pointer at function entry
 }
 
-// A prologue is the state of a function after some instructions. Sizes are in bytes.
+// A prologue holds the state of a function after its first instructions. Sizes are in bytes.
 type prologue struct {
 	sp       int64 // decrement of the stack pointer so far
 	loaded   bool  // the stack pointer was loaded from another register; the table gives the decrement
@@ -342,7 +342,7 @@ type prologue struct {
 	scratch  int64 // the value of r10 (s390x)
 }
 
-// A branch is the target of a conditional branch, relative to the function, with the state there.
+// A branch holds the target of a conditional branch, relative to the function, and the state there.
 type branch struct {
 	to uint64
 	prologue

@@ -36,7 +36,7 @@ static struct separate {
 static unsigned num_separates;
 static char directories[1024]; /* each followed by a 0 */
 
-/* find_note finds a note with a name and a type, or returns NULL. */
+/* find_note finds the note with the given name and type, or returns NULL. */
 static const unsigned char *find_note(
 	const unsigned char *notes, size_t size, const char *name, size_t name_size, uint32_t type, size_t *text_size) {
 	enum { HEADER = 12 };

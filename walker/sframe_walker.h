@@ -38,7 +38,7 @@ enum sfw_how {
 	SFW_SFRAME,        /* found by a row */
 	SFW_SIGNAL,        /* interrupted by a signal: found by the registers that the kernel saved */
 	SFW_FRAME_POINTER, /* found by the frame pointer, because there was no row; only on request */
-	/* Why walks end; a lookup returns SFW_NO_ROW and SFW_BAD_SECTION only. */
+	/* Why walks end; of these, lookups return only SFW_NO_ROW and SFW_BAD_SECTION. */
 	SFW_OUTERMOST,   /* the row says that there is no caller */
 	SFW_ZERO,        /* the return address is 0, as at the start of some threads */
 	SFW_NO_SECTION,  /* the pc is in a file without a known section, or in no file */
@@ -131,7 +131,8 @@ struct sfw_space {
 	 * recognise signal trampolines. */
 	int (*read)(void *context, uint64_t address, unsigned char bytes[8]);
 	/* Finds the section of the file that contains pc. It fills *s and returns SFW_OK, or returns SFW_NO_SECTION or
-	 * SFW_BAD_SECTION. Only sfw_walk calls it. On entry *s is the section found before, or num_fdes is 0. */
+	 * SFW_BAD_SECTION. Only sfw_walk calls it. On entry, *s is the section found by the previous call, or s->num_fdes
+	 * is 0. */
 	enum sfw_how (*section)(void *context, uint64_t pc, struct sfw_section *s);
 	void *context;
 	/* Bits of an address that hold a pointer authentication code (aarch64), from PTRACE_GETREGSET (NT_ARM_PAC_MASK).
@@ -338,8 +339,8 @@ static inline int sfw_fde_at(const struct sfw_section *s, uint32_t i, struct sfw
 /* sfw_search returns the last FDE that starts at or before pc, or num_fdes. If several FDEs have the same start, it
  * returns the last nonempty FDE. Unsorted sections, as in objects, are searched linearly. */
 static inline uint32_t sfw_search(const struct sfw_section *s, uint64_t pc) {
-	/* The maximum number of empty FDEs to skip after an FDE with the same start. Any number is valid, but a section
-	 * with millions of them must not make lookups slow. */
+	/* The maximum number of empty FDEs to skip after an FDE with the same start. Any number of empty FDEs is valid, but
+	 * lookups must not become slow in a section with millions of them. */
 	enum { EMPTY = 64 };
 	uint32_t found = s->num_fdes;
 	if (!s->sorted) {
@@ -402,7 +403,7 @@ static inline int32_t sfw_cfa_offset(struct sfw_words *w, const struct sfw_abi *
 	return (int32_t)v;
 }
 
-/* sfw_slot decodes a rule of a default FDE. In version 2 on s390x, odd words are registers. */
+/* sfw_slot decodes a rule of a default FDE. In version 2 on s390x, odd words encode registers. */
 static inline void sfw_slot(struct sfw_words *w, const struct sfw_section *s, struct sfw_rule *r) {
 	int32_t v = sfw_signed(w);
 	if (w->none)
@@ -812,7 +813,7 @@ static inline uint64_t sfw_key(uint64_t pc, uint64_t row, uint64_t generation) {
 }
 
 /* sfw_slots_of returns the two slots that a pc may use. The low bits of return addresses are as uniform as random
- * numbers: of 5,000 in python3, libc, cc1 and libstdc++, 5 % find both slots taken (2026-11). */
+ * numbers: of 5,000 addresses in python3, libc, cc1 and libstdc++, 5 % find both of their slots taken (2026-11). */
 static inline struct sfw_cache_slot *sfw_slots_of(const struct sfw_cache *c, uint64_t pc) {
 	return &c->slots[((pc + 1) & (2 * c->num - 1) & ~(uint64_t)3) / 2];
 }
@@ -955,7 +956,7 @@ static inline void sfw_fast_end(const struct sfw_space *m, struct sfw_regs *regs
 	regs->interrupted = 0;
 }
 
-/* sfw_run continues sfw_walk at the n-th frame, while rows are cached and frames are on one stack. */
+/* sfw_run continues sfw_walk from the n-th frame, for as long as rows are cached and frames are on one stack. */
 static inline size_t sfw_run(const struct sfw_space *m, struct sfw_regs *regs, struct sfw_frame *frames, size_t n,
 	size_t max, enum sfw_how *end) {
 	struct sfw_fast f;
@@ -1010,9 +1011,8 @@ static inline enum sfw_how sfw_step(
 	return sfw_step_fp(abi, regs, m) == SFW_FRAME_POINTER ? SFW_FRAME_POINTER : how;
 }
 
-/* sfw_return goes from an address that is not executable to its caller, if that is in a file with a section. The
- * return address is on the stack, or in the ABI's return address register. The walk has no frame for the address
- * itself. */
+/* sfw_return steps from a pc that is not executable to its caller, if the caller is in a file with a section. The
+ * return address is on the stack, or in the ABI's return address register. The walk has no frame for that pc. */
 static inline void sfw_return(const struct sfw_space *m, struct sfw_regs *regs, struct sfw_section *s) {
 	const struct sfw_abi *a = sfw_abi_of(m->abi);
 	struct sfw_row row;

@@ -22,7 +22,7 @@ static uint64_t descriptor_word(size_t i) { return sfw_load((uint64_t)(uintptr_t
 /* sframe_learn_stacks finds the main thread's stack, and the words in struct pthread. Nothing else is mapped between
  * the start of that stack and its size limit. */
 void sframe_learn_stacks(void) {
-	/* The smallest struct pthread of glibc 2.35 to 2.43. */
+	/* The size of the smallest struct pthread in glibc 2.35 to 2.43. */
 	enum { SIZE = 1856, MOST = 128 << 20 };
 	extern void *__libc_stack_end;
 	struct rlimit limit;

@@ -29,7 +29,7 @@ func linkerDir(t testing.TB) string {
 	return strings.TrimSuffix(string(out), "\n")
 }
 
-// TestLinkerScript runs compilers and linkers with cfi2sframe in between.
+// TestLinkerScript runs linkers, directly and from compilers, through cfi2sframe.
 //
 // In addition to most commands of TestScript, the scripts have $LINKERS, the directory for -B, and the condition
 // has:PROGRAM, which must be true where peers are required.

@@ -20,13 +20,13 @@ import (
 type call struct {
 	ctx    context.Context
 	stdout io.Writer
-	out    *output // stdout, with errors that name it
+	out    *output // wraps stdout; its errors name standard output
 	stderr io.Writer
 	made   []*cobra.Command // the verbs, or nil
 	status int
 }
 
-// verbNames are the names of all verbs, in the order of help.
+// verbNames are the names of all verbs, in the order in which the help lists them.
 const verbNames = "check dump lookup diff survey merge remove detach attach ld version help completion"
 
 // isVerb reports whether a command line contains a verb.
@@ -79,8 +79,8 @@ func (c *call) root() *cobra.Command {
 	return root
 }
 
-// execute runs a command line, and returns its command. The verbs are added to the root only if the first argument is
-// one: cobra would also match later arguments.
+// execute runs a command line, and returns its command. The verbs are added to the root only if the first argument is a
+// verb: cobra would also match later arguments.
 func (c *call) execute(root *cobra.Command, args []string) (*cobra.Command, error) {
 	if len(args) > 0 && (isVerb(args) || strings.HasPrefix(args[0], cobra.ShellCompRequestCmd)) {
 		root.SetHelpCommand(c.verb("help"))

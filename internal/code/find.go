@@ -17,7 +17,7 @@ const (
 	function             // start of a function: has a symbol or is called
 	known                // known from a symbol or described code; other callers may be data mistaken for code
 	overlap              // start of an instruction that overlaps another or cannot be decoded
-	plain                // start of an instruction that changes neither registers nor the stack, and does not overlap
+	plain                // start of an instruction that changes neither registers nor stack, and overlaps no other
 )
 
 // A region is a gap with marks.
@@ -48,7 +48,7 @@ type finder struct {
 	labels map[uint64]uint64     // loaded addresses of code, by address of the instruction
 
 	searches map[uint64]*search // by entry of the function
-	never    map[uint64]bool    // addresses excluded as targets of tables
+	never    map[uint64]bool    // addresses that are not accepted as targets of jump tables
 	steps    uint64             // number of remaining steps
 }
 
@@ -202,7 +202,7 @@ func (f *finder) scan(addr uint64, code []byte) {
 }
 
 // address returns the address that an instruction loads, if it is known. Between a Page and its Address, only an
-// instruction that leaves the code clears the page: other writes to its register are rare.
+// instruction that does not fall through clears the page: other writes to its register are rare.
 func (f *finder) address(in *insn.Inst) (uint64, bool) {
 	switch m := &in.Mem; {
 	case in.Op == insn.Page && in.Reg != insn.None:

@@ -15,8 +15,8 @@ type Target interface {
 	Truncate(size int64) error
 }
 
-// Range copies n bytes from offset from of src to offset to of dst, where nothing was written yet. If both are files,
-// holes are preserved, the kernel may share blocks, and file positions change. Range stops when ctx is canceled.
+// Range copies n bytes of src, starting at offset from, to offset to in dst, where nothing was written yet. If both are
+// files, holes are preserved, the kernel may share blocks, and file positions change. Range stops when ctx is canceled.
 func Range(ctx context.Context, dst Target, to int64, src io.ReaderAt, from, n int64) error {
 	src, from = origin(src, from, n)
 	file, isFile := dst.(*os.File)
@@ -64,7 +64,7 @@ func extend(dst *os.File, size int64) error {
 	return err
 }
 
-// Bytes is Range for a part of dst that was already written.
+// Bytes is like Range, but overwrites a part of dst that was already written.
 func Bytes(ctx context.Context, dst Target, to int64, src io.ReaderAt, from, n int64) error {
 	if n == 0 {
 		return nil

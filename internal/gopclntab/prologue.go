@@ -85,7 +85,7 @@ func (c *code) bytes(begin, end uint64) []byte {
 	return c.data[begin-c.addr : end-c.addr]
 }
 
-// sigreturn is mov $15,%rax; syscall, to which signal handlers return on amd64. For other machines this code is in the
+// sigreturn is mov $15,%rax; syscall, to which signal handlers return on amd64. On other machines, this code is in the
 // vDSO.
 var sigreturn = []byte{0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05}
 

@@ -140,7 +140,7 @@ func TestLeaves(t *testing.T) {
 	}
 }
 
-// jumpsTo is a byte-by-byte reference for jumpsAMD64: it finds all short jumps, and near jumps forward.
+// jumpsTo is a byte-by-byte reference for jumpsAMD64: it finds all short jumps, and forward near jumps.
 func jumpsTo(b []byte, pc, target uint64) bool {
 	for i := 1; i < len(b); i++ {
 		op := b[i-1]

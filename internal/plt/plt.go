@@ -81,7 +81,7 @@ func thunk(seq string) form {
 	return f
 }
 
-// A pattern is machine code. Bits outside the mask may have any value.
+// A pattern matches machine code. Bits outside the mask may have any value.
 type pattern struct{ value, mask []byte }
 
 // code parses a pattern in hexadecimal; ? matches any digit.
@@ -208,7 +208,7 @@ type candidate struct {
 	Stub
 	lazy  bool // PLT header, to which entries jump
 	entry bool // an entry jumps to its start
-	wrong bool // some jump into it has a different CFA
+	wrong bool // a jump into it has a different CFA
 }
 
 // A jump records a direct jump in a PLT section.
@@ -218,8 +218,8 @@ type jump struct {
 }
 
 // section finds the stubs in b, the contents of a section at addr. The section may contain stubs, padding, and code
-// with CFI made up of the same instructions. After any other instruction, neither the stack depth nor the start of the
-// next instruction is known, so the section is rejected.
+// that has CFI and consists of the same instructions. After any other instruction, neither the stack depth nor the
+// start of the next instruction is known, so the section is rejected.
 func (w *walker) section(b []byte, addr uint64, t *cfi.Table) {
 	found, jumps := len(w.found), len(w.jumps)
 	i := sort.Search(t.Len(), func(i int) bool { return t.At(i).End > addr })
@@ -296,8 +296,8 @@ func (w *walker) callsThunk(b []byte, letters []byte, starts []int) bool {
 	return true
 }
 
-// function scans code with CFI at pc. It reports whether all instructions are known and the last instruction before
-// padding is a jump.
+// function scans the code in b at pc, which has CFI. It reports whether all instructions are known and the last
+// instruction before padding is a jump.
 func (w *walker) function(b []byte, pc uint64) bool {
 	letters, starts := w.tokenize(b)
 	w.direct(b, pc, letters, starts, w.entry)

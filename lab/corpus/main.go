@@ -132,7 +132,7 @@ func Command() *kit.Command {
 	return cmd
 }
 
-// find returns the files below paths in a root.
+// find returns the files below the given paths in a root directory.
 func (c *corpus) find(root string, paths []string) ([]string, error) {
 	for i, path := range paths {
 		if root != "/" {
@@ -194,7 +194,7 @@ func (c *corpus) run(files []string, temp string) error {
 	return err
 }
 
-// file converts a file, compares it with the result, and counts.
+// file converts a file, compares it with the result, and adds to the totals.
 func (c *corpus) file(j *job) {
 	kind, rows, report, err := c.convert(j)
 	for _, check := range c.checks {

@@ -60,7 +60,7 @@ func Forms() (forms []string) {
 	return forms
 }
 
-// Libraries are the started libraries, and the counts for each format.
+// Libraries holds the libraries that were started, and the counts for each format.
 type Libraries struct {
 	readers map[string]*conformance.Reader
 	mu      sync.Mutex
@@ -89,7 +89,7 @@ func Start(top, dir string) (*Libraries, error) {
 	return l, nil
 }
 
-// Check looks up the rows of a file converted to a form, if the library supports its ABI.
+// Check looks up the rows of a file that was converted to the given form, if the library supports its ABI.
 func (l *Libraries) Check(path, form string) error {
 	f := &formats[slices.IndexFunc(formats, func(f format) bool { return f.form == form })]
 	v, err := conformance.FromFile(path, f.vectors)

@@ -30,12 +30,12 @@ type mapping struct {
 // A region is a range of memory with code.
 type region struct {
 	mapping
-	module *module // nil for code outside files
+	module *module // nil for code in anonymous memory
 	bias   uint64  // added to addresses in the file
 	sites  map[uint64]*site
 }
 
-// A site is an instruction with its answers.
+// A site holds an instruction and what each side answers for it.
 type site struct {
 	insn
 	module  *module
@@ -97,7 +97,7 @@ func (w *walk) module(m mapping) *module {
 	return mod
 }
 
-// load reads a file, and makes missing sections.
+// load parses a file, and makes an .sframe section for each requested version that it lacks.
 func (m *module) load(contents []byte, made []sframe.Version) (err error) {
 	if m.file, err = elffile.New(bytes.NewReader(contents), int64(len(contents))); err != nil {
 		return err

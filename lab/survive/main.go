@@ -1,6 +1,6 @@
 // Package survive tries tools that change linked files, such as strip and patchelf, on converted files and on the
 // originals. A converted file must run like its original, and survive every tool that the original survives: the result
-// must run, with a correct .sframe, and no other section may change that is unchanged in the original.
+// must run, with a correct .sframe, and no other section may change unless the tool also changes it in the original.
 package survive
 
 import (

@@ -10,7 +10,7 @@ import (
 
 // An Object is an ELF file under construction, usually a relocatable object.
 type Object struct {
-	Head     []byte // the file before the sections' contents: nil, or with space for the ELF header
+	Head     []byte // the file before the contents of the sections: nil, or space for the ELF header
 	Sections []Section
 	Symbols  []byte // contents of .symtab
 	Strings  []byte // contents of .strtab, if a symbol has a name
@@ -82,7 +82,7 @@ func (o *Object) Symbol(bind elf.SymBind, typ elf.SymType, section uint16, value
 	return len(o.Symbols)/elffile.SymSize - 1
 }
 
-// Function appends a local function symbol with a name.
+// Function appends a local function symbol with the given name.
 func (o *Object) Function(name string, section int, value, size uint64) {
 	o.Symbols = Append(o.Symbols, o.Order(), elf.Sym64{
 		Name: uint32(len(o.Strings)), Info: elf.ST_INFO(elf.STB_LOCAL, elf.STT_FUNC), Shndx: uint16(section),

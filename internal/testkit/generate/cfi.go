@@ -222,7 +222,7 @@ func sleb(b []byte, v int64) []byte {
 	return append(b, byte(v)&0x7f)
 }
 
-// NewCFI makes a section for code in the given ranges, which are sorted and have at least 64 bytes each.
+// NewCFI makes a section for code in the given ranges, which are sorted, and each at least 64 bytes long.
 func NewCFI(s *Source, m *Machine, debug bool, text []Range) *CFI {
 	c := &CFI{Machine: m, Debug: debug, Code: text}
 	for range 1 + s.N(3) {
@@ -248,7 +248,7 @@ func NewCFI(s *Source, m *Machine, debug bool, text []Range) *CFI {
 		}
 		f.Start = at
 		end := c.program(s, &f, d)
-		// The last row covers several bytes, one or none, or rows start after the end.
+		// The last row covers several bytes, one byte or none, or some rows start after the end of the function.
 		n, rest := uint64(s.N(32)), r.End-f.Start
 		f.Size = one(s, end+1+n, end+1+n, end+1, end, end-min(end, n), n%3, rest)
 		f.Size = min(f.Size, rest)

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestSparse expects a warning if more than 5 % of the code has no CFI. For several files, the share of their total
-// counts.
+// TestSparse expects a warning if more than 5 % of the code has no CFI. For several files, it expects the warning to
+// depend on their total.
 func TestSparse(t *testing.T) {
 	file := func(code, bytes, padding, startup uint64, others ...string) *Coverage {
 		c := &Coverage{Amounts: Amounts{Code: code}, Uncovered: Uncovered{Bytes: bytes, Padding: padding,

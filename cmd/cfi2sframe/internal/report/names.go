@@ -39,8 +39,8 @@ func symbolFiles(f, debug *elffile.File) []*elffile.File {
 	return []*elffile.File{f, debug}
 }
 
-// functionSymbols calls fn for every symbol that may name a function: of type STT_FUNC, or a label without a type in a
-// section of code, as in hand-written assembly.
+// functionSymbols calls fn for every symbol that may name a function: a symbol of type STT_FUNC, or a label without a
+// type in a section of code, as in handwritten assembly.
 func functionSymbols(files []*elffile.File, fn func(place, elffile.Symbol)) {
 	for _, f := range files {
 		for _, t := range []elf.SectionType{elf.SHT_SYMTAB, elf.SHT_DYNSYM} {
@@ -118,8 +118,8 @@ func (n *namer) notes() []string {
 	return out
 }
 
-// isMapping reports whether name is a mapping symbol's, which marks the start of code or data (ELF for the Arm 64-bit
-// Architecture, "Mapping symbols").
+// isMapping reports whether the name is that of a mapping symbol, which marks the start of code or data (ELF for the
+// Arm 64-bit Architecture, "Mapping symbols").
 func (p place) isMapping() bool {
 	if a := arch.Of(elf.Machine(p.file.Machine)); a == nil || !a.MappingSymbols {
 		return false
@@ -255,8 +255,8 @@ const (
 	writtenByte   = 16
 )
 
-// Find returns the addresses of functions with a name: mangled, or demangled with or without parameters. The debug file
-// may be nil.
+// Find returns the addresses of the functions with the given name, which may be mangled, or demangled with or without
+// parameters. The debug file may be nil.
 func Find(f, debug *elffile.File, name string) ([]uint64, error) {
 	var found []uint64
 	unread := maxFound

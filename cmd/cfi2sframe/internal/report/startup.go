@@ -12,7 +12,7 @@ import (
 // Start-up code comes from the object files crt*.o of the C library and the compiler. Compilers add it to every program
 // and library. Much of it has no CFI, whatever the flags of the compiler, and stack traces rarely include it.
 
-// startupNames are its functions, in crti.o and crtbegin.o of glibc, musl and the BSDs, of GCC and of LLVM. entryNames
+// startupNames are the functions in crti.o and crtbegin.o of glibc, musl and the BSDs, of GCC and of LLVM. entryNames
 // are those in crt1.o, which programs may also define themselves.
 var (
 	startupNames = []string{
@@ -126,7 +126,7 @@ func startupPlaces(f *elffile.File, free []elffile.Span, crti bool) []elffile.Sp
 	return found
 }
 
-// firstFrom returns the first element of a sorted list that is not below from, or the maximum.
+// firstFrom returns the first element of a sorted list that is at least from, or the maximum value if there is none.
 func firstFrom(list []uint64, from uint64) uint64 {
 	if i, _ := slices.BinarySearch(list, from); i < len(list) {
 		return list[i]
@@ -134,7 +134,8 @@ func firstFrom(list []uint64, from uint64) uint64 {
 	return ^uint64(0)
 }
 
-// branches calls fn for each direct call, or each jump, from begin to end, with the next address and the target.
+// branches passes each direct call, or each direct jump, in the code from begin to end to fn: the address of the next
+// instruction and the target.
 func branches(f *elffile.File, a *arch.Arch, begin, end uint64, calls bool, fn func(next, target uint64)) {
 	off, ok := f.FileOffset(begin, end-begin)
 	if !ok {
@@ -152,8 +153,8 @@ func branches(f *elffile.File, a *arch.Arch, begin, end uint64, calls bool, fn f
 	}
 }
 
-// codePointers returns the pointers in the section of a type. If the linker left the section zeroed, they are in
-// R_*_RELATIVE relocations.
+// codePointers returns the pointers in the section of the given type. If the linker left the section zeroed, they are
+// in R_*_RELATIVE relocations.
 func codePointers(f *elffile.File, a *arch.Arch, of elf.SectionType) []uint64 {
 	i := slices.IndexFunc(f.Sections, func(s elffile.Section) bool { return elf.SectionType(s.Type) == of })
 	if i < 0 {
