@@ -108,7 +108,7 @@ func (x *executor) begin(d *cie, code, limit uint32) {
 	x.cie, x.at, x.loc, x.stack = d, x.pos, 0, x.stack[:0]
 }
 
-// row ends the current row at next. If the row has the same rules as the previous row, they are merged.
+// row ends the current row at the location next. If the row has the same rules as the previous row, they are merged.
 func (x *executor) row(next uint64) {
 	if n := len(x.steps); x.loc <= math.MaxUint32 && (n == 0 || x.steps[n-1].Number != x.number) {
 		x.steps = append(x.steps, Step{uint32(x.loc), x.number})
@@ -179,7 +179,7 @@ func (x *executor) change(op byte) {
 	from := x.number
 	x.now = x.states[from]
 	x.instruction(op)
-	// In a CIE, restore has a different effect.
+	// In a CIE, DW_CFA_restore has a different effect.
 	if x.number = x.numbered(&x.now); code != 0 && x.err == nil && !x.initial {
 		*e = effect{x.cie, code, uint32(x.pos - x.at), from, x.number}
 	}
@@ -409,8 +409,8 @@ func (x *executor) restore(reg uint64) {
 	}
 }
 
-// assign copies the rules for a register from s: RA, FP, SP, and the sign. The return address column of a CIE can be
-// any register, including FP and SP; unwinders look for the return address there.
+// assign copies the rules for a register from s: those for RA, FP and SP, and whether RA is signed. The return address
+// column of a CIE can be any register, including FP and SP; unwinders look for the return address there.
 func (x *executor) assign(reg uint64, s *state) {
 	if reg == x.cie.raReg {
 		x.now.ra = s.ra

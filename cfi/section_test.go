@@ -70,7 +70,7 @@ type writer struct {
 	elftest.Frames
 }
 
-// ehFrame and debugFrame start a section.
+// ehFrame and debugFrame return a writer for an empty section.
 func ehFrame(tg target) *writer    { return &writer{tg, elftest.Frames{Order: tg.order}} }
 func debugFrame(tg target) *writer { return &writer{tg, elftest.Frames{Order: tg.order, Debug: true}} }
 
@@ -353,7 +353,7 @@ func TestFunctions(t *testing.T) {
 	for _, r := range [][2]uint64{
 		{textAddr + 0x200, 0x100},
 		{textAddr, 0x80},
-		{textAddr + 0x40, 0x80},     // half overlaps the previous FDE
+		{textAddr + 0x40, 0x80},     // one half of it overlaps the previous FDE
 		{textAddr + 0x50, 0x10},     // overlaps entirely
 		{textAddr + 0x100, 0},       // no code
 		{0, 0x10},                   // discarded

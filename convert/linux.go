@@ -40,7 +40,7 @@ var (
 // inKernel reports whether the code to unwind is in the kernel.
 func (l Linux) inKernel() bool { return l == LinuxKernel || l == LinuxModule }
 
-// KernelSymbols are the symbols at the start and end of a kernel's section.
+// KernelSymbols are the symbols at the start and end of a kernel's SFrame section.
 const KernelSymbols = "__start_sframe:__end_sframe"
 
 // kernelText lists the symbols around the text of a linked kernel, then those around other code whose FDEs Linux
@@ -166,8 +166,9 @@ func (l Linux) Refusal(f *elffile.File, s *sframe.Section) (string, error) {
 	return l.refuse(s, l != LinuxModule && !f.IsObject(), accepts), nil
 }
 
-// refuse returns the reason why Linux rejects a section, or "". accepts reports where FDEs may start. The checks are
-// those of sframe_read_header and sframe_validate_section, except for those that sframe.Decode performs.
+// refuse returns the reason why Linux rejects a section, or "". The parameter accepts is a function that reports where
+// FDEs may start. The checks are those of sframe_read_header and sframe_validate_section, except for those that
+// sframe.Decode performs.
 func (l Linux) refuse(s *sframe.Section, sorted bool, accepts func(pc uint64) bool) string {
 	switch {
 	case s.Version != sframe.V3:

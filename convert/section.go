@@ -45,7 +45,7 @@ func (f Format) String() string {
 	return text
 }
 
-// A Reader reads sections of some formats.
+// A Reader describes a program that reads sections of certain formats.
 type Reader struct {
 	Formats  []Format
 	NoPCMask bool // it does not support PC-mask FDEs

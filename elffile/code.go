@@ -25,7 +25,7 @@ func (s Span) Contains(t Span) bool { return s.Begin <= t.Begin && t.End <= s.En
 // A CodeRange is a code section or, in a file without section headers, an executable segment.
 type CodeRange struct {
 	Span          // addresses; see Section.Base
-	Name   string // of the section, or "PT_LOAD"
+	Name   string // name of the section, or "PT_LOAD"
 	Off    uint64 // file offset
 	Filesz uint64 // size in the file: 0 in debug files; excludes the zero-fill of segments
 }

@@ -63,7 +63,7 @@ func (m *move) unitAt(s elffile.Span) *unit {
 
 func (m *move) loadAddr(addr uint64) uint64 { return m.p.loadAddrIn(m.seg, addr) }
 
-// bytes sets which loaded bytes are copied and which are cleared.
+// bytes determines which loaded bytes are copied and which are cleared.
 func (m *move) bytes(l *Layout) {
 	p, front := m.p, m.t.front
 	switch {
@@ -279,7 +279,7 @@ func (m *move) programHeaders(l *Layout) []elf.Prog64 {
 	return progs
 }
 
-// lastLoad returns the index of the last PT_LOAD. There always is one: ownSegment never returns the only PT_LOAD.
+// lastLoad returns the index of the last PT_LOAD. There always is a PT_LOAD: ownSegment never returns the only one.
 func lastLoad(progs []elf.Prog64) int {
 	loads := loadsOf(progs)
 	return loads[len(loads)-1]

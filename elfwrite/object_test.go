@@ -84,7 +84,7 @@ func TestObject(t *testing.T) {
 		t.Error("the bytes at the end are lost")
 	}
 
-	// Replace it, with the section type of later assemblers and 8-byte relocations.
+	// Replace .sframe by one with the section type that later assemblers use, and with 8-byte relocations.
 	obj.Type, obj.StartSize = elf.SectionType(sframe.SHTGNUSFrame), 8
 	if _, err := PlanObject(elftest.Parse(t, b), 60, obj, Options{}); !errors.Is(err, ErrExists) {
 		t.Errorf("error is %v, want %v", err, ErrExists)
@@ -216,7 +216,7 @@ func TestObjectNames(t *testing.T) {
 		r := o.RelaOf(".rela.sframe", s)
 		tt.change(o)
 		old := o.Bytes()
-		// .sframe starts after .rela: assemblers store one name for both.
+		// Assemblers store only the name .rela.sframe, and the name .sframe is its end.
 		f := elftest.Parse(t, old)
 		p := elftest.Patch(t.Fatalf, old)
 		h := p.Header(s)

@@ -18,7 +18,7 @@ type program struct {
 	f             *elffile.File
 	page          uint64
 	tags          []dynTag
-	marks         []uint64 // file offsets of tags' values, in a file without section headers
+	marks         []uint64 // file offsets of the values of tags, in a file without section headers
 	isInterpreter bool
 	loadAddrs     loadAddrs
 	head          *elf.Prog64              // the PT_LOAD that contains the program header table, or nil
@@ -174,7 +174,8 @@ func checkSections(f *elffile.File) error {
 	return nil
 }
 
-// checkEnd rejects files in which something crosses the file offset where the new segment is inserted.
+// checkEnd rejects files with a table, section or segment that crosses the file offset where the new segment is
+// inserted.
 func (p *program) checkEnd() error {
 	if table := p.oldTable(); table.End > p.loadEnd {
 		return fmt.Errorf("program header table at file offset %#x is after %#x, where loaded bytes end",

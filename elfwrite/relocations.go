@@ -61,7 +61,7 @@ var relocTags = []struct {
 	{dtAndroidREL, dtAndroidRELSZ, formUnsupported}, {dtAndroidRELA, dtAndroidRELASZ, formUnsupported},
 }
 
-// tables finds all relocations of loaded contents.
+// tables finds all relocations that apply to loaded contents.
 func (s *scan) tables() ([]relocTable, error) {
 	tables, err := s.dynamicTables()
 	if err != nil {

@@ -188,7 +188,7 @@ func TestManyFunctions(t *testing.T) {
 type wholeSearch struct {
 	*Builder
 	places []place
-	uses   map[string]uint64 // number of uses by list
+	uses   map[string]uint64 // number of uses of each list
 	fde    uint64
 	limit  int
 }

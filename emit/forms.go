@@ -38,7 +38,7 @@ func (b *Builder) form(s string) uint32 {
 // possible. Each change of type between adjacent rows costs an FDE.
 func (b *Builder) chooseTypes(rows []sframe.Ref) ([]bool, error) {
 	const none = math.MaxInt / 2
-	var cost [2]int // of the rows so far, by type of the last row
+	var cost [2]int // cost of the rows so far, by type of the last row
 	change := b.layout.FDESize + b.layout.AttrSize
 	from := make([][2]uint8, len(rows)) // by row and type: the cheapest type of the previous row
 	for i, e := range rows {

@@ -43,7 +43,7 @@ func Join(parts []*Builder) *Section {
 	return s
 }
 
-// single makes an FDE with its own list for each use, in the order in which they were added.
+// single makes one FDE with its own list for each use of a run, in the order in which the uses were added.
 func single(b *Builder) (pieces []piece, l lists) {
 	pieces, l.all = make([]piece, len(b.uses)), make([]list, 0, len(b.uses))
 	for i, u := range b.uses {

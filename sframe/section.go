@@ -18,8 +18,8 @@ type Section struct {
 	addr       uint64 // address of the section
 	pcrel      bool   // start addresses are relative to their field
 	fdes, fres int    // offsets of the FDEs and the FREs in data
-	// Indexes of FDEs in the section, in the order of method FDE and sorted by address. Nil means the order in the
-	// section.
+	// Indexes of FDEs in the section: order is the order in which method FDE numbers them, and sorted is by address.
+	// Nil means the order in the section.
 	order, sorted []uint32
 	starts        []uint64 // start addresses of the FDEs, sorted
 }
@@ -169,7 +169,7 @@ type walk struct {
 	s     *Section
 	off   int    // offset of the next FRE in the section
 	left  uint32 // number of remaining FREs
-	width int    // of a start address in bytes
+	width int    // size of a start address in bytes
 	next  uint32 // lowest valid start
 	limit uint32 // upper bound on starts, exclusive
 }

@@ -287,10 +287,10 @@ type translator struct {
 	gaps  []Gap
 	steps []sframe.Ref
 
-	known  []known      // by number of the rules
+	known  []known      // by rule-set number
 	lost   []Gap        // gaps for rules that cannot be expressed
-	top    []bool       // by sink's row number: the row uses registers other than SP and FP
-	repeat []repeatable // by number of the program
+	top    []bool       // by sink's row number: whether the row uses registers other than SP and FP
+	repeat []repeatable // by program number
 	pcRead bool         // a rule of the current function depends on the pc
 
 	epilogues []epilogue   // by known.n
@@ -439,7 +439,7 @@ func (x *translator) commit() error {
 	drap := slices.ContainsFunc(x.gaps, func(g Gap) bool { return g.Reason == DRAP })
 	var o outcome
 	for _, g := range x.gaps {
-		// At its start and end, the CFA of a DRAP function is based on the register that holds its argument pointer.
+		// At the start and end of a DRAP function, the CFA is based on the register that holds the argument pointer.
 		if drap && g.Reason == CFARegister {
 			g.Reason = DRAP
 		}
@@ -551,7 +551,7 @@ func (x *translator) translate() error {
 	return nil
 }
 
-// first translates the rules of the current row.
+// first translates the rules of the current row when they occur for the first time.
 func (x *translator) first() known {
 	r := &x.row
 	if r.CFA.Rule == cfi.RuleExpression && r.RA.Rule != cfi.RuleUndefined {
@@ -650,7 +650,7 @@ func (x *translator) rules(cfa value) (e sframe.Row, g Gap) {
 		ra = value{}
 	}
 	fp := x.register(&r.FP, x.arch.FP, cfa)
-	// First, each rule must be expressible, then the whole row.
+	// Each rule must be expressible by itself, and then the row as a whole.
 	var reason Reason
 	if e.CFA, reason = x.cfaRule(cfa); reason != 0 {
 		return e, Gap{Reason: reason, Column: ColumnCFA, Rule: r.CFA}
@@ -676,7 +676,7 @@ func (x *translator) fit(e sframe.Row) (sframe.Row, bool) {
 	return e, !x.opt.Plain && x.codec.Flexible(&e)
 }
 
-// staysIn reports whether the register can hold a return address without a rule.
+// staysIn reports whether a return address that has no rule can be in the register.
 func (x *translator) staysIn(reg uint64) bool {
 	return x.arch.FixedRA == 0 && reg != x.arch.SP && reg != x.arch.PC
 }
@@ -707,8 +707,9 @@ func (x *translator) spImplied(cfa value) bool {
 	return x.register(r, x.arch.SP, cfa) == value{base: ofCFA, off: x.arch.CallerSP}
 }
 
-// rule returns the SFrame rule for a value relative to the CFA or a register, or the reason OffsetRange. The parameters
-// are the reasons for a register number that is too large: computed if the value is loaded, otherwise register.
+// rule returns the SFrame rule for a value relative to the CFA or a register, or the reason OffsetRange. If the
+// register number is too large, the reason is the argument computed for a loaded value, and the argument register for
+// any other.
 func (x *translator) rule(v value, register, computed Reason) (sframe.Rule, Reason) {
 	r := sframe.Rule{Offset: int32(v.off), Deref: v.deref}
 	switch {

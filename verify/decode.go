@@ -284,7 +284,7 @@ func (in *instruction) immediate() int {
 	// the latter is test
 	case form == 'b', form == 'M', form == 'R', form == 'W', form == 'S', in.op == 0xf6 && in.reg&7 < 2:
 		return 1
-	case form == 'i', in.op == 0x0f78 && (in.short || in.repeat == 0xf2): // the latter is extrq or insertq
+	case form == 'i', in.op == 0x0f78 && (in.short || in.repeat == 0xf2): // 0f 78 is extrq or insertq
 		return 2
 	case form == 'e':
 		return 3

@@ -96,7 +96,7 @@ func fuzzConvert(t *testing.T, data []byte, opt convert.Options) {
 }
 
 // FuzzConvert converts damaged linked files, objects and archives, removes .sframe, and converts them again. data is
-// the file, and each ten bytes of patches overwrite 1, 2, 4 or 8 bytes of it.
+// the file, and every ten bytes of patches overwrite 1, 2, 4 or 8 bytes of it.
 //
 // By default, large seeds are minimised for a minute each; -fuzzminimizetime=1x saves that time for the search.
 func FuzzConvert(f *testing.F) {

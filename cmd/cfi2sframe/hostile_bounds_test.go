@@ -186,7 +186,7 @@ const hugeFile = 9_600_000
 // codeAddr is the address of code and of .eh_frame.
 const codeAddr = 1 << 24
 
-// described makes a library with the CFI that fill adds, for code without contents in the file.
+// described makes a library with the CFI that the function fill adds, for code without contents in the file.
 func described(t testing.TB, fill func(f *elftest.Frames, text uint64)) *elftest.Patcher {
 	p := elftest.Patch(t.Fatalf, fixture(t, "pltlib.so"))
 	h := p.Section(".text")
@@ -203,7 +203,7 @@ func described(t testing.TB, fill func(f *elftest.Frames, text uint64)) *elftest
 // near appends a CIE whose FDEs have two-byte pc-relative addresses.
 func near(f *elftest.Frames) int { return f.CIEOf("zR", 1, []byte{1, 0x1a}, elftest.Sound) }
 
-// nearFDE appends an FDE of such a CIE, for size bytes at its own address.
+// nearFDE appends an FDE of a CIE from near, for size bytes at the FDE's own address.
 func nearFDE(f *elftest.Frames, cie int, size uint16, instructions ...byte) {
 	f.Entry(cie, binary.LittleEndian.AppendUint16([]byte{0, 0}, size), []byte{0}, instructions)
 }
@@ -264,7 +264,7 @@ func overlappingCIEs(t testing.TB) []byte {
 		at := len(f.B)
 		const n = 320_000
 		head := []byte{0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0x78, 16} // a CIE up to its instructions
-		cie := append(slices.Clone(head), 0x0f, byte(len(head)))  // and an expression that contains the next CIE
+		cie := append(slices.Clone(head), 0x0f, byte(len(head)))  // an expression that contains the next CIE
 		body := append(bytes.Repeat(cie, n), make([]byte, len(head))...)
 		for i := range n {
 			binary.LittleEndian.PutUint32(body[len(cie)*i:], uint32(len(body)-len(cie)*i-4))

@@ -23,7 +23,7 @@ import (
 const (
 	exitDone      = 0
 	exitError     = 1
-	exitDifferent = 1 // of check, diff and lookup
+	exitDifferent = 1 // check, diff or lookup found a difference
 	exitUsage     = 2
 	exitTrouble   = 2 // an error in check, diff or lookup
 	exitCoverage  = 3
@@ -39,7 +39,7 @@ var exitStatuses = map[string][]string{
 		"coverage below the required minimum"},
 }
 
-// statusesOf describes the exit statuses of a verb. The last statuses depend on its flags.
+// statusesOf describes the exit statuses of a verb, the last of which depend on its flags.
 func statusesOf(cmd *cobra.Command) string {
 	words := slices.Clone(exitStatuses[cmd.Name()])
 	if words == nil {

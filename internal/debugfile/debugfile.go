@@ -47,12 +47,12 @@ func Open(name, path string, f *elffile.File) (*convert.Companion, error) {
 	return d, nil
 }
 
-// Opener returns Open for the ELF file at path.
+// Opener returns a function that calls Open for the ELF file at path.
 func Opener(name, path string) convert.Opener {
 	return func(f *elffile.File) (*convert.Companion, error) { return Open(name, path, f) }
 }
 
-// Find is Open for Auto. If it finds no file, it also returns why it skipped candidates.
+// Find is Open with the name Auto. If it finds no file, it also returns why it skipped candidates.
 func Find(path string, f *elffile.File) (d *convert.Companion, skipped []error, err error) {
 	m, err := marksOf(f)
 	if err != nil {
@@ -254,7 +254,7 @@ func (m *marks) check(d *elffile.File) error {
 }
 
 // sameCode returns an error unless f and d have the same sections of code, so that addresses in d are valid for f. For
-// objects, it sets the addresses in d.
+// relocatable objects, it sets the addresses of the sections in d.
 func sameCode(f, d *elffile.File) error {
 	notCode := func(s elffile.Section) bool { return !s.Alloc() || s.Flags&uint64(elf.SHF_EXECINSTR) == 0 }
 	a := slices.DeleteFunc(slices.Clone(f.Sections), notCode)
@@ -282,9 +282,9 @@ func sameCode(f, d *elffile.File) error {
 
 // A Link holds the contents of .gnu_debuglink.
 type Link struct {
-	Name      string // or "" without the section
+	Name      string // "" if there is no such section
 	Sum       uint32 // checksum
-	SumOffset uint64 // in the file that contains the section
+	SumOffset uint64 // file offset of the checksum
 }
 
 // LinkOf returns the link in .gnu_debuglink.

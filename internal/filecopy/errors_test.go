@@ -59,7 +59,7 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// TestCopyErrors copies files that cannot be read, and to files that cannot be written.
+// TestCopyErrors copies from files that cannot be read, and to files that cannot be written.
 func TestCopyErrors(t *testing.T) {
 	src, dst := two(t, "text")
 	closed, other := two(t, "")

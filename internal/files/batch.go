@@ -76,7 +76,7 @@ func (b *Batch) Expect(paths []string) {
 	}
 }
 
-// Add converts the file in, and writes the result to out.
+// Add converts the input file (in), and writes the result to out.
 func (b *Batch) Add(ctx context.Context, in, out string, opt Options) {
 	b.Begin(ctx, in, out, opt)
 	b.Next(ctx)

@@ -55,8 +55,8 @@ type Result struct {
 	Links int
 }
 
-// Convert converts the file in, or standard input, and writes the result to out, which may be the same file or "-" for
-// standard output. On errors, and if ctx is canceled, out is unchanged. ErrRefused comes with a Result.
+// Convert converts the input file (in), or standard input, and writes the result to out, which may be the same file
+// or "-" for standard output. On errors, and if ctx is canceled, out is unchanged. ErrRefused comes with a Result.
 func Convert(ctx context.Context, in, out string, opt Options) (*Result, error) {
 	var b Batch
 	defer b.Reset()
@@ -85,19 +85,19 @@ type Job struct {
 
 	opt    Options
 	out    string
-	input  *Input        // or nil before it is open, and after an error
+	input  *Input        // nil before it is open, and after an error
 	output *outfile.File // or nil
 	debug  *debugUpdate  // or nil
 
 	inPlace bool            // the result replaces the input
-	begun   chan struct{}   // closed when work that started early has ended; otherwise nil
+	begun   chan struct{}   // closed when the work that started early has ended; nil if none did
 	made    *convert.Result // by the work
 	failed  error           // of the work
 
-	detached map[string]string // by output path: the input of each file that this run detaches
+	detached map[string]string // maps the output paths of this run's detached files to their inputs
 
 	same *Job     // the job that converts the same file under a different name, or nil
-	id   inode.ID // of the result that has replaced the file, or zero
+	id   inode.ID // ID of the result that has replaced the file, or zero
 	lost error    // why the ID is unknown, or nil
 }
 
@@ -266,7 +266,7 @@ func (j *Job) copyInput(ctx context.Context) error {
 	return j.full(outfile.Plain(filecopy.Range(ctx, dst, 0, j.input.File, 0, j.input.Info.Size())))
 }
 
-// full names the output in errors about a full disk. Streams are buffered in a temporary file.
+// full adds the path of the output to errors about a full disk. Streams are buffered in a temporary file.
 func (j *Job) full(err error) error {
 	if j.output.Stream() {
 		return outfile.Full(os.TempDir(), err)

@@ -96,7 +96,7 @@ func errorf(off uint64, format string, args ...any) *Error {
 // Sizes in bytes, and offsets in a record (_func).
 const (
 	headerSize = 72
-	entrySize  = 8 // of the list of functions
+	entrySize  = 8 // size of an entry in the list of functions
 	recordSize = 40
 	recordName = 4
 	recordPCSP = 16

@@ -39,8 +39,8 @@ type File struct {
 }
 
 // Open prepares an output: a new or existing file, a pipe, a character device, or Stdout. The output is unchanged until
-// Commit. A new file gets perm, subject to the umask or the directory's default ACL. An existing file keeps its
-// attributes.
+// Commit. A new file gets the permissions perm, subject to the umask or the directory's default ACL. An existing file
+// keeps its attributes.
 func Open(out string, perm fs.FileMode) (*File, error) {
 	o := &File{}
 	err := o.find(out)
@@ -137,7 +137,7 @@ func cannotWrite(path string, err error) error {
 	return fmt.Errorf("cannot write to %s: %w", path, Plain(err))
 }
 
-// Full adds the path of the output to errors about a full disk or quota. Other errors may be the input's.
+// Full adds the path of the output to errors about a full disk or quota. Other errors may be due to the input.
 func Full(path string, err error) error {
 	for _, no := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG} {
 		if errors.Is(err, no) {
@@ -207,8 +207,8 @@ func (o *File) Same() (bool, error) {
 // KeepDates makes Finish set the access and modification times to those in info. Streams have no dates.
 func (o *File) KeepDates(info fs.FileInfo) { o.dates = info }
 
-// Finish sets the attributes of the file, and reports all write errors. With sync, it syncs a file that replaces an old
-// file, because file systems may write the new name before the contents.
+// Finish sets the attributes of the file, and reports all write errors. If sync is set, it syncs a file that replaces
+// an old file, because file systems may write the new name before the contents.
 func (o *File) Finish(sync bool) error {
 	if o.Stream() {
 		return nil
@@ -320,7 +320,7 @@ func (o *File) Close() {
 	}
 	if o.temp != "" {
 		names.Lock()
-		_ = os.Remove(o.temp) // missing after Commit; other errors were reported
+		_ = os.Remove(o.temp) // does not exist after Commit; other errors were reported earlier
 		o.forget()
 		names.Unlock()
 	}

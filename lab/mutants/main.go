@@ -1,6 +1,6 @@
-// Package mutants breaks one rule of the product at a time, and reports changes that no test notices. Changes are made
-// with go test -overlay. The tests of the changed package run first, then those of package convert, then the slow tests
-// of the changed package.
+// Package mutants changes the product's code in one place at a time, and reports the changes that no test notices.
+// Changes are made with go test -overlay. The tests of the changed package run first, then those of package convert,
+// then the slow tests of the changed package.
 package mutants
 
 import (

@@ -45,7 +45,7 @@ func (m *machine) fullName() string {
 	return m.Name
 }
 
-// classifiers decode the instructions of each machine, by name.
+// classifiers maps the name of each machine to a function that decodes its instructions.
 var classifiers = map[string]func([]byte) insn{
 	"amd64": classifyAMD64, "aarch64": classifyAArch64, "s390x": classifyS390X,
 }
@@ -88,8 +88,8 @@ func classifyAMD64(b []byte) insn {
 	return n
 }
 
-// classifyAArch64 decodes an instruction (Arm Architecture Reference Manual, C4.1). Instructions are little-endian in
-// both byte orders of data.
+// classifyAArch64 decodes an instruction (Arm Architecture Reference Manual, C4.1). Instructions are little-endian
+// regardless of data endianness.
 func classifyAArch64(b []byte) insn {
 	if len(b) < 4 {
 		return insn{}

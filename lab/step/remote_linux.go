@@ -48,7 +48,7 @@ func Remote(ctx context.Context, args []string, opt Options) (*Report, int, erro
 	defer os.RemoveAll(dir)
 	sock := filepath.Join(dir, "gdb")
 	cmd := exec.CommandContext(ctx, args[0], append([]string{"-g", sock, "-B", fmt.Sprint(guestBase)}, args[1:]...)...)
-	cmd.Env = []string{"LC_ALL=C"} // at start, libc reads each variable many times
+	cmd.Env = []string{"LC_ALL=C"} // at startup, libc reads each environment variable many times
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
 		return nil, 0, err
@@ -192,7 +192,7 @@ func (r *remote) ask(packet string) (string, error) {
 	return s, nil
 }
 
-// words requests registers, and returns up to the given number.
+// words sends a request for registers, and returns at most the given number of them.
 func (r *remote) words(packet string, most int) ([]uint64, error) {
 	s, err := r.ask(packet)
 	if err != nil {

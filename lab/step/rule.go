@@ -31,7 +31,7 @@ const (
 	expression             // a DWARF expression
 )
 
-// A rule says how CFI or SFrame finds a value. If deref is set, the value is loaded from the computed address.
+// A rule says how CFI or SFrame computes a value. If deref is set, the value is loaded from the computed address.
 type rule struct {
 	kind  kind
 	deref bool
@@ -143,12 +143,13 @@ func (m *machine) describe(a *answer) string {
 	return s
 }
 
-// A caller is a frame according to CFI or SFrame, or the true one. Its CFA is derived from the caller's stack pointer.
+// A caller is the caller's frame as CFI or SFrame describes it, or as it really is. Its CFA is derived from the
+// caller's stack pointer.
 type caller struct{ cfa, ra, fp uint64 }
 
 // memory is a program's memory.
 type memory interface {
-	// read fills b from the address.
+	// read fills b with the memory at addr.
 	read(addr uint64, b []byte) error
 }
 
@@ -188,7 +189,7 @@ func (w *walk) evaluate(a *answer, r *registers) (c caller, ok bool) {
 // firstFloat is the first floating-point register of s390x.
 const firstFloat = 16
 
-// value returns the value of a rule. The CFA is nil for the rule of the CFA.
+// value returns the value of a rule. The argument cfa is nil if the rule is that of the CFA itself.
 func (w *walk) value(v rule, r *registers, cfa *uint64) (uint64, bool) {
 	var at uint64
 	switch v.kind {

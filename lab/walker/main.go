@@ -24,7 +24,8 @@ func Compile(dir string) error {
 	return kit.Run("", "cc", "-std=c11", "-O2", "-Iwalker", "lab/walker/c/query.c", "-o", filepath.Join(dir, "query"))
 }
 
-// Check compares lookups in a file's section, with the program that Compile built in a directory.
+// Check looks up rows in a file's section with the program that Compile built in dir, and compares them with package
+// sframe's.
 func Check(dir, path string) error {
 	s, err := read(path)
 	if err != nil {
@@ -33,8 +34,8 @@ func Check(dir, path string) error {
 	return compare([]*section{s}, filepath.Join(dir, "query"))
 }
 
-// WriteSeed writes an input for c/fuzz.c with a file's section to a directory, unless the section is large. It consists
-// of a pc, the section's address, the stack pointer, flags, the stack and the section.
+// WriteSeed writes an input for c/fuzz.c, made from a file's section, to a directory, unless the section is large. It
+// consists of a pc, the section's address, the stack pointer, flags, the stack and the section.
 func WriteSeed(dir, path string) error {
 	const largest, words = 2048, 8
 	const sp = 0x7e8000001000 - 8*words // where the fuzzer maps it

@@ -130,8 +130,8 @@ func runtimeNotes(before, after *elffile.File) error {
 	return nil
 }
 
-// notesFrom returns the notes found from an ELF header in memory. Crashpad's are relative to themselves, and are
-// returned without their contents.
+// notesFrom returns the notes found from an ELF header in memory. Crashpad's notes contain addresses relative to the
+// notes, so they are returned without their contents.
 func notesFrom(f *elffile.File, header uint64) ([]string, error) {
 	h, err := memory[elf.Header64](f, header, elffile.HeaderSize)
 	if err != nil {
@@ -302,7 +302,7 @@ func read[T any](f *elffile.File, off, size uint64) ([]T, error) {
 	return out, err
 }
 
-// memory is a range of addresses to read.
+// memory reads the records of type T in size bytes of memory at addr.
 func memory[T any](f *elffile.File, addr, size uint64) ([]T, error) {
 	off, ok := f.FileOffset(addr, size)
 	if !ok {

@@ -35,7 +35,7 @@ type Vector struct {
 	Refuse  *Refuse `json:"refuse,omitempty"`
 }
 
-// An Expect is the row for all pcs from From to To, excluding To; nil for none.
+// An Expect gives the row for all pcs in [From, To), or nil if they have no row.
 type Expect struct {
 	From, To Hex
 	Row      *Row

@@ -14,13 +14,13 @@ import (
 	"cfi2sframe/internal/inode"
 )
 
-// Names are the linkers that compilers look for in the directories of -B, including those for -fuse-ld=.
+// Names are the names by which compilers look for linkers in the -B directories, including those for -fuse-ld=.
 var Names = []string{"ld", "ld.bfd", "ld.gold", "ld.lld", "ld.mold"}
 
-// Compiler is the link for build tools that only accept the path of a compiler as linker.
+// Compiler is the name of the symbolic link for build tools that accept only a compiler's path as the linker.
 const Compiler = "cc"
 
-// IsName reports whether name is a linker's, such as aarch64-linux-gnu-ld.bfd or ld.lld-14.
+// IsName reports whether name is that of a linker, such as aarch64-linux-gnu-ld.bfd or ld.lld-14.
 func IsName(name string) bool {
 	base, _, _ := strings.Cut(name, ".")
 	return base == "ld" || strings.HasSuffix(base, "-ld")
@@ -28,7 +28,7 @@ func IsName(name string) bool {
 
 // A Search finds the linker that a compiler would have run.
 type Search struct {
-	Args []string // of the linker, with response files expanded
+	Args []string // the linker's arguments, with response files expanded
 	// IDs of programs that must not be run, such as this one; ID/NAME excludes a program only under that name
 	Skip []string
 	Env  func(string) string // the environment

@@ -48,12 +48,12 @@ type pageOf struct {
 // A pageFile is one file, or the sum of all.
 type pageFile struct {
 	Coverage *Coverage
-	ID       string // of its section of the page, or ""
+	ID       string // id of its section of the page, or ""
 	Split    page.Split
 	Chart    page.Chart
 }
 
-// maxShown bounds the files with their own section, to keep the page readable.
+// maxShown is the maximum number of files with their own section, to keep the page readable.
 const maxShown = 1000
 
 // The columns of the tables, in the order of the cells that the row methods return.
@@ -106,7 +106,7 @@ func newPageFile(c *Coverage, id string) pageFile {
 	return f
 }
 
-// chart returns the bars of the reasons.
+// chart returns a bar chart of the reasons.
 func chart(c *Coverage, code page.Split) page.Chart {
 	var out []page.Bar
 	for _, r := range c.Reasons {

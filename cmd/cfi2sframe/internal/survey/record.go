@@ -51,7 +51,7 @@ type Record struct {
 	File       string         `json:"file"` // ARCHIVE(MEMBER) for members of archives
 	ABI        string         `json:"abi,omitzero"`
 	Status     convert.Reason `json:"status,omitzero"` // why there is no CFI to translate; one of statuses
-	Error      string         `json:"error,omitzero"`  // of damaged and unreadable files
+	Error      string         `json:"error,omitzero"`  // error for a damaged or unreadable file
 	Functions  uint64         `json:"functions,omitzero"`
 	Described  uint64         `json:"described,omitzero"`   // by CFI
 	Code       uint64         `json:"code,omitzero"`        // as in report.Amounts; set even for files without CFI
@@ -68,8 +68,8 @@ type Format struct {
 	Unwindable uint64         `json:"unwindable,omitzero"` // as in report.Amounts
 	Described  uint64         `json:"described,omitzero"`
 	Covered    uint64         `json:"covered,omitzero"`  // as in report.Amounts
-	Topmost    uint64         `json:"topmost,omitzero"`  // of Covered: uses registers known only in the topmost frame
-	Inferred   uint64         `json:"inferred,omitzero"` // of Covered: rows are inferred from instructions
+	Topmost    uint64         `json:"topmost,omitzero"`  // part of Covered with rows for topmost frames only
+	Inferred   uint64         `json:"inferred,omitzero"` // part of Covered whose rows are inferred from instructions
 }
 
 // A Gap sums up the gaps for one reason.
@@ -90,7 +90,7 @@ var reasons = sync.OnceValue(func() map[string]translate.Reason {
 	return m
 })
 
-// reason returns the reason of a gap, or 0.
+// reason returns the reason for a gap, or 0.
 func (g *Gap) reason() translate.Reason { return reasons()[g.Reason] }
 
 // loses reports whether the gaps break stack traces.
@@ -119,7 +119,7 @@ type Function struct {
 	Symbol   string `json:"symbol,omitempty"`   // the mangled name, if different
 	Section  string `json:"section,omitempty"`  // in a relocatable object, the section that Begin is relative to
 	Begin    uint64 `json:"begin,omitzero"`     // address
-	Size     uint64 `json:"size"`               // of the code that the CFI describes
+	Size     uint64 `json:"size"`               // bytes of code that the CFI describes
 	Lost     uint64 `json:"lost"`
 	Reason   string `json:"reason"` // of most lost bytes
 
