@@ -112,7 +112,7 @@ func (fn *Function) KeyB() bool { return fn.cie.keyB }
 
 // Program returns a number below Table.NumPrograms, or -1 if the function is only a part of an FDE that overlaps
 // others. Functions with the same CIE and identical instructions have the same number and the same Steps. In large
-// programs most functions share their program.
+// files, most functions have the same CFI program as other functions.
 func (fn *Function) Program() int {
 	if fn.program&cut != 0 {
 		return -1
@@ -460,7 +460,7 @@ func (r *reader) debugFrames(f *elffile.File) ([]*section, error) {
 }
 
 // maxPadding is the maximum distance in bytes between executable sections that are treated as one range, because an FDE
-// may cover adjacent sections. Linkers rarely align sections to more.
+// may cover adjacent sections. Linkers rarely align sections to a larger boundary.
 const maxPadding = 64
 
 // executable returns the ranges of executable code in ascending order.

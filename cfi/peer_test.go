@@ -183,8 +183,8 @@ func TestReadelf(t *testing.T) {
 	}
 }
 
-// TestUnwinder compares where libgcc finds the caller's rbp with the rows: on the stack, in the return address slot, or
-// unchanged in its register.
+// TestUnwinder compares the rows with the location in which libgcc finds the caller's rbp: on the stack, in the return
+// address slot, or unchanged in its register.
 func TestUnwinder(t *testing.T) {
 	peer.Look(t, "gcc")
 	dir := peer.Run(t, "", "gcc -O1 -fno-omit-frame-pointer -no-pie -o prog unwind.c && ./prog >out",

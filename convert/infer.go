@@ -35,7 +35,7 @@ func mayInfer(f *elffile.File, err error) error {
 	return err
 }
 
-// infer adds verified rows, inferred from instructions, for code that neither the table nor a PLT stub covers.
+// infer adds verified rows that are inferred from instructions, for code that is neither in the table nor a PLT stub.
 func infer(f *elffile.File, t *cfi.Table) error {
 	if !Infers(f) {
 		return nil
@@ -146,7 +146,7 @@ type codeReader struct {
 	b    []byte
 }
 
-// gaps returns the code outside known, without padding at its ends.
+// gaps returns the code that is not in the ranges known, without padding at its ends.
 func (r *codeReader) gaps(known []elffile.Span) ([]code.Gap, error) {
 	var out []code.Gap
 	meter := padding.NewMeter(r.f)

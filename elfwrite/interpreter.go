@@ -12,7 +12,8 @@ import (
 // to the end of its last page (ld.so allocates from the rest of it), and the new segment ends at a page boundary. Both
 // ends coincide with the end of a section, with .sframe last, because strip and objcopy compute segments from sections.
 
-// maxFilled is the maximum size in bytes of a .bss that is stored in the file. ld.so's is a few hundred bytes long.
+// maxFilled is the maximum size in bytes of a .bss that is stored in the file. The .bss of ld.so has a few hundred
+// bytes.
 const maxFilled = 1 << 20
 
 // SizeMultiple returns the number of bytes that must divide the size of f's .sframe: in an interpreter, .sframe is

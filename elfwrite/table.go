@@ -57,9 +57,9 @@ func (p *program) newTable() *table {
 	return t
 }
 
-// cheapMove is the number of bytes that may move before PT_NOTEs are merged. More bytes would move, for example, in
-// static PIEs whose only large section contains relocations: PT_NOTEs are merged in 6 of 421 files of Debian 12 and
-// unstable (2026-11-23).
+// cheapMove is the number of bytes that may move before PT_NOTEs are merged. Without merging, more bytes would move in,
+// for example, static PIEs whose only large section contains relocations: PT_NOTEs are merged in 6 of 421 files of
+// Debian 12 and unstable (2026-11-23).
 const cheapMove = 16 << 10
 
 // attempts lists ways to find space for the new program headers, in order of preference.

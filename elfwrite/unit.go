@@ -26,7 +26,7 @@ type unit struct {
 	distances []uint64 // file offsets of note contents that are distances from their own address
 }
 
-// maxUnits is the maximum number of units that may move. In practice, one or two do.
+// maxUnits is the maximum number of units that may move. In practice, one or two units move.
 const maxUnits = 64
 
 // put places the unit in the first of the spaces that is large enough; the spaces are in the segment head, in the new

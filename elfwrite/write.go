@@ -77,7 +77,7 @@ func (l *Layout) first() []extent {
 	return copies[:n]
 }
 
-// copied returns the ranges that are copied first: those in copies minus those in zeros.
+// copied returns the ranges that are copied first: the ranges in field copies, without those in field zeros.
 func (l *Layout) copied() []extent {
 	copies := l.copies
 	for _, z := range l.zeros {

@@ -36,7 +36,7 @@ type Options struct {
 	// Align is the alignment of the section's size in bytes; the section is padded with zeros. 0 means 1.
 	Align uint64
 	// Join divides code into FDEs regardless of functions: an FDE may describe several adjacent functions, or a part of
-	// a function. Otherwise each function gets one FDE, as far as the version allows.
+	// a function. Otherwise each function gets one FDE, or more if the version cannot express it in one.
 	Join bool
 	// Share, together with Join, stores equal FRE lists only once.
 	Share bool
@@ -131,8 +131,8 @@ func (b *Builder) Refs(fres []sframe.FRE) []sframe.Ref {
 // Add does not keep its arguments. Functions may be added in any order, but must not overlap. Add returns a handle for
 // Repeat.
 //
-// A function becomes several FDEs if the version limits the number of rows, or if they are smaller than one flexible
-// FDE.
+// A function is split into several FDEs if it has more rows than the version allows in one, or if several FDEs take
+// less space than one flexible FDE.
 func (b *Builder) Add(d sframe.FDE, rows []sframe.Ref) (int, error) {
 	n := len(b.runs)
 	if len(b.places) > math.MaxUint32/2 {

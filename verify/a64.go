@@ -2,7 +2,8 @@ package verify
 
 import "encoding/binary"
 
-// An a64 is an instruction of AArch64 (Arm Architecture Reference Manual for A-profile, C4.1), in both byte orders.
+// An a64 is an AArch64 instruction (Arm Architecture Reference Manual for A-profile, C4.1). Its encoding does not
+// depend on the byte order of data.
 type a64 struct{ word uint32 }
 
 // a64Proof follows the Procedure Call Standard for the Arm 64-bit Architecture, 6.1.1. Register 31 is SP.
@@ -63,10 +64,10 @@ func (in *a64) modifies() bool {
 	return w&0xbe800000 == 0x0c800000
 }
 
-// reg returns the register whose number starts at a bit.
+// reg returns the number of the register in the 5-bit field that starts at the given bit.
 func (in *a64) reg(bit int) int { return int(in.word >> bit & 31) }
 
-// number returns the n bits that start at a bit, sign-extended.
+// number returns the n-bit field that starts at the given bit, sign-extended.
 func (in *a64) number(bit, n int) int64 { return int64(in.word) << (64 - bit - n) >> (64 - n) }
 
 func (in *a64) flow() flow {
@@ -181,7 +182,7 @@ func (in *a64) written() uint32 {
 	return mask
 }
 
-// writtenBySystem is written for jumps and system instructions.
+// writtenBySystem returns the result of written for jumps and system instructions.
 func (in *a64) writtenBySystem() uint32 {
 	w := in.word
 	switch f := in.flow(); {

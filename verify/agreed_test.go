@@ -55,7 +55,7 @@ func TestAgreed(t *testing.T) {
 		fns     []function
 		fdes    []fde
 		change  func([]byte)
-		want    string // the first mismatch where there is CFI, or the error
+		want    string // the first mismatch in code with CFI, or the error
 		covered uint64
 	}{
 		{"both are right", elf.ET_DYN,

@@ -268,7 +268,8 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// TestPlacesApart checks the same CFI in two sections of an object. The alignment of the second is below 16 bytes.
+// TestPlacesApart checks the same CFI in two sections of an object. The second section is aligned to less than 16
+// bytes.
 func TestPlacesApart(t *testing.T) {
 	f := fileOf(t, elf.ET_REL, elf.EM_X86_64, amd64.order, region{name: ".a", code: make([]byte, 0x10), apart: true},
 		region{name: ".b", code: make([]byte, 0x10), apart: true})
@@ -528,7 +529,7 @@ func TestSplit(t *testing.T) {
 		fns = append(fns, function{begin: 0x1000 + 0x100*i, end: 0x1100 + 0x100*i})
 	}
 	row := one(sframe.Row{CFA: at(sframe.SP, 8)})
-	whole := func(first, size uint64, left ...int) (fdes []fde) { // an FDE for each function not in left
+	whole := func(first, size uint64, left ...int) (fdes []fde) { // an FDE for each function that is not listed in left
 		for i := range uint64(6) {
 			if !slices.Contains(left, int(i)) {
 				fdes = append(fdes, fde{sframe.FDE{Start: 0x1000 + 0x100*i, Size: 0x100}, row})

@@ -21,7 +21,7 @@ import (
 type goFunc struct {
 	name   string
 	code   string // instructions in hexadecimal
-	frames []int  // sizes in bytes, each followed by the number of bytes of code for which it holds
+	frames []int  // frame sizes in bytes, each followed by the number of bytes of code to which it applies
 	flag   byte
 }
 

@@ -67,7 +67,7 @@ func stubS390X(b []byte, pc uint64) (e effect, known bool) {
 // sizeS390X returns the size in bytes of the instruction at the start of b.
 func sizeS390X(b []byte) int { return []int{2, 4, 4, 6}[b[0]>>6] }
 
-// scratch reports whether stubs may write a register: only r0 and r1.
+// scratch reports whether stubs may write the register, which is true only of r0 and r1.
 func scratch(reg byte) bool { return reg <= 1 }
 
 // paddingS390X accepts branches that are never taken (BCR, BC, BRC, BRCL with mask 0), and zeros.

@@ -10,7 +10,7 @@ type decoded interface {
 	target(pc uint64) uint64             // of a direct jump or call
 	written() uint32                     // bit set of the general registers that it writes or may write
 	isPlain() bool                       // if written is 0: execute has no effect
-	execute(s *frameFacts) (what string) // for instructions that continue at the next; returns what is wrong, or ""
+	execute(s *frameFacts) (what string) // for instructions that fall through to the next; returns what is wrong, or ""
 }
 
 // A proofMachine holds the facts of a machine for checks of inferred rows. Registers are numbered as in instruction
@@ -30,7 +30,7 @@ var amd64Proof = proofMachine{
 	registers: []int{rax, rdx, rcx, rbx, rsi, rdi, rbp, rsp, 8, 9, 10, 11, 12, 13, 14, 15},
 }
 
-// A flow tells where control goes after an instruction.
+// A flow says where control goes after an instruction.
 type flow uint8
 
 const (
@@ -89,7 +89,7 @@ type frameFacts struct {
 	signed  bool       // the return address is signed
 }
 
-// A savedValue tells where a value is.
+// A savedValue holds the locations of a value.
 type savedValue struct {
 	regs uint32 // registers that contain it
 	slot int64  // location where it is saved, or 0
@@ -113,7 +113,7 @@ func (s *frameFacts) reduce(r *cfi.InferredRow) {
 // is reports whether a register points to a location.
 func (s *frameFacts) is(reg int, place int64) bool { return s.known>>reg&1 != 0 && s.off[reg] == place }
 
-// in reports whether a value is in its register, or saved at a slot if that is not 0.
+// in reports whether the value is in register reg or, if slot is not 0, is saved at slot.
 func (v *savedValue) in(reg int, slot int64) bool {
 	if slot != 0 {
 		return v.slot == slot
@@ -121,7 +121,7 @@ func (v *savedValue) in(reg int, slot int64) bool {
 	return v.regs>>reg&1 != 0
 }
 
-// returns reports whether the return address is where calls leave it.
+// returns reports whether the return address is where a call puts it.
 func (s *frameFacts) returns() bool { return s.ra < 0 || s.back.in(s.ra, 0) && !s.signed }
 
 // agrees reports whether the facts imply a row.

@@ -161,13 +161,13 @@ type stubCode struct {
 	entry   bool  // first instruction of a section
 	aimed   bool  // target of a jump
 	gap     bool  // padding after a jump
-	reached bool  // control reaches it, with depth at:
+	reached bool  // control reaches it, with the depth in field at
 	at      depth
 	wrong   string // why it is not part of a stub, or ""
 }
 
-// A follower follows the code of PLTs. Stubs are called at the start of a section and after jumps, except at targets of
-// jumps.
+// A follower tracks the control flow in PLTs. Stubs are called at the start of a section and after jumps, except at
+// targets of jumps.
 type follower struct {
 	code []stubCode // by address
 	work []int      // indexes of instructions with a new depth
@@ -296,7 +296,7 @@ func (w *follower) leave(i int) {
 	}
 }
 
-// atDepth unwinds one frame from a depth.
+// atDepth unwinds one frame, given the depth of the stack.
 func (c *checker) atDepth(at depth) (f frameState) {
 	sp := c.vm.reg(c.abi.sp) + uint64(at.pushed) // SP at the call
 	f.cfa = sp + c.abi.entry

@@ -56,7 +56,7 @@ type linkOutput struct {
 	before fs.FileInfo // or nil
 }
 
-// runLinker handles cfi2sframe ld, and runs under the name of a linker. For other command lines, ok is false.
+// runLinker handles cfi2sframe ld, and cfi2sframe called by the name of a linker. For other command lines, ok is false.
 func runLinker(args []string, stdout, stderr io.Writer) (status int, ok bool) {
 	l := &link{stdout: stdout, stderr: stderr}
 	switch name := filepath.Base(args[0]); {
@@ -81,7 +81,7 @@ func (l *link) run() int {
 	args := linker.Expand(l.args)
 	names := linker.Outputs(args)
 	for i, name := range names {
-		if strings.HasPrefix(name, "-") { // it is neither a flag nor standard input
+		if strings.HasPrefix(name, "-") { // the name must not be taken for a flag or standard input
 			names[i] = "./" + name
 		}
 	}
@@ -160,14 +160,14 @@ func (l *link) find(s *linker.Search) (err error) {
 	return nil
 }
 
-// cannot prints that the program cannot be run.
+// cannot prints err, which says why the program cannot be run.
 func (l *link) cannot(err error) int {
 	complain(l.stderr, l.program, fmt.Errorf("cannot be run: %w", outfile.Plain(err)))
 	return exitError
 }
 
-// running returns the IDs of programs that would recurse endlessly: cfi2sframe itself and, if an outer cfi2sframe
-// already links these outputs (within), every program between the two.
+// running returns the IDs of programs that must not be run as the linker, because they would recurse endlessly:
+// cfi2sframe itself and, if an outer cfi2sframe already links these outputs (within), every program between the two.
 func running(outputs []string) (seen []string, within bool) {
 	ids, of, _ := strings.Cut(os.Getenv(linkingVar), "\n")
 	if within = ids != "" && of == absolute(outputs); within {
@@ -243,8 +243,8 @@ func (c *inputCopies) remove() {
 	}
 }
 
-// make copies objects and archives that contain .sframe, and makes the arguments name the copies. Response files in
-// args must already be expanded. After a signal, the error is a signalError.
+// make copies objects and archives that contain .sframe, and changes the arguments to the paths of the copies. Response
+// files in args must already be expanded. After a signal, the error is a signalError.
 func (c *inputCopies) make(l *link, args, outputs []string, signals <-chan os.Signal) error {
 	opt := files.Options{Work: files.Remove(""), Run: convert.Run{SkipUnsupported: true}, NoSync: true}
 	changed := slices.Clone(args)

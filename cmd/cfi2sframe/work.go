@@ -92,7 +92,7 @@ func (w *work) run(ctx context.Context) int {
 }
 
 // workers returns the number of threads that convert files. Files are converted one at a time if one may be the debug
-// file of another, or if all share the limits of a page.
+// file of another, or if the limits of an HTML page apply to all of them.
 func (w *work) workers() int {
 	s := w.settings
 	debug := s.to.DebugLinkUpdate != "" || s.debugFile != "" && s.inPlace
@@ -102,7 +102,7 @@ func (w *work) workers() int {
 	return cmp.Or(s.Workers, runtime.GOMAXPROCS(0))
 }
 
-// announce announces a file to the batch.
+// announce tells the batch that a file will follow.
 func (w *work) announce(ctx context.Context, in string) {
 	r := &result{}
 	opt := r.options(w.settings, in)
@@ -200,7 +200,7 @@ func (w *work) put(ctx context.Context, last bool) error {
 	return broken
 }
 
-// correct adds to --report-file which reported files were not replaced.
+// correct adds a list of the reported files that were not replaced to the file of --report-file.
 func (w *work) correct(kept []*files.Job) error {
 	r := w.report
 	switch {
@@ -263,7 +263,7 @@ func (w *work) say(last bool) (broken error) {
 func (w *work) reportRefused(j *files.Job) error {
 	w.report.said = true
 	var err error
-	if !w.lists() { // a list has no row for it; the error says the percentage
+	if !w.lists() { // a list has no row for it; the error states the percentage
 		err = w.reportOn(j)
 	}
 	err = cmp.Or(err, w.report.flush())
@@ -352,7 +352,7 @@ func (t *tally) stays(why convert.Reason) {
 	t.stay[why]++
 }
 
-// skipped returns how many files are unchanged, except up-to-date ones.
+// skipped returns the number of unchanged files, not counting those that were up to date.
 func (t *tally) skipped() int {
 	n := 0
 	for why, files := range t.stay {
@@ -363,7 +363,7 @@ func (t *tally) skipped() int {
 	return n
 }
 
-// text summarizes all files. rest is the word for files that are not in the tally.
+// text summarizes all files. The parameter rest is the word for files that are not in the tally.
 func (t *tally) text(all int, rest string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d files: %d done, ", all, t.done)

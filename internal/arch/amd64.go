@@ -99,7 +99,7 @@ func moveAMD64(b []byte) int {
 	switch {
 	case b[0] == 0x0f && b[1] == 0x28 && b[2]>>6 == 3: // movaps, movapd
 		return i + 3
-	case b[0] == 0x89 && b[1]>>6 == 3 && (rex&1 == 1 || b[1]&6 != 4): // mov reg,rm; 4 is rsp, and 5 is rbp
+	case b[0] == 0x89 && b[1]>>6 == 3 && (rex&1 == 1 || b[1]&6 != 4): // mov reg,rm; register 4 is rsp, and 5 is rbp
 		return i + 2
 	case b[0] == 0x8b && b[1]>>6 == 3 && (rex&4 == 4 || b[1]>>3&6 != 4): // mov rm,reg
 		return i + 2

@@ -206,7 +206,7 @@ func (w *flow) arrive(i int32, s *state) {
 // A visitor receives the events of a walk through a block; w.state is the state at that point.
 type visitor interface {
 	each(pc uint64, in *insn.Inst) // each instruction
-	to(pc uint64)                  // control continues at pc, in a gap or elsewhere
+	to(pc uint64)                  // control reaches pc, in a gap or elsewhere
 	out(in *insn.Inst)             // a return, or a jump with unknown targets
 	ends(pc uint64)                // control reaches something that is not code
 	stop(pc uint64)                // a call that does not return
@@ -405,7 +405,7 @@ func (w *flow) reversed(lists func(b *block) [3][]int32) *edges {
 	return e
 }
 
-// indirect continues after a jump through a register or memory.
+// indirect follows a jump through a register or memory.
 func (w *flow) indirect(i int32, pc uint64, in *insn.Inst, v visitor) {
 	to := value{}
 	switch {
@@ -489,8 +489,8 @@ func (w *flow) newFunctions() bool {
 	return found
 }
 
-// excludes excludes table targets that are within instructions. It reports whether it excluded any, or whether a table
-// becomes shorter because code refers to the bytes after it.
+// excludes excludes table targets that are within instructions. It reports whether it excluded any targets, or whether
+// a table is shorter than assumed because code refers to an address within it.
 func (w *flow) excludes() bool {
 	w.refs = sorted(w.refs)
 	for _, bad := range []byte{inside, overlap} {

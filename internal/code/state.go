@@ -29,10 +29,10 @@ const (
 	label           // an address in the set with index site
 )
 
-// signed is the value.off of a signed return address.
+// signed is the value of field off for a signed return address.
 const signed = 1
 
-// backward is the value.reg of 2-byte entries that are subtracted from a number.
+// backward is the value of field reg for 2-byte table entries that are subtracted from a number.
 const backward = 1
 
 // onStack reports whether the value is an address in the frame.
@@ -91,7 +91,7 @@ func (w *flow) meet(s, t *state) (changed bool) {
 // maxLabels bounds the number of addresses in a set.
 const maxLabels = 256
 
-// either returns what is known about a register with one of two different values: a set of code addresses, or nothing.
+// either returns what is known about a register that holds one of two values: a set of code addresses, or nothing.
 func (w *flow) either(x, y value) value {
 	a, b := w.set(x), w.set(y)
 	if a == nil || b == nil {
@@ -147,8 +147,8 @@ func (s *state) forget(at value, size int) {
 // isBelow reports whether an address in the frame is known to be below another.
 func (v value) isBelow(w value) bool { return v.kind == w.kind && v.site == w.site && v.off < w.off }
 
-// holds reports whether a saved value at an address can be relied on. Below SP it is used only if it is lost elsewhere,
-// and only in the red zone, because signals overwrite the rest.
+// holds reports whether a saved value at an address can be relied on. A value saved below SP is used only if no other
+// copy exists, and only in the red zone: signal handlers overwrite the stack below that.
 func (s *state) holds(at value, lost bool) bool {
 	sp := s.reg[s.machine.sp]
 	return !at.isBelow(sp) || lost && at.off >= sp.off-s.machine.redZone

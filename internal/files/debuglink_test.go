@@ -24,8 +24,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// split runs commands that build programs with separate debug files in a directory. The function at returns the path of
-// a file there, and sh runs another command.
+// split runs commands that build programs with separate debug files in a directory. Of the two returned functions, the
+// first (at) returns the path of a file in the directory, and the second (sh) runs another command.
 func split(t *testing.T, commands string) (at func(name string) string, sh func(command string)) {
 	t.Helper()
 	for _, name := range []string{"gcc", "objcopy", "strip"} {
@@ -49,7 +49,8 @@ func split(t *testing.T, commands string) (at func(name string) string, sh func(
 const splitOff = "objcopy -R .sframe prog; objcopy --only-keep-debug prog prog.debug; strip prog; objcopy " +
 	"--add-gnu-debuglink=prog.debug prog\n"
 
-// together expects a debug file to have the program's headers, and the program to contain the checksum of that file.
+// together expects a debug file to have the same headers as the program, and the program to contain the checksum of
+// that file.
 func together(t *testing.T, prog, debug string) {
 	t.Helper()
 	p := must.Get(elf.Open(prog))(t)

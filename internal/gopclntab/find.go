@@ -15,7 +15,7 @@ const (
 	magic120 = 0xfffffff1 // Go 1.20 and later
 )
 
-// sections lists the names of the section that contains the table.
+// sections lists the possible names of the section that contains the table.
 var sections = [...]string{Name, ".data.rel.ro.gopclntab"}
 
 // signs lists sections that indicate a Go program. If such a file has no section for the table, the table is within
@@ -117,7 +117,7 @@ func start(o binary.ByteOrder, w uint64) (magic uint32, quantum byte, ok bool) {
 		(quantum == 1 || quantum == 2 || quantum == 4)
 }
 
-// tables finds the tables: by section, or else by their first word.
+// tables finds the tables by section name or, failing that, by their first word.
 func (s *search) tables() error {
 	f := s.file
 	for _, name := range sections {
@@ -140,7 +140,7 @@ func (s *search) tables() error {
 	})
 }
 
-// modules finds the words that contain the address of a table, in the file or after relocation. It searches only
+// modules finds the words whose value, in the file or after relocation, is the address of a table. It searches only
 // writable segments, because the runtime writes to module data (gcdatamask). Searching all segments made Find take 11
 // ms instead of 2 (stripped cfi2sframe, 15 MB, 2026-11-23).
 func (s *search) modules() error {

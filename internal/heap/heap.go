@@ -47,7 +47,7 @@ func Raise(cfi, size uint64) {
 
 const (
 	tables       = 12        // approximate bytes of memory per byte of CFI
-	minHuge      = 4 << 20   // smallest use of memory that is worth huge pages
+	minHuge      = 4 << 20   // minimum memory use for which huge pages are worthwhile
 	maxHuge      = 512 << 20 // maximum bytes of memory in huge pages
 	largeArchive = 1 << 20   // bytes
 
@@ -59,8 +59,8 @@ const (
 	// times the CPU time, and libcrypto.a 1.22 times (2026-11-23).
 	gcPercent = 400
 
-	// manyPercent is for files converted concurrently. With 100, converting 900 small files with two threads takes 1.3
-	// times the user time (2026-11-24).
+	// manyPercent is the value of GOGC while files are converted concurrently. With 100, converting 900 small files
+	// with two threads takes 1.3 times the user time (2026-11-24).
 	manyPercent = 200
 )
 

@@ -49,7 +49,7 @@ type instructionSet struct {
 	jumps func(b []byte, pc uint64, to elffile.Span) bool
 }
 
-// machines holds the supported machines, added by their files.
+// machines holds the supported machines; the source file of each machine adds it.
 var machines = make(map[elf.Machine]instructionSet)
 
 // Gaps holds the gaps between the functions of a file that may be padding.
@@ -125,7 +125,7 @@ func (x *Gaps) Sizes(workers int) []uint8 {
 	return x.sizes
 }
 
-// A code is a code section other than a PLT, or an executable segment if the file has no section headers.
+// A code describes a code section other than a PLT or, if the file has no section headers, an executable segment.
 type code struct {
 	elffile.Span
 	fill uint64 // end of the linker's fill: bytes after the code that belong to no section
@@ -184,7 +184,7 @@ func fill(all []code, f *elffile.File) {
 	}
 }
 
-// find sets sizes to the distances between functions that are below Limit.
+// find sets sizes to the size of the gap after each function, if that is below Limit.
 func (x *Gaps) find(all []code, stubs []plt.Stub) {
 	for i := range x.sizes {
 		fn := x.table.At(i)
@@ -289,10 +289,10 @@ type kind uint8
 
 const (
 	other  kind = iota // not only padding
-	traps              // padding that never executes: traps and zeros
+	traps              // padding that is never executed: traps and zeros
 	filled             // no-ops as emitted by assemblers
-	two                // filled, after a one-byte no-op: GCC aligns methods to 2 bytes first
-	pieces             // other no-ops, with possible labels in between
+	two                // a one-byte no-op before filled padding: GCC aligns methods to 2 bytes first
+	pieces             // other no-ops, possibly with labels between them
 )
 
 // decode returns the kind of b.

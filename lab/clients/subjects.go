@@ -14,7 +14,7 @@ import (
 type client struct {
 	name    string
 	preload string   // the profiler
-	always  bool     // preload the profiler in plain runs as well: it is an allocator
+	always  bool     // preload the profiler even in runs without profiling, because it is an allocator
 	env     []string // enables profiling; TMP is replaced by a directory
 	timed   bool     // captures stacks at timed intervals, too rarely to slow the program down
 }

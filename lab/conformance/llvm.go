@@ -63,7 +63,8 @@ func object(q *vector.Question) []byte {
 	return o.Bytes()
 }
 
-// An llvmSection is llvm-readobj's output for a section. The FP offset that it labels "unused" is in use.
+// An llvmSection is llvm-readobj's output for a section. llvm-readobj labels an FP offset "unused" although it is in
+// use.
 type llvmSection struct {
 	Header struct {
 		FixedFP int64 `json:"CFA fixed FP offset (unused)"`
@@ -135,7 +136,7 @@ func (s *llvmSection) lookup(abi string, pc uint64) (found *vector.Row) {
 	return found
 }
 
-// row returns the answer for a row.
+// row returns the answer to a question about a row.
 func (s *llvmSection) row(abi string, f *llvmFunction, r *llvmRow) *vector.Row {
 	slot := func(offset *int64, fixed int64) *vector.Rule {
 		if offset != nil {

@@ -90,8 +90,8 @@ type outcome struct {
 // timeout ends a run that hangs.
 const timeout = 10 * time.Minute
 
-// trace runs cfi2sframe in a directory. It calls the function before for the action to take at each system call on
-// files, and the function after once the call has returned. Both may be nil.
+// trace runs cfi2sframe in a directory. It calls one callback (before) to get the action for each system call on files,
+// and another (after) when the call has returned. Both may be nil.
 func (h *harness) trace(s *scenario, dir string, before func(*call) action, after func(*call)) (*outcome, error) {
 	runtime.LockOSThread() // ptrace works per thread
 	defer runtime.UnlockOSThread()

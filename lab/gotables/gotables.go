@@ -51,7 +51,7 @@ type region struct {
 	Memory     []byte
 }
 
-// word returns the word at an address of the stacks.
+// word returns the word at an address in one of the stacks.
 func (r *record) word(order binary.ByteOrder, addr uint64) (uint64, bool) {
 	for _, s := range r.Stacks {
 		if at := addr - s.At; addr >= s.At && at+8 <= uint64(len(s.Memory)) {
@@ -73,7 +73,7 @@ type module struct {
 	functions        kit.Functions
 }
 
-// A judge compares walks with .sframe and those of the runtime.
+// A judge compares walks that use .sframe with those of the runtime.
 type judge struct {
 	arch    *arch.Arch
 	order   binary.ByteOrder
@@ -194,7 +194,7 @@ func (j *judge) walk(r *record) (pcs []uint64, end string) {
 		cfa, ok := value(row.CFA, 0)
 		caller := cfa + uint64(a.CallerSP)
 		switch on := r.stack(caller); {
-		case ok && on < r.stack(sp) && leaves(row.Row): // C also runs on the thread's stack
+		case ok && on < r.stack(sp) && leaves(row.Row): // C code also runs on the thread's stack
 			return pcs, onOther
 		case !ok, on < 0, caller < sp && (on == r.stack(sp) || !leaves(row.Row)):
 			return pcs, outside
@@ -214,7 +214,8 @@ func (j *judge) walk(r *record) (pcs []uint64, end string) {
 	return pcs, endless
 }
 
-// leaves reports whether a row finds the caller by the frame pointer, like the rows of functions that switch stacks.
+// leaves reports whether a row locates the caller's frame through the frame pointer, like the rows of functions that
+// switch stacks.
 func leaves(r sframe.Row) bool { return r.CFA.Base == sframe.FP && !r.CFA.Deref }
 
 // compare returns the result of comparing a walk with that of the runtime, which omits wrappers.

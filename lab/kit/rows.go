@@ -32,7 +32,7 @@ func (r *Rows) Add(other Rows) {
 	r.Stubs += other.Stubs
 }
 
-// A known is a pair of CFI rules and an SFrame row that were found equal.
+// A known is a pair of CFI rules and an SFrame row that were found to be equivalent.
 type known struct {
 	number       uint32
 	row          sframe.Row
@@ -51,8 +51,8 @@ type comparer struct {
 }
 
 // CompareRows compares a section with CFI at every pc: at the first and last byte of each range in which both are
-// constant. It shares only the readers of both formats with the product. Outside CFI, padding may have the row before
-// it, and stubs may have any row.
+// constant. It shares only the readers of both formats with the product. In code without CFI, padding may have the row
+// that precedes it, and PLT stubs may have any row.
 func CompareRows(table *cfi.Table, s *sframe.Section, stub func(pc uint64) bool) (Rows, error) {
 	reader, err := readback.New(table.Machine, table.Order, s)
 	if err != nil {

@@ -116,8 +116,8 @@ func (m *module) layOut(rnd *rand.Rand) {
 	}
 }
 
-// relocated returns the relocated contents of a section and its address. If the kernel loads the section, only the
-// types that its module loader supports are applied, in the same way.
+// relocated returns the relocated contents of a section and its address. If the kernel loads the section, only
+// relocations of types that its module loader supports are applied, in the same way.
 func (m *module) relocated(name string, loads bool) ([]byte, uint64, error) {
 	i := slices.IndexFunc(m.Sections, func(s *elf.Section) bool { return s.Name == name })
 	if i < 0 {

@@ -15,8 +15,8 @@ type tool struct {
 	in      []variant
 	dynamic bool // only for files that load libraries
 	cross   bool // binutils, which have programs for each architecture
-	// steps are commands. FILE is the file to change, DEBUG a file for its debug information, INTERP a different path
-	// of its interpreter.
+	// steps are commands. FILE is the file to change, DEBUG is the file that receives its debug information, and INTERP
+	// is a different path for its interpreter.
 	steps []string
 
 	variant

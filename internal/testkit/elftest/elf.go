@@ -109,7 +109,7 @@ func (p *Patcher) Contents(name string, data []byte) {
 	p.Put64(h+ShSize, uint64(len(data)))
 }
 
-// Code sets .text to size zero bytes, and returns its address.
+// Code replaces .text with size bytes of zeros, and returns its address.
 func (p *Patcher) Code(size int) uint64 {
 	p.Contents(".text", make([]byte, size))
 	return p.U64(p.Section(".text") + ShAddr)
@@ -268,7 +268,7 @@ func Note(nameSize, descSize, typ uint32, name string, desc []byte) []byte {
 	return slices.Concat(Append(nil, binary.LittleEndian, []uint32{nameSize, descSize, typ}), []byte(name), desc)
 }
 
-// Prog sets the header at off to the given type, for a part of the file loaded at an address.
+// Prog writes a program header of the given type at off; it loads a part of the file at an address.
 func (p *Patcher) Prog(off int, typ elf.ProgType, at, addr, size uint64) {
 	p.put(off, &elf.Prog64{
 		Type: uint32(typ), Flags: uint32(elf.PF_R), Off: at, Vaddr: addr, Paddr: addr,
@@ -276,7 +276,7 @@ func (p *Patcher) Prog(off int, typ elf.ProgType, at, addr, size uint64) {
 	})
 }
 
-// SectionIn adds a section to the file.
+// SectionIn adds a section header for bytes that are already in the file.
 func (p *Patcher) SectionIn(typ elf.SectionType, flags elf.SectionFlag, off, addr, size uint64) {
 	p.NewSections(1, func(_, h int) {
 		p.put(h, &elf.Section64{

@@ -28,9 +28,9 @@ type Instruction struct {
 	Block []byte
 }
 
-// operands are the forms of operands: r, q a register, Instruction.Reg or Reg2; u, s Instruction.N as an unsigned or
-// signed LEB128 number; 1, 2, 4, 8 N in that many bytes; p N as a pointer; b a block. Opcodes in the high bits contain
-// their first operand.
+// operands lists the forms of operands: r and q are the registers Instruction.Reg and Reg2; u and s are Instruction.N
+// as an unsigned and a signed LEB128 number; 1, 2, 4 and 8 are N in that many bytes; p is N as a pointer; b is a block.
+// Opcodes in the high bits contain their first operand.
 var operands = map[byte]string{
 	frame.DW_CFA_offset: "u", frame.DW_CFA_set_loc: "p", frame.DW_CFA_advance_loc1: "1", frame.DW_CFA_advance_loc2: "2",
 	frame.DW_CFA_advance_loc4: "4", advanceLoc8: "8",
@@ -218,8 +218,8 @@ func (c *CFI) rows(i int) []Row {
 	return out
 }
 
-// Rows returns the rows of all FDEs, by address. Overlapping code belongs to the FDE with the lowest start, then to the
-// first in the section.
+// Rows returns the rows of all FDEs, by address. Code that several FDEs cover belongs to the one with the lowest start
+// or, if the starts are equal, to the first in the section.
 func (c *CFI) Rows() []Row {
 	order := make([]int, 0, len(c.FDEs))
 	for i := range c.FDEs {

@@ -226,7 +226,7 @@ static int outermost(void) {
 	return 0;
 }
 
-/* A filter that allows only read, write, futex, exit, and returning from handlers. */
+/* A seccomp filter that allows only read, write, futex, exit, and returning from handlers. */
 static void forbid_calls(void) {
 #define ALLOW(call) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_##call, 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
 	struct sock_filter code[] = {
@@ -339,7 +339,7 @@ static __attribute__((noinline)) int aligned(int depth) {
 	return space[0];
 }
 
-/* Traces into a short array and into a long one, then two comparisons with libgcc's trace. */
+/* Captures a trace in a short array and one in a long array, compares them, and compares two more with libgcc's. */
 static __attribute__((noinline)) int same_in_parts(void) {
 	void *some[8], *all[MAX];
 	int n = backtrace(some, 8);

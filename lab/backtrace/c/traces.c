@@ -1,6 +1,7 @@
 /*
- * Takes stack traces with the functions of libsframe-backtrace, and with those of libgcc and libc that it replaces, in
- * many places, and compares them. For each place, it prints "equal" or the first difference. Arguments: plugins.
+ * Captures stack traces in many places, with the functions of libsframe-backtrace and with those of libgcc and libc
+ * that they replace, and compares the traces. For each place, it prints "equal" or the first difference.
+ * Arguments: plugins.
  */
 #define _GNU_SOURCE
 #include <alloca.h>
@@ -259,7 +260,10 @@ static void use_coroutine(void) {
 	free(stack);
 }
 
-/* call_on calls a function on a different stack, which ends at end. Only the frame pointer leads back to this stack. */
+/*
+ * call_on calls a function on a different stack; the parameter end is the end of that stack. Only the saved frame
+ * pointer leads from the other stack back to this one.
+ */
 void call_on(void *end, void (*call)(void));
 #if defined(__x86_64__)
 __asm__(".text\n.type call_on, @function\ncall_on:\n\t.cfi_startproc\n\tpush %rbp\n\t.cfi_def_cfa_offset 16\n"

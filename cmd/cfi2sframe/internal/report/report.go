@@ -1,5 +1,5 @@
 // Package report says how much of a file's code SFrame describes. It lists gaps, which are code that CFI describes and
-// SFrame does not, with their locations and reasons. A Coverage is the model; Text, JSON and HTML write it.
+// SFrame does not, with their locations and reasons. A Coverage is the data of a report; Text, JSON and HTML write it.
 package report
 
 // Schema is the version of the JSON form, which report.schema.json describes. It changes when a field is removed or
@@ -21,7 +21,7 @@ type Coverage struct {
 	FDEs      int      `json:"fdes"`                 // written
 	FREs      uint64   `json:"fres"`                 // written
 	Amounts
-	Topmost   uint64    `json:"topmost"`           // of Covered: rows use registers known only in the topmost frame
+	Topmost   uint64    `json:"topmost"`           // in Covered; rows use registers known only in the topmost frame
 	Padding   uint64    `json:"padding,omitempty"` // padding covered by the last rows of functions
 	Reasons   []Reason  `json:"gaps_by_reason"`
 	Gaps      []Gap     `json:"gaps"`
@@ -44,7 +44,7 @@ type Coverage struct {
 type Kept struct {
 	Schema int    `json:"schema"`
 	File   string `json:"file"`
-	Kept   string `json:"kept"` // the reason by its name
+	Kept   string `json:"kept"` // the name of the reason
 	Why    string `json:"why"`
 }
 
@@ -55,7 +55,7 @@ type Source struct {
 	FDEs int    `json:"fdes"`
 }
 
-// A Reason sums up the gaps of one kind.
+// A Reason totals the gaps that have the same reason.
 type Reason struct {
 	Name      string `json:"reason"`
 	Text      string `json:"text"`

@@ -78,7 +78,7 @@ func TestRefused(t *testing.T) {
 
 var errDisk = errors.New("the disk is gone")
 
-// A failing reader cannot read the byte at an offset.
+// A failing is a reader that cannot read the byte at a certain offset.
 type failing struct {
 	io.ReaderAt
 	at  int64

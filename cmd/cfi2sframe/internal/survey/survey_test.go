@@ -26,7 +26,7 @@ func run(t *testing.T, opt Options, paths ...string) *Survey {
 	return must.Get(Run(t.Context(), paths, opt))(t)
 }
 
-// Type what holds the expected sums for a fixture, computed from its source.
+// A what holds the expected sums for a fixture, computed from its source.
 type what struct {
 	functions             uint64
 	described, withoutCFI uint64
@@ -43,7 +43,7 @@ var fromSource = map[string]what{
 	"amd64/drap1": {
 		functions: 2, described: 53, withoutCFI: 14, code: 67, whole: [2]uint64{1, 2}, covered: [2]uint64{8, 53},
 	},
-	// rbx is the base for 8 bytes of on_stack and the last 10 of on_stack_last.
+	// The CFA is based on rbx in 8 bytes of on_stack and in the last 10 of on_stack_last.
 	"amd64/rbxcfa.so": {functions: 3, described: 50, code: 50, whole: [2]uint64{1, 3}, covered: [2]uint64{32, 50}},
 	// resume moves rcx to rsp (3 bytes), and jumps through rcx (2 bytes); ra_mid has its return address in r11 during a
 	// move and a push (4 bytes).
@@ -59,9 +59,9 @@ var fromSource = map[string]what{
 		functions: 4, described: 96, code: 96, whole: [2]uint64{3, 3}, covered: [2]uint64{84, 84},
 		gaps: map[string]translate.Sum{translate.FPUndefined.Name(): {Functions: 1, Ranges: 1, Bytes: 12}},
 	},
-	// Three functions have r14 or r1 as the base from the lay to the lgr: 24 bytes each.
-	// leaf is 6 bytes long, clash 62, clash_fp 64 and clash_leaf 38; _start, without CFI, is 28 bytes long, and the
-	// linker aligns the end to 4.
+	// In three functions, the CFA is based on r14 or r1 from the lay to the lgr: 24 bytes each. leaf is 6 bytes long,
+	// clash 62, clash_fp 64 and clash_leaf 38; _start, without CFI, is 28 bytes long, and the linker aligns the end to
+	// 4.
 	"s390x/stackclash": {
 		functions: 4, described: 170, withoutCFI: 30, code: 200, whole: [2]uint64{1, 4}, covered: [2]uint64{98, 170},
 	},
