@@ -23,7 +23,7 @@ var forms = []convert.Options{
 	{Version: sframe.V3, NoPadding: true},
 }
 
-// TestCurrent updates fixtures of all ABIs from each format to each: a file already in the requested format is
+// TestCurrent updates fixtures of all ABIs from each format to every format: a file already in the requested format is
 // unchanged, and any other file gives the same result as the file without .sframe.
 func TestCurrent(t *testing.T) {
 	for _, abi := range []string{"amd64", "aarch64", "aarch64_be", "s390x"} {

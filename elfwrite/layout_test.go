@@ -583,8 +583,8 @@ func TestManySections(t *testing.T) {
 	}
 }
 
-// TestBegin writes files whose first part was written before the size was known, by a layout with the same ranges, or
-// by a different layout.
+// TestBegin writes the first part of a file before the size of .sframe is known, with a layout that has the same ranges
+// or with a different layout, and then the rest.
 func TestBegin(t *testing.T) {
 	section := content(304)
 	allFixtures(t, func(name string, b []byte) {

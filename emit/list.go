@@ -99,8 +99,8 @@ func (l *lists) join(m *lists) []uint32 {
 	return to
 }
 
-// sharePrefixes finds, for each list, another list that starts with it. In V1 and V2, lists do not contain their number
-// of FREs, so both can use the same bytes.
+// sharePrefixes finds, for each list, another list that starts with it. In V1 and V2, a list does not contain its
+// number of FREs, so both lists can use the same bytes.
 func (l *lists) sharePrefixes() {
 	type key struct {
 		first uint64 // type and first bytes, which decide almost all comparisons

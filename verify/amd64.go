@@ -96,8 +96,8 @@ func prologueAMD64(p *prologue, b []byte) int {
 	return in.size
 }
 
-// epilogueAMD64 accepts lea from the register that contains the CFA to rsp, pop of r13, moves to registers other than
-// rsp and rbp, no-ops, and ret or jmp.
+// epilogueAMD64 accepts lea that sets rsp from the register that contains the CFA, pop of r13, moves to registers other
+// than rsp and rbp, no-ops, and ret or jmp.
 func epilogueAMD64(code []byte, pc, reg uint64, stays func(pc uint64) bool) int {
 	if reg != noReg && reg != r10 && reg != r13 { // DWARF numbers are the same
 		return 0

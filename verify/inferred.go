@@ -447,7 +447,7 @@ func (w *walk) settle(fn int, pc uint64, r *cfi.InferredRow) bool {
 	return saved || w.saved[word]&mask == 0
 }
 
-// leave checks the code after the last instruction of a function, if it has no rows.
+// leave checks the code after the last instruction of a function, if that code has no rows.
 func (w *walk) leave() {
 	switch {
 	case w.at == 0 || w.called:

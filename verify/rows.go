@@ -166,7 +166,7 @@ func (c *checker) compareRow(begin, end uint64, number uint32) (agree, left uint
 	return agree, left, nil
 }
 
-// orphansTo records the code, up to an address, that only the section describes, so that stubs can check it.
+// orphansTo records the code, up to an address, that only the section describes; the method stubs checks it later.
 func (c *checker) orphansTo(pc uint64) error {
 	for s := &c.segs; s.begin < pc; {
 		if len(c.orphans) == maxOrphans {
@@ -299,8 +299,8 @@ func (c *checker) byCFI() (f frameState, err error) {
 		return f, fmt.Errorf("return address: %w", err)
 	}
 	if r.RA.Rule == cfi.RuleArchitectural || r.RA.Rule == cfi.RuleSameVal {
-		// A column without a rule keeps its value. It cannot hold the return address if calls do not leave it in a
-		// register, or if the column is the stack pointer or the pc.
+		// A column without a rule keeps its value. The column cannot hold the return address if calls do not leave that
+		// address in a register, or if the column is the stack pointer or the pc.
 		if col := r.RAReg; c.abi.fixedRA != 0 || col == c.abi.sp || col == c.abi.pc {
 			return f, fmt.Errorf("return address: CFI gives no location")
 		}

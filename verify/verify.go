@@ -71,7 +71,7 @@ func (r *Result) mismatch(begin, end uint64, format string, args ...any) {
 	}
 }
 
-// An abi holds the facts of an ABI for this check: DWARF register numbers, and the constants in the SFrame
+// An abi holds what this check must know about an ABI: DWARF register numbers, and the constants in the SFrame
 // specification.
 type abi struct {
 	machine        elf.Machine

@@ -386,7 +386,7 @@ __attribute__((noinline)) static void put_cached(struct trace *t, struct memory 
 	}
 }
 
-/* count_frame counts a frame and how its caller was found. */
+/* count_frame counts a frame by how its caller was found. */
 __attribute__((noinline)) static void count_frame(uint64_t pc, enum sfw_how end, const struct sfw_regs *next) {
 	unsigned how = end == SFW_FULL ? next->how : (unsigned)end;
 	if (how == SFW_SFRAME || how == SFW_SIGNAL || how == SFW_OUTERMOST || how == SFW_ZERO)
@@ -496,7 +496,7 @@ PUBLIC _Unwind_Word EXPORTED(_Unwind_GetGR)(unwind_context *c, int reg) {
 	return reg == sfw_abi_of(SFW_HOST_ABI)->sp ? f->sp : 0;
 }
 
-/* An FDE of SFrame may cover several functions, so the CFI says where this one starts. */
+/* An SFrame FDE may cover several functions, so the CFI says where this one starts. */
 PUBLIC _Unwind_Ptr EXPORTED(_Unwind_GetRegionStart)(unwind_context *c) {
 	const struct context *f = frame_of(c);
 	if (f == NULL)

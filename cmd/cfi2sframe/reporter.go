@@ -51,7 +51,7 @@ func (r *reporter) close() {
 	}
 }
 
-// flush writes everything so far, and reports errors.
+// flush writes everything reported so far, and returns errors.
 func (r *reporter) flush() error {
 	err := r.out.Flush()
 	if f, ok := r.to.(*os.File); ok && err == nil {

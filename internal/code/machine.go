@@ -6,7 +6,7 @@ import (
 	"cfi2sframe/internal/insn"
 )
 
-// A machine holds the facts of an ABI. Registers are numbered as in instruction encodings.
+// A machine holds facts about an ABI. Registers are numbered as in instruction encodings.
 type machine struct {
 	decode  func(code []byte, pc uint64) (insn.Inst, bool)
 	dwarf   []uint64 // DWARF numbers of the registers

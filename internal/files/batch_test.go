@@ -188,8 +188,8 @@ func TestBatchInterrupted(t *testing.T) {
 	}
 }
 
-// TestBatchThreads expects two small files to be converted at the same time, and a large file between others to get all
-// threads.
+// TestBatchThreads expects two small files to be converted at the same time, and a large file in the midst of them to
+// get all threads.
 func TestBatchThreads(t *testing.T) {
 	dir := t.TempDir()
 	small, large := filepath.Join(fixtures, "amd64", "plt"), filepath.Join(dir, "large")

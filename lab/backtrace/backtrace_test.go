@@ -91,7 +91,7 @@ func convertAll(t testing.TB, to string, version sframe.Version, paths ...string
 	}
 }
 
-// systemLibraries returns libraries that all programs need, and others by name.
+// systemLibraries returns the paths of the libraries that all programs need, and of those with the given names.
 func systemLibraries(names ...string) []string {
 	var list []string
 	for _, name := range append(names, "libc.so.6", "libgcc_s.so.1", loader) {
@@ -216,7 +216,7 @@ func TestSeparate(t *testing.T) {
 	env := []string{"SFRAME_PATH=" + filepath.Join(dir, "none") + "::" + store}
 	out, by, others := stats(t, dir, "", env, "traces", "./traces")
 	wantPlaces(t, "separate", out)
-	if by < 1000 || others > 1 { // libgcc may find the last frame of the first trace in a plugin or thread
+	if by < 1000 || others > 1 { // the last frame of the first trace may come from libgcc
 		t.Errorf("%d frames found with SFrame, %d otherwise; want all with SFrame", by, others)
 	}
 	// Matching sections, but with a different build-id.

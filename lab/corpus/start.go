@@ -38,8 +38,8 @@ type system struct {
 type way string
 
 const (
-	// program: the loader first calls the constructor of a preloaded library, which ends the process. No code of the
-	// program runs.
+	// program: the loader first calls the constructor of a preloaded library, which ends the process. None of the
+	// program's own code runs.
 	program way = "program"
 	// library: dlopen.
 	library way = "library"

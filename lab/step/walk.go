@@ -235,7 +235,8 @@ func (w *walk) follow(th *thread, r *registers, s *site, sp uint64) {
 	}
 }
 
-// begun removes frames that have ended, and reports whether the last one belongs to a starting function.
+// begun removes frames that have ended, and reports whether the last remaining frame belongs to a function that is just
+// starting.
 func (w *walk) begun(st *stack, sp uint64) bool {
 	w.popDead(st, sp, false)
 	n := len(st.frames)
@@ -271,7 +272,7 @@ func (w *walk) transfer(st *stack, last *site, r *registers, s *site, sp uint64)
 	n := len(st.frames)
 	if n == 0 {
 		if s.begins() && !st.outer {
-			// A different stack, for example from makecontext(3): treated as a call.
+			// A switch to a different stack, for example one from makecontext(3), is treated as a call.
 			w.enter(st, r, sp)
 		}
 		return

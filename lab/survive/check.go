@@ -23,8 +23,8 @@ func check(path string, table *cfi.Table) (kit.Rows, error) {
 	return kit.CompareRows(table, s, kit.Stubs(f))
 }
 
-// contents returns the allocated sections of a file by name, without .sframe and sections that contain addresses of
-// other sections, which the loader checks when the file runs. Later sections with the same name get suffixes #1, #2...
+// contents returns the allocated sections of a file by name, except .sframe and the sections that contain addresses of
+// other sections; the loader checks those when the file runs. Later sections with the same name get suffixes #1, #2...
 func contents(path string) (map[string]string, error) {
 	f, err := linked.Open(path)
 	if err != nil {

@@ -221,7 +221,7 @@ func (b *builder) linked() {
 	b.o.Header.Type, b.o.Header.Entry = uint16(kind), b.base+text[0].Begin&0xffff
 }
 
-// got returns the address of .got, which is after .dynamic, wherever that starts in its page.
+// got returns the address of .got, which is after .dynamic, wherever in its page .dynamic starts.
 func (b *builder) got() uint64 { return b.base + dataBase + b.page + 0x1000 }
 
 // notes adds notes.

@@ -169,7 +169,7 @@ int main(int n, char **arguments) {
 		if (pthread_create(&threads[i], &small, loop, (void *)(uintptr_t)i) != 0)
 			return 3;
 	pthread_barrier_wait(&begin);
-	/* Send the timer's signals to each thread in turn: those to a process mostly go to the main thread. */
+	/* Send the timer's signals to each thread in turn: signals to a process mostly reach its main thread. */
 	struct timespec pause = {0, 200000}, now, end;
 	clock_gettime(CLOCK_MONOTONIC, &end);
 	end.tv_sec += (time_t)seconds;

@@ -80,7 +80,7 @@ func Run(ctx context.Context, paths []string, opt Options) (*Survey, error) {
 	return New(slices.Concat(found...), skipped), nil
 }
 
-// New sums records, one per file. skipped counts the files that were not examined.
+// New adds up records, one per file. skipped counts the files that were not examined.
 func New(records []*Record, skipped Skipped) *Survey {
 	s := &Survey{Files: records, Skipped: skipped}
 	slices.SortStableFunc(records, func(a, b *Record) int { return cmp.Compare(a.File, b.File) })

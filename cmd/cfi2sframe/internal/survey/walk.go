@@ -118,7 +118,7 @@ func peekFile(name string) (head, error) {
 
 // peek reads the head of a file.
 func peek(r io.ReaderAt) (head, error) {
-	b := make([]byte, elf.EI_NIDENT+2) // up to e_type, which is at the same offset in both classes
+	b := make([]byte, elf.EI_NIDENT+2) // bytes up to e_type, which is at the same offset in both classes
 	n, err := r.ReadAt(b, 0)
 	if err != nil && err != io.EOF {
 		return head{}, err
