@@ -88,7 +88,8 @@ func refusal(b []byte, addr uint64, l Linux) string {
 	return ""
 }
 
-// TestLinuxVectors applies the rules to the vectors. Linux rejects all invalid sections and some valid sections.
+// TestLinuxVectors applies Linux's rules to the test vectors. Linux rejects all invalid sections and some valid
+// sections.
 func TestLinuxVectors(t *testing.T) {
 	reasons := make(map[string]int)
 	for _, v := range readVectors(t) {

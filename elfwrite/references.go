@@ -161,7 +161,7 @@ const noValue = math.MaxUint64
 // errBare is the error for dynamic symbols without section headers: only hash tables give their number.
 var errBare = errors.New("without section headers, the symbols are unknown")
 
-// allSymbols marks the parts that contain symbols, or end at them.
+// allSymbols marks the parts that contain the address of a symbol, or end at one.
 func (s *scan) allSymbols() error {
 	if len(s.f.Sections) == 0 && s.f.Prog(elf.PT_DYNAMIC) != nil {
 		return errBare

@@ -44,7 +44,7 @@ func (p *program) packings(t *table, tail elffile.Span, fn func(*packing) bool) 
 	for at := begin; ; {
 		next := min(p.next(at), headEnd)
 		limit := next
-		if next == headEnd { // the segment could be free up to its end
+		if next == headEnd { // all bytes up to the end of the segment may be free
 			limit = max(next, tail.End)
 		}
 		free := p.free(span(at, next))

@@ -119,8 +119,8 @@ func (b *Builder) measure() (places int, limit uint32) {
 
 // rowLimit returns the maximum number of rows of a piece, given the average number of rows per function, weighted by
 // code size: 5 to 7 on aarch64, and 12 to 18 on amd64. Readers search the rows of an FDE linearly. If FDEs have twice
-// as many rows as functions, the longer search costs as much time as having fewer FDEs saves, so lookups take as long
-// as with one FDE per function.
+// as many rows as single functions, the longer search costs as much time as the smaller number of FDEs saves, so
+// lookups take as long as with one FDE per function.
 func rowLimit(rows float64) uint32 { return uint32(min(max(2*rows, minRows), maxRows)) }
 
 // chains builds the chains from the sorted uses, which have at most the given number of places. An additional chain and

@@ -19,7 +19,7 @@ type trie struct {
 
 // A node is a list.
 type node struct {
-	cost   uint64 // of the list per FDE that uses it
+	cost   uint64 // of the list, for each FDE that uses it
 	parent uint32 // the list without its last cluster
 	uses   uint32 // number of occurrences of the list
 	depth  uint32 // number of clusters

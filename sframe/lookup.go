@@ -8,7 +8,7 @@ import "sort"
 func (s *Section) LookupSorted(pcs []uint64, matches []Match) (rows int, err error) {
 	clear(matches[:len(pcs)])
 	var c cursor
-	for next, n := 0, 0; n < len(pcs); n++ { // FDEs below index next start at or before pc
+	for next, n := 0, 0; n < len(pcs); n++ { // s.starts[:next] are at or before pc
 		pc := pcs[n]
 		if next < len(s.starts) && s.starts[next] <= pc {
 			next += s.after(s.starts[next:], pc)

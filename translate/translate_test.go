@@ -75,8 +75,8 @@ func steps(pairs ...uint32) (out []sframe.Ref) {
 	return out
 }
 
-// TestBlocks checks whether steps become blocks, which depends on their size, an unsigned byte (specification, "The
-// SFrame FDE"), and on how the code may move.
+// TestBlocks checks which steps become blocks: this depends on the size of a block, which is stored in an unsigned byte
+// (specification, "The SFrame FDE"), and on how the code may move.
 func TestBlocks(t *testing.T) {
 	for _, tt := range []struct {
 		rep, moves uint64

@@ -16,8 +16,8 @@ import (
 // maxEpilogue bounds the size in bytes of the code that is decoded for such a row.
 const maxEpilogue = 64
 
-// popped reports whether want, from the current rules of CFI, and got, from the current row of the section from begin
-// to end, differ only in the frame pointer, which the code has restored.
+// popped reports whether two rows for the code from begin to end differ only in the frame pointer, which the code has
+// restored: want, from the current rules of CFI, and got, from the current row of the section.
 func (c *checker) popped(begin, end uint64, want, got frameState) bool {
 	r := c.rules
 	saved := r.FP.Rule == cfi.RuleExpression && bytes.Equal(r.FP.Expression, c.abi.fpAtFP)

@@ -130,7 +130,7 @@ func findGo(t *cfi.Table, fn *cfi.Function, f *elffile.File) (*goTable, error) {
 	return nil, fmt.Errorf("%w: no table contains the function at %#x", ErrGo, fn.Begin)
 }
 
-// lists reports whether the list of functions contains one that starts at entry, with the record of fn.
+// lists reports whether the list of functions contains a function with the given entry and the record of fn.
 func (g *goTable) lists(fn *cfi.Function, entry uint32) bool {
 	list := g.long(goList)
 	for i := range g.long(goCount) {
@@ -160,7 +160,7 @@ type goFrame struct {
 	size int64
 }
 
-// goFrames holds the frames of a function. The first starts with the function.
+// goFrames holds the frames of a function. The first applies from the start of the function.
 type goFrames []goFrame
 
 // at returns the size of the frame at a pc relative to the function.
@@ -348,9 +348,9 @@ type branch struct {
 	prologue
 }
 
-// saves executes the first instructions of a function, up to the one that saves the frame pointer. Branches before it
-// lead to the code that grows the stack and starts over. It returns the slot, or what is wrong, and counts functions
-// with frames (g.framed) and those whose code sets up the first frame (g.moves).
+// saves executes the first instructions of a function, up to the one that saves the frame pointer. Branches before that
+// instruction lead to code that grows the stack and starts over. It returns the slot, or what is wrong, and counts
+// functions with frames (g.framed) and those whose code sets up the first frame (g.moves).
 func (g *goTable) saves(end uint64) (slot goSlot, wrong string) {
 	const longest = 32 // limit on instructions until the frame is set up and the frame pointer is saved
 	if len(g.frames) < 2 || g.frames[0].size != 0 || g.frames[1].size <= 0 {

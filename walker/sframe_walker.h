@@ -738,8 +738,8 @@ static inline int sfw_saved(
 /* On s390x, handlers without SA_SIGINFO return to svc 119 (sigreturn), and have a different frame. */
 enum { SFW_SIGRETURN = 119 };
 
-/* sfw_trampoline returns the last byte of the instructions at pc if the kernel makes handlers return to them, or 0.
- * It reads whole words, which do not cross pages. */
+/* sfw_trampoline returns the value of the last byte of the instructions at pc if the kernel makes handlers return
+ * there, or 0. It reads whole words, which do not cross pages. */
 static inline unsigned sfw_trampoline(unsigned abi, uint64_t pc, const struct sfw_space *m) {
 	const struct sfw_abi *a = sfw_abi_of(abi);
 	unsigned char word[8];

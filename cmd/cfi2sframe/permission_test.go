@@ -131,7 +131,7 @@ func TestLikeCp(t *testing.T) {
 	}{{superuser, "first"}, {superuser, "0"}, {somebody, "1234"}, {superuser, "root"}, {superuser, "run 0"},
 		{somebody, "run 1234"}, {superuser, "last"}} {
 		umask := "umask 027\n"
-		if step.name == "first" { // all users read these files
+		if step.name == "first" { // all users must be able to read these files
 			umask = "umask 022\n"
 		}
 		step.user.shell(t, dir, umask+scripts[step.name].String())

@@ -39,7 +39,7 @@ type Arch struct {
 
 	SP, FP uint64
 	RA     uint64 // holds the return address after a call; on amd64 a virtual column for its stack slot
-	PC     uint64 // yields the pc in expressions, or NoReg
+	PC     uint64 // register that means the pc in CFI expressions, or NoReg
 	// RAState is the pseudo-register that tells whether the return address is signed, or NoReg.
 	RAState   uint64
 	Registers []string // names by number

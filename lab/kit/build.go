@@ -23,7 +23,7 @@ func Run(dir string, command ...string) error {
 }
 
 // Build runs a command in the directory sources. It builds a program, named after name, in the directory dir. In the
-// command, OUT is the program and SRC the sources.
+// command, OUT stands for the program and SRC for the sources.
 func Build(command, sources, dir, name string) (program string, err error) {
 	program = ProgramPath(dir, name)
 	args := strings.Fields(strings.NewReplacer("OUT", program, "SRC", sources).Replace(command))

@@ -27,7 +27,7 @@ func (a *Amounts) setPercents() {
 	a.PercentUnwindable, a.PercentCovered = page.Rounded(a.UnwindablePercent()), page.Rounded(a.CoveredPercent())
 }
 
-// NewAmounts returns a with Code and Unwindable set.
+// NewAmounts returns the given amounts with Code and Unwindable set.
 func NewAmounts(code uint64, a Amounts) Amounts {
 	a.Code = code
 	// Other tools may write rows for padding.

@@ -33,8 +33,8 @@ const (
 	maxStartupNames = 1 << 16 // symbols in code without CFI whose names are read
 )
 
-// findStartup returns the start-up code in the given ranges without CFI, which are sorted and without padding. It
-// follows pointers, calls and jumps, which stripped files also contain, then looks for symbols in the rest.
+// findStartup returns the start-up code in the given ranges of code without CFI, which are sorted and contain no
+// padding. It follows pointers, calls and jumps, which stripped files also contain, then looks for symbols in the rest.
 func findStartup(f *elffile.File, free []elffile.Span) []elffile.Span {
 	var found []elffile.Span
 	crti := false // crti.o is linked, and therefore crt1.o
