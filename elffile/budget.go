@@ -13,8 +13,8 @@ var ErrBudget = errors.New("too much work for an input of this size")
 // A Budget bounds the work on an input: an ELF file, or an archive with its members. The unit is about a nanosecond of
 // CPU time on a 2026 machine; each caller of Spend defines its cost as a constant. A nil Budget has no bound.
 //
-// Work that can be large for a small input must spend from the budget. The work that is proportional to the size of the
-// input must cost less than perByte for each byte in total.
+// Work that can be large for a small input must spend from the budget. In total, the work that is proportional to the
+// size of the input must cost less than perByte per byte.
 type Budget struct {
 	size int64
 	left atomic.Int64

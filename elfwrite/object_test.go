@@ -239,7 +239,7 @@ func TestObjectNames(t *testing.T) {
 	}
 }
 
-// TestObjectAnchors expects relocations to refer to a local symbol: the section symbol, or any other that is an
+// TestObjectAnchors expects relocations to refer to a local symbol: the section symbol, or any other whose value is an
 // address.
 func TestObjectAnchors(t *testing.T) {
 	const other = elftest.ObjNames + 1

@@ -126,7 +126,7 @@ func (s *Section) EncodeObject() ([]byte, []Start, error) {
 	return data, starts, err
 }
 
-// encode returns the section. start returns the start address of each FDE, given the offset of its field.
+// encode returns the section. The function start returns the start address of each FDE, given the offset of its field.
 func (s *Section) encode(flags sframe.Flags, start func(d *sframe.FDE, off int) (uint64, error)) ([]byte, error) {
 	size := s.Size()
 	if size > math.MaxUint32 || s.num > math.MaxUint32 {

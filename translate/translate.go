@@ -667,7 +667,7 @@ func (x *translator) rules(cfa value) (e sframe.Row, g Gap) {
 	return e, Gap{}
 }
 
-// fit returns the row in a form that an FDE can hold, and whether there is one.
+// fit returns the row in a form that an FDE can hold, and whether there is such a form.
 func (x *translator) fit(e sframe.Row) (sframe.Row, bool) {
 	if x.codec.Default(&e) {
 		return e, true

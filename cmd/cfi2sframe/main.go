@@ -23,7 +23,7 @@ import (
 const (
 	exitDone      = 0
 	exitError     = 1
-	exitDifferent = 1 // check, diff or lookup found a difference
+	exitDifferent = 1 // check or diff found a difference, or lookup no row
 	exitUsage     = 2
 	exitTrouble   = 2 // an error in check, diff or lookup
 	exitCoverage  = 3

@@ -27,11 +27,11 @@ type Batch struct {
 	taking  sync.Mutex        // held while a job acquires threads
 
 	named map[inode.ID]map[string]bool // names to replace, by file, for files with several hard links
-	lost  map[string]error             // by path: the error that prevented identifying the file
+	lost  map[string]error             // by path: why the file could not be identified
 	known map[inode.ID]*Job            // jobs that replace files, by the ID of the old or the new file
 	bytes int64                        // size of the results
 
-	detached map[string]string // inputs by the paths of their detached files
+	detached map[string]string // maps the paths of detached files to their inputs
 }
 
 // Bounds of a batch. Results take additional disk space until they replace the originals.

@@ -91,8 +91,8 @@ type Job struct {
 
 	inPlace bool            // the result replaces the input
 	begun   chan struct{}   // closed when the work that started early has ended; nil if none did
-	made    *convert.Result // by the work
-	failed  error           // of the work
+	made    *convert.Result // result of the work
+	failed  error           // why the work failed, or nil
 
 	detached map[string]string // maps the output paths of this run's detached files to their inputs
 

@@ -18,7 +18,7 @@ import (
 // Replacing a file needs a temporary name for a moment, because link(2) does not overwrite. Only a process killed at
 // that moment leaves it behind.
 
-// named gives all unfinished files temporary names; tests set it.
+// If named is set, as in tests, all unfinished files have temporary names.
 var named bool
 
 // prefix is the prefix of temporary names.

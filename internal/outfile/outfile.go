@@ -22,7 +22,7 @@ const Stdout = "-"
 // stdoutNames are other names of standard output. The file to which they refer must be written, not replaced.
 var stdoutNames = []string{"/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"}
 
-// IsStdout reports whether the output of that name is standard output.
+// IsStdout reports whether the output with the given name is standard output.
 func IsStdout(out string) bool { return out == Stdout || slices.Contains(stdoutNames, out) }
 
 // A File is an output. Commit gives it its name.

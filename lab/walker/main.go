@@ -38,7 +38,7 @@ func Check(dir, path string) error {
 // consists of a pc, the section's address, the stack pointer, flags, the stack and the section.
 func WriteSeed(dir, path string) error {
 	const largest, words = 2048, 8
-	const sp = 0x7e8000001000 - 8*words // where the fuzzer maps it
+	const sp = 0x7e8000001000 - 8*words // where the fuzzer maps the stack
 	s, err := read(path)
 	if err != nil {
 		return err

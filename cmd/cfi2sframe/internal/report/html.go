@@ -23,7 +23,7 @@ var pageTemplate = sync.OnceValue(func() *template.Template {
 })
 
 // HTML writes a self-contained page with the result for each file, gaps by reason, and a sortable table of all gaps.
-// Names come from files that may be hostile. maker is the program's name and version.
+// Names come from files that may be hostile. The argument maker is the program's name and version.
 func HTML(w io.Writer, files []*Coverage, maker string) error {
 	out := bufio.NewWriter(w)
 	if err := pageTemplate().Execute(out, newPage(files, maker)); err != nil {
