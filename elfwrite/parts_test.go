@@ -26,7 +26,7 @@ func TestIsIdentifier(t *testing.T) {
 }
 
 // TestMergeNotes merges two PT_NOTEs, but only if their notes are adjacent in the file, in memory and by load address,
-// and parse the same with an alignment of 4 bytes.
+// and are parsed in the same way with an alignment of 4 bytes.
 func TestMergeNotes(t *testing.T) {
 	const size = 20 // size of a note with a 4-byte name and 4-byte contents
 	plain := elftest.Note(4, 4, 1, "GNU\x00", make([]byte, 4))
@@ -218,8 +218,8 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// TestHarmless checks which symbols no code uses: local symbols with certain names. Names are examined for the first
-// 65,536 symbols only.
+// TestHarmless checks which symbols are known not to be used by code: local symbols with certain names. Names are
+// examined for the first 65,536 symbols only.
 func TestHarmless(t *testing.T) {
 	names := []string{"", "__abi_tag", "$x", "other"}
 	b := patched(t, "plt", func(p *elftest.Patcher) {
@@ -231,7 +231,7 @@ func TestHarmless(t *testing.T) {
 		name   string
 		bind   elf.SymBind
 		typ    elf.SymType
-		before int // number of symbols examined before
+		before int // number of symbols examined before this one
 		want   bool
 	}{
 		{"__abi_tag", elf.STB_LOCAL, elf.STT_OBJECT, 0, true},

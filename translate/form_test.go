@@ -171,9 +171,8 @@ func TestForm(t *testing.T) {
 	}
 }
 
-// TestRuleWriter checks that rules are printed in the notation of readelf --debug-dump=frames-interp. Expressions print
-// as their value, as the operations of the DWARF standard if the value is not known, or as bytes if they are truncated
-// or too long.
+// TestRuleWriter checks that rules are printed in the notation of readelf --debug-dump=frames-interp. An expression is
+// printed as its value, as DWARF operations if its value is not known, or as bytes if it is truncated or too long.
 func TestRuleWriter(t *testing.T) {
 	long := slices.Repeat([]byte{0x96}, maxPrinted)
 	for _, tt := range []struct {
@@ -242,7 +241,7 @@ func TestReachOf(t *testing.T) {
 }
 
 // TestPieces translates an FDE of .debug_frame whose middle is covered by an FDE of .eh_frame, so its first and last
-// parts remain. They count as one function, which is not whole if any part has a gap.
+// parts remain. Both parts count as one function, which is not whole if either part has a gap.
 func TestPieces(t *testing.T) {
 	const advance = 0x40
 	// A CFA based on r10, or a frame pointer saved in rbx, cannot be expressed in V2.

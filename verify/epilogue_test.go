@@ -14,11 +14,11 @@ import (
 // TestEpilogue checks rows that leave the frame pointer unchanged where CFI says that it is saved at rbp. They are
 // correct directly before the instructions that leave the function, unless an instruction writes rbp.
 func TestEpilogue(t *testing.T) {
-	// At 0, the CFA is r10, and rbp is saved at rbp; at 5, the CFA becomes rsp+8.
+	// At offset 0, the CFA is r10, and rbp is saved at rbp; at offset 5, the CFA becomes rsp+8.
 	r10 := []byte{0x0c, 10, 0, 0x10, 6, 2, 0x76, 0, 0x45, 0x0c, 7, 8}
-	// The CFA is r13; at 5, it becomes rsp+16, and at 7, rsp+8.
+	// The CFA is r13; at offset 5, it becomes rsp+16, and at offset 7, rsp+8.
 	r13 := []byte{0x0c, 13, 0, 0x10, 6, 2, 0x76, 0, 0x45, 0x0c, 7, 16, 0x42, 0x0c, 7, 8}
-	// Like r10, but the location of the return address depends on the pc: it changes at 3.
+	// Like r10, but the location of the return address depends on the pc: it changes at offset 3.
 	moved := slices.Concat(r10[:8], []byte{0x10, 16, 11, 0x38, 0x1c, 0x80, 0, 0x3f, 0x1a, 0x33, 0x2a, 0x33, 0x24, 0x22},
 		r10[8:])
 	saved := sframe.Rule{Base: sframe.FP, Deref: true}
@@ -35,7 +35,7 @@ func TestEpilogue(t *testing.T) {
 	epilogue := rows{row(0, reg(10), saved), row(1, reg(10), none), row(5, at(sframe.SP, 8), none)}
 	for _, tt := range []struct {
 		name string
-		code string // from the function's start; the part after / is outside of it
+		code string // from the function's start; the code after / is not part of the function
 		cfi  []byte
 		rows rows
 		want string // the mismatches

@@ -134,7 +134,7 @@ func (in *input) atReturn(t *testing.T, path string, data []byte) bool {
 }
 
 // text prints the meaning of a section. It omits values without meaning: padding, the repetition size of PC-increment
-// FDEs, and the base register of rows that encode it elsewhere.
+// FDEs, and the base register in rows whose data words contain it.
 func (in *input) text(t *testing.T, data []byte) string {
 	t.Helper()
 	s, err := sframe.Decode(data, in.addr)

@@ -16,8 +16,8 @@ import (
 	"cfi2sframe/internal/testkit/testfile"
 )
 
-// hidden finds the rows of a file as if it had no CFI, with its symbols as entries. It also returns, as assembly, the
-// address of makecontext, whose handwritten CFI is exact only at its call.
+// hidden finds the rows of a file as if it had no CFI, with its symbols as entries. It also returns the address of
+// makecontext (assembly), whose handwritten CFI is exact only at its call.
 func hidden(t *testing.T, b []byte) (inf *cfi.Inference, assembly, size uint64) {
 	t.Helper()
 	f := must.Get(elf.NewFile(bytes.NewReader(b)))(t)

@@ -18,7 +18,7 @@ var abiNames = map[sframe.ABI]string{
 
 // FromFile returns a vector for a converted file. Its answers are the rows that package sframe finds; kit.CompareRows
 // compares them with the CFI. PC-mask functions have no answers, because readers interpret them in different ways.
-// In V2 formats that cannot reach it, code that is 2 GiB away has no answers either.
+// Code that is 2 GiB away has no answers either in those V2 formats that cannot describe it.
 func FromFile(path, format string) (*vector.Vector, error) {
 	f, section, err := linked.Load(path)
 	if err != nil {

@@ -56,8 +56,8 @@ func Compare(program, path, out string) (kind string, rows kit.Rows, report kit.
 	return kind, rows, report, err
 }
 
-// reserve frees bytes of a linked kernel that only debuggers read, and returns the symbols around them: it clears .BTF,
-// and moves its first symbol to a multiple of 8.
+// reserve frees bytes of a linked kernel that are not needed to run it, and returns the symbols around them: it clears
+// .BTF, and rounds the value of its start symbol up to a multiple of 8.
 func reserve(b []byte, e *elf.File) (string, error) {
 	const first, last = "__start_BTF", "__stop_BTF"
 	btf, table := e.Section(".BTF"), e.SectionByType(elf.SHT_SYMTAB)
@@ -66,7 +66,7 @@ func reserve(b []byte, e *elf.File) (string, error) {
 		return "", fmt.Errorf("the kernel has no .BTF, whose bytes .sframe replaces here, or no symbols: %w", err)
 	}
 	clear(b[btf.Offset : btf.Offset+btf.Size])
-	for i, s := range symbols { // symbols lacks the table's first symbol
+	for i, s := range symbols { // the list symbols does not contain the table's first symbol
 		if s.Name == first {
 			const value = 8 // offset of st_value
 			e.ByteOrder.PutUint64(b[table.Offset+uint64(i+1)*elf.Sym64Size+value:], (s.Value+7)&^7)

@@ -94,7 +94,7 @@ func (s *section) appendQuestion(b []byte, pcs []uint64) []byte {
 // answers is the output of c/query.c. If the program succeeded, it is complete.
 type answers []byte
 
-// compare compares the next answers: those for a section at the given pcs.
+// compare compares the next answers, which are for a section at the given pcs, with those of package sframe.
 func (a *answers) compare(s *section, pcs []uint64) error {
 	sec, wrong := sframe.Decode(s.data, s.addr)
 	if wrong == nil && (sec.FixedRA != 0) != (sec.ABI.FixedRA() != 0) {

@@ -8,7 +8,7 @@ import (
 )
 
 // pcs returns the pcs at and next to the boundaries of a section's rows and functions, some pcs in gaps, and random
-// ones. For an invalid section, all are random.
+// ones. For an invalid section, all pcs are random.
 func pcs(s *section, rnd *rand.Rand) []uint64 {
 	const maxBlocks, someAny = 16, 64 // blocks per PC-mask FDE, and random pcs
 	var out []uint64

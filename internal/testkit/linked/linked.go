@@ -40,7 +40,8 @@ func Load(path string) (*elffile.File, *sframe.Section, error) {
 	return f, s, err
 }
 
-// Walk calls a function for each address where section a has a row, with that row and the row of b, or nil.
+// Walk calls fn for each address at which the first section has a row, with that row and the row of the second section,
+// or nil if there is none.
 func Walk(a, b *sframe.Section, fn func(pc uint64, a, b *sframe.Match)) error {
 	for _, d := range a.FDEs() {
 		for pc := d.Start; pc < d.End(); pc++ {

@@ -167,7 +167,7 @@ _Unwind_Reason_Code _Unwind_Backtrace(_Unwind_Trace_Fn fn, void *argument) {
 		dwarf.trace(take, &taking);
 	taking = (struct taking){&ours, library.ip, fn, argument};
 	_Unwind_Reason_Code code = library.trace(take, &taking);
-	/* A client that ends the walk has not seen more frames. */
+	/* If the client ends the walk early, only the frames that it has seen are compared. */
 	if (!inside)
 		compare(&ours, &theirs, code == _URC_END_OF_STACK ? MOST : ours.n);
 	return code;

@@ -5,7 +5,7 @@ type Hello struct {
 	Reader  string   `json:"reader"`
 	Formats []string `json:"formats"`
 	ABIs    []string `json:"abis"`
-	// Cannot lists what the reader cannot express: signed, key, signal. Answers are compared without these.
+	// Cannot lists what the reader cannot express: signed, key, signal. Answers are compared without these properties.
 	Cannot []string `json:"cannot,omitempty"`
 }
 

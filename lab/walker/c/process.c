@@ -180,7 +180,7 @@ __attribute__((noinline)) static int here(void) {
 	return (int)n;
 }
 
-/* reads returns whether the walker reads memory outside known stacks, with the value that this process sees. */
+/* reads returns whether the walker can read memory outside known stacks, and reads the correct value there. */
 static int reads(struct sfw_process *p, uint64_t value) {
 	static volatile uint64_t known;
 	uint64_t found = 0;

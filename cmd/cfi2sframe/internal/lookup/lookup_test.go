@@ -50,7 +50,7 @@ type printedRow struct {
 	text       string
 }
 
-// narrow matches a number that fills its column.
+// narrow matches a number that fills its column, so that no space separates it from the next.
 var narrow = regexp.MustCompile(`([0-9]\)?)([uc(])`)
 
 var registerWord = regexp.MustCompile(`\b(r[0-9]+)\+0\b`)
@@ -81,7 +81,8 @@ func sframeRows(t *testing.T, printed string) (rows []printedRow) {
 	return rows
 }
 
-// asPrinted returns a row as objdump prints it. RA is "f" or "U" where the section fixes it.
+// asPrinted returns a row as objdump prints it. RA is printed as "f" if it equals the argument fixed, the location that
+// the ABI fixes.
 func asPrinted(r *report.PCRow, fixed string) string {
 	if r.Outermost {
 		return "RA undefined"
@@ -137,7 +138,7 @@ func TestLookupObjdump(t *testing.T) {
 					} else {
 						text = strings.Replace(text, " U", " u", 1)
 					}
-					if version == sframe.V2 { // a register is a word without an offset
+					if version == sframe.V2 { // V2 encodes a register as a word without an offset
 						got = registerWord.ReplaceAllString(got, "$1")
 					}
 					if got != text || p.Row.Begin != want.begin || p.Row.End != want.end {

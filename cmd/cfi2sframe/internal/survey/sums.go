@@ -8,7 +8,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A Part is the sum of some of the files.
+// A Part holds the totals of a part of the files.
 type Part struct {
 	Name string
 	Sums
@@ -84,7 +84,7 @@ func element[T any, K cmp.Ordered](list *[]T, v T, key func(T) K) *T {
 	return &(*list)[i]
 }
 
-// format returns the element for a version, or an empty one.
+// format returns the list element for a version, or an empty element.
 func format(list []Format, v sframe.Version) Format {
 	if i := slices.IndexFunc(list, func(f Format) bool { return f.Format == v }); i >= 0 {
 		return list[i]
