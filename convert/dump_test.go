@@ -90,7 +90,7 @@ func TestDump(t *testing.T) {
 			if relative(got) != relative(want) {
 				t.Errorf("%s, the section alone:\n%s", name, firstDifference(relative(got), relative(want)))
 			}
-			const code = 0x438 // start of the code in prologue
+			const code = 0x438 // start of the code in the fixture "prologue"
 			first := fmt.Sprintf("pc = %#x,", code-s.Addr)
 			if name == "amd64/prologue" && !strings.Contains(got, first) {
 				t.Errorf("%s, the section alone, has no %q:\n%s", name, first, got)

@@ -1,10 +1,10 @@
 // Package elffile reads the headers and contents of 64-bit ELF files of either byte order, which may be malformed or
 // hostile.
 //
-// Unlike debug/elf, it meets the needs of a rewriter. Headers are as in the file (indexes, offsets, positions of the
-// tables), and section headers are optional. Every offset is checked against the size of the file before memory is
-// allocated. Contents are read only on request, so damage in unused parts does no harm. The work on a file is bounded
-// by its size; see Budget. Types and constants are those of debug/elf.
+// Unlike debug/elf, it meets the needs of a rewriter. Headers keep their values from the file (indexes, offsets,
+// positions of the tables), and section headers are optional. Every offset is checked against the size of the file
+// before memory is allocated. Contents are read only on request, so damage in unused parts does no harm. The work on a
+// file is bounded by its size; see Budget. Types and constants are those of debug/elf.
 //
 // Relocatable objects have no addresses. New assigns addresses to code sections and to .eh_frame (Section.Base), as a
 // linker would, and ReadRelocated applies relocations to contents.

@@ -22,7 +22,7 @@ import (
 // overlap their .bss, and to have the same offset in a page as its run-time addresses.
 func TestLoadAddresses(t *testing.T) {
 	const (
-		vaddr = 0x400000     // address of the first segment, 0x4ec bytes; the second is at 0x401ed0, 0x130 bytes
+		vaddr = 0x400000     // of the first segment (0x4ec bytes); the second is at 0x401ed0 (0x130 bytes)
 		first = 0x10_0000    // load address of the first segment
 		data  = 0x20_0000_00 // load address of the second segment
 	)

@@ -12,7 +12,7 @@ type cluster struct {
 	row, rows   uint32 // index of the first row in Builder.refs, and number of rows
 	size        uint32 // of the rows in bytes, without their start addresses
 	span        uint32 // from the start of the first row to the start of the last
-	first, last uint32 // forms of the first and last row
+	first, last uint32 // indexes in Builder.forms, for the first and the last row
 	rest        uint32 // the cluster without its first row
 }
 

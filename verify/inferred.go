@@ -211,7 +211,7 @@ func (p *proof) decode(fn int, pc, _ uint64) bool {
 	return ok
 }
 
-// again is decode for the second pass. It skips runs of plain instructions with a single row and no jump targets.
+// again is like decode, for the second pass. It skips runs of plain instructions with a single row and no jump targets.
 func (p *proof) again(fn int, pc, last uint64) bool {
 	word, mask := p.bit(fn, pc)
 	if p.starts[word]&mask == 0 { // the first pass did not reach this instruction

@@ -49,10 +49,10 @@ func jsonAmount(t *testing.T, args []string, keys ...string) (a amount) {
 	return a
 }
 
-// headline matches the first line of a text.
+// headline matches the first line of a text report.
 var headline = regexp.MustCompile(`^(.*: )?(\d+\.\d\d %) of the code is unwindable \(([\d,]+) of ([\d,]+) bytes?\)$`)
 
-// covers matches the second line of a text.
+// covers matches the second line of a text report.
 var covers = regexp.MustCompile(`(?m)^  SFrame V\d covers (\d+\.\d\d) % of .* \(([\d,]+) of ([\d,]+) bytes?\)$`)
 
 // textAmount returns the amount in the given line of a command's output.

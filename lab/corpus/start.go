@@ -106,7 +106,7 @@ func (s *system) run(dir string, env []string, args ...string) (mark, why string
 	return "", fmt.Sprintf("%v, %.120q", err, generalize(string(said[max(0, len(said)-2000):])))
 }
 
-// within returns a path as seen by a process in a root.
+// within returns a path as seen by a process whose root directory is root.
 func within(root, path string) string {
 	return filepath.Join("/", strings.TrimPrefix(path, strings.TrimSuffix(root, "/")))
 }

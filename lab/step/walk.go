@@ -137,7 +137,7 @@ func newWalk(ctx context.Context, m *machine, mem memory, opt Options) *walk {
 	return w
 }
 
-// enough reports whether to stop.
+// enough reports whether the walk must stop.
 func (w *walk) enough() bool {
 	return w.opt.Steps > 0 && w.Steps >= w.opt.Steps || w.Steps&0x3ff == 0 && w.ctx.Err() != nil
 }
@@ -333,7 +333,8 @@ func (w *walk) change(th *thread, sp uint64) {
 	last.owner, th.stack = th, last
 }
 
-// revive removes frames from a stack that was left, if their memory has changed.
+// revive prepares a stack that becomes current again: it removes frames, starting with the first whose return address
+// in memory has changed.
 func (w *walk) revive(s *stack) {
 	if w.m.linked() {
 		return

@@ -50,7 +50,7 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// nl returns the replacement for newlines in the words of a loop: a blank, unless the text has quotes or escapes.
+// nl returns what replaces newlines in the word list of a shell loop: a blank, unless the text has quotes or escapes.
 func nl(text string) string {
 	if strings.ContainsAny(text, `'"\`) {
 		return "\n"
