@@ -16,8 +16,8 @@ const lowestAddr = 64 << 10
 // an executable with fixed addresses are free. The old headers remain because code may look for notes relative to
 // __ehdr_start (compiler-rt's profile writer). Movable notes after the program headers move to the page.
 //
-// In the file, the page replaces the head, which moves after the other loaded bytes. If the head contains code, or a
-// section crosses its end, everything moves up by a page instead.
+// In the file, the page takes the place of the head, which moves to the end of the loaded bytes. If the head contains
+// code, or a section crosses its end, everything moves up by a page instead.
 type frontPage struct {
 	shift   uint64 // distance in bytes by which everything moves up, or 0
 	headOff uint64 // new file offset of the head, or 0

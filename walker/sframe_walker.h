@@ -13,8 +13,8 @@
  *	}
  *
  * The first part needs only a C11 compiler with GNU extensions: no libc, no memory of its own, no locks. It is for
- * signal handlers, kernels, and data of other machines: sfw_open and sfw_lookup (the row for a pc), sfw_check (whether
- * a whole section is valid), sfw_step (to the caller), sfw_walk (all frames). The second part, if SFRAME_WALKER_PROCESS
+ * signal handlers, kernels, and data from other machines: sfw_open and sfw_lookup (the row for a pc), sfw_check (if a
+ * whole section is valid), sfw_step (to the caller), sfw_walk (all frames). The second part, if SFRAME_WALKER_PROCESS
  * is defined (with _GNU_SOURCE), walks the stack of the running thread. README.md has more.
  *
  * Sections are not trusted. Whatever bytes a section contains, nothing outside it is read, each call terminates, and

@@ -106,7 +106,7 @@ func TestLikeCp(t *testing.T) {
 	dir := must.Get(os.MkdirTemp("", "cfi2sframe-"))(t) // readable for all users
 	defer os.RemoveAll(dir)
 	must.Do(t, os.Chmod(dir, 0o755))
-	// Starting shells takes most of the time, so few shells run many commands each.
+	// Starting shells takes most of the time, so there are only a few, and each runs many commands.
 	scripts := make(map[string]*strings.Builder)
 	for _, step := range []string{"first", "0", "1234", "root", "run 0", "run 1234", "last"} {
 		scripts[step] = &strings.Builder{}

@@ -208,7 +208,7 @@ func rowAt(rows []row, offset uint64) string {
 	return rows[i].words
 }
 
-// sumGaps sums the code without rows for one reason.
+// sumGaps adds up the bytes of code without rows for the given reason.
 func sumGaps(pairs []pair, reason string) report.DiffGap {
 	g := report.DiffGap{Reason: reason}
 	for _, p := range pairs {
