@@ -171,7 +171,7 @@ func (f goFrames) at(pc uint64) (size int64) {
 	return size
 }
 
-// readFrames decodes the pcsp table at an offset to g.frames, and returns the size of the function.
+// readFrames decodes the pcsp table at an offset, stores it in g.frames, and returns the size of the function.
 func (g *goTable) readFrames(off uint64) (end uint64, ok bool) {
 	g.frames = g.frames[:0]
 	b := g.b[min(off, uint64(len(g.b))):]

@@ -153,7 +153,7 @@ func search8(b []byte, at, last, end int, is func(at int) bool) bool {
 	return false
 }
 
-// index8 returns the first index whose byte equals first-index (modulo 256), or len(b).
+// index8 returns the lowest i for which b[i] is first minus i (modulo 256), or len(b).
 func index8(b []byte, first byte) int {
 	const ones = 0x0101010101010101
 	want := uint64(first)*ones - 0x0706050403020100 // the next 8 bytes

@@ -67,7 +67,7 @@ func Command() *kit.Command {
 	libsframe := cmd.Bool("libsframe", false, "convert to all formats of libsframe, and look up all rows with it")
 	dumps := cmd.Bool("dumps", false, "compare what dump and objdump print")
 	cmd.BoolVar(&c.linux, "linux", false, "convert modules and kernels for Linux, and compare them as they are loaded")
-	most := cmd.Int("files", 0, "convert up to `N` files, spread over all; 0 for all")
+	most := cmd.Int("files", 0, "convert `N` files, evenly spaced in the list; 0: all")
 	cmd.Run = func(paths []string) error {
 		return kit.WithProduct(func(program, temp string) error {
 			c.program = program

@@ -20,7 +20,7 @@ import (
 	"cfi2sframe/lab/kit"
 )
 
-// timeout bounds a start. Loaders under emulation on a busy machine take some seconds.
+// timeout bounds a start. Loaders under emulation on a busy machine take several seconds.
 const timeout = 3 * time.Minute
 
 //go:embed c

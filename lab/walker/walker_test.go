@@ -351,7 +351,7 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// TestFuzz runs the fuzzer for some seconds.
+// TestFuzz runs the fuzzer for a few seconds.
 func TestFuzz(t *testing.T) {
 	peer.Look(t, "clang")
 	const runs = "300000"
