@@ -45,7 +45,7 @@ func (s *Search) Find(name string) (string, error) {
 		case !s.skips(name):
 			return "", fmt.Errorf("%s: not an executable file", name)
 		case !IsName(base):
-			return "", fmt.Errorf("%s: cfi2sframe, not a linker", name)
+			return "", fmt.Errorf("%s: this is cfi2sframe, not a linker", name)
 		}
 		name = base
 	}

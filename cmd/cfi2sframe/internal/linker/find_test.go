@@ -76,7 +76,7 @@ func TestFind(t *testing.T) {
 		// Other programs are searched only in PATH.
 		{"gcc", b + "/", a, "", "", a + "/gcc"},
 		{"cc", "", a, "", "", ""},
-		// A cross compiler gets its target's linker, if there is one of the requested kind.
+		// A cross compiler uses the linker of its target if PATH contains it under the requested name.
 		{"ld", "", b + ":" + a, "/usr/bin/" + far + "-gcc-12", "", a + "/" + far + "-ld"},
 		{"ld", "", b + ":" + a, far + "-g++", "", a + "/" + far + "-ld"},
 		{"ld", "", b + ":" + a, "gcc", "", b + "/ld"},
