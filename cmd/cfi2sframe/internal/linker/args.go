@@ -84,7 +84,7 @@ func Split(text string) ([]string, error) {
 }
 
 // OwnScript reports whether the arguments of a linker or compiler name a linker script. Kernels and boot loaders depend
-// on its layout.
+// on the layout that their scripts define.
 func OwnScript(args []string) bool {
 	for _, arg := range args {
 		for _, a := range strings.Split(strings.TrimPrefix(arg, "-Wl,"), ",") {
@@ -109,8 +109,8 @@ var addressFlags = []string{"-Ttext", "-Tdata", "-Tbss", "-Ttext-segment", "-Tro
 // DefaultOutput is the output if -o is missing.
 const DefaultOutput = "a.out"
 
-// Outputs returns the possible outputs of a linker or compiler. There can be several, because only the linker knows
-// which arguments are values of other flags (-mllvm -opaque-pointers).
+// Outputs returns the possible outputs of a linker or compiler. The result can have several elements, because only the
+// linker knows which arguments are values of other flags (-mllvm -opaque-pointers).
 func Outputs(args []string) []string {
 	var out []string
 	for i, arg := range args {

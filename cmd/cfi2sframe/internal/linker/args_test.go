@@ -28,7 +28,7 @@ func TestSplit(t *testing.T) {
 		if err != nil {
 			t.Errorf("%q: %v", text, err)
 		}
-		// A shell does not treat \r as white space, so it gets a blank instead.
+		// A shell does not treat \r as white space, so the test replaces it with a space.
 		out, err := exec.Command("sh", "-c", `set -f; for w in `+strings.ReplaceAll(strings.ReplaceAll(text, "\r", " "),
 			"\n", nl(text))+`
 			do printf '%s\0' "$w"; done`).Output()
@@ -50,7 +50,8 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// nl returns what replaces newlines in the word list of a shell loop: a blank, unless the text has quotes or escapes.
+// nl returns the replacement for newlines in the word list of a shell loop: a space, unless the text has quotes or
+// escapes.
 func nl(text string) string {
 	if strings.ContainsAny(text, `'"\`) {
 		return "\n"

@@ -17,7 +17,7 @@ import (
 // targets are the prefixes of cross linkers.
 var targets = []string{"x86_64-linux-gnu", "aarch64-linux-gnu", "s390x-linux-gnu"}
 
-// links returns the names of the links in the directory.
+// links returns the names of the links in a directory for -B.
 func links() []string {
 	all := append([]string{Compiler}, Names...)
 	for _, target := range targets {
@@ -28,9 +28,9 @@ func links() []string {
 	return all
 }
 
-// Dir returns a directory for a compiler's -B, with links to exe that are named like linkers. It is the installed one
-// (libexec/cfi2sframe or lib/cfi2sframe next to bin) or a new one in the user's cache. Its path has no blanks, which
-// would split CC="gcc -B$(...)".
+// Dir returns a directory for a compiler's -B, with links to exe that are named like linkers. The directory is the
+// installed one (libexec/cfi2sframe or lib/cfi2sframe next to bin) or is created in the user's cache. The path contains
+// no blanks, which would split CC="gcc -B$(...)".
 func Dir(exe string) (string, error) {
 	for _, lib := range []string{"libexec", "lib"} {
 		dir := filepath.Join(filepath.Dir(exe), "..", lib, "cfi2sframe")
@@ -53,14 +53,15 @@ func Dir(exe string) (string, error) {
 			return dir, nil
 		}
 	}
-	// Builds often run without a writable home.
+	// Builds often run without a writable home directory.
 	own := filepath.Join(os.TempDir(), "cfi2sframe-"+strconv.Itoa(os.Geteuid()))
 	ownErr := noBlank(own)
 	if ownErr == nil {
-		ownErr = private(own)
+		ownErr = ensurePrivate(own)
 	}
 	if ownErr != nil {
-		return "", fmt.Errorf("%w; set XDG_CACHE_HOME to a writable directory without blanks (%w)", ownErr, err)
+		return "", fmt.Errorf("%w; set XDG_CACHE_HOME to a writable directory whose path has no blanks (%w)", ownErr,
+			err)
 	}
 	dir := filepath.Join(own, name)
 	return dir, fill(dir, exe)
@@ -89,8 +90,9 @@ func installed(dir, exe string) bool {
 	return true
 }
 
-// private creates a directory that only the user can write to, or checks an existing one.
-func private(dir string) error {
+// ensurePrivate creates a directory that only the user can write to, or returns an error if an existing one is not
+// private.
+func ensurePrivate(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil && !os.IsExist(err) {
 		return err
 	}
@@ -105,7 +107,8 @@ func private(dir string) error {
 	return nil
 }
 
-// fill creates the links in a directory. Each is replaced atomically because other processes may be using it.
+// fill creates the links in a directory. Existing links are replaced atomically because other processes may be using
+// them.
 func fill(dir, exe string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

@@ -29,7 +29,7 @@ func checkLinks(t *testing.T, dir, exe string) {
 func TestDir(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", home)
-	exe := filepath.Join(programs(t, "bin/tool"), "bin/tool")
+	exe := filepath.Join(makePrograms(t, "bin/tool"), "bin/tool")
 	dirs := make([]string, 8)
 	var wg sync.WaitGroup
 	for i := range dirs {
@@ -71,7 +71,7 @@ func TestDir(t *testing.T) {
 	}
 	checkLinks(t, dirs[0], exe)
 	// A different program gets a different directory.
-	other := filepath.Join(programs(t, "bin/tool"), "bin/tool")
+	other := filepath.Join(makePrograms(t, "bin/tool"), "bin/tool")
 	dir, err := Dir(other)
 	if err != nil || dir == dirs[0] {
 		t.Errorf("got %s, %v", dir, err)
@@ -85,7 +85,7 @@ func TestDir(t *testing.T) {
 func TestInstalled(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	for _, lib := range []string{"lib", "libexec"} {
-		prefix := programs(t, "bin/tool", lib+"/cfi2sframe/ld")
+		prefix := makePrograms(t, "bin/tool", lib+"/cfi2sframe/ld")
 		exe, want := filepath.Join(prefix, "bin/tool"), filepath.Join(prefix, lib, "cfi2sframe")
 		must.Do(t, os.Remove(filepath.Join(want, "ld")))
 		for _, name := range append([]string{Compiler}, Names...) {
@@ -105,10 +105,10 @@ func TestInstalled(t *testing.T) {
 	}
 }
 
-// TestHomeless expects a private directory in TMPDIR if no home can be used: none is set, it is not a directory, it is
-// missing, or shells would split its path at a blank.
+// TestHomeless expects a private directory in TMPDIR if HOME is unusable: unset, not a directory, missing, or a path
+// that shells would split at a space.
 func TestHomeless(t *testing.T) {
-	exe := filepath.Join(programs(t, "bin/tool"), "bin/tool")
+	exe := filepath.Join(makePrograms(t, "bin/tool"), "bin/tool")
 	missing, blank := filepath.Join(t.TempDir(), "missing"), filepath.Join(t.TempDir(), "a b")
 	must.Do(t, os.Mkdir(blank, 0o777))
 	for _, home := range []string{"", "/dev/null", missing, blank} {
@@ -128,7 +128,7 @@ func TestHomeless(t *testing.T) {
 		if again, err := Dir(exe); again != dir || err != nil {
 			t.Errorf("got %s, %v", again, err)
 		}
-		// Others must not be able to put their own linkers there.
+		// Other users must not be able to add linkers to this directory.
 		must.Do(t, os.Chmod(own, 0o777))
 		if got, err := Dir(exe); err == nil {
 			t.Errorf("a directory that all users can write to: got %s", got)

@@ -20,7 +20,7 @@ var Names = []string{"ld", "ld.bfd", "ld.gold", "ld.lld", "ld.mold"}
 // Compiler is the name of the symbolic link for build tools that accept only a compiler's path as the linker.
 const Compiler = "cc"
 
-// IsName reports whether name is that of a linker, such as aarch64-linux-gnu-ld.bfd or ld.lld-14.
+// IsName reports whether name is the name of a linker, such as aarch64-linux-gnu-ld.bfd or ld.lld-14.
 func IsName(name string) bool {
 	base, _, _ := strings.Cut(name, ".")
 	return base == "ld" || strings.HasSuffix(base, "-ld")
@@ -36,11 +36,12 @@ type Search struct {
 
 // Find returns the path of a program. If name is a path to this program, Find searches for its last element. It
 // searches for linkers where gcc looks (COMPILER_PATH, which gcc sets), where clang looks (its own directory and that
-// of the GCC whose libraries it uses), and in PATH, for the target's linker first; for other programs only in PATH.
+// of the GCC whose libraries it uses), and in PATH, preferring the target's linker; it searches for other programs only
+// in PATH.
 func (s *Search) Find(name string) (string, error) {
 	if base := filepath.Base(name); base != name {
 		switch {
-		case s.runs(name):
+		case s.canRun(name):
 			return name, nil
 		case !s.skips(name):
 			return "", fmt.Errorf("%s: not an executable file", name)
@@ -60,7 +61,7 @@ func (s *Search) Find(name string) (string, error) {
 			paths = append(paths, join(dir, n))
 		}
 	}
-	if i := slices.IndexFunc(paths, s.runs); i >= 0 {
+	if i := slices.IndexFunc(paths, s.canRun); i >= 0 {
 		return paths[i], nil
 	}
 	if IsName(name) {
@@ -100,7 +101,7 @@ func (s *Search) names(name string) []string {
 	return names
 }
 
-// libraries returns the library directories of a GCC, such as /usr/lib/gcc-cross/aarch64-linux-gnu/12.
+// libraries returns the library directories of GCC, such as /usr/lib/gcc-cross/aarch64-linux-gnu/12.
 func (s *Search) libraries() []string {
 	var dirs []string
 	for _, arg := range s.Args {
@@ -150,8 +151,8 @@ func join(dir, name string) string {
 	return strings.TrimSuffix(dir, "/") + "/" + name
 }
 
-// runs reports whether a path is an executable program that may be run.
-func (s *Search) runs(path string) bool {
+// canRun reports whether path is an executable file that is not in s.Skip.
+func (s *Search) canRun(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().IsRegular() && unix.Access(path, unix.X_OK) == nil && !s.skips(path)
 }

@@ -14,9 +14,9 @@ import (
 	"cfi2sframe/internal/testkit/must"
 )
 
-// programs creates executable files in a directory, and returns it. Files with names that end in "-" are not
-// executable.
-func programs(t *testing.T, names ...string) string {
+// makePrograms creates executable files in a new directory, and returns the directory. Files with names that end in "-"
+// are not executable.
+func makePrograms(t *testing.T, names ...string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range names {
@@ -41,8 +41,8 @@ func idOf(t *testing.T, path string) string {
 	return id.String()
 }
 
-// foreign returns a target other than this machine.
-func foreign(t *testing.T) string {
+// foreignTarget returns a target other than this machine's.
+func foreignTarget(t *testing.T) string {
 	if native("aarch64-linux-gnu") {
 		return "x86_64-linux-gnu"
 	}
@@ -50,15 +50,15 @@ func foreign(t *testing.T) string {
 }
 
 func TestFind(t *testing.T) {
-	far := foreign(t)
-	self := programs(t, "cfi2sframe")
+	far := foreignTarget(t)
+	self := makePrograms(t, "cfi2sframe")
 	me := filepath.Join(self, "cfi2sframe")
 	for _, name := range Names {
 		must.Do(t, os.Symlink(me, filepath.Join(self, name)))
 	}
-	a := programs(t, "ld", "ld.gold-", "ld.lld/x", far+"-ld", "gcc")
-	b := programs(t, "ld", "ld.gold", "ld.lld", "ld.bfd", "gcc")
-	tree := programs(t, "lib/gcc-cross/"+far+"/12/libgcc.a-", far+"/bin/ld")
+	a := makePrograms(t, "ld", "ld.gold-", "ld.lld/x", far+"-ld", "gcc")
+	b := makePrograms(t, "ld", "ld.gold", "ld.lld", "ld.bfd", "gcc")
+	tree := makePrograms(t, "lib/gcc-cross/"+far+"/12/libgcc.a-", far+"/bin/ld")
 	lib := filepath.Join(tree, "lib/gcc-cross", far, "12")
 	for _, test := range []struct {
 		name, compiler, path, gcc, arg string
@@ -73,7 +73,7 @@ func TestFind(t *testing.T) {
 		// Directories from GCC, which end in a slash, are searched first.
 		{"ld", self + "/:" + b + "/", a, "", "", b + "/ld"},
 		{"ld.bfd", self + "/:" + a + "/", self + ":" + b, "", "", b + "/ld.bfd"},
-		// Other programs are searched only in PATH.
+		// Other programs are searched for only in PATH.
 		{"gcc", b + "/", a, "", "", a + "/gcc"},
 		{"cc", "", a, "", "", ""},
 		// A cross compiler uses the linker of its target if PATH contains it under the requested name.
@@ -120,19 +120,19 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestNative expects a compiler for this machine to use plain ld, even if there is one with the target's name.
+// TestNative expects a compiler for this machine to use ld, even if TARGET-ld exists.
 func TestNative(t *testing.T) {
 	var u unix.Utsname
 	must.Do(t, unix.Uname(&u))
 	target := unix.ByteSliceToString(u.Machine[:]) + "-linux-gnu"
-	a := programs(t, target+"-ld")
-	b := programs(t, "ld")
+	a := makePrograms(t, target+"-ld")
+	b := makePrograms(t, "ld")
 	env := map[string]string{"PATH": a + ":" + b, "COLLECT_GCC": target + "-gcc"}
 	s := &Search{Args: []string{"-L/nowhere/lib/gcc/" + target + "/12"}, Env: func(k string) string { return env[k] }}
 	if got, err := s.Find("ld"); got != b+"/ld" || err != nil {
 		t.Errorf("got %s, %v", got, err)
 	}
-	// If the compiler asks for it by the target's name, that linker is used, or else plain ld.
+	// If the compiler asks for TARGET-ld, that linker is used or, if it does not exist, ld.
 	if got, err := s.Find(target + "-ld"); got != a+"/"+target+"-ld" || err != nil {
 		t.Errorf("got %s, %v", got, err)
 	}
@@ -140,7 +140,7 @@ func TestNative(t *testing.T) {
 	if got, err := s.Find(target + "-ld"); got != b+"/ld" || err != nil {
 		t.Errorf("got %s, %v", got, err)
 	}
-	if got, err := s.Find(foreign(t) + "-ld"); err == nil {
+	if got, err := s.Find(foreignTarget(t) + "-ld"); err == nil {
 		t.Errorf("got %s", got)
 	}
 }

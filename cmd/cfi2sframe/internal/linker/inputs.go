@@ -14,8 +14,8 @@ import (
 // of discarded COMDAT groups; Zig's linker rejects all of them.
 const refusing = `(^|[.-])(lld|gold|zig)($|[.-])`
 
-// Refuses reports whether a linker, or the linker that a compiler runs for these arguments, can fail on objects with
-// .sframe.
+// Refuses reports whether program is a linker that can fail on objects with .sframe, or a compiler that runs one for
+// these arguments.
 func Refuses(program string, args []string) bool {
 	for _, arg := range args {
 		for _, flag := range []string{"-fuse-ld=", "--ld-path="} {
@@ -53,7 +53,8 @@ func Inputs(args, outputs []string) []Input {
 			if path := findLibrary(name, args, static); path != "" {
 				all = append(all, Input{i, path})
 			}
-		case strings.HasPrefix(arg, "-") || slices.Contains(outputs, arg) || i > 0 && slices.Contains(names, args[i-1]):
+		case strings.HasPrefix(arg, "-") || slices.Contains(outputs, arg) ||
+			i > 0 && slices.Contains(nameFlags, args[i-1]):
 		default:
 			if info, err := os.Stat(arg); err == nil && info.Mode().IsRegular() {
 				all = append(all, Input{i, arg})
@@ -63,8 +64,8 @@ func Inputs(args, outputs []string) []Input {
 	return all
 }
 
-// names lists flags whose values are not file names.
-var names = []string{"-soname", "--soname", "-h"}
+// nameFlags are flags that are followed by a name, not by the path of an input.
+var nameFlags = []string{"-soname", "--soname", "-h"}
 
 // findLibrary returns the path of the static library that -lNAME stands for, or "".
 func findLibrary(name string, args []string, static bool) string {

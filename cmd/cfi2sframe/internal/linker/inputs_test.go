@@ -12,8 +12,8 @@ import (
 )
 
 func TestRefuses(t *testing.T) {
-	dir := programs(t, "ld.lld", "rust-lld", "x86_64-linux-gnu-ld.gold", "ld.bfd", "ld.mold", "gcc", "zig", "goldfish",
-		"lldb")
+	dir := makePrograms(t, "ld.lld", "rust-lld", "x86_64-linux-gnu-ld.gold", "ld.bfd", "ld.mold", "gcc", "zig",
+		"goldfish", "lldb")
 	must.Do(t, os.Symlink("ld.lld", filepath.Join(dir, "ld")))
 	for _, tt := range []struct {
 		program string
@@ -34,7 +34,7 @@ func TestRefuses(t *testing.T) {
 }
 
 func TestInputs(t *testing.T) {
-	t.Chdir(programs(t, "a.o-", "out.o-", "name.o-", "lib/libboth.a-", "lib/libboth.so-", "lib/libone.a-",
+	t.Chdir(makePrograms(t, "a.o-", "out.o-", "name.o-", "lib/libboth.a-", "lib/libboth.so-", "lib/libone.a-",
 		"more/libone.a-", "more/libtwo.a-"))
 	for _, tt := range []struct {
 		args []string

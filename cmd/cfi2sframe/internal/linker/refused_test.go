@@ -12,16 +12,16 @@ import (
 	"cfi2sframe/internal/testkit/testfile"
 )
 
-// TestRefusedFolders creates links, and directories for them, where that is impossible.
-func TestRefusedFolders(t *testing.T) {
+// TestUncreatable expects errors if links, or directories for them, cannot be created.
+func TestUncreatable(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
 	testfile.Write(t, file, "kept")
 	full := filepath.Join(dir, "full")
 	must.Do(t, os.MkdirAll(filepath.Join(full, Names[0], "sub"), 0o700))
 	for name, err := range map[string]error{
-		"a directory in a file":         private(filepath.Join(file, "x")),
-		"a file":                        private(file),
+		"a directory in a file":         ensurePrivate(filepath.Join(file, "x")),
+		"a file":                        ensurePrivate(file),
 		"links in a file":               fill(file, "/exe"),
 		"a link in a file":              relink("/exe", filepath.Join(file, "x")),
 		"a link instead of a directory": relink("/exe", filepath.Join(full, Names[0])),
@@ -31,7 +31,7 @@ func TestRefusedFolders(t *testing.T) {
 			t.Errorf("%s: no error", name)
 		}
 	}
-	if err := private(filepath.Join(dir, "new")); err != nil {
+	if err := ensurePrivate(filepath.Join(dir, "new")); err != nil {
 		t.Error(err)
 	}
 	if b, err := os.ReadFile(file); err != nil || string(b) != "kept" {
