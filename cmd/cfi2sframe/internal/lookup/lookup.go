@@ -1,4 +1,4 @@
-// Package lookup finds the rows of addresses and functions in a file.
+// Package lookup finds the rows for addresses and functions in a file.
 package lookup
 
 import (
@@ -47,21 +47,21 @@ func Lookup(p *files.Program, places []string, fromCFI bool) (*report.Lookup, er
 	if !fromCFI {
 		l.From, l.Format = sframe.SectionName, int(x.version)
 	}
-	if err := x.places(l, places); err != nil {
+	if err := x.resolve(l, places); err != nil {
 		return nil, err
 	}
 	for i := range l.PCs {
-		if err := x.row(&l.PCs[i], fromCFI); err != nil {
+		if err := x.setRow(&l.PCs[i], fromCFI); err != nil {
 			return nil, err
 		}
 		if fn := x.function(l.PCs[i].PC); fn != nil && fn.Inferred() {
 			l.PCs[i].Source = cfi.Inferred
 		}
 	}
-	if err := x.gaps(l.PCs, fromCFI); err != nil {
+	if err := x.explainGaps(l.PCs, fromCFI); err != nil {
 		return nil, err
 	}
-	x.relative(l.PCs)
+	x.makeRelative(l.PCs)
 	return l, nil
 }
 
@@ -74,8 +74,8 @@ type lookup struct {
 	words    *translate.RuleWriter
 }
 
-// places resolves all places, and names their functions.
-func (x *lookup) places(l *report.Lookup, places []string) error {
+// resolve finds the addresses of all places, and the names of their functions.
+func (x *lookup) resolve(l *report.Lookup, places []string) error {
 	ranges := make([]elffile.Span, len(places))
 	order := make([]int, len(places))
 	for i, place := range places {
@@ -145,8 +145,8 @@ func (x *lookup) hint(place string) string {
 	return "; addresses are those in the file, without the load address"
 }
 
-// row sets the row of p.
-func (x *lookup) row(p *report.PC, fromCFI bool) error {
+// setRow sets p.Row.
+func (x *lookup) setRow(p *report.PC, fromCFI bool) error {
 	if fromCFI {
 		p.Row = x.cfiRow(p.PC)
 		return nil
@@ -221,8 +221,8 @@ func (x *lookup) rangeOf(pc uint64, m *sframe.Match) (begin, end uint64, err err
 	return max(m.FDE.Start, begin+uint64(m.Start)), end, err
 }
 
-// gaps explains pcs without a row, and CFI rows that SFrame cannot express.
-func (x *lookup) gaps(pcs []report.PC, fromCFI bool) error {
+// explainGaps explains pcs without a row, and CFI rows that SFrame cannot express.
+func (x *lookup) explainGaps(pcs []report.PC, fromCFI bool) error {
 	wanted := make(map[uint64]bool) // starts of functions
 	for _, p := range pcs {
 		if fn := x.function(p.PC); fn != nil && (p.Row == nil || fromCFI) {
@@ -285,8 +285,8 @@ func (x *lookup) gapText(g *translate.Gap) string {
 	return text
 }
 
-// relative makes addresses in a relocatable object relative to their sections.
-func (x *lookup) relative(pcs []report.PC) {
+// makeRelative makes addresses in a relocatable object relative to their sections.
+func (x *lookup) makeRelative(pcs []report.PC) {
 	for i := range pcs {
 		p := &pcs[i]
 		n := x.f.SectionAt(p.PC)

@@ -18,7 +18,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// subjects returns the fixtures of an ABI, and a program.
+// subjects returns the paths of an ABI's fixtures and, for amd64, of /bin/ls.
 func subjects(t *testing.T, abi string) []string {
 	t.Helper()
 	paths, err := filepath.Glob("../../../../testdata/bin/" + abi + "/*")
@@ -50,12 +50,12 @@ type printedRow struct {
 	text       string
 }
 
-// narrow matches a number that fills its column, so that no space separates it from the next.
-var narrow = regexp.MustCompile(`([0-9]\)?)([uc(])`)
+// fullColumn matches a number that fills its column, so that no space separates it from the next column.
+var fullColumn = regexp.MustCompile(`([0-9]\)?)([uc(])`)
 
 var registerWord = regexp.MustCompile(`\b(r[0-9]+)\+0\b`)
 
-// sframeRows returns the rows that objdump prints, except rows of FDEs with blocks.
+// sframeRows returns the rows that objdump prints, except those of PC-mask FDEs.
 func sframeRows(t *testing.T, printed string) (rows []printedRow) {
 	t.Helper()
 	var end uint64
@@ -74,7 +74,7 @@ func sframeRows(t *testing.T, printed string) (rows []printedRow) {
 			if n := len(rows); n > 0 && rows[n-1].end > begin {
 				rows[n-1].end = begin
 			}
-			columns := strings.ReplaceAll(narrow.ReplaceAllString(m[2], "$1 $2"), "+-", "-")
+			columns := strings.ReplaceAll(fullColumn.ReplaceAllString(m[2], "$1 $2"), "+-", "-")
 			rows = append(rows, printedRow{begin, end, strings.Join(strings.Fields(columns), " ")})
 		}
 	}

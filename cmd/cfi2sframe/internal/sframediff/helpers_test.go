@@ -40,7 +40,7 @@ func link(t *testing.T, source string) string {
 	return peer.Linked(t, peer.Assembled(t, ".globl _start\n_start:\n"+source))
 }
 
-// sectionOf finds a section with debug/elf.
+// sectionOf returns the section with the given name, parsed by debug/elf.
 func sectionOf(t *testing.T, b []byte, name string) *elf.Section {
 	t.Helper()
 	f := must.Get(elf.NewFile(bytes.NewReader(b)))(t)

@@ -17,7 +17,7 @@ import (
 	"cfi2sframe/translate"
 )
 
-// maxChanges bounds the changes that are listed.
+// maxChanges limits the number of changes that are listed.
 const maxChanges = 1 << 16
 
 // Reasons for missing rows, in addition to those of package translate.
@@ -33,11 +33,11 @@ func Compare(a, b *Side) *report.Diff {
 		Gaps: []report.DiffGap{}, Changes: []report.Change{},
 	}
 	if out.SameCode {
-		match(a, b, func(f *function) any { return place{f.Section, f.Begin} })
+		matchByKey(a, b, func(f *function) any { return location{f.Section, f.Begin} })
 	} else {
 		matchNames(a, b)
 	}
-	// Functions are in the order of the new file. Those only in the old file are last.
+	// Functions are in the order of the new file, followed by those only in the old file.
 	var pairs []pair
 	for i := range b.functions {
 		f := &b.functions[i]
@@ -79,7 +79,7 @@ func Compare(a, b *Side) *report.Diff {
 	for _, r := range translate.Reasons() {
 		addGap(r.Name(), r.String())
 	}
-	addGap(notWritten, "the format can express it, but it was not written")
+	addGap(notWritten, "the format can express these rows, but .sframe lacks them")
 	addGap(notKnown, "too many gaps to determine the reason")
 	old, new := out.Old, out.New
 	old.File = new.File
@@ -87,14 +87,14 @@ func Compare(a, b *Side) *report.Diff {
 	return out
 }
 
-// A place is the start of a function.
-type place struct {
+// A location identifies a function by its section and start.
+type location struct {
 	section string // of an object
 	begin   uint64
 }
 
-// match pairs functions without a partner that have equal keys, in order. Functions with a nil key are skipped.
-func match(a, b *Side, key func(*function) any) {
+// matchByKey pairs functions that have equal keys and no partner yet, in order. Functions with a nil key are skipped.
+func matchByKey(a, b *Side, key func(*function) any) {
 	free := make(map[any][]*function)
 	for i := range a.functions {
 		if f := &a.functions[i]; f.partner == nil {
@@ -116,16 +116,16 @@ func match(a, b *Side, key func(*function) any) {
 }
 
 // matchNames pairs functions by name: first those with equal rows, then the rest, then those with compiler suffixes.
-// Functions without symbols have the name of their section. If their rows differ, they are paired only if both files
-// have the same number of them.
+// Functions without symbols have the name of their section; if their rows differ, they are paired only if both files
+// have equally many of them.
 func matchNames(a, b *Side) {
 	type key struct {
 		name string
 		hash uint64
 	}
 	seed := maphash.MakeSeed()
-	match(a, b, func(f *function) any { return key{f.name, f.hash(seed)} })
-	more := make(map[string]int) // surplus of functions without symbols in the new file
+	matchByKey(a, b, func(f *function) any { return key{f.name, f.hash(seed)} })
+	more := make(map[string]int) // functions without symbols, by name: in the new file minus in the old one
 	for change, s := range map[int]*Side{-1: a, 1: b} {
 		for i := range s.functions {
 			f := &s.functions[i]
@@ -135,7 +135,7 @@ func matchNames(a, b *Side) {
 		}
 	}
 	for _, plain := range []func(string) string{strings.Clone, plainName} {
-		match(a, b, func(f *function) any {
+		matchByKey(a, b, func(f *function) any {
 			if more[f.name] != 0 {
 				return nil
 			}
@@ -150,7 +150,7 @@ var variant = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(suffix + `| \[clone ` + suffix + `\]`)
 })
 
-// plainName returns the name without such suffixes.
+// plainName returns the name without the suffixes that variant matches.
 func plainName(name string) string { return variant().ReplaceAllString(name, "") }
 
 // hash returns equal values for functions of equal size and rows.
@@ -167,7 +167,7 @@ func (f *function) hash(seed maphash.Seed) uint64 {
 // A pair is a function in the old file and its partner in the new file. Either may be nil.
 type pair struct{ old, new *function }
 
-// change returns how a function changed. The kind is "" if it did not.
+// change returns how a function changed. The kind is "" if the function is unchanged.
 func (p pair) change() report.Change {
 	switch {
 	case p.new == nil:

@@ -19,7 +19,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// function returns assembly for a function with CFI. Without a name, it has no symbol.
+// function returns assembly for a function with CFI. If name is empty, the function has no symbol.
 func function(name string, lines ...string) string {
 	text := ".cfi_startproc\n" + strings.Join(lines, "\n") + "\nnop\n.cfi_endproc\n"
 	if name != "" {
@@ -81,7 +81,7 @@ func TestDiffNames(t *testing.T) {
 }
 
 // TestDiffNameless compares functions without symbols, which are named after their sections. Functions with the same
-// rows are matched first, and the others in order, if both files have the same number.
+// rows are matched first. The others are matched in order if both files have equally many of them.
 func TestDiffNameless(t *testing.T) {
 	program := func(sizes ...int) string {
 		t.Helper()
@@ -100,7 +100,8 @@ func TestDiffNameless(t *testing.T) {
 		{[]int{16, 32, 48}, []int{48, 16}, report.DiffFunctions{Same: 2, OnlyOld: 2, OnlyNew: 1}},
 	} {
 		d := diff(t, program(tt.old...), program(tt.new...))
-		// The last function differs only in size. It is the only one with a single row, but is matched like the others.
+		// The last function differs only in size. Although no other function has a single row, this function is matched
+		// like the others.
 		if n := d.Functions; n.Same != tt.want.Same || n.OnlyOld != tt.want.OnlyOld || n.OnlyNew != tt.want.OnlyNew ||
 			n.Rows+n.Offsets != tt.want.Rows+tt.want.Offsets {
 			t.Errorf("%v and %v: %+v; want %+v", tt.old, tt.new, n, tt.want)
@@ -184,7 +185,8 @@ func TestDiffWords(t *testing.T) {
 	}
 }
 
-// TestDiffObjects compares objects, whose offsets are relative to sections. V3 covers more of their code than V2.
+// TestDiffObjects compares objects, whose offsets are relative to sections. V3 covers more of the objects' code than
+// V2.
 func TestDiffObjects(t *testing.T) {
 	in := peer.Assembled(t, ".section .text.one, \"ax\"\n"+function("one", "nop", frame(16))+
 		".section .text.two, \"ax\"\nnop\n"+function("two", "nop", ".cfi_undefined rip", "nop"))
@@ -217,7 +219,7 @@ func TestDiffNotWritten(t *testing.T) {
 	last := int64(sec.Offset) + 28 + 20*int64(b[sec.Offset+8]-1)
 	size := uint64(b[last+4]) | uint64(b[last+5])<<8
 	p.Put32(int(last)+12, 0)
-	p.Put32(int(sec.Offset)+12, uint32(b[sec.Offset+12])-uint32(b[last+12])) // the number of rows in the header
+	p.Put32(int(sec.Offset)+12, uint32(b[sec.Offset+12])-uint32(b[last+12])) // the header's row count
 	less := filepath.Join(t.TempDir(), "less")
 	testfile.Write(t, less, p.B)
 	for _, files := range [][2]string{{full, less}, {less, full}} {

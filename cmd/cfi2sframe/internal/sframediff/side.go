@@ -18,11 +18,11 @@ import (
 	"cfi2sframe/translate"
 )
 
-// maxSharedRows bounds the rows held in memory, in addition to one per two bytes of the section. FDEs may share and
-// repeat rows without limit.
+// maxSharedRows is the number of rows that may be held in memory beyond one per two bytes of the section. FDEs may
+// share and repeat rows without limit.
 const maxSharedRows = 1 << 22
 
-// A Side is one of the two files.
+// A Side is one of the two files to compare.
 type Side struct {
 	Summary   report.DiffSide
 	object    bool
@@ -30,7 +30,7 @@ type Side struct {
 	functions []function        // by address
 }
 
-// A function is described by CFI, or is other code with rows.
+// A function is code that an FDE describes, or code without CFI for which .sframe has rows.
 type function struct {
 	report.DiffFunction // Begin is an address until Load sets the names
 	cfi                 bool
@@ -115,8 +115,8 @@ func paddingOf(f *elffile.File, table *cfi.Table) []uint8 {
 	return gaps.Sizes(1)
 }
 
-// hashCode hashes a file's code and, if it is linked, addresses. It skips overlapping parts, which no linker writes,
-// and which could multiply the work.
+// hashCode hashes a file's code and, in linked files, its addresses. It skips overlapping parts, which no linker
+// writes, and which could multiply the work.
 func hashCode(f *elffile.File) (sum [sha256.Size]byte, err error) {
 	h := sha256.New()
 	var total uint64
@@ -137,14 +137,14 @@ func hashCode(f *elffile.File) (sum [sha256.Size]byte, err error) {
 	return [sha256.Size]byte(h.Sum(nil)), nil
 }
 
-// addFunctions adds the functions of the table, and other code with rows.
+// addFunctions adds the functions of the CFI table, and code without CFI for which .sframe has rows.
 func (s *Side) addFunctions(table *cfi.Table, section *sframe.Section, padding []uint8, gaps *gaps) error {
 	rest, err := spans(section)
 	if err != nil {
 		return err
 	}
-	// before removes from rest the spans that precede the address end, and returns these spans.
-	before := func(end uint64) (parts []span) {
+	// takeBefore removes the spans before end from rest, and returns them.
+	takeBefore := func(end uint64) (parts []span) {
 		for len(rest) > 0 && rest[0].begin < end {
 			part := rest[0]
 			part.end = min(part.end, end)
@@ -162,11 +162,11 @@ func (s *Side) addFunctions(table *cfi.Table, section *sframe.Section, padding [
 		}
 		if i > 0 && padding != nil {
 			end := min(begin, table.At(i-1).End+uint64(padding[i-1]))
-			for _, part := range before(end) {
+			for _, part := range takeBefore(end) {
 				s.Summary.Padding += part.end - part.begin
 			}
 		}
-		for _, part := range before(begin) {
+		for _, part := range takeBefore(begin) {
 			n := len(s.functions)
 			if n == 0 || s.functions[n-1].cfi || s.functions[n-1].Begin+s.functions[n-1].Size != part.begin {
 				s.functions = append(s.functions, function{})
@@ -182,7 +182,7 @@ func (s *Side) addFunctions(table *cfi.Table, section *sframe.Section, padding [
 		}
 		f, at, end := function{cfi: true}, begin, table.At(i).End
 		f.Begin, f.Size = begin, end-begin
-		for _, part := range before(end) {
+		for _, part := range takeBefore(end) {
 			gaps.addTo(&f, at, part.begin)
 			f.add(part)
 			at = part.end
@@ -217,7 +217,7 @@ type gaps struct {
 	listedTo uint64 // end of the code whose gaps are listed
 }
 
-// addTo adds code without rows to a function.
+// addTo adds a range without rows to a function, with the reasons.
 func (g *gaps) addTo(f *function, begin, end uint64) {
 	if begin >= end {
 		return
@@ -244,13 +244,14 @@ func (g *gaps) addTo(f *function, begin, end uint64) {
 	}
 }
 
-// A span is a range of code with a single row, described in words.
+// A span is an address range with a single row, which words describes.
 type span struct {
 	begin, end uint64
 	words      string
 }
 
-// spans returns the spans of a section, sorted by address. For PC-mask FDEs, each block has its own spans.
+// spans returns the address ranges for which a section has rows, sorted by address. For PC-mask FDEs, each block has
+// its own spans.
 func spans(section *sframe.Section) ([]span, error) {
 	type key struct {
 		row          uint32
@@ -300,7 +301,7 @@ func spans(section *sframe.Section) ([]span, error) {
 	return all, nil
 }
 
-// wordsOf formats a row. Equivalent rows yield equal words.
+// wordsOf formats a row. Equivalent rows yield equal strings.
 func wordsOf(abi sframe.ABI, row sframe.Row, signal, keyB bool) string {
 	for _, rule := range []*sframe.Rule{&row.CFA, &row.RA, &row.FP} {
 		switch {
