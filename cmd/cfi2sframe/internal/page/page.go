@@ -56,7 +56,7 @@ func NewFrame(title, maker string) Frame {
 // A Split divides code, in bytes, by its coverage: the data of the parts "stack" and "cards".
 type Split struct{ Code, Unwindable, NotCovered, NoCFI uint64 }
 
-// NewSplit returns the Split for the given bytes of code. Code in neither count has no CFI.
+// NewSplit returns the Split for the given numbers of bytes. Code in neither category has no CFI.
 func NewSplit(code, unwindable, notCovered uint64) Split {
 	unwindable = min(unwindable, code)
 	notCovered = min(notCovered, code-unwindable)
@@ -77,7 +77,7 @@ func (s Split) Left() uint64 { return s.NotCovered + s.NoCFI }
 // Described returns the bytes of code with CFI.
 func (s Split) Described() uint64 { return s.Unwindable + s.NotCovered }
 
-// Data is the input of the script. Cells are strings because JavaScript numbers cannot hold 64 bits.
+// Data is the JSON input of the page's script. Cells are strings because JavaScript numbers cannot hold 64 bits.
 type Data struct {
 	Reasons map[string]string     `json:"reasons"` // texts, by name
 	Tables  map[string][][]string `json:"tables"`  // rows of cells, by the table's ID
@@ -100,7 +100,7 @@ type Table struct {
 	Columns     []Column
 	First       int      // index of the first column to show
 	Reasons     []string // choices of the filter, if any
-	Short       bool     // the table is too short to filter
+	Short       bool     // too short to need a filter
 	Falling     string   // name of the column by which the rows are sorted in descending order, or ""
 
 	data *Data
@@ -121,7 +121,7 @@ func Columns(namesAndKinds ...string) []Column {
 	return out
 }
 
-// maxStatic bounds the rows that are visible without JavaScript.
+// maxStatic is the maximum number of rows that are visible without JavaScript.
 const maxStatic = 1000
 
 // Static returns the rows that the template writes, for browsers without JavaScript.
@@ -138,7 +138,7 @@ func (t Table) Extra(row []string) string {
 // ReasonText returns the text for the reason with this name or, if there is no text, the name.
 func (t Table) ReasonText(name string) string { return cmp.Or(t.data.Reasons[name], name) }
 
-// Filtered reports whether readers can filter the rows.
+// Filtered reports whether the page offers a filter for the rows.
 func (t Table) Filtered() bool { return !t.Short && len(t.rows) > 5 }
 
 // Len counts the rows.
@@ -160,10 +160,10 @@ type Chart struct {
 	Code uint64
 }
 
-// Longest returns the bytes of the longest bar.
+// Longest returns the number of bytes that the longest bar represents.
 func (c Chart) Longest() uint64 { return c.Bars[0].Bytes }
 
-// Chart returns the chart of reasons and code without CFI.
+// Chart returns a chart of the given reasons, with another bar for code without CFI.
 func (s Split) Chart(reasons []Bar) Chart {
 	var bars []Bar
 	if s.NoCFI > 0 {
@@ -189,7 +189,7 @@ func Share(n, whole uint64) string {
 // Percentage formats a percentage. Only exactly 100 is shown as 100.
 func Percentage(v float64) string { return fmt.Sprintf("%.2f %%", Rounded(v)) }
 
-// Rounded rounds a percentage to two decimals. Only exactly 100 becomes 100.
+// Rounded rounds a percentage to two decimals. Only exactly 100 is rounded to 100.
 func Rounded(v float64) float64 {
 	if v < 100 {
 		v = min(v, 99.99)

@@ -85,7 +85,7 @@ func TestCells(t *testing.T) {
 // plain stands in for the function that pages use to format sizes.
 func plain(n uint64) string { return fmt.Sprint(n, " bytes") }
 
-// TestSplit splits code into its parts, even if the figures are impossible, and renders them.
+// TestSplit divides code by its coverage, even if the given numbers are inconsistent, and renders the result.
 func TestSplit(t *testing.T) {
 	const stack = `<rect class="unwindable" width="%d" height="1"></rect>` +
 		`<rect class="uncovered" x="%d" width="%d" height="1"></rect>` +
