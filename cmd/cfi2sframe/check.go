@@ -28,7 +28,7 @@ type checkSettings struct {
 	least
 	require  bool
 	reader   string           // the value of --for
-	linux    convert.Linux    // the part of Linux that --for names
+	linux    convert.Linux    // the Linux reader (user space, kernel or modules) that --for selects
 	noPCMask bool             // the reader cannot look up rows in PC-mask FDEs
 	formats  []convert.Format // formats that the reader accepts; nil for Linux
 }
@@ -54,10 +54,10 @@ func (c *call) checkCommand() *cobra.Command {
 			return err
 		}
 		if err := c.distinctInputs(&s.reporting, args); err != nil {
-			return c.usage(err)
+			return c.usageError(err)
 		}
 		unread := 0
-		if s.give(args); s.recursive {
+		if s.setGiven(args); s.recursive {
 			args, unread = c.walk(args, s.destination(c.stdout, "standard output"), s.quiet)
 		}
 		c.status = c.check(s, args, unread)
@@ -90,8 +90,8 @@ func (s *checkSettings) refusal(why string) string {
 	return fmt.Sprintf("%s does not read .sframe: %s; convert with --force --for %s", reader, why, reader)
 }
 
-// compare compares the .sframe of a file with the CFI. why is set if the file is skipped. The report may be set even on
-// error.
+// compare compares the .sframe of a file with its CFI, or returns the reason why it skips the file. The report can be
+// non-nil even on error.
 func (s *checkSettings) compare(ctx context.Context, path string) (c *report.Check, why convert.Reason, err error) {
 	skip := s.skips(path) || s.require
 	p, err := files.OpenProgram(ctx, path, s.Sources)
@@ -126,7 +126,7 @@ func (s *checkSettings) compare(ctx context.Context, path string) (c *report.Che
 	return c, why, err
 }
 
-// compareProgram compares the .sframe of a program with the CFI. The report may be set even on error.
+// compareProgram compares the .sframe of a program with its CFI. The report can be non-nil even on error.
 func (s *checkSettings) compareProgram(p *files.Program) (*report.Check, error) {
 	if s.linux == convert.LinuxKernel && !p.File.IsObject() && s.Reserved == "" {
 		p.Sources.Reserved = convert.KernelSymbols
@@ -175,7 +175,7 @@ const warnInferred = "some rows are for code without CFI; if the section was mad
 
 // check compares the .sframe of each file with the CFI, prints the mismatches, and returns the exit status.
 func (c *call) check(s *checkSettings, paths []string, unread int) int {
-	sum := checkSum{failed: unread, skipped: make(map[convert.Reason]int)}
+	sum := checkTotals{failed: unread, skipped: make(map[convert.Reason]int)}
 	for i, path := range paths {
 		var checked *report.Check
 		var why convert.Reason
@@ -184,7 +184,7 @@ func (c *call) check(s *checkSettings, paths []string, unread int) int {
 			checked, why, err = s.compare(c.ctx, path)
 		}
 		if errors.Is(err, context.Canceled) {
-			return interrupted(c.ctx, c.stderr, paths[i:], "not checked")
+			return printInterrupted(c.ctx, c.stderr, paths[i:], "not checked")
 		}
 		if checked != nil || why != "" && err == nil {
 			if printed := printChecked(s, c.out, path, why, checked, len(paths) == 1); err == nil {
@@ -200,7 +200,7 @@ func (c *call) check(s *checkSettings, paths []string, unread int) int {
 		case len(checked.Mismatches) > 0 || checked.Refused != "":
 			sum.wrong++
 		default:
-			if below := s.short(&checked.Amounts); below != "" {
+			if below := s.shortfall(&checked.Amounts); below != "" {
 				complain(c.stderr, path, errors.New(below))
 				sum.short++
 				continue
@@ -228,21 +228,21 @@ func (c *call) check(s *checkSettings, paths []string, unread int) int {
 	return exitDone
 }
 
-// A checkSum counts checked files.
-type checkSum struct {
+// checkTotals counts the checked files by result.
+type checkTotals struct {
 	correct, wrong, short, failed int
 	skipped                       map[convert.Reason]int
 }
 
-// skips returns how many files were skipped.
-func (s *checkSum) skips() (n int) {
+// skips returns the number of skipped files.
+func (s *checkTotals) skips() (n int) {
 	for _, files := range s.skipped {
 		n += files
 	}
 	return n
 }
 
-func (s *checkSum) String() string {
+func (s *checkTotals) String() string {
 	all := s.correct + s.wrong + s.short + s.failed + s.skips()
 	text := fmt.Sprintf("%d files: %d correct", all, s.correct)
 	for _, part := range []struct {
@@ -258,7 +258,7 @@ func (s *checkSum) String() string {
 	return text + "\n" + reasons("skipped", s.skipped)
 }
 
-// printChecked reports on a checked or skipped file. Without a report, it still prints mismatches.
+// printChecked reports on a checked or skipped file. Mismatches are printed even with --report none.
 func printChecked(
 	s *checkSettings, w io.Writer, path string, why convert.Reason, c *report.Check, only bool,
 ) error {
@@ -328,7 +328,7 @@ func (c *call) dumpCommand() *cobra.Command {
 			return err
 		}
 		if err := c.distinctInputs(&reporting{}, args); err != nil {
-			return c.usage(err)
+			return c.usageError(err)
 		}
 		c.status = c.dump(args, *s)
 		return nil
@@ -359,7 +359,7 @@ func (c *call) dump(paths []string, from files.Sources) int {
 			err = cmp.Or(err, out.Flush())
 		}
 		if errors.Is(err, context.Canceled) {
-			return interrupted(c.ctx, c.stderr, paths[i:], "not printed")
+			return printInterrupted(c.ctx, c.stderr, paths[i:], "not printed")
 		}
 		if err != nil {
 			complain(c.stderr, path, explain(path, err, false))

@@ -42,7 +42,7 @@ type conversion struct {
 func newConversion() *conversion {
 	s := &conversion{}
 	s.Version = convert.DefaultVersion
-	s.to.Run.Starting = func(w convert.Work) { // prepare the heap for a file
+	s.to.Run.Starting = func(w convert.Work) { // size the heap for the input
 		if w.Archive {
 			heap.PrepareArchive(w.Size)
 		} else {
@@ -96,15 +96,15 @@ func (c *call) removeCommand(s *conversion) *cobra.Command {
 
 // convert converts the files of a command line.
 func (c *call) convert(s *conversion, cmd *cobra.Command, args []string) error {
-	if err := s.complete(cmd, args); err != nil {
+	if err := s.validate(cmd, args); err != nil {
 		return err
 	}
 	unread := 0
-	if s.give(args); s.recursive {
+	if s.setGiven(args); s.recursive {
 		s.files, unread = c.walk(args, s.destination(s.stream(c.stdout, c.stderr)), s.quiet)
 	}
 	if err := s.distinct(c.stdout, c.stderr); err != nil {
-		return c.usage(err)
+		return c.usageError(err)
 	}
 	w := &work{settings: s, console: console{c.stdout, c.stderr}, errors: unread}
 	c.status = w.run(c.ctx)
@@ -185,19 +185,19 @@ func (t *trees) defineTrees(cmd *cobra.Command) {
 	f.BoolVar(&t.skipStatus, "skip-status", false, "exit with status 4 if an unsupported file was skipped")
 }
 
-// checkTrees refuses flags that cannot be combined.
+// checkTrees returns an error if these flags cannot be combined.
 func (t *trees) checkTrees() error {
 	return refuse(rule{t.skipStatus && !t.recursive && !t.skip, "--skip-status requires -r or --skip-unsupported"})
 }
 
-// skips reports whether a file is skipped if it is unsupported. With -r, it is an error only if the command line names
-// the file.
+// skips reports whether the file at path is skipped if it is unsupported. With -r, an unsupported file is an error only
+// if the command line names it.
 func (t *trees) skips(path string) bool {
 	return t.skip || t.recursive && !t.given[path]
 }
 
-// give records the paths that the command line names.
-func (t *trees) give(paths []string) {
+// setGiven records the paths that the command line names.
+func (t *trees) setGiven(paths []string) {
 	t.given = make(map[string]bool)
 	for _, path := range paths {
 		t.given[path] = true
@@ -220,8 +220,8 @@ func refuse(rules ...rule) error {
 	return nil
 }
 
-// complete refuses flags that cannot be combined, and applies --for.
-func (s *conversion) complete(cmd *cobra.Command, args []string) error {
+// validate returns an error if flags cannot be combined, and applies --for.
+func (s *conversion) validate(cmd *cobra.Command, args []string) error {
 	s.files = args
 	if isVerb(args) {
 		if _, err := os.Stat(args[0]); err != nil {

@@ -35,7 +35,7 @@ gcc -g -O1 -Wl,--build-id=0x` + id + ` prog.c -o files/prog
 objcopy --only-keep-debug files/prog debug/prog.debug
 objcopy --strip-all files/prog`
 	must.Run(t, exec.Command("sh", "-ec", script))
-	says(t, exitDone, "", io.Discard, "detach", "-q", "files/prog", "-o", "store/")
+	expectRun(t, exitDone, "", io.Discard, "detach", "-q", "files/prog", "-o", "store/")
 	separate := filepath.Join("store/.build-id", id[:2], id[2:]+".sframe")
 	must.Do(t, os.Chtimes(separate, time.Unix(1, 0), time.Unix(1, 0)))
 	e := must.Get(elf.Open(separate))(t)
@@ -64,7 +64,7 @@ objcopy --strip-all files/prog`
 		}
 		return r.StatusCode, b
 	}
-	for range 120 { // it indexes the files first
+	for range 120 { // debuginfod indexes the files first
 		if _, b := get("metrics"); bytes.Contains(b, []byte(`scanned_files_total{source="file"} 3`)) {
 			break
 		}

@@ -23,7 +23,7 @@ int main(int argc, char **argv) { return twice(argc + 20) > 40 ? 0 : 1; }
 #endif
 `
 
-// A scene is a program with separate debug information.
+// A scene is a directory with a program and its separate debug file.
 type scene struct {
 	*testing.T
 	dir string

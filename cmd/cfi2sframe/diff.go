@@ -32,7 +32,7 @@ func (c *call) diffCommand() *cobra.Command {
 			return err
 		}
 		if err := c.distinctInputs(&s.reporting, args); err != nil {
-			return c.usage(err)
+			return c.usageError(err)
 		}
 		c.status = c.diff(s, args)
 		return nil
@@ -47,7 +47,7 @@ func (c *call) diff(s *diffSettings, paths []string) int {
 		var err error
 		sides[i], err = loadSide(c.ctx, path, s.Sources)
 		if errors.Is(err, context.Canceled) || c.ctx.Err() != nil {
-			return interrupted(c.ctx, c.stderr, paths, "not compared")
+			return printInterrupted(c.ctx, c.stderr, paths, "not compared")
 		}
 		if err != nil {
 			complain(c.stderr, path, explain(path, err, false))
@@ -78,7 +78,7 @@ func (c *call) printDiff(s *diffSettings, d *report.Diff) error {
 	return nil
 }
 
-// loadSide reads one of the files.
+// loadSide reads one of the two files to compare.
 func loadSide(ctx context.Context, path string, from files.Sources) (*sframediff.Side, error) {
 	p, err := files.OpenProgram(ctx, path, from)
 	if err != nil {

@@ -22,7 +22,7 @@ type destination struct {
 	name string // in messages
 	path string // or "" for an open file
 	info fs.FileInfo
-	err  error // a system error; info is unknown
+	err  error // the system error if info cannot be read
 }
 
 // distinct returns an error if one of the paths is the destination, which may be nil, or if a system error prevents the
@@ -32,7 +32,7 @@ func (d *destination) distinct(use string, paths ...string) error {
 		return fmt.Errorf("%s: %w", d.name, outfile.Plain(d.err))
 	}
 	for _, path := range paths {
-		if path != "" && d.is(path) {
+		if path != "" && d.matches(path) {
 			return fmt.Errorf("%s is also %s; use another file", d.name, use)
 		}
 	}
@@ -50,7 +50,7 @@ func (s *conversion) distinct(stdout, stderr io.Writer) error {
 	}
 	to := s.destination(s.stream(stdout, stderr))
 	inputs := inputPaths(s.files)
-	if output != nil && slices.ContainsFunc(inputs, output.is) {
+	if output != nil && slices.ContainsFunc(inputs, output.matches) {
 		if s.verb == "detach" {
 			return fmt.Errorf("%s is also an input; use another file", output.name)
 		}
@@ -106,10 +106,10 @@ func (s *conversion) sframeDistinct(d *destination) error {
 	return nil
 }
 
-// isFound reports whether the function found returns true for the destination and any of the inputs. If the destination
-// does not exist, the result is false.
-func (d *destination) isFound(inputs []string, found func(info fs.FileInfo, in string) bool) bool {
-	return d != nil && d.info != nil && slices.ContainsFunc(inputs, func(in string) bool { return found(d.info, in) })
+// isFound reports whether match returns true for the destination and any of the inputs. If the destination does not
+// exist, the result is false.
+func (d *destination) isFound(inputs []string, match func(info fs.FileInfo, in string) bool) bool {
+	return d != nil && d.info != nil && slices.ContainsFunc(inputs, func(in string) bool { return match(d.info, in) })
 }
 
 // below reports whether a path, which need not exist, is below a directory.
@@ -119,8 +119,8 @@ func below(path, dir string) bool {
 	return errA == nil && errB == nil && strings.HasPrefix(a, b+string(filepath.Separator))
 }
 
-// destination returns the file that the report is written to, or nil. Without --report-file, this is the file behind
-// the stream, if any.
+// destination returns the file that the report is written to, or nil. Without --report-file, the result is the file
+// that the stream is redirected to, if any.
 func (r *reporting) destination(stream io.Writer, name string) *destination {
 	if r.form == "none" {
 		return nil
@@ -148,8 +148,8 @@ func destinationOf(flag, path string) *destination {
 	return &destination{name: flag + " " + path, path: path, info: info, err: err}
 }
 
-// is reports whether a path names the destination, which may not exist yet. Devices never match.
-func (d *destination) is(path string) bool {
+// matches reports whether a path names the destination, which may not exist yet. Devices never match.
+func (d *destination) matches(path string) bool {
 	if d == nil {
 		return false
 	}
@@ -185,8 +185,8 @@ func (d *destination) isFile(info fs.FileInfo) bool {
 	return d != nil && d.info != nil && info.Mode()&fs.ModeDevice == 0 && os.SameFile(info, d.info)
 }
 
-// usage returns usage errors from distinct, but prints system errors and sets the exit status.
-func (c *call) usage(err error) error {
+// usageError returns err if it is a usage error. A system error is printed instead, and sets the exit status.
+func (c *call) usageError(err error) error {
 	if !outfile.OfMachine(err) {
 		return err
 	}

@@ -75,7 +75,7 @@ func TestDocs(t *testing.T) {
 			if status != want {
 				t.Errorf("%s: %s\nstatus %d, want %d: %s", name, c.line, status, want, out)
 			}
-			if c.output != "" && !printed(local.Replace(c.output), out) {
+			if c.output != "" && !matchesDocument(local.Replace(c.output), out) {
 				t.Errorf("%s: %s\nprints: %s\nnot: %s", name, c.line, out, c.output)
 			}
 		}
@@ -120,8 +120,8 @@ func docsCommands(t *testing.T, name string) []docsCommand {
 	return commands
 }
 
-// printed reports whether output matches a document, ignoring numbers and column widths.
-func printed(shown, output string) bool {
+// matchesDocument reports whether output matches a document, ignoring numbers and column widths.
+func matchesDocument(shown, output string) bool {
 	numbers := regexp.MustCompile(`\d[\d,.]*`)
 	shape := func(s string) string {
 		var lines []string

@@ -25,8 +25,9 @@ type noRoom struct{}
 
 func (noRoom) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 
-// says runs cfi2sframe in this process, and checks its status and the start of standard error.
-func says(t *testing.T, status int, want string, stdout io.Writer, args ...string) string {
+// expectRun runs cfi2sframe in this process, checks its exit status and that standard error contains want, and returns
+// standard error.
+func expectRun(t *testing.T, status int, want string, stdout io.Writer, args ...string) string {
 	t.Helper()
 	var stderr bytes.Buffer
 	got := run(t.Context(), args, stdout, &stderr)
@@ -41,17 +42,17 @@ func TestFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out")
 	copyTo(t, in)
-	says(t, exitError,
+	expectRun(t, exitError,
 		"cfi2sframe: "+in+": report: cannot write to /dev/full: no space left on device; nothing written\n",
 		io.Discard, "--report", "html", "--report-file", "/dev/full", in, "-o", out)
 	if _, err := os.Stat(out); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("an output exists, error %v", err)
 	}
-	// If nothing is written, errors are reported one by one, and processing stops.
+	// If the report on the first file cannot be written, the run stops, and later files are not converted.
 	other := filepath.Join(dir, "other")
 	copyTo(t, other)
 	before := testfile.Read(t, other)
-	said := says(t, exitError, "cfi2sframe: files not converted: 1\n", noRoom{}, "--dry-run", "--report",
+	said := expectRun(t, exitError, "cfi2sframe: files not converted: 1\n", noRoom{}, "--dry-run", "--report",
 		"json", in, other)
 	if want := "cfi2sframe: " + in + ": report: cannot write to standard output: no space left on device; " +
 		"nothing written\n"; !strings.HasPrefix(said, want) {
@@ -67,19 +68,19 @@ func TestFullDisk(t *testing.T) {
 	library := elftest.Patch(t.Fatalf, fixture(t, "pltlib.so"))
 	testfile.Write(t, gaps, withGaps(library, 1000))
 	for _, form := range []string{"json", "html"} {
-		says(t, exitError, "no space left on device", noRoom{}, "-v", "--dry-run", "--report", form, gaps)
+		expectRun(t, exitError, "no space left on device", noRoom{}, "-v", "--dry-run", "--report", form, gaps)
 	}
 	// Only the first gaps are listed.
-	said = says(t, exitCoverage, "", io.Discard, "-q", "--format", "2", "--min-coverage", "100", gaps, "-o", out)
+	said = expectRun(t, exitCoverage, "", io.Discard, "-q", "--format", "2", "--min-coverage", "100", gaps, "-o", out)
 	if n := strings.Count(said, gaps+": 0x"); n != shortList {
 		t.Errorf("%d gaps are listed; want %d", n, shortList)
 	}
-	says(t, exitError, "cfi2sframe: cannot write to standard output: no space left on device\n", noRoom{},
+	expectRun(t, exitError, "cfi2sframe: cannot write to standard output: no space left on device\n", noRoom{},
 		"ld", "--print-dir")
 
 	closed := must.Get(os.Create(filepath.Join(dir, "closed")))(t)
 	closed.Close()
-	says(t, exitError, "file already closed", closed, "survey", in)
+	expectRun(t, exitError, "file already closed", closed, "survey", in)
 }
 
 // TestInputErrors expects messages to name the kind of an unsupported input, for each verb that reads files.
@@ -109,16 +110,16 @@ func TestInputErrors(t *testing.T) {
 		"text": "ELF header at file offset 0x0: not an ELF file",
 	} {
 		message := "cfi2sframe: " + name + ": " + want
-		says(t, exitError, message, io.Discard, name, "-o", "out")
-		says(t, exitError, message, io.Discard, "--in-place", name)
-		says(t, exitError, message, io.Discard, "remove", name, "-o", "out")
-		says(t, exitTrouble, message, io.Discard, "check", name)
-		says(t, exitError, message, io.Discard, "dump", name)
-		says(t, exitTrouble, message, io.Discard, "diff", name, "prog")
-		says(t, exitTrouble, message, io.Discard, "lookup", name, "0")
+		expectRun(t, exitError, message, io.Discard, name, "-o", "out")
+		expectRun(t, exitError, message, io.Discard, "--in-place", name)
+		expectRun(t, exitError, message, io.Discard, "remove", name, "-o", "out")
+		expectRun(t, exitTrouble, message, io.Discard, "check", name)
+		expectRun(t, exitError, message, io.Discard, "dump", name)
+		expectRun(t, exitTrouble, message, io.Discard, "diff", name, "prog")
+		expectRun(t, exitTrouble, message, io.Discard, "lookup", name, "0")
 	}
 	testfile.Write(t, "archive", elftest.Ar([]byte("text")))
-	says(t, exitTrouble, "archive: is an archive; extract its members with ar x", io.Discard, "check", "archive")
+	expectRun(t, exitTrouble, "archive: is an archive; extract its members with ar x", io.Discard, "check", "archive")
 }
 
 // TestOutputErrors expects messages to name the output: a file in a missing directory, a directory, and files on a full
@@ -135,7 +136,7 @@ func TestOutputErrors(t *testing.T) {
 		"prog -o out --report-file nodir/r": "report: cannot write to nodir: no such file or directory; create the " +
 			"directory first\n",
 	} {
-		says(t, exitError, "cfi2sframe: "+want, io.Discard, append(strings.Fields(args), "-q")...)
+		expectRun(t, exitError, "cfi2sframe: "+want, io.Discard, append(strings.Fields(args), "-q")...)
 	}
 	if os.Geteuid() != 0 {
 		peer.Missing(t, "mounting a file system requires root")
@@ -150,19 +151,20 @@ func TestOutputErrors(t *testing.T) {
 	}()
 	must.Do(t, os.WriteFile("big", big, 0o777))
 	const full = ": no space left on device\n"
-	says(t, exitError, "cfi2sframe: big: cannot write to dir/out"+full, io.Discard, "-q", "big", "-o", "dir/out")
+	expectRun(t, exitError, "cfi2sframe: big: cannot write to dir/out"+full, io.Discard, "-q", "big", "-o", "dir/out")
 	t.Setenv("TMPDIR", "dir")
 	var stdout bytes.Buffer
-	says(t, exitError, "cfi2sframe: big: cannot write to dir"+full, &stdout, "-q", "big", "-o", "/dev/null")
+	expectRun(t, exitError, "cfi2sframe: big: cannot write to dir"+full, &stdout, "-q", "big", "-o", "/dev/null")
 	t.Setenv("TMPDIR", "")
-	says(t, exitError, "cfi2sframe: big: report: cannot write to dir/r: no space left on device; nothing written\n",
-		io.Discard, "--format", "2", "--report", "json", "--report-file", "dir/r", "big", "-o", "out")
+	expectRun(t, exitError,
+		"cfi2sframe: big: report: cannot write to dir/r: no space left on device; nothing written\n", io.Discard,
+		"--format", "2", "--report", "json", "--report-file", "dir/r", "big", "-o", "out")
 	if entries, err := os.ReadDir("dir"); err != nil || len(entries) > 0 {
 		t.Errorf("files on the full disk: %v, %v", entries, err)
 	}
 }
 
-// TestMounted expects an error for a file with something mounted on it, which cannot be replaced. Mount points below a
+// TestMounted expects an error for a file that is a mount point, which cannot be replaced. Mount points below a
 // directory are skipped.
 func TestMounted(t *testing.T) {
 	if os.Geteuid() != 0 {
@@ -194,14 +196,14 @@ func TestMounted(t *testing.T) {
 		"json": `"kept":"failed","why":"device or resource busy"}` + "\n",
 		"html": "not replaced: device or resource busy",
 	} {
-		says(t, exitError, "cfi2sframe: "+at("busy")+": device or resource busy\n", io.Discard, "--in-place", "--force",
-			"--report", form, "--report-file", at("report"), at("busy"), at("free"))
+		expectRun(t, exitError, "cfi2sframe: "+at("busy")+": device or resource busy\n", io.Discard, "--in-place",
+			"--force", "--report", form, "--report-file", at("report"), at("busy"), at("free"))
 		if text, err := os.ReadFile(at("report")); err != nil || strings.Count(string(text), want) != 1 ||
 			form == "html" && strings.Count(string(text), "<!DOCTYPE html>") != 1 {
 			t.Errorf("%v, and the report is\n%s", err, text)
 		}
 	}
-	says(t, exitDone, "cfi2sframe: "+at("tree/mounted")+": is on another file system; skipped\n", io.Discard, "-r",
+	expectRun(t, exitDone, "cfi2sframe: "+at("tree/mounted")+": is on another file system; skipped\n", io.Discard, "-r",
 		"--in-place", "--report", "none", at("tree"))
 	for name, converted := range map[string]bool{"busy": false, "free": true, "tree/prog": true,
 		"tree/mounted/prog": false} {

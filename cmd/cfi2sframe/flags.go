@@ -92,7 +92,7 @@ func percentFlag(cmd *cobra.Command, name string, percent *float64, usage string
 	cmd.Flags().Var(v, name, usage)
 }
 
-// cfiFlags defines the flags for the sources of rows.
+// cfiFlags defines the flags that select the source of rows.
 func cfiFlags(cmd *cobra.Command, source *cfi.Source, infer *bool, debugFile *string) {
 	wordFlag(cmd, "source", "SECTION", "auto", []string{"auto", "eh_frame", "debug_frame", "gopclntab"},
 		"CFI source: auto, eh_frame, debug_frame or gopclntab",
@@ -117,7 +117,7 @@ func sframeFlag(cmd *cobra.Command, sframe *string) {
 // symbolPair matches the value of --into.
 const symbolPair = "^[^:]+:[^:]+$"
 
-// intoUsage is the usage of --into for verbs that look for the section.
+// intoUsage is the help text of --into for verbs that read .sframe.
 const intoUsage = "find .sframe between the symbols START:END; default: __start_sframe:__end_sframe if the file has " +
 	"these symbols and no section"
 

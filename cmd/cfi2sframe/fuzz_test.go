@@ -96,7 +96,7 @@ func fuzzConvert(t *testing.T, data []byte, opt convert.Options) {
 }
 
 // FuzzConvert converts damaged linked files, objects and archives, removes .sframe, and converts them again. data is
-// the file, and every ten bytes of patches overwrite 1, 2, 4 or 8 bytes of it.
+// the file, and each group of ten bytes in patches overwrites 1, 2, 4 or 8 bytes of data.
 //
 // By default, large seeds are minimised for a minute each; -fuzzminimizetime=1x saves that time for the search.
 func FuzzConvert(f *testing.F) {
@@ -109,7 +109,7 @@ func FuzzConvert(f *testing.F) {
 		all = append(all, testfile.Read(f, name))
 	}
 	for _, name := range []string{"plt", "pltlib.so", "static"} {
-		all = append(all, converted(f, name))
+		all = append(all, convertedFixture(f, name))
 	}
 	objects := fuzzObjects()
 	one := elftest.ArMember("one.o/", objects[0])
@@ -130,8 +130,8 @@ func FuzzConvert(f *testing.F) {
 	})
 }
 
-// fuzzRound converts a file, removes .sframe from the result, and converts it again. This must give the same file, as
-// must replacing .sframe. The CFI never changes.
+// fuzzRound converts a file, removes .sframe from the result, and converts it again. The second conversion must give
+// the same file as the first, as must replacing .sframe. The CFI never changes.
 func fuzzRound(t *testing.T, data []byte, opt convert.Options) {
 	fuzzConvert(t, data, opt)
 	dir := t.TempDir()
@@ -208,7 +208,7 @@ func patchBytes(data, patches []byte) []byte {
 	return data
 }
 
-// fuzzObjects are objects of several kinds.
+// fuzzObjects returns relocatable objects as seeds.
 func fuzzObjects() [][]byte {
 	two := elftest.NewObject()
 	two.Code(".text.f", 32)
@@ -225,8 +225,8 @@ func fuzzObjects() [][]byte {
 	}
 }
 
-// FuzzProgram converts a library whose only function has arbitrary instructions in its CIE and FDE. Translation and
-// check evaluate them independently.
+// FuzzProgram converts a library whose only function has arbitrary instructions in its CIE and FDE. The conversion and
+// the check evaluate the instructions independently.
 func FuzzProgram(f *testing.F) {
 	library := fixture(f, "pltlib.so")
 	for _, name := range []string{"fprules", "drap2.so", "undefra", "plt", "rareg.so", "remember"} {

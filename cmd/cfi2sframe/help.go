@@ -14,7 +14,7 @@ import (
 // helpWidth is the width of help in columns.
 const helpWidth = 80
 
-// groups lists headings and their flags. All other flags are advanced.
+// groups lists the headings of help texts, and the flags below each. All other flags are advanced.
 var groups = []struct{ title, flags string }{
 	{"Output", "output in-place recursive dry-run preserve-dates update force skip-unsupported objects"},
 	{"Format", "for format pcrel outermost share padding into"},
@@ -47,7 +47,7 @@ func (c *call) printHelp(cmd *cobra.Command) {
 	fmt.Fprintf(c.out, "\n%s", cmp.Or(cmd.Long, strings.ToUpper(cmd.Short[:1])+cmd.Short[1:]+".\n"))
 	if name == "" {
 		fmt.Fprintln(c.out, "\nVerbs:")
-		n := len(c.verbs()) - 3 // the last three verbs need no description
+		n := len(c.verbs()) - 3 // version, help and completion need no description
 		for _, v := range c.verbs()[:n] {
 			form, _, _ := strings.Cut(v.Use, "\n")
 			if len(form) > verbWidth {
@@ -64,8 +64,8 @@ func (c *call) printHelp(cmd *cobra.Command) {
 	}
 }
 
-// bare returns a copy of a flag for help, which omits that switches accept =true and =false.
-func bare(f *pflag.Flag) *pflag.Flag {
+// helpFlag returns a copy of a flag for help texts, which omit that Boolean flags accept =true and =false.
+func helpFlag(f *pflag.Flag) *pflag.Flag {
 	c := *f
 	if c.Value.Type() == "bool" {
 		c.Value, c.NoOptDefVal = untyped{c.Value}, ""
@@ -85,7 +85,7 @@ func (c *call) printFlags(cmd *cobra.Command) {
 		sets[i] = pflag.NewFlagSet("", pflag.ContinueOnError)
 		sets[i].SortFlags = false
 	}
-	cmd.Flags().VisitAll(func(f *pflag.Flag) { sets[groupOf(f)].AddFlag(bare(f)) })
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { sets[groupOf(f)].AddFlag(helpFlag(f)) })
 	for i, g := range groups {
 		if sets[i].HasFlags() {
 			fmt.Fprintf(c.out, "\n%s:\n%s", g.title, sets[i].FlagUsagesWrapped(helpWidth))

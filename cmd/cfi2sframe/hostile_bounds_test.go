@@ -31,8 +31,8 @@ const (
 	boundWait   = 2 * time.Minute
 )
 
-// measure runs a command and writes its peak memory in bytes and its processor time in nanoseconds to descriptor 3. It
-// is a separate process: the test's memory would otherwise count as the command's until exec.
+// measure runs a command and writes its peak memory in bytes and its processor time in nanoseconds to descriptor 3.
+// This takes a separate process: the test's memory would otherwise count as the command's until exec.
 func measure() {
 	cmd := exec.Command(os.Args[1], os.Args[2:]...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
@@ -50,9 +50,9 @@ func measure() {
 	os.Exit(cmd.ProcessState.ExitCode())
 }
 
-// bounded runs cfi2sframe on a file with the given contents, and checks its time and memory. IN and OUT in the
-// arguments are the file and the output, in the returned directory.
-func bounded(t *testing.T, data []byte, env []string, args ...string) (dir string, status int,
+// runBounded runs cfi2sframe on a file with the given contents, and checks the time and memory used. In the arguments,
+// IN and OUT stand for the file and the output in the returned directory.
+func runBounded(t *testing.T, data []byte, env []string, args ...string) (dir string, status int,
 	output string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -73,7 +73,7 @@ func bounded(t *testing.T, data []byte, env []string, args ...string) (dir strin
 	cmd.ExtraFiles = []*os.File{write}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	var out head
+	var out limitedBuffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Run()
 	write.Close()
@@ -98,13 +98,13 @@ func bounded(t *testing.T, data []byte, env []string, args ...string) (dir strin
 	return dir, cmd.ProcessState.ExitCode(), string(out.b)
 }
 
-// A head keeps the start of what is written to it.
-type head struct{ b []byte }
+// A limitedBuffer keeps the first maxBuffered bytes written to it.
+type limitedBuffer struct{ b []byte }
 
-const maxHead = 2 << 20
+const maxBuffered = 2 << 20
 
-func (w *head) Write(b []byte) (int, error) {
-	w.b = append(w.b, b[:min(len(b), maxHead-len(w.b))]...)
+func (w *limitedBuffer) Write(b []byte) (int, error) {
+	w.b = append(w.b, b[:min(len(b), maxBuffered-len(w.b))]...)
 	return len(b), nil
 }
 
@@ -155,13 +155,13 @@ func TestHostileBounds(t *testing.T) {
 		{name: "rows of all FDEs, dumped",
 			make: func(testing.TB) []byte { return sharedRows(100_000, 14_000, 1<<14, 0) },
 			args: [][]string{{"dump", "IN"}}, status: 1, want: "Contents of the SFrame section"},
-		{name: "rows of all FDEs, compared", make: checked(sharedRows(300_000, 14_000, 14_000, 0)),
+		{name: "rows of all FDEs, compared", make: libraryWith(sharedRows(300_000, 14_000, 14_000, 0)),
 			args: [][]string{{"check", "IN"}}, status: 2},
-		{name: "rows without CFI, compared", make: checked(sharedRows(400, 60_000, 60_000, 0)),
+		{name: "rows without CFI, compared", make: libraryWith(sharedRows(400, 60_000, 60_000, 0)),
 			args: [][]string{{"check", "IN"}}, status: 2},
 		{name: "mangled names, looked up", make: mangledNames, status: 2, want: "functions are named",
 			args: [][]string{{"lookup", "--cfi", "IN", "f"}, {"lookup", "--cfi", "IN", "f(int)"}}},
-		{name: "blocks of two bytes, different", make: checked(sharedRows(1, 2, 1<<26, 2)),
+		{name: "blocks of two bytes, different", make: libraryWith(sharedRows(1, 2, 1<<26, 2)),
 			args: [][]string{{"diff", "IN", "IN"}}, status: 2},
 		{name: "long expressions, compared", make: wrongExpressions, args: [][]string{{"check", "IN"}}, status: 2,
 			want: "expressions exceed the limit of"},
@@ -170,7 +170,7 @@ func TestHostileBounds(t *testing.T) {
 			t.Parallel()
 			data := tt.make(t)
 			for i, args := range tt.args {
-				_, status, out := bounded(t, data, tt.env, args...)
+				_, status, out := runBounded(t, data, tt.env, args...)
 				if status != tt.status || i == 0 && !strings.Contains(out, tt.want) {
 					t.Errorf("%v: exit status %d; want %d\n%.2000s\nwhich should contain %q", args, status,
 						tt.status, out, tt.want)
@@ -180,14 +180,14 @@ func TestHostileBounds(t *testing.T) {
 	}
 }
 
-// hugeFile is the approximate size of the largest files.
+// hugeFile is the approximate size of the largest generated files.
 const hugeFile = 9_600_000
 
 // codeAddr is the address of code and of .eh_frame.
 const codeAddr = 1 << 24
 
-// described makes a library with the CFI that the function fill adds, for code without contents in the file.
-func described(t testing.TB, fill func(f *elftest.Frames, text uint64)) *elftest.Patcher {
+// describedLibrary makes a library whose code has no contents in the file, and calls fill to add CFI.
+func describedLibrary(t testing.TB, fill func(f *elftest.Frames, text uint64)) *elftest.Patcher {
 	p := elftest.Patch(t.Fatalf, fixture(t, "pltlib.so"))
 	h := p.Section(".text")
 	p.Put32(h+elftest.ShType, uint32(elf.SHT_NOBITS))
@@ -200,24 +200,25 @@ func described(t testing.TB, fill func(f *elftest.Frames, text uint64)) *elftest
 	return p
 }
 
-// near appends a CIE whose FDEs have two-byte pc-relative addresses.
-func near(f *elftest.Frames) int { return f.CIEOf("zR", 1, []byte{1, 0x1a}, elftest.Sound) }
+// nearCIE appends a CIE whose FDEs have two-byte pc-relative addresses.
+func nearCIE(f *elftest.Frames) int { return f.CIEOf("zR", 1, []byte{1, 0x1a}, elftest.Sound) }
 
-// nearFDE appends an FDE of a CIE from near, for size bytes at the FDE's own address.
+// nearFDE appends an FDE of a CIE from nearCIE, for size bytes at the FDE's own address.
 func nearFDE(f *elftest.Frames, cie int, size uint16, instructions ...byte) {
 	f.Entry(cie, binary.LittleEndian.AppendUint16([]byte{0, 0}, size), []byte{0}, instructions)
 }
 
-// addGaps describes n one-byte ranges that SFrame cannot express, each followed by one that it can express.
+// addGaps describes n one-byte ranges that SFrame cannot express, each followed by a one-byte range that it can
+// express.
 func addGaps(f *elftest.Frames, text uint64, n int) {
 	f.FDE(f.CIE(elftest.Sound...), text, uint64(2*n), bytes.Repeat([]byte{0x41, 0x0d, 3, 0x41, 0x0d, 7}, n)...)
 }
 
-// one adds an FDE for 16 bytes of code.
-func one(f *elftest.Frames, text uint64) { f.FDE(f.CIE(elftest.Sound...), text, 16) }
+// oneFDE adds an FDE for 16 bytes of code.
+func oneFDE(f *elftest.Frames, text uint64) { f.FDE(f.CIE(elftest.Sound...), text, 16) }
 
-// repeated returns n copies of a chunk, zlib-compressed. If the chunk has at least 32 KiB, all but the first refer only
-// to the previous copy, so only the second must be compressed.
+// repeated returns n copies of a chunk, zlib-compressed. If the chunk has at least 32 KiB, which is the window of zlib,
+// all copies after the first compress to the same bytes, so only two are compressed.
 func repeated(t testing.TB, chunk []byte, n int) []byte {
 	b := bytes.NewBuffer([]byte{0x78, 0x9c})
 	z := must.Get(flate.NewWriter(b, flate.BestCompression))(t)
@@ -240,7 +241,7 @@ func repeated(t testing.TB, chunk []byte, n int) []byte {
 }
 
 func badCIEs(t testing.TB) []byte {
-	p := described(t, one)
+	p := describedLibrary(t, oneFDE)
 	var f elftest.Frames
 	f.Record(7, make([]byte, 4)) // there is no CIE
 	const n = 120
@@ -250,8 +251,8 @@ func badCIEs(t testing.TB) []byte {
 }
 
 func smallFDEs(t testing.TB) []byte {
-	return described(t, func(f *elftest.Frames, text uint64) {
-		cie := near(f)
+	return describedLibrary(t, func(f *elftest.Frames, text uint64) {
+		cie := nearCIE(f)
 		for i := 0; len(f.B) < hugeFile; i++ {
 			nearFDE(f, cie, 16, 0x0e, 0x80|byte(i), 0x80|byte(i>>7), byte(i>>14))
 		}
@@ -259,8 +260,8 @@ func smallFDEs(t testing.TB) []byte {
 }
 
 func overlappingCIEs(t testing.TB) []byte {
-	return described(t, func(f *elftest.Frames, text uint64) {
-		one(f, text)
+	return describedLibrary(t, func(f *elftest.Frames, text uint64) {
+		oneFDE(f, text)
 		at := len(f.B)
 		const n = 320_000
 		head := []byte{0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0x78, 16} // a CIE up to its instructions
@@ -277,7 +278,7 @@ func overlappingCIEs(t testing.TB) []byte {
 }
 
 func manyCIEs(t testing.TB) []byte {
-	return described(t, func(f *elftest.Frames, text uint64) {
+	return describedLibrary(t, func(f *elftest.Frames, text uint64) {
 		for i := 0; len(f.B) < hugeFile; i++ {
 			cie := f.CIEOf("zR", 1, []byte{1, 0x1a}, []byte{0x0c, 7, 8, 0x90, 1, 0x86, byte(2 + i%100), 0x0e,
 				byte(i / 100)})
@@ -287,7 +288,7 @@ func manyCIEs(t testing.TB) []byte {
 }
 
 func manyRows(t testing.TB) []byte {
-	return described(t, func(f *elftest.Frames, text uint64) {
+	return describedLibrary(t, func(f *elftest.Frames, text uint64) {
 		cie := f.CIE(elftest.Sound...)
 		const n = 500_000 // per function
 		seed := uint32(1)
@@ -304,7 +305,7 @@ func manyRows(t testing.TB) []byte {
 }
 
 func manyPieces(t testing.TB) []byte {
-	p := described(t, func(f *elftest.Frames, text uint64) {
+	p := describedLibrary(t, func(f *elftest.Frames, text uint64) {
 		cie := f.CIE(elftest.Sound...)
 		for i := range uint64(100_000) {
 			f.FDE(cie, text+20*i, 1)
@@ -326,7 +327,7 @@ func cfaExpression(nops int, expression ...byte) []byte {
 }
 
 func longPLT(t testing.TB) []byte {
-	return described(t, func(f *elftest.Frames, text uint64) {
+	return describedLibrary(t, func(f *elftest.Frames, text uint64) {
 		f.FDE(f.CIE(elftest.Sound...), text, 1<<20, slices.Concat(cfaExpression(230, steady[2:]...),
 			[]byte{0x10, 16, 0xf2, 1, 0x38, 0x1c}, bytes.Repeat([]byte{0x96}, 240), // RA c-8
 			[]byte{0x10, 6, 0xf2, 1, 0x40, 0x1c}, bytes.Repeat([]byte{0x96}, 240))...) // FP c-16
@@ -334,8 +335,8 @@ func longPLT(t testing.TB) []byte {
 }
 
 func sameFrames(t testing.TB) []byte {
-	p := described(t, func(f *elftest.Frames, text uint64) {
-		cie := near(f)
+	p := describedLibrary(t, func(f *elftest.Frames, text uint64) {
+		cie := nearCIE(f)
 		for len(f.B) < 1<<20 {
 			nearFDE(f, cie, 13)
 		}
@@ -363,8 +364,8 @@ func manyPLTs(t testing.TB) []byte {
 
 // hollow describes only every 13th byte of the code, which splits the rest into many pieces without CFI.
 func hollow(t testing.TB, size int) *elftest.Patcher {
-	p := described(t, func(f *elftest.Frames, text uint64) {
-		cie := near(f)
+	p := describedLibrary(t, func(f *elftest.Frames, text uint64) {
+		cie := nearCIE(f)
 		for len(f.B) < size {
 			nearFDE(f, cie, 1)
 		}
@@ -388,7 +389,7 @@ func manyUncovered(t testing.TB) []byte {
 }
 
 func longName(t testing.TB) []byte {
-	p := described(t, func(f *elftest.Frames, text uint64) { addGaps(f, text, 60_000) })
+	p := describedLibrary(t, func(f *elftest.Frames, text uint64) { addGaps(f, text, 60_000) })
 	p.Contents(".strtab", append(append([]byte{0}, bytes.Repeat([]byte("x"), 60<<10)...), 0))
 	p.Contents(".symtab", elftest.Symbol(1, codeAddr, 1<<24, uint16(p.Index(".text"))))
 	return p.B
@@ -396,7 +397,7 @@ func longName(t testing.TB) []byte {
 
 func mangledNames(t testing.TB) []byte {
 	const n = 60_000
-	p := described(t, func(f *elftest.Frames, text uint64) { addGaps(f, text, n) })
+	p := describedLibrary(t, func(f *elftest.Frames, text uint64) { addGaps(f, text, n) })
 	// Each template has its predecessor as both arguments.
 	long := "_Z1f1AIiiE"
 	for i := range 10 {
@@ -417,12 +418,12 @@ func mangledNames(t testing.TB) []byte {
 }
 
 func gapsInArchive(t testing.TB) []byte {
-	p := described(t, func(f *elftest.Frames, text uint64) { addGaps(f, text, 20_000) })
+	p := describedLibrary(t, func(f *elftest.Frames, text uint64) { addGaps(f, text, 20_000) })
 	return elftest.Ar(bytes.Repeat(elftest.ArMember("a/", p.B), 36))
 }
 
-// sharedRows returns an SFrame V2 section for code at the address of the section (addSFrame). All FDEs share the same
-// rows, which repeat every rep bytes unless rep is 0.
+// sharedRows returns an SFrame V2 section for code at the section's address, which addSFrame sets. All FDEs share the
+// same rows, which repeat every rep bytes unless rep is 0.
 func sharedRows(fdes, rows int, size uint32, rep byte) []byte {
 	le := binary.LittleEndian
 	b := []byte{0xe2, 0xde, 2, 1, 3, 0, 0xf8, 0}
@@ -446,11 +447,11 @@ func sharedRows(fdes, rows int, size uint32, rep byte) []byte {
 	return b
 }
 
-// checked returns a function that makes a library whose .sframe has the address of its code. Only the code after the
-// first 32 MiB has CFI: 64 functions of 512 KiB.
-func checked(section []byte) func(testing.TB) []byte {
+// libraryWith returns a function that makes a library with the given .sframe at the address of the code. Only the code
+// after the first 32 MiB has CFI: 64 functions of 512 KiB.
+func libraryWith(section []byte) func(testing.TB) []byte {
 	return func(t testing.TB) []byte {
-		p := described(t, func(f *elftest.Frames, text uint64) {
+		p := describedLibrary(t, func(f *elftest.Frames, text uint64) {
 			cie := f.CIE(elftest.Sound...)
 			for i := range uint64(64) {
 				f.FDE(cie, text+1<<25+i<<19, 1<<19)
@@ -461,14 +462,14 @@ func checked(section []byte) func(testing.TB) []byte {
 	}
 }
 
-// addSFrame adds an .sframe section with the address of the code.
+// addSFrame adds an .sframe section at the address of the code.
 func addSFrame(p *elftest.Patcher, b []byte) {
 	p.AddSection(".sframe", uint64(elf.SHF_ALLOC), b)
 	p.Put64(p.Section(".sframe")+elftest.ShAddr, codeAddr)
 }
 
 func wrongExpressions(t testing.TB) []byte {
-	p := described(t, func(f *elftest.Frames, text uint64) {
+	p := describedLibrary(t, func(f *elftest.Frames, text uint64) {
 		cie := f.CIE(append(cfaExpression(9_000, 0x77, 16), 0x90, 1)...)
 		for i := range uint64(300_000) {
 			f.FDE(cie, text+4*i, 4)

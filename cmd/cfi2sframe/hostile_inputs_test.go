@@ -40,7 +40,7 @@ func TestHostileInputs(t *testing.T) {
 		t.Run(strings.ReplaceAll(tt.name, " ", "-"), func(t *testing.T) {
 			data := tt.make(t)
 			for i, args := range tt.args {
-				_, status, out := bounded(t, data, nil, args...)
+				_, status, out := runBounded(t, data, nil, args...)
 				if status != tt.status[i] || i == 0 && !strings.Contains(out, tt.want) {
 					t.Errorf("%v: exit status %d; want %d\n%.2000s\nwhich should contain %q", args, status,
 						tt.status[i], out, tt.want)
@@ -53,7 +53,7 @@ func TestHostileInputs(t *testing.T) {
 // compressedObjects is an archive of objects, each with 11 MiB of .debug_frame.
 func compressedObjects(t testing.TB) []byte {
 	var f elftest.Frames
-	cie := near(&f)
+	cie := nearCIE(&f)
 	for len(f.B) < 1<<20 {
 		nearFDE(&f, cie, 16)
 	}
@@ -68,9 +68,11 @@ func zstdOf(t testing.TB, b []byte) []byte {
 	return z.EncodeAll(b, nil)
 }
 
-// pltArchive contains programs with a PLT of a megabyte, whose CFA depends on the pc.
+// pltArchive contains programs with a 1 MiB PLT, whose CFA depends on the pc.
 func pltArchive(t testing.TB) []byte {
-	b := described(t, func(f *elftest.Frames, text uint64) { f.FDE(f.CIE(elftest.Sound...), text, 1<<20, steady...) }).B
+	b := describedLibrary(t, func(f *elftest.Frames, text uint64) {
+		f.FDE(f.CIE(elftest.Sound...), text, 1<<20, steady...)
+	}).B
 	return elftest.Ar(bytes.Repeat(elftest.ArMember("a/", b), 1000))
 }
 
@@ -78,7 +80,7 @@ func pltArchive(t testing.TB) []byte {
 func rowsArchive(t testing.TB) []byte {
 	section := sharedRows(1, 2, 1<<26, 2)
 	section[3] = 1 // FDEs are sorted, so the section is examined
-	return elftest.Ar(bytes.Repeat(elftest.ArMember("a/", checked(section)(t)), 1000))
+	return elftest.Ar(bytes.Repeat(elftest.ArMember("a/", libraryWith(section)(t)), 1000))
 }
 
 // smallObjects contains as many objects as fit into 10 MB.
@@ -90,7 +92,7 @@ func smallObjects(testing.TB) []byte {
 // framesApart is a program with compressed .debug_frame, like a debug file.
 func framesApart(t testing.TB) []byte {
 	var f elftest.Frames
-	cie := near(&f)
+	cie := nearCIE(&f)
 	for i := 0; len(f.B) < 1<<20; i++ {
 		nearFDE(&f, cie, 16, 0x0e, 0x80|byte(i), 0x80|byte(i>>7), byte(i>>14))
 	}

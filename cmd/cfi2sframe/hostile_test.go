@@ -170,7 +170,7 @@ func compareOutput(data []byte, out string, args []string) error {
 	return image.Contents(before, after)
 }
 
-// processorTime returns the time used by this process, which hardly depends on other load.
+// processorTime returns the CPU time used by this process, which hardly depends on other load.
 func processorTime(t *testing.T) time.Duration {
 	t.Helper()
 	var usage syscall.Rusage
@@ -376,8 +376,8 @@ func TestHostileFiles(t *testing.T) {
 	}
 }
 
-// converted returns a fixture with .sframe.
-func converted(t testing.TB, name string) []byte {
+// convertedFixture returns a fixture with .sframe.
+func convertedFixture(t testing.TB, name string) []byte {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "out")
 	var stderr bytes.Buffer
@@ -388,7 +388,7 @@ func converted(t testing.TB, name string) []byte {
 	return testfile.Read(t, out)
 }
 
-// TestHostileAgain damages converted files. They are converted with --force, and .sframe is removed.
+// TestHostileAgain damages converted files, converts them with --force, and removes .sframe.
 func TestHostileAgain(t *testing.T) {
 	gnu := func(p *elftest.Patcher) int { return p.Segment(elf.ProgType(sframe.PTGNUSFrame), 0) }
 	for _, tt := range []hostileCase{
@@ -411,7 +411,7 @@ func TestHostileAgain(t *testing.T) {
 		for _, arg := range []string{"--force", "remove"} {
 			tt.args = []string{arg}
 			tt.data = func(t testing.TB) []byte {
-				p := elftest.Patch(t.Fatalf, converted(t, "plt"))
+				p := elftest.Patch(t.Fatalf, convertedFixture(t, "plt"))
 				tt.change(p)
 				return p.B
 			}
@@ -493,7 +493,7 @@ func TestHostileObjects(t *testing.T) {
 
 // TestHostileSize converts files that are large, or cause a lot of work for their size.
 func TestHostileSize(t *testing.T) {
-	// cfi makes a library with the given amount of code, and calls fill to add CFI.
+	// cfi returns a change that sets the amount of code, and calls fill to add CFI.
 	cfi := func(code int, fill func(f *elftest.Frames, text uint64)) func(*elftest.Patcher) {
 		return func(p *elftest.Patcher) {
 			var f elftest.Frames
@@ -501,7 +501,7 @@ func TestHostileSize(t *testing.T) {
 			p.Contents(".eh_frame", f.B)
 		}
 	}
-	// spread extends .text to that size without contents in the file.
+	// spread returns a change that makes .text SHT_NOBITS and sets its size, and calls fill to add CFI.
 	spread := func(size uint64, fill func(f *elftest.Frames, text uint64)) func(*elftest.Patcher) {
 		return func(p *elftest.Patcher) {
 			h := p.Section(".text")
@@ -549,7 +549,7 @@ func TestHostileSize(t *testing.T) {
 					uint16(p.Index(".text"))), 50_000))
 			}},
 		{name: "60,000 sections that could move", long: true, status: 1, want: "no room for 2 more program headers",
-			change: func(p *elftest.Patcher) { p.B = crowded(60_000) }},
+			change: func(p *elftest.Patcher) { p.B = crowdedLibrary(60_000) }},
 		{name: "60,000 sections of code", long: true, want: " covers ", change: func(p *elftest.Patcher) {
 			p.NewSections(60_000, func(i, h int) {
 				p.CopySection(h, ".text")
@@ -590,7 +590,7 @@ func TestHostileSize(t *testing.T) {
 			t.Parallel()
 			tt.fixture = "pltlib.so"
 			data := tt.bytes(t)
-			dir, status, output := bounded(t, data, nil, append(slices.Clone(tt.args), "IN", "-o", "OUT")...)
+			dir, status, output := runBounded(t, data, nil, append(slices.Clone(tt.args), "IN", "-o", "OUT")...)
 			o := outcome{status: status, stderr: output}
 			o.check(t, dir, data, tt.args)
 			o.expect(t, tt.status, tt.want)
@@ -604,9 +604,9 @@ var (
 	unruly = []byte{0x0f, 15, 0x77, 8, 0x80, 0, 0x12, 0x1e, 0x0a, 0x61, 0x7f, 0x1d, 0x33, 0x24, 0x22, 0x96, 0x96}
 )
 
-// crowded returns a library with a build-id note that must stay near the start, and n sections of a byte that could
-// move to make room.
-func crowded(n int) []byte {
+// crowdedLibrary returns a library with a build-id note that must stay near the start, and n one-byte sections that
+// could move to make room.
+func crowdedLibrary(n int) []byte {
 	const (
 		progs = 3
 		note  = elffile.HeaderSize + progs*elffile.ProgSize
@@ -693,7 +693,7 @@ func TestHostileBytes(t *testing.T) {
 				continue
 			}
 			was := p.B[off]
-			// Together, the two files get all four values at each offset of their headers.
+			// Each file gets two of the four changes at each offset of its headers; the other file gets the other two.
 			for _, v := range [][]byte{{0, 0x80}, {0xff, 1}}[(i/step+k)%2] {
 				p.B[off] = was ^ v
 				if v == 0 {

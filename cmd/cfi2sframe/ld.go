@@ -74,7 +74,8 @@ func runLinker(args []string, stdout, stderr io.Writer) (status int, ok bool) {
 	return l.run(), true
 }
 
-// linkFlags are the flags of ld. Each must be the only argument; all others go to the linker.
+// linkFlags are the flags of ld. Each is recognized only as the sole argument; other arguments are passed to the
+// linker.
 var linkFlags = []string{"-h", "--help", "--print-dir"}
 
 func (l *link) run() int {
@@ -115,7 +116,7 @@ func (l *link) run() int {
 	}
 	var copies inputCopies
 	if linker.Refuses(l.program, args) {
-		if err := copies.make(l, args, names, signals); err != nil {
+		if err := copies.copyInputs(l, args, names, signals); err != nil {
 			copies.remove()
 			if sig, ok := err.(signalError); ok {
 				return die(syscall.Signal(sig))
@@ -126,13 +127,13 @@ func (l *link) run() int {
 	}
 	argv := append([]string{l.program}, l.args...)
 	if within && copies.dir == "" { // the outer cfi2sframe converts the output
-		return l.cannot(syscall.Exec(l.program, argv, env))
+		return l.printRunError(syscall.Exec(l.program, argv, env))
 	}
 	state, last, err := execute(l.program, argv, env, signals)
 	copies.remove()
 	switch {
 	case err != nil:
-		return l.cannot(err)
+		return l.printRunError(err)
 	case state.Signaled():
 		return die(state.Signal())
 	case state.ExitStatus() != 0:
@@ -160,8 +161,8 @@ func (l *link) find(s *linker.Search) (err error) {
 	return nil
 }
 
-// cannot prints err, which says why the program cannot be run.
-func (l *link) cannot(err error) int {
+// printRunError prints why the program cannot be run.
+func (l *link) printRunError(err error) int {
 	complain(l.stderr, l.program, fmt.Errorf("cannot be run: %w", outfile.Plain(err)))
 	return exitError
 }
@@ -225,7 +226,7 @@ func (l *link) settings(names []string) (*conversion, error) {
 		s.form = "none"
 	}
 	s.inPlace = true
-	if err := s.complete(cmd, names); err != nil {
+	if err := s.validate(cmd, names); err != nil {
 		return nil, err
 	}
 	s.to.NoSync = true // if the output is lost, the linker can be run again
@@ -243,9 +244,9 @@ func (c *inputCopies) remove() {
 	}
 }
 
-// make copies objects and archives that contain .sframe, and changes the arguments to the paths of the copies. Response
-// files in args must already be expanded. After a signal, the error is a signalError.
-func (c *inputCopies) make(l *link, args, outputs []string, signals <-chan os.Signal) error {
+// copyInputs copies objects and archives that contain .sframe, and changes the arguments to the paths of the copies.
+// Response files in args must already be expanded. After a signal, the error is a signalError.
+func (c *inputCopies) copyInputs(l *link, args, outputs []string, signals <-chan os.Signal) error {
 	opt := files.Options{Work: files.Remove(""), Run: convert.Run{SkipUnsupported: true}, NoSync: true}
 	changed := slices.Clone(args)
 	for _, in := range linker.Inputs(args, outputs) {
@@ -285,7 +286,7 @@ func (c *inputCopies) make(l *link, args, outputs []string, signals <-chan os.Si
 	return outfile.Plain(os.WriteFile(response, []byte(linker.Quote(changed)), 0o600))
 }
 
-// execute runs a program and waits for it. It forwards signals to the program, and returns the last one, or 0.
+// execute runs a program and waits for it. It forwards signals to the program, and returns the last signal, or 0.
 func execute(program string, argv, env []string, signals <-chan os.Signal) (syscall.WaitStatus, syscall.Signal, error) {
 	files := []*os.File{os.Stdin, os.Stdout, os.Stderr}
 	p, err := os.StartProcess(program, argv, &os.ProcAttr{Env: env, Files: files})
@@ -314,8 +315,8 @@ func execute(program string, argv, env []string, signals <-chan os.Signal) (sysc
 	}
 }
 
-// die kills cfi2sframe with the signal that killed the linker. It bypasses the handlers of the Go runtime, which would
-// report a crash, and disables core dumps.
+// die kills cfi2sframe with the signal that killed the linker, without a core dump and without the signal handlers of
+// the Go runtime, which would report a crash.
 func die(s syscall.Signal) int {
 	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	var fallback [64]byte // a struct sigaction of zeros: SIG_DFL
@@ -326,7 +327,7 @@ func die(s syscall.Signal) int {
 	return 128 + int(s)     // as shells do
 }
 
-// convert converts the outputs. After a signal, it removes them and ends the process.
+// convert converts the outputs of the linker. After a signal, it removes the outputs and ends the process.
 func (l *link) convert(s *conversion, signals <-chan os.Signal) int {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	go func() {
@@ -384,7 +385,7 @@ func (l *link) convertOne(ctx context.Context, s *conversion, o *linkOutput) int
 func (o *linkOutput) made() bool {
 	after, err := os.Stat(o.path)
 	if err != nil || !after.Mode().IsRegular() {
-		return outfile.OfMachine(err) // the conversion will report it
+		return outfile.OfMachine(err) // the conversion reports the error
 	}
 	if o.before == nil || !os.SameFile(o.before, after) {
 		return true
@@ -406,7 +407,7 @@ func (o *linkOutput) remove() error {
 func (l *link) discard() {
 	for _, o := range l.outputs {
 		if o.made() {
-			_ = o.remove() // a failing linker does not report this either
+			_ = o.remove() // a failing linker does not report such errors either
 		}
 	}
 }
@@ -414,11 +415,11 @@ func (l *link) discard() {
 // incremental is the section that gold writes to outputs that it may change in the next link.
 const incremental = ".gnu_incremental_inputs"
 
-// convertible reports whether a file is a program or library that no later link changes in place.
+// convertible reports whether a file is a program or library that later links do not modify in place.
 func convertible(path string) bool {
 	file, info, err := outfile.OpenRegular(path)
 	if err != nil {
-		return outfile.OfMachine(err) // the conversion will report it
+		return outfile.OfMachine(err) // the conversion reports the error
 	}
 	defer file.Close()
 	f, err := elffile.New(file, info.Size())
@@ -435,7 +436,7 @@ func convertible(path string) bool {
 func linkersDir() (string, error) {
 	exe, err := os.Executable()
 	if err == nil {
-		_, err = os.Stat(exe) // it may have been replaced since the start
+		_, err = os.Stat(exe) // the executable may have been replaced since the start
 	}
 	if err != nil {
 		return "", err

@@ -31,14 +31,14 @@ func linkerDir(t testing.TB) string {
 
 // TestLinkerScript runs linkers, directly and from compilers, through cfi2sframe.
 //
-// In addition to most commands of TestScript, the scripts have $LINKERS, the directory for -B, and the condition
+// The scripts can use most commands of TestScript, the variable $LINKERS (the directory for -B), and the condition
 // has:PROGRAM, which must be true where peers are required.
 func TestLinkerScript(t *testing.T) {
 	long.Test(t)
 	cache := must.Get(exec.Command("go", "env", "GOCACHE").Output())(t)
 	dir := linkerDir(t)
 	home := must.Get(os.UserHomeDir())(t)
-	inherit := map[string]string{ // for programs that would look in the home directory
+	inherit := map[string]string{ // the defaults are below HOME, which testscript changes
 		"XDG_CACHE_HOME": os.Getenv("XDG_CACHE_HOME"),
 		"GOCACHE":        strings.TrimSpace(string(cache)),
 		"RUSTUP_HOME":    filepath.Join(home, ".rustup"),
@@ -60,7 +60,7 @@ func TestLinkerScript(t *testing.T) {
 			return nil
 		},
 		Condition: func(cond string) (bool, error) {
-			if option, ok := strings.CutPrefix(cond, "rustc:"); ok { // an option of newer versions
+			if option, ok := strings.CutPrefix(cond, "rustc:"); ok { // only newer versions of rustc have this option
 				help, err := exec.Command("rustc", "-C", "help").Output()
 				return strings.Contains(string(help), option), err
 			}
@@ -126,7 +126,7 @@ func TestLinkerSignals(t *testing.T) {
 		endedBy(t, cmd.ProcessState, want)
 	}
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
-		// The linker also receives it. The run is interrupted even if the linker ignores it.
+		// The linker also receives the signal. The run is interrupted even if the linker ignores the signal.
 		for _, trap := range []string{"", fmt.Sprintf("trap 'echo got >got; exit 0' %d; ", sig)} {
 			cmd, dir := run(t, trap+"echo >out; echo >ready; while :; do sleep 0.01; done")
 			waitFor(t, filepath.Join(dir, "ready"))

@@ -37,7 +37,7 @@ func (c *call) lookupCommand() *cobra.Command {
 			return err
 		}
 		if err := c.distinctInputs(&s.reporting, args[:1]); err != nil {
-			return c.usage(err)
+			return c.usageError(err)
 		}
 		c.status = c.lookup(s, args[0], args[1:])
 		return nil
@@ -50,7 +50,7 @@ func (c *call) lookup(s *lookupSettings, path string, places []string) int {
 	l, err := lookUp(c.ctx, path, places, s)
 	switch {
 	case errors.Is(err, context.Canceled) || c.ctx.Err() != nil:
-		return interrupted(c.ctx, c.stderr, []string{path}, "not printed")
+		return printInterrupted(c.ctx, c.stderr, []string{path}, "not printed")
 	case err != nil:
 		complain(c.stderr, path, explain(path, err, false))
 		return exitTrouble

@@ -109,15 +109,15 @@ func interruptedStatus(ctx context.Context) int {
 	return exitError
 }
 
-// interrupted prints which files were not processed because of a signal, and returns the exit status.
-func interrupted(ctx context.Context, stderr io.Writer, files []string, what string) int {
+// printInterrupted prints which files were not processed because of a signal, and returns the exit status.
+func printInterrupted(ctx context.Context, stderr io.Writer, files []string, what string) int {
 	for _, f := range files {
 		complain(stderr, f, errors.New("interrupted, "+what))
 	}
 	return interruptedStatus(ctx)
 }
 
-// complain prints an error about a file or a part of the run.
+// complain prints an error after the name of the file or step that it is about.
 func complain(w io.Writer, about string, err error) {
 	if about == "" {
 		about = `""`

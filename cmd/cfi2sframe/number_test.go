@@ -52,8 +52,8 @@ func jsonAmount(t *testing.T, args []string, keys ...string) (a amount) {
 // headline matches the first line of a text report.
 var headline = regexp.MustCompile(`^(.*: )?(\d+\.\d\d %) of the code is unwindable \(([\d,]+) of ([\d,]+) bytes?\)$`)
 
-// covers matches the second line of a text report.
-var covers = regexp.MustCompile(`(?m)^  SFrame V\d covers (\d+\.\d\d) % of .* \(([\d,]+) of ([\d,]+) bytes?\)$`)
+// coverageLine matches the second line of a text report.
+var coverageLine = regexp.MustCompile(`(?m)^  SFrame V\d covers (\d+\.\d\d) % of .* \(([\d,]+) of ([\d,]+) bytes?\)$`)
 
 // textAmount returns the amount in the given line of a command's output.
 func textAmount(t *testing.T, line int, args ...string) (a amount, share string) {
@@ -72,7 +72,7 @@ func textAmount(t *testing.T, line int, args ...string) (a amount, share string)
 		return must.Get(strconv.ParseUint(strings.ReplaceAll(s, ",", ""), 10, 64))(t)
 	}
 	a = amount{Unwindable: number(m[3]), Code: number(m[4]), PercentUnwindable: percent(m[2])}
-	if c := covers.FindStringSubmatch(out.String()); c != nil {
+	if c := coverageLine.FindStringSubmatch(out.String()); c != nil {
 		a.Covered, a.Described, a.PercentCovered = number(c[2]), number(c[3]), percent(c[1])
 	}
 	return a, m[2]
@@ -104,7 +104,7 @@ func TestOneNumber(t *testing.T) {
 		file := plain.File(t, file)
 		for _, format := range []string{"2", "3"} {
 			out := filepath.Join(t.TempDir(), "out")
-			says(t, exitDone, "", io.Discard, "-q", "--format", format, file, "-o", out)
+			expectRun(t, exitDone, "", io.Discard, "-q", "--format", format, file, "-o", out)
 			want, share := textAmount(t, 0, "--dry-run", "--format", format, file)
 			for name, got := range map[string]amount{
 				"json":       jsonAmount(t, []string{"--dry-run", "--format", format, "--report", "json", file}),
@@ -130,7 +130,7 @@ func TestOneNumber(t *testing.T) {
 				}
 			}
 			var page bytes.Buffer
-			says(t, exitDone, "", &page, "--dry-run", "--format", format, "--report", "html", file)
+			expectRun(t, exitDone, "", &page, "--dry-run", "--format", format, "--report", "html", file)
 			if !strings.Contains(page.String(), share) {
 				t.Errorf("%s, format %s: the page does not have %s", file, format, share)
 			}

@@ -18,7 +18,7 @@ import (
 // A user is the user ID and the groups with which a program runs.
 type user struct {
 	uid    uint32
-	groups []uint32 // the first is the primary one
+	groups []uint32 // the first is the primary group
 }
 
 var (
@@ -52,7 +52,7 @@ func (u user) shell(t *testing.T, dir, script string) string {
 const describeOut = `stat -c '%a %u:%g' out; getfacl -cEn out; getfattr -d -m - -e hex out |
 	grep -v -e '^#' -e posix_acl -e selinux || true`
 
-// needAttributes skips the test without root or the tools that show attributes.
+// needAttributes skips the test unless it runs as root and the tools for file attributes are installed.
 func needAttributes(t *testing.T) {
 	t.Helper()
 	for _, name := range []string{"setfacl", "getfacl", "setfattr", "getfattr", "setcap", "cp", "bash"} {
@@ -66,7 +66,7 @@ func needAttributes(t *testing.T) {
 // A setting is a situation in which cp and cfi2sframe are compared. Scripts create it.
 type setting struct {
 	user                        user
-	folder, input, output, root string // scripts; output runs as the user, the others as root
+	folder, input, output, root string // scripts: output runs as the user; folder, input and root run as root
 }
 
 // likeCpSettings are the settings of TestLikeCp.

@@ -19,7 +19,7 @@ type preset struct {
 	convert.Format
 	share bool             // reads shared FRE lists in either byte order
 	also  []convert.Format // other formats it reads
-	linux convert.Linux    // which part of Linux, if any
+	linux convert.Linux    // the Linux reader, if any
 	// noPCMask is set if sframe_find_fre of its libsframe finds no rows, or wrong ones, in PC-mask FDEs.
 	noPCMask bool
 }
@@ -32,8 +32,8 @@ var (
 
 // presets are the readers that --for accepts. See docs/readers.md.
 var presets = []preset{
-	// glibc 2.42 and later, built with --enable-sframe: V2 only. It treats code without a row as the outermost frame,
-	// and fails on rows without data words.
+	// glibc 2.42 and later, built with --enable-sframe, reads V2 only, treats code without a row as the outermost
+	// frame, and fails on rows without data words.
 	{name: "glibc", Format: v2, share: true, also: []convert.Format{v2PCRel}},
 	// The patches for deferred unwinding accept only V3, sorted, with start addresses relative to their own fields.
 	{name: "linux", Format: v3, share: true, linux: convert.LinuxUser},
@@ -43,14 +43,15 @@ var presets = []preset{
 	{name: "linux-module", Format: v3, share: true, linux: convert.LinuxModule},
 	// 2.40 supports only V1.
 	{name: "binutils-2.40", Format: convert.Format{Version: sframe.V1}},
-	// They fail with "decode failure" on flag 0x4, and misread rows without data words as FP-1.
+	// libsframe 2.41 to 2.44 rejects flag 0x4 ("decode failure"), and returns FP-1 as the CFA of rows without data
+	// words.
 	{name: "binutils-2.41", Format: v2, noPCMask: true},
 	{name: "binutils-2.42", Format: v2, noPCMask: true},
 	{name: "binutils-2.43", Format: v2, noPCMask: true},
 	{name: "binutils-2.44", Format: v2, noPCMask: true},
-	// Its assembler emits, and its linker merges, V2 with errata 1. Errata 2 is newer.
+	// GNU as 2.45 emits, and ld 2.45 merges, V2 with errata 1. Errata 2 is newer.
 	{name: "binutils-2.45", Format: v2PCRel, also: []convert.Format{v2}},
-	// The linker merges V3 only, and libsframe finds wrong rows in V2 without flag 0x4.
+	// ld 2.46 and later merges only V3, and libsframe finds wrong rows in V2 without flag 0x4.
 	{name: "binutils-2.46", Format: v3, also: []convert.Format{v2PCRel}},
 	{name: "binutils-2.47", Format: v3, also: []convert.Format{v2PCRel}},
 	// DataDog's reader rejects flag 0x4.
@@ -76,7 +77,7 @@ func namesOf(some []preset) string {
 	return strings.Join(names, ", ")
 }
 
-// readersOf lists the readers of a format.
+// readersOf lists the readers that support a format.
 func readersOf(f convert.Format) string {
 	if l, ok := f.Version.Layout(); ok && l.PCRel { // implied by this version
 		f.PCRel, f.Outermost = false, false
@@ -111,7 +112,7 @@ func (p *preset) apply(flags *pflag.FlagSet) error {
 	l, _ := p.Version.Layout()
 	for _, f := range []struct {
 		name, value string
-		set         bool // by a flag; V3 implies it
+		set         bool // selected by the flag, not implied by V3
 	}{
 		{"format", strconv.Itoa(int(p.Version)), true},
 		{"pcrel", strconv.FormatBool(p.PCRel || l.PCRel), !l.PCRel},

@@ -24,11 +24,11 @@ func TestPresetsReadme(t *testing.T) {
 	table, _, _ = strings.Cut(table, "\n\n")
 	columns := []convert.Format{{Version: sframe.V1}, v2, v2PCRel, v3}
 	rows := make(map[string]int)
-	unread := make(map[string][]convert.Format) // formats that a preset's rows do not support
+	unread := make(map[string][]convert.Format) // formats that at least one row for a preset does not support
 	for line := range strings.Lines(table) {
 		cells := strings.Split(line, "|")
 		if len(cells) != 8 {
-			continue // the rest of the line below the header row
+			continue // the rest of the separator below the header
 		}
 		for _, name := range namesIn(t, cells[6]) {
 			i := slices.IndexFunc(presets, func(p preset) bool { return p.name == name })

@@ -18,16 +18,17 @@ import (
 type reporter struct {
 	out   *bufio.Writer
 	to    io.Writer          // destination of out
-	file  *outfile.File      // the same for --report-file, or nil
+	file  *outfile.File      // the file of --report-file, or nil
 	html  bool               // one page on all files, written at the end
 	pages []*report.Coverage // of this page
 	sync  bool               // wait until the file is on the disk
 	said  bool               // the report is not empty
 	rows  int                // lines of the list of files
-	ended bool               // the last lines are written
+	ended bool               // the final lines have been written
 }
 
-// openReport opens the report. Without --report-file, it goes to the stream; errors refer to the stream by name.
+// openReport opens the report. Without --report-file, the report goes to the stream; name is the stream's name in
+// errors.
 func openReport(r *reporting, stream io.Writer, name string, noSync bool) (*reporter, error) {
 	out := &reporter{to: stream, sync: !noSync}
 	if r.file != "" {
@@ -60,7 +61,8 @@ func (r *reporter) flush() error {
 	return outfile.Plain(err)
 }
 
-// finish writes the last lines of the report; only the rename remains. A page is written again on each call.
+// finish writes the last lines of the report; only the rename remains. finish may be called again; it then rewrites an
+// HTML page.
 func (r *reporter) finish(line string) error {
 	r.ended = true
 	if r.html && r.file != nil {
@@ -82,7 +84,7 @@ func (r *reporter) finish(line string) error {
 	if err := r.flush(); err != nil || r.file == nil {
 		return err
 	}
-	if r.file.Stream() { // a pipe or device, which must not fail after files are replaced
+	if r.file.Stream() { // a write to a pipe or device must not fail after files are replaced
 		return r.file.Commit()
 	}
 	return r.file.Finish(r.sync)

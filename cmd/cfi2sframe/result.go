@@ -11,11 +11,11 @@ import (
 // least holds the values of --min-coverage and --min-unwindable, in percent.
 type least struct{ coverage, unwindable float64 }
 
-// any reports whether a minimum is set.
-func (l *least) any() bool { return l.coverage > 0 || l.unwindable > 0 }
+// isSet reports whether a minimum is set.
+func (l *least) isSet() bool { return l.coverage > 0 || l.unwindable > 0 }
 
-// short returns a message if the amounts are below a minimum, or "". Code without a caller counts as covered.
-func (l *least) short(a *report.Amounts) string {
+// shortfall returns a message if the amounts are below a minimum, or "". Code without a caller counts as covered.
+func (l *least) shortfall(a *report.Amounts) string {
 	below := func(what string, got, want float64) string {
 		return fmt.Sprintf("%s %s is below %v %%", what, report.Percentage(got), want)
 	}
@@ -35,11 +35,11 @@ type result struct {
 	printed  bool // the file's error was printed
 }
 
-// options returns the options for a file. Its reports are added to the result.
+// options returns the options for a file, whose reports are added to the result.
 func (r *result) options(s *conversion, path string) files.Options {
 	opt := s.to
 	opt.Work, opt.Run.SkipUnsupported = s.work(), s.skips(path)
-	if s.form == "none" && !s.least.any() {
+	if s.form == "none" && !s.least.isSet() {
 		return opt
 	}
 	limits := s.limits
@@ -62,13 +62,13 @@ func (r *result) options(s *conversion, path string) files.Options {
 		if len(r.coverage) == 0 {
 			return ""
 		}
-		return s.least.short(&report.Sum("", r.coverage).Amounts)
+		return s.least.shortfall(&report.Sum("", r.coverage).Amounts)
 	}
 	return opt
 }
 
-// name sets the names of input and output in the reports, after the conversion.
-func (r *result) name(j *files.Job) {
+// setNames adds the names of input and output to the reports, after the conversion.
+func (r *result) setNames(j *files.Job) {
 	if j.Result == nil {
 		return
 	}

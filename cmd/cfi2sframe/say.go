@@ -28,13 +28,15 @@ func (w *work) reportOn(j *files.Job) error {
 	return nil
 }
 
-// removed reports whether .sframe was removed from a file, or from members of an archive.
-func (w *work) removed(res *files.Result) bool { return w.settings.verb == "remove" && res.Stays == "" }
+// wasRemoved reports whether .sframe was removed from a file, or from members of an archive.
+func (w *work) wasRemoved(res *files.Result) bool {
+	return w.settings.verb == "remove" && res.Stays == ""
+}
 
 // json reports on a file in JSON.
 func (w *work) json(j *files.Job) error {
 	in, res, reports := j.In, j.Result, w.results[j]
-	if w.removed(res) {
+	if w.wasRemoved(res) {
 		gone := report.Removed{
 			Schema: report.Schema, File: in, Output: w.settings.output, Removed: true, Unsigned: res.Unsigned,
 		}
@@ -56,7 +58,7 @@ func (w *work) json(j *files.Job) error {
 		}
 	}
 	for _, k := range res.Kept {
-		if k.Reason == convert.Current || k.Reason == convert.NoRows { // the coverage report includes these
+		if k.Reason == convert.Current || k.Reason == convert.NoRows { // included in the coverage report
 			continue
 		}
 		name := in
@@ -96,8 +98,8 @@ func (w *work) text(j *files.Job) error {
 		coverage = []*report.Coverage{report.Sum(in, coverage)}
 	}
 	for _, c := range coverage {
-		if w.lists() {
-			w.row(in, c)
+		if w.isList() {
+			w.addRow(in, c)
 			continue
 		}
 		if err := c.Text(w.report.out, gaps); err != nil {
@@ -109,15 +111,15 @@ func (w *work) text(j *files.Job) error {
 	if reports.attached != nil {
 		checkedText(w.report.out, name, reports.attached, true)
 	}
-	if w.removed(res) {
+	if w.wasRemoved(res) {
 		fmt.Fprintf(w.report.out, "%s: .sframe removed\n", name)
 	}
 	if res.Unsigned {
 		fmt.Fprintf(w.report.out, "%s: module signature removed; sign the module again\n", name)
 	}
 	if res.Archive {
-		if !w.lists() {
-			w.kept(name, res.Kept)
+		if !w.isList() {
+			w.reportKept(name, res.Kept)
 		}
 	} else {
 		for _, k := range res.Kept {
@@ -131,20 +133,20 @@ func (w *work) text(j *files.Job) error {
 		fmt.Fprintf(w.report.out, "%s: not updated: %s\n", name, report.PrintableMessage(why.Error()))
 	}
 	if res.Links > 0 {
-		fmt.Fprintf(w.report.out, "%s: other names of the file (hard links) that keep the old contents: %d\n",
+		fmt.Fprintf(w.report.out, "%s: other hard links, which keep the old contents: %d\n",
 			name, res.Links)
 	}
 	return nil
 }
 
-// lists reports whether the text report has one line per file.
-func (w *work) lists() bool { return w.settings.form == "text" && w.many && !w.settings.verbose }
+// isList reports whether the text report is a list with one line per file.
+func (w *work) isList() bool { return w.settings.form == "text" && w.many && !w.settings.verbose }
 
-// columns is the format of the list. Names are last because they can be long.
+// columns is the format of a line in the list of files. Names are last because they can be long.
 const columns = "%11s %14s %12s  %s\n"
 
-// row adds a file to the list.
-func (w *work) row(in string, c *report.Coverage) {
+// addRow adds a file to the list of files.
+func (w *work) addRow(in string, c *report.Coverage) {
 	if w.report.rows == 0 {
 		fmt.Fprintf(w.report.out, columns, "unwindable", "bytes of code", ".sframe", "file")
 	}
@@ -153,7 +155,7 @@ func (w *work) row(in string, c *report.Coverage) {
 		report.Printable(in))
 }
 
-// readers lists the readers of the format.
+// readers lists the readers that support the format.
 func (w *work) readers() string {
 	if w.settings.Linux > convert.LinuxUser {
 		return w.settings.like
@@ -162,8 +164,8 @@ func (w *work) readers() string {
 		Outermost: w.settings.Outermost})
 }
 
-// kept reports unchanged members of an archive: each with -v, otherwise their number by reason.
-func (w *work) kept(name string, members []convert.Kept) {
+// reportKept reports on the unchanged members of an archive: each with -v, otherwise their number per reason.
+func (w *work) reportKept(name string, members []convert.Kept) {
 	reasons := make(map[string]int)
 	for _, k := range members {
 		why := report.PrintableMessage(whyKept(k))

@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	commands := map[string]func(){"cfi2sframe": main, "measure": measure}
 	if commands[filepath.Base(os.Args[0])] == nil { // the tests, not a command run by them
 		syscall.Umask(0o022)
-		os.Setenv("LC_ALL", "C") // for programs whose messages are compared
+		os.Setenv("LC_ALL", "C") // tests compare messages of other programs
 		for _, sig := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT} {
 			if signal.Ignored(sig) {
 				ignored = append(ignored, sig)
@@ -80,19 +80,19 @@ var buildTool = sync.OnceValue(func() error {
 	return os.Chmod(toolDir, 0o755)
 })
 
-// tool returns the path of cfi2sframe, built once without the race detector, which multiplies memory use. It is alone
-// in a readable directory, so that tests can add the directory to PATH and all users can run it.
+// tool returns the path of cfi2sframe, built once without the race detector, which multiplies memory use. The binary is
+// alone in a readable directory, so that tests can add the directory to PATH and all users can run the binary.
 func tool(t testing.TB) string {
 	t.Helper()
 	must.Do(t, buildTool())
 	return filepath.Join(toolDir, "cfi2sframe")
 }
 
-// ignored are the signals that were ignored when the tests started, as under nohup. Package signal reports them
-// correctly until they are caught.
+// ignored are the signals that were ignored when the tests started, as under nohup. Package signal reports ignored
+// signals correctly only until they are caught.
 var ignored []os.Signal
 
-// heed catches these signals, so that programs started by the tests do not ignore them.
+// heed catches the ignored signals, so that programs started by the tests do not ignore them.
 func heed() {
 	for _, sig := range ignored {
 		signal.Notify(make(chan os.Signal, 1), sig)
@@ -125,7 +125,7 @@ func TestScript(t *testing.T) {
 		},
 		Condition: func(cond string) (bool, error) {
 			switch cond {
-			case "portable": // Linux-specific features are not used
+			case "portable": // cfi2sframe was built without Linux-specific code
 				return portable, nil
 			case "root":
 				return os.Geteuid() == 0, nil
@@ -148,8 +148,8 @@ func TestScript(t *testing.T) {
 	})
 }
 
-// need checks a script command's arguments.
-func need(ts *testscript.TestScript, neg, ok bool, usage string) {
+// checkUsage checks the arguments of a script command.
+func checkUsage(ts *testscript.TestScript, neg, ok bool, usage string) {
 	if neg || !ok {
 		ts.Fatalf("usage: %s", usage)
 	}
@@ -167,14 +167,14 @@ func exitStatus(ts *testscript.TestScript, args []string) int {
 }
 
 func scriptStatus(ts *testscript.TestScript, neg bool, args []string) {
-	need(ts, neg, len(args) >= 2, "status N CMD ARG...")
+	checkUsage(ts, neg, len(args) >= 2, "status N CMD ARG...")
 	if got := exitStatus(ts, args[1:]); fmt.Sprint(got) != args[0] {
 		ts.Fatalf("exit status %d; want %s", got, args[0])
 	}
 }
 
 func scriptRefuse(ts *testscript.TestScript, neg bool, args []string) {
-	need(ts, neg, len(args) >= 2, "refuse N FILE ARG...")
+	checkUsage(ts, neg, len(args) >= 2, "refuse N FILE ARG...")
 	before, err := snapshot(ts.MkAbs("."))
 	ts.Check(err)
 	scriptStatus(ts, false, append([]string{args[0], "cfi2sframe"}, args[2:]...))
@@ -246,7 +246,7 @@ func changes(before, after map[string]string) string {
 }
 
 func scriptJSON(ts *testscript.TestScript, neg bool, args []string) {
-	need(ts, neg, len(args) == 2, "json KEY VALUE")
+	checkUsage(ts, neg, len(args) == 2, "json KEY VALUE")
 	d := json.NewDecoder(strings.NewReader(ts.ReadFile("stdout")))
 	d.UseNumber()
 	var v any
@@ -278,7 +278,7 @@ func scriptJSON(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 func scriptSFrame(ts *testscript.TestScript, neg bool, args []string) {
-	need(ts, neg, len(args) == 3, "sframe FILE FDES FRES")
+	checkUsage(ts, neg, len(args) == 3, "sframe FILE FDES FRES")
 	s, err := decodeOutput(ts.MkAbs(args[0]))
 	ts.Check(err)
 	if fmt.Sprint(s.Len()) != args[1] || fmt.Sprint(s.NumFREs) != args[2] {
@@ -287,7 +287,7 @@ func scriptSFrame(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 func scriptMode(ts *testscript.TestScript, neg bool, args []string) {
-	need(ts, neg, len(args) == 2, "mode FILE MODE")
+	checkUsage(ts, neg, len(args) == 2, "mode FILE MODE")
 	var st syscall.Stat_t
 	ts.Check(syscall.Stat(ts.MkAbs(args[0]), &st))
 	if got := fmt.Sprintf("%04o", st.Mode&0o7777); got != args[1] {
@@ -296,7 +296,7 @@ func scriptMode(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 func scriptPatch(ts *testscript.TestScript, neg bool, args []string) {
-	need(ts, neg, len(args) == 3, "patch FILE OFFSET HEX")
+	checkUsage(ts, neg, len(args) == 3, "patch FILE OFFSET HEX")
 	off, err := strconv.ParseInt(args[1], 0, 64)
 	ts.Check(err)
 	b, err := hex.DecodeString(args[2])
@@ -308,14 +308,14 @@ func scriptPatch(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 func scriptTruncate(ts *testscript.TestScript, neg bool, args []string) {
-	need(ts, neg, len(args) == 2, "truncate FILE SIZE")
+	checkUsage(ts, neg, len(args) == 2, "truncate FILE SIZE")
 	size, err := strconv.ParseInt(args[1], 0, 64)
 	ts.Check(err)
 	ts.Check(os.Truncate(ts.MkAbs(args[0]), size))
 }
 
 func scriptGaps(ts *testscript.TestScript, neg bool, args []string) {
-	need(ts, neg, len(args) == 2, "gaps FILE N")
+	checkUsage(ts, neg, len(args) == 2, "gaps FILE N")
 	n, err := strconv.Atoi(args[1])
 	ts.Check(err)
 	b, err := os.ReadFile(filepath.Join(fixtures, "pltlib.so"))
@@ -324,7 +324,7 @@ func scriptGaps(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 func scriptMknod(ts *testscript.TestScript, neg bool, args []string) {
-	need(ts, neg, len(args) == 1, "mknod FILE")
+	checkUsage(ts, neg, len(args) == 1, "mknod FILE")
 	ts.Check(makeNull(ts.MkAbs(args[0])))
 }
 
@@ -376,7 +376,8 @@ func TestInterruptedAnywhere(t *testing.T) {
 				}
 				break
 			}
-			// In place, the first file may be complete when the second is not. Each incomplete file must be named.
+			// With --in-place, the first file may be complete when the second is not. Each incomplete file must be
+			// named.
 			var named []string
 			for line := range strings.Lines(stderr.String()) {
 				if rest, ok := strings.CutPrefix(line, "cfi2sframe: "); ok {
@@ -511,8 +512,8 @@ func TestSecondSignal(t *testing.T) {
 	t.Errorf("it did not end: %v", <-ended)
 }
 
-// TestIgnoredSignal sends a signal that was ignored when cfi2sframe started, as under nohup, while it waits for input;
-// then another signal, which ends the wait.
+// TestIgnoredSignal starts cfi2sframe with a signal ignored, as under nohup. While cfi2sframe waits for input, this
+// signal must have no effect, and another must end the wait.
 func TestIgnoredSignal(t *testing.T) {
 	exe := must.Get(os.Executable())(t)
 	input := must.Get(os.Open(filepath.Join(fixtures, "plt")))(t)
@@ -538,7 +539,8 @@ func TestIgnoredSignal(t *testing.T) {
 	}
 }
 
-// startReading starts cfi2sframe, and waits until it reads from the returned pipe. The pipe's file is in tmp.
+// startReading starts cfi2sframe, and waits until it reads from the returned pipe. cfi2sframe copies the pipe to a file
+// in tmp.
 func startReading(t *testing.T, cmd *exec.Cmd, tmp string) io.WriteCloser {
 	t.Helper()
 	stdin := must.Get(cmd.StdinPipe())(t)
@@ -552,7 +554,8 @@ func startReading(t *testing.T, cmd *exec.Cmd, tmp string) io.WriteCloser {
 	return stdin
 }
 
-// hasOpen reports whether a process has opened the file at path, or a file in the directory path, even if deleted.
+// hasOpen reports whether a process has path open, or a file in it if path is a directory, even if that file was
+// deleted.
 func hasOpen(pid int, path string) bool {
 	fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
 	if err != nil {

@@ -24,16 +24,16 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// maxTime limits the processor time for a file, and maxMemory the bytes allocated, including those freed early. Both
-// are several hundred times what generated files usually need.
+// maxTime limits the processor time for a file, and maxMemory the bytes allocated, including those freed early. These
+// limits are several hundred times what generated files usually need.
 const (
 	maxTime   = 20 * time.Second
 	maxMemory = 256 << 20
 )
 
-// FuzzStructured generates files with known CFI and converts them. The result is read pc by pc, as stack tracers do,
-// and compared with that CFI; rows that compilers emit must not be missing; the rest of the file must be unchanged; and
-// converting again, with or without removing .sframe first, gives the same file. If damage is not 0, some bytes are
+// FuzzStructured generates files with known CFI and converts them. The rows that a stack tracer finds for each pc must
+// agree with the CFI; rows that compilers emit must not be missing; the rest of the file must be unchanged; and
+// converting again, with or without removing .sframe first, must give the same file. If damage is not 0, some bytes are
 // changed first.
 func FuzzStructured(f *testing.F) {
 	for seed := range uint64(60) {
@@ -78,7 +78,7 @@ func FuzzStructured(f *testing.F) {
 	})
 }
 
-// fuzzBounded converts in memory, within bounds on time and memory.
+// fuzzBounded converts a file in memory, and limits the time and memory that this takes.
 func fuzzBounded(t *testing.T, data []byte, opt convert.Options) ([]byte, *convert.Result, error) {
 	t.Helper()
 	var out bytes.Buffer
@@ -100,7 +100,7 @@ func fuzzBounded(t *testing.T, data []byte, opt convert.Options) ([]byte, *conve
 	return out.Bytes(), res, err
 }
 
-// fuzzRefused checks the error for a valid file.
+// fuzzRefused checks that the error for a valid file is justified.
 func fuzzRefused(t *testing.T, file *generate.File, err error) {
 	t.Helper()
 	switch {
@@ -185,7 +185,7 @@ func fuzzCompare(t *testing.T, file *generate.File, out []byte, res *convert.Res
 		if n > 0 && uint64(n) < w.End-w.Begin {
 			t.Errorf("of the row %#x-%#x %d bytes are covered", w.Begin, w.End, n)
 		}
-		if n == 0 && obvious(file.Machine, w, opt) {
+		if n == 0 && isTypical(file.Machine, w, opt) {
 			t.Errorf("V%d: no gap is reported for %#x-%#x, %+v", opt.Version, w.Begin, w.End, *w.Rules)
 		}
 		// Elsewhere, no code may be covered.
@@ -202,8 +202,8 @@ func fuzzCompare(t *testing.T, file *generate.File, out []byte, res *convert.Res
 	}
 }
 
-// obvious reports whether a row is like those that compilers emit, which every version can express.
-func obvious(m *generate.Machine, w *generate.Row, opt convert.Options) bool {
+// isTypical reports whether a row is of a form that compilers emit and every version can express.
+func isTypical(m *generate.Machine, w *generate.Row, opt convert.Options) bool {
 	r := w.Rules
 	if r == nil || w.Signal || r.Sign > cfi.Signed || r.CFA.Rule != cfi.RuleCFA || r.RAReg != m.RA ||
 		r.SP.Rule != cfi.RuleArchitectural {
@@ -279,8 +279,8 @@ func fuzzTwice(t *testing.T, data, out []byte, opt convert.Options) {
 	}
 }
 
-// fuzzDamaged checks the result for a damaged file: it is refused with an offset, or the result agrees with what cfi
-// reads.
+// fuzzDamaged checks that the conversion of a damaged file fails with a plausible message, or that .sframe agrees with
+// the CFI as package cfi reads it.
 func fuzzDamaged(t *testing.T, data, out []byte, res *convert.Result, opt convert.Options, err error) {
 	t.Helper()
 	if err != nil {

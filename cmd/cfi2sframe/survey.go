@@ -23,7 +23,7 @@ type sumWork struct {
 	what   string // the verb
 }
 
-// define defines the flags of both verbs.
+// define defines the flags of survey and merge.
 func (w *sumWork) define(cmd *cobra.Command) {
 	w.reporting.define(cmd, "report format: none, text, json or html", []string{"none", "text", "json", "html"})
 	w.defineFile(cmd)
@@ -53,10 +53,10 @@ func (c *call) surveyCommand() *cobra.Command {
 			return err
 		}
 		if err := c.distinctInputs(&w.reporting, args); err != nil {
-			return c.usage(err)
+			return c.usageError(err)
 		}
 		w.console = console{c.stdout, c.stderr}
-		opt.IsOutput = w.destination(c.stdout, "standard output").is
+		opt.IsOutput = w.destination(c.stdout, "standard output").matches
 		c.status = w.run(c.ctx, args, func() (*survey.Survey, error) {
 			return survey.Run(c.ctx, args, opt)
 		})
@@ -75,7 +75,7 @@ func (c *call) mergeCommand() *cobra.Command {
 			return err
 		}
 		if err := c.distinctInputs(&w.reporting, args); err != nil {
-			return c.usage(err)
+			return c.usageError(err)
 		}
 		w.console = console{c.stdout, c.stderr}
 		c.status = w.run(c.ctx, args, func() (*survey.Survey, error) { return survey.Merge(args) })
@@ -84,7 +84,7 @@ func (c *call) mergeCommand() *cobra.Command {
 	return cmd
 }
 
-// run writes the report on a survey of some paths, and returns the exit status.
+// run writes the report on a survey of the given paths, and returns the exit status.
 func (w *sumWork) run(ctx context.Context, paths []string, survey func() (*survey.Survey, error)) int {
 	r, err := openReport(&w.reporting, w.stdout, "standard output", w.noSync)
 	if err == nil {
@@ -103,7 +103,7 @@ func (w *sumWork) run(ctx context.Context, paths []string, survey func() (*surve
 	}
 	switch {
 	case errors.Is(err, context.Canceled):
-		return interrupted(ctx, w.stderr, []string{w.what}, "nothing written")
+		return printInterrupted(ctx, w.stderr, []string{w.what}, "nothing written")
 	case err != nil:
 		complain(w.stderr, w.what, err)
 		return exitError
@@ -111,7 +111,7 @@ func (w *sumWork) run(ctx context.Context, paths []string, survey func() (*surve
 	return exitDone
 }
 
-// write writes a survey of some paths.
+// write writes a survey of the given paths.
 func (w *sumWork) write(r *reporter, s *survey.Survey, paths []string) error {
 	switch w.form {
 	case "text":

@@ -102,7 +102,7 @@ func TestTreeInterrupted(t *testing.T) {
 		makeTree(t, programs, false)
 		before := must.Get(snapshot("."))(t)
 		args := append(strings.Fields(flags), "tree")
-		says(t, exitDone, "80 done", os.Stdout, args...)
+		expectRun(t, exitDone, "80 done", os.Stdout, args...)
 		want := must.Get(snapshot("."))(t)
 		for n := int64(0); ; n = 2*n + 1 {
 			t.Chdir(t.TempDir())
@@ -120,7 +120,7 @@ func TestTreeInterrupted(t *testing.T) {
 			for line := range strings.Lines(stderr.String()) {
 				path, ok := strings.CutSuffix(strings.TrimPrefix(line, "cfi2sframe: "),
 					": interrupted, nothing written\n")
-				if ok && path == "tree" { // while the tree is searched
+				if ok && path == "tree" { // interrupted while the tree was searched
 					expected = before
 				} else if ok {
 					expected[path] = before[path]

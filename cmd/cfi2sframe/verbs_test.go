@@ -51,7 +51,7 @@ func TestWrongUsage(t *testing.T) {
 		"completion csh":                    "completion requires one of bash, fish and zsh",
 		"survey --shard 3/2 .":              `--shard "3/2" is not I/N with whole numbers, 1 <= I <= N <= 1048576`,
 	} {
-		said := says(t, exitUsage, "cfi2sframe: "+want+"\nTry 'cfi2sframe ", io.Discard, strings.Fields(args)...)
+		said := expectRun(t, exitUsage, "cfi2sframe: "+want+"\nTry 'cfi2sframe ", io.Discard, strings.Fields(args)...)
 		if !strings.HasPrefix(said, "cfi2sframe: "+want) {
 			t.Errorf("%s: %q", args, said)
 		}
@@ -77,7 +77,7 @@ func TestExitStatuses(t *testing.T) {
 	var all []string
 	for _, v := range append(c.verbs(), c.root()) {
 		var help bytes.Buffer
-		says(t, exitDone, "", &help, strings.Fields(strings.TrimPrefix(v.Name(), "cfi2sframe")+" --help")...)
+		expectRun(t, exitDone, "", &help, strings.Fields(strings.TrimPrefix(v.Name(), "cfi2sframe")+" --help")...)
 		_, section, _ := strings.Cut(help.String(), "\nExit status:\n")
 		section, _, _ = strings.Cut(section, "\n\n")
 		all = append(all, numbers(section, `(?m)^  (\d[^a-z]*(?:or \d+)?)`)...)
@@ -117,9 +117,9 @@ func TestHelp(t *testing.T) {
 	for _, v := range append(c.verbs(), c.root()) {
 		verb := strings.Fields(strings.TrimPrefix(v.Name(), "cfi2sframe"))
 		var short, long, same bytes.Buffer
-		says(t, exitDone, "", &short, append(verb, "-h")...)
-		says(t, exitDone, "", &long, append(verb, "--help")...)
-		if says(t, exitDone, "", &same, append([]string{"help"}, verb...)...); same.String() != long.String() {
+		expectRun(t, exitDone, "", &short, append(verb, "-h")...)
+		expectRun(t, exitDone, "", &long, append(verb, "--help")...)
+		if expectRun(t, exitDone, "", &same, append([]string{"help"}, verb...)...); same.String() != long.String() {
 			t.Errorf("help %s differs from --help:\n%s", verb, same.String())
 		}
 		if short.String() != long.String() {

@@ -70,7 +70,7 @@ func (w *work) run(ctx context.Context) int {
 	next := 0 // to announce
 	for i, in := range w.settings.files {
 		if w.interrupted {
-			w.failed(in, context.Canceled)
+			w.complainAbout(in, context.Canceled)
 			continue
 		}
 		for ; next == i || next < w.all && w.batch.Ahead(); next++ {
@@ -78,17 +78,17 @@ func (w *work) run(ctx context.Context) int {
 		}
 		w.batch.Next(ctx)
 		j := w.batch.Jobs[len(w.batch.Jobs)-1]
-		w.results[j].name(j)
+		w.results[j].setNames(j)
 		last := i == len(w.settings.files)-1 || ctx.Err() != nil
 		if !last && !w.batch.Full(w.settings.to) {
 			continue
 		}
-		if err := w.put(ctx, last); err != nil {
-			w.stopped(len(w.settings.files) - 1 - i)
+		if err := w.finishBatch(ctx, last); err != nil {
+			w.printStopped(len(w.settings.files) - 1 - i)
 			return exitError
 		}
 	}
-	return w.end(ctx, w.summary(&w.tally))
+	return w.finishReport(ctx, w.summary(&w.tally))
 }
 
 // workers returns the number of threads that convert files. Files are converted one at a time if one may be the debug
@@ -113,8 +113,8 @@ func (w *work) announce(ctx context.Context, in string) {
 	}
 }
 
-// end writes the last lines of the report, and returns the exit status.
-func (w *work) end(ctx context.Context, lines string) int {
+// finishReport writes the last lines of the report, and returns the exit status.
+func (w *work) finishReport(ctx context.Context, lines string) int {
 	r := w.report
 	var err error
 	if !r.ended && (r.file != nil || !w.interrupted) {
@@ -125,7 +125,7 @@ func (w *work) end(ctx context.Context, lines string) int {
 	}
 	if err != nil {
 		complain(w.stderr, "report", err)
-		w.stopped(0)
+		w.printStopped(0)
 		return exitError
 	}
 	return w.status(ctx)
@@ -146,8 +146,9 @@ func (w *work) status(ctx context.Context) int {
 	return exitDone
 }
 
-// stopped prints how many files were replaced and how many were not converted, after writing the report has failed.
-func (w *work) stopped(left int) {
+// printStopped prints how many files were replaced and how many were not converted, after writing the report has
+// failed.
+func (w *work) printStopped(left int) {
 	if n := w.tally.done; n > 0 && !w.settings.to.DryRun {
 		fmt.Fprintf(w.stderr, "cfi2sframe: files replaced despite the error: %d\n", n)
 	}
@@ -156,9 +157,9 @@ func (w *work) stopped(left int) {
 	}
 }
 
-// put reports on the files of the batch, then replaces them. If the report fails, no file is replaced, and the error
-// ends the run.
-func (w *work) put(ctx context.Context, last bool) error {
+// finishBatch reports on the files of the batch, then replaces them. If the report cannot be written, no file is
+// replaced, and the run ends.
+func (w *work) finishBatch(ctx context.Context, last bool) error {
 	defer func() {
 		for _, j := range w.batch.Jobs {
 			delete(w.results, j)
@@ -166,7 +167,7 @@ func (w *work) put(ctx context.Context, last bool) error {
 		w.batch.Reset()
 	}()
 	w.batch.Finish(ctx)
-	broken := w.say(last)
+	broken := w.reportBatch(last)
 	named := false
 	for _, j := range w.batch.Jobs {
 		if broken != nil && j.Err == nil {
@@ -192,7 +193,7 @@ func (w *work) put(ctx context.Context, last bool) error {
 		}
 	}
 	if len(kept) > 0 {
-		broken = w.correct(kept)
+		broken = w.listUnreplaced(kept)
 	}
 	if broken != nil && !named {
 		complain(w.stderr, "report", broken)
@@ -200,8 +201,8 @@ func (w *work) put(ctx context.Context, last bool) error {
 	return broken
 }
 
-// correct adds a list of the reported files that were not replaced to the file of --report-file.
-func (w *work) correct(kept []*files.Job) error {
+// listUnreplaced appends to the file of --report-file a list of the files that were reported but not replaced.
+func (w *work) listUnreplaced(kept []*files.Job) error {
 	r := w.report
 	switch {
 	case r.file == nil || r.file.Stream():
@@ -235,8 +236,8 @@ func (w *work) correct(kept []*files.Job) error {
 	return r.flush()
 }
 
-// say reports on the files of the batch and prints their errors so far, in order.
-func (w *work) say(last bool) (broken error) {
+// reportBatch reports on the files of the batch and prints their errors so far, in order.
+func (w *work) reportBatch(last bool) (broken error) {
 	ready := w.tally
 	ready.stay = maps.Clone(ready.stay)
 	for _, j := range w.batch.Jobs {
@@ -263,7 +264,7 @@ func (w *work) say(last bool) (broken error) {
 func (w *work) reportRefused(j *files.Job) error {
 	w.report.said = true
 	var err error
-	if !w.lists() { // a list has no row for it; the error states the percentage
+	if !w.isList() { // a list has no row for refused files; the error states the percentage
 		err = w.reportOn(j)
 	}
 	err = cmp.Or(err, w.report.flush())
@@ -277,7 +278,7 @@ func (w *work) reportRefused(j *files.Job) error {
 func (w *work) printError(j *files.Job) {
 	if r := w.results[j]; j.Err != nil && !r.printed {
 		r.printed = true
-		w.failed(j.In, j.Err)
+		w.complainAbout(j.In, j.Err)
 	}
 }
 
@@ -298,8 +299,8 @@ func (w *work) summary(t *tally) string {
 	return text
 }
 
-// failed prints a file's error.
-func (w *work) failed(in string, err error) {
+// complainAbout prints a file's error, with advice.
+func (w *work) complainAbout(in string, err error) {
 	switch {
 	case errors.Is(err, context.Canceled):
 		w.interrupted = true
@@ -331,7 +332,7 @@ type tally struct {
 // add counts a file.
 func (t *tally) add(j *files.Job, r *result) {
 	if j.Result != nil && j.Result.Stays != "" {
-		t.stays(j.Result.Stays)
+		t.addUnchanged(j.Result.Stays)
 		return
 	}
 	t.done++
@@ -344,8 +345,8 @@ func (t *tally) add(j *files.Job, r *result) {
 	}
 }
 
-// stays counts an unchanged file.
-func (t *tally) stays(why convert.Reason) {
+// addUnchanged counts an unchanged file.
+func (t *tally) addUnchanged(why convert.Reason) {
 	if t.stay == nil {
 		t.stay = make(map[convert.Reason]int)
 	}
@@ -386,9 +387,9 @@ func reasons(what string, counts map[convert.Reason]int) string {
 	return b.String()
 }
 
-// walk replaces directories with the regular files below them, sorted by name. It prints errors, and returns their
-// number. It does not follow symbolic links, enter other file systems such as /proc, or return an earlier report that
-// this run replaces.
+// walk returns the paths with each directory replaced by the regular files below it, sorted by name. It prints errors,
+// and returns their number. It does not follow symbolic links, enter other file systems such as /proc, or return an
+// earlier report that this run replaces.
 func (c *call) walk(paths []string, to *destination, quiet bool) (found []string, failed int) {
 	fail := func(name string, err error) {
 		complain(c.stderr, name, outfile.Plain(err))
@@ -396,7 +397,7 @@ func (c *call) walk(paths []string, to *destination, quiet bool) (found []string
 	}
 	for _, path := range paths {
 		info, err := os.Stat(path)
-		if path == files.Stdin || err != nil || !info.IsDir() { // opening it reports the error
+		if path == files.Stdin || err != nil || !info.IsDir() { // the error is reported when the file is opened
 			found = append(found, path)
 			continue
 		}
