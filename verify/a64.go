@@ -228,7 +228,7 @@ func (in *a64) execute(s *frameFacts) (what string) {
 	default:
 		s.clear(in.written())
 	}
-	s.below()
+	s.discardBelowSP()
 	return what
 }
 

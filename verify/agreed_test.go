@@ -23,7 +23,7 @@ func spRows(pairs ...int32) (rows []sframe.FRE) {
 	return rows
 }
 
-// mismatchInCFI returns the first mismatch of code that CFI describes, or "".
+// mismatchInCFI returns the first mismatch in code that CFI describes, or "".
 func mismatchInCFI(res *Result) string {
 	for _, m := range res.Mismatches {
 		if !strings.Contains(m.What, "code that CFI does not") {
@@ -45,7 +45,7 @@ func TestAgreed(t *testing.T) {
 	pltCode := func(pushed byte) []byte { // rsp + 8 + (pc & 15 >= pushed ? 8 : 0)
 		return []byte{0x0f, 11, 0x77, 8, 0x80, 0, 0x3f, 0x1a, 0x30 + pushed, 0x2a, 0x33, 0x24, 0x22}
 	}
-	two, three := []byte{0x41, 0x0e, 16}, []byte{0x41, 0x0e, 16, 0x43, 0x0e, 24} // rows at 1; at 1 and 4
+	two, three := []byte{0x41, 0x0e, 16}, []byte{0x41, 0x0e, 16, 0x43, 0x0e, 24} // rows start at 1; at 1 and 4
 	// at 4, the rule for rbp becomes same_value
 	unchanged := []byte{0x41, 0x0e, 16, 0x43, 0x08, 6}
 	one4, rest := spRows(0, 8, 1, 16), spRows(0, 24)
@@ -67,7 +67,8 @@ func TestAgreed(t *testing.T) {
 		{"without the last row", elf.ET_DYN,
 			[]function{{begin: 0x1000, end: 0x1008, code: unchanged}, {begin: 0x1010, end: 0x1013, code: unchanged}},
 			[]fde{{sframe.FDE{Start: 0x1000, Size: 8}, one4}, {sframe.FDE{Start: 0x1010, Size: 3}, one4}}, nil, "", 11},
-		// The last FDE of the first function extends past it. The third function has a single FDE.
+		// The last FDE of the first function extends past the end of that function. The third function has a single
+		// FDE.
 		{"the first function's FDE extends past it", elf.ET_DYN,
 			[]function{{begin: 0x1000, end: 0x1008, code: three}, {begin: 0x1010, end: 0x1018, code: three},
 				{begin: 0x1020, end: 0x1028, code: three}},

@@ -15,7 +15,7 @@ func TestAMD64(t *testing.T) {
 	for range 200_000 {
 		b := make([]byte, 15)
 		for i := range b {
-			b[i] = byte(r.Uint32() & r.Uint32()) // small numbers: SP and FP are frequent
+			b[i] = byte(r.Uint32() & r.Uint32()) // mostly small numbers, so that SP and FP are common
 		}
 		switch b[0] = byte(r.Uint32()); r.IntN(4) {
 		case 0:
@@ -25,7 +25,7 @@ func TestAMD64(t *testing.T) {
 		}
 		in, ok := decodeAMD64(b)
 		want, err := x86asm.Decode(b, 64)
-		if err != nil || want.Op == 0 { // the latter is an opcode without an instruction
+		if err != nil || want.Op == 0 { // Op is 0 if the opcode has no instruction
 			continue
 		}
 		if !ok {
@@ -45,7 +45,7 @@ func TestAMD64(t *testing.T) {
 		for reg, names := range map[int][]x86asm.Arg{
 			rsp: {x86asm.RSP, x86asm.ESP, x86asm.SP, x86asm.SPB}, rbp: {x86asm.RBP, x86asm.EBP, x86asm.BP, x86asm.BPB},
 		} {
-			if writes(want, names) && in.written()>>reg&1 == 0 {
+			if writesAny(want, names) && in.written()>>reg&1 == 0 {
 				t.Fatalf("% x: %v writes %v", b, want, names[0])
 			}
 		}
@@ -58,8 +58,8 @@ func TestAMD64(t *testing.T) {
 	}
 }
 
-// writes reports whether the instruction writes one of the registers. Most write their first operand.
-func writes(in x86asm.Inst, names []x86asm.Arg) bool {
+// writesAny reports whether the instruction writes one of the registers. Most write their first operand.
+func writesAny(in x86asm.Inst, names []x86asm.Arg) bool {
 	has := func(i int) bool { return slices.Contains(names, in.Args[i]) }
 	switch in.Op {
 	case x86asm.NOP, x86asm.PUSH, x86asm.CMP, x86asm.TEST, x86asm.JMP, x86asm.CALL, x86asm.BT, x86asm.MUL, x86asm.DIV,
@@ -74,8 +74,8 @@ func writes(in x86asm.Inst, names []x86asm.Arg) bool {
 	return has(0)
 }
 
-// wantEffect returns effect e as the other decoder sees it. It cannot require pushesFP, because push has a second
-// encoding.
+// wantEffect returns e with the values that the other decoder implies. It cannot require pushesFP, because push has a
+// second encoding.
 func wantEffect(in x86asm.Inst, e stackEffect) stackEffect {
 	to, from := in.Args[0], in.Args[1]
 	rel, isRel := to.(x86asm.Rel)

@@ -20,8 +20,8 @@ func bareFile(kind elf.Type) *elffile.File {
 	return &elffile.File{Header64: elf.Header64{Type: uint16(kind)}}
 }
 
-// TestRules compares each kind of CFI rule with equivalent rows, and with different rows. A function at 0x1000-0x1010
-// is covered as a whole.
+// TestRules compares each kind of CFI rule with equivalent rows, and with different rows. The function at 0x1000-0x1010
+// is completely covered.
 func TestRules(t *testing.T) {
 	row := func(cfa, ra, fp sframe.Rule) sframe.Row { return sframe.Row{CFA: cfa, RA: ra, FP: fp} }
 	var none sframe.Rule
@@ -310,7 +310,7 @@ func TestHeader(t *testing.T) {
 	}
 }
 
-// TestColumns checks functions whose CIEs differ only in the return address column, described by the same rows.
+// TestColumns describes two functions by the same rows. Their CIEs differ only in the return address column.
 func TestColumns(t *testing.T) {
 	table := aarch64.cfi(t, function{begin: 0x1000, end: 0x1010}, function{begin: 0x1010, end: 0x1020, column: 17})
 	row := one(sframe.Row{CFA: at(sframe.SP, 0)})
@@ -327,7 +327,7 @@ func TestMasked(t *testing.T) {
 		name       string
 		start      uint64
 		size       uint32
-		rep, front uint8 // bytes in a block, and before its first row
+		rep, front uint8 // size of a block, and offset of its first row, in bytes
 		covered    uint64
 		want       string
 	}{
@@ -504,7 +504,7 @@ func TestNoRows(t *testing.T) {
 	}
 }
 
-// TestAllSteps checks the limit on the steps of all expressions together.
+// TestAllSteps checks the limit on the total number of steps of all expressions.
 func TestAllSteps(t *testing.T) {
 	// rsp + 8, and a loop that counts down from 2000: const2u; 3: lit1; minus; dup; bra 3; drop. Then the pc is pushed
 	// and dropped.

@@ -52,17 +52,17 @@ const (
 	mapXOP  = 0x20000
 )
 
-// The forms of operands. Forms with lowercase letters have no immediate operand, or nothing but an immediate operand:
+// The forms of operands. Lowercase letters are forms without an immediate operand, or with only an immediate operand:
 //
 //	.  none        m  ModRM; neither general registers nor memory are written
 //	b  1 byte      r  the register of ModRM is written
 //	z  2 or 4      w  the register or memory of ModRM is written
 //	i  2           x  both are written
-//	e  3           s  memory is written, or a register that is not general
+//	e  3           s  memory or a register other than a general register is written
 //	o  an address
 //
-// Capital letters are the same forms with an immediate operand of 1 byte after ModRM; Y and Z are R and W with one of 2
-// or 4 bytes. Opcodes marked - are unknown or prefixes. Intel SDM, volume 2, appendix A.
+// Capital letters are the same forms followed by a 1-byte immediate operand; for Y and Z (forms r and w), it has 2 or 4
+// bytes. Opcodes marked - are unknown or prefixes. Intel SDM, volume 2, appendix A.
 const (
 	oneByte = "wwrrbz--wwrrbz--" + "wwrrbz--wwrrbz--" + "wwrrbz--wwrrbz--" + "wwrrbz--mmmmbz--" +
 		"----------------" + "................" + "---r----zYbR...." + "bbbbbbbbbbbbbbbb" +
@@ -346,7 +346,7 @@ func (in *instruction) target(pc uint64) uint64 { return pc + uint64(in.size) + 
 // written returns the bit set of the general registers that the instruction writes or may write.
 func (in *instruction) written() (mask uint32) {
 	bit := func(reg int) {
-		if reg >= 4 && reg < 8 && !in.rex && in.bytes() { // ah, ch, dh, bh
+		if reg >= 4 && reg < 8 && !in.rex && in.byteSized() { // ah, ch, dh, bh
 			reg -= 4
 		}
 		if reg >= 0 {
@@ -357,7 +357,7 @@ func (in *instruction) written() (mask uint32) {
 	case 'r', 'R', 'Y':
 		bit(in.reg)
 	case 'w', 'W', 'Z':
-		if !in.reads() {
+		if !in.onlyReads() {
 			bit(in.rm)
 		}
 	case 'x':
@@ -370,8 +370,8 @@ func (in *instruction) written() (mask uint32) {
 	return mask | in.implied()
 }
 
-// bytes reports whether the operands are 8 bits wide.
-func (in *instruction) bytes() bool {
+// byteSized reports whether the operands are 8 bits wide.
+func (in *instruction) byteSized() bool {
 	switch op := in.op; {
 	case op < 0x40:
 		return op&5 == 0
@@ -381,8 +381,8 @@ func (in *instruction) bytes() bool {
 	return strings.IndexByte("\x80\x84\x86\x88\x8a\xc0\xc6\xd0\xd2\xf6\xfe", byte(in.op)) >= 0 && in.op < 0x100
 }
 
-// reads reports whether an instruction only reads the operand that others with its opcode write.
-func (in *instruction) reads() bool {
+// onlyReads reports whether an instruction only reads the operand that others with its opcode write.
+func (in *instruction) onlyReads() bool {
 	group := in.reg & 7
 	switch op := in.op; {
 	case op&^3 == 0x80: // cmp
@@ -470,7 +470,7 @@ func (in *instruction) implied() uint32 {
 // stored returns the number of bytes that the instruction writes to the memory operand of its ModRM, or an upper bound.
 func (in *instruction) stored() int64 {
 	op, group := in.op&0xff, in.reg&7
-	if in.rm >= 0 || in.reg < 0 || strings.IndexByte("wWZxsS", in.form) < 0 || in.reads() {
+	if in.rm >= 0 || in.reg < 0 || strings.IndexByte("wWZxsS", in.form) < 0 || in.onlyReads() {
 		return 0
 	}
 	switch in.op &^ 0xff {
@@ -509,7 +509,7 @@ func (in *instruction) stored() int64 {
 	switch {
 	case in.form == 's' && in.op >= map0F && op != 0xae:
 		return int64(in.length)
-	case in.bytes():
+	case in.byteSized():
 		return 1
 	case in.wide:
 		return 8

@@ -13,11 +13,11 @@ import (
 // stack pointer and leave the function, and none writes the frame pointer. When a function returns, the frame pointer
 // has the caller's value, so it has that value throughout the sequence.
 
-// maxEpilogue bounds the size in bytes of the code that is decoded for such a row.
+// maxEpilogue bounds the size in bytes of the code decoded to prove a row.
 const maxEpilogue = 64
 
-// popped reports whether two rows for the code from begin to end differ only in the frame pointer, which the code has
-// restored: want, from the current rules of CFI, and got, from the current row of the section.
+// popped reports whether want, from the current CFI rules, and got, from the current row of the section, differ only in
+// the frame pointer, and the code has restored it before begin.
 func (c *checker) popped(begin, end uint64, want, got frameState) bool {
 	r := c.rules
 	saved := r.FP.Rule == cfi.RuleExpression && bytes.Equal(r.FP.Expression, c.abi.fpAtFP)

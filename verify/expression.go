@@ -14,7 +14,7 @@ type machine struct {
 	order  binary.ByteOrder
 	pcReg  uint64
 	pc     uint64
-	pcBits uint64 // low bits of pc read by expressions since this was cleared
+	pcBits uint64 // low bits of pc that expressions have read since the field was last cleared
 	steps  int    // steps taken by expressions so far
 
 	// The current expression.
@@ -42,7 +42,7 @@ func (m *machine) load(addr uint64) uint64 { return mix(bits.ReverseBytes64(addr
 const memory = 0x2545f4914f6cdd1d
 
 // maxSteps bounds the operations of an expression, which may loop. allSteps bounds those of all expressions, which are
-// evaluated at many pcs. Each evaluation counts as some additional steps.
+// evaluated at many pcs. Each evaluation counts as perRun additional steps.
 const (
 	maxSteps = 10000
 	allSteps = 1 << 25
@@ -258,7 +258,7 @@ func (m *machine) binary(code op.Opcode) {
 	}
 }
 
-// operations holds the operations with two operands.
+// operations holds the binary operations by opcode.
 var operations = [256]func(a, b uint64) uint64{
 	op.DW_OP_and:   func(a, b uint64) uint64 { return a & b },
 	op.DW_OP_or:    func(a, b uint64) uint64 { return a | b },

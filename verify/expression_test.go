@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Frequent opcodes of DWARF 5, table 7.9.
+// Some opcodes from DWARF 5, table 7.9.
 const (
 	opDup  = 0x12
 	opPick = 0x15

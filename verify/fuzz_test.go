@@ -12,8 +12,8 @@ import (
 	"cfi2sframe/verify"
 )
 
-// FuzzCheck changes a valid section and checks it. A stack tracer that reads the section pc by pc and knows the
-// generated CFI must agree.
+// FuzzCheck changes a valid section and checks it. The result must agree with that of a stack tracer that knows the
+// generated CFI and looks up each pc in the section.
 func FuzzCheck(f *testing.F) {
 	for seed := range uint64(80) {
 		f.Add(generate.Seeded(seed, 200), uint8(seed), uint64(0))
@@ -70,7 +70,7 @@ func FuzzCheck(f *testing.F) {
 		if res.Total == 0 && covered != res.Covered {
 			t.Errorf("the check finds %d bytes covered; there are %d", res.Covered, covered)
 		}
-		if wrong == nil && res.Total > 0 && !elsewhere(s, file.Rows()) && !overlapping(s) {
+		if wrong == nil && res.Total > 0 && !coversMore(s, file.Rows()) && !overlapping(s) {
 			t.Errorf("the check finds %v; a stack tracer reads nothing wrong", res.Mismatches)
 		}
 	})
@@ -86,8 +86,8 @@ func changed(b []byte, damage uint64) []byte {
 	return b
 }
 
-// elsewhere reports whether a section covers code without CFI, or more code than can be checked.
-func elsewhere(s *sframe.Section, rows []generate.Row) bool {
+// coversMore reports whether a section covers code without CFI, or more code than can be checked.
+func coversMore(s *sframe.Section, rows []generate.Row) bool {
 	for _, d := range s.FDEs() {
 		if d.Size > 1<<20 || d.PCMask {
 			return true
@@ -101,7 +101,7 @@ func elsewhere(s *sframe.Section, rows []generate.Row) bool {
 	return false
 }
 
-// overlapping reports whether FDEs overlap. Readers use only one of them.
+// overlapping reports whether FDEs overlap. Readers use only one FDE at each pc.
 func overlapping(s *sframe.Section) bool {
 	end := uint64(0)
 	for _, d := range s.Sorted().FDEs() {

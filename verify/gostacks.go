@@ -39,7 +39,7 @@ func (g *goTable) onStacks(fn *cfi.Function) string {
 		case row.CFA.Rule == cfi.RuleUndefined:
 			continue
 		case g.stack == nil || fn.Begin != g.first:
-			return "rows of a function on another stack"
+			return "unexpected rows for a function that switches stacks"
 		case row.RA.Rule == cfi.RuleUndefined:
 			is = outermost
 		case row.CFA.Reg == g.fp:
@@ -51,7 +51,7 @@ func (g *goTable) onStacks(fn *cfi.Function) string {
 			is = belowSP
 			g.slot, g.pushed = goSlot{true, 1, 8, 8}, 0
 			pc := row.Begin - g.first
-			if what := g.row(&row, g.frames.at(pc), pc); what != "" {
+			if what := g.row(&row, g.frames.sizeAt(pc), pc); what != "" {
 				return what
 			}
 		}
@@ -63,7 +63,7 @@ func (g *goTable) onStacks(fn *cfi.Function) string {
 	case !slices.ContainsFunc(places, func(p place) bool { return p != nowhere }):
 		return ""
 	case places[0] != nowhere && places[0] != belowSP:
-		return "no stack pointer at the start of the function"
+		return "the CFA is not based on the stack pointer at the start of the function"
 	}
 	s := stackSwitch{code: g.code.read(fn.Begin, fn.End-fn.Begin), decode: g.stack, targets: make(map[int]bool)}
 	return s.check(places, g.shrinks)
@@ -81,7 +81,8 @@ type stackSwitch struct {
 	moves bool
 }
 
-// check checks the effect of each instruction against the places before and after it, and returns what is wrong, or "".
+// check checks that the effect of each instruction explains the difference between the places before and after it, and
+// returns what is wrong, or "".
 func (s *stackSwitch) check(places []place, shrinks bool) string {
 	if len(s.code) != len(places) {
 		return "its code is not in the file"
@@ -93,7 +94,7 @@ func (s *stackSwitch) check(places []place, shrinks bool) string {
 		e := s.decode(s.code[at:])
 		next := at + max(e.size, 1)
 		if live = live || s.targets[at]; live {
-			after := s.after(at, places[at], e)
+			after := s.placeAfter(at, places[at], e)
 			keeps := func(to int) bool {
 				return to < 0 || to >= len(places) || places[to] == nowhere || places[to] == after
 			}
@@ -132,8 +133,8 @@ func (s *stackSwitch) survey() {
 	s.moves = fromMemory && !aligns
 }
 
-// after returns the place after the instruction at an offset.
-func (s *stackSwitch) after(at int, is place, e stackEffect) place {
+// placeAfter returns the place after the instruction at offset at, which has effect e.
+func (s *stackSwitch) placeAfter(at int, is place, e stackEffect) place {
 	switch {
 	case at == 0 && e.pushesFP:
 		return belowSP

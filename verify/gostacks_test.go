@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestStacks checks functions assembled by GNU as. A character for each byte gives its row: S, a CFA based on SP, with
-// the table's frame size; F, a CFA based on FP; O, no caller; a dot, no row.
+// TestStacks checks functions assembled by GNU as. The letters in places stand for the row at each byte: S, a CFA based
+// on SP, with the table's frame size; F, a CFA based on FP; O, no caller; a dot, no row.
 func TestStacks(t *testing.T) {
 	const (
 		frame    = "\x55\x48\x89\xe5"             // push %rbp; mov %rsp,%rbp

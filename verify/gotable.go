@@ -41,8 +41,8 @@ func Go(t *cfi.Table, f *elffile.File, wrong func(fn *cfi.Function, what string)
 		}
 	}
 	if g != nil && 2*g.moves < g.framed {
-		return fmt.Errorf("%w: of %d functions with frames, %d move the stack pointer where the table says", ErrGo,
-			g.framed, g.moves)
+		return fmt.Errorf("%w: %d of %d functions with frames move the stack pointer where the table says", ErrGo,
+			g.moves, g.framed)
 	}
 	return nil
 }
@@ -122,7 +122,7 @@ func findGo(t *cfi.Table, fn *cfi.Function, f *elffile.File) (*goTable, error) {
 			}
 			g.old, g.unit = f.Order.Uint32(g.b) == 0xfffffff0, uint64(g.b[6])
 			entry, ok := g.word(fn.Offset())
-			if g.base = fn.Begin - uint64(entry); ok && len(g.b) > goHeader && g.lists(fn, entry) {
+			if g.base = fn.Begin - uint64(entry); ok && len(g.b) > goHeader && g.hasFunction(fn, entry) {
 				return g, nil
 			}
 		}
@@ -130,8 +130,8 @@ func findGo(t *cfi.Table, fn *cfi.Function, f *elffile.File) (*goTable, error) {
 	return nil, fmt.Errorf("%w: no table contains the function at %#x", ErrGo, fn.Begin)
 }
 
-// lists reports whether the list of functions contains a function with the given entry and the record of fn.
-func (g *goTable) lists(fn *cfi.Function, entry uint32) bool {
+// hasFunction reports whether the list of functions contains a function with the given entry and the record of fn.
+func (g *goTable) hasFunction(fn *cfi.Function, entry uint32) bool {
 	list := g.long(goList)
 	for i := range g.long(goCount) {
 		e, ok := g.word(list + 8*i)
@@ -154,7 +154,7 @@ func (g *goTable) word(off uint64) (uint32, bool) {
 // long returns the 8-byte number at an offset in the header.
 func (g *goTable) long(off int) uint64 { return g.file.Order.Uint64(g.b[off:]) }
 
-// A goFrame holds the size of the frame in bytes that applies from a pc relative to the function.
+// A goFrame holds the size of the frame in bytes from a pc on. The pc is relative to the function.
 type goFrame struct {
 	pc   uint64
 	size int64
@@ -163,8 +163,8 @@ type goFrame struct {
 // goFrames holds the frames of a function. The first applies from the start of the function.
 type goFrames []goFrame
 
-// at returns the size of the frame at a pc relative to the function.
-func (f goFrames) at(pc uint64) (size int64) {
+// sizeAt returns the size of the frame at a pc relative to the function.
+func (f goFrames) sizeAt(pc uint64) (size int64) {
 	for i := 0; i < len(f) && f[i].pc <= pc; i++ {
 		size = f[i].size
 	}
@@ -212,13 +212,13 @@ func (g *goTable) function(fn *cfi.Function) string {
 	}
 	end, ok := g.readFrames(g.long(goPCSP) + uint64(pcsp))
 	if !ok || fn.End > g.first+end {
-		return "its pcsp table ends before it"
+		return "its pcsp table ends before the function does"
 	}
 	if fn.SwitchesStack() && !injected {
 		return g.onStacks(fn)
 	}
 	var wrong string
-	if g.slot, wrong = g.saves(end); wrong != "" {
+	if g.slot, wrong = g.runPrologue(end); wrong != "" {
 		return wrong
 	}
 	g.pushed = 0
@@ -234,11 +234,11 @@ func (g *goTable) function(fn *cfi.Function) string {
 		switch {
 		case row.RA.Rule == cfi.RuleUndefined && flag&1 == 0 && g.file.Entry != fn.Begin &&
 			!strings.HasPrefix(name, "_rt0_"):
-			return "rows have no caller, but the table does not mark the function as outermost"
+			return "rows mark the function as outermost, but the table does not"
 		case row.RA.Rule == cfi.RuleUndefined, injected && row.CFA.Rule == cfi.RuleUndefined:
 			continue
 		case flag&2 != 0 || flag&1 != 0 && name != "runtime.sigtramp":
-			return "it has no caller, or is on another stack"
+			return "it is outermost or switches stacks, but has rows with a caller"
 		}
 		for k+1 < len(g.frames) && g.first+g.frames[k+1].pc <= row.Begin {
 			k++
@@ -338,7 +338,7 @@ type prologue struct {
 	saved    bool  // the frame pointer is saved
 	slot     int64 // location in bytes below the initial stack pointer
 	relative int64 // 1 if slot is relative to the stack pointer of the frame, otherwise 0
-	skip     int64 // bytes that a conditional branch, the last instruction, may skip
+	skip     int64 // if the last instruction is a conditional branch: number of bytes that it may skip
 	scratch  int64 // the value of r10 (s390x)
 }
 
@@ -348,10 +348,10 @@ type branch struct {
 	prologue
 }
 
-// saves executes the first instructions of a function, up to the one that saves the frame pointer. Branches before that
-// instruction lead to code that grows the stack and starts over. It returns the slot, or what is wrong, and counts
-// functions with frames (g.framed) and those whose code sets up the first frame (g.moves).
-func (g *goTable) saves(end uint64) (slot goSlot, wrong string) {
+// runPrologue executes the first instructions of a function, up to the one that saves the frame pointer. Branches
+// before that instruction lead to code that grows the stack and starts over. It returns the slot, or what is wrong, and
+// counts functions with frames (g.framed) and those whose code sets up the first frame (g.moves).
+func (g *goTable) runPrologue(end uint64) (slot goSlot, wrong string) {
 	const longest = 32 // limit on instructions until the frame is set up and the frame pointer is saved
 	if len(g.frames) < 2 || g.frames[0].size != 0 || g.frames[1].size <= 0 {
 		return slot, ""
@@ -360,7 +360,7 @@ func (g *goTable) saves(end uint64) (slot goSlot, wrong string) {
 	code, st, at := g.code.read(g.first, min(end, 8*longest)), prologue{}, uint64(0)
 	var branches []branch
 	for range longest {
-		before := g.frames.at(at)
+		before := g.frames.sizeAt(at)
 		st.skip = 0
 		n := 0
 		if at < uint64(len(code)) {
@@ -368,7 +368,7 @@ func (g *goTable) saves(end uint64) (slot goSlot, wrong string) {
 		}
 		if n == 0 { // the frame may start at the target of an earlier branch
 			i := slices.IndexFunc(branches, func(b branch) bool { return b.to > at && b.to < uint64(len(code)) })
-			if i < 0 || g.frames.at(branches[i].to) != branches[i].sp {
+			if i < 0 || g.frames.sizeAt(branches[i].to) != branches[i].sp {
 				break
 			}
 			at, st = branches[i].to, branches[i].prologue
@@ -378,7 +378,7 @@ func (g *goTable) saves(end uint64) (slot goSlot, wrong string) {
 		if st.skip > 0 {
 			branches = append(branches, branch{at + uint64(st.skip), st})
 		}
-		size := g.frames.at(at)
+		size := g.frames.sizeAt(at)
 		if size != before && at == g.frames[1].pc {
 			if st.loaded {
 				st.sp, st.loaded = size, false

@@ -109,7 +109,7 @@ func (g *goProgram) file(t *testing.T) *elffile.File {
 	return f
 }
 
-// wrongIn loads a program's rows, checks them against another program, and returns what is wrong, by index of the
+// wrongIn loads the rows of program g, checks them against program other, and returns the errors, keyed by index of the
 // function.
 func wrongIn(t *testing.T, g, other *goProgram) (map[int]string, error) {
 	t.Helper()
@@ -174,7 +174,7 @@ var (
 	goPadded    = goFunc{"main.padded", "90 c3 cc", []int{0, 2}, 0}
 )
 
-// TestGo checks programs whose rows match table and code, and others in which one of the two differs.
+// TestGo checks programs whose rows match the table and the code, and programs in which one of them differs.
 func TestGo(t *testing.T) {
 	named := func(fn goFunc, name string) goFunc {
 		fn.name = name
@@ -200,8 +200,8 @@ func TestGo(t *testing.T) {
 	flag := func(v byte) func(*goFunc) { return func(fn *goFunc) { fn.flag = v } }
 	name := func(v string) func(*goFunc) { return func(fn *goFunc) { fn.name = v } }
 	const (
-		stack   = "it has no caller, or is on another stack"
-		caller  = "rows have no caller, but the table does not mark the function as outermost"
+		stack   = "it is outermost or switches stacks, but has rows with a caller"
+		caller  = "rows mark the function as outermost, but the table does not"
 		signal  = "signal frame, but not rt_sigreturn"
 		slot    = "but the frame pointer is not where the code saves it"
 		keeps   = "row contradicts the code"
@@ -224,7 +224,7 @@ func TestGo(t *testing.T) {
 		{"a frame in the table later", amd64, []goFunc{goLeaf, goAMD64}, frame(3, 8),
 			"at 0x1000a: frame of 8 bytes, but the CFA differs"},
 		{"a smaller function in the table", amd64, []goFunc{goLeaf, goAMD64}, frame(5, 4),
-			"its pcsp table ends before it"},
+			"its pcsp table ends before the function does"},
 		{"no frame in the table", amd64, []goFunc{goLeaf, goAMD64}, frame(2, -1), "frame of -1 bytes, but the " +
 			"CFA differs"},
 		{"no push", amd64, []goFunc{goLeaf, goAMD64, goAMD64Old, goAMD64}, code(0, "90"),
@@ -325,11 +325,11 @@ func TestGoOther(t *testing.T) {
 		{"different code", goProgram{p: amd64, fns: []goFunc{{"main.f", strings.Repeat("90", 15), goAMD64.frames, 0},
 			{"main.old", strings.Repeat("90", 24), goAMD64Old.frames, 0}, goLeaf}},
 			"at 0x10001: frame of 8 bytes in the table, but 0 in the code",
-			"the rows of .gopclntab contradict the code: of 2 functions with frames, 0 move the stack pointer"},
+			"the rows of .gopclntab contradict the code: 0 of 2 functions with frames move the stack pointer"},
 		{"fewer functions", goProgram{p: amd64, fns: g.fns[:1]}, "", "no table contains the function at 0x10000"},
 		{"functions at different addresses", goProgram{p: amd64, fns: []goFunc{
 			{"main.f", "90" + goAMD64.code, goAMD64.frames, 0}, goAMD64Old, goLeaf}}, "frame of 8 bytes in the table",
-			"of 1 functions with frames, 0 move"},
+			"0 of 1 functions with frames move"},
 		{"a different byte order", goProgram{p: s390x, fns: []goFunc{goS390X}}, "", "no table contains the function"},
 	} {
 		wrong, err := wrongIn(t, &g, &tt.other)
@@ -347,7 +347,7 @@ func TestGoOther(t *testing.T) {
 	table := must.Get(cfi.Load(g.file(t), cfi.GoPCLNTab, nil))(t)
 	flagged := goProgram{p: amd64, fns: slices.Clone(g.fns)}
 	flagged.fns[1].flag = 2
-	const stack = "0x1000f-0x10027: .gopclntab: it has no caller, or is on another stack"
+	const stack = "0x1000f-0x10027: .gopclntab: it is outermost or switches stacks, but has rows with a caller"
 	res, err := Check(table, amd64.section(t, sframe.V2), flagged.file(t), Options{Keep: 2})
 	if err != nil || res.Total != 1 || res.Mismatches[0].String() != stack {
 		t.Errorf("%+v, error %v; want %q", res, err, stack)
@@ -357,7 +357,7 @@ func TestGoOther(t *testing.T) {
 		t.Errorf("%+v, error %v", res, err)
 	}
 	outermost := goProgram{p: amd64, entry: 1, fns: g.fns}
-	if wrong, err := wrongIn(t, &outermost, &g); err != nil || !strings.Contains(wrong[0], "rows have no caller") {
+	if wrong, err := wrongIn(t, &outermost, &g); err != nil || !strings.Contains(wrong[0], "but the table does not") {
 		t.Errorf("%v, error %v", wrong, err)
 	}
 }
@@ -414,8 +414,8 @@ func TestGoRows(t *testing.T) {
 			"the return address is elsewhere"},
 		{"a different size", stack, frames[:5], changed(framed, 2, 24), 0x1000, "the CFA differs"},
 		{"no caller at the start", stack, frames[:5], []byte{0x07, 16}, 0x1000,
-			"no stack pointer at the start of the function"},
-		{"a different start", stack, frames[:5], framed, 0x1001, "rows of a function on another stack"},
+			"the CFA is not based on the stack pointer at the start of the function"},
+		{"a different start", stack, frames[:5], framed, 0x1001, "unexpected rows for a function that switches stacks"},
 		{"no code", stack, "", framed, 0x1000, "its code is not in the file"},
 
 		{"sigreturn", signal, sigreturn, saved, 0x1000, ""},
@@ -485,7 +485,7 @@ func TestPrologue(t *testing.T) {
 	} {
 		g := goTable{abi: abis[sframe.AMD64Little], code: codeReader{data: []byte(tt.code)},
 			frames: goFrames{{0, 0}, {tt.begins, 48}}}
-		if slot, wrong := g.saves(uint64(len(tt.code))); slot != tt.slot || wrong != tt.wrong {
+		if slot, wrong := g.runPrologue(uint64(len(tt.code))); slot != tt.slot || wrong != tt.wrong {
 			t.Errorf("%s: %+v, %q; want %+v, %q", tt.name, slot, wrong, tt.slot, tt.wrong)
 		}
 	}

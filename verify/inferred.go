@@ -16,9 +16,9 @@ import (
 // passes. The first pass finds their starts and the targets of jumps; the second compares their effects with the rows.
 // Plain instructions, which change neither general registers nor memory, are decoded only in the first pass.
 //
-// Between adjacent instructions the checker knows more than the rows say, for example where registers point. At targets
-// of jumps it knows only the row and, if the row says that the frame pointer is in its register, whether it is also
-// saved (settle).
+// Between adjacent instructions the checker knows more than the rows say, for example where registers point. At a jump
+// target, it knows only the row and, if the row says that the frame pointer is in its register, whether it is also
+// saved (see settle).
 
 // A Violation tells why rows are rejected.
 type Violation struct {
@@ -31,7 +31,7 @@ func (v Violation) String() string { return fmt.Sprintf("%#x: %s", v.PC, v.What)
 // A component is a set of functions connected by jumps.
 type component struct {
 	number  int
-	written uint32 // registers written by it or by code that it calls
+	written uint32 // registers that its functions or their callees write
 	losesFP bool   // may return with a different frame pointer
 	refused bool
 	exits   bool // leaves with a frame that differs from that at its entry
@@ -54,14 +54,14 @@ type proof struct {
 	starts    []uint64 // a bit per byte: start of an instruction
 	plain     []uint64 // a bit per byte: start of a plain instruction
 	aimed     []uint64 // a bit per byte: target of a jump
-	settled   []uint64 // a bit per byte: a jump there, or the preceding instruction, was checked
+	settled   []uint64 // a bit per byte: a jump to the byte, or the preceding instruction, was checked
 	saved     []uint64 // a bit per byte: the frame pointer was in its slot as well as in its register
 	index     []int32  // by function: its component
 	slots     []int64  // by function: location of the frame pointer in the first row in which it is saved
 	parts     []component
 	refused   map[int]Violation
 	machine   *proofMachine
-	in        decoded
+	in        decoder
 	size      uint64 // of the current instruction, or of a run of plain instructions
 	skips     bool   // the current instructions are plain, and not decoded again
 	decoded   int    // number of decoded instructions
@@ -153,11 +153,11 @@ func (p *proof) refuse(fn int, pc uint64, what string) {
 }
 
 func (p *proof) run(f *elffile.File) error {
-	p.each(p.decode, p.survey)
+	p.iterate(p.decode, p.survey)
 	for _, table := range []elf.SectionType{elf.SHT_SYMTAB, elf.SHT_DYNSYM} {
 		err := f.Symbols(table, func(_ *elffile.Section, sym elffile.Symbol) {
 			if fn, ok := p.find(0, sym.Value); ok && elf.ST_TYPE(sym.Info) == elf.STT_FUNC && sym.Section > 0 {
-				p.entry(fn, sym.Value, "function symbol at a row that is not a function entry")
+				p.entry(fn, sym.Value, "row at a function symbol is not that of a function entry")
 			}
 		})
 		if err != nil {
@@ -166,15 +166,15 @@ func (p *proof) run(f *elffile.File) error {
 	}
 	p.callees()
 	w := &walk{proof: p, frame: frameFacts{proofMachine: p.machine}}
-	p.each(p.again, w.check)
+	p.iterate(p.again, w.check)
 	w.leave()
 	p.spread()
 	return nil
 }
 
-// each iterates over the instructions of all functions, and calls visit for each instruction, with its row. decode
-// decodes the instruction at pc, whose row ends at last.
-func (p *proof) each(decode func(fn int, pc, last uint64) bool, visit func(fn int, pc uint64, r *cfi.InferredRow)) {
+// iterate calls visit for each instruction of all functions, with its row. The function decode decodes the instruction
+// at pc, whose row extends to end.
+func (p *proof) iterate(decode func(fn int, pc, end uint64) bool, visit func(fn int, pc uint64, r *cfi.InferredRow)) {
 	for i := range p.functions {
 		fn := &p.functions[i]
 		if p.first[i] == p.first[i+1] || p.malformed(fn) != "" {
@@ -234,8 +234,7 @@ func (p *proof) again(fn int, pc, last uint64) bool {
 	return true
 }
 
-// find returns the index of the function that contains an address. It tries the function at index near before all
-// others.
+// find returns the index of the function that contains an address. It first tries the function with index near.
 func (p *proof) find(near int, addr uint64) (fn int, ok bool) {
 	if near < len(p.functions) && p.functions[near].Begin <= addr && addr < p.functions[near].End {
 		return near, true
@@ -251,7 +250,7 @@ func (p *proof) bit(fn int, addr uint64) (word uint64, mask uint64) {
 	return n / 64, 1 << (n % 64)
 }
 
-// row returns the row at an address of a function, or nil.
+// row returns the row of a function that applies at addr, or nil.
 func (p *proof) row(fn int, addr uint64) *cfi.InferredRow {
 	rows := p.functions[fn].Rows
 	off := addr - p.functions[fn].Begin
@@ -295,7 +294,7 @@ func (p *proof) survey(fn int, pc uint64, r *cfi.InferredRow) {
 		}
 		word, mask := p.bit(to, addr)
 		p.aimed[word] |= mask
-		p.leads(fn, to, true)
+		p.addCaller(fn, to, true)
 	}
 	switch control {
 	case flowJump, flowBranch:
@@ -318,13 +317,13 @@ func (p *proof) survey(fn int, pc uint64, r *cfi.InferredRow) {
 			c.written |= ^p.machine.saved
 			break
 		}
-		p.entry(to, in.target(pc), "call to a row that is not a function entry")
-		p.leads(fn, to, false)
+		p.entry(to, in.target(pc), "row at the target of a call is not that of a function entry")
+		p.addCaller(fn, to, false)
 	}
 }
 
-// leads records that a function calls another function or jumps to it.
-func (p *proof) leads(fn, to int, jumps bool) {
+// addCaller records that a function calls another function or jumps to it.
+func (p *proof) addCaller(fn, to int, jumps bool) {
 	callee, from := &p.parts[p.index[to]], caller{p.index[fn], jumps}
 	if n := len(callee.callers); p.index[fn] != p.index[to] && (n == 0 || callee.callers[n-1] != from) {
 		callee.callers = append(callee.callers, from)
@@ -382,9 +381,9 @@ func (p *proof) spread() {
 // A walk compares rows with instructions.
 type walk struct {
 	*proof
-	frame  frameFacts       // before the current instruction, if control arrives from the last one:
-	at     uint64           // the address after the last instruction, or 0 if execution does not continue there
-	from   int              // the function of the last instruction
+	frame  frameFacts       // before the current instruction, if control arrives from the preceding one:
+	at     uint64           // the address after the preceding instruction, or 0 if execution does not continue there
+	from   int              // the function that contains the preceding instruction
 	last   *cfi.InferredRow // its row
 	called bool             // it was a call
 }
@@ -408,7 +407,7 @@ func (w *walk) check(fn int, pc uint64, r *cfi.InferredRow) {
 		w.refuse(fn, pc, "preceding instructions imply a different row")
 		w.frame.reduce(r)
 	case !arrives && !joined && !w.isEntry(r):
-		w.refuse(fn, pc, "unreachable row that is not a function entry")
+		w.refuse(fn, pc, "row of unreachable code is not that of a function entry")
 	}
 	if w.at != pc && joined { // backward jumps are not checked yet; assume the frame of the preceding code
 		w.settle(fn, pc, r)
@@ -526,11 +525,11 @@ func (w *walk) jump(fn int, addr, pc uint64, r *cfi.InferredRow) {
 func (w *walk) exit(fn int, pc uint64, r *cfi.InferredRow) {
 	what := ""
 	switch {
-	case !w.frame.is(w.machine.sp, -w.machine.entry):
+	case !w.frame.pointsTo(w.machine.sp, -w.machine.entry):
 		what = "exit with a different stack pointer"
-	case !w.frame.callers.in(w.machine.fp, 0) && !r.Lost:
+	case !w.frame.callers.isIn(w.machine.fp, 0) && !r.Lost:
 		what = "exit with a different frame pointer"
-	case !w.frame.returns():
+	case !w.frame.canReturn():
 		what = "exit with a different return address"
 	default:
 		return
@@ -543,7 +542,7 @@ func (w *walk) exit(fn int, pc uint64, r *cfi.InferredRow) {
 func (w *walk) call(fn int, pc uint64) {
 	m := w.machine
 	w.frame.store(m.sp, -m.entry, m.entry, -1)
-	w.frame.below()
+	w.frame.discardBelowSP()
 	lost := ^m.saved
 	if w.in.flow() == flowCall {
 		if to, ok := w.find(fn, w.in.target(pc)); ok {

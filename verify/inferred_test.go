@@ -117,8 +117,8 @@ func claims(t *testing.T, text string) (*elffile.File, *cfi.Inference) {
 	return file, inf
 }
 
-// right holds functions with the rows that follow from the ABI and the instructions.
-var right = map[string]string{
+// correctRows holds functions with the rows that follow from the ABI and the instructions.
+var correctRows = map[string]string{
 	"leaf":         "sp+8 xor %eax,%eax \n ret",
 	"push and pop": "sp+8 push %rbx \n sp+16 xor %ebx,%ebx \n pop %rbx \n sp+8 ret",
 	"sub and add":  "sp+8 sub $0x108,%rsp \n sp+272 nop \n add $0x108,%rsp \n sp+8 ret",
@@ -170,7 +170,7 @@ var right = map[string]string{
 }
 
 func TestCodeRight(t *testing.T) {
-	for name, text := range right {
+	for name, text := range correctRows {
 		f, inf := claims(t, text)
 		if refused, err := Code(f, inf); err != nil || len(refused) > 0 {
 			t.Errorf("%s: %v, error %v", name, refused, err)
@@ -207,12 +207,13 @@ func TestCodeWrong(t *testing.T) {
 		"a target in the gap": {"sp+8 push %rbx \n sp+16 targets a \n jmp *%rbx \n gap \n " +
 			"a: ret", "exit with a different stack pointer"},
 		"unreachable code": {"sp+8 ret \n sp+16 nop \n pop %rbx \n " +
-			"sp+8 ret", "unreachable row that is not a function entry"},
-		"an entry with frame": {"sp+16 pop %rbx \n sp+8 ret", "unreachable row that is not a function entry"},
+			"sp+8 ret", "row of unreachable code is not that of a function entry"},
+		"an entry with frame": {"sp+16 pop %rbx \n sp+8 ret",
+			"row of unreachable code is not that of a function entry"},
 		"call of an inner row": {"sp+8 push %rbx \n sp+16 1: pop %rbx \n sp+8 ret \n fn apart \n " +
-			"sp+8 call 1b \n ret", "call to a row that is not a function entry"},
+			"sp+8 call 1b \n ret", "row at the target of a call is not that of a function entry"},
 		"function symbol": {"sp+8 push %rbx \n sp+16 f: .type f,@function \n pop %rbx \n " +
-			"sp+8 ret", "function symbol at a row that is not a function entry"},
+			"sp+8 ret", "row at a function symbol is not that of a function entry"},
 		"runs on at depth":   {"sp+8 push %rbx \n gap \n pop %rbx \n ret", "exit with a different stack pointer"},
 		"at the end":         {"sp+8 nop", "falls through past the end of the code"},
 		"truncated":          {"sp+8 .byte 0xe9,0,0", "unknown instruction"},
@@ -266,7 +267,7 @@ func TestCodeWrong(t *testing.T) {
 
 // TestCodeChanged changes each row of correct functions, and expects a rejection.
 func TestCodeChanged(t *testing.T) {
-	for name, text := range right {
+	for name, text := range correctRows {
 		if strings.Contains(text, "lost") {
 			continue
 		}

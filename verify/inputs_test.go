@@ -135,7 +135,7 @@ func (p platform) cfi(t *testing.T, fns ...function) *cfi.Table {
 		b = append(p.order.AppendUint32(b, uint32(id(len(b)))), body...)
 		return at
 	}
-	cies := make(map[string]int) // functions of the same CIE have the same program if they have the same instructions
+	cies := make(map[string]int) // functions with equal CIEs share one, so that equal instructions are the same program
 	for _, fn := range fns {
 		if fn.column == 0 {
 			fn.column = p.column
@@ -196,7 +196,7 @@ func (p platform) section(t *testing.T, v sframe.Version, fdes ...fde) *sframe.S
 	return decodeSection(t, p.encode(t, v, fdes...))
 }
 
-// at returns the rule base+offset.
+// at is short for the rule base+offset.
 func at(base sframe.Base, offset int32) sframe.Rule { return sframe.Rule{Base: base, Offset: offset} }
 
 // slot returns the rule for a value saved at an address.
@@ -204,5 +204,5 @@ func slot(base sframe.Base, offset int32) sframe.Rule {
 	return sframe.Rule{Base: base, Offset: offset, Deref: true}
 }
 
-// one returns the rows of an FDE with a single row.
+// one makes r the only row of an FDE.
 func one(r sframe.Row) []sframe.FRE { return []sframe.FRE{{Row: r}} }

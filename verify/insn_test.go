@@ -29,7 +29,7 @@ func TestDecoders(t *testing.T) {
 			}
 			in, ok := decodeAMD64(code[at:])
 			got, least := in.written(), writtenBy(&want)
-			most := least | 1<<rax | 1<<rcx | 1<<rdx | 1<<rbx // the most that opcodes without operands write
+			most := least | 1<<rax | 1<<rcx | 1<<rdx | 1<<rbx // opcodes without operands may also write these
 			switch {
 			case !ok:
 				unknown++
@@ -50,7 +50,7 @@ func TestDecoders(t *testing.T) {
 	}
 }
 
-// writtenBy returns the general registers that an instruction writes, as bits.
+// writtenBy returns the bit set of the general registers that an instruction writes.
 func writtenBy(in *insn.Inst) (mask uint32) {
 	mask = in.Writes
 	switch in.Op {

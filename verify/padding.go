@@ -58,9 +58,9 @@ type paddings struct {
 	known   [maxPadding][]byte // by size: the bytes most recently found to be padding
 }
 
-// after returns the end of the padding after a function: the next function, the next section, or the end of the current
-// section or segment. It reports whether everything up to there is padding.
-func (p *paddings) after(fn *cfi.Function, next uint64) (end uint64, ok bool) {
+// paddingEnd returns the end of the padding after a function: the next function, the next section, or the end of the
+// current section or segment. It reports whether all bytes up to that address are padding.
+func (p *paddings) paddingEnd(fn *cfi.Function, next uint64) (end uint64, ok bool) {
 	if fn.End > p.current.end || fn.End <= p.current.begin {
 		i := sort.Search(len(p.ranges), func(i int) bool { return p.ranges[i].end >= fn.End })
 		if i == len(p.ranges) || p.ranges[i].begin >= fn.End {
@@ -81,16 +81,16 @@ func (p *paddings) after(fn *cfi.Function, next uint64) (end uint64, ok bool) {
 				break
 			}
 		}
-		if end > p.current.end && p.is(fn.End, end-fn.End) {
+		if end > p.current.end && p.isPadding(fn.End, end-fn.End) {
 			return end, true
 		}
 	}
 	end = min(next, p.current.end)
-	return end, end > fn.End && p.is(fn.End, end-fn.End)
+	return end, end > fn.End && p.isPadding(fn.End, end-fn.End)
 }
 
-// is reports whether the n bytes at an address are no-ops, traps, or zeros, and fewer than maxPadding.
-func (p *paddings) is(addr, n uint64) bool {
+// isPadding reports whether the n bytes at an address are no-ops, traps or zeros, and n is less than maxPadding.
+func (p *paddings) isPadding(addr, n uint64) bool {
 	if n >= maxPadding {
 		return false
 	}

@@ -116,7 +116,7 @@ func TestPadding(t *testing.T) {
 	}
 }
 
-// TestPaddingOutermost describes a part of a function without a caller, and a part of the padding after it.
+// TestPaddingOutermost describes part of an outermost function, and part of the padding after it.
 func TestPaddingOutermost(t *testing.T) {
 	f := fileOf(t, elf.ET_DYN, elf.EM_X86_64, amd64.order,
 		region{name: ".text", addr: 0x1000, code: bytes.Repeat([]byte{0x90}, 0x20)})

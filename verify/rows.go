@@ -18,7 +18,7 @@ type checker struct {
 	abi   abi
 	res   *Result
 	table *cfi.Table
-	last  uint64 // start of the function that follows table, or math.MaxUint64
+	last  uint64 // start of the first function after those in table, or math.MaxUint64
 	segs  segments
 	fn    *cfi.Function // current function
 	marks marks         // of fn
@@ -27,19 +27,19 @@ type checker struct {
 	places
 	code   codeReader
 	pads   paddings
-	proven uint64 // end of the rows in the current function for which popped is true
+	proven uint64 // end of the last row for which popped was true in the current function
 
 	noRules uint32 // number that represents the rules of functions without rows
 	// agreed maps the number that identifies CFI rules to that of the section's row that last agreed with them, plus 1.
 	// It applies only if no rule depends on the pc.
 	agreed  []uint32
 	cycle   cycle
-	cut     []cfi.Step // rows of a function without a program
+	cut     []cfi.Step // buffer for the rows of a function whose Program is -1
 	orphans []orphan
 }
 
 func (c *checker) run() error {
-	c.segs.masked = c.blocks
+	c.segs.masked = c.checkBlocks
 	if err := c.segs.load(c.segs.index); err != nil {
 		return err
 	}
@@ -55,7 +55,8 @@ func (c *checker) run() error {
 	return c.orphansTo(math.MaxUint64)
 }
 
-// function compares the rows of a function with the section, which may repeat the last row in the padding after it.
+// function compares the rows of a function with the section, which may repeat the last row in the padding after the
+// function.
 func (c *checker) function(fn *cfi.Function, next uint64) error {
 	c.fn, c.marks, c.proven = fn, marksOf(fn.Signal(), fn.KeyB()), 0
 	c.res.Described += fn.End - fn.Begin
@@ -90,7 +91,7 @@ func (c *checker) function(fn *cfi.Function, next uint64) error {
 	if c.segs.begin >= next {
 		return nil
 	}
-	end, ok := c.pads.after(fn, next)
+	end, ok := c.pads.paddingEnd(fn, next)
 	if !ok {
 		return nil
 	}
@@ -99,7 +100,7 @@ func (c *checker) function(fn *cfi.Function, next uint64) error {
 	return err
 }
 
-// steps returns the rows of a function. The first starts with the function.
+// steps returns the rows of a function. The first row starts with the function.
 func (c *checker) steps(fn *cfi.Function) []cfi.Step {
 	if fn.Program() >= 0 {
 		steps, size := fn.Steps(), fn.End-fn.Begin
@@ -136,8 +137,8 @@ func (c *checker) skipAgreed(steps []cfi.Step) int {
 	return n
 }
 
-// compareRow compares the rules with the given number, which apply from begin to end, with the segments there. It
-// returns the number of bytes for which they agree, and the number of bytes without a segment.
+// compareRow compares the CFI rules with the given number, which apply to [begin, end), with the segments in that
+// range. It returns the number of bytes for which they agree, and the number of bytes without a segment.
 func (c *checker) compareRow(begin, end uint64, number uint32) (agree, left uint64, err error) {
 	s := &c.segs
 	left = end - begin
@@ -182,8 +183,9 @@ func (c *checker) orphansTo(pc uint64) error {
 	return nil
 }
 
-// blocks reports whether each row of a PC-mask FDE applies to the same code in all readers and at all load addresses.
-func (c *checker) blocks(d *sframe.FDE) bool {
+// checkBlocks reports whether each row of a PC-mask FDE applies to the same code in all readers and at all load
+// addresses.
+func (c *checker) checkBlocks(d *sframe.FDE) bool {
 	if d.Ambiguous() {
 		c.res.mismatch(d.Start, d.End(), "PC-mask FDE that readers interpret differently")
 		return false
@@ -214,7 +216,7 @@ func (c *checker) compare(begin, end uint64, number uint32) (bool, error) {
 		return fail("signing key B: %t in SFrame, %t in CFI", c.segs.fde.KeyB, c.fn.KeyB())
 	case e.Outermost != (r.RA.Rule == cfi.RuleUndefined):
 		return fail("outermost frame: %t in SFrame, %t in CFI", e.Outermost, !e.Outermost)
-	case e.Outermost: // neither side has a caller
+	case e.Outermost: // neither SFrame nor CFI has a caller
 		return true, nil
 	case e.Signed != (r.Sign == cfi.Signed) || r.Sign > cfi.Signed:
 		return fail("return address signed: %t in SFrame, state %d in CFI", e.Signed, r.Sign)
@@ -282,7 +284,7 @@ func (w frameState) differs(g frameState) string {
 	return "caller's stack pointer differs"
 }
 
-// byCFI unwinds one frame by the current rules.
+// byCFI unwinds one frame using the current rules.
 func (c *checker) byCFI() (f frameState, err error) {
 	r := c.rules
 	switch r.CFA.Rule {
@@ -347,7 +349,7 @@ func (c *checker) value(rule *cfi.Rule, cfa, same uint64) (uint64, error) {
 	return 0, fmt.Errorf("CFI leaves it undefined")
 }
 
-// bySFrame unwinds one frame by a row of the section.
+// bySFrame unwinds one frame using a row of the section.
 func (c *checker) bySFrame(e *sframe.Row) (f frameState) {
 	f.cfa = c.rule(e.CFA, 0)
 	switch {
@@ -386,11 +388,11 @@ func (c *checker) rule(r sframe.Rule, cfa uint64) uint64 {
 // smallestPage is the smallest page size of loaders in bytes.
 const smallestPage = 0x1000
 
-// A places value tells at which addresses the code of a file can run.
+// A places value describes the addresses at which the code of a file can run.
 type places struct{ file *elffile.File }
 
-// grid returns the address of the unit that moves together with pc, and the alignment that its run-time addresses
-// preserve: that of an object's section, or a page. If nothing moves, the alignment is 0.
+// grid returns the start of the unit of code that moves together with pc, and the alignment that its run-time addresses
+// preserve: in an object, the alignment of the section, otherwise the page size. If nothing moves, the alignment is 0.
 func (p places) grid(pc uint64) (origin, unit uint64) {
 	switch {
 	case elf.Type(p.file.Type) == elf.ET_EXEC:

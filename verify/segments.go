@@ -7,8 +7,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// segments iterates over the described code in address order, by ranges of pcs with the same row. Blocks of a PC-mask
-// FDE are separate segments.
+// segments iterates over the described code in address order, one range of pcs with the same row at a time. Blocks of a
+// PC-mask FDE are separate segments.
 type segments struct {
 	// The rest of the current segment (begin is math.MaxUint64 after the last segment), the index of its row in
 	// reader.Rows, and its FDE.
@@ -76,8 +76,8 @@ func (s *segments) skip(pc uint64) error {
 	return s.load(s.index + 1)
 }
 
-// findBlock sets the current segment to row i of the current block, or the first row of a later block, and reports
-// whether there is one.
+// findBlock sets the current segment to row i of the current block, or to the first row of a later block, and reports
+// whether such a row exists.
 func (s *segments) findBlock() (bool, error) {
 	for ; s.block < s.fde.End(); s.i, s.block = 0, s.block+uint64(s.fde.RepSize) {
 		if s.i == len(s.refs) {
@@ -105,7 +105,7 @@ func (s *segments) set() {
 	}
 }
 
-// load moves to the first segment of the FDE with the given index, or of a later one.
+// load moves to the first segment of the FDE with the given index or, if that has none, of a later FDE.
 func (s *segments) load(index int) error {
 	for ; index < s.after; index++ {
 		var err error

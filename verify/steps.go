@@ -2,8 +2,8 @@ package verify
 
 import "cfi2sframe/cfi"
 
-// A decoded is a decoded instruction of any machine.
-type decoded interface {
+// A decoder decodes and executes the instructions of a machine, one at a time.
+type decoder interface {
 	decode(code []byte) bool
 	codeSize() int // in bytes
 	flow() flow
@@ -13,7 +13,7 @@ type decoded interface {
 	execute(s *frameFacts) (what string) // for instructions that fall through to the next; returns what is wrong, or ""
 }
 
-// A proofMachine holds the facts of a machine for checks of inferred rows. Registers are numbered as in instruction
+// A proofMachine describes a machine for the check of inferred rows. Registers are numbered as in instruction
 // encodings.
 type proofMachine struct {
 	sp, fp, ra int    // ra is the register that holds the return address after a call, or -1
@@ -110,24 +110,27 @@ func (s *frameFacts) reduce(r *cfi.InferredRow) {
 	}
 }
 
-// is reports whether a register points to a location.
-func (s *frameFacts) is(reg int, place int64) bool { return s.known>>reg&1 != 0 && s.off[reg] == place }
+// pointsTo reports whether a register points to a location.
+func (s *frameFacts) pointsTo(reg int, place int64) bool {
+	return s.known>>reg&1 != 0 && s.off[reg] == place
+}
 
-// in reports whether the value is in register reg or, if slot is not 0, is saved at slot.
-func (v *savedValue) in(reg int, slot int64) bool {
+// isIn reports whether the value is in register reg or, if slot is not 0, is saved at slot.
+func (v *savedValue) isIn(reg int, slot int64) bool {
 	if slot != 0 {
 		return v.slot == slot
 	}
 	return v.regs>>reg&1 != 0
 }
 
-// returns reports whether the return address is where a call puts it.
-func (s *frameFacts) returns() bool { return s.ra < 0 || s.back.in(s.ra, 0) && !s.signed }
+// canReturn reports whether the return address is where a call puts it.
+func (s *frameFacts) canReturn() bool { return s.ra < 0 || s.back.isIn(s.ra, 0) && !s.signed }
 
 // agrees reports whether the facts imply a row.
 func (s *frameFacts) agrees(r *cfi.InferredRow) bool {
-	back := s.ra < 0 || s.back.in(s.registers[r.RAReg], r.RA) && s.signed == r.Signed && (!r.Kept || s.back.in(s.ra, 0))
-	return s.is(s.registers[r.Reg], -r.Offset) && (r.Lost || s.callers.in(s.fp, r.FP)) && back
+	back := s.ra < 0 || s.back.isIn(s.registers[r.RAReg], r.RA) && s.signed == r.Signed &&
+		(!r.Kept || s.back.isIn(s.ra, 0))
+	return s.pointsTo(s.registers[r.Reg], -r.Offset) && (r.Lost || s.callers.isIn(s.fp, r.FP)) && back
 }
 
 // clear discards facts about registers.
@@ -137,7 +140,7 @@ func (s *frameFacts) clear(mask uint32) {
 	s.back.regs &^= mask
 }
 
-// copy copies the facts about a register to another register, which points delta bytes further.
+// copy copies the facts about a register to another register, whose value is larger by delta.
 func (s *frameFacts) copy(to, from int, delta int64) {
 	known, callers, back := s.known>>from&1, s.callers.regs>>from&1, s.back.regs>>from&1
 	s.clear(1 << to)
@@ -173,7 +176,7 @@ func (s *frameFacts) store(base int, disp, n int64, reg int) string {
 func (s *frameFacts) load(reg, base int, disp int64) {
 	var from [2]uint32
 	for i, v := range []*savedValue{&s.callers, &s.back} {
-		if base >= 0 && v.slot != 0 && s.is(base, v.slot-disp) {
+		if base >= 0 && v.slot != 0 && s.pointsTo(base, v.slot-disp) {
 			from[i] = 1 << reg
 		}
 	}
@@ -185,7 +188,7 @@ func (s *frameFacts) load(reg, base int, disp int64) {
 // sign signs the return address, or authenticates it. The address must be in its register, and SP, which modifies the
 // signature, must have its value at function entry.
 func (s *frameFacts) sign(signed bool) {
-	known := s.back.in(s.ra, 0) && s.signed != signed && s.is(s.sp, -s.entry)
+	known := s.back.isIn(s.ra, 0) && s.signed != signed && s.pointsTo(s.sp, -s.entry)
 	if s.clear(1 << s.ra); known {
 		s.back, s.signed = savedValue{regs: 1 << s.ra}, signed
 	}
@@ -195,12 +198,12 @@ func (s *frameFacts) sign(signed bool) {
 func (s *frameFacts) push(n int64) {
 	s.off[s.sp] -= n
 	if n < 0 {
-		s.below()
+		s.discardBelowSP()
 	}
 }
 
-// below discards what is saved below the stack pointer.
-func (s *frameFacts) below() {
+// discardBelowSP discards what is saved below the stack pointer.
+func (s *frameFacts) discardBelowSP() {
 	if s.known>>s.sp&1 == 0 {
 		return
 	}
@@ -251,7 +254,7 @@ func (in *instruction) execute(s *frameFacts) (what string) {
 	case add && group == 0:
 		s.copy(in.rm, in.rm, in.imm)
 		if in.rm == rsp && in.imm > 0 {
-			s.below()
+			s.discardBelowSP()
 		}
 	case add && group == 5: // sub
 		s.copy(in.rm, in.rm, -in.imm)

@@ -19,7 +19,7 @@ type orphan struct {
 }
 
 // stubs checks the orphans, which must be PLT stubs: code that is called, may push data, and ends in a jump. All code
-// of the PLTs is followed, so that no other code can run into them.
+// of the PLTs is examined, because any of it can affect a stub.
 func (c *checker) stubs(f *elffile.File) error {
 	if len(c.orphans) == 0 {
 		return nil
@@ -33,7 +33,7 @@ func (c *checker) stubs(f *elffile.File) error {
 		outside = "SFrame describes code that CFI does not: without section headers, it cannot be identified as a PLT"
 	}
 	w := follow(plts, c.abi.stub)
-	var last Mismatch // not reported yet because the next one may extend it
+	var last Mismatch // not reported yet, because the next mismatch may extend it
 	report := func(begin, end uint64, what string) {
 		if what == last.What && begin == last.End {
 			last.End = end
@@ -90,7 +90,7 @@ func (c *checker) stubRow(o *orphan, in *stubCode) string {
 // pltNames are the names of sections with PLT stubs.
 var pltNames = []string{".plt", ".plt.got", ".plt.sec", ".iplt"}
 
-// Bounds on the code that is followed.
+// Limits on the amount of code that is examined.
 const (
 	maxPLT      = 16 << 20 // total size of sections in bytes
 	maxPLTs     = 64       // number of sections; linkers emit at most four
@@ -131,7 +131,7 @@ func findPLTs(f *elffile.File) ([]plt, error) {
 	return plts, nil
 }
 
-// An effect is the effect of an instruction. Sizes are in bytes.
+// An effect describes what an instruction of a PLT does. Sizes are in bytes.
 type effect struct {
 	target uint64 // of a direct jump or call, or 0
 	size   uint8
@@ -150,7 +150,7 @@ type depth struct {
 	ra     uint32 // location of the saved return address in bytes below SP at the call; 0: not saved
 	lost   bool   // the return address is overwritten
 	called bool   // after a call that does not return: never executed
-	mixed  bool   // jumps arrive with different depths
+	mixed  bool   // jumps arrive with different stack depths
 }
 
 // A stubCode is an instruction of a PLT, or a range without known instructions.
@@ -166,8 +166,8 @@ type stubCode struct {
 	wrong   string // why it is not part of a stub, or ""
 }
 
-// A follower tracks the control flow in PLTs. Stubs are called at the start of a section and after jumps, except at
-// targets of jumps.
+// A follower tracks the control flow in PLTs. It assumes that stubs are called at the start of a section and at each
+// instruction after a jump that is not itself the target of a jump.
 type follower struct {
 	code []stubCode // by address
 	work []int      // indexes of instructions with a new depth
@@ -248,7 +248,7 @@ func (w *follower) aim(i int) {
 	switch {
 	case to < 0:
 	case w.code[to].begin != in.effect.target:
-		w.fail(to, fmt.Sprintf("a stub jumps into it, to %#x", in.effect.target))
+		w.fail(to, fmt.Sprintf("a stub jumps into an instruction, to %#x", in.effect.target))
 	default:
 		w.code[to].aimed = true
 	}
@@ -269,7 +269,7 @@ func (w *follower) arrive(i int, d depth) {
 	w.work = append(w.work, i)
 }
 
-// leave records the depth after an instruction at its successors.
+// leave records, for the successors of an instruction, the stack depth after it.
 func (w *follower) leave(i int) {
 	in, d := &w.code[i], w.code[i].at
 	switch {

@@ -96,7 +96,8 @@ func TestFollower(t *testing.T) {
 		{"a jump into an instruction, amd64", amd64,
 			"f30f1efa 41bb05000000 eb04 66906690" + // endbr64; mov $5,%r11d; jmp 0x1010; xchg %ax,%ax twice
 				"f30f1efa 68 00000000 e9e7ffffff", // endbr64; push $0; jmp 0x1005, inside the mov
-			[]string{"0x1000-0x100c a stub jumps into it, to 0x1005", "0x100c-0x1010 padding", "0x1010-0x101e"}},
+			[]string{"0x1000-0x100c a stub jumps into an instruction, to 0x1005", "0x100c-0x1010 padding",
+				"0x1010-0x101e"}},
 		{"lld, aarch64", aarch64,
 			// stp x16,x30,[sp,#-16]!; adrp; ldr; add; br x17; 3 nops
 			"f07bbfa9 10000090 110640f9 10220091 20021fd6 1f2003d5 1f2003d5 1f2003d5" +
@@ -110,7 +111,7 @@ func TestFollower(t *testing.T) {
 			[]string{"0x1000-0x101a", "0x101a-0x1020 padding", "0x1020-0x102e", "0x102e-0x1040"}},
 		// larl; br %r1; jg 0x1002
 		{"jg into an instruction, s390x", s390x, "c01000000000 07f1 c0f4fffffffd 00000018",
-			[]string{"0x1000-0x1008 a stub jumps into it, to 0x1002", "0x1008-0x1012"}},
+			[]string{"0x1000-0x1008 a stub jumps into an instruction, to 0x1002", "0x1008-0x1012"}},
 
 		{"padding at the start is executed", amd64, "6690" + slots, []string{"0x1000-0x1008"}},
 		{"traps are not reached", amd64, slots + "cccc" + slots,
@@ -136,7 +137,7 @@ func TestFollower(t *testing.T) {
 			[]string{"0x1000-0x1008 stubs reach it with different stack contents", "0x1008-0x100c"}},
 		{"a jump to a larger depth", amd64, "6a01" + slots + "ebf8",
 			[]string{"0x1000-0x1008 stubs reach it with different stack contents", "0x1008-0x100a"}},
-		// 0x1008 and 0x100e jump to 0x1002, with 16 and with 8 bytes pushed. The latter is right.
+		// 0x1008 and 0x100e jump to 0x1002, with 16 and 8 bytes pushed, respectively. Only 8 is correct.
 		{"jumps at the same and a larger depth", amd64, "6a01" + slots + "6a026a03ebf4" + "6a02ebf0",
 			[]string{"0x1000-0x1008 stubs reach it with different stack contents", "0x1008-0x100e", "0x100e-0x1012"}},
 		// 0x100a jumps to 0x1000 with 8 bytes pushed, so 16 are pushed at 0x1002; 0x100e arrives there with 16.
@@ -177,7 +178,7 @@ func TestFollower(t *testing.T) {
 	}
 }
 
-// TestDepths checks how much stubs have pushed before each instruction, and where the return address is.
+// TestDepths checks how many bytes stubs have pushed before each instruction, and where the return address is.
 func TestDepths(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -363,7 +364,7 @@ func TestStubRows(t *testing.T) {
 	}
 }
 
-// TestOutside checks rows for code that is in neither CFI nor a PLT, in part or as a whole.
+// TestOutside checks rows for code that has no CFI and is partly or completely outside PLTs.
 func TestOutside(t *testing.T) {
 	const why = "SFrame describes code that CFI does not: it is not in a section of PLT stubs"
 	row := one(sframe.Row{CFA: at(sframe.SP, 8)})

@@ -9,10 +9,10 @@
 //     for functions that switch stacks.
 //   - inferred.go compares inferred rows with the instructions; steps.go implements the effects of instructions.
 //
-// The comparison is numeric. Registers get arbitrary values, memory gets arbitrary contents, and the rules of both
-// sides are evaluated as unwinders evaluate them. At every pc covered by SFrame, the CFA and the caller's pc, frame
-// pointer and stack pointer must be equal. Equivalent rules agree however they are expressed. Different rules agree by
-// chance with probability 2^-64.
+// The comparison is numeric. Registers and memory are assigned arbitrary values, and the rules of SFrame and CFI are
+// evaluated as unwinders evaluate them. At every pc covered by SFrame, the CFA and the caller's pc, frame pointer and
+// stack pointer must be equal. Equivalent rules agree however they are expressed. Different rules agree by chance with
+// probability 2^-64.
 //
 // This package shares neither code nor register numbers nor decoders with packages translate, plt, padding and
 // gopclntab, so that a mistake there is not repeated here. It relies on package cfi for rows, and for the facts that
@@ -36,7 +36,7 @@ import (
 // A Mismatch is a range of code in which SFrame and CFI disagree.
 type Mismatch struct {
 	Begin, End uint64 // addresses; End is exclusive
-	What       string // what differs, and the rules of each side
+	What       string // what differs, and the rules in SFrame and CFI
 }
 
 func (m Mismatch) String() string {
@@ -71,8 +71,7 @@ func (r *Result) mismatch(begin, end uint64, format string, args ...any) {
 	}
 }
 
-// An abi holds what this check must know about an ABI: DWARF register numbers, and the constants in the SFrame
-// specification.
+// An abi describes an ABI: its DWARF register numbers, and its constants in the SFrame specification.
 type abi struct {
 	machine        elf.Machine
 	big            bool // big-endian
@@ -92,7 +91,7 @@ type abi struct {
 	padding func(b []byte) int
 	// prologue executes the instruction at the start of b, and returns its size in bytes, or 0 if it cannot.
 	prologue func(p *prologue, b []byte) int
-	// fpAtFP is the expression for the address in FP, where prologues save the caller's FP.
+	// fpAtFP is the expression for the address in FP, at which prologues save the caller's FP.
 	fpAtFP []byte
 	// epilogue decodes the code at pc up to where control leaves the function, and returns its size in bytes, or 0 if
 	// it does anything but restore SP from register reg. If reg is noReg, SP is already restored. stays reports whether
@@ -117,8 +116,8 @@ type Options struct {
 const costRow = 40
 
 // Check compares the section with the CFI at every pc that either describes. Code without CFI is read from f: it must
-// be padding after a function, with the function's last row, or PLT stubs, whose instructions are followed. An error
-// means that the section could not be read to its end.
+// be padding after a function, described by the function's last row, or PLT stubs, whose control flow is traced. An
+// error means that the section could not be read to its end.
 func Check(t *cfi.Table, s *sframe.Section, f *elffile.File, opt Options) (*Result, error) {
 	a, ok := abis[s.ABI]
 	if big := t.Order == binary.BigEndian; !ok || a.machine != t.Machine || a.big != big {
@@ -201,7 +200,7 @@ func (r *Result) add(p *Result) {
 	r.Mismatches = append(r.Mismatches, p.Mismatches[:min(len(p.Mismatches), r.keep-len(r.Mismatches))]...)
 }
 
-// split splits both sides at addresses where both a function and an FDE start.
+// split divides the comparison into parts at addresses where a function and an FDE start.
 func split(t *cfi.Table, s *sframe.Section, n int) []checker {
 	var parts []checker
 	first, index := 0, 0 // first function and FDE of the part

@@ -112,7 +112,7 @@ func everyBit(t *testing.T, path string, opt convert.Options) {
 }
 
 // atReturn reports whether an FDE starts one byte early, at the ret of a function with a realigned stack, and omits its
-// last byte. This is also correct: see epilogue.go.
+// last byte. Such an FDE is also correct: see epilogue.go.
 func (in *input) atReturn(t *testing.T, path string, data []byte) bool {
 	t.Helper()
 	if base := filepath.Base(path); base != "drap2.so" && base != "drap3" {
@@ -133,8 +133,8 @@ func (in *input) atReturn(t *testing.T, path string, data []byte) bool {
 	return false
 }
 
-// text prints the meaning of a section. It omits values without meaning: padding, the repetition size of PC-increment
-// FDEs, and the base register in rows whose data words contain it.
+// text returns the contents of a section as text. It omits values without meaning: padding, the repetition size of
+// PC-increment FDEs, and the base register in rows whose data words contain it.
 func (in *input) text(t *testing.T, data []byte) string {
 	t.Helper()
 	s, err := sframe.Decode(data, in.addr)
@@ -145,6 +145,6 @@ func (in *input) text(t *testing.T, data []byte) string {
 	if err := s.Dump(&out, nil); err != nil {
 		return err.Error()
 	}
-	// An FDE's type has no meaning if all rows are outermost.
+	// The type of an FDE is irrelevant if all its rows are outermost.
 	return strings.ReplaceAll(out.String(), ", attr = \"F\"", "")
 }

@@ -3,8 +3,8 @@ package code
 import "cfi2sframe/internal/insn"
 
 // Source: System V ABI for AMD64, 3.2: a call leaves the return address at the top of the stack, and signals do not
-// overwrite the 128 bytes below it. Registers are numbered as in encodings; figure 3.36 lists their DWARF
-// numbers.
+// overwrite the 128 bytes below it. Registers are numbered as in instruction encodings; figure 3.36 of the ABI lists
+// their DWARF numbers.
 var amd64 = newMachine(machine{
 	decode: insn.DecodeAMD64,
 	dwarf:  []uint64{0, 2, 1, 3, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15},

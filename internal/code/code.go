@@ -6,8 +6,8 @@
 //     in other code. Unreachable code has no rows.
 //   - flow.go tracks the stack pointer and the contents of registers and stack slots through blocks of code until it
 //     reaches a fixed point. state.go defines the values, and tables.go reads jump tables.
-//   - rows.go merges blocks connected by jumps into components. Only whole components get rows, and only if all code
-//     decodes, SP or another register always locates the frame, and the stack is restored when control leaves.
+//   - rows.go merges blocks connected by jumps into components. A component has rows only if all its code decodes, SP
+//     or another register always locates the frame, and the stack is restored when control leaves.
 //
 // The analysis assumes well-behaved code: a call returns and preserves callee-saved registers, unless the called code
 // is known to change them; and stores to unknown addresses do not change saved registers. Time and memory are linear in
@@ -49,7 +49,7 @@ type Gap struct {
 
 func (g *Gap) end() uint64 { return g.Addr + uint64(len(g.Code)) }
 
-// A Refusal is code without rows.
+// A Refusal is a range of code without rows, with the reason.
 type Refusal struct {
 	elffile.Span
 	Reason Reason

@@ -13,7 +13,7 @@ const (
 	begins   = 1 << iota // start of a reached instruction
 	inside               // a later byte of a reached instruction
 	leads                // start of a block
-	enters               // start of a function, or a label to which something refers
+	enters               // start of a function, or a referenced label
 	function             // start of a function: has a symbol or is called
 	known                // known from a symbol or described code; other callers may be data mistaken for code
 	overlap              // start of an instruction that overlaps another or cannot be decoded
@@ -47,13 +47,13 @@ type finder struct {
 	tables map[uint64]*jumpTable // by address of the jump
 	labels map[uint64]uint64     // loaded addresses of code, by address of the instruction
 
-	searches map[uint64]*search // by entry of the function
+	searches map[uint64]*search // keyed by function entry
 	never    map[uint64]bool    // addresses that are not accepted as targets of jump tables
 	steps    uint64             // number of remaining steps
 }
 
-// The bound on the time for a file, in steps: decoded instructions, followed jumps and calls, and table entries. Real
-// code needs fewer than 3 steps per byte.
+// Limits on the work for a file, in steps: decoded instructions, followed jumps and calls, and table entries. Real code
+// needs fewer than 3 steps per byte.
 const (
 	stepsPerByte = 32
 	minSteps     = 1 << 20
@@ -89,7 +89,7 @@ func (f *finder) mark(pc uint64) *byte {
 	return f.seek(pc)
 }
 
-// seek is mark for regions other than the most recently used one.
+// seek does the work of mark if the most recently used region does not contain pc.
 func (f *finder) seek(pc uint64) *byte {
 	i := sort.Search(len(f.regions), func(i int) bool { return pc < f.regions[i].end() })
 	if i == len(f.regions) || pc < f.regions[i].Addr {
@@ -99,8 +99,8 @@ func (f *finder) seek(pc uint64) *byte {
 	return &f.at.marks[pc-f.at.Addr]
 }
 
-// is reports whether the byte at pc is in a gap and has all of the marks.
-func (f *finder) is(pc uint64, marks byte) bool {
+// hasMarks reports whether the byte at pc is in a gap and has all of the marks.
+func (f *finder) hasMarks(pc uint64, marks byte) bool {
 	m := f.mark(pc)
 	return m != nil && *m&marks == marks
 }
@@ -181,7 +181,7 @@ func (f *finder) leader(pc uint64) {
 	}
 }
 
-// scan records the addresses in gaps that described code calls, jumps to, or loads.
+// scan records addresses in gaps to which code outside the gaps refers: those that it calls, jumps to, or loads.
 func (f *finder) scan(addr uint64, code []byte) {
 	for off := 0; off < len(code); {
 		pc := addr + uint64(off)
@@ -246,7 +246,7 @@ func (f *finder) reach(pc uint64) (next uint64, on bool) {
 	*m |= begins
 	if *m&inside != 0 {
 		*m |= overlap
-		for at := pc - 1; f.is(at, 0); at-- { // find the other instruction
+		for at := pc - 1; f.hasMarks(at, 0); at-- { // find the other instruction
 			if b := f.mark(at); *b&begins != 0 {
 				*b = *b&^plain | overlap
 				break

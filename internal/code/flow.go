@@ -23,8 +23,8 @@ type block struct {
 	stops    bool // traps, or calls a function that does not return
 	byFP     bool // SP is loaded from FP
 	label    bool // entered, but possibly not a function
-	indirect bool // leaves by a jump to an unknown address
-	returns  bool // control leaves by a return
+	indirect bool // ends with a jump to an unknown address
+	returns  bool // ends with a return
 	astray   bool // leaves with a different stack depth
 	lost     bool // a block of its component, or of a component that it calls, is astray
 	odd      Reason
@@ -58,7 +58,7 @@ func (w *flow) b(i int32) *block { return &w.pages[i/blocksPerPage][i%blocksPerP
 
 // block returns the index of the block at pc, or -1 if no block starts there.
 func (w *flow) block(pc uint64) int32 {
-	if !w.is(pc, begins|leads) {
+	if !w.hasMarks(pc, begins|leads) {
 		return -1
 	}
 	head := &w.at.heads[(pc-w.at.Addr)/chunkSize]
@@ -77,10 +77,10 @@ func (w *flow) block(pc uint64) int32 {
 	return i
 }
 
-// holding returns the block that contains the instruction at pc, or -1.
-func (w *flow) holding(pc uint64) int32 {
+// blockContaining returns the block that contains the instruction at pc, or -1.
+func (w *flow) blockContaining(pc uint64) int32 {
 	for ; w.isCode(pc) && w.spend(); pc-- {
-		if w.is(pc, begins|leads) {
+		if w.hasMarks(pc, begins|leads) {
 			return w.block(pc)
 		}
 	}
@@ -115,7 +115,7 @@ func (w *flow) run() bool {
 			}
 		}
 		for _, pc := range w.cuts {
-			if i := w.holding(pc - 1); i >= 0 {
+			if i := w.blockContaining(pc - 1); i >= 0 {
 				w.enqueue(i)
 			}
 		}
@@ -163,7 +163,7 @@ func (x *execution) to(pc uint64) {
 	case i < 0: // other code
 		x.exits = true
 		x.writes |= x.lostFP() | x.machine.scratch
-	case x.is(pc, function):
+	case x.hasMarks(pc, function):
 		x.exits = true
 		x.writes |= x.lostFP()
 		x.tails = append(x.tails, i)
@@ -208,7 +208,7 @@ type visitor interface {
 	each(pc uint64, in *insn.Inst) // each instruction
 	to(pc uint64)                  // control reaches pc, in a gap or elsewhere
 	out(in *insn.Inst)             // a return, or a jump with unknown targets
-	ends(pc uint64)                // control reaches something that is not code
+	ends(pc uint64)                // control reaches bytes that are not code
 	stop(pc uint64)                // a call that does not return
 }
 
@@ -272,7 +272,7 @@ func (w *flow) walk(i int32, v visitor) {
 
 // clobbered returns the registers that a call may change.
 func (w *flow) clobbered(in *insn.Inst) uint32 {
-	if in.Op == insn.Call && w.is(in.Target, function) {
+	if in.Op == insn.Call && w.hasMarks(in.Target, function) {
 		if i := w.block(in.Target); i >= 0 {
 			return w.b(i).mask
 		}
@@ -299,7 +299,7 @@ func (w *flow) note(b *block, in *insn.Inst, pc uint64) {
 	switch in.Op {
 	case insn.Store, insn.Push, insn.PushMem, insn.PopMem, insn.Branch, insn.JumpReg:
 	case insn.Call:
-		if i := w.block(in.Target); i >= 0 && w.is(in.Target, function) {
+		if i := w.block(in.Target); i >= 0 && w.hasMarks(in.Target, function) {
 			b.calls = append(b.calls, i)
 		} else if in.Target != pc+uint64(in.Size) {
 			b.writes |= w.machine.scratch
@@ -330,11 +330,11 @@ func (w *flow) summarize() bool {
 			work = append(work, i)
 		}
 	}
-	// pass adds the changes of block j to block i. It does not propagate FP from callees, because their caller may have
-	// saved it.
+	// pass adds to block i the registers that block j changes. It does not propagate FP from callees, because their
+	// caller may have saved it.
 	pass := func(j, i int32) {
 		mask := w.b(j).mask
-		if w.is(w.b(j).pc, function) && !slices.Contains(w.b(i).tails, j) {
+		if w.hasMarks(w.b(j).pc, function) && !slices.Contains(w.b(i).tails, j) {
 			mask &^= 1 << w.machine.fp
 		}
 		add(i, mask)
@@ -357,7 +357,7 @@ func (w *flow) summarize() bool {
 	for len(work) > 0 {
 		i := work[len(work)-1]
 		work = work[:len(work)-1]
-		isFunction := w.is(w.b(i).pc, function)
+		isFunction := w.hasMarks(w.b(i).pc, function)
 		for _, j := range before.of(i) {
 			w.spend()
 			pass(i, j)
@@ -500,7 +500,7 @@ func (w *flow) excludes() bool {
 				continue
 			}
 			for _, to := range t.targets {
-				if w.is(to, bad) && !w.never[to] {
+				if w.hasMarks(to, bad) && !w.never[to] {
 					w.never[to], found = true, true
 				}
 			}
@@ -512,7 +512,7 @@ func (w *flow) excludes() bool {
 	for _, t := range w.tables { // a table in code can be followed by a function
 		at := uint64(int64(t.value.off))
 		for i := 0; t.read && i < 2*maxEntries && w.isCode(at) && w.spend(); i++ {
-			if at++; w.is(at, begins|enters) {
+			if at++; w.hasMarks(at, begins|enters) {
 				w.refs = append(w.refs, at)
 				break
 			}
@@ -531,9 +531,9 @@ func (w *flow) excludes() bool {
 	return false
 }
 
-// referUnreached records the addresses to which unreached code refers, decoded from its start. They may be the
-// addresses of tables that follow other tables. Data mistaken for code can only shorten a table, whose other targets
-// have the same state.
+// referUnreached decodes each range of unreached code from its start, and records the addresses to which it refers.
+// They may be the addresses of tables that follow other tables. Data mistaken for code can only shorten a table, whose
+// other targets have the same state.
 func (w *flow) referUnreached() {
 	for _, r := range w.unmarked(Unreached) {
 		for pc := r.Begin; pc < r.End; {

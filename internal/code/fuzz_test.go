@@ -163,7 +163,8 @@ var hostile = []struct {
 	}, 0, false, false},
 }
 
-// TestSteps checks that twice as much hostile code takes at most 2.2 times as many steps, unless a bound is reached.
+// TestSteps checks that doubling the size of hostile code increases the number of steps by a factor of at most 2.2,
+// unless a limit is reached.
 func TestSteps(t *testing.T) {
 	for _, tt := range hostile {
 		t.Run(tt.name, func(t *testing.T) {

@@ -16,8 +16,8 @@ import (
 	"cfi2sframe/internal/testkit/testfile"
 )
 
-// hidden finds the rows of a file as if it had no CFI, with its symbols as entries. It also returns the address of
-// makecontext (assembly), whose handwritten CFI is exact only at its call.
+// hidden infers rows for a file as if it had no CFI, with its symbols as entries. It also returns the size of .text and
+// the address of makecontext, which is written in assembly: its CFI is exact only at the call instruction.
 func hidden(t *testing.T, b []byte) (inf *cfi.Inference, assembly, size uint64) {
 	t.Helper()
 	f := must.Get(elf.NewFile(bytes.NewReader(b)))(t)
@@ -96,8 +96,8 @@ func TestHidden(t *testing.T) {
 						} else if want.CFA.Offset != r.Offset {
 							t.Errorf("%#x: CFA r%d%+d, and %v in the CFI", pc, r.Reg, r.Offset, want.CFA)
 						}
-						// While RBP still has the caller's value, one side may report the register, and the other the
-						// slot: clang's CFI reports the slot only after the last push.
+						// While RBP still has the caller's value, the inferred row and the CFI may differ in whether
+						// they give the register or the slot: clang's CFI gives the slot only after the last push.
 						kept := want.FP.Rule == cfi.RuleArchitectural || want.FP.Rule == cfi.RuleSameVal
 						saved := want.FP.Rule == cfi.RuleOffset && want.FP.Offset == r.FP
 						if r.Lost && kept {

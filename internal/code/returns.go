@@ -54,7 +54,7 @@ func (f *finder) noReturnAt(pc uint64) bool {
 	return false
 }
 
-// search searches from a function, and from the functions called on the way.
+// search determines whether a function can return and, as far as needed, whether the functions that it calls can.
 func (f *finder) search(entry uint64) *search {
 	var work []path
 	begin := func(entry uint64) *search {

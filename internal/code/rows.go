@@ -18,7 +18,7 @@ const (
 	UnknownStack                   // no register is known to locate the frame
 	Unbalanced                     // control leaves with a different stack depth than at the entry
 	Indirect                       // a jump to an unknown address
-	RunsOn                         // control runs into something other than code, or never leaves the function
+	RunsOn                         // control runs into bytes that are not code, or never leaves the function
 	TooComplex                     // the analysis takes too long
 	Unproved                       // the rows could not be proved
 )
@@ -29,10 +29,10 @@ var reasonNames = [...]string{
 	Unproved: "code-unproved",
 }
 
-// String returns the name of the reason in reports.
+// String returns the name of the reason, as used in reports.
 func (r Reason) String() string { return reasonNames[r] }
 
-// A judgment records the rows of a block, and why it can have none.
+// A judgment records the rows of a block, or why the block cannot have rows.
 type judgment struct {
 	*flow
 	*block
@@ -52,7 +52,7 @@ func (x *judgment) leave(why Reason) {
 }
 
 func (x *judgment) each(pc uint64, in *insn.Inst) {
-	if x.is(pc, overlap) {
+	if x.hasMarks(pc, overlap) {
 		x.isOdd(Overlap)
 	}
 	if sp := x.state.reg[x.machine.sp]; sp.kind == frame && sp.off > x.machine.atEntry {
@@ -67,7 +67,7 @@ func (x *judgment) each(pc uint64, in *insn.Inst) {
 }
 
 func (x *judgment) to(pc uint64) {
-	if x.flow.block(pc) < 0 || x.is(pc, function) {
+	if x.flow.block(pc) < 0 || x.hasMarks(pc, function) {
 		x.leave(Unbalanced)
 	}
 }
@@ -97,7 +97,7 @@ func (x *judgment) stop(pc uint64) { x.inf.NoReturn[pc] = true }
 func (x *judgment) addRow(pc, end uint64, row cfi.InferredRow) {
 	list, n, component := x.inf.Functions, len(x.inf.Functions), int(x.component)
 	if n == 0 || list[n-1].End != pc || list[n-1].Component != component || list[n-1].Exits != x.canExit ||
-		x.is(pc, enters) {
+		x.hasMarks(pc, enters) {
 		list = append(list, cfi.InferredFunction{Begin: pc, Component: component, Exits: x.canExit})
 		x.inf.Functions = list
 		n++
@@ -138,12 +138,12 @@ func (w *flow) claim() (*cfi.Inference, []Refusal) {
 		w.walk(i, &judgment{w, b, c, exits[i], w.b(c).byFP, inf})
 	}
 	w.spread()
-	for i := range w.num { // collect the facts of all blocks in the block that represents the component
+	for i := range w.num { // combine the facts about all blocks in the component's representative
 		b, c := w.b(i), w.b(w.component(i))
 		c.odd = cmp.Or(c.odd, b.odd)
 		c.indirect = c.indirect || b.indirect
 		c.returns = c.returns || returns[i]
-		c.label = c.label || w.is(b.pc, enters) && !w.is(b.pc, known)
+		c.label = c.label || w.hasMarks(b.pc, enters) && !w.hasMarks(b.pc, known)
 	}
 	for i := range w.num {
 		b, c := w.b(i), w.b(w.component(i))
@@ -285,7 +285,7 @@ func (s *state) row(byFP bool) (row cfi.InferredRow, ok bool) {
 func (s *state) place(saved value) (at int64, ok bool) {
 	ok = s.reg[saved.reg] == saved
 	for _, x := range s.slots {
-		if x.value == saved && x.at.kind == frame && s.holds(x.at, !ok) && int64(x.at.off) < at {
+		if x.value == saved && x.at.kind == frame && s.isReliable(x.at, !ok) && int64(x.at.off) < at {
 			at = int64(x.at.off)
 		}
 	}

@@ -79,7 +79,7 @@ func (s *state) copyFrom(t *state) {
 func (w *flow) meet(s, t *state) (changed bool) {
 	for i, old := range s.reg {
 		if v := t.reg[i]; v != old {
-			s.reg[i] = w.either(old, v)
+			s.reg[i] = w.union(old, v)
 			changed = changed || s.reg[i] != old
 		}
 	}
@@ -91,8 +91,8 @@ func (w *flow) meet(s, t *state) (changed bool) {
 // maxLabels bounds the number of addresses in a set.
 const maxLabels = 256
 
-// either returns what is known about a register that holds one of two values: a set of code addresses, or nothing.
-func (w *flow) either(x, y value) value {
+// union returns what is known about a register that holds one of two values: a set of code addresses, or nothing.
+func (w *flow) union(x, y value) value {
 	a, b := w.set(x), w.set(y)
 	if a == nil || b == nil {
 		return value{}
@@ -147,9 +147,9 @@ func (s *state) forget(at value, size int) {
 // isBelow reports whether an address in the frame is known to be below another.
 func (v value) isBelow(w value) bool { return v.kind == w.kind && v.site == w.site && v.off < w.off }
 
-// holds reports whether a saved value at an address can be relied on. A value saved below SP is used only if no other
-// copy exists, and only in the red zone: signal handlers overwrite the stack below that.
-func (s *state) holds(at value, lost bool) bool {
+// isReliable reports whether a value saved at an address can be relied on. A value saved below SP is used only if no
+// other copy exists, and only in the red zone: signal handlers overwrite the stack below that.
+func (s *state) isReliable(at value, lost bool) bool {
 	sp := s.reg[s.machine.sp]
 	return !at.isBelow(sp) || lost && at.off >= sp.off-s.machine.redZone
 }
@@ -214,8 +214,7 @@ func (s *state) get(r insn.Reg) value {
 	return s.reg[r]
 }
 
-// sign signs the return address with SP as the modifier, or authenticates it. Unwinders expect that SP is the CFA at
-// that point.
+// sign signs the return address with SP as the modifier, or authenticates it. Unwinders expect SP to be the CFA there.
 func (s *state) sign(sign bool) {
 	m := s.machine
 	old, now := m.entry.reg[m.ra], m.entry.reg[m.ra]
@@ -370,7 +369,7 @@ func (w *flow) sum(x, y value) value {
 	return x.plus(int64(y.off))
 }
 
-// site returns the index of a number in sites.
+// site returns the index in sites of a number, which it adds if necessary.
 func (w *flow) site(n int64) (uint16, bool) {
 	i, ok := w.siteIndex[n]
 	if !ok && len(w.sites) <= math.MaxUint16 {

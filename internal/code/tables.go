@@ -21,8 +21,8 @@ const (
 	maxFirst    = 4 // number of leading entries that may be invalid: hand-written code may index from 1
 )
 
-// targets reads the table for the jump at pc. The table ends before an entry that is not a target, or an address to
-// which code refers. Zero distances are not targets; they fill unused entries.
+// targets reads the table for the jump at pc. The table ends at the first entry that is not a target, or at an address
+// to which code refers. Zero distances are not targets; they fill unused entries.
 func (w *flow) targets(pc uint64, v value) []uint64 {
 	size, base := int(v.reg), uint64(0)
 	if v.reg == backward {
@@ -53,7 +53,7 @@ func (w *flow) targets(pc uint64, v value) []uint64 {
 		}
 		switch {
 		case to != base && to+maxDistance-pc <= 2*maxDistance && !w.never[to] && w.plausible(to):
-			if len(out) == 0 { // if indexes start at i, code also refers to the next table, i entries before its start
+			if len(out) == 0 { // if indexes start at i, code refers to the next table i entries before its start
 				end = min(end+i*size, len(b))
 			}
 			out = append(out, to)
