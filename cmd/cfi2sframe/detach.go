@@ -19,7 +19,7 @@ func (c *call) detachCommand(s *conversion) *cobra.Command {
 	cmd := newCommand("detach FILE -o OUT\ndetach FILE... -o DIR", "write .sframe to a separate file")
 	f := cmd.Flags()
 	f.StringVarP(&s.output, "output", "o", "",
-		"write to `FILE`, or to .build-id/ab/cdef.sframe in the directory FILE; - is standard output")
+		"write to `FILE`; if it is a directory, to .build-id/ab/cdef.sframe in it; - is standard output")
 	f.BoolVar(&s.to.DryRun, "dry-run", false, "translate, check and report, but write nothing")
 	noSyncFlag(cmd, &s.to.NoSync)
 	s.defineTrees(cmd)

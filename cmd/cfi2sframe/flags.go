@@ -134,7 +134,7 @@ func intoFlag(cmd *cobra.Command, symbols *string, usage string) {
 	cmd.Flags().Var(v, "into", usage)
 }
 
-// A reporting holds the flags for reports.
+// reporting holds the flags for reports.
 type reporting struct {
 	form    string
 	file    string

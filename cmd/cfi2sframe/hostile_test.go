@@ -28,7 +28,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// withGaps describes the code as one function with n gaps of a byte each.
+// withGaps describes the code as one function with n one-byte gaps.
 func withGaps(p *elftest.Patcher, n int) []byte {
 	text := p.Code(2 * n)
 	var f elftest.Frames

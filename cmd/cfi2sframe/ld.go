@@ -86,7 +86,7 @@ func (l *link) run() int {
 			names[i] = "./" + name
 		}
 	}
-	seen, within := running(names)
+	seen, within := excludedIDs(names)
 	own := linker.OwnScript(args)
 	var s *conversion
 	if !within {
@@ -167,9 +167,10 @@ func (l *link) printRunError(err error) int {
 	return exitError
 }
 
-// running returns the IDs of programs that must not be run as the linker, because they would recurse endlessly:
-// cfi2sframe itself and, if an outer cfi2sframe already links these outputs (within), every program between the two.
-func running(outputs []string) (seen []string, within bool) {
+// excludedIDs returns the IDs of programs that must not be run as the linker, because they would recurse endlessly:
+// cfi2sframe itself and, if an outer cfi2sframe already links these outputs (within), every program that it has
+// started.
+func excludedIDs(outputs []string) (seen []string, within bool) {
 	ids, of, _ := strings.Cut(os.Getenv(linkingVar), "\n")
 	if within = ids != "" && of == absolute(outputs); within {
 		seen = strings.Fields(ids)
@@ -231,7 +232,7 @@ func (l *link) settings(names []string) (*conversion, error) {
 	}
 	s.to.NoSync = true // if the output is lost, the linker can be run again
 	l.lenient, s.skip = s.skip, true
-	s.Update = !s.Force // GNU ld may have merged sections of only some objects
+	s.Update = !s.Force // GNU ld may have merged .sframe from only some objects
 	return s, s.distinct(l.stdout, l.stderr)
 }
 

@@ -17,7 +17,7 @@ import (
 	"cfi2sframe/internal/testkit/plain"
 )
 
-// An amount holds how much of a file's code is unwindable, and how much of what CFI describes is covered.
+// An amount holds how much of a file's code is unwindable, and how much of the code that CFI describes is covered.
 type amount struct {
 	Unwindable, Code, Covered, Described uint64
 	PercentUnwindable                    float64 `json:"unwindable_percent"`

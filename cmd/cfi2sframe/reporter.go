@@ -61,8 +61,8 @@ func (r *reporter) flush() error {
 	return outfile.Plain(err)
 }
 
-// finish writes the last lines of the report; only the rename remains. finish may be called again; it then rewrites an
-// HTML page.
+// finish writes the last lines of the report, so that only the rename remains. If finish is called again, it rewrites
+// an HTML page.
 func (r *reporter) finish(line string) error {
 	r.ended = true
 	if r.html && r.file != nil {

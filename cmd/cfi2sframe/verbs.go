@@ -29,7 +29,7 @@ type call struct {
 // verbNames are the names of all verbs, in the order in which the help lists them.
 const verbNames = "check dump lookup diff survey merge remove detach attach ld version help completion"
 
-// isVerb reports whether a command line contains a verb.
+// isVerb reports whether a command line starts with a verb.
 func isVerb(args []string) bool {
 	return len(args) > 0 && slices.Contains(strings.Fields(verbNames), args[0])
 }

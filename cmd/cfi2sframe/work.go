@@ -24,7 +24,7 @@ import (
 	"cfi2sframe/internal/outfile"
 )
 
-// A work converts the files of a command line.
+// work converts the files of a command line.
 type work struct {
 	console
 	settings      *conversion
@@ -377,7 +377,7 @@ func (t *tally) text(all int, rest string) string {
 	return b.String()
 }
 
-// reasons lists counts for each reason, the most frequent first.
+// reasons returns a line with the count of each reason, the most frequent first.
 func reasons(what string, counts map[convert.Reason]int) string {
 	var b strings.Builder
 	most := func(x, y convert.Reason) int { return cmp.Or(cmp.Compare(counts[y], counts[x]), cmp.Compare(x, y)) }

@@ -38,7 +38,7 @@ func Dir(exe string) (string, error) {
 			return dir, nil
 		}
 	}
-	// The path depends on exe only.
+	// The path depends only on exe.
 	name := fmt.Sprintf("linkers-%x", sha256.Sum256([]byte(exe)))[:len("linkers-")+16]
 	cache, err := os.UserCacheDir()
 	if home := os.Getenv("HOME"); err == nil && os.Getenv("XDG_CACHE_HOME") == "" {

@@ -69,7 +69,7 @@ func Lookup(p *files.Program, places []string, fromCFI bool) (*report.Lookup, er
 type lookup struct {
 	f, debug *elffile.File
 	section  *sframe.Section // or nil
-	version  sframe.Version  // version of the section, or the default one
+	version  sframe.Version  // version of the section, or the default version
 	table    *cfi.Table      // or nil
 	words    *translate.RuleWriter
 }

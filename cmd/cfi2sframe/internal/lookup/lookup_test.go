@@ -105,7 +105,7 @@ func asPrinted(r *report.PCRow, fixed string) string {
 	return plain(r.CFA) + " " + plain(r.FP) + " " + ra
 }
 
-// TestLookupObjdump compares the first and the last pc of all rows that objdump prints.
+// TestLookupObjdump looks up the first and the last pc of each row that objdump prints.
 func TestLookupObjdump(t *testing.T) {
 	for _, v := range []struct{ abi, prefix, fixed string }{
 		{"amd64", "", "c-8"}, {"aarch64", "aarch64-linux-gnu-", ""}, {"s390x", "s390x-linux-gnu-", ""},

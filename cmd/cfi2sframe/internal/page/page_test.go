@@ -27,7 +27,7 @@ func TestPage(t *testing.T) {
 		Falling: "bytes", Reasons: []string{"drap"}}, rows)
 	none := frame.Data.Add(Table{ID: "none", Caption: "None", Noun: "files", Columns: columns, Short: true}, nil)
 	text := Template(`{{template "top" .Frame}}{{template "table" .Table}}{{template "table" .None}}{{shout "x"}}`+
-		`{{template "end" .Frame}}`, template.FuncMap{"shout": strings.ToUpper, "bytes": plain})
+		`{{template "end" .Frame}}`, template.FuncMap{"shout": strings.ToUpper, "bytes": formatSize})
 	var out strings.Builder
 	must.Do(t, text.Execute(&out, map[string]any{"Frame": frame, "Table": table, "None": none}))
 	html := out.String()
@@ -70,7 +70,7 @@ func TestCells(t *testing.T) {
 	table := frame.Data.Add(Table{ID: "x", Columns: Columns("a", "name", "b", "file", "c", "part", "d", "reason", "e",
 		"reason", "f", "text", "g", "number")}, [][]string{{"n", "f", "p", "other", "", "1000", "12345"}})
 	var out strings.Builder
-	funcs := template.FuncMap{"bytes": plain}
+	funcs := template.FuncMap{"bytes": formatSize}
 	must.Do(t, Template(`{{template "table" .}}`, funcs).Execute(&out, table))
 	want := `<tr><th scope="row" class="name">n</th><th scope="row" class="file">f</th>` +
 		`<th scope="row" class="part">p</th>` +
@@ -82,8 +82,8 @@ func TestCells(t *testing.T) {
 	}
 }
 
-// plain stands in for the function that pages use to format sizes.
-func plain(n uint64) string { return fmt.Sprint(n, " bytes") }
+// formatSize replaces the function that pages use to format sizes.
+func formatSize(n uint64) string { return fmt.Sprint(n, " bytes") }
 
 // TestSplit divides code by its coverage, even if the given numbers are inconsistent, and renders the result.
 func TestSplit(t *testing.T) {
@@ -110,7 +110,7 @@ func TestSplit(t *testing.T) {
 			t.Errorf("%+v; want %+v", s, tt.want)
 		}
 		var out strings.Builder
-		funcs := template.FuncMap{"bytes": plain}
+		funcs := template.FuncMap{"bytes": formatSize}
 		must.Do(t, Template(`{{template "cards" .}}{{template "stack" .}}`, funcs).Execute(&out, s))
 		u, n := s.Unwindable, s.NotCovered
 		if want := fmt.Sprintf(stack, u, u, n, u+n, s.NoCFI); !strings.Contains(out.String(), want) {

@@ -153,7 +153,7 @@ var variant = sync.OnceValue(func() *regexp.Regexp {
 // plainName returns the name without the suffixes that variant matches.
 func plainName(name string) string { return variant().ReplaceAllString(name, "") }
 
-// hash returns equal values for functions of equal size and rows.
+// hash returns equal values for functions with equal sizes and rows.
 func (f *function) hash(seed maphash.Seed) uint64 {
 	var h maphash.Hash
 	h.SetSeed(seed)
