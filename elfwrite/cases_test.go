@@ -59,7 +59,7 @@ func TestCases(t *testing.T) {
 			h := p.Section(".interp")
 			copy(p.B[p.U64(h+elftest.ShOff):], bytes.Repeat([]byte("X"), int(p.U64(h+elftest.ShSize))))
 			p.Put64(h+elftest.ShSize, 0)
-			p.Prog(p.Segment(elf.PT_INTERP, 0), odd, 0, 0, 0)
+			p.Prog(p.Segment(elf.PT_INTERP, 0), unknownType, 0, 0, 0)
 		}, nil},
 		{"an alignment that an inserted page violates", "static", func(p *elftest.Patcher) {
 			p.Put64(p.Segment(elf.PT_LOAD, 0)+elftest.PhAlign, 2<<20)
@@ -76,7 +76,7 @@ func TestCases(t *testing.T) {
 		}},
 		{"a head that cannot move", "static", func(p *elftest.Patcher) {
 			p.SectionIn(elf.SHT_NOBITS, elf.SHF_ALLOC|elf.SHF_WRITE, 0x1008, 0x402008, 8)
-		}, func(before, after *elffile.File, b []byte) bool { // everything moves up by a page, nominal offset included
+		}, func(before, after *elffile.File, b []byte) bool { // everything moves up by a page, even the offset of .bss
 			load, first, bss := after.Progs[0], before.Progs[0], after.Sections[11]
 			header, err := before.ReadAt("header", 0, elffile.HeaderSize) // is still at __ehdr_start
 			return err == nil && bytes.Equal(b[0x1000:][:len(header)], header) && load.Off == 0 &&

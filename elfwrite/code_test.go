@@ -26,7 +26,7 @@ func TestReferences(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		change func(*elftest.Patcher)
-		more   uint64 // additional address that is referred to
+		more   uint64 // target of an additional reference, or 0
 		err    string
 	}{
 		{"symbols", func(*elftest.Patcher) {}, 0, ""},

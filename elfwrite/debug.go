@@ -14,7 +14,7 @@ import (
 
 // PlanDebug returns the layout of debug file d that matches the current headers of its program: it has the same
 // segments, and the same loaded sections at the same addresses, including .sframe without contents. Debuggers and
-// eu-unstrip compare these. Pass an empty section to Write.
+// eu-unstrip compare the headers of both files. Pass an empty section to Write.
 //
 // No part of a debug file is loaded, so the whole file gets a new layout. Bytes outside sections are dropped.
 func PlanDebug(d, prog *elffile.File) (l *Layout, err error) {
@@ -37,7 +37,7 @@ func PlanDebug(d, prog *elffile.File) (l *Layout, err error) {
 type debugPlanner struct {
 	*Layout
 	prog   *elffile.File
-	inProg map[int]int // program's section index by index of a loaded section
+	inProg map[int]int // from the index of a loaded section of the debug file to its index in the program
 	order  []int       // indexes of the debug file's sections in their new order; newSection is .sframe
 	at     int         // index of .sframe in the program, or 0
 	gone   int         // index of an old .sframe in the debug file, or 0
@@ -158,13 +158,13 @@ func (p *debugPlanner) layOut() error {
 	if len(f.Progs) == 0 {
 		p.phoff, p.progs = f.Phoff, nil
 	}
-	p.contents(names)
+	p.placeContents(names)
 	p.segments()
 	return nil
 }
 
-// contents places the contents of sections one after the other, followed by the section headers.
-func (p *debugPlanner) contents(names []byte) {
+// placeContents places the contents of sections one after the other, followed by the section headers.
+func (p *debugPlanner) placeContents(names []byte) {
 	f := p.f
 	var list []int
 	for i := 1; i < len(f.Sections); i++ {

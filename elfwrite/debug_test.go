@@ -18,8 +18,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// split links a program and splits off its debug information.
-func split(t *testing.T) (prog, debug []byte) {
+// buildSplit links a program and splits off its debug information.
+func buildSplit(t *testing.T) (prog, debug []byte) {
 	t.Helper()
 	for _, tool := range []string{"gcc", "objcopy", "strip"} {
 		peer.Look(t, tool)
@@ -35,8 +35,8 @@ func split(t *testing.T) (prog, debug []byte) {
 	return testfile.Read(t, filepath.Join(dir, "prog")), testfile.Read(t, filepath.Join(dir, "prog.debug"))
 }
 
-// checkDebug expects a debug file to have the segments and the loaded sections of its program, its previous contents,
-// and symbols in the same sections.
+// checkDebug expects the updated debug file (after) to have the segments and loaded sections of prog, and the contents
+// and symbols of the old debug file (before).
 func checkDebug(t *testing.T, name string, before, after, prog *elffile.File) {
 	t.Helper()
 	if len(after.Progs) != len(prog.Progs) {
@@ -110,7 +110,7 @@ func symbols(t *testing.T, f *elffile.File) (all []string) {
 // TestDebugRefused expects errors for files that are not the program's debug file. In a debug file from objcopy, the
 // same segments as before must have file contents.
 func TestDebugRefused(t *testing.T) {
-	prog, debug := split(t)
+	prog, debug := buildSplit(t)
 	object := elftest.BigObject(elf.EM_S390, 5).Bytes()
 	patched := func(b []byte, change func(p *elftest.Patcher)) []byte {
 		p := elftest.Patch(t.Fatalf, slices.Clone(b))

@@ -12,7 +12,7 @@ import (
 // build-id note, a note that Belongs checks, and the headers of f's loaded sections and segments without contents. The
 // result does not depend on symbols or debug information, so stripping f does not change it.
 //
-// The address of .sframe is the first page after the last segment of f. This address tells readers that the section is
+// The address of .sframe is that of the first page after the last segment of f. It tells readers that the section is
 // from a separate file.
 func PlanDetached(f *elffile.File, size uint64, opt Options) (l *Layout, err error) {
 	defer readWhole(f, &l, &err)
@@ -52,7 +52,7 @@ func PlanDetached(f *elffile.File, size uint64, opt Options) (l *Layout, err err
 	if addrEnd > math.MaxUint64-page-size {
 		return nil, noAddresses(addrEnd)
 	}
-	headers := len(l.progs) + newHeaders + 1 // 1 for the note that Belongs checks
+	headers := len(l.progs) + newHeaders + 1 // 1: a PT_NOTE for the note that Belongs checks
 	if note != nil {
 		headers++
 	}

@@ -18,8 +18,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// detach returns the separate file, after checking it with debug/elf: it must have the section at the first page after
-// all segments, the build-id, and the headers of the old file's loaded sections and segments.
+// detach returns the separate file, after checking it with debug/elf: it must have the section at the start of the
+// first page after all segments, the build-id, and the headers of the old file's loaded sections and segments.
 func detach(t *testing.T, b, section []byte) ([]byte, error) {
 	t.Helper()
 	old := elftest.Parse(t, b)
@@ -133,14 +133,14 @@ func TestDetached(t *testing.T) {
 func TestBelongs(t *testing.T) {
 	noTable := func(p *elftest.Patcher) { p.Put32(p.Section(".eh_frame")+elftest.ShType, uint32(elf.SHT_NOBITS)) }
 	for _, tt := range []struct {
-		name, file, section string // section is what the checksum covers
+		name, file, section string // the checksum covers the section
 		change              func(p *elftest.Patcher)
 		sum                 uint64
 	}{
 		{"tables", "amd64/pltlib.so", ".eh_frame", nil, 0x49cdfe99456ba59f},
 		{"tables right before data", "amd64/pltlib.so", ".eh_frame", func(p *elftest.Patcher) {
 			s, h := p.Section(".eh_frame"), p.Segment(elf.PT_GNU_STACK, 0)
-			p.Prog(h, odd, 0, p.U64(s+elftest.ShAddr)+p.U64(s+elftest.ShSize), 8)
+			p.Prog(h, unknownType, 0, p.U64(s+elftest.ShAddr)+p.U64(s+elftest.ShSize), 8)
 			p.Put32(h+elftest.PhFlags, uint32(elf.PF_R|elf.PF_W))
 		}, 0x49cdfe99456ba59f},
 		{"tables, big-endian", "s390x/plt", ".eh_frame", nil, 0xab89212b72d83ba0},

@@ -1,8 +1,8 @@
 // Package elfwrite adds a loaded .sframe section to an ELF file, replaces it, or removes it.
 //
 // Plan computes a layout for a section of a given size, which determines the section's address. Write then produces the
-// new file: mostly copies of ranges of the old file, with new headers. PlanRemoval, PlanObject and PlanDebug plan the
-// removal of a section, a section in a relocatable object, and the debug file of a program. PlanDetached plans a
+// new file: mostly copies of ranges of the old file, with new headers. PlanRemoval plans the removal of a section,
+// PlanObject a section in a relocatable object, and PlanDebug the debug file of a program. PlanDetached plans a
 // separate file with the section. PlanInto uses bytes reserved by a linker script, so headers do not change.
 //
 // # Layout
@@ -47,8 +47,8 @@
 //
 // Replacing .sframe gives the same layout as adding it. When it is removed, sections return to where linkers place
 // them: after the table, without gaps, in the order of the section headers. This restores the original bytes of almost
-// every file. Without section headers, program headers become PT_NULL. An .sframe from a linker is replaced in place if
-// the new one fits.
+// every file. In a file without section headers, the program headers that were added become PT_NULL. An .sframe from a
+// linker is replaced in place if the new one fits.
 //
 // Program interpreters (ld.so) get a layout that old kernels can load; it requires the size of .sframe to be a multiple
 // of SizeMultiple. In relocatable objects, .sframe and its relocations come last, and nothing else changes.

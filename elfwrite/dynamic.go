@@ -13,7 +13,7 @@ type dynTag struct {
 	entry   uint64 // index in the dynamic table
 	tag     elf.DynTag
 	value   uint64
-	movable bool   // locates a section that may move
+	movable bool   // whether the entry locates a section that may move
 	size    uint64 // size of that section according to another entry, or 0
 }
 
@@ -38,7 +38,8 @@ const (
 	maxDynamic = 1 << 20 // limit on the size of .dynamic in bytes
 )
 
-// fixedTags lists the other tags whose values are addresses. A section does not move if one of them points into it.
+// fixedTags lists the other tags whose values are addresses. A section does not move if an entry with such a tag points
+// into it.
 var fixedTags = []elf.DynTag{
 	elf.DT_PLTGOT, elf.DT_INIT, elf.DT_FINI, elf.DT_REL, elf.DT_JMPREL, elf.DT_INIT_ARRAY, elf.DT_FINI_ARRAY,
 	elf.DT_PREINIT_ARRAY, elf.DT_SYMTAB_SHNDX, elf.DT_TLSDESC_PLT, elf.DT_TLSDESC_GOT, elf.DT_GNU_CONFLICT,

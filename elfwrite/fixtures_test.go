@@ -47,7 +47,7 @@ func TestFixtures(t *testing.T) {
 			if h := after.Prog(elf.PT_PHDR); h != nil && h.Filesz != uint64(len(after.Progs))*elffile.ProgSize {
 				t.Errorf("%s: PT_PHDR has %d bytes for %d headers", name, h.Filesz, len(after.Progs))
 			}
-			if a, b := notes(before), notes(after); a != b {
+			if a, b := countNotes(before), countNotes(after); a != b {
 				t.Errorf("%s: %d PT_NOTEs become %d", name, a, b)
 			}
 			checkBuildID(t, name, after)
@@ -77,8 +77,8 @@ func TestBare(t *testing.T) {
 	}
 }
 
-// notes returns the number of PT_NOTEs.
-func notes(f *elffile.File) (n int) {
+// countNotes returns the number of PT_NOTEs.
+func countNotes(f *elffile.File) (n int) {
 	for i := range f.Progs {
 		if elf.ProgType(f.Progs[i].Type) == elf.PT_NOTE {
 			n++

@@ -106,7 +106,7 @@ func (p *program) notesToPage(t *table, space elffile.Span) error {
 	head.Vaddr -= p.page
 	spaces := []elffile.Span{space}
 	for _, u := range t.units {
-		if !u.put(&head, spaces) && u.buildID {
+		if !u.placeIn(&head, spaces) && u.buildID {
 			return errors.New("the build-id does not fit in the inserted page")
 		}
 	}

@@ -66,8 +66,8 @@ func bare(p *elftest.Patcher) {
 	p.Put16(elftest.EhShstrndx, 0)
 }
 
-// odd is an unknown program header.
-const odd = elf.PT_LOOS + 0x123
+// unknownType is the type of an unknown program header.
+const unknownType = elf.PT_LOOS + 0x123
 
 // dynamicEntry returns the file offset of the dynamic entry with a tag.
 func dynamicEntry(p *elftest.Patcher, tag elf.DynTag) int {
@@ -108,16 +108,16 @@ func setSymbol(t *testing.T, b []byte, value uint64, section int, typ elf.SymTyp
 	sym[4] = info
 }
 
-// assembled assembles and links source for amd64. The linker's options follow its input.
-func assembled(t *testing.T, source, linker string, options ...string) []byte {
+// assemble assembles and links source for amd64. The linker's options follow its input.
+func assemble(t *testing.T, source, linker string, options ...string) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "source.s")
 	testfile.Write(t, path, source)
-	return linked(t, path, nil, linker, options...)
+	return assembleFile(t, path, nil, linker, options...)
 }
 
-// linked is like assembled, but for a source file, and with assembler options.
-func linked(t *testing.T, source string, asOptions []string, linker string, options ...string) []byte {
+// assembleFile is like assemble, but takes a source file and assembler options.
+func assembleFile(t *testing.T, source string, asOptions []string, linker string, options ...string) []byte {
 	t.Helper()
 	dir := t.TempDir()
 	object, out := filepath.Join(dir, "object.o"), filepath.Join(dir, "out")
@@ -142,10 +142,10 @@ func content(n int) []byte {
 	return b
 }
 
-// A buffer is a new file in memory. After a number of writes, all writes fail.
+// A buffer is an output file in memory that can fill up: after a given number of writes, further writes fail.
 type buffer struct {
 	b    []byte
-	left int // number of writes that succeed
+	left int // number of further writes that succeed
 }
 
 var errFull = errors.New("no space left")

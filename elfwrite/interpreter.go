@@ -9,8 +9,9 @@ import (
 
 // Linux before 6.7 expects the segment with .bss of a program interpreter (ld.so) to be the last segment: it clears the
 // rest of the page after the highest end of file contents, and no other .bss. Therefore .bss is stored in the file up
-// to the end of its last page (ld.so allocates from the rest of it), and the new segment ends at a page boundary. Both
-// ends coincide with the end of a section, with .sframe last, because strip and objcopy compute segments from sections.
+// to the end of its last page (ld.so allocates from the rest of it), and the new segment ends at a page boundary. Each
+// of these segments ends with a section, the new segment with .sframe, because strip and objcopy compute segments from
+// sections.
 
 // maxFilled is the maximum size in bytes of a .bss that is stored in the file. The .bss of ld.so has a few hundred
 // bytes.

@@ -33,8 +33,8 @@ func TestInterpreter(t *testing.T) {
 			if p.Filesz != p.Memsz {
 				t.Errorf("PT_LOAD at %#x has %#x bytes in the file and %#x in memory", p.Vaddr, p.Filesz, p.Memsz)
 			}
-			// ld.so uses the rest of the page and expects zeros. A section covers it, so that tools preserve it: strip
-			// would truncate anything after the last section.
+			// ld.so uses the rest of the page, and expects zeros there. The rest must belong to a section: strip would
+			// truncate bytes after the last section.
 			end := p.Vaddr + p.Filesz
 			if (i == last || elf.ProgFlag(p.Flags)&elf.PF_W != 0) && (!ends(end) || end%4096 != 0) {
 				t.Errorf("segment at %#x ends at %#x, which is not the end of a section and a page", p.Vaddr, end)
@@ -68,8 +68,8 @@ func TestSizeMultiple(t *testing.T) {
 		change(p)
 		return p.B
 	}
-	// with replaces DT_SONAME with a different entry.
-	with := func(tag elf.DynTag, value uint64) []byte {
+	// replaceSONAME replaces DT_SONAME with a different dynamic entry.
+	replaceSONAME := func(tag elf.DynTag, value uint64) []byte {
 		return changed(func(p *elftest.Patcher) {
 			off := dynamicEntry(p, elf.DT_SONAME)
 			p.Put64(off, uint64(tag))
@@ -82,9 +82,9 @@ func TestSizeMultiple(t *testing.T) {
 		want uint64
 	}{
 		{"an interpreter", interpreter(t), 8},
-		{"a library with an entry point that needs a library", with(elf.DT_NEEDED, 0), 1},
-		{"a static PIE", with(elf.DT_FLAGS_1, uint64(elf.DF_1_PIE)), 1},
-		{"an interpreter with other flags", with(elf.DT_FLAGS_1, uint64(elf.DF_1_NOW)), 8},
+		{"a library with an entry point that needs a library", replaceSONAME(elf.DT_NEEDED, 0), 1},
+		{"a static PIE", replaceSONAME(elf.DT_FLAGS_1, uint64(elf.DF_1_PIE)), 1},
+		{"an interpreter with other flags", replaceSONAME(elf.DT_FLAGS_1, uint64(elf.DF_1_NOW)), 8},
 		{"with an interpreter", changed(instead(elf.PT_INTERP, 0, 0, 8)), 1},
 		{"without an entry point", changed(func(p *elftest.Patcher) { p.Put64(elftest.EhEntry, 0) }), 1},
 		{"without dynamic entries", changed(func(p *elftest.Patcher) {

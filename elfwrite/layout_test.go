@@ -98,12 +98,12 @@ func TestLoadAddresses(t *testing.T) {
 			uint64(math.MaxUint64-0x2000)))
 }
 
-// static returns a static program without code in its head. The program headers cannot grow, because .rela.plt follows
-// the notes after them, and cannot move.
+// static returns a static program without code in its head. Its program header table cannot grow: it is followed by
+// notes and then by .rela.plt, which cannot move.
 func static(t *testing.T, options ...string) []byte {
 	t.Helper()
 	options = append([]string{"-static", "--build-id", "--eh-frame-hdr", "-z", "separate-code"}, options...)
-	return linked(t, "../testdata/asm/amd64/static.s", nil, "ld", options...)
+	return assembleFile(t, "../testdata/asm/amd64/static.s", nil, "ld", options...)
 }
 
 // TestNotesStay converts programs with hash tables of several sizes after a note, which must stay in the head: the
@@ -123,7 +123,7 @@ f\n: ret
 .long 0, 3, 2, 0
 `
 	for n := range 10 {
-		old := assembled(t, fmt.Sprintf("N = %d\n", n)+source, "ld.lld", "-pie", "--build-id=none", "--hash-style=gnu",
+		old := assemble(t, fmt.Sprintf("N = %d\n", n)+source, "ld.lld", "-pie", "--build-id=none", "--hash-style=gnu",
 			"-E", "-dynamic-linker", "/lib64/ld-linux-x86-64.so.2", "-z", "max-page-size=0x10000")
 		b, _ := roundTrip(t, fmt.Sprint(n), old, 1000, 1000)
 		f := elftest.Parse(t, b)
@@ -151,14 +151,14 @@ _start: ret
 .asciz "App"
 .long 7
 `
-	old := assembled(t, source, "ld", "-pie", "--build-id", "-dynamic-linker", "/lib64/ld-linux-x86-64.so.2")
+	old := assemble(t, source, "ld", "-pie", "--build-id", "-dynamic-linker", "/lib64/ld-linux-x86-64.so.2")
 	before, after := elftest.Parse(t, old), elftest.Parse(t, add(t, old, content(1000), Options{}))
 	if err := image.Compare(before, after); err != nil {
 		t.Error(err)
 	}
 	property, stays := after.Prog(elf.PT_GNU_PROPERTY),
 		after.Section(".note.own").Addr == before.Section(".note.own").Addr
-	if a, b := notes(before), notes(after); a != 2 || b != 1 ||
+	if a, b := countNotes(before), countNotes(after); a != 2 || b != 1 ||
 		property.Vaddr == before.Prog(elf.PT_GNU_PROPERTY).Vaddr || !stays {
 		t.Errorf("%d PT_NOTEs become %d, PT_GNU_PROPERTY is %+v, and .note.own stays: %t", a, b, property, stays)
 	}
@@ -172,7 +172,7 @@ func TestFewBytesMove(t *testing.T) {
 		fmt.Fprintf(&source, "call name%d@PLT\n", i)
 	}
 	source.WriteString(".data\n.quad name1, name2, name3, name4, name5, name6\n")
-	old := assembled(t, source.String(), "ld", "-shared", "--build-id", "--hash-style=gnu")
+	old := assemble(t, source.String(), "ld", "-shared", "--build-id", "--hash-style=gnu")
 	b, _ := roundTrip(t, "many symbols", old, 1000, 64)
 	f := elftest.Parse(t, b)
 	load := f.Progs[lastLoad(f.Progs)]
@@ -192,7 +192,7 @@ func TestFewBytesMove(t *testing.T) {
 func TestSectionAfterHeaders(t *testing.T) {
 	// lld leaves space for one program header. The old section is smaller than a second one, as large, or larger.
 	for _, size := range []int{40, elffile.ProgSize, 400} {
-		old := assembled(t, fmt.Sprintf(".globl f\nf: ret\n.section .sframe,\"a\",@%#x\n.balign 8\n.short %#x\n"+
+		old := assemble(t, fmt.Sprintf(".globl f\nf: ret\n.section .sframe,\"a\",@%#x\n.balign 8\n.short %#x\n"+
 			".fill %d, 1, 0x5a\n", sframe.SHTGNUSFrame, sframe.Magic, size-2), "ld.lld", "-shared", "--build-id=none")
 		before := elftest.Parse(t, old)
 		at := before.Section(".sframe")
@@ -306,7 +306,7 @@ func TestHeadMoves(t *testing.T) {
 	// The head cannot move if sections cross its end, or something overlaps it. Then everything moves up.
 	for name, change := range map[string]func(*elftest.Patcher){
 		"a section across its end": func(p *elftest.Patcher) { p.SectionIn(elf.SHT_PROGBITS, 0, head.Filesz-8, 0, 16) },
-		"a segment across its end": instead(odd, head.Filesz-8, 0, 16),
+		"a segment across its end": instead(unknownType, head.Filesz-8, 0, 16),
 		"a segment overlaps it":    instead(elf.PT_LOAD, 0x100, 0x7000000, 8),
 		"it has a .bss": func(p *elftest.Patcher) {
 			p.Put64(p.Segment(elf.PT_LOAD, 0)+elftest.PhMemsz, head.Memsz+1)
@@ -434,7 +434,7 @@ func TestHeadGrows(t *testing.T) {
 		}
 		progs[1].Vaddr, progs[1].Paddr = addr, addr
 		for i := 2; i < num; i++ {
-			progs[i].Type = uint32(odd)
+			progs[i].Type = uint32(unknownType)
 		}
 		progs[0].Filesz = elffile.HeaderSize + num*elffile.ProgSize
 		progs[0].Memsz = progs[0].Filesz
@@ -463,7 +463,7 @@ func TestHeadGrows(t *testing.T) {
 // before other sections.
 func TestSectionNames(t *testing.T) {
 	const source = ".globl f, g, h\nf: g: h: .cfi_startproc\nret\n.cfi_endproc\n.data\n.quad 1\n"
-	old := assembled(t, source, "ld.lld", "-shared", "--eh-frame-hdr")
+	old := assemble(t, source, "ld.lld", "-shared", "--eh-frame-hdr")
 	if f := elftest.Parse(t, old); f.Section(".shstrtab").Off >= f.Section(".strtab").Off {
 		t.Error("the section names come last")
 	}

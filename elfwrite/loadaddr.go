@@ -74,7 +74,7 @@ func (p *program) physicalAddr(s *segment) (uint64, error) {
 	return addr, nil
 }
 
-// loadAddrIn returns the load address for an address in the new file with new segment s.
+// loadAddrIn returns the load address that corresponds to a run-time address in the new file; s is the new segment.
 func (p *program) loadAddrIn(s *segment, addr uint64) uint64 {
 	if s.load > 0 && addr >= s.addr {
 		return s.load + (addr - s.addr)

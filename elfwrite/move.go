@@ -30,15 +30,15 @@ func (p *program) layout(t *table, seg *segment) (*Layout, error) {
 			l.MovedCode += c.Filesz
 		}
 	}
-	m.bytes(l)
-	if err := m.sections(l); err != nil {
+	m.planBytes(l)
+	if err := m.placeUnloaded(l); err != nil {
 		return nil, err
 	}
 	l.progs = m.programHeaders(l)
 	return l, m.patch(l)
 }
 
-// newOff returns the new file offset for an old file offset outside units.
+// newOff returns the new file offset that corresponds to an old file offset, which must not be in a unit.
 func (m *move) newOff(off uint64) uint64 {
 	switch front := m.t.front; {
 	case off >= m.t.tail:
@@ -63,8 +63,8 @@ func (m *move) unitAt(s elffile.Span) *unit {
 
 func (m *move) loadAddr(addr uint64) uint64 { return m.p.loadAddrIn(m.seg, addr) }
 
-// bytes determines which loaded bytes are copied and which are cleared.
-func (m *move) bytes(l *Layout) {
+// planBytes determines which loaded bytes are copied and which are cleared.
+func (m *move) planBytes(l *Layout) {
 	p, front := m.p, m.t.front
 	switch {
 	case front == nil:
@@ -90,9 +90,9 @@ func (m *move) bytes(l *Layout) {
 	}
 }
 
-// sections lays out what is not loaded, after the new segment: contents, section names, section headers, and bytes that
-// no header describes.
-func (m *move) sections(l *Layout) error {
+// placeUnloaded places the bytes that are not loaded after the new segment: contents, section names, section headers,
+// and bytes that no header describes.
+func (m *move) placeUnloaded(l *Layout) error {
 	p := m.p
 	end, known := l.contentEnds(m.t.tail, p.isOld)
 	l.copies = append(l.copies, extent{m.t.tail, m.newTail, end - m.t.tail})
@@ -279,7 +279,8 @@ func (m *move) programHeaders(l *Layout) []elf.Prog64 {
 	return progs
 }
 
-// lastLoad returns the index of the last PT_LOAD. There always is a PT_LOAD: ownSegment never returns the only one.
+// lastLoad returns the index of the last PT_LOAD. There is always a PT_LOAD: ownSegment never returns the only PT_LOAD
+// of a file.
 func lastLoad(progs []elf.Prog64) int {
 	loads := loadsOf(progs)
 	return loads[len(loads)-1]

@@ -45,15 +45,15 @@ const crashpadSize = 8
 // their segment declares.
 const maxNoteAlign = 16
 
-// A note describes a note in the file, with the file offset of its contents.
+// A note is the kind and the file range of an ELF note, and the file offset of its contents.
 type note struct {
 	noteKind
 	elffile.Span
 	contents uint64
 }
 
-// notes returns the notes in a part of the file. They are aligned to 8 bytes if align is 8, otherwise to 4. It reports
-// false if the part contains anything but notes.
+// notes returns the notes in range s of the file, which are aligned to 8 bytes if align is 8, otherwise to 4. It
+// reports false if the range contains anything but notes.
 func (p *program) notes(s elffile.Span, align uint64) ([]note, bool) {
 	if align != 8 {
 		align = 4

@@ -23,7 +23,7 @@ type Object struct {
 
 // A Start is a start address that the linker relocates.
 type Start struct {
-	Off  uint64 // offset of the field in .sframe in bytes
+	Off  uint64 // offset of the field in .sframe, in bytes
 	Addr uint64 // its target, relative to elffile.Section.Base
 }
 

@@ -84,7 +84,7 @@ func TestObject(t *testing.T) {
 		t.Error("the bytes at the end are lost")
 	}
 
-	// Replace .sframe by one with the section type that later assemblers use, and with 8-byte relocations.
+	// Replace .sframe with a section of the type that later assemblers use, with 8-byte relocations.
 	obj.Type, obj.StartSize = elf.SectionType(sframe.SHTGNUSFrame), 8
 	if _, err := PlanObject(elftest.Parse(t, b), 60, obj, Options{}); !errors.Is(err, ErrExists) {
 		t.Errorf("error is %v, want %v", err, ErrExists)
@@ -387,8 +387,8 @@ func TestObjectRefused(t *testing.T) {
 	}
 }
 
-// TestObjectInUse expects an error when removing an .sframe to which something refers: a section or a symbol, or
-// through the section symbol, a relocation or a group (ELF gABI, "Relocation", "Section Groups").
+// TestObjectInUse expects an error when removing an .sframe that is referred to: by a section or a symbol, or, through
+// its section symbol, by a relocation or a group (ELF gABI, "Relocation", "Section Groups").
 func TestObjectInUse(t *testing.T) {
 	const sym = 2 // symbol of .sframe
 	for _, tt := range []struct {

@@ -41,7 +41,7 @@ func FindSFrame(f *elffile.File) (SFrame, error) {
 
 // old describes an existing .sframe.
 type old struct {
-	section      int // its index, or 0 in a file without section headers
+	section      int // index of the section, or 0 in a file without section headers
 	segment      int // index of its PT_GNU_SFRAME, or -1
 	elffile.Span     // file offsets; empty if it has no contents
 	addr         uint64
@@ -84,7 +84,7 @@ func (p *program) checkOld() error {
 		case len(b) < 2 || binary.LittleEndian.Uint16(b) != sframe.Magic && binary.BigEndian.Uint16(b) != sframe.Magic:
 			err = fmt.Errorf("it starts with % x instead of the magic number %#x", b, sframe.Magic)
 		case f.Entry-o.addr < o.Size():
-			err = fmt.Errorf("the entry point is %#x", f.Entry)
+			err = fmt.Errorf("it contains the entry point %#x", f.Entry)
 		default:
 			err = p.checkHeaders(&unit{Span: o.Span, addr: o.addr, section: o.section}, false)
 		}
@@ -97,8 +97,8 @@ func (p *program) checkOld() error {
 }
 
 // ownSegment returns a segment that an earlier run added, and the units in it. It is the last PT_LOAD by address and
-// file offset, is read-only, and contains nothing else but .sframe. Its layout is computed again, so that converting a
-// file twice gives the same result as converting it once.
+// file offset, is read-only, and contains nothing else but .sframe. The layout of the segment is computed again, so
+// that converting a file twice gives the same result as converting it once.
 func (p *program) ownSegment() (*elf.Prog64, []*unit) {
 	f := p.f
 	loads := loadsOf(f.Progs)
@@ -137,8 +137,8 @@ func (p *program) ownSegment() (*elf.Prog64, []*unit) {
 	return h, units
 }
 
-// inPlace returns a layout that stores the new .sframe in place of one from a linker, or nil. The old one must be large
-// enough and in a segment that the linker created.
+// inPlace returns a layout that overwrites a linker's .sframe with the new section, or nil. The old section must be
+// large enough and in a segment that the linker created.
 func (p *program) inPlace(size uint64) *Layout {
 	f, o := p.f, p.old
 	if o == nil || p.own != nil || o.segment < 0 || o.Size() < size || o.addr%sectionAlign != 0 {

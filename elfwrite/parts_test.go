@@ -162,7 +162,7 @@ func TestOverflow(t *testing.T) {
 			progs: make([]elf.Prog64, tt.progs)}
 		l.sections[0] = elf.Section64{Size: 7, Link: 7, Info: 7} // of the old file
 		h := elf.Header64{Shnum: uint16(tt.sections), Shstrndx: uint16(tt.names), Phnum: uint16(tt.progs)}
-		l.overflow(&h)
+		l.storeOverflow(&h)
 		if h.Shnum != tt.shnum || h.Shstrndx != tt.shstrndx || h.Phnum != tt.phnum || l.sections[0] != (elf.Section64{
 			Size: uint64(tt.firstSize), Link: uint32(tt.firstLink), Info: uint32(tt.firstInfo)}) {
 			t.Errorf("%+v: header %+v, first section %+v", tt, h, l.sections[0])
@@ -170,8 +170,8 @@ func TestOverflow(t *testing.T) {
 	}
 }
 
-// TestNext checks the next part of the file: sections and segments with contents, the end of the head, addresses in
-// dynamic entries, or the end of the file; and the alignment of what follows.
+// TestNext checks where the next part of the file starts: at a section or segment with contents, the end of the head,
+// an address in a dynamic entry, or the end of the file. It also checks the alignment of later parts.
 func TestNext(t *testing.T) {
 	section := func(typ elf.SectionType, off, size uint64) elffile.Section {
 		return elffile.Section{Section64: elf.Section64{Type: uint32(typ), Off: off, Size: size}}

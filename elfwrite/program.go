@@ -91,11 +91,11 @@ func pageOf(f *elffile.File) (uint64, error) {
 	return a.MaxPage, nil
 }
 
-// checkTables rejects unsupported headers, and finds the head, the segment that contains the program headers.
+// checkTables rejects unsupported headers, and sets p.head to the segment that contains the program headers.
 func (p *program) checkTables() error {
 	f := p.f
 	if len(f.Progs)+newHeaders+1 >= math.MaxUint16 && len(f.Sections) == 0 {
-		return fmt.Errorf("%d program headers: two more need a section header to store their number", len(f.Progs))
+		return fmt.Errorf("%d program headers: storing the number of two more requires a section header", len(f.Progs))
 	}
 	if len(f.Sections) > 0 && f.Shstrndx == 0 {
 		return errors.New("no section name table (e_shstrndx is 0)")

@@ -26,12 +26,12 @@ type references struct {
 	refers     func(first, last uint64) // called for references to code, or nil
 }
 
-// to returns an error if something may refer to addresses in s.
-func (r *references) to(s elffile.Span) error {
+// checkRange returns an error if something may refer to addresses in s.
+func (r *references) checkRange(s elffile.Span) error {
 	if r.err != nil {
 		return fmt.Errorf("references to it are unknown: %w", r.err)
 	}
-	for i := max(r.at(s.Begin), 0); i < len(r.cuts) && r.cuts[i] < s.End; i++ {
+	for i := max(r.cutAt(s.Begin), 0); i < len(r.cuts) && r.cuts[i] < s.End; i++ {
 		if r.hit[i] {
 			return errReferred
 		}
@@ -41,8 +41,8 @@ func (r *references) to(s elffile.Span) error {
 
 var errReferred = errors.New("a symbol or a relocation refers to it, so code may do the same")
 
-// at returns the index of the cut at or before an address, or -1.
-func (r *references) at(addr uint64) int {
+// cutAt returns the index of the last cut at or before an address, or -1.
+func (r *references) cutAt(addr uint64) int {
 	return sort.Search(len(r.cuts), func(i int) bool { return r.cuts[i] > addr }) - 1
 }
 
@@ -54,23 +54,24 @@ func (r *references) mark(first, last uint64) {
 	}
 }
 
-// markPart is mark for addresses that may be in code or a part.
+// markPart is like mark, but for addresses that may be in code or in a part.
 func (r *references) markPart(first, last uint64) {
 	r.markCode(first, last)
-	for i := max(r.at(first), 0); i < len(r.cuts) && r.cuts[i] <= last; i++ {
+	for i := max(r.cutAt(first), 0); i < len(r.cuts) && r.cuts[i] <= last; i++ {
 		r.hit[i] = true
 	}
 }
 
-// refersTo returns an error if something may refer to addresses in s of the old file. It scans the file once.
-func (p *program) refersTo(s elffile.Span) error {
+// checkUnreferenced returns an error if something may refer to addresses in s, a range of the old file. The first call
+// scans the file.
+func (p *program) checkUnreferenced(s elffile.Span) error {
 	if p.refs == nil {
 		p.refs = newReferences(p.f, p.parts(), p.refers)
 	}
-	return p.refs.to(s)
+	return p.refs.checkRange(s)
 }
 
-// parts returns the address ranges for which refersTo may be called.
+// parts returns the address ranges for which checkUnreferenced may be called.
 func (p *program) parts() []elffile.Span {
 	f := p.f
 	var parts []elffile.Span
@@ -115,7 +116,7 @@ func (r *references) cut(parts []elffile.Span) {
 	}
 }
 
-// newReferences finds the references to the parts of f, and calls refers for references to its code.
+// newReferences finds the references to the given parts of f. It also calls refers for each reference to the code of f.
 func newReferences(f *elffile.File, parts []elffile.Span, refers func(first, last uint64)) *references {
 	r := &references{code: codeOf(f), refers: refers}
 	r.cut(parts)
@@ -173,8 +174,8 @@ func (s *scan) allSymbols() error {
 	return err
 }
 
-// symbolTables is allSymbols for the tables of one type. If needed is set, it returns the values of the symbols in the
-// first table, to which relocations refer.
+// symbolTables is like allSymbols, but for tables of a single type. If needed is set, it returns the values of the
+// symbols in the first table, because relocations refer to them.
 func (s *scan) symbolTables(t elf.SectionType, needed bool) ([]uint64, error) {
 	var first *elffile.Section
 	var values []uint64
@@ -196,7 +197,7 @@ func (s *scan) symbolTables(t elf.SectionType, needed bool) ([]uint64, error) {
 			v--
 		}
 		s.markCode(v, v)
-		if i := s.at(v); i >= 0 && i+1 < len(s.cuts) && !s.hit[i] && !s.harmless(table, &sym) {
+		if i := s.cutAt(v); i >= 0 && i+1 < len(s.cuts) && !s.hit[i] && !s.harmless(table, &sym) {
 			s.hit[i] = true
 		}
 	})
@@ -224,7 +225,7 @@ func (s *scan) value(sym *elffile.Symbol) uint64 {
 // harmless reports whether no code uses a symbol: AArch64's mapping symbols ($x, $d), and __abi_tag, which glibc's
 // start files define for the ABI note.
 func (s *scan) harmless(table *elffile.Section, sym *elffile.Symbol) bool {
-	const most = 1 << 16 // limit on names read; one or two in practice
+	const most = 1 << 16 // limit on the number of names read; usually, there are one or two
 	if s.names++; elf.SymBind(sym.Info>>4) != elf.STB_LOCAL || s.names > most {
 		return false
 	}

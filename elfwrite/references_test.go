@@ -67,7 +67,7 @@ func TestSymbolInSection(t *testing.T) {
 	}
 }
 
-// addRelocations adds a relocation section, either kept by a linker or applied by loaders.
+// addRelocations adds a relocation section: if flags contains SHF_ALLOC, for loaders, otherwise as kept by a linker.
 func addRelocations(p *elftest.Patcher, typ elf.SectionType, flags elf.SectionFlag, link, info int, entries []byte) {
 	p.SectionIn(typ, flags, uint64(p.Append(entries)), 0, uint64(len(entries)))
 	h := p.Header(int(p.U16(elftest.EhShnum)) - 1)
@@ -93,7 +93,7 @@ func TestKeptRelocations(t *testing.T) {
 	one := func(place uint64, sym uint32, typ elf.R_X86_64, addend uint64) []byte {
 		return rela(le, place, sym, uint32(typ), addend)
 	}
-	to := func(target int) uint64 { return uint64(target - leafAt) } // the addend for the symbol
+	to := func(target int) uint64 { return uint64(target - leafAt) } // addend relative to the symbol leaf
 	for _, tt := range []struct {
 		name       string
 		typ        elf.SectionType

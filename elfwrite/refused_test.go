@@ -17,7 +17,7 @@ import (
 // TestRefusedFiles expects errors for inconsistent and unsupported files.
 func TestRefusedFiles(t *testing.T) {
 	moreProgs := func(p *elftest.Patcher, n int) {
-		p.ManyProgs(n, func(_, off int) { p.Put32(off, uint32(odd)) })
+		p.ManyProgs(n, func(_, off int) { p.Put32(off, uint32(unknownType)) })
 	}
 	manyEntries := func(p *elftest.Patcher) {
 		off := p.Append(make([]byte, 1<<20+16))
@@ -41,7 +41,7 @@ func TestRefusedFiles(t *testing.T) {
 			p.Put64(h+elftest.PhMemsz, 1<<64-4096-p.U64(h+elftest.PhVaddr)+1)
 		}, "no addresses left"},
 		{"no section headers", bare, "references to it are unknown: without section headers, the symbols are unknown"},
-		{"no dynamic entries", func(p *elftest.Patcher) { p.Put32(p.Segment(elf.PT_DYNAMIC, 0), uint32(odd)) },
+		{"no dynamic entries", func(p *elftest.Patcher) { p.Put32(p.Segment(elf.PT_DYNAMIC, 0), uint32(unknownType)) },
 			"cannot be moved"},
 		{"bytes of no section", func(p *elftest.Patcher) { // truncate .interp, which comes first, by 4 bytes
 			h, s := p.Segment(elf.PT_INTERP, 0), p.Section(".interp")+elftest.ShSize
@@ -55,7 +55,7 @@ func TestRefusedFiles(t *testing.T) {
 			"program header 0: PT_PHDR at file offset 0x80, but the program headers are at 0x40"},
 		{"nothing loaded", func(p *elftest.Patcher) {
 			for range 2 {
-				p.Put32(p.Segment(elf.PT_LOAD, 0), uint32(odd))
+				p.Put32(p.Segment(elf.PT_LOAD, 0), uint32(unknownType))
 			}
 		}, "no loaded segment (PT_LOAD)"},
 		{"segments out of order", func(p *elftest.Patcher) {
@@ -71,7 +71,7 @@ func TestRefusedFiles(t *testing.T) {
 			"is after 0x1000, where loaded bytes end"},
 		{"section across the end", func(p *elftest.Patcher) { p.Put64(p.Section(".symtab")+elftest.ShOff, 0xff8) },
 			"section 10 (.symtab) at file offset 0xff8, 240 bytes, crosses 0x1000, where loaded bytes end"},
-		{"segment across the end", instead(odd, 0xff8, 0, 16),
+		{"segment across the end", instead(unknownType, 0xff8, 0, 16),
 			"program header 7 at file offset 0xff8, 16 bytes, crosses 0x1000, where loaded bytes end"},
 		{"too many dynamic entries", manyEntries,
 			"PT_DYNAMIC at file offset 0x14f8: 1048592 bytes exceed the limit of 1048576"},
@@ -87,7 +87,7 @@ func TestRefusedFiles(t *testing.T) {
 		{"many program headers, bare", func(p *elftest.Patcher) {
 			moreProgs(p, 65500+23)
 			bare(p)
-		}, "65532 program headers: two more need a section header to store their number"},
+		}, "65532 program headers: storing the number of two more requires a section header"},
 		{"no room after the table's segment", func(p *elftest.Patcher) {
 			// The segment ends with the table, and the next byte is in use.
 			setSize(p, p.Segment(elf.PT_LOAD, 0), 0x238)
@@ -119,8 +119,8 @@ func TestFixed(t *testing.T) {
 		change     func(*elftest.Patcher)
 		want       string
 	}{
-		{"a program header", "alloca", instead(odd, interp+24, interp+24, 8),
-			fmt.Sprintf(".interp at file offset 0x238 cannot be moved: program header 7 (%v) overlaps it", odd)},
+		{"a program header", "alloca", instead(unknownType, interp+24, interp+24, 8),
+			fmt.Sprintf(".interp at file offset 0x238 cannot be moved: program header 7 (%v) overlaps it", unknownType)},
 		{"a section", "alloca", func(p *elftest.Patcher) {
 			p.SectionIn(elf.SHT_PROGBITS, elf.SHF_ALLOC, interp+16, interp+16, 16)
 		}, ".interp at file offset 0x238 cannot be moved: section 13 () overlaps it"},
@@ -173,8 +173,8 @@ func TestFixed(t *testing.T) {
 }
 
 // TestFixedTags adds a dynamic entry that points into a section that would otherwise move, for each tag with an address
-// that is not updated when a section moves (ELF gABI, "Dynamic Section"; GNU's and Android's elf.h). After DT_NULL, the
-// entry must be ignored.
+// that is not updated when a section moves (ELF gABI, "Dynamic Section"; GNU's and Android's elf.h). The same entry
+// after DT_NULL must be ignored.
 func TestFixedTags(t *testing.T) {
 	const (
 		androidREL, androidRELA, androidRELR = 0x6000000f, 0x60000011, 0x6fffe000
@@ -203,8 +203,8 @@ func TestFixedTags(t *testing.T) {
 	}
 }
 
-// crashpadNote replaces the build-id in rareg.so with a Crashpad note with contents of the given size. Contents of
-// eight bytes are a distance from their own address.
+// crashpadNote replaces the build-id in rareg.so with a Crashpad note with contents of the given size. Contents of the
+// valid size, eight bytes, are an offset relative to their own address.
 func crashpadNote(size uint32) func(*elftest.Patcher) {
 	return func(p *elftest.Patcher) {
 		const at = 0x1c8
@@ -254,13 +254,13 @@ func TestOldRefused(t *testing.T) {
 	}{
 		{"no magic number", func(p *elftest.Patcher) { p.Put16(int(s.Off), 0x1234) },
 			"it starts with 34 12 instead of the magic number 0xdee2"},
-		{"a program header", instead(odd, s.Off+8, s.Addr+8, 4), fmt.Sprintf("(%v) overlaps it", odd)},
+		{"a program header", instead(unknownType, s.Off+8, s.Addr+8, 4), fmt.Sprintf("(%v) overlaps it", unknownType)},
 		{"a section", func(p *elftest.Patcher) {
 			p.SectionIn(elf.SHT_PROGBITS, elf.SHF_ALLOC, s.Off+s.Size-1, s.Addr+s.Size-1, 1)
 		}, "section 14 () overlaps it"},
 		{"a dynamic entry", dynamic(elf.DT_INIT, s.Addr+s.Size-1), "dynamic entry 5 points into it"},
 		{"the entry point", func(p *elftest.Patcher) { p.Put64(elftest.EhEntry, s.Addr) },
-			fmt.Sprintf("the entry point is %#x", s.Addr)},
+			fmt.Sprintf("it contains the entry point %#x", s.Addr)},
 	} {
 		p := elftest.Patch(t.Fatalf, converted)
 		tt.change(p)

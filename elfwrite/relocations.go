@@ -171,13 +171,13 @@ func (s *scan) table(t *relocTable) error {
 		for ; uint64(len(b)) >= size && err == nil; b = b[size:] {
 			switch place := word(b, 0); t.form {
 			case formRELA:
-				s.one(s.dynsyms, place, word(b, 1), word(b, 2), 0)
+				s.markRelocation(s.dynsyms, place, word(b, 1), word(b, 2), 0)
 			case formEmitted:
 				if info := word(b, 1); uint32(info) != 0 { // R_*_NONE
-					s.one(s.symbols, place, info, word(b, 2), bias)
+					s.markRelocation(s.symbols, place, info, word(b, 2), bias)
 				}
 			case formREL:
-				err = s.inPlace(place, word(b, 1))
+				err = s.markInPlace(place, word(b, 1))
 			case formRELR:
 				base, err = s.relr(base, place)
 			}
@@ -202,9 +202,9 @@ func (s *scan) swap(b []byte) {
 // word returns the i-th little-endian word of b.
 func word(b []byte, i int) uint64 { return binary.LittleEndian.Uint64(b[i*wordSize:]) }
 
-// one marks the field and the target of a relocation, given the values of symbols. The target is accurate to within
-// bias bytes.
-func (s *scan) one(values []uint64, place, info, addend, bias uint64) {
+// markRelocation marks the field and the target of a relocation, given the values of symbols. The target is accurate to
+// within bias bytes.
+func (s *scan) markRelocation(values []uint64, place, info, addend, bias uint64) {
 	s.mark(place, place)
 	if target, ok := s.target(values, info, addend); ok {
 		s.mark(target-min(target, bias), target+min(math.MaxUint64-target, bias))
@@ -227,13 +227,13 @@ func (s *scan) target(values []uint64, info, addend uint64) (uint64, bool) {
 // instruction refers: the addend is relative to the field, but the operand to the end or start of the instruction.
 const bias = 8
 
-// inPlace marks the field and the target of a relocation whose addend is in the field.
-func (s *scan) inPlace(place, info uint64) error {
+// markInPlace marks the field and the target of a relocation whose addend is in the field.
+func (s *scan) markInPlace(place, info uint64) error {
 	b := s.loaded(place, wordSize)
 	if b == nil {
 		return fmt.Errorf("the field at %#x is not in the file, or the relocations are not sorted", place)
 	}
-	s.one(s.dynsyms, place, info, s.f.Order.Uint64(b), 0)
+	s.markRelocation(s.dynsyms, place, info, s.f.Order.Uint64(b), 0)
 	return nil
 }
 
@@ -242,13 +242,13 @@ func (s *scan) inPlace(place, info uint64) error {
 func (s *scan) relr(base, entry uint64) (uint64, error) {
 	info := uint64(s.arch.Relative[0])
 	if entry&1 == 0 {
-		return entry + wordSize, s.inPlace(entry, info)
+		return entry + wordSize, s.markInPlace(entry, info)
 	}
 	for i := range uint64(63) {
 		if entry>>(i+1)&1 == 0 {
 			continue
 		}
-		if err := s.inPlace(base+i*wordSize, info); err != nil {
+		if err := s.markInPlace(base+i*wordSize, info); err != nil {
 			return 0, err
 		}
 	}

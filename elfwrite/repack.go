@@ -15,8 +15,8 @@ import (
 const smallHole = 384
 
 // headPrice is the extra cost, in bytes, of moving .dynstr or .interp rather than other sections. patchelf --set-rpath
-// places .dynamic in the space of all sections up to .dynstr, or in the head if .dynstr is elsewhere. The position of
-// .interp cannot be restored: linkers place it first, or after the build-id.
+// reuses the space of all sections up to .dynstr for .dynamic, or space in the head if .dynstr is elsewhere. The
+// position of .interp cannot be restored: linkers place it first, or after the build-id.
 const headPrice = 4 << 10
 
 // maxChoices is the number of units for which both the head and the new segment are tried: .interp, and nine sections
@@ -47,7 +47,7 @@ func (p *program) packings(t *table, tail elffile.Span, fn func(*packing) bool) 
 		if next == headEnd { // all bytes up to the end of the segment may be free
 			limit = max(next, tail.End)
 		}
-		free := p.free(span(at, next))
+		free := p.isPadding(span(at, next))
 		if (at > begin || limit > next) && limit >= end && free {
 			w := &packing{units: units, spaces: []elffile.Span{span(end, limit), tail}, unused: span(begin, next)}
 			if fn(w) {
@@ -101,12 +101,12 @@ func (p *program) repack(t *table, tail elffile.Span, most uint64) error {
 	return fmt.Errorf("%w for %d more program headers: %w", ErrNoRoom, len(t.progs)+newHeaders-len(p.f.Progs), err)
 }
 
-// choose selects the units that move to the new segment so that their cost is minimal. It reports whether the others
-// fit.
+// choose selects the units that move to the new segment: of all sets that leave enough space for the remaining units,
+// the cheapest. It reports whether such a set exists.
 func (w *packing) choose(head *elf.Prog64) bool {
 	n := 0
 	for _, u := range w.units {
-		if u.canStay() && n < maxChoices {
+		if u.hasChoice() && n < maxChoices {
 			n++
 		}
 	}
@@ -120,8 +120,9 @@ func (w *packing) choose(head *elf.Prog64) bool {
 	return found
 }
 
-// canStay reports whether the unit may be in the head or in the new segment. Notes always stay in the head.
-func (u *unit) canStay() bool { return !u.returned && !u.notes }
+// hasChoice reports whether the unit can be placed either in the head or in the new segment. Notes always stay in the
+// head.
+func (u *unit) hasChoice() bool { return !u.returned && !u.notes }
 
 // pack places the units into the spaces, in order, except those from an earlier run and those in choice. It reports
 // whether they fit.
@@ -130,7 +131,7 @@ func (w *packing) pack(head *elf.Prog64) bool {
 	w.cost = 0
 	for _, u := range w.units {
 		moves := u.returned
-		if u.canStay() {
+		if u.hasChoice() {
 			moves = choice&1 != 0
 			choice >>= 1
 		}
@@ -138,7 +139,7 @@ func (w *packing) pack(head *elf.Prog64) bool {
 		case moves:
 			u.inHead = false
 			w.cost += u.price()
-		case !u.put(head, spaces):
+		case !u.placeIn(head, spaces):
 			return false
 		}
 	}
@@ -188,7 +189,7 @@ func (p *program) restore(t *table) {
 func (w *packing) putBack(head *elf.Prog64) (end uint64, ok bool) {
 	spaces := slices.Clone(w.spaces)
 	for _, u := range w.units {
-		if !u.put(head, spaces) {
+		if !u.placeIn(head, spaces) {
 			return 0, false
 		}
 	}
@@ -203,8 +204,9 @@ func (p *program) belongsAfter(units []*unit, off uint64) bool {
 	return slices.ContainsFunc(units, returns)
 }
 
-// linkerOrder returns the units in the order in which linkers place them: by section header. Only the headers of
-// .interp and notes change their order when the contents move to the new segment; these units come first.
+// linkerOrder returns the units in the order in which linkers place them, which is that of the section headers. Units
+// of .interp and of notes that an earlier run moved come first, because moving them also changed the order of their
+// headers.
 func linkerOrder(units []*unit) []*unit {
 	rank := func(u *unit) int {
 		if u.returned && u.located == nil {

@@ -57,8 +57,8 @@ func (l *Layout) setNames(names []byte, off uint64) uint64 {
 	return off + s.Size
 }
 
-// setHeaders places the section headers after an offset of the new file. They are followed by the bytes of the old file
-// that no header describes (at offset known and above).
+// setHeaders places the section headers at the first aligned offset of the new file that is not below off. They are
+// followed by the bytes of the old file that no header describes, which start at offset known.
 func (l *Layout) setHeaders(off, known uint64) {
 	if len(l.sections) > 0 {
 		l.shoff = elffile.AlignUp(off, tableAlign)

@@ -69,7 +69,8 @@ func noAddresses(end uint64) error {
 	return fmt.Errorf("no addresses left after %#x for another segment", end)
 }
 
-// moveUnits places the units outside the head at a file offset and an address, and returns their end in the file.
+// moveUnits places the units that are not in the head one after the other, starting at file offset off and address
+// addr. It returns their end in the file.
 func (t *table) moveUnits(off, addr uint64) uint64 {
 	end := off
 	for _, u := range t.units {

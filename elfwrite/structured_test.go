@@ -17,7 +17,7 @@ import (
 
 // FuzzPlan generates a file, adds a section of any size, replaces it with a section of a different size, and removes
 // it. All other contents must be unchanged for loaders and readers, and the result must not depend on the intermediate
-// steps. A damaged file may be rejected; otherwise the same holds if its headers are consistent.
+// steps. A damaged file may be rejected; if it is not and its headers are consistent, the same requirements apply.
 func FuzzPlan(f *testing.F) {
 	for seed := range uint64(60) {
 		f.Add(generate.Seeded(seed, 120), uint16(seed*331), uint16(seed*7), uint64(0))

@@ -64,7 +64,7 @@ const cheapMove = 16 << 10
 
 // attempts lists ways to find space for the new program headers, in order of preference.
 var attempts = []struct {
-	reduce func(*program, *table) bool // removes PT_NOTEs, and reports whether it did; or nil
+	reduce func(*program, *table) bool // removes PT_NOTEs, and reports whether it removed any; may be nil
 	grow   bool                        // the segment that contains the table may grow
 	most   uint64                      // maximum number of bytes that may move
 }{
@@ -181,16 +181,17 @@ func (p *program) fits(t *table) bool {
 	if grown.End <= grown.Begin {
 		return true
 	}
-	if p.next(grown.Begin) < grown.End || !p.free(grown) {
+	if p.next(grown.Begin) < grown.End || !p.isPadding(grown) {
 		return false
 	}
 	h := p.head
 	return h == nil || fileSpan(h).Contains(grown) &&
-		p.refersTo(span(h.Vaddr+(grown.Begin-h.Off), h.Vaddr+(grown.End-h.Off))) == nil
+		p.checkUnreferenced(span(h.Vaddr+(grown.Begin-h.Off), h.Vaddr+(grown.End-h.Off))) == nil
 }
 
-// free reports whether bytes outside sections are padding. Without section headers, loaded zeros may be data.
-func (p *program) free(s elffile.Span) bool {
+// isPadding reports whether bytes that belong to no section are padding. Without section headers, loaded zeros may be
+// data.
+func (p *program) isPadding(s elffile.Span) bool {
 	if s.Begin >= s.End {
 		return true
 	}

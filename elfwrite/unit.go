@@ -29,9 +29,9 @@ type unit struct {
 // maxUnits is the maximum number of units that may move. In practice, one or two units move.
 const maxUnits = 64
 
-// put places the unit in the first of the spaces that is large enough; the spaces are in the segment head, in the new
-// file. It reports whether it found a space and, if the unit contains the build-id, whether that is in the first page.
-func (u *unit) put(head *elf.Prog64, spaces []elffile.Span) bool {
+// placeIn places the unit in the first of the spaces in the head that is large enough, and reports whether there is
+// one. A unit that contains the build-id must also end in the first page of the file.
+func (u *unit) placeIn(head *elf.Prog64, spaces []elffile.Span) bool {
 	u.inHead = false
 	for i := range spaces {
 		addr := elffile.AlignUp(head.Vaddr+(spaces[i].Begin-head.Off), u.align)
@@ -45,9 +45,9 @@ func (u *unit) put(head *elf.Prog64, spaces []elffile.Span) bool {
 	return false
 }
 
-// thingAt returns the section at a file offset. In a file without section headers, it returns the contents of PT_INTERP
-// or of a PT_NOTE as a section.
-func (p *program) thingAt(off uint64) (elffile.Section, bool) {
+// contentsAt returns the section at a file offset. In a file without section headers, it returns the contents of
+// PT_INTERP or of a PT_NOTE as a section.
+func (p *program) contentsAt(off uint64) (elffile.Section, bool) {
 	if i := p.headerAt(off); i >= 0 {
 		return p.f.Sections[i], true
 	}
@@ -69,7 +69,7 @@ func (p *program) thingAt(off uint64) (elffile.Section, bool) {
 
 // unit returns the movable unit that starts at a file offset in the given PT_LOAD.
 func (p *program) unit(off uint64, load *elf.Prog64, progs []elf.Prog64) (*unit, error) {
-	s, ok := p.thingAt(off)
+	s, ok := p.contentsAt(off)
 	if !ok {
 		return nil, p.unknown(off)
 	}
@@ -80,7 +80,7 @@ func (p *program) unit(off uint64, load *elf.Prog64, progs []elf.Prog64) (*unit,
 	return u, nil
 }
 
-// checkUnit completes the unit u, which starts with section s. It returns an error if code may refer to it.
+// checkUnit completes u, a unit that starts with section s, and returns an error if code may refer to it.
 func (p *program) checkUnit(u *unit, s *elffile.Section, load *elf.Prog64, progs []elf.Prog64) error {
 	const fixed = elf.SHF_WRITE | elf.SHF_EXECINSTR | elf.SHF_TLS
 	if u.align > p.page || !s.Alloc() || elf.SectionFlag(s.Flags)&fixed != 0 || s.Addr-load.Vaddr != s.Off-load.Off {
@@ -110,14 +110,14 @@ func (p *program) checkUnit(u *unit, s *elffile.Section, load *elf.Prog64, progs
 	if err := p.checkHeaders(u, true); err != nil {
 		return err
 	}
-	return p.refersTo(span(u.addr, u.addr+u.Size()))
+	return p.checkUnreferenced(span(u.addr, u.addr+u.Size()))
 }
 
 // errNotFound is the reason why most sections cannot move.
 var errNotFound = errors.New("code refers to it by address, not through a header or a dynamic entry")
 
-// checkHeaders returns an error if headers or dynamic entries refer to u. If u moves, headers for parts of it are
-// allowed because they are updated.
+// checkHeaders returns an error if headers or dynamic entries refer to u. If u moves, headers that describe parts of it
+// are allowed because they are updated.
 func (p *program) checkHeaders(u *unit, moves bool) error {
 	for _, t := range p.tags {
 		if t.value-u.addr < u.Size() && !(u.located != nil && t.entry == u.located.entry) {

@@ -15,7 +15,7 @@ import (
 
 // Begin writes to dst, which must be empty, the bytes before .sframe that do not depend on its size.
 func (l *Layout) Begin(ctx context.Context, dst filecopy.Target, src io.ReaderAt) error {
-	return copyRanges(ctx, dst, src, l.first())
+	return copyRanges(ctx, dst, src, l.copiedByBegin())
 }
 
 // Write writes the new file to dst, from the old file src and the section's contents, which have Size bytes and are
@@ -27,7 +27,7 @@ func (l *Layout) Write(ctx context.Context, dst filecopy.Target, src io.ReaderAt
 	}
 	copies := l.copied()
 	if begun != nil {
-		if done := begun.first(); slices.Equal(done, copies[:min(len(done), len(copies))]) {
+		if done := begun.copiedByBegin(); slices.Equal(done, copies[:min(len(done), len(copies))]) {
 			copies = copies[len(done):]
 		} else if err := dst.Truncate(0); err != nil {
 			return err
@@ -36,7 +36,7 @@ func (l *Layout) Write(ctx context.Context, dst filecopy.Target, src io.ReaderAt
 	if err := copyRanges(ctx, dst, src, copies); err != nil {
 		return err
 	}
-	for _, z := range l.zeros { // holes; the last byte extends the file
+	for _, z := range l.zeros { // writing only the last byte leaves a hole before it
 		if err := writeAt(dst, make([]byte, min(z.Size(), 1)), max(z.End, 1)-1); err != nil {
 			return err
 		}
@@ -54,7 +54,7 @@ func (l *Layout) Write(ctx context.Context, dst filecopy.Target, src io.ReaderAt
 			return err
 		}
 	}
-	return l.headers(dst)
+	return l.writeHeaders(dst)
 }
 
 // copyRanges copies ranges of src to dst.
@@ -67,8 +67,8 @@ func copyRanges(ctx context.Context, dst filecopy.Target, src io.ReaderAt, range
 	return nil
 }
 
-// first returns the ranges that Begin copies.
-func (l *Layout) first() []extent {
+// copiedByBegin returns the ranges that Begin copies.
+func (l *Layout) copiedByBegin() []extent {
 	copies := l.copied()
 	n := 0
 	for n < len(copies) && copies[n].to+copies[n].n <= l.off {
@@ -98,15 +98,15 @@ func writeAt(dst filecopy.Target, b []byte, off uint64) error {
 	return err
 }
 
-// headers writes the ELF header and both header tables.
-func (l *Layout) headers(dst filecopy.Target) error {
+// writeHeaders writes the ELF header and both header tables.
+func (l *Layout) writeHeaders(dst filecopy.Target) error {
 	h := l.f.Header64
 	h.Phoff = l.phoff
 	h.Phnum = uint16(len(l.progs))
 	if len(l.sections) > 0 {
 		h.Shentsize = elffile.SectionSize
 		h.Shoff, h.Shnum, h.Shstrndx = l.shoff, uint16(len(l.sections)), uint16(l.shstrndx)
-		l.overflow(&h)
+		l.storeOverflow(&h)
 	}
 	if err := writeTable(dst, l.f.Order, 0, []elf.Header64{h}); err != nil {
 		return err
@@ -126,8 +126,9 @@ func writeTable[T any](dst filecopy.Target, order binary.ByteOrder, off uint64, 
 	return writeAt(dst, b, off)
 }
 
-// overflow stores numbers that do not fit in the ELF header in the first section header (ELF gABI, "ELF Header").
-func (l *Layout) overflow(h *elf.Header64) {
+// storeOverflow stores, in the first section header, the numbers that do not fit in the ELF header (ELF gABI, "ELF
+// Header").
+func (l *Layout) storeOverflow(h *elf.Header64) {
 	first := &l.sections[0]
 	first.Size, first.Link, first.Info = 0, 0, 0
 	if len(l.sections) >= int(elf.SHN_LORESERVE) {

@@ -10,8 +10,8 @@ import (
 // A cluster is a sequence of rows that are always used together and may occur anywhere in the code.
 type cluster struct {
 	row, rows   uint32 // index of the first row in Builder.refs, and number of rows
-	size        uint32 // of the rows in bytes, without their start addresses
-	span        uint32 // from the start of the first row to the start of the last
+	size        uint32 // size of the rows in bytes, without their start addresses
+	span        uint32 // distance from the start of the first row to the start of the last
 	first, last uint32 // indexes in Builder.forms, for the first and the last row
 	rest        uint32 // the cluster without its first row
 }
@@ -77,7 +77,7 @@ func (b *Builder) addRest(cluster uint32) {
 }
 
 // hashFactor is odd, so no bits are lost in products. It is random, so a hostile file cannot contain many rows with the
-// same hash. The section does not depend on it.
+// same hash. Its value does not affect the section.
 var hashFactor = rand.Uint64() | 1
 
 // merge adds the functions of another Builder.

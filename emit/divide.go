@@ -12,11 +12,11 @@ import (
 
 // How Join divides code into FDEs
 //
-// Adjacent functions with the same attributes form a chain. The rows of a chain in address order are one sequence; a
-// row equal to its predecessor is dropped, even at the start of a function. An FDE describes a piece: some consecutive
-// rows of a chain. It costs an index entry (about 20 bytes) and its FRE list, which is free if another FDE has the same
-// list. Long pieces therefore save entries, and short pieces save lists: most functions have the same rows as others up
-// to the first epilogue, or after an epilogue.
+// Adjacent functions with the same attributes form a chain. The rows of a chain, in address order, form a single
+// sequence. A row that equals the previous row is dropped, even at the start of a function. An FDE describes a piece:
+// some consecutive rows of a chain. It costs an index entry (about 20 bytes) and its FRE list, which is free if another
+// FDE has the same list. Long pieces therefore save entries, and short pieces save lists: most functions have the same
+// rows as others up to the first epilogue, or after an epilogue.
 //
 //  1. A cluster is a sequence of rows that start less than minGap bytes apart: a prologue, or an epilogue up to the
 //     instruction after it. A piece is one or more clusters with a limited number of rows; see rowLimit.
@@ -73,14 +73,14 @@ func divide(b *Builder, workers int) ([]piece, lists) {
 		t.grow(limit)
 		for range rounds - 1 {
 			t.price()
-			each(dividers, func(d *divider) { d.divide(d.count) })
+			inParallel(dividers, func(d *divider) { d.divide(d.count) })
 		}
 	}
 	t.price()
 	first := dividers[0]
 	pieces := len(b.uses) * 9 / 8
 	first.pieces = make([]piece, 0, pieces) // capacity for the pieces of all dividers
-	each(dividers, func(d *divider) {
+	inParallel(dividers, func(d *divider) {
 		d.pieces = slices.Grow(d.pieces, pieces/workers)
 		d.made, d.lists = make([]uint32, len(t.nodes)), newLists(b.opt.Share, len(b.uses)/workers/8)
 		d.divide(d.cut)
@@ -95,8 +95,8 @@ func divide(b *Builder, workers int) ([]piece, lists) {
 	return first.pieces, first.lists
 }
 
-// each calls f concurrently for all dividers.
-func each(dividers []*divider, f func(*divider)) {
+// inParallel calls f for all dividers concurrently.
+func inParallel(dividers []*divider, f func(*divider)) {
 	var wg sync.WaitGroup
 	for _, d := range dividers[1:] {
 		wg.Go(func() { f(d) })
@@ -123,10 +123,10 @@ func (b *Builder) measure() (places int, limit uint32) {
 // lookups take as long as with one FDE per function.
 func rowLimit(rows float64) uint32 { return uint32(min(max(2*rows, minRows), maxRows)) }
 
-// chains builds the chains from the sorted uses, which have at most the given number of places. An additional chain and
-// an additional place terminate the lists.
-func (b *Builder) chains(most int) (chains []chain, places []place) {
-	places = make([]place, 0, most+1)
+// chains builds the chains from the sorted uses; maxPlaces is an upper bound on the number of places. An additional
+// chain and an additional place terminate the lists.
+func (b *Builder) chains(maxPlaces int) (chains []chain, places []place) {
+	places = make([]place, 0, maxPlaces+1)
 	var ch *chain
 	last, at := uint32(0), uint32(0) // form of the previous row; offset of the last place
 	for i := range b.uses {
@@ -179,7 +179,7 @@ type divider struct {
 	lists  lists
 	made   []uint32 // by node index: index of its list plus 1, or 0
 
-	best []division // one for each place of the chain, and one for its end
+	best []division // by place in the current chain; the last describes the end of the chain
 }
 
 // newDivider returns a divider for all chains but the last, which is only a terminator.
@@ -194,11 +194,11 @@ type division struct {
 	cost    uint64
 	start   uint32 // offset of the place in its chain
 	cluster uint32
-	places  uint32 // number of places of the last piece
+	places  uint32 // number of places in the last piece
 	node    uint32 // node of its list, or 0 if the list occurs once
 }
 
-// divide divides the chains. It calls take for each piece with the index of its first place in the chain.
+// divide divides the chains into pieces, and calls take for each piece, where i is the index of its first place in ch.
 func (d *divider) divide(take func(ch *chain, i int)) {
 	for i := range d.chains[:len(d.chains)-1] {
 		ch := &d.chains[i]

@@ -13,8 +13,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// joined holds the options under test.
-func joined(version sframe.Version) Options {
+// joinOptions returns options with Join and Share set.
+func joinOptions(version sframe.Version) Options {
 	return Options{Version: version, ABI: sframe.AMD64Little, Join: true, Share: true}
 }
 
@@ -56,7 +56,7 @@ func TestJoinFunctions(t *testing.T) {
 			if order < 0 {
 				slices.Reverse(fns)
 			}
-			_, data := encodeAll(t, joined(sframe.V3), fns, 1)
+			_, data := encodeAll(t, joinOptions(sframe.V3), fns, 1)
 			s := must.Get(sframe.Decode(data, 0x100000))(t)
 			var got []string
 			for i, d := range s.FDEs() {
@@ -119,12 +119,12 @@ func TestDivide(t *testing.T) {
 	fns := epilogues(n, times)
 	for _, version := range []sframe.Version{sframe.V1, sframe.V2, sframe.V3} {
 		l, _ := version.Layout()
-		section, data := encodeAll(t, joined(version), fns, 1)
+		section, data := encodeAll(t, joinOptions(version), fns, 1)
 		_, plain := encodeAll(t, Options{Version: version, ABI: sframe.AMD64Little}, fns, 1)
-		if !slices.Equal(said(t, plain), said(t, data)) {
+		if !slices.Equal(rowRanges(t, plain), rowRanges(t, data)) {
 			t.Errorf("%v: rows of divided functions differ", version)
 		}
-		// Each function has an FDE for its start, and one for each epilogue with the body after it.
+		// Each function has an FDE for its start, and an FDE for each epilogue and the body after it.
 		if section.NumFDEs() != n*(times+1) {
 			t.Errorf("%v: %d FDEs, want %d", version, section.NumFDEs(), n*(times+1))
 		}
@@ -142,7 +142,7 @@ func TestMaxRows(t *testing.T) {
 		for i := range uint32(500) {
 			fn.fres = append(fn.fres, sp(i*distance, int32(8+8*(i%7))))
 		}
-		_, data := encodeAll(t, joined(sframe.V2), []function{fn}, 1)
+		_, data := encodeAll(t, joinOptions(sframe.V2), []function{fn}, 1)
 		s := must.Get(sframe.Decode(data, 0x100000))(t)
 		at := fn.fde.Start
 		for i, d := range s.FDEs() {
@@ -168,7 +168,7 @@ func TestManyFunctions(t *testing.T) {
 			[]sframe.FRE{sp(0, 8), sp(4, int32(16+8*(i%3)))}})
 	}
 	for _, parts := range []int{1, 7} {
-		section, data := encodeAll(t, joined(sframe.V2), fns, parts)
+		section, data := encodeAll(t, joinOptions(sframe.V2), fns, parts)
 		s := must.Get(sframe.Decode(data, 0x100000))(t)
 		if section.NumFDEs() > len(fns)/3 {
 			t.Errorf("%d FDEs for %d functions", section.NumFDEs(), len(fns))
@@ -218,15 +218,15 @@ func (w *wholeSearch) cost(begin, end int) (uint64, bool) {
 	return w.fde + uint64(size)*(byteCost/w.uses[key]), rows <= w.limit || end == begin+1
 }
 
-// least returns the minimum cost of the clusters from begin to end.
-func (w *wholeSearch) least(begin, end int) uint64 {
+// minCost returns the minimum cost of the clusters from begin to end.
+func (w *wholeSearch) minCost(begin, end int) uint64 {
 	if begin == end {
 		return 0
 	}
 	least := uint64(math.MaxUint64)
 	for next := begin + 1; next <= end; next++ {
 		if cost, ok := w.cost(begin, next); ok {
-			least = min(least, cost+w.least(next, end))
+			least = min(least, cost+w.minCost(next, end))
 		}
 	}
 	return least
@@ -237,7 +237,7 @@ func TestChoose(t *testing.T) {
 	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		version := []sframe.Version{sframe.V2, sframe.V3}[seed%2]
-		b := must.Get(NewBuilder(joined(version)))(t)
+		b := must.Get(NewBuilder(joinOptions(version)))(t)
 		start := uint64(0x1000)
 		for range 60 {
 			d := sframe.FDE{Start: start}
@@ -281,7 +281,7 @@ func TestChoose(t *testing.T) {
 				}
 				got, from = got+cost, next
 			}
-			if least := w.least(begin, end); got != least || from != end {
+			if least := w.minCost(begin, end); got != least || from != end {
 				t.Errorf("seed %d, chain %d of %d clusters: cost %d, but %d is possible", seed, i, end-begin,
 					got, least)
 			}

@@ -5,7 +5,7 @@
 //   - A Builder collects functions. Each distinct row gets a number and is encoded once. Builders for parts of a
 //     program can be filled concurrently.
 //   - Join decides which code each FDE describes and which FDEs share their rows. It returns a Section, whose size is
-//     known. Its bytes do not depend on the number of Builders.
+//     final. Its bytes do not depend on the number of Builders.
 //   - Section.Encode returns the bytes for an address. FREs do not depend on the address of the section; start
 //     addresses of FDEs do.
 //
@@ -215,7 +215,7 @@ func (b *Builder) class(d sframe.FDE, flexible bool) uint16 {
 }
 
 // Repeat adds a function of d.Size bytes at d.Start that otherwise equals the function for which Add returned n. All
-// its rows must start within it. It must not be a PC-mask FDE.
+// its rows must start within it, and d must not be a PC-mask FDE.
 func (b *Builder) Repeat(d sframe.FDE, n int) {
 	for i := n; ; i++ {
 		r := &b.runs[i]

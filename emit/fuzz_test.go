@@ -10,7 +10,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A function holds the arguments of Add, which are also the expected rows.
+// A function holds the arguments for a call to Add. Its FREs are also the rows that lookups must return.
 type function struct {
 	d    sframe.FDE
 	fres []sframe.FRE
@@ -152,12 +152,12 @@ func FuzzSection(f *testing.F) {
 			t.Errorf("%d FDEs and %d FREs; NumFDEs and NumFREs return %d and %d", out.Len(), out.NumFREs,
 				section.NumFDEs(), section.NumFREs())
 		}
-		look(t, out, functions)
+		checkLookups(t, out, functions)
 	})
 }
 
-// look looks up both ends of every row, and the pcs next to functions.
-func look(t *testing.T, s *sframe.Section, functions []function) {
+// checkLookups looks up the first and last pc of every row, and the pcs adjacent to functions.
+func checkLookups(t *testing.T, s *sframe.Section, functions []function) {
 	t.Helper()
 	described := func(pc uint64) bool {
 		return slices.ContainsFunc(functions, func(f function) bool { return pc >= f.d.Start && pc < f.d.End() })

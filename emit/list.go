@@ -27,7 +27,7 @@ type lists struct {
 	size  uint64            // in the section, in bytes
 }
 
-// seed is the seed of the hashes in lists.index. The section does not depend on it.
+// seed is the seed of the hashes in lists.index. Its value does not affect the section.
 var seed = maphash.MakeSeed()
 
 // newLists returns an empty collection with capacity for about n lists.
@@ -47,7 +47,7 @@ func (l *lists) bytes(e *list) []byte { return l.data[e.off:][:e.size] }
 // of the list.
 func (l *lists) add(b *Builder, class uint16, places []place) uint32 {
 	var list sframe.List
-	begin := -places[0].gap // so that the first place is at 0
+	begin := -places[0].gap // cancels the gap before the first place
 	at := begin
 	for _, p := range places {
 		at += p.gap
@@ -88,7 +88,7 @@ func (l *lists) store(off int, class uint16, what sframe.List) uint32 {
 	return uint32(len(l.all) - 1)
 }
 
-// join adds the lists of m. It returns their indexes in l.
+// join adds the lists of m to l, and returns their indexes in l.
 func (l *lists) join(m *lists) []uint32 {
 	to := make([]uint32, len(m.all))
 	for i := range m.all {
@@ -127,8 +127,8 @@ func (l *lists) sharePrefixes() {
 	}
 }
 
-// place sets the offset of each list in the section.
-func (l *lists) place() {
+// setOffsets sets the offset of each list in the section.
+func (l *lists) setOffsets() {
 	for i := range l.all {
 		if e := &l.all[i]; e.owner == 0 {
 			e.Off = uint32(min(l.size, math.MaxUint32))
@@ -144,8 +144,8 @@ func (l *lists) place() {
 	}
 }
 
-// append appends the lists to out, at the offsets set by the method place.
-func (l *lists) append(out []byte) []byte {
+// appendTo appends the lists to out, at the offsets that setOffsets has set.
+func (l *lists) appendTo(out []byte) []byte {
 	for i := range l.all {
 		if e := &l.all[i]; e.owner == 0 {
 			out = append(out, l.bytes(e)...)

@@ -36,7 +36,7 @@ func Join(parts []*Builder) *Section {
 	} else {
 		s.pieces, s.lists = single(b)
 	}
-	s.lists.place()
+	s.lists.setOffsets()
 	for i := range s.pieces {
 		s.num += uint64(s.lists.all[s.pieces[i].list].Num)
 	}
@@ -107,7 +107,7 @@ func (s *Section) Encode(addr uint64) ([]byte, error) {
 
 // A Start is a start address that a linker fills in.
 type Start struct {
-	Off  uint64 // offset of the field in the section in bytes
+	Off  uint64 // offset of the field in the section, in bytes
 	Addr uint64 // address of the function
 }
 
@@ -150,6 +150,6 @@ func (s *Section) encode(flags sframe.Flags, start func(d *sframe.FDE, off int) 
 		}
 		out = s.codec.AppendFDE(out, &d, v, &s.lists.all[p.list].List)
 	}
-	s.lists.append(out)
+	s.lists.appendTo(out)
 	return buf, nil
 }

@@ -12,7 +12,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A function holds the arguments of Add.
+// A function holds the arguments for a call to Add.
 type function struct {
 	fde  sframe.FDE
 	fres []sframe.FRE
@@ -37,8 +37,8 @@ func encodeAll(t *testing.T, opt Options, fns []function, parts int) (*Section, 
 	return section, data
 }
 
-// said returns the row at each address, regardless of how code is divided into FDEs.
-func said(t *testing.T, data []byte) []string {
+// rowRanges returns the row at each address, regardless of how code is divided into FDEs.
+func rowRanges(t *testing.T, data []byte) []string {
 	t.Helper()
 	s := must.Get(sframe.Decode(data, 0x100000))(t)
 	type stretch struct {
@@ -95,7 +95,7 @@ func TestShare(t *testing.T) {
 		_, plain := encodeAll(t, opt, fns, 1)
 		opt.Join, opt.Share = true, true
 		_, shared := encodeAll(t, opt, fns, 1)
-		if !slices.Equal(said(t, plain), said(t, shared)) {
+		if !slices.Equal(rowRanges(t, plain), rowRanges(t, shared)) {
 			t.Errorf("%v: shared rows differ", tt.version)
 		}
 		if want := l.HeaderSize + len(fns)*l.FDESize + tt.rows*row + tt.lists*l.AttrSize; len(shared) != want {
@@ -152,7 +152,7 @@ func TestJoin(t *testing.T) {
 			}
 			opt.Join, opt.Share = false, false
 			_, plain := encodeAll(t, opt, fns, 4)
-			if !slices.Equal(said(t, plain), said(t, want)) {
+			if !slices.Equal(rowRanges(t, plain), rowRanges(t, want)) {
 				t.Errorf("%v, seed %d: shared rows differ", version, seed)
 			}
 			if len(plain) <= len(want) {

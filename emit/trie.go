@@ -17,15 +17,15 @@ type trie struct {
 	deepest  []uint32 // by place: node of the longest list that starts at it
 }
 
-// A node is a list.
+// A node represents the list of the clusters on the path from the root.
 type node struct {
-	cost   uint64 // of the list, for each FDE that uses it
+	cost   uint64 // cost of the list to each FDE that uses it
 	parent uint32 // the list without its last cluster
 	uses   uint32 // number of occurrences of the list
 	depth  uint32 // number of clusters
 	rows   uint32 // number of rows
-	size   uint32 // of the attribute and the rows without start addresses in bytes
-	list   uint32 // size including start addresses
+	size   uint32 // size in bytes of the attribute and of the rows without their start addresses
+	list   uint32 // size in bytes including start addresses
 }
 
 // newTrie returns a trie of the single-cluster lists. Their nodes have the same indexes as the clusters.
@@ -113,7 +113,7 @@ func (t *trie) extend(starts []uint32, depth uint32, slots []slot) []uint32 {
 	return left
 }
 
-// distance returns the distance in bytes from the place with index start to the place with index start+places.
+// distance returns the distance in bytes from t.places[start] to t.places[start+places].
 func (t *trie) distance(start, places uint32) (sum uint32) {
 	for _, p := range t.places[start+1 : start+places+1] {
 		sum += p.gap
