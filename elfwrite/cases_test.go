@@ -95,7 +95,7 @@ func TestCases(t *testing.T) {
 		}},
 		{"a section with an out-of-range name", "alloca", func(p *elftest.Patcher) {
 			p.Put32(p.Section(".eh_frame_hdr"), uint32(p.U64(p.Section(".shstrtab")+elftest.ShSize)))
-		}, func(before, after *elffile.File, _ []byte) bool { // it must not become .sframe
+		}, func(before, after *elffile.File, _ []byte) bool { // the section must not be named .sframe
 			i := slices.IndexFunc(after.Sections, func(s elffile.Section) bool { return s.Addr == 0x420 })
 			return after.Sections[i].Name == "" && oneSection(before, after, nil)
 		}},

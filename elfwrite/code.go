@@ -102,7 +102,7 @@ var arrays = map[elf.DynTag]elf.DynTag{
 	elf.DT_PREINIT_ARRAY: elf.DT_PREINIT_ARRAYSZ,
 }
 
-// pointerSections lists sections that contain addresses of code, without relocations if addresses are fixed.
+// pointerSections lists sections that contain addresses of code. If addresses are fixed, no relocations apply to them.
 var pointerSections = []string{
 	"__patchable_function_entries", ".init_array", ".fini_array", ".preinit_array", ".ctors", ".dtors",
 }

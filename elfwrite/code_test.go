@@ -17,7 +17,7 @@ func TestReferences(t *testing.T) {
 	const leaf, once, start = 0x3a7, 0x3aa, 0x402 // functions, from readelf -s
 	arrayAt := func(addr, size uint64) func(*elftest.Patcher) {
 		return func(p *elftest.Patcher) {
-			dynamic(elf.DT_FINI_ARRAY, addr)(p)
+			replaceDebug(elf.DT_FINI_ARRAY, addr)(p)
 			null := dynamicEntry(p, elf.DT_NULL)
 			p.Put64(null, uint64(elf.DT_FINI_ARRAYSZ))
 			p.Put64(null+8, size)
@@ -31,7 +31,7 @@ func TestReferences(t *testing.T) {
 	}{
 		{"symbols", func(*elftest.Patcher) {}, 0, ""},
 		{"the entry point", func(p *elftest.Patcher) { p.Put64(elftest.EhEntry, once+3) }, once + 3, ""},
-		{"DT_INIT", dynamic(elf.DT_INIT, once+5), once + 5, ""},
+		{"DT_INIT", replaceDebug(elf.DT_INIT, once+5), once + 5, ""},
 		{"DT_FINI_ARRAY", func(p *elftest.Patcher) {
 			arrayAt(0x448, 8)(p) // .eh_frame
 			p.Put64(0x448, once+7)

@@ -108,7 +108,7 @@ func symbols(t *testing.T, f *elffile.File) (all []string) {
 }
 
 // TestDebugRefused expects errors for files that are not the program's debug file. In a debug file from objcopy, the
-// same segments as before must have file contents.
+// set of segments with file contents must not change.
 func TestDebugRefused(t *testing.T) {
 	prog, debug := buildSplit(t)
 	object := elftest.BigObject(elf.EM_S390, 5).Bytes()

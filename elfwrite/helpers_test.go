@@ -78,8 +78,8 @@ func dynamicEntry(p *elftest.Patcher, tag elf.DynTag) int {
 	return off
 }
 
-// dynamic replaces DT_DEBUG with a dynamic entry.
-func dynamic(tag elf.DynTag, value uint64) func(*elftest.Patcher) {
+// replaceDebug replaces DT_DEBUG with a different dynamic entry.
+func replaceDebug(tag elf.DynTag, value uint64) func(*elftest.Patcher) {
 	return func(p *elftest.Patcher) {
 		off := dynamicEntry(p, elf.DT_DEBUG)
 		p.Put64(off, uint64(tag))
@@ -87,8 +87,8 @@ func dynamic(tag elf.DynTag, value uint64) func(*elftest.Patcher) {
 	}
 }
 
-// instead replaces PT_GNU_STACK with a program header.
-func instead(typ elf.ProgType, off, addr, size uint64) func(*elftest.Patcher) {
+// replaceStack replaces PT_GNU_STACK with a different program header.
+func replaceStack(typ elf.ProgType, off, addr, size uint64) func(*elftest.Patcher) {
 	return func(p *elftest.Patcher) { p.Prog(p.Segment(elf.PT_GNU_STACK, 0), typ, off, addr, size) }
 }
 
@@ -168,7 +168,7 @@ func (f *buffer) Truncate(size int64) error {
 	return nil
 }
 
-// A failing file fails once, after a number of reads.
+// A failing file returns an error for a single read, after left successful reads.
 type failing struct {
 	io.ReaderAt
 	left int
@@ -218,8 +218,8 @@ func remove(t *testing.T, old []byte) []byte {
 	return write(t, l, old, nil)
 }
 
-// roundTrip adds an .sframe, and expects the same file if an earlier .sframe is replaced, or was removed before. It
-// returns this file, and the file without .sframe.
+// roundTrip adds an .sframe, and expects the same file from replacing a different .sframe, and from removing that
+// .sframe first. It returns this file, and the file without .sframe.
 func roundTrip(t *testing.T, name string, old []byte, size, other int) (with, without []byte) {
 	t.Helper()
 	with = add(t, old, content(size), Options{})

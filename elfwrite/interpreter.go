@@ -39,8 +39,8 @@ func isInterpreter(f *elffile.File) (bool, error) {
 	return err == nil && !needs && !staticPIE, err
 }
 
-// filled describes the segment of an interpreter whose .bss is stored in the file.
-type filled struct {
+// A filledSegment is the segment of an interpreter whose .bss is stored in the file.
+type filledSegment struct {
 	elf.Prog64     // new header
 	last       int // index of its last section
 }
@@ -59,7 +59,7 @@ func (p *program) interpreterSegment(t *table, size uint64) (*segment, error) {
 				"exceeds the limit of %d", n, maxFilled)
 		}
 		h.Filesz, h.Memsz = base-h.Vaddr, base-h.Vaddr
-		s.filled = filled{h, p.lastSection(&h)}
+		s.filled = filledSegment{h, p.lastSection(&h)}
 	}
 	before := fileSpan(&h).End
 	if t.removes() && !t.hasMoved() { // nothing follows
@@ -98,7 +98,7 @@ func (p *program) lastSection(h *elf.Prog64) int {
 
 // fill adjusts section s, which has the given index, to the segment: zeros are stored in the file, and the last section
 // ends with the segment.
-func (h *filled) fill(index int, s *elf.Section64) {
+func (h *filledSegment) fill(index int, s *elf.Section64) {
 	if elf.SectionFlag(s.Flags)&(elf.SHF_ALLOC|elf.SHF_TLS) != elf.SHF_ALLOC || s.Addr < h.Vaddr ||
 		s.Addr-h.Vaddr >= h.Filesz {
 		return

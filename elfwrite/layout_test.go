@@ -22,7 +22,7 @@ import (
 // overlap their .bss, and to have the same offset in a page as its run-time addresses.
 func TestLoadAddresses(t *testing.T) {
 	const (
-		vaddr = 0x400000     // of the first segment (0x4ec bytes); the second is at 0x401ed0 (0x130 bytes)
+		vaddr = 0x400000     // address of the first segment (0x4ec bytes); the second (0x130 bytes) is at 0x401ed0
 		first = 0x10_0000    // load address of the first segment
 		data  = 0x20_0000_00 // load address of the second segment
 	)
@@ -137,7 +137,7 @@ f\n: ret
 // TestPropertyMoves converts a program with a private note, which stays. There is room for the program
 // headers only if .note.gnu.property moves, and with it PT_GNU_PROPERTY; the PT_NOTE for the same note is dropped.
 func TestPropertyMoves(t *testing.T) {
-	peer.Binutils(t, "2.40") // other versions sort the notes differently
+	peer.Binutils(t, "2.40") // other versions of ld sort the notes differently
 	const source = `.globl _start
 _start: ret
 .section .note.gnu.property,"a",@note
@@ -190,7 +190,8 @@ func TestFewBytesMove(t *testing.T) {
 // TestSectionAfterHeaders replaces an .sframe that lld placed directly after the program headers: its bytes become
 // space for headers.
 func TestSectionAfterHeaders(t *testing.T) {
-	// lld leaves space for one program header. The old section is smaller than a second one, as large, or larger.
+	// lld leaves space for one program header. The old section is smaller than a second program header, as large, or
+	// larger.
 	for _, size := range []int{40, elffile.ProgSize, 400} {
 		old := assemble(t, fmt.Sprintf(".globl f\nf: ret\n.section .sframe,\"a\",@%#x\n.balign 8\n.short %#x\n"+
 			".fill %d, 1, 0x5a\n", sframe.SHTGNUSFrame, sframe.Magic, size-2), "ld.lld", "-shared", "--build-id=none")
@@ -218,7 +219,7 @@ func TestSectionAfterHeaders(t *testing.T) {
 	}
 }
 
-// TestFrontAgain converts executables in which a gap of some bytes separates the data from contents that are not
+// TestFrontAgain converts executables in which a gap of a few bytes separates the data from contents that are not
 // loaded. The head moves into this gap, which changes the padding there. Padding must not accumulate.
 func TestFrontAgain(t *testing.T) {
 	whole := static(t)
@@ -254,8 +255,8 @@ func TestFrontAgain(t *testing.T) {
 	}
 }
 
-// TestHeadMoves converts an executable whose head moves after the loaded contents to make room for an inserted page.
-// The file offset of code must not change.
+// TestHeadMoves converts an executable whose head moves to the end of the loaded contents to make room for an inserted
+// page. The file offset of code must not change.
 func TestHeadMoves(t *testing.T) {
 	old := static(t)
 	before := elftest.Parse(t, old)
@@ -291,7 +292,7 @@ func TestHeadMoves(t *testing.T) {
 		t.Errorf("%d bytes of code have moved; layout %+v, error %v", moved, l, err)
 	}
 
-	// Code does not move either if the next segment starts where the head ends in the file.
+	// Nor does code move if the next segment starts where the head ends in the file.
 	next := elftest.Patch(t.Fatalf, old)
 	setSize(next, next.Segment(elf.PT_LOAD, 0), before.Progs[1].Off)
 	before = elftest.Parse(t, next.B)
@@ -306,8 +307,8 @@ func TestHeadMoves(t *testing.T) {
 	// The head cannot move if sections cross its end, or something overlaps it. Then everything moves up.
 	for name, change := range map[string]func(*elftest.Patcher){
 		"a section across its end": func(p *elftest.Patcher) { p.SectionIn(elf.SHT_PROGBITS, 0, head.Filesz-8, 0, 16) },
-		"a segment across its end": instead(unknownType, head.Filesz-8, 0, 16),
-		"a segment overlaps it":    instead(elf.PT_LOAD, 0x100, 0x7000000, 8),
+		"a segment across its end": replaceStack(unknownType, head.Filesz-8, 0, 16),
+		"a segment overlaps it":    replaceStack(elf.PT_LOAD, 0x100, 0x7000000, 8),
 		"it has a .bss": func(p *elftest.Patcher) {
 			p.Put64(p.Segment(elf.PT_LOAD, 0)+elftest.PhMemsz, head.Memsz+1)
 		},
@@ -379,7 +380,7 @@ func TestFrontRefused(t *testing.T) {
 		".rela.plt at file offset 0x1b8 cannot be moved")
 	large := static(t, "--build-id=0x"+strings.Repeat("ab", 4096))
 	refused(t, "a build-id of more than a page", large, 1000, "; and the build-id does not fit in the inserted page")
-	p := elftest.Patch(t.Fatalf, large) // another note can be elsewhere
+	p := elftest.Patch(t.Fatalf, large) // a note other than the build-id can be elsewhere
 	p.Put32(int(p.U64(p.Section(".note.gnu.build-id")+elftest.ShOff))+8, 4)
 	after := elftest.Parse(t, add(t, p.B, content(1000), Options{}))
 	if err := image.Compare(elftest.Parse(t, p.B), after); err != nil {
@@ -472,7 +473,8 @@ func TestSectionNames(t *testing.T) {
 	}
 }
 
-// linkersSection turns .eh_frame into an .sframe within a segment, as GNU ld places it, and returns it.
+// linkersSection turns .eh_frame into an .sframe in the middle of a segment, where GNU ld places it, and returns its
+// header.
 func linkersSection(t *testing.T, p *elftest.Patcher) elf.Section64 {
 	t.Helper()
 	s := elftest.Parse(t, p.B).Section(".eh_frame").Section64

@@ -10,14 +10,14 @@ import (
 	"cfi2sframe/elffile"
 )
 
-// loadAddrs classifies the load addresses (p_paddr) of a file's segments. Boot loaders use them, and so does objcopy -O
-// binary, whose output starts at the lowest of them.
+// loadAddrs classifies the load addresses (p_paddr) of a file's segments. Boot loaders use these addresses, and so does
+// objcopy -O binary, whose output starts at the lowest address.
 type loadAddrs uint8
 
 const (
 	virtual  loadAddrs = iota // equal to run-time addresses
 	absent                    // zero
-	physical                  // neither: real addresses, as in kernels and firmware
+	physical                  // neither: physical addresses, as in kernels and firmware
 )
 
 func loadAddrsOf(f *elffile.File) loadAddrs {

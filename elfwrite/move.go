@@ -125,8 +125,9 @@ func (m *move) placeUnloaded(l *Layout) error {
 	return nil
 }
 
-// namesBefore returns the file offset of a copy of the section names after the section that precedes them in the
-// section headers. When .sframe is removed, the names return to where lld and mold place them, before other sections.
+// namesBefore returns the file offset of a copy of the section names, if it directly follows the section whose header
+// precedes that of the names. When .sframe is removed, the names return to where lld and mold place them, before other
+// sections.
 func (m *move) namesBefore(names []byte) (uint64, bool) {
 	before := &m.p.f.Sections[m.p.f.Shstrndx-1]
 	at, n := before.Off+before.Size, uint64(len(names))
@@ -157,9 +158,9 @@ func (m *move) section(i int) elf.Section64 {
 // newSection represents .sframe in the order of sections.
 const newSection = -1
 
-// order returns the sections in their new order. Notes and .interp are in file order, as patchelf expects. Others keep
-// their positions: if .dynsym came later, strip and objcopy would reorder the sections without updating the section
-// indexes in it.
+// order returns the sections in their new order. Notes and .interp are in file order, as patchelf expects. Other
+// sections keep their positions: if .dynsym came later, strip and objcopy would reorder the sections without updating
+// the section indexes in it.
 func (m *move) order() []int {
 	f := m.p.f
 	if len(f.Sections) >= int(elf.SHN_LORESERVE) {
@@ -223,7 +224,7 @@ func (p *program) sameOrder(remove bool) []int {
 	return out
 }
 
-// oldOrder returns the sections of the old file in order.
+// oldOrder returns the indexes of the sections of the old file in ascending order.
 func oldOrder(f *elffile.File) []int {
 	order := make([]int, len(f.Sections))
 	for i := range order {
@@ -286,8 +287,8 @@ func lastLoad(progs []elf.Prog64) int {
 	return loads[len(loads)-1]
 }
 
-// patch updates what depends on the addresses of units: dynamic entries, and notes that contain a distance from their
-// own address.
+// patch updates contents that depend on the addresses of units: dynamic entries, and notes that contain an offset
+// relative to their own address.
 func (m *move) patch(l *Layout) error {
 	f := m.p.f
 	for _, u := range m.t.units {

@@ -33,7 +33,7 @@ var headerNotes = []noteKind{
 	{"Go", 4},           // Go's own build ID: Go's tools
 	{"Android", 1},      // API level, and memory tagging (type 4): Android's loader
 	{"Android", 4},
-	crashpad, // Crashpad's handler; the contents are a distance from their own address
+	crashpad, // Crashpad's handler; the contents are an offset relative to their own address
 }
 
 // crashpad is CRASHPAD_ELF_NOTE_TYPE_CRASHPAD_INFO. Its contents are crashpadSize bytes long.
@@ -130,7 +130,8 @@ func (p *program) noteUnit(u *unit, progs []elf.Prog64) error {
 	return nil
 }
 
-// headerNotesIn returns an error if a part of a unit, with its alignment, contains anything but notes in headerNotes.
+// headerNotesIn returns an error if s, a part of u, contains anything but notes in headerNotes. The notes have the
+// given alignment.
 func (p *program) headerNotesIn(u *unit, s elffile.Span, align uint64) error {
 	all, ok := p.notes(s, align)
 	if !ok {

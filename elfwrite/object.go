@@ -24,7 +24,7 @@ type Object struct {
 // A Start is a start address that the linker relocates.
 type Start struct {
 	Off  uint64 // offset of the field in .sframe, in bytes
-	Addr uint64 // its target, relative to elffile.Section.Base
+	Addr uint64 // address to be stored, relative to elffile.Section.Base
 }
 
 // PlanObject returns the layout of the relocatable object f with an .sframe of size bytes and its relocations, in the

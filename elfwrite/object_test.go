@@ -216,7 +216,7 @@ func TestObjectNames(t *testing.T) {
 		r := o.RelaOf(".rela.sframe", s)
 		tt.change(o)
 		old := o.Bytes()
-		// Assemblers store only the name .rela.sframe, and the name .sframe is its end.
+		// Assemblers store only the name .rela.sframe, whose suffix is the name .sframe.
 		f := elftest.Parse(t, old)
 		p := elftest.Patch(t.Fatalf, old)
 		h := p.Header(s)

@@ -16,8 +16,8 @@ type SFrame struct {
 	Segment int // index of the PT_GNU_SFRAME with contents in the file, or -1
 }
 
-// FindSFrame finds the headers of a file's .sframe. They may contradict each other, and files without section headers
-// have only a segment. Two sections or two segments are an error.
+// FindSFrame finds the headers of a file's .sframe. Section and segment may contradict each other. In a file without
+// section headers, there is only a segment. Two sections or two segments are an error.
 func FindSFrame(f *elffile.File) (SFrame, error) {
 	segment := -1
 	for i := range f.Progs {

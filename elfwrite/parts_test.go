@@ -218,8 +218,8 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// TestHarmless checks which symbols are known not to be used by code: local symbols with certain names. Names are
-// examined for the first 65,536 symbols only.
+// TestHarmless checks which symbols are known not to be used by code: local symbols with certain names. Only the names
+// of the first 65,536 symbols are examined.
 func TestHarmless(t *testing.T) {
 	names := []string{"", "__abi_tag", "$x", "other"}
 	b := patched(t, "plt", func(p *elftest.Patcher) {
@@ -255,7 +255,7 @@ func TestHarmless(t *testing.T) {
 // TestFill adjusts sections to the segment of an interpreter whose .bss is stored in the file.
 func TestFill(t *testing.T) {
 	const alloc, bits, noBits = elf.SHF_ALLOC, elf.SHT_PROGBITS, elf.SHT_NOBITS
-	h := filled{elf.Prog64{Off: 0x100, Vaddr: 0x1000, Filesz: 0x80}, 3}
+	h := filledSegment{elf.Prog64{Off: 0x100, Vaddr: 0x1000, Filesz: 0x80}, 3}
 	section := func(typ elf.SectionType, flags elf.SectionFlag, off, addr uint64) elf.Section64 {
 		return elf.Section64{Type: uint32(typ), Flags: uint64(flags), Off: off, Addr: addr, Size: 8}
 	}

@@ -127,8 +127,8 @@ func oldHeaders(f *elffile.File) elffile.Span {
 	return span(f.Shoff, f.Shoff+uint64(len(f.Sections))*elffile.SectionSize)
 }
 
-// checkOrder rejects segments that overlap or are not in address order. The order does not matter in kernels, whose
-// per-CPU data is linked at other addresses.
+// checkOrder rejects segments that overlap or are not in address order. In kernels, any order is accepted, because
+// per-CPU data is linked at unrelated addresses.
 func checkOrder(f *elffile.File) error {
 	loads := loadsOf(f.Progs)
 	if elf.Type(f.Type) == elf.ET_EXEC && f.Prog(elf.PT_INTERP) == nil {
@@ -220,8 +220,8 @@ func (p *program) tail() uint64 {
 	return min(tail, p.f.Size)
 }
 
-// alignedTail returns the start of the bytes that are not loaded, excluding padding before them. If a page has been
-// inserted, a different segment is last in the file, and the padding after both would accumulate.
+// alignedTail returns the start of the bytes that are not loaded, excluding padding before them. After a page has been
+// inserted, a different segment is last in the file, and the padding after either segment would accumulate.
 func (p *program) alignedTail() uint64 {
 	from := p.loadEnd
 	if p.own != nil {

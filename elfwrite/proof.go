@@ -118,7 +118,7 @@ func proofNoteOf(f *elffile.File) ([]byte, error) {
 	return binary.Append(b, f.Order, all)
 }
 
-// Belongs returns an error unless the detached file d is for f. Both have the same build-id.
+// Belongs returns an error unless the detached file d is for f. Their build-ids must be equal.
 func Belongs(d, f *elffile.File) error {
 	s := d.Section(proofSection)
 	if s == nil {

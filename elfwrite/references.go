@@ -127,7 +127,7 @@ func newReferences(f *elffile.File, parts []elffile.Span, refers func(first, las
 // scan scans the symbols and relocations of f.
 func (r *references) scan(f *elffile.File) error {
 	s := scan{references: r, f: f, arch: arch.Of(elf.Machine(f.Machine))}
-	tables, err := s.tables()
+	tables, err := s.findTables()
 	if err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func (r *references) scan(f *elffile.File) error {
 		return err
 	}
 	for _, t := range tables {
-		if err := s.table(&t); err != nil {
+		if err := s.markTable(&t); err != nil {
 			return err
 		}
 	}
@@ -159,10 +159,11 @@ type scan struct {
 // noValue is the value of a symbol that is not an address in the file.
 const noValue = math.MaxUint64
 
-// errBare is the error for dynamic symbols without section headers: only hash tables give their number.
+// errBare is the error for dynamic symbols in a file without section headers: only hash tables tell how many symbols
+// there are.
 var errBare = errors.New("without section headers, the symbols are unknown")
 
-// allSymbols marks the parts that contain the address of a symbol, or end at one.
+// allSymbols marks the parts that contain the address of a symbol, or that end at such an address.
 func (s *scan) allSymbols() error {
 	if len(s.f.Sections) == 0 && s.f.Prog(elf.PT_DYNAMIC) != nil {
 		return errBare
@@ -214,7 +215,7 @@ func (s *scan) value(sym *elffile.Symbol) uint64 {
 			return noValue
 		}
 	}
-	// Absolute values are numbers. They can be addresses only in a file with fixed addresses.
+	// Absolute values are numbers, which can be addresses only in a file with fixed addresses.
 	fixed := elf.SectionIndex(sym.Shndx) == elf.SHN_ABS && elf.Type(s.f.Type) == elf.ET_EXEC
 	if sym.Section == 0 && !fixed {
 		return noValue

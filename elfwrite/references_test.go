@@ -160,7 +160,7 @@ func TestRelocationTables(t *testing.T) {
 	// The first words of .dynamic in this file are overwritten with addresses; the following words already contain
 	// addresses.
 	const place, other, dynamic = 0x1f40, 0x1f48, 0xf40
-	const header = 0x40 // a program header, not an address
+	const header = 0x40 // address of a word of a program header, which is not an address
 	for _, order := range []elftest.Order{binary.LittleEndian, binary.BigEndian} {
 		b := patched(t, "rareg.so", func(p *elftest.Patcher) { clear(p.B[dynamic:][:0x90]) })
 		order.PutUint64(b[header+64*8:], 0x218)
@@ -211,7 +211,7 @@ func TestRelocationTables(t *testing.T) {
 			f := elftest.Parse(t, b)
 			f.Order = order
 			s := scan{references: &r, f: f, arch: arch.Of(elf.EM_X86_64), dynsyms: []uint64{noValue, 0x1000, noValue}}
-			err := s.table(&relocTable{span(uint64(len(b)-len(tt.entries)), uint64(len(b))), tt.form})
+			err := s.markTable(&relocTable{span(uint64(len(b)-len(tt.entries)), uint64(len(b))), tt.form})
 			if (err != nil) != (tt.err != "") || err != nil && !strings.Contains(err.Error(), tt.err) {
 				t.Errorf("%s: error %v, want %q", tt.name, err, tt.err)
 			}

@@ -71,7 +71,7 @@ func TestRefusedFiles(t *testing.T) {
 			"is after 0x1000, where loaded bytes end"},
 		{"section across the end", func(p *elftest.Patcher) { p.Put64(p.Section(".symtab")+elftest.ShOff, 0xff8) },
 			"section 10 (.symtab) at file offset 0xff8, 240 bytes, crosses 0x1000, where loaded bytes end"},
-		{"segment across the end", instead(unknownType, 0xff8, 0, 16),
+		{"segment across the end", replaceStack(unknownType, 0xff8, 0, 16),
 			"program header 7 at file offset 0xff8, 16 bytes, crosses 0x1000, where loaded bytes end"},
 		{"too many dynamic entries", manyEntries,
 			"PT_DYNAMIC at file offset 0x14f8: 1048592 bytes exceed the limit of 1048576"},
@@ -119,14 +119,15 @@ func TestFixed(t *testing.T) {
 		change     func(*elftest.Patcher)
 		want       string
 	}{
-		{"a program header", "alloca", instead(unknownType, interp+24, interp+24, 8),
-			fmt.Sprintf(".interp at file offset 0x238 cannot be moved: program header 7 (%v) overlaps it", unknownType)},
+		{"a program header", "alloca", replaceStack(unknownType, interp+24, interp+24, 8),
+			fmt.Sprintf(".interp at file offset 0x238 cannot be moved: program header 7 (%v) overlaps it",
+				unknownType)},
 		{"a section", "alloca", func(p *elftest.Patcher) {
 			p.SectionIn(elf.SHT_PROGBITS, elf.SHF_ALLOC, interp+16, interp+16, 16)
 		}, ".interp at file offset 0x238 cannot be moved: section 13 () overlaps it"},
-		{"a dynamic entry", "alloca", dynamic(elf.DT_FINI, interp+4),
+		{"a dynamic entry", "alloca", replaceDebug(elf.DT_FINI, interp+4),
 			".interp at file offset 0x238 cannot be moved: dynamic entry 5 points into it"},
-		{"a dynamic entry for a fixed section", "alloca", dynamic(elf.DT_PLTGOT, 0x278),
+		{"a dynamic entry for a fixed section", "alloca", replaceDebug(elf.DT_PLTGOT, 0x278),
 			".gnu.hash at file offset 0x278 cannot be moved: " +
 				"code refers to it by address, not through a header or a dynamic entry"},
 		{"no section", "alloca", func(p *elftest.Patcher) { p.Put64(p.Section(".interp")+elftest.ShSize, 0) },
@@ -187,7 +188,7 @@ func TestFixedTags(t *testing.T) {
 		elf.DT_MOVETAB,
 		elf.DT_SYMINFO, tlsdescPLT, tlsdescGOT, androidREL, androidRELA, androidRELR,
 	} {
-		refused(t, tag.String(), patched(t, "alloca", dynamic(tag, 0x23c)), 1000,
+		refused(t, tag.String(), patched(t, "alloca", replaceDebug(tag, 0x23c)), 1000,
 			".interp at file offset 0x238 cannot be moved: dynamic entry 5 points into it")
 		ended := patched(t, "alloca", func(p *elftest.Patcher) {
 			off := dynamicEntry(p, elf.DT_NULL) + elffile.DynSize
@@ -216,7 +217,7 @@ func crashpadNote(size uint32) func(*elftest.Patcher) {
 	}
 }
 
-// TestDistance moves a note that contains a distance from its own address. The target address must not change.
+// TestDistance moves a note that contains an offset relative to its own address. The target address must not change.
 func TestDistance(t *testing.T) {
 	const name = ".note.crashpad.info"
 	old := patched(t, "rareg.so", func(p *elftest.Patcher) {
@@ -254,11 +255,12 @@ func TestOldRefused(t *testing.T) {
 	}{
 		{"no magic number", func(p *elftest.Patcher) { p.Put16(int(s.Off), 0x1234) },
 			"it starts with 34 12 instead of the magic number 0xdee2"},
-		{"a program header", instead(unknownType, s.Off+8, s.Addr+8, 4), fmt.Sprintf("(%v) overlaps it", unknownType)},
+		{"a program header", replaceStack(unknownType, s.Off+8, s.Addr+8, 4),
+			fmt.Sprintf("(%v) overlaps it", unknownType)},
 		{"a section", func(p *elftest.Patcher) {
 			p.SectionIn(elf.SHT_PROGBITS, elf.SHF_ALLOC, s.Off+s.Size-1, s.Addr+s.Size-1, 1)
 		}, "section 14 () overlaps it"},
-		{"a dynamic entry", dynamic(elf.DT_INIT, s.Addr+s.Size-1), "dynamic entry 5 points into it"},
+		{"a dynamic entry", replaceDebug(elf.DT_INIT, s.Addr+s.Size-1), "dynamic entry 5 points into it"},
 		{"the entry point", func(p *elftest.Patcher) { p.Put64(elftest.EhEntry, s.Addr) },
 			fmt.Sprintf("it contains the entry point %#x", s.Addr)},
 	} {

@@ -61,8 +61,8 @@ var relocTags = []struct {
 	{dtAndroidREL, dtAndroidRELSZ, formUnsupported}, {dtAndroidRELA, dtAndroidRELASZ, formUnsupported},
 }
 
-// tables finds all relocations that apply to loaded contents.
-func (s *scan) tables() ([]relocTable, error) {
+// findTables finds all relocations that apply to loaded contents.
+func (s *scan) findTables() ([]relocTable, error) {
 	tables, err := s.dynamicTables()
 	if err != nil {
 		return nil, err
@@ -159,8 +159,8 @@ func (f relocForm) size() uint64 {
 // scanCost is the budget cost per byte of relocations or symbols.
 const scanCost = 1
 
-// table marks the fields and targets of the relocations in a table.
-func (s *scan) table(t *relocTable) error {
+// markTable marks the fields and targets of the relocations in a table.
+func (s *scan) markTable(t *relocTable) error {
 	size := t.form.size()
 	if err := s.f.Budget().Spend(scanCost, t.Size()); err != nil {
 		return err

@@ -146,7 +146,7 @@ func (w *packing) pack(head *elf.Prog64) bool {
 	return true
 }
 
-// price is the cost of moving the unit to the new segment. Units from an earlier run are already there.
+// price is the cost of moving the unit to the new segment. Units that an earlier run moved are already in that segment.
 func (u *unit) price() uint64 {
 	switch {
 	case u.returned:
@@ -170,8 +170,8 @@ func (p *program) restore(t *table) {
 		if !ok {
 			return false
 		}
-		// Linkers leave no gap before the next section except for alignment. If there is a larger gap, that section has
-		// moved as well.
+		// Linkers leave no gap before the next section except for alignment. If there is a larger gap, the next section
+		// has moved as well.
 		i := p.headerAt(w.unused.End)
 		whole := i < 0 || elffile.AlignUp(end, elffile.ValidAlign(p.f.Sections[i].Addralign)) == p.f.Sections[i].Addr
 		if whole || best == nil {

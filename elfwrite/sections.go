@@ -7,8 +7,9 @@ import (
 	"cfi2sframe/elffile"
 )
 
-// setSections creates the section header table: header i is for section order[i] of the old file. Other values denote
-// new sections. The argument gone is the index of the old .sframe, or 0; the first new section replaces it.
+// setSections creates the section header table. Header i is that of section order[i] of the old file, or of a new
+// section if the old file has no such section. The argument gone is the index of the old .sframe, or 0; the first new
+// section replaces it.
 func (l *Layout) setSections(order []int, gone int, header func(section int) elf.Section64) {
 	f := l.f
 	l.index, l.values = make([]uint32, len(f.Sections)), make(map[uint32]uint64)

@@ -15,7 +15,7 @@ type segment struct {
 	load         uint64 // load address, if load addresses are physical
 	off          uint64 // file offset of .sframe
 	size         uint64 // size of .sframe
-	filled       filled
+	filled       filledSegment
 }
 
 // header returns the program header of the segment.

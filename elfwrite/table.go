@@ -118,8 +118,8 @@ func (p *program) extendTable() (*table, error) {
 	return all, nil
 }
 
-// shrinkTable removes the headers of the old .sframe, and moves units back. If they do not fit where linkers place
-// them, they stay in their segment.
+// shrinkTable removes the headers of the old .sframe, and moves units back to the head. If the units do not fit where
+// linkers place them, they stay in their segment.
 func (p *program) shrinkTable() *table {
 	t := p.newTable()
 	if len(t.units) > 0 && len(p.f.Sections) > 0 {
@@ -129,7 +129,7 @@ func (p *program) shrinkTable() *table {
 }
 
 // dropDuplicate removes a PT_NOTE that duplicates PT_GNU_PROPERTY, because loaders and kernels read the latter. It
-// reports whether there was one.
+// reports whether it removed any.
 func (p *program) dropDuplicate(t *table) bool {
 	property := p.f.Prog(elf.PT_GNU_PROPERTY)
 	n := len(t.progs)

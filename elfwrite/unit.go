@@ -23,7 +23,7 @@ type unit struct {
 	off          uint64 // new file offset
 	newAddr      uint64
 
-	distances []uint64 // file offsets of note contents that are distances from their own address
+	distances []uint64 // file offsets of note contents that are offsets relative to their own address
 }
 
 // maxUnits is the maximum number of units that may move. In practice, one or two units move.

@@ -25,7 +25,7 @@ func (l *Layout) Write(ctx context.Context, dst filecopy.Target, src io.ReaderAt
 	if uint64(len(section)) != l.Size {
 		return fmt.Errorf(".sframe has %d bytes, but the layout is for %d", len(section), l.Size)
 	}
-	copies := l.copied()
+	copies := l.firstCopies()
 	if begun != nil {
 		if done := begun.copiedByBegin(); slices.Equal(done, copies[:min(len(done), len(copies))]) {
 			copies = copies[len(done):]
@@ -46,7 +46,7 @@ func (l *Layout) Write(ctx context.Context, dst filecopy.Target, src io.ReaderAt
 			return err
 		}
 	}
-	if err := l.symbols(dst); err != nil {
+	if err := l.updateSymbols(dst); err != nil {
 		return err
 	}
 	for _, p := range slices.Concat(l.patches, []patch{{l.off, section}}) {
@@ -69,7 +69,7 @@ func copyRanges(ctx context.Context, dst filecopy.Target, src io.ReaderAt, range
 
 // copiedByBegin returns the ranges that Begin copies.
 func (l *Layout) copiedByBegin() []extent {
-	copies := l.copied()
+	copies := l.firstCopies()
 	n := 0
 	for n < len(copies) && copies[n].to+copies[n].n <= l.off {
 		n++
@@ -77,8 +77,8 @@ func (l *Layout) copiedByBegin() []extent {
 	return copies[:n]
 }
 
-// copied returns the ranges that are copied first: the ranges in field copies, without those in field zeros.
-func (l *Layout) copied() []extent {
+// firstCopies returns the ranges that are copied first: the ranges in l.copies, without those in l.zeros.
+func (l *Layout) firstCopies() []extent {
 	copies := l.copies
 	for _, z := range l.zeros {
 		var rest []extent
@@ -142,9 +142,9 @@ func (l *Layout) storeOverflow(h *elf.Header64) {
 	}
 }
 
-// symbols updates the section indexes of symbols, and the values of symbols in moved sections. Indexes that do not fit
-// in a symbol (SHN_XINDEX) never change.
-func (l *Layout) symbols(dst filecopy.Target) error {
+// updateSymbols updates the section indexes of symbols, and the values of symbols in moved sections. Indexes that do
+// not fit in a symbol (SHN_XINDEX) never change.
+func (l *Layout) updateSymbols(dst filecopy.Target) error {
 	for i := range l.index {
 		s := &l.f.Sections[i]
 		if t := elf.SectionType(s.Type); t != elf.SHT_SYMTAB && t != elf.SHT_DYNSYM {

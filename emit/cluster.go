@@ -29,7 +29,7 @@ func (b *Builder) rowsOf(cluster uint32) []sframe.Ref {
 }
 
 // align returns the number of rows in the first cluster: all rows if all is set, otherwise up to maxRows rows that
-// start less than minGap bytes apart. It makes their starts relative to the first row.
+// start less than minGap bytes apart. It makes their starts relative to that of the first row.
 func align(rows []sframe.Ref, all bool) int {
 	n, start := 0, rows[0].Start
 	for last := start; n < len(rows) && (n < maxRows && rows[n].Start-last < minGap || all); n++ {
@@ -39,8 +39,8 @@ func align(rows []sframe.Ref, all bool) int {
 	return n
 }
 
-// cluster returns the index of the cluster that consists of the given rows. Their starts must be relative to the first
-// row.
+// cluster returns the index of the cluster that consists of the given rows. Their starts must be relative to that of
+// the first row.
 func (b *Builder) cluster(rows []sframe.Ref) uint32 {
 	hash := uint64(0)
 	for _, e := range rows {
@@ -67,7 +67,7 @@ func (b *Builder) cluster(rows []sframe.Ref) uint32 {
 	return i
 }
 
-// addRest adds the cluster without its first row, and sets the field rest to it.
+// addRest adds a cluster of all rows but the first of the given cluster, and stores its index in the field rest.
 func (b *Builder) addRest(cluster uint32) {
 	if c := &b.clusters[cluster]; c.rest == 0 && c.rows > 1 {
 		rest := slices.Clone(b.rowsOf(cluster)[1:])

@@ -39,7 +39,7 @@ const (
 // A chain is code in which FDEs can start and end at any cluster.
 type chain struct {
 	start uint64 // address
-	size  uint32 // of the code in bytes
+	size  uint32 // size of the code in bytes
 	class uint16
 	place int // index of the first place
 }
@@ -72,11 +72,11 @@ func divide(b *Builder, workers int) ([]piece, lists) {
 	if b.opt.Share {
 		t.grow(limit)
 		for range rounds - 1 {
-			t.price()
+			t.setCosts()
 			inParallel(dividers, func(d *divider) { d.divide(d.count) })
 		}
 	}
-	t.price()
+	t.setCosts()
 	first := dividers[0]
 	pieces := len(b.uses) * 9 / 8
 	first.pieces = make([]piece, 0, pieces) // capacity for the pieces of all dividers
@@ -141,7 +141,7 @@ func (b *Builder) chains(maxPlaces int) (chains []chain, places []place) {
 		for j, p := range of {
 			start += p.gap
 			offset := start
-			// Drop the first row if it equals the previous row. Rows of more than 7 bytes are not compared.
+			// Drop the first row if it equals the previous row. Rows of more than 7 bytes are not dropped.
 			if c := &b.clusters[p.cluster]; j == 0 && c.first == last && len(b.forms[last]) <= 7 {
 				if c.rest == 0 {
 					continue
@@ -209,17 +209,17 @@ func (d *divider) divide(take func(ch *chain, i int)) {
 	}
 }
 
-// choose divides a chain at minimum cost. last is the index after the chain's last place.
-func (d *divider) choose(ch *chain, last int) {
-	n, start := last-ch.place, uint32(0)
+// choose divides a chain at minimum cost. The places of the chain end before index end.
+func (d *divider) choose(ch *chain, end int) {
+	n, start := end-ch.place, uint32(0)
 	best := slices.Grow(d.best[:0], n+1)[:n+1]
-	for i, p := range d.trie.places[ch.place:last] {
+	for i, p := range d.trie.places[ch.place:end] {
 		start += p.gap
 		best[i] = division{cost: math.MaxUint64, start: start, cluster: p.cluster}
 	}
 	best[0].cost, best[n] = 0, division{cost: math.MaxUint64, start: ch.size}
 	d.best = best
-	for i, deepest := range d.trie.deepest[ch.place:last] {
+	for i, deepest := range d.trie.deepest[ch.place:end] {
 		d.try(best, i, d.trie.nodes, deepest)
 	}
 	for places, node := best[n].places, best[n].node; n > 0; {

@@ -256,7 +256,7 @@ func TestChoose(t *testing.T) {
 		chains, places := b.chains(most)
 		tr := newTrie(b, places)
 		tr.grow(uint32(limit))
-		tr.price()
+		tr.setCosts()
 		w := &wholeSearch{b, places, map[string]uint64{}, uint64(b.layout.FDESize) * byteCost, limit}
 		for i := range chains[:len(chains)-1] {
 			for begin := chains[i].place; begin < chains[i+1].place; begin++ {

@@ -156,8 +156,8 @@ func TestBytesV3(t *testing.T) {
 	}
 }
 
-// decoded returns the FDEs of a section and their rows.
-func decoded(t *testing.T, section *Section) (fdes []sframe.FDE, rows [][]sframe.FRE) {
+// decode returns the FDEs of a section and their rows.
+func decode(t *testing.T, section *Section) (fdes []sframe.FDE, rows [][]sframe.FRE) {
 	t.Helper()
 	data := must.Get(section.Encode(0x10000000))(t)
 	s := must.Get(sframe.Decode(data, 0x10000000))(t)
@@ -177,7 +177,7 @@ func TestManyRows(t *testing.T) {
 	}
 	b := v3(t)
 	must.Do(t, addTo(b, sframe.FDE{Start: 0x1000, Size: 4 * n}, rows))
-	fdes, fres := decoded(t, join(b))
+	fdes, fres := decode(t, join(b))
 	if len(fdes) != 3 || len(fres[0]) != 65535 || len(fres[1]) != 65535 || len(fres[2]) != 10 {
 		t.Fatalf("%d FDEs", len(fdes))
 	}
@@ -216,7 +216,7 @@ func TestSplit(t *testing.T) {
 		b := v3(t)
 		must.Do(t, addTo(b, sframe.FDE{Start: 0x1000, Size: 0x1000}, tt.rows))
 		section := join(b)
-		fdes, _ := decoded(t, section)
+		fdes, _ := decode(t, section)
 		var got []bool
 		for _, d := range fdes {
 			got = append(got, d.Flexible)

@@ -13,13 +13,13 @@ import (
 
 // A list holds the encoded FREs of an FDE, in V3 with the preceding attribute.
 type list struct {
-	sframe.List        // Off is set by place
+	sframe.List        // setOffsets sets Off
 	off, size   uint32 // in lists.data
 	owner       uint32 // index plus 1 of another list that starts with this one; 0: none
 	class       uint16 // of the first FDE with this list
 }
 
-// lists holds the FRE lists of a section. If lists are shared, they are distinct.
+// lists holds the FRE lists of a section, which are distinct if lists are shared.
 type lists struct {
 	data  []byte
 	all   []list

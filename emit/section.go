@@ -34,7 +34,7 @@ func Join(parts []*Builder) *Section {
 			s.lists.sharePrefixes()
 		}
 	} else {
-		s.pieces, s.lists = single(b)
+		s.pieces, s.lists = separateFDEs(b)
 	}
 	s.lists.setOffsets()
 	for i := range s.pieces {
@@ -43,8 +43,8 @@ func Join(parts []*Builder) *Section {
 	return s
 }
 
-// single makes one FDE with its own list for each use of a run, in the order in which the uses were added.
-func single(b *Builder) (pieces []piece, l lists) {
+// separateFDEs makes an FDE with its own list for each use of a run, in the order in which the uses were added.
+func separateFDEs(b *Builder) (pieces []piece, l lists) {
 	pieces, l.all = make([]piece, len(b.uses)), make([]list, 0, len(b.uses))
 	for i, u := range b.uses {
 		r := &b.runs[u.run]
@@ -71,7 +71,7 @@ func (s *Section) NumFREs() uint64 { return s.num }
 // StartSize returns the size of a start address in bytes.
 func (s *Section) StartSize() int { return s.layout.StartSize }
 
-// A RangeError reports that a function is too far from the section for its start address.
+// A RangeError reports that a function is too far from the section for its start address to be encoded.
 type RangeError struct {
 	PC   uint64 // start of the function
 	Addr uint64 // address of the section
@@ -126,8 +126,9 @@ func (s *Section) EncodeObject() ([]byte, []Start, error) {
 	return data, starts, err
 }
 
-// encode returns the section. The function start returns the start address of each FDE, given the offset of its field.
-func (s *Section) encode(flags sframe.Flags, start func(d *sframe.FDE, off int) (uint64, error)) ([]byte, error) {
+// encode returns the section. It calls startOf for the start address to store in each FDE, where off is the offset of
+// the field.
+func (s *Section) encode(flags sframe.Flags, startOf func(d *sframe.FDE, off int) (uint64, error)) ([]byte, error) {
 	size := s.Size()
 	if size > math.MaxUint32 || s.num > math.MaxUint32 {
 		return nil, fmt.Errorf("%d FDEs and %d rows in %d bytes exceed the fields of the header", len(s.pieces),
@@ -144,7 +145,7 @@ func (s *Section) encode(flags sframe.Flags, start func(d *sframe.FDE, off int) 
 		p := &s.pieces[i]
 		d = s.classes[p.class]
 		d.Start, d.Size = p.start, p.size
-		v, err := start(&d, len(out))
+		v, err := startOf(&d, len(out))
 		if err != nil {
 			return nil, err
 		}

@@ -65,7 +65,7 @@ func (t *trie) grow(limit uint32) {
 	}
 }
 
-// A slot is an entry of a hash table. Its list is one cluster longer than that of a node.
+// A slot is an entry of a hash table of lists. Each of these is one cluster longer than the list of a node.
 type slot struct {
 	hash  uint32
 	start uint32 // place of the first occurrence plus 1; 0: the slot is empty
@@ -130,8 +130,8 @@ func (t *trie) add(parent, cluster, offset uint32) uint32 {
 	return uint32(len(t.nodes) - 1)
 }
 
-// price sets the costs of lists from their uses, and resets the uses.
-func (t *trie) price() {
+// setCosts computes the costs of lists from their uses, and resets the uses.
+func (t *trie) setCosts() {
 	for i := range t.nodes {
 		n := &t.nodes[i]
 		n.cost = uint64(n.list) * (byteCost / uint64(max(n.uses, 1)))
