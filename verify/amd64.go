@@ -52,7 +52,7 @@ func stubAMD64(b []byte, pc uint64) (e effect, ok bool) {
 	return e, true
 }
 
-// paddingAMD64 recognizes all forms of nop, int3, and zeros. A truncated instruction is not padding.
+// paddingAMD64 accepts int3, zeros, and all forms of nop. A truncated instruction is not padding.
 func paddingAMD64(b []byte) int {
 	if b[0] == 0 || b[0] == 0xcc {
 		return 1

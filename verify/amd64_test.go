@@ -8,7 +8,7 @@ import (
 	"golang.org/x/arch/x86/x86asm"
 )
 
-// TestAMD64 compares decoded random instructions with the decoder of golang.org/x/arch.
+// TestAMD64 decodes random instructions, and compares the results with those of the decoder in golang.org/x/arch.
 func TestAMD64(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	known := 0

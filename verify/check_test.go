@@ -475,7 +475,8 @@ func TestBeyond(t *testing.T) {
 	}
 }
 
-// TestAfterLastFunction checks a malformed FDE after all code that CFI describes: its last FRE starts at its end.
+// TestAfterLastFunction checks a malformed FDE after all code that CFI describes: the FDE's last FRE starts at the
+// FDE's end.
 func TestAfterLastFunction(t *testing.T) {
 	data := amd64.encode(t, sframe.V2, fde{sframe.FDE{Start: 0x1000, Size: 8}, spRows(0, 8)},
 		fde{sframe.FDE{Start: 0x1010, Size: 8}, spRows(0, 8, 6, 16)})

@@ -131,7 +131,7 @@ func (in *instruction) decode(code []byte) (ok bool) {
 	case in.op&^0xf == 0x50, in.op&^7 == 0x90, in.op&^0xf == 0xb0, in.op&^7 == 0x0fc8:
 		in.rm = in.op&7 | rex&1<<3
 	}
-	if in.form == '-' || in.undefined() {
+	if in.form == '-' || in.isUndefined() {
 		return false
 	}
 	size := in.immediate()
@@ -260,8 +260,8 @@ func (in *instruction) operands() byte {
 	return 'm'
 }
 
-// undefined reports whether the register field of ModRM selects no instruction.
-func (in *instruction) undefined() bool {
+// isUndefined reports whether the register field of ModRM selects no instruction.
+func (in *instruction) isUndefined() bool {
 	group := in.reg & 7
 	switch in.op {
 	case 0x8f:

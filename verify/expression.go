@@ -242,7 +242,7 @@ func (m *machine) step(code op.Opcode) {
 	}
 }
 
-// binary executes an operation on the two top entries.
+// binary executes an operation on the top two entries.
 func (m *machine) binary(code op.Opcode) {
 	b, a := m.pop(), m.pop()
 	f := operations[code]

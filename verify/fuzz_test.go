@@ -70,13 +70,13 @@ func FuzzCheck(f *testing.F) {
 		if res.Total == 0 && covered != res.Covered {
 			t.Errorf("the check finds %d bytes covered; there are %d", res.Covered, covered)
 		}
-		if wrong == nil && res.Total > 0 && !coversMore(s, file.Rows()) && !overlapping(s) {
+		if wrong == nil && res.Total > 0 && !coversMore(s, file.Rows()) && !hasOverlap(s) {
 			t.Errorf("the check finds %v; a stack tracer reads nothing wrong", res.Mismatches)
 		}
 	})
 }
 
-// changed flips a bit in one or two bytes.
+// changed returns a copy of b with a bit flipped in one or two bytes.
 func changed(b []byte, damage uint64) []byte {
 	b = bytes.Clone(b)
 	for range 1 + damage>>1&1 {
@@ -101,8 +101,8 @@ func coversMore(s *sframe.Section, rows []generate.Row) bool {
 	return false
 }
 
-// overlapping reports whether FDEs overlap. Readers use only one FDE at each pc.
-func overlapping(s *sframe.Section) bool {
+// hasOverlap reports whether FDEs of a section overlap. Readers use only one FDE at each pc.
+func hasOverlap(s *sframe.Section) bool {
 	end := uint64(0)
 	for _, d := range s.Sorted().FDEs() {
 		if d.Start < end || d.Size == 0 {

@@ -6,7 +6,7 @@ import (
 	"cfi2sframe/cfi"
 )
 
-// A place is how a row locates the frame in a function that switches stacks.
+// A place says how a row locates the frame in a function that switches stacks.
 type place uint8
 
 const (

@@ -323,7 +323,7 @@ func (g *goTable) sigreturn(fn *cfi.Function) string {
 	return ""
 }
 
-// A goSlot locates where a function saves its caller's frame pointer.
+// A goSlot says where a function saves its caller's frame pointer.
 type goSlot struct {
 	ok    bool
 	from  uint64 // pc relative to the function

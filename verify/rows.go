@@ -385,7 +385,7 @@ func (c *checker) rule(r sframe.Rule, cfa uint64) uint64 {
 	return v
 }
 
-// smallestPage is the smallest page size of loaders in bytes.
+// smallestPage is the smallest page size of supported systems in bytes.
 const smallestPage = 0x1000
 
 // A places value describes the addresses at which the code of a file can run.

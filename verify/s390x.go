@@ -35,15 +35,15 @@ func stubS390X(b []byte, pc uint64) (e effect, known bool) {
 		known = mask == 0 || mask == 15 && to != 0 // otherwise conditional, or no branch: r0 is not a target
 	case 0x0d: // BASR
 		e.ends = second != 0 // with r0, it does not branch
-		known = scratch(first)
+		known = isScratch(first)
 	case 0xa7: // AGHI
-		known = second == 0xb && scratch(first)
+		known = second == 0xb && isScratch(first)
 	case 0xb9: // AGR, SGR
-		known = (b[1] == 0x08 || b[1] == 0x09) && b[2] == 0 && scratch(b[3]>>4)
+		known = (b[1] == 0x08 || b[1] == 0x09) && b[2] == 0 && isScratch(b[3]>>4)
 	case 0xc0:
 		switch second {
 		case 0: // LARL
-			known = scratch(first)
+			known = isScratch(first)
 		case 4: // BRCL, whose target is relative to its start in halfwords; the 4-byte relocation offset follows it
 			e.ends, e.target = true, pc+uint64(2*int64(int32(binary.BigEndian.Uint32(b[2:]))))
 			e.size += 4
@@ -56,10 +56,10 @@ func stubS390X(b []byte, pc uint64) (e effect, known bool) {
 		case 0x24: // STG
 			known = true
 		case 0x04, 0x14: // LG, LGF
-			known = scratch(first)
+			known = isScratch(first)
 		}
 	case 0xeb: // SRLG
-		known = b[5] == 0x0c && scratch(first)
+		known = b[5] == 0x0c && isScratch(first)
 	}
 	return e, known
 }
@@ -67,8 +67,8 @@ func stubS390X(b []byte, pc uint64) (e effect, known bool) {
 // sizeS390X returns the size in bytes of the instruction at the start of b.
 func sizeS390X(b []byte) int { return []int{2, 4, 4, 6}[b[0]>>6] }
 
-// scratch reports whether stubs may write the register, which is true only of r0 and r1.
-func scratch(reg byte) bool { return reg <= 1 }
+// isScratch reports whether stubs may write the register, which is true only of r0 and r1.
+func isScratch(reg byte) bool { return reg <= 1 }
 
 // paddingS390X accepts branches that are never taken (BCR, BC, BRC, BRCL with mask 0), and zeros.
 func paddingS390X(b []byte) int {

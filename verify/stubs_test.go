@@ -53,7 +53,7 @@ const (
 		"4c8b1d00000000 e9d4ffffff cccccccc" // mov x(%rip),%r11; jmp 0x1000
 )
 
-// TestFollower follows the code of PLTs at 0x1000.
+// TestFollower tracks the control flow in PLTs at 0x1000.
 func TestFollower(t *testing.T) {
 	const (
 		slots = "ff2500000000" // jmp *x(%rip)
@@ -146,7 +146,7 @@ func TestFollower(t *testing.T) {
 		{"a jump to itself", amd64, "6a01 ebfc", []string{"0x1000-0x1004 not reached"}},
 		{"a jump to itself after a call", amd64, "6690 6a01 ebfc",
 			[]string{"0x1000-0x1006 stubs reach it with different stack contents"}},
-		// push $1; jmp 0x1004; push $2; jmp 0x1008; jmp *x(%rip): 16 bytes are pushed before the last one.
+		// push $1; jmp 0x1004; push $2; jmp 0x1008; jmp *x(%rip): 16 bytes are pushed before the last jmp.
 		{"a jump after a jump", amd64, "6a01 eb00 6a02 eb00" + slots,
 			[]string{"0x1000-0x1004", "0x1004-0x1008 after 8", "0x1008-0x100e after 16"}},
 		// 0x1000 jumps to 0x1006 with 8 bytes pushed, 0x1004 with none; 0x1006 jumps to 0x1008.

@@ -48,9 +48,9 @@ type Result struct {
 	Described  uint64 // code with CFI
 	Covered    uint64 // code for which CFI and SFrame agree
 	Inferred   uint64 // part of Covered in functions whose rows are inferred from instructions
-	Outermost  uint64 // code of outermost frames that only CFI describes
-	Stubs      uint64 // PLT stubs that only SFrame describes, in agreement with their instructions
-	Padding    uint64 // padding after functions that only SFrame describes
+	Outermost  uint64 // code of outermost frames, described only by CFI
+	Stubs      uint64 // PLT stubs without CFI that SFrame describes correctly
+	Padding    uint64 // padding after functions, described only by SFrame
 	Mismatches []Mismatch
 	Total      int  // number of mismatches
 	Ended      bool // the comparison stopped after maxTotal mismatches
@@ -82,8 +82,8 @@ type abi struct {
 	// caller, whatever the rule.
 	spSaved bool
 	entry   uint64 // CFA - SP at function entry in bytes
-	// injected is the number of bytes, without the return address, that Go's signal handlers push before they inject a
-	// call.
+	// injected is the number of bytes, excluding the return address, that Go's signal handlers push before they inject
+	// a call.
 	injected int64
 	// stub decodes the instruction at the start of b, and reports whether it may occur in PLT stubs.
 	stub func(b []byte, pc uint64) (effect, bool)
@@ -112,7 +112,7 @@ type Options struct {
 	Workers int // number of workers; 0 means one
 }
 
-// costRow is the budget cost per row of the section.
+// costRow is the cost per row of the section, charged to the budget of the file.
 const costRow = 40
 
 // Check compares the section with the CFI at every pc that either describes. Code without CFI is read from f: it must

@@ -58,7 +58,7 @@ type Refusal struct {
 // Supports reports whether rows are inferred for a machine.
 func Supports(m elf.Machine) bool { return machineOf(m) != nil }
 
-// Find infers the rows of the code, and returns the reasons why other code has none.
+// Find infers rows for the gaps of t. It also returns the ranges for which this is impossible, with the reasons.
 func Find(t *Text) (*cfi.Inference, []Refusal, error) {
 	f := newFinder(t)
 	if err := t.Described(f.scan); err != nil {
@@ -68,7 +68,7 @@ func Find(t *Text) (*cfi.Inference, []Refusal, error) {
 	return inf, refused, nil
 }
 
-// find infers the rows, and returns the reasons why other code has none.
+// find infers rows, and returns the ranges for which this is impossible, with the reasons.
 func (f *finder) find() (*cfi.Inference, []Refusal) {
 	// The length of a jump table is unknown. Each round excludes targets within instructions.
 	for range maxRounds {

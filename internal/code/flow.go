@@ -38,9 +38,9 @@ type flow struct {
 	parent    []int32 // by block: a block of the same component, or itself
 	executed  []int32 // blocks executed since the last call to summarize
 	queue     []int32
-	sites     []int64 // numbers by value.site
+	sites     []int64 // numbers, indexed by value.site
 	siteIndex map[int64]uint16
-	sets      [][]uint64 // sorted sets of code addresses by value.site
+	sets      [][]uint64 // sorted sets of code addresses, indexed by value.site
 	setIndex  map[string]uint16
 	state     state     // current state
 	inst      insn.Inst // current instruction
@@ -239,7 +239,7 @@ func (w *flow) walk(i int32, v visitor) {
 		case insn.Jump:
 			v.to(in.Target)
 		case insn.JumpReg, insn.JumpMem:
-			w.indirect(i, pc, in, v)
+			w.followIndirect(i, pc, in, v)
 		case insn.Call, insn.CallReg, insn.CallMem:
 			if !w.goesOn(in, pc) {
 				v.stop(pc)
@@ -288,7 +288,7 @@ func (w *flow) lostFP() uint32 {
 	return 0
 }
 
-// note records the callee of an instruction, and its changes to registers other than FP.
+// note records the callee of an instruction, and the registers other than FP that the instruction writes.
 func (w *flow) note(b *block, in *insn.Inst, pc uint64) {
 	fp := uint32(1) << w.machine.fp
 	b.writes |= in.Writes &^ fp
@@ -405,8 +405,8 @@ func (w *flow) reversed(lists func(b *block) [3][]int32) *edges {
 	return e
 }
 
-// indirect follows a jump through a register or memory.
-func (w *flow) indirect(i int32, pc uint64, in *insn.Inst, v visitor) {
+// followIndirect follows a jump through a register or memory.
+func (w *flow) followIndirect(i int32, pc uint64, in *insn.Inst, v visitor) {
 	to := value{}
 	switch {
 	case in.Op == insn.JumpReg:

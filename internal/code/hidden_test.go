@@ -56,7 +56,7 @@ func hidden(t *testing.T, b []byte) (inf *cfi.Inference, assembly, size uint64) 
 	return inf, assembly, size
 }
 
-// TestHidden hides the CFI of compiled code, and compares each row with it.
+// TestHidden hides the CFI of compiled code, and compares each inferred row with that CFI.
 func TestHidden(t *testing.T) {
 	sources, err := filepath.Glob("../../walker/*.c")
 	if err != nil || len(sources) == 0 {
