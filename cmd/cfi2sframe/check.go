@@ -25,7 +25,7 @@ type checkSettings struct {
 	files.Sources
 	reporting
 	trees
-	least
+	minimums
 	require  bool
 	reader   string           // the value of --for
 	linux    convert.Linux    // the Linux reader (user space, kernel or modules) that --for selects
@@ -43,7 +43,7 @@ func (c *call) checkCommand() *cobra.Command {
 	s.defineTrees(cmd)
 	s.define(cmd, "report format: none, text or json", fileForms)
 	s.defineVerbose(cmd, "also list skipped files")
-	s.defineLeast(cmd, "exit with 3")
+	s.defineMinimums(cmd, "exit with 3")
 	cmd.Flags().StringVar(&s.reader, "for", "",
 		"also report why `READER` would not read the section: "+presetNames)
 	offer(cmd, "for", cobra.ShellCompDirectiveNoFileComp, presetWords())
@@ -93,7 +93,7 @@ func (s *checkSettings) refusal(why string) string {
 // compare compares the .sframe of a file with its CFI, or returns the reason why it skips the file. The report can be
 // non-nil even on error.
 func (s *checkSettings) compare(ctx context.Context, path string) (c *report.Check, why convert.Reason, err error) {
-	skip := s.skips(path) || s.require
+	skip := s.isSkipped(path) || s.require
 	p, err := files.OpenProgram(ctx, path, s.Sources)
 	if err != nil {
 		if why = convert.ReasonOf(err); why != "" && skip {
@@ -211,7 +211,7 @@ func (c *call) check(s *checkSettings, paths []string, unread int) int {
 	if s.form == "text" && len(paths) > 1 {
 		fmt.Fprint(c.out, &sum)
 	}
-	if s.require && sum.skips() == len(paths) {
+	if s.require && sum.numSkipped() == len(paths) {
 		fmt.Fprintln(c.stderr, "cfi2sframe: --require: no program or shared library was found")
 		sum.failed++
 	}
@@ -222,7 +222,7 @@ func (c *call) check(s *checkSettings, paths []string, unread int) int {
 		return exitDifferent
 	case sum.short > 0:
 		return exitCoverage
-	case sum.skips() > 0 && s.skipStatus:
+	case sum.numSkipped() > 0 && s.skipStatus:
 		return exitSkipped
 	}
 	return exitDone
@@ -234,8 +234,8 @@ type checkTotals struct {
 	skipped                       map[convert.Reason]int
 }
 
-// skips returns the number of skipped files.
-func (s *checkTotals) skips() (n int) {
+// numSkipped returns the number of skipped files.
+func (s *checkTotals) numSkipped() (n int) {
 	for _, files := range s.skipped {
 		n += files
 	}
@@ -243,13 +243,13 @@ func (s *checkTotals) skips() (n int) {
 }
 
 func (s *checkTotals) String() string {
-	all := s.correct + s.wrong + s.short + s.failed + s.skips()
+	all := s.correct + s.wrong + s.short + s.failed + s.numSkipped()
 	text := fmt.Sprintf("%d files: %d correct", all, s.correct)
 	for _, part := range []struct {
 		n    int
 		what string
 	}{
-		{s.wrong, "wrong"}, {s.short, "with too little coverage"}, {s.skips(), "skipped"}, {s.failed, "failed"},
+		{s.wrong, "wrong"}, {s.short, "with too little coverage"}, {s.numSkipped(), "skipped"}, {s.failed, "failed"},
 	} {
 		if part.n > 0 {
 			text += fmt.Sprintf(", %d %s", part.n, part.what)

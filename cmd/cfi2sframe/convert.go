@@ -26,7 +26,7 @@ type conversion struct {
 	convert.Options
 	reporting
 	trees
-	least
+	minimums
 	verb              string            // remove, detach, attach, or "" for convert
 	work              func() files.Work // returns the work that the flags describe
 	to                files.Options     // Work is set for each file
@@ -131,7 +131,7 @@ func (s *conversion) formatFlags(cmd *cobra.Command) {
 		"in objects",
 		func(word string) { s.NoPadding = word == "off" })
 	f.BoolVar(&s.NoVerify, "no-verify", false, "do not compare the result with the CFI; for benchmarks only")
-	s.defineLeast(cmd, "write nothing")
+	s.defineMinimums(cmd, "write nothing")
 	jobsFlag(cmd, &s.Workers, "threads, up to the number of processors: several files at a time, and several threads "+
 		"for a large file; 0: one for each processor, but fewer for a small file")
 }
@@ -190,9 +190,9 @@ func (t *trees) checkTrees() error {
 	return refuse(rule{t.skipStatus && !t.recursive && !t.skip, "--skip-status requires -r or --skip-unsupported"})
 }
 
-// skips reports whether the file at path is skipped if it is unsupported. With -r, an unsupported file is an error only
-// if the command line names it.
-func (t *trees) skips(path string) bool {
+// isSkipped reports whether the file at path is skipped if it is unsupported. With -r, an unsupported file is an error
+// only if the command line names it.
+func (t *trees) isSkipped(path string) bool {
 	return t.skip || t.recursive && !t.given[path]
 }
 

@@ -63,7 +63,7 @@ func (s *conversion) distinct(stdout, stderr io.Writer) error {
 	for _, d := range []*destination{to, output} {
 		err = cmp.Or(err, s.debugDistinct(d), s.sframeDistinct(d))
 	}
-	if s.to.ByBuildID && to != nil && to.path != "" && below(to.path, debugfile.Store(s.output)) {
+	if s.to.ByBuildID && to != nil && to.path != "" && isBelow(to.path, debugfile.Store(s.output)) {
 		err = cmp.Or(err, fmt.Errorf("%s is among the outputs below %s; use another file", to.name, s.output))
 	}
 	return err
@@ -112,8 +112,8 @@ func (d *destination) isFound(inputs []string, match func(info fs.FileInfo, in s
 	return d != nil && d.info != nil && slices.ContainsFunc(inputs, func(in string) bool { return match(d.info, in) })
 }
 
-// below reports whether a path, which need not exist, is below a directory.
-func below(path, dir string) bool {
+// isBelow reports whether a path, which need not exist, is below a directory.
+func isBelow(path, dir string) bool {
 	a, errA := outfile.RealPath(path)
 	b, errB := outfile.RealPath(dir)
 	return errA == nil && errB == nil && strings.HasPrefix(a, b+string(filepath.Separator))

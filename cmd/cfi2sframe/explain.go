@@ -83,7 +83,7 @@ func explain(path string, err error, recursive bool) error {
 	return err
 }
 
-// advice names the flags that help with conversion errors.
+// advice maps conversion errors to the flags that help.
 var advice = []struct {
 	err  error
 	text string

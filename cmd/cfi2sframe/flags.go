@@ -37,7 +37,7 @@ func wordFlag(cmd *cobra.Command, name, kind, preset string, words []string, usa
 	v := &value{kind: kind, text: preset}
 	v.set = func(s string) error {
 		if !slices.Contains(words, s) {
-			return fmt.Errorf("is invalid; use %s", list(words, "or"))
+			return fmt.Errorf("is invalid; use %s", joinWords(words, "or"))
 		}
 		set(s)
 		return nil
@@ -68,8 +68,8 @@ func jobsFlag(cmd *cobra.Command, n *int, usage string) {
 	cmd.Flags().VarP(v, "jobs", "j", usage)
 }
 
-// defineLeast defines --min-coverage and --min-unwindable; their help texts start with the string consequence.
-func (l *least) defineLeast(cmd *cobra.Command, consequence string) {
+// defineMinimums defines --min-coverage and --min-unwindable; their help texts start with the string consequence.
+func (l *minimums) defineMinimums(cmd *cobra.Command, consequence string) {
 	percentFlag(cmd, "min-coverage", &l.coverage,
 		consequence+" if less than PERCENT of the code that CFI describes is covered")
 	percentFlag(cmd, "min-unwindable", &l.unwindable,

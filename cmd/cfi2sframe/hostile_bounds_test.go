@@ -217,9 +217,9 @@ func addGaps(f *elftest.Frames, text uint64, n int) {
 // oneFDE adds an FDE for 16 bytes of code.
 func oneFDE(f *elftest.Frames, text uint64) { f.FDE(f.CIE(elftest.Sound...), text, 16) }
 
-// repeated returns n copies of a chunk, zlib-compressed. If the chunk has at least 32 KiB, which is the window of zlib,
-// all copies after the first compress to the same bytes, so only two are compressed.
-func repeated(t testing.TB, chunk []byte, n int) []byte {
+// zlibCopies returns n copies of a chunk, zlib-compressed. If the chunk has at least 32 KiB, which is the window of
+// zlib, all copies after the first compress to the same bytes, so only two are compressed.
+func zlibCopies(t testing.TB, chunk []byte, n int) []byte {
 	b := bytes.NewBuffer([]byte{0x78, 0x9c})
 	z := must.Get(flate.NewWriter(b, flate.BestCompression))(t)
 	var second []byte
@@ -245,7 +245,7 @@ func badCIEs(t testing.TB) []byte {
 	var f elftest.Frames
 	f.Record(7, make([]byte, 4)) // there is no CIE
 	const n = 120
-	data := elftest.Compressed(elf.COMPRESS_ZLIB, uint64(n<<16*len(f.B)), repeated(t, bytes.Repeat(f.B, 1<<16), n))
+	data := elftest.Compressed(elf.COMPRESS_ZLIB, uint64(n<<16*len(f.B)), zlibCopies(t, bytes.Repeat(f.B, 1<<16), n))
 	p.AddSection(".debug_frame", uint64(elf.SHF_COMPRESSED), data)
 	return p.B
 }

@@ -103,7 +103,7 @@ func (l *link) run() int {
 	}
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, linkingVar+"=") })
 	seen = append(seen, fileID(l.program)+"/"+filepath.Base(l.program)) // a compiler may have several names
-	env = append(env, linkingVar+"="+strings.Join(seen, " ")+"\n"+absolute(names))
+	env = append(env, linkingVar+"="+strings.Join(seen, " ")+"\n"+absolutePaths(names))
 	for _, name := range names {
 		before, _ := os.Stat(name) // may not exist
 		l.outputs = append(l.outputs, &linkOutput{name, before})
@@ -172,7 +172,7 @@ func (l *link) printRunError(err error) int {
 // started.
 func excludedIDs(outputs []string) (seen []string, within bool) {
 	ids, of, _ := strings.Cut(os.Getenv(linkingVar), "\n")
-	if within = ids != "" && of == absolute(outputs); within {
+	if within = ids != "" && of == absolutePaths(outputs); within {
 		seen = strings.Fields(ids)
 	}
 	return append(seen, fileID("/proc/self/exe")), within
@@ -188,8 +188,8 @@ func fileID(path string) string {
 	return ""
 }
 
-// absolute returns the absolute paths of outputs, one per line: outputs in different directories may share a name.
-func absolute(names []string) string {
+// absolutePaths returns the absolute paths of outputs, one per line: outputs in different directories may share a name.
+func absolutePaths(names []string) string {
 	paths := slices.Clone(names)
 	for i, name := range paths {
 		if path, err := filepath.Abs(name); err == nil {
@@ -287,7 +287,7 @@ func (c *inputCopies) copyInputs(l *link, args, outputs []string, signals <-chan
 	return outfile.Plain(os.WriteFile(response, []byte(linker.Quote(changed)), 0o600))
 }
 
-// execute runs a program and waits for it. It forwards signals to the program, and returns the last signal, or 0.
+// execute runs a program and waits for it. execute forwards signals to the program, and returns the last signal, or 0.
 func execute(program string, argv, env []string, signals <-chan os.Signal) (syscall.WaitStatus, syscall.Signal, error) {
 	files := []*os.File{os.Stdin, os.Stdout, os.Stderr}
 	p, err := os.StartProcess(program, argv, &os.ProcAttr{Env: env, Files: files})
@@ -340,7 +340,7 @@ func (l *link) convert(s *conversion, signals <-chan os.Signal) int {
 	}()
 	status := exitDone
 	for _, o := range l.outputs {
-		if o.made() && convertible(o.path) {
+		if o.wasMade() && isConvertible(o.path) {
 			status = cmp.Or(status, l.convertOne(ctx, s, o))
 		}
 	}
@@ -382,8 +382,8 @@ func (l *link) convertOne(ctx context.Context, s *conversion, o *linkOutput) int
 	return exitDone
 }
 
-// made reports whether the linker created or changed the file.
-func (o *linkOutput) made() bool {
+// wasMade reports whether the linker created or changed the file.
+func (o *linkOutput) wasMade() bool {
 	after, err := os.Stat(o.path)
 	if err != nil || !after.Mode().IsRegular() {
 		return outfile.OfMachine(err) // the conversion reports the error
@@ -407,7 +407,7 @@ func (o *linkOutput) remove() error {
 // discard removes the outputs.
 func (l *link) discard() {
 	for _, o := range l.outputs {
-		if o.made() {
+		if o.wasMade() {
 			_ = o.remove() // a failing linker does not report such errors either
 		}
 	}
@@ -416,8 +416,8 @@ func (l *link) discard() {
 // incremental is the section that gold writes to outputs that it may change in the next link.
 const incremental = ".gnu_incremental_inputs"
 
-// convertible reports whether a file is a program or library that later links do not modify in place.
-func convertible(path string) bool {
+// isConvertible reports whether a file is a program or library that later links do not modify in place.
+func isConvertible(path string) bool {
 	file, info, err := outfile.OpenRegular(path)
 	if err != nil {
 		return outfile.OfMachine(err) // the conversion reports the error

@@ -66,12 +66,12 @@ func main() {
 	if status, ok := runLinker(os.Args, os.Stdout, os.Stderr); ok {
 		os.Exit(status)
 	}
-	os.Exit(run(interruptible(), os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit(run(interruptContext(), os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// interruptible returns a context that is canceled by the first termination signal. The second signal ends cfi2sframe
-// even while it waits for a pipe, and leaves no temporary files.
-func interruptible() context.Context {
+// interruptContext returns a context that is canceled by the first termination signal. The second signal ends
+// cfi2sframe even while it waits for a pipe, and leaves no temporary files.
+func interruptContext() context.Context {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)
 	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {

@@ -8,14 +8,14 @@ import (
 	"cfi2sframe/internal/files"
 )
 
-// least holds the values of --min-coverage and --min-unwindable, in percent.
-type least struct{ coverage, unwindable float64 }
+// minimums holds the values of --min-coverage and --min-unwindable, in percent.
+type minimums struct{ coverage, unwindable float64 }
 
 // isSet reports whether a minimum is set.
-func (l *least) isSet() bool { return l.coverage > 0 || l.unwindable > 0 }
+func (l *minimums) isSet() bool { return l.coverage > 0 || l.unwindable > 0 }
 
 // shortfall returns a message if the amounts are below a minimum, or "". Code without a caller counts as covered.
-func (l *least) shortfall(a *report.Amounts) string {
+func (l *minimums) shortfall(a *report.Amounts) string {
 	below := func(what string, got, want float64) string {
 		return fmt.Sprintf("%s %s is below %v %%", what, report.Percentage(got), want)
 	}
@@ -38,8 +38,8 @@ type result struct {
 // options returns the options for a file, whose reports are added to the result.
 func (r *result) options(s *conversion, path string) files.Options {
 	opt := s.to
-	opt.Work, opt.Run.SkipUnsupported = s.work(), s.skips(path)
-	if s.form == "none" && !s.least.isSet() {
+	opt.Work, opt.Run.SkipUnsupported = s.work(), s.isSkipped(path)
+	if s.form == "none" && !s.minimums.isSet() {
 		return opt
 	}
 	limits := s.limits
@@ -62,7 +62,7 @@ func (r *result) options(s *conversion, path string) files.Options {
 		if len(r.coverage) == 0 {
 			return ""
 		}
-		return s.least.shortfall(&report.Sum("", r.coverage).Amounts)
+		return s.minimums.shortfall(&report.Sum("", r.coverage).Amounts)
 	}
 	return opt
 }

@@ -19,11 +19,11 @@ func (w *work) reportOn(j *files.Job) error {
 	w.report.said = true
 	switch w.settings.form {
 	case "json":
-		return outfile.Plain(w.json(j))
+		return outfile.Plain(w.reportJSON(j))
 	case "html":
 		w.report.pages = append(w.report.pages, w.results[j].coverage...)
 	case "text":
-		return outfile.Plain(w.text(j))
+		return outfile.Plain(w.reportText(j))
 	}
 	return nil
 }
@@ -33,8 +33,8 @@ func (w *work) wasRemoved(res *files.Result) bool {
 	return w.settings.verb == "remove" && res.Stays == ""
 }
 
-// json reports on a file in JSON.
-func (w *work) json(j *files.Job) error {
+// reportJSON reports on a file in JSON.
+func (w *work) reportJSON(j *files.Job) error {
 	in, res, reports := j.In, j.Result, w.results[j]
 	if w.wasRemoved(res) {
 		gone := report.Removed{
@@ -84,8 +84,8 @@ func whyKept(k convert.Kept) string {
 // shortList is the number of gaps that the text report lists without -v.
 const shortList = 10
 
-// text reports on a file as text. Members of an archive are listed with -v only.
-func (w *work) text(j *files.Job) error {
+// reportText reports on a file as text. Members of an archive are listed with -v only.
+func (w *work) reportText(j *files.Job) error {
 	in, res, reports := j.In, j.Result, w.results[j]
 	if res.Stays != "" && w.all > 1 && !w.settings.verbose && res.DebugFile == "" && len(res.PassedOver) == 0 {
 		return nil // the summary counts it

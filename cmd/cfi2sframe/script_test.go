@@ -190,7 +190,7 @@ func scriptRefuse(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	after, err := snapshot(ts.MkAbs("."))
 	ts.Check(err)
-	if d := changes(before, after); d != "" {
+	if d := describeChanges(before, after); d != "" {
 		ts.Fatalf("files have changed:\n%s", d)
 	}
 }
@@ -229,8 +229,8 @@ func snapshot(dir string) (map[string]string, error) {
 	return files, err
 }
 
-// changes describes how two snapshots differ.
-func changes(before, after map[string]string) string {
+// describeChanges describes how two snapshots differ.
+func describeChanges(before, after map[string]string) string {
 	var b strings.Builder
 	for _, path := range slices.Sorted(maps.Keys(before)) {
 		if after[path] != before[path] {
@@ -376,8 +376,8 @@ func TestInterruptedAnywhere(t *testing.T) {
 				}
 				break
 			}
-			// With --in-place, the first file may be complete when the second is not. Each incomplete file must be
-			// named.
+			// With --in-place, the first file may be complete when the second is not. A message must name each
+			// incomplete file.
 			var named []string
 			for line := range strings.Lines(stderr.String()) {
 				if rest, ok := strings.CutPrefix(line, "cfi2sframe: "); ok {
@@ -398,7 +398,7 @@ func TestInterruptedAnywhere(t *testing.T) {
 				}
 				files = slices.DeleteFunc(slices.Clone(files), func(s string) bool { return s == f })
 			}
-			if d := changes(before, after); status != exitError || d != "" {
+			if d := describeChanges(before, after); status != exitError || d != "" {
 				t.Errorf("in place %t, after %d: status %d\n%s", inPlace, n, status, d)
 			}
 			slices.Sort(named)

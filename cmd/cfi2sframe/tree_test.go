@@ -86,14 +86,14 @@ func TestTreeOrder(t *testing.T) {
 			return files
 		}
 		one, four := outcome(1), outcome(4)
-		if d := changes(one, four); d != "" {
+		if d := describeChanges(one, four); d != "" {
 			t.Errorf("%s: with four processors:\n%s", args, d)
 		}
 	}
 }
 
-// TestTreeInterrupted cancels the context while four files are being converted. Each file must be unchanged and named,
-// or complete.
+// TestTreeInterrupted cancels the context while four files are being converted. Each file must be complete, or
+// unchanged and named in a message.
 func TestTreeInterrupted(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
 	programs := readPrograms(t)
@@ -127,7 +127,7 @@ func TestTreeInterrupted(t *testing.T) {
 				}
 			}
 			after, err := snapshot(".")
-			if d := changes(expected, after); err != nil || d != "" {
+			if d := describeChanges(expected, after); err != nil || d != "" {
 				t.Errorf("%s: after %d: error %v\n%s%s", flags, n, err, d, stderr.String())
 			}
 			if slices.Equal(slices.Sorted(maps.Values(expected)), slices.Sorted(maps.Values(want))) {

@@ -142,8 +142,8 @@ func flagError(_ *cobra.Command, err error) error {
 	return err
 }
 
-// list joins words as in a sentence: a, b or c.
-func list(words []string, last string) string {
+// joinWords joins words as in a sentence: a, b or c.
+func joinWords(words []string, last string) string {
 	n := len(words) - 1
 	if n < 1 {
 		return strings.Join(words, "")

@@ -387,9 +387,9 @@ func reasons(what string, counts map[convert.Reason]int) string {
 	return b.String()
 }
 
-// walk returns the paths with each directory replaced by the regular files below it, sorted by name. It prints errors,
-// and returns their number. It does not follow symbolic links, enter other file systems such as /proc, or return an
-// earlier report that this run replaces.
+// walk returns the paths with each directory replaced by the regular files below it, sorted by name. walk prints
+// errors, and returns their number. It does not follow symbolic links, enter other file systems such as /proc, or
+// return an earlier report that this run replaces.
 func (c *call) walk(paths []string, to *destination, quiet bool) (found []string, failed int) {
 	fail := func(name string, err error) {
 		complain(c.stderr, name, outfile.Plain(err))

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package linker lets a program run in place of a linker. It parses the arguments, finds the linker that the compiler
-// would have run, and creates the directory in which compilers find this program.
+// Package linker lets a program run in place of a linker. The package parses the arguments, finds the linker that the
+// compiler would have run, and creates the directory in which compilers find this program.
 package linker
 
 import (

@@ -34,7 +34,7 @@ func links() []string {
 func Dir(exe string) (string, error) {
 	for _, lib := range []string{"libexec", "lib"} {
 		dir := filepath.Join(filepath.Dir(exe), "..", lib, "cfi2sframe")
-		if installed(dir, exe) && noBlank(dir) == nil {
+		if isInstalled(dir, exe) && noBlank(dir) == nil {
 			return dir, nil
 		}
 	}
@@ -75,8 +75,8 @@ func noBlank(path string) error {
 	return nil
 }
 
-// installed reports whether a directory has a link to exe for each linker.
-func installed(dir, exe string) bool {
+// isInstalled reports whether a directory has a link to exe for each linker.
+func isInstalled(dir, exe string) bool {
 	self, err := os.Stat(exe)
 	if err != nil {
 		return false

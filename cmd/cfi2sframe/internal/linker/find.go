@@ -34,16 +34,15 @@ type Search struct {
 	Env  func(string) string // the environment
 }
 
-// Find returns the path of a program. If name is a path to this program, Find searches for its last element. It
-// searches for linkers where gcc looks (COMPILER_PATH, which gcc sets), where clang looks (its own directory and that
-// of the GCC whose libraries it uses), and in PATH, preferring the target's linker; it searches for other programs only
-// in PATH.
+// Find returns the path of a program. If name is a path to this program, Find searches for its last element. Find
+// looks for linkers where gcc does (COMPILER_PATH, which gcc sets), where clang does (its own directory and that of the
+// GCC whose libraries it uses), and in PATH, preferring the target's linker; it looks for other programs only in PATH.
 func (s *Search) Find(name string) (string, error) {
 	if base := filepath.Base(name); base != name {
 		switch {
 		case s.canRun(name):
 			return name, nil
-		case !s.skips(name):
+		case !s.isSkipped(name):
 			return "", fmt.Errorf("%s: not an executable file", name)
 		case !IsName(base):
 			return "", fmt.Errorf("%s: this is cfi2sframe, not a linker", name)
@@ -89,13 +88,13 @@ func (s *Search) names(name string) []string {
 	var names []string
 	if slices.Contains(Names, name) {
 		for _, t := range s.triples() {
-			if !native(t) {
+			if !isNative(t) {
 				names = append(names, t+"-"+name)
 			}
 		}
 	}
 	names = append(names, name)
-	if i := strings.LastIndex(name, "-ld"); i > 0 && native(name[:i]) {
+	if i := strings.LastIndex(name, "-ld"); i > 0 && isNative(name[:i]) {
 		names = append(names, name[i+1:]) // gcc -print-prog-name=ld found the longer name in our directory
 	}
 	return names
@@ -136,8 +135,8 @@ func (s *Search) triples() []string {
 	return all
 }
 
-// native reports whether a target is the host.
-func native(triple string) bool {
+// isNative reports whether a target is the host.
+func isNative(triple string) bool {
 	var u unix.Utsname
 	machine, _, _ := strings.Cut(triple, "-")
 	return unix.Uname(&u) == nil && machine == unix.ByteSliceToString(u.Machine[:])
@@ -154,11 +153,11 @@ func join(dir, name string) string {
 // canRun reports whether path is an executable file that is not in s.Skip.
 func (s *Search) canRun(path string) bool {
 	info, err := os.Stat(path)
-	return err == nil && info.Mode().IsRegular() && unix.Access(path, unix.X_OK) == nil && !s.skips(path)
+	return err == nil && info.Mode().IsRegular() && unix.Access(path, unix.X_OK) == nil && !s.isSkipped(path)
 }
 
-// skips reports whether a program is in s.Skip.
-func (s *Search) skips(path string) bool {
+// isSkipped reports whether a program is in s.Skip.
+func (s *Search) isSkipped(path string) bool {
 	info, err := os.Stat(path)
 	if err != nil {
 		return false

@@ -43,7 +43,7 @@ func idOf(t *testing.T, path string) string {
 
 // foreignTarget returns a target other than this machine's.
 func foreignTarget(t *testing.T) string {
-	if native("aarch64-linux-gnu") {
+	if isNative("aarch64-linux-gnu") {
 		return "x86_64-linux-gnu"
 	}
 	return "aarch64-linux-gnu"

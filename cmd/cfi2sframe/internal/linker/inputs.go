@@ -35,7 +35,7 @@ type Input struct {
 	Path  string
 }
 
-// Inputs returns the inputs that the arguments name by path, and -l libraries in -L directories. It ignores other
+// Inputs returns the inputs that the arguments name by path, and -l libraries in -L directories. Inputs ignores other
 // libraries, names in linker scripts, and the given outputs.
 func Inputs(args, outputs []string) []Input {
 	var all []Input

@@ -43,7 +43,7 @@ func TestUncreatable(t *testing.T) {
 			t.Errorf("%s remains", e.Name())
 		}
 	}
-	if installed := (&Search{}).skips(filepath.Join(dir, "none")); installed {
+	if installed := (&Search{}).isSkipped(filepath.Join(dir, "none")); installed {
 		t.Error("a missing file is skipped")
 	}
 }

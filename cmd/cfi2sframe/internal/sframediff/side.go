@@ -115,8 +115,8 @@ func paddingOf(f *elffile.File, table *cfi.Table) []uint8 {
 	return gaps.Sizes(1)
 }
 
-// hashCode hashes a file's code and, in linked files, its addresses. It skips overlapping parts, which no linker
-// writes, and which could multiply the work.
+// hashCode hashes a file's code and, in linked files, its addresses. hashCode skips overlapping parts of the file,
+// which no linker writes, and which could multiply the work.
 func hashCode(f *elffile.File) (sum [sha256.Size]byte, err error) {
 	h := sha256.New()
 	var total uint64
