@@ -58,7 +58,7 @@ func (r *references) toCode(f *elffile.File) error {
 			r.markCode(addr, addr)
 		}
 	}
-	for tag, size := range arrays {
+	for tag, size := range pointerArrays {
 		addr, n := tags[tag], tags[size]
 		if n == 0 {
 			continue
@@ -95,8 +95,8 @@ func (r *references) markPointers(f *elffile.File, name string, off, size uint64
 	return err
 }
 
-// arrays maps the dynamic tags of pointer arrays to the tags of their sizes.
-var arrays = map[elf.DynTag]elf.DynTag{
+// pointerArrays maps the dynamic tags of pointer arrays to the tags of their sizes.
+var pointerArrays = map[elf.DynTag]elf.DynTag{
 	elf.DT_INIT_ARRAY:    elf.DT_INIT_ARRAYSZ,
 	elf.DT_FINI_ARRAY:    elf.DT_FINI_ARRAYSZ,
 	elf.DT_PREINIT_ARRAY: elf.DT_PREINIT_ARRAYSZ,

@@ -24,7 +24,7 @@ func PlanDebug(d, prog *elffile.File) (l *Layout, err error) {
 	if err := p.check(); err != nil {
 		return nil, err
 	}
-	if err := p.match(); err != nil {
+	if err := p.matchSections(); err != nil {
 		return nil, err
 	}
 	if err := p.layOut(); err != nil {
@@ -84,8 +84,9 @@ func (p *debugPlanner) check() error {
 // maxDebugSegments bounds the number of segments. Real programs have far fewer.
 const maxDebugSegments = 1 << 12
 
-// match pairs the loaded sections of both files by name. All except .sframe must be in both files, with the same size.
-func (p *debugPlanner) match() error {
+// matchSections pairs the loaded sections of both files by name. All except .sframe must be in both files, with the
+// same size.
+func (p *debugPlanner) matchSections() error {
 	named := make(map[string][]int)
 	for i := 1; i < len(p.f.Sections); i++ {
 		if s := &p.f.Sections[i]; s.Alloc() && i != p.gone {

@@ -178,7 +178,7 @@ func TestBelongs(t *testing.T) {
 			at := d.Section(".note.cfi2sframe").Off + off
 			out[at] ^= 0x40
 			err := Belongs(elftest.Parse(t, out), f)
-			if err == nil || !strings.Contains(err.Error(), "is not a note by cfi2sframe") {
+			if err == nil || !strings.Contains(err.Error(), "is not a note from cfi2sframe") {
 				t.Errorf("%s: with byte %d of the note changed: %v", tt.name, off, err)
 			}
 			out[at] ^= 0x40

@@ -24,7 +24,7 @@
 //   - in an executable with fixed addresses, a page before all segments, because in static executables .rela.plt
 //     follows the table and cannot move. See insertPage.
 //
-// The new segment is read-only, the last in address order, and starts with .sframe. In the file it follows the last
+// The new segment is read-only, is the last in address order, and starts with .sframe. In the file it follows the last
 // PT_LOAD. Contents that are not loaded move up by a multiple of their alignment.
 //
 // # What can move

@@ -17,9 +17,9 @@ type dynTag struct {
 	size    uint64 // size of that section according to another entry, or 0
 }
 
-// movable maps the dynamic tags that locate movable sections to the tags of their sizes. Nothing else locates these
+// movableTags maps the dynamic tags that locate movable sections to the tags of their sizes. Nothing else locates these
 // sections.
-var movable = map[elf.DynTag]elf.DynTag{
+var movableTags = map[elf.DynTag]elf.DynTag{
 	elf.DT_GNU_HASH: 0,
 	elf.DT_HASH:     0,
 	elf.DT_SYMTAB:   0,
@@ -86,7 +86,7 @@ func dynamicTags(f *elffile.File) ([]dynTag, error) {
 	}
 	var tags []dynTag
 	err = dynamicEntries(f, func(i uint64, tag elf.DynTag, value uint64) {
-		if size, ok := movable[tag]; ok || slices.Contains(fixedTags, tag) {
+		if size, ok := movableTags[tag]; ok || slices.Contains(fixedTags, tag) {
 			tags = append(tags, dynTag{i, tag, value, ok, sizes[size]})
 		}
 	})

@@ -13,8 +13,8 @@ import (
 // of these segments ends with a section, the new segment with .sframe, because strip and objcopy compute segments from
 // sections.
 
-// maxFilled is the maximum size in bytes of a .bss that is stored in the file. The .bss of ld.so has a few hundred
-// bytes.
+// maxFilled is the maximum size in bytes of a .bss that is stored in the file. The .bss of ld.so is a few hundred bytes
+// long.
 const maxFilled = 1 << 20
 
 // SizeMultiple returns the number of bytes that must divide the size of f's .sframe: in an interpreter, .sframe is
@@ -62,7 +62,7 @@ func (p *program) interpreterSegment(t *table, size uint64) (*segment, error) {
 		s.filled = filledSegment{h, p.lastSection(&h)}
 	}
 	before := fileSpan(&h).End
-	if t.removes() && !t.hasMoved() { // nothing follows
+	if t.isRemoval() && !t.hasMoved() { // nothing follows
 		s.Span = span(before, before)
 		return s, nil
 	}
@@ -81,7 +81,7 @@ func (p *program) interpreterSegment(t *table, size uint64) (*segment, error) {
 	return s, nil
 }
 
-// lastSection returns the index of the section with the highest end in a segment's memory.
+// lastSection returns the index of the section with the highest end address in a segment.
 func (p *program) lastSection(h *elf.Prog64) int {
 	last, end := 0, uint64(0)
 	for i := range p.f.Sections {

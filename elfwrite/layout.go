@@ -161,7 +161,7 @@ func (l *Layout) programHeader(loadAddr uint64) elf.Prog64 {
 	}
 }
 
-// sectionHeader returns the header of .sframe, whose name is at offset name in the section name table.
+// sectionHeader returns the header of .sframe. The argument is the offset of its name in the section name table.
 func (l *Layout) sectionHeader(name uint32) elf.Section64 {
 	return elf.Section64{
 		Name: name, Type: sframe.SHTGNUSFrame, Flags: uint64(elf.SHF_ALLOC),

@@ -22,7 +22,7 @@ type move struct {
 func (p *program) layout(t *table, seg *segment) (*Layout, error) {
 	m := &move{p, t, seg, seg.End + (t.tail-seg.End)%p.tailAlign(t.tail)}
 	l := &Layout{f: p.f, program: p, off: seg.off, Size: seg.size, phoff: t.off, StaleHeaders: t.front != nil}
-	if !t.removes() {
+	if !t.isRemoval() {
 		l.Addr = seg.sframeAddr()
 	}
 	if t.front != nil && t.front.shift > 0 {
@@ -98,7 +98,7 @@ func (m *move) placeUnloaded(l *Layout) error {
 	l.copies = append(l.copies, extent{m.t.tail, m.newTail, end - m.t.tail})
 	at := m.newOff(end)
 	if len(p.f.Sections) > 0 {
-		names, name, err := l.names(sframe.SectionName, m.t.removes(), p.isOld)
+		names, name, err := l.names(sframe.SectionName, m.t.isRemoval(), p.isOld)
 		if err != nil {
 			return err
 		}
@@ -110,7 +110,7 @@ func (m *move) placeUnloaded(l *Layout) error {
 			switch {
 			case i >= 0:
 				return m.section(i)
-			case m.t.removes():
+			case m.t.isRemoval():
 				return elf.Section64{}
 			}
 			return l.sectionHeader(name)
@@ -131,7 +131,7 @@ func (m *move) placeUnloaded(l *Layout) error {
 func (m *move) namesBefore(names []byte) (uint64, bool) {
 	before := &m.p.f.Sections[m.p.f.Shstrndx-1]
 	at, n := before.Off+before.Size, uint64(len(names))
-	if !m.t.removes() || !before.HasBytes() || at < m.t.tail || m.p.next(at) < at+n {
+	if !m.t.isRemoval() || !before.HasBytes() || at < m.t.tail || m.p.next(at) < at+n {
 		return 0, false
 	}
 	b, err := m.p.f.ReadAt("section names", at, n)
@@ -164,7 +164,7 @@ const newSection = -1
 func (m *move) order() []int {
 	f := m.p.f
 	if len(f.Sections) >= int(elf.SHN_LORESERVE) {
-		return m.p.sameOrder(m.t.removes())
+		return m.p.sameOrder(m.t.isRemoval())
 	}
 	var out, head, tail []int
 	last := 0
@@ -187,7 +187,7 @@ func (m *move) order() []int {
 	slices.SortStableFunc(head, byOffset)
 	slices.SortStableFunc(tail, byOffset)
 	switch {
-	case m.t.removes():
+	case m.t.isRemoval():
 	case m.p.isInterpreter:
 		tail = append(tail, newSection)
 	default:
@@ -261,7 +261,7 @@ func (m *move) programHeaders(l *Layout) []elf.Prog64 {
 	if m.seg.Size() > 0 {
 		progs = slices.Insert(progs, lastLoad(progs)+1, p.header(m.seg))
 	}
-	if !t.removes() {
+	if !t.isRemoval() {
 		progs = append(progs, l.programHeader(m.loadAddr(l.Addr)))
 	} else if len(p.f.Sections) == 0 {
 		// Without section headers, only PT_NULLs show that the bytes after the table are free for another .sframe.

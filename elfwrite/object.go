@@ -219,7 +219,7 @@ func (p *object) checkUnused(section int) error {
 		if int(s.Link) != symtab || p.isOld(i) {
 			continue
 		}
-		if used, err := p.refers(s, symbol); err != nil {
+		if used, err := p.usesSymbol(s, symbol); err != nil {
 			return err
 		} else if used {
 			return inUse(fmt.Sprintf("section %d (%s) refers to its symbol %d", i, s.Name, symbol))
@@ -232,8 +232,8 @@ func (p *object) checkUnused(section int) error {
 	return nil
 }
 
-// refers reports whether a section refers to the symbol with the given index.
-func (p *object) refers(s *elffile.Section, symbol uint32) (bool, error) {
+// usesSymbol reports whether section s refers to the symbol with the given index.
+func (p *object) usesSymbol(s *elffile.Section, symbol uint32) (bool, error) {
 	sizes := map[elf.SectionType]int{elf.SHT_REL: relSize, elf.SHT_RELA: elffile.RelaSize}
 	size := sizes[elf.SectionType(s.Type)]
 	if size == 0 { // sh_info of a section group is its signature symbol

@@ -462,8 +462,8 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestObjectOwnSymbol removes an .sframe that has a section symbol, as after ld -r. The symbol is cleared, and the
-// others keep their indexes.
+// TestObjectOwnSymbol removes an .sframe that has a section symbol, as after ld -r. The symbol is cleared, and other
+// symbols keep their indexes.
 func TestObjectOwnSymbol(t *testing.T) {
 	for _, wide := range []bool{false, true} {
 		o, s := withSFrame(true)

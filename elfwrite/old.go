@@ -17,7 +17,7 @@ type SFrame struct {
 }
 
 // FindSFrame finds the headers of a file's .sframe. Section and segment may contradict each other. In a file without
-// section headers, there is only a segment. Two sections or two segments are an error.
+// section headers, there is only a segment. More than one section or segment is an error.
 func FindSFrame(f *elffile.File) (SFrame, error) {
 	segment := -1
 	for i := range f.Progs {

@@ -162,7 +162,7 @@ func loadsOf(progs []elf.Prog64) []int {
 	return loads
 }
 
-// checkSections rejects files with sections outside the file.
+// checkSections rejects files with a section that does not fit in the file.
 func checkSections(f *elffile.File) error {
 	for i := range f.Sections {
 		s := &f.Sections[i]

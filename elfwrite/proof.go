@@ -130,7 +130,7 @@ func Belongs(d, f *elffile.File) error {
 	}
 	if len(b) < proofText || len(b) > proofText+proofSize*maxProofs || string(b[12:12+len(proofNote)]) != proofNote ||
 		uint64(d.Order.Uint32(b[4:])) != uint64(len(b)-proofText) || len(b[proofText:])%proofSize != 0 {
-		return fmt.Errorf("section %s at file offset %#x is not a note by cfi2sframe", proofSection, s.Off)
+		return fmt.Errorf("section %s at file offset %#x is not a note from cfi2sframe", proofSection, s.Off)
 	}
 	for b = b[proofText:]; len(b) > 0; b = b[proofSize:] {
 		p := proof{d.Order.Uint64(b), d.Order.Uint64(b[8:]), d.Order.Uint64(b[16:])}

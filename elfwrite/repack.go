@@ -29,7 +29,7 @@ type packing struct {
 	spaces []elffile.Span // space in the head
 	unused elffile.Span   // bytes after the table that do not move
 	choice uint           // bit set of the units that move to the new segment
-	cost   uint64         // of moving those units: their size in bytes, plus any headPrice
+	cost   uint64         // cost of moving these units: their size in bytes, plus any headPrice
 }
 
 // packings calls fn with ways to free bytes after the program headers, until fn returns true: with as few movable
@@ -58,7 +58,7 @@ func (p *program) packings(t *table, tail elffile.Span, fn func(*packing) bool) 
 		case next == headEnd:
 			return fmt.Errorf("the segment ends at file offset %#x", next)
 		case !free:
-			return p.unknown(at)
+			return p.errUnknownAt(at)
 		case len(units) == maxUnits:
 			return fmt.Errorf("more than %d sections would have to move", maxUnits)
 		}
@@ -71,8 +71,8 @@ func (p *program) packings(t *table, tail elffile.Span, fn func(*packing) bool) 
 	}
 }
 
-// unknown is the error for bytes at a file offset whose purpose is unknown.
-func (p *program) unknown(off uint64) error {
+// errUnknownAt returns the error for bytes of unknown purpose at a file offset.
+func (p *program) errUnknownAt(off uint64) error {
 	if len(p.f.Sections) == 0 {
 		return fmt.Errorf("without section headers, the bytes at file offset %#x cannot move", off)
 	}

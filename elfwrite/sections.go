@@ -68,8 +68,8 @@ func (l *Layout) setHeaders(off, known uint64) {
 	l.copies = append(l.copies, extent{known, off, l.f.Size - known})
 }
 
-// names returns the section name table with name appended, unless it is already present, and the offset of the name.
-// If remove is set, it returns the table without that name, if it is at the end and only removed sections use it.
+// names returns the section name table, with name appended if necessary, and the offset of name. If remove is set, it
+// returns the table without name, provided that name is at the end and is used only by removed sections.
 func (l *Layout) names(name string, remove bool, removed func(section int) bool) ([]byte, uint32, error) {
 	names, err := l.f.ReadSection(&l.f.Sections[l.f.Shstrndx])
 	if err != nil {
@@ -86,13 +86,13 @@ func (l *Layout) names(name string, remove bool, removed func(section int) bool)
 		return append(names, entry...), uint32(len(names)), nil
 	}
 	shorter := bytes.TrimSuffix(names, entry)
-	if !bytes.HasSuffix(shorter, []byte{0}) { // it is also the end of another name
+	if !bytes.HasSuffix(shorter, []byte{0}) { // the name is also a suffix of another name
 		return names, 0, nil
 	}
 	for i := range l.f.Sections {
 		s := &l.f.Sections[i]
 		if !removed(i) && (uint64(s.Section64.Name) >= uint64(len(shorter)) || s.Link == uint32(l.f.Shstrndx)) {
-			return names, 0, nil // a symbol may use it
+			return names, 0, nil // a symbol may use the name
 		}
 	}
 	return shorter, 0, nil

@@ -51,7 +51,7 @@ func (p *program) newSegment(t *table, size uint64) (*segment, error) {
 		return p.interpreterSegment(t, size)
 	}
 	begin := p.loadedEnd(t)
-	if t.removes() && !t.hasMoved() {
+	if t.isRemoval() && !t.hasMoved() {
 		return &segment{Span: span(begin, begin)}, nil
 	}
 	begin = elffile.AlignUp(begin, sectionAlign)

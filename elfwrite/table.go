@@ -38,8 +38,8 @@ func (t *table) headEnd(end uint64) uint64 {
 	return end
 }
 
-// removes reports whether .sframe is removed.
-func (t *table) removes() bool { return t.added == 0 }
+// isRemoval reports whether .sframe is removed.
+func (t *table) isRemoval() bool { return t.added == 0 }
 
 // hasMoved reports whether a unit is in the new segment.
 func (t *table) hasMoved() bool {
@@ -58,7 +58,7 @@ func (p *program) newTable() *table {
 }
 
 // cheapMove is the number of bytes that may move before PT_NOTEs are merged. Without merging, more bytes would move in,
-// for example, static PIEs whose only large section contains relocations: PT_NOTEs are merged in 6 of 421 files of
+// for example, static PIEs whose only large section contains relocations: PT_NOTEs are merged in 6 of 421 files from
 // Debian 12 and unstable (2026-11-23).
 const cheapMove = 16 << 10
 

@@ -15,7 +15,7 @@ type unit struct {
 	addr         uint64 // old address
 	align        uint64
 	section      int     // index of its first section, or -1
-	returned     bool    // an earlier run moved it to the segment that it added
+	returned     bool    // moved by an earlier run, to the segment added by that run
 	located      *dynTag // dynamic entry that locates it; nil for .interp and notes
 	notes        bool    // a PT_NOTE locates it
 	buildID      bool
@@ -71,7 +71,7 @@ func (p *program) contentsAt(off uint64) (elffile.Section, bool) {
 func (p *program) unit(off uint64, load *elf.Prog64, progs []elf.Prog64) (*unit, error) {
 	s, ok := p.contentsAt(off)
 	if !ok {
-		return nil, p.unknown(off)
+		return nil, p.errUnknownAt(off)
 	}
 	u := &unit{Span: sectionSpan(&s), addr: s.Addr, align: elffile.ValidAlign(s.Addralign), section: p.headerAt(off)}
 	if err := p.checkUnit(u, &s, load, progs); err != nil {

@@ -132,7 +132,7 @@ func (b *Builder) chains(maxPlaces int) (chains []chain, places []place) {
 	for i := range b.uses {
 		u := &b.uses[i]
 		r := &b.runs[u.run]
-		if i%blockUses == 0 || !b.continues(ch, u, r) {
+		if i%blockUses == 0 || !b.canAppend(ch, u, r) {
 			chains = append(chains, chain{start: u.start, place: len(places), class: r.class})
 			ch = &chains[len(chains)-1]
 			last, at = 0, 0
@@ -158,8 +158,8 @@ func (b *Builder) chains(maxPlaces int) (chains []chain, places []place) {
 	return append(chains, chain{place: len(places)}), append(places, place{})
 }
 
-// continues reports whether a use of a run can be appended to a chain. A PC-mask FDE is always separate.
-func (b *Builder) continues(ch *chain, u *use, r *run) bool {
+// canAppend reports whether a use of a run can be appended to a chain. PC-mask FDEs are never joined.
+func (b *Builder) canAppend(ch *chain, u *use, r *run) bool {
 	return r.class == ch.class && !b.classes[r.class].PCMask && u.start == ch.start+uint64(ch.size) &&
 		uint64(ch.size)+uint64(u.size) <= math.MaxUint32
 }

@@ -194,7 +194,7 @@ type wholeSearch struct {
 }
 
 // list returns a key that contains the rows of the clusters and their offsets, and the size of the list in bytes. Equal
-// rows in different clusters are different lists.
+// rows form different lists if their clusters differ.
 func (w *wholeSearch) list(begin, end int) (key string, size uint32, rows int) {
 	at, last := uint32(0), uint32(0)
 	for i, p := range w.places[begin:end] {

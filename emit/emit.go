@@ -9,10 +9,10 @@
 //   - Section.Encode returns the bytes for an address. FREs do not depend on the address of the section; start
 //     addresses of FDEs do.
 //
-// An FDE describes a range of code, not a function. Without Options.Join each function gets an FDE. With it, all rows
-// in address order form one sequence, and Join divides this sequence into FDEs at minimum cost, as divide.go explains.
-// The start of the last row determines the width of an FDE's start addresses, each row uses the smallest data words
-// that hold its offsets, and adjacent equal rows are merged.
+// An FDE describes a range of code, not a function. Without Options.Join, each function gets an FDE. With Options.Join,
+// all rows in address order form one sequence, and Join divides this sequence into FDEs at minimum cost, as divide.go
+// explains. The start of the last row determines the width of an FDE's start addresses, each row uses the smallest data
+// words that hold its offsets, and adjacent equal rows are merged.
 //
 // Package translate determines the rows of a function, and package elfwrite the address of the section in the file.
 package emit
@@ -97,13 +97,13 @@ func NewBuilder(opt Options) (*Builder, error) {
 	}, nil
 }
 
-// Grow reserves memory for n more functions. The parameter added estimates how many of them are passed to Add rather
-// than Repeat.
-func (b *Builder) Grow(n, added int) {
+// Grow reserves memory for n more functions. An estimated number of them, nAdd, are passed to Add rather than to
+// Repeat.
+func (b *Builder) Grow(n, nAdd int) {
 	const places = 4 // per function; about 3 on amd64
 	b.uses = slices.Grow(b.uses, n)
-	b.runs = slices.Grow(b.runs, added)
-	b.places = slices.Grow(b.places, places*added)
+	b.runs = slices.Grow(b.runs, nAdd)
+	b.places = slices.Grow(b.places, places*nAdd)
 }
 
 // Row returns the number of a row, for Add. Equal rows have the same number. If the version cannot express the row, Add

@@ -16,7 +16,7 @@ type list struct {
 	sframe.List        // setOffsets sets Off
 	off, size   uint32 // in lists.data
 	owner       uint32 // index plus 1 of another list that starts with this one; 0: none
-	class       uint16 // of the first FDE with this list
+	class       uint16 // class of the first FDE with this list
 }
 
 // lists holds the FRE lists of a section, which are distinct if lists are shared.
@@ -24,7 +24,7 @@ type lists struct {
 	data  []byte
 	all   []list
 	index map[uint64]uint32 // indexes in all by hash of the bytes; nil if lists are not shared
-	size  uint64            // in the section, in bytes
+	size  uint64            // size in the section, in bytes
 }
 
 // seed is the seed of the hashes in lists.index. Its value does not affect the section.
