@@ -21,7 +21,7 @@ import (
 // NoReg marks a register that a machine does not have.
 const NoReg = ^uint64(0)
 
-// MinPage is the smallest page size of all machines in bytes. Loaders relocate code by multiples of it.
+// MinPage is the smallest page size in bytes that any of the machines uses. Loaders relocate code by multiples of it.
 const MinPage = 1 << 12
 
 // PLTEntry is the size in bytes of the PLT entries that PLTCFA describes.
@@ -64,7 +64,7 @@ type Arch struct {
 	Branch func(b []byte, pc uint64) (size int, target uint64, call bool)
 	// Fields maps the relocation types of non-code sections in objects to their fields.
 	Fields map[uint32]Field
-	// Relative lists the types of dynamic relocations without a symbol whose addend is an address in the file:
+	// Relative lists the types of dynamic relocations that name no symbol, and whose addend is an address in the file:
 	// R_*_RELATIVE first, then R_*_IRELATIVE.
 	Relative []uint32
 }

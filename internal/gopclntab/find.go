@@ -209,9 +209,9 @@ const (
 // costTable is the budget cost per byte of the table, from reading to verification.
 const costTable = 25
 
-// table returns the table at address table if the module data at addr describes it, and nil otherwise. If the table is
+// table returns the table at tableAddr if the module data at addr describes it, and nil otherwise. If the table is
 // malformed, it returns an error.
-func (s *search) table(addr, table uint64) (*Table, error) {
+func (s *search) table(addr, tableAddr uint64) (*Table, error) {
 	f := s.file
 	var m [modWords]uint64
 	off, ok := f.FileOffset(addr, 8*modWords)
@@ -233,15 +233,15 @@ func (s *search) table(addr, table uint64) (*Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	if m[modTable] != table || m[modRecords] != m[modList] || m[modRecords] < table+headerSize ||
+	if m[modTable] != tableAddr || m[modRecords] != m[modList] || m[modRecords] < tableAddr+headerSize ||
 		m[modMinPC] > m[modMaxPC] || m[modText] > m[modMinPC] {
 		return nil, nil
 	}
-	t := &Table{Addr: table, Size: m[modRecords] - table + m[modRecords+1], file: f, text: m[modText]}
+	t := &Table{Addr: tableAddr, Size: m[modRecords] - tableAddr + m[modRecords+1], file: f, text: m[modText]}
 	if m[modRecords+1] > f.Size || t.Size > f.Size {
 		return nil, errorf(0, "table of %d bytes is larger than the file (%d bytes)", t.Size, f.Size)
 	}
-	if off, ok = f.FileOffset(table, t.Size); !ok {
+	if off, ok = f.FileOffset(tableAddr, t.Size); !ok {
 		return nil, errorf(0, "table of %d bytes is not within one segment", t.Size)
 	}
 	if err := f.Budget().Spend(costTable, t.Size); err != nil {
@@ -283,7 +283,7 @@ func (t *Table) header(m *[modWords]uint64) error {
 		return errorf(records, "functions from %#x to %#x, but from %#x to %#x according to module data", first, last,
 			m[modMinPC], m[modMaxPC])
 	}
-	t.code = code{file: t.file}
+	t.code = codeReader{file: t.file}
 	t.code.find = prologues[elf.Machine(t.file.Machine)]
 	return nil
 }

@@ -74,14 +74,14 @@ type Table struct {
 	old     bool   // the layout of Go 1.18 and 1.19
 	minor   int    // the release is Go 1.minor; 0 if it is unknown
 	quantum uint64 // addresses are multiples of it
-	code    code
+	code    codeReader
 	left    int // number of bytes of pcsp tables that may still be decoded
 	// exports is set if C may call Go functions. During such a call, the goroutine's stack may move, but frame pointers
 	// that C code saved are not adjusted.
 	exports bool
 }
 
-// An Error is a malformed record.
+// An Error describes a malformed record.
 type Error struct {
 	Off uint64 // offset from the start of the table
 	Msg string
@@ -168,7 +168,7 @@ func (t *Table) function(i int, fn *Function) *Error {
 		t.code.prologue(fn)
 	case fn.Kind == SigReturn:
 		fn.Rows = fn.Rows[:0]
-		t.code.early(fn)
+		t.code.extendBack(fn)
 	case pops, name == "runtime.asmcgocall" && t.exports:
 		fn.Kind = Switches
 		fn.Rows = append(fn.Rows[:0], Row{Base: Unknown})

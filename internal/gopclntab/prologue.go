@@ -9,8 +9,8 @@ import (
 	"cfi2sframe/elffile"
 )
 
-// code reads the code of functions in ascending order.
-type code struct {
+// A codeReader reads the code of functions in ascending order.
+type codeReader struct {
 	file *elffile.File
 	find finder // nil if functions save no frame pointers
 	addr uint64 // address of data[0]
@@ -33,7 +33,7 @@ var prologues = map[elf.Machine]finder{elf.EM_X86_64: prologueAMD64, elf.EM_AARC
 
 // prologue finds where the function saves the caller's frame pointer, and updates its rows. Go functions set up a frame
 // only in their prologues, and the slot is unchanged until the frame is removed.
-func (c *code) prologue(fn *Function) {
+func (c *codeReader) prologue(fn *Function) {
 	if c.find == nil || len(fn.Rows) < 2 || fn.Rows[0].Frame != 0 {
 		return
 	}
@@ -60,7 +60,7 @@ func (c *code) prologue(fn *Function) {
 }
 
 // bytes returns the code from begin to end, or nil.
-func (c *code) bytes(begin, end uint64) []byte {
+func (c *codeReader) bytes(begin, end uint64) []byte {
 	if begin >= end {
 		return nil
 	}
@@ -90,14 +90,14 @@ func (c *code) bytes(begin, end uint64) []byte {
 var sigreturn = []byte{0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05}
 
 // returns reports whether a function starts with the sigreturn system call.
-func (c *code) returns(fn *Function) bool {
+func (c *codeReader) returns(fn *Function) bool {
 	return elf.Machine(c.file.Machine) == elf.EM_X86_64 && fn.End-fn.Begin >= uint64(len(sigreturn)) &&
 		bytes.Equal(c.bytes(fn.Begin, fn.Begin+uint64(len(sigreturn))), sigreturn)
 }
 
-// early extends a function by the byte before it, if that is padding. Signal handlers return to the function's first
-// byte, and readers look up the byte before a return address.
-func (c *code) early(fn *Function) {
+// extendBack extends a function by the byte before it, if that is padding. Signal handlers return to the first byte of
+// the function, and readers look up the byte before a return address.
+func (c *codeReader) extendBack(fn *Function) {
 	const int3 = 0xcc
 	if b := c.bytes(fn.Begin-1, fn.Begin); len(b) > 0 && b[0] == int3 {
 		fn.Begin--

@@ -24,7 +24,7 @@ const largest = 1 << 14
 // some functions preserve the frame pointer, or clear it on a stack without callers. onStacks follows the
 // instructions from the start of the function. Final means that the function does not return from the other stack: its
 // caller resumes elsewhere.
-func (c *code) onStacks(fn *Function, final bool) {
+func (c *codeReader) onStacks(fn *Function, final bool) {
 	at, base := uint32(0), Unknown
 	if len(fn.Rows) > 1 && fn.Rows[1].Off == 1 && fn.Rows[1].Saved > 0 {
 		const prologue = 4 // size of push %rbp; mov %rsp,%rbp in bytes

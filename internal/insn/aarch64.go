@@ -215,7 +215,7 @@ func (d *aarch64) flow() bool {
 	case w&0xfff80000 == 0xd5280000, w&0xfff00000 == 0xd5300000: // sysl, mrs
 		d.writes(d.general(0))
 	case w&0xfff80000 == 0xd5080000: // sys
-		if d.bits(8, 8) == 0x74 { // dc zva: an aligned block
+		if d.bits(8, 8) == 0x74 { // dc zva: clears an aligned block
 			const most = 2048
 			d.Mem.Base, d.Mem.Disp, d.Stores = d.general(0), -most, 2*most
 		}
@@ -470,7 +470,7 @@ var vectorForms = []pattern{
 	{0x9f000400, 0x0f000000, '.'}, {0xdf000400, 0x5f000000, '.'}, // by element
 	{0x9f200400, 0x0e200400, '.'}, {0x9f200c00, 0x0e200000, '.'}, // three registers
 	{0x9f800400, 0x0f000400, '.'}, {0xdf800400, 0x5f000400, '.'}, // immediate operands and shifts
-	{0x9f3e0c00, 0x0e200800, '.'}, {0x9f3e0c00, 0x0e300800, '.'}, // two registers, and across lanes
+	{0x9f3e0c00, 0x0e200800, '.'}, {0x9f3e0c00, 0x0e300800, '.'}, // two-register and across-lanes instructions
 	{0xbfe0fc00, 0x0e002c00, 'd'}, {0xbfe0fc00, 0x0e003c00, 'd'}, // smov, umov
 	{0x9fe08400, 0x0e000400, '.'}, {0xbf208c00, 0x0e000800, '.'}, // dup and others, zip1 and others
 	{0xbfe08c00, 0x0e000000, '.'}, {0xbfe08400, 0x2e000000, '.'}, // tbl, ext

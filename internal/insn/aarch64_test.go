@@ -388,7 +388,7 @@ func TestObjdumpA64(t *testing.T) {
 	}
 }
 
-// TestEncodingsA64 compares random words, most of which contain a register field of all ones. Reserved encodings may
+// TestEncodingsA64 decodes random words, most of which contain a register field of all ones. Reserved encodings may
 // decode only in the groups of vector instructions.
 func TestEncodingsA64(t *testing.T) {
 	var b []byte

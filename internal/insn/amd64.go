@@ -80,7 +80,7 @@ func (d *amd64) decode() bool {
 		return d.escape()
 	}
 	d.opcode, d.operand = b, oneByte[b]
-	return d.operands() && d.effects(oneByteWrites[b], d.one)
+	return d.operands() && d.effects(oneByteWrites[b], d.oneByte)
 }
 
 func (d *amd64) next() byte {
@@ -113,13 +113,13 @@ func (d *amd64) escape() bool {
 	switch b := d.next(); b {
 	case 0x38:
 		d.opcode, d.operand = d.next(), 'm'
-		return d.legacy(2) && d.operands() && d.third()
+		return d.legacy(2) && d.operands() && d.map2()
 	case 0x3a:
 		d.opcode, d.operand = d.next(), 'B'
-		return d.legacy(3) && d.operands() && d.fourth()
+		return d.legacy(3) && d.operands() && d.map3()
 	default:
 		d.opcode, d.operand = b, twoBytes[b]
-		return d.legacy(1) && d.operands() && d.form() && d.effects(twoBytesWrites[b], d.two)
+		return d.legacy(1) && d.operands() && d.form() && d.effects(twoBytesWrites[b], d.twoByte)
 	}
 }
 
@@ -226,7 +226,7 @@ func (d *amd64) vex(b byte) bool {
 	case 2, 6:
 		return d.vector2()
 	}
-	return d.fourth()
+	return d.map3()
 }
 
 // xop decodes the bytes after 8f.
@@ -425,8 +425,8 @@ func (d *amd64) full(o Op, reg, src Reg) bool {
 	return true
 }
 
-// one handles 1-byte opcodes.
-func (d *amd64) one() bool {
+// oneByte handles 1-byte opcodes.
+func (d *amd64) oneByte() bool {
 	switch o := d.opcode; {
 	case o&^7 == 0x50:
 		d.Op, d.Src = Push, d.inOpcode()
@@ -675,8 +675,8 @@ func (d *amd64) group5() bool {
 	return false
 }
 
-// two handles opcodes after 0f.
-func (d *amd64) two() bool {
+// twoByte handles opcodes after 0f.
+func (d *amd64) twoByte() bool {
 	memory := d.rm == None
 	switch o := d.opcode; {
 	case o&^0xf == 0x80:
@@ -814,8 +814,8 @@ func (d *amd64) group9() bool {
 	return true
 }
 
-// third handles opcodes after 0f 38.
-func (d *amd64) third() bool {
+// map2 handles opcodes after 0f 38.
+func (d *amd64) map2() bool {
 	switch o := d.opcode; {
 	case o == 0xf1 && d.repeat == 0: // movbe
 		d.writesMem(d.width())
@@ -834,8 +834,8 @@ func (d *amd64) third() bool {
 	return true
 }
 
-// fourth handles opcodes after 0f 3a, and those in map 3 of VEX and EVEX.
-func (d *amd64) fourth() bool {
+// map3 handles opcodes after 0f 3a, and those in map 3 of VEX and EVEX.
+func (d *amd64) map3() bool {
 	switch o := d.opcode; {
 	case o >= 0x14 && o <= 0x17: // pextrb and others
 		d.writesRM(8)
@@ -877,7 +877,7 @@ func (d *amd64) vector1() bool {
 			d.Mem.Disp, d.Mem.Vague = d.Mem.Disp*int64(d.vector), false
 		}
 	}
-	return d.effects(twoBytesWrites[d.opcode], d.two)
+	return d.effects(twoBytesWrites[d.opcode], d.twoByte)
 }
 
 // vector2 handles maps 2 and 6 of VEX and EVEX.

@@ -50,7 +50,7 @@ func TestDecodeAMD64(t *testing.T) {
 	}
 }
 
-// FuzzDecodeAMD64 decodes instructions alone and followed by other bytes.
+// FuzzDecodeAMD64 decodes each instruction by itself, and again with other bytes after it.
 func FuzzDecodeAMD64(f *testing.F) {
 	for _, s := range []string{"4883ec18", "62f1fe487f45ff", "c4e2fbf6da", "8fe97801c9", "0f8400000000",
 		"660f3a0fc108"} {

@@ -166,8 +166,8 @@ func parseMem(op string, next uint64) (m Mem, vector bool, err error) {
 	return m, vector, nil
 }
 
-// Instructions whose last operand is not written, other registers that instructions write, and registers that the
-// decoder may report as written although they are not.
+// readOnly lists instructions that do not write their last operand. The other lists hold registers that instructions
+// write implicitly, and registers that the decoder may report as written although they are not.
 var (
 	readOnly = words(`cmp test bt push call jmp nop mul div idiv comiss comisd ucomiss ucomisd vcomiss vcomisd vucomiss
 		vucomisd vcomish vucomish vcomxsd vcomxss vcomxsh vucomxsd vucomxss vucomxsh ptest vptest
@@ -202,7 +202,7 @@ var (
 		shld shrd mulx xlat scas sldt bsf bsr bswap movnti ptwrite sysret fst fstp fist fistp fisttp`)
 )
 
-// base returns the name without the suffix for the size of operands.
+// base returns the name without its operand-size suffix.
 func base(name string) string {
 	if n := len(name) - 1; n > 1 && strings.IndexByte("bwlq", name[n]) >= 0 && suffixed[name[:n]] && !suffixed[name] {
 		return name[:n]

@@ -142,11 +142,11 @@ func jumpsAMD64(b []byte, pc uint64, to elffile.Span) bool {
 	return search8(b, at, last, target-4, isNear)
 }
 
-// search8 reports whether is(i) is true for any index i from at to last. It calls is(i) only where the byte equals the
-// low byte of end-index, whose upper bits must not change within the range.
-func search8(b []byte, at, last, end int, is func(at int) bool) bool {
-	for ; at <= last; at++ {
-		if at += index8(b[at:last+1], byte(end-at)); at <= last && is(at) {
+// search8 reports whether match(i) is true for an index i from first to last. It calls match(i) only where b[i] equals
+// the low byte of end-i; the upper bits of end-i must not change within the range.
+func search8(b []byte, first, last, end int, match func(i int) bool) bool {
+	for i := first; i <= last; i++ {
+		if i += index8(b[i:last+1], byte(end-i)); i <= last && match(i) {
 			return true
 		}
 	}

@@ -60,7 +60,7 @@ func (m *Meter) Trim(begin, end uint64) (uint64, uint64) {
 
 func (m *Meter) leading(begin, end uint64) uint64 {
 	for at := begin; ; {
-		b := m.w.at(at, min(end-at, meterPart))
+		b := m.w.bytes(at, min(end-at, meterPart))
 		rest := b
 		for len(rest) > longest || len(rest) > 0 && at+uint64(len(b)) == end {
 			n, _ := m.pad(rest)
@@ -77,7 +77,7 @@ func (m *Meter) leading(begin, end uint64) uint64 {
 }
 
 func (m *Meter) trailing(begin, end uint64) uint64 {
-	b := m.w.at(end-min(end-begin, meterTail), min(end-begin, meterTail))
+	b := m.w.bytes(end-min(end-begin, meterTail), min(end-begin, meterTail))
 	m.end[0] = true
 	size, last := 0, 0 // size of the padding; largest distance from the end at which padding is known to start
 	for n := 1; n <= len(b) && n <= last+longest; n++ {

@@ -78,7 +78,7 @@ func Find(f *elffile.File, t *cfi.Table, stubs []plt.Stub) *Gaps {
 	return x
 }
 
-// Refer removes the gaps that contain any address from first to last, because something refers to it.
+// Refer removes the gaps that contain an address from first to last, to which something refers.
 func (x *Gaps) Refer(first, last uint64) {
 	if x == nil {
 		return
@@ -238,7 +238,7 @@ func (x *Gaps) read(first, last int) {
 		if i+1 < len(x.sizes) && x.table.At(i+1).Begin == gap.End {
 			after.End += min(x.table.At(i+1).End-gap.End, reachAfter)
 		}
-		b := w.at(before.Begin, after.End-before.Begin)
+		b := w.bytes(before.Begin, after.End-before.Begin)
 		if b == nil {
 			x.sizes[i] = 0
 			continue
@@ -253,14 +253,14 @@ func (x *Gaps) read(first, last int) {
 			x.differs(i) && (is == pieces || !x.leaves(code) || jump(gap) ||
 				is == two && jump(elffile.Span{Begin: gap.Begin + 1, End: gap.End})):
 			x.sizes[i] = 0
-		case i+1 < len(x.sizes) && gap.End == x.table.At(i+1).Begin && x.begins(x.table.At(i+1), rest[gap.Size():]):
+		case i+1 < len(x.sizes) && gap.End == x.table.At(i+1).Begin && x.noCaller(x.table.At(i+1), rest[gap.Size():]):
 			x.sizes[i]--
 		}
 	}
 }
 
-// begins reports whether a function has no caller at its start.
-func (x *Gaps) begins(fn *cfi.Function, code []byte) bool {
+// noCaller reports whether a function has no caller at its start.
+func (x *Gaps) noCaller(fn *cfi.Function, code []byte) bool {
 	if x.switches != nil && x.switches(code) {
 		return true
 	}
@@ -336,8 +336,8 @@ type window struct {
 // windowSize is the size of one read in bytes. It fits into the processor's cache.
 const windowSize = 128 << 10
 
-// at returns n bytes at an address, or nil if the file does not contain them.
-func (w *window) at(addr, n uint64) []byte {
+// bytes returns n bytes at an address, or nil if the file does not contain them.
+func (w *window) bytes(addr, n uint64) []byte {
 	if off := addr - w.addr; off <= uint64(len(w.b)) && n <= uint64(len(w.b))-off {
 		return w.b[off:][:n]
 	}

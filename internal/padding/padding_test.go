@@ -60,7 +60,7 @@ func TestFind(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name   string
-		unseen []string // references that the file lacks
+		unseen []string // references that cannot be found in the file
 	}{
 		{"padding", nil},
 		{"padding-fixed", []string{"pointer"}}, // fixed load address: a pointer in .data has no relocation

@@ -142,7 +142,7 @@ func (e *encoder) cie(c *CIE) int {
 					e.b = append(e.b, c.LSDA)
 				case 'P':
 					e.b = append(e.b, c.Handler)
-					e.other(c.Handler)
+					e.unusedPointer(c.Handler)
 				}
 			}
 		})
@@ -166,7 +166,7 @@ func (e *encoder) fde(f *FDE, c *CIE, cie int) {
 	if strings.HasPrefix(c.Letters, "z") {
 		e.augmented(func() {
 			if strings.Contains(c.Letters, "L") && c.LSDA != encOmit {
-				e.other(c.LSDA)
+				e.unusedPointer(c.LSDA)
 			}
 			e.b = append(e.b, make([]byte, f.Padding)...)
 		})
@@ -175,8 +175,8 @@ func (e *encoder) fde(f *FDE, c *CIE, cie int) {
 	e.Entry(cie, e.body())
 }
 
-// other writes a pointer whose value does not matter.
-func (e *encoder) other(enc byte) {
+// unusedPointer writes a pointer whose value does not matter.
+func (e *encoder) unusedPointer(enc byte) {
 	if enc != encOmit {
 		e.form(enc, 0x71)
 	}
@@ -250,7 +250,7 @@ func NewCFI(s *Source, m *Machine, debug bool, text []Range) *CFI {
 		end := c.program(s, &f, d)
 		// The last row covers several bytes, one byte or none, or some rows start after the end of the function.
 		n, rest := uint64(s.N(32)), r.End-f.Start
-		f.Size = one(s, end+1+n, end+1+n, end+1, end, end-min(end, n), n%3, rest)
+		f.Size = choose(s, end+1+n, end+1+n, end+1, end, end-min(end, n), n%3, rest)
 		f.Size = min(f.Size, rest)
 		if enc := d.Encoding & 0xf; enc == encS2 {
 			f.Size = min(f.Size, math.MaxInt16)
@@ -269,16 +269,16 @@ func NewCFI(s *Source, m *Machine, debug bool, text []Range) *CFI {
 func (c *CFI) newCIE(s *Source) CIE {
 	m := c.Machine
 	d := CIE{
-		Version: one(s, 1, 3, 4), Wide: s.Rarely(8),
-		Code: one[uint64](s, 1, 1, 4, 2, 8), Data: one[int64](s, -8, -8, -4, 8, 1, -1, -16),
+		Version: choose(s, 1, 3, 4), Wide: s.Rarely(8),
+		Code: choose[uint64](s, 1, 1, 4, 2, 8), Data: choose[int64](s, -8, -8, -4, 8, 1, -1, -16),
 		RA: m.RA, LSDA: encOmit,
 	}
 	if s.Rarely(24) {
-		d.RA = one[uint64](s, 3, m.SP, m.FP, 17)
+		d.RA = choose[uint64](s, 3, m.SP, m.FP, 17)
 	}
 	switch s.N(8) {
 	case 0:
-		d.Letters = one(s, "", "z")
+		d.Letters = choose(s, "", "z")
 	case 1:
 		if !c.Debug {
 			d.Letters = "eh"
@@ -295,9 +295,9 @@ func (c *CFI) newCIE(s *Source) CIE {
 		if c.Debug {
 			encodings = debugEncodings
 		}
-		d.Encoding = one(s, encodings...)
-		d.LSDA = one[byte](s, encOmit, encPC|encS4, encAbs, encULEB, encU2|encData)
-		d.Handler = one[byte](s, encPC|encS4, encAbs, encU2, encOmit, encSLEB)
+		d.Encoding = choose(s, encodings...)
+		d.LSDA = choose[byte](s, encOmit, encPC|encS4, encAbs, encULEB, encU2|encData)
+		d.Handler = choose[byte](s, encPC|encS4, encAbs, encU2, encOmit, encSLEB)
 	}
 	c.initial(s, &d)
 	return d

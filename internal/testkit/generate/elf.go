@@ -185,8 +185,8 @@ func (b *builder) frames(text []Range) {
 // linked makes a linked file.
 func (b *builder) linked() {
 	s := b.s
-	b.page = one[uint64](s, 0x1000, 0x10000)
-	b.base = one[uint64](s, 0, 0x400000, 0x1000000)
+	b.page = choose[uint64](s, 0x1000, 0x10000)
+	b.base = choose[uint64](s, 0, 0x400000, 0x1000000)
 	b.diff = b.base
 	kind := elf.ET_DYN
 	if b.base != 0 {
@@ -195,7 +195,7 @@ func (b *builder) linked() {
 	isDynamic := kind == elf.ET_DYN || s.N(2) == 0
 	const space = elffile.HeaderSize + 16*elffile.ProgSize // how many are needed is known only at the end
 	b.o.Head = make([]byte, space)
-	spare := one(s, 0, 2, 0, 1, 0)
+	spare := choose(s, 0, 2, 0, 1, 0)
 	b.loads = []elf.Prog64{prog(elf.PT_LOAD, elf.PF_R, 0, b.base, 0, b.page)}
 	var first []elf.Prog64 // program headers before those of segments
 	if isDynamic && s.N(2) == 0 {

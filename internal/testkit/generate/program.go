@@ -97,13 +97,13 @@ func (s *state) clone() state {
 func (c *CIE) state() *state {
 	s := &state{regs: make(map[uint64]cfi.Rule), cfa: cfi.Rule{Rule: cfi.RuleUndefined}}
 	for i := range c.Initial {
-		s.do(&c.Initial[i], c, &state{})
+		s.execute(&c.Initial[i], c, &state{})
 	}
 	return s
 }
 
-// do executes an instruction that changes the rules.
-func (s *state) do(in *Instruction, d *CIE, initial *state) {
+// execute executes an instruction that changes the rules.
+func (s *state) execute(in *Instruction, d *CIE, initial *state) {
 	factored := in.N * d.Data
 	set := func(r cfi.Rule) { s.regs[in.Reg] = r }
 	switch in.Op {
@@ -211,7 +211,7 @@ func (c *CFI) rows(i int) []Row {
 		case frame.DW_CFA_restore_state:
 			now, stack = stack[len(stack)-1], stack[:len(stack)-1]
 		default:
-			now.do(in, d, initial)
+			now.execute(in, d, initial)
 		}
 	}
 	to(max(loc, limit))
@@ -254,7 +254,7 @@ func (c *CFI) initial(s *Source, d *CIE) {
 	for range s.N(3) {
 		if in, ok := g.change(false); ok {
 			d.Initial = append(d.Initial, in)
-			g.now.do(&in, d, g.initial)
+			g.now.execute(&in, d, g.initial)
 		}
 	}
 	if s.Rarely(32) {
@@ -292,7 +292,7 @@ func (c *CFI) program(s *Source, f *FDE, d *CIE) uint64 {
 		var in Instruction
 		switch s.N(8) {
 		case 0, 1, 2:
-			in = one(s, advances...)
+			in = choose(s, advances...)
 			switch {
 			case in.Op == frame.DW_CFA_advance_loc:
 				in.N = int64(s.N(64))
@@ -321,7 +321,7 @@ func (c *CFI) program(s *Source, f *FDE, d *CIE) uint64 {
 			if in, ok = g.change(true); !ok {
 				continue
 			}
-			g.now.do(&in, d, g.initial)
+			g.now.execute(&in, d, g.initial)
 		}
 		f.Instructions = append(f.Instructions, in)
 	}
@@ -334,7 +334,7 @@ func (c *CFI) program(s *Source, f *FDE, d *CIE) uint64 {
 
 // offset chooses an offset in bytes.
 func (g *program) offset() int64 {
-	v := one[int64](g.s, 16, 8, 0, 24, 32, 160, 48, 4, 120, 128, 1000, 1016, 1<<15, 1<<16+8, 1<<31-8, 1<<31, 1<<36)
+	v := choose[int64](g.s, 16, 8, 0, 24, 32, 160, 48, 4, 120, 128, 1000, 1016, 1<<15, 1<<16+8, 1<<31-8, 1<<31, 1<<36)
 	if g.s.Rarely(2) {
 		return -v
 	}
@@ -346,11 +346,11 @@ func (g *program) factored() int64 { return g.offset() / g.d.Data }
 
 // reg chooses a register, usually one that matters.
 func (g *program) reg() uint64 {
-	return one(g.s, g.m.FP, g.d.RA, g.m.SP, g.m.FP, g.d.RA, 3, 12, 17, 40, 200)
+	return choose(g.s, g.m.FP, g.d.RA, g.m.SP, g.m.FP, g.d.RA, 3, 12, 17, 40, 200)
 }
 
 // base chooses a register for the CFA.
-func (g *program) base() uint64 { return one(g.s, g.m.SP, g.m.FP, g.m.SP, g.m.FP, 10, 3, 17, 33) }
+func (g *program) base() uint64 { return choose(g.s, g.m.SP, g.m.FP, g.m.SP, g.m.FP, 10, 3, 17, 33) }
 
 // changes are opcodes that change the rules; common ones are repeated.
 var changes = []byte{
@@ -366,7 +366,7 @@ var changes = []byte{
 // change chooses an instruction that changes the rules. It returns false if the instruction would be meaningless.
 func (g *program) change(restore bool) (in Instruction, ok bool) {
 	s := g.s
-	in = Instruction{Op: one(s, changes...), Reg: g.reg(), Reg2: g.reg()}
+	in = Instruction{Op: choose(s, changes...), Reg: g.reg(), Reg2: g.reg()}
 	switch in.Op {
 	case frame.DW_CFA_def_cfa_register, frame.DW_CFA_def_cfa_offset, frame.DW_CFA_def_cfa_offset_sf:
 		if g.now.cfa.Rule != cfi.RuleCFA {
@@ -394,7 +394,7 @@ func (g *program) change(restore bool) (in Instruction, ok bool) {
 	case frame.DW_CFA_def_cfa_expression, frame.DW_CFA_expression, frame.DW_CFA_val_expression:
 		in.Block = g.expression(in.Op != frame.DW_CFA_def_cfa_expression)
 	default:
-		in.N = one[int64](s, 2, 1, 3, 6, 4, 0, 9, 100, 127, 128, 20, 4096)
+		in.N = choose[int64](s, 2, 1, 3, 6, 4, 0, 9, 100, 127, 128, 20, 4096)
 	}
 	return in, true
 }
@@ -414,7 +414,7 @@ func (g *program) expression(onCFA bool) []byte {
 	}
 	for range s.N(4) {
 		n, reg := g.offset(), g.base()
-		b = append(b, one(s,
+		b = append(b, choose(s,
 			[]byte{0x06}, []byte{0x06}, // deref
 			uleb([]byte{0x23}, uint64(max(0, n))), // plus_uconst
 			append(sleb([]byte{0x11}, n), 0x22),   // consts, plus

@@ -52,5 +52,5 @@ func (s *Source) Bytes(n int) []byte {
 	return b
 }
 
-// one chooses one of several values.
-func one[T any](s *Source, values ...T) T { return values[s.N(len(values))] }
+// choose returns one of several values.
+func choose[T any](s *Source, values ...T) T { return values[s.N(len(values))] }
