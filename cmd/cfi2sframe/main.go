@@ -117,7 +117,7 @@ func printInterrupted(ctx context.Context, stderr io.Writer, files []string, wha
 	return interruptedStatus(ctx)
 }
 
-// complain prints an error after the name of the file or step that it is about.
+// complain prints an error, preceded by the name of the file or step that it concerns.
 func complain(w io.Writer, about string, err error) {
 	if about == "" {
 		about = `""`

@@ -41,7 +41,7 @@ var presets = []preset{
 	// The patches for arm64 live patching do not handle flexible FDEs; see convert.Linux.
 	{name: "linux-kernel", Format: v3, share: true, linux: convert.LinuxKernel},
 	{name: "linux-module", Format: v3, share: true, linux: convert.LinuxModule},
-	// 2.40 supports only V1.
+	// GNU as and ld 2.40 support only V1.
 	{name: "binutils-2.40", Format: convert.Format{Version: sframe.V1}},
 	// libsframe 2.41 to 2.44 rejects flag 0x4 ("decode failure"), and returns FP-1 as the CFA of rows without data
 	// words.
@@ -51,7 +51,7 @@ var presets = []preset{
 	{name: "binutils-2.44", Format: v2, noPCMask: true},
 	// GNU as 2.45 emits, and ld 2.45 merges, V2 with errata 1. Errata 2 is newer.
 	{name: "binutils-2.45", Format: v2PCRel, also: []convert.Format{v2}},
-	// ld 2.46 and later merges only V3, and libsframe finds wrong rows in V2 without flag 0x4.
+	// Since 2.46, ld merges only V3, and libsframe finds wrong rows in V2 without flag 0x4.
 	{name: "binutils-2.46", Format: v3, also: []convert.Format{v2PCRel}},
 	{name: "binutils-2.47", Format: v3, also: []convert.Format{v2PCRel}},
 	// DataDog's reader rejects flag 0x4.
