@@ -22,7 +22,7 @@ const (
 	operandMask = 0x3f
 )
 
-// maxStates bounds the nesting of remember_state. Compilers nest two or three levels.
+// maxStates bounds the nesting of remember_state. Compilers nest it two or three levels deep.
 const maxStates = 4096
 
 // maxOffset bounds factored offsets so that their sums cannot overflow.
@@ -76,11 +76,11 @@ func (x *executor) run(fn *Function) ([]Step, *Error) {
 	d := fn.cie
 	x.begin(d, fn.code, fn.limit)
 	if d.first == 0 {
-		d.first = x.numbered(&d.initial) + 1
+		d.first = x.stateNumber(&d.initial) + 1
 	}
 	x.start, x.steps, x.fixed, x.number = fn.Begin, x.steps[:0], false, d.first-1
 	x.execute()
-	x.row(math.MaxUint64)
+	x.endRow(math.MaxUint64)
 	if x.err != nil {
 		x.err.Off -= uint64(fn.code)
 		return nil, x.err
@@ -93,7 +93,7 @@ func (x *executor) runInitial(d *cie, pos, end int) *Error {
 	x.begin(d, uint32(pos), uint32(end))
 	start := noState
 	start.raReg = d.raReg
-	x.number, x.initial = x.numbered(&start), true
+	x.number, x.initial = x.stateNumber(&start), true
 	x.execute()
 	x.initial = false
 	if x.err == nil {
@@ -108,16 +108,16 @@ func (x *executor) begin(d *cie, code, limit uint32) {
 	x.cie, x.at, x.loc, x.stack = d, x.pos, 0, x.stack[:0]
 }
 
-// row ends the current row at the location next. If the row has the same rules as the previous row, they are merged.
-func (x *executor) row(next uint64) {
+// endRow ends the current row at a location. A row with the same rules as the previous row is merged with it.
+func (x *executor) endRow(next uint64) {
 	if n := len(x.steps); x.loc <= math.MaxUint32 && (n == 0 || x.steps[n-1].Number != x.number) {
 		x.steps = append(x.steps, Step{uint32(x.loc), x.number})
 	}
 	x.loc = next
 }
 
-// numbered returns the number of a state.
-func (x *executor) numbered(s *state) uint32 {
+// stateNumber returns the number of a state.
+func (x *executor) stateNumber(s *state) uint32 {
 	n, ok := x.numbering.number(s)
 	if !ok {
 		x.fail(x.at, "more than %d distinct rules in one file", maxRules)
@@ -157,7 +157,7 @@ func (x *executor) execute() {
 		case frame.DW_CFA_restore_state:
 			x.recall()
 		case frame.DW_CFA_GNU_args_size:
-			x.uleb() // only used for exception handling
+			x.uleb() // used only for exception handling
 		default:
 			x.change(op)
 		}
@@ -168,7 +168,7 @@ func (x *executor) execute() {
 func (x *executor) change(op byte) {
 	code := uint32(0)
 	if b := x.sec.data[x.at:]; len(b) >= 4 {
-		code = short(op, binary.LittleEndian.Uint32(b))
+		code = shortInstruction(op, binary.LittleEndian.Uint32(b))
 	}
 	h := (uint64(code)<<32 ^ uint64(x.number)<<8 ^ uint64(x.cie.number)) * 0x9e3779b97f4a7c15
 	e := &x.effects[h>>(64-effectBits)]
@@ -180,13 +180,13 @@ func (x *executor) change(op byte) {
 	x.now = x.states[from]
 	x.instruction(op)
 	// In a CIE, DW_CFA_restore has a different effect.
-	if x.number = x.numbered(&x.now); code != 0 && x.err == nil && !x.initial {
+	if x.number = x.stateNumber(&x.now); code != 0 && x.err == nil && !x.initial {
 		*e = effect{x.cie, code, uint32(x.pos - x.at), from, x.number}
 	}
 }
 
-// short returns the instruction at the start of code if it is a common one of at most four bytes, otherwise 0.
-func short(op byte, code uint32) uint32 {
+// shortInstruction returns the instruction at the start of code, or 0 if it is uncommon or longer than four bytes.
+func shortInstruction(op byte, code uint32) uint32 {
 	switch kind := op & opcodeMask; {
 	case kind == frame.DW_CFA_restore:
 		return code & 0xff
@@ -286,7 +286,7 @@ func (x *executor) advance(delta uint64) {
 	case x.initial:
 		x.fail(x.at, "location change in the initial instructions of a CIE")
 	default:
-		x.row(next)
+		x.endRow(next)
 	}
 }
 
@@ -302,7 +302,7 @@ func (x *executor) setLoc() {
 		x.fail(x.at, "set_loc moves backward from %#x to %#x", x.start+x.loc, next)
 	default:
 		if next -= x.start; next > x.loc {
-			x.row(next)
+			x.endRow(next)
 		}
 	}
 }
@@ -409,8 +409,8 @@ func (x *executor) restore(reg uint64) {
 	}
 }
 
-// assign copies the rules for a register from s: those for RA, FP and SP, and whether RA is signed. The return address
-// column of a CIE can be any register, including FP and SP; unwinders look for the return address there.
+// assign copies a register's rule (RA, FP or SP) or the sign state from s. The return address column of a CIE can be
+// any register, including FP and SP; unwinders look for the return address there.
 func (x *executor) assign(reg uint64, s *state) {
 	if reg == x.cie.raReg {
 		x.now.ra = s.ra
@@ -420,7 +420,7 @@ func (x *executor) assign(reg uint64, s *state) {
 		x.now.fp = s.fp
 	case reg == regs.sp:
 		x.now.sp = s.sp
-	case regs.signs(reg):
+	case regs.isSignState(reg):
 		x.now.sign = s.sign
 	}
 }
@@ -428,5 +428,5 @@ func (x *executor) assign(reg uint64, s *state) {
 // tracks reports whether rows depend on the rule of the register.
 func (d *cie) tracks(reg uint64) bool {
 	m := &d.sec.regs
-	return reg == d.raReg || reg == m.fp || reg == m.sp || m.signs(reg)
+	return reg == d.raReg || reg == m.fp || reg == m.sp || m.isSignState(reg)
 }

@@ -33,14 +33,15 @@ func FuzzLoad(f *testing.F) {
 		for _, m := range generate.Machines {
 			for _, source := range []cfi.Source{cfi.EHFrame, cfi.DebugFrame} {
 				table := must.Get(cfi.Parse(m.Elf, m.Order, cfi.Section{Source: source, Data: data}))(t)
-				ordered(t, table)
+				checkOrder(t, table)
 			}
 		}
 	})
 }
 
-// ordered checks that functions and their rows are in ascending order, and that rows cover valid functions completely.
-func ordered(t *testing.T, table *cfi.Table) {
+// checkOrder checks that functions and their rows are in ascending order, and that rows cover valid functions
+// completely.
+func checkOrder(t *testing.T, table *cfi.Table) {
 	t.Helper()
 	end := uint64(0)
 	for fn := range table.Functions() {

@@ -79,7 +79,7 @@ func (s *goSection) parse(t *Table, x *executor, code []elffile.Span, cies int) 
 		case gopclntab.Framed:
 			s.instructions(a, fn)
 		case gopclntab.Switches, gopclntab.Injected:
-			s.switching(a, fn)
+			s.stackSwitch(a, fn)
 		case gopclntab.SigReturn:
 			s.sigreturn(a)
 		}
@@ -104,12 +104,12 @@ func (s *goSection) instructions(a *arch.Arch, fn *gopclntab.Function) {
 		switch {
 		case a.FixedRA != 0:
 		case r.Frame > 0:
-			s.saved(a.RA, uint64(a.EntryCFA)+uint64(r.Frame))
+			s.appendSave(a.RA, uint64(a.EntryCFA)+uint64(r.Frame))
 		default:
 			s.data = append(s.data, frame.DW_CFA_restore|byte(a.RA))
 		}
 		if r.Saved > 0 {
-			s.saved(a.FP, uint64(a.EntryCFA)+uint64(r.Saved))
+			s.appendSave(a.FP, uint64(a.EntryCFA)+uint64(r.Saved))
 		} else if saved > 0 {
 			s.data = append(s.data, frame.DW_CFA_restore|byte(a.FP))
 		}
@@ -117,9 +117,9 @@ func (s *goSection) instructions(a *arch.Arch, fn *gopclntab.Function) {
 	}
 }
 
-// switching appends the instructions for a function that switches stacks. Each row starts from the initial rules of
+// stackSwitch appends the instructions for a function that switches stacks. Each row starts from the initial rules of
 // the CIE, which has no CFA rule.
-func (s *goSection) switching(a *arch.Arch, fn *gopclntab.Function) {
+func (s *goSection) stackSwitch(a *arch.Arch, fn *gopclntab.Function) {
 	at := uint32(0)
 	for i, r := range fn.Rows {
 		if i > 0 {
@@ -132,15 +132,15 @@ func (s *goSection) switching(a *arch.Arch, fn *gopclntab.Function) {
 			below := entry + uint64(r.Frame)
 			s.data = binary.AppendUvarint(append(s.data, frame.DW_CFA_def_cfa, byte(a.SP)), below)
 			if a.FixedRA == 0 && r.Frame > 0 {
-				s.saved(a.RA, below)
+				s.appendSave(a.RA, below)
 			}
 			if r.Saved > 0 {
-				s.saved(a.FP, entry+uint64(r.Saved))
+				s.appendSave(a.FP, entry+uint64(r.Saved))
 			}
 		case gopclntab.OfFP:
 			const slots = 2 // frame pointer and return address
 			s.data = append(s.data, frame.DW_CFA_def_cfa, byte(a.FP), 8*slots)
-			s.saved(a.FP, 8*slots)
+			s.appendSave(a.FP, 8*slots)
 		case gopclntab.NoCaller:
 			s.data = append(s.data, frame.DW_CFA_def_cfa, byte(a.SP), byte(a.EntryCFA), frame.DW_CFA_undefined,
 				byte(a.RA))
@@ -165,8 +165,8 @@ func (s *goSection) advance(at *uint32, to uint32) {
 	}
 }
 
-// saved appends the instruction for a register saved below the CFA.
-func (s *goSection) saved(reg, below uint64) {
+// appendSave appends the instruction for a register that is saved below the CFA.
+func (s *goSection) appendSave(reg, below uint64) {
 	s.data = append(s.data, cfaGNUNegativeOffsetExtended, byte(reg))
 	s.data = binary.AppendUvarint(s.data, below)
 }

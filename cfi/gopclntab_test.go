@@ -145,8 +145,8 @@ func TestGoStacks(t *testing.T) {
 	})
 }
 
-// testGoStacks checks the rows after calls on a different stack. After the call in asmcgocall, CFA - FP must have the
-// given value; -1 means that the CFA is unknown.
+// testGoStacks checks the rows after calls that run on a different stack. After the call in asmcgocall, CFA - FP must
+// have the given value; -1 means that the CFA is unknown.
 func testGoStacks(t *testing.T, asmcgocall int64, env string, flags ...string) {
 	b := readGo(t, env, flags...)
 	table := loadGo(t, b, cfi.GoPCLNTab)
@@ -251,7 +251,7 @@ func TestGoInjected(t *testing.T) {
 				return
 			}
 			at := symbols["runtime.sigreturn__sigaction.abi0"].Value
-			for _, pc := range []uint64{at - 1, at, at + 7} { // at-1 is where readers look up the return address
+			for _, pc := range []uint64{at - 1, at, at + 7} { // readers look up a return address minus 1
 				row, ok := table.Lookup(pc)
 				// breg7 (rsp) 160, deref; breg7 168; breg7 120 (struct ucontext: rsp, rip, rbp)
 				if !ok || !table.Find(pc).Signal() || string(row.CFA.Expression) != "\x77\xa0\x01\x06" ||
@@ -330,6 +330,6 @@ func FuzzGoTable(f *testing.F) {
 		if err != nil {
 			return
 		}
-		ordered(t, table)
+		checkOrder(t, table)
 	})
 }

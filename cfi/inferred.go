@@ -15,7 +15,7 @@ const Inferred = "instructions"
 
 // An Inference holds rows for code without CFI.
 type Inference struct {
-	Functions []InferredFunction // sorted by address, disjoint, and without overlap with functions of the table
+	Functions []InferredFunction // sorted by address; they overlap neither each other nor functions of the table
 	// Jumps maps the address of an indirect jump in Functions to its targets. A jump that is missing here leaves its
 	// function: it is a tail call.
 	Jumps map[uint64][]uint64
@@ -102,14 +102,14 @@ func (s *section) infer(a *arch.Arch, fn *InferredFunction) {
 		if r.Lost {
 			s.data = append(s.data, frame.DW_CFA_undefined, byte(a.FP))
 		} else {
-			s.saved(a.FP, r.FP)
+			s.appendSave(a.FP, r.FP)
 		}
 		switch {
 		case a.FixedRA != 0:
 		case r.RA == 0 && r.RAReg != a.RA:
 			s.data = append(s.data, frame.DW_CFA_register, byte(a.RA), byte(r.RAReg))
 		default:
-			s.saved(a.RA, r.RA)
+			s.appendSave(a.RA, r.RA)
 		}
 		if r.Signed != signed {
 			s.data = append(s.data, cfaAArch64NegateRAState)
@@ -118,9 +118,9 @@ func (s *section) infer(a *arch.Arch, fn *InferredFunction) {
 	}
 }
 
-// saved appends the instruction for a register that is saved at an offset from the CFA, or unchanged if the
+// appendSave appends the instruction for a register that is saved at an offset from the CFA, or unchanged if the
 // offset is 0.
-func (s *section) saved(reg uint64, offset int64) {
+func (s *section) appendSave(reg uint64, offset int64) {
 	if offset == 0 {
 		s.data = append(s.data, frame.DW_CFA_restore|byte(reg))
 		return

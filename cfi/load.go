@@ -46,10 +46,10 @@ func ParseSource(name string) (Source, error) {
 // and 0x2d change how the return address is signed.
 type registers struct{ sp, fp, raState uint64 }
 
-// signs reports whether the register is RA_SIGN_STATE, which tells whether return addresses are signed.
-func (r *registers) signs(reg uint64) bool { return reg == r.raState && reg != arch.NoReg }
+// isSignState reports whether the register is RA_SIGN_STATE, which tells whether return addresses are signed.
+func (r *registers) isSignState(reg uint64) bool { return reg == r.raState && reg != arch.NoReg }
 
-// section is one CFI section.
+// A section holds the contents of a CFI section and the facts needed to decode them.
 type section struct {
 	name     string
 	source   Source
@@ -73,7 +73,7 @@ type Function struct {
 	off     uint32 // offset of the FDE in its section
 	code    uint32 // offset of the instructions
 	limit   uint32 // offset of the end of the instructions
-	program uint32 // number of the program; bit cut is set if the range is only a part of the FDE's range
+	program uint32 // number of the program, plus cut if the range is only a part of the FDE's range
 	cie     *cie
 }
 
@@ -83,8 +83,8 @@ const cut = 1 << 31
 // number returns the number of the function's program.
 func (fn *Function) number() uint32 { return fn.program &^ cut }
 
-// whole returns the full range of the FDE. Offsets in the program are relative to its start.
-func (fn *Function) whole() elffile.Span {
+// fdeRange returns the full range of the FDE. Offsets in the program are relative to its start.
+func (fn *Function) fdeRange() elffile.Span {
 	if fn.program&cut != 0 {
 		return fn.cie.sec.whole[fn.off]
 	}
@@ -98,7 +98,7 @@ func (fn *Function) narrow(begin, end uint64) {
 		if s.whole == nil {
 			s.whole = make(map[uint32]elffile.Span)
 		}
-		s.whole[fn.off] = fn.whole()
+		s.whole[fn.off] = fn.fdeRange()
 		fn.program |= cut
 	}
 	fn.Begin, fn.End = begin, end
@@ -174,13 +174,13 @@ const maxErrors = 1000
 
 func (t *Table) report(e *Error) {
 	t.NumErrors++
-	if !t.full() {
+	if !t.atErrorLimit() {
 		t.Errors = append(t.Errors, e)
 	}
 }
 
-// full reports whether further errors are only counted.
-func (t *Table) full() bool { return len(t.Errors) >= maxErrors }
+// atErrorLimit reports whether further errors are only counted.
+func (t *Table) atErrorLimit() bool { return len(t.Errors) >= maxErrors }
 
 // ErrNone is returned for files without CFI.
 var ErrNone = errors.New("no CFI")
@@ -189,7 +189,7 @@ var ErrNone = errors.New("no CFI")
 // Malformed records are reported in the Table. It is an error if the requested source has no CFI.
 func Load(f *elffile.File, src Source, debug *elffile.File) (*Table, error) {
 	if arch.Of(elf.Machine(f.Machine)) == nil {
-		return nil, notDefined(f.Machine)
+		return nil, abiError(f.Machine)
 	}
 	t := &Table{Machine: elf.Machine(f.Machine), Order: f.Order}
 	var secs []*section
@@ -287,7 +287,7 @@ type Section struct {
 // Malformed records are reported in the Table.
 func Parse(m elf.Machine, order binary.ByteOrder, sections ...Section) (*Table, error) {
 	if arch.Of(m) == nil {
-		return nil, notDefined(m)
+		return nil, abiError(m)
 	}
 	t := &Table{Machine: m, Order: order}
 	var secs []*section
@@ -304,14 +304,14 @@ func Parse(m elf.Machine, order binary.ByteOrder, sections ...Section) (*Table, 
 	return t, nil
 }
 
-// A notDefined is the error for a machine without an SFrame ABI.
-type notDefined elf.Machine
+// An abiError is the error for a machine without an SFrame ABI.
+type abiError elf.Machine
 
-func (m notDefined) Error() string {
+func (m abiError) Error() string {
 	return fmt.Sprintf("machine %v: SFrame is defined for %s only", elf.Machine(m), arch.Names())
 }
 
-func (m notDefined) Unwrap() error { return arch.ErrABI }
+func (m abiError) Unwrap() error { return arch.ErrABI }
 
 // Limits on the total size of a file's CFI in bytes: the size of the file, but at least anyTotal and at most maxTotal.
 // CFI is larger than its file only if it is compressed exceptionally well or several headers refer to the same bytes.
@@ -329,7 +329,7 @@ const (
 
 // A reader reads the CFI sections of a file and of its debug file.
 type reader struct {
-	limit uint64 // on the total size of the sections in bytes
+	limit uint64 // maximum total size of the sections in bytes
 	read  uint64 // number of bytes read so far
 }
 
@@ -502,7 +502,7 @@ func (t *Table) Split(n int) []*Table {
 	return parts
 }
 
-// Only returns the table restricted to the functions for which keep returns true.
+// Only is like Part, but selects the functions for which keep returns true.
 func (t *Table) Only(keep func(*Function) bool) *Table {
 	part := *t
 	part.functions = nil
@@ -568,7 +568,7 @@ func sortByBegin(fns []Function) {
 const maxParts = 1 << 20
 
 // fill returns the functions in list a, and those parts of the functions in list b that list a does not cover. Both
-// lists are sorted and disjoint, and so is the result. Parts that exceed maxParts are dropped.
+// lists are sorted and disjoint, and so is the result. Once the work exceeds maxParts, further parts are dropped.
 func (t *Table) fill(a, b []Function) []Function {
 	out := make([]Function, 0, len(a)+len(b))
 	room, parts := maxParts, 0

@@ -175,7 +175,7 @@ func TestPart(t *testing.T) {
 	}
 }
 
-// TestLarge parses FDEs that cover 4 GiB, and a byte less.
+// TestLarge parses an FDE that covers 4 GiB, and one that covers a byte less.
 func TestLarge(t *testing.T) {
 	w := ehFrame(s390x)
 	cie := w.Shared(plainCIE)

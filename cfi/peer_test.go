@@ -70,7 +70,7 @@ func readelfRows(t *testing.T, readelf, path string) map[uint64][]readelfRow {
 	lines := bufio.NewScanner(strings.NewReader(string(out)))
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
-		// A register is printed as r3 (rbx).
+		// readelf prints registers with number and name, as in "r3 (rbx)".
 		f := strings.Fields(numbered.ReplaceAllString(lines.Text(), "$1"))
 		switch {
 		case len(f) == 0:
@@ -183,7 +183,7 @@ func TestReadelf(t *testing.T) {
 	}
 }
 
-// TestUnwinder compares the rows with the location in which libgcc finds the caller's rbp: on the stack, in the return
+// TestUnwinder compares the rows with the location where libgcc finds the caller's rbp: on the stack, in the return
 // address slot, or unchanged in its register.
 func TestUnwinder(t *testing.T) {
 	peer.Look(t, "gcc")

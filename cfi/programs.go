@@ -66,7 +66,7 @@ func (x *executor) addProgram(fn *Function) {
 	if err != nil {
 		x.errs[fn.program] = err
 	}
-	x.all = append(x.all, program{x.keep(steps), fn.cie, fn.code, fn.limit})
+	x.all = append(x.all, program{x.copySteps(steps), fn.cie, fn.code, fn.limit})
 }
 
 // A slot is an entry of the hash table of programs.
@@ -79,14 +79,14 @@ type slot struct {
 func (x *executor) slot(hash uint32, fn *Function) *slot {
 	for i := hash; ; i++ {
 		s := &x.slots[i&uint32(len(x.slots)-1)]
-		if s.number == 0 || fn != nil && s.hash == hash && x.all[s.number-1].is(fn) {
+		if s.number == 0 || fn != nil && s.hash == hash && x.all[s.number-1].matches(fn) {
 			return s
 		}
 	}
 }
 
-// is reports whether the function has this program.
-func (p *program) is(fn *Function) bool {
+// matches reports whether the function has this program.
+func (p *program) matches(fn *Function) bool {
 	return p.cie == fn.cie && bytes.Equal(fn.cie.sec.data[p.code:p.limit], fn.instructions())
 }
 
@@ -101,8 +101,8 @@ func (x *executor) grow(n int) {
 	}
 }
 
-// keep returns a copy of steps in memory allocated in chunks.
-func (x *executor) keep(steps []Step) []Step {
+// copySteps returns a copy of steps in memory that is allocated in chunks.
+func (x *executor) copySteps(steps []Step) []Step {
 	if cap(x.chunk)-len(x.chunk) < len(steps) {
 		x.chunk = make([]Step, 0, max(len(steps), min(2*cap(x.chunk), maxChunk), 16))
 	}
@@ -120,8 +120,8 @@ func (p *programs) work() uint64 {
 	return uint64(sum)
 }
 
-// of returns the steps of a function's program.
-func (p *programs) of(fn *Function) []Step { return p.all[fn.number()].steps }
+// stepsOf returns the steps of a function's program.
+func (p *programs) stepsOf(fn *Function) []Step { return p.all[fn.number()].steps }
 
-// instructions returns the instructions including padding.
+// instructions returns the FDE's instructions, including padding.
 func (fn *Function) instructions() []byte { return fn.cie.sec.data[fn.code:fn.limit] }

@@ -50,7 +50,7 @@ type record struct {
 	cursor
 	off  int    // offset of the length field
 	end  int    // offset of the end; 0 if unknown
-	cie  uint64 // of an FDE: offset of its CIE
+	cie  uint64 // offset of the CIE (FDE only)
 	kind recordKind
 }
 
@@ -168,7 +168,7 @@ func (p *parser) cie(off uint64) *cie {
 	c := p.cies[off]
 	if c == nil {
 		if c = p.decodeCIE(off); c.err != nil {
-			if p.table.full() {
+			if p.table.atErrorLimit() {
 				if p.bad == nil {
 					p.bad = c
 				}
@@ -252,7 +252,7 @@ func (p *parser) decodeCIE(off uint64) *cie {
 	return d
 }
 
-// maxAugmentation is the maximum length of an augmentation string in bytes. Compilers use at most six letters.
+// maxAugmentation is the maximum length of an augmentation string in bytes. Compilers emit at most six letters.
 const maxAugmentation = 64
 
 // augmentation decodes the NUL-terminated augmentation string.
@@ -309,7 +309,7 @@ func (d *cie) augment(c *cursor, letters string) {
 func (p *parser) fde(r *record) {
 	d := p.cie(r.cie)
 	if d.err != nil {
-		if r.err = d.err; !p.table.full() {
+		if r.err = d.err; !p.table.atErrorLimit() {
 			r.err = &Error{p.sec.name, uint64(r.off), "FDE with an invalid CIE (" + d.err.Error() + ")"}
 		}
 		return

@@ -16,12 +16,12 @@ type Row struct {
 	*Rules // must not be modified
 }
 
-// Rows returns an iterator over the function's rows by address. They cover the function without gaps, and adjacent rows
-// differ. A function with malformed instructions has no rows; see Err.
+// Rows returns an iterator over the function's rows in address order. They cover the function without gaps, and
+// adjacent rows differ. A function with malformed instructions has no rows; see Err.
 func (fn *Function) Rows() iter.Seq[Row] {
 	return func(yield func(Row) bool) {
 		x := fn.cie.sec.programs
-		steps, start := x.of(fn), fn.whole().Begin
+		steps, start := x.stepsOf(fn), fn.fdeRange().Begin
 		front, size := fn.Begin-start, fn.End-start // the function's part of the FDE's range, relative to its start
 		if front > 0 {
 			i := sort.Search(len(steps), func(i int) bool { return uint64(steps[i].Off) > front })
@@ -44,8 +44,8 @@ func (fn *Function) Rows() iter.Seq[Row] {
 }
 
 // Steps returns the rows of the function's program, including rows that start after the end of the function. Callers
-// must not modify them. If the instructions are malformed, there are none.
-func (fn *Function) Steps() []Step { return fn.cie.sec.programs.of(fn) }
+// must not modify them. If the instructions are malformed, the result is empty.
+func (fn *Function) Steps() []Step { return fn.cie.sec.programs.stepsOf(fn) }
 
 // Err returns an *Error if the instructions are malformed or the FDE's range is too large, and nil otherwise.
 func (fn *Function) Err() error {
@@ -53,7 +53,7 @@ func (fn *Function) Err() error {
 	if e != nil {
 		return &Error{e.Section, e.Off + uint64(fn.code), e.Msg}
 	}
-	if whole := fn.whole(); whole.End-whole.Begin > math.MaxUint32 {
+	if whole := fn.fdeRange(); whole.End-whole.Begin > math.MaxUint32 {
 		const msg = "FDE covers %d bytes of code; at most 4 GiB - 1 are supported"
 		return &Error{fn.Section(), fn.Offset(), fmt.Sprintf(msg, whole.End-whole.Begin)}
 	}
@@ -63,10 +63,10 @@ func (fn *Function) Err() error {
 // Len returns the number of functions.
 func (t *Table) Len() int { return len(t.functions) }
 
-// At returns the i-th function by address.
+// At returns the i-th function in address order.
 func (t *Table) At(i int) *Function { return &t.functions[i] }
 
-// Functions returns an iterator over the functions by address. They do not overlap.
+// Functions returns an iterator over the functions in address order. They do not overlap.
 func (t *Table) Functions() iter.Seq[*Function] {
 	return func(yield func(*Function) bool) {
 		for i := range t.functions {

@@ -124,7 +124,7 @@ type numbering struct {
 	ofBytes     map[string]uint32 // numbers of expressions
 }
 
-// maxRules bounds the number of distinct rules in a file. Large programs have about a thousand.
+// maxRules bounds the number of distinct rules in a file. Large programs have about a thousand distinct rules.
 const maxRules = 1 << 17
 
 func newNumbering() numbering {

@@ -22,7 +22,7 @@ func TestNumbering(t *testing.T) {
 
 func testNumbering(t *testing.T, tg target, sp, fp, ra byte) {
 	r := rand.New(rand.NewPCG(3, 4))
-	// Instructions with the same effect, or that differ in one field.
+	// Instructions that have the same effect or differ in one field.
 	codes := [][]byte{
 		{0x0e, 16}, {0x0c, sp, 16}, {0x12, sp, 0x7e}, {0x13, 0x7e}, {0x0c, fp, 16}, {0x0d, fp}, {0x0e, 8}, {0x0e, 24},
 		{0x0e, 0x90, 0}, {0x0e, 0x90, 1}, {0x0e, 0x90, 0x81, 1}, {0x0e, 0x90, 0x81, 2}, {0x0c, sp, 0x90, 1},

@@ -21,7 +21,7 @@ const (
 	frameAddr = 0x20000
 )
 
-// A target is a machine and byte order.
+// A target is a machine with a byte order.
 type target struct {
 	machine elf.Machine
 	order   elftest.Order
@@ -302,7 +302,7 @@ func TestInstructions(t *testing.T) {
 		}
 		shared := w.Shared(cie)
 		addr := uint64(textAddr)
-		// Functions with one bit changed come first: their cached effects must not apply.
+		// Functions that differ in one bit come first: their cached effects must not apply.
 		for bit := range 8 * len(tt.code) {
 			code := []byte(tt.code)
 			code[bit/8] ^= 1 << (bit % 8)
@@ -353,7 +353,7 @@ func TestFunctions(t *testing.T) {
 	for _, r := range [][2]uint64{
 		{textAddr + 0x200, 0x100},
 		{textAddr, 0x80},
-		{textAddr + 0x40, 0x80},     // one half of it overlaps the previous FDE
+		{textAddr + 0x40, 0x80},     // half of it overlaps the previous FDE
 		{textAddr + 0x50, 0x10},     // overlaps entirely
 		{textAddr + 0x100, 0},       // no code
 		{0, 0x10},                   // discarded
@@ -424,9 +424,9 @@ func TestFillParts(t *testing.T) {
 	}
 	for i, fn := range parts {
 		whole := elffile.Span{End: 10_000}
-		if begin := 10*uint64(i) + 5; fn.Begin != begin || fn.End != begin+5 || fn.whole() != whole ||
+		if begin := 10*uint64(i) + 5; fn.Begin != begin || fn.End != begin+5 || fn.fdeRange() != whole ||
 			fn.Program() >= 0 {
-			t.Errorf("part %d is %d-%d of %v, with program %d", i, fn.Begin, fn.End, fn.whole(), fn.Program())
+			t.Errorf("part %d is %d-%d of %v, with program %d", i, fn.Begin, fn.End, fn.fdeRange(), fn.Program())
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // FuzzStructured generates files with known rows, and compares these with the decoded rows. If damage is not 0, some
-// bytes are overwritten first; this may cause only errors, which must include their location.
+// bytes are overwritten first: rows may then be wrong or missing, but errors must include their location.
 func FuzzStructured(f *testing.F) {
 	for seed := range uint64(300) {
 		f.Add(generate.Seeded(seed, 200+int(seed)), uint64(0))
@@ -23,7 +23,7 @@ func FuzzStructured(f *testing.F) {
 	f.Fuzz(func(t *testing.T, choices []byte, damage uint64) {
 		file := generate.NewFile(generate.From(choices))
 		if damage != 0 {
-			damaged(t, file, damage)
+			checkDamaged(t, file, damage)
 			return
 		}
 		x := must.Get(elffile.New(bytes.NewReader(file.Bytes), int64(len(file.Bytes))))(t)
@@ -31,7 +31,7 @@ func FuzzStructured(f *testing.F) {
 		if table.NumErrors > 0 {
 			t.Fatalf("errors for a valid file: %v", table.Errors)
 		}
-		if err := same(table, file.Rows()); err != nil {
+		if err := compareRows(table, file.Rows()); err != nil {
 			for _, c := range []*generate.CFI{file.CFI, file.Debug} {
 				if c != nil {
 					t.Logf("debug %t, %v\n%+v\n%+v", c.Debug, c.Code, c.CIEs, c.FDEs)
@@ -42,8 +42,8 @@ func FuzzStructured(f *testing.F) {
 	})
 }
 
-// same compares a table with the expected rows.
-func same(table *cfi.Table, want []generate.Row) error {
+// compareRows compares the rows of a table with the expected rows.
+func compareRows(table *cfi.Table, want []generate.Row) error {
 	next := 0 // index in want of the first row not yet compared
 	for fn := range table.Functions() {
 		rows := []cfi.Row{{Begin: fn.Begin, End: fn.End}}
@@ -92,18 +92,19 @@ func equal(a, b *cfi.Rules) bool {
 		cfi.SameRule(&a.SP, &b.SP) && a.RAReg == b.RAReg && a.Sign == b.Sign
 }
 
-// damaged overwrites some bytes of a file. The decoded rows must be in order, and errors must include their location.
-func damaged(t *testing.T, file *generate.File, damage uint64) {
+// checkDamaged overwrites some bytes of a file. The decoded rows must be in order, and errors must include their
+// location.
+func checkDamaged(t *testing.T, file *generate.File, damage uint64) {
 	b := generate.Damaged(file.Bytes, damage)
 	x, err := elffile.New(bytes.NewReader(b), int64(len(b)))
 	if err != nil {
-		placed(t, err)
+		checkLocation(t, err)
 		return
 	}
 	table, err := cfi.Load(x, cfi.Auto, nil)
 	if err != nil {
 		if !errors.Is(err, cfi.ErrNone) && !strings.Contains(err.Error(), "SFrame is defined for") {
-			placed(t, err)
+			checkLocation(t, err)
 		}
 		return
 	}
@@ -118,7 +119,7 @@ func damaged(t *testing.T, file *generate.File, damage uint64) {
 			t.Errorf("error %+v of a section of %d bytes", e, size)
 		}
 	}
-	ordered(t, table)
+	checkOrder(t, table)
 	for fn := range table.Functions() {
 		if fn.Err() != nil && !strings.Contains(fn.Err().Error(), fn.Section()+"+0x") {
 			t.Errorf("error %v of a function of %s", fn.Err(), fn.Section())
@@ -126,8 +127,8 @@ func damaged(t *testing.T, file *generate.File, damage uint64) {
 	}
 }
 
-// placed checks that an error includes its location.
-func placed(t *testing.T, err error) {
+// checkLocation checks that an error includes its location.
+func checkLocation(t *testing.T, err error) {
 	t.Helper()
 	var e *elffile.Error
 	var c *cfi.Error

@@ -22,7 +22,7 @@ func (p *parser) atZero(files []*elffile.File) {
 	clean := p.sec.source == EHFrame && p.otherZeros == 0
 	keep := !hasHeader(p.sec.file) && (clean || hasFunction(files, first.End))
 	for i := range p.zeros {
-		keep = keep && first.same(&p.zeros[i])
+		keep = keep && first.equal(&p.zeros[i])
 	}
 	if !keep {
 		p.table.Dropped.Discarded += len(p.zeros)
@@ -43,14 +43,14 @@ func hasHeader(f *elffile.File) bool {
 	return ok && off < elffile.HeaderSize
 }
 
-// same reports whether two FDEs of a section at the same address are equal.
-func (fn *Function) same(g *Function) bool {
+// equal reports whether two FDEs of a section at the same address are equal.
+func (fn *Function) equal(g *Function) bool {
 	return fn.End == g.End && bytes.Equal(fn.instructions(), g.instructions()) &&
-		(fn.cie == g.cie || fn.cie.same(g.cie))
+		(fn.cie == g.cie || fn.cie.equal(g.cie))
 }
 
-// same reports whether two CIEs of a section are equal.
-func (d *cie) same(e *cie) bool {
+// equal reports whether two CIEs of a section are equal.
+func (d *cie) equal(e *cie) bool {
 	x := *d
 	x.number = e.number
 	return x == *e

@@ -18,7 +18,7 @@ import (
 	"cfi2sframe/internal/testkit/must"
 )
 
-// withSections returns a file with compressed sections of the given contents, starting at index 1.
+// withSections returns a file with compressed sections that have the given contents; their indexes start at 1.
 func withSections(t *testing.T, contents ...[]byte) *elffile.File {
 	t.Helper()
 	o := &elftest.Object{Header: elf.Header64{Type: uint16(elf.ET_DYN), Machine: uint16(elf.EM_X86_64)}}

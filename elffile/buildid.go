@@ -8,8 +8,8 @@ const maxNotes = 1 << 20
 // noteBuildID is NT_GNU_BUILD_ID, the type of the build-id note.
 const noteBuildID = 3
 
-// BuildID returns the build-id and the header of the section that contains it, or nil. In a file without section
-// headers, the header describes a PT_NOTE.
+// BuildID returns the build-id and the header of the section that contains it, or nil if there is no build-id. In a
+// file without section headers, the returned header describes a PT_NOTE segment.
 func (f *File) BuildID() (id []byte, in *elf.Section64, err error) {
 	var all []elf.Section64
 	var names []string

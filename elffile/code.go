@@ -30,7 +30,7 @@ type CodeRange struct {
 	Filesz uint64 // size in the file: 0 in debug files; excludes the zero-fill of segments
 }
 
-// Code returns the code of the file, sorted by address. Empty sections are not code.
+// Code returns the ranges of code in the file, sorted by address. Empty sections are not code.
 func (f *File) Code() []CodeRange {
 	isCode := func(s *Section) bool {
 		return s.Alloc() && s.Flags&uint64(elf.SHF_EXECINSTR) != 0 && (!f.IsObject() || s.Base != 0)

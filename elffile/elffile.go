@@ -139,10 +139,10 @@ type File struct {
 	Progs    []elf.Prog64
 	Sections []Section // as in the file: index 0 is the null section; empty if there are no section headers
 	Shstrndx int       // index of the section name table, or 0
-	Size     uint64    // of the file in bytes
+	Size     uint64    // file size in bytes
 
 	r       reader
-	indexes map[uint32]int // SHT_SYMTAB_SHNDX section by symbol table
+	indexes map[uint32]int // index of the SHT_SYMTAB_SHNDX section, by index of the symbol table
 	budget  *Budget
 	loads   []int // indexes of the PT_LOADs
 	sorted  bool  // the PT_LOADs are sorted by address and do not overlap
@@ -150,14 +150,14 @@ type File struct {
 	based []int // indexes of the sections of an object that have a Base, by address
 
 	// Relocations.
-	fields   map[uint32]arch.Field // by type
-	relas    map[*Section][]int    // indexes of relocation sections by target
-	places   map[int]*symbolPlaces // by index of the symbol table
+	fields   map[uint32]arch.Field // by relocation type
+	relas    map[*Section][]int    // indexes of relocation sections, by target section
+	places   map[int]*symbolPlaces // by section index of the symbol table
 	placesOf uint64                // total size of the symbol tables whose indexes are keys of places
 }
 
 // New decodes the headers of the ELF file of the given size in r. It ensures that both header tables are within the
-// file; contents may not be. The File reads from r as long as it is used.
+// file; contents may not be. The File keeps r and reads contents from it on request.
 func New(r io.ReaderAt, size int64) (*File, error) { return NewIn(NewBudget(size), r, size) }
 
 // NewIn is like New, but uses the budget of the input that contains the file.
@@ -316,7 +316,7 @@ const (
 	meanName       = 64       // allowance per section, in addition to twice the table size
 )
 
-// readSectionNames sets the names of the sections. Names that are not terminated or outside the table are empty.
+// readSectionNames sets the names of the sections. Names that are unterminated or outside the table are empty.
 func (f *File) readSectionNames(table *Section) error {
 	const where = "section name table"
 	if !table.HasBytes() || table.Size > maxNames || !f.inFile(table.Off, table.Size) {
@@ -328,7 +328,7 @@ func (f *File) readSectionNames(table *Section) error {
 	if err := f.ReadInto(where, names, table.Off); err != nil {
 		return err
 	}
-	all := string(names) // names are substrings and share its memory
+	all := string(names) // section names are substrings that share its memory
 	most := meanName*uint64(len(f.Sections)) + 2*table.Size
 	left := most
 	for i := range f.Sections {
@@ -465,39 +465,39 @@ func (f *File) fits(where string, off, n uint64) error {
 // maxContent bounds the size in bytes of contents that are read at once, after decompression.
 const maxContent = 128 << 20
 
-// ReadAt returns n bytes at a file offset. The argument where is their name in errors.
-func (f *File) ReadAt(where string, off, n uint64) ([]byte, error) {
-	if err := f.fits(where, off, n); err != nil {
+// ReadAt returns n bytes at a file offset. The given name identifies them in errors.
+func (f *File) ReadAt(name string, off, n uint64) ([]byte, error) {
+	if err := f.fits(name, off, n); err != nil {
 		return nil, err
 	}
 	if n > maxContent {
-		return nil, errorf(where, off, "%d bytes exceed the limit of %d", n, maxContent)
+		return nil, errorf(name, off, "%d bytes exceed the limit of %d", n, maxContent)
 	}
 	b := make([]byte, n)
-	return b, f.ReadInto(where, b, off)
+	return b, f.ReadInto(name, b, off)
 }
 
-// ReadInto reads len(b) bytes at a file offset into b. The argument where is their name in errors.
-func (f *File) ReadInto(where string, b []byte, off uint64) error {
+// ReadInto reads len(b) bytes at a file offset into b. The given name identifies them in errors.
+func (f *File) ReadInto(name string, b []byte, off uint64) error {
 	if err := f.readAt(b, off); err != nil {
-		return errorf(where, off, "%v", err)
+		return errorf(name, off, "%v", err)
 	}
 	return nil
 }
 
 // ReadTable calls fn for successive parts of the n bytes at a file offset, with the file offset of each part. A part
-// consists of whole records of the given size and is valid only during the call. The argument where is the name of the
+// consists of whole records of the given size and is valid only during the call. The given name identifies the
 // table in errors.
-func (f *File) ReadTable(where string, off, n, size uint64, fn func(b []byte, off uint64) error) error {
-	const records = 1 << 11 // per read: few enough to fit in the processor's cache
+func (f *File) ReadTable(name string, off, n, size uint64, fn func(b []byte, off uint64) error) error {
+	const records = 1 << 11 // records per read: few enough to fit in the processor's cache
 	n -= n % size
-	if err := f.fits(where, off, n); err != nil {
+	if err := f.fits(name, off, n); err != nil {
 		return err
 	}
 	b := make([]byte, min(n, records*size))
 	for end := off + n; off < end; off += uint64(len(b)) {
 		b = b[:min(uint64(len(b)), end-off)]
-		if err := f.ReadInto(where, b, off); err != nil {
+		if err := f.ReadInto(name, b, off); err != nil {
 			return err
 		}
 		if err := fn(b, off); err != nil {
@@ -507,8 +507,8 @@ func (f *File) ReadTable(where string, off, n, size uint64, fn func(b []byte, of
 	return nil
 }
 
-// addSize adds the size of a table in s to the total of its kind. If the total exceeds the size of the file, tables
-// overlap, and reading all of them would take too long.
+// addSize adds the size of s, which contains a table, to the total for tables of the same kind. If the total exceeds
+// the size of the file, tables overlap, and reading all of them would take too long.
 func (f *File) addSize(total *uint64, s *Section, kind string) error {
 	if s.Size > f.Size || *total > f.Size-s.Size {
 		return errorf("section "+s.Name, s.Off,
@@ -518,7 +518,7 @@ func (f *File) addSize(total *uint64, s *Section, kind string) error {
 	return nil
 }
 
-// UncompressedSize returns the size in bytes of the result of ReadUncompressed according to headers, which may be
+// UncompressedSize returns the size in bytes that the headers declare for the result of ReadUncompressed. It may be
 // wrong.
 func (f *File) UncompressedSize(s *Section) (uint64, error) {
 	if err := f.fits("section "+s.Name, s.Off, s.Size); err != nil {
@@ -623,11 +623,11 @@ func inflate(b []byte, size uint64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return unpacked(z, size)
+	return readUnpacked(z, size)
 }
 
-// unpacked reads up to size+1 bytes from r.
-func unpacked(r io.Reader, size uint64) ([]byte, error) {
+// readUnpacked reads up to size+1 bytes from r.
+func readUnpacked(r io.Reader, size uint64) ([]byte, error) {
 	// A growing buffer would take four times as much memory.
 	var out bytes.Buffer
 	out.Grow(int(size) + 1 + bytes.MinRead)
@@ -658,7 +658,7 @@ func (f *File) unzstd(b []byte, size uint64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return unpacked(e.Sections[2].Open(), size)
+	return readUnpacked(e.Sections[2].Open(), size)
 }
 
 // FileOffset returns the file offset of the n bytes at an address. It reports false if they are not within the file

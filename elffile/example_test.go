@@ -11,7 +11,7 @@ import (
 	"cfi2sframe/elffile"
 )
 
-// Segments locate the code at an address in the file, even without section headers.
+// FileOffset uses segments, so it locates code even in a file without section headers.
 func ExampleFile_FileOffset() {
 	b, err := os.ReadFile("../testdata/bin/amd64/prologue")
 	if err != nil {
@@ -31,7 +31,7 @@ func ExampleFile_FileOffset() {
 	// .text at address 0x438 is in the file at 0x438: true
 }
 
-// An Error tells which part of the file is malformed, and its offset.
+// An Error identifies the malformed part of the file, and its offset.
 func ExampleError() {
 	b, err := os.ReadFile("../testdata/bin/amd64/prologue")
 	if err != nil {

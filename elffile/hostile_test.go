@@ -55,8 +55,8 @@ func TestHeaderErrors(t *testing.T) {
 	put16 := func(off int, v uint16) func(*elftest.Patcher) { return func(p *elftest.Patcher) { p.Put16(off, v) } }
 	put64 := func(off int, v uint64) func(*elftest.Patcher) { return func(p *elftest.Patcher) { p.Put64(off, v) } }
 	cut := func(n int) func(*elftest.Patcher) { return func(p *elftest.Patcher) { p.B = p.B[:n] } }
-	// first stores a number in the first section header, as if it did not fit in the ELF header.
-	first := func(off int, v uint16, field int, n uint64) func(*elftest.Patcher) {
+	// inSection0 stores a number in the header of section 0, as if it did not fit in the ELF header.
+	inSection0 := func(off int, v uint16, field int, n uint64) func(*elftest.Patcher) {
 		return func(p *elftest.Patcher) {
 			p.Put16(off, v)
 			if field == elftest.ShSize {
@@ -94,11 +94,11 @@ func TestHeaderErrors(t *testing.T) {
 			"19 headers of 64 bytes do not fit"},
 		{"e_shoff 0", put64(elftest.EhShoff, 0), ident, 0x3c, "e_shnum is 19 but e_shoff is 0"},
 		{"e_shnum 0xffff", put16(elftest.EhShnum, 0xffff), section, shdrs, "65535 headers of 64 bytes do not fit"},
-		{"e_shnum 0, and 2^40 in section 0", first(elftest.EhShnum, 0, elftest.ShSize, 1<<40), section, shdrs,
+		{"e_shnum 0, and 2^40 in section 0", inSection0(elftest.EhShnum, 0, elftest.ShSize, 1<<40), section, shdrs,
 			"1099511627776 section headers exceed the limit"},
-		{"e_shnum 0, and 2^64-1 in section 0", first(elftest.EhShnum, 0, elftest.ShSize, math.MaxUint64), section,
+		{"e_shnum 0, and 2^64-1 in section 0", inSection0(elftest.EhShnum, 0, elftest.ShSize, math.MaxUint64), section,
 			shdrs, "18446744073709551615 section headers exceed the limit"},
-		{"e_shnum 0, and 2^19 in section 0", first(elftest.EhShnum, 0, elftest.ShSize, 1<<19), section, shdrs,
+		{"e_shnum 0, and 2^19 in section 0", inSection0(elftest.EhShnum, 0, elftest.ShSize, 1<<19), section, shdrs,
 			"524288 headers of 64 bytes do not fit"},
 		{"e_shnum 0, and no section 0", func(p *elftest.Patcher) {
 			p.Put16(elftest.EhShnum, 0)
@@ -107,7 +107,7 @@ func TestHeaderErrors(t *testing.T) {
 		{"e_shentsize 40", put16(elftest.EhShentsize, 40), ident, 0x3a, "e_shentsize is 40, not 64"},
 		{"e_shstrndx 0xfeff", put16(elftest.EhShstrndx, 0xfeff), ident, 0x3e,
 			"section name table index is 65279, but there are only 19 sections"},
-		{"e_shstrndx 0xffff, and 2^32-1 in section 0", first(elftest.EhShstrndx, 0xffff, elftest.ShLink,
+		{"e_shstrndx 0xffff, and 2^32-1 in section 0", inSection0(elftest.EhShstrndx, 0xffff, elftest.ShLink,
 			math.MaxUint32), ident, 0x3e, "section name table index is 4294967295, but there are only 19 sections"},
 		{"e_shnum 1", put16(elftest.EhShnum, 1), ident, 0x3e,
 			"section name table index is 18, but there are only 1 sections"},
@@ -133,7 +133,7 @@ func TestHeaderErrors(t *testing.T) {
 			"9 headers of 56 bytes do not fit"},
 		{"e_phentsize 32", put16(elftest.EhPhentsize, 32), ident, 0x36, "e_phentsize is 32, not 56"},
 		{"e_phnum 0x7fff", put16(elftest.EhPhnum, 0x7fff), program, phdrs, "32767 headers of 56 bytes do not fit"},
-		{"e_phnum 0xffff, and 2^32-1 in section 0", first(elftest.EhPhnum, 0xffff, elftest.ShInfo, math.MaxUint32),
+		{"e_phnum 0xffff, and 2^32-1 in section 0", inSection0(elftest.EhPhnum, 0xffff, elftest.ShInfo, math.MaxUint32),
 			program, phdrs, "4294967295 headers of 56 bytes do not fit"},
 		{"200,000 program headers", func(p *elftest.Patcher) { p.ManyProgs(200_000, func(int, int) {}) }, program, 6048,
 			"200009 program headers exceed the limit of 131072"},

@@ -60,22 +60,22 @@ func (f *File) assignBases() error {
 	return nil
 }
 
-// TakeBases assigns to the code sections of f, in order, the addresses of the sections in code. f is the debug file of
-// the object that contains code, so its sections may be SHT_NOBITS.
-func (f *File) TakeBases(code []Section) {
+// TakeBases assigns addresses to the code sections of f, the debug file of an object: those of the object's code
+// sections, in the same order. Sections of a debug file may be SHT_NOBITS.
+func (f *File) TakeBases(object []Section) {
 	f.based = nil
 	for i := range f.Sections {
 		s := &f.Sections[i]
 		s.Base = 0
-		if s.Alloc() && s.Flags&uint64(elf.SHF_EXECINSTR) != 0 && len(code) > 0 {
-			if s.Base, code = code[0].Base, code[1:]; s.Base > 0 {
+		if s.Alloc() && s.Flags&uint64(elf.SHF_EXECINSTR) != 0 && len(object) > 0 {
+			if s.Base, object = object[0].Base, object[1:]; s.Base > 0 {
 				f.based = append(f.based, i)
 			}
 		}
 	}
 }
 
-// SectionAt returns the index of the section of an object that contains an address, or 0.
+// SectionAt returns the index of the object's section that contains an address, or 0.
 func (f *File) SectionAt(addr uint64) int {
 	i := sort.Search(len(f.based), func(i int) bool { return f.Sections[f.based[i]].Base > addr }) - 1
 	if i < 0 {

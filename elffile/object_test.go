@@ -156,8 +156,8 @@ func TestTakeBases(t *testing.T) {
 	}
 }
 
-// TestFindSymbols looks up symbols by name: of several with the same name, the last is found; undefined symbols are
-// ignored.
+// TestFindSymbols looks up symbols by name: of several symbols with the same name, the last is found; undefined symbols
+// are ignored.
 func TestFindSymbols(t *testing.T) {
 	o := elftest.NewObject()
 	o.Strings = make([]byte, 2000) // so large that counting them twice would exceed the file size
@@ -264,8 +264,8 @@ func TestRelocationErrors(t *testing.T) {
 	symtab := func(off, size uint64) func(*elftest.Object) {
 		return func(o *elftest.Object) { o.At(elftest.ObjSymtab, off, size) }
 	}
-	// more appends a relocation to the existing one.
-	more := func(off uint64, sym, typ uint32, addend int64) func(*elftest.Object) {
+	// addRela appends a relocation to the existing relocation.
+	addRela := func(off uint64, sym, typ uint32, addend int64) func(*elftest.Object) {
 		return func(o *elftest.Object) { o.Rela(elftest.ObjRela, off, sym, typ, addend) }
 	}
 	for _, tt := range []struct {
@@ -302,14 +302,14 @@ func TestRelocationErrors(t *testing.T) {
 			o.At(elftest.ObjText, 64, 3<<29)
 			o.At(o.Code(".text.more", 16), 64, 3<<29)
 		}, section, shoff, much + "7 (.text.more)"},
-		{"after the section", more(1000, 1, pc32, 0), rela, entry(1),
+		{"after the section", addRela(1000, 1, pc32, 0), rela, entry(1),
 			"relocation at .eh_frame+0x3e8 is past the end of the section (42 bytes)"},
-		{"at 2^64-2", more(math.MaxUint64-1, 1, pc32, 0), rela, entry(1),
+		{"at 2^64-2", addRela(math.MaxUint64-1, 1, pc32, 0), rela, entry(1),
 			"relocation at .eh_frame+0xfffffffffffffffe is past the end of the section"},
-		{"across the end", more(size-3, 1, pc32, 0), rela, entry(1),
+		{"across the end", addRela(size-3, 1, pc32, 0), rela, entry(1),
 			"relocation at .eh_frame+0x27 is past the end of the section (42 bytes)"},
-		{"unknown type", more(0, 1, 0x1234, 0), rela, entry(1), "unknown relocation type 4660 at .eh_frame+0x0"},
-		{"a missing symbol", more(0, math.MaxUint32, pc32, 0), rela, entry(1),
+		{"unknown type", addRela(0, 1, 0x1234, 0), rela, entry(1), "unknown relocation type 4660 at .eh_frame+0x0"},
+		{"a missing symbol", addRela(0, math.MaxUint32, pc32, 0), rela, entry(1),
 			"relocation at .eh_frame+0x0 uses symbol 4294967295, but the table has only 2"},
 		{"without addends", func(o *elftest.Object) { header(o, elftest.ObjRela).Type = uint32(elf.SHT_REL) },
 			rela, entry(0), "relocations without addends (SHT_REL) are not supported"},
@@ -365,8 +365,8 @@ func TestRelocated(t *testing.T) {
 	relas := func(change func(*elftest.Section)) func(*elftest.Object) {
 		return func(o *elftest.Object) { change(&o.Sections[elftest.ObjRela]) }
 	}
-	// indexed stores the section index of the symbol in a SHT_SYMTAB_SHNDX section.
-	indexed := func(table []byte) func(*elftest.Object) {
+	// withIndexes adds an SHT_SYMTAB_SHNDX section, and makes the symbol use it.
+	withIndexes := func(table []byte) func(*elftest.Object) {
 		return func(o *elftest.Object) {
 			shndx(uint16(elf.SHN_XINDEX))(o)
 			o.Sections[o.Add(".symtab_shndx", elf.SHT_SYMTAB_SHNDX, 0, table)].Link = elftest.ObjSymtab
@@ -391,9 +391,9 @@ func TestRelocated(t *testing.T) {
 		{"common", shndx(uint16(elf.SHN_COMMON)), false, 0},
 		{"in a missing section", shndx(200), false, 0},
 		{"SHN_XINDEX without a table", shndx(uint16(elf.SHN_XINDEX)), false, 0},
-		{"SHN_XINDEX with a table", indexed([]byte{0, 0, 0, 0, elftest.ObjText, 0, 0, 0}), true, 0},
-		{"SHN_XINDEX with a table that is too short", indexed([]byte{0, 0, 0, 0, elftest.ObjText, 0, 0}), false, 0},
-		{"SHN_XINDEX of 2^32-1", indexed(bytes.Repeat([]byte{0xff}, 8)), false, 0},
+		{"SHN_XINDEX with a table", withIndexes([]byte{0, 0, 0, 0, elftest.ObjText, 0, 0, 0}), true, 0},
+		{"SHN_XINDEX with a table that is too short", withIndexes([]byte{0, 0, 0, 0, elftest.ObjText, 0, 0}), false, 0},
+		{"SHN_XINDEX of 2^32-1", withIndexes(bytes.Repeat([]byte{0xff}, 8)), false, 0},
 		{"addend 2^63", addend(1 << 63), false, 0},
 		{"addend 0x20", addend(0x20), true, 0x20},
 		{"another of type none",
@@ -477,7 +477,7 @@ func TestObjectBases(t *testing.T) {
 	}
 }
 
-// TestMoves checks that code with fixed addresses does not move, and that other linked files move by pages.
+// TestMoves checks that code with fixed addresses does not move, and that other linked files move by whole pages.
 func TestMoves(t *testing.T) {
 	for name, want := range map[string]uint64{"amd64/static": 0, "amd64/plt": 4096, "amd64/pltlib.so": 4096} {
 		if got := mustOpen(t, fixture(t, name)).Moves(0x1000); got != want {

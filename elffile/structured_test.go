@@ -58,7 +58,7 @@ func FuzzStructured(f *testing.F) {
 				t.Errorf("section %d has %d bytes that differ from those at file offset %#x", i, len(got), s.Off)
 			}
 		}
-		offsets(t, x)
+		checkOffsets(t, x)
 		for _, s := range []struct {
 			typ  elf.SectionType
 			read func() ([]elf.Symbol, error)
@@ -103,8 +103,9 @@ func FuzzStructured(f *testing.F) {
 	})
 }
 
-// offsets compares the file offsets of addresses at the boundaries of segments with a linear search.
-func offsets(t *testing.T, x *elffile.File) {
+// checkOffsets looks up addresses at the boundaries of segments, and compares the file offsets with those that a linear
+// search finds.
+func checkOffsets(t *testing.T, x *elffile.File) {
 	t.Helper()
 	for i := range x.Progs {
 		p := &x.Progs[i]

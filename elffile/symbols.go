@@ -23,7 +23,7 @@ func (f *File) SymbolIndexes(table int) int {
 	return i
 }
 
-// Symbols calls fn for each symbol of the tables of type t (SHT_SYMTAB or SHT_DYNSYM), with the table's section.
+// Symbols calls fn for each symbol in the tables of type t (SHT_SYMTAB or SHT_DYNSYM), with the table's section.
 func (f *File) Symbols(t elf.SectionType, fn func(table *Section, sym Symbol)) error {
 	var total uint64
 	for i := range f.Sections {
@@ -68,8 +68,8 @@ func (f *File) symbols(table int, fn func(table *Section, sym Symbol)) error {
 	})
 }
 
-// symbol decodes the symbol at the start of b, which has the given index. The argument section is its section index if
-// st_shndx is SHN_XINDEX.
+// symbol decodes the symbol with the given index, at the start of b. If its st_shndx is SHN_XINDEX, it is in the given
+// section.
 func (f *File) symbol(b []byte, index, section uint32) Symbol {
 	o := f.Order
 	s := Symbol{Index: index, Sym64: elf.Sym64{

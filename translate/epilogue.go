@@ -11,18 +11,18 @@ import (
 // two instructions, its CFI claims that the caller's rbp is still saved where rbp points. The translated rows are
 // correct there: rbp has the caller's value, because it is not written again before control leaves the function.
 
-// An epilogue describes a row that may be part of one: it says that FP is saved at the address in FP, like all rows of
-// a function that realigns its stack.
+// An epilogue describes a row that may be part of an epilogue: the row says that FP is saved at the address in FP, like
+// all rows of a function that realigns its stack.
 type epilogue struct {
 	asCFI, popped uint32 // row numbers: according to the CFI, and with FP unchanged
-	reg           uint64 // base of the CFA, whose offset is 0; math.MaxUint64 for SP
+	reg           uint64 // register that equals the CFA; math.MaxUint64 if the CFA is based on SP
 }
 
 // epilogueSize bounds the bytes of code that are read on each side of the end of the row, where SP has been restored.
 const epilogueSize = 48
 
-// restored returns the row numbers of an epilogue, and whether the row may be part of an epilogue.
-func (x *translator) restored(e sframe.Row) (p epilogue, ok bool) {
+// epilogueRows returns the row numbers of an epilogue, and whether the row may be part of an epilogue.
+func (x *translator) epilogueRows(e sframe.Row) (p epilogue, ok bool) {
 	if x.opt.Code == nil || x.arch.Epilogue == nil || e.CFA.Deref ||
 		e.FP != (sframe.Rule{Base: sframe.FP, Deref: true}) {
 		return p, false

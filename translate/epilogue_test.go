@@ -44,8 +44,8 @@ func TestEpilogue(t *testing.T) {
 		if tt.opt.Version == 0 {
 			tt.opt.Version = sframe.V3
 		}
-		var sink kept
-		res, err := Translate(parse(t, "", described{0x1000, 10, tt.cfi}, described{0x100a, 10, tt.cfi}), tt.opt, &sink)
+		var sink recorder
+		res, err := Translate(parse(t, "", testFunc{0x1000, 10, tt.cfi}, testFunc{0x100a, 10, tt.cfi}), tt.opt, &sink)
 		if err != nil || sink.String() != tt.want {
 			t.Errorf("%s: error %v\n%swant\n%s", tt.name, err, &sink, tt.want)
 			continue

@@ -33,8 +33,8 @@ func load(v value) value {
 	return v
 }
 
-// plus returns v + n.
-func plus(v value, n int64) value {
+// addOffset returns v + n.
+func addOffset(v value, n int64) value {
 	if v.deref || v.base == unknown {
 		return value{}
 	}
@@ -63,7 +63,7 @@ func evaluate(code []byte, v value, pc uint64) value {
 		case o == op.DW_OP_deref:
 			v = load(v)
 		case o == op.DW_OP_plus_uconst:
-			v = plus(v, int64(e.unsigned()))
+			v = addOffset(v, int64(e.unsigned()))
 		case o >= op.DW_OP_lit0 && o <= op.DW_OP_lit31:
 			v = e.sum(v, int64(o-op.DW_OP_lit0))
 		case o == op.DW_OP_const1u:
@@ -101,9 +101,9 @@ func (e *expression) opcode() op.Opcode {
 func (e *expression) sum(v value, n int64) value {
 	switch e.opcode() {
 	case op.DW_OP_plus:
-		return plus(v, n)
+		return addOffset(v, n)
 	case op.DW_OP_minus:
-		return plus(v, -n)
+		return addOffset(v, -n)
 	}
 	return value{}
 }
@@ -123,6 +123,6 @@ func (e *expression) unsigned() uint64 {
 func (e *expression) signed() int64 {
 	before := len(e.code)
 	v := int64(e.unsigned())
-	unused := max(0, 64-7*(before-len(e.code))) // number of bits above the encoded ones
+	unused := max(0, 64-7*(before-len(e.code))) // number of bits above the encoded bits
 	return v << unused >> unused
 }

@@ -14,7 +14,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// FuzzTranslate generates call frame information, translates it, and adds up the result: each described byte is covered
+// FuzzTranslate generates call frame information, translates it, and checks the totals: each described byte is covered
 // once or belongs to one gap; each row starts in its function and can be encoded; and the parts of a table give the
 // same result as the whole.
 func FuzzTranslate(f *testing.F) {
@@ -41,7 +41,7 @@ func FuzzTranslate(f *testing.F) {
 			t.Fatalf("error %v, %v", err, table.Errors)
 		}
 		opt := Options{Version: sframe.V1 + sframe.Version(kind%3), Outermost: kind&64 != 0 && kind%3 == 1}
-		var all kept
+		var all recorder
 		res, err := Translate(table, opt, &all)
 		if err != nil {
 			return // V1 does not support s390x
@@ -55,12 +55,12 @@ func FuzzTranslate(f *testing.F) {
 		codec := must.Get(sframe.NewCodec(opt.Version, abi))(t)
 		add(t, table, res, &all, codec, c.Rows())
 		opt.Stubs = []plt.Stub{{Begin: 0x30000, End: 0x30010, Steps: []plt.Step{{CFA: 8}}}}
-		var joined kept
+		var joined recorder
 		if res, err = Translate(table, opt, &joined); err != nil {
 			t.Fatal(err)
 		}
 		for _, n := range []int{1, 3, 50} {
-			var inParts kept
+			var inParts recorder
 			var results []*Result
 			parts := table.Split(n)
 			for i, p := range parts {
@@ -82,7 +82,7 @@ func FuzzTranslate(f *testing.F) {
 }
 
 // add adds up the results for a table.
-func add(t *testing.T, table *cfi.Table, res *Result, s *kept, codec *sframe.Codec, rows []generate.Row) {
+func add(t *testing.T, table *cfi.Table, res *Result, s *recorder, codec *sframe.Codec, rows []generate.Row) {
 	t.Helper()
 	var described, covered, gaps uint64
 	for fn := range table.Functions() {

@@ -23,7 +23,7 @@ func (x *translator) plt(pushAt uint64) error {
 	r := &x.row
 	size := r.End - r.Begin
 	gap := Gap{Column: ColumnCFA, Rule: r.CFA}
-	if x.opt.moves(r.Begin)%arch.PLTEntry != 0 {
+	if x.opt.alignment(r.Begin)%arch.PLTEntry != 0 {
 		gap.Reason = CFAAddress
 	} else if size > maxPLT {
 		gap.Reason = CFAExpression
@@ -59,22 +59,22 @@ func (x *translator) plt(pushAt uint64) error {
 func (x *translator) spread(steps []sframe.Ref, begin, end, rep uint64) {
 	first := end // start of the first block
 	// V1 does not encode the block size, and its readers disagree about PC-mask FDEs.
-	if x.layout.RepSize && !x.opt.NoPCMask && 0 < rep && rep <= math.MaxUint8 && x.opt.moves(begin)%rep == 0 {
+	if x.layout.RepSize && !x.opt.NoPCMask && 0 < rep && rep <= math.MaxUint8 && x.opt.alignment(begin)%rep == 0 {
 		// Blocks start at multiples of rep because readers use pc modulo the block size.
 		first = begin + (rep-begin%rep)%rep
 		if first > end || end-first < 2*rep {
 			first = end
 		}
 	}
-	x.plain(steps, begin, first)
+	x.addSteps(steps, begin, first)
 	if first < end {
-		x.masked(steps, begin, first, end, rep)
+		x.addPCMask(steps, begin, first, end, rep)
 		x.open = false
 	}
 }
 
-// plain adds a row for each step up to limit.
-func (x *translator) plain(steps []sframe.Ref, begin, limit uint64) {
+// addSteps adds a row for each step up to limit.
+func (x *translator) addSteps(steps []sframe.Ref, begin, limit uint64) {
 	for i, e := range steps {
 		lo, hi := begin+uint64(e.Start), limit
 		if i+1 < len(steps) {
@@ -86,8 +86,8 @@ func (x *translator) plain(steps []sframe.Ref, begin, limit uint64) {
 	}
 }
 
-// masked adds [first, end) as a PC-mask FDE with blocks of rep bytes.
-func (x *translator) masked(steps []sframe.Ref, begin, first, end, rep uint64) {
+// addPCMask adds [first, end) as a PC-mask FDE with blocks of rep bytes.
+func (x *translator) addPCMask(steps []sframe.Ref, begin, first, end, rep uint64) {
 	d := run{begin: first, end: end, first: len(x.refs), rep: uint8(rep)}
 	for i, e := range steps {
 		next := end
@@ -103,8 +103,8 @@ func (x *translator) masked(steps []sframe.Ref, begin, first, end, rep uint64) {
 	x.runs = append(x.runs, d)
 }
 
-// stubs translates PLT stubs without CFI. Adjacent stubs with the same frames become one FDE.
-func (x *translator) stubs(stubs []plt.Stub) error {
+// translateStubs translates PLT stubs without CFI. Adjacent stubs with the same frames become one FDE.
+func (x *translator) translateStubs(stubs []plt.Stub) error {
 	for len(stubs) > 0 {
 		n := 1
 		for n < len(stubs) && alike(&stubs[n-1], &stubs[n]) {

@@ -60,7 +60,7 @@ var reasons = [...]struct{ name, text string }{
 	Malformed:     {"malformed", "malformed CFI"},
 }
 
-// Name returns a short name for programs, for example "cfa-register".
+// Name returns a short name for use by programs, for example "cfa-register".
 func (r Reason) Name() string {
 	if int(r) < len(reasons) && reasons[r].name != "" {
 		return reasons[r].name

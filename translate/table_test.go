@@ -20,14 +20,14 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A described is a function for which parse generates an FDE.
-type described struct {
+// A testFunc is a function for which parse generates an FDE.
+type testFunc struct {
 	begin, size uint64
 	code        []byte // after the CIE's instructions: CFA rsp+8, return address at CFA-8
 }
 
 // parse returns a table from .eh_frame on amd64, with code alignment 1 and data alignment -1.
-func parse(t *testing.T, augmentation string, fns ...described) *cfi.Table {
+func parse(t *testing.T, augmentation string, fns ...testFunc) *cfi.Table {
 	t.Helper()
 	var length []byte // of the augmentation data
 	if augmentation != "" {
@@ -45,8 +45,8 @@ func parse(t *testing.T, augmentation string, fns ...described) *cfi.Table {
 	return table
 }
 
-// A kept is a sink that records its input.
-type kept struct {
+// A recorder is a sink that records its input.
+type recorder struct {
 	rows []sframe.Row
 	num  map[sframe.Row]uint32
 	fdes []sframe.FDE
@@ -56,7 +56,7 @@ type kept struct {
 
 var errFull = errors.New("no room")
 
-func (k *kept) Row(r sframe.Row) uint32 {
+func (k *recorder) Row(r sframe.Row) uint32 {
 	n, ok := k.num[r]
 	if !ok {
 		if k.num == nil {
@@ -68,7 +68,7 @@ func (k *kept) Row(r sframe.Row) uint32 {
 	return n
 }
 
-func (k *kept) Add(d sframe.FDE, refs []sframe.Ref) (int, error) {
+func (k *recorder) Add(d sframe.FDE, refs []sframe.Ref) (int, error) {
 	k.fdes, k.refs = append(k.fdes, d), append(k.refs, slices.Clone(refs))
 	if len(k.fdes) == k.fail {
 		return 0, errFull
@@ -76,11 +76,11 @@ func (k *kept) Add(d sframe.FDE, refs []sframe.Ref) (int, error) {
 	return len(k.fdes) - 1, nil
 }
 
-func (k *kept) Repeat(d sframe.FDE, n int) {
+func (k *recorder) Repeat(d sframe.FDE, n int) {
 	k.fdes, k.refs = append(k.fdes, d), append(k.refs, k.refs[n])
 }
 
-func (k *kept) String() string {
+func (k *recorder) String() string {
 	var b strings.Builder
 	for i, d := range k.fdes {
 		fmt.Fprintf(&b, "%#x+%#x", d.Start, d.Size)
@@ -124,77 +124,77 @@ func TestFunctions(t *testing.T) {
 		name string
 		opt  Options
 		aug  string
-		fns  []described
+		fns  []testFunc
 		want string // expected FDEs
 		gaps map[Reason]Sum
 	}{
-		{"identical functions", Options{}, "", []described{{0x1000, 8, push}, {0x1010, 16, push}, {0x1020, 1, push},
+		{"identical functions", Options{}, "", []testFunc{{0x1000, 8, push}, {0x1010, 16, push}, {0x1020, 1, push},
 			{0x1030, 2, push}}, "0x1000+0x8: 0x0 sp+8 0x1 sp+16\n0x1010+0x10: 0x0 sp+8 0x1 sp+16\n" +
 			"0x1020+0x1: 0x0 sp+8\n0x1030+0x2: 0x0 sp+8 0x1 sp+16\n", nil},
-		{"a gap in the middle", Options{}, "", []described{{0x1000, 8, []byte{0x41, 0x0d, 10, 0x42, 0x0d, 7}}},
+		{"a gap in the middle", Options{}, "", []testFunc{{0x1000, 8, []byte{0x41, 0x0d, 10, 0x42, 0x0d, 7}}},
 			"0x1000+0x1: 0x0 sp+8\n0x1003+0x5: 0x0 sp+8\n", map[Reason]Sum{CFARegister: {1, 1, 2}}},
 		{"a register and DRAP", Options{}, "",
-			[]described{{0x1000, 8, []byte{0x41, 0x0d, 10, 0x41, 0x0f, 3, 0x76, 0x78, 0x06, 0x41, 0x0c, 7, 8}}},
+			[]testFunc{{0x1000, 8, []byte{0x41, 0x0d, 10, 0x41, 0x0f, 3, 0x76, 0x78, 0x06, 0x41, 0x0c, 7, 8}}},
 			"0x1000+0x1: 0x0 sp+8\n0x1003+0x5: 0x0 sp+8\n", map[Reason]Sum{DRAP: {1, 2, 2}}},
 		{"adjacent gaps with the same rule are merged", Options{}, "",
-			[]described{{0x1000, 8, []byte{0x41, 0x0d, 10, 0x41, 0x83, 3, 0x41, 0x0c, 7, 8}}},
+			[]testFunc{{0x1000, 8, []byte{0x41, 0x0d, 10, 0x41, 0x83, 3, 0x41, 0x0c, 7, 8}}},
 			"0x1000+0x1: 0x0 sp+8\n0x1003+0x5: 0x0 sp+8\n", map[Reason]Sum{CFARegister: {1, 1, 2}}},
-		{"a signal frame in V2", Options{}, "zS", []described{{0x1000, 8, push}}, "",
+		{"a signal frame in V2", Options{}, "zS", []testFunc{{0x1000, 8, push}}, "",
 			map[Reason]Sum{SignalFrame: {1, 1, 8}}},
-		{"a signal frame in V3", Options{Version: sframe.V3}, "zS", []described{{0x1000, 8, push}},
+		{"a signal frame in V3", Options{Version: sframe.V3}, "zS", []testFunc{{0x1000, 8, push}},
 			"0x1000+0x8 signal: 0x0 sp+8 0x1 sp+16\n", nil},
-		{"out of reach", Options{Reach: Reach{0x1008, 0x1107}}, "", []described{{0x1000, 8, nil}, {0x1008, 0x100, nil},
+		{"out of reach", Options{Reach: Reach{0x1008, 0x1107}}, "", []testFunc{{0x1000, 8, nil}, {0x1008, 0x100, nil},
 			{0x1108, 4, nil}}, "0x1008+0x100: 0x0 sp+8\n", map[Reason]Sum{TooFar: {2, 2, 12}}},
-		{"a byte out of reach at the start", Options{Reach: Reach{0x1001, 0x2000}}, "", []described{{0x1000, 8, nil}},
+		{"a byte out of reach at the start", Options{Reach: Reach{0x1001, 0x2000}}, "", []testFunc{{0x1000, 8, nil}},
 			"", map[Reason]Sum{TooFar: {1, 1, 8}}},
-		{"a byte out of reach at the end", Options{Reach: Reach{0x1000, 0x1006}}, "", []described{{0x1000, 8, nil}}, "",
+		{"a byte out of reach at the end", Options{Reach: Reach{0x1000, 0x1006}}, "", []testFunc{{0x1000, 8, nil}}, "",
 			map[Reason]Sum{TooFar: {1, 1, 8}}},
-		{"of 4 GiB", Options{}, "", []described{{0x1000, 1 << 32, nil}}, "", map[Reason]Sum{TooLarge: {1, 1, 1 << 32}}},
-		{"of 4 GiB less a byte", Options{}, "", []described{{0x1000, 1<<32 - 1, nil}}, "0x1000+0xffffffff: 0x0 sp+8\n",
+		{"of 4 GiB", Options{}, "", []testFunc{{0x1000, 1 << 32, nil}}, "", map[Reason]Sum{TooLarge: {1, 1, 1 << 32}}},
+		{"of 4 GiB less a byte", Options{}, "", []testFunc{{0x1000, 1<<32 - 1, nil}}, "0x1000+0xffffffff: 0x0 sp+8\n",
 			nil},
-		{"malformed", Options{}, "", []described{{0x1000, 8, []byte{0x3f}}}, "", map[Reason]Sum{Malformed: {1, 1, 8}}},
-		{"too many rows", Options{}, "", []described{{0x1000, maxRows + 7, every(maxRows - 1)}}, "",
+		{"malformed", Options{}, "", []testFunc{{0x1000, 8, []byte{0x3f}}}, "", map[Reason]Sum{Malformed: {1, 1, 8}}},
+		{"too many rows", Options{}, "", []testFunc{{0x1000, maxRows + 7, every(maxRows - 1)}}, "",
 			map[Reason]Sum{TooLarge: {1, 1, maxRows + 7}}},
 
-		{"a PLT that does not move", Options{Moves: fixed}, "", []described{{0x1000, 64, pltCFA}},
+		{"a PLT that does not move", Options{Moves: fixed}, "", []testFunc{{0x1000, 64, pltCFA}},
 			"0x1000+0x40 rep 16: 0x0 sp+8 0xb sp+16\n", nil},
-		{"a PLT moved by multiples of a block", Options{Moves: by16}, "", []described{{0x1000, 64, pltCFA}},
+		{"a PLT moved by multiples of a block", Options{Moves: by16}, "", []testFunc{{0x1000, 64, pltCFA}},
 			"0x1000+0x40 rep 16: 0x0 sp+8 0xb sp+16\n", nil},
-		{"a PLT without PC-mask FDEs", Options{Moves: by16, NoPCMask: true}, "", []described{{0x1000, 32, pltCFA}},
+		{"a PLT without PC-mask FDEs", Options{Moves: by16, NoPCMask: true}, "", []testFunc{{0x1000, 32, pltCFA}},
 			"0x1000+0x20: 0x0 sp+8 0xb sp+16 0x10 sp+8 0x1b sp+16\n", nil},
-		{"a PLT in V1", Options{Version: sframe.V1, Moves: by16}, "", []described{{0x1000, 32, pltCFA}},
+		{"a PLT in V1", Options{Version: sframe.V1, Moves: by16}, "", []testFunc{{0x1000, 32, pltCFA}},
 			"0x1000+0x20: 0x0 sp+8 0xb sp+16 0x10 sp+8 0x1b sp+16\n", nil},
-		{"a PLT moved by any distance", Options{}, "", []described{{0x1000, 64, pltCFA}}, "",
+		{"a PLT moved by any distance", Options{}, "", []testFunc{{0x1000, 64, pltCFA}}, "",
 			map[Reason]Sum{CFAAddress: {1, 1, 64}}},
 		{"a PLT moved by multiples of 8", Options{Moves: func(uint64) uint64 { return 8 }}, "",
-			[]described{{0x1000, 64, pltCFA}}, "", map[Reason]Sum{CFAAddress: {1, 1, 64}}},
-		{"a PLT of a block and a half", Options{Moves: by16}, "", []described{{0x1000, 24, pltCFA}},
+			[]testFunc{{0x1000, 64, pltCFA}}, "", map[Reason]Sum{CFAAddress: {1, 1, 64}}},
+		{"a PLT of a block and a half", Options{Moves: by16}, "", []testFunc{{0x1000, 24, pltCFA}},
 			"0x1000+0x18: 0x0 sp+8 0xb sp+16 0x10 sp+8\n", nil},
-		{"a PLT that starts within a block", Options{Moves: by16}, "", []described{{0x1008, 56, pltCFA}},
+		{"a PLT that starts within a block", Options{Moves: by16}, "", []testFunc{{0x1008, 56, pltCFA}},
 			"0x1008+0x8: 0x0 sp+8 0x3 sp+16\n0x1010+0x30 rep 16: 0x0 sp+8 0xb sp+16\n", nil},
-		{"a PLT of one entry", Options{Moves: by16}, "", []described{{0x1000, 16, pltCFA}},
+		{"a PLT of one entry", Options{Moves: by16}, "", []testFunc{{0x1000, 16, pltCFA}},
 			"0x1000+0x10: 0x0 sp+8 0xb sp+16\n", nil},
-		{"a PLT of 1 MiB", Options{Moves: by16}, "", []described{{0x100000, maxPLT, pltCFA}},
+		{"a PLT of 1 MiB", Options{Moves: by16}, "", []testFunc{{0x100000, maxPLT, pltCFA}},
 			"0x100000+0x100000 rep 16: 0x0 sp+8 0xb sp+16\n", nil},
-		{"a PLT of 1 MiB and a byte", Options{Moves: by16}, "", []described{{0x100000, maxPLT + 1, pltCFA}}, "",
+		{"a PLT of 1 MiB and a byte", Options{Moves: by16}, "", []testFunc{{0x100000, maxPLT + 1, pltCFA}}, "",
 			map[Reason]Sum{CFAExpression: {1, 1, maxPLT + 1}}},
-		{"a PLT at the end of memory", Options{Moves: by16}, "", []described{{1<<64 - 32, 31, pltCFA}},
+		{"a PLT at the end of memory", Options{Moves: by16}, "", []testFunc{{1<<64 - 32, 31, pltCFA}},
 			"0xffffffffffffffe0+0x1f: 0x0 sp+8 0xb sp+16 0x10 sp+8 0x1b sp+16\n", nil},
 		{"a PLT with the return address undefined", Options{Moves: by16}, "",
-			[]described{{0x1000, 64, append(pltCFA[:len(pltCFA):len(pltCFA)], 0x07, 16)}},
+			[]testFunc{{0x1000, 64, append(pltCFA[:len(pltCFA):len(pltCFA)], 0x07, 16)}},
 			"", map[Reason]Sum{Outermost: {1, 1, 64}}},
 		{"a PLT with the frame pointer undefined", Options{Moves: by16}, "",
-			[]described{{0x1000, 64, append(pltCFA[:len(pltCFA):len(pltCFA)], 0x07, 6)}},
+			[]testFunc{{0x1000, 64, append(pltCFA[:len(pltCFA):len(pltCFA)], 0x07, 6)}},
 			"", map[Reason]Sum{FPUndefined: {1, 1, 64}}},
 		{"another CFA that depends on the pc", Options{Moves: fixed}, "",
-			[]described{{0x1000, 4, []byte{0x0f, 2, 0x80, 0}}}, "", map[Reason]Sum{CFAExpression: {1, 1, 4}}},
+			[]testFunc{{0x1000, 4, []byte{0x0f, 2, 0x80, 0}}}, "", map[Reason]Sum{CFAExpression: {1, 1, 4}}},
 		{"the CFA is loaded from a pc-relative address", Options{Moves: fixed}, "",
-			[]described{{0x1000, 4, []byte{0x0f, 3, 0x80, 0, 0x06}}}, "", map[Reason]Sum{CFAExpression: {1, 1, 4}}},
+			[]testFunc{{0x1000, 4, []byte{0x0f, 3, 0x80, 0, 0x06}}}, "", map[Reason]Sum{CFAExpression: {1, 1, 4}}},
 	} {
 		if tt.opt.Version == 0 {
 			tt.opt.Version = sframe.V2
 		}
-		var sink kept
+		var sink recorder
 		res, err := Translate(parse(t, tt.aug, tt.fns...), tt.opt, &sink)
 		if err != nil {
 			t.Errorf("%s: %v", tt.name, err)
@@ -231,7 +231,7 @@ func TestFunctions(t *testing.T) {
 	}
 }
 
-// TestGoTable withdraws the rows of a function of Go's table. The gap must say why they are withdrawn.
+// TestGoTable withdraws the rows of a function in Go's table. The gap must say why they are withdrawn.
 func TestGoTable(t *testing.T) {
 	path := goprog.Build(t, "CGO_ENABLED=0", "-ldflags=-s -w")
 	table := must.Get(cfi.Load(elftest.Parse(t, testfile.Read(t, path)), cfi.GoPCLNTab, nil))(t)
@@ -247,9 +247,9 @@ func TestGoTable(t *testing.T) {
 
 // TestBudget translates more PLT code than the size of the input allows.
 func TestBudget(t *testing.T) {
-	var fns []described
+	var fns []testFunc
 	for i := range uint64(5) {
-		fns = append(fns, described{(i + 1) << 24, maxPLT, pltCFA})
+		fns = append(fns, testFunc{(i + 1) << 24, maxPLT, pltCFA})
 		opt := Options{Version: sframe.V2, Moves: func(uint64) uint64 { return 16 }, Budget: elffile.NewBudget(0)}
 		if _, err := Translate(parse(t, "", fns...), opt, Discard()); errors.Is(err,
 			elffile.ErrBudget) != (len(fns) == 5) {
@@ -260,10 +260,10 @@ func TestBudget(t *testing.T) {
 
 // TestRefused checks errors from the sink, and the errors for unknown machines and versions.
 func TestRefused(t *testing.T) {
-	table := parse(t, "", described{0x1000, 8, nil})
+	table := parse(t, "", testFunc{0x1000, 8, nil})
 	stubs := []plt.Stub{{Begin: 0x2000, End: 0x2010, Steps: []plt.Step{{CFA: 8}}}}
 	for fail, want := range map[int]error{1: errFull, 2: errFull, 3: nil} {
-		if _, err := Translate(table, Options{Version: sframe.V2, Stubs: stubs}, &kept{fail: fail}); err != want {
+		if _, err := Translate(table, Options{Version: sframe.V2, Stubs: stubs}, &recorder{fail: fail}); err != want {
 			t.Errorf("sink fails at call %d: error %v, want %v", fail, err, want)
 		}
 	}
@@ -310,7 +310,7 @@ func TestStubs(t *testing.T) {
 		{"a return address that cannot be expressed", Reach{}, []plt.Stub{stub(0x1000, 16, plt.Step{CFA: 8, RA: -16}),
 			stub(0x2000, 16, at(0, 8))}, "0x2000+0x10: 0x0 sp+8\n", 16},
 	} {
-		var sink kept
+		var sink recorder
 		opt := Options{Version: sframe.V2, Reach: tt.reach, Stubs: tt.stubs, Moves: func(uint64) uint64 { return 16 }}
 		res, err := Translate(parse(t, ""), opt, &sink)
 		if err != nil || sink.String() != tt.want || res.Synthesised != tt.bytes || res.Covered != 0 {
@@ -319,8 +319,8 @@ func TestStubs(t *testing.T) {
 	}
 }
 
-// TestTopmost translates rules that use registers other than SP and FP (V3 specification, "Flexible FDEs"): for the
-// CFA, for the return address, for the frame pointer, and for none of them.
+// TestTopmost translates rules that use registers other than SP and FP (V3 specification, "Flexible FDEs") for the CFA,
+// for the return address or for the frame pointer, and rules that do not.
 func TestTopmost(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -334,7 +334,7 @@ func TestTopmost(t *testing.T) {
 		{"frame pointer in r10", []byte{0x09, 6, 10}, 0x40},
 		{"frame pointer in r10 from 0x10 on", []byte{0x50, 0x09, 6, 10}, 0x30},
 	} {
-		table := parse(t, "", described{0x1000, 0x40, tt.code})
+		table := parse(t, "", testFunc{0x1000, 0x40, tt.code})
 		res, err := Translate(table, Options{Version: sframe.V3}, Discard())
 		if err != nil || res.Covered != 0x40 || res.Topmost != tt.want {
 			t.Errorf("%s: %d of %d bytes covered in the topmost frame only, error %v; want %d of 64", tt.name,

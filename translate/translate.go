@@ -43,8 +43,8 @@ type Options struct {
 	Moves func(pc uint64) uint64
 }
 
-// moves calls Moves, if it is set.
-func (o *Options) moves(pc uint64) uint64 {
+// alignment returns the result of Moves, or 1 if Moves is nil.
+func (o *Options) alignment(pc uint64) uint64 {
 	if o.Moves == nil {
 		return 1
 	}
@@ -54,9 +54,9 @@ func (o *Options) moves(pc uint64) uint64 {
 // A Reach is a range of addresses. Last is inclusive.
 type Reach struct{ First, Last uint64 }
 
-// ReachOf returns the range of addresses that start addresses in a section of version v at addr can express. 64-bit
-// start addresses have no limit. If start addresses are relative to their own fields (with pcrel, or if the version
-// requires it), the range shrinks with the number of FDEs. If that number is not yet known, use 1, the best case.
+// ReachOf returns the range of start addresses that a section of version v at addr can encode. 64-bit start addresses
+// have no limit. If start addresses are relative to their own fields (with pcrel, or if the version requires it), the
+// range shrinks with the number of FDEs. If that number is not yet known, use 1, the best case.
 func ReachOf(v sframe.Version, addr uint64, pcrel bool, fdes int) Reach {
 	l, ok := v.Layout()
 	if !ok || l.StartSize == 8 {
@@ -132,13 +132,13 @@ type Gap struct {
 // Size returns the number of bytes in the gap.
 func (g *Gap) Size() uint64 { return g.End - g.Begin }
 
-// maxRows bounds the number of rows of a function. The largest real functions have a few thousand.
+// maxRows bounds the number of rows of a function. The largest real functions have a few thousand rows.
 const maxRows = 1 << 19
 
 // maxGaps bounds Result.Gaps. Further gaps are only counted.
 const maxGaps = 1 << 16
 
-// A Sum counts the gaps with one reason.
+// A Sum counts the gaps that have the same reason.
 type Sum struct {
 	Functions int
 	Ranges    int
@@ -154,7 +154,7 @@ type Result struct {
 	// the part of Covered whose rules use registers other than SP and FP, which are known only in the topmost frame
 	Topmost  uint64
 	Inferred uint64 // the part of Covered in functions whose rows are inferred from instructions
-	Gaps     []Gap  // the first maxGaps gaps by address; adjacent rows with the same rule are one gap
+	Gaps     []Gap  // the first maxGaps gaps in address order; adjacent rows with the same rule are one gap
 	Sums     map[Reason]Sum
 	// Synthesised is the size of PLT stubs without CFI that have SFrame rows.
 	Synthesised uint64
@@ -193,8 +193,8 @@ func Translate(t *cfi.Table, opt Options, sink Sink) (*Result, error) {
 	}
 	x := &translator{
 		arch: a, opt: opt, codec: codec, layout: codec.Layout(), sink: sink,
-		res:   &Result{Functions: t.Len(), Sums: make(map[Reason]Sum)},
-		known: make([]known, t.NumRules()), repeat: make([]repeatable, t.NumPrograms()),
+		res:          &Result{Functions: t.Len(), Sums: make(map[Reason]Sum)},
+		translations: make([]translation, t.NumRules()), repeat: make([]repeatable, t.NumPrograms()),
 	}
 	for i := range t.Len() {
 		x.pad = 0
@@ -205,7 +205,7 @@ func Translate(t *cfi.Table, opt Options, sink Sink) (*Result, error) {
 			return nil, err
 		}
 	}
-	if err := x.stubs(opt.Stubs); err != nil {
+	if err := x.translateStubs(opt.Stubs); err != nil {
 		return nil, err
 	}
 	return x.res, nil
@@ -232,14 +232,14 @@ func Merge(parts []*Result) *Result {
 			sum.Sums[r] = t
 		}
 		for fde, o := range p.cuts {
-			sum.piece(fde, o)
+			sum.addOutcome(fde, o)
 		}
 	}
 	return sum
 }
 
-// piece adds the outcome of a part of an FDE. If the FDE has several parts, it corrects the counts.
-func (r *Result) piece(fde cfi.FDE, o outcome) {
+// addOutcome adds the outcome of a part of an FDE. If the FDE has several parts, it corrects the counts.
+func (r *Result) addOutcome(fde cfi.FDE, o outcome) {
 	if r.cuts == nil {
 		r.cuts = make(map[cfi.FDE]outcome)
 	}
@@ -279,7 +279,7 @@ type translator struct {
 	res    *Result
 
 	fn    *cfi.Function // current function
-	pad   uint64        // bytes of padding after it
+	pad   uint64        // bytes of padding after the function
 	row   cfi.Row       // current row
 	open  bool          // the last run can be extended
 	runs  []run
@@ -287,13 +287,13 @@ type translator struct {
 	gaps  []Gap
 	steps []sframe.Ref
 
-	known  []known      // by rule-set number
-	lost   []Gap        // gaps for rules that cannot be expressed
-	top    []bool       // by sink's row number: whether the row uses registers other than SP and FP
-	repeat []repeatable // by program number
-	pcRead bool         // a rule of the current function depends on the pc
+	translations []translation // by rule-set number
+	lost         []Gap         // gaps for rules that cannot be expressed
+	top          []bool        // by the sink's row number: whether the row uses registers other than SP and FP
+	repeat       []repeatable  // by program number
+	pcRead       bool          // a rule of the current function depends on the pc
 
-	epilogues []epilogue   // by known.n
+	epilogues []epilogue   // by translation.n
 	popped    elffile.Span // range of the current epilogue in which FP has the caller's value, contrary to the CFI
 }
 
@@ -326,7 +326,7 @@ func (x *translator) function(fn *cfi.Function) error {
 		n := fn.Program()
 		if n >= 0 {
 			if r := &x.repeat[n]; r.run > 0 && fn.End-fn.Begin > uint64(r.above) {
-				x.again(int(r.run - 1))
+				x.addRepeat(int(r.run - 1))
 				return nil
 			}
 		}
@@ -356,7 +356,7 @@ func (x *translator) translateRows() error {
 		x.gap(fn.Begin, fn.End, Gap{Reason: GoTable, Err: err})
 	case err != nil:
 		x.gap(fn.Begin, fn.End, Gap{Reason: Malformed, Err: err})
-	case fn.Program() < 0 || !x.simple(fn.Steps()):
+	case fn.Program() < 0 || !x.translateSimple(fn.Steps()):
 		for x.row = range fn.Rows() {
 			if err := x.translate(); err != nil {
 				return err
@@ -366,9 +366,9 @@ func (x *translator) translateRows() error {
 	return nil
 }
 
-// simple translates the current function if the translation of each row is known and is an FRE that is valid in any
-// frame. Most functions are simple. The function must have a Program.
-func (x *translator) simple(steps []cfi.Step) bool {
+// translateSimple translates the current function if the translation of each row is known and is an FRE that is valid
+// in any frame. Most functions are simple. The function must have a Program.
+func (x *translator) translateSimple(steps []cfi.Step) bool {
 	fn, refs := x.fn, x.refs
 	size := fn.End - fn.Begin
 	for i := range steps {
@@ -376,7 +376,7 @@ func (x *translator) simple(steps []cfi.Step) bool {
 		if uint64(s.Off) >= size {
 			break
 		}
-		k := &x.known[s.Number]
+		k := &x.translations[s.Number]
 		if k.is != asRow {
 			return false
 		}
@@ -387,11 +387,11 @@ func (x *translator) simple(steps []cfi.Step) bool {
 	return true
 }
 
-// A repeatable tells how to repeat a function: it became one FDE without gaps, and none of its rows depends on the pc
-// or (in an epilogue) on the code.
+// A repeatable refers to a function that became one FDE without gaps. None of its rows depends on the pc or (in an
+// epilogue) on the code, so functions with the same program can repeat them.
 type repeatable struct {
 	run   uint32 // handle plus 1; 0: the function cannot be repeated
-	above uint32 // functions with the same program that are larger than this have the same rows
+	above uint32 // functions with the same program have the same rows if their size exceeds above
 }
 
 // repeatable returns how to repeat the current function, whose last row starts at offset last.
@@ -402,18 +402,18 @@ func (x *translator) repeatable(last uint32) repeatable {
 	return repeatable{uint32(x.runs[0].handle) + 1, last}
 }
 
-// again adds the current function with the rows of an earlier function.
-func (x *translator) again(handle int) {
+// addRepeat adds the current function with the rows of an earlier function.
+func (x *translator) addRepeat(handle int) {
 	fn := x.fn
-	x.covered(fn.End - fn.Begin)
+	x.countCovered(fn.End - fn.Begin)
 	x.res.Padding += x.pad
 	x.res.Whole++
 	x.sink.Repeat(sframe.FDE{Start: fn.Begin, Size: uint32(fn.End - fn.Begin + x.pad), KeyB: fn.KeyB(),
 		Signal: fn.Signal()}, handle)
 }
 
-// covered counts n bytes of the current function as having rows.
-func (x *translator) covered(n uint64) {
+// countCovered counts n bytes of the current function as having rows.
+func (x *translator) countCovered(n uint64) {
 	x.res.Covered += n
 	if x.fn.Inferred() {
 		x.res.Inferred += n
@@ -425,17 +425,17 @@ func (x *translator) commit() error {
 	var covered uint64
 	for i := range x.runs {
 		r := &x.runs[i]
-		d := sframe.FDE{Start: r.begin, Size: uint32(r.end - r.begin + x.after(r)), PCMask: r.rep > 0, RepSize: r.rep,
-			KeyB: x.fn.KeyB(), Signal: x.fn.Signal()}
+		d := sframe.FDE{Start: r.begin, Size: uint32(r.end - r.begin + x.paddingAfter(r)), PCMask: r.rep > 0,
+			RepSize: r.rep, KeyB: x.fn.KeyB(), Signal: x.fn.Signal()}
 		var err error
 		if r.handle, err = x.sink.Add(d, x.refs[r.first:r.last]); err != nil {
 			return err
 		}
 		covered += r.end - r.begin
-		x.res.Padding += x.after(r)
+		x.res.Padding += x.paddingAfter(r)
 		x.res.Topmost += r.topmost
 	}
-	x.covered(covered)
+	x.countCovered(covered)
 	drap := slices.ContainsFunc(x.gaps, func(g Gap) bool { return g.Reason == DRAP })
 	var o outcome
 	for _, g := range x.gaps {
@@ -459,14 +459,14 @@ func (x *translator) commit() error {
 		x.res.Whole++
 	}
 	if x.fn.Program() < 0 {
-		x.res.piece(x.fn.FDE(), o)
+		x.res.addOutcome(x.fn.FDE(), o)
 	}
 	return nil
 }
 
-// after returns how many bytes of padding get the last row of a run. Rows of PC-mask blocks, and rows that depend on
-// the pc, do not apply to padding.
-func (x *translator) after(r *run) uint64 {
+// paddingAfter returns how many bytes of padding get the last row of a run. Rows of PC-mask blocks, and rows that
+// depend on the pc, do not apply to padding.
+func (x *translator) paddingAfter(r *run) uint64 {
 	if r.end != x.fn.End || r.rep > 0 || x.pcRead {
 		return 0
 	}
@@ -514,10 +514,10 @@ func (x *translator) add(begin, end uint64, row uint32) {
 	r.end, r.last = end, len(x.refs)
 }
 
-// A known is the translation of a set of rules. A file has many rows, but few distinct rules.
-type known struct {
+// A translation is the result of translating a set of rules. A file has many rows, but few distinct rules.
+type translation struct {
 	is kind
-	n  uint32 // sink's row number, index in translator.lost or epilogues, or result of arch.PushAt
+	n  uint32 // the sink's row number, an index in translator.lost or epilogues, or the result of arch.PushAt
 }
 
 type kind uint8
@@ -533,9 +533,9 @@ const (
 
 // translate translates the current row.
 func (x *translator) translate() error {
-	r, k := &x.row, &x.known[x.row.Number]
+	r, k := &x.row, &x.translations[x.row.Number]
 	if k.is == unseen {
-		*k = x.first()
+		*k = x.translateRules()
 	}
 	switch k.is {
 	case asRow, asTopmost:
@@ -551,28 +551,28 @@ func (x *translator) translate() error {
 	return nil
 }
 
-// first translates the rules of the current row when they occur for the first time.
-func (x *translator) first() known {
+// translateRules translates the rules of the current row. It is called once for each distinct set of rules.
+func (x *translator) translateRules() translation {
 	r := &x.row
 	if r.CFA.Rule == cfi.RuleExpression && r.RA.Rule != cfi.RuleUndefined {
 		if at, ok := x.arch.PushAt(r.CFA.Expression); ok {
-			return known{is: asPLT, n: uint32(at)}
+			return translation{is: asPLT, n: uint32(at)}
 		}
 	}
 	e, g := x.form(x.cfa())
 	if g.Reason != 0 {
 		x.lost = append(x.lost, g)
-		return known{is: asGap, n: uint32(len(x.lost) - 1)}
+		return translation{is: asGap, n: uint32(len(x.lost) - 1)}
 	}
-	if p, ok := x.restored(e); ok {
+	if p, ok := x.epilogueRows(e); ok {
 		x.epilogues = append(x.epilogues, p)
-		return known{is: asEpilogue, n: uint32(len(x.epilogues) - 1)}
+		return translation{is: asEpilogue, n: uint32(len(x.epilogues) - 1)}
 	}
 	n := x.number(e)
 	if x.top[n] {
-		return known{is: asTopmost, n: n}
+		return translation{is: asTopmost, n: n}
 	}
-	return known{is: asRow, n: n}
+	return translation{is: asRow, n: n}
 }
 
 // cfa returns the CFA of the current row.
@@ -708,8 +708,8 @@ func (x *translator) spImplied(cfa value) bool {
 }
 
 // rule returns the SFrame rule for a value relative to the CFA or a register, or the reason OffsetRange. If the
-// register number is too large, the reason is the argument computed for a loaded value, and the argument register for
-// any other.
+// register number is too large, it returns one of the given reasons: computed if the value is loaded, register
+// otherwise.
 func (x *translator) rule(v value, register, computed Reason) (sframe.Rule, Reason) {
 	r := sframe.Rule{Offset: int32(v.off), Deref: v.deref}
 	switch {
