@@ -25,18 +25,6 @@ type noRoom struct{}
 
 func (noRoom) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 
-// expectRun runs cfi2sframe in this process, checks its exit status and that standard error contains want, and returns
-// standard error.
-func expectRun(t *testing.T, status int, want string, stdout io.Writer, args ...string) string {
-	t.Helper()
-	var stderr bytes.Buffer
-	got := run(t.Context(), args, stdout, &stderr)
-	if got != status || !strings.Contains(stderr.String(), want) {
-		t.Errorf("%q: status %d, %q; want %d, %q", args, got, stderr.String(), status, want)
-	}
-	return stderr.String()
-}
-
 // TestFullDisk writes reports to a full disk: messages must report the state of the files.
 func TestFullDisk(t *testing.T) {
 	dir := t.TempDir()

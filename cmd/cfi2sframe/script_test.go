@@ -566,3 +566,15 @@ func hasOpen(pid int, path string) bool {
 		return err == nil && (to == path || strings.HasPrefix(to, path+"/"))
 	})
 }
+
+// expectRun runs cfi2sframe in this process, checks its exit status and that standard error contains want, and returns
+// standard error.
+func expectRun(t *testing.T, status int, want string, stdout io.Writer, args ...string) string {
+	t.Helper()
+	var stderr bytes.Buffer
+	got := run(t.Context(), args, stdout, &stderr)
+	if got != status || !strings.Contains(stderr.String(), want) {
+		t.Errorf("%q: status %d, %q; want %d, %q", args, got, stderr.String(), status, want)
+	}
+	return stderr.String()
+}
