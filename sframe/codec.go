@@ -38,7 +38,7 @@ func (c *Codec) ABI() ABI { return c.abi }
 // Layout returns the version's layout, which callers must not modify.
 func (c *Codec) Layout() *Layout { return c.layout }
 
-// u16, u32 and u64 decode integers. They exist because calls through c.order are not inlined.
+// u16, u32 and u64 decode integers faster than c.order, whose methods are not inlined.
 func (c *Codec) u16(b []byte) uint16 {
 	if c.big {
 		return binary.BigEndian.Uint16(b)

@@ -159,14 +159,14 @@ func TestNoRow(t *testing.T) {
 	}
 }
 
-// A part is an FDE and its rows.
-type part struct {
+// An entry is an FDE and its rows.
+type entry struct {
 	fde  FDE
 	fres []FRE
 }
 
 // section encodes a section. Parts that the Codec does not encode follow the format document.
-func section(t testing.TB, c *Codec, flags Flags, addr uint64, parts ...part) []byte {
+func section(t testing.TB, c *Codec, flags Flags, addr uint64, parts ...entry) []byte {
 	t.Helper()
 	var fdes, fres []byte
 	l, num := c.Layout(), 0
@@ -200,7 +200,7 @@ func section(t testing.TB, c *Codec, flags Flags, addr uint64, parts ...part) []
 
 // TestSection encodes a section of each version byte by byte, and decodes it again.
 func TestSection(t *testing.T) {
-	parts := []part{
+	parts := []entry{
 		{FDE{Start: 0x1000, Size: 0x20}, []FRE{{0, Row{CFA: sp(8)}}, {1, Row{CFA: sp(16)}}}},
 		{FDE{Start: 0x2000, Size: 0x40, PCMask: true, RepSize: 16},
 			[]FRE{{0, Row{CFA: sp(8)}}, {11, Row{CFA: sp(16)}}}},
@@ -268,41 +268,41 @@ func TestLookup(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		v     Version
-		parts []part
+		parts []entry
 		flags Flags
 		pcs   map[uint64]string // the CFA; "" for no row
 	}{
-		{"plain", V2, []part{{FDE{Start: 0x1000, Size: 8}, rows}, {FDE{Start: 0x1010, Size: 8}, rows[1:]}}, FDESorted,
+		{"plain", V2, []entry{{FDE{Start: 0x1000, Size: 8}, rows}, {FDE{Start: 0x1010, Size: 8}, rows[1:]}}, FDESorted,
 			map[uint64]string{
 				0xfff: "", 0x1000: "sp+8", 0x1003: "sp+8", 0x1004: "sp+16", 0x1007: "sp+16", 0x1008: "", 0x1010: "",
 				0x1013: "", 0x1014: "sp+16", 0x1018: "",
 			}},
-		{"unsorted", V2, []part{{FDE{Start: 0x1010, Size: 8}, rows}, {FDE{Start: 0x1000, Size: 8}, rows}}, 0,
+		{"unsorted", V2, []entry{{FDE{Start: 0x1010, Size: 8}, rows}, {FDE{Start: 0x1000, Size: 8}, rows}}, 0,
 			map[uint64]string{
 				0xfff: "", 0x1000: "sp+8", 0x1007: "sp+16", 0x1008: "", 0x1010: "sp+8", 0x1017: "sp+16", 0x1018: "",
 			}},
-		{"blocks", V2, []part{{FDE{Start: 0x1000, Size: 40, PCMask: true, RepSize: 16}, rows}}, FDESorted,
+		{"blocks", V2, []entry{{FDE{Start: 0x1000, Size: 40, PCMask: true, RepSize: 16}, rows}}, FDESorted,
 			map[uint64]string{
 				0x1000: "sp+8", 0x1004: "sp+16", 0x100f: "sp+16", 0x1010: "sp+8", 0x1014: "sp+16", 0x1027: "sp+16",
 				0x1028: "",
 			}},
-		{"blocks of V1", V1, []part{{FDE{Start: 0x1000, Size: 40, PCMask: true}, rows}}, FDESorted,
+		{"blocks of V1", V1, []entry{{FDE{Start: 0x1000, Size: 40, PCMask: true}, rows}}, FDESorted,
 			map[uint64]string{0x1000: "", 0x1010: ""}},
-		{"blocks of V1 with one row", V1, []part{{FDE{Start: 0x1001, Size: 40, PCMask: true}, rows[:1]}}, FDESorted,
+		{"blocks of V1 with one row", V1, []entry{{FDE{Start: 0x1001, Size: 40, PCMask: true}, rows[:1]}}, FDESorted,
 			map[uint64]string{
 				0x1000: "", 0x1001: "sp+8", 0x1028: "sp+8", 0x1029: "",
 			}},
-		{"blocks of V1 with one row after 0", V1, []part{{FDE{Start: 0x1000, Size: 40, PCMask: true}, rows[1:]}},
+		{"blocks of V1 with one row after 0", V1, []entry{{FDE{Start: 0x1000, Size: 40, PCMask: true}, rows[1:]}},
 			FDESorted, map[uint64]string{0x1000: "", 0x1004: ""}},
-		{"empty FDE before", V2, []part{{FDE{Start: 0x1000}, nil}, {FDE{Start: 0x1000, Size: 8}, rows}}, FDESorted,
+		{"empty FDE before", V2, []entry{{FDE{Start: 0x1000}, nil}, {FDE{Start: 0x1000, Size: 8}, rows}}, FDESorted,
 			map[uint64]string{0xfff: "", 0x1000: "sp+8", 0x1007: "sp+16"}},
-		{"empty FDE after", V2, []part{{FDE{Start: 0x1000, Size: 8}, rows}, {FDE{Start: 0x1000}, nil},
+		{"empty FDE after", V2, []entry{{FDE{Start: 0x1000, Size: 8}, rows}, {FDE{Start: 0x1000}, nil},
 			{FDE{Start: 0x1000}, nil}, {FDE{Start: 0x1008, Size: 1}, rows[:1]}},
 			FDESorted, map[uint64]string{0xfff: "", 0x1000: "sp+8", 0x1007: "sp+16", 0x1008: "sp+8", 0x1009: ""}},
-		{"outermost", V3, []part{{FDE{Start: 0x1000, Size: 4}, nil}}, FDESorted | FDEFuncStartPCRel,
+		{"outermost", V3, []entry{{FDE{Start: 0x1000, Size: 4}, nil}}, FDESorted | FDEFuncStartPCRel,
 			map[uint64]string{0x1000: "outermost", 0x1003: "outermost", 0x1004: ""}},
 		{"none", V2, nil, FDESorted, map[uint64]string{0: "", math.MaxUint64: ""}},
-		{"no rows", V2, []part{{FDE{Start: 0x1000, Size: 4}, nil}}, FDESorted, map[uint64]string{0x1000: ""}},
+		{"no rows", V2, []entry{{FDE{Start: 0x1000, Size: 4}, nil}}, FDESorted, map[uint64]string{0x1000: ""}},
 	} {
 		data := section(t, codec(t, tt.v, AMD64Little), tt.flags, 0x8000, tt.parts...)
 		s, err := Decode(data, 0x8000)
@@ -314,7 +314,7 @@ func TestLookup(t *testing.T) {
 			t.Fatalf("%s: %v", tt.name, err)
 		}
 		for pc, want := range tt.pcs {
-			inside := slices.ContainsFunc(tt.parts, func(p part) bool { return pc-p.fde.Start < uint64(p.fde.Size) })
+			inside := slices.ContainsFunc(tt.parts, func(p entry) bool { return pc-p.fde.Start < uint64(p.fde.Size) })
 			if i := s.Find(pc); inside != (i >= 0) || inside && pc-s.FDE(i).Start >= uint64(s.FDE(i).Size) {
 				t.Errorf("%s: %#x is in FDE %d", tt.name, pc, i)
 			}

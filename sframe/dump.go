@@ -9,7 +9,7 @@ import (
 	"strconv"
 )
 
-// maxDumped bounds the number of printed rows, unless half the section's size in bytes is larger. Without a bound, the
+// Dump prints at most maxDumped rows, or one row per two bytes of the section, whichever is more. Without a bound, the
 // output for a small section whose FDEs share rows could be huge.
 const maxDumped = 1 << 22
 

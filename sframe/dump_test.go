@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// printed is the output of binutils' objdump 2.47 for the sections of TestDump.
-var printed = map[string]string{
+// objdumpOutput is the output of binutils' objdump 2.47 for the sections of TestDump.
+var objdumpOutput = map[string]string{
 	"amd64v3": `  Header :
 
     Version: SFRAME_VERSION_3
@@ -105,31 +105,31 @@ func TestDump(t *testing.T) {
 	}
 	for name, data := range map[string][]byte{
 		"amd64v3": section(t, codec(t, V3, AMD64Little), FDESorted|FDEFuncStartPCRel, 0x8000,
-			part{FDE{Start: 0x1000, Size: 16}, every4(Row{CFA: sp(8)}, Row{CFA: fp(16), FP: slot(-16)},
+			entry{FDE{Start: 0x1000, Size: 16}, every4(Row{CFA: sp(8)}, Row{CFA: fp(16), FP: slot(-16)},
 				Row{Outermost: true})},
-			part{FDE{Start: 0x1010, Size: 64, Signal: true, Flexible: true}, every4(
+			entry{FDE{Start: 0x1010, Size: 64, Signal: true, Flexible: true}, every4(
 				Row{CFA: deref(7, 160), RA: deref(7, 168), FP: deref(7, 120)},
 				Row{CFA: at(10, 0), FP: deref(6, 0)},
 				Row{CFA: at(3, -8), RA: slot(-16)},
 				Row{CFA: at(6, 16), RA: reg(5), FP: slot(4)},
 			)},
-			part{FDE{Start: 0x1050, Size: 64, PCMask: true, RepSize: 16}, every4(Row{CFA: sp(8)}, Row{CFA: sp(-16)})},
-			part{FDE{Start: 0x1090, Size: 16, Signal: true}, every4(Row{CFA: sp(8)})},
-			part{FDE{Start: 0x10a0, Size: 1 << 20}, []FRE{{0, Row{CFA: sp(8)}}, {255, Row{CFA: sp(16)}},
+			entry{FDE{Start: 0x1050, Size: 64, PCMask: true, RepSize: 16}, every4(Row{CFA: sp(8)}, Row{CFA: sp(-16)})},
+			entry{FDE{Start: 0x1090, Size: 16, Signal: true}, every4(Row{CFA: sp(8)})},
+			entry{FDE{Start: 0x10a0, Size: 1 << 20}, []FRE{{0, Row{CFA: sp(8)}}, {255, Row{CFA: sp(16)}},
 				{0x12345, Row{CFA: sp(24)}}}},
 		),
 		"aarch64v2": section(t, codec(t, V2, AArch64Little), FDESorted|FramePointer, 0x8000,
-			part{FDE{Start: 0x1000, Size: 16, KeyB: true}, every4(
+			entry{FDE{Start: 0x1000, Size: 16, KeyB: true}, every4(
 				Row{CFA: sp(0)},
 				Row{CFA: sp(32), RA: slot(-24), FP: slot(-32), Signed: true},
 				Row{CFA: sp(32), RA: slot(-8)},
 			)},
 		),
 		"amd64v2": section(t, codec(t, V2, AMD64Little), 0, 0x8000,
-			part{FDE{Start: 0x1000, Size: 16}, every4(Row{CFA: sp(8)})},
+			entry{FDE{Start: 0x1000, Size: 16}, every4(Row{CFA: sp(8)})},
 		),
 		"aarch64v3": section(t, codec(t, V3, AArch64Little), FDEFuncStartPCRel, 0x8000,
-			part{FDE{Start: 0x1000, Size: 64, KeyB: true, Flexible: true}, every4(
+			entry{FDE{Start: 0x1000, Size: 64, KeyB: true, Flexible: true}, every4(
 				Row{CFA: at(29, 0)},
 				Row{CFA: at(31, 32), RA: slot(-24), FP: slot(-32), Signed: true},
 				Row{CFA: deref(2, 32), FP: slot(-8)},
@@ -142,11 +142,11 @@ func TestDump(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 		var out bytes.Buffer
-		if err := s.Dump(&out, nil); err != nil || out.String() != printed[name] {
-			t.Errorf("%s: error %v,\n%swant\n%s", name, err, &out, printed[name])
+		if err := s.Dump(&out, nil); err != nil || out.String() != objdumpOutput[name] {
+			t.Errorf("%s: error %v,\n%swant\n%s", name, err, &out, objdumpOutput[name])
 		}
 		out.Reset()
-		moved := strings.ReplaceAll(strings.ReplaceAll(printed[name], "0x1000", "0x7100"), "000000000000100",
+		moved := strings.ReplaceAll(strings.ReplaceAll(objdumpOutput[name], "0x1000", "0x7100"), "000000000000100",
 			"000000000000710")
 		if name == "aarch64v2" {
 			if err := s.Dump(&out, func(pc uint64) uint64 { return pc + 0x6100 }); err != nil || out.String() != moved {

@@ -14,9 +14,9 @@ var ErrNone = errors.New("no .sframe section and no PT_GNU_SFRAME")
 // name alone suffices because older tools use the type SHT_PROGBITS.
 func IsHeader(name string, typ uint32) bool { return typ == SHTGNUSFrame || name == SectionName }
 
-// FindSection returns the index of the SFrame section among n section headers, or 0 if there is none. The argument
-// header is a function that returns the name and type (sh_type) of a section header, given its index. It is an error if
-// several sections qualify.
+// FindSection returns the index of the SFrame section among n section headers, or 0 if there is none. The
+// function header returns the name and type (sh_type) of the i-th section header. If several sections qualify,
+// FindSection returns an error.
 func FindSection(n int, header func(int) (name string, typ uint32)) (int, error) {
 	found := 0
 	for i := 1; i < n; i++ { // index 0 is reserved
@@ -32,7 +32,7 @@ func FindSection(n int, header func(int) (name string, typ uint32)) (int, error)
 }
 
 // FromELF returns the SFrame section of a linked ELF file. It uses the section headers, or PT_GNU_SFRAME if they list
-// no such section. Addresses are virtual addresses in the file. It returns ErrNone if the file has no section, and an
+// no SFrame section. Addresses are virtual addresses in the file. It returns ErrNone if the file has no section, and an
 // *Error if the section is malformed.
 func FromELF(f *elf.File) (*Section, error) {
 	if f.Type == elf.ET_REL {

@@ -39,7 +39,7 @@ const (
 
 // A List locates the FREs of an FDE.
 type List struct {
-	Off  uint32 // offset in the FRE sub-section in bytes; in V3, of the preceding attribute
+	Off  uint32 // offset of the FREs in the FRE sub-section in bytes; in V3, of the attribute before them
 	Num  uint32 // number of FREs
 	Type FREType
 }

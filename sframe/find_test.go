@@ -62,7 +62,7 @@ func TestNoFREs(t *testing.T) {
 			flags |= FDEFuncStartPCRel
 		}
 		s := must.Get(Decode(section(t, codec(t, tt.v, AMD64Little), flags, 0,
-			part{FDE{Start: 0x1000, Size: 8, Flexible: tt.flexible}, nil}), 0))(t)
+			entry{FDE{Start: 0x1000, Size: 8, Flexible: tt.flexible}, nil}), 0))(t)
 		fres, err := s.FREs(0, nil)
 		if err != nil || fmt.Sprint(fres) != tt.want {
 			t.Errorf("%v, flexible %t: %v, error %v, want %s", tt.v, tt.flexible, fres, err, tt.want)
@@ -124,7 +124,7 @@ func TestLayouts(t *testing.T) {
 // TestLookupFixed looks up rows with the offsets that the header fixes for all functions (section "SFrame Header": FP
 // and RA are the signed bytes 5 and 6). A row's own rules take precedence.
 func TestLookupFixed(t *testing.T) {
-	data := section(t, codec(t, V2, AArch64Little), FDESorted, 0x8000, part{FDE{Start: 0x1000, Size: 16}, []FRE{
+	data := section(t, codec(t, V2, AArch64Little), FDESorted, 0x8000, entry{FDE{Start: 0x1000, Size: 16}, []FRE{
 		{0, Row{CFA: sp(0)}}, {4, Row{CFA: sp(16), RA: slot(-8), FP: slot(-24)}},
 	}})
 	for _, tt := range []struct {

@@ -30,7 +30,8 @@ func FuzzDecode(f *testing.F) {
 	} {
 		must.Get(Decode([]byte(s), 0x10000))(f)
 		f.Add([]byte(s))
-		// A cached row starts where the previous row does, or at the end of a block.
+		// The second row repeats the first, so it is cached, but its start is invalid: that of the first, or the end of
+		// a block.
 		f.Add([]byte(strings.Replace(s, "\x0b\x03\x10", "\x00\x03\x08", 1)))
 		f.Add([]byte(strings.Replace(s, "\x0b\x03\x10", "\x10\x03\x08", 1)))
 	}

@@ -3,7 +3,7 @@ package sframe
 import "sort"
 
 // LookupSorted is Lookup for many pcs in ascending order. It makes a single pass over FDEs and rows. It stores the
-// results in matches, which must have the length of pcs; for a pc without a row, the Match is zero. It returns the
+// results in matches, which must be as long as pcs; for a pc without a row, the Match is zero. It returns the
 // number of rows found and the first error. A pc whose lookup fails has no row; the others are not affected.
 func (s *Section) LookupSorted(pcs []uint64, matches []Match) (rows int, err error) {
 	clear(matches[:len(pcs)])
@@ -11,7 +11,7 @@ func (s *Section) LookupSorted(pcs []uint64, matches []Match) (rows int, err err
 	for next, n := 0, 0; n < len(pcs); n++ { // s.starts[:next] are at or before pc
 		pc := pcs[n]
 		if next < len(s.starts) && s.starts[next] <= pc {
-			next += s.after(s.starts[next:], pc)
+			next += s.countUpTo(s.starts[next:], pc)
 		}
 		if next == 0 {
 			continue
@@ -31,9 +31,9 @@ func (s *Section) LookupSorted(pcs []uint64, matches []Match) (rows int, err err
 	return rows, err
 }
 
-// after returns how many of the ascending starts are at or before pc. It searches exponentially because the number is
-// usually small.
-func (s *Section) after(starts []uint64, pc uint64) int {
+// countUpTo returns the number of starts at or before pc. The starts are in ascending order. It uses exponential search
+// because the result is usually small.
+func (s *Section) countUpTo(starts []uint64, pc uint64) int {
 	end := 1
 	for end < len(starts) && starts[end] <= pc {
 		end *= 2
@@ -93,12 +93,12 @@ func (c *cursor) lookup(s *Section, entry int, pc uint64) (m Match, ok bool, err
 	return Match{FDE: c.fde, Start: c.start, Row: s.Complete(row)}, true, nil
 }
 
-// An Encoded is a section whose FDEs are decoded and checked on demand. It suits a few lookups in a large section. It
-// is safe for concurrent use.
+// An Encoded is a section whose FDEs are decoded and checked on demand. It is meant for a few lookups in a large
+// section, and safe for concurrent use.
 type Encoded struct{ s *Section }
 
-// Open decodes the header of the section in data at address addr. Unlike Decode, it takes constant time and retains
-// only data. Errors are of type *Error.
+// Open decodes the header of the section in data at address addr. Unlike Decode, it takes constant time and
+// allocates no tables. The Encoded keeps a reference to data. Errors are of type *Error.
 func Open(data []byte, addr uint64) (Encoded, error) {
 	s, err := open(data, addr)
 	return Encoded{s}, err
@@ -110,7 +110,7 @@ func (e Encoded) Header() Header { return e.s.Header }
 // Lookup is like Section.Lookup, but checks the FDE and the rows that it reads. If the flag FDESorted is set although
 // the FDEs are not sorted, the result is unspecified. If the flag is clear, Lookup reads the start of every FDE.
 func (e Encoded) Lookup(pc uint64) (m Match, ok bool, err error) {
-	i := e.last(pc)
+	i := e.search(pc)
 	if i < 0 {
 		return m, false, nil
 	}
@@ -120,9 +120,9 @@ func (e Encoded) Lookup(pc uint64) (m Match, ok bool, err error) {
 	return e.s.match(e.s.entry(i), pc)
 }
 
-// last returns the index of the last FDE that starts at or before pc, or -1. If several start at the same address, it
-// is the last one with a nonzero size.
-func (e Encoded) last(pc uint64) int {
+// search returns the index of the last FDE that starts at or before pc, or -1. Among FDEs with the same start, it
+// prefers the last one with a nonzero size.
+func (e Encoded) search(pc uint64) int {
 	s := e.s
 	if s.Flags&FDESorted == 0 {
 		best, start := -1, uint64(0)

@@ -55,8 +55,8 @@ func lookupAll(t *testing.T, data []byte, addr uint64, pcs []uint64) (rows int) 
 	return rows
 }
 
-// around returns, in ascending order, pcs near the starts and ends of all FDEs and rows, and random pcs in FDEs.
-func around(s *sframe.Section, rnd *rand.Rand) []uint64 {
+// pcsNear returns, in ascending order, pcs near the starts and ends of all FDEs and rows, and random pcs in FDEs.
+func pcsNear(s *sframe.Section, rnd *rand.Rand) []uint64 {
 	pcs := []uint64{0, 1, ^uint64(0)}
 	for i, d := range s.FDEs() {
 		pcs = append(pcs, d.Start-1, d.Start, d.Start+uint64(d.Size)-1, d.Start+uint64(d.Size))
@@ -103,7 +103,7 @@ func TestLookupForms(t *testing.T) {
 				continue
 			}
 			sections++
-			pcs := around(s, rnd)
+			pcs := pcsNear(s, rnd)
 			rows += lookupAll(t, data, addr, pcs)
 			unsorted := slices.Clone(data)
 			unsorted[3] &^= byte(sframe.FDESorted)
@@ -130,7 +130,7 @@ func FuzzLookups(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte, seed uint64) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		if s, err := sframe.Decode(data, 0x10000); err == nil && s.Len() < 1000 {
-			lookupAll(t, data, 0x10000, around(s, rnd))
+			lookupAll(t, data, 0x10000, pcsNear(s, rnd))
 		}
 		e, err := sframe.Open(data, 0x10000)
 		if err != nil {

@@ -10,8 +10,8 @@ import (
 	"cfi2sframe/internal/testkit/must"
 )
 
-// sound returns a valid section: one function of 16 bytes with two rows.
-func sound(t *testing.T, v Version, a ABI) []byte {
+// validSection returns a valid section: one function of 16 bytes with two rows.
+func validSection(t *testing.T, v Version, a ABI) []byte {
 	t.Helper()
 	flags := FDESorted
 	if v == V3 {
@@ -22,11 +22,11 @@ func sound(t *testing.T, v Version, a ABI) []byte {
 		cfa = 160 // the minimum
 	}
 	rows := []FRE{{0, Row{CFA: sp(cfa)}}, {4, Row{CFA: sp(cfa + 8)}}}
-	return section(t, codec(t, v, a), flags, 0, part{FDE{Start: 0x1000, Size: 16}, rows})
+	return section(t, codec(t, v, a), flags, 0, entry{FDE{Start: 0x1000, Size: 16}, rows})
 }
 
-// with returns a copy of b in which the bytes at off are replaced.
-func with(b []byte, off int, by string) []byte {
+// patch returns a copy of b with the bytes at off replaced.
+func patch(b []byte, off int, by string) []byte {
 	b = slices.Clone(b)
 	copy(b[off:], by)
 	return b
@@ -35,8 +35,8 @@ func with(b []byte, off int, by string) []byte {
 // TestFields changes one field of a section at a time, at the offsets in the format document. The preamble is 4 bytes
 // long, and the header 28. An FDE takes 17 bytes in V1, 20 in V2, and 16 plus a 5-byte attribute in V3.
 func TestFields(t *testing.T) {
-	v1, v2, v3 := sound(t, V1, AMD64Little), sound(t, V2, AMD64Little), sound(t, V3, AMD64Little)
-	big := sound(t, V2, S390XBig)
+	v1, v2, v3 := validSection(t, V1, AMD64Little), validSection(t, V2, AMD64Little), validSection(t, V3, AMD64Little)
+	big := validSection(t, V2, S390XBig)
 	const fde, fres2, attr3 = 28, 28 + 20, 28 + 16
 	must.Get(Decode(v1, 0))(t)
 	for _, tt := range []struct {
@@ -49,62 +49,62 @@ func TestFields(t *testing.T) {
 		{"half a preamble", v2[:3], 0, "section of 3 bytes is shorter than a preamble (4 bytes)"},
 		{"a preamble alone", v2[:4], 0, "section of 4 bytes is shorter than a header (28 bytes)"},
 		{"half a header", v2[:27], 0, "section of 27 bytes is shorter than a header (28 bytes)"},
-		{"other magic", with(v2, 0, "\xe2\xdd"), 0, "starts with e2 dd instead of the magic 0xdee2"},
-		{"magic of the other byte order", with(v2, 0, "\xde\xe2"), 0,
+		{"other magic", patch(v2, 0, "\xe2\xdd"), 0, "starts with e2 dd instead of the magic 0xdee2"},
+		{"magic of the other byte order", patch(v2, 0, "\xde\xe2"), 0,
 			"byte order is BigEndian, but ABI amd64 is LittleEndian"},
-		{"big-endian ABI in little-endian", with(v2, 4, "\x04"), 0,
+		{"big-endian ABI in little-endian", patch(v2, 4, "\x04"), 0,
 			"byte order is LittleEndian, but ABI s390x is BigEndian"},
-		{"version 0", with(v2, 2, "\x00"), 2, "unknown version 0"},
-		{"version 4", with(v2, 2, "\x04"), 2, "unknown version 4"},
-		{"V1 with errata 1's flag", with(v1, 3, "\x05"), 3, "flags 0x4 are not defined in SFRAME_VERSION_1"},
-		{"V1 with frame pointers", with(v1, 3, "\x03"), 0, ""},
-		{"V2 with frame pointers", with(v2, 3, "\x03"), 0, ""},
-		{"V2 with an unknown flag", with(v2, 3, "\x09"), 3, "flags 0x8 are not defined in SFRAME_VERSION_2"},
-		{"V3 with frame pointers", with(v3, 3, "\x07"), 3, "flags 0x2 are not defined in SFRAME_VERSION_3"},
-		{"V3 relative to the section", with(v3, 3, "\x01"), 3, "flag 0x4 is not set, but SFRAME_VERSION_3 requires it"},
-		{"ABI 0", with(v2, 4, "\x00"), 4, "ABI 0 is not defined in SFRAME_VERSION_2"},
-		{"ABI 5", with(v2, 4, "\x05"), 4, "ABI 5 is not defined in SFRAME_VERSION_2"},
-		{"s390x in V1", with(v1, 4, "\x04"), 4, "ABI 4 is not defined in SFRAME_VERSION_1"},
+		{"version 0", patch(v2, 2, "\x00"), 2, "unknown version 0"},
+		{"version 4", patch(v2, 2, "\x04"), 2, "unknown version 4"},
+		{"V1 with errata 1's flag", patch(v1, 3, "\x05"), 3, "flags 0x4 are not defined in SFRAME_VERSION_1"},
+		{"V1 with frame pointers", patch(v1, 3, "\x03"), 0, ""},
+		{"V2 with frame pointers", patch(v2, 3, "\x03"), 0, ""},
+		{"V2 with an unknown flag", patch(v2, 3, "\x09"), 3, "flags 0x8 are not defined in SFRAME_VERSION_2"},
+		{"V3 with frame pointers", patch(v3, 3, "\x07"), 3, "flags 0x2 are not defined in SFRAME_VERSION_3"},
+		{"V3, section-relative", patch(v3, 3, "\x01"), 3, "flag 0x4 is not set, but SFRAME_VERSION_3 requires it"},
+		{"ABI 0", patch(v2, 4, "\x00"), 4, "ABI 0 is not defined in SFRAME_VERSION_2"},
+		{"ABI 5", patch(v2, 4, "\x05"), 4, "ABI 5 is not defined in SFRAME_VERSION_2"},
+		{"s390x in V1", patch(v1, 4, "\x04"), 4, "ABI 4 is not defined in SFRAME_VERSION_1"},
 
-		{"an FDE too many", with(v2, 8, "\x02"), 20, "2 FDEs at 0x1c extend past the end of the section (54 bytes)"},
-		{"FDEs past the end", with(v2, 8, "\x03"), 20, "3 FDEs at 0x1c extend past the end of the section (54 bytes)"},
-		{"an FRE too many", with(v2, 12, "\x03"), 12, "header declares 3 FREs, but the FDEs have 2"},
-		{"an FRE too few", with(v2, 12, "\x01"), 12, "header declares 1 FREs, but the FDEs have 2"},
-		{"FREs a byte too long", with(v2, 16, "\x07"), 24,
+		{"an FDE too many", patch(v2, 8, "\x02"), 20, "2 FDEs at 0x1c extend past the end of the section (54 bytes)"},
+		{"FDEs past the end", patch(v2, 8, "\x03"), 20, "3 FDEs at 0x1c extend past the end of the section (54 bytes)"},
+		{"an FRE too many", patch(v2, 12, "\x03"), 12, "header declares 3 FREs, but the FDEs have 2"},
+		{"an FRE too few", patch(v2, 12, "\x01"), 12, "header declares 1 FREs, but the FDEs have 2"},
+		{"FREs a byte too long", patch(v2, 16, "\x07"), 24,
 			"FREs at 0x30 (7 bytes) overlap the FDEs or extend past the end of the section (54 bytes)"},
-		{"FDEs a byte later", with(v2, 20, "\x01"), 24, "FREs at 0x30 (6 bytes) overlap the FDEs"},
-		{"FDEs far past the end", with(v2, 20, "\xff\xff\xff\xff"), 20, "1 FDEs at 0x10000001b extend past"},
-		{"FREs a byte earlier", with(v2, 24, "\x13"), 24, "FREs at 0x2f (6 bytes) overlap the FDEs"},
-		{"FREs a byte later", with(v2, 24, "\x15"), 24, "FREs at 0x31 (6 bytes) overlap the FDEs"},
-		{"auxiliary header beyond the end", with(v2, 7, "\xff"), 20, "1 FDEs at 0x11b extend past"},
+		{"FDEs a byte later", patch(v2, 20, "\x01"), 24, "FREs at 0x30 (6 bytes) overlap the FDEs"},
+		{"FDEs far past the end", patch(v2, 20, "\xff\xff\xff\xff"), 20, "1 FDEs at 0x10000001b extend past"},
+		{"FREs a byte earlier", patch(v2, 24, "\x13"), 24, "FREs at 0x2f (6 bytes) overlap the FDEs"},
+		{"FREs a byte later", patch(v2, 24, "\x15"), 24, "FREs at 0x31 (6 bytes) overlap the FDEs"},
+		{"auxiliary header beyond the end", patch(v2, 7, "\xff"), 20, "1 FDEs at 0x11b extend past"},
 		{"bytes after the FREs", append(slices.Clone(v2), 1, 2, 3), 0, ""},
 
-		{"rows at the end of the sub-section", with(v2, fde+8, "\x06"), fde,
+		{"rows at the end of the sub-section", patch(v2, fde+8, "\x06"), fde,
 			"2 FREs at offset 0x6 extend past the FRE sub-section of 6 bytes"},
-		{"rows after the sub-section", with(v2, fde+8, "\x07"), fde,
+		{"rows after the sub-section", patch(v2, fde+8, "\x07"), fde,
 			"FREs at offset 0x7 extend past the FRE sub-section of 6 bytes"},
-		{"four rows", with(with(v2, 12, "\x04"), fde+12, "\x04"), fde,
+		{"four rows", patch(patch(v2, 12, "\x04"), fde+12, "\x04"), fde,
 			"4 FREs at offset 0x0 extend past the FRE sub-section of 6 bytes"},
-		{"an attribute at the end", with(v3, fde+12, "\x07"), fde,
+		{"an attribute at the end", patch(v3, fde+12, "\x07"), fde,
 			"FREs at offset 0x7 extend past the FRE sub-section of 11 bytes"},
-		{"an attribute before the end", with(v3, fde+12, "\x06"), 28 + 16 + 6, "FDE type is 3"},
-		{"type 2", with(v3, attr3+3, "\x02"), attr3, "FDE type is 2, not 0 or 1"},
-		{"FRE type 3", with(v2, fde+16, "\x03"), fde, "FRE type is 3, not 0, 1 or 2"},
-		{"FRE type 2 in too few bytes", with(v2, fde+16, "\x02"), fde,
+		{"an attribute before the end", patch(v3, fde+12, "\x06"), 28 + 16 + 6, "FDE type is 3"},
+		{"type 2", patch(v3, attr3+3, "\x02"), attr3, "FDE type is 2, not 0 or 1"},
+		{"FRE type 3", patch(v2, fde+16, "\x03"), fde, "FRE type is 3, not 0, 1 or 2"},
+		{"FRE type 2 in too few bytes", patch(v2, fde+16, "\x02"), fde,
 			"2 FREs at offset 0x0 extend past the FRE sub-section"},
-		{"FRE type 1", with(v2, fde+16, "\x01"), 0, ""},
-		{"signal frame in V2", with(v2, fde+16, "\x80"), fde, "info word 0x80 of an FDE has undefined bits set"},
-		{"signal frame in V3", with(v3, attr3+2, "\x80"), 0, ""},
-		{"bit 6", with(v3, attr3+2, "\x40"), attr3, "info word 0x40 of an FDE has undefined bits set"},
-		{"key B", with(v2, fde+16, "\x20"), 0, ""},
-		{"PC mask without a size in V1", with(v1, fde+16, "\x10"), 0, ""},
-		{"PC mask without a size in V2", with(v2, fde+16, "\x10"), fde, "PC-mask FDE has repetition size 0"},
-		{"PC mask without a size in V3", with(v3, attr3+2, "\x10"), attr3, "PC-mask FDE has repetition size 0"},
-		{"PC mask in V2", with(v2, fde+16, "\x10\x08"), 0, ""},
-		{"FDEs in another order", section(t, codec(t, V2, AMD64Little), FDESorted, 0, part{FDE{Start: 0x1001}, nil},
-			part{FDE{Start: 0x1000}, nil}), fde, "FDEs are not sorted by start address, but the flag is set"},
+		{"FRE type 1", patch(v2, fde+16, "\x01"), 0, ""},
+		{"signal frame in V2", patch(v2, fde+16, "\x80"), fde, "info word 0x80 of an FDE has undefined bits set"},
+		{"signal frame in V3", patch(v3, attr3+2, "\x80"), 0, ""},
+		{"bit 6", patch(v3, attr3+2, "\x40"), attr3, "info word 0x40 of an FDE has undefined bits set"},
+		{"key B", patch(v2, fde+16, "\x20"), 0, ""},
+		{"PC mask without a size in V1", patch(v1, fde+16, "\x10"), 0, ""},
+		{"PC mask without a size in V2", patch(v2, fde+16, "\x10"), fde, "PC-mask FDE has repetition size 0"},
+		{"PC mask without a size in V3", patch(v3, attr3+2, "\x10"), attr3, "PC-mask FDE has repetition size 0"},
+		{"PC mask in V2", patch(v2, fde+16, "\x10\x08"), 0, ""},
+		{"FDEs in another order", section(t, codec(t, V2, AMD64Little), FDESorted, 0, entry{FDE{Start: 0x1001}, nil},
+			entry{FDE{Start: 0x1000}, nil}), fde, "FDEs are not sorted by start address, but the flag is set"},
 		{"big-endian", big, 0, ""},
-		{"big-endian rows after the sub-section", with(big, fde+8, "\x00\x00\x00\x07"), fde, "FREs at offset 0x7"},
+		{"big-endian rows after the sub-section", patch(big, fde+8, "\x00\x00\x00\x07"), fde, "FREs at offset 0x7"},
 	} {
 		s, err := Decode(tt.data, 0)
 		if tt.want == "" {
@@ -122,7 +122,7 @@ func TestFields(t *testing.T) {
 
 // TestRowBytes changes one row at a time. An FRE has a start address, an info word and data words.
 func TestRowBytes(t *testing.T) {
-	v2 := sound(t, V2, AMD64Little)
+	v2 := validSection(t, V2, AMD64Little)
 	const fres = 28 + 20
 	for _, tt := range []struct {
 		name string
@@ -131,14 +131,14 @@ func TestRowBytes(t *testing.T) {
 		off  uint64
 		want string
 	}{
-		{"starts at the end of the function", with(v2, fres+3, "\x10"), 1, fres + 3,
+		{"starts at the end of the function", patch(v2, fres+3, "\x10"), 1, fres + 3,
 			"FRE starts at 0x10, outside the function or block of 0x10 bytes"},
-		{"same start as the previous row", with(v2, fres+3, "\x00"), 1, fres + 3, "FREs out of order at 0x0"},
-		{"starts at the end of a block", with(v2, 28+16, "\x10\x04"), 1, fres + 3,
+		{"same start as the previous row", patch(v2, fres+3, "\x00"), 1, fres + 3, "FREs out of order at 0x0"},
+		{"starts at the end of a block", patch(v2, 28+16, "\x10\x04"), 1, fres + 3,
 			"FRE starts at 0x4, outside the function or block of 0x4 bytes"},
-		{"one byte too long", with(v2, fres+4, "\x05"), 1, fres + 4, "section ends inside an FRE"},
-		{"long", with(v2, fres+4, "\x4d"), 1, fres + 4, "section ends inside an FRE"},
-		{"three words", with(v2, fres+1, "\x07"), 0, fres + 1, "3 data words of an FRE are invalid"},
+		{"one byte too long", patch(v2, fres+4, "\x05"), 1, fres + 4, "section ends inside an FRE"},
+		{"long", patch(v2, fres+4, "\x4d"), 1, fres + 4, "section ends inside an FRE"},
+		{"three words", patch(v2, fres+1, "\x07"), 0, fres + 1, "3 data words of an FRE are invalid"},
 	} {
 		s, err := Decode(tt.data, 0)
 		if err != nil {

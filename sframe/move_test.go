@@ -10,7 +10,7 @@ import (
 // TestMove moves sections. The result must equal a section encoded for the new address.
 func TestMove(t *testing.T) {
 	row := []FRE{{0, Row{CFA: sp(8)}}}
-	parts := []part{{FDE{Start: 0x1000, Size: 0x20}, row}, {FDE{Start: 0x2000, Size: 0x10}, row}}
+	parts := []entry{{FDE{Start: 0x1000, Size: 0x20}, row}, {FDE{Start: 0x2000, Size: 0x10}, row}}
 	for _, tt := range []struct {
 		version Version
 		abi     ABI

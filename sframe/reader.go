@@ -7,11 +7,11 @@ type Reader struct {
 	Rows []Row // by number
 
 	s       *Section
-	numbers [2]map[string]uint32 // by encoded row, for default and flexible FDEs
+	numbers [2]map[string]uint32 // row numbers by encoded row, for default and flexible FDEs
 	recent  [1 << recentBits]recentRow
 	// FDEs may share lists of FREs. lists holds the lists decoded so far.
 	lists []knownList
-	at    []uint32 // index in lists plus 1, by the list's offset divided by listStep
+	at    []uint32 // 1 + index in lists, by the list's offset divided by listStep
 	refs  []Ref    // FREs of all lists
 }
 

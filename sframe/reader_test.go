@@ -17,7 +17,7 @@ func TestReaderLists(t *testing.T) {
 	for i := range uint32(60) {
 		fres = append(fres, FRE{i, Row{CFA: sp(int32(i))}})
 	}
-	data := section(t, c, 0, 0, slices.Repeat([]part{{FDE{Size: 60}, fres}}, 100)...)
+	data := section(t, c, 0, 0, slices.Repeat([]entry{{FDE{Size: 60}, fres}}, 100)...)
 	total := uint32(0)
 	for i := range 100 {
 		d, num := data[28+20*i:], []uint32{0, 1, 52, 55, 57}[r.IntN(5)]

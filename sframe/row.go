@@ -45,9 +45,9 @@ func (c *Codec) AppendRow(out []byte, r *Row, flexible bool) ([]byte, bool) {
 	var w words
 	ok := false
 	if flexible {
-		ok = w.flexible(c, r)
+		ok = w.flexibleRow(c, r)
 	} else {
-		ok = w.regular(c, r)
+		ok = w.defaultRow(c, r)
 	}
 	if !ok {
 		return out, false
@@ -70,13 +70,13 @@ func (c *Codec) AppendRow(out []byte, r *Row, flexible bool) ([]byte, bool) {
 // Default reports whether an FDE of the default type can hold the row.
 func (c *Codec) Default(r *Row) bool {
 	var w words
-	return w.regular(c, r)
+	return w.defaultRow(c, r)
 }
 
 // Flexible reports whether the version has flexible FDEs and they can hold the row.
 func (c *Codec) Flexible(r *Row) bool {
 	var w words
-	return w.flexible(c, r)
+	return w.flexibleRow(c, r)
 }
 
 // words holds the data words of a row to encode.
@@ -129,9 +129,9 @@ func (i *abiInfo) decodeCFA(word int32) (int32, bool) {
 	return int32(v), v == int64(int32(v))
 }
 
-// regular sets the words of a row in a default FDE: CFA [RA] [FP], with RA only if the ABI tracks it. It reports
+// defaultRow sets the words of a row in a default FDE: CFA [RA] [FP], with RA only if the ABI tracks it. It reports
 // whether the row can be encoded.
-func (w *words) regular(c *Codec, r *Row) bool {
+func (w *words) defaultRow(c *Codec, r *Row) bool {
 	if r.Outermost {
 		return true
 	}
@@ -188,12 +188,12 @@ func (w *readWords) slot() Rule {
 	return Rule{Base: CFA, Offset: v, Deref: true}
 }
 
-// regular is the inverse of words.regular.
-func (w *readWords) regular(base Base, r *Row) {
+// defaultRow is the inverse of words.defaultRow.
+func (w *readWords) defaultRow(base Base, r *Row) {
 	w.cfa(w.signed(), r)
 	r.CFA.Base = base
 	if w.codec.info.fixedRA == 0 {
-		// SFRAME_FRE_RA_OFFSET_INVALID: since binutils 2.47, a zero word means no rule for every ABI.
+		// SFRAME_FRE_RA_OFFSET_INVALID: since binutils 2.47, a zero word means that there is no rule, on every ABI.
 		if r.RA = w.slot(); r.RA == (Rule{Base: CFA, Deref: true}) {
 			r.RA = Rule{}
 		}
@@ -208,9 +208,9 @@ func (w *readWords) cfa(word int32, r *Row) {
 	w.bad = w.bad || !fits
 }
 
-// flexible sets the words of a row in a flexible FDE: CFA [RA [FP]], each with a control word and an offset word. It
-// reports whether the row can be encoded.
-func (w *words) flexible(c *Codec, r *Row) bool {
+// flexibleRow sets the words of a row in a flexible FDE: CFA [RA [FP]], each with a control word and an offset word.
+// It reports whether the row can be encoded.
+func (w *words) flexibleRow(c *Codec, r *Row) bool {
 	if !c.layout.Flexible {
 		return false
 	}
@@ -273,8 +273,8 @@ func (w *readWords) rule() Rule {
 	return r
 }
 
-// flexible is the inverse of words.flexible.
-func (w *readWords) flexible(r *Row) {
+// flexibleRow is the inverse of words.flexibleRow.
+func (w *readWords) flexibleRow(r *Row) {
 	r.CFA = w.rule()
 	if r.CFA.Base != Register {
 		w.bad = true
@@ -289,7 +289,7 @@ func (w *readWords) flexible(r *Row) {
 type readWords struct {
 	codec *Codec
 	b     []byte
-	size  int  // of a word in bytes
+	size  int  // size of a word in bytes
 	left  int  // number of remaining words
 	none  bool // a read past the last word was attempted
 	bad   bool // the words are not a valid row
@@ -334,13 +334,13 @@ func (c *Codec) row(b []byte, flexible bool) (r Row, size int, wrong string) {
 	case count == 0:
 		r.Outermost = true
 	case flexible:
-		w.flexible(&r)
+		w.flexibleRow(&r)
 	default:
 		base := FP
 		if info&freInfoSP != 0 {
 			base = SP
 		}
-		w.regular(base, &r)
+		w.defaultRow(base, &r)
 	}
 	if w.bad || w.left > 0 {
 		return Row{}, 0, fmt.Sprintf("%d data words of an FRE are invalid for this ABI and FDE type", count)

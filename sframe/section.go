@@ -16,10 +16,10 @@ type Section struct {
 	codec      *Codec
 	data       []byte // ends after the FREs
 	addr       uint64 // address of the section
-	pcrel      bool   // start addresses are relative to their field
+	pcrel      bool   // each start address is relative to its own field
 	fdes, fres int    // offsets of the FDEs and the FREs in data
-	// Indexes of FDEs in the section: order is the order in which method FDE numbers them, and sorted is by address.
-	// Nil means the order in the section.
+	// Indexes of FDEs in the section: order lists them as numbered by the method FDE, and sorted lists them by
+	// address. Nil means that the FDEs are stored in that order.
 	order, sorted []uint32
 	starts        []uint64 // start addresses of the FDEs, sorted
 }
@@ -239,7 +239,7 @@ func (s *Section) FREs(i int, buf []FRE) ([]FRE, error) {
 
 // Find returns the index of the FDE that covers pc, or -1. Only the last FDE that starts at or before pc is considered.
 func (s *Section) Find(pc uint64) int {
-	i := s.last(pc)
+	i := s.search(pc)
 	if i < 0 {
 		return -1
 	}
@@ -249,8 +249,8 @@ func (s *Section) Find(pc uint64) int {
 	return i
 }
 
-// last returns the index of the last FDE by address that starts at or before pc, or -1.
-func (s *Section) last(pc uint64) int {
+// search returns the index of the last FDE by address that starts at or before pc, or -1.
+func (s *Section) search(pc uint64) int {
 	i := sort.Search(len(s.starts), func(i int) bool { return s.starts[i] > pc }) - 1
 	if i >= 0 && s.sorted != nil {
 		return int(s.sorted[i])
@@ -270,14 +270,14 @@ type Match struct {
 // is the only row and starts at 0. The row includes rules that the header fixes for all functions (RA on amd64). Errors
 // are of type *Error.
 func (s *Section) Lookup(pc uint64) (m Match, ok bool, err error) {
-	i := s.last(pc)
+	i := s.search(pc)
 	if i < 0 {
 		return m, false, nil
 	}
 	return s.match(s.entry(i), pc)
 }
 
-// match implements Lookup for the FDE at offset entry.
+// match looks up pc in the FDE whose encoding starts at offset entry.
 func (s *Section) match(entry int, pc uint64) (m Match, ok bool, err error) {
 	d, l := s.fde(entry)
 	if pc-d.Start >= uint64(d.Size) {
@@ -320,7 +320,7 @@ func (s *Section) match(entry int, pc uint64) (m Match, ok bool, err error) {
 	return m, true, nil
 }
 
-// Complete adds to a row from FREs or a Reader the rules that the header fixes for all functions.
+// Complete returns r, a row from FREs or a Reader, with the rules that the header fixes for all functions.
 func (s *Section) Complete(r Row) Row {
 	if r.Outermost {
 		return r

@@ -2,9 +2,9 @@
 // only on the standard library.
 //
 // An SFrame section describes functions. A function descriptor entry (FDE) covers a range of code and has a list of
-// frame row entries (FREs). Each FRE applies from its start address to the start of the next FRE. A row tells how to
-// compute the canonical frame address (CFA) and, from it, to locate the return address (RA) and the caller's frame
-// pointer (FP). The CFA implies the caller's stack pointer.
+// frame row entries (FREs). Each FRE applies from its start address to the start of the next FRE. A row says how to
+// compute the canonical frame address (CFA), and how to find the return address (RA) and the caller's frame pointer
+// (FP) from it. The CFA implies the caller's stack pointer.
 //
 // FromELF and Decode return a Section; its method Lookup finds the row for a pc. A Codec encodes and decodes the parts
 // of a section: header, FDEs and rows. A Layout describes what a version can express. Codec.Default and Codec.Flexible
@@ -37,7 +37,7 @@ type Flags uint8
 const (
 	FDESorted         Flags = 1 << 0 // FDEs are sorted by start address
 	FramePointer      Flags = 1 << 1 // all functions use a frame pointer
-	FDEFuncStartPCRel Flags = 1 << 2 // start addresses are relative to their field (errata 1)
+	FDEFuncStartPCRel Flags = 1 << 2 // each start address is relative to its own field (errata 1)
 )
 
 // A Base is the value to which a rule adds its offset.
@@ -76,14 +76,14 @@ func (r Rule) String() string {
 	return s
 }
 
-// A Row tells how to find the caller's frame.
+// A Row says how to find the caller's frame.
 type Row struct {
 	CFA, RA, FP Rule
 	Signed      bool // the return address is signed (AArch64)
 	Outermost   bool // there is no caller, and the rules are meaningless (errata 2)
 }
 
-// String returns the row's rules, for example "CFA sp+16, RA *(c-8), FP *(c-16)". A missing rule is "u".
+// String returns the row's rules, for example "CFA sp+16, RA *(c-8), FP *(c-16)". A missing rule is printed as "u".
 func (r Row) String() string {
 	if r.Outermost {
 		return "outermost"

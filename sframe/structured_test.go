@@ -30,11 +30,11 @@ func FuzzStructured(f *testing.F) {
 			return // V1 does not support s390x
 		}
 		l := c.Layout()
-		var all []described
+		var all []function
 		var rows []byte
 		at := uint64(0x10000)
 		for range 1 + s.N(12) {
-			e := described{d: sframe.FDE{Start: at, Size: 1 + uint32(s.N(300))}}
+			e := function{d: sframe.FDE{Start: at, Size: 1 + uint32(s.N(300))}}
 			if l.RepSize && s.Rarely(4) {
 				e.d.PCMask, e.d.RepSize = true, []uint8{8, 16, 1, 3, 24, 255}[s.N(6)]
 				e.d.Start += uint64(e.d.RepSize) - e.d.Start%uint64(e.d.RepSize) // blocks are aligned with the function
@@ -117,7 +117,7 @@ func FuzzStructured(f *testing.F) {
 		for _, x := range []*sframe.Section{out, sorted, sorted.Sorted()} {
 			for _, e := range all {
 				for pc := e.d.Start - 1; pc <= e.d.End(); pc++ {
-					want, row := wanted(pc, all)
+					want, row := expectedRow(pc, all)
 					got, ok, err := x.Lookup(pc)
 					if err != nil || ok != want || ok != (x.Find(pc) >= 0) || ok &&
 						(got.Start != row.Start || !abi.SameRow(got.Row, out.Complete(row.Row))) {
@@ -127,7 +127,7 @@ func FuzzStructured(f *testing.F) {
 			}
 			r, distinct := x.NewReader(), make(map[sframe.Row]bool)
 			for i, d := range x.FDEs() {
-				e := all[slices.IndexFunc(all, func(e described) bool { return e.d.Start == d.Start })]
+				e := all[slices.IndexFunc(all, func(e function) bool { return e.d.Start == d.Start })]
 				_, refs, err := r.Refs(i)
 				if err != nil || len(refs) != len(e.fres) {
 					t.Fatalf("FDE at %#x: %d rows, error %v; want %d", d.Start, len(refs), err, len(e.fres))
@@ -159,16 +159,16 @@ func startsOf(s *sframe.Section) (starts []uint64) {
 	return starts
 }
 
-// described holds an FDE and its rows.
-type described struct {
+// A function is an FDE with its rows.
+type function struct {
 	d    sframe.FDE
 	list sframe.List
 	fres []sframe.FRE
 }
 
-// wanted searches all functions for the row of a pc.
-func wanted(pc uint64, all []described) (found bool, row sframe.FRE) {
-	i := slices.IndexFunc(all, func(e described) bool { return e.d.Start <= pc && pc < e.d.End() })
+// expectedRow finds the row for pc by linear search.
+func expectedRow(pc uint64, all []function) (found bool, row sframe.FRE) {
+	i := slices.IndexFunc(all, func(e function) bool { return e.d.Start <= pc && pc < e.d.End() })
 	if i < 0 {
 		return false, row
 	}

@@ -18,15 +18,15 @@ func (v Version) String() string { return fmt.Sprintf("SFRAME_VERSION_%d", uint8
 
 // A Layout describes the records of a version and what they can express. Sizes are in bytes.
 type Layout struct {
-	HeaderSize int // without the auxiliary header
-	FDESize    int // of a function descriptor entry; in V3, of its index entry
-	AttrSize   int // of the attribute before a function's FREs, or 0
-	StartSize  int // of the start address in a function descriptor entry
+	HeaderSize int // size without the auxiliary header
+	FDESize    int // size of a function descriptor entry; in V3, of its index entry
+	AttrSize   int // size of the attribute before a function's FREs, or 0 if there is none
+	StartSize  int // size of the start address in a function descriptor entry
 	Flags      Flags
 	MaxFREs    uint32 // per function
 	ABIs       []ABI
 
-	PCRel     bool // start addresses are always relative to their field
+	PCRel     bool // each start address is relative to its own field, regardless of flags
 	RepSize   bool // PC-mask FDEs have a repetition size
 	Signal    bool // FDEs can mark signal frames
 	Flexible  bool // FDEs may be flexible: rules may use any register, dereferenced or not
