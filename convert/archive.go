@@ -17,7 +17,7 @@ import (
 func (c *conversion) archive() (*Kept, error) {
 	a, err := archive.Open(c.src, c.job.Size)
 	if err != nil {
-		return c.kept(nil, err)
+		return c.keep(nil, err)
 	}
 	c.starting(Work{Size: uint64(c.job.Size), Archive: true})
 	if err := c.budget.Spend(archive.CostMember, uint64(len(a.Members))); err != nil {
@@ -78,8 +78,8 @@ type scratch struct {
 // costFile is the budget cost of writing a file; half of it is system time.
 const costFile = 250_000
 
-// empty truncates the file, creating it if necessary, and returns it.
-func (s *scratch) empty() (*os.File, error) {
+// reset truncates the file, creating it if necessary, and returns it.
+func (s *scratch) reset() (*os.File, error) {
 	if err := s.budget.Spend(costFile, 1); err != nil {
 		return nil, err
 	}
@@ -110,7 +110,7 @@ func (c *conversion) member(m *archive.Member, contents *io.SectionReader, scrat
 	}
 	var create func() (*os.File, error)
 	if c.job.Create != nil {
-		create = scratch.empty
+		create = scratch.reset
 	}
 	kept, err := c.elf(contents, m.Size, m.Name, create)
 	if kept != nil {

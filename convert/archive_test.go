@@ -28,7 +28,7 @@ func output(t *testing.T, cmd *exec.Cmd) string {
 	return string(b)
 }
 
-// memberSize matches the size in a line of ar tv.
+// memberSize matches the size of a member in the output of ar tv.
 var memberSize = regexp.MustCompile(`(?m)^(\S+ \S+) +\d+ `)
 
 // TestArchive converts an archive with members of all kinds. GNU ar, nm and ld must find the same members and symbols

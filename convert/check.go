@@ -24,7 +24,7 @@ type Comparison struct {
 	Described  uint64            // code with CFI
 	Covered    uint64            // part of Described with rows that agree, plus Outermost
 	Inferred   uint64            // part of Covered whose rows are inferred from instructions
-	Outermost  uint64            // code of outermost frames that needs no rows
+	Outermost  uint64            // code of outermost frames, which needs no rows
 	Stubs      uint64            // PLT stubs with rows but without CFI
 	Padding    uint64            // padding after functions, described by their last rows
 	Mismatches []verify.Mismatch // by address

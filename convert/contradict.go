@@ -14,14 +14,14 @@ type Contradiction struct {
 	What       string // describes both values: from the CFI and from the instructions
 }
 
-// Contradictions compares the CFI with rows inferred from instructions without using CFI. Compared is the number of
-// bytes where both locate the frame relative to the same register. There, the CFA must be equal, and so must the stack
-// slots of the return address and of the caller's frame pointer where both rows have one.
+// Contradictions compares the CFI with rows inferred from the instructions alone, and returns the number of bytes
+// compared: code for which both compute the CFA from the same register. The offsets of the CFA must be equal, and so
+// must those of the return address and the caller's frame pointer if both rows locate them.
 func Contradictions(f *elffile.File, t *cfi.Table) (list []Contradiction, compared uint64, err error) {
 	if !Infers(f) {
 		return nil, 0, nil
 	}
-	inf, _, err := inferred(f, t, nil)
+	inf, _, err := inferRows(f, t, nil)
 	if err != nil {
 		return nil, 0, err
 	}

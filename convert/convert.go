@@ -51,9 +51,9 @@ type Run struct {
 
 // Work describes the file or archive member to be converted next. Sizes are in bytes.
 type Work struct {
-	Size    uint64 // of the file or archive member
-	CFI     uint64 // of its CFI; 0 for an archive
-	Archive bool   // an archive; calls for its members follow
+	Size    uint64 // size of the file or archive member
+	CFI     uint64 // size of its CFI; 0 for an archive
+	Archive bool   // whether this is an archive; calls for its members follow
 }
 
 // A Result describes a conversion.
@@ -121,7 +121,7 @@ func Detach(ctx context.Context, run *Run, buildID int, opt Options) (*Result, e
 
 // AttachOptions control Attach.
 type AttachOptions struct {
-	Section Opener     // opens the file with the detached section
+	Section Opener     // opens the file that contains the detached section
 	Source  cfi.Source // sections from which CFI is loaded
 	Debug   Opener     // opens the debug file, or nil
 	Infer   bool       // also infer rows from instructions
@@ -166,7 +166,7 @@ func (c *conversion) run() (*Result, error) {
 	var kept *Kept
 	switch c.res.Archive = is; {
 	case is && c.linked:
-		kept, err = c.kept(&elffile.File{}, errNotLinked)
+		kept, err = c.keep(&elffile.File{}, errNotLinked)
 	case is:
 		kept, err = c.archive()
 	default:
@@ -198,11 +198,11 @@ func (c *conversion) elf(src io.ReaderAt, size int64, member string, create func
 	}
 	f, err := elffile.NewIn(c.budget, src, size-signature)
 	if err != nil {
-		return c.kept(nil, err)
+		return c.keep(nil, err)
 	}
 	s := &single{conversion: c, f: f, src: src, member: member, create: create}
 	defer func() { s.debug.Close() }()
-	kept, err := c.kept(f, c.one(s))
+	kept, err := c.keep(f, c.one(s))
 	unsigned := err == nil && kept == nil && signature > 0
 	if err == nil {
 		err = s.report(kept, unsigned)

@@ -56,7 +56,7 @@ func tryJob(t *testing.T, path string, j job) (string, error) {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), filepath.Base(path))
 	info := must.Get(os.Stat(path))(t)
-	b, _, err := do(testfile.Read(t, path), j)
+	b, _, err := runBytes(testfile.Read(t, path), j)
 	if err == nil {
 		err = os.WriteFile(out, b, info.Mode().Perm())
 	}
@@ -75,7 +75,7 @@ type gap struct {
 	Reason, Column, Rule string
 }
 
-// note makes a job record the facts and gaps.
+// note wraps a job so that the facts and gaps are recorded.
 func (c *conversion) note(j job) job {
 	report := func(d *convert.Details) error {
 		c.Facts = *d.Facts
@@ -167,7 +167,7 @@ func TestGolden(t *testing.T) {
 			path := filepath.Join(goldens, v.abi, name+v.suffix+".txt")
 			_, err := os.Stat(path)
 			var want string
-			if v.opt.PCRel && err != nil { // all code has a caller
+			if v.opt.PCRel && err != nil { // every function has a caller
 				want = withErrata(t, string(testfile.Read(t, filepath.Join(goldens, v.abi, name+".txt"))))
 			} else {
 				if *update {
@@ -185,9 +185,9 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// withErrata returns the expected result with both errata, from the result without them, for a file in which all code
-// has a caller. Erratum 1 only sets a flag ("SFrame Flags", 0x4): start addresses are then relative to their own
-// fields, but their meaning, and the dump, are the same.
+// withErrata returns the expected result with both errata, from the result without them, for a file in which every
+// function has a caller. Erratum 1 only sets a flag ("SFrame Flags", 0x4): start addresses are then encoded relative to
+// their own fields, but the dump is the same.
 func withErrata(t *testing.T, plain string) string {
 	t.Helper()
 	const sorted = "    Flags: SFRAME_F_FDE_SORTED"
@@ -209,7 +209,7 @@ func converted(t *testing.T, name string, opt convert.Options) []byte {
 func TestByteOrder(t *testing.T) {
 	for _, version := range []sframe.Version{sframe.V1, sframe.V2, sframe.V3} {
 		for _, name := range fixtureNames(t, "aarch64") {
-			opt := convert.Options{Version: version, Share: convert.ShareOn} // by default off for big-endian output
+			opt := convert.Options{Version: version, Share: convert.ShareOn} // off by default for big-endian output
 			x, cx := run(t, filepath.Join(fixtures, "aarch64", name), opt)
 			y, cy := run(t, filepath.Join(fixtures, "aarch64_be", name), opt)
 			if little, big := relative(golden(t, x, cx)), relative(golden(t, y, cy)); little != big {
@@ -257,7 +257,7 @@ func TestObjdump(t *testing.T) {
 	v1, v2, v3 := sframe.V1, sframe.V2, sframe.V3
 	for _, v := range []struct {
 		suite, prefix, abi string
-		opts               []convert.Options // also detached, except for V1
+		opts               []convert.Options // formats to convert to; sections other than V1 are also detached
 	}{
 		{"", "", "amd64", []convert.Options{{Version: v1}}},
 		{"trixie", "", "amd64", []convert.Options{{Version: v2}}},
@@ -289,7 +289,7 @@ func TestObjdump(t *testing.T) {
 						}
 						out, err := tryJob(t, path, j)
 						if err != nil {
-							continue // such as s390x to V1; scripts/lab corpus lists them
+							continue // such as s390x in V1; scripts/lab corpus lists all failures
 						}
 						compared++
 						b, err := objdump("--sframe=.sframe", out).CombinedOutput()

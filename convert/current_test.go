@@ -15,8 +15,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// forms lists options that change the section.
-var forms = []convert.Options{
+// formats lists Options for which the sections differ.
+var formats = []convert.Options{
 	{Version: sframe.V1}, {Version: sframe.V2}, {Version: sframe.V2, PCRel: true},
 	{Version: sframe.V2, Outermost: true}, {Version: sframe.V3},
 	{Version: sframe.V3, Share: convert.ShareOff}, {Version: sframe.V3, Share: convert.ShareOn},
@@ -29,18 +29,18 @@ func TestCurrent(t *testing.T) {
 	for _, abi := range []string{"amd64", "aarch64", "aarch64_be", "s390x"} {
 		for _, name := range fixtureNames(t, abi) {
 			b := testfile.Read(t, filepath.Join(fixtures, abi, name))
-			results := make(map[int][]byte) // by index of the form
-			for i, opt := range forms {
+			results := make(map[int][]byte) // by index in formats
+			for i, opt := range formats {
 				if out, _, err := inMemory(b, opt); err == nil { // V1 does not support s390x
 					results[i] = out
 				}
 			}
-			if len(results) < len(forms)-1 {
-				t.Fatalf("%s/%s: %d formats; want %d", abi, name, len(results), len(forms)-1)
+			if len(results) < len(formats)-1 {
+				t.Fatalf("%s/%s: %d formats; want %d", abi, name, len(results), len(formats)-1)
 			}
 			for from, old := range results {
 				for to, want := range results {
-					opt := forms[to]
+					opt := formats[to]
 					opt.Update = true
 					got, res, err := inMemory(old, opt)
 					if err != nil || !bytes.Equal(got, want) && from != to {
@@ -210,7 +210,7 @@ func TestSkipped(t *testing.T) {
 		if _, _, err := inMemory(test.data, convert.Options{}); err == nil {
 			t.Errorf("%s: no error", test.name)
 		}
-		got, res, err := do(test.data, skip(add(convert.Options{})))
+		got, res, err := runBytes(test.data, skip(add(convert.Options{})))
 		if err != nil || res.Stays != test.want || !bytes.Equal(got, test.data) || res.Kept[0].Reason != test.want ||
 			test.want.Text() == "" {
 			t.Errorf("%s: %+v, error %v", test.name, res, err)
@@ -218,7 +218,7 @@ func TestSkipped(t *testing.T) {
 	}
 	// Malformed files are still an error.
 	damaged := with(func(b []byte) { b[0x3a] = 1 }) // e_shentsize
-	if _, res, err := do(damaged, skip(add(convert.Options{}))); err == nil {
+	if _, res, err := runBytes(damaged, skip(add(convert.Options{}))); err == nil {
 		t.Errorf("damaged: %+v", res)
 	}
 	// An archive with a member for an unsupported machine.
@@ -226,7 +226,7 @@ func TestSkipped(t *testing.T) {
 	if _, _, err := inMemory(odd, convert.Options{}); err == nil {
 		t.Error("archive: no error")
 	}
-	if _, res, err := do(odd, skip(add(convert.Options{}))); err != nil || len(res.Facts) != 1 ||
+	if _, res, err := runBytes(odd, skip(add(convert.Options{}))); err != nil || len(res.Facts) != 1 ||
 		len(res.Kept) != 1 || res.Kept[0].Reason != convert.Machine {
 		t.Errorf("archive: %+v, error %v", res, err)
 	}

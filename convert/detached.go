@@ -10,8 +10,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// separable returns an error if a file cannot have, or does not need, a detached .sframe.
-func (s *single) separable() error {
+// checkDetachable returns an error if a file cannot have a detached .sframe, or does not need one.
+func (s *single) checkDetachable() error {
 	id, _, err := s.f.BuildID()
 	switch t := elf.Type(s.f.Type); {
 	case err != nil:
@@ -28,7 +28,7 @@ func (s *single) separable() error {
 
 // attach adds the detached .sframe.
 func (s *single) attach(open Opener) error {
-	if err := s.separable(); err != nil {
+	if err := s.checkDetachable(); err != nil {
 		return err
 	}
 	section, from, err := s.detached(open)

@@ -26,8 +26,8 @@ import (
 // title is the first line of a dump.
 const title = "Contents of the SFrame section .sframe:\n"
 
-// printed returns the output of Dump for a file in memory.
-func printed(t *testing.T, b []byte) string {
+// dumpOutput returns the output of Dump for a file in memory.
+func dumpOutput(t *testing.T, b []byte) string {
 	t.Helper()
 	var text bytes.Buffer
 	must.Do(t, dumpRead(&text, bytes.NewReader(b), int64(len(b))))
@@ -77,16 +77,16 @@ func TestDump(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := goldenDump(t, name, version)
-			if got := printed(t, b); got != want {
+			if got := dumpOutput(t, b); got != want {
 				t.Errorf("%s:\n%s", name, firstDifference(got, want))
 			}
 			if !strings.HasPrefix(name, "s390x") {
-				if got := printed(t, withoutSections(t, b)); got != want {
+				if got := dumpOutput(t, withoutSections(t, b)); got != want {
 					t.Errorf("%s, without section headers:\n%s", name, firstDifference(got, want))
 				}
 			}
 			section, s := sectionOf(t, b, ".sframe")
-			got := printed(t, section)
+			got := dumpOutput(t, section)
 			if relative(got) != relative(want) {
 				t.Errorf("%s, the section alone:\n%s", name, firstDifference(relative(got), relative(want)))
 			}
@@ -109,7 +109,7 @@ func TestDumpObject(t *testing.T) {
 		if err != nil || res.Facts[0].Covered != 64+32 {
 			t.Fatalf("%v: %+v, error %v", opt.Version, res, err)
 		}
-		got := printed(t, b)
+		got := dumpOutput(t, b)
 		for _, want := range []string{title, "pc = 0x0, size = 64 bytes", "pc = 0x0, size = 32 bytes"} {
 			if strings.Count(got, want) != 1 {
 				t.Errorf("%v: %q does not occur exactly once:\n%s", opt.Version, want, got)
@@ -175,7 +175,7 @@ func TestNoSFrame(t *testing.T) {
 			t.Errorf("%s: checked, it is %+v, error %v; want %q", tt.name, c, err, tt.want)
 		}
 	}
-	all := len(printed(t, with))
+	all := len(dumpOutput(t, with))
 	for n := 0; n < all; n += max(1, all/20) {
 		if err := dumpRead(&limited{n}, bytes.NewReader(with), int64(len(with))); !errors.Is(err, io.ErrShortWrite) {
 			t.Errorf("a writer that takes %d of %d bytes: %v", n, all, err)
@@ -225,7 +225,7 @@ func TestCheckMismatches(t *testing.T) {
 		}
 	}
 
-	// Two mismatches are in address order. FDEs without the sorted flag are searched linearly.
+	// Mismatches are listed in address order. FDEs without the sorted flag are searched linearly.
 	p := elftest.Patch(t.Fatalf, with)
 	p.B[int(s.Offset)+second+3+2] += 8
 	p.B[int(s.Offset)+rows+2] += 8
@@ -240,33 +240,34 @@ func TestCheckMismatches(t *testing.T) {
 	}
 }
 
-// A once is a file in which a single read fails, after a number of successful reads. It is safe for concurrent use.
-type once struct {
+// A failingRead is a file in which a single read fails, after a number of successful reads. It is safe for concurrent
+// use.
+type failingRead struct {
 	io.ReaderAt
 	left atomic.Int64
 	err  error // io.EOF means that pread returns 0
 }
 
-func (f *once) ReadAt(b []byte, off int64) (int, error) {
+func (f *failingRead) ReadAt(b []byte, off int64) (int, error) {
 	if f.left.Add(-1) == -1 {
 		return 0, f.err
 	}
 	return f.ReaderAt.ReadAt(b, off)
 }
 
-// TestReadErrors makes each read of a file fail once, in all operations on files in memory. Nothing must be written,
+// TestReadErrors makes each read of a file fail once, in all operations on files in memory. Nothing may be written,
 // and the error must be the system's, not one about a malformed file.
 func TestReadErrors(t *testing.T) {
 	prog, object := testfile.Read(t, filepath.Join(fixtures, "amd64/drap1")), elftest.NewObject()
 	with := converted(t, "drap1", convert.Options{})
 	objectWith, _ := must.Two(inMemory(object.Bytes(), convert.Options{}))(t)
 	section, _ := sectionOf(t, with, ".sframe")
-	alone, _ := must.Two(do(prog, detach(convert.Options{})))(t)
+	alone, _ := must.Two(runBytes(prog, detach(convert.Options{})))(t)
 	narrow := bytes.Clone(prog)
 	narrow[elf.EI_CLASS] = byte(elf.ELFCLASS32)
 	into := func(j job) func(io.ReaderAt, int64) (bool, error) {
 		return func(r io.ReaderAt, size int64) (bool, error) {
-			out, res, err := doRead(r, size, j)
+			out, res, err := runReader(r, size, j)
 			return res != nil || len(out) > 0, err
 		}
 	}
@@ -301,7 +302,7 @@ func TestReadErrors(t *testing.T) {
 		{"detach", prog, into(skip(detach(convert.Options{Workers: 1})))},
 		{"attach", prog, into(skip(attach(alone)))},
 		{"a detached file", alone, func(r io.ReaderAt, size int64) (bool, error) {
-			_, res, err := do(prog, attachRead(r, size))
+			_, res, err := runBytes(prog, attachRead(r, size))
 			return res != nil, err
 		}},
 		{"skip a script", []byte("#!/bin/sh\n" + strings.Repeat("echo text\n", 20)),
@@ -319,7 +320,7 @@ func TestReadErrors(t *testing.T) {
 			saved := bytes.Clone(tt.b)
 			n := 0
 			for ; ; n++ {
-				r := &once{ReaderAt: bytes.NewReader(tt.b), err: failure}
+				r := &failingRead{ReaderAt: bytes.NewReader(tt.b), err: failure}
 				r.left.Store(int64(n))
 				done, err := tt.do(r, int64(len(tt.b)))
 				if r.left.Load() >= 0 { // no more reads
@@ -358,7 +359,7 @@ func TestTold(t *testing.T) {
 		{library, skip, []convert.Work{{Size: uint64(len(library)), Archive: true}, work(prog), work(object)}},
 	} {
 		var starting []convert.Work
-		_, res, err := do(tt.b, tt.wrap(func(ctx context.Context, run *convert.Run) (*convert.Result, error) {
+		_, res, err := runBytes(tt.b, tt.wrap(func(ctx context.Context, run *convert.Run) (*convert.Result, error) {
 			run.Starting = func(w convert.Work) { starting = append(starting, w) }
 			return convert.Add(ctx, run, convert.Options{})
 		}))
@@ -379,7 +380,7 @@ func TestKept(t *testing.T) {
 	without.Sections[elftest.ObjRela].Data = nil
 	object := without.Bytes()
 	for i, j := range []job{add(convert.Options{}), remove(""), dry(add(convert.Options{})), dry(remove(""))} {
-		got, res, err := do(object, j)
+		got, res, err := runBytes(object, j)
 		if err != nil || len(res.Kept) != 1 || res.Kept[0].Member != "" || res.Kept[0].Why.Error() == "" ||
 			len(res.Facts) > 0 {
 			t.Errorf("%d: %+v, error %v", i, res, err)
@@ -417,8 +418,8 @@ func inexpressible(sections func(*elftest.Object)) []byte {
 	return o.Bytes()
 }
 
-// TestObjectWithoutRows expects no .sframe in an object without rows, because linkers reject an empty section. An
-// existing .sframe is removed if it may be replaced.
+// TestObjectWithoutRows expects no .sframe in an object without rows, because linkers reject an empty section. If
+// an existing .sframe may be replaced, it is removed.
 func TestObjectWithoutRows(t *testing.T) {
 	b := inexpressible(func(*elftest.Object) {})
 	got, res, err := inMemory(b, convert.Options{})
@@ -446,7 +447,7 @@ func TestObjectWithoutRows(t *testing.T) {
 	}
 	v1 := add(convert.Options{Version: sframe.V1})
 	for _, j := range []job{v1, dry(v1)} {
-		if got, res, err := do(elftest.NewObject().Bytes(), j); err == nil || res != nil || len(got) > 0 ||
+		if got, res, err := runBytes(elftest.NewObject().Bytes(), j); err == nil || res != nil || len(got) > 0 ||
 			err.Error() != "relocatable objects can be converted to format 2 or 3 only" {
 			t.Errorf("to V1: %+v, error %v", res, err)
 		}
@@ -464,7 +465,7 @@ func TestDryRun(t *testing.T) {
 			if err != nil || len(out) < len(b) {
 				t.Fatalf("%s: %d bytes, error %v", name, len(out), err)
 			}
-			out, got, err := do(b, dry(add(opt)))
+			out, got, err := runBytes(b, dry(add(opt)))
 			if err != nil || len(out) > 0 {
 				t.Fatalf("%s: %d bytes, error %v", name, len(out), err)
 			}
@@ -491,7 +492,7 @@ func TestShare(t *testing.T) {
 	if _, err := convert.ParseShare("On"); err == nil || err.Error() != want {
 		t.Errorf("error is %v, want %s", err, want)
 	}
-	// By default, lists are shared in little-endian output only. Adjacent functions share FDEs in both byte orders.
+	// By default, FRE lists are shared only in little-endian output. Adjacent functions share FDEs in both byte orders.
 	for name, shared := range map[string]bool{
 		"aarch64/fponly": true, "aarch64_be/fponly": false, "s390x/offsets": false,
 	} {

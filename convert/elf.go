@@ -50,11 +50,11 @@ func (s *single) add() (err error) {
 		return errDebugOnly
 	}
 	if s.detach {
-		if err := s.separable(); err != nil {
+		if err := s.checkDetachable(); err != nil {
 			return err
 		}
 	}
-	if err := cmp.Or(s.opt.suits(f), runs(f)); err != nil {
+	if err := cmp.Or(s.opt.checkLinux(f), checkExecutable(f)); err != nil {
 		return err
 	}
 	if s.debug, err = s.opt.Debug.open(f); err != nil {
@@ -111,9 +111,9 @@ func (s *single) add() (err error) {
 	return s.write(t)
 }
 
-// runs returns an error if a linked file has a code section in a segment that is not executable, because cfi2sframe's
-// packages disagree about whether it is code.
-func runs(f *elffile.File) error {
+// checkExecutable returns an error if a linked file has a code section in a segment that is not executable. Packages
+// that use sections and packages that use segments disagree about whether the section is code.
+func checkExecutable(f *elffile.File) error {
 	if f.IsObject() {
 		return nil
 	}
@@ -146,7 +146,7 @@ func runs(f *elffile.File) error {
 
 // firstLayout returns the layout for a linked file with an empty section.
 func (s *single) firstLayout() (*elfwrite.Layout, error) {
-	opt := elfwrite.Options{Force: s.opt.replaces(), Refers: s.gaps.Refer}
+	opt := elfwrite.Options{Force: s.opt.mayReplace(), Refers: s.gaps.Refer}
 	switch {
 	case s.detach:
 		return elfwrite.PlanDetached(s.f, 0, opt)
@@ -207,7 +207,7 @@ func (s *single) output(layout *elfwrite.Layout, section []byte) (*os.File, erro
 }
 
 // begin starts the output of a linked file if several workers share the work: it copies the bytes before .sframe while
-// the file is analyzed. Without it, converting libLLVM-14.so.1 takes 1.2 times as long (2026-11-24).
+// the file is analyzed. Without this overlap, converting libLLVM-14.so.1 takes 1.2 times as long (2026-11-24).
 func (s *single) begin() (err error) {
 	if s.create == nil || s.detach || s.opt.workers(s.table, s.f.Size) == 1 {
 		return nil
@@ -246,7 +246,8 @@ func (s *single) remove() error {
 	return nil
 }
 
-// removal returns the layout of the file without .sframe, which is between the symbols in reserved unless that is "".
+// removal returns the layout of the file without .sframe. If reserved is not "", it names the symbols START:END around
+// the section.
 func (s *single) removal(reserved string) (*elfwrite.Layout, error) {
 	if reserved == "" {
 		return elfwrite.PlanRemoval(s.f)
@@ -269,7 +270,7 @@ func (s *single) removal(reserved string) (*elfwrite.Layout, error) {
 const unsound = "nothing was written: no valid layout for this file"
 
 // reread decodes the section of the given size from the new file as its readers do, compares it with the CFI, and
-// expects rows for exactly the translated code. Instructions are read from code, or from the new file if code is nil.
+// expects rows for exactly the translated code. If code is nil, instructions are read from the new file.
 func reread(dst *os.File, opt *Options, size uint64, code *elffile.File, table *cfi.Table, want *translate.Result,
 	workers int) error {
 	var d *sframe.Section
@@ -339,7 +340,7 @@ func compare(f *elffile.File, d *sframe.Section, table *cfi.Table, want *transla
 
 // The end of a signed kernel module: the signature, struct module_signature (include/linux/module_signature.h), and the
 // magic. The last four bytes of the struct are a big-endian length. Bytes 3 and 4 are the lengths of names that precede
-// the signature in modules of Linux before 4.3.
+// the signature in modules for Linux before 4.3.
 const (
 	signatureMagic  = "~Module signature appended~\n"
 	signatureStruct = 12
@@ -400,7 +401,7 @@ func (o *Options) oldBytes(f *elffile.File) ([]byte, uint64, error) {
 	if o.Reserved != "" {
 		return intoBytes(f, o.Reserved)
 	}
-	h, err := loaded(f)
+	h, err := sframeSegment(f)
 	if err != nil {
 		return nil, 0, err
 	}

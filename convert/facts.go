@@ -18,7 +18,7 @@ type Facts struct {
 	Described    uint64                             // code with CFI
 	Covered      uint64                             // part of Described with rows, plus Outermost
 	Inferred     uint64                             // part of Covered whose rows are inferred from instructions
-	Outermost    uint64                             // code of outermost frames that needs no rows
+	Outermost    uint64                             // code of outermost frames, which needs no rows
 	Topmost      uint64                             // part of Covered whose rows are valid only in the topmost frame
 	Stubs        uint64                             // PLT stubs with rows but without CFI
 	Padding      uint64                             // padding after functions, described by their last rows
@@ -34,8 +34,8 @@ type Facts struct {
 
 // Details holds the data behind Facts or a Comparison. It is valid only during Run.Report.
 type Details struct {
-	Facts      *Facts      // of a conversion, or nil
-	Comparison *Comparison // of Attach, or nil
+	Facts      *Facts      // facts about a conversion, or nil
+	Comparison *Comparison // result of the check by Attach, or nil
 
 	InputSize uint64 // size of the file, or of the archive that contains it
 	File      *elffile.File

@@ -10,8 +10,9 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// TestFarSection replaces an .sframe at a low address. One function is 1 GiB after it, another 2.2 GiB. The rows of the
-// first do not fit in the old space. From an address after the code, 32-bit start addresses reach both functions.
+// TestFarSection replaces an .sframe at a low address. One function is 1 GiB after it, another 2.2 GiB. The section
+// outgrows the old space even if it has rows only for the nearer function. From an address after the code, 32-bit start
+// addresses reach both functions.
 func TestFarSection(t *testing.T) {
 	const (
 		source = `	.macro function
@@ -60,9 +61,9 @@ SECTIONS {
 	if at := open(t, out).Section(sframe.SectionName).Addr; at < 0x90000000 {
 		t.Errorf("the section is at %#x", at)
 	}
-	// From the old address, no code is in reach.
+	// No code is within reach of the old address.
 	if _, err := tryRun(t, farther, convert.Options{Force: true, Version: sframe.V2}); err == nil ||
-		!strings.Contains(err.Error(), "is more than 2 GiB from all code") {
+		!strings.Contains(err.Error(), "no code is within 2 GiB of the old .sframe") {
 		t.Errorf("too far from all code: %v", err)
 	}
 	if _, err := tryRun(t, farther, convert.Options{Force: true, Version: sframe.V3}); err != nil {

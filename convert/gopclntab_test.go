@@ -13,8 +13,9 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// TestGoProgram converts stripped Go programs. If the table has a different frame size for a function than the code,
-// its rows, and those of functions with the same table, must be gaps, and all others must be as in the valid program.
+// TestGoProgram converts stripped Go programs. If a function's frame size in .gopclntab contradicts its code, the
+// function and all functions that share its pcsp table must become gaps. All other code must be covered as in the valid
+// program.
 func TestGoProgram(t *testing.T) {
 	for _, arch := range []string{"amd64", "arm64", "s390x"} {
 		t.Run(arch, func(t *testing.T) {
@@ -64,7 +65,7 @@ func TestGoProgram(t *testing.T) {
 func convertGo(t *testing.T, b []byte) (*conversion, *sframe.Section) {
 	t.Helper()
 	c := &conversion{}
-	out, _ := must.Two(do(b, c.note(add(convert.Options{Version: sframe.V3}))))(t)
+	out, _ := must.Two(runBytes(b, c.note(add(convert.Options{Version: sframe.V3}))))(t)
 	section := must.Get(convert.ReadSection(elftest.Parse(t, out)))(t)
 	return c, section
 }

@@ -46,7 +46,7 @@ func attachWith(opt convert.AttachOptions) job {
 	}
 }
 
-// companion opens an ELF file.
+// companion returns an Opener for the ELF file in r.
 func companion(r io.ReaderAt, size int64) convert.Opener {
 	return func(*elffile.File) (*convert.Companion, error) {
 		f, err := elffile.New(r, size)
@@ -57,7 +57,7 @@ func companion(r io.ReaderAt, size int64) convert.Opener {
 	}
 }
 
-// skip makes a job skip unsupported files.
+// skip wraps a job so that unsupported files are skipped.
 func skip(j job) job {
 	return func(ctx context.Context, run *convert.Run) (*convert.Result, error) {
 		run.SkipUnsupported = true
@@ -65,7 +65,7 @@ func skip(j job) job {
 	}
 }
 
-// dry makes a job write nothing.
+// dry wraps a job so that nothing is written.
 func dry(j job) job {
 	return func(ctx context.Context, run *convert.Run) (*convert.Result, error) {
 		run.Create = nil
@@ -73,13 +73,13 @@ func dry(j job) job {
 	}
 }
 
-// do runs a job on a file in memory, and returns the output. The output of a dry run is empty.
-func do(b []byte, j job) ([]byte, *convert.Result, error) {
-	return doRead(bytes.NewReader(b), int64(len(b)), j)
+// runBytes runs a job on a file in memory, and returns the output. The output of a dry run is empty.
+func runBytes(b []byte, j job) ([]byte, *convert.Result, error) {
+	return runReader(bytes.NewReader(b), int64(len(b)), j)
 }
 
-// doRead is do for a reader.
-func doRead(r io.ReaderAt, size int64, j job) ([]byte, *convert.Result, error) {
+// runReader is runBytes for a reader.
+func runReader(r io.ReaderAt, size int64, j job) ([]byte, *convert.Result, error) {
 	out, err := os.CreateTemp("", "cfi2sframe-test-")
 	if err != nil {
 		return nil, nil, err
@@ -100,7 +100,9 @@ func doRead(r io.ReaderAt, size int64, j job) ([]byte, *convert.Result, error) {
 }
 
 // inMemory adds a section to a file in memory.
-func inMemory(b []byte, opt convert.Options) ([]byte, *convert.Result, error) { return do(b, add(opt)) }
+func inMemory(b []byte, opt convert.Options) ([]byte, *convert.Result, error) {
+	return runBytes(b, add(opt))
+}
 
 // check compares the section of a file with its CFI.
 func check(b []byte) (*convert.Comparison, error) {
@@ -128,7 +130,7 @@ func checkRead(r io.ReaderAt, size int64, symbols string) (*convert.Comparison, 
 	return c, err
 }
 
-// readError returns the read error of a file, or else err.
+// readError returns the error from reading f, or err if all reads succeeded.
 func readError(f *elffile.File, err error) error {
 	if failed := f.ReadError(); failed != nil {
 		return failed

@@ -44,7 +44,7 @@ func infer(f *elffile.File, t *cfi.Table) error {
 	for fn := range t.Functions() {
 		described = append(described, elffile.Span{Begin: fn.Begin, End: fn.End})
 	}
-	inf, refused, err := inferred(f, t, described)
+	inf, refused, err := inferRows(f, t, described)
 	if err != nil {
 		return err
 	}
@@ -55,8 +55,9 @@ func infer(f *elffile.File, t *cfi.Table) error {
 	return nil
 }
 
-// inferred returns the rows inferred for code that is neither described nor a PLT stub, and the code without rows.
-func inferred(f *elffile.File, t *cfi.Table, described []elffile.Span) (*cfi.Inference, []code.Refusal, error) {
+// inferRows infers rows for code that is neither in the described ranges nor a PLT stub. It also returns the code
+// without rows.
+func inferRows(f *elffile.File, t *cfi.Table, described []elffile.Span) (*cfi.Inference, []code.Refusal, error) {
 	stubs, err := plt.Find(f, t)
 	if err != nil {
 		return nil, nil, err
@@ -82,7 +83,7 @@ func inferred(f *elffile.File, t *cfi.Table, described []elffile.Span) (*cfi.Inf
 	if err != nil {
 		return nil, nil, err
 	}
-	text.Described = func(f func(addr uint64, code []byte)) error { return r.each(described, f) }
+	text.Described = func(f func(addr uint64, code []byte)) error { return r.eachFunction(described, f) }
 	inf, refused, err := code.Find(text)
 	if err != nil {
 		return nil, nil, err
@@ -116,7 +117,7 @@ func addSymbols(f *elffile.File, text *code.Text) error {
 	return addRelocated(f, imported, text.NoReturn)
 }
 
-// prove removes functions that verify rejects, and code that control cannot leave.
+// prove removes functions that package verify rejects, and functions without an exit.
 func prove(f *elffile.File, inf *cfi.Inference, refused []code.Refusal) (*cfi.Inference, []code.Refusal, error) {
 	wrong, err := verify.Code(f, inf)
 	if err != nil {
@@ -146,7 +147,7 @@ type codeReader struct {
 	b    []byte
 }
 
-// gaps returns the code that is not in the ranges known, without padding at its ends.
+// gaps returns the code outside the given ranges, without padding at either end of a gap.
 func (r *codeReader) gaps(known []elffile.Span) ([]code.Gap, error) {
 	var out []code.Gap
 	meter := padding.NewMeter(r.f)
@@ -206,8 +207,8 @@ func (r *codeReader) withoutPadding(refused []code.Refusal) []code.Refusal {
 // window is the size of one read in bytes.
 const window = 256 << 10
 
-// each calls f with the code of each function. The functions must be sorted by address.
-func (r *codeReader) each(functions []elffile.Span, f func(addr uint64, code []byte)) error {
+// eachFunction calls f with the address and the code of each function. The functions must be sorted by address.
+func (r *codeReader) eachFunction(functions []elffile.Span, f func(addr uint64, code []byte)) error {
 	for _, fn := range functions {
 		if end := r.addr + uint64(len(r.b)); fn.Begin < r.addr || fn.End > end {
 			n := max(fn.Size(), window)

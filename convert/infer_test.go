@@ -11,7 +11,7 @@ import (
 	"cfi2sframe/internal/testkit/testfile"
 )
 
-// TestConstantData expects data to be read only from read-only segments and RELRO.
+// TestConstantData expects no data to be read from segments other than read-only ones and RELRO.
 func TestConstantData(t *testing.T) {
 	b := testfile.Read(t, "../testdata/bin/amd64/plt")
 	for i, h := range elftest.Parse(t, b).Progs {

@@ -68,11 +68,12 @@ func TestReader(t *testing.T) {
 // section, and for separate files that do not match.
 func TestSeparate(t *testing.T) {
 	prog := testfile.Read(t, filepath.Join(fixtures, "amd64/plt"))
-	alone, _ := must.Two(do(prog, detach(convert.Options{})))(t)
-	other, _ := must.Two(do(testfile.Read(t, filepath.Join(fixtures, "amd64/plt-ibt")), detach(convert.Options{})))(t)
+	alone, _ := must.Two(runBytes(prog, detach(convert.Options{})))(t)
+	ibt := testfile.Read(t, filepath.Join(fixtures, "amd64/plt-ibt"))
+	other, _ := must.Two(runBytes(ibt, detach(convert.Options{})))(t)
 	d, at := sectionOf(t, alone, ".sframe")
 	first := must.Get(sframe.Decode(d, at.Addr))(t)
-	const header, fde, attribute = 28, 16, 5 // bytes in V3; an FRE starts with its start offset and an info byte
+	const header, fde, attribute = 28, 16, 5 // sizes in V3; an FRE starts with its start address and an info byte
 	wrong := bytes.Clone(alone)
 	wrong[at.Offset+header+fde*uint64(first.Len())+attribute+2] += 8 // the CFA
 	object, with := elftest.NewObject().Bytes(), converted(t, "plt", convert.Options{})
@@ -102,10 +103,10 @@ func TestSeparate(t *testing.T) {
 		{"attach wrong rows", prog, attach(wrong), "", "does not match this file"},
 		{"attach a program", prog, attach(prog), "", "it has no .note.cfi2sframe"},
 	} {
-		if _, res, err := do(tt.b, tt.job); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if _, res, err := runBytes(tt.b, tt.job); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %+v, %v; want %q", tt.name, res, err, tt.want)
 		}
-		got, res, err := do(tt.b, skip(tt.job))
+		got, res, err := runBytes(tt.b, skip(tt.job))
 		if tt.stay == "" && err == nil ||
 			tt.stay != "" && (err != nil || res.Stays != tt.stay || string(got) != string(tt.b)) {
 			t.Errorf("%s, skipped: %+v, %v; want %q", tt.name, res, err, tt.stay)
@@ -113,11 +114,11 @@ func TestSeparate(t *testing.T) {
 	}
 	force := convert.AttachOptions{Section: companion(bytes.NewReader(alone), int64(len(alone))), Force: true}
 	for _, old := range [][]byte{prog, with} {
-		if got, _, err := do(old, attachWith(force)); err != nil || string(got) != string(with) {
+		if got, _, err := runBytes(old, attachWith(force)); err != nil || string(got) != string(with) {
 			t.Errorf("attached, the file differs: %v", err)
 		}
 	}
-	if _, res, err := do(with, detach(convert.Options{Force: true})); err != nil || res.Stays != "" {
+	if _, res, err := runBytes(with, detach(convert.Options{Force: true})); err != nil || res.Stays != "" {
 		t.Errorf("detached with Force: %+v, %v", res, err)
 	}
 }
@@ -167,7 +168,7 @@ func TestOtherFiles(t *testing.T) {
 	if text := convert.Reason("other").Text(); text != "" {
 		t.Errorf("an unknown reason is %q", text)
 	}
-	alone, _ := must.Two(do(prog, detach(convert.Options{})))(t)
+	alone, _ := must.Two(runBytes(prog, detach(convert.Options{})))(t)
 	failing := errors.New("it cannot be opened")
 	closed := convert.Options{Debug: func(*elffile.File) (*convert.Companion, error) { return nil, failing }}
 	if _, res, err := inMemory(prog, closed); !errors.Is(err, failing) {
@@ -188,13 +189,13 @@ func TestOtherFiles(t *testing.T) {
 		"no CFI from that source": {Source: cfi.DebugFrame},
 	} {
 		opt.Section = companion(bytes.NewReader(alone), int64(len(alone)))
-		if _, res, err := do(prog, attachWith(opt)); !errors.Is(err, failing) && !errors.Is(err, cfi.ErrNone) {
+		if _, res, err := runBytes(prog, attachWith(opt)); !errors.Is(err, failing) && !errors.Is(err, cfi.ErrNone) {
 			t.Errorf("%s: %+v, %v", name, res, err)
 		}
 	}
 }
 
-// TestScratchFails updates an object without a directory for temporary files.
+// TestScratchFails updates an object while the directory for temporary files does not exist.
 func TestScratchFails(t *testing.T) {
 	object, _ := must.Two(inMemory(elftest.NewObject().Bytes(), convert.Options{}))(t)
 	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "missing"))

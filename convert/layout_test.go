@@ -9,8 +9,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// many returns assembly for the given number of 4-byte functions with three rows each, and for a .bss.
-func many(functions int, bss uint64) string {
+// manyFunctions returns assembly that defines 4-byte functions with three rows each, and a .bss of the given size.
+func manyFunctions(functions int, bss uint64) string {
 	return fmt.Sprintf(`	.text
 	.globl _start
 _start:
@@ -34,13 +34,13 @@ _start:
 func TestReach(t *testing.T) {
 	const functions, size = 1000, 4
 	for _, bss := range []uint64{0x6f000000, 0x70100000, 0x7fff0000, 0x7fff9000, 0x7fffa000, 0x7fffb000, 0x80000000} {
-		prog := peer.Linked(t, peer.Assembled(t, many(functions, bss)))
+		prog := peer.Linked(t, peer.Assembled(t, manyFunctions(functions, bss)))
 		in := open(t, prog)
 		for _, opt := range []convert.Options{{Version: sframe.V1}, {Version: sframe.V2}, {Version: sframe.V3},
 			{Version: sframe.V2, PCRel: true}} {
 			out, c := run(t, prog, opt)
 			at := open(t, out).Section(".sframe").Addr
-			// Distances to functions are from the start of the section, or from the start address field of each FDE.
+			// Distances to functions are measured from the start of the section, or of the FDEs' start address fields.
 			want, least := uint64(0), uint64(0)
 			for n := uint64(0); n < functions; n++ {
 				start := in.Entry + n*size

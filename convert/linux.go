@@ -15,9 +15,9 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A Linux identifies the part of Linux that reads a section. The rules below follow its patch series: v14 for user
-// space (May 2026), v4 to v8 for the kernel (April to October 2026). docs/readers.md tells which version has which
-// rule.
+// A Linux identifies the Linux unwinder that reads a section. The rules below follow the patch series of the
+// unwinders: v14 for user space (May 2026), v4 to v8 for the kernel (April to October 2026). docs/readers.md lists the
+// rules of each version.
 type Linux uint8
 
 const (
@@ -74,8 +74,8 @@ func symbolRanges(f *elffile.File, pairs ...[2]string) ([]elffile.Span, error) {
 	return ranges, nil
 }
 
-// outside returns a function that reports which functions get no rows, or nil if all get rows.
-func (l Linux) outside(f *elffile.File, table *cfi.Table) (func(pc uint64) bool, error) {
+// withoutRows returns a function that reports which functions get no rows, or nil if all get rows.
+func (l Linux) withoutRows(f *elffile.File, table *cfi.Table) (func(pc uint64) bool, error) {
 	switch {
 	case l == NotLinux:
 		return nil, nil
@@ -123,8 +123,8 @@ func outsideSegment(f *elffile.File, table *cfi.Table) func(pc uint64) bool {
 	return func(pc uint64) bool { return !text.Has(pc) }
 }
 
-// accepts returns a function that reports whether an FDE may start at an address.
-func (l Linux) accepts(f *elffile.File) (func(pc uint64) bool, error) {
+// validStart returns a function that reports whether an FDE may start at an address.
+func (l Linux) validStart(f *elffile.File) (func(pc uint64) bool, error) {
 	var ranges []elffile.Span
 	switch {
 	case f.IsObject() && len(f.Sections) > 0:
@@ -154,7 +154,7 @@ func (l Linux) Refusal(f *elffile.File, s *sframe.Section) (string, error) {
 	if l == NotLinux {
 		return "", nil
 	}
-	accepts, err := l.accepts(f)
+	validStart, err := l.validStart(f)
 	if err != nil {
 		return "", err
 	}
@@ -163,13 +163,13 @@ func (l Linux) Refusal(f *elffile.File, s *sframe.Section) (string, error) {
 			return why, err
 		}
 	}
-	return l.refuse(s, l != LinuxModule && !f.IsObject(), accepts), nil
+	return l.refuse(s, l != LinuxModule && !f.IsObject(), validStart), nil
 }
 
-// refuse returns the reason why Linux rejects a section, or "". The parameter accepts is a function that reports where
-// FDEs may start. The checks are those of sframe_read_header and sframe_validate_section, except for those that
+// refuse returns the reason why Linux rejects a section, or "". The function validStart reports whether an FDE may
+// start at pc. The checks are those of sframe_read_header and sframe_validate_section, except for those that
 // sframe.Decode performs.
-func (l Linux) refuse(s *sframe.Section, sorted bool, accepts func(pc uint64) bool) string {
+func (l Linux) refuse(s *sframe.Section, sorted bool, validStart func(pc uint64) bool) string {
 	switch {
 	case s.Version != sframe.V3:
 		return fmt.Sprintf("version is %d, not 3", s.Version)
@@ -192,7 +192,7 @@ func (l Linux) refuse(s *sframe.Section, sorted bool, accepts func(pc uint64) bo
 		switch {
 		case d.Start <= last:
 			return at(fmt.Sprintf("is not after the FDE at %#x", last))
-		case !accepts(d.Start):
+		case !validStart(d.Start):
 			return at("is outside the text")
 		case d.Flexible && l.inKernel():
 			return at("is flexible, which the kernel's own unwinder does not support")
@@ -244,7 +244,7 @@ func refuseModule(f *elffile.File, s *sframe.Section) (string, error) {
 					why = fmt.Sprintf("relocation at .sframe+%#x has type %d, not %d", off, typ, want)
 				case off > uint64(len(b)) || uint64(len(b))-off < uint64(l.StartSize) ||
 					anyByte(b[off:off+uint64(l.StartSize)]):
-					why = fmt.Sprintf("field of the relocation at .sframe+%#x is not zero", off)
+					why = fmt.Sprintf("the relocated field at .sframe+%#x is not zero", off)
 				}
 			}
 			return nil
@@ -262,8 +262,8 @@ func refuseModule(f *elffile.File, s *sframe.Section) (string, error) {
 // anyByte reports whether any byte is nonzero.
 func anyByte(b []byte) bool { return len(bytes.TrimLeft(b, "\x00")) > 0 }
 
-// suits returns an error if the options Linux and Reserved do not apply to a file.
-func (o *Options) suits(f *elffile.File) error {
+// checkLinux returns an error if the options Linux and Reserved do not apply to a file.
+func (o *Options) checkLinux(f *elffile.File) error {
 	switch {
 	case o.Reserved != "" && f.IsObject():
 		return ErrReserved
@@ -285,7 +285,8 @@ func intoRange(f *elffile.File, symbols string) (elffile.Span, error) {
 	return r[0], nil
 }
 
-// symbolsOf returns the symbols around the reserved bytes that contain the section of a file, or "".
+// symbolsOf returns symbols, if given, or the symbols around the bytes reserved for .sframe in a linked kernel. It
+// returns "" if the section is located by headers, or not at all.
 func symbolsOf(f *elffile.File, symbols string) string {
 	if symbols != "" || f.IsObject() || hasSFrame(f) {
 		return symbols

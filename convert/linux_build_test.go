@@ -140,7 +140,7 @@ func TestInto(t *testing.T) {
 		{"remove nothing", kernel, remove(""), elfwrite.ErrNone},
 		{"remove bytes that are in use", used, remove(""), "instead of the magic"},
 	} {
-		got, _, err := do(tt.in, tt.job)
+		got, _, err := runBytes(tt.in, tt.job)
 		switch want := tt.want.(type) {
 		case []byte:
 			if err != nil || !bytes.Equal(got, want) {
@@ -167,7 +167,7 @@ func TestInto(t *testing.T) {
 		!strings.Contains(err.Error(), "no loaded segment contains the bytes from") {
 		t.Errorf("symbols that are not in the file: %v", err)
 	}
-	if text := printed(t, filled); !strings.Contains(text, "pc = 0xffffffff81000000, size = 2 bytes") {
+	if text := dumpOutput(t, filled); !strings.Contains(text, "pc = 0xffffffff81000000, size = 2 bytes") {
 		t.Errorf("dump: %s", text)
 	}
 	if c, err := check(kernel); err != sframe.ErrNone {
@@ -201,7 +201,7 @@ func TestModule(t *testing.T) {
 		{"not SHF_ALLOC", func(p *elftest.Patcher) { p.Put64(p.Section(".sframe")+elftest.ShFlags, 0) },
 			"section .sframe is not SHF_ALLOC"},
 		{"a field that is not zero", func(p *elftest.Patcher) { p.B[int(section.Offset)+field+7] = 1 },
-			"field of the relocation at .sframe+0x1c is not zero"},
+			"the relocated field at .sframe+0x1c is not zero"},
 		{"a different relocation type", func(p *elftest.Patcher) {
 			symbol := binary.LittleEndian.Uint64(p.B[rela.Offset+8:]) &^ 0xffffffff
 			p.Put64(int(rela.Offset)+8, symbol|uint64(elf.R_X86_64_64))
@@ -217,7 +217,7 @@ func TestModule(t *testing.T) {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
 	}
-	// For a machine without an ABI, relocations are unknown.
+	// For a machine without an SFrame ABI, the expected relocation type is unknown.
 	p := elftest.Patch(t.Fatalf, b)
 	const machine = 18 // offset of e_machine
 	p.Put16(machine, uint16(elf.EM_RISCV))
@@ -256,7 +256,7 @@ func TestLinuxSegments(t *testing.T) {
 	p.Put64(header(first+1)+40, end-split)
 	opt := convert.Options{Version: sframe.V3, Linux: convert.LinuxUser}
 	for _, j := range []job{add(opt), dry(add(opt))} {
-		out, res := must.Two(do(p.B, j))(t)
+		out, res := must.Two(runBytes(p.B, j))(t)
 		// CFI describes 104 bytes of .plt and .plt.got, and 67 bytes of .text (readelf).
 		if r := res.Facts[0]; r.Covered != 104 || r.Described != 171 || len(r.Sums) != 1 ||
 			r.Sums[translate.OutsideText].Bytes != 67 {
@@ -283,7 +283,7 @@ func TestNotExecutable(t *testing.T) {
 	p := elftest.Patch(t.Fatalf, testfile.Read(t, filepath.Join(fixtures, "amd64/plt")))
 	p.Put32(p.Segment(elf.PT_LOAD, 0)+elftest.PhFlags, 0)
 	for i, j := range []job{add(convert.Options{}), detach(convert.Options{}), dry(add(convert.Options{}))} {
-		if _, res, err := do(p.B, j); err == nil || !strings.Contains(err.Error(), want) {
+		if _, res, err := runBytes(p.B, j); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%d: %+v, %v; want %q", i, res, err, want)
 		}
 	}

@@ -9,9 +9,9 @@ import (
 	"cfi2sframe/verify"
 )
 
-// LoadCFI is like cfi.Load, but withdraws rows from .gopclntab that cannot be verified against the code. Other tables
-// do not need this, because only Go's may silently omit frames. One unverifiable function does not invalidate the
-// others. If inferring is set, the table also has verified rows for code without CFI.
+// LoadCFI is like cfi.Load, but withdraws rows from .gopclntab that cannot be verified against the code. Rows from
+// other sections are trusted, because only Go's table may silently omit frames. One unverifiable function does not
+// invalidate the others. If inferring is set, the table also contains verified rows for code without CFI.
 func LoadCFI(f *elffile.File, src cfi.Source, debug *elffile.File, inferring bool) (*cfi.Table, error) {
 	t, none := cfi.Load(f, src, debug)
 	if errors.Is(none, cfi.ErrNone) && inferring {

@@ -53,7 +53,7 @@ func TestConvert(t *testing.T) {
 		if err != nil || !bytes.Equal(out.Bytes(), want) || !reflect.DeepEqual(written, res) {
 			t.Errorf("%s: result is %+v, error %v; want %+v", name, written, err, res)
 		}
-		plain, _, err := do(want, remove(""))
+		plain, _, err := runBytes(want, remove(""))
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -63,10 +63,10 @@ func TestConvert(t *testing.T) {
 	}
 }
 
-// silent is a writer to which nothing may be written.
-type silent struct{ t *testing.T }
+// unwritable is a writer that fails the test if anything is written to it.
+type unwritable struct{ t *testing.T }
 
-func (s silent) Write(b []byte) (int, error) {
+func (s unwritable) Write(b []byte) (int, error) {
 	s.t.Errorf("%d bytes were written", len(b))
 	return len(b), nil
 }
@@ -93,7 +93,7 @@ func TestConvertNothing(t *testing.T) {
 		if tt.ctx == nil {
 			tt.ctx = t.Context()
 		}
-		res, err := convert.Convert(tt.ctx, bytes.NewReader(tt.b), int64(len(tt.b)), silent{t}, convert.Options{})
+		res, err := convert.Convert(tt.ctx, bytes.NewReader(tt.b), int64(len(tt.b)), unwritable{t}, convert.Options{})
 		if err == nil || tt.want != nil && !errors.Is(err, tt.want) || res != nil {
 			t.Errorf("%s: result %v, error %v", tt.name, res, err)
 		}
@@ -109,16 +109,16 @@ func TestConvertNothing(t *testing.T) {
 	if _, err := convert.Add(t.Context(), run, convert.Options{}); err != io.ErrShortWrite {
 		t.Errorf("a report that fails: %v", err)
 	}
-	if _, err := convert.Convert(t.Context(), bytes.NewReader(prog), int64(len(prog)), broken{},
+	if _, err := convert.Convert(t.Context(), bytes.NewReader(prog), int64(len(prog)), failingWriter{},
 		convert.Options{}); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("a writer that fails: %v", err)
 	}
 }
 
-// broken is a writer that fails.
-type broken struct{}
+// failingWriter is a writer whose Write always fails.
+type failingWriter struct{}
 
-func (broken) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+func (failingWriter) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
 // TestConvertPosition expects the file position of the input to be preserved, because it belongs to the caller.
 func TestConvertPosition(t *testing.T) {

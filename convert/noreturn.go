@@ -22,11 +22,11 @@ var neverReturn = map[string]bool{
 	"_ZSt17rethrow_exceptionNSt15__exception_ptr13exception_ptrE": true,
 }
 
-// maxNeverReturn is at least the length of the longest of these names.
+// maxNeverReturn is at least the length of the longest name in neverReturn.
 const maxNeverReturn = 64
 
-// doesNotReturn reports whether the function with the name at the start of b does not return. In addition to
-// neverReturn, these are the functions std::__throw_* of libstdc++.
+// doesNotReturn reports whether the function with the name at the start of b does not return: if it is in
+// neverReturn, or is one of the functions std::__throw_* of libstdc++.
 func doesNotReturn(b []byte) bool {
 	b = b[:min(len(b), maxNeverReturn)]
 	if i := bytes.IndexByte(b, 0); i >= 0 {
@@ -36,8 +36,8 @@ func doesNotReturn(b []byte) bool {
 	return neverReturn[string(b)] || std && bytes.HasPrefix(bytes.TrimLeft(rest, "0123456789"), []byte("__throw_"))
 }
 
-// addRelocated adds the addresses of words that relocations set to the address of one of the functions, which are
-// given by their indexes in .dynsym.
+// addRelocated adds the address of each word that a relocation sets to the address of one of the given functions. The
+// keys of functions are indexes in .dynsym.
 func addRelocated(f *elffile.File, functions map[uint32]bool, addrs map[uint64]bool) error {
 	for i := range f.Sections {
 		s := &f.Sections[i]

@@ -13,17 +13,17 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// DefaultVersion is the version written unless Options selects another. It is the only one that GNU as and ld 2.47
-// write and the Linux patch series reads.
+// DefaultVersion is the version written unless Options selects another. GNU as and ld 2.47 write no other version, and
+// the Linux patch series reads no other.
 const DefaultVersion = sframe.V3
 
 // Options control the section. The zero value selects the default version and checks the result.
 type Options struct {
 	Version   sframe.Version // version to write; 0 means DefaultVersion
-	PCRel     bool           // start addresses are relative to their own field (errata 1)
+	PCRel     bool           // each start address is relative to its own field (errata 1)
 	Outermost bool           // rows for code without a caller (errata 2)
 	Source    cfi.Source     // sections from which CFI is loaded
-	Debug     Opener         // opens the debug file, for .debug_frame and names that the file lacks; or nil
+	Debug     Opener         // opens the debug file, for .debug_frame and symbols missing from the file; or nil
 	Force     bool           // replace an old .sframe
 	Update    bool           // replace an old .sframe, unless it is up to date
 	NoVerify  bool           // do not check the result
@@ -34,7 +34,8 @@ type Options struct {
 	// Workers bounds the number of threads. 0 means the number of processors, or fewer for small files. The result does
 	// not depend on it.
 	Workers int
-	// Linux is the part of Linux that reads the section. Rows that it would reject or never use are omitted.
+	// Linux identifies the Linux unwinder that reads the section. Rows that Linux would reject or never use are
+	// omitted.
 	Linux Linux
 	// Reserved names the symbols START:END around the bytes of a linked file that a linker script reserves for the
 	// section.
@@ -83,8 +84,8 @@ func (c *Companion) ReadError() error {
 	return nil
 }
 
-// replaces reports whether an old .sframe may be replaced.
-func (o *Options) replaces() bool { return o.Force || o.Update }
+// mayReplace reports whether an old .sframe may be replaced.
+func (o *Options) mayReplace() bool { return o.Force || o.Update }
 
 // Bounds on the memory of all workers in bytes. Each worker has a table of all distinct programs of the file.
 const (
@@ -108,13 +109,13 @@ func (o *Options) workers(t *cfi.Table, size uint64) int {
 	return max(1, min(n, t.Len(), int(min(most, math.MaxInt))))
 }
 
-// Share tells whether FDEs may describe several functions or parts of them, and whether equal FRE lists are stored
+// Share controls whether FDEs may describe several functions or parts of them, and whether equal FRE lists are stored
 // once. In relocatable objects, each function has one FDE and one list, because GNU ld 2.44 and 2.47 write a copy of a
 // shared list per function without allocating space for it, and so overwrite the section after .sframe.
 type Share uint8
 
 const (
-	ShareAuto Share = iota // share lists only in little-endian output, where all readers support it
+	ShareAuto Share = iota // share lists if output is little-endian, because only then do all readers support it
 	ShareOn
 	ShareOff // each function has one FDE and one list
 )
@@ -131,7 +132,7 @@ func ParseShare(name string) (Share, error) {
 	return 0, fmt.Errorf("%q is not known; use auto, on or off", name)
 }
 
-// on reports whether lists are shared.
-func (s Share) on(abi sframe.ABI) bool {
+// enabled reports whether FRE lists are shared in a section for abi.
+func (s Share) enabled(abi sframe.ABI) bool {
 	return s == ShareOn || s == ShareAuto && abi.Order() == binary.LittleEndian
 }

@@ -70,8 +70,8 @@ func TestLargePages(t *testing.T) {
 	}
 }
 
-// largePages returns an emulator that emulates pages larger than the host's. qemu does so before version 9; Debian 12
-// has version 7.2, and its static build runs in every suite.
+// largePages returns a qemu that emulates pages larger than the host's, which versions before 9 do. Debian 12 has
+// version 7.2, whose static build runs in every suite.
 func largePages(t *testing.T) string {
 	t.Helper()
 	path := peer.Look(t, "qemu-aarch64-static")

@@ -18,7 +18,7 @@ type Kept struct {
 	Why    error // with details
 }
 
-// A Reason tells why a file or archive member is unchanged. The names are stable.
+// A Reason says why a file or archive member is unchanged. The names are stable.
 type Reason string
 
 const (
@@ -49,17 +49,17 @@ var (
 	errNotLinked = errors.New("it is neither a program nor a shared library")
 	// ErrCompressed is returned by callers, which know the file name.
 	ErrCompressed = errors.New("is a compressed kernel module; unpack it")
-	errNoBuildID  = errors.New("it has no build-id, which names the .sframe in a directory; use -o FILE")
+	errNoBuildID  = errors.New("it has no build-id to derive a file name from; use -o FILE")
 )
 
-// A condition tells when an error leaves a file unchanged. Otherwise the conversion fails.
+// A condition says when an error leaves a file unchanged. Otherwise the conversion fails.
 type condition uint8
 
 const (
-	opening condition = iota // error when the file is opened, and Run.SkipUnsupported is set
-	reading                  // later error, and Run.SkipUnsupported is set
-	objects                  // later error, and Run.SkipUnsupported is set or the file is an object
-	always                   // later error
+	opening condition = iota // if the error occurs when the file is opened, and Run.SkipUnsupported is set
+	reading                  // if the error occurs later, and Run.SkipUnsupported is set
+	objects                  // if the error occurs later, and Run.SkipUnsupported is set or the file is an object
+	always                   // if the error occurs later
 )
 
 // refusals lists the errors that may leave a file unchanged, with the reason and a short text.
@@ -107,9 +107,8 @@ func ReasonOf(err error) Reason {
 	return ""
 }
 
-// kept returns the reason why a file is unchanged, if err is one; otherwise it returns err. f is nil if the file could
-// not be opened.
-func (c *conversion) kept(f *elffile.File, err error) (*Kept, error) {
+// keep returns a Kept if err leaves the file unchanged, and err otherwise. If the file could not be opened, f is nil.
+func (c *conversion) keep(f *elffile.File, err error) (*Kept, error) {
 	for _, r := range refusals {
 		if err == nil || outfile.OfMachine(err) || !errors.Is(err, r.err) || (f == nil) != (r.when == opening) {
 			continue

@@ -20,8 +20,8 @@ import (
 	"cfi2sframe/translate"
 )
 
-// created returns a file with the given contents.
-func created(t *testing.T, b []byte) *os.File {
+// createFile returns a file with the given contents.
+func createFile(t *testing.T, b []byte) *os.File {
 	t.Helper()
 	f := must.Get(os.Create(filepath.Join(t.TempDir(), "created")))(t)
 	t.Cleanup(func() { f.Close() })
@@ -76,7 +76,7 @@ func TestReread(t *testing.T) {
 			p.Put64(h+elftest.PhFilesz, n)
 			p.Put64(h+elftest.PhMemsz, n)
 			p.Put64(s+elftest.ShSize, n)
-		}, "bytes instead of ", false},
+		}, "bytes long, not ", false},
 		{"no magic number", func(p *elftest.Patcher) { p.Put16(off(p), 0) }, unsound, false},
 		{"a wrong row", func(p *elftest.Patcher) { p.B[off(p)+header+4*fde+2] += 8 },
 			ErrWrong.Error() + ": 1 mismatches between SFrame and CFI, the first at 0x438-0x440", true},
@@ -88,7 +88,7 @@ func TestReread(t *testing.T) {
 		p := elftest.Patch(t.Fatalf, out.Bytes())
 		size := p.U64(p.Section(".sframe") + elftest.ShSize)
 		tt.change(p)
-		err := reread(created(t, p.B), &Options{}, size, nil, table, want, 1)
+		err := reread(createFile(t, p.B), &Options{}, size, nil, table, want, 1)
 		if tt.want == "" {
 			if err != nil {
 				t.Errorf("%s: %v", tt.name, err)
@@ -120,7 +120,7 @@ func TestTargets(t *testing.T) {
 		return f, err
 	}
 	none := func() (*os.File, error) { return nil, errNone }
-	file := func() (*os.File, error) { return created(t, nil), nil }
+	file := func() (*os.File, error) { return createFile(t, nil), nil }
 	archive := elftest.Ar(elftest.ArMember("a.o/", object), elftest.ArMember("b.o/", without.Bytes()))
 	for _, tt := range []struct {
 		name   string
@@ -164,7 +164,7 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// TestInterruptedArchive cancels the context in the first member, and at the start.
+// TestInterruptedArchive cancels the context while the first member is converted, and before the start.
 func TestInterruptedArchive(t *testing.T) {
 	odd := elftest.Ar(elftest.ArMember("odd/", []byte("text")), elftest.ArMember("even/", []byte("text")))
 	ended, cancel := context.WithCancel(t.Context())

@@ -14,12 +14,12 @@ import (
 // A Format holds the properties of a section that options select.
 type Format struct {
 	Version   sframe.Version
-	PCRel     bool // start addresses are relative to their own field
+	PCRel     bool // each start address is relative to its own field
 	Outermost bool // code without a caller has rows without data words
 }
 
-// Mergers returns the linkers that merge sections of the format in objects; see docs/limits.md. Other linkers warn that
-// they drop them, drop them silently, or fail.
+// Mergers returns the linkers that merge sections of the format in objects; see docs/limits.md. Other linkers drop the
+// sections, with or without a warning, or fail.
 func (f Format) Mergers() []string {
 	switch {
 	case f.Version == sframe.V2 && !f.PCRel:
@@ -48,7 +48,7 @@ func (f Format) String() string {
 // A Reader describes a program that reads sections of certain formats.
 type Reader struct {
 	Formats  []Format
-	NoPCMask bool // it does not support PC-mask FDEs
+	NoPCMask bool // the program does not support PC-mask FDEs
 }
 
 // Refusal returns the reason why the reader cannot read a section, or "".
@@ -118,7 +118,7 @@ func FindSection(f *elffile.File, symbols string) (*sframe.Section, error) {
 	return ReadSection(f)
 }
 
-// ReadSection decodes the .sframe of a file, which may be from another tool. It uses the section headers, or
+// ReadSection decodes the .sframe of a file, which another tool may have written. It uses the section headers, or
 // PT_GNU_SFRAME in a file without section headers. If the file has no section, the error is sframe.ErrNone.
 func ReadSection(f *elffile.File) (*sframe.Section, error) {
 	at, err := elfwrite.FindSFrame(f)
@@ -166,17 +166,17 @@ func readObject(f *elffile.File, s *elffile.Section) (*sframe.Section, error) {
 	return d, err
 }
 
-// readResult decodes the .sframe of a new file like a stack tracer: through PT_GNU_SFRAME, in loaded memory.
+// readResult decodes the .sframe of a new file as a stack tracer does: through PT_GNU_SFRAME, in a loaded segment.
 func readResult(f *elffile.File, size uint64) (*sframe.Section, error) {
 	if f.IsObject() {
 		return ReadSection(f)
 	}
-	h, err := loaded(f)
+	h, err := sframeSegment(f)
 	if err != nil {
 		return nil, err
 	}
 	if h.Filesz != size {
-		return nil, fmt.Errorf("PT_GNU_SFRAME has %d bytes instead of %d", h.Filesz, size)
+		return nil, fmt.Errorf("PT_GNU_SFRAME is %d bytes long, not %d", h.Filesz, size)
 	}
 	b, err := f.ReadAt(sframe.SectionName, h.Off, h.Filesz)
 	if err != nil {
@@ -185,8 +185,9 @@ func readResult(f *elffile.File, size uint64) (*sframe.Section, error) {
 	return sframe.Decode(b, h.Vaddr)
 }
 
-// loaded returns the PT_GNU_SFRAME of a linked file. It must be in loaded memory, and agree with any section headers.
-func loaded(f *elffile.File) (*elf.Prog64, error) {
+// sframeSegment returns the PT_GNU_SFRAME of a linked file. It must be in a loaded segment, and agree with any section
+// headers.
+func sframeSegment(f *elffile.File) (*elf.Prog64, error) {
 	at, err := elfwrite.FindSFrame(f)
 	if err != nil {
 		return nil, err

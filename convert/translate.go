@@ -27,9 +27,9 @@ type translation struct {
 	section []byte           // encoded for the layout
 }
 
-// fit translates the CFI and computes the layout of the new file. 32-bit start addresses may not reach all code,
-// depending on the section's address, which is usually the planned one. However, only a small section fits in the space
-// of an old one, and if start addresses are relative to their own fields, their range shrinks as their number grows.
+// fit translates the CFI and computes the layout of the new file. How much code 32-bit start addresses can reach
+// depends on the section's address. It is usually the planned address, but a section that does not fit in the space of
+// the old one moves. If start addresses are relative to their own fields, their common range shrinks with each FDE.
 func (s *single) fit() (*translation, error) {
 	var reach translate.Reach // unlimited in an object: linkers place the section
 	var addr uint64
@@ -50,8 +50,8 @@ func (s *single) fit() (*translation, error) {
 		gaps := t.Sums[translate.TooFar].Ranges > 0
 		if err == nil && (!gaps || t.layout.Addr == addr || !first) {
 			if gaps && t.content.NumFDEs() == 0 && hasSFrame(s.f) {
-				return nil, fmt.Errorf("the old .sframe at %#x is more than 2 GiB from all code; "+
-					"remove it first, or use format 3", addr)
+				return nil, fmt.Errorf("no code is within 2 GiB of the old .sframe at %#x; "+
+					"remove the section first, or use format 3", addr)
 			}
 			return t, nil
 		}
@@ -66,7 +66,7 @@ func (s *single) fit() (*translation, error) {
 	}
 }
 
-// reach returns the code that start addresses can express in a section at addr.
+// reach returns the range of code that the start addresses of a section at addr can express.
 func (s *single) reach(addr uint64, fdes int) translate.Reach {
 	return translate.ReachOf(s.opt.Version, addr, s.opt.PCRel, fdes)
 }
@@ -94,7 +94,7 @@ func (s *single) planObject(b *emit.Section) (*elfwrite.Layout, []byte, error) {
 	if b.NumFDEs() == 0 {
 		if at, err := elfwrite.FindSFrame(s.f); err != nil {
 			return nil, nil, err
-		} else if at.Section > 0 && !s.opt.replaces() {
+		} else if at.Section > 0 && !s.opt.mayReplace() {
 			return nil, nil, elfwrite.ErrExists
 		}
 		layout, err := elfwrite.PlanRemoval(s.f)
@@ -111,7 +111,7 @@ func (s *single) planObject(b *emit.Section) (*elfwrite.Layout, []byte, error) {
 	for _, start := range starts {
 		o.Starts = append(o.Starts, elfwrite.Start(start))
 	}
-	layout, err := elfwrite.PlanObject(s.f, b.Size(), o, elfwrite.Options{Force: s.opt.replaces()})
+	layout, err := elfwrite.PlanObject(s.f, b.Size(), o, elfwrite.Options{Force: s.opt.mayReplace()})
 	return layout, section, err
 }
 
@@ -132,7 +132,7 @@ func (s *single) translate(reach translate.Reach) (*translation, error) {
 	}
 	enc := emit.Options{
 		Version: opt.Version, ABI: abi, PCRel: opt.PCRel,
-		Join: opt.Share != ShareOff && !s.f.IsObject(), Share: opt.Share.on(abi),
+		Join: opt.Share != ShareOff && !s.f.IsObject(), Share: opt.Share.enabled(abi),
 	}
 	if enc.Align, err = elfwrite.SizeMultiple(s.f); err != nil {
 		return nil, err
@@ -142,7 +142,7 @@ func (s *single) translate(reach translate.Reach) (*translation, error) {
 		Version: opt.Version, Outermost: opt.Outermost, Reach: reach, Stubs: s.stubs, Padding: s.padding(),
 		Moves: s.f.Moves, Budget: s.f.Budget(), Plain: opt.Linux.inKernel(), NoPCMask: opt.NoPCMask, Code: s.code,
 	}
-	if topt.Outside, err = opt.Linux.outside(s.f, s.table); err != nil {
+	if topt.Outside, err = opt.Linux.withoutRows(s.f, s.table); err != nil {
 		return nil, err
 	}
 	if outside := topt.Outside; outside != nil {
@@ -186,13 +186,13 @@ func (t *translation) parallel(parts []*cfi.Table, enc emit.Options, opt transla
 			part.Padding, opt.Padding = opt.Padding[:parts[i].Len()], opt.Padding[parts[i].Len():]
 		}
 		if i < len(parts)-1 {
-			part.Stubs = nil // the last part has the stubs
+			part.Stubs = nil // only the last part handles PLT stubs
 		}
 		work := func() {
 			if builders[i], errs[i] = emit.NewBuilder(enc); errs[i] != nil {
 				return
 			}
-			// Most CFI programs occur in only one part, so the estimate is the part's share of them plus an eighth.
+			// Most CFI programs occur in a single part, so the estimate per part is an equal share, plus an eighth.
 			n, programs := parts[i].Len(), parts[i].NumPrograms()
 			builders[i].Grow(n, min(n, programs, programs/len(parts)*9/8+1))
 			results[i], errs[i] = translate.Translate(parts[i], part, builders[i])
