@@ -136,7 +136,7 @@ func (x *executor) execute() {
 		case kind == frame.DW_CFA_advance_loc:
 			x.advance(operand)
 			continue
-		case kind == frame.DW_CFA_offset && !x.cie.tracks(operand):
+		case kind == frame.DW_CFA_offset && !x.cie.isTracked(operand):
 			x.uleb()
 			continue
 		}
@@ -425,8 +425,8 @@ func (x *executor) assign(reg uint64, s *state) {
 	}
 }
 
-// tracks reports whether rows depend on the rule of the register.
-func (d *cie) tracks(reg uint64) bool {
+// isTracked reports whether rows depend on the rule of the register.
+func (d *cie) isTracked(reg uint64) bool {
 	m := &d.sec.regs
 	return reg == d.raReg || reg == m.fp || reg == m.sp || m.isSignState(reg)
 }

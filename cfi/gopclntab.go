@@ -77,7 +77,7 @@ func (s *goSection) parse(t *Table, x *executor, code []elffile.Span, cies int) 
 		begin := uint32(len(s.data))
 		switch fn.Kind {
 		case gopclntab.Framed:
-			s.instructions(a, fn)
+			s.appendInstructions(a, fn)
 		case gopclntab.Switches, gopclntab.Injected:
 			s.stackSwitch(a, fn)
 		case gopclntab.SigReturn:
@@ -94,8 +94,8 @@ func (s *goSection) parse(t *Table, x *executor, code []elffile.Span, cies int) 
 	s.table = nil // no longer needed
 }
 
-// instructions appends the instructions for a function.
-func (s *goSection) instructions(a *arch.Arch, fn *gopclntab.Function) {
+// appendInstructions appends the instructions for a function.
+func (s *goSection) appendInstructions(a *arch.Arch, fn *gopclntab.Function) {
 	at, saved := uint32(0), uint32(0)
 	for _, r := range fn.Rows {
 		s.advance(&at, r.Off)

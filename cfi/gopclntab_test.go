@@ -136,8 +136,8 @@ func TestGoFirst(t *testing.T) {
 }
 
 // TestGoStacks checks the runtime functions that leave a goroutine's stack and call a function on a different stack.
-// The rows after these calls lead to the frame at which Go's unwinder continues, or end where it stops. If C calls back
-// into Go, the goroutine's stack may move before asmcgocall returns to it.
+// After these calls, the caller must be the frame at which Go's unwinder continues; where it stops, there must be none.
+// If C calls back into Go, the goroutine's stack may move before asmcgocall returns to it.
 func TestGoStacks(t *testing.T) {
 	t.Run("Go", func(t *testing.T) { testGoStacks(t, 16, "CGO_ENABLED=0") })
 	t.Run("cgo with exports", func(t *testing.T) {
@@ -192,8 +192,8 @@ func testGoStacks(t *testing.T, asmcgocall int64, env string, flags ...string) {
 	}
 }
 
-// TestGoInjected checks the runtime functions to which signal handlers inject calls into interrupted code. For the
-// bytes that signal handlers push, see pushCall and preparePanic in runtime/signal_*.go.
+// TestGoInjected checks the runtime functions that signal handlers make interrupted code call. For the bytes that
+// signal handlers push, see pushCall and preparePanic in runtime/signal_*.go.
 func TestGoInjected(t *testing.T) {
 	for _, tt := range []struct {
 		arch   string

@@ -142,7 +142,7 @@ type Dropped struct {
 	// 0 if no function starts there.
 	Discarded int
 	// Overlapped counts FDEs that were truncated or dropped because another FDE of the same source covers the code, and
-	// parts of FDEs that exceed maxParts.
+	// parts of FDEs that were dropped because of maxParts.
 	Overlapped int
 }
 

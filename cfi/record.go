@@ -36,7 +36,7 @@ type parser struct {
 	code  []elffile.Span
 	cies  map[uint64]*cie // by offset; malformed CIEs have err set
 	fns   []Function
-	// Functions at address 0, if there is code; see atZero.
+	// Functions at address 0, if there is code at 0; see atZero.
 	zeros      []Function
 	otherZeros int // number of FDEs at address 0 that are larger than the code there
 	fdes       int

@@ -24,7 +24,7 @@ func TestAtZero(t *testing.T) {
 		return fmt.Sprintf(".section .text.%s,\"ax\"\n.globl %[1]s\n.type %[1]s,@function\n%[1]s:\n%s"+
 			".skip %d,0x90\nret\n%s.size %[1]s,.-%[1]s\n", name, start, nops, end)
 	}
-	// comdat puts the function's section into a group; a linker keeps one group of that name.
+	// comdat puts the function's section into a group; linkers keep only one of the groups with the same name.
 	const (
 		debug  = ".cfi_sections .debug_frame\n"
 		both   = ".cfi_sections .eh_frame, .debug_frame\n"

@@ -29,8 +29,8 @@ func withSections(t *testing.T, contents ...[]byte) *elffile.File {
 	return mustOpen(t, o.Bytes())
 }
 
-// packed returns the contents of a compressed section that declares the given size.
-func packed(t *testing.T, kind elf.CompressionType, data []byte, size int) []byte {
+// compress returns the contents of a compressed section that declares the given size.
+func compress(t *testing.T, kind elf.CompressionType, data []byte, size int) []byte {
 	t.Helper()
 	var out bytes.Buffer
 	if kind == elf.COMPRESS_ZSTD {
@@ -56,7 +56,7 @@ func TestDecompression(t *testing.T) {
 				if claimed < 0 {
 					continue
 				}
-				f := withSections(t, packed(t, kind, data, claimed))
+				f := withSections(t, compress(t, kind, data, claimed))
 				if size, err := f.UncompressedSize(&f.Sections[1]); err != nil || size != uint64(claimed) {
 					t.Errorf("%v, %d bytes: UncompressedSize returns %d, %v", kind, n, size, err)
 				}
@@ -76,7 +76,7 @@ func TestDecompression(t *testing.T) {
 // two.
 func TestDecompressionRoom(t *testing.T) {
 	const size = 30 << 20
-	b := packed(t, elf.COMPRESS_ZSTD, make([]byte, size), size)
+	b := compress(t, elf.COMPRESS_ZSTD, make([]byte, size), size)
 	f := withSections(t, b, b)
 	if got, err := f.ReadUncompressed(&f.Sections[1]); err != nil || len(got) != size {
 		t.Fatalf("section 1: %d bytes, %v", len(got), err)

@@ -1,10 +1,10 @@
 // Package elffile reads the headers and contents of 64-bit ELF files of either byte order, which may be malformed or
 // hostile.
 //
-// Unlike debug/elf, it meets the needs of a rewriter. Headers keep their values from the file (indexes, offsets,
-// positions of the tables), and section headers are optional. Every offset is checked against the size of the file
-// before memory is allocated. Contents are read only on request, so damage in unused parts does no harm. The work on a
-// file is bounded by its size; see Budget. Types and constants are those of debug/elf.
+// Unlike debug/elf, it meets the needs of tools that rewrite files. Headers keep their values from the file (indexes,
+// offsets, positions of the tables), and section headers are optional. Every offset is checked against the size of the
+// file before memory is allocated. Contents are read only on request, so damage in unused parts does no harm. The work
+// on a file is bounded by its size; see Budget. Types and constants are those of debug/elf.
 //
 // Relocatable objects have no addresses. New assigns addresses to code sections and to .eh_frame (Section.Base), as a
 // linker would, and ReadRelocated applies relocations to contents.
@@ -454,8 +454,8 @@ func (f *File) ReadSection(s *Section) ([]byte, error) {
 	return f.ReadAt(where, s.Off, s.Size)
 }
 
-// fits returns an error unless the file contains n bytes at off.
-func (f *File) fits(where string, off, n uint64) error {
+// checkRange returns an error unless the file contains n bytes at off.
+func (f *File) checkRange(where string, off, n uint64) error {
 	if f.inFile(off, n) {
 		return nil
 	}
@@ -467,7 +467,7 @@ const maxContent = 128 << 20
 
 // ReadAt returns n bytes at a file offset. The given name identifies them in errors.
 func (f *File) ReadAt(name string, off, n uint64) ([]byte, error) {
-	if err := f.fits(name, off, n); err != nil {
+	if err := f.checkRange(name, off, n); err != nil {
 		return nil, err
 	}
 	if n > maxContent {
@@ -491,7 +491,7 @@ func (f *File) ReadInto(name string, b []byte, off uint64) error {
 func (f *File) ReadTable(name string, off, n, size uint64, fn func(b []byte, off uint64) error) error {
 	const records = 1 << 11 // records per read: few enough to fit in the processor's cache
 	n -= n % size
-	if err := f.fits(name, off, n); err != nil {
+	if err := f.checkRange(name, off, n); err != nil {
 		return err
 	}
 	b := make([]byte, min(n, records*size))
@@ -507,8 +507,8 @@ func (f *File) ReadTable(name string, off, n, size uint64, fn func(b []byte, off
 	return nil
 }
 
-// addSize adds the size of s, which contains a table, to the total for tables of the same kind. If the total exceeds
-// the size of the file, tables overlap, and reading all of them would take too long.
+// addSize adds the size of s, which contains a table, to the total for such tables. If the total exceeds the size of
+// the file, tables overlap, and reading all of them would take too long.
 func (f *File) addSize(total *uint64, s *Section, kind string) error {
 	if s.Size > f.Size || *total > f.Size-s.Size {
 		return errorf("section "+s.Name, s.Off,
@@ -521,7 +521,7 @@ func (f *File) addSize(total *uint64, s *Section, kind string) error {
 // UncompressedSize returns the size in bytes that the headers declare for the result of ReadUncompressed. It may be
 // wrong.
 func (f *File) UncompressedSize(s *Section) (uint64, error) {
-	if err := f.fits("section "+s.Name, s.Off, s.Size); err != nil {
+	if err := f.checkRange("section "+s.Name, s.Off, s.Size); err != nil {
 		return 0, err
 	}
 	c, err := f.compression(s)

@@ -124,7 +124,7 @@ func TestReadRelocated(t *testing.T) {
 	}
 }
 
-// TestTakeBases assigns the addresses of an object to the code of its debug file.
+// TestTakeBases assigns the addresses of an object's code to the code of its debug file.
 func TestTakeBases(t *testing.T) {
 	o := elftest.NewObject()
 	o.Code(".text.other", 32)

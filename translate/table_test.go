@@ -245,7 +245,7 @@ func TestGoTable(t *testing.T) {
 	}
 }
 
-// TestBudget translates more PLT code than the size of the input allows.
+// TestBudget translates more PLT code than the budget allows for an empty input.
 func TestBudget(t *testing.T) {
 	var fns []testFunc
 	for i := range uint64(5) {

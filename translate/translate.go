@@ -78,7 +78,7 @@ func (r Reach) Has(first, last uint64) bool {
 
 // A Sink receives translated functions. It must not keep its arguments.
 type Sink interface {
-	// Row returns the number of a row. Equal rows have the same number; numbers start at 0.
+	// Row returns the number by which Add refers to a row. Equal rows have the same number; numbers start at 0.
 	Row(sframe.Row) uint32
 	// Add adds a function whose rows have the given numbers. It returns a handle for Repeat.
 	Add(sframe.FDE, []sframe.Ref) (int, error)
@@ -318,7 +318,7 @@ func (x *translator) function(fn *cfi.Function) error {
 		x.gap(fn.Begin, fn.End, Gap{Reason: OutsideText})
 	case fn.Signal() && !x.layout.Signal:
 		x.gap(fn.Begin, fn.End, Gap{Reason: SignalFrame})
-	case !x.opt.Reach.Has(fn.Begin, fn.End-1): // an FDE may start at any of its rows
+	case !x.opt.Reach.Has(fn.Begin, fn.End-1): // an FDE may start at any row of the function
 		x.gap(fn.Begin, fn.End, Gap{Reason: TooFar})
 	case fn.End-fn.Begin > math.MaxUint32:
 		x.gap(fn.Begin, fn.End, Gap{Reason: TooLarge})
