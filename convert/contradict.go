@@ -53,7 +53,7 @@ type inferredSpan struct {
 	cfi.InferredRow
 }
 
-// inferredSpans returns the rows of all functions.
+// inferredSpans returns the rows of all functions, in ascending order.
 func inferredSpans(inf *cfi.Inference) []inferredSpan {
 	var spans []inferredSpan
 	for i := range inf.Functions {

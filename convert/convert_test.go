@@ -357,7 +357,7 @@ func linkScript(t *testing.T, path, script string) string {
 	return peer.Linked(t, path, "-T", file)
 }
 
-// TestAlike converts similar rows and functions, whose results must not be reused for each other.
+// TestAlike converts rows and functions that are similar but not equal: results for one must not be reused for another.
 func TestAlike(t *testing.T) {
 	function := func(lines ...string) string {
 		return ".cfi_startproc\n" + strings.Join(lines, "\n") + "\nnop\n.cfi_endproc\n"

@@ -34,7 +34,7 @@ func dumpOutput(t *testing.T, b []byte) string {
 	return text.String()
 }
 
-// goldenDump returns objdump's output for a converted fixture, which TestObjdump compares.
+// goldenDump returns the expected dump of a converted fixture. TestObjdump compares such dumps with objdump's output.
 func goldenDump(t *testing.T, name string, version sframe.Version) string {
 	t.Helper()
 	suffix := map[sframe.Version]string{sframe.V1: ".v1", sframe.V3: ".v3"}[version]
@@ -225,7 +225,7 @@ func TestCheckMismatches(t *testing.T) {
 		}
 	}
 
-	// Mismatches are listed in address order. FDEs without the sorted flag are searched linearly.
+	// Mismatches are listed in address order. If FDESorted is not set, FDEs are searched linearly.
 	p := elftest.Patch(t.Fatalf, with)
 	p.B[int(s.Offset)+second+3+2] += 8
 	p.B[int(s.Offset)+rows+2] += 8
@@ -341,8 +341,8 @@ func TestReadErrors(t *testing.T) {
 	}
 }
 
-// TestTold expects calls to Starting for the file, and for the members of an archive with their sizes.
-func TestTold(t *testing.T) {
+// TestStarting expects Starting to be called with the size of the file, and of each member of an archive.
+func TestStarting(t *testing.T) {
 	prog, object := testfile.Read(t, filepath.Join(fixtures, "amd64/drap1")), elftest.NewObject().Bytes()
 	library := ar(prog, []byte("odd"), object)
 	work := func(b []byte) convert.Work {

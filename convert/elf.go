@@ -34,7 +34,7 @@ type single struct {
 	stubs  []plt.Stub
 	gaps   *padding.Gaps    // gaps that may be padding, or nil; cleared once pads is set
 	pads   []uint8          // sizes of the padding after functions, or nil
-	layout *elfwrite.Layout // for a linked file with an empty section, or nil
+	layout *elfwrite.Layout // layout of a linked file as if the new section were empty, or nil
 	dst    *os.File         // output created by begin, or nil
 	copies sync.WaitGroup   // copying started by begin
 	failed error            // error from copying
@@ -144,7 +144,7 @@ func checkExecutable(f *elffile.File) error {
 	return nil
 }
 
-// firstLayout returns the layout for a linked file with an empty section.
+// firstLayout returns the layout of the new file as if its section were empty. The input must be a linked file.
 func (s *single) firstLayout() (*elfwrite.Layout, error) {
 	opt := elfwrite.Options{Force: s.opt.mayReplace(), Refers: s.gaps.Refer}
 	switch {
@@ -409,7 +409,7 @@ func (o *Options) oldBytes(f *elffile.File) ([]byte, uint64, error) {
 	return b, h.Vaddr, err
 }
 
-// unchanged reports whether an object with an .sframe would not change. If so, it checks the section.
+// unchanged reports whether a new .sframe would leave an object exactly as it is. If so, it checks the section.
 func (s *single) unchanged(t *translation) (bool, error) {
 	dst, err := outfile.Scratch()
 	if err != nil {

@@ -24,7 +24,7 @@ func TestGoProgram(t *testing.T) {
 			order, at := f.Order, f.Section(".gopclntab").Off
 			pctab, records := at+order.Uint64(b[at+56:]), at+order.Uint64(b[at+64:])
 			var pcsp uint64
-			for i := records + 8; ; i += 8 { // a function whose second row has a frame of 8, 16 or 24 bytes
+			for i := records + 8; ; i += 8 { // find a function with a frame size of 8, 16 or 24 in its second row
 				record := records + uint64(order.Uint32(b[i+4:]))
 				pcsp = pctab + uint64(order.Uint32(b[record+16:]))
 				twice := b[pcsp+2]
@@ -70,7 +70,7 @@ func convertGo(t *testing.T, b []byte) (*conversion, *sframe.Section) {
 	return c, section
 }
 
-// TestGoOtherCode converts a program whose code does not match its table: all Go functions must be gaps.
+// TestGoOtherCode converts a program whose code does not match its table: all Go functions must become gaps.
 func TestGoOtherCode(t *testing.T) {
 	b := testfile.Read(t, goprog.Build(t, "CGO_ENABLED=0 GOARCH=amd64", "-ldflags=-s -w"))
 	text := elftest.Parse(t, b).Section(".text")

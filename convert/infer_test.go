@@ -41,7 +41,7 @@ func TestConstantData(t *testing.T) {
 	}
 }
 
-// TestInferWithoutCFI loads a file without .eh_frame, which has a table only if rows are inferred.
+// TestInferWithoutCFI loads a file without .eh_frame: it has a CFI table only if rows are inferred.
 func TestInferWithoutCFI(t *testing.T) {
 	p := elftest.Patch(t.Fatalf, testfile.Read(t, "../testdata/bin/amd64/prologue"))
 	for _, section := range []int{p.Section(".eh_frame"), p.Section(".eh_frame_hdr")} {

@@ -74,7 +74,7 @@ func symbolRanges(f *elffile.File, pairs ...[2]string) ([]elffile.Span, error) {
 	return ranges, nil
 }
 
-// withoutRows returns a function that reports which functions get no rows, or nil if all get rows.
+// withoutRows returns a predicate that reports whether code at pc gets no rows, or nil if no code is excluded.
 func (l Linux) withoutRows(f *elffile.File, table *cfi.Table) (func(pc uint64) bool, error) {
 	switch {
 	case l == NotLinux:
@@ -105,9 +105,9 @@ func executable(f *elffile.File) (ranges []elffile.Span) {
 	return ranges
 }
 
-// outsideSegment returns a function that reports which functions are outside the executable segment with the most code,
-// or nil if there is only one. Linux registers the section once per executable segment, and rejects it if any FDE
-// starts outside that segment.
+// outsideSegment returns a predicate that reports whether pc is outside the executable segment with the most code, or
+// nil if a file has a single executable segment. Linux registers the section once per executable segment, and rejects
+// it if any FDE starts outside that segment.
 func outsideSegment(f *elffile.File, table *cfi.Table) func(pc uint64) bool {
 	ranges := executable(f)
 	if len(ranges) < 2 {
@@ -123,7 +123,7 @@ func outsideSegment(f *elffile.File, table *cfi.Table) func(pc uint64) bool {
 	return func(pc uint64) bool { return !text.Has(pc) }
 }
 
-// validStart returns a function that reports whether an FDE may start at an address.
+// validStart returns a predicate that reports whether an FDE may start at pc.
 func (l Linux) validStart(f *elffile.File) (func(pc uint64) bool, error) {
 	var ranges []elffile.Span
 	switch {
@@ -166,9 +166,8 @@ func (l Linux) Refusal(f *elffile.File, s *sframe.Section) (string, error) {
 	return l.refuse(s, l != LinuxModule && !f.IsObject(), validStart), nil
 }
 
-// refuse returns the reason why Linux rejects a section, or "". The function validStart reports whether an FDE may
-// start at pc. The checks are those of sframe_read_header and sframe_validate_section, except for those that
-// sframe.Decode performs.
+// refuse returns the reason why Linux rejects a section, or "". The predicate validStart is from Linux.validStart. The
+// checks are those of sframe_read_header and sframe_validate_section, except for those that sframe.Decode performs.
 func (l Linux) refuse(s *sframe.Section, sorted bool, validStart func(pc uint64) bool) string {
 	switch {
 	case s.Version != sframe.V3:
@@ -275,7 +274,7 @@ func (o *Options) checkLinux(f *elffile.File) error {
 	return nil
 }
 
-// intoRange returns the range between two symbols, START:END, of a linked file.
+// intoRange returns the address range between two symbols of a linked file. Their names are given as START:END.
 func intoRange(f *elffile.File, symbols string) (elffile.Span, error) {
 	begin, end, _ := strings.Cut(symbols, ":")
 	r, err := symbolRanges(f, [2]string{begin, end})
@@ -297,7 +296,7 @@ func symbolsOf(f *elffile.File, symbols string) string {
 	return KernelSymbols
 }
 
-// intoBytes returns the bytes between two symbols of a linked file, and their address.
+// intoBytes returns the bytes between two symbols of a linked file, and the address of the first byte.
 func intoBytes(f *elffile.File, symbols string) ([]byte, uint64, error) {
 	r, err := intoRange(f, symbols)
 	if err != nil {

@@ -21,8 +21,8 @@ import (
 	"cfi2sframe/translate"
 )
 
-// A kernel with two functions in .text and one in .init.text, 64 bytes for .sframe, and a symbol in the middle of those
-// bytes. Only a flexible FDE can describe the second function.
+// A kernel with two functions in .text, one in .init.text, 64 bytes reserved for .sframe, and a symbol in the middle of
+// those bytes. Only a flexible FDE can describe the second function.
 const kernelSource = `
 	.cfi_sections .debug_frame
 	.text

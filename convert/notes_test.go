@@ -87,7 +87,7 @@ func TestOwnNotes(t *testing.T) {
 			if err := image.Compare(open(t, in), open(t, out)); err != nil {
 				t.Error(err)
 			}
-			replace(t, out, in)
+			copyFile(t, out, in)
 			peer.Again(t, "sid", dir, "./prog >after")
 			before, after := testfile.Read(t, filepath.Join(dir, "before")),
 				testfile.Read(t, filepath.Join(dir, "after"))
@@ -98,8 +98,8 @@ func TestOwnNotes(t *testing.T) {
 	}
 }
 
-// replace overwrites a file with the contents of another file.
-func replace(t *testing.T, from, to string) {
+// copyFile copies a file over another file.
+func copyFile(t *testing.T, from, to string) {
 	t.Helper()
 	must.Do(t, os.WriteFile(to, testfile.Read(t, from), 0o777))
 }

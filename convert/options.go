@@ -99,7 +99,7 @@ const (
 // time as the worker saves.
 const functionsPerWorker = 1000
 
-// workers returns the number of workers for a table of a file of the given size.
+// workers returns the number of workers that process table t of a file of the given size.
 func (o *Options) workers(t *cfi.Table, size uint64) int {
 	n := o.Workers
 	if n <= 0 {

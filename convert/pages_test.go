@@ -62,7 +62,7 @@ func TestLargePages(t *testing.T) {
 			}
 			for _, version := range []sframe.Version{sframe.V2, sframe.V3} {
 				for _, f := range files {
-					replace(t, results[f+fmt.Sprint(version)], filepath.Join(dir, f))
+					copyFile(t, results[f+fmt.Sprint(version)], filepath.Join(dir, f))
 				}
 				start(1)
 			}

@@ -115,7 +115,7 @@ func (s *single) planObject(b *emit.Section) (*elfwrite.Layout, []byte, error) {
 	return layout, section, err
 }
 
-// objectType returns the type of an object's .sframe.
+// objectType returns the section type of .sframe in an object.
 func (s *single) objectType() elf.SectionType {
 	if l, _ := s.opt.Version.Layout(); l.PCRel || s.opt.PCRel {
 		return elf.SectionType(sframe.SHTGNUSFrame) // binutils 2.45 and later

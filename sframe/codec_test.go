@@ -165,7 +165,7 @@ type entry struct {
 	fres []FRE
 }
 
-// section encodes a section. Parts that the Codec does not encode follow the format document.
+// section encodes a section. Fields that the Codec does not encode are written as the format document says.
 func section(t testing.TB, c *Codec, flags Flags, addr uint64, parts ...entry) []byte {
 	t.Helper()
 	var fdes, fres []byte
@@ -336,7 +336,7 @@ func TestLookup(t *testing.T) {
 	}
 }
 
-// TestAmbiguous checks which FDEs readers interpret differently.
+// TestAmbiguous checks for which FDEs readers disagree.
 func TestAmbiguous(t *testing.T) {
 	for _, tt := range []struct {
 		fde  FDE

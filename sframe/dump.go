@@ -128,7 +128,7 @@ func pad(b []byte, n int) []byte {
 	return b
 }
 
-// appendRule appends a rule. A rule relative to the CFA prints the same whether or not it is dereferenced.
+// appendRule appends a rule. A rule relative to the CFA is printed the same way whether or not it is dereferenced.
 func (s *Section) appendRule(b []byte, d *FDE, r Rule) []byte {
 	name := baseNames[r.Base]
 	switch r.Base {

@@ -95,7 +95,7 @@ var objdumpOutput = map[string]string{
 `,
 }
 
-// TestDump covers cases that no file of convert's dump test contains.
+// TestDump covers cases that do not occur in the dump test of package convert.
 func TestDump(t *testing.T) {
 	every4 := func(rows ...Row) (all []FRE) {
 		for i, r := range rows {

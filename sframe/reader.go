@@ -32,7 +32,7 @@ type knownList struct {
 const listStep = 4
 
 // A recentRow caches the number of a row of up to maxRecent bytes. The low bytes of key are the row; the high byte is
-// the type of the FDE plus 1.
+// 1 + the FDE type.
 type recentRow struct {
 	key    uint64
 	number uint32

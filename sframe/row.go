@@ -8,8 +8,8 @@ import (
 // Bits of the FRE info word (section "The SFrame FRE Info Word").
 const (
 	freInfoSP        = 1 << 0 // CFA is based on SP, not FP
-	freInfoCount     = 1      // shift of the number of data words, four bits
-	freInfoSize      = 5      // shift of the binary logarithm of their size in bytes, two bits
+	freInfoCount     = 1      // bit position of the number of data words (4 bits)
+	freInfoSize      = 5      // bit position of the binary logarithm of the size of a data word in bytes (2 bits)
 	freInfoMangledRA = 1 << 7 // return address is signed
 )
 
@@ -17,7 +17,7 @@ const (
 // no offset word follows.
 const (
 	controlReg      = 1 << 0 // the base is the register in the upper bits, not the CFA
-	controlDeref    = 1 << 1 // the value is loaded from that address
+	controlDeref    = 1 << 1 // the value is loaded from the address base + offset
 	controlRegShift = 3
 )
 

@@ -107,7 +107,7 @@ func FuzzStructured(f *testing.F) {
 		if err := out.Dump(io.Discard, nil); err != nil {
 			t.Errorf("Dump: %v", err)
 		}
-		if err := out.Dump(full{}, nil); !errors.Is(err, io.ErrShortWrite) {
+		if err := out.Dump(failingWriter{}, nil); !errors.Is(err, io.ErrShortWrite) {
 			t.Errorf("Dump to a writer that takes nothing: %v", err)
 		}
 		sorted := out.Sorted()
@@ -146,10 +146,10 @@ func FuzzStructured(f *testing.F) {
 	})
 }
 
-// full is a writer that always fails.
-type full struct{}
+// failingWriter is a writer whose Write always fails.
+type failingWriter struct{}
 
-func (full) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
+func (failingWriter) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
 
 // startsOf returns the start addresses of the FDEs of a section.
 func startsOf(s *sframe.Section) (starts []uint64) {
