@@ -19,7 +19,7 @@ func (c *conversion) archive() (*Kept, error) {
 	if err != nil {
 		return c.keep(nil, err)
 	}
-	c.starting(Work{Size: uint64(c.job.Size), Archive: true})
+	c.reportStart(Work{Size: uint64(c.job.Size), Archive: true})
 	if err := c.budget.Spend(archive.CostMember, uint64(len(a.Members))); err != nil {
 		return nil, fmt.Errorf("archive of %d members: %w", len(a.Members), err)
 	}

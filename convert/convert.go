@@ -182,8 +182,8 @@ func (c *conversion) run() (*Result, error) {
 	return c.res, nil
 }
 
-// starting calls Run.Starting, if it is set.
-func (c *conversion) starting(w Work) {
+// reportStart calls Run.Starting, if it is set.
+func (c *conversion) reportStart(w Work) {
 	if c.job.Starting != nil {
 		c.job.Starting(w)
 	}

@@ -212,7 +212,7 @@ func TestByteOrder(t *testing.T) {
 			opt := convert.Options{Version: version, Share: convert.ShareOn} // off by default for big-endian output
 			x, cx := run(t, filepath.Join(fixtures, "aarch64", name), opt)
 			y, cy := run(t, filepath.Join(fixtures, "aarch64_be", name), opt)
-			if little, big := relative(golden(t, x, cx)), relative(golden(t, y, cy)); little != big {
+			if little, big := maskAddresses(golden(t, x, cx)), maskAddresses(golden(t, y, cy)); little != big {
 				t.Errorf("%s, V%d, differs by byte order:\n%s", name, version, firstDifference(big, little))
 			}
 		}
@@ -238,7 +238,7 @@ func TestRebuilt(t *testing.T) {
 	for _, name := range fixtureNames(t, "amd64") {
 		x, cx := run(t, filepath.Join(fixtures, "amd64", name), convert.Options{})
 		y, cy := run(t, filepath.Join(dir, name), convert.Options{})
-		want, got := relative(golden(t, x, cx)), relative(golden(t, y, cy))
+		want, got := maskAddresses(golden(t, x, cx)), maskAddresses(golden(t, y, cy))
 		if got != want {
 			t.Errorf("%s, rebuilt, has a different result:\n%s", name, firstDifference(got, want))
 		}
@@ -247,8 +247,8 @@ func TestRebuilt(t *testing.T) {
 
 var hex = regexp.MustCompile(`0x[0-9a-f]+-0x[0-9a-f]+|pc = 0x[0-9a-f]+|[0-9a-f]{16}`)
 
-// relative removes the addresses.
-func relative(s string) string { return hex.ReplaceAllString(s, "ADDR") }
+// maskAddresses replaces each address with ADDR.
+func maskAddresses(s string) string { return hex.ReplaceAllString(s, "ADDR") }
 
 // TestObjdump compares our dump with GNU objdump's, for each version and ABI that a release of binutils reads: 2.40
 // reads V1, 2.44 V2 without errata, and 2.47 V2 with errata and V3. Big-endian sections are read on a little-endian

@@ -31,7 +31,7 @@ func (s *single) attach(open Opener) error {
 	if err := s.checkDetachable(); err != nil {
 		return err
 	}
-	section, from, err := s.detached(open)
+	section, from, err := s.readDetached(open)
 	if err != nil {
 		return err
 	}
@@ -83,8 +83,8 @@ func (s *single) checkAttached(f *elffile.File, d *sframe.Section) (err error) {
 	return s.job.Report(&Details{Comparison: c, InputSize: uint64(s.job.Size), File: f, Debug: s.debug, Table: s.table})
 }
 
-// detached returns the detached .sframe and its address.
-func (s *single) detached(open Opener) ([]byte, uint64, error) {
+// readDetached returns the detached .sframe and its address.
+func (s *single) readDetached(open Opener) ([]byte, uint64, error) {
 	d, err := open.open(s.f)
 	if err != nil {
 		return nil, 0, err

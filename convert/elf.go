@@ -60,7 +60,7 @@ func (s *single) add() (err error) {
 	if s.debug, err = s.opt.Debug.open(f); err != nil {
 		return err
 	}
-	s.starting(Work{Size: f.Size, CFI: cfi.Size(f)})
+	s.reportStart(Work{Size: f.Size, CFI: cfi.Size(f)})
 	if s.table, err = LoadCFI(f, s.opt.Source, s.debug.File(), s.opt.Infer); err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (s *single) add() (err error) {
 	}
 	old := s.opt.Update && (s.opt.Reserved != "" || hasSFrame(f))
 	if old && !f.IsObject() {
-		if err := s.current(); err != nil {
+		if err := s.checkCurrent(); err != nil {
 			return err
 		}
 	}
@@ -367,9 +367,9 @@ func signatureSize(r io.ReaderAt, size int64) (int64, error) {
 	return n, nil
 }
 
-// current returns errCurrent and records the facts if the old .sframe of a linked file is up to date: readers find it,
-// and its bytes are those that would be written. Otherwise it returns nil.
-func (s *single) current() error {
+// checkCurrent returns errCurrent and records the facts if the old .sframe of a linked file is up to date: readers find
+// it, and its bytes are those that would be written. Otherwise it returns nil.
+func (s *single) checkCurrent() error {
 	b, addr, err := s.opt.oldBytes(s.f)
 	if err != nil {
 		return nil

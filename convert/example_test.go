@@ -14,7 +14,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A program in memory gets an .sframe section, and debug/elf finds it there.
+// Add an .sframe section to a program in memory, and find it with debug/elf.
 func ExampleConvert() {
 	prog, err := os.ReadFile("../testdata/bin/amd64/prologue")
 	if err != nil {

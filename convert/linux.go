@@ -94,8 +94,8 @@ func (l Linux) withoutRows(f *elffile.File, table *cfi.Table) (func(pc uint64) b
 	return func(pc uint64) bool { return !text[0].Has(pc) }, nil
 }
 
-// executable returns the executable segments.
-func executable(f *elffile.File) (ranges []elffile.Span) {
+// executableSegments returns the address ranges of the executable PT_LOAD segments.
+func executableSegments(f *elffile.File) (ranges []elffile.Span) {
 	for i := range f.Progs {
 		h := &f.Progs[i]
 		if elf.ProgType(h.Type) == elf.PT_LOAD && elf.ProgFlag(h.Flags)&elf.PF_X != 0 {
@@ -109,7 +109,7 @@ func executable(f *elffile.File) (ranges []elffile.Span) {
 // nil if a file has a single executable segment. Linux registers the section once per executable segment, and rejects
 // it if any FDE starts outside that segment.
 func outsideSegment(f *elffile.File, table *cfi.Table) func(pc uint64) bool {
-	ranges := executable(f)
+	ranges := executableSegments(f)
 	if len(ranges) < 2 {
 		return nil
 	}
@@ -135,7 +135,7 @@ func (l Linux) validStart(f *elffile.File) (func(pc uint64) bool, error) {
 			return nil, err
 		}
 	default:
-		ranges = executable(f)
+		ranges = executableSegments(f)
 	}
 	in := -1 // index of the executable segment that contains all FDEs so far
 	return func(pc uint64) bool {

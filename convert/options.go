@@ -87,7 +87,7 @@ func (c *Companion) ReadError() error {
 // mayReplace reports whether an old .sframe may be replaced.
 func (o *Options) mayReplace() bool { return o.Force || o.Update }
 
-// Bounds on the memory of all workers in bytes. Each worker has a table of all distinct programs of the file.
+// Bounds on the memory of all workers in bytes. Each worker has a table of all distinct CFI programs in the file.
 const (
 	anyWorkers  = 96 << 20 // total for any file
 	workerShare = 4        // one additional byte per 4 bytes of the file

@@ -161,7 +161,7 @@ func (s *Section) checkFDE(off int) (d FDE, l List, err error) {
 	if d.PCMask && d.RepSize == 0 && c.layout.RepSize {
 		return d, l, errorf(at, "PC-mask FDE has repetition size 0")
 	}
-	// An FRE has at least a start address and an info byte.
+	// An FRE consists of at least a start address and an info byte.
 	if uint64(l.Num)*uint64(l.Type.Size()+1) > left-uint64(first)-attr {
 		return d, l, errorf(off, "%d FREs at offset %#x extend past the FRE sub-section of %d bytes", l.Num, first,
 			left)

@@ -4,7 +4,7 @@ import "sort"
 
 // LookupSorted is Lookup for many pcs in ascending order. It makes a single pass over FDEs and rows. It stores the
 // results in matches, which must be as long as pcs; for a pc without a row, the Match is zero. It returns the
-// number of rows found and the first error. A pc whose lookup fails has no row; the others are not affected.
+// number of rows found and the first error. A failed lookup counts as no row, and does not affect other pcs.
 func (s *Section) LookupSorted(pcs []uint64, matches []Match) (rows int, err error) {
 	clear(matches[:len(pcs)])
 	var c cursor

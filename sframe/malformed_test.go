@@ -33,7 +33,7 @@ func patch(b []byte, off int, by string) []byte {
 }
 
 // TestFields changes one field of a section at a time, at the offsets in the format document. The preamble is 4 bytes
-// long, and the header 28. An FDE takes 17 bytes in V1, 20 in V2, and 16 plus a 5-byte attribute in V3.
+// long, and the header 28. An FDE is 17 bytes long in V1, and 20 in V2. In V3, it is 16 bytes, plus a 5-byte attribute.
 func TestFields(t *testing.T) {
 	v1, v2, v3 := validSection(t, V1, AMD64Little), validSection(t, V2, AMD64Little), validSection(t, V3, AMD64Little)
 	big := validSection(t, V2, S390XBig)

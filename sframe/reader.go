@@ -2,7 +2,7 @@ package sframe
 
 import "encoding/binary"
 
-// A Reader decodes the FREs of many FDEs and numbers the distinct rows. A section has few distinct rows.
+// A Reader decodes the FREs of many FDEs and numbers the distinct rows. A section contains few distinct rows.
 type Reader struct {
 	Rows []Row // by number
 
