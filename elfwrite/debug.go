@@ -139,7 +139,7 @@ func (p *debugPlanner) filledPage(o, s *elffile.Section) bool {
 // layOut computes the layout of the file.
 func (p *debugPlanner) layOut() error {
 	f := p.f
-	names, name, err := p.names(sframe.SectionName, p.at == 0, func(i int) bool { return i > 0 && i == p.gone })
+	names, name, err := p.names(sframe.SectionName, p.at == 0, func(i int) bool { return i == p.gone })
 	if err != nil {
 		return err
 	}

@@ -59,7 +59,8 @@ func detach(t *testing.T, b, section []byte) ([]byte, error) {
 	}
 	want, _ := must.Two(old.BuildID())(t)
 	again := elftest.Parse(t, out)
-	if id, _, err := again.BuildID(); err != nil || !bytes.Equal(id, want) {
+	if id, _, err := again.BuildID(); err != nil || !bytes.Equal(id, want) ||
+		want != nil && f.SectionByType(elf.SHT_NOTE).Name != ".note.gnu.build-id" {
 		t.Errorf("build-id %x, %v; want %x", id, err, want)
 	}
 	notes := f.Progs[loads : len(f.Progs)-2]

@@ -29,7 +29,20 @@ func jobs(t *testing.T) []job {
 	t.Helper()
 	plain := read(t, "plt")
 	with := add(t, plain, content(1000), Options{})
-	add1000 := func(f *elffile.File) (*Layout, error) { return Plan(f, 1000, Options{}) }
+	detached, _ := detach(t, plain, content(1000))
+	then := func(l *Layout, err error, more func() error) (*Layout, error) {
+		if err == nil {
+			err = more()
+		}
+		if err != nil {
+			return nil, err
+		}
+		return l, nil
+	}
+	add1000 := func(f *elffile.File) (*Layout, error) {
+		l, err := Plan(f, 1000, Options{})
+		return then(l, err, func() error { return References(f, func(_, _ uint64) {}) })
+	}
 	return []job{
 		{"add", plain, content(1000), add1000},
 		{"add with an inserted page", read(t, "static"), content(1000), add1000},
@@ -38,7 +51,8 @@ func jobs(t *testing.T) []job {
 		}},
 		{"remove", with, nil, PlanRemoval},
 		{"detach", plain, content(1000), func(f *elffile.File) (*Layout, error) {
-			return PlanDetached(f, 1000, Options{})
+			l, err := PlanDetached(f, 1000, Options{})
+			return then(l, err, func() error { return Belongs(elftest.Parse(t, detached), f) })
 		}},
 		{"debug", plain, nil, func(f *elffile.File) (*Layout, error) { return PlanDebug(f, elftest.Parse(t, with)) }},
 		{"object", elftest.NewObject().Bytes(), content(60), func(f *elffile.File) (*Layout, error) {
@@ -75,8 +89,9 @@ func TestReadErrors(t *testing.T) {
 	}
 }
 
-// TestWriteErrors makes each write fail once.
+// TestWriteErrors makes each write fail once. The file begins with bytes of a different layout, which are discarded.
 func TestWriteErrors(t *testing.T) {
+	begun := &Layout{off: 64, copies: []extent{{16, 0, 32}}}
 	for _, j := range jobs(t) {
 		l, err := j.plan(elftest.Parse(t, j.old))
 		if err != nil {
@@ -87,7 +102,7 @@ func TestWriteErrors(t *testing.T) {
 		n := 0
 		for ; ; n++ {
 			dst := &buffer{left: n}
-			err := l.Write(t.Context(), dst, bytes.NewReader(j.old), j.section, nil)
+			err := l.Write(t.Context(), dst, bytes.NewReader(j.old), j.section, begun)
 			if dst.left >= 0 {
 				break
 			}

@@ -76,10 +76,11 @@ func (p *program) headSpace() uint64 {
 	}
 	for i := range p.f.Progs {
 		h := &p.f.Progs[i]
-		if h.Filesz > 0 {
-			add(fileSpan(h))
+		if h.Filesz == 0 {
+			continue
 		}
-		if h != head && elf.ProgType(h.Type) == elf.PT_LOAD && h.Filesz > 0 && h.Off < end {
+		add(fileSpan(h))
+		if h != head && elf.ProgType(h.Type) == elf.PT_LOAD && h.Off < end {
 			space = 0
 		}
 	}

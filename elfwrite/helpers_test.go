@@ -142,16 +142,16 @@ func content(n int) []byte {
 	return b
 }
 
-// A buffer is an output file in memory that can fill up: after a given number of writes, further writes fail.
+// A buffer is an output file in memory. After the given number of writes, one write fails.
 type buffer struct {
 	b    []byte
-	left int // number of further writes that succeed
+	left int
 }
 
 var errFull = errors.New("no space left")
 
 func (f *buffer) WriteAt(b []byte, off int64) (int, error) {
-	if f.left--; f.left < 0 {
+	if f.left--; f.left == -1 {
 		return 0, errFull
 	}
 	if end := int(off) + len(b); end > len(f.b) {
@@ -161,7 +161,7 @@ func (f *buffer) WriteAt(b []byte, off int64) (int, error) {
 }
 
 func (f *buffer) Truncate(size int64) error {
-	if f.left--; f.left < 0 {
+	if f.left--; f.left == -1 {
 		return errFull
 	}
 	f.b = append(f.b[:min(int(size), len(f.b))], make([]byte, max(0, int(size)-len(f.b)))...)

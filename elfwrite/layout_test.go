@@ -51,7 +51,7 @@ func TestLoadAddresses(t *testing.T) {
 			}
 			for i, bss := range tt.bss {
 				h := p.Segment([]elf.ProgType{elf.PT_GNU_STACK, elf.PT_GNU_RELRO}[i], 0)
-				p.Prog(h, elf.PT_LOAD, 0, 0x500000+0x100000*uint64(i), 0)
+				p.Prog(h, elf.PT_LOAD, 1<<40*uint64(i), 0x500000+0x100000*uint64(i), 0)
 				p.Put64(h+elftest.PhVaddr+8, bss.Begin)
 				p.Put64(h+elftest.PhMemsz, bss.End-bss.Begin)
 			}
@@ -292,8 +292,11 @@ func TestHeadMoves(t *testing.T) {
 		t.Errorf("%d bytes of code have moved; layout %+v, error %v", moved, l, err)
 	}
 
-	// Nor does code move if the next segment starts where the head ends in the file.
+	// Nor does code move if the next segment starts where the head ends in the file, and a .bss before it.
 	next := elftest.Patch(t.Fatalf, old)
+	bss := next.Segment(elf.PT_GNU_STACK, 0)
+	next.Prog(bss, elf.PT_LOAD, 0x100, 0x7000100, 0)
+	next.Put64(bss+elftest.PhMemsz, 8)
 	setSize(next, next.Segment(elf.PT_LOAD, 0), before.Progs[1].Off)
 	before = elftest.Parse(t, next.B)
 	after = elftest.Parse(t, add(t, next.B, content(1000), Options{}))

@@ -203,7 +203,7 @@ func (m *move) order() []int {
 	insert(tail, func(i int) bool { return i > last })
 	for _, h := range slices.Backward(head) {
 		insert([]int{h}, func(i int) bool {
-			return i == newSection || i > last || f.Sections[i].Alloc() && f.Sections[i].HasBytes() &&
+			return i == newSection || f.Sections[i].Alloc() && f.Sections[i].HasBytes() &&
 				m.section(i).Off > m.section(h).Off
 		})
 	}

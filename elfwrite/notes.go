@@ -64,7 +64,7 @@ func (p *program) notes(s elffile.Span, align uint64) ([]note, bool) {
 	}
 	const head = 12 // sizes of the name and the contents; type
 	var all []note
-	for at, size := uint64(0), uint64(len(b)); at < size; {
+	for at, size := uint64(0), s.Size(); at < size; {
 		if size-at < head {
 			return nil, false
 		}

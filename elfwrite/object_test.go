@@ -454,6 +454,9 @@ func TestBudget(t *testing.T) {
 	if _, err := Plan(parse(read(t, "plt")), 1000, Options{}); !errors.Is(err, elffile.ErrBudget) {
 		t.Errorf("relocations of a program: error is %v", err)
 	}
+	if _, err := PlanDetached(parse(read(t, "plt")), 1000, Options{}); !errors.Is(err, elffile.ErrBudget) {
+		t.Errorf("checksums of a program: error is %v", err)
+	}
 	b := add(t, read(t, "alloca"), content(1000), Options{})
 	l := must.Get(PlanRemoval(parse(b)))(t)
 	err := l.Write(t.Context(), &buffer{left: 100}, bytes.NewReader(b), nil, nil)
@@ -467,6 +470,9 @@ func TestBudget(t *testing.T) {
 func TestObjectOwnSymbol(t *testing.T) {
 	for _, wide := range []bool{false, true} {
 		o, s := withSFrame(true)
+		for range 16 {
+			o.Symbol(elf.STB_LOCAL, elf.STT_NOTYPE, elftest.ObjText, 8)
+		}
 		sym := o.Symbol(elf.STB_LOCAL, elf.STT_SECTION, uint16(s), 0)
 		last := o.Symbol(elf.STB_LOCAL, elf.STT_NOTYPE, elftest.ObjText, 4)
 		o.Rela(s+1, 32, uint32(sym), uint32(elf.R_X86_64_PC32), 0) // removed as well

@@ -50,12 +50,18 @@ func TestMergeNotes(t *testing.T) {
 		{"a different load address", func(a, b *elf.Prog64) { b.Paddr += 8 }, false},
 		{"half a note", func(a, b *elf.Prog64) { b.Filesz, b.Memsz = size-4, size-4 }, false},
 		{"a byte more", func(a, b *elf.Prog64) { b.Filesz, b.Memsz = size+1, size+1 }, false},
+		{"a size that is not a multiple of 4", func(a, b *elf.Prog64) {
+			a.Off, a.Vaddr, a.Paddr, a.Filesz, a.Memsz = a.Off+0x100, 0x500, 0x900, 17, 17
+			b.Off, b.Vaddr, b.Paddr = a.Off+17, 0x511, 0x911
+		}, false},
 		{"two notes that an alignment of 8 separates", func(a, b *elf.Prog64) {
 			b.Filesz, b.Memsz, b.Align = 24+size, 24+size, 8
 		}, false},
 	} {
 		old := read(t, "plt")
-		f := elftest.Parse(t, slices.Concat(old, plain, wide, make([]byte, 4), wide, make([]byte, 0x40)))
+		short := elftest.Note(4, 1, 1, "GNU\x00", make([]byte, 1))[:17]
+		f := elftest.Parse(t, slices.Concat(old, plain, wide, make([]byte, 4), wide, make([]byte, 0x100-64), short,
+			plain, make([]byte, 0x40)))
 		note := func(off uint64) elf.Prog64 {
 			return elf.Prog64{Type: uint32(elf.PT_NOTE), Flags: uint32(elf.PF_R), Off: uint64(len(old)) + off,
 				Vaddr: 0x400 + off, Paddr: 0x800 + off, Filesz: size, Memsz: size, Align: 4}
@@ -113,7 +119,7 @@ func TestLastSection(t *testing.T) {
 
 // TestSymbolValues checks which symbols are addresses in the file, by type and section.
 func TestSymbolValues(t *testing.T) {
-	sections := []elffile.Section{{}, {Section64: elf.Section64{Flags: uint64(elf.SHF_ALLOC)}}, {}}
+	sections := []elffile.Section{{}, {}, {Section64: elf.Section64{Flags: uint64(elf.SHF_ALLOC)}}}
 	for _, tt := range []struct {
 		name    string
 		file    elf.Type
@@ -122,16 +128,17 @@ func TestSymbolValues(t *testing.T) {
 		shndx   elf.SectionIndex
 		address bool
 	}{
-		{"a function", elf.ET_DYN, elf.STT_FUNC, 1, 1, true},
-		{"an object", elf.ET_DYN, elf.STT_OBJECT, 1, 1, true},
-		{"an object that is not loaded", elf.ET_DYN, elf.STT_OBJECT, 2, 2, false},
-		{"a label that is not loaded", elf.ET_DYN, elf.STT_NOTYPE, 2, 2, true},
-		{"thread-local", elf.ET_DYN, elf.STT_TLS, 1, 1, false},
-		{"a file", elf.ET_DYN, elf.STT_FILE, 1, 1, false},
+		{"a function", elf.ET_DYN, elf.STT_FUNC, 2, 2, true},
+		{"an object", elf.ET_DYN, elf.STT_OBJECT, 2, 2, true},
+		{"an object that is not loaded", elf.ET_DYN, elf.STT_OBJECT, 1, 1, false},
+		{"a label that is not loaded", elf.ET_DYN, elf.STT_NOTYPE, 1, 1, true},
+		{"thread-local", elf.ET_DYN, elf.STT_TLS, 2, 2, false},
+		{"a file", elf.ET_DYN, elf.STT_FILE, 2, 2, false},
 		{"undefined", elf.ET_DYN, elf.STT_NOTYPE, 0, elf.SHN_UNDEF, false},
 		{"undefined in a program", elf.ET_EXEC, elf.STT_NOTYPE, 0, elf.SHN_UNDEF, false},
 		{"a number in a library", elf.ET_DYN, elf.STT_NOTYPE, 0, elf.SHN_ABS, false},
 		{"a number in a program with fixed addresses", elf.ET_EXEC, elf.STT_NOTYPE, 0, elf.SHN_ABS, true},
+		{"the same of an object", elf.ET_EXEC, elf.STT_OBJECT, 0, elf.SHN_ABS, true},
 	} {
 		s := scan{f: &elffile.File{Sections: sections}}
 		s.f.Type = uint16(tt.file)
@@ -214,6 +221,11 @@ func TestNext(t *testing.T) {
 		if slices.Contains(p.marks, hash) != without || slices.Contains(p.marks, symbols) != without ||
 			len(p.marks) > 0 != without {
 			t.Errorf("without section headers: %t, dynamic entries lead to %#x", without, p.marks)
+		}
+		for off, want := range map[uint64]string{0x237: "", 0x238: "PT_INTERP", 0x239: "", 0x254: "PT_NOTE"} {
+			if s, ok := p.thingAt(off); without && (s.Name != want || ok != (want != "")) {
+				t.Errorf("at %#x there is %+v; want %s", off, s, want)
+			}
 		}
 	}
 }

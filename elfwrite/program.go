@@ -203,7 +203,7 @@ func (p *program) tail() uint64 {
 		for i := range p.f.Progs {
 			// An earlier run inserted a page before the head and moved the head to the end.
 			h := &p.f.Progs[i]
-			if elf.ProgType(h.Type) == elf.PT_LOAD && h != p.own && h.Filesz > 0 && fileSpan(h).End == p.loadEnd &&
+			if elf.ProgType(h.Type) == elf.PT_LOAD && h.Filesz > 0 && fileSpan(h).End == p.loadEnd &&
 				h.Vaddr == p.head.Vaddr+p.page {
 				return p.alignedTail()
 			}

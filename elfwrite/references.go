@@ -81,7 +81,7 @@ func (p *program) parts() []elffile.Span {
 	}
 	located := make(map[uint64]bool)
 	for _, t := range p.tags {
-		located[t.value] = t.movable || located[t.value]
+		located[t.value] = t.movable
 	}
 	for i := range f.Sections {
 		s := &f.Sections[i]
@@ -211,7 +211,7 @@ func (s *scan) value(sym *elffile.Symbol) uint64 {
 	case elf.STT_TLS, elf.STT_FILE:
 		return noValue
 	case elf.STT_OBJECT: // clang's coverage records are not loaded
-		if i := int(sym.Section); i > 0 && i < len(s.f.Sections) && !s.f.Sections[i].Alloc() {
+		if i := sym.Section; i > 0 && !s.f.Sections[i].Alloc() {
 			return noValue
 		}
 	}

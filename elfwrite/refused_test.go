@@ -212,7 +212,9 @@ func crashpadNote(size uint32) func(*elftest.Patcher) {
 		clear(p.B[at:][:0x24])
 		contents := binary.LittleEndian.AppendUint64(nil, 0x1000)[:size]
 		n := copy(p.B[at:], elftest.Note(9, size, crashpad.typ, "Crashpad\x00\x00\x00\x00", contents))
-		p.Put64(p.Section(".note.gnu.build-id")+elftest.ShSize, uint64(n))
+		h := p.Section(".note.gnu.build-id")
+		p.Put64(h+elftest.ShSize, uint64(n))
+		p.Put64(h+48, 1) // sh_addralign; readers align to 4 bytes nevertheless
 		setSize(p, p.Segment(elf.PT_NOTE, 0), uint64(n))
 	}
 }

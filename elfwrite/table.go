@@ -164,11 +164,8 @@ func (p *program) adjacentNotes(a, b *elf.Prog64) bool {
 		return false
 	}
 	for _, h := range []*elf.Prog64{a, b} {
-		notes, ok := p.notes(fileSpan(h), h.Align)
-		if !ok || h.Filesz%4 != 0 {
-			return false
-		}
-		if aligned, ok := p.notes(fileSpan(h), 4); !ok || !slices.Equal(notes, aligned) {
+		notes, _ := p.notes(fileSpan(h), h.Align)
+		if aligned, ok := p.notes(fileSpan(h), 4); !ok || h.Filesz%4 != 0 || !slices.Equal(notes, aligned) {
 			return false
 		}
 	}

@@ -48,7 +48,7 @@ func (b *Builder) chooseTypes(rows []sframe.Ref) ([]bool, error) {
 		var next [2]int
 		for t := range 2 {
 			from[i][t], next[t] = uint8(t), cost[t]
-			if i > 0 && cost[1-t]+change < next[t] {
+			if cost[1-t]+change < next[t] {
 				next[t], from[i][t] = cost[1-t]+change, uint8(1-t)
 			}
 			size := len(b.forms[b.formsOf[t][e.Row]])
