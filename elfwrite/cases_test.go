@@ -99,6 +99,11 @@ func TestCases(t *testing.T) {
 			i := slices.IndexFunc(after.Sections, func(s elffile.Section) bool { return s.Addr == 0x420 })
 			return after.Sections[i].Name == "" && oneSection(before, after, nil)
 		}},
+		{"an empty section in a section that moves", "alloca", func(p *elftest.Patcher) {
+			p.SectionIn(elf.SHT_PROGBITS, elf.SHF_ALLOC, 0x240, 0x240, 0)
+		}, func(_, after *elffile.File, _ []byte) bool {
+			return slices.ContainsFunc(after.Sections, func(s elffile.Section) bool { return s.Addr == 0x240 })
+		}},
 		{"an empty .sframe", "alloca", emptyOld(elf.SectionType(sframe.SHTGNUSFrame), 0), oneSection},
 		{"an .sframe without contents", "alloca", emptyOld(elf.SHT_NOBITS, 16), oneSection},
 	} {

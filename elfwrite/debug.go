@@ -88,13 +88,13 @@ const maxDebugSegments = 1 << 12
 // same size.
 func (p *debugPlanner) matchSections() error {
 	named := make(map[string][]int)
-	for i := 1; i < len(p.f.Sections); i++ {
+	for i := range p.f.Sections {
 		if s := &p.f.Sections[i]; s.Alloc() && i != p.gone {
 			named[s.Name] = append(named[s.Name], i)
 		}
 	}
 	p.order = append(p.order, 0)
-	for i := 1; i < len(p.prog.Sections); i++ {
+	for i := range p.prog.Sections {
 		s := &p.prog.Sections[i]
 		if !s.Alloc() {
 			continue
@@ -168,7 +168,7 @@ func (p *debugPlanner) layOut() error {
 func (p *debugPlanner) placeContents(names []byte) {
 	f := p.f
 	var list []int
-	for i := 1; i < len(f.Sections); i++ {
+	for i := range f.Sections {
 		if f.Sections[i].HasBytes() && i != p.gone {
 			list = append(list, i)
 		}
@@ -193,7 +193,7 @@ func (p *debugPlanner) placeContents(names []byte) {
 			loaded = at
 		}
 	}
-	for i := 1; i < len(p.sections); i++ {
+	for i := range p.sections {
 		if s := &p.sections[i]; elf.SectionType(s.Type) == elf.SHT_NOBITS {
 			s.Off = loaded
 		}

@@ -110,7 +110,8 @@ func TestDetached(t *testing.T) {
 			if has := got != nil; has != (s.Alloc() && s.Name != ".eh_frame" || s.Name == ".shstrtab") {
 				t.Errorf("%s: section %s: %t", path, s.Name, has)
 			} else if has && (got.Addralign != s.Addralign || s.Alloc() && (got.Addr != s.Addr ||
-				got.Size != s.Size || got.HasBytes() != (s.Name == ".note.gnu.build-id"))) {
+				got.Size != s.Size || got.HasBytes() != (s.Name == ".note.gnu.build-id")) ||
+				s.Alloc() && !got.HasBytes() && (got.Link != 0 || got.Info != 0 || got.Entsize != 0)) {
 				t.Errorf("%s: section %+v; want %+v without bytes", path, got, s)
 			}
 		}
@@ -143,6 +144,9 @@ func TestBelongs(t *testing.T) {
 			s, h := p.Section(".eh_frame"), p.Segment(elf.PT_GNU_STACK, 0)
 			p.Prog(h, unknownType, 0, p.U64(s+elftest.ShAddr)+p.U64(s+elftest.ShSize), 8)
 			p.Put32(h+elftest.PhFlags, uint32(elf.PF_R|elf.PF_W))
+		}, 0x49cdfe99456ba59f},
+		{"more tables than the note can hold", "amd64/pltlib.so", ".eh_frame", func(p *elftest.Patcher) {
+			p.NewSections(20, func(_, h int) { p.CopySection(h, ".eh_frame") })
 		}, 0x49cdfe99456ba59f},
 		{"tables, big-endian", "s390x/plt", ".eh_frame", nil, 0xab89212b72d83ba0},
 		{"code", "amd64/pltlib.so", ".plt", noTable, 0xaeeb9b741355c367},
@@ -272,15 +276,18 @@ func FuzzDetached(f *testing.F) {
 // TestDebugOnly checks that DebugOnly distinguishes debug files from programs and objects.
 func TestDebugOnly(t *testing.T) {
 	debug := onlyDebug(t, read(t, "alloca"))
-	withCode := elftest.Patch(t.Fatalf, bytes.Clone(debug))
-	withCode.Put32(withCode.Section(".text")+elftest.ShType, uint32(elf.SHT_PROGBITS))
+	withData := elftest.Patch(t.Fatalf, bytes.Clone(debug))
+	withData.Put32(withData.Section(".eh_frame")+elftest.ShType, uint32(elf.SHT_PROGBITS))
+	noCode := elftest.Patch(t.Fatalf, bytes.Clone(debug))
+	noCode.Put64(noCode.Section(".text")+elftest.ShFlags, uint64(elf.SHF_ALLOC))
 	for name, tt := range map[string]struct {
 		b    []byte
 		want bool
 	}{
 		"debug information":       {debug, true},
 		"a program":               {read(t, "alloca"), false},
-		"code with its bytes":     {withCode.B, false},
+		"tables with their bytes": {withData.B, false},
+		"no code":                 {noCode.B, false},
 		"an object":               {elftest.NewObject().Bytes(), false},
 		"without section headers": {patched(t, "alloca", bare), false},
 	} {

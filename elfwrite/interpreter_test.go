@@ -1,6 +1,7 @@
 package elfwrite
 
 import (
+	"bytes"
 	"debug/elf"
 	"fmt"
 	"slices"
@@ -43,6 +44,15 @@ func TestInterpreter(t *testing.T) {
 		if s, p := after.Section(".sframe"), &after.Progs[last]; s.Addr+s.Size != p.Vaddr+p.Filesz {
 			t.Errorf(".sframe ends at %#x, the last segment at %#x", s.Addr+s.Size, p.Vaddr+p.Filesz)
 		}
+	}
+}
+
+// TestInterpreterReadOnly converts an interpreter without writable segments. It has no .bss to be stored.
+func TestInterpreterReadOnly(t *testing.T) {
+	p := elftest.Patch(t.Fatalf, interpreter(t))
+	p.Put32(p.LastLoad()+elftest.PhFlags, uint32(elf.PF_R))
+	if _, without := roundTrip(t, "read-only", p.B, 64, 4096); !bytes.Equal(without, p.B) {
+		t.Errorf("%d bytes become %d", len(p.B), len(without))
 	}
 }
 
@@ -113,10 +123,11 @@ func TestSizeMultiple(t *testing.T) {
 func TestInterpreterInPlace(t *testing.T) {
 	p := elftest.Patch(t.Fatalf, interpreter(t))
 	s := linkersSection(t, p)
-	for _, n := range []uint64{s.Size &^ 7, 40, 8} {
+	for _, n := range []uint64{s.Size &^ 7, 41, 40, 8} {
 		f := elftest.Parse(t, add(t, p.B, content(int(n)), Options{Force: true}))
 		all := typedSections(f)
-		if want := s.Addr + (s.Size-n)&^7; len(all) != 1 || all[0].Addr != want || want%8 != 0 || all[0].Size != n {
+		if want := s.Addr + (s.Size-n)&^7; len(all) != 1 || all[0].Addr != want || want%8 != 0 || all[0].Size != n ||
+			all[0].Off-s.Off != want-s.Addr {
 			t.Errorf("%d bytes in the place of %d at %#x: sections %+v; want address %#x", n, s.Size, s.Addr, all, want)
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,6 +17,7 @@ import (
 	"cfi2sframe/internal/testkit/image"
 	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 )
 
@@ -75,6 +78,33 @@ func TestLoadAddresses(t *testing.T) {
 		}
 	}
 
+	load1 := func(off, vaddr, paddr, filesz, memsz uint64) elf.Prog64 {
+		return elf.Prog64{Type: uint32(elf.PT_LOAD), Off: off, Vaddr: vaddr, Paddr: paddr, Filesz: filesz, Memsz: memsz}
+	}
+	plain := load1(0x1000, 0x11000, 0x11000, 8, 16)
+	note := elf.Prog64{Type: uint32(elf.PT_NOTE), Vaddr: 0x10100, Paddr: 0x20100, Memsz: 8}
+	const headers = elffile.HeaderSize + 2*elffile.ProgSize
+	for _, tt := range []struct {
+		first, second elf.Prog64
+		want          loadAddrs
+	}{
+		{plain, plain, virtual},
+		{plain, note, virtual}, // only segments that are loaded count
+		{load1(0, 0x10000, 0xf000, headers, headers), plain, virtual},
+		{load1(0, 0x10000, 0xf000, headers+1, headers+1), plain, physical},
+		{load1(0, 0x10000, 0xf000, headers, headers+1), plain, physical},
+		{load1(8, 0x10000, 0xf000, headers, headers), plain, physical},
+		{load1(8, 0x10000, 0xf000, 0, 0), plain, virtual},
+		{load1(0, 0x10000, 0, 8, 8), load1(0x1000, 0x11000, 0, 8, 16), absent},
+		{load1(0, 0x10000, 0, 8, 8), plain, virtual}, // the first contains only headers
+		{load1(0, 0x10000, 0, 0x800, 0x800), plain, physical},
+	} {
+		f := &elffile.File{Progs: []elf.Prog64{tt.first, tt.second}}
+		f.Phoff = elffile.HeaderSize
+		if got := loadAddrsOf(f); got != tt.want {
+			t.Errorf("%+v, %+v: %d, want %d", tt.first, tt.second, got, tt.want)
+		}
+	}
 	one := elf.Prog64{Type: uint32(elf.PT_LOAD), Paddr: 0x10000, Filesz: 1, Memsz: 1}
 	p := &program{f: &elffile.File{Progs: []elf.Prog64{one}}, page: 0x1000, loadAddrs: physical}
 	if got, err := p.physicalAddr(&segment{addr: 0x7123}); err != nil || got != 0x11123 {
@@ -161,6 +191,40 @@ _start: ret
 	if a, b := countNotes(before), countNotes(after); a != 2 || b != 1 ||
 		property.Vaddr == before.Prog(elf.PT_GNU_PROPERTY).Vaddr || !stays {
 		t.Errorf("%d PT_NOTEs become %d, PT_GNU_PROPERTY is %+v, and .note.own stays: %t", a, b, property, stays)
+	}
+}
+
+// TestRestore removes the .sframe of an executable whose .interp moved, and whose note moved up to make room for it. Both
+// must return.
+func TestRestore(t *testing.T) {
+	const source = `.globl _start
+_start: ret
+.section .interp,"a"
+.fill 99, 1, 'x'
+.byte 0
+.section .note.abi,"a",@note
+.balign 4
+.long 4, 20, 1
+.asciz "GNU"
+.fill 20, 1, 7
+.section .next,"a"
+.quad 1
+`
+	script := filepath.Join(t.TempDir(), "script")
+	testfile.Write(t, script, `PHDRS { interp PT_INTERP; load PT_LOAD FILEHDR PHDRS; note PT_NOTE; }
+SECTIONS { . = 0x400000 + SIZEOF_HEADERS;
+.interp : { *(.interp) } :load :interp
+.note.abi : { *(.note.abi) } :load :note
+.next : ALIGN(64) { *(.next) } :load
+.text : { *(.text) } :load }`)
+	old := assembled(t, source, "ld", "-T", script)
+	b, without := roundTrip(t, "long .interp", old, 1000, 64)
+	if before, after := elftest.Parse(t, old), elftest.Parse(t, b); before.Prog(elf.PT_INTERP).Off ==
+		after.Prog(elf.PT_INTERP).Off || before.Prog(elf.PT_NOTE).Off == after.Prog(elf.PT_NOTE).Off {
+		t.Errorf("the segments %+v are unchanged", after.Progs)
+	}
+	if !bytes.Equal(without, old) {
+		t.Errorf("%d bytes become %d", len(old), len(without))
 	}
 }
 
@@ -297,11 +361,13 @@ func TestHeadMoves(t *testing.T) {
 	bss := next.Segment(elf.PT_GNU_STACK, 0)
 	next.Prog(bss, elf.PT_LOAD, 0x100, 0x7000100, 0)
 	next.Put64(bss+elftest.PhMemsz, 8)
+	next.Put64(next.Segment(elf.PT_LOAD, 1)+elftest.PhAlign, 2<<20) // still holds
 	setSize(next, next.Segment(elf.PT_LOAD, 0), before.Progs[1].Off)
 	before = elftest.Parse(t, next.B)
 	after = elftest.Parse(t, add(t, next.B, content(1000), Options{}))
-	if moved, _ := movedCode(before, after, 0x1000); moved != 0 {
-		t.Errorf("%d bytes of code have moved if the next segment is adjacent", moved)
+	aligned := slices.ContainsFunc(after.Progs, func(h elf.Prog64) bool { return h.Align == 2<<20 })
+	if moved, _ := movedCode(before, after, 0x1000); moved != 0 || !aligned {
+		t.Errorf("%d bytes of code have moved if the next segment is adjacent; aligned: %t", moved, aligned)
 	}
 	if err := image.Compare(before, after); err != nil {
 		t.Error(err)
@@ -427,12 +493,20 @@ func TestRenumber(t *testing.T) {
 }
 
 // TestHeadGrows converts a file without section headers whose program headers end 56 bytes before the end of a page.
-// Their segment can grow up to the first page of the next segment in memory, however much space the file has.
+// Their segment can grow up to the first page of the next segment in memory, however much space the file has, unless it
+// contains data.
 func TestHeadGrows(t *testing.T) {
 	const num = 71
-	for addr, fits := range map[uint64]bool{0x1000: false, 0x2000: true} {
+	for _, tt := range []struct {
+		addr  uint64 // of the next segment
+		flags elf.ProgFlag
+		bss   uint64
+		fits  bool
+	}{{0x1000, elf.PF_R, 0, false}, {0x2000, elf.PF_R, 0, true}, {0x2000, elf.PF_R | elf.PF_W, 0, false},
+		{0x2000, elf.PF_R, 8, false}} {
+		addr := tt.addr
 		progs := [num]elf.Prog64{
-			{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R), Align: 0x1000},
+			{Type: uint32(elf.PT_LOAD), Flags: uint32(tt.flags), Align: 0x1000},
 			{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X), Align: 0x1000, Off: 0x2000, Filesz: 16,
 				Memsz: 16},
 		}
@@ -441,15 +515,15 @@ func TestHeadGrows(t *testing.T) {
 			progs[i].Type = uint32(unknownType)
 		}
 		progs[0].Filesz = elffile.HeaderSize + num*elffile.ProgSize
-		progs[0].Memsz = progs[0].Filesz
+		progs[0].Memsz = progs[0].Filesz + tt.bss
 		b := elftest.Encode(append(make([]byte, 0x2000), bytes.Repeat([]byte{0x90}, 16)...), binary.LittleEndian,
 			elf.Header64{Type: uint16(elf.ET_DYN), Machine: uint16(elf.EM_X86_64), Phoff: elffile.HeaderSize,
 				Phentsize: elffile.ProgSize, Phnum: num}, nil)
 		copy(b[elffile.HeaderSize:], elftest.Append(nil, binary.LittleEndian, progs))
 		before := elftest.Parse(t, b)
-		if !fits {
+		if !tt.fits {
 			if _, err := Plan(before, 100, Options{}); !errors.Is(err, ErrNoRoom) {
-				t.Errorf("next segment at %#x: error %v, want %v", addr, err, ErrNoRoom)
+				t.Errorf("%+v: error %v, want %v", tt, err, ErrNoRoom)
 			}
 			continue
 		}
@@ -459,6 +533,34 @@ func TestHeadGrows(t *testing.T) {
 		}
 		if got, want := after.Progs[0].Filesz, progs[0].Filesz+newHeaders*elffile.ProgSize; got != want {
 			t.Errorf("next segment at %#x: the first one has %d bytes, want %d", addr, got, want)
+		}
+	}
+}
+
+// TestFits checks whether the table can grow into zeros after it: not if a symbol points into them, or, without section
+// headers, if they may be data.
+func TestFits(t *testing.T) {
+	const begin, end = 0x1c8, 0x238 // two program headers in the fixture alloca, which are unused here
+	for value, fits := range map[uint64]bool{begin - 1: true, begin: false, end - 1: false, end: true} {
+		for _, sections := range []bool{true, false} {
+			b := patched(t, "alloca", func(p *elftest.Patcher) {
+				p.Put16(elftest.EhPhnum, p.U16(elftest.EhPhnum)-2)
+				clear(p.B[begin:end])
+				h := p.Segment(elf.PT_LOAD, 0) // the ELF header is not loaded
+				p.Put64(h+elftest.PhOff, 0x40)
+				p.Put64(h+elftest.PhVaddr, 0x40)
+				setSize(p, h, p.U64(h+elftest.PhFilesz)-0x40)
+				setSymbol(t, p.B, value, 6, elf.STT_OBJECT)
+				if !sections {
+					bare(p)
+				}
+			})
+			p := must.Get(newProgram(elftest.Parse(t, b), Options{}))(t)
+			table := p.newTable()
+			table.added = newHeaders
+			if got := p.fits(table); got != (fits && sections) {
+				t.Errorf("symbol at %#x, with section headers: %t: it fits: %t", value, sections, got)
+			}
 		}
 	}
 }
@@ -509,7 +611,11 @@ func TestLinkersSection(t *testing.T) {
 		if len(all) != 1 || (all[0].Off == s.Off) != (size <= int(s.Size)) {
 			t.Errorf("%d bytes: sections %+v, the old one with %d bytes at %#x", size, all, s.Size, s.Off)
 		}
-		if got := b[s.Off:][:s.Size]; size == 4000 && len(bytes.Trim(got, "\x00")) > 0 {
+		rest := b[s.Off:][:s.Size]
+		if size <= len(rest) {
+			rest = rest[size:]
+		}
+		if len(bytes.Trim(rest, "\x00")) > 0 {
 			t.Error("the old section's bytes remain")
 		}
 	}
@@ -586,12 +692,27 @@ func TestManySections(t *testing.T) {
 			t.Errorf("of %d sections, the last symbol is in section %d (error %v)", len(f.Sections), last, err)
 		}
 	}
+	// If .sframe is not the last section, an empty header replaces it.
+	p = elftest.Patch(t.Fatalf, out)
+	copy(p.B[p.Header(many-2):], p.B[p.Header(many):][:elffile.SectionSize])
+	copy(p.B[p.Header(many):], p.B[p.Header(many-3):][:elffile.SectionSize])
+	if f := elftest.Parse(t, remove(t, p.B)); len(f.Sections) != many+1 ||
+		f.Sections[many-2].Section64 != (elf.Section64{}) {
+		t.Errorf("%d sections are left, the one of .sframe is %+v", len(f.Sections), f.Sections[many-2])
+	}
 }
 
 // TestBegin writes the first part of a file before the size of .sframe is known, with a layout that has the same ranges
 // or with a different layout, and then the rest.
 func TestBegin(t *testing.T) {
 	section := content(304)
+	ranges := Layout{off: 64, copies: []extent{{0, 0, 64}, {0, 64, 1}}}
+	if got := ranges.first(); !slices.Equal(got, ranges.copies[:1]) {
+		t.Errorf("%+v is before .sframe", got)
+	}
+	if ranges.off = 63; len(ranges.first()) > 0 {
+		t.Error("a range that contains the start of .sframe counts as before it")
+	}
 	allFixtures(t, func(name string, b []byte) {
 		for _, old := range [][]byte{b, add(t, b, content(64), Options{})} {
 			empty := must.Get(Plan(elftest.Parse(t, old), 0, Options{Force: true}))(t)

@@ -210,7 +210,7 @@ func (p *object) checkUnused(section int) error {
 		return err
 	}
 	symbol := symbols[0].Index
-	if len(symbols) > 1 || symbols[0].Info != uint8(elf.STB_LOCAL)<<4|uint8(elf.STT_SECTION) {
+	if len(symbols) > 1 || symbols[0].Info != elf.ST_INFO(elf.STB_LOCAL, elf.STT_SECTION) {
 		return inUse("a symbol refers to it")
 	}
 	symtab := slices.IndexFunc(f.Sections, func(s elffile.Section) bool { return s.Section64 == table.Section64 })
@@ -267,7 +267,7 @@ func (p *object) relocations(o *Object) ([]byte, int, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	rela := make([]byte, 0, len(o.Starts)*elffile.RelaSize)
+	var rela []byte
 	for _, s := range o.Starts {
 		i := f.SectionAt(s.Addr)
 		if i == 0 {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -12,11 +13,25 @@ import (
 	"cfi2sframe/internal/arch"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/image"
+	"cfi2sframe/internal/testkit/must"
 )
 
 // TestSymbolInSection places a symbol in each section that would otherwise move. The section must stay: a different
 // layout is found, or the error reports the reason.
 func TestSymbolInSection(t *testing.T) {
+	old := read(t, "alloca")
+	p := must.Get(newProgram(elftest.Parse(t, old), Options{}))(t)
+	for _, name := range []string{".interp", ".note.gnu.build-id", ".gnu.hash", ".dynsym", ".dynstr"} {
+		s := p.f.Section(name)
+		for value, want := range map[uint64]bool{s.Addr: true, s.Addr + s.Size - 1: true, s.Addr - 1: false} {
+			b := bytes.Clone(old)
+			setSymbol(t, b, value, 6, elf.STT_OBJECT)
+			r := newReferences(elftest.Parse(t, b), p.parts(), nil)
+			if err := r.to(span(s.Addr, s.Addr+s.Size)); errors.Is(err, errReferred) != want {
+				t.Errorf("%s, symbol at %#x: error %v", name, value, err)
+			}
+		}
+	}
 	for _, name := range []string{"alloca", "rareg.so"} {
 		old := read(t, name)
 		before := elftest.Parse(t, old)

@@ -101,6 +101,10 @@ func TestRefusedFiles(t *testing.T) {
 	} {
 		refused(t, tt.name, patched(t, "alloca", tt.change), 1000, tt.want)
 	}
+	refused(t, "one page left", patched(t, "alloca", func(p *elftest.Patcher) {
+		h := p.LastLoad()
+		p.Put64(h+elftest.PhMemsz, 1<<64-4097-p.U64(h+elftest.PhVaddr))
+	}), 5000, "no addresses left")
 	if _, err := Plan(elftest.Parse(t, read(t, "alloca")), 1000, Options{}); err != nil {
 		t.Errorf("without a change: %v", err)
 	}
@@ -281,7 +285,8 @@ func TestOldRefused(t *testing.T) {
 	refused(t, "one byte", p.B, 500, "it starts with e2 instead of the magic number 0xdee2")
 	p = elftest.Patch(t.Fatalf, converted)
 	p.Put64(elftest.EhEntry, s.Addr+s.Size)
+	p.SectionIn(elf.SHT_PROGBITS, elf.SHF_ALLOC, s.Off+8, s.Addr+8, 0)
 	if _, err := PlanRemoval(elftest.Parse(t, p.B)); err != nil {
-		t.Errorf("with the entry point after it: %v", err)
+		t.Errorf("with the entry point after it, and an empty section in it: %v", err)
 	}
 }

@@ -102,7 +102,7 @@ func (s *scan) sectionForm(i int) (relocForm, bool, error) {
 	if int(r.Info) >= len(f.Sections) || !f.Sections[r.Info].Alloc() {
 		return 0, false, nil
 	}
-	if symtab := symtabOf(f); form != formRELA || symtab < 0 || int(r.Link) != symtab {
+	if symtab := symtabOf(f); form != formRELA || int(r.Link) != symtab {
 		return 0, false, fmt.Errorf("section %d (%s) has relocations of type %v with symbols in section %d, "+
 			"not SHT_RELA with symbols in section %d", i, r.Name, t, r.Link, symtab)
 	}

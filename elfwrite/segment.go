@@ -57,7 +57,7 @@ func (p *program) newSegment(t *table, size uint64) (*segment, error) {
 	begin = elffile.AlignUp(begin, sectionAlign)
 	s := &segment{off: begin, size: size, addr: elffile.AlignUp(p.addrEnd, p.page) + begin%p.page}
 	s.Span = span(begin, t.moveUnits(begin+size, s.addr+size))
-	if s.End < s.Begin || s.Size() > math.MaxUint64-s.addr {
+	if s.Size() > math.MaxUint64-s.addr {
 		return nil, noAddresses(p.addrEnd)
 	}
 	var err error

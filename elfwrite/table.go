@@ -192,7 +192,7 @@ func (p *program) isPadding(s elffile.Span) bool {
 	if s.Begin >= s.End {
 		return true
 	}
-	loaded := func(h elf.Prog64) bool { return h.Filesz > 0 && fileSpan(&h).Overlaps(s) }
+	loaded := func(h elf.Prog64) bool { return fileSpan(&h).Overlaps(s) }
 	if len(p.f.Sections) == 0 && slices.ContainsFunc(p.f.Progs, loaded) {
 		return false
 	}
@@ -209,7 +209,7 @@ func (p *program) afterHead() elffile.Span {
 	for i := range p.f.Progs {
 		// The next segment is mapped from the start of its first page.
 		o := &p.f.Progs[i]
-		if page := o.Vaddr &^ (p.page - 1); elf.ProgType(o.Type) == elf.PT_LOAD && o.Vaddr > h.Vaddr {
+		if page := o.Vaddr / p.page * p.page; elf.ProgType(o.Type) == elf.PT_LOAD && o.Vaddr > h.Vaddr {
 			s.End = min(s.End, s.Begin+page-min(page, h.Vaddr+h.Memsz))
 		}
 	}
