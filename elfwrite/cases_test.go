@@ -55,6 +55,10 @@ func TestCases(t *testing.T) {
 			func(_, after *elffile.File, b []byte) bool {
 				return bytes.HasSuffix(b, payload) && oldHeaders(after).End == uint64(len(b)-len(payload))
 			}},
+		{"many symbols", "alloca", func(p *elftest.Patcher) {
+			h := p.Section(".symtab")
+			p.Contents(".symtab", bytes.Repeat(p.B[p.U64(h+elftest.ShOff):][:p.U64(h+elftest.ShSize)], 300))
+		}, nil},
 		{"patchelf's filler", "alloca", func(p *elftest.Patcher) {
 			h := p.Section(".interp")
 			copy(p.B[p.U64(h+elftest.ShOff):], bytes.Repeat([]byte("X"), int(p.U64(h+elftest.ShSize))))

@@ -188,6 +188,10 @@ func TestBelongs(t *testing.T) {
 			}
 			out[at] ^= 0x40
 		}
+		d.Section(".note.cfi2sframe").Size = 1 << 40
+		if err := Belongs(d, f); err == nil || !strings.Contains(err.Error(), "do not fit in the file") {
+			t.Errorf("%s: with a note outside the file: %v", tt.name, err)
+		}
 		if err := Belongs(f, f); err == nil || errors.Is(err, ErrOther) {
 			t.Errorf("%s: without a note: %v", tt.name, err)
 		}

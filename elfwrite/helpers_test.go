@@ -62,6 +62,7 @@ func patched(t *testing.T, name string, change func(*elftest.Patcher)) []byte {
 // bare removes the section headers.
 func bare(p *elftest.Patcher) {
 	p.Put64(elftest.EhShoff, 0)
+	p.Put16(elftest.EhShnum-2, 0) // e_shentsize
 	p.Put16(elftest.EhShnum, 0)
 	p.Put16(elftest.EhShstrndx, 0)
 }

@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"debug/elf"
 	"errors"
+	"math"
 	"strings"
+	"syscall"
 	"testing"
 
+	"cfi2sframe/elffile"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/must"
 )
@@ -42,6 +45,12 @@ func TestInto(t *testing.T) {
 	}
 	if !bytes.Equal(write(t, l, b, nil), old) {
 		t.Error("after removal, the file differs from the original")
+	}
+	r := &failing{bytes.NewReader(old), math.MaxInt}
+	f := must.Get(elffile.New(r, int64(len(old))))(t)
+	r.left = 0
+	if _, err := PlanInto(f, begin, end, 8, Options{}); !errors.Is(err, syscall.EIO) {
+		t.Errorf("a read fails: error %v", err)
 	}
 	for _, tt := range []struct {
 		name             string

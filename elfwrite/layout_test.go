@@ -460,7 +460,7 @@ func TestFrontRefused(t *testing.T) {
 // TestRenumber updates symbols whose sections were renumbered, moved or removed.
 func TestRenumber(t *testing.T) {
 	f := elftest.Parse(t, read(t, "alloca"))
-	s := f.Sections[3]
+	s, fixed := f.Sections[3], f.Sections[5].Addr
 	l := &Layout{f: f, index: []uint32{0, 2, 1, 4, 0, 5}, values: map[uint32]uint64{3: 0x1000}}
 	type symbol struct {
 		shndx elf.SectionIndex
@@ -472,7 +472,7 @@ func TestRenumber(t *testing.T) {
 		changed       bool
 	}{
 		{"a different index", symbol{1, 7}, symbol{2, 7}, true},
-		{"the same index", symbol{5, 7}, symbol{5, 7}, false},
+		{"the same index", symbol{5, fixed}, symbol{5, fixed}, false},
 		{"undefined", symbol{0, 7}, symbol{0, 7}, false},
 		{"absolute", symbol{elf.SHN_ABS, s.Addr}, symbol{elf.SHN_ABS, s.Addr}, false},
 		{"index in SHT_SYMTAB_SHNDX", symbol{elf.SHN_XINDEX, s.Addr}, symbol{elf.SHN_XINDEX, s.Addr}, false},
@@ -618,6 +618,9 @@ func TestLinkersSection(t *testing.T) {
 		if len(bytes.Trim(rest, "\x00")) > 0 {
 			t.Error("the old section's bytes remain")
 		}
+	}
+	if l, err := Plan(before, 40, Options{Force: true}); err != nil || before.Prog(sframe.PTGNUSFrame).Filesz != s.Size {
+		t.Errorf("layout %+v, error %v, changes the old file", l, err)
 	}
 	without := elftest.Parse(t, remove(t, old))
 	if without.Prog(elf.ProgType(sframe.PTGNUSFrame)) != nil || len(without.Progs) != len(before.Progs)-1 ||

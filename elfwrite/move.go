@@ -134,8 +134,8 @@ func (m *move) namesBefore(names []byte) (uint64, bool) {
 	if !m.t.isRemoval() || !before.HasBytes() || at < m.t.tail || m.p.next(at) < at+n {
 		return 0, false
 	}
-	b, err := m.p.f.ReadAt("section names", at, n)
-	return at, err == nil && bytes.Equal(b, names)
+	b, _ := m.p.f.ReadAt("section names", at, n) // readWhole reports errors
+	return at, bytes.Equal(b, names)
 }
 
 // section returns the new header of a section.

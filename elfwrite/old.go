@@ -109,7 +109,7 @@ func (p *program) ownSegment() (*elf.Prog64, []*unit) {
 	}
 	h := &f.Progs[loads[last]]
 	if last == 0 || h == p.head || elf.ProgFlag(h.Flags) != elf.PF_R || h.Filesz != h.Memsz ||
-		h.Filesz == 0 || h.Off < end || p.next(end) < h.Off {
+		h.Off < end || p.next(end) < h.Off {
 		return nil, nil
 	}
 	var units []*unit

@@ -28,9 +28,9 @@ func TestIsIdentifier(t *testing.T) {
 // TestMergeNotes merges two PT_NOTEs, but only if their notes are adjacent in the file, in memory and by load address,
 // and are parsed in the same way with an alignment of 4 bytes.
 func TestMergeNotes(t *testing.T) {
-	const size = 20 // size of a note with a 4-byte name and 4-byte contents
-	plain := elftest.Note(4, 4, 1, "GNU\x00", make([]byte, 4))
-	wide := elftest.Note(4, 4, 5, "GNU\x00", make([]byte, 4)) // with an alignment of 8, padding follows
+	const size = 28 // size of a note with a 4-byte name and 12-byte contents
+	plain := elftest.Note(4, 12, 1, "GNU\x00", make([]byte, 12))
+	wide := elftest.Note(4, 12, 5, "GNU\x00", make([]byte, 12)) // with an alignment of 8, padding follows
 	for _, tt := range []struct {
 		name   string
 		change func(a, b *elf.Prog64)
@@ -55,12 +55,12 @@ func TestMergeNotes(t *testing.T) {
 			b.Off, b.Vaddr, b.Paddr = a.Off+17, 0x511, 0x911
 		}, false},
 		{"two notes that an alignment of 8 separates", func(a, b *elf.Prog64) {
-			b.Filesz, b.Memsz, b.Align = 24+size, 24+size, 8
+			b.Filesz, b.Memsz, b.Align = 32+size, 32+size, 8
 		}, false},
 	} {
 		old := read(t, "plt")
 		short := elftest.Note(4, 1, 1, "GNU\x00", make([]byte, 1))[:17]
-		f := elftest.Parse(t, slices.Concat(old, plain, wide, make([]byte, 4), wide, make([]byte, 0x100-64), short,
+		f := elftest.Parse(t, slices.Concat(old, plain, wide, make([]byte, 4), wide, make([]byte, 0x100-88), short,
 			plain, make([]byte, 0x40)))
 		note := func(off uint64) elf.Prog64 {
 			return elf.Prog64{Type: uint32(elf.PT_NOTE), Flags: uint32(elf.PF_R), Off: uint64(len(old)) + off,
@@ -291,6 +291,39 @@ func TestFill(t *testing.T) {
 		s := tt.old
 		if h.fill(tt.index, &s); s != tt.want {
 			t.Errorf("%s: %+v; want %+v", tt.name, s, tt.want)
+		}
+	}
+}
+
+// TestBytesOf finds the bytes of a segment in a debug file. Its sections must contain all of them, without a gap.
+func TestBytesOf(t *testing.T) {
+	section := func(off, addr, size uint64) elf.Section64 {
+		return elf.Section64{Type: uint32(elf.SHT_NOTE), Flags: uint64(elf.SHF_ALLOC), Off: off, Addr: addr, Size: size}
+	}
+	whole, first, second := section(0x100, 0x1000, 0x20), section(0x100, 0x1000, 8), section(0x108, 0x1008, 0x18)
+	noBits, notLoaded := whole, whole
+	noBits.Type, notLoaded.Flags = uint32(elf.SHT_NOBITS), uint64(elf.SHF_WRITE)
+	for _, tt := range []struct {
+		name     string
+		sections []elf.Section64
+		ok       bool
+	}{
+		{"one section", []elf.Section64{whole}, true},
+		{"two sections", []elf.Section64{second, first}, true},
+		{"a byte more", []elf.Section64{section(0x100, 0x1000, 0x21)}, true},
+		{"a byte less", []elf.Section64{section(0x100, 0x1000, 0x1f)}, false},
+		{"no sections", nil, false},
+		{"sections around it", []elf.Section64{section(0xf8, 0xff8, 8), whole, section(0x200, 0x1020, 8)}, true},
+		{"an empty section", []elf.Section64{section(0x80, 0x1000, 0), whole}, true},
+		{"a gap in the file", []elf.Section64{first, section(0x109, 0x1008, 0x18)}, false},
+		{"an overlap", []elf.Section64{section(0x100, 0x1000, 9), second}, false},
+		{"not the start", []elf.Section64{second, section(0x120, 0x1020, 8)}, false},
+		{"without contents", []elf.Section64{noBits}, false},
+		{"not loaded", []elf.Section64{notLoaded}, false},
+	} {
+		p := debugPlanner{Layout: &Layout{sections: tt.sections}}
+		if off, ok := p.bytesOf(&elf.Prog64{Vaddr: 0x1000, Filesz: 0x20}); ok != tt.ok || ok && off != 0x100 {
+			t.Errorf("%s: %#x, %t", tt.name, off, ok)
 		}
 	}
 }

@@ -76,21 +76,21 @@ func proofs(f *elffile.File) ([]proof, error) {
 }
 
 // sum returns the checksum of the bytes in f. The algorithm is documented in walker/README.md.
-func (p *proof) sum(f *elffile.File) (uint64, error) {
+func (p *proof) sum(f *elffile.File) (h uint64, err error) {
 	off, ok := f.FileOffset(p.Addr, p.Size)
 	if !ok {
-		return 0, fmt.Errorf("no loaded segment contains the %d bytes at %#x", p.Size, p.Addr)
+		return h, fmt.Errorf("no loaded segment contains the %d bytes at %#x", p.Size, p.Addr)
 	}
 	if err := f.Budget().Spend(scanCost, p.Size); err != nil { // ranges may overlap
-		return 0, err
+		return h, err
 	}
 	const word = 8
-	h := p.Size
+	h = p.Size
 	add := func(w uint64) {
 		h = (h ^ w) * 0x9e3779b97f4a7c15
 		h ^= h >> 32
 	}
-	err := f.ReadTable("loaded bytes", off, p.Size, word, func(b []byte, _ uint64) error {
+	err = f.ReadTable("loaded bytes", off, p.Size, word, func(b []byte, _ uint64) error {
 		for ; len(b) >= word; b = b[word:] {
 			add(f.Order.Uint64(b))
 		}

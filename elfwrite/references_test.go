@@ -254,5 +254,9 @@ func TestDynamicREL(t *testing.T) {
 		if err != nil || !slices.Equal(got, []relocTable{{span(0x308, 0x308+24), want}}) {
 			t.Errorf("%v: %+v, error %v", value, got, err)
 		}
+		// The section .rela.plt is at the same place, and has type SHT_RELA.
+		if all, err := s.tables(); err != nil || len(all) != 1+int(want) {
+			t.Errorf("%v: %+v, error %v", value, all, err)
+		}
 	}
 }
