@@ -217,7 +217,7 @@ SECTIONS { . = 0x400000 + SIZEOF_HEADERS;
 .note.abi : { *(.note.abi) } :load :note
 .next : ALIGN(64) { *(.next) } :load
 .text : { *(.text) } :load }`)
-	old := assembled(t, source, "ld", "-T", script)
+	old := assemble(t, source, "ld", "-T", script)
 	b, without := roundTrip(t, "long .interp", old, 1000, 64)
 	if before, after := elftest.Parse(t, old), elftest.Parse(t, b); before.Prog(elf.PT_INTERP).Off ==
 		after.Prog(elf.PT_INTERP).Off || before.Prog(elf.PT_NOTE).Off == after.Prog(elf.PT_NOTE).Off {
@@ -710,10 +710,10 @@ func TestManySections(t *testing.T) {
 func TestBegin(t *testing.T) {
 	section := content(304)
 	ranges := Layout{off: 64, copies: []extent{{0, 0, 64}, {0, 64, 1}}}
-	if got := ranges.first(); !slices.Equal(got, ranges.copies[:1]) {
+	if got := ranges.copiedByBegin(); !slices.Equal(got, ranges.copies[:1]) {
 		t.Errorf("%+v is before .sframe", got)
 	}
-	if ranges.off = 63; len(ranges.first()) > 0 {
+	if ranges.off = 63; len(ranges.copiedByBegin()) > 0 {
 		t.Error("a range that contains the start of .sframe counts as before it")
 	}
 	allFixtures(t, func(name string, b []byte) {

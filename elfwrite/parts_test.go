@@ -223,7 +223,7 @@ func TestNext(t *testing.T) {
 			t.Errorf("without section headers: %t, dynamic entries lead to %#x", without, p.marks)
 		}
 		for off, want := range map[uint64]string{0x237: "", 0x238: "PT_INTERP", 0x239: "", 0x254: "PT_NOTE"} {
-			if s, ok := p.thingAt(off); without && (s.Name != want || ok != (want != "")) {
+			if s, ok := p.contentsAt(off); without && (s.Name != want || ok != (want != "")) {
 				t.Errorf("at %#x there is %+v; want %s", off, s, want)
 			}
 		}

@@ -27,7 +27,7 @@ func TestSymbolInSection(t *testing.T) {
 			b := bytes.Clone(old)
 			setSymbol(t, b, value, 6, elf.STT_OBJECT)
 			r := newReferences(elftest.Parse(t, b), p.parts(), nil)
-			if err := r.to(span(s.Addr, s.Addr+s.Size)); errors.Is(err, errReferred) != want {
+			if err := r.checkRange(span(s.Addr, s.Addr+s.Size)); errors.Is(err, errReferred) != want {
 				t.Errorf("%s, symbol at %#x: error %v", name, value, err)
 			}
 		}
@@ -255,7 +255,7 @@ func TestDynamicREL(t *testing.T) {
 			t.Errorf("%v: %+v, error %v", value, got, err)
 		}
 		// The section .rela.plt is at the same place, and has type SHT_RELA.
-		if all, err := s.tables(); err != nil || len(all) != 1+int(want) {
+		if all, err := s.findTables(); err != nil || len(all) != 1+int(want) {
 			t.Errorf("%v: %+v, error %v", value, all, err)
 		}
 	}
