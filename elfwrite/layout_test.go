@@ -194,8 +194,8 @@ _start: ret
 	}
 }
 
-// TestRestore removes the .sframe of an executable whose .interp moved, and whose note moved up to make room for it. Both
-// must return.
+// TestRestore removes the .sframe of an executable whose .interp moved to the new segment, and whose note moved within
+// the head. Both must return to their old places.
 func TestRestore(t *testing.T) {
 	const source = `.globl _start
 _start: ret
@@ -619,7 +619,8 @@ func TestLinkersSection(t *testing.T) {
 			t.Error("the old section's bytes remain")
 		}
 	}
-	if l, err := Plan(before, 40, Options{Force: true}); err != nil || before.Prog(sframe.PTGNUSFrame).Filesz != s.Size {
+	l, err := Plan(before, 40, Options{Force: true})
+	if err != nil || before.Prog(sframe.PTGNUSFrame).Filesz != s.Size {
 		t.Errorf("layout %+v, error %v, changes the old file", l, err)
 	}
 	without := elftest.Parse(t, remove(t, old))
