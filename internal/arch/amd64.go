@@ -59,22 +59,22 @@ func branchAMD64(b []byte, pc uint64) (size int, target uint64, call bool) {
 // reg" if reg is r13; optional moves between registers; then a return or a jump.
 func epilogueAMD64(code []byte, pc uint64, at int, reg uint64, stays func(pc uint64) bool) (first, last int) {
 	first = at - 4
-	if first < 1 || reg < 8 || reg > 15 || code[first-1] != 0x5d && code[first-1] != 0xc9 ||
-		!bytes.Equal(code[first:first+3], []byte{0x49, 0x8d, 0x60 | byte(reg-8)}) {
+	if first < 1 || reg-8 > 7 || code[first-1] != 0x5d && code[first-1] != 0xc9 ||
+		!bytes.Equal(code[first:first+3], []byte{0x49, 0x8d, 0x60 + byte(reg-8)}) {
 		return 0, 0
 	}
 	rest := code[at:]
-	if bytes.HasPrefix(rest, []byte{0x41, 0x58 | byte(reg-8)}) { // pop reg
+	if bytes.HasPrefix(rest, []byte{0x41, 0x58 + byte(reg-8)}) { // pop reg
 		rest = rest[2:]
 	}
-	for n := moveAMD64(rest); n > 0; n = moveAMD64(rest) {
+	for n := moveAMD64(rest); n != 0; n = moveAMD64(rest) {
 		rest = rest[n:]
 	}
 	n := leavesAMD64(rest)
 	if n == 0 || n > len(rest) {
 		return 0, 0
 	}
-	if size, target, _ := branchAMD64(rest, pc+uint64(len(code)-len(rest))); size > 0 && stays(target) {
+	if _, target, _ := branchAMD64(rest, pc+uint64(len(code)-len(rest))); stays(target) {
 		return 0, 0
 	}
 	for rest = rest[n:]; ; rest = rest[n:] {
@@ -87,16 +87,15 @@ func epilogueAMD64(code []byte, pc uint64, at int, reg uint64, stays func(pc uin
 // moveAMD64 returns the size in bytes of the register-to-register move at the start of b, or 0 if there is none or it
 // writes rbp or rsp.
 func moveAMD64(b []byte) int {
+	var c [4]byte
+	copy(c[:], b)
 	i, rex := 0, byte(0)
-	if len(b) > 0 && b[0]&0xf0 == 0x40 {
-		i, rex = 1, b[0]
-	} else if len(b) > 0 && b[0] == 0x66 {
+	if c[0]&0xf0 == 0x40 {
+		i, rex = 1, c[0]
+	} else if c[0] == 0x66 {
 		i = 1
 	}
-	if b = b[i:]; len(b) < 3 {
-		return 0
-	}
-	switch {
+	switch b := c[i:]; {
 	case b[0] == 0x0f && b[1] == 0x28 && b[2]>>6 == 3: // movaps, movapd
 		return i + 3
 	case b[0] == 0x89 && b[1]>>6 == 3 && (rex&1 == 1 || b[1]&6 != 4): // mov reg,rm; register 4 is rsp, and 5 is rbp
@@ -109,22 +108,18 @@ func moveAMD64(b []byte) int {
 
 // leavesAMD64 returns the size in bytes of the return or jump at the start of b, or 0.
 func leavesAMD64(b []byte) int {
-	at := func(i int) byte {
-		if i < len(b) {
-			return b[i]
-		}
-		return 0
-	}
+	var c [3]byte
+	copy(c[:], b)
 	switch {
-	case at(0) == 0xc3: // ret
+	case c[0] == 0xc3: // ret
 		return 1
-	case at(0) == 0xf3 && at(1) == 0xc3, at(0) == 0xeb, at(0) == 0xff && at(1)&0xf8 == 0xe0: // rep ret; jmp; jmp *reg
+	case c[0] == 0xf3 && c[1] == 0xc3, c[0] == 0xeb, c[0] == 0xff && c[1]&0xf8 == 0xe0: // rep ret; jmp; jmp *reg
 		return 2
-	case at(0) == 0x41 && at(1) == 0xff && at(2)&0xf8 == 0xe0, at(0) == 0x3e && at(1) == 0xff && at(2)&0xf8 == 0xe0:
-		return 3 // jmp *reg; notrack jmp *reg
-	case at(0) == 0xe9: // jmp
+	case (c[0] == 0x41 || c[0] == 0x3e) && c[1] == 0xff && c[2]&0xf8 == 0xe0: // jmp *reg; notrack jmp *reg
+		return 3
+	case c[0] == 0xe9: // jmp
 		return 5
-	case at(0) == 0xff && at(1) == 0x25: // jmp *x(%rip)
+	case c[0] == 0xff && c[1] == 0x25: // jmp *x(%rip)
 		return 6
 	}
 	return 0

@@ -151,14 +151,11 @@ func (a *Arch) PCRelType(size int) (uint32, bool) {
 // PushAt reports whether cfa has the form of PLTCFA, and returns the offset in an entry at which the CFA offset grows
 // by 8.
 func (a *Arch) PushAt(cfa []byte) (uint64, bool) {
-	i := bytes.IndexByte(a.PLTCFA, pltByte)
-	if i < 0 || len(cfa) != len(a.PLTCFA) {
+	before, after, ok := bytes.Cut(a.PLTCFA, []byte{pltByte})
+	if !ok || len(cfa) != len(a.PLTCFA) || !bytes.HasPrefix(cfa, before) || !bytes.HasSuffix(cfa, after) {
 		return 0, false
 	}
-	if !bytes.Equal(cfa[:i], a.PLTCFA[:i]) || !bytes.Equal(cfa[i+1:], a.PLTCFA[i+1:]) {
-		return 0, false
-	}
-	at := cfa[i] - 0x30 // DW_OP_lit0
+	at := cfa[len(before)] - 0x30 // DW_OP_lit0
 	return uint64(at), 0 < at && at < PLTEntry
 }
 

@@ -20,6 +20,25 @@ func TestEpilogue(t *testing.T) {
 		{"c9498d62f8/c3", 10, 6},                      // leave; lea; ret
 		{"c9498d62f8/c3662e0f1f840000000000", 10, 16}, // and a no-op
 		{"c9498d62f8/c30f1f0090e8", 10, 10},           // no-ops, then other code
+		// All no-ops of GNU as, then one with another operand.
+		{"c9498d62f8/c36690900f1f000f1f40000f1f4400000f1f80000000000f1f8400000000000f1f44", 10, 36},
+		{"c9498d62f8/c30f1f840000000000660f1fc0", 10, 14},
+		{"c9498d62f8/c30f1f8000000000", 10, 13},
+		{"c9498d62f8/c390", 10, 7},
+		{"c9498d62f8/c30f1f", 10, 6},                  // truncated
+		{"5d498d68f8/c3", 16, 0},                      // lea -8(%r8),%rbp
+		{"5d498d62f8/ffe1", 10, 7},                    // jmp *%rcx
+		{"5d498d62f8/ffe8", 10, 0},                    // not an instruction
+		{"5d498d62f8/41ffe8", 10, 0},                  // the same
+		{"5d498d62f8/90ffe0", 10, 0},                  // a no-op first
+		{"5d498d62f8/ff3500000000", 10, 0},            // push x(%rip)
+		{"5d498d62f8/4d8be8c3", 10, 9},                // mov %r8,%r13
+		{"5d498d62f8/89c5c3", 10, 0},                  // mov %eax,%ebp
+		{"5d498d62f8/0f28c189c0c3", 10, 11},           // movaps %xmm1,%xmm0; mov %eax,%eax
+		{"5d498d62f8/0f2801c3", 10, 0},                // movaps (%rcx),%xmm0
+		{"5d498d62f8/0f11c1c3", 10, 0},                // movups %xmm0,%xmm1
+		{"5d498d60f8/c3", 8, 6},                       // lea -8(%r8),%rsp
+		{"5d498d67f8/c3", 15, 6},                      // lea -8(%r15),%rsp
 		{"5d498d62f8/f3c3", 10, 7},                    // rep ret
 		{"5d498d62f8/e9000100000f1f00", 10, 13},       // jmp to another function
 		{"5d498d62f8/e9f6ffffff", 10, 10},             // jmp to the function's start
@@ -39,6 +58,7 @@ func TestEpilogue(t *testing.T) {
 		{"5d498d62f8/4c8be8c3", 10, 9},                // mov %rax,%r13
 		{"5d498d62f8/4889cdc3", 10, 0},                // mov %rcx,%rbp
 		{"5d498d62f8/4889450089c0c3", 10, 0},          // a store
+		{"5d498d62f8/488b07c3", 10, 0},                // a load
 		{"5d498d62f8/eb00", 10, 0},                    // jmp within the function
 		{"5d498d62f8/415dc3", 10, 0},                  // pop of another register
 		{"5d498d62f8/5dc3", 10, 0},                    // pop %rbp only here
@@ -62,7 +82,7 @@ func TestEpilogue(t *testing.T) {
 		first, last := amd64.Epilogue(code, begin, len(before)/2, tt.reg, func(pc uint64) bool {
 			return begin < pc && pc < end+0x10
 		})
-		if last != tt.last || last > 0 && first != len(before)/2-4 {
+		if last != tt.last || last > 0 && first != len(before)/2-4 || last == 0 && first != 0 {
 			t.Errorf("%s: from %d to %d, want %d", tt.code, first, last, tt.last)
 		}
 	}

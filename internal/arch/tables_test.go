@@ -69,7 +69,8 @@ func TestTables(t *testing.T) {
 		}
 		for size := 2; size <= 8; size *= 2 {
 			typ, ok := got.PCRelType(size)
-			if field := got.Fields[typ]; ok != (size > 2) || ok && field != (Field{Size: size, PCRel: true}) {
+			if field := got.Fields[typ]; ok != (size > 2) || !ok && typ != 0 ||
+				ok && field != (Field{Size: size, PCRel: true}) {
 				t.Errorf("%v, %d bytes: type %d, %v", tt.machine, size, typ, ok)
 			}
 		}
@@ -100,7 +101,10 @@ func TestBranch(t *testing.T) {
 		{62, 0x1137, "\xe8\x64\xff\xff\xff", 5, 0x10a0, true},
 		{62, 0x1154, "\xe9\x77\xff\xff\xff\x90", 5, 0x10d0, false},
 		{62, 0xbb8414, "\xeb\x8a", 2, 0xbb83a0, false},
-		{62, 0x1137, "\xe8\x64\xff\xff", 0, 0, false}, // truncated
+		{62, 0x1137, "\xe8\x64\xff\xff", 0, 0, false},    // truncated
+		{62, 0xbb8414, "\xeb", 0, 0, false},              // truncated
+		{183, 0x770, "\xd8\xff\xff", 0, 0, false},        // truncated
+		{22, 0x740, "\xc0\xf4\xff\xff\xff", 0, 0, false}, // truncated
 		{62, 0x100e, "\x74\x02\xff\xd0\x48", 0, 0, false},
 		{183, 0x770, "\xd8\xff\xff\x97", 4, 0x6d0, true},
 		{183, 0x5c4, "\x3c\x00\x00\x94", 4, 0x6b4, true},
