@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/hex"
+	"io"
 	"testing"
 
 	"cfi2sframe/cfi"
+	"cfi2sframe/elffile"
 	"cfi2sframe/internal/plt"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/generate"
@@ -33,6 +35,9 @@ func find(t *testing.T, b []byte, table *cfi.Table) []plt.Stub {
 	return must.Get(plt.Find(f, table))(t)
 }
 
+// A failing reader is replaced after the headers are read.
+type failing struct{ io.ReaderAt }
+
 // TestFind checks that stubs are found only in PLT sections that are loaded.
 func TestFind(t *testing.T) {
 	header := func(field int, v uint64) func(*elftest.Patcher) {
@@ -55,6 +60,18 @@ func TestFind(t *testing.T) {
 		{"valid", func(*elftest.Patcher) {}, 4},
 		{"two identical headers", again(0), 4},
 		{"overlapping", again(8), 4},
+		{"adjacent", func(p *elftest.Patcher) {
+			header(elftest.ShSize, 16)(p)
+			again(16)(p)
+		}, 4},
+		{"adjacent, in reverse order", func(p *elftest.Patcher) {
+			again(0)(p)
+			header(elftest.ShAddr, p.U64(p.Section(".plt")+elftest.ShAddr)+16)(p)
+			header(elftest.ShOff, p.U64(p.Section(".plt")+elftest.ShOff)+16)(p)
+			for _, h := range []int{p.Section(".plt"), p.Header(int(p.U16(elftest.EhShnum)) - 1)} {
+				p.Put64(h+elftest.ShSize, 16)
+			}
+		}, 4},
 		{"not loaded", header(elftest.ShFlags, uint64(elf.SHF_EXECINSTR)), 0},
 		{"not executable", header(elftest.ShFlags, uint64(elf.SHF_ALLOC)), 0},
 		{"SHT_NOBITS", func(p *elftest.Patcher) {
@@ -87,7 +104,14 @@ func TestFind(t *testing.T) {
 			t.Errorf("%s: %+v; want %d stubs", tt.name, got, tt.want)
 		}
 	}
-	stubs := find(t, withPLT(t).B, &cfi.Table{})
+	b := withPLT(t).B
+	r := &failing{ReaderAt: bytes.NewReader(b)}
+	f := must.Get(elffile.New(r, int64(len(b))))(t)
+	r.ReaderAt = bytes.NewReader(nil)
+	if _, err := plt.Find(f, &cfi.Table{}); err == nil {
+		t.Error("the PLT cannot be read, but there is no error")
+	}
+	stubs := find(t, b, &cfi.Table{})
 	for i, s := range stubs {
 		// At the target of a call, the return address is at the top of the stack.
 		if begin := uint64(0x100000 + 8*i); s.Begin != begin || s.End != begin+8 || len(s.Steps) != 1 ||

@@ -251,7 +251,7 @@ func (w *walker) stubs(b []byte, pc uint64, jumped bool) bool {
 		begin := pc + uint64(starts[i])
 		n, f := w.match(letters[i:])
 		switch {
-		case n > 0 && begin%w.align == 0:
+		case n != 0 && begin%w.align == 0:
 			if !w.callsThunk(b, letters[i:i+n], starts[i:]) {
 				return false
 			}
@@ -262,7 +262,7 @@ func (w *walker) stubs(b []byte, pc uint64, jumped bool) bool {
 			s := Stub{Begin: begin, End: pc + uint64(starts[i+described]),
 				Steps: w.steps(f, letters[i:i+described], starts[i:])}
 			w.found = append(w.found, candidate{Stub: s, lazy: f.pushed != 0})
-			w.direct(b, pc, letters[i:i+n], starts[i:], w.entry+f.pushed)
+			w.direct(b, pc, letters[i:i+n], starts[i:])
 			i += n
 		case w.pads(letters[i]) && (i > 0 || jumped):
 			i++
@@ -300,7 +300,7 @@ func (w *walker) callsThunk(b []byte, letters []byte, starts []int) bool {
 // instruction before padding is a jump.
 func (w *walker) function(b []byte, pc uint64) bool {
 	letters, starts := w.tokenize(b)
-	w.direct(b, pc, letters, starts, w.entry)
+	w.direct(b, pc, letters, starts)
 	n := len(letters)
 	for n > 0 && w.pads(letters[n-1]) {
 		n--
@@ -311,9 +311,9 @@ func (w *walker) function(b []byte, pc uint64) bool {
 	return n > 0 && w.ends(letters[n-1]) && !slices.Contains(letters, 0)
 }
 
-// direct records the direct jumps among the tokens of b, which starts at pc. At the first token, the CFA is SP+cfa.
-func (w *walker) direct(b []byte, pc uint64, letters []byte, starts []int, cfa int32) {
-	called := false // after a call: not executed
+// direct records the direct jumps among the tokens of b, which starts at pc. Lazy stubs have none before a call.
+func (w *walker) direct(b []byte, pc uint64, letters []byte, starts []int) {
+	cfa, called := w.entry, false // called: after a call, so not executed
 	for i, letter := range letters {
 		t := w.token(letter)
 		if end := starts[i+1]; (t.jumps || t.calls) && !called {
@@ -399,7 +399,7 @@ func (m *stubForms) token(letter byte) token {
 	return token{}
 }
 
-// steps tracks SP through a stub.
+// steps tracks SP through a stub, whose last token pushes nothing.
 func (m *stubForms) steps(f *form, letters []byte, starts []int) []Step {
 	now := Step{CFA: m.entry + f.pushed}
 	steps := []Step{now}
@@ -409,14 +409,9 @@ func (m *stubForms) steps(f *form, letters []byte, starts []int) []Step {
 			continue
 		}
 		now.CFA += t.push
-		if t.ra != 0 {
-			now.RA = t.ra
-		}
+		now.RA = cmp.Or(t.ra, now.RA)
 		now.Offset = uint32(starts[i+1] - starts[0])
 		steps = append(steps, now)
-	}
-	if last := len(steps) - 1; last > 0 && int(steps[last].Offset) == starts[len(letters)]-starts[0] {
-		steps = steps[:last] // no code follows
 	}
 	return steps
 }
