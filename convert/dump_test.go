@@ -2,6 +2,7 @@ package convert_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"debug/elf"
 	"errors"
@@ -15,7 +16,9 @@ import (
 	"syscall"
 	"testing"
 
+	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
+	"cfi2sframe/elffile"
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/must"
@@ -262,7 +265,12 @@ func TestReadErrors(t *testing.T) {
 	with := converted(t, "drap1", convert.Options{})
 	objectWith, _ := must.Two(inMemory(object.Bytes(), convert.Options{}))(t)
 	section, _ := sectionOf(t, with, ".sframe")
-	alone, _ := must.Two(runBytes(prog, detach(convert.Options{})))(t)
+	alone, _ := must.Two(do(prog, detach(convert.Options{})))(t)
+	undescribed := elftest.Patch(t.Fatalf, testfile.Read(t, filepath.Join(fixtures, "amd64/plt")))
+	for _, name := range []string{".eh_frame", ".eh_frame_hdr"} {
+		undescribed.Put32(undescribed.Section(name), 0) // without a name
+	}
+	undescribed.Put32(undescribed.Segment(elf.PT_GNU_EH_FRAME, 0), uint32(elf.PT_NULL))
 	narrow := bytes.Clone(prog)
 	narrow[elf.EI_CLASS] = byte(elf.ELFCLASS32)
 	into := func(j job) func(io.ReaderAt, int64) (bool, error) {
@@ -309,6 +317,20 @@ func TestReadErrors(t *testing.T) {
 			into(dry(skip(one(convert.Options{}))))},
 		{"skip a tar archive", make([]byte, 1024), into(dry(skip(one(convert.Options{}))))},
 		{"skip a 32-bit file", narrow, into(dry(skip(one(convert.Options{}))))},
+		{"infer", undescribed.B, into(one(convert.Options{Infer: true}))},
+		{"contradictions", prog, func(r io.ReaderAt, size int64) (bool, error) {
+			f, err := elffile.New(r, size)
+			if err != nil {
+				return false, err
+			}
+			table, err := convert.LoadCFI(f, cfi.Auto, nil, true)
+			compared := uint64(0)
+			if err == nil {
+				_, compared, err = convert.Contradictions(f, table)
+			}
+			err = cmp.Or(f.ReadError(), err)
+			return compared > 0 && err == nil, err
+		}},
 		{"check", with, checked},
 		{"check an object", objectWith, checked},
 		{"dump", with, dumped},
