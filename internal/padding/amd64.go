@@ -110,9 +110,6 @@ func jumpsAMD64(b []byte, pc uint64, to elffile.Span) bool {
 	// A displacement is relative to its own end, so the wanted value decreases with each offset.
 	target := int(int64(to.Begin - pc))
 	first, last := max(target-128, 1), min(target+127, len(b)-1)
-	if target > 0 {
-		last = min(last, target-1)
-	}
 	isShort := func(at int) bool { // 70 to 7f, eb, e0 to e3
 		op := b[at-1]
 		return b[at] == byte(target-at-1) && (op&0xf0 == 0x70 || op == 0xeb || op&0xfc == 0xe0)

@@ -11,6 +11,7 @@ import (
 
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/insn"
+	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/must"
 )
 
@@ -73,6 +74,9 @@ func TestDecode(t *testing.T) {
 		{elf.EM_S390, "c00400000000", filled},                       // jgnop
 		{elf.EM_S390, "c004000000000707", filled},                   //
 		{elf.EM_S390, "a7040000", filled},                           // jnop
+		{elf.EM_S390, "470f0000", filled},                           // nop 0(%r15)
+		{elf.EM_S390, "47100000", other},                            // bo
+		{elf.EM_S390, "0717", other},                                // bor
 		{elf.EM_S390, "0000", traps},                                //
 		{elf.EM_S390, "07fe", other},                                // br %r14
 		{elf.EM_S390, "07e0", other},                                // bcr 14,%r0: serialization
@@ -125,8 +129,8 @@ func TestLeaves(t *testing.T) {
 		{elf.EM_AARCH64, "010000d4", false},     // svc
 		{elf.EM_AARCH64, "0000", false},         // truncated
 		{elf.EM_S390, "07fe", true},             // br %r14
-		{elf.EM_S390, "c0e500000000", true},     // brasl
-		{elf.EM_S390, "c0f400000000", true},     // jg
+		{elf.EM_S390, "c0e500000010", true},     // brasl
+		{elf.EM_S390, "c0f400000010", true},     // jg
 		{elf.EM_S390, "a7f40001", true},         // j
 		{elf.EM_S390, "0de1", true},             // basr
 		{elf.EM_S390, "a7840001", false},        // je
@@ -202,33 +206,59 @@ func TestJumps(t *testing.T) {
 			}
 		}
 	}
-	word := func(o binary.ByteOrder, w uint32) []byte {
-		b := make([]byte, 4)
-		o.PutUint32(b, w)
-		return b
-	}
-	le, be := binary.LittleEndian, binary.BigEndian
+	// Displacements are the largest of their size, or small.
 	for _, tt := range []struct {
 		m    elf.Machine
-		code []byte // at pc
-		to   uint64
+		code string // at pc
+		to   int64  // distance of the target from pc, or 0
 	}{
-		{elf.EM_AARCH64, word(le, 0x14000004), pc + 16},                  // b
-		{elf.EM_AARCH64, word(le, 0x17ffffff), pc - 4},                   //
-		{elf.EM_AARCH64, word(le, 0x54000081), pc + 16},                  // b.ne
-		{elf.EM_AARCH64, word(le, 0xb4ffffff), pc - 4},                   // cbz
-		{elf.EM_AARCH64, word(le, 0x3708009f), pc + 16},                  // tbnz
-		{elf.EM_AARCH64, word(le, 0x3607ffff), pc - 4},                   // tbz
-		{elf.EM_S390, word(be, 0xa7f40008), pc + 16},                     // j
-		{elf.EM_S390, word(be, 0xa784fffe), pc - 4},                      // je
-		{elf.EM_S390, append(word(be, 0xc0f40000), 0, 8), pc + 16},       // jg
-		{elf.EM_S390, append(word(be, 0xec120008), 0x80, 0x64), pc + 16}, // cgrj
-		{elf.EM_S390, append(word(be, 0xc0e5ffff), 0xff, 0xfe), pc - 4},  // brasl
+		{elf.EM_AARCH64, "04000014", 16},         // b
+		{elf.EM_AARCH64, "ffffff95", 1<<27 - 4},  // bl
+		{elf.EM_AARCH64, "00000016", -1 << 27},   // b
+		{elf.EM_AARCH64, "81000054", 16},         // b.ne
+		{elf.EM_AARCH64, "e1ff7f54", 1<<20 - 4},  // b.ne
+		{elf.EM_AARCH64, "000080b4", -1 << 20},   // cbz
+		{elf.EM_AARCH64, "81000035", 16},         // cbnz
+		{elf.EM_AARCH64, "9f000837", 16},         // tbnz
+		{elf.EM_AARCH64, "e0ff03b6", 1<<15 - 4},  // tbz
+		{elf.EM_AARCH64, "00000436", -1 << 15},   // tbz
+		{elf.EM_AARCH64, "1f2003d503000014", 16}, // nop; b
+		{elf.EM_AARCH64, "04000010", 0},          // adr
+		{elf.EM_AARCH64, "81000018", 0},          // ldr (literal)
+		{elf.EM_AARCH64, "81000055", 0},          // unallocated
+		{elf.EM_AARCH64, "8100003a", 0},          // adcs
+		{elf.EM_AARCH64, "8100ff", 0},            // truncated
+		{elf.EM_S390, "a7f40008", 16},            // j
+		{elf.EM_S390, "a7847fff", 1<<16 - 2},     // je
+		{elf.EM_S390, "a7e58000", -1 << 16},      // bras
+		{elf.EM_S390, "a7160008", 16},            // brct
+		{elf.EM_S390, "a7170008", 16},            // brctg
+		{elf.EM_S390, "84130008", 16},            // brxh
+		{elf.EM_S390, "85130008", 16},            // brxle
+		{elf.EM_S390, "ec1200088064", 16},        // cgrj
+		{elf.EM_S390, "c0f400000008", 16},        // jg
+		{elf.EM_S390, "c0e57fffffff", 1<<32 - 2}, // brasl
+		{elf.EM_S390, "c0e580000000", -1 << 32},  // brasl
+		{elf.EM_S390, "cc1600000008", 16},        // brcth
+		{elf.EM_S390, "0707a7f40007", 16},        // nopr; j
+		{elf.EM_S390, "a7130008", 0},             // tmhl
+		{elf.EM_S390, "a7180008", 0},             // lhi
+		{elf.EM_S390, "83130008", 0},             // diag
+		{elf.EM_S390, "86130008", 0},             // bxh
+		{elf.EM_S390, "eb1200088064", 0},         // another format
+		{elf.EM_S390, "c01600000008", 0},         // xihf
+		{elf.EM_S390, "c01300000008", 0},         // unassigned
+		{elf.EM_S390, "cc1800000008", 0},         // aih
+		{elf.EM_S390, "c0f40000", 0},             // truncated
 	} {
-		m := machines[tt.m]
-		if !m.jumps(tt.code, pc, span(tt.to, tt.to+2)) || m.jumps(tt.code, pc, span(tt.to+2, tt.to+8)) ||
-			m.jumps(tt.code, pc, span(tt.to-2, tt.to)) {
-			t.Errorf("%v: % x does not jump to %#x, or elsewhere", tt.m, tt.code, tt.to)
+		code, m, to := must.Get(hex.DecodeString(tt.code))(t), machines[tt.m], uint64(pc+tt.to)
+		if tt.to == 0 {
+			if m.jumps(code, pc, span(0, 1<<63)) {
+				t.Errorf("%v: %s jumps", tt.m, tt.code)
+			}
+		} else if !m.jumps(code, pc, span(to, to+2)) || m.jumps(code, pc, span(to+2, to+8)) ||
+			m.jumps(code, pc, span(to-2, to)) {
+			t.Errorf("%v: %s does not jump to %#x, or elsewhere", tt.m, tt.code, to)
 		}
 	}
 }
@@ -311,17 +341,29 @@ func TestMeter(t *testing.T) {
 		{"an immediate of zeros", elf.EM_X86_64, "c3" + "b800000000", 0},
 		{"a truncated no-op", elf.EM_X86_64, "c3" + "0f1f", 0},
 		{"more than one read", elf.EM_X86_64, strings.Repeat(long, 1000) + "c3" + strings.Repeat("cc", 3000), 14_000},
+		{"code after more than one read", elf.EM_X86_64, strings.Repeat("90", 4100) + "31c0c3" + strings.Repeat("90", 40) +
+			"31c0c3", 4100},
 		{"no-ops after ret on aarch64", elf.EM_AARCH64, "00008052" + "c0035fd6" + "1f2003d5" + "1f2003d5", 8},
 		{"an odd end on aarch64", elf.EM_AARCH64, "c0035fd6" + "0000", 2},
 		{"no-ops after br on s390x", elf.EM_S390, "a7290000" + "07fe" + "0707" + "47000000", 6},
 	} {
 		code := must.Get(hex.DecodeString(tt.code))(t)
-		m := Meter{instructionSet: machines[tt.machine], w: window{addr: 0x1000, b: code}}
 		size := uint64(len(code))
+		b := append(make([]byte, elffile.HeaderSize+1), code...) // 1 byte of other code at the same address
+		b = elftest.Encode(b, binary.LittleEndian, elf.Header64{Type: uint16(elf.ET_DYN), Machine: uint16(tt.machine)}, nil)
+		m := NewMeter(elftest.Parse(t, b))
+		m.Enter(0x1000, 1, elffile.HeaderSize)
+		if begin, end := m.Trim(0x1000, 0x1001); begin != end {
+			t.Errorf("%s: before it, %d bytes", tt.name, end-begin)
+		}
+		m.Enter(0x1000, size, elffile.HeaderSize+1)
 		if begin, end := m.Trim(0x1000, 0x1000+size); size-(end-begin) != tt.want {
 			got := size - (end - begin)
 			t.Errorf("%s: %d bytes; want %d", tt.name, got, tt.want)
 		}
+	}
+	if m := NewMeter(&elffile.File{Header64: elf.Header64{Machine: uint16(elf.EM_RISCV)}}); m != nil {
+		t.Error("a Meter for RISC-V")
 	}
 }
 

@@ -308,7 +308,7 @@ func (x *Gaps) decode(b []byte) kind {
 			return other
 		case runs && is == traps:
 			is = filled
-			if n == 1 && len(rest) == len(b) && len(b) > 1 && n < x.long {
+			if n == 1 && len(rest) == len(b) && len(b) > 1 {
 				is, short = two, short-1
 			}
 		case runs && is == two && n == 1:

@@ -114,27 +114,33 @@ func TestRefer(t *testing.T) {
 	}
 }
 
-// contexts contains a function before code without a caller, and a function before code that discards its stack. There
-// are 15 bytes of padding after each.
-const contexts = `	.text
-	.globl	before, start, after, context, plain
-` + "before:	.cfi_startproc; ret; .cfi_endproc; .p2align 4\n" +
-	"start:	.cfi_startproc; .cfi_undefined rip; ret; .cfi_endproc; .p2align 4\n" +
-	"after:	.cfi_startproc; ret; .cfi_endproc; .p2align 4\n" +
-	"context:	.cfi_startproc; mov %rbx,%rsp; ret; .cfi_endproc; .p2align 4\n" +
-	"plain:	.cfi_startproc; ret; .cfi_endproc\n"
-
-// TestContexts checks that the last byte of padding has no row before code to which functions started by makecontext
-// return, because readers look up the byte before a return address.
-func TestContexts(t *testing.T) {
-	gcc, dir := peer.Look(t, "gcc"), t.TempDir()
-	source, path := filepath.Join(dir, "contexts.s"), filepath.Join(dir, "contexts.so")
-	testfile.Write(t, source, contexts)
-	must.Run(t, exec.Command(gcc, "-nostdlib", "-shared", source, "-o", path))
-	f, table := load(t, path)
-	sizes := find(t, f, table)
-	if want := []uint8{14, 15, 14, 12}; len(sizes) != 5 || !bytes.Equal(sizes[:4], want) {
-		t.Errorf("got %d; want %d and the last one", sizes, want)
+// TestLinked assembles functions of a few bytes that are aligned to 16.
+//
+// The last byte of padding has no row before code to which functions started by makecontext return, because readers look
+// up the byte before a return address. Such code has no caller, or starts with a move to the stack pointer.
+//
+// In methods of C++, a one-byte no-op aligns to 2 bytes first. Jumps may then go to the next byte as well.
+func TestLinked(t *testing.T) {
+	const begin, end = ".cfi_startproc\n", "ret\n.cfi_endproc\n.p2align 4\n"
+	const method = begin + "push %rbx\n.cfi_def_cfa_offset 16\njz 1f\nud2\n.cfi_endproc\n.p2align 1\n"
+	for _, tt := range []struct {
+		name, source string
+		want         []uint8 // except for the last function
+	}{
+		{"contexts", begin + end + begin + ".cfi_undefined rip\n" + end + begin + end + begin + "mov %rbx,%rsp\n" + end +
+			begin + end, []uint8{14, 15, 14, 12}},
+		{"methods", method + ".p2align 4\n1:\n" + method + "1: .p2align 4\n" + begin + end, []uint8{11, 0}},
+		{"falling through", begin + "nop\n.cfi_endproc\n.p2align 4\n" + begin + "nop\n.cfi_endproc\n.p2align 4\n" + begin +
+			".cfi_signal_frame\n" + end, []uint8{15, 0}},
+	} {
+		dir := t.TempDir()
+		source, path := filepath.Join(dir, "source.s"), filepath.Join(dir, "linked.so")
+		testfile.Write(t, source, tt.source)
+		must.Run(t, exec.Command(peer.Look(t, "gcc"), "-nostdlib", "-shared", source, "-o", path))
+		f, table := load(t, path)
+		if sizes := find(t, f, table); len(sizes) != len(tt.want)+1 || !bytes.Equal(sizes[:len(tt.want)], tt.want) {
+			t.Errorf("%s: got %d; want %d and the last one", tt.name, sizes, tt.want)
+		}
 	}
 }
 
