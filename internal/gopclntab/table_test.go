@@ -42,8 +42,8 @@ func functions(t testing.TB, f *elffile.File) map[uint64]gopclntab.Function {
 	return all
 }
 
-// TestTable compares frame sizes with those that Go's linker emits in .debug_frame, for all build modes. Without section
-// headers, and in the layout of Go 1.18, the table must have the same functions.
+// TestTable compares frame sizes with those that Go's linker emits in .debug_frame, for all build modes. Without
+// section headers, and in the layout of Go 1.18, the table must have the same functions.
 func TestTable(t *testing.T) {
 	for _, tt := range []struct{ name, env, flags string }{
 		{"static", "CGO_ENABLED=0", ""},
@@ -193,8 +193,8 @@ func TestKinds(t *testing.T) {
 }
 
 // TestStacks checks the register that locates the caller's frame after calls on a different stack, where Go's unwinder
-// continues or stops. If C calls back into Go, the goroutine's stack may move before asmcgocall returns to it. Before Go
-// 1.26, it may move before systemstack returns to it.
+// continues or stops. If C calls back into Go, the goroutine's stack may move before asmcgocall returns to it. Before
+// Go 1.26, it may move before systemstack returns to it.
 func TestStacks(t *testing.T) {
 	calls := map[string]string{ // instructions of the call
 		"runtime.systemstack.abi0": "\xff\xd7",

@@ -341,8 +341,8 @@ func TestMeter(t *testing.T) {
 		{"an immediate of zeros", elf.EM_X86_64, "c3" + "b800000000", 0},
 		{"a truncated no-op", elf.EM_X86_64, "c3" + "0f1f", 0},
 		{"more than one read", elf.EM_X86_64, strings.Repeat(long, 1000) + "c3" + strings.Repeat("cc", 3000), 14_000},
-		{"code after more than one read", elf.EM_X86_64, strings.Repeat("90", 4100) + "31c0c3" + strings.Repeat("90", 40) +
-			"31c0c3", 4100},
+		{"code after more than one read", elf.EM_X86_64,
+			strings.Repeat("90", 4100) + "31c0c3" + strings.Repeat("90", 40) + "31c0c3", 4100},
 		{"no-ops after ret on aarch64", elf.EM_AARCH64, "00008052" + "c0035fd6" + "1f2003d5" + "1f2003d5", 8},
 		{"an odd end on aarch64", elf.EM_AARCH64, "c0035fd6" + "0000", 2},
 		{"no-ops after br on s390x", elf.EM_S390, "a7290000" + "07fe" + "0707" + "47000000", 6},
@@ -350,8 +350,8 @@ func TestMeter(t *testing.T) {
 		code := must.Get(hex.DecodeString(tt.code))(t)
 		size := uint64(len(code))
 		b := append(make([]byte, elffile.HeaderSize+1), code...) // 1 byte of other code at the same address
-		b = elftest.Encode(b, binary.LittleEndian, elf.Header64{Type: uint16(elf.ET_DYN), Machine: uint16(tt.machine)}, nil)
-		m := NewMeter(elftest.Parse(t, b))
+		h := elf.Header64{Type: uint16(elf.ET_DYN), Machine: uint16(tt.machine)}
+		m := NewMeter(elftest.Parse(t, elftest.Encode(b, binary.LittleEndian, h, nil)))
 		m.Enter(0x1000, 1, elffile.HeaderSize)
 		if begin, end := m.Trim(0x1000, 0x1001); begin != end {
 			t.Errorf("%s: before it, %d bytes", tt.name, end-begin)

@@ -116,8 +116,8 @@ func TestRefer(t *testing.T) {
 
 // TestLinked assembles functions of a few bytes that are aligned to 16.
 //
-// The last byte of padding has no row before code to which functions started by makecontext return, because readers look
-// up the byte before a return address. Such code has no caller, or starts with a move to the stack pointer.
+// The last byte of padding has no row before code to which functions started by makecontext return, because readers
+// look up the byte before a return address. Such code has no caller, or starts with a move to the stack pointer.
 //
 // In methods of C++, a one-byte no-op aligns to 2 bytes first. Jumps may then go to the next byte as well.
 func TestLinked(t *testing.T) {
@@ -127,11 +127,11 @@ func TestLinked(t *testing.T) {
 		name, source string
 		want         []uint8 // except for the last function
 	}{
-		{"contexts", begin + end + begin + ".cfi_undefined rip\n" + end + begin + end + begin + "mov %rbx,%rsp\n" + end +
-			begin + end, []uint8{14, 15, 14, 12}},
+		{"contexts", begin + end + begin + ".cfi_undefined rip\n" + end + begin + end +
+			begin + "mov %rbx,%rsp\n" + end + begin + end, []uint8{14, 15, 14, 12}},
 		{"methods", method + ".p2align 4\n1:\n" + method + "1: .p2align 4\n" + begin + end, []uint8{11, 0}},
-		{"falling through", begin + "nop\n.cfi_endproc\n.p2align 4\n" + begin + "nop\n.cfi_endproc\n.p2align 4\n" + begin +
-			".cfi_signal_frame\n" + end, []uint8{15, 0}},
+		{"falling through", strings.Repeat(begin+"nop\n.cfi_endproc\n.p2align 4\n", 2) +
+			begin + ".cfi_signal_frame\n" + end, []uint8{15, 0}},
 	} {
 		dir := t.TempDir()
 		source, path := filepath.Join(dir, "source.s"), filepath.Join(dir, "linked.so")

@@ -39,8 +39,8 @@ func TestSection(t *testing.T) {
 		m    *stubForms
 		code string
 		want []Stub
-		// The number of bits in operands of the stubs' instructions, except for changes that let a stub jump into itself
-		// after a push: 32 of displacements and immediates on amd64, 21 of adrp, 12 of ldr and add, 16 of brk.
+		// The number of bits in operands of the stubs' instructions, except for changes that let a stub jump into
+		// itself after a push: 32 of displacements and immediates on amd64, 21 of adrp, 12 of ldr and add, 16 of brk.
 		operands int
 	}{
 		{"lld, lazy", amd64(), "ff354a220000 ff254c220000 0f1f4000" + "ff254a220000 6800000000 e9e0ffffff" +
@@ -66,7 +66,8 @@ func TestSection(t *testing.T) {
 			strings.Replace(retpolineNow, "e80b000000", "e80c000000", 1), nil, 0},
 		{"a call to another address", amd64(), strings.Replace(retpolineNow, "e80b000000", "e80b000001", 1), nil, 0},
 		{"a call of code before it", amd64(), strings.Replace(retpolineNow, "e80b000000", "e8faffffff", 1), nil, 0},
-		{"a thunk that does not return", amd64(), strings.Replace(retpolineNow, "4c891c24 c3", "4c891c24 cc", 1), nil, 0},
+		{"a thunk that does not return", amd64(),
+			strings.Replace(retpolineNow, "4c891c24 c3", "4c891c24 cc", 1), nil, 0},
 		{".plt.sec", amd64(), "f30f1efa ff2546220000 660f1f440000" + "f30f1efa f2ff253d220000 0f1f440000",
 			[]Stub{{0x1000, 0x1010, one}, {0x1010, 0x1020, one}}, 64},
 		{"mold", amd64(), "f30f1efa 4153 ff35e4230000 ff25e6230000 cccccccccccccccccccccccccccc" +
@@ -77,7 +78,8 @@ func TestSection(t *testing.T) {
 			}, 192},
 		{".plt.got", amd64(), "ff25d4230000 6690" + "f30f1efa ff25d0230000 cccccccccccc",
 			[]Stub{{0x1000, 0x1008, one}, {0x1008, 0x1018, one}}, 64},
-		{"other code between two stubs", amd64(), "ff25d4230000 6690" + "4883ec084883c408" + "ff25d4230000 6690", nil, 0},
+		{"other code between two stubs", amd64(),
+			"ff25d4230000 6690" + "4883ec084883c408" + "ff25d4230000 6690", nil, 0},
 		{"a truncated stub", amd64(), "ff25d4230000 6690 ff25d423", nil, 0},
 		{"aarch64", aarch64(), "f07bbfa9 100000f0 11fe47f9 10e23f91 20021fd6 1f2003d5 1f2003d5 1f2003d5" +
 			"10010090 110240f9 1f2003d5 20021fd6" + "10010090 110640f9 10220091 20021fd6",
@@ -122,7 +124,8 @@ func TestSection(t *testing.T) {
 			for bit := range 8 * (s.End - s.Begin) {
 				broken := slices.Clone(code)
 				broken[s.Begin-addr+bit/8] ^= 1 << (bit % 8)
-				if slices.ContainsFunc(stubs(tt.m, broken, addr, &cfi.Table{}), func(b Stub) bool { return same(b, s) }) {
+				got := stubs(tt.m, broken, addr, &cfi.Table{})
+				if slices.ContainsFunc(got, func(b Stub) bool { return same(b, s) }) {
 					operands++
 				}
 			}
