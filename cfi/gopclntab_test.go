@@ -95,9 +95,9 @@ func TestGoFirst(t *testing.T) {
 	}
 }
 
-// TestGoTable compares rows with those that Go's linker emits in .debug_frame. It also checks the runtime functions to
-// which signal handlers inject calls into interrupted code, and those that switch stacks. For the bytes that signal
-// handlers push, see pushCall and preparePanic in runtime/signal_*.go.
+// TestGoTable compares rows with those that Go's linker emits in .debug_frame. It also checks the runtime functions that
+// signal handlers make interrupted code call, and those that switch stacks. For the bytes that signal handlers push,
+// see pushCall and preparePanic in runtime/signal_*.go.
 func TestGoTable(t *testing.T) {
 	for _, tt := range []struct {
 		arch   string
@@ -156,7 +156,7 @@ func TestGoTable(t *testing.T) {
 			if tt.arch != "amd64" {
 				return
 			}
-			for name, want := range map[string]string{ // after calls on a different stack
+			for name, want := range map[string]string{ // after calls that run on a different stack
 				"runtime.systemstack.abi0": "CFA r6+16, RA c-8, FP c-16, SP none",
 				"runtime.mcall":            "CFA r7+8, RA u, FP none, SP none",
 				"runtime.gogo.abi0":        "CFA u, RA c-8, FP none, SP none",

@@ -265,7 +265,7 @@ func TestReadErrors(t *testing.T) {
 	with := converted(t, "drap1", convert.Options{})
 	objectWith, _ := must.Two(inMemory(object.Bytes(), convert.Options{}))(t)
 	section, _ := sectionOf(t, with, ".sframe")
-	alone, _ := must.Two(do(prog, detach(convert.Options{})))(t)
+	alone, _ := must.Two(runBytes(prog, detach(convert.Options{})))(t)
 	undescribed := elftest.Patch(t.Fatalf, testfile.Read(t, filepath.Join(fixtures, "amd64/plt")))
 	for _, name := range []string{".eh_frame", ".eh_frame_hdr"} {
 		undescribed.Put32(undescribed.Section(name), 0) // without a name
