@@ -95,9 +95,9 @@ func TestGoFirst(t *testing.T) {
 	}
 }
 
-// TestGoTable compares rows with those that Go's linker emits in .debug_frame. It also checks the runtime functions that
-// signal handlers make interrupted code call, and those that switch stacks. For the bytes that signal handlers push,
-// see pushCall and preparePanic in runtime/signal_*.go.
+// TestGoTable compares rows with those that Go's linker emits in .debug_frame. It also checks the runtime functions
+// that signal handlers make interrupted code call, and those that switch stacks. For the bytes that signal handlers
+// push, see pushCall and preparePanic in runtime/signal_*.go.
 func TestGoTable(t *testing.T) {
 	for _, tt := range []struct {
 		arch   string

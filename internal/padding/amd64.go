@@ -28,7 +28,7 @@ func padAMD64(b []byte) (size int, runs bool) {
 		return 1, false
 	}
 	i := 0
-	for i < len(b) && i < most && prefixAMD64(b[i]) {
+	for i < len(b) && prefixAMD64(b[i]) {
 		i++
 	}
 	switch b = b[i:]; {
@@ -36,7 +36,7 @@ func padAMD64(b []byte) (size int, runs bool) {
 		i++
 	case len(b) >= 3 && b[0] == 0x0f && b[1] == 0x1f && b[2]>>3&7 == 0: // nop r/m
 		n := modRM(b[2:])
-		if n == 0 || 2+n > len(b) {
+		if 2+n > len(b) {
 			return 0, false
 		}
 		i += 2 + n
@@ -67,10 +67,9 @@ func modRM(b []byte) int {
 	}
 	base := rm
 	if rm == 4 { // SIB
-		if len(b) < 2 {
-			return 0
+		if n = 2; len(b) > 1 {
+			base = b[1] & 7
 		}
-		base, n = b[1]&7, 2
 	}
 	switch {
 	case mod == 1:

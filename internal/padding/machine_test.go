@@ -118,6 +118,7 @@ func TestLeaves(t *testing.T) {
 		{elf.EM_X86_64, "0f05", false},          // syscall
 		{elf.EM_X86_64, "", false},              //
 		{elf.EM_AARCH64, "00000014", true},      // b
+		{elf.EM_AARCH64, "01000014", true},      // b
 		{elf.EM_AARCH64, "00000094", true},      // bl
 		{elf.EM_AARCH64, "c0035fd6", true},      // ret
 		{elf.EM_AARCH64, "20023fd6", true},      // blr x17
@@ -132,6 +133,9 @@ func TestLeaves(t *testing.T) {
 		{elf.EM_S390, "c0e500000010", true},     // brasl
 		{elf.EM_S390, "c0f400000010", true},     // jg
 		{elf.EM_S390, "a7f40001", true},         // j
+		{elf.EM_S390, "a7e50001", true},         // bras
+		{elf.EM_S390, "0000", true},             // not an instruction
+		{elf.EM_S390, "00000700", false},        // nopr after it
 		{elf.EM_S390, "0de1", true},             // basr
 		{elf.EM_S390, "a7840001", false},        // je
 		{elf.EM_S390, "0707", false},            // nopr
@@ -190,11 +194,11 @@ func TestJumps(t *testing.T) {
 		for _, target := range []uint64{pc + uint64(size), pc + uint64(size) + 1, pc - 1, pc - 63} {
 			step := max(1, size/150)
 			for at := 0; at < size; at += step {
-				for _, op := range []string{"74", "eb", "e2", "0f85", "e9", "e8", "c7"} {
+				for _, op := range []string{"74", "eb", "e3", "0f85", "e9", "e8", "c7", "85"} {
 					b := bytes.Repeat([]byte{0xb8, 0, 0, 0, 0}, size/5+1)[:size]
 					code, _ := hex.DecodeString(op)
 					disp := binary.LittleEndian.AppendUint32(nil, uint32(target-pc-uint64(at+len(code)+4)))
-					if slices.Contains([]string{"74", "eb", "e2"}, op) {
+					if slices.Contains([]string{"74", "eb", "e3"}, op) {
 						disp = []byte{byte(target - pc - uint64(at+len(code)+1))}
 					}
 					copy(b[at:], append(code, disp...))
@@ -248,6 +252,7 @@ func TestJumps(t *testing.T) {
 		{elf.EM_S390, "eb1200088064", 0},         // another format
 		{elf.EM_S390, "c01600000008", 0},         // xihf
 		{elf.EM_S390, "c01300000008", 0},         // unassigned
+		{elf.EM_S390, "cc1700000008", 0},         // unassigned
 		{elf.EM_S390, "cc1800000008", 0},         // aih
 		{elf.EM_S390, "c0f40000", 0},             // truncated
 	} {
@@ -339,6 +344,7 @@ func TestMeter(t *testing.T) {
 		{"a jump over zeros", elf.EM_X86_64, "e912340000", 0},
 		{"zeros after a jump over zeros", elf.EM_X86_64, "e912340000" + "0000", 2},
 		{"an immediate of zeros", elf.EM_X86_64, "c3" + "b800000000", 0},
+		{"two returns", elf.EM_X86_64, "c3c3", 0},
 		{"a truncated no-op", elf.EM_X86_64, "c3" + "0f1f", 0},
 		{"more than one read", elf.EM_X86_64, strings.Repeat(long, 1000) + "c3" + strings.Repeat("cc", 3000), 14_000},
 		{"code after more than one read", elf.EM_X86_64,
@@ -362,8 +368,10 @@ func TestMeter(t *testing.T) {
 			t.Errorf("%s: %d bytes; want %d", tt.name, got, tt.want)
 		}
 	}
-	if m := NewMeter(&elffile.File{Header64: elf.Header64{Machine: uint16(elf.EM_RISCV)}}); m != nil {
-		t.Error("a Meter for RISC-V")
+	m := NewMeter(&elffile.File{Header64: elf.Header64{Machine: uint16(elf.EM_RISCV)}})
+	m.Enter(1, 2, 3)
+	if begin, end := m.Trim(1, 2); m != nil || begin != 1 || end != 2 {
+		t.Errorf("RISC-V: from %d to %d", begin, end)
 	}
 }
 

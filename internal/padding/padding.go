@@ -152,14 +152,14 @@ func allCode(f *elffile.File) []code {
 // fill sets the end of the fill after each code section: the next section, or the end of the segment. If another
 // section overlaps the section's end, there is no fill.
 func fill(all []code, f *elffile.File) {
-	var loaded, segments []elffile.Span // sections; executable segments without their zero-fill
+	var loaded, segments []elffile.Span // sections; segments without their zero-fill
 	for i := range f.Sections {
 		if s := &f.Sections[i]; s.Alloc() && s.Size > 0 {
 			loaded = append(loaded, elffile.Span{Begin: s.Addr, End: s.Addr + s.Size})
 		}
 	}
 	for i := range f.Progs {
-		if h := &f.Progs[i]; elf.ProgType(h.Type) == elf.PT_LOAD && elf.ProgFlag(h.Flags)&elf.PF_X != 0 {
+		if h := &f.Progs[i]; elf.ProgType(h.Type) == elf.PT_LOAD {
 			segments = append(segments, elffile.Span{Begin: h.Vaddr, End: h.Vaddr + h.Filesz})
 		}
 	}
@@ -173,9 +173,8 @@ func fill(all []code, f *elffile.File) {
 			last = max(last, loaded[0].End)
 			loaded = loaded[1:]
 		}
-		c.fill = c.End
 		s := sort.Search(len(segments), func(i int) bool { return segments[i].Begin > c.Begin }) - 1
-		if last > c.End || s < 0 {
+		if last > c.End {
 			continue
 		}
 		if c.fill = max(c.End, segments[s].End); len(loaded) > 0 {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"debug/elf"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -114,6 +115,33 @@ func TestRefer(t *testing.T) {
 	}
 }
 
+// TestStubs expects no padding where PLT stubs are.
+func TestStubs(t *testing.T) {
+	f, table := load(t, "../../testdata/bin/amd64/padding")
+	want := padding.Find(f, table, nil).Sizes(1)
+	i := slices.IndexFunc(want, func(size uint8) bool { return size > 0 })
+	begin := table.At(i).End
+	stubs := []plt.Stub{{Begin: begin - 1, End: begin}, {Begin: begin + 1, End: begin + 2}, {Begin: 1 << 40, End: 1 << 41}}
+	want[i] = 0
+	if got := padding.Find(f, table, stubs).Sizes(1); !bytes.Equal(got, want) {
+		t.Errorf("got %d; want %d", got, want)
+	}
+}
+
+// TestUnreadable expects no padding if the code cannot be read.
+func TestUnreadable(t *testing.T) {
+	b := testfile.Read(t, "../../testdata/bin/amd64/padding")
+	r := &struct{ io.ReaderAt }{bytes.NewReader(b)}
+	f := must.Get(elffile.New(r, int64(len(b))))(t)
+	gaps := padding.Find(f, must.Get(cfi.Load(f, cfi.Auto, nil))(t), nil)
+	r.ReaderAt = bytes.NewReader(nil)
+	for i, size := range gaps.Sizes(1) {
+		if size > 0 {
+			t.Errorf("%d bytes after function %d", size, i)
+		}
+	}
+}
+
 // TestLinked assembles functions of a few bytes that are aligned to 16.
 //
 // The last byte of padding has no row before code to which functions started by makecontext return, because readers
@@ -132,6 +160,10 @@ func TestLinked(t *testing.T) {
 		{"methods", method + ".p2align 4\n1:\n" + method + "1: .p2align 4\n" + begin + end, []uint8{11, 0}},
 		{"falling through", strings.Repeat(begin+"nop\n.cfi_endproc\n.p2align 4\n", 2) +
 			begin + ".cfi_signal_frame\n" + end, []uint8{15, 0}},
+		{"a row at the end", begin + "nop\n.cfi_def_cfa_offset 16\n.cfi_endproc\n.p2align 4\n" + begin + end,
+			[]uint8{15}},
+		{"limit", begin + "ret\n.cfi_endproc\n.skip 63,0xcc\n" + begin + "ret\n.cfi_endproc\n.skip 64,0xcc\n" +
+			begin + end, []uint8{63, 0}},
 	} {
 		dir := t.TempDir()
 		source, path := filepath.Join(dir, "source.s"), filepath.Join(dir, "linked.so")
@@ -159,6 +191,9 @@ func TestSections(t *testing.T) {
 		{"empty", func(next *elffile.Section, _ *elf.Prog64) { next.Size = 0 }, 0},
 		{"not loaded", func(next *elffile.Section, _ *elf.Prog64) { next.Flags = 0 }, 0},
 		{"overlapping", func(next *elffile.Section, _ *elf.Prog64) { next.Addr = 0xa00 }, 0},
+		{"across the end", func(next *elffile.Section, p *elf.Prog64) {
+			next.Addr, p.Filesz = 0xa90, 0xaa4-p.Vaddr
+		}, 0},
 		{"one more byte in the segment", func(_ *elffile.Section, p *elf.Prog64) { p.Filesz = 0xaa2 - p.Vaddr }, 1},
 		{"end of the segment", func(_ *elffile.Section, p *elf.Prog64) { p.Filesz = 0xaa1 - p.Vaddr }, 0},
 	} {
