@@ -196,7 +196,7 @@ func (in *a64) writtenBySystem() uint32 {
 			return 1 << 30
 		case n == 40: // chkfeat
 			return 1 << 16
-		case n >= 8 && n < 16: // pacia1716 and others
+		case n&^6 == 8: // pacia1716 and others
 			return 1 << 17
 		}
 	case w>>24 == 0xd5 && w>>21&1 != 0: // mrs

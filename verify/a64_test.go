@@ -114,9 +114,11 @@ func TestA64Code(t *testing.T) {
 	}
 }
 
-// TestA64Written compares the registers that random instructions write with those found by another decoder. Loads,
-// stores, rmif and system calls may write fewer registers than the check assumes.
+// TestA64Written compares the registers that random instructions write, and where control goes, with another decoder.
+// Loads, stores, rmif and system calls may write fewer registers than the check assumes.
 func TestA64Written(t *testing.T) {
+	flows := map[insn.Op]flow{insn.Branch: flowBranch, insn.Jump: flowJump, insn.JumpReg: flowIndirect,
+		insn.Call: flowCall, insn.CallReg: flowCallIndirect, insn.Return: flowReturn, insn.Trap: flowTrap}
 	r := rand.New(rand.NewPCG(1, 2))
 	known := 0
 	for range 1 << 20 {
@@ -125,6 +127,10 @@ func TestA64Written(t *testing.T) {
 			if r.IntN(4) == 0 {
 				word |= 31 << field
 			}
+		}
+		if r.IntN(8) == 0 { // branches by registers, and hints
+			word = word&0x3ff | []uint32{0xd61f0000, 0xd61f0800, 0xd63f0000, 0xd63f0800, 0xd65f0000, 0xd65f0800,
+				0xd71f0800, 0xd73f0800, 0xd4000000, 0xd4200000, 0xd4400000, 0xd5032000, 0xd5380000}[r.IntN(13)]
 		}
 		in, ok := insn.DecodeAArch64(binary.LittleEndian.AppendUint32(nil, word), 0x1000)
 		if !ok {
@@ -141,13 +147,66 @@ func TestA64Written(t *testing.T) {
 		add(in.Op == insn.Load, in.Pair)
 		add(in.Mem.Step != 0, in.Mem.Base)
 		add(in.Op == insn.Call || in.Op == insn.CallReg || in.Op == insn.Sign, 30)
-		got := (&a64{word}).written()
+		machine := new(a64)
+		if tags := word&0x1f800000 == 0x11800000; machine.decode(binary.LittleEndian.AppendUint32(nil, word)) == tags {
+			t.Errorf("%08x is known: %t", word, tags)
+		}
+		got := machine.written()
 		exact := word>>25&5 != 4 && word>>24 != 0xd4 && word>>24 != 0xba
 		if want&^got != 0 || exact && got != want {
 			t.Errorf("%08x writes %08x; want %08x", word, got, want)
 		}
+		next := flows[in.Op]
+		if in.Op == insn.Return && in.Imm != 0 || in.Op == insn.JumpReg && word>>16 == 0xd65f {
+			next = flowReturnBy // to a signed address, or by another register
+		}
+		if got := machine.flow(); got != next || in.Target != 0 && machine.target(0x1000) != in.Target {
+			t.Errorf("%08x: flow %d to %#x; want %d to %#x", word, got, machine.target(0x1000), next, in.Target)
+		}
+		if word>>25&5 == 4 && in.Mem.Base == 31 && in.Mem.Index == insn.None {
+			checkMemory(t, machine, &in)
+		}
 	}
 	if known < 300_000 {
 		t.Errorf("%d instructions are known; want more", known)
+	}
+	for name, word := range map[string]uint32{
+		"stgp x0,x1,[sp]": 0x690007e0, "ldraa x0,[x1]": 0xf8200420, "addpt x0,x1,x2": 0x9a022020,
+		"swpt x0,x1,[x2]": 0x59208441, "addvl sp,sp,#-1": 0x043f57ff, "addg x0,x1,#16,#1": 0x91810420,
+		"ldiapp x0,x1,[x2]": 0xd9411840, "ldg x0,[x1]": 0xd9600020, "cpyfp [x0]!,[x1]!,x2!": 0x19010440,
+		"hvc #0": 0xd4000002, "eret": 0xd69f03e0, "cbgt w0,w1,.": 0x74010000, "unallocated": 0x00010000,
+	} {
+		if new(a64).decode(binary.LittleEndian.AppendUint32(nil, word)) {
+			t.Errorf("%s is known", name)
+		}
+	}
+}
+
+// checkMemory executes a load or store with base SP, and compares what it does to SP and to saved values with another
+// decoder. The check assumes that exclusive and atomic instructions and those for structures store up to 64 bytes.
+func checkMemory(t *testing.T, machine *a64, in *insn.Inst) {
+	const sp = -0x20000
+	size, exact := int64(in.Stores), machine.isPair() || machine.isSingle() && machine.word&0x1200c00 != 0x200000
+	if in.Op == insn.Store {
+		if size = 8; machine.isPair() {
+			size = 16
+		}
+	}
+	begin, end := sp+in.Mem.Disp, sp+in.Mem.Disp+size
+	run := func(callers savedValue) frameFacts {
+		s := frameFacts{proofMachine: &a64Proof, known: 1 << 31, callers: callers}
+		s.off[31] = sp
+		machine.execute(&s)
+		return s
+	}
+	for _, slot := range []int64{begin - 8, begin - 7, end - 1, end} {
+		s := run(savedValue{slot: slot})
+		known := s.known>>31&1 != 0
+		kept := (size == 0 || slot+8 <= begin || slot >= end) && (!known || slot >= s.off[31])
+		if s.callers.slot == slot && !kept || s.callers.slot != slot && kept && exact ||
+			known && (in.Writes>>31&1 != 0 || s.off[31] != sp+in.Mem.Step) || !known && exact {
+			t.Errorf("%08x: %+v: value at SP%+d is kept: %t; SP%+d, known: %t", machine.word, *in, slot-sp,
+				s.callers.slot == slot, s.off[31]-sp, known)
+		}
 	}
 }

@@ -15,6 +15,7 @@ type instruction struct {
 	rex       bool // has a REX prefix
 	evex      bool // has an EVEX prefix
 	segment   bool // has a segment prefix
+	narrow    bool // prefix 67: 32-bit addresses
 	elsewhere bool // memory is in segment fs or gs, or at a 32-bit address
 	repeat    byte // prefix f0 (lock), f2 or f3, or 0
 	length    int  // size of a vector in bytes
@@ -153,7 +154,8 @@ func (in *instruction) prefix(b byte) bool {
 	case 0x26, 0x2e, 0x36, 0x3e:
 		in.segment = true
 	case 0x64, 0x65, 0x67:
-		in.segment, in.elsewhere = in.segment || b != 0x67, true
+		in.segment, in.narrow = in.segment || b != 0x67, in.narrow || b == 0x67
+		in.elsewhere = true
 	default:
 		return false
 	}
@@ -223,8 +225,7 @@ func (in *instruction) operands() byte {
 			return '.'
 		case op == 0x7e && in.repeat != 0xf3:
 			return 'w'
-		case op == 0x2c, op == 0x2d, op&^1 == 0x78 && in.repeat != 0,
-			!in.evex && (op == 0x50 || op == 0x93 || op == 0xd7):
+		case op&^1 == 0x2c, op == 0x93, op&^1 == 0x78 && in.repeat != 0, !in.evex && (op == 0x50 || op == 0xd7):
 			return 'r'
 		case op == 0x11, op == 0x13, op == 0x17, op == 0x29, op == 0x2b, op == 0x7f, op == 0x91, op == 0xae, op == 0xd6,
 			op == 0xe7:
@@ -288,7 +289,7 @@ func (in *instruction) immediate() int {
 		return 2
 	case form == 'e':
 		return 3
-	case form == 'o' && in.elsewhere && !in.segment:
+	case form == 'o' && in.narrow:
 		return 4
 	case form == 'o', in.op&^7 == 0xb8 && in.wide: // the latter is mov
 		return 8
@@ -445,7 +446,7 @@ func (in *instruction) implied() uint32 {
 		return chain | 1<<rax
 	case op&^1 == 0x98: // cwde, cdq
 		return 1<<rax | 1<<rdx
-	case op == 0xdf && in.rm == 0 && group == 4: // fnstsw
+	case op == 0xdf && in.rm&7 == 0 && group == 4: // fnstsw
 		return 1 << rax
 	case op == 0x9f, op&^1 == 0xa0, op == 0xd7, op&^1 == 0xe4, op&^1 == 0xec: // lahf, mov, xlat, in
 		return 1 << rax
@@ -482,6 +483,8 @@ func (in *instruction) stored() int64 {
 			return 10
 		case op == 0xdd, op == 0x8f: // fstp, pop
 			return 8
+		case op == 0xd9: // fst
+			return 4
 		}
 	case map0F, mapVEX + 0x100, mapVEX + 0x500:
 		mmx := in.op < mapVEX && !in.short && in.repeat == 0
@@ -490,7 +493,7 @@ func (in *instruction) stored() int64 {
 			return 16
 		case op == 0xae && group != 3: // fxsave
 			return 512
-		case (op == 0x11 || op == 0x2b) && in.repeat == 0xf3: // movss
+		case (op == 0x11 || op == 0x2b) && in.repeat == 0xf3, op == 0x7e && !in.wide: // movss, movd
 			return 4
 		case (op == 0x11 || op == 0x2b) && in.repeat == 0xf2, op == 0x13, op == 0x17, op == 0xd6, op == 0x91, // movsd
 			mmx && (op == 0x7f || op == 0xe7):
@@ -513,7 +516,7 @@ func (in *instruction) stored() int64 {
 		return 1
 	case in.wide:
 		return 8
-	case in.short && in.op < mapVEX && in.op < map0F3A:
+	case in.short && in.op < map0F3A:
 		return 2
 	}
 	return 4

@@ -1,53 +1,149 @@
 package verify
 
 import (
+	"bytes"
 	"debug/elf"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
 	"testing"
 
 	"cfi2sframe/internal/insn"
 	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/testfile"
 )
 
-// TestDecoders compares the decoder with that of package insn, whose tests compare it with objdump: sizes, jump targets
-// and written registers of all instructions of libc.
+// TestDecoders compares the decoder with that of package insn, whose tests compare it with objdump: sizes, targets,
+// memory operands and written registers of all instructions of libc, and of all opcodes with common prefixes and
+// operands. objdump prints how many bytes the latter store.
 func TestDecoders(t *testing.T) {
 	f := must.Get(elf.Open(peer.File(t, "/lib/x86_64-linux-gnu/libc.so.6")))(t)
 	defer f.Close()
-	compared, unknown, wrong := 0, 0, 0
-	for _, s := range f.Sections {
-		if s.Flags&elf.SHF_EXECINSTR == 0 {
-			continue
+	compared := 0
+	compare := func(code []byte, pc uint64, text string) (size int) {
+		want, known := insn.DecodeAMD64(code, pc)
+		if !known {
+			return 1
 		}
-		code := must.Get(s.Data())(t)
-		for at := 0; at < len(code); {
-			pc := s.Addr + uint64(at)
-			want, known := insn.DecodeAMD64(code[at:], pc)
-			if !known {
-				at++
-				continue
+		compared++
+		in, ok := decodeAMD64(code)
+		bad := func(problem string, got, want any) {
+			t.Errorf("%#x: % x %s: %s %#v, want %#v", pc, code[:min(len(code), 15)], text, problem, got, want)
+		}
+		writes, least := in.written(), writtenBy(&want)
+		mem := &want.Mem
+		base, disp := int(mem.Base), in.disp
+		if mem.Index != insn.None {
+			base = -1
+		}
+		if in.scaled {
+			disp *= in.stored()
+		}
+		switch {
+		case !ok:
+			if want.Target == 0 { // jumps with 16-bit operands are unknown
+				bad("known", false, true)
 			}
-			in, ok := decodeAMD64(code[at:])
-			got, least := in.written(), writtenBy(&want)
-			most := least | 1<<rax | 1<<rcx | 1<<rdx | 1<<rbx // opcodes without operands may also write these
-			switch {
-			case !ok:
-				unknown++
-			case in.size != want.Size || want.Target != 0 && in.target(pc) != want.Target || got&least != least ||
-				got|most != most:
-				if wrong++; wrong < 20 {
-					t.Errorf("%#x: % x: %+v, target %#x, writes %#x; want %+v, writes %#x", pc, code[at:][:want.Size],
-						in, in.target(pc), got, want, least)
+		case in.size != want.Size:
+			bad("size", in.size, want.Size)
+		case want.Target != 0 && in.target(pc) != want.Target:
+			bad("target", in.target(pc), want.Target)
+		case !mem.Vague && in.reg >= 0 &&
+			(in.base != base || base >= 0 && disp != mem.Disp || in.relative != mem.Relative):
+			bad("memory", in.base, base)
+		// What cvtps2pi, pcmpestrm, cwde, cmpxchg, int, jrcxz and system instructions write depends on more.
+		case writes&least != least, writes != least && strings.IndexByte("\x01\x2c\x2d\x60\x62\x98\xb0\xb1\xcd\xe3",
+			byte(in.op)) < 0:
+			bad("writes", writes, least)
+		case text != "" && text != "(bad)":
+			stores := want.Stores > 0 || want.Op == insn.Store || want.Op == insn.PopMem
+			size := int64(0)
+			if stores && (in.op&^7 != 0xd8 || x87Store.MatchString(text)) {
+				size = storedBytes(text)
+			}
+			if got := in.stored(); got < size || got > size && in.op != 0x8c && !atMost.MatchString(text) {
+				bad("stores", got, size)
+			}
+		}
+		return want.Size
+	}
+	for _, s := range f.Sections {
+		if s.Flags&elf.SHF_EXECINSTR != 0 {
+			code := must.Get(s.Data())(t)
+			for at := 0; at < len(code); {
+				at += compare(code[at:], s.Addr+uint64(at), "")
+			}
+		}
+	}
+	if t.Logf("%d instructions", compared); compared < 100_000 {
+		t.Error("too few")
+	}
+	encodings := encodingsAMD64()
+	path := filepath.Join(t.TempDir(), "code")
+	testfile.Write(t, path, encodings)
+	cmd := peer.Tool(t, "sid", "objdump")("-D", "-w", "-M", "intel", "-b", "binary", "-m", "i386:x86-64", path)
+	for line := range strings.Lines(string(must.Run(t, cmd))) {
+		address, text, _ := strings.Cut(line, ":\t")
+		if pc, err := strconv.ParseUint(strings.TrimSpace(address), 16, 64); err == nil && pc%distance == 0 {
+			_, text, _ = strings.Cut(text, "\t")
+			compare(encodings[pc:][:distance], pc, strings.TrimSpace(text))
+		}
+	}
+	t.Logf("%d instructions", compared)
+}
+
+// x87Store matches floating-point instructions that store, and atMost those for which the decoder has an upper bound.
+var (
+	x87Store = regexp.MustCompile(`f(n?st|ist|bst|nsave)`)
+	atMost   = regexp.MustCompile(`(^| )(\{evex}|f(n|is)\w+|kmov\w|v?pextr[bw]|set\w+|tile\w+|vextractps|vldmxcsr|` +
+		`vmov[dws]\S*|vp(mov|scatter)\w+|vscatter\w+|rex.W fst) `)
+)
+
+// storedBytes returns the size of the memory operand that objdump prints.
+func storedBytes(text string) int64 {
+	m := regexp.MustCompile(`([A-Z]+) PTR`).FindStringSubmatch(text)
+	if m == nil {
+		return 0
+	}
+	return map[string]int64{"BYTE": 1, "WORD": 2, "DWORD": 4, "FWORD": 6, "QWORD": 8, "TBYTE": 10, "XMMWORD": 16,
+		"YMMWORD": 32, "ZMMWORD": 64}[m[1]]
+}
+
+// distance is the size of the slots of the instructions that encodingsAMD64 returns.
+const distance = 16
+
+// encodingsAMD64 returns the known instructions among all opcodes with common prefixes and operands. No-ops follow.
+func encodingsAMD64() (all []byte) {
+	var leads []string
+	for _, prefix := range []string{"", "\x66", "\xf3", "\xf2", "\x48", "\x64\x67\x45"} {
+		for _, escape := range []string{"", "\x0f", "\x0f\x38", "\x0f\x3a"} {
+			leads = append(leads, prefix+escape)
+		}
+	}
+	for last := range byte(32) {
+		last = 0x70 | last<<7 | last>>1 // W, one of 2 registers, L and pp
+		leads = append(leads, string([]byte{0xc5, last}))
+		for _, m := range []byte{1, 2, 3, 5, 6, 8, 9, 10} {
+			leads = append(leads, string([]byte{0xc4, 0xe0 | m, last}), string([]byte{0x8f, 0xe0 | m, last}),
+				string([]byte{0x62, 0xf0 | m, last | 4, 0x08}), string([]byte{0x62, 0xf0 | m, last | 4, 0x48}))
+		}
+	}
+	for _, lead := range leads {
+		for op := range 256 {
+			for _, modRM := range []byte{0x01, 0x05, 0x44, 0xc5} {
+				for r := range byte(8) {
+					code := append([]byte(lead), byte(op), modRM|r<<3, 0x10)
+					code = append(code, bytes.Repeat([]byte{0x90}, distance-len(code))...)
+					if _, known := insn.DecodeAMD64(code, 0); known && (len(lead) < 4 && lead == "" || r == 2) {
+						all = append(all, code...)
+					}
 				}
 			}
-			compared++
-			at += want.Size
 		}
 	}
-	t.Logf("%d instructions, %d unknown, %d wrong", compared, unknown, wrong)
-	if compared < 100_000 || unknown > compared/1000 {
-		t.Errorf("%d instructions compared, %d unknown", compared, unknown)
-	}
+	return all
 }
 
 // writtenBy returns the bit set of the general registers that an instruction writes.
