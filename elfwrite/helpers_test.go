@@ -219,8 +219,8 @@ func remove(t *testing.T, old []byte) []byte {
 	return write(t, l, old, nil)
 }
 
-// roundTrip adds an .sframe, and expects the same file from replacing a different .sframe, and from removing that
-// .sframe first. It returns this file, and the file without .sframe.
+// roundTrip adds an .sframe. It expects the same file if a different .sframe is added first, and is then replaced, or
+// is removed before the new one is added.
 func roundTrip(t *testing.T, name string, old []byte, size, other int) (with, without []byte) {
 	t.Helper()
 	with = add(t, old, content(size), Options{})

@@ -146,8 +146,8 @@ func (w *work) status(ctx context.Context) int {
 	return exitDone
 }
 
-// printStopped prints how many files were replaced and how many were not converted, after writing the report has
-// failed.
+// printStopped is called when the report cannot be written. It prints how many files were replaced, and how many were
+// not converted.
 func (w *work) printStopped(left int) {
 	if n := w.tally.done; n > 0 && !w.settings.to.DryRun {
 		fmt.Fprintf(w.stderr, "cfi2sframe: files replaced despite the error: %d\n", n)
