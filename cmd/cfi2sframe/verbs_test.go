@@ -49,7 +49,7 @@ func TestWrongUsage(t *testing.T) {
 		"help a b":                          "help takes one verb",
 		"version extra":                     `version takes no arguments: "extra"`,
 		"completion csh":                    "completion requires one of bash, fish and zsh",
-		"survey --shard 3/2 .":              `--shard "3/2" is not I/N with whole numbers, 1 <= I <= N <= 1048576`,
+		"survey --shard 3/2 .":              `--shard "3/2" is not I/N, where 1 <= I <= N <= 1048576`,
 	} {
 		said := expectRun(t, exitUsage, "cfi2sframe: "+want+"\nTry 'cfi2sframe ", io.Discard, strings.Fields(args)...)
 		if !strings.HasPrefix(said, "cfi2sframe: "+want) {

@@ -21,8 +21,8 @@ import (
 	"cfi2sframe/translate"
 )
 
-// largeCFI is the size of CFI, in bytes, above which files are examined one at a time. Tables take about three times as
-// much memory.
+// largeCFI is the size of CFI, in bytes, above which files are examined one at a time. The parsed CFI takes about three
+// times as much memory.
 const largeCFI = 8 << 20
 
 // An examiner makes records.
@@ -31,8 +31,8 @@ type examiner struct {
 	large sync.Mutex // held while examining a file with more CFI than largeCFI
 }
 
-// file examines an ELF file, or the ELF files in an archive.
-func (e *examiner) file(ctx context.Context, c *candidate) ([]*Record, error) {
+// examineCandidate examines an ELF file, or the ELF files in an archive.
+func (e *examiner) examineCandidate(ctx context.Context, c *candidate) ([]*Record, error) {
 	if c.err != nil {
 		return list(refused(c.name, unreadable, c.err))
 	}
@@ -103,7 +103,7 @@ func (e *examiner) examine(budget *elffile.Budget, r io.ReaderAt, name string, s
 	if e.Starting != nil {
 		e.Starting(n, f.Size)
 	}
-	record := &Record{File: valid(name)}
+	record := &Record{File: toUTF8(name)}
 	err = record.translate(f, e.Infer)
 	status := statusOf(err)
 	if failed := f.ReadError(); failed != nil {
@@ -122,7 +122,7 @@ func (e *examiner) examine(budget *elffile.Budget, r io.ReaderAt, name string, s
 	return record, nil
 }
 
-// nameFunctions sets the names of functions.
+// nameFunctions looks up the names of the worst functions.
 func nameFunctions(r io.ReaderAt, size int64, functions []Function) error {
 	if len(functions) == 0 {
 		return nil
@@ -140,12 +140,12 @@ func nameFunctions(r io.ReaderAt, size int64, functions []Function) error {
 	for i, p := range report.Places(f, gaps) {
 		at := slices.IndexFunc(functions, func(fn Function) bool { return fn.gap.Begin == byAddress[i].gap.Begin })
 		fn := &functions[at]
-		fn.Function, fn.Symbol, fn.Section, fn.Begin = valid(p.Function), valid(p.Symbol), valid(p.Section), p.Begin
+		fn.Function, fn.Symbol, fn.Section, fn.Begin = toUTF8(p.Function), toUTF8(p.Symbol), toUTF8(p.Section), p.Begin
 	}
 	return f.ReadError()
 }
 
-// translate fills in the record of an ELF file. An error says why there is nothing to translate.
+// translate fills in the record of an ELF file. The error says why there is nothing to translate.
 func (r *Record) translate(f *elffile.File, infer bool) error {
 	_, abi, err := arch.Find(elf.Machine(f.Machine), f.Order)
 	if err != nil {
@@ -191,7 +191,7 @@ func (r *Record) addVersion(v sframe.Version, res *translate.Result) {
 		Format: v, Whole: uint64(res.Whole), Unwindable: amounts.Unwindable, Described: res.Described,
 		Covered: amounts.Covered, Topmost: res.Topmost, Inferred: res.Inferred,
 	})
-	if v != detailed {
+	if v != gapVersion {
 		return
 	}
 	r.Functions, r.Described = uint64(res.Functions), res.Described
@@ -231,7 +231,7 @@ func (r *Record) addFunction(gaps []translate.Gap) {
 		Begin: begin, Size: end - begin,
 		gap: translate.Gap{Function: &cfi.Function{Begin: begin, End: end}, Begin: g.Begin, End: g.End},
 	}
-	fn.Lost, fn.Reason = lost(sums)
+	fn.Lost, fn.Reason = lostCode(sums)
 	r.Worst = append(r.Worst, fn)
 	slices.SortStableFunc(r.Worst, func(a, b Function) int { return cmp.Compare(b.Lost, a.Lost) })
 	r.Worst = r.Worst[:min(len(r.Worst), maxFunctions)]

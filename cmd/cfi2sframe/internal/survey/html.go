@@ -35,7 +35,7 @@ type surveyPage struct {
 	Tables         []section
 }
 
-// A section is a table of the text report.
+// A section of the page is a table from the text report.
 type section struct {
 	page.Table
 	Note string
@@ -58,15 +58,15 @@ func (s *Survey) HTML(w io.Writer, heading, maker string) error {
 	return out.Flush()
 }
 
-// split divides a file's code by its coverage in the detailed version.
+// split divides a file's code by its coverage in gapVersion.
 func (r *Record) split() page.Split {
-	lost, _ := r.lost()
-	return page.NewSplit(r.Code, format(r.Formats, detailed).Unwindable, lost)
+	lost, _ := r.lostCode()
+	return page.NewSplit(r.Code, format(r.Formats, gapVersion).Unwindable, lost)
 }
 
 func (s *Survey) page(heading, maker string) *surveyPage {
 	p := &surveyPage{
-		Frame: page.NewFrame(s.title(), maker), Kind: "SFrame survey", Heading: heading, Format: detailed,
+		Frame: page.NewFrame(s.title(), maker), Kind: "SFrame survey", Heading: heading, Format: gapVersion,
 		Files: s.Total.Files, WithCFI: s.Total.WithCFI,
 	}
 	files := slices.DeleteFunc(slices.Clone(s.Files), func(r *Record) bool { return r.Code == 0 && r.Error == "" })
@@ -79,7 +79,7 @@ func (s *Survey) page(heading, maker string) *surveyPage {
 		p.Data.Reasons[r.Name()] = r.String()
 	}
 	for i := range s.Total.Gaps {
-		if g := &s.Total.Gaps[i]; g.Ranges > 0 && g.loses() {
+		if g := &s.Total.Gaps[i]; g.Ranges > 0 && g.breaksTraces() {
 			reasons = append(reasons, g.Reason)
 		}
 	}
@@ -94,7 +94,7 @@ func (s *Survey) page(heading, maker string) *surveyPage {
 		rows = append(rows, r.cells())
 	}
 	p.FileTable = p.Data.Add(page.Table{
-		ID: "files", Caption: fmt.Sprintf("Bytes of code in each file, in format %d, the worst first", detailed),
+		ID: "files", Caption: fmt.Sprintf("Bytes of code in each file, in format %d, worst first", gapVersion),
 		Noun: "files", Columns: fileColumns, Reasons: reasons, Falling: "Not unwindable",
 	}, rows)
 	for i, t := range s.tables() {
@@ -108,7 +108,7 @@ func (s *Survey) page(heading, maker string) *surveyPage {
 	return p
 }
 
-// cells returns the cells of fileColumns.
+// cells returns the record's row of the file table (fileColumns).
 func (r *Record) cells() []string {
 	decimal := func(n uint64) string { return strconv.FormatUint(n, 10) }
 	row := make([]string, len(fileColumns))
@@ -118,7 +118,7 @@ func (r *Record) cells() []string {
 		row[2], row[6] = decimal(code.Left()), decimal(code.Code)
 	}
 	if r.Status == "" {
-		lost, reason := r.lost()
+		lost, reason := r.lostCode()
 		row[3], row[5] = decimal(lost), reason
 		row[4] = decimal(r.Described - format(r.Formats, sframe.V2).Covered)
 		return row
@@ -135,7 +135,7 @@ func (s *Survey) chart(code page.Split) page.Chart {
 	var out []page.Bar
 	for i := range s.Total.Gaps {
 		g := &s.Total.Gaps[i]
-		if g.Ranges == 0 || !g.loses() {
+		if g.Ranges == 0 || !g.breaksTraces() {
 			continue
 		}
 		of := fmt.Sprintf("in %s of %s, in %s",

@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-// TestRow expects each figure of a file to be in the column with its name.
+// TestRow expects each figure of a file to be in the column of that name.
 func TestRow(t *testing.T) {
 	r := Record{
 		File: "/usr/bin/x", ABI: "amd64", Functions: 10, Described: 1000, WithoutCFI: 87, Code: 1097,

@@ -15,7 +15,7 @@ import (
 	"cfi2sframe/internal/outfile"
 )
 
-// JSONSchema is the JSON Schema (2020-12) of a line.
+// JSONSchema is the JSON Schema (2020-12) of a line of the JSON report.
 //
 //go:embed survey.schema.json
 var JSONSchema string
@@ -26,7 +26,7 @@ type line struct {
 	Skipped *Skipped `json:"skipped,omitempty"`
 }
 
-// JSON writes a line for each file, as survey.schema.json describes, and one that counts the files that were not
+// JSON writes a line for each file, as survey.schema.json describes, and a line that counts the files that were not
 // examined.
 func (s *Survey) JSON(w io.Writer) error {
 	out := bufio.NewWriter(w)
@@ -99,7 +99,7 @@ func read(name string, fn func(*line) error) error {
 // check returns an error if this version could not have written the record.
 func (r *Record) check() error {
 	if r.File == "" {
-		return errors.New("no file; use the output of survey --report json")
+		return errors.New("record without a file name; use the output of survey --report json")
 	}
 	if r.Status != "" && !slices.Contains(statuses, r.Status) {
 		return fmt.Errorf("unknown status %.40q", r.Status)

@@ -45,8 +45,8 @@ func statusOf(err error) convert.Reason {
 	return damaged
 }
 
-// A Record is the result for one file. All sums follow from records. In JSON, a record is a line. All sizes are in
-// bytes of code.
+// A Record is the result for one file. All sums are computed from records. In JSON, each record is one line. All sizes
+// are in bytes of code.
 type Record struct {
 	File       string         `json:"file"` // ARCHIVE(MEMBER) for members of archives
 	ABI        string         `json:"abi,omitzero"`
@@ -72,7 +72,7 @@ type Format struct {
 	Inferred   uint64         `json:"inferred,omitzero"` // part of Covered whose rows are inferred from instructions
 }
 
-// A Gap sums up the gaps for one reason.
+// A Gap totals the gaps that have the same reason.
 type Gap struct {
 	Reason    string `json:"reason"`
 	Files     uint64 `json:"-"` // of a sum
@@ -81,7 +81,8 @@ type Gap struct {
 	Bytes     uint64 `json:"bytes,omitzero"`
 }
 
-// reasons maps names to reasons. It is cached because sorting the files of a distribution needs millions of lookups.
+// reasons returns a map from names to reasons. The map is cached because sorting the files of a distribution needs
+// millions of lookups.
 var reasons = sync.OnceValue(func() map[string]translate.Reason {
 	m := make(map[string]translate.Reason)
 	for _, r := range translate.Reasons() {
@@ -93,16 +94,16 @@ var reasons = sync.OnceValue(func() map[string]translate.Reason {
 // reason returns the reason for a gap, or 0.
 func (g *Gap) reason() translate.Reason { return reasons()[g.Reason] }
 
-// loses reports whether the gaps break stack traces.
-func (g *Gap) loses() bool { return g.reason().Loss() }
+// breaksTraces reports whether the gaps break stack traces.
+func (g *Gap) breaksTraces() bool { return g.reason().Loss() }
 
-// lost returns the bytes of code in gaps that break stack traces, and the most frequent reason.
-func (r *Record) lost() (bytes uint64, reason string) { return lost(r.Gaps) }
+// lostCode returns the number of bytes of code in gaps that break stack traces, and the reason for most of them.
+func (r *Record) lostCode() (bytes uint64, reason string) { return lostCode(r.Gaps) }
 
-func lost(gaps []Gap) (bytes uint64, reason string) {
+func lostCode(gaps []Gap) (bytes uint64, reason string) {
 	most := uint64(0)
 	for i := range gaps {
-		if g := &gaps[i]; g.loses() {
+		if g := &gaps[i]; g.breaksTraces() {
 			bytes += g.Bytes
 			if g.Bytes > most {
 				most, reason = g.Bytes, g.Reason
@@ -123,7 +124,7 @@ type Function struct {
 	Lost     uint64 `json:"lost"`
 	Reason   string `json:"reason"` // of most lost bytes
 
-	gap translate.Gap // the first gap that breaks stack traces; reports find the function's name by its address
+	gap translate.Gap // first gap that breaks stack traces; locates the function's name
 }
 
 // refused returns the record of a file without CFI to translate. A system error ends the survey.
@@ -131,15 +132,15 @@ func refused(file string, status convert.Reason, err error) (*Record, error) {
 	if outfile.OfMachine(err) {
 		return nil, fmt.Errorf("%s: %w", file, outfile.Plain(err))
 	}
-	r := &Record{File: valid(file), Status: status}
+	r := &Record{File: toUTF8(file), Status: status}
 	if status == damaged || status == unreadable {
-		r.Error = valid(outfile.Plain(err).Error())
+		r.Error = toUTF8(outfile.Plain(err).Error())
 	}
 	return r, nil
 }
 
-// valid replaces bytes that are not valid UTF-8 with \xNN.
-func valid(text string) string {
+// toUTF8 replaces bytes that are not valid UTF-8 with \xNN.
+func toUTF8(text string) string {
 	var b strings.Builder
 	for len(text) > 0 {
 		r, n := utf8.DecodeRuneInString(text)

@@ -39,7 +39,7 @@ func TestRefused(t *testing.T) {
 		{"sound", func(*elftest.Patcher) {}, "", ""},
 		{"no CFI", func(p *elftest.Patcher) {
 			p.Put32(p.Section(".eh_frame")+elftest.ShType, uint32(elf.SHT_NOBITS))
-			p.Put32(p.Segment(elf.PT_GNU_EH_FRAME, 0), uint32(elf.PT_NULL)) // the other way to find the CFI
+			p.Put32(p.Segment(elf.PT_GNU_EH_FRAME, 0), uint32(elf.PT_NULL)) // it would also locate the CFI
 		}, "no-cfi", ""},
 		{"CFI of no code", func(p *elftest.Patcher) { p.Contents(".eh_frame", make([]byte, 4)) }, "no-code", ""},
 		{"a record that is longer than the section", func(p *elftest.Patcher) {
@@ -78,14 +78,14 @@ func TestRefused(t *testing.T) {
 
 var errDisk = errors.New("the disk is gone")
 
-// A failing is a reader that cannot read the byte at a certain offset.
-type failing struct {
+// A failingReader is a reader that cannot read the byte at a certain offset.
+type failingReader struct {
 	io.ReaderAt
 	at  int64
 	err error
 }
 
-func (f failing) ReadAt(b []byte, off int64) (int, error) {
+func (f failingReader) ReadAt(b []byte, off int64) (int, error) {
 	if off <= f.at && f.at-off < int64(len(b)) {
 		return 0, f.err
 	}
@@ -98,7 +98,7 @@ func TestReadErrors(t *testing.T) {
 	p := elftest.Patch(t.Fatalf, b)
 	e := new(examiner)
 	at := int64(p.U64(p.Section(".eh_frame") + elftest.ShOff))
-	r, err := e.examine(nil, failing{bytes.NewReader(b), at, errDisk}, "x", int64(len(b)))
+	r, err := e.examine(nil, failingReader{bytes.NewReader(b), at, errDisk}, "x", int64(len(b)))
 	if err != nil || r.Status != unreadable || !strings.Contains(r.Error, errDisk.Error()) || len(r.Worst) > 0 {
 		t.Errorf("%+v, %v", r, err)
 	}
@@ -106,7 +106,7 @@ func TestReadErrors(t *testing.T) {
 	system := &fs.PathError{Op: "read", Path: "x", Err: syscall.EIO}
 	for name, at := range map[string]int64{"the identification": 0, "the CFI": at,
 		"the section headers": int64(p.U64(elftest.EhShoff))} {
-		r, err := e.examine(nil, failing{bytes.NewReader(b), at, system}, "x", int64(len(b)))
+		r, err := e.examine(nil, failingReader{bytes.NewReader(b), at, system}, "x", int64(len(b)))
 		if !errors.Is(err, syscall.EIO) {
 			t.Errorf("%s: %+v, %v", name, r, err)
 		}
@@ -114,14 +114,14 @@ func TestReadErrors(t *testing.T) {
 	// Files that are removed after they were found, and directories that cannot be read.
 	gone := filepath.Join(t.TempDir(), "gone")
 	for _, f := range []candidate{{name: gone}, {name: gone, err: os.ErrPermission}} {
-		records, err := e.file(t.Context(), &f)
+		records, err := e.examineCandidate(t.Context(), &f)
 		if err != nil || len(records) != 1 || records[0].File != gone || records[0].Status != unreadable ||
 			records[0].Error == "" {
 			t.Errorf("%+v: %+v", f, records)
 		}
 	}
 	if _, err := peekFile(gone); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the head of a missing file: %v", err)
+		t.Errorf("the kind of a missing file: %v", err)
 	}
 }
 
@@ -133,18 +133,18 @@ func TestArchiveCancelled(t *testing.T) {
 	testfile.Write(t, path, b)
 	ctx, cancel := context.WithCancel(t.Context())
 	e := new(examiner)
-	r, err := e.file(ctx, &candidate{name: path, archive: true})
+	r, err := e.examineCandidate(ctx, &candidate{name: path, archive: true})
 	if err != nil || len(r) != 2 || r[0].File != path+"(a.so)" || r[1].File != path+"(b.so)" {
 		t.Errorf("members %+v, %v; want a.so and b.so", r, err)
 	}
 	cancel()
-	if r, err := e.file(ctx, &candidate{name: path, archive: true}); !errors.Is(err, context.Canceled) {
+	if r, err := e.examineCandidate(ctx, &candidate{name: path, archive: true}); !errors.Is(err, context.Canceled) {
 		t.Errorf("%d members after the end, %v", len(r), err)
 	}
 }
 
 // TestStarting checks the size of the CFI that is reported before a file is examined. A file without section headers
-// may be nothing but CFI; compressed sections count four times.
+// counts in full, because all of it may be CFI. Compressed sections count as four times their size.
 func TestStarting(t *testing.T) {
 	const ehFrame = 0x98 // by readelf
 	for _, tt := range []struct {

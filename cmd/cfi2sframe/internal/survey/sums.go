@@ -8,7 +8,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A Part holds the totals of a part of the files.
+// A Part holds the totals of the files of one ABI, or of all files.
 type Part struct {
 	Name string
 	Sums
@@ -17,7 +17,7 @@ type Part struct {
 // Sums holds totals of several files. All sizes are in bytes of code.
 type Sums struct {
 	Files      uint64 // examined
-	WithCFI    uint64 // with CFI that describes code
+	WithCFI    uint64 // files with CFI that describes code
 	Functions  uint64 // as in Record
 	Described  uint64
 	Code       uint64
@@ -27,7 +27,7 @@ type Sums struct {
 	Refused    []Refused // in the order of statuses
 }
 
-// Refused counts the files with one status.
+// Refused counts the files that have the same status.
 type Refused struct {
 	Status convert.Reason
 	Files  uint64

@@ -23,7 +23,7 @@ import (
 type Options struct {
 	Objects bool // relocatable objects and archives
 	Shard   Shard
-	Infer   bool // also count rows from instructions
+	Infer   bool // also count rows inferred from instructions
 	Jobs    int  // files examined in parallel; 0: one per processor
 	// Starting, if not nil, is called before a file is examined, with the sizes of its CFI and of the file.
 	// It is called concurrently.
@@ -35,8 +35,8 @@ type Options struct {
 // Formats are the versions of SFrame that a survey translates to.
 var Formats = []sframe.Version{sframe.V2, sframe.V3}
 
-// detailed is the version whose gaps are listed.
-const detailed = sframe.V3
+// gapVersion is the version of SFrame for which gaps are listed.
+const gapVersion = sframe.V3
 
 // A Survey holds the records of many files and their sums.
 type Survey struct {
@@ -44,8 +44,8 @@ type Survey struct {
 	Skipped   Skipped
 	Total     Sums
 	ABIs      []Part     // by name
-	Worst     []*Record  // files with lost bytes, the worst first
-	Functions []Function // of all files, the worst first
+	Worst     []*Record  // files with lost bytes, worst first
+	Functions []Function // of all files, worst first
 }
 
 // Run surveys the ELF files at and below the paths. A file with several names counts once, under the first. Run fails
@@ -69,7 +69,7 @@ func Run(ctx context.Context, paths []string, opt Options) (*Survey, error) {
 				if i >= len(files) {
 					return
 				}
-				found[i], errs[i] = e.file(ctx, &files[i])
+				found[i], errs[i] = e.examineCandidate(ctx, &files[i])
 			}
 		})
 	}
@@ -93,14 +93,14 @@ func New(records []*Record, skipped Skipped) *Survey {
 			fn.File = r.File
 			s.Functions = append(s.Functions, fn)
 		}
-		if lost, _ := r.lost(); lost > 0 {
+		if lost, _ := r.lostCode(); lost > 0 {
 			s.Worst = append(s.Worst, r)
 		}
 	}
 	slices.SortStableFunc(s.Functions, func(a, b Function) int { return cmp.Compare(b.Lost, a.Lost) })
 	slices.SortStableFunc(s.Worst, func(a, b *Record) int {
-		x, _ := a.lost()
-		y, _ := b.lost()
+		x, _ := a.lostCode()
+		y, _ := b.lostCode()
 		return cmp.Compare(y, x)
 	})
 	return s

@@ -26,8 +26,8 @@ func run(t *testing.T, opt Options, paths ...string) *Survey {
 	return must.Get(Run(t.Context(), paths, opt))(t)
 }
 
-// A what holds the expected sums for a fixture, computed from its source.
-type what struct {
+// wantSums holds the expected sums for a fixture, computed from the fixture's source.
+type wantSums struct {
 	functions             uint64
 	described, withoutCFI uint64
 	code                  uint64    // the sum of described and withoutCFI, less padding
@@ -37,24 +37,24 @@ type what struct {
 }
 
 // fromSource holds sums computed from testdata/asm: sizes of the instructions between directives that change the row.
-var fromSource = map[string]what{
-	// realign is 50 bytes long: 5 with rsp+8, 14 with r10+0, 25 with *(rbp-8), 5 with r10+0, and a ret with rsp+8 and
-	// rbp at *(rbp+0). _start has no CFI.
+var fromSource = map[string]wantSums{
+	// In realign (50 bytes), the CFA is rsp+8 for 5 bytes, r10+0 for 14, *(rbp-8) for 25, r10+0 for 5, and rsp+8 for
+	// the ret, where rbp is saved at *(rbp+0). _start has no CFI.
 	"amd64/drap1": {
 		functions: 2, described: 53, withoutCFI: 14, code: 67, whole: [2]uint64{1, 2}, covered: [2]uint64{8, 53},
 	},
-	// The CFA is based on rbx in 8 bytes of on_stack and in the last 10 of on_stack_last.
+	// The CFA is based on rbx in 8 bytes of on_stack and in the last 10 bytes of on_stack_last.
 	"amd64/rbxcfa.so": {functions: 3, described: 50, code: 50, whole: [2]uint64{1, 3}, covered: [2]uint64{32, 50}},
 	// resume moves rcx to rsp (3 bytes), and jumps through rcx (2 bytes); ra_mid has its return address in r11 during a
 	// move and a push (4 bytes).
 	"amd64/rareg.so": {functions: 3, described: 55, code: 55, whole: [2]uint64{1, 3}, covered: [2]uint64{46, 55}},
-	// Signal frames are marked (3 bytes) and the trampoline (10 bytes). 15 bytes of padding
-	// and 103 of _start have no CFI.
+	// The function "marked" (3 bytes) and the trampoline (10 bytes) are signal frames. 15 bytes of padding and the 103
+	// bytes of _start have no CFI.
 	"amd64/signal": {
 		functions: 4, described: 27, withoutCFI: 118, code: 27 + 103, whole: [2]uint64{2, 4},
 		covered: [2]uint64{14, 27},
 	},
-	// No caller: 42 bytes of _start and 16 of new_stack. fp_lost has no rbp for 12 bytes.
+	// 42 bytes of _start and 16 bytes of new_stack have no caller. In fp_lost, rbp is undefined for 12 bytes.
 	"amd64/undefra": {
 		functions: 4, described: 96, code: 96, whole: [2]uint64{3, 3}, covered: [2]uint64{84, 84},
 		gaps: map[string]translate.Sum{translate.FPUndefined.Name(): {Functions: 1, Ranges: 1, Bytes: 12}},
@@ -70,7 +70,7 @@ var fromSource = map[string]what{
 func TestFixtures(t *testing.T) {
 	for name, want := range fromSource {
 		s := run(t, Options{}, fixtures+name)
-		got := what{
+		got := wantSums{
 			functions: s.Total.Functions, described: s.Total.Described, withoutCFI: s.Total.WithoutCFI,
 			code: s.Total.Code,
 		}
@@ -150,7 +150,7 @@ func refusedBy(s *Sums) map[convert.Reason]uint64 {
 	return out
 }
 
-// TestTree expects each file to count once, and no file to end the survey.
+// TestTree expects each file to be counted once, and no file to abort the survey.
 func TestTree(t *testing.T) {
 	dir := tree(t)
 	s := run(t, Options{}, dir+"/b", dir+"/a", dir, dir+"/b/link")
@@ -182,7 +182,7 @@ func TestMergeErrors(t *testing.T) {
 	first, _, _ := strings.Cut(b.String(), "\n")
 	for _, tt := range []struct{ text, want string }{
 		{strings.Replace(first, `"abi":"`, `"functions":1,"abi":"x`, 1), "differs from the file of this name in "},
-		{strings.Replace(first, `"file":"`, `"name":"`, 1), "no file; use the output of survey"},
+		{strings.Replace(first, `"file":"`, `"name":"`, 1), "record without a file name; use the output of survey"},
 		{`{"file":"x","status":"lost"}`, `unknown status "lost"`},
 		{`{"file":"x","formats":[{"format":9}]}`, "unknown format 9"},
 		{`{"file":"x","gaps":[{"reason":"mood"}]}`, `unknown reason "mood"`},
@@ -203,8 +203,8 @@ func TestMergeErrors(t *testing.T) {
 	}
 }
 
-// forms returns the survey in all forms.
-func forms(t *testing.T, s *Survey) string {
+// allFormats returns the survey as text, JSON and HTML.
+func allFormats(t *testing.T, s *Survey) string {
 	t.Helper()
 	var b bytes.Buffer
 	for _, err := range []error{s.Text(&b), s.JSON(&b), s.HTML(&b, "heading", "")} {
@@ -250,7 +250,7 @@ func TestDeterminism(t *testing.T) {
 	dir := tree(t)
 	first := ""
 	for _, jobs := range []int{1, 2, 3, 16} {
-		got := forms(t, run(t, Options{Objects: true, Jobs: jobs}, fixtures, dir))
+		got := allFormats(t, run(t, Options{Objects: true, Jobs: jobs}, fixtures, dir))
 		if first == "" {
 			first = got
 		} else if got != first {

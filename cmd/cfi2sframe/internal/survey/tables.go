@@ -44,21 +44,21 @@ func (t *table) add(cells ...string) {
 	t.Rows = append(t.Rows, cells)
 }
 
-// title summarizes in a line what was surveyed.
+// title summarizes what was surveyed, on one line.
 func (s *Survey) title() string {
 	return fmt.Sprintf("Survey: %s ELF files, %s of them with CFI", count(s.Total.Files), count(s.Total.WithCFI))
 }
 
-// headline returns the share of unwindable code, in a line.
+// headline returns a line with the share of unwindable code.
 func (s *Survey) headline() string {
 	if s.Total.Code == 0 {
 		return ""
 	}
-	f := format(s.Total.Formats, detailed)
+	f := format(s.Total.Formats, gapVersion)
 	code := report.Amounts{Code: s.Total.Code, Unwindable: f.Unwindable}
-	line := fmt.Sprintf("Format %d: %v", detailed, &code)
+	line := fmt.Sprintf("Format %d: %v", gapVersion, &code)
 	if f.Inferred > 0 {
-		line += fmt.Sprintf("; %s by instructions", countOf(f.Inferred, "byte"))
+		line += fmt.Sprintf("; %s inferred from instructions", countOf(f.Inferred, "byte"))
 	}
 	return line
 }
@@ -91,8 +91,8 @@ func (s *Survey) coverage() table {
 }
 
 func (s *Survey) gaps() table {
-	t := newTable(fmt.Sprintf("Gaps in format %d", detailed), "", "reason", "#files", "#functions", "#ranges", "#bytes",
-		"meaning")
+	t := newTable(fmt.Sprintf("Gaps in format %d", gapVersion), "", "reason", "#files", "#functions", "#ranges",
+		"#bytes", "meaning")
 	for i := range s.Total.Gaps {
 		g := &s.Total.Gaps[i]
 		if g.Ranges > 0 {
@@ -121,10 +121,10 @@ const maxWorst = 20
 
 func (s *Survey) worstFiles() table {
 	t := newTable("Worst files", fmt.Sprintf("Lost bytes are code without complete stack traces in format %d; the "+
-		"reason is the most frequent one.", detailed), "#lost bytes", "#of", "#share", "reason", "file")
+		"reason is the most frequent one.", gapVersion), "#lost bytes", "#of", "#share", "reason", "file")
 	t.TextOnly = true
 	for _, r := range s.Worst[:min(len(s.Worst), maxWorst)] {
-		lost, reason := r.lost()
+		lost, reason := r.lostCode()
 		t.add(count(lost), count(r.Described), report.Share(lost, r.Described), reason, r.File)
 	}
 	return t
@@ -163,7 +163,7 @@ func (s *Survey) errors() table {
 	return t
 }
 
-// maxName bounds the characters of function names in tables: names in C++ can have thousands.
+// maxName is the maximum length of function names in tables, in characters. C++ names can have thousands.
 const maxName = 120
 
 func short(name string) string {
@@ -173,7 +173,7 @@ func short(name string) string {
 	return name
 }
 
-// shareOf is report.Share, or "-" if the whole is 0.
+// shareOf is like report.Share, but returns "-" if the whole is 0.
 func shareOf(n, of uint64) string {
 	if of == 0 {
 		return "-"
@@ -184,7 +184,7 @@ func shareOf(n, of uint64) string {
 // count formats a number with thousands separators.
 func count[T int | uint64](n T) string { return report.Digits(uint64(n)) }
 
-// countOf returns a number with its noun.
+// countOf returns a number followed by a noun, such as "2 files".
 func countOf[T int | uint64](n T, what string) string {
 	if n == 1 {
 		return "1 " + what

@@ -24,8 +24,8 @@ type candidate struct {
 	err     error // the file or directory cannot be read
 }
 
-// walk finds the ELF files at and below the paths, sorted by name, and counts other files. It follows symbolic links
-// only in paths themselves. Unreadable files and directories become candidates with an error.
+// walk finds the ELF files at and below the paths, sorted by name, and counts other files. It follows the symbolic
+// links in the given paths, but none below them. Unreadable files and directories become candidates with an error.
 func walk(ctx context.Context, paths []string, opt Options) (out []candidate, skipped Skipped, err error) {
 	var all []candidate
 	seen := make(map[inode.ID]int) // indexes in all
@@ -34,11 +34,11 @@ func walk(ctx context.Context, paths []string, opt Options) (out []candidate, sk
 		if err != nil {
 			return nil, skipped, fmt.Errorf("%s: %w", path, outfile.Plain(err))
 		}
-		err = filepath.WalkDir(real, func(at string, d fs.DirEntry, err error) error {
+		err = filepath.WalkDir(real, func(file string, d fs.DirEntry, err error) error {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			rel, _ := filepath.Rel(real, at) // cannot fail: WalkDir lists paths below real
+			rel, _ := filepath.Rel(real, file) // cannot fail: real is a prefix of file
 			c := candidate{name: filepath.Join(path, rel), err: err}
 			if err == nil && !d.Type().IsRegular() {
 				return nil
@@ -68,10 +68,10 @@ func walk(ctx context.Context, paths []string, opt Options) (out []candidate, sk
 			return nil, skipped, ctx.Err()
 		}
 		isOutput := opt.IsOutput != nil && opt.IsOutput(c.name)
-		if !opt.Shard.has(c.name) && !isOutput {
+		if !opt.Shard.contains(c.name) && !isOutput {
 			continue
 		}
-		kind, skip := c.examined(opt.Objects)
+		kind, skip := c.classify(opt.Objects)
 		switch {
 		case isOutput:
 			if !skip {
@@ -86,52 +86,53 @@ func walk(ctx context.Context, paths []string, opt Options) (out []candidate, sk
 	return out, skipped, nil
 }
 
-// examined decides by the first bytes of a file whether to skip it, and counts skipped files.
-func (c *candidate) examined(objects bool) (kind Skipped, skip bool) {
-	var h head
+// classify decides from the first bytes of a file whether to skip it. For a skipped file, it also returns a count of 1
+// of its kind.
+func (c *candidate) classify(objects bool) (kind Skipped, skip bool) {
+	var k fileKind
 	if c.err == nil {
-		h, c.err = peekFile(c.name)
+		k, c.err = peekFile(c.name)
 	}
 	switch {
 	case c.err != nil:
 		return kind, false
-	case !h.elf && !h.archive:
+	case !k.elf && !k.archive:
 		return Skipped{Other: 1}, true
-	case (h.object || h.archive) && !objects:
+	case (k.object || k.archive) && !objects:
 		return Skipped{Objects: 1}, true
 	}
-	c.archive = h.archive
+	c.archive = k.archive
 	return kind, false
 }
 
-// A head is the kind of a file, by its first bytes.
-type head struct{ elf, archive, object bool }
+// A fileKind says what a file is, judging by its first bytes.
+type fileKind struct{ elf, archive, object bool }
 
-func peekFile(name string) (head, error) {
+func peekFile(name string) (fileKind, error) {
 	f, info, err := outfile.OpenRegular(name) // the file may have been replaced since it was listed
 	if err != nil {
-		return head{}, err
+		return fileKind{}, err
 	}
 	defer f.Close()
 	return peek(filecopy.Sized(f, info.Size()))
 }
 
-// peek reads the head of a file.
-func peek(r io.ReaderAt) (head, error) {
+// peek determines the kind of a file from its first bytes.
+func peek(r io.ReaderAt) (fileKind, error) {
 	b := make([]byte, elf.EI_NIDENT+2) // bytes up to e_type, which is at the same offset in both classes
 	n, err := r.ReadAt(b, 0)
 	if err != nil && err != io.EOF {
-		return head{}, err
+		return fileKind{}, err
 	}
 	if n < len(elf.ELFMAG) || string(b[:len(elf.ELFMAG)]) != elf.ELFMAG {
 		is, err := archive.Is(r)
-		return head{archive: is}, err
+		return fileKind{archive: is}, err
 	}
 	var order binary.ByteOrder = binary.LittleEndian
 	if elf.Data(b[elf.EI_DATA]) == elf.ELFDATA2MSB {
 		order = binary.BigEndian
 	}
-	return head{
+	return fileKind{
 		elf:    true,
 		object: elf.Type(order.Uint16(b[elf.EI_NIDENT:])) == elf.ET_REL,
 	}, nil
