@@ -8,13 +8,13 @@ import (
 
 // Amounts says how much of a file's code can be unwound. All reports include it.
 type Amounts struct {
-	Code       uint64 `json:"code"`       // bytes without padding and start-up code; 0 if not counted
+	Code       uint64 `json:"code"`       // bytes, excluding padding and start-up code; 0 if not counted
 	Unwindable uint64 `json:"unwindable"` // of Code: Covered and PLT
-	Described  uint64 `json:"described"`  // code that CFI describes, and code whose rows are inferred
-	Covered    uint64 `json:"covered"`    // of Described: with rows, or without a caller (Outermost)
-	Outermost  uint64 `json:"outermost"`  // of Covered: no row, but no caller either, so stack traces end there
+	Described  uint64 `json:"described"`  // code with CFI or inferred rows
+	Covered    uint64 `json:"covered"`    // part of Described with rows, or without a caller (Outermost)
+	Outermost  uint64 `json:"outermost"`  // part of Covered without rows, where stack traces end
 	PLT        uint64 `json:"plt"`        // PLT stubs without CFI that have rows
-	// Part of Covered: code without CFI whose rows are inferred from instructions.
+	// Part of Covered: code without CFI, whose rows are inferred from instructions.
 	Inferred uint64 `json:"inferred,omitempty"`
 
 	// Rounded as in the text report. WriteJSON sets them.
@@ -65,20 +65,20 @@ func (a *Amounts) OfCFI(format int) string {
 		Digits(a.Covered), bytesOf(a.Described), apart)
 }
 
-// UnwindablePercent returns the unwindable code in percent of all code.
+// UnwindablePercent returns the unwindable code as a percentage of all code.
 func (a *Amounts) UnwindablePercent() float64 { return percent(a.Unwindable, a.Code) }
 
-// CoveredPercent returns the covered code in percent of the described code.
+// CoveredPercent returns the covered code as a percentage of the described code.
 func (a *Amounts) CoveredPercent() float64 { return percent(a.Covered, a.Described) }
 
-// UnwindableShare and CoveredShare return the same as text.
+// UnwindableShare and CoveredShare return UnwindablePercent and CoveredPercent as text.
 func (a *Amounts) UnwindableShare() string { return Percentage(a.UnwindablePercent()) }
 func (a *Amounts) CoveredShare() string    { return Percentage(a.CoveredPercent()) }
 
-// Share formats part/whole in percent, as in reports.
+// Share formats part/whole as a percentage, as in reports.
 func Share(part, whole uint64) string { return Percentage(percent(part, whole)) }
 
-// percent returns part/whole in percent, or 100 if whole is 0.
+// percent returns part/whole as a percentage, or 100 if whole is 0.
 func percent(part, whole uint64) float64 {
 	if whole == 0 {
 		return 100

@@ -5,13 +5,13 @@ import (
 	"testing"
 )
 
-// TestSparse expects a warning if more than 5 % of the code has no CFI. For several files, it expects the warning to
-// depend on their total.
+// TestSparse expects a warning if more than 5 % of the code has no CFI. The warning for several files must depend on
+// their total.
 func TestSparse(t *testing.T) {
 	file := func(code, bytes, padding, startup uint64, others ...string) *Coverage {
 		c := &Coverage{Amounts: Amounts{Code: code}, Uncovered: Uncovered{Bytes: bytes, Padding: padding,
 			Startup: startup}}
-		if w := c.sparse(false); w != "" {
+		if w := c.withoutCFIWarning(false); w != "" {
 			c.Warnings = append(c.Warnings, w)
 		}
 		c.Warnings = append(c.Warnings, others...)
@@ -64,13 +64,13 @@ func TestInferable(t *testing.T) {
 			Amounts:   Amounts{Code: 100_000, Inferred: tt.inferred},
 			Uncovered: Uncovered{Bytes: tt.bytes, Refused: tt.refused},
 		}
-		if got := c.sparse(true); got != tt.want {
+		if got := c.withoutCFIWarning(true); got != tt.want {
 			t.Errorf("%+v: %q", tt, got)
 		}
 	}
 }
 
-// TestOfCFI expects bytes with rows from instructions to be printed separately.
+// TestOfCFI expects bytes whose rows are inferred from instructions to be printed separately.
 func TestOfCFI(t *testing.T) {
 	for a, want := range map[Amounts]string{
 		{Described: 4000, Covered: 1000}: "SFrame V3 covers 25.00 % of what CFI describes (1,000 of 4,000 bytes)",
@@ -104,7 +104,7 @@ func TestAmounts(t *testing.T) {
 	}
 }
 
-// TestNumbers checks numbers, shares and names. Shares are rounded down, so only the whole is 100 %.
+// TestNumbers checks the formats of numbers, shares and names. Shares are rounded down, so only the whole is 100 %.
 func TestNumbers(t *testing.T) {
 	for got, want := range map[string]string{
 		Digits(0): "0", Digits(999): "999", Digits(1000): "1,000", Digits(1234567): "1,234,567",

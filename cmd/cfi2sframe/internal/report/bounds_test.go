@@ -41,7 +41,7 @@ func TestRangeSet(t *testing.T) {
 	}
 }
 
-// TestCodeOf expects sections that overlap the one before them to be dropped.
+// TestCodeOf expects a section that overlaps its predecessor to be dropped.
 func TestCodeOf(t *testing.T) {
 	f := &elffile.File{}
 	add := func(name string, addr, size uint64) {
@@ -74,8 +74,8 @@ func TestLimits(t *testing.T) {
 	}
 	limits.names = 20
 	n := newNamer(limits)
-	p, none := place{table: &elffile.Section{}}, place{table: &elffile.Section{}, name: 1}
-	n.known[p], n.known[none] = demangled("_Z1fi"), funcName{}
+	p, none := nameRef{table: &elffile.Section{}}, nameRef{table: &elffile.Section{}, name: 1}
+	n.known[p], n.known[none] = demangledName("_Z1fi"), funcName{}
 	for i, want := range []string{"f(int)", "f(int)", "", ""} { // 12 bytes each
 		if got := n.name(p); got.name != want || (got.symbol == "") != (want == "") {
 			t.Errorf("%d: %+v", i, got)
@@ -84,7 +84,8 @@ func TestLimits(t *testing.T) {
 	if got := n.name(none); got.name != "" || n.omitted != 2 {
 		t.Errorf("%+v for no name, %d are not listed", got, n.omitted)
 	}
-	if got := n.notes(); len(got) != 1 || got[0] != "names of 2 functions, because all names together are too long" {
+	if got := n.notes(); len(got) != 1 ||
+		got[0] != "names of 2 functions, because their total length exceeds the limit" {
 		t.Errorf("%q", got)
 	}
 }

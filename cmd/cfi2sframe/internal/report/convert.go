@@ -12,7 +12,7 @@ import (
 	"cfi2sframe/translate"
 )
 
-const warnStaleHeaders = "at __ehdr_start, code finds the old program headers, without .sframe; use " +
+const warnStaleHeaders = "code that uses __ehdr_start finds the old program headers, without .sframe; use " +
 	"getauxval(AT_PHDR) or dl_iterate_phdr"
 
 // Converted returns the report on a converted file or archive member. The caller sets the file's name.
@@ -48,7 +48,7 @@ func Converted(d *convert.Details, limits *Limits) *Coverage {
 	}
 	c.sumReasons(d.Result)
 	c.listGaps(d, limits)
-	if w := c.sparse(convert.Infers(d.File)); w != "" {
+	if w := c.withoutCFIWarning(convert.Infers(d.File)); w != "" {
 		c.Warnings = append(c.Warnings, w)
 	}
 	if f.StaleHeaders {
@@ -65,7 +65,7 @@ func sectionSize(f *elffile.File, name string) uint64 {
 	return 0
 }
 
-// sumReasons lists the sums of gaps, in the order of translate.Reasons.
+// sumReasons totals the gaps by reason, in the order of translate.Reasons.
 func (c *Coverage) sumReasons(res *translate.Result) {
 	c.Reasons = []Reason{}
 	for _, r := range translate.Reasons() {
@@ -113,20 +113,20 @@ func (c *Coverage) listGaps(d *convert.Details, limits *Limits) {
 	c.Notes = append(c.Notes, names.notes()...)
 }
 
-// WithoutCFI returns how much of the code has no CFI, without start-up code.
+// WithoutCFI returns the number of bytes of code without CFI, excluding padding and start-up code.
 func (c *Coverage) WithoutCFI() uint64 {
 	return c.Uncovered.Bytes - c.Uncovered.Padding - c.Uncovered.Startup
 }
 
-// Compiled programs contain some assembly without CFI. The report warns if a file has more.
+// Compiled programs contain some assembly without CFI. The report warns if a file exceeds these limits.
 const (
 	maxWithoutCFI = 5   // in percent of the code
-	maxInferable  = 1   // likewise, if --infer may find rows
+	maxInferable  = 1   // in percent, if --infer might derive rows
 	minWithoutCFI = 256 // bytes; smaller amounts, as in small programs, cause no warning
 )
 
-// sparse returns a warning if too much code has no CFI, or "".
-func (c *Coverage) sparse(inferable bool) string {
+// withoutCFIWarning returns a warning if too much code has no CFI, otherwise "".
+func (c *Coverage) withoutCFIWarning(inferable bool) string {
 	n := c.WithoutCFI()
 	inferable = inferable && c.Uncovered.Refused == nil && c.Inferred == 0
 	switch share := percent(n, c.Code); {
@@ -168,7 +168,7 @@ func Checked(c *convert.Comparison, f, debug *elffile.File, table *cfi.Table) (*
 	return check, nil
 }
 
-// Contradicted adds code whose CFI contradicts its instructions, and the number of bytes compared.
+// Contradicted adds to the report the code whose CFI contradicts its instructions, and the number of bytes compared.
 func (c *Check) Contradicted(f, debug *elffile.File, list []convert.Contradiction, compared uint64) {
 	ranges := make([]elffile.Span, len(list))
 	for i, x := range list {

@@ -7,7 +7,7 @@ import (
 	"cfi2sframe/translate"
 )
 
-// DiffSchema is the version of the JSON form of a Diff, which diff.schema.json describes.
+// DiffSchema is the version of the JSON format of a Diff, which diff.schema.json describes.
 const DiffSchema = 3
 
 // A Diff lists the differences between the .sframe sections of two files. All sizes are in bytes.
@@ -16,7 +16,7 @@ type Diff struct {
 	Same      bool          `json:"same"` // no differences
 	Old       DiffSide      `json:"old"`
 	New       DiffSide      `json:"new"`
-	SameCode  bool          `json:"same_code"` // equal bytes: functions are matched by address, not by name
+	SameCode  bool          `json:"same_code"` // equal bytes, so functions are matched by address, not by name
 	Functions DiffFunctions `json:"functions"`
 	Gaps      []DiffGap     `json:"gaps_by_reason"`
 	Changes   []Change      `json:"changes"`
@@ -28,33 +28,33 @@ type DiffSide struct {
 	File      string `json:"file"`
 	ABI       string `json:"abi"`
 	Format    int    `json:"format"`
-	PCRel     bool   `json:"pcrel"`  // start addresses are relative to their own field
+	PCRel     bool   `json:"pcrel"`  // each start address is relative to its field
 	Sorted    bool   `json:"sorted"` // FDEs are sorted by address
 	FDEs      int    `json:"fdes"`
 	FREs      uint64 `json:"fres"`
 	Size      uint64 `json:"sframe_size"`
 	Functions int    `json:"functions"` // described by CFI
 	Amounts
-	Padding uint64 `json:"padding"` // padding after functions that has rows
+	Padding uint64 `json:"padding"` // padding covered by the last rows of functions
 }
 
 // DiffFunctions counts functions, and ranges of code without CFI that have rows.
 type DiffFunctions struct {
 	Same    int `json:"same"`    // with the same rows
-	Offsets int `json:"offsets"` // with the same rows at different offsets, or of a different size
+	Offsets int `json:"offsets"` // with the same rows, but different offsets or sizes
 	Rows    int `json:"rows"`    // with different rows
 	OnlyOld int `json:"only_old"`
 	OnlyNew int `json:"only_new"`
 }
 
-// A DiffGap sums up, for one reason, the code that CFI describes and .sframe does not.
+// A DiffGap totals the gaps that have the same reason, in bytes.
 type DiffGap struct {
 	Reason string `json:"reason"`
 	Text   string `json:"text"`
 	Old    uint64 `json:"old"`
 	New    uint64 `json:"new"`
-	Gained uint64 `json:"gained"` // total increase, in functions whose gaps grew
-	Lost   uint64 `json:"lost"`   // total decrease, in functions whose gaps shrank
+	Gained uint64 `json:"gained"` // total increase in functions whose gaps grew
+	Lost   uint64 `json:"lost"`   // total decrease in functions whose gaps shrank
 }
 
 // What describes the gap. Code without a caller counts as covered.
@@ -79,7 +79,7 @@ type Change struct {
 	Kind     string        `json:"kind"`
 	Old      *DiffFunction `json:"old,omitempty"`
 	New      *DiffFunction `json:"new,omitempty"`
-	Offset   uint64        `json:"offset"`            // of the first difference, from the function's start
+	Offset   uint64        `json:"offset"`            // from the start of the function to the first difference
 	OldRow   string        `json:"old_row,omitempty"` // the row at this offset
 	NewRow   string        `json:"new_row,omitempty"`
 }
@@ -106,16 +106,16 @@ func (d *Diff) Text(w io.Writer, changes int) error {
 	}{d, listed, len(d.Changes) - len(listed)})
 }
 
-// changed returns a line of the text report for a property of both files.
-func changed(what, old, new string) string {
+// changeLine returns a line that says how a property changed, or "" if it did not.
+func changeLine(what, old, new string) string {
 	if old == new {
 		return ""
 	}
 	return fmt.Sprintf("  %s: %s, now %s\n", what, old, new)
 }
 
-// counted is like changed, but compares numbers.
-func counted(what string, old, new uint64) string {
+// countChangeLine is like changeLine, but for numbers.
+func countChangeLine(what string, old, new uint64) string {
 	if old == new {
 		return ""
 	}
@@ -123,5 +123,5 @@ func counted(what string, old, new uint64) string {
 	if new < old {
 		by = "-" + Digits(old-new)
 	}
-	return changed(what, Digits(old), Digits(new)+" ("+by+")")
+	return changeLine(what, Digits(old), Digits(new)+" ("+by+")")
 }

@@ -80,7 +80,7 @@ new: "new\x1b.so": 99.93 % of the code is unwindable (100,432 of 100,500 bytes)
 	}
 }
 
-// A fullWriter fails after room bytes, like a full disk.
+// A fullWriter fails when its room, in bytes, is used up, like a full disk.
 type fullWriter struct{ room int }
 
 var errFull = errors.New("disk full")
@@ -94,7 +94,7 @@ func (w *fullWriter) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// TestWriteErrors expects every form to report a failed write, wherever it occurs.
+// TestWriteErrors expects reports in all formats to return a write error, wherever it occurs.
 func TestWriteErrors(t *testing.T) {
 	d, c := fullDiff(), fullCoverage()
 	d.Changes = slices.Repeat(d.Changes, 50) // more than one write

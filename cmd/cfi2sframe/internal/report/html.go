@@ -32,23 +32,23 @@ func HTML(w io.Writer, files []*Coverage, maker string) error {
 	return out.Flush()
 }
 
-// A pageOf holds the data for the page template.
-type pageOf struct {
+// pageData is the input of the page template.
+type pageData struct {
 	page.Frame
 	Several bool // or none
 	Sum     pageFile
 	Files   []pageFile
-	Shown   []pageFile // files with their own section of the page
+	Shown   []pageFile // files with a section on the page
 
 	FileTable, Gaps, Sections, Functions page.Table
 
 	GapsOmitted, FunctionsOmitted int
 }
 
-// A pageFile is one file, or the sum of all.
+// A pageFile holds the data of one file, or the totals of all files.
 type pageFile struct {
 	Coverage *Coverage
-	ID       string // id of its section of the page, or ""
+	ID       string // HTML id of the file's section, or ""
 	Split    page.Split
 	Chart    page.Chart
 }
@@ -75,12 +75,12 @@ var (
 	)
 )
 
-func newPage(files []*Coverage, maker string) *pageOf {
+func newPage(files []*Coverage, maker string) *pageData {
 	title := "SFrame coverage of " + plural(len(files), "file")
 	if len(files) == 1 {
 		title = "SFrame coverage of " + Printable(files[0].File)
 	}
-	p := &pageOf{Frame: page.NewFrame(title, maker), Several: len(files) != 1}
+	p := &pageData{Frame: page.NewFrame(title, maker), Several: len(files) != 1}
 	for i, c := range files {
 		id := ""
 		if len(files) > 1 && i < maxShown {
@@ -122,7 +122,7 @@ func chart(c *Coverage, code page.Split) page.Chart {
 }
 
 // tables makes the tables.
-func (p *pageOf) tables() {
+func (p *pageData) tables() {
 	first := 1
 	if p.Several {
 		first = 0
@@ -172,7 +172,7 @@ func (p *pageOf) tables() {
 	}, functions)
 }
 
-// row returns the cells of fileColumns, and a link to the file's part if it has one.
+// row returns a row of the file table (fileColumns), followed by a link to the file's section, if any.
 func (f *pageFile) row() []string {
 	c, s, part := f.Coverage, f.Split, ""
 	if f.ID != "" {
@@ -184,7 +184,7 @@ func (f *pageFile) row() []string {
 	}
 }
 
-// row returns the cells of gapColumns, and the symbol.
+// row returns a row of the gap table (gapColumns), followed by the symbol.
 func (g *Gap) row(file string) []string {
 	return []string{
 		file, g.function(), rangeOf(g.Section, g.Begin, g.End), fmt.Sprintf("%#x", g.Offset), decimal(g.End - g.Begin),
@@ -192,7 +192,7 @@ func (g *Gap) row(file string) []string {
 	}
 }
 
-// row returns the cells of sectionColumns.
+// row returns a row of the section table (sectionColumns).
 func (s *UncoveredSection) row(file string) []string {
 	return []string{
 		file, Printable(s.Name), fmt.Sprintf("%#x", s.Begin), decimal(s.Size), decimal(s.WithoutCFI()),
@@ -200,7 +200,7 @@ func (s *UncoveredSection) row(file string) []string {
 	}
 }
 
-// row returns the cells of functionColumns, and the symbol.
+// row returns a row of the function table (functionColumns), followed by the symbol.
 func (f *UncoveredFunction) row(file string) []string {
 	return []string{
 		file, Printable(f.Function), f.Place(), decimal(f.Size), decimal(f.Bytes),

@@ -17,7 +17,7 @@ import (
 	"cfi2sframe/translate"
 )
 
-// page returns the page about the files.
+// page returns the HTML report on the files.
 func page(t *testing.T, files ...*report.Coverage) string {
 	t.Helper()
 	var b bytes.Buffer
@@ -140,7 +140,8 @@ func TestHTMLSummary(t *testing.T) {
 	}
 }
 
-// TestHTMLEmpty expects no rows of zeros and no empty tables for a file without gaps, and no bar for one without code.
+// TestHTMLEmpty expects no rows of zeros and no empty tables for a file without gaps, and no bar for a file without
+// code.
 func TestHTMLEmpty(t *testing.T) {
 	c := &report.Coverage{File: "prog", Amounts: report.Amounts{Code: 9, Unwindable: 9, Described: 9, Covered: 9}}
 	for _, files := range [][]*report.Coverage{{c}, {c, c}, {{File: "none"}}, nil} {
@@ -165,8 +166,8 @@ func TestHTMLEmpty(t *testing.T) {
 	}
 }
 
-// TestHTMLWorst expects the file with the most code that is not unwindable to be listed first. Links to parts follow
-// the order of the input.
+// TestHTMLWorst expects the file with the most code that is not unwindable to be listed first. Links to the files'
+// sections must be numbered in input order.
 func TestHTMLWorst(t *testing.T) {
 	var files []*report.Coverage
 	for i, left := range []uint64{1, 50, 7} {
@@ -190,8 +191,8 @@ func TestHTMLWorst(t *testing.T) {
 	}
 }
 
-// TestHTMLBars expects the lengths of bars to be relative to the longest, and the page to say what share of the code
-// the longest is. Reasons that lose no code have no bar.
+// TestHTMLBars expects bars to be scaled to the longest, and the page to state what share of the code the longest bar
+// represents. Reasons that lose no code have no bar.
 func TestHTMLBars(t *testing.T) {
 	c := fullCoverage()
 	c.Amounts = report.Amounts{Code: 1000, Unwindable: 700, Described: 900, Covered: 700, Outermost: 100}
@@ -221,7 +222,7 @@ func TestHTMLBars(t *testing.T) {
 // none.
 func TestReasonColours(t *testing.T) {
 	css := testfile.Read(t, "../page/page.css")
-	reasons := make(map[string]string) // by colours in light and dark
+	reasons := make(map[string]string) // by the colours for light and dark mode
 	colours := regexp.MustCompile(`\.r-([a-z-]+) \{ --reason: light-dark\((#[0-9a-f]{6}, #[0-9a-f]{6})\); \}`)
 	for _, m := range colours.FindAllStringSubmatch(string(css), -1) {
 		if other, ok := reasons[m[2]]; ok {

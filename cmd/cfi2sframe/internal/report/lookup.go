@@ -5,7 +5,7 @@ import (
 	"io"
 )
 
-// A Lookup holds the rows of some pcs of a file.
+// A Lookup holds the rows for some pcs in a file.
 type Lookup struct {
 	Schema int    `json:"schema"`
 	File   string `json:"file"`
@@ -20,7 +20,7 @@ type Lookup struct {
 type PC struct {
 	PC       uint64 `json:"pc"`
 	Section  string `json:"section,omitempty"`
-	Function string `json:"function,omitempty"` // or the section, if no symbol names it
+	Function string `json:"function,omitempty"` // name of the section if no symbol names the function
 	Offset   uint64 `json:"offset"`
 	Source   string `json:"source,omitempty"` // "instructions" if the row does not come from CFI
 	Row      *PCRow `json:"row,omitempty"`
@@ -59,7 +59,7 @@ func (r *PCRow) String() string {
 	return s
 }
 
-// A PCGap is the reason for a gap.
+// A PCGap says why a pc has no row.
 type PCGap struct {
 	Reason string `json:"reason"`
 	Text   string `json:"text"`

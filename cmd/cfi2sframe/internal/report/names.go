@@ -19,13 +19,13 @@ import (
 
 // Bounds for hostile files, with overlapping symbols and extremely long names.
 const (
-	maxNameSteps = 1 << 26 // pairs of a symbol and a gap
-	maxNameBytes = 8 << 20 // bytes of all names in a list
-	maxMangled   = 4096    // bytes of a name to demangle, which takes superlinear time
+	maxNameSteps = 1 << 26 // pairs of a symbol and a gap to compare
+	maxNameBytes = 8 << 20 // total bytes of the names in a list
+	maxMangled   = 4096    // bytes of a name; demangling takes superlinear time
 )
 
-// A place locates the name of a symbol.
-type place struct {
+// A nameRef locates the name of a symbol in a file.
+type nameRef struct {
 	file  *elffile.File
 	table *elffile.Section
 	name  uint32
@@ -41,14 +41,14 @@ func symbolFiles(f, debug *elffile.File) []*elffile.File {
 
 // functionSymbols calls fn for every symbol that may name a function: a symbol of type STT_FUNC, or a label without a
 // type in a section of code, as in handwritten assembly.
-func functionSymbols(files []*elffile.File, fn func(place, elffile.Symbol)) {
+func functionSymbols(files []*elffile.File, fn func(nameRef, elffile.Symbol)) {
 	for _, f := range files {
 		for _, t := range []elf.SectionType{elf.SHT_SYMTAB, elf.SHT_DYNSYM} {
 			// If the symbol table is damaged, the report lacks names.
 			_ = f.Symbols(t, func(table *elffile.Section, s elffile.Symbol) {
 				if (isFunction(s) || elf.SymType(s.Info&0xf) == elf.STT_NOTYPE) && s.Name != 0 &&
 					s.Section != 0 && f.Sections[s.Section].Flags&uint64(elf.SHF_EXECINSTR) != 0 {
-					fn(place{f, table, s.Name}, s)
+					fn(nameRef{f, table, s.Name}, s)
 				}
 			})
 		}
@@ -64,26 +64,28 @@ func isFunction(s elffile.Symbol) bool {
 // A namer reads and demangles the names of symbols.
 type namer struct {
 	limits  *Limits
-	known   map[place]funcName
-	unread  int  // bytes of names that may still be read for a list
+	known   map[nameRef]funcName
+	unread  int  // remaining bytes of names to read for a list
 	omitted int  // names omitted because of the limits
-	tangled bool // symbols cover too many gaps; some were not examined
+	tangled bool // whether maxNameSteps was reached
 }
 
-func newNamer(limits *Limits) *namer { return &namer{limits: limits, known: make(map[place]funcName)} }
+func newNamer(limits *Limits) *namer {
+	return &namer{limits: limits, known: make(map[nameRef]funcName)}
+}
 
-// A funcName is the demangled name of a function, and its mangled name if that differs. Both are "" if no symbol names
-// the function, or a limit is exceeded.
+// A funcName is the demangled name of a function, and its mangled name if that differs. If no symbol names the
+// function, or a limit is exceeded, name and symbol are "".
 type funcName struct{ name, symbol string }
 
 // name returns the name of a symbol.
-func (n *namer) name(p place) funcName {
+func (n *namer) name(p nameRef) funcName {
 	if p.table == nil {
 		return funcName{}
 	}
 	f, ok := n.known[p]
 	if !ok && n.unread > 0 {
-		f = demangled(p.file.SymbolName(p.table, p.name))
+		f = demangledName(p.file.SymbolName(p.table, p.name))
 		n.known[p] = f
 		n.unread -= len(cmp.Or(f.symbol, f.name))
 		ok = true
@@ -96,8 +98,8 @@ func (n *namer) name(p place) funcName {
 	return f
 }
 
-// demangled returns the demangled name of a symbol.
-func demangled(symbol string) funcName {
+// demangledName returns the demangled name of a symbol.
+func demangledName(symbol string) funcName {
 	if len(symbol) <= maxMangled {
 		if name := demangle.Filter(symbol, demangle.MaxLength(14)); name != symbol {
 			return funcName{name, symbol}
@@ -106,11 +108,11 @@ func demangled(symbol string) funcName {
 	return funcName{name: symbol}
 }
 
-// notes returns notes about missing names, for Coverage.Notes.
+// notes returns entries for Coverage.Notes about missing names.
 func (n *namer) notes() []string {
 	var out []string
 	if n.omitted > 0 {
-		out = append(out, "names of "+plural(n.omitted, "function")+", because all names together are too long")
+		out = append(out, "names of "+plural(n.omitted, "function")+", because their total length exceeds the limit")
 	}
 	if n.tangled {
 		out = append(out, "names of some functions, because symbols overlap too much")
@@ -120,7 +122,7 @@ func (n *namer) notes() []string {
 
 // isMapping reports whether the name is that of a mapping symbol, which marks the start of code or data (ELF for the
 // Arm 64-bit Architecture, "Mapping symbols").
-func (p place) isMapping() bool {
+func (p nameRef) isMapping() bool {
 	if a := arch.Of(elf.Machine(p.file.Machine)); a == nil || !a.MappingSymbols {
 		return false
 	}
@@ -129,7 +131,7 @@ func (p place) isMapping() bool {
 }
 
 // shortName truncates long names.
-func (p place) shortName() string {
+func (p nameRef) shortName() string {
 	if int(p.table.Link) >= len(p.file.Sections) {
 		return ""
 	}
@@ -147,14 +149,14 @@ func (p place) shortName() string {
 
 // A candidate is a symbol that may name the function of a gap.
 type candidate struct {
-	place
-	rank        int    // how well it names the function, 0 if it does not
+	nameRef
+	rank        int    // how well the symbol names the function, or 0 if not at all
 	start, size uint64 // of the function
 }
 
-// candidateFor ranks a symbol as the name of a gap. Functions rank above labels, but a function that starts inside the
-// FDE ranks below labels at its start or around the gap: the FDE of a signal trampoline starts before the symbol,
-// because unwinders look up the pc before a return address.
+// candidateFor ranks a symbol as the name of the function that contains a gap. Functions rank above labels, except that
+// a function that starts inside the FDE ranks below labels that enclose the gap or start with the FDE. The FDE of a
+// signal trampoline starts before its symbol, because unwinders look up the pc before a return address.
 func candidateFor(s elffile.Symbol, g *translate.Gap) candidate {
 	fde := g.Function
 	c := candidate{start: s.Value, size: s.Size}
@@ -182,12 +184,12 @@ func (c *candidate) compare(d *candidate) int {
 	return cmp.Or(cmp.Compare(c.rank, d.rank), cmp.Compare(c.start, d.start), cmp.Compare(c.size, d.size))
 }
 
-// functionNames returns the name and start of each gap's function. Without a symbol, the start is the FDE's. The gaps
-// are sorted by address.
+// functionNames returns the name and start of each gap's function. If no symbol names the function, the start is that
+// of the FDE. The gaps must be sorted by address.
 func functionNames(files []*elffile.File, gaps []translate.Gap, names *namer) ([]funcName, []uint64) {
 	best := make([]candidate, len(gaps))
 	steps := maxNameSteps
-	functionSymbols(files, func(p place, s elffile.Symbol) {
+	functionSymbols(files, func(p nameRef, s elffile.Symbol) {
 		// Visit the gaps of the FDE that the symbol starts in, and the gaps that it encloses.
 		i := sort.Search(len(gaps), func(i int) bool { return gaps[i].Function.End > s.Value })
 		for ; i < len(gaps) && steps > 0; i++ {
@@ -197,7 +199,7 @@ func functionNames(files []*elffile.File, gaps []translate.Gap, names *namer) ([
 			}
 			steps--
 			c := candidateFor(s, g)
-			if c.place = p; c.compare(&best[i]) > 0 && (isFunction(s) || !p.isMapping()) {
+			if c.nameRef = p; c.compare(&best[i]) > 0 && (isFunction(s) || !p.isMapping()) {
 				best[i] = c
 			}
 		}
@@ -209,7 +211,7 @@ func functionNames(files []*elffile.File, gaps []translate.Gap, names *namer) ([
 		if c.rank == 0 {
 			c.start = gaps[i].Function.Begin
 		}
-		out[i], starts[i] = names.name(c.place), c.start
+		out[i], starts[i] = names.name(c.nameRef), c.start
 	}
 	return out, starts
 }
@@ -220,7 +222,8 @@ type Location struct {
 	Offset   uint64 // from the function's start
 }
 
-// Locate returns the function at the start of each range of code, sorted by address. The debug file may be nil.
+// Locate returns the location of the start of each range of code. The ranges must be sorted by address; debug may be
+// nil.
 func Locate(f, debug *elffile.File, ranges []elffile.Span) []Location {
 	gaps := make([]translate.Gap, len(ranges))
 	for i, r := range ranges {
@@ -231,14 +234,14 @@ func Locate(f, debug *elffile.File, ranges []elffile.Span) []Location {
 	names, starts := functionNames(symbolFiles(f, debug), gaps, newNamer(NewLimits()))
 	for i, r := range ranges {
 		if out[i] = (Location{names[i].name, r.Begin - starts[i]}); out[i].Function == "" {
-			out[i] = inCode(code, r.Begin)
+			out[i] = locationIn(code, r.Begin)
 		}
 	}
 	return out
 }
 
-// inCode returns the location of an address in code.
-func inCode(code []elffile.CodeRange, addr uint64) Location {
+// locationIn returns the location of an address relative to the range of code that contains it.
+func locationIn(code []elffile.CodeRange, addr uint64) Location {
 	i := sort.Search(len(code), func(i int) bool { return code[i].End > addr })
 	if i < len(code) && code[i].Has(addr) {
 		return Location{code[i].Name, addr - code[i].Begin}
@@ -263,7 +266,7 @@ func Find(f, debug *elffile.File, name string) ([]uint64, error) {
 	path, _, _ := strings.Cut(name, "(")
 	// Identifiers also occur in the mangled name, except perhaps those of template arguments.
 	identifiers, arguments := regexp.MustCompile(`[A-Za-z_][A-Za-z_0-9]*`), regexp.MustCompile(`<.*>`)
-	word := "" // occurs in the mangled name; unknown for operators
+	word := "" // part of the mangled name; "" for operators
 	if words := identifiers.FindAllString(arguments.ReplaceAllString(path, ""), -1); words != nil &&
 		!slices.Contains(words, "operator") {
 		word = words[len(words)-1]
@@ -272,7 +275,7 @@ func Find(f, debug *elffile.File, name string) ([]uint64, error) {
 	if path == name {
 		options = append(options, demangle.NoParams)
 	}
-	functionSymbols(symbolFiles(f, debug), func(p place, s elffile.Symbol) {
+	functionSymbols(symbolFiles(f, debug), func(p nameRef, s elffile.Symbol) {
 		if unread <= 0 {
 			return
 		}
@@ -307,7 +310,7 @@ type Place struct {
 	Begin    uint64 // address
 }
 
-// Places returns the functions of gaps, sorted by address, under the names that reports use.
+// Places returns the functions that contain the gaps, named as in reports. The gaps must be sorted by address.
 func Places(f *elffile.File, gaps []translate.Gap) []Place {
 	out := make([]Place, len(gaps))
 	names, starts := functionNames(symbolFiles(f, nil), gaps, newNamer(NewLimits()))

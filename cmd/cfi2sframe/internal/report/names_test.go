@@ -156,20 +156,20 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestNamesBounded reads no more names than the limits allow.
+// TestNamesBounded expects no more names to be read than the limits allow.
 func TestNamesBounded(t *testing.T) {
 	f := elftest.Parse(t, fixture(t, "drap2.so"))
-	var places []place
-	functionSymbols([]*elffile.File{f}, func(p place, s elffile.Symbol) {
+	var refs []nameRef
+	functionSymbols([]*elffile.File{f}, func(p nameRef, s elffile.Symbol) {
 		if elf.SectionType(p.table.Type) == elf.SHT_SYMTAB {
-			places = append(places, p)
+			refs = append(refs, p)
 		}
 	})
 	n := newNamer(NewLimits())
 	n.unread = len("leaf") + len("realign_rbx")
 	var got []string
-	for _, i := range []int{0, 1, 2, 1, 0} { // leaf, realign_rbx and realign_alloca, by readelf
-		got = append(got, n.name(places[i]).name)
+	for _, i := range []int{0, 1, 2, 1, 0} { // leaf, realign_rbx and realign_alloca, according to readelf
+		got = append(got, n.name(refs[i]).name)
 	}
 	if s := strings.Join(got, " "); s != "leaf realign_rbx  realign_rbx leaf" || n.omitted != 1 {
 		t.Errorf("names %s, %d are omitted", s, n.omitted)
@@ -179,10 +179,10 @@ func TestNamesBounded(t *testing.T) {
 	if got := n.notes(); len(got) != 1 || !strings.Contains(got[0], "because symbols overlap too much") {
 		t.Errorf("%q is noted", got)
 	}
-	// c++filt prints f(int, int ...). The time for demangling grows faster than the length.
+	// c++filt prints f(int, int ...). Demangling time grows faster than the length of the name.
 	for length, want := range map[int]bool{maxMangled: true, maxMangled + 1: false} {
 		symbol := "_Z1f" + strings.Repeat("i", length-len("_Z1f"))
-		if name := demangled(symbol).name; strings.HasPrefix(name, "f(int") != want || !want && name != symbol {
+		if name := demangledName(symbol).name; strings.HasPrefix(name, "f(int") != want || !want && name != symbol {
 			t.Errorf("%d bytes become %q", length, name[:20])
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"cfi2sframe/translate"
 )
 
-// drap2 returns a library. According to readelf -sSW, its .text is 0x94 bytes long, at 0x285, with the functions
+// drap2 returns a library. According to readelf -sSW, .text is 0x94 bytes long and at 0x285, with the functions
 // realign_alloca at 0x288 and realign_rbx at 0x2e1.
 func drap2(t *testing.T) []byte {
 	t.Helper()

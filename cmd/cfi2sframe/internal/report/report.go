@@ -1,12 +1,13 @@
-// Package report says how much of a file's code SFrame describes. It lists gaps, which are code that CFI describes and
-// SFrame does not, with their locations and reasons. A Coverage is the data of a report; Text, JSON and HTML write it.
+// Package report writes reports on how much of a file's code SFrame describes. They list gaps, that is, code that CFI
+// describes but SFrame does not, with their locations and reasons. A Coverage holds the data of a report, which can be
+// written as text, JSON or HTML.
 package report
 
-// Schema is the version of the JSON form, which report.schema.json describes. It changes when a field is removed or
+// Schema is the version of the JSON format, which report.schema.json describes. It changes when a field is removed or
 // changes its meaning, but not when one is added.
 const Schema = 2
 
-// Coverage is the result for one file. All sizes are in bytes.
+// Coverage holds the result for one file. All sizes are in bytes.
 type Coverage struct {
 	Schema    int      `json:"schema"`
 	File      string   `json:"file"`
@@ -16,12 +17,12 @@ type Coverage struct {
 	ABI       string   `json:"abi"`
 	Format    int      `json:"format"`
 	Sources   []Source `json:"sources"`
-	DebugFile string   `json:"debug_file,omitempty"` // if .debug_frame was read from it
+	DebugFile string   `json:"debug_file,omitempty"` // its path, if .debug_frame was read from it
 	Functions int      `json:"functions"`            // that CFI describes
 	FDEs      int      `json:"fdes"`                 // written
 	FREs      uint64   `json:"fres"`                 // written
 	Amounts
-	Topmost   uint64    `json:"topmost"`           // in Covered; rows use registers known only in the topmost frame
+	Topmost   uint64    `json:"topmost"`           // part of Covered with rows for topmost frames only
 	Padding   uint64    `json:"padding,omitempty"` // padding covered by the last rows of functions
 	Reasons   []Reason  `json:"gaps_by_reason"`
 	Gaps      []Gap     `json:"gaps"`
@@ -37,10 +38,10 @@ type Coverage struct {
 	EHFrame   uint64    `json:"eh_frame_size"`
 	EHHdr     uint64    `json:"eh_frame_hdr_size"`
 	Verified  bool      `json:"verified"`
-	MergedBy  []string  `json:"merged_by,omitempty"` // linkers that merge the .sframe of the object
+	MergedBy  []string  `json:"merged_by,omitempty"` // linkers that can merge the .sframe of this object
 }
 
-// A Kept is an unchanged file, or member of an archive, that has no Coverage.
+// Kept reports an unchanged file or archive member that has no Coverage.
 type Kept struct {
 	Schema int    `json:"schema"`
 	File   string `json:"file"`
@@ -70,7 +71,7 @@ type Gap struct {
 	Function string `json:"function,omitempty"` // demangled
 	Symbol   string `json:"symbol,omitempty"`   // the mangled name, if different
 	Offset   uint64 `json:"offset"`             // from the function's start
-	Section  string `json:"section,omitempty"`  // in a relocatable object, the base of Begin and End
+	Section  string `json:"section,omitempty"`  // in a relocatable object, the section of Begin and End
 	Begin    uint64 `json:"begin"`              // address
 	End      uint64 `json:"end"`                // address after the last byte
 	Reason   string `json:"reason"`
@@ -104,7 +105,7 @@ type Check struct {
 	Sorted bool   `json:"sorted"`
 	Amounts
 	Padding    uint64     `json:"padding,omitempty"` // padding covered by the last rows of functions
-	Refused    string     `json:"refused,omitempty"` // why the reader of --for does not read the section
+	Refused    string     `json:"refused,omitempty"` // why the reader given by --for ignores the section
 	Warnings   []string   `json:"warnings,omitempty"`
 	Mismatches []Mismatch `json:"mismatches"`
 	// With --infer: code whose CFI contradicts its instructions, and the number of bytes compared.
@@ -121,7 +122,7 @@ type Mismatch struct {
 	What     string `json:"what"`
 }
 
-// A Removed is a file whose .sframe was removed.
+// Removed reports a file whose .sframe was removed.
 type Removed struct {
 	Schema  int    `json:"schema"`
 	File    string `json:"file"`
@@ -149,7 +150,7 @@ func (l *Limits) Grow(size int64) {
 	l.errs += int(size / 1024)
 }
 
-// take returns how many of n elements may be listed, and lowers the limit.
+// take returns how many of n elements may still be listed, and subtracts that number from the limit.
 func take(limit *int, n int) int {
 	n = min(n, *limit)
 	*limit -= n

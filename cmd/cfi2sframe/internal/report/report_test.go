@@ -86,7 +86,8 @@ func TestGaps(t *testing.T) {
 	}
 }
 
-// TestMalformedCFI expects unreadable records to be listed, and the gap after an unknown instruction to name it.
+// TestMalformedCFI expects unreadable records to be listed, and the gap after an unknown instruction to name that
+// instruction.
 func TestMalformedCFI(t *testing.T) {
 	var frames elftest.Frames
 	const unknown = 0x3f // an undefined opcode

@@ -92,7 +92,8 @@ func fullDiff() *report.Diff {
 	}
 }
 
-// evil holds names from hostile files. Unless escaped, each would break out of its context in a page.
+// evil holds names that hostile files might contain. Unless it is escaped, each name breaks out of its context in a
+// page.
 var evil = []string{
 	`</script><script>window.evil = 1</script>`,
 	`<img src=x onerror="window.evil=1">`,
@@ -105,7 +106,7 @@ var evil = []string{
 	"bad \xff\xfe bytes",
 }
 
-// evilCoverage returns a report with these names wherever a name can occur.
+// evilCoverage returns a report with evil names wherever a name can occur.
 func evilCoverage() *report.Coverage {
 	c := fullCoverage()
 	all := strings.Join(evil, " ")

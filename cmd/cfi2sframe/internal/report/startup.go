@@ -9,8 +9,9 @@ import (
 	"cfi2sframe/internal/arch"
 )
 
-// Start-up code comes from the object files crt*.o of the C library and the compiler. Compilers add it to every program
-// and library. Much of it has no CFI, whatever the flags of the compiler, and stack traces rarely include it.
+// Start-up code comes from the object files crt*.o of the C library and the compiler. Compilers link these files into
+// every program and library. Much of this code has no CFI, whatever the compiler flags, and stack traces rarely include
+// it.
 
 // startupNames are the functions in crti.o and crtbegin.o of glibc, musl and the BSDs, of GCC and of LLVM. entryNames
 // are those in crt1.o, which programs may also define themselves.
@@ -22,22 +23,22 @@ var (
 	entryNames = []string{"_start", "_start_c", "__start", "___start"}
 )
 
-// Upper bounds on sizes in bytes, 24 November 2026: GCC 12 to 16 and glibc 2.36 to 2.43 need at most 112, 80, 64, 64
-// and 24 on amd64, aarch64 and s390x.
+// Upper bounds on sizes in bytes. GCC 12 to 16 and glibc 2.36 to 2.43 on amd64, aarch64 and s390x need at most 112
+// (maxBeforeDtors), 84 (maxDtors), 64 (maxFrameDummy) and 80 (maxInit), measured on 2026-11-28.
 const (
 	maxBeforeDtors  = 160 // deregister_tm_clones and register_tm_clones
 	maxDtors        = 192 // __do_global_dtors_aux
 	maxFrameDummy   = 96
-	maxInit         = 128     // .init, .fini and any other function
+	maxInit         = 128     // .init, .fini, or any other function
 	maxPointers     = 1 << 16 // in .init_array and .fini_array
-	maxStartupNames = 1 << 16 // symbols in code without CFI whose names are read
+	maxStartupNames = 1 << 16 // maximum number of symbol names to read in code without CFI
 )
 
 // findStartup returns the start-up code in the given ranges of code without CFI, which are sorted and contain no
 // padding. It follows pointers, calls and jumps, which stripped files also contain, then looks for symbols in the rest.
 func findStartup(f *elffile.File, free []elffile.Span) []elffile.Span {
 	var found []elffile.Span
-	crti := false // crti.o is linked, and therefore crt1.o
+	crti := false // crti.o is linked in, and therefore also crt1.o
 	for i := range f.Sections {
 		if s := &f.Sections[i]; (s.Name == ".init" || s.Name == ".fini") && s.IsCode() && s.Size <= maxInit {
 			found = append(found, elffile.Span{Begin: s.Base, End: s.Base + s.Size})
@@ -69,12 +70,12 @@ func disjoint(list []elffile.Span) []elffile.Span {
 	return out
 }
 
-// startupPlaces finds start-up code without symbols.
+// startupPlaces finds start-up code without using symbols.
 //
 // The functions of crtbegin.o are deregister_tm_clones, register_tm_clones, __do_global_dtors_aux and frame_dummy, in
 // this order. .fini_array points to the third, which calls the first, and .init_array to the fourth, which jumps to the
-// second; in older files .fini and .init call them. They may follow the entry point, which is in crt1.o, and, on
-// aarch64, a function from crti.o that .init calls. The function of crtend.o is the last in .text.
+// second; in older files .fini and .init call them. These functions may follow the entry point, which is in crt1.o,
+// and, on aarch64, a function from crti.o that .init calls. The function of crtend.o is the last in .text.
 func startupPlaces(f *elffile.File, free []elffile.Span, crti bool) []elffile.Span {
 	a := arch.Of(elf.Machine(f.Machine))
 	if a == nil || f.IsObject() {
@@ -83,7 +84,7 @@ func startupPlaces(f *elffile.File, free []elffile.Span, crti bool) []elffile.Sp
 	dtors, ctors := codePointers(f, a, elf.SHT_FINI_ARRAY), codePointers(f, a, elf.SHT_INIT_ARRAY)
 	called := func(name string) (targets []uint64) {
 		if s := f.Section(name); crti && s != nil {
-			branches(f, a, s.Addr, s.Addr+min(s.Size, maxInit), true, func(_, target uint64) {
+			eachBranch(f, a, s.Addr, s.Addr+min(s.Size, maxInit), true, func(_, target uint64) {
 				targets = append(targets, target)
 			})
 		}
@@ -95,23 +96,23 @@ func startupPlaces(f *elffile.File, free []elffile.Span, crti bool) []elffile.Sp
 	slices.Sort(dtors)
 	var found []elffile.Span
 	for _, r := range free {
-		dtor := firstFrom(dtors, r.Begin)
-		ctor := firstFrom(ctors, dtor)
+		dtor := firstAtLeast(dtors, r.Begin)
+		ctor := firstAtLeast(ctors, dtor)
 		begin, end := ^uint64(0), uint64(0)
 		if ctor < r.End && ctor-dtor <= maxDtors {
 			register := ^uint64(0)
-			branches(f, a, ctor, min(r.End, ctor+maxFrameDummy), false, func(next, target uint64) {
+			eachBranch(f, a, ctor, min(r.End, ctor+maxFrameDummy), false, func(next, target uint64) {
 				if target >= r.Begin && target < dtor && (target == register || end == 0) {
 					register, end = target, next
 				}
 			})
-			branches(f, a, dtor, ctor, true, func(_, target uint64) {
+			eachBranch(f, a, dtor, ctor, true, func(_, target uint64) {
 				if target >= r.Begin && target < register && dtor-target <= maxBeforeDtors {
 					begin = target
 				}
 			})
 		}
-		if begin >= end { // without crtbegin.o: a function that fills the whole range
+		if begin >= end { // without crtbegin.o: start-up code must extend to the end of the range
 			begin, end = r.End, r.End
 		}
 		for _, at := range append(helpers, f.Entry) {
@@ -126,17 +127,17 @@ func startupPlaces(f *elffile.File, free []elffile.Span, crti bool) []elffile.Sp
 	return found
 }
 
-// firstFrom returns the first element of a sorted list that is at least from, or the maximum value if there is none.
-func firstFrom(list []uint64, from uint64) uint64 {
-	if i, _ := slices.BinarySearch(list, from); i < len(list) {
+// firstAtLeast returns the first element of a sorted list that is >= bound, or the maximum value if there is none.
+func firstAtLeast(list []uint64, bound uint64) uint64 {
+	if i, _ := slices.BinarySearch(list, bound); i < len(list) {
 		return list[i]
 	}
 	return ^uint64(0)
 }
 
-// branches passes each direct call, or each direct jump, in the code from begin to end to fn: the address of the next
-// instruction and the target.
-func branches(f *elffile.File, a *arch.Arch, begin, end uint64, calls bool, fn func(next, target uint64)) {
+// eachBranch calls fn for each direct call, or each direct jump, in the code from begin to end, with the address of the
+// next instruction and the target.
+func eachBranch(f *elffile.File, a *arch.Arch, begin, end uint64, calls bool, fn func(next, target uint64)) {
 	off, ok := f.FileOffset(begin, end-begin)
 	if !ok {
 		return
@@ -153,8 +154,8 @@ func branches(f *elffile.File, a *arch.Arch, begin, end uint64, calls bool, fn f
 	}
 }
 
-// codePointers returns the pointers in the section of the given type. If the linker left the section zeroed, they are
-// in R_*_RELATIVE relocations.
+// codePointers returns the pointers in the section of the given type. If the linker left the section zeroed, the
+// pointers are in R_*_RELATIVE relocations.
 func codePointers(f *elffile.File, a *arch.Arch, of elf.SectionType) []uint64 {
 	i := slices.IndexFunc(f.Sections, func(s elffile.Section) bool { return elf.SectionType(s.Type) == of })
 	if i < 0 {
@@ -163,7 +164,7 @@ func codePointers(f *elffile.File, a *arch.Arch, of elf.SectionType) []uint64 {
 	s := &f.Sections[i]
 	var list []uint64
 	empty := true
-	// If the tables are damaged, start-up code counts as other code.
+	// If the section is damaged, start-up code counts as ordinary code.
 	_ = f.ReadTable("section "+s.Name, s.Off, min(s.Size, 8*maxPointers), 8, func(b []byte, _ uint64) error {
 		for ; len(b) >= 8; b = b[8:] {
 			p := f.Order.Uint64(b)
@@ -200,7 +201,7 @@ func codePointers(f *elffile.File, a *arch.Arch, of elf.SectionType) []uint64 {
 func startupSymbols(f *elffile.File, free []elffile.Span, names []string) []elffile.Span {
 	var found []elffile.Span
 	var starts []uint64 // of all symbols in code without CFI
-	functionSymbols([]*elffile.File{f}, func(p place, s elffile.Symbol) {
+	functionSymbols([]*elffile.File{f}, func(p nameRef, s elffile.Symbol) {
 		i := sort.Search(len(free), func(i int) bool { return free[i].End > s.Value })
 		if i == len(free) || !free[i].Has(s.Value) || len(starts) == maxStartupNames || p.isMapping() {
 			return
@@ -217,7 +218,7 @@ func startupSymbols(f *elffile.File, free []elffile.Span, names []string) []elff
 	slices.Sort(starts)
 	for i := range found {
 		r := &found[i]
-		r.End = min(r.End, firstFrom(starts, r.Begin+1))
+		r.End = min(r.End, firstAtLeast(starts, r.Begin+1))
 	}
 	return found
 }

@@ -32,7 +32,7 @@ func Sum(file string, files []*Coverage) *Coverage {
 		sum.Dropped.Overlapped += c.Dropped.Overlapped
 		sum.Malformed.Count += c.Malformed.Count
 		sum.Malformed.Errors = append(sum.Malformed.Errors, c.Malformed.Errors...)
-		own := c.sparse(false)
+		own := c.withoutCFIWarning(false)
 		others := slices.DeleteFunc(slices.Clone(c.Warnings), func(w string) bool { return w == own })
 		sum.Warnings = union(sum.Warnings, others)
 		sum.Notes = first(union(sum.Notes, c.Notes), maxNotes)
@@ -51,16 +51,16 @@ func Sum(file string, files []*Coverage) *Coverage {
 			to.Bytes += r.Bytes
 		}
 	}
-	if w := sum.sparse(false); w != "" {
+	if w := sum.withoutCFIWarning(false); w != "" {
 		sum.Warnings = append(sum.Warnings, w)
 	}
 	return sum
 }
 
-// maxNotes bounds the notes of a sum.
+// maxNotes is the maximum number of notes in a sum.
 const maxNotes = 10
 
-// union appends the texts that are not in the list.
+// union appends to list the texts that it does not contain.
 func union(list, texts []string) []string {
 	for _, t := range texts {
 		if !slices.Contains(list, t) {
@@ -70,7 +70,8 @@ func union(list, texts []string) []string {
 	return list
 }
 
-// find returns the element with a name, and adds it if it is missing. index maps names to positions.
+// find returns the element with the given name, which it appends if it is missing. index maps names to positions in
+// list.
 func find[T any](list *[]T, index map[string]int, name string, empty T) *T {
 	i, ok := index[name]
 	if !ok {

@@ -24,9 +24,9 @@ var textTemplates string
 // functions holds the functions that templates can call.
 var functions = template.FuncMap{
 	"bytes":     bytesOf,
-	"changed":   changed,
+	"changed":   changeLine,
 	"choose":    func(b bool, yes, no string) string { return map[bool]string{true: yes, false: no}[b] },
-	"counted":   counted,
+	"counted":   countChangeLine,
 	"digits":    func(n any) string { return page.Grouped(fmt.Sprint(n)) },
 	"plural":    plural,
 	"printable": Printable,
@@ -87,7 +87,7 @@ func (g *Gap) String() string {
 	return s
 }
 
-// function returns the name of the gap's function, or its address.
+// function names the function that contains the gap, or gives its address.
 func (g *Gap) function() string {
 	if g.Function == "" {
 		return fmt.Sprintf("function at %s%#x", inSection(g.Section), g.Begin-g.Offset)
@@ -95,7 +95,7 @@ func (g *Gap) function() string {
 	return Printable(g.Function)
 }
 
-// rule returns the rule with its column, if any.
+// rule returns the column and the rule, if any.
 func (g *Gap) rule() string { return strings.TrimPrefix(g.Column+" "+g.Rule, " ") }
 
 // Causes returns up to n lines on the largest gaps of the files and, if withoutCFI is set, on code without CFI.
@@ -175,7 +175,7 @@ func PrintableMessage(s string) string {
 	}, s)
 }
 
-// plural returns a number with its noun.
+// plural returns a number followed by a noun, such as "2 gaps".
 func plural(n any, what string) string {
 	number := page.Grouped(fmt.Sprint(n))
 	if number != "1" {

@@ -16,11 +16,11 @@ import (
 // Uncovered is code that no CFI describes, including padding between functions. Sizes are in bytes.
 type Uncovered struct {
 	Bytes     uint64              `json:"bytes"`
-	Padding   uint64              `json:"padding"` // of Bytes: padding, recognised by its instructions
-	Startup   uint64              `json:"startup"` // of Bytes: start-up code of the C library
+	Padding   uint64              `json:"padding"` // part of Bytes, recognised by its instructions
+	Startup   uint64              `json:"startup"` // part of Bytes: start-up code of the C library
 	Sections  []UncoveredSection  `json:"sections"`
 	Refused   []RefusedCode       `json:"refused,omitempty"` // with --infer: why code has no rows
-	Functions []UncoveredFunction `json:"functions"`         // by function symbol, the largest first
+	Functions []UncoveredFunction `json:"functions"`         // by function symbol, largest first
 	Omitted   int                 `json:"functions_omitted"`
 
 	code uint64 // of the file: Amounts.Code
@@ -31,7 +31,7 @@ func noneUncovered() Uncovered {
 	return Uncovered{Sections: []UncoveredSection{}, Functions: []UncoveredFunction{}}
 }
 
-// RefusedCode is code whose instructions yield no rows, for one reason.
+// RefusedCode totals the code whose instructions yield no rows for the same reason.
 type RefusedCode struct {
 	Reason string `json:"reason"`
 	Ranges int    `json:"ranges"`
@@ -62,11 +62,11 @@ type UncoveredSection struct {
 	Begin   uint64 `json:"begin"` // address; 0 in a relocatable object
 	Size    uint64 `json:"size"`
 	Bytes   uint64 `json:"bytes"`   // without CFI
-	Padding uint64 `json:"padding"` // of the bytes without CFI
-	Startup uint64 `json:"startup"` // of the bytes without CFI
+	Padding uint64 `json:"padding"` // part of Bytes
+	Startup uint64 `json:"startup"` // part of Bytes
 }
 
-// WithoutCFI returns the section's bytes of code without CFI, excluding start-up code.
+// WithoutCFI returns the number of bytes of code without CFI in the section, excluding padding and start-up code.
 func (s UncoveredSection) WithoutCFI() uint64 { return s.Bytes - s.Padding - s.Startup }
 
 // An UncoveredFunction is a function that CFI does not describe completely.
@@ -114,7 +114,7 @@ func (s *rangeSet) bytesIn(begin, end uint64) uint64 {
 // findUncovered returns the code without CFI. Recognised PLT stubs count as described.
 func findUncovered(d *convert.Details, files []*elffile.File, names *namer) Uncovered {
 	u, free := uncoveredSections(d.File, d.Table, d.Stubs, d.Pads)
-	u.functions(d, files, free, names)
+	u.addFunctions(d, files, free, names)
 	u.Refused = refusedCode(d.Table.Refused)
 	for i := range u.Sections {
 		if d.File.IsObject() { // addresses are relative to the section
@@ -124,15 +124,15 @@ func findUncovered(d *convert.Details, files []*elffile.File, names *namer) Unco
 	return u
 }
 
-// MeasureCode returns the bytes of code, excluding padding and start-up code, and the bytes without CFI, including
-// both.
+// MeasureCode returns the size of the code, excluding padding and start-up code, and the size of the code without CFI,
+// including padding and start-up code.
 func MeasureCode(f *elffile.File, t *cfi.Table, stubs []plt.Stub) (code, withoutCFI uint64) {
 	u, _ := uncoveredSections(f, t, stubs, nil)
 	return u.code, u.Bytes
 }
 
-// uncoveredSections returns the executable sections with their code without CFI, and the ranges of that code except
-// start-up code. known is the result of padding.Gaps.Sizes, or nil.
+// uncoveredSections returns how much code without CFI each executable section contains, and the ranges of that code,
+// excluding start-up code. known is the result of padding.Gaps.Sizes, or nil.
 func uncoveredSections(f *elffile.File, t *cfi.Table, stubs []plt.Stub, known []uint8) (Uncovered, []elffile.Span) {
 	described := make([]elffile.Span, 0, t.Len()+len(stubs))
 	for fn := range t.Functions() {
@@ -170,7 +170,7 @@ func uncoveredSections(f *elffile.File, t *cfi.Table, stubs []plt.Stub, known []
 			size := r.Size()
 			switch {
 			case measured > f.Size:
-			case isKnown(r.Begin, r.End): // reading all code again would take 5 % of a conversion
+			case isKnown(r.Begin, r.End): // reading all code again would take 5 % of the conversion time
 				r.End = r.Begin
 			default:
 				r.Begin, r.End = meter.Trim(r.Begin, r.End)
@@ -199,7 +199,7 @@ func uncoveredSections(f *elffile.File, t *cfi.Table, stubs []plt.Stub, known []
 	return u, others
 }
 
-// codeOf returns the file's ranges of code by address.
+// codeOf returns the file's ranges of code in address order.
 func codeOf(f *elffile.File) []elffile.CodeRange {
 	all := f.Code()
 	out, end := all[:0], uint64(0)
@@ -214,7 +214,7 @@ func codeOf(f *elffile.File) []elffile.CodeRange {
 	return out
 }
 
-// subtract returns the parts of a range that are outside of sorted, disjoint ranges.
+// subtract returns the parts of r that are in none of the others, which must be sorted and disjoint.
 func subtract(r elffile.Span, others []elffile.Span) []elffile.Span {
 	var out []elffile.Span
 	i := sort.Search(len(others), func(i int) bool { return others[i].End > r.Begin })
@@ -233,18 +233,18 @@ func subtract(r elffile.Span, others []elffile.Span) []elffile.Span {
 // byBegin compares ranges by their start addresses.
 func byBegin(a, b elffile.Span) int { return cmp.Compare(a.Begin, b.Begin) }
 
-// functions lists the functions in code without CFI.
-func (u *Uncovered) functions(d *convert.Details, files []*elffile.File, free []elffile.Span, names *namer) {
+// addFunctions adds the functions in code without CFI.
+func (u *Uncovered) addFunctions(d *convert.Details, files []*elffile.File, free []elffile.Span, names *namer) {
 	if len(free) == 0 {
 		return
 	}
 	set := newRangeSet(free)
 	type symbol struct {
-		place
+		nameRef
 		UncoveredFunction
 	}
 	largest := make(map[uint64]symbol) // by address
-	functionSymbols(files, func(p place, s elffile.Symbol) {
+	functionSymbols(files, func(p nameRef, s elffile.Symbol) {
 		if !isFunction(s) || s.Size == 0 || s.Value > ^uint64(0)-s.Size || largest[s.Value].Size >= s.Size {
 			return
 		}
@@ -257,7 +257,7 @@ func (u *Uncovered) functions(d *convert.Details, files []*elffile.File, free []
 	})
 	names.unread = maxNameBytes
 	for _, s := range first(all, maxUncovered) {
-		name := names.name(s.place)
+		name := names.name(s.nameRef)
 		s.Function, s.Symbol = name.name, name.symbol
 		s.Reason = refusal(d.Table.Refused, s.Begin, s.Begin+s.Size)
 		s.Section, s.Begin = sectionRelative(d.File, s.Begin)

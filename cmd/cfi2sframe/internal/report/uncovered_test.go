@@ -48,7 +48,8 @@ func TestUncoveredPlaces(t *testing.T) {
 	if got := fmt.Sprint(u.Sections); got != want || u.Bytes != 0x3d8-(0x2e5-0x288) {
 		t.Errorf("without sections %s, %d bytes; want %s", got, u.Bytes, want)
 	}
-	// Of several symbols at an address, the largest gives the name. Labels, and symbols that wrap around, are ignored.
+	// Of several symbols at an address, the largest gives the name. Labels are ignored, and so are symbols that extend
+	// past the end of the address space.
 	const text = 5
 	u = report(withSymbols(t, fixture(t, "drap2.so"), []symbol{
 		{"small", elf.STT_FUNC, text, 0x300, 2}, {"large", elf.STT_FUNC, text, 0x300, 8},
