@@ -27,7 +27,7 @@ const (
 )
 
 // ErrOther is returned by Belongs if the detached file is for a different program.
-var ErrOther = errors.New("it belongs to another program with the same build-id")
+var ErrOther = errors.New("it belongs to a different program with the same build-id")
 
 // errNoProof is the error for a detached file from another tool.
 var errNoProof = errors.New("it has no " + proofSection + ", which identifies its program; detach again")

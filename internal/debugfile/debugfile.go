@@ -19,15 +19,15 @@ import (
 	"cfi2sframe/internal/outfile"
 )
 
-// Auto means to find the file by build-id or .gnu_debuglink.
+// Auto is the name for a debug file that is found by build-id or .gnu_debuglink.
 const Auto = "auto"
 
-// Root is the directory of debug files (GDB manual, "Debugging Information in Separate Files").
+// Root is the global directory of debug files (GDB manual, "Debugging Information in Separate Files").
 var Root = "/usr/lib/debug"
 
-// Open opens the debug file of the ELF file f at path. The name is a path, Auto, or "" for none. A named file that does
-// not match f is an error. Auto skips such files, and files that the user may not read; other read errors are returned
-// because the file might match.
+// Open opens the debug file of the ELF file f at path. The name is a path, Auto, or "" for no debug file. A named file
+// that does not match f is an error. Auto skips files that do not match or that the user may not read; other read
+// errors are returned because the file might match.
 func Open(name, path string, f *elffile.File) (*convert.Companion, error) {
 	if name == Auto {
 		d, _, err := Find(path, f)
@@ -52,7 +52,7 @@ func Opener(name, path string) convert.Opener {
 	return func(f *elffile.File) (*convert.Companion, error) { return Open(name, path, f) }
 }
 
-// Find is Open with the name Auto. If it finds no file, it also returns why it skipped candidates.
+// Find is like Open with the name Auto. If no debug file is found, Find also returns why it skipped candidates.
 func Find(path string, f *elffile.File) (d *convert.Companion, skipped []error, err error) {
 	m, err := marksOf(f)
 	if err != nil {
@@ -76,7 +76,7 @@ func Find(path string, f *elffile.File) (d *convert.Companion, skipped []error, 
 
 // IsFound reports whether info describes the file that Auto finds for the ELF file at path.
 func IsFound(info fs.FileInfo, path string) bool {
-	return finds(info, path, func(f *elffile.File) (*convert.Companion, error) {
+	return sameAsFound(info, path, func(f *elffile.File) (*convert.Companion, error) {
 		d, _, err := Find(path, f)
 		return d, err
 	})
@@ -85,13 +85,13 @@ func IsFound(info fs.FileInfo, path string) bool {
 // IsSFrame reports whether info describes the file that OpenSFrame, given name, opens for the ELF file at path.
 func IsSFrame(info fs.FileInfo, name, path string) bool {
 	if named, err := os.Stat(name); err == nil && os.SameFile(info, named) {
-		return true // even if it is damaged
+		return true // even if the file is damaged
 	}
-	return finds(info, path, func(f *elffile.File) (*convert.Companion, error) { return OpenSFrame(name, f) })
+	return sameAsFound(info, path, func(f *elffile.File) (*convert.Companion, error) { return OpenSFrame(name, f) })
 }
 
-// finds reports whether info describes the file that find returns for the ELF file at path.
-func finds(info fs.FileInfo, path string, find func(f *elffile.File) (*convert.Companion, error)) bool {
+// sameAsFound reports whether info describes the file that find returns for the ELF file at path.
+func sameAsFound(info fs.FileInfo, path string, find func(f *elffile.File) (*convert.Companion, error)) bool {
 	own, err := open(path)
 	if err != nil {
 		return false
@@ -106,7 +106,7 @@ func finds(info fs.FileInfo, path string, find func(f *elffile.File) (*convert.C
 	return err == nil && os.SameFile(info, found)
 }
 
-// marks identify the debug file of f.
+// marks holds what identifies the debug file of f.
 type marks struct {
 	f    *elffile.File
 	id   []byte // build-id, or nil
@@ -164,14 +164,14 @@ func byBuildID(dir string, id []byte, suffix string) string {
 	return filepath.Join(Store(dir), s[:2], s[2:]+suffix)
 }
 
-// Store returns the directory below dir that contains all files by build-id.
+// Store returns the directory below dir that contains the files named by build-id.
 func Store(dir string) string { return filepath.Join(dir, ".build-id") }
 
 // SFramePath returns the path of a detached .sframe by build-id in a directory.
 func SFramePath(dir string, id []byte) string { return byBuildID(dir, id, ".sframe") }
 
-// OpenSFrame opens the detached .sframe of f. If name is a directory, it looks up f's build-id there, and returns nil
-// if the file is missing.
+// OpenSFrame opens the detached .sframe of f. If name is a directory, OpenSFrame looks for a file named by f's build-id
+// there, and returns nil if there is none.
 func OpenSFrame(name string, f *elffile.File) (*convert.Companion, error) {
 	id, _, err := f.BuildID()
 	if err != nil {
@@ -206,17 +206,18 @@ func open(path string) (*convert.Companion, error) {
 	return &convert.Companion{ELF: f, Path: path, Closer: r}, nil
 }
 
-// maxSummed bounds the size in bytes of files to checksum. Sparse files can be much larger.
+// maxSummed is the maximum size in bytes of a file to checksum. A huge sparse file would take too long.
 const maxSummed = 4 << 30
 
-// check returns an error unless d matches by build-id or by the checksum in .gnu_debuglink. Without either, it compares
-// only the sections of code.
+// check returns an error unless d matches by build-id or by the checksum in .gnu_debuglink. If the program has neither,
+// check compares only the code sections.
 func (m *marks) check(d *elffile.File) error {
 	if d.Machine != m.f.Machine || d.Order != m.f.Order {
-		return fmt.Errorf("it belongs to another program: it is for machine %v, %v", elf.Machine(d.Machine), d.Order)
+		return fmt.Errorf("it belongs to a different program: it is for machine %v, %v",
+			elf.Machine(d.Machine), d.Order)
 	}
 	if d.IsObject() != m.f.IsObject() {
-		return errors.New("only one of the file and its debug file is a relocatable object")
+		return errors.New("of the file and its debug file, only one is a relocatable object")
 	}
 	if err := sameCode(m.f, d); err != nil {
 		return err
@@ -227,7 +228,7 @@ func (m *marks) check(d *elffile.File) error {
 	}
 	if len(m.id) > 0 && len(id) > 0 {
 		if !bytes.Equal(m.id, id) {
-			return fmt.Errorf("it belongs to another build: its build-id is %x, not %x", id, m.id)
+			return fmt.Errorf("it belongs to a different build: its build-id is %x, not %x", id, m.id)
 		}
 		return nil
 	}
@@ -247,13 +248,13 @@ func (m *marks) check(d *elffile.File) error {
 		return err
 	}
 	if h.Sum32() != m.link.Sum {
-		return fmt.Errorf("it belongs to another build: its checksum is %#08x, not %#08x as in .gnu_debuglink",
+		return fmt.Errorf("it belongs to a different build: its checksum is %#08x, not %#08x as in .gnu_debuglink",
 			h.Sum32(), m.link.Sum)
 	}
 	return nil
 }
 
-// sameCode returns an error unless f and d have the same sections of code, so that addresses in d are valid for f. For
+// sameCode returns an error unless f and d have the same code sections, so that addresses in d are valid for f. For
 // relocatable objects, it sets the addresses of the sections in d.
 func sameCode(f, d *elffile.File) error {
 	notCode := func(s elffile.Section) bool { return !s.Alloc() || s.Flags&uint64(elf.SHF_EXECINSTR) == 0 }
@@ -263,11 +264,11 @@ func sameCode(f, d *elffile.File) error {
 		return nil // without section headers
 	}
 	if len(a) != len(b) {
-		return fmt.Errorf("it belongs to another program: it has %d code sections, not %d", len(b), len(a))
+		return fmt.Errorf("it belongs to a different program: it has %d code sections, not %d", len(b), len(a))
 	}
 	for i := range a {
 		if a[i].Addr != b[i].Addr || a[i].Size != b[i].Size {
-			return fmt.Errorf("it belongs to another program: %s has %d bytes at %#x, not %d at %#x",
+			return fmt.Errorf("it belongs to a different program: %s has %d bytes at %#x, not %d at %#x",
 				b[i].Name, b[i].Size, b[i].Addr, a[i].Size, a[i].Addr)
 		}
 		if f.IsObject() && a[i].Name != b[i].Name {
@@ -300,7 +301,7 @@ func LinkOf(f *elffile.File) (Link, error) {
 	end := bytes.IndexByte(b, 0)
 	at := (end + 4) &^ 3
 	if end <= 0 || at+4 > len(b) {
-		return Link{}, fmt.Errorf("section .gnu_debuglink at file offset %#x has no file name and checksum", s.Off)
+		return Link{}, fmt.Errorf("section .gnu_debuglink at file offset %#x lacks a file name or a checksum", s.Off)
 	}
 	return Link{string(b[:end]), f.Order.Uint32(b[at:]), s.Off + uint64(at)}, nil
 }

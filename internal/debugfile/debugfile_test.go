@@ -25,9 +25,9 @@ func plain(t *testing.T) []byte {
 	return testfile.Read(t, "../../testdata/bin/amd64/plt")
 }
 
-// with returns the plain file, with its build-id replaced by notes unless they are nil, and with .gnu_debuglink set to
-// link unless that is nil.
-func with(t *testing.T, notes, link []byte) []byte {
+// plainWith returns the plain file. If notes is not nil, it replaces the build-id note; if link is not nil, it becomes
+// .gnu_debuglink.
+func plainWith(t *testing.T, notes, link []byte) []byte {
 	t.Helper()
 	p := elftest.Patch(t.Fatalf, plain(t))
 	if notes != nil {
@@ -82,19 +82,20 @@ func TestNamed(t *testing.T) {
 		want        string // error, or "" for none
 	}{
 		{"the same build-id", plain(t), plain(t), ""},
-		{"a different build-id", plain(t), with(t, note("abcd"), nil),
-			"it belongs to another build: its build-id is 61626364, not "},
-		{"the same build-id, and a link with a different checksum", with(t, nil, debugLink("debug", []byte("x"))),
+		{"a different build-id", plain(t), plainWith(t, note("abcd"), nil),
+			"it belongs to a different build: its build-id is 61626364, not "},
+		{"the same build-id, and a link with a different checksum", plainWith(t, nil, debugLink("debug", []byte("x"))),
 			plain(t), ""},
-		{"the right checksum", with(t, none, debugLink("debug", with(t, none, nil))), with(t, none, nil), ""},
-		{"a wrong checksum", with(t, none, debugLink("debug", []byte("x"))), with(t, none, nil),
-			"it belongs to another build: its checksum is 0x"},
-		{"neither build-id nor link, the same code", with(t, none, nil), with(t, none, nil), ""},
-		{"code at a different address", plain(t), moved(), "it belongs to another program: "},
-		{"different code", plain(t), other, "it belongs to another program: it has 1 code sections, not 3"},
+		{"the right checksum", plainWith(t, none, debugLink("debug", plainWith(t, none, nil))),
+			plainWith(t, none, nil), ""},
+		{"a wrong checksum", plainWith(t, none, debugLink("debug", []byte("x"))), plainWith(t, none, nil),
+			"it belongs to a different build: its checksum is 0x"},
+		{"neither build-id nor link, the same code", plainWith(t, none, nil), plainWith(t, none, nil), ""},
+		{"code at a different address", plain(t), moved(), "it belongs to a different program: "},
+		{"different code", plain(t), other, "it belongs to a different program: it has 1 code sections, not 3"},
 		{"no section headers, the same build-id", bare.B, plain(t), ""},
 		{"an object", plain(t), elftest.NewObject().Bytes(),
-			"only one of the file and its debug file is a relocatable object"},
+			"of the file and its debug file, only one is a relocatable object"},
 		{"of an object", object, object, ""},
 		{"of an object, without a build-id", elftest.NewObject().Bytes(), elftest.NewObject().Bytes(),
 			"relocatable objects with neither a build-id nor .gnu_debuglink cannot have a debug file"},
@@ -158,7 +159,7 @@ func TestHuge(t *testing.T) {
 		want        string
 	}{
 		{"build-id", plain(t), plain(t), ""},
-		{"checksum", with(t, none, debugLink("debug", nil)), with(t, none, nil),
+		{"checksum", plainWith(t, none, debugLink("debug", nil)), plainWith(t, none, nil),
 			"it has no build-id, and its 4398046511104 bytes exceed the checksum limit of 4294967296"},
 	} {
 		path := put(t, filepath.Join(t.TempDir(), "debug"), tt.debug)
@@ -180,7 +181,7 @@ func TestAuto(t *testing.T) {
 	Root = t.TempDir()
 	dir := t.TempDir()
 	real := must.Get(filepath.EvalSymlinks(dir))(t)
-	data := with(t, nil, debugLink("prog.debug", nil))
+	data := plainWith(t, nil, debugLink("prog.debug", nil))
 	f := elftest.Parse(t, data)
 	id, _, err := f.BuildID()
 	if err != nil || len(id) != 20 { // SHA-1
@@ -195,7 +196,7 @@ func TestAuto(t *testing.T) {
 		filepath.Join(real, "prog.debug"), filepath.Join(real, ".debug", "prog.debug"),
 		filepath.Join(Root, real, "prog.debug"),
 	}
-	foreign := with(t, elftest.Note(4, 4, 3, "GNU\x00", []byte("abcd")), nil)
+	foreign := plainWith(t, elftest.Note(4, 4, 3, "GNU\x00", []byte("abcd")), nil)
 	for i, place := range places {
 		for _, before := range places[:i] {
 			put(t, before, foreign)
@@ -223,7 +224,7 @@ func TestAuto(t *testing.T) {
 	}
 	for i, place := range []string{places[0], places[1], places[3]} {
 		if why := passedOver[i].Error(); !strings.HasPrefix(why, "debug file "+place+
-			": it belongs to another build: its build-id is 61626364, not ") {
+			": it belongs to a different build: its build-id is 61626364, not ") {
 			t.Errorf("%s: %s", place, why)
 		}
 	}
@@ -259,7 +260,7 @@ func TestNone(t *testing.T) {
 
 // TestLink parses .gnu_debuglink: a name, zeros up to a multiple of 4, and a checksum.
 func TestLink(t *testing.T) {
-	const want = "has no file name and checksum"
+	const want = "lacks a file name or a checksum"
 	for _, tt := range []struct {
 		name string
 		data []byte
@@ -275,7 +276,7 @@ func TestLink(t *testing.T) {
 		{"with half a checksum", []byte("debug\x00\x00\x00\x44\x33"), "", 0, want},
 		{"empty", none, "", 0, want},
 	} {
-		data := with(t, nil, tt.data)
+		data := plainWith(t, nil, tt.data)
 		link, err := LinkOf(elftest.Parse(t, data))
 		if link.Name != tt.link || link.Sum != tt.sum || (err == nil) != (tt.err == "") || err != nil &&
 			!strings.Contains(err.Error(), tt.err) {
@@ -285,7 +286,7 @@ func TestLink(t *testing.T) {
 			t.Errorf("%s: the checksum is not at %#x", tt.name, link.SumOffset)
 		}
 	}
-	p := elftest.Patch(t.Fatalf, with(t, nil, debugLink("debug", nil)))
+	p := elftest.Patch(t.Fatalf, plainWith(t, nil, debugLink("debug", nil)))
 	p.Put64(p.Section(".gnu_debuglink")+elftest.ShOff, 1<<40)
 	if d, err := Open(Auto, "", elftest.Parse(t, p.B)); d != nil || err == nil ||
 		!strings.Contains(err.Error(), "section .gnu_debuglink at file offset 0x10000000000") {
