@@ -30,8 +30,7 @@ const (
 	sizeDigits = 10
 )
 
-// Is reports whether a file starts like an archive, but not like a Debian package, which is an archive of tar files
-// (deb(5)).
+// Is reports whether r starts like an archive. Debian packages, which are archives of tar files (deb(5)), do not count.
 func Is(r io.ReaderAt) (bool, error) {
 	b := make([]byte, len(Magic)+len(debMember))
 	n, err := r.ReadAt(b, 0)
@@ -51,10 +50,10 @@ const (
 // A Member is a file in an archive.
 type Member struct {
 	Name string
-	Off  int64 // of the contents in the archive, in bytes
-	Size int64 // of the contents
+	Off  int64 // offset of the contents in the archive
+	Size int64 // size of the contents in bytes
 
-	index int // size in bytes of entries if this is the symbol index (4 or 8), or 0
+	index int // bytes per entry (4 or 8) if this is the symbol index, otherwise 0
 }
 
 // Special reports whether the member is the symbol index or the table of long names.
@@ -88,9 +87,9 @@ func errorf(off int64, format string, args ...any) error {
 
 // Limits on accepted archives.
 const (
-	maxSpecial = 128 << 20 // bytes of the symbol index and of the table of long names
+	maxSpecial = 128 << 20 // bytes of the symbol index, and of the table of long names
 	maxMembers = 1 << 19
-	maxName    = 4096 // bytes of a member's name
+	maxName    = 4096 // bytes of a member name
 )
 
 // Open reads the member headers of an archive of the given size.
@@ -117,7 +116,7 @@ func Open(r io.ReaderAt, size int64) (*Archive, error) {
 	return a, nil
 }
 
-// member reads the header at off, and the table of long names.
+// member reads the header at off and, if the member is the table of long names, its contents.
 func (a *Archive) member(off int64) (Member, error) {
 	if a.size-off < headerSize {
 		return Member{}, errorf(off, "%d bytes are left, fewer than the %d of a member's header", a.size-off,
@@ -187,8 +186,8 @@ func (a *Archive) contents(m *Member) ([]byte, error) {
 	return b, nil
 }
 
-// smallMember is the size in bytes up to which a member is read at once. Without this, libc.a takes 8 % more CPU time
-// (2026-11-23).
+// smallMember is the maximum size in bytes of a member that is read into memory as a whole. Reading small members
+// piecewise makes the conversion of libc.a take 8 % more CPU time (2026-11-23).
 const smallMember = 64 << 10
 
 // Contents returns a reader of a member's contents.
@@ -200,15 +199,15 @@ func (a *Archive) Contents(i int) *io.SectionReader {
 	}
 	b := make([]byte, m.Size)
 	if n, err := r.ReadAt(b, 0); n < len(b) {
-		return io.NewSectionReader(failed{err}, 0, m.Size)
+		return io.NewSectionReader(failedReader{err}, 0, m.Size)
 	}
 	return io.NewSectionReader(bytes.NewReader(b), 0, m.Size)
 }
 
-// failed is a reader of a member that cannot be read.
-type failed struct{ err error }
+// A failedReader stands for a member that could not be read. Its reads return the error.
+type failedReader struct{ err error }
 
-func (f failed) ReadAt([]byte, int64) (int, error) { return 0, f.err }
+func (f failedReader) ReadAt([]byte, int64) (int, error) { return 0, f.err }
 
 // Header returns the header of member i with a new size.
 func (a *Archive) Header(i int, size int64) ([]byte, error) {
@@ -232,7 +231,7 @@ func (a *Archive) Range(i int) (begin, end int64) {
 	return m.Off - headerSize, min(end+end&1, a.size)
 }
 
-// A Writer writes an archive with the members of an existing one. Each must be added once, in order.
+// A Writer writes an archive with the members of an existing one. Each member must be added once, in order.
 type Writer struct {
 	ctx context.Context
 	a   *Archive
@@ -258,7 +257,7 @@ func (w *Writer) Keep(i int) error {
 	return w.align()
 }
 
-// align pads to an even offset.
+// align pads the archive to an even size.
 func (w *Writer) align() error {
 	if w.off&1 == 0 {
 		return nil
@@ -305,8 +304,8 @@ func (w *Writer) Close() error {
 	return nil
 }
 
-// moved returns the new offset of the header at an old offset.
-func (w *Writer) moved(old uint64) (int64, bool) {
+// newOffset returns the new offset of the header that was at the old offset.
+func (w *Writer) newOffset(old uint64) (int64, bool) {
 	i := sort.Search(len(w.a.Members), func(i int) bool { return uint64(w.a.Members[i].Off-headerSize) >= old })
 	if i == len(w.at) || uint64(w.a.Members[i].Off-headerSize) != old {
 		return 0, false
@@ -336,7 +335,7 @@ func (w *Writer) update(m *Member, b []byte) error {
 	for i := range n {
 		entry := b[(i+1)*uint64(m.index):]
 		old := get(entry)
-		to, ok := w.moved(old)
+		to, ok := w.newOffset(old)
 		if !ok {
 			return errorf(m.Off, "entry %d of the symbol index is %#x, where no member starts", i, old)
 		}

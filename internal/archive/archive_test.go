@@ -31,8 +31,8 @@ func member(name, contents string) string {
 	return s
 }
 
-// file writes contents to a file and opens it.
-func file(t testing.TB, contents string) *os.File {
+// openFile writes contents to a new file and opens it.
+func openFile(t testing.TB, contents string) *os.File {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "lib.a")
 	testfile.Write(t, path, contents)
@@ -44,7 +44,7 @@ func file(t testing.TB, contents string) *os.File {
 // rewrite rewrites an archive with contents returned by change.
 func rewrite(t testing.TB, a *Archive, change func(name, contents string) string) (string, error) {
 	t.Helper()
-	dst := file(t, "")
+	dst := openFile(t, "")
 	w := must.Get(a.NewWriter(context.Background(), dst))(t)
 	for i := range a.Members {
 		m := &a.Members[i]
@@ -78,7 +78,7 @@ func TestNoIndex(t *testing.T) {
 		Magic + member("/", "\x00\x00\x00\x00") + member("a.o/", "abc"),
 		Magic + member("a.o", "without a slash") + member("", "no name"),
 	} {
-		a, err := Open(file(t, s), int64(len(s)))
+		a, err := Open(openFile(t, s), int64(len(s)))
 		if err != nil {
 			t.Errorf("%q: %v", s, err)
 			continue
@@ -89,7 +89,7 @@ func TestNoIndex(t *testing.T) {
 	}
 	// The last member may lack its padding.
 	s := Magic + member("a.o/", "abc")
-	a := must.Get(Open(file(t, s[:len(s)-1]), int64(len(s)-1)))(t)
+	a := must.Get(Open(openFile(t, s[:len(s)-1]), int64(len(s)-1)))(t)
 	if got, err := rewrite(t, a, same); err != nil || got != s {
 		t.Errorf("%q (%v)", got, err)
 	}
@@ -144,7 +144,7 @@ func FuzzOpen(f *testing.F) {
 		} else if !is {
 			return
 		}
-		a, err := Open(file(t, string(data)), int64(len(data)))
+		a, err := Open(openFile(t, string(data)), int64(len(data)))
 		if err != nil {
 			var e *Error
 			if !errors.As(err, &e) || e.Off < 0 || e.Off > int64(len(data)) {
@@ -166,7 +166,7 @@ func FuzzOpen(f *testing.F) {
 		if err != nil {
 			return
 		}
-		b, err := Open(file(t, grown), int64(len(grown)))
+		b, err := Open(openFile(t, grown), int64(len(grown)))
 		if err != nil || len(b.Members) != len(a.Members) {
 			t.Fatalf("written again, it cannot be read: %v", err)
 		}

@@ -66,7 +66,7 @@ func TestOpenErrors(t *testing.T) {
 		{"two tables of names", elftest.Ar(names, names), 8 + 66, "second name table"},
 		{"table of names past the end", elftest.Ar(elftest.ArSized("//", "1000", nil)), 8, `member of size "1000"`},
 	} {
-		_, err := Open(file(t, string(tt.data)), int64(len(tt.data)))
+		_, err := Open(openFile(t, string(tt.data)), int64(len(tt.data)))
 		var e *Error
 		if !errors.As(err, &e) || e.Off != tt.off || !strings.Contains(err.Error(), tt.msg) {
 			t.Errorf("%s: %v; want offset %#x, %q", tt.name, err, tt.off, tt.msg)
@@ -109,7 +109,7 @@ func TestIndexErrors(t *testing.T) {
 			"entry 0 of the symbol index is 0xffffffffffffffff, where no member starts"},
 	} {
 		data := elftest.Ar(elftest.ArMember(tt.index, tt.data), one)
-		a, err := Open(file(t, string(data)), int64(len(data)))
+		a, err := Open(openFile(t, string(data)), int64(len(data)))
 		if err != nil {
 			t.Fatalf("%s: %v", tt.name, err)
 		}
@@ -128,15 +128,15 @@ func TestIndexErrors(t *testing.T) {
 func TestWriteErrors(t *testing.T) {
 	data := elftest.Ar(elftest.ArMember("/", elftest.ArIndex(4, 0)), elftest.ArMember("one.o/", []byte("text")),
 		elftest.ArMember("two.o/", []byte("text")))
-	f := file(t, string(data))
+	f := openFile(t, string(data))
 	a := must.Get(Open(f, int64(len(data))))(t)
-	closed := file(t, "")
+	closed := openFile(t, "")
 	closed.Close()
 	if _, err := a.NewWriter(t.Context(), closed); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("NewWriter: %v", err)
 	}
 	writer := func() (*Writer, *os.File) {
-		dst := file(t, "")
+		dst := openFile(t, "")
 		w := must.Get(a.NewWriter(t.Context(), dst))(t)
 		return w, dst
 	}
@@ -161,7 +161,7 @@ func TestWriteErrors(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	w = must.Get(a.NewWriter(ctx, file(t, "")))(t)
+	w = must.Get(a.NewWriter(ctx, openFile(t, "")))(t)
 	if err := w.Add(1, strings.NewReader("other"), 5); !errors.Is(err, context.Canceled) {
 		t.Errorf("Add after the end: %v", err)
 	}
@@ -180,7 +180,7 @@ func TestWriteErrors(t *testing.T) {
 // TestSizes checks the errors for unsupported sizes, with sparse files.
 func TestSizes(t *testing.T) {
 	data := elftest.Ar(elftest.ArSized("//", "200000000", nil))
-	f := file(t, string(data))
+	f := openFile(t, string(data))
 	const size = 8 + 60 + 200_000_000
 	must.Do(t, f.Truncate(size))
 	if _, err := Open(f, size); err == nil ||
@@ -189,9 +189,9 @@ func TestSizes(t *testing.T) {
 		t.Errorf("table of names: %v", err)
 	}
 	data = elftest.Ar(elftest.ArMember("one.o/", []byte("text")))
-	a := must.Get(Open(file(t, string(data)), int64(len(data))))(t)
-	w := must.Get(a.NewWriter(t.Context(), file(t, "")))(t)
-	large := file(t, "")
+	a := must.Get(Open(openFile(t, string(data)), int64(len(data))))(t)
+	w := must.Get(a.NewWriter(t.Context(), openFile(t, "")))(t)
+	large := openFile(t, "")
 	if err := large.Truncate(10_000_000_000); err != nil {
 		t.Skipf("no files of that size: %v", err)
 	}

@@ -12,8 +12,8 @@ import (
 )
 
 // FuzzStructured builds an archive from the bytes, with short and long names, a symbol index of either kind, and
-// contents of odd sizes. Reading it must return these members, even after it is rewritten with some members resized;
-// each symbol must still refer to its member.
+// contents of odd sizes. Reading the archive must return the same members. If it is rewritten with some members
+// resized, each symbol must still refer to its member.
 func FuzzStructured(f *testing.F) {
 	for seed := range uint64(60) {
 		f.Add(generate.Seeded(seed, 40+int(seed)))
@@ -51,7 +51,7 @@ func FuzzStructured(f *testing.F) {
 			offset := len(Magic)
 			add := func(b []byte) { parts, offset = append(parts, b), offset+len(b) }
 			var index []byte
-			if wide > 0 { // of the right size; filled in below
+			if wide > 0 { // a placeholder of the right size
 				index = elftest.ArIndex(wide, uint64(len(want)), make([]uint64, len(want))...)
 				add(elftest.ArMember(map[int]string{4: "/", 8: "/SYM64/"}[wide], index))
 			}
@@ -70,7 +70,7 @@ func FuzzStructured(f *testing.F) {
 			return string(elftest.Ar(parts...))
 		}
 		data := build(func(i int) string { return want[i].contents })
-		a := must.Get(Open(file(t, data), int64(len(data))))(t)
+		a := must.Get(Open(openFile(t, data), int64(len(data))))(t)
 		n := 0
 		for i := range a.Members {
 			m := &a.Members[i]

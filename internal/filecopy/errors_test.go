@@ -15,8 +15,8 @@ import (
 	"cfi2sframe/internal/testkit/testfile"
 )
 
-// two returns a file with the given contents, and an empty file.
-func two(t *testing.T, contents string) (src, dst *os.File) {
+// twoFiles returns a file with the given contents, and an empty file.
+func twoFiles(t *testing.T, contents string) (src, dst *os.File) {
 	t.Helper()
 	dir := t.TempDir()
 	for i, f := range []**os.File{&src, &dst} {
@@ -34,12 +34,12 @@ func two(t *testing.T, contents string) (src, dst *os.File) {
 // TestSources copies the same bytes from a file, from memory, and from SectionReaders of both, to a file and to memory.
 func TestSources(t *testing.T) {
 	const text = "what is copied, and what is not"
-	src, _ := two(t, text)
+	src, _ := twoFiles(t, text)
 	for name, r := range map[string]io.ReaderAt{
 		"file": src, "part of a file": io.NewSectionReader(src, 0, int64(len(text))), "memory": strings.NewReader(text),
 		"part of memory": io.NewSectionReader(strings.NewReader(text), 0, int64(len(text))),
 	} {
-		_, dst := two(t, "")
+		_, dst := twoFiles(t, "")
 		var inMemory memory
 		for _, target := range []Target{dst, &inMemory} {
 			if err := Range(t.Context(), target, 3, r, 8, 6); err != nil {
@@ -52,7 +52,7 @@ func TestSources(t *testing.T) {
 		}
 	}
 	// A section reader ends before its file.
-	_, dst := two(t, "")
+	_, dst := twoFiles(t, "")
 	if err := Range(t.Context(), dst, 0, io.NewSectionReader(src, 0, 4), 0, 6); err == nil ||
 		!strings.Contains(err.Error(), "the input ends 2 bytes early") {
 		t.Errorf("past the end of a part: %v", err)
@@ -61,8 +61,8 @@ func TestSources(t *testing.T) {
 
 // TestCopyErrors copies from files that cannot be read, and to files that cannot be written.
 func TestCopyErrors(t *testing.T) {
-	src, dst := two(t, "text")
-	closed, other := two(t, "")
+	src, dst := twoFiles(t, "text")
+	closed, other := twoFiles(t, "")
 	closed.Close()
 	dir := must.Get(os.Open(t.TempDir()))(t)
 	defer dir.Close()
@@ -101,7 +101,7 @@ func TestNoHoles(t *testing.T) {
 	}
 	defer src.Close()
 	want := testfile.Read(t, "/proc/version")
-	_, dst := two(t, "")
+	_, dst := twoFiles(t, "")
 	if err := Range(t.Context(), dst, 0, src, 0, int64(len(want))); err != nil {
 		t.Error(err)
 	}

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// data returns the first range of a file between two offsets that is not a hole. If there is none, it returns an empty
-// range at end.
-func data(f *os.File, from, end int64) (begin, stop int64) {
+// findData returns the first range between two offsets in a file that is not a hole. If the file has only holes there,
+// the result is an empty range at end.
+func findData(f *os.File, from, end int64) (begin, stop int64) {
 	begin, err := f.Seek(from, unix.SEEK_DATA)
 	if errors.Is(err, unix.ENXIO) { // a hole up to the end of the file
 		if info, err := f.Stat(); err == nil && info.Size() >= end {

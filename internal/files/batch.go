@@ -23,7 +23,7 @@ type Batch struct {
 
 	ahead   []*Job            // announced by Begin
 	opened  map[inode.ID]bool // files to replace whose conversion started early
-	threads chan struct{}     // semaphore of threads that work on announced jobs
+	threads chan struct{}     // semaphore for the threads of announced jobs
 	taking  sync.Mutex        // held while a job acquires threads
 
 	named map[inode.ID]map[string]bool // names to replace, by file, for files with several hard links
@@ -40,8 +40,8 @@ const (
 	maxBatchBytes = 512 << 20
 )
 
-// perThread is the number of bytes of a file per thread. Larger files occupy more threads, so that fewer of them are
-// converted at a time: memory in use grows with their sizes.
+// perThread is the size in bytes above which a file gets another thread. Larger files use more threads, so that fewer
+// of them are converted at a time, because memory use grows with file size.
 const perThread = 8 << 20
 
 // Full reports whether the batch must be committed before another file is added.
@@ -82,7 +82,7 @@ func (b *Batch) Add(ctx context.Context, in, out string, opt Options) {
 	b.Next(ctx)
 }
 
-// AddInPlace is Add for a file that its result replaces.
+// AddInPlace is like Add, but the result replaces the input file.
 func (b *Batch) AddInPlace(ctx context.Context, path string, opt Options) {
 	b.BeginInPlace(ctx, path, opt)
 	b.Next(ctx)
@@ -93,7 +93,7 @@ func (b *Batch) Begin(ctx context.Context, in, out string, opt Options) *Job {
 	return b.begin(ctx, &Job{In: in, out: out, opt: opt})
 }
 
-// BeginInPlace is Begin for AddInPlace.
+// BeginInPlace is like Begin, but the result replaces the input file.
 func (b *Batch) BeginInPlace(ctx context.Context, path string, opt Options) *Job {
 	return b.begin(ctx, &Job{In: path, out: path, inPlace: true, opt: opt})
 }
@@ -310,7 +310,7 @@ func (b *Batch) relink(j *Job) error {
 	if err := outfile.Relink(j.same.In, j.same.id, j.input.place); err != nil {
 		return outfile.Plain(err)
 	}
-	// The last name is gone, so the inode number may be reused.
+	// If no name of the old file is left, its inode number may be reused.
 	if info, err := j.input.Stat(); err != nil || inode.Links(info) == 0 {
 		if id, ok := inode.Of(j.input.Info); ok && id != j.same.id {
 			delete(b.known, id)
@@ -327,7 +327,7 @@ func (b *Batch) Reset() {
 	b.Jobs, b.bytes = nil, 0
 }
 
-// Close is Reset, but also waits for the work on announced files, and discards it.
+// Close is like Reset, but also waits for the work on announced files, and discards its results.
 func (b *Batch) Close() {
 	b.Jobs = append(b.Jobs, b.ahead...)
 	b.ahead = nil

@@ -37,8 +37,8 @@ func expectFile(t *testing.T, what, path string, want []byte) {
 	}
 }
 
-// put finishes and commits a batch.
-func put(ctx context.Context, b *files.Batch) {
+// finishAndCommit finishes and commits a batch.
+func finishAndCommit(ctx context.Context, b *files.Batch) {
 	b.Finish(ctx)
 	b.Commit(ctx)
 }
@@ -48,7 +48,7 @@ func TestBatchFull(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		opt  files.Options
-		jobs int // number of jobs at which it is full
+		jobs int // number of jobs that fill the batch
 	}{
 		{"many files", files.Options{}, 32},
 		{"nothing to sync", files.Options{NoSync: true}, 1},
@@ -93,7 +93,8 @@ func TestBatchOther(t *testing.T) {
 	expectFile(t, "changed", b, changed)
 }
 
-// TestBatchReplaced puts a new file at the second name of a file that is replaced. The new file must remain.
+// TestBatchReplaced converts a file with two names, and creates a new file under the second name before Commit. The new
+// file must remain.
 func TestBatchReplaced(t *testing.T) {
 	dir := t.TempDir()
 	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
@@ -132,7 +133,7 @@ func TestBatchAdd(t *testing.T) {
 	b.Add(t.Context(), fixture("plt"), filepath.Join(dir, "no", "folder"), files.Options{})
 	b.Add(t.Context(), fixture("alloca"), path("dry"), dry)
 	b.Add(t.Context(), fixture("plt"), path("plt"), files.Options{NoSync: true})
-	put(t.Context(), &b)
+	finishAndCommit(t.Context(), &b)
 	for i, want := range []error{nil, elfwrite.ErrExists, files.ErrRefused, fs.ErrNotExist, fs.ErrNotExist, nil, nil} {
 		j := b.Jobs[i]
 		if !errors.Is(j.Err, want) || (j.Result != nil) != (want == nil || want == files.ErrRefused) {
@@ -151,8 +152,8 @@ func TestBatchAdd(t *testing.T) {
 	}
 }
 
-// TestBatchInterrupted cancels the context at each check. Files that are not replaced by then are unchanged, and
-// nothing is left behind.
+// TestBatchInterrupted cancels the context at each check. Files that have not been replaced must be unchanged, and
+// nothing must be left behind.
 func TestBatchInterrupted(t *testing.T) {
 	for _, step := range []string{"before", "added", "finished", "reset"} {
 		dir := t.TempDir()
@@ -188,7 +189,7 @@ func TestBatchInterrupted(t *testing.T) {
 	}
 }
 
-// TestBatchThreads expects two small files to be converted at the same time, and a large file in the midst of them to
+// TestBatchThreads expects two small files to be converted at the same time, and a large file between small files to
 // get all threads.
 func TestBatchThreads(t *testing.T) {
 	dir := t.TempDir()

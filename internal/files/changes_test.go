@@ -16,7 +16,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A disturbance is a context that calls a function when it is checked the nth time.
+// A disturbance is a context that calls a function the nth time it is checked.
 type disturbance struct {
 	context.Context
 	do    func()

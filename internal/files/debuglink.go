@@ -141,7 +141,7 @@ func (j *Job) setChecksum(ctx context.Context, prog *elffile.File, sum uint32) e
 	return outfile.Plain(err)
 }
 
-// compare returns the checksum of the new debug file, and reports whether it equals the old one.
+// compare returns the checksum of the new debug file, and reports whether the new and old debug files are equal.
 func (u *debugUpdate) compare() (sum uint32, same bool, err error) {
 	info, err := u.output.Stat()
 	if err != nil {

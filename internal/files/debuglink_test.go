@@ -24,9 +24,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// split runs commands that build programs with separate debug files in a directory. Of the two returned functions, the
-// first (at) returns the path of a file in the directory, and the second (sh) runs another command.
-func split(t *testing.T, commands string) (at func(name string) string, sh func(command string)) {
+// buildSplit runs commands, which build programs with separate debug files in a new directory. The first result returns
+// the path of a file in this directory, and the second runs further commands there.
+func buildSplit(t *testing.T, commands string) (at func(name string) string, sh func(command string)) {
 	t.Helper()
 	for _, name := range []string{"gcc", "objcopy", "strip"} {
 		peer.Look(t, name)
@@ -49,9 +49,9 @@ func split(t *testing.T, commands string) (at func(name string) string, sh func(
 const splitOff = "objcopy -R .sframe prog; objcopy --only-keep-debug prog prog.debug; strip prog; objcopy " +
 	"--add-gnu-debuglink=prog.debug prog\n"
 
-// together expects a debug file to have the same headers as the program, and the program to contain the checksum of
-// that file.
-func together(t *testing.T, prog, debug string) {
+// checkPair expects a debug file to have the same headers as the program, and the program to contain the checksum of
+// the debug file.
+func checkPair(t *testing.T, prog, debug string) {
 	t.Helper()
 	p := must.Get(elf.Open(prog))(t)
 	defer p.Close()
@@ -77,7 +77,7 @@ func together(t *testing.T, prog, debug string) {
 
 // TestDebugLink converts a program with a separate debug file, which must still match.
 func TestDebugLink(t *testing.T) {
-	at, _ := split(t, "gcc -g -O1 -o prog prog.c\n"+splitOff)
+	at, _ := buildSplit(t, "gcc -g -O1 -o prog prog.c\n"+splitOff)
 	prog, debug := at("prog"), at("prog.debug")
 	before := testfile.Read(t, debug)
 	then := time.Unix(1_000_000_000, 0)
@@ -85,7 +85,7 @@ func TestDebugLink(t *testing.T) {
 	inPlace := func(opt files.Options) *files.Result {
 		t.Helper()
 		res := must.Get(files.Convert(t.Context(), prog, prog, opt))(t)
-		together(t, prog, debug)
+		checkPair(t, prog, debug)
 		return res
 	}
 	opt := files.Options{DebugLinkUpdate: debug, KeepDates: true}
@@ -105,7 +105,7 @@ func TestDebugLink(t *testing.T) {
 		!bytes.Equal(testfile.Read(t, prog), converted) {
 		t.Errorf("second run: the files differ, or the debug file is %q", res.DebugFile)
 	}
-	// The program is unchanged, and the original debug file gets its headers.
+	// The program is unchanged, and the original debug file gets the program's headers.
 	testfile.Write(t, debug, before)
 	opt = files.Options{Work: files.Add(convert.Options{Update: true}, ""), DebugLinkUpdate: debug}
 	if res := inPlace(opt); res.DebugFile != debug || res.Stays != convert.Current ||
@@ -127,7 +127,7 @@ func TestDebugLink(t *testing.T) {
 
 // TestDebugLinkErrors expects errors for debug files that do not belong to the program. Both are unchanged.
 func TestDebugLinkErrors(t *testing.T) {
-	at, sh := split(t, "gcc -g -O1 -o prog prog.c; cp prog full.debug\n"+splitOff+`
+	at, sh := buildSplit(t, "gcc -g -O1 -o prog prog.c; cp prog full.debug\n"+splitOff+`
 		gcc -g -O2 -o other prog.c; objcopy --only-keep-debug other other.debug
 		gcc -g -c -o prog.o prog.c; objcopy --only-keep-debug prog.o o.debug; cp prog.o linked.o
 		objcopy --add-gnu-debuglink=o.debug linked.o
@@ -162,7 +162,7 @@ func TestDebugLinkErrors(t *testing.T) {
 			t.Fatalf("%s with %s: files have changed", tt.in, tt.debug)
 		}
 	}
-	// If no debug file is searched for or found, there is nothing to do.
+	// If no debug file is searched for, or none is found, there is nothing to do.
 	sh("mkdir alone; mv prog.o lib.a alone; cp prog alone")
 	for _, name := range []string{"alone/prog.o", "alone/lib.a", "alone/prog"} {
 		if res, err := files.Convert(t.Context(), at(name), at(name),
@@ -191,7 +191,7 @@ func TestOutputsRefused(t *testing.T) {
 	none := filepath.Join(dir, "none")
 	t.Setenv("TMPDIR", none)
 	const noFolder = ": no such file or directory; set TMPDIR to another directory"
-	withStdin(t, piped(t, testfile.Read(t, in)), func() {
+	withStdin(t, newPipe(t, testfile.Read(t, in)), func() {
 		if _, err := files.Convert(t.Context(), files.Stdin, filepath.Join(dir, "out"), files.Options{}); err == nil ||
 			err.Error() != "cannot write to "+none+noFolder {
 			t.Errorf("a pipe without a directory to copy it to: %v", err)
@@ -215,7 +215,7 @@ func TestOutputsRefused(t *testing.T) {
 	})
 	var batch files.Batch
 	batch.AddInPlace(t.Context(), none, files.Options{})
-	put(t.Context(), &batch)
+	finishAndCommit(t.Context(), &batch)
 	if j := batch.Jobs[0]; !errors.Is(j.Err, os.ErrNotExist) || j.In != none {
 		t.Errorf("a missing file: %+v", j)
 	}
@@ -239,20 +239,20 @@ func TestBatchKeptNames(t *testing.T) {
 	for _, name := range []string{"text", "text2"} {
 		batch.AddInPlace(t.Context(), at(name), opt)
 	}
-	put(t.Context(), &batch)
+	finishAndCommit(t.Context(), &batch)
 	for _, j := range batch.Jobs {
 		if j.Err != nil || j.Result == nil || j.Result.Stays == "" || j.Result.Stays != batch.Jobs[0].Result.Stays {
 			t.Errorf("%s: %+v, %v", j.In, j.Result, j.Err)
 		}
 	}
 	batch.Reset()
-	// Another file takes the first name before the result does. The second name is unchanged as well.
+	// A different file takes the first name before the result does. The second name is unchanged as well.
 	for _, name := range []string{"prog", "prog2"} {
 		batch.AddInPlace(t.Context(), at(name), files.Options{Work: files.Add(convert.Options{Version: sframe.V3}, "")})
 	}
 	testfile.Write(t, at("new"), "a new file")
 	must.Do(t, os.Rename(at("new"), at("prog")))
-	put(t.Context(), &batch)
+	finishAndCommit(t.Context(), &batch)
 	if a, b := batch.Jobs[0].Err, batch.Jobs[1].Err; a == nil || b == nil ||
 		b.Error() != "it is the same file as "+at("prog")+", which was not replaced" {
 		t.Errorf("%v, and %v", a, b)
@@ -266,13 +266,13 @@ func TestBatchKeptNames(t *testing.T) {
 	}
 }
 
-// TestMountPoint converts files that are mount points, as in containers: they cannot be replaced. Nothing changes,
-// except a debug file that is replaced first, which the message names.
+// TestMountPoint converts files that cannot be replaced because they are mount points, as in containers. No file must
+// change, except a debug file that was replaced before the program; the message must name it.
 func TestMountPoint(t *testing.T) {
 	if os.Geteuid() != 0 {
 		peer.Missing(t, "only root can mount a file")
 	}
-	at, sh := split(t, "gcc -g -O1 -o prog prog.c\n"+splitOff+"mkdir before; cp prog prog.debug before")
+	at, sh := buildSplit(t, "gcc -g -O1 -o prog prog.c\n"+splitOff+"mkdir before; cp prog prog.debug before")
 	for _, tt := range []struct{ mounted, err string }{
 		{"prog.debug", "debug file " + at("prog.debug") + ": device or resource busy"},
 		{"prog", "device or resource busy; its debug file " + at("prog.debug") +
@@ -301,6 +301,6 @@ func TestMountPoint(t *testing.T) {
 		files.Options{DebugLinkUpdate: at("prog.debug")}); err != nil {
 		t.Error(err)
 	}
-	together(t, at("prog"), at("prog.debug"))
+	checkPair(t, at("prog"), at("prog.debug"))
 	sh("./prog a")
 }

@@ -21,7 +21,7 @@ func TestDetachTogether(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name  string
-		old   string         // contents of the output before
+		old   string         // contents of an existing output
 		other sframe.Version // of the other run
 		err   string
 	}{
@@ -37,12 +37,12 @@ func TestDetachTogether(t *testing.T) {
 		var first, second files.Batch
 		first.Add(context.Background(), in, out, detach(sframe.V2))
 		second.Add(context.Background(), in, out, detach(tt.other))
-		put(context.Background(), &second)
+		finishAndCommit(context.Background(), &second)
 		want, err := os.ReadFile(out)
 		if err != nil || second.Jobs[0].Err != nil {
 			t.Fatal(tt.name, err, second.Jobs[0].Err)
 		}
-		put(context.Background(), &first)
+		finishAndCommit(context.Background(), &first)
 		if err := first.Jobs[0].Err; (err == nil) != (tt.err == "") ||
 			err != nil && !strings.Contains(err.Error(), tt.err) {
 			t.Errorf("%s: error %v; want %q", tt.name, err, tt.err)

@@ -28,8 +28,8 @@ func withStdin(t *testing.T, f *os.File, fn func()) {
 	fn()
 }
 
-// opened opens a file with the given contents, at an offset.
-func opened(t *testing.T, b []byte, at int64) *os.File {
+// openAt returns an open file with the given contents, positioned at an offset.
+func openAt(t *testing.T, b []byte, at int64) *os.File {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "stdin")
 	must.Do(t, os.WriteFile(path, b, 0o640))
@@ -38,8 +38,8 @@ func opened(t *testing.T, b []byte, at int64) *os.File {
 	return f
 }
 
-// piped returns the reading end of a pipe with the given contents.
-func piped(t *testing.T, b []byte) *os.File {
+// newPipe returns the read end of a pipe that delivers the given contents.
+func newPipe(t *testing.T, b []byte) *os.File {
 	t.Helper()
 	r, w := must.Two(os.Pipe())(t)
 	go func() {
@@ -80,7 +80,7 @@ func TestUnchanged(t *testing.T) {
 	if _, err := files.Convert(t.Context(), in, "/dev/full", opt); !errors.Is(err, unix.ENOSPC) {
 		t.Errorf("without space for the copy: %v", err)
 	}
-	f := opened(t, nil, 0)
+	f := openAt(t, nil, 0)
 	f.Close()
 	withStdin(t, f, func() {
 		if _, err := files.Open(t.Context(), files.Stdin); !errors.Is(err, os.ErrClosed) {

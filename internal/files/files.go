@@ -1,7 +1,7 @@
 // Package files converts named files. A result replaces its file completely, including attributes, or not at all.
 //
 // A Batch converts many files, then replaces them together: syncing many files takes little longer than syncing one.
-// Until then, results are unnamed files, which vanish if the process ends.
+// Results that have not replaced a file yet are unnamed files, which vanish if the process ends.
 package files
 
 import (
@@ -24,7 +24,7 @@ import (
 
 // Options configures a conversion.
 type Options struct {
-	Work Work        // nil means Add with the zero options
+	Work Work        // nil means Add with zero Options
 	Run  convert.Run // without a file
 	// DryRun translates and checks, but writes nothing.
 	DryRun bool
@@ -55,8 +55,9 @@ type Result struct {
 	Links int
 }
 
-// Convert converts the input file (in), or standard input, and writes the result to out, which may be the same file
-// or "-" for standard output. On errors, and if ctx is canceled, out is unchanged. ErrRefused comes with a Result.
+// Convert converts the input file (in), or standard input, and writes the result to out, which may be the same file or
+// "-" for standard output. On errors, and if ctx is canceled, out is unchanged. The error ErrRefused is accompanied by
+// a Result.
 func Convert(ctx context.Context, in, out string, opt Options) (*Result, error) {
 	var b Batch
 	defer b.Reset()
@@ -80,7 +81,7 @@ type Job struct {
 	// Result is nil after an error, and for a second name of a file that was already converted, unless the file is
 	// unchanged.
 	Result *Result
-	// Err tells why the output is not, or may not be, the result. ErrRefused comes with a Result.
+	// Err says why the result was not written, or may be lost. If Err is ErrRefused, Result is set.
 	Err error
 
 	opt    Options
@@ -90,7 +91,7 @@ type Job struct {
 	debug  *debugUpdate  // or nil
 
 	inPlace bool            // the result replaces the input
-	begun   chan struct{}   // closed when the work that started early has ended; nil if none did
+	begun   chan struct{}   // closed when the work that started early has ended; nil if no work did
 	made    *convert.Result // result of the work
 	failed  error           // why the work failed, or nil
 
@@ -165,10 +166,11 @@ func (j *Job) complete(ctx context.Context) error {
 	return outfile.Plain(err)
 }
 
-// errCurrent is the reason if a detached file is unchanged.
+// errCurrent says why a detached file is unchanged.
 var errCurrent = errors.New("its detached .sframe is up to date")
 
-// keepDetached handles an existing detached file: it is unchanged if equal, and must not belong to a different program.
+// keepDetached handles an existing detached file: an equal file is unchanged, and a file named by build-id must not
+// belong to a different program.
 func (j *Job) keepDetached() error {
 	if !j.opt.Detach || j.output == nil {
 		return nil
@@ -219,7 +221,7 @@ func (j *Job) otherProgram() error {
 	return fmt.Errorf("%s: %w; remove that file, or use -o FILE", j.out, elfwrite.ErrOther)
 }
 
-// nameDetached names the output by build-id, and creates its directory.
+// nameDetached sets the output's name according to the build-id, and creates its directory.
 func (j *Job) nameDetached() error {
 	f, err := elffile.New(j.input.File, j.input.Info.Size())
 	if err != nil {

@@ -31,12 +31,12 @@ type Input struct {
 // section.
 func Open(ctx context.Context, name string) (*Input, error) { return open(ctx, name, false) }
 
-// open is Open. If all is set, standard input is always read completely.
-func open(ctx context.Context, name string, all bool) (*Input, error) {
+// open is like Open, but if readAll is set, standard input is always read completely.
+func open(ctx context.Context, name string, readAll bool) (*Input, error) {
 	in := &Input{name: name}
 	var err error
 	if name == Stdin {
-		err = in.openStdin(ctx, all)
+		err = in.openStdin(ctx, readAll)
 	} else {
 		in.File, in.Info, err = outfile.OpenRegular(name)
 	}
@@ -76,7 +76,7 @@ func (in *Input) Unchanged() error {
 	return outfile.Plain(err)
 }
 
-// Output opens the output: the file of that name, or the file that replaces the input.
+// Output opens the output: a file that replaces the input if it was opened by OpenInPlace, otherwise the named file.
 func (in *Input) Output(name string, perm fs.FileMode) (*outfile.File, error) {
 	if in.place != nil {
 		return outfile.Replace(in.place)
@@ -97,9 +97,9 @@ func Create(name string, perm fs.FileMode) (*outfile.File, error) {
 	return out, nil
 }
 
-// openStdin opens standard input. Unless that is a regular file at offset 0, it makes a copy, which allows random
-// access.
-func (in *Input) openStdin(ctx context.Context, all bool) error {
+// openStdin opens standard input. Unless standard input is a regular file at offset 0, openStdin copies it to a
+// temporary file, which allows random access.
+func (in *Input) openStdin(ctx context.Context, readAll bool) error {
 	stdin := os.Stdin
 	info, err := stdin.Stat()
 	if err != nil {
@@ -125,7 +125,7 @@ func (in *Input) openStdin(ctx context.Context, all bool) error {
 		return err
 	}
 	done := make(chan error, 1)
-	go func() { done <- spool(in.File, stdin, all) }() // may block forever
+	go func() { done <- spool(in.File, stdin, readAll) }() // may block forever
 	select {
 	case err = <-done:
 		if err = outfile.Full(os.TempDir(), err); err == nil {
@@ -140,8 +140,8 @@ func (in *Input) openStdin(ctx context.Context, all bool) error {
 	}
 }
 
-// spool copies r to a file. Unless all is set, it stops early if r does not start like a supported file.
-func spool(dst *os.File, r io.Reader, all bool) error {
+// spool copies r to a file. Unless readAll is set, spool stops early if r does not start like a supported file.
+func spool(dst *os.File, r io.Reader, readAll bool) error {
 	head := make([]byte, elffile.HeaderSize)
 	n, err := io.ReadFull(r, head)
 	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
@@ -152,7 +152,7 @@ func spool(dst *os.File, r io.Reader, all bool) error {
 		return err
 	}
 	is, err := archive.Is(dst)
-	if all || is || err != nil || string(head[:min(n, 4)]) == "\x7fELF" || n >= 2 && sframe.IsSection(head) {
+	if readAll || is || err != nil || string(head[:min(n, 4)]) == "\x7fELF" || n >= 2 && sframe.IsSection(head) {
 		_, err = io.Copy(dst, r)
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // TestInterpreterDebug converts ld.so, whose last section is extended to the end of its page. The debug file, made by
-// objcopy, must get the same headers, in the first and in a second conversion.
+// objcopy, must get the same headers, both in the first conversion and in a repeated one.
 func TestInterpreterDebug(t *testing.T) {
 	ld := peer.File(t, "/lib64/ld-linux-x86-64.so.2")
 	objcopy := peer.Look(t, "objcopy")

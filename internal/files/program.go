@@ -40,7 +40,7 @@ func OpenProgram(ctx context.Context, path string, from Sources) (*Program, erro
 	return in.Program(from)
 }
 
-// Program parses the input as an ELF file. On error, it closes the input.
+// Program parses the input as an ELF file. If that fails, the input is closed.
 func (in *Input) Program(from Sources) (*Program, error) {
 	f, err := elffile.New(in.File, in.Info.Size())
 	if err != nil {
@@ -56,7 +56,7 @@ func (p *Program) Close() {
 	p.in.Close()
 }
 
-// CFI loads the CFI, including that in the debug file.
+// CFI loads the CFI of the program and of its debug file.
 func (p *Program) CFI() (table *cfi.Table, err error) {
 	if p.Debug, err = debugfile.Open(p.Sources.DebugFile, p.path, p.File); err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ func (p *Program) WhyNone(ctx context.Context, opt convert.Options) (convert.Rea
 	return res.Stays, nil
 }
 
-// Section decodes the detached .sframe or, without one, the file's own.
+// Section decodes the detached .sframe or, if there is none, the .sframe of the file itself.
 func (p *Program) Section() (*sframe.Section, error) {
 	if p.Sources.SFrame == "" {
 		return convert.FindSection(p.File, p.Sources.Reserved)
@@ -101,7 +101,8 @@ func (p *Program) Section() (*sframe.Section, error) {
 	return s, err
 }
 
-// Err returns a read error, or err. Read errors come first because unreadable parts may look missing.
+// Err returns a read error if there was one, otherwise err. Read errors take precedence because unreadable parts may
+// look missing.
 func (p *Program) Err(err error) error { return cmp.Or(p.File.ReadError(), p.Debug.ReadError(), err) }
 
 // A StoreError is returned if neither the directory nor the file has an .sframe.

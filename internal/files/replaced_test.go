@@ -14,8 +14,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// TestReplacedInput puts something else at the input's path before the result is complete. It must remain, and so must
-// the target of a symbolic link.
+// TestReplacedInput replaces or removes the input before the result is complete. The replacement, and the target of a
+// symbolic link, must remain.
 func TestReplacedInput(t *testing.T) {
 	for _, tt := range []struct {
 		name string

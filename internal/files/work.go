@@ -23,7 +23,7 @@ func Add(opt convert.Options, debug string) Work {
 	}
 }
 
-// Remove removes .sframe, or clears it between two symbols.
+// Remove removes .sframe. symbols is as in convert.Remove.
 func Remove(symbols string) Work {
 	return func(ctx context.Context, run *convert.Run, _ string) (*convert.Result, error) {
 		return convert.Remove(ctx, run, symbols)

@@ -1,5 +1,5 @@
-// Package heap tunes the garbage collector of a process that works on files; libraries must not use it. It bounds
-// garbage, not memory in use, and prepares the heap for large files.
+// Package heap tunes the garbage collector of a process that works on files; libraries must not use it. It limits how
+// much garbage accumulates, not how much memory is live, and prepares the heap for large files.
 package heap
 
 import (
@@ -33,7 +33,7 @@ func Limit() {
 	}
 }
 
-// Raise raises the limit for the sizes of a file and its CFI.
+// Raise raises the memory limit to allow for a file and its CFI, given their sizes.
 func Raise(cfi, size uint64) {
 	const most = 1 << 40 // upper bound on trusted sizes
 	over := func(n, limit uint64) int64 { return int64(max(min(n, most), limit) - limit) }
@@ -51,16 +51,16 @@ const (
 	maxHuge      = 512 << 20 // maximum bytes of memory in huge pages
 	largeArchive = 1 << 20   // bytes
 
-	// minHeap is how much the runtime allocates at GOGC=100 before the first collection. For large files, it should be
-	// the size of the tables.
+	// minHeap is how much the runtime allocates at GOGC=100 before the first collection. For large files, Prepare
+	// raises this to the size of the tables.
 	minHeap = 4 << 20
 
-	// gcPercent allows four times as much garbage as memory in use. With 100, converting libLLVM-14.so.1 takes 1.05
+	// gcPercent allows four times as much garbage as live memory. With GOGC=100, converting libLLVM-14.so.1 takes 1.05
 	// times the CPU time, and libcrypto.a 1.22 times (2026-11-23).
 	gcPercent = 400
 
-	// manyPercent is the value of GOGC while files are converted concurrently. With 100, converting 900 small files
-	// with two threads takes 1.3 times the user time (2026-11-24).
+	// manyPercent is the value of GOGC while files are converted concurrently. With GOGC=100, converting 900 small
+	// files with two threads takes 1.3 times the user time (2026-11-24).
 	manyPercent = 200
 )
 

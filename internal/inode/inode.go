@@ -9,7 +9,7 @@ import (
 // An ID identifies a file while it has a name or is open.
 type ID struct{ dev, ino uint64 }
 
-// String returns a form that other processes can compare.
+// String formats the ID so that different processes can compare it.
 func (id ID) String() string { return fmt.Sprintf("%x:%x", id.dev, id.ino) }
 
 // SameDevice reports whether two files are on the same file system, or true if that is unknown.

@@ -16,7 +16,7 @@ import (
 	"cfi2sframe/internal/testkit/testfile"
 )
 
-// TestStat compares the ID, link count and owner of a file with two names with the output of stat(1).
+// TestStat creates a file with two names, and compares its ID, link count and owner with the output of stat(1).
 func TestStat(t *testing.T) {
 	dir := t.TempDir()
 	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")

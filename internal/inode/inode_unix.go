@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// Of returns the ID of a file, and whether it has one.
+// Of returns the ID of a file, and reports whether the file has one.
 func Of(info fs.FileInfo) (ID, bool) {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -24,7 +24,7 @@ func Links(info fs.FileInfo) int {
 	return 1
 }
 
-// Owner returns user and group of a file, and whether they are known.
+// Owner returns the user and group of a file, and reports whether they are known.
 func Owner(info fs.FileInfo) (uid, gid int, ok bool) {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return int(st.Uid), int(st.Gid), true

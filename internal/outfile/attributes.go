@@ -12,16 +12,16 @@ import (
 )
 
 // A file that replaces an old file gets the attributes of the old file: owner, group, mode and, on Linux, ACL and
-// extended attributes. If one cannot be set, the replacement fails: a different owner or a missing ACL could grant
-// access to others.
+// extended attributes. If an attribute cannot be set, the replacement fails: a different owner or a missing ACL could
+// grant access to others.
 //
 // If the old file is not the input, the attributes that cp would clear when it overwrites the file are lost: file
 // capabilities and, unless the user is root, the set-user-ID and set-group-ID bits.
 
 const modeBits = fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky
 
-// likeOld copies the attributes of the old file.
-func (o *File) likeOld() error {
+// copyAttributes copies the attributes of the old file to the new one.
+func (o *File) copyAttributes() error {
 	want, err := o.place.old.Stat()
 	if err == nil {
 		err = o.changeOwner(want)
@@ -35,7 +35,8 @@ func (o *File) likeOld() error {
 	if runtime.GOOS == "windows" {
 		return nil // read-only files cannot be replaced, and Windows has no other modes
 	}
-	// The mode is last: changing the owner clears the set-user-ID bit, and setting attributes needs write permission.
+	// The mode is set last: changing the owner clears the set-user-ID bit, and setting extended attributes needs write
+	// permission.
 	mode := want.Mode() & modeBits
 	if !o.input && os.Geteuid() != 0 {
 		mode &^= fs.ModeSetuid
@@ -54,7 +55,7 @@ func (o *File) likeOld() error {
 	return nil
 }
 
-// changeOwner changes owner and group to those of another file.
+// changeOwner sets the owner and group to those in want.
 func (o *File) changeOwner(want fs.FileInfo) error {
 	have, err := o.Stat()
 	if err != nil {

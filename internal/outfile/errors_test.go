@@ -85,8 +85,8 @@ func TestReplacesInput(t *testing.T) {
 	}
 }
 
-// TestAttributes replaces files that have extended attributes. Like cp, which overwrites the file, it preserves all
-// except file capabilities; with --in-place, it preserves those as well.
+// TestAttributes replaces files that have extended attributes. As with cp, which overwrites the file, all attributes
+// except file capabilities must be preserved. With --in-place, file capabilities must be preserved as well.
 func TestAttributes(t *testing.T) {
 	if os.Getuid() != 0 {
 		peer.Missing(t, "only root can give files to other users")
@@ -139,7 +139,7 @@ func TestAttributes(t *testing.T) {
 	}
 }
 
-// TestWords checks the texts of errors and of kinds of files in messages.
+// TestWords checks how messages describe errors and kinds of files.
 func TestWords(t *testing.T) {
 	for err, want := range map[error]string{
 		&fs.PathError{Op: "open", Path: "/x", Err: unix.ENOENT}: "no such file or directory",
@@ -227,7 +227,7 @@ func TestClosedStdout(t *testing.T) {
 	}
 }
 
-// TestOfMachine distinguishes system errors from errors in a file.
+// TestOfMachine distinguishes system errors from errors in the contents of a file.
 func TestOfMachine(t *testing.T) {
 	for err, want := range map[error]bool{
 		syscall.ENOSPC: true, syscall.EDQUOT: true, syscall.EIO: true, syscall.EMFILE: true, syscall.ENFILE: true,

@@ -13,10 +13,10 @@ import (
 )
 
 // An unfinished file has no name, so that it vanishes however the process ends. Where unnamed files are not supported
-// (NFS, FUSE, FAT, systems other than Linux), it has a temporary name from the start.
+// (NFS, FUSE, FAT, systems other than Linux), the file has a temporary name from the start.
 //
-// Replacing a file needs a temporary name for a moment, because link(2) does not overwrite. Only a process killed at
-// that moment leaves it behind.
+// Replacing a file needs a temporary name for a moment, because link(2) does not overwrite. The temporary file is left
+// behind only if the process is killed at that moment.
 
 // If named is set, as in tests, all unfinished files have temporary names.
 var named bool
@@ -24,7 +24,8 @@ var named bool
 // prefix is the prefix of temporary names.
 const prefix = ".cfi2sframe-"
 
-// names holds the files with temporary names. The lock is held while a temporary name exists but is not registered.
+// names tracks the files that have temporary names. The lock is held while a temporary name exists but is not
+// registered.
 var names = struct {
 	sync.Mutex
 	temporary map[*File]bool
@@ -39,7 +40,8 @@ func Abandon() {
 	}
 }
 
-// tryNames calls a function with random paths in a directory until one does not exist, and returns that path.
+// tryNames calls f with random paths in a directory, up to 100 times while f returns fs.ErrExist, and returns the last
+// path.
 func tryNames(dir string, f func(path string) error) (path string, err error) {
 	for range 100 {
 		path = filepath.Join(dir, prefix+strconv.FormatUint(rand.Uint64(), 36))
@@ -62,7 +64,7 @@ const deleteOnClose = 0x0400_0000
 // Scratch opens a temporary file, which is removed when it is closed or the process ends.
 func Scratch() (f *os.File, err error) {
 	dir, flags := os.TempDir(), os.O_RDWR|os.O_CREATE|os.O_EXCL
-	if f = nameless(dir, 0o600); f != nil {
+	if f = createUnnamed(dir, 0o600); f != nil {
 		return f, nil
 	}
 	if runtime.GOOS == "windows" {

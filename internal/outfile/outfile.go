@@ -19,19 +19,19 @@ import (
 // Stdout is the name of standard output.
 const Stdout = "-"
 
-// stdoutNames are other names of standard output. The file to which they refer must be written, not replaced.
+// stdoutNames are other names of standard output. The file to which these names refer must be written, not replaced.
 var stdoutNames = []string{"/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"}
 
 // IsStdout reports whether the output with the given name is standard output.
 func IsStdout(out string) bool { return out == Stdout || slices.Contains(stdoutNames, out) }
 
-// A File is an output. Commit gives it its name.
+// A File is an output. Until Commit, it has no name or a temporary name.
 type File struct {
 	*os.File
-	temp   string      // the path of its temporary name, or ""
+	temp   string      // path of the temporary file, or ""
 	place  *Place      // nil for a stream
 	lent   bool        // the caller closes the Place
-	input  bool        // it replaces the input
+	input  bool        // the output replaces the input
 	source *os.File    // the input, if the output was made by Open and replaces it
 	dates  fs.FileInfo // contains the timestamps for the result, or nil
 	pipe   string      // a named pipe; Commit opens it, because opening it waits for a reader
@@ -116,7 +116,7 @@ func (o *File) create(mode fs.FileMode) error {
 		mode = 0o600
 	}
 	dir := o.place.Dir()
-	if o.File = nameless(dir, mode); o.File != nil {
+	if o.File = createUnnamed(dir, mode); o.File != nil {
 		return nil
 	}
 	names.Lock()
@@ -147,8 +147,8 @@ func Full(path string, err error) error {
 	return err
 }
 
-// current returns a path by which the file can be found now.
-func (o *File) current() string {
+// currentPath returns a path by which the file can be found before Commit.
+func (o *File) currentPath() string {
 	if o.temp == "" {
 		return descriptorPath(o.File)
 	}
@@ -207,18 +207,18 @@ func (o *File) Same() (bool, error) {
 // KeepDates makes Finish set the access and modification times to those in info. Streams have no dates.
 func (o *File) KeepDates(info fs.FileInfo) { o.dates = info }
 
-// Finish sets the attributes of the file, and reports all write errors. If sync is set, it syncs a file that replaces
-// an old file, because file systems may write the new name before the contents.
+// Finish sets the attributes of the file, and reports all write errors. If sync is set, Finish syncs a file that
+// replaces an old file, because file systems may write the new name before the contents.
 func (o *File) Finish(sync bool) error {
 	if o.Stream() {
 		return nil
 	}
 	if o.Replaces() {
-		if err := o.likeOld(); err != nil {
+		if err := o.copyAttributes(); err != nil {
 			return Plain(err)
 		}
 	}
-	if err := o.date(); err != nil {
+	if err := o.setDates(); err != nil {
 		return err
 	}
 	if sync && o.Replaces() {
@@ -229,12 +229,12 @@ func (o *File) Finish(sync bool) error {
 	return Flush(o.File)
 }
 
-// date sets the timestamps of the file.
-func (o *File) date() error {
+// setDates sets the timestamps of the file.
+func (o *File) setDates() error {
 	if o.dates == nil {
 		return nil
 	}
-	if err := os.Chtimes(o.current(), accessed(o.dates), o.dates.ModTime()); err != nil {
+	if err := os.Chtimes(o.currentPath(), accessTime(o.dates), o.dates.ModTime()); err != nil {
 		return fmt.Errorf("cannot copy its timestamps to the result: %w", Plain(err))
 	}
 	return nil
@@ -250,7 +250,7 @@ func (o *File) Commit() error {
 	if o.Replaces() {
 		return Plain(o.replace())
 	}
-	return Plain(o.appear())
+	return Plain(o.publish())
 }
 
 // copyOut copies the output to a stream.
@@ -274,11 +274,11 @@ func (o *File) copyOut() error {
 	return nil
 }
 
-// appear gives a new file its name.
-func (o *File) appear() (err error) {
+// publish gives a new file its final name.
+func (o *File) publish() (err error) {
 	p := o.place
 	if o.temp == "" {
-		err = link(o.current(), p.real)
+		err = link(o.currentPath(), p.real)
 	} else if _, err = os.Lstat(p.real); err == nil {
 		err = fs.ErrExist
 	} else if errors.Is(err, fs.ErrNotExist) {
@@ -292,15 +292,15 @@ func (o *File) appear() (err error) {
 	return err
 }
 
-// replace replaces the old file.
+// replace replaces the old file with the output.
 func (o *File) replace() error {
-	if err := o.likeOld(); err != nil { // again: the old file's attributes may have changed
+	if err := o.copyAttributes(); err != nil { // again, because the old file's attributes may have changed
 		return err
 	}
 	temp := o.temp
 	if temp == "" {
 		var err error
-		temp, err = tryNames(o.place.Dir(), func(path string) error { return link(o.current(), path) })
+		temp, err = tryNames(o.place.Dir(), func(path string) error { return link(o.currentPath(), path) })
 		if err != nil {
 			return err
 		}
@@ -313,7 +313,7 @@ func (o *File) replace() error {
 	return err
 }
 
-// Close removes the file unless Commit gave it its name.
+// Close removes the file unless Commit has given it its final name.
 func (o *File) Close() {
 	if o.File != nil {
 		o.File.Close() // before Remove: Windows does not remove open files

@@ -90,9 +90,9 @@ func expect(t *testing.T, dir string, want map[string]string) {
 	}
 }
 
-// eachWay runs a test with unnamed temporary files, where the system supports them, and with named ones.
+// eachWay runs a test twice: with unnamed temporary files, if the system supports them, and with named temporary files.
 func eachWay(t *testing.T, run func(t *testing.T)) {
-	if f := nameless(t.TempDir(), 0o600); f != nil {
+	if f := createUnnamed(t.TempDir(), 0o600); f != nil {
 		f.Close()
 		t.Run("nameless", run)
 	}
@@ -106,8 +106,8 @@ func eachWay(t *testing.T, run func(t *testing.T)) {
 	})
 }
 
-// TestMode creates a new file, and replaces files by name, through a link, and as the input. In the case "late", the
-// mode changes after it was copied to the result.
+// TestMode checks the mode of a new file, and of files that are replaced by name, through a link, or because they are
+// the input. In the case "late", the mode of the old file changes after it was copied to the result.
 func TestMode(t *testing.T) {
 	old := syscall.Umask(0o027)
 	defer syscall.Umask(old)
@@ -163,8 +163,8 @@ func TestMode(t *testing.T) {
 	})
 }
 
-// TestNamesUntilCommit checks the directory before the result is in place: it has no temporary file if the file system
-// supports unnamed ones, and none is left behind otherwise.
+// TestNamesUntilCommit expects no temporary file in the directory before Commit if the file system supports unnamed
+// files. In any case, none must be left behind.
 func TestNamesUntilCommit(t *testing.T) {
 	eachWay(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -186,7 +186,8 @@ func TestNamesUntilCommit(t *testing.T) {
 	})
 }
 
-// TestTaken puts a different file, which must remain, in the output's place, or removes the old file.
+// TestTaken moves a different file to the output's path, or removes the old file, before Commit. The different file
+// must remain.
 func TestTaken(t *testing.T) {
 	eachWay(t, func(t *testing.T) {
 		for _, tt := range []struct {
@@ -194,7 +195,7 @@ func TestTaken(t *testing.T) {
 			err        string
 		}{
 			{true, true, "the file was replaced or removed"},
-			{true, false, "file"}, // on Linux, its attributes cannot be read
+			{true, false, "file"}, // on Linux, the file's attributes cannot be read
 			{false, true, "was created meanwhile"},
 		} {
 			dir := t.TempDir()

@@ -133,8 +133,8 @@ func (p *Place) check() error {
 	return err
 }
 
-// rename replaces the old file with the file that has a temporary name. Afterwards, that name is gone, or the error
-// mentions it.
+// rename replaces the old file with the temporary file. If that fails, the temporary file is removed, or the error
+// names it.
 func (p *Place) rename(temp string) error {
 	err := p.check()
 	if err == nil {
@@ -146,7 +146,7 @@ func (p *Place) rename(temp string) error {
 	return removeAfter(err, temp)
 }
 
-// removeAfter removes a temporary name after an error.
+// removeAfter removes a temporary file after an error, which it returns.
 func removeAfter(err error, temp string) error {
 	if failed := os.Remove(temp); failed != nil {
 		return fmt.Errorf("%w; cannot remove the temporary file %s: %w", Plain(err), filepath.Base(temp), Plain(failed))

@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// These functions replace those of system_linux.go. The build tag portable selects them on Linux, for tests.
+// These functions replace those of system_linux.go. The build tag portable selects these functions on Linux, for tests.
 
 // holdFlags open a file only to refer to it.
 const holdFlags = os.O_RDONLY | syscall.O_NONBLOCK
 
-func nameless(string, fs.FileMode) *os.File { return nil }
+func createUnnamed(string, fs.FileMode) *os.File { return nil }
 
 func descriptorPath(*os.File) string { return "" }
 
@@ -32,7 +32,7 @@ func (o *File) release() error {
 	if o.source != nil {
 		o.source.Close()
 	}
-	return cmp.Or(err, o.date()) // closing may have changed the modification time
+	return cmp.Or(err, o.setDates()) // closing the file may have changed its modification time
 }
 
 // StartSync has an effect on Linux only.
@@ -41,7 +41,7 @@ func (o *File) StartSync() {}
 // Flush has an effect on Linux only.
 func Flush(*os.File) error { return nil }
 
-// accessed returns the zero time, because the field with the access time depends on the system.
-func accessed(fs.FileInfo) time.Time { return time.Time{} }
+// accessTime returns the zero time, because each system has a different field for the access time.
+func accessTime(fs.FileInfo) time.Time { return time.Time{} }
 
 func (o *File) copyExtended() error { return nil }

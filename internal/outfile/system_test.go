@@ -41,7 +41,7 @@ func asStranger(t *testing.T, f func()) {
 		if err := unix.Setfsuid(0); err != nil {
 			t.Error(err)
 		}
-		if file, err := os.CreateTemp(t.TempDir(), ""); err != nil { // the rights must be restored
+		if file, err := os.CreateTemp(t.TempDir(), ""); err != nil { // check that the access rights are restored
 			t.Error(err)
 		} else {
 			file.Close()
@@ -89,7 +89,7 @@ func replaceIn(t *testing.T, dir string, input bool) *File {
 	return o
 }
 
-// TestDates gives results the dates of a different file.
+// TestDates gives results the timestamps of a different file.
 func TestDates(t *testing.T) {
 	dir := t.TempDir()
 	from := filepath.Join(dir, "from")
@@ -247,7 +247,7 @@ func TestStrangerRefused(t *testing.T) {
 			t.Errorf("%v; want %q", err, want)
 		}
 	}
-	// A directory of another user.
+	// A directory that a different user owns.
 	dir := folderOf(t, 0, 0o755)
 	path := filepath.Join(dir, "old")
 	asStranger(t, func() {
@@ -303,7 +303,7 @@ func TestStrangerRefused(t *testing.T) {
 	if err := unix.Setxattr(filepath.Join(dir, "old"), capabilitiesName, capability, 0); err != nil {
 		peer.Missing(t, "file capabilities are missing: "+err.Error())
 	}
-	defer dropped(t, unix.CAP_SETFCAP)()
+	defer dropCapability(t, unix.CAP_SETFCAP)()
 	asStranger(t, func() {
 		refused(replaceIn(t, dir, true).Finish(true),
 			"cannot copy its extended attribute security.capability to the result: operation not permitted")
@@ -311,8 +311,8 @@ func TestStrangerRefused(t *testing.T) {
 	expect(t, dir, map[string]string{"old": "old"})
 }
 
-// dropped removes a capability from this thread, and returns a function that restores it.
-func dropped(t *testing.T, capability int) func() {
+// dropCapability removes a capability from this thread, and returns a function that restores it.
+func dropCapability(t *testing.T, capability int) func() {
 	t.Helper()
 	runtime.LockOSThread()
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
@@ -333,7 +333,7 @@ func dropped(t *testing.T, capability int) func() {
 func TestNoMode(t *testing.T) {
 	dir := folderOf(t, stranger, 0o755)
 	o := replaceIn(t, dir, true)
-	defer dropped(t, unix.CAP_FOWNER)()
+	defer dropCapability(t, unix.CAP_FOWNER)()
 	const want = "cannot copy its mode (-rw-r--r--) to the result: operation not permitted"
 	if err := o.Finish(true); err == nil || err.Error() != want {
 		t.Errorf("%v; want %q", err, want)
