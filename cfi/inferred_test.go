@@ -61,4 +61,14 @@ func TestInfer(t *testing.T) {
 	if _, ok := table.Lookup(textAddr + 0x20); ok {
 		t.Error("a row after the first function")
 	}
+	if last := table.Sources[len(table.Sources)-1]; last != (SourceInfo{Inferred, 0, 4}) {
+		t.Errorf("source %+v", last)
+	}
+	// The rows of a function are withdrawn, but not those of others.
+	fn, other := table.Find(textAddr+0x200), table.Find(textAddr+0x100)
+	table.Withdraw(fn, "wrong")
+	if e, ok := fn.Err().(*Error); !ok || *e != (Error{".eh_frame", fn.Offset(), "wrong"}) || len(fn.Steps()) > 0 ||
+		other.Err() != nil {
+		t.Errorf("withdrawn: errors %v and %v", fn.Err(), other.Err())
+	}
 }

@@ -94,10 +94,16 @@ func TestFileOffset(t *testing.T) {
 	load := func(off, addr uint64) elf.Prog64 {
 		return elf.Prog64{Type: uint32(elf.PT_LOAD), Off: off, Vaddr: addr, Filesz: 16, Memsz: 16}
 	}
-	b := elftest.Encode(make([]byte, 310), binary.LittleEndian, elf.Header64{Type: uint16(elf.ET_DYN),
-		Phoff: elffile.HeaderSize, Phentsize: elffile.ProgSize, Phnum: 2}, nil)
-	copy(b[elffile.HeaderSize:], elftest.Append(nil, binary.LittleEndian, []elf.Prog64{load(200, 16), load(300, 32)}))
-	f := mustOpen(t, b)
+	open := func(loads ...elf.Prog64) *elffile.File {
+		b := elftest.Encode(make([]byte, 310), binary.LittleEndian, elf.Header64{Type: uint16(elf.ET_DYN),
+			Phoff: elffile.HeaderSize, Phentsize: elffile.ProgSize, Phnum: 2}, nil)
+		copy(b[elffile.HeaderSize:], elftest.Append(nil, binary.LittleEndian, loads))
+		return mustOpen(t, b)
+	}
+	f := open(load(200, 16), load(300, 32))
+	if off, ok := open(load(200, 16), load(294, 24)).FileOffset(28, 4); off != 212 || !ok {
+		t.Errorf("in two segments that overlap: %d, %t; want 212", off, ok)
+	}
 	for _, tt := range []struct {
 		addr, n, want uint64 // 0 if no segment contains them
 	}{{15, 1, 0}, {16, 16, 200}, {16, 17, 0}, {32, 0, 216}, {32, 10, 300}, {32, 11, 0}, {48, 1, 0}} {

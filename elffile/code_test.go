@@ -19,7 +19,7 @@ func TestCode(t *testing.T) {
 	}
 	sections := []Section{
 		section(".text", elf.SHT_PROGBITS, code, 0x2000, 0x10),
-		section(".init", elf.SHT_PROGBITS, code, 0x1000, 8),
+		section(".init", elf.SHT_PROGBITS, code, 0x1000, 0x1000),
 		section(".nothing", elf.SHT_NOBITS, code, 0x3000, 8),
 		section(".empty", elf.SHT_PROGBITS, code, 0x4000, 0),
 		section(".data", elf.SHT_PROGBITS, elf.SHF_ALLOC|elf.SHF_WRITE, 0x5000, 8),
@@ -35,7 +35,7 @@ func TestCode(t *testing.T) {
 		{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R), Vaddr: 0xa000, Memsz: 8, Filesz: 8},
 		{Type: uint32(elf.PT_GNU_STACK), Flags: uint32(elf.PF_X), Memsz: 8},
 	}
-	const sound = "0x1000-0x1008 .init 0x40+0x8\n0x2000-0x2010 .text 0x40+0x10\n0x3000-0x3008 .nothing 0x40+0x0\n"
+	const sound = "0x1000-0x2000 .init 0x40+0x1000\n0x2000-0x2010 .text 0x40+0x10\n0x3000-0x3008 .nothing 0x40+0x0\n"
 	describe := func(all []CodeRange) (text string) {
 		for _, c := range all {
 			text += fmt.Sprintf("%#x-%#x %s %#x+%#x\n", c.Begin, c.End, c.Name, c.Off, c.Filesz)

@@ -283,10 +283,10 @@ func (f *File) sectionNumbers() (num, shstrndx uint64, err error) {
 		if f.Shnum != 0 {
 			err = errorf("ELF header", offShnum, "e_shnum is %d but e_shoff is 0", f.Shnum)
 		}
-		return 0, 0, err
+		return num, shstrndx, err
 	}
 	if f.Shentsize != SectionSize {
-		return 0, 0, errorf("ELF header", offShentsize, "e_shentsize is %d, not %d", f.Shentsize, SectionSize)
+		return num, shstrndx, errorf("ELF header", offShentsize, "e_shentsize is %d, not %d", f.Shentsize, SectionSize)
 	}
 	num, shstrndx = uint64(f.Shnum), uint64(f.Header64.Shstrndx)
 	wide := shstrndx == uint64(elf.SHN_XINDEX)
@@ -295,7 +295,7 @@ func (f *File) sectionNumbers() (num, shstrndx uint64, err error) {
 	}
 	var raw [SectionSize]byte
 	if err := f.readAt(raw[:], f.Shoff); err != nil {
-		return 0, 0, errorf(sectionTable, f.Shoff, "past the end of the file (%d bytes)", f.Size)
+		return num, shstrndx, errorf(sectionTable, f.Shoff, "past the end of the file (%d bytes)", f.Size)
 	}
 	var s elf.Section64
 	_, _ = binary.Decode(raw[:], f.Order, &s)
@@ -647,13 +647,8 @@ func (f *File) unzstd(b []byte, size uint64) ([]byte, error) {
 		1: {Type: uint32(elf.SHT_STRTAB), Off: elf.EI_NIDENT - 1, Size: 1}, // a NUL byte
 		2: {Flags: uint64(elf.SHF_COMPRESSED), Off: headers, Size: uint64(len(b))},
 	}
-	file, err := binary.Append(make([]byte, 0, headers+len(b)), f.Order, h)
-	if err == nil {
-		file, err = binary.Append(file, f.Order, sections)
-	}
-	if err != nil {
-		return nil, err
-	}
+	file, _ := binary.Append(make([]byte, 0, headers+len(b)), f.Order, h) // cannot fail: structs of fixed size
+	file, _ = binary.Append(file, f.Order, sections)
 	e, err := elf.NewFile(bytes.NewReader(append(file, b...)))
 	if err != nil {
 		return nil, err

@@ -370,13 +370,66 @@ func TestReadError(t *testing.T) {
 	if f, err = elffile.New(r, int64(len(b))); err != nil {
 		t.Fatal(err)
 	}
-	r.from = 100
+	r.Reader = bytes.NewReader(b[:104])
 	_, err = f.ReadAt("part", 100, 8)
-	expect(t, err, "part", 100, "file ends early: at offset 0x64 instead of ")
+	expect(t, err, "part", 100, "file ends early: at offset 0x68 instead of ")
 	if err := f.ReadError(); err == nil || !strings.Contains(err.Error(), "file ends early") {
 		t.Errorf("ReadError: %v", err)
 	}
 	if _, err := elffile.New(bytes.NewReader(nil), 8); err == nil || errors.Is(err, elffile.ErrNotELF) {
 		t.Errorf("ReadError of a file of 8 bytes: %v", err)
 	}
+	if _, err := elffile.New(bytes.NewReader(nil), -1); !errors.Is(err, elffile.ErrNotELF) {
+		t.Errorf("a file of -1 bytes: %v", err)
+	}
+}
+
+// TestEachRead makes each read fail, one per run. All errors must be returned.
+func TestEachRead(t *testing.T) {
+	o := elftest.NewObject()
+	o.Function("once", elftest.ObjText, 0, 8)
+	for name, b := range map[string][]byte{".debug_x": compress(t, elf.COMPRESS_ZLIB, []byte("text"), 4),
+		".zdebug_x": []byte("ZLIB\x00\x00\x00\x00\x00\x00\x00\x04")} {
+		i := o.Add(name, elf.SHT_PROGBITS, 0, b)
+		if name == ".debug_x" {
+			o.Sections[i].Flags = uint64(elf.SHF_COMPRESSED)
+		}
+	}
+	note := elftest.Note(4, 1, 3, "GNU\x00", []byte("1"))
+	o.Add(".note", elf.SHT_NOTE, 0, note)
+	b := o.Bytes()
+	for n, failed := 0, true; failed; n++ {
+		r := &once{bytes.NewReader(b), n, false}
+		f, err := elffile.New(r, int64(len(b)))
+		for _, do := range []func() error{
+			func() error { _, err := f.FindSymbols("once"); return err },
+			func() error { _, _, err := f.BuildID(); return err },
+			func() error { _, err := f.ReadRelocated(f.Section(".eh_frame")); return err },
+			func() error { _, err := f.UncompressedSize(f.Section(".debug_x")); return err },
+			func() error { _, err := f.UncompressedSize(f.Section(".zdebug_x")); return err },
+			func() error { _, err := f.ReadUncompressed(f.Section(".debug_x")); return err },
+		} {
+			if err == nil {
+				err = do()
+			}
+		}
+		if failed = r.failed; failed != errors.Is(err, syscall.EIO) || !failed && (err != nil || n < 10) {
+			t.Errorf("read %d fails: %t, error %v", n, failed, err)
+		}
+	}
+}
+
+// A once reader fails once, after the given number of reads.
+type once struct {
+	io.ReaderAt
+	left   int
+	failed bool
+}
+
+func (r *once) ReadAt(b []byte, off int64) (int, error) {
+	if r.left--; r.left == -1 {
+		r.failed = true
+		return 0, syscall.EIO
+	}
+	return r.ReaderAt.ReadAt(b, off)
 }

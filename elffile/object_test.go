@@ -165,6 +165,9 @@ func TestFindSymbols(t *testing.T) {
 		o.Function(name, elftest.ObjText, uint64(8*i), 8)
 	}
 	o.Function("outer", 0, 0, 0)
+	for range 2100 { // more than are read at once
+		o.Symbol(elf.STB_GLOBAL, elf.STT_NOTYPE, 0, 0)
+	}
 	o.Sections[elftest.ObjStrtab].Data = o.Strings
 	f := mustOpen(t, o.Bytes())
 	got, err := f.FindSymbols("once", "twice", "fixed", "prefix", "outer", "nowhere")
@@ -210,13 +213,15 @@ func TestBuildID(t *testing.T) {
 			t.Errorf("%s: %x in %+v; found: %t", tt.name, id, in, tt.found)
 		}
 	}
-	// The build-id follows another note that does not end at a multiple of 8 bytes.
-	p := elftest.Patch(t.Fatalf, fixture(t, "amd64/plt"))
-	p.Contents(".note.gnu.build-id", slices.Concat(elftest.Note(4, 4, 5, "GNU\x00", make([]byte, 8)),
-		elftest.Note(4, 8, 3, "GNU\x00", []byte("12345678"))))
-	p.Put64(p.Section(".note.gnu.build-id")+elftest.ShAlign, 8)
-	if id, _, err := mustOpen(t, p.B).BuildID(); err != nil || string(id) != "12345678" {
-		t.Errorf("aligned to 8 bytes: %q, error %v", id, err)
+	// The build-id follows another note that does not end at a multiple of the alignment.
+	for align, size := range map[uint64]uint32{8: 4, 1: 5} {
+		p := elftest.Patch(t.Fatalf, fixture(t, "amd64/plt"))
+		p.Contents(".note.gnu.build-id", slices.Concat(elftest.Note(4, size, 5, "GNU\x00", make([]byte, 8)),
+			elftest.Note(4, 1, 3, "GNU\x00", []byte("1"))))
+		p.Put64(p.Section(".note.gnu.build-id")+elftest.ShAlign, align)
+		if id, _, err := mustOpen(t, p.B).BuildID(); err != nil || string(id) != "1" {
+			t.Errorf("aligned to %d bytes: %q, error %v", align, id, err)
+		}
 	}
 }
 
@@ -243,6 +248,9 @@ func TestBudget(t *testing.T) {
 		t.Errorf("the budget of a file of %d bytes is for %d", f.Size, f.Budget().Size())
 	}
 	var none *elffile.Budget
+	if n := elffile.NewBudget(-1).Size(); n != 0 {
+		t.Errorf("the size of the input is %d", n)
+	}
 	if err := none.Spend(1<<20, 1<<60); err != nil || none.Size() < 1<<60 {
 		t.Errorf("no budget: %v", err)
 	}
