@@ -1,10 +1,14 @@
 package cfi
 
 import (
+	"debug/elf"
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+
+	"cfi2sframe/internal/testkit/must"
 )
 
 // TestInfer adds functions before, between and after the functions of a section.
@@ -70,5 +74,32 @@ func TestInfer(t *testing.T) {
 	if e, ok := fn.Err().(*Error); !ok || *e != (Error{".eh_frame", fn.Offset(), "wrong"}) || len(fn.Steps()) > 0 ||
 		other.Err() != nil {
 		t.Errorf("withdrawn: errors %v and %v", fn.Err(), other.Err())
+	}
+}
+
+// TestInferLinkRegister adds a function for a machine whose calls leave the return address in a register.
+func TestInferLinkRegister(t *testing.T) {
+	const fp, lr, sp = 29, 30, 31
+	table := must.Get(Parse(elf.EM_AARCH64, binary.LittleEndian))(t)
+	for begin := uint64(textAddr); begin < textAddr+0x200; begin += 0x100 {
+		table.Infer(&Inference{Functions: []InferredFunction{{Begin: begin, End: begin + 0x20, Rows: []InferredRow{
+			{Reg: sp, RAReg: lr}, {Off: 4, Reg: sp, RAReg: 9}, {Off: 8, Reg: sp, RAReg: lr, Signed: true},
+			{Off: 12, Reg: sp, Offset: 16, RA: -8, RAReg: lr, FP: -16, Signed: true},
+			{Off: 16, Reg: fp, Offset: 16, RAReg: lr},
+		}}}})
+	}
+	for fn := range table.Functions() {
+		var got []string
+		for r := range fn.Rows() {
+			got = append(got, r.Rules.String())
+		}
+		if want := []string{"CFA r31+0, RA none, FP none, SP none", "CFA r31+0, RA r9, FP none, SP none",
+			"CFA r31+0, RA none, FP none, SP none, signed", "CFA r31+16, RA c-8, FP c-16, SP none, signed",
+			"CFA r29+16, RA none, FP none, SP none"}; !slices.Equal(got, want) {
+			t.Errorf("rows %q; want %q", got, want)
+		}
+	}
+	if table.NumPrograms() != 2 { // the second Inference has its own CIE
+		t.Errorf("%d programs", table.NumPrograms())
 	}
 }
