@@ -106,7 +106,7 @@ outcome() {
 	[ "$got" = "$1" ] || fail "$2 printed $got, not $1"
 }
 
-# quietly COMMAND...: writes the command's output to $tmp/log, and prints the end of it on failure.
+# quietly COMMAND...: writes the command's output to $tmp/log, and prints the last lines if it fails.
 quietly() {
 	"$@" >"$tmp/log" 2>&1 || fail "$* failed: $(tail -n 40 "$tmp/log")"
 }

@@ -1,4 +1,4 @@
-# Kbuild: .sframe for vmlinux and modules, made from the CFI of any compiler. See README.md.
+# Kbuild: .sframe for vmlinux and modules, generated from any compiler's CFI. See README.md.
 
 CFI2SFRAME ?= cfi2sframe
 

@@ -13,7 +13,7 @@ import (
 // readerNames are the names of all readers, in the order of the tables.
 var readerNames = []string{"own", "libsframe-2.44", "libsframe-2.47", "glibc", "llvm-readobj", "walker"}
 
-// StartReader starts the reader with the given name. Top is the repository; compiled programs go to dir.
+// StartReader starts the reader with the given name. The repository is in top; compiled programs go to dir.
 func StartReader(name, top, dir string) (*Reader, error) {
 	sources := filepath.Join(top, "conformance/adapters")
 	switch name {
@@ -23,16 +23,16 @@ func StartReader(name, top, dir string) (*Reader, error) {
 			Ask:   func(q *vector.Question) (vector.Reply, error) { return Own(q), nil },
 		}, nil
 	case "libsframe-2.44":
-		return libsframe("trixie", "gcc", "1", sources, dir)
+		return startLibsframe("trixie", "gcc", "1", sources, dir)
 	case "libsframe-2.47":
-		return libsframe("sid", "gcc-16", "3", sources, dir)
+		return startLibsframe("sid", "gcc-16", "3", sources, dir)
 	case "glibc":
 		glibc := glibcSources()
 		if _, err := os.Stat(filepath.Join(glibc, "sframe-read.c")); err != nil {
 			return nil, fmt.Errorf("%s: no sources of glibc's reader; use scripts/conformance --prepare", glibc)
 		}
 		out := filepath.Join(dir, "glibc")
-		// The flags replace definitions and includes of the rest of glibc.
+		// The flags stand in for definitions and includes from the rest of glibc.
 		if err := kit.Run("", "gcc", "-O1", "-Dlibc_hidden_proto(x)=", "-include", "stddef.h", "-I"+glibc, "-o", out,
 			filepath.Join(sources, "glibc.c"), filepath.Join(glibc, "sframe-read.c")); err != nil {
 			return nil, err
@@ -67,8 +67,8 @@ func glibcSources() string {
 	return "/var/cache/cfi2sframe-conformance/glibc"
 }
 
-// libsframe compiles the adapter in a suite with that suite's libsframe, and starts it with the suite's libraries.
-func libsframe(name, cc, api, sources, dir string) (*Reader, error) {
+// startLibsframe compiles the adapter in a Debian suite, and starts it with the libraries of that suite.
+func startLibsframe(name, cc, api, sources, dir string) (*Reader, error) {
 	work, err := suite.TempDir(name)
 	if err != nil {
 		return nil, err

@@ -18,7 +18,7 @@ var abiNames = map[sframe.ABI]string{
 
 // FromFile returns a vector for a converted file. Its answers are the rows that package sframe finds; kit.CompareRows
 // compares them with the CFI. PC-mask functions have no answers, because readers interpret them in different ways.
-// Code that is 2 GiB away has no answers either in those V2 formats that cannot describe it.
+// Before V3, code more than 2 GiB from the section has no answers either.
 func FromFile(path, format string) (*vector.Vector, error) {
 	f, section, err := linked.Load(path)
 	if err != nil {
@@ -38,7 +38,7 @@ func FromFile(path, format string) (*vector.Vector, error) {
 	return v, nil
 }
 
-// expected returns package sframe's answers for a section, except where FromFile has none.
+// expected returns package sframe's answers for a section, except for the code that FromFile excludes.
 func expected(section *sframe.Section, v *vector.Vector) vector.Expects {
 	q := vector.Question{Address: v.Address, Section: v.Section}
 	for _, pc := range kit.Boundaries(section, 1) {

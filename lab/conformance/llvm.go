@@ -17,7 +17,7 @@ import (
 	"cfi2sframe/lab/conformance/vector"
 )
 
-// llvmHello is what LLVM 23 supports. For s390x, it prints offsets as stored, not decoded.
+// llvmHello is what LLVM 23 supports. For s390x, llvm-readobj prints offsets as stored, not decoded.
 var llvmHello = vector.Hello{
 	Reader: "llvm-readobj 23", Formats: []string{"2", "2e1"}, ABIs: []string{"amd64", "aarch64", "aarch64_be", "s390x"},
 }
@@ -106,7 +106,7 @@ func parse(text []byte) (*llvmSection, error) {
 		return nil, err
 	}
 	if len(printed) != 1 || printed[0]["SFrame section '.sframe'"] == nil {
-		return nil, errors.New("it prints no section")
+		return nil, errors.New("llvm-readobj prints no section")
 	}
 	s := new(llvmSection)
 	return s, json.Unmarshal(printed[0]["SFrame section '.sframe'"], s)

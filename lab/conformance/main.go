@@ -31,7 +31,7 @@ func Command() *kit.Command {
 	return c
 }
 
-// commands returns the commands of the readers: all for "all", and our own by default.
+// commands returns the commands of the selected readers: of all if words is "all", and of our own if it is empty.
 func commands(words []string) [][]string {
 	switch {
 	case len(words) == 0:
@@ -46,7 +46,7 @@ func commands(words []string) [][]string {
 	return all
 }
 
-// start returns the reader that a command starts.
+// start starts the reader with a given name, or an adapter.
 func start(words []string, dir string) (*Reader, error) {
 	if len(words) == 1 && slices.Contains(readerNames, words[0]) {
 		return StartReader(words[0], ".", dir)

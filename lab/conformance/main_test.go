@@ -24,9 +24,9 @@ func load(t *testing.T) ([]vector.Vector, []Known) {
 	return vectors, known
 }
 
-// results asks a reader about all vectors. It reports wrong answers that are not known errors, and known errors that no
-// longer occur.
-func results(t *testing.T, r *Reader) []Result {
+// testReader asks a reader about all vectors. It reports wrong answers that are not known errors, and known errors that
+// no longer occur.
+func testReader(t *testing.T, r *Reader) []Result {
 	t.Helper()
 	vectors, known := load(t)
 	out := must.Get(askAll(r, vectors, known))(t)
@@ -44,7 +44,7 @@ func results(t *testing.T, r *Reader) []Result {
 // TestOwn runs our own reader, which has no known errors.
 func TestOwn(t *testing.T) {
 	r := must.Get(StartReader("own", top, t.TempDir()))(t)
-	for _, res := range results(t, r) {
+	for _, res := range testReader(t, r) {
 		if res.Status != Right {
 			t.Errorf("%s: %v", res.Vector.Name, res.Status)
 		}
@@ -66,7 +66,7 @@ func TestReaders(t *testing.T) {
 			names = append(names, r.Hello.Reader)
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				all[i] = results(t, r)
+				all[i] = testReader(t, r)
 			})
 		}
 	})

@@ -40,7 +40,7 @@ func Own(q *vector.Question) vector.Reply {
 	return reply
 }
 
-// rule converts a rule to the form of answers, which name SP and FP.
+// rule converts a rule to the form of answers, in which SP and FP are names, not register numbers.
 func rule(abi sframe.ABI, r sframe.Rule) *vector.Rule {
 	base := ""
 	switch {

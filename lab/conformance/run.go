@@ -103,7 +103,7 @@ func askAll(r *Reader, vectors []vector.Vector, known []Known) ([]Result, error)
 		v := &vectors[i]
 		claimed := slices.Contains(r.Hello.Formats, v.Format) && slices.Contains(r.Hello.ABIs, v.ABI)
 		if !claimed && (v.Feature != "cfa" || v.Format == "2e2") {
-			continue // a few vectors suffice to show that a format is refused; no flag marks errata 2
+			continue // a few vectors show whether a format is refused; sections do not identify errata 2
 		}
 		if err := os.WriteFile(file, v.Section, 0o666); err != nil {
 			return nil, err
@@ -119,7 +119,7 @@ func askAll(r *Reader, vectors []vector.Vector, known []Known) ([]Result, error)
 		case claimed:
 			what = Judge(v, q, &reply, r.Hello.Cannot)
 		default:
-			what = unclaimed(v, q, &reply, r.Hello.Cannot)
+			what = judgeUnclaimed(v, q, &reply, r.Hello.Cannot)
 		}
 		out = append(out, result(v, what, claimed, knownOf(v.Name)))
 	}
@@ -179,15 +179,16 @@ func Judge(v *vector.Vector, q *vector.Question, r *vector.Reply, cannot []strin
 	}
 	for i, a := range r.Answers {
 		want := v.Expect[i/3].Row
-		if !vector.Same(without(a, cannot), without(want, cannot)) {
+		if !vector.Same(mask(a, cannot), mask(want, cannot)) {
 			return fmt.Sprintf("at %#x: %v, want %v", uint64(q.PCs[i]), a, want)
 		}
 	}
 	return ""
 }
 
-// unclaimed is Judge for a vector that the reader does not claim to support: it must refuse it, or answer correctly.
-func unclaimed(v *vector.Vector, q *vector.Question, r *vector.Reply, cannot []string) string {
+// judgeUnclaimed is like Judge for vectors that the reader does not claim to support: it may also refuse the
+// section, or return no rows.
+func judgeUnclaimed(v *vector.Vector, q *vector.Question, r *vector.Reply, cannot []string) string {
 	if r.Refused != "" {
 		return ""
 	}
@@ -197,8 +198,8 @@ func unclaimed(v *vector.Vector, q *vector.Question, r *vector.Reply, cannot []s
 	return Judge(v, q, r, cannot)
 }
 
-// without removes from an answer what the reader cannot express.
-func without(r *vector.Row, cannot []string) *vector.Row {
+// mask returns an answer without the properties that the reader cannot express.
+func mask(r *vector.Row, cannot []string) *vector.Row {
 	if r == nil || len(cannot) == 0 {
 		return r
 	}
@@ -218,10 +219,10 @@ func without(r *vector.Row, cannot []string) *vector.Row {
 	return &c
 }
 
-// An adapter is a command that answers questions.
+// An adapter is a command line whose program answers questions about sections.
 type adapter []string
 
-// startAdapter returns the reader of an adapter. It runs once per question, because it may crash.
+// startAdapter returns the reader of an adapter. The adapter runs once per question, because it may crash.
 func startAdapter(words ...string) (*Reader, error) {
 	a := adapter(words)
 	hello, _, err := a.run(nil)

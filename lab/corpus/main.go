@@ -25,7 +25,7 @@ import (
 	"cfi2sframe/lab/walker"
 )
 
-// A corpus holds the checks of each file, and the results.
+// A corpus holds the checks to run on each file, and the results.
 type corpus struct {
 	program string   // cfi2sframe
 	forms   []string // flags for each conversion
@@ -46,7 +46,7 @@ type job struct {
 	object         bool
 }
 
-// A sum adds up the results of files.
+// A sum holds the totals for one kind of file.
 type sum struct {
 	kit.Rows
 	files int
@@ -59,11 +59,11 @@ func Command() *kit.Command {
 	cmd := kit.New("corpus", "PATH...", 1, math.MaxInt)
 	c := corpus{sums: make(map[string]*sum)}
 	formats := cmd.StringSlice("format", []string{"3"}, "SFrame `VERSIONS`, if they support a file's machine")
-	detached := cmd.Bool("detached", false, "detach and attach the section, and expect the bytes of a conversion")
+	detached := cmd.Bool("detached", false, "detach and attach the section, and expect the same bytes as before")
 	start := cmd.Bool("start", false, "start the originals and the results, and compare")
 	root := cmd.String("root", "/", "the files belong to the system in `DIR`; each argument is a path inside it")
-	query := cmd.Bool("walker", false, "convert to all forms, and compare the walker in C with package sframe")
-	seeds := cmd.String("seeds", "", "convert to all forms, and write seeds of the walker's fuzzer to `DIR`")
+	query := cmd.Bool("walker", false, "convert to all formats, and compare the walker in C with package sframe")
+	seeds := cmd.String("seeds", "", "convert to all formats, and write seeds of the walker's fuzzer to `DIR`")
 	libsframe := cmd.Bool("libsframe", false, "convert to all formats of libsframe, and look up all rows with it")
 	dumps := cmd.Bool("dumps", false, "compare what dump and objdump print")
 	cmd.BoolVar(&c.linux, "linux", false, "convert modules and kernels for Linux, and compare them as they are loaded")
@@ -158,7 +158,7 @@ func (c *corpus) find(root string, paths []string) ([]string, error) {
 	return found, err
 }
 
-// run converts all files, and prints a line for each kind.
+// run converts all files, and prints the totals for each kind of file.
 func (c *corpus) run(files []string, temp string) error {
 	err := kit.Each(files, func(_ int, path string) error {
 		for _, form := range c.forms {
@@ -250,7 +250,7 @@ func (c *corpus) convert(j *job) (kind string, rows kit.Rows, report kit.Report,
 	return kind, rows, report, err
 }
 
-// compare compares a file with its result.
+// compare compares a file with its converted copy.
 func compare(before *elffile.File, out string) (rows kit.Rows, err error) {
 	after, section, err := linked.Load(out)
 	if err != nil {
@@ -266,7 +266,7 @@ func compare(before *elffile.File, out string) (rows kit.Rows, err error) {
 	return kit.CompareRows(table, section, kit.Stubs(after))
 }
 
-// attach detaches a file's section, attaches it, and expects the bytes of the conversion.
+// attach detaches the section of a converted file, attaches it, and expects the same bytes as before.
 func (c *corpus) attach(j *job) error {
 	if j.object {
 		return nil

@@ -26,7 +26,7 @@ const timeout = 3 * time.Minute
 //go:embed c
 var sources embed.FS
 
-// A system runs files of one machine.
+// A system can run files of one machine, if necessary in an emulator.
 type system struct {
 	name     string   // as printed
 	root     string   // its root directory
@@ -47,7 +47,8 @@ const (
 	interpreter way = "interpreter"
 )
 
-// start starts a file inside the root. It returns the mark that the started code prints, or the reason for its absence.
+// start starts a file, with s.root as its root directory. It returns the mark that the started code prints, or why it
+// prints none.
 func (s *system) start(w way, path string, libraryDirs []string) (mark, why string) {
 	dir, inside, load := filepath.Dir(path), within(s.root, path), filepath.Join(s.helpers, "load")
 	env := []string{"LD_BIND_NOW=1", "LD_LIBRARY_PATH=" + strings.Join(libraryDirs, ":")}
@@ -70,7 +71,7 @@ func (s *system) run(dir string, env []string, args ...string) (mark, why string
 	} else {
 		argv = append(argv, s.emulator...)
 		for _, e := range env {
-			argv = append(argv, "-E", e) // sets it for the program, not for the emulator
+			argv = append(argv, "-E", e) // set for the program, not for the emulator
 		}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
@@ -111,7 +112,8 @@ func within(root, path string) string {
 	return filepath.Join("/", strings.TrimPrefix(path, strings.TrimSuffix(root, "/")))
 }
 
-// A starter starts originals and results, and counts them. It runs copies without special modes or capabilities.
+// A starter starts originals and results, and counts them. It runs copies, which have no
+// set-user-ID bits or capabilities.
 type starter struct {
 	root    string // an absolute path without symbolic links
 	dir     string // temporary directory inside it
@@ -146,7 +148,7 @@ func newStarter(root string) (*starter, error) {
 	for m, name := range machines {
 		s.systems[m] = s.prepare(m, name)
 	}
-	// Programs may switch to a different user, who needs access.
+	// Programs may switch to a different user, who needs access to the directory.
 	return s, os.Chmod(dir, 0o755)
 }
 
@@ -170,8 +172,8 @@ func (s *starter) prepare(m elf.Machine, name string) (systems []*system) {
 	return systems
 }
 
-// emulators returns systems with qemu-user. QEMU before version 9 can emulate larger pages. The host's static QEMU runs
-// in any root.
+// emulators returns systems that run files with qemu-user, unless the machine is the host. QEMU before version 9 can
+// emulate larger pages. The host's static QEMU runs in any root directory.
 func (s *starter) emulators(m elf.Machine, name string) []*system {
 	if m == native {
 		return []*system{{name: name}}
@@ -228,7 +230,7 @@ func (s *starter) compile(m elf.Machine, name, dir string) error {
 	return nil
 }
 
-// check starts a file and its result in all ways, in a temporary directory inside the root.
+// check starts a file and its converted copy in all ways, in a temporary directory inside the root directory.
 func (s *starter) check(j *job) error {
 	original := j.path
 	f, err := elf.Open(original)
@@ -243,7 +245,7 @@ func (s *starter) check(j *job) error {
 		return nil
 	}
 	if len(s.systems[f.Machine]) == 0 {
-		s.count("not started: no system runs files for %v", f.Machine)
+		s.count("not started: files for %v cannot run here", f.Machine)
 		return nil
 	}
 	name := filepath.Base(original)
@@ -310,6 +312,6 @@ func libraryDirs(f *elf.File, origin string) (dirs []string) {
 	return append(dirs, origin)
 }
 
-// copyFile makes an executable copy. If this process wrote it, a child forked meanwhile could have it open for writing,
-// and running it would fail.
+// copyFile makes an executable copy. If this process wrote the copy, a child forked meanwhile could have it open for
+// writing, and running it would fail.
 func copyFile(from, to string) error { return kit.Run("", "install", "-D", "-m", "755", from, to) }

@@ -12,7 +12,7 @@ import (
 	"unicode"
 )
 
-// Run runs a command in a directory. Its error includes the command's output.
+// Run runs a command in a directory. The error includes the command's output.
 func Run(dir string, command ...string) error {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Dir = dir
@@ -22,8 +22,8 @@ func Run(dir string, command ...string) error {
 	return nil
 }
 
-// Build runs a command in the directory sources. It builds a program, named after name, in the directory dir. In the
-// command, OUT stands for the program and SRC for the sources.
+// Build builds a program with a command that runs in the directory sources. It returns the path of the program:
+// ProgramPath(dir, name). In the command, OUT stands for the program and SRC for the sources.
 func Build(command, sources, dir, name string) (program string, err error) {
 	program = ProgramPath(dir, name)
 	args := strings.Fields(strings.NewReplacer("OUT", program, "SRC", sources).Replace(command))
@@ -46,7 +46,7 @@ func ProgramPath(dir, name string) string {
 	}, name))
 }
 
-// Ranked returns a line for each key with its number, the largest first.
+// Ranked returns a line for each key with its count, in descending order of counts.
 func Ranked(counts map[string]uint64) (lines []string) {
 	for _, what := range slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
 		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))

@@ -10,17 +10,18 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// A Command is a subcommand. Run receives between Least and Most arguments.
+// A Command is a subcommand. Run receives from MinArgs to MaxArgs arguments.
 type Command struct {
 	*pflag.FlagSet
-	Usage       string // of the arguments
-	Least, Most int
-	Run         func(args []string) error
+	Usage            string // of the arguments
+	MinArgs, MaxArgs int
+	Run              func(args []string) error
 }
 
 // New returns a command with the given name.
-func New(name, usage string, least, most int) *Command {
-	c := &Command{FlagSet: pflag.NewFlagSet(name, pflag.ContinueOnError), Usage: usage, Least: least, Most: most}
+func New(name, usage string, minArgs, maxArgs int) *Command {
+	flags := pflag.NewFlagSet(name, pflag.ContinueOnError)
+	c := &Command{FlagSet: flags, Usage: usage, MinArgs: minArgs, MaxArgs: maxArgs}
 	c.SetOutput(io.Discard)
 	c.SortFlags = false
 	return c
@@ -37,7 +38,7 @@ func (c *Command) Main(args []string) int {
 		fmt.Print(usage)
 		return 0
 	}
-	if err != nil || c.NArg() < c.Least || c.NArg() > c.Most {
+	if err != nil || c.NArg() < c.MinArgs || c.NArg() > c.MaxArgs {
 		if err != nil {
 			fmt.Fprintf(os.Stderr, "lab %s: %v\n", c.Name(), err)
 		}

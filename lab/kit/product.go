@@ -25,7 +25,7 @@ func Top() (string, error) {
 	}
 }
 
-// BuildProduct builds cfi2sframe without cgo. The path is a file, or an existing directory.
+// BuildProduct builds cfi2sframe without cgo, and writes it to path, or into path if that is an existing directory.
 func BuildProduct(path string) error {
 	top, err := Top()
 	if err != nil {
@@ -76,7 +76,7 @@ type Report struct {
 	} `json:"gaps_by_reason"`
 }
 
-// Convert runs the cfi2sframe built by BuildProduct. A file without a section is not an error.
+// Convert runs the cfi2sframe built by BuildProduct. It returns no error if cfi2sframe skips the file.
 func Convert(program, in, out string, flags ...string) (r Report, err error) {
 	args := []string{"--skip-unsupported", "--skip-status", "--report", "json", "--no-sync", in, "-o", out}
 	cmd := exec.Command(program, append(args, flags...)...)

@@ -16,7 +16,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// Rows counts what a comparison of a section with CFI found. Sizes are in bytes of code.
+// Rows holds the counts of a comparison of a section with CFI. Sizes are in bytes of code.
 type Rows struct {
 	Functions, PCs                     int // PCs counts compared addresses
 	Described, Covered, Padding, Stubs uint64
@@ -51,8 +51,8 @@ type comparer struct {
 }
 
 // CompareRows compares a section with CFI at every pc: at the first and last byte of each range in which both are
-// constant. It shares only the readers of both formats with the product. In code without CFI, padding may have the row
-// that precedes it, and PLT stubs may have any row.
+// constant. The comparison shares only the readers of both formats with cfi2sframe. In code without CFI, padding may
+// have the row that precedes it, and PLT stubs may have any row.
 func CompareRows(table *cfi.Table, s *sframe.Section, stub func(pc uint64) bool) (Rows, error) {
 	reader, err := readback.New(table.Machine, table.Order, s)
 	if err != nil {
@@ -69,7 +69,7 @@ func CompareRows(table *cfi.Table, s *sframe.Section, stub func(pc uint64) bool)
 	var fact readback.Fact
 	var number uint32
 	for fn := range table.Functions() {
-		if err := c.beside(end, fn.Begin, &fact, number, stub); err != nil {
+		if err := c.checkBetween(end, fn.Begin, &fact, number, stub); err != nil {
 			return c.Rows, err
 		}
 		fact = readback.Fact{Signal: fn.Signal(), KeyB: fn.KeyB()}
@@ -90,7 +90,7 @@ func CompareRows(table *cfi.Table, s *sframe.Section, stub func(pc uint64) bool)
 			}
 		}
 	}
-	return c.Rows, c.beside(end, max(end, c.boundaries[len(c.boundaries)-1]+1), &fact, number, stub)
+	return c.Rows, c.checkBetween(end, max(end, c.boundaries[len(c.boundaries)-1]+1), &fact, number, stub)
 }
 
 // Boundaries returns where rows of a section start and end, sorted. For a PC-mask FDE, it returns the boundaries of up
@@ -139,7 +139,7 @@ func (c *comparer) rangeEnd(pc, limit uint64) uint64 {
 func (c *comparer) row(begin, end uint64, fact *readback.Fact, number uint32, varies bool) error {
 	for begin < end {
 		to := c.rangeEnd(begin, end)
-		covered, err := c.same(begin, to, fact, number, varies)
+		covered, err := c.check(begin, to, fact, number, varies)
 		if err != nil {
 			return err
 		}
@@ -151,8 +151,8 @@ func (c *comparer) row(begin, end uint64, fact *readback.Fact, number uint32, va
 	return nil
 }
 
-// same compares the first and the last byte of a range, and reports whether the section covers it.
-func (c *comparer) same(begin, end uint64, fact *readback.Fact, number uint32, varies bool) (covered bool, err error) {
+// check compares the rows for the first and the last pc of a range, and reports whether the section covers it.
+func (c *comparer) check(begin, end uint64, fact *readback.Fact, number uint32, varies bool) (covered bool, err error) {
 	for _, pc := range []uint64{begin, end - 1} {
 		c.PCs++
 		m, ok, err := c.section.Lookup(pc)
@@ -186,8 +186,8 @@ func afterRealigned(r *cfi.Rules) bool {
 		slices.Equal(r.FP.Expression, []byte{byte(op.DW_OP_breg6), 0})
 }
 
-// beside checks the code between two functions; fact holds the last row of the first.
-func (c *comparer) beside(from, to uint64, fact *readback.Fact, number uint32, stub func(pc uint64) bool) error {
+// checkBetween checks the code between two functions; fact holds the last row of the first.
+func (c *comparer) checkBetween(from, to uint64, fact *readback.Fact, number uint32, stub func(pc uint64) bool) error {
 	const mostPadding = 64
 	for pc := cmp.Or(from, min(to, c.boundaries[0])); pc < to; {
 		end := c.rangeEnd(pc, to)
@@ -201,7 +201,7 @@ func (c *comparer) beside(from, to uint64, fact *readback.Fact, number uint32, s
 		case pc != from || end-pc >= mostPadding:
 			return fmt.Errorf("rows from %#x to %#x, where there is no CFI", pc, end)
 		default:
-			if _, err := c.same(pc, end, fact, number, false); err != nil {
+			if _, err := c.check(pc, end, fact, number, false); err != nil {
 				return err
 			}
 			c.Padding += end - pc
@@ -211,7 +211,7 @@ func (c *comparer) beside(from, to uint64, fact *readback.Fact, number uint32, s
 	return nil
 }
 
-// Stubs returns a function that reports whether a pc is in a PLT: a section covers more stubs than CFI does.
+// Stubs returns a function that reports whether a pc is in a PLT, where sections may have rows for code without CFI.
 func Stubs(f *elffile.File) func(pc uint64) bool {
 	var plts []elffile.Section
 	for _, s := range f.Sections {

@@ -21,7 +21,7 @@ type loaded struct {
 	table   *cfi.Table
 }
 
-// load loads a module at arbitrary addresses, or takes a kernel as linked, with .sframe between two symbols.
+// load loads a module at arbitrary addresses, or reads a linked kernel, whose .sframe is between two symbols.
 func load(b []byte, symbols string) (*loaded, error) {
 	e, err := elf.NewFile(bytes.NewReader(b))
 	if err != nil {
@@ -36,7 +36,7 @@ func load(b []byte, symbols string) (*loaded, error) {
 			frames, _, err = m.relocated(".debug_frame", false)
 		}
 	} else {
-		if data, addr, err = between(e, symbols); err == nil {
+		if data, addr, err = bytesBetween(e, symbols); err == nil {
 			frames, err = e.Section(".debug_frame").Data()
 		}
 	}
@@ -52,7 +52,7 @@ func load(b []byte, symbols string) (*loaded, error) {
 	return l, err
 }
 
-// compare compares the rows at every pc.
+// compare compares the section's rows with the CFI at every pc.
 func (l *loaded) compare() (kit.Rows, error) {
 	for _, d := range l.section.FDEs() {
 		if d.PCMask {
@@ -62,8 +62,8 @@ func (l *loaded) compare() (kit.Rows, error) {
 	return kit.CompareRows(l.table, l.section, nil)
 }
 
-// between returns the bytes between two symbols START:END, and their address.
-func between(e *elf.File, symbols string) ([]byte, uint64, error) {
+// bytesBetween returns the bytes between two symbols (START:END), and their address.
+func bytesBetween(e *elf.File, symbols string) ([]byte, uint64, error) {
 	first, last, _ := strings.Cut(symbols, ":")
 	var begin, end uint64
 	all, err := e.Symbols()
@@ -82,7 +82,7 @@ func between(e *elf.File, symbols string) ([]byte, uint64, error) {
 			return b, begin, err
 		}
 	}
-	return nil, 0, fmt.Errorf("no segment has %s, %#x to %#x: %w", symbols, begin, end, err)
+	return nil, 0, fmt.Errorf("no segment contains %s, %#x to %#x: %w", symbols, begin, end, err)
 }
 
 // A module is a kernel module with assigned addresses.
@@ -91,8 +91,8 @@ type module struct {
 	addrs []uint64 // of sections
 }
 
-// layOut assigns addresses to the allocated sections. Sections of one kind are adjacent (text, read-only data, data,
-// and the same for initialization); the kinds are in random order (layout_sections and move_module of kernel/module).
+// layOut assigns addresses to the allocated sections. Sections of one kind (text, read-only data or data, and whether
+// for initialization) are adjacent; the kinds are in random order (layout_sections and move_module of kernel/module).
 func (m *module) layOut(rnd *rand.Rand) {
 	const space, page = 0xffffffffa0000000, 0x1000 // where amd64 kernels load modules
 	kinds := make(map[string][]int)
@@ -116,8 +116,8 @@ func (m *module) layOut(rnd *rand.Rand) {
 	}
 }
 
-// relocated returns the relocated contents of a section and its address. If the kernel loads the section, only
-// relocations of types that its module loader supports are applied, in the same way.
+// relocated returns the relocated contents of a section and its address. If the kernel loads the section, relocations
+// that its module loader would reject are errors.
 func (m *module) relocated(name string, loads bool) ([]byte, uint64, error) {
 	i := slices.IndexFunc(m.Sections, func(s *elf.Section) bool { return s.Name == name })
 	if i < 0 {
@@ -162,11 +162,11 @@ func (m *module) relocate(data []byte, addr uint64, rela []byte, symbols []elf.S
 	case m.Machine == elf.EM_X86_64 && typ == uint32(elf.R_X86_64_PC64),
 		m.Machine == elf.EM_AARCH64 && typ == uint32(elf.R_AARCH64_PREL64):
 		if le.Uint64(place) != 0 { // x86: "Invalid relocation target, existing value is nonzero"
-			return fmt.Errorf("relocation of offset %#x: the field is not zero", off)
+			return fmt.Errorf("relocation at offset %#x: the field is not zero", off)
 		}
 		le.PutUint64(place, value-(addr+off))
 	case loads:
-		return fmt.Errorf("relocation of offset %#x has type %d", off, typ)
+		return fmt.Errorf("relocation at offset %#x has type %d", off, typ)
 	case m.Machine == elf.EM_X86_64 && typ == uint32(elf.R_X86_64_64),
 		m.Machine == elf.EM_AARCH64 && typ == uint32(elf.R_AARCH64_ABS64):
 		le.PutUint64(place, value)
@@ -174,7 +174,7 @@ func (m *module) relocate(data []byte, addr uint64, rela []byte, symbols []elf.S
 		m.Machine == elf.EM_AARCH64 && typ == uint32(elf.R_AARCH64_ABS32):
 		le.PutUint32(place, uint32(value))
 	default:
-		return fmt.Errorf("relocation of offset %#x has unsupported type %d", off, typ)
+		return fmt.Errorf("relocation at offset %#x has unsupported type %d", off, typ)
 	}
 	return nil
 }

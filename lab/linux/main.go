@@ -1,5 +1,6 @@
 // Package linux converts kernels and kernel modules with debug information, loads modules as the kernel's module loader
-// does, and compares the rows with the CFI at every pc. Loading and comparing share no code with the product.
+// does, and compares the rows with the CFI at every pc. Loading and comparing share only the
+// readers of both formats with cfi2sframe.
 package linux
 
 import (
@@ -11,7 +12,7 @@ import (
 	"cfi2sframe/lab/kit"
 )
 
-// Compare converts a file to out and compares them. It returns the kind of file.
+// Compare converts a kernel or module to out, and compares the result's rows with its CFI. It returns the kind of file.
 func Compare(program, path, out string) (kind string, rows kit.Rows, report kit.Report, err error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -63,7 +64,7 @@ func reserve(b []byte, e *elf.File) (string, error) {
 	btf, table := e.Section(".BTF"), e.SectionByType(elf.SHT_SYMTAB)
 	symbols, err := e.Symbols()
 	if btf == nil || table == nil || err != nil {
-		return "", fmt.Errorf("the kernel has no .BTF, whose bytes .sframe replaces here, or no symbols: %w", err)
+		return "", fmt.Errorf("the kernel lacks .BTF, which .sframe overwrites in this test, or symbols: %w", err)
 	}
 	clear(b[btf.Offset : btf.Offset+btf.Size])
 	for i, s := range symbols { // the list symbols does not contain the table's first symbol

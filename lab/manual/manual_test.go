@@ -21,8 +21,8 @@ var product string
 
 func TestMain(m *testing.M) { os.Exit(kit.Tests(m, &product)) }
 
-// made returns a directory with the output of scripts/manual.
-func made(t *testing.T) string {
+// runManual runs scripts/manual, and returns the directory with its output.
+func runManual(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	must.Do(t, kit.Run("", "../../scripts/manual", product, dir))
@@ -34,7 +34,7 @@ var overstrike = regexp.MustCompile(".\x08")
 
 // TestPage expects mandoc to accept the page, and to print each line of the help.
 func TestPage(t *testing.T) {
-	path := filepath.Join(made(t), "cfi2sframe.1")
+	path := filepath.Join(runManual(t), "cfi2sframe.1")
 	mandoc := peer.Tool(t, "", "mandoc")
 	if out, err := mandoc("-T", "lint", path).CombinedOutput(); err != nil || len(out) > 0 {
 		t.Errorf("mandoc: %v\n%s", err, out)
@@ -110,7 +110,7 @@ func TestBash(t *testing.T) {
 	for _, name := range files {
 		testfile.Write(t, filepath.Join(dir, name), "")
 	}
-	script := filepath.Join(made(t), "cfi2sframe.bash")
+	script := filepath.Join(runManual(t), "cfi2sframe.bash")
 	t.Setenv("PATH", filepath.Dir(product)+":"+os.Getenv("PATH"))
 	for _, whole := range []string{"", "whole"} {
 		for _, c := range completions {

@@ -1,4 +1,4 @@
-// Package mutants changes the product's code in one place at a time, and reports the changes that no test notices.
+// Package mutants changes the code of cfi2sframe in one place at a time, and reports the changes that no test notices.
 // Changes are made with go test -overlay. The tests of the changed package run first, then those of package convert,
 // then the slow tests of the changed package.
 package mutants
@@ -65,7 +65,7 @@ const (
 	invalid // does not compile
 )
 
-// run tries mutants, and prints those not noticed, and a table.
+// run tries mutants, and prints the mutants that no test notices, and a table.
 func (c *config) run(out io.Writer) error {
 	why, err := arguments(c.arguments)
 	if err != nil {
@@ -113,7 +113,7 @@ func (c *config) run(out io.Writer) error {
 		fmt.Fprintln(out, "not noticed:", m)
 	}
 	if part := 100 * float64(all[noticed]) / float64(max(all[noticed]+all[missed], 1)); part < c.least {
-		return fmt.Errorf("%.1f %% were noticed, less than %g %%: a test is missing, or an argument in argued.txt",
+		return fmt.Errorf("tests notice %.1f %% of the mutants, less than %g %%: add tests, or arguments in argued.txt",
 			part, c.least)
 	}
 	return nil
@@ -153,7 +153,7 @@ func stale(pkg string, all []mutant, why map[string]string) error {
 func (c *config) tryAll(pkg string, some []mutant, why map[string]string) ([]outcome, error) {
 	for _, short := range []bool{true, false} {
 		if o, text := c.test(pkg, "", short); o != missed {
-			return nil, fmt.Errorf("the tests of %s fail without any change:\n%s", pkg, text)
+			return nil, fmt.Errorf("the tests of %s already fail without a change:\n%s", pkg, text)
 		}
 	}
 	outcomes := make([]outcome, len(some))

@@ -8,7 +8,7 @@ import (
 	"cfi2sframe/internal/testkit/must"
 )
 
-// TestArguments expects all arguments to match mutants of the product.
+// TestArguments expects all arguments to match mutants of cfi2sframe.
 func TestArguments(t *testing.T) {
 	t.Chdir("../..")
 	why := must.Get(arguments(argumentText))(t)

@@ -25,12 +25,12 @@ type mutant struct {
 	with     string
 }
 
-// source returns the changed file.
+// source returns the text of the changed file.
 func (m *mutant) source() []byte {
 	return slices.Concat(m.text[:m.from], []byte(m.with), m.text[m.to:])
 }
 
-// key identifies the mutant. It does not depend on other lines.
+// key identifies the mutant, regardless of changes to other lines.
 func (m *mutant) key() string {
 	key := m.file + " " + m.fn + "\n" + m.changed
 	if m.nth > 1 {
@@ -127,7 +127,7 @@ func (g *finder) add(from, to token.Pos, with string) {
 
 func (g *finder) replace(n ast.Node, with string) { g.add(n.Pos(), n.End(), with) }
 
-// drop disables a statement, but keeps its names used.
+// drop disables a statement, but keeps using its variables, so that the mutant compiles.
 func (g *finder) drop(n ast.Node) { g.replace(n, "if false { "+g.textOf(n)+" }") }
 
 // operators maps each operator to its replacement.
@@ -147,7 +147,7 @@ func (g *finder) swap(at token.Pos, op token.Token) {
 	}
 }
 
-// node adds the mutants of a node. It reports whether to descend: messages are not changed.
+// node adds the mutants of a syntax node, and reports whether to visit the node's children: messages are not changed.
 func (g *finder) node(n ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.CallExpr:

@@ -13,26 +13,26 @@ import (
 type program struct {
 	flags  string // conversion flags of the program and its libraries
 	name   string
-	libgcc string // libgcc for backtrace() without SFrame: "none", "there" or "static"
+	libgcc string // libgcc that backtrace() falls back to: "none", "there" or "static"
 	scenes int    // number of scenes
 }
 
 const (
 	bare   = "--format 2 --padding=off"
-	unread = "--format 3" // not read by this glibc, so there are no chains without libgcc
+	unread = "--format 3" // this glibc does not read V3, so backtrace() finds no frames without libgcc
 )
 
-// limits lists scenes whose chains cannot be equal, and why. Equal chains fail the run, because glibc has changed.
+// limits lists scenes whose chains cannot be equal, and why. If they are equal, glibc has changed, and the run fails.
 var limits = map[string]string{
 	"realigned stack":           "V2 cannot express its CFI",
 	"call that does not return": "no padding follows it",
-	"__chk_fail":                "no padding follows cold code of glibc",
-	"std::terminate":            "no padding follows cold code of libstdc++",
+	"__chk_fail":                "no padding follows cold code in glibc",
+	"std::terminate":            "no padding follows cold code in libstdc++",
 	"jump to nowhere":           "no file contains the code",
 	"makecontext":               "the chain ends in a function without a caller, and FP is not 0",
 }
 
-// padded are scenes with a return address in the padding after a function.
+// padded lists the scenes with a return address in the padding after a function.
 var padded = []string{
 	"abort", "__stack_chk_fail", "throw", "Rust panic",
 	"on_exit", "atexit", "std::atexit", "destructor of a static object",
@@ -48,7 +48,7 @@ func (p *program) judge(out string) error {
 	var errs []error
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	var scenes, equal, samples, failed, sampleLines int
-	wrong := false // set after a line on a wrong scene, because its chains follow
+	wrong := false // the last scene is wrong, and the lines that follow contain its chains
 	for line := range strings.Lines(out) {
 		line = strings.TrimSuffix(line, "\n")
 		if m := sampleLine.FindStringSubmatch(line); m != nil {
@@ -90,9 +90,9 @@ func (p *program) judge(out string) error {
 	if p.name != "C++" && sampleLines != 2 {
 		fail("%d lines about samples, want 2", sampleLines)
 	}
-	// The others were interrupted in code without CFI, or where V2 has gaps: _dl_runtime_resolve of ld.so.
+	// Samples that differ are in code without CFI, or in gaps of V2: _dl_runtime_resolve of ld.so.
 	if p.flags == unread && failed < samples || p.flags != unread && failed*50 > samples {
-		fail("%d of %d samples are not equal", failed, samples)
+		fail("%d of %d samples differ", failed, samples)
 	}
 	fmt.Printf("| `%s` | %s | %d | %d | %d | %d |\n", p.flags, p.name, scenes, equal, samples, samples-failed)
 	return errors.Join(errs...)

@@ -57,7 +57,7 @@ func TestLastCall(t *testing.T) {
 		{"clang++", flags + " -x c++ last.h", "", "last_throw"},
 		{"clang", cfi + "end.c", "", "main"},
 		{"clang", cfi + "-fuse-ld=lld end.c", "", "main"},
-		// Older releases emit an instruction after the call by default.
+		// Without this flag, older releases of rustc emit an instruction after the call.
 		{"rustc", "-O -Z trap-unreachable=no --crate-type cdylib last.rs", "", "last_panic"},
 	} {
 		t.Run(tt.compiler+" "+tt.functions, func(t *testing.T) {

@@ -22,7 +22,7 @@ type format struct {
 	library string
 	form    string // conversion flags
 	vectors string // name in conformance
-	abis    string // 2.44 does not support s390x; 2.47 rejects shared rows in the other byte order
+	abis    string // 2.44 does not support s390x; 2.47 rejects shared rows in sections of foreign byte order
 }
 
 const allABIs = "amd64 aarch64 aarch64_be s390x"
@@ -60,7 +60,7 @@ func Forms() (forms []string) {
 	return forms
 }
 
-// Libraries holds the libraries that were started, and the counts for each format.
+// Libraries holds a reader for each library, and the counts for each format.
 type Libraries struct {
 	readers map[string]*conformance.Reader
 	mu      sync.Mutex
@@ -73,7 +73,7 @@ type counts struct {
 	known                int // wrong RA due to the known error flexible-padding
 }
 
-// Start starts the libraries. Top is the repository; compiled programs go to dir.
+// Start starts a reader for each library. The repository is in top; compiled programs go to dir.
 func Start(top, dir string) (*Libraries, error) {
 	l := &Libraries{readers: make(map[string]*conformance.Reader), sums: make(map[string]*counts)}
 	for _, f := range formats {
@@ -139,7 +139,7 @@ func (f *format) ask(r *conformance.Reader, v *vector.Vector, sum *counts) error
 				continue
 			}
 			sum.rows++
-			// libsframe 2.47 takes FP's control word for RA's offset: flexible-padding in known.json.
+			// libsframe 2.47 mistakes FP's control word for RA's offset: flexible-padding in known.json.
 			fpOnly := want != nil && want.FP != nil && (want.RA == nil || v.ABI == "amd64")
 			if f.vectors == "3" && fpOnly && a.RA != nil && a.RA.Base == "cfa" && a.RA.String() != want.RA.String() {
 				a.RA = want.RA

@@ -60,7 +60,8 @@ func rowsOf(section []byte, addr uint64) (rows [][]sframe.FRE, err error) {
 	return rows, nil
 }
 
-// TestWrongByte changes bytes of sections. If the change affects a row, the reader must give a wrong answer.
+// TestWrongByte changes one byte of a section at a time. If the change affects a row, the reader must give a wrong
+// answer.
 func TestWrongByte(t *testing.T) {
 	l := libraries(t)
 	for _, tt := range []struct {

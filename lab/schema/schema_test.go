@@ -1,4 +1,4 @@
-// Package schema checks the product's JSON reports and the conformance vectors against their schemas.
+// Package schema checks cfi2sframe's JSON reports and the conformance vectors against their schemas.
 package schema
 
 import (
@@ -28,7 +28,7 @@ var product string
 
 func TestMain(m *testing.M) { os.Exit(kit.Tests(m, &product)) }
 
-// value decodes JSON for the schema package, which requires this form of schemas and of instances.
+// value decodes a schema or an instance into the form that package jsonschema requires.
 func value(t *testing.T, b []byte) any {
 	t.Helper()
 	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(b))
@@ -38,7 +38,7 @@ func value(t *testing.T, b []byte) any {
 	return v
 }
 
-// compile reads a schema. If strict, it refuses fields that it does not describe.
+// compile compiles a schema. If strict, the schema refuses fields that it does not describe.
 func compile(t *testing.T, path string, strict bool) *jsonschema.Schema {
 	t.Helper()
 	doc := value(t, testfile.Read(t, path))
@@ -134,7 +134,7 @@ func TestReports(t *testing.T) {
 	}
 }
 
-// TestAllFields does the same for reports in which every field is set.
+// TestAllFields expects reports in which every field is set to match their schemas.
 func TestAllFields(t *testing.T) {
 	for file, schema := range map[string]string{"full.json": "report", "diff.json": "diff"} {
 		b := testfile.Read(t, reports+"testdata/"+file)

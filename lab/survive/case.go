@@ -47,8 +47,8 @@ func newBench(s *subject, program string) (*bench, error) {
 
 // try applies the tool to both files, and returns what is wrong with each result.
 func (b *bench) try(t *tool) (original, converted error) {
-	before, original := b.change(t, "before", b.path())
-	after, converted := b.change(t, "after", b.converted)
+	before, original := b.runTool(t, "before", b.path())
+	after, converted := b.runTool(t, "after", b.converted)
 	if converted == nil {
 		var rows kit.Rows
 		rows, converted = check(filepath.Join(b.dir, "after", b.file), b.table)
@@ -62,8 +62,8 @@ func (b *bench) try(t *tool) (original, converted error) {
 	return original, converted
 }
 
-// change applies the tool to a copy of the file, and runs the result.
-func (b *bench) change(t *tool, side, file string) (c change, err error) {
+// runTool applies the tool to a copy of the file, and runs the result.
+func (b *bench) runTool(t *tool, side, file string) (c change, err error) {
 	dir := filepath.Join(b.dir, side)
 	if err := os.RemoveAll(dir); err != nil {
 		return c, err

@@ -10,8 +10,8 @@ import (
 	"cfi2sframe/lab/kit"
 )
 
-// check returns an error unless a file has its .sframe, and it agrees with the CFI of the original: some tools remove
-// .debug_frame. It returns the counts of the comparison.
+// check returns an error unless a file contains an .sframe that agrees with the CFI of the original. The file may lack
+// CFI, because some tools remove .debug_frame. It returns the counts of the comparison.
 func check(path string, table *cfi.Table) (kit.Rows, error) {
 	f, s, err := linked.Load(path)
 	if err != nil {
@@ -55,7 +55,7 @@ func contents(path string) (map[string]string, error) {
 	return all, nil
 }
 
-// A change holds the sections of a file before and after a tool. A missing section is "".
+// A change maps section names to contents before and after a tool runs. A missing section's contents are "".
 type change struct{ before, after map[string]string }
 
 // compare returns an error for a section that the tool changes in the converted file, unless it changes the same

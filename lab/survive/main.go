@@ -47,7 +47,7 @@ func tryAll(program string, quick bool) error {
 		r.counts[t] = new(count)
 	}
 	for _, err := range missing {
-		r.without(err)
+		r.reportMissing(err)
 	}
 	_ = kit.Each(subjects(), func(_ int, s *subject) error {
 		if !quick || s.quick {
@@ -65,8 +65,8 @@ func tryAll(program string, quick bool) error {
 	return nil
 }
 
-// without records a tool or subject that is missing.
-func (r *run) without(err error) {
+// reportMissing reports that a tool or subject is missing, which fails the run if suite.Require is set.
+func (r *run) reportMissing(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	fmt.Printf("none    %v\n", err)
@@ -77,7 +77,7 @@ func (r *run) without(err error) {
 func (r *run) subject(s *subject, program string) {
 	defer func() { _ = os.RemoveAll(s.dir) }()
 	if err := s.build(); err != nil {
-		r.without(fmt.Errorf("%v: %w", s, err))
+		r.reportMissing(fmt.Errorf("%v: %w", s, err))
 		return
 	}
 	b, err := newBench(s, program)

@@ -29,17 +29,17 @@ type subject struct {
 	quick      bool
 
 	dir         string // where the script ran
-	interpreter string // a different path of its interpreter, or ""
+	interpreter string // a different path for its interpreter, or ""
 }
 
 func (s *subject) String() string { return s.arch + " " + s.name }
 
 func (s *subject) path() string { return filepath.Join(s.dir, s.file) }
 
-// triples are the prefixes of sid's cross compilers and their directories.
+// triples maps architectures to the target triples of sid's cross compilers.
 var triples = map[string]string{"arm64": "aarch64-linux-gnu", "s390x": "s390x-linux-gnu"}
 
-// triple returns "" for this machine.
+// triple returns the target triple of the subject, or "" for this machine.
 func (s *subject) triple() string { return triples[s.arch] }
 
 const (
@@ -63,7 +63,7 @@ func subjects() []*subject {
 		{name: "static by lld", script: gcc("-static -no-pie -fuse-ld=lld")},
 		{name: "static by mold", script: gcc("-static -no-pie -fuse-ld=mold")},
 		{name: "static-PIE", script: gcc("-static-pie -fPIE")},
-		// A program is linked with each result.
+		// A program is linked against each library that a tool has changed.
 		{name: "shared library", file: "libsubject.so", quick: true,
 			script: "CC='gcc -Wl,-z,now'\n" + library + "gcc -O2 -fno-pie -c linked.c",
 			runs:   []string{loadable, "gcc -no-pie -o linked $S/linked.o ./libsubject.so && ./linked"}},
@@ -87,7 +87,7 @@ func subjects() []*subject {
 		{name: "Go PIE", script: "CGO_ENABLED=0 " + goBuild("-buildmode=pie go")},
 		{name: "Go and C", script: goBuild("cgo")},
 		{name: "Rust", script: "rustc -g -O --remap-path-prefix $PWD=" + sourceDir + " -o prog subject.rs"},
-		// On s390x this needs a C compiler.
+		// There is no s390x case, because Go needs a C compiler to link a PIE there.
 		{arch: "arm64", name: "Go PIE", script: "CGO_ENABLED=0 GOARCH=arm64 " + goBuild("-buildmode=pie go")},
 	}
 	for _, linker := range []string{"lld", "mold", "gold"} {
@@ -140,7 +140,7 @@ func (s *subject) build() error {
 	if err != nil {
 		return err
 	}
-	// The machine's mold (1.10) writes a .bss that patchelf moves even in the original.
+	// This machine's mold (1.10) writes a .bss that patchelf moves even in the original.
 	if mold, err := suite.Program("sid", "mold"); err == nil && s.suite == "" {
 		script := "#!/bin/sh\nexec " + strings.Join(mold, " ") + ` "$@"` + "\n"
 		if err := os.WriteFile(filepath.Join(s.dir, "ld.mold"), []byte(script), 0o777); err != nil {
@@ -167,7 +167,7 @@ func (s *subject) build() error {
 	if err != nil {
 		return err
 	}
-	// Longer than the path of any loader, so that tools must move it.
+	// This path is longer than that of any loader, so patchelf must move .interp.
 	s.interpreter = filepath.Join(s.dir, "the-same-loader-by-another-name")
 	return os.Symlink(filepath.Join(root, strings.TrimRight(string(b), "\x00")), s.interpreter)
 }

@@ -23,7 +23,7 @@ type tool struct {
 	version string
 }
 
-// A variant is a suite with a version of the programs, and the suffix of their names.
+// A variant identifies a version of a tool: the Debian suite that contains it, and the suffix of its program names.
 type variant struct {
 	suite, suffix string
 	quick         bool
@@ -91,7 +91,7 @@ func versions(quick bool) (all []*tool, missing []error) {
 func (t *tool) applies(s *subject) bool {
 	static := s.interpreter == ""
 	switch {
-	case t.cross && t.suite == "" && s.triple() != "", // the machine's binutils support its own architecture only
+	case t.cross && t.suite == "" && s.triple() != "", // this machine's binutils support only its own architecture
 		t.dynamic && static && !strings.Contains(s.file, ".so"),
 		strings.Contains(t.steps[0], "INTERP") && static:
 		return false

@@ -5,7 +5,7 @@ type Hello struct {
 	Reader  string   `json:"reader"`
 	Formats []string `json:"formats"`
 	ABIs    []string `json:"abis"`
-	// Cannot lists what the reader cannot express: signed, key, signal. Answers are compared without these properties.
+	// Properties that the reader cannot express: signed, key, signal. Answers are compared without them.
 	Cannot []string `json:"cannot,omitempty"`
 }
 
@@ -19,8 +19,8 @@ type Question struct {
 	Section Bytes  `json:"section"`
 }
 
-// A Reply is a line of an adapter's output: the reason to refuse the section; or a row or null for each pc; or the
-// signal that killed the reader.
+// A Reply is a line of an adapter's output: the reason why the reader refuses the section, a row or null for each pc,
+// or the signal that killed the reader.
 type Reply struct {
 	ID      int    `json:"id"`
 	Refused string `json:"refused,omitempty"`

@@ -22,17 +22,17 @@ type File struct {
 
 // A Vector is a section with the expected answers.
 type Vector struct {
-	Name    string  `json:"name"`
-	Feature string  `json:"feature"`
-	Format  string  `json:"format"` // 1, 2, 2e1, 2e2 or 3
-	ABI     string  `json:"abi"`
-	About   string  `json:"about"`
-	Source  string  `json:"source,omitempty"` // empty if handwritten
-	Text    string  `json:"text,omitempty"`   // section of the format's specification
-	Address Hex     `json:"address"`
-	Section Bytes   `json:"section"`
-	Expect  Expects `json:"expect,omitempty"`
-	Refuse  *Refuse `json:"refuse,omitempty"`
+	Name    string   `json:"name"`
+	Feature string   `json:"feature"`
+	Format  string   `json:"format"` // 1, 2, 2e1, 2e2 or 3
+	ABI     string   `json:"abi"`
+	About   string   `json:"about"`
+	Source  string   `json:"source,omitempty"` // empty if handwritten
+	Text    string   `json:"text,omitempty"`   // section of the format's specification
+	Address Hex      `json:"address"`
+	Section Bytes    `json:"section"`
+	Expect  Expects  `json:"expect,omitempty"`
+	Refuse  *Refusal `json:"refuse,omitempty"`
 }
 
 // An Expect gives the row for all pcs in [From, To), or nil if they have no row.
@@ -41,16 +41,16 @@ type Expect struct {
 	Row      *Row
 }
 
-// Expects are sorted by address. In a file, each has its first address and its row, and extends to the next; the last
-// has an address only. A row "?" means no expectation.
+// Expects are sorted by address. In a file, an element consists of an address and the row from there to the next
+// element; the last element is only an address. A row "?" means no expectation.
 type Expects []Expect
 
-// Add appends the row of a range; to is 0 at the end of the address space.
-func (e *Expects) Add(from, to uint64, row *Row) {
-	if n := len(*e); n > 0 && (*e)[n-1].To == Hex(from) && Same((*e)[n-1].Row, row) {
-		(*e)[n-1].To = Hex(to)
-	} else if from != to && from <= to-1 {
-		*e = append(*e, Expect{Hex(from), Hex(to), row})
+// Add appends the row for [begin, end). The end of the address space is 0.
+func (e *Expects) Add(begin, end uint64, row *Row) {
+	if n := len(*e); n > 0 && (*e)[n-1].To == Hex(begin) && Same((*e)[n-1].Row, row) {
+		(*e)[n-1].To = Hex(end)
+	} else if begin != end && begin <= end-1 {
+		*e = append(*e, Expect{Hex(begin), Hex(end), row})
 	}
 }
 
@@ -77,7 +77,7 @@ func (e *Expects) UnmarshalJSON(b []byte) error {
 			if err := json.Unmarshal(all[i-1][1], &old.Row); err != nil {
 				return err
 			}
-			if at-1 < old.From { // the end may be 0
+			if at-1 < old.From { // at may be 0, the end of the address space
 				return fmt.Errorf("%#x is not after %#x", at, old.From)
 			}
 			*e = append(*e, old)
@@ -86,13 +86,13 @@ func (e *Expects) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// A Refuse is the reason to refuse a section.
-type Refuse struct {
+// A Refusal says why readers must refuse a section.
+type Refusal struct {
 	What string `json:"what"`
 	PCs  []Hex  `json:"pcs"` // must have no row if the section is not refused as a whole
 }
 
-// A Row is an answer.
+// A Row is the answer for a pc.
 type Row struct {
 	Outermost bool   `json:"outermost,omitempty"`
 	CFA       *Rule  `json:"cfa,omitempty"`
@@ -155,7 +155,7 @@ func (r *Row) String() string {
 // instead.
 func Same(a, b *Row) bool { return a.Normal().String() == b.Normal().String() }
 
-// Normal returns the row with rules that use the CFA's register made relative to the CFA.
+// Normal returns the row in normal form: rules that use the CFA's register are made relative to the CFA.
 func (r *Row) Normal() *Row {
 	if r == nil || r.CFA == nil || r.CFA.Deref {
 		return r
@@ -169,7 +169,7 @@ func (r *Row) Normal() *Row {
 	return &n
 }
 
-// A Hex is a hexadecimal string in JSON, whose numbers are not exact enough.
+// A Hex is a hexadecimal string in JSON, because many programs read JSON numbers as float64.
 type Hex uint64
 
 func (h Hex) MarshalText() ([]byte, error) { return fmt.Appendf(nil, "%#x", uint64(h)), nil }
@@ -195,7 +195,7 @@ func (b *Bytes) UnmarshalText(text []byte) error {
 func (v *Vector) PCs() []Hex {
 	var pcs []Hex
 	for _, e := range v.Expect {
-		last := e.To - 1 // To is 0 at the end of the address space
+		last := e.To - 1 // wraps around if e.To is 0, the end of the address space
 		pcs = append(pcs, e.From, e.From+(last-e.From)/2, last)
 	}
 	if v.Refuse != nil {

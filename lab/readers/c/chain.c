@@ -73,7 +73,7 @@ static int compare(const struct chain *a, struct chain *b)
 	return EQUAL;
 }
 
-/* A place is an address in a file. Signal handlers may look it up. */
+/* A place is an address in a file. Signal handlers may call place. */
 struct place {
 	const char *file;
 	unsigned long offset;

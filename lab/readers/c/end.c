@@ -1,4 +1,4 @@
-/* A program whose last function ends with a call that does not return, for last_test.go: clang keeps the order. */
+/* For last_test.go: main, the last function, ends with a call that does not return. clang keeps the order. */
 extern void abort(void);
 
 __attribute__((noinline)) void die(volatile int *p)
