@@ -220,7 +220,7 @@ func remove(t *testing.T, old []byte) []byte {
 }
 
 // roundTrip adds an .sframe. It expects the same file if a different .sframe is added first, and is then replaced, or
-// is removed before the new one is added.
+// is removed before the new one is added. It returns this file, and the file without .sframe.
 func roundTrip(t *testing.T, name string, old []byte, size, other int) (with, without []byte) {
 	t.Helper()
 	with = add(t, old, content(size), Options{})
