@@ -8,8 +8,8 @@ const (
 	numberFP = 5
 )
 
-// jumps reports whether the instruction may jump to its target.
-func jumps(in *insn.Inst) bool { return in.Op == insn.Jump || in.Op == insn.Branch }
+// mayJump reports whether the instruction may jump to its target.
+func mayJump(in *insn.Inst) bool { return in.Op == insn.Jump || in.Op == insn.Branch }
 
 // clearsFP reports whether the instruction sets the frame pointer to 0.
 func clearsFP(in *insn.Inst) bool { return in.Op == insn.Const && in.Reg == numberFP && in.Imm == 0 }

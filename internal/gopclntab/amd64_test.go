@@ -35,7 +35,7 @@ func TestEffects(t *testing.T) {
 		{"\x48\x39\xc5", effects{}},                                   // cmp %rax,%rbp
 	} {
 		in, ok := insn.DecodeAMD64([]byte(tt.code), 0)
-		got := effects{in.Op.Leaves(), jumps(&in), clearsFP(&in), popsFP(&in), writesFP(&in), loadsSP(&in)}
+		got := effects{in.Op.Leaves(), mayJump(&in), clearsFP(&in), popsFP(&in), writesFP(&in), loadsSP(&in)}
 		if !ok || in.Size != len(tt.code) || got != tt.want {
 			t.Errorf("% x: %+v; want %+v", tt.code, got, tt.want)
 		}

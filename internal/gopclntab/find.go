@@ -18,8 +18,8 @@ const (
 // sections lists the possible names of the section that contains the table.
 var sections = [...]string{Name, ".data.rel.ro.gopclntab"}
 
-// signs lists sections that indicate a Go program. If such a file has no section for the table, the table is within
-// another section: C linkers do this in position-independent files.
+// signs lists sections that indicate a Go program. In position-independent files, C linkers merge the table into
+// another section.
 var signs = [...]string{".go.buildinfo", ".note.go.buildid", ".go.module"}
 
 // maxFound bounds the number of tables, and of module data candidates, in a file.
@@ -39,7 +39,7 @@ func Find(f *elffile.File) (*Table, error) {
 		return nil, err
 	}
 	var first error
-	for _, m := range s.places {
+	for _, m := range s.candidates {
 		t, err := s.table(m.addr, m.table)
 		if t != nil && err == nil {
 			t.minor, err = s.release()
@@ -55,7 +55,7 @@ func Find(f *elffile.File) (*Table, error) {
 	return nil, first
 }
 
-// isGo reports whether the file may have a table. It avoids a search through the whole file.
+// isGo reports whether the file may contain a table, without searching the whole file.
 func isGo(f *elffile.File) bool {
 	for i := range f.Sections {
 		name := f.Sections[i].Name
@@ -66,13 +66,13 @@ func isGo(f *elffile.File) bool {
 	return len(f.Sections) == 0
 }
 
-// A place is a candidate for module data (runtime.moduledata): its first word is the address of a table.
-type place struct{ addr, table uint64 }
+// A candidate is a word that may start module data (runtime.moduledata): its value is the address of a table.
+type candidate struct{ addr, table uint64 }
 
 type search struct {
-	file   *elffile.File
-	found  []uint64 // addresses of tables
-	places []place
+	file       *elffile.File
+	found      []uint64 // addresses of tables
+	candidates []candidate
 }
 
 // words calls fn with the value and the address of each nonzero aligned word in loaded segments that have all of the
@@ -145,8 +145,8 @@ func (s *search) tables() error {
 // ms instead of 2 (stripped cfi2sframe, 15 MB, 2026-11-23).
 func (s *search) modules() error {
 	add := func(w, addr uint64) {
-		if slices.Contains(s.found, w) && len(s.places) < maxFound {
-			s.places = append(s.places, place{addr, w})
+		if slices.Contains(s.found, w) && len(s.candidates) < maxFound {
+			s.candidates = append(s.candidates, candidate{addr, w})
 		}
 	}
 	err := s.relocations(func(addr, addend uint64) { add(addend, addr) })

@@ -1,9 +1,9 @@
 // Package gopclntab reads the table that the runtime of Go programs uses to unwind stacks, for Go 1.18 and later.
 //
-// Go's linker emits it for all Go code, and strip keeps it. For each function it contains the pcsp table: the distance
-// from the stack pointer to the caller's frame at each pc. The resulting rows are those that Go's linker emits in
-// .debug_frame. In addition, they tell where the caller's frame pointer is saved, if the instructions of the prologue
-// prove it.
+// Go's linker emits the table for all Go code, and strip keeps it. For each function, the table contains a pcsp table:
+// the distance from the stack pointer to the caller's frame at each pc. The resulting rows are those that Go's linker
+// emits in .debug_frame. The rows also tell where the caller's frame pointer is saved, if the instructions of the
+// prologue prove it.
 //
 // The layout is defined by runtime/symtab.go (pcHeader, moduledata), runtime/runtime2.go (_func) and
 // cmd/internal/obj/pcln.go (funcpctab).
@@ -44,8 +44,8 @@ const NumKinds = int(SigReturn) + 1
 type Row struct {
 	Off   uint32
 	Frame uint32 // size of the frame in bytes, without the return address that a call pushes
-	// Saved locates the caller's frame pointer, in bytes below the stack pointer at function entry. If it is 0, the
-	// frame pointer is in its register.
+	// Saved locates the caller's frame pointer, in bytes below the stack pointer at function entry. If Saved is 0, the
+	// register still holds the caller's value.
 	Saved uint32
 	Base  Base // for kinds Switches and Injected only
 }
@@ -110,8 +110,8 @@ const (
 	flagSPWrite
 )
 
-// Functions returns an iterator over the functions by address. For a malformed function it yields an error. A Function
-// is valid only until the next iteration.
+// Functions returns an iterator over the functions, sorted by address. For a malformed function, it yields an error. A
+// Function is valid only until the next iteration.
 func (t *Table) Functions() iter.Seq2[*Function, *Error] {
 	return func(yield func(*Function, *Error) bool) {
 		t.left = len(t.data)
@@ -184,18 +184,18 @@ func (t *Table) function(i int, fn *Function) *Error {
 	return nil
 }
 
-// rows decodes a pcsp table into fn.Rows, and returns the size of the function in bytes; at is the offset for errors. A
-// table is a sequence of pairs: a signed change of the value, and the number of quanta for which the value applies. The
-// initial value is -1. Except in the first pair, a change of 0 ends the table.
-func (t *Table) rows(fn *Function, b []byte, at uint64) (size uint64, err *Error) {
+// rows decodes a pcsp table into fn.Rows, and returns the size of the function in bytes. Errors refer to the offset
+// tableOff. A pcsp table is a sequence of pairs: a signed change of the value, and the number of quanta for which the
+// value applies. The initial value is -1. Except in the first pair, a change of 0 ends the table.
+func (t *Table) rows(fn *Function, b []byte, tableOff uint64) (size uint64, err *Error) {
 	value, all := int32(-1), len(b)
 	for {
 		change, n := varint(b)
 		if n == 0 {
-			return 0, errorf(at, "pcsp table is not terminated")
+			return 0, errorf(tableOff, "pcsp table is not terminated")
 		}
 		if t.left -= n; t.left < 0 {
-			return 0, errorf(at, "pcsp tables overlap: their total size exceeds that of the table")
+			return 0, errorf(tableOff, "pcsp tables overlap: their total size exceeds that of the table")
 		}
 		if b = b[n:]; change == 0 && len(b) < all-n {
 			return size, nil
@@ -203,7 +203,7 @@ func (t *Table) rows(fn *Function, b []byte, at uint64) (size uint64, err *Error
 		value += int32(-(change & 1) ^ change>>1)
 		quanta, n := varint(b)
 		if n == 0 {
-			return 0, errorf(at, "pcsp table is not terminated")
+			return 0, errorf(tableOff, "pcsp table is not terminated")
 		}
 		b = b[n:]
 		row := Row{Off: uint32(size), Frame: uint32(value)}
@@ -214,7 +214,7 @@ func (t *Table) rows(fn *Function, b []byte, at uint64) (size uint64, err *Error
 			fn.Rows = append(fn.Rows, row)
 		}
 		if size += uint64(quanta) * t.quantum; size > math.MaxInt32 {
-			return 0, errorf(at, "pcsp table covers %d bytes of code", size)
+			return 0, errorf(tableOff, "pcsp table covers %d bytes of code", size)
 		}
 	}
 }
@@ -231,7 +231,7 @@ func varint(b []byte) (v uint32, n int) {
 	return 0, 0
 }
 
-// switchers lists functions of the runtime that switch stacks. Most have flagSPWrite; functions in which the kernel
+// switchers lists the runtime functions that switch stacks. Most have flagSPWrite; functions in which the kernel
 // switches the stack do not.
 var switchers = [...]string{"asmcgocall", "asmcgocall_no_g", "asmcgocall_landingpad", "cgocallback", "clone", "gogo",
 	"gosave_systemstack_switch", "mcall", "morestack", "sigreturn", "sigreturn__sigaction", "systemstack",
@@ -259,7 +259,7 @@ func (t *Table) kind(fn *Function, id, flag byte, name string) Kind {
 		return Injected
 	case name == sigtramp && flag&flagSPWrite == 0:
 		return Framed
-	case ok && strings.HasPrefix(short, "sigreturn") && t.code.returns(fn):
+	case ok && strings.HasPrefix(short, "sigreturn") && t.code.isSigreturn(fn):
 		return SigReturn
 	case flag&flagTopFrame != 0, t.file.Entry == fn.Begin,
 		// Programs start there; the library variants return to the loader.

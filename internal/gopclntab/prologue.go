@@ -22,7 +22,7 @@ type codeReader struct {
 // and the location of the saved value as in Row.Saved.
 type finder func(before, after []byte, frame uint32) (done int, saved uint32, ok bool)
 
-// Maximum sizes in bytes: of the code examined before and after that pc, and of a single read.
+// Maximum sizes in bytes: of the code before and after the pc that a finder examines, and of a single read.
 const (
 	maxBefore = 8
 	maxAfter  = 8
@@ -85,12 +85,12 @@ func (c *codeReader) bytes(begin, end uint64) []byte {
 	return c.data[begin-c.addr : end-c.addr]
 }
 
-// sigreturn is mov $15,%rax; syscall, to which signal handlers return on amd64. On other machines, this code is in the
-// vDSO.
+// sigreturn is mov $15,%rax; syscall, to which signal handlers return on amd64. On other machines, the sigreturn code
+// is in the vDSO.
 var sigreturn = []byte{0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05}
 
-// returns reports whether a function starts with the sigreturn system call.
-func (c *codeReader) returns(fn *Function) bool {
+// isSigreturn reports whether a function starts with the sigreturn system call.
+func (c *codeReader) isSigreturn(fn *Function) bool {
 	return elf.Machine(c.file.Machine) == elf.EM_X86_64 && fn.End-fn.Begin >= uint64(len(sigreturn)) &&
 		bytes.Equal(c.bytes(fn.Begin, fn.Begin+uint64(len(sigreturn))), sigreturn)
 }

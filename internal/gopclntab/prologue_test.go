@@ -8,8 +8,8 @@ import (
 	"cfi2sframe/internal/testkit/must"
 )
 
-// TestPrologues decodes prologues that save the frame pointer, save it elsewhere, or do not save it. The instructions
-// are from GNU as.
+// TestPrologues decodes prologues that save the frame pointer, save it in an unexpected slot, or do not save it. The
+// instructions are from GNU as.
 func TestPrologues(t *testing.T) {
 	const (
 		push      = "55"                      // push %rbp

@@ -10,7 +10,8 @@ import (
 )
 
 // pinned is the first minor release whose garbage collector does not shrink the stack of a goroutine in systemstack
-// (isShrinkStackSafe in runtime/stack.go). In earlier releases, the frame pointer there may point into a freed stack.
+// (isShrinkStackSafe in runtime/stack.go). In earlier releases, the frame pointer in systemstack may point into a freed
+// stack.
 const pinned = 26
 
 // injectedIDs lists the function IDs of asyncPreempt, debugCallV2 and sigpanic (cmd/internal/objabi/funcid.go).
@@ -23,8 +24,8 @@ var injectedIDs = [...]struct {
 	{25, 27, [...]byte{3, 6, 20}},
 }
 
-// injectedNames lists the names of these functions, and of the wrapper through which signal handlers call sigpanic on
-// amd64.
+// injectedNames lists the names of the functions in injectedIDs, and of the wrapper through which signal handlers call
+// sigpanic on amd64.
 var injectedNames = []string{"runtime.asyncPreempt", "runtime.debugCallV2", "runtime.sigpanic", "runtime.sigpanic0"}
 
 // pushed is the number of bytes that a signal handler pushes before it injects a call: it saves the link register,

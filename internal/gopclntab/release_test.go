@@ -13,8 +13,8 @@ func TestMinor(t *testing.T) {
 	}
 }
 
-// TestInjected checks function IDs of several releases (internal/abi/symtab.go, cmd/internal/objabi/funcid.go) and
-// names.
+// TestInjected looks up functions by name, and by the function IDs of several releases (internal/abi/symtab.go,
+// cmd/internal/objabi/funcid.go).
 func TestInjected(t *testing.T) {
 	for _, tt := range []struct {
 		minor int

@@ -12,7 +12,7 @@ type Base uint8
 
 const (
 	OfSP     Base = iota // Row.Frame bytes above the stack pointer
-	OfFP                 // above the frame pointer, which the prologue has pushed
+	OfFP                 // above the frame pointer, which points to the saved frame pointer of the caller
 	NoCaller             // none: the runtime has cleared the frame pointer, as at the base of a stack
 	Unknown
 )
@@ -95,7 +95,7 @@ func (f *flow) follow(at uint32, base Base) bool {
 		case writesFP(&in) || base == OfSP:
 			base = Unknown
 		}
-		if jumps(&in) && in.Target < uint64(len(f.code)) && !f.follow(uint32(in.Target), base) {
+		if mayJump(&in) && in.Target < uint64(len(f.code)) && !f.follow(uint32(in.Target), base) {
 			return false
 		}
 		if in.Op.Leaves() {

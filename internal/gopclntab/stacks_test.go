@@ -31,7 +31,7 @@ func TestFlow(t *testing.T) {
 		{"left", frame + "\xc9\xc3", 4, OfFP, []Base{4: OfFP, 5: Unknown}},
 		{"read", frame + "\x48\x89\xe8\x55\x48\x39\xc5\xc9\xc3", 4, OfFP, // mov %rbp,%rax; push %rbp; cmp %rax,%rbp
 			[]Base{4: OfFP, 7: OfFP, 8: OfFP, 11: OfFP, 12: Unknown}},
-		// je to a jump back, after the return
+		// je to a backward jump after the return
 		{"far block", frame + "\x74\x03\x90\x5d\xc3\xeb\xfb", 4, OfFP,
 			[]Base{4: OfFP, 6: OfFP, 7: OfFP, 8: OfSP, 9: OfFP}},
 		{"a loop after the return", frame + "\x90\x5d\xeb\xfc", 4, OfFP, nil},

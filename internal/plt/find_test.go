@@ -16,7 +16,7 @@ import (
 	"cfi2sframe/internal/testkit/testfile"
 )
 
-// withPLT returns a file with a PLT of 32 bytes without CFI: four stubs of jmp *x(%rip).
+// withPLT returns a file with a 32-byte PLT that has no CFI and contains four stubs, each of them jmp *x(%rip).
 func withPLT(t *testing.T) *elftest.Patcher {
 	t.Helper()
 	b := testfile.Read(t, "../../testdata/bin/amd64/pltlib.so")

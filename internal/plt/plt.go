@@ -59,7 +59,7 @@ type token struct {
 
 // A form describes a kind of stub.
 type form struct {
-	seq    *regexp.Regexp // matches the letters of its tokens
+	seq    *regexp.Regexp // matches the letters of a stub's tokens
 	pushed int32          // bytes already pushed at its start, in addition to a return address
 	rows   int            // number of leading tokens with rows; 0: all
 }
@@ -73,8 +73,8 @@ func lazy(seq string, pushed int32) form {
 	return f
 }
 
-// thunk returns the form of code that stubs call in order to jump. Its first token overwrites the return address, so
-// only this token has rows.
+// thunk returns the form of code that stubs call in order to jump. The first token of a thunk overwrites the return
+// address, so only this token has rows.
 func thunk(seq string) form {
 	f := stub(seq)
 	f.rows = 1
@@ -122,7 +122,8 @@ func (p pattern) match(b []byte) bool {
 	return true
 }
 
-// machines holds the supported machines, added by their files. They are built on demand because a run needs only one.
+// machines maps the supported machines to functions that return their stub forms; the source file of each machine adds
+// it. Forms are built on demand because a run needs those of only one machine.
 var machines = make(map[elf.Machine]func() *stubForms)
 
 var sectionNames = map[string]bool{".plt": true, ".plt.got": true, ".plt.sec": true, ".iplt": true}
@@ -130,10 +131,11 @@ var sectionNames = map[string]bool{".plt": true, ".plt.got": true, ".plt.sec": t
 // IsSection reports whether sections with the given name contain PLT stubs.
 func IsSection(name string) bool { return sectionNames[name] }
 
-// maxSection bounds the total size of PLT sections in bytes. In the largest programs, it is a few hundred KiB.
+// maxSection bounds the total size of PLT sections in bytes. In the largest programs, PLT sections total a few hundred
+// KiB.
 const maxSection = 2 << 20
 
-// maxSections bounds the number of PLT sections. Linkers emit at most four.
+// maxSections bounds the number of PLT sections. Linkers emit at most four PLT sections.
 const maxSections = 64
 
 // costStub is the budget cost per byte of a PLT without CFI.
@@ -160,7 +162,7 @@ func Find(f *elffile.File, t *cfi.Table) ([]Stub, error) {
 		}
 		w.section(b, s.Addr, t)
 	}
-	return w.sound(), nil
+	return w.certainStubs(), nil
 }
 
 // sections returns the PLT sections of f, which do not overlap.
@@ -208,7 +210,7 @@ type candidate struct {
 	Stub
 	lazy  bool // PLT header, to which entries jump
 	entry bool // an entry jumps to its start
-	wrong bool // a jump into it has a different CFA
+	wrong bool // the CFA at a jump into it differs
 }
 
 // A jump records a direct jump in a PLT section.
@@ -218,8 +220,8 @@ type jump struct {
 }
 
 // section finds the stubs in b, the contents of a section at addr. The section may contain stubs, padding, and code
-// that has CFI and consists of the same instructions. After any other instruction, neither the stack depth nor the
-// start of the next instruction is known, so the section is rejected.
+// that has CFI and consists of the same instructions as stubs. After any other instruction, neither the stack depth nor
+// the start of the next instruction is known, so the section is rejected.
 func (w *walker) section(b []byte, addr uint64, t *cfi.Table) {
 	found, jumps := len(w.found), len(w.jumps)
 	i := sort.Search(t.Len(), func(i int) bool { return t.At(i).End > addr })
@@ -264,7 +266,7 @@ func (w *walker) stubs(b []byte, pc uint64, jumped bool) bool {
 			w.found = append(w.found, candidate{Stub: s, lazy: f.pushed != 0})
 			w.direct(b, pc, letters[i:i+n], starts[i:])
 			i += n
-		case w.pads(letters[i]) && (i > 0 || jumped):
+		case w.isPadding(letters[i]) && (i > 0 || jumped):
 			i++
 		default:
 			return false
@@ -273,8 +275,8 @@ func (w *walker) stubs(b []byte, pc uint64, jumped bool) bool {
 	return true
 }
 
-// callsThunk reports whether every call in a stub in b targets a thunk in b. Such a call does not return, so the code
-// after it is never executed.
+// callsThunk reports whether every call in a stub in b targets a thunk in b. A call to a thunk does not return, so the
+// code after it is never executed.
 func (w *walker) callsThunk(b []byte, letters []byte, starts []int) bool {
 	for i, letter := range letters {
 		if !w.token(letter).calls {
@@ -302,13 +304,13 @@ func (w *walker) function(b []byte, pc uint64) bool {
 	letters, starts := w.tokenize(b)
 	w.direct(b, pc, letters, starts)
 	n := len(letters)
-	for n > 0 && w.pads(letters[n-1]) {
+	for n > 0 && w.isPadding(letters[n-1]) {
 		n--
 	}
 	if slices.ContainsFunc(letters, func(letter byte) bool { return w.token(letter).calls }) {
 		return false // the call may return
 	}
-	return n > 0 && w.ends(letters[n-1]) && !slices.Contains(letters, 0)
+	return n > 0 && w.isJump(letters[n-1]) && !slices.Contains(letters, 0)
 }
 
 // direct records the direct jumps among the tokens of b, which starts at pc. Lazy stubs have none before a call.
@@ -325,7 +327,7 @@ func (w *walker) direct(b []byte, pc uint64, letters []byte, starts []int) {
 			w.jumps = append(w.jumps, to)
 		}
 		called = called || t.calls
-		if w.ends(letter) {
+		if w.isJump(letter) {
 			cfa, called = w.entry, false // the next instruction is the target of a call
 		} else {
 			cfa += t.push
@@ -339,9 +341,9 @@ func (s *Stub) cfa(offset uint32) int32 {
 	return s.Steps[i-1].CFA
 }
 
-// sound returns the stubs whose frames are certain: all jumps into them agree with the CFA, and a lazy PLT header is
-// the target of an entry's jump.
-func (w *walker) sound() []Stub {
+// certainStubs returns the stubs whose frames are certain: the CFA of each jump into a stub is the one at its target,
+// and a lazy PLT header is the target of an entry's jump.
+func (w *walker) certainStubs() []Stub {
 	slices.SortFunc(w.found, func(a, b candidate) int { return cmp.Compare(a.Begin, b.Begin) })
 	for _, j := range w.jumps {
 		i := sort.Search(len(w.found), func(i int) bool { return w.found[i].End > j.to })
@@ -375,11 +377,11 @@ func (m *stubForms) tokenize(b []byte) (letters []byte, starts []int) {
 	return letters, append(starts, len(b))
 }
 
-// ends reports whether the letter's instruction is an unconditional jump.
-func (m *stubForms) ends(letter byte) bool { return strings.IndexByte(m.leaving, letter) >= 0 }
+// isJump reports whether the letter's instruction is an unconditional jump.
+func (m *stubForms) isJump(letter byte) bool { return strings.IndexByte(m.leaving, letter) >= 0 }
 
-// pads reports whether the letter's instruction is padding.
-func (m *stubForms) pads(letter byte) bool { return strings.IndexByte(m.padding, letter) >= 0 }
+// isPadding reports whether the letter's instruction is padding.
+func (m *stubForms) isPadding(letter byte) bool { return strings.IndexByte(m.padding, letter) >= 0 }
 
 // match returns the number of tokens of the stub at the start of letters, and its form.
 func (m *stubForms) match(letters []byte) (int, *form) {
