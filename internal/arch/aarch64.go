@@ -8,7 +8,7 @@ import (
 )
 
 // Sources: DWARF for the Arm 64-bit Architecture, "DWARF register names"; ELF for the Arm 64-bit Architecture,
-// "Relocation" and "Mapping symbols". Both byte orders share these facts.
+// "Relocation" and "Mapping symbols". The fields apply to both byte orders.
 var aarch64 = Arch{
 	Machine: elf.EM_AARCH64,
 	Name:    "aarch64",

@@ -57,13 +57,13 @@ func branchAMD64(b []byte, pc uint64) (size int, target uint64, call bool) {
 
 // epilogueAMD64 recognizes GCC's epilogues: "pop %rbp" or "leave"; "lea -n(reg),%rsp", where reg is r10 or r13; "pop
 // reg" if reg is r13; optional moves between registers; then a return or a jump.
-func epilogueAMD64(code []byte, pc uint64, at int, reg uint64, stays func(pc uint64) bool) (first, last int) {
-	first = at - 4
+func epilogueAMD64(code []byte, pc uint64, end int, reg uint64, isInside func(pc uint64) bool) (first, last int) {
+	first = end - 4
 	if first < 1 || reg-8 > 7 || code[first-1] != 0x5d && code[first-1] != 0xc9 ||
 		!bytes.Equal(code[first:first+3], []byte{0x49, 0x8d, 0x60 + byte(reg-8)}) {
 		return 0, 0
 	}
-	rest := code[at:]
+	rest := code[end:]
 	if bytes.HasPrefix(rest, []byte{0x41, 0x58 + byte(reg-8)}) { // pop reg
 		rest = rest[2:]
 	}
@@ -74,7 +74,7 @@ func epilogueAMD64(code []byte, pc uint64, at int, reg uint64, stays func(pc uin
 	if n == 0 || n > len(rest) {
 		return 0, 0
 	}
-	if _, target, _ := branchAMD64(rest, pc+uint64(len(code)-len(rest))); stays(target) {
+	if _, target, _ := branchAMD64(rest, pc+uint64(len(code)-len(rest))); isInside(target) {
 		return 0, 0
 	}
 	for rest = rest[n:]; ; rest = rest[n:] {

@@ -2,7 +2,7 @@
 // supplements, and from the conventions of assemblers and linkers. There is one file and one Arch per machine.
 //
 // Other packages hold what the SFrame format defines for an ABI (package sframe) and the instructions of PLT stubs
-// (package plt). Package verify has a separate set of numbers, so that a mistake here cannot hide there.
+// (package plt). Package verify has a separate set of numbers, so that it does not repeat a mistake made here.
 //
 // docs/architecture.md lists the files to change for a new machine.
 package arch
@@ -21,7 +21,8 @@ import (
 // NoReg marks a register that a machine does not have.
 const NoReg = ^uint64(0)
 
-// MinPage is the smallest page size in bytes that any of the machines uses. Loaders relocate code by multiples of it.
+// MinPage is the smallest page size in bytes that any of the machines uses. Loaders relocate code by multiples of
+// MinPage.
 const MinPage = 1 << 12
 
 // PLTEntry is the size in bytes of the PLT entries that PLTCFA describes.
@@ -72,11 +73,11 @@ type Arch struct {
 // An Epilogue recognizes the end of a function that realigns its stack. There, CFI still says that FP is saved where FP
 // points, although FP already has the caller's value.
 //
-// code starts at pc; the instruction that ends at offset at restores SP from register reg. The result is the range of
+// code starts at pc; the instruction that restores SP from register reg ends at offset end. The result is the range of
 // offsets, starting at that instruction, in which FP has the caller's value. It ends where control leaves the function,
-// after any no-ops. If there is no such epilogue, the range is empty. stays reports whether an address is within the
+// after any no-ops. If there is no such epilogue, the range is empty. isInside reports whether an address is within the
 // function but not its start.
-type Epilogue func(code []byte, pc uint64, at int, reg uint64, stays func(pc uint64) bool) (first, last int)
+type Epilogue func(code []byte, pc uint64, end int, reg uint64, isInside func(pc uint64) bool) (first, last int)
 
 // A Field is the kind of field that a relocation type sets.
 type Field struct {

@@ -10,7 +10,7 @@ import (
 // Source: Arm Architecture Reference Manual for A-profile, C4.1: branches, exception generation, hints. Instructions
 // are little-endian regardless of the byte order of data.
 func init() {
-	machines[elf.EM_AARCH64] = instructionSet{pad: padAArch64, leaves: leavesAArch64, jumps: jumpsAArch64}
+	machines[elf.EM_AARCH64] = instructionSet{pad: padAArch64, mayEnd: leavesAArch64, mayJump: jumpsAArch64}
 }
 
 func padAArch64(b []byte) (size int, runs bool) {

@@ -49,7 +49,7 @@ func padAMD64(b []byte) (size int, runs bool) {
 	return i, true
 }
 
-// prefixAMD64 reports whether a byte is a prefix used in no-ops: operand size or segment.
+// prefixAMD64 reports whether a byte is a prefix used in no-ops: operand-size or segment override.
 func prefixAMD64(b byte) bool {
 	switch b {
 	case 0x66, 0x2e, 0x36, 0x3e, 0x26, 0x64, 0x65:
@@ -106,7 +106,7 @@ func leavesAMD64(b []byte) bool {
 // jumpsAMD64 finds only jumps to the start of the range, because a label elsewhere would be inside a long no-op. It
 // treats every byte as the possible start of an instruction. It does not find long backward jumps.
 func jumpsAMD64(b []byte, pc uint64, to elffile.Span) bool {
-	// A displacement is relative to its own end, so the wanted value decreases with each offset.
+	// A displacement is relative to its own end, so the displacement that reaches the target decreases by 1 per byte.
 	target := int(int64(to.Begin - pc))
 	first, last := max(target-128, 1), min(target+127, len(b)-1)
 	isShort := func(at int) bool { // 70 to 7f, eb, e0 to e3

@@ -15,7 +15,7 @@ import (
 	"cfi2sframe/internal/testkit/must"
 )
 
-// TestDecode decodes padding and other code, from the manuals and from objdump.
+// TestDecode classifies padding and other code; instructions are from the manuals and from objdump.
 func TestDecode(t *testing.T) {
 	for _, tt := range []struct {
 		m    elf.Machine
@@ -142,7 +142,7 @@ func TestLeaves(t *testing.T) {
 		{elf.EM_S390, "0de0", false},            // basr %r14,0 does not branch
 	} {
 		b := must.Get(hex.DecodeString(tt.code))(t)
-		if got := machines[tt.m].leaves(b); got != tt.want {
+		if got := machines[tt.m].mayEnd(b); got != tt.want {
 			t.Errorf("%v: %s leaves: %t; want %t", tt.m, tt.code, got, tt.want)
 		}
 	}
@@ -258,11 +258,11 @@ func TestJumps(t *testing.T) {
 	} {
 		code, m, to := must.Get(hex.DecodeString(tt.code))(t), machines[tt.m], uint64(pc+tt.to)
 		if tt.to == 0 {
-			if m.jumps(code, pc, span(0, 1<<63)) {
+			if m.mayJump(code, pc, span(0, 1<<63)) {
 				t.Errorf("%v: %s jumps", tt.m, tt.code)
 			}
-		} else if !m.jumps(code, pc, span(to, to+2)) || m.jumps(code, pc, span(to+2, to+8)) ||
-			m.jumps(code, pc, span(to-2, to)) {
+		} else if !m.mayJump(code, pc, span(to, to+2)) || m.mayJump(code, pc, span(to+2, to+8)) ||
+			m.mayJump(code, pc, span(to-2, to)) {
 			t.Errorf("%v: %s does not jump to %#x, or elsewhere", tt.m, tt.code, to)
 		}
 	}

@@ -14,7 +14,7 @@ type Meter struct {
 
 	addr, size, off uint64 // of the current code; off is its file offset
 
-	end [meterTail + 1]bool // by distance from the end of the code: only padding follows
+	end [meterTail + 1]bool // by distance from the end of the code: whether only padding follows
 }
 
 // Sizes in bytes.
@@ -48,8 +48,8 @@ func (m *Meter) Enter(addr, size, off uint64) {
 }
 
 // Trim returns the range from begin to end, which has no CFI, without its padding: the padding at its start, and the
-// padding at its end after an instruction that leaves the function. It keeps padding in between, because no-ops between
-// functions look like no-ops within functions.
+// padding at its end after an instruction that leaves the function. Padding in the middle is kept, because no-ops
+// between functions look like no-ops within functions.
 func (m *Meter) Trim(begin, end uint64) (uint64, uint64) {
 	if m == nil {
 		return begin, end
@@ -86,7 +86,7 @@ func (m *Meter) trailing(begin, end uint64) uint64 {
 		m.end[n] = pad > 0 && m.end[n-pad]
 		if m.end[n] {
 			last = n
-			if m.leaves(b[:at]) {
+			if m.mayEnd(b[:at]) {
 				size = n
 			}
 		}

@@ -5,13 +5,13 @@
 // the last row of the preceding function.
 //
 // Padding is recognized instruction by instruction, up to the next function. Other code without CFI is never described.
-// Padding to which a symbol, a relocation or anything else refers may be code, so it is not described either. No-ops
-// fall through into the next function. If the rows before and after them differ, the no-ops must be unreachable: no
-// code falls into them, and no nearby code jumps to them.
+// Padding that a symbol, a relocation or anything else refers to may be code, so it is not described. No-ops fall
+// through into the next function. If the rows before and after them differ, the no-ops must be unreachable: no code
+// falls into them, and no nearby code jumps to them.
 //
 // The first byte of a function without a caller can also be a return address: makecontext makes the function of a
-// coroutine return to such code. Readers then look up the byte before it, so the last byte of padding before such a
-// function has no row.
+// coroutine return to such code. Readers look up the byte before a return address, so the last byte of padding before a
+// function without a caller has no row.
 package padding
 
 import (
@@ -36,17 +36,18 @@ type instructionSet struct {
 	// pad returns the size in bytes of the no-op, trap or zeros at the start of b, and whether execution continues
 	// after it. For other code, the size is 0.
 	pad func(b []byte) (size int, runs bool)
-	// long is the minimum size in bytes of no-ops in padding from assemblers. One no-op may be shorter.
-	long int
-	// leaves reports whether the instruction at the end of b may end a function: a jump, a call that may not return, a
+	// minNoOp is the minimum size in bytes of the no-ops in padding from assemblers, except for one of them.
+	minNoOp int
+	// mayEnd reports whether the instruction at the end of b may end a function: a jump, a call that may not return, a
 	// return or a trap.
-	leaves func(b []byte) bool
-	// switches reports whether the instruction at the start of b sets the stack pointer from another register, which
-	// means that the code has no caller. It is nil if the CFI of the machine's C libraries marks such code.
-	switches func(b []byte) bool
-	// jumps reports whether an instruction in b, which starts at pc, may jump into the range, which does not overlap b.
-	// The first and the last instruction of b may be truncated.
-	jumps func(b []byte, pc uint64, to elffile.Span) bool
+	mayEnd func(b []byte) bool
+	// switchesStack reports whether the instruction at the start of b sets the stack pointer from another register,
+	// which means that the code has no caller. switchesStack is nil if the CFI of the machine's C libraries marks code
+	// without a caller.
+	switchesStack func(b []byte) bool
+	// mayJump reports whether an instruction in b, which starts at pc, may jump into the range, which does not overlap
+	// b. The first and the last instruction of b may be truncated.
+	mayJump func(b []byte, pc uint64, to elffile.Span) bool
 }
 
 // machines holds the supported machines; the source file of each machine adds it.
@@ -78,7 +79,7 @@ func Find(f *elffile.File, t *cfi.Table, stubs []plt.Stub) *Gaps {
 	return x
 }
 
-// Refer removes the gaps that contain an address from first to last, to which something refers.
+// Refer removes the gaps that contain any of the addresses first to last, because something refers to these addresses.
 func (x *Gaps) Refer(first, last uint64) {
 	if x == nil {
 		return
@@ -109,8 +110,8 @@ func (x *Gaps) makeIndex() {
 	x.index[len(x.index)-1] = int32(n)
 }
 
-// Sizes returns, for each function, the number of padding bytes after it that get its last row, or nil if x is nil. All
-// calls to Refer must precede it. The result does not depend on the number of workers.
+// Sizes returns, for each function, the number of bytes of padding after it that its last row covers, or nil if x is
+// nil. Refer must not be called after Sizes. The result does not depend on the number of workers.
 func (x *Gaps) Sizes(workers int) []uint8 {
 	if x == nil {
 		return nil
@@ -217,8 +218,8 @@ func (x *Gaps) gap(i int) elffile.Span {
 	return elffile.Span{Begin: end, End: end + uint64(x.sizes[i])}
 }
 
-// Sizes in bytes of the code before and after padding that is searched for jumps to it. Almost all functions are
-// smaller than reachBefore.
+// Sizes in bytes of the code that is searched for jumps to padding: before the padding, and after it. Almost all
+// functions are smaller than reachBefore.
 const (
 	reachBefore = windowSize / 2
 	reachAfter  = 128
@@ -244,12 +245,12 @@ func (x *Gaps) read(first, last int) {
 		}
 		code, rest := b[:before.Size()], b[before.Size():]
 		jump := func(to elffile.Span) bool {
-			return x.jumps(code, before.Begin, to) || x.jumps(rest[gap.Size():], after.Begin, to)
+			return x.mayJump(code, before.Begin, to) || x.mayJump(rest[gap.Size():], after.Begin, to)
 		}
 		switch is := x.decode(rest[:gap.Size()]); {
 		case is == traps:
 		case is == other,
-			x.differs(i) && (is == pieces || !x.leaves(code) || jump(gap) ||
+			x.mayDiffer(i) && (is == pieces || !x.mayEnd(code) || jump(gap) ||
 				is == two && jump(elffile.Span{Begin: gap.Begin + 1, End: gap.End})):
 			x.sizes[i] = 0
 		case i+1 < len(x.sizes) && gap.End == x.table.At(i+1).Begin && x.noCaller(x.table.At(i+1), rest[gap.Size():]):
@@ -260,15 +261,15 @@ func (x *Gaps) read(first, last int) {
 
 // noCaller reports whether a function has no caller at its start.
 func (x *Gaps) noCaller(fn *cfi.Function, code []byte) bool {
-	if x.switches != nil && x.switches(code) {
+	if x.switchesStack != nil && x.switchesStack(code) {
 		return true
 	}
 	steps := fn.Steps()
 	return len(steps) > 0 && x.table.Rules(steps[0].Number).RA.Rule == cfi.RuleUndefined
 }
 
-// differs reports whether the row after the padding of function i may differ from the function's last row.
-func (x *Gaps) differs(i int) bool {
+// mayDiffer reports whether the row after the padding of function i may differ from the function's last row.
+func (x *Gaps) mayDiffer(i int) bool {
 	if i+1 == len(x.sizes) {
 		return true
 	}
@@ -290,7 +291,7 @@ const (
 	other  kind = iota // not only padding
 	traps              // padding that is never executed: traps and zeros
 	filled             // no-ops as emitted by assemblers
-	two                // a one-byte no-op before filled padding: GCC aligns methods to 2 bytes first
+	two                // a one-byte no-op, then filled; GCC aligns methods to 2 bytes first
 	pieces             // other no-ops, possibly with labels between them
 )
 
@@ -313,7 +314,7 @@ func (x *Gaps) decode(b []byte) kind {
 		case runs && is == two && n == 1:
 			is = pieces
 		}
-		if runs && n < x.long {
+		if runs && n < x.minNoOp {
 			if short++; short > 1 {
 				is = pieces
 			}
@@ -326,7 +327,7 @@ func (x *Gaps) decode(b []byte) kind {
 // A window buffers a part of a file's code.
 type window struct {
 	file      *elffile.File
-	offset    func(addr, n uint64) (uint64, bool) // file offset of n bytes, like File.FileOffset
+	offset    func(addr, n uint64) (uint64, bool) // file offset of n bytes at addr, like File.FileOffset
 	size      uint64                              // of one read
 	addr      uint64                              // of b
 	b, buffer []byte

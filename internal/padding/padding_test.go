@@ -89,7 +89,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestRefer refers to padding and to addresses around it.
+// TestRefer checks references to padding and to addresses around it.
 func TestRefer(t *testing.T) {
 	f, table := load(t, "../../testdata/bin/amd64/padding")
 	sizes := padding.Find(f, table, nil).Sizes(1)
@@ -259,7 +259,7 @@ func disassemble(t *testing.T, objdump, path string) map[uint64]instruction {
 }
 
 // TestPeer compares gaps with objdump's instructions between functions. All gaps found must be padding in objdump's
-// output, and almost all padding there must be found.
+// output, and almost all padding in it must be found.
 func TestPeer(t *testing.T) {
 	type program struct{ objdump, path string }
 	programs := []program{

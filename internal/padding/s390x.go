@@ -9,7 +9,7 @@ import (
 
 // Source: z/Architecture Principles of Operation, chapter 7 and appendix B. A branch with mask 0 is a no-op.
 func init() {
-	machines[elf.EM_S390] = instructionSet{pad: padS390X, leaves: leavesS390X, jumps: jumpsS390X}
+	machines[elf.EM_S390] = instructionSet{pad: padS390X, mayEnd: leavesS390X, mayJump: jumpsS390X}
 }
 
 func padS390X(b []byte) (size int, runs bool) {
