@@ -67,8 +67,8 @@ func (d *aarch64) general(low int) Reg {
 	return None
 }
 
-// writes records a write to a register, if there is one.
-func (d *aarch64) writes(r Reg) {
+// write records a write to a register, unless it is None.
+func (d *aarch64) write(r Reg) {
 	if r != None {
 		d.Writes |= 1 << r
 	}
@@ -77,7 +77,7 @@ func (d *aarch64) writes(r Reg) {
 // A pattern matches the instructions whose bits in mask have the given value.
 type pattern struct {
 	mask, value uint32
-	effect      byte // on the register in bits 0 to 4: 'd' writes it, 's' writes it and 31 is SP, '.' does not write it
+	effect      byte // for the register in bits 0 to 4: 'd': written; 's': written, 31 is SP; '.': not written
 }
 
 // simple looks up the instruction in a list of patterns.
@@ -89,9 +89,9 @@ func (d *aarch64) simple(list []pattern) bool {
 		}
 		switch p.effect {
 		case 'd':
-			d.writes(d.general(0))
+			d.write(d.general(0))
 		case 's':
-			d.writes(d.reg(0))
+			d.write(d.reg(0))
 		}
 		return true
 	}
@@ -133,7 +133,7 @@ func (d *aarch64) immediate() bool {
 			d.Mem.Disp = -d.Mem.Disp
 		}
 		return true
-	case w&0x1f800000 == 0x12000000: // and, orr and others: a repeated run of ones
+	case w&0x1f800000 == 0x12000000: // and, orr and others with a bitmask immediate
 		size := bits.Len32(d.bits(22, 1)<<6|d.bits(10, 6)^0x3f) - 1
 		return size > 0 && d.bits(10, size) != 1<<size-1 && d.simple(immediateForms)
 	case w&0xff800000 == 0xd2800000: // movz
@@ -213,7 +213,7 @@ func (d *aarch64) flow() bool {
 		return 1<<2|1<<4|1<<5|1<<6|1<<7>>d.bits(5, 3)&1 != 0
 	case w&0xfff8f01f == 0xd500401f, w&0xfff00000 == 0xd5100000: // msr
 	case w&0xfff80000 == 0xd5280000, w&0xfff00000 == 0xd5300000: // sysl, mrs
-		d.writes(d.general(0))
+		d.write(d.general(0))
 	case w&0xfff80000 == 0xd5080000: // sys
 		if d.bits(8, 8) == 0x74 { // dc zva: clears an aligned block
 			const most = 2048
@@ -265,7 +265,7 @@ func (d *aarch64) memory() bool {
 			return w>>30 != 3
 		}
 		if w>>30 != 3 {
-			d.writes(d.general(0))
+			d.write(d.general(0))
 		}
 		return true
 	case w&0x3a000000 == 0x28000000:
@@ -294,7 +294,7 @@ func (d *aarch64) modify(mode uint32, disp int64) bool {
 	return base == stackPointer || base != d.Reg && base != d.Pair && base != d.Src && d.Writes>>base&1 == 0
 }
 
-// access handles loads and stores of a general register, with 1<<size bytes of memory.
+// access handles loads and stores of a general register that access 1<<size bytes of memory.
 func (d *aarch64) access(size, opc uint32) bool {
 	switch t := d.general(0); {
 	case opc == 0 && size == 3:
@@ -308,7 +308,7 @@ func (d *aarch64) access(size, opc uint32) bool {
 	case opc == 2 && size == 2 && d.Mem.Index != None:
 		d.Op, d.Reg = Extend, t
 	default:
-		d.writes(t)
+		d.write(t)
 		return opc == 1 || opc+size < 5
 	}
 	return true
@@ -334,8 +334,8 @@ func (d *aarch64) pair() bool {
 	case kind == 2:
 		d.Op, d.Src, d.Pair = Store, t, u
 	case loads:
-		d.writes(t)
-		d.writes(u)
+		d.write(t)
+		d.write(u)
 	default:
 		d.Stores = 2 << scale
 	}
@@ -380,7 +380,7 @@ func (d *aarch64) single() bool {
 
 // atomic handles ldadd and others, swp and ldapr.
 func (d *aarch64) atomic(size uint32) bool {
-	d.writes(d.general(0))
+	d.write(d.general(0))
 	if d.bits(12, 4) <= 8 {
 		d.Stores = 1 << size
 		return true
@@ -405,16 +405,16 @@ func (d *aarch64) exclusive() bool {
 	case kind == 1: // ldxp, stxp
 		d.Stores *= 2
 		if loads {
-			d.writes(t)
-			d.writes(u)
+			d.write(t)
+			d.write(u)
 			return s == None
 		}
-		d.writes(s)
+		d.write(s)
 		return true
 	case kind == 0 && !loads, kind == 3: // stxr, cas
-		d.writes(s)
+		d.write(s)
 	case loads:
-		d.writes(t)
+		d.write(t)
 		return s == None && u == None
 	default:
 		return s == None && u == None

@@ -82,8 +82,8 @@ var readers64 = strings.Fields("cmp cmn tst ccmp ccmn b bl br blr ret cbz cbnz t
 	"udf braa brab braaz brabz blraa blrab blraaz blrabz rmif setf8 setf16 cmpp rprfm cfp cpp dvp cosp trcit gic " +
 	"gcsss1 gcspushm gcspushx gcspopx gcspopcx")
 
-// writes returns the general registers that an instruction writes.
-func (in *a64) writes() (mask uint32) {
+// writtenRegs returns the general registers that an instruction writes.
+func (in *a64) writtenRegs() (mask uint32) {
 	bit := func(operand string) {
 		if r, _ := general(operand); r != None {
 			mask |= 1 << r
@@ -131,8 +131,8 @@ func (in *a64) step(memory []string) int64 {
 	return n
 }
 
-// stores returns how many bytes of memory an instruction writes.
-func (in *a64) stores() int {
+// storeSize returns how many bytes of memory an instruction writes.
+func (in *a64) storeSize() int {
 	atomic := form3.MatchString(in.name)
 	if !strings.HasPrefix(in.name, "st") && !atomic {
 		return 0
@@ -191,7 +191,7 @@ func (in *a64) compare(got *Inst, pc uint64) error {
 	if got.Mem.Step != 0 {
 		bit(got.Mem.Base)
 	}
-	if want := in.writes(); writes != want {
+	if want := in.writtenRegs(); writes != want {
 		return fmt.Errorf("writes %x, want %x", writes, want)
 	}
 	stores := got.Stores
@@ -202,7 +202,7 @@ func (in *a64) compare(got *Inst, pc uint64) error {
 		}
 	}
 	if zva := strings.HasPrefix(in.text, "zva") || strings.HasPrefix(in.text, "g"); in.name != "dc" || !zva {
-		if want := in.stores(); stores != int32(want) {
+		if want := in.storeSize(); stores != int32(want) {
 			return fmt.Errorf("stores %d, want %d", stores, want)
 		}
 	}
@@ -230,7 +230,7 @@ func a64Number(s string) int64 {
 	return v
 }
 
-// address returns the value of an address.
+// address parses an address that objdump prints, in hexadecimal.
 func address(s string) int64 {
 	s, _, _ = strings.Cut(strings.TrimPrefix(s, "0x"), " ")
 	u, _ := strconv.ParseUint(s, 16, 64)

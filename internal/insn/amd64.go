@@ -29,14 +29,14 @@ type amd64 struct {
 	pc      uint64
 	wide    bool // REX.W
 	short   bool // 16-bit operands
-	rex     byte // REX, or the equivalent bits of VEX, EVEX and XOP; the high nibble is nonzero if there are any
+	rex     byte // REX, or the equivalent bits of VEX, EVEX and XOP; the high nibble is nonzero if a prefix is present
 	repeat  byte // f2 or f3, or 0
 	lock    bool
 	narrow  bool // 32-bit addresses
 	opcode  byte
 	vector  int32 // size of vectors in bytes, for VEX and EVEX
 	evex    bool
-	vvvv    Reg // register in VEX, EVEX and XOP
+	vvvv    Reg // register in the vvvv field of VEX, EVEX and XOP
 	r, rm   Reg // registers of ModRM; rm is None for memory
 	operand byte
 }
@@ -168,7 +168,7 @@ func (d *amd64) shift() bool {
 	return d.rm != None && kinds>>(d.r&7)&1 != 0
 }
 
-// The bits of a REX prefix. VEX, EVEX and XOP store them inverted.
+// The bits of a REX prefix. VEX, EVEX and XOP store these bits inverted.
 const (
 	rexB = 1 << iota
 	rexX
@@ -244,7 +244,7 @@ func (d *amd64) xop() bool {
 	}
 	switch {
 	case m == 1 && d.opcode <= 2: // blcfill and others
-		const groups = 0xfe | 1<<(8+1) | 1<<(8+6) // valid reg fields of opcodes 1 and 2
+		const groups = 0xfe | 1<<(8+1) | 1<<(8+6) // bit sets of the valid reg fields, for opcodes 1 and 2
 		d.Writes = 1 << d.vvvv
 		return groups>>(d.r&7+8*Reg(d.opcode-1))&1 != 0
 	case m == 1 && d.opcode == 0x12, m == 2 && d.opcode == 0x12: // llwpcb, lwpins
@@ -396,7 +396,7 @@ func (d *amd64) byteRegister(r Reg) Reg {
 	return r
 }
 
-// writesRM records a write to operand r/m of the given size in bytes.
+// writesRM records a write of size bytes to operand r/m.
 func (d *amd64) writesRM(size int32) {
 	switch {
 	case d.rm == None:
@@ -415,8 +415,8 @@ func (d *amd64) writesMem(size int32) {
 	}
 }
 
-// full sets the op if the operands are 64-bit registers. Otherwise it records a write to r/m.
-func (d *amd64) full(o Op, reg, src Reg) bool {
+// op64 sets the op if the operands are 64-bit registers; otherwise, it records a write to r/m.
+func (d *amd64) op64(o Op, reg, src Reg) bool {
 	if d.wide && d.rm != None {
 		d.Op, d.Reg, d.Src = o, reg, src
 	} else {
@@ -435,7 +435,7 @@ func (d *amd64) oneByte() bool {
 		d.Op, d.Reg = Pop, d.inOpcode()
 		return !d.short
 	case o == 0x01, o == 0x29: // add, sub
-		return d.full(addOrSub(o), d.rm, d.r)
+		return d.op64(addOrSub(o), d.rm, d.r)
 	case o == 0x03, o == 0x2b:
 		if d.Op, d.Reg, d.Src = addOrSub(o), d.r, d.rm; d.rm == None || !d.wide {
 			d.Op, d.Writes = Other, 1<<d.r
@@ -475,7 +475,7 @@ func (d *amd64) oneByte() bool {
 			d.Op, d.Src = Store, d.r
 			return true
 		}
-		return d.full(Move, d.rm, d.r)
+		return d.op64(Move, d.rm, d.r)
 	case o == 0x8b:
 		if d.rm != None && d.wide {
 			d.Op, d.Reg, d.Src = Move, d.r, d.rm
@@ -530,7 +530,7 @@ func (d *amd64) oneByte() bool {
 			d.Op, d.Reg, d.Imm = Const, d.rm, int64(uint32(d.Imm))
 			return true
 		}
-		return d.full(Const, d.rm, None)
+		return d.op64(Const, d.rm, None)
 	case o == 0xc6:
 		d.writesRM(1)
 		return d.r&7 == 0
@@ -557,8 +557,8 @@ func addOrSub(opcode byte) Op {
 	return SubReg
 }
 
-// load sets an op that writes the reg operand, if r/m is memory and the operand size is 64 bits. Otherwise it records a
-// write to the register.
+// load sets an op that writes the reg operand, if r/m is memory and the operand size is 64 bits; otherwise, it records
+// a write to the register.
 func (d *amd64) load(o Op) {
 	if d.Op, d.Reg = o, d.r; !d.wide || d.rm != None {
 		d.Op, d.Writes = Other, 1<<d.r
@@ -569,12 +569,12 @@ func (d *amd64) load(o Op) {
 func (d *amd64) group1() bool {
 	switch d.r & 7 {
 	case 0:
-		return d.full(Add, d.rm, None)
+		return d.op64(Add, d.rm, None)
 	case 4:
-		return d.full(And, d.rm, None)
+		return d.op64(And, d.rm, None)
 	case 5:
 		d.Imm = -d.Imm
-		return d.full(Add, d.rm, None)
+		return d.op64(Add, d.rm, None)
 	case 7: // cmp
 	default:
 		d.writesRM(d.width())
@@ -661,7 +661,7 @@ func (d *amd64) group5() bool {
 	switch r := d.r & 7; r {
 	case 0, 1:
 		d.Imm = 1 - 2*int64(r)
-		return d.full(Add, d.rm, None)
+		return d.op64(Add, d.rm, None)
 	case 2, 4, 6:
 		if d.Op = ops[r][0]; d.rm != None {
 			if d.Op = ops[r][1]; r == 6 {

@@ -41,7 +41,7 @@ const (
 	Trap               // execution does not continue
 )
 
-// Leaves reports whether control does not reach the next instruction.
+// Leaves reports whether control never falls through to the next instruction.
 func (op Op) Leaves() bool {
 	switch op {
 	case Jump, JumpReg, JumpMem, Return, Trap:
@@ -77,6 +77,6 @@ type Mem struct {
 	Base, Index Reg
 	Scale       int8
 	Relative    bool // pc-relative
-	Elsewhere   bool // relative to a segment, or at a 32-bit address
+	Elsewhere   bool // relative to FS or GS, or computed with 32-bit addressing
 	Vague       bool // Disp is in unknown units
 }

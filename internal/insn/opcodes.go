@@ -31,8 +31,8 @@ const (
 )
 
 // The valid opcodes, by map (1 after 0f, 2 after 0f 38, 3 after 0f 3a) and by prefix (none, 66, f3, f2). VEX and EVEX
-// encode both; maps 5 and 6 contain FP16 instructions. AMX and other instructions that compilers emit only for
-// intrinsics are treated as unknown.
+// encode the map and the prefix; maps 5 and 6 contain FP16 instructions. AMX and other instructions that compilers emit
+// only for intrinsics are treated as unknown.
 type opcodes [4]uint64
 
 func (o *opcodes) has(op byte) bool { return o[op>>6]>>(op&63)&1 != 0 }
