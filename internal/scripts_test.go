@@ -20,7 +20,7 @@ import (
 func TestStages(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"go", "gofmt", "gcc"} {
-		// Not on standard output, where gofmt lists unformatted files.
+		// Use standard error: on standard output, gofmt lists unformatted files.
 		script := "#!/bin/sh\necho ran " + name + " $1 >&2\n"
 		must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755))
 	}
@@ -37,7 +37,7 @@ func TestStages(t *testing.T) {
 	}
 }
 
-// TestRaced expects scripts/test to run packages that start goroutines under the race detector.
+// TestRaced expects scripts/test to use the race detector for the packages that start goroutines.
 func TestRaced(t *testing.T) {
 	raced := strings.Fields(string(testfile.Read(t, "../scripts/test")))
 	started := 0

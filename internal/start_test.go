@@ -15,7 +15,7 @@ import (
 )
 
 // unwanted lists packages that slow down the start of every program that links them, used or not, and what to use
-// instead. Packages below them are included.
+// instead. Packages below a listed path are also unwanted.
 var unwanted = []struct{ path, instead string }{
 	{"net/http", "nothing"},
 	{"golang.org/x/net", "nothing"},
@@ -44,7 +44,7 @@ func TestStart(t *testing.T) {
 }
 
 // TestInstructions limits the number of instructions that --version executes, if valgrind is installed. An empty Go
-// program executes 0.3 million.
+// program executes 0.3 million instructions.
 func TestInstructions(t *testing.T) {
 	long.Test(t)
 	valgrind, err := exec.LookPath("valgrind")

@@ -85,7 +85,7 @@ func startLibsframe(name, cc, api, sources, dir string) (*Reader, error) {
 	if err := kit.Run(work, "cp", "libsframe", out); err != nil {
 		return nil, err
 	}
-	root, err := suite.Folder(name)
+	root, err := suite.Dir(name)
 	if err != nil {
 		return nil, err
 	}

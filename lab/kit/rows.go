@@ -164,7 +164,7 @@ func (c *comparer) check(begin, end uint64, fact *readback.Fact, number uint32, 
 		if !ok || !varies && c.agreed[k] {
 			continue
 		}
-		found := &readback.Found{Row: m.Row, Signal: m.FDE.Signal, KeyB: m.FDE.KeyB}
+		found := &readback.FoundRow{Row: m.Row, Signal: m.FDE.Signal, KeyB: m.FDE.KeyB}
 		err = c.reader.Compare(pc, fact, found)
 		if err != nil && fact.Rules != nil && c.machine == elf.EM_X86_64 && afterRealigned(fact.Rules) {
 			rules := *fact.Rules

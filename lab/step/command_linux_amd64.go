@@ -146,7 +146,7 @@ func (p *program) follow(ctx context.Context, dir string, steps uint64) (*Report
 		cmd.Stderr = os.Stderr
 		r, status, err = Trace(ctx, cmd, opt)
 	} else {
-		root, missing := suite.Folder("sid")
+		root, missing := suite.Dir("sid")
 		if missing != nil {
 			return nil, fmt.Errorf("%w: %w", exec.ErrNotFound, missing)
 		}

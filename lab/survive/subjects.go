@@ -177,7 +177,7 @@ func (s *subject) root() (string, error) {
 	if s.triple() == "" {
 		return "/", nil
 	}
-	sid, err := suite.Folder("sid")
+	sid, err := suite.Dir("sid")
 	return filepath.Join(sid, "usr", s.triple()), err
 }
 

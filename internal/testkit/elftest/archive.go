@@ -22,7 +22,7 @@ func ArSized(name, size string, data []byte) []byte {
 	return b
 }
 
-// Ar returns an archive of members.
+// Ar returns an archive with the given members.
 func Ar(members ...[]byte) []byte {
 	return append([]byte(ArMagic), bytes.Join(members, nil)...)
 }

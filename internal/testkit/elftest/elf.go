@@ -46,7 +46,7 @@ func (p *Patcher) Put16(off int, v uint16) { binary.LittleEndian.PutUint16(p.B[o
 func (p *Patcher) Put32(off int, v uint32) { binary.LittleEndian.PutUint32(p.B[off:], v) }
 func (p *Patcher) Put64(off int, v uint64) { binary.LittleEndian.PutUint64(p.B[off:], v) }
 
-// put writes a value of fixed size.
+// put writes a fixed-size value.
 func (p *Patcher) put(off int, v any) { copy(p.B[off:], Append(nil, binary.LittleEndian, v)) }
 
 // Header returns the offset of the i-th section header.
@@ -67,7 +67,7 @@ func (p *Patcher) Index(name string) int {
 // Section returns the offset of a section's header.
 func (p *Patcher) Section(name string) int { return p.Header(p.Index(name)) }
 
-// segments returns the offsets of the program headers with a type.
+// segments returns the offsets of the program headers of the given type.
 func (p *Patcher) segments(typ elf.ProgType) (all []int) {
 	for i := range int(p.U16(EhPhnum)) {
 		if off := int(p.U64(EhPhoff)) + i*elffile.ProgSize; elf.ProgType(p.U32(off)) == typ {
@@ -77,7 +77,7 @@ func (p *Patcher) segments(typ elf.ProgType) (all []int) {
 	return all
 }
 
-// Segment returns the offset of the nth program header with a type.
+// Segment returns the offset of the nth program header of the given type.
 func (p *Patcher) Segment(typ elf.ProgType, n int) int {
 	all := p.segments(typ)
 	if n >= len(all) {
@@ -120,7 +120,7 @@ func (p *Patcher) BigPLT(size int, stub ...byte) {
 	p.B = Pad(p.B, 4096)
 	off := p.Append(bytes.Repeat(stub, size/len(stub)))
 	const addr = 0x100000
-	// Replaces PT_GNU_STACK, which is after the other PT_LOADs.
+	// The PT_LOAD replaces PT_GNU_STACK, which is after the other PT_LOADs.
 	h := p.Segment(elf.PT_GNU_STACK, 0)
 	p.Prog(h, elf.PT_LOAD, uint64(off), addr, uint64(size))
 	p.Put32(h+PhFlags, uint32(elf.PF_R|elf.PF_X))
@@ -135,7 +135,7 @@ type Frames struct {
 	B     []byte
 	Order Order // nil: little-endian
 	Debug bool  // .debug_frame
-	Wide  bool  // 64-bit DWARF from the next record on
+	Wide  bool  // 64-bit DWARF, starting with the next record
 }
 
 func (f *Frames) order() Order {
@@ -206,7 +206,8 @@ func (f *Frames) CIE(instructions ...byte) int {
 	return f.CIEOf("", 1, nil, instructions)
 }
 
-// CIEOf appends a CIE of version 1 with the given augmentation string and data, and the encoded code alignment.
+// CIEOf appends a CIE of version 1 with the given augmentation string and data, and the given encoded code alignment
+// factor.
 func (f *Frames) CIEOf(aug string, codeAlign byte, data, instructions []byte) int {
 	return f.Shared([]byte("\x01"+aug), []byte{0, codeAlign, 0x78, 16}, data, instructions)
 }

@@ -20,7 +20,7 @@ type Object struct {
 	Tail     []byte // after the section headers
 }
 
-// A Section is a section header with contents: Data, unless At sets Off and Size.
+// A Section is a section header with contents, which are Data unless At sets Off and Size.
 type Section struct {
 	elf.Section64
 	Name  string
@@ -44,7 +44,7 @@ type Order interface {
 	binary.AppendByteOrder
 }
 
-// Append appends a value of fixed size.
+// Append appends a fixed-size value.
 func Append(b []byte, order Order, v any) []byte {
 	b, err := binary.Append(b, order, v)
 	if err != nil {

@@ -19,8 +19,8 @@ const (
 	encOmit                                 = 0xff
 )
 
-// Encodings that can represent any address here. All addresses are below 2^31. Two-byte encodings can reach code only
-// relative to its start. Unsigned 4-byte encodings cannot represent a negative distance.
+// Pointer encodings that can represent any address in a generated file. All addresses are below 2^31. Two-byte
+// encodings can reach code only relative to its start. Unsigned 4-byte encodings cannot represent a negative distance.
 var (
 	encodings = []byte{
 		encPC | encS4, encPC | encS4, encPC | encS4, encPC | encS8, encPC | encSLEB, encPC | encU8, encPC | encULEB,
@@ -57,7 +57,7 @@ type CIE struct {
 	Initial  []Instruction
 }
 
-// Signal and KeyB are properties of all FDEs, from the augmentation.
+// Signal and KeyB report properties that the augmentation gives to all FDEs of the CIE.
 func (c *CIE) Signal() bool { return strings.Contains(c.Letters, "S") }
 func (c *CIE) KeyB() bool   { return strings.Contains(c.Letters, "B") }
 
@@ -71,14 +71,14 @@ type FDE struct {
 	Broken       bool // its instructions are invalid
 }
 
-// A Layout holds addresses in memory.
+// A Layout holds the addresses to which pointer encodings are relative.
 type Layout struct {
 	Addr uint64 // the section
 	Text uint64 // base of text-relative pointers
 	GOT  uint64 // base of data-relative pointers
 }
 
-// An encoder writes a section. The current record's contents are in b; complete records are in Frames.
+// An encoder writes a section of CFI. The current record's contents are in b; complete records are in Frames.
 type encoder struct {
 	*CFI
 	Layout
@@ -195,7 +195,7 @@ func (e *encoder) pointer(enc byte, v uint64) {
 	e.form(enc, v)
 }
 
-// form writes a value in an encoding's form.
+// form writes a value in the format that a pointer encoding specifies.
 func (e *encoder) form(enc byte, v uint64) {
 	o := e.Order
 	switch enc & 0xf {
@@ -303,7 +303,7 @@ func (c *CFI) newCIE(s *Source) CIE {
 	return d
 }
 
-// Described returns a table of amd64 functions without instructions.
+// Described returns a table of amd64 functions whose FDEs contain no instructions.
 func Described(t testing.TB, functions ...Range) *cfi.Table {
 	t.Helper()
 	c := CFI{Machine: &Machines[0], CIEs: []CIE{{Version: 1, Code: 1, Data: -8, RA: 16}}}

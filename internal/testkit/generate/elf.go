@@ -28,15 +28,15 @@ func (f *File) Rows() []Row {
 		out = f.CFI.Rows()
 	}
 	if f.Debug != nil {
-		out = fill(out, f.Debug.Rows())
+		out = merge(out, f.Debug.Rows())
 	}
 	return out
 }
 
-// fill returns the rows in a, and the parts of the rows in b that those in a do not cover.
-func fill(a, b []Row) []Row {
-	out := slices.Clone(a)
-	for _, r := range b {
+// merge returns the given rows, and the parts of more that they do not cover.
+func merge(rows, more []Row) []Row {
+	out := slices.Clone(rows)
+	for _, r := range more {
 		begin := r.Begin
 		add := func(end uint64) {
 			if begin < end {
@@ -45,10 +45,10 @@ func fill(a, b []Row) []Row {
 				out = append(out, p)
 			}
 		}
-		for i := range a {
-			if a[i].End > begin && a[i].Begin < r.End {
-				add(a[i].Begin)
-				begin = max(begin, a[i].End)
+		for i := range rows {
+			if rows[i].End > begin && rows[i].Begin < r.End {
+				add(rows[i].Begin)
+				begin = max(begin, rows[i].End)
 			}
 		}
 		add(r.End)
@@ -77,7 +77,7 @@ type builder struct {
 	base  uint64       // address of the first segment
 	diff  uint64       // address minus file offset in the current segment
 	loads []elf.Prog64 // segments so far; the last one is current
-	other []elf.Prog64 // program headers of parts of these segments
+	other []elf.Prog64 // program headers for parts of these segments
 	dyn   []elf.Dyn64
 }
 
@@ -95,17 +95,17 @@ func NewFile(s *Source) *File {
 	b.o = elftest.Object{Big: m.Order == binary.BigEndian}
 	b.o.Header.Machine = uint16(m.Elf)
 	b.o.Add("", elf.SHT_NULL, 0, nil)
-	b.linked()
+	b.linkedFile()
 	b.f.Bytes = b.o.Bytes()
 	return b.f
 }
 
-// write encodes a value of fixed size.
+// write encodes a fixed-size value.
 func (b *builder) write(v any) []byte { return elftest.Append(nil, b.m.Order, v) }
 
 // segment ends the current segment and starts the next one. Its address is at least the address of the first segment
-// plus the offset at.
-func (b *builder) segment(at uint64, flags elf.ProgFlag) {
+// plus offset.
+func (b *builder) segment(offset uint64, flags elf.ProgFlag) {
 	b.endSegment()
 	align := 16
 	if b.s.N(2) == 0 {
@@ -113,7 +113,7 @@ func (b *builder) segment(at uint64, flags elf.ProgFlag) {
 	}
 	b.o.Head = elftest.Pad(b.o.Head, align)
 	off := uint64(len(b.o.Head))
-	addr := b.base + at + off%b.page
+	addr := b.base + offset + off%b.page
 	b.diff = addr - off
 	b.loads = append(b.loads, prog(elf.PT_LOAD, flags, off, addr, 0, b.page))
 }
@@ -182,8 +182,8 @@ func (b *builder) frames(text []Range) {
 	}
 }
 
-// linked makes a linked file.
-func (b *builder) linked() {
+// linkedFile makes a linked file.
+func (b *builder) linkedFile() {
 	s := b.s
 	b.page = choose[uint64](s, 0x1000, 0x10000)
 	b.base = choose[uint64](s, 0, 0x400000, 0x1000000)
@@ -193,7 +193,7 @@ func (b *builder) linked() {
 		kind = elf.ET_EXEC
 	}
 	isDynamic := kind == elf.ET_DYN || s.N(2) == 0
-	const space = elffile.HeaderSize + 16*elffile.ProgSize // how many are needed is known only at the end
+	const space = elffile.HeaderSize + 16*elffile.ProgSize // the number of program headers is not known yet
 	b.o.Head = make([]byte, space)
 	spare := choose(s, 0, 2, 0, 1, 0)
 	b.loads = []elf.Prog64{prog(elf.PT_LOAD, elf.PF_R, 0, b.base, 0, b.page)}
@@ -221,7 +221,7 @@ func (b *builder) linked() {
 	b.o.Header.Type, b.o.Header.Entry = uint16(kind), b.base+text[0].Begin&0xffff
 }
 
-// got returns the address of .got, which is after .dynamic, wherever in its page .dynamic starts.
+// got returns the address of .got, which does not depend on the position of .dynamic within its page.
 func (b *builder) got() uint64 { return b.base + dataBase + b.page + 0x1000 }
 
 // notes adds notes.
@@ -256,7 +256,7 @@ func (b *builder) text() []Range {
 	return text
 }
 
-// readOnly adds .eh_frame and its neighbours.
+// readOnly adds .rodata and, if there is CFI, .eh_frame_hdr and .eh_frame.
 func (b *builder) readOnly(text []Range) {
 	b.add(".rodata", elf.SHT_PROGBITS, 0, 8, b.s.Bytes(16))
 	if b.f.CFI == nil {
@@ -337,7 +337,7 @@ func (c *CFI) needsSections() bool {
 	})
 }
 
-// entry adds an entry of .dynamic.
+// entry adds an entry to .dynamic.
 func (b *builder) entry(tag elf.DynTag, v uint64) {
 	b.dyn = append(b.dyn, elf.Dyn64{Tag: int64(tag), Val: v})
 }
@@ -350,7 +350,7 @@ func (b *builder) table(tag elf.DynTag, name string, typ elf.SectionType, entry 
 	return i
 }
 
-// tables adds the loader's tables.
+// tables adds the tables that the dynamic loader reads.
 func (b *builder) tables() {
 	s := b.s
 	names := []byte("\x00lib.so\x00one\x00two\x00")
@@ -358,17 +358,17 @@ func (b *builder) tables() {
 	symbols := b.write([]elf.Sym64{
 		{}, {Name: 8, Info: info}, {Name: 12, Info: info, Shndx: uint16(elf.SHN_ABS), Value: 4},
 	})
-	kinds := s.N(3) // one kind of hash table, the other, or both
+	kinds := s.N(3) // 0: .hash; 1: .gnu.hash; 2: both
 	var users []int // sections that refer to the symbol table
 	if kinds != 1 {
-		h := b.write([]uint32{1, 3, 1, 0, 2, 0}) // a bucket, a chain of the symbols
+		h := b.write([]uint32{1, 3, 1, 0, 2, 0}) // one bucket with a chain of both symbols
 		if b.m.HashWord == 8 {
 			h = b.write([]uint64{1, 3, 1, 0, 2, 0})
 		}
 		users = append(users, b.table(elf.DT_HASH, ".hash", elf.SHT_HASH, b.m.HashWord, h))
 	}
 	if kinds != 0 {
-		// One bucket, which contains the symbol "two". The hash is the GNU hash.
+		// One bucket, which contains the symbol "two", hashed with the GNU hash function.
 		hash := uint32(5381)
 		for _, c := range []byte("two") {
 			hash = hash*33 + uint32(c)

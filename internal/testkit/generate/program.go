@@ -30,7 +30,7 @@ type Instruction struct {
 
 // operands lists the forms of operands: r and q are the registers Instruction.Reg and Reg2; u and s are Instruction.N
 // as an unsigned and a signed LEB128 number; 1, 2, 4 and 8 are N in that many bytes; p is N as a pointer; b is a block.
-// Opcodes in the high bits contain their first operand.
+// Opcodes in the high two bits have their first operand in the low six.
 var operands = map[byte]string{
 	frame.DW_CFA_offset: "u", frame.DW_CFA_set_loc: "p", frame.DW_CFA_advance_loc1: "1", frame.DW_CFA_advance_loc2: "2",
 	frame.DW_CFA_advance_loc4: "4", advanceLoc8: "8",
@@ -82,7 +82,7 @@ func (e *encoder) instructions(list []Instruction, d *CIE) {
 	}
 }
 
-// A state is the current rules: DWARF 5, section 6.4.2.
+// A state holds the current rules (DWARF 5, section 6.4.2).
 type state struct {
 	cfa  cfi.Rule
 	regs map[uint64]cfi.Rule
@@ -218,8 +218,8 @@ func (c *CFI) rows(i int) []Row {
 	return out
 }
 
-// Rows returns the rows of all FDEs, by address. Code that several FDEs cover belongs to the one with the lowest start
-// or, if the starts are equal, to the first in the section.
+// Rows returns the rows of all FDEs, sorted by address. Code that several FDEs cover belongs to the one with the lowest
+// start or, if the starts are equal, to the first in the section.
 func (c *CFI) Rows() []Row {
 	order := make([]int, 0, len(c.FDEs))
 	for i := range c.FDEs {
@@ -262,7 +262,7 @@ func (c *CFI) initial(s *Source, d *CIE) {
 	}
 }
 
-// A program generates the instructions of a CIE or an FDE.
+// A program is a generator of the instructions of a CIE or an FDE.
 type program struct {
 	s       *Source
 	m       *Machine
@@ -271,7 +271,7 @@ type program struct {
 	initial *state
 }
 
-// advances are instructions that advance the location; common ones are repeated.
+// advances lists instructions that advance the location; common instructions are repeated.
 var advances = []Instruction{
 	{Op: frame.DW_CFA_advance_loc}, {Op: frame.DW_CFA_advance_loc}, {Op: frame.DW_CFA_advance_loc},
 	{Op: frame.DW_CFA_advance_loc}, {Op: frame.DW_CFA_advance_loc}, {Op: frame.DW_CFA_advance_loc},
@@ -298,7 +298,7 @@ func (c *CFI) program(s *Source, f *FDE, d *CIE) uint64 {
 				in.N = int64(s.N(64))
 			case in.Op != frame.DW_CFA_set_loc:
 			case (d.Encoding&0xf == encU2 || d.Encoding&0xf == encS2) && loc >= 1<<12, loc >= 1<<30:
-				in.Op = frame.DW_CFA_nop // it may have no encoding
+				in.Op = frame.DW_CFA_nop // the target may not be encodable
 			default:
 				loc += uint64(s.N(64))
 				in.N = int64(f.Start + loc)
@@ -344,7 +344,7 @@ func (g *program) offset() int64 {
 // factored returns an offset divided by the data alignment.
 func (g *program) factored() int64 { return g.offset() / g.d.Data }
 
-// reg chooses a register, usually one that matters.
+// reg chooses a register, usually one that unwinding needs.
 func (g *program) reg() uint64 {
 	return choose(g.s, g.m.FP, g.d.RA, g.m.SP, g.m.FP, g.d.RA, 3, 12, 17, 40, 200)
 }
@@ -352,7 +352,7 @@ func (g *program) reg() uint64 {
 // base chooses a register for the CFA.
 func (g *program) base() uint64 { return choose(g.s, g.m.SP, g.m.FP, g.m.SP, g.m.FP, 10, 3, 17, 33) }
 
-// changes are opcodes that change the rules; common ones are repeated.
+// changes lists opcodes that change the rules; common opcodes are repeated.
 var changes = []byte{
 	frame.DW_CFA_def_cfa, frame.DW_CFA_def_cfa, frame.DW_CFA_def_cfa_sf, frame.DW_CFA_def_cfa_register,
 	frame.DW_CFA_def_cfa_register, frame.DW_CFA_def_cfa_offset, frame.DW_CFA_def_cfa_offset,
@@ -423,7 +423,7 @@ func (g *program) expression(onCFA bool) []byte {
 			[]byte{0x38, 0x22},                    // lit8, plus
 			[]byte{0x09, byte(n), 0x22},           // const1s, plus
 			[]byte{0x94, 8},                       // deref_size
-			[]byte{0x09, 0xf0, 0x1a},              // and -16, as for a realigned stack
+			[]byte{0x09, 0xf0, 0x1a},              // const1s -16, and: realigns a stack
 			append(breg(reg, 0), 0x16, 0x13),      // swap, drop
 		)...)
 	}

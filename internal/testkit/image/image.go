@@ -21,8 +21,8 @@ import (
 //   - sections that are not loaded are the same, and refer to the same sections;
 //   - the program headers are where loaders look for them, if they were there before;
 //   - programs that find their notes through their ELF header in memory still find them;
-//   - .sframe is inside a read-only PT_LOAD, PT_GNU_SFRAME is the same range, and no segments overlap. A segment with
-//     code may still contain a linker's .sframe.
+//   - .sframe is inside a read-only PT_LOAD, PT_GNU_SFRAME is the same range, and no segments overlap. An .sframe that
+//     a linker emitted may stay in a segment with code.
 //
 // In a relocatable object, every section is unchanged and has the same index.
 func Compare(before, after *elffile.File) error {
@@ -75,7 +75,7 @@ func objects(before, after *elffile.File) error {
 		if a := elffile.ValidAlign(s.Addralign); s.Off%a == 0 && t.Off%a != 0 {
 			return fmt.Errorf("section %s is at file offset %#x, not aligned to %d", s.Name, t.Off, t.Addralign)
 		}
-		if err := same(before, after, s.Off, t.Off, s.Size); err != nil {
+		if err := compareBytes(before, after, s.Off, t.Off, s.Size); err != nil {
 			return fmt.Errorf("section %s: %w", s.Name, err)
 		}
 	}
@@ -105,7 +105,7 @@ func runtimeNotes(before, after *elffile.File) error {
 	header := before.Progs[i].Vaddr
 	old, err := notesFrom(before, header)
 	if err != nil {
-		return nil // the old file's program headers are not there
+		return nil // the old file's program headers are not loaded
 	}
 	found, err := notesFrom(after, header)
 	if err != nil {
@@ -130,8 +130,8 @@ func runtimeNotes(before, after *elffile.File) error {
 	return nil
 }
 
-// notesFrom returns the notes found from an ELF header in memory. Crashpad's notes contain addresses relative to the
-// notes, so they are returned without their contents.
+// notesFrom returns the notes that can be found in memory through the ELF header. Crashpad's notes contain addresses
+// relative to the notes, so they are returned without their contents.
 func notesFrom(f *elffile.File, header uint64) ([]string, error) {
 	h, err := memory[elf.Header64](f, header, elffile.HeaderSize)
 	if err != nil {
@@ -159,7 +159,7 @@ func notesFrom(f *elffile.File, header uint64) ([]string, error) {
 	return all, nil
 }
 
-// notes returns two parts of each note: header and name, and contents.
+// notes returns two strings for each note: its header and name, and its contents.
 func notes(b []byte, order binary.ByteOrder, align uint64) (all []string, err error) {
 	const words = 12 // sizes and type
 	up := func(n uint64) uint64 { return (n + align - 1) / align * align }
@@ -185,7 +185,7 @@ func notes(b []byte, order binary.ByteOrder, align uint64) (all []string, err er
 // A move holds a section's old and new address.
 type move struct{ from, to uint64 }
 
-// sections compares all sections except .sframe and the section names, and returns the moves of loaded ones.
+// sections compares all sections except .sframe and the section names, and returns the moves of loaded sections.
 func sections(before, after *elffile.File) ([]move, error) {
 	var moved []move
 	counterpart := pairs(before, after)
@@ -211,7 +211,7 @@ func sections(before, after *elffile.File) ([]move, error) {
 				b = b[s.Size:]
 			}
 			if len(bytes.Trim(b, "\x00")) > 0 {
-				return nil, fmt.Errorf("section %s is not zero", s.Name)
+				return nil, fmt.Errorf("section %s is not all zeros", s.Name)
 			}
 		}
 		if !filled && s.Type != t.Type || !grown && s.Size != t.Size || s.Entsize != t.Entsize ||
@@ -233,7 +233,7 @@ func sections(before, after *elffile.File) ([]move, error) {
 		}
 		if loaded && t.Size > 0 {
 			if off, ok := after.FileOffset(t.Addr, t.Size); !ok || off != t.Off {
-				return nil, fmt.Errorf("section %s is not loaded where its header says", s.Name)
+				return nil, fmt.Errorf("section %s is not loaded at the address in its header", s.Name)
 			}
 		}
 		if err := contents(before, after, s, t); err != nil {
@@ -251,14 +251,14 @@ func contents(before, after *elffile.File, s, t *elffile.Section) error {
 	case typ == elf.SHT_DYNSYM, typ == elf.SHT_SYMTAB:
 		return symbols(before, after, s, t)
 	case s.Name == ".note.crashpad.info" && s.Size >= 8: // ends with a relative address
-		return same(before, after, s.Off, t.Off, s.Size-8)
+		return compareBytes(before, after, s.Off, t.Off, s.Size-8)
 	case typ == elf.SHT_RELA && !s.Alloc():
 		x, y := int(s.Info), int(t.Info)
 		if x < len(before.Sections) && (y >= len(after.Sections) || before.Sections[x].Name != after.Sections[y].Name) {
 			return fmt.Errorf("it relocates a different section")
 		}
 	}
-	return same(before, after, s.Off, t.Off, s.Size)
+	return compareBytes(before, after, s.Off, t.Off, s.Size)
 }
 
 // isDynamic reports whether a section is the dynamic table, whatever its type.
@@ -312,8 +312,8 @@ func memory[T any](f *elffile.File, addr, size uint64) ([]T, error) {
 	return read[T](f, off, size)
 }
 
-// same compares n bytes of both files.
-func same(a, b *elffile.File, offA, offB, n uint64) error {
+// compareBytes compares n bytes of both files.
+func compareBytes(a, b *elffile.File, offA, offB, n uint64) error {
 	x, err := a.ReadAt("before", offA, n)
 	if err != nil {
 		return err
@@ -426,7 +426,7 @@ func loads(before, after *elffile.File, moved []move) error {
 				if !ok {
 					return fmt.Errorf("file offsets %#x to %#x are no longer loaded", at, end)
 				}
-				if err := same(before, after, at, off, end-at); err != nil {
+				if err := compareBytes(before, after, at, off, end-at); err != nil {
 					return err
 				}
 			}
@@ -437,7 +437,7 @@ func loads(before, after *elffile.File, moved []move) error {
 }
 
 // Segment checks that .sframe is in a read-only segment, with exactly the range of PT_GNU_SFRAME. Old is the segment
-// that contained it before, or nil.
+// that contained .sframe in the old file, or nil.
 func Segment(f *elffile.File, old *elf.Prog64) error {
 	gnu := f.Prog(elf.ProgType(sframe.PTGNUSFrame))
 	if gnu == nil {

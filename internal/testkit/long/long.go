@@ -11,7 +11,7 @@ func Test(t testing.TB) {
 	}
 }
 
-// Pick returns few if -short is set, and all otherwise.
+// Pick returns the argument few if -short is set, and the argument all otherwise.
 func Pick[T any](t testing.TB, few, all T) T {
 	t.Helper()
 	if !testing.Short() {

@@ -24,7 +24,7 @@ func Get[T any](v T, err error) func(testing.TB) T {
 	}
 }
 
-// Two is Get for calls with three results.
+// Two is like Get, but for calls that return two values and an error.
 func Two[A, B any](a A, b B, err error) func(testing.TB) (A, B) {
 	return func(t testing.TB) (A, B) {
 		t.Helper()

@@ -73,7 +73,7 @@ func File(t testing.TB, path string) string {
 // Root returns the directory of a Debian suite prepared by scripts/peers, or skips the test.
 func Root(t testing.TB, name string) string {
 	t.Helper()
-	root, err := suite.Folder(name)
+	root, err := suite.Dir(name)
 	if err != nil {
 		Missing(t, err.Error())
 	}

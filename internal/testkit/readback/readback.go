@@ -1,7 +1,7 @@
 // Package readback compares an .sframe with the CFI that it was made from, as a stack tracer would read it: pc by pc,
 // with sframe.Lookup or another reader. It shares no code with package verify. Values are not numbers but strings such
-// as [r7+8-16]; rules are equal if their strings are. So different rules are never equal by chance, and error messages
-// show the rules themselves.
+// as [r7+8-16]; rules are equal if their strings are. Thus, different rules never compare equal by chance, and error
+// messages show the rules themselves.
 package readback
 
 import (
@@ -17,7 +17,7 @@ import (
 // find mistakes in package arch.
 type Machine struct {
 	SP, FP  uint64
-	ra, pc  uint64 // ra holds RA in rows without a rule; none if RA is always in memory
+	ra, pc  uint64 // ra: register with RA in rows without a rule for RA, or none
 	FixedRA int64  // where calls leave RA, relative to the CFA; 0: in ra
 	caller  int64  // the caller's stack pointer, relative to the CFA
 	spSaved bool   // rules for SP say where it was saved; its value still follows from the CFA
@@ -32,7 +32,7 @@ var machines = map[elf.Machine]Machine{
 	elf.EM_S390:    {SP: 15, FP: 11, ra: 14, pc: none, caller: -160, spSaved: true},
 }
 
-// A Reader interprets rows of a machine in one byte order. It may have a section.
+// A Reader interprets the SFrame rows of a machine in one byte order, optionally those of a given section.
 type Reader struct {
 	Machine
 	order binary.ByteOrder
@@ -54,8 +54,8 @@ type Fact struct {
 	Signal, KeyB bool
 }
 
-// A Found is a row that a reader of SFrame found.
-type Found struct {
+// A FoundRow is a row found by a reader of SFrame.
+type FoundRow struct {
 	sframe.Row
 	Signal, KeyB bool
 }
@@ -67,11 +67,11 @@ func (r *Reader) Row(pc uint64, f *Fact) (bool, error) {
 	if err != nil || !ok {
 		return false, err
 	}
-	return true, r.Compare(pc, f, &Found{e.Row, e.FDE.Signal, e.FDE.KeyB})
+	return true, r.Compare(pc, f, &FoundRow{e.Row, e.FDE.Signal, e.FDE.KeyB})
 }
 
 // Compare compares a row found at a pc with the CFI.
-func (r *Reader) Compare(pc uint64, f *Fact, e *Found) error {
+func (r *Reader) Compare(pc uint64, f *Fact, e *FoundRow) error {
 	fail := func(format string, args ...any) error {
 		return fmt.Errorf("at %#x, CFA %v, RA %v, FP %v: %s", pc, e.CFA, e.RA, e.FP, fmt.Sprintf(format, args...))
 	}
@@ -106,7 +106,7 @@ func (r *Reader) Compare(pc uint64, f *Fact, e *Found) error {
 // A Frame is the result of unwinding one frame; its values are strings.
 type Frame struct{ CFA, RA, FP, SP string }
 
-// SFrame unwinds with a row of a section.
+// SFrame returns the result of unwinding with an SFrame row.
 func (m *Machine) SFrame(e *sframe.Row) Frame {
 	rule := func(v sframe.Rule, cfa Value) Value {
 		out := cfa
@@ -139,7 +139,7 @@ func (m *Machine) SFrame(e *sframe.Row) Frame {
 	return Frame{cfa.String(), ra.String(), fp.String(), cfa.add(m.caller).String()}
 }
 
-// CFI unwinds with a row of CFI.
+// CFI returns the result of unwinding with a row of CFI.
 func (r *Reader) CFI(rules *cfi.Rules, pc uint64) (f Frame, err error) {
 	var cfa Value
 	switch c := &rules.CFA; c.Rule {

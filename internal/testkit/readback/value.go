@@ -60,7 +60,7 @@ func (x *stack) pop() Value {
 	return v
 }
 
-// take returns the next bytes.
+// take removes and returns the next n bytes of the expression.
 func (x *stack) take(n int) []byte {
 	if n <= 0 || n > len(x.code) {
 		x.err = fmt.Errorf("an expression is truncated")

@@ -13,8 +13,8 @@ import (
 // it, so that a run without comparisons does not pass.
 const Require = "CFI2SFRAME_REQUIRE_PEERS"
 
-// Folder returns the directory of a suite.
-func Folder(name string) (string, error) {
+// Dir returns the directory of a suite.
+func Dir(name string) (string, error) {
 	root := os.Getenv("CFI2SFRAME_PEERS")
 	if root == "" {
 		root = "/var/cache/cfi2sframe-peers"
@@ -26,8 +26,8 @@ func Folder(name string) (string, error) {
 	return root, nil
 }
 
-// Program returns the start of a command that runs a program of a suite. The program accesses this machine's files, but
-// uses the suite's libraries.
+// Program returns the leading arguments of a command that runs a program of a suite. The program accesses this
+// machine's files, but uses the suite's libraries.
 func Program(suite, name string) ([]string, error) {
 	if suite == "" {
 		path, err := exec.LookPath(name)
@@ -36,7 +36,7 @@ func Program(suite, name string) ([]string, error) {
 		}
 		return []string{path}, nil
 	}
-	root, err := Folder(suite)
+	root, err := Dir(suite)
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +57,7 @@ func TempDir(suite string) (string, error) {
 	if suite == "" {
 		return os.MkdirTemp("", "cfi2sframe-")
 	}
-	root, err := Folder(suite)
+	root, err := Dir(suite)
 	if err != nil {
 		return "", err
 	}
@@ -71,7 +71,7 @@ func TempDir(suite string) (string, error) {
 func Script(suite, dir, script string) error {
 	cmd := exec.Command("sh", "-ec", "cd "+dir+"\n"+script)
 	if suite != "" {
-		root, err := Folder(suite)
+		root, err := Dir(suite)
 		if err != nil {
 			return err
 		}
