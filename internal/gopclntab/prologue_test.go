@@ -50,6 +50,8 @@ func TestPrologues(t *testing.T) {
 		{"a frame size of one byte", prologueAMD64, sub64, save56, 64, 5, 8},
 		{"add", prologueAMD64, add128, save120, 128, 5, 8},
 		{"a frame size of four bytes", prologueAMD64, sub288, save280, 288, 8, 8},
+		{"three bytes", prologueAMD64, "90 90 90", save0, 8, 0, 0},
+		{"six bytes", prologueAMD64, "90 90 90 90 90 90", save0, 8, 0, 0},
 		{"another slot", prologueAMD64, sub64, save120, 64, 0, 0},
 		{"another slot of four bytes", prologueAMD64, sub288, save276, 288, 0, 0},
 		{"the smallest frame's slot in a larger one", prologueAMD64, sub64, save0, 64, 0, 0},

@@ -33,3 +33,14 @@ func TestInjected(t *testing.T) {
 		}
 	}
 }
+
+func TestVarint(t *testing.T) {
+	for code, want := range map[string]struct {
+		v uint32
+		n int
+	}{"\x00": {0, 1}, "\xff\xff\xff\xff\x0f": {1<<32 - 1, 5}, "\x80\x80\x80\x80\x80\x00": {}, "\x80": {}, "": {}} {
+		if v, n := varint([]byte(code)); v != want.v || n != want.n {
+			t.Errorf("% x: %d of %d bytes; want %d of %d", code, v, n, want.v, want.n)
+		}
+	}
+}
