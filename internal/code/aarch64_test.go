@@ -22,9 +22,11 @@ func TestFindA64(t *testing.T) {
 		{"signed by another SP", "sub sp, sp, #16; paciasp; add sp, sp, #16; ret", "0-16 unknown-stack"},
 		{"key B", ".arch armv8.3-a; pacibsp; ret", "0-8 unknown-stack"},
 		{"RA in another register", "mov x15, x30; bl f@; ret x15; f@: ret", "0-12: sp+0, 8 sp+0 ra x15; 12-16: sp+0"},
+		{"sum with RA", "add x30, x30, #1; ret", "0-8 unknown-stack"},
 		{"RA is lost", "bl f@; ret; f@: ret", "0-8 unknown-stack; 8-12: sp+0"},
 		{"constant size", "mov x9, #4096; sub sp, sp, x9; add sp, sp, x9; ret", "0-16: sp+0, 8 sp+4096, 12 sp+0"},
 		{"size in pages", "sub sp, sp, #1, lsl #12; add sp, sp, #1, lsl #12; ret", "0-12: sp+0, 4 sp+4096, 8 sp+0"},
+		{"frame in FP", "mov x29, sp; and sp, x29, #0xffffffffffffffe0; mov sp, x29; ret", "0-16: sp+0, 4 fp+0 lost"},
 		{"copy", "mov x9, sp; sub sp, sp, #64; mov sp, x9; ret", "0-16: sp+0, 8 sp+64, 12 sp+0"},
 		{"vectors", "stp d8, d9, [sp, #-32]!; str x19, [sp, #16]; ldr x19, [sp, #16]; ldp d8, d9, [sp], #32; ret",
 			"0-20: sp+0, 4 sp+32, 16 sp+0"},
@@ -42,6 +44,11 @@ func TestFindA64(t *testing.T) {
 			"0-32: sp+0, 20 sp+16, 24 sp+0; 32-36 unreached; 36-40: sp+0; 12 to 16 28"},
 		{"table of 4 bytes", `adr x5, 3f; ldrsw x3, [x5, w3, uxtw #2]; add x5, x5, x3; br x5
 			1: ret; 2: ret; 3: .word 1b-3b, 2b-3b; f@: ret`, "0-24: sp+0; 24-32 unreached; 32-36: sp+0; 12 to 16 20"},
+	}
+	for _, change := range []string{"ldp x0, x19, [x1]", "ldp x19, x0, [x1]", "ldr x0, [x19], #8", "add x19, x19, #8"} {
+		sources = append(sources, source{"call of code with " + change,
+			"mov x20, x30; mov x19, sp; and sp, x19, #0xffffffffffffffe0; bl f@; mov sp, x19; ret x20; f@: " + change +
+				"; ret", "0-24 unknown-stack; 24-32: sp+0"})
 	}
 	for i := range 29 {
 		want := fmt.Sprintf("0-16: sp+0, 8 x%d+0, 12 sp+0", i)

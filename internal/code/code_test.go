@@ -191,6 +191,10 @@ func TestFind(t *testing.T) {
 		{"computed size", "sub %r11,%rsp; add %r11,%rsp; ret", "0-7 unknown-stack"},
 		{"computed size, with FP", "push %rbp; mov %rsp,%rbp; sub %rax,%rsp; leave; ret",
 			"0-9: rsp+8, 1 rsp+16 fp-16, 4 rbp+16 fp-16, 8 rsp+8"},
+		{"sum with an unknown number", "sub $24,%rsp; add %rax,%rsp; ret", "0-8 unknown-stack"},
+		{"address with an index", "lea 8(%rsp,%rax),%rsp; ret", "0-6 unknown-stack"},
+		{"leave after a branch", "push %rbp; mov %rsp,%rbp; jz 1f; nop; 1: leave; ret",
+			"0-9: rsp+8, 1 rsp+16 fp-16, 4 rbp+16 fp-16, 8 rsp+8"},
 		{"SP from elsewhere", "mov %rdi,%rsp; ret", "0-4 unknown-stack"},
 		{"leave without a frame", "leave; ret", "0-2 unknown-stack"},
 
@@ -201,6 +205,8 @@ func TestFind(t *testing.T) {
 			"0-6: rsp+8; 6-11: rsp+8, 7 rsp+16 fp-16, 10 rsp+8"},
 		{"call, with FP saved", "push %rbp; call f@; pop %rbp; ret; f@: xor %ebp,%ebp; ret",
 			"0-8: rsp+8, 1 rsp+16 fp-16, 7 rsp+8; 8-11: rsp+8, 10 rsp+8 lost"},
+		{"call of code that saves FP before a call", "call f@; ret; f@: push %rbp; call f2@; pop %rbp; ret; f2@: xor " +
+			"%ebp,%ebp; ret", "0-6: rsp+8; 6-14: rsp+8, 7 rsp+16 fp-16, 13 rsp+8; 14-17: rsp+8, 16 rsp+8 lost"},
 		{"code that runs on into a function with another FP", "xor %ebp,%ebp; f@: nop; ret",
 			"0-2: rsp+8; 2-4: rsp+8 lost"},
 		{"jump to a function with another FP", "xor %ebp,%ebp; jmp f@; f@: push %rbp; pop %rbp; ret",
@@ -210,6 +216,10 @@ func TestFind(t *testing.T) {
 			"0-8 unbalanced; 8-10: rsp+8 lost"},
 		{"call of code that changes RBX", "mov %rsp,%rbx; and $-16,%rsp; call f@; mov %rbx,%rsp; ret; f@: xor " +
 			"%ebx,%ebx; ret", "0-16 unknown-stack; 16-19: rsp+8"},
+		{"call of code that exchanges RBX", "mov %rsp,%rbx; and $-16,%rsp; call f@; mov %rbx,%rsp; ret; f@: xchg " +
+			"%rbx,%rcx; ret", "0-16 unknown-stack; 16-20: rsp+8"},
+		{"call of code that exchanges RCX", "mov %rsp,%rbx; and $-16,%rsp; call f@; mov %rbx,%rsp; ret; f@: xchg " +
+			"%rcx,%rbx; ret", "0-16 unknown-stack; 16-20: rsp+8"},
 		// As in libstdc++: the code after the call has a different frame.
 		{"call that does not return",
 			"push %rbx; jz 1f; pop %rbx; ret; 1: call *n@(%rip); nop; 2: pop %rbx; ret; data@: n@: .quad 0",
@@ -223,6 +233,10 @@ func TestFind(t *testing.T) {
 		{"by a stub in other code",
 			"push %rbx; call 1f; pop %rbx; ret; described@: 1: endbr64; jmp *n@(%rip); data@: n@: .quad 0",
 			"0-6: rsp+8, 1 rsp+16, stays; 6-8 unreached"},
+		{"direct call", "push %rbx; call f@; pop %rbx; ret; f@: push %rbx; call n@; described@: nop; n@: hlt",
+			"0-6: rsp+8, 1 rsp+16, stays; 6-8 unreached; 8-14: rsp+8, 9 rsp+16, stays"},
+		{"direct jump", "push %rbx; call f@; pop %rbx; ret; f@: jmp n@; described@: nop; n@: hlt",
+			"0-6: rsp+8, 1 rsp+16, stays; 6-8 unreached; 8-10: rsp+8"},
 		{"by a function that does not return itself", `push %rbx; call f@; pop %rbx; ret
 			f2@: push %rbx; call *n@(%rip); f@: push %rbx; 1: test %edi,%edi; jz 1b; call f2@; data@: n@: .quad 0`,
 			"0-6: rsp+8, 1 rsp+16, stays; 6-8 unreached; 8-15: rsp+8, 9 rsp+16, stays; 15-25: rsp+8, 16 rsp+16, stays"},
@@ -242,6 +256,8 @@ func TestFind(t *testing.T) {
 			"0-13: rsp+8, 1 rsp+16 fp-16, 11 rsp+16 lost, 12 rsp+8 lost"},
 		{"a vector overwrites FP", "push %rbp; xor %ebp,%ebp; movups %xmm0,-8(%rsp); pop %rbp; ret",
 			"0-10: rsp+8, 1 rsp+16 fp-16, 8 rsp+16 lost, 9 rsp+8 lost"},
+		{"a store with an index", "push %rbp; xor %ebp,%ebp; mov %rcx,(%rsp,%rax,8); pop %rbp; ret",
+			"0-9: rsp+8, 1 rsp+16 fp-16, 8 rsp+8"},
 		{"a store beside FP", "push %rbp; xor %ebp,%ebp; mov %rax,-8(%rsp); pop %rbp; ret",
 			"0-10: rsp+8, 1 rsp+16 fp-16, 9 rsp+8"},
 		{"more slots than are followed", ".rept 32; push %rbx; .endr; push %rbp; xor %ebp,%ebp; mov %rsp,%rax; add " +
@@ -262,6 +278,7 @@ func TestFind(t *testing.T) {
 		{"above the return address", "pop %rax; push %rax; ret", "0-3 unbalanced"},
 		{"call of the next instruction", "call 1f; 1: pop %rax; ret", "0-7: rsp+8, 5 rsp+16, 6 rsp+8"},
 		{"into an instruction", "jz 1f+1; 1: mov $0xc3c3c3c3,%eax; ret", "0-8 overlap"},
+		{"call into an instruction", "call 1f+1; 1: mov $0xc3c3c3c3,%eax; ret", "0-11 overlap"},
 		{"unknown bytes", "nop; .byte 6; nop", "0-2 overlap; 2-3 unreached"},
 		{"unknown bytes after a branch", "jz 1f; ret; 1: .byte 6", "0-4 overlap"},
 		{"tail call", "push %rbx; pop %rbx; jmp f@; f@: ret", "0-4: rsp+8, 1 rsp+16, 2 rsp+8; 4-5: rsp+8"},
@@ -306,6 +323,12 @@ func TestFind(t *testing.T) {
 			"0-19: rsp+8; 19-37: rsp+8; 14 to 16 17 18; 33 to 35 36"},
 		{"table that contains the address of a jump", `jmp *(data@-at@)(,%rax,8); 1: ret; 2: jmp *%rax
 			data@: .quad 1b-at@, 2b-at@, 1b-at@`, "0-8: rsp+8; 8-10 unreached; 0 to 7"},
+		{"address in a table, plus a register", `mov (data@-at@+8)(%rbx),%eax; jmp *(data@-at@)(,%rax,8)
+			1: ret; 2: ret; data@: .quad 1b-at@, 2b-at@`, "0-15: rsp+8; 6 to 13 14"},
+		{"table with an address outside of the gap", `jmp *(data@-at@)(,%rax,8); 1: ret; described@: 2: ret
+			data@: .quad 1b-at@, 2b-at@`, "0-8: rsp+8; 0 to 7"},
+		{"table in another segment", "jmp *%fs:(data@-at@)(,%rax,8); 1: ret; data@: .quad 1b-at@",
+			"0-8: rsp+8; 8-9 unreached"},
 		{"table of what is no code", "push %rbx; jmp *(data@-at@)(,%rax,8); ret; data@: .quad 1, 1<<40",
 			"0-8 indirect; 8-9 unreached"},
 		{"constant address", "push %rbx; lea 1f(%rip),%rax; jmp *%rax; 1: pop %rbx; ret",

@@ -1,7 +1,6 @@
 package code
 
 import (
-	"bytes"
 	"sort"
 
 	"cfi2sframe/elffile"
@@ -194,27 +193,27 @@ func (f *finder) scan(addr uint64, code []byte) {
 		if jumps && f.isCode(in.Target) {
 			f.seeds = append(f.seeds, in.Target)
 		}
-		if to, ok := f.address(&in); ok && f.isCode(to) {
+		if to := f.address(&in); f.isCode(to) {
 			f.taken = append(f.taken, to)
 		}
 		off += in.Size
 	}
 }
 
-// address returns the address that an instruction loads, if it is known. Between a Page and its Address, only an
+// address returns the address that an instruction loads, or 0 if it is unknown. Between a Page and its Address, only an
 // instruction that does not fall through clears the page: other writes to its register are rare.
-func (f *finder) address(in *insn.Inst) (uint64, bool) {
+func (f *finder) address(in *insn.Inst) uint64 {
 	switch m := &in.Mem; {
 	case in.Op == insn.Page && in.Reg != insn.None:
 		f.pages[in.Reg] = in.Imm
 	case in.Op == insn.Address && m.Relative:
-		return uint64(m.Disp), true
+		return uint64(m.Disp)
 	case in.Op == insn.Address && m.Index == insn.None && f.pages[m.Base] != 0:
-		return uint64(f.pages[m.Base] + m.Disp), true
+		return uint64(f.pages[m.Base] + m.Disp)
 	case in.Op.Leaves():
 		f.pages = [maxRegs]int64{}
 	}
-	return 0, false
+	return 0
 }
 
 // refer records an address to which an instruction refers.
@@ -270,7 +269,7 @@ func (f *finder) reach(pc uint64) (next uint64, on bool) {
 		*m |= plain
 	}
 	f.refer(&in)
-	if to, ok := f.address(&in); ok && f.isCode(to) {
+	if to := f.address(&in); f.isCode(to) {
 		f.labels[pc] = to
 	}
 	switch in.Op {
@@ -291,15 +290,10 @@ func (f *finder) reach(pc uint64) (next uint64, on bool) {
 func (f *finder) unmarked(why Reason) []Refusal {
 	var out []Refusal
 	for i := range f.regions {
-		marks, addr := f.regions[i].marks, f.regions[i].Addr
-		for begin := bytes.IndexByte(marks, 0); begin >= 0; {
-			end := begin
-			for end < len(marks) && marks[end] == 0 {
-				end++
-			}
-			out = append(out, Refusal{elffile.Span{Begin: addr + uint64(begin), End: addr + uint64(end)}, why})
-			if begin = bytes.IndexByte(marks[end:], 0); begin >= 0 {
-				begin += end
+		for off, m := range f.regions[i].marks {
+			if m == 0 {
+				at := f.regions[i].Addr + uint64(off)
+				out = addRefusal(out, Refusal{elffile.Span{Begin: at, End: at + 1}, why})
 			}
 		}
 	}
