@@ -204,7 +204,7 @@ func (a *Archive) Contents(i int) *io.SectionReader {
 	return io.NewSectionReader(bytes.NewReader(b), 0, m.Size)
 }
 
-// A failedReader stands for a member that could not be read. Its reads return the error.
+// A failedReader stands for a member that could not be read. Every read returns the error.
 type failedReader struct{ err error }
 
 func (f failedReader) ReadAt([]byte, int64) (int, error) { return 0, f.err }

@@ -12,8 +12,8 @@ import (
 )
 
 // FuzzStructured builds an archive from the bytes, with short and long names, a symbol index of either kind, and
-// contents of odd sizes. Reading the archive must return the same members. If it is rewritten with some members
-// resized, each symbol must still refer to its member.
+// contents of odd sizes. Reading the archive must return the same members. If the archive is rewritten with some
+// members resized, each symbol must still refer to its member.
 func FuzzStructured(f *testing.F) {
 	for seed := range uint64(60) {
 		f.Add(generate.Seeded(seed, 40+int(seed)))

@@ -158,7 +158,7 @@ func (m *marks) candidates(path string) []string {
 // MinBuildID is the minimum size of a build-id in bytes: its first byte names a directory, and the rest a file.
 const MinBuildID = 2
 
-// byBuildID returns the path of a file by build-id in a directory.
+// byBuildID returns the path of the file for a build-id in a directory.
 func byBuildID(dir string, id []byte, suffix string) string {
 	s := hex.EncodeToString(id)
 	return filepath.Join(Store(dir), s[:2], s[2:]+suffix)
@@ -167,7 +167,7 @@ func byBuildID(dir string, id []byte, suffix string) string {
 // Store returns the directory below dir that contains the files named by build-id.
 func Store(dir string) string { return filepath.Join(dir, ".build-id") }
 
-// SFramePath returns the path of a detached .sframe by build-id in a directory.
+// SFramePath returns the path of the detached .sframe for a build-id in a directory.
 func SFramePath(dir string, id []byte) string { return byBuildID(dir, id, ".sframe") }
 
 // OpenSFrame opens the detached .sframe of f. If name is a directory, OpenSFrame looks for a file named by f's build-id

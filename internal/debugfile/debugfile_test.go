@@ -248,7 +248,7 @@ func TestAuto(t *testing.T) {
 	}
 }
 
-// TestNone expects no debug file if none is requested, or if an object has neither a build-id nor a link.
+// TestNone expects no debug file if none is requested, or if an object has neither a build-id nor .gnu_debuglink.
 func TestNone(t *testing.T) {
 	object := elftest.Parse(t, elftest.NewObject().Bytes())
 	for name, f := range map[string]*elffile.File{"": elftest.Parse(t, plain(t)), Auto: object} {

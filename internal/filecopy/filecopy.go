@@ -15,23 +15,23 @@ type Target interface {
 	Truncate(size int64) error
 }
 
-// Range copies n bytes from offset from in src to offset to in dst, where nothing must have been written yet. If src
-// and dst are files, holes are preserved, the kernel may share blocks, and file positions change. Range stops when ctx
-// is canceled.
-func Range(ctx context.Context, dst Target, to int64, src io.ReaderAt, from, n int64) error {
-	src, from = origin(src, from, n)
+// Range copies n bytes from src at offset srcOff to dst at offset dstOff, where nothing must have been written yet. If
+// src and dst are files, holes are preserved, the kernel may share blocks, and file positions change. Range stops when
+// ctx is canceled.
+func Range(ctx context.Context, dst Target, dstOff int64, src io.ReaderAt, srcOff, n int64) error {
+	src, srcOff = origin(src, srcOff, n)
 	file, isFile := dst.(*os.File)
 	f, ok := src.(*os.File)
 	if !ok || !isFile {
-		return Bytes(ctx, dst, to, src, from, n)
+		return Bytes(ctx, dst, dstOff, src, srcOff, n)
 	}
-	moved := to - from
-	for end := from + n; from < end; {
-		begin, stop := findData(f, from, end)
+	moved := dstOff - srcOff
+	for end := srcOff + n; srcOff < end; {
+		begin, stop := findData(f, srcOff, end)
 		if err := Bytes(ctx, dst, begin+moved, f, begin, stop-begin); err != nil {
 			return err
 		}
-		if from = stop; begin == end {
+		if srcOff = stop; begin == end {
 			return extend(file, end+moved)
 		}
 	}
@@ -66,22 +66,22 @@ func extend(dst *os.File, size int64) error {
 }
 
 // Bytes is like Range, but overwrites a part of dst that was already written.
-func Bytes(ctx context.Context, dst Target, to int64, src io.ReaderAt, from, n int64) error {
+func Bytes(ctx context.Context, dst Target, dstOff int64, src io.ReaderAt, srcOff, n int64) error {
 	if n == 0 {
 		return nil
 	}
-	src, from = origin(src, from, n)
-	var r io.Reader = io.NewSectionReader(src, from, n)
-	var w io.Writer = io.NewOffsetWriter(dst, to)
+	src, srcOff = origin(src, srcOff, n)
+	var r io.Reader = io.NewSectionReader(src, srcOff, n)
+	var w io.Writer = io.NewOffsetWriter(dst, dstOff)
 	file, isFile := dst.(*os.File)
 	f, ok := src.(*os.File)
 	// Let the kernel copy from file to file, and share blocks on XFS and btrfs. Otherwise, converting libLLVM-14.so.1
 	// takes 16 % more CPU time on XFS, and 92 % more on btrfs (2026-11-23).
 	if ok && isFile {
-		if _, err := f.Seek(from, io.SeekStart); err != nil {
+		if _, err := f.Seek(srcOff, io.SeekStart); err != nil {
 			return err
 		}
-		if _, err := file.Seek(to, io.SeekStart); err != nil {
+		if _, err := file.Seek(dstOff, io.SeekStart); err != nil {
 			return err
 		}
 		r, w = f, file

@@ -50,7 +50,7 @@ func (b *Batch) Full(opt Options) bool {
 	return alone && len(b.Jobs) > 0 || len(b.Jobs) >= maxBatch || b.bytes >= maxBatchBytes
 }
 
-// Expect records which files are to be replaced, to recognise their other names.
+// Expect records which files are to be replaced, so that their other names are recognized.
 func (b *Batch) Expect(paths []string) {
 	b.named, b.lost = make(map[inode.ID]map[string]bool), make(map[string]error)
 	for _, path := range paths {

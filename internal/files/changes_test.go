@@ -44,7 +44,7 @@ func TestChangedInput(t *testing.T) {
 	dir := t.TempDir()
 	in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out")
 	copyFixture(t, in)
-	ctx := &disturbance{Context: context.Background(), after: 1, do: func() { // the first check precedes opening
+	ctx := &disturbance{Context: context.Background(), after: 1, do: func() { // check 1 precedes opening the file
 		f := must.Get(os.OpenFile(in, os.O_WRONLY, 0))(t)
 		defer f.Close()
 		must.Get(f.WriteAt([]byte{1}, 0x900))(t)

@@ -266,8 +266,8 @@ func TestBatchKeptNames(t *testing.T) {
 	}
 }
 
-// TestMountPoint converts files that cannot be replaced because they are mount points, as in containers. No file must
-// change, except a debug file that was replaced before the program; the message must name it.
+// TestMountPoint converts files that cannot be replaced because they are mount points, as in containers. No file may
+// change, except a debug file that was replaced before the program; the message must name that debug file.
 func TestMountPoint(t *testing.T) {
 	if os.Geteuid() != 0 {
 		peer.Missing(t, "only root can mount a file")

@@ -62,7 +62,7 @@ func TestStdinInterrupted(t *testing.T) {
 	})
 }
 
-// TestUnchanged expects a copy as the output if a file is not converted.
+// TestUnchanged expects the output to be a copy of the input if the input is not converted.
 func TestUnchanged(t *testing.T) {
 	dir := t.TempDir()
 	in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out")

@@ -39,7 +39,7 @@ type Options struct {
 	Accept func() string
 }
 
-// ErrRefused is returned, with a Result, if Options.Accept rejects it.
+// ErrRefused is returned, with a Result, if Options.Accept rejects the result.
 var ErrRefused = errors.New("nothing was written")
 
 // A Result describes the conversion of a file.
@@ -91,7 +91,7 @@ type Job struct {
 	debug  *debugUpdate  // or nil
 
 	inPlace bool            // the result replaces the input
-	begun   chan struct{}   // closed when the work that started early has ended; nil if no work did
+	begun   chan struct{}   // closed at the end of work that started early, or nil
 	made    *convert.Result // result of the work
 	failed  error           // why the work failed, or nil
 

@@ -11,7 +11,7 @@ import (
 	"cfi2sframe/internal/debugfile"
 )
 
-// A Work is an operation on the file at a path, such as Add.
+// A Work is an operation, such as Add, on the file at a path.
 type Work func(ctx context.Context, run *convert.Run, path string) (*convert.Result, error)
 
 // Add adds an .sframe. debug is the debug file, as in debugfile.Open.

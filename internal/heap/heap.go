@@ -52,7 +52,7 @@ const (
 	largeArchive = 1 << 20   // bytes
 
 	// minHeap is how much the runtime allocates at GOGC=100 before the first collection. For large files, Prepare
-	// raises this to the size of the tables.
+	// raises this amount to the size of the tables.
 	minHeap = 4 << 20
 
 	// gcPercent allows four times as much garbage as live memory. With GOGC=100, converting libLLVM-14.so.1 takes 1.05

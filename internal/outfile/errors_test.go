@@ -66,7 +66,7 @@ func TestReplacesInput(t *testing.T) {
 	defer in.Close()
 	for name, want := range map[string]bool{"in": true, "hard": true, "soft": true, "other": false, "new": false} {
 		o := must.Get(Open(at(name), 0o666))(t)
-		for range 2 { // the second call must return the same
+		for range 2 { // the second call must return the same result
 			if got, err := o.ReplacesInput(in); err != nil || got != want {
 				t.Errorf("%s: %t, %v", name, got, err)
 			}

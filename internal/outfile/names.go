@@ -18,8 +18,8 @@ import (
 // Replacing a file needs a temporary name for a moment, because link(2) does not overwrite. The temporary file is left
 // behind only if the process is killed at that moment.
 
-// If named is set, as in tests, all unfinished files have temporary names.
-var named bool
+// If forceNamed is set, as in tests, all unfinished files have temporary names.
+var forceNamed bool
 
 // prefix is the prefix of temporary names.
 const prefix = ".cfi2sframe-"

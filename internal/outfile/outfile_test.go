@@ -97,8 +97,8 @@ func eachWay(t *testing.T, run func(t *testing.T)) {
 		t.Run("nameless", run)
 	}
 	t.Run("named", func(t *testing.T) {
-		named = true
-		defer func() { named = false }()
+		forceNamed = true
+		defer func() { forceNamed = false }()
 		run(t)
 		if len(names.temporary) > 0 {
 			t.Errorf("temporary names are left behind: %v", names.temporary)
@@ -164,7 +164,7 @@ func TestMode(t *testing.T) {
 }
 
 // TestNamesUntilCommit expects no temporary file in the directory before Commit if the file system supports unnamed
-// files. In any case, none must be left behind.
+// files. In any case, no temporary file may be left behind.
 func TestNamesUntilCommit(t *testing.T) {
 	eachWay(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -172,7 +172,7 @@ func TestNamesUntilCommit(t *testing.T) {
 		for _, name := range []string{"old", "new"} {
 			o := must.Get(Open(filepath.Join(dir, name), 0o666))(t)
 			write(t, o, "contents")
-			if entries, err := os.ReadDir(dir); err != nil || !named && len(entries) > 1 {
+			if entries, err := os.ReadDir(dir); err != nil || !forceNamed && len(entries) > 1 {
 				t.Errorf("there is %v, error %v", entries, err)
 			}
 			o.Close()

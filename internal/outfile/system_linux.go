@@ -21,7 +21,7 @@ const holdFlags = unix.O_PATH
 // createUnnamed creates an unnamed file in a directory. If the system does not support unnamed files, or could not link
 // them, the result is nil.
 func createUnnamed(dir string, mode fs.FileMode) *os.File {
-	if named {
+	if forceNamed {
 		return nil
 	}
 	f, err := os.OpenFile(dir, unix.O_TMPFILE|os.O_RDWR, mode)
@@ -129,7 +129,7 @@ func (o *File) copyExtended() error {
 		if err == unix.ENODATA { // removed meanwhile
 			continue
 		}
-		// setting it again may not be permitted
+		// Setting an equal value again may not be permitted.
 		if old, failed := have(name); err == nil && (failed != nil || old != value) {
 			err = retry(func() error { return unix.Fsetxattr(to, name, []byte(value), 0) })
 		}

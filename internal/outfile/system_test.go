@@ -20,7 +20,7 @@ import (
 	"cfi2sframe/internal/testkit/peer"
 )
 
-// TestMain sets the umask, so that the modes of files do not depend on the user's.
+// TestMain sets the umask, so that the modes of files do not depend on the user's umask.
 func TestMain(m *testing.M) {
 	unix.Umask(0o022)
 	os.Exit(m.Run())
@@ -265,7 +265,7 @@ func TestStrangerRefused(t *testing.T) {
 	})
 	expect(t, dir, map[string]string{"old": "old"})
 
-	// The owner, if it changes meanwhile or was different before.
+	// The owner changes before Commit, or was different from the start.
 	dir = folderOf(t, stranger, 0o700)
 	path = filepath.Join(dir, "old")
 	var late *File
@@ -283,8 +283,7 @@ func TestStrangerRefused(t *testing.T) {
 	})
 	expect(t, dir, map[string]string{"old": "old"})
 
-	// The group, if it cannot be set, or if the set-group-ID bit would be lost because new files get the directory's
-	// group.
+	// The group cannot be set, or the set-group-ID bit would be lost because new files get the directory's group.
 	must.Do(t, os.Chown(path, stranger, 4321))
 	asStranger(t, func() {
 		refused(replaceIn(t, dir, true).Finish(true),
@@ -361,7 +360,7 @@ func TestFolderLocked(t *testing.T) {
 			if !errors.Is(err, unix.EACCES) {
 				t.Errorf("%v; want %v", err, unix.EACCES)
 			}
-			if named && (err == nil || !strings.HasSuffix(err.Error(), "; cannot remove the temporary file "+
+			if forceNamed && (err == nil || !strings.HasSuffix(err.Error(), "; cannot remove the temporary file "+
 				filepath.Base(temp)+": permission denied")) {
 				t.Errorf("%v does not say that %s is left behind", err, temp)
 			}

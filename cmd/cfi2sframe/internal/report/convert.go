@@ -120,8 +120,8 @@ func (c *Coverage) WithoutCFI() uint64 {
 
 // Compiled programs contain some assembly without CFI. The report warns if a file exceeds these limits.
 const (
-	maxWithoutCFI = 5   // in percent of the code
-	maxInferable  = 1   // in percent, if --infer might derive rows
+	maxWithoutCFI = 5   // percentage of the code
+	maxInferable  = 1   // likewise, if --infer might derive rows
 	minWithoutCFI = 256 // bytes; smaller amounts, as in small programs, cause no warning
 )
 

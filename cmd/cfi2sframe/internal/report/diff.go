@@ -96,7 +96,7 @@ type DiffFunction struct {
 // Place returns the function's address.
 func (f *DiffFunction) Place() string { return fmt.Sprintf("%s%#x", inSection(f.Section), f.Begin) }
 
-// Text writes the text report with up to the given number of changes, or all if it is negative.
+// Text writes the text report with up to the given number of changes, or with all changes if the number is negative.
 func (d *Diff) Text(w io.Writer, changes int) error {
 	listed := first(d.Changes, changes)
 	return writeText(w, "diff", &struct {

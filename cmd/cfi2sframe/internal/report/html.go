@@ -53,7 +53,7 @@ type pageFile struct {
 	Chart    page.Chart
 }
 
-// maxShown is the maximum number of files with their own section, to keep the page readable.
+// maxShown is the maximum number of files that get a section, to keep the page readable.
 const maxShown = 1000
 
 // The columns of the tables, in the order of the cells that the row methods return.

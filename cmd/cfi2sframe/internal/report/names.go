@@ -21,7 +21,7 @@ import (
 const (
 	maxNameSteps = 1 << 26 // pairs of a symbol and a gap to compare
 	maxNameBytes = 8 << 20 // total bytes of the names in a list
-	maxMangled   = 4096    // bytes of a name; demangling takes superlinear time
+	maxMangled   = 4096    // bytes of a name to demangle, which takes superlinear time
 )
 
 // A nameRef locates the name of a symbol in a file.

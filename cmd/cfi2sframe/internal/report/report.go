@@ -17,7 +17,7 @@ type Coverage struct {
 	ABI       string   `json:"abi"`
 	Format    int      `json:"format"`
 	Sources   []Source `json:"sources"`
-	DebugFile string   `json:"debug_file,omitempty"` // its path, if .debug_frame was read from it
+	DebugFile string   `json:"debug_file,omitempty"` // path of the debug file if .debug_frame was read from it
 	Functions int      `json:"functions"`            // that CFI describes
 	FDEs      int      `json:"fdes"`                 // written
 	FREs      uint64   `json:"fres"`                 // written

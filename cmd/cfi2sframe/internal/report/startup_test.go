@@ -67,7 +67,7 @@ func TestStartup(t *testing.T) {
 				return filepath.Join(dir, out)
 			}
 			assembly := tt.machine + ".s"
-			// Without the assembly, all code without CFI is start-up code.
+			// If no assembly is linked in, all code without CFI is start-up code.
 			whole := startupOf(t, compile("whole", "hello.c"))
 			if whole.WithoutCFI() != 0 || whole.Uncovered.Startup == 0 || len(whole.Uncovered.Functions) != 0 {
 				t.Errorf("without assembly: %d bytes, functions %v", whole.WithoutCFI(), whole.Uncovered.Functions)

@@ -4,8 +4,8 @@ import (
 	"slices"
 )
 
-// Sum combines the coverage of several files, such as the members of an archive, under the given name. It includes gaps
-// by reason, but does not list gaps, sections or functions.
+// Sum combines the coverage of several files, such as the members of an archive, under the given name. The sum includes
+// gaps by reason, but does not list gaps, sections or functions.
 func Sum(file string, files []*Coverage) *Coverage {
 	sum := &Coverage{
 		Schema: Schema, File: file, Verified: true, Sources: []Source{}, Reasons: []Reason{}, Gaps: []Gap{},
@@ -70,7 +70,7 @@ func union(list, texts []string) []string {
 	return list
 }
 
-// find returns the element with the given name, which it appends if it is missing. index maps names to positions in
+// find returns the element with the given name, after appending one if necessary. index maps names to positions in
 // list.
 func find[T any](list *[]T, index map[string]int, name string, empty T) *T {
 	i, ok := index[name]

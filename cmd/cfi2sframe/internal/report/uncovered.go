@@ -80,7 +80,7 @@ type UncoveredFunction struct {
 	Reason   string `json:"reason,omitempty"` // with --infer: why its instructions yield no rows
 }
 
-// maxUncovered bounds the functions without CFI that are listed.
+// maxUncovered is the maximum number of functions without CFI to list.
 const maxUncovered = 10000
 
 // A rangeSet is a sorted set of disjoint ranges, with prefix sums of their sizes.

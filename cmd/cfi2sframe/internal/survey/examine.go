@@ -211,7 +211,7 @@ func (r *Record) addVersion(v sframe.Version, res *translate.Result) {
 	}
 }
 
-// maxFunctions bounds the functions listed per file, worst first.
+// maxFunctions is the maximum number of functions listed per file, worst first.
 const maxFunctions = 3
 
 // addFunction lists the function that contains the gaps if it is among the worst.

@@ -19,7 +19,7 @@ import (
 //go:embed survey.html.tmpl
 var pageText string
 
-// maxFiles bounds the files listed on the page, worst first.
+// maxFiles is the maximum number of files listed on the page, worst first.
 const maxFiles = 1 << 16
 
 // A surveyPage holds the data for the page template.
@@ -130,7 +130,7 @@ func (r *Record) cells() []string {
 	return row
 }
 
-// chart returns the bars of the reasons for gaps in all files.
+// chart returns a bar chart of the reasons for gaps in all files.
 func (s *Survey) chart(code page.Split) page.Chart {
 	var out []page.Bar
 	for i := range s.Total.Gaps {

@@ -60,7 +60,7 @@ func Merge(names []string) (*Survey, error) {
 			if reflect.DeepEqual(all[i], l.Record) {
 				return nil
 			}
-			return fmt.Errorf("%s differs from the file of this name in %s; survey it again",
+			return fmt.Errorf("%s differs from the file of the same name in %s; survey it again",
 				report.Printable(l.File), from[l.File])
 		})
 		if err != nil {

@@ -124,7 +124,7 @@ type Function struct {
 	Lost     uint64 `json:"lost"`
 	Reason   string `json:"reason"` // of most lost bytes
 
-	gap translate.Gap // first gap that breaks stack traces; locates the function's name
+	gap translate.Gap // first gap that breaks stack traces, for finding the function's name
 }
 
 // refused returns the record of a file without CFI to translate. A system error ends the survey.

@@ -39,7 +39,7 @@ func TestRefused(t *testing.T) {
 		{"sound", func(*elftest.Patcher) {}, "", ""},
 		{"no CFI", func(p *elftest.Patcher) {
 			p.Put32(p.Section(".eh_frame")+elftest.ShType, uint32(elf.SHT_NOBITS))
-			p.Put32(p.Segment(elf.PT_GNU_EH_FRAME, 0), uint32(elf.PT_NULL)) // it would also locate the CFI
+			p.Put32(p.Segment(elf.PT_GNU_EH_FRAME, 0), uint32(elf.PT_NULL)) // this segment would also locate the CFI
 		}, "no-cfi", ""},
 		{"CFI of no code", func(p *elftest.Patcher) { p.Contents(".eh_frame", make([]byte, 4)) }, "no-code", ""},
 		{"a record that is longer than the section", func(p *elftest.Patcher) {

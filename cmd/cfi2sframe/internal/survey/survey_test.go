@@ -181,7 +181,7 @@ func TestMergeErrors(t *testing.T) {
 	testfile.Write(t, sound, b.Bytes())
 	first, _, _ := strings.Cut(b.String(), "\n")
 	for _, tt := range []struct{ text, want string }{
-		{strings.Replace(first, `"abi":"`, `"functions":1,"abi":"x`, 1), "differs from the file of this name in "},
+		{strings.Replace(first, `"abi":"`, `"functions":1,"abi":"x`, 1), "differs from the file of the same name in "},
 		{strings.Replace(first, `"file":"`, `"name":"`, 1), "record without a file name; use the output of survey"},
 		{`{"file":"x","status":"lost"}`, `unknown status "lost"`},
 		{`{"file":"x","formats":[{"format":9}]}`, "unknown format 9"},

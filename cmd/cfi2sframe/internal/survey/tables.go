@@ -116,7 +116,7 @@ func (s *Survey) notExamined() table {
 	return t
 }
 
-// maxWorst bounds the lists of the worst files and functions, and of errors.
+// maxWorst is the maximum length of the lists of the worst files, of the worst functions and of errors.
 const maxWorst = 20
 
 func (s *Survey) worstFiles() table {
@@ -163,7 +163,8 @@ func (s *Survey) errors() table {
 	return t
 }
 
-// maxName is the maximum length of function names in tables, in characters. C++ names can have thousands.
+// maxName is the maximum length of function names in tables, in characters. C++ names can be thousands of characters
+// long.
 const maxName = 120
 
 func short(name string) string {

@@ -86,8 +86,7 @@ func walk(ctx context.Context, paths []string, opt Options) (out []candidate, sk
 	return out, skipped, nil
 }
 
-// classify decides from the first bytes of a file whether to skip it. For a skipped file, it also returns a count of 1
-// of its kind.
+// classify decides from the first bytes of a file whether to skip it. If so, the returned Skipped counts this file.
 func (c *candidate) classify(objects bool) (kind Skipped, skip bool) {
 	var k fileKind
 	if c.err == nil {
