@@ -1,5 +1,5 @@
 # Shared by the tests of build systems; to be sourced by bash. Creates the directory $tmp, which is removed when the
-# test ends, sets $CFI2SFRAME to cfi2sframe, and adds it to PATH.
+# test ends, and sets $CFI2SFRAME and PATH to find cfi2sframe.
 #
 # CFI2SFRAME: path of cfi2sframe; by default it is built from this tree.
 
@@ -10,7 +10,7 @@ tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 trap 'echo "$0: line $LINENO: $BASH_COMMAND" >&2' ERR
 set -E
-# Linker directories are created in $tmp and removed with it. Go's caches stay where they are.
+# Linker directories are created in $tmp and removed with it. Go's caches are not moved to $tmp.
 if command -v go >/dev/null; then
 	GOCACHE=$(go env GOCACHE) GOMODCACHE=$(go env GOMODCACHE)
 	export GOCACHE GOMODCACHE

@@ -16,7 +16,7 @@ import (
 // Command returns the subcommand.
 func Command() *kit.Command {
 	c := kit.New("bench", "COMMAND...", 1, math.MaxInt)
-	rounds := c.Int("rounds", 7, "runs of each command")
+	rounds := c.Int("rounds", 7, "number of runs of each command")
 	out := c.String("out", "", "remove `FILE` before each run: replacing a large file takes time")
 	c.Run = func(commands []string) error {
 		var runs []func() ([]float64, error)

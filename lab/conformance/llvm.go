@@ -136,7 +136,7 @@ func (s *llvmSection) lookup(abi string, pc uint64) (found *vector.Row) {
 	return found
 }
 
-// row returns the answer to a question about a row.
+// row converts a row of llvm-readobj's output to an answer.
 func (s *llvmSection) row(abi string, f *llvmFunction, r *llvmRow) *vector.Row {
 	slot := func(offset *int64, fixed int64) *vector.Rule {
 		if offset != nil {

@@ -297,8 +297,8 @@ func waysOf(f *elf.File, name string) (ways []way) {
 	return ways
 }
 
-// libraryDirs returns the directories of a file's libraries, which a copy elsewhere needs. Plugins expect the program
-// that loads them to know their directory.
+// libraryDirs returns the directories in which a copy of a file must search for libraries: its run paths and its
+// original directory. Plugins expect the program that loads them to search in theirs.
 func libraryDirs(f *elf.File, origin string) (dirs []string) {
 	for _, tag := range []elf.DynTag{elf.DT_RPATH, elf.DT_RUNPATH} {
 		values, _ := f.DynString(tag)

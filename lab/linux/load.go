@@ -124,7 +124,7 @@ func (m *module) relocated(name string, loads bool) ([]byte, uint64, error) {
 		return nil, 0, fmt.Errorf("no section %s", name)
 	}
 	if loads != (m.addrs[i] != 0) {
-		return nil, 0, fmt.Errorf("section %s is at %#x", name, m.addrs[i])
+		return nil, 0, fmt.Errorf("section %s is at address %#x", name, m.addrs[i])
 	}
 	data, err := m.Sections[i].Data()
 	if err != nil {

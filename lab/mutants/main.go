@@ -78,7 +78,7 @@ func (c *config) run(out io.Writer) error {
 			return err
 		}
 		total += len(byPackage[pkg])
-		if err := stale(pkg, byPackage[pkg], why); err != nil {
+		if err := checkArguments(pkg, byPackage[pkg], why); err != nil {
 			return err
 		}
 	}
@@ -138,8 +138,8 @@ func findAll(pkg string) (all []mutant, err error) {
 	return all, nil
 }
 
-// stale returns an error if an argument names a nonexistent mutant of a package.
-func stale(pkg string, all []mutant, why map[string]string) error {
+// checkArguments returns an error if an argument names a nonexistent mutant of a package.
+func checkArguments(pkg string, all []mutant, why map[string]string) error {
 	for _, key := range slices.Sorted(maps.Keys(why)) {
 		exists := slices.ContainsFunc(all, func(m mutant) bool { return m.key() == key })
 		if strings.HasPrefix(key, pkg+"/") && !exists {

@@ -19,7 +19,7 @@ func TestArguments(t *testing.T) {
 	}
 	for pkg := range packages {
 		all := must.Get(findAll(pkg))(t)
-		if err := stale(pkg, all, why); err != nil {
+		if err := checkArguments(pkg, all, why); err != nil {
 			t.Error(err)
 		}
 	}

@@ -72,7 +72,7 @@ func TestLastCall(t *testing.T) {
 				}
 				for _, f := range formats {
 					for _, padding := range []string{"on", "off"} {
-						file := converted(t, path, f.form+" --padding="+padding)
+						file := convert(t, path, f.form+" --padding="+padding)
 						v := must.Get(conformance.FromFile(file, f.vectors))(t)
 						answers := []conformance.Reader{*own}
 						if slices.Contains(strings.Fields(f.abis), v.ABI) {

@@ -89,7 +89,7 @@ func Start(top, dir string) (*Libraries, error) {
 	return l, nil
 }
 
-// Check looks up the rows of a file that was converted to the given form, if the library supports its ABI.
+// Check looks up the rows of a file that was converted with the flags in form, if the library supports its ABI.
 func (l *Libraries) Check(path, form string) error {
 	f := &formats[slices.IndexFunc(formats, func(f format) bool { return f.form == form })]
 	v, err := conformance.FromFile(path, f.vectors)

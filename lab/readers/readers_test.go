@@ -32,8 +32,8 @@ func libraries(t *testing.T) *Libraries {
 	return l
 }
 
-// converted returns a converted file.
-func converted(t *testing.T, path, form string) string {
+// convert converts a file with the flags in form, and returns the path of the result.
+func convert(t *testing.T, path, form string) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "out")
 	if r, err := kit.Convert(product, path, out, strings.Fields(form)...); err != nil || r.Kept != "" {
@@ -73,7 +73,7 @@ func TestWrongByte(t *testing.T) {
 	} {
 		f := &formats[tt.format]
 		r := l.readers[f.library]
-		v := must.Get(conformance.FromFile(converted(t, top+"/testdata/bin/"+tt.file, f.form), f.vectors))(t)
+		v := must.Get(conformance.FromFile(convert(t, top+"/testdata/bin/"+tt.file, f.form), f.vectors))(t)
 		var sum counts
 		if err := f.ask(r, v, &sum); err != nil || sum.rows < 10 {
 			t.Fatalf("%v: error %v, %+v", tt, err, sum)
@@ -109,7 +109,7 @@ func TestFixtures(t *testing.T) {
 	paths := must.Get(filepath.Glob(top + "/testdata/bin/*/*"))(t)
 	for _, form := range Forms() {
 		for _, path := range paths {
-			if err := l.Check(converted(t, path, form), form); err != nil {
+			if err := l.Check(convert(t, path, form), form); err != nil {
 				t.Errorf("%s, %s: %v", path, form, err)
 			}
 		}
@@ -119,7 +119,7 @@ func TestFixtures(t *testing.T) {
 	}
 }
 
-// TestJudge checks wrong outputs of programs.
+// TestJudge expects judge to accept the output of a program, and to reject wrong outputs.
 func TestJudge(t *testing.T) {
 	const good = `libgcc_s: none
 main 5 equal

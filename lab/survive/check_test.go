@@ -17,7 +17,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// TestCheck expects errors in damaged converted files.
+// TestCheck expects check to report errors in damaged copies of a converted file.
 func TestCheck(t *testing.T) {
 	const fixture = "../../testdata/bin/amd64/plt"
 	path := filepath.Join(t.TempDir(), "converted")

@@ -19,7 +19,7 @@ import (
 // Command returns the subcommand.
 func Command() *kit.Command {
 	c := kit.New("survive", "", 0, 0)
-	quick := c.Bool("quick", false, "only a few subjects and tools")
+	quick := c.Bool("quick", false, "test only a few subjects and tools")
 	c.Run = func([]string) error {
 		return kit.WithProduct(func(program, _ string) error { return tryAll(program, *quick) })
 	}

@@ -18,7 +18,7 @@ LAST void last_abort(int n)
 	abort();
 }
 
-/* Needs -fstack-protector-all, or -fstack-protector-explicit and the attribute. */
+/* last_stack_chk_fail needs -fstack-protector-all, or -fstack-protector-explicit and the attribute. */
 LAST
 #if defined __x86_64__ && !defined __clang__
 __attribute__((stack_protect, optimize("O2")))
