@@ -40,7 +40,7 @@ type Arch struct {
 
 	SP, FP uint64
 	RA     uint64 // holds the return address after a call; on amd64 a virtual column for its stack slot
-	PC     uint64 // register that means the pc in CFI expressions, or NoReg
+	PC     uint64 // register number that denotes the pc in CFI expressions, or NoReg
 	// RAState is the pseudo-register that tells whether the return address is signed, or NoReg.
 	RAState   uint64
 	Registers []string // names by number
@@ -86,12 +86,12 @@ type Field struct {
 	Signed bool // absolute and sign-extended
 }
 
-// all lists the machines in the order used in messages.
-var all = [...]*Arch{&amd64, &aarch64, &s390x}
+// machines lists the Arch of each machine in the order used in messages.
+var machines = [...]*Arch{&amd64, &aarch64, &s390x}
 
 // Of returns the Arch of an ELF machine, or nil if SFrame is not defined for it.
 func Of(m elf.Machine) *Arch {
-	for _, a := range all {
+	for _, a := range machines {
 		if a.Machine == m {
 			return a
 		}
@@ -101,7 +101,7 @@ func Of(m elf.Machine) *Arch {
 
 // OfABI returns the Arch of an SFrame ABI, or nil.
 func OfABI(abi sframe.ABI) *Arch {
-	for _, a := range all {
+	for _, a := range machines {
 		if abi != 0 && (a.Little == abi || a.Big == abi) {
 			return a
 		}
@@ -163,7 +163,7 @@ func (a *Arch) PushAt(cfa []byte) (uint64, bool) {
 // Names returns the names of all machines for a message: "amd64, aarch64 and s390x".
 func Names() string {
 	var names []string
-	for _, a := range all {
+	for _, a := range machines {
 		names = append(names, a.Name)
 	}
 	last := len(names) - 1

@@ -262,7 +262,7 @@ func (t *Table) kind(fn *Function, id, flag byte, name string) Kind {
 	case ok && strings.HasPrefix(short, "sigreturn") && t.code.isSigreturn(fn):
 		return SigReturn
 	case flag&flagTopFrame != 0, t.file.Entry == fn.Begin,
-		// Programs start there; the library variants return to the loader.
+		// Execution starts in _rt0_*; the variants for libraries return to the loader.
 		strings.HasPrefix(name, "_rt0_") && !strings.Contains(name, "_lib"):
 		return Outermost
 	case flag&flagSPWrite != 0:

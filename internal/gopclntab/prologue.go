@@ -9,7 +9,7 @@ import (
 	"cfi2sframe/elffile"
 )
 
-// A codeReader reads the code of functions in ascending order.
+// A codeReader reads the code of functions in ascending order of address.
 type codeReader struct {
 	file *elffile.File
 	find finder // nil if functions save no frame pointers

@@ -74,7 +74,7 @@ func (d *aarch64) write(r Reg) {
 	}
 }
 
-// A pattern matches the instructions whose bits in mask have the given value.
+// A pattern matches the instructions for which the bits selected by mask equal value.
 type pattern struct {
 	mask, value uint32
 	effect      byte // for the register in bits 0 to 4: 'd': written; 's': written, 31 is SP; '.': not written
@@ -464,7 +464,7 @@ func (d *aarch64) structure() bool {
 	return n > 0
 }
 
-// vectorForms are the vector and floating-point data-processing instructions. Reserved encodings within these groups
+// vectorForms lists the vector and floating-point data-processing instructions. Reserved encodings within these groups
 // are not excluded.
 var vectorForms = []pattern{
 	{0x9f000400, 0x0f000000, '.'}, {0xdf000400, 0x5f000000, '.'}, // by element

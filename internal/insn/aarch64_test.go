@@ -342,14 +342,15 @@ var newA64 = regexp.MustCompile("^(" + strings.Join(strings.Fields(`dcps\d ereta
 	luti[24] (cpy|set)\w+ ldg stz?2?gp? ldra[ab] \w+sppc ldi?app? sti?lp mrrs msrr sysp rcw\w+ tcancel tchangef`),
 	"|") + ")$")
 
-// isNew reports whether an instruction is new, or a new form: FPRCVT, and vector forms of RCPC3.
+// isNew reports whether an instruction is new, or has a new form: FPRCVT, and vector forms of RCPC3.
 func (in *a64) isNew() bool {
 	isVector := vectorName.MatchString(in.operands[0])
 	return newA64.MatchString(in.name) || isVector && (in.name == "ldapur" || in.name == "stlur") ||
 		isVector && strings.Contains(in.name, "cvt") && vectorName.MatchString(in.operands[1])
 }
 
-// isUnpredictable reports whether an instruction has no defined effect: reserved bits, or registers that are the same.
+// isUnpredictable reports whether an instruction has no defined effect because reserved bits are set or registers are
+// the same.
 func (in *a64) isUnpredictable(word uint32) bool {
 	registers := strings.NewReplacer("w", "x", "xsp", "sp").Replace(in.text)
 	first, rest, _ := strings.Cut(registers, ", ")

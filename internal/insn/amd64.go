@@ -408,7 +408,7 @@ func (d *amd64) writesRM(size int32) {
 	}
 }
 
-// writesMem records a write to memory, if the operand is in memory.
+// writesMem records a write of size bytes to operand r/m, if it is in memory.
 func (d *amd64) writesMem(size int32) {
 	if d.rm == None {
 		d.Stores = size

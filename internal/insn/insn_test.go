@@ -7,8 +7,8 @@ import (
 	"cfi2sframe/internal/testkit/must"
 )
 
-// TestDecodeAMD64 checks what the comparisons with objdump do not: how many bytes are stored, numbers that are pushed,
-// and instructions that are left unknown on purpose, or are incomplete.
+// TestDecodeAMD64 checks what the comparisons with objdump do not: the number of bytes stored, the values pushed, and
+// instructions that are unknown on purpose or truncated.
 func TestDecodeAMD64(t *testing.T) {
 	const pc = 0x1000
 	mem := func(base Reg, disp int64) Mem { return Mem{Base: base, Index: None, Disp: disp} }

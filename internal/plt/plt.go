@@ -362,8 +362,8 @@ func (w *walker) certainStubs() []Stub {
 	return out
 }
 
-// tokenize splits code into tokens. It returns their letters, and their offsets followed by the end of the last token.
-// Letter 0 is unknown code and ends the list.
+// tokenize splits code into tokens. It returns the letters of the tokens, and their offsets followed by the end of the
+// last token. Letter 0 is unknown code and ends the list.
 func (m *stubForms) tokenize(b []byte) (letters []byte, starts []int) {
 	for off := 0; off < len(b); {
 		starts = append(starts, off)

@@ -2,10 +2,11 @@ package generate
 
 import "bytes"
 
-// Damage returns a random damage argument for Damaged.
+// Damage returns a random value for the parameter damage of Damaged.
 func Damage(seed uint64) uint64 { return seed*0x9e3779b97f4a7c15 | 1 }
 
-// Damaged changes up to four bytes of a file, selected by damage, mostly in the headers or in the tables at the end.
+// Damaged returns a copy of a file in which up to four bytes are changed, mostly in the headers or in the tables at the
+// end. The value of damage selects the changes.
 func Damaged(b []byte, damage uint64) []byte {
 	b = bytes.Clone(b)
 	for range 1 + damage>>1&3 {

@@ -42,7 +42,7 @@ func (s *Source) byte() int {
 	return int(v)
 }
 
-// Rarely is true once in n cases, and false when the bytes are used up.
+// Rarely returns true for one of n choices, and false when the bytes are used up.
 func (s *Source) Rarely(n int) bool { return s.N(n) == n-1 }
 
 // Bytes returns n bytes.

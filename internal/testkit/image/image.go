@@ -35,7 +35,7 @@ func Compare(before, after *elffile.File) error {
 	return Segment(after, before.Prog(elf.ProgType(sframe.PTGNUSFrame)))
 }
 
-// Contents is Compare without checks of .sframe, for a file from which it was removed.
+// Contents is like Compare but does not check .sframe: it is for files from which .sframe was removed.
 func Contents(before, after *elffile.File) error {
 	moved, err := sections(before, after)
 	if err != nil {

@@ -3,7 +3,7 @@ package long
 
 import "testing"
 
-// Test skips the test with -short.
+// Test skips the test if -short is set.
 func Test(t testing.TB) {
 	t.Helper()
 	if testing.Short() {

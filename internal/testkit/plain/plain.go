@@ -13,7 +13,7 @@ import (
 	"cfi2sframe/internal/testkit/testfile"
 )
 
-// File returns the path of a program without .sframe: path, or if that has a section, a copy with the same name. If the
+// File returns path or, if the program there has an .sframe, the path of a copy without it, under the same name. If the
 // program is missing, the test is skipped.
 func File(t testing.TB, path string) string {
 	t.Helper()

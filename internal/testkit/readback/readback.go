@@ -39,7 +39,7 @@ type Reader struct {
 	s     *sframe.Section
 }
 
-// New returns a Reader. Without a section, its method Row must not be called.
+// New returns a Reader. If s is nil, Row must not be called.
 func New(m elf.Machine, order binary.ByteOrder, s *sframe.Section) (*Reader, error) {
 	known, ok := machines[m]
 	if !ok || s != nil && s.ABI.Order().Uint16([]byte{0, 1}) != order.Uint16([]byte{0, 1}) {

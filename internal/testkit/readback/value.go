@@ -72,7 +72,7 @@ func (x *stack) take(n int) []byte {
 	return b
 }
 
-// unsigned and signed read LEB128 numbers.
+// unsigned decodes an unsigned LEB128 number, and signed decodes a signed LEB128 number.
 func (x *stack) unsigned() uint64 {
 	v, n := binary.Uvarint(x.code)
 	x.take(n)
@@ -120,7 +120,7 @@ func (x *stack) step(r *Reader, pc uint64) {
 	}
 }
 
-// operator executes an operator on two values.
+// operator applies a binary operator.
 func (x *stack) operator(code op.Opcode) {
 	b, a := x.pop(), x.pop()
 	switch {
