@@ -21,10 +21,10 @@
  * the constructor, and what runs
  *   when a file is loaded           no             the linker's   reads sections yes
  *
- * "At a frame without a section" excludes code that a signal interrupted, and code outside files: there, a trace ends.
- * A handler may leave a trace by longjmp. No function changes errno, is a cancellation point, or calls malloc, except
- * that dlclose, makecontext and sigaltstack behave like libc's. If the constructor has not run yet (in a call from
- * another file's constructor), the first call prepares the library, and locks and allocates like dlsym.
+ * "At a frame without a section" excludes code that a signal interrupted, and code outside mapped files: there, a trace
+ * ends. A handler may leave a trace by longjmp. No function changes errno, is a cancellation point, or calls malloc,
+ * except that dlclose, makecontext and sigaltstack behave like libc's. If the constructor has not run yet (in a call
+ * from another file's constructor), the first call prepares the library with dlsym, which takes locks and may allocate.
  *
  * Licence: BSD 3-Clause, like the rest of the project.
  */
@@ -48,7 +48,7 @@ typedef struct _Unwind_Context unwind_context;
 #define ALL(of) OF_LIBGCC(of) of(int, dlclose, void *handle)
 ALL(NEXT_OF)
 
-/* libgcc's functions, which continue a trace. RTLD_NEXT might find another unwinder's. */
+/* libgcc's functions, which continue a trace. RTLD_NEXT might find those of another unwinder. */
 static struct {
 	_Unwind_Reason_Code (*backtrace)(_Unwind_Trace_Fn, void *);
 	_Unwind_Ptr (*ip)(unwind_context *, int *);
@@ -76,8 +76,8 @@ PUBLIC int EXPORTED(dlclose)(void *handle) {
 
 /* The memory that a walk reads: stacks, from the current frame up. If the bounds of a stack are unknown (fibers not
  * created by makecontext, alternate stacks not set by sigaltstack), frames of running functions are read within a
- * window that moves with them. Registers of interrupted code may hold any value, so they are dereferenced on known
- * stacks only. */
+ * window that moves with them. Registers of interrupted code may hold any value, so they are used to read known stacks,
+ * but no other memory. */
 enum { WINDOW = 1 << 16 };
 
 /* set_stack makes the stack that contains sp the first to be read, and returns whether it could. */
@@ -146,7 +146,7 @@ int sframe_may_leave(const struct walk *w, const struct sfw_regs *regs) {
 		_dl_find_object((void *)(uintptr_t)(regs->pc - 1), &o) == 0;
 }
 
-/* Traces: backtrace fills an array, _Unwind_Backtrace calls a function for each frame. */
+/* Traces: backtrace fills an array, and _Unwind_Backtrace calls a function for each frame. */
 struct trace {
 	struct sfw_regs regs; /* of the next frame */
 	struct walk walk;
@@ -222,8 +222,8 @@ static _Unwind_Reason_Code on_frame(unwind_context *c, void *argument) {
 
 /* Frames with cached rows. Each thread remembers its last trace, because most traces share their outer frames with the
  * previous one: frames are shared if the saved words that lead from one to the next are unchanged. Comparing these
- * takes half the time of using a row, with fewer cache misses: without it, a program under heaptrack takes 25 % longer
- * (3 runs, 2026-11). */
+ * words takes half the time of using a row, with fewer cache misses. Without saved traces, a program under heaptrack
+ * takes 25 % longer (3 runs, 2026-11). */
 enum { MAX_STEPS_KEPT = 256, NUM_MEMORIES = 64 };
 enum { NOT_SAVED = -1, NOT_COMPARED = INT32_MIN }; /* the latter is outside every stack */
 struct step {
@@ -430,8 +430,8 @@ __attribute__((always_inline)) static inline void take_trace(struct trace *t, vo
 		put(t, 0, 0, 0);
 }
 
-/* ENTRY defines a function with two arguments that also passes the caller's stack pointer and frame pointer: C code
- * may overwrite the latter. */
+/* ENTRY defines a function that passes on its two arguments, the caller's stack pointer and the caller's frame pointer,
+ * which C code may overwrite. */
 #if defined(__x86_64__)
 #define ENTER(from, to) "endbr64\n\tlea 8(%rsp), %rdx\n\tmov %rbp, %rcx\n\tjmp " to "\n"
 #elif defined(__aarch64__)
@@ -488,7 +488,7 @@ PUBLIC _Unwind_Word EXPORTED(_Unwind_GetCFA)(unwind_context *c) {
 	return f != NULL ? f->sp + (uint64_t)(int64_t)sfw_abi_of(SFW_HOST_ABI)->bias : NEXT(_Unwind_GetCFA)(c);
 }
 
-/* SFrame restores few registers, and a frame records the stack pointer only. */
+/* SFrame restores few registers, and a frame records only the stack pointer. */
 PUBLIC _Unwind_Word EXPORTED(_Unwind_GetGR)(unwind_context *c, int reg) {
 	const struct context *f = frame_of(c);
 	if (f == NULL)

@@ -46,8 +46,8 @@ enum sframe_mode { BY_DWARF, BY_FRAME_POINTER, BY_SFRAME_ONLY };
 INNER extern enum sframe_mode sframe_otherwise;
 /* sframe_ready prepares the library unless the constructor, start, has done so. */
 INNER void sframe_ready(void);
-/* The first words of the library's contexts and cursors. Contexts and cursors of other libraries start with
- * pointers, which differ from these. */
+/* The first words of the library's contexts and cursors. Those of other libraries start with pointers, which never
+ * equal these words. */
 INNER extern const uint64_t sframe_magic[2];
 /* sframe_set_function sets a function pointer, if it is NULL, to the function with this name in a file. */
 INNER void sframe_set_function(void *function, void *file, const char *name);

@@ -72,8 +72,8 @@ __attribute__((no_sanitize("address"))) static uint64_t checksum(const unsigned 
 	return sum;
 }
 
-/* proves returns whether the checksums in a separate file match the loaded file, whose code cannot change. */
-static int proves(const unsigned char *sums, size_t size, const struct sfw_file *f) {
+/* matches_file returns whether the checksums in a separate file match the loaded file, whose code cannot change. */
+static int matches_file(const unsigned char *sums, size_t size, const struct sfw_file *f) {
 	enum { SUM = 24 };
 	if (size == 0 || size % SUM != 0)
 		return 0;
@@ -102,7 +102,7 @@ static int section_of_file(struct separate *s, const unsigned char *bytes, size_
 			same |= text == s->id_size && memcmp(note, s->id, text) == 0;
 		if (h->p_type == PT_NOTE &&
 			(note = find_note(at, h->p_filesz, "cfi2sframe", sizeof "cfi2sframe", 1, &text)) != NULL)
-			proven |= proves(note, text, f);
+			proven |= matches_file(note, text, f);
 		if (h->p_type == SFW_PT_GNU_SFRAME)
 			sound = sfw_open(&s->section, at, h->p_filesz, h->p_vaddr) == SFW_OK && s->section.abi == SFW_HOST_ABI &&
 				sfw_check(&s->section) == SFW_OK;

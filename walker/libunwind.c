@@ -6,7 +6,7 @@
  */
 #include "backtrace.h"
 
-/* libunwind has two copies of each function: for stacks of this process, and for any stack. */
+/* libunwind has two variants of each function: one for stacks of this process, and one for any stack. */
 #if defined(__x86_64__)
 #define UNW_LOCAL(name) JOIN(_ULx86_64_, name)
 #define UNW_ANY(name) JOIN(_Ux86_64_, name)
@@ -46,8 +46,8 @@ typedef uint64_t word;
 	OF_CURSORS(of, name)
 #define ALL(of) OF_LIBUNWIND(of, UNW_LOCAL) OF_LIBUNWIND(of, UNW_ANY)
 ALL(NEXT_OF)
-/* FOUND is NEXT for calls by libunwind itself, which may occur before its functions are found, in threads that an
- * allocator started. */
+/* FOUND is NEXT for functions that libunwind itself calls. In a thread started by an allocator, it may call them before
+ * this library has looked up the originals. */
 #define FOUND(name) (NEXT(name) == NULL ? sframe_find_cursors() : (void)0, NEXT(name))
 
 enum { NO_INFO = -10, BAD_REGISTER = -3, INIT_SIGNAL_FRAME = 1 };
@@ -83,7 +83,7 @@ static int init_cursor(void *cursor, void *context, int flag, int any) {
 	return 0;
 }
 
-/* convert_cursor turns a cursor of this library into libunwind's, and returns whether it could. */
+/* convert_cursor turns a cursor of this library into a libunwind cursor, and returns whether it could. */
 static int convert_cursor(struct cursor *c) {
 	const struct unwinder unwinders[] = {
 		{NEXT(UNW_LOCAL(init_local2)), NEXT(UNW_LOCAL(step)), NEXT(UNW_LOCAL(get_reg))},
@@ -179,7 +179,7 @@ OF_CURSORS(PASS_ON, UNW_ANY)
 #ifndef SFRAME_BACKTRACE_WRAP
 static void find_libunwind(void *file) { ALL(SET_NEXT) }
 
-/* find_in finds the functions in libunwind if it is loaded, even after this library, where RTLD_NEXT does not
+/* find_in finds libunwind's functions if libunwind is loaded, even if after this library, where RTLD_NEXT does not
  * search. */
 static void find_in(const char *name) {
 	void *file = dlopen(name, RTLD_LAZY | RTLD_NOLOAD);

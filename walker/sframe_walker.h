@@ -13,9 +13,9 @@
  *	}
  *
  * The first part needs only a C11 compiler with GNU extensions: no libc, no memory of its own, no locks. It is for
- * signal handlers, kernels, and data from other machines: sfw_open and sfw_lookup (the row for a pc), sfw_check (if a
- * whole section is valid), sfw_step (to the caller), sfw_walk (all frames). The second part, if SFRAME_WALKER_PROCESS
- * is defined (with _GNU_SOURCE), walks the stack of the running thread. README.md has more.
+ * signal handlers, kernels, and data from other machines: sfw_open and sfw_lookup (the row for a pc), sfw_check
+ * (whether a whole section is valid), sfw_step (to the caller), sfw_walk (all frames). The second part, if
+ * SFRAME_WALKER_PROCESS is defined (with _GNU_SOURCE), walks the stack of the running thread. README.md has more.
  *
  * Sections are not trusted. Whatever bytes a section contains, nothing outside it is read, each call terminates, and
  * memory is read only as struct sfw_space allows. A lookup checks what it reads.
@@ -77,7 +77,7 @@ struct sfw_row {
 	uint8_t signal_frame; /* the return address is that of an interrupted instruction */
 };
 
-/* A section opened by sfw_open. Its bytes must stay in memory. */
+/* A section opened by sfw_open. Its bytes must remain in memory while it is used. */
 struct sfw_section {
 	const unsigned char *data;
 	uint64_t address;       /* of the section */
@@ -93,7 +93,7 @@ struct sfw_section {
 };
 
 enum { SFW_NO_CODE = 2 };
-/* Registers of the ABI, by DWARF number. Bit i of valid is set if r[i] is known. */
+/* The ABI's registers, indexed by DWARF number. Bit i of valid is set if r[i] is known. */
 #define SFW_NUM_REGS 32
 struct sfw_regs {
 	uint64_t pc;
@@ -219,7 +219,7 @@ static inline void sfw_no_section(struct sfw_section *s) {
 }
 
 /* sfw_open parses the header of the section in data, which is at the given address in memory. Bytes after the
- * section are allowed: GNU ld leaves some in PT_GNU_SFRAME. */
+ * section are allowed: GNU ld leaves such bytes in PT_GNU_SFRAME. */
 static inline enum sfw_how sfw_open(struct sfw_section *s, const void *bytes, size_t size, uint64_t address) {
 	enum { HEADER = 28, MAGIC = 0xdee2, SORTED = 1, FRAME_POINTER = 2, PCREL = 4 };
 	static const uint8_t known[] = {0, SORTED | FRAME_POINTER, SORTED | FRAME_POINTER | PCREL, SORTED | PCREL};
@@ -562,7 +562,7 @@ static inline enum sfw_how sfw_lookup(
 }
 
 /* sfw_check validates all FDEs of a section, their order, and the number of rows in the header. Lookups do not need
- * it. */
+ * this check. */
 static inline enum sfw_how sfw_check(const struct sfw_section *s) {
 	uint64_t sum = 0, before = 0;
 	for (uint32_t i = 0; i < s->num_fdes; i++) {
@@ -713,8 +713,8 @@ static inline int sfw_no_code(const struct sfw_abi *a, uint64_t pc, uint64_t fau
 	return a->fault != 0 && (a->lr == SFW_NUM_REGS ? next == PAGE_FAULT && (fault & FETCH) != 0 : fault == pc);
 }
 
-/* sfw_saved reads the registers from the ucontext at an address, and returns whether it could. If not, the registers
- * are unchanged: all words are read before the first is assigned. */
+/* sfw_saved reads the registers from the ucontext at an address, and returns whether it could. After a failure, the
+ * registers are unchanged: all words are read before the first is assigned. */
 static inline int sfw_saved(
 	const struct sfw_abi *a, uint64_t context, struct sfw_regs *regs, const struct sfw_space *m) {
 	uint64_t pc, value, fault, next;
@@ -739,7 +739,7 @@ static inline int sfw_saved(
 enum { SFW_SIGRETURN = 119 };
 
 /* sfw_trampoline returns the value of the last byte of the instructions at pc if the kernel makes handlers return
- * there, or 0. It reads whole words, which do not cross pages. */
+ * there, or 0. It reads aligned words, which do not cross pages. */
 static inline unsigned sfw_trampoline(unsigned abi, uint64_t pc, const struct sfw_space *m) {
 	const struct sfw_abi *a = sfw_abi_of(abi);
 	unsigned char word[8];
@@ -757,7 +757,7 @@ static inline unsigned sfw_trampoline(unsigned abi, uint64_t pc, const struct sf
 }
 
 /* sfw_step_signal goes from the trampoline, whose stack pointer is that of the handler's caller, to the interrupted
- * code. All of its registers are known. */
+ * code. Afterwards, all registers are known. */
 static inline enum sfw_how sfw_step_signal(unsigned abi, struct sfw_regs *regs, const struct sfw_space *m) {
 	enum { SIGNO = 8, ADDRESS = 24, OLD_CONTEXT = 8, MCONTEXT = 40, OLD_SIGNO = 384 };
 	enum { ILL = 4, TRAP = 5, FPE = 8, SEGV = 11 };
@@ -1012,7 +1012,7 @@ static inline enum sfw_how sfw_step(
 }
 
 /* sfw_return steps from a pc that is not executable to its caller, if the caller is in a file with a section. The
- * return address is on the stack, or in the ABI's return address register. The walk has no frame for that pc. */
+ * return address is on the stack, or in the ABI's return address register. The walk records no frame for that pc. */
 static inline void sfw_return(const struct sfw_space *m, struct sfw_regs *regs, struct sfw_section *s) {
 	const struct sfw_abi *a = sfw_abi_of(m->abi);
 	struct sfw_row row;
@@ -1164,7 +1164,7 @@ static inline uint64_t sfw_generation(void) {
 	return generation;
 }
 
-/* sfw_headers finds the program headers in the first page of a file, which is at start. */
+/* sfw_headers finds the program headers in the first page of a file that is mapped at start. */
 static inline void sfw_headers(const void *start, struct sfw_file *f) {
 	enum { PAGE = 4096 };
 	const ElfW(Ehdr) *e = (const ElfW(Ehdr) *)start;
@@ -1228,7 +1228,7 @@ static inline int sfw_process_read(
 	void *context, uint64_t address, unsigned char bytes[8]) {
 	const struct sfw_process *p = (const struct sfw_process *)context;
 	const struct sfw_range *stack = sfw_stack_of(p->stacks, SFW_NUM_STACKS, address);
-	/* Stacks, and code of the last frame's file, are readable. */
+	/* Read stacks, and code of the last frame's file, directly: both are mapped readable. */
 	if ((stack != NULL && address <= stack->high - 8) ||
 		sfw_loaded(&p->file, address - p->file.bias, 8, PF_R | PF_X, PF_R | PF_X)) {
 		((sfw_u64 *)(void *)bytes)->v = sfw_load(address);

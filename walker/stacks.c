@@ -1,5 +1,5 @@
 /*
- * Finds the ends of stacks without system calls or locks: in signal handlers, new threads, and sandboxes.
+ * Finds the ends of stacks without system calls or locks, for use in signal handlers, new threads, and sandboxes.
  *
  * Two adjacent words in a thread's descriptor, struct pthread, are the address and the size of its stack. glibc does
  * not document their offset, but in the main thread they are 0 and __libc_stack_end. Alternate stacks and the stacks of
@@ -92,7 +92,7 @@ make_context *sframe_note_context(const ucontext_t *context) {
 	return NEXT(makecontext);
 }
 
-/* makecontext takes any number of arguments, which stay in registers and on the stack. */
+/* makecontext takes any number of arguments; PASS_ON leaves them in registers and on the stack. */
 #if defined(__x86_64__)
 #define PASS_ON \
 	"endbr64\n\tpush %rdi\n\tpush %rsi\n\tpush %rdx\n\tpush %rcx\n\tpush %r8\n\tpush %r9\n\tpush %rax\n\t" \
@@ -145,7 +145,7 @@ int sframe_stack(uint64_t sp, struct sfw_range *stack) {
 }
 
 /* sframe_context_begins returns whether sp is at the start of a makecontext stack. A function called there returns to
- * code without a caller and without a row. */
+ * libc code that has neither a caller nor a row. */
 int sframe_context_begins(uint64_t sp) {
 	enum { ARGUMENTS = 512 };
 	struct sfw_range stack;

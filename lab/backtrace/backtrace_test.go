@@ -32,7 +32,7 @@ const (
 	libs    = "/lib/x86_64-linux-gnu"
 	loader  = "ld-linux-x86-64.so.2"
 	strict  = " -Wall -Wextra -Werror"
-	// The flags for the library in the Makefile.
+	// The Makefile's flags for the library.
 	flags  = " -std=gnu11 -O2 -fPIC -fvisibility=hidden"
 	shared = flags + " -shared -Wl,-z,now,-z,nodelete,-z,initfirst"
 	code   = " backtrace.c libunwind.c files.c stacks.c"
@@ -45,11 +45,11 @@ func sources(t testing.TB) []string {
 	if err != nil || len(list) == 0 {
 		t.Fatal(err)
 	}
-	return append(list, walker(t)...)
+	return append(list, librarySources(t)...)
 }
 
-// walker returns the files of the library.
-func walker(t testing.TB) []string {
+// librarySources returns the source files of the library.
+func librarySources(t testing.TB) []string {
 	t.Helper()
 	list, err := filepath.Glob("../../walker/*.[ch]")
 	if err != nil || len(list) == 0 {
@@ -58,20 +58,20 @@ func walker(t testing.TB) []string {
 	return list
 }
 
-// built is the library for this machine.
-var built []byte
+// builtLibrary holds the library for this machine, once a test has built it.
+var builtLibrary []byte
 
 // build compiles programs for this machine in a directory that contains the library.
 func build(t testing.TB, commands ...string) string {
 	t.Helper()
 	peer.Look(t, "gcc")
 	peer.File(t, filepath.Join(libs, "libgcc_s.so.1"))
-	if built == nil {
-		dir := peer.Run(t, "", "gcc"+shared+strict+code+" -o "+library, walker(t)...)
-		built = testfile.Read(t, filepath.Join(dir, library))
+	if builtLibrary == nil {
+		dir := peer.Run(t, "", "gcc"+shared+strict+code+" -o "+library, librarySources(t)...)
+		builtLibrary = testfile.Read(t, filepath.Join(dir, library))
 	}
 	dir := peer.Run(t, "", "", sources(t)...)
-	must.Do(t, os.WriteFile(filepath.Join(dir, library), built, 0o777))
+	must.Do(t, os.WriteFile(filepath.Join(dir, library), builtLibrary, 0o777))
 	peer.Again(t, "", dir, strings.Join(commands, "\n"))
 	return dir
 }
@@ -81,7 +81,7 @@ const (
 	plugins = "gcc -O2 -fPIC -shared -DSIZE=32 plugin.c -o one.so\ngcc -O2 -fPIC -shared -DSIZE=96 plugin.c -o two.so"
 )
 
-// convertAll converts files into a directory.
+// convertAll writes converted copies of files into a directory.
 func convertAll(t testing.TB, to string, version sframe.Version, paths ...string) {
 	t.Helper()
 	must.Do(t, os.MkdirAll(to, 0o777))
@@ -198,8 +198,8 @@ func stats(t *testing.T, dir, libraries string, env []string, file string, comma
 	return "", 0, 0
 }
 
-// separate writes sections by build-id into a directory.
-func separate(t testing.TB, store string, paths ...string) {
+// writeSeparate writes the files' sections into a directory, as files named by build-id.
+func writeSeparate(t testing.TB, store string, paths ...string) {
 	t.Helper()
 	for _, p := range paths {
 		opt := files.Options{Work: files.Detach(true, convert.Options{Version: sframe.V3}, ""), Detach: true,
@@ -212,7 +212,7 @@ func separate(t testing.TB, store string, paths ...string) {
 func TestSeparate(t *testing.T) {
 	dir := build(t, traces+" -Wl,--build-id", plugins)
 	store := filepath.Join(dir, "store")
-	separate(t, store, append(systemLibraries(), filepath.Join(dir, "traces"))...)
+	writeSeparate(t, store, append(systemLibraries(), filepath.Join(dir, "traces"))...)
 	env := []string{"SFRAME_PATH=" + filepath.Join(dir, "none") + "::" + store}
 	out, by, others := stats(t, dir, "", env, "traces", "./traces")
 	wantPlaces(t, "separate", out)
@@ -243,7 +243,7 @@ func TestSeparate(t *testing.T) {
 	}
 }
 
-// TestModes expects traces without sections to end, or to continue with the frame pointer.
+// TestModes expects traces to end at files without a section, or to continue there with the frame pointer.
 func TestModes(t *testing.T) {
 	dir := build(t, "gcc -std=gnu11 -O2 -fno-omit-frame-pointer"+strict+" traces.c -o traces -pthread")
 	out := run(t, dir, "", []string{"SFRAME_BACKTRACE=sframe"}, "./traces")
@@ -364,7 +364,7 @@ func TestExceptions(t *testing.T) {
 	}
 }
 
-// edges compiles edges.c for a machine.
+// edges is the command that compiles edges.c.
 const edges = "gcc -std=gnu11 -O2" + strict + " edges.c -o edges -pthread -Wl,--build-id"
 
 // TestOtherMachines runs the same programs, and the cases of edges.c that depend on the machine, on aarch64, with
@@ -400,7 +400,7 @@ func TestOtherMachines(t *testing.T) {
 		}
 
 		store := filepath.Join(dir, "store")
-		separate(t, store, filepath.Join(dir, "edges"), filepath.Join(from, "libc.so.6"),
+		writeSeparate(t, store, filepath.Join(dir, "edges"), filepath.Join(from, "libc.so.6"),
 			filepath.Join(from, "libgcc_s.so.1"), filepath.Join(from, m.loader))
 		for _, name := range []string{"begin", "interrupted", "calls", "errno", "stack", "changing"} {
 			t.Run(m.machine+" "+name, func(t *testing.T) {
@@ -419,11 +419,11 @@ func TestOtherMachines(t *testing.T) {
 }
 
 // TestEdges runs the cases in edges.c: signal handlers, sandboxes, constructors and files that change. The cases
-// "begin", "calls", "stack", "sandbox" and "truncated" require all sections.
+// "begin", "calls", "stack", "sandbox" and "truncated" require that all files have sections.
 func TestEdges(t *testing.T) {
 	dir := build(t, edges)
 	store := filepath.Join(dir, "store")
-	separate(t, store, append(systemLibraries(), filepath.Join(dir, "edges"))...)
+	writeSeparate(t, store, append(systemLibraries(), filepath.Join(dir, "edges"))...)
 	all := []string{"SFRAME_PATH=" + store}
 	for _, c := range []struct {
 		name string
@@ -455,7 +455,7 @@ func TestStore(t *testing.T) {
 	id := " -Wl,--build-id=0x1234abcd"
 	dir := build(t, edges+id, strings.Replace(edges, "-o edges", "-o other -fno-omit-frame-pointer -O1", 1)+id)
 	store := filepath.Join(dir, "store")
-	separate(t, store, append(systemLibraries(), filepath.Join(dir, "edges"))...)
+	writeSeparate(t, store, append(systemLibraries(), filepath.Join(dir, "edges"))...)
 	path := filepath.Join(store, ".build-id", "12", "34abcd.sframe")
 	good := testfile.Read(t, path)
 	env := []string{"SFRAME_PATH=" + store}
@@ -517,7 +517,7 @@ func TestStress(t *testing.T) {
 		sanitize+"address,undefined -o address", sanitize+"thread -o thread")
 	all, store := filepath.Join(dir, "all"), filepath.Join(dir, "store")
 	list := systemLibraries()
-	separate(t, store, list...)
+	writeSeparate(t, store, list...)
 	for _, name := range []string{"stress", "address", "thread", "one.so", "two.so"} {
 		list = append(list, filepath.Join(dir, name))
 	}
@@ -555,6 +555,6 @@ func TestCompilers(t *testing.T) {
 		for _, define := range []string{"", " -DSFRAME_BACKTRACE_WRAP"} {
 			script += c.command + flags + strict + define + " -c" + code + "\n"
 		}
-		peer.Run(t, c.suite, script, walker(t)...)
+		peer.Run(t, c.suite, script, librarySources(t)...)
 	}
 }

@@ -83,7 +83,7 @@ func TestCompare(t *testing.T) {
 			"LD_PRELOAD="+strings.Join([]string{compare, lies, "libunwind.so.8", "libgcc_s.so.1"}, ":"))
 		must.Run(t, cmd)
 		r := &counts{n: make(map[string]uint64)}
-		must.Do(t, r.read(out))
+		must.Do(t, r.addFile(out))
 		n := r.n
 		if n["stacks"] != 1 || n["tally differ"] != c.differ || n["tally behind"] != c.behind || n["tally ahead"] != 0 {
 			t.Errorf("%s: got %+v", c.env, r)

@@ -24,8 +24,8 @@ type tally struct {
 	file        string
 }
 
-// read adds the numbers in a file.
-func (c *counts) read(path string) error {
+// addFile adds the counts in a file that c/compare.c wrote.
+func (c *counts) addFile(path string) error {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return err

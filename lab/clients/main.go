@@ -108,8 +108,8 @@ func (l *lab) build() error {
 	return nil
 }
 
-// wanted reports whether --only selects a combination of names.
-func (l *lab) wanted(names ...string) bool {
+// isSelected reports whether --only selects a combination of names.
+func (l *lab) isSelected(names ...string) bool {
 	all := strings.Join(names, " ")
 	return !slices.ContainsFunc(l.only, func(word string) bool { return !strings.Contains(all, word) })
 }
@@ -122,8 +122,8 @@ type pair struct {
 
 func (p *pair) String() string { return p.client.name + " in " + p.program.name }
 
-// pairs calls fn for each selected pair whose client is installed.
-func (l *lab) pairs(fn func(p *pair) error) error {
+// forEachPair calls fn for each selected pair whose client is installed.
+func (l *lab) forEachPair(fn func(p *pair) error) error {
 	for i := range clients {
 		c := &clients[i]
 		if _, err := os.Stat(c.preload); err != nil {
@@ -132,10 +132,10 @@ func (l *lab) pairs(fn func(p *pair) error) error {
 		}
 		for j := range programs {
 			p := &pair{c, &programs[j]}
-			if !l.wanted(c.name, p.program.name) {
+			if !l.isSelected(c.name, p.program.name) {
 				continue
 			}
-			if err := l.cover(c.preload, p.command[0], "--version"); err != nil {
+			if err := l.makeSections(c.preload, p.command[0], "--version"); err != nil {
 				return err
 			}
 			if err := fn(p); err != nil {
@@ -146,8 +146,8 @@ func (l *lab) pairs(fn func(p *pair) error) error {
 	return nil
 }
 
-// cover writes to the cache the sections of all files that a command loads.
-func (l *lab) cover(preload string, command ...string) error {
+// makeSections writes the sections of all files that a command loads to the cache directory, l.dir.
+func (l *lab) makeSections(preload string, command ...string) error {
 	args := []string{"env", "XDG_CACHE_HOME=" + l.dir, l.run, "--also", l.compare}
 	if preload != "" {
 		args = append(args, "--preload", preload)
@@ -155,8 +155,8 @@ func (l *lab) cover(preload string, command ...string) error {
 	return kit.Run(l.dir, append(append(args, "--learn"), command...)...) // where profilers may write
 }
 
-// with returns the environment that preloads libraries.
-func (l *lab) with(preload ...string) []string {
+// preloadEnv returns the environment variables that preload libraries.
+func (l *lab) preloadEnv(preload ...string) []string {
 	return []string{"LD_PRELOAD=" + strings.Join(preload, ":"), "SFRAME_PATH=" + filepath.Join(l.dir, "cfi2sframe")}
 }
 
@@ -177,12 +177,12 @@ func start(env []string, input string, command ...string) (time.Duration, string
 func (l *lab) slowDowns() error {
 	table := kit.NewTable(os.Stdout, "client", "program", ">alone, ms", ">with DWARF", ">with SFrame",
 		">ratio of slow-downs")
-	return l.pairs(func(p *pair) error {
+	return l.forEachPair(func(p *pair) error {
 		if p.timed {
 			return nil
 		}
 		run := func(profile []string, preload ...string) func() ([]float64, error) {
-			env := slices.Concat(p.program.env, profile, l.with(preload...))
+			env := slices.Concat(p.program.env, profile, l.preloadEnv(preload...))
 			return func() ([]float64, error) {
 				t, _, err := start(env, p.stdin(), p.command...)
 				return []float64{t.Seconds() * 1e3}, err
@@ -210,12 +210,12 @@ func (l *lab) traces() error {
 	table := kit.NewTable(os.Stdout, "tracer", ">frames", ">ns per frame, DWARF", ">SFrame", ">ratio")
 	for i := range tracers {
 		t := &tracers[i]
-		if !l.wanted(t.name) {
+		if !l.isSelected(t.name) {
 			continue
 		}
 		program, err := l.prepare(t)
 		if err == nil {
-			err = l.cover("", program, "32", "1")
+			err = l.makeSections("", program, "32", "1")
 		}
 		if err != nil {
 			fmt.Fprintf(os.Stderr, "backtrace: %s is missing: %.300s\n", t.name, err)
@@ -223,7 +223,7 @@ func (l *lab) traces() error {
 		}
 		run := func(preload ...string) func() ([]float64, error) {
 			return func() ([]float64, error) {
-				_, out, err := start(l.with(preload...), "", program, "32", fmt.Sprint(t.traces))
+				_, out, err := start(l.preloadEnv(preload...), "", program, "32", fmt.Sprint(t.traces))
 				if err != nil {
 					return nil, err
 				}
@@ -257,7 +257,7 @@ func (l *lab) compareAll(count int, quick bool) error {
 	table := kit.NewTable(os.Stdout, "client", "program", ">stacks", ">frames", ">differ", ">SFrame ends first",
 		">DWARF ends first")
 	var lines []string
-	err := l.pairs(func(p *pair) error {
+	err := l.forEachPair(func(p *pair) error {
 		if quick && p.timed {
 			return nil
 		}
@@ -266,7 +266,7 @@ func (l *lab) compareAll(count int, quick bool) error {
 			most = min(most, fewest)
 		}
 		out := filepath.Join(l.dir, "compared")
-		env := slices.Concat(p.program.env, p.client.env, l.with(l.compare, l.library, p.preload),
+		env := slices.Concat(p.program.env, p.client.env, l.preloadEnv(l.compare, l.library, p.preload),
 			[]string{"COMPARE_OUT=" + out, "SFRAME_BACKTRACE=sframe"})
 		sum := &counts{n: make(map[string]uint64)}
 		for sum.n["stacks"] < most {
@@ -274,7 +274,7 @@ func (l *lab) compareAll(count int, quick bool) error {
 			if _, _, err := start(env, p.stdin(), p.command...); err != nil {
 				return err
 			}
-			if err := sum.read(out); err != nil { // missing if the client has captured no stack
+			if err := sum.addFile(out); err != nil { // missing if the client has captured no stack
 				return err
 			}
 		}

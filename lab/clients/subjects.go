@@ -101,7 +101,7 @@ var tracers = []tracer{
 	{name: "Boost.Stacktrace", build: "g++ -O2 SRC/boost.cc -ldl -o OUT", traces: 30000},
 	{name: "`std::stacktrace`", build: "g++ -O2 -std=c++23 SRC/stacktrace.cc -lstdc++exp -o OUT", traces: 30000},
 	{name: "Rust `std::backtrace`", build: "rustc -O SRC/rust.rs -o OUT", traces: 10000},
-	{name: "C below Go (cgo)", build: "go build -o OUT SRC/cgo.go", traces: 20000, onward: true},
+	{name: "Go calling C (cgo)", build: "go build -o OUT SRC/cgo.go", traces: 20000, onward: true},
 	{name: "Python's `faulthandler.dump_c_stack`, with names", build: "cp SRC/fault.py OUT", traces: 300},
 	{name: "C++ `throw`", build: "g++ -O2 SRC/throw.cc -o OUT", traces: 10000},
 }

@@ -1,6 +1,7 @@
 /*
  * Walks its stack with libunwind's functions, and compares the frames with libgcc's: unw_backtrace, cursors, and
- * functions that only libunwind implements, on a cursor started by libsframe-backtrace. Prints differences, and "done".
+ * functions that only libunwind implements, on a cursor that libsframe-backtrace initialized. Prints differences, and
+ * "done".
  */
 #define _GNU_SOURCE
 #define UNW_LOCAL_ONLY
@@ -41,7 +42,8 @@ static int here;   /* the index in other of the first frame of a cursor */
 static int signaled;
 static int shorter; /* a trace may end at interrupted code, because not all of it has rows */
 
-/* compare walks from a context, and asks for the name of the function at a frame. */
+/* compare compares a walk from a context with libgcc's, and checks the function name that libunwind returns for the
+ * frame numbered named. */
 static void compare(const char *place, unw_context_t *context, int flag, int named) {
 	unw_cursor_t c, copy;
 	unw_word_t ip, sp, offset;

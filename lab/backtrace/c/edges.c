@@ -45,8 +45,8 @@ static _Unwind_Reason_Code add(struct _Unwind_Context *c, void *argument) {
 	return _URC_NO_REASON;
 }
 
-/* same returns whether both traces are the same, after the frame of this function. */
-static __attribute__((noinline)) int same(void) {
+/* equal_traces returns whether the library and libgcc find the same callers of this function. */
+static __attribute__((noinline)) int equal_traces(void) {
 	struct chain ours, theirs = {0, {NULL}};
 	ours.n = backtrace(ours.pc, MAX);
 	other_trace(add, &theirs);
@@ -71,7 +71,7 @@ __attribute__((section(".preinit_array"), used)) static void (*const preinit)(vo
 static int in_constructor;
 __attribute__((constructor(101))) static void at_constructor(void) {
 	find_libgcc();
-	in_constructor = same();
+	in_constructor = equal_traces();
 }
 
 static int begin(void) {
@@ -195,8 +195,8 @@ static int stack_use(void) {
 }
 
 /* long_function is 0x1007 bytes long. Its FDE contains this length, whose bytes also encode the CFI instruction
- * "undefined return address". It is called without a caller once, in a coroutine with the return address 0, and then
- * with a caller: the library must not remember it as outermost. */
+ * "undefined return address". It is called twice: in a coroutine, where its return address is 0, and then with a
+ * caller. The library must not remember it as outermost. */
 int long_function(void *pcs, int size, int (*take)(void **, int));
 void call_without_caller(void *end, int unused, int (*take)(void **, int));
 #if defined(__x86_64__)
@@ -306,7 +306,7 @@ static int truncated(char **paths) {
 	for (; *paths != NULL; paths++)
 		if (truncate(*paths, 0) != 0)
 			return 0;
-	return same();
+	return equal_traces();
 }
 
 /* Random stacks of functions with three kinds of frames. Each stack shares some frames with the one before it. */
@@ -343,8 +343,8 @@ static __attribute__((noinline)) int aligned(int depth) {
 static __attribute__((noinline)) int same_in_parts(void) {
 	void *some[8], *all[MAX];
 	int n = backtrace(some, 8);
-	return backtrace(all, MAX) >= n && memcmp(some + 1, all + 1, (size_t)(n - 1) * sizeof *all) == 0 && same() &&
-		same();
+	return backtrace(all, MAX) >= n && memcmp(some + 1, all + 1, (size_t)(n - 1) * sizeof *all) == 0 &&
+		equal_traces() && equal_traces();
 }
 
 static __attribute__((noinline)) void call_any(int depth) {
@@ -372,7 +372,7 @@ int main(int n, char **arguments) {
 		const char *name;
 		int (*run)(void);
 	} cases[] = {{"begin", begin}, {"interrupted", interrupted}, {"calls", calls}, {"errno", keeps_errno},
-		{"stack", stack_use}, {"outermost", outermost}, {"sandbox", in_sandbox}, {"same", same},
+		{"stack", stack_use}, {"outermost", outermost}, {"sandbox", in_sandbox}, {"same", equal_traces},
 		{"changing", changing}};
 	if (n > 2 && strcmp(arguments[1], "truncated") == 0)
 		result = truncated(arguments + 2);

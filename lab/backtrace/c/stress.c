@@ -1,5 +1,5 @@
 /*
- * Many threads take stack traces; timer handlers interrupt them and take more traces, while threads load and unload
+ * Many threads capture stack traces; timer handlers interrupt them and capture more, while threads load and unload
  * files and fork. Each trace must match libgcc's, which may end earlier, at code without CFI, and errno must be
  * unchanged. Prints "done" or what is wrong. Arguments: seconds, threads, plugins.
  */

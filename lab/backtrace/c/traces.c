@@ -1,6 +1,6 @@
 /*
- * Captures stack traces in many places, with the functions of libsframe-backtrace and with those of libgcc and libc
- * that they replace, and compares the traces. For each place, it prints "equal" or the first difference.
+ * Captures stack traces in many situations, with the functions of libsframe-backtrace and with those of libgcc and libc
+ * that they replace, and compares the traces. For each situation, it prints "equal" or the first difference.
  * Arguments: plugins.
  */
 #define _GNU_SOURCE

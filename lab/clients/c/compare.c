@@ -115,7 +115,7 @@ static void count(const char *kind, void *at, void *ours, void *theirs) {
 	tallies[num_tallies++] = (struct tally){kind, at, ours, theirs, 1};
 }
 
-/* compare ignores frames of this file, whose calls differ, and the final 0 of some unwinders. */
+/* compare ignores frames of this file, whose calls differ, and a final frame with pc 0, which some unwinders add. */
 static void compare(struct stack *ours, struct stack *theirs, size_t most) {
 	size_t a = 0, b = 0;
 	void *at = NULL;

@@ -1,4 +1,4 @@
-/* glibc's backtrace() below a recursion. */
+/* Calls glibc's backtrace() at the deepest level of a recursion. */
 #include "traces.h"
 #include <execinfo.h>
 

@@ -1,4 +1,5 @@
-/* backtrace() below a recursion, where no row of an earlier trace is valid: each dlclose may have unloaded code. */
+/* Calls backtrace() at the deepest level of a recursion, after a dlclose: since that may have unloaded code, no row of
+ * an earlier trace is valid. */
 #define _GNU_SOURCE
 #include "traces.h"
 #include <dlfcn.h>
