@@ -13,10 +13,9 @@ import (
 type fault struct {
 	name string
 	action
-	calls []string // nil: all
-	only  func(*call) bool
-	// harmless: the result is the same.
-	harmless bool
+	calls    []string // nil: all
+	only     func(*call) bool
+	harmless bool // the run must have the same result as without the fault
 }
 
 var faults = []fault{
@@ -33,13 +32,13 @@ var faults = []fault{
 	{name: "EINTR", action: action{fail: unix.EINTR}, harmless: true, calls: []string{"openat", "read", "pread64",
 		"write", "pwrite64", "copy_file_range", "ftruncate", "fsync", "close", "fstat", "newfstatat", "lseek", "linkat",
 		"renameat", "unlinkat", "readlinkat", "fchmod", "fchown", "fsetxattr", "fgetxattr", "lgetxattr", "llistxattr",
-	}, only: func(c *call) bool { return c.name != "lseek" || holes(c) }}, // lseek transfers no data
+	}, only: func(c *call) bool { return c.name != "lseek" || isHoleSearch(c) }}, // lseek transfers no data
 	{name: "half of the bytes", action: action{short: true}, harmless: true,
 		calls: []string{"read", "pread64", "write", "pwrite64"}},
 	{name: "end of file", action: action{empty: true}, calls: []string{"pread64"}},
 	{name: "no O_TMPFILE", action: action{fail: unix.EOPNOTSUPP}, harmless: true, calls: []string{"openat"},
 		only: func(c *call) bool { return c.args[2]&unix.O_TMPFILE == unix.O_TMPFILE }},
-	{name: "no holes", action: action{fail: unix.EINVAL}, harmless: true, calls: []string{"lseek"}, only: holes},
+	{name: "no holes", action: action{fail: unix.EINVAL}, harmless: true, calls: []string{"lseek"}, only: isHoleSearch},
 	{name: "no copying in the kernel", action: action{fail: unix.EXDEV}, harmless: true,
 		calls: []string{"copy_file_range"}},
 	{name: "SIGINT", action: action{signals: []syscall.Signal{syscall.SIGINT}}},
@@ -47,16 +46,16 @@ var faults = []fault{
 	{name: "SIGTERM and SIGHUP", action: action{signals: []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP}}},
 }
 
-// holes reports whether a call searches for holes.
-func holes(c *call) bool { return c.args[2] == unix.SEEK_DATA || c.args[2] == unix.SEEK_HOLE }
+// isHoleSearch reports whether a call searches for holes.
+func isHoleSearch(c *call) bool { return c.args[2] == unix.SEEK_DATA || c.args[2] == unix.SEEK_HOLE }
 
-// fits reports whether a fault can occur at a call.
-func (f *fault) fits(c *call) bool {
+// appliesTo reports whether a fault can occur at a call.
+func (f *fault) appliesTo(c *call) bool {
 	return (f.calls == nil || slices.Contains(f.calls, c.name)) && (f.only == nil || f.only(c))
 }
 
-// calls makes each system call fail, and interrupts and kills cfi2sframe at each.
-func (h *harness) calls() error {
+// failCalls makes each system call fail, and interrupts and kills cfi2sframe at each of them.
+func (h *harness) failCalls() error {
 	list := scenarios
 	if h.quick {
 		list = []*scenario{named("existing output"), named("report file")}
@@ -72,22 +71,23 @@ func (h *harness) calls() error {
 			}
 		}
 		failed := h.runs - runs
-		moments, left, err := h.killEach(s)
+		kills, left, err := h.killEach(s)
 		if err != nil {
 			return err
 		}
 		fmt.Printf("%s: %d faults at system calls; killed at %d; %d of the kills leave a second name\n",
-			s.name, failed, moments, left)
+			s.name, failed, kills, left)
 	}
 	return nil
 }
 
-// at runs cfi2sframe with a fault at the nth matching call, and returns that call as text, or "" if there is none.
-func (h *harness) at(s *scenario, nth int, f *fault, after func(*call)) (
+// runWithFault runs cfi2sframe with a fault at the nth matching call, and returns that call as text, or "" if there is
+// none.
+func (h *harness) runWithFault(s *scenario, nth int, f *fault, after func(*call)) (
 	hit string, out *outcome, now map[string]string, err error,
 ) {
 	out, now, err = h.run(s, func(c *call) action {
-		if !f.fits(c) {
+		if !f.appliesTo(c) {
 			return action{}
 		}
 		if nth--; nth != -1 {
@@ -102,7 +102,7 @@ func (h *harness) at(s *scenario, nth int, f *fault, after func(*call)) (
 // failEach runs the scenario once for each of its system calls, with the fault at that call.
 func (h *harness) failEach(s *scenario, f *fault) error {
 	for nth := 0; ; nth++ {
-		hit, out, now, err := h.at(s, nth, f, nil)
+		hit, out, now, err := h.runWithFault(s, nth, f, nil)
 		if err != nil || hit == "" {
 			return err
 		}
@@ -114,11 +114,11 @@ func (h *harness) failEach(s *scenario, f *fault) error {
 }
 
 // killEach kills cfi2sframe at each system call on files. It returns how many kills leave a second name.
-func (h *harness) killEach(s *scenario) (moments, left int, err error) {
+func (h *harness) killEach(s *scenario) (kills, left int, err error) {
 	kill := &fault{action: action{signals: []syscall.Signal{syscall.SIGKILL}}}
 	for nth := 0; ; nth++ {
 		second := false // a file has a second name
-		hit, out, now, err := h.at(s, nth, kill, func(c *call) {
+		hit, out, now, err := h.runWithFault(s, nth, kill, func(c *call) {
 			temporary := func(arg int) bool { return strings.HasPrefix(c.text(arg), prefix) }
 			switch {
 			case c.ret < 0:
@@ -138,7 +138,7 @@ func (h *harness) killEach(s *scenario) (moments, left int, err error) {
 		if out.status.Signal() != syscall.SIGKILL {
 			return 0, 0, fmt.Errorf("%s: status %v after SIGKILL", s.name, out.status)
 		}
-		names, err := s.whole(now)
+		names, err := s.checkFiles(now)
 		if err == nil && len(names) > 0 && !second {
 			err = fmt.Errorf("%s remains", names[0])
 		}

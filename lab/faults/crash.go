@@ -8,9 +8,9 @@ import (
 	"slices"
 )
 
-// A copy of a disk simulates a power failure. The disk is a file in a file system with shared blocks, so a copy is
+// A copy of a disk simulates a power failure. The disk is a file in a file system with reflinks, so a copy is
 // atomic; mounting it replays the journal, as after the failure. Copies are made after each system call that changes
-// something, and after the run. The kernel may write names long before contents, but delays them up to half a minute.
+// a file, and after the run. The kernel may write names long before contents, but delays them up to half a minute.
 // Syncing an unrelated file before each copy flushes the journal.
 
 // A disk is a file system to test.
@@ -54,9 +54,9 @@ func (h *harness) crash() (err error) {
 			continue
 		}
 		for _, s := range list {
-			err := h.cut(d, s, true)
+			err := h.cutPower(d, s, true)
 			if err == nil && d.breaks && s == list[0] {
-				err = h.cut(d, s, false)
+				err = h.cutPower(d, s, false)
 			}
 			if err != nil {
 				return fmt.Errorf("%s, %s: %w", d.kind, s.name, err)
@@ -66,27 +66,27 @@ func (h *harness) crash() (err error) {
 	return nil
 }
 
-// A moment is a copy of the disk, made during or after a run.
-type moment struct {
+// A diskCopy is a copy of the disk, made during or after a run.
+type diskCopy struct {
 	path string
 	when string
 	over bool // after the run
 }
 
-// cut checks that all files are whole after power failures. Without a sync, at least one file must be broken: this
-// shows that the check can fail.
-func (h *harness) cut(d *disk, s *scenario, synced bool) error {
-	moments, err := h.moments(d, s, synced)
+// cutPower checks that all files are unchanged or complete after power failures. Without a sync, at least one file must
+// be broken: this shows that the check can fail.
+func (h *harness) cutPower(d *disk, s *scenario, synced bool) error {
+	copies, err := h.copies(d, s, synced)
 	if err != nil {
 		return err
 	}
 	broken, names := 0, 0
-	for _, m := range moments {
-		now, err := h.look(d, m)
+	for _, m := range copies {
+		now, err := h.inspect(d, m)
 		if err != nil {
 			return err
 		}
-		left, err := s.whole(now)
+		left, err := s.checkFiles(now)
 		if err != nil {
 			broken++
 		}
@@ -103,17 +103,17 @@ func (h *harness) cut(d *disk, s *scenario, synced bool) error {
 		}
 		names += min(len(left), 1)
 	}
-	h.runs += len(moments)
+	h.runs += len(copies)
 	if !synced && broken == 0 {
 		h.fail(s, "--no-sync on "+d.kind, errors.New("no power failure breaks a file, so the check shows nothing"))
 	}
 	fmt.Printf("%s, %s, synced %t: %d power failures; %d break a file, and %d leave a second name\n",
-		d.kind, s.name, synced, len(moments), broken, names)
+		d.kind, s.name, synced, len(copies), broken, names)
 	return nil
 }
 
-// moments runs cfi2sframe on a new disk, and returns copies of the disk.
-func (h *harness) moments(d *disk, s *scenario, synced bool) (all []*moment, err error) {
+// copies runs cfi2sframe on a new disk, and returns copies of the disk.
+func (h *harness) copies(d *disk, s *scenario, synced bool) (all []*diskCopy, err error) {
 	if !synced {
 		unsynced := *s
 		unsynced.args = "--no-sync " + s.args
@@ -129,7 +129,7 @@ func (h *harness) moments(d *disk, s *scenario, synced bool) (all []*moment, err
 	defer func() { err = errors.Join(err, shell(h.dir, "umount disk")) }()
 	var failed error
 	take := func(when string, over bool) {
-		m := &moment{filepath.Join(h.dir, fmt.Sprintf("base/copy%d.img", len(all))), when, over}
+		m := &diskCopy{filepath.Join(h.dir, fmt.Sprintf("base/copy%d.img", len(all))), when, over}
 		if failed == nil {
 			failed = syncOther(filepath.Join(mounted, "other"))
 		}
@@ -139,7 +139,7 @@ func (h *harness) moments(d *disk, s *scenario, synced bool) (all []*moment, err
 		all = append(all, m)
 	}
 	out, err := h.trace(s, filepath.Join(mounted, "work"), nil, func(c *call) {
-		if c.ret >= 0 && slices.Contains(changing, c.name) {
+		if c.ret >= 0 && slices.Contains(modifyingCalls, c.name) {
 			take("after "+c.String(), false)
 		}
 	})
@@ -166,8 +166,8 @@ func syncOther(path string) error {
 	return f.Sync()
 }
 
-// look mounts a copy, which replays its journal, and returns the state of its files. It removes the copy.
-func (h *harness) look(d *disk, m *moment) (now map[string]string, err error) {
+// inspect mounts a copy, which replays the journal, and returns the state of its files. It removes the copy.
+func (h *harness) inspect(d *disk, m *diskCopy) (now map[string]string, err error) {
 	defer os.Remove(m.path)
 	// btrfs confuses copies of a disk unless it forgets the devices it has seen.
 	script := fmt.Sprintf("btrfs device scan --forget 2>log || :; mount -o %s '%s' copy", d.mount, m.path)

@@ -13,8 +13,8 @@ import (
 	"cfi2sframe/internal/testkit/peer"
 )
 
-// prepared returns a harness whose failures fail the test.
-func prepared(t *testing.T) *harness {
+// newTestHarness returns a harness whose failures fail the test.
+func newTestHarness(t *testing.T) *harness {
 	t.Helper()
 	for _, name := range []string{"as", "ar", "cp", "setfattr"} {
 		peer.Look(t, name)
@@ -29,8 +29,8 @@ func prepared(t *testing.T) *harness {
 
 // TestOtherNames makes reading the other names of a file fail: no name may keep the old file without an error.
 func TestOtherNames(t *testing.T) {
-	h := prepared(t)
-	s := named("three files, two names of one")
+	h := newTestHarness(t)
+	s := named("three files, one with two names")
 	must.Do(t, h.prepare([]*scenario{s}))
 	f := &fault{name: "EIO", action: action{fail: unix.EIO}, calls: []string{"newfstatat", "fstat"}}
 	must.Do(t, h.failEach(s, f))
@@ -42,13 +42,13 @@ func TestOtherNames(t *testing.T) {
 // TestSyncOrder checks the order of system calls: a file is synced before it replaces another, and its directory after
 // that. New files need no sync.
 func TestSyncOrder(t *testing.T) {
-	h := prepared(t)
+	h := newTestHarness(t)
 	for name, want := range map[string][]string{
 		"in place":          {"fsync", "linkat", "renameat", "fsync"},
 		"existing output":   {"fsync", "linkat", "renameat", "fsync"},
 		"in place, no sync": {"linkat", "renameat"},
 		"new output":        {"linkat"},
-		"three files, two names of one": {
+		"three files, one with two names": {
 			"fsync", "fsync", "fsync", // all files first
 			"linkat", "renameat", "linkat", "renameat", "linkat", "renameat", "linkat", "renameat",
 			"fsync", // the directory, once

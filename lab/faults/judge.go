@@ -17,8 +17,8 @@ func (s *scenario) targets() []string {
 // prefix is the prefix of temporary names.
 const prefix = ".cfi2sframe-"
 
-// whole returns an error unless each file is unchanged or complete. It returns the temporary names that remain.
-func (s *scenario) whole(now map[string]string) (left []string, err error) {
+// checkFiles returns an error unless each file is unchanged or complete. It returns the temporary names that remain.
+func (s *scenario) checkFiles(now map[string]string) (left []string, err error) {
 	for name, state := range now {
 		old, existed := s.before[name]
 		done, expected := s.after[name]
@@ -41,9 +41,9 @@ func (s *scenario) whole(now map[string]string) (left []string, err error) {
 	return left, nil
 }
 
-// honest returns an error unless the exit status and the messages match the files. The report may be complete only if
+// checkStatus returns an error unless the exit status and messages match the files. The report may be complete only if
 // all files are. The status of a run that received several signals may be that of any of them.
-func (s *scenario) honest(f *fault, out *outcome, now map[string]string) error {
+func (s *scenario) checkStatus(f *fault, out *outcome, now map[string]string) error {
 	if !out.status.Exited() {
 		return fmt.Errorf("killed by %v", out.status.Signal())
 	}
@@ -88,11 +88,11 @@ func (s *scenario) honest(f *fault, out *outcome, now map[string]string) error {
 
 // judge returns an error if a run with a fault violates a promise.
 func (s *scenario) judge(f *fault, out *outcome, now map[string]string) error {
-	left, err := s.whole(now)
+	left, err := s.checkFiles(now)
 	if err != nil {
 		return err
 	}
-	for _, name := range left { // a message must name a file that remains
+	for _, name := range left { // a message must name the file that was left behind
 		if !out.status.Exited() || !strings.Contains(out.stderr, name) {
 			return fmt.Errorf("%s remains", name)
 		}
@@ -101,7 +101,7 @@ func (s *scenario) judge(f *fault, out *outcome, now map[string]string) error {
 	if len(f.signals) > 1 && slices.Contains(f.signals, out.status.Signal()) {
 		return nil
 	}
-	if err := s.honest(f, out, now); err != nil {
+	if err := s.checkStatus(f, out, now); err != nil {
 		return err
 	}
 	if f.harmless && (out.status.ExitStatus() != 0 || !maps.Equal(now, s.after)) {

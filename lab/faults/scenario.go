@@ -18,7 +18,7 @@ type scenario struct {
 	make  string // a shell script that makes the files from those that makeMaterial creates
 	args  string
 	stdin string
-	// others are input files that must not change. Errors in them leave no other file incomplete.
+	// others are input files that must not change. An error in one of them does not stop the conversion of other files.
 	others []string
 
 	before, after  map[string]string // states of files, by name
@@ -42,7 +42,7 @@ var scenarios = []*scenario{
 		args: "--report json --report-file report --in-place p"},
 	{name: "new report file and output", args: "--report html --report-file report mgaps -o out"},
 	{name: "report on stdout", make: "cp mgaps p", args: "--report json --in-place p"},
-	{name: "three files, two names of one", make: "cp mprog p; ln p q; cp mgaps r; cp mobject s",
+	{name: "three files, one with two names", make: "cp mprog p; ln p q; cp mgaps r; cp mobject s",
 		args: "-v --in-place p q r s"},
 	{name: "standard input", args: "-q - -o out", stdin: "mprog"},
 	{name: "tree", make: "cp mprog p; cp mgaps q; echo text >t; rm m*", args: "-r --in-place .",
@@ -53,11 +53,11 @@ var scenarios = []*scenario{
 	{name: "debug file", make: "cp mgaps p; cp mgaps mdebug", args: "-v --debug-file mdebug --in-place p"},
 }
 
-// largeScenarios are for power failures: their files are too large to be written early.
+// largeScenarios are for power failures: their files are so large that the kernel writes their contents late.
 var largeScenarios = []*scenario{
 	{name: "in place", make: "cp mlarge p; chmod 750 p", args: "-q --in-place p"},
 	{name: "existing output", make: "echo old >out; chmod 640 out", args: "-q mlarge -o out"},
-	{name: "three files, two names of one", make: "cp mlarge p; ln p q; cp mgaps r; cp marchive s",
+	{name: "three files, one with two names", make: "cp mlarge p; ln p q; cp mgaps r; cp marchive s",
 		args: "-q --in-place p q r s"},
 	{name: "report file", make: "cp mgaps p; echo old >report",
 		args: "--report html --report-file report --in-place p"},

@@ -38,8 +38,8 @@ var fileCalls = map[uint64]string{
 	unix.SYS_FSETXATTR: "fsetxattr", unix.SYS_FREMOVEXATTR: "fremovexattr", unix.SYS_UTIMENSAT: "utimensat",
 }
 
-// changing lists the system calls that change a file system.
-var changing = []string{
+// modifyingCalls lists the system calls that modify a file system.
+var modifyingCalls = []string{
 	"write", "pwrite64", "copy_file_range", "ioctl", "ftruncate", "fallocate", "fsync", "linkat", "link", "unlinkat",
 	"unlink", "rename", "renameat", "renameat2", "fchmod", "fchmodat", "fchown", "fchownat", "fsetxattr",
 	"fremovexattr", "mkdirat",
@@ -56,7 +56,7 @@ type call struct {
 // text returns the string that an argument points to.
 func (c *call) text(arg int) string {
 	b := make([]byte, 256)
-	n, _ := syscall.PtracePeekData(c.tid, uintptr(c.args[arg]), b) // reads less at the end of mapped memory
+	n, _ := syscall.PtracePeekData(c.tid, uintptr(c.args[arg]), b) // reads fewer bytes at the end of mapped memory
 	s, _, _ := bytes.Cut(b[:n], []byte{0})
 	return string(s)
 }
@@ -276,9 +276,9 @@ func (t *tracer) act(tid int, a action) error {
 	return nil
 }
 
-// internal reports whether a call comes from the Go runtime. At start, the runtime reads its limits and the flags of
-// standard files, before signals are caught: a signal that arrives while main starts to catch it can end the program
-// with SIGSEGV (go.dev/issue/20748). Later, its threads wake each other through anonymous inodes.
+// internal reports whether a call comes from the Go runtime. At startup, before main calls signal.Notify, the runtime
+// reads resource limits and the flags of the standard file descriptors; a signal that arrives during signal.Notify can
+// end the program with SIGSEGV (go.dev/issue/20748). Later, its threads wake each other through anonymous inodes.
 func (t *tracer) internal(c *call) bool {
 	switch c.name {
 	case "openat", "newfstatat":

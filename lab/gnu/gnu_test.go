@@ -30,7 +30,7 @@ func sameButFP(abi sframe.ABI, row, other sframe.Row) bool {
 		abi.SameRow(row, other)
 }
 
-// compare returns the functions in which GNU's rows contradict the CFI, and reports correct rows that ours lacks.
+// compare returns the functions in which GNU's rows contradict the CFI, and reports correct rows that ours lack.
 func compare(t *testing.T, gnuPath, oursPath string) map[string]bool {
 	t.Helper()
 	source := strings.TrimSuffix(filepath.Base(gnuPath), ".gnu")
@@ -72,8 +72,8 @@ func compare(t *testing.T, gnuPath, oursPath string) map[string]bool {
 	return wrong
 }
 
-// mistakes lists functions in which versions of GNU as contradict the CFI, and how.
-var mistakes = []struct{ versions, functions, what string }{
+// gnuMistakes lists functions in which versions of GNU as contradict the CFI, and how.
+var gnuMistakes = []struct{ versions, functions, what string }{
 	{"1", ".plt .plt.sec", "V1 cannot give the size of repeated blocks"},
 	{"1", "on_stack on_stack_last gap_a gap_b gap_larger endless_a endless_b endless_larger",
 		"a CFA on rbx or rcx is covered as if it were on SP or FP"},
@@ -93,9 +93,9 @@ var mistakes = []struct{ versions, functions, what string }{
 		"after it"},
 }
 
-// known reports whether a function is in the list.
-func known(version sframe.Version, function string) bool {
-	for _, m := range mistakes {
+// isKnownMistake reports whether gnuMistakes lists a function for a version.
+func isKnownMistake(version sframe.Version, function string) bool {
+	for _, m := range gnuMistakes {
 		if strings.Contains(m.versions, fmt.Sprint(int(version))) &&
 			slices.Contains(strings.Fields(m.functions), function) {
 			return true
@@ -154,7 +154,7 @@ func TestGNU(t *testing.T) {
 			var names []string
 			for name := range wrong {
 				names = append(names, name)
-				if !known(tt.version, name) {
+				if !isKnownMistake(tt.version, name) {
 					t.Errorf("GNU contradicts the CFI in %s, which is not in the list of mistakes", name)
 				}
 			}

@@ -21,23 +21,23 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// emulated divides the number of steps of programs under QEMU, where a step takes longer.
-const emulated = 20
+// qemuDivisor divides the number of steps of programs under QEMU, where a step takes longer.
+const qemuDivisor = 20
 
-// versions lists the versions to compare. Files without such a section get one in memory.
+// versions lists the SFrame versions to compare. Sections that a file lacks are made in memory.
 var versions = []sframe.Version{sframe.V2, sframe.V3}
 
-// Command returns the subcommand, which follows a program for amd64 with its libraries, or the programs in a list. A
-// wrong row of .sframe is a failure, unless it repeats the CFI; with a single program, every wrong row is. With
-// $CFI2SFRAME_REQUIRE_PEERS, a missing program from the list is a failure.
+// Command returns the subcommand, which follows a program for amd64 with its libraries, or the programs in a list. An
+// error in .sframe is a failure, unless the CFI has the same error; with a single program, errors in the CFI are also
+// failures. With $CFI2SFRAME_REQUIRE_PEERS, a missing program from the list is a failure.
 func Command() *kit.Command {
 	c := kit.New("step", "[PROGRAM [ARGUMENT...]]", 0, math.MaxInt)
 	c.SetInterspersed(false) // flags after the program belong to it
 	steps := c.Uint64("steps", 1e6, "follow `N` instructions of each program, and N/20 under QEMU; 0 for all")
 	quick := c.Bool("quick", false, "follow 250,000 instructions of small programs")
 	inferred := c.Bool("inferred", false,
-		"follow calls of functions with rows from instructions, in converted files that PROGRAM is linked with")
-	calls := c.Uint64("calls", 1000, "with --inferred, follow `N` calls of each function; 0 for all")
+		"follow calls to functions with rows from instructions, in the converted files that PROGRAM is linked with")
+	calls := c.Uint64("calls", 1000, "with --inferred, follow `N` calls to each function; 0 for all")
 	verbose := c.BoolP("verbose", "v", false, "list the wrong answers of each program")
 	c.Run = func(args []string) error {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -150,7 +150,7 @@ func (p *program) follow(ctx context.Context, dir string, steps uint64) (*Report
 		if missing != nil {
 			return nil, fmt.Errorf("%w: %w", exec.ErrNotFound, missing)
 		}
-		opt.Steps /= emulated
+		opt.Steps /= qemuDivisor
 		qemu := filepath.Join(root, "usr/bin/qemu-"+p.abi)
 		r, status, err = Remote(ctx, append([]string{qemu, path}, p.args...), opt)
 	}

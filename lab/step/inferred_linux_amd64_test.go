@@ -13,8 +13,8 @@ import (
 	"cfi2sframe/lab/kit"
 )
 
-// TestInferred steps through a function without CFI, and expects a changed row to be found. The source gives the number
-// of steps.
+// TestInferred steps through a function without CFI, and expects a changed row to be reported. The source determines
+// the number of steps.
 func TestInferred(t *testing.T) {
 	dir := t.TempDir()
 	lib, main, prog := filepath.Join(dir, "libwork.so"), filepath.Join(dir, "main.c"), filepath.Join(dir, "prog")

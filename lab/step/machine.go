@@ -15,7 +15,7 @@ type class uint8
 const (
 	plain    class = iota
 	call           // leaves a return address
-	ret            // jumps to the address left by a call
+	ret            // jumps to a return address
 	indirect       // jumps to an address in a register or in memory
 	kernel         // a system call
 	trap           // a breakpoint

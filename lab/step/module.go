@@ -35,18 +35,18 @@ type region struct {
 	sites  map[uint64]*site
 }
 
-// A site holds an instruction and what each side answers for it.
+// A site holds an instruction, and the answers of the CFI and each version of SFrame for it.
 type site struct {
 	insn
 	module  *module
 	addr    uint64        // in the file
 	fn      *cfi.Function // or nil
 	answers [sides]*answer
-	steps   uint64 // with a known true caller
+	steps   uint64 // for which the true caller is known
 }
 
-// begins reports whether a function starts here.
-func (s *site) begins() bool { return s.fn != nil && s.fn.Begin == s.addr }
+// isEntry reports whether a function starts at the instruction.
+func (s *site) isEntry() bool { return s.fn != nil && s.fn.Begin == s.addr }
 
 // place returns the name and the start of the function.
 func (s *site) place() (name string, begin uint64) {
@@ -177,7 +177,7 @@ func (w *walk) find(pc uint64) *region {
 	}
 }
 
-// site returns the site of a pc.
+// site returns the site of a pc, creating it on first use.
 func (w *walk) site(pc uint64) *site {
 	r := w.find(pc)
 	if r == nil {
@@ -192,7 +192,7 @@ func (w *walk) site(pc uint64) *site {
 	return s
 }
 
-// newSite looks up the answers of all sides for a pc.
+// newSite looks up what the CFI and each version of SFrame say about a pc.
 func (w *walk) newSite(r *region, pc uint64) *site {
 	if len(r.sites) == 0 {
 		if r.module = w.module(r.mapping); r.module != nil && r.module.file != nil {

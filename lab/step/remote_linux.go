@@ -106,7 +106,7 @@ func (r *remote) run() (int, error) {
 		return 0, err
 	}
 	var at registers
-	if err := r.registers(&at); err != nil {
+	if err := r.readRegisters(&at); err != nil {
 		return 0, err
 	}
 	if r.m.Machine == elf.EM_S390 {
@@ -114,7 +114,7 @@ func (r *remote) run() (int, error) {
 	}
 	th := r.start(&at)
 	r.step(th, &at)
-	for !r.enough() {
+	for !r.mustStop() {
 		reply, err := r.ask("s")
 		if err != nil {
 			return 0, err
@@ -138,7 +138,7 @@ func (r *remote) run() (int, error) {
 		if th.last != nil && th.last.class == kernel {
 			r.stale = true
 		}
-		if err := r.registers(&at); err != nil {
+		if err := r.readRegisters(&at); err != nil {
 			return 0, err
 		}
 		r.step(th, &at)
@@ -149,14 +149,14 @@ func (r *remote) run() (int, error) {
 // deliver sends the program a signal, and returns QEMU's reply.
 func (r *remote) deliver(th *thread, at *registers, sig string) (string, error) {
 	from := *at
-	if err := r.registers(&from); err != nil {
+	if err := r.readRegisters(&from); err != nil {
 		return "", err
 	}
 	reply, err := r.ask("vCont;S" + sig)
 	if err != nil || reply[0] != 'T' {
 		return reply, err
 	}
-	if err := r.registers(at); err != nil {
+	if err := r.readRegisters(at); err != nil {
 		return "", err
 	}
 	sp, before := at.r[r.m.SP], from.r[r.m.SP]
@@ -209,8 +209,8 @@ func (r *remote) words(packet string, most int) ([]uint64, error) {
 	return words, err
 }
 
-// registers reads the pc and the general registers.
-func (r *remote) registers(at *registers) error {
+// readRegisters reads the pc and the general registers.
+func (r *remote) readRegisters(at *registers) error {
 	const regs, s390xRegs = 32, 16
 	if r.m.Machine == elf.EM_S390 {
 		words, err := r.words("g", 2+s390xRegs)
@@ -230,7 +230,7 @@ func (r *remote) registers(at *registers) error {
 
 // readFloats reads the floating-point registers of s390x in DWARF order: functions save general registers there.
 func (r *remote) readFloats(at *registers) bool {
-	const first = 35 // index of f0 in QEMU's list of all registers: 18 of the core, 16 access registers, fpc
+	const first = 35 // index of f0 in QEMU's registers, after 18 core registers, 16 access registers and fpc
 	for i, n := range []int{0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15} {
 		words, err := r.words(fmt.Sprintf("p%x", first+n), 1)
 		if err != nil {
@@ -256,7 +256,7 @@ func (m *procMemory) read(addr uint64, b []byte) error {
 	return err
 }
 
-// readMaps returns the mappings of a process whose permissions contain perm (proc(5), "/proc/[pid]/maps").
+// readMaps returns those mappings of a process that have the permissions in perm (proc(5), "/proc/[pid]/maps").
 func readMaps(pid int, perm string) ([]mapping, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
 	var maps []mapping

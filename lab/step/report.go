@@ -42,7 +42,7 @@ type Finding struct {
 	Side           string // "CFI" or "SFrame V2"
 	Begin, Last    uint64 // addresses of the first and the last instruction
 	Offset         uint64 // of Begin from the start of the function
-	Wrong          string // CFA, RA, FP; caller: it says that there is no caller; address: memory is not readable
+	Wrong          string // any of CFA, RA, FP; or caller (the answer denies one); or address (memory is not readable)
 	Says, Truth    string
 	Steps          uint64
 }
@@ -124,12 +124,12 @@ func (w *walk) findings() {
 func (r *Report) Text(out io.Writer) {
 	fmt.Fprintf(out, "%d steps on %s: %d calls, %d returns, %d jumps over frames, ",
 		r.Steps, r.Machine, r.Calls, r.Returns, r.Jumps)
-	fmt.Fprintf(out, "%d signals, %d threads, %d changes of the stack\n", r.Signals, r.Threads, r.Switches)
+	fmt.Fprintf(out, "%d signals, %d threads, %d stack switches\n", r.Signals, r.Threads, r.Switches)
 	for _, e := range r.Errors {
 		fmt.Fprintf(out, "  %s\n", e)
 	}
 	cfi := r.Sides[0]
-	fmt.Fprintf(out, "  CFI: right in %d, wrong in %d, no caller in %d, the target of a jump in %d; ",
+	fmt.Fprintf(out, "  CFI: right in %d, wrong in %d, no caller in %d, predicts a jump in %d; ",
 		cfi.Right, cfi.Wrong, r.Outermost, r.Target)
 	fmt.Fprintf(out, "none in %d; caller unknown in %d\n", r.Silent, r.Unknown)
 	for v, s := range r.Sides {

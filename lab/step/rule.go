@@ -174,7 +174,7 @@ func (w *walk) evaluate(a *answer, r *registers) (c caller, ok bool) {
 	switch a.fp.kind {
 	case unchanged:
 		c.fp = r.r[w.m.FP]
-	case undefined: // claims nothing, so cannot be wrong
+	case undefined: // says nothing about FP, so it cannot be wrong
 		c.fp = w.th.truth().fp
 	default:
 		c.fp, ok = w.value(a.fp, r, &cfa)

@@ -77,7 +77,7 @@ func (p *process) run() (int, error) {
 	}
 	status, killed := 0, false
 	for len(p.threads) > 0 || err != nil {
-		if !killed && (err != nil || p.enough()) {
+		if !killed && (err != nil || p.mustStop()) {
 			killed = true
 			unix.Kill(p.pid, unix.SIGKILL)
 		}
@@ -104,14 +104,14 @@ func (p *process) run() (int, error) {
 		if killed {
 			continue
 		}
-		if e = p.stopped(pid, ws); e != unix.ESRCH { // not killed meanwhile
+		if e = p.handleStop(pid, ws); e != unix.ESRCH { // not killed meanwhile
 			err = e
 		}
 	}
 	return status, err
 }
 
-// wait waits for a child of this thread, or one of its threads. The raw system call bypasses Go's scheduler.
+// wait waits for a child of this thread, or for a thread of the child. The raw system call bypasses Go's scheduler.
 func wait(pid int, ws *unix.WaitStatus) (int, error) {
 	for {
 		const options = unix.WALL | unix.WNOTHREAD
@@ -151,7 +151,7 @@ func (p *process) begin(pid int) error {
 	if err := p.mapped(); err != nil {
 		return err
 	}
-	if err := p.thread(pid); err != nil {
+	if err := p.addThread(pid); err != nil {
 		return err
 	}
 	if s := p.threads[pid].last; s.module == nil || s.module.file == nil {
@@ -160,8 +160,8 @@ func (p *process) begin(pid int) error {
 	return nil
 }
 
-// thread handles a new thread.
-func (p *process) thread(pid int) error {
+// addThread starts to follow a new thread.
+func (p *process) addThread(pid int) error {
 	t := &tracee{}
 	if err := t.read(pid); err != nil {
 		return err
@@ -172,8 +172,8 @@ func (p *process) thread(pid int) error {
 	return ptrace(unix.PTRACE_SINGLESTEP, pid, 0)
 }
 
-// stopped handles a stopped thread, and resumes it.
-func (p *process) stopped(pid int, ws unix.WaitStatus) error {
+// handleStop handles a stopped thread, and resumes it.
+func (p *process) handleStop(pid int, ws unix.WaitStatus) error {
 	t := p.threads[pid]
 	sig := int(ws.StopSignal())
 	switch event := int(ws) >> 16; {
@@ -182,7 +182,7 @@ func (p *process) stopped(pid int, ws unix.WaitStatus) error {
 	case event != 0:
 		return ptrace(unix.PTRACE_SINGLESTEP, pid, 0)
 	case t == nil:
-		return p.thread(pid)
+		return p.addThread(pid)
 	case sig != int(unix.SIGTRAP) || t.last != nil && t.last.class >= kernel && !stepped(pid):
 		return t.deliver(pid, sig)
 	}
@@ -191,7 +191,7 @@ func (p *process) stopped(pid int, ws unix.WaitStatus) error {
 		return err
 	}
 	if t.sig != 0 {
-		p.handler(t, &from)
+		p.enterHandler(t, &from)
 		t.sig = 0
 	}
 	if t.last != nil && t.last.class == kernel {
@@ -232,8 +232,8 @@ func (t *tracee) deliver(pid, sig int) error {
 	return ptrace(unix.PTRACE_SINGLESTEP, pid, uintptr(sig))
 }
 
-// handler records the start of a signal handler, if there is one. The kernel has pushed a struct rt_sigframe.
-func (p *process) handler(t *tracee, from *registers) {
+// enterHandler records the start of a signal handler, if there is one. The kernel has pushed a struct rt_sigframe.
+func (p *process) enterHandler(t *tracee, from *registers) {
 	const (
 		rbpAt = 128
 		rspAt = 168

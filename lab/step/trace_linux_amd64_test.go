@@ -126,8 +126,8 @@ func TestJumps(t *testing.T) {
 	}
 }
 
-// TestRealigned runs functions that realign their stack. At the end of each, GCC's CFI is wrong, and the V3 row is
-// correct.
+// TestRealigned runs functions that realign their stack. At the end of each function, GCC's CFI is wrong, and the V3
+// row is correct.
 func TestRealigned(t *testing.T) {
 	for _, level := range []string{"-O0", "-O2", "-Os"} {
 		r := trace(t, Options{Made: []sframe.Version{sframe.V3}, Entry: true},
@@ -150,7 +150,8 @@ func TestRealigned(t *testing.T) {
 	}
 }
 
-// TestRetpoline steps through PLTs of lld -z retpolineplt, whose stubs jump by call and ret. V3 has no row at the ret.
+// TestRetpoline steps through the PLTs that lld -z retpolineplt writes: their stubs jump by call and ret. V3 has no row
+// at the ret.
 func TestRetpoline(t *testing.T) {
 	peer.Look(t, "ld.lld")
 	for _, mode := range []string{"lazy", "now"} {

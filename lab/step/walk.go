@@ -1,9 +1,9 @@
 // Package step runs a program instruction by instruction, and compares what its call frame information and SFrame say
 // about the caller with what the processor does.
 //
-// The ground truth is a shadow stack of frames. A call adds the return address, the stack pointer after the return and
-// the caller's frame pointer. A return to that call removes them. Signals, longjmp, unwinders, other stacks and threads
-// are followed as well.
+// The ground truth is a shadow stack of frames. A call pushes the return address, the stack pointer after the return,
+// and the caller's frame pointer; its return pops them. Signals, longjmp, unwinders, other stacks and threads are
+// followed as well.
 //
 // Programs for amd64 run under ptrace (Trace); those for other machines run under QEMU (Remote).
 package step
@@ -19,7 +19,7 @@ import (
 
 // Options select what to compare.
 type Options struct {
-	// Made lists additional versions of SFrame to compare. Files without such a section get one in memory.
+	// Made lists additional versions of SFrame to compare. If a file has no such section, it is made in memory.
 	Made  []sframe.Version
 	Steps uint64 // maximum; 0 for all
 	Entry bool   // start at the program's entry point, skipping the loader
@@ -56,8 +56,8 @@ func (d doubts) add(diff *diff, got caller) doubts {
 	return d
 }
 
-// jumped counts the answers that predicted a jump.
-func (d doubts) jumped(to caller) {
+// countPredictions counts the answers that predicted a jump.
+func (d doubts) countPredictions(to caller) {
 	for diff, p := range d {
 		if p.same && p.got == to {
 			diff.target += p.steps
@@ -68,8 +68,8 @@ func (d doubts) jumped(to caller) {
 // maxSkip bounds the distance from a system call to the next step: QEMU executes the next instruction in the same step.
 const maxSkip = 16
 
-// maxAlloca bounds how far down, in bytes, a loaded stack pointer may be and still be on its stack: compilers may
-// allocate memory this way.
+// maxAlloca bounds how many bytes below its stack's lowest address so far a loaded stack pointer may be: compilers
+// may allocate memory by loading it.
 const maxAlloca = 8 << 10
 
 // A stack holds the known frames, the outermost first.
@@ -83,7 +83,7 @@ type stack struct {
 
 // popDead removes frames that have ended, according to the stack pointer.
 func (w *walk) popDead(st *stack, sp uint64, exact bool) {
-	for n := len(st.frames); n > 0 && w.dead(&st.frames[n-1], sp, exact); n-- {
+	for n := len(st.frames); n > 0 && w.hasEnded(&st.frames[n-1], sp, exact); n-- {
 		st.frames = st.frames[:n-1]
 	}
 }
@@ -137,8 +137,8 @@ func newWalk(ctx context.Context, m *machine, mem memory, opt Options) *walk {
 	return w
 }
 
-// enough reports whether the walk must stop.
-func (w *walk) enough() bool {
+// mustStop reports whether the walk must stop.
+func (w *walk) mustStop() bool {
 	return w.opt.Steps > 0 && w.Steps >= w.opt.Steps || w.Steps&0x3ff == 0 && w.ctx.Err() != nil
 }
 
@@ -155,11 +155,11 @@ func (w *walk) start(r *registers) *thread {
 
 // drop forgets unused stacks that contain an address.
 func (w *walk) drop(sp uint64) {
-	w.stacks = slices.DeleteFunc(w.stacks, func(s *stack) bool { return s.unused(sp) })
+	w.stacks = slices.DeleteFunc(w.stacks, func(s *stack) bool { return s.isFreeAt(sp) })
 }
 
-// unused reports whether the stack contains an address and no thread is on it.
-func (s *stack) unused(sp uint64) bool { return s.owner == nil && s.lo <= sp && sp <= s.hi }
+// isFreeAt reports whether the stack contains an address, and no thread is on it.
+func (s *stack) isFreeAt(sp uint64) bool { return s.owner == nil && s.lo <= sp && sp <= s.hi }
 
 // step processes the state before an instruction.
 func (w *walk) step(th *thread, r *registers) {
@@ -173,21 +173,21 @@ func (w *walk) step(th *thread, r *registers) {
 	th.last, th.pc, th.sp = s, r.pc, sp
 }
 
-// follow updates the frames after the last instruction.
+// follow updates the frames according to the last instruction.
 func (w *walk) follow(th *thread, r *registers, s *site, sp uint64) {
 	last := th.last
 	if last.class == kernel && r.pc-th.pc > maxSkip {
 		if n := len(th.stack.frames); n > 0 {
-			if f := &th.stack.frames[n-1]; !f.signal && r.pc == f.ra && sp == w.back(f) {
-				w.returned(th.stack)
+			if f := &th.stack.frames[n-1]; !f.signal && r.pc == f.ra && sp == w.returnSP(f) {
+				w.popReturned(th.stack)
 				return
 			}
 		}
-		w.resumed(th, r, sp)
+		w.leaveHandler(th, r, sp)
 		return
 	}
 	if st := th.stack; sp < st.lo || sp > st.hi {
-		known := slices.ContainsFunc(w.stacks, func(s *stack) bool { return s.unused(sp) })
+		known := slices.ContainsFunc(w.stacks, func(s *stack) bool { return s.isFreeAt(sp) })
 		switch {
 		case last.loads && (sp > st.hi || st.lo-sp > maxAlloca || known):
 			if n := len(st.frames); n > 0 {
@@ -196,13 +196,13 @@ func (w *walk) follow(th *thread, r *registers, s *site, sp uint64) {
 			if !th.moving {
 				th.moving, th.from = true, th.truth()
 			}
-			w.change(th, sp)
+			w.switchStack(th, sp)
 		case sp < st.lo:
 			st.lo = sp
 		case len(st.frames) == 0 && sp-st.hi < 1<<16:
 			st.hi = sp
 		default:
-			w.change(th, sp)
+			w.switchStack(th, sp)
 		}
 	}
 	st := th.stack
@@ -223,21 +223,21 @@ func (w *walk) follow(th *thread, r *registers, s *site, sp uint64) {
 	case ret, indirect:
 		moving := th.moving
 		th.moving = false
-		if moving && s.begins() && !w.begun(st, sp) {
+		if moving && s.isEntry() && !w.isAtEntry(st, sp) {
 			// The frames are outdated: the function starts again on a different stack, as in Go when a stack grows.
 			st.frames = nil
 		}
 		w.transfer(st, last, r, s, sp)
 		if moving {
-			th.left.jumped(w.target(r))
+			th.left.countPredictions(w.target(r))
 			th.left = nil
 		}
 	}
 }
 
-// begun removes frames that have ended, and reports whether the last remaining frame belongs to a function that is just
+// isAtEntry removes frames that have ended, and reports whether the function of the last remaining frame is just
 // starting.
-func (w *walk) begun(st *stack, sp uint64) bool {
+func (w *walk) isAtEntry(st *stack, sp uint64) bool {
 	w.popDead(st, sp, false)
 	n := len(st.frames)
 	return n > 0 && sp == st.frames[n-1].cfa-uint64(w.m.EntryCFA)
@@ -248,17 +248,17 @@ func (w *walk) target(r *registers) caller {
 	return caller{r.r[w.m.SP] - uint64(w.m.CallerSP), r.pc, r.r[w.m.FP]}
 }
 
-// back returns the stack pointer after the return to a frame.
-func (w *walk) back(f *frame) uint64 { return f.cfa + uint64(w.m.CallerSP) }
+// returnSP returns the stack pointer after the return that ends a frame.
+func (w *walk) returnSP(f *frame) uint64 { return f.cfa + uint64(w.m.CallerSP) }
 
-// dead reports whether a frame has ended, according to a stack pointer. Where calls leave the return address in a
+// hasEnded reports whether a frame has ended, according to a stack pointer. Where calls leave the return address in a
 // register, an equal stack pointer may belong to a function without a frame, unless exact is set.
-func (w *walk) dead(f *frame, sp uint64, exact bool) bool {
-	return sp > w.back(f) || sp == w.back(f) && (exact || !w.m.linked())
+func (w *walk) hasEnded(f *frame, sp uint64, exact bool) bool {
+	return sp > w.returnSP(f) || sp == w.returnSP(f) && (exact || !w.m.linked())
 }
 
-// returned removes the last frame.
-func (w *walk) returned(st *stack) {
+// popReturned removes the last frame, whose function has returned.
+func (w *walk) popReturned(st *stack) {
 	n := len(st.frames) - 1
 	if from := st.frames[n].from; from != nil {
 		w.th.moving, w.th.from = true, *from
@@ -271,17 +271,17 @@ func (w *walk) returned(st *stack) {
 func (w *walk) transfer(st *stack, last *site, r *registers, s *site, sp uint64) {
 	n := len(st.frames)
 	if n == 0 {
-		if s.begins() && !st.outer {
+		if s.isEntry() && !st.outer {
 			// A switch to a different stack, for example one from makecontext(3), is treated as a call.
 			w.enter(st, r, sp)
 		}
 		return
 	}
 	top := &st.frames[n-1]
-	back := w.back(top)
+	back := w.returnSP(top)
 	switch {
 	case r.pc == top.ra && (sp == back || sp > back && last.class == ret && !w.m.linked()): // ret n removes arguments
-		w.returned(st)
+		w.popReturned(st)
 		if a := s.answers[0]; w.m.linked() && a != nil && a.outermost {
 			// Functions started by makecontext(3) return here. The stack may hold outdated frames, which memory does
 			// not reveal if return addresses are in a register.
@@ -290,7 +290,7 @@ func (w *walk) transfer(st *stack, last *site, r *registers, s *site, sp uint64)
 		return
 	case sp < back:
 		return
-	case sp == back && w.m.linked() && (s.begins() || s.fn == nil || s.fn == last.fn):
+	case sp == back && w.m.linked() && (s.isEntry() || s.fn == nil || s.fn == last.fn):
 		return // a tail call, or a jump table
 	}
 	// longjmp, or an unwinder that jumps to a handler.
@@ -298,7 +298,7 @@ func (w *walk) transfer(st *stack, last *site, r *registers, s *site, sp uint64)
 	w.popDead(st, sp, true)
 	if len(st.frames) < n {
 		w.Jumps++
-		pending.jumped(w.target(r))
+		pending.countPredictions(w.target(r))
 	}
 }
 
@@ -315,13 +315,13 @@ func (w *walk) enter(st *stack, r *registers, sp uint64) {
 	st.frames = append(st.frames, f)
 }
 
-// change switches to the stack that contains an address.
-func (w *walk) change(th *thread, sp uint64) {
+// switchStack switches to the stack that contains an address.
+func (w *walk) switchStack(th *thread, sp uint64) {
 	w.Switches++
 	th.stack.owner, th.stack.left = nil, w.Switches
 	var last *stack // memory of a removed stack may be reused
 	for _, s := range w.stacks {
-		if s.unused(sp) && s != th.stack && (last == nil || s.left > last.left) {
+		if s.isFreeAt(sp) && s != th.stack && (last == nil || s.left > last.left) {
 			last = s
 		}
 	}
@@ -361,7 +361,7 @@ func (w *walk) signal(th *thread, r *registers, from caller) {
 			st.lo = sp
 		} else { // sigaltstack(2)
 			w.drop(sp)
-			w.change(th, sp)
+			w.switchStack(th, sp)
 		}
 	}
 	th.stack.frames = append(th.stack.frames, frame{caller: from, signal: true, on: on})
@@ -370,27 +370,27 @@ func (w *walk) signal(th *thread, r *registers, from caller) {
 	w.Signals++
 }
 
-// resumed follows the return from a signal.
-func (w *walk) resumed(th *thread, r *registers, sp uint64) {
+// leaveHandler follows the return from a signal handler.
+func (w *walk) leaveHandler(th *thread, r *registers, sp uint64) {
 	st := th.stack
 	var f *frame
 	if n := len(st.frames); n > 0 && st.frames[n-1].signal {
 		last := st.frames[n-1]
 		f, st.frames = &last, st.frames[:n-1]
 	}
-	if f != nil && f.on != st && f.on.unused(sp) {
+	if f != nil && f.on != st && f.on.isFreeAt(sp) {
 		st.owner = nil
 		f.on.owner, th.stack = th, f.on
 		w.Switches++
 	} else if sp < st.lo || sp > st.hi {
-		w.change(th, sp)
+		w.switchStack(th, sp)
 	}
 	st = th.stack
 	switch {
 	case f == nil:
-	case r.pc == f.ra && sp == w.back(f):
+	case r.pc == f.ra && sp == w.returnSP(f):
 		return
-	case !w.m.linked() && sp == f.cfa-8: // the handler has pushed a call, as Go's does
+	case !w.m.linked() && sp == f.cfa-8: // the handler has simulated a call, as Go's does
 		f.signal, f.pending, f.fp = false, nil, r.r[w.m.FP]
 		st.frames = append(st.frames, *f)
 		return
@@ -474,7 +474,7 @@ func (w *walk) check(a *answer, r *registers, is *caller) (wrong string, got cal
 type diff struct {
 	diffKey
 	steps  uint64
-	target uint64 // steps that precede a jump to the frame that the wrong answer names
+	target uint64 // steps before a jump to the frame that the wrong answer describes
 	truth  string // at the first step
 }
 

@@ -15,7 +15,7 @@ func (s *section) unsorted(t *testing.T, rnd *rand.Rand) *section {
 	if err != nil {
 		t.Fatalf("%s: %v", s.name, err)
 	}
-	const flagsAt = 3 // offset in the header in every version
+	const flagsAt = 3 // offset of the flags, the same in every version
 	data := bytes.Clone(s.data)
 	data[flagsAt] &^= byte(sframe.FDESorted)
 	l, order := sec.Codec().Layout(), sec.ABI.Order()

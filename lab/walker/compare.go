@@ -94,7 +94,7 @@ func (s *section) appendQuestion(b []byte, pcs []uint64) []byte {
 // answers is the output of c/query.c. If the program succeeded, it is complete.
 type answers []byte
 
-// compare compares the next answers, which are for a section at the given pcs, with those of package sframe.
+// compare compares the next answers, those for a section and its pcs, with the results of package sframe.
 func (a *answers) compare(s *section, pcs []uint64) error {
 	sec, wrong := sframe.Decode(s.data, s.addr)
 	if wrong == nil && (sec.FixedRA != 0) != (sec.ABI.FixedRA() != 0) {
@@ -116,7 +116,7 @@ func (a *answers) compare(s *section, pcs []uint64) error {
 				found.Row = sec.Complete(got.Row)
 			}
 			if want := lookup(sec, pc); found != want {
-				return fmt.Errorf("pc %#x: the walker finds how %d, %v; want how %d, %v",
+				return fmt.Errorf("pc %#x: the walker returns status %d, %v; want status %d, %v",
 					pc, found.how, found, want.how, want)
 			}
 		}
@@ -132,7 +132,7 @@ func (a *answers) compare(s *section, pcs []uint64) error {
 				at++
 			}
 			if taken != want && !trampoline(&got, abi, at) {
-				return fmt.Errorf("pc %#x: by %+v, topmost %v, the walker steps to %+v, want %+v",
+				return fmt.Errorf("pc %#x: with row %+v, topmost %v, the walker steps to %+v; want %+v",
 					pc, got, topmost, taken, want)
 			}
 		}

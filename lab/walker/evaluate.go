@@ -45,8 +45,8 @@ type frame struct {
 	cfa, ra uint64 // of the caller
 }
 
-// link returns the register in which calls leave the return address, or -1.
-func link(a sframe.ABI) int {
+// linkRegister returns the register in which calls leave the return address, or -1.
+func linkRegister(a sframe.ABI) int {
 	switch a {
 	case sframe.AArch64Big, sframe.AArch64Little:
 		return 30
@@ -139,7 +139,7 @@ func (f frame) byRow(r *row) step {
 	case f.abi.FixedRA() != 0:
 		f.ra = f.load(f.cfa + uint64(int64(f.abi.FixedRA())))
 	default:
-		f.ra = f.register(link(f.abi))
+		f.ra = f.register(linkRegister(f.abi))
 	}
 	to := step{how: sfwSFrame, interrupted: r.signal, sp: f.cfa, fp: f.step.fp, floor: f.cfa}
 	if r.FP.Base != sframe.None && f.why == sfwOK {

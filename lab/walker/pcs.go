@@ -10,7 +10,7 @@ import (
 // pcs returns the pcs at and next to the boundaries of a section's rows and functions, some pcs in gaps, and random
 // ones. For an invalid section, all pcs are random.
 func pcs(s *section, rnd *rand.Rand) []uint64 {
-	const maxBlocks, someAny = 16, 64 // blocks per PC-mask FDE, and random pcs
+	const maxBlocks, someAny = 16, 64 // blocks to test per PC-mask FDE; number of random pcs
 	var out []uint64
 	for range 8 {
 		out = append(out, rnd.Uint64(), s.addr+uint64(int64(int32(rnd.Uint32()))))

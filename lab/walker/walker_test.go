@@ -58,16 +58,16 @@ func sections(t *testing.T, rnd *rand.Rand) (list []*section) {
 	return list
 }
 
-// behind returns the section followed by other bytes, which GNU ld may leave in PT_GNU_SFRAME.
-func (s *section) behind() *section {
+// withTrailer returns the section followed by other bytes, which GNU ld may leave in PT_GNU_SFRAME.
+func (s *section) withTrailer() *section {
 	return &section{s.name + " and more", append(s.data[:len(s.data):len(s.data)], 0, 0, 0xff, 1, 2, 3), s.addr}
 }
 
 // moved returns the section and its code at a different address, where repeated blocks start at other pcs.
 func (s *section) moved() *section { return &section{s.name + ", moved", s.data, s.addr + 4} }
 
-// same checks that lookups by the walker and by package sframe have the same results in all sections.
-func same(t *testing.T, list []*section, command ...string) {
+// checkLookups checks that lookups by the walker and by package sframe have the same results in all sections.
+func checkLookups(t *testing.T, list []*section, command ...string) {
 	t.Helper()
 	must.Do(t, compare(list, command...))
 }
@@ -76,9 +76,9 @@ func TestLookups(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	list := sections(t, rnd)
 	for _, s := range list[:len(list):len(list)] {
-		list = append(list, s.behind(), s.moved())
+		list = append(list, s.withTrailer(), s.moved())
 	}
-	same(t, list, compile(t, "query.c", "cc", "-O2"))
+	checkLookups(t, list, compile(t, "query.c", "cc", "-O2"))
 }
 
 // TestEmpty adds more and more functions of size 0 at the address of a function with code. To limit the time of lookups
@@ -113,7 +113,7 @@ func TestEmpty(t *testing.T) {
 		s := &section{fmt.Sprintf("flags %#x, %d empty functions", test.flags, test.num),
 			append(append(data, fdes...), fre...), addr}
 		err := compare([]*section{s}, program)
-		hidden := err != nil && strings.Contains(err.Error(), fmt.Sprintf("the walker finds how %d", sfwNoRow))
+		hidden := err != nil && strings.Contains(err.Error(), fmt.Sprintf("the walker returns status %d,", sfwNoRow))
 		if hidden != test.hidden || (err != nil) != hidden {
 			t.Errorf("%s: hidden %v; want %v: %v", s.name, hidden, test.hidden, err)
 		}
@@ -141,7 +141,7 @@ func TestDamaged(t *testing.T) {
 	if sound < rounds || wrong < rounds {
 		t.Errorf("%d damaged sections can be decoded, and %d cannot; want many of both", sound, wrong)
 	}
-	same(t, list, sanitized)
+	checkLookups(t, list, sanitized)
 }
 
 // TestCache expects repeated walks to use the cache for all lookups, entries of other generations to be ignored, and
@@ -160,7 +160,7 @@ func TestOtherHosts(t *testing.T) {
 		dir := peer.Run(t, "sid", machine+"-linux-gnu-gcc-16 -std=c11 -O2 -static query.c -o query", header,
 			"c/query.c")
 		emulator := peer.Tool(t, "sid", "qemu-"+machine)(filepath.Join(dir, "query"))
-		same(t, list, emulator.Args...)
+		checkLookups(t, list, emulator.Args...)
 	}
 }
 
@@ -259,8 +259,8 @@ func withLibraries(t *testing.T, program string, version sframe.Version) string 
 	return dir
 }
 
-// inFolder returns a command that runs a program in the directory with the libraries there.
-func inFolder(dir, program string) *exec.Cmd {
+// commandIn returns a command that runs a program in the directory with the libraries there.
+func commandIn(dir, program string) *exec.Cmd {
 	return exec.Command(filepath.Join(dir, "ld-linux-x86-64.so.2"), "--library-path", dir, filepath.Join(dir, program))
 }
 
@@ -295,7 +295,7 @@ func wantPlaces(t *testing.T, name string, version sframe.Version, first, out st
 func TestProcess(t *testing.T) {
 	program := compile(t, "process.c", "gcc", "-O2")
 	for _, version := range sframe.Versions() {
-		out := must.Run(t, inFolder(withLibraries(t, program, version), filepath.Base(program)))
+		out := must.Run(t, commandIn(withLibraries(t, program, version), filepath.Base(program)))
 		wantPlaces(t, "", version, "kernel reads 1, after fork the same", string(out))
 	}
 	// Without sections, walks end in the first frame.
@@ -306,7 +306,8 @@ func TestProcess(t *testing.T) {
 }
 
 // TestOtherProcesses repeats TestProcess with static and dynamic programs on aarch64, with signed return addresses, and
-// on s390x. There, no section describes the kernel's signal frames, and the walker recognises their instructions.
+// on s390x. On these machines, no section describes the kernel's signal frames: the walker recognises trampolines by
+// their instructions.
 func TestOtherProcesses(t *testing.T) {
 	for _, m := range []struct{ machine, flags, ldso string }{
 		{"aarch64", "-mbranch-protection=standard", "ld-linux-aarch64.so.1"},
@@ -343,7 +344,7 @@ func TestReadme(t *testing.T) {
 	cc := peer.Look(t, "cc") + " " + warnings + " -O2 -I " + filepath.Dir(header)
 	must.Do(t, kit.Run("", append(strings.Fields(cc), path, "-o", program)...))
 	dir = withLibraries(t, program, sframe.V3)
-	out := must.Get(inFolder(dir, filepath.Base(program)).Output())(t)
+	out := must.Get(commandIn(dir, filepath.Base(program)).Output())(t)
 	// The chain leads from raise in libc through main to _start.
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	if n := len(lines); n < 6 || lines[n-1] != fmt.Sprintf("%d frames, end %d", n-1, sfwOutermost) {

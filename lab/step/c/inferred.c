@@ -1,6 +1,6 @@
 /*
- * Compares rows of code without CFI with what the processor does. The program loads this by LD_PRELOAD. $STEP_ENTRIES
- * lists the starts of functions, which get breakpoints. Up to $STEP_CALLS calls to each are single-stepped in the
+ * Compares rows of code without CFI with what the processor does. Loaded through LD_PRELOAD. $STEP_ENTRIES lists
+ * the starts of functions, which get breakpoints. Up to $STEP_CALLS calls to each are single-stepped in the
  * process: a step takes 8 microseconds of processor time; with ptrace, 32 (28 November 2026).
  *
  * The ground truth is a shadow stack. A call adds a frame, and the return to the caller removes it.
@@ -73,7 +73,7 @@ static struct entry *find_entry(uint64_t pc) {
 	return low < num_entries && (uint64_t)entries[low].at == pc ? &entries[low] : NULL;
 }
 
-/* find_site returns the site of a pc. Concurrent threads find the same row. */
+/* find_site returns the site of a pc. It needs no lock: concurrent threads store the same row. */
 static struct site *find_site(uint64_t pc) {
 	struct site *s = &sites[pc % SITES];
 	for (uint64_t none = 0; s->pc != pc; none = 0, s = s + 1 == sites + SITES ? sites : s + 1)
@@ -144,7 +144,7 @@ static void stop_following(struct thread *t) {
 	t->num_frames = t->foreign = 0;
 }
 
-/* track updates the frames after the last instruction. */
+/* track updates the frames according to the last instruction. */
 static void track(struct thread *t, const greg_t *r) {
 	uint64_t pc = r[REG_RIP], sp = r[REG_RSP];
 	uint64_t ra = *(const uint64_t *)sp;
@@ -190,7 +190,7 @@ static void on_trap(int signal, siginfo_t *info, void *context) {
 		s = find_site(pc);
 		t->foreign = s->is == HAS_CFI ? t->foreign + 1 : 0;
 	}
-	/* System calls could block SIGTRAP. */
+	/* Stop before a system call, which could block SIGTRAP. */
 	if (s == NULL || t->foreign > MAX_FOREIGN || (code[0] == 0x0f && code[1] == 0x05)) {
 		abandoned += s != NULL;
 		r[REG_EFL] &= ~(greg_t)TRAP_FLAG;
@@ -221,7 +221,7 @@ static int by_address(const void *a, const void *b) {
 	return (x->at > y->at) - (x->at < y->at);
 }
 
-/* limit returns a limit from the environment. 0 means no limit. */
+/* limit returns the number in an environment variable, or ULONG_MAX if it is 0. */
 static unsigned long limit(const char *name) {
 	unsigned long n = strtoul(getenv(name), NULL, 10);
 	return n > 0 ? n : ULONG_MAX;

@@ -55,8 +55,8 @@ static void expect(int condition) {
 		abort();
 }
 
-/* direct copies the words of the stack to the end of a page. */
-static uint64_t direct(const unsigned char *words, size_t size) {
+/* copy_stack copies the words of the stack to the end of a page. */
+static uint64_t copy_stack(const unsigned char *words, size_t size) {
 	enum { PAGE = 4096 };
 	static unsigned char *const begin = (unsigned char *)0x7e8000000000;
 	static int mapped;
@@ -107,7 +107,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
 	memset(slots, 0, sizeof slots);
 	struct sfw_range stack = {0, 0};
 	if ((options & DIRECT) != 0) {
-		head[2] = stack.low = direct(data + HEADER, words);
+		head[2] = stack.low = copy_stack(data + HEADER, words);
 		stack.high = stack.low + words;
 	}
 	struct input in = {&s, data + HEADER, head[2], words, pc, 0, options};

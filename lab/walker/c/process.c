@@ -40,8 +40,8 @@ static _Unwind_Reason_Code add(struct _Unwind_Context *c, void *chain) {
 	return _URC_NO_REASON;
 }
 
-/* Ways to read the stack, and sizes of chunks. All must find the same frames. The slots of a small cache are
- * overwritten constantly. */
+/* Walks that read the stack in different ways, and in chunks of different sizes, must find the same frames. The slots
+ * of a small cache are overwritten constantly. */
 enum { FEW = 2, MANY = 1024 };
 static struct sfw_cache_slot few_slots[FEW], many_slots[MANY];
 static struct sfw_cache few = {few_slots, FEW, 0}, many = {many_slots, MANY, 0};
@@ -180,8 +180,8 @@ __attribute__((noinline)) static int here(void) {
 	return (int)n;
 }
 
-/* reads returns whether the walker can read memory outside known stacks, and reads the correct value there. */
-static int reads(struct sfw_process *p, uint64_t value) {
+/* can_read returns whether the walker can read memory outside known stacks, and reads the correct value there. */
+static int can_read(struct sfw_process *p, uint64_t value) {
 	static volatile uint64_t known;
 	uint64_t found = 0;
 	known = value;
@@ -246,10 +246,10 @@ int main(void) {
 	struct sfw_process p;
 	memset(&p, 0, sizeof p);
 	p.kernel_reads = 1;
-	kernel_reads = reads(&p, 42);
+	kernel_reads = can_read(&p, 42);
 	pid_t child = fork();
 	if (child == 0)
-		_exit(reads(&p, 43) == kernel_reads ? 0 : 1);
+		_exit(can_read(&p, 43) == kernel_reads ? 0 : 1);
 	int status = 1;
 	waitpid(child, &status, 0);
 	printf("kernel reads %d, after fork %s\n", kernel_reads, status == 0 ? "the same" : "another process");

@@ -55,7 +55,7 @@ static void put_rule(const struct sfw_rule *r) {
 	put(r->deref, 1);
 }
 
-/* step unwinds from pc, as the topmost frame with all registers, or as a caller. */
+/* step unwinds one frame at pc: the topmost, where all registers are known, or a caller's. */
 static void step(const struct sfw_section *s, uint64_t pc, int topmost) {
 	const struct sfw_abi *a = sfw_abi_of(s->abi);
 	int big = a->big;
