@@ -136,3 +136,26 @@ func checkLocation(t *testing.T, err error) {
 		t.Errorf("error %q has no location", err)
 	}
 }
+
+// checkOrder checks that functions and their rows are in ascending order, and that rows cover valid functions
+// completely.
+func checkOrder(t *testing.T, table *cfi.Table) {
+	t.Helper()
+	end := uint64(0)
+	for fn := range table.Functions() {
+		if fn.Begin < end || fn.End <= fn.Begin {
+			t.Fatalf("function %#x-%#x after one that ends at %#x", fn.Begin, fn.End, end)
+		}
+		end = fn.End
+		at := fn.Begin
+		for r := range fn.Rows() {
+			if r.Begin != at || r.End <= at || r.End > fn.End {
+				t.Fatalf("row %#x-%#x of function %#x-%#x", r.Begin, r.End, fn.Begin, fn.End)
+			}
+			at = r.End
+		}
+		if fn.Err() == nil && at != fn.End {
+			t.Fatalf("rows of the function %#x-%#x end at %#x", fn.Begin, fn.End, at)
+		}
+	}
+}

@@ -47,6 +47,9 @@ func FuzzStructured(f *testing.F) {
 		}
 		for i := range x.Sections {
 			s := &x.Sections[i]
+			if s.Size < 1<<16 {
+				_, _ = x.ReadUncompressed(s)
+			}
 			got, err := x.ReadSection(s)
 			if err != nil || !s.HasBytes() {
 				if damage == 0 && err != nil && s.HasBytes() {

@@ -49,6 +49,8 @@ func TestDecode(t *testing.T) {
 		{elf.EM_X86_64, "0f1f440000000000", filled},                 // assembler, then linker
 		{elf.EM_X86_64, "cc0f1f00", filled},                         //
 		{elf.EM_X86_64, "f390", other},                              // pause
+		{elf.EM_X86_64, "0f1f4800", other},                          // reserved hint
+		{elf.EM_X86_64, "0f1f6000", other},                          // reserved hint
 		{elf.EM_X86_64, "f30f1efa", other},                          // endbr64
 		{elf.EM_X86_64, "4190", other},                              // xchg %eax,%r8d
 		{elf.EM_X86_64, "87c0", other},                              // xchg %eax,%eax
@@ -295,15 +297,6 @@ func FuzzAMD64(f *testing.F) {
 			}
 		}
 	})
-}
-
-// TestReserved checks that reserved hint instructions (0f 1f /1 to /7) are not taken for no-ops.
-func TestReserved(t *testing.T) {
-	for reg := range byte(8) {
-		if n, _ := padAMD64([]byte{0x0f, 0x1f, 0x40 | reg<<3, 0}); (n == 4) != (reg == 0) {
-			t.Errorf("0f 1f /%d has %d bytes of padding", reg, n)
-		}
-	}
 }
 
 // TestSearch8 checks that search8 finds a byte at any index, whatever the other bytes.
