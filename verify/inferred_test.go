@@ -19,6 +19,9 @@ import (
 	"cfi2sframe/internal/testkit/testfile"
 )
 
+// dwarfNames lists registers by DWARF number (System V ABI for AMD64, figure 3.36).
+var dwarfNames = strings.Fields("ax dx cx bx si di bp sp r8 r9 r10 r11 r12 r13 r14 r15")
+
 // claims assembles a program with GNU as, in which rows precede instructions: "sp+16 -16" means that the CFA is rsp+16
 // and the caller's frame pointer is saved at CFA-16, and "sp+16 lost" that it is lost. The line "fn" starts a function,
 // "fn apart" a function of a different component, and "gap" code without rows. "targets a b" precedes an indirect jump,
@@ -54,8 +57,7 @@ func claims(t *testing.T, text string) (*elffile.File, *cfi.Inference) {
 			continue
 		}
 		if name, offset, ok := strings.Cut(f[0], "+"); ok {
-			reg := slices.Index(strings.Fields("ax cx dx bx sp bp si di r8 r9 r10 r11 r12 r13 r14 r15"), name)
-			r := cfi.InferredRow{Reg: uint64(slices.Index(amd64Proof.registers, reg))}
+			r := cfi.InferredRow{Reg: uint64(slices.Index(dwarfNames, name))}
 			var err error
 			if r.Offset, err = strconv.ParseInt(offset, 10, 64); err != nil {
 				t.Fatal(err)
@@ -174,6 +176,25 @@ func TestCodeRight(t *testing.T) {
 		f, inf := claims(t, text)
 		if refused, err := Code(f, inf); err != nil || len(refused) > 0 {
 			t.Errorf("%s: %v, error %v", name, refused, err)
+		}
+	}
+}
+
+// TestCodeRegisters checks frames that a register locates, without and with a call. Only some registers are preserved.
+func TestCodeRegisters(t *testing.T) {
+	preserved := strings.Fields("bx r12 r13 r14 r15")
+	for _, name := range dwarfNames {
+		if name == "sp" || name == "bp" {
+			continue
+		}
+		for _, call := range []string{"", "call *(%rsp) \n "} {
+			reg := "%r" + strings.TrimPrefix(name, "r")
+			text := "sp+8 mov %rsp," + reg + " \n and $-16,%rsp \n " + name + "+8 nop \n " + call + "mov " + reg +
+				",%rsp \n sp+8 ret"
+			right := call == "" || slices.Contains(preserved, name)
+			if refused, err := Code(claims(t, text)); err != nil || right != (len(refused) == 0) {
+				t.Errorf("%s: %v, error %v", text, refused, err)
+			}
 		}
 	}
 }
