@@ -34,12 +34,12 @@ func FromFile(path, format string) (*vector.Vector, error) {
 		Name: format + "-" + abi + "/" + filepath.Base(path), Feature: "programs", Format: format, ABI: abi,
 		About: "a converted file", Source: path, Address: vector.Hex(s.Addr), Section: data,
 	}
-	v.Expect = expected(section, v)
+	v.Expect = expectations(section, v)
 	return v, nil
 }
 
-// expected returns package sframe's answers for a section, except for the code that FromFile excludes.
-func expected(section *sframe.Section, v *vector.Vector) vector.Expects {
+// expectations returns package sframe's answers for a section, except for the code that FromFile excludes.
+func expectations(section *sframe.Section, v *vector.Vector) vector.Expects {
 	q := vector.Question{Address: v.Address, Section: v.Section}
 	for _, pc := range kit.Boundaries(section, 1) {
 		q.PCs = append(q.PCs, vector.Hex(pc))

@@ -90,7 +90,7 @@ func conformance(w io.Writer, dir, knownFile string, commands [][]string, markdo
 			}
 		}
 		ok = ok && counts[Wrong] == 0
-		for _, p := range unused(known, name, vectors) {
+		for _, p := range unusedPatterns(known, name, vectors) {
 			fmt.Fprintf(w, "%s: the pattern of a known error matches no vector: %s\n", name, p)
 			ok = false
 		}

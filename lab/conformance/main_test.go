@@ -35,7 +35,7 @@ func testReader(t *testing.T, r *Reader) []Result {
 			t.Errorf("%s: %s: %v: %s", r.Hello.Reader, res.Vector.Name, res.Status, res.What)
 		}
 	}
-	for _, p := range unused(known, r.Hello.Reader, vectors) {
+	for _, p := range unusedPatterns(known, r.Hello.Reader, vectors) {
 		t.Errorf("%s: the pattern of a known error matches no vector: %s", r.Hello.Reader, p)
 	}
 	return out

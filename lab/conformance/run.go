@@ -66,8 +66,8 @@ func compile(pattern string) *regexp.Regexp {
 	return regexp.MustCompile("^(" + patternSyntax.Replace(pattern) + ")$")
 }
 
-// unused returns the patterns of a reader's known errors that match no vector.
-func unused(known []Known, reader string, vectors []vector.Vector) []string {
+// unusedPatterns returns the patterns of a reader's known errors that match no vector.
+func unusedPatterns(known []Known, reader string, vectors []vector.Vector) []string {
 	var out []string
 	for _, k := range known {
 		if !slices.Contains(k.Readers, reader) {

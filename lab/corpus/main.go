@@ -225,8 +225,8 @@ func (c *corpus) file(j *job) {
 	}
 }
 
-// convert converts a file, checks that programs see the same bytes as before, and compares the rows. The kind is "" if
-// the version does not support the machine.
+// convert converts a file, checks that programs see the same bytes as before, and compares the rows with the CFI. The
+// kind is "" if the version does not support the machine.
 func (c *corpus) convert(j *job) (kind string, rows kit.Rows, report kit.Report, err error) {
 	if c.linux {
 		return linux.Compare(c.program, j.path, j.out)

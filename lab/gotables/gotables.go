@@ -194,9 +194,9 @@ func (j *judge) walk(r *record) (pcs []uint64, end string) {
 		cfa, ok := value(row.CFA, 0)
 		caller := cfa + uint64(a.CallerSP)
 		switch on := r.stack(caller); {
-		case ok && on < r.stack(sp) && leaves(row.Row): // C code also runs on the thread's stack
+		case ok && on < r.stack(sp) && usesFP(row.Row): // C code also runs on the thread's stack
 			return pcs, onOther
-		case !ok, on < 0, caller < sp && (on == r.stack(sp) || !leaves(row.Row)):
+		case !ok, on < 0, caller < sp && (on == r.stack(sp) || !usesFP(row.Row)):
 			return pcs, outside
 		}
 		ra := row.RA
@@ -214,9 +214,9 @@ func (j *judge) walk(r *record) (pcs []uint64, end string) {
 	return pcs, endless
 }
 
-// leaves reports whether a row locates the caller's frame through the frame pointer, like the rows of functions that
+// usesFP reports whether a row locates the caller's frame through the frame pointer, like the rows of functions that
 // switch stacks.
-func leaves(r sframe.Row) bool { return r.CFA.Base == sframe.FP && !r.CFA.Deref }
+func usesFP(r sframe.Row) bool { return r.CFA.Base == sframe.FP && !r.CFA.Deref }
 
 // compare returns the result of comparing a walk with that of the runtime, which omits wrappers.
 func (j *judge) compare(r *record) string {

@@ -32,8 +32,8 @@ func load(b []byte, symbols string) (*loaded, error) {
 	if e.Type == elf.ET_REL {
 		m := &module{File: e, addrs: make([]uint64, len(e.Sections))}
 		m.layOut(rand.New(rand.NewPCG(uint64(len(b)), 1)))
-		if data, addr, err = m.relocated(".sframe", true); err == nil {
-			frames, _, err = m.relocated(".debug_frame", false)
+		if data, addr, err = m.contents(".sframe", true); err == nil {
+			frames, _, err = m.contents(".debug_frame", false)
 		}
 	} else {
 		if data, addr, err = bytesBetween(e, symbols); err == nil {
@@ -116,9 +116,9 @@ func (m *module) layOut(rnd *rand.Rand) {
 	}
 }
 
-// relocated returns the relocated contents of a section and its address. If the kernel loads the section, relocations
+// contents returns the relocated contents of a section and its address. If the kernel loads the section, relocations
 // that its module loader would reject are errors.
-func (m *module) relocated(name string, loads bool) ([]byte, uint64, error) {
+func (m *module) contents(name string, loads bool) ([]byte, uint64, error) {
 	i := slices.IndexFunc(m.Sections, func(s *elf.Section) bool { return s.Name == name })
 	if i < 0 {
 		return nil, 0, fmt.Errorf("no section %s", name)
