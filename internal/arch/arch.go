@@ -1,8 +1,8 @@
 // Package arch describes the machines for which SFrame is defined: facts from their ABIs, from the ELF and DWARF
 // supplements, and from the conventions of assemblers and linkers. There is one file and one Arch per machine.
 //
-// Other packages hold what the SFrame format defines for an ABI (package sframe) and the instructions of PLT stubs
-// (package plt). Package verify has a separate set of numbers, so that it does not repeat a mistake made here.
+// Package sframe holds what the SFrame format defines for an ABI, and package plt holds the instructions of PLT stubs.
+// Package verify has a separate set of numbers, so that it does not repeat a mistake made here.
 //
 // docs/architecture.md lists the files to change for a new machine.
 package arch
@@ -74,9 +74,9 @@ type Arch struct {
 // points, although FP already has the caller's value.
 //
 // code starts at pc; the instruction that restores SP from register reg ends at offset end. The result is the range of
-// offsets, starting at that instruction, in which FP has the caller's value. It ends where control leaves the function,
-// after any no-ops. If there is no such epilogue, the range is empty. isInside reports whether an address is within the
-// function but not its start.
+// offsets, starting at that instruction, in which FP has the caller's value. The range ends where control leaves the
+// function, after any no-ops. If there is no such epilogue, the range is empty. isInside reports whether an address is
+// within the function but not its start.
 type Epilogue func(code []byte, pc uint64, end int, reg uint64, isInside func(pc uint64) bool) (first, last int)
 
 // A Field is the kind of field that a relocation type sets.

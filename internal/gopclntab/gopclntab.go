@@ -76,8 +76,8 @@ type Table struct {
 	quantum uint64 // addresses are multiples of it
 	code    codeReader
 	left    int // number of bytes of pcsp tables that may still be decoded
-	// exports is set if C may call Go functions. During such a call, the goroutine's stack may move, but frame pointers
-	// that C code saved are not adjusted.
+	// exports is set if C may call Go functions. While C calls a Go function, the goroutine's stack may move, but frame
+	// pointers that C code saved are not adjusted.
 	exports bool
 }
 
@@ -231,8 +231,8 @@ func varint(b []byte) (v uint32, n int) {
 	return 0, 0
 }
 
-// switchers lists the runtime functions that switch stacks. Most have flagSPWrite; functions in which the kernel
-// switches the stack do not.
+// switchers lists the runtime functions that switch stacks. Most switchers have flagSPWrite; functions in which the
+// kernel switches the stack do not.
 var switchers = [...]string{"asmcgocall", "asmcgocall_no_g", "asmcgocall_landingpad", "cgocallback", "clone", "gogo",
 	"gosave_systemstack_switch", "mcall", "morestack", "sigreturn", "sigreturn__sigaction", "systemstack",
 	"systemstack_switch"}

@@ -582,7 +582,7 @@ func (d *amd64) group1() bool {
 	return true
 }
 
-// x87 handles d8 to df: fnstsw %ax writes a register, others write at most memory.
+// x87 handles d8 to df: fnstsw %ax writes a register; the other instructions write only memory, if anything.
 func (d *amd64) x87() bool {
 	const most = 108 // size of fnsave's operand in bytes
 	i, known := d.opcode&7, uint64(0)

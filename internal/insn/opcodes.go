@@ -3,7 +3,7 @@ package insn
 // Operands of opcodes after the legacy prefixes: none (.), ModRM (m), an immediate of 1 byte (b), 2 bytes (w), or 4
 // bytes, or 2 with the operand-size prefix (z); ModRM and an immediate (B, Z); an immediate of the operand size (v), an
 // 8-byte address (o), branch displacements of 1 and 4 bytes (j, J), and the operands of enter (e). Other opcodes (-)
-// are unknown: prefixes, escapes, undefined or privileged.
+// are unknown: prefixes, escapes, and undefined or privileged opcodes.
 const (
 	oneByte = "mmmmbz--mmmmbz--" + "mmmmbz--mmmmbz--" + "mmmmbz--mmmmbz--" + "mmmmbz--mmmmbz--" +
 		"----------------" + "................" + "---m----zZbB----" + "jjjjjjjjjjjjjjjj" +

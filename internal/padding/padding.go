@@ -1,13 +1,13 @@
 // Package padding finds the no-ops, traps and zeros that assemblers and linkers insert between functions to align them.
 //
 // CFI does not describe padding. But if a function ends with a call that does not return (abort), the return address is
-// in the padding after the function. Readers that look up the return address itself need a row there, so padding gets
-// the last row of the preceding function.
+// in the padding after the function. Readers that look up the return address itself need a row at that address, so
+// padding gets the last row of the preceding function.
 //
-// Padding is recognized instruction by instruction, up to the next function. Other code without CFI is never described.
-// Padding that a symbol, a relocation or anything else refers to may be code, so it is not described. No-ops fall
-// through into the next function. If the rows before and after them differ, the no-ops must be unreachable: no code
-// falls into them, and no nearby code jumps to them.
+// Padding is recognized instruction by instruction, up to the next function. Code without CFI other than padding is
+// never described. Padding that a symbol, a relocation or anything else refers to may be code, so it is not described.
+// No-ops fall through into the next function. If the rows before and after them differ, the no-ops must be unreachable:
+// no code falls into them, and no nearby code jumps to them.
 //
 // The first byte of a function without a caller can also be a return address: makecontext makes the function of a
 // coroutine return to such code. Readers look up the byte before a return address, so the last byte of padding before a
@@ -93,7 +93,7 @@ func (x *Gaps) Refer(first, last uint64) {
 	}
 }
 
-// makeIndex builds the index. Its last entry is the number of functions.
+// makeIndex builds the index, whose last entry is the number of functions.
 func (x *Gaps) makeIndex() {
 	n := len(x.sizes)
 	begin := x.table.At(0).Begin
@@ -333,7 +333,7 @@ type window struct {
 	b, buffer []byte
 }
 
-// windowSize is the size of one read in bytes. It fits into the processor's cache.
+// windowSize is the size of one read in bytes. A buffer of this size fits into the processor's cache.
 const windowSize = 128 << 10
 
 // bytes returns n bytes at an address, or nil if the file does not contain them.

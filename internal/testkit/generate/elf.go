@@ -125,12 +125,12 @@ func (b *builder) endSegment() {
 	p.Memsz = p.Filesz
 }
 
-// here returns the current address.
-func (b *builder) here() uint64 { return uint64(len(b.o.Head)) + b.diff }
+// currentAddr returns the address of the next byte.
+func (b *builder) currentAddr() uint64 { return uint64(len(b.o.Head)) + b.diff }
 
 // pad appends zeros up to an address.
 func (b *builder) pad(addr uint64) {
-	b.o.Head = append(b.o.Head, make([]byte, addr-b.here())...)
+	b.o.Head = append(b.o.Head, make([]byte, addr-b.currentAddr())...)
 }
 
 // add appends a section to the current segment.
@@ -138,7 +138,7 @@ func (b *builder) add(name string, typ elf.SectionType, flags elf.SectionFlag, a
 	b.o.Head = elftest.Pad(b.o.Head, align)
 	i := b.o.Add(name, typ, flags|elf.SHF_ALLOC, nil)
 	b.o.At(i, uint64(len(b.o.Head)), uint64(len(data)))
-	b.o.Sections[i].Addr, b.o.Sections[i].Addralign = b.here(), uint64(align)
+	b.o.Sections[i].Addr, b.o.Sections[i].Addralign = b.currentAddr(), uint64(align)
 	b.o.Head = append(b.o.Head, data...)
 	return i
 }
@@ -247,7 +247,7 @@ func (b *builder) notes() {
 
 // text adds code with CFI.
 func (b *builder) text() []Range {
-	text := b.code(b.here())
+	text := b.code(b.currentAddr())
 	b.frames(text)
 	for i, r := range text {
 		b.pad(r.Begin)
@@ -264,7 +264,7 @@ func (b *builder) readOnly(text []Range) {
 	}
 	hdr := b.add(".eh_frame_hdr", elf.SHT_PROGBITS, 0, 4, make([]byte, 8))
 	b.o.Head = elftest.Pad(b.o.Head, 8)
-	frames := b.f.CFI.Encode(Layout{Addr: b.here(), Text: text[0].Begin, GOT: b.got()})
+	frames := b.f.CFI.Encode(Layout{Addr: b.currentAddr(), Text: text[0].Begin, GOT: b.got()})
 	i := b.add(".eh_frame", elf.SHT_PROGBITS, 0, 8, append(frames, 0, 0, 0, 0))
 	h := &b.o.Sections[hdr]
 	copy(b.o.Head[h.Off:], []byte{1, 0x1b, 0xff, 0xff})

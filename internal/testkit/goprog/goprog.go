@@ -13,8 +13,8 @@ import (
 	"cfi2sframe/internal/testkit/testfile"
 )
 
-// source contains functions with frames of several sizes, one of which requires a large offset, and calls on other
-// stacks.
+// source contains functions with frames of several sizes, including one that requires a large offset, and calls that
+// run on other stacks.
 const source = `package main
 
 import "os"

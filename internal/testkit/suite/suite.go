@@ -1,4 +1,4 @@
-// Package suite runs programs of the Debian suites that scripts/peers prepares, each in its own directory. The suite ""
+// Package suite runs programs of the Debian suites that scripts/peers installs, one directory per suite. The suite ""
 // is this machine.
 package suite
 
