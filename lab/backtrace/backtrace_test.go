@@ -117,8 +117,8 @@ func run(t testing.TB, dir, libraries string, env []string, command ...string) s
 	return string(must.Run(t, cmd))
 }
 
-// places lists the situations in which traces.c captures traces if it loads no plugins.
-var places = []string{
+// placeNames lists the situations in which traces.c captures traces if it loads no plugins.
+var placeNames = []string{
 	"first", "a call", "another call", "qsort", "deep", "alloca", "aligned", "n: handler", "in a handler in a handler",
 	"alternate stack",
 	"first in a thread, on an alternate stack", "thread", "coroutine", "between coroutines", "handler in a coroutine",
@@ -129,7 +129,7 @@ var places = []string{
 func wantPlaces(t *testing.T, name, out string, plugins ...string) {
 	t.Helper()
 	var want []string
-	for _, place := range append(append(slices.Clone(places), plugins...), "last") {
+	for _, place := range append(append(slices.Clone(placeNames), plugins...), "last") {
 		want = append(want, place+": equal")
 	}
 	if got := strings.Split(strings.TrimSpace(out), "\n"); !slices.Equal(got, want) {
@@ -173,7 +173,7 @@ func TestTraces(t *testing.T) {
 			continue
 		}
 		out := run(t, dir, all, []string{"SFRAME_BACKTRACE=sframe"}, converted("traces"))
-		for _, place := range places {
+		for _, place := range placeNames {
 			if !strings.Contains(place, "coroutine") && !strings.Contains(out, place+": equal\n") {
 				t.Errorf("with SFrame only: %s: got\n%s", place, out)
 			}
@@ -181,8 +181,8 @@ func TestTraces(t *testing.T) {
 	}
 }
 
-// stats runs a program with statistics, and returns its output and the numbers for a file.
-func stats(t *testing.T, dir, libraries string, env []string, file string, command ...string,
+// runWithStats runs a program with statistics, and returns its output and the numbers for a file.
+func runWithStats(t *testing.T, dir, libraries string, env []string, file string, command ...string,
 ) (out string, by, others int) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "stats")
@@ -214,7 +214,7 @@ func TestSeparate(t *testing.T) {
 	store := filepath.Join(dir, "store")
 	writeSeparate(t, store, append(systemLibraries(), filepath.Join(dir, "traces"))...)
 	env := []string{"SFRAME_PATH=" + filepath.Join(dir, "none") + "::" + store}
-	out, by, others := stats(t, dir, "", env, "traces", "./traces")
+	out, by, others := runWithStats(t, dir, "", env, "traces", "./traces")
 	wantPlaces(t, "separate", out)
 	if by < 1000 || others > 1 { // the last frame of the first trace may come from libgcc
 		t.Errorf("%d frames found with SFrame, %d otherwise; want all with SFrame", by, others)
@@ -236,7 +236,7 @@ func TestSeparate(t *testing.T) {
 		testfile.Write(t, p, b)
 	}
 	testfile.Write(t, list[0], "\x7fELF and no more")
-	out, by, others = stats(t, dir, "", append(env, "SHORT=1"), "traces", "./traces")
+	out, by, others = runWithStats(t, dir, "", append(env, "SHORT=1"), "traces", "./traces")
 	wantPlaces(t, "other build-ids", out)
 	if by != 0 || others < 1000 {
 		t.Errorf("%d frames found with SFrame, %d otherwise; want none with SFrame", by, others)
@@ -301,7 +301,7 @@ func TestStatic(t *testing.T) {
 		}
 		script := gcc + flags + strict + " -DSFRAME_BACKTRACE_WRAP -c" + code + "\n" +
 			"ar rcs libsframe-backtrace.a" + strings.ReplaceAll(code, ".c", ".o") + "\n" + gcc + " -std=gnu11 -O2" +
-			strict + " -DSTATIC -static traces.c -o traces -pthread -L. " + wraps(t) + " -lsframe-backtrace"
+			strict + " -DSTATIC -static traces.c -o traces -pthread -L. " + wrapFlags(t) + " -lsframe-backtrace"
 		dir := peer.Run(t, suite, script, sources(t)...)
 		convertAll(t, filepath.Join(dir, "converted"), sframe.V3, filepath.Join(dir, "traces"))
 		for _, program := range []string{"traces", "converted/traces"} {
@@ -317,8 +317,8 @@ func TestStatic(t *testing.T) {
 	}
 }
 
-// wraps returns the linker flags in the pkg-config file.
-func wraps(t *testing.T) string {
+// wrapFlags returns the linker flags in the pkg-config file.
+func wrapFlags(t *testing.T) string {
 	t.Helper()
 	b := testfile.Read(t, "../../walker/sframe-backtrace.pc.in")
 	m := regexp.MustCompile(`(?m)^wrap=(.*)$`).FindSubmatch(b)
@@ -460,7 +460,7 @@ func TestStore(t *testing.T) {
 	good := testfile.Read(t, path)
 	env := []string{"SFRAME_PATH=" + store}
 	frames := func(program string) (by, others int) {
-		out, by, others := stats(t, dir, "", env, program, "./"+program, "same")
+		out, by, others := runWithStats(t, dir, "", env, program, "./"+program, "same")
 		if out != "ok\n" {
 			t.Errorf("%s: %s", program, out)
 		}

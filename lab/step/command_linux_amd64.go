@@ -115,8 +115,8 @@ func traceOne(ctx context.Context, args []string, steps uint64) error {
 	return err
 }
 
-// find builds a program in a directory, or finds the installed one, and returns its path.
-func (p *program) find(dir string) (string, error) {
+// buildOrFind builds a program in a directory, or finds the installed one, and returns its path.
+func (p *program) buildOrFind(dir string) (string, error) {
 	if p.build != "" {
 		from, err := filepath.Abs(sources)
 		if err != nil {
@@ -133,7 +133,7 @@ func (p *program) find(dir string) (string, error) {
 
 // follow follows a program.
 func (p *program) follow(ctx context.Context, dir string, steps uint64) (*Report, error) {
-	path, err := p.find(dir)
+	path, err := p.buildOrFind(dir)
 	if err != nil {
 		return nil, err
 	}

@@ -48,8 +48,8 @@ type site struct {
 // isEntry reports whether a function starts at the instruction.
 func (s *site) isEntry() bool { return s.fn != nil && s.fn.Begin == s.addr }
 
-// place returns the name and the start of the function.
-func (s *site) place() (name string, begin uint64) {
+// symbol returns the name and the start of the function.
+func (s *site) symbol() (name string, begin uint64) {
 	name, begin = s.module.names.At(s.addr)
 	switch {
 	case s.fn != nil && (name == "" || begin < s.fn.Begin):

@@ -112,7 +112,7 @@ func (r *remote) run() (int, error) {
 	if r.m.Machine == elf.EM_S390 {
 		r.floats = r.readFloats
 	}
-	th := r.start(&at)
+	th := r.newThread(&at)
 	r.step(th, &at)
 	for !r.mustStop() {
 		reply, err := r.ask("s")
@@ -161,7 +161,7 @@ func (r *remote) deliver(th *thread, at *registers, sig string) (string, error) 
 	}
 	sp, before := at.r[r.m.SP], from.r[r.m.SP]
 	if at.pc-from.pc > maxSkip && sp < before && before-sp > 256 {
-		r.signal(th, at, caller{before - uint64(r.m.CallerSP), from.pc, from.r[r.m.FP]})
+		r.enterSignal(th, at, caller{before - uint64(r.m.CallerSP), from.pc, from.r[r.m.FP]})
 	}
 	return reply, nil
 }

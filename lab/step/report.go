@@ -77,12 +77,12 @@ func (w *walk) finish() *Report {
 			}
 		}
 	}
-	w.findings()
+	w.collectFindings()
 	return r
 }
 
-// findings collects the wrong answers, and merges those at adjacent instructions.
-func (w *walk) findings() {
+// collectFindings collects the wrong answers, and merges those at adjacent instructions.
+func (w *walk) collectFindings() {
 	r := &w.Report
 	var list []Finding
 	for _, d := range w.diffs {
@@ -93,7 +93,7 @@ func (w *walk) findings() {
 			continue
 		}
 		r.Sides[d.side].Wrong += d.steps
-		name, begin := d.site.place()
+		name, begin := d.site.symbol()
 		list = append(list, Finding{
 			File: d.site.module.path, Function: name, Side: sideName(d.side),
 			Begin: d.site.addr, Last: d.site.addr, Offset: d.site.addr - begin,

@@ -73,7 +73,7 @@ func (p *process) run() (int, error) {
 		err = toEntry(p.pid)
 	}
 	if err == nil {
-		err = p.begin(p.pid)
+		err = p.startImage(p.pid)
 	}
 	status, killed := 0, false
 	for len(p.threads) > 0 || err != nil {
@@ -144,8 +144,8 @@ func (t *tracee) read(pid int) error {
 	return err
 }
 
-// begin handles a new program image.
-func (p *process) begin(pid int) error {
+// startImage handles a new program image.
+func (p *process) startImage(pid int) error {
 	clear(p.threads)
 	p.stacks = nil
 	if err := p.mapped(); err != nil {
@@ -166,7 +166,7 @@ func (p *process) addThread(pid int) error {
 	if err := t.read(pid); err != nil {
 		return err
 	}
-	t.thread = p.start(&t.at)
+	t.thread = p.newThread(&t.at)
 	p.threads[pid] = t
 	p.step(t.thread, &t.at)
 	return ptrace(unix.PTRACE_SINGLESTEP, pid, 0)
@@ -178,7 +178,7 @@ func (p *process) handleStop(pid int, ws unix.WaitStatus) error {
 	sig := int(ws.StopSignal())
 	switch event := int(ws) >> 16; {
 	case event == unix.PTRACE_EVENT_EXEC:
-		return p.begin(pid)
+		return p.startImage(pid)
 	case event != 0:
 		return ptrace(unix.PTRACE_SINGLESTEP, pid, 0)
 	case t == nil:
@@ -247,7 +247,7 @@ func (p *process) enterHandler(t *tracee, from *registers) {
 	rsp, _ := p.word(sp + rspAt)
 	// A restarted system call starts again at its 2-byte instruction.
 	if rip, ok := p.word(sp + ripAt); ok && rsp == before && (rip == from.pc || rip+2 == from.pc) {
-		p.signal(t.thread, &t.at, caller{rsp, rip, rbp})
+		p.enterSignal(t.thread, &t.at, caller{rsp, rip, rbp})
 	}
 }
 

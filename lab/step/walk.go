@@ -142,8 +142,8 @@ func (w *walk) mustStop() bool {
 	return w.opt.Steps > 0 && w.Steps >= w.opt.Steps || w.Steps&0x3ff == 0 && w.ctx.Err() != nil
 }
 
-// start adds a thread, whose code has no caller.
-func (w *walk) start(r *registers) *thread {
+// newThread adds a thread, whose code has no caller.
+func (w *walk) newThread(r *registers) *thread {
 	th := &thread{}
 	sp := r.r[w.m.SP]
 	w.drop(sp)
@@ -161,7 +161,7 @@ func (w *walk) drop(sp uint64) {
 // isFreeAt reports whether the stack contains an address, and no thread is on it.
 func (s *stack) isFreeAt(sp uint64) bool { return s.owner == nil && s.lo <= sp && sp <= s.hi }
 
-// step processes the state before an instruction.
+// step updates the walk with the state before an instruction.
 func (w *walk) step(th *thread, r *registers) {
 	w.th = th
 	s := w.site(r.pc)
@@ -351,9 +351,9 @@ func (w *walk) revive(s *stack) {
 	}
 }
 
-// signal adds the frames of a signal handler, with the registers at its first instruction. The argument from is the
-// interrupted frame.
-func (w *walk) signal(th *thread, r *registers, from caller) {
+// enterSignal adds the frames of a signal handler, with the registers at its first instruction. The argument from is
+// the interrupted frame.
+func (w *walk) enterSignal(th *thread, r *registers, from caller) {
 	sp := r.r[w.m.SP]
 	on := th.stack
 	if st := th.stack; sp < st.lo || sp > st.hi {

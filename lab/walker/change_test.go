@@ -8,8 +8,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// unsorted returns the section with its FDEs in a random order and without the flag for sorted FDEs.
-func (s *section) unsorted(t *testing.T, rnd *rand.Rand) *section {
+// unsortedCopy returns the section with its FDEs in a random order and without the flag for sorted FDEs.
+func (s *section) unsortedCopy(t *testing.T, rnd *rand.Rand) *section {
 	t.Helper()
 	sec, err := sframe.Decode(s.data, s.addr)
 	if err != nil {
@@ -35,8 +35,8 @@ func (s *section) unsorted(t *testing.T, rnd *rand.Rand) *section {
 	return &section{s.name + ", not sorted", data, s.addr}
 }
 
-// damaged returns the section with some bytes changed, mostly in headers and FDEs.
-func (s *section) damaged(rnd *rand.Rand) *section {
+// damagedCopy returns the section with some bytes changed, mostly in headers and FDEs.
+func (s *section) damagedCopy(rnd *rand.Rand) *section {
 	data := bytes.Clone(s.data)
 	for range 1 + rnd.IntN(3) {
 		i := rnd.IntN(len(data))

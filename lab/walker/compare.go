@@ -140,7 +140,7 @@ func (a *answers) compare(s *section, pcs []uint64) error {
 	return nil
 }
 
-// number reads a number of size bytes.
+// number reads an integer of the given size in bytes.
 func (a *answers) number(size int) uint64 {
 	var b [8]byte
 	copy(b[:], (*a)[:size])

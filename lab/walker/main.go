@@ -27,7 +27,7 @@ func Compile(dir string) error {
 // Check looks up rows in a file's section with the program that Compile built in dir, and compares them with package
 // sframe's.
 func Check(dir, path string) error {
-	s, err := read(path)
+	s, err := readSection(path)
 	if err != nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func Check(dir, path string) error {
 func WriteSeed(dir, path string) error {
 	const largest, words = 2048, 8
 	const sp = 0x7e8000001000 - 8*words // where the fuzzer maps the stack
-	s, err := read(path)
+	s, err := readSection(path)
 	if err != nil {
 		return err
 	}

@@ -12,8 +12,8 @@ type section struct {
 	addr uint64
 }
 
-// read returns the section of a file.
-func read(path string) (*section, error) {
+// readSection returns the section of a file.
+func readSection(path string) (*section, error) {
 	f, _, err := linked.Load(path)
 	if err != nil {
 		return nil, err

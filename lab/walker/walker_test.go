@@ -29,7 +29,7 @@ var product string
 
 func TestMain(m *testing.M) { os.Exit(kit.Tests(m, &product)) }
 
-// compile builds a program from c with one of this machine's compilers.
+// compile builds a program from directory c with one of this machine's compilers.
 func compile(t *testing.T, name string, command ...string) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), strings.TrimSuffix(name, ".c"))
@@ -50,9 +50,9 @@ func sections(t *testing.T, rnd *rand.Rand) (list []*section) {
 				continue
 			}
 			convertTo(t, path, out, strings.Fields(form)...)
-			s := must.Get(read(out))(t)
+			s := must.Get(readSection(out))(t)
 			s.name = path + " by " + form
-			list = append(list, s, s.unsorted(t, rnd))
+			list = append(list, s, s.unsortedCopy(t, rnd))
 		}
 	}
 	return list
@@ -63,8 +63,8 @@ func (s *section) withTrailer() *section {
 	return &section{s.name + " and more", append(s.data[:len(s.data):len(s.data)], 0, 0, 0xff, 1, 2, 3), s.addr}
 }
 
-// moved returns the section and its code at a different address, where repeated blocks start at other pcs.
-func (s *section) moved() *section { return &section{s.name + ", moved", s.data, s.addr + 4} }
+// movedCopy returns the section and its code at a different address, where repeated blocks start at other pcs.
+func (s *section) movedCopy() *section { return &section{s.name + ", moved", s.data, s.addr + 4} }
 
 // checkLookups checks that lookups by the walker and by package sframe have the same results in all sections.
 func checkLookups(t *testing.T, list []*section, command ...string) {
@@ -76,7 +76,7 @@ func TestLookups(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	list := sections(t, rnd)
 	for _, s := range list[:len(list):len(list)] {
-		list = append(list, s.withTrailer(), s.moved())
+		list = append(list, s.withTrailer(), s.movedCopy())
 	}
 	checkLookups(t, list, compile(t, "query.c", "cc", "-O2"))
 }
@@ -129,7 +129,7 @@ func TestDamaged(t *testing.T) {
 	sound, wrong := 0, 0
 	for _, s := range sections(t, rnd) {
 		for range rounds {
-			d := s.damaged(rnd)
+			d := s.damagedCopy(rnd)
 			if _, err := sframe.Decode(d.data, d.addr); err == nil {
 				sound++
 			} else {
