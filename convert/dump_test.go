@@ -238,9 +238,6 @@ func TestCheckMismatches(t *testing.T) {
 		c.Sorted {
 		t.Errorf("two rows: %+v, error %v", c, err)
 	}
-	if c, err := check(testfile.Read(t, filepath.Join(fixtures, "amd64/prologue"))); err == nil || c != nil {
-		t.Errorf("without .sframe: %+v, error %v", c, err)
-	}
 }
 
 // A failingRead is a file in which a single read fails, after a number of successful reads. It is safe for concurrent
@@ -410,12 +407,6 @@ func TestKept(t *testing.T) {
 		if i < 2 && !bytes.Equal(got, object) || i >= 2 && len(got) > 0 {
 			t.Errorf("%d: %d bytes are written, of %d", i, len(got), len(object))
 		}
-	}
-	none := elftest.Patch(t.Fatalf, testfile.Read(t, filepath.Join(fixtures, "amd64/prologue")))
-	none.Contents(".eh_frame", make([]byte, 4)) // terminator
-	if got, res, err := inMemory(none.B, convert.Options{}); !errors.Is(err, convert.ErrNoCode) || res != nil ||
-		len(got) > 0 {
-		t.Errorf("a program whose CFI describes nothing: %+v, error %v", res, err)
 	}
 	var frames elftest.Frames
 	frames.FDE(frames.CIEOf("B?", 1, nil, elftest.Sound), 0x438, 8)

@@ -99,12 +99,6 @@ func TestConvertNothing(t *testing.T) {
 		}
 	}
 	run := &convert.Run{In: bytes.NewReader(prog), Size: int64(len(prog))}
-	if res, err := convert.Add(t.Context(), run, convert.Options{}); err != nil || !res.Facts[0].Verified {
-		t.Errorf("dry run: %v", err)
-	}
-	if _, err := convert.Remove(t.Context(), run, ""); !errors.Is(err, elfwrite.ErrNone) {
-		t.Errorf("nothing to remove: %v", err)
-	}
 	run.Report = func(*convert.Details) error { return io.ErrShortWrite }
 	if _, err := convert.Add(t.Context(), run, convert.Options{}); err != io.ErrShortWrite {
 		t.Errorf("a report that fails: %v", err)
