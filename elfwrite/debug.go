@@ -55,7 +55,7 @@ func (p *debugPlanner) check() error {
 			elf.Machine(prog.Machine), prog.Order, elf.Type(prog.Type))
 	case len(prog.Sections) == 0:
 		return errors.New("the program has no section headers")
-	case len(d.Sections) == 0 || d.Shstrndx == 0:
+	case d.Shstrndx == 0:
 		return errors.New("it has no section headers with names")
 	case len(d.Sections)+1 > int(elf.SHN_LORESERVE) || len(prog.Progs) > maxDebugSegments:
 		return fmt.Errorf("too many sections (%d) or segments (%d)", len(d.Sections), len(prog.Progs))
@@ -198,7 +198,6 @@ func (p *debugPlanner) placeContents(names []byte) {
 			s.Off = loaded
 		}
 	}
-	p.off = loaded
 	p.shoff = elffile.AlignUp(at, tableAlign)
 }
 

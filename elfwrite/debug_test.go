@@ -154,6 +154,8 @@ func TestDebugRefused(t *testing.T) {
 		{"a missing section", patched(debug,
 			func(p *elftest.Patcher) { h := p.Section(".init"); p.Put64(h+8, p.U64(h+8)&^uint64(elf.SHF_ALLOC)) }),
 			prog, "it has no section .init, which the program has at 0x"},
+		{"a section twice in the program", debug, patched(prog,
+			func(p *elftest.Patcher) { p.Put32(p.Section(".text"), p.U32(p.Section(".init"))) }), "it has no section .init"},
 		{"an additional section", patched(debug,
 			func(p *elftest.Patcher) { h := p.Section(".comment"); p.Put64(h+8, uint64(elf.SHF_ALLOC)) }), prog,
 			"section .comment at 0x0 is not in the program"},

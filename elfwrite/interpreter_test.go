@@ -28,7 +28,7 @@ func TestInterpreter(t *testing.T) {
 				return s.Alloc() && s.HasBytes() && s.Addr+s.Size == at
 			})
 		}
-		last := lastLoad(after.Progs)
+		last, end0 := lastLoad(after.Progs), uint64(0) // end of the previous segment
 		for _, i := range loadsOf(after.Progs) {
 			p := &after.Progs[i]
 			if p.Filesz != p.Memsz {
@@ -37,6 +37,10 @@ func TestInterpreter(t *testing.T) {
 			// ld.so uses the rest of the page, and expects zeros there. The rest must belong to a section: strip would
 			// truncate bytes after the last section.
 			end := p.Vaddr + p.Filesz
+			if i == last && p.Vaddr&^0xfff != end0 {
+				t.Errorf("the new segment is at %#x; want the page at %#x", p.Vaddr, end0)
+			}
+			end0 = end
 			if (i == last || elf.ProgFlag(p.Flags)&elf.PF_W != 0) && (!ends(end) || end%4096 != 0) {
 				t.Errorf("segment at %#x ends at %#x, which is not the end of a section and a page", p.Vaddr, end)
 			}

@@ -110,6 +110,9 @@ func TestLoadAddresses(t *testing.T) {
 	if got, err := p.physicalAddr(&segment{addr: 0x7123}); err != nil || got != 0x11123 {
 		t.Errorf("after one byte: load address %#x, error %v", got, err)
 	}
+	if got := p.loadAddrIn(&segment{addr: 0x7000, load: 0x1000}, 0x7010); got != 0x1010 {
+		t.Errorf("in the new segment: load address %#x", got)
+	}
 	none := patched(t, "undefra", func(p *elftest.Patcher) {
 		for i := range int(p.U16(elftest.EhPhnum)) {
 			p.Put64(int(p.U64(elftest.EhPhoff))+i*elffile.ProgSize+elftest.PhVaddr+8, 0)

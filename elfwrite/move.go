@@ -167,7 +167,7 @@ func (m *move) order() []int {
 		return m.p.sameOrder(m.t.isRemoval())
 	}
 	var out, head, tail []int
-	last := 0
+	var last int
 	for i := range f.Sections {
 		s := &f.Sections[i]
 		if s.Alloc() {

@@ -132,7 +132,7 @@ type object struct {
 }
 
 func newObject(f *elffile.File, size uint64) (*object, error) {
-	if len(f.Sections) == 0 || f.Shstrndx == 0 {
+	if f.Shstrndx == 0 {
 		return nil, errors.New("relocatable object without section headers or names")
 	}
 	if len(f.Progs) > 0 {
@@ -252,30 +252,29 @@ func (p *object) usesSymbol(s *elffile.Section, symbol uint32) (bool, error) {
 }
 
 // relocations returns the contents of .rela.sframe and the index of its symbol table.
-func (p *object) relocations(o *Object) ([]byte, int, error) {
+func (p *object) relocations(o *Object) (rela []byte, symtab int, err error) {
 	f := p.f
 	m := elf.Machine(f.Machine)
 	a := arch.Of(m)
 	if a == nil {
-		return nil, 0, fmt.Errorf("machine %v is not supported", m)
+		return nil, symtab, fmt.Errorf("machine %v is not supported", m)
 	}
 	typ, ok := a.PCRelType(o.StartSize)
 	if !ok {
-		return nil, 0, fmt.Errorf("machine %v: no known pc-relative relocation of %d bytes", m, o.StartSize)
+		return nil, symtab, fmt.Errorf("machine %v: no known pc-relative relocation of %d bytes", m, o.StartSize)
 	}
 	symtab, anchors, err := p.anchors(o.Module)
 	if err != nil {
-		return nil, 0, err
+		return nil, symtab, err
 	}
-	var rela []byte
 	for _, s := range o.Starts {
 		i := f.SectionAt(s.Addr)
 		if i == 0 {
-			return nil, 0, fmt.Errorf("function at %#x is in no section", s.Addr)
+			return nil, symtab, fmt.Errorf("function at %#x is in no section", s.Addr)
 		}
 		a, ok := anchors[i]
 		if !ok {
-			return nil, 0, fmt.Errorf("section %d (%s) has no local symbol for relocations",
+			return nil, symtab, fmt.Errorf("section %d (%s) has no local symbol for relocations",
 				i, f.Sections[i].Name)
 		}
 		b := make([]byte, elffile.RelaSize)

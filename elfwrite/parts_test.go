@@ -186,7 +186,7 @@ func TestNext(t *testing.T) {
 	f := &elffile.File{
 		Size: 0x1000,
 		Sections: []elffile.Section{{}, section(elf.SHT_PROGBITS, 0x100, 0x10), section(elf.SHT_NOBITS, 0x120, 8),
-			section(elf.SHT_PROGBITS, 0x128, 0)},
+			section(elf.SHT_PROGBITS, 0x128, 0), section(elf.SHT_PROGBITS, 0x118, 1)},
 		Progs: []elf.Prog64{
 			{Type: uint32(elf.PT_LOAD), Filesz: 0x400}, {Type: uint32(elf.PT_PHDR), Off: 0x130, Filesz: 8},
 			{Type: uint32(elf.PT_NOTE), Off: 0x140}, {Type: uint32(elf.PT_NOTE), Off: 0x180, Filesz: 8},
@@ -194,7 +194,7 @@ func TestNext(t *testing.T) {
 	}
 	p := &program{f: f, page: 0x1000, head: &f.Progs[0], marks: []uint64{0x500, 0x300}}
 	for off, want := range map[uint64]uint64{
-		0: 0, 1: 0x100, 0x100: 0x100, 0x101: 0x101, 0x10f: 0x10f, 0x110: 0x180, 0x180: 0x180, 0x181: 0x300,
+		0: 0, 1: 0x100, 0x100: 0x100, 0x101: 0x101, 0x10f: 0x10f, 0x110: 0x118, 0x119: 0x180, 0x180: 0x180, 0x181: 0x300,
 		0x300: 0x300, 0x301: 0x400, 0x400: 0x500, 0x501: 0x1000,
 	} {
 		if got := p.next(off); got != want {

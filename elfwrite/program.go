@@ -250,9 +250,6 @@ func (p *program) tailAlign(from uint64) uint64 {
 // unused reports whether the bytes in s, except for those in the given spans, are padding: zeros, the X that patchelf
 // writes over moved sections, the old section headers or the old .sframe.
 func (p *program) unused(s elffile.Span, but ...elffile.Span) bool {
-	if s.Begin >= s.End {
-		return true
-	}
 	b, err := p.f.ReadAt("padding", s.Begin, s.Size())
 	if err != nil {
 		return false

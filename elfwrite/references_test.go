@@ -201,6 +201,8 @@ func TestRelocationTables(t *testing.T) {
 			err     string
 		}{
 			{"relative", formRELA, entry(place, 0, elf.R_X86_64_RELATIVE, 0x400), []uint64{0x400, place}, ""},
+			{"from code", formEmitted, entry(place, 1, elf.R_X86_64_PC32, ^uint64(0xfff)), []uint64{0, 8, place}, ""},
+			{"from code, without effect", formEmitted, entry(place, 1, elf.R_X86_64_NONE, 0x40), nil, ""},
 			{"a number", formRELA, entry(place, 0, elf.R_X86_64_DTPOFF64, 0x400), []uint64{place}, ""},
 			{"by a symbol", formRELA, entry(place, 1, elf.R_X86_64_64, 0x40), []uint64{0x1040, place}, ""},
 			{"relative, in place", formREL, rel(place, 0, elf.R_X86_64_RELATIVE), []uint64{0x1f0, place}, ""},
@@ -226,6 +228,7 @@ func TestRelocationTables(t *testing.T) {
 			f := elftest.Parse(t, b)
 			f.Order = order
 			s := scan{references: &r, f: f, arch: arch.Of(elf.EM_X86_64), dynsyms: []uint64{noValue, 0x1000, noValue}}
+			s.symbols = s.dynsyms
 			err := s.markTable(&relocTable{span(uint64(len(b)-len(tt.entries)), uint64(len(b))), tt.form})
 			if (err != nil) != (tt.err != "") || err != nil && !strings.Contains(err.Error(), tt.err) {
 				t.Errorf("%s: error %v, want %q", tt.name, err, tt.err)

@@ -281,6 +281,11 @@ func TestOldRefused(t *testing.T) {
 		}
 	}
 	p := elftest.Patch(t.Fatalf, converted)
+	p.ManyProgs(1, func(_, off int) { p.Put32(off, uint32(unknownType)) })
+	if l, err := PlanRemoval(elftest.Parse(t, p.B)); l != nil || !strings.Contains(fmt.Sprint(err), "is after 0x1000") {
+		t.Errorf("with the table after the loaded contents: error %v", err)
+	}
+	p = elftest.Patch(t.Fatalf, converted)
 	p.Put64(p.Section(".sframe")+elftest.ShSize, 1)
 	refused(t, "one byte", p.B, 500, "it starts with e2 instead of the magic number 0xdee2")
 	p = elftest.Patch(t.Fatalf, converted)

@@ -2,6 +2,7 @@ package sframe
 
 import (
 	"bytes"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -38,6 +39,9 @@ func TestRows(t *testing.T) {
 		{V2, AMD64Little, Row{CFA: sp(128)}, false, "\x23\x80\x00"},
 		{V2, AMD64Little, Row{CFA: sp(-128)}, false, "\x03\x80"},
 		{V2, AMD64Little, Row{CFA: sp(-129)}, false, "\x23\x7f\xff"},
+		{V2, AMD64Little, Row{CFA: sp(math.MaxInt16)}, false, "\x23\xff\x7f"},
+		{V2, AMD64Little, Row{CFA: sp(math.MinInt16)}, false, "\x23\x00\x80"},
+		{V2, AMD64Little, Row{CFA: sp(math.MinInt16 - 1)}, false, "\x43\xff\x7f\xff\xff"},
 		{V2, AMD64Little, Row{CFA: sp(math.MaxInt16 + 1)}, false, "\x43\x00\x80\x00\x00"},
 		{V2, AMD64Little, Row{CFA: sp(math.MinInt32)}, false, "\x43\x00\x00\x00\x80"},
 		{V2, AMD64Little, Row{CFA: sp(8), FP: slot(math.MinInt16)}, false, "\x25\x08\x00\x00\x80"},
@@ -46,6 +50,8 @@ func TestRows(t *testing.T) {
 		{V2, AMD64Little, Row{CFA: at(10, 0)}, false, no},
 		{V2, AMD64Little, Row{CFA: deref(6, -8)}, false, no},
 		{V2, AMD64Little, Row{CFA: sp(8), FP: reg(3)}, false, no},
+		{V2, AMD64Little, Row{CFA: sp(8), FP: Rule{Base: CFA, Offset: -16}}, false, no},
+		{V2, AMD64Little, Row{CFA: sp(8), FP: Rule{Base: SP, Offset: -16, Deref: true}}, false, no},
 		{V2, AMD64Little, Row{CFA: sp(8)}, true, no},
 		{V1, AArch64Little, Row{CFA: sp(32), RA: slot(-8), FP: slot(-16), Signed: true}, false, "\x87\x20\xf8\xf0"},
 		{V2, AArch64Little, Row{CFA: sp(0)}, false, "\x03\x00"},
@@ -76,6 +82,7 @@ func TestRows(t *testing.T) {
 		{V3, AMD64Little, Row{Outermost: true}, true, "\x00"},
 		{V3, AMD64Little, Row{CFA: at(7, 8), RA: Rule{Base: CFA}}, true, no}, // decodes as no rule
 		{V3, AMD64Little, Row{CFA: Rule{Base: CFA, Offset: 8}}, true, no},
+		{V3, AMD64Little, Row{CFA: slot(8)}, true, no},
 		{V3, AMD64Little, Row{}, true, no},
 	} {
 		c := codec(t, tt.version, tt.abi)
@@ -299,6 +306,14 @@ func TestLookup(t *testing.T) {
 		{"empty FDE after", V2, []entry{{FDE{Start: 0x1000, Size: 8}, rows}, {FDE{Start: 0x1000}, nil},
 			{FDE{Start: 0x1000}, nil}, {FDE{Start: 0x1008, Size: 1}, rows[:1]}},
 			FDESorted, map[uint64]string{0xfff: "", 0x1000: "sp+8", 0x1007: "sp+16", 0x1008: "sp+8", 0x1009: ""}},
+		{"empty FDEs before and after", V2, []entry{{FDE{Start: 0xf00}, nil}, {FDE{Start: 0x1000, Size: 8}, rows},
+			{FDE{Start: 0x1000}, nil}, {FDE{Start: 0x1000}, nil}},
+			FDESorted, map[uint64]string{0xf00: "", 0x1000: "sp+8", 0x1007: "sp+16", 0x1008: ""}},
+		{"unsorted, with empty FDEs", V2, []entry{{FDE{Start: 0x1010}, nil}, {FDE{Start: 0x1010, Size: 8}, rows},
+			{FDE{Start: 0x1000, Size: 8}, rows}, {FDE{Start: 0x1000}, nil}}, 0,
+			map[uint64]string{0xfff: "", 0x1000: "sp+8", 0x1008: "", 0x1010: "sp+8", 0x1017: "sp+16", 0x1018: ""}},
+		{"unsorted, one at 0", V2, []entry{{FDE{Start: 0x1000, Size: 8}, rows}, {FDE{Size: 8}, rows}}, 0,
+			map[uint64]string{0: "sp+8", 7: "sp+16", 8: "", 0xfff: "", 0x1000: "sp+8"}},
 		{"outermost", V3, []entry{{FDE{Start: 0x1000, Size: 4}, nil}}, FDESorted | FDEFuncStartPCRel,
 			map[uint64]string{0x1000: "outermost", 0x1003: "outermost", 0x1004: ""}},
 		{"none", V2, nil, FDESorted, map[uint64]string{0: "", math.MaxUint64: ""}},
@@ -313,9 +328,19 @@ func TestLookup(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", tt.name, err)
 		}
+		pcs := slices.Sorted(maps.Keys(tt.pcs))
+		matches := make([]Match, len(pcs))
+		if _, err := s.LookupSorted(pcs, matches); err != nil {
+			t.Errorf("%s: LookupSorted: %v", tt.name, err)
+		}
+		for i, pc := range pcs {
+			if m, _, _ := s.Lookup(pc); m != matches[i] {
+				t.Errorf("%s: at %#x, LookupSorted finds %+v, want %+v", tt.name, pc, matches[i], m)
+			}
+		}
 		for pc, want := range tt.pcs {
 			inside := slices.ContainsFunc(tt.parts, func(p entry) bool { return pc-p.fde.Start < uint64(p.fde.Size) })
-			if i := s.Find(pc); inside != (i >= 0) || inside && pc-s.FDE(i).Start >= uint64(s.FDE(i).Size) {
+			if i := s.Find(pc); inside != (i != -1) || inside && pc-s.FDE(i).Start >= uint64(s.FDE(i).Size) {
 				t.Errorf("%s: %#x is in FDE %d", tt.name, pc, i)
 			}
 			e, ok, err := s.Lookup(pc)
@@ -323,11 +348,11 @@ func TestLookup(t *testing.T) {
 				t.Errorf("%s: at %#x, Open finds %+v, %t, error %v; want %+v", tt.name, pc, e2, ok2, err, e)
 			}
 			got := ""
-			if ok {
-				got = e.CFA.String()
-			}
-			if e.Outermost {
+			switch {
+			case ok && e.Outermost:
 				got = "outermost"
+			case ok:
+				got = e.CFA.String()
 			}
 			if got != want || err != nil {
 				t.Errorf("%s: at %#x the row is %q, error %v; want %q", tt.name, pc, got, err, want)

@@ -29,7 +29,7 @@ var objdumpOutput = map[string]string{
     STARTPC         CFA       FP        RA           
     0000000000001010  (sp+160)  (sp+120)  (sp+168)     
     0000000000001014  r10+0     (fp+0)    U            
-    0000000000001018  r3-8      u         c-16         
+    0000000000001018  r3-1      u         c-16         
     000000000000101c  fp+16     c+4       r5+0         
 
     func idx [2]: pc = 0x1050, size = 64 bytes
@@ -77,6 +77,21 @@ var objdumpOutput = map[string]string{
     STARTPC         CFA       FP        RA           
     0000000000001000  sp+8      u         f            
 `,
+	"s390xv2": `  Header :
+
+    Version: SFRAME_VERSION_2
+    Flags: SFRAME_F_FDE_SORTED
+    Num FDEs: 1
+    Num FREs: 3
+
+  Function Index :
+
+    func idx [0]: pc = 0x1000, size = 16 bytes
+    STARTPC         CFA       FP        RA           
+    0000000000001000  sp+160    u         u            
+    0000000000001004  sp+320    r16       r17          
+    0000000000001008  sp+160    c-72      U            
+`,
 	"aarch64v3": `  Header :
 
     Version: SFRAME_VERSION_3
@@ -110,7 +125,7 @@ func TestDump(t *testing.T) {
 			entry{FDE{Start: 0x1010, Size: 64, Signal: true, Flexible: true}, every4(
 				Row{CFA: deref(7, 160), RA: deref(7, 168), FP: deref(7, 120)},
 				Row{CFA: at(10, 0), FP: deref(6, 0)},
-				Row{CFA: at(3, -8), RA: slot(-16)},
+				Row{CFA: at(3, -1), RA: slot(-16)},
 				Row{CFA: at(6, 16), RA: reg(5), FP: slot(4)},
 			)},
 			entry{FDE{Start: 0x1050, Size: 64, PCMask: true, RepSize: 16}, every4(Row{CFA: sp(8)}, Row{CFA: sp(-16)})},
@@ -123,6 +138,13 @@ func TestDump(t *testing.T) {
 				Row{CFA: sp(0)},
 				Row{CFA: sp(32), RA: slot(-24), FP: slot(-32), Signed: true},
 				Row{CFA: sp(32), RA: slot(-8)},
+			)},
+		),
+		"s390xv2": section(t, codec(t, V2, S390XBig), FDESorted, 0x8000,
+			entry{FDE{Start: 0x1000, Size: 16}, every4(
+				Row{CFA: sp(160)},
+				Row{CFA: sp(320), RA: reg(17), FP: reg(16)},
+				Row{CFA: sp(160), FP: slot(-72)},
 			)},
 		),
 		"amd64v2": section(t, codec(t, V2, AMD64Little), 0, 0x8000,
@@ -145,6 +167,12 @@ func TestDump(t *testing.T) {
 		if err := s.Dump(&out, nil); err != nil || out.String() != objdumpOutput[name] {
 			t.Errorf("%s: error %v,\n%swant\n%s", name, err, &out, objdumpOutput[name])
 		}
+		s.FixedFP = -16
+		out.Reset()
+		if err := s.Dump(&out, nil); err != nil || !strings.Contains(out.String(), "\n    CFA fixed FP offset: -16\n") {
+			t.Errorf("%s: with a fixed FP, error %v,\n%s", name, err, &out)
+		}
+		s.FixedFP = 0
 		out.Reset()
 		moved := strings.ReplaceAll(strings.ReplaceAll(objdumpOutput[name], "0x1000", "0x7100"), "000000000000100",
 			"000000000000710")

@@ -54,7 +54,7 @@ func (c *Codec) AppendFDE(out []byte, d *FDE, start uint64, l *List) []byte {
 	}
 	out = c.order.AppendUint32(out, d.Size)
 	out = c.order.AppendUint32(out, l.Off)
-	if c.layout.AttrSize > 0 {
+	if c.layout.AttrSize != 0 {
 		return out
 	}
 	out = c.order.AppendUint32(out, l.Num)
@@ -112,8 +112,8 @@ func (s *Section) start(off int) uint64 {
 func (s *Section) fde(off int) (d FDE, l List) {
 	c, b := s.codec, s.data[off+s.codec.layout.StartSize:]
 	d.Start, d.Size, l.Off = s.start(off), c.u32(b), c.u32(b[4:])
-	info, rep := byte(0), byte(0)
-	if c.layout.AttrSize > 0 {
+	var info, rep byte
+	if c.layout.AttrSize != 0 {
 		a := s.data[s.fres+int(l.Off):]
 		l.Num, info, d.Flexible, rep = uint32(c.u16(a)), a[2], a[3] == fdeTypeFlexible, a[4]
 	} else {
@@ -140,7 +140,7 @@ func (s *Section) checkFDE(off int) (d FDE, l List, err error) {
 	if uint64(first) > left || left-uint64(first) < attr {
 		return d, l, errorf(off, "FREs at offset %#x extend past the FRE sub-section of %d bytes", first, left)
 	}
-	if attr > 0 {
+	if attr != 0 {
 		at = s.fres + int(first)
 		infoAt = at + 2
 		if t := s.data[at+3]; t != fdeTypeDefault && t != fdeTypeFlexible {

@@ -50,6 +50,22 @@ func TestIsSection(t *testing.T) {
 	}
 }
 
+// TestFindSection finds the only section with the name or type; the first header is reserved.
+func TestFindSection(t *testing.T) {
+	for _, tt := range []struct {
+		names string // S: .sframe
+		want  int
+		err   string
+	}{{"", 0, ""}, {"S", 0, ""}, {"--", 0, ""}, {"SS-", 1, ""}, {"--S", 2, ""}, {"-SS", 0, "sections 1 and 2 are both"}} {
+		got, err := FindSection(len(tt.names), func(i int) (string, uint32) {
+			return map[byte]string{'S': SectionName, '-': ".text"}[tt.names[i]], 1
+		})
+		if got != tt.want || (err != nil) != (tt.err != "") || err != nil && !strings.Contains(err.Error(), tt.err) {
+			t.Errorf("%s: section %d, error %v", tt.names, got, err)
+		}
+	}
+}
+
 // TestNoFREs decodes FDEs without FREs: in V3 the function has no caller; in other versions it has no rows.
 func TestNoFREs(t *testing.T) {
 	for _, tt := range []struct {
@@ -67,6 +83,20 @@ func TestNoFREs(t *testing.T) {
 		if err != nil || fmt.Sprint(fres) != tt.want {
 			t.Errorf("%v, flexible %t: %v, error %v, want %s", tt.v, tt.flexible, fres, err, tt.want)
 		}
+		reader, got := s.NewReader(), []FRE{}
+		_, refs, err := reader.Refs(0)
+		for _, ref := range refs {
+			got = append(got, FRE{ref.Start, reader.Rows[ref.Row]})
+		}
+		if err != nil || fmt.Sprint(got) != tt.want {
+			t.Errorf("%v, flexible %t: Reader finds %v, error %v", tt.v, tt.flexible, got, err)
+		}
+	}
+	// A row of one byte at the end of the section.
+	last := []FRE{{0, Row{Outermost: true}}}
+	data := section(t, codec(t, V2, AMD64Little), FDESorted, 0, entry{FDE{Start: 0x1000, Size: 8}, last})
+	if fres, err := must.Get(Decode(data, 0))(t).FREs(0, nil); err != nil || !slices.Equal(fres, last) {
+		t.Errorf("a row without data words: %v, error %v", fres, err)
 	}
 }
 
@@ -74,6 +104,12 @@ func TestNoFREs(t *testing.T) {
 func TestRuleNames(t *testing.T) {
 	for want, r := range map[string]Rule{"u": {}, "sp+8": sp(8), "fp-16": fp(-16), "*(c-16)": slot(-16),
 		"r10+0": at(10, 0), "*(r6-8)": deref(6, -8)} {
+		if r.String() != want {
+			t.Errorf("%#v is printed as %s, want %s", r, r, want)
+		}
+	}
+	for want, r := range map[string]Row{"outermost": {Outermost: true}, "CFA sp+16, RA u, FP u": {CFA: sp(16)},
+		"CFA sp+16, RA *(c-8), FP *(c-16), signed": {CFA: sp(16), RA: slot(-8), FP: slot(-16), Signed: true}} {
 		if r.String() != want {
 			t.Errorf("%#v is printed as %s, want %s", r, r, want)
 		}
@@ -136,7 +172,11 @@ func TestLookupFixed(t *testing.T) {
 		{0xf0, 0, [2]Row{{CFA: sp(0), FP: slot(-16)}, {CFA: sp(16), RA: slot(-8), FP: slot(-24)}}},
 	} {
 		data[5], data[6] = tt.fp, tt.ra
+		outermost := Row{Outermost: true}
 		s := must.Get(Decode(data, 0x8000))(t)
+		if got := s.Complete(outermost); got != outermost {
+			t.Errorf("fixed %#x, %#x: a row without a caller becomes %v", tt.fp, tt.ra, got)
+		}
 		for i, want := range tt.want {
 			m, ok, err := s.Lookup(0x1000 + uint64(4*i) + 1)
 			if err != nil || !ok || m.Row != want || m.Start != uint32(4*i) || m.FDE.Start != 0x1000 ||

@@ -74,9 +74,7 @@ func (c *cursor) lookup(s *Section, entry int, pc uint64) (m Match, ok bool, err
 			if c.w.left == 0 {
 				break
 			}
-			if c.begins, c.next, c.err = c.w.fre(); c.err != nil {
-				break
-			}
+			c.begins, c.next, c.err = c.w.fre()
 		}
 		if c.begins > at {
 			break

@@ -3,8 +3,10 @@ package sframe
 import (
 	"bytes"
 	"errors"
+	"math"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"cfi2sframe/internal/testkit/must"
@@ -38,6 +40,10 @@ func TestFields(t *testing.T) {
 	v1, v2, v3 := validSection(t, V1, AMD64Little), validSection(t, V2, AMD64Little), validSection(t, V3, AMD64Little)
 	big := validSection(t, V2, S390XBig)
 	const fde, fres2, attr3 = 28, 28 + 20, 28 + 16
+	large := must.Get(syscall.Mmap(-1, 0, math.MaxUint32+1, syscall.PROT_READ|syscall.PROT_WRITE,
+		syscall.MAP_ANON|syscall.MAP_PRIVATE|syscall.MAP_NORESERVE))(t)
+	defer func() { must.Do(t, syscall.Munmap(large)) }()
+	copy(large, v2)
 	must.Get(Decode(v1, 0))(t)
 	for _, tt := range []struct {
 		name string
@@ -62,9 +68,15 @@ func TestFields(t *testing.T) {
 		{"V2 with an unknown flag", patch(v2, 3, "\x09"), 3, "flags 0x8 are not defined in SFRAME_VERSION_2"},
 		{"V3 with frame pointers", patch(v3, 3, "\x07"), 3, "flags 0x2 are not defined in SFRAME_VERSION_3"},
 		{"V3, section-relative", patch(v3, 3, "\x01"), 3, "flag 0x4 is not set, but SFRAME_VERSION_3 requires it"},
+		{"V3 relative to the section, without FDEs", patch(patch(v3, 3, "\x01"), 8, strings.Repeat("\x00", 12)), 0, ""},
 		{"ABI 0", patch(v2, 4, "\x00"), 4, "ABI 0 is not defined in SFRAME_VERSION_2"},
 		{"ABI 5", patch(v2, 4, "\x05"), 4, "ABI 5 is not defined in SFRAME_VERSION_2"},
 		{"s390x in V1", patch(v1, 4, "\x04"), 4, "ABI 4 is not defined in SFRAME_VERSION_1"},
+
+		{"4 GiB less a byte", large[:math.MaxUint32], 0, ""},
+		{"4 GiB", large, 0, "section of 4294967296 bytes exceeds 4 GiB"},
+		{"no FDEs, after the FREs", patch(v2, 8, strings.Repeat("\x00", 12)+"\x04\x00\x00\x00\x00"), 0, ""},
+		{"a repetition size without a PC mask", patch(v2, fde+17, "\x02"), 0, ""},
 
 		{"an FDE too many", patch(v2, 8, "\x02"), 20, "2 FDEs at 0x1c extend past the end of the section (54 bytes)"},
 		{"FDEs past the end", patch(v2, 8, "\x03"), 20, "3 FDEs at 0x1c extend past the end of the section (54 bytes)"},
@@ -108,10 +120,24 @@ func TestFields(t *testing.T) {
 	} {
 		s, err := Decode(tt.data, 0)
 		if tt.want == "" {
-			if err != nil || s.Len() != 1 {
+			if err != nil || s.Len() > 1 {
 				t.Errorf("%s: error %v", tt.name, err)
 			}
+			for _, d := range s.FDEs() {
+				if d.RepSize > 0 && !d.PCMask {
+					t.Errorf("%s: repetition size %d", tt.name, d.RepSize)
+				}
+			}
 			continue
+		}
+		ok := false
+		opened, err2 := Open(tt.data, 0)
+		if err2 == nil {
+			_, ok, err2 = opened.Lookup(0x1000)
+		}
+		whole := strings.HasPrefix(tt.want, "header declares") || strings.HasPrefix(tt.want, "FDEs are not sorted")
+		if !whole && (ok || err2 == nil || err2.Error() != err.Error()) {
+			t.Errorf("%s: error %v from Open and Lookup, want %v", tt.name, err2, err)
 		}
 		var e *Error
 		if !errors.As(err, &e) || e.Off != tt.off || !strings.HasPrefix(e.Msg, tt.want) {

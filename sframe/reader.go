@@ -87,15 +87,16 @@ func (r *Reader) Refs(i int) (FDE, []Ref, error) {
 
 // number returns the number of the row at the start of b, or a message if the row is invalid.
 func (r *Reader) number(b []byte, flexible bool) (uint32, string) {
-	numbers, fdeType := r.numbers[0], uint64(1)
+	fdeType := fdeTypeDefault
 	if flexible {
-		numbers, fdeType = r.numbers[1], 2
+		fdeType = fdeTypeFlexible
 	}
+	numbers := r.numbers[fdeType]
 	size := RowSize(b[0])
 	recent := &recentRow{}
 	var key uint64
 	if size <= maxRecent && len(b) > maxRecent {
-		key = binary.LittleEndian.Uint64(b)&(1<<(8*size&63)-1) | fdeType<<(8*maxRecent)
+		key = binary.LittleEndian.Uint64(b)&(1<<(8*size&63)-1) | uint64(fdeType+1)<<(8*maxRecent)
 		if recent = &r.recent[key*0x9e3779b97f4a7c15>>(64-recentBits)]; recent.key == key {
 			return recent.number, ""
 		}
@@ -105,7 +106,7 @@ func (r *Reader) number(b []byte, flexible bool) (uint32, string) {
 	if !ok {
 		row, _, what := r.s.codec.row(b, flexible)
 		if what != "" {
-			return 0, what
+			return n, what
 		}
 		n = uint32(len(r.Rows))
 		r.Rows, numbers[string(data)] = append(r.Rows, row), n

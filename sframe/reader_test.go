@@ -10,6 +10,35 @@ import (
 	"cfi2sframe/internal/testkit/must"
 )
 
+// TestReaderTypes reads equal bytes as rows of a default and of a flexible FDE.
+func TestReaderTypes(t *testing.T) {
+	rows := []Row{{CFA: fp(0x39), FP: slot(8)}, {CFA: at(7, 8)}}
+	data := section(t, codec(t, V3, AMD64Little), FDESorted|FDEFuncStartPCRel, 0,
+		entry{FDE{Start: 0x1000, Size: 8}, []FRE{{0, rows[0]}}},
+		entry{FDE{Start: 0x1008, Size: 8, Flexible: true}, []FRE{{0, rows[1]}}})
+	reader := must.Get(Decode(data, 0))(t).NewReader()
+	for i, want := range rows {
+		if _, refs, err := reader.Refs(i); err != nil || len(refs) != 1 || reader.Rows[refs[0].Row] != want {
+			t.Errorf("%v, error %v, want %v", reader.Rows, err, want)
+		}
+	}
+}
+
+// TestCountUpTo counts the start addresses up to a pc.
+func TestCountUpTo(t *testing.T) {
+	var starts []uint64
+	for i := range uint64(100) {
+		starts = append(starts, 10*i)
+	}
+	for i := range starts {
+		for _, pc := range []uint64{starts[i], starts[i] + 9} {
+			if got := (&Section{}).countUpTo(starts, pc); got != i+1 {
+				t.Errorf("%d starts are up to %d, want %d", got, pc, i+1)
+			}
+		}
+	}
+}
+
 // TestReaderLists reads FDEs that share a list, a part of a list, or bytes of a list with a different FRE type.
 func TestReaderLists(t *testing.T) {
 	c, r := codec(t, V2, AMD64Little), rand.New(rand.NewPCG(1, 2))

@@ -43,13 +43,11 @@ func (c *Codec) Start(b []byte, t FREType) uint32 { return c.unsigned(b, t.Size(
 // the smallest possible size. It reports whether the row can be encoded.
 func (c *Codec) AppendRow(out []byte, r *Row, flexible bool) ([]byte, bool) {
 	var w words
-	ok := false
+	form := w.defaultRow
 	if flexible {
-		ok = w.flexibleRow(c, r)
-	} else {
-		ok = w.defaultRow(c, r)
+		form = w.flexibleRow
 	}
-	if !ok {
+	if !form(c, r) {
 		return out, false
 	}
 	size := w.logSize()
@@ -96,14 +94,13 @@ func (w *words) add(v int32) {
 func (w *words) logSize() int {
 	size := 0
 	for i, v := range w.word[:w.count] {
-		lo, hi := int32(math.MinInt8), int32(math.MaxInt8)
-		lo2, hi2 := int32(math.MinInt16), int32(math.MaxInt16)
-		if w.unsigned[i] {
-			lo, hi, lo2, hi2 = 0, math.MaxUint8, 0, math.MaxUint16
+		hi, hi2 := int32(math.MaxInt8), int32(math.MaxInt16)
+		if w.unsigned[i] { // and not negative
+			hi, hi2 = math.MaxUint8, math.MaxUint16
 		}
 		switch {
-		case lo <= v && v <= hi:
-		case lo2 <= v && v <= hi2:
+		case math.MinInt8 <= v && v <= hi:
+		case math.MinInt16 <= v && v <= hi2:
 			size = max(size, 1)
 		default:
 			return 2
@@ -115,12 +112,9 @@ func (w *words) logSize() int {
 // encodeCFA returns the data word for a CFA offset, and whether the offset can be encoded (section "s390x": offsets are
 // biased and scaled).
 func (i *abiInfo) encodeCFA(offset int32) (int32, bool) {
-	v := int64(offset) - int64(i.cfaBias)
-	if v%int64(i.cfaScale) != 0 {
-		return 0, false
-	}
-	v /= int64(i.cfaScale)
-	return int32(v), v == int64(int32(v))
+	scaled := int64(offset) - int64(i.cfaBias)
+	v := scaled / int64(i.cfaScale)
+	return int32(v), v == int64(int32(v)) && scaled%int64(i.cfaScale) == 0
 }
 
 // decodeCFA is the inverse of encodeCFA. It reports whether the offset fits in 32 bits.
@@ -180,7 +174,7 @@ func (w *readWords) slot() Rule {
 	case w.none:
 		return Rule{}
 	case w.codec.info.regWords && w.codec.layout.RegWords && v&1 != 0:
-		if v < 0 || v>>1 > math.MaxUint16 {
+		if uint32(v)>>1 > math.MaxUint16 {
 			w.bad = true
 		}
 		return Rule{Base: Register, Reg: uint16(v >> 1)}
@@ -224,7 +218,6 @@ func (w *words) flexibleRow(c *Codec, r *Row) bool {
 	if r.RA.Base != None {
 		ok = w.rule(c, r.RA, r.RA.Offset)
 	} else if r.FP.Base != None {
-		w.unsigned[w.count] = true
 		w.add(0)
 	}
 	if r.FP.Base != None {
@@ -317,18 +310,18 @@ func (w *readWords) signed() int32 {
 // message if the row is invalid.
 func (c *Codec) row(b []byte, flexible bool) (r Row, size int, wrong string) {
 	if len(b) == 0 {
-		return r, 0, "section ends inside an FRE"
+		return r, size, "section ends inside an FRE"
 	}
 	info := b[0]
 	count, logSize := int(info>>freInfoCount&0xf), info>>freInfoSize&3
 	if logSize > 2 {
-		return r, 0, fmt.Sprintf("FRE info word %#02x encodes the undefined data word size 3", info)
+		return r, size, fmt.Sprintf("FRE info word %#02x encodes the undefined data word size 3", info)
 	}
-	size = RowSize(info)
-	if len(b) < size {
-		return r, 0, "section ends inside an FRE"
+	end := RowSize(info)
+	if len(b) < end {
+		return r, size, "section ends inside an FRE"
 	}
-	w := readWords{codec: c, b: b[1:size], size: 1 << logSize, left: count}
+	w := readWords{codec: c, b: b[1:end], size: 1 << logSize, left: count}
 	r.Signed = info&freInfoMangledRA != 0
 	switch {
 	case count == 0:
@@ -343,7 +336,7 @@ func (c *Codec) row(b []byte, flexible bool) (r Row, size int, wrong string) {
 		w.defaultRow(base, &r)
 	}
 	if w.bad || w.left > 0 {
-		return Row{}, 0, fmt.Sprintf("%d data words of an FRE are invalid for this ABI and FDE type", count)
+		return Row{}, size, fmt.Sprintf("%d data words of an FRE are invalid for this ABI and FDE type", count)
 	}
-	return r, size, ""
+	return r, end, ""
 }

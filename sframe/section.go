@@ -177,7 +177,7 @@ type walk struct {
 // walk starts an iteration over the FREs of an FDE.
 func (s *Section) walk(d *FDE, l *List) walk {
 	limit := d.Size
-	if d.RepSize > 0 {
+	if d.RepSize != 0 {
 		limit = uint32(d.RepSize)
 	}
 	return walk{
@@ -194,16 +194,16 @@ func (s *Section) outermost(d *FDE, l *List) bool {
 func (w *walk) fre() (start uint32, row []byte, err error) {
 	data := w.s.data
 	if len(data)-w.off < w.width+1 {
-		return 0, nil, errorf(w.off, "section ends inside an FRE")
+		return start, nil, errorf(w.off, "section ends inside an FRE")
 	}
 	if start = uint32(data[w.off]); w.width > 1 {
 		start = w.s.codec.unsigned(data[w.off:], w.width)
 	}
 	if start >= w.limit {
-		return 0, nil, errorf(w.off, "FRE starts at %#x, outside the function or block of %#x bytes", start, w.limit)
+		return start, nil, errorf(w.off, "FRE starts at %#x, outside the function or block of %#x bytes", start, w.limit)
 	}
 	if start < w.next {
-		return 0, nil, errorf(w.off, "FREs out of order at %#x", start)
+		return start, nil, errorf(w.off, "FREs out of order at %#x", start)
 	}
 	row = data[w.off+w.width:]
 	w.off += w.width + RowSize(row[0])
@@ -285,7 +285,7 @@ func (s *Section) match(entry int, pc uint64) (m Match, ok bool, err error) {
 	}
 	at := uint32(pc - d.Start)
 	switch {
-	case d.PCMask && d.RepSize > 0:
+	case d.PCMask && d.RepSize != 0:
 		at = uint32(pc % uint64(d.RepSize))
 	case d.PCMask && l.Num == 1:
 		at = 0 // the only row start on which readers agree

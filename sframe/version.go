@@ -60,7 +60,7 @@ var layouts = [...]Layout{
 func Versions() []Version {
 	var all []Version
 	for v := range layouts {
-		if layouts[v].HeaderSize > 0 {
+		if layouts[v].HeaderSize != 0 {
 			all = append(all, Version(v))
 		}
 	}
@@ -78,5 +78,5 @@ func (v Version) layout() *Layout {
 // Layout returns the version's layout, and whether the version is known.
 func (v Version) Layout() (Layout, bool) {
 	l := v.layout()
-	return *l, l.HeaderSize > 0
+	return *l, l.HeaderSize != 0
 }

@@ -18,13 +18,17 @@ func TestEpilogue(t *testing.T) {
 		above  = ": 0x0 r10+8 fp *(fp+0) 0x5 sp+8 fp *(fp+0)\n"
 		popped = ": 0x0 r10+0 fp *(fp+0) 0x1 r10+0 0x5 sp+8\n"
 	)
-	read := func(addr, n uint64) []byte {
-		if addr < 0x1000 || addr+n > 0x1000+uint64(len(code)) {
-			t.Errorf("unexpected read of %d bytes at %#x", n, addr)
-			return nil
+	readJump := func(distance string) func(addr, n uint64) []byte { // from 0x100a
+		code := code[:6] + distance + code[10:]
+		return func(addr, n uint64) []byte {
+			if addr < 0x1000 || addr+n > 0x1000+uint64(len(code)) {
+				t.Errorf("unexpected read of %d bytes at %#x", n, addr)
+				return nil
+			}
+			return []byte(code)[addr-0x1000:][:n]
 		}
-		return []byte(code)[addr-0x1000:][:n]
 	}
+	read := readJump("\x00\x01\x00\x00")
 	for _, tt := range []struct {
 		name string
 		opt  Options
@@ -32,6 +36,12 @@ func TestEpilogue(t *testing.T) {
 		want string
 	}{
 		{"with code", Options{Code: read}, onR10(0), "0x1000+0xa" + popped + "0x100a+0xa" + asCFI},
+		{"with a jump to its start", Options{Code: readJump("\xf6\xff\xff\xff")}, onR10(0),
+			"0x1000+0xa" + popped + "0x100a+0xa" + asCFI},
+		{"with a jump to its end", Options{Code: readJump("\x00\x00\x00\x00")}, onR10(0),
+			"0x1000+0xa" + popped + "0x100a+0xa" + asCFI},
+		{"with a jump that stays in it", Options{Code: readJump("\xf7\xff\xff\xff")}, onR10(0),
+			"0x1000+0xa" + asCFI + "0x100a+0xa" + asCFI},
 		{"with padding", Options{Code: read, Padding: []uint8{0, 5}}, onR10(0),
 			"0x1000+0xa" + popped + "0x100a+0xf" + asCFI},
 		{"a CFA above the register", Options{Code: read}, onR10(8), "0x1000+0xa" + above + "0x100a+0xa" + above},

@@ -113,7 +113,7 @@ func (e *expression) unsigned() uint64 {
 	v, n := binary.Uvarint(e.code)
 	if n <= 0 {
 		e.bad = true
-		return 0
+		return v
 	}
 	e.code = e.code[n:]
 	return v

@@ -137,8 +137,21 @@ func TestFunctions(t *testing.T) {
 			[]testFunc{{0x1000, 8, []byte{0x41, 0x0d, 10, 0x41, 0x0f, 3, 0x76, 0x78, 0x06, 0x41, 0x0c, 7, 8}}},
 			"0x1000+0x1: 0x0 sp+8\n0x1003+0x5: 0x0 sp+8\n", map[Reason]Sum{DRAP: {1, 2, 2}}},
 		{"adjacent gaps with the same rule are merged", Options{}, "",
-			[]testFunc{{0x1000, 8, []byte{0x41, 0x0d, 10, 0x41, 0x83, 3, 0x41, 0x0c, 7, 8}}},
+			[]testFunc{{0x1000, 8, []byte{0x41, 0x0d, 10, 0x41, 0x86, 2, 0x41, 0xc6, 0x0c, 7, 8}}},
 			"0x1000+0x1: 0x0 sp+8\n0x1003+0x5: 0x0 sp+8\n", map[Reason]Sum{CFARegister: {1, 1, 2}}},
+		{"outside", Options{Outside: func(pc uint64) bool { return pc == 0x1000 }}, "",
+			[]testFunc{{0x1000, 8, push}, {0x1008, 8, push}}, "0x1008+0x8: 0x0 sp+8 0x1 sp+16\n",
+			map[Reason]Sum{OutsideText: {1, 1, 8}}},
+		{"separate gaps with the same rule", Options{}, "",
+			[]testFunc{{0x1000, 8, []byte{0x41, 0x0d, 10, 0x41, 0x0d, 7, 0x41, 0x0d, 10}}},
+			"0x1000+0x1: 0x0 sp+8\n0x1002+0x1: 0x0 sp+8\n", map[Reason]Sum{CFARegister: {1, 2, 6}}},
+		{"padding", Options{Padding: []uint8{8, 0, 3}}, "", []testFunc{{0x1000, 8, push}, {0x1010, 8, push},
+			{0x1020, 8, push}}, "0x1000+0x10: 0x0 sp+8 0x1 sp+16\n0x1010+0x8: 0x0 sp+8 0x1 sp+16\n" +
+			"0x1020+0xb: 0x0 sp+8 0x1 sp+16\n", nil},
+		{"padding out of reach", Options{Reach: Reach{0x1000, 0x1009}, Padding: []uint8{3}}, "",
+			[]testFunc{{0x1000, 8, push}}, "0x1000+0x8: 0x0 sp+8 0x1 sp+16\n", nil},
+		{"padding up to 4 GiB", Options{Padding: []uint8{1}}, "", []testFunc{{0x1000, 1<<32 - 1, nil}},
+			"0x1000+0xffffffff: 0x0 sp+8\n", nil},
 		{"a signal frame in V2", Options{}, "zS", []testFunc{{0x1000, 8, push}}, "",
 			map[Reason]Sum{SignalFrame: {1, 1, 8}}},
 		{"a signal frame in V3", Options{Version: sframe.V3}, "zS", []testFunc{{0x1000, 8, push}},
@@ -183,6 +196,8 @@ func TestFunctions(t *testing.T) {
 		{"a PLT with the return address undefined", Options{Moves: by16}, "",
 			[]testFunc{{0x1000, 64, append(pltCFA[:len(pltCFA):len(pltCFA)], 0x07, 16)}},
 			"", map[Reason]Sum{Outermost: {1, 1, 64}}},
+		{"a PLT with the return address undefined in V3", Options{Version: sframe.V3, Moves: by16}, "",
+			[]testFunc{{0x1000, 64, append(pltCFA[:len(pltCFA):len(pltCFA)], 0x07, 16)}}, "0x1000+0x40: 0x0 u\n", nil},
 		{"a PLT with the frame pointer undefined", Options{Moves: by16}, "",
 			[]testFunc{{0x1000, 64, append(pltCFA[:len(pltCFA):len(pltCFA)], 0x07, 6)}},
 			"", map[Reason]Sum{FPUndefined: {1, 1, 64}}},
@@ -199,6 +214,13 @@ func TestFunctions(t *testing.T) {
 		if err != nil {
 			t.Errorf("%s: %v", tt.name, err)
 			continue
+		}
+		var size uint64
+		for _, d := range sink.fdes {
+			size += uint64(d.Size)
+		}
+		if size != res.Covered+res.Padding {
+			t.Errorf("%s: FDEs have %d bytes; %d are covered, and %d are padding", tt.name, size, res.Covered, res.Padding)
 		}
 		described, left := uint64(0), uint64(0)
 		for _, fn := range tt.fns {
@@ -296,6 +318,8 @@ func TestStubs(t *testing.T) {
 		{"one", Reach{}, []plt.Stub{stub(0x1000, 16, at(0, 8))}, "0x1000+0x10: 0x0 sp+8\n", 16},
 		{"adjacent with the same frame", Reach{}, []plt.Stub{stub(0x1000, 16, at(0, 8)), stub(0x1010, 8, at(0, 8))},
 			"0x1000+0x18: 0x0 sp+8\n", 24},
+		{"three with the same frame", Reach{}, []plt.Stub{stub(0x1000, 16, at(0, 8)), stub(0x1010, 16, at(0, 8)),
+			stub(0x1020, 16, at(0, 8))}, "0x1000+0x30: 0x0 sp+8\n", 48},
 		{"a byte in between", Reach{}, []plt.Stub{stub(0x1000, 15, at(0, 8)), stub(0x1010, 8, at(0, 8))},
 			"0x1000+0xf: 0x0 sp+8\n0x1010+0x8: 0x0 sp+8\n", 23},
 		{"other frames", Reach{}, []plt.Stub{stub(0x1000, 16, at(0, 8)), stub(0x1010, 16, at(0, 16))},
@@ -316,6 +340,14 @@ func TestStubs(t *testing.T) {
 		if err != nil || sink.String() != tt.want || res.Synthesised != tt.bytes || res.Covered != 0 {
 			t.Errorf("%s: error %v, %d bytes\n%swant %d\n%s", tt.name, err, res.Synthesised, &sink, tt.bytes, tt.want)
 		}
+	}
+	table := parse(t, "")
+	table.Machine = elf.EM_AARCH64
+	var sink recorder
+	opt := Options{Version: sframe.V2, Stubs: []plt.Stub{stub(0x1000, 16, plt.Step{CFA: 16, RA: -8})}}
+	_, err := Translate(table, opt, &sink)
+	if want := "0x1000+0x10: 0x0 sp+16 ra *(c-8)\n"; err != nil || sink.String() != want {
+		t.Errorf("AArch64: error %v\n%swant\n%s", err, &sink, want)
 	}
 }
 

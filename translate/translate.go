@@ -467,7 +467,7 @@ func (x *translator) commit() error {
 // paddingAfter returns how many bytes of padding get the last row of a run. Rows of PC-mask blocks, and rows that
 // depend on the pc, do not apply to padding.
 func (x *translator) paddingAfter(r *run) uint64 {
-	if r.end != x.fn.End || r.rep > 0 || x.pcRead {
+	if r.end != x.fn.End || r.rep != 0 || x.pcRead {
 		return 0
 	}
 	return x.pad
