@@ -85,7 +85,8 @@ func TestCases(t *testing.T) {
 			header, err := before.ReadAt("header", 0, elffile.HeaderSize) // is still at __ehdr_start
 			return err == nil && bytes.Equal(b[0x1000:][:len(header)], header) && load.Off == 0 &&
 				load.Vaddr == first.Vaddr-0x1000 && load.Filesz == first.Filesz+0x1000 &&
-				after.Phoff == elffile.HeaderSize && after.Prog(elf.PT_GNU_STACK).Off == 0 && bss.Addr == 0x402008 && bss.Off == 0x2008
+				after.Phoff == elffile.HeaderSize && after.Prog(elf.PT_GNU_STACK).Off == 0 &&
+				bss.Addr == 0x402008 && bss.Off == 0x2008
 		}},
 		{"loaded section headers", "alloca", func(p *elftest.Patcher) {
 			n := int(p.U16(elftest.EhShnum)) * elffile.SectionSize

@@ -56,7 +56,8 @@ func TestFindSection(t *testing.T) {
 		names string // S: .sframe
 		want  int
 		err   string
-	}{{"", 0, ""}, {"S", 0, ""}, {"--", 0, ""}, {"SS-", 1, ""}, {"--S", 2, ""}, {"-SS", 0, "sections 1 and 2 are both"}} {
+	}{{"", 0, ""}, {"S", 0, ""}, {"--", 0, ""}, {"SS-", 1, ""}, {"--S", 2, ""},
+		{"-SS", 0, "sections 1 and 2 are both"}} {
 		got, err := FindSection(len(tt.names), func(i int) (string, uint32) {
 			return map[byte]string{'S': SectionName, '-': ".text"}[tt.names[i]], 1
 		})

@@ -200,7 +200,8 @@ func (w *walk) fre() (start uint32, row []byte, err error) {
 		start = w.s.codec.unsigned(data[w.off:], w.width)
 	}
 	if start >= w.limit {
-		return start, nil, errorf(w.off, "FRE starts at %#x, outside the function or block of %#x bytes", start, w.limit)
+		return start, nil, errorf(w.off, "FRE starts at %#x, outside the function or block of %#x bytes", start,
+			w.limit)
 	}
 	if start < w.next {
 		return start, nil, errorf(w.off, "FREs out of order at %#x", start)

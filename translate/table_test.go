@@ -220,7 +220,7 @@ func TestFunctions(t *testing.T) {
 			size += uint64(d.Size)
 		}
 		if size != res.Covered+res.Padding {
-			t.Errorf("%s: FDEs have %d bytes; %d are covered, and %d are padding", tt.name, size, res.Covered, res.Padding)
+			t.Errorf("%s: FDEs have %d bytes; %d are covered, %d are padding", tt.name, size, res.Covered, res.Padding)
 		}
 		described, left := uint64(0), uint64(0)
 		for _, fn := range tt.fns {
