@@ -94,6 +94,27 @@ func TestDecoders(t *testing.T) {
 	t.Logf("%d instructions", compared)
 }
 
+// TestUndefined checks encodings that are not instructions (Intel SDM, volume 2, 2.3, 2.7 and table A-6), and xbegin.
+func TestUndefined(t *testing.T) {
+	for text, meaning := range map[string]string{
+		"62f07c4800c0": "EVEX map 0", "62f47c4800c0": "EVEX map 4", "62f77c4800c0": "EVEX map 7",
+		"62f97c4800c0": "EVEX with APX", "62f1784858c0": "EVEX with APX", "c4e07800c0": "VEX map 0",
+		"c4e47800c0": "VEX map 4", "8feb7800c000": "XOP map 11", "66c5f858c0": "VEX after 66",
+		"f3c5f858c0": "VEX after f3", "48c5f858c0": "VEX after REX", "8fc8": "8f /1", "c6c800": "c6 /1",
+		"c70800000000": "c7 /1", "c6f901": "c6 /7 with cl", "fed0": "fe /2", "fff8": "ff /7",
+		"0f2000": "mov %cr0 to memory", "66e800000000": "call with a 16-bit operand",
+	} {
+		if in, ok := decodeAMD64(bytesOf(t, text)); ok {
+			t.Errorf("%s, %s: %+v", text, meaning, in)
+		}
+	}
+	in, ok := decodeAMD64(bytesOf(t, "c7f810000000")) // xbegin .+0x16
+	if jump, conditional := in.isJump(); !ok || !jump || !conditional || in.target(0x1000) != 0x1016 ||
+		in.written() != 1<<rax {
+		t.Errorf("xbegin: %+v", in)
+	}
+}
+
 // x87Store matches floating-point instructions that store, and atMost those for which the decoder has an upper bound.
 var (
 	x87Store = regexp.MustCompile(`f(n?st|ist|bst|nsave)`)
