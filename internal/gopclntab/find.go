@@ -59,7 +59,7 @@ func Find(f *elffile.File) (*Table, error) {
 func isGo(f *elffile.File) bool {
 	for i := range f.Sections {
 		name := f.Sections[i].Name
-		if len(name) > 3 && (slices.Contains(sections[:], name) || slices.Contains(signs[:], name)) {
+		if slices.Contains(sections[:], name) || slices.Contains(signs[:], name) {
 			return true
 		}
 	}
