@@ -190,12 +190,18 @@ func write(t *testing.T, l *Layout, old, section []byte) []byte {
 	return dst.b
 }
 
-// add adds an .sframe and returns the new file.
+// add adds or replaces an .sframe and returns the new file. If it was added, all other contents must be unchanged.
 func add(t *testing.T, old, section []byte, opt Options) []byte {
 	t.Helper()
 	l := must.Get(Plan(elftest.Parse(t, old), uint64(len(section)), opt))(t)
 	b := write(t, l, old, section)
-	must.Do(t, placed(elftest.Parse(t, b), l, section))
+	before, f := elftest.Parse(t, old), elftest.Parse(t, b)
+	must.Do(t, placed(f, l, section))
+	if x, _ := FindSFrame(before); x == (SFrame{Segment: -1}) {
+		if err := image.Compare(before, f); err != nil {
+			t.Error(err)
+		}
+	}
 	return b
 }
 
@@ -227,9 +233,6 @@ func roundTrip(t *testing.T, name string, old []byte, size, other int) (with, wi
 	first := add(t, old, content(other), Options{})
 	without = remove(t, first)
 	before := elftest.Parse(t, old)
-	if err := image.Compare(before, elftest.Parse(t, with)); err != nil {
-		t.Errorf("%s with %d bytes: %v", name, size, err)
-	}
 	if err := image.Contents(before, elftest.Parse(t, without)); err != nil {
 		t.Errorf("%s without .sframe: %v", name, err)
 	}

@@ -10,19 +10,14 @@ import (
 
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/testkit/elftest"
-	"cfi2sframe/internal/testkit/image"
 )
 
 // TestInterpreter expects what load_elf_interp of old kernels assumes: nothing to clear after the last segment, and no
 // .bss before it.
 func TestInterpreter(t *testing.T) {
 	old := interpreter(t)
-	before := elftest.Parse(t, old)
 	for _, size := range []int{64, 5000 * 8} {
 		after := elftest.Parse(t, add(t, old, content(size), Options{}))
-		if err := image.Compare(before, after); err != nil {
-			t.Error(err)
-		}
 		ends := func(at uint64) bool { // a section ends there
 			return slices.ContainsFunc(after.Sections, func(s elffile.Section) bool {
 				return s.Alloc() && s.HasBytes() && s.Addr+s.Size == at

@@ -73,9 +73,6 @@ func TestLoadAddresses(t *testing.T) {
 			g.Vaddr == vaddr+0x238 {
 			t.Errorf("%s: PT_INTERP %+v", tt.name, g)
 		}
-		if err := image.Compare(elftest.Parse(t, b), f); err != nil {
-			t.Errorf("%s: %v", tt.name, err)
-		}
 	}
 
 	load1 := func(off, vaddr, paddr, filesz, memsz uint64) elf.Prog64 {
@@ -186,9 +183,6 @@ _start: ret
 `
 	old := assemble(t, source, "ld", "-pie", "--build-id", "-dynamic-linker", "/lib64/ld-linux-x86-64.so.2")
 	before, after := elftest.Parse(t, old), elftest.Parse(t, add(t, old, content(1000), Options{}))
-	if err := image.Compare(before, after); err != nil {
-		t.Error(err)
-	}
 	property, stays := after.Prog(elf.PT_GNU_PROPERTY),
 		after.Section(".note.own").Addr == before.Section(".note.own").Addr
 	if a, b := countNotes(before), countNotes(after); a != 2 || b != 1 ||
@@ -372,9 +366,6 @@ func TestHeadMoves(t *testing.T) {
 	if moved, _ := movedCode(before, after, 0x1000); moved != 0 || !aligned {
 		t.Errorf("%d bytes of code have moved if the next segment is adjacent; aligned: %t", moved, aligned)
 	}
-	if err := image.Compare(before, after); err != nil {
-		t.Error(err)
-	}
 
 	// The head cannot move if sections cross its end, or something overlaps it. Then everything moves up.
 	for name, change := range map[string]func(*elftest.Patcher){
@@ -454,10 +445,7 @@ func TestFrontRefused(t *testing.T) {
 	refused(t, "a build-id of more than a page", large, 1000, "; and the build-id does not fit in the inserted page")
 	p := elftest.Patch(t.Fatalf, large) // a note other than the build-id can be elsewhere
 	p.Put32(int(p.U64(p.Section(".note.gnu.build-id")+elftest.ShOff))+8, 4)
-	after := elftest.Parse(t, add(t, p.B, content(1000), Options{}))
-	if err := image.Compare(elftest.Parse(t, p.B), after); err != nil {
-		t.Error(err)
-	}
+	add(t, p.B, content(1000), Options{})
 }
 
 // TestRenumber updates symbols whose sections were renumbered, moved or removed.
@@ -531,9 +519,6 @@ func TestHeadGrows(t *testing.T) {
 			continue
 		}
 		after := elftest.Parse(t, add(t, b, content(100), Options{}))
-		if err := image.Compare(before, after); err != nil {
-			t.Errorf("next segment at %#x: %v", addr, err)
-		}
 		if got, want := after.Progs[0].Filesz, progs[0].Filesz+newHeaders*elffile.ProgSize; got != want {
 			t.Errorf("next segment at %#x: the first one has %d bytes, want %d", addr, got, want)
 		}
@@ -684,12 +669,9 @@ func TestManySections(t *testing.T) {
 	p.Put32(p.Header(0)+elftest.ShLink, many-1)
 	p.Put16(elftest.EhShstrndx, uint16(elf.SHN_XINDEX))
 	out := add(t, p.B, content(100), Options{})
-	before, after := elftest.Parse(t, p.B), elftest.Parse(t, out)
+	after := elftest.Parse(t, out)
 	if len(after.Sections) != many+1 || after.Section(".sframe") != &after.Sections[many] || after.Shstrndx != many-1 {
 		t.Errorf("%d sections, names in %d", len(after.Sections), after.Shstrndx)
-	}
-	if err := image.Compare(before, after); err != nil {
-		t.Error(err)
 	}
 	// .sframe is the last section, so adding or removing it does not change the indexes of symbols.
 	for _, f := range []*elffile.File{after, elftest.Parse(t, remove(t, out))} {
