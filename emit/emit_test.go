@@ -72,6 +72,34 @@ func TestWidths(t *testing.T) {
 	}
 }
 
+// TestObject encodes two functions in any order as GNU as does: unsorted, without start addresses. The size is aligned.
+func TestObject(t *testing.T) {
+	for _, pcrel := range []bool{false, true} {
+		b := build(t, Options{Align: 8, PCRel: pcrel})
+		for _, start := range []uint64{0x2000, 0x1000} {
+			must.Do(t, addTo(b, sframe.FDE{Start: start, Size: 16}, []sframe.FRE{sp(0, 8)}))
+		}
+		section := join(b)
+		data, starts, err := section.EncodeObject()
+		flags := sframe.Flags(0)
+		if pcrel {
+			flags = sframe.FDEFuncStartPCRel
+		}
+		if err != nil || !slices.Equal(starts, []Start{{28, 0x2000}, {48, 0x1000}}) || data[3] != byte(flags) ||
+			!bytes.Equal(data[28:32], make([]byte, 4)) || !bytes.Equal(data[48:52], make([]byte, 4)) {
+			t.Errorf("pcrel %t: starts %+v, error %v, section % x", pcrel, starts, err, data)
+		}
+		const want = 28 + 2*20 + 2*3 + 6 // 6 for the alignment
+		if section.Size() != want || len(data) != want {
+			t.Errorf("pcrel %t: %d bytes, size %d, want %d", pcrel, len(data), section.Size(), want)
+		}
+	}
+	opt := Options{Version: sframe.V1, ABI: sframe.AMD64Little, PCRel: true}
+	if _, err := NewBuilder(opt); err == nil || !strings.Contains(err.Error(), "does not support start addresses") {
+		t.Errorf("V1 with start addresses relative to their fields: error %v", err)
+	}
+}
+
 // TestErrors adds functions that cannot be encoded.
 func TestErrors(t *testing.T) {
 	reg := sp(0, 8)
