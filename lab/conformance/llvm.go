@@ -63,8 +63,7 @@ func object(q *vector.Question) []byte {
 	return o.Bytes()
 }
 
-// An llvmSection is llvm-readobj's output for a section. llvm-readobj labels an FP offset "unused" although it is in
-// use.
+// An llvmSection is llvm-readobj's output for a section. llvm-readobj labels an FP offset in use "unused".
 type llvmSection struct {
 	Header struct {
 		FixedFP int64 `json:"CFA fixed FP offset (unused)"`

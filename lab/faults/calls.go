@@ -81,8 +81,7 @@ func (h *harness) failCalls() error {
 	return nil
 }
 
-// runWithFault runs cfi2sframe with a fault at the nth matching call, and returns that call as text, or "" if there is
-// none.
+// runWithFault runs cfi2sframe with a fault at the nth matching call, and returns that call as text, or "" for none.
 func (h *harness) runWithFault(s *scenario, nth int, f *fault, after func(*call)) (
 	hit string, out *outcome, now map[string]string, err error,
 ) {

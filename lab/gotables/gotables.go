@@ -214,8 +214,7 @@ func (j *judge) walk(r *record) (pcs []uint64, end string) {
 	return pcs, endless
 }
 
-// usesFP reports whether a row locates the caller's frame through the frame pointer, like the rows of functions that
-// switch stacks.
+// usesFP reports whether a row locates the caller's frame through the frame pointer, as after stack switches.
 func usesFP(r sframe.Row) bool { return r.CFA.Base == sframe.FP && !r.CFA.Deref }
 
 // compare returns the result of comparing a walk with that of the runtime, which omits wrappers.

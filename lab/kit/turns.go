@@ -2,8 +2,7 @@ package kit
 
 import "slices"
 
-// Turns runs measurement functions in turn, so that other load affects all of them alike. It returns the medians of
-// each function's measurements.
+// Turns runs measurement functions in turn, so that other load affects all of them alike. It returns their medians.
 func Turns(rounds int, runs []func() ([]float64, error)) ([][]float64, error) {
 	all := make([][][]float64, len(runs)) // by function, then by measurement
 	for range max(rounds, 1) {

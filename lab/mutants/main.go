@@ -203,8 +203,7 @@ func (c *config) try(pkg string, m *mutant) (outcome, error) {
 	return o, nil
 }
 
-// test runs the tests of a package, without the slow ones if short is set. Memory is bounded, because a mutant may
-// allocate forever.
+// test runs the tests of a package, without the slow ones if short is set, with limited memory: a mutant may leak.
 func (c *config) test(pkg, overlay string, short bool) (outcome, string) {
 	timeout := map[bool]string{true: "3m", false: "20m"}[short]
 	script := `ulimit -v 16777216; exec go test -failfast -vet=off "$@"`

@@ -88,8 +88,7 @@ func classifyAMD64(b []byte) insn {
 	return n
 }
 
-// classifyAArch64 decodes an instruction (Arm Architecture Reference Manual, C4.1). Instructions are little-endian
-// regardless of data endianness.
+// classifyAArch64 decodes an instruction (Arm Architecture Reference Manual, C4.1), which is always little-endian.
 func classifyAArch64(b []byte) insn {
 	if len(b) < 4 {
 		return insn{}

@@ -216,8 +216,7 @@ func readSiginfo(pid int) (s siginfo, err error) {
 	return s, err
 }
 
-// stepped reports whether a SIGTRAP comes from a step (TRAP_BRKPT after a system call, or TRAP_TRACE), and not from the
-// program.
+// stepped reports whether a step, not the program, caused a SIGTRAP (TRAP_BRKPT after a system call, or TRAP_TRACE).
 func stepped(pid int) bool {
 	s, err := readSiginfo(pid)
 	return err == nil && (s.code == 1 || s.code == 2)

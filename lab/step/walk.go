@@ -235,8 +235,7 @@ func (w *walk) follow(th *thread, r *registers, s *site, sp uint64) {
 	}
 }
 
-// isAtEntry removes frames that have ended, and reports whether the function of the last remaining frame is just
-// starting.
+// isAtEntry removes frames that have ended, and reports whether the last remaining frame's function is just starting.
 func (w *walk) isAtEntry(st *stack, sp uint64) bool {
 	w.popDead(st, sp, false)
 	n := len(st.frames)

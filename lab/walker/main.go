@@ -24,8 +24,7 @@ func Compile(dir string) error {
 	return kit.Run("", "cc", "-std=c11", "-O2", "-Iwalker", "lab/walker/c/query.c", "-o", filepath.Join(dir, "query"))
 }
 
-// Check looks up rows in a file's section with the program that Compile built in dir, and compares them with package
-// sframe's.
+// Check looks up rows in a file's section with the program that Compile built in dir, and with package sframe.
 func Check(dir, path string) error {
 	s, err := readSection(path)
 	if err != nil {

@@ -206,8 +206,7 @@ func (f *Frames) CIE(instructions ...byte) int {
 	return f.CIEOf("", 1, nil, instructions)
 }
 
-// CIEOf appends a CIE of version 1 with the given augmentation string and data, and the given encoded code alignment
-// factor.
+// CIEOf appends a CIE of version 1 with the given augmentation string, data, and encoded code alignment factor.
 func (f *Frames) CIEOf(aug string, codeAlign byte, data, instructions []byte) int {
 	return f.Shared([]byte("\x01"+aug), []byte{0, codeAlign, 0x78, 16}, data, instructions)
 }

@@ -66,8 +66,7 @@ func At(rows []Row, pc uint64) *Row {
 	return &rows[i]
 }
 
-// A builder makes a file. A linked file is built in file order: segment starts a segment, and add appends a section to
-// it.
+// A builder makes a file in file order: segment starts a segment, and add appends a section to it.
 type builder struct {
 	s     *Source
 	m     *Machine

@@ -198,8 +198,7 @@ func sections(before, after *elffile.File) ([]move, error) {
 		if t == nil {
 			return nil, fmt.Errorf("section %s is missing", s.Name)
 		}
-		// In a program interpreter (ld.so), .bss becomes a part of the file, and the last section extends to the end of
-		// its page.
+		// In a program interpreter (ld.so), .bss is in the file, and the last section extends to the end of its page.
 		filled := loaded && elf.SectionType(s.Type) == elf.SHT_NOBITS && elf.SectionType(t.Type) == elf.SHT_PROGBITS
 		grown := loaded && t.Size > s.Size && s.Flags&uint64(elf.SHF_WRITE) != 0 && (t.Addr+t.Size)%4096 == 0
 		if filled || grown {

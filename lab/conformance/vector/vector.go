@@ -102,8 +102,7 @@ type Row struct {
 	Signal    bool   `json:"signal,omitempty"`
 }
 
-// A Rule is a base (cfa, sp, fp, or r with a DWARF number), an offset, and whether to load from there: ["cfa", -8,
-// "*"].
+// A Rule is a base (cfa, sp, fp, or r with a DWARF number), an offset, and whether to load: ["cfa", -8, "*"].
 type Rule struct {
 	Base   string
 	Offset int64
@@ -151,8 +150,7 @@ func (r *Row) String() string {
 	return s
 }
 
-// Same reports whether two answers are equivalent: a rule that uses the CFA's register can be relative to the CFA
-// instead.
+// Same reports whether two answers are equivalent: rules based on the CFA's register may be based on the CFA instead.
 func Same(a, b *Row) bool { return a.Normal().String() == b.Normal().String() }
 
 // Normal returns the row in normal form: rules that use the CFA's register are made relative to the CFA.
