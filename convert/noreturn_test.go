@@ -51,3 +51,26 @@ func TestNoReturn(t *testing.T) {
 		}
 	}
 }
+
+// TestDoesNotReturn checks names of functions that ISO C, POSIX, glibc's headers, the Itanium C++ ABI and libstdc++
+// declare noreturn, and of similar functions.
+func TestDoesNotReturn(t *testing.T) {
+	const leave = `abort exit _exit _Exit quick_exit pthread_exit thrd_exit __assert __assert_fail __assert_perror_fail
+		err errx verr verrx longjmp _longjmp siglongjmp __longjmp_chk __stack_chk_fail __chk_fail __libc_fatal
+		__fortify_fail _Unwind_Resume __cxa_throw __cxa_rethrow __cxa_bad_cast __cxa_bad_typeid
+		__cxa_throw_bad_array_new_length __cxa_throw_bad_array_length __cxa_pure_virtual __cxa_deleted_virtual
+		__cxa_call_unexpected __cxa_call_terminate _ZSt9terminatev _ZSt10unexpectedv
+		_ZSt17rethrow_exceptionNSt15__exception_ptr13exception_ptrE _ZSt24__throw_out_of_range_fmtPKcz`
+	const stay = `warn warnx atexit on_exit setjmp __cxa_begin_catch _Unwind_Resume_or_Rethrow _ZSt13set_terminatePFvvE
+		_ZSt4swap __throw_it`
+	for name := range strings.FieldsSeq(leave) {
+		if !doesNotReturn([]byte(name+"\x00next")) || doesNotReturn([]byte("_"+name+"2\x00")) {
+			t.Error(name)
+		}
+	}
+	for name := range strings.FieldsSeq(stay) {
+		if doesNotReturn([]byte(name + "\x00")) {
+			t.Error(name)
+		}
+	}
+}
