@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
+	"errors"
+	"io"
 	"maps"
 	"math"
 	"reflect"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"cfi2sframe/cfi"
@@ -302,6 +305,54 @@ func TestDamaged(t *testing.T) {
 			t.Errorf("%s: error %v for %d functions; want %q", tt.name, err, failed, tt.want)
 		}
 	}
+}
+
+// TestEachRead makes each read of a program fail, one per run. Find must return the error.
+func TestEachRead(t *testing.T) {
+	b := read(t, "CGO_ENABLED=0", "-ldflags=-s -w")
+	bare := bytes.Clone(b)
+	clear(bare[elftest.EhShoff:][:8])
+	clear(bare[elftest.EhShnum:][:4])
+	for name, b := range map[string][]byte{"sections": b, "no sections": bare} {
+		found := 0
+		for n, failed := 0, true; failed; n++ {
+			r := &once{bytes.NewReader(b), n, false}
+			f, err := elffile.New(r, int64(len(b)))
+			var table *gopclntab.Table
+			if err == nil {
+				table, err = gopclntab.Find(f)
+			}
+			if r.failed != errors.Is(err, syscall.EIO) || !r.failed && table == nil {
+				t.Errorf("%s: read %d: a table: %t, error %v", name, n, table != nil, err)
+			}
+			if failed = r.failed; !failed {
+				for _, err := range table.Functions() {
+					if err != nil {
+						t.Fatal(err)
+					}
+					found++
+				}
+			}
+		}
+		if found < 1000 {
+			t.Errorf("%s: %d functions", name, found)
+		}
+	}
+}
+
+// A once reader fails once, after the given number of reads.
+type once struct {
+	io.ReaderAt
+	left   int
+	failed bool
+}
+
+func (r *once) ReadAt(b []byte, off int64) (int, error) {
+	if r.left--; r.left == -1 {
+		r.failed = true
+		return 0, syscall.EIO
+	}
+	return r.ReaderAt.ReadAt(b, off)
 }
 
 // TestOther reads files that are not Go programs, or not linked.
