@@ -370,10 +370,10 @@ func (x *executor) expression() uint32 {
 	return x.numbering.expression(x.take(x.uleb(), "expression"))
 }
 
-// cfa returns the CFA rule for an instruction that modifies part of it. DWARF requires a rule with a register and an
-// offset (DWARF 5, section 6.4.2.2), but libgcrypt's assembly and GCC's SVE code modify parts of an expression. All
-// unwinders agree on the result: a new register uses the last offset, and a new offset has no effect until a register
-// is set.
+// cfa returns the CFA rule for an instruction that sets only its register or its offset. DWARF allows this only if the
+// rule consists of both (DWARF 5, section 6.4.2.2), but libgcrypt's assembly and GCC's SVE code do it while the CFA is
+// an expression. All unwinders agree on the result: a new register uses the last offset, and a new offset has no effect
+// until a register is set.
 func (x *executor) cfa() *rule {
 	if x.now.cfa.kind == RuleUndefined {
 		x.fail(x.at, "instruction modifies the CFA rule, but there is none")

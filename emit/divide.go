@@ -245,7 +245,7 @@ func (d *divider) try(best []division, i int, nodes []node, deepest uint32) {
 	rows, size, cost := n.rows, n.size, before+uint64(n.list)*byteCost
 	k := i + int(n.depth)
 	e := &best[k]
-	// Once it costs less to start a piece at place k, longer pieces from place i cannot be better.
+	// Once a new piece at place k costs no more than continuing the piece from place i, the latter need not grow.
 	for e.cost+d.entry > cost && e.cluster > 0 {
 		c := &d.clusters[e.cluster]
 		if rows += c.rows; rows > d.limit {

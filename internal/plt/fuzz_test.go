@@ -35,8 +35,8 @@ var pieces = map[string][][]byte{
 	},
 }
 
-// FuzzFind builds a PLT from the instructions that the table pieces lists. The stubs found must not overlap, and the
-// section generated for them must agree with the instructions.
+// FuzzFind builds a PLT from the instructions listed in pieces. The stubs found must not overlap, and the section
+// generated for them must agree with the instructions.
 func FuzzFind(f *testing.F) {
 	for seed := range uint64(60) {
 		f.Add(generate.Seeded(seed, 32), uint8(seed))

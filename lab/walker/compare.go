@@ -98,7 +98,7 @@ type answers []byte
 func (a *answers) compare(s *section, pcs []uint64) error {
 	sec, wrong := sframe.Decode(s.data, s.addr)
 	if wrong == nil && (sec.FixedRA != 0) != (sec.ABI.FixedRA() != 0) {
-		wrong = errors.New("a fixed offset of RA where the ABI has none, or none where it has one")
+		wrong = errors.New("a fixed RA offset where the ABI has none, or none where it has one")
 	}
 	want := sfwOK
 	if wrong != nil {

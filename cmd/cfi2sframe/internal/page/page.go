@@ -189,7 +189,7 @@ func Share(n, whole uint64) string {
 // Percentage formats a percentage. Only exactly 100 is shown as 100.
 func Percentage(v float64) string { return fmt.Sprintf("%.2f %%", Rounded(v)) }
 
-// Rounded rounds a percentage to two decimals. Only exactly 100 is rounded to 100.
+// Rounded rounds a percentage to two decimals. It never rounds up to 100.
 func Rounded(v float64) float64 {
 	if v < 100 {
 		v = min(v, 99.99)
